@@ -67,7 +67,7 @@ CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileKeeping|TestCrashAtEachSt
 
 # These pass many megabytes or many thousands of rows through code that other tests of their
 # packages run with the race detector, which makes each byte ten times as expensive.
-LARGE := ^(TestLargeResultsTakeLittle|TestTextsThatAreShownAreOnRecord|TestFarBehind|TestSlowReader|TestReadTreeEnforcesLimits|TestFloodedOutputIsDiscarded|TestFlowsComeInPieces|TestLongLinesAreNotHeld|TestOutputNeedsLittleMemory|TestEveryFlippedByteIsFound|TestEveryFlippedByteOfAnExportIsFound|TestTenThousandInPages)$$
+LARGE := ^(TestLargeResultsTakeLittle|TestTextsThatAreShownAreOnRecord|TestFarBehind|TestSlowReader|TestReadTreeEnforcesLimits|TestFloodedOutputIsDiscarded|TestFlowsComeInPieces|TestLongLinesAreNotHeld|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandInPages)$$
 
 # Packages that the race detector cannot run with. The egress gateway gives up its privileges
 # differently in a program with C code, as a plain go build with a compiler makes; the race detector
@@ -99,7 +99,7 @@ test-microvm: $(TIMING) tests/unified/kernel/complete ## all rules of the engine
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -parallel 2 -timeout 3h ./internal/engine/microvm/...
 
 # A jail saves no memory, and no programs are in the audit log; the rest runs on gVisor alone.
-NOT_JAIL := ^(TestKnownCounts|TestLinksOfCopies|TestNoValueOnTheHost|TestRootless|TestAttachmentKinds)$$
+NOT_JAIL := ^(TestAuditLogHasKnownCounts|TestCopiesHaveOwnAttachments|TestSecretIsNotOnHost|TestRootless|TestAttachmentKinds)$$
 
 test-jail: $(TIMING) bin/crannog ## the egress gateway's attacks and E2B's client with jails instead of gVisor
 	CRANNOG_DEFAULT_ENGINE=jail $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -skip '$(NOT_JAIL)' ./tests/causeway

@@ -36,17 +36,35 @@ type Cmd struct {
 	// output open after the command has ended. That process continues, and its later output is
 	// discarded. With zero, Wait waits until the output is closed.
 	WaitDelay time.Duration
+	// Hangup hangs the command up, as the end of an SSH connection does, when its context ends or
+	// the connection to it breaks: its terminal sends SIGHUP, its input ends, and a later write to
+	// its output fails. Without it, the end of the context kills the command, and a broken
+	// connection leaves it running.
+	Hangup bool
+	// Binary is for output that a program reads: a secret's value in it is replaced by as many
+	// bytes, and text that only looks like a token stays, as in files.
+	Binary bool
 
-	ctx      context.Context
-	sandbox  *Sandbox
-	proc     *client.Process
-	pipes    []io.Closer // pipe ends that Wait closes
-	stdin    *io.PipeWriter
-	unwatch  func() bool        // stops killing the program when ctx ends
-	stopFeed context.CancelFunc // cancels sending Stdin
-	done     chan struct{}
-	exit     client.Exit
-	err      error
+	ctx     context.Context
+	sandbox *Sandbox
+	proc    *client.Process
+	pipes   []io.Closer // pipe ends that Wait closes
+	unwatch func() bool // stops ending the program when ctx ends
+	feed    cmdInput
+	done    chan struct{}
+	result  cmdResult
+}
+
+// cmdInput is the state of sending a command's input.
+type cmdInput struct {
+	pipe *io.PipeWriter     // of StdinPipe
+	stop context.CancelFunc // cancels sending Stdin
+}
+
+// cmdResult is the result of a command.
+type cmdResult struct {
+	exit client.Exit
+	err  error
 }
 
 // Command returns a Cmd that runs a program with arguments, without a shell.
@@ -85,11 +103,11 @@ func (c *Cmd) Start() error {
 		}
 		return fromFault(err)
 	}
-	c.unwatch = context.AfterFunc(c.ctx, func() { c.kill(cut) })
+	c.unwatch = context.AfterFunc(c.ctx, func() { c.end(cut) })
 	feedCtx, stopFeed := context.WithCancel(context.WithoutCancel(c.ctx))
-	c.stopFeed = stopFeed
+	c.feed.stop = stopFeed
 	if spec.Stdin {
-		go c.feed(feedCtx)
+		go c.feedStdin(feedCtx)
 	}
 	go c.pump(cut)
 	return nil
@@ -102,7 +120,7 @@ func (c *Cmd) spec() (client.Spec, error) {
 	}
 	spec := client.Spec{
 		Cmd: c.Args[0], Args: c.Args[1:], Dir: c.Dir, User: c.User,
-		Stdin: c.Stdin != nil, Timeout: c.Timeout, WaitDelay: c.WaitDelay, Env: map[string]string{},
+		Stdin: c.Stdin != nil, Timeout: c.Timeout, WaitDelay: c.WaitDelay, Hangup: c.Hangup, Binary: c.Binary, Env: map[string]string{},
 	}
 	for _, pair := range c.Env {
 		name, value, ok := strings.Cut(pair, "=")
@@ -122,28 +140,28 @@ func (c *Cmd) pump(cut context.CancelFunc) {
 	defer close(c.done)
 	defer cut()
 	exit, err := c.proc.Stream(orDiscard(c.Stdout), orDiscard(c.Stderr))
-	time.AfterFunc(feedGrace, c.stopFeed)
+	time.AfterFunc(feedGrace, c.feed.stop)
 	c.unwatch()
 	if err != nil {
 		// The reader of the output is gone, so the program is no longer needed. A broken stream
 		// alone is no reason to kill it: the sandbox may have been paused, or rolled back to a
 		// snapshot in which another program has the same PID.
 		if c.proc.Undelivered() {
-			c.kill(func() {})
+			c.end(func() {}) // pump closes the stream
 		}
 		err = fromFault(err)
 	}
-	c.exit, c.err = exit, err
+	c.result.exit, c.result.err = exit, err
 	c.closePipes(nil)
 }
 
-// feed copies Stdin and its end to the program. Wait does not wait for it: a reader such as a
+// feedStdin copies Stdin and its end to the program. Wait does not wait for it: a reader such as a
 // terminal may never return.
-func (c *Cmd) feed(ctx context.Context) {
+func (c *Cmd) feedStdin(ctx context.Context) {
 	c.proc.Feed(ctx, c.Stdin)
-	if c.stdin != nil {
+	if c.feed.pipe != nil {
 		// The program does not read any more, as with a broken pipe.
-		_ = c.stdin.CloseWithError(io.ErrClosedPipe)
+		_ = c.feed.pipe.CloseWithError(io.ErrClosedPipe)
 	}
 }
 
@@ -155,10 +173,10 @@ const feedGrace = time.Second
 // signalGrace bounds sending a signal.
 const signalGrace = 5 * time.Second
 
-// kill ends the program although the command's context is done. If that fails, kill closes the
-// stream, so that Wait returns.
-func (c *Cmd) kill(cut context.CancelFunc) {
-	if c.proc.Kill(c.ctx) != nil {
+// end kills the program although the command's context is done, or hangs it up by closing the
+// stream. If a kill fails, end closes the stream, so that Wait returns.
+func (c *Cmd) end(cut context.CancelFunc) {
+	if c.Hangup || c.proc.Kill(c.ctx) != nil {
 		cut()
 	}
 }
@@ -170,12 +188,12 @@ func (c *Cmd) Wait() error {
 	}
 	<-c.done
 	switch {
-	case c.ctx.Err() != nil && (c.err != nil || c.exit.Signal == syscall.SIGKILL):
+	case c.ctx.Err() != nil && (c.result.err != nil || c.result.exit.Signal == syscall.SIGKILL):
 		return c.ctx.Err()
-	case c.err != nil:
-		return c.err
-	case c.exit.Code != 0:
-		return &ExitError{exit: c.exit}
+	case c.result.err != nil:
+		return c.result.err
+	case c.result.exit.Code != 0:
+		return &ExitError{exit: c.result.exit}
 	}
 	return nil
 }

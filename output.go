@@ -55,7 +55,7 @@ func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 		return nil, errors.New("crannog: Stdin is set already, or the command was started")
 	}
 	r, w := io.Pipe()
-	c.Stdin, c.stdin = r, w
+	c.Stdin, c.feed.pipe = r, w
 	c.pipes = append(c.pipes, r)
 	return w, nil
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// firstByte records when the first byte arrived.
+// firstByte collects output and the time of its first byte.
 type firstByte struct {
 	buf bytes.Buffer
 	at  time.Time
@@ -24,25 +24,26 @@ func (f *firstByte) Write(p []byte) (int, error) {
 	return f.buf.Write(p)
 }
 
-// check returns an error if the measured program did not do its work.
-func (f *firstByte) check(want string) error {
+// checkMemory returns an error if the measured program did not do its work.
+func (f *firstByte) checkMemory(want string) error {
 	if got := strings.TrimSpace(f.buf.String()); got != want {
 		return fmt.Errorf("printed %q, not %q", got, want)
 	}
 	return nil
 }
 
-// hostCommand runs a program on the host, without one of our sandboxes.
+// hostCommand runs a program on the host, outside of sandboxes.
 func hostCommand(ctx context.Context, stdout io.Writer, argv ...string) error {
 	return hostCommandIn(ctx, nil, stdout, argv...)
 }
 
+// hostCommandIn is hostCommand with an input.
 func hostCommandIn(ctx context.Context, stdin io.Reader, stdout io.Writer, argv ...string) error {
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, &stderr
-	// A login shell on the host would load a user's settings, which sandboxes do not have.
-	// Therefore programs get an empty home directory.
+	// Programs get an empty home directory, because a login shell would load a user's settings,
+	// which sandboxes do not have.
 	cmd.Env = []string{"HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
@@ -50,7 +51,7 @@ func hostCommandIn(ctx context.Context, stdin io.Reader, stdout io.Writer, argv 
 	return nil
 }
 
-// bare runs a program on the host and measures its whole run.
+// bare returns a contender that runs a program on the host.
 func bare(name string, argv ...string) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()
@@ -62,19 +63,20 @@ func bare(name string, argv ...string) contender {
 	}}
 }
 
-// stockDo returns the fastest command that runs one program in an unmodified gVisor: no network, no
-// control groups.
+// stockDo returns the fastest command that runs a program in an unmodified gVisor: without network
+// and control groups.
 func (b *bench) stockDo(argv ...string) []string {
 	root := b.dir + "/stock"
 	return append([]string{b.runsc, "--root=" + root, "--network=none", "--ignore-cgroups", "do"}, argv...)
 }
 
-// bubblewrap is a sandbox with new namespaces of every kind, the host's programs read-only, and no
-// network.
+// bubblewrap returns a command that runs a program in new namespaces of every kind, with the host's
+// programs read-only and without network.
 func bubblewrap(argv ...string) []string {
 	return append(append([]string{"bwrap"}, bubblewrapView()...), argv...)
 }
 
+// bubblewrapView returns the arguments that define what the program sees.
 func bubblewrapView() []string {
 	args := []string{"--unshare-all", "--die-with-parent", "--new-session", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"}
 	args = append(args, "--ro-bind", "/usr", "/usr")

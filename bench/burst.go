@@ -13,20 +13,20 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// busyLoops is how many processes keep the processors busy during a burst, in the second part of
-// the group.
+// busyLoops is the number of processes that keep the processors busy during a burst, in the second
+// part of the group.
 const busyLoops = 4
 
 // burstFigures measures many requests at the same moment: how many succeed, when the first and the
-// last sandbox is ready, and how long all of it takes compared with the same work one after the
-// other. It does so on an idle machine, next to processes that keep the processors busy, and with a
-// quarter of the processors.
+// last sandbox is ready, and how the total compares with the same work one after the other. It
+// measures on an idle machine, beside busy processes, and with a quarter of the processors taken
+// away.
 func burstFigures(ctx context.Context, b *bench) (err error) {
-	warm, err := b.serve(ctx, b.crannog, "burst-warm", "--max-live", "1000")
+	warmUpRequests, err := b.serve(ctx, b.crannog, "burst-warm", "--max-live", "1000")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, warm.close()) }()
+	defer func() { err = errors.Join(err, warmUpRequests.close()) }()
 	cold, err := b.serve(ctx, b.crannog, "burst-cold", "--max-live", "1000", "--pool", "off")
 	if err != nil {
 		return err
@@ -35,20 +35,20 @@ func burstFigures(ctx context.Context, b *bench) (err error) {
 	if err := os.MkdirAll(filepath.Join(b.dir, "stock"), 0o700); err != nil {
 		return err
 	}
-	if err := b.burstRounds(ctx, "an idle machine", warm, cold); err != nil {
+	if err := b.burstRounds(ctx, "an idle machine", warmUpRequests, cold); err != nil {
 		return err
 	}
 	stop, err := busyLoopsBeside(ctx, busyLoops)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(b.burstRounds(ctx, fmt.Sprintf("beside %d busy loops", busyLoops), warm, cold), stop()); err != nil {
+	if err := errors.Join(b.burstRounds(ctx, fmt.Sprintf("beside %d busy loops", busyLoops), warmUpRequests, cold), stop()); err != nil {
 		return err
 	}
-	if stop, err = throttled(ctx); err != nil {
+	if stop, err = throttleProcessors(ctx); err != nil {
 		return err
 	}
-	return errors.Join(b.burstRounds(ctx, fmt.Sprintf("%.0f %% of each processor taken away", 100*throttleShare), warm, cold), stop())
+	return errors.Join(b.burstRounds(ctx, fmt.Sprintf("%.0f %% of each processor taken away", 100*throttleShare), warmUpRequests, cold), stop())
 }
 
 // busyLoopsBeside starts processes, each of which keeps a processor busy.
@@ -60,7 +60,7 @@ func busyLoopsBeside(ctx context.Context, n int) (stop func() error, err error) 
 			if err := cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {
 				errs = append(errs, err)
 			}
-			_ = cmd.Wait() // the error says that it was killed
+			_ = cmd.Wait() // always reports the kill
 		}
 		return errors.Join(errs...)
 	}
@@ -74,18 +74,19 @@ func busyLoopsBeside(ctx context.Context, n int) (stop func() error, err error) 
 	return stop, nil
 }
 
-// burstWay is a kind of sandbox in a burst.
-type burstWay struct {
+// burstKind is a kind of sandbox in a burst.
+type burstKind struct {
 	name string
-	// life creates a sandbox, runs `true` in it and removes it, and calls ready when `true` has
+	// life creates a sandbox, runs `true` in it and removes it. It calls ready when `true` has
 	// ended.
 	life func(ctx context.Context, ready func()) error
 }
 
-func (b *bench) burstWays(warm, cold *server) []burstWay {
-	var ways []burstWay
+// burstKinds returns the kinds that this host can run.
+func (b *bench) burstKinds(warmUpRequests, cold *server) []burstKind {
+	var kinds []burstKind
 	host := func(name string, argv []string) {
-		ways = append(ways, burstWay{name, func(ctx context.Context, ready func()) error {
+		kinds = append(kinds, burstKind{name, func(ctx context.Context, ready func()) error {
 			defer ready()
 			return hostCommand(ctx, nil, argv...)
 		}})
@@ -97,7 +98,7 @@ func (b *bench) burstWays(warm, cold *server) []burstWay {
 		host(nameStock, b.stockDo("/bin/true"))
 	}
 	sb := func(name string, srv *server) {
-		ways = append(ways, burstWay{name, func(ctx context.Context, ready func()) error {
+		kinds = append(kinds, burstKind{name, func(ctx context.Context, ready func()) error {
 			sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour))
 			if err != nil {
 				return err
@@ -107,19 +108,19 @@ func (b *bench) burstWays(warm, cold *server) []burstWay {
 			return errors.Join(err, sb.Kill(ctx))
 		}})
 	}
-	sb(nameWarm, warm)
+	sb(nameWarm, warmUpRequests)
 	sb(nameCold, cold)
-	return ways
+	return kinds
 }
 
-// burstRounds measures the ways in turns, each round first one after the other and then all at
+// burstRounds measures the kinds in turns, each round first one after the other and then all at
 // once.
-func (b *bench) burstRounds(ctx context.Context, where string, warm, cold *server) error {
-	ways := b.burstWays(warm, cold)
+func (b *bench) burstRounds(ctx context.Context, where string, warmUpRequests, cold *server) error {
+	kinds := b.burstKinds(warmUpRequests, cold)
 	s, succeeded, failures := newScores(), map[string]int{}, []string{}
 	for round := range b.crowdRounds() {
-		for i := range ways {
-			w := ways[(i+round)%len(ways)]
+		for i := range kinds {
+			w := kinds[(i+round)%len(kinds)]
 			if err := b.burstLone(ctx, w, s); err != nil {
 				return fmt.Errorf("%s, one after the other: %w", w.name, err)
 			}
@@ -128,7 +129,7 @@ func (b *bench) burstRounds(ctx context.Context, where string, warm, cold *serve
 			if failed != "" {
 				failures = append(failures, failed)
 			}
-			if err := errors.Join(ctx.Err(), warm.rest(ctx), cold.rest(ctx)); err != nil {
+			if err := errors.Join(ctx.Err(), warmUpRequests.rest(ctx), cold.rest(ctx)); err != nil {
 				return err
 			}
 		}
@@ -136,7 +137,7 @@ func (b *bench) burstRounds(ctx context.Context, where string, warm, cold *serve
 	sec := table("burst", fmt.Sprintf("%d sandboxes at the same moment, each created, used once and removed; %s", b.crowd, where), "ms", s)
 	sec.tails99(s)
 	sec.against(nameStock+burstWhole, nameBwrap+burstWhole, nameWarm+burstWhole, nameCold+burstWhole)
-	for _, w := range ways {
+	for _, w := range kinds {
 		sec.note("%s: %d of %d succeeded", w.name, succeeded[w.name], b.crowd*b.crowdRounds())
 		sec.burstNote(w.name, s, b.crowd)
 	}
@@ -165,10 +166,11 @@ func (s *section) burstNote(name string, from *scores, crowd int) {
 	s.note("%s: the burst took %.2f× of one after the other on %d processors; its first was ready after %.2f× of one alone", name, whole.p50()/inTurn, cores, first.p50()/ready.p50())
 }
 
-// loneLives is how many sandboxes are used one after the other in each round.
+// singleRuns is the number of sandboxes that are used one after the other in each round.
 const singleRuns = 5
 
-func (b *bench) burstLone(ctx context.Context, w burstWay, s *scores) error {
+// burstLone uses sandboxes one after the other.
+func (b *bench) burstLone(ctx context.Context, w burstKind, s *scores) error {
 	for range singleRuns {
 		began := time.Now()
 		err := w.life(ctx, func() { s.addTime(w.name+burstLoneReady, time.Since(began)) })
@@ -180,8 +182,8 @@ func (b *bench) burstLone(ctx context.Context, w burstWay, s *scores) error {
 	return nil
 }
 
-// burstAll uses all sandboxes at once, and returns how many succeeded, and the errors.
-func (b *bench) burstAll(ctx context.Context, w burstWay, s *scores) (succeeded int, failed string) {
+// burstAll uses all sandboxes at once, and returns the number of successes and the errors.
+func (b *bench) burstAll(ctx context.Context, w burstKind, s *scores) (succeeded int, failed string) {
 	ready := make(chan time.Time, b.crowd)
 	began := time.Now()
 	took, errs := together(b.crowd, func() error {

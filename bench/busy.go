@@ -12,11 +12,11 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// busyScript is a program of two processes that never wait.
+// busyScript is a shell line with two processes that never wait.
 const busyScript = "while :; do :; done & while :; do :; done"
 
-// busyPause is the pause between two requests. A server without pauses is as busy as the sandboxes
-// and competes with them as an equal.
+// busyPause is the pause between two requests. Without it the server would be as busy as the
+// sandboxes, and would compete with them as an equal.
 const busyPause = 5 * time.Millisecond
 
 // busyFigures measures how fast the server answers while sandboxes use every processor, in turns
@@ -37,38 +37,38 @@ func busyFigures(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 	}
-	asked := []question{
+	requests := []timedRequest{
 		{"GET /v1/sandboxes", 40, 5, srv.list},
 		{"exec true in an idle sandbox", 15, 10, trueIn(quiet)},
 		{"exec true in a busy sandbox", 15, 0, trueIn(crowd[0])},
 	}
-	s, err := race(ctx, b.fewer(4), whileState(idleState, asked, nil), whileState(busyState, asked, crowd))
+	s, err := race(ctx, b.fewer(4), whileState(idleState, requests, nil), whileState(busyState, requests, crowd))
 	if err != nil {
 		return err
 	}
-	for _, q := range asked {
+	for _, q := range requests {
 		b.report.add(q.section(s, len(crowd)))
 	}
 	return nil
 }
 
-// question is a request whose duration is measured.
-type question struct {
-	name  string
-	times int     // number of requests in each round
-	most  float64 // target for the busy p99 as a multiple of the idle one; 0 means none
-	ask   func(context.Context) error
+// timedRequest is a request whose duration is measured.
+type timedRequest struct {
+	name      string
+	times     int     // number of requests in each round
+	maxFactor float64 // largest busy p99 as a multiple of the idle one; 0 means no target
+	send      func(context.Context) error
 }
 
-// section compares both states for one request by the 99th percentiles, which are in the columns.
-func (q question) section(s *scores, sandboxes int) section {
+// section compares the 99th percentiles of a request in both states.
+func (q timedRequest) section(s *scores, sandboxes int) section {
 	sec := table("busy", fmt.Sprintf("%s, while %d sandboxes with two endless loops each burn %d processors", q.name, sandboxes, runtime.NumCPU()),
 		"ms", s, q.name+idleState, q.name+busyState)
 	sec.tails99(s)
 	sec.against(q.name + idleState)
 	idle, busy := *s.by[q.name+idleState].p99(), *s.by[q.name+busyState].p99()
-	if q.most > 0 {
-		sec.target(q.name+busyState, fmt.Sprintf("p99 ≤ %.0f× of idle", q.most), func(row) bool { return busy <= q.most*idle })
+	if q.maxFactor > 0 {
+		sec.target(q.name+busyState, fmt.Sprintf("p99 ≤ %.0f× of idle", q.maxFactor), func(row) bool { return busy <= q.maxFactor*idle })
 	}
 	sec.note("p99 busy over p99 idle: %.2f×", busy/idle)
 	return sec
@@ -80,19 +80,19 @@ const (
 	busyState = ", others busy"
 )
 
-// whileState makes each request while the sandboxes of crowd are busy.
-func whileState(state string, asked []question, crowd []*crannog.Sandbox) contender {
+// whileState returns a contender that makes each request while the given sandboxes are busy.
+func whileState(state string, requests []timedRequest, crowd []*crannog.Sandbox) contender {
 	return contender{state, func(ctx context.Context, s *scores) (err error) {
 		stop, err := startBusyLoops(ctx, crowd)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, stop()) }()
-		for _, q := range asked {
+		for _, q := range requests {
 			for range q.times {
 				time.Sleep(busyPause)
 				began := time.Now()
-				if err := q.ask(ctx); err != nil {
+				if err := q.send(ctx); err != nil {
 					return fmt.Errorf("%s: %w", q.name, err)
 				}
 				s.addTime(q.name+state, time.Since(began))
@@ -104,7 +104,7 @@ func whileState(state string, asked []question, crowd []*crannog.Sandbox) conten
 
 // startBusyLoops keeps sandboxes busy until stop is called.
 func startBusyLoops(ctx context.Context, crowd []*crannog.Sandbox) (stop func() error, err error) {
-	burning, end := context.WithCancel(ctx)
+	loops, end := context.WithCancel(ctx)
 	var all []*crannog.Cmd
 	stop = func() error {
 		end()
@@ -117,7 +117,7 @@ func startBusyLoops(ctx context.Context, crowd []*crannog.Sandbox) (stop func() 
 		return errors.Join(errs...)
 	}
 	for _, sb := range crowd {
-		cmd := sb.CommandContext(burning, "sh", "-c", busyScript)
+		cmd := sb.CommandContext(loops, "sh", "-c", busyScript)
 		if err := cmd.Start(); err != nil {
 			return nil, errors.Join(err, stop())
 		}
@@ -126,7 +126,7 @@ func startBusyLoops(ctx context.Context, crowd []*crannog.Sandbox) (stop func() 
 	return stop, nil
 }
 
-// trueIn runs a program that does nothing.
+// trueIn returns a request that runs true in a sandbox.
 func trueIn(sb *crannog.Sandbox) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := execTimed(ctx, sb, "true")
@@ -134,7 +134,7 @@ func trueIn(sb *crannog.Sandbox) func(context.Context) error {
 	}
 }
 
-// list lists all sandboxes through an open connection.
+// list requests the list of all sandboxes over an open connection.
 func (s *server) list(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/v1/sandboxes", nil)
 	if err != nil {

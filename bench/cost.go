@@ -14,8 +14,8 @@ import (
 )
 
 // costFigures counts the kernel's work for each operation: page faults, context switches, system
-// calls and processor time, in addition to milliseconds. Counts hardly depend on the machine. Those
-// of a server include its whole process tree, from before the request until the answer.
+// calls and processor time. These hardly depend on the machine, unlike milliseconds. The counts of
+// a server include its whole process tree, from the request to the answer.
 func costFigures(ctx context.Context, b *bench) (err error) {
 	tally := newTally()
 	commands, err := b.costCommands()
@@ -50,7 +50,7 @@ const (
 	costLife   = "create cold, exec true, remove"
 )
 
-// costCommand is one program and the directory and environment in which it runs.
+// costCommand is a program with its directory and environment.
 type costCommand struct {
 	name string
 	argv []string
@@ -58,6 +58,7 @@ type costCommand struct {
 	env  []string
 }
 
+// costCommands returns the programs that this host can run.
 func (b *bench) costCommands() ([]costCommand, error) {
 	empty, stock := filepath.Join(b.dir, "cost-empty"), filepath.Join(b.dir, "stock")
 	for _, dir := range []string{empty, stock} {
@@ -82,8 +83,7 @@ func (b *bench) costCommands() ([]costCommand, error) {
 	}), nil
 }
 
-// command counts the work of a program, from its exec until everything that it started has ended,
-// or at least until it was waited for.
+// command counts the work of a program, from its start to the end of everything that it started.
 func (t *tally) command(ctx context.Context, counted bool, c costCommand) error {
 	counter, err := perfcount.Open()
 	if err != nil {
@@ -111,7 +111,7 @@ func (b *bench) costServed(ctx context.Context, t *tally, pool string) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, counter.Close()) }()
-	args, create := []string{"--max-live", "100", "--verbose"}, costPool // rest and moreWaited read its log
+	args, create := []string{"--max-live", "100", "--verbose"}, costPool // rest and awaitMoreWarm read the server's log
 	if pool != "" {
 		args, create = append(args, "--pool", pool), costCold
 	}
@@ -121,7 +121,7 @@ func (b *bench) costServed(ctx context.Context, t *tally, pool string) (err erro
 	}
 	defer func() { err = errors.Join(err, srv.close()) }()
 	if pool == "" {
-		if err := srv.moreWaited(ctx, 0); err != nil {
+		if err := srv.awaitMoreWarm(ctx, 0); err != nil {
 			return err
 		}
 	}
@@ -134,7 +134,7 @@ func (b *bench) costServed(ctx context.Context, t *tally, pool string) (err erro
 	return nil
 }
 
-// costLifetime counts the life of one sandbox of a server.
+// costLifetime counts the operations of one sandbox.
 type costLifetime struct {
 	t       *tally
 	srv     *server
@@ -142,6 +142,7 @@ type costLifetime struct {
 	counted bool
 }
 
+// live creates, uses and removes a sandbox.
 func (l *costLifetime) live(ctx context.Context, create string) error {
 	var sb *crannog.Sandbox
 	life := l.begin()
@@ -189,11 +190,13 @@ type reading struct {
 	err    error
 }
 
+// begin reads the counters.
 func (l *costLifetime) begin() reading {
 	counts, err := l.counter.Read()
 	return reading{time.Now(), counts, err}
 }
 
+// step counts one operation.
 func (l *costLifetime) step(name string, do func() error) error {
 	before := l.begin()
 	if err := do(); err != nil {
@@ -202,6 +205,7 @@ func (l *costLifetime) step(name string, do func() error) error {
 	return l.end(name, before)
 }
 
+// end adds the work since an earlier reading.
 func (l *costLifetime) end(name string, before reading) error {
 	took := time.Since(before.at)
 	after, err := l.counter.Read()

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/perfcount"
 )
 
-// costQuantities are the quantities of the group cost. Each is printed in a separate table.
+// costQuantities are the quantities of the group cost. Each has its own table.
 var costQuantities = []struct{ title, unit string }{
 	{"page faults", "faults"},
 	{"context switches", "switches"},
@@ -19,7 +19,7 @@ var costQuantities = []struct{ title, unit string }{
 // tally collects the costs of operations, by quantity.
 type tally struct {
 	scores []*scores // in the order of costQuantities
-	// uncounted is set if this host has no tracepoint for system calls.
+	// uncounted is set if this host cannot count system calls.
 	uncounted bool
 }
 
@@ -43,7 +43,7 @@ func (t *tally) add(name string, took time.Duration, c perfcount.Counts) {
 	t.scores[4].addTime(name, took)
 }
 
-// report prints the tables. The targets are those of docs/internals/performance-cost.md.
+// report adds the tables. Their targets are those of docs/internals/performance-cost.md.
 func (t *tally) report(b *bench) {
 	for i, q := range costQuantities {
 		if i == 2 && t.uncounted {
@@ -70,6 +70,6 @@ func (t *tally) report(b *bench) {
 	}
 }
 
-func (s *section) atMost(name string, most float64) {
-	s.target(name, fmt.Sprintf("≤ %.0f", most), func(r row) bool { return r.P50 <= most })
+func (s *section) atMost(name string, limit float64) {
+	s.target(name, fmt.Sprintf("≤ %.0f", limit), func(r row) bool { return r.P50 <= limit })
 }

@@ -17,7 +17,7 @@ func titles(b *bench) []string {
 	return all
 }
 
-// Each quantity has a table, in the units of its title.
+// TestTally checks that each quantity has a table in the unit of its title.
 func TestTally(t *testing.T) {
 	tally := newTally()
 	tally.add(costRun, 20*time.Millisecond, perfcount.Counts{Faults: 4000, Switches: 2501, Calls: 9, HasCalls: true, Processor: 8 * time.Millisecond})
@@ -42,7 +42,8 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// A host without the tracepoint has no table of system calls, and the report says why.
+// TestTallyWithoutSystemCalls checks that a host without the tracepoint has no table of system
+// calls, and that the report gives the reason.
 func TestTallyWithoutSystemCalls(t *testing.T) {
 	tally := newTally()
 	tally.add(costCold, time.Millisecond, perfcount.Counts{Faults: 1})

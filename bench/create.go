@@ -22,8 +22,8 @@ const (
 	nameRun   = "crannog run, whole process"
 )
 
-// createFigures measures the time from the start to a program's first output, and until everything
-// is removed again.
+// createFigures measures the time from the creation to a program's first output, and to the removal
+// of everything.
 func createFigures(ctx context.Context, b *bench) (err error) {
 	client, err := b.local(ctx, "create-local")
 	if err != nil {
@@ -67,8 +67,10 @@ func createFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
+// first and whole are the suffixes of the two scores of a lifetime.
 const first, whole = " first", " whole"
 
+// addLifetime adds the table of one of the two scores.
 func (b *bench) addLifetime(s *scores, suffix, title string) {
 	part := newScores()
 	for _, name := range []string{nameBare, nameBwrap, nameStock, nameLocal, nameServe, nameRun} {
@@ -92,8 +94,8 @@ func (b *bench) addLifetime(s *scores, suffix, title string) {
 	b.report.add(sec)
 }
 
-// lifeBare measures a host process that prints "ok". The directory and
-// environment of like are used if it is given.
+// lifeBare returns a contender that measures a host process that prints "ok". If like is set, the
+// process gets its directory and environment.
 func lifeBare(name string, argv []string, like *exec.Cmd) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		var out firstByte
@@ -104,19 +106,19 @@ func lifeBare(name string, argv []string, like *exec.Cmd) contender {
 			}
 			cmd.Dir, cmd.Env = like.Dir, like.Env
 		}
-		var said bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &said
+		var stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &stderr
 		began := time.Now()
 		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()))
+			return fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 		}
 		s.addTime(name+whole, time.Since(began))
 		s.addTime(name+first, out.at.Sub(began))
-		return out.check("ok")
+		return out.checkMemory("ok")
 	}}
 }
 
-// lifeSandbox measures a sandbox from Create to the end of Kill.
+// lifeSandbox returns a contender that measures a sandbox from Create to the end of Kill.
 func lifeSandbox(name string, client *crannog.Client, opts ...crannog.CreateOption) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		var out firstByte
@@ -133,6 +135,6 @@ func lifeSandbox(name string, client *crannog.Client, opts ...crannog.CreateOpti
 		}
 		s.addTime(name+whole, time.Since(began))
 		s.addTime(name+first, out.at.Sub(began))
-		return out.check("ok")
+		return out.checkMemory("ok")
 	}}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// crowdFigures requests many sandboxes at the same moment.
+// crowdFigures measures many sandboxes that are requested at the same moment.
 func crowdFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "crowd")
 	if err != nil {
@@ -20,23 +20,23 @@ func crowdFigures(ctx context.Context, b *bench) (err error) {
 	}
 	defer func() { err = errors.Join(err, srv.close()) }()
 	s := newScores()
-	ours, failed := together(b.crowd, func() error { return crowdLife(ctx, srv.client, s) })
+	took, failed := together(b.crowd, func() error { return crowdLife(ctx, srv.client, s) })
 	sec := table("crowd", fmt.Sprintf("%d sandboxes at once through crannog serve, each create, exec of `true`, remove", b.crowd), "ms", s,
 		"create", "exec", "remove")
-	sec.note("all %d in %.1f s, %.1f per second, %d failed%s", b.crowd, ours.Seconds(), float64(b.crowd)/ours.Seconds(), len(failed), firstOf(failed))
+	sec.note("all %d in %.1f s, %.1f per second, %d failed%s", b.crowd, took.Seconds(), float64(b.crowd)/took.Seconds(), len(failed), firstOf(failed))
 	if found(b.runsc) {
 		if err := os.MkdirAll(filepath.Join(b.dir, "stock"), 0o700); err != nil {
 			return err
 		}
 		stock, failed := together(b.crowd, func() error { return hostCommand(ctx, nil, b.stockDo("/bin/true")...) })
 		sec.note("%d × stock runsc do true at once: %.1f s, %.1f per second, %d failed%s; ours took %.2f× as long",
-			b.crowd, stock.Seconds(), float64(b.crowd)/stock.Seconds(), len(failed), firstOf(failed), ours.Seconds()/stock.Seconds())
+			b.crowd, stock.Seconds(), float64(b.crowd)/stock.Seconds(), len(failed), firstOf(failed), took.Seconds()/stock.Seconds())
 	}
 	b.report.add(sec)
 	return nil
 }
 
-// together runs a function n times at once and returns how long all took and the errors.
+// together runs a function n times at once and returns how long all calls took, and their errors.
 func together(n int, do func() error) (time.Duration, []error) {
 	var (
 		mu     sync.Mutex
@@ -60,6 +60,7 @@ func together(n int, do func() error) (time.Duration, []error) {
 	return time.Since(began), failed
 }
 
+// firstOf formats the first of some errors.
 func firstOf(errs []error) string {
 	if len(errs) == 0 {
 		return ""
@@ -67,7 +68,7 @@ func firstOf(errs []error) string {
 	return fmt.Sprintf(" (the first: %v)", errs[0])
 }
 
-// crowdLife is one sandbox of the crowd.
+// crowdLife creates, uses and removes one sandbox of the crowd.
 func crowdLife(ctx context.Context, client *crannog.Client, s *scores) error {
 	began := time.Now()
 	sb, err := client.Create(ctx, crannog.Timeout(10*time.Minute))

@@ -23,9 +23,9 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 	}
 	b.report.add(table("exec", "a round trip to the guest that starts nothing", "ms", s, nameLocal, nameServe))
 	for _, p := range []struct {
-		name string
-		argv []string
-		goal bool
+		name      string
+		argv      []string
+		hasTarget bool
 	}{
 		{"true", []string{"true"}, true},
 		{"sh -c :", []string{"sh", "-c", ":"}, true},
@@ -38,10 +38,10 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 		}
 		sec := table("exec", p.name+" in a live sandbox", "ms", s, nameBare, nameLocal, nameServe, "POST /v1/…/exec")
 		sec.against(nameBare)
-		if base := sec.find(nameBare); base != nil && p.goal {
-			most := base.P50 + 10
+		if base := sec.find(nameBare); base != nil && p.hasTarget {
+			limit := base.P50 + 10
 			for _, name := range []string{nameLocal, nameServe} {
-				sec.target(name, "≤ bare + 10 ms", func(r row) bool { return r.P50 <= most })
+				sec.target(name, "≤ bare + 10 ms", func(r row) bool { return r.P50 <= limit })
 			}
 		}
 		b.report.add(sec)
@@ -49,8 +49,8 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// reach makes a request that the guest answers without starting a program: the list of running
-// programs.
+// reach returns a contender that requests the list of running programs, which the guest answers
+// without starting one.
 func reach(name string, sb *crannog.Sandbox) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()
@@ -62,6 +62,7 @@ func reach(name string, sb *crannog.Sandbox) contender {
 	}}
 }
 
+// inSandbox returns a contender that runs a program in a live sandbox.
 func inSandbox(name string, sb *crannog.Sandbox, argv ...string) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		took, err := execTimed(ctx, sb, argv...)
@@ -73,7 +74,8 @@ func inSandbox(name string, sb *crannog.Sandbox, argv ...string) contender {
 	}}
 }
 
-// byCall runs a program with a single call of our own API, which waits and collects the output.
+// byCall returns a contender that runs a program with a single call of /v1, which waits and
+// collects the output.
 func byCall(name string, sb *crannog.Sandbox, argv ...string) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()
@@ -82,7 +84,7 @@ func byCall(name string, sb *crannog.Sandbox, argv ...string) contender {
 			return err
 		}
 		if result.ExitCode != 0 {
-			return fmt.Errorf("%v ended with %d", argv, result.ExitCode)
+			return fmt.Errorf("%v: exit code %d", argv, result.ExitCode)
 		}
 		s.addTime(name, time.Since(began))
 		return nil

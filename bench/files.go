@@ -17,10 +17,11 @@ import (
 	"github.com/crannog/crannog"
 )
 
+// fileSize is the size of the transferred file.
 const fileSize = 64 << 20
 
-// fileFigures transfers a file in and out, compared with an HTTP server that does the same with a
-// file on the host.
+// fileFigures measures the transfer of a file in and out, compared with an HTTP server that does
+// the same with a file on the host.
 func fileFigures(ctx context.Context, b *bench) (err error) {
 	local, served, end, err := b.twoSandboxes(ctx, "files")
 	if err != nil {
@@ -31,7 +32,7 @@ func fileFigures(ctx context.Context, b *bench) (err error) {
 	defer plain.Close()
 
 	data := make([]byte, fileSize)
-	// Not compressible; the values do not matter.
+	// The values do not matter, but must not be compressible.
 	if _, err := rand.NewChaCha8([32]byte{1}).Read(data); err != nil {
 		return err
 	}
@@ -42,14 +43,14 @@ func fileFigures(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, way := range []string{"upload", "download"} {
+	for _, direction := range []string{"upload", "download"} {
 		part := newScores()
 		for _, name := range []string{"plain HTTP server and file", nameLocal, nameServe} {
-			for _, v := range s.by[name+" "+way] {
+			for _, v := range s.by[name+" "+direction] {
 				part.add(name, v)
 			}
 		}
-		sec := table("files", way+" of one file of 64 MiB (more is better; p95 is the fast end)", "MB/s", part)
+		sec := table("files", direction+" of one file of 64 MiB (more is better; p95 is the fast end)", "MB/s", part)
 		sec.against("plain HTTP server and file")
 		b.report.add(sec)
 	}
@@ -62,7 +63,8 @@ type mover interface {
 	download(ctx context.Context) (io.ReadCloser, error)
 }
 
-// transferBoth measures both directions and checks that the file comes back unchanged.
+// transferBoth returns a contender that measures both directions and checks that the file comes
+// back unchanged.
 func transferBoth(name string, data []byte, m mover) contender {
 	want := sha256.Sum256(data)
 	return contender{name, func(ctx context.Context, s *scores) error {
@@ -83,13 +85,14 @@ func transferBoth(name string, data []byte, m mover) contender {
 			return fmt.Errorf("download: %w", err)
 		}
 		if sha256.Sum256(got.Bytes()) != want {
-			return errors.New("what came back is not what was sent")
+			return errors.New("the downloaded file differs from the uploaded one")
 		}
 		s.add(name+" download", rate(fileSize, took))
 		return nil
 	}}
 }
 
+// sandboxMover copies a file to a sandbox.
 type sandboxMover struct{ fs *crannog.FS }
 
 func (b sandboxMover) upload(_ context.Context, r io.Reader) error {
@@ -100,6 +103,7 @@ func (b sandboxMover) download(context.Context) (io.ReadCloser, error) {
 	return b.fs.Open("home/user/big")
 }
 
+// plainMover copies a file to a server of plainFiles.
 type plainMover struct{ *httptest.Server }
 
 func (p plainMover) upload(ctx context.Context, r io.Reader) error {
@@ -129,7 +133,7 @@ func (p plainMover) do(ctx context.Context, method string, body io.Reader) (io.R
 	return resp.Body, nil
 }
 
-// plainFiles stores posted files and serves them.
+// plainFiles returns a handler that stores posted files and serves them.
 func plainFiles(path string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs each fuzz target of the repository for the given time: bench/fuzz.sh 30s
-# A crash does not stop the others; it makes the exit code 1.
+# A failing target does not stop the others; it makes the exit code 1.
 set -eu
 cd "$(dirname "$0")/.."
 time=${1:?usage: bench/fuzz.sh DURATION}
@@ -10,15 +10,15 @@ trap 'rm -rf "$work"' EXIT
 go list -f '{{.Dir}}' ./... > "$work/dirs"
 : > "$work/list"
 while read -r dir; do
-	# Only the compiled test knows the build constraints. The search in the files avoids compiling
-	# packages without any fuzz target.
+	# go test -list needs a compiled test. The search in the files avoids compiling packages without
+	# a fuzz target.
 	grep -lqs '^func Fuzz' "$dir"/*_test.go || continue
 	(cd "$dir" && go test -list '^Fuzz' .) > "$work/one"
 	sed -n "s|^Fuzz|$dir Fuzz|p" "$work/one" >> "$work/list"
 done < "$work/dirs"
 
-# Succeeds if no input failed. When its time is up, the go tool sometimes reports "context deadline
-# exceeded" as a failure. Then no input has failed, and the target is tried again.
+# Succeeds if no input failed. At its time limit, the go tool sometimes reports "context deadline
+# exceeded" as a failure although no input failed; then the target is run again.
 run() {
 	for _ in 1 2 3; do
 		(cd "$1" && go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" .) < /dev/null > "$work/out" 2>&1 && return 0

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// host describes the machine and its state, without which figures mean little.
+// host describes the machine and its load, without which figures mean little.
 type host struct {
 	CPUs   int    `json:"cpus"`
 	Model  string `json:"model"`
@@ -20,6 +20,7 @@ type host struct {
 	Root   bool   `json:"root"`
 }
 
+// describeHost returns the state of this machine.
 func describeHost() host {
 	h := host{CPUs: runtime.NumCPU(), Load: loadAverage(), Root: os.Geteuid() == 0}
 	h.Model = fieldOf("/proc/cpuinfo", "model name")
@@ -31,6 +32,7 @@ func describeHost() host {
 	return h
 }
 
+// printHost prints the first line of a report.
 func (r *report) printHost() {
 	h := r.Host
 	fmt.Fprintf(r.live, "%d × %s, %s, Linux %s, load %s, root %t\n", h.CPUs, h.Model, h.Memory, h.Kernel, h.Load, h.Root)
@@ -52,6 +54,7 @@ func fieldOf(path, name string) string {
 	return "unknown"
 }
 
+// loadAverage returns the load of the last minute, or "unknown".
 func loadAverage() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(data))

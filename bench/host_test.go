@@ -22,11 +22,12 @@ func TestFieldOf(t *testing.T) {
 		}
 	}
 	if got := fieldOf(path+".gone", "MemTotal"); got != "unknown" {
-		t.Errorf("without the file: %q", got)
+		t.Errorf("fieldOf a missing file: got %q, want unknown", got)
 	}
 }
 
-// A report without its machine means little, so each begins with it.
+// TestEveryReportNamesItsHost checks that a report begins with the machine, without which figures
+// mean little.
 func TestEveryReportNamesItsHost(t *testing.T) {
 	var text, encoded bytes.Buffer
 	if err := run(t.Context(), flags{only: "none of them"}, &text); err != nil {
@@ -47,7 +48,7 @@ func TestEveryReportNamesItsHost(t *testing.T) {
 
 func TestFound(t *testing.T) {
 	if !found("sh") || found("") || found("no-such-program-of-crannog") {
-		t.Error("a program is found where it is not, or the reverse")
+		t.Error("found: got a missing program, or did not get sh")
 	}
 }
 
@@ -62,9 +63,9 @@ func TestProcessTime(t *testing.T) {
 		}
 	}
 	if got, err := processTime(os.Getpid()); err != nil || got < 0 {
-		t.Errorf("this process: %v %v", got, err)
+		t.Errorf("processTime of this process: got %v, %v", got, err)
 	}
 	if got, err := processTime(1 << 30); err == nil {
-		t.Errorf("no process: %v", got)
+		t.Errorf("processTime of a missing process: got %v, want an error", got)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// program is a HumanEval program, with its tests.
+// program is a HumanEval program with its tests.
 type program struct {
 	TaskID     string `json:"task_id"`
 	Prompt     string `json:"prompt"`
@@ -31,8 +31,8 @@ func (p program) text() string {
 	return p.Prompt + p.Solution + "\n" + p.Test + "\ncheck(" + p.EntryPoint + ")\nprint('passed')\n"
 }
 
-// humanevalFile is the path of the programs: CRANNOG_HUMANEVAL, or a file beside the repository,
-// which does not contain them.
+// humanevalFile returns the path of the programs: CRANNOG_HUMANEVAL, or a file beside the
+// repository, which does not contain them.
 func humanevalFile() string {
 	if path := os.Getenv("CRANNOG_HUMANEVAL"); path != "" {
 		return path
@@ -61,19 +61,18 @@ func readPrograms(path string) ([]program, error) {
 		out = append(out, p)
 	}
 	if len(out) == 0 {
-		return nil, errors.Join(errors.New("it contains no program"), lines.Err())
+		return nil, errors.Join(errors.New("the file contains no program"), lines.Err())
 	}
 	return out, lines.Err()
 }
 
-// atOnce is how many programs run at once, in sandboxes or bare.
-const atOnce = 8
+// parallelPrograms is the number of programs that run at once, in sandboxes or bare.
+const parallelPrograms = 8
 
-// humanevalFigures runs every program in a separate sandbox and bare, in turns of some dozen
-// programs each.
+// humanevalFigures runs every program in its own sandbox and bare, in turns of 41 programs.
 func humanevalFigures(ctx context.Context, b *bench) (err error) {
-	sec := section{Group: "humaneval", Title: fmt.Sprintf("one program with its tests, %d at once", atOnce), Unit: "ms"}
-	all, err := readPrograms(humanevalFile())
+	sec := section{Group: "humaneval", Title: fmt.Sprintf("one program with its tests, %d at once", parallelPrograms), Unit: "ms"}
+	programs, err := readPrograms(humanevalFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		sec.note("left out: no %s; name the file by CRANNOG_HUMANEVAL", humanevalFile())
 		b.report.add(sec)
@@ -89,8 +88,8 @@ func humanevalFigures(ctx context.Context, b *bench) (err error) {
 	defer func() { err = errors.Join(err, client.Close()) }()
 	s := newScores()
 	walls := map[string]time.Duration{}
-	for part := range slices.Chunk(all, 41) {
-		for _, way := range []struct {
+	for part := range slices.Chunk(programs, 41) {
+		for _, method := range []struct {
 			name string
 			run  func(context.Context, string) (string, error)
 		}{
@@ -98,25 +97,26 @@ func humanevalFigures(ctx context.Context, b *bench) (err error) {
 			{"sandbox of its own", func(ctx context.Context, text string) (string, error) { return solveInSandbox(ctx, client, text) }},
 		} {
 			began := time.Now()
-			if err := solveAll(ctx, s, way.name, part, way.run); err != nil {
-				return fmt.Errorf("%s: %w", way.name, err)
+			if err := solveAll(ctx, s, method.name, part, method.run); err != nil {
+				return fmt.Errorf("%s: %w", method.name, err)
 			}
-			walls[way.name] += time.Since(began)
+			walls[method.name] += time.Since(began)
 		}
 	}
 	sec = table("humaneval", sec.Title, "ms", s, nameBare, "sandbox of its own")
 	sec.against(nameBare)
-	boxed, bare := walls["sandbox of its own"], walls[nameBare]
-	sec.note("all %d: bare %.1f s, in sandboxes %.1f s: %.1f ms of wall time more per program", len(all), bare.Seconds(), boxed.Seconds(),
-		millis(boxed-bare)/float64(len(all)))
+	sandboxTime, bareTime := walls["sandbox of its own"], walls[nameBare]
+	sec.note("all %d: bare %.1f s, in sandboxes %.1f s: %.1f ms of wall time more per program", len(programs), bareTime.Seconds(), sandboxTime.Seconds(),
+		millis(sandboxTime-bareTime)/float64(len(programs)))
 	b.report.add(sec)
 	return nil
 }
 
-func solveAll(ctx context.Context, s *scores, name string, all []program, run func(context.Context, string) (string, error)) error {
+// solveAll runs programs concurrently, each of which must pass its tests.
+func solveAll(ctx context.Context, s *scores, name string, programs []program, run func(context.Context, string) (string, error)) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
-	for _, p := range all {
+	group.SetLimit(parallelPrograms)
+	for _, p := range programs {
 		group.Go(func() error {
 			began := time.Now()
 			out, err := run(ctx, p.text())

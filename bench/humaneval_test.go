@@ -11,6 +11,7 @@ import (
 	"testing"
 )
 
+// packed writes a compressed file and returns its path.
 func packed(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "programs.gz")
@@ -46,7 +47,8 @@ func TestProgramsAreRead(t *testing.T) {
 	}
 }
 
-// The programs are not part of the repository, so the group is left out where they are missing.
+// TestHumanevalWithoutPrograms checks that the group is left out if the programs are missing,
+// because they are not part of the repository.
 func TestHumanevalWithoutPrograms(t *testing.T) {
 	t.Setenv("CRANNOG_HUMANEVAL", filepath.Join(t.TempDir(), "gone"))
 	b := &bench{report: &report{}}
@@ -58,7 +60,7 @@ func TestHumanevalWithoutPrograms(t *testing.T) {
 	}
 }
 
-// A program that does not pass its tests is an error, not a time.
+// TestSolveAll checks that a program that fails its tests is an error, not a score.
 func TestSolveAll(t *testing.T) {
 	s := newScores()
 	all := []program{{TaskID: "a/0", EntryPoint: "f"}, {TaskID: "a/1", EntryPoint: "g"}}

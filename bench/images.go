@@ -32,8 +32,8 @@ const (
 	nameSkopeo    = "skopeo copy, umoci unpack"
 )
 
-// imageFigures compares a sandbox of an image with one of the host's view, and measures how an
-// image is pulled and unpacked. The image is a Debian that mmdebstrap creates.
+// imageFigures compares a sandbox of an image with one of the host's files, and measures how an
+// image is pulled and unpacked. mmdebstrap creates the image, a Debian.
 func imageFigures(ctx context.Context, b *bench) (err error) {
 	if !found("mmdebstrap") {
 		return errors.New("mmdebstrap, which creates the image, is not installed")
@@ -52,7 +52,7 @@ func imageFigures(ctx context.Context, b *bench) (err error) {
 	return b.imagePulls(ctx, rootTar, img)
 }
 
-// imageOf returns an image with one layer, compressed as in registries.
+// imageOf returns an image with one layer, compressed as in a registry.
 func imageOf(rootTar string) (v1.Image, error) {
 	l, err := tarball.LayerFromFile(rootTar)
 	if err != nil {
@@ -61,7 +61,7 @@ func imageOf(rootTar string) (v1.Image, error) {
 	return imagetest.Build(v1.Config{Env: []string{"PATH=/usr/bin:/bin"}}, l)
 }
 
-// imageStarts measures cold starts: the time from the start to the first output.
+// imageStarts measures cold starts: the time from the creation to the first output.
 func (b *bench) imageStarts(ctx context.Context, rootTar string, img v1.Image) (err error) {
 	client, err := b.local(ctx, "images-local")
 	if err != nil {
@@ -113,8 +113,8 @@ func (b *bench) imageStarts(ctx context.Context, rootTar string, img v1.Image) (
 	return nil
 }
 
-// imagePulls measures pulls from a registry on this machine to files on its disk. Rates count the
-// bytes of the files.
+// imagePulls measures pulls from a registry on this machine to files on its disk. The rates count
+// the bytes of the unpacked files.
 func (b *bench) imagePulls(ctx context.Context, rootTar string, img v1.Image) error {
 	srv := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
 	defer srv.Close()
@@ -131,7 +131,7 @@ func (b *bench) imagePulls(ctx context.Context, rootTar string, img v1.Image) er
 		return err
 	}
 	n := 0
-	measured := func(contenderName string, line func(dir string) []string) contender {
+	measurePull := func(contenderName string, line func(dir string) []string) contender {
 		return contender{contenderName, func(ctx context.Context, s *scores) error {
 			n++
 			dir := filepath.Join(b.dir, "pull-"+strconv.Itoa(n))
@@ -149,11 +149,11 @@ func (b *bench) imagePulls(ctx context.Context, rootTar string, img v1.Image) er
 			return os.RemoveAll(dir)
 		}}
 	}
-	all := []contender{measured(namePull, func(dir string) []string {
+	all := []contender{measurePull(namePull, func(dir string) []string {
 		return []string{b.crannog, "--state", dir, "image", "pull", "-q", ref.Name()}
 	})}
-	if both := found("skopeo") && found("umoci"); both {
-		all = append(all, measured(nameSkopeo, func(dir string) []string {
+	if found("skopeo") && found("umoci") {
+		all = append(all, measurePull(nameSkopeo, func(dir string) []string {
 			return []string{"sh", "-c", `skopeo --insecure-policy copy -q --src-tls-verify=false docker://"$1" oci:"$2"/layout:bench && umoci unpack --image "$2"/layout:bench "$2"/bundle`, "sh", ref.Name(), dir}
 		}))
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// languages, each with code that has a known result, and a bare start of the same program.
+// languages are the interpreter's languages, each with code that prints 42 and a bare start of the
+// same program.
 var languages = []struct {
 	name, code string
 	bare       []string
@@ -25,7 +26,7 @@ var languages = []struct {
 	{"bash", "echo $((6*7))", []string{"bash", "-c", ":"}},
 }
 
-// interpreterFigures measures the time to a first answer.
+// interpreterFigures measures the time to a first answer of each language.
 func interpreterFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "interpreter")
 	if err != nil {
@@ -104,17 +105,19 @@ func runCode(ctx context.Context, sb *crannog.Sandbox, code string, opts ...cran
 	return nil
 }
 
+// newContext creates a context of a language.
 func (s *server) newContext(ctx context.Context, sb *crannog.Sandbox, language string) (string, error) {
-	var made struct {
+	var created struct {
 		ID string `json:"id"`
 	}
 	body := fmt.Sprintf(`{"language":%q}`, language)
-	if err := s.interpreter(ctx, sb, http.MethodPost, "/contexts", body, &made); err != nil {
+	if err := s.interpreter(ctx, sb, http.MethodPost, "/contexts", body, &created); err != nil {
 		return "", err
 	}
-	return made.ID, nil
+	return created.ID, nil
 }
 
+// dropContext removes a context.
 func (s *server) dropContext(ctx context.Context, sb *crannog.Sandbox, id string) error {
 	return s.interpreter(ctx, sb, http.MethodDelete, "/contexts/"+id, "", nil)
 }

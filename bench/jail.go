@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	nameJailCold = "jail, cold"
-	nameJailWarm = "jail, from the pool"
-	nameClaim    = "create, from the pool"
+	nameJailCold   = "jail, cold"
+	nameJailWarm   = "jail, from the pool"
+	namePoolCreate = "create, from the pool"
 )
 
 // jailFlags make the jail the engine of all sandboxes of a server.
 var jailFlags = []string{"--default-engine", "jail", "--default-level", "light"}
 
-// jailFigures compares the process jail with bubblewrap, which makes the same namespaces, and with
-// no sandbox at all.
+// jailFigures compares the process jail with bubblewrap, which creates the same namespaces, and
+// with no sandbox at all.
 func jailFigures(ctx context.Context, b *bench) (err error) {
 	cold, err := b.serve(ctx, b.crannog, "jail-cold", append(jailFlags, "--pool", "off")...)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cold.close()) }()
-	warm, err := b.serve(ctx, b.crannog, "jail-warm", append(jailFlags, "--verbose")...)
+	warmUpRequests, err := b.serve(ctx, b.crannog, "jail-warm", append(jailFlags, "--verbose")...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, warm.close()) }()
-	if err := b.jailLives(ctx, cold, warm); err != nil {
+	defer func() { err = errors.Join(err, warmUpRequests.close()) }()
+	if err := b.jailLives(ctx, cold, warmUpRequests); err != nil {
 		return err
 	}
 	if err := b.jailPrograms(ctx, cold); err != nil {
@@ -46,13 +46,13 @@ func jailFigures(ctx context.Context, b *bench) (err error) {
 	return b.jailMemory(ctx, cold)
 }
 
-// jailLives measures the time from the start to a program's first output.
-func (b *bench) jailLives(ctx context.Context, cold, warm *server) error {
+// jailLives measures the time from the creation to a program's first output.
+func (b *bench) jailLives(ctx context.Context, cold, warmUpRequests *server) error {
 	all := []contender{lifeBare(nameBare, []string{"/bin/echo", "ok"}, nil)}
 	if found("bwrap") {
 		all = append(all, lifeBare(nameBwrap, bubblewrap("/bin/echo", "ok"), nil))
 	}
-	pool := &claimer{warm}
+	pool := &poolCreator{warmUpRequests}
 	all = append(all, lifeSandbox(nameJailCold, cold.client), contender{nameJailWarm, pool.life})
 	s, err := race(ctx, b.n, all...)
 	if err != nil {
@@ -74,47 +74,49 @@ func (b *bench) jailLives(ctx context.Context, cold, warm *server) error {
 	}
 	b.report.add(sec)
 
-	claims := newScores()
-	for _, name := range []string{nameClaim, partClaim} {
+	acquisitions := newScores()
+	for _, name := range []string{namePoolCreate, partAcquire} {
 		for _, v := range s.by[name] {
-			claims.add(name, v)
+			acquisitions.add(name, v)
 		}
 	}
-	sec = table("jail", "a warm sandbox is handed over", "ms", claims)
-	sec.target(partClaim, "≤ 2 ms", func(r row) bool { return r.P50 <= 2 })
-	sec.note("create, from the pool: the whole call through HTTP. %s: until the policy holds inside, as the server logs it.", partClaim)
+	sec = table("jail", "a warm sandbox is handed over", "ms", acquisitions)
+	sec.target(partAcquire, "≤ 2 ms", func(r row) bool { return r.P50 <= 2 })
+	sec.note("create, from the pool: the whole call through HTTP. %s: until the policy holds inside, as the server logs it.", partAcquire)
 	b.report.add(sec)
 	return nil
 }
 
-// partClaim is the part of a claim in which the sandbox is assigned to the caller.
-const partClaim = "network and guest"
+// partAcquire is the part of a creation in which a warm sandbox is assigned to the caller.
+const partAcquire = "network and guest"
 
-// claimer creates sandboxes from the warm pool.
-type claimer struct{ *server }
+// poolCreator creates sandboxes from the warm pool.
+type poolCreator struct{ *server }
 
-var jailTaken = regexp.MustCompile(`msg="sandbox handed over" sandbox=(\S+) link=(\S+) guest=(\S+)`)
+// acquireLog matches the server's log entry of an acquired sandbox.
+var acquireLog = regexp.MustCompile(`msg="sandbox handed over" sandbox=(\S+) link=(\S+) guest=(\S+)`)
 
-// maxMisses bounds how often a sandbox is not warm. The first requests tell the server which kind
+// maxMisses is how often a sandbox may not be warm. The first requests teach the server which kind
 // to keep ready.
 const maxMisses = 50
 
-func (c *claimer) life(ctx context.Context, s *scores) error {
+// life measures one sandbox that was warm.
+func (c *poolCreator) life(ctx context.Context, s *scores) error {
 	for range maxMisses {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(refill):
 		}
-		if warm, err := c.try(ctx, s); warm || err != nil {
+		if warmUpRequests, err := c.try(ctx, s); warmUpRequests || err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("none of %d sandboxes was warm", maxMisses)
 }
 
-// try measures one life, if the sandbox was warm.
-func (c *claimer) try(ctx context.Context, s *scores) (warm bool, err error) {
+// try measures one sandbox, and reports whether it was warm.
+func (c *poolCreator) try(ctx context.Context, s *scores) (warmUpRequests bool, err error) {
 	var out firstByte
 	began := time.Now()
 	sb, err := c.client.Create(ctx, crannog.Timeout(5*time.Minute))
@@ -128,22 +130,22 @@ func (c *claimer) try(ctx context.Context, s *scores) (warm bool, err error) {
 	if err := errors.Join(err, sb.Kill(ctx)); err != nil {
 		return false, err
 	}
-	if warm, err = c.taken(sb.ID(), s); !warm || err != nil {
+	if warmUpRequests, err = c.addAcquisition(sb.ID(), s); !warmUpRequests || err != nil {
 		return false, err
 	}
 	s.addTime(nameJailWarm+first, out.at.Sub(began))
-	s.addTime(nameClaim, took)
-	return true, out.check("ok")
+	s.addTime(namePoolCreate, took)
+	return true, out.checkMemory("ok")
 }
 
-// taken records the durations that the server logged for a claim, and reports whether the sandbox
-// was warm.
-func (c *claimer) taken(id string, s *scores) (bool, error) {
+// addAcquisition adds the durations that the server logged for a warm sandbox, and reports whether
+// the sandbox was warm.
+func (c *poolCreator) addAcquisition(id string, s *scores) (bool, error) {
 	log, err := os.ReadFile(c.logs.Name())
 	if err != nil {
 		return false, err
 	}
-	for _, m := range jailTaken.FindAllStringSubmatch(string(log), -1) {
+	for _, m := range acquireLog.FindAllStringSubmatch(string(log), -1) {
 		if m[1] != id {
 			continue
 		}
@@ -155,7 +157,7 @@ func (c *claimer) taken(id string, s *scores) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		s.addTime(partClaim, link+guest)
+		s.addTime(partAcquire, link+guest)
 		return true, nil
 	}
 	return false, nil
@@ -180,15 +182,15 @@ func (b *bench) jailPrograms(ctx context.Context, srv *server) error {
 		sec := table("jail", strings.Join(argv, " ")+" in a live jail, through POST /v1/…/exec", "ms", s)
 		sec.against(nameBare)
 		if base := sec.find(nameBare); base != nil {
-			most := base.P50 + 2
-			sec.target("in a live jail", "≤ bare + 2 ms", func(r row) bool { return r.P50 <= most })
+			limit := base.P50 + 2
+			sec.target("in a live jail", "≤ bare + 2 ms", func(r row) bool { return r.P50 <= limit })
 		}
 		b.report.add(sec)
 	}
 	return sb.Kill(ctx)
 }
 
-// jailMemory measures idle jails.
+// jailMemory measures the memory of idle jails.
 func (b *bench) jailMemory(ctx context.Context, srv *server) (err error) {
 	const sandboxes = 10
 	var alive []*crannog.Sandbox
@@ -204,7 +206,7 @@ func (b *bench) jailMemory(ctx context.Context, srv *server) (err error) {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(settleTime): // until memory that only the start needed was released
+	case <-time.After(settleTime): // jails release the memory that only their start needed
 	}
 	for _, sb := range alive {
 		pid, err := jailProcess(srv.state, sb.ID())

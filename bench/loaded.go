@@ -16,34 +16,35 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// firstNumpy prints 42 with numpy, as the first request to a sandbox.
+// firstNumpy is code that prints 42 with numpy, as the first request to a sandbox.
 const firstNumpy = "import numpy; print(numpy.arange(3).sum() + 39)"
 
-// loader is a server whose interpreter sandboxes are warm with languages loaded, or not warm.
-type loader struct {
+// loadedServer is a server whose interpreter sandboxes are created cold, or are warm with some
+// languages loaded.
+type loadedServer struct {
 	*server
-	name    string
-	waits   bool
-	claimed int
+	name     string
+	pooled   bool
+	acquired int
 }
 
 // loadedFigures measures how much time loaded languages save the first caller of a sandbox, and
-// their cost while it is warm.
+// what a warm sandbox with them costs.
 func loadedFigures(ctx context.Context, b *bench) (err error) {
-	var all []*loader
+	var all []*loadedServer
 	defer func() {
 		for _, l := range all {
 			err = errors.Join(err, l.close())
 		}
 	}()
-	for _, l := range []loader{
+	for _, l := range []loadedServer{
 		{name: "a sandbox, cold"},
-		{name: "from the pool, nothing loaded", waits: true},
-		{name: "from the pool, Python loaded", waits: true},
-		{name: "from the pool, Python and JavaScript loaded", waits: true},
+		{name: "from the pool, nothing loaded", pooled: true},
+		{name: "from the pool, Python loaded", pooled: true},
+		{name: "from the pool, Python and JavaScript loaded", pooled: true},
 	} {
 		flags := []string{"--max-live", "1000", "--verbose", "--pool", "2g", "--pool-languages", [...]string{"none", "none", "python", "python,javascript"}[len(all)]}
-		if !l.waits {
+		if !l.pooled {
 			flags[4] = "off"
 		}
 		if l.server, err = b.serve(ctx, b.crannog, fmt.Sprintf("loaded%d", len(all)), flags...); err != nil {
@@ -70,10 +71,11 @@ func loadedFigures(ctx context.Context, b *bench) (err error) {
 	return b.loadedCosts(ctx, all[1:])
 }
 
-func (l *loader) first(language, code string) contender {
+// first returns a contender that measures the first answer of a new sandbox.
+func (l *loadedServer) first(language, code string) contender {
 	return contender{l.name, func(ctx context.Context, s *scores) error {
 		began := time.Now()
-		sb, err := l.claim(ctx, &began)
+		sb, err := l.acquire(ctx, &began)
 		if err != nil {
 			return err
 		}
@@ -83,11 +85,11 @@ func (l *loader) first(language, code string) contender {
 	}}
 }
 
-// claim creates a sandbox as the E2B clients do and sets when it began. If the server has a pool,
-// claim first waits until a sandbox is warm.
-func (l *loader) claim(ctx context.Context, began *time.Time) (*crannog.Sandbox, error) {
-	if l.waits {
-		if err := l.moreWaited(ctx, l.claimed); err != nil {
+// acquire creates a sandbox as the E2B clients do, and sets when it began. If the server has a
+// pool, it first waits for a warm sandbox.
+func (l *loadedServer) acquire(ctx context.Context, began *time.Time) (*crannog.Sandbox, error) {
+	if l.pooled {
+		if err := l.awaitMoreWarm(ctx, l.acquired); err != nil {
 			return nil, err
 		}
 	}
@@ -96,17 +98,18 @@ func (l *loader) claim(ctx context.Context, began *time.Time) (*crannog.Sandbox,
 	if err != nil {
 		return nil, err
 	}
-	l.claimed++
-	if l.waits {
-		waited, err := l.waited()
-		if _, ok := waited[id]; err != nil || !ok {
+	l.acquired++
+	if l.pooled {
+		warmSandboxes, err := l.warmSandboxes()
+		if _, ok := warmSandboxes[id]; err != nil || !ok {
 			return nil, errors.Join(fmt.Errorf("sandbox %s was not warm", id), err)
 		}
 	}
 	return l.client.Get(ctx, id)
 }
 
-func (l *loader) createE2B(ctx context.Context) (string, error) {
+// createE2B creates a sandbox over E2B's API and returns its ID.
+func (l *loadedServer) createE2B(ctx context.Context) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url+"/sandboxes", strings.NewReader(`{"templateID":"code-interpreter-v1","timeout":600}`))
 	if err != nil {
 		return "", err
@@ -118,21 +121,22 @@ func (l *loader) createE2B(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer resp.Body.Close()
-	var made struct{ SandboxID string }
-	if err := json.NewDecoder(resp.Body).Decode(&made); err != nil || resp.StatusCode != http.StatusCreated {
+	var created struct{ SandboxID string }
+	if err := json.NewDecoder(resp.Body).Decode(&created); err != nil || resp.StatusCode != http.StatusCreated {
 		return "", fmt.Errorf("create: %s: %w", resp.Status, err)
 	}
-	return made.SandboxID, nil
+	return created.SandboxID, nil
 }
 
-var sandboxWaits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?code-interpreter-v1.* took=(\S+)`)
+// warmLog matches the server's log entry of a sandbox that became warm.
+var warmLog = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?code-interpreter-v1.* took=(\S+)`)
 
-// moreWaited waits until the log shows more warm sandboxes of the template than the given number. A
-// new server creates them last.
-func (s *server) moreWaited(ctx context.Context, than int) error {
+// awaitMoreWarm waits until the log shows more warm sandboxes of the template than the given
+// number. A new server creates them last.
+func (s *server) awaitMoreWarm(ctx context.Context, than int) error {
 	for {
-		waited, err := s.waited()
-		if err != nil || len(waited) > than {
+		warmSandboxes, err := s.warmSandboxes()
+		if err != nil || len(warmSandboxes) > than {
 			return err
 		}
 		select {
@@ -143,15 +147,15 @@ func (s *server) moreWaited(ctx context.Context, than int) error {
 	}
 }
 
-// waited returns the sandboxes of the template that were warm, with the time that it took to create
-// them. The server must be verbose.
-func (s *server) waited() (map[string]time.Duration, error) {
+// warmSandboxes returns the sandboxes of the template that were warm so far, with the time that
+// their creation took. The server must be verbose.
+func (s *server) warmSandboxes() (map[string]time.Duration, error) {
 	log, err := os.ReadFile(s.logs.Name())
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]time.Duration{}
-	for _, m := range sandboxWaits.FindAllSubmatch(log, -1) {
+	for _, m := range warmLog.FindAllSubmatch(log, -1) {
 		if all[string(m[1])], err = time.ParseDuration(string(m[2])); err != nil {
 			return nil, err
 		}
@@ -160,21 +164,21 @@ func (s *server) waited() (map[string]time.Duration, error) {
 }
 
 // loadedCosts measures the memory of unused sandboxes, and the time to create one.
-func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
+func (b *bench) loadedCosts(ctx context.Context, all []*loadedServer) (err error) {
 	const sandboxes = 5
-	held := make([][]*crannog.Sandbox, len(all))
+	sandboxLists := make([][]*crannog.Sandbox, len(all))
 	defer func() {
-		for _, list := range held {
+		for _, list := range sandboxLists {
 			err = errors.Join(err, killAll(ctx, list))
 		}
 	}()
 	for i, l := range all {
 		for range sandboxes {
-			sb, err := l.claim(ctx, new(time.Time))
+			sb, err := l.acquire(ctx, new(time.Time))
 			if err != nil {
 				return err
 			}
-			held[i] = append(held[i], sb)
+			sandboxLists[i] = append(sandboxLists[i], sb)
 		}
 	}
 	if err := settledMemory(ctx); err != nil {
@@ -183,7 +187,7 @@ func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 	memory, took := newScores(), newScores()
 	for i, l := range all {
 		var ids []string
-		for _, sb := range held[i] {
+		for _, sb := range sandboxLists[i] {
 			ids = append(ids, sb.ID())
 		}
 		if err := settled(ctx, l.server, ids); err != nil {
@@ -194,12 +198,13 @@ func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 				return err
 			}
 		}
-		waited, err := l.waited()
+		warmSandboxes, err := l.warmSandboxes()
 		if err != nil {
 			return err
 		}
-		times := slices.Sorted(maps.Values(waited))
-		// The longest is that of the first, before which the template snapshot is created.
+		times := slices.Sorted(maps.Values(warmSandboxes))
+		// Leave out the longest time: before the first sandbox, the server creates the template
+		// snapshot.
 		for _, d := range times[:len(times)-1] {
 			took.addTime(l.name, d)
 		}

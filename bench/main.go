@@ -1,5 +1,5 @@
-// Command bench produces the figures of docs/internals/performance.md. It measures sandboxes and
-// their alternatives in turns, in one run, and prints them side by side.
+// Command bench produces the figures of docs/internals/performance.md. In one run, it measures
+// sandboxes and their alternatives in turns, and prints them side by side.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// group is one set of figures that can be selected by name.
+// group is a set of figures that can be selected by name.
 type group struct {
 	name string
 	run  func(context.Context, *bench) error
@@ -75,6 +75,7 @@ type flags struct {
 	npm     string
 }
 
+// parse parses the command line.
 func parse(args []string, stderr io.Writer) (flags, error) {
 	var f flags
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -96,9 +97,9 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 		return f, fmt.Errorf("unexpected argument %q", set.Arg(0))
 	}
 	if f.n < 1 || f.crowd < 1 || f.idle < 1 {
-		return f, errors.New("-n, -crowd and -idle are at least 1")
+		return f, errors.New("-n, -crowd and -idle must be at least 1")
 	}
-	for _, name := range f.wanted() {
+	for _, name := range f.selectedGroups() {
 		if !slices.Contains(groupNames(), name) {
 			return f, fmt.Errorf("no group %q; there are %s", name, strings.Join(groupNames(), ", "))
 		}
@@ -114,19 +115,20 @@ func groupNames() []string {
 	return names
 }
 
-func (f flags) wanted() []string {
+// selectedGroups returns the names of the groups to run.
+func (f flags) selectedGroups() []string {
 	if f.only == "" {
 		return groupNames()
 	}
 	return strings.Split(f.only, ",")
 }
 
-// fewer returns the number of rounds for a measurement that takes part times as long as the quick
-// ones. It is at least three.
+// fewer returns the number of rounds for a measurement that takes the given number of times as long
+// as a quick one. It is at least three, or n.
 func (f flags) fewer(part int) int { return max(min(3, f.n), f.n/part) }
 
 func main() {
-	// This comes first, because sandboxes are processes of this program.
+	// Dispatch first, because sandboxes are processes of this program.
 	reexec.Dispatch(append(netRoles(), throttleRole())...)
 	crannog.Main()
 	f, err := parse(os.Args[1:], os.Stderr)
@@ -147,6 +149,7 @@ func main() {
 	}
 }
 
+// run runs the selected groups and prints their report.
 func run(ctx context.Context, f flags, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "crannog-bench-")
 	if err != nil {
@@ -160,7 +163,7 @@ func run(ctx context.Context, f flags, out io.Writer) (err error) {
 	}
 	began := time.Now()
 	for _, g := range groups {
-		if !slices.Contains(f.wanted(), g.name) {
+		if !slices.Contains(f.selectedGroups(), g.name) {
 			continue
 		}
 		if err := g.run(ctx, b); err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// crowdSizes are the numbers of idle sandboxes for which memory is measured, because they share
-// some of it.
+// crowdSizes are the numbers of idle sandboxes for which memory is measured. The numbers matter
+// because sandboxes share memory.
 var crowdSizes = []int{1, 10, 20}
 
-// guests returns the two programs that can be the guest of a sandbox.
+// guests returns the binaries with the two kinds of guests.
 func (b *bench) guests() []struct{ name, binary string } {
 	all := []struct{ name, binary string }{{"small guest, embedded", b.crannog}}
 	if found(b.own) {
@@ -22,7 +22,7 @@ func (b *bench) guests() []struct{ name, binary string } {
 	return all
 }
 
-// memoryFigures compares both guests in start time and memory.
+// memoryFigures compares both guests in their start times and memory.
 func memoryFigures(ctx context.Context, b *bench) (err error) {
 	var starts []contender
 	for i, g := range b.guests() {
@@ -48,7 +48,7 @@ func memoryFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// idleMemory measures growing numbers of idle sandboxes.
+// idleMemory measures the memory of growing numbers of idle sandboxes.
 func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error {
 	s := newScores()
 	var ids []string
@@ -85,9 +85,10 @@ func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error
 	return nil
 }
 
+// atSize returns the name of a row.
 func atSize(what string, size int) string { return fmt.Sprintf("%s, %d at once", what, size) }
 
-// addSandboxes scores each sandbox separately.
+// addSandboxes adds the memory of each sandbox.
 func (s *scores) addSandboxes(srv *server, ids []string) error {
 	const mb = 1e6
 	for _, id := range ids {
@@ -116,11 +117,11 @@ func (s *scores) addSandboxes(srv *server, ids []string) error {
 	return nil
 }
 
-// settleTime is how long a sandbox's memory must stay the same for the sandbox to count as idle. After
-// two seconds, a sandbox releases memory that only its start needed.
+// settleTime is how long a sandbox's memory must stay the same for the sandbox to count as idle.
+// Two seconds after its start, a sandbox releases memory that only the start needed.
 const settleTime = 3 * time.Second
 
-// settled waits until the sandboxes' memory does not change, but at most twenty seconds.
+// settled waits until the sandboxes' memory is stable, but at most twenty seconds.
 func settled(ctx context.Context, srv *server, ids []string) error {
 	deadline := time.After(20 * time.Second)
 	for last := int64(0); ; {

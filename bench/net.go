@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ways to the server.
+// Names of the network paths to the server.
 const (
-	wayDirect   = "direct, on the host"
-	wayProxy    = "plain CONNECT proxy, on the host"
-	wayPass     = "sandbox, link that passes all"
-	wayUnopened = "sandbox, egress gateway, unopened"
-	wayOpen     = "sandbox, egress gateway, opened"
-	waySecret   = "sandbox, gateway, decrypted, secret set and redacted"
+	pathDirect    = "direct, on the host"
+	pathProxy     = "plain CONNECT proxy, on the host"
+	pathPass      = "sandbox, link that passes all"
+	pathSplice    = "sandbox, egress gateway, unopened"
+	pathDecrypted = "sandbox, egress gateway, opened"
+	pathSecret    = "sandbox, gateway, decrypted, secret set and redacted"
 )
 
-// netTarget is a way and its destination.
+// netTarget is a network path and its destination.
 type netTarget struct {
 	name, host string
 	sandbox    *engineSandbox // nil for the host
@@ -28,19 +28,20 @@ type netTarget struct {
 	kernel *kernelPeer
 }
 
-func (r *netRig) ways() []netTarget {
+// paths returns the network paths that are compared.
+func (r *netRig) paths() []netTarget {
 	return []netTarget{
-		{name: wayDirect, host: hostOpen},
-		{name: wayProxy, host: hostOpen, proxy: r.proxy},
-		{name: wayPass, host: hostOpen, sandbox: r.pass},
-		{name: wayUnopened, host: hostSplice, sandbox: r.causeway},
-		{name: wayOpen, host: hostOpen, sandbox: r.causeway},
-		{name: waySecret, host: hostSecret, sandbox: r.causeway},
+		{name: pathDirect, host: hostOpen},
+		{name: pathProxy, host: hostOpen, proxy: r.proxy},
+		{name: pathPass, host: hostOpen, sandbox: r.passSandbox},
+		{name: pathSplice, host: hostSplice, sandbox: r.gatewaySandbox},
+		{name: pathDecrypted, host: hostOpen, sandbox: r.gatewaySandbox},
+		{name: pathSecret, host: hostSecret, sandbox: r.gatewaySandbox},
 	}
 }
 
-// score runs a job on a way, and records value's result for each time, and the processor time of
-// the gateway's process.
+// score returns a contender that runs a job on a path. It adds value's result for each duration,
+// and the processor time of the gateway's process.
 func (r *netRig) score(t netTarget, j netJob, value func(time.Duration) float64) contender {
 	j.Host, j.Port, j.Roots, j.Proxy = t.host, 443, r.roots, t.proxy
 	return contender{t.name, func(ctx context.Context, s *scores) error {
@@ -68,14 +69,14 @@ func (r *netRig) score(t netTarget, j netJob, value func(time.Duration) float64)
 		for _, d := range took {
 			s.add(t.name, value(d))
 		}
-		if t.kernel != nil || t.sandbox == r.causeway {
+		if t.kernel != nil || t.sandbox == r.gatewaySandbox {
 			s.add(processor+t.name, micros(after-before)/float64(len(took)))
 		}
 		return nil
 	}}
 }
 
-// processor is the prefix of a way whose processor time is scored.
+// processor is the prefix of a path's score of processor time.
 const processor = "processor time: "
 
 // processorTime returns the processor time of a process from its clock.
@@ -100,7 +101,7 @@ func netFigures(ctx context.Context, b *bench) (err error) {
 	const perRound = 60
 	for _, h2 := range []bool{false, true} {
 		var all []contender
-		for _, t := range r.ways() {
+		for _, t := range r.paths() {
 			all = append(all, r.score(t, netJob{Kind: jobKept, H2: h2, N: perRound}, micros))
 		}
 		s, err := race(ctx, b.n, all...)
@@ -108,21 +109,21 @@ func netFigures(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 		sec := netTable("net", r, s, "a small answer over TLS on a kept-alive connection, "+protocol(h2), "µs")
-		sec.within(wayDirect, wayPass, 250, 1000, wayUnopened, wayOpen, waySecret)
+		sec.within(pathDirect, pathPass, 250, 1000, pathSplice, pathDecrypted, pathSecret)
 		b.report.add(sec)
 	}
 	var all []contender
-	for _, t := range r.ways() {
+	for _, t := range r.paths() {
 		all = append(all, r.score(t, netJob{Kind: jobNew, N: perRound / 4}, micros))
 	}
 	const lookup = "look-up of a name, in the sandbox"
-	all = append(all, r.score(netTarget{name: lookup, host: hostOpen, sandbox: r.causeway}, netJob{Kind: jobLookup, N: perRound / 4}, micros))
+	all = append(all, r.score(netTarget{name: lookup, host: hostOpen, sandbox: r.gatewaySandbox}, netJob{Kind: jobLookup, N: perRound / 4}, micros))
 	s, err := race(ctx, b.n, all...)
 	if err != nil {
 		return err
 	}
 	sec := netTable("net", r, s, "a new connection, TLS and a small answer", "µs", lookup)
-	sec.within(wayDirect, wayPass, 3000, 0, wayUnopened, wayOpen, waySecret)
+	sec.within(pathDirect, pathPass, 3000, 0, pathSplice, pathDecrypted, pathSecret)
 	b.report.add(sec)
 	return nil
 }
@@ -134,14 +135,14 @@ func protocol(h2 bool) string {
 	return "HTTP/1.1"
 }
 
-// netTable is a table of all ways, with the other measurements.
+// netTable returns a table of all paths and some other rows.
 func netTable(group string, r *netRig, s *scores, title, unit string, more ...string) section {
 	var names []string
-	for _, t := range r.ways() {
+	for _, t := range r.paths() {
 		names = append(names, t.name)
 	}
 	sec := table(group, title, unit, s, append(names, more...)...)
-	sec.against(wayDirect, names...)
+	sec.against(pathDirect, names...)
 	for _, name := range names {
 		if v := s.by[processor+name]; len(v) > 0 {
 			sec.note("%s: %s ms of processor time of the gateway's process each", name, number(v.p50()/1000))
@@ -150,10 +151,10 @@ func netTable(group string, r *netRig, s *scores, title, unit string, more ...st
 	return sec
 }
 
-// within sets targets for rows: how far the median may be above the baseline's, in the table's
-// unit. If far is not zero, the 99th percentile may be twice the baseline's plus far. It also shows
-// how far they are above a sandbox whose network passes everything, which is the cost of the
-// gateway itself.
+// within sets targets for rows: the median may be above the baseline's by near, in the table's
+// unit. If far is not zero, the 99th percentile may be twice the baseline's plus far. Notes show
+// how far the rows are above a sandbox whose network passes everything, which is the cost of the
+// gateway.
 func (s *section) within(baseline, boxed string, near, far float64, rows ...string) {
 	base, sb := s.find(baseline), s.find(boxed)
 	if base == nil || sb == nil {

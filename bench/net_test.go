@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// A network path whose name claims that it passes traffic on, but that decrypts it, or the reverse,
-// would be measured under a wrong name.
-func TestThePolicyOpensWhatTheWaysSay(t *testing.T) {
+// TestPolicyDecryptsAsPathsAreNamed checks that a path that is named as passed on is not decrypted,
+// and the reverse. Otherwise figures would have a wrong name.
+func TestPolicyDecryptsAsPathsAreNamed(t *testing.T) {
 	d, err := policy.Parse([]byte(netPolicy(manyRules)))
 	if err != nil {
 		t.Fatal(err)
@@ -18,9 +18,9 @@ func TestThePolicyOpensWhatTheWaysSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for host, opened := range map[string]bool{hostSplice: false, hostOpen: true, hostSecret: true, hostTen: true, hostThousand: true} {
+	for host, decrypted := range map[string]bool{hostSplice: false, hostOpen: true, hostSecret: true, hostTen: true, hostThousand: true} {
 		c := p.Connect(host, 443)
-		if c.Effect != egress.Allow || c.Inspect != opened {
+		if c.Effect != egress.Allow || c.Inspect != decrypted {
 			t.Errorf("%s: %+v", host, c)
 		}
 		for _, method := range []string{"GET", "POST"} {

@@ -14,31 +14,31 @@ const (
 	netUpload   = 32 << 20
 )
 
-// netByteFigures measures the throughput in and out.
+// netByteFigures measures the throughput of downloads and uploads.
 func netByteFigures(ctx context.Context, b *bench) (err error) {
 	r, err := b.netRig(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	for _, way := range []struct {
+	for _, transfer := range []struct {
 		kind jobKind
 		size int64
 		h2   bool
 	}{{jobDownload, netDownload, false}, {jobDownload, netDownload, true}, {jobUpload, netUpload, false}} {
 		var all []contender
-		for _, t := range r.ways() {
-			job := netJob{Kind: way.kind, H2: way.h2, N: 1, Bytes: way.size}
-			all = append(all, r.score(t, job, func(d time.Duration) float64 { return rate(way.size, d) }))
+		for _, t := range r.paths() {
+			job := netJob{Kind: transfer.kind, H2: transfer.h2, N: 1, Bytes: transfer.size}
+			all = append(all, r.score(t, job, func(d time.Duration) float64 { return rate(transfer.size, d) }))
 		}
 		s, err := race(ctx, b.fewer(4), all...)
 		if err != nil {
 			return err
 		}
-		sec := netTable("netbytes", r, s, fmt.Sprintf("%s of %d MiB over TLS, %s", way.kind, way.size>>20, protocol(way.h2)), "MB/s")
-		if way.kind == jobDownload && !way.h2 {
-			sec.target(wayUnopened, "≥ 400 MB/s", func(r row) bool { return r.P50 >= 400 })
-			sec.target(waySecret, "≥ 150 MB/s", func(r row) bool { return r.P50 >= 150 })
+		sec := netTable("netbytes", r, s, fmt.Sprintf("%s of %d MiB over TLS, %s", transfer.kind, transfer.size>>20, protocol(transfer.h2)), "MB/s")
+		if transfer.kind == jobDownload && !transfer.h2 {
+			sec.target(pathSplice, "≥ 400 MB/s", func(r row) bool { return r.P50 >= 400 })
+			sec.target(pathSecret, "≥ 150 MB/s", func(r row) bool { return r.P50 >= 150 })
 		}
 		b.report.add(sec)
 	}
@@ -53,7 +53,7 @@ func netRuleFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
-	targets := []netTarget{{name: "10 rules", host: hostTen, sandbox: r.causeway}, {name: "1,000 rules", host: hostThousand, sandbox: r.causeway}}
+	targets := []netTarget{{name: "10 rules", host: hostTen, sandbox: r.gatewaySandbox}, {name: "1,000 rules", host: hostThousand, sandbox: r.gatewaySandbox}}
 	var all []contender
 	for _, t := range targets {
 		all = append(all, r.score(t, netJob{Kind: jobKept, N: 60}, micros))
@@ -79,7 +79,7 @@ func (b *bench) decisions(ctx context.Context) error {
 		return err
 	}
 	const many = 1000
-	judge := func(name, host string) contender {
+	decide := func(name, host string) contender {
 		return contender{name, func(_ context.Context, s *scores) error {
 			q := policy.Request{Host: host, Port: 443, Method: "GET", Path: "/answer", TLS: true}
 			began := time.Now()
@@ -92,7 +92,7 @@ func (b *bench) decisions(ctx context.Context) error {
 			return nil
 		}}
 	}
-	s, err := race(ctx, b.n, judge("10 rules", hostTen), judge("1,000 rules", hostThousand))
+	s, err := race(ctx, b.n, decide("10 rules", hostTen), decide("1,000 rules", hostThousand))
 	if err != nil {
 		return err
 	}

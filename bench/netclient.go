@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// netJob is a job of the client. The same program does it on the host and in a sandbox.
+// netJob is a job of the measuring client, which runs on the host or in a sandbox.
 type netJob struct {
 	Kind  jobKind
 	Host  string
@@ -26,7 +26,7 @@ type netJob struct {
 	Proxy string `json:",omitempty"` // proxy that is used with CONNECT
 	H2    bool
 	Roots []byte // PEM
-	N     int    // counted requests, connections or transfers
+	N     int    // measured requests, connections or transfers
 	Bytes int64  // of a transfer
 }
 
@@ -34,14 +34,14 @@ type jobKind string
 
 const (
 	jobKept     jobKind = "kept"     // requests on one connection
-	jobNew      jobKind = "new"      // a connection for each request, its name known
+	jobNew      jobKind = "new"      // a connection for each request, without a lookup
 	jobLookup   jobKind = "lookup"   // look-ups of a name
 	jobDownload jobKind = "download" // answers of Bytes
 	jobUpload   jobKind = "upload"   // bodies of Bytes
 )
 
-// warm is how many requests precede the measured ones.
-const warm = 5
+// warmUpRequests is the number of requests before the measured ones.
+const warmUpRequests = 5
 
 // netClient does the job in its argument, and prints the duration of each round.
 func netClient() {
@@ -58,10 +58,11 @@ func netClient() {
 	}
 }
 
+// do does the job and returns the duration of each measured round.
 func (j netJob) do(ctx context.Context) ([]time.Duration, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(j.Roots)
-	c := &netWay{job: j, roots: roots}
+	c := &netPath{job: j, roots: roots}
 	if err := c.find(ctx); err != nil {
 		return nil, err
 	}
@@ -75,10 +76,10 @@ func (j netJob) do(ctx context.Context) ([]time.Duration, error) {
 		once = c.find
 	case jobDownload, jobUpload: // transfers
 	}
-	skip := warm
+	skip := warmUpRequests
 	if j.Bytes > 0 {
 		skip = 0
-		// The connection is open before the measurement starts.
+		// Open the connection before the measurement starts.
 		if err := c.ask(ctx); err != nil {
 			return nil, err
 		}
@@ -96,8 +97,8 @@ func (j netJob) do(ctx context.Context) ([]time.Duration, error) {
 	return took, nil
 }
 
-// netWay is the client's way to the server.
-type netWay struct {
+// netPath is the client's connection to the server.
+type netPath struct {
 	job    netJob
 	roots  *x509.CertPool
 	at     string // address of the host
@@ -105,7 +106,7 @@ type netWay struct {
 }
 
 // find looks up the host, unless the job has its address.
-func (c *netWay) find(ctx context.Context) error {
+func (c *netPath) find(ctx context.Context) error {
 	if c.job.Dial != "" {
 		c.at = c.job.Dial
 		return nil
@@ -118,14 +119,14 @@ func (c *netWay) find(ctx context.Context) error {
 	return nil
 }
 
-func (c *netWay) transport() *http.Transport {
+func (c *netPath) transport() *http.Transport {
 	return &http.Transport{
 		DialContext: c.dial, TLSClientConfig: &tls.Config{RootCAs: c.roots}, ForceAttemptHTTP2: c.job.H2,
 		DisableCompression: true, ReadBufferSize: 64 << 10, WriteBufferSize: 64 << 10,
 	}
 }
 
-func (c *netWay) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+func (c *netPath) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	if c.job.Proxy == "" {
 		return new(net.Dialer).DialContext(ctx, network, c.at)
 	}
@@ -141,12 +142,13 @@ func (c *netWay) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	// Nothing can follow the head before we have sent our hello.
+	// The server sends nothing after the head before the client's TLS hello, so no buffered byte is
+	// lost.
 	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
 	if err == nil {
 		resp.Body.Close() // after a success the connection is the tunnel, which stays open
 		if resp.StatusCode != http.StatusOK {
-			err = errors.New("the proxy says " + resp.Status)
+			err = errors.New("the proxy answered " + resp.Status)
 		}
 	}
 	if err != nil {
@@ -155,32 +157,35 @@ func (c *netWay) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	return conn, nil
 }
 
-// kept returns one client for the whole job.
-func (c *netWay) kept() *http.Client {
+// sharedClient returns one client for the whole job.
+func (c *netPath) sharedClient() *http.Client {
 	if c.client == nil {
 		c.client = &http.Client{Transport: c.transport()}
 	}
 	return c.client
 }
 
-func (c *netWay) ask(ctx context.Context) error {
-	return c.get(ctx, c.kept(), "/answer", int64(len(smallAnswer)))
+// ask makes a small request on the shared connection.
+func (c *netPath) ask(ctx context.Context) error {
+	return c.get(ctx, c.sharedClient(), "/answer", int64(len(smallAnswer)))
 }
 
-func (c *netWay) fresh(ctx context.Context) error {
+// fresh makes a small request on a new connection.
+func (c *netPath) fresh(ctx context.Context) error {
 	t := c.transport()
 	defer t.CloseIdleConnections()
 	return c.get(ctx, &http.Client{Transport: t}, "/answer", int64(len(smallAnswer)))
 }
 
-func (c *netWay) transfer(ctx context.Context) error {
+// transfer makes one upload or download.
+func (c *netPath) transfer(ctx context.Context) error {
 	if c.job.Kind == jobUpload {
-		return c.send(ctx, c.kept())
+		return c.send(ctx, c.sharedClient())
 	}
-	return c.get(ctx, c.kept(), "/bytes?n="+strconv.FormatInt(c.job.Bytes, 10), c.job.Bytes)
+	return c.get(ctx, c.sharedClient(), "/bytes?n="+strconv.FormatInt(c.job.Bytes, 10), c.job.Bytes)
 }
 
-func (c *netWay) get(ctx context.Context, client *http.Client, path string, size int64) error {
+func (c *netPath) get(ctx context.Context, client *http.Client, path string, size int64) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+c.job.Host+path, nil)
 	if err != nil {
 		return err
@@ -188,7 +193,7 @@ func (c *netWay) get(ctx context.Context, client *http.Client, path string, size
 	return c.expect(client, req, size)
 }
 
-func (c *netWay) send(ctx context.Context, client *http.Client) error {
+func (c *netPath) send(ctx context.Context, client *http.Client) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.job.Host+"/upload", io.LimitReader(endless{}, c.job.Bytes))
 	if err != nil {
 		return err
@@ -197,8 +202,8 @@ func (c *netWay) send(ctx context.Context, client *http.Client) error {
 	return c.expect(client, req, int64(len(smallAnswer)))
 }
 
-// expect makes a request and rejects an unexpected answer.
-func (c *netWay) expect(client *http.Client, req *http.Request, size int64) error {
+// expect makes a request and returns an error for an unexpected answer.
+func (c *netPath) expect(client *http.Client, req *http.Request, size int64) error {
 	resp, err := client.Do(req)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// clientTLS trusts the upstream.
+// clientTLS returns a configuration that trusts the upstream.
 func clientTLS(t *testing.T, u *upstream) *tls.Config {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -33,7 +33,8 @@ func testUpstream(t *testing.T) *upstream {
 	return u
 }
 
-// Every kind of job is done over both versions of HTTP, and each counted round has its time.
+// TestJobsAreDone checks that every kind of job works over both versions of HTTP, and that each
+// measured round has a duration.
 func TestJobsAreDone(t *testing.T) {
 	u := testUpstream(t)
 	for _, h2 := range []bool{false, true} {
@@ -55,7 +56,8 @@ func TestJobsAreDone(t *testing.T) {
 	}
 }
 
-// connectProxy passes CONNECT requests for one target to the upstream, and refuses others.
+// connectProxy starts a proxy that passes CONNECT requests for one target to the upstream and
+// refuses others. It returns the requests that it got, and its address.
 func connectProxy(t *testing.T, network, address, target string, to *upstream) (*sync.Map, string) {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), network, address)
@@ -63,7 +65,7 @@ func connectProxy(t *testing.T, network, address, target string, to *upstream) (
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	var asked sync.Map
+	var requests sync.Map
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -76,7 +78,7 @@ func connectProxy(t *testing.T, network, address, target string, to *upstream) (
 				if err != nil {
 					return
 				}
-				asked.Store(req.Method+" "+req.Host, true)
+				requests.Store(req.Method+" "+req.Host, true)
 				if req.Host != target {
 					_, _ = io.WriteString(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
 					return
@@ -92,7 +94,7 @@ func connectProxy(t *testing.T, network, address, target string, to *upstream) (
 			}()
 		}
 	}()
-	return &asked, l.Addr().String()
+	return &requests, l.Addr().String()
 }
 
 func TestJobsThroughAProxy(t *testing.T) {
@@ -100,13 +102,13 @@ func TestJobsThroughAProxy(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "proxy")
 	overTCP, address := connectProxy(t, "tcp", "127.0.0.1:0", hostOpen+":443", u)
 	overSocket, _ := connectProxy(t, "unix", socket, hostOpen+":443", u)
-	for proxy, asked := range map[string]*sync.Map{address: overTCP, "unix:" + socket: overSocket} {
+	for proxy, requests := range map[string]*sync.Map{address: overTCP, "unix:" + socket: overSocket} {
 		j := netJob{Kind: jobNew, Host: hostOpen, Port: 443, Dial: "192.0.2.1:1", Proxy: proxy, Roots: u.roots, N: 1}
 		if took, err := j.do(t.Context()); err != nil || len(took) != 1 {
 			t.Errorf("%s: %v %v", proxy, took, err)
 		}
-		if _, ok := asked.Load("CONNECT " + hostOpen + ":443"); !ok {
-			t.Errorf("%s was not asked", proxy)
+		if _, ok := requests.Load("CONNECT " + hostOpen + ":443"); !ok {
+			t.Errorf("the proxy %s got no request", proxy)
 		}
 		j.Port = 444
 		if _, err := j.do(t.Context()); err == nil || !strings.Contains(err.Error(), "403") {
@@ -115,7 +117,8 @@ func TestJobsThroughAProxy(t *testing.T) {
 	}
 }
 
-// A measurement must not count answers of another size, version or server.
+// TestWrongAnswersAreErrors checks that a measurement does not count answers of another size, HTTP
+// version or server.
 func TestWrongAnswersAreErrors(t *testing.T) {
 	u := testUpstream(t)
 	good := netJob{Kind: jobKept, Host: hostOpen, Port: 443, Dial: u.address, Roots: u.roots, N: 1}
@@ -131,17 +134,17 @@ func TestWrongAnswersAreErrors(t *testing.T) {
 			t.Errorf("%s: %v %v", name, took, err)
 		}
 	}
-	c := &netWay{job: good, at: u.address}
-	c.job.H2 = true // the transport below offers version 1 only
+	c := &netPath{job: good, at: u.address}
+	c.job.H2 = true // the transport below offers only HTTP/1.1
 	c.client = &http.Client{Transport: &http.Transport{DialContext: c.dial, TLSClientConfig: clientTLS(t, u)}}
 	if err := c.ask(t.Context()); err == nil || !strings.Contains(err.Error(), "HTTP/1") {
 		t.Errorf("another version of HTTP: %v", err)
 	}
 	c.job.H2 = false
-	if err := c.get(t.Context(), c.kept(), "/answer", 7); err == nil || !strings.Contains(err.Error(), "bytes of 7") {
+	if err := c.get(t.Context(), c.sharedClient(), "/answer", 7); err == nil || !strings.Contains(err.Error(), "bytes of 7") {
 		t.Errorf("another size: %v", err)
 	}
-	if err := c.get(t.Context(), c.kept(), "/bytes?n=many", 7); err == nil || !strings.Contains(err.Error(), "400") {
+	if err := c.get(t.Context(), c.sharedClient(), "/bytes?n=many", 7); err == nil || !strings.Contains(err.Error(), "400") {
 		t.Errorf("an error of the server: %v", err)
 	}
 }

@@ -16,10 +16,10 @@ func netCreateFigures(ctx context.Context, b *bench) (err error) {
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	const (
-		none   = "create, no network"
-		linked = "create, with a network, one host allowed"
-		start  = "start of the gateway's process, until it answers"
-		attach = "attach a sandbox to it, 23 rules"
+		noNetwork   = "create, no network"
+		withNetwork = "create, with a network, one host allowed"
+		start       = "start of the gateway's process, until it answers"
+		attach      = "attach a sandbox to it, 23 rules"
 	)
 	create := func(name string, opts ...crannog.CreateOption) contender {
 		return contender{name, func(ctx context.Context, s *scores) error {
@@ -32,12 +32,12 @@ func netCreateFigures(ctx context.Context, b *bench) (err error) {
 			return sb.Kill(ctx)
 		}}
 	}
-	s, err := race(ctx, b.n, create(none, crannog.Net("none")), create(linked, crannog.Allow("example.com")), b.startCauseway(start, attach))
+	s, err := race(ctx, b.n, create(noNetwork, crannog.Net("none")), create(withNetwork, crannog.Allow("example.com")), b.startGateway(start, attach))
 	if err != nil {
 		return err
 	}
-	sec := table("netcreate", "what a network adds to a start", "ms", s, none, linked, start, attach)
-	sec.against(none, linked)
+	sec := table("netcreate", "what a network adds to a start", "ms", s, noNetwork, withNetwork, start, attach)
+	sec.against(noNetwork, withNetwork)
 	sec.note("Created with crannog.Local; the gateway's process exists already, one for all sandboxes of a state directory.")
 	b.report.add(sec)
 	return nil

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	attached   = 256
-	requesters = 64
+	attachedSandboxes   = 256
+	requestingSandboxes = 64
 )
 
-// netCrowdFigures attaches many sandboxes to one gateway. It measures the cost of each, and how
-// long requests take when many arrive at once.
+// netCrowdFigures attaches many sandboxes to one gateway. It measures the memory of each, and the
+// duration of requests when many arrive at once.
 func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	r := &netRig{dir: filepath.Join(b.dir, "netcrowd")}
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -33,7 +33,7 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	r.closers = append(r.closers, r.upstream.close)
-	if r.client, err = r.openCauseway(ctx, r.dir); err != nil {
+	if r.client, err = r.openGateway(ctx, r.dir); err != nil {
 		return err
 	}
 	pid := r.client.Info().PID
@@ -43,15 +43,15 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	sizes.add("the process alone", float64(empty)/1e6)
-	mark := func(name string) error {
+	addMemory := func(name string) error {
 		now, err := settledResident(ctx, pid)
 		sizes.add(name+", all", float64(now)/1e6)
-		sizes.add(name+", each", float64(now)/1e6/attached)
+		sizes.add(name+", each", float64(now)/1e6/attachedSandboxes)
 		return err
 	}
 	var sandboxes []*netStack
 	began := time.Now()
-	for i := range attached {
+	for i := range attachedSandboxes {
 		end, certificate, err := r.attach(ctx, r.client, r.dir, "crowd"+strconv.Itoa(i), usualRules)
 		if err != nil {
 			return err
@@ -63,14 +63,14 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 		sandboxes = append(sandboxes, sb)
 		r.closers = append(r.closers, sb.close)
 	}
-	took := time.Since(began) / attached
-	if err := mark("256 attached, no connection"); err != nil {
+	took := time.Since(began) / attachedSandboxes
+	if err := addMemory("256 attached, no connection"); err != nil {
 		return err
 	}
 	if err := allAtOnce(sandboxes, func(sb *netStack) error { return requestOnce(ctx, sb.client) }); err != nil {
 		return err
 	}
-	if err := mark("256 attached, a TLS connection each, opened"); err != nil {
+	if err := addMemory("256 attached, a TLS connection each, opened"); err != nil {
 		return err
 	}
 	sec := table("netcrowd", "resident memory of the gateway's process", "MB", sizes)
@@ -80,7 +80,7 @@ func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	sec.note("VmRSS of /proc/PID/status, the process's own share included, three seconds after the last change. Each sandbox")
 	sec.note("has 23 rules for five hosts. The sandboxes' ends are network stacks of this program. Attaching took %s ms each.", number(millis(took)))
 	b.report.add(sec)
-	return r.requestAtOnce(ctx, b, sandboxes[:requesters])
+	return r.requestAtOnce(ctx, b, sandboxes[:requestingSandboxes])
 }
 
 // allAtOnce runs a function for all sandboxes at once.
@@ -94,6 +94,7 @@ func allAtOnce[T any](all []T, do func(T) error) error {
 	return errors.Join(errs...)
 }
 
+// requestOnce makes a small request and checks the answer.
 func requestOnce(ctx context.Context, c *http.Client) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+hostSecret+"/answer", nil)
 	if err != nil {
@@ -111,7 +112,8 @@ func requestOnce(ctx context.Context, c *http.Client) error {
 	return err
 }
 
-// requestAtOnce makes requests from some sandboxes at once, and from as many clients without a sandbox.
+// requestAtOnce measures requests from several sandboxes at once, and from as many clients outside
+// of sandboxes.
 func (r *netRig) requestAtOnce(ctx context.Context, b *bench, sandboxes []*netStack) error {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(r.upstream.roots)
@@ -166,6 +168,7 @@ func residentOf(pid int) (int64, error) {
 	return 0, fmt.Errorf("process %d has no VmRSS", pid)
 }
 
+// settledResident returns the resident memory of a process after a pause.
 func settledResident(ctx context.Context, pid int) (int64, error) {
 	select {
 	case <-time.After(settleTime):
@@ -175,8 +178,9 @@ func settledResident(ctx context.Context, pid int) (int64, error) {
 	}
 }
 
-// startCauseway scores the start of a gateway process, and an attachment to it.
-func (b *bench) startCauseway(name, attach string) contender {
+// startGateway returns a contender that measures the start of a gateway process, and an attachment
+// to it.
+func (b *bench) startGateway(name, attach string) contender {
 	round := 0
 	return contender{name, func(ctx context.Context, s *scores) (err error) {
 		round++
@@ -190,7 +194,7 @@ func (b *bench) startCauseway(name, attach string) contender {
 			return err
 		}
 		s.addTime(name, time.Since(began))
-		// After this, the process ends by itself within two seconds.
+		// The process ends by itself within two seconds after Close.
 		defer func() { err = errors.Join(err, c.Close()) }()
 		began = time.Now()
 		end, _, err := r.attach(ctx, c, r.dir, "one", usualRules)

@@ -21,7 +21,7 @@ import (
 )
 
 // kernelPeer is the network of a sandbox on the host's kernel: a namespace whose only connection is
-// an attachment. If the attachment is only a socket, it is the host's namespace.
+// an attachment. For an attachment that is only a socket, it is the host's namespace.
 type kernelPeer struct {
 	client string
 	pid    int
@@ -32,7 +32,7 @@ type kernelPeer struct {
 func (k *kernelPeer) run(ctx context.Context, j netJob) ([]time.Duration, error) {
 	program := []string{"nsenter", "--target", strconv.Itoa(k.pid), "--net", k.client}
 	if k.proxy != "" {
-		// The proxy resolves the host, so no name is looked up here.
+		// The proxy resolves the host, so the client needs no address.
 		program, j.Proxy, j.Dial = []string{k.client}, k.proxy, "proxy"
 	}
 	var out bytes.Buffer
@@ -42,7 +42,7 @@ func (k *kernelPeer) run(ctx context.Context, j netJob) ([]time.Duration, error)
 	return readTimes(out.Bytes())
 }
 
-// kernelPeer creates a namespace that is connected by an attachment of a form.
+// kernelPeer creates a namespace that is connected by the given form of attachment.
 func (r *netRig) kernelPeer(ctx context.Context, form attachmenttest.Form, mtu int) (_ *kernelPeer, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -113,7 +113,7 @@ func receiveFile(from *os.File) (*os.File, error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:n])
 	if err != nil || len(messages) != 1 {
-		return nil, errors.Join(err, errors.New("it sent no device"))
+		return nil, errors.Join(err, errors.New("the namespace's process sent no device"))
 	}
 	got, err := unix.ParseUnixRights(&messages[0])
 	if err != nil {
@@ -122,7 +122,7 @@ func receiveFile(from *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(got[0]), "device"), nil
 }
 
-// runKernelPeer creates a device in its namespace, sends it over descriptor 3 and preserves the
+// runKernelPeer creates a device in its namespace, sends it over descriptor 3 and keeps the
 // namespace until its input ends.
 func runKernelPeer() {
 	mtu, err := strconv.Atoi(os.Args[2])

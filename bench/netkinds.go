@@ -9,13 +9,13 @@ import (
 	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 )
 
-// today is the kind of attachment that sandboxes use by default.
-const today = "packets, in a sandbox"
+// defaultKind is the path of sandboxes with the default kind of attachment.
+const defaultKind = "packets, in a sandbox"
 
-// kinds returns the ways through the gateway, each with another kind of attachment. Those without a
+// kinds returns paths through the gateway, each with another kind of attachment. Those without a
 // sandbox run on the host's kernel.
 func (r *netRig) kinds(ctx context.Context) ([]netTarget, error) {
-	all := []netTarget{{name: wayDirect, host: hostSplice}, {name: today, host: hostSplice, sandbox: r.causeway}}
+	all := []netTarget{{name: pathDirect, host: hostSplice}, {name: defaultKind, host: hostSplice, sandbox: r.gatewaySandbox}}
 	for _, k := range []struct {
 		name string
 		form attachmenttest.Form
@@ -38,8 +38,8 @@ func (r *netRig) kinds(ctx context.Context) ([]netTarget, error) {
 	return append(all, netTarget{name: "proxy: socket", host: hostSplice, kernel: socket}), err
 }
 
-// netKindFigures compares the kinds of attachments without decryption, because the layers above
-// them are the same.
+// netKindFigures compares the kinds of attachments without decryption, because the layers above are
+// the same for all.
 func netKindFigures(ctx context.Context, b *bench) (err error) {
 	r, err := b.netRig(ctx)
 	if err != nil {
@@ -72,11 +72,11 @@ func netKindFigures(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 		sec := table("netkinds", m.title, m.unit, s, names...)
-		sec.against(today, names...)
-		used := s.by[processor+today]
+		sec.against(defaultKind, names...)
+		defaultTime := s.by[processor+defaultKind]
 		for _, name := range names {
 			if v := s.by[processor+name]; len(v) > 0 {
-				sec.note("%s: %s µs of processor time of the gateway's process each, %.2f× that of %s", name, number(v.p50()), v.p50()/used.p50(), today)
+				sec.note("%s: %s µs of processor time of the gateway's process each, %.2f× that of %s", name, number(v.p50()), v.p50()/defaultTime.p50(), defaultKind)
 			}
 		}
 		b.report.add(sec)

@@ -22,21 +22,23 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// netRig is a server with several ways to it: from the host directly and through a plain proxy,
-// from a sandbox whose network passes everything, and from a sandbox behind the egress gateway. As
-// in production, each part is a separate process. The server is in this one.
+// netRig is a server with several network paths to it: from the host directly and through a plain
+// proxy, from a sandbox whose network passes everything, and from a sandbox behind the egress
+// gateway. As in production, each part is a separate process, except that the server is in this
+// one.
 type netRig struct {
-	dir      string
-	upstream *upstream
-	proxy    string
-	client   *gateway.Client
-	causeway *engineSandbox
-	pass     *engineSandbox
-	roots    []byte // of the gateway and of the upstream
-	hostArgv string // the client's program on the host
-	closers  []func() error
+	dir            string
+	upstream       *upstream
+	proxy          string
+	client         *gateway.Client
+	gatewaySandbox *engineSandbox
+	passSandbox    *engineSandbox
+	roots          []byte // of the gateway and of the upstream
+	hostArgv       string // the client's program on the host
+	closers        []func() error
 }
 
+// netRig starts all parts.
 func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
 	r := &netRig{}
 	if r.dir, err = os.MkdirTemp(b.dir, "net"); err != nil {
@@ -62,10 +64,10 @@ func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
 	if r.proxy, err = r.start(ctx, connectArg0, nil); err != nil {
 		return nil, err
 	}
-	if r.client, err = r.openCauseway(ctx, r.dir); err != nil {
+	if r.client, err = r.openGateway(ctx, r.dir); err != nil {
 		return nil, err
 	}
-	eng, err := openAlone(filepath.Join(r.dir, "engine"), slog.New(slog.DiscardHandler))
+	eng, err := openEngine(filepath.Join(r.dir, "engine"), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +76,7 @@ func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
 		return nil, err
 	}
 	r.roots = append(bytes.Clone(r.upstream.roots), certificate...)
-	if r.causeway, err = r.sandbox(ctx, eng, workspace, end); err != nil {
+	if r.gatewaySandbox, err = r.sandbox(ctx, eng, workspace, end); err != nil {
 		return nil, err
 	}
 	end, ours, err := attachment.Pair(attachment.Packets)
@@ -84,13 +86,13 @@ func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
 	if _, err := r.start(ctx, passArg0, ours); err != nil {
 		return nil, errors.Join(err, end.Close(), ours.Close())
 	}
-	if r.pass, err = r.sandbox(ctx, eng, workspace, end); err != nil {
+	if r.passSandbox, err = r.sandbox(ctx, eng, workspace, end); err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}
 	return r, ours.Close()
 }
 
-// close ends all parts, last one first.
+// close ends all parts, the last one first.
 func (r *netRig) close() error {
 	var errs []error
 	for _, end := range slices.Backward(r.closers) {
@@ -140,8 +142,8 @@ func (r *netRig) start(ctx context.Context, role string, file *os.File) (string,
 	return strings.TrimSpace(line), nil
 }
 
-// openCauseway starts a gateway process whose only destination is the upstream server.
-func (r *netRig) openCauseway(ctx context.Context, state string) (*gateway.Client, error) {
+// openGateway starts a gateway process whose only destination is the upstream server.
+func (r *netRig) openGateway(ctx context.Context, state string) (*gateway.Client, error) {
 	if err := (netEnvironment{Upstream: r.upstream.address, Roots: r.upstream.roots}).write(state); err != nil {
 		return nil, err
 	}
@@ -157,7 +159,7 @@ func (r *netRig) attach(ctx context.Context, c *gateway.Client, dir, id string, 
 	return r.attachKind(ctx, c, dir, id, many, egress.Packets, nil)
 }
 
-// attachKind is attach for a kind whose end is created in the sandbox's namespace.
+// attachKind is like attach, for a kind of attachment whose end exists already.
 func (r *netRig) attachKind(ctx context.Context, c *gateway.Client, dir, id string, many int, kind egress.AttachmentKind, link *os.File) (*os.File, []byte, error) {
 	record, err := os.OpenFile(filepath.Join(dir, id+".ndjson"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -177,15 +179,14 @@ func (r *netRig) attachKind(ctx context.Context, c *gateway.Client, dir, id stri
 	})
 }
 
-// usualRules and manyRules are the numbers of rules of the host with many rules. The former is the
-// default.
+// usualRules and manyRules are numbers of rules of the last host. usualRules is the default.
 const (
 	usualRules = 10
 	manyRules  = 1000
 )
 
-// netPolicy returns a policy that passes one host on without decryption and decrypts the others,
-// the last of which has many rules.
+// netPolicy returns a policy that passes one host on without decryption and decrypts the others.
+// The last host has many rules.
 func netPolicy(many int) string {
 	var b strings.Builder
 	b.WriteString("policy: v1\nlevel: minimal\nnetwork:\n  unlisted: deny\n  hosts:\n")
@@ -220,11 +221,12 @@ func (r *netRig) onHost(ctx context.Context, j netJob) ([]time.Duration, error) 
 func (j netJob) argument() string {
 	data, err := json.Marshal(j)
 	if err != nil {
-		panic(err) // it contains only JSON values
+		panic(err) // a job always has a JSON form
 	}
 	return string(data)
 }
 
+// readTimes parses the output of the client.
 func readTimes(out []byte) (took []time.Duration, err error) {
 	err = json.Unmarshal(out, &took)
 	return took, err

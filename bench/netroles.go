@@ -30,11 +30,11 @@ const (
 	kernelArg0  = "bench-net-kernel"
 )
 
-// netRoles are this program's own roles. They precede the standard ones, so that they replace the
-// gateway for a state directory with a netWorld.
+// netRoles are the roles of this program. They precede the standard ones, so that they replace the
+// gateway of a state directory with a netEnvironment.
 func netRoles() []reexec.Role {
 	return []reexec.Role{
-		{Match: reexec.Arg0(gateway.Arg0), Run: serveWorld},
+		{Match: reexec.Arg0(gateway.Arg0), Run: serveGateway},
 		{Match: reexec.Arg0(clientArg0), Run: netClient},
 		{Match: reexec.Arg0(connectArg0), Run: serveConnect},
 		{Match: reexec.Arg0(passArg0), Run: servePass},
@@ -42,8 +42,8 @@ func netRoles() []reexec.Role {
 	}
 }
 
-// netEnvironment is the outside network of our gateway: one server, to which every name resolves. It is a
-// file of the state directory that only this program's role reads.
+// netEnvironment is the network outside of a gateway: one server, to which every name resolves. It
+// is stored in a file of the state directory that only this program's role reads.
 type netEnvironment struct {
 	Upstream string
 	Roots    []byte // PEM
@@ -51,11 +51,12 @@ type netEnvironment struct {
 
 const (
 	netEnvironmentFile = "world.json"
-	// everyName is the address of all names. It is a public one, as the checks require, but nothing
-	// is ever sent to it.
+	// everyName is the address of all names. It must be public to pass the gateway's checks, but
+	// nothing is sent to it.
 	everyName = "93.184.216.34"
 )
 
+// write stores the environment in a state directory.
 func (w netEnvironment) write(state string) error {
 	data, err := json.Marshal(w)
 	if err != nil {
@@ -74,7 +75,8 @@ func (netEnvironment) LookupNetIP(context.Context, string, string) ([]netip.Addr
 
 var _ names.Resolver = netEnvironment{}
 
-func serveWorld() {
+// serveGateway runs the gateway with the netEnvironment of its state directory.
+func serveGateway() {
 	data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), netEnvironmentFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		gateway.Serve(gateway.Environment{})
@@ -93,6 +95,7 @@ func serveWorld() {
 	}})
 }
 
+// fail prints an error and ends the process.
 func fail(err error) {
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
@@ -104,9 +107,9 @@ func waitForInputEnd() {
 	os.Exit(0)
 }
 
-// serveConnect is a minimal proxy: it accepts CONNECT, connects, and copies. It checks no policy,
-// requests no approval and logs nothing. Its argument is the destination of every connection, and
-// its first line of output its own address.
+// serveConnect runs a minimal proxy, which accepts CONNECT and copies, without policy, approvals or
+// log. Its argument is the destination of every connection, and its first line of output its own
+// address.
 func serveConnect() {
 	go waitForInputEnd()
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -140,7 +143,7 @@ func serveConnect() {
 // join copies in both directions until both have ended.
 func join(a, b net.Conn) {
 	back := make(chan struct{})
-	one := func(to, from net.Conn) {
+	copyOne := func(to, from net.Conn) {
 		// On loopback, the kernel copies the bytes if it can.
 		if _, tcp := from.(*net.TCPConn); tcp {
 			_, _ = io.CopyBuffer(to, from, make([]byte, 256<<10))
@@ -151,17 +154,17 @@ func join(a, b net.Conn) {
 			_ = h.CloseWrite()
 		}
 	}
-	go func() { defer close(back); one(a, b) }()
-	one(b, a)
+	go func() { defer close(back); copyOne(a, b) }()
+	copyOne(b, a)
 	<-back
 }
 
-// servePass serves the gateway's end of an attachment and passes everything on without decisions.
-// Its argument is the destination of every connection, and descriptor 3 is the attachment.
+// servePass serves the gateway's end of an attachment and passes everything on. Its argument is the
+// destination of every connection, and descriptor 3 is the attachment.
 func servePass() {
 	go waitForInputEnd()
 	table := names.NewTable()
-	l, err := attachment.Open(attachment.Packets, os.NewFile(3, "link"), &pass{to: os.Args[1], names: table}, attachment.Options{})
+	l, err := attachment.Open(attachment.Packets, os.NewFile(3, "link"), &passHandler{to: os.Args[1], names: table}, attachment.Options{})
 	if err != nil {
 		fail(err)
 	}
@@ -169,14 +172,15 @@ func servePass() {
 	<-l.Done()
 }
 
-type pass struct {
+// passHandler passes all connections on and answers all names.
+type passHandler struct {
 	to    string
 	names *names.Table
 }
 
-var _ attachment.Handler = (*pass)(nil)
+var _ attachment.Handler = (*passHandler)(nil)
 
-func (p *pass) TCP(f *attachment.Flow) {
+func (p *passHandler) TCP(f *attachment.Flow) {
 	up, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.to)
 	if err != nil {
 		return
@@ -190,7 +194,7 @@ func (p *pass) TCP(f *attachment.Flow) {
 	join(in, up)
 }
 
-func (p *pass) Names(query []byte, limit int) []byte {
+func (p *passHandler) Names(query []byte, limit int) []byte {
 	reply, _, err := names.Answer(query, limit, func(name string) (netip.Addr, bool) {
 		a, err := p.names.Address(name)
 		return a, err == nil
@@ -201,7 +205,7 @@ func (p *pass) Names(query []byte, limit int) []byte {
 	return reply
 }
 
-func (p *pass) Dropped(string, netip.AddrPort) {}
+func (p *passHandler) Dropped(string, netip.AddrPort) {}
 
 // gatewayResolver returns a resolver that uses the gateway's name server, regardless of the
 // resolver's files.

@@ -13,13 +13,14 @@ import (
 	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 )
 
-// netStack is the network of a sandbox in this process, without a sandbox. 256 real sandboxes would
-// measure the machine's memory instead of the gateway's.
+// netStack is the network of a sandbox in this process, without the sandbox. 256 real sandboxes
+// would measure the machine's memory instead of the gateway's.
 type netStack struct {
 	*attachmenttest.Peer
 	client *http.Client
 }
 
+// openStack opens the sandbox's end of an attachment.
 func openStack(end *os.File, roots []byte) (*netStack, error) {
 	sb, err := attachmenttest.Open(end)
 	if err != nil {

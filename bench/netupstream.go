@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// The hosts that the upstream serves, by the policy's treatment.
+// Hosts of the upstream, by the policy's treatment.
 const (
 	hostSplice   = "unopened.test" // TLS is not decrypted
 	hostOpen     = "opened.test"   // TLS is decrypted, nothing is set or redacted
@@ -31,7 +31,7 @@ const (
 
 var smallAnswer = []byte("{\"answer\": \"of some sixty bytes, as an API gives them out\"}\n")
 
-// endless is data that is not a run of one byte, and in which redaction finds nothing.
+// endless is a reader of varying bytes, in which redaction finds nothing.
 type endless struct{}
 
 var endlessData = sync.OnceValue(func() []byte {
@@ -44,7 +44,7 @@ var endlessData = sync.OnceValue(func() []byte {
 
 func (endless) Read(p []byte) (int, error) { return copy(p, endlessData()), nil }
 
-// upstream is the server at the end of every way.
+// upstream is the server at the end of every network path.
 type upstream struct {
 	address string
 	roots   []byte // PEM

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sandboxProcesses are the host processes of one sandbox, by their role.
+// sandboxProcesses are the host processes of a sandbox by role.
 type sandboxProcesses struct {
 	sentry, gofer int
 	stubs         []int
 }
 
-// engineRecord returns the engine's record of a sandbox. Builds of earlier versions, which are
-// measured too, give the file another name.
+// engineRecord returns the engine's file about a sandbox. Earlier versions, which this program
+// measures too, give it another name.
 func engineRecord(state, id string) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(state, "run", id, "sandbox.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -30,8 +30,8 @@ func engineRecord(state, id string) ([]byte, error) {
 	return data, err
 }
 
-// processesOf reads a sandbox's processes from the engine's record, and finds their children, which
-// run the programs in the sandbox.
+// processesOf reads a sandbox's processes from the engine's file, and finds their children, which
+// run the sandbox's programs.
 func processesOf(state, id string) (sandboxProcesses, error) {
 	data, err := engineRecord(state, id)
 	if err != nil {
@@ -45,14 +45,14 @@ func processesOf(state, id string) (sandboxProcesses, error) {
 	}
 	p := sandboxProcesses{sentry: record.Sentry.PID, gofer: record.Gofer.PID}
 	if p.sentry <= 0 || p.gofer <= 0 {
-		return p, fmt.Errorf("the engine's entry of sandbox %s names no processes", id)
+		return p, fmt.Errorf("the engine's file about sandbox %s names no processes", id)
 	}
 	all, err := descendants(p.sentry)
 	p.stubs = all
 	return p, err
 }
 
-// descendants lists the children of a process and their descendants.
+// descendants returns the children of a process and their descendants.
 func descendants(pid int) ([]int, error) {
 	var out []int
 	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
@@ -80,11 +80,11 @@ func descendants(pid int) ([]int, error) {
 	return out, nil
 }
 
-// memory is the proportional share of processes in bytes: memory that only one of them has mapped
-// counts in full, and memory that n processes share counts as one nth.
+// memory is the proportional set size of processes in bytes: memory of one process counts in full,
+// and memory that n processes share counts as one nth for each.
 type memory struct {
 	all   int64
-	anon  int64 // the processes' own
+	anon  int64 // the processes' private memory
 	shmem int64 // the unnamed file with the sandbox's memory
 	file  int64 // pages of programs on disk, which the kernel can drop
 }
@@ -96,8 +96,8 @@ func (m *memory) add(o memory) {
 	m.file += o.file
 }
 
-// pssOf adds up the memory of some processes. gVisor's stubs share one address space, as threads
-// do, and each reports all of it, so it must count only once.
+// pssOf returns the memory of some processes together. gVisor's stubs share one address space, and
+// each reports all of it, so it must count only once.
 func pssOf(pids ...int) (memory, error) {
 	var sum memory
 	var counted []int
@@ -127,6 +127,7 @@ func sameMemory(a, b int) bool {
 	return errno == 0 && order == 0
 }
 
+// parsePSS parses smaps_rollup.
 func parsePSS(rollup string) (memory, error) {
 	var m memory
 	missing := map[string]*int64{"Pss:": &m.all, "Pss_Anon:": &m.anon, "Pss_Shmem:": &m.shmem, "Pss_File:": &m.file}
@@ -136,11 +137,11 @@ func parsePSS(rollup string) (memory, error) {
 			continue
 		}
 		if len(fields) != 3 || fields[2] != "kB" {
-			return m, fmt.Errorf("a line of smaps_rollup reads %q", line)
+			return m, fmt.Errorf("a line of smaps_rollup cannot be parsed: %q", line)
 		}
 		kb, err := strconv.ParseInt(fields[1], 10, 64)
 		if err != nil {
-			return m, fmt.Errorf("a line of smaps_rollup reads %q", line)
+			return m, fmt.Errorf("a line of smaps_rollup cannot be parsed: %q", line)
 		}
 		*missing[fields[0]] = kb << 10
 		delete(missing, fields[0])
@@ -152,7 +153,7 @@ func parsePSS(rollup string) (memory, error) {
 }
 
 // charged returns the memory that the sandbox's control group is charged with, including cached
-// file pages that it was the first to use. It returns false without a group.
+// file pages that it used first. It returns false without a control group.
 func charged(pid int) (int64, bool) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -169,7 +170,7 @@ func charged(pid int) (int64, bool) {
 	return 0, false
 }
 
-// memoryFiles returns the files that may contain a process's charge, from the text of its
+// memoryFiles returns the files that may have a process's charge, from the text of its
 // /proc/PID/cgroup. The root group, "/", belongs to no sandbox.
 func memoryFiles(cgroup string) []string {
 	var out []string

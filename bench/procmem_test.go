@@ -35,16 +35,16 @@ func TestPSSOfThisProcess(t *testing.T) {
 		t.Errorf("%+v %v", m, err)
 	}
 	other := holdMemory(t)
-	held, err := pssOf(other)
-	if err != nil || held.anon < heldBytes || held.anon > 2*heldBytes {
-		t.Fatalf("%+v of a process that holds %d bytes: %v", held, heldBytes, err)
+	single, err := pssOf(other)
+	if err != nil || single.anon < heldBytes || single.anon > 2*heldBytes {
+		t.Fatalf("got %+v for a process with %d bytes: %v", single, heldBytes, err)
 	}
-	// One address space counts once, two count as both.
+	// One address space counts once; two address spaces count as both.
 	if again, err := pssOf(other, other); err != nil || again.anon < heldBytes || again.anon >= 2*heldBytes {
-		t.Errorf("the same again %d, once %d: %v", again.anon, held.anon, err)
+		t.Errorf("one process twice: got %d, once %d: %v", again.anon, single.anon, err)
 	}
-	if both, err := pssOf(os.Getpid(), other); err != nil || both.anon < held.anon || both.all <= held.all {
-		t.Errorf("both %+v, one of them %+v: %v", both, held, err)
+	if both, err := pssOf(os.Getpid(), other); err != nil || both.anon < single.anon || both.all <= single.all {
+		t.Errorf("two processes: got %+v, one of them %+v: %v", both, single, err)
 	}
 }
 
@@ -73,7 +73,7 @@ func holdMemory(t *testing.T) int {
 		_ = cmd.Wait()
 	})
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
-		t.Fatalf("the process that holds memory did not say that it does: %v", err)
+		t.Fatalf("the process with memory did not report that it is ready: %v", err)
 	}
 	return cmd.Process.Pid
 }
@@ -102,7 +102,7 @@ func TestMemoryFiles(t *testing.T) {
 	if got := memoryFiles("0::/system.slice/crannog/abc\n"); !slices.Equal(got, []string{"/sys/fs/cgroup/system.slice/crannog/abc/memory.current"}) {
 		t.Errorf("version 2: %v", got)
 	}
-	// The root group's charge is the machine's.
+	// The root group's charge is that of the whole machine.
 	if got := memoryFiles("5:memory:/\n0::/\n"); len(got) != 0 {
 		t.Errorf("root: %v", got)
 	}
@@ -121,10 +121,10 @@ func TestProcessesOf(t *testing.T) {
 	}
 	write(`{"id":"abc","sentry":{"pid":0},"gofer":{"pid":0}}`)
 	if _, err := processesOf(state, "abc"); err == nil {
-		t.Error("a record without processes is accepted")
+		t.Error("processesOf accepted a file without processes")
 	}
 	if _, err := processesOf(state, "other"); err == nil {
-		t.Error("a sandbox without a record is accepted")
+		t.Error("processesOf accepted a sandbox without a file")
 	}
 }
 
@@ -139,7 +139,7 @@ func TestDescendants(t *testing.T) {
 	}
 	defer func() {
 		_ = exec.Command("kill", strings.TrimSpace(readLine(t, out))).Run()
-		_ = cmd.Wait() // it ends with its child
+		_ = cmd.Wait() // the shell ends with its child
 	}()
 	deadline := time.Now().Add(30 * time.Second)
 	for {
@@ -173,7 +173,7 @@ func TestReadStart(t *testing.T) {
 		t.Errorf("%+v %v", s, err)
 	}
 	if err := (&server{}).readStart(strings.NewReader("nothing\n")); err == nil {
-		t.Error("a server that says nothing has started")
+		t.Error("readStart accepted a server without an address")
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// busyLoop takes about two seconds and prints its duration, without the interpreter's start.
+// busyLoop is a program that takes about two seconds and prints its duration without the
+// interpreter's start.
 const busyLoop = `import time
 began = time.perf_counter()
 total = 0
@@ -19,7 +20,7 @@ for i in range(%d):
     total = (total * 31 + i) %% 1000003
 print(time.perf_counter() - began)`
 
-// pythonFigures measures what users most often do in a sandbox.
+// pythonFigures measures Python, the most frequent program of sandboxes.
 func pythonFigures(ctx context.Context, b *bench) (err error) {
 	if !found(b.python) {
 		return fmt.Errorf("%s cannot be run; name the python3 of the sandboxes with -python", b.python)
@@ -81,7 +82,7 @@ func loopLength(ctx context.Context, python string) (int, error) {
 	}
 	took, err := strconv.ParseFloat(strings.TrimSpace(out.String()), 64)
 	if err != nil || took <= 0 {
-		return 0, fmt.Errorf("%s says that the loop took %q", python, out.String())
+		return 0, fmt.Errorf("%s printed %q as the duration of the loop", python, out.String())
 	}
 	return int(probe * 2 / took), nil
 }

@@ -5,15 +5,14 @@ import (
 	"fmt"
 )
 
-// contender does one round and adds its scores.
+// contender runs one round and adds its scores.
 type contender struct {
 	name string
 	run  func(ctx context.Context, s *scores) error
 }
 
-// race runs every contender once per round, and each round begins with another one, so that a
-// temporary load of the machine affects all of them. One round before the first warms caches and is
-// not counted.
+// race runs every contender once per round. Each round begins with another one, so that a temporary
+// load of the machine affects all of them. A first round warms caches and is not counted.
 func race(ctx context.Context, rounds int, all ...contender) (*scores, error) {
 	counted := newScores()
 	for round := -1; round < rounds; round++ {

@@ -27,21 +27,21 @@ import (
 )
 
 const (
-	unwatched = "a sandbox that is not watched"
-	recorded  = "all of it written down"
-	// sandboxTime is the sandbox's processor time, which other programs of a busy machine affect
-	// less.
+	unobserved = "a sandbox that is not watched"
+	observed   = "all of it written down"
+	// sandboxTime is the suffix of scores of the sandbox's processor time, which other programs of
+	// a busy machine affect less.
 	sandboxTime = ", processor time"
 )
 
-// recordLoads are the loads of both sandboxes, with the number of operations in each.
+// recordLoads are the loads of both sandboxes, each with its number of operations.
 var recordLoads = []struct {
 	title string
 	line  string
 	count float64
 	unit  string
 	goal  string
-	most  func(base float64) float64
+	limit func(base float64) float64
 }{
 	{
 		"a program executed, one of 500 of a shell's loop", "i=0; while [ $i -lt 500 ]; do /bin/true; i=$((i+1)); done", 500, "µs",
@@ -70,7 +70,7 @@ printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint f%d(in
 	},
 }
 
-// recordFigures measures the cost of observation, in which a sandbox's kernel writes events of
+// recordFigures measures the cost of observation, in which a sandbox's kernel writes events of its
 // programs. The same load runs in two sandboxes, one of which is observed.
 func recordFigures(ctx context.Context, b *bench) (err error) {
 	state := filepath.Join(b.dir, "record")
@@ -100,29 +100,29 @@ func recordFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, plain.remove()) }()
-	seen, err := newRecordSandbox(ctx, eng, engine.Spec{ID: "seen", Image: image, Events: events, EventBytes: 8 << 30})
+	observedSandbox, err := newRecordSandbox(ctx, eng, engine.Spec{ID: "seen", Image: image, Events: events, EventBytes: 8 << 30})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, seen.remove()) }()
+	defer func() { err = errors.Join(err, observedSandbox.remove()) }()
 	for _, load := range recordLoads {
-		s, err := race(ctx, b.n, plain.load(unwatched, load.line, load.count), seen.load(recorded, load.line, load.count))
+		s, err := race(ctx, b.n, plain.load(unobserved, load.line, load.count), observedSandbox.load(observed, load.line, load.count))
 		if err != nil {
 			return fmt.Errorf("%s: %w", load.title, err)
 		}
-		sec := table("record", load.title, load.unit, s, unwatched, recorded, unwatched+sandboxTime, recorded+sandboxTime)
-		sec.against(unwatched, recorded)
-		sec.against(unwatched+sandboxTime, recorded+sandboxTime)
-		if base := sec.find(unwatched); base != nil && load.most != nil {
-			sec.target(recorded, load.goal, func(r row) bool { return r.P50 <= load.most(base.P50) })
+		sec := table("record", load.title, load.unit, s, unobserved, observed, unobserved+sandboxTime, observed+sandboxTime)
+		sec.against(unobserved, observed)
+		sec.against(unobserved+sandboxTime, observed+sandboxTime)
+		if base := sec.find(unobserved); base != nil && load.limit != nil {
+			sec.target(observed, load.goal, func(r row) bool { return r.P50 <= load.limit(base.P50) })
 		}
 		b.report.add(sec)
 	}
 	return nil
 }
 
-// recordSandbox is a sandbox that the engine itself created, because a server does not let callers
-// choose whether it is observed.
+// recordSandbox is a sandbox that the engine created without a server, because a server does not
+// let callers choose whether it is observed.
 type recordSandbox struct {
 	eng    engine.Engine
 	id     string
@@ -150,7 +150,8 @@ func newRecordSandbox(ctx context.Context, eng engine.Engine, spec engine.Spec) 
 	return &recordSandbox{eng, spec.ID, &http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
 }
 
-// load runs a shell command that does count operations, until all its changes are on the disk.
+// load returns a contender that runs a shell line with count operations, until all its changes are
+// on the disk.
 func (r *recordSandbox) load(name, line string, count float64) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		before, err := r.eng.(engine.Meter).Usage(ctx, r.id)
@@ -161,7 +162,7 @@ func (r *recordSandbox) load(name, line string, count float64) contender {
 		if err := r.sh(ctx, line); err != nil {
 			return err
 		}
-		if name == recorded {
+		if name == observed {
 			if err := r.eng.(engine.Observer).Survey(ctx, r.id); err != nil {
 				return err
 			}
@@ -178,7 +179,7 @@ func (r *recordSandbox) remove() error {
 	return r.eng.Remove(context.Background(), r.id)
 }
 
-// sh runs a shell command that must succeed.
+// sh runs a shell line that must succeed.
 func (r *recordSandbox) sh(ctx context.Context, line string) error {
 	stdin := false
 	req := connect.NewRequest(&processpb.StartRequest{
@@ -191,14 +192,14 @@ func (r *recordSandbox) sh(ctx context.Context, line string) error {
 		return err
 	}
 	defer stream.Close()
-	var said []byte
+	var stderr []byte
 	for stream.Receive() {
 		switch e := stream.Msg().GetEvent().GetEvent().(type) {
 		case *processpb.ProcessEvent_Data:
-			said = append(said, e.Data.GetStderr()...)
+			stderr = append(stderr, e.Data.GetStderr()...)
 		case *processpb.ProcessEvent_End:
 			if code := e.End.GetExitCode(); code != 0 {
-				return fmt.Errorf("%s in %s ended with %d: %s", line, r.id, code, said)
+				return fmt.Errorf("%s in %s: exit code %d: %s", line, r.id, code, stderr)
 			}
 			return nil
 		}

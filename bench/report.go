@@ -12,7 +12,7 @@ type report struct {
 	Host     host      `json:"host"`
 	Sections []section `json:"sections"`
 
-	live io.Writer // where sections are printed when they are complete, or nil
+	live io.Writer // prints each section when it is complete; may be nil
 }
 
 // section is one table.
@@ -30,19 +30,18 @@ type row struct {
 	N        int      `json:"n"`
 	P50      float64  `json:"p50"`
 	P95      float64  `json:"p95"`
-	P99      *float64 `json:"p99,omitempty"` // if there are enough values for one
+	P99      *float64 `json:"p99,omitempty"` // set if there are enough values
 	Baseline string   `json:"baseline,omitempty"`
 	Ratio    float64  `json:"ratio,omitempty"` // of the medians
 	Target   string   `json:"target,omitempty"`
 	Reached  bool     `json:"reached,omitempty"`
 }
 
-// enough is how many values are necessary for a 99th percentile that differs from the largest
-// value.
-const enough = 200
+// minForP99 is the number of values from which the 99th percentile differs from the largest value.
+const minForP99 = 200
 
-// table returns a section with the scores of a race, in the order of names or, without names, in
-// the order in which they were added. It leaves out names without a score.
+// table returns a section with the scores of a race. Its rows are in the order of names or, without
+// names, in the order in which they were added. Names without a score are left out.
 func table(group, title, unit string, s *scores, names ...string) section {
 	if len(names) == 0 {
 		names = s.order
@@ -51,7 +50,7 @@ func table(group, title, unit string, s *scores, names ...string) section {
 	for _, name := range names {
 		if v := s.by[name]; len(v) > 0 {
 			r := row{Name: name, N: len(v), P50: v.p50(), P95: v.p95()}
-			if len(v) >= enough {
+			if len(v) >= minForP99 {
 				r.P99 = v.p99()
 			}
 			sec.Rows = append(sec.Rows, r)
@@ -60,15 +59,14 @@ func table(group, title, unit string, s *scores, names ...string) section {
 	return sec
 }
 
-// tails99 adds a 99th percentile to every row, even with few values, where it is close to the
-// largest of them.
+// tails99 adds a 99th percentile to every row. With few values it is close to the largest one.
 func (s *section) tails99(from *scores) {
 	for i := range s.Rows {
 		s.Rows[i].P99 = from.by[s.Rows[i].Name].p99()
 	}
 }
 
-// against sets the baseline of the rows, or of all rows if none are named.
+// against sets the baseline of the given rows, or of all rows if none are given.
 func (s *section) against(baseline string, rows ...string) {
 	base := s.find(baseline)
 	if base == nil || base.P50 == 0 {
@@ -82,17 +80,19 @@ func (s *section) against(baseline string, rows ...string) {
 	}
 }
 
-// target records the target of a row, and whether it was reached.
+// target sets the target of a row, and whether it was reached.
 func (s *section) target(name, text string, reached func(r row) bool) {
 	if r := s.find(name); r != nil {
 		r.Target, r.Reached = text, reached(*r)
 	}
 }
 
+// note adds a line below the table.
 func (s *section) note(format string, args ...any) {
 	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
 }
 
+// find returns the row with a name, or nil.
 func (s *section) find(name string) *row {
 	for i := range s.Rows {
 		if s.Rows[i].Name == name {
@@ -122,11 +122,11 @@ func (s section) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "  %s %5s %10s %10s%s   %s\n", pad("what", width), "n", "p50 "+s.Unit, "p95 "+s.Unit, tail("p99 "+s.Unit), "against the baseline; target")
 	for _, r := range s.Rows {
-		last := ""
+		p99 := ""
 		if r.P99 != nil {
-			last = number(*r.P99)
+			p99 = number(*r.P99)
 		}
-		fmt.Fprintf(w, "  %s %5d %10s %10s%s   %s\n", pad(r.Name, width), r.N, number(r.P50), number(r.P95), tail(last), r.verdict())
+		fmt.Fprintf(w, "  %s %5d %10s %10s%s   %s\n", pad(r.Name, width), r.N, number(r.P50), number(r.P95), tail(p99), r.verdict())
 	}
 	for _, n := range s.Notes {
 		fmt.Fprintf(w, "  %s\n", n)
@@ -143,6 +143,7 @@ func (s section) tails() bool {
 	return false
 }
 
+// verdict compares a row with its baseline and its target.
 func (r row) verdict() string {
 	var parts []string
 	if r.Baseline != "" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 )
 
+// sample returns a table of two rows.
 func sample() section {
 	s := newScores()
 	for _, v := range []float64{10, 20, 30} {
@@ -23,14 +24,14 @@ func sample() section {
 func TestTable(t *testing.T) {
 	sec := sample()
 	if len(sec.Rows) != 2 {
-		t.Fatalf("%d rows: one without a score is shown", len(sec.Rows))
+		t.Fatalf("got %d rows, want 2: a row without a score is shown", len(sec.Rows))
 	}
 	sb := sec.find("sandbox")
 	if sb.N != 3 || sb.P50 != 40 || sb.Ratio != 2 || sb.Baseline != "bare" || sb.Reached {
 		t.Errorf("%+v", sb)
 	}
 	if bare := sec.find("bare"); bare.Baseline != "" || bare.Ratio != 0 {
-		t.Errorf("the baseline is compared with itself: %+v", bare)
+		t.Errorf("the baseline has a baseline: %+v", bare)
 	}
 }
 
@@ -39,7 +40,7 @@ func TestMissingBaselineGivesNoRatio(t *testing.T) {
 	sec.Rows[1].Ratio, sec.Rows[1].Baseline = 0, ""
 	sec.against("absent")
 	if sec.find("sandbox").Ratio != 0 {
-		t.Error("a ratio to nothing")
+		t.Error("a row without a baseline has a ratio")
 	}
 }
 
@@ -67,36 +68,37 @@ func TestPrint(t *testing.T) {
 func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{0.1234: "0.12", 9.999: "10.00", 12.34: "12.3", 1234.5: "1234"} {
 		if got := number(v); got != want {
-			t.Errorf("%v is shown as %s, not %s", v, got, want)
+			t.Errorf("number(%v): got %s, want %s", v, got, want)
 		}
 	}
 }
 
 func TestParse(t *testing.T) {
 	f, err := parse([]string{"-only", "exec,create", "-n", "7", "-json"}, io.Discard)
-	if err != nil || f.n != 7 || !f.json || len(f.wanted()) != 2 {
+	if err != nil || f.n != 7 || !f.json || len(f.selectedGroups()) != 2 {
 		t.Errorf("%+v %v", f, err)
 	}
 	for _, bad := range [][]string{{"-only", "nothing"}, {"-n", "0"}, {"-crowd", "0"}, {"word"}, {"-n", "x"}} {
 		if _, err := parse(bad, io.Discard); err == nil {
-			t.Errorf("%v is accepted", bad)
+			t.Errorf("parse accepted %v", bad)
 		}
 	}
-	if f, _ := parse(nil, io.Discard); len(f.wanted()) != len(groups) {
-		t.Errorf("without -only: %v", f.wanted())
+	if f, _ := parse(nil, io.Discard); len(f.selectedGroups()) != len(groups) {
+		t.Errorf("without -only: %v", f.selectedGroups())
 	}
 	if n := (flags{n: 2}).fewer(4); n != 2 {
-		t.Errorf("fewer of 2 is %d", n)
+		t.Errorf("fewer with -n 2: got %d, want 2", n)
 	}
 	if n := (flags{n: 20}).fewer(4); n != 5 {
-		t.Errorf("fewer of 20 is %d", n)
+		t.Errorf("fewer with -n 20: got %d, want 5", n)
 	}
 }
 
-// A 99th percentile of zero is shown, and one with too few values is not, unless requested.
+// TestTails checks that a 99th percentile of zero is shown, and that one of too few values is shown
+// only if requested.
 func TestTails(t *testing.T) {
 	s := newScores()
-	for i := range enough {
+	for i := range minForP99 {
 		s.add("many", float64(i))
 		if i%20 == 0 {
 			s.add("few", 7)
@@ -124,7 +126,7 @@ func TestTails(t *testing.T) {
 	}
 	sec := table("g", "a title", "MB", s, "few")
 	if sec.tails() {
-		t.Errorf("ten values have a 99th percentile that was not asked for: %+v", sec.Rows)
+		t.Errorf("ten values have a 99th percentile that was not requested: %+v", sec.Rows)
 	}
 	sec.tails99(s)
 	data, err := json.Marshal(table("g", "a title", "MB", s, "few"))

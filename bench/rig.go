@@ -16,12 +16,12 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// local opens an engine in this process, as a Go program would.
+// local opens the product in this process, as a Go program would.
 func (b *bench) local(ctx context.Context, name string) (*crannog.Client, error) {
 	return crannog.Local(ctx, crannog.State(filepath.Join(b.dir, name)))
 }
 
-// server is a real crannog serve on a free port of the loopback.
+// server is a process of crannog serve on a free port of the loopback device.
 type server struct {
 	client *crannog.Client
 	url    string
@@ -31,7 +31,7 @@ type server struct {
 	logs   *os.File
 }
 
-// serve starts a server and waits for the lines that it prints at its start.
+// serve starts a server and waits until it prints its address and key.
 func (b *bench) serve(ctx context.Context, binary, name string, args ...string) (_ *server, err error) {
 	s := &server{state: filepath.Join(b.dir, name)}
 	if s.logs, err = os.Create(s.state + ".log"); err != nil {
@@ -54,7 +54,7 @@ func (b *bench) serve(ctx context.Context, binary, name string, args ...string) 
 	return s, err
 }
 
-// readStart parses the lines, which a shell could evaluate.
+// readStart parses the address and the key from the printed lines, which a shell could evaluate.
 func (s *server) readStart(stdout io.Reader) error {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
@@ -72,6 +72,7 @@ func (s *server) readStart(stdout io.Reader) error {
 	return errors.Join(errors.New("the server printed no address"), lines.Err())
 }
 
+// tail returns the end of the server's log.
 func (s *server) tail() string {
 	data, err := os.ReadFile(s.logs.Name())
 	if err != nil {
@@ -80,7 +81,7 @@ func (s *server) tail() string {
 	return string(data[max(0, len(data)-2000):])
 }
 
-// close ends the server and its sandboxes.
+// close removes the server's sandboxes and ends the server.
 func (s *server) close() error {
 	var errs []error
 	if s.client != nil {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the programs to measure and to compare with, and runs the benchmark. Options
-# go to the benchmark: bench/run.sh -only create,exec -n 30 -json
+# Builds the measured programs and those to compare with, and runs the benchmark. Options go to the
+# benchmark: bench/run.sh -only create,exec -n 30 -json
 set -eu
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
@@ -11,12 +11,12 @@ mkdir -p "$out"
 	exit 2
 }
 go build -ldflags '-s -w' -o "$out/bench" ./bench
-# Stock gVisor, of the same version as the linked one.
+# Stock gVisor of the same version as the linked one.
 go build -ldflags '-s -w' -o "$out/runsc" gvisor.dev/gvisor/runsc
-# The binary of a plain go build, which does not embed the small guest and the program for gVisor.
+# The binary of a plain go build, without the embedded guest and runtime programs.
 printf '{"Replace":{"%s":"","%s":""}}' "$PWD/internal/host/embedded/guestbin/bin/crannog-guest" "$PWD/internal/host/embedded/runtimebin/bin/crannog-runtime" > "$out/overlay.json"
 go build -overlay "$out/overlay.json" -ldflags '-s -w' -o "$out/crannog-own-guest" ./cmd/crannog
-# The npm client that the group tti drives. Without it its rows are missing.
+# The npm client of the group tti. Without it the group lacks its rows.
 if command -v npm > "$out/npm.log" && [ ! -d tests/e2b/node_modules/e2b ]; then
 	(cd tests/e2b && npm ci --no-audit --no-fund --ignore-scripts) > "$out/npm.log" 2>&1 || cat "$out/npm.log" >&2
 fi

@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// dirtySizes are the sizes of private memory of a program in the sandbox.
+// dirtySizes are amounts of memory that a program in the sandbox has written.
 var dirtySizes = []struct {
-	name  string
-	bytes int64
-	most  int // maximum number of copies at once
+	name      string
+	bytes     int64
+	maxCopies int // at once
 }{
 	{"10 MB", 10e6, 100},
 	{"100 MB", 100e6, 10},
@@ -24,8 +24,8 @@ var dirtySizes = []struct {
 // stateLimits are enough for the largest size and an interpreter.
 var stateLimits = api.Limits{MemoryBytes: 2 << 30}
 
-// stateFigures measures saving, copying and restoring sandboxes. Between the steps the server gets
-// time to prestart kernels, as it does between requests of users.
+// stateFigures measures saving, copying and restoring sandboxes. Between the steps the server has
+// time to prestart kernels, as it has between requests of users.
 func stateFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "state", "--max-live", "1000")
 	if err != nil {
@@ -41,7 +41,7 @@ func stateFigures(ctx context.Context, b *bench) (err error) {
 			return fmt.Errorf("%s: %w", size.name, err)
 		}
 		for _, count := range []int{1, 10, 100} {
-			if count <= size.most {
+			if count <= size.maxCopies {
 				if err := b.forks(ctx, srv, size.name, size.bytes, count); err != nil {
 					return fmt.Errorf("%s, %d copies: %w", size.name, count, err)
 				}
@@ -54,8 +54,8 @@ func stateFigures(ctx context.Context, b *bench) (err error) {
 	return b.stateMemory(ctx, srv)
 }
 
-// dirtySandbox creates a sandbox in which an interpreter has the given number of bytes in memory.
-// All pages differ.
+// dirtySandbox creates a sandbox whose interpreter has written the given number of bytes. All pages
+// differ.
 func dirtySandbox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandbox, error) {
 	sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour), crannog.Limits(stateLimits))
 	if err != nil {
@@ -68,8 +68,8 @@ func dirtySandbox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandb
 	return sb, nil
 }
 
-// check checks that the memory still has its content.
-func check(ctx context.Context, sb *crannog.Sandbox, bytes int64) error {
+// checkMemory checks that the interpreter still has its memory.
+func checkMemory(ctx context.Context, sb *crannog.Sandbox, bytes int64) error {
 	return runCode(ctx, sb, fmt.Sprintf("print(42 if len(held) == %d else 0)", bytes>>20))
 }
 
@@ -81,7 +81,7 @@ const (
 	toAnswer    = " to the first answer of Python"
 )
 
-// stateAt does the steps one after the other with one sandbox.
+// stateAt measures the steps one after the other with one sandbox.
 func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int64, rounds int) error {
 	sb, err := dirtySandbox(ctx, srv, bytes)
 	if err != nil {
@@ -114,7 +114,7 @@ func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int
 			if !step.answer {
 				continue
 			}
-			if err := check(ctx, sb, bytes); err != nil {
+			if err := checkMemory(ctx, sb, bytes); err != nil {
 				return fmt.Errorf("after %s: %w", step.name, err)
 			}
 			s.addTime(step.name+toAnswer, time.Since(began))
@@ -127,15 +127,15 @@ func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int
 	sec := table("state", "a sandbox whose Python holds "+name, "ms", s)
 	sec.tails99(s)
 	if name == dirtySizes[0].name {
-		for what, most := range map[string]float64{didSnapshot: 30, didRollback: 70, didPause: 60, didResume: 50} {
-			sec.target(what, fmt.Sprintf("≤ %.0f ms", most), func(r row) bool { return r.P50 <= most })
+		for what, limit := range map[string]float64{didSnapshot: 30, didRollback: 70, didPause: 60, didResume: 50} {
+			sec.target(what, fmt.Sprintf("≤ %.0f ms", limit), func(r row) bool { return r.P50 <= limit })
 		}
 	}
 	b.report.add(sec)
 	return nil
 }
 
-// forks copies a sandbox, creating the given number of copies at once.
+// forks measures the creation of the given number of copies at once.
 func (b *bench) forks(ctx context.Context, srv *server, name string, bytes int64, count int) error {
 	source, err := dirtySandbox(ctx, srv, bytes)
 	if err != nil {
@@ -145,7 +145,7 @@ func (b *bench) forks(ctx context.Context, srv *server, name string, bytes int64
 	if bytes*int64(count) > 100e6 {
 		rounds = b.fewer(5)
 	}
-	answer := func(sb *crannog.Sandbox) error { return check(ctx, sb, bytes) }
+	answer := func(sb *crannog.Sandbox) error { return checkMemory(ctx, sb, bytes) }
 	s, err := race(ctx, rounds, contender{name, func(ctx context.Context, s *scores) error {
 		return errors.Join(forkOnce(ctx, source, count, s, answer), srv.rest(ctx))
 	}})

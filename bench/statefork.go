@@ -17,13 +17,13 @@ const (
 
 // forkOnce creates copies, waits for an answer of each, and removes them.
 func forkOnce(ctx context.Context, source *crannog.Sandbox, count int, s *scores, answer func(*crannog.Sandbox) error) error {
-	copies, err := forked(ctx, source, count, s, answer)
+	copies, err := createForks(ctx, source, count, s, answer)
 	return errors.Join(err, killAll(ctx, copies))
 }
 
-// forked creates copies and waits for their answers. With an error it still returns the copies that
-// exist.
-func forked(ctx context.Context, source *crannog.Sandbox, count int, s *scores, answer func(*crannog.Sandbox) error) ([]*crannog.Sandbox, error) {
+// createForks creates copies and waits for their answers. With an error it still returns the
+// existing copies.
+func createForks(ctx context.Context, source *crannog.Sandbox, count int, s *scores, answer func(*crannog.Sandbox) error) ([]*crannog.Sandbox, error) {
 	began := time.Now()
 	copies, err := source.Fork(ctx, api.CreateFork{Count: count, TimeoutSeconds: 600})
 	if err != nil {
@@ -43,6 +43,7 @@ func forked(ctx context.Context, source *crannog.Sandbox, count int, s *scores, 
 	return copies, err
 }
 
+// killAll removes sandboxes.
 func killAll(ctx context.Context, sandboxes []*crannog.Sandbox) error {
 	_, err := inBatches(len(sandboxes), pop(sandboxes, func(sb *crannog.Sandbox) error { return sb.Kill(ctx) }))
 	return err
@@ -64,7 +65,7 @@ func (b *bench) forkCosts(ctx context.Context, srv *server, source *crannog.Sand
 	return nil
 }
 
-// addCost adds a note about the row of forkCosts, and its target.
+// addCost adds notes about the row of forkCosts, and its target.
 func (s *section) addCost(count int) {
 	s.target(didCost, "≤ 60 ms", func(r row) bool { return r.P50 <= 60 })
 	s.note("processor time: with the copy's share of saving the sandbox, to its first answer and without its removal; a value is the mean of %d made at once,", count)
@@ -80,29 +81,29 @@ func forkCost(ctx context.Context, srv *server, source *crannog.Sandbox, count i
 	if err != nil {
 		return 0, err
 	}
-	own := append(p.stubs, p.sentry, p.gofer)
-	_, before := threadsAndTime(own)
+	processes := append(p.stubs, p.sentry, p.gofer)
+	_, before := threadsAndTime(processes)
 	m, err := newMeter(srv)
 	if err != nil {
 		return 0, err
 	}
-	copies, err := forked(ctx, source, count, newScores(), answer)
+	copies, err := createForks(ctx, source, count, newScores(), answer)
 	for _, sb := range copies {
 		err = errors.Join(err, m.sandbox(sb.ID()))
 	}
 	spent, more := m.spent()
-	_, after := threadsAndTime(own)
+	_, after := threadsAndTime(processes)
 	return spent + after - before, errors.Join(err, more, killAll(ctx, copies))
 }
 
-// numpyCode leaves numpy and an array in memory, and numpyAnswer needs both.
+// numpyCode keeps numpy and an array in memory, and numpyAnswer needs both.
 const (
 	numpyCode   = "import numpy\narray = numpy.arange(10)\nprint(int(array.sum()) - 3)"
 	numpyAnswer = "print(int(array.sum()) - 3)"
 )
 
-// numpyForks measures how soon a copy of a sandbox with numpy in memory is usable, compared with
-// the ways without copies.
+// numpyForks measures how soon a copy of a sandbox with numpy in memory is usable, compared with a
+// new sandbox and a bare program.
 func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 	if err := hostCommand(ctx, nil, b.python, "-c", "import numpy"); err != nil {
 		sec := section{Group: "state", Title: "fork: a sandbox that holds numpy", Unit: "ms"}
@@ -117,28 +118,28 @@ func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 	if err := runCode(ctx, source, numpyCode); err != nil {
 		return errors.Join(err, source.Kill(ctx))
 	}
-	const whole, made, bareStart = "fork to the first answer of numpy", "a new sandbox, to the same answer", "bare python3 that imports numpy"
+	const forkAnswer, newSandbox, bareStart = "fork to the first answer of numpy", "a new sandbox, to the same answer", "bare python3 that imports numpy"
 	answer := func(sb *crannog.Sandbox) error { return runCode(ctx, sb, numpyAnswer) }
 	s, err := race(ctx, b.n,
-		contender{whole, func(ctx context.Context, s *scores) error {
+		contender{forkAnswer, func(ctx context.Context, s *scores) error {
 			part := newScores()
 			err := forkOnce(ctx, source, 1, part, answer)
 			for _, v := range part.by[didFork] {
 				s.add(didFork, v)
 			}
 			for _, v := range part.by[didFork+toAnswer] {
-				s.add(whole, v)
+				s.add(forkAnswer, v)
 			}
 			return errors.Join(err, srv.rest(ctx))
 		}},
-		contender{made, func(ctx context.Context, s *scores) error {
+		contender{newSandbox, func(ctx context.Context, s *scores) error {
 			began := time.Now()
 			sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour))
 			if err != nil {
 				return err
 			}
 			err = runCode(ctx, sb, numpyCode)
-			s.addTime(made, time.Since(began))
+			s.addTime(newSandbox, time.Since(began))
 			return errors.Join(err, sb.Kill(ctx), srv.rest(ctx))
 		}},
 		bare(bareStart, b.python, "-c", numpyCode))
@@ -148,10 +149,10 @@ func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 	if err := errors.Join(err, source.Kill(ctx)); err != nil {
 		return err
 	}
-	sec := table("state", "fork: one of a sandbox that holds numpy", "ms", s, didFork, whole, made, bareStart, didCost)
+	sec := table("state", "fork: one of a sandbox that holds numpy", "ms", s, didFork, forkAnswer, newSandbox, bareStart, didCost)
 	sec.tails99(s)
-	sec.against(made, didFork, whole, bareStart)
-	sec.target(whole, "≤ 45 ms", func(r row) bool { return r.P50 <= 45 })
+	sec.against(newSandbox, didFork, forkAnswer, bareStart)
+	sec.target(forkAnswer, "≤ 45 ms", func(r row) bool { return r.P50 <= 45 })
 	sec.addCost(1)
 	b.report.add(sec)
 	return nil

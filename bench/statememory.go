@@ -26,6 +26,7 @@ func (b *bench) stateMemory(ctx context.Context, srv *server) error {
 	return errors.Join(err, killAll(ctx, all))
 }
 
+// memoryByState measures the same sandboxes in one state after the other.
 func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.Sandbox) error {
 	var ids []string
 	for _, sb := range all {
@@ -57,7 +58,7 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 				return err
 			}
 		}
-		// Memory is released ten seconds after a busy time.
+		// Sandboxes release memory ten seconds after they were busy.
 		if err := settledMemory(ctx); err != nil {
 			return err
 		}
@@ -80,8 +81,8 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 	return nil
 }
 
-// addPaused measures the memory of paused sandboxes. A search for a wrong name would find nothing
-// and yield zero, so the search must first find all of them while they run.
+// addPaused measures the memory of paused sandboxes, which must be none. A search for a wrong name
+// would also find nothing, so the search must first find all sandboxes while they run.
 func (s *scores) addPaused(srv *server, name string, ids []string, pause func() error) error {
 	var kernels []string
 	for _, id := range ids {
@@ -91,7 +92,7 @@ func (s *scores) addPaused(srv *server, name string, ids []string, pause func() 
 		}
 		sum, err := pssNamed(kernel)
 		if err == nil && sum.all == 0 {
-			err = fmt.Errorf("sandbox %s runs, and no process has %s in its arguments", id, kernel)
+			err = fmt.Errorf("sandbox %s runs, but no process has %s in its arguments", id, kernel)
 		}
 		if err != nil {
 			return err
@@ -111,8 +112,8 @@ func (s *scores) addPaused(srv *server, name string, ids []string, pause func() 
 	return nil
 }
 
-// kernelOf reads the name of a sandbox's kernel from the engine's record. It differs from the
-// sandbox's name if the sandbox uses a prestarted kernel.
+// kernelOf reads the name of a sandbox's kernel from the engine's file. It differs from the
+// sandbox's ID if the sandbox uses a prestarted kernel.
 func kernelOf(state, id string) (string, error) {
 	data, err := engineRecord(state, id)
 	if err != nil {
@@ -123,12 +124,12 @@ func kernelOf(state, id string) (string, error) {
 		return "", err
 	}
 	if record.Kernel == "" {
-		return "", fmt.Errorf("the record of sandbox %s names no kernel", id)
+		return "", fmt.Errorf("the engine's file about sandbox %s names no kernel", id)
 	}
 	return record.Kernel, nil
 }
 
-// pssNamed adds up the processes whose arguments contain a name.
+// pssNamed returns the memory of the processes whose arguments contain a name.
 func pssNamed(name string) (memory, error) {
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -138,7 +139,7 @@ func pssNamed(name string) (memory, error) {
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
 		if err != nil || !bytes.Contains(data, []byte(name)) {
-			continue // it has ended, or belongs to another user
+			continue // the process has ended, or belongs to another user
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err != nil {
@@ -149,7 +150,7 @@ func pssNamed(name string) (memory, error) {
 	return pssOf(pids...)
 }
 
-// addPSS measures all processes of a sandbox, under a name.
+// addPSS adds the memory of a sandbox's processes under a name.
 func addPSS(s *scores, name, state, id string) error {
 	p, err := processesOf(state, id)
 	if err != nil {

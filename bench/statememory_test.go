@@ -22,9 +22,9 @@ func TestPSSNamed(t *testing.T) {
 		t.Errorf("%+v %v", m, err)
 	}
 	in.Close()
-	_ = cmd.Wait() // its input ended, which sh reports
+	_ = cmd.Wait() // sh reports the end of its input as an error
 	if m, err := pssNamed(name); err != nil || m.all != 0 {
-		t.Errorf("one that has ended: %+v %v", m, err)
+		t.Errorf("a process that has ended: got %+v, %v", m, err)
 	}
 }
 
@@ -43,7 +43,8 @@ func TestKernelOf(t *testing.T) {
 	}
 }
 
-// If a process was not found while it ran, it is not reported as using no memory when paused.
+// TestPausedMustBeFoundFirst checks that a sandbox that was not found while it ran is an error, and
+// does not count as using no memory.
 func TestPausedMustBeFoundFirst(t *testing.T) {
 	state := t.TempDir()
 	sb := filepath.Join(state, "run", "abc")
@@ -54,7 +55,7 @@ func TestPausedMustBeFoundFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newScores()
-	err := s.addPaused(&server{state: state}, "paused", []string{"abc"}, func() error { t.Error("paused all the same"); return nil })
+	err := s.addPaused(&server{state: state}, "paused", []string{"abc"}, func() error { t.Error("the sandbox was paused although it was not found"); return nil })
 	if err == nil || len(s.by) != 0 {
 		t.Errorf("%v %v", s.by, err)
 	}

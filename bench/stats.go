@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/enginebench"
 )
 
-// series are the scores of one contender, in the order of the rounds.
+// series has the scores of one contender, in the order of the rounds.
 type series []float64
 
 // percentile returns the value below which the share p of the values lies, and 0 if there is none.
@@ -21,8 +21,8 @@ func (s series) p99() *float64 {
 	return &v
 }
 
-// scores collects series by name, in the order in which the names were first added. Many goroutines
-// may add to it.
+// scores collects series by name, in the order in which the names were first added. It is safe for
+// concurrent use.
 type scores struct {
 	mu    sync.Mutex
 	order []string

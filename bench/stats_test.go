@@ -27,13 +27,13 @@ func TestPercentile(t *testing.T) {
 		{series{5, 1}, 1, 5},
 	} {
 		if got := c.in.percentile(c.p); !near(got, c.want) {
-			t.Errorf("%v at %v: %v, not %v", c.in, c.p, got, c.want)
+			t.Errorf("percentile %[2]v of %[1]v: got %[3]v, want %[4]v", c.in, c.p, got, c.want)
 		}
 	}
 	s := series{3, 1, 2}
 	s.p50()
 	if !slices.Equal(s, series{3, 1, 2}) {
-		t.Errorf("the order of the rounds was changed: %v", s)
+		t.Errorf("p50 changed the order of the series: %v", s)
 	}
 }
 
@@ -42,7 +42,7 @@ func TestRate(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	if got := rate(1, 0); got != 0 {
-		t.Errorf("no time gave %v", got)
+		t.Errorf("rate without time: got %v, want 0", got)
 	}
 }
 
@@ -58,8 +58,8 @@ func TestScoresFromManyGoroutines(t *testing.T) {
 	}
 }
 
-// Every contender runs once a round, the warming round is not counted, and each contender is first
-// in turn.
+// TestRace checks that every contender runs once a round, that the warm-up round is not counted,
+// and that each contender is first in turn.
 func TestRace(t *testing.T) {
 	var calls []string
 	one := func(name string) contender {
@@ -74,7 +74,7 @@ func TestRace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"a", "b", "a", "b", "b", "a", "a", "b"}; !slices.Equal(calls, want) {
-		t.Errorf("order %v, not %v", calls, want)
+		t.Errorf("got the order %v, want %v", calls, want)
 	}
 	if len(s.by["a"]) != 3 || len(s.by["b"]) != 3 || slices.Contains(s.by["a"], 1) {
 		t.Errorf("counted %v", s.by)
@@ -101,6 +101,6 @@ func TestTogether(t *testing.T) {
 		return nil
 	})
 	if n != 10 || len(failed) != 5 {
-		t.Errorf("%d runs, %d failed", n, len(failed))
+		t.Errorf("got %d runs and %d failures, want 10 and 5", n, len(failed))
 	}
 }

@@ -26,11 +26,11 @@ import (
 	"github.com/crannog/crannog/internal/server/standard"
 )
 
-// stepFigures breaks the life of a sandbox into steps: first its calls, through the engine alone,
-// the embedded service and a server; then its boot, as the engine reports it.
+// stepFigures measures the steps of a sandbox's life: first its calls, through the engine alone,
+// the embedded service and a server; then its boot, as the engine logs it.
 func stepFigures(ctx context.Context, b *bench) (err error) {
 	marks := &bootMarks{}
-	alone, err := openAlone(filepath.Join(b.dir, "steps-engine"), slog.New(marks))
+	alone, err := openEngine(filepath.Join(b.dir, "steps-engine"), slog.New(marks))
 	if err != nil {
 		return err
 	}
@@ -52,13 +52,14 @@ func stepFigures(ctx context.Context, b *bench) (err error) {
 	}
 	b.addSteps(s)
 	sec := table("steps", "where a boot's time goes, as the engine logs it at level debug", "ms", marks.scores())
-	sec.note("prepare: record and control group. child: our binary started again. root: mounts and settings.")
+	sec.note("prepare: the engine's file and control group. child: our binary started again. root: mounts and settings.")
 	sec.note("kernel: gVisor's file server and kernel as processes. start: loopback, and the guest asked to start.")
 	sec.note("guest: from there to its report that it is ready. answer: the child's result and end, beside guest.")
 	b.report.add(sec)
 	return nil
 }
 
+// addSteps adds a table for each call.
 func (b *bench) addSteps(s *scores) {
 	for _, step := range []struct{ suffix, title string }{
 		{" create", "create"}, {" exec", "first exec of `true`"}, {" again", "second exec of `true`"}, {" remove", "remove"},
@@ -75,7 +76,7 @@ func (b *bench) addSteps(s *scores) {
 	}
 }
 
-// stepsOf measures the calls of one life through the SDK.
+// stepsOf returns a contender that measures the calls of one sandbox through the SDK.
 func stepsOf(name string, client *crannog.Client, opts ...crannog.CreateOption) contender {
 	return contender{name, func(ctx context.Context, s *scores) error {
 		began := time.Now()
@@ -98,13 +99,14 @@ func stepsOf(name string, client *crannog.Client, opts ...crannog.CreateOption) 
 	}}
 }
 
-// singleEngine is the engine without the service, the store and the APIs.
+// singleEngine is an engine without the service, the store and the APIs.
 type singleEngine struct {
 	engine engine.Engine
 	image  engine.Image
 }
 
-func openAlone(state string, log *slog.Logger) (*singleEngine, error) {
+// openEngine opens the default engine with the host's files as image.
+func openEngine(state string, log *slog.Logger) (*singleEngine, error) {
 	engines, err := standard.Engines(standard.Options{State: state, Log: log})
 	if err != nil {
 		return nil, err
@@ -148,6 +150,7 @@ func (l *singleEngine) life(ctx context.Context, s *scores) (err error) {
 	return errors.Join(execErr, err)
 }
 
+// execs runs two commands in a sandbox.
 func (l *singleEngine) execs(ctx context.Context, s *scores, id, token string) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return l.engine.Dial(ctx, id, guestboot.Port)
@@ -162,14 +165,14 @@ func (l *singleEngine) execs(ctx context.Context, s *scores, id, token string) e
 		}
 		exit, err := p.Stream(io.Discard, io.Discard)
 		if err != nil || exit.Code != 0 {
-			return fmt.Errorf("true ended with %d: %w", exit.Code, err)
+			return fmt.Errorf("true: exit code %d: %w", exit.Code, err)
 		}
 		s.addTime("engine alone"+exec, time.Since(began))
 	}
 	return nil
 }
 
-// bootMarks is a log handler that records how long each step of a boot took.
+// bootMarks is a log handler that keeps the duration of each step of a boot.
 type bootMarks struct {
 	mu    sync.Mutex
 	boots []map[string]time.Duration
@@ -202,7 +205,7 @@ func (m *bootMarks) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// scores leaves out the first boot, which was the warm-up.
+// scores returns the durations without those of the first boot, which was the warm-up.
 func (m *bootMarks) scores() *scores {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,15 +13,15 @@ import (
 // streamSize is the amount of data that is sent through a command.
 const streamSize = 256 << 20
 
-// streamFigures sends data through the standard input and output of a command, compared with the
-// same command on the host with two pipes.
+// streamFigures measures data through the standard input and output of a command, compared with the
+// same command on the host.
 func streamFigures(ctx context.Context, b *bench) (err error) {
 	local, served, end, err := b.twoSandboxes(ctx, "streams")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	for _, way := range []struct {
+	for _, transfer := range []struct {
 		title   string
 		in, out int64
 		argv    []string
@@ -34,11 +34,11 @@ func streamFigures(ctx context.Context, b *bench) (err error) {
 			return contender{name, func(ctx context.Context, s *scores) error {
 				var out counter
 				began := time.Now()
-				if err := run(ctx, io.LimitReader(zeros{}, way.in), &out, way.argv...); err != nil {
+				if err := run(ctx, io.LimitReader(zeros{}, transfer.in), &out, transfer.argv...); err != nil {
 					return err
 				}
-				if way.out >= 0 && int64(out) != way.out {
-					return fmt.Errorf("%d bytes came out", out)
+				if transfer.out >= 0 && int64(out) != transfer.out {
+					return fmt.Errorf("the command printed %d bytes", out)
 				}
 				s.add(name, rate(streamSize, time.Since(began)))
 				return nil
@@ -56,7 +56,7 @@ func streamFigures(ctx context.Context, b *bench) (err error) {
 		if err != nil {
 			return err
 		}
-		sec := table("streams", "256 MiB "+way.title+" (more is better; p95 is the fast end)", "MB/s", s, host, nameLocal, nameServe)
+		sec := table("streams", "256 MiB "+transfer.title+" (more is better; p95 is the fast end)", "MB/s", s, host, nameLocal, nameServe)
 		sec.against(host)
 		for _, name := range []string{nameLocal, nameServe} {
 			sec.target(name, "≥ 100 MB/s", func(r row) bool { return r.P50 >= 100 })
@@ -66,7 +66,7 @@ func streamFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// zeros is a reader without an end.
+// zeros is an endless reader of zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

@@ -13,12 +13,12 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// bootsAtOnce is how many sandboxes are created at the same time while their number grows. It is
-// enough to keep two processors busy.
+// bootsAtOnce is the number of sandboxes that are created at the same time. It is enough to keep
+// two processors busy.
 const bootsAtOnce = 4
 
-// thousandFigures measures whether a server with very many idle sandboxes still answers, and their
-// cost.
+// thousandFigures measures whether a server with very many idle sandboxes still answers, and what
+// they cost.
 func thousandFigures(ctx context.Context, b *bench) (err error) {
 	srv, err := b.serve(ctx, b.crannog, "thousand", "--max-live", strconv.Itoa(b.idle+10))
 	if err != nil {
@@ -44,16 +44,16 @@ func thousandFigures(ctx context.Context, b *bench) (err error) {
 		if err := settledMemory(ctx); err != nil {
 			return err
 		}
-		if err := answers(ctx, s, srv.client, sandboxes); err != nil {
+		if err := measureRequests(ctx, s, srv.client, sandboxes); err != nil {
 			return fmt.Errorf("with %d sandboxes: %w", len(sandboxes), err)
 		}
 		now := available()
 		s.add(fmt.Sprintf("memory that the machine lost, for each of sandboxes %d to %d, MB", len(sandboxes)-len(more)+1, len(sandboxes)), (last-now)/float64(len(more)))
 		last = now
 	}
-	made := time.Since(began)
+	createTime := time.Since(began)
 	sec := table("thousand", fmt.Sprintf("beside %d idle sandboxes", len(sandboxes)), "", s)
-	sec.note("made %d at a time, with pauses to measure, in %.0f s; times in ms", bootsAtOnce, made.Seconds())
+	sec.note("made %d at a time, with pauses to measure, in %.0f s; times in ms", bootsAtOnce, createTime.Seconds())
 	if err := sec.idleCost(ctx, srv, sandboxes, (free-last)/float64(len(sandboxes))); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func thousandFigures(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// idleCost reports the memory and the processor time of all sandboxes together.
+// idleCost adds notes about the memory and the processor time of all sandboxes together.
 func (s *section) idleCost(ctx context.Context, srv *server, sandboxes []*crannog.Sandbox, lost float64) error {
 	const mb = 1e6
 	var sum memory
@@ -76,13 +76,13 @@ func (s *section) idleCost(ctx context.Context, srv *server, sandboxes []*cranno
 		if err != nil {
 			return err
 		}
-		own := append(p.stubs, p.sentry, p.gofer)
-		one, err := pssOf(own...)
+		processes := append(p.stubs, p.sentry, p.gofer)
+		one, err := pssOf(processes...)
 		if err != nil {
 			return err
 		}
 		sum.add(one)
-		pids = append(pids, own...)
+		pids = append(pids, processes...)
 	}
 	server, err := pssOf(srv.cmd.Process.Pid)
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *section) idleCost(ctx context.Context, srv *server, sandboxes []*cranno
 	return nil
 }
 
-// answers measures the most frequent requests, on a server with many sandboxes.
-func answers(ctx context.Context, s *scores, client *crannog.Client, sandboxes []*crannog.Sandbox) error {
+// measureRequests measures the most frequent requests, on a server with many sandboxes.
+func measureRequests(ctx context.Context, s *scores, client *crannog.Client, sandboxes []*crannog.Sandbox) error {
 	const rounds = 10
 	at := func(what string) string { return fmt.Sprintf("%s, with %d sandboxes", what, len(sandboxes)) }
 	for round := range rounds {
@@ -118,7 +118,7 @@ func answers(ctx context.Context, s *scores, client *crannog.Client, sandboxes [
 		}); err != nil {
 			return err
 		}
-		// These sandboxes have run nothing for a while, and are spread over the whole list.
+		// The chosen sandboxes have run nothing for a while, and are spread over the whole list.
 		sb := sandboxes[(round*len(sandboxes)/rounds+round)%len(sandboxes)]
 		for _, what := range []string{"exec of `true`, first in its sandbox", "exec of `true`, second in its sandbox"} {
 			took, err := execTimed(ctx, sb, "true")
@@ -131,7 +131,7 @@ func answers(ctx context.Context, s *scores, client *crannog.Client, sandboxes [
 	return nil
 }
 
-// timed calls a function and records how long it took.
+// timed calls a function and adds its duration.
 func timed[T any](s *scores, name string, do func() (T, error)) (T, error) {
 	began := time.Now()
 	result, err := do()
@@ -141,8 +141,8 @@ func timed[T any](s *scores, name string, do func() (T, error)) (T, error) {
 	return result, err
 }
 
-// inBatches calls a function n times, with a number of calls at a time, and returns the results.
-// The first error prevents the calls that have not begun.
+// inBatches calls a function n times, with several calls at a time, and returns the results. After
+// the first error no further call begins.
 func inBatches[T any](n int, do func() (T, error)) ([]T, error) {
 	var (
 		mu    sync.Mutex
@@ -176,7 +176,7 @@ func inBatches[T any](n int, do func() (T, error)) ([]T, error) {
 	return all, first
 }
 
-// pop returns a function that processes the elements of a list one after the other.
+// pop returns a function whose calls process the elements of a list one after the other.
 func pop[T any](list []T, do func(T) error) func() (struct{}, error) {
 	var mu sync.Mutex
 	return func() (struct{}, error) {
@@ -199,7 +199,7 @@ func settledMemory(ctx context.Context) error {
 }
 
 // available returns how much memory the host's kernel could still provide, in MB of a million
-// bytes. Unlike the figures of processes, it accounts for the kernel's own memory for them.
+// bytes. Unlike the memory of processes, it includes the kernel's own memory.
 func available() float64 {
 	kb, _, _ := strings.Cut(fieldOf("/proc/meminfo", "MemAvailable"), " ")
 	n, err := strconv.ParseFloat(kb, 64)
@@ -209,12 +209,12 @@ func available() float64 {
 	return n * 1024 / 1e6
 }
 
-// threadsAndTime adds up the threads of processes and the time for which they ran.
+// threadsAndTime returns the number of threads of some processes, and the time for which they ran.
 func threadsAndTime(pids []int) (threads int, ran time.Duration) {
 	for _, pid := range pids {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		threads += len(tasks)
 		for _, task := range tasks {

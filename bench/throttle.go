@@ -28,9 +28,9 @@ const throttlePeriod = 20 * time.Millisecond
 
 func throttleRole() reexec.Role { return reexec.Role{Match: reexec.Arg0(throttleArg0), Run: throttle} }
 
-// throttled leaves a quarter of each processor to all other programs of this host until stop is
-// called. It needs the right to use a real-time priority, which root has.
-func throttled(ctx context.Context) (stop func() error, err error) {
+// throttleProcessors leaves a quarter of each processor to all other programs of this host until
+// stop is called. It needs the right to use a real-time priority, which root has.
+func throttleProcessors(ctx context.Context) (stop func() error, err error) {
 	var all []*exec.Cmd
 	stop = func() error {
 		var errs []error
@@ -38,7 +38,7 @@ func throttled(ctx context.Context) (stop func() error, err error) {
 			if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 				errs = append(errs, err)
 			}
-			_ = cmd.Wait() // the error says that it was killed
+			_ = cmd.Wait() // always reports the kill
 		}
 		return errors.Join(errs...)
 	}
@@ -54,13 +54,13 @@ func throttled(ctx context.Context) (stop func() error, err error) {
 		}
 		all = append(all, cmd)
 		if _, err := ready.Read(make([]byte, 1)); err != nil {
-			return nil, errors.Join(fmt.Errorf("processor %d cannot be taken away: %w", cpu, err), stop())
+			return nil, errors.Join(fmt.Errorf("throttle processor %d: %w", cpu, err), stop())
 		}
 	}
 	return stop, nil
 }
 
-// throttle occupies its share of one processor, with priority over all programs that have no
+// throttle occupies throttleShare of one processor, with priority over all programs without a
 // real-time priority.
 func throttle() {
 	runtime.LockOSThread()
@@ -80,8 +80,8 @@ func throttle() {
 	fmt.Println("ready")
 	parent := os.Getppid()
 	for end := time.Now(); os.Getppid() == parent; end = end.Add(throttlePeriod) {
-		busyScript := end.Add(time.Duration(throttleShare * float64(throttlePeriod)))
-		for time.Now().Before(busyScript) {
+		busyUntil := end.Add(time.Duration(throttleShare * float64(throttlePeriod)))
+		for time.Now().Before(busyUntil) {
 		}
 		time.Sleep(time.Until(end.Add(throttlePeriod)))
 		// A missed period is not compensated.

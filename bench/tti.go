@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// refill is how long a server gets after each round to make the next sandbox ready. Real requests
-// have pauses between them too, and work during a pause delays no caller.
+// refill is how long a server gets after each round to prepare the next warm sandbox. Real requests
+// have pauses too, in which such work delays no caller.
 const refill = 400 * time.Millisecond
 
 const (
@@ -22,31 +22,31 @@ const (
 
 // ttiFigures measures the time from a request for a sandbox to the result of a first command in it.
 func ttiFigures(ctx context.Context, b *bench) (err error) {
-	warm, err := b.serve(ctx, b.crannog, "tti-warm", "--max-live", "1000", "--verbose")
+	warmUpRequests, err := b.serve(ctx, b.crannog, "tti-warm", "--max-live", "1000", "--verbose")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, warm.close()) }()
+	defer func() { err = errors.Join(err, warmUpRequests.close()) }()
 	cold, err := b.serve(ctx, b.crannog, "tti-cold", "--max-live", "1000", "--pool", "off")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cold.close()) }()
-	if err := warm.moreWaited(ctx, 0); err != nil {
+	if err := warmUpRequests.awaitMoreWarm(ctx, 0); err != nil {
 		return err
 	}
-	if err := b.ttiOne(ctx, warm, cold); err != nil {
+	if err := b.ttiOne(ctx, warmUpRequests, cold); err != nil {
 		return err
 	}
-	if err := b.ttiCrowd(ctx, warm, cold); err != nil {
+	if err := b.ttiCrowd(ctx, warmUpRequests, cold); err != nil {
 		return err
 	}
-	return b.npmFigures(ctx, warm, cold)
+	return b.npmFigures(ctx, warmUpRequests, cold)
 }
 
-// ttiOne measures one sandbox at a time, in each way in turn.
-func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
-	live, err := cold.client.Create(ctx, crannog.Timeout(time.Hour))
+// ttiOne measures one sandbox at a time, of each kind in turn.
+func (b *bench) ttiOne(ctx context.Context, warmUpRequests, cold *server) error {
+	liveSandbox, err := cold.client.Create(ctx, crannog.Timeout(time.Hour))
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 		}}
 	}
 	const exec = "`true` in a live sandbox"
-	all = append(all, sb(nameWarm, warm), sb(nameCold, cold), inSandbox(exec, live, "true"))
+	all = append(all, sb(nameWarm, warmUpRequests), sb(nameCold, cold), inSandbox(exec, liveSandbox, "true"))
 	s, err := race(ctx, 2*b.n, all...)
 	if err != nil {
 		return err
@@ -91,16 +91,16 @@ func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 	sec.against(nameStock, nameWarm, nameCold, nameBwrap)
 	sec.target(nameCold, "≤ 0.80× "+nameStock, func(r row) bool { return r.Ratio > 0 && r.Ratio <= 0.8 })
 	sec.target(nameWarm+create, "≤ 5 ms, p99 ≤ 20 ms", func(r row) bool { return r.P50 <= 5 && r.P99 != nil && *r.P99 <= 20 })
-	if live := sec.find(exec); live != nil {
-		most := live.P50 + 5
-		sec.target(nameWarm, "≤ "+exec+" + 5 ms", func(r row) bool { return r.P50 <= most })
+	if r := sec.find(exec); r != nil {
+		limit := r.P50 + 5
+		sec.target(nameWarm, "≤ "+exec+" + 5 ms", func(r row) bool { return r.P50 <= limit })
 	}
 	b.report.add(sec)
-	return live.Kill(ctx)
+	return liveSandbox.Kill(ctx)
 }
 
 // rest waits until the server has created all sandboxes and prestarted kernels that it keeps ready.
-// That is assumed when their numbers have not changed for a while.
+// It assumes so when their number has not changed for a while.
 func (s *server) rest(ctx context.Context) error {
 	deadline := time.After(5 * time.Second)
 	for last, same := "", 0; same < 4; {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// request is a start request as the SDK sends it.
+// request returns a start request as the SDK sends it.
 func request(argv ...string) []byte {
 	message := `{"process":{"cmd":"` + argv[0] + `","args":["` + strings.Join(argv[1:], `","`) + `"],"envs":{}},"stdin":false}`
 	return append([]byte{0, 0, 0, 0, byte(len(message))}, message...)
@@ -28,18 +28,18 @@ func TestStartedCommand(t *testing.T) {
 	}
 }
 
-func TestAnswererRunsOnlyWhatItIsMeantTo(t *testing.T) {
-	nothing, err := newAnswerer(nil)
+func TestStubRunsOnlyConfiguredCommands(t *testing.T) {
+	nothing, err := newStubServer(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nothing.close()
-	runs, err := newAnswerer(func(argv ...string) []string { return argv })
+	runs, err := newStubServer(func(argv ...string) []string { return argv })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer runs.close()
-	ask := func(a *answerer) string {
+	ask := func(a *stubServer) string {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/process.Process/Start", bytes.NewReader(request("/bin/sh", "-c", "echo it ran; exit 3")))
 		if err != nil {

@@ -9,22 +9,22 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// crowdRounds returns how often each way creates its sandboxes. One round would show the cost, but
-// not how much it varies.
+// crowdRounds returns how often each kind creates its sandboxes. One round would not show how much
+// the cost varies.
 func (f flags) crowdRounds() int { return min(5, f.n) }
 
 const allSuffix = ": all"
 
-// ttiWays are crowds that take turns, and their scores.
-type ttiWays struct {
+// ttiCrowdRun has the scores of crowds that take turns.
+type ttiCrowdRun struct {
 	b            *bench
 	times, costs *scores
 	failed       []string
 }
 
-// ttiCrowd requests many sandboxes at the same moment, and reports what they cost.
-func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
-	w := &ttiWays{b: b, times: newScores(), costs: newScores()}
+// ttiCrowd measures many sandboxes that are requested at the same moment, and their cost.
+func (b *bench) ttiCrowd(ctx context.Context, warmUpRequests, cold *server) error {
+	w := &ttiCrowdRun{b: b, times: newScores(), costs: newScores()}
 	var all []func() error
 	if found("bwrap") {
 		all = append(all, func() error { return w.bare(ctx, nameBwrap, bubblewrap("/bin/true")) })
@@ -33,7 +33,7 @@ func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
 		all = append(all, func() error { return w.bare(ctx, nameStock, b.stockDo("/bin/true")) })
 	}
 	all = append(all,
-		func() error { return w.sandboxes(ctx, nameWarm, warm) },
+		func() error { return w.sandboxes(ctx, nameWarm, warmUpRequests) },
 		func() error { return w.sandboxes(ctx, nameCold, cold) })
 	if err := runInTurns(b.crowdRounds(), all); err != nil {
 		return err
@@ -65,7 +65,7 @@ func runInTurns(rounds int, all []func() error) error {
 }
 
 // crowd calls a function many times at once and returns how often it succeeded.
-func (w *ttiWays) crowd(name string, do func() error) (worked int) {
+func (w *ttiCrowdRun) crowd(name string, do func() error) (succeeded int) {
 	took, failed := together(w.b.crowd, do)
 	w.times.addTime(name+allSuffix, took)
 	if len(failed) > 0 {
@@ -74,7 +74,8 @@ func (w *ttiWays) crowd(name string, do func() error) (worked int) {
 	return w.b.crowd - len(failed)
 }
 
-func (w *ttiWays) bare(ctx context.Context, name string, argv []string) error {
+// bare runs a program of the host many times at once.
+func (w *ttiCrowdRun) bare(ctx context.Context, name string, argv []string) error {
 	w.crowd(name, func() error {
 		began := time.Now()
 		err := hostCommand(ctx, nil, argv...)
@@ -84,12 +85,13 @@ func (w *ttiWays) bare(ctx context.Context, name string, argv []string) error {
 	return ctx.Err()
 }
 
-func (w *ttiWays) sandboxes(ctx context.Context, name string, srv *server) error {
+// sandboxes creates, uses and removes many sandboxes at once.
+func (w *ttiCrowdRun) sandboxes(ctx context.Context, name string, srv *server) error {
 	m, err := newMeter(srv)
 	if err != nil {
 		return err
 	}
-	worked := w.crowd(name, func() error {
+	succeeded := w.crowd(name, func() error {
 		began := time.Now()
 		sb, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
 		if err != nil {
@@ -106,6 +108,6 @@ func (w *ttiWays) sandboxes(ctx context.Context, name string, srv *server) error
 	if err != nil {
 		return err
 	}
-	w.costs.add(name, float64(worked)/spent.Seconds())
+	w.costs.add(name, float64(succeeded)/spent.Seconds())
 	return nil
 }

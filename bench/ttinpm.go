@@ -14,9 +14,9 @@ import (
 )
 
 //go:embed tti.mjs
-var npmDriver []byte
+var npmScript []byte
 
-// npmServer describes one server to the driver.
+// npmServer describes a server to the script tti.mjs.
 type npmServer struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
@@ -32,7 +32,7 @@ const (
 )
 
 // npmFigures measures how long a caller of the npm client waits.
-func (b *bench) npmFigures(ctx context.Context, warm, cold *server) error {
+func (b *bench) npmFigures(ctx context.Context, warmUpRequests, cold *server) error {
 	manifest, err := filepath.Abs(filepath.Join(b.npm, "package.json"))
 	if err != nil {
 		return err
@@ -43,22 +43,22 @@ func (b *bench) npmFigures(ctx context.Context, warm, cold *server) error {
 		b.report.add(sec)
 		return nil
 	}
-	servers := []npmServer{{npmWarm, warm.url, warm.key, true}, {npmCold, cold.url, cold.key, true}}
-	nothing, err := newAnswerer(nil)
+	servers := []npmServer{{npmWarm, warmUpRequests.url, warmUpRequests.key, true}, {npmCold, cold.url, cold.key, true}}
+	nothing, err := newStubServer(nil)
 	if err != nil {
 		return err
 	}
 	defer nothing.close()
 	servers = append(servers, npmServer{npmNothing, nothing.url, stubKey, false})
 	if found("bwrap") {
-		jailed, err := newAnswerer(bubblewrap)
+		jailed, err := newStubServer(bubblewrap)
 		if err != nil {
 			return err
 		}
 		defer jailed.close()
 		servers = append(servers, npmServer{npmBwrap, jailed.url, stubKey, true})
 	}
-	s, err := b.drive(ctx, manifest, servers)
+	s, err := b.runScript(ctx, manifest, servers)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (b *bench) npmFigures(ctx context.Context, warm, cold *server) error {
 	return nil
 }
 
-// npmSections makes a table for each step of the driver.
+// npmSections adds a table for each step of the script.
 func (b *bench) npmSections(s *scores, servers []npmServer) {
 	for _, suffix := range []string{"", ", at once"} {
 		title := "through npm e2b, one after the other"
@@ -105,6 +105,7 @@ func (b *bench) npmSections(s *scores, servers []npmServer) {
 	}
 }
 
+// meaning describes a step.
 func meaning(what string) string {
 	switch what {
 	case "create":
@@ -117,10 +118,10 @@ func meaning(what string) string {
 	return "until the last has ended"
 }
 
-// drive runs the driver and collects its results.
-func (b *bench) drive(ctx context.Context, manifest string, servers []npmServer) (*scores, error) {
+// runScript runs the script and collects its results.
+func (b *bench) runScript(ctx context.Context, manifest string, servers []npmServer) (*scores, error) {
 	script := filepath.Join(b.dir, "tti.mjs")
-	if err := os.WriteFile(script, npmDriver, 0o600); err != nil {
+	if err := os.WriteFile(script, npmScript, 0o600); err != nil {
 		return nil, err
 	}
 	plan, err := json.Marshal(map[string]any{"rounds": b.n, "crowd": b.crowd, "servers": servers, "pause": refill.Milliseconds()})
@@ -128,8 +129,8 @@ func (b *bench) drive(ctx context.Context, manifest string, servers []npmServer)
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, "node", script, manifest, string(plan))
-	var said strings.Builder
-	cmd.Stderr = &said
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	cmd.Env = []string{"HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -148,13 +149,13 @@ func (b *bench) drive(ctx context.Context, manifest string, servers []npmServer)
 			MS     float64 `json:"ms"`
 		}
 		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
-			bad = fmt.Errorf("the driver says %q: %w", lines.Text(), err)
+			bad = fmt.Errorf("the script printed %q: %w", lines.Text(), err)
 			continue
 		}
 		s.add(one.Server+"\x00"+one.What, one.MS)
 	}
 	if err := errors.Join(cmd.Wait(), bad, lines.Err()); err != nil {
-		return nil, fmt.Errorf("npm client: %w: %s", err, strings.TrimSpace(said.String()))
+		return nil, fmt.Errorf("npm client: %w: %s", err, strings.TrimSpace(stderr.String()))
 	}
 	return s, nil
 }

@@ -14,43 +14,43 @@ import (
 	"time"
 )
 
-// answerer is a server that implements just enough of E2B's protocol for a client to create a
-// sandbox, run commands and kill it. It has no sandboxes, so the measured time is the client's own.
-type answerer struct {
+// stubServer implements just enough of E2B's protocol for a client to create a sandbox, run
+// commands and kill it. It has no sandboxes, so the measured time is the client's own.
+type stubServer struct {
 	url  string
 	http *http.Server
-	// around returns the command line in which each command is run. If it is nil, nothing is run.
-	around func(argv ...string) []string
+	// wrapCommand returns the command line that runs a command. If it is nil, no command runs.
+	wrapCommand func(argv ...string) []string
 }
 
 // stubKey has the form that the SDK requires of a key.
 const stubKey = "e2b_0000000000000000000000000000000000000000"
 
-func newAnswerer(around func(argv ...string) []string) (*answerer, error) {
+func newStubServer(wrapCommand func(argv ...string) []string) (*stubServer, error) {
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	a := &answerer{url: "http://" + listener.Addr().String(), around: around}
+	a := &stubServer{url: "http://" + listener.Addr().String(), wrapCommand: wrapCommand}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v2/sandboxes", a.create)
 	mux.HandleFunc("DELETE /sandboxes/{id}", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("POST /process.Process/Start", a.start)
 	a.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go func() { _ = a.http.Serve(listener) }() // it ends with close
+	go func() { _ = a.http.Serve(listener) }() // ends with close
 	return a, nil
 }
 
-func (a *answerer) close() error { return a.http.Close() }
+func (a *stubServer) close() error { return a.http.Close() }
 
-func (a *answerer) create(w http.ResponseWriter, _ *http.Request) {
+func (a *stubServer) create(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprint(w, `{"sandboxID":"i0000000000000000000","templateID":"base","clientID":"bench","envdVersion":"0.6.13","envdAccessToken":"none"}`)
 }
 
 // start answers with the event stream of one command.
-func (a *answerer) start(w http.ResponseWriter, r *http.Request) {
+func (a *stubServer) start(w http.ResponseWriter, r *http.Request) {
 	argv, err := startedCommand(r.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -59,7 +59,7 @@ func (a *answerer) start(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/connect+json")
 	writeMessage(w, 0, `{"event":{"start":{"pid":2}}}`)
 	output, code := []byte("nothing ran\n"), 0
-	if a.around != nil {
+	if a.wrapCommand != nil {
 		output, code = a.run(r.Context(), argv)
 	}
 	data, err := json.Marshal(output) // bytes become base64, as in the protocol
@@ -71,8 +71,9 @@ func (a *answerer) start(w http.ResponseWriter, r *http.Request) {
 	writeMessage(w, endOfStream, `{}`)
 }
 
-func (a *answerer) run(ctx context.Context, argv []string) ([]byte, int) {
-	argv = a.around(argv...)
+// run runs a command and returns its output and exit code.
+func (a *stubServer) run(ctx context.Context, argv []string) ([]byte, int) {
+	argv = a.wrapCommand(argv...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

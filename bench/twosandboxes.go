@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// twoSandboxes creates a sandbox without a server and one on a server. The function end ends both,
-// and the server.
+// twoSandboxes creates a sandbox without a server and one on a server. end removes both and stops
+// the server.
 func (b *bench) twoSandboxes(ctx context.Context, name string) (local, served *crannog.Sandbox, end func() error, err error) {
 	client, err := b.local(ctx, name+"-local")
 	if err != nil {

@@ -1,10 +1,10 @@
-# What all tests with packages of npm share, sourced in their directory.
+# Functions of all tests with npm packages, sourced in their directory.
 
 # packages installs the packages of the lock file here, if it is newer than the installation.
 # Scripts of packages are not run.
 packages() {
 	if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
-		# A registry sometimes does not answer.
+		# Retry, because a registry sometimes does not answer.
 		try=1
 		until npm ci --no-audit --no-fund --ignore-scripts --fetch-retries 5; do
 			[ "$try" -lt 3 ] || exit 1

@@ -1,5 +1,5 @@
-# Starts and ends a server on a free port with a state directory of its own, for tests with packages
-# of npm. Their run.sh first sets
+# Starts and ends a server on a free port with its own state directory, for tests with npm packages.
+# A run.sh first sets
 #   CRANNOG   the program, and
 #   sweep     a function that removes the sandboxes that the tests left, or fails,
 # and then sources this file.
@@ -9,7 +9,7 @@
 server=
 work=$(mktemp -d)
 
-# clean removes everything, however the tests ended.
+# clean removes everything when the tests end.
 clean() {
 	if [ -n "$server" ]; then
 		sweep >/dev/null 2>&1 || true
@@ -21,17 +21,17 @@ clean() {
 trap clean EXIT
 trap 'exit 130' INT TERM
 
-# start sets url. The output of the server is in $work/start.
+# start starts the server and sets url. The server's output is in $work/start.
 start() {
-	# A session of its own keeps the terminal's interrupt from ending the server
-	# before its sandboxes are removed.
+	# In its own session, a terminal's interrupt does not end the server before its sandboxes are
+	# removed.
 	setsid "$CRANNOG" serve --listen 127.0.0.1:0 --state "$work/state" >"$work/start" 2>"$work/log" &
 	server=$!
 	tries=0
 	until grep -q '^export E2B_API_KEY=' "$work/start"; do
 		tries=$((tries + 1))
 		if [ "$tries" -gt 12000 ] || ! kill -0 "$server" 2>/dev/null; then
-			echo "the server does not start:" >&2
+			echo "the server did not start:" >&2
 			cat "$work/start" "$work/log" >&2
 			exit 1
 		fi
@@ -41,7 +41,7 @@ start() {
 }
 
 # finish exits with a status. It fails if the server died during the tests, still has a sandbox of
-# theirs, or does not end in order.
+# theirs, or does not end cleanly.
 finish() {
 	status=$1
 	if ! kill -0 "$server" 2>/dev/null; then

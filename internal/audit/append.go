@@ -29,21 +29,22 @@ func (l *Log) Note(drafts ...Draft) error {
 	return l.queue.put(g)
 }
 
+// newGroup validates and encodes the drafts of one call.
 func newGroup(drafts []Draft) (*group, error) {
 	if len(drafts) > maxBatch {
-		return nil, refused("%d entries in one call are more than the limit of %d", len(drafts), maxBatch)
+		return nil, invalidEntry("%d entries in one call are more than the limit of %d", len(drafts), maxBatch)
 	}
-	g, now := &group{pieces: make([]piece, len(drafts))}, time.Now()
+	g, now := &group{encoded: make([]encodedEntry, len(drafts))}, time.Now()
 	for i, d := range drafts {
 		p, err := encode(d, now)
 		if err != nil {
 			return nil, err
 		}
-		g.pieces[i] = p
+		g.encoded[i] = p
 		g.bytes += len(p.rest)
 	}
 	if g.bytes > maxBatchBytes {
-		return nil, refused("entries of %d bytes in one call are more than the limit of %d", g.bytes, maxBatchBytes)
+		return nil, invalidEntry("entries of %d bytes in one call are more than the limit of %d", g.bytes, maxBatchBytes)
 	}
 	return g, nil
 }

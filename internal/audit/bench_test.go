@@ -13,9 +13,9 @@ func execDraft(i int) Draft {
 	}}
 }
 
-// The cost of an entry that need not be durable at once, measured until it is durable.
+// BenchmarkNote measures the cost of a noted entry, up to the time when it is durable.
 func BenchmarkNote(b *testing.B) {
-	l := openRecord(b, Options{Log: quiet(), Queue: 1 << 20})
+	l := openLog(b, Options{Log: quiet(), Queue: 1 << 20})
 	i := 0
 	for b.Loop() {
 		if err := l.Note(execDraft(i)); err != nil {
@@ -32,9 +32,9 @@ func BenchmarkNote(b *testing.B) {
 	}
 }
 
-// The cost of a durable entry.
+// BenchmarkAppend measures the cost of a durable entry.
 func BenchmarkAppend(b *testing.B) {
-	l := openRecord(b, Options{Log: quiet()})
+	l := openLog(b, Options{Log: quiet()})
 	i := 0
 	for b.Loop() {
 		if err := l.Append(b.Context(), execDraft(i)); err != nil {
@@ -44,13 +44,13 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// The cost of a durable entry when 16 callers share writes.
+// BenchmarkAppend16 measures the cost of a durable entry when 16 callers share writes.
 func BenchmarkAppend16(b *testing.B) {
-	l := openRecord(b, Options{Log: quiet()})
-	var all sync.WaitGroup
+	l := openLog(b, Options{Log: quiet()})
+	var writers sync.WaitGroup
 	work := make(chan int)
 	for range 16 {
-		all.Go(func() {
+		writers.Go(func() {
 			for i := range work {
 				if err := l.Append(b.Context(), execDraft(i)); err != nil {
 					b.Error(err)
@@ -64,12 +64,12 @@ func BenchmarkAppend16(b *testing.B) {
 		i++
 	}
 	close(work)
-	all.Wait()
+	writers.Wait()
 }
 
-// The cost of an entry in the index, when the log is read.
+// BenchmarkIndex measures the cost of adding an entry to the index when the log is read.
 func BenchmarkIndex(b *testing.B) {
-	l := openRecord(b, Options{Log: quiet()})
+	l := openLog(b, Options{Log: quiet()})
 	batch := make([]Draft, 1000)
 	for i := range batch {
 		batch[i] = execDraft(i)
@@ -91,7 +91,7 @@ func BenchmarkIndex(b *testing.B) {
 }
 
 func BenchmarkVerify(b *testing.B) {
-	l := openRecord(b, Options{Log: quiet()})
+	l := openLog(b, Options{Log: quiet()})
 	batch := make([]Draft, 1000)
 	for i := range batch {
 		batch[i] = execDraft(i)
@@ -103,7 +103,7 @@ func BenchmarkVerify(b *testing.B) {
 	}
 	for b.Loop() {
 		if v, err := l.Verify(b.Context()); err != nil || !v.OK {
-			b.Fatalf("%+v, %v", v, err)
+			b.Fatalf("Verify: got %+v, %v, want OK", v, err)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/20_000, "ns/entry")

@@ -20,10 +20,12 @@ const (
 	// maxCheckpoints limits the number of stored tree heads. When the file is full, every second
 	// one of the older half is removed, so that the newest and some of each age remain.
 	maxCheckpoints = 1 << 20
-	maxNote        = 16 << 10
+	// maxNote limits the bytes of one signed tree head.
+	maxNote = 16 << 10
 )
 
-// signing signs a tree head a while after entries were written.
+// signing runs the background work of a log: it signs a tree head within checkpointAge after an
+// entry was written, and drops old entries.
 type signing struct {
 	mu      sync.Mutex
 	timer   *time.Timer
@@ -37,11 +39,12 @@ func (s *signing) arm(l *Log) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timer == nil && !s.stopped {
-		s.timer = time.AfterFunc(checkpointAge, func() { s.run(func() { s.due(l) }) })
+		s.timer = time.AfterFunc(checkpointAge, func() { s.run(func() { s.signDue(l) }) })
 	}
 }
 
-func (s *signing) due(l *Log) {
+// signDue signs a tree head when the timer fires. If that fails, it arms the timer again.
+func (s *signing) signDue(l *Log) {
 	s.mu.Lock()
 	s.timer = nil
 	s.mu.Unlock()
@@ -51,7 +54,7 @@ func (s *signing) due(l *Log) {
 	}
 }
 
-// run runs background work. stop waits for it.
+// run starts background work, unless the log is closing. stop waits for the work.
 func (s *signing) run(work func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,18 +112,19 @@ func (l *Log) signLast() error {
 	return l.signLocked()
 }
 
-// signLocked signs with the lock held, unless another process has signed the same size.
+// signLocked signs a tree head. It does nothing if this or another process has already signed a tree
+// head of the same size. The caller holds the lock.
 func (l *Log) signLocked() error {
 	h := &l.head
 	if last := l.newest(); last.Note != "" && last.Size == h.size {
 		return nil
 	}
-	kept, err := l.lastCheckpoint()
+	onDisk, err := l.lastCheckpoint()
 	if err != nil {
 		return err
 	}
-	if kept.Note != "" && kept.Size == h.size {
-		l.remember(kept)
+	if onDisk.Note != "" && onDisk.Size == h.size {
+		l.remember(onDisk)
 		return nil
 	}
 	root, err := tlog.TreeHash(h.size, treeOf(h.hashes, h.size))
@@ -139,7 +143,7 @@ func (l *Log) signLocked() error {
 		return err
 	}
 	l.opts.step("checkpoint")
-	if err := l.keep(c); err != nil {
+	if err := l.store(c); err != nil {
 		return err
 	}
 	l.remember(c)
@@ -158,27 +162,27 @@ func (l *Log) remember(c Checkpoint) {
 // openCheckpoint checks the signature of a note and parses its content.
 func openCheckpoint(text string, key note.Verifier) (Checkpoint, tlog.Hash, error) {
 	if len(text) > maxNote {
-		return Checkpoint{}, tlog.Hash{}, damaged("a signed tree head has %d bytes", len(text))
+		return Checkpoint{}, tlog.Hash{}, damageError("a signed tree head has %d bytes", len(text))
 	}
 	n, err := note.Open([]byte(text), note.VerifierList(key))
 	if err != nil {
-		return Checkpoint{}, tlog.Hash{}, damaged("a tree head is not signed by %s: %v", key.Name(), err)
+		return Checkpoint{}, tlog.Hash{}, damageError("a tree head is not signed by %s: %v", key.Name(), err)
 	}
 	parts := strings.SplitN(n.Text, "\n", 4)
 	if len(parts) != 4 || parts[0] != key.Name() {
-		return Checkpoint{}, tlog.Hash{}, damaged("a signed note is not a tree head of %s", key.Name())
+		return Checkpoint{}, tlog.Hash{}, damageError("a signed note is not a tree head of %s", key.Name())
 	}
 	size, err := strconv.ParseInt(parts[1], 10, 64)
 	if err != nil || size < 0 || strconv.FormatInt(size, 10) != parts[1] {
-		return Checkpoint{}, tlog.Hash{}, damaged("a signed tree head has no size")
+		return Checkpoint{}, tlog.Hash{}, damageError("a signed tree head has no size")
 	}
 	root, err := parseHash(parts[2])
 	if err != nil {
-		return Checkpoint{}, tlog.Hash{}, damaged("a signed tree head has no root hash")
+		return Checkpoint{}, tlog.Hash{}, damageError("a signed tree head has no root hash")
 	}
 	for _, sig := range n.Sigs {
 		if raw, err := base64.StdEncoding.DecodeString(sig.Base64); err != nil || base64.StdEncoding.EncodeToString(raw) != sig.Base64 {
-			return Checkpoint{}, tlog.Hash{}, damaged("the signature of a tree head does not have the expected format")
+			return Checkpoint{}, tlog.Hash{}, damageError("the signature of a tree head does not have the expected format")
 		}
 	}
 	return Checkpoint{Size: size, Root: parts[2], Note: text}, root, nil

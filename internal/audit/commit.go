@@ -17,7 +17,7 @@ import (
 // checkpointEvery is the maximum number of entries between two signed tree heads.
 const checkpointEvery = 1000
 
-// aheadBytes is the minimum disk space that is reserved for future lines.
+// aheadBytes is the minimum disk space that is reserved for future entries.
 const aheadBytes = 1 << 20
 
 // probeName is the name of a file that exists only while free space is tested.
@@ -26,7 +26,7 @@ const probeName = "probe"
 // commit writes a batch. If err is nil, the batch is durable. Otherwise none of its entries is in
 // the log. unsigned is the error of a requested tree head; the batch is written anyway and must not
 // be rejected or written again.
-func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
+func (l *Log) commit(batch []encodedEntry, sign bool) (unsigned, err error) {
 	err = l.locked(context.Background(), func() error {
 		before := l.head.size
 		if len(batch) > 0 {
@@ -46,18 +46,18 @@ func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
 	if err == nil && len(batch) > 0 {
 		l.signing.arm(l)
 	}
-	return l.refusal(unsigned), l.refusal(err)
+	return l.writeFault(unsigned), l.writeFault(err)
 }
 
-// checkSpace checks whether the disk accepts a write.
+// checkSpace returns an error if the disk does not accept a write.
 func (l *Log) checkSpace() error {
-	return l.refusal(l.locked(context.Background(), func() error {
+	return l.writeFault(l.locked(context.Background(), func() error {
 		return errors.Join(replaceFile(l.path(probeName), make([]byte, 64<<10)), os.Remove(l.path(probeName)))
 	}))
 }
 
-// write appends lines and then their hashes. The caller holds the lock.
-func (l *Log) write(batch []piece) error {
+// write appends the lines of a batch and then their hashes. The caller holds the lock.
+func (l *Log) write(batch []encodedEntry) error {
 	if err := l.roll(); err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ func datasync(f *os.File) error {
 	}
 }
 
-// roll starts a new file of lines if there is none, or if the last one is large or old enough. Old
-// files are ended too, because entries are only dropped with their whole file.
+// roll starts a new segment if there is none, or if the last one is large or old enough. A small
+// segment must end after some time too, because entries are only dropped with their whole segment.
 func (l *Log) roll() error {
 	h := &l.head
 	if h.segment != nil {

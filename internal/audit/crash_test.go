@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	var err error
 	switch {
 	case os.Getenv(crashDir) != "":
-		err = live(os.Getenv(crashDir))
+		err = writeUntilKilled(os.Getenv(crashDir))
 	case os.Getenv(writerDir) != "":
 		err = writeMany(os.Getenv(writerDir), os.Getenv(writerID))
 	default:
@@ -43,15 +43,15 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// live writes an entry before each action, acts when the entry is durable, and dies at the given
-// step.
-func live(dir string) error {
-	left, err := strconv.Atoi(os.Getenv(crashAt))
+// writeUntilKilled writes an entry before each action, and performs the action when the entry is
+// durable. It kills its own process at the step that crashAt names.
+func writeUntilKilled(dir string) error {
+	stepsLeft, err := strconv.Atoi(os.Getenv(crashAt))
 	if err != nil {
 		return err
 	}
 	step := func(string) {
-		if left--; left == 0 {
+		if stepsLeft--; stepsLeft == 0 {
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
@@ -87,6 +87,7 @@ func live(dir string) error {
 	return l.Close()
 }
 
+// runChild runs this test binary with an environment, and reports whether it was killed.
 func runChild(t *testing.T, env ...string) (killed bool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -101,7 +102,7 @@ func runChild(t *testing.T, env ...string) (killed bool) {
 // P31: an action that requires an entry does not happen before the entry is durable. A process that
 // is killed at any step leaves a valid log, and has done nothing that is not in it, even if it was
 // killed while repairing a log.
-func TestNoActionWithoutAnEntry(t *testing.T) {
+func TestActionNeedsDurableEntry(t *testing.T) {
 	for n := 1; ; n++ {
 		if n > 120 {
 			t.Fatalf("the child still dies at step %d", n)
@@ -111,10 +112,10 @@ func TestNoActionWithoutAnEntry(t *testing.T) {
 		tear(t, filepath.Join(dir, "record"), n)
 		runChild(t, crashDir+"="+dir, crashAt+"=1")
 		runChild(t, crashDir+"="+dir, crashAt+"=2")
-		inspect(t, dir, n)
+		checkActions(t, dir, n)
 		if !killed {
 			if n < 30 {
-				t.Errorf("only %d steps", n)
+				t.Errorf("the child ended after %d steps, want at least 30", n)
 			}
 			return
 		}
@@ -123,7 +124,7 @@ func TestNoActionWithoutAnEntry(t *testing.T) {
 
 // P30: a crash while old entries are dropped leaves a log that verifies, also against earlier tree
 // heads.
-func TestACrashWhileOldEntriesAreDropped(t *testing.T) {
+func TestCrashDuringTruncateLeavesValidLog(t *testing.T) {
 	dropped := false
 	for n := 30; ; n++ {
 		if n > 200 {
@@ -131,34 +132,34 @@ func TestACrashWhileOldEntriesAreDropped(t *testing.T) {
 		}
 		dir := t.TempDir()
 		killed := runChild(t, crashDir+"="+dir, crashAt+"="+strconv.Itoa(n), crashDrop+"=1")
-		kept, err := os.ReadFile(filepath.Join(dir, "record", checkpointsName))
+		heads, err := os.ReadFile(filepath.Join(dir, "record", checkpointsName))
 		if err != nil {
 			t.Fatal(err)
 		}
-		notes, err := Notes(kept)
+		notes, err := Notes(heads)
 		if err != nil {
 			t.Fatal(err)
 		}
 		v := verify(t, filepath.Join(dir, "record"), notes[0])
 		if !v.OK {
-			t.Errorf("step %d: %+v", n, v)
+			t.Errorf("killed at step %d: Verify got %+v, want OK", n, v)
 		}
 		dropped = dropped || v.First > 0 && killed
 		if !killed {
 			if v.First == 0 || !dropped {
-				t.Errorf("nothing was dropped: %+v", v)
+				t.Errorf("Truncate dropped no entries: %+v", v)
 			}
 			return
 		}
 	}
 }
 
-// tear leaves a partial line and a hash.
+// tear appends a partial line or a partial hash, as an interrupted write may leave them.
 func tear(t *testing.T, dir string, n int) {
 	t.Helper()
 	segments, err := listSegments(dir)
 	if err != nil || len(segments) == 0 {
-		return // it died before the file existed
+		return // the child was killed before the segment existed
 	}
 	add := func(name, data string) {
 		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_APPEND, 0)
@@ -177,9 +178,10 @@ func tear(t *testing.T, dir string, n int) {
 	}
 }
 
-func inspect(t *testing.T, dir string, n int) {
+// checkActions checks that the log is valid, and that it has an entry for each performed action.
+func checkActions(t *testing.T, dir string, n int) {
 	t.Helper()
-	l := openRecord(t, Options{Dir: filepath.Join(dir, "record"), Log: quiet()})
+	l := openLog(t, Options{Dir: filepath.Join(dir, "record"), Log: quiet()})
 	defer l.Close()
 	count := map[string]int{}
 	for _, e := range readAll(t, l, Filter{Kinds: []Kind{Action}}) {
@@ -190,25 +192,26 @@ func inspect(t *testing.T, dir string, n int) {
 		count[action]++
 	}
 	done, _ := os.ReadFile(filepath.Join(dir, "done"))
-	acts := strings.Fields(string(done))
-	for _, a := range acts {
+	performed := strings.Fields(string(done))
+	for _, a := range performed {
 		if count[a] != 1 {
-			t.Errorf("step %d: %s was done and is recorded %d times", n, a, count[a])
+			t.Errorf("killed at step %d: action %s was performed and has %d entries, want 1", n, a, count[a])
 		}
 	}
 	// Each killed process may have recorded at most one action that it did not perform.
-	if over := len(count) - len(acts); over < 0 || over > 3 {
-		t.Errorf("step %d: %d recorded, %d done", n, len(count), len(acts))
+	if extra := len(count) - len(performed); extra < 0 || extra > 3 {
+		t.Errorf("killed at step %d: %d actions are in the log, but %d were performed", n, len(count), len(performed))
 	}
 	fill(t, l, 0, 3)
 	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
-		t.Errorf("step %d: %+v, %v", n, v, err)
+		t.Errorf("killed at step %d: Verify got %+v, %v, want OK", n, v, err)
 	}
 }
 
-// A power failure left zero bytes where hashes should be.
+// A power failure may leave zero bytes in place of hashes. The next process computes the hashes from
+// the lines.
 func TestLostHashesAreComputedAgain(t *testing.T) {
-	l := openRecord(t, Options{})
+	l := openLog(t, Options{})
 	fill(t, l, 0, 9)
 	if _, err := l.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
@@ -226,20 +229,20 @@ func TestLostHashesAreComputedAgain(t *testing.T) {
 		}
 		f.Close()
 		if v := verify(t, dir); !v.OK || v.Entries != 30 {
-			t.Errorf("from %d on: %+v", at, v)
+			t.Errorf("hashes lost from entry %d on: Verify got %+v, want OK with 30 entries", at, v)
 		}
 	}
 }
 
-const writes = 1000
+const entriesPerWriter = 1000
 
-// writeMany is one of two processes that write at once.
+// writeMany writes entries as one of the processes that write to the same log.
 func writeMany(dir, id string) error {
 	l, err := Open(Options{Dir: dir, Log: quiet(), SegmentBytes: 20_000})
 	if err != nil {
 		return err
 	}
-	for i := range writes {
+	for i := range entriesPerWriter {
 		d := Draft{Kind: Exec, Sandbox: "box" + id, Data: i, Source: "events/" + id, At: uint64(i) + 1}
 		if i%50 == 0 {
 			err = l.Append(context.Background(), d)
@@ -272,22 +275,22 @@ func TestTwoProcessesWriteAtOnce(t *testing.T) {
 			t.Fatalf("%v: %s", err, c.Stderr)
 		}
 	}
-	l := openRecord(t, Options{Dir: dir})
-	if v, err := l.Verify(t.Context()); err != nil || !v.OK || v.Entries != 2*writes {
-		t.Errorf("%+v, %v", v, err)
+	l := openLog(t, Options{Dir: dir})
+	if v, err := l.Verify(t.Context()); err != nil || !v.OK || v.Entries != 2*entriesPerWriter {
+		t.Errorf("Verify: got %+v, %v, want OK with %d entries", v, err, 2*entriesPerWriter)
 	}
 	for _, id := range []string{"a", "b"} {
 		got := readAll(t, l, Filter{Sandbox: "box" + id})
-		if len(got) != writes {
-			t.Fatalf("%d of %s", len(got), id)
+		if len(got) != entriesPerWriter {
+			t.Fatalf("writer %s: got %d entries, want %d", id, len(got), entriesPerWriter)
 		}
 		for i, e := range got {
 			if e.At != uint64(i)+1 {
-				t.Fatalf("%s: %d at %d", id, e.At, i)
+				t.Fatalf("writer %s: entry %d has position %d, want %d", id, i, e.At, i+1)
 			}
 		}
-		if at, err := l.Position(t.Context(), "events/"+id); at != writes || err != nil {
-			t.Errorf("position %d, %v", at, err)
+		if at, err := l.Position(t.Context(), "events/"+id); at != entriesPerWriter || err != nil {
+			t.Errorf("Position of writer %s: got %d, %v, want %d", id, at, err, entriesPerWriter)
 		}
 	}
 }

@@ -21,15 +21,13 @@ const (
 	maxLine = 6*maxData + 16*maxName
 )
 
-// piece is an encoded entry whose position is not known yet. It has the part of the line after the
-// hash of the previous line, encoded as on the final line.
-type piece struct {
-	time string // source, as quoted JSON
-	rest []byte // the rest of the line, from the comma on
+// encodedEntry is an encoded entry whose position in the log is not known yet.
+type encodedEntry struct {
+	time string // quoted, as on the line
+	rest []byte // the line after the hash of the previous line, from the comma on
 }
 
-// unchainedFields has the fields of Entry that do not depend on its position, in the order of
-// Entry.
+// unchainedFields has the fields of Entry that do not depend on the position, in the order of Entry.
 type unchainedFields struct {
 	Kind    Kind            `json:"kind"`
 	Sandbox string          `json:"sandbox,omitempty"`
@@ -40,51 +38,52 @@ type unchainedFields struct {
 }
 
 // encode validates a draft and encodes it as it appears on its line.
-func encode(d Draft, now time.Time) (piece, error) {
+func encode(d Draft, now time.Time) (encodedEntry, error) {
 	if d.Kind == "" {
-		return piece{}, refused("an entry without a kind")
+		return encodedEntry{}, invalidEntry("an entry without a kind")
 	}
 	for _, s := range [...]string{string(d.Kind), d.Sandbox, d.Actor, d.Source} {
 		if len(s) > maxName {
-			return piece{}, refused("a name in an entry of kind %.40q is longer than %d bytes", d.Kind, maxName)
+			return encodedEntry{}, invalidEntry("a name in an entry of kind %.40q is longer than %d bytes", d.Kind, maxName)
 		}
 	}
 	if (d.Source == "") != (d.At == 0) {
-		return piece{}, refused("an entry of kind %s has a source without a position, or a position without a source", d.Kind)
+		return encodedEntry{}, invalidEntry("an entry of kind %s has a source without a position, or a position without a source", d.Kind)
 	}
 	if d.Time.IsZero() {
 		d.Time = now
 	}
 	when, err := d.Time.UTC().MarshalJSON()
 	if err != nil {
-		return piece{}, refused("an entry of kind %s has an invalid time", d.Kind)
+		return encodedEntry{}, invalidEntry("an entry of kind %s has an invalid time", d.Kind)
 	}
 	r := unchainedFields{Kind: d.Kind, Sandbox: d.Sandbox, Actor: d.Actor, Source: d.Source, At: d.At}
 	if d.Data != nil {
 		data, err := json.Marshal(d.Data)
 		if err != nil {
-			return piece{}, fault.Wrap(err, fault.Invalid, "record_entry_invalid", "the data of an entry is not JSON")
+			return encodedEntry{}, fault.Wrap(err, fault.Invalid, "record_entry_invalid", "the data of an entry is not JSON")
 		}
 		if len(data) > maxData {
-			return piece{}, refused("the data of an entry of kind %s has %d bytes, and at most %d fit", d.Kind, len(data), maxData)
+			return encodedEntry{}, invalidEntry("the data of an entry of kind %s has %d bytes, and at most %d fit", d.Kind, len(data), maxData)
 		}
 		r.Data = data
 	}
 	line, err := json.Marshal(r)
 	if err != nil {
-		return piece{}, fault.Wrap(err, fault.Invalid, "record_entry_invalid", "an entry is not JSON")
+		return encodedEntry{}, fault.Wrap(err, fault.Invalid, "record_entry_invalid", "an entry is not JSON")
 	}
 	line = text.EscapeJSON(line) // do not escape HTML: a program chooses its arguments
 	line[0] = ','                // replaces the opening brace
-	return piece{string(when), line}, nil
+	return encodedEntry{string(when), line}, nil
 }
 
-func refused(format string, args ...any) error {
+func invalidEntry(format string, args ...any) error {
 	return fault.New(fault.Invalid, "record_entry_invalid", fmt.Sprintf(format, args...))
 }
 
-// line completes a piece with its position.
-func (p piece) line(buf []byte, seq int64, prev string) []byte {
+// line appends the complete line to buf: the entry with its position and the hash of the previous
+// line.
+func (p encodedEntry) line(buf []byte, seq int64, prev string) []byte {
 	buf = append(buf, `{"seq":`...)
 	buf = strconv.AppendInt(buf, seq, 10)
 	buf = append(buf, `,"time":`...)
@@ -99,15 +98,15 @@ func (p piece) line(buf []byte, seq int64, prev string) []byte {
 func decode(line []byte) (Entry, error) {
 	var e Entry
 	if len(line) > maxLine {
-		return e, damaged("a line has %d bytes", len(line))
+		return e, damageError("a line has %d bytes", len(line))
 	}
 	in := json.NewDecoder(bytes.NewReader(line))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&e); err != nil {
-		return Entry{}, damaged("a line is not an entry: %v", err)
+		return Entry{}, damageError("a line is not an entry: %v", err)
 	}
 	if in.InputOffset() != int64(len(line)) || e.Seq < 0 || e.Kind == "" {
-		return Entry{}, damaged("a line is not an entry")
+		return Entry{}, damageError("a line is not an entry")
 	}
 	return e, nil
 }

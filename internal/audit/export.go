@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// An exported file consists of lines of JSON: a header that names the audit log, entries as they
+// exported is a line of an exported file that is not an entry. The file consists of lines of JSON: a header that names the audit log, entries as they
 // are in the log, lines that represent omitted entries, and a last line with the signed tree head
 // that covers all of them.
 type exported struct {
@@ -58,28 +58,29 @@ func (l *Log) Export(ctx context.Context, w io.Writer, filter Filter) (err error
 	}
 	defer f.Close()
 	x := &exporter{out: bufio.NewWriter(w), tree: treeOf(f, c.Size)}
-	if err := x.put(exported{Header: &exportHeader{exportVersion, l.key}}); err != nil {
+	if err := x.writeLine(exported{Header: &exportHeader{exportVersion, l.key}}); err != nil {
 		return err
 	}
 	if c.Size > 0 {
-		if err := l.readLines(ctx, filter, false, x.entry); err != nil {
+		if err := l.readLines(ctx, filter, false, x.writeEntry); err != nil {
 			return err
 		}
 	}
-	if err := x.skip(c.Size); err != nil {
+	if err := x.omit(c.Size); err != nil {
 		return err
 	}
-	return errors.Join(x.put(exported{End: &exportEnd{Prev: x.prev, Size: c.Size, Root: c.Root, Note: c.Note}}), x.out.Flush())
+	return errors.Join(x.writeLine(exported{End: &exportEnd{Prev: x.prev, Size: c.Size, Root: c.Root, Note: c.Note}}), x.out.Flush())
 }
 
+// exporter writes an exported file.
 type exporter struct {
 	out  *bufio.Writer
-	tree *stored
-	next int64
+	tree *hashTree
+	next int64  // number of the entry after the last written or omitted one
 	prev string // hash of the last written line, or ""
 }
 
-func (x *exporter) put(line exported) error {
+func (x *exporter) writeLine(line exported) error {
 	data, err := json.Marshal(line)
 	if err != nil {
 		return err
@@ -88,8 +89,9 @@ func (x *exporter) put(line exported) error {
 	return err
 }
 
-func (x *exporter) entry(e Entry, line []byte) error {
-	if err := x.skip(e.Seq); err != nil {
+// writeEntry writes the line of an entry, after a line for the omitted entries before it.
+func (x *exporter) writeEntry(e Entry, line []byte) error {
+	if err := x.omit(e.Seq); err != nil {
 		return err
 	}
 	x.next, x.prev = e.Seq+1, hashOf(line)
@@ -99,8 +101,8 @@ func (x *exporter) entry(e Entry, line []byte) error {
 	return x.out.WriteByte('\n')
 }
 
-// skip writes a line that represents the entries up to a number.
-func (x *exporter) skip(to int64) error {
+// omit writes a line that represents the omitted entries before entry to, if there are any.
+func (x *exporter) omit(to int64) error {
 	if x.next >= to {
 		return nil
 	}
@@ -111,5 +113,5 @@ func (x *exporter) skip(to int64) error {
 	}
 	gap := &leftOut{From: x.next, To: to, Prev: x.prev, Hashes: encodeHashes(hashes)}
 	x.next, x.prev = to, ""
-	return x.put(exported{LeftOut: gap})
+	return x.writeLine(exported{LeftOut: gap})
 }

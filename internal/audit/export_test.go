@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
+// export returns the lines of an exported file.
 func export(t *testing.T, l *Log, f Filter) []string {
 	t.Helper()
 	var out bytes.Buffer
@@ -20,6 +21,7 @@ func export(t *testing.T, l *Log, f Filter) []string {
 	return slices.Collect(strings.Lines(out.String()))
 }
 
+// check verifies the lines of an exported file.
 func check(t *testing.T, lines []string, key string, notes ...string) Verification {
 	t.Helper()
 	v, err := VerifyFile(strings.NewReader(strings.Join(lines, "")), key, notes...)
@@ -31,7 +33,7 @@ func check(t *testing.T, lines []string, key string, notes ...string) Verificati
 
 // An exported file verifies by itself, whatever part of the log it contains.
 func TestExportedFilesVerify(t *testing.T) {
-	l := openRecord(t, Options{SegmentBytes: 1500})
+	l := openLog(t, Options{SegmentBytes: 1500})
 	var received []string
 	for i := range 37 {
 		fill(t, l, i, i+1)
@@ -49,27 +51,27 @@ func TestExportedFilesVerify(t *testing.T) {
 		lines := export(t, l, f)
 		v := check(t, lines, l.Key())
 		if want := len(readAll(t, l, f)); !v.OK || v.Entries != int64(want) {
-			t.Errorf("%+v: %+v, want %d", f, v, want)
+			t.Errorf("export with filter %+v: got %+v, want OK with %d entries", f, v, want)
 		}
 	}
 	all := export(t, l, Filter{})
 	if v := check(t, all, l.Key(), received...); !v.OK || v.Checkpoints != len(received)+1 {
-		t.Errorf("against older checkpoints: %+v", v)
+		t.Errorf("compared with older tree heads: got %+v, want OK", v)
 	}
-	other := openRecord(t, Options{})
+	other := openLog(t, Options{})
 	if v := check(t, all, other.Key()); v.OK || v.Flaw != Unsigned {
-		t.Errorf("with another key: %+v", v)
+		t.Errorf("checked with another key: got %+v, want %s", v, Unsigned)
 	}
 	if _, err := VerifyFile(strings.NewReader("{}"), l.Key()); fault.KindOf(err) != fault.Invalid {
-		t.Errorf("no export: %v", err)
+		t.Errorf("VerifyFile of a file that is no export: got %v, want Invalid", err)
 	}
 }
 
 // P30: a change, omission or exchange in an exported file is detected.
 func TestVerifyFileNamesTheFirstChangedEntry(t *testing.T) {
-	l := openRecord(t, Options{})
+	l := openLog(t, Options{})
 	fill(t, l, 0, 30)
-	for name, filter := range map[string]Filter{"whole": {}, "part": {Sandbox: "box1"}} {
+	for name, filter := range map[string]Filter{"all entries": {}, "one sandbox": {Sandbox: "box1"}} {
 		lines := export(t, l, filter)
 		const at = 6
 		e, err := decode([]byte(strings.TrimSuffix(lines[at], "\n")))
@@ -107,19 +109,19 @@ func TestVerifyFileNamesTheFirstChangedEntry(t *testing.T) {
 }
 
 // Any changed byte of an exported file is detected.
-func TestEveryFlippedByteOfAnExportIsFound(t *testing.T) {
-	l := openRecord(t, Options{})
+func TestVerifyFileDetectsEveryFlippedByte(t *testing.T) {
+	l := openLog(t, Options{})
 	fill(t, l, 0, 8)
-	whole := []byte(strings.Join(export(t, l, Filter{From: 1, Sandbox: "box1"}), ""))
-	for i, c := range whole {
+	file := []byte(strings.Join(export(t, l, Filter{From: 1, Sandbox: "box1"}), ""))
+	for i, c := range file {
 		for bit := range 8 {
-			whole[i] = c ^ 1<<bit
-			v, err := VerifyFile(bytes.NewReader(whole), l.Key())
-			if err == nil && v.OK && !sameMeaning(whole, i, c) {
-				t.Fatalf("byte %d, %q for %q in %s", i, whole[i], c, whole)
+			file[i] = c ^ 1<<bit
+			v, err := VerifyFile(bytes.NewReader(file), l.Key())
+			if err == nil && v.OK && !sameMeaning(file, i, c) {
+				t.Fatalf("byte %d, %q for %q in %s", i, file[i], c, file)
 			}
 		}
-		whole[i] = c
+		file[i] = c
 	}
 }
 
@@ -142,9 +144,9 @@ func sameMeaning(data []byte, i int, was byte) bool {
 	return bytes.Equal(x, y)
 }
 
-// A proof shows one entry to a person who has only the proof and the key.
-func TestProofs(t *testing.T) {
-	l := openRecord(t, Options{})
+// A proof can be checked by a person who has only the proof and the key.
+func TestCheckProofRejectsChangedProofs(t *testing.T) {
+	l := openLog(t, Options{})
 	fill(t, l, 0, 33)
 	for seq := range int64(33) {
 		p, err := l.Prove(t.Context(), seq)
@@ -152,7 +154,7 @@ func TestProofs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e, err := CheckProof(p); err != nil || e.Seq != seq {
-			t.Fatalf("%d: %+v, %v", seq, e, err)
+			t.Fatalf("proof of entry %d: CheckProof got %+v, %v", seq, e, err)
 		}
 	}
 	p, err := l.Prove(t.Context(), 20)
@@ -171,16 +173,16 @@ func TestProofs(t *testing.T) {
 		"other entry": func(p *Proof) { p.Entry = other.Entry; p.Seq = 21 },
 		"size":        func(p *Proof) { p.Checkpoint.Size++ },
 		"note":        func(p *Proof) { p.Checkpoint.Note = strings.Replace(p.Checkpoint.Note, "\n33\n", "\n34\n", 1) },
-		"key":         func(p *Proof) { p.Key = openRecord(t, Options{}).Key() },
+		"key":         func(p *Proof) { p.Key = openLog(t, Options{}).Key() },
 	} {
 		changed := p
 		changed.Hashes = slices.Clone(p.Hashes)
 		alter(&changed)
 		if _, err := CheckProof(changed); fault.CodeOf(err) != "proof_invalid" {
-			t.Errorf("another %s: %v", name, err)
+			t.Errorf("CheckProof with a changed %s: got %v, want proof_invalid", name, err)
 		}
 	}
 	if _, err := l.Prove(t.Context(), 33); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("of what is not there: %v", err)
+		t.Errorf("Prove of a missing entry: got %v, want NotFound", err)
 	}
 }

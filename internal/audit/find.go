@@ -37,11 +37,11 @@ func (f Filter) terms(ctx context.Context, tx *sql.Tx) (string, []any, error) {
 		add(`sandbox = ? AND sandbox <> ''`, f.Sandbox)
 	}
 	if f.Sandboxes != nil {
-		in, values := list(f.Sandboxes)
+		in, values := inList(f.Sandboxes)
 		add(`sandbox IN `+in+` AND sandbox <> ''`, values...)
 	}
 	if len(f.Kinds) > 0 {
-		in, values := list(f.Kinds)
+		in, values := inList(f.Kinds)
 		add(`kind IN `+in, values...)
 	}
 	if !f.Since.IsZero() {
@@ -61,7 +61,8 @@ func (f Filter) terms(ctx context.Context, tx *sql.Tx) (string, []any, error) {
 	return strings.Join(terms, ` AND `), args, nil
 }
 
-func list[T ~string](values []T) (string, []any) {
+// inList returns the placeholders and arguments of an SQL list.
+func inList[T ~string](values []T) (string, []any) {
 	args := make([]any, len(values))
 	for i, v := range values {
 		args[i] = string(v)
@@ -69,8 +70,8 @@ func list[T ~string](values []T) (string, []any) {
 	return `(` + strings.TrimSuffix(strings.Repeat(`?,`, len(values)), `,`) + `)`, args
 }
 
-// find returns the positions of entries, and the number up to which it searched. broken is set if
-// damage ended the search early.
+// find returns the positions of at most left matching entries whose numbers are greater than after.
+// last is the number up to which it searched. broken is the damage that ended the search early.
 func (l *Log) find(ctx context.Context, filter Filter, after int64, left int) (_ []spot, last int64, broken, err error) {
 	db, err := l.index.current(ctx)
 	if isDamage(err) && db != nil {

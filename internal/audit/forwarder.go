@@ -15,9 +15,9 @@ type Sink interface {
 }
 
 const (
-	sinkTimeout = 10 * time.Second
-	sinkRetry   = time.Second
-	sinkRetries = time.Minute // maximum pause between two tries
+	sinkTimeout    = 10 * time.Second
+	sinkRetryPause = time.Second // doubles with each failure
+	maxRetryPause  = time.Minute
 )
 
 // forwarder delivers tree heads to one sink. A newer tree head replaces one that is not delivered
@@ -39,6 +39,7 @@ func newForwarder(s Sink, log *slog.Logger) *forwarder {
 	return &forwarder{sink: s, log: log, stop: make(chan struct{})}
 }
 
+// offer makes c the next tree head to deliver. It does not wait for the delivery.
 func (o *forwarder) offer(c Checkpoint) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,9 +51,10 @@ func (o *forwarder) offer(c Checkpoint) {
 	}
 }
 
+// run delivers tree heads until none is pending. After close it tries each one only once.
 func (o *forwarder) run(idle chan struct{}) {
 	defer close(idle)
-	pause := sinkRetry
+	pause := sinkRetryPause
 	for {
 		o.mu.Lock()
 		next := o.pending
@@ -79,7 +81,7 @@ func (o *forwarder) run(idle chan struct{}) {
 		}
 		o.mu.Unlock()
 		if err == nil {
-			pause = sinkRetry
+			pause = sinkRetryPause
 			continue
 		}
 		o.log.Error("tree head not delivered", "err", err)
@@ -89,7 +91,7 @@ func (o *forwarder) run(idle chan struct{}) {
 		case <-o.stop:
 			timer.Stop()
 		}
-		pause = min(2*pause, sinkRetries)
+		pause = min(2*pause, maxRetryPause)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // The readers share one inotify watch, because the kernel limits the number of watches for each
 // user.
 type growthWatch struct {
-	path string // watches the file that grows with each write
+	path string // file that grows with each write
 
 	mu      sync.Mutex
 	readers int
@@ -24,7 +24,7 @@ type growthWatch struct {
 }
 
 // watch returns a function whose channel is closed at the next change, and a function that stops
-// watching.
+// watching. If want is false, watch does nothing, and next is nil.
 func (p *growthWatch) watch(want bool) (next func() <-chan struct{}, stop func(), err error) {
 	if !want {
 		return nil, func() {}, nil
@@ -37,7 +37,7 @@ func (p *growthWatch) watch(want bool) (next func() <-chan struct{}, stop func()
 		}
 	}
 	p.readers++
-	return p.next, sync.OnceFunc(p.leave), nil
+	return p.next, sync.OnceFunc(p.removeReader), nil
 }
 
 // next returns the channel of the next change, or nil if end was called.
@@ -50,7 +50,7 @@ func (p *growthWatch) next() <-chan struct{} {
 	return p.changed
 }
 
-// end lets all readers finish with the existing entries.
+// end makes all readers finish after the existing entries.
 func (p *growthWatch) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +88,8 @@ func (p *growthWatch) run(file *os.File, done chan struct{}) {
 	}
 }
 
-func (p *growthWatch) leave() {
+// removeReader ends the inotify watch with its last reader.
+func (p *growthWatch) removeReader() {
 	p.mu.Lock()
 	p.readers--
 	if p.readers > 0 {

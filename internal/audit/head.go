@@ -18,11 +18,11 @@ type head struct {
 	size   int64  // number of entries
 	prev   string // hash of the last line
 
-	segment *os.File // open file of lines, or nil
-	first   int64    // number of its first entry
+	segment *os.File // open segment, or nil
+	first   int64    // number of the segment's first entry
 	started time.Time
-	end     int64 // its length
-	ahead   int64 // end of the disk space that is reserved for it
+	end     int64 // length of the segment
+	ahead   int64 // end of the disk space that is reserved for the segment
 
 	hashes *os.File
 }
@@ -48,7 +48,7 @@ func hashOf(line []byte) string {
 func (l *Log) catchUp() error {
 	h := &l.head
 	if h.loaded && h.segment != nil && unlinked(h.segment) {
-		h.loaded = false // other processes wrote so many entries since that the segment was dropped
+		h.loaded = false // another process has dropped the segment
 	}
 	if !h.loaded {
 		if err := l.load(); err != nil {
@@ -62,13 +62,14 @@ func (l *Log) catchUp() error {
 	return nil
 }
 
+// unlinked reports whether the name of an open file is gone or names another file.
 func unlinked(f *os.File) bool {
 	info, err := os.Lstat(f.Name())
 	if err != nil {
 		return true
 	}
-	own, err := f.Stat()
-	return err != nil || !os.SameFile(info, own)
+	opened, err := f.Stat()
+	return err != nil || !os.SameFile(info, opened)
 }
 
 // load finds the last complete line.
@@ -109,23 +110,23 @@ func (l *Log) load() (err error) {
 		break
 	}
 	if h.segment != nil && h.size < h.first {
-		return damaged("the last file begins with entry %d, but its last entry is %d", h.first, h.size-1)
+		return damageError("the last file begins with entry %d, but its last entry is %d", h.first, h.size-1)
 	}
 	h.started = l.beginning(h.segment)
-	if err := l.refill(); err != nil {
+	if err := l.dropZeroHashes(); err != nil {
 		return err
 	}
 	if err := l.completeTree(); err != nil {
 		return err
 	}
-	if err := l.agree(); err != nil {
+	if err := l.checkTreeHead(); err != nil {
 		return err
 	}
 	h.loaded = true
 	return nil
 }
 
-// beginning returns the time of a file's first entry.
+// beginning returns the time of a segment's first entry.
 func (l *Log) beginning(f *os.File) time.Time {
 	if f != nil {
 		if line, err := newLines(f, 0).next(); err == nil {
@@ -149,7 +150,7 @@ func (l *Log) readOthers() error {
 		next, err := openAt(l.path(segmentName(h.size)), os.O_RDWR)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && h.segment != nil && h.first == h.size {
 			if next != nil {
-				return next.Close() // the one that is open has no lines yet
+				return next.Close() // it is the open segment, which has no lines yet
 			}
 			return nil
 		}
@@ -166,7 +167,7 @@ func (l *Log) readOthers() error {
 	}
 }
 
-// takeLines reads the open file up to its end.
+// takeLines reads the open segment up to its end.
 func (l *Log) takeLines() error {
 	h := &l.head
 	info, err := h.segment.Stat()
@@ -174,7 +175,7 @@ func (l *Log) takeLines() error {
 		return err
 	}
 	if info.Size() < h.end {
-		return damaged("%s is shorter than it was", segmentName(h.first))
+		return damageError("%s is shorter than it was", segmentName(h.first))
 	}
 	hashed, err := h.hashes.Stat()
 	if err != nil {
@@ -203,7 +204,7 @@ func (l *Log) takeLines() error {
 		}
 	}
 	if covered > h.size && !l.exists(segmentName(h.size)) {
-		return damaged("the tree has %d entries, but the lines end after %d", covered, h.size)
+		return damageError("the tree has %d entries, but the lines end after %d", covered, h.size)
 	}
 	return l.completeTree()
 }
@@ -221,7 +222,7 @@ func (l *Log) takeLine(line []byte, end int64) error {
 		return err
 	}
 	if e.Seq != h.size || e.Prev != h.prev {
-		return damaged("entry %d does not follow entry %d", e.Seq, h.size-1)
+		return damageError("entry %d does not follow entry %d", e.Seq, h.size-1)
 	}
 	h.size, h.prev, h.end = h.size+1, hashOf(line), end
 	if h.started.IsZero() {

@@ -27,7 +27,7 @@ type index struct {
 
 	mu      sync.Mutex
 	db      *sql.DB // opened at the first use
-	created bool    // this process created it
+	created bool    // this process created or rebuilt db
 	closed  bool
 }
 
@@ -43,7 +43,7 @@ func (x *index) close() error {
 	return err
 }
 
-// errStale is returned for an index of another audit log.
+// errStale is returned for an index of another audit log or another version.
 var errStale = errors.New("the index does not belong to these lines")
 
 // current returns the index with all durable entries. For a damaged log it has the entries before
@@ -120,6 +120,7 @@ func (x *index) open(ctx context.Context) error {
 	return nil
 }
 
+// prepare creates the tables of a new index, and returns errStale for one of another version.
 func (x *index) prepare(ctx context.Context, db *sql.DB) error {
 	var version int
 	if err := db.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&version); err != nil {
@@ -198,19 +199,21 @@ func (x *index) catchUp(ctx context.Context) error {
 	}
 }
 
-// add indexes the entries from first to to, in one transaction.
+// add indexes the missing entries with numbers below to, in one transaction. first is the oldest
+// remaining entry.
 func (x *index) add(ctx context.Context, first, to int64) error {
 	tx, err := x.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if err = x.addIn(ctx, tx, first, to); err == nil || isDamage(err) {
+	if err = x.addInTx(ctx, tx, first, to); err == nil || isDamage(err) {
 		return errors.Join(err, tx.Commit())
 	}
 	return errors.Join(err, tx.Rollback())
 }
 
-func (x *index) addIn(ctx context.Context, tx *sql.Tx, first, to int64) error {
+// addInTx is add within a transaction. It keeps the entries before a damaged one.
+func (x *index) addInTx(ctx context.Context, tx *sql.Tx, first, to int64) error {
 	var at spot
 	var prev string
 	if err := tx.QueryRowContext(ctx, `SELECT next, prev, segment, place FROM state`).Scan(&at.seq, &prev, &at.first, &at.offset); err != nil {
@@ -235,7 +238,7 @@ func (x *index) addIn(ctx context.Context, tx *sql.Tx, first, to int64) error {
 			return err
 		}
 		if e.Seq != s.seq {
-			return damaged("entry %d is at the place of entry %d", e.Seq, s.seq)
+			return damageError("entry %d is at the place of entry %d", e.Seq, s.seq)
 		}
 		if prev != "" && e.Prev != prev {
 			return errStale

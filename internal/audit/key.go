@@ -52,7 +52,7 @@ func readKey(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// A user who can read the key could sign forged events.
+	// A user who can read the key could sign forged tree heads.
 	if info.Mode().Perm()&0o077 != 0 {
 		return "", fmt.Errorf("%s can be read by others (mode %04o)", path, info.Mode().Perm())
 	}

@@ -13,7 +13,8 @@ import (
 // process that is suspended while it holds the lock must not block all others.
 const lockWait = 10 * time.Second
 
-// locked calls work while no other process writes, after reading what others have written.
+// locked calls work with the lock of the log held, so that no other process writes. Before that, it
+// reads the entries that other processes have written.
 func (l *Log) locked(ctx context.Context, work func() error) error {
 	l.files.Lock()
 	defer l.files.Unlock()
@@ -30,6 +31,7 @@ func (l *Log) locked(ctx context.Context, work func() error) error {
 	return err
 }
 
+// acquire takes the lock between processes. It waits for at most lockWait.
 func (l *Log) acquire(ctx context.Context) error {
 	pause := 200 * time.Microsecond
 	for deadline := time.Now().Add(lockWait); ; {

@@ -20,7 +20,7 @@ type Proof struct {
 	Key        string // verifier key
 }
 
-// errFound ends a walk.
+// errFound ends a walk early. It is not a failure.
 var errFound = errors.New("found")
 
 // Prove returns the proof of an entry, for a tree head that it signs now.
@@ -54,7 +54,7 @@ func (l *Log) Prove(ctx context.Context, seq int64) (Proof, error) {
 	p.Hashes = encodeHashes(hashes)
 	// If the proof is invalid, the log was tampered with.
 	if _, err := CheckProof(p); err != nil {
-		return Proof{}, l.damagedFault(err)
+		return Proof{}, l.damageFault(err)
 	}
 	return p, nil
 }
@@ -62,33 +62,33 @@ func (l *Log) Prove(ctx context.Context, seq int64) (Proof, error) {
 // CheckProof checks a proof by itself and returns its entry. It shows only that the holder of p.Key
 // signed; the caller must know whose key that is.
 func CheckProof(p Proof) (Entry, error) {
-	wrong := func(text string, cause error) (Entry, error) {
+	invalid := func(text string, cause error) (Entry, error) {
 		return Entry{}, fault.Wrap(cause, fault.Invalid, "proof_invalid", text)
 	}
 	key, err := note.NewVerifier(p.Key)
 	if err != nil {
-		return wrong("the proof has no valid key", err)
+		return invalid("the proof has no valid key", err)
 	}
 	c, root, err := openCheckpoint(p.Checkpoint.Note, key)
 	if err != nil {
-		return wrong("the signed tree head of the proof is not signed by its key", err)
+		return invalid("the signed tree head of the proof is not signed by its key", err)
 	}
 	if c != p.Checkpoint {
-		return wrong("the proof contradicts its signed tree head", nil)
+		return invalid("the proof contradicts its signed tree head", nil)
 	}
 	e, err := decode([]byte(p.Entry))
 	if err != nil {
-		return wrong("the proof is not about an entry", err)
+		return invalid("the proof is not about an entry", err)
 	}
 	if e.Seq != p.Seq {
-		return wrong("the proof is about another entry", nil)
+		return invalid("the proof is about another entry", nil)
 	}
 	hashes, err := decodeHashes(p.Hashes)
 	if err != nil {
-		return wrong("a hash of the proof cannot be read", err)
+		return invalid("a hash of the proof cannot be read", err)
 	}
 	if err := tlog.CheckRecord(hashes, c.Size, root, p.Seq, tlog.RecordHash([]byte(p.Entry))); err != nil {
-		return wrong("the entry is not in the audit log of the signed tree head", err)
+		return invalid("the entry is not in the audit log of the signed tree head", err)
 	}
 	return e, nil
 }

@@ -24,17 +24,17 @@ const (
 
 // group has the entries of one call, which are written together or not at all.
 type group struct {
-	pieces []piece
-	bytes  int
-	sign   bool
-	done   chan error // nil if no caller waits
+	encoded []encodedEntry
+	bytes   int
+	sign    bool
+	done    chan error // nil if no caller waits
 }
 
 // queue has groups in order of arrival. One goroutine writes them. It runs only while there are
 // groups.
 type queue struct {
-	write func(batch []piece, sign bool) (unsigned, err error)
-	test  func() error // signals free space in the queue
+	write func(batch []encodedEntry, sign bool) (unsigned, err error)
+	test  func() error // returns an error if the disk does not accept a write
 	limit int
 	dir   string
 
@@ -44,10 +44,10 @@ type queue struct {
 	bytes   int
 	running bool
 	closed  bool
-	failing error // error of the last write
-	tried   time.Time
+	failing error     // error of the last write
+	tried   time.Time // time of the last write
 	probing bool
-	urgent  chan struct{}
+	urgent  chan struct{} // ends the pause before the next write
 	idle    chan struct{} // closed when the goroutine has ended
 }
 
@@ -59,7 +59,7 @@ func (q *queue) init(l *Log) {
 // do queues a group and waits until it is written.
 func (q *queue) do(ctx context.Context, g *group) error {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("record: %w", err)
+		return fmt.Errorf("write to audit log: %w", err)
 	}
 	g.done = make(chan error, 1)
 	if err := q.put(g); err != nil {
@@ -71,7 +71,7 @@ func (q *queue) do(ctx context.Context, g *group) error {
 	case <-ctx.Done():
 	}
 	if q.withdraw(g) {
-		return fmt.Errorf("record: %w", ctx.Err())
+		return fmt.Errorf("write to audit log: %w", ctx.Err())
 	}
 	return <-g.done // it is being written
 }
@@ -79,9 +79,9 @@ func (q *queue) do(ctx context.Context, g *group) error {
 // flush waits until all groups that are now queued are written.
 func (q *queue) flush(ctx context.Context) error {
 	q.mu.Lock()
-	none := q.entries == 0 || q.closed
+	empty := q.entries == 0 || q.closed
 	q.mu.Unlock()
-	if none {
+	if empty {
 		return nil
 	}
 	return q.do(ctx, &group{})
@@ -98,12 +98,12 @@ func (q *queue) put(g *group) error {
 		q.probe()
 		return q.failing
 	}
-	if q.entries+len(g.pieces) > q.limit || q.bytes+g.bytes > maxQueueBytes {
+	if q.entries+len(g.encoded) > q.limit || q.bytes+g.bytes > maxQueueBytes {
 		return fault.Newf(fault.Exhausted, codeUnavailable, "%d entries are already waiting to be written", q.entries).
 			WithHint("check the disk of " + q.dir + ": it is too slow for the rate of entries")
 	}
 	q.groups = append(q.groups, g)
-	q.entries += len(g.pieces)
+	q.entries += len(g.encoded)
 	q.bytes += g.bytes
 	if g.done != nil {
 		q.wake()
@@ -150,8 +150,9 @@ func (q *queue) withdraw(g *group) bool {
 	return true
 }
 
+// forget subtracts a group from the totals of the queue.
 func (q *queue) forget(g *group) {
-	q.entries -= len(g.pieces)
+	q.entries -= len(g.encoded)
 	q.bytes -= g.bytes
 }
 
@@ -160,7 +161,7 @@ func (q *queue) run(idle chan struct{}) {
 	defer close(idle)
 	for {
 		q.mu.Lock()
-		if len(q.groups) == 0 && !q.probing || q.closed && q.failing != nil && !q.waited() {
+		if len(q.groups) == 0 && !q.probing || q.closed && q.failing != nil && !q.hasWaiter() {
 			q.running = false
 			q.mu.Unlock()
 			return
@@ -169,7 +170,7 @@ func (q *queue) run(idle chan struct{}) {
 		if q.failing != nil {
 			pause = retryPause
 		}
-		if q.closed || q.probing || q.waited() {
+		if q.closed || q.probing || q.hasWaiter() {
 			pause = 0
 		}
 		q.mu.Unlock()
@@ -185,26 +186,27 @@ func (q *queue) run(idle chan struct{}) {
 	}
 }
 
-// waited reports whether a caller is waiting for a queued group.
-func (q *queue) waited() bool {
+// hasWaiter reports whether a caller is waiting for a queued group.
+func (q *queue) hasWaiter() bool {
 	return slices.ContainsFunc(q.groups, func(g *group) bool { return g.done != nil })
 }
 
-// writeBatch writes one batch.
+// writeBatch writes the oldest groups, as many as fit into one batch. It passes the result to waiting
+// callers, and keeps the other groups queued after a failure.
 func (q *queue) writeBatch() {
 	q.mu.Lock()
-	var pieces []piece
-	taken, sign, bytes := 0, false, 0
+	var encoded []encodedEntry
+	count, sign, bytes := 0, false, 0
 	for _, g := range q.groups {
-		if taken > 0 && (len(pieces)+len(g.pieces) > maxBatch || bytes+g.bytes > maxBatchBytes) {
+		if count > 0 && (len(encoded)+len(g.encoded) > maxBatch || bytes+g.bytes > maxBatchBytes) {
 			break
 		}
-		pieces, sign, bytes = append(pieces, g.pieces...), sign || g.sign, bytes+g.bytes
-		taken++
+		encoded, sign, bytes = append(encoded, g.encoded...), sign || g.sign, bytes+g.bytes
+		count++
 	}
-	batch := q.groups[:taken:taken]
-	q.groups = q.groups[taken:]
-	probing := q.probing && taken == 0
+	batch := q.groups[:count:count]
+	q.groups = q.groups[count:]
+	probing := q.probing && count == 0
 	q.probing = false
 	q.mu.Unlock()
 
@@ -212,16 +214,16 @@ func (q *queue) writeBatch() {
 	if probing {
 		err = q.test()
 	} else {
-		unsigned, err = q.write(pieces, sign)
+		unsigned, err = q.write(encoded, sign)
 	}
 
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.failing, q.tried = err, time.Now()
-	var kept []*group
+	var requeued []*group
 	for _, g := range batch {
 		if err != nil && g.done == nil {
-			kept = append(kept, g) // accepted, so it stays queued until it can be written
+			requeued = append(requeued, g) // accepted, so it stays queued until it can be written
 			continue
 		}
 		q.forget(g)
@@ -233,7 +235,7 @@ func (q *queue) writeBatch() {
 			g.done <- err
 		}
 	}
-	q.groups = append(kept, q.groups...)
+	q.groups = append(requeued, q.groups...)
 }
 
 func (q *queue) state() (int, error) {

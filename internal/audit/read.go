@@ -24,6 +24,7 @@ type Filter struct {
 	Newest bool
 }
 
+// readBatch is the maximum number of entries that are looked up at once.
 const readBatch = 512
 
 // Read calls yield for each matching entry, in order, until yield returns an error, which Read
@@ -37,9 +38,10 @@ func (l *Log) Read(ctx context.Context, filter Filter, follow bool, yield func(E
 // shuts down does not wait for them.
 func (l *Log) EndFollowing() { l.growth.end() }
 
+// readLines is Read with the line of each entry.
 func (l *Log) readLines(ctx context.Context, filter Filter, follow bool, yield func(Entry, []byte) error) error {
 	if filter.Newest && filter.Limit <= 0 {
-		return refused("the newest entries were requested without a limit")
+		return invalidEntry("the newest entries were requested without a limit")
 	}
 	// Entries that this process has queued must be visible to this reader.
 	if err := l.queue.flush(ctx); err != nil && ctx.Err() != nil {
@@ -93,8 +95,8 @@ func (l *Log) readBatch(ctx context.Context, filter Filter, after int64, left in
 		return 0, after, fmt.Errorf("read audit log: %w", err)
 	}
 	var f *os.File
-	var in *lines // terms of f
-	var open int64 = -1
+	var in *lines            // lines of f
+	var openFirst int64 = -1 // first entry of the open segment
 	defer func() {
 		if f != nil {
 			f.Close()
@@ -104,18 +106,18 @@ func (l *Log) readBatch(ctx context.Context, filter Filter, after int64, left in
 		if err := ctx.Err(); err != nil {
 			return n, after, err
 		}
-		if s.first != open {
+		if s.first != openFirst {
 			if f != nil {
 				f.Close()
 			}
 			if f, err = openAt(l.path(segmentName(s.first)), os.O_RDONLY); errors.Is(err, fs.ErrNotExist) {
-				f, open, err = nil, -1, nil
+				f, openFirst, err = nil, -1, nil
 				n++
-				continue // dropped since, as too old
+				continue // the segment was dropped in the meantime
 			} else if err != nil {
 				return n, after, fmt.Errorf("read audit log: %w", err)
 			}
-			in, open = newLines(f, s.offset), s.first
+			in, openFirst = newLines(f, s.offset), s.first
 		}
 		in.seek(s.offset)
 		line, err := in.next()
@@ -124,7 +126,7 @@ func (l *Log) readBatch(ctx context.Context, filter Filter, after int64, left in
 		}
 		e, err := decode(line)
 		if err == nil && e.Seq != s.seq {
-			err = damaged("entry %d is at the place of entry %d", e.Seq, s.seq)
+			err = damageError("entry %d is at the place of entry %d", e.Seq, s.seq)
 		}
 		if err != nil {
 			return n, after, fmt.Errorf("read audit log: entry %d: %w", s.seq, err)

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// refill removes hashes that a power failure left as zero bytes. They are computed again from the
-// lines, which were synced before. Other hashes are never computed again, because Verify must
+// dropZeroHashes removes hashes that a power failure left as zero bytes. completeTree computes them
+// again from the lines, which were synced before. Other hashes are never computed again, because Verify must
 // detect changes.
-func (l *Log) refill() error {
+func (l *Log) dropZeroHashes() error {
 	last, err := l.lastCheckpoint()
 	if err != nil {
 		return err
@@ -45,10 +45,10 @@ func (l *Log) completeTree() error {
 		return err
 	}
 	n := entriesIn(info.Size())
-	want := tlog.StoredHashCount(h.size) * tlog.HashSize
+	wantBytes := tlog.StoredHashCount(h.size) * tlog.HashSize
 	if n >= h.size {
-		if n == h.size && info.Size() > want {
-			return h.hashes.Truncate(want)
+		if n == h.size && info.Size() > wantBytes {
+			return h.hashes.Truncate(wantBytes)
 		}
 		return nil
 	}
@@ -64,24 +64,24 @@ func (l *Log) completeTree() error {
 	return err
 }
 
-// agree compares the files with the newest signed tree head. A log that was truncated or replaced
+// checkTreeHead compares the files with the newest signed tree head. A log that was truncated or replaced
 // while no process had it open accepts no entries. Otherwise the next signed tree head would sign
 // the forgery.
-func (l *Log) agree() error {
+func (l *Log) checkTreeHead() error {
 	last, err := l.lastCheckpoint()
 	if err != nil || last.Note == "" {
 		return err
 	}
 	h := &l.head
 	if last.Size > h.size {
-		return damaged("a signed tree head covers %d entries, but there are %d", last.Size, h.size)
+		return damageError("a signed tree head covers %d entries, but there are %d", last.Size, h.size)
 	}
 	root, err := tlog.TreeHash(last.Size, treeOf(h.hashes, h.size))
 	if err != nil {
 		return err
 	}
 	if root.String() != last.Root {
-		return damaged("the first %d entries are not those that a signed tree head covers", last.Size)
+		return damageError("the first %d entries are not those that a signed tree head covers", last.Size)
 	}
 	return nil
 }

@@ -17,10 +17,11 @@ import (
 
 const segmentSuffix = ".jsonl"
 
-// segmentName returns the name of a file of lines, which is the number of its first entry.
+// segmentName returns the name of a segment, which is the number of its first entry. A segment is a
+// file of consecutive lines of the log.
 func segmentName(first int64) string { return fmt.Sprintf("%016d%s", first, segmentSuffix) }
 
-// listSegments returns the first entry of each file of lines, in order.
+// listSegments returns the number of the first entry of each segment, in order.
 func listSegments(dir string) ([]int64, error) {
 	names, err := os.ReadDir(dir) // sorted, and names have one length
 	if err != nil {
@@ -34,14 +35,14 @@ func listSegments(dir string) ([]int64, error) {
 		}
 		first, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || segmentName(first) != e.Name() {
-			return nil, damaged("%s is not the name of a file of the audit log", e.Name())
+			return nil, damageError("%s is not the name of a file of the audit log", e.Name())
 		}
 		out = append(out, first)
 	}
 	return out, nil
 }
 
-// segmentOf returns the file that has an entry, from a sorted list.
+// segmentOf returns the segment that has an entry, from a sorted list.
 func segmentOf(segments []int64, seq int64) (int64, bool) {
 	for _, v := range slices.Backward(segments) {
 		if v <= seq {
@@ -53,45 +54,48 @@ func segmentOf(segments []int64, seq int64) (int64, bool) {
 
 // lines reads complete lines of a file from an offset.
 type lines struct {
-	from io.ReaderAt
+	file io.ReaderAt
 	in   *bufio.Reader
-	at   int64 // offset of the next line
-	left []byte
+	at   int64  // offset of the next line
+	left []byte // incomplete line at the end
 }
+
+// maxOffset is beyond the end of any file.
+const maxOffset = 1 << 62
 
 func newLines(r io.ReaderAt, at int64) *lines {
-	return &lines{from: r, in: bufio.NewReaderSize(io.NewSectionReader(r, at, 1<<62), 64<<10), at: at}
+	return &lines{file: r, in: bufio.NewReaderSize(io.NewSectionReader(r, at, maxOffset), 64<<10), at: at}
 }
 
-// seek continues at another offset. rest is buffered data after the last line.
+// seek continues at another offset. It keeps the buffer if the next line begins there.
 func (l *lines) seek(at int64) {
 	if at != l.at {
-		l.in.Reset(io.NewSectionReader(l.from, at, 1<<62))
+		l.in.Reset(io.NewSectionReader(l.file, at, maxOffset))
 		l.at = at
 	}
 }
 
 // next returns a line without its line break, valid until the next call. It returns io.EOF if there
-// is no further complete line, with the incomplete rest.
+// is no further complete line. An incomplete last line is then in left.
 func (l *lines) next() ([]byte, error) {
 	line, err := l.in.ReadSlice('\n')
 	if err == nil {
 		l.at += int64(len(line))
 		return line[:len(line)-1], nil
 	}
-	whole := bytes.Clone(line)
-	for errors.Is(err, bufio.ErrBufferFull) && len(whole) <= maxLine {
+	joined := bytes.Clone(line)
+	for errors.Is(err, bufio.ErrBufferFull) && len(joined) <= maxLine {
 		line, err = l.in.ReadSlice('\n')
-		whole = append(whole, line...)
+		joined = append(joined, line...)
 	}
 	switch {
 	case err == nil:
-		l.at += int64(len(whole))
-		return whole[:len(whole)-1], nil
+		l.at += int64(len(joined))
+		return joined[:len(joined)-1], nil
 	case errors.Is(err, bufio.ErrBufferFull):
-		return nil, damaged("a line is longer than %d bytes", maxLine)
+		return nil, damageError("a line is longer than %d bytes", maxLine)
 	case errors.Is(err, io.EOF):
-		l.left = whole
+		l.left = joined
 	}
 	return nil, err
 }
@@ -118,7 +122,7 @@ func lastLine(f *os.File) (line []byte, end int64, err error) {
 			return nil, 0, nil
 		}
 		if window > 4*maxLine {
-			return nil, 0, damaged("%s ends in a line that is too long", filepath.Base(f.Name()))
+			return nil, 0, damageError("%s ends in a line that is too long", filepath.Base(f.Name()))
 		}
 	}
 }

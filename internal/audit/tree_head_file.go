@@ -11,7 +11,8 @@ type storedTreeHead struct {
 	Note string `json:"note"`
 }
 
-func (l *Log) keep(c Checkpoint) (err error) {
+// store appends a tree head to the file of tree heads.
+func (l *Log) store(c Checkpoint) (err error) {
 	line, err := json.Marshal(storedTreeHead{c.Note})
 	if err != nil {
 		return err
@@ -40,7 +41,7 @@ func (l *Log) keep(c Checkpoint) (err error) {
 	return datasync(f)
 }
 
-// thin rewrites the file with fewer tree heads, and appends another one.
+// thin rewrites the file without every second tree head of the older half, and appends another one.
 func (l *Log) thin(last []byte) error {
 	data, err := os.ReadFile(l.path(checkpointsName))
 	if err != nil {
@@ -75,7 +76,7 @@ func (l *Log) lastCheckpoint() (Checkpoint, error) {
 	}
 	var k storedTreeHead
 	if err := json.Unmarshal(line, &k); err != nil {
-		return Checkpoint{}, damaged("the last signed tree head cannot be read: %v", err)
+		return Checkpoint{}, damageError("the last signed tree head cannot be read: %v", err)
 	}
 	c, _, err := openCheckpoint(k.Note, l.verifier)
 	return c, err

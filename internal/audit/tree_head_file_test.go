@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// A crash left an incomplete line. It is removed when the file is rewritten with fewer tree heads.
-// Next to another line it would look like a tree head without a signature, and the log would accept
-// no entries any more.
-func TestHalfACheckpointDoesNotOutliveAFullFile(t *testing.T) {
+// When the file is rewritten with fewer tree heads, an incomplete line that a crash left is removed.
+// Joined with the next line it would be a tree head without a valid signature, and the log would
+// accept no more entries.
+func TestRewriteDropsIncompleteTreeHead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "record")
-	l := openRecord(t, Options{Dir: dir})
+	l := openLog(t, Options{Dir: dir})
 	fill(t, l, 0, 3)
 	c, err := l.Checkpoint(t.Context())
 	if err != nil {
@@ -31,7 +31,7 @@ func TestHalfACheckpointDoesNotOutliveAFullFile(t *testing.T) {
 	fill(t, l, 3, 4)
 	newer, err := l.Checkpoint(t.Context())
 	if err != nil || newer.Size != 4 {
-		t.Fatalf("%+v, %v", newer, err)
+		t.Fatalf("Checkpoint: got %+v, %v, want size 4", newer, err)
 	}
 	info, err := os.Stat(l.path(checkpointsName))
 	if err != nil || info.Size() > maxCheckpoints {
@@ -43,9 +43,9 @@ func TestHalfACheckpointDoesNotOutliveAFullFile(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l = openRecord(t, Options{Dir: dir})
+	l = openLog(t, Options{Dir: dir})
 	fill(t, l, 4, 5)
 	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("Verify: got %+v, %v, want OK", v, err)
 	}
 }

@@ -14,18 +14,18 @@ import (
 // truncation is the data of an entry of kind Truncated.
 type truncation struct {
 	First int64  `json:"first"` // number of the first entry that is kept
-	Size  int64  `json:"size"`  // root hash of the log before this entry
-	Root  string `json:"root"`  // size of the log before this entry
+	Size  int64  `json:"size"`  // size of the log before this entry
+	Root  string `json:"root"`  // root hash of the log before this entry
 }
 
-// Truncate drops entries that are older than a time, in whole files of lines. Before that, it
+// Truncate drops entries that are older than a time, in whole segments. Before that, it
 // writes a signed entry that lists what is dropped. The hashes of dropped entries remain, so that
 // the remaining log still matches all older tree heads.
 func (l *Log) Truncate(ctx context.Context, before time.Time) error {
 	return l.truncate(ctx, before, -1)
 }
 
-// retain drops what the options do not retain.
+// retain drops the entries that exceed KeepAge or KeepBytes.
 func (l *Log) retain(ctx context.Context) error {
 	var before time.Time
 	if l.opts.KeepAge > 0 {
@@ -34,20 +34,21 @@ func (l *Log) retain(ctx context.Context) error {
 	return l.truncate(ctx, before, l.opts.KeepBytes)
 }
 
+// truncate drops the segments that end before a time or exceed keepBytes.
 func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) error {
-	old := false
+	hasOld := false
 	err := l.locked(ctx, func() error {
 		drop, _, err := l.outdated(before, keepBytes)
-		old = len(drop) > 0
+		hasOld = len(drop) > 0
 		return err
 	})
-	if err != nil || !old {
-		return l.refusal(err)
+	if err != nil || !hasOld {
+		return l.writeFault(err)
 	}
 	if ready, err := l.indexed(ctx); err != nil || !ready {
 		return err
 	}
-	return l.refusal(l.locked(ctx, func() error {
+	return l.writeFault(l.locked(ctx, func() error {
 		drop, first, err := l.outdated(before, keepBytes)
 		if err != nil || len(drop) == 0 {
 			return err
@@ -61,7 +62,7 @@ func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) e
 		if err != nil {
 			return err
 		}
-		if err := l.write([]piece{p}); err != nil {
+		if err := l.write([]encodedEntry{p}); err != nil {
 			return err
 		}
 		if err := l.signLocked(); err != nil {
@@ -79,15 +80,15 @@ func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) e
 	}))
 }
 
-// indexTime limits how long dropping old entries waits for the index. If the index is not complete
+// indexTimeout limits how long dropping old entries waits for the index. If the index is not complete
 // by then, the next run continues.
-const indexTime = 20 * time.Second
+const indexTimeout = 20 * time.Second
 
 // indexed updates the index. After entries are dropped, only the index has the positions up to
 // which sources were read; without them, lines would be ingested twice. If the index cannot be
 // written, entries are dropped anyway, because a full disk is worse than duplicate entries.
 func (l *Log) indexed(ctx context.Context) (ready bool, err error) {
-	bounded, cancel := context.WithTimeout(ctx, indexTime)
+	bounded, cancel := context.WithTimeout(ctx, indexTimeout)
 	defer cancel()
 	_, err = l.index.current(bounded)
 	switch {
@@ -103,8 +104,8 @@ func (l *Log) indexed(ctx context.Context) (ready bool, err error) {
 	return true, nil
 }
 
-// outdated returns the files to drop, and the first remaining entry. The file that is currently
-// written is never dropped.
+// outdated returns the segments to drop, and the first remaining entry. The newest segment is never
+// dropped.
 func (l *Log) outdated(before time.Time, keepBytes int64) (drop []int64, first int64, err error) {
 	segments, err := listSegments(l.dir)
 	if err != nil || len(segments) < 2 {
@@ -134,6 +135,7 @@ func (l *Log) outdated(before time.Time, keepBytes int64) (drop []int64, first i
 	return drop, first, nil
 }
 
+// endsBefore reports whether all entries of a segment are older than a time.
 func (l *Log) endsBefore(segment int64, before time.Time) (bool, error) {
 	if before.IsZero() {
 		return false, nil

@@ -51,6 +51,7 @@ type finding struct {
 
 func (f *finding) Error() string { return f.text }
 
+// found returns a finding.
 func found(seq int64, flaw Flaw, format string, args ...any) error {
 	return &finding{seq, flaw, fmt.Sprintf(format, args...)}
 }
@@ -79,13 +80,12 @@ func marksOf(key note.Verifier, notes []string) (out []mark, unsigned error) {
 
 // marks are root hashes that are compared with a tree while it grows.
 type marks struct {
-	left   []mark // by size
-	agreed int64  // size of the last matching one
-	count  int
+	left   []mark // not compared yet, sorted by size
+	agreed int64  // size of the last matching mark
+	count  int    // matching marks
 }
 
-// at compares the marks of the tree's current size. Marks of a smaller tree are left to a caller
-// that can read the earlier entries.
+// at compares the marks that have the tree's current size. Callers handle marks of a smaller size.
 func (m *marks) at(tree *frontier) error {
 	for len(m.left) > 0 && m.left[0].size == tree.size {
 		if m.left[0].root != tree.root() {
@@ -105,9 +105,9 @@ type chain struct {
 	suspect bool   // the last line does not match the previous one
 }
 
-// link compares the hash of the last line with the hash in the next line, or in the line that
-// represents omitted ones. After a mismatch, one of the two lines was changed. If the next pair
-// mismatches too, it is the line in the middle.
+// link compares the hash of the last line with prev, the hash in the next line or in the line for
+// omitted entries. After a mismatch, one of the two lines was changed. If the next pair mismatches
+// too, the line that both pairs share was changed.
 func (c *chain) link(prev string) error {
 	if !c.started {
 		return nil
@@ -123,6 +123,7 @@ func (c *chain) link(prev string) error {
 	return nil
 }
 
+// line makes a line the last line of the chain.
 func (c *chain) line(seq int64, line []byte) { c.started, c.last, c.hash = true, seq, hashOf(line) }
 
 // end is called if no line follows.
@@ -133,13 +134,14 @@ func (c *chain) end() error {
 	return nil
 }
 
-// misplaced returns the finding for an entry in another's place.
+// misplaced returns the finding for the entry other at the position of the entry seq. later reports
+// whether seq follows further on.
 func misplaced(seq, other int64, later bool) error {
 	switch {
 	case other < seq:
-		return found(seq, Reordered, "entry %d stands where entry %d belongs", other, seq)
+		return found(seq, Reordered, "entry %d is where entry %d should be", other, seq)
 	case later:
-		return found(seq, Reordered, "entry %d is not in its place, where entry %d is", seq, other)
+		return found(seq, Reordered, "entry %d is not in its place, which has entry %d", seq, other)
 	}
 	return found(seq, Missing, "entry %d is missing: entry %d is in its place", seq, other)
 }
@@ -150,6 +152,7 @@ func Notes(data []byte) ([]string, error) {
 	var out []string
 	var text strings.Builder
 	signed := false
+	// finish adds the collected text to out, if it is a signed note.
 	finish := func() error {
 		if !signed && strings.TrimSpace(text.String()) != "" {
 			return fault.New(fault.Invalid, "checkpoint_invalid", "the file contains text that is not a signed tree head")
@@ -185,6 +188,7 @@ func Notes(data []byte) ([]string, error) {
 	return out, finish()
 }
 
+// noteIn returns the note in a line of JSON.
 func noteIn(line []byte) (string, error) {
 	var v struct {
 		Note       string `json:"note"`

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Verify reads the whole log and returns the differences from what was written. against are earlier
-// signed tree heads, which a log that the holder of the key has rewritten does not match. Verify
-// needs no index. It returns an error if the log cannot be read.
+// Verify reads the complete log and returns the first difference from what was written. against are
+// earlier signed tree heads. They detect an attacker who has the key and has rewritten the log.
+// Verify needs no index. It returns an error if the log cannot be read.
 func (l *Log) Verify(ctx context.Context, against ...string) (Verification, error) {
 	if err := l.queue.flush(ctx); err != nil && ctx.Err() != nil {
 		return Verification{}, err
@@ -42,22 +42,23 @@ func (l *Log) Verify(ctx context.Context, against ...string) (Verification, erro
 // reading is one pass over the log.
 type reading struct {
 	log     *Log
-	size    int64 // of the tree
-	torn    bool  // the tree is shorter than the lines, and cannot be completed
-	tree    *stored
-	grown   frontier
+	size    int64     // number of entries in the stored tree
+	torn    bool      // the stored tree is shorter than the lines, and cannot be completed
+	tree    *hashTree // stored tree
+	grown   frontier  // tree of the lines read so far
 	chain   chain
 	marks   marks
-	dropped []mark // of dropped entries
+	dropped []mark // marks whose size is within dropped entries
 }
 
+// verify makes one pass over the log. Its error is a finding, or the reason why the pass failed.
 func (l *Log) verify(ctx context.Context, against []string) (v Verification, err error) {
 	// An entry that a crashed writer left incomplete is repaired first, and is not a finding.
-	wrong := l.locked(ctx, func() error { return nil })
-	if wrong != nil && !isDamage(wrong) {
-		return v, wrong
+	damaged := l.locked(ctx, func() error { return nil })
+	if damaged != nil && !isDamage(damaged) {
+		return v, damaged
 	}
-	own, err := l.storedNotes()
+	notes, err := l.storedNotes()
 	if err != nil {
 		return v, err
 	}
@@ -66,13 +67,13 @@ func (l *Log) verify(ctx context.Context, against []string) (v Verification, err
 		return v, err
 	}
 	v.First = first
-	all, unsigned := marksOf(l.verifier, append(own, against...))
+	all, unsigned := marksOf(l.verifier, append(notes, against...))
 	f, err := openAt(l.path(hashesName), os.O_RDONLY)
 	if err != nil {
 		return v, err
 	}
 	defer f.Close()
-	r := &reading{log: l, size: size, torn: wrong != nil, tree: treeOf(f, size)}
+	r := &reading{log: l, size: size, torn: damaged != nil, tree: treeOf(f, size)}
 	for _, m := range all {
 		if m.size < first {
 			r.dropped = append(r.dropped, m)
@@ -92,8 +93,8 @@ func (l *Log) verify(ctx context.Context, against []string) (v Verification, err
 	if err == nil {
 		err = unsigned
 	}
-	if err == nil && wrong != nil {
-		err = found(r.grown.size, Unreadable, "%v", wrong)
+	if err == nil && damaged != nil {
+		err = found(r.grown.size, Unreadable, "%v", damaged)
 	}
 	if err == nil && v.Uncovered > 2*checkpointEvery {
 		err = found(r.marks.agreed, Unsigned, "there is no signed tree head for entries %d to %d, but one is expected for each %d",
@@ -102,7 +103,8 @@ func (l *Log) verify(ctx context.Context, against []string) (v Verification, err
 	return v, err
 }
 
-// begin reads the hashes of dropped entries, if a signed entry lists them as dropped.
+// begin starts the tree with the hashes of dropped entries. A signed entry must state that they were
+// dropped; otherwise an attacker could remove the oldest segments.
 func (r *reading) begin(ctx context.Context, first int64, all []mark) error {
 	if first == 0 || first > r.size {
 		return nil
@@ -128,7 +130,7 @@ func (r *reading) begin(ctx context.Context, first int64, all []mark) error {
 		return err
 	}
 	if !allowed {
-		return found(0, Missing, "entry 0 is missing: the first is %d, and no signed entry says that earlier ones were dropped", first)
+		return found(0, Missing, "entry 0 is missing: the first is %d, and no signed entry states that earlier ones were dropped", first)
 	}
 	levels, indexes := subtrees(0, first)
 	hashes, err := r.tree.ReadHashes(indexes)
@@ -148,11 +150,11 @@ func (r *reading) lines(ctx context.Context, first int64) error {
 	if err := r.marks.at(&r.grown); err != nil {
 		return err
 	}
-	err := r.each(ctx, first, func(seq int64, line []byte, whole bool) error {
+	err := r.each(ctx, first, func(seq int64, line []byte, complete bool) error {
 		if seq >= r.size && !r.torn {
-			return errFound // was written after the pass began
+			return errFound // the entry was written after the pass began
 		}
-		return r.entry(ctx, first, seq, line, whole)
+		return r.entry(ctx, first, seq, line, complete)
 	})
 	if errors.Is(err, errFound) {
 		return nil
@@ -160,14 +162,15 @@ func (r *reading) lines(ctx context.Context, first int64) error {
 	return err
 }
 
-func (r *reading) entry(ctx context.Context, first, seq int64, line []byte, whole bool) error {
+// entry checks one line and adds it to the tree.
+func (r *reading) entry(ctx context.Context, first, seq int64, line []byte, complete bool) error {
 	leaf := tlog.RecordHash(line)
 	e, err := decode(line)
-	fits, other := r.isLeaf(seq, leaf), err == nil && e.Seq != seq
+	fits, misnumbered := r.isLeaf(seq, leaf), err == nil && e.Seq != seq
 	switch {
-	case other && (fits || r.isLeaf(e.Seq, leaf)):
+	case misnumbered && (fits || r.isLeaf(e.Seq, leaf)):
 		return misplaced(seq, e.Seq, r.has(ctx, first, seq))
-	case err != nil || other || !fits || !whole:
+	case err != nil || misnumbered || !fits || !complete:
 		// If the previous hash differs too, this line was changed.
 		return found(seq, Changed, "entry %d was changed", seq)
 	}
@@ -193,12 +196,12 @@ func (r *reading) entry(ctx context.Context, first, seq int64, line []byte, whol
 func (r *reading) truncated(e Entry) error {
 	var t truncation
 	if json.Unmarshal(e.Data, &t) != nil || t.Size != e.Seq || t.Root != r.grown.root().String() {
-		return found(e.Seq, Forked, "entry %d says that the audit log was another when earlier entries were dropped", e.Seq)
+		return found(e.Seq, Forked, "entry %d, about dropped entries, has another size or root hash of the audit log", e.Seq)
 	}
 	return nil
 }
 
-// isLeaf reports whether the tree has the hash of a line at a number.
+// isLeaf reports whether leaf is the hash of entry seq in the stored tree.
 func (r *reading) isLeaf(seq int64, leaf tlog.Hash) bool {
 	if seq >= r.size {
 		return r.torn // unknown
@@ -220,7 +223,7 @@ func (r *reading) has(ctx context.Context, first, seq int64) bool {
 
 // each calls yield for each line of the files, with its expected number and with whether
 // it is complete. It returns the error of yield.
-func (r *reading) each(ctx context.Context, first int64, yield func(seq int64, line []byte, whole bool) error) error {
+func (r *reading) each(ctx context.Context, first int64, yield func(seq int64, line []byte, complete bool) error) error {
 	segments, err := listSegments(r.log.dir)
 	if err != nil {
 		return found(first, Unreadable, "%v", err)
@@ -234,6 +237,7 @@ func (r *reading) each(ctx context.Context, first int64, yield func(seq int64, l
 	return nil
 }
 
+// eachIn is each for one segment. It advances *seq.
 func (r *reading) eachIn(ctx context.Context, segment int64, seq *int64, yield func(int64, []byte, bool) error) error {
 	f, err := openAt(r.log.path(segmentName(segment)), os.O_RDONLY)
 	if err != nil {

@@ -24,7 +24,7 @@ func (r *reading) end() error {
 			err = tlog.CheckTree(proof, n, root, m.size, m.root)
 		}
 		if err != nil {
-			return found(0, Forked, "the %d entries of a signed tree head, which were dropped since, are not the beginning of this audit log", m.size)
+			return found(0, Forked, "the %d entries of a signed tree head, which have been dropped, are not the beginning of this audit log", m.size)
 		}
 		r.marks.count++
 	}

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// sample is a closed log of n entries in several files of lines.
+// sample returns the directory of a closed log with n entries in several segments, and its tree head.
 func sample(t testing.TB, n int) (dir string, note string) {
 	t.Helper()
-	l := openRecord(t, Options{SegmentBytes: 1500})
+	l := openLog(t, Options{SegmentBytes: 1500})
 	for i := range n {
 		fill(t, l, i, i+1)
 	}
@@ -56,7 +56,7 @@ func copyDir(t testing.TB, from string) string {
 
 func verify(t testing.TB, dir string, against ...string) Verification {
 	t.Helper()
-	l := openRecord(t, Options{Dir: dir, Log: quiet()})
+	l := openLog(t, Options{Dir: dir, Log: quiet()})
 	defer l.Close()
 	v, err := l.Verify(t.Context(), against...)
 	if err != nil {
@@ -65,8 +65,7 @@ func verify(t testing.TB, dir string, against ...string) Verification {
 	return v
 }
 
-// allLines reads all lines of a log. write puts lines back into the files, each as many as before;
-// the last file gets the rest.
+// allLines returns all lines of a log, and the number of lines in each segment.
 func allLines(t testing.TB, dir string) (all [][]byte, counts []int) {
 	t.Helper()
 	segments, err := listSegments(dir)
@@ -78,13 +77,15 @@ func allLines(t testing.TB, dir string) (all [][]byte, counts []int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := bytes.SplitAfter(data, []byte("\n"))
-		own = own[:len(own)-1]
-		all, counts = append(all, own...), append(counts, len(own))
+		lines := bytes.SplitAfter(data, []byte("\n"))
+		lines = lines[:len(lines)-1]
+		all, counts = append(all, lines...), append(counts, len(lines))
 	}
 	return all, counts
 }
 
+// write puts lines into the segments, as many as counts has for each. The last segment gets the
+// remaining lines.
 func write(t testing.TB, dir string, all [][]byte, counts []int) {
 	t.Helper()
 	segments, err := listSegments(dir)
@@ -107,7 +108,7 @@ func write(t testing.TB, dir string, all [][]byte, counts []int) {
 // has no key.
 func rewrite(t testing.TB, dir string, all [][]byte, counts []int) {
 	t.Helper()
-	tree, prev := &stored{}, ""
+	tree, prev := &hashTree{}, ""
 	for i, line := range all {
 		e, err := decode(bytes.TrimSuffix(line, []byte("\n")))
 		if err != nil {
@@ -117,12 +118,12 @@ func rewrite(t testing.TB, dir string, all [][]byte, counts []int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		anew := p.line(nil, int64(i), prev)
-		prev = hashOf(anew)
-		if err := tree.add(int64(i), tlog.RecordHash(anew)); err != nil {
+		newLine := p.line(nil, int64(i), prev)
+		prev = hashOf(newLine)
+		if err := tree.add(int64(i), tlog.RecordHash(newLine)); err != nil {
 			t.Fatal(err)
 		}
-		all[i] = append(anew, '\n')
+		all[i] = append(newLine, '\n')
 	}
 	write(t, dir, all, counts)
 	if err := os.WriteFile(filepath.Join(dir, hashesName), tree.bytes(), 0o600); err != nil {
@@ -187,7 +188,7 @@ func TestVerifyNamesTheFirstChangedEntry(t *testing.T) {
 		{"cut", func(t *testing.T, dir string, all [][]byte, counts []int) {
 			write(t, dir, all[:n-2], counts)
 		}, n - 2, Cut},
-		{"cut, and the tree", func(t *testing.T, dir string, all [][]byte, counts []int) {
+		{"lines and tree cut", func(t *testing.T, dir string, all [][]byte, counts []int) {
 			write(t, dir, all[:n-2], counts)
 			os.Truncate(filepath.Join(dir, hashesName), tlog.StoredHashCount(n-2)*tlog.HashSize)
 		}, n - 2, Cut},
@@ -195,11 +196,11 @@ func TestVerifyNamesTheFirstChangedEntry(t *testing.T) {
 			all[n-1] = bytes.Replace(all[n-1], []byte(`"box"`), []byte(`"bax"`), 1)
 			write(t, dir, all, counts)
 		}, n - 1, Changed},
-		{"written anew without the key", func(t *testing.T, dir string, all [][]byte, counts []int) {
+		{"rewritten without the key", func(t *testing.T, dir string, all [][]byte, counts []int) {
 			all[at] = change(all[at])
 			rewrite(t, dir, all, counts)
 		}, 0, Forked},
-		{"written anew and cut", func(t *testing.T, dir string, all [][]byte, counts []int) {
+		{"rewritten and cut", func(t *testing.T, dir string, all [][]byte, counts []int) {
 			rewrite(t, dir, slices.Delete(all, at, at+1), counts)
 		}, n - 1, Cut},
 		{"a tree head of another key", func(t *testing.T, dir string, all [][]byte, counts []int) {
@@ -224,11 +225,11 @@ func TestVerifyNamesTheFirstChangedEntry(t *testing.T) {
 			}
 			// The log accepts no entries, because the next tree head would sign the damage. Damage
 			// that the ends of the files do not show is found only by Verify.
-			l := openRecord(t, Options{Dir: dir, Log: quiet()})
+			l := openLog(t, Options{Dir: dir, Log: quiet()})
 			defer l.Close()
 			if c.flaw == Cut || c.flaw == Forked || c.flaw == Unsigned {
 				if err := l.Append(t.Context(), draft(0)); err == nil {
-					t.Error("an entry was added")
+					t.Error("Append to a damaged log returned no error")
 				}
 			}
 		})
@@ -236,7 +237,7 @@ func TestVerifyNamesTheFirstChangedEntry(t *testing.T) {
 }
 
 // P30: any changed byte is found, and the entry that contains it is named.
-func TestEveryFlippedByteIsFound(t *testing.T) {
+func TestVerifyDetectsEveryFlippedByte(t *testing.T) {
 	dir, _ := sample(t, 7)
 	segments, err := listSegments(dir)
 	if err != nil {
@@ -251,7 +252,7 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 		}
 		seq := s
 		for i, c := range data {
-			own := seq
+			want := seq
 			if c == '\n' {
 				seq++
 			}
@@ -269,8 +270,8 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 					t.Fatal(err)
 				}
 				v := verify(t, dir)
-				if v.OK || v.Seq != own {
-					t.Fatalf("byte %d of %s, %q for %q: %+v, want entry %d", i, segmentName(s), data[i], c, v, own)
+				if v.OK || v.Seq != want {
+					t.Fatalf("byte %d of %s, %q for %q: %+v, want entry %d", i, segmentName(s), data[i], c, v, want)
 				}
 			}
 			data[i] = c
@@ -280,13 +281,13 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 		}
 	}
 	if v := verify(t, dir); !v.OK {
-		t.Errorf("as it was, after %d changes: %+v", tried, v)
+		t.Errorf("restored after %d changes: got %+v, want OK", tried, v)
 	}
 }
 
 // P30: the holder of the key can write another history, but that does not match an earlier tree
 // head.
-func TestAForkByTheHolderOfTheKeyIsFoundByAnOlderCheckpoint(t *testing.T) {
+func TestOlderTreeHeadDetectsForkByKeyHolder(t *testing.T) {
 	dir, received := sample(t, 20)
 	all, counts := allLines(t, dir)
 	all[5] = bytes.Replace(all[5], []byte(`"n":5`), []byte(`"n":6`), 1)
@@ -294,7 +295,7 @@ func TestAForkByTheHolderOfTheKeyIsFoundByAnOlderCheckpoint(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, checkpointsName)); err != nil {
 		t.Fatal(err)
 	}
-	l := openRecord(t, Options{Dir: dir})
+	l := openLog(t, Options{Dir: dir})
 	fill(t, l, 20, 25)
 	if _, err := l.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
@@ -313,8 +314,8 @@ func TestAForkByTheHolderOfTheKeyIsFoundByAnOlderCheckpoint(t *testing.T) {
 }
 
 // A tree head is a signed note that other tools can read.
-func TestACheckpointIsASignedNote(t *testing.T) {
-	l := openRecord(t, Options{})
+func TestTreeHeadIsSignedNote(t *testing.T) {
+	l := openLog(t, Options{})
 	fill(t, l, 0, 3)
 	c, err := l.Checkpoint(t.Context())
 	if err != nil {
@@ -333,13 +334,14 @@ func TestACheckpointIsASignedNote(t *testing.T) {
 		t.Errorf("got %q, want %q", n.Text, want)
 	}
 	if again, err := l.Checkpoint(t.Context()); err != nil || again != c {
-		t.Errorf("signed again without anything new: %+v, %v", again, err)
+		t.Errorf("Checkpoint without new entries: got %+v, %v, want %+v", again, err, c)
 	}
 }
 
-// The log states what was dropped, and the remaining entries match all earlier tree heads.
+// After Truncate, the log states which entries were dropped, and the remaining entries match all
+// earlier tree heads.
 func TestTruncate(t *testing.T) {
-	l := openRecord(t, Options{SegmentBytes: 1500})
+	l := openLog(t, Options{SegmentBytes: 1500})
 	base := time.Now().Add(-48 * time.Hour)
 	var received []string
 	for i := range 40 {
@@ -360,19 +362,19 @@ func TestTruncate(t *testing.T) {
 	if err := l.Truncate(t.Context(), base.Add(20*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	left := readAll(t, l, Filter{})
-	if left[0].Seq < 10 || left[0].Seq > 20 || left[len(left)-1].Kind != Truncated {
-		t.Fatalf("left %d to %d", left[0].Seq, left[len(left)-1].Seq)
+	remaining := readAll(t, l, Filter{})
+	if remaining[0].Seq < 10 || remaining[0].Seq > 20 || remaining[len(remaining)-1].Kind != Truncated {
+		t.Fatalf("entries %d to %d remain", remaining[0].Seq, remaining[len(remaining)-1].Seq)
 	}
 	v, err := l.Verify(t.Context(), received...)
-	if err != nil || !v.OK || v.First != left[0].Seq || v.Checkpoints < len(received) {
+	if err != nil || !v.OK || v.First != remaining[0].Seq || v.Checkpoints < len(received) {
 		t.Errorf("%+v, %v", v, err)
 	}
-	if _, err := l.Prove(t.Context(), left[0].Seq); err != nil {
+	if _, err := l.Prove(t.Context(), remaining[0].Seq); err != nil {
 		t.Error(err)
 	}
 	if _, err := l.Prove(t.Context(), 0); err == nil {
-		t.Error("a proof of what was dropped")
+		t.Error("Prove of a dropped entry returned no error")
 	}
 	fill(t, l, 0, 20)
 	if err := l.Close(); err != nil {
@@ -391,21 +393,21 @@ func TestTruncate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v := verify(t, l.dir); v.OK || v.Flaw != Missing {
-		t.Errorf("a file more is gone: %+v", v)
+		t.Errorf("one more segment removed: got %+v, want %s", v, Missing)
 	}
 }
 
 // The read position of a source outlives its entries: otherwise its lines would be ingested again,
 // and be in the log twice.
-func TestTruncateForgetsNoPosition(t *testing.T) {
-	l := openRecord(t, Options{SegmentBytes: 1500})
-	long := time.Now().Add(-48 * time.Hour)
-	if err := l.Append(t.Context(), Draft{Time: long, Kind: Flow, Sandbox: "box1", Source: "net/box1", At: 7}); err != nil {
+func TestTruncateKeepsPositions(t *testing.T) {
+	l := openLog(t, Options{SegmentBytes: 1500})
+	past := time.Now().Add(-48 * time.Hour)
+	if err := l.Append(t.Context(), Draft{Time: past, Kind: Flow, Sandbox: "box1", Source: "net/box1", At: 7}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 40 {
 		d := draft(i)
-		d.Time = long
+		d.Time = past
 		if err := l.Append(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
@@ -420,15 +422,15 @@ func TestTruncateForgetsNoPosition(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l = openRecord(t, Options{Dir: l.dir})
+	l = openLog(t, Options{Dir: l.dir})
 	if at, err := l.Position(t.Context(), "net/box1"); at != 7 || err != nil {
 		t.Errorf("position %d, %v", at, err)
 	}
 }
 
-// Retention by size works too, and runs by itself.
-func TestRetentionBySize(t *testing.T) {
-	l := openRecord(t, Options{SegmentBytes: 2000, KeepBytes: 10_000})
+// When a segment is full, old segments that exceed KeepBytes are dropped.
+func TestSegmentsBeyondKeepBytesAreDropped(t *testing.T) {
+	l := openLog(t, Options{SegmentBytes: 2000, KeepBytes: 10_000})
 	for i := range 200 {
 		fill(t, l, i, i+1)
 	}
@@ -448,7 +450,7 @@ func TestRetentionBySize(t *testing.T) {
 		total += info.Size()
 	}
 	if segments[0] == 0 || total > 15_000 {
-		t.Errorf("first %d, %d bytes", segments[0], total)
+		t.Errorf("the log begins at entry %d and has %d bytes, want dropped segments and at most 15,000 bytes", segments[0], total)
 	}
 	if v := verify(t, l.dir); !v.OK {
 		t.Errorf("%+v", v)

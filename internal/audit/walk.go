@@ -6,12 +6,12 @@ import (
 	"os"
 )
 
-// spot is the position of an entry: a file of lines, by the number of its first entry, and an
-// offset in it.
+// spot is the position of an entry: first is the number of its segment's first entry, and offset is
+// the position in that segment.
 type spot struct{ seq, first, offset int64 }
 
-// walk reads the lines of the entries from..to, in order. It starts at a known spot, or at the
-// beginning of the file that has the first entry. A line is valid until yield returns.
+// walk reads the lines of the entries from..to, in order, without to. It starts at a known spot, or
+// at the beginning of the segment that has the first entry. A line is valid until yield returns.
 func (l *Log) walk(s spot, from, to int64, yield func(spot, []byte) error) error {
 	segments, err := listSegments(l.dir)
 	if err != nil {
@@ -20,7 +20,7 @@ func (l *Log) walk(s spot, from, to int64, yield func(spot, []byte) error) error
 	for at := from; at < to; {
 		first, ok := segmentOf(segments, at)
 		if !ok {
-			return damaged("entry %d is in no file", at)
+			return damageError("entry %d is in no file", at)
 		}
 		if s.first != first || s.seq > at || s.offset == 0 {
 			s = spot{seq: first, first: first}
@@ -30,7 +30,7 @@ func (l *Log) walk(s spot, from, to int64, yield func(spot, []byte) error) error
 			return err
 		}
 		if next == at {
-			return damaged("entry %d is missing from %s", at, segmentName(first))
+			return damageError("entry %d is missing from %s", at, segmentName(first))
 		}
 		at = next
 	}
@@ -62,7 +62,7 @@ func (l *Log) walkFile(s spot, from, to int64, yield func(spot, []byte) error) (
 	return to, nil
 }
 
-// extent returns the numbers of the first remaining entry and of the last durable one.
+// extent returns the number of the first remaining entry, and the number of entries ever written.
 func (l *Log) extent() (first, size int64, err error) {
 	info, err := os.Stat(l.path(hashesName))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-func TestEffectsAreOrdered(t *testing.T) {
+func TestEffectStricter(t *testing.T) {
 	for _, test := range []struct {
 		a, b egress.Effect
 		want bool
@@ -17,7 +17,7 @@ func TestEffectsAreOrdered(t *testing.T) {
 		{"", egress.Ask, true}, {"maybe", egress.Deny, false}, {egress.Deny, "maybe", false},
 	} {
 		if got := test.a.Stricter(test.b); got != test.want {
-			t.Errorf("%q stricter than %q: %v", test.a, test.b, got)
+			t.Errorf("Effect(%q).Stricter(%q) = %v, want %v", test.a, test.b, got, test.want)
 		}
 	}
 }

@@ -17,12 +17,12 @@ func (g *Guest) census(w http.ResponseWriter) {
 		fail(w, http.StatusConflict, "the list of processes cannot be read")
 		return
 	}
-	asked := g.process.Requested()
+	requests := g.process.Requested()
 	for i := range c.Processes {
 		p := &c.Processes[i]
 		p.User = g.opts.Users.UserName(p.UID)
-		if a, ok := asked[p.PID]; ok {
-			p.Requested, p.Terminal, p.Cols, p.Rows, p.Tag = true, a.Terminal, a.Cols, a.Rows, a.Tag
+		if r, ok := requests[p.PID]; ok {
+			p.Requested, p.Terminal, p.Cols, p.Rows, p.Tag = true, r.Terminal, r.Cols, r.Rows, r.Tag
 		}
 	}
 	g.process.NameOrigins(&c)
@@ -35,8 +35,8 @@ func (g *Guest) signal(w http.ResponseWriter, r *http.Request) {
 	var s census.Signal
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxUpdate))
 	body.DisallowUnknownFields()
-	// Process 1 is the guest. Killing it would end the sandbox, which is not what this request is
-	// for. Zero and negative numbers would address process groups, or all processes.
+	// Process 1 is the guest. Killing it would end the sandbox, for which there is another request.
+	// Zero and negative numbers would address process groups, or all processes.
 	if err := body.Decode(&s); err != nil || s.PID <= 1 || s.Signal < 1 || s.Signal > 31 {
 		fail(w, http.StatusBadRequest, "malformed signal")
 		return

@@ -27,23 +27,23 @@ func TestCensusAndSignal(t *testing.T) {
 	}
 	i := slices.IndexFunc(c.Processes, func(p census.Process) bool { return p.PID == child.Process.Pid })
 	if i < 0 || c.Processes[i].Parent != os.Getpid() || c.Processes[i].Requested || c.Processes[i].User == "" {
-		t.Errorf("the child is not as it is, or not there: %d", i)
+		t.Errorf("the child process is missing or has wrong values: index %d of %+v", i, c.Processes)
 	}
 	signal := func(body string) int {
 		return b.call(t, "POST", guest.PathSignal, strings.NewReader(body), guest.ControlHeader, control).Code
 	}
 	for _, body := range []string{"", "{}", `{"pid":1,"signal":9}`, `{"pid":-1,"signal":9}`, `{"pid":0,"signal":9}`, `{"pid":5,"signal":0}`, `{"pid":5,"signal":99}`, `{"pid":5,"signal":9,"all":true}`} {
 		if got := signal(body); got != 400 {
-			t.Errorf("%s: %d", body, got)
+			t.Errorf("signal %s: got status %d, want 400", body, got)
 		}
 	}
 	if got := signal(fmt.Sprintf(`{"pid":%d,"signal":9}`, child.Process.Pid)); got != 204 {
-		t.Errorf("the child: %d", got)
+		t.Errorf("signal to the child: got status %d, want 204", got)
 	}
 	if err := child.Wait(); err == nil || child.ProcessState.String() != "signal: killed" {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the child ended with %v, want signal: killed", err)
 	}
 	if got := signal(fmt.Sprintf(`{"pid":%d,"signal":9}`, child.Process.Pid)); got != 404 {
-		t.Errorf("one that has ended: %d", got)
+		t.Errorf("signal to an ended process: got status %d, want 404", got)
 	}
 }

@@ -40,8 +40,8 @@ type Config struct {
 	// EndAt is when the guest ends the sandbox by itself if the server does not. Zero means never.
 	EndAt time.Time `json:"end_at,omitzero"`
 
-	// Renew is set if this configuration replaces an earlier one. It is what happened to the
-	// sandbox. "" means a first boot.
+	// Renew is set if this configuration replaces an earlier one. It names what happened to the
+	// sandbox in between. "" means a first boot.
 	Renew Renewal `json:"renew,omitempty"`
 	// Preload lists languages of the code interpreter. The guest starts a worker of each and loads
 	// the usual libraries before it reports that it is ready.
@@ -51,8 +51,8 @@ type Config struct {
 	Archive bool `json:"archive,omitempty"`
 
 	// Absent lists the paths at which an empty file or directory replaces what the policy hides.
-	// The guest removes these at a first boot, before it unpacks an archive. If one is not empty,
-	// the boot fails.
+	// The guest removes these placeholders at a first boot, before it unpacks an archive. If a
+	// placeholder is not empty, the boot fails.
 	Absent []string `json:"absent,omitempty"`
 	// Skip lists the paths that git must ignore in the sandbox's copy of an index. The policy hides
 	// these paths, and git would otherwise report them as deleted. Skip is processed together with
@@ -81,9 +81,9 @@ type Config struct {
 	HostFiles bool `json:"host_files,omitempty"`
 }
 
-// Renewal is what happened to a sandbox before its guest got a new configuration. After each of
-// them, connections from outside are closed, the checks run again, and the tokens, environment,
-// files, end and limits are those of the new configuration.
+// Renewal names what happened to a sandbox before its guest got a new configuration. The guest then
+// closes connections from outside and runs the checks again. It replaces tokens, environment, files,
+// end time and limits by those of the new configuration.
 type Renewal string
 
 const (
@@ -108,7 +108,7 @@ type File struct {
 	Link string `json:"link,omitempty"`
 	// Append appends Data to the template's file.
 	Append bool `json:"append,omitempty"`
-	// Around appends Data to a part of the template's file, if the file exists.
+	// Around preserves a part of the template's file between Around.Head and Data, if the file exists.
 	Around *Around `json:"around,omitempty"`
 }
 

@@ -57,6 +57,7 @@ func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// update changes the running guest.
 func (g *Guest) update(w http.ResponseWriter, r *http.Request) {
 	var u Update
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxUpdate)).Decode(&u); err != nil {
@@ -93,7 +94,7 @@ func stream[R any](g *Guest, w http.ResponseWriter, r *http.Request, write func(
 	out := &startedWriter{w: w}
 	if err := write(r.Context(), out, req); err != nil {
 		g.log.Warn("files were not sent", "err", err)
-		if !out.yes {
+		if !out.started {
 			fail(w, http.StatusConflict, err.Error())
 			return
 		}
@@ -105,13 +106,13 @@ func stream[R any](g *Guest, w http.ResponseWriter, r *http.Request, write func(
 
 // startedWriter records whether anything has been written.
 type startedWriter struct {
-	w   io.Writer
-	yes bool
+	w       io.Writer
+	started bool
 }
 
 // Write implements io.Writer.
 func (b *startedWriter) Write(p []byte) (int, error) {
-	b.yes = true
+	b.started = true
 	return b.w.Write(p)
 }
 

@@ -55,7 +55,7 @@ func TestUploadAndDownload(t *testing.T) {
 	if w.Code != 200 || w.Body.String() != "hello" || w.Header().Get("Content-Disposition") != "inline; filename=hello.txt" || w.Header().Get("Vary") != "Accept-Encoding" {
 		t.Errorf("download: %d %q %v", w.Code, w.Body, w.Header())
 	}
-	// After writing a shorter content, nothing of the longer one is left.
+	// A shorter upload leaves nothing of the longer content.
 	b.upload(t, "path=a/b/hello.txt", "hi")
 	if got := b.read(t, "a/b/hello.txt"); got != "hi" {
 		t.Errorf("after a second upload: %q", got)
@@ -87,7 +87,7 @@ func TestDownloadErrors(t *testing.T) {
 	}
 }
 
-func TestDownloadForms(t *testing.T) {
+func TestDownloadRangeGzipAndProc(t *testing.T) {
 	b := newTestGuest(t, nil)
 	b.upload(t, "path=f", "0123456789")
 	if w := b.download(t, "path=f", "Range", "bytes=2-4"); w.Code != 206 || w.Body.String() != "234" {
@@ -126,7 +126,7 @@ func TestUploadMultipart(t *testing.T) {
 		t.Fatalf("two files: %d %s", w.Code, w.Body)
 	}
 	if b.read(t, "deep/er/one") != "1" || b.read(t, "two") != "22" {
-		t.Error("wrong content")
+		t.Error("the uploaded files have wrong content")
 	}
 	if _, err := os.Stat(filepath.Join(b.home, "ignored")); err == nil {
 		t.Error("a part with another name was written")
@@ -150,7 +150,7 @@ func TestUploadMultipart(t *testing.T) {
 		"onto a device":        b.upload(t, "path=/dev/null", "x"),
 	} {
 		if w.Code != 400 {
-			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+			t.Errorf("upload, %s: got %d %s, want 400", name, w.Code, w.Body)
 		}
 	}
 }
@@ -166,19 +166,19 @@ func TestUploadGzip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := b.upload(t, "path=f", packed.String(), "Content-Encoding", "gzip"); w.Code != 200 || b.read(t, "f") != "packed" {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("gzip upload: got %d %s", w.Code, w.Body)
 	}
 	if w := b.upload(t, "path=g", packed.String()[:packed.Len()-6], "Content-Encoding", "gzip"); w.Code != 400 {
 		t.Errorf("cut short: %d %s", w.Code, w.Body)
 	}
 }
 
-func TestSignedAddress(t *testing.T) {
+func TestSignedURL(t *testing.T) {
 	b := newTestGuest(t, nil)
 	b.upload(t, "path=hello.txt", "hello")
 	now := time.Now().Unix()
-	endless := signature.Sign("hello.txt", signature.Read, "", access, now+100)
-	stripped := "path=hello.txt&signature=" + url.QueryEscape(endless)
+	expiring := signature.Sign("hello.txt", signature.Read, "", access, now+100)
+	stripped := "path=hello.txt&signature=" + url.QueryEscape(expiring)
 	sign := func(op signature.Op, expires int64) string {
 		q := url.Values{"path": {"hello.txt"}, "username": {"user"}, "signature": {signature.Sign("hello.txt", op, "user", access, expires)}}
 		if expires != 0 {
@@ -193,10 +193,10 @@ func TestSignedAddress(t *testing.T) {
 		{"another user", "GET", strings.Replace(sign(signature.Read, 0), "username=user", "username=root", 1), "", `{"code":401,"message":"invalid signature"}`},
 		{"another operation", "POST", sign(signature.Read, 0), "", `{"code":401,"message":"invalid signature"}`},
 		{"expired", "GET", sign(signature.Read, now-1), "", `{"code":401,"message":"signature is already expired"}`},
-		{"end taken away", "GET", stripped, "", `{"code":401,"message":"invalid signature"}`},
+		{"expiration removed", "GET", stripped, "", `{"code":401,"message":"invalid signature"}`},
 		{"wrong token", "GET", sign(signature.Read, 0), "nope", `{"code":401,"message":"access token present in header but does not match"}`},
-		{"good", "GET", sign(signature.Read, 0), "", "hello"},
-		{"good with an end", "GET", sign(signature.Read, now+100), "", "hello"},
+		{"valid", "GET", sign(signature.Read, 0), "", "hello"},
+		{"valid with expiration", "GET", sign(signature.Read, now+100), "", "hello"},
 	} {
 		headers := []string{"Content-Type", octets}
 		if c.header != "" {
@@ -217,7 +217,7 @@ func TestUploadMetadata(t *testing.T) {
 	w := b.upload(t, "path=f", "x", "X-Metadata-Author", "me", "X-Metadata-Kind", "a b")
 	want := fmt.Sprintf(`[{"path":"%s/f","name":"f","type":"file","metadata":{"author":"me","kind":"a b"}}]`+"\n", b.home)
 	if w.Code != 200 || w.Body.String() != want {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("upload with metadata: got %d %s, want %s", w.Code, w.Body, want)
 	}
 	buf := make([]byte, 100)
 	n, err := unix.Getxattr(filepath.Join(b.home, "f"), "user.e2b.author", buf)
@@ -226,7 +226,7 @@ func TestUploadMetadata(t *testing.T) {
 	}
 	b.upload(t, "path=f", "x", "X-Metadata-Other", "1")
 	if _, err := unix.Getxattr(filepath.Join(b.home, "f"), "user.e2b.author", buf); err == nil {
-		t.Error("the old set is still there")
+		t.Error("the attribute of the first upload is still there")
 	}
 	if w := b.upload(t, "path=f", "x", "X-Metadata-K", "schön"); w.Code != 400 {
 		t.Errorf("not ASCII: %d", w.Code)
@@ -245,10 +245,10 @@ func TestCompose(t *testing.T) {
 	}
 	w := compose(`{"source_paths":["1","2"],"destination":"sub/all"}`)
 	if w.Code != 200 || b.read(t, "sub/all") != "one two" {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("compose: got %d %s", w.Code, w.Body)
 	}
 	if _, err := os.Stat(filepath.Join(b.home, "1")); err == nil {
-		t.Error("a source is still there")
+		t.Error("a source file is still there after compose")
 	}
 	for body, want := range map[string]int{
 		`{"source_paths":["nope"],"destination":"x"}`:          404,
@@ -259,10 +259,10 @@ func TestCompose(t *testing.T) {
 		`{"source_paths":["a"],"destination":"x","username":"m"}`: 401,
 	} {
 		if w := compose(body); w.Code != want {
-			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+			t.Errorf("compose %s: got %d %s, want %d", body, w.Code, w.Body, want)
 		}
 	}
 	if b.read(t, "sub/all") != "one two" {
-		t.Error("a refused request changed the destination")
+		t.Error("a rejected request changed the destination")
 	}
 }

@@ -48,7 +48,7 @@ type Options struct {
 	// End is called once, on its own goroutine, when Config.EndAt has passed. If nil, EndAt has no
 	// effect.
 	End func()
-	// Path is the PATH of processes, after the program directories of their home. "" means
+	// Path is the PATH of processes, after the program directories in their home directory. "" means
 	// DefaultPath.
 	Path string
 	// NpmConfig is npm's configuration for all users. "" means npm's own default.
@@ -79,7 +79,7 @@ type Guest struct {
 	env   map[string]string
 	endAt time.Time
 	timer *time.Timer
-	ended bool
+	ended bool // End was called
 	// overdue is set once the end time was found to have passed.
 	overdue bool
 	closed  bool
@@ -103,8 +103,8 @@ func New(cfg Config, opts Options) (*Guest, error) {
 		opts.Path = DefaultPath
 	}
 	g := &Guest{opts: opts, log: opts.Log}
-	g.take(cfg)
-	p := parts(cfg, opts, g)
+	g.setConfig(cfg)
+	p := configure(cfg, opts, g)
 	g.process, g.directory, g.files, g.metrics = process.New(p.process), filesystem.New(p.directory), files.New(p.files), metrics.New(p.limits)
 	g.handler = g.routes()
 	g.setEnd(cfg.EndAt)
@@ -123,18 +123,19 @@ func (c Config) check(users identity.Users) error {
 	return nil
 }
 
-// composition has the configurations of the services.
-type composition struct {
+// serviceConfigs has the configurations of the services.
+type serviceConfigs struct {
 	process   process.Config
 	directory filesystem.Config
 	files     files.Config
 	limits    metrics.Limits
 }
 
-func parts(cfg Config, opts Options, g *Guest) composition {
+// configure returns the configurations of the services.
+func configure(cfg Config, opts Options, g *Guest) serviceConfigs {
 	accounts := identity.Accounts{Users: opts.Users, Default: cfg.DefaultUser, NoRoot: cfg.NoRoot, OneUser: cfg.OneUser}
 	actor := identity.Actor{Switch: opts.Switch}
-	return composition{
+	return serviceConfigs{
 		process: process.Config{
 			Accounts: accounts, Actor: actor, Reaper: opts.Reaper, Env: g.Env,
 			Path: strings.Join(append(slices.Clone(cfg.Tools.Path), opts.Path), ":"), NpmConfig: opts.NpmConfig, DefaultDir: cfg.DefaultDir, CommandTimeout: cfg.CommandTimeout,
@@ -148,8 +149,8 @@ func parts(cfg Config, opts Options, g *Guest) composition {
 	}
 }
 
-// take applies the tokens, variables and names of cfg.
-func (g *Guest) take(cfg Config) {
+// setConfig replaces the configuration and the variables of all processes.
+func (g *Guest) setConfig(cfg Config) {
 	cfg.Files = nil // they are large, and were written already
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,8 +163,8 @@ func (g *Guest) Renew(cfg Config) error {
 	if err := cfg.check(g.opts.Users); err != nil {
 		return err
 	}
-	g.take(cfg)
-	p := parts(cfg, g.opts, g)
+	g.setConfig(cfg)
+	p := configure(cfg, g.opts, g)
 	g.process.Renew(p.process)
 	g.directory.Renew(p.directory)
 	g.files.Renew(p.files)
@@ -221,7 +222,7 @@ func (g *Guest) Environ() map[string]string {
 	return g.process.Environ(user)
 }
 
-// defaultUser sets the name of the default user even if it returns an error.
+// defaultUser returns the default user. Its name is set even if defaultUser returns an error.
 func (g *Guest) defaultUser() (identity.User, error) {
 	g.mu.Lock()
 	accounts := identity.Accounts{Users: g.opts.Users, Default: g.cfg.DefaultUser, NoRoot: g.cfg.NoRoot, OneUser: g.cfg.OneUser}

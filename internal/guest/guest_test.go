@@ -27,6 +27,7 @@ type testGuest struct {
 	home string
 }
 
+// newTestGuest returns a guest whose configuration change may modify.
 func newTestGuest(t testing.TB, change func(*guest.Config, *guest.Options)) *testGuest {
 	t.Helper()
 	home, err := filepath.EvalSymlinks(t.TempDir())
@@ -90,7 +91,7 @@ func TestAccessToken(t *testing.T) {
 	}
 }
 
-func TestTokensAreRequired(t *testing.T) {
+func TestNewRequiresTokensAndUser(t *testing.T) {
 	users := guest.Options{Users: identity.Fixed{{Name: "user"}}}
 	good := guest.Config{AccessToken: "a", ControlToken: "c", DefaultUser: "user"}
 	for name, change := range map[string]func(*guest.Config){
@@ -101,7 +102,7 @@ func TestTokensAreRequired(t *testing.T) {
 		bad := good
 		change(&bad)
 		if _, err := guest.New(bad, users); err == nil {
-			t.Errorf("a guest without a good %s was made", name)
+			t.Errorf("New accepted a configuration without a valid %s", name)
 		}
 	}
 	g, err := guest.New(good, users)
@@ -113,7 +114,7 @@ func TestTokensAreRequired(t *testing.T) {
 	}
 }
 
-func TestControlIsHidden(t *testing.T) {
+func TestControlNeedsToken(t *testing.T) {
 	b := newTestGuest(t, nil)
 	for _, headers := range [][]string{nil, {guest.ControlHeader, ""}, {guest.ControlHeader, "wrong"}, {"X-Access-Token", access}, {guest.ControlHeader, access}} {
 		for _, path := range []string{guest.PathReady, guest.PathUpdate, guest.PathLookups, guest.PathTree, guest.PathPack, guest.PathCensus, guest.PathSignal} {
@@ -164,14 +165,14 @@ func TestUpdate(t *testing.T) {
 	update(`{"end_at":"`+time.Now().Add(time.Hour).Format(time.RFC3339Nano)+`"}`, 204)
 	select {
 	case <-ended:
-		t.Fatal("ended an hour early")
+		t.Fatal("the sandbox ended an hour early")
 	default:
 	}
 	update(`{"end_at":"`+time.Now().Format(time.RFC3339Nano)+`"}`, 204)
 	select {
 	case <-ended:
 	case <-hosttest.Late():
-		t.Fatal("did not end")
+		t.Fatal("the sandbox did not end after its end time")
 	}
 }
 
@@ -204,7 +205,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("totals are not the limits: %v", got)
 	}
 	if got["mem_used"] <= 0 || got["disk_used"] <= 0 || got["ts"] <= 0 {
-		t.Errorf("nothing is used: %v", got)
+		t.Errorf("usage: got %v, want more than 0", got)
 	}
 	for _, key := range []string{"cpu_used_pct", "mem_cache", "mem_used_mib"} {
 		if _, ok := got[key]; !ok {

@@ -16,41 +16,41 @@ import (
 // maxMessage limits one message of a service, which is decoded in memory.
 const maxMessage = 64 << 20
 
-// unauthorized is the text that clients compare.
+// unauthorized is the message of envd, with which E2B clients compare it.
 const unauthorized = "unauthorized access, please provide a valid access token or method signing if supported"
 
 // routes returns the handler of all services, behind their authentication.
 func (g *Guest) routes() http.Handler {
 	options := codec.Options(maxMessage)
-	closed := http.NewServeMux() // needs the access token
-	closed.Handle(g.process.Handler(options...))
-	closed.Handle(filesystempbconnect.NewFilesystemHandler(g.directory, options...))
-	closed.HandleFunc("POST "+guestwire.StdinPath, g.process.Stdin)
-	closed.HandleFunc("POST /files/compose", g.files.Compose)
-	closed.HandleFunc("GET /copy", g.files.Copy)
-	closed.HandleFunc("POST /copy", g.files.Copy)
-	closed.HandleFunc("GET /envs", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, g.Env()) })
-	closed.HandleFunc("GET /metrics", g.serveMetrics)
-	closed.HandleFunc("/", notFound)
+	authenticated := http.NewServeMux() // behind the access token
+	authenticated.Handle(g.process.Handler(options...))
+	authenticated.Handle(filesystempbconnect.NewFilesystemHandler(g.directory, options...))
+	authenticated.HandleFunc("POST "+guestwire.StdinPath, g.process.Stdin)
+	authenticated.HandleFunc("POST /files/compose", g.files.Compose)
+	authenticated.HandleFunc("GET /copy", g.files.Copy)
+	authenticated.HandleFunc("POST /copy", g.files.Copy)
+	authenticated.HandleFunc("GET /envs", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, g.Env()) })
+	authenticated.HandleFunc("GET /metrics", g.serveMetrics)
+	authenticated.HandleFunc("/", notFound)
 
-	open := http.NewServeMux() // makes its own checks, or is public
-	open.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	open.HandleFunc("GET /files", g.files.Download)
-	open.HandleFunc("POST /files", g.files.Upload)
-	open.HandleFunc(PathReady, g.control)
-	open.HandleFunc(PathUpdate, g.control)
-	open.HandleFunc(PathLookups, g.control)
-	open.HandleFunc(PathClaim, g.control)
-	open.HandleFunc(PathTree, g.control)
-	open.HandleFunc(PathPack, g.control)
-	open.HandleFunc(PathCensus, g.control)
-	open.HandleFunc(PathSignal, g.control)
-	open.Handle("/", g.guarded(closed))
-	return crossOrigin(open)
+	mux := http.NewServeMux() // public, or with authentication of its own
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("GET /files", g.files.Download)
+	mux.HandleFunc("POST /files", g.files.Upload)
+	mux.HandleFunc(PathReady, g.control)
+	mux.HandleFunc(PathUpdate, g.control)
+	mux.HandleFunc(PathLookups, g.control)
+	mux.HandleFunc(PathClaim, g.control)
+	mux.HandleFunc(PathTree, g.control)
+	mux.HandleFunc(PathPack, g.control)
+	mux.HandleFunc(PathCensus, g.control)
+	mux.HandleFunc(PathSignal, g.control)
+	mux.Handle("/", g.requireToken(authenticated))
+	return crossOrigin(mux)
 }
 
-// guarded requires the access token.
-func (g *Guest) guarded(next http.Handler) http.Handler {
+// requireToken rejects requests without the access token.
+func (g *Guest) requireToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !sameToken(r.Header.Get(files.TokenHeader), g.AccessToken()) {
 			files.BoundRest(w)
@@ -78,8 +78,8 @@ func crossOrigin(next http.Handler) http.Handler {
 		}
 		h.Set("Access-Control-Allow-Methods", "HEAD, GET, POST, PUT, PATCH, DELETE")
 		// The wildcard does not include Authorization, so the requested headers are listed.
-		if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
-			h.Set("Access-Control-Allow-Headers", asked)
+		if requested := r.Header.Get("Access-Control-Request-Headers"); requested != "" {
+			h.Set("Access-Control-Allow-Headers", requested)
 		}
 		h.Set("Access-Control-Max-Age", "7200")
 		w.WriteHeader(http.StatusNoContent)
@@ -98,10 +98,12 @@ func (g *Guest) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, sample)
 }
 
+// notFound answers 404.
 func notFound(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusNotFound, map[string]any{"code": http.StatusNotFound, "message": "not found", "path": r.URL.Path})
 }
 
+// fail answers with an error.
 func fail(w http.ResponseWriter, status int, text string) {
 	writeJSON(w, status, map[string]any{"code": status, "message": text})
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-func TestFileEventsAreIngested(t *testing.T) {
+func TestTreeAndPack(t *testing.T) {
 	b, dir := newTestGuest(t, nil), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("AAAA"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(path string, body any, want int) []byte {
+	call := func(path string, body any, want int) []byte {
 		t.Helper()
 		text, err := json.Marshal(body)
 		if err != nil {
@@ -31,17 +31,17 @@ func TestFileEventsAreIngested(t *testing.T) {
 		}
 		return w.Body.Bytes()
 	}
-	all, err := changeset.ReadTree(bytes.NewReader(ask(guest.PathTree, changeset.TreeRequest{Dir: dir, Sums: true, SumBytes: 100}, 200)), changeset.Bounds{})
-	if err != nil || len(all) != 1 || all[0].Path != "a" || all[0].Mode != 0o640 || all[0].Size != 4 || all[0].Sum == "" {
-		t.Fatalf("got %+v, %v", all, err)
+	entries, err := changeset.ReadTree(bytes.NewReader(call(guest.PathTree, changeset.TreeRequest{Dir: dir, Sums: true, SumBytes: 100}, 200)), changeset.Bounds{})
+	if err != nil || len(entries) != 1 || entries[0].Path != "a" || entries[0].Mode != 0o640 || entries[0].Size != 4 || entries[0].Sum == "" {
+		t.Fatalf("tree: got %+v, %v", entries, err)
 	}
 	into, err := os.OpenRoot(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer into.Close()
-	pack := ask(guest.PathPack, changeset.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a"), []byte("none")}, FileBytes: 100}, 200)
-	if _, err := changeset.Extract(bytes.NewReader(pack), into, []changeset.Change{{Path: "a", Op: changeset.Created, New: &all[0]}}, nil, changeset.Bounds{}); err != nil {
+	pack := call(guest.PathPack, changeset.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a"), []byte("none")}, FileBytes: 100}, 200)
+	if _, err := changeset.Extract(bytes.NewReader(pack), into, []changeset.Change{{Path: "a", Op: changeset.Created, New: &entries[0]}}, nil, changeset.Bounds{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, body := range []string{"", "[]", `{"dir":5}`, `{"dir":"/","follow":true}`} {
@@ -56,9 +56,9 @@ func TestFileEventsAreIngested(t *testing.T) {
 	}
 }
 
-// A directory that cannot be listed is an error, or the list is cut off so that no client takes it
-// for complete.
-func TestIncompleteListIsAnError(t *testing.T) {
+// If a directory cannot be read, the answer is an error. If it has begun, the connection is cut, so
+// that no client treats the answer as complete.
+func TestIncompleteAnswerIsCut(t *testing.T) {
 	b, dir := newTestGuest(t, nil), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a"), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -73,9 +73,9 @@ func TestIncompleteListIsAnError(t *testing.T) {
 	}
 	defer func() {
 		if r, _ := recover().(error); !errors.Is(r, http.ErrAbortHandler) {
-			t.Errorf("the answer was not cut: %v", r)
+			t.Errorf("got panic %v, want ErrAbortHandler", r)
 		}
 	}()
 	w := b.call(t, "POST", guest.PathPack, strings.NewReader(`{"dir":"`+dir+`","file_bytes":1048576,"paths":["YQ==",`+upwards+`]}`), guest.ControlHeader, control)
-	t.Errorf("in part: %d, %d bytes", w.Code, w.Body.Len())
+	t.Errorf("an incomplete answer was sent as complete: status %d, %d bytes", w.Code, w.Body.Len())
 }

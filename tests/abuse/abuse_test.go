@@ -8,23 +8,23 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// attack is one thing that a hostile program or client does.
+// attack is a hostile program or client.
 type attack struct {
 	name string
-	// the users inside who try it; nil for an attack from outside
+	// the users inside that try the attack; nil for an attack from outside
 	users   []string
 	options []crannog.CreateOption
 	run     func(t *testing.T, b *testSandbox)
 }
 
-// both tries an attack as the sandbox's ordinary user and as its root.
+// Users of the sandbox that try an attack.
 var (
 	both     = []string{"user", "root"}
 	ordinary = []string{"user"}
 )
 
-// P45: whatever happens in one sandbox, or one client sends, the server stays small, other
-// sandboxes answer, and nothing is left.
+// P45: an attack in one sandbox, or by one client, does not make the server grow, does not stop
+// other sandboxes, and leaves nothing behind.
 func TestAbuse(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	a := newEnvironment(t)
@@ -34,10 +34,10 @@ func TestAbuse(t *testing.T) {
 		for _, user := range attack.users {
 			t.Run(attack.name+"/"+user, func(t *testing.T) {
 				b := a.newSandbox(t, user, attack.options...)
-				judge := a.observe(t)
+				check := a.observe(t)
 				attack.run(t, b)
-				judge()
-				answers(t, a.sibling)
+				check()
+				requireAnswer(t, a.sibling)
 			})
 		}
 	}
@@ -45,10 +45,10 @@ func TestAbuse(t *testing.T) {
 		t.Run(attack.name, func(t *testing.T) {
 			b := a.newSandbox(t, "", attack.options...)
 			before := len(hosttest.Descriptors(t, a.PID()))
-			judge := a.observe(t)
+			check := a.observe(t)
 			attack.run(t, b)
-			judge()
-			answers(t, a.sibling)
+			check()
+			requireAnswer(t, a.sibling)
 			a.requireFilesClosed(t, before)
 		})
 	}

@@ -32,7 +32,7 @@ func (a *environment) dial(t *testing.T) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// send writes raw text on a connection of its own.
+// send writes raw text on a new connection.
 func (a *environment) send(t *testing.T, text string) *net.TCPConn {
 	t.Helper()
 	conn := a.dial(t)
@@ -42,8 +42,8 @@ func (a *environment) send(t *testing.T, text string) *net.TCPConn {
 	return conn
 }
 
-// ask sends a raw request and reads the answer with its body.
-func (a *environment) ask(t *testing.T, text string) (*http.Response, string) {
+// exchange sends a raw request and returns the answer and its body.
+func (a *environment) exchange(t *testing.T, text string) (*http.Response, string) {
 	t.Helper()
 	conn := a.send(t, text)
 	defer conn.Close()
@@ -67,29 +67,29 @@ func requireClosedByServer(t *testing.T, conns []*net.TCPConn) {
 	t.Helper()
 	deadline := hosttest.Deadline()
 	var group sync.WaitGroup
-	held := make([]bool, len(conns))
+	isOpen := make([]bool, len(conns))
 	for i, conn := range conns {
 		group.Go(func() {
 			_ = conn.SetReadDeadline(deadline)
-			said, err := io.ReadAll(conn)
-			if held[i] = errors.Is(err, os.ErrDeadlineExceeded); held[i] {
-				t.Logf("connection %d is held; it received %.300q", i, said)
+			received, err := io.ReadAll(conn)
+			if isOpen[i] = errors.Is(err, os.ErrDeadlineExceeded); isOpen[i] {
+				t.Logf("connection %d is still open; it received %.300q", i, received)
 			}
 		})
 	}
 	group.Wait()
 	n := 0
-	for _, h := range held {
-		if h {
+	for _, open := range isOpen {
+		if open {
 			n++
 		}
 	}
 	if n > 0 {
-		t.Errorf("%d of %d connections are still held", n, len(conns))
+		t.Errorf("%d of %d connections are still open", n, len(conns))
 	}
 }
 
-// halfOpen opens connections that send nothing, or never end a request.
+// halfOpen opens connections that send nothing, or never complete a request.
 func halfOpen(t *testing.T, b *testSandbox) {
 	var conns []*net.TCPConn
 	for i := range 500 {
@@ -105,25 +105,25 @@ func halfOpen(t *testing.T, b *testSandbox) {
 		}
 	}
 	stop := make(chan struct{})
-	var drip sync.WaitGroup
-	drip.Go(func() { // a byte now and then does not count as progress
+	var slowWriter sync.WaitGroup
+	slowWriter.Go(func() { // single bytes must not count as progress
 		for _, conn := range conns {
 			select {
 			case <-stop:
 				return
 			case <-time.After(20 * time.Millisecond):
-				_, _ = conn.Write([]byte("x")) // it may be closed, as intended
+				_, _ = conn.Write([]byte("x")) // the server may have closed it, as it should
 			}
 		}
 	})
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 	requireClosedByServer(t, conns)
 	close(stop)
-	drip.Wait()
+	slowWriter.Wait()
 }
 
-// slowBodies announces a body on every listener, without a valid key or token, and does not send
-// it.
+// slowBodies announces a request body at every endpoint, without a valid key or token, and does not
+// send it.
 func slowBodies(t *testing.T, b *testSandbox) {
 	var conns []*net.TCPConn
 	for _, head := range []string{
@@ -141,6 +141,6 @@ func slowBodies(t *testing.T, b *testSandbox) {
 			conns = append(conns, b.environment.send(t, head+"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"))
 		}
 	}
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 	requireClosedByServer(t, conns)
 }

@@ -18,33 +18,33 @@ import (
 
 var diskAttacks = []attack{
 	{name: "disk", users: both, run: fillDisk},
-	{name: "sparse file", users: ordinary, run: sparse},
-	{name: "deep directory", users: ordinary, run: deep},
+	{name: "sparse file", users: ordinary, run: sparseFile},
+	{name: "deep directory", users: ordinary, run: deepDirectory},
 	{name: "gzip bomb", users: ordinary, run: gzipBomb},
 }
 
-// fillDisk writes up to the limit; files below it are kept.
+// fillDisk writes up to the disk limit. Files within the limit must be kept.
 func fillDisk(t *testing.T, b *testSandbox) {
 	b.sh(t, "head -c 16777216 /dev/zero > /tmp/control")
 	res, err := b.exec(t, 30*time.Second, "head -c 1G /dev/zero > /tmp/fill")
 	if err != nil || res.Hit != api.HitDiskFull {
-		t.Errorf("%v %+v", err, res)
+		t.Errorf("fill the disk: got %v %+v, want %s", err, res, api.HitDiskFull)
 	}
 	size, err := strconv.ParseInt(b.sh(t, "cat /tmp/control /tmp/fill | wc -c"), 10, 64)
 	if err != nil || size > small.DiskBytes {
-		t.Errorf("%d bytes were written (%v), and the limit is %d", size, err, small.DiskBytes)
+		t.Errorf("got %d bytes on the disk (%v), want at most %d", size, err, small.DiskBytes)
 	}
 	b.sh(t, "rm /tmp/fill; head -c 16777216 /dev/zero > /tmp/again")
 }
 
-// sparse creates a file that is larger than any disk and has only holes.
-func sparse(t *testing.T, b *testSandbox) {
+// sparseFile creates a file that is larger than any disk and has only holes.
+func sparseFile(t *testing.T, b *testSandbox) {
 	b.sh(t, "truncate -s 1T /tmp/sparse")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.environment.URL+"/files?path=/tmp/sparse", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.address(req)
+	b.setGuestHeaders(req)
 	req.Header.Set("Range", "bytes=1000000000-1000000009")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -54,7 +54,7 @@ func sparse(t *testing.T, b *testSandbox) {
 	if data, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusPartialContent || len(data) != 10 {
 		t.Errorf("%s %d bytes %v", resp.Status, len(data), err)
 	}
-	// A download of it continues until its reader leaves.
+	// A download of the file continues until its reader leaves.
 	f, err := b.FS().WithContext(t.Context()).Open("tmp/sparse")
 	if err != nil {
 		t.Fatal(err)
@@ -65,11 +65,11 @@ func sparse(t *testing.T, b *testSandbox) {
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 }
 
-// deep nests directories as deep as a path allows, and deeper.
-func deep(t *testing.T, b *testSandbox) {
+// deepDirectory nests directories deeper than a path name can express.
+func deepDirectory(t *testing.T, b *testSandbox) {
 	const depth = 2000
 	res, err := b.python(t, 30*time.Second, fmt.Sprintf(`
 import os
@@ -94,18 +94,18 @@ os.mknod("bottom")
 		t.Error(err)
 	}
 	if _, err := files.Stat("tmp/deep"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("the removed directory still exists: %v", err)
 	}
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 }
 
-// bombSize is the uncompressed size of the gzip bomb, and bombPart that of one of its members.
+// bombSize is the uncompressed size of the gzip bomb, and bombPart the size of one of its members.
 const (
 	bombSize = 10 << 30
 	bombPart = 64 << 20
 )
 
-// gzipBomb uploads a few megabytes that unpack to a hundred times the disk.
+// gzipBomb uploads a few megabytes that decompress to a hundred times the disk.
 func gzipBomb(t *testing.T, b *testSandbox) {
 	var part bytes.Buffer
 	w := gzip.NewWriter(&part)
@@ -124,11 +124,12 @@ func gzipBomb(t *testing.T, b *testSandbox) {
 	}
 	resp := b.upload(t, "/tmp/bomb", io.MultiReader(members...))
 	if resp.StatusCode != http.StatusInsufficientStorage {
-		t.Errorf("%s", resp.Status)
+		t.Errorf("upload a gzip bomb: got %s, want %d", resp.Status, http.StatusInsufficientStorage)
 	}
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 }
 
+// gzipped returns a compressed text.
 func gzipped(t *testing.T, text string) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -152,7 +153,7 @@ func (b *testSandbox) upload(t *testing.T, path string, body io.Reader) *http.Re
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.address(req)
+	b.setGuestHeaders(req)
 	req.Header.Set("Content-Type", "application/octet-stream")
 	req.Header.Set("Content-Encoding", "gzip")
 	resp, err := http.DefaultClient.Do(req)
@@ -166,8 +167,8 @@ func (b *testSandbox) upload(t *testing.T, path string, body io.Reader) *http.Re
 	return resp
 }
 
-// address addresses a request to the sandbox's guest.
-func (b *testSandbox) address(r *http.Request) {
+// setGuestHeaders sets the headers that route a request to the sandbox's guest.
+func (b *testSandbox) setGuestHeaders(r *http.Request) {
 	info := b.Info()
 	r.Header.Set("E2b-Sandbox-Id", info.ID)
 	r.Header.Set("E2b-Sandbox-Port", "49983")

@@ -1,5 +1,5 @@
-// Package abuse_test runs hostile programs and clients against a real server and checks whether
-// others are affected.
+// Package abuse_test runs hostile programs and clients against a real server and checks that others
+// are not affected.
 package abuse_test
 
 import (
@@ -31,14 +31,14 @@ const maxMemory = 200 << 20
 // must end earlier has its own limit.
 var commandLimit = hosttest.Patience(hosttest.Hang)
 
-// environment is a server with a sandbox that attacks nothing.
+// environment is a server with a sandbox that attacks nothing, the sibling of attacked ones.
 type environment struct {
 	*servetest.Server
 	client  *crannog.Client
 	sibling *crannog.Sandbox
 
 	mu  sync.Mutex
-	ids []string // of all sandboxes, for the search at the end
+	ids []string // of all sandboxes, to search for leftovers at the end
 }
 
 func newEnvironment(t *testing.T) *environment {
@@ -49,7 +49,7 @@ func newEnvironment(t *testing.T) *environment {
 	return a
 }
 
-// close ends the server and checks that nothing is left.
+// close stops the server and checks that nothing is left of its sandboxes.
 func (a *environment) close(t *testing.T) {
 	t.Helper()
 	list, err := a.client.List(t.Context(), crannog.ListOptions{})
@@ -93,14 +93,14 @@ type testSandbox struct {
 	user        string
 }
 
-// newSandbox creates a sandbox that ends with the test, whatever the attack did to it.
+// newSandbox creates a sandbox, and removes it when the test ends.
 func (a *environment) newSandbox(t *testing.T, user string, options ...crannog.CreateOption) *testSandbox {
 	t.Helper()
 	sb := a.create(t, options...)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 		defer cancel()
-		// If it died of its attack it is removed already, which is a success.
+		// A sandbox that died of its attack is removed already; Kill then succeeds.
 		if err := sb.Kill(ctx); err != nil {
 			t.Errorf("remove the attacked sandbox: %v", err)
 		}
@@ -142,8 +142,8 @@ func (b *testSandbox) number(t *testing.T, limit time.Duration, text string) int
 	return n
 }
 
-// answers asserts that a sandbox executes commands.
-func answers(t *testing.T, sb *crannog.Sandbox) {
+// requireAnswer checks that a sandbox executes commands.
+func requireAnswer(t *testing.T, sb *crannog.Sandbox) {
 	t.Helper()
 	res, err := sb.Exec(hosttest.Context(t), api.Exec{Cmd: []string{"echo", "here"}})
 	if err != nil || res.Stdout != "here\n" {
@@ -151,9 +151,9 @@ func answers(t *testing.T, sb *crannog.Sandbox) {
 	}
 }
 
-// observe uses the sibling during an attack, and returns a function that ends that and checks the
-// results: every command is answered, and the server stays small. How long an answer takes depends
-// on the machine and is only logged.
+// observe runs commands in the sibling during an attack. It returns a function that stops and
+// checks that every command was answered and that the server stayed small. How long an answer takes
+// depends on the machine and is only logged.
 func (a *environment) observe(t *testing.T) func() {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -164,7 +164,8 @@ func (a *environment) observe(t *testing.T) func() {
 		defer close(done)
 		for ctx.Err() == nil {
 			began := time.Now()
-			// The end of the observation must not look like a failure.
+			// The end of the observation must not cancel a command, which would look like a
+			// failure.
 			res, err := a.sibling.Exec(context.WithoutCancel(ctx), api.Exec{Cmd: []string{"echo", "here"}, TimeoutSeconds: commandLimit.Seconds()})
 			if err != nil || res.Stdout != "here\n" {
 				t.Errorf("the sibling does not answer: %v %+v", err, res)
@@ -183,19 +184,19 @@ func (a *environment) observe(t *testing.T) func() {
 		stop()
 		<-done
 		if len(latencies) == 0 {
-			return // it returned the reason
+			return // the goroutine has reported the failure
 		}
 		slices.Sort(latencies)
 		p95 := latencies[(len(latencies)-1)*95/100]
 		t.Logf("sibling: p95 %v of %d; server: %d MiB at most", p95.Round(time.Millisecond), len(latencies), peak>>20)
 		if peak > maxMemory {
-			t.Errorf("the server held %d MiB", peak>>20)
+			t.Errorf("the server's memory: got %d MiB, want at most %d MiB", peak>>20, maxMemory>>20)
 		}
 	}
 }
 
-// memory returns the server's own memory. It leaves out the program's pages, which the system can
-// reclaim.
+// memory returns the server's anonymous memory. Pages of the program do not count, because the
+// system can reclaim them.
 func (a *environment) memory(t *testing.T) int64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
 	if err != nil {
@@ -208,15 +209,15 @@ func (a *environment) memory(t *testing.T) int64 {
 			return kb << 10
 		}
 	}
-	t.Error("the server's memory is not known")
+	t.Error("/proc has no RssAnon of the server")
 	return 0
 }
 
 // requireFilesClosed waits until the server has about as many open files as before.
 func (a *environment) requireFilesClosed(t *testing.T, before int) {
 	t.Helper()
-	// Kept on purpose: 16 idle connections to a sandbox, and 4 to its engine; and the sibling has
-	// some of its own.
+	// The server keeps 16 idle connections to a sandbox and 4 to its engine open, and some for the
+	// sibling.
 	const spare = 24
 	hosttest.EventuallyNoError(t, func() error {
 		if now := len(hosttest.Descriptors(t, a.PID())); now > before+spare {

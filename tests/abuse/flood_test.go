@@ -22,7 +22,7 @@ import (
 )
 
 // The server of a flood test has few descriptors, so that a few hundred connections affect it as
-// much as ten thousand affect another server.
+// much as ten thousand would affect a usual server.
 const (
 	floodFiles      = 300 // descriptors of the server
 	floodReserve    = 100
@@ -30,13 +30,14 @@ const (
 	floodPerAddress = 12
 )
 
-// flooded is a server to which strangers without a key connect.
-type flooded struct {
+// floodedServer is a server to which many clients without a key connect.
+type floodedServer struct {
 	*servetest.Server
 	addr string
 }
 
-func newFlooded(t *testing.T, files int, settings map[string]string) *flooded {
+// newFloodedServer starts a server with a limited number of descriptors.
+func newFloodedServer(t *testing.T, files int, settings map[string]string) *floodedServer {
 	t.Helper()
 	for name, value := range settings {
 		t.Setenv("CRANNOG_"+name, value)
@@ -47,10 +48,10 @@ func newFlooded(t *testing.T, files int, settings map[string]string) *flooded {
 		t.Fatal(err)
 	}
 	s := servetest.Start(t, script, t.TempDir())
-	return &flooded{s, strings.TrimPrefix(s.URL, "http://")}
+	return &floodedServer{s, strings.TrimPrefix(s.URL, "http://")}
 }
 
-// floodSettings are small limits for a server that otherwise needs many connections to be full.
+// floodSettings returns settings with small limits, so that few connections fill the server.
 func floodSettings(idle string) map[string]string {
 	return map[string]string{
 		"MAX_CONNECTIONS": strconv.Itoa(floodTotal), "MAX_CONNECTIONS_PER_ADDRESS": strconv.Itoa(floodPerAddress),
@@ -58,9 +59,9 @@ func floodSettings(idle string) map[string]string {
 	}
 }
 
-// dial connects from an address of the loopback interface: each 127.0.0.N acts as another client. A
-// connection that is refused at once may be reset before dial returns.
-func (f *flooded) dial(t *testing.T, from int) (*net.TCPConn, error) {
+// dial connects from 127.0.0.N, which acts as a client of its own. A connection that the server
+// refuses at once may be reset before dial returns.
+func (f *floodedServer) dial(t *testing.T, from int) (*net.TCPConn, error) {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(from))}}
 	conn, err := d.DialContext(t.Context(), "tcp", f.addr)
@@ -80,7 +81,7 @@ func (f *flooded) dial(t *testing.T, from int) (*net.TCPConn, error) {
 const healthRequest = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 // health makes a request on a new connection, and returns its status and Retry-After.
-func (f *flooded) health(t *testing.T, from int) (status int, after string, err error) {
+func (f *floodedServer) health(t *testing.T, from int) (status int, after string, err error) {
 	t.Helper()
 	conn, err := f.dial(t, from)
 	if err != nil {
@@ -121,9 +122,9 @@ func countOpen(t *testing.T, conns []*net.TCPConn) (n int) {
 	return n
 }
 
-// requireServing asserts that the server still serves its own user, the database and the audit log,
-// and has not run out of descriptors.
-func (f *flooded) requireServing(t *testing.T) {
+// requireServing checks that the server still serves its local user, the database and the audit
+// log, and has not run out of descriptors.
+func (f *floodedServer) requireServing(t *testing.T) {
 	t.Helper()
 	made, err := f.Local(t).NewKey(hosttest.Context(t), "flood")
 	if err != nil {
@@ -138,17 +139,17 @@ func (f *flooded) requireServing(t *testing.T) {
 	}
 }
 
-// P49, S3: silent connections from one address are limited, and others are answered.
+// P49, S3: silent connections from one address are limited, and other addresses are answered.
 func TestS3IdleConnections(t *testing.T) {
-	f := newFlooded(t, floodFiles, floodSettings("5m"))
+	f := newFloodedServer(t, floodFiles, floodSettings("5m"))
 	var conns []*net.TCPConn
 	for range 2 * floodFiles {
 		if conn, err := f.dial(t, 1); err == nil {
 			conns = append(conns, conn)
 		}
 	}
-	// The flood also fills the places in which a refused connection gets an answer.
-	hosttest.Eventually(t, "the address is answered, or told to try again", func() bool {
+	// The flood also fills the places of refused connections that wait for their answer.
+	hosttest.Eventually(t, "the address is answered, or asked to retry later", func() bool {
 		status, after, err := f.health(t, 1)
 		return err == nil && (status == http.StatusOK || status == http.StatusTooManyRequests && after != "")
 	})
@@ -166,10 +167,10 @@ func TestS3IdleConnections(t *testing.T) {
 	})
 }
 
-// S3, attack 1: connections that were answered once, and then idle as long as allowed, from as many
-// addresses as fill the server without any having too many.
-func TestS3AnsweredAndIdle(t *testing.T) {
-	f := newFlooded(t, floodFiles, floodSettings("1h"))
+// S3, attack 1: connections that were answered once and then idle as long as allowed. They come
+// from so many addresses that they fill the server, but none exceeds its limit.
+func TestS3IdleAfterAnswer(t *testing.T) {
+	f := newFloodedServer(t, floodFiles, floodSettings("1h"))
 	for i := range 2 * floodFiles {
 		conn, err := f.dial(t, 10+i/floodPerAddress)
 		if err == nil {
@@ -189,10 +190,10 @@ func TestS3AnsweredAndIdle(t *testing.T) {
 	f.requireServing(t)
 }
 
-// S3, attack 2: requests whose answers are not read. Such a connection never counts as idle,
-// because the server waits until it can write on.
+// S3, attack 2: clients do not read the answers to their requests. Such a connection never counts
+// as idle, because the server waits until it can write.
 func TestS3AnswersNotRead(t *testing.T) {
-	f := newFlooded(t, floodFiles, floodSettings(hosttest.Patience(2*time.Second).String()))
+	f := newFloodedServer(t, floodFiles, floodSettings(hosttest.Patience(2*time.Second).String()))
 	requests := []byte(strings.Repeat("GET /llms.txt HTTP/1.1\r\nHost: x\r\n\r\n", 1000))
 	var group sync.WaitGroup
 	for i := range floodTotal {
@@ -204,10 +205,10 @@ func TestS3AnswersNotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		group.Go(func() {
-			for { // until the server closes it, or hangs
+			for { // until the server closes the connection, or the deadline
 				if _, err := conn.Write(requests); err != nil {
 					if errors.Is(err, os.ErrDeadlineExceeded) {
-						t.Errorf("the server holds a connection that reads nothing")
+						t.Errorf("the server keeps a connection open that reads nothing")
 					}
 					return
 				}
@@ -222,17 +223,17 @@ func TestS3AnswersNotRead(t *testing.T) {
 	group.Wait()
 }
 
-// S3, attack 3: more connections than descriptors, if the settings allow that many; and each makes
-// the server open another descriptor into a sandbox, whose program never ends its answer.
-func TestS3ConnectionsIntoASandbox(t *testing.T) {
+// S3, attack 3: more connections than descriptors, if the settings allow that many. Each makes the
+// server open another descriptor into a sandbox, whose program never completes its answer.
+func TestS3ConnectionsIntoSandbox(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	const files = 1024 // starting a sandbox takes some hundreds
-	f := newFlooded(t, files, map[string]string{"RESERVED_DESCRIPTORS": strconv.Itoa(files - floodFiles)})
+	f := newFloodedServer(t, files, map[string]string{"RESERVED_DESCRIPTORS": strconv.Itoa(files - floodFiles)})
 	sb, err := f.Client(t).Create(t.Context(), crannog.Timeout(hosttest.Patience(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Started as an SDK starts a server; it answers each request with the head alone.
+	// The program answers each request with only the head. It runs as an SDK would start a server.
 	program := `
 import socket, sys
 s = socket.create_server(("127.0.0.1", 8080), backlog=1000)
@@ -273,18 +274,18 @@ while True:
 		}
 	}
 	if served < 10 {
-		t.Errorf("only %d were served, though there was room", served)
+		t.Errorf("got %d served connections, want at least 10 with these limits", served)
 	}
 	f.requireServing(t)
 	res, err := sb.Exec(hosttest.Context(t), api.Exec{Cmd: []string{"true"}})
 	if err == nil {
-		t.Logf("a command by TCP: %+v", res)
+		t.Logf("a command through the server's TCP port: %+v", res)
 	}
 	local, err := f.Local(t).Get(hosttest.Context(t), sb.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers(t, local)
+	requireAnswer(t, local)
 	if err := local.Kill(hosttest.Context(t)); err != nil {
 		t.Error(err)
 	}

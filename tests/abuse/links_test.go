@@ -17,16 +17,16 @@ var linkAttacks = []attack{
 	{name: "racing links", users: both, run: racingLinks},
 }
 
-// racingLinks replaces the target of a link a hundred thousand times, with a directory of the host
-// among the targets, while files are transferred in and out through the link.
+// racingLinks replaces the target of a link a hundred thousand times while files are transferred
+// through it. One of the targets is a directory of the host.
 func racingLinks(t *testing.T, b *testSandbox) {
-	const canary = "the host's own"
+	const canary = "a file of the host"
 	outside := t.TempDir()
 	if err := os.WriteFile(filepath.Join(outside, "f"), []byte(canary), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b.sh(t, "mkdir -p /tmp/race/one /tmp/race/two && ln -s one /tmp/race/at && chmod -R a+rwX /tmp/race")
-	raced := make(chan string, 1)
+	raceDone := make(chan string, 1)
 	go func() {
 		res, err := b.python(t, 4*time.Minute, fmt.Sprintf(`
 import os
@@ -39,45 +39,45 @@ print('raced')`, outside))
 		if err != nil {
 			t.Error(err)
 		}
-		raced <- strings.TrimSpace(res.Stdout)
+		raceDone <- strings.TrimSpace(res.Stdout)
 	}()
-	var packed bytes.Buffer
-	pack := gzip.NewWriter(&packed)
-	_, _ = pack.Write([]byte("a caller's"))
+	var compressed bytes.Buffer
+	pack := gzip.NewWriter(&compressed)
+	_, _ = pack.Write([]byte("uploaded"))
 	if err := pack.Close(); err != nil {
 		t.Fatal(err)
 	}
-	in, out := 0, 0
+	uploads, downloads := 0, 0
 	for done := ""; done == ""; {
 		select {
-		case done = <-raced:
+		case done = <-raceDone:
 			if done != "raced" {
 				t.Errorf("control: the race did not end: %q", done)
 			}
 		default:
 		}
-		// The present target of the link decides whether it works.
-		if b.upload(t, "/tmp/race/at/f", bytes.NewReader(packed.Bytes())).StatusCode == http.StatusOK {
-			in++
+		// The link's current target decides whether the upload works.
+		if b.upload(t, "/tmp/race/at/f", bytes.NewReader(compressed.Bytes())).StatusCode == http.StatusOK {
+			uploads++
 		}
 		if data, status := b.download(t, "/tmp/race/at/f"); bytes.Contains(data, []byte(canary)) {
-			t.Fatalf("a download shows what the host has: %q", data)
+			t.Fatalf("a download shows the host's file: %q", data)
 		} else if status == http.StatusOK {
-			out++
+			downloads++
 		}
 	}
-	if in == 0 || out == 0 {
-		t.Errorf("control: %d files were sent in, %d out", in, out)
+	if uploads == 0 || downloads == 0 {
+		t.Errorf("control: got %d uploads and %d downloads, want some of each", uploads, downloads)
 	}
-	if got := b.sh(t, "cmp /tmp/race/one/f /tmp/race/two/f && cat /tmp/race/one/f"); got != "a caller's" {
-		t.Errorf("control: the name did not lead to both: %q", got)
+	if got := b.sh(t, "cmp /tmp/race/one/f /tmp/race/two/f && cat /tmp/race/one/f"); got != "uploaded" {
+		t.Errorf("control: the uploads did not reach both directories: %q", got)
 	}
 	entries, err := os.ReadDir(outside)
 	if err != nil || len(entries) != 1 {
-		t.Errorf("the host's directory holds %v, %v", entries, err)
+		t.Errorf("the host's directory has %v, %v, want one file", entries, err)
 	}
 	if data, err := os.ReadFile(filepath.Join(outside, "f")); err != nil || string(data) != canary {
-		t.Errorf("the host's file holds %q, %v", data, err)
+		t.Errorf("the host's file has %q, %v", data, err)
 	}
 }
 
@@ -88,7 +88,7 @@ func (b *testSandbox) download(t *testing.T, path string) ([]byte, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.address(req)
+	b.setGuestHeaders(req)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

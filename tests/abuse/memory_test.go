@@ -15,14 +15,14 @@ import (
 )
 
 var memoryAttacks = []attack{
-	{name: "memory", users: both, run: balloon},
+	{name: "memory", users: both, run: fillMemory},
 	{name: "shared memory", users: both, run: fillSharedMemory},
 	{name: "many files", users: ordinary, run: manyFiles},
 	{name: "large listing", users: ordinary, options: limits(func(l *api.Limits) { l.MemoryBytes, l.CPUMillis = 1<<30, 2000 }), run: largeListing},
 }
 
-// balloon maps memory and touches every page of it.
-func balloon(t *testing.T, b *testSandbox) {
+// fillMemory maps memory and touches every page of it.
+func fillMemory(t *testing.T, b *testSandbox) {
 	const touch = "import mmap\nm = mmap.mmap(-1, %d << 20)\nfor i in range(0, len(m), 4096): m[i] = 1\nprint('held')"
 	if res, err := b.python(t, 20*time.Second, fmt.Sprintf(touch, 64)); err != nil || res.Stdout != "held\n" {
 		t.Errorf("control: %v %+v", err, res)
@@ -34,7 +34,7 @@ func balloon(t *testing.T, b *testSandbox) {
 	requireEndReason(t, b, "oom")
 }
 
-// requireEndReason waits until the sandbox is known to have stopped for a reason.
+// requireEndReason waits until the server shows the sandbox as stopped for a reason.
 func requireEndReason(t *testing.T, b *testSandbox, reason string) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
@@ -49,9 +49,9 @@ func requireEndReason(t *testing.T, b *testSandbox, reason string) {
 	})
 }
 
-// ends reports whether an attack ended in one of the two allowed ways: the program got an error, or
-// the sandbox ran out of memory.
-func ends(res api.ExecResult, err error, refusal string) bool {
+// endsAllowed reports whether an attack ended in one of the two allowed ways: the program got an
+// error, or the sandbox ran out of memory.
+func endsAllowed(res api.ExecResult, err error, refusal string) bool {
 	if err != nil {
 		return errors.Is(err, crannog.ErrUnavailable)
 	}
@@ -66,7 +66,7 @@ func fillSharedMemory(t *testing.T, b *testSandbox) {
 	}
 	b.sh(t, "head -c 1048576 /dev/zero > /dev/shm/control")
 	res, err := b.exec(t, 20*time.Second, "head -c 2G /dev/zero > /dev/shm/fill")
-	if !ends(res, err, "No space") {
+	if !endsAllowed(res, err, "No space") {
 		t.Errorf("%v %+v", err, res)
 	}
 	if err := unix.Statfs("/dev/shm", &after); err != nil {
@@ -77,8 +77,8 @@ func fillSharedMemory(t *testing.T, b *testSandbox) {
 	}
 }
 
-// manyFiles creates empty files until that fails, or for a time. They cost the sandbox's own memory
-// and not another sandbox's.
+// manyFiles creates empty files until that fails, or until the time limit. Their memory counts for
+// this sandbox and not for others.
 func manyFiles(t *testing.T, b *testSandbox) {
 	res, err := b.python(t, 8*time.Second, `
 import os
@@ -88,13 +88,14 @@ while True:
     os.close(os.open("/tmp/many/%d" % n, os.O_CREAT | os.O_WRONLY))
     n += 1
 `)
-	if res.Hit != api.HitTimeout && !ends(res, err, "") {
+	if res.Hit != api.HitTimeout && !endsAllowed(res, err, "") {
 		t.Errorf("%v %+v", err, res)
 	}
 }
 
-// listed is how many files largeListing creates. Each costs about a millisecond on a busy machine.
-const listed = 20_000
+// listedFiles is the number of files that largeListing creates. Each costs about a millisecond on a
+// busy machine.
+const listedFiles = 20_000
 
 // largeListing creates many files and lists them.
 func largeListing(t *testing.T, b *testSandbox) {
@@ -103,15 +104,15 @@ import os
 os.makedirs("/tmp/listed")
 for n in range(%d):
     os.mknod("/tmp/listed/f%%06d" %% n)
-`, listed)
+`, listedFiles)
 	if res, err := b.python(t, 60*time.Second, text); err != nil || res.ExitCode != 0 {
 		t.Fatalf("%v %+v", err, res)
 	}
 	began := time.Now()
 	entries, err := b.FS().WithContext(t.Context()).ReadDir("tmp/listed")
-	if err != nil || len(entries) != listed {
-		t.Errorf("%d entries, %v", len(entries), err)
+	if err != nil || len(entries) != listedFiles {
+		t.Errorf("list the directory: got %d entries, %v, want %d", len(entries), err, listedFiles)
 	}
 	t.Logf("%d entries in %v", len(entries), time.Since(began).Round(time.Millisecond))
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 }

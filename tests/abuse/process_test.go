@@ -21,46 +21,46 @@ var processAttacks = []attack{
 	{name: "daemon", users: both, run: daemon},
 }
 
-// limits are the small ones with a change.
+// limits returns the small limits with a change.
 func limits(change func(*api.Limits)) []crannog.CreateOption {
 	l := small
 	change(&l)
 	return []crannog.CreateOption{crannog.Limits(l)}
 }
 
-// forkBomb uses all processes. The sandbox may be unusable then; it can be removed, which its end
-// checks.
+// forkBomb uses all processes. The sandbox may be unusable then; the test's cleanup checks that it
+// can be removed.
 func forkBomb(t *testing.T, b *testSandbox) {
 	res, err := b.exec(t, 4*time.Second, "bomb() { bomb | bomb & }; bomb; sleep 3")
 	t.Logf("%v exit %d %q hit %q", err, res.ExitCode, head(res.Stderr), res.Hit)
 }
 
-// forks counts how many processes there can be. A sandbox with a higher limit shows that the limit
-// is what stops them.
+// forks counts how many processes there can be. A control with a higher limit shows that the limit
+// is the reason.
 func forks(t *testing.T, b *testSandbox) {
 	maximum := func(b *testSandbox) int {
 		text := strings.Replace(countProcesses, "START", "os.fork() == 0 and (os.closerange(0, 3), time.sleep(60), os._exit(0))", 1)
 		return b.number(t, 30*time.Second, text)
 	}
 	if n := maximum(b); n > int(small.PIDs) || n < 10 {
-		t.Errorf("%d processes beside a limit of %d", n, small.PIDs)
+		t.Errorf("%d processes with a limit of %d", n, small.PIDs)
 	}
 	control := b.environment.newSandbox(t, b.user, limits(func(l *api.Limits) { l.PIDs, l.MemoryBytes = 100, 1<<30 })...)
 	if n := maximum(control); n <= int(small.PIDs) || n > 100 {
-		t.Errorf("control: %d processes beside a limit of 100", n)
+		t.Errorf("control: %d processes with a limit of 100", n)
 	}
 }
 
-// threads does the same with threads, which count as processes.
+// threads counts how many threads there can be, which count as processes.
 func threads(t *testing.T, b *testSandbox) {
 	text := strings.Replace(countProcesses, "START", "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", 1)
 	if n := b.number(t, 30*time.Second, text); n > int(small.PIDs) || n < 10 {
-		t.Errorf("%d threads beside a limit of %d", n, small.PIDs)
+		t.Errorf("%d threads with a limit of %d", n, small.PIDs)
 	}
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 }
 
-// countProcesses starts something again and again until it fails, and prints how often it
+// countProcesses starts a process or thread repeatedly until that fails, and prints how often it
 // succeeded.
 const countProcesses = `
 import os, threading, time
@@ -75,13 +75,12 @@ print(n, flush=True)
 os._exit(0)
 `
 
-// orphans leaves a thousand children to the first process, which must reap
-// every one.
+// orphans leaves a thousand children to the sandbox's first process, which must reap each.
 func orphans(t *testing.T, b *testSandbox) {
 	b.sh(t, "i=0; while [ $i -lt 1000 ]; do (true & true & true &); i=$((i+3)); done")
 	hosttest.EventuallyNoError(t, func() error {
 		if left := b.sh(t, "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l"); left != "0" {
-			return fmt.Errorf("%s zombies are left", left)
+			return fmt.Errorf("%s zombie processes are left", left)
 		}
 		return nil
 	})
@@ -94,29 +93,29 @@ func spin(t *testing.T, b *testSandbox) {
 	if err != nil || res.Hit != api.HitTimeout || res.ExitCode != 124 {
 		t.Errorf("%v %+v", err, res)
 	}
-	// Otherwise the sandbox's own time limit for commands has ended it.
+	// A longer time means that the sandbox's general limit ended the command.
 	if took := time.Since(began); took >= commandLimit {
-		t.Errorf("it took %v, and was ended by the sandbox's own limit", took)
+		t.Errorf("the command took %v, so only the sandbox's general limit ended it", took)
 	}
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 }
 
-// ignoredSignal does not end when asked to.
+// ignoredSignal runs a program that ignores the signals to end.
 func ignoredSignal(t *testing.T, b *testSandbox) {
 	res, err := b.exec(t, time.Second, "trap '' TERM INT HUP QUIT; while :; do sleep 0.1; done")
 	if err != nil || res.Hit != api.HitTimeout {
 		t.Errorf("%v %+v", err, res)
 	}
 	hosttest.EventuallyNoError(t, func() error {
-		if left := b.sh(t, "pgrep -fc 'trap .. TERM' | cat"); left != "0" && left != "1" { // pgrep's own shell may show itself
-			return fmt.Errorf("%s processes outlived their time", left)
+		if left := b.sh(t, "pgrep -fc 'trap .. TERM' | cat"); left != "0" && left != "1" { // pgrep may count its own shell
+			return fmt.Errorf("%s processes outlived their time limit", left)
 		}
 		return nil
 	})
 }
 
-// daemon leaves its parent and its session. It may run as long as the sandbox does;
-// servetest.NothingLeft looks for it afterwards.
+// daemon runs a program that leaves its parent and its session. It may run as long as the sandbox
+// does; servetest.NothingLeft looks for it afterwards.
 func daemon(t *testing.T, b *testSandbox) {
 	res, err := b.python(t, 30*time.Second, `
 import os, time
@@ -143,5 +142,5 @@ if os.fork() == 0:
 	})
 }
 
-// head shortens what a program printed.
+// head returns the beginning of what a program printed.
 func head(text string) string { return text[:min(len(text), 100)] }

@@ -15,7 +15,7 @@ import (
 )
 
 var signalAttacks = []attack{
-	{name: "kill everybody", users: both, run: signalAllProcesses},
+	{name: "kill all processes", users: both, run: signalAllProcesses},
 	{name: "kill the first process", users: both, run: killFirst},
 	{name: "stop the first process", users: []string{"root"}, run: stopFirst},
 	{name: "descriptors", users: both, options: limits(func(l *api.Limits) { l.MemoryBytes = 1 << 30 }), run: descriptors},
@@ -23,19 +23,19 @@ var signalAttacks = []attack{
 	{name: "inotify", users: both, run: inotify},
 }
 
-// signalAllProcesses ends every process that it may. The guest is the first process, which that spares.
+// signalAllProcesses kills every process that it may. kill -1 spares the first process, which is
+// the guest.
 func signalAllProcesses(t *testing.T, b *testSandbox) {
 	b.sh(t, "sleep 600 > /dev/null 2>&1 &")
 	res, err := b.exec(t, 20*time.Second, "kill -9 -1; sleep 1")
 	t.Logf("%v %+v", err, res)
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 	if left := b.sh(t, "pgrep -xc sleep | cat"); left != "0" {
 		t.Errorf("control: %s processes survived", left)
 	}
 }
 
-// killFirst signals the guest. An ordinary user may not; root may end its own sandbox and no other
-// one.
+// killFirst signals the guest. An ordinary user may not; root may end its own sandbox and no other.
 func killFirst(t *testing.T, b *testSandbox) {
 	res, _ := b.exec(t, 10*time.Second, "for s in TERM INT HUP QUIT USR1 SEGV ABRT KILL; do kill -$s 1; done; sleep 0.2; echo alive")
 	if b.user == "root" {
@@ -48,29 +48,29 @@ func killFirst(t *testing.T, b *testSandbox) {
 		return
 	}
 	if !strings.Contains(res.Stderr, "ermitted") {
-		t.Errorf("a user's signal was let through: %+v", res)
+		t.Errorf("an ordinary user could signal the first process: %+v", res)
 	}
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 }
 
-// stopFirst freezes the guest, which enforces the time limits. The command ends all the same, and
-// removing the sandbox needs no help from inside.
+// stopFirst stops the guest, which enforces the time limits. The server must end the command all
+// the same, and must be able to remove the sandbox.
 func stopFirst(t *testing.T, b *testSandbox) {
 	began := time.Now()
 	res, err := b.exec(t, time.Second, "kill -STOP 1; sleep 600")
 	if err == nil && res.Hit == api.HitTimeout {
-		return // the kernel inside does not stop its first process
+		return // gVisor's kernelTime does not stop its first process
 	}
 	if !errors.Is(err, crannog.ErrTimeout) || crannog.Code(err) != "guest_silent" {
 		t.Errorf("%v %+v", err, res)
 	}
 	if took := time.Since(began); took >= commandLimit {
-		t.Errorf("it took %v, and was ended by the sandbox's own limit", took)
+		t.Errorf("the command took %v, so only the sandbox's general limit ended it", took)
 	}
 }
 
-// descriptors opens files until that fails, in one process and in many. Files of the host stay open
-// outside too.
+// descriptors opens files until that fails, in one process and then in many. For files of the
+// host's image, the engine holds descriptors outside too.
 func descriptors(t *testing.T, b *testSandbox) {
 	n := b.number(t, 30*time.Second, `
 import os, subprocess
@@ -104,10 +104,10 @@ time.sleep(4)
 os.killpg(0, 9)
 `)
 	t.Logf("%v exit %d", err, res.ExitCode)
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 }
 
-// clock tries to set the time, with every system call for it.
+// clock tries to set the time with every system call for it.
 func clock(t *testing.T, b *testSandbox) {
 	before := time.Now()
 	res, err := b.python(t, 30*time.Second, `
@@ -136,21 +136,21 @@ print(time.time())
 	if len(lines) != 1 {
 		t.Errorf("%q", res.Stdout)
 	}
-	var inside float64
-	if _, err := fmt.Sscan(lines[len(lines)-1], &inside); err != nil {
+	var insideTime float64
+	if _, err := fmt.Sscan(lines[len(lines)-1], &insideTime); err != nil {
 		t.Fatal(err)
 	}
-	if at := time.UnixMilli(int64(inside * 1000)); at.Before(before.Add(-time.Second)) || at.After(time.Now().Add(time.Second)) {
-		t.Errorf("inside it is %v, outside %v", at, time.Now())
+	if at := time.UnixMilli(int64(insideTime * 1000)); at.Before(before.Add(-time.Second)) || at.After(time.Now().Add(time.Second)) {
+		t.Errorf("insideTime it is %v, outside %v", at, time.Now())
 	}
-	// The host's clock advances like the monotonic one. A host may adjust it a little at the same
-	// time.
+	// The host's clock must advance like the monotonic clock. The host may adjust it a little at
+	// the same time.
 	if moved := time.Since(before.Round(0)) - time.Since(before); moved.Abs() > 30*time.Second {
 		t.Errorf("the host's clock was moved by %v", moved)
 	}
 }
 
-// inotify takes all the watches it can get. The host's own stay free.
+// inotify takes all the watches that it can get. The host must have watches left.
 func inotify(t *testing.T, b *testSandbox) {
 	res, err := b.python(t, 10*time.Second, `
 import ctypes, os
@@ -176,16 +176,16 @@ print(files, watches)
 	for range 8 {
 		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 		if err != nil {
-			t.Errorf("the host is out of watchers: %v", err)
+			t.Errorf("the host has no inotify instance left: %v", err)
 			break
 		}
 		descriptors = append(descriptors, fd)
 		if _, err := unix.InotifyAddWatch(fd, t.TempDir(), unix.IN_CREATE); err != nil {
-			t.Errorf("the host is out of watches: %v", err)
+			t.Errorf("the host has no inotify watch left: %v", err)
 		}
 	}
 	for _, fd := range descriptors {
 		unix.Close(fd)
 	}
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 }

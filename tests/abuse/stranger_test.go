@@ -14,16 +14,17 @@ import (
 )
 
 var strangerAttacks = []attack{
-	{name: "strangers", run: strangers},
-	{name: "another key", run: anotherKey},
-	{name: "signed addresses", run: signedAddresses},
+	{name: "clients without a key", run: withoutKey},
+	{name: "another key", run: withAnotherKey},
+	{name: "signed addresses", run: reuseSignedURLs},
 }
 
 var dates = regexp.MustCompile(`(?m)^Date: .*$`)
 
-// strangers have no key or a wrong one. Existing and missing things must look the same to them.
-func strangers(t *testing.T, b *testSandbox) {
-	nobody := strings.Repeat("a", len(b.ID()))
+// withoutKey makes requests without a key or with a wrong one. Answers for existing and missing
+// sandboxes must not differ, or they would show which sandboxes exist.
+func withoutKey(t *testing.T, b *testSandbox) {
+	missingID := strings.Repeat("a", len(b.ID()))
 	for _, header := range []string{
 		"", "X-Api-Key: \r\n", "X-Api-Key: " + strings.Repeat("0", 44) + "\r\n", "Authorization: Bearer x\r\n",
 		"X-Api-Key: e2b_0123456789abcdef0123456789abcdef01234568\r\n", "X-Api-Key: x\r\nX-Api-Key: " + b.environment.Key + "\r\n",
@@ -32,30 +33,30 @@ func strangers(t *testing.T, b *testSandbox) {
 			"GET /sandboxes/ID", "DELETE /sandboxes/ID", "GET /v1/sandboxes/ID", "POST /v1/sandboxes/ID/exec", "POST /sandboxes/ID/timeout",
 			"GET /v2/sandboxes/ID/logs", "GET /sandboxes/ID/metrics", "GET /nowhere/ID", "DELETE /v1/keys/ID",
 		} {
-			ask := func(id string) (int, string) {
-				resp, body := b.environment.ask(t, strings.Replace(request, "ID", id, 1)+" HTTP/1.1\r\nHost: x\r\n"+header+"\r\n")
+			exchange := func(id string) (int, string) {
+				resp, body := b.environment.exchange(t, strings.Replace(request, "ID", id, 1)+" HTTP/1.1\r\nHost: x\r\n"+header+"\r\n")
 				return resp.StatusCode, dates.ReplaceAllString(fmt.Sprint(resp.Header), "") + body
 			}
-			status, real := ask(b.ID())
-			_, other := ask(nobody)
+			status, real := exchange(b.ID())
+			_, other := exchange(missingID)
 			if status != http.StatusUnauthorized {
 				t.Errorf("%s with %q: %d %s", request, header, status, real)
 			}
 			if trimmed := regexp.MustCompile(`Date:\[[^]]*\]`); trimmed.ReplaceAllString(real, "") != trimmed.ReplaceAllString(other, "") {
-				t.Errorf("%s tells what exists:\n%s\n%s", request, real, other)
+				t.Errorf("the answers to %s show which sandbox exists:\n%s\n%s", request, real, other)
 			}
 		}
 	}
-	answers(t, b.Sandbox)
+	requireAnswer(t, b.Sandbox)
 }
 
-// anotherKey is a client with a valid key and no right to the sandbox.
-func anotherKey(t *testing.T, b *testSandbox) {
-	made, err := b.environment.Local(t).NewKey(t.Context(), "other")
+// withAnotherKey makes requests with a valid key that has no rights to the sandbox.
+func withAnotherKey(t *testing.T, b *testSandbox) {
+	otherKey, err := b.environment.Local(t).NewKey(t.Context(), "other")
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := crannog.New(crannog.URL(b.environment.URL), crannog.Key(made.Secret))
+	other, err := crannog.New(crannog.URL(b.environment.URL), crannog.Key(otherKey.Secret))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,42 +77,42 @@ func anotherKey(t *testing.T, b *testSandbox) {
 			t.Errorf("%v", err)
 		}
 	}
-	if err := b.environment.Local(t).RevokeKey(t.Context(), made.ID); err != nil {
+	if err := b.environment.Local(t).RevokeKey(t.Context(), otherKey.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := other.Version(t.Context()); crannog.Code(err) != "unauthenticated" && err == nil {
-		t.Errorf("a revoked key is good: %v", err)
+		t.Errorf("a revoked key is accepted: %v", err)
 	}
 }
 
-// signedAddresses are signed URLs that are used for something else.
-func signedAddresses(t *testing.T, b *testSandbox) {
-	b.sh(t, "echo mine > /tmp/signed; echo mine > /tmp/other")
+// reuseSignedURLs uses a signed URL for another path, time, method or sandbox.
+func reuseSignedURLs(t *testing.T, b *testSandbox) {
+	b.sh(t, "echo first > /tmp/signed; echo first > /tmp/other")
 	token := b.Info().AccessToken
-	later, before := time.Now().Add(time.Hour).Unix(), time.Now().Add(-time.Minute).Unix()
+	future, past := time.Now().Add(time.Hour).Unix(), time.Now().Add(-time.Minute).Unix()
 	get := func(method, path, sig string, expires int64, extra string) int {
 		q := url.Values{"path": {path}, "signature": {sig}}
 		if expires != 0 {
 			q.Set("signature_expiration", fmt.Sprint(expires))
 		}
-		resp, _ := b.environment.ask(t, method+" /files?"+q.Encode()+" HTTP/1.1\r\nHost: x\r\n"+extra+"\r\n")
+		resp, _ := b.environment.exchange(t, method+" /files?"+q.Encode()+" HTTP/1.1\r\nHost: x\r\n"+extra+"\r\n")
 		return resp.StatusCode
 	}
-	good := signature.Sign("/tmp/signed", signature.Read, "", token, later)
-	if got := get("GET", "/tmp/signed", good, later, ""); got != http.StatusOK {
+	good := signature.Sign("/tmp/signed", signature.Read, "", token, future)
+	if got := get("GET", "/tmp/signed", good, future, ""); got != http.StatusOK {
 		t.Fatalf("control: %d", got)
 	}
 	second := b.environment.newSandbox(t, "")
-	second.sh(t, "echo theirs > /tmp/signed")
-	elsewhere := fmt.Sprintf("E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 49983\r\n", second.ID())
+	second.sh(t, "echo second > /tmp/signed")
+	otherSandbox := fmt.Sprintf("E2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 49983\r\n", second.ID())
 	for name, got := range map[string]int{
-		"another path":    get("GET", "/tmp/other", good, later, ""),
-		"a longer life":   get("GET", "/tmp/signed", good, later+1, ""),
-		"no end":          get("GET", "/tmp/signed", good, 0, ""),
-		"an end that was": get("GET", "/tmp/signed", signature.Sign("/tmp/signed", signature.Read, "", token, before), before, ""),
-		"writing":         get("POST", "/tmp/signed", good, later, "Content-Length: 0\r\n"),
-		"another sandbox": get("GET", "/tmp/signed", good, later, elsewhere),
-		"no token":        get("GET", "/tmp/signed", signature.Sign("/tmp/signed", signature.Read, "", "", later), later, ""),
+		"another path":       get("GET", "/tmp/other", good, future, ""),
+		"a longer life":      get("GET", "/tmp/signed", good, future+1, ""),
+		"no end":             get("GET", "/tmp/signed", good, 0, ""),
+		"an end in the past": get("GET", "/tmp/signed", signature.Sign("/tmp/signed", signature.Read, "", token, past), past, ""),
+		"writing":            get("POST", "/tmp/signed", good, future, "Content-Length: 0\r\n"),
+		"another sandbox":    get("GET", "/tmp/signed", good, future, otherSandbox),
+		"no token":           get("GET", "/tmp/signed", signature.Sign("/tmp/signed", signature.Read, "", "", future), future, ""),
 	} {
 		if got != http.StatusUnauthorized {
 			t.Errorf("%s: %d", name, got)
@@ -120,7 +121,7 @@ func signedAddresses(t *testing.T, b *testSandbox) {
 	if err := b.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := get("GET", "/tmp/signed", good, later, ""); got != http.StatusUnauthorized {
-		t.Errorf("after its sandbox's end: %d", got)
+	if got := get("GET", "/tmp/signed", good, future, ""); got != http.StatusUnauthorized {
+		t.Errorf("a signed URL after its sandbox's end: got %d, want 401", got)
 	}
 }

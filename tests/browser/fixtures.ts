@@ -12,7 +12,7 @@ import { slowness } from "./slowness";
 export { expect } from "@playwright/test";
 
 const binary = process.env["CRANNOG_BINARY"];
-if (!binary) throw new Error("CRANNOG_BINARY names no binary; start the tests with tests/browser/run.sh");
+if (!binary) throw new Error("CRANNOG_BINARY is not set; start the tests with tests/browser/run.sh");
 
 const run = promisify(execFile);
 
@@ -20,7 +20,7 @@ const run = promisify(execFile);
 export type Scope = "viewer" | "operator" | "admin";
 
 /** A sandbox, as `crannog run -d --json` and `inspect --json` print it. */
-export interface Made {
+export interface CreatedSandbox {
   id: string;
 }
 
@@ -30,11 +30,11 @@ async function freePort(): Promise<number> {
   const address = server.address();
   server.close();
   await once(server, "close");
-  if (address === null || typeof address === "string") throw new Error("no port");
+  if (address === null || typeof address === "string") throw new Error("the operating system assigned no free port");
   return address.port;
 }
 
-/** A real server with a state directory of its own. */
+/** A real server with its own state directory. */
 export class Server {
   #child: ChildProcess | undefined;
   /** The key stays the same after a restart; without it, a server makes a new one. */
@@ -48,7 +48,7 @@ export class Server {
 
   static async start(...args: string[]): Promise<Server> {
     const server = new Server(await mkdtemp(join(tmpdir(), "crannog-browser-")), await freePort(), args);
-    await server.begin();
+    await server.startProcess();
     return server;
   }
 
@@ -60,8 +60,8 @@ export class Server {
     return join(this.dir, "state");
   }
 
-  /** Starts the server, on the same port as before. */
-  async begin(): Promise<void> {
+  /** Starts the server's process, on the same port as before. */
+  async startProcess(): Promise<void> {
     const child = spawn(binary as string, ["serve", "--listen", `127.0.0.1:${this.port}`, "--state", this.state, ...this.args], {
       stdio: ["ignore", "pipe", "pipe"],
       detached: true,
@@ -105,8 +105,8 @@ export class Server {
   }
 
   /** Creates a sandbox over the API, as an agent's program would. */
-  async create(body: Record<string, unknown>): Promise<Made> {
-    return (await this.request("POST", "/v1/sandboxes", body)) as Made;
+  async create(body: Record<string, unknown>): Promise<CreatedSandbox> {
+    return (await this.request("POST", "/v1/sandboxes", body)) as CreatedSandbox;
   }
 
   /** Runs a shell line in a sandbox. */
@@ -125,7 +125,7 @@ export class Server {
     return text === "" ? undefined : JSON.parse(text);
   }
 
-  /** A link that signs in once. */
+  /** Creates a link that signs in once. */
   async link(scope: Scope = "admin"): Promise<string> {
     const { url } = JSON.parse(await this.cli("console", "--scope", scope, "--no-open", "--json")) as { url: string };
     return url;
@@ -133,10 +133,10 @@ export class Server {
 
   async signIn(page: Page, scope: Scope = "admin"): Promise<void> {
     await page.goto(await this.link(scope));
-    // Waits for the navigation, which only a signed-in page has: leaving the sign-in page while the
-    // token is being sent would lose the session.
+    // Wait for the navigation, which only a signed-in page has. Leaving the sign-in page while it
+    // sends the token would lose the session.
     await page.getByRole("navigation", { name: "Console" }).waitFor();
-    // The token is used up, and must not stay in the address, where it can be seen or copied.
+    // The token is used up. It must not stay in the address, where others could see or copy it.
     await page.waitForURL((url) => !url.hash.includes("token"));
   }
 
@@ -145,7 +145,7 @@ export class Server {
     await this.cli("rm", "--all", "--yes");
   }
 
-  /** The files below the state directory. */
+  /** Reads a file of the state directory. */
   read(path: string): Promise<Buffer> {
     return readFile(join(this.state, path));
   }
@@ -160,29 +160,29 @@ export class Server {
   }
 }
 
-/** Opens a terminal on a sandbox's page, and has control of it when this returns. */
-export async function control(page: Page, again = false): Promise<void> {
-  if (!again) await page.getByRole("button", { name: "Open terminal" }).first().click();
-  await page.getByRole("button", { name: "Take control" }).first().click();
-  // Input before the server has given control is dropped.
-  await expect(page.getByRole("button", { name: "Release control" })).toBeVisible();
+/** Opens a terminal on a sandbox's page, unless it is open, and takes control of it. */
+export async function takeControl(page: Page, isOpen = false): Promise<void> {
+  if (!isOpen) await page.getByRole("button", { name: "Open terminal" }).first().click();
+  await page.getByRole("button", { name: "Take takeControl" }).first().click();
+  // The server drops input until it has given control.
+  await expect(page.getByRole("button", { name: "Release takeControl" })).toBeVisible();
   await page.locator(".xterm").first().click();
 }
 
 /**
- * Presses until the press has an effect. A card ignores a press shortly after it appeared, and how
- * long that is depends on the machine.
+ * Repeats a press until it has an effect. A card ignores presses shortly after it appeared, for a
+ * time that depends on the machine.
  */
-export async function insist(pressed: () => Promise<void>, effect: () => Promise<void>): Promise<void> {
+export async function pressUntil(press: () => Promise<void>, effect: () => Promise<void>): Promise<void> {
   await expect(async () => {
-    await pressed();
+    await press();
     await effect();
   }).toPass({ intervals: [250], timeout: 120_000 * slowness });
 }
 
 /**
- * Tests share a server, which has no sandboxes at the start of each test. `admin` is signed in as
- * an administrator.
+ * The tests of a worker share a server, which has no sandboxes at the start of each test. The page
+ * `admin` is signed in as an administrator.
  */
 export const test = base.extend<{ server: Server; admin: Page }, { shared: Server }>({
   shared: [

@@ -1,7 +1,6 @@
 #!/bin/sh
-# Drives the console of the given binary with Debian's Chromium: a real server,
-# real sandboxes, and an outside that is a network namespace of the test. Needs
-# root, iproute2, util-linux and chromium.
+# Tests the console of the given binary with Debian's Chromium, a real server and real sandboxes. A
+# network namespace of the test is the internet. Needs root, iproute2, util-linux and chromium.
 #
 #   tests/browser/run.sh bin/crannog [arguments of playwright test]
 set -eu
@@ -20,7 +19,7 @@ for tool in go ip nsenter unshare node "${CRANNOG_CHROMIUM:-chromium}"; do
 done
 . ../npm.sh
 packages
-# A server with a thousand sandboxes that run nothing.
+# Build a server with a thousand sandboxes that run nothing.
 built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 CRANNOG_FLEET="$built/fleet"
@@ -28,4 +27,4 @@ export CRANNOG_FLEET
 (cd ../.. && CGO_ENABLED=0 go build -o "$CRANNOG_FLEET" ./tests/console/fleet)
 unset E2B_API_KEY E2B_API_URL E2B_SANDBOX_URL E2B_DOMAIN
 # The namespaces end with the processes in them.
-unshare --net --mount --pid --fork --kill-child --mount-proc --propagation private sh ./world.sh "$@"
+unshare --net --mount --pid --fork --kill-child --mount-proc --propagation private sh ./outside.sh "$@"

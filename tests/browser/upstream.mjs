@@ -1,4 +1,4 @@
-// The one outside host: it answers every request, and records it.
+// The only outside host. It answers every request and logs it.
 import { appendFileSync } from "node:fs";
 import { createServer } from "node:http";
 

@@ -1,5 +1,5 @@
-// Package busy_test makes sandboxes use every processor and checks whether the server, other
-// sandboxes and the busy ones still answer.
+// Package busy_test makes sandboxes use every processor and checks that the server, other sandboxes
+// and the busy ones still answer.
 package busy_test
 
 import (
@@ -30,14 +30,14 @@ var program string
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
 const (
-	// burn is a program of two processes that never wait.
+	// startLoops is a shell line with two processes that never wait.
 	startLoops = "while :; do :; done & while :; do :; done"
-	// rounds is how often both states are compared at most, and samples how often each request is
-	// made in a round.
+	// rounds is the largest number of comparisons between idle and busy, and samples the number of
+	// requests of each kind in a round.
 	rounds, samples = 10, 15
 )
 
-// fixture is a server with sandboxes that burn on request.
+// fixture is a server with sandboxes that use every processor on request.
 type fixture struct {
 	*servetest.Server
 	t     *testing.T
@@ -45,7 +45,7 @@ type fixture struct {
 	busy  []*crannog.Sandbox
 }
 
-func newCrowd(t *testing.T) *fixture {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	c := &fixture{Server: servetest.Start(t, program, t.TempDir()), t: t}
 	client := c.Client(t)
@@ -63,7 +63,7 @@ func newCrowd(t *testing.T) *fixture {
 	return c
 }
 
-// startLoops starts the busy programs, and returns a function that ends them.
+// startLoops starts the busy programs, and returns a function that stops them.
 func (c *fixture) startLoops() (stop func()) {
 	c.t.Helper()
 	ctx, end := context.WithCancel(c.t.Context())
@@ -80,7 +80,7 @@ func (c *fixture) startLoops() (stop func()) {
 		end()
 		for _, cmd := range all {
 			if err := cmd.Wait(); !errors.Is(err, context.Canceled) {
-				c.t.Errorf("a program that burns: %v", err)
+				c.t.Errorf("a busy program ended by itself: %v", err)
 			}
 		}
 	}
@@ -101,6 +101,7 @@ func (c *fixture) median(ask func() error) time.Duration {
 	return all[len(all)/2]
 }
 
+// list requests the list of sandboxes.
 func (c *fixture) list() error {
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.URL+"/v1/sandboxes", nil)
 	if err != nil {
@@ -118,57 +119,58 @@ func (c *fixture) list() error {
 	return err
 }
 
+// trueIn returns a request that runs true in a sandbox.
 func trueIn(sb *crannog.Sandbox) func() error {
 	return func() error { return sb.Command("true").Run() }
 }
 
 // P47: sandboxes that use every processor slow the server and others by a bounded factor.
-func TestP47Busy(t *testing.T) {
+func TestP47BusySandboxesSlowOthersLittle(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	c := newCrowd(t)
+	c := newFixture(t)
 	c.requireServerApart()
-	asked := []struct {
-		name    string
-		highest float64
-		ask     func() error
+	requests := []struct {
+		name      string
+		maxFactor float64
+		ask       func() error
 	}{
 		{"GET /v1/sandboxes", 5, c.list},
 		{"exec true in an idle sandbox", 10, trueIn(c.quiet)},
 		{"exec true in a busy sandbox", 10, trueIn(c.busy[0])},
 	}
-	// Other load of the machine affects either state by chance, so each request has to be fast
-	// enough in one of the rounds.
-	missed := map[string]bool{}
-	for _, q := range asked {
-		missed[q.name] = true
+	// Other load may slow down either state by chance, so each request has to be fast enough in
+	// only one round.
+	tooSlow := map[string]bool{}
+	for _, q := range requests {
+		tooSlow[q.name] = true
 	}
 	for round := range rounds {
-		idle := make([]time.Duration, len(asked))
-		for i, q := range asked {
+		idle := make([]time.Duration, len(requests))
+		for i, q := range requests {
 			idle[i] = c.median(q.ask)
 		}
 		stop := c.startLoops()
 		if round == 0 {
 			c.requireLowerWeights()
 		}
-		for i, q := range asked {
+		for i, q := range requests {
 			busy := c.median(q.ask)
 			factor := float64(busy) / float64(idle[i])
 			t.Logf("%s: %s, among busy sandboxes %s: %.2f×", q.name, idle[i], busy, factor)
-			if factor <= q.highest {
-				delete(missed, q.name)
+			if factor <= q.maxFactor {
+				delete(tooSlow, q.name)
 			}
 		}
 		stop()
-		if len(missed) == 0 {
+		if len(tooSlow) == 0 {
 			return
 		}
 	}
-	t.Errorf("in each of %d rounds these took more than they may: %v", rounds, missed)
+	t.Errorf("requests that exceeded their factor in each of %d rounds: %v", rounds, tooSlow)
 }
 
-// requireServerApart asserts that the server and its egress gateway are in no sandbox's group, and that
-// their processes have the usual nice value.
+// requireServerApart checks that the server and its egress gateway are in no sandbox's control
+// group and have the test's nice value.
 func (c *fixture) requireServerApart() {
 	c.t.Helper()
 	egressPID := 0
@@ -179,7 +181,7 @@ func (c *fixture) requireServerApart() {
 		}
 	}
 	if egressPID == 0 {
-		c.t.Fatal("there is no egress gateway")
+		c.t.Fatal("no process is the egress gateway")
 	}
 	own, err := niceValue(os.Getpid())
 	if err != nil {
@@ -197,22 +199,22 @@ func (c *fixture) requireServerApart() {
 	}
 }
 
-// requireLowerWeights waits until each busy sandbox has a lower weight than the quiet one, and asserts
-// that programs are nicer than the kernel that serves them.
+// requireLowerWeights waits until each busy sandbox has a lower weight than the quiet one. It
+// checks that the sandbox's programs have higher nice values than its kernel.
 func (c *fixture) requireLowerWeights() {
 	c.t.Helper()
 	behind := map[string]bool{}
-	hosttest.Eventually(c.t, "each sandbox that burns has a lower weight than the quiet one", func() bool {
+	hosttest.Eventually(c.t, "each busy sandbox has a lower weight than the quiet one", func() bool {
 		quiet := weight(c.t, c.quiet.ID())
 		for _, sb := range c.busy {
-			// Both versions round: 102 of 1024, 10 of 100.
+			// A tenth is rounded: 102 of 1024 in cgroup v1, 10 of 100 in v2.
 			if weight(c.t, sb.ID())*9 < quiet {
 				behind[sb.ID()] = true
 			}
 		}
 		return len(behind) == len(c.busy)
 	})
-	least, highest := 99, -99
+	lowest, highest := 99, -99
 	for _, pid := range gvisortest.Processes(c.t, c.State) {
 		n, err := strconv.Atoi(pid)
 		if err != nil {
@@ -225,11 +227,11 @@ func (c *fixture) requireLowerWeights() {
 		}
 		for _, m := range family {
 			if nice, err := niceValue(m.PID); err == nil {
-				least, highest = min(least, nice), max(highest, nice)
+				lowest, highest = min(lowest, nice), max(highest, nice)
 			}
 		}
 	}
-	if own, err := niceValue(os.Getpid()); err != nil || least != own || highest < min(own+10, 19) {
-		c.t.Errorf("nice values of sandboxes from %d to %d, the test's own is %d: %v", least, highest, own, err)
+	if own, err := niceValue(os.Getpid()); err != nil || lowest != own || highest < min(own+10, 19) {
+		c.t.Errorf("nice values of sandboxes from %d to %d, the test's own is %d: %v", lowest, highest, own, err)
 	}
 }

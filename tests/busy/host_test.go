@@ -24,7 +24,7 @@ func processes(t *testing.T) (pids []int) {
 	return pids
 }
 
-// niceValue returns the nice value of the nicest thread of a process.
+// niceValue returns the highest nice value of a process's threads.
 func niceValue(pid int) (int, error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {
@@ -37,7 +37,7 @@ func niceValue(pid int) (int, error) {
 			continue // the thread has ended
 		}
 		fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-		nice, err := strconv.Atoi(fields[16]) // field 19 of all
+		nice, err := strconv.Atoi(fields[16]) // field 19 of the line
 		if err != nil {
 			return 0, err
 		}
@@ -59,7 +59,7 @@ func groupsOf(t *testing.T, pid int) []string {
 	return strings.Fields(string(data))
 }
 
-// weight returns the weight of a sandbox's group, in its version's units.
+// weight returns the CPU weight of a sandbox's control group, in the units of the cgroup version.
 func weight(t *testing.T, id string) int {
 	t.Helper()
 	for _, pattern := range []string{"/sys/fs/cgroup/crannog/%s/cpu.weight", "/sys/fs/cgroup/cpu*/crannog/%s/cpu.shares"} {

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// forbidden are addresses that no listed name may lead to.
+// forbidden maps a label to addresses that no listed name may resolve to.
 var forbidden = map[string][]string{
 	"private":   {"10.0.0.5"},
 	"home":      {"192.168.1.1"},
@@ -42,7 +42,7 @@ func TestN10NamesOfForbiddenAddresses(t *testing.T) {
 func n10NamesOfForbiddenAddresses(t *testing.T, a *environment) {
 	a.web(t, 443, nil, "api.n10.test")
 	inside := a.web(t, 443, nil, "db.n10.test")
-	a.resolves("db.n10.test", "10.20.0.9")
+	a.setAddresses("db.n10.test", "10.20.0.9")
 	l := a.listenAt(t, "10.20.0.9", 443)
 	go func() {
 		for {
@@ -51,7 +51,7 @@ func n10NamesOfForbiddenAddresses(t *testing.T, a *environment) {
 				return
 			}
 			a.mu.Lock()
-			to := a.at[inside.address+":443"]
+			to := a.listeners[inside.address+":443"]
 			a.mu.Unlock()
 			to <- c
 		}
@@ -59,19 +59,19 @@ func n10NamesOfForbiddenAddresses(t *testing.T, a *environment) {
 	var hosts, names []string
 	for n, addresses := range forbidden {
 		name := n + ".n10.test"
-		a.resolves(name, addresses...)
+		a.setAddresses(name, addresses...)
 		names = append(names, name)
 		hosts = append(hosts, "    - {host: "+name+", ports: [443, 80], rules: [{methods: [GET], do: allow}]}\n")
 	}
-	own, err := net.InterfaceAddrs()
+	hostAddresses, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, o := range own {
+	for i, o := range hostAddresses {
 		name := fmt.Sprintf("own%d.n10.test", i)
-		a.resolves(name, o.(*net.IPNet).IP.String())
+		a.setAddresses(name, o.(*net.IPNet).IP.String())
 		names = append(names, name)
-		// Private ranges are allowed; our own addresses stay denied.
+		// The rule lists all private ranges; the host's own addresses stay denied.
 		hosts = append(hosts, "    - {host: "+name+", ports: [443, 80], cidrs: [10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, 192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24, 'fc00::/7'], rules: [{methods: [GET], do: allow}]}\n")
 	}
 	b := a.newSandbox(t, "network:\n  unlisted: deny\n  hosts:\n    - {host: api.n10.test, rules: [{methods: [GET], do: allow}]}\n"+
@@ -90,20 +90,21 @@ for name in %s:
 		}
 	}
 	if len(got) != len(names) || len(a.dials("")) != len(before) {
-		t.Errorf("%d answers of %d; dialled %v", len(got), len(names), a.dials("")[len(before):])
+		t.Errorf("got %d answers, want %d; unexpected dials %v", len(got), len(names), a.dials("")[len(before):])
 	}
 	for _, n := range names {
-		b.recorded(n, func(r api.FlowRecord) bool {
+		b.awaitFlow(n, func(r api.FlowRecord) bool {
 			return r.Host == n && r.Kind == "http" && r.Effect == "deny" && strings.HasPrefix(r.Rule, "floor.") && r.Status == 502
 		})
 	}
-	b.wants(b.python("print(status(get('api.n10.test')), status(get('db.n10.test')))"), "200 200")
+	b.requireLines(b.python("print(status(get('api.n10.test')), status(get('db.n10.test')))"), "200 200")
 	if d := a.dials("10.20.0.9"); len(d) != 1 {
-		t.Errorf("the private address that a rule lists: %v", d)
+		t.Errorf("dials of the private address that a rule lists: got %v, want 1", d)
 	}
 }
 
-// P18: the checked address is the one that is dialled.
+// P18: the gateway dials the address that it checked. A second lookup would let DNS rebinding swap
+// it.
 func TestN11Rebinding(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -112,7 +113,7 @@ func TestN11Rebinding(t *testing.T) {
 
 func n11Rebinding(t *testing.T, a *environment) {
 	api := a.web(t, 443, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "close") // each request is a connection, and a lookup
+		w.Header().Set("Connection", "close") // so that each request needs a new connection and lookup
 	}, "api.n11.test")
 	victim := a.listenAt(t, "127.0.0.1", 443)
 	reached := make(chan struct{}, 16)
@@ -128,19 +129,19 @@ func n11Rebinding(t *testing.T, a *environment) {
 	}()
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n11.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	good, bad := []string{api.address}, []string{"127.0.0.1"}
-	a.resolvesInTurn("api.n11.test", good, bad, good, bad)
-	b.wants(b.python(`
+	a.setAddressesInTurn("api.n11.test", good, bad, good, bad)
+	b.requireLines(b.python(`
 for i in range(4): print(status(get('api.n11.test')))
 print(status(get('api.n11.test')))
 `), "200", "502", "200", "502", "200")
-	if n := len(a.lookedUp("api.n11.test")); n != 5 {
-		t.Errorf("%d lookups of 5 connections", n)
+	if n := len(a.lookupsOf("api.n11.test")); n != 5 {
+		t.Errorf("got %d lookups for 5 connections, want 5", n)
 	}
 	if len(reached) > 0 || len(a.dials("127.0.0.1")) > 0 {
 		t.Error("loopback was dialled")
 	}
-	// A program that looks a name up again gets the same address.
-	b.wants(b.python("x = set(socket.gethostbyname('api.n11.test') for i in range(20)); print(len(x), list(x)[0].startswith('198.1'))"), "1 True")
+	// A program that looks up a name again gets the same address.
+	b.requireLines(b.python("x = set(socket.gethostbyname('api.n11.test') for i in range(20)); print(len(x), list(x)[0].startswith('198.1'))"), "1 True")
 }
 
 func TestN16HostParsers(t *testing.T) {
@@ -163,7 +164,7 @@ func n16HostParsers(t *testing.T, a *environment) {
 	before := len(a.dials(""))
 	got := b.python(fmt.Sprintf(`
 from concurrent.futures import ThreadPoolExecutor
-def tried(t):
+def attempt(t):
     t = t.encode('utf-8').decode('latin-1')
     s = socket.create_connection((GATEWAY, 3128), 5)
     a = raw(s, 'CONNECT %%s:443 HTTP/1.1\r\nHost: %%s:443\r\n\r\n' %% (t, t))
@@ -171,7 +172,7 @@ def tried(t):
     p = raw(s, 'GET http://%%s/ HTTP/1.1\r\nHost: %%s\r\nConnection: close\r\n\r\n' %% (t, t))
     return status(a), status(p)
 with ThreadPoolExecutor(8) as pool:
-    for answers in pool.map(tried, %s): print(*answers)
+    for answers in pool.map(attempt, %s): print(*answers)
 `, mustJSON(t, targets)))
 	for i, line := range got {
 		if f := strings.Fields(line); len(f) != 2 || f[0][:1] != "4" || f[1][:1] != "4" {
@@ -179,17 +180,17 @@ with ThreadPoolExecutor(8) as pool:
 		}
 	}
 	if len(got) != len(targets) || len(evil.seen()) > 0 || len(a.dials("")) != before {
-		t.Errorf("%d answers of %d, dialled %v", len(got), len(targets), a.dials("")[before:])
+		t.Errorf("got %d answers, want %d; unexpected dials %v", len(got), len(targets), a.dials("")[before:])
 	}
 	// Spellings of a name that mean the same are treated as the same.
-	b.wants(b.python(`
+	b.requireLines(b.python(`
 for n in ('api.n16.test', 'API.n16.test', 'api.n16.test.'):
     s, a = connect(n + ':443')
     print(status(a), status(raw(tls('api.n16.test', via=s), 'GET / HTTP/1.1\r\nHost: api.n16.test\r\nConnection: close\r\n\r\n')) if status(a) == '200' else '')
 print(query('API.N16.TEST', 1), query('xn--pi-7kc.n16.test', 1), query('evil.n16.test.ok', 1))
 `), "200 200", "200 200", "200 200", "0/1 3/0 3/0")
 	if len(good.seen()) != 3 {
-		t.Errorf("the listed host saw %+v", good.seen())
+		t.Errorf("the listed host got %+v, want 3 requests", good.seen())
 	}
 }
 
@@ -215,7 +216,8 @@ def six(address, port):
 for address in ('fe80::1%eth0', 'fe80::1', 'fe80::5054:ff:fe12:3456%eth0', '2606:2800:220:1::1', '::ffff:10.199.0.1', '::ffff:93.184.216.34', '64:ff9b::808:808', 'ff02::1%eth0'):
     for port in (443, 22): print(address, port, six(address, port))
 print('aaaa', query('api.n18.test', 28))
-# The kernel's own list: what it has of family 10 on another card than lo. Of family 2 it has one.
+# Ask the kernel for all addresses of a family except those of lo: it has one of IPv4 (2), none of
+# IPv6 (10).
 def addresses(family):
     s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
     s.send(struct.pack('=IHHIIB3x', 20, 22, 0x301, 1, 0, family))
@@ -236,6 +238,6 @@ print('four', status(get('api.n18.test')))
 				t.Errorf("%s: %s", user, line)
 			}
 		}
-		b.wants(got[len(got)-3:], "aaaa 0/0", "addresses 1 0", "four 200")
+		b.requireLines(got[len(got)-3:], "aaaa 0/0", "addresses 1 0", "four 200")
 	}
 }

@@ -15,25 +15,25 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// agentProgram replaces an agent's program. It does what an agent does, and then looks for the key
-// everywhere.
-const agentProgram = "#!/usr/bin/env python3\nimport os, json, sys, time, subprocess, urllib.request, urllib.error\n" + searches + `
+// agentProgram replaces an agent's program. It makes an agent's requests and then searches the
+// sandbox for the key.
+const agentProgram = "#!/usr/bin/env python3\nimport os, json, sys, time, subprocess, urllib.request, urllib.error\n" + searchProcesses + `
 def found(k):
-    own = {'environ'} if any(k in (n + '=' + v).encode() for n, v in os.environ.items()) else set()
-    return sorted(started(k) | own | filed(k, '/.crannog'))
+    environment = {'environ'} if any(k in (n + '=' + v).encode() for n, v in os.environ.items()) else set()
+    return sorted(started(k) | environment | filed(k, '/.crannog'))
 def ask(path, headers, host='api.anthropic.com', method='POST'):
     r = urllib.request.Request('https://' + host + path, data=b'{}' if method == 'POST' else None, headers=headers, method=method)
     try:
         with urllib.request.urlopen(r, timeout=300) as a: return [a.status, leaks(a.read())]
     except urllib.error.HTTPError as e: return [e.code, leaks(e.read())]
     except OSError as e: return [type(e).__name__, False]
-stand = os.environ.get(sys.argv[1], '')
+placeholder = os.environ.get(sys.argv[1], '')
 planted = 'planted-7f3e' + '9d2c'
-out = {'args': sys.argv[1:], 'stand': stand, 'cwd': os.getcwd()}
-out['message'] = ask('/v1/messages', {'x-api-key': stand})
-out['own'] = ask('/v1/messages', {'x-api-key': 'sk-ant-mine', 'Authorization': 'Bearer sk-ant-mine'})
-out['upload'] = ask('/v1/files', {'x-api-key': stand})
-out['elsewhere'] = ask('/', {}, 'registry.npmjs.org', 'GET')
+out = {'args': sys.argv[1:], 'placeholder': placeholder, 'cwd': os.getcwd()}
+out['message'] = ask('/v1/messages', {'x-api-key': placeholder})
+out['ownkey'] = ask('/v1/messages', {'x-api-key': 'sk-ant-mine', 'Authorization': 'Bearer sk-ant-mine'})
+out['upload'] = ask('/v1/files', {'x-api-key': placeholder})
+out['otherhost'] = ask('/', {}, 'registry.npmjs.org', 'GET')
 out['canary'] = found(K.encode())
 child = subprocess.Popen(['sleep', '30'], env={'PLANTED': planted})
 time.sleep(0.2)
@@ -46,16 +46,16 @@ open('made-inside', 'w').write('x')
 print(json.dumps(out))
 `
 
-// agentSaw is what the program found.
-type agentSaw struct {
-	Args                            []string
-	Stand, Cwd                      string
-	Message, Own, Upload, Elsewhere [2]any
-	Canary, Planted                 []string
-	Settings, Login                 bool
+// agentReport is the output of agentProgram.
+type agentReport struct {
+	Args                               []string
+	Placeholder, Cwd                   string
+	Message, OwnKey, Upload, OtherHost [2]any
+	Canary, Planted                    []string
+	Settings, Login                    bool
 }
 
-// agentHome is a host with the program, in a home that holds a login too.
+// agentHome creates a home directory with the agent's program and a login, and an empty project.
 func agentHome(t *testing.T) (home, project string) {
 	t.Helper()
 	home, project = hosttest.ShortDir(t), hosttest.ShortDir(t)
@@ -71,8 +71,8 @@ func agentHome(t *testing.T) (home, project string) {
 	return home, project
 }
 
-// P40: an agent that is run by its name reaches its API with a key that is never inside.
-func TestAnAgentByNameHasItsKeyOutside(t *testing.T) {
+// P40: an agent started by its name reaches its API with a key that is never inside the sandbox.
+func TestNamedAgentHasNoKeyInside(t *testing.T) {
 	need(t)
 	t.Parallel()
 	w, err := newInternet()
@@ -103,40 +103,40 @@ func TestAnAgentByNameHasItsKeyOutside(t *testing.T) {
 		err := cmd.Run()
 		return stdout.String(), stderr.String(), err
 	}
-	if _, said, err := crannog("", "run", "claude"); err == nil || !contains(said, "agent_key_missing", "crannog secret set ANTHROPIC_API_KEY") {
-		t.Fatalf("without a key: %v %s", err, said)
+	if _, stderr, err := crannog("", "run", "claude"); err == nil || !contains(stderr, "agent_key_missing", "crannog secret set ANTHROPIC_API_KEY") {
+		t.Fatalf("run claude without a stored key: got %v, stderr %s, want agent_key_missing", err, stderr)
 	}
-	if _, said, err := crannog(canary, "secret", "set", "ANTHROPIC_API_KEY"); err != nil {
-		t.Fatal(err, said)
+	if _, stderr, err := crannog(canary, "secret", "set", "ANTHROPIC_API_KEY"); err != nil {
+		t.Fatal(err, stderr)
 	}
-	out, said, err := crannog("", "run", "claude", "--", "ANTHROPIC_API_KEY", "-x", "--")
+	out, stderr, err := crannog("", "run", "claude", "--", "ANTHROPIC_API_KEY", "-x", "--")
 	if err != nil {
-		t.Fatal(err, said)
+		t.Fatal(err, stderr)
 	}
-	var saw agentSaw
-	if err := json.Unmarshal([]byte(out), &saw); err != nil {
+	var report agentReport
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err, out)
 	}
-	if !slices.Equal(saw.Args, []string{"ANTHROPIC_API_KEY", "-x", "--"}) || saw.Cwd != "/workspace" || !saw.Settings || saw.Login {
-		t.Errorf("it was started with %+v", saw)
+	if !slices.Equal(report.Args, []string{"ANTHROPIC_API_KEY", "-x", "--"}) || report.Cwd != "/workspace" || !report.Settings || report.Login {
+		t.Errorf("the agent was started with %+v", report)
 	}
-	if saw.Stand != "sealed-by-crannog-ANTHROPIC_API_KEY" || len(saw.Canary) > 0 {
-		t.Errorf("inside are %q and the key in %v", saw.Stand, saw.Canary)
+	if report.Placeholder != "sealed-by-crannog-ANTHROPIC_API_KEY" || len(report.Canary) > 0 {
+		t.Errorf("inside the sandbox the placeholder is %q and the key was found in %v", report.Placeholder, report.Canary)
 	}
-	if !slices.Contains(saw.Planted, "environ") || !slices.Contains(saw.Planted, "file") {
-		t.Errorf("control: what was planted is found in %v only", saw.Planted)
+	if !slices.Contains(report.Planted, "environ") || !slices.Contains(report.Planted, "file") {
+		t.Errorf("control: the planted text was found in %v only", report.Planted)
 	}
-	for name, got := range map[string][2]any{"message": saw.Message, "with a key of its own": saw.Own} {
+	for name, got := range map[string][2]any{"message": report.Message, "with a key of its own": report.OwnKey} {
 		if got != [2]any{200.0, false} {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if saw.Upload[0] != 403.0 || saw.Elsewhere[0] == 200.0 || len(npm.seen()) > 0 {
-		t.Errorf("an upload was %v, another host %v", saw.Upload, saw.Elsewhere)
+	if report.Upload[0] != 403.0 || report.OtherHost[0] == 200.0 || len(npm.seen()) > 0 {
+		t.Errorf("got %v for an upload and %v for another host, want both denied", report.Upload, report.OtherHost)
 	}
 	seen := api.seen()
 	if len(seen) != 2 {
-		t.Fatalf("the API saw %+v", seen)
+		t.Fatalf("the API got %+v, want 2 requests", seen)
 	}
 	for _, r := range seen {
 		if got := r.Header.Values("x-api-key"); r.Path != "/v1/messages" || !slices.Equal(got, []string{canary}) {
@@ -146,11 +146,12 @@ func TestAnAgentByNameHasItsKeyOutside(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(project, "made-inside")); err == nil {
 		t.Error("the agent wrote to the host's directory")
 	}
-	// Run like any other program it has neither key nor network, and is not mounted.
-	if _, said, err := crannog("", "run", "--", "claude"); err == nil || !contains(said, "command_not_found") {
-		t.Errorf("behind -- it runs: %v %s", err, said)
+	// After -- the agent is a program like any other: it has no key and no network, and is not
+	// mounted.
+	if _, stderr, err := crannog("", "run", "--", "claude"); err == nil || !contains(stderr, "command_not_found") {
+		t.Errorf("run -- claude: got %v, stderr %s, want command_not_found", err, stderr)
 	}
-	if _, said, err := crannog("", "run", "--net", "dev", "claude", "ANTHROPIC_API_KEY"); err != nil || len(npm.seen()) != 1 {
-		t.Errorf("with --net dev the registry saw %d requests: %v %s", len(npm.seen()), err, said)
+	if _, stderr, err := crannog("", "run", "--net", "dev", "claude", "ANTHROPIC_API_KEY"); err != nil || len(npm.seen()) != 1 {
+		t.Errorf("with --net dev the registry got %d requests, want 1: %v %s", len(npm.seen()), err, stderr)
 	}
 }

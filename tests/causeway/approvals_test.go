@@ -14,12 +14,12 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// asking is a policy that asks about writes.
-func asking(host, more string) string {
+// askPolicy returns a policy in which writes to a host need an approval.
+func askPolicy(host, more string) string {
 	return fmt.Sprintf("level: light\nnetwork: {unlisted: deny, hosts: [{host: %s, rules: [{methods: [GET], do: allow}, {methods: [POST, PUT], do: ask}]}]}\n%s", host, more)
 }
 
-// send is a request whose sender does not wait for people.
+// send makes a request whose sender gives up before a person decides.
 const send = `
 def send(host, path='/x', body='one', extra='', method='POST', seconds=1.5 * SLOWNESS):
     try: c = tls(host)
@@ -37,11 +37,11 @@ def send(host, path='/x', body='one', extra='', method='POST', seconds=1.5 * SLO
     return status(out.decode('latin-1')) if out else 'waits'
 `
 
-// pending waits for the one open question of a sandbox.
+// pending waits for the only open approval request of the sandbox.
 func (b *testSandbox) pending() api.Approval {
 	b.t.Helper()
 	var found api.Approval
-	hosttest.Eventually(b.t, "a question", func() bool {
+	hosttest.Eventually(b.t, "an approval request", func() bool {
 		list, err := b.environment.client.Approvals(b.t.Context(), crannog.ApprovalOptions{Sandbox: b.ID()})
 		if err != nil {
 			b.t.Fatal(err)
@@ -55,48 +55,49 @@ func (b *testSandbox) pending() api.Approval {
 }
 
 // P21: an approval is valid once, for exactly the bytes that were asked about.
-func TestA1ApprovedAndSentAnother(t *testing.T) {
+func TestA1ApprovalCoversOnlySameRequest(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.a1.test")
-	b := a.newSandbox(t, asking("api.a1.test", ""))
+	b := a.newSandbox(t, askPolicy("api.a1.test", ""))
 	if got := b.line(send + "print(send('api.a1.test'))"); got != "waits" {
-		t.Fatalf("unasked: %s", got)
+		t.Fatalf("a request without an approval: got %s, want waits", got)
 	}
 	q := b.pending()
-	// Before the gateway has seen that its client left, the request that waits could take the grant.
-	b.recorded("the request that waited", func(r api.FlowRecord) bool { return r.Kind == "http" && r.Path == "/x" })
+	// The gateway must notice first that the waiting client left, because its request would take
+	// the grant.
+	b.awaitFlow("the request that was given up", func(r api.FlowRecord) bool { return r.Kind == "http" && r.Path == "/x" })
 	if _, err := a.client.Approve(t.Context(), q.ID, "", false); err != nil {
 		t.Fatal(err)
 	}
-	b.wants(b.python(send+`
+	b.requireLines(b.python(send+`
 from concurrent.futures import ThreadPoolExecutor
 tries = [dict(body='two'), dict(body='one '), dict(path='/y'), dict(path='/x?q=1'), dict(method='PUT'), dict(extra='Accept: text/html\r\n'), dict(extra='X-HTTP-Method-Override: PUT\r\n'), dict(extra='Content-Encoding: gzip\r\n')]
 with ThreadPoolExecutor(8) as pool: print(len(tries), '200' in pool.map(lambda k: send('api.a1.test', **k), tries))
 `), "8 False")
 	if len(up.seen()) > 0 {
-		t.Fatalf("the world saw %+v", up.seen())
+		t.Fatalf("the fake internet got %+v", up.seen())
 	}
 	if state, err := a.client.Approval(t.Context(), q.ID); err != nil || state.State != "approved" {
-		t.Errorf("the grant is %s, %v", state.State, err)
+		t.Errorf("the state of the approval is %s, %v", state.State, err)
 	}
-	b.wants(b.python(send+"print(send('api.a1.test', seconds=300), send('api.a1.test') == '200')"), "200 False")
+	b.requireLines(b.python(send+"print(send('api.a1.test', seconds=300), send('api.a1.test') == '200')"), "200 False")
 	if s := up.seen(); len(s) != 1 || s[0].Body != "one" || s[0].Path != "/x" {
-		t.Errorf("the world saw %+v", s)
+		t.Errorf("the fake internet got %+v", s)
 	}
 }
 
-// P21: a grant ends with the value of the secret for which it was given.
-func TestA1ApprovedAndRotated(t *testing.T) {
+// P21: an approval ends when the secret that the request carries is rotated.
+func TestA1RotationEndsApproval(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.a1r.test")
-	a.seal(t, "A1R", canary)
-	b := a.newSandbox(t, asking("api.a1r.test", "secrets: {bind: [{name: A1R, host: api.a1r.test, header: Authorization}]}\n"))
+	a.storeSecret(t, "A1R", canary)
+	b := a.newSandbox(t, askPolicy("api.a1r.test", "secrets: {bind: [{name: A1R, host: api.a1r.test, header: Authorization}]}\n"))
 	ask := send + "print(send('api.a1r.test'))"
-	b.wants(b.python(ask), "waits")
+	b.requireLines(b.python(ask), "waits")
 	first := b.pending()
 	if _, err := a.client.Approve(t.Context(), first.ID, "", false); err != nil {
 		t.Fatal(err)
@@ -104,26 +105,26 @@ func TestA1ApprovedAndRotated(t *testing.T) {
 	if _, err := a.client.RotateSecret(t.Context(), "A1R", api.RotateSecret{Value: "sk-second-0a1b2c3d4e5f60718293"}); err != nil {
 		t.Fatal(err)
 	}
-	b.wants(b.python(ask), "waits")
+	b.requireLines(b.python(ask), "waits")
 	second := b.pending()
 	if second.ID == first.ID || len(up.seen()) > 0 {
-		t.Errorf("the question is the same, or the world saw %+v", up.seen())
+		t.Errorf("the approval request is the same after the rotation, or the fake internet got %+v", up.seen())
 	}
 	if _, err := a.client.Approve(t.Context(), second.ID, "", false); err != nil {
 		t.Fatal(err)
 	}
-	b.wants(b.python(send+"print(send('api.a1r.test', seconds=300))"), "200")
+	b.requireLines(b.python(send+"print(send('api.a1r.test', seconds=300))"), "200")
 }
 
-// P21
-func TestA2SpentOnce(t *testing.T) {
+// P21: one approval lets exactly one of a hundred equal requests pass.
+func TestA2ApprovalIsSpentOnce(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.a2.test")
-	b := a.newSandbox(t, asking("api.a2.test", ""))
+	b := a.newSandbox(t, askPolicy("api.a2.test", ""))
 	if got := b.line(send + "print(send('api.a2.test'))"); got != "waits" {
-		t.Fatalf("unasked: %s", got)
+		t.Fatalf("a request without an approval: got %s, want waits", got)
 	}
 	q := b.pending()
 	if _, err := a.client.Approve(t.Context(), q.ID, "", false); err != nil {
@@ -132,22 +133,22 @@ func TestA2SpentOnce(t *testing.T) {
 	got := b.python(send + `
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(100) as pool: got = list(pool.map(lambda i: send('api.a2.test', seconds=300), range(100)))
-print(got.count('200') <= 1) # of a machine so slow that its asker gave up, none
+print(got.count('200') <= 1) # none on a machine so slow that the client gave up
 print(send('api.a2.test') != '200')
 `)
-	b.wants(got, "True", "True")
+	b.requireLines(got, "True", "True")
 	if n := len(up.seen()); n != 1 {
-		t.Errorf("the world saw %d requests", n)
+		t.Errorf("the fake internet got %d requests", n)
 	}
 	state, err := a.client.Approval(t.Context(), q.ID)
 	if err != nil || state.State != "spent" {
-		t.Errorf("the grant is %s, %v", state.State, err)
+		t.Errorf("the state of the approval is %s, %v", state.State, err)
 	}
-	b.recorded("the approval's ID", func(r api.FlowRecord) bool { return r.Approval == q.ID && r.Effect == "allow" && r.Status == 200 })
+	b.awaitFlow("the approval's ID", func(r api.FlowRecord) bool { return r.Approval == q.ID && r.Effect == "allow" && r.Status == 200 })
 }
 
-// serving is an environment whose product is a server of its own.
-func serving(t testing.TB) (*environment, *servetest.Server, string) {
+// serverEnvironment returns an environment whose product runs as a server.
+func serverEnvironment(t testing.TB) (*environment, *servetest.Server, string) {
 	t.Helper()
 	w, err := newInternet()
 	if err != nil {
@@ -169,25 +170,25 @@ func serving(t testing.TB) (*environment, *servetest.Server, string) {
 	return a, s, path
 }
 
-func TestA3ApprovesItself(t *testing.T) {
+func TestA3SandboxCannotApproveItself(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a, s, _ := serving(t)
+	a, s, _ := serverEnvironment(t)
 	up := a.web(t, 443, nil, "api.a3.test")
-	b := a.newSandbox(t, asking("api.a3.test", ""))
+	b := a.newSandbox(t, askPolicy("api.a3.test", ""))
 	if got := b.line(send + "print(send('api.a3.test'))"); got != "waits" {
-		t.Fatalf("unasked: %s", got)
+		t.Fatalf("a request without an approval: got %s, want waits", got)
 	}
 	q := b.pending()
 	port := s.URL[strings.LastIndexByte(s.URL, ':')+1:]
-	b.wants(b.pythonAs("root", fmt.Sprintf(`
+	b.requireLines(b.pythonAs("root", fmt.Sprintf(`
 print(sorted(set(reach(h, %s, 1) == 'open' for h in ('127.0.0.1', '10.199.0.1', '10.199.0.2', 'localhost', '169.254.169.254'))))
 print(os.path.exists(%q), os.path.exists('/run/crannog.sock'))
 print(status(connect('127.0.0.1:%s')[1]), status(connect('localhost:%s')[1]))
 names = [k for k in os.environ if 'KEY' in k or 'TOKEN' in k or 'CRANNOG' in k]
 print(names)
 `, port, a.state, port, port)), "[False]", "False False", "403 403", "[]")
-	b.recorded("the attempt", func(r api.FlowRecord) bool { return r.Kind == "connect" && r.Host == "127.0.0.1" && r.Effect == "deny" })
+	b.awaitFlow("the attempt", func(r api.FlowRecord) bool { return r.Kind == "connect" && r.Host == "127.0.0.1" && r.Effect == "deny" })
 	// The sandbox's own tokens do not work as keys, in any header.
 	info := b.Info()
 	for _, token := range []string{info.AccessToken, info.TrafficToken, ""} {
@@ -211,22 +212,22 @@ print(names)
 		}
 	}
 	if state, err := a.client.Approval(t.Context(), q.ID); err != nil || state.State != "pending" || len(state.Votes) != 0 || len(up.seen()) != 0 {
-		t.Errorf("it is %+v, %v", state, err)
+		t.Errorf("the approval request is %+v, %v, want pending without votes", state, err)
 	}
 	if _, err := a.client.Approve(t.Context(), q.ID, "", false); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.line(send + "print(send('api.a3.test', seconds=300))"); got != "200" {
-		t.Errorf("a person with the key: %s", got)
+		t.Errorf("after an approval with the API key: got %s, want 200", got)
 	}
 }
 
-func TestA4PromptSpoofing(t *testing.T) {
+func TestA4PromptHasNoControlCharacters(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
 	a.web(t, 443, nil, "api.a4.test")
-	b := a.newSandbox(t, asking("api.a4.test", "git: {push: {unlisted: ask, delete: ask, force: ask}}\n"))
+	b := a.newSandbox(t, askPolicy("api.a4.test", "git: {push: {unlisted: ask, delete: ask, force: ask}}\n"))
 	b.python(send + `
 send('api.a4.test', '/a%E2%80%AEb%1b%5b2Jc%0aapproved', 'x' * (1 << 20))
 send('api.a4.test', '/x', extra='Accept: \x1b[31mred\r\nX-Note: \xe2\x80\xae\r\n')
@@ -239,7 +240,7 @@ send('api.a4.test', '/y', 'z' * (1 << 20))
 `)
 	list, err := a.client.Approvals(t.Context(), crannog.ApprovalOptions{States: []string{"all"}, Sandbox: b.ID()})
 	if err != nil || len(list) < 2 {
-		t.Fatalf("%d questions, %v", len(list), err)
+		t.Fatalf("got %d approval requests, %v, want at least 2", len(list), err)
 	}
 	large := false
 	for _, q := range list {
@@ -247,13 +248,13 @@ send('api.a4.test', '/y', 'z' * (1 << 20))
 			if i := strings.IndexFunc(text, func(r rune) bool {
 				return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
 			}); i >= 0 || len(text) > 4096 {
-				t.Errorf("%q", text)
+				t.Errorf("a prompt has control characters or is too long: %q", text)
 			}
 		}
 		large = large || q.Facts["body_bytes"] == "1048576"
 	}
 	if !large {
-		t.Errorf("no question about the large body: %+v", list)
+		t.Errorf("no approval request shows the large body: %+v", list)
 	}
 	for _, args := range [][]string{{"approvals", "--all"}, {"net", "log", b.ID()}} {
 		cmd := exec.CommandContext(t.Context(), program(t), append(args, "--state", a.state)...)
@@ -271,10 +272,10 @@ func values(m map[string]string) (list []string) {
 	return list
 }
 
-func TestA5TimeAndRestart(t *testing.T) {
+func TestA5ApprovalExpiresAndSurvivesRestart(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a, s, path := serving(t)
+	a, s, path := serverEnvironment(t)
 	up := a.web(t, 443, nil, "api.a5.test", "late.a5.test")
 	b := a.newSandbox(t, `
 level: light
@@ -284,15 +285,15 @@ network:
     - {host: api.a5.test, rules: [{methods: [POST], do: ask}]}
     - {host: late.a5.test, approval: {timeout: 1s}, rules: [{methods: [POST], do: ask}]}
 `)
-	b.wants(b.python(send+"print(send('late.a5.test', seconds=300))"), "403")
+	b.requireLines(b.python(send+"print(send('late.a5.test', seconds=300))"), "403")
 	list, err := a.client.Approvals(t.Context(), crannog.ApprovalOptions{States: []string{"all"}, Sandbox: b.ID()})
 	if err != nil || len(list) != 1 || list[0].State != "expired" {
-		t.Errorf("the question of a second: %+v, %v", list, err)
+		t.Errorf("the request with a timeout of one second: got %+v, %v, want expired", list, err)
 	} else if _, err := a.client.Approve(t.Context(), list[0].ID, "", false); err == nil {
-		t.Error("what has expired was approved")
+		t.Error("an expired request could be approved")
 	}
-	// While a question waits, the server dies.
-	b.wants(b.python(send+"print(send('api.a5.test'))"), "waits")
+	// Kill the server while an approval request is open.
+	b.requireLines(b.python(send+"print(send('api.a5.test'))"), "waits")
 	q := b.pending()
 	s.Kill()
 	next := servetest.Start(t, path, a.state)
@@ -303,10 +304,10 @@ network:
 	}
 	b.Sandbox = sb
 	if again := b.pending(); again.ID != q.ID || again.Digest != q.Digest {
-		t.Errorf("the question is another: %+v", again)
+		t.Errorf("the approval request changed with the restart: %+v", again)
 	}
 	if len(up.seen()) > 0 {
-		t.Errorf("the world saw %+v", up.seen())
+		t.Errorf("the fake internet got %+v", up.seen())
 	}
 	if _, err := a.client.Approve(t.Context(), q.ID, "", false); err != nil {
 		t.Fatal(err)

@@ -7,27 +7,27 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Kinds of attachments with which the tests of this package run without an engine. Under their own
-// names the tests run in sandboxes of gVisor, over packets.
+// kernelForms are the kinds of attachments with which TestAttachmentKinds runs without an engine.
+// Under their own names the tests run in gVisor sandboxes, over packets.
 var kernelForms = []attachmenttest.Form{
 	attachmenttest.TUN, attachmenttest.TAP, attachmenttest.Datagrams, attachmenttest.Stream, proxyForm,
 }
 
-// noInterface is why a test does not apply to a sandbox that has only a socket.
+// noInterface is why a test does not apply to a sandbox that has only a proxy socket.
 const noInterface = "a sandbox without an interface has no packets and no connections but the proxy's"
 
-// kernelRows are the tests about the gateway and not about the engine around it. Each has its own
+// kernelTests are the tests about the gateway and not about the engine around it. Each has its own
 // control: an honest request that succeeds.
-var kernelRows = []struct {
+var kernelTests = []struct {
 	name string
 	run  func(*testing.T, *environment)
-	// notFor is why the test does not apply to proxyForm.
+	// excluded is why the test does not apply to proxyForm, or empty.
 	excluded string
 }{
 	{"N1HostNotListed", n1HostNotListed, noInterface},
 	{"N3DNSTunnelling", n3DNSTunnelling, ""},
 	{"N5QUIC", n5QUIC, noInterface},
-	{"N6ServerNameIsNotTheTarget", n6ServerNameIsNotTheTarget, "openssl connects to addresses of names, which lead nowhere there"},
+	{"N6ServerNameIsNotTheTarget", n6ServerNameIsNotTheTarget, "openssl connects to addresses of names, and proxyForm has none"},
 	{"N7DomainFronting", n7DomainFronting, ""},
 	{"N8CredentialToWrongPeer", n8CredentialToWrongPeer, ""},
 	{"N10NamesOfForbiddenAddresses", n10NamesOfForbiddenAddresses, ""},
@@ -52,18 +52,18 @@ func TestAttachmentKinds(t *testing.T) {
 	t.Parallel()
 	for _, form := range kernelForms {
 		t.Run(string(form), func(t *testing.T) {
-			t.Parallel() // they mostly wait, each with a gateway of its own
+			t.Parallel() // each kind has its own gateway and mostly waits
 			a := kernelEnvironment(t, form)
 			ran := 0
-			for _, row := range kernelRows {
+			for _, row := range kernelTests {
 				if form == proxyForm && row.excluded != "" {
 					continue
 				}
 				ran++
 				t.Run(row.name, func(t *testing.T) { row.run(t, a) })
 			}
-			if least := map[bool]int{true: 11, false: 15}[form == proxyForm]; ran < least {
-				t.Errorf("%d tests ran, want at least %d", ran, least)
+			if want := map[bool]int{true: 11, false: 15}[form == proxyForm]; ran < want {
+				t.Errorf("%d tests ran, want at least %d", ran, want)
 			}
 		})
 	}

@@ -18,15 +18,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// goInside is Go at a path that sandboxes see too.
+// goInside requires Go at a path that sandboxes see too.
 var goInside = hosttest.Requirement{Name: "Go in /usr/local/go", Has: func() bool { _, err := os.Stat("/usr/local/go/bin/go"); return err == nil }}
 
-// registries are where real programs get their packages.
+// registries are the hosts from which npm, go and apt download packages.
 var registries = []string{"registry.npmjs.org", "proxy.golang.org", "deb.debian.org"}
 
-// mirrored creates a sandbox that reaches the real registries, through a gateway with the real
-// network.
-func mirrored(t *testing.T) *testSandbox {
+// registrySandbox creates a sandbox that reaches the real registries, through a gateway with the
+// real network.
+func registrySandbox(t *testing.T) *testSandbox {
 	t.Helper()
 	a := &environment{internet: &internet{}, state: hosttest.ShortDir(t)}
 	var err error
@@ -52,7 +52,7 @@ func mirrored(t *testing.T) *testSandbox {
 			t.Fatalf("this host cannot reach %s: %v", h, err)
 		}
 		for _, f := range found {
-			// A mirror in the host's network, which has to be listed in a rule.
+			// A mirror with a private address has to be listed in the rule.
 			if names.CheckAddress(f.Unmap(), nil, nil) != nil {
 				cidrs = fmt.Sprintf("cidrs: [%s], ", netip.PrefixFrom(f.Unmap(), 32))
 			}
@@ -61,7 +61,7 @@ func mirrored(t *testing.T) *testSandbox {
 	}
 	limits := small
 	limits.MemoryBytes, limits.DiskBytes, limits.CommandTimeoutSeconds = 3<<29, 1<<30, 1800
-	return a.testSandboxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\npackages: {cache: [npm]}\n"+permitting("network:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, ""))))
+	return a.testSandboxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\npackages: {cache: [npm]}\n"+withJailLevel("network:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, ""))))
 }
 
 // retry tries up to three times, because other people's servers sometimes do not answer.
@@ -87,10 +87,10 @@ export PATH=$PATH:/usr/local/go/bin HOME=/tmp GOFLAGS=-mod=mod GOTOOLCHAIN=local
 apt-get -o Dir::Etc::sourcelist=/tmp/apt/list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=/tmp/apt/lists -o Dir::Cache=/tmp/apt/cache -o APT::Sandbox::User=root update 2>&1 && ls /tmp/apt/lists`, "deb.debian.org_debian_dists_bookworm-updates"},
 }
 
-func TestRealRegistries(t *testing.T) {
+func TestInstallsFromRealRegistries(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Program("npm"), hosttest.Program("apt-get"), goInside)
 	t.Parallel()
-	b := mirrored(t)
+	b := registrySandbox(t)
 	for _, d := range downloads {
 		if err := retry(t, func() error {
 			if out, code := b.exec(d.user, "", "sh", "-c", d.line); code != 0 || !contains(out, d.want) {
@@ -103,7 +103,7 @@ func TestRealRegistries(t *testing.T) {
 	}
 	secondInstall(t, b)
 	if out, code := b.sh("npm ping --fetch-retries 0 --registry https://registry.yarnpkg.com/ 2>&1; curl -sS -m 60 https://github.com/"); code == 0 {
-		t.Errorf("what is not listed: %s", out)
+		t.Errorf("an unlisted host was reached: %s", out)
 	}
 	if t.Failed() {
 		for _, r := range b.records() {
@@ -120,7 +120,7 @@ func secondInstall(t *testing.T, b *testSandbox) {
 	t.Helper()
 	fetched := len(b.records())
 	if out, code := b.sh("rm -rf /tmp/js && export npm_config_cache=/tmp/another; " + downloads[0].line); code != 0 || !contains(out, downloads[0].want) {
-		t.Errorf("the second install: exit %d, %s", code, out)
+		t.Errorf("the second install: got exit %d, %s", code, out)
 	}
 	files := 0
 	for _, r := range b.records()[fetched:] {
@@ -135,7 +135,7 @@ func secondInstall(t *testing.T, b *testSandbox) {
 		}
 	}
 	if files != 2 {
-		t.Errorf("%d packages came from the cache", files)
+		t.Errorf("got %d packages from the cache, want 2", files)
 	}
 }
 
@@ -159,8 +159,8 @@ func serveChat(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// webSocket is a program with Node's own WebSocket client, which Node 20 has behind a flag. It
-// sends a text and a megabyte, and closes cleanly.
+// webSocket runs Node's WebSocket client, which Node 20 has behind a flag. It sends a text and a
+// megabyte, and closes cleanly.
 const webSocket = `node --experimental-websocket -e '
 const s = new WebSocket(process.argv[1], "chat")
 s.binaryType = "arraybuffer"
@@ -175,11 +175,11 @@ s.onclose = e => console.log(e.code, e.reason, e.wasClean)
 ' `
 
 // Libraries trust the gateway in their usual use, without configuration.
-func TestLibraries(t *testing.T) {
+func TestLibrariesTrustGateway(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Git, openssl)
 	t.Parallel()
 	a := sharedEnvironment(t)
-	up, quiet := a.web(t, 443, serveChat, "api.lib.test"), a.web(t, 443, serveChat, "quiet.lib.test")
+	up, noSocket := a.web(t, 443, serveChat, "api.lib.test"), a.web(t, 443, serveChat, "quiet.lib.test")
 	bare, _ := forge(t, a, "git.lib.test")
 	b := a.newSandbox(t, `
 level: light
@@ -206,13 +206,13 @@ git: {fetch: allow, push: {unlisted: deny}, remotes: [{host: git.lib.test, repo:
 	if out, code := b.sh(webSocket + "wss://api.lib.test/ws/chat"); code != 0 || out != "hello chat\n1048576 true\n3000 enough true" {
 		t.Errorf("WebSocket: exit %d, %s", code, out)
 	}
-	if out, code := b.sh(webSocket + "wss://quiet.lib.test/ws/chat"); code != 1 || !contains(out, "failed") || len(quiet.seen()) > 0 {
+	if out, code := b.sh(webSocket + "wss://quiet.lib.test/ws/chat"); code != 1 || !contains(out, "failed") || len(noSocket.seen()) > 0 {
 		t.Errorf("control: a WebSocket where none is allowed: exit %d, %s", code, out)
 	}
 	if out, code := b.sh("cd /tmp && git clone -q https://git.lib.test/acme/pay.git && cat pay/README && git -C pay fetch --all -q && git ls-remote https://git.lib.test/acme/pay.git refs/heads/main"); code != 0 || !contains(out, "a project", strings.Fields(host(t, bare, "git", "rev-parse", "main"))[0]) {
 		t.Errorf("git: exit %d, %s", code, out)
 	}
 	if len(up.seen()) != 7 {
-		t.Errorf("the world saw %d requests", len(up.seen()))
+		t.Errorf("the fake internet got %d requests", len(up.seen()))
 	}
 }

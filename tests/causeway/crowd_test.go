@@ -37,9 +37,8 @@ func peak(t testing.TB, pid int) (bytes int64, descriptors int) {
 	return kib << 10, descriptors
 }
 
-// measured is a program that makes requests and prints the 99th percentile of their times in
-// milliseconds.
-const measured = `
+// latencyProgram makes requests and prints the 99th percentile of their times in milliseconds.
+const latencyProgram = `
 c = tls('other.n22.test')
 times = []
 for i in range(200):
@@ -50,28 +49,30 @@ for i in range(200):
 print(int(sorted(times)[-3] * 1000))
 `
 
-// bombSize is the uncompressed size of a small answer. It is more than the gateway may grow by.
+// bombSize is the uncompressed size of a small answer. It is more than maxGrowth, the most that the
+// gateway's memory may grow by.
 const (
-	bombSize = 256 << 20
-	mayGrow  = 160 << 20
+	bombSize  = 256 << 20
+	maxGrowth = 160 << 20
 )
 
-// abuses are programs that print True for each condition that held.
+// abuses are programs that attack the gateway, with the output that they print if each of its
+// limits held.
 var abuses = []struct{ name, text, want string }{
 	{"slow requests", `
-def stands(c): return c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 1
+def established(c): return c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 1
 held, refused, most = [], 0, 0
 address = socket.gethostbyname('api.n22.test')
-# A slow program has some of them closed again before it has them all.
+# On a slow machine the gateway closes the first connections before the last ones are open.
 while len(held) < 5000 and refused < 50:
     try:
         c = socket.create_connection((address, 443), 300)
         c.sendall(b'\x16\3\1')
         held.append(c)
     except OSError: refused += 1
-    if len(held) >= 200: most = max(most, sum(map(stands, held)))
+    if len(held) >= 200: most = max(most, sum(map(established, held)))
 print(200 <= most <= 256, refused == 50)
-# Who says no more is closed, and others find room.
+# The gateway closes connections that send no more, which makes room for others.
 for c in held:
     c.settimeout(300)
     try: rest = c.recv(100)
@@ -82,7 +83,7 @@ print(status(get('api.n22.test')))
 `, "True True\n200"},
 	{"connections", `
 socket.setdefaulttimeout(0.3)
-def stands(c):
+def established(c):
     try: return c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 1
     except OSError: return False
 held, tried, most = [], 0, 0
@@ -95,18 +96,18 @@ while tried < 10000:
     held.append(c)
     tried += 1
     if len(held) < 800: continue
-    # The causeway answers in its own time, which is long on a busy machine. Those
-    # that stand are kept: there would be more of them, if there could.
-    up = [c for c in held if stands(c)]
+    # The gateway accepts slowly on a busy machine. Open connections are kept, so that their number
+    # would pass the limit if the gateway had none.
+    up = [c for c in held if established(c)]
     while max(most, len(up)) < 200 and time.monotonic() < late:
         time.sleep(0.01)
-        up = [c for c in held if stands(c)]
+        up = [c for c in held if established(c)]
     most = max(most, len(up))
     for c in held:
         if c not in up or len(up) > 600: c.close()
     held = up if len(up) <= 600 else []
-print('as many as may' if 200 <= most <= 256 else most)
-`, "as many as may"},
+print('up to the limit' if 200 <= most <= 256 else most)
+`, "up to the limit"},
 	{"headers", `
 c = tls('api.n22.test')
 sent = 0
@@ -126,13 +127,13 @@ while True:
     part = c.recv(1 << 20)
     if not part: break
     got += len(part)
-# Unpacked on its way, since a secret could be in it.
+# The gateway decompresses the answer, since a secret could be in it.
 print(256 << 20 <= got < 300 << 20)
 `, "True"},
 	{"answered headers", `print(status(get('api.n22.test', '/headers')))`, "502"},
 	{"names", `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setblocking(False) # one that waits is not woken when a full link has room again
+s.setblocking(False) # a blocked send is not woken when a full attachment has room again
 began, sent, got = time.monotonic(), 0, 0
 for i in range(3000):
     try: sent += s.sendto(struct.pack('>HHHHHH', i & 65535, 0x100, 1, 0, 0, 0) + b'\x0a%010d\x03n22\x04test\0\0\1\0\1' % i, (GATEWAY, 53)) > 0
@@ -146,7 +147,8 @@ print(any(query('api.n22.test', 1, seconds=1) == '0/1' for i in range(20)))
 `, "True True\nTrue"},
 }
 
-// One sandbox's abuse of the gateway does not affect others, and the gateway does not grow.
+// One sandbox's abuse of the gateway does not affect others, and does not use up the gateway's
+// memory.
 func TestN22Abuse(t *testing.T) {
 	need(t)
 	a := ownEnvironment(t)
@@ -174,7 +176,7 @@ func TestN22Abuse(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "hello")
 	}, "other.n22.test")
-	a.seal(t, "N22", canary)
+	a.storeSecret(t, "N22", canary)
 	limits := small
 	limits.CommandTimeoutSeconds = 1800 // heavy work takes long on a busy machine
 	evil := a.newSandbox(t, `
@@ -183,24 +185,23 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 `, crannog.Limits(limits))
 	good := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: other.n22.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	p99 := func() int {
-		n, err := strconv.Atoi(good.line(measured))
+		n, err := strconv.Atoi(good.line(latencyProgram))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	quiet := p99()
-	// The machine has two cores, and the attack takes one: a neighbour may have to wait for its
-	// turn.
-	most := 20*quiet + int(400*hosttest.Slowness())
-	stall.Store(int64(time.Duration(most+100) * time.Millisecond))
-	if got := p99(); got <= most {
-		t.Fatalf("control: with pauses the p99 of requests is %d ms", got)
+	// The machine has two cores and the attack takes one, so that a neighbour may wait for the
+	// other.
+	maxLatency := 20*quiet + int(400*hosttest.Slowness())
+	stall.Store(int64(time.Duration(maxLatency+100) * time.Millisecond))
+	if got := p99(); got <= maxLatency {
+		t.Fatalf("control: with a pausing server the p99 is %d ms, want more than %d ms", got, maxLatency)
 	}
 	stall.Store(0)
 	pid := servetest.CausewayPID(t, a.state)
-	// Other load of the machine may slow a neighbour down as well, but not at each of several
-	// tries.
+	// Other load may slow down the neighbour too, but not at each of several tries.
 	const tries = 4
 	attack := func(abuse struct{ name, text, want string }, try int) (noticed bool) {
 		before, _ := peak(t, pid)
@@ -213,12 +214,12 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 		if out := <-done; out != abuse.want+" (exit 0)" {
 			t.Errorf("%s: %s", abuse.name, out)
 		}
-		if noticed = busy > most; noticed && try == tries {
-			t.Errorf("%s: the neighbour's p99 is %d ms at try %d, and %d ms when it is quiet", abuse.name, busy, try, quiet)
+		if noticed = busy > maxLatency; noticed && try == tries {
+			t.Errorf("%s: the neighbour's p99 is %d ms at try %d, and %d ms without an attack", abuse.name, busy, try, quiet)
 		}
 		size, files := peak(t, pid)
-		if size-before > mayGrow || files > 1000 {
-			t.Errorf("%s: the causeway has had %d MiB more and has %d descriptors", abuse.name, (size-before)>>20, files)
+		if size-before > maxGrowth || files > 1000 {
+			t.Errorf("%s: the gateway grew by %d MiB and has %d open descriptors", abuse.name, (size-before)>>20, files)
 		}
 		t.Logf("%s: p99 %d ms, quiet %d ms; %d MiB, before %d MiB; %d descriptors", abuse.name, busy, quiet, size>>20, before>>20, files)
 		return noticed
@@ -227,15 +228,15 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 		for try := 1; try <= tries && attack(abuse, try); try++ {
 		}
 	}
-	// The audit log has exactly the answered queries of the flood of names.
+	// The audit log has an entry for each answered query of the flood, and for no other.
 	if n := len(evil.records("dns")); n == 0 || n > 2000 {
-		t.Errorf("%d records of names", n)
+		t.Errorf("got %d entries of DNS queries, want 1 to 2000", n)
 	}
 	if got := good.line("print(status(get('other.n22.test')))"); got != "200" {
-		t.Errorf("after it all: %s", got)
+		t.Errorf("the neighbour's request after all attacks: got %s, want 200", got)
 	}
 	if servetest.CausewayPID(t, a.state) != pid {
-		t.Error("the causeway is another")
+		t.Error("the gateway was restarted")
 	}
 }
 
@@ -244,8 +245,8 @@ func TestN23TwoSandboxes(t *testing.T) {
 	t.Parallel()
 	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.n23.test")
-	a.seal(t, "N23A", "key-of-a-0123456789abcdef")
-	a.seal(t, "N23B", "key-of-b-0123456789abcdef")
+	a.storeSecret(t, "N23A", "key-of-a-0123456789abcdef")
+	a.storeSecret(t, "N23B", "key-of-b-0123456789abcdef")
 	document := func(secret, path string) string {
 		return fmt.Sprintf(`
 network: {unlisted: deny, hosts: [{host: api.n23.test, rules: [{methods: [GET], paths: [%s], do: allow}]}]}
@@ -258,9 +259,9 @@ for i in range(3): print(status(get('api.n23.test', '/a/x')), status(get('api.n2
 print(socket.gethostbyname('api.n23.test'))
 `
 	one, two := first.python(program), second.python(program)
-	first.wants(one[:3], "200 403", "200 403", "200 403")
-	second.wants(two[:3], "403 200", "403 200", "403 200")
-	// Programs keep connections open between requests; so do we, separately for each sandbox.
+	first.requireLines(one[:3], "200 403", "200 403", "200 403")
+	second.requireLines(two[:3], "403 200", "403 200", "403 200")
+	// The gateway keeps connections open between requests, separately for each sandbox.
 	from := map[string]string{}
 	for _, r := range up.seen() {
 		key := "key-of-" + r.Path[1:2] + "-0123456789abcdef"
@@ -273,16 +274,16 @@ print(socket.gethostbyname('api.n23.test'))
 		from[r.From] = key
 	}
 	if len(up.seen()) != 6 {
-		t.Errorf("the world saw %d requests", len(up.seen()))
+		t.Errorf("the fake internet got %d requests", len(up.seen()))
 	}
 	for _, c := range []struct{ mine, other *testSandbox }{{first, second}, {second, first}} {
 		for _, r := range c.mine.records() {
 			if r.Sandbox != c.mine.ID() {
-				t.Errorf("a record of another: %+v", r)
+				t.Errorf("the log has another sandbox's entry: %+v", r)
 			}
 		}
 		if out := c.mine.must("cat /etc/ssl/certs/ca-certificates.crt | sha256sum"); out == c.other.must("cat /etc/ssl/certs/ca-certificates.crt | sha256sum") {
-			t.Error("two sandboxes trust one certificate")
+			t.Error("two sandboxes trust the same certificate authority")
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// served is a server of the product in a test's fake internet, which E2B's clients use.
+// served is a server of the product with a fake internet. Tests drive it like E2B's clients.
 type served struct {
 	*servetest.Server
 	*internet
@@ -73,11 +73,11 @@ func (s *served) call(method, path, body string) map[string]any {
 	return out
 }
 
-// create makes a sandbox that ends with the test.
+// create creates a sandbox and kills it when the test ends.
 func (s *served) create(fields string) string {
 	s.t.Helper()
 	id := s.call("POST", "/v2/sandboxes", `{"templateID":"base"`+fields+`}`)["sandboxID"].(string)
-	s.ends(id)
+	s.killAtEnd(id)
 	sb, err := s.Client(s.t).Get(s.t.Context(), id)
 	if err != nil {
 		s.t.Fatal(err)
@@ -88,8 +88,8 @@ func (s *served) create(fields string) string {
 	return id
 }
 
-// ends makes a sandbox end with the test.
-func (s *served) ends(id string) {
+// killAtEnd kills a sandbox when the test ends.
+func (s *served) killAtEnd(id string) {
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 		defer cancel()
@@ -101,8 +101,7 @@ func (s *served) ends(id string) {
 	})
 }
 
-// curl requests a page from inside. The outside authority certifies what is not decrypted, the
-// gateway's what is.
+// curl requests a page from inside. Hosts that the gateway does not decrypt need trustOutside.
 func (s *served) curl(id, url string, more ...string) (string, bool) {
 	s.t.Helper()
 	sb, err := s.Client(s.t).Get(s.t.Context(), id)
@@ -116,10 +115,11 @@ func (s *served) curl(id, url string, more ...string) (string, bool) {
 	return res.Stdout + res.Stderr, res.ExitCode == 0
 }
 
-var unopened = []string{"--cacert", "/tmp/world.pem"}
+// trustOutside makes curl trust the authority of the fake internet instead of the gateway's.
+var trustOutside = []string{"--cacert", "/tmp/world.pem"}
 
-// own counts the stored values that belong to one sandbox alone.
-func (s *served) own(id string) int {
+// countOwnSecrets returns the number of stored secrets that belong to one sandbox alone.
+func (s *served) countOwnSecrets(id string) int {
 	s.t.Helper()
 	st, err := store.Open(s.t.Context(), s.state)
 	if err != nil {
@@ -133,16 +133,16 @@ func (s *served) own(id string) int {
 	return len(list)
 }
 
-// holds lists the files of the state directory that contain a text.
-func (s *served) holds(text string) []string {
+// filesContaining returns the files of the state directory that contain a text.
+func (s *served) filesContaining(text string) []string {
 	s.t.Helper()
 	return slices.DeleteFunc(hosttest.Holding(s.t, s.state, text), func(path string) bool { return filepath.Base(path) == internetFile })
 }
 
-// The headers of E2B's rules reach exactly the host that they are for. Their values are nowhere in
-// the sandbox and nowhere in plain text, survive a restart, and are removed with their rules and
-// with their sandbox.
-func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
+// Headers of E2B's rules reach only the host that they are for. Their values are not in the sandbox
+// and not on disk in plain text. They survive a restart, and are removed with their rule or their
+// sandbox.
+func TestE2BRulesSetHeadersAndF26RedactsReflection(t *testing.T) {
 	need(t)
 	t.Parallel()
 	s := newServed(t)
@@ -156,7 +156,7 @@ func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 	lists := `"allowOut":["api.good.test","other.test"],"denyOut":["0.0.0.0/0"]`
 	id := s.create(`,"network":{` + lists + `,` + rules + `}`)
 
-	arrives := func(auth, fixed, team string) {
+	requireHeaders := func(auth, fixed, team string) {
 		t.Helper()
 		before := len(good.seen())
 		out, ok := s.curl(id, "https://api.good.test/")
@@ -166,10 +166,10 @@ func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 		}
 		h := seen[before].Header
 		if h.Get("Authorization") != auth || h.Get("X-Fixed") != fixed || h.Get("X-Team") != team {
-			t.Errorf("the host got %v", h)
+			t.Errorf("the host got the headers %v", h)
 		}
-		// F26: a value that a transform sets comes back as stars, or unchanged if it is too short
-		// for a secret.
+		// F26: a value that a rule sets is redacted in the answer, unless it is too short for a
+		// secret.
 		stars := func(value string) string { return strings.Repeat("*", len(value)) }
 		scheme, key, _ := strings.Cut(auth, " ")
 		want := "got " + strings.TrimSpace(scheme+" "+stars(key)) + " and " + stars(fixed) + " and " + team
@@ -177,89 +177,89 @@ func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 			t.Errorf("the sandbox reads %q, want %q", out, want)
 		}
 	}
-	arrives("Bearer "+sealed, fixed, "blue")
-	if out, ok := s.curl(id, "https://other.test/", unopened...); !ok || out != "got  and  and " || len(other.seen()) != 1 {
-		t.Errorf("another host: %v %q", ok, out)
+	requireHeaders("Bearer "+sealed, fixed, "blue")
+	if out, ok := s.curl(id, "https://other.test/", trustOutside...); !ok || out != "got  and  and " || len(other.seen()) != 1 {
+		t.Errorf("another host got headers of the rule: %v %q", ok, out)
 	}
 	for _, value := range []string{sealed, fixed} {
-		if found := s.holds(value); len(found) > 0 {
+		if found := s.filesContaining(value); len(found) > 0 {
 			t.Errorf("the value is in %v", found)
 		}
 	}
 	// Control: the search would find the value.
-	if len(s.holds("api.good.test")) == 0 {
-		t.Error("the search finds nothing at all")
+	if len(s.filesContaining("api.good.test")) == 0 {
+		t.Error("the search finds no text at all")
 	}
 
-	// A server with only the database finds all values again: the rotation of one sends each of
-	// them again.
+	// A restarted server reads all values from the database: rotating one of them makes it send all
+	// to the gateway again.
 	s.Kill()
 	s.Server = servetest.Start(t, s.program, s.state)
 	s.call("POST", "/secrets/KEY", `{"value":"`+sealed+`-2"}`)
-	arrives("Bearer "+sealed+"-2", fixed, "blue")
-	if n := s.own(id); n != 1 {
-		t.Errorf("%d values of its own", n)
+	requireHeaders("Bearer "+sealed+"-2", fixed, "blue")
+	if n := s.countOwnSecrets(id); n != 1 {
+		t.Errorf("got %d own secrets after the restart, want 1", n)
 	}
 	s.call("PUT", "/sandboxes/"+id+"/network", `{`+lists+`,"rules":{"api.good.test":[{"transform":{"headers":{"X-Fixed":"`+fixed+`-3"}}}]}}`)
-	arrives("", fixed+"-3", "")
-	if n := s.own(id); n != 1 {
-		t.Errorf("%d values of its own after a change", n)
+	requireHeaders("", fixed+"-3", "")
+	if n := s.countOwnSecrets(id); n != 1 {
+		t.Errorf("got %d own secrets after a change, want 1", n)
 	}
 	s.call("PUT", "/sandboxes/"+id+"/network", `{`+lists+`}`)
-	if out, ok := s.curl(id, "https://api.good.test/", unopened...); !ok || out != "got  and  and " {
+	if out, ok := s.curl(id, "https://api.good.test/", trustOutside...); !ok || out != "got  and  and " {
 		t.Errorf("without rules: %v %q", ok, out)
 	}
-	if n := s.own(id); n != 0 {
-		t.Errorf("%d values of its own without rules", n)
+	if n := s.countOwnSecrets(id); n != 0 {
+		t.Errorf("got %d own secrets without rules, want 0", n)
 	}
 	s.call("PUT", "/sandboxes/"+id+"/network", `{`+lists+`,`+rules+`}`)
 	s.call("DELETE", "/sandboxes/"+id, "")
-	if n := s.own(id); n != 0 {
-		t.Errorf("%d values outlive their sandbox", n)
+	if n := s.countOwnSecrets(id); n != 0 {
+		t.Errorf("got %d own secrets after the sandbox's removal, want 0", n)
 	}
 }
 
-// Lists apply from the next request on, to names by the addresses they resolve to, and a sandbox
-// that was made without the internet can be given some of it.
-func TestE2BLists(t *testing.T) {
+// Lists apply from the next request on, to a name by the addresses that it resolves to. A sandbox
+// that was created without internet access can be given some later.
+func TestE2BListsApplyFromNextRequest(t *testing.T) {
 	need(t)
 	t.Parallel()
 	s := newServed(t)
 	a, b := s.web(t, 443, nil, "a.test"), s.web(t, 443, nil, "b.test")
-	s.resolves("inner.test", "10.1.2.3")
+	s.setAddresses("inner.test", "10.1.2.3")
 	id := s.create(`,"allow_internet_access":false`)
-	reaches := func(want ...string) {
+	requireReached := func(want ...string) {
 		t.Helper()
 		for _, host := range []string{"a.test", "b.test", "inner.test"} {
 			wanted := false
 			for _, w := range want {
 				wanted = wanted || w == host
 			}
-			if out, ok := s.curl(id, "https://"+host+"/", unopened...); ok != wanted {
+			if out, ok := s.curl(id, "https://"+host+"/", trustOutside...); ok != wanted {
 				t.Errorf("%s: reached %v, want %v: %s", host, ok, wanted, out)
 			}
 		}
 	}
 	put := func(body string) { t.Helper(); s.call("PUT", "/sandboxes/"+id+"/network", body) }
-	reaches()
+	requireReached()
 	put(`{"allowOut":["a.test"],"denyOut":["0.0.0.0/0"]}`)
-	reaches("a.test")
+	requireReached("a.test")
 	put(`{}`)
-	reaches("a.test", "b.test")
+	requireReached("a.test", "b.test")
 	put(`{"denyOut":["` + b.address + `/32"]}`)
 	dials := len(s.dials(b.address))
-	reaches("a.test")
+	requireReached("a.test")
 	if n := len(s.dials(b.address)); n != dials {
 		t.Errorf("a denied address was dialled %d times", n-dials)
 	}
 	put(`{"allowOut":["10.0.0.0/8"]}`)
-	reaches("a.test", "b.test")
+	requireReached("a.test", "b.test")
 	if len(s.dials("10.")) > 0 {
 		t.Error("a private address was dialled")
 	}
 	put(`{"allow_internet_access":false,"allowOut":["b.test"]}`)
-	reaches("b.test")
+	requireReached("b.test")
 	if len(a.seen()) == 0 {
-		t.Error("nothing ever arrived")
+		t.Error("control: a.test got no request at all")
 	}
 }

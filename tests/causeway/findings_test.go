@@ -13,16 +13,16 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// The findings of a review of the gateway, from inside one sandbox. Each row has an attempt that
-// must succeed beside those that must not.
+// TestFindings repeats the findings of a security review of the gateway, from inside one sandbox.
+// Each has a control: a request that must succeed.
 func TestFindings(t *testing.T) {
 	need(t, hosttest.Git)
 	t.Parallel()
 	a := sharedEnvironment(t)
 	_, forge := forge(t, a, "git.f.test")
 	registry := a.web(t, 443, nil, "registry.f.test")
-	a.web(t, 443, keeping, "kept.f.test", "open.f.test")
-	a.seal(t, "F", canary)
+	a.web(t, 443, serveStoredKey, "kept.f.test", "open.f.test")
+	a.storeSecret(t, "F", canary)
 	b := a.newSandbox(t, `
 level: light
 network:
@@ -48,18 +48,18 @@ secrets: {bind: [{name: F, host: kept.f.test, header: Authorization, paths: ["/v
 	t.Run("S6", func(t *testing.T) { findingS6(t, b) })
 }
 
-// Finding S1: with a header or a suffix of its path, any request counted as a fetch, which needs no
-// permission to write, publishes nothing, and is asked about without its method and body.
+// Finding S1: with a certain header or path suffix, any request counted as a fetch. A fetch needs
+// no permission to write, publishes nothing, and its approval request shows no method and body.
 func findingS1(t *testing.T, b *testSandbox, p *approvers, forge, registry *web) {
 	// Control: git itself fetches without an approval, in all versions of the protocol, by both
-	// names of the repository, with a compressed request.
+	// names of the repository, and with compressed requests.
 	b.must(`cd /tmp && for v in 0 1 2; do for name in pay.git pay; do rm -rf work && git -c protocol.version=$v clone -q https://git.f.test/acme/$name work || exit 1; done; done
 cd work && for i in $(seq 60); do git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m $i || exit 1; done; git fetch -q origin`)
 	if n := len(p.asked()); n != 0 || len(forge.seen()) < 12 {
 		t.Fatalf("git itself was asked about %d times", n)
 	}
 	if got := b.line("print(status(get('registry.f.test', '/acme/pay/info/refs?service=git-upload-pack')))"); got != "200" {
-		t.Fatalf("the registry, a read: %s", got)
+		t.Fatalf("a read from the registry: got %s, want 200", got)
 	}
 	before, reads := len(forge.seen()), len(registry.seen())
 	const fetch, push = "application/x-git-upload-pack-request", "application/x-git-receive-pack-request"
@@ -83,7 +83,7 @@ cd work && for i in $(seq 60); do git -c user.name=a -c user.email=a@example.com
 	got := b.python(text.String())
 	asked := p.asked()
 	if len(asked) != len(tries) || len(got) != len(tries) {
-		t.Fatalf("answers %q to %d questions: %+v", got, len(asked), asked)
+		t.Fatalf("got answers %q and %d approval requests, want %d of each: %+v", got, len(asked), len(tries), asked)
 	}
 	for i, c := range tries {
 		method, target, _ := strings.Cut(c[1], " ")
@@ -93,20 +93,19 @@ cd work && for i in $(seq 60); do git -c user.name=a -c user.email=a@example.com
 		}
 	}
 	if len(forge.seen()) != before || len(registry.seen()) != reads {
-		t.Errorf("what reached them: %+v %+v", forge.seen()[before:], registry.seen()[reads:])
+		t.Errorf("denied requests reached the servers: %+v %+v", forge.seen()[before:], registry.seen()[reads:])
 	}
-	// The approval covers this request.
+	// An approval covers exactly one request.
 	p.answer(func(q api.Approval) bool { return q.Kind == "pkg.publish" && q.Facts["method"] == http.MethodPut })
-	b.wants(b.python(text.String()[:strings.IndexByte(text.String(), '\n')+1]), "403") // it was denied before
-	b.wants(b.python("print(status(get('registry.f.test', '/api/v1/crates/new', method='PUT', body='crate 2')))"), "200")
+	b.requireLines(b.python(text.String()[:strings.IndexByte(text.String(), '\n')+1]), "403") // it was denied before
+	b.requireLines(b.python("print(status(get('registry.f.test', '/api/v1/crates/new', method='PUT', body='crate 2')))"), "200")
 	if s := registry.seen(); len(s) != reads+1 || s[reads].Body != "crate 2" {
 		t.Errorf("the registry saw %+v", s[reads:])
 	}
 }
 
-// keeping is a server that stores the last key that it was sent, and returns it on any path, in
-// parts if requested.
-func keeping(w http.ResponseWriter, r *http.Request) {
+// serveStoredKey returns the canary on any path, in parts if requested.
+func serveStoredKey(w http.ResponseWriter, r *http.Request) {
 	const text = "the key is " + canary + "."
 	if r.URL.Path == "/name" {
 		w.Header()[canary] = []string{"header"}
@@ -123,10 +122,10 @@ func keeping(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "key.txt", time.Time{}, strings.NewReader(text))
 }
 
-// Finding S5: on a path to which the secret is not bound, a program read it part by part, which
-// redaction does not recognise.
+// Finding S5: on a path to which the secret is not bound, a program read the secret in small
+// ranges, which redaction does not recognise.
 func findingS5(t *testing.T, b *testSandbox) {
-	got := b.python(halves + `
+	got := b.python(canaryParts + `
 def read(host, path, header):
     out, codes = '', set()
     for i in range(0, 50, 5):
@@ -141,17 +140,18 @@ for path in ('/v1/key', '/elsewhere'):
 print(read('open.f.test', '/elsewhere', 'Range'))
 `)
 	want := append(append([]string{"True"}, slices.Repeat([]string{"(['200'], False)"}, 8)...), "(['206', '416'], True)")
-	b.wants(got, want...)
+	b.requireLines(got, want...)
 	if out, _ := b.sh("curl -sS -m 300 -r 16-25 https://kept.f.test/elsewhere; curl -sS -m 300 -I https://kept.f.test/elsewhere"); !contains(out, "the key is ***", "none") || contains(out, canary[5:15]) {
 		t.Errorf("curl: %s", out)
 	}
 }
 
-// Finding S4: a header changed the meaning of an approved request, or of one that is only a read.
+// Finding S4: a header changed the meaning of an approved request, or of a request that counted as
+// a read.
 func findingS4(t *testing.T, b *testSandbox, p *approvers) {
 	p.answer(func(q api.Approval) bool { return q.Facts["header_x-amz-target"] == "Ledger.Get" })
 	before := len(p.asked())
-	b.wants(b.python(`
+	b.requireLines(b.python(`
 def call(extra, method='POST', path='/'): return status(get('open.f.test', path, method=method, extra=extra))
 print(call('X-Amz-Target: Ledger.Get\r\nCookie: account=mine\r\nX-Request-Id: 1\r\n'))
 print(call('X-Amz-Target: Ledger.Delete\r\nCookie: account=mine\r\n'))
@@ -164,17 +164,17 @@ print(call('X_HTTP_Method_Override: DELETE\r\n', 'GET'), call('', 'GET', '/?_met
 	}
 	for name, value := range asked[0].Facts {
 		if contains(value, "account=mine") || contains(name, "request-id") {
-			t.Errorf("the question has %s: %s", name, value)
+			t.Errorf("the approval request shows %s: %s", name, value)
 		}
 	}
 	if asked[0].Facts["header_cookie_sha256"] == "" || asked[1].Facts["header_x-amz-target"] != "Ledger.Delete" {
-		t.Errorf("the questions have %v and %v", asked[0].Facts, asked[1].Facts)
+		t.Errorf("the approval requests have the facts %v and %v", asked[0].Facts, asked[1].Facts)
 	}
 }
 
 // Finding S6: a secret was shown as the name of a header or a trailer.
 func findingS6(t *testing.T, b *testSandbox) {
-	b.wants(b.python(halves+`
+	b.requireLines(b.python(canaryParts+`
 for host in ('kept.f.test', 'open.f.test'):
     a = get(host, '/name').lower()
     print(status(a.upper()), K in a, 'x-plain: yes' in a)

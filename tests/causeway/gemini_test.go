@@ -16,12 +16,12 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// geminiPackage is the agent that a test takes from npm: of those that crannog knows it is the one
-// that is a program for node without compiled parts.
+// geminiPackage is an agent that runs on Node without compiled parts, so that npm can install it
+// anywhere.
 const geminiPackage = "@google/gemini-cli@0.61.0"
 
-// geminiTurn answers like the model's API: first with a call of a tool and then, after its result,
-// with text.
+// geminiTurn answers like the model's API: first with a tool call and then, after the tool's
+// result, with text.
 func geminiTurn(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -35,7 +35,7 @@ func geminiTurn(w http.ResponseWriter, r *http.Request) {
 	case bytes.Contains(body, []byte(`"functionResponse"`)):
 		part = map[string]any{"text": "the file is there"}
 	case !bytes.Contains(body, []byte(`"functionDeclarations"`)):
-		part = map[string]any{"text": "{}"} // what it asks about itself
+		part = map[string]any{"text": "{}"} // a question without tools, e.g. for a summary
 	}
 	answer, err := json.Marshal(map[string]any{
 		"candidates": []any{map[string]any{
@@ -56,9 +56,9 @@ func geminiTurn(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer)
 }
 
-// P40: a real agent, installed by npm, works inside with a key that is never there: it asks its
-// model, uses a tool, and the tool's result is only in the copy.
-func TestARealAgentByName(t *testing.T) {
+// P40: a real agent, installed by npm, works inside with a key that is never there. It asks its
+// model and uses a tool, whose result is only in the sandbox's copy of the project.
+func TestNamedAgentUsesToolWithoutKey(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Program("npm"))
 	t.Parallel()
 	w, err := newInternet()
@@ -94,14 +94,14 @@ func TestARealAgentByName(t *testing.T) {
 		err := cmd.Run()
 		return stdout.String(), stderr.String(), err
 	}
-	if _, said, err := crannog(canary, "secret", "set", "GEMINI_API_KEY"); err != nil {
-		t.Fatal(err, said)
+	if _, stderr, err := crannog(canary, "secret", "set", "GEMINI_API_KEY"); err != nil {
+		t.Fatal(err, stderr)
 	}
-	out, said, err := crannog("", "run", "--name", "g", "gemini", "--", "--approval-mode", "yolo", "-m", "gemini-2.5-flash", "-p", "make the file")
+	out, stderr, err := crannog("", "run", "--name", "g", "gemini", "--", "--approval-mode", "yolo", "-m", "gemini-2.5-flash", "-p", "make the file")
 	if err != nil || !strings.Contains(out, "the file is there") {
-		t.Fatalf("%v\n%s\n%s\n%+v", err, out, said, api.seen())
+		t.Fatalf("%v\n%s\n%s\n%+v", err, out, stderr, api.seen())
 	}
-	if strings.Contains(out+said, canary) {
+	if strings.Contains(out+stderr, canary) {
 		t.Error("the key is in the output")
 	}
 	answered := 0
@@ -122,10 +122,10 @@ func TestARealAgentByName(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(project, "made.txt")); err == nil {
 		t.Error("the agent wrote to the host's directory")
 	}
-	if out, said, err := crannog("", "exec", "g", "cat", "/workspace/made.txt"); err != nil || out != "by a tool\n" {
-		t.Errorf("what it made: %q %v %s", out, err, said)
+	if out, stderr, err := crannog("", "exec", "g", "cat", "/workspace/made.txt"); err != nil || out != "by a tool\n" {
+		t.Errorf("the file that the tool wrote: got %q, %v, stderr %s", out, err, stderr)
 	}
-	if out, said, err := crannog("", "rm", "-y", "g"); err != nil {
-		t.Error(out, said, err)
+	if out, stderr, err := crannog("", "rm", "-y", "g"); err != nil {
+		t.Error(out, stderr, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// forge is a git server: git's own, behind HTTPS.
+// forge starts git's own server behind HTTPS, with one repository.
 func forge(t testing.TB, a *environment, hostname string) (bare string, s *web) {
 	t.Helper()
 	dir := hosttest.ShortDir(t)
@@ -40,7 +40,7 @@ func TestA6GitAndPublish(t *testing.T) {
 	bare, s := forge(t, a, "git.a6.test")
 	registry := a.web(t, 443, nil, "registry.npmjs.org")
 	pypi := a.web(t, 443, nil, "upload.pypi.org")
-	a.seal(t, "A6", canary)
+	a.storeSecret(t, "A6", canary)
 	b := a.newSandbox(t, `
 level: light
 network:
@@ -94,7 +94,7 @@ def push(ref, coding='gzip', pack=gzip.compress):
     return get('git.a6.test', '/acme/pay.git/git-receive-pack', method='POST', body=pack(sent).decode('latin-1'),
         extra='Content-Type: application/x-git-receive-pack-request\r\nContent-Encoding: %s\r\n' % coding)
 `
-	b.wants(b.python(compressed+`
+	b.requireLines(b.python(compressed+`
 a = push('refs/heads/packed')
 print(status(a), 'ng refs/heads/packed' in a, 'crannog: blocked git push' in a)
 a = push('refs/tags/packed', coding='x-gzip')
@@ -103,20 +103,20 @@ a = push('refs/heads/agent/plain', pack=bytes)
 print(status(a), 'unpack ok' in a)
 `), "200 True True", "200 True", "200 False")
 	if after := host(t, bare, "git", "for-each-ref"); after != before {
-		t.Errorf("the server has\n%s and had\n%s", after, before)
+		t.Errorf("denied pushes changed the refs: got\n%s want\n%s", after, before)
 	}
-	b.wants(b.python(compressed+`
+	b.requireLines(b.python(compressed+`
 a = push('refs/heads/agent/packed')
 print(status(a), 'unpack ok' in a, 'ok refs/heads/agent/packed' in a)
 `), "200 True True")
 	if !contains(refs(), "refs/heads/agent/packed\n") {
-		t.Errorf("compressed, an agent's branch: %s", refs())
+		t.Errorf("a compressed push to an agent's branch: the refs are %s", refs())
 	}
-	// The request that is sent is the decoded one that the policy was applied to.
+	// The gateway forwards the decoded request, to which it applied the policy.
 	if r := s.seen()[len(s.seen())-1]; r.Header.Get("Content-Encoding") != "" || !contains(r.Body, "refs/heads/agent/packed\x00", "PACK") {
 		t.Errorf("what reached the server: %q %.100q", r.Header, r.Body)
 	}
-	b.recorded("a push", func(r api.FlowRecord) bool { return r.Kind == "git" && r.Effect == "deny" })
+	b.awaitFlow("a push", func(r api.FlowRecord) bool { return r.Kind == "git" && r.Effect == "deny" })
 
 	// A publication is recognised by its request, regardless of the program that sends it.
 	publish := `
@@ -124,16 +124,16 @@ print(status(get('registry.npmjs.org', '/left-pad', method='PUT', body='{"name":
 print(status(get('upload.pypi.org', '/legacy/', method='POST', body='--b\r\nContent-Disposition: form-data; name=":action"\r\n\r\nfile_upload\r\n--b--\r\n', extra='Content-Type: multipart/form-data; boundary=b\r\n')))
 print(status(get('registry.npmjs.org', '/left-pad')))
 `
-	b.wants(b.python(publish), "403", "403", "200")
+	b.requireLines(b.python(publish), "403", "403", "200")
 	if len(registry.seen()) != 1 || len(pypi.seen()) != 0 {
-		t.Errorf("published: %+v %+v", registry.seen(), pypi.seen())
+		t.Errorf("unapproved publications: the registries got %+v %+v", registry.seen(), pypi.seen())
 	}
 	p.answer(func(q api.Approval) bool { return q.Kind == "pkg.publish" })
 	publish = strings.NewReplacer("1.0.0", "1.0.1", "file_upload", "file_upload ").Replace(publish)
-	b.wants(b.python(publish), "200", "200", "200")
+	b.requireLines(b.python(publish), "200", "200", "200")
 	for _, q := range p.asked() {
 		if q.Kind != "pkg.publish" && q.Kind != "git.push" {
-			t.Errorf("question %+v", q)
+			t.Errorf("unexpected approval request %+v", q)
 		}
 	}
 }

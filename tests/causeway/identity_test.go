@@ -9,11 +9,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// canary is a secret's value, which must be nowhere inside.
+// canary is the value of a secret, which must not be found inside any sandbox.
 const canary = "sk-canary-4f9a8b7c6d5e4f3a2b1c"
 
-// seal stores a secret until the test ends.
-func (a *environment) seal(t testing.TB, name, value string) {
+// storeSecret stores a secret until the test ends.
+func (a *environment) storeSecret(t testing.TB, name, value string) {
 	t.Helper()
 	if a.kernels != nil {
 		a.kernels.sealed[name] = value
@@ -29,8 +29,8 @@ func (a *environment) seal(t testing.TB, name, value string) {
 	})
 }
 
-// P19: a connection has one identity: name, server name, Host, port and certificate agree, or
-// nothing is sent.
+// P19: a connection has one identity. Unless name, server name, Host, port and certificate agree,
+// the gateway sends nothing.
 func TestN6ServerNameIsNotTheTarget(t *testing.T) {
 	need(t, openssl)
 	t.Parallel()
@@ -59,20 +59,20 @@ network:
 				t.Errorf("%s: %s", line, out)
 			}
 		}
-		b.wants(b.python("for n in ('other.n6.test', '"+target+".', '"+target+"x', None): print(handshake('"+target+"', sni=n, verify=False) == 'done')"), "False", "False", "False", "False")
+		b.requireLines(b.python("for n in ('other.n6.test', '"+target+".', '"+target+"x', None): print(handshake('"+target+"', sni=n, verify=False) == 'done')"), "False", "False", "False", "False")
 	}
 	if n := len(a.dials("")) - before; n != 0 {
-		t.Errorf("%d dials", n)
+		t.Errorf("got %d dials, want 0", n)
 	}
-	b.recorded("the server name", func(r api.FlowRecord) bool { return r.Rule == "identity.sni" && r.Host == "pass.n6.test" })
+	b.awaitFlow("the server name", func(r api.FlowRecord) bool { return r.Rule == "identity.sni" && r.Host == "pass.n6.test" })
 	if out, code := b.sh("echo | timeout 300 openssl s_client -verify_return_error -connect pass.n6.test:443 -servername pass.n6.test -CAfile /tmp/world.pem"); code != 0 {
-		t.Errorf("the right name: %s", out)
+		t.Errorf("the correct server name: %s", out)
 	}
 	if out, _ := b.sh("curl -sS -m 300 https://api.n6.test/; curl -sS -m 300 --cacert /tmp/world.pem https://pass.n6.test/"); out != "hello from api.n6.testhello from pass.n6.test" {
 		t.Errorf("honest requests: %s", out)
 	}
 	if len(opened.seen()) != 1 || len(passed.seen()) != 1 {
-		t.Errorf("seen: %d and %d", len(opened.seen()), len(passed.seen()))
+		t.Errorf("got %d and %d requests, want 1 each", len(opened.seen()), len(passed.seen()))
 	}
 }
 
@@ -94,7 +94,7 @@ func TestN7DomainFronting(t *testing.T) {
 
 func n7DomainFronting(t *testing.T, a *environment) {
 	up := a.web(t, 443, nil, "api.n7.test", "other.n7.test") // one server, one certificate, as at a CDN
-	a.seal(t, "N7", canary)
+	a.storeSecret(t, "N7", canary)
 	b := a.newSandbox(t, frontedPolicy)
 	for _, c := range [][2]string{{"api.n7.test", "other.n7.test"}, {"other.n7.test", "api.n7.test"}, {"api.n7.test", "evil.n7.test"}, {"other.n7.test", "api.n7.test."}, {"other.n7.test", "API.n7.test"}} {
 		for _, version := range []string{"--http1.1", "--http2"} {
@@ -105,12 +105,12 @@ func n7DomainFronting(t *testing.T, a *environment) {
 		}
 	}
 	if s := up.seen(); len(s) > 0 {
-		t.Fatalf("the world saw %+v", s)
+		t.Fatalf("the fake internet got %+v", s)
 	}
 	if out, _ := b.sh("curl -sS -m 300 https://api.n7.test/ -w ' %{http_code}'"); out != "hello from api.n7.test 200" || up.seen()[0].auth() != "Bearer "+canary {
-		t.Errorf("the honest request: %s, %+v", out, up.seen())
+		t.Errorf("the honest request: got %s, the host got %+v", out, up.seen())
 	}
-	// As an HTTP proxy sees it, and the name in the URL is the other.
+	// Through the proxy the Host header differs from the name of the CONNECT.
 	if out, _ := b.sh("curl -sS -m 300 -x http://10.199.0.1:3128 -H 'Host: other.n7.test' https://api.n7.test/ -w ' %{http_code}'"); !contains(out, "421") {
 		t.Errorf("inside CONNECT: %s", out)
 	}
@@ -124,12 +124,12 @@ func TestN8CredentialToWrongPeer(t *testing.T) {
 }
 
 func n8CredentialToWrongPeer(t *testing.T, a *environment) {
-	bound, other := a.web(t, 443, nil, "api.n8.test"), a.web(t, 443, nil, "other.n8.test")
+	boundHost, other := a.web(t, 443, nil, "api.n8.test"), a.web(t, 443, nil, "other.n8.test")
 	plain := a.web(t, 80, nil, "api.n8.test")
-	// A server that cannot prove its name gets nothing at all.
+	// A server without a valid certificate for its name gets no request at all.
 	impostor := a.web(t, 443, nil, "impostor.n8.test")
-	a.resolves("forged.n8.test", impostor.address)
-	a.seal(t, "N8", canary)
+	a.setAddresses("forged.n8.test", impostor.address)
+	a.storeSecret(t, "N8", canary)
 	b := a.newSandbox(t, `
 network:
   unlisted: deny
@@ -142,7 +142,7 @@ secrets:
     - {name: N8, host: api.n8.test, header: Authorization, format: "Bearer {}"}
     - {name: N8, host: forged.n8.test, header: Authorization, format: "Bearer {}"}
 `)
-	b.wants(b.python(`
+	b.requireLines(b.python(`
 print(status(get('other.n8.test', name='api.n8.test')))
 print(status(get('other.n8.test', extra='Authorization: Bearer sealed-by-crannog-N8\r\n')))
 print(status(get('other.n8.test', extra='X-Forwarded-Host: api.n8.test\r\nForwarded: host=api.n8.test\r\n')))
@@ -154,14 +154,14 @@ print(status(get('api.n8.test')))
 	for _, s := range [][]request{other.seen(), impostor.seen(), plain.seen()} {
 		for _, r := range s {
 			if contains(r.auth(), canary) {
-				t.Errorf("the value went to %s: %+v", r.Host, r)
+				t.Errorf("the secret was sent to %s: %+v", r.Host, r)
 			}
 		}
 	}
-	if len(impostor.seen()) > 0 || len(bound.seen()) != 1 || bound.seen()[0].auth() != "Bearer "+canary {
-		t.Errorf("the bound host saw %+v", bound.seen())
+	if len(impostor.seen()) > 0 || len(boundHost.seen()) != 1 || boundHost.seen()[0].auth() != "Bearer "+canary {
+		t.Errorf("the bound host got %+v", boundHost.seen())
 	}
-	if r := b.recorded("the certificate", func(r api.FlowRecord) bool { return r.Host == "forged.n8.test" && r.Kind == "http" && r.Status > 0 }); r.Status != 502 {
+	if r := b.awaitFlow("the certificate", func(r api.FlowRecord) bool { return r.Host == "forged.n8.test" && r.Kind == "http" && r.Status > 0 }); r.Status != 502 {
 		t.Errorf("record %+v", r)
 	}
 }
@@ -176,7 +176,7 @@ func TestN9PortPivot(t *testing.T) {
 func n9PortPivot(t *testing.T, a *environment) {
 	up, pivot := a.web(t, 443, nil, "api.n9.test"), a.web(t, 8443, nil, "api.n9.test")
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n9.test, rules: [{methods: [GET], do: allow}]}]}\n")
-	b.wants(b.python(`
+	b.requireLines(b.python(`
 a = get('api.n9.test', name='api.n9.test:8443')
 print(status(a), rule(a))
 s, a = connect('api.n9.test:8443')
@@ -189,7 +189,7 @@ print(status(a), rule(a))
 print(status(get('api.n9.test', name='api.n9.test:443')))
 `), "421 identity.port", "403 *", "ECONNREFUSED ECONNREFUSED ECONNREFUSED", "200", "421 identity.port", "200")
 	if len(up.seen()) != 1 || len(pivot.seen()) > 0 || len(a.dials(pivot.address+":8443")) > 0 {
-		t.Errorf("seen %d and %d", len(up.seen()), len(pivot.seen()))
+		t.Errorf("got %d requests at the port of the policy and %d at another, want 1 and 0", len(up.seen()), len(pivot.seen()))
 	}
 }
 
@@ -203,7 +203,7 @@ func TestN12Redirects(t *testing.T) {
 	plain := a.web(t, 80, nil, "api.n12.test")
 	evil := a.web(t, 443, nil, "evil.n12.test")
 	good := a.web(t, 443, nil, "good.n12.test")
-	a.seal(t, "N12", canary)
+	a.storeSecret(t, "N12", canary)
 	b := a.newSandbox(t, `
 network:
   unlisted: deny
@@ -226,14 +226,14 @@ secrets: {bind: [{name: N12, host: api.n12.test, header: Authorization, format: 
 		}
 	}
 	if len(evil.seen()) > 0 || len(plain.seen()) > 0 || len(a.dials("169.254")) > 0 {
-		t.Error("a hop was not judged")
+		t.Error("the target of a redirect escaped the policy")
 	}
 	if n := len(api.seen()); n != 7 || api.seen()[0].auth() != "Bearer "+canary {
-		t.Errorf("%d first hops", n)
+		t.Errorf("got %d requests before redirects, want 7", n)
 	}
 	for _, r := range good.seen() {
 		if contains(r.auth(), canary) {
-			t.Error("the second hop carries the value")
+			t.Error("the redirected request carries the secret")
 		}
 	}
 }
@@ -257,9 +257,9 @@ for p in ('/open/../closed', '/open/%2e%2e/closed', '/open/%252e%252e/', '/open%
 		}
 	}
 	if len(up.seen()) > 0 || len(got) != 17 {
-		t.Errorf("%d answers, and the world saw %+v", len(got), up.seen())
+		t.Errorf("got %d answers, want 17, and the fake internet got %+v", len(got), up.seen())
 	}
-	b.wants(b.python(`
+	b.requireLines(b.python(`
 print(status(get('api.n13.test', '/open/a%20b/c.txt?q=../x%2f')), status(get('api.n13.test', '/closed')))
 `), "200 403")
 	for _, path := range []string{"/open/../closed", "/open/%2e%2e/closed"} {
@@ -268,7 +268,7 @@ print(status(get('api.n13.test', '/open/a%20b/c.txt?q=../x%2f')), status(get('ap
 		}
 	}
 	if len(up.seen()) != 1 {
-		t.Errorf("the world saw %+v", up.seen())
+		t.Errorf("the fake internet got %+v", up.seen())
 	}
 }
 
@@ -293,9 +293,9 @@ print(status(a), raw(s, b'SSH-2.0-OpenSSH_9\r\n').encode())
 		}
 	}
 	if len(up.seen()) > 0 || len(a.dials(up.address)) > 0 {
-		t.Error("the world was reached")
+		t.Error("the fake internet was reached")
 	}
-	// A record may be written after the answer.
+	// An entry may be written after the answer.
 	hosttest.Eventually(t, fmt.Sprintf("%d attempts are recorded", len(got)), func() bool { return len(b.records("tcp", "http", "connect")) >= len(got) })
 	if got := b.line("print(status(get('api.n17.test', ca='/tmp/world.pem')))"); got != "200" {
 		t.Errorf("TLS: %s", got)

@@ -26,21 +26,21 @@ import (
 	"time"
 )
 
-// internet internet is the outside: names, hosts with public addresses, and a certificate authority for them.
-// All of it is in the test's process.
+// internet is a fake internet inside the test's process: names, hosts with public addresses, and a
+// certificate authority for them.
 type internet struct {
 	exchange
 	listener net.Listener
 	key      *ecdsa.PrivateKey
 	root     *x509.Certificate
 
-	mu      sync.Mutex
-	zone    map[string][]netip.Addr
-	turns   map[string][][]netip.Addr // before the zone, each once
-	at      map[string]chan<- net.Conn
-	lookups []string
-	dialled []string
-	last    int // the last address that was assigned
+	mu        sync.Mutex
+	zone      map[string][]netip.Addr
+	turns     map[string][][]netip.Addr // answers to use once each before those of zone
+	listeners map[string]chan<- net.Conn
+	lookups   []string
+	dialled   []string
+	last      int // the last address that was assigned
 }
 
 func newInternet() (*internet, error) {
@@ -49,14 +49,14 @@ func newInternet() (*internet, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the world's"}, IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fake internet"}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil, err
 	}
-	w := &internet{key: key, zone: map[string][]netip.Addr{}, turns: map[string][][]netip.Addr{}, at: map[string]chan<- net.Conn{}}
+	w := &internet{key: key, zone: map[string][]netip.Addr{}, turns: map[string][][]netip.Addr{}, listeners: map[string]chan<- net.Conn{}}
 	if w.root, err = x509.ParseCertificate(der); err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func newInternet() (*internet, error) {
 	return w, nil
 }
 
-// write makes this the fake internet of a state directory.
+// write makes gateways of a state directory use this fake internet.
 func (w *internet) write(state string) error {
 	data, err := json.Marshal(w.exchange)
 	if err != nil {
@@ -89,23 +89,23 @@ func (w *internet) write(state string) error {
 	return os.WriteFile(filepath.Join(state, internetFile), data, 0o600)
 }
 
-// serve answers one order of a gateway.
+// serve answers one lookup or dial of a gateway.
 func (w *internet) serve(conn net.Conn) {
-	var o order
+	var o exchangeRequest
 	if err := readLine(conn, &o); err != nil {
 		conn.Close()
 		return
 	}
 	if o.Lookup != "" {
-		_ = json.NewEncoder(conn).Encode(outcome{Addresses: w.lookup(o.Lookup)})
+		_ = json.NewEncoder(conn).Encode(exchangeAnswer{Addresses: w.lookup(o.Lookup)})
 		conn.Close()
 		return
 	}
 	w.mu.Lock()
 	w.dialled = append(w.dialled, o.Dial)
-	to := w.at[o.Dial]
+	to := w.listeners[o.Dial]
 	w.mu.Unlock()
-	if err := json.NewEncoder(conn).Encode(outcome{Refused: to == nil}); err != nil || to == nil {
+	if err := json.NewEncoder(conn).Encode(exchangeAnswer{Refused: to == nil}); err != nil || to == nil {
 		conn.Close()
 		return
 	}
@@ -123,29 +123,29 @@ func (w *internet) lookup(name string) []netip.Addr {
 	return w.zone[name]
 }
 
-// lookedUp and dials return the lookups and dials so far, of names with a suffix and of addresses
-// with a prefix.
-func (w *internet) lookedUp(suffix string) []string {
+// lookupsOf returns the lookups so far of names with a suffix.
+func (w *internet) lookupsOf(suffix string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(w.lookups), func(n string) bool { return !strings.HasSuffix(n, suffix) })
 }
 
+// dials returns the dials so far of addresses with a prefix.
 func (w *internet) dials(prefix string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(w.dialled), func(a string) bool { return !strings.HasPrefix(a, prefix) })
 }
 
-// resolves sets the addresses of names.
-func (w *internet) resolves(name string, addresses ...string) {
+// setAddresses sets the addresses that a name resolves to.
+func (w *internet) setAddresses(name string, addresses ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.zone[name] = parse(addresses)
 }
 
-// resolvesInTurn gives a name other addresses at each lookup.
-func (w *internet) resolvesInTurn(name string, answers ...[]string) {
+// setAddressesInTurn makes the next lookups of a name return other addresses, in this order.
+func (w *internet) setAddressesInTurn(name string, answers ...[]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range answers {
@@ -192,7 +192,7 @@ func (w *internet) listen(t testing.TB, port int, hostnames ...string) (net.List
 	}
 	w.mu.Unlock()
 	for _, n := range hostnames {
-		w.resolves(n, address)
+		w.setAddresses(n, address)
 	}
 	return w.listenAt(t, address, port), address
 }
@@ -217,11 +217,11 @@ func (w *internet) listenAt(t testing.TB, address string, port int) net.Listener
 	}()
 	key := a.addr.String()
 	w.mu.Lock()
-	w.at[key] = in
+	w.listeners[key] = in
 	w.mu.Unlock()
 	t.Cleanup(func() {
 		w.mu.Lock()
-		delete(w.at, key)
+		delete(w.listeners, key)
 		w.mu.Unlock()
 		a.Close()
 	})
@@ -242,7 +242,7 @@ func (w *internet) leaf(t testing.TB, hostnames ...string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: w.key}
 }
 
-// request is a request that a web server received.
+// request is what a web server received.
 type request struct {
 	Method, Host, Path, Query, Proto, Body string
 	// From distinguishes connections.
@@ -266,8 +266,8 @@ func (s *web) seen() []request {
 	return slices.Clone(s.list)
 }
 
-// web starts a web server on a port of some hosts, with TLS unless it is 80. Without a handler it
-// answers hello.
+// web starts a web server on a port of some hosts, with TLS unless the port is 80. Without a
+// handler it answers "hello from" and the host.
 func (w *internet) web(t testing.TB, port int, answer http.HandlerFunc, hostnames ...string) *web {
 	t.Helper()
 	l, address := w.listen(t, port, hostnames...)

@@ -22,29 +22,29 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A kernelPeer is the network of a sandbox without the sandbox: programs of the host in a separate
-// network namespace, on the host's kernel, connected only to the egress gateway. It tests the
-// gateway, not an engine.
+// kernelPeer is the network of a sandbox without the sandbox. Programs of the host run in a
+// separate network namespace, connected only to the egress gateway, so that no engine takes part in
+// the test.
 type kernelPeer struct {
 	pid     int // of a process that holds the namespaces
 	dir     string
 	records string
 }
 
-// proxyForm is the kind without an interface: a socket.
+// proxyForm is the attachment that is only a socket of the proxy, without an interface.
 const proxyForm attachmenttest.Form = "proxy"
 
-// kernels has what an environment needs to create such sandboxes.
+// kernels is what an environment needs to create kernelPeers.
 type kernels struct {
 	form    attachmenttest.Form
 	gateway *gateway.Client
 
 	mu     sync.Mutex
 	sealed map[string]string
-	last   int
+	count  int
 }
 
-// kernelEnvironment returns an environment of such sandboxes.
+// kernelEnvironment returns an environment whose sandboxes are kernelPeers.
 func kernelEnvironment(t *testing.T, form attachmenttest.Form) *environment {
 	t.Helper()
 	w, err := newInternet()
@@ -61,7 +61,7 @@ func kernelEnvironment(t *testing.T, form attachmenttest.Form) *environment {
 	t.Cleanup(func() {
 		left, err := a.kernels.gateway.List(noContext())
 		if err != nil || len(left) > 0 {
-			t.Errorf("left at the gateway: %v %v", left, err)
+			t.Errorf("attachments left at the gateway: %v %v", left, err)
 		}
 		if err := errors.Join(a.kernels.gateway.Close(), awaitCauseway(a.state)); err != nil {
 			t.Error(err)
@@ -70,7 +70,7 @@ func kernelEnvironment(t *testing.T, form attachmenttest.Form) *environment {
 	return a
 }
 
-// kernelPeer creates a sandbox and gives it a network under a policy document.
+// kernelPeer creates a network under a policy document, and returns it as a sandbox.
 func (a *environment) kernelPeer(t testing.TB, document string) *testSandbox {
 	t.Helper()
 	d, err := policy.Parse([]byte("policy: v1\nname: task\n" + document))
@@ -78,8 +78,8 @@ func (a *environment) kernelPeer(t testing.TB, document string) *testSandbox {
 		t.Fatal(err)
 	}
 	a.kernels.mu.Lock()
-	a.kernels.last++
-	id := "kernel" + strconv.Itoa(a.kernels.last)
+	a.kernels.count++
+	id := "kernel" + strconv.Itoa(a.kernels.count)
 	a.kernels.mu.Unlock()
 	k := &kernelPeer{dir: hosttest.ShortDir(t), records: filepath.Join(a.state, id+".ndjson")}
 	record, err := os.OpenFile(k.records, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
@@ -93,11 +93,11 @@ func (a *environment) kernelPeer(t testing.TB, document string) *testSandbox {
 		kind = egress.Proxy
 	}
 	_, authority, err := a.kernels.gateway.Attach(t.Context(), gateway.Attachment{
-		Sandbox: id, Kind: kind, Link: link, Record: record, Secrets: a.kernels.bound(d),
+		Sandbox: id, Kind: kind, Link: link, Record: record, Secrets: a.kernels.boundSecrets(d),
 		Policy: []policy.Layer{{Kind: policy.LayerTask, Document: d}},
 	})
 	if err != nil {
-		t.Fatalf("%v\n%s", err, a.said())
+		t.Fatalf("%v\n%s", err, a.logs())
 	}
 	link.Close()
 	t.Cleanup(func() {
@@ -107,7 +107,7 @@ func (a *environment) kernelPeer(t testing.TB, document string) *testSandbox {
 	})
 	inside := tools
 	if a.kernels.form == proxyForm {
-		inside += throughTheProxy
+		inside += connectThroughProxy
 	}
 	k.write(t, "tools.py", []byte("SLOWNESS = 1.0\n"+inside))
 	k.write(t, "world.pem", a.Roots)
@@ -145,20 +145,21 @@ func (k *kernelPeer) start(t testing.TB, form attachmenttest.Form) *os.File {
 	if *rootless {
 		args = append(args, "--map-root-user")
 	}
-	// Every address belongs to the namespace, so that addresses without a listener refuse.
+	// Every address is local in the namespace, so that a connection to an address without a
+	// listener is refused.
 	holder := exec.Command("unshare", append(args, "sh", "-c", "ip link set lo up && ip route add local 0.0.0.0/0 dev lo && "+hold)...)
-	k.pid = run(t, holder)
+	k.pid = startUntilEnd(t, holder)
 	ready()
-	// It stays outside of the mount namespace, because the socket is there.
-	run(t, k.enter("--net", "python3", "-c", bridge, string(socket)))
+	// The bridge stays outside the mount namespace, because the socket is not visible inside.
+	startUntilEnd(t, k.enter("--net", "python3", "-c", bridge, string(socket)))
 	hosttest.Eventually(t, "the bridge listens", func() bool {
 		return k.enter("--net", "python3", "-c", "import socket; socket.create_connection(('127.0.0.1', 3128), 9)").Run() == nil
 	})
 	return link
 }
 
-// run starts a program that ends with the test.
-func run(t testing.TB, cmd *exec.Cmd) (pid int) {
+// startUntilEnd starts a program and kills it when the test ends.
+func startUntilEnd(t testing.TB, cmd *exec.Cmd) (pid int) {
 	t.Helper()
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -217,8 +218,8 @@ func (k *kernelPeer) flows(t testing.TB) (list []api.FlowRecord) {
 	return list
 }
 
-// bound returns the secrets that a document binds.
-func (k *kernels) bound(d policy.Document) (list []egress.Secret) {
+// boundSecrets returns the secrets that a document binds.
+func (k *kernels) boundSecrets(d policy.Document) (list []egress.Secret) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, b := range d.Secrets.Bind {
@@ -230,8 +231,8 @@ func (k *kernels) bound(d policy.Document) (list []egress.Secret) {
 	return list
 }
 
-// bridge gives programs that use TCP and UDP what a sandbox with only a socket gets from its first
-// process: the proxy's port and a name server, on every address.
+// bridge serves the proxy's port and a name server on every address. In a sandbox with only a
+// socket, the first process does so.
 const bridge = `
 import socket, struct, sys, threading
 def up():
@@ -247,7 +248,7 @@ def copy(a, b):
     except OSError: pass
     try: b.shutdown(socket.SHUT_WR)
     except OSError: pass
-def one(c):
+def relay(c):
     try: s = up()
     except OSError: return c.close()
     back = threading.Thread(target=copy, args=(s, c))
@@ -258,7 +259,7 @@ def one(c):
     s.close()
 def listen(port):
     l = socket.create_server(('0.0.0.0', port), backlog=128)
-    while True: threading.Thread(target=one, args=(l.accept()[0],)).start()
+    while True: threading.Thread(target=relay, args=(l.accept()[0],)).start()
 def ask(u, q, who):
     try:
         s = up()
@@ -282,9 +283,9 @@ for f, a in ((listen, (3128,)), (listen, (53,)), (names, ())):
     threading.Thread(target=f, args=a).start()
 `
 
-// throughTheProxy makes the tools connect through the proxy, as a library with a proxy setting
-// does.
-const throughTheProxy = `
+// connectThroughProxy makes the Python tools connect through the proxy, as a library with a proxy
+// setting does.
+const connectThroughProxy = `
 direct = socket.create_connection
 def create_connection(address, timeout=300, *a, **k):
     host, port = address

@@ -17,7 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// serveCanary returns a value to every client that asks, like a server that got it from another one.
+// serveCanary returns the canary in several encodings to every client, like a server that got it
+// elsewhere.
 func serveCanary(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/raw":
@@ -35,48 +36,50 @@ func serveCanary(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// containsCanary reports whether a text has the value in a form of serveCanary's, or its second half.
-func containsCanary(text string) bool {
+// containsCanary reports whether a text has the canary, or its second half, in an encoding of
+// serveCanary.
+func containsCanary(data string) bool {
 	b64 := base64.StdEncoding.EncodeToString([]byte("xy" + canary + "z"))
-	return slices.ContainsFunc([]string{canary[len(canary)/2:], hex.EncodeToString([]byte(canary)), b64[4 : len(b64)-4]}, func(f string) bool { return strings.Contains(text, f) })
+	return slices.ContainsFunc([]string{canary[len(canary)/2:], hex.EncodeToString([]byte(canary)), b64[4 : len(b64)-4]}, func(f string) bool { return strings.Contains(data, f) })
 }
 
-// P44: a value that a program has obtained leaves its sandbox in no way: not by output, files,
-// names, diffs, exports, or retained data. Control: a sandbox whose policy does not bind it.
-func TestS11WhatCameInDoesNotLeave(t *testing.T) {
+// P44: a secret that a program has obtained does not leave its sandbox: not by output, files,
+// names, diffs, exports, or retained changes. Control: a sandbox whose policy does not bind the
+// secret.
+func TestS11SecretDoesNotLeaveSandbox(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a := ownEnvironment(t) // others look for the value in all that is kept in theirs
+	a := ownEnvironment(t) // other tests search their state directory for the canary
 	a.web(t, 443, serveCanary, "tells.s11.test")
 	a.web(t, 443, nil, "api.s11.test")
-	a.seal(t, "S11", canary)
+	a.storeSecret(t, "S11", canary)
 	for _, sealed := range []bool{true, false} {
-		document := strings.Replace(bound("S11", "api.s11.test"), "hosts: [", `hosts: [{host: tells.s11.test, rules: [{paths: ["/**"], do: allow}]}, `, 1)
+		document := strings.Replace(boundPolicy("S11", "api.s11.test"), "hosts: [", `hosts: [{host: tells.s11.test, rules: [{paths: ["/**"], do: allow}]}, `, 1)
 		if !sealed {
 			document, _, _ = strings.Cut(document, "secrets:")
 		}
 		host := t.TempDir()
 		b := a.newSandbox(t, document, crannog.Workspace(host))
 		b.must("cd /workspace && for f in raw base64 hex big; do curl -sS -m 300 -o $f https://tells.s11.test/$f; done; cat raw hex > both")
-		if got := b.python(halves + "print(leaks(open('/workspace/raw', 'rb').read()), leaks(open('/workspace/big', 'rb').read()))"); got[0] != "True True" {
-			t.Fatalf("it is not inside: %q", got)
+		if got := b.python(canaryParts + "print(leaks(open('/workspace/raw', 'rb').read()), leaks(open('/workspace/big', 'rb').read()))"); got[0] != "True True" {
+			t.Fatalf("control: the canary did not get into the sandbox: %q", got)
 		}
-		left := map[string]string{}
+		exits := map[string]string{}
 		var err error
-		left["output"], _ = b.sh("cd /workspace && cat raw base64 hex")
+		exits["output"], _ = b.sh("cd /workspace && cat raw base64 hex")
 		for _, name := range []string{"raw", "base64", "hex", "big"} {
 			data, err := b.FS().WithContext(t.Context()).ReadFile("workspace/" + name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			left["file "+name] = string(data)
+			exits["file "+name] = string(data)
 		}
 		set, err := b.Changes(t.Context(), crannog.ChangesOptions{Text: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, ch := range set.Changes {
-			left["diff of "+ch.Path] = ch.Text
+			exits["diff of "+ch.Path] = ch.Text
 			if ch.Path == "raw" && slices.Contains(ch.Flags, "masked") != sealed {
 				t.Errorf("sealed %v: flags %q", sealed, ch.Flags)
 			}
@@ -87,13 +90,13 @@ func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 			if err := b.Export(t.Context(), crannog.ExportOptions{Format: format, Masked: &masked}, &out); err != nil {
 				t.Fatal(err)
 			}
-			if left[format] = out.String(); masked != map[bool]int{true: 5}[sealed] {
-				t.Errorf("sealed %v: masked in %d files", sealed, masked)
+			if exits[format] = out.String(); masked != map[bool]int{true: 5}[sealed] {
+				t.Errorf("sealed %v: got %d files with redacted secrets", sealed, masked)
 			}
 		}
-		for way, text := range left {
-			if containsCanary(text) == sealed || len(text) == 0 {
-				t.Errorf("sealed %v: %s: the value is there: %v, in %d bytes", sealed, way, containsCanary(text), len(text))
+		for exit, data := range exits {
+			if containsCanary(data) == sealed || len(data) == 0 {
+				t.Errorf("sealed %v: %s contains the canary: got %v, in %d bytes", sealed, exit, containsCanary(data), len(data))
 			}
 		}
 		if !sealed {
@@ -106,33 +109,33 @@ func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 		id := b.ID()
 		b.end()
 		if held := hosttest.Holding(t, filepath.Join(a.state, "changes"), canary); len(held) > 0 {
-			t.Errorf("it is kept in %q", held)
+			t.Errorf("the canary is retained in %q", held)
 		}
 		done, err := a.client.ApplyOf(t.Context(), id, api.Apply{})
 		if err != nil || len(done.Applied) != 5 {
 			t.Fatalf("%+v %v", done, err)
 		}
 		for _, ch := range done.Applied {
-			text, err := os.ReadFile(filepath.Join(host, ch.Path))
-			if err != nil || containsCanary(string(text)) || !slices.Contains(ch.Flags, "masked") || int64(len(text)) != ch.Size {
-				t.Errorf("%+v: %d bytes, %v", ch, len(text), err)
+			data, err := os.ReadFile(filepath.Join(host, ch.Path))
+			if err != nil || containsCanary(string(data)) || !slices.Contains(ch.Flags, "masked") || int64(len(data)) != ch.Size {
+				t.Errorf("%+v: %d bytes, %v", ch, len(data), err)
 			}
 		}
 	}
 }
 
-// requireNoTraces checks names of files and recordings.
+// requireNoTraces checks that file names and recordings do not contain the canary.
 func (b *testSandbox) requireNoTraces() {
 	b.t.Helper()
 	ctx := b.t.Context()
-	var said strings.Builder
+	var combined strings.Builder
 	b.must("cd /tmp && mkdir names && touch names/$(cut -d' ' -f2 /workspace/raw) names/other")
 	entries, err := b.FS().WithContext(ctx).ReadDir("tmp/names")
 	if err != nil || len(entries) != 2 {
 		b.t.Fatalf("%v %v", entries, err)
 	}
 	for _, e := range entries {
-		said.WriteString(e.Name() + "\n")
+		combined.WriteString(e.Name() + "\n")
 	}
 	all, err := b.Recordings(ctx)
 	if err != nil || len(all) == 0 {
@@ -143,14 +146,14 @@ func (b *testSandbox) requireNoTraces() {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		text, err := io.ReadAll(r)
+		data, err := io.ReadAll(r)
 		if err != nil {
 			b.t.Fatal(err)
 		}
 		r.Close()
-		said.Write(text)
+		combined.Write(data)
 	}
-	if containsCanary(said.String()) || !strings.Contains(said.String(), "redacted:S11") {
-		b.t.Errorf("names and recordings: %.2000s", said.String())
+	if containsCanary(combined.String()) || !strings.Contains(combined.String(), "redacted:S11") {
+		b.t.Errorf("names and recordings: %.2000s", combined.String())
 	}
 }

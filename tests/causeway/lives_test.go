@@ -16,13 +16,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// P7: if a server is killed, its sandboxes keep their network, and the next one takes them over,
+// P7: if a server is killed, its sandboxes keep their network, and the next server takes them over
 // with their access.
-func TestKilledServer(t *testing.T) {
+func TestKilledServerKeepsNetworks(t *testing.T) {
 	need(t)
 	t.Parallel()
-	a, s, path := serving(t)
-	up := a.web(t, 443, streaming, "api.kill.test")
+	a, s, path := serverEnvironment(t)
+	up := a.web(t, 443, serveStream, "api.kill.test")
 	a.web(t, 443, nil, "late.kill.test")
 	rules := "network: {unlisted: deny, hosts: [{host: api.kill.test, rules: [{methods: [GET], do: allow}]}%s]}\n"
 	b := a.newSandbox(t, fmt.Sprintf(rules, ""))
@@ -48,16 +48,16 @@ func TestKilledServer(t *testing.T) {
 	if failed := b.must("cat /tmp/failed 2>/dev/null; pgrep -c python3"); failed != "1" {
 		t.Errorf("requests failed, or the stream ended: %s", failed)
 	}
-	one, two := b.must("wc -c < /tmp/stream"), ""
-	hosttest.Eventually(t, "the stream continues", func() bool { two = b.must("wc -c < /tmp/stream"); return two != one })
-	b.wants(b.python("print(reach('late.kill.test', 443), status(get('api.kill.test')))"), "no-name 200")
+	runOneSandbox, two := b.must("wc -c < /tmp/stream"), ""
+	hosttest.Eventually(t, "the stream continues", func() bool { two = b.must("wc -c < /tmp/stream"); return two != runOneSandbox })
+	b.requireLines(b.python("print(reach('late.kill.test', 443), status(get('api.kill.test')))"), "no-name 200")
 	if err := sb.SetAccess(t.Context(), accessOf(fmt.Sprintf(rules, ", {host: late.kill.test, rules: [{methods: [GET], do: allow}]}"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.line("print(status(get('late.kill.test')))"); got != "200" {
-		t.Errorf("what the new server allows: %s", got)
+		t.Errorf("a host that the new server allowed: got %s, want 200", got)
 	}
-	// If the gateway dies under the next server, that server notices.
+	// The next server notices if the gateway dies.
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -68,12 +68,12 @@ func TestKilledServer(t *testing.T) {
 		}
 		return sb.Info().Network.Lost
 	})
-	b.wants(b.python("print(query('api.kill.test', 1, seconds=1) == '0/1', reach('api.kill.test', 443, 2) == 'open')"), "False False")
+	b.requireLines(b.python("print(query('api.kill.test', 1, seconds=1) == '0/1', reach('api.kill.test', 443, 2) == 'open')"), "False False")
 	b.end()
 }
 
-// state lists the files of a state directory, except those of an open database.
-func state(t testing.TB, dir string) (files []string) {
+// stateFiles returns the files of a state directory, except those of an open database.
+func stateFiles(t testing.TB, dir string) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
@@ -90,9 +90,9 @@ func state(t testing.TB, dir string) (files []string) {
 	return files
 }
 
-// P8: fifty sandboxes with networks leave no process, socket, file or goroutine, neither here nor
-// in the gateway.
-func TestNothingIsLeft(t *testing.T) {
+// P8: fifty sandboxes with networks leave no process, socket, file or goroutine, neither in this
+// process nor in the gateway.
+func TestFiftySandboxesLeaveNothing(t *testing.T) {
 	need(t)
 	w, err := newInternet()
 	if err != nil {
@@ -107,8 +107,8 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 	})
 	a.web(t, 443, nil, "api.leak.test")
-	one := func() {
-		sb, err := a.client.Create(t.Context(), crannog.Limits(small), crannog.Policy("policy: v1\nname: leak\n"+permitting("network: {unlisted: deny, hosts: [{host: api.leak.test, rules: [{methods: [GET], do: allow}]}]}\n")))
+	runOneSandbox := func() {
+		sb, err := a.client.Create(t.Context(), crannog.Limits(small), crannog.Policy("policy: v1\nname: leak\n"+withJailLevel("network: {unlisted: deny, hosts: [{host: api.leak.test, rules: [{methods: [GET], do: allow}]}]}\n")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,16 +126,16 @@ func TestNothingIsLeft(t *testing.T) {
 		return [4]int{runtime.NumGoroutine(), len(hosttest.Descriptors(t, os.Getpid())), len(hosttest.Descriptors(t, pid)), servetest.Processes(t, a.state)}
 	}
 	for range 3 {
-		one() // what is created once and kept is not a leak
+		runOneSandbox() // what the first sandbox creates for all is not a leak
 	}
 	var before [4]int
-	hosttest.Eventually(t, "calm", func() bool { was := before; before = counts(); return was == before })
-	files, pid := state(t, a.state), servetest.CausewayPID(t, a.state)
+	hosttest.Eventually(t, "the counts are stable", func() bool { last := before; before = counts(); return last == before })
+	files, pid := stateFiles(t, a.state), servetest.CausewayPID(t, a.state)
 	done := make(chan struct{})
 	for range 2 {
 		go func() {
 			for range 25 {
-				one()
+				runOneSandbox()
 			}
 			done <- struct{}{}
 		}()
@@ -144,19 +144,19 @@ func TestNothingIsLeft(t *testing.T) {
 	<-done
 	hosttest.EventuallyNoError(t, func() error {
 		after := counts()
-		// A few goroutines and files are pools of connections to ourselves.
+		// A few goroutines and files belong to pools of connections to the gateway.
 		if after[0] > before[0]+6 || after[1] > before[1]+4 || after[2] > before[2]+4 || after[3] != before[3] {
-			return fmt.Errorf("goroutines, our files, the causeway's, processes: %v, and before %v; open: %q", after, before, hosttest.Descriptors(t, os.Getpid()))
+			return fmt.Errorf("goroutines, files of this process, files of the gateway, processes: got %v, before %v; open files: %q", after, before, hosttest.Descriptors(t, os.Getpid()))
 		}
 		return nil
 	})
 	if servetest.CausewayPID(t, a.state) != pid {
-		t.Error("the causeway is another")
+		t.Error("the gateway was restarted")
 	}
-	for _, f := range state(t, a.state) {
+	for _, f := range stateFiles(t, a.state) {
 		if dir := filepath.Dir(f); dir == "/run" || strings.HasPrefix(dir, "/causeway") || strings.HasPrefix(dir, "/workspaces") {
 			if !strings.Contains(strings.Join(files, "\n"), f) {
-				t.Errorf("left: %s", f)
+				t.Errorf("a file is left: %s", f)
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package causeway_test is inside a sandbox and tries to get out of it, or to reach what it must
-// not, through the whole product. The internet outside consists of the tests' servers.
+// Package causeway_test attacks from inside a sandbox: programs try to get out, or to reach what
+// they must not, through the whole product. The tests' own servers are the internet outside.
 package causeway_test
 
 import (
@@ -32,8 +32,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// programName is this test binary in the role of crannog: the whole product, except for the internet
-// of its gateway.
+// programName is the name under which this test binary acts as crannog: the whole product, except
+// that its gateway uses the fake internet.
 const programName = "crannog"
 
 // rootless is set if a user without privileges runs the tests.
@@ -43,12 +43,12 @@ var rootless = flag.Bool("rootless", false, "run as a user without rights, as Te
 // program.
 const engineVariable = "CRANNOG_DEFAULT_ENGINE"
 
-// atOnce is how many tests run at the same time at least.
-const atOnce = 4
+// minParallel is the least number of tests that run at the same time.
+const minParallel = 4
 
 func TestMain(m *testing.M) {
 	reexec.Dispatch(slices.Concat(gvisor.Roles(), []reexec.Role{
-		{Match: reexec.Arg0(gateway.Arg0), Run: serveWorld},
+		{Match: reexec.Arg0(gateway.Arg0), Run: serveFakeInternet},
 		{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main},
 		{Match: reexec.Arg0(programName), Run: runProgram},
 		attachmenttest.TapRole,
@@ -56,8 +56,8 @@ func TestMain(m *testing.M) {
 		setup.ProbeRole(),
 	})...)
 	flag.Parse()
-	// Most of the time the tests wait, for answers and for events that must not happen.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(atOnce, runtime.GOMAXPROCS(0)))); err != nil {
+	// The tests mostly wait, for answers and for events that must not happen.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(minParallel, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}
 	code := m.Run()
@@ -75,7 +75,7 @@ func runProgram() {
 	}))
 }
 
-// program puts this binary into a directory under the product's name.
+// program links this binary into a directory under the product's name and returns its path.
 func program(t testing.TB) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -89,13 +89,14 @@ func program(t testing.TB) string {
 	return path
 }
 
-// Programs that sandboxes see unchanged from the host.
+// What the tests require of the host.
 var (
 	sandboxes = hosttest.Requirement{Name: "root, or a call by TestRootless", Has: func() bool { return os.Geteuid() == 0 || *rootless }}
 	curl      = hosttest.Program("curl")
 	openssl   = hosttest.Program("openssl")
 )
 
+// need skips a test, or fails it on CI, if the host lacks what every test or this one requires.
 func need(t testing.TB, more ...hosttest.Requirement) {
 	t.Helper()
 	hosttest.Need(t, append([]hosttest.Requirement{sandboxes, hosttest.Python, curl}, more...)...)
@@ -117,7 +118,7 @@ func awaitCauseway(state string) error {
 		return err
 	case <-hosttest.Late():
 		log, _ := os.ReadFile(filepath.Join(state, "causeway", "log"))
-		return fmt.Errorf("the causeway of %s does not end: %s", state, log)
+		return fmt.Errorf("the gateway of %s did not end; its log: %s", state, log)
 	}
 }
 
@@ -143,7 +144,7 @@ func mustJSON(t testing.TB, v any) []byte {
 	return data
 }
 
-// host runs a program of this machine.
+// host runs a program outside of sandboxes and returns its output.
 func host(t testing.TB, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// P17: the only way out is the gateway, and it leads only to what is listed.
+// P17: the only way out is the gateway, and it leads only to listed hosts.
 func TestN1HostNotListed(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -44,16 +44,16 @@ func n1HostNotListed(t *testing.T, a *environment) {
 			t.Errorf("%s: exit %d, %s", line, code, out)
 		}
 	}
-	b.wants(b.python(`
+	b.requireLines(b.python(`
 s, answer = connect('evil.n1.test:443')
 print(first(answer), rule(answer), 'allow with --allow evil.n1.test' in answer)
 `), "HTTP/1.1 403 Forbidden network.unlisted True")
-	if n := len(evil.seen()); n > 0 || len(a.dials(evil.address)) > 0 || len(a.lookedUp("evil.n1.test")) > 0 {
-		t.Errorf("the world saw it: %d requests, dials %v", n, a.dials(evil.address))
+	if n := len(evil.seen()); n > 0 || len(a.dials(evil.address)) > 0 || len(a.lookupsOf("evil.n1.test")) > 0 {
+		t.Errorf("the unlisted host was reached: %d requests, dials %v", n, a.dials(evil.address))
 	}
-	b.recorded("the name", func(r api.FlowRecord) bool { return r.Kind == "dns" && r.Host == "evil.n1.test" && r.Effect == "deny" })
-	b.recorded("the address", func(r api.FlowRecord) bool { return r.Kind == "tcp" && r.Host == evil.address && r.Effect == "deny" })
-	b.recorded("CONNECT", func(r api.FlowRecord) bool {
+	b.awaitFlow("the name", func(r api.FlowRecord) bool { return r.Kind == "dns" && r.Host == "evil.n1.test" && r.Effect == "deny" })
+	b.awaitFlow("the address", func(r api.FlowRecord) bool { return r.Kind == "tcp" && r.Host == evil.address && r.Effect == "deny" })
+	b.awaitFlow("CONNECT", func(r api.FlowRecord) bool {
 		return r.Kind == "connect" && r.Host == "evil.n1.test" && r.Effect == "deny" && r.Fix == "--allow evil.n1.test"
 	})
 	if out, code := b.sh("curl -sS -m 300 https://api.n1.test/x"); code != 0 || out != "hello from api.n1.test" || len(good.seen()) != 1 {
@@ -79,7 +79,7 @@ func TestN2ProxyVariablesIgnored(t *testing.T) {
 		}
 	}
 	for _, user := range []string{"user", "root"} {
-		b.wants(b.pythonAs(user, fmt.Sprintf(`
+		b.requireLines(b.pythonAs(user, fmt.Sprintf(`
 for port in (22, 53, 80, 443, 8080):
     print(reach(%q, port) if port != 53 else 'ECONNREFUSED')
 for family, kind, proto in ((socket.AF_INET, socket.SOCK_RAW, 1), (socket.AF_INET, socket.SOCK_RAW, 255), (socket.AF_PACKET, socket.SOCK_RAW, 0x300)):
@@ -91,19 +91,19 @@ for family, kind, proto in ((socket.AF_INET, socket.SOCK_RAW, 1), (socket.AF_INE
             s.send(b'\xff' * 60)
         else:
             s.sendto(b'\x08\0\xf7\xff\0\0\0\0', (%q, 0))
-        print('answered' if s.recv(100)[20:21] == b'\0' else 'own')
+        print('answered' if s.recv(100)[20:21] == b'\0' else 'echo')
     except Exception as e:
         print('nothing')
 `, evil.address, evil.address)), "ECONNREFUSED", "ECONNREFUSED", "ECONNREFUSED", "ECONNREFUSED", "ECONNREFUSED", "nothing", "nothing", "nothing")
 	}
-	// Every address is reached through the gateway, and root cannot change that.
+	// The gateway is the route to every address, and root cannot change that.
 	b.pythonAs("root", `
 import subprocess
 for line in ('ip link add dummy0 type dummy', 'ip route add default via 10.199.0.3'):
     subprocess.run(line.split(), capture_output=True) if os.path.exists('/usr/sbin/ip') or os.path.exists('/usr/bin/ip') else None
 `)
 	if len(evil.seen()) > 0 || len(a.dials(evil.address)) > 0 {
-		t.Error("the world was reached")
+		t.Error("the unlisted host was reached")
 	}
 }
 
@@ -117,8 +117,8 @@ func TestN3DNSTunnelling(t *testing.T) {
 func n3DNSTunnelling(t *testing.T, a *environment) {
 	wild := a.web(t, 443, nil, "one.wild.n3.test")
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: '*.wild.n3.test', rules: [{methods: [GET], do: allow}]}]}\n")
-	before := len(a.lookedUp(""))
-	b.wants(b.python(`
+	before := len(a.lookupsOf(""))
+	b.requireLines(b.python(`
 def all(make, **k): return sorted(set(query(make(i), 1, **k) for i in range(20)))
 print(all(lambda i: 'data%d.evil.n3.test' % i))
 print(all(lambda i: 'data%d.wild.n3.test' % i))
@@ -127,14 +127,14 @@ print(all(lambda i: 'more%d.wild.n3.test' % i, server='1.1.1.1'))
 print(all(lambda i: 'data%d.evil.n3.test' % i, tcp=True))
 print(query('x.wild.n3.test', 16), query('x.wild.n3.test', 10), query('x.wild.n3.test', 16, server='8.8.8.8', tcp=True))
 `), "['3/0']", "['0/1']", "['3/0']", "['0/1']", "['3/0']", "5/0 5/0 5/0")
-	if n := len(a.lookedUp("")) - before; n != 0 {
-		t.Errorf("%d lookups reached the world: %v", n, a.lookedUp("n3.test"))
+	if n := len(a.lookupsOf("")) - before; n != 0 {
+		t.Errorf("got %d lookups outside, want 0: %v", n, a.lookupsOf("n3.test"))
 	}
 	if n := len(slices.DeleteFunc(b.records("dns"), func(r api.FlowRecord) bool { return !strings.HasSuffix(r.Host, "n3.test") })); n < 100 {
-		t.Errorf("%d records of 103 queries", n)
+		t.Errorf("got %d entries of 103 queries, want at least 100", n)
 	}
-	if out, _ := b.sh("curl -sS -m 300 https://one.wild.n3.test/"); out != "hello from one.wild.n3.test" || len(wild.seen()) != 1 || len(a.lookedUp("one.wild.n3.test")) != 1 {
-		t.Errorf("the name below the wildcard: %s, lookups %v", out, a.lookedUp("n3.test"))
+	if out, _ := b.sh("curl -sS -m 300 https://one.wild.n3.test/"); out != "hello from one.wild.n3.test" || len(wild.seen()) != 1 || len(a.lookupsOf("one.wild.n3.test")) != 1 {
+		t.Errorf("the name below the wildcard: %s, lookups %v", out, a.lookupsOf("n3.test"))
 	}
 }
 
@@ -157,18 +157,18 @@ network:
     - {host: api.n4.test, rules: [{methods: [GET], do: allow}]}
     - {host: pass.n4.test, rules: [{do: allow}]}
 `)
-	b.wants(b.python(`
+	b.requireLines(b.python(`
 for kind in (65, 64, 28): print(query('api.n4.test', kind))
 for kind in (16, 15, 10, 255, 252): print(query('api.n4.test', kind))
 print(reach('10.199.0.1', 853), reach('1.1.1.1', 853), reach('8.8.8.8', 443))
 print(reach('dns.n4.test', 443))
 print(query('api.n4.test', 1), handshake('api.n4.test'))
 `), "0/0", "0/0", "0/0", "5/0", "5/0", "5/0", "5/0", "5/0", "ECONNREFUSED ECONNREFUSED ECONNREFUSED", "no-name", "0/1 done")
-	// The gateway answers a hello with a second, hidden name itself, or not at all; it never
-	// reaches the host, which could decrypt it.
+	// A TLS hello can hide a second, encrypted name. The gateway answers it itself or not at all,
+	// because the host could decrypt the name and route by it.
 	for _, host := range []string{"api.n4.test", "pass.n4.test"} {
 		before := len(a.dials(""))
-		b.wants(b.python(fmt.Sprintf(`
+		b.requireLines(b.python(fmt.Sprintf(`
 def hello(host, ech):
     def ext(kind, data): return struct.pack('>HH', kind, len(data)) + data
     name = host.encode()
@@ -185,11 +185,11 @@ def outcome(name, ech):
 print(outcome('other.n4.test', True), outcome(%q, True))
 `, host, host)), "closed server hello")
 		if n := len(a.dials("")) - before; n != 0 {
-			t.Errorf("%s: %d dials for a hidden name", host, n)
+			t.Errorf("%s: got %d dials for a hidden name, want 0", host, n)
 		}
-		b.wants(b.python(fmt.Sprintf("print(handshake(%q, ca='/tmp/world.pem' if %v else None))", host, python(host == "pass.n4.test"))), "done")
+		b.requireLines(b.python(fmt.Sprintf("print(handshake(%q, ca='/tmp/world.pem' if %v else None))", host, pythonBool(host == "pass.n4.test"))), "done")
 		if n := len(a.dials("")) - before; host == "pass.n4.test" && n != 1 {
-			t.Errorf("%s: %d dials of an honest hello that is passed on", host, n)
+			t.Errorf("%s: got %d dials for an honest hello that is passed on, want 1", host, n)
 		}
 	}
 	if len(doh.seen()) > 0 {
@@ -209,15 +209,16 @@ func n5QUIC(t *testing.T, a *environment) {
 		w.Header().Set("X-Kept", "yes")
 	}, "api.n5.test")
 	b := a.newSandbox(t, "network: {unlisted: deny, hosts: [{host: api.n5.test, rules: [{methods: [GET], do: allow}]}]}\n")
-	b.wants(b.python(`
+	b.requireLines(b.python(`
 print(udp('api.n5.test', 443), udp('8.8.8.8', 443), udp('10.199.0.1', 443), udp('8.8.8.8', 123))
 a = get('api.n5.test').lower()
 print('alt-svc' in a, 'x-kept: yes' in a)
 `), "ECONNREFUSED ECONNREFUSED ECONNREFUSED ECONNREFUSED", "False True")
-	b.recorded("a datagram", func(r api.FlowRecord) bool { return r.Kind == "packet" && r.Effect == "deny" && r.Port == 443 })
+	b.awaitFlow("a datagram", func(r api.FlowRecord) bool { return r.Kind == "packet" && r.Effect == "deny" && r.Port == 443 })
 }
 
-func python(b bool) string {
+// pythonBool returns a boolean as Python spells it.
+func pythonBool(b bool) string {
 	if b {
 		return "True"
 	}

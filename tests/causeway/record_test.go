@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// readRecord opens the audit log of a state directory, like another process.
-func readRecord(t testing.TB, state string) *audit.Log {
+// openAuditLog opens the audit log of a state directory, like another process.
+func openAuditLog(t testing.TB, state string) *audit.Log {
 	t.Helper()
 	l, err := audit.Open(audit.Options{Dir: filepath.Join(state, "record"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -32,7 +32,7 @@ func readRecord(t testing.TB, state string) *audit.Log {
 }
 
 // P33: a script with known counts leaves exactly those entries, and the audit log verifies.
-func TestKnownCounts(t *testing.T) {
+func TestAuditLogHasKnownCounts(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
@@ -52,7 +52,7 @@ print('asked')
 	}
 	b.end()
 
-	l := readRecord(t, a.state)
+	l := openAuditLog(t, a.state)
 	programs, files, flows, kinds := map[string]int{}, map[string]int{}, map[string]int{}, map[audit.Kind]int{}
 	err := l.Read(t.Context(), audit.Filter{Sandbox: id}, false, func(e audit.Entry) error {
 		kinds[e.Kind]++
@@ -70,7 +70,7 @@ print('asked')
 			}
 			if strings.HasPrefix(f.Path, "/tmp/count") {
 				if f.Op != "created" || f.Sum == "" || f.Size < 2 {
-					t.Errorf("%+v", f)
+					t.Errorf("the entry of a file: got %+v", f)
 				}
 				files[f.Path]++
 			}
@@ -83,7 +83,7 @@ print('asked')
 				flows[r.Path]++
 			}
 		case audit.Gap:
-			t.Errorf("a gap: %s", e.Data)
+			t.Errorf("the audit log has a gap: %s", e.Data)
 		}
 		return nil
 	})
@@ -91,10 +91,10 @@ print('asked')
 		t.Fatal(err)
 	}
 	if len(up.seen()) != 100 || len(flows) != 100 || sum(flows) != 100 {
-		t.Errorf("%d requests at the server, %d in the audit log, of %d paths", len(up.seen()), sum(flows), len(flows))
+		t.Errorf("got %d requests at the server and %d in the audit log, of %d paths, want 100 of each", len(up.seen()), sum(flows), len(flows))
 	}
 	if len(files) != 2000 || sum(files) != 2000 {
-		t.Errorf("%d changes of %d files", sum(files), len(files))
+		t.Errorf("got %d changes of %d files, want 2000 of each", sum(files), len(files))
 	}
 	python := 0
 	maps.DeleteFunc(programs, func(name string, n int) bool {
@@ -104,13 +104,13 @@ print('asked')
 		return strings.HasPrefix(name, "python3")
 	})
 	if want := map[string]int{"true": 1000, "dash": 2}; !maps.Equal(programs, want) || python != 1 {
-		t.Errorf("executed: %v and %d of Python, want %v and one", programs, python, want)
+		t.Errorf("executed programs: got %v and %d of Python, want %v and 1", programs, python, want)
 	}
 	if kinds[audit.Exit] != kinds[audit.Exec] || kinds[audit.SandboxStarted] != 1 || kinds[audit.SandboxEnded] != 1 {
-		t.Errorf("%v", kinds)
+		t.Errorf("entries by kind: got %v, want as many exits as starts", kinds)
 	}
 	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("verify the audit log: got %+v, %v", v, err)
 	}
 }
 
@@ -122,27 +122,27 @@ func sum(m map[string]int) (n int) {
 }
 
 // P34: a secret's value is nowhere in the audit log, even if a caller or a program puts it where
-// programs are observed, and in no event file once the sandbox has ended. Its replacement is there,
-// so the search would find it.
-func TestNoValueInTheRecord(t *testing.T) {
+// programs are observed. It is in no event file once the sandbox has ended. Its replacement is in
+// the log, so the search would find the value.
+func TestSecretIsNotInAuditLog(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.p34.test")
-	a.seal(t, "P34", canary)
-	b := a.newSandbox(t, bound("P34", "api.p34.test"))
+	a.storeSecret(t, "P34", canary)
+	b := a.newSandbox(t, boundPolicy("P34", "api.p34.test"))
 	b.must("curl -sS -m 300 https://api.p34.test/")
 	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
-		t.Fatalf("it is not in use: %+v", up.seen())
+		t.Fatalf("control: the secret is not in use: %+v", up.seen())
 	}
-	// A caller brings it inside, in every way that an entry could show.
+	// A caller passes the value in every place that an entry could show.
 	for _, cmd := range [][]string{
 		{"echo", canary}, {"sh", "-c", "true " + canary}, {"env", "NAME=" + canary, "true"},
 		{"sh", "-c", "mkdir -p /tmp/" + canary + "; echo " + canary + " > /tmp/" + canary + "/" + canary + "; cd /tmp/" + canary + "; ln -s " + canary + " link"},
 		{"curl", "-sS", "-m", "10", "-o", "/dev/null", "https://api.p34.test/" + canary + "?q=" + canary},
 	} {
 		if res, err := b.Exec(t.Context(), api.Exec{Cmd: cmd, Env: map[string]string{"V": canary}, TimeoutSeconds: 1200}); err != nil || strings.Contains(res.Stdout, canary) {
-			t.Errorf("%q: %v", cmd, err)
+			t.Errorf("run %q: the output shows the secret, or %v", cmd, err)
 		}
 	}
 	id := b.ID()
@@ -153,13 +153,13 @@ func TestNoValueInTheRecord(t *testing.T) {
 		}
 	}
 	seen := 0
-	err := readRecord(t, a.state).Read(t.Context(), audit.Filter{Sandbox: id}, false, func(e audit.Entry) error {
+	err := openAuditLog(t, a.state).Read(t.Context(), audit.Filter{Sandbox: id}, false, func(e audit.Entry) error {
 		if bytes.Contains(e.Data, []byte("[redacted:P34]")) {
 			seen++
 		}
 		return nil
 	})
 	if err != nil || seen < 6 {
-		t.Errorf("%d entries have redacted values, %v", seen, err)
+		t.Errorf("got %d entries with redacted values, %v, want at least 6", seen, err)
 	}
 }

@@ -16,17 +16,17 @@ import (
 // unprivilegedUID is a user ID that no passwd lists.
 const unprivilegedUID = 61236
 
-// Rows about the network, secrets and approvals that are repeated for a user without root. allRows
-// take as long as root's; the gateway's protocols use the same code forevery user. userRows are
+// The tests about the network, secrets and approvals that run again without root. allTests take as
+// long as they do for root; the gateway's protocols use the same code for every user. userTests are
 // those in which the host's kernel has a part: the attachment and devices beside it, the gateway's
-// process and its end, two sandboxes side by side, and which values and state can be read. Both
-// include the kinds of attachments, whose devices are made in a user namespace then.
+// process, two sandboxes, and readable secrets. Both include the kinds of attachments, whose
+// devices belong to a user namespace then.
 const (
-	allRows  = "^Test([NSA][0-9]+[A-Z]|AttachmentKinds)"
-	userRows = "^Test(N1|N3|N5|N10|N17|N18|N19|N20|N23|S1|S4|A3)[A-Z]|^TestAttachmentKinds"
+	allTests  = "^Test([NSA][0-9]+[A-Z]|AttachmentKinds)"
+	userTests = "^Test(N1|N3|N5|N10|N17|N18|N19|N20|N23|S1|S4|A3)[A-Z]|^TestAttachmentKinds"
 )
 
-// P14, P17: a user without privileges gets the same protection: the same tests, run by one.
+// P14, P17: the same tests pass for a user without privileges.
 func TestRootless(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, curl, openssl, hosttest.Program("unshare"), hosttest.Program("setpriv"))
 	dir, err := os.MkdirTemp("/var/tmp", "cw") // t.TempDir is below a directory of root's
@@ -41,15 +41,15 @@ func TestRootless(t *testing.T) {
 	if err := os.Chown(dir, unprivilegedUID, unprivilegedUID); err != nil {
 		t.Fatal(err)
 	}
-	rows, least := userRows, 14
+	tests, want := userTests, 14
 	if hosttest.Full() {
-		rows, least = allRows, 43
+		tests, want = allTests, 43
 	}
 	// Without udev, the device node of TUN belongs to root. Elsewhere all may open it.
 	const asUser = `mknod -m 666 "$0" c 10 200 && mount --bind "$0" /dev/net/tun && exec setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"`
 	user := strconv.Itoa(unprivilegedUID)
 	cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "bash", "-c", asUser, filepath.Join(dir, "tun"), user,
-		path, "-rootless", "-test.v", "-test.timeout=25m", "-test.run", rows)
+		path, "-rootless", "-test.v", "-test.timeout=25m", "-test.run", tests)
 	cmd.Dir = dir
 	cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin", "CRANNOG_TEST_HOST=must"}
 	var out bytes.Buffer
@@ -57,15 +57,15 @@ func TestRootless(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// It takes the longest, so it begins before the tests that it runs beside.
+	// The program takes the longest, so it starts before the tests that run beside it.
 	t.Parallel()
 	err = cmd.Wait()
 	text := out.String()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if n := strings.Count(text, "\n--- PASS: Test"); n < least || contains(text, "--- SKIP") {
-		t.Errorf("%d tests passed\n%s", n, text)
+	if n := strings.Count(text, "\n--- PASS: Test"); n < want || contains(text, "--- SKIP") {
+		t.Errorf("%d tests passed, want at least %d without a skip\n%s", n, want, text)
 	}
 }
 

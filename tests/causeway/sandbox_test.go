@@ -27,16 +27,16 @@ type environment struct {
 	kernels *kernels
 }
 
-// environments are those that most tests use, one after the other: what passes between
-// tests would be a leak too. Tests that run at the same time have one each, so that a
-// test may count what its fake internet is asked.
+// environments are shared by most tests, one after the other, because state that passes from test
+// to test would be a leak too. Tests that run at the same time have different ones, so that a test
+// may count requests to its fake internet.
 var environments struct {
 	mu   sync.Mutex
 	all  []*environment
 	idle []*environment
 }
 
-// sharedEnvironment returns an environment that is the test's until it ends.
+// sharedEnvironment returns an environment that no other test uses until this one ends.
 func sharedEnvironment(t testing.TB) *environment {
 	t.Helper()
 	environments.mu.Lock()
@@ -51,7 +51,7 @@ func sharedEnvironment(t testing.TB) *environment {
 	last := len(environments.idle) - 1
 	a := environments.idle[last]
 	environments.idle = environments.idle[:last]
-	t.Cleanup(func() { // the last to run, since it is the first of the test
+	t.Cleanup(func() { // runs last, since it is the test's first cleanup
 		environments.mu.Lock()
 		defer environments.mu.Unlock()
 		environments.idle = append(environments.idle, a)
@@ -93,7 +93,7 @@ func ownEnvironment(t testing.TB) *environment {
 	return a
 }
 
-// closeShared ends the shared environments, and finds out that they end.
+// closeShared closes the shared environments and checks that their gateways end.
 func closeShared() (err error) {
 	for _, a := range environments.all {
 		err = errors.Join(err, a.client.Close())
@@ -104,8 +104,7 @@ func closeShared() (err error) {
 	return err
 }
 
-// testSandbox is a sandbox with a hostile program inside. It has either the first or the last
-// field.
+// testSandbox is a sandbox with a hostile program inside. Either Sandbox or kernel is set.
 type testSandbox struct {
 	*crannog.Sandbox
 	t           testing.TB
@@ -126,22 +125,23 @@ func (b *testSandbox) end() {
 	b.Sandbox = nil
 }
 
-// permitting adds to the text of a policy a level that accepts jails, if sandboxes are jails.
-func permitting(document string) string {
+// withJailLevel adds a level that accepts jails to the text of a policy, if sandboxes are jails.
+func withJailLevel(document string) string {
 	if os.Getenv(engineVariable) != "jail" || contains(document, "level:") {
 		return document
 	}
 	return "level: light\n" + document
 }
 
+// small are the limits of a test's sandbox.
 var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, CommandTimeoutSeconds: 1200}
 
 // newSandbox creates a sandbox under a policy document. It ends with the test.
 func (a *environment) newSandbox(t testing.TB, document string, options ...crannog.CreateOption) *testSandbox {
 	t.Helper()
 	if contains(document, "secrets:") && !contains(document, "level:") {
-		// The default level asks about the first use of each secret, which is for TestS8 and the
-		// tests of approvals.
+		// The default level needs an approval for the first use of each secret. Only TestS8 and the
+		// tests of approvals are about that.
 		document = "level: light\n" + document
 	}
 	if a.kernels != nil {
@@ -150,7 +150,7 @@ func (a *environment) newSandbox(t testing.TB, document string, options ...crann
 		}
 		return a.kernelPeer(t, document)
 	}
-	if document = permitting(document); document != "" {
+	if document = withJailLevel(document); document != "" {
 		options = append(options, crannog.Policy("policy: v1\nname: task\n"+document))
 	}
 	return a.testSandboxWith(t, options...)
@@ -161,7 +161,7 @@ func (a *environment) testSandboxWith(t testing.TB, options ...crannog.CreateOpt
 	options = append(options, crannog.Engine(os.Getenv(engineVariable)))
 	sb, err := a.client.Create(t.Context(), append([]crannog.CreateOption{crannog.Timeout(5 * time.Hour), crannog.Limits(small)}, options...)...)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, a.said())
+		t.Fatalf("%v\n%s", err, a.logs())
 	}
 	b := &testSandbox{Sandbox: sb, t: t, environment: a}
 	t.Cleanup(b.end)
@@ -174,8 +174,8 @@ func (a *environment) testSandboxWith(t testing.TB, options ...crannog.CreateOpt
 	return b
 }
 
-// said returns the log of the product and its gateway.
-func (a *environment) said() string {
+// logs returns the log of the product and its gateway.
+func (a *environment) logs() string {
 	var all strings.Builder
 	for _, name := range []string{"test.log", "causeway/log"} {
 		data, _ := os.ReadFile(filepath.Join(a.state, name))
@@ -242,12 +242,12 @@ func (b *testSandbox) line(text string) string {
 	return strings.Join(b.python(text), "\n")
 }
 
-// wants compares lines of output with patterns: one that ends in * is a prefix, others are the
-// whole line.
-func (b *testSandbox) wants(got []string, want ...string) {
+// requireLines compares lines of output with patterns. A pattern that ends in * is a prefix; others
+// are the whole line.
+func (b *testSandbox) requireLines(got []string, want ...string) {
 	b.t.Helper()
 	if len(got) != len(want) {
-		b.t.Errorf("%d lines, want %d: %q", len(got), len(want), got)
+		b.t.Errorf("got %d lines, want %d: %q", len(got), len(want), got)
 		return
 	}
 	for i, w := range want {
@@ -258,7 +258,7 @@ func (b *testSandbox) wants(got []string, want ...string) {
 	}
 }
 
-// records returns the sandbox's flow entries, of two with one number the last.
+// records returns the sandbox's flow entries. Of two entries with one number it returns the later.
 func (b *testSandbox) records(kinds ...string) []api.FlowRecord {
 	b.t.Helper()
 	var list []api.FlowRecord
@@ -285,11 +285,11 @@ func (b *testSandbox) records(kinds ...string) []api.FlowRecord {
 	return list
 }
 
-// recorded waits for a flow entry, which may be written after the answer.
-func (b *testSandbox) recorded(what string, is func(api.FlowRecord) bool) api.FlowRecord {
+// awaitFlow waits for a flow entry, which may be written after the answer.
+func (b *testSandbox) awaitFlow(what string, is func(api.FlowRecord) bool) api.FlowRecord {
 	b.t.Helper()
 	var found api.FlowRecord
-	hosttest.Eventually(b.t, "a record: "+what+"\n"+fmt.Sprint(b.records()), func() bool {
+	hosttest.Eventually(b.t, "a flow entry: "+what+"\n"+fmt.Sprint(b.records()), func() bool {
 		list := b.records()
 		i := slices.IndexFunc(list, is)
 		if i >= 0 {
@@ -310,5 +310,5 @@ func contains(text string, parts ...string) bool {
 	return true
 }
 
-// noContext is for the cleanup of a test, whose own context is over then.
+// noContext returns the context for the cleanup of a test, whose own context has ended then.
 func noContext() context.Context { return context.Background() }

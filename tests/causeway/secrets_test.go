@@ -18,9 +18,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// halves is the canary in parts, for programs inside, which must not bring it there themselves;
-// leaks looks for it in the forms in which a server returns it.
-const halves = `
+// canaryParts defines the canary in two parts, so that a program that searches for it does not
+// contain it itself. leaks searches a text in the encodings of serveReflection.
+const canaryParts = `
 import base64
 K = 'sk-canary-4f9a' + '8b7c6d5e4f3a2b1c'
 def leaks(text):
@@ -33,8 +33,8 @@ def leaks(text):
     return any(f in b for f in forms)
 `
 
-// searches look for bytes in programs' arguments and environments, and in files.
-const searches = halves + `
+// searchProcesses searches programs' arguments and environments, and files.
+const searchProcesses = canaryParts + `
 import glob, stat
 def others(): return (d for d in glob.glob('/proc/[0-9]*') if d != '/proc/%d' % os.getpid())
 def started(k):
@@ -56,9 +56,9 @@ def filed(k, *more):
     return set()
 `
 
-// finding looks for bytes in everything that root sees inside: environments, command lines and
+// searchEverywhere searches everything that root sees inside: environments, command lines and
 // memory of programs, and files.
-const finding = searches + `
+const searchEverywhere = searchProcesses + `
 def held(k):
     hits = set()
     for d in others():
@@ -77,8 +77,8 @@ def held(k):
 def found(k): return sorted(started(k) | held(k) | filed(k))
 `
 
-// reflecting echoes requests, like careless and hostile servers.
-func reflecting(w http.ResponseWriter, r *http.Request) {
+// serveReflection returns a request's secret in many encodings, like careless and hostile servers.
+func serveReflection(w http.ResponseWriter, r *http.Request) {
 	value := r.Header.Get("Authorization")
 	flush := func() { _ = http.NewResponseController(w).Flush() }
 	switch r.URL.Path {
@@ -115,24 +115,24 @@ func reflecting(w http.ResponseWriter, r *http.Request) {
 }
 
 // P20: a secret is never inside, and no response brings it there.
-func TestS1NotInside(t *testing.T) {
+func TestS1SecretIsNotInside(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.s1.test")
-	a.seal(t, "S1", canary)
-	b := a.newSandbox(t, bound("S1", "api.s1.test"))
+	a.storeSecret(t, "S1", canary)
+	b := a.newSandbox(t, boundPolicy("S1", "api.s1.test"))
 	b.must("curl -sS -m 300 https://api.s1.test/")
 	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
 		t.Fatalf("it is not in use: %+v", up.seen())
 	}
-	search := finding + `
+	search := searchEverywhere + `
 import subprocess
 plant = 'planted-7f3e' + '9d2c'
 child = subprocess.Popen(['sh', '-c', 'read x; echo; read x', plant], env={'PLANTED': plant}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 child.stdin.write(b'\n')
 child.stdin.flush()
-child.stdout.readline() # it runs
+child.stdout.readline() # the child has started
 open('/tmp/plant', 'w').write(plant)
 print(found(K.encode()))
 print(found(plant.encode()))
@@ -141,15 +141,15 @@ print(os.environ.get('S1'))
 `
 	got := b.pythonAs("root", search)
 	if got[0] != "[]" || got[2] != "sealed-by-crannog-S1" {
-		t.Errorf("the value is inside: %q", got)
+		t.Errorf("the secret is inside: %q", got)
 	}
 	if !contains(got[1], "environ", "cmdline", "memory", "file") {
-		t.Errorf("control: what was planted is not found: %q", got)
+		t.Errorf("control: the planted text is not found: %q", got)
 	}
 }
 
-// bound is a policy with one host and one secret for it.
-func bound(secret, host string) string {
+// boundPolicy returns a policy with one host and one secret for it.
+func boundPolicy(secret, host string) string {
 	return fmt.Sprintf(`
 level: light
 network: {unlisted: deny, writes: rule, hosts: [{host: %s, rules: [{paths: ["/**"], do: allow}]}]}
@@ -158,14 +158,14 @@ secrets: {bind: [{name: %s, host: %s, header: Authorization, format: "Bearer {}"
 }
 
 // P20
-func TestS2AndS3Reflected(t *testing.T) {
+func TestS2AndS3ReflectedSecretIsRedacted(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
-	up := a.web(t, 443, reflecting, "api.s2.test")
-	a.seal(t, "S2", canary)
-	b := a.newSandbox(t, bound("S2", "api.s2.test"))
-	got := b.python(halves + `
+	up := a.web(t, 443, serveReflection, "api.s2.test")
+	a.storeSecret(t, "S2", canary)
+	b := a.newSandbox(t, boundPolicy("S2", "api.s2.test"))
+	got := b.python(canaryParts + `
 print(leaks('x' + K), leaks(base64.b64encode(b'Bearer ' + K.encode())), leaks('nothing'))
 for p in ('/raw', '/base64/0', '/base64/1', '/base64/2', '/hex', '/gzip', '/slow', '/header', '/error', '/location'):
     for h in ('', 'Accept-Encoding: gzip, br\r\n'):
@@ -174,19 +174,19 @@ for p in ('/raw', '/base64/0', '/base64/1', '/base64/2', '/hex', '/gzip', '/slow
 a = get('api.s2.test', '/br', extra='Accept-Encoding: br\r\n')
 print(status(a), leaks(a), 'you' in a)
 `)
-	b.wants(got[:1], "True True False")
+	b.requireLines(got[:1], "True True False")
 	for _, line := range got[1 : len(got)-1] {
 		if !strings.HasSuffix(line, " False") || contains(line, "none") {
 			t.Error(line)
 		}
 	}
-	b.wants(got[len(got)-1:], "502 False False")
+	b.requireLines(got[len(got)-1:], "502 False False")
 	out, _ := b.sh("for p in raw gzip slow; do curl -sS -m 300 --compressed https://api.s2.test/$p; done; curl -sS -m 300 -D - -o /dev/null https://api.s2.test/header")
-	// A stream is not held up by a beginning that any text may have: if text arrives byte by byte,
-	// the first five bytes pass.
-	masked := strings.Count(out, "[redacted:S2]") + strings.Count(out, strings.Repeat("*", len(canary)-5))
-	if masked < 5 || contains(out, canary[:6]) {
-		t.Errorf("masked: %s", out)
+	// Redaction does not hold back a prefix that any text may have: of text that arrives byte by
+	// byte, the first five bytes pass.
+	redacted := strings.Count(out, "[redacted:S2]") + strings.Count(out, strings.Repeat("*", len(canary)-5))
+	if redacted < 5 || contains(out, canary[:6]) {
+		t.Errorf("the output is not redacted: %s", out)
 	}
 	for _, r := range up.seen() {
 		if r.auth() != "Bearer "+canary {
@@ -200,15 +200,16 @@ print(status(a), leaks(a), 'you' in a)
 }
 
 // P20
-func TestS4NotInWhatIsKept(t *testing.T) {
+func TestS4SecretIsNotStored(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
-	a.web(t, 443, reflecting, "api.s4.test")
-	a.seal(t, "S4", canary)
-	b := a.newSandbox(t, strings.Replace(bound("S4", "api.s4.test"), "hosts: [", "hosts: [{host: ask.s4.test, approval: {timeout: 1h}, rules: [{methods: [GET], do: ask}]}, ", 1))
-	// Our errors and the server's, a host that does not answer, and a question.
-	b.python(halves + `
+	a.web(t, 443, serveReflection, "api.s4.test")
+	a.storeSecret(t, "S4", canary)
+	b := a.newSandbox(t, strings.Replace(boundPolicy("S4", "api.s4.test"), "hosts: [", "hosts: [{host: ask.s4.test, approval: {timeout: 1h}, rules: [{methods: [GET], do: ask}]}, ", 1))
+	// Errors of the gateway and of the server, a host that does not answer, and an approval
+	// request.
+	b.python(canaryParts + `
 for p in ('/raw', '/error', '/br', '/location', '/%2e%2e/', '/header'): get('api.s4.test', p)
 get('api.s4.test', '/' + K)
 get('api.s4.test', name=K + '.test')
@@ -219,39 +220,39 @@ reach(K, 443)
 `)
 	// The output of commands is recorded, with a replacement for the value.
 	b.sh("echo 'marked-s4'; printf sk-canary-4f9a; echo 8b7c6d5e4f3a2b1c; curl -sS -m 300 https://api.s4.test/raw")
-	if tapes := filepath.Join(a.state, "recordings"); len(hosttest.Holding(t, tapes, "marked-s4")) == 0 || len(hosttest.Holding(t, tapes, "[redacted:S4]")) == 0 {
-		t.Error("control: what the command printed is in no recording")
+	if recordings := filepath.Join(a.state, "recordings"); len(hosttest.Holding(t, recordings, "marked-s4")) == 0 || len(hosttest.Holding(t, recordings, "[redacted:S4]")) == 0 {
+		t.Error("control: the command's output is in no recording")
 	}
 	files := func(needle string) []string { return hosttest.Holding(t, a.state, needle) }
 	if got := files(canary); len(got) > 0 {
-		t.Errorf("the value is in %v", got)
+		t.Errorf("the secret is in %v", got)
 	}
 	for _, form := range []string{base64.StdEncoding.EncodeToString([]byte(canary)), hex.EncodeToString([]byte(canary))} {
 		if got := files(form); len(got) > 0 {
-			t.Errorf("the value is in %v", got)
+			t.Errorf("the secret is in %v", got)
 		}
 	}
 	if got := files(b.ID()); len(got) == 0 {
-		t.Error("control: nothing is kept of the sandbox")
+		t.Error("control: no file names the sandbox")
 	}
 	for _, r := range b.records() {
 		if contains(fmt.Sprintf("%+v", r), canary) {
-			t.Errorf("record %+v", r)
+			t.Errorf("the entry shows the secret: %+v", r)
 		}
 	}
 	list, err := a.client.Approvals(t.Context(), crannog.ApprovalOptions{States: []string{"all"}})
 	if err != nil || contains(fmt.Sprintf("%+v", list), canary) {
-		t.Errorf("approvals: %v", err)
+		t.Errorf("an approval request shows the secret, or %v", err)
 	}
 }
 
-func TestS5PlaceholderStays(t *testing.T) {
+func TestS5OnlyBoundHeaderGetsSecret(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "api.s5.test")
-	a.seal(t, "S5", canary)
-	b := a.newSandbox(t, bound("S5", "api.s5.test"))
+	a.storeSecret(t, "S5", canary)
+	b := a.newSandbox(t, boundPolicy("S5", "api.s5.test"))
 	b.must(`curl -sS -m 300 -H "X-Other: $S5" -H "Cookie: key=$S5" -A "$S5" -d "key=$S5" "https://api.s5.test/x?key=$S5"`)
 	if len(up.seen()) != 1 {
 		t.Fatal("nothing was sent")
@@ -259,12 +260,12 @@ func TestS5PlaceholderStays(t *testing.T) {
 	r := up.seen()[0]
 	all := fmt.Sprint(r.Query, r.Body, r.Header.Get("X-Other"), r.Header.Get("Cookie"), r.Header.Get("User-Agent"))
 	if contains(all, canary) || strings.Count(all, "sealed-by-crannog-S5") != 5 || r.auth() != "Bearer "+canary {
-		t.Errorf("sent %s", all)
+		t.Errorf("the request carried %s", all)
 	}
-	// The value that the program sets instead of the secret is not sent.
+	// The gateway replaces a value that the program sets itself.
 	b.must(`curl -sS -m 300 -H "Authorization: Bearer mine" https://api.s5.test/y`)
 	if got := up.seen()[1].Header.Values("Authorization"); len(got) != 1 || got[0] != "Bearer "+canary {
-		t.Errorf("sent %q", got)
+		t.Errorf("the bound header: got %q", got)
 	}
 }
 
@@ -283,11 +284,11 @@ func TestS6Rotation(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "was "+canary+" is "+second+".")
 	}, "api.s6.test")
-	a.seal(t, "S6", canary)
-	b := a.newSandbox(t, bound("S6", "api.s6.test"))
+	a.storeSecret(t, "S6", canary)
+	b := a.newSandbox(t, boundPolicy("S6", "api.s6.test"))
 	done := make(chan []string, 1)
 	go func() {
-		done <- b.python(halves + `
+		done <- b.python(canaryParts + `
 bad, n = [], 0
 while not (os.path.exists('/tmp/enough') and n > 100) and n < 5000:
     a = get('api.s6.test')
@@ -304,19 +305,19 @@ print('sk-second' in a, leaks(a), 'redacted' in a or '***' in a)
 	}
 	hosttest.Eventually(t, "the new value is in use", func() bool { return fresh.Load() > 20 })
 	after := old.Load()
-	hosttest.Eventually(t, "and is the only one", func() bool { return fresh.Load() > 60 })
+	hosttest.Eventually(t, "the old value is no longer used", func() bool { return fresh.Load() > 60 })
 	if n := old.Load() - after; n > 0 {
-		t.Errorf("%d requests with the old value after those with the new", n)
+		t.Errorf("got %d requests with the old value after the first ones with the new", n)
 	}
 	b.must("touch /tmp/enough")
-	b.wants(<-done, "0 []", "False False True")
+	b.requireLines(<-done, "0 []", "False False True")
 }
 
-func TestS7WhatIsNeverBound(t *testing.T) {
+func TestS7RejectsUnsafeBindings(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
-	a.seal(t, "S7", canary)
+	a.storeSecret(t, "S7", canary)
 	for name, c := range map[string][2]string{
 		"plain":    {"{host: api.s7.test, ports: [80], rules: [{do: allow}]}", "{name: S7, host: api.s7.test, port: 80, header: Authorization}"},
 		"tunnel":   {"{host: api.s7.test, tunnel: true, rules: [{do: allow}]}", "{name: S7, host: api.s7.test, header: Authorization}"},
@@ -326,7 +327,7 @@ func TestS7WhatIsNeverBound(t *testing.T) {
 		"echo":     {"{host: httpbin.org, rules: [{do: allow}]}", "{name: S7, host: httpbin.org, header: Authorization}"},
 		"fine":     {"{host: api.s7.test, rules: [{do: allow}]}", "{name: S7, host: api.s7.test, header: Authorization}"},
 	} {
-		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s7\n"+permitting("level: minimal\nnetwork: {unlisted: deny, hosts: ["+c[0]+"]}\nsecrets: {bind: ["+c[1]+"]}\n")))
+		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s7\n"+withJailLevel("level: minimal\nnetwork: {unlisted: deny, hosts: ["+c[0]+"]}\nsecrets: {bind: ["+c[1]+"]}\n")))
 		if (err == nil) != (name == "fine") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -338,12 +339,12 @@ func TestS7WhatIsNeverBound(t *testing.T) {
 	}
 }
 
-func TestS8SpentAndRevoked(t *testing.T) {
+func TestS8LimitedBindingsExpire(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
 	up := a.web(t, 443, nil, "uses.s8.test", "hour.s8.test", "second.s8.test", "asked.s8.test")
-	a.seal(t, "S8", canary)
+	a.storeSecret(t, "S8", canary)
 	b := a.newSandbox(t, `
 level: light
 network:
@@ -360,37 +361,36 @@ secrets:
     - {name: S8, host: second.s8.test, header: Authorization, ttl: 1s}
     - {name: S8, host: asked.s8.test, header: Authorization, approve: true}
 `)
-	b.wants(b.python("for i in range(4): print(status(get('uses.s8.test')))"), "200", "200", "403", "403")
-	// The second may be over before the first try.
-	hosttest.Eventually(t, "the time is over", func() bool { return b.line("print(status(get('second.s8.test')))") == "403" })
+	b.requireLines(b.python("for i in range(4): print(status(get('uses.s8.test')))"), "200", "200", "403", "403")
+	// The lifetime of one second may be over before the first try.
+	hosttest.Eventually(t, "the lifetime of one second is over", func() bool { return b.line("print(status(get('second.s8.test')))") == "403" })
 	if got := b.line("print(status(get('hour.s8.test')))"); got != "200" {
-		t.Errorf("with time left: %s", got)
+		t.Errorf("a binding with time left: got %s, want 200", got)
 	}
 	p := newApprovers(t, a)
 	p.answer(func(q api.Approval) bool { return q.Kind == "secret.use" || q.Kind == "net.request" })
 	if got := b.line("print(status(get('asked.s8.test')))"); got != "200" {
-		t.Errorf("approved: %s", got)
+		t.Errorf("an approved use: got %s, want 200", got)
 	}
 	p.answer(func(api.Approval) bool { return false })
 	if got := b.line("print(status(get('asked.s8.test')))"); got != "403" {
-		t.Errorf("no longer approved: %s", got)
+		t.Errorf("a denied use: got %s, want 403", got)
 	}
 	if n := len(p.asked()); n != 2 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("got %d approval requests, want 2", n)
 	}
 	for _, r := range up.seen() {
 		if r.auth() != canary {
-			t.Errorf("without the value: %+v", r)
+			t.Errorf("a request without the secret: %+v", r)
 		}
 	}
 }
 
-func TestS10Streams(t *testing.T) {
+func TestS10StreamsAreNotHeldBack(t *testing.T) {
 	need(t)
 	t.Parallel()
 	a := sharedEnvironment(t)
-	// The server waits until its output was seen inside, and no longer than it takes to notice that
-	// it was not.
+	// The server pauses until its first output was seen inside, or until that has evidently failed.
 	seen := make(chan struct{})
 	var late atomic.Bool
 	a.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
@@ -401,22 +401,22 @@ func TestS10Streams(t *testing.T) {
 		for i, part := range []string{"data: ends in s", "\ndata: " + canary[:11], canary[11:] + "\n"} {
 			_, _ = io.WriteString(w, part)
 			_ = http.NewResponseController(w).Flush()
-			think := hosttest.Patience(hosttest.Hang)
+			pause := hosttest.Patience(hosttest.Hang)
 			wait := seen
 			if i > 0 {
-				think, wait = 100*time.Millisecond, nil
+				pause, wait = 100*time.Millisecond, nil
 			}
 			select {
 			case <-wait:
-			case <-time.After(think):
+			case <-time.After(pause):
 				late.Store(late.Load() || i == 0)
 			case <-r.Context().Done():
 			}
 		}
 	}, "api.s10.test")
-	a.seal(t, "S10", canary)
-	b := a.newSandbox(t, bound("S10", "api.s10.test"))
-	got := b.python(halves + `
+	a.storeSecret(t, "S10", canary)
+	b := a.newSandbox(t, boundPolicy("S10", "api.s10.test"))
+	got := b.python(canaryParts + `
 c = tls('api.s10.test')
 c.sendall(b'GET / HTTP/1.1\r\nHost: api.s10.test\r\nConnection: close\r\n\r\n')
 text, at = b'', None
@@ -428,7 +428,7 @@ while True:
 print(at, leaks(text), K[:6].encode() in text, b'redacted' in text or b'***' in text)
 `)
 	if late.Load() {
-		t.Error("output before the server's pause is not passed on")
+		t.Error("output before the server's pause was held back")
 	}
-	b.wants(got, "200 False False True")
+	b.requireLines(got, "200 False False True")
 }

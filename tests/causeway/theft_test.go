@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// P20: the database is useless to a thief without the key.
-func TestS9Theft(t *testing.T) {
+// P20: a stolen database is useless without the key.
+func TestS9StolenDatabaseNeedsKey(t *testing.T) {
 	need(t)
 	t.Parallel()
 	w, err := newInternet()
@@ -34,14 +34,15 @@ func TestS9Theft(t *testing.T) {
 	if err := a.client.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// steal copies the database, and the key if with is set.
-	steal := func(with bool, change string) *environment {
+	// steal opens a copy of the database, changed by an SQL statement, with the key if withKey is
+	// set.
+	steal := func(withKey bool, change string) *environment {
 		to := hosttest.ShortDir(t)
 		files, err := filepath.Glob(filepath.Join(state, store.FileName+"*"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no database: %v", err)
 		}
-		if with {
+		if withKey {
 			files = append(files, filepath.Join(state, secrets.KeyFileName))
 		}
 		for _, f := range files {
@@ -50,7 +51,7 @@ func TestS9Theft(t *testing.T) {
 				t.Fatal(err)
 			}
 			if strings.Contains(string(data), canary) {
-				t.Errorf("%s shows the value", f)
+				t.Errorf("%s contains the secret in plain text", f)
 			}
 			if err := os.WriteFile(filepath.Join(to, filepath.Base(f)), data, 0o600); err != nil {
 				t.Fatal(err)
@@ -79,8 +80,8 @@ func TestS9Theft(t *testing.T) {
 		})
 		return &environment{internet: w, state: to, client: client}
 	}
-	uses := func(a *environment) (string, error) {
-		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s9\n"+permitting(bound("S9", "api.s9.test"))))
+	useSecret := func(a *environment) (string, error) {
+		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s9\n"+withJailLevel(boundPolicy("S9", "api.s9.test"))))
 		if err != nil {
 			return "", err
 		}
@@ -92,22 +93,22 @@ func TestS9Theft(t *testing.T) {
 		out, err := sb.CommandContext(t.Context(), "curl", "-sS", "-m", "10", "https://api.s9.test/").CombinedOutput()
 		return string(out), err
 	}
-	if out, err := uses(steal(false, "")); err == nil {
+	if out, err := useSecret(steal(false, "")); err == nil {
 		t.Errorf("without the key: %s", out)
 	}
-	// One secret's sealed bytes instead of another's, and an older version's.
+	// Replace a secret's ciphertext by another secret's, and by that of another version.
 	swap := `UPDATE secret_versions SET (sealed, wrapped) = (SELECT v.sealed, v.wrapped FROM secret_versions v JOIN secrets s ON s.id = v.secret WHERE s.name = 'OTHER')
 		WHERE secret = (SELECT id FROM secrets WHERE name = 'S9')`
-	if out, err := uses(steal(true, swap)); err == nil {
-		t.Errorf("swapped: %s", out)
+	if out, err := useSecret(steal(true, swap)); err == nil {
+		t.Errorf("with another secret's ciphertext: %s", out)
 	}
-	if out, err := uses(steal(true, "UPDATE secret_versions SET version = version + 1; UPDATE secrets SET version = version + 1")); err == nil {
-		t.Errorf("another version: %s", out)
+	if out, err := useSecret(steal(true, "UPDATE secret_versions SET version = version + 1; UPDATE secrets SET version = version + 1")); err == nil {
+		t.Errorf("with another version's ciphertext: %s", out)
 	}
 	if len(up.seen()) > 0 {
-		t.Errorf("the world saw %+v", up.seen())
+		t.Errorf("the fake internet got %+v", up.seen())
 	}
-	if out, err := uses(steal(true, "")); err != nil || len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
+	if out, err := useSecret(steal(true, "")); err != nil || len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
 		t.Errorf("with the key: %v %s", err, out)
 	}
 }

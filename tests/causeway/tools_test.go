@@ -1,8 +1,8 @@
 package causeway_test
 
-// tools is the module that programs in sandboxes use. It uses plain sockets, so that no library
-// corrects their behaviour. Its times only bound hangs. SLOWNESS, which is defined before it, is
-// the measured factor of this machine.
+// tools is a Python module for programs in sandboxes. It uses plain sockets, because a library
+// would correct hostile requests. Its times only bound hangs. SLOWNESS is the measured slowness of
+// this machine; the tests define it before this text.
 const tools = `
 import os, socket, ssl, struct, sys, json, time, errno
 
@@ -17,7 +17,7 @@ def word(e):
     return type(e).__name__
 
 def reach(host, port, seconds=300):
-    """Opens a connection and returns how that ended."""
+    """Open a connection and return how that ended."""
     try:
         socket.create_connection((host, port), seconds).close()
         return 'open'
@@ -25,7 +25,7 @@ def reach(host, port, seconds=300):
         return word(e)
 
 def raw(s, data, seconds=300, idle=1):
-    """Sends bytes and returns all that comes back, until it pauses so long."""
+    """Send bytes and return the answer up to its end or to a pause of idle seconds."""
     idle *= SLOWNESS
     out = b''
     try:
@@ -46,7 +46,7 @@ def first(text):
     return text.split('\r\n')[0] if text else 'nothing'
 
 def tls(host, port=443, sni=True, ca=None, verify=True, alpn=None, via=None, max12=False):
-    """Connects and makes a handshake. Raises what goes wrong."""
+    """Connect and make a TLS handshake. Raise the error if one fails."""
     s = via or socket.create_connection((host, port), 300)
     s.settimeout(300)
     c = ssl.create_default_context(cafile=ca)
@@ -66,12 +66,12 @@ def handshake(host, **k):
         return word(e)
 
 def say(host, text, idle=1, **k):
-    """One exchange of bytes over TLS, whole."""
+    """Send a text over TLS and return the whole answer."""
     return raw(tls(host, **k), text, idle=idle)
 
 def get(host, path='/', name=None, extra='', method='GET', body='', **k):
     if body: extra += 'Content-Length: %d\r\n' % len(body)
-    # The end comes with the close, however long a part of it takes.
+    # The server closes the connection at the end, so that a long pause is no end.
     return say(host, '%s %s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n%s' % (method, path, name or host, extra, body), idle=60, **k)
 
 def status(answer):
@@ -82,15 +82,15 @@ def body(answer):
     return answer.split('\r\n\r\n', 1)[1] if '\r\n\r\n' in answer else ''
 
 def rule(answer):
-    """The rule that an answer names."""
+    """Return the rule that an answer names."""
     for part in answer.split():
         if part.startswith('rule='): return part[5:].strip('",')
     return ''
 
 def connect(target, extra=''):
-    """CONNECT at the gateway; the socket and the answer."""
+    """Send CONNECT to the gateway, and return the socket and the answer."""
     s = socket.create_connection((GATEWAY, 3128), 300)
-    # After a consent to it the tunnel is silent, and waits for only so long.
+    # Read no byte beyond the head: in an accepted tunnel the server is silent at first.
     head = b''
     try:
         s.sendall(('CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n' % (target, target, extra)).encode('latin-1'))
@@ -103,7 +103,7 @@ def connect(target, extra=''):
     return s, answer if status(answer) == '200' else answer + raw(s, b'', seconds=SLOWNESS)
 
 def query(name, kind, server=GATEWAY, tcp=False, seconds=300, edns=True):
-    """A DNS query; the code of the answer and how many answers it has."""
+    """Send a DNS query, and return the answer's code and number of records."""
     q = struct.pack('>HHHHHH', 7, 0x100, 1, 0, 0, 1 if edns else 0)
     q += b''.join(bytes([len(l)]) + l.encode() for l in name.split('.')) + b'\0' + struct.pack('>HH', kind, 1)
     if edns: q += b'\0' + struct.pack('>HHIH', 41, 1232, 0, 0)

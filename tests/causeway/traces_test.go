@@ -22,8 +22,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// processes are all processes of this machine except this one, whose memory contains the value and
-// the planted text.
+// processes returns the processes of this machine except this one, whose memory contains the secret
+// and the planted text.
 func processes(t testing.TB) (pids []int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -38,18 +38,18 @@ func processes(t testing.TB) (pids []int) {
 	return pids
 }
 
-// ofProcess reads a file of /proc of a process that may have ended.
-func ofProcess(pid int, name string) string {
+// readProc reads a file of /proc about a process, which may have ended.
+func readProc(pid int, name string) string {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
 	return string(data)
 }
 
-// memoryContains reports whether a process has bytes in its memory, also in unnamed files, where gVisor
-// keeps a sandbox's memory.
+// memoryContains reports whether a process has some bytes in its memory. It also searches unnamed
+// files, where gVisor keeps a sandbox's memory.
 func memoryContains(t testing.TB, pid int, needle []byte) bool {
 	t.Helper()
 	for _, open := range openFiles(pid) {
-		if strings.HasPrefix(open.to, "/memfd:") && inFile(t, open.path, needle) {
+		if strings.HasPrefix(open.target, "/memfd:") && fileContains(t, open.path, needle) {
 			return true
 		}
 	}
@@ -58,21 +58,22 @@ func memoryContains(t testing.TB, pid int, needle []byte) bool {
 		t.Fatal(err)
 	}
 	defer mem.Close()
-	for line := range strings.Lines(ofProcess(pid, "maps")) {
+	for line := range strings.Lines(readProc(pid, "maps")) {
 		fields := strings.Fields(line)
 		// Mapped files are searched separately, or are on disk.
 		if fields[1][0] != 'r' || len(fields) > 5 && strings.HasPrefix(fields[5], "/") {
 			continue
 		}
 		var from, to int64
-		if _, err := fmt.Sscanf(fields[0], "%x-%x", &from, &to); err == nil && holds(mem, from, to, needle) {
+		if _, err := fmt.Sscanf(fields[0], "%x-%x", &from, &to); err == nil && rangeContains(mem, from, to, needle) {
 			return true
 		}
 	}
 	return false
 }
 
-type openFile struct{ path, to string }
+// openFile is a file that a process has open: its link in /proc and the link's target.
+type openFile struct{ path, target string }
 
 func openFiles(pid int) (list []openFile) {
 	paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -84,8 +85,9 @@ func openFiles(pid int) (list []openFile) {
 	return list
 }
 
-// inFile returns where a file has bytes, without its holes, which reading would fill.
-func inFile(t testing.TB, path string, needle []byte) bool {
+// fileContains reports whether a file has some bytes. It skips holes, because reading would fill
+// them.
+func fileContains(t testing.TB, path string, needle []byte) bool {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -101,14 +103,15 @@ func inFile(t testing.TB, path string, needle []byte) bool {
 		if err != nil || err2 != nil {
 			t.Fatal(path, err, err2)
 		}
-		if holds(f, from, to, needle) {
+		if rangeContains(f, from, to, needle) {
 			return true
 		}
 		at = to
 	}
 }
 
-func holds(r io.ReaderAt, from, to int64, needle []byte) bool {
+// rangeContains reports whether a part of a file has some bytes.
+func rangeContains(r io.ReaderAt, from, to int64, needle []byte) bool {
 	buf := make([]byte, 1<<20)
 	for at := from; at < to; at += int64(len(buf) - len(needle)) {
 		n, err := r.ReadAt(buf[:min(int64(len(buf)), to-at)], at)
@@ -122,18 +125,18 @@ func holds(r io.ReaderAt, from, to int64, needle []byte) bool {
 	return false
 }
 
-// P20, row S1 from outside: the value is neither in the sandbox's memory, as the host sees it, nor
-// in any environment or argument of a process, nor in a file of the state, including the sandbox's
-// own and a snapshot with memory. Text that was planted in each of these places is found.
-func TestNoValueOnTheHost(t *testing.T) {
+// P20, S1 as seen from the host: the secret is neither in the sandbox's memory, nor in an
+// environment or argument of a process, nor in a file of the state directory, including a snapshot
+// with memory. Text that was planted in each of these places is found.
+func TestSecretIsNotOnHost(t *testing.T) {
 	need(t, hosttest.Root)
 	t.Parallel()
 	a := ownEnvironment(t)
 	up := a.web(t, 443, nil, "api.s1h.test")
-	// The program of the sandbox's kernel is this one: a constant would be in it.
+	// The sandbox's kernel runs this test binary, whose memory would contain a constant.
 	value, planted := "sk-"+rand.Text(), "planted-"+rand.Text()
-	a.seal(t, "S1H", value)
-	b := a.newSandbox(t, bound("S1H", "api.s1h.test"))
+	a.storeSecret(t, "S1H", value)
+	b := a.newSandbox(t, boundPolicy("S1H", "api.s1h.test"))
 	b.must("curl -sS -m 300 https://api.s1h.test/")
 	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+value {
 		t.Fatalf("it is not in use: %+v", up.seen())
@@ -163,12 +166,12 @@ func TestNoValueOnTheHost(t *testing.T) {
 		places := map[string]bool{}
 		for _, p := range processes(t) {
 			for _, name := range []string{"environ", "cmdline"} {
-				if contains(ofProcess(p, name), text) {
+				if contains(readProc(p, name), text) {
 					places[name] = true
 				}
 			}
-			// Those of the sandbox, not the one that resolves its secrets.
-			if line := ofProcess(p, "cmdline"); p != pid && strings.HasPrefix(line, "runsc-") && contains(line, a.state) && memoryContains(t, p, []byte(text)) {
+			// The memory of the sandbox's processes, not of the gateway, which needs the secret.
+			if line := readProc(p, "cmdline"); p != pid && strings.HasPrefix(line, "runsc-") && contains(line, a.state) && memoryContains(t, p, []byte(text)) {
 				places["memory"] = true
 			}
 		}
@@ -184,10 +187,10 @@ func TestNoValueOnTheHost(t *testing.T) {
 	got := found(planted)
 	for _, place := range []string{"cmdline", "environ", "memory", "record", "recordings", "snapshots"} {
 		if !slices.Contains(got, place) {
-			t.Errorf("control: what was planted is not found in %s, but in %q", place, got)
+			t.Errorf("control: the planted text is not found in %s, but in %q", place, got)
 		}
 	}
 	if !memoryContains(t, pid, []byte(value)) {
-		t.Error("control: the process that sets the value does not have it in its memory")
+		t.Error("control: the secret is not in the memory of the gateway, which sends it")
 	}
 }

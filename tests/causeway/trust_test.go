@@ -18,13 +18,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// serveRegistries answers like package registries: cargo's sparse registry, a proxy of Go modules, an apt
-// repository, all on one host.
+// serveRegistries serves package registries on one host: cargo's sparse registry, a Go module
+// proxy, and an apt repository.
 func serveRegistries(t testing.TB) http.HandlerFunc {
 	t.Helper()
 	const module, list = "/go/example.com/tiny/@v/", "Package: tiny\nVersion: 1.0\nArchitecture: all\nMaintainer: a <a@example.com>\nDescription: a tiny one\nFilename: tiny.deb\nSize: 1\nSHA256: " +
 		"0000000000000000000000000000000000000000000000000000000000000000\n"
-	crate := packed(t, map[string]string{
+	crate := tarGzip(t, map[string]string{
 		"tiny-1.0.0/Cargo.toml": "[package]\nname = \"tiny\"\nversion = \"1.0.0\"\nedition = \"2021\"\n",
 		"tiny-1.0.0/src/lib.rs": "pub fn answer() -> u32 { 42 }\n",
 	})
@@ -54,8 +54,8 @@ func sum256(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// packed returns a compressed tar of some files.
-func packed(t testing.TB, files map[string]string) string {
+// tarGzip returns a compressed tar of some files.
+func tarGzip(t testing.TB, files map[string]string) string {
 	t.Helper()
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
@@ -98,9 +98,9 @@ public class Get {
 }
 `
 
-// trusting are programs in their usual use, without a configured certificate. Each starts without a
-// cache, so that it makes a request each time.
-var trusting = []struct{ name, line, wants string }{
+// trustingPrograms are programs in their usual use, without a configured certificate. Each starts
+// without a cache, so that it makes a request each time.
+var trustingPrograms = []struct{ name, line, wants string }{
 	{"curl", "curl -sS -m 300 https://shop.trust.test/", "hello"},
 	{"Python", `python3 -c 'import urllib.request as u; print(u.urlopen("https://shop.trust.test/", timeout=300).read().decode())'`, "hello"},
 	{"Node", `node -e 'fetch("https://shop.trust.test/").then(r => r.text()).then(console.log, e => { console.log(e.cause || e); process.exit(1) })'`, "hello"},
@@ -118,9 +118,9 @@ apt-get -o Dir::Etc::sourcelist=$D/list -o Dir::Etc::sourceparts=/dev/null -o Di
 cat $D/lists/*Packages`, "Package: tiny"},
 }
 
-// If TLS is decrypted, programs trust the gateway in their usual use, only because of what it put
-// into the sandbox.
-func TestTrust(t *testing.T) {
+// TestProgramsTrustGateway checks that programs accept the gateway's certificates in their usual
+// use, and only because of the authority that the gateway installs in the sandbox.
+func TestProgramsTrustGateway(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Git, hosttest.Program("java"), hosttest.Program("cargo"), hosttest.Program("apt-get"), goInside)
 	t.Parallel()
 	a := sharedEnvironment(t)
@@ -141,7 +141,7 @@ git: {fetch: allow, remotes: [{host: git.trust.test, repo: acme/pay}]}
 	if err := files.WriteFile("tmp/Get.java", []byte(javaProgram), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range trusting {
+	for _, p := range trustingPrograms {
 		before := len(up.seen())
 		out, code := b.exec("root", "", "sh", "-c", "( "+p.line+" ) 2>&1")
 		if code != 0 || !contains(out, p.wants) {
@@ -151,7 +151,7 @@ git: {fetch: allow, remotes: [{host: git.trust.test, repo: acme/pay}]}
 			t.Errorf("%s: nothing reached the host", p.name)
 		}
 	}
-	// Control: with only this host's roots none does.
+	// Control: with only the host's own roots, no program accepts the certificates.
 	for _, path := range []string{certs.BundlePath, certs.JavaPath} {
 		roots, err := os.ReadFile(path)
 		if err != nil {
@@ -161,16 +161,16 @@ git: {fetch: allow, remotes: [{host: git.trust.test, repo: acme/pay}]}
 			t.Fatal(err)
 		}
 		if out, code := b.exec("root", "", "cp", "--remove-destination", "/tmp/roots", path); code != 0 {
-			t.Fatalf("%s is not replaced: %s", path, out)
+			t.Fatalf("replace %s: %s", path, out)
 		}
 	}
 	if out, code := b.exec("root", "", "sh", "-c", "find /etc/ssl/certs -lname "+certs.AuthorityPath+" -delete && rm "+certs.AuthorityPath); code != 0 {
 		t.Fatal(out)
 	}
 	before := len(up.seen())
-	for _, p := range trusting {
+	for _, p := range trustingPrograms {
 		if out, code := b.exec("root", "", "sh", "-c", "( "+p.line+" ) 2>&1"); code == 0 || !strings.Contains(strings.ToLower(out), "certif") {
-			t.Errorf("control: without our authority %s: exit %d, %s", p.name, code, out)
+			t.Errorf("control: %s without the gateway's authority: exit %d, %s", p.name, code, out)
 		}
 	}
 	if s := up.seen()[before:]; len(s) > 0 {

@@ -6,25 +6,27 @@ import (
 	"testing"
 )
 
-// echoes is a server that does not speak HTTP.
-type echoes struct{ now, all atomic.Int64 }
+// echoServer is a server of the fake internet that does not speak HTTP: it returns each byte.
+type echoServer struct{ openConns, total atomic.Int64 }
 
-func (e *echoes) open() int64 { return e.now.Load() }
+// open returns the number of open connections.
+func (e *echoServer) open() int64 { return e.openConns.Load() }
 
-func echo(t testing.TB, a *environment, port int, hostnames ...string) *echoes {
+// startEcho starts an echoServer on a port of some hosts.
+func startEcho(t testing.TB, a *environment, port int, hostnames ...string) *echoServer {
 	t.Helper()
 	l, _ := a.listen(t, port, hostnames...)
-	e := &echoes{}
+	e := &echoServer{}
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			e.now.Add(1)
-			e.all.Add(1)
+			e.openConns.Add(1)
+			e.total.Add(1)
 			go func() {
-				defer e.now.Add(-1)
+				defer e.openConns.Add(-1)
 				defer c.Close()
 				_, _ = io.Copy(c, c)
 			}()

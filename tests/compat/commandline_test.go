@@ -23,7 +23,7 @@ var (
 	verbs       = regexp.MustCompile(`(?ms)^(?:Available Commands|Run):\n(.*?)(?:\n\nFlags:|\z)`)
 )
 
-// options returns all commands with their flags, by the words after crannog.
+// options returns the flags of all commands, by the words after crannog.
 func options(t *testing.T, run program) map[string][]option {
 	found := map[string][]option{}
 	var visit func(path ...string)
@@ -58,7 +58,7 @@ var changedDefaults = map[string]string{
 	"cp --user": "files belong to the sandbox's user, which has no capabilities; it was root",
 }
 
-// samples are values of which each flag accepts one.
+// samples are values of which each flag accepts at least one.
 var samples = []string{"1", "1s", "1=1", "standard", "true"}
 
 // P51: every command and flag of the earlier version is accepted, with the same shorthand, with a
@@ -67,7 +67,7 @@ func TestCommandsAndFlags(t *testing.T) {
 	want := golden(t, "commands.json", func(p program) map[string][]option { return options(t, p) })
 	got := options(t, current)
 	if len(want) < 60 {
-		t.Fatalf("the list has %d commands only", len(want))
+		t.Fatalf("testdata lists only %d commands", len(want))
 	}
 	changed := maps.Clone(changedDefaults)
 	for _, verb := range slices.Sorted(maps.Keys(want)) {
@@ -82,7 +82,7 @@ func TestCommandsAndFlags(t *testing.T) {
 			}
 			i := slices.IndexFunc(got[verb], func(g option) bool { return g.Name == o.Name })
 			if i < 0 {
-				continue // accepted, and not shown any more
+				continue // accepted, but no longer in the help
 			}
 			g := got[verb][i]
 			if why := changedDefaults[verb+" --"+o.Name]; why != "" && g.Default != o.Default {
@@ -95,13 +95,13 @@ func TestCommandsAndFlags(t *testing.T) {
 		}
 	}
 	for name := range changed {
-		t.Errorf("%s: the default has not changed, so that no exception is needed", name)
+		t.Errorf("%s: the default has not changed; remove the exception", name)
 	}
 }
 
-// accepts reports whether a command accepts a flag. The help flag comes last, so that nothing is
-// executed, and a value is in one word with its flag: as a separate word it could be taken for the
-// command that a sandbox is to run.
+// accepts reports whether a command accepts a flag. --help comes last, so that the command does
+// nothing. The value is in one word with its flag, because a separate word could be the command
+// that a sandbox is to run.
 func accepts(t *testing.T, path []string, o option) bool {
 	t.Helper()
 	forms := []string{"--" + o.Name + "="}
@@ -126,8 +126,8 @@ func accepts(t *testing.T, path []string, o option) bool {
 	return true
 }
 
-// Control: a missing flag, and a missing shorthand, are noticed.
-func TestOtherFlagsAreNotAccepted(t *testing.T) {
+// TestAcceptsDetectsUnknownFlags is the control of TestCommandsAndFlags.
+func TestAcceptsDetectsUnknownFlags(t *testing.T) {
 	for _, o := range []option{
 		{Name: "no-such-flag"}, {Name: "memory", Shorthand: "Z", Value: true}, {Name: "detach", Shorthand: "Z"},
 	} {

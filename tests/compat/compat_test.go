@@ -1,7 +1,7 @@
 // Package compat_test owns the lists of what an earlier version accepted: commands, flags,
-// settings, policy documents, paths and fields of /v1. Its tests prove that this version accepts
-// the same with the same meaning. The lists are of commit bcd05c0; tests/compat/update.sh writes
-// them again.
+// settings, policy documents, paths and fields of /v1. Its tests check that this version accepts
+// the same with the same meaning. The lists are of commit bcd05c0; tests/compat/update.sh rewrites
+// them.
 package compat_test
 
 import (
@@ -20,12 +20,12 @@ import (
 )
 
 // earlier is the directory in which the earlier commit was checked out and built.
-var earlier = flag.String("earlier", "", "directory of the earlier version, with bin/crannog: write the lists again from it")
+var earlier = flag.String("earlier", "", "directory of the earlier version, with bin/crannog: rewrite the lists from it")
 
 // program runs one command line without a server, an environment or a settings file.
 type program func(t *testing.T, args ...string) (code int, stdout, stderr string)
 
-// current is this version, within the process of the test.
+// current runs this version within the process of the test.
 func current(t *testing.T, args ...string) (int, string, string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -34,8 +34,8 @@ func current(t *testing.T, args ...string) (int, string, string) {
 	return code, stdout.String(), stderr.String()
 }
 
-// built is the program of the earlier version.
-func built(t *testing.T, args ...string) (int, string, string) {
+// earlierProgram runs the program of the earlier version.
+func earlierProgram(t *testing.T, args ...string) (int, string, string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), filepath.Join(*earlier, "bin/crannog"), args...)
@@ -49,12 +49,12 @@ func built(t *testing.T, args ...string) (int, string, string) {
 	return cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 }
 
-// golden returns the list in testdata. With -earlier it is made first.
+// golden returns a list in testdata. With -earlier it rewrites the list first.
 func golden[T any](t *testing.T, name string, list func(program) T) T {
 	t.Helper()
 	name = filepath.Join("testdata", name)
 	if *earlier != "" {
-		data, err := json.MarshalIndent(list(built), "", " ")
+		data, err := json.MarshalIndent(list(earlierProgram), "", " ")
 		if err == nil {
 			err = os.WriteFile(name, append(data, '\n'), 0o644)
 		}
@@ -66,15 +66,15 @@ func golden[T any](t *testing.T, name string, list func(program) T) T {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var read T
-	if err := json.Unmarshal(data, &read); err != nil {
+	var value T
+	if err := json.Unmarshal(data, &value); err != nil {
 		t.Fatal(err)
 	}
-	return read
+	return value
 }
 
-// decoded parses a program's JSON output.
-func decoded[T any](t *testing.T, text string) T {
+// decodeJSON parses a program's JSON output.
+func decodeJSON[T any](t *testing.T, text string) T {
 	t.Helper()
 	var v T
 	if err := json.NewDecoder(strings.NewReader(text)).Decode(&v); err != nil {

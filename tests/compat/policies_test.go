@@ -19,23 +19,23 @@ type decision struct {
 	Layer  string `json:"layer"`
 }
 
-// finding is a result of policy check for a document. Its words may change.
+// finding is a result of "policy check" for a document, without the message, which may change.
 type finding struct {
 	Line   int    `json:"line"`
 	Result string `json:"result"`
 	Field  string `json:"field"`
 }
 
-// reading is a version's result for one document.
-type reading struct {
+// policyResult is a version's result for one document.
+type policyResult struct {
 	Findings []finding `json:"findings"`
 	// Decisions are effect, rule and layer, by request.
 	Decisions map[string]string `json:"decisions"`
-	// Merged is the document on top of its level.
+	// Merged is the document merged with its level.
 	Merged map[string]any `json:"merged"`
 }
 
-// requests are decided under every document.
+// requests returns the requests that are decided under every document.
 func requests(t *testing.T) []string {
 	t.Helper()
 	f, err := os.Open("testdata/requests.txt")
@@ -52,35 +52,35 @@ func requests(t *testing.T) []string {
 	return list
 }
 
-func readPolicies(t *testing.T, run program) map[string]reading {
+func readPolicies(t *testing.T, run program) map[string]policyResult {
 	t.Helper()
 	files, err := filepath.Glob("testdata/policies/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]reading{}
+	all := map[string]policyResult{}
 	for _, file := range files {
-		r := reading{Decisions: map[string]string{}}
+		r := policyResult{Decisions: map[string]string{}}
 		_, stdout, stderr := run(t, "policy", "check", "--json", file)
 		if stdout == "" {
 			t.Fatalf("check %s: %s", file, stderr)
 		}
-		r.Findings = decoded[[]finding](t, stdout)
+		r.Findings = decodeJSON[[]finding](t, stdout)
 		for _, request := range requests(t) {
-			// --net policy: a level alone has decisions too.
+			// With --net policy, a level alone decides too.
 			args := append([]string{"policy", "explain", "--json", "--net", "policy", "--policy", file}, strings.Fields(request)...)
 			code, stdout, stderr := run(t, args...)
 			if code > 1 {
 				t.Fatalf("explain %s %s: %s", file, request, stderr)
 			}
-			d := decoded[decision](t, stdout)
+			d := decodeJSON[decision](t, stdout)
 			r.Decisions[request] = d.Effect + " " + d.Rule + " " + d.Layer
 		}
 		code, stdout, stderr := run(t, "policy", "show", "--json", "--net", "policy", "--policy", file)
 		if code != 0 {
 			t.Fatalf("show %s: %s", file, stderr)
 		}
-		text := decoded[struct {
+		text := decodeJSON[struct {
 			Document string `json:"document"`
 		}](t, stdout).Document
 		if err := yaml.Unmarshal([]byte(text), &r.Merged); err != nil {
@@ -91,20 +91,20 @@ func readPolicies(t *testing.T, run program) map[string]reading {
 	return all
 }
 
-// P51: a policy document of the earlier version is valid, decides the same about each request and
-// file, by the same rule, and has at least the same content: a level may hide more files, not
+// P51: a policy document of the earlier version is valid. It decides the same about each request
+// and file, by the same rule. Its content is at least the same: a level may hide more files, not
 // fewer.
 func TestPolicies(t *testing.T) {
-	want := golden(t, "policies.json", func(p program) map[string]reading { return readPolicies(t, p) })
+	want := golden(t, "policies.json", func(p program) map[string]policyResult { return readPolicies(t, p) })
 	got := readPolicies(t, current)
 	if len(want) < 40 {
-		t.Fatalf("the list has %d documents only", len(want))
+		t.Fatalf("testdata lists only %d documents", len(want))
 	}
 	effects := map[string]int{}
 	for name, w := range want {
 		g := got[name]
 		if !slices.Equal(g.Findings, w.Findings) {
-			t.Errorf("%s: check found %v and finds %v", name, w.Findings, g.Findings)
+			t.Errorf("%s: policy check reported %v and now reports %v", name, w.Findings, g.Findings)
 		}
 		for request, d := range w.Decisions {
 			effect, _, _ := strings.Cut(d, " ")
@@ -122,7 +122,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// missing lists what the other merged document lacks or has changed.
+// missing returns what a merged document lacks or has changed.
 func missing(path string, want, got any) []string {
 	switch w := want.(type) {
 	case map[string]any:
@@ -149,7 +149,7 @@ func missing(path string, want, got any) []string {
 	}
 }
 
-// text formats a value so that a number is the same whatever type it was parsed into.
+// text formats a value, so that equal numbers of different types look the same.
 func text(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -158,8 +158,9 @@ func text(v any) string {
 	return string(data)
 }
 
-// Control: a document with a lost item or a changed value is noticed.
-func TestMissingIsFound(t *testing.T) {
+// TestMissingReportsLosses is the control of TestPolicies: a lost item and a changed value are
+// reported.
+func TestMissingReportsLosses(t *testing.T) {
 	var a, b map[string]any
 	for text, v := range map[string]*map[string]any{"a: 1\nl: [x, y]\nm: {k: v}": &a, "a: 2\nl: [y, z]\nm: {k: v, n: 1}": &b} {
 		if err := yaml.Unmarshal([]byte(text), v); err != nil {
@@ -169,6 +170,6 @@ func TestMissingIsFound(t *testing.T) {
 	found := missing("", a, b)
 	slices.Sort(found)
 	if want := []string{"/a was 1 and is 2", `/l no longer has "x"`}; !slices.Equal(found, want) {
-		t.Errorf("%q", found)
+		t.Errorf("missing: got %q, want %q", found, want)
 	}
 }

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// direction is who writes what a schema describes.
+// direction tells which side writes what a schema describes.
 type direction bool
 
 const (
-	request direction = true // a client, which must not be refused
-	answer  direction = false
+	request direction = true  // written by a client, which must not be refused
+	answer  direction = false // written by the server
 )
 
-// comparison finds promises of an earlier description that a later one breaks.
+// comparison finds what a later description no longer promises.
 type comparison struct {
 	was, is  description
 	seen     map[string]bool
@@ -28,7 +28,7 @@ func (c *comparison) problem(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf(format, args...))
 }
 
-// in returns an object below others, or nil.
+// in returns a nested object by its path, or nil.
 func in(d description, names ...string) description {
 	for _, name := range names {
 		d, _ = d[name].(description)
@@ -36,6 +36,7 @@ func in(d description, names ...string) description {
 	return d
 }
 
+// paths compares all operations.
 func (c *comparison) paths() {
 	for path, methods := range in(c.was, "paths") {
 		for method, op := range methods.(description) {
@@ -50,6 +51,7 @@ func (c *comparison) paths() {
 	}
 }
 
+// operation compares the parameters, body and responses of an operation.
 func (c *comparison) operation(where string, was, is description) {
 	later := map[string]description{}
 	for _, p := range list(is["parameters"]) {
@@ -85,6 +87,7 @@ func (c *comparison) operation(where string, was, is description) {
 	}
 }
 
+// content compares the media types of a body.
 func (c *comparison) content(where string, was, is description, d direction) {
 	if is == nil {
 		c.problem("%s is gone", where)
@@ -110,12 +113,13 @@ func resolve(d, schema description) (description, string) {
 	return in(d, strings.Split(strings.TrimPrefix(name, "#/"), "/")...), name
 }
 
+// schema compares two schemas and everything below them.
 func (c *comparison) schema(where string, was, is description, d direction) {
 	var name, other string
 	was, name = resolve(c.was, was)
 	is, other = resolve(c.is, is)
 	if name != "" {
-		// Schemas may refer to themselves, and each need be reported only once.
+		// Schemas may refer to themselves, and one report for each is enough.
 		key := fmt.Sprint(name, other, d)
 		if c.seen[key] {
 			return
@@ -159,11 +163,11 @@ func (c *comparison) schema(where string, was, is description, d direction) {
 func (c *comparison) values(where string, was, is description, d direction) {
 	old, now := list(was["enum"]), list(is["enum"])
 	if now != nil && old == nil && d == request {
-		c.problem("%s takes only %v now", where, now)
+		c.problem("%s now accepts only %v", where, now)
 	}
 	for _, v := range old {
 		if now != nil && !slices.Contains(now, v) {
-			c.problem("%s no longer knows %v", where, v)
+			c.problem("%s no longer has the value %v", where, v)
 		}
 	}
 	if d == answer {
@@ -182,8 +186,9 @@ func list(v any) []any {
 	return l
 }
 
-// Control: each way in which a description can become narrower is noticed.
-func TestNarrowerIsFound(t *testing.T) {
+// TestComparisonReportsNarrowing is the control of TestAPI: each way in which a description can
+// become narrower is reported.
+func TestComparisonReportsNarrowing(t *testing.T) {
 	const was = `{"paths":{"/a":{"get":{"parameters":[{"in":"query","name":"q","schema":{"type":"string"}}],
 		"responses":{"200":{"content":{"j":{"schema":{"$ref":"#/s/A"}}}}}},
 		"post":{"requestBody":{"content":{"j":{"schema":{"$ref":"#/s/A"}}}}}}},
@@ -204,7 +209,7 @@ func TestNarrowerIsFound(t *testing.T) {
 		`["1","2"]|["1","2","3"]`:                   0,
 	} {
 		from, to, _ := strings.Cut(change, "|")
-		c := comparison{was: describe(t, []byte(was)), is: describe(t, []byte(strings.Replace(was, from, to, 1)))}
+		c := comparison{was: parseDescription(t, []byte(was)), is: parseDescription(t, []byte(strings.Replace(was, from, to, 1)))}
 		c.paths()
 		if len(c.problems) != want {
 			t.Errorf("%s: %d problems, want %d: %q", change, len(c.problems), want, c.problems)

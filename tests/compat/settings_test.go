@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// hidden replaces a secret value.
-const hidden = "[redacted]"
+// redactedValue is shown instead of a secret value.
+const redactedValue = "[redacted]"
 
 // settingsFile has a value other than the default for each setting of the earlier version.
 const settingsFile = "testdata/config.toml"
@@ -20,7 +20,7 @@ type setting struct {
 	Origin string `json:"origin"`
 }
 
-// settings are the defaults, and the values with a settings file.
+// settings has the defaults and the values with a settings file.
 type settings struct {
 	Default []setting `json:"default"`
 	File    []setting `json:"file"`
@@ -28,12 +28,12 @@ type settings struct {
 
 func readSettings(t *testing.T, run program) settings {
 	t.Helper()
-	read := func(args ...string) []setting {
+	list := func(args ...string) []setting {
 		code, stdout, stderr := run(t, append([]string{"config", "--json"}, args...)...)
 		if code != 0 {
 			t.Fatalf("config %q: %d %s", args, code, stderr)
 		}
-		list := decoded[[]setting](t, stdout)
+		list := decodeJSON[[]setting](t, stdout)
 		for i := range list {
 			if list[i].Name == "state" && list[i].Origin == "default" {
 				list[i].Value = "" // depends on the user
@@ -41,7 +41,7 @@ func readSettings(t *testing.T, run program) settings {
 		}
 		return list
 	}
-	return settings{read(), read("--config", settingsFile)}
+	return settings{list(), list("--config", settingsFile)}
 }
 
 // P51: every setting of the earlier version is read from a file, by its name, has the same default
@@ -50,11 +50,11 @@ func TestSettings(t *testing.T) {
 	want := golden(t, "settings.json", func(p program) settings { return readSettings(t, p) })
 	got := readSettings(t, current)
 	if len(want.Default) < 30 || len(want.File) != len(want.Default) {
-		t.Fatalf("the list has %d and %d settings", len(want.Default), len(want.File))
+		t.Fatalf("testdata lists %d defaults and %d values of the file, want at least 30 of each", len(want.Default), len(want.File))
 	}
 	for i, s := range want.File {
-		if s.Origin != settingsFile || s.Value == want.Default[i].Value && s.Value != hidden {
-			t.Errorf("%s does not set %s, so that nothing is tested", settingsFile, s.Name)
+		if s.Origin != settingsFile || s.Value == want.Default[i].Value && s.Value != redactedValue {
+			t.Errorf("%s must set %s to a value other than the default", settingsFile, s.Name)
 		}
 	}
 	compareSettings(t, want.Default, got.Default)
@@ -74,8 +74,8 @@ func compareSettings(t *testing.T, want, got []setting) {
 	}
 }
 
-// Control: a name that never existed is refused.
-func TestUnknownSettingIsRefused(t *testing.T) {
+// TestUnknownSettingIsRejected is the control of TestSettings.
+func TestUnknownSettingIsRejected(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.toml")
 	if err := os.WriteFile(file, []byte("max_lives = 9\n"), 0o644); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the lists in testdata again from an earlier commit, which is built from this repository's
+# Rewrites the lists in testdata from an earlier commit, which is built from this repository's
 # history.
 #
 #   tests/compat/update.sh [COMMIT]

@@ -19,14 +19,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// make creates a sandbox without network access, and returns its ID.
-func (b *browser) make() string {
+// createSandbox creates a sandbox without network access, and returns its ID.
+func (b *browser) createSandbox() string {
 	b.t.Helper()
 	var made struct{ ID string }
-	b.ask("POST", "/v1/sandboxes", `{"access":{"net":"policy","level":"standard"},"timeout_seconds":600}`, &made)
+	b.call("POST", "/v1/sandboxes", `{"access":{"net":"policy","level":"standard"},"timeout_seconds":600}`, &made)
 	return made.ID
 }
 
+// exec runs a shell line in a sandbox and returns its output.
 func (b *browser) exec(id, line string) string {
 	b.t.Helper()
 	cmd, err := json.Marshal(map[string]any{"cmd": []string{"sh", "-c", line}})
@@ -34,67 +35,67 @@ func (b *browser) exec(id, line string) string {
 		b.t.Fatal(err)
 	}
 	var out struct{ Stdout string }
-	b.ask("POST", "/v1/sandboxes/"+id+"/exec", string(cmd), &out)
+	b.call("POST", "/v1/sandboxes/"+id+"/exec", string(cmd), &out)
 	return strings.TrimSpace(out.Stdout)
 }
 
-// A page sees a sandbox start, its commands, its denials with their rules, its approval requests,
-// and its end.
-func TestWatch(t *testing.T) {
+// TestPageReceivesSandboxEvents checks that a page receives a sandbox's start, commands, denials
+// with their rules, approval requests, and end.
+func TestPageReceivesSandboxEvents(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
 	b := signIn(t, s, "Ann", "operator")
 	page, fleet := b.follow("topics=approvals", ""), b.follow("topics=fleet", "")
-	fleet.until("fleet", `"full":true`)
-	page.until("approvals")
-	id := b.make()
-	fleet.until("fleet", id, `"running"`, `"boundary":"userspace-kernel"`)
-	b.ask("PUT", "/events/"+page.name, fmt.Sprintf(`{"topics":["approvals","record:%s","network:%s"],"watch":[%q]}`, id, id, id), nil)
+	fleet.await("fleet", `"full":true`)
+	page.await("approvals")
+	id := b.createSandbox()
+	fleet.await("fleet", id, `"running"`, `"boundary":"userspace-kernel"`)
+	b.call("PUT", "/events/"+page.name, fmt.Sprintf(`{"topics":["approvals","record:%s","network:%s"],"watch":[%q]}`, id, id, id), nil)
 
 	if got := b.exec(id, "echo $((6*7)); : >/tmp/made"); got != "42" {
-		t.Errorf("it printed %q", got)
+		t.Errorf("the command printed %q, want 42", got)
 	}
-	page.until("entry", `"command.started"`, "console:"+b.id, "6*7")
-	page.until("entry", `"command.ended"`, `"exit":0`)
-	fleet.until("fleet", id, `"exit_code":0`, `"denied":0`) // its own checks are not denials
+	page.await("entry", `"command.started"`, "console:"+b.id, "6*7")
+	page.await("entry", `"command.ended"`, `"exit":0`)
+	fleet.await("fleet", id, `"exit_code":0`, `"denied":0`) // the sandbox's own checks are not counted
 
 	b.exec(id, "python3 -c 'import urllib.request as u; u.urlopen(\"http://169.254.169.254/latest\", timeout=5)'; true")
 	var flow struct{ Sandbox, Host, Effect, Rule, Kind string }
-	e := page.until("flow", "169.254.169.254", `"deny"`)
+	e := page.await("flow", "169.254.169.254", `"deny"`)
 	if err := json.Unmarshal(e.data, &flow); err != nil || flow.Sandbox != id || flow.Rule != "floor.address" || flow.Effect != "deny" {
 		t.Errorf("%s, %v", e.data, err)
 	}
-	fleet.until("fleet", id, `"attention_why":"a request was denied"`)
-	page.until("metrics", id, `"memory"`)
+	fleet.await("fleet", id, `"attention_why":"a request was denied"`)
+	page.await("metrics", id, `"memory"`)
 
-	b.ask("POST", "/v1/sandboxes/"+id+"/access/ask", `{"host":"example.com","reason":"to test"}`, nil)
+	b.call("POST", "/v1/sandboxes/"+id+"/access/ask", `{"host":"example.com","reason":"to test"}`, nil)
 	var asked struct{ Approval struct{ ID string } }
-	e = page.until("approval", `"pending"`, id)
+	e = page.await("approval", `"pending"`, id)
 	if err := json.Unmarshal(e.data, &asked); err != nil {
 		t.Fatal(err)
 	}
-	fleet.until("fleet", id, `"pending":1`)
-	b.ask("POST", "/v1/approvals/"+asked.Approval.ID+"/approve", `{"reason":"yes"}`, nil)
-	page.until("approval", asked.Approval.ID, `"approved"`)
+	fleet.await("fleet", id, `"pending":1`)
+	b.call("POST", "/v1/approvals/"+asked.Approval.ID+"/approve", `{"reason":"yes"}`, nil)
+	page.await("approval", asked.Approval.ID, `"approved"`)
 
-	b.ask("DELETE", "/v1/sandboxes/"+id, "", nil)
-	page.until("entry", `"sandbox.ended"`)
-	fleet.until("fleet", id, `"stopped"`)
-	b.ask("DELETE", "/session", "", nil)
-	page.over()
-	fleet.over()
+	b.call("DELETE", "/v1/sandboxes/"+id, "", nil)
+	page.await("entry", `"sandbox.ended"`)
+	fleet.await("fleet", id, `"stopped"`)
+	b.call("DELETE", "/session", "", nil)
+	page.requireClosed()
+	fleet.requireClosed()
 }
 
-// A page uses a sandbox: files, processes with their usage, ports, cells, and recordings to play.
-func TestInside(t *testing.T) {
+// TestPageUsesSandbox uses files, processes, ports, cells and recordings as a page does.
+func TestPageUsesSandbox(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
 	b, viewer := signIn(t, s, "Ann", "operator"), signIn(t, s, "Eve", "viewer")
-	id := b.make()
+	id := b.createSandbox()
 	at := "/sandboxes/" + id
-	b.ask("PUT", at+"/file?path=/tmp/page.html", "<script>1</script>", nil)
+	b.call("PUT", at+"/file?path=/tmp/page.html", "<script>1</script>", nil)
 	var files struct{ Entries []struct{ Name, Type string } }
-	viewer.ask("GET", at+"/files?path=/tmp", "", &files)
+	viewer.call("GET", at+"/files?path=/tmp", "", &files)
 	if !slices.Contains(files.Entries, struct{ Name, Type string }{"page.html", "file"}) {
 		t.Errorf("%+v", files)
 	}
@@ -103,7 +104,7 @@ func TestInside(t *testing.T) {
 		t.Errorf("%s %v", body, res.Header)
 	}
 	if res, _ := viewer.do("GET", at+"/file?path=/tmp/page.html", ""); res.StatusCode != http.StatusForbidden {
-		t.Errorf("a viewer takes a file out: %s", res.Status)
+		t.Errorf("a viewer downloads a file: got %s, want 403", res.Status)
 	}
 
 	b.exec(id, "(while :; do :; done) >/dev/null 2>&1 </dev/null & python3 -m http.server 8123 >/dev/null 2>&1 </dev/null & i=0; until grep -q :1FBB /proc/net/tcp /proc/net/tcp6 || [ $i -gt 600 ]; do sleep 0.05; i=$((i+1)); done")
@@ -113,7 +114,7 @@ func TestInside(t *testing.T) {
 			URL  string `json:"preview_url"`
 		}
 	}
-	viewer.ask("GET", at+"/ports", "", &ports)
+	viewer.call("GET", at+"/ports", "", &ports)
 	if len(ports.Ports) != 1 || ports.Ports[0].Port != 8123 || !strings.HasPrefix(ports.Ports[0].URL, "http://8123-"+id+".localhost:") {
 		t.Fatalf("%+v", ports)
 	}
@@ -142,18 +143,18 @@ func TestInside(t *testing.T) {
 		return p.PID > 1 && p.CPU != nil && *p.CPU > 0.02 && *p.CPU < 1.5 && !slices.Contains(p.Args, "http.server")
 	}
 	hosttest.EventuallyNoError(t, func() error {
-		viewer.ask("GET", at+"/processes", "", &list)
+		viewer.call("GET", at+"/processes", "", &list)
 		if !slices.ContainsFunc(list.Processes, busy) {
 			return fmt.Errorf("no process is busy: %+v", list)
 		}
 		return nil
 	})
 	loop := list.Processes[slices.IndexFunc(list.Processes, busy)].PID
-	b.ask("DELETE", fmt.Sprintf("%s/processes/%d?signal=KILL", at, loop), "", nil)
+	b.call("DELETE", fmt.Sprintf("%s/processes/%d?signal=KILL", at, loop), "", nil)
 	hosttest.EventuallyNoError(t, func() error {
-		viewer.ask("GET", at+"/processes", "", &list)
+		viewer.call("GET", at+"/processes", "", &list)
 		if slices.ContainsFunc(list.Processes, func(p process) bool { return p.PID == loop }) {
-			return fmt.Errorf("%d is not gone: %+v", loop, list)
+			return fmt.Errorf("process %d still exists: %+v", loop, list)
 		}
 		return nil
 	})
@@ -166,73 +167,74 @@ func TestInside(t *testing.T) {
 	if !strings.Contains(string(cell), `{"type":"stdout","text":"from a cell\n"}`) || !strings.Contains(string(cell), `"text/plain":"42"`) || !strings.Contains(string(cell), `"type":"end"`) {
 		t.Errorf("%s", cell)
 	}
-	var tapes struct{ Recordings []struct{ ID, How string } }
-	viewer.ask("GET", "/v1"+at+"/recordings", "", &tapes)
-	if len(tapes.Recordings) != 2 || tapes.Recordings[1].How != "cell" {
-		t.Fatalf("%+v", tapes)
+	var recordings struct{ Recordings []struct{ ID, How string } }
+	viewer.call("GET", "/v1"+at+"/recordings", "", &recordings)
+	if len(recordings.Recordings) != 2 || recordings.Recordings[1].How != "cell" {
+		t.Fatalf("%+v", recordings)
 	}
-	if tape := viewer.ask("GET", "/v1"+at+"/recordings/"+tapes.Recordings[1].ID, "", nil); !strings.Contains(string(tape), "from a cell") {
-		t.Errorf("%s", tape)
+	if recording := viewer.call("GET", "/v1"+at+"/recordings/"+recordings.Recordings[1].ID, "", nil); !strings.Contains(string(recording), "from a cell") {
+		t.Errorf("%s", recording)
 	}
 }
 
-// Two people use one terminal. One takes control, types, and loses control; a third only watches.
-func TestTerminal(t *testing.T) {
+// TestTerminalHasOneController checks that two people can see one terminal and that only the one
+// with control can type. A viewer only watches.
+func TestTerminalHasOneController(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
 	ann, bob, eve := signIn(t, s, "Ann", "operator"), signIn(t, s, "Bob", "operator"), signIn(t, s, "Eve", "viewer")
-	id := ann.make()
+	id := ann.createSandbox()
 	page := eve.follow("topics=record:"+id, "")
 	var term struct{ PID int }
-	ann.ask("POST", "/sandboxes/"+id+"/terminals", `{"cols":90,"rows":30}`, &term)
+	ann.call("POST", "/sandboxes/"+id+"/terminals", `{"cols":90,"rows":30}`, &term)
 	at := fmt.Sprintf("/sandboxes/%s/terminals/%d/attach?cols=120&rows=33", id, term.PID)
 	a, b := ann.attach(at), bob.attach(at)
-	a.until("ready", `"controller":null`)
-	b.until("ready", "")
+	a.await("ready", `"controller":null`)
+	b.await("ready", "")
 	a.typeKeys("echo early\r")
-	a.until("error", "no_control")
-	a.say(`{"type":"take"}`)
-	a.until("control", `"mine":true`)
-	b.until("control", `"controller":"Ann","mine":false`)
-	page.until("entry", `"terminal.control"`, "console:"+ann.id, `"do":"take"`)
+	a.await("error", "no_control")
+	a.sendMessage(`{"type":"take"}`)
+	a.await("control", `"mine":true`)
+	b.await("control", `"controller":"Ann","mine":false`)
+	page.await("entry", `"terminal.control"`, "console:"+ann.id, `"do":"take"`)
 	a.typeKeys("echo $((6*7))-$(tput cols 2>/dev/null || stty size | cut -d' ' -f2)\r")
-	a.until("", "42-120")
-	b.until("", "42-120")
-	b.say(`{"type":"take"}`)
-	b.until("control", `"mine":true`)
-	a.until("control", `"controller":"Bob","mine":false`)
-	page.until("entry", `"terminal.control"`, "console:"+bob.id, `"displaced":"console:`+ann.id)
+	a.await("", "42-120")
+	b.await("", "42-120")
+	b.sendMessage(`{"type":"take"}`)
+	b.await("control", `"mine":true`)
+	a.await("control", `"controller":"Bob","mine":false`)
+	page.await("entry", `"terminal.control"`, "console:"+bob.id, `"displaced":"console:`+ann.id)
 	a.typeKeys("echo displaced\r")
-	a.until("error", "no_control")
+	a.await("error", "no_control")
 	e := eve.attach(at)
-	e.until("", "42-120") // what was printed before
-	e.say(`{"type":"take"}`)
-	e.until("error", "scope_too_small")
+	e.await("", "42-120") // the earlier output
+	e.sendMessage(`{"type":"take"}`)
+	e.await("error", "scope_too_small")
 	b.typeKeys("exit 7\r")
 	for _, each := range []*screen{a, b, e} {
-		each.until("exit", `"exit_code":7`)
+		each.await("exit", `"exit_code":7`)
 	}
-	page.until("entry", `"command.ended"`, `"exit":7`)
-	ann.ask("POST", "/sandboxes/"+id+"/terminals", `{"cols":90,"rows":30,"command":["/bin/cat"]}`, &term)
+	page.await("entry", `"command.ended"`, `"exit":7`)
+	ann.call("POST", "/sandboxes/"+id+"/terminals", `{"cols":90,"rows":30,"command":["/bin/cat"]}`, &term)
 	at = fmt.Sprintf("/sandboxes/%s/terminals/%d/attach", id, term.PID)
 	a, b = ann.attach(at), bob.attach(at)
-	b.until("ready", "")
-	b.say(`{"type":"take"}`)
-	a.until("control", `"controller":"Bob"`)
-	bob.ask("DELETE", "/session", "", nil)
-	b.over() // with the session
-	a.until("control", `"controller":null`)
+	b.await("ready", "")
+	b.sendMessage(`{"type":"take"}`)
+	a.await("control", `"controller":"Bob"`)
+	bob.call("DELETE", "/session", "", nil)
+	b.requireClosed() // the session's end closes it
+	a.await("control", `"controller":null`)
 	s.Stop(t)
-	a.over() // with the server, which waits for no page
-	page.over()
-	if strings.Contains(a.seen, "early") || strings.Contains(a.seen, "displaced") {
-		t.Errorf("typed without control: %q", a.seen)
+	a.requireClosed() // the server's stop closes it, without waiting for the page
+	page.requireClosed()
+	if strings.Contains(a.output, "early") || strings.Contains(a.output, "displaced") {
+		t.Errorf("keys without control reached the terminal: %q", a.output)
 	}
 }
 
-// A page can watch and use a terminal that an SDK opened. The program continues when the page is
-// closed.
-func TestTerminalOfAnSDK(t *testing.T) {
+// TestPageAttachesToSDKTerminal checks that a page can use a terminal that an SDK opened, and that
+// the program continues when the page is closed.
+func TestPageAttachesToSDKTerminal(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
 	b := signIn(t, s, "Ann", "operator")
@@ -255,19 +257,19 @@ func TestTerminalOfAnSDK(t *testing.T) {
 	}
 	lines := bufio.NewScanner(out)
 	var list struct{ Terminals []struct{ PID, Cols int } }
-	b.ask("GET", "/sandboxes/"+sb.ID()+"/terminals", "", &list)
+	b.call("GET", "/sandboxes/"+sb.ID()+"/terminals", "", &list)
 	if len(list.Terminals) != 1 || list.Terminals[0].PID != cmd.PID() || list.Terminals[0].Cols != 70 {
 		t.Fatalf("%+v", list)
 	}
 	page := b.attach(fmt.Sprintf("/sandboxes/%s/terminals/%d/attach", sb.ID(), cmd.PID()))
-	page.until("ready", `"cols":70`)
-	page.say(`{"type":"take"}`)
-	page.until("control", `"mine":true`)
+	page.await("ready", `"cols":70`)
+	page.sendMessage(`{"type":"take"}`)
+	page.await("control", `"mine":true`)
 	page.typeKeys("from a page\r")
-	page.until("", "from a page\r\nfrom a page")
+	page.await("", "from a page\r\nfrom a page")
 	for range 2 {
 		if !lines.Scan() || strings.TrimSpace(lines.Text()) != "from a page" {
-			t.Errorf("the SDK saw %q", lines.Text())
+			t.Errorf("the SDK read %q", lines.Text())
 		}
 	}
 	page.conn.Close(websocket.StatusNormalClosure, "")
@@ -276,7 +278,7 @@ func TestTerminalOfAnSDK(t *testing.T) {
 	}
 	for range 2 {
 		if !lines.Scan() || strings.TrimSpace(lines.Text()) != "from the SDK" {
-			t.Errorf("the SDK saw %q", lines.Text())
+			t.Errorf("the SDK read %q", lines.Text())
 		}
 	}
 	if _, err := io.WriteString(in, "\x04"); err != nil {
@@ -289,19 +291,19 @@ func TestTerminalOfAnSDK(t *testing.T) {
 	}
 }
 
-// If a server is killed and restarted, the page continues where it was: no entry is lost or
-// repeated, and the open terminal still exists.
-func TestKilledUnderAPage(t *testing.T) {
+// TestPageContinuesAfterServerKill checks that a page continues after its server was killed and
+// restarted: no entry is lost or repeated, and the open terminal still exists.
+func TestPageContinuesAfterServerKill(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
 	s := servetest.Start(t, program, state)
 	b := signIn(t, s, "Ann", "operator")
-	id := b.make()
+	id := b.createSandbox()
 	var term struct{ PID int }
-	b.ask("POST", "/sandboxes/"+id+"/terminals", `{"cols":80,"rows":24,"command":["/bin/cat"]}`, &term)
+	b.call("POST", "/sandboxes/"+id+"/terminals", `{"cols":80,"rows":24,"command":["/bin/cat"]}`, &term)
 	page := b.follow("topics=record", "")
 	var seen []int64
-	note := func(e event) {
+	addEntry := func(e event) {
 		t.Helper()
 		if e.name != "entry" {
 			return
@@ -318,8 +320,8 @@ func TestKilledUnderAPage(t *testing.T) {
 			b.exec(id, "/bin/true; date >>/tmp/log")
 		}
 		for wanted := 4; wanted > 0; wanted-- {
-			e := <-page.in
-			note(e)
+			e := <-page.events
+			addEntry(e)
 			last = e.id
 		}
 		// The connection breaks while data is being sent.
@@ -334,8 +336,8 @@ func TestKilledUnderAPage(t *testing.T) {
 	}
 	b.exec(id, "echo the-end")
 	for done := false; !done; {
-		e := page.until("entry")
-		note(e)
+		e := page.await("entry")
+		addEntry(e)
 		done = strings.Contains(string(e.data), "the-end") && strings.Contains(string(e.data), "command.started")
 	}
 	for i := 1; i < len(seen); i++ {
@@ -347,10 +349,10 @@ func TestKilledUnderAPage(t *testing.T) {
 		t.Errorf("only %d entries", len(seen))
 	}
 	w := b.attach(fmt.Sprintf("/sandboxes/%s/terminals/%d/attach", id, term.PID))
-	w.until("ready", `"cols":80`)
-	w.say(`{"type":"take"}`)
-	w.until("control", `"mine":true`)
+	w.await("ready", `"cols":80`)
+	w.sendMessage(`{"type":"take"}`)
+	w.await("control", `"mine":true`)
 	w.typeKeys("still here\r")
-	w.until("", "still here\r\nstill here")
-	b.ask("DELETE", "/v1/sandboxes/"+id, "", nil)
+	w.await("", "still here\r\nstill here")
+	b.call("DELETE", "/v1/sandboxes/"+id, "", nil)
 }

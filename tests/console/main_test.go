@@ -1,5 +1,5 @@
-// Package console_test signs in to the console of the installed program, with real sandboxes, and
-// does what its pages do.
+// Package console_test signs in to the console of the built program, with real sandboxes, and makes
+// the requests of its pages.
 package console_test
 
 import (
@@ -34,11 +34,11 @@ type browser struct {
 	id     string
 }
 
-// signIn uses a one-time link like a page.
+// signIn signs in with a one-time link, as a page does.
 func signIn(t *testing.T, s *servetest.Server, name, scope string) *browser {
 	t.Helper()
 	link, err := s.Local(t).ConsoleLink(t.Context(), name, scope, time.Hour)
-	// The start block comes a moment before the socket.
+	// The server prints that it has started a moment before its socket is open.
 	for limit := hosttest.Deadline(); errors.Is(err, crannog.ErrUnavailable) && time.Now().Before(limit); {
 		link, err = s.Local(t).ConsoleLink(t.Context(), name, scope, time.Hour)
 	}
@@ -64,6 +64,7 @@ func signIn(t *testing.T, s *servetest.Server, name, scope string) *browser {
 	return b
 }
 
+// request makes a request of the console's API as its page does.
 func (b *browser) request(ctx context.Context, method, path, body string) *http.Response {
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, b.base+"/console/api"+path, strings.NewReader(body))
@@ -85,6 +86,7 @@ func (b *browser) request(ctx context.Context, method, path, body string) *http.
 	return res
 }
 
+// do makes a request and reads the whole answer.
 func (b *browser) do(method, path, body string) (*http.Response, []byte) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), hosttest.Patience(hosttest.Hang))
@@ -98,8 +100,8 @@ func (b *browser) do(method, path, body string) (*http.Response, []byte) {
 	return res, data
 }
 
-// ask is do for a request that must succeed.
-func (b *browser) ask(method, path, body string, into any) []byte {
+// call makes a request that must succeed, and decodes the answer.
+func (b *browser) call(method, path, body string, into any) []byte {
 	b.t.Helper()
 	res, data := b.do(method, path, body)
 	if res.StatusCode >= 300 {
@@ -122,13 +124,14 @@ type event struct {
 
 // stream is a page's stream of events.
 type stream struct {
-	t    *testing.T
-	name string
-	last string // Last-Event-ID
-	in   chan event
-	stop func()
+	t      *testing.T
+	name   string
+	last   string // Last-Event-ID
+	events chan event
+	stop   func()
 }
 
+// follow opens a stream of events, after the event with the ID last if that is not empty.
 func (b *browser) follow(query, last string) *stream {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -145,15 +148,15 @@ func (b *browser) follow(query, last string) *stream {
 		b.t.Fatal(err)
 	}
 	if res.StatusCode != http.StatusOK {
-		b.t.Fatalf("the stream is %s", res.Status)
+		b.t.Fatalf("open the stream of events: %s", res.Status)
 	}
-	s := &stream{t: b.t, in: make(chan event, 10_000)}
+	s := &stream{t: b.t, events: make(chan event, 10_000)}
 	ended := make(chan struct{})
 	s.stop = func() { cancel(); <-ended }
 	b.t.Cleanup(s.stop)
 	go func() {
 		defer close(ended)
-		defer close(s.in)
+		defer close(s.events)
 		defer res.Body.Close()
 		var e event
 		for lines := bufio.NewReader(res.Body); ; {
@@ -164,7 +167,7 @@ func (b *browser) follow(query, last string) *stream {
 			name, value, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(": "))
 			switch {
 			case len(name) == 0 && e.data != nil:
-				s.in <- e
+				s.events <- e
 				e = event{}
 			case string(name) == "event":
 				e.name = string(value)
@@ -176,21 +179,21 @@ func (b *browser) follow(query, last string) *stream {
 		}
 	}()
 	var hello struct{ Stream string }
-	if err := json.Unmarshal(s.until("hello").data, &hello); err != nil {
+	if err := json.Unmarshal(s.await("hello").data, &hello); err != nil {
 		b.t.Fatal(err)
 	}
 	s.name = hello.Stream
 	return s
 }
 
-// until waits for an event with all the texts.
-func (s *stream) until(name string, texts ...string) event {
+// await waits for an event that contains all the texts.
+func (s *stream) await(name string, texts ...string) event {
 	s.t.Helper()
 	limit := hosttest.Late()
-	var skipped []string // what came instead
+	var skipped []string // other events
 	for {
 		select {
-		case e, ok := <-s.in:
+		case e, ok := <-s.events:
 			if !ok {
 				s.t.Fatalf("the stream ended before %s %q", name, texts)
 			}
@@ -206,18 +209,18 @@ func (s *stream) until(name string, texts ...string) event {
 			}
 			skipped = append(skipped, e.name+" "+string(e.data))
 		case <-limit:
-			s.t.Fatalf("no %s %q came, but %d others: %.4000q", name, texts, len(skipped), skipped)
+			s.t.Fatalf("no event %s with %q arrived, but %d others: %.4000q", name, texts, len(skipped), skipped)
 		}
 	}
 }
 
-// over waits for the end of the stream.
-func (s *stream) over() {
+// requireClosed waits for the end of the stream.
+func (s *stream) requireClosed() {
 	s.t.Helper()
 	limit := hosttest.Late()
 	for {
 		select {
-		case _, more := <-s.in:
+		case _, more := <-s.events:
 			if !more {
 				return
 			}
@@ -229,11 +232,12 @@ func (s *stream) over() {
 
 // screen is a page that shows a terminal.
 type screen struct {
-	t    *testing.T
-	conn *websocket.Conn
-	seen string
+	t      *testing.T
+	conn   *websocket.Conn
+	output string
 }
 
+// attach opens a WebSocket to a terminal.
 func (b *browser) attach(path string) *screen {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), hosttest.Patience(hosttest.Hang))
@@ -249,18 +253,18 @@ func (b *browser) attach(path string) *screen {
 	return &screen{t: b.t, conn: conn}
 }
 
-// until reads until a message has the text, or with "" until the output has.
-func (s *screen) until(kind, text string) {
+// await reads until a message of a kind contains the text, or with no kind until the output does.
+func (s *screen) await(kind, text string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
-	for kind != "" || !strings.Contains(s.seen, text) {
+	for kind != "" || !strings.Contains(s.output, text) {
 		typ, data, err := s.conn.Read(ctx)
 		if err != nil {
-			s.t.Fatalf("waiting for %s %q: %v; seen %q", kind, text, err, s.seen)
+			s.t.Fatalf("waiting for %s %q: %v; the output so far is %q", kind, text, err, s.output)
 		}
 		if typ == websocket.MessageBinary {
-			s.seen += string(data)
+			s.output += string(data)
 		} else if kind != "" && strings.Contains(string(data), `"type":"`+kind+`"`) && strings.Contains(string(data), text) {
 			return
 		}
@@ -276,11 +280,11 @@ func (s *screen) send(typ websocket.MessageType, text string) {
 	}
 }
 
-func (s *screen) say(text string)      { s.t.Helper(); s.send(websocket.MessageText, text) }
-func (s *screen) typeKeys(text string) { s.t.Helper(); s.send(websocket.MessageBinary, text) }
+func (s *screen) sendMessage(text string) { s.t.Helper(); s.send(websocket.MessageText, text) }
+func (s *screen) typeKeys(text string)    { s.t.Helper(); s.send(websocket.MessageBinary, text) }
 
-// over waits for the end of the connection.
-func (s *screen) over() {
+// requireClosed waits for the end of the connection.
+func (s *screen) requireClosed() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package cost_test compares the kernel work of operations with budgets: page faults and context
-// switches. They are counts and not times, so a busy or slow machine changes them little.
+// Package cost_test compares the kernel work of operations, page faults and context switches, with
+// budgets. A busy or slow machine changes these counts little, unlike times.
 package cost_test
 
 import (
@@ -21,8 +21,8 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// budget is what the cheapest of several rounds may cost. Programs that run beside a round, such as
-// other tests, add to it and take nothing away.
+// budget is the most that the cheapest of several rounds may cost. Other programs that run at the
+// same time can only add to a count.
 type budget struct{ faults, switches int64 }
 
 // budgets are 15 to 25 % (small ones more) above the highest of several medians that `bench/run.sh
@@ -37,12 +37,13 @@ var budgets = map[string]budget{
 	"create cold, exec true, remove": {6400, 5700},
 }
 
-// rounds are measured after one that is not counted, which writes the embedded programs.
+// rounds is the number of measured rounds. A round before them writes the embedded programs and is
+// not counted.
 const rounds = 5
 
-// carried are the embedded programs. Without them, the binary starts itself again, at a higher
-// cost.
-var carried = hosttest.Requirement{Name: "the programs that make build puts into the binary", Has: func() bool {
+// embeddedPrograms requires the programs that make build embeds. Without them the binary starts
+// itself again, at a higher cost.
+var embeddedPrograms = hosttest.Requirement{Name: "the programs that make build puts into the binary", Has: func() bool {
 	for _, path := range []string{"../../internal/host/embedded/guestbin/bin/crannog-guest", "../../internal/host/embedded/runtimebin/bin/crannog-runtime"} {
 		if _, err := os.Stat(path); err != nil {
 			return false
@@ -51,12 +52,12 @@ var carried = hosttest.Requirement{Name: "the programs that make build puts into
 	return true
 }}
 
-func TestRun(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.PerfEvents, carried)
+func TestRunWithinBudget(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.PerfEvents, embeddedPrograms)
 	c := costs{}
 	state, empty := t.TempDir(), t.TempDir()
 	for round := -1; round < rounds; round++ {
-		counter := open(t)
+		counter := openCounter(t)
 		cmd := exec.CommandContext(t.Context(), program, "run", "--", "true")
 		cmd.Dir, cmd.Env = empty, append(os.Environ(), "CRANNOG_STATE="+state)
 		out, err := cmd.CombinedOutput()
@@ -71,26 +72,27 @@ func TestRun(t *testing.T) {
 	c.check(t)
 }
 
-func TestServed(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.PerfEvents, carried)
-	counter := open(t)
+func TestServerWithinBudgets(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.PerfEvents, embeddedPrograms)
+	counter := openCounter(t)
 	defer counter.Close()
 	server := servetest.Start(t, program, t.TempDir()) // without a pool
 	client := server.Client(t)
 	c := costs{}
 	for round := -1; round < rounds; round++ {
-		l := life{costs: c, counter: counter}
+		l := lifecycle{costs: c, counter: counter}
 		if round < 0 {
 			l.costs = costs{}
 		}
-		if err := l.live(t.Context(), client); err != nil {
+		if err := l.run(t.Context(), client); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c.check(t)
 }
 
-func open(t *testing.T) *perfcount.Counter {
+// openCounter starts to count.
+func openCounter(t *testing.T) *perfcount.Counter {
 	t.Helper()
 	counter, err := perfcount.Open()
 	if err != nil {
@@ -99,13 +101,14 @@ func open(t *testing.T) *perfcount.Counter {
 	return counter
 }
 
-// life measures one sandbox of a server.
-type life struct {
+// lifecycle measures one sandbox of a server.
+type lifecycle struct {
 	costs   costs
 	counter *perfcount.Counter
 }
 
-func (l life) live(ctx context.Context, client *crannog.Client) error {
+// run creates a sandbox, runs commands in it and removes it.
+func (l lifecycle) run(ctx context.Context, client *crannog.Client) error {
 	begin, err := l.counter.Read()
 	if err != nil {
 		return err
@@ -127,7 +130,8 @@ func (l life) live(ctx context.Context, client *crannog.Client) error {
 	return err
 }
 
-func (l life) step(name string, do func() error) error {
+// step measures one operation.
+func (l lifecycle) step(name string, do func() error) error {
 	before, err := l.counter.Read()
 	if err != nil {
 		return err
@@ -140,29 +144,30 @@ func (l life) step(name string, do func() error) error {
 	return err
 }
 
-// costs are the measured costs by operation.
+// costs has the measured counts of each operation.
 type costs map[string][]perfcount.Counts
 
 func (c costs) add(name string, counts perfcount.Counts) { c[name] = append(c[name], counts) }
 
+// check compares the lowest counts with the budgets.
 func (c costs) check(t *testing.T) {
 	t.Helper()
 	for name, all := range c {
 		faults := lowest(all, func(c perfcount.Counts) int64 { return c.Faults })
 		switches := lowest(all, func(c perfcount.Counts) int64 { return c.Switches })
 		t.Logf("%s: %d page faults, %d context switches", name, faults, switches)
-		most, known := budgets[name]
+		limit, known := budgets[name]
 		if !known {
 			t.Errorf("%s has no budget", name)
 		}
 		if faults <= 0 || switches <= 0 {
-			t.Errorf("%s: %d page faults and %d context switches cannot be", name, faults, switches)
+			t.Errorf("%s: got %d page faults and %d context switches, want more than 0", name, faults, switches)
 		}
-		if faults > most.faults {
-			t.Errorf("%s: %d page faults, budget %d", name, faults, most.faults)
+		if faults > limit.faults {
+			t.Errorf("%s: got %d page faults, budget %d", name, faults, limit.faults)
 		}
-		if switches > most.switches {
-			t.Errorf("%s: %d context switches, budget %d", name, switches, most.switches)
+		if switches > limit.switches {
+			t.Errorf("%s: got %d context switches, budget %d", name, switches, limit.switches)
 		}
 	}
 	if len(c) == 0 {
@@ -170,10 +175,10 @@ func (c costs) check(t *testing.T) {
 	}
 }
 
-func lowest(all []perfcount.Counts, of func(perfcount.Counts) int64) int64 {
-	low := of(all[0])
+func lowest(all []perfcount.Counts, count func(perfcount.Counts) int64) int64 {
+	low := count(all[0])
 	for _, c := range all {
-		low = min(low, of(c))
+		low = min(low, count(c))
 	}
 	return low
 }

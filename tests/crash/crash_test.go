@@ -1,4 +1,4 @@
-// Package crash_test ends servers and engines without warning and checks what is left.
+// Package crash_test kills servers and engines without warning and checks what is left.
 package crash_test
 
 import (
@@ -22,6 +22,7 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
+// output runs a shell line that must succeed, and returns its output.
 func output(t *testing.T, sb *crannog.Sandbox, line string) string {
 	t.Helper()
 	out, err := sb.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput()
@@ -31,9 +32,9 @@ func output(t *testing.T, sb *crannog.Sandbox, line string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// P7: a server that was killed with 20 sandboxes finds all of them again, with the same tokens and
-// content; and the server may be another build.
-func TestKilledServerAdoptsItsBoxes(t *testing.T) {
+// P7: after a server with 20 sandboxes was killed, the next one finds all of them, with the same
+// tokens and content, even if it is another build.
+func TestNextServerAdoptsSandboxes(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
 	first := servetest.Start(t, program, state)
@@ -80,11 +81,12 @@ func TestKilledServerAdoptsItsBoxes(t *testing.T) {
 	second.Stop(t)
 }
 
-// P7: a sandbox that expired while no server ran is gone after the next start.
-func TestExpiredWhileNobodyWatched(t *testing.T) {
+// P7: a sandbox that expires while no server runs is gone after the next start.
+func TestSandboxExpiresWithoutServer(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
-	// Its end comes after the kill. If the kill was too slow, the next sandbox gets more time.
+	// The sandbox must expire after the kill. If the kill was too slow, the next sandbox gets more
+	// time.
 	for lifetime := 2 * time.Second; ; lifetime *= 2 {
 		first := servetest.Start(t, program, state)
 		sb, err := first.Client(t).Create(t.Context(), crannog.Timeout(life))
@@ -109,9 +111,8 @@ func TestExpiredWhileNobodyWatched(t *testing.T) {
 	second.Stop(t)
 }
 
-// P8: a server that is killed at any moment of a creation leaves nothing that
-// the next start does not remove.
-func TestKilledWhileCreating(t *testing.T) {
+// P8: if a server is killed at any moment of a creation, the next one removes what it left.
+func TestKillDuringCreateLeavesNothing(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
 	for i := range 12 {
@@ -121,11 +122,11 @@ func TestKilledWhileCreating(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				// It fails or succeeds, depending on the kill.
+				// The creation fails or succeeds, depending on the kill.
 				_, _ = client.Create(ctx, crannog.Timeout(time.Second))
 			})
 		}
-		time.Sleep(time.Duration(i) * 15 * time.Millisecond) // another moment of the creation each time
+		time.Sleep(time.Duration(i) * 15 * time.Millisecond) // kills at another moment of the creation each time
 		s.Kill()
 		cancel()
 		wg.Wait()
@@ -137,7 +138,7 @@ func TestKilledWhileCreating(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(list) > 0 {
-			return fmt.Errorf("listed after all ends: %+v", list)
+			return fmt.Errorf("sandboxes are listed after they have ended: %+v", list)
 		}
 		return nil
 	})
@@ -145,8 +146,9 @@ func TestKilledWhileCreating(t *testing.T) {
 	last.Stop(t)
 }
 
-// P8: an ephemeral sandbox does not outlive the command that made it, even if that is killed.
-func TestKilledRun(t *testing.T) {
+// P8: an ephemeral sandbox does not outlive the command that created it, even if that command is
+// killed.
+func TestKilledRunLeavesNothing(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
 	cmd := exec.Command(program, "run", "--state", state, "--no-workspace", "--", "sh", "-c", "echo up; sleep 600")

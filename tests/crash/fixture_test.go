@@ -12,19 +12,20 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// fixture is a sandbox whose server is killed again and again.
+// fixture is a sandbox whose server is killed during an operation.
 type fixture struct {
 	op    operation
 	state string
-	base  string   // a snapshot of it
+	base  string   // a snapshot of the sandbox
 	ids   []string // of all sandboxes so far, its own first
 
-	// Those of the present server.
+	// The current server, its client, and the sandbox there.
 	s      *servetest.Server
 	client *crannog.Client
 	sb     *crannog.Sandbox
 }
 
+// newFixture creates a sandbox with files and memory, and restarts its server.
 func newFixture(t *testing.T, op operation) *fixture {
 	t.Helper()
 	b := &fixture{op: op, state: t.TempDir()}
@@ -52,39 +53,41 @@ func newFixture(t *testing.T, op operation) *fixture {
 	return b
 }
 
+// serve starts a server.
 func (b *fixture) serve(t *testing.T) {
 	t.Helper()
 	b.s = servetest.Start(t, program, b.state, b.op.flags...)
 	b.client = b.s.Client(t)
 }
 
-// waits lets the server get ready for the operation.
-func (b *fixture) waits(t *testing.T) {
+// awaitReady waits until the server is ready for the operation.
+func (b *fixture) awaitReady(t *testing.T) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
-		if said := b.s.Stderr(); !strings.Contains(said, b.op.awaits) {
-			return fmt.Errorf("control: the server never logged %q\n%s", b.op.awaits, said)
+		if stderr := b.s.Stderr(); !strings.Contains(stderr, b.op.readyLog) {
+			return fmt.Errorf("control: the server never logged %q\n%s", b.op.readyLog, stderr)
 		}
 		return nil
 	})
 }
 
-// The content of a furnished sandbox: number is what its program remembers.
+// The content of the sandbox: number is what its program remembers, and the lists are its files.
 const (
-	number      = 4711
-	listWhole   = "file\nkeep.py"
-	listChanged = "file\nkeep.py\nlater"
+	number        = 4711
+	originalFiles = "file\nkeep.py"
+	changedFiles  = "file\nkeep.py\nlater"
 )
 
+// prepareState gives the sandbox a file and a program with a number in memory.
 func (b *fixture) prepareState(t *testing.T) {
 	t.Helper()
-	remember(t, b.sb, number)
+	startCounter(t, b.sb, number)
 	output(t, b.sb, "echo precious > /home/user/file; sync")
 }
 
-// remember starts a program that keeps a number only in memory, writes it to a file on each SIGUSR1
-// and adds one on each SIGUSR2.
-func remember(t *testing.T, sb *crannog.Sandbox, number int) {
+// startCounter starts a program with a number only in memory. It writes the number to a file on
+// each SIGUSR1 and adds one on each SIGUSR2.
+func startCounter(t *testing.T, sb *crannog.Sandbox, number int) {
 	t.Helper()
 	output(t, sb, fmt.Sprintf(`rm -f /tmp/up; cat > keep.py <<'X'
 import signal, time
@@ -103,74 +106,75 @@ X
 setsid python3 keep.py >/dev/null 2>&1 & while ! test -e /tmp/up; do sleep 0.02; done`, number))
 }
 
-// recall asks the program for its number.
-func recall(t *testing.T, sb *crannog.Sandbox) string {
+// readCounter asks the program for its number.
+func readCounter(t *testing.T, sb *crannog.Sandbox) string {
 	t.Helper()
 	return output(t, sb, `rm -f /tmp/told; pkill -USR1 -f '^python3 keep'; while ! test -s /tmp/told; do sleep 0.02; done; cat /tmp/told`)
 }
 
-// holds checks that a sandbox has its files and its memory, both of the same time.
-func (b *fixture) holds(t *testing.T, sb *crannog.Sandbox) {
+// requireContent checks that a sandbox has its files and its memory, both of the same time.
+func (b *fixture) requireContent(t *testing.T, sb *crannog.Sandbox) {
 	t.Helper()
 	want := number
 	switch got := output(t, sb, "ls /home/user"); {
-	case got == listWhole:
-	case got == listChanged && b.op.reverts:
+	case got == originalFiles:
+	case got == changedFiles && b.op.rollsBack:
 		want++
 	default:
 		t.Errorf("%s has the files %q", sb.ID(), got)
 		return
 	}
 	if got := output(t, sb, "cat /home/user/file"); got != "precious" {
-		t.Errorf("the file of %s holds %q", sb.ID(), got)
+		t.Errorf("the file of %s has the content %q", sb.ID(), got)
 	}
-	if got := recall(t, sb); got != fmt.Sprint(want) {
-		t.Errorf("the program of %s remembers %q, and not %d", sb.ID(), got, want)
+	if got := readCounter(t, sb); got != fmt.Sprint(want) {
+		t.Errorf("the program of %s remembers %q, want %d", sb.ID(), got, want)
 	}
 }
 
-// reconciled is a server's report of its reconciliation.
+// reconciled matches a server's report of what it reconciled.
 var reconciled = regexp.MustCompile(`(lost|abandoned|finished|orphans|left|mended)=[1-9]\d*`)
 
-// checkNextServer starts the next server, checks that nothing is half done, and lets the sandbox run. done is
-// set if the operation was over. It returns what was found.
+// checkNextServer starts the next server, checks that no operation is half done, and uses the
+// sandbox. done is set if the operation had completed before the kill. It returns a summary of the
+// state.
 func (b *fixture) checkNextServer(t *testing.T, done bool) string {
 	t.Helper()
 	b.serve(t)
-	found := b.stateAfterRestart(t)
-	if found == "paused" {
+	summary := b.stateAfterRestart(t)
+	if summary == "paused" {
 		if err := b.sb.Resume(t.Context(), life); err != nil {
 			t.Fatalf("resume: %v\n%s", err, b.s.Stderr())
 		}
-		if b.op.keeps {
-			remember(t, b.sb, number) // it booted again
+		if b.op.filesOnly {
+			startCounter(t, b.sb, number) // a boot does not keep memory
 		}
 	}
-	if got := output(t, b.sb, "ls /home/user"); b.op.clears && got == "" {
-		found += " cleared"
+	if got := output(t, b.sb, "ls /home/user"); b.op.resets && got == "" {
+		summary += " cleared"
 		if got := output(t, b.sb, "pgrep -c python3 || true"); got != "0" {
-			t.Errorf("reset to its start, it runs %s programs", got)
+			t.Errorf("the reset sandbox runs %s of its earlier programs", got)
 		}
 	} else {
-		if done && (b.op.clears || b.op.reverts && got == listChanged) {
-			t.Errorf("not put back, it has %q", got)
+		if done && (b.op.resets || b.op.rollsBack && got == changedFiles) {
+			t.Errorf("the completed operation did not restore the files: got %q", got)
 		}
-		b.holds(t, b.sb)
+		b.requireContent(t, b.sb)
 	}
-	if n := b.others(t, done); n > 0 {
-		found += fmt.Sprintf(" and %d others", n)
+	if n := b.checkMadeSandboxes(t, done); n > 0 {
+		summary += fmt.Sprintf(" and %d others", n)
 	}
 	for _, word := range reconciled.FindAllString(b.s.Stderr(), -1) {
-		found += " " + word
+		summary += " " + word
 	}
 	if t.Failed() {
 		t.Log(b.s.Stderr())
 	}
-	return found
+	return summary
 }
 
-// stateAfterRestart finds the sandbox, and its state once the next server has finished or undone the dead
-// server's operation.
+// stateAfterRestart returns the sandbox's state once the next server has finished or undone the
+// operation.
 func (b *fixture) stateAfterRestart(t *testing.T) string {
 	t.Helper()
 	var err error
@@ -183,7 +187,7 @@ func (b *fixture) stateAfterRestart(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A sandbox whose end has passed is paused by the next server at the latest.
+		// The next server pauses a sandbox whose timeout has passed.
 		if state = info.State; state == "paused" || state == "running" && !b.op.pauses {
 			return nil
 		}
@@ -192,9 +196,9 @@ func (b *fixture) stateAfterRestart(t *testing.T) string {
 	return state
 }
 
-// others checks that the sandboxes that the operation has made are usable, ends them, and returns
-// their number.
-func (b *fixture) others(t *testing.T, done bool) int {
+// checkMadeSandboxes checks that the sandboxes that the operation has made are usable, ends them,
+// and returns their number.
+func (b *fixture) checkMadeSandboxes(t *testing.T, done bool) int {
 	t.Helper()
 	list, err := b.client.List(t.Context(), crannog.ListOptions{States: []string{"all"}})
 	if err != nil {
@@ -206,7 +210,7 @@ func (b *fixture) others(t *testing.T, done bool) int {
 		case one.ID == b.ids[0] || one.State == "stopped":
 			continue
 		case one.State != "running":
-			t.Errorf("%s is half there: %s", one.ID, one.State)
+			t.Errorf("%s is half created: %s", one.ID, one.State)
 			continue
 		}
 		n++
@@ -215,8 +219,8 @@ func (b *fixture) others(t *testing.T, done bool) int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !b.op.plain {
-			b.holds(t, sb)
+		if !b.op.emptySandboxes {
+			b.requireContent(t, sb)
 		} else if got := output(t, sb, "ls /home/user"); got != "" {
 			t.Errorf("%s has the files %q", one.ID, got)
 		}
@@ -224,14 +228,14 @@ func (b *fixture) others(t *testing.T, done bool) int {
 			t.Error(err)
 		}
 	}
-	if n > b.op.makes || done && n < b.op.makes {
-		t.Errorf("there are %d others, of %d", n, b.op.makes)
+	if n > b.op.newSandboxes || done && n < b.op.newSandboxes {
+		t.Errorf("the operation made %d sandboxes, want %d", n, b.op.newSandboxes)
 	}
 	return n
 }
 
-// snapshots checks that each listed snapshot can be used, and removes all.
-func (b *fixture) snapshots(t *testing.T) {
+// checkSnapshots checks that each listed snapshot can be used, and removes all.
+func (b *fixture) checkSnapshots(t *testing.T) {
 	t.Helper()
 	list, err := b.client.Snapshots(t.Context(), crannog.SnapshotOptions{})
 	if err != nil {
@@ -248,9 +252,9 @@ func (b *fixture) snapshots(t *testing.T) {
 		}
 		b.ids = append(b.ids, other.ID())
 		if snapshot.FilesOnly {
-			remember(t, other, number) // it booted again
+			startCounter(t, other, number) // a boot does not keep memory
 		}
-		b.holds(t, other)
+		b.requireContent(t, other)
 		if err := other.Kill(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -24,7 +24,8 @@ type agent struct {
 	*mcp.ClientSession
 }
 
-func connected(t *testing.T, transport mcp.Transport) agent {
+// connectAgent connects a client until the test ends.
+func connectAgent(t *testing.T, transport mcp.Transport) agent {
 	t.Helper()
 	s, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), transport, nil)
 	if err != nil {
@@ -34,8 +35,8 @@ func connected(t *testing.T, transport mcp.Transport) agent {
 	return agent{t, s}
 }
 
-// do calls a tool that must succeed.
-func (a agent) do(tool string, in map[string]any) string {
+// callTool calls a tool that must succeed.
+func (a agent) callTool(tool string, in map[string]any) string {
 	a.t.Helper()
 	r, err := a.CallTool(a.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: in})
 	if err != nil {
@@ -50,20 +51,21 @@ func (a agent) do(tool string, in map[string]any) string {
 
 type args = map[string]any
 
-// tools starts "crannog mcp" and returns a function that kills it.
-func tools(t *testing.T, state string, flags ...string) (agent, func()) {
+// startTools starts "crannog mcp" and returns a function that kills it.
+func startTools(t *testing.T, state string, flags ...string) (agent, func()) {
 	t.Helper()
 	cmd := exec.Command(program, append([]string{"mcp", "--state", state, "--no-workspace"}, flags...)...)
 	cmd.Env = append(os.Environ(), "CRANNOG_URL=", "CRANNOG_KEY=")
 	cmd.Stderr = t.Output()
-	a := connected(t, &mcp.CommandTransport{Command: cmd})
+	a := connectAgent(t, &mcp.CommandTransport{Command: cmd})
 	return a, func() {
 		_ = cmd.Process.Kill()
-		_ = a.Close() // it waits for the process
+		_ = a.Close() // waits for the process
 	}
 }
 
-func listed(t *testing.T, state string) []api.Sandbox {
+// listSandboxes returns the sandboxes in the output of "crannog ls".
+func listSandboxes(t *testing.T, state string) []api.Sandbox {
 	t.Helper()
 	out, err := exec.Command(program, "ls", "--state", state, "--json").Output()
 	if err != nil {
@@ -76,43 +78,43 @@ func listed(t *testing.T, state string) []api.Sandbox {
 	return list
 }
 
-// P8: tools that were killed leave none of their sandboxes to the next ones, and a named one with
-// all its content.
-func TestKilledTools(t *testing.T) {
+// P8: tools that were killed leave none of their sandboxes to the next ones, except a named one
+// with all its content.
+func TestKilledToolsLeaveOnlyNamedSandbox(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Bash)
 	state := t.TempDir()
-	first, kill := tools(t, state)
-	first.do("bash", args{"command": "sleep 600 > /dev/null 2>&1 & echo up"})
-	first.do("sandbox", args{"action": "create"})
-	first.do("fork", args{})
-	if servetest.Processes(t, state) == 0 || len(listed(t, state)) != 3 {
-		t.Fatalf("control: %+v", listed(t, state))
+	first, kill := startTools(t, state)
+	first.callTool("bash", args{"command": "sleep 600 > /dev/null 2>&1 & echo up"})
+	first.callTool("sandbox", args{"action": "create"})
+	first.callTool("fork", args{})
+	if servetest.Processes(t, state) == 0 || len(listSandboxes(t, state)) != 3 {
+		t.Fatalf("control: %+v", listSandboxes(t, state))
 	}
 	kill()
-	kept, killKept := tools(t, state, "--name", "dev")
-	kept.do("bash", args{"command": "cd /usr; X=7; echo precious > /tmp/file"})
-	if list := listed(t, state); len(list) != 1 || list[0].Name != "dev" {
-		t.Errorf("the next start left %+v", list)
+	named, killNamed := startTools(t, state, "--name", "dev")
+	named.callTool("bash", args{"command": "cd /usr; X=7; echo precious > /tmp/file"})
+	if list := listSandboxes(t, state); len(list) != 1 || list[0].Name != "dev" {
+		t.Errorf("sandboxes after the next start: got %+v, want only dev", list)
 	}
-	killKept()
-	again, killAgain := tools(t, state, "--name", "dev")
-	if got := again.do("bash", args{"command": "pwd; echo $X; cat /tmp/file"}); got != "/usr\n7\nprecious\n" {
-		t.Errorf("taken up again: %q", got)
+	killNamed()
+	retries, killAgain := startTools(t, state, "--name", "dev")
+	if got := retries.callTool("bash", args{"command": "pwd; echo $X; cat /tmp/file"}); got != "/usr\n7\nprecious\n" {
+		t.Errorf("the named sandbox after a kill: got %q", got)
 	}
-	again.do("sandbox", args{"action": "stop"})
+	retries.callTool("sandbox", args{"action": "stop"})
 	killAgain()
 	servetest.NothingLeft(t, state)
 }
 
-// A sandbox that tools on this machine created at a server has a short end of its own, so that it
-// is removed when the tools were killed.
-func TestKilledToolsOfAServer(t *testing.T) {
+// TestKilledToolsSandboxesExpireAtServer checks that a sandbox that the tools created at a server
+// has a short timeout, so that it ends if the tools are killed.
+func TestKilledToolsSandboxesExpireAtServer(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Bash)
 	state := t.TempDir()
 	s := servetest.Start(t, program, state)
-	a, kill := tools(t, state)
-	a.do("bash", args{"command": "true"})
-	a.do("sandbox", args{"action": "create"})
+	a, kill := startTools(t, state)
+	a.callTool("bash", args{"command": "true"})
+	a.callTool("sandbox", args{"action": "create"})
 	kill()
 	list, err := s.Local(t).List(t.Context(), crannog.ListOptions{})
 	if err != nil || len(list) != 2 {
@@ -123,7 +125,7 @@ func TestKilledToolsOfAServer(t *testing.T) {
 			t.Errorf("%s ends at %v", info.ID, info.EndsAt)
 			continue
 		}
-		// Its end, moved forward: there is no session to extend it.
+		// Shorten the timeout: no session extends it any more.
 		sb, err := s.Local(t).Get(t.Context(), info.ID)
 		if err == nil {
 			err = sb.SetTimeout(t.Context(), time.Second)
@@ -136,62 +138,62 @@ func TestKilledToolsOfAServer(t *testing.T) {
 	s.Stop(t)
 }
 
-// over connects to a server's tools.
-func over(t *testing.T, s *servetest.Server) agent {
+// connectOverHTTP connects to a server's tools.
+func connectOverHTTP(t *testing.T, s *servetest.Server) agent {
 	t.Helper()
-	return connected(t, &mcp.StreamableClientTransport{
-		Endpoint: s.URL + "/mcp", HTTPClient: &http.Client{Transport: shows(s.Key)}, DisableStandaloneSSE: true, MaxRetries: -1,
+	return connectAgent(t, &mcp.StreamableClientTransport{
+		Endpoint: s.URL + "/mcp", HTTPClient: &http.Client{Transport: bearerKey(s.Key)}, DisableStandaloneSSE: true, MaxRetries: -1,
 	})
 }
 
-// shows is a key that is sent with each request.
-type shows string
+// bearerKey adds a key to each request.
+type bearerKey string
 
-func (key shows) RoundTrip(r *http.Request) (*http.Response, error) {
+func (key bearerKey) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+string(key))
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// P8: a server that was killed under agents finds each one's sandbox again, and has exactly one for
-// each, at whatever moment it was created.
-func TestKilledUnderAgents(t *testing.T) {
+// P8: after a server was killed, the next one finds each agent's sandbox. An agent has exactly one
+// sandbox, even if the server was killed while it was created.
+func TestNextServerFindsAgentsSandbox(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Bash)
 	state := t.TempDir()
 	s := servetest.Start(t, program, state)
-	a := over(t, s)
-	a.do("bash", args{"command": "cd /usr; X=7"})
-	a.do("bash", args{"command": "while [ ! -e /tmp/stop ]; do sleep 0.1; done; echo over > /tmp/over", "background": true})
+	a := connectOverHTTP(t, s)
+	a.callTool("bash", args{"command": "cd /usr; X=7"})
+	a.callTool("bash", args{"command": "while [ ! -e /tmp/stop ]; do sleep 0.1; done; echo done > /tmp/done", "background": true})
 	s.Kill()
 	s = servetest.Start(t, program, state)
-	a = over(t, s)
-	if got := a.do("bash", args{"command": "pwd; echo $X; touch /tmp/stop; while [ ! -e /tmp/over ]; do sleep 0.1; done; cat /tmp/over"}); got != "/usr\n7\nover\n" {
-		t.Errorf("after the server's death: %q", got)
+	a = connectOverHTTP(t, s)
+	if got := a.callTool("bash", args{"command": "pwd; echo $X; touch /tmp/stop; while [ ! -e /tmp/done ]; do sleep 0.1; done; cat /tmp/done"}); got != "/usr\n7\ndone\n" {
+		t.Errorf("the agent's sandbox at the next server: got %q", got)
 	}
-	a.do("sandbox", args{"action": "stop"})
+	a.callTool("sandbox", args{"action": "stop"})
 	for i := range 8 {
-		a := over(t, s)
+		a := connectOverHTTP(t, s)
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			// It fails or succeeds, depending on the kill.
+			// The call fails or succeeds, depending on the kill.
 			_, _ = a.CallTool(t.Context(), &mcp.CallToolParams{Name: "bash", Arguments: args{"command": "true"}})
 		}()
-		time.Sleep(time.Duration(i) * 20 * time.Millisecond) // another moment of the creation each time
+		time.Sleep(time.Duration(i) * 20 * time.Millisecond) // kills at another moment of the creation each time
 		s.Kill()
 		<-ended
 		s = servetest.Start(t, program, state)
-		a = over(t, s)
-		a.do("bash", args{"command": "true"})
+		a = connectOverHTTP(t, s)
+		a.callTool("bash", args{"command": "true"})
 		list, err := s.Local(t).List(t.Context(), crannog.ListOptions{})
 		if err != nil || len(list) != 1 {
-			t.Errorf("killed after %d steps: %+v %v", i, list, err)
+			t.Errorf("sandboxes after kill %d: got %+v, %v, want 1", i, list, err)
 		}
-		a.do("sandbox", args{"action": "stop"})
+		a.callTool("sandbox", args{"action": "stop"})
 	}
 	list, err := s.Local(t).List(t.Context(), crannog.ListOptions{States: []string{"all"}})
 	if err != nil || slices.ContainsFunc(list, func(i api.Sandbox) bool { return i.State != "stopped" }) {
-		t.Errorf("left: %+v %v", list, err)
+		t.Errorf("sandboxes that are not stopped: %+v %v", list, err)
 	}
 	servetest.NothingLeft(t, state)
 	s.Stop(t)

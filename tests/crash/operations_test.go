@@ -10,100 +10,104 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// operation is one during which servers are killed.
+// operation is an operation during which servers are killed.
 type operation struct {
 	name  string
 	flags []string // of the server
-	// awaits is the log line of a server that is ready for the operation, and uses the log line of
-	// the operation; "" is none.
-	awaits, uses string
-	onEnd        api.OnEnd // of the sandbox
+	// readyLog is what a server logs when it is ready for the operation, and usedLog what it logs
+	// during the operation. Either may be empty.
+	readyLog, usedLog string
+	onEnd             api.OnEnd // of the sandbox
 
-	// prepare prepares everything that the operation needs.
+	// prepare puts the sandbox into the state that the operation needs.
 	prepare func(t *testing.T, b *fixture)
-	// act executes it and calls began when the timer is to start.
-	act func(ctx context.Context, b *fixture, began func()) error
+	// run executes the operation and calls began when the time until the kill starts.
+	run func(ctx context.Context, b *fixture, began func()) error
 
-	// makes is how many sandboxes it creates; plain ones have none of our content.
-	makes int
-	plain bool
-	// keeps is set if it saves files only, clears if it resets the sandbox to its template, undoes
-	// if it rolls back to the base, and pauses if the sandbox is paused in the end whatever is
-	// killed.
-	keeps, clears, reverts, pauses bool
+	// newSandboxes is the number of sandboxes that the operation creates. emptySandboxes is set if
+	// they have none of the fixture's content.
+	newSandboxes   int
+	emptySandboxes bool
+	// filesOnly is set if the operation saves no memory, resets if it resets the sandbox to its
+	// template, rollsBack if it rolls back to the base, and pauses if the sandbox always ends up
+	// paused, even after a kill.
+	filesOnly, resets, rollsBack, pauses bool
 }
 
-// life only ends a sandbox that a failed test leaves behind.
+// life is the timeout of a sandbox that a failed test leaves behind.
 const life = 5 * time.Hour
 
-const grace = 200 * time.Millisecond // until a sandbox ends by itself
+// grace is the timeout of a sandbox that is to end by itself.
+const grace = 200 * time.Millisecond
 
-// pooled are a server's flags for a warm sandbox, and a spare kernel after a state was saved.
-var pooled = []string{"--pool", "64m", "--verbose"}
+// poolFlags are a server's flags for a warm sandbox, and for a prestarted kernel after it saved a
+// state.
+var poolFlags = []string{"--pool", "64m", "--verbose"}
 
 const (
-	poolFilled = `kind=base bytes=`
-	poolUsed   = `from=pool`
-	spareWaits = `msg="prestarted kernel is ready"`
-	spareTaken = `msg="prestarted kernel is used"`
+	poolFilled      = `kind=base bytes=`
+	poolUsed        = `from=pool`
+	prestartedReady = `msg="prestarted kernel is ready"`
+	prestartedUsed  = `msg="prestarted kernel is used"`
 )
 
 func operations() []operation {
-	fork := operation{name: "fork", prepare: running, makes: 2, act: asks(func(ctx context.Context, b *fixture) error {
+	fork := operation{name: "fork", prepare: prepareRunning, newSandboxes: 2, run: onRequest(func(ctx context.Context, b *fixture) error {
 		_, err := b.sb.Fork(ctx, api.CreateFork{Count: 2})
 		return err
 	})}
-	rollback := operation{name: "rollback", prepare: changed, reverts: true, act: asks(func(ctx context.Context, b *fixture) error {
+	rollback := operation{name: "rollback", prepare: prepareChanged, rollsBack: true, run: onRequest(func(ctx context.Context, b *fixture) error {
 		return b.sb.Rollback(ctx, b.base)
 	})}
-	resume := operation{name: "resume", prepare: paused, act: asks(func(ctx context.Context, b *fixture) error {
+	resume := operation{name: "resume", prepare: preparePaused, run: onRequest(func(ctx context.Context, b *fixture) error {
 		return b.sb.Resume(ctx, life)
 	})}
-	from := operation{name: "create from a snapshot", prepare: running, makes: 1, act: asks(func(ctx context.Context, b *fixture) error {
+	from := operation{name: "create from a snapshot", prepare: prepareRunning, newSandboxes: 1, run: onRequest(func(ctx context.Context, b *fixture) error {
 		_, err := b.client.Create(ctx, crannog.Template(b.base), crannog.Timeout(life))
 		return err
 	})}
 	return []operation{
-		{name: "pause", prepare: running, act: asks(func(ctx context.Context, b *fixture) error { return b.sb.Pause(ctx) })},
-		{name: "pause files", prepare: running, keeps: true, act: asks(func(ctx context.Context, b *fixture) error { return b.sb.PauseFiles(ctx) })},
-		{name: "snapshot", prepare: running, act: asks(func(ctx context.Context, b *fixture) error {
+		{name: "pause", prepare: prepareRunning, run: onRequest(func(ctx context.Context, b *fixture) error { return b.sb.Pause(ctx) })},
+		{name: "pause files", prepare: prepareRunning, filesOnly: true, run: onRequest(func(ctx context.Context, b *fixture) error { return b.sb.PauseFiles(ctx) })},
+		{name: "snapshot", prepare: prepareRunning, run: onRequest(func(ctx context.Context, b *fixture) error {
 			_, err := b.sb.Snapshot(ctx, api.CreateSnapshot{})
 			return err
 		})},
-		{name: "snapshot files", prepare: running, act: asks(func(ctx context.Context, b *fixture) error {
+		{name: "snapshot files", prepare: prepareRunning, run: onRequest(func(ctx context.Context, b *fixture) error {
 			_, err := b.sb.Snapshot(ctx, api.CreateSnapshot{FilesOnly: true})
 			return err
 		})},
 		fork, rollback, resume, from,
-		{name: "reset", prepare: furnished, clears: true, act: asks(func(ctx context.Context, b *fixture) error { return b.sb.Reset(ctx) })},
-		{name: "pause at the end", prepare: running, onEnd: api.OnEnd{Pause: true}, pauses: true, act: awaitEnd},
-		{name: "wake", prepare: paused, onEnd: api.OnEnd{Pause: true, Wake: true}, act: asks(func(ctx context.Context, b *fixture) error {
-			return b.sb.CommandContext(ctx, "true").Run() // it is traffic
+		{name: "reset", prepare: prepareContent, resets: true, run: onRequest(func(ctx context.Context, b *fixture) error { return b.sb.Reset(ctx) })},
+		{name: "pause at the end", prepare: prepareRunning, onEnd: api.OnEnd{Pause: true}, pauses: true, run: awaitEnd},
+		{name: "wake", prepare: preparePaused, onEnd: api.OnEnd{Pause: true, Wake: true}, run: onRequest(func(ctx context.Context, b *fixture) error {
+			return b.sb.CommandContext(ctx, "true").Run() // a command is traffic, which resumes the sandbox
 		})},
 		{
-			name: "claim", flags: pooled, awaits: poolFilled, uses: poolUsed, prepare: running, makes: 1, plain: true,
-			act: asks(func(ctx context.Context, b *fixture) error {
+			name: "create from the pool", flags: poolFlags, readyLog: poolFilled, usedLog: poolUsed, prepare: prepareRunning, newSandboxes: 1, emptySandboxes: true,
+			run: onRequest(func(ctx context.Context, b *fixture) error {
 				_, err := b.client.Create(ctx, crannog.Timeout(life))
 				return err
 			}),
 		},
-		fork.withSpare(), rollback.withSpare(), resume.withSpare(), from.withSpare(),
+		fork.withPrestarted(), rollback.withPrestarted(), resume.withPrestarted(), from.withPrestarted(),
 	}
 }
 
-// withSpare is the operation with a spare kernel, which there is after a save.
-func (op operation) withSpare() operation {
+// withPrestarted returns the operation with a prestarted kernel, which a server has after it saved
+// a state.
+func (op operation) withPrestarted() operation {
 	prepare := op.prepare
-	op.name, op.flags, op.awaits, op.uses = op.name+" with a prestarted kernel", pooled, spareWaits, spareTaken
+	op.name, op.flags, op.readyLog, op.usedLog = op.name+" with a prestarted kernel", poolFlags, prestartedReady, prestartedUsed
 	op.prepare = func(t *testing.T, b *fixture) {
-		saved(t, b)
+		prepareSaved(t, b)
 		prepare(t, b)
 	}
 	return op
 }
 
-// asks is an operation that counts as begun when its request was sent.
-func asks(do func(ctx context.Context, b *fixture) error) func(context.Context, *fixture, func()) error {
+// onRequest returns an operation that begins when its request was sent.
+func onRequest(do func(ctx context.Context, b *fixture) error) func(context.Context, *fixture, func()) error {
 	return func(ctx context.Context, b *fixture, began func()) error {
 		return do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 			WroteRequest: func(httptrace.WroteRequestInfo) { began() },
@@ -111,7 +115,7 @@ func asks(do func(ctx context.Context, b *fixture) error) func(context.Context, 
 	}
 }
 
-// awaitEnd waits until the sandbox's time is up, an end that no caller requests.
+// awaitEnd waits until the sandbox's timeout pauses it, without a request.
 func awaitEnd(ctx context.Context, b *fixture, began func()) error {
 	if err := b.sb.SetTimeout(ctx, grace); err != nil {
 		return err
@@ -131,18 +135,19 @@ func awaitEnd(ctx context.Context, b *fixture, began func()) error {
 	}
 }
 
-// running needs nothing beyond the check of look: the sandbox runs.
-func running(*testing.T, *fixture) {}
+// prepareRunning does nothing, because checkNextServer has left the sandbox running.
+func prepareRunning(*testing.T, *fixture) {}
 
-func paused(t *testing.T, b *fixture) {
+// preparePaused pauses the sandbox.
+func preparePaused(t *testing.T, b *fixture) {
 	t.Helper()
 	if err := b.sb.Pause(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, b.s.Stderr())
 	}
 }
 
-// saved is a sandbox of which this server has saved a state.
-func saved(t *testing.T, b *fixture) {
+// prepareSaved makes the server save a state, and removes it.
+func prepareSaved(t *testing.T, b *fixture) {
 	t.Helper()
 	n, err := b.sb.Snapshot(t.Context(), api.CreateSnapshot{FilesOnly: true})
 	if err == nil {
@@ -153,20 +158,20 @@ func saved(t *testing.T, b *fixture) {
 	}
 }
 
-// changed has another file and number than its base.
-func changed(t *testing.T, b *fixture) {
+// prepareChanged gives the sandbox another file and number than its base has.
+func prepareChanged(t *testing.T, b *fixture) {
 	t.Helper()
-	if output(t, b.sb, "ls /home/user") == listChanged {
+	if output(t, b.sb, "ls /home/user") == changedFiles {
 		return // the kill came before the rollback
 	}
 	// Wait until the number was added: of two pending signals, Python handles the
 	// one with the lower number first.
 	output(t, b.sb, `rm -f /tmp/added; pkill -USR2 -f '^python3 keep'; while ! test -e /tmp/added; do sleep 0.02; done; echo later > /home/user/later`)
-	b.holds(t, b.sb)
+	b.requireContent(t, b.sb)
 }
 
-// furnished has the file and the program again after a reset.
-func furnished(t *testing.T, b *fixture) {
+// prepareContent restores the file and the program after a reset.
+func prepareContent(t *testing.T, b *fixture) {
 	t.Helper()
 	if output(t, b.sb, "ls /home/user") == "" {
 		b.prepareState(t)

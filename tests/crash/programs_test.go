@@ -16,11 +16,11 @@ import (
 )
 
 // P7: without copies of mapped files, an upgrade of the host's programs makes the memory of a
-// paused sandbox unusable, but not its files. If a program that ran is gone for good, the files
-// cannot be extracted, and nothing is lost.
-func TestAcrossOtherPrograms(t *testing.T) {
+// paused sandbox unusable, but not its files. If a program that the sandbox ran is missing, even
+// the files cannot be resumed until it is back.
+func TestResumeWithChangedProgramsUsesFiles(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	for name, gone := range map[string]bool{"replaced": false, "removed": true} {
+	for name, removed := range map[string]bool{"replaced": false, "removed": true} {
 		t.Run(name, func(t *testing.T) {
 			state, programs := t.TempDir(), t.TempDir()
 			for file, from := range map[string]string{"program": "/bin/sleep", "next": "/bin/true"} {
@@ -42,33 +42,33 @@ func TestAcrossOtherPrograms(t *testing.T) {
 			if err := sb.Pause(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := emptied(filepath.Join(state, "host-files")); err != nil {
+			if err := removeFiles(filepath.Join(state, "host-files")); err != nil {
 				t.Fatal(err)
 			}
 			current := filepath.Join(programs, "program")
 			if err := os.Remove(current); err != nil {
 				t.Fatal(err)
 			}
-			refused := func(err error) {
+			requireRefused := func(err error) {
 				t.Helper()
 				if e, ok := errors.AsType[*crannog.Error](err); !ok || e.Code != "snapshot_programs_changed" {
 					t.Errorf("%v\n%s", err, s.Stderr())
 				}
 			}
-			if gone {
-				refused(sb.ResumeFiles(t.Context(), 0))
+			if removed {
+				requireRefused(sb.ResumeFiles(t.Context(), 0))
 			}
 			if err := os.Rename(filepath.Join(programs, "next"), current); err != nil {
 				t.Fatal(err)
 			}
-			refused(sb.Resume(t.Context(), 0))
+			requireRefused(sb.Resume(t.Context(), 0))
 			if err := sb.ResumeFiles(t.Context(), 0); err != nil {
 				t.Fatalf("%v\n%s", err, s.Stderr())
 			}
 			if got := output(t, sb, "cat file; pgrep -f '^/.crannog/programs' || echo none"); got != "precious\nnone" {
-				t.Errorf("it has %q", got)
+				t.Errorf("the sandbox resumed from files: got %q", got)
 			}
-			// It booted again, so its memory can be restored with the new programs.
+			// The sandbox booted anew, so its memory refers to the new programs.
 			if err := sb.Pause(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -80,8 +80,8 @@ func TestAcrossOtherPrograms(t *testing.T) {
 	}
 }
 
-// emptied removes all files in a directory.
-func emptied(dir string) error {
+// removeFiles removes all files in a directory.
+func removeFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
@@ -89,9 +89,9 @@ func emptied(dir string) error {
 	return err
 }
 
-// F24: a change of the host's programs does not affect a saved sandbox: copies are kept of what its
-// memory refers to.
-func TestF24OtherProgramsChange(t *testing.T) {
+// F24: a change of the host's programs does not affect a paused sandbox: the server keeps copies of
+// the files that its memory refers to.
+func TestF24ResumeKeepsMappedPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state, programs := t.TempDir(), t.TempDir()
 	change := func(name, from string) {
@@ -134,29 +134,29 @@ func TestF24OtherProgramsChange(t *testing.T) {
 	}
 	for what, box := range map[string]*crannog.Sandbox{"resumed": sb, "copied": forks[0]} {
 		if got := output(t, box, runs); got != "1" {
-			t.Errorf("%s: %q programs run", what, got)
+			t.Errorf("%s: got %q programs, want 1", what, got)
 		}
 	}
-	// Mapped files are replaced, and the server killed, in either order.
-	refers := func(what string) {
+	// Replace or remove mapped files and kill the server, in either order.
+	requireCopies := func(what string) {
 		t.Helper()
-		again, err := s.Local(t).Get(ctx, sb.ID())
+		current, err := s.Local(t).Get(ctx, sb.ID())
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := again.Info().HostFiles
+		h := current.Info().HostFiles
 		if h == nil || h.Count == 0 || h.Unkept != 0 || !slices.ContainsFunc(h.Files, func(f api.HostFile) bool { return f.Path == "/.crannog/programs/1/program" && f.Kept }) {
-			t.Errorf("%s: it refers to %+v", what, h)
+			t.Errorf("%s: the copies of mapped files are %+v", what, h)
 		}
 	}
-	again := func(what string, lose func()) {
+	requireResumes := func(what string, lose func()) {
 		t.Helper()
 		lose()
 		if err := sb.Resume(ctx, 0); err != nil {
 			t.Fatalf("%s: resume: %v\n%s", what, err, s.Stderr())
 		}
 		if got := output(t, sb, runs); got != "1" {
-			t.Errorf("%s: %q programs run", what, got)
+			t.Errorf("%s: got %q programs, want 1", what, got)
 		}
 	}
 	serve := func() {
@@ -171,12 +171,12 @@ func TestF24OtherProgramsChange(t *testing.T) {
 	if err := sb.Pause(ctx); err != nil {
 		t.Fatalf("pause with a program that was replaced: %v\n%s", err, s.Stderr())
 	}
-	refers("replaced before")
-	again("replaced before", serve)
+	requireCopies("replaced before")
+	requireResumes("replaced before", serve)
 	if err := sb.Pause(ctx); err != nil {
 		t.Fatalf("pause with a copy: %v\n%s", err, s.Stderr())
 	}
-	again("removed after", func() {
+	requireResumes("removed after", func() {
 		if err := os.Remove(filepath.Join(programs, "program")); err != nil {
 			t.Fatal(err)
 		}
@@ -185,8 +185,8 @@ func TestF24OtherProgramsChange(t *testing.T) {
 	if err := sb.Pause(ctx); err != nil {
 		t.Fatal(err)
 	}
-	refers("removed")
-	// Without a copy the memory cannot be restored, and the file is named.
+	requireCopies("removed")
+	// Without a copy the memory cannot be restored, and the error names the file.
 	copies := filepath.Join(state, "host-files")
 	if err := os.Rename(copies, copies+".away"); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestF24OtherProgramsChange(t *testing.T) {
 	if err := errors.Join(os.Remove(copies), os.Rename(copies+".away", copies)); err != nil {
 		t.Fatal(err)
 	}
-	again("with it again", func() {})
+	requireResumes("with it again", func() {})
 	// Unreferenced copies are removed.
 	for _, b := range append(forks, sb) {
 		if err := b.Kill(ctx); err != nil {
@@ -212,9 +212,9 @@ func TestF24OtherProgramsChange(t *testing.T) {
 	if err != nil || len(entries) == 0 {
 		t.Fatalf("copies: %v, %v", entries, err)
 	}
-	long := time.Now().Add(-24 * time.Hour)
+	dayAgo := time.Now().Add(-24 * time.Hour)
 	for _, e := range entries {
-		if err := os.Chtimes(filepath.Join(copies, e.Name()), long, long); err != nil {
+		if err := os.Chtimes(filepath.Join(copies, e.Name()), dayAgo, dayAgo); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -222,7 +222,7 @@ func TestF24OtherProgramsChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	if entries, err := os.ReadDir(copies); err != nil || len(entries) > 0 {
-		t.Errorf("after the last: %v, %v", entries, err)
+		t.Errorf("copies after the last sandbox's end: %v, %v", entries, err)
 	}
 	s.Stop(t)
 }

@@ -13,82 +13,83 @@ import (
 )
 
 const (
-	// The kills of an operation are spread from the earliest to the latest of these parts of its
-	// duration.
+	// earliest and latest are the parts of an operation's duration between which its kills are
+	// spread.
 	earliest, latest = 0.05, 0.95
-	// again is how often a moment that was too late is retried, with the operation's new duration.
-	again = 2
-	// control is the number of further kills, each earlier than the one before, until one happens
-	// early enough.
-	control = 12
+	// retries is how often a kill that came too late is repeated, with the operation's new
+	// duration.
+	retries = 2
+	// controlKills is the number of further kills, each earlier than the one before, until one
+	// comes during the operation.
+	controlKills = 12
 )
 
-// moments returns how many kills there are of an operation. A prestarted kernel takes the same steps
-// as another one, so make test kills it at the first and at the last of them.
+// moments returns the number of kills of an operation. With a prestarted kernel the steps are the
+// same, so make test kills only at the first and the last moment.
 func moments(op operation) int {
 	switch {
 	case hosttest.Full():
 		return 8
-	case op.awaits == spareWaits:
+	case op.readyLog == prestartedReady:
 		return 2
 	}
 	return 4
 }
 
-// longest is the longest allowed duration of an operation that is not killed.
-var longest = hosttest.Patience(hosttest.Hang)
+// maxOperationTime is the longest allowed duration of an operation that is not killed.
+var maxOperationTime = hosttest.Patience(hosttest.Hang)
 
-// P29: a server that is killed at any moment of a change of state leaves the sandbox running or
-// paused with its whole state, and no partial snapshot or copy.
-func TestKilledWhileSaving(t *testing.T) {
+// P29: a server that is killed at any moment of a state change leaves the sandbox running or paused
+// with its complete state, and no partial snapshot or copy.
+func TestKillDuringStateChangeKeepsSandbox(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	for _, op := range operations() {
 		t.Run(op.name, func(t *testing.T) {
 			t.Parallel()
 			b := newFixture(t, op)
-			whole := b.strike(t, longest)
-			if whole.midway {
-				t.Fatalf("the operation takes more than %s", longest)
+			complete := b.killDuring(t, maxOperationTime)
+			if complete.midway {
+				t.Fatalf("the operation takes more than %s", maxOperationTime)
 			}
-			strikes := []strike{whole}
-			took, hits := whole.took, 0
+			kills := []serverKill{complete}
+			took, hits := complete.took, 0
 			for i := range moments(op) {
 				part := earliest + (latest-earliest)*float64(i)/float64(moments(op)-1)
-				for range again {
-					k := b.strike(t, time.Duration(part*float64(took)))
-					strikes = append(strikes, k)
+				for range retries {
+					k := b.killDuring(t, time.Duration(part*float64(took)))
+					kills = append(kills, k)
 					if k.midway {
 						hits++
 						break
 					}
-					took = k.took // it was measured while the machine was busier
+					took = k.took // the first measurement was on a quieter or busier machine
 				}
 			}
-			for at := took / 4; hits == 0 && len(strikes) < 1+again*moments(op)+control; at /= 2 {
-				k := b.strike(t, at)
-				strikes = append(strikes, k)
+			for at := took / 4; hits == 0 && len(kills) < 1+retries*moments(op)+controlKills; at /= 2 {
+				k := b.killDuring(t, at)
+				kills = append(kills, k)
 				if k.midway {
 					hits++
 				}
 			}
-			t.Log(strikes)
+			t.Log(kills)
 			if hits == 0 {
-				t.Errorf("control: none of %d kills came during the operation: %v", len(strikes)-1, strikes)
+				t.Errorf("control: none of %d kills came during the operation: %v", len(kills)-1, kills)
 			}
 			b.end(t)
 		})
 	}
 }
 
-// strike is one kill of a server.
-type strike struct {
-	at     time.Duration // when it was planned
-	took   time.Duration // until it came or the operation was over
-	midway bool          // the operation had begun and was not over
-	found  string        // what the next server found
+// serverKill is one kill of a server during an operation.
+type serverKill struct {
+	at     time.Duration // planned time of the kill
+	took   time.Duration // time until the kill or the end of the operation
+	midway bool          // the operation had begun and not ended
+	found  string        // the state at the next server
 }
 
-func (k strike) String() string {
+func (k serverKill) String() string {
 	when := "after"
 	if k.midway {
 		when = "midway"
@@ -96,25 +97,25 @@ func (k strike) String() string {
 	return fmt.Sprintf("\n%s: %s %s: %s", k.at.Round(10*time.Microsecond), when, k.took.Round(10*time.Microsecond), k.found)
 }
 
-// strike begins the operation, kills the server at a moment of it, and checks the next one.
-func (b *fixture) strike(t *testing.T, at time.Duration) strike {
+// killDuring begins the operation, kills the server after a time, and checks the next server.
+func (b *fixture) killDuring(t *testing.T, at time.Duration) serverKill {
 	t.Helper()
 	b.op.prepare(t, b)
-	b.waits(t)
+	b.awaitReady(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	began, ended := make(chan time.Time, 1), make(chan error, 1)
 	go func() {
-		ended <- b.op.act(ctx, b, func() {
+		ended <- b.op.run(ctx, b, func() {
 			select {
 			case began <- time.Now():
-			default: // a second request of the same operation
+			default: // a later request of the same operation
 			}
 		})
 	}()
-	k := strike{at: at}
+	k := serverKill{at: at}
 	var start time.Time
-	over := func(err error) {
+	requireNoError := func(err error) {
 		if err != nil {
 			t.Fatalf("failed before the kill: %v\n%s", err, b.s.Stderr())
 		}
@@ -123,27 +124,27 @@ func (b *fixture) strike(t *testing.T, at time.Duration) strike {
 	case start = <-began:
 	case err := <-ended:
 		select {
-		case start = <-began: // both came before this looked
+		case start = <-began: // the operation began and ended at once
 			ended <- err
 		default:
-			t.Fatalf("control: over before it began: %v\n%s", err, b.s.Stderr())
+			t.Fatalf("control: the operation ended before it began: %v\n%s", err, b.s.Stderr())
 		}
 	}
 	select {
 	case err := <-ended:
 		k.took = time.Since(start)
-		over(err)
+		requireNoError(err)
 		b.s.Kill()
 	case <-time.After(time.Until(start.Add(at))):
 		k.took = time.Since(start)
 		b.s.Kill()
 		cancel()
-		// An operation that was over in time has its answer.
+		// An operation that ended before the kill has returned no error.
 		k.midway = <-ended != nil
 	}
 	dead := b.s.Stderr()
-	if at == longest && !strings.Contains(dead, b.op.uses) {
-		t.Errorf("control: the operation did not use %q\n%s", b.op.uses, dead)
+	if at == maxOperationTime && !strings.Contains(dead, b.op.usedLog) {
+		t.Errorf("control: the operation did not use %q\n%s", b.op.usedLog, dead)
 	}
 	k.found = b.checkNextServer(t, !k.midway)
 	if t.Failed() {
@@ -152,17 +153,17 @@ func (b *fixture) strike(t *testing.T, at time.Duration) strike {
 	return k
 }
 
-// end removes everything that the kills have left, and checks that nothing else is left.
+// end removes what the kills have left, and checks that nothing else is left.
 func (b *fixture) end(t *testing.T) {
 	t.Helper()
-	b.snapshots(t)
+	b.checkSnapshots(t)
 	if err := b.sb.Kill(t.Context()); err != nil {
 		t.Error(err)
 	}
 	b.s.Stop(t)
 	servetest.NothingLeft(t, b.state, b.ids...)
 	if drafts, _ := filepath.Glob(filepath.Join(b.state, "snapshots", "drafts", "*")); len(drafts) > 0 {
-		t.Errorf("left: %q", drafts)
+		t.Errorf("drafts of snapshots are left: %q", drafts)
 	}
 	if strings.Contains(b.s.Stderr(), "panic") {
 		t.Error(b.s.Stderr())

@@ -11,16 +11,17 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// P8: of the greatest number of sandboxes, requested at once, each is separate: it answers for
-// itself and has its own content. One more is refused, and nothing is left of any.
-func TestCrowd(t *testing.T) {
+// P8: at the largest number of sandboxes, all requested at once, each answers for itself and has
+// its own content. One more is refused, and they leave nothing.
+func TestMaximumOfSandboxesLeavesNothing(t *testing.T) {
 	s := start(t)
-	crowd := number(200) - 1 // beside the one that runs all the time
-	turn := func(ctx context.Context, c *crannog.Client) error { return inCrowd(ctx, c, crowd) }
-	s.leavesNothing(t, 1, 1, turn)
+	count := cycleCount(200) - 1 // besides the sibling
+	cycle := func(ctx context.Context, c *crannog.Client) error { return useCrowd(ctx, c, count) }
+	s.requireNothingLeft(t, 1, 1, cycle)
 }
 
-func inCrowd(ctx context.Context, c *crannog.Client, n int) error {
+// useCrowd creates, uses and removes n sandboxes concurrently.
+func useCrowd(ctx context.Context, c *crannog.Client, n int) error {
 	all := make([]*crannog.Sandbox, n)
 	each := func(do func(context.Context, int) error) error {
 		group, ctx := errgroup.WithContext(ctx)
@@ -47,11 +48,11 @@ func inCrowd(ctx context.Context, c *crannog.Client, n int) error {
 		delete(ids, info.ID)
 	}
 	if len(ids) > 0 || len(list) != n+1 {
-		return fmt.Errorf("%d of %d sandboxes are listed, without %v", len(list), n+1, ids)
+		return fmt.Errorf("got %d sandboxes in the list, want %d; missing are %v", len(list), n+1, ids)
 	}
 	if n+1 == 200 { // the default of max_live
 		if _, err := c.Create(ctx); crannog.Code(err) != "too_many_sandboxes" {
-			return fmt.Errorf("one more than may be alive: %w", err)
+			return fmt.Errorf("create a sandbox beyond the limit: got %w, want too_many_sandboxes", err)
 		}
 	}
 	write := func(ctx context.Context, i int) error {

@@ -1,5 +1,5 @@
-// Package cycles_test creates and ends sandboxes by the hundred at a server, and counts what is
-// left of them: in the server, which is this process, in the gateway, and on this machine.
+// Package cycles_test creates and ends hundreds of sandboxes at a server, and counts what they
+// leave: in the server, which is this process, in the gateway, and on this machine.
 package cycles_test
 
 import (
@@ -30,9 +30,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// number is how many sandboxes a test creates: all in make test-full, and otherwise enough to
-// detect a leak per sandbox.
-func number(all int) int {
+// cycleCount returns the number of sandboxes that a test creates: all of them in make test-full,
+// and otherwise enough to detect a leak per sandbox.
+func cycleCount(all int) int {
 	if hosttest.Full() {
 		return all
 	}
@@ -42,14 +42,15 @@ func number(all int) int {
 // policy gives a sandbox a network.
 const policy = "policy: v1\nname: cycles\nnetwork: {unlisted: deny, hosts: [{host: api.cycles.test, rules: [{methods: [GET], do: allow}]}]}\n"
 
-// server is a server in this process, with directories of its own. A sandbox with a network runs in
-// it all the time, so that there is a gateway.
+// server is a server in this process with its own directories. Its sibling is a sandbox with a
+// network that runs all the time, so that there is a gateway.
 type server struct {
 	state, tmp string
 	sibling    string
-	causeway   int // its process
+	gatewayPID int
 }
 
+// start starts a server until the test ends.
 func start(t *testing.T) server {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root)
@@ -81,7 +82,7 @@ func start(t *testing.T) server {
 			t.Error(err)
 		}
 	})
-	// When a server answers here, it listens on the socket too.
+	// A server that answers here also listens on its socket.
 	answer, err := http.Get("http://" + l.Addr().String() + "/health")
 	if err != nil {
 		t.Fatal(err)
@@ -101,11 +102,11 @@ func start(t *testing.T) server {
 	if err := errors.Join(run(t.Context(), sibling), c.Close()); err != nil {
 		t.Fatal(err)
 	}
-	s.sibling, s.causeway = sibling.ID(), servetest.CausewayPID(t, state)
+	s.sibling, s.gatewayPID = sibling.ID(), servetest.CausewayPID(t, state)
 	return s
 }
 
-// client is one that uses the server's socket, and whose connections end with it.
+// client returns a client that uses the server's socket. Its connections end with Close.
 func (s server) client(t *testing.T) *crannog.Client {
 	t.Helper()
 	c, err := crannog.New(crannog.Socket(filepath.Join(s.state, "crannog.sock")))
@@ -115,14 +116,14 @@ func (s server) client(t *testing.T) *crannog.Client {
 	return c
 }
 
-// turns runs the given number of turns, some concurrently, and removes ended sandboxes.
-func (s server) turns(t *testing.T, n, atOnce int, turn func(context.Context, *crannog.Client) error) {
+// runCycles runs a number of cycles, some concurrently, and removes the rows of ended sandboxes.
+func (s server) runCycles(t *testing.T, n, parallel int, cycle func(context.Context, *crannog.Client) error) {
 	t.Helper()
 	c := s.client(t)
 	group, ctx := errgroup.WithContext(t.Context())
-	group.SetLimit(atOnce)
+	group.SetLimit(parallel)
 	for range n {
-		group.Go(func() error { return turn(ctx, c) })
+		group.Go(func() error { return cycle(ctx, c) })
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
@@ -135,56 +136,56 @@ func (s server) turns(t *testing.T, n, atOnce int, turn func(context.Context, *c
 	}
 }
 
-// causewayFiles names the number of the gateway's open files.
-const causewayFiles = "descriptors of the causeway"
+// gatewayFiles names the number of the gateway's open files.
+const gatewayFiles = "descriptors of the gateway"
 
-// count counts everything that could be left.
+// count counts everything that a sandbox could leave.
 func (s server) count(t *testing.T) map[string]int {
 	t.Helper()
 	n := hosttest.Host(t, s.state)
 	maps.Copy(n, gvisortest.Residue(t, s.state))
-	n[causewayFiles] = len(hosttest.Descriptors(t, s.causeway))
+	n[gatewayFiles] = len(hosttest.Descriptors(t, s.gatewayPID))
 	for _, pattern := range []string{filepath.Join(s.tmp, "*"), gvisortest.Temporary} {
 		found, _ := filepath.Glob(pattern) // Glob fails only for malformed patterns
 		n["temporary files"] += len(found)
 	}
-	// It grows with each event, and has a limit of its own.
+	// The audit log grows with each event, and has its own limit.
 	delete(n, "files: record")
 	return n
 }
 
-// calm counts when nothing changes any more.
-func (s server) calm(t *testing.T) (n map[string]int) {
+// stableCount counts repeatedly until nothing changes any more.
+func (s server) stableCount(t *testing.T) (n map[string]int) {
 	t.Helper()
 	for end := hosttest.Deadline(); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		was := n
-		if n = s.count(t); maps.Equal(n, was) {
+		last := n
+		if n = s.count(t); maps.Equal(n, last) {
 			return n
 		}
 	}
-	t.Fatalf("it does not calm down: %v", n)
+	t.Fatalf("the counts keep changing: %v", n)
 	return nil
 }
 
-// leavesNothing makes turns, and checks that no more is left after many than after a few.
-func (s server) leavesNothing(t *testing.T, n, atOnce int, turn func(context.Context, *crannog.Client) error) {
+// requireNothingLeft runs cycles, and checks that many of them leave no more than a few.
+func (s server) requireNothingLeft(t *testing.T, n, parallel int, cycle func(context.Context, *crannog.Client) error) {
 	t.Helper()
-	s.turns(t, 2*atOnce, atOnce, turn) // what is created once and kept is not a leak
-	before := s.calm(t)
-	s.seesOne(t, before)
+	s.runCycles(t, 2*parallel, parallel, cycle) // what the first cycles create for all is not a leak
+	before := s.stableCount(t)
+	s.requireSandboxCounted(t, before)
 	began := time.Now()
-	s.turns(t, n, atOnce, turn)
-	t.Logf("%d turns in %v", n, time.Since(began).Round(time.Millisecond))
+	s.runCycles(t, n, parallel, cycle)
+	t.Logf("%d cycles in %v", n, time.Since(began).Round(time.Millisecond))
 	hosttest.EventuallyNoError(t, func() error {
 		if left := hosttest.Grown(before, s.count(t)); len(left) > 0 {
-			return fmt.Errorf("left after %d turns: %q; open: %q", n, left, hosttest.Descriptors(t, os.Getpid()))
+			return fmt.Errorf("left after %d cycles: %q; open files: %q", n, left, hosttest.Descriptors(t, os.Getpid()))
 		}
 		return nil
 	})
 }
 
-// seesOne is the control: one sandbox that is not ended is counted.
-func (s server) seesOne(t *testing.T, before map[string]int) {
+// requireSandboxCounted is the control: the counts include a sandbox that has not ended.
+func (s server) requireSandboxCounted(t *testing.T, before map[string]int) {
 	t.Helper()
 	c := s.client(t)
 	sb, err := c.Create(t.Context(), crannog.Policy(policy))
@@ -194,17 +195,18 @@ func (s server) seesOne(t *testing.T, before map[string]int) {
 	if err := errors.Join(run(t.Context(), sb), c.Close()); err != nil {
 		t.Error(err)
 	}
-	n := s.calm(t)
-	for _, kind := range []string{"processes", "descriptors", "goroutines", "files: run", causewayFiles} {
+	n := s.stableCount(t)
+	for _, kind := range []string{"processes", "descriptors", "goroutines", "files: run", gatewayFiles} {
 		if n[kind] <= before[kind] {
-			t.Errorf("control: with a sandbox there are %d %s, without %d", n[kind], kind, before[kind])
+			t.Errorf("control: got %d %s with a sandbox, and %d without", n[kind], kind, before[kind])
 		}
 	}
-	// Empty groups of other tests come and go at the same time, so the number proves nothing here.
+	// Control groups of other tests come and go at the same time, so their number proves nothing
+	// here.
 	if len(servetest.Groups(sb.ID())) == 0 {
 		t.Error("control: the sandbox has no control group")
 	}
-	s.turns(t, 1, 1, func(ctx context.Context, c *crannog.Client) error { return end(ctx, c, sb.ID()) })
+	s.runCycles(t, 1, 1, func(ctx context.Context, c *crannog.Client) error { return end(ctx, c, sb.ID()) })
 }
 
 // run runs a program that checks whether the sandbox has a network.
@@ -216,6 +218,7 @@ func run(ctx context.Context, sb *crannog.Sandbox) error {
 	return nil
 }
 
+// end removes a sandbox.
 func end(ctx context.Context, c *crannog.Client, id string) error {
 	sb, err := c.Get(ctx, id)
 	if err != nil {
@@ -225,9 +228,9 @@ func end(ctx context.Context, c *crannog.Client, id string) error {
 }
 
 // P8: sandboxes that are created, used and removed leave nothing.
-func TestCreated(t *testing.T) {
+func TestSandboxesLeaveNothing(t *testing.T) {
 	s := start(t)
-	s.leavesNothing(t, number(500), 4, func(ctx context.Context, c *crannog.Client) error {
+	s.requireNothingLeft(t, cycleCount(500), 4, func(ctx context.Context, c *crannog.Client) error {
 		sb, err := c.Create(ctx)
 		if err != nil {
 			return err
@@ -240,16 +243,16 @@ func TestCreated(t *testing.T) {
 	})
 }
 
-// P8: neither do copies with networks of their own.
-func TestForked(t *testing.T) {
+// P8: forks with networks of their own leave nothing.
+func TestForksLeaveNothing(t *testing.T) {
 	s := start(t)
-	const together = 10
-	s.leavesNothing(t, number(1000)/together, 1, func(ctx context.Context, c *crannog.Client) error {
+	const forksPerCycle = 10
+	s.requireNothingLeft(t, cycleCount(1000)/forksPerCycle, 1, func(ctx context.Context, c *crannog.Client) error {
 		source, err := c.Get(ctx, s.sibling)
 		if err != nil {
 			return err
 		}
-		copies, err := source.Fork(ctx, api.CreateFork{Count: together})
+		copies, err := source.Fork(ctx, api.CreateFork{Count: forksPerCycle})
 		if err != nil {
 			return err
 		}

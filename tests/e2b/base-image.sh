@@ -1,5 +1,5 @@
-# Sourced by run.sh: makes the image e2bdev/base on the test's server, from which templates are built.
-# It has busybox, and a bash that is its shell.
+# Sourced by run.sh: builds the image e2bdev/base on the test's server, on which templates are
+# based. It has busybox as its shell, also under the name bash.
 
 make_base_image() {
 	dir=$work/base-image

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Starts a server from the given binary on a free port, drives it with the
-# unmodified npm clients, and stops it. Fails on anything.
+# Starts a server from the given binary on a free port, tests it with the unmodified npm clients,
+# and stops it. Fails if a test fails or a sandbox is left.
 #
 #   tests/e2b/run.sh bin/crannog [arguments of node --test]
 set -eu
@@ -29,10 +29,10 @@ status=0
 if [ $# -gt 0 ]; then
 	node --test "$@" || status=$?
 elif [ "${CRANNOG_TEST_SDK:-}" = old ]; then
-	# All other tests use the newest SDK, or none.
+	# The other tests use only the newest SDK, or none.
 	node --test --test-concurrency=2 $(grep -lE 'with(Sdk|Sandbox)\(' test/*.test.mjs) || status=$?
 elif [ "${CRANNOG_TEST_SAVES:-}" = files ]; then
-	# An engine that saves no memory.
+	# Leave out what an engine cannot do that saves no memory.
 	node --test --test-concurrency=2 $(ls test/*.test.mjs | grep -vE '/(autopause|durable|interpreter-state|pause|snapshots)\.') || status=$?
 else
 	node --test --test-concurrency=2 test/*.test.mjs || status=$?

@@ -1,9 +1,9 @@
 // Removes every sandbox of the server that the environment names, and exits with 1 if there was
-// one. Sandboxes outlive their server, so none may be left when the state directory is deleted.
+// one. Sandboxes outlive their server, so none may be left when run.sh deletes the state directory.
 const call = (method, path) =>
   fetch(new URL(path, process.env.E2B_API_URL), { method, headers: { 'X-API-KEY': process.env.E2B_API_KEY } })
 
-// The list of the second API generation also has paused sandboxes.
+// The list of the second API generation includes paused sandboxes.
 const left = []
 for (let token = ''; ; ) {
   const response = await call('GET', `/v2/sandboxes?nextToken=${encodeURIComponent(token)}`)

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// tree is a workspace with files to hide and to protect.
-func tree(t *testing.T) string {
+// workspaceTree creates a workspace with files to hide and to protect.
+func workspaceTree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{".env": "TOKEN=canary", ".git/hooks/pre-commit": "#!/bin/sh", "main.go": "package main"} {
@@ -27,8 +27,8 @@ func tree(t *testing.T) string {
 	return dir
 }
 
-// listed is a policy with an allowed host, and one that is denied by name.
-const listed = `policy: v1
+// hostPolicy has an allowed host, and one that is denied by name.
+const hostPolicy = `policy: v1
 name: task
 network:
   unlisted: deny
@@ -37,8 +37,8 @@ network:
     - {host: denied.example, rules: [{do: deny}]}
 `
 
-// judgedBy gives an instance a network under another policy.
-func (r *rig) judgedBy(document string) func(*engine.Spec) error {
+// withPolicy gives an instance a network under another policy.
+func (r *rig) withPolicy(document string) func(*engine.Spec) error {
 	return func(spec *engine.Spec) error {
 		d, err := policy.Parse([]byte(document))
 		if err != nil {
@@ -67,59 +67,59 @@ func (r *rig) judgedBy(document string) func(*engine.Spec) error {
 	}
 }
 
-// leaky is a network whose fault may go unnoticed: a port that is silent for half a second counts
-// as closed, and so does one behind a delayed network.
-const leaky = "a link that lets all ports through"
+// leaky is a case whose fault may go unnoticed. A port that is silent for half a second counts as
+// closed, and so does an open port behind a delayed network.
+const leaky = "a network that lets all ports through"
 
-// P23: a sandbox whose instance is not the requested one is never ready, and nothing of it is left.
-// Control: the same instance unchanged.
-func TestDisagreementAtCreation(t *testing.T) {
+// P23: a sandbox whose instance differs from the request is never ready, and nothing of it is left.
+// Control: an unchanged instance.
+func TestCreateRejectsDifferentInstance(t *testing.T) {
 	r := newRig(t)
 	changeSpecs := func(do func(*engine.Spec)) func(*engine.Spec) error {
 		return func(spec *engine.Spec) error { do(spec); return nil }
 	}
-	shown := []crannog.CreateOption{crannog.Workspace(tree(t))}
-	fixed := []crannog.CreateOption{shown[0], crannog.Policy("policy: v1\nname: task\nfilesystem: {read_only: ['**/.git/hooks/**']}\n")}
-	linked := []crannog.CreateOption{crannog.Policy(listed)}
-	sealed := []crannog.CreateOption{crannog.Policy("policy: v1\nname: task\nlevel: strict\nfilesystem: {write: [/tmp]}\n")}
+	withWorkspace := []crannog.CreateOption{crannog.Workspace(workspaceTree(t))}
+	withReadOnly := []crannog.CreateOption{withWorkspace[0], crannog.Policy("policy: v1\nname: task\nfilesystem: {read_only: ['**/.git/hooks/**']}\n")}
+	withNetwork := []crannog.CreateOption{crannog.Policy(hostPolicy)}
+	strictWrites := []crannog.CreateOption{crannog.Policy("policy: v1\nname: task\nlevel: strict\nfilesystem: {write: [/tmp]}\n")}
 	for _, c := range []struct {
-		name string
-		opts []crannog.CreateOption
-		how  func(*engine.Spec) error
-		want string
+		name   string
+		opts   []crannog.CreateOption
+		change func(*engine.Spec) error
+		want   string
 	}{
-		{"a way out", nil, r.wayOut(), "there is a route out"},
-		{"a hidden file is shown", shown, changeSpecs(func(s *engine.Spec) { s.Absent = nil }), "the hidden file /workspace/.env can be read"},
-		{"a read-only directory can be written", fixed, changeSpecs(func(s *engine.Spec) { s.ReadOnly = nil }), "directory /workspace/.git/hooks"},
-		{"a sealed directory can be written", sealed, changeSpecs(func(s *engine.Spec) { s.ReadOnly = nil }), "directory /workspace"},
+		{"a route outside", nil, r.addNetwork(), "there is a route out"},
+		{"a hidden file is shown", withWorkspace, changeSpecs(func(s *engine.Spec) { s.Absent = nil }), "the hidden file /workspace/.env can be read"},
+		{"a read-only directory can be written", withReadOnly, changeSpecs(func(s *engine.Spec) { s.ReadOnly = nil }), "directory /workspace/.git/hooks"},
+		{"a sealed directory can be written", strictWrites, changeSpecs(func(s *engine.Spec) { s.ReadOnly = nil }), "directory /workspace"},
 		{"more memory", nil, changeSpecs(func(s *engine.Spec) { s.Limits.MemoryBytes *= 2 }), "bytes of memory, more than the limit"},
 		{"more disk", nil, changeSpecs(func(s *engine.Spec) { s.Limits.DiskBytes *= 2 }), "bytes of disk, more than the limit"},
 		{"more files", nil, changeSpecs(func(s *engine.Spec) { s.Limits.DiskInodes *= 2 }), "files, where the limit is"},
 		{"more processes", nil, changeSpecs(func(s *engine.Spec) { s.Limits.PIDs *= 2 }), "processes, more than the limit"},
-		{"an attachment without a gateway", linked, r.wayOut(), "the allowed name allowed.example has no address"},
-		{"a link that lets all through", linked, r.judgedBy("policy: v1\nname: other\nlevel: minimal\n"), "the name denied.example has the address"},
-		{"a link that lets nothing through", linked, r.judgedBy("policy: v1\nname: other\nnetwork: {unlisted: deny}\n"), "the allowed name allowed.example has no address"},
-		{"a link that lets another port through", linked, r.judgedBy("policy: v1\nname: other\nnetwork: {unlisted: deny, hosts: [{host: allowed.example, ports: [9], rules: [{do: allow}]}]}\n"),
+		{"an attachment without a gateway", withNetwork, r.addNetwork(), "the allowed name allowed.example has no address"},
+		{"a network that lets all through", withNetwork, r.withPolicy("policy: v1\nname: other\nlevel: minimal\n"), "the name denied.example has the address"},
+		{"a network that lets nothing through", withNetwork, r.withPolicy("policy: v1\nname: other\nnetwork: {unlisted: deny}\n"), "the allowed name allowed.example has no address"},
+		{"a network that lets another port through", withNetwork, r.withPolicy("policy: v1\nname: other\nnetwork: {unlisted: deny, hosts: [{host: allowed.example, ports: [9], rules: [{do: allow}]}]}\n"),
 			"no connection to the allowed allowed.example:443"},
-		{leaky, linked, r.judgedBy("policy: v1\nname: other\nnetwork: {unlisted: deny, hosts: [{host: allowed.example, ports: [1-65535], rules: [{do: allow}]}]}\n"),
+		{leaky, withNetwork, r.withPolicy("policy: v1\nname: other\nnetwork: {unlisted: deny, hosts: [{host: allowed.example, ports: [1-65535], rules: [{do: allow}]}]}\n"),
 			"the closed allowed.example:9"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := *r
 			r.t = t
-			r.engine.changeSpecs(c.how)
-			bent, err := r.create(c.opts...)
+			r.engine.changeSpecs(c.change)
+			sb, err := r.create(c.opts...)
 			for try := 1; err == nil && c.name == leaky && try < 3; try++ {
-				t.Logf("try %d: it is ready", try)
-				if err := bent.Kill(t.Context()); err != nil {
+				t.Logf("try %d: the fault went unnoticed", try)
+				if err := sb.Kill(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				bent, err = r.create(c.opts...)
+				sb, err = r.create(c.opts...)
 			}
 			r.engine.changeSpecs(nil)
-			r.refused(err, c.want)
-			r.onlyLeft()
-			sb := r.must(c.opts...)
+			r.requireNotEffective(err, c.want)
+			r.requireOnly()
+			sb = r.must(c.opts...)
 			if err := sb.Kill(t.Context()); err != nil {
 				t.Error(err)
 			}

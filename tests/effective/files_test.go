@@ -12,14 +12,14 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// on creates a sandbox under a policy about files.
-func (r *rig) on(document string, opts ...crannog.CreateOption) *crannog.Sandbox {
+// createUnder creates a sandbox under a policy about files.
+func (r *rig) createUnder(document string, opts ...crannog.CreateOption) *crannog.Sandbox {
 	r.t.Helper()
 	return r.must(append(opts, crannog.Policy("policy: v1\nname: task\n"+document))...)
 }
 
-// says returns what a shell line prints, and whether it succeeds.
-func (r *rig) says(sb *crannog.Sandbox, user, line string) (string, bool) {
+// exec returns what a shell line prints, and whether it succeeds.
+func (r *rig) exec(sb *crannog.Sandbox, user, line string) (string, bool) {
 	r.t.Helper()
 	res, err := sb.Exec(r.t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, User: user, TimeoutSeconds: 1200})
 	if err != nil {
@@ -28,60 +28,60 @@ func (r *rig) says(sb *crannog.Sandbox, user, line string) (string, bool) {
 	return strings.TrimSpace(res.Stdout), res.ExitCode == 0
 }
 
-// writes checks that a user can create a file in exactly these directories.
-func (r *rig) writes(sb *crannog.Sandbox, user, yes, no string) {
+// requireWritable checks that a user can create a file in exactly these directories.
+func (r *rig) requireWritable(sb *crannog.Sandbox, user, writable, denied string) {
 	r.t.Helper()
-	for dir := range strings.FieldsSeq(yes) {
-		if _, ok := r.says(sb, user, fmt.Sprintf("echo x > %s/tried && rm %s/tried", dir, dir)); !ok {
+	for dir := range strings.FieldsSeq(writable) {
+		if _, ok := r.exec(sb, user, fmt.Sprintf("echo x > %s/probe && rm %s/probe", dir, dir)); !ok {
 			r.t.Errorf("%q cannot write %s", user, dir)
 		}
 	}
-	for dir := range strings.FieldsSeq(no) {
-		if out, ok := r.says(sb, user, fmt.Sprintf("echo x > %s/tried; test -e %s/tried", dir, dir)); ok {
-			r.t.Errorf("%q writes %s: %s", user, dir, out)
+	for dir := range strings.FieldsSeq(denied) {
+		if out, ok := r.exec(sb, user, fmt.Sprintf("echo x > %s/probe; test -e %s/probe", dir, dir)); ok {
+			r.t.Errorf("%q can write %s: %s", user, dir, out)
 		}
 	}
 }
 
-// nobodyIsRoot checks that nothing can be done as root.
-func (r *rig) nobodyIsRoot(sb *crannog.Sandbox) {
+// requireNoRoot checks that no command can run as root.
+func (r *rig) requireNoRoot(sb *crannog.Sandbox) {
 	r.t.Helper()
 	_, err := sb.Exec(r.t.Context(), api.Exec{Cmd: []string{"true"}, User: "root"})
 	if !errors.Is(err, crannog.ErrInvalid) && !errors.Is(err, crannog.ErrUnauthenticated) && !errors.Is(err, crannog.ErrNotFound) {
-		r.t.Errorf("root: %v", err)
+		r.t.Errorf("a command as root: got %v, want it refused", err)
 	}
 }
 
-// P4: no user can write what a policy does not allow to be written.
-func TestWhatMayBeWritten(t *testing.T) {
+// P4: no user can write what a policy does not make writable.
+func TestPolicyLimitsWrites(t *testing.T) {
 	r := newRig(t)
 	const all = "/workspace /tmp /var/tmp /home/user"
-	free := r.on("")
-	r.writes(free, "", all, "/usr /etc /")
-	r.writes(free, "root", all+" /usr /etc /", "")
+	unrestricted := r.createUnder("")
+	r.requireWritable(unrestricted, "", all, "/usr /etc /")
+	r.requireWritable(unrestricted, "root", all+" /usr /etc /", "")
 
 	const some = "filesystem: {write: [/workspace, /tmp]}\n"
-	sb := r.on(some)
-	r.writes(sb, "", "/workspace /tmp /tmp/../workspace", "/var/tmp /home/user /usr /usr/local /etc / /tmp/../usr")
-	r.nobodyIsRoot(sb)
+	sb := r.createUnder(some)
+	r.requireWritable(sb, "", "/workspace /tmp /tmp/../workspace", "/var/tmp /home/user /usr /usr/local /etc / /tmp/../usr")
+	r.requireNoRoot(sb)
 
 	// The same holds with a workspace, whose files belong to the user (F11).
-	ws := tree(t)
-	shown := r.on("", crannog.Workspace(ws))
-	r.writes(shown, "root", "/workspace /usr", "")
-	sb = r.on(some, crannog.Workspace(ws))
-	r.writes(sb, "", "/workspace /workspace/.git/hooks /tmp", "/var/tmp /home/user /usr /usr/local /etc /")
-	r.nobodyIsRoot(sb)
-	sb = r.on("filesystem: {write: [/tmp]}\n", crannog.Workspace(ws))
-	r.writes(sb, "", "/tmp", "/workspace /workspace/.git /var/tmp /home/user /usr /etc /")
+	ws := workspaceTree(t)
+	shown := r.createUnder("", crannog.Workspace(ws))
+	r.requireWritable(shown, "root", "/workspace /usr", "")
+	sb = r.createUnder(some, crannog.Workspace(ws))
+	r.requireWritable(sb, "", "/workspace /workspace/.git/hooks /tmp", "/var/tmp /home/user /usr /usr/local /etc /")
+	r.requireNoRoot(sb)
+	sb = r.createUnder("filesystem: {write: [/tmp]}\n", crannog.Workspace(ws))
+	r.requireWritable(sb, "", "/tmp", "/workspace /workspace/.git /var/tmp /home/user /usr /etc /")
 	if got := r.sh(sb, "cat /workspace/main.go"); got != "package main" {
-		t.Errorf("it reads %q", got)
+		t.Errorf("read /workspace/main.go: got %q", got)
 	}
-	sb = r.on("filesystem: {workspace: {writable: false}}\n", crannog.Workspace(ws))
-	r.writes(sb, "", "/tmp /home/user", "/workspace /workspace/.git")
-	r.writes(sb, "root", "/tmp /usr", "/workspace /workspace/.git")
+	sb = r.createUnder("filesystem: {workspace: {writable: false}}\n", crannog.Workspace(ws))
+	r.requireWritable(sb, "", "/tmp /home/user", "/workspace /workspace/.git")
+	r.requireWritable(sb, "root", "/tmp /usr", "/workspace /workspace/.git")
 
-	// A part of the user's own directory cannot be listed alone.
+	// A directory below the user's own one cannot be writable alone.
 	for _, path := range []string{"/workspace/out", "/home/user/x/y"} {
 		_, err := r.create(crannog.Policy("policy: v1\nname: task\nfilesystem: {write: [/tmp, " + path + "]}\n"))
 		var e *crannog.Error
@@ -100,12 +100,12 @@ func TestWhatMayBeWritten(t *testing.T) {
 	}
 }
 
-// P4: paths that a policy does not allow to be read show nothing.
-func TestWhatMayBeRead(t *testing.T) {
+// P4: paths that a policy does not make readable are empty.
+func TestPolicyLimitsReads(t *testing.T) {
 	r := newRig(t)
 	const look = "ls -A /usr/share | wc -l; ls -A /usr/share/../share | wc -l; test -d /usr/bin && echo programs"
-	free := r.on("")
-	if got := r.sh(free, look); strings.HasPrefix(got, "0") || !strings.HasSuffix(got, "programs") {
+	unrestricted := r.createUnder("")
+	if got := r.sh(unrestricted, look); strings.HasPrefix(got, "0") || !strings.HasSuffix(got, "programs") {
 		t.Fatalf("control: %q", got)
 	}
 	const read = "read: [/usr/bin, /usr/sbin, /usr/lib, /usr/lib64, /bin, /sbin, /lib, /lib64, /etc, /proc/self]"
@@ -113,24 +113,24 @@ func TestWhatMayBeRead(t *testing.T) {
 		"filesystem: {" + read + "}\n",
 		"filesystem: {" + read + ", write: [/workspace, /tmp]}\n",
 	} {
-		sb := r.on(document)
+		sb := r.createUnder(document)
 		if got := r.sh(sb, look); got != "0\n0\nprograms" {
 			t.Errorf("%s: %q", document, got)
 		}
-		r.writes(sb, "", "/workspace /tmp", "/usr/share")
+		r.requireWritable(sb, "", "/workspace /tmp", "/usr/share")
 		if strings.Contains(document, "write") {
-			r.nobodyIsRoot(sb)
+			r.requireNoRoot(sb)
 			continue
 		}
-		if got, ok := r.says(sb, "root", look); !ok || got != "0\n0\nprograms" {
+		if got, ok := r.exec(sb, "root", look); !ok || got != "0\n0\nprograms" {
 			t.Errorf("root: %q", got)
 		}
-		r.writes(sb, "root", "/workspace /etc", "/usr/share")
+		r.requireWritable(sb, "root", "/workspace /etc", "/usr/share")
 	}
 }
 
-// secrets is a workspace with a secret in each file that denied names, and links to them.
-func secrets(t *testing.T) string {
+// secretsTree creates a workspace with secrets in files that deniedGlobs names, and links to them.
+func secretsTree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{
@@ -154,66 +154,66 @@ func secrets(t *testing.T) string {
 	return dir
 }
 
-// denied are globs of secrets, of which the last two name the target of a link.
-const denied = `deny: ["**/.env", "**/keys/**", "**/.netrc", "**/.aws/**", "**/alias/secret", "/workspace/plain/again/deep/**", "**/later.key"]`
+// deniedGlobs are globs of secrets. Some of them name a file through a link.
+const deniedGlobs = `deny: ["**/.env", "**/keys/**", "**/.netrc", "**/.aws/**", "**/alias/secret", "/workspace/plain/again/deep/**", "**/later.key"]`
 
 // P4: denied files of a workspace do not exist inside, by any path.
-func TestWhatIsDenied(t *testing.T) {
+func TestDeniedFilesDoNotExist(t *testing.T) {
 	r := newRig(t)
-	ways := []string{
+	paths := []string{
 		".env", "./sub/../.env", "sub/.ENV", "sub/up/.env", "sub/up/sub/up/.env", "dotenv", "/proc/self/root/workspace/.env", "keys/id_one", "keys/../keys/id_one",
 		".netrc", ".netrc-of-me", ".aws/credentials", "cloud/credentials", "alias/secret", "real/secret", "plain/again/deep/secret", "real/deep/secret",
 	}
-	ws := secrets(t)
+	ws := secretsTree(t)
 	for _, mode := range []string{"overlay", "copy"} {
-		free := r.on("level: minimal\nfilesystem: {workspace: {mode: "+mode+"}}\n", crannog.Workspace(ws))
-		sb := r.on("level: minimal\nfilesystem: {workspace: {mode: "+mode+"}, "+denied+"}\n", crannog.Workspace(ws))
-		for _, way := range ways {
-			line := "cd /workspace && cat " + way
-			if got, ok := r.says(free, "", line); !ok || got != "canary-58" {
-				t.Errorf("%s: control of %s: %q", mode, way, got)
+		unrestricted := r.createUnder("level: minimal\nfilesystem: {workspace: {mode: "+mode+"}}\n", crannog.Workspace(ws))
+		sb := r.createUnder("level: minimal\nfilesystem: {workspace: {mode: "+mode+"}, "+deniedGlobs+"}\n", crannog.Workspace(ws))
+		for _, path := range paths {
+			line := "cd /workspace && cat " + path
+			if got, ok := r.exec(unrestricted, "", line); !ok || got != "canary-58" {
+				t.Errorf("%s: control of %s: %q", mode, path, got)
 			}
 			for _, user := range []string{"", "root"} {
-				if got, _ := r.says(sb, user, line); got != "" {
-					t.Errorf("%s: %q reads %s: %q", mode, user, way, got)
+				if got, _ := r.exec(sb, user, line); got != "" {
+					t.Errorf("%s: %q reads %s: %q", mode, user, path, got)
 				}
 			}
 		}
 		if got := r.sh(sb, "cat /workspace/plain/canary-here"); got != "canary-58" {
-			t.Errorf("%s: what is not denied: %q", mode, got)
+			t.Errorf("%s: a file that is not denied: got %q", mode, got)
 		}
 		// A missing file may be created inside, and belongs to the sandbox.
-		if got := r.sh(sb, "cd /workspace && echo own > later.key && cat later.key"); got != "own" {
-			t.Errorf("%s: what is made inside: %q", mode, got)
+		if got := r.sh(sb, "cd /workspace && echo inside > later.key && cat later.key"); got != "inside" {
+			t.Errorf("%s: a file that is created inside: got %q", mode, got)
 		}
 	}
 }
 
-// Denied and protected files may appear in the host's directory after the check: a copy shows none
-// of them.
-func TestWhatComesLater(t *testing.T) {
+// TestCopyHidesLaterFiles checks that a copy of a workspace shows no file that is created in the
+// host's directory after the check.
+func TestCopyHidesLaterFiles(t *testing.T) {
 	r := newRig(t)
-	ws := secrets(t)
-	sb := r.on("level: minimal\nfilesystem: {workspace: {mode: copy}, "+denied+"}\n", crannog.Workspace(ws))
+	ws := secretsTree(t)
+	sb := r.createUnder("level: minimal\nfilesystem: {workspace: {mode: copy}, "+deniedGlobs+"}\n", crannog.Workspace(ws))
 	for _, name := range []string{"later.key", "harmless"} {
 		if err := os.WriteFile(filepath.Join(ws, name), []byte("canary-59"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, _ := r.says(sb, "", "cat /workspace/later.key /workspace/harmless"); got != "" {
-		t.Errorf("it shows %q", got)
+	if got, _ := r.exec(sb, "", "cat /workspace/later.key /workspace/harmless"); got != "" {
+		t.Errorf("the sandbox shows %q", got)
 	}
-	next := r.on("level: minimal\nfilesystem: {workspace: {mode: copy}, "+denied+"}\n", crannog.Workspace(ws))
-	if got, _ := r.says(next, "", "cat /workspace/later.key /workspace/harmless"); got != "canary-59" {
-		t.Errorf("control: a new one shows %q", got)
+	next := r.createUnder("level: minimal\nfilesystem: {workspace: {mode: copy}, "+deniedGlobs+"}\n", crannog.Workspace(ws))
+	if got, _ := r.exec(next, "", "cat /workspace/later.key /workspace/harmless"); got != "canary-59" {
+		t.Errorf("control: a new sandbox shows %q", got)
 	}
 }
 
-// P4: files that a policy makes read-only can be read and not changed. A file that it only protects
+// P4: files that a policy makes read-only can be read but not changed. A file that it only protects
 // can be changed in the sandbox's own copy.
-func TestWhatIsReadOnly(t *testing.T) {
+func TestReadOnlyFilesDoNotChange(t *testing.T) {
 	r := newRig(t)
-	ws := tree(t)
+	ws := workspaceTree(t)
 	if err := os.WriteFile(filepath.Join(ws, ".envrc"), []byte("use nix"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -222,24 +222,24 @@ func TestWhatIsReadOnly(t *testing.T) {
 		"echo x >> .git/hooks/pre-commit", "echo x > .git/hooks/new", "rm -rf .git/hooks", "mv .git/hooks .git/gone", "chmod 777 .git/hooks/pre-commit",
 	}
 	const globs = "['**/.envrc', '**/.git/hooks/**']}\n"
-	own := r.on("level: minimal\nfilesystem: {protect: "+globs, crannog.Workspace(ws))
-	if got := r.sh(own, "cd /workspace && echo x >> .envrc && mv .envrc away && echo y > .git/hooks/new && cat away .git/hooks/new"); got != "use nixx\ny" {
-		t.Errorf("a copy that is protected: %q", got)
+	protected := r.createUnder("level: minimal\nfilesystem: {protect: "+globs, crannog.Workspace(ws))
+	if got := r.sh(protected, "cd /workspace && echo x >> .envrc && mv .envrc away && echo y > .git/hooks/new && cat away .git/hooks/new"); got != "use nixx\ny" {
+		t.Errorf("the copy of a protected file: got %q", got)
 	}
 	// A hidden file in a read-only directory is hidden.
-	deep := r.on("level: minimal\nfilesystem: {read_only: ['**/.git/**'], deny: ['**/pre-commit']}\n", crannog.Workspace(ws))
-	if got, _ := r.says(deep, "root", "cat /workspace/.git/hooks/pre-commit; echo x > /workspace/.git/hooks/pre-commit; echo x > /workspace/.git/new; ls -A /workspace/.git"); got != "hooks" {
-		t.Errorf("hidden in a read-only directory: %q", got)
+	hidden := r.createUnder("level: minimal\nfilesystem: {read_only: ['**/.git/**'], deny: ['**/pre-commit']}\n", crannog.Workspace(ws))
+	if got, _ := r.exec(hidden, "root", "cat /workspace/.git/hooks/pre-commit; echo x > /workspace/.git/hooks/pre-commit; echo x > /workspace/.git/new; ls -A /workspace/.git"); got != "hooks" {
+		t.Errorf("a hidden file in a read-only directory: got %q", got)
 	}
 	const document = "level: minimal\nfilesystem: {read_only: " + globs
 	for _, attempt := range attempts {
-		free := "rm -rf /tmp/w && cp -r /workspace /tmp/w && cd /tmp/w && mkdir -p sub && " + attempt
-		sb := r.on(document, crannog.Workspace(ws))
+		control := "rm -rf /tmp/w && cp -r /workspace /tmp/w && cd /tmp/w && mkdir -p sub && " + attempt
+		sb := r.createUnder(document, crannog.Workspace(ws))
 		for _, user := range []string{"", "root"} {
-			if _, ok := r.says(sb, user, free); !ok {
+			if _, ok := r.exec(sb, user, control); !ok {
 				t.Errorf("control of %s, as %q", attempt, user)
 			}
-			if _, ok := r.says(sb, user, "rm -rf /tmp/w; cd /workspace && mkdir -p sub && "+attempt); ok {
+			if _, ok := r.exec(sb, user, "rm -rf /tmp/w; cd /workspace && mkdir -p sub && "+attempt); ok {
 				t.Errorf("%q: %s", user, attempt)
 			}
 		}
@@ -250,22 +250,22 @@ func TestWhatIsReadOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A link, or its target, could be replaced: the start is refused.
-	for name, make := range map[string]func(dir string) error{
-		"a link":         func(dir string) error { return os.Symlink("main.go", filepath.Join(dir, ".envrc")) },
-		"a directory is": func(dir string) error { return os.Symlink("..", filepath.Join(dir, ".git", "hooks")) },
-		"a directory above": func(dir string) error {
+	// A link or its target could be replaced, so the start is refused.
+	for name, addLink := range map[string]func(dir string) error{
+		"a link":             func(dir string) error { return os.Symlink("main.go", filepath.Join(dir, ".envrc")) },
+		"a linked directory": func(dir string) error { return os.Symlink("..", filepath.Join(dir, ".git", "hooks")) },
+		"a linked parent directory": func(dir string) error {
 			return errors.Join(os.MkdirAll(filepath.Join(dir, "real", "hooks"), 0o755), os.RemoveAll(filepath.Join(dir, ".git")),
 				os.WriteFile(filepath.Join(dir, "real", "hooks", "pre-commit"), nil, 0o644), os.Symlink("real", filepath.Join(dir, ".git")))
 		},
 	} {
-		dir := tree(t)
-		if name == "a directory is" {
+		dir := workspaceTree(t)
+		if name == "a linked directory" {
 			if err := os.RemoveAll(filepath.Join(dir, ".git", "hooks")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := make(dir); err != nil {
+		if err := addLink(dir); err != nil {
 			t.Fatal(err)
 		}
 		_, err := r.create(crannog.Policy("policy: v1\nname: task\n"+document), crannog.Workspace(dir))
@@ -273,8 +273,8 @@ func TestWhatIsReadOnly(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != "policy_protects_link" {
 			t.Errorf("%s: %v", name, err)
 		}
-		// F2: with protected paths it starts: the export follows the link.
-		sb := r.on("level: minimal\nfilesystem: {protect: "+globs, crannog.Workspace(dir))
+		// F2: with only protected paths it starts, because the export follows the link.
+		sb := r.createUnder("level: minimal\nfilesystem: {protect: "+globs, crannog.Workspace(dir))
 		if err := sb.Kill(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -17,18 +17,19 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-const wayOut = "there is a route out"
+// routeError is the failed check of addNetwork.
+const routeError = "there is a route out"
 
-// begun is a sandbox with something in its files and in its memory.
-func (r *rig) begun() *crannog.Sandbox {
+// createWithState creates a sandbox with something in its files and in its memory.
+func (r *rig) createWithState() *crannog.Sandbox {
 	r.t.Helper()
 	sb := r.must()
 	r.sh(sb, "echo before > /tmp/when; setsid sleep 31536 >/dev/null 2>&1 &")
 	return sb
 }
 
-// is checks that a sandbox is in the state in which it was.
-func (r *rig) is(sb *crannog.Sandbox, when string, running bool) {
+// requireState checks a sandbox's file, and whether its program runs.
+func (r *rig) requireState(sb *crannog.Sandbox, when string, running bool) {
 	r.t.Helper()
 	want := when + " 0"
 	if running {
@@ -39,6 +40,7 @@ func (r *rig) is(sb *crannog.Sandbox, when string, running bool) {
 	}
 }
 
+// stateOf returns the state that the product shows.
 func (r *rig) stateOf(sb *crannog.Sandbox) string {
 	r.t.Helper()
 	info, err := sb.Refresh(r.t.Context())
@@ -48,75 +50,76 @@ func (r *rig) stateOf(sb *crannog.Sandbox) string {
 	return info.State
 }
 
-// P23: a sandbox that would be restored with another instance than the requested one stays paused,
-// and nothing that was saved is lost.
-func TestDisagreementAtResumption(t *testing.T) {
+// P23: a sandbox whose restored instance would differ from the request stays paused, and its saved
+// state is not lost.
+func TestResumeRejectsDifferentInstance(t *testing.T) {
 	for name, resume := range map[string]func(*crannog.Sandbox) error{
 		"memory": func(sb *crannog.Sandbox) error { return sb.Resume(t.Context(), life) },
 		"files":  func(sb *crannog.Sandbox) error { return sb.ResumeFiles(t.Context(), life) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			sb := r.begun()
+			sb := r.createWithState()
 			if err := sb.Pause(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			r.engine.changeSpecs(r.wayOut())
+			r.engine.changeSpecs(r.addNetwork())
 			err := resume(sb)
 			r.engine.changeSpecs(nil)
-			r.refused(err, wayOut)
-			r.onlyLeft(sb)
-			if machines, err := r.engine.List(t.Context()); err != nil || len(machines) > 0 || r.stateOf(sb) != "paused" {
-				t.Errorf("it is %s, with %v, %v", r.stateOf(sb), machines, err)
+			r.requireNotEffective(err, routeError)
+			r.requireOnly(sb)
+			if instances, err := r.engine.List(t.Context()); err != nil || len(instances) > 0 || r.stateOf(sb) != "paused" {
+				t.Errorf("the sandbox is %s with the instances %v, %v, want paused without an instance", r.stateOf(sb), instances, err)
 			}
 			if err := resume(sb); err != nil {
 				t.Fatal(err)
 			}
-			r.effective(sb)
-			r.is(sb, "before", name == "memory")
+			r.requireEffective(sb)
+			r.requireState(sb, "before", name == "memory")
 		})
 	}
 }
 
-// P23: copies that differ from the request are not made; their source keeps running.
-func TestDisagreementOfCopies(t *testing.T) {
+// P23: forks that differ from the request are not created, and their source keeps running.
+func TestForkRejectsDifferentInstance(t *testing.T) {
 	r := newRig(t)
-	sb := r.begun()
-	r.engine.changeSpecs(r.wayOut())
+	sb := r.createWithState()
+	r.engine.changeSpecs(r.addNetwork())
 	forks, err := sb.Fork(t.Context(), api.CreateFork{Count: 2})
 	r.engine.changeSpecs(nil)
 	if len(forks) > 0 {
-		t.Errorf("%d copies came about", len(forks))
+		t.Errorf("got %d forks of a changed instance, want 0", len(forks))
 	}
-	r.refused(err, wayOut)
-	r.onlyLeft(sb)
-	r.is(sb, "before", true)
+	r.requireNotEffective(err, routeError)
+	r.requireOnly(sb)
+	r.requireState(sb, "before", true)
 	if forks, err = sb.Fork(t.Context(), api.CreateFork{Count: 2}); err != nil || len(forks) != 2 {
 		t.Fatal(len(forks), err)
 	}
 	for _, f := range forks {
-		r.ends(f)
-		r.effective(f)
-		r.is(f, "before", true)
+		r.killAtEnd(f)
+		r.requireEffective(f)
+		r.requireState(f, "before", true)
 	}
 }
 
-// P23: the same holds for what is made from a snapshot, with its memory and without.
-func TestDisagreementOfSnapshots(t *testing.T) {
+// P23: a sandbox from a snapshot that differs from the request is not created, with memory or
+// without.
+func TestSnapshotRejectsDifferentInstance(t *testing.T) {
 	r := newRig(t)
-	sb := r.begun()
-	for _, without := range []bool{false, true} {
-		n, err := sb.Snapshot(t.Context(), api.CreateSnapshot{FilesOnly: without})
+	sb := r.createWithState()
+	for _, filesOnly := range []bool{false, true} {
+		n, err := sb.Snapshot(t.Context(), api.CreateSnapshot{FilesOnly: filesOnly})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.engine.changeSpecs(r.wayOut())
+		r.engine.changeSpecs(r.addNetwork())
 		_, err = r.create(crannog.Template(n.ID))
 		r.engine.changeSpecs(nil)
-		r.refused(err, wayOut)
-		r.onlyLeft(sb)
-		r.is(r.must(crannog.Template(n.ID)), "before", !without)
-		// The next round looks for what is left of this one.
+		r.requireNotEffective(err, routeError)
+		r.requireOnly(sb)
+		r.requireState(r.must(crannog.Template(n.ID)), "before", !filesOnly)
+		// Remove this round's sandboxes, because the next round checks that nothing is left.
 		for id := range r.ids() {
 			if other, err := r.client.Get(t.Context(), id); err == nil && id != sb.ID() {
 				if err := other.Kill(t.Context()); err != nil {
@@ -127,64 +130,63 @@ func TestDisagreementOfSnapshots(t *testing.T) {
 	}
 }
 
-// P23: a sandbox that cannot be put back keeps running as it is, and can be put
-// back later.
-func TestDisagreementAtRollback(t *testing.T) {
+// P23: a sandbox whose rollback fails keeps its state, and can be rolled back later.
+func TestRollbackRejectsDifferentInstance(t *testing.T) {
 	r := newRig(t)
-	sb := r.begun()
+	sb := r.createWithState()
 	n, err := sb.Snapshot(t.Context(), api.CreateSnapshot{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.sh(sb, "echo after > /tmp/when")
-	back := map[string]func() error{
+	restores := map[string]func() error{
 		"rollback": func() error { return sb.Rollback(t.Context(), n.ID) },
 		"reset":    func() error { return sb.Reset(t.Context()) },
 	}
-	stays := func(state string) {
+	requireStays := func(state string) {
 		t.Helper()
-		for name, do := range back {
-			r.engine.changeSpecs(r.wayOut())
+		for name, do := range restores {
+			r.engine.changeSpecs(r.addNetwork())
 			err := do()
 			r.engine.changeSpecs(nil)
-			r.refused(err, wayOut)
-			r.onlyLeft(sb)
+			r.requireNotEffective(err, routeError)
+			r.requireOnly(sb)
 			if now := r.stateOf(sb); now != state {
-				t.Errorf("%s: it is %s", name, now)
+				t.Errorf("%s: the sandbox is %s", name, now)
 			}
 		}
 	}
-	stays("running")
-	r.is(sb, "after", true)
+	requireStays("running")
+	r.requireState(sb, "after", true)
 	// The same holds for a paused sandbox.
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	stays("paused")
+	requireStays("paused")
 	if err := sb.Resume(t.Context(), life); err != nil {
 		t.Fatal(err)
 	}
-	r.is(sb, "after", true)
-	if err := back["rollback"](); err != nil {
+	r.requireState(sb, "after", true)
+	if err := restores["rollback"](); err != nil {
 		t.Fatal(err)
 	}
-	r.effective(sb)
-	r.is(sb, "before", true)
+	r.requireEffective(sb)
+	r.requireState(sb, "before", true)
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := back["reset"](); err != nil {
+	if err := restores["reset"](); err != nil {
 		t.Fatal(err)
 	}
-	r.effective(sb)
+	r.requireEffective(sb)
 	if got := r.sh(sb, "ls /tmp; pgrep -cx sleep; true"); got != "0" {
-		t.Errorf("put back to its start it has %q", got)
+		t.Errorf("the reset sandbox: got %q, want no files and programs", got)
 	}
 }
 
-// blind removes the checks that an instance's guest makes at its boot, so that only the check when
-// the sandbox is acquired finds something.
-func blind(then func(*engine.Spec) error) func(*engine.Spec) error {
+// withoutBootChecks removes the checks of the guest at its boot, so that only the checks at the
+// acquisition find a fault.
+func withoutBootChecks(then func(*engine.Spec) error) func(*engine.Spec) error {
 	return func(spec *engine.Spec) error {
 		var c guest.Config
 		if err := json.Unmarshal(spec.Boot.Config, &c); err != nil {
@@ -201,19 +203,19 @@ func blind(then func(*engine.Spec) error) func(*engine.Spec) error {
 
 // P23, P27: a warm sandbox that differs from the request is removed when it is acquired, and the
 // caller gets another.
-func TestDisagreementAtClaim(t *testing.T) {
+func TestPoolRejectsDifferentInstance(t *testing.T) {
 	r := newRig(t)
-	r.engine.changeSpecs(blind(r.wayOut()))
+	r.engine.changeSpecs(withoutBootChecks(r.addNetwork()))
 	usual, err := v1.DefaultRequest()
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.d.Service.StartPool(warmpool.Options{Bytes: 1 << 30, Defaults: []sandbox.CreateRequest{usual}})
-	waits := func() bool {
+	hasWarm := func() bool {
 		status, _ := r.d.Service.Pool()
 		return slices.ContainsFunc(status.Kinds, func(k warmpool.KindStatus) bool { return k.Waiting > 0 })
 	}
-	machines := func() (ids []string) {
+	instances := func() (ids []string) {
 		t.Helper()
 		list, err := r.engine.List(t.Context())
 		if err != nil {
@@ -224,32 +226,32 @@ func TestDisagreementAtClaim(t *testing.T) {
 		}
 		return ids
 	}
-	claim := func() *crannog.Sandbox {
+	acquire := func() *crannog.Sandbox {
 		t.Helper()
 		sb, err := r.client.Create(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.ends(sb)
-		r.effective(sb)
+		r.killAtEnd(sb)
+		r.requireEffective(sb)
 		return sb
 	}
-	hosttest.Eventually(t, "a crooked one waits", waits)
-	specChanger := r.engine.asked()
-	if len(specChanger) != 1 {
-		t.Fatalf("%v were made", specChanger)
+	hosttest.Eventually(t, "a changed sandbox is warm", hasWarm)
+	changed := r.engine.requestedIDs()
+	if len(changed) != 1 {
+		t.Fatalf("got the instances %v, want 1", changed)
 	}
 	r.engine.changeSpecs(nil)
-	sb := claim()
-	if sb.ID() == specChanger[0] {
-		t.Fatal("it was handed over")
+	sb := acquire()
+	if sb.ID() == changed[0] {
+		t.Fatal("the changed sandbox was acquired")
 	}
-	hosttest.Eventually(t, "the crooked one is gone", func() bool { return !slices.Contains(machines(), specChanger[0]) })
-	hosttest.NoMore(t, "control groups", 0, func() int { return len(servetest.Groups(specChanger...)) })
-	// The control: the caller gets a warm sandbox that is as requested.
-	hosttest.Eventually(t, "a straight one waits", waits)
-	waiting := machines()
-	if got := claim(); got.ID() == sb.ID() || !slices.Contains(waiting, got.ID()) {
-		t.Errorf("claimed %s, and there were %v", got.ID(), waiting)
+	hosttest.Eventually(t, "the changed sandbox is gone", func() bool { return !slices.Contains(instances(), changed[0]) })
+	hosttest.NoMore(t, "control groups", 0, func() int { return len(servetest.Groups(changed...)) })
+	// Control: the caller gets a warm sandbox that is as requested.
+	hosttest.Eventually(t, "an unchanged sandbox is warm", hasWarm)
+	warm := instances()
+	if got := acquire(); got.ID() == sb.ID() || !slices.Contains(warm, got.ID()) {
+		t.Errorf("acquired %s, want one of the warm sandboxes %v", got.ID(), warm)
 	}
 }

@@ -1,6 +1,6 @@
 // Package effective_test gives sandboxes another instance than requested, in each way in which one
-// can be created, and checks that none of them is ever ready, that nothing of it is left, and that
-// nothing else is lost by it.
+// can be created. It checks that such a sandbox is never ready, that nothing of it is left, and
+// that nothing else is lost.
 package effective_test
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// life only ends a sandbox that a failed test leaves behind.
+// life is the timeout of a sandbox that a failed test leaves behind.
 const life = 5 * time.Hour
 
 func TestMain(m *testing.M) {
@@ -39,43 +39,43 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// specChanger is an engine that changes the specification of instances while changeSpecs is in
-// force.
+// specChanger is an engine that changes the specifications of instances.
 type specChanger struct {
 	*gvisor.Engine
 
-	mu     sync.Mutex
-	change func(*engine.Spec) error
-	made   []string // the IDs of all requested instances
+	mu        sync.Mutex
+	change    func(*engine.Spec) error
+	requested []string // IDs of all requested instances
 }
 
-// changeSpecs changes all instances from now on; nil stops that.
+// changeSpecs sets a function that changes all specifications from now on; nil ends that.
 func (c *specChanger) changeSpecs(how func(*engine.Spec) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.change = how
 }
 
-func (c *specChanger) asked() []string {
+// requestedIDs returns the IDs of all requested instances.
+func (c *specChanger) requestedIDs() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.made)
+	return slices.Clone(c.requested)
 }
 
 // with passes the changed specification to a function.
 func (c *specChanger) with(spec engine.Spec, do func(engine.Spec) error) error {
 	c.mu.Lock()
-	c.made = append(c.made, spec.ID)
-	bent := c.change
+	c.requested = append(c.requested, spec.ID)
+	change := c.change
 	c.mu.Unlock()
-	if bent == nil {
+	if change == nil {
 		return do(spec)
 	}
-	right := spec.Egress
-	if err := bent(&spec); err != nil {
+	original := spec.Egress
+	if err := change(&spec); err != nil {
 		return err
 	}
-	if spec.Egress.End != right.End {
+	if spec.Egress.End != original.End {
 		defer spec.Egress.End.Close()
 	}
 	return do(spec)
@@ -96,7 +96,7 @@ func (c *specChanger) Replace(ctx context.Context, spec engine.Spec, dir string)
 	return c.with(spec, func(spec engine.Spec) error { return c.Engine.Replace(ctx, spec, dir) })
 }
 
-// rig is the product on a crooked engine.
+// rig is the product on an engine that changes specifications.
 type rig struct {
 	t      *testing.T
 	state  string
@@ -114,11 +114,11 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	made, err := standard.Engines(standard.Options{State: state, Log: log})
+	engineSet, err := standard.Engines(standard.Options{State: state, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, state: state, engine: &specChanger{Engine: made.Default().(*gvisor.Engine)}}
+	r := &rig{t: t, state: state, engine: &specChanger{Engine: engineSet.Default().(*gvisor.Engine)}}
 	guest, err := guestbin.Path(filepath.Join(state, "guest"))
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		err := errors.Join(local.Close(), r.d.Close(context.WithoutCancel(t.Context())))
-		servetest.NothingLeft(t, state, r.engine.asked()...)
+		servetest.NothingLeft(t, state, r.engine.requestedIDs()...)
 		if err := errors.Join(err, os.RemoveAll(state)); err != nil {
 			t.Error(err)
 		}
@@ -149,19 +149,21 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
+// small are the limits of a test's sandbox.
 var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, DiskInodes: 20_000, CommandTimeoutSeconds: 1200}
 
-// create creates a sandbox that ends with the test.
+// create creates a sandbox and removes it when the test ends.
 func (r *rig) create(opts ...crannog.CreateOption) (*crannog.Sandbox, error) {
 	r.t.Helper()
 	sb, err := r.client.Create(r.t.Context(), append([]crannog.CreateOption{crannog.Timeout(life), crannog.Limits(small)}, opts...)...)
 	if err == nil {
-		r.ends(sb)
+		r.killAtEnd(sb)
 	}
 	return sb, err
 }
 
-func (r *rig) ends(sb *crannog.Sandbox) {
+// killAtEnd removes a sandbox when the test ends.
+func (r *rig) killAtEnd(sb *crannog.Sandbox) {
 	r.t.Cleanup(func() {
 		if err := sb.Kill(context.WithoutCancel(r.t.Context())); err != nil && !errors.Is(err, crannog.ErrNotFound) {
 			r.t.Error(err)
@@ -169,40 +171,40 @@ func (r *rig) ends(sb *crannog.Sandbox) {
 	})
 }
 
-// must creates a sandbox, which must succeed, with the checks that it made.
+// must creates a sandbox that must be ready with successful checks.
 func (r *rig) must(opts ...crannog.CreateOption) *crannog.Sandbox {
 	r.t.Helper()
 	sb, err := r.create(opts...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.effective(sb)
+	r.requireEffective(sb)
 	return sb
 }
 
-// effective checks that a sandbox is ready, and was probed.
-func (r *rig) effective(sb *crannog.Sandbox) {
+// requireEffective checks that a sandbox is ready and that all its checks succeeded.
+func (r *rig) requireEffective(sb *crannog.Sandbox) {
 	r.t.Helper()
 	info, err := sb.Refresh(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	if info.State != "running" || len(info.Effective.Checks) < 6 {
-		r.t.Errorf("%s is %s, and seen was %+v", info.ID, info.State, info.Effective.Checks)
+		r.t.Errorf("%s is %s with the checks %+v", info.ID, info.State, info.Effective.Checks)
 	}
 	for _, c := range info.Effective.Checks {
 		if !c.Holds {
-			r.t.Errorf("%s does not hold", c.Check)
+			r.t.Errorf("the check failed: %s", c.Check)
 		}
 	}
 }
 
-// refused checks that an error names the failed check.
-func (r *rig) refused(err error, want string) {
+// requireNotEffective checks that an error names the failed check.
+func (r *rig) requireNotEffective(err error, want string) {
 	r.t.Helper()
 	var e *crannog.Error
 	if !errors.As(err, &e) || e.Code != "policy_not_effective" || !strings.Contains(e.Message, want) || e.Hint == "" {
-		r.t.Errorf("got %+v, want policy_not_effective that tells of %q", err, want)
+		r.t.Errorf("got %+v, want policy_not_effective with %q", err, want)
 	}
 }
 
@@ -220,9 +222,9 @@ func (r *rig) ids() map[string]string {
 	return all
 }
 
-// onlyLeft checks that nothing but the given sandboxes is left: no other row, instance, process,
+// requireOnly checks that nothing but the given sandboxes is left: no other row, instance, process,
 // cgroup or network.
-func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
+func (r *rig) requireOnly(kept ...*crannog.Sandbox) {
 	r.t.Helper()
 	known := map[string]bool{}
 	for _, sb := range kept {
@@ -230,26 +232,26 @@ func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
 	}
 	for id, state := range r.ids() {
 		if !known[id] && state != "stopped" {
-			r.t.Errorf("%s is left, and is %s", id, state)
+			r.t.Errorf("sandbox %s is left in the state %s", id, state)
 		}
 	}
-	machines, err := r.engine.List(r.t.Context())
+	instances, err := r.engine.List(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	for _, m := range machines {
+	for _, m := range instances {
 		if !known[m.ID] {
-			r.t.Errorf("the machine of %s is left", m.ID)
+			r.t.Errorf("the instance of %s is left", m.ID)
 		}
 	}
-	gone := slices.DeleteFunc(r.engine.asked(), func(id string) bool { return known[id] })
+	gone := slices.DeleteFunc(r.engine.requestedIDs(), func(id string) bool { return known[id] })
 	if len(kept) == 0 {
 		servetest.NothingLeft(r.t, r.state, gone...)
 	} else {
 		hosttest.NoMore(r.t, "control groups", 0, func() int { return len(servetest.Groups(gone...)) })
 	}
 	if _, err := os.Stat(filepath.Join(r.state, "causeway")); err != nil {
-		return // none was ever needed
+		return // no gateway was started
 	}
 	c, err := gateway.Connect(r.t.Context(), r.state, gateway.Options{})
 	if err != nil {
@@ -258,13 +260,13 @@ func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
 	defer c.Close()
 	// A network ends when the gateway notices that no process has its other end.
 	hosttest.EventuallyNoError(r.t, func() error {
-		links, err := c.List(r.t.Context())
+		attachments, err := c.List(r.t.Context())
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		links = slices.DeleteFunc(links, func(l gateway.Status) bool { return known[l.Sandbox] })
-		if len(links) > 0 {
-			return fmt.Errorf("links are left: %+v", links)
+		attachments = slices.DeleteFunc(attachments, func(l gateway.Status) bool { return known[l.Sandbox] })
+		if len(attachments) > 0 {
+			return fmt.Errorf("attachments are left: %+v", attachments)
 		}
 		return nil
 	})
@@ -280,8 +282,8 @@ func (r *rig) sh(sb *crannog.Sandbox, line string) string {
 	return strings.TrimSpace(res.Stdout)
 }
 
-// wayOut gives an instance a network that leads nowhere, whatever was requested.
-func (r *rig) wayOut() func(*engine.Spec) error {
+// addNetwork gives an instance a network without a gateway, even if none was requested.
+func (r *rig) addNetwork() func(*engine.Spec) error {
 	return func(spec *engine.Spec) error {
 		box, ours, err := attachment.Pair(attachment.Packets)
 		if err != nil {

@@ -5,7 +5,7 @@ const (
 	ownChroot = "The directories above are the sandbox's own, as are all that its root could name"
 )
 
-// accepted are attempts that succeed inside and give nothing, by engine, with the reason.
+// accepted lists, by engine, the attempts that succeed inside but gain nothing, with the reason.
 var accepted = map[string]map[string]string{
 	"gvisor": {
 		"chroot":                         ownChroot,

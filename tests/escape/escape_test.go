@@ -1,5 +1,5 @@
-// Package escape_test tries every way out of a sandbox on every engine, and on the bare host, where
-// each has to succeed.
+// Package escape_test makes every escape attempt on every engine, and on the bare host, where each
+// must succeed.
 package escape_test
 
 import (
@@ -20,16 +20,16 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// engines are the engines that the attempts are made on.
-var engines = []attacked{
+// engines are the engines that the attempts run on.
+var engines = []attackedEngine{
 	{name: "gvisor", users: []string{"user", "root"}, level: "standard"},
 	{name: "jail", users: []string{"user", "root"}, level: "light"},
-	// It has no root inside, and no limit of the disk that a caller could set.
+	// Docker's sandboxes have no root inside, and no disk limit that a caller could set.
 	{name: "docker", users: []string{"user"}, level: "light", image: "escape:1", full: true, unlimited: true},
 }
 
-// attacked is an engine and how its sandbox is made.
-type attacked struct {
+// attackedEngine is an engine and how its sandbox is created.
+type attackedEngine struct {
 	name      string
 	users     []string
 	level     string
@@ -38,21 +38,21 @@ type attacked struct {
 	unlimited bool // without limits of disk and files
 }
 
-func TestEveryAttemptHasAClassANameAndAGain(t *testing.T) {
+func TestAttemptsAreComplete(t *testing.T) {
 	names := map[string]bool{}
 	for _, a := range attempts.All() {
 		if a.Class == "" || a.Name == "" || a.Gain == "" || names[a.Name] {
-			t.Errorf("an attempt lacks something, or its name is taken: %+v", a)
+			t.Errorf("an attempt lacks a class, name or gain, or its name is not unique: %+v", a)
 		}
 		names[a.Name] = true
 	}
 	if len(names) < 85 || len(attempts.Classes()) < 18 {
-		t.Errorf("%d attempts in %d classes", len(names), len(attempts.Classes()))
+		t.Errorf("got %d attempts in %d classes, want at least 85 in 18", len(names), len(attempts.Classes()))
 	}
 	for engine, list := range accepted {
 		for name, why := range list {
 			if !names[name] || why == "" {
-				t.Errorf("%s: %q is accepted for the reason %q", engine, name, why)
+				t.Errorf("%s: accepted has the attempt %q with the reason %q, want a known attempt and a reason", engine, name, why)
 			}
 		}
 	}
@@ -73,14 +73,14 @@ func TestEscapes(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			answers := host.attack(t, e)
 			host.wantUnchanged(t)
-			judge(t, e.name, answers)
+			checkAnswers(t, e.name, answers)
 		})
 	}
 }
 
-// judge fails for each attempt that succeeded and is not accepted, and compares the rest with what
-// the documents show.
-func judge(t *testing.T, engine string, answers map[string][]attempts.Answer) {
+// checkAnswers fails for each attempt that succeeded and is not accepted, and compares the rest
+// with the results in the documentation.
+func checkAnswers(t *testing.T, engine string, answers map[string][]attempts.Answer) {
 	t.Helper()
 	found := result{Attempts: len(attempts.All()), Blocked: map[string]int{}}
 	for _, a := range attempts.All() {
@@ -95,7 +95,7 @@ func judge(t *testing.T, engine string, answers map[string][]attempts.Answer) {
 		case i >= 0 && why == "":
 			t.Errorf("%s (%s) succeeded: %q. It would give %s", a.Name, a.Class, list[i].Text, a.Gain)
 		case i < 0 && why != "":
-			t.Errorf("%s is refused (%s), and said to be accepted: %s", a.Name, list[0].Text, why)
+			t.Errorf("%s is refused (%s), but listed as accepted: %s", a.Name, list[0].Text, why)
 		case i < 0:
 			found.Blocked[a.Class]++
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/crannog/crannog/tests/escape/attempts"
 )
 
-// host is this machine with what the attempts aim at, and a server.
+// host is this machine with everything that the attempts attack, and a server.
 type host struct {
 	client    *crannog.Client
 	workspace string // holds the probe program
@@ -31,7 +31,7 @@ type host struct {
 	before    map[string]string
 }
 
-// limits are those of the sandboxes, and more than them is what attempts use up.
+// limits are the limits of the sandboxes, which attempts on resources exceed.
 var limits = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 128, DiskBytes: 96 << 20, DiskInodes: 4000, ShmBytes: 64 << 20}
 
 func newHost(t *testing.T) *host {
@@ -43,7 +43,7 @@ func newHost(t *testing.T) *host {
 		MemoryBytes: 768 << 20, DiskBytes: 128 << 20, Processes: 160, Files: 5000,
 	}}
 	if hosttest.Full() {
-		// In a container it is the limit of a directory that counts.
+		// In a container the limit of a directory counts.
 		h.target.Files = 45_000
 	}
 	probe := filepath.Join(h.workspace, "probe")
@@ -75,7 +75,7 @@ func process(t *testing.T, probe, mark string) int {
 	return cmd.Process.Pid
 }
 
-// secrets puts a file into directories of the host. Every user may read it, so that no missing
+// secrets writes a file into directories of the host. Every user may read it, so that no missing
 // permission hides it.
 func (h *host) secrets(t *testing.T) {
 	t.Helper()
@@ -95,7 +95,8 @@ func (h *host) secrets(t *testing.T) {
 	}
 }
 
-// listen answers at a port of every address of the host, at a path and at an abstract name.
+// listen serves the secret at a port of every address of the host, at a socket's path and at an
+// abstract name.
 func (h *host) listen(t *testing.T) {
 	t.Helper()
 	open := func(network, address string) net.Listener {
@@ -130,7 +131,7 @@ func (h *host) listen(t *testing.T) {
 	}
 }
 
-// disk looks for a disk of the host.
+// disk finds a disk of the host.
 func (h *host) disk(t *testing.T) {
 	t.Helper()
 	names, err := filepath.Glob("/sys/class/block/*")
@@ -154,7 +155,7 @@ func (h *host) disk(t *testing.T) {
 	h.target.Disk = "/dev/sda"
 }
 
-// state is what no sandbox may change on the host.
+// state returns what no sandbox may change on the host.
 func (h *host) state(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -178,11 +179,12 @@ func (h *host) state(t *testing.T) map[string]string {
 	return all
 }
 
+// wantUnchanged checks that the host's state and process are as before.
 func (h *host) wantUnchanged(t *testing.T) {
 	t.Helper()
 	for what, now := range h.state(t) {
 		if before := h.before[what]; now != before {
-			t.Errorf("%s was %s and is %s", what, before, now)
+			t.Errorf("%s changed from %s to %s", what, before, now)
 		}
 	}
 	if err := unix.Kill(h.target.Victim, 0); err != nil {
@@ -190,12 +192,12 @@ func (h *host) wantUnchanged(t *testing.T) {
 	}
 }
 
-// control makes the attempts on the host, in namespaces of their own, where each has to succeed.
+// control makes the attempts on the host, in new namespaces, where each must succeed.
 func (h *host) control(t *testing.T) {
 	t.Helper()
 	target := h.target
 	target.Control, target.First = true, target.Victim
-	target.Addresses = []string{"8.8.8.8"} // of the loopback of the control's network namespace
+	target.Addresses = []string{"8.8.8.8"} // on the loopback device of the control's network namespace
 	answers := map[string]attempts.Answer{}
 	for _, what := range []string{attempts.RunAll, attempts.RunLast} {
 		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
@@ -233,7 +235,7 @@ func (h *host) control(t *testing.T) {
 }
 
 // attack makes the attempts in one sandbox as each user.
-func (h *host) attack(t *testing.T, e attacked) map[string][]attempts.Answer {
+func (h *host) attack(t *testing.T, e attackedEngine) map[string][]attempts.Answer {
 	t.Helper()
 	small := limits
 	small.CommandTimeoutSeconds = hosttest.Patience(hosttest.Hang).Seconds()
@@ -264,7 +266,7 @@ func (h *host) attack(t *testing.T, e attacked) map[string][]attempts.Answer {
 			answers[a.Name] = append(answers[a.Name], a)
 		}
 	}
-	// The sandbox may end with the attempt, which then was refused.
+	// The attempt may end the sandbox, which counts as a refusal.
 	res, err := sb.Exec(t.Context(), api.Exec{Cmd: []string{"/workspace/probe", attempts.RunLast}, User: e.users[0], Env: env})
 	last := decode(t, res.Stdout)
 	if len(last) == 0 {

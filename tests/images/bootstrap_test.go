@@ -7,27 +7,27 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// recipes are the Dockerfiles in images/, each with a command that its image runs.
+// recipes are the Dockerfiles in images/, each with a command to run in its image.
 var recipes = map[string]struct{ line, want string }{
 	"python": {`python -c 'print(6*7)' && pip --version | cut -d' ' -f1`, "42\npip\n"},
 	"node":   {`node -p 6*7 && npm --version >/dev/null && echo npm`, "42\nnpm\n"},
 	"go":     {`cd /tmp && printf 'package main\nfunc main() { println(6*7) }\n' >a.go && go run a.go 2>&1`, "42\n"},
 }
 
-// TestBootstrap makes a Debian from the packages of the mirror, and the recipes from it.
+// TestBootstrap creates a Debian image from the mirror's packages, and builds the recipes on it.
 func TestBootstrap(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for user, uid := range map[string]int{"root": 0, "without root": unprivileged} {
 		t.Run(user, func(t *testing.T) {
 			m := newMachine(t, uid)
-			// With a mirror other than the default one, the image's list of sources names one suite, which is
-			// what the policy permits.
+			// With an explicit mirror, the image's list of sources names only one suite, which the
+			// policy permits.
 			if out, err := m.run(t, "", "image", "bootstrap", "--mirror", "http://"+mirror+"/debian/", "-t", "debian:test", "--include", "login", "--progress", "plain"); err != nil {
 				t.Fatalf("bootstrap: %v\n%s", err, out)
 			}
 			for _, task := range []struct{ what, line, want string }{
 				{"owners", `stat -c '%U:%G %a %n' /etc/shadow /usr/bin/su /var/mail /etc/passwd`, "root:shadow 640 /etc/shadow\nroot:root 4755 /usr/bin/su\nroot:mail 2775 /var/mail\nroot:root 644 /etc/passwd\n"},
-				{"packages are complete", `dpkg --audit; dpkg -l | grep -c '^ii *apt '; test ! -e /debs; ls /etc/ssl/certs/ca-certificates.crt`, "1\n/etc/ssl/certs/ca-certificates.crt\n"},
+				{"packages are installed", `dpkg --audit; dpkg -l | grep -c '^ii *apt '; test ! -e /debs; ls /etc/ssl/certs/ca-certificates.crt`, "1\n/etc/ssl/certs/ca-certificates.crt\n"},
 				{"accounts", `useradd -m bob && su - bob -c 'id -un'`, "bob\n"},
 			} {
 				if out, err := m.inside(t, task.line); err != nil || !strings.HasSuffix(out, task.want) {

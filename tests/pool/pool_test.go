@@ -1,5 +1,5 @@
-// Package pool_test acquires warm sandboxes with loaded languages from the installed program: what
-// was loaded is present, nothing else is, and no two of them draw the same random values.
+// Package pool_test acquires warm sandboxes with loaded languages from the real program. The loaded
+// libraries are present and nothing else is, and no two sandboxes draw the same random values.
 package pool_test
 
 import (
@@ -25,20 +25,21 @@ func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
 const template = "code-interpreter-v1"
 
-// python is a program that sandboxes see: their PATH may not be the test's.
+// python is a path that sandboxes see: their PATH may differ from the test's.
 const python = "/usr/bin/python3"
 
 var libraries = hosttest.Requirement{Name: "numpy, pandas and matplotlib for " + python, Has: func() bool {
 	return exec.Command(python, "-c", "import numpy, pandas, matplotlib").Run() == nil
 }}
 
-// server is a server with a pool and a log about it.
+// server is a server with a pool, which logs its warm sandboxes.
 type server struct {
 	*servetest.Server
 	t      *testing.T
 	client *crannog.Client
 }
 
+// start starts a server until the test ends.
 func start(t *testing.T, flags ...string) *server {
 	t.Helper()
 	s := &server{Server: servetest.Start(t, program, t.TempDir(), append([]string{"--verbose"}, flags...)...), t: t}
@@ -51,13 +52,14 @@ func start(t *testing.T, flags ...string) *server {
 	return s
 }
 
-var waits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?` + template + `.* restored=(true|false)`)
+// warmLog matches the log entry of a sandbox that became warm.
+var warmLog = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?` + template + `.* restored=(true|false)`)
 
-// waiting maps the sandboxes of the template that were warm so far to whether they were restored
-// from a saved state.
-func (s *server) waiting() map[string]string {
+// warmSandboxes maps the sandboxes of the template that were warm so far to whether they were
+// restored from a saved state.
+func (s *server) warmSandboxes() map[string]string {
 	all := map[string]string{}
-	for _, m := range waits.FindAllStringSubmatch(s.Stderr(), -1) {
+	for _, m := range warmLog.FindAllStringSubmatch(s.Stderr(), -1) {
 		all[m[1]] = m[2]
 	}
 	return all
@@ -88,18 +90,18 @@ func (s *server) create() *crannog.Sandbox {
 	return sb
 }
 
-// claim creates a sandbox when that many were warm, and fails the test if it is not one of them, or
-// if restored is not as expected.
-func (s *server) claim(n int, restored bool) *crannog.Sandbox {
+// acquire creates a sandbox once n were warm. It fails the test if the sandbox is not one of them,
+// or if restored differs.
+func (s *server) acquire(n int, restored bool) *crannog.Sandbox {
 	s.t.Helper()
 	hosttest.EventuallyNoError(s.t, func() error {
-		if have := len(s.waiting()); have < n {
+		if have := len(s.warmSandboxes()); have < n {
 			return fmt.Errorf("%d sandboxes were warm, want %d", have, n)
 		}
 		return nil
 	})
 	sb := s.create()
-	if got := s.waiting()[sb.ID()]; got != fmt.Sprint(restored) {
+	if got := s.warmSandboxes()[sb.ID()]; got != fmt.Sprint(restored) {
 		s.t.Fatalf("the log of %s says restored=%q, want %t", sb.ID(), got, restored)
 	}
 	log, err := sb.Logs(s.t.Context())
@@ -107,12 +109,12 @@ func (s *server) claim(n int, restored bool) *crannog.Sandbox {
 		s.t.Fatal(err)
 	}
 	if text, err := json.Marshal(log); err != nil || !strings.Contains(string(text), `"from":"pool"`) {
-		s.t.Errorf("its own log does not say that it was warm: %s", text)
+		s.t.Errorf("the sandbox's log does not say that it comes from the pool: %s", text)
 	}
 	return sb
 }
 
-// run runs code as the first in a default context, and returns its output.
+// run runs the first code in a default context, and returns its output.
 func (s *server) run(sb *crannog.Sandbox, language, code string) (out string) {
 	s.t.Helper()
 	count := 0
@@ -129,66 +131,66 @@ func (s *server) run(sb *crannog.Sandbox, language, code string) (out string) {
 		}
 	}
 	if count != 1 {
-		s.t.Errorf("the first code of %s is number %d", language, count)
+		s.t.Errorf("the first code of %s has number %d, want 1", language, count)
 	}
 	return strings.TrimSpace(out)
 }
 
-// looks prints what a first cell finds before it imports anything but sys, and then random values,
-// one per line, from every generator that a worker may have.
-const looks = `import sys
+// firstCell prints the modules and variables that a first cell finds, and then random values of
+// every generator of a worker, one per line.
+const firstCell = `import sys
 print([m for m in ("numpy", "pandas", "matplotlib.pyplot") if m in sys.modules], sorted(globals()), sys.argv, __name__)
 import os, random, secrets, ssl, tempfile, uuid, numpy
 for drawn in (random.random(), random.Random().random(), numpy.random.random(), numpy.random.default_rng().random(), numpy.random.RandomState().random_sample(),
               os.urandom(8).hex(), secrets.token_hex(8), uuid.uuid4(), ssl.RAND_bytes(8).hex()):
     print(drawn)`
 
-// differ fails the test if two sandboxes drew the same value.
-func differ(t *testing.T, what string, sandboxes ...[]string) {
+// requireDifferent fails the test if two sandboxes drew the same value.
+func requireDifferent(t *testing.T, what string, sandboxes ...[]string) {
 	t.Helper()
 	seen := map[string]bool{}
-	for _, drawn := range sandboxes {
-		if len(drawn) < 2 {
-			t.Errorf("%s: drew %q", what, drawn)
+	for _, values := range sandboxes {
+		if len(values) < 2 {
+			t.Errorf("%s: got the random values %q, want at least 2", what, values)
 		}
-		for i, one := range drawn {
+		for i, one := range values {
 			if seen[one] {
-				t.Errorf("%s: draw %d is another's: %q", what, i, one)
+				t.Errorf("%s: random value %d was drawn before: %q", what, i, one)
 			}
 			seen[one] = true
 		}
 	}
 }
 
-// Sandboxes of the interpreter's template are restored from one that had loaded its libraries. A
-// first cell finds those and nothing else that it would not find in a sandbox of its own, and none
-// draws the same values as another (P26).
+// TestRestoredWithLibraries checks that sandboxes of the interpreter's template are restored with
+// loaded libraries. A first cell finds those and nothing else that a new sandbox lacks, and no two
+// sandboxes draw the same values (P26).
 func TestRestoredWithLibraries(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, libraries)
 	s, plain := start(t, "--pool", "1g"), start(t)
-	one, two := s.claim(1, true), s.claim(2, true)
-	if said := s.Stderr(); !strings.Contains(said, `msg="template snapshot created"`) || strings.Contains(said, "with loaded languages are booted") {
-		t.Error("no saved state was made, or it was given up")
+	one, two := s.acquire(1, true), s.acquire(2, true)
+	if log := s.Stderr(); !strings.Contains(log, `msg="template snapshot created"`) || strings.Contains(log, "with loaded languages are booted") {
+		t.Error("the server saved no template snapshot, or stopped using it")
 	}
-	var drawn [][]string
+	var values [][]string
 	state := map[string]string{}
 	for name, sb := range map[string]*crannog.Sandbox{"one": one, "two": two} {
-		first, rest, _ := strings.Cut(s.run(sb, "python", looks), "\n")
+		first, rest, _ := strings.Cut(s.run(sb, "python", firstCell), "\n")
 		state[name] = first
-		drawn = append(drawn, strings.Fields(rest))
+		values = append(values, strings.Fields(rest))
 	}
-	differ(t, "python", drawn...)
+	requireDifferent(t, "python", values...)
 	// Control: nothing is loaded in a new sandbox.
-	control, _, _ := strings.Cut(plain.run(plain.create(), "python", looks), "\n")
+	control, _, _ := strings.Cut(plain.run(plain.create(), "python", firstCell), "\n")
 	const loaded = "['numpy', 'pandas', 'matplotlib.pyplot'] "
 	if !strings.HasPrefix(control, "[] ") || state["one"] != loaded+control[len("[] "):] || state["one"] != state["two"] {
-		t.Errorf("found by first cells: %q in a new sandbox, %q", control, state)
+		t.Errorf("first cells found %q in a new sandbox and %q in warm ones", control, state)
 	}
 }
 
-// draws prints random values from V8's generators and OpenSSL's, which no copy of a process can
-// start again.
-const draws = `const c = require("crypto"), { Worker } = require("worker_threads");
+// randomValues prints values from the generators of V8 and OpenSSL, which a copy of a process
+// cannot seed again.
+const randomValues = `const c = require("crypto"), { Worker } = require("worker_threads");
 const web = await crypto.subtle.exportKey("raw", await crypto.subtle.generateKey({ name: "AES-GCM", length: 128 }, true, ["encrypt"]));
 const inWorker = 'const c = require("crypto"); require("worker_threads").parentPort.postMessage([Math.random(), c.generateKeySync("hmac", {length: 128}).export().toString("hex")])';
 const all = [Math.random(), c.randomUUID(), c.randomBytes(8).toString("hex"), crypto.getRandomValues(new Uint8Array(8)).join("."),
@@ -198,30 +200,30 @@ const all = [Math.random(), c.randomUUID(), c.randomBytes(8).toString("hex"), cr
   ...(await new Promise((done) => new Worker(inWorker, { eval: true }).on("message", done)))];
 console.log(all.join("\n"))`
 
-// age prints for how many milliseconds a worker has run, and since when.
-const age = `console.log(Date.now() - process.uptime() * 1000)`
+// workerStart prints when a worker started, in milliseconds since 1970.
+const workerStart = `console.log(Date.now() - process.uptime() * 1000)`
 
-// Each sandbox loads JavaScript itself, even a restored one: no two of them draw the same values
-// (P26).
+// TestJavaScriptIsLoaded checks that each sandbox loads JavaScript itself, even a restored one, so
+// that no two of them draw the same values (P26).
 func TestJavaScriptIsLoaded(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Node, libraries)
-	for name, restored := range map[string]bool{"beside Python": true, "alone": false} {
+	for name, restored := range map[string]bool{"with Python": true, "alone": false} {
 		t.Run(name, func(t *testing.T) {
 			languages := "javascript"
 			if restored {
 				languages = "python,javascript"
 			}
 			s := start(t, "--pool", "1g", "--pool-languages", languages)
-			var drawn [][]string
+			var values [][]string
 			for n := range 2 {
-				sb := s.claim(n+1, restored)
-				claimed := time.Now()
-				began, err := strconv.ParseFloat(s.run(sb, "javascript", age), 64)
-				if err != nil || began > float64(claimed.UnixMilli()) {
-					t.Errorf("the worker began at %f, the sandbox was handed over at %d: %v", began, claimed.UnixMilli(), err)
+				sb := s.acquire(n+1, restored)
+				acquiredAt := time.Now()
+				startedAt, err := strconv.ParseFloat(s.run(sb, "javascript", workerStart), 64)
+				if err != nil || startedAt > float64(acquiredAt.UnixMilli()) {
+					t.Errorf("the worker started at %f, the sandbox was acquired at %d: %v", startedAt, acquiredAt.UnixMilli(), err)
 				}
 				var out strings.Builder
-				for e, err := range sb.RunCode(t.Context(), draws, crannog.Language("javascript")) {
+				for e, err := range sb.RunCode(t.Context(), randomValues, crannog.Language("javascript")) {
 					if err != nil || e.Type == "error" {
 						t.Fatalf("%v %s %s", err, e.Value, e.Traceback)
 					}
@@ -229,20 +231,21 @@ func TestJavaScriptIsLoaded(t *testing.T) {
 						out.WriteString(e.Text)
 					}
 				}
-				drawn = append(drawn, strings.Fields(out.String()))
+				values = append(values, strings.Fields(out.String()))
 			}
-			differ(t, "javascript", drawn...)
+			requireDifferent(t, "javascript", values...)
 		})
 	}
 }
 
-// Control: if JavaScript is not preloaded, its worker starts on demand.
+// TestJavaScriptIsNotLoaded is the control: if JavaScript is not preloaded, its worker starts on
+// demand.
 func TestJavaScriptIsNotLoaded(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Node)
 	s := start(t, "--pool", "1g", "--pool-languages", "none")
-	sb := s.claim(1, false)
-	claimed := time.Now()
-	if began, err := strconv.ParseFloat(s.run(sb, "javascript", age), 64); err != nil || began < float64(claimed.UnixMilli()) {
-		t.Errorf("the worker began at %f, the sandbox was handed over at %d: %v", began, claimed.UnixMilli(), err)
+	sb := s.acquire(1, false)
+	acquiredAt := time.Now()
+	if startedAt, err := strconv.ParseFloat(s.run(sb, "javascript", workerStart), 64); err != nil || startedAt < float64(acquiredAt.UnixMilli()) {
+		t.Errorf("the worker started at %f, the sandbox was acquired at %d: %v", startedAt, acquiredAt.UnixMilli(), err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// smallState is a state directory that is a file system of its own. It has room for the embedded
-// programs, and for little else.
+// smallState returns a state directory with its own file system, which has room for the embedded
+// programs and for little else.
 func smallState(t *testing.T) string {
 	t.Helper()
 	state := t.TempDir()
@@ -31,7 +31,7 @@ func smallState(t *testing.T) string {
 	return state
 }
 
-// free is how many bytes a directory's file system has left.
+// free returns how many bytes a directory's file system has left.
 func free(t *testing.T, dir string) int64 {
 	t.Helper()
 	var s unix.Statfs_t
@@ -41,8 +41,8 @@ func free(t *testing.T, dir string) int64 {
 	return int64(s.Bavail) * s.Bsize
 }
 
-// P50, S2: a sandbox that fills the disk of the whole state, and takes at once whatever becomes
-// free, cannot keep callers from removing things, nor other sandboxes from working.
+// P50, S2: a sandbox that fills the disk of the state directory, and takes whatever becomes free,
+// can prevent neither removals by callers nor the work of other sandboxes.
 func TestS2FullDisk(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := smallState(t)
@@ -56,7 +56,7 @@ func TestS2FullDisk(t *testing.T) {
 		}
 		return sb
 	}
-	// One alone stays below the disk's size; together these exceed it.
+	// One of these limits is below the disk's size; two exceed it.
 	greedy := crannog.Limits(api.Limits{DiskBytes: 4 << 30})
 	var writers []*crannog.Sandbox
 	for range 2 {
@@ -67,8 +67,8 @@ func TestS2FullDisk(t *testing.T) {
 		writers = append(writers, sb)
 	}
 	other := create()
-	must(t, other, "true")         // the output of its commands has a file from now on
-	var removed []*crannog.Sandbox // one by the command line, one by the API, one by E2B's API
+	must(t, other, "true")         // creates the file for the output of its commands
+	var removed []*crannog.Sandbox // removed by the command line, the API, and E2B's API
 	for range 3 {
 		removed = append(removed, create())
 	}
@@ -84,7 +84,7 @@ func TestS2FullDisk(t *testing.T) {
 	full := func() bool { return free(t, state) < 1<<20 }
 	hosttest.Eventually(t, "the disk is full", full)
 
-	// Others continue to work.
+	// Other sandboxes continue to work.
 	for range 20 {
 		res, err := other.Exec(hosttest.Context(t), api.Exec{Cmd: []string{"echo", "here"}})
 		if err != nil || res.Stdout != "here\n" {
@@ -93,11 +93,11 @@ func TestS2FullDisk(t *testing.T) {
 	}
 	// Nothing new may start.
 	if sb, err := client.Create(hosttest.Context(t), crannog.Timeout(life)); err == nil {
-		t.Errorf("a sandbox is created on a full disk")
+		t.Errorf("a sandbox was created on a full disk")
 		kill(t, sb)
 	}
 	if !full() {
-		t.Errorf("the disk has %d bytes left, so that this test proves nothing", free(t, state))
+		t.Errorf("control: the disk has %d bytes left, want it full", free(t, state))
 	}
 	// Every removal works while the writer keeps writing.
 	cli := func(args ...string) {
@@ -110,7 +110,7 @@ func TestS2FullDisk(t *testing.T) {
 	cli("secret", "rm", "GONE")
 	cli("rm", removed[0].ID())
 	if err := removed[1].Kill(hosttest.Context(t)); err != nil {
-		t.Errorf("end by the API: %v", err)
+		t.Errorf("remove a sandbox by the API: %v", err)
 	}
 	req, err := http.NewRequestWithContext(hosttest.Context(t), http.MethodDelete, s.URL+"/sandboxes/"+removed[2].ID(), nil)
 	if err != nil {
@@ -129,14 +129,14 @@ func TestS2FullDisk(t *testing.T) {
 	hosttest.NoMore(t, "processes", 0, func() int { return servetest.Processes(t, state) })
 	list, err := local.List(t.Context(), crannog.ListOptions{})
 	if err != nil || len(list) > 0 {
-		t.Errorf("left: %v, %v", list, err)
+		t.Errorf("sandboxes are left: %v, %v", list, err)
 	}
 	for _, writer := range writers {
 		if _, err := os.Stat(filepath.Join(state, "run", writer.ID())); !os.IsNotExist(err) {
 			t.Errorf("the files of a writer are left: %v", err)
 		}
 	}
-	// There is room again.
+	// New sandboxes can start again.
 	hosttest.EventuallyNoError(t, func() error {
 		again, err := client.Create(t.Context(), crannog.Timeout(life))
 		if err == nil {
@@ -145,5 +145,5 @@ func TestS2FullDisk(t *testing.T) {
 		return err
 	})
 	s.Stop(t)
-	tool(t, state, "audit", "verify")
+	runProgram(t, state, "audit", "verify")
 }

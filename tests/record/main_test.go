@@ -1,5 +1,5 @@
-// Package record_test does things through the installed program, and compares the audit log with
-// what was done: also when the server is killed, and when the disk is full.
+// Package record_test uses the real program, and compares the audit log with what was done, also if
+// the server is killed or the disk is full.
 package record_test
 
 import (
@@ -23,18 +23,18 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// told is the content of the audit log.
-type told struct {
+// auditSummary counts the entries of the audit log.
+type auditSummary struct {
 	kinds    map[string]map[audit.Kind]int // by sandbox
-	programs map[string]map[string]int     // executed, by sandbox and base name
-	files    map[string]map[string]int     // changes, by sandbox and path
-	actions  map[string]int                // those that succeeded
+	programs map[string]map[string]int     // executed programs, by sandbox and base name
+	files    map[string]map[string]int     // file changes, by sandbox and path
+	actions  map[string]int                // successful actions
 	gaps     []string
 }
 
-// read reads the audit log of a state directory, and checks that it verifies and that the entries
-// of each source are in order.
-func read(t *testing.T, state string) told {
+// readAuditLog reads the audit log of a state directory, and checks that it verifies and that the
+// entries of each source are in order.
+func readAuditLog(t *testing.T, state string) auditSummary {
 	t.Helper()
 	l, err := audit.Open(audit.Options{Dir: filepath.Join(state, "record"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -45,18 +45,18 @@ func read(t *testing.T, state string) told {
 			t.Error(err)
 		}
 	}()
-	out := told{
+	out := auditSummary{
 		kinds: map[string]map[audit.Kind]int{}, programs: map[string]map[string]int{}, files: map[string]map[string]int{}, actions: map[string]int{},
 	}
-	at := make(map[string]uint64)
+	lastPosition := make(map[string]uint64)
 	err = l.Read(t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
 		if out.kinds[e.Sandbox] == nil {
 			out.kinds[e.Sandbox], out.programs[e.Sandbox], out.files[e.Sandbox] = map[audit.Kind]int{}, map[string]int{}, map[string]int{}
 		}
-		if e.Source != "" && e.At <= at[e.Source] {
-			t.Errorf("%s: position %d after %d", e.Source, e.At, at[e.Source])
+		if e.Source != "" && e.At <= lastPosition[e.Source] {
+			t.Errorf("%s: position %d after %d", e.Source, e.At, lastPosition[e.Source])
 		}
-		at[e.Source] = e.At
+		lastPosition[e.Source] = e.At
 		out.kinds[e.Sandbox][e.Kind]++
 		return out.add(e)
 	})
@@ -64,12 +64,13 @@ func read(t *testing.T, state string) told {
 		t.Fatal(err)
 	}
 	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
-		t.Errorf("not verified: %+v, %v", v, err)
+		t.Errorf("verify the audit log: got %+v, %v", v, err)
 	}
 	return out
 }
 
-func (o *told) add(e audit.Entry) error {
+// add counts an entry.
+func (o *auditSummary) add(e audit.Entry) error {
 	switch e.Kind {
 	case audit.Exec:
 		var x ingest.Exec
@@ -98,8 +99,9 @@ func (o *told) add(e audit.Entry) error {
 	return nil
 }
 
-// changed counts the changes of files with a path prefix, and those files.
-func (o *told) changed(id, prefix string) (changes, files int) {
+// countChanges returns the number of changes of files with a path prefix, and the number of these
+// files.
+func (o *auditSummary) countChanges(id, prefix string) (changes, files int) {
 	for path, n := range o.files[id] {
 		if strings.HasPrefix(path, prefix) {
 			changes += n
@@ -109,6 +111,7 @@ func (o *told) changed(id, prefix string) (changes, files int) {
 	return changes, files
 }
 
+// must runs a shell line that must succeed, and returns its output.
 func must(t *testing.T, sb *crannog.Sandbox, line string) string {
 	t.Helper()
 	out, err := sb.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput()
@@ -118,6 +121,7 @@ func must(t *testing.T, sb *crannog.Sandbox, line string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// kill removes a sandbox.
 func kill(t *testing.T, sb *crannog.Sandbox) {
 	t.Helper()
 	if err := sb.Kill(context.WithoutCancel(t.Context())); err != nil {
@@ -125,8 +129,8 @@ func kill(t *testing.T, sb *crannog.Sandbox) {
 	}
 }
 
-// tool runs the program like a person.
-func tool(t *testing.T, state string, args ...string) string {
+// runProgram runs a command of the program, which must succeed.
+func runProgram(t *testing.T, state string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append(os.Environ(), "CRANNOG_STATE="+state)

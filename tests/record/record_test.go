@@ -18,11 +18,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// life only ends a sandbox that a failed test leaves behind.
+// life is the timeout of a sandbox that a failed test leaves behind.
 const life = 5 * time.Hour
 
-// P33: a server that is killed again and again while programs run and callers act loses no entry,
-// and duplicates none.
+// P33: a server that is killed several times, while programs run and callers act, loses and
+// duplicates no entry.
 func TestKilledServerLosesNothing(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	const sandboxes, each, kills = 3, 400, 4
@@ -36,10 +36,10 @@ func TestKilledServerLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		ids = append(ids, sb.ID())
-		// It continues by itself, whatever happens to the process that started it.
+		// The program continues if the process that started it ends.
 		must(t, sb, fmt.Sprintf("(i=0; while [ $i -lt %d ]; do /bin/true; echo $i > /tmp/n$i; i=$((i+1)); done; echo > /tmp/done) < /dev/null > /dev/null 2>&1 &", each))
 	}
-	var asked, answered atomic.Int64
+	var requested, answered atomic.Int64
 	for i := range kills {
 		stop, ended := make(chan struct{}), make(chan struct{})
 		go func() {
@@ -54,7 +54,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				asked.Add(1)
+				requested.Add(1)
 				if sb.SetTimeout(t.Context(), life) == nil {
 					answered.Add(1)
 				}
@@ -62,7 +62,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		}()
 		before := answered.Load()
 		hosttest.Eventually(t, "the server answers", func() bool { return answered.Load() > before })
-		time.Sleep(time.Duration(150+37*i) * time.Millisecond) // another moment each time
+		time.Sleep(time.Duration(150+37*i) * time.Millisecond) // kills at another moment each time
 		s.Kill()
 		close(stop)
 		<-ended
@@ -78,31 +78,31 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		kill(t, sb)
 	}
 	s.Stop(t)
-	got := read(t, state)
+	got := readAuditLog(t, state)
 	for _, id := range ids {
-		changes, files := got.changed(id, "/tmp/n")
+		changes, files := got.countChanges(id, "/tmp/n")
 		if n := got.programs[id]["true"]; n != each || changes != each || files != each {
-			t.Errorf("%s: %d executed, %d changes of %d files, want %d of each", id, n, changes, files, each)
+			t.Errorf("%s: got %d programs and %d changes of %d files, want %d of each", id, n, changes, files, each)
 		}
-		// The shell in the background was forked, and executed nothing.
+		// The background shell was forked and executed nothing, so it has only an exit entry.
 		if k := got.kinds[id]; k[audit.SandboxStarted] != 1 || k[audit.SandboxEnded] != 1 || k[audit.Exit] != k[audit.Exec]+1 {
-			t.Errorf("%s: %v", id, k)
+			t.Errorf("%s: the entries by kind are %v", id, k)
 		}
 	}
-	if n := int64(got.actions["timeout"]); n < answered.Load() || n > asked.Load() || answered.Load() == 0 {
-		t.Errorf("%d changes of the end, of %d that were answered and %d requested", n, answered.Load(), asked.Load())
+	if n := int64(got.actions["timeout"]); n < answered.Load() || n > requested.Load() || answered.Load() == 0 {
+		t.Errorf("got %d changes of the timeout, want between the %d answered and the %d requested", n, answered.Load(), requested.Load())
 	}
 	if k := got.kinds[""]; k[audit.ServerStarted] != kills+1 || k[audit.ServerStopped] != 1 {
-		t.Errorf("the server: %v", k)
+		t.Errorf("the server's entries by kind are %v", k)
 	}
 	if len(got.gaps) > 0 || got.actions["create"] != sandboxes || got.actions["remove"] != sandboxes {
-		t.Errorf("gaps %v, actions %v", got.gaps, got.actions)
+		t.Errorf("got the gaps %v and the actions %v", got.gaps, got.actions)
 	}
-	tool(t, state, "audit", "verify")
+	runProgram(t, state, "audit", "verify")
 }
 
-// A full disk refuses new sandboxes and lets old ones be ended, and the entries that could not be
-// written are reported afterwards.
+// TestDiskFull checks that a full disk of the audit log prevents new sandboxes but not the end of
+// running ones, and that the log reports the entries that could not be written.
 func TestDiskFull(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
@@ -125,7 +125,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, sb, "/bin/true")
-	// The entries of several ends do not fit into the rest of a page.
+	// Together, the entries about the ends of several sandboxes do not fit into the last page.
 	others := make([]*crannog.Sandbox, 4)
 	for i := range others {
 		if others[i], err = client.Create(t.Context(), crannog.Timeout(life)); err != nil {
@@ -134,8 +134,8 @@ func TestDiskFull(t *testing.T) {
 	}
 	filler := filepath.Join(dir, "filler")
 	fill(t, filler)
-	// An entry that was begun before may still fit into a page.
-	hosttest.Eventually(t, "a full disk refuses", func() bool {
+	// The last page may still have room for an entry.
+	hosttest.Eventually(t, "a full disk prevents a creation", func() bool {
 		other, err := client.Create(t.Context(), crannog.Timeout(life))
 		if err == nil {
 			kill(t, other)
@@ -143,7 +143,7 @@ func TestDiskFull(t *testing.T) {
 		}
 		var refused *crannog.Error
 		if !errors.As(err, &refused) || refused.Code != "record_unavailable" {
-			t.Errorf("refused with %v", err)
+			t.Errorf("create on a full disk: got %v, want record_unavailable", err)
 		}
 		return true
 	})
@@ -164,13 +164,13 @@ func TestDiskFull(t *testing.T) {
 		return err
 	})
 	s.Stop(t)
-	got := read(t, state)
+	got := readAuditLog(t, state)
 	if len(got.gaps) == 0 {
-		t.Error("no entry reports that something is missing")
+		t.Error("no entry reports the gap")
 	}
-	// The programs' events waited on the other disk.
+	// The programs' events are on another disk and were ingested later.
 	if n := got.programs[sb.ID()]["true"]; n != 1 {
-		t.Errorf("%d of what ran before the disk was full", n)
+		t.Errorf("got %d entries of the program before the disk was full, want 1", n)
 	}
 }
 
@@ -190,9 +190,9 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// 50 sandboxes that come and go leave no descriptor in the server, and no file beside the rows that
-// are kept for a while.
-func TestNothingIsLeft(t *testing.T) {
+// TestSandboxesLeaveNoDescriptors checks that 50 sandboxes leave no descriptor in the server, and
+// no file except their rows.
+func TestSandboxesLeaveNoDescriptors(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
 	s := servetest.Start(t, program, state)
@@ -214,23 +214,23 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	hosttest.EventuallyNoError(t, func() error {
 		if now := descriptors(t, s.PID()); len(now) > before {
-			return fmt.Errorf("%d descriptors before, and now %q", before, now)
+			return fmt.Errorf("got %d descriptors before, and now %q", before, now)
 		}
 		return nil
 	})
-	tool(t, state, "prune", "-y")
+	runProgram(t, state, "prune", "-y")
 	for _, dir := range []string{"events", "net"} {
 		if left, err := os.ReadDir(filepath.Join(state, dir)); err != nil || len(left) > 0 {
-			t.Errorf("left in %s: %v, %v", dir, left, err)
+			t.Errorf("files are left in %s: %v, %v", dir, left, err)
 		}
 	}
 	s.Stop(t)
-	if got := read(t, state); got.actions["create"] != 55 || got.actions["remove"] != 55 || len(got.gaps) > 0 {
-		t.Errorf("%v, %v", got.actions, got.gaps)
+	if got := readAuditLog(t, state); got.actions["create"] != 55 || got.actions["remove"] != 55 || len(got.gaps) > 0 {
+		t.Errorf("got the actions %v and the gaps %v", got.actions, got.gaps)
 	}
 }
 
-// descriptors lists the open files of a process that belong to the audit log.
+// descriptors returns the open files of a process that belong to the audit log.
 func descriptors(t *testing.T, pid int) (open []string) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
@@ -239,13 +239,14 @@ func descriptors(t *testing.T, pid int) (open []string) {
 		t.Fatal(err)
 	}
 	for _, e := range list {
-		if to, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && ours(to) {
+		if to, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && isAuditFile(to) {
 			open = append(open, to)
 		}
 	}
 	return open
 }
 
-func ours(path string) bool {
+// isAuditFile reports whether a path belongs to the audit log or its sources.
+func isAuditFile(path string) bool {
 	return path == "anon_inode:inotify" || slices.Contains([]string{"events", "net", "record"}, filepath.Base(filepath.Dir(path)))
 }

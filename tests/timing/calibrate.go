@@ -6,20 +6,19 @@ import (
 	"slices"
 )
 
-// Processor time depends on the machine too: on its clock, on its caches, and above all on the cost
-// of a page fault and of a switch between processes, which differs tenfold between bare metal and
-// nested virtual machines. A budget in seconds would therefore judge the machine. The calibration
-// is a fixed amount of work that resembles starting sandboxes: processes are started, memory is
-// used for the first time, Go code runs, threads wake each other. Budgets are multiples of its cost
-// on the same machine, in the same run.
+// The calibration is a fixed amount of work that resembles starting sandboxes: processes start,
+// memory is used for the first time, Go code runs, threads wake each other. Budgets are multiples
+// of its cost on the same machine, in the same run. A budget in seconds would judge the machine:
+// its clock, its caches, and above all the cost of page faults and context switches. These differ
+// tenfold between bare metal and nested virtual machines.
 const (
-	workers = 100
-	touched = 16 << 20
-	sorted  = 1 << 17
-	wakes   = 400
+	workers       = 100
+	touchedBytes  = 16 << 20
+	sortedNumbers = 1 << 17
+	roundTrips    = 400
 )
 
-// calibrate does the fixed work and returns its processor time in seconds.
+// calibrate does the fixed amount of work and returns its processor time in seconds.
 func calibrate() (float64, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -32,20 +31,20 @@ func calibrate() (float64, error) {
 			return 0, err
 		}
 		if r.code != 0 {
-			return 0, fmt.Errorf("a worker of the calibration ended with %d", r.code)
+			return 0, fmt.Errorf("a worker of the calibration: exit code %d", r.code)
 		}
 		sum += r.processor.Seconds()
 	}
 	return sum, nil
 }
 
-// work is the work of one process of the calibration.
+// work does the work of one process of the calibration.
 func work() error {
-	memory := make([]byte, touched)
+	memory := make([]byte, touchedBytes)
 	for i := 0; i < len(memory); i += 4096 {
 		memory[i] = 1
 	}
-	numbers, state := make([]uint32, sorted), uint32(1)
+	numbers, state := make([]uint32, sortedNumbers), uint32(1)
 	for i := range numbers {
 		state = state*1664525 + 1013904223
 		numbers[i] = state
@@ -54,7 +53,7 @@ func work() error {
 	return wake()
 }
 
-// wake sends a byte back and forth between two threads, through the kernel.
+// wake sends bytes back and forth between two threads, through the kernel.
 func wake() error {
 	there, here, err := os.Pipe()
 	if err != nil {
@@ -67,7 +66,7 @@ func wake() error {
 	done := make(chan error, 1)
 	go func() {
 		b := make([]byte, 1)
-		for range wakes {
+		for range roundTrips {
 			if _, err := there.Read(b); err != nil {
 				done <- err
 				return
@@ -80,7 +79,7 @@ func wake() error {
 		done <- nil
 	}()
 	b := make([]byte, 1)
-	for range wakes {
+	for range roundTrips {
 		if _, err := here.Write(b); err != nil {
 			return err
 		}

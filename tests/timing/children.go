@@ -21,11 +21,10 @@ type result struct {
 	wall      time.Duration
 }
 
-// run runs a command and returns the processor time, user and system, of it and of all its
-// descendants. Sandboxes, the gateway and servers are daemons that no process waits for. Therefore
-// this process is a subreaper: it becomes their parent and waits for them. A control group would
-// not include them, because the product moves them into its own groups, and the time of the whole
-// machine would include the work of others.
+// run runs a command and returns the processor time, user and system, of the command and all its
+// descendants. Sandboxes, gateways and servers are daemons that no process waits for, so this
+// process is a subreaper: it becomes their parent and waits for them. A control group would not
+// include them, because the product moves them into its own groups.
 func run(args []string) (r result, err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return r, fmt.Errorf("become a subreaper: %w", err)
@@ -34,8 +33,8 @@ func run(args []string) (r result, err error) {
 	if err != nil {
 		return r, err
 	}
-	// If a program hangs, "go test" requests its stacks with SIGQUIT. A SIGINT from a terminal
-	// reaches the whole group.
+	// "go test" sends SIGQUIT to a hanging program to get its stacks. A SIGINT from a terminal
+	// reaches the whole group by itself.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGINT)
 	defer func() {
@@ -57,7 +56,7 @@ func run(args []string) (r result, err error) {
 	go func() {
 		for s := range signals {
 			if s != syscall.SIGINT {
-				_ = child.Signal(s) // it may have ended
+				_ = child.Signal(s) // the child may have ended
 			}
 		}
 	}()
@@ -74,8 +73,8 @@ func run(args []string) (r result, err error) {
 	return r, err
 }
 
-// reap waits for all descendants that end, until a child and everything that ended with it were
-// waited for. It returns the child's exit code.
+// reap waits until the child and all descendants that ended with it were waited for. It returns the
+// child's exit code.
 func reap(child int) (code int, err error) {
 	code = -1
 	for options := 0; ; {
@@ -110,12 +109,12 @@ func childrenTime() (time.Duration, error) {
 // tick is the unit of /proc/PID/stat.
 const tick = time.Second / 100
 
-// livingTime returns the processor time of the descendants of a process that still run, such as a
-// gateway that waits for its next user.
+// livingTime returns the processor time of the descendants that still run, such as a gateway that
+// waits for its next sandbox.
 func livingTime(parent int) (sum time.Duration, err error) {
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil // it has ended
+		return 0, nil // the process has ended
 	}
 	if err != nil {
 		return 0, err
@@ -127,27 +126,27 @@ func livingTime(parent int) (sum time.Duration, err error) {
 		}
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
-		own, err := processTime(string(stat))
+		ownTime, err := processTime(string(stat))
 		if err != nil {
 			return 0, err
 		}
-		below, err := livingTime(pid)
+		childTime, err := livingTime(pid)
 		if err != nil {
 			return 0, err
 		}
-		sum += own + below
+		sum += ownTime + childTime
 	}
 	return sum, nil
 }
 
-// processTime reads the time of a process, and of those that it waited for, from its line in /proc.
-// The name in parentheses may contain any character.
+// processTime returns the processor time in a line of /proc/PID/stat: that of the process, and of
+// children that it waited for. The name in parentheses may contain any character.
 func processTime(stat string) (sum time.Duration, err error) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 15 {
-		return 0, fmt.Errorf("not the state of a process: %q", stat)
+		return 0, fmt.Errorf("not a line of /proc/PID/stat: %q", stat)
 	}
 	for _, field := range fields[11:15] {
 		n, err := strconv.ParseInt(field, 10, 64)

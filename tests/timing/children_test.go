@@ -11,29 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test program plays the processes that are measured.
+// Names under which the test program acts as a measured process.
 const (
-	daemonArg0 = "test-daemon" // uses the processor in a session of its own
-	parentArg0 = "test-parent" // starts a daemon and ends
-	leaverArg0 = "test-leaver" // starts a daemon and ends when it has ended
+	daemonArg0  = "test-daemon"  // uses the processor in its own session
+	parentArg0  = "test-parent"  // starts a daemon and ends
+	waitingArg0 = "test-waiting" // starts a daemon and ends after it
 )
 
-// used is how much processor time a daemon takes.
-const used = 300 * time.Millisecond
+// daemonTime is the processor time that a daemon uses.
+const daemonTime = 300 * time.Millisecond
 
 func TestMain(m *testing.M) {
 	switch os.Args[0] {
 	case daemonArg0:
-		for begin := ownTime(); ownTime()-begin < used; {
+		for begin := ownTime(); ownTime()-begin < daemonTime; {
 		}
 		os.Exit(0)
-	case parentArg0, leaverArg0:
-		cmd := exec.Command("/proc/self/exe") // it ends by itself
+	case parentArg0, waitingArg0:
+		cmd := exec.Command("/proc/self/exe") // ends by itself
 		cmd.Args = []string{daemonArg0}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		ended, hold, err := os.Pipe()
 		if err == nil {
-			cmd.ExtraFiles = []*os.File{hold} // which closes with the daemon
+			cmd.ExtraFiles = []*os.File{hold} // the daemon's end closes the file
 			err = cmd.Start()
 		}
 		if err != nil {
@@ -41,12 +41,12 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		hold.Close()
-		if os.Args[0] == leaverArg0 {
-			ended.Read(make([]byte, 1)) // it ends the file
+		if os.Args[0] == waitingArg0 {
+			ended.Read(make([]byte, 1)) // returns at the end of the file
 		}
 		os.Exit(7)
 	case "test-killed":
-		unix.Kill(os.Getpid(), unix.SIGKILL) // seen by the test
+		unix.Kill(os.Getpid(), unix.SIGKILL) // the test sees the signal
 	}
 	os.Exit(m.Run())
 }
@@ -59,8 +59,8 @@ func ownTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// as runs the test program under a name.
-func as(t *testing.T, name string) result {
+// runAs runs the test program under a name.
+func runAs(t *testing.T, name string) result {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -73,36 +73,36 @@ func as(t *testing.T, name string) result {
 	return r
 }
 
-// A daemon has left its parent, and is measured all the same.
+// TestDaemonsAreMeasured checks that the time of a daemon counts, although it has left its parent.
 func TestDaemonsAreMeasured(t *testing.T) {
-	r := as(t, leaverArg0)
+	r := runAs(t, waitingArg0)
 	// The kernel rounds the times of a process and of its children separately.
-	if r.code != 7 || r.processor < used*9/10 {
-		t.Errorf("code %d after %v of processor time, the daemon used %v", r.code, r.processor, used)
+	if r.code != 7 || r.processor < daemonTime*9/10 {
+		t.Errorf("code %d after %v of processor time, the daemon used %v", r.code, r.processor, daemonTime)
 	}
-	// One that still runs is measured so far.
-	if r := as(t, parentArg0); r.code != 7 {
-		t.Errorf("code %d", r.code)
-	}
-}
-
-func TestASignalIsTheCode(t *testing.T) {
-	if r := as(t, "test-killed"); r.code != 128+int(unix.SIGKILL) {
-		t.Errorf("code %d", r.code)
+	// A daemon that still runs does not prevent the measurement.
+	if r := runAs(t, parentArg0); r.code != 7 {
+		t.Errorf("got exit code %d", r.code)
 	}
 }
 
-func TestProcessTimeIsReadBehindTheName(t *testing.T) {
+func TestSignalIsExitCode(t *testing.T) {
+	if r := runAs(t, "test-killed"); r.code != 128+int(unix.SIGKILL) {
+		t.Errorf("got exit code %d", r.code)
+	}
+}
+
+func TestProcessTimeSkipsName(t *testing.T) {
 	got, err := processTime("12 (a) b) 9 9) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")
 	if want := (11 + 12 + 13 + 14) * tick; err != nil || got != want {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
 	if _, err := processTime("12 (a) S 1"); err == nil {
-		t.Error("a line that is cut was read")
+		t.Error("processTime accepted a line that is cut off")
 	}
 }
 
-// The calibration's work has to end, on one processor too.
+// TestWorkEnds checks that the calibration's work ends, even on one processor.
 func TestWorkEnds(t *testing.T) {
 	if err := work(); err != nil {
 		t.Error(err)

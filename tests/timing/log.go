@@ -12,7 +12,7 @@ import (
 // Kinds of an entry.
 const (
 	kindCalibration = "calibration"
-	kindProgram     = "program" // a package's test program, or a step
+	kindProgram     = "program" // test program of a package, or step
 	kindTest        = "test"
 	kindSkipped     = "skipped"
 )
@@ -26,10 +26,10 @@ type entry struct {
 	Wall      float64 `json:",omitempty"`
 }
 
-// timesLog is the path of the file that collects entries. "" collects none.
+// timesLog is the path of the file that collects entries. An empty path collects none.
 type timesLog string
 
-// add appends entries. Programs of several packages do so concurrently, so each entry is one write.
+// add appends entries with one write, because programs of several packages add concurrently.
 func (l timesLog) add(list ...entry) error {
 	if l == "" {
 		return nil
@@ -54,7 +54,7 @@ func (l timesLog) add(list ...entry) error {
 func (l timesLog) entries() (list []entry, err error) {
 	f, err := os.Open(string(l))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("CRANNOG_TIMES names no file of a test run: %q", l)
+		return nil, fmt.Errorf("CRANNOG_TIMES is not the file of a test run: %q", l)
 	}
 	if err != nil {
 		return nil, err

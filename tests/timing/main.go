@@ -7,7 +7,7 @@
 //	timing report [-budget N]     print what CRANNOG_TIMES holds, fail above the budget
 //	timing exec PROGRAM ARGS...   for "go test -exec": run one test program
 //
-// CRANNOG_TIMES names the file to which all of them add what they measured.
+// CRANNOG_TIMES names the file to which all commands add their measurements.
 package main
 
 import (
@@ -21,8 +21,8 @@ import (
 	"strings"
 )
 
-// The main thread starts the children. A child ends with the thread that started it, and the main
-// thread lives as long as the process.
+// The main thread must start the children, because a child is killed when the thread that started
+// it ends. The main thread ends only with the process.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -45,24 +45,24 @@ func command(args []string) (int, error) {
 	case verb == "work" && len(args) == 0:
 		return 0, work()
 	case verb == "calibrate" && len(args) == 0:
-		used, err := calibrate()
+		seconds, err := calibrate()
 		if err != nil {
 			return 1, err
 		}
-		return 0, log.add(entry{Kind: kindCalibration, Processor: used})
+		return 0, log.add(entry{Kind: kindCalibration, Processor: seconds})
 	case verb == "test":
 		return test(log, args)
 	case verb == "exec" && len(args) > 0:
-		return measured(log, packageHere(), args)
+		return runMeasured(log, currentPackage(), args)
 	case verb == "step" && len(args) > 1:
-		code, err := measured(log, args[0], args[1:])
+		code, err := runMeasured(log, args[0], args[1:])
 		if err == nil && code != 0 {
 			fmt.Fprintf(os.Stdout, "FAIL\t%s\n", args[0])
 		}
 		return code, err
 	case verb == "report":
 		flags := flag.NewFlagSet("report", flag.ContinueOnError)
-		budget := flags.Float64("budget", 0, "the most processor time that tests may use, as a multiple of the calibration's")
+		budget := flags.Float64("budget", 0, "largest processor time of all tests, as a multiple of the calibration's")
 		if err := flags.Parse(args); err != nil {
 			return 2, err
 		}
@@ -71,8 +71,8 @@ func command(args []string) (int, error) {
 	return 2, fmt.Errorf("usage: timing calibrate | test ARGS... | step NAME COMMAND... | report [-budget N]")
 }
 
-// measured runs a command and adds its usage to the log.
-func measured(log timesLog, name string, args []string) (int, error) {
+// runMeasured runs a command and adds its usage to the log.
+func runMeasured(log timesLog, name string, args []string) (int, error) {
 	r, err := run(args)
 	if err != nil {
 		return 1, err
@@ -80,9 +80,9 @@ func measured(log timesLog, name string, args []string) (int, error) {
 	return r.code, log.add(entry{Kind: kindProgram, Name: name, Processor: r.processor.Seconds(), Wall: r.wall.Seconds()})
 }
 
-// packageHere returns the package of the test program that runs, because "go test" starts it in the
-// package's directory.
-func packageHere() string {
+// currentPackage returns the package of the test program, which "go test" starts in the package's
+// directory.
+func currentPackage() string {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "unknown"
@@ -96,8 +96,8 @@ func packageHere() string {
 	return dir
 }
 
-// test runs "go test -json" with each test program below "timing exec", and
-// prints what "go test" prints.
+// test runs "go test -json" with each test program below "timing exec", and prints the output of
+// "go test".
 func test(log timesLog, args []string) (int, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -107,7 +107,7 @@ func test(log timesLog, args []string) (int, error) {
 	if strings.ContainsAny(self, " '\"") {
 		return 1, fmt.Errorf("the path of this program must have no spaces and quotes: %s", self)
 	}
-	cmd := exec.Command("go", slices.Concat([]string{"test", "-json", "-exec", self + " exec"}, args)...) //nolint:noctx // the tests have a time limit of their own
+	cmd := exec.Command("go", slices.Concat([]string{"test", "-json", "-exec", self + " exec"}, args)...) //nolint:noctx // go test has its own time limit
 	cmd.Stderr = os.Stderr
 	stream, err := cmd.StdoutPipe()
 	if err != nil {

@@ -20,15 +20,15 @@ type event struct {
 type printer struct {
 	out    io.Writer
 	failed bool
-	// ended receives the tests of a package when it has ended.
-	ended func([]entry) error
+	// packageEnded receives the tests of a package when it has ended.
+	packageEnded func([]entry) error
 
 	packages map[string]*packageOutput
 }
 
 // packageOutput is what a package's tests have printed so far.
 type packageOutput struct {
-	own     strings.Builder // output that belongs to no test
+	noTest  strings.Builder // output that belongs to no test
 	result  string          // the line with its result
 	cached  bool
 	running map[string]*strings.Builder
@@ -37,11 +37,11 @@ type packageOutput struct {
 	tests   []entry
 }
 
-func newPrinter(out io.Writer, ended func([]entry) error) *printer {
-	return &printer{out: out, ended: ended, packages: map[string]*packageOutput{}}
+func newPrinter(out io.Writer, packageEnded func([]entry) error) *printer {
+	return &printer{out: out, packageEnded: packageEnded, packages: map[string]*packageOutput{}}
 }
 
-// read prints until the stream ends. It prints a line that is not an event unchanged.
+// read prints until the stream ends. A line that is not an event is printed unchanged.
 func (p *printer) read(stream io.Reader) error {
 	lines := bufio.NewReader(stream)
 	for {
@@ -63,6 +63,7 @@ func (p *printer) read(stream io.Reader) error {
 	}
 }
 
+// event processes one event.
 func (p *printer) event(e event) error {
 	switch e.Action {
 	case "build-output":
@@ -81,13 +82,13 @@ func (p *printer) event(e event) error {
 		p.packages[e.Package] = pkg
 	}
 	if e.Test == "" {
-		return p.ofPackage(pkg, e)
+		return p.packageEvent(pkg, e)
 	}
-	p.ofTest(pkg, e)
+	p.testEvent(pkg, e)
 	return nil
 }
 
-func (p *printer) ofPackage(pkg *packageOutput, e event) error {
+func (p *printer) packageEvent(pkg *packageOutput, e event) error {
 	switch e.Action {
 	case "output":
 		switch {
@@ -95,19 +96,19 @@ func (p *printer) ofPackage(pkg *packageOutput, e event) error {
 			pkg.result = e.Output
 			pkg.cached = strings.Contains(e.Output, "(cached)")
 		default:
-			pkg.own.WriteString(e.Output)
+			pkg.noTest.WriteString(e.Output)
 		}
 		return nil
 	case "pass", "skip":
 	case "fail":
 		p.failed = true
-		// These tests were running when the program ended without reporting them.
+		// These tests were running when the program ended.
 		for _, name := range pkg.order {
 			if output := pkg.running[name]; output != nil {
 				fmt.Fprint(p.out, output.String())
 			}
 		}
-		fmt.Fprint(p.out, pkg.own.String())
+		fmt.Fprint(p.out, pkg.noTest.String())
 		if pkg.result == "" {
 			pkg.result = fmt.Sprintf("FAIL\t%s\n", e.Package)
 		}
@@ -119,10 +120,10 @@ func (p *printer) ofPackage(pkg *packageOutput, e event) error {
 	if pkg.cached {
 		return nil
 	}
-	return p.ended(pkg.tests)
+	return p.packageEnded(pkg.tests)
 }
 
-func (p *printer) ofTest(pkg *packageOutput, e event) {
+func (p *printer) testEvent(pkg *packageOutput, e event) {
 	switch e.Action {
 	case "run":
 		pkg.running[e.Test] = &strings.Builder{}
@@ -141,7 +142,7 @@ func (p *printer) ofTest(pkg *packageOutput, e event) {
 		if e.Action == "fail" && output != nil {
 			fmt.Fprint(p.out, output.String())
 		}
-		// A parent's time consists of that of its subtests.
+		// A parent's time is the time of its subtests, which are listed.
 		if e.Action != "skip" && pkg.parents[e.Test] {
 			return
 		}

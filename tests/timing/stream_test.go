@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func printed(t *testing.T, lines ...string) (p *printer, tests []entry, printed string) {
+// printEvents prints the events of some lines, and returns the printer, the tests and the output.
+func printEvents(t *testing.T, lines ...string) (p *printer, tests []entry, output string) {
 	t.Helper()
 	var out strings.Builder
 	p = newPrinter(&out, func(ended []entry) error {
@@ -18,8 +19,8 @@ func printed(t *testing.T, lines ...string) (p *printer, tests []entry, printed 
 	return p, tests, out.String()
 }
 
-func TestAPassingPackageIsOneLine(t *testing.T) {
-	p, tests, out := printed(t,
+func TestPassingPackagePrintsOneLine(t *testing.T) {
+	p, tests, out := printEvents(t,
 		`{"Action":"start","Package":"m/a"}`,
 		`{"Action":"run","Package":"m/a","Test":"TestX"}`,
 		`{"Action":"output","Package":"m/a","Test":"TestX","Output":"    x_test.go:1: said\n"}`,
@@ -33,15 +34,15 @@ func TestAPassingPackageIsOneLine(t *testing.T) {
 	if out != "ok  \tm/a\t1.6s\n" || p.failed {
 		t.Errorf("%q, failed %v", out, p.failed)
 	}
-	// The parent's time is that of its subtest, and is not listed a second time.
+	// The parent's time is that of its subtest, so only the subtest is listed.
 	want := []entry{{Kind: kindTest, Package: "m/a", Name: "TestX/one", Wall: 1.5}, {Kind: kindSkipped, Package: "m/a", Name: "TestY"}}
 	if len(tests) != 2 || tests[0] != want[0] || tests[1] != want[1] {
 		t.Errorf("%+v", tests)
 	}
 }
 
-func TestWhatFailsIsPrinted(t *testing.T) {
-	p, _, out := printed(t,
+func TestFailedTestIsPrinted(t *testing.T) {
+	p, _, out := printEvents(t,
 		`{"Action":"run","Package":"m/a","Test":"TestBad"}`,
 		`{"Action":"run","Package":"m/a","Test":"TestGood"}`,
 		`{"Action":"output","Package":"m/a","Test":"TestBad","Output":"    x_test.go:1: wrong\n"}`,
@@ -56,10 +57,10 @@ func TestWhatFailsIsPrinted(t *testing.T) {
 	}
 }
 
-// A program that ends in the middle of a test, as by a panic or its time limit, does not report how
-// the test ended.
-func TestWhatRanAtTheEndIsPrinted(t *testing.T) {
-	p, _, out := printed(t,
+// TestUnfinishedTestIsPrinted checks a program that ends in the middle of a test, by a panic or its
+// time limit, without reporting the test's result.
+func TestUnfinishedTestIsPrinted(t *testing.T) {
+	p, _, out := printEvents(t,
 		`{"Action":"run","Package":"m/a","Test":"TestHangs"}`,
 		`{"Action":"output","Package":"m/a","Test":"TestHangs","Output":"panic: test timed out\n"}`,
 		`{"Action":"output","Package":"m/a","Output":"exit status 2\n"}`,
@@ -69,8 +70,8 @@ func TestWhatRanAtTheEndIsPrinted(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotBuildIsPrinted(t *testing.T) {
-	p, _, out := printed(t,
+func TestBuildFailureIsPrinted(t *testing.T) {
+	p, _, out := printEvents(t,
 		`{"ImportPath":"m/a","Action":"build-output","Output":"a.go:1: undefined: x\n"}`,
 		`{"ImportPath":"m/a","Action":"build-fail"}`,
 		`no event`)
@@ -79,9 +80,9 @@ func TestWhatDoesNotBuildIsPrinted(t *testing.T) {
 	}
 }
 
-// Measurements of another run do not count for this one.
+// TestCachedTestsAreNotListed checks that measurements of an earlier run do not count.
 func TestCachedTestsAreNotListed(t *testing.T) {
-	_, tests, out := printed(t,
+	_, tests, out := printEvents(t,
 		`{"Action":"run","Package":"m/a","Test":"TestX"}`,
 		`{"Action":"pass","Package":"m/a","Test":"TestX","Elapsed":9}`,
 		`{"Action":"output","Package":"m/a","Output":"ok  \tm/a\t(cached)\n"}`,

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// archive is the kernel's first root: a cpio archive in the format of the kernel's initramfs
-// documentation.
+// archive is the initial root file system of the kernel: a cpio archive in the format of the
+// kernel's initramfs documentation.
 type archive struct {
 	bytes.Buffer
 	entries int
@@ -18,6 +18,7 @@ const (
 	cpioFile      = 0o100755
 )
 
+// add appends an entry.
 func (a *archive) add(mode uint32, name string, data []byte) {
 	a.entries++
 	fmt.Fprintf(a, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00",
@@ -27,8 +28,10 @@ func (a *archive) add(mode uint32, name string, data []byte) {
 	a.pad()
 }
 
+// pad aligns the archive to four bytes.
 func (a *archive) pad() { a.Write(make([]byte, -a.Len()&3)) }
 
+// file appends a copy of a file of the host.
 func (a *archive) file(name, from string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
@@ -38,6 +41,7 @@ func (a *archive) file(name, from string) error {
 	return nil
 }
 
+// end appends the last entry and returns the archive.
 func (a *archive) end() []byte {
 	a.add(0, "TRAILER!!!", nil)
 	return a.Bytes()

@@ -24,15 +24,15 @@ const (
 	serviceDir = cgroupDir + "/system.slice/tests.service"
 )
 
-// firstArg is the kernel's argument to the first process.
+// firstArg is the argument that the kernel passes to the first process.
 const firstArg = "unified-machine"
 
-// runnerArg0 names the process that runs the steps. The first process only reaps
-// others, as in every machine.
+// runnerArg0 is the name of the process that runs the steps. The first process only reaps others.
 const runnerArg0 = "unified-runner"
 
-// first is the first process of the machine. It never returns, because the kernel would panic.
-func first() {
+// runFirstProcess is the first process of the machine. It never returns, because the kernel would
+// panic.
+func runFirstProcess() {
 	if err := prepare(); err != nil {
 		fmt.Println("prepare:", err)
 	} else if err := reapUntilDone(); err != nil {
@@ -43,13 +43,14 @@ func first() {
 	select {}
 }
 
+// mount has the arguments of mount(2).
 type mount struct {
 	source, target, kind string
 	flags                uintptr
 	data                 string
 }
 
-// prepare makes the host's files the root, with what only a machine has: devices, processes,
+// prepare makes the host's files the root, and adds what only a machine has: devices, processes,
 // control groups, and space to write.
 func prepare() error {
 	for _, name := range modules {
@@ -62,14 +63,14 @@ func prepare() error {
 		}
 		f.Close()
 	}
-	const nine = "trans=virtio,version=9p2000.L,msize=512000"
-	if err := unix.Mount(hostTag, "/host", "9p", unix.MS_RDONLY, nine+",cache=loose"); err != nil {
+	const options9p = "trans=virtio,version=9p2000.L,msize=512000"
+	if err := unix.Mount(hostTag, "/host", "9p", unix.MS_RDONLY, options9p+",cache=loose"); err != nil {
 		return fmt.Errorf("the host's files: %w", err)
 	}
 	if err := errors.Join(os.Chdir("/host"), unix.Mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), os.Chdir("/")); err != nil {
 		return fmt.Errorf("root: %w", err)
 	}
-	if err := mountAll([]mount{{exchangeTag, exchangeDir, "9p", 0, nine}}); err != nil {
+	if err := mountAll([]mount{{exchangeTag, exchangeDir, "9p", 0, options9p}}); err != nil {
 		return err
 	}
 	p, err := readPlan()
@@ -77,14 +78,14 @@ func prepare() error {
 		return err
 	}
 	err = mountAll([]mount{
-		{p.Programs, programsDir, "", unix.MS_BIND, ""}, // before /tmp covers it
+		{p.Programs, programsDir, "", unix.MS_BIND, ""}, // before a mount at /tmp hides it
 		{"proc", "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
 		{"sysfs", "/sys", "sysfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
 		{"devtmpfs", "/dev", "devtmpfs", unix.MS_NOSUID, "mode=755"},
 		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=755"},
 		{"tmpfs", "/tmp", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, ""},
 		{"tmpfs", "/var/tmp", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, ""},
-		// As systemd mounts it.
+		// The options are those of systemd.
 		{"cgroup2", cgroupDir, "cgroup2", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "nsdelegate,memory_recursiveprot"},
 	})
 	if err != nil {
@@ -100,7 +101,7 @@ func prepare() error {
 	}); err != nil {
 		return err
 	}
-	return errors.Join(loopback(), services())
+	return errors.Join(loopback(), createServiceGroup())
 }
 
 func mountAll(mounts []mount) error {
@@ -112,6 +113,7 @@ func mountAll(mounts []mount) error {
 	return nil
 }
 
+// loopback brings up the loopback device.
 func loopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -126,9 +128,9 @@ func loopback() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// services creates the group of a service, with the controllers that every service manager
-// delegates.
-func services() error {
+// createServiceGroup creates the control group of a service, with the controllers that every
+// service manager delegates.
+func createServiceGroup() error {
 	if err := os.MkdirAll(serviceDir, 0o755); err != nil {
 		return err
 	}
@@ -140,6 +142,7 @@ func services() error {
 	return nil
 }
 
+// readPlan reads the plan that boot has written.
 func readPlan() (p plan, err error) {
 	text, err := os.ReadFile(filepath.Join(exchangeDir, planName))
 	if err != nil {
@@ -170,13 +173,14 @@ func reapUntilDone() error {
 	}
 }
 
-// environment is the environment of scripts. Every ability must be there; fewer sandboxes are made
-// in tests of many.
+// environment is the environment of scripts. A missing ability fails a test there, and tests create
+// fewer sandboxes.
 var environment = []string{
 	"HOME=/run/root", "PATH=" + programsDir + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "LANG=C.UTF-8",
 	"CRANNOG_STATE=/run/state", "CRANNOG_TEST_HOST=must", "CRANNOG_TEST_CYCLES=3",
 }
 
+// runSteps runs the steps of the plan and writes their results.
 func runSteps() {
 	p, err := readPlan()
 	if err != nil {
@@ -208,7 +212,7 @@ func writeResult(i int, o outcome) error {
 	return os.WriteFile(filepath.Join(exchangeDir, resultName(i)), text, 0o644)
 }
 
-// run runs a step with its output in a file, which exists even if the machine does not finish.
+// run runs a step. Its output is in a file, which exists even if the machine does not finish.
 func (s step) run(i, group int) (o outcome, err error) {
 	out, err := os.Create(filepath.Join(exchangeDir, outputName(i)))
 	if err != nil {
@@ -225,7 +229,7 @@ func (s step) run(i, group int) (o outcome, err error) {
 	o.Took, o.Code = time.Since(began), -1
 	switch {
 	case ctx.Err() != nil:
-		o.Problem = "its time was up"
+		o.Problem = "the time limit ended the step"
 	case cmd.ProcessState == nil:
 		return o, err
 	default:

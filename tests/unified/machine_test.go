@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// modules are the kernel modules that are needed to see the host's files, each after its
-// dependencies.
+// modules are the kernel modules for access to the host's files, each after its dependencies.
 var modules = []string{
 	"virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
 	"netfs", "fscache", "9pnet", "9pnet_virtio", "9p",
@@ -26,11 +25,11 @@ const (
 	// hostTag and exchangeTag name the two directories that the machine sees:
 	// the host's root, which it can only read, and one to exchange files with.
 	hostTag, exchangeTag = "host", "exchange"
-	// planName is the file with the plan.
+	// planName is the name of the plan's file.
 	planName = "plan.json"
 )
 
-// plan is what the emulated machine runs.
+// plan is a list of steps for the emulated machine.
 type plan struct {
 	Programs string `json:"programs"` // a directory of the host
 	Steps    []step `json:"steps"`
@@ -56,7 +55,7 @@ type outcome struct {
 	output string
 }
 
-// boot runs a plan in a machine, which has ended when boot returns.
+// boot runs a plan in an emulated machine, which has ended when boot returns.
 func boot(t *testing.T, p plan) map[string]outcome {
 	t.Helper()
 	dir := t.TempDir()
@@ -79,16 +78,16 @@ func boot(t *testing.T, p plan) map[string]outcome {
 	for _, s := range p.Steps {
 		limit += s.Timeout
 	}
-	// The emulator would continue after a test that its own time limit ended.
+	// The machine must end before the test's own time limit, which would not stop the emulator.
 	if end, ok := t.Deadline(); ok {
 		limit = min(limit, time.Until(end)-time.Minute)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	var console bytes.Buffer
-	// Emulating every instruction is slow, and the same everywhere. The machine's processors take
-	// turns in one thread: with a thread for each, QEMU 7.2 sometimes continues with code that the
-	// kernel has replaced since (its switch for limits on processor time), forever and on both.
+	// Emulation without KVM is slow, but the same on every host. One thread runs both processors in
+	// turns. With a thread for each, QEMU 7.2 sometimes runs code that the kernel has replaced (its
+	// switch for CPU limits) and hangs.
 	cmd := exec.CommandContext(ctx, emulator, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none", "-serial", "stdio",
 		"-machine", "q35", "-accel", "tcg,thread=single,tb-size=512", "-cpu", "max,la57=off", "-smp", "2", "-m", "3072",
 		"-kernel", filepath.Join(kernelDir, "vmlinuz"), "-initrd", root,
@@ -100,7 +99,7 @@ func boot(t *testing.T, p plan) map[string]outcome {
 	err = cmd.Run()
 	t.Logf("the machine ran for %s", time.Since(began).Round(time.Second))
 	if err != nil {
-		t.Errorf("the machine: %v", err)
+		t.Errorf("the emulator failed: %v", err)
 	}
 	outcomes := map[string]outcome{}
 	for i, s := range p.Steps {
@@ -110,7 +109,7 @@ func boot(t *testing.T, p plan) map[string]outcome {
 			err = json.Unmarshal(data, &o)
 		}
 		if err != nil {
-			o = outcome{Code: -1, Problem: "it left no result"}
+			o = outcome{Code: -1, Problem: "the step left no result"}
 		}
 		output, err := os.ReadFile(filepath.Join(exchange, outputName(i)))
 		if err != nil {
@@ -128,7 +127,7 @@ func boot(t *testing.T, p plan) map[string]outcome {
 func resultName(step int) string { return fmt.Sprintf("result-%d.json", step) }
 func outputName(step int) string { return fmt.Sprintf("output-%d.txt", step) }
 
-// firstRoot holds this program, which is the machine's first process, and the
+// firstRoot returns an archive with this program, which is the machine's first process, and the
 // modules.
 func firstRoot(t *testing.T) []byte {
 	t.Helper()

@@ -1,4 +1,4 @@
-// Package unprivileged_test uses the real program as a user without privileges.
+// Package unprivileged_test runs the real program as a user without privileges.
 package unprivileged_test
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/programtest"
 )
 
-// nobodySpecial is a user ID that no passwd lists.
-const nobodySpecial = 61235
+// unprivilegedUID is a user ID that no passwd file lists.
+const unprivilegedUID = 61235
 
-// home is that user's directory, with the program in it: the directory where go test builds is
-// closed to others.
-func home(t *testing.T) string {
+// userHome creates a home directory of that user with the program in it, because the user cannot
+// enter the directory where go test builds.
+func userHome(t *testing.T) string {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
-	dir, err := os.MkdirTemp("/var/tmp", "crannog-user-") // t.TempDir is below a directory of root's
+	dir, err := os.MkdirTemp("/var/tmp", "crannog-user-") // the user cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,19 +37,20 @@ func home(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for _, path := range []string{dir, filepath.Join(dir, "project"), filepath.Join(dir, "project", "data")} {
-		if err := os.Chown(path, nobodySpecial, nobodySpecial); err != nil {
+		if err := os.Chown(path, unprivilegedUID, unprivilegedUID); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return dir
 }
 
+// crannog runs a command of the program as the user.
 func crannog(t *testing.T, dir string, args ...string) (string, int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "crannog"), args...)
 	cmd.Dir = filepath.Join(dir, "project")
 	cmd.Env = []string{"HOME=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodySpecial, Gid: nobodySpecial}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivilegedUID, Gid: unprivilegedUID}}
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		t.Fatalf("crannog %v: %v", args, err)
@@ -57,16 +58,16 @@ func crannog(t *testing.T, dir string, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// P14: what works for root works for a user, if user namespaces are allowed.
+// P14: commands work for a user as for root, if user namespaces are allowed.
 func TestRun(t *testing.T) {
-	dir := home(t)
+	dir := userHome(t)
 	if out, code := crannog(t, dir, "run", "--", "python3", "-c", "print(6*7)"); out != "42\n" || code != 0 {
 		t.Fatalf("%q, exit %d", out, code)
 	}
-	// The workspace belongs to this user, including files that only its owner may read, and the
-	// user inside may change it.
-	out, code := crannog(t, dir, "run", "--", "sh", "-c", "cat data; id -un; echo box > data && echo x > new && cat data")
-	if out != "mine\nuser\nbox\n" || code != 0 {
+	// The workspace belongs to the user, even files that only the owner may read. The user inside
+	// may change its copy.
+	out, code := crannog(t, dir, "run", "--", "sh", "-c", "cat data; id -un; echo changed > data && echo x > new && cat data")
+	if out != "mine\nuser\nchanged\n" || code != 0 {
 		t.Errorf("%q, exit %d", out, code)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "project", "data"))
@@ -78,8 +79,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestKeptBox(t *testing.T) {
-	dir := home(t)
+func TestDetachedSandboxOfUser(t *testing.T) {
+	dir := userHome(t)
 	out, code := crannog(t, dir, "run", "-d", "--name", "kept", "--ttl", "5m", "--", "sleep", "300")
 	if code != 0 {
 		t.Fatalf("%q, exit %d", out, code)
@@ -91,30 +92,31 @@ func TestKeptBox(t *testing.T) {
 		t.Errorf("rm: %q, exit %d", out, code)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".local/share/crannog/run/[a-z0-9]*")); err != nil || len(left) != 0 {
-		t.Errorf("left: %v %v", left, err)
+		t.Errorf("directories of sandboxes are left: %v %v", left, err)
 	}
 }
 
-func TestDoctorSaysWhatIsWeaker(t *testing.T) {
-	dir := home(t)
+func TestDoctorWorksForUser(t *testing.T) {
+	dir := userHome(t)
 	out, code := crannog(t, dir, "doctor")
 	if code != 0 || !strings.Contains(out, "engine") {
 		t.Errorf("exit %d: %s", code, out)
 	}
 }
 
-// A host that forbids user namespaces gets the reason and the fix, not a
-// weaker sandbox. The host here is a user namespace whose own limit is zero.
-func TestWithoutUserNamespaces(t *testing.T) {
-	dir := home(t)
-	forbidden := func(args string) (string, int) {
+// TestRunExplainsMissingUserNamespaces checks that a user on a host without user namespaces gets
+// the reason and the fix instead of a weaker sandbox. The host is a user namespace whose own limit
+// is zero.
+func TestRunExplainsMissingUserNamespaces(t *testing.T) {
+	dir := userHome(t)
+	runForbidden := func(args string) (string, int) {
 		t.Helper()
 		line := fmt.Sprintf("echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --reuid %d --regid %d --clear-groups %s/crannog %s",
-			nobodySpecial, nobodySpecial, dir, args)
+			unprivilegedUID, unprivilegedUID, dir, args)
 		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", line)
 		cmd.Dir = filepath.Join(dir, "project")
 		cmd.Env = []string{"HOME=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin"}
-		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}, {ContainerID: nobodySpecial, HostID: nobodySpecial, Size: 1}}
+		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}, {ContainerID: unprivilegedUID, HostID: unprivilegedUID, Size: 1}}
 		cmd.SysProcAttr = &syscall.SysProcAttr{
 			Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
 		}
@@ -124,11 +126,11 @@ func TestWithoutUserNamespaces(t *testing.T) {
 		}
 		return string(out), cmd.ProcessState.ExitCode()
 	}
-	out, code := forbidden("run -- true")
+	out, code := runForbidden("run -- true")
 	if code != 125 || !strings.Contains(out, "max_user_namespaces") || !strings.Contains(out, "code=user_namespaces_unavailable") {
 		t.Errorf("exit %d: %s", code, out)
 	}
-	if out, code := forbidden("doctor"); code == 0 || !strings.Contains(out, "max_user_namespaces") {
+	if out, code := runForbidden("doctor"); code == 0 || !strings.Contains(out, "max_user_namespaces") {
 		t.Errorf("doctor: exit %d: %s", code, out)
 	}
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Builds the program of an earlier commit from this repository's history, once, and prints its
-# path. The tests of this directory make a state directory with it. It is built as that commit's
-# "make build" does, except for the pages of the console: saved memory names the version of
-# gVisor, which only the link flags set.
+# Builds the program of an earlier commit from this repository's history, once, and prints its path.
+# The tests of this directory create a state directory with it. The build is that commit's "make
+# build" without the console's pages. The link flags must set the version of gVisor, because saved
+# memory names it.
 #
 #   tests/upgrade/earlier.sh [COMMIT]
 set -eu

@@ -1,6 +1,6 @@
-// Package upgrade_test makes a state directory with the program of an earlier version and opens it
-// with this one: everything that was running, paused, saved, sealed, asked and recorded is
-// unchanged.
+// Package upgrade_test creates a state directory with the program of an earlier version and opens
+// it with this one. Everything that was running, paused, saved, encrypted, requested and logged
+// must be unchanged.
 package upgrade_test
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// program is this version, earlier the earlier one.
+// program is the path of this version, and earlier that of the earlier one.
 var program, earlier string
 
-// TestMain needs root, as every test here does. The programs are built before the tests have a
-// network of their own, from which no source of modules is reached.
+// TestMain builds the programs before the tests enter their own network namespace, which reaches no
+// module proxy. Every test here needs root.
 func TestMain(m *testing.M) {
 	if earlier = os.Getenv(outsideEnv); earlier != "" {
 		os.Exit(servetest.Main(m, &program))
@@ -29,10 +29,11 @@ func TestMain(m *testing.M) {
 	if os.Geteuid() != 0 {
 		os.Exit(m.Run())
 	}
-	os.Exit(outside())
+	os.Exit(buildAndRun())
 }
 
-func outside() int {
+// buildAndRun builds both programs and runs the tests in new namespaces.
+func buildAndRun() int {
 	dir, err := os.MkdirTemp("", "crannog-built-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -54,10 +55,10 @@ func outside() int {
 	return inNamespaces(strings.TrimSpace(string(old)), built)
 }
 
-// life only ends a sandbox that a failed test leaves behind.
+// life is the timeout of a sandbox that a failed test leaves behind.
 const life = 5 * time.Hour
 
-// command runs a command line of a program on a state directory.
+// command runs a program's command on a state directory.
 func command(t *testing.T, program, state, dir string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, append([]string{"--state", state}, args...)...)
@@ -68,7 +69,7 @@ func command(t *testing.T, program, state, dir string, args ...string) (stdout, 
 	return out.String(), errs.String(), err
 }
 
-// must is command, which must not fail.
+// must is like command, but fails the test if the command does.
 func must(t *testing.T, program, state, dir string, args ...string) string {
 	t.Helper()
 	stdout, stderr, err := command(t, program, state, dir, args...)

@@ -32,21 +32,21 @@ import (
 	"github.com/crannog/crannog/internal/egress/certs"
 )
 
-// outsideHost is the one host outside, which writes down the credentials that it is sent.
+// outsideHost is the only host outside. It stores the credentials of its requests.
 const (
 	outsideHost = "api.world.test"
-	// Neither version's gateway dials an address of its own machine, so the host is in another
-	// network namespace, behind a public address.
+	// outsideAddress is public, because no gateway dials an address of its own machine. The host is
+	// therefore in another network namespace.
 	outsideAddress = "93.184.1.1"
 	outsideEnv     = "CRANNOG_UPGRADE_WORLD"
 )
 
-var world struct {
+var outside struct {
 	mu   sync.Mutex
 	auth []string
 }
 
-// inNamespaces runs these tests again in namespaces of their own, and returns their exit code.
+// inNamespaces runs these tests again in new namespaces and returns their exit code.
 func inNamespaces(old, program string) int {
 	self, err := os.Executable()
 	if err != nil {
@@ -63,8 +63,8 @@ func inNamespaces(old, program string) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// startWorld makes the outside, from within the namespaces.
-func startWorld(dir string) error {
+// startOutside creates the outside host. It must run in the new namespaces.
+func startOutside(dir string) error {
 	root, leaf, err := authority()
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func startWorld(dir string) error {
 	}
 	thread, listening := make(chan int), make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the thread keeps the other namespace
+		runtime.LockOSThread() // never unlocked: the thread stays in the other namespace
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			listening <- err
 			return
@@ -101,7 +101,7 @@ func startWorld(dir string) error {
 		l, err := net.Listen("tcp", outsideAddress+":443")
 		listening <- err
 		if err == nil {
-			serveWorld(l, leaf)
+			serveOutside(l, leaf)
 		}
 	}()
 	select {
@@ -118,6 +118,7 @@ func startWorld(dir string) error {
 	return <-listening
 }
 
+// ip runs commands of ip(8).
 func ip(lines ...string) error {
 	for _, line := range lines {
 		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
@@ -127,18 +128,19 @@ func ip(lines ...string) error {
 	return nil
 }
 
-func serveWorld(l net.Listener, leaf tls.Certificate) {
+// serveOutside answers requests to outsideHost and stores their credentials.
+func serveOutside(l net.Listener, leaf tls.Certificate) {
 	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{leaf}},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			world.mu.Lock()
-			world.auth = append(world.auth, r.Header.Get("Authorization"))
-			world.mu.Unlock()
+			outside.mu.Lock()
+			outside.auth = append(outside.auth, r.Header.Get("Authorization"))
+			outside.mu.Unlock()
 			_, _ = io.WriteString(w, "hello from outside")
 		})}
 	_ = server.ServeTLS(l, "", "")
 }
 
-// authority makes a certificate of the host, and the root that vouches for it.
+// authority creates a certificate for outsideHost, which is its own root.
 func authority() (root []byte, leaf tls.Certificate, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -153,22 +155,22 @@ func authority() (root []byte, leaf tls.Certificate, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// sends makes one request from a sandbox whose policy binds the secret, and expects that the host
-// outside is sent its value, which the sandbox does not have.
-func sends(t *testing.T, what string, sb *crannog.Sandbox) {
+// requireSecretSent makes a request from a sandbox whose policy binds the secret. It checks that
+// outsideHost gets the value, and that the sandbox does not have it.
+func requireSecretSent(t *testing.T, what string, sb *crannog.Sandbox) {
 	t.Helper()
-	world.mu.Lock()
-	before := len(world.auth)
-	world.mu.Unlock()
+	outside.mu.Lock()
+	before := len(outside.auth)
+	outside.mu.Unlock()
 	if got := output(t, sb, "curl -sS -m 300 https://"+outsideHost+"/"); got != "hello from outside" {
-		t.Errorf("%s: the host outside says %q", what, got)
+		t.Errorf("%s: the outside host answered %q", what, got)
 	}
-	if got := output(t, sb, "env"); !strings.Contains(got, "TOKEN=") || strings.Contains(got, value) {
-		t.Errorf("%s: its environment is %s", what, got)
+	if got := output(t, sb, "env"); !strings.Contains(got, "TOKEN=") || strings.Contains(got, secretValue) {
+		t.Errorf("%s: the sandbox's environment is %s", what, got)
 	}
-	world.mu.Lock()
-	defer world.mu.Unlock()
-	if got := world.auth[before:]; len(got) != 1 || got[0] != "Bearer "+value {
-		t.Errorf("%s: the host outside was sent %q", what, got)
+	outside.mu.Lock()
+	defer outside.mu.Unlock()
+	if got := outside.auth[before:]; len(got) != 1 || got[0] != "Bearer "+secretValue {
+		t.Errorf("%s: the outside host got the credentials %q", what, got)
 	}
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Writes the small state directory that tests/crash opens: made by the program of an earlier commit
-# (earlier.sh) and stopped. It holds no sandbox that runs, and of those that do not their rows, the
-# audit log and the recordings. Needs root.
+# Writes the small state directory that tests/crash opens. The program of an earlier commit
+# (earlier.sh) creates it and is stopped. It has rows of sandboxes that do not run, the audit log
+# and the recordings. Needs root.
 #
 #   tests/upgrade/state.sh [COMMIT]
 set -eu

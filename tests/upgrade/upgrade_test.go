@@ -17,11 +17,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// P52: a state directory of an earlier version, whose server was stopped or killed, opens with this
-// one, and everything in it is unchanged.
+// P52: this version opens a state directory of an earlier version, whose server was stopped or
+// killed, and everything in it is unchanged.
 func TestUpgrade(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Program("curl"))
-	if err := startWorld(t.TempDir()); err != nil {
+	if err := startOutside(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	old := earlier
@@ -30,31 +30,31 @@ func TestUpgrade(t *testing.T) {
 		"killed":  func(_ *testing.T, s *servetest.Server) { s.Kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := makePast(t, old)
-			before := p.explained(t, old, p.runs) + p.explained(t, old, p.copied)
+			p := createEarlierState(t, old)
+			before := p.explainPolicy(t, old, p.runs) + p.explainPolicy(t, old, p.copied)
 			leave(t, p.server)
 			p.server = servetest.Start(t, program, p.state)
 			c := p.server.Local(t)
-			// The order matters: nothing may be changed before it was checked.
-			p.listedAsBefore(t, c)
-			if after := p.explained(t, program, p.runs) + p.explained(t, program, p.copied); after != before {
-				t.Errorf("the policies decided\n%s and decide\n%s", before, after)
+			// The order matters: no step may change what a later one checks.
+			p.checkListed(t, c)
+			if after := p.explainPolicy(t, program, p.runs) + p.explainPolicy(t, program, p.copied); after != before {
+				t.Errorf("the policies' decisions were\n%s and are\n%s", before, after)
 			}
-			p.record(t)
-			p.approvals(t, c)
-			p.secrets(t, c)
-			p.injection(t, c)
-			p.running(t, c)
-			p.saved(t, c)
-			p.strictest(t, c)
-			p.changes(t, c)
-			p.record(t)
-			p.back(t, old)
+			p.checkAuditLog(t)
+			p.checkApprovals(t, c)
+			p.checkSecrets(t, c)
+			p.checkInjection(t, c)
+			p.checkRunning(t, c)
+			p.checkSaved(t, c)
+			p.checkStrictest(t, c)
+			p.checkChanges(t, c)
+			p.checkAuditLog(t)
+			p.checkDowngradeRefused(t, old)
 		})
 	}
 }
 
-func (p *past) get(t *testing.T, c *crannog.Client, id string) *crannog.Sandbox {
+func (p *earlierState) get(t *testing.T, c *crannog.Client, id string) *crannog.Sandbox {
 	t.Helper()
 	sb, err := c.Get(t.Context(), id)
 	if err != nil {
@@ -63,7 +63,8 @@ func (p *past) get(t *testing.T, c *crannog.Client, id string) *crannog.Sandbox 
 	return sb
 }
 
-func (p *past) listedAsBefore(t *testing.T, c *crannog.Client) {
+// checkListed checks that sandboxes, snapshots, keys and the console's session are unchanged.
+func (p *earlierState) checkListed(t *testing.T, c *crannog.Client) {
 	for id, was := range p.listed {
 		is := p.get(t, c, id).Info()
 		if is.State != was.State || is.Name != was.Name || is.Origin != was.Origin || is.At != was.At || is.Workspace != was.Workspace ||
@@ -91,7 +92,7 @@ func (p *past) listedAsBefore(t *testing.T, c *crannog.Client) {
 	}
 	defer other.Close()
 	if _, err := other.Snapshots(t.Context(), crannog.SnapshotOptions{}); err != nil {
-		t.Errorf("the key: %v", err)
+		t.Errorf("a request with the earlier key: %v", err)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.server.URL+"/console/api/session", nil)
 	if err != nil {
@@ -104,23 +105,24 @@ func (p *past) listedAsBefore(t *testing.T, c *crannog.Client) {
 	}
 	defer res.Body.Close()
 	if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "Ann") {
-		t.Errorf("the session of the console: %s %s %v", res.Status, text, err)
+		t.Errorf("the console's session: %s %s %v", res.Status, text, err)
 	}
 	for _, name := range []string{"key-of-before", "agent-of-before"} {
 		if out := must(t, program, p.state, p.dir, "key", "ls"); !strings.Contains(out, name) {
-			t.Errorf("the keys are without %s: %s", name, out)
+			t.Errorf("the list of keys lacks %s: %s", name, out)
 		}
 	}
 }
 
-// record verifies the audit log, old entries and new ones, also against earlier signatures.
-func (p *past) record(t *testing.T) {
+// checkAuditLog verifies the audit log, old entries and new ones, also against earlier signatures.
+func (p *earlierState) checkAuditLog(t *testing.T) {
 	t.Helper()
 	must(t, program, p.state, p.dir, "audit", "verify")
 	must(t, program, p.state, p.dir, "audit", "verify", "--against", p.checkpoint)
 }
 
-func (p *past) approvals(t *testing.T, c *crannog.Client) {
+// checkApprovals checks approval requests of the earlier version, and approves the pending one.
+func (p *earlierState) checkApprovals(t *testing.T, c *crannog.Client) {
 	a, err := c.Approval(t.Context(), p.approved)
 	if err != nil || a.State != "approved" || len(a.Votes) != 1 {
 		t.Errorf("the approved request: %+v %v", a, err)
@@ -134,97 +136,97 @@ func (p *past) approvals(t *testing.T, c *crannog.Client) {
 	}
 }
 
-// secrets opens each value: a new key seals them again.
-func (p *past) secrets(t *testing.T, c *crannog.Client) {
+// checkSecrets decrypts each secret by rotating the key.
+func (p *earlierState) checkSecrets(t *testing.T, c *crannog.Client) {
 	t.Helper()
 	list, err := c.Secrets(t.Context())
 	if err != nil || len(list) != 1 || list[0].Name != "TOKEN" {
 		t.Errorf("the secrets: %+v %v", list, err)
 	}
 	if _, err := c.RotateSecretsKey(t.Context()); err != nil {
-		t.Errorf("the values cannot be opened: %v", err)
+		t.Errorf("decrypt the secrets: %v", err)
 	}
 }
 
-// injection has the sealed value set on requests: of the sandbox that runs, on the gateway of the
-// earlier version, of it once it was paused and resumed, and of a new one.
-func (p *past) injection(t *testing.T, c *crannog.Client) {
+// checkInjection checks that the gateway sets the secret on requests: of the running sandbox, which
+// still uses the earlier version's gateway, of the same sandbox after a pause, and of a new one.
+func (p *earlierState) checkInjection(t *testing.T, c *crannog.Client) {
 	sb := p.get(t, c, p.sends)
-	sends(t, "a sandbox of the earlier build", sb)
+	requireSecretSent(t, "a sandbox of the earlier build", sb)
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, p.server.Stderr())
 	}
 	if err := sb.Resume(t.Context(), life); err != nil {
 		t.Fatalf("%v\n%s", err, p.server.Stderr())
 	}
-	sends(t, "a sandbox of the earlier build, resumed", sb)
-	fresh, err := c.Create(t.Context(), crannog.Policy(sending), crannog.Timeout(life))
+	requireSecretSent(t, "a sandbox of the earlier build, resumed", sb)
+	newSandbox, err := c.Create(t.Context(), crannog.Policy(sendingPolicy), crannog.Timeout(life))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.server.Stderr())
 	}
-	sends(t, "a new sandbox", fresh)
+	requireSecretSent(t, "a new sandbox", newSandbox)
 }
 
-// strictest is about a sandbox of the strictest level, whose memory the earlier version saved: the
-// walls are those of this version, and it is the same machine.
-func (p *past) strictest(t *testing.T, c *crannog.Client) {
+// checkStrictest resumes a sandbox of the strictest level, whose memory the earlier version saved.
+// Its walls must be those of this version.
+func (p *earlierState) checkStrictest(t *testing.T, c *crannog.Client) {
 	sb := p.get(t, c, p.strict)
 	if err := sb.Resume(t.Context(), life); err != nil {
 		t.Fatalf("resume of a strict sandbox: %v\n%s", err, p.server.Stderr())
 	}
-	if n := count(t, sb); n != 2 {
+	if n := increment(t, sb); n != 2 {
 		t.Errorf("the strict sandbox counted to %d", n)
 	}
-	if got := walls(t, sb); got != strictWalls {
-		t.Errorf("inside a strict sandbox it is\n%s", got)
+	if got := testWalls(t, sb); got != strictWalls {
+		t.Errorf("the walls of a strict sandbox: got\n%s", got)
 	}
 	sb = p.get(t, c, p.strict)
 	for _, check := range sb.Info().Effective.Checks {
 		if !check.Holds {
-			t.Errorf("does not hold in a strict sandbox: %s", check.Check)
+			t.Errorf("the check failed in a strict sandbox: %s", check.Check)
 		}
 	}
 }
 
-// running is about the sandboxes that the earlier version started and this one adopted.
-func (p *past) running(t *testing.T, c *crannog.Client) {
+// checkRunning uses the sandboxes that the earlier version started and this one adopted.
+func (p *earlierState) checkRunning(t *testing.T, c *crannog.Client) {
 	sb := p.get(t, c, p.runs)
-	if n := count(t, sb); n != p.counted+1 {
+	if n := increment(t, sb); n != p.counted+1 {
 		t.Errorf("the program counted to %d, after %d", n, p.counted)
 	}
 	forks, err := sb.Fork(t.Context(), api.CreateFork{})
 	if err != nil {
 		t.Errorf("fork of a sandbox of the earlier build: %v\n%s", err, p.server.Stderr())
-	} else if n := count(t, forks[0]); n != p.counted+2 {
+	} else if n := increment(t, forks[0]); n != p.counted+2 {
 		t.Errorf("the copy counted to %d", n)
 	}
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatalf("pause of a sandbox of the earlier build: %v\n%s", err, p.server.Stderr())
 	}
 	if err := sb.Resume(t.Context(), life); err != nil {
-		t.Errorf("what this version paused does not resume: %v\n%s", err, p.server.Stderr())
+		t.Errorf("resume of a sandbox that this version paused: %v\n%s", err, p.server.Stderr())
 		return
 	}
-	if n := count(t, sb); n != p.counted+2 {
+	if n := increment(t, sb); n != p.counted+2 {
 		t.Errorf("the program counted to %d after a pause", n)
 	}
 }
 
-// saved tests memory and files that the earlier version saved. With another version of gVisor its
-// memory is refused: tests/crash.
-func (p *past) saved(t *testing.T, c *crannog.Client) {
+// checkSaved resumes memory and files that the earlier version saved. tests/crash covers memory of
+// another version of gVisor, which is refused.
+func (p *earlierState) checkSaved(t *testing.T, c *crannog.Client) {
 	ctx := t.Context()
-	asleep := p.get(t, c, p.asleep)
-	if err := asleep.Resume(ctx, life); err != nil {
+	paused := p.get(t, c, p.paused)
+	if err := paused.Resume(ctx, life); err != nil {
 		t.Errorf("resume with memory: %v\n%s", err, p.server.Stderr())
-	} else if n := count(t, asleep); n != 2 {
+	} else if n := increment(t, paused); n != 2 {
 		t.Errorf("the paused program counted to %d", n)
 	}
 	files := p.get(t, c, p.files)
 	if err := files.ResumeFiles(ctx, life); err != nil {
-		t.Errorf("resume of the files of a memory: %v\n%s", err, p.server.Stderr())
+		t.Errorf("resume only the files of a state with memory: %v\n%s", err, p.server.Stderr())
 	} else if got := output(t, files, "cat /tmp/count; pgrep -f '^python3 /tmp/count' || echo none"); got != "1none" {
-		t.Errorf("the files of a memory: %q", got)
+		t.Errorf("the files of a state with memory: got %q", got)
 	}
 	booted := p.get(t, c, p.booted)
 	if err := booted.Resume(ctx, life); err != nil {
@@ -236,35 +238,36 @@ func (p *past) saved(t *testing.T, c *crannog.Client) {
 	if err != nil {
 		t.Errorf("a sandbox of a snapshot of files: %v\n%s", err, p.server.Stderr())
 	} else if got := output(t, fromFlat, "cat /workspace/new.txt /tmp/count"); got != "new\n1" {
-		t.Errorf("the snapshot of files holds %q", got)
+		t.Errorf("the snapshot of files: got %q", got)
 	}
 	fromWhole, err := c.Create(ctx, crannog.Template(p.whole), crannog.Timeout(life))
 	if err != nil {
 		t.Errorf("a sandbox of a snapshot with memory and hidden files: %v\n%s", err, p.server.Stderr())
-	} else if n, got := count(t, fromWhole), output(t, fromWhole, "cat /workspace/new.txt; cat /workspace/.env; cat /workspace/.envrc"); n != 2 || got != "new\nprotected" {
+	} else if n, got := increment(t, fromWhole), output(t, fromWhole, "cat /workspace/new.txt; cat /workspace/.env; cat /workspace/.envrc"); n != 2 || got != "new\nprotected" {
 		t.Errorf("the program of the snapshot counted to %d, and its files are %q", n, got)
 	}
-	// A value that was not bound is in the memory unchanged.
+	// The snapshot's memory contains the hidden file, so a policy that shows it must be refused.
 	var e *crannog.Error
-	if _, err := c.Create(ctx, crannog.Template(p.whole), crannog.Timeout(life), crannog.Policy(reading)); !errors.As(err, &e) || e.Code != "snapshot_policy" {
-		t.Errorf("a sandbox that is to see the hidden file of a snapshot: %v", err)
+	if _, err := c.Create(ctx, crannog.Template(p.whole), crannog.Timeout(life), crannog.Policy(readingPolicy)); !errors.As(err, &e) || e.Code != "snapshot_policy" {
+		t.Errorf("a sandbox whose policy shows the snapshot's hidden file: %v", err)
 	}
-	// Back to the same memory, in place.
+	// Roll back to the same memory, in place.
 	runs := p.get(t, c, p.runs)
 	if err := runs.Rollback(ctx, p.whole); err != nil {
 		t.Errorf("rollback to memory of the earlier build: %v\n%s", err, p.server.Stderr())
-	} else if p.counted = count(t, runs); p.counted != 2 {
+	} else if p.counted = increment(t, runs); p.counted != 2 {
 		t.Errorf("the program counted to %d after a rollback", p.counted)
 	}
 	fromPlain, err := c.Create(ctx, crannog.Template(p.plain), crannog.Timeout(life))
 	if err != nil {
 		t.Errorf("a sandbox of a snapshot with memory: %v\n%s", err, p.server.Stderr())
-	} else if n := count(t, fromPlain); n != 2 {
+	} else if n := increment(t, fromPlain); n != 2 {
 		t.Errorf("the program of the snapshot counted to %d", n)
 	}
 }
 
-func (p *past) changes(t *testing.T, c *crannog.Client) {
+// checkChanges applies a sandbox's changes, and reads what an ended run left.
+func (p *earlierState) checkChanges(t *testing.T, c *crannog.Client) {
 	sb := p.get(t, c, p.runs)
 	list, err := sb.Changes(t.Context(), crannog.ChangesOptions{})
 	if err != nil {
@@ -283,24 +286,24 @@ func (p *past) changes(t *testing.T, c *crannog.Client) {
 			t.Errorf("%s is %q %v", name, got, err)
 		}
 	}
-	if got, err := os.ReadFile(filepath.Join(p.dir, "leaks.txt")); err != nil || strings.Contains(string(got), value) {
-		t.Errorf("the secret came out: %q %v", got, err)
+	if got, err := os.ReadFile(filepath.Join(p.dir, "leaks.txt")); err != nil || strings.Contains(string(got), secretValue) {
+		t.Errorf("an applied file contains the secret: %q %v", got, err)
 	}
-	kept, err := c.KeptRecordings(t.Context())
-	if err != nil || len(kept) != 1 {
-		t.Fatalf("the recordings of the run: %+v %v", kept, err)
+	keptRecordings, err := c.KeptRecordings(t.Context())
+	if err != nil || len(keptRecordings) != 1 {
+		t.Fatalf("the recordings of the run: %+v %v", keptRecordings, err)
 	}
-	records, err := c.RecordingsOf(t.Context(), kept[0].ID)
+	records, err := c.RecordingsOf(t.Context(), keptRecordings[0].ID)
 	if err != nil || len(records) == 0 {
-		t.Fatalf("its commands: %+v %v", records, err)
+		t.Fatalf("the commands of the run: %+v %v", records, err)
 	}
-	r, err := c.RecordingOf(t.Context(), kept[0].ID, records[0].ID)
+	r, err := c.RecordingOf(t.Context(), keptRecordings[0].ID, records[0].ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	if text, err := io.ReadAll(r); err != nil || !strings.Contains(string(text), "printed") {
-		t.Errorf("the recording holds %q %v", text, err)
+		t.Errorf("the recording: got %q, %v", text, err)
 	}
 	retained, err := c.KeptChanges(t.Context())
 	if err != nil || len(retained) != 1 || retained[0].Files != 1 {
@@ -312,8 +315,9 @@ func (p *past) changes(t *testing.T, c *crannog.Client) {
 	}
 }
 
-// back checks that the earlier version refuses the state, with a reason, and changes nothing.
-func (p *past) back(t *testing.T, old string) {
+// checkDowngradeRefused checks that the earlier version refuses this version's state with a reason,
+// and changes nothing.
+func (p *earlierState) checkDowngradeRefused(t *testing.T, old string) {
 	p.server.Stop(t)
 	for _, args := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"ls"}, {"run", "--no-workspace", "--", "true"}} {
 		_, stderr, err := command(t, old, p.state, p.dir, args...)
@@ -323,8 +327,8 @@ func (p *past) back(t *testing.T, old string) {
 	}
 	p.server = servetest.Start(t, program, p.state)
 	sb := p.get(t, p.server.Local(t), p.runs)
-	if n := count(t, sb); n != p.counted+1 {
+	if n := increment(t, sb); n != p.counted+1 {
 		t.Errorf("the program counted to %d", n)
 	}
-	p.record(t)
+	p.checkAuditLog(t)
 }

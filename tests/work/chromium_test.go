@@ -12,11 +12,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// page is rendered by a separate program that Chromium confines.
+// page is a page that Chromium renders in a separate, confined process.
 const page = `<p id=sum></p><script>document.getElementById("sum").textContent = "sum " + (40 + 2)</script>`
 
-// confinement prints how many programs that render pages are confined by a system call filter, in a
-// user namespace that is not the shell's.
+// confinement prints the page's sum, and whether a process that renders pages has a system call
+// filter and its own user namespace.
 const confinement = `
 timeout 120 chromium --headless --disable-gpu --user-data-dir=/tmp/one --dump-dom file:///workspace/page.html 2>/dev/null | grep -o 'sum 42'
 chromium --headless --disable-gpu --user-data-dir=/tmp/two --remote-debugging-port=0 file:///workspace/page.html >/dev/null 2>&1 &
@@ -33,9 +33,9 @@ kill -9 $!
 echo confined $confined
 `
 
-// F11: a browser confines its renderers inside as on any Linux, and needs no flag that turns that
-// off. F30: it starts by its name, which reads /etc.
-func TestF11ChromiumsOwnSandbox(t *testing.T) {
+// F11: Chromium confines its renderers inside as on any Linux, without a flag that disables the
+// confinement. F30: it starts by its name, which reads /etc.
+func TestF11ChromiumConfinesRenderers(t *testing.T) {
 	if _, err := os.Stat("/usr/lib/chromium/chromium"); err != nil {
 		t.Skip("Debian's Chromium is not on this host")
 	}

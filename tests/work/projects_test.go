@@ -16,30 +16,31 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// project is a small repository with its own tests, and the commands to run them.
+// project is a small repository with its own tests, and commands to run on it.
 type project struct {
-	name  string
-	needs []hosttest.Requirement
-	files map[string]string
-	// broken are files that make a test fail and a linter complain.
+	name         string
+	requirements []hosttest.Requirement
+	files        map[string]string
+	// broken are files that make a test and a linter fail.
 	broken map[string]string
-	// prepare adds files that the host built before to the directories.
-	prepare func(t *testing.T, dirs ...string)
-	runs    []work
+	// prepare adds files to the directories that the host has built.
+	prepare  func(t *testing.T, dirs ...string)
+	commands []projectCommand
 }
 
-// work is one command, with its results on the project and on the broken one.
-type work struct {
+// projectCommand is a command, with its results on the project and on the broken one.
+type projectCommand struct {
 	cmd       []string
 	good, bad outcome
 }
 
+// outcome is the result of a command.
 type outcome struct {
-	code int
-	says []string // parts of the output; empty means no output
+	code        int
+	outputParts []string // parts of the output; nil means no output
 }
 
-// goRoot is the path of Go in sandboxes, whose PATH may differ from the test's.
+// goRoot is the directory of Go in sandboxes, whose PATH may differ from the test's.
 const goRoot = "/usr/local/go/bin/"
 
 var goTools = hosttest.Requirement{Name: "Go in /usr/local/go", Has: func() bool {
@@ -53,14 +54,14 @@ var goFiles = map[string]string{
 	"shop_test.go": "package shop\n\nimport \"testing\"\n\nfunc TestPrice(t *testing.T) {\n\tif Price(2) != 6 {\n\t\tt.Fatal(Price(2))\n\t}\n}\n",
 }
 
-// compileLibrary gives each directory a build cache with the standard library, which takes most of
-// the time. Go compiles the project itself again in a directory with another name.
+// compileLibrary gives each directory a build cache with the standard library, whose compilation
+// takes most of the time.
 func compileLibrary(t *testing.T, dirs ...string) {
 	t.Helper()
-	elsewhere, cache := t.TempDir(), t.TempDir()
-	write(t, elsewhere, goFiles)
+	projectDir, cache := t.TempDir(), t.TempDir()
+	write(t, projectDir, goFiles)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", goRoot+"go vet ./... && "+goRoot+"go test -vet=off ./...")
-	cmd.Dir = elsewhere
+	cmd.Dir = projectDir
 	cmd.Env = append(os.Environ(), "GOCACHE="+cache, "GOFLAGS=", "GOTOOLCHAIN=local", "GOPROXY=off", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -72,34 +73,34 @@ func compileLibrary(t *testing.T, dirs ...string) {
 	}
 }
 
-// own is an exit code that neither a test runner nor our programs use.
-const own = 43
+// checkFailed is an exit code that neither a test runner nor the product uses.
+const checkFailed = 43
 
-// goCheck is a typical check of a Go project's Makefile. The vet that go test runs would prevent a
-// broken test from being run.
-const goCheck = "export GOCACHE=$PWD/.gocache; " + goRoot + "gofmt -l .; " + goRoot + "go vet ./... || echo vet ends with $?; " + goRoot + "go test -vet=off ./..."
+// goCheck is a typical check of a Go project's Makefile. Its go test runs without vet, which would
+// stop before the broken test.
+const goCheck = "export GOCACHE=$PWD/.gocache; " + goRoot + "gofmt -l .; " + goRoot + "go vet ./... || echo vet: exit code $?; " + goRoot + "go test -vet=off ./..."
 
 var projects = []project{
 	{
-		name: "python", needs: []hosttest.Requirement{hosttest.Python},
+		name: "python", requirements: []hosttest.Requirement{hosttest.Python},
 		files: map[string]string{
 			"shop/__init__.py":   "def price(n):\n    return n * 3\n",
 			"tests/__init__.py":  "",
 			"tests/test_shop.py": "import unittest, shop\nclass T(unittest.TestCase):\n    def test_price(self):\n        self.assertEqual(shop.price(2), 6)\n",
-			"check.py":           fmt.Sprintf("import sys, unittest\nresult = unittest.main(module='tests.test_shop', exit=False).result\nsys.exit(0 if result.wasSuccessful() else %d)\n", own),
+			"check.py":           fmt.Sprintf("import sys, unittest\nresult = unittest.main(module='tests.test_shop', exit=False).result\nsys.exit(0 if result.wasSuccessful() else %d)\n", checkFailed),
 		},
 		broken: map[string]string{
 			"shop/__init__.py": "def price(n):\n    return n * 4\n",
 			"shop/draft.py":    "def later(:\n",
 		},
-		runs: []work{
+		commands: []projectCommand{
 			{cmd: []string{"python3", "-m", "unittest", "-v"}, good: outcome{0, []string{"OK"}}, bad: outcome{1, []string{"AssertionError: 8 != 6"}}},
-			{cmd: []string{"python3", "check.py"}, good: outcome{0, []string{"OK"}}, bad: outcome{own, []string{"FAILED (failures=1)"}}},
+			{cmd: []string{"python3", "check.py"}, good: outcome{0, []string{"OK"}}, bad: outcome{checkFailed, []string{"FAILED (failures=1)"}}},
 			{cmd: []string{"python3", "-m", "compileall", "-q", "."}, good: outcome{0, nil}, bad: outcome{1, []string{"SyntaxError"}}},
 		},
 	},
 	{
-		name: "node", needs: []hosttest.Requirement{hosttest.Node},
+		name: "node", requirements: []hosttest.Requirement{hosttest.Node},
 		files: map[string]string{
 			"package.json":  `{"name":"shop","type":"module","scripts":{"test":"node --test","lint":"node --check shop.js"}}`,
 			"shop.js":       "export const price = n => n * 3\n",
@@ -109,30 +110,30 @@ var projects = []project{
 			"sub/dir/x.txt": "x\n",
 		},
 		broken: map[string]string{"shop.js": "export const price = n => n *\n"},
-		runs: []work{
+		commands: []projectCommand{
 			{cmd: []string{"npm", "test"}, good: outcome{0, []string{"# pass 1"}}, bad: outcome{1, []string{"# fail 1"}}},
 			{cmd: []string{"npm", "run", "-s", "lint"}, good: outcome{0, nil}, bad: outcome{1, []string{"SyntaxError"}}},
 		},
 	},
 	{
-		name: "go", needs: []hosttest.Requirement{goTools}, prepare: compileLibrary,
+		name: "go", requirements: []hosttest.Requirement{goTools}, prepare: compileLibrary,
 		files: goFiles,
 		broken: map[string]string{
 			"shop_test.go": "package shop\n\nimport \"testing\"\n\nfunc TestPrice(t *testing.T) {\n\tif Price(2) != 7 {\n\t\tt.Fatal(Price(2))\n\t}\n}\n",
 			"tag.go":       "package shop\n\nimport \"fmt\"\n\nfunc  Label(n int) string { return fmt.Sprintf(\"%s\", n) }\n",
 		},
-		runs: []work{
-			{cmd: []string{"sh", "-c", goCheck}, good: outcome{0, []string{"ok"}}, bad: outcome{1, []string{"tag.go", "Sprintf format %s has arg n of wrong type int", "vet ends with 1", "--- FAIL: TestPrice"}}},
+		commands: []projectCommand{
+			{cmd: []string{"sh", "-c", goCheck}, good: outcome{0, []string{"ok"}}, bad: outcome{1, []string{"tag.go", "Sprintf format %s has arg n of wrong type int", "vet: exit code 1", "--- FAIL: TestPrice"}}},
 		},
 	},
 }
 
 // P13: a project's own tests and linters run on its directory, with their own results. P4: the
-// directory does not change, whatever they write into it.
+// directory does not change, whatever they write.
 func TestProjects(t *testing.T) {
 	for _, p := range projects {
 		t.Run(p.name, func(t *testing.T) {
-			hosttest.Need(t, append([]hosttest.Requirement{hosttest.Root}, p.needs...)...)
+			hosttest.Need(t, append([]hosttest.Requirement{hosttest.Root}, p.requirements...)...)
 			state := t.TempDir()
 			good, bad := t.TempDir(), t.TempDir()
 			write(t, good, p.files)
@@ -141,16 +142,16 @@ func TestProjects(t *testing.T) {
 			if p.prepare != nil {
 				p.prepare(t, good, bad)
 			}
-			was := map[string]map[string]string{good: tree(t, good), bad: tree(t, bad)}
-			for _, w := range p.runs {
+			initial := map[string]map[string]string{good: snapshotDir(t, good), bad: snapshotDir(t, bad)}
+			for _, w := range p.commands {
 				check(t, state, good, w.cmd, w.good)
 				check(t, state, bad, w.cmd, w.bad)
 			}
 			// Control: a command sees its own changes of the directory.
 			check(t, state, good, []string{"sh", "-c", "find . -mindepth 1 -delete; echo mine > README.md; find . -type f"}, outcome{0, []string{"./README.md"}})
-			for dir, before := range was {
-				if after := tree(t, dir); !maps.Equal(before, after) {
-					t.Errorf("%s is\n%v\nand was\n%v", dir, after, before)
+			for dir, before := range initial {
+				if after := snapshotDir(t, dir); !maps.Equal(before, after) {
+					t.Errorf("the directory %s changed: got\n%v\nwant\n%v", dir, after, before)
 				}
 			}
 			servetest.NothingLeft(t, state)
@@ -158,7 +159,7 @@ func TestProjects(t *testing.T) {
 	}
 }
 
-// check runs a command on a directory, as a user would.
+// check runs a command in a sandbox of a directory, as a user would, and compares its result.
 func check(t *testing.T, state, dir string, command []string, want outcome) {
 	t.Helper()
 	args := slices.Concat([]string{"run", "--tools=none", "-e", "GOTOOLCHAIN=local", "-e", "GOPROXY=off", "-e", "CGO_ENABLED=0", "--"}, command)
@@ -169,12 +170,13 @@ func check(t *testing.T, state, dir string, command []string, want outcome) {
 		t.Fatal(err)
 	}
 	text := string(out)
-	lacks := slices.DeleteFunc(slices.Clone(want.says), func(part string) bool { return strings.Contains(text, part) })
-	if code := cmd.ProcessState.ExitCode(); code != want.code || len(lacks) > 0 || want.says == nil && text != "" {
-		t.Errorf("%q: exit %d, want %d; %q is missing:\n%s", command, code, want.code, lacks, text)
+	missing := slices.DeleteFunc(slices.Clone(want.outputParts), func(part string) bool { return strings.Contains(text, part) })
+	if code := cmd.ProcessState.ExitCode(); code != want.code || len(missing) > 0 || want.outputParts == nil && text != "" {
+		t.Errorf("%q: exit %d, want %d; %q is missing:\n%s", command, code, want.code, missing, text)
 	}
 }
 
+// write creates files.
 func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -188,8 +190,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// tree returns the content of a directory: names, modes, times and contents.
-func tree(t *testing.T, dir string) map[string]string {
+// snapshotDir returns the modes, times and contents of all files of a directory.
+func snapshotDir(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -1,5 +1,5 @@
-// Package work_test does real work in real sandboxes: the programs of a public benchmark, and tests
-// and linters of small projects in three languages.
+// Package work_test runs real programs in real sandboxes: those of a public benchmark, and the
+// tests and linters of small projects in three languages.
 package work_test
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// program is the real one.
+// program is the path of the real program.
 var program string
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(servetest.Main(m, &program))
 }
 
-// local opens an engine in this process on a state directory of its own.
+// local opens the product in this process with its own state directory.
 func local(t *testing.T) *crannog.Client {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
@@ -58,16 +58,16 @@ type problem struct {
 	EntryPoint string `json:"entry_point"`
 }
 
-// size is how many programs the benchmark has.
-const size = 164
+// benchmarkSize is the number of programs in the benchmark.
+const benchmarkSize = 164
 
-// standIn names the tests that run our own programs instead of the benchmark's, so that no reader
-// mistakes the one for the other.
+// standIn is the name of tests that run built-in programs instead of the benchmark's, so that no
+// reader takes one for the other.
 const standIn = "NOT-HumanEval-but-%d-programs-that-stand-in"
 
 // problems reads the benchmark from CRANNOG_HUMANEVAL, or from its place beside the repository,
-// which does not include it. It also returns a name for a test of these programs.
-func problems(t *testing.T) (all []problem, what string) {
+// which does not include it. It also returns a name for the test.
+func problems(t *testing.T) (all []problem, name string) {
 	t.Helper()
 	path := os.Getenv("CRANNOG_HUMANEVAL")
 	if path == "" {
@@ -75,7 +75,7 @@ func problems(t *testing.T) (all []problem, what string) {
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CRANNOG_HUMANEVAL") == "" {
-		t.Logf("NOT HumanEval: there is no HumanEval.jsonl.gz; set CRANNOG_HUMANEVAL to its path. %d programs of our own stand in for its %d", len(builtin), size)
+		t.Logf("NOT HumanEval: there is no HumanEval.jsonl.gz; set CRANNOG_HUMANEVAL to its path. %d built-in programs run instead of its %d", len(builtin), benchmarkSize)
 		return builtin, fmt.Sprintf(standIn, len(builtin))
 	}
 	if err != nil {
@@ -94,10 +94,10 @@ func problems(t *testing.T) (all []problem, what string) {
 		}
 		all = append(all, p)
 	}
-	if err := lines.Err(); err != nil || len(all) != size {
-		t.Fatalf("%d programs, %v; the benchmark has %d", len(all), err, size)
+	if err := lines.Err(); err != nil || len(all) != benchmarkSize {
+		t.Fatalf("got %d programs, %v, want %d", len(all), err, benchmarkSize)
 	}
-	return all, fmt.Sprintf("HumanEval-%d", size)
+	return all, fmt.Sprintf("HumanEval-%d", benchmarkSize)
 }
 
 // builtin are three programs in the benchmark's form.
@@ -107,14 +107,16 @@ var builtin = []problem{
 	{"own/3", "def total(xs):\n", "    return sum(xs)\n", "def check(f):\n    assert f(range(5)) == 10\n", "total"},
 }
 
+// program returns the text of a program that tests itself.
 func (p problem) program() string {
 	return p.Prompt + p.Solution + "\n" + p.Test + "\ncheck(" + p.EntryPoint + ")\nprint('passed')\n"
 }
 
-// Every program passes its own tests, each in a sandbox, eight at a time, and no sandbox is left.
+// TestHumanEval checks that every program passes its own tests. Each runs in a sandbox, eight at a
+// time, and no sandbox is left.
 func TestHumanEval(t *testing.T) {
-	all, what := problems(t)
-	t.Run(what, func(t *testing.T) { solveAll(t, all) })
+	all, name := problems(t)
+	t.Run(name, func(t *testing.T) { solveAll(t, all) })
 }
 
 func solveAll(t *testing.T, all []problem) {
@@ -122,7 +124,7 @@ func solveAll(t *testing.T, all []problem) {
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(8)
 	began := time.Now()
-	var passed sync.Map // by its name, so that none counts twice
+	var passed sync.Map // by name, so that no program counts twice
 	for _, p := range all {
 		group.Go(func() error {
 			out, err := solve(ctx, client, p.program())
@@ -141,14 +143,15 @@ func solveAll(t *testing.T, all []problem) {
 	passed.Range(func(any, any) bool { n++; return true })
 	t.Logf("%d programs passed, in %v", n, time.Since(began).Round(time.Millisecond))
 	if n != len(all) {
-		t.Errorf("%d programs passed, of %d", n, len(all))
+		t.Errorf("got %d passed programs, want %d", n, len(all))
 	}
 	left, err := client.List(t.Context(), crannog.ListOptions{})
 	if err != nil || len(left) != 0 {
-		t.Errorf("left: %v %v", left, err)
+		t.Errorf("sandboxes are left: %v %v", left, err)
 	}
 }
 
+// solve runs a program in a new sandbox and returns its output.
 func solve(ctx context.Context, client *crannog.Client, program string) (string, error) {
 	sb, err := client.Create(ctx, crannog.Ephemeral(), crannog.Timeout(5*time.Hour))
 	if err != nil {
@@ -161,7 +164,7 @@ func solve(ctx context.Context, client *crannog.Client, program string) (string,
 	return string(out), err
 }
 
-// Control: a wrong program must fail, or the test above proves nothing.
+// TestHumanEvalControl checks that a wrong program fails.
 func TestHumanEvalControl(t *testing.T) {
 	all, _ := problems(t)
 	p := all[0]

@@ -27,7 +27,7 @@ func record(t testing.TB, bound int64, write func(*Writer)) string {
 		t.Fatal(err)
 	}
 	if w.Size() != int64(out.Len()) {
-		t.Errorf("%d bytes counted, %d written", w.Size(), out.Len())
+		t.Errorf("Size: got %d, want %d", w.Size(), out.Len())
 	}
 	return out.String()
 }
@@ -51,6 +51,7 @@ func replay(t testing.TB, recording string) (events []Event) {
 	}
 }
 
+// printed returns the output of all events.
 func printed(events []Event) (text string) {
 	for _, e := range events {
 		if e.Code == Output {
@@ -60,8 +61,8 @@ func printed(events []Event) (text string) {
 	return text
 }
 
-// The format is exactly that of the specification.
-func TestForm(t *testing.T) {
+// The output has exactly the format of the specification.
+func TestWriterFormat(t *testing.T) {
 	got := record(t, 0, func(w *Writer) {
 		_ = w.Output(1*ms, 1, []byte("a\"\\\t\x1b[1m<é>\r\n"))
 		_ = w.Resize(1501*ms+900*time.Microsecond, 90, 20)
@@ -88,7 +89,7 @@ func TestForm(t *testing.T) {
 
 // Characters that are split between chunks are joined, separately for each source. Only invalid
 // bytes become U+FFFD.
-func TestLettersAcrossChunks(t *testing.T) {
+func TestCharactersSplitBetweenChunksAreJoined(t *testing.T) {
 	text := "a\u00e9\u20ac\U0001F600z"
 	for cut := range len(text) {
 		for cut2 := cut; cut2 < len(text); cut2++ {
@@ -102,7 +103,7 @@ func TestLettersAcrossChunks(t *testing.T) {
 			})
 			all := printed(replay(t, got))
 			if strings.ContainsRune(all, utf8.RuneError) || len(all) != 2*len(text) {
-				t.Fatalf("%d, %d: %q", cut, cut2, all)
+				t.Fatalf("cut at %d and %d: got %q", cut, cut2, all)
 			}
 		}
 	}
@@ -123,20 +124,20 @@ func TestLettersAcrossChunks(t *testing.T) {
 
 // A recording never exceeds its bound, has one marker for omitted output, and still has the exit
 // status.
-func TestBound(t *testing.T) {
+func TestWriterStopsAtBound(t *testing.T) {
 	const bound = 64 << 10
 	got := record(t, bound, func(w *Writer) {
 		for range 100 {
 			_ = w.Output(ms, 1, bytes.Repeat([]byte{0x1b}, 5000))
 		}
 		if !w.Truncated() {
-			t.Error("not truncated")
+			t.Error("Truncated: got false after the bound was reached")
 		}
 		_ = w.Mark(2*ms, "too late")
 		_ = w.Exit(3*ms, 7)
 	})
 	if len(got) > bound || len(got) < bound/2 {
-		t.Errorf("%d bytes", len(got))
+		t.Errorf("recording of %d bytes, want at most %d and at least half of that", len(got), bound)
 	}
 	events := replay(t, got)
 	n := len(events)
@@ -144,11 +145,11 @@ func TestBound(t *testing.T) {
 		t.Errorf("%.100v", events[n-3:])
 	}
 	if _, err := NewWriter(io.Discard, Header{Command: strings.Repeat("x", 5000)}, 4096); err == nil {
-		t.Error("a header beyond the bound")
+		t.Error("NewWriter accepted a header that is larger than the bound")
 	}
 }
 
-func TestOld(t *testing.T) {
+func TestWriteVersion2(t *testing.T) {
 	r, err := NewReader(strings.NewReader(record(t, 0, func(w *Writer) {
 		_ = w.Output(250*ms, 1, []byte("<hi>\n"))
 		_ = w.Mark(1250*ms, "m")
@@ -172,8 +173,8 @@ func TestOld(t *testing.T) {
 	}
 }
 
-// Invalid recordings are refused. A recording of another program can be read.
-func TestStrictReading(t *testing.T) {
+// Invalid recordings are rejected. A recording of another program can be read.
+func TestReaderRejectsInvalidRecordings(t *testing.T) {
 	head := `{"version":3,"term":{"cols":80,"rows":24}}` + "\n"
 	for _, bad := range []string{
 		"", "\n", "# c\n" + head, "[]\n", `{"version":2,"width":80,"height":24}` + "\n", `{"version":3,"term":{"cols":0,"rows":24}}` + "\n",
@@ -188,12 +189,12 @@ func TestStrictReading(t *testing.T) {
 			_, err = r.Next()
 		}
 		if err == nil || errors.Is(err, io.EOF) {
-			t.Errorf("%.80q is read: %v", bad, err)
+			t.Errorf("reading %.80q: got %v, want an error", bad, err)
 		}
 	}
-	foreign := `{"version":3,"term":{"cols":80,"rows":24,"version":"V","theme":{"fg":"#1","bg":"#2","palette":"#3"}},"idle_time_limit":1.5,"env":{"A":"b"},"tags":["x"]}` +
+	otherProgram := `{"version":3,"term":{"cols":80,"rows":24,"version":"V","theme":{"fg":"#1","bg":"#2","palette":"#3"}},"idle_time_limit":1.5,"env":{"A":"b"},"tags":["x"]}` +
 		"\r\n# a comment\n[0.5, \"i\", \"k\"]\n[ 0.25 ,\"o\",\"\"]\n"
-	if events := replay(t, foreign); len(events) != 2 || events[1].At != 750*ms {
+	if events := replay(t, otherProgram); len(events) != 2 || events[1].At != 750*ms {
 		t.Errorf("%v", events)
 	}
 }

@@ -19,7 +19,7 @@ type Reader struct {
 	lines  *bufio.Reader
 	number int // number of the last line
 	header Header
-	at     time.Duration
+	at     time.Duration // time of the last event
 }
 
 // NewReader reads the header and returns a reader for the events.
@@ -36,16 +36,16 @@ func NewReader(from io.Reader) (*Reader, error) {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&h); err != nil {
-		return nil, r.wrong("%v", err)
+		return nil, r.lineError("%v", err)
 	}
 	if rest, err := io.ReadAll(d.Buffered()); err != nil || len(bytes.TrimSpace(rest)) > 0 {
-		return nil, r.wrong("there is more data after the header on its line")
+		return nil, r.lineError("there is more data after the header")
 	}
 	if h.Version != 3 {
-		return nil, r.wrong("the version is %d, but must be 3", h.Version)
+		return nil, r.lineError("the version is %d, but must be 3", h.Version)
 	}
-	if side(h.Term.Cols, 0) == 0 || side(h.Term.Rows, 0) == 0 {
-		return nil, r.wrong("a terminal cannot have %d columns and %d rows", h.Term.Cols, h.Term.Rows)
+	if sideOr(h.Term.Cols, 0) == 0 || sideOr(h.Term.Rows, 0) == 0 {
+		return nil, r.lineError("a terminal cannot have %d columns and %d rows", h.Term.Cols, h.Term.Rows)
 	}
 	r.header = Header{Cols: h.Term.Cols, Rows: h.Term.Rows, Type: h.Term.Type, Command: h.Command, Title: h.Title}
 	if h.Timestamp != 0 {
@@ -78,7 +78,7 @@ func (r *Reader) line() ([]byte, error) {
 	var long []byte
 	for errors.Is(err, bufio.ErrBufferFull) {
 		if long = append(long, line...); len(long) > maxLine {
-			return nil, r.wrong("it is longer than %d bytes", maxLine)
+			return nil, r.lineError("it is longer than %d bytes", maxLine)
 		}
 		line, err = r.lines.ReadSlice('\n')
 	}
@@ -87,43 +87,44 @@ func (r *Reader) line() ([]byte, error) {
 	}
 	switch {
 	case len(line) > maxLine:
-		return nil, r.wrong("it is longer than %d bytes", maxLine)
+		return nil, r.lineError("it is longer than %d bytes", maxLine)
 	case errors.Is(err, io.EOF) && len(line) > 0:
 		return nil, ErrCut
 	case err != nil:
 		return nil, err
 	case !utf8.Valid(line):
-		return nil, r.wrong("it is not UTF-8")
+		return nil, r.lineError("it is not UTF-8")
 	}
 	if line = bytes.TrimRight(line, "\r\n"); len(line) == 0 {
-		return nil, r.wrong("it is empty")
+		return nil, r.lineError("it is empty")
 	}
 	return line, nil
 }
 
+// event parses a line as the next event.
 func (r *Reader) event(line []byte) (Event, error) {
 	var fields []json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil || len(fields) != 3 {
-		return Event{}, r.wrong("it is not a list of interval, code and data")
+		return Event{}, r.lineError("it is not a list of interval, code and data")
 	}
 	var interval *float64
 	var code, data *string
 	if json.Unmarshal(fields[0], &interval) != nil || json.Unmarshal(fields[1], &code) != nil || json.Unmarshal(fields[2], &data) != nil ||
 		interval == nil || code == nil || data == nil {
-		return Event{}, r.wrong("it is not a list of interval, code and data")
+		return Event{}, r.lineError("it is not a list of interval, code and data")
 	}
 	if *interval < 0 || *interval > maxTime.Seconds() {
-		return Event{}, r.wrong("the interval %v is out of range", *interval)
+		return Event{}, r.lineError("the interval %v is out of range", *interval)
 	}
 	if r.at += time.Duration(math.Round(*interval * float64(time.Second))); r.at > maxTime {
-		return Event{}, r.wrong("its time is later than the limit of %v", maxTime)
+		return Event{}, r.lineError("its time is later than the limit of %v", maxTime)
 	}
 	if len(*code) != 1 {
-		return Event{}, r.wrong("unknown event code %q", *code)
+		return Event{}, r.lineError("unknown event code %q", *code)
 	}
 	e := Event{At: r.at, Code: (*code)[0], Data: *data}
 	if !e.valid() {
-		return Event{}, r.wrong("an event %q cannot have the data %.40q", *code, *data)
+		return Event{}, r.lineError("an event %q cannot have the data %.40q", *code, *data)
 	}
 	return e, nil
 }
@@ -148,7 +149,7 @@ func (e Event) Size() (cols, rows int, ok bool) {
 	c, r, ok := strings.Cut(e.Data, "x")
 	cols, err := strconv.Atoi(c)
 	rows, err2 := strconv.Atoi(r)
-	return cols, rows, ok && err == nil && err2 == nil && side(cols, 0) > 0 && side(rows, 0) > 0
+	return cols, rows, ok && err == nil && err2 == nil && sideOr(cols, 0) > 0 && sideOr(rows, 0) > 0
 }
 
 // Status returns the exit status of an Exit event.
@@ -157,6 +158,7 @@ func (e Event) Status() (int, bool) {
 	return int(n), err == nil
 }
 
-func (r *Reader) wrong(format string, args ...any) error {
+// lineError returns an error that names the number of the last line.
+func (r *Reader) lineError(format string, args ...any) error {
 	return fmt.Errorf("line %d of the recording: "+format, append([]any{r.number}, args...)...)
 }

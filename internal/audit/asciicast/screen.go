@@ -13,8 +13,8 @@ import (
 // for decisions (package approval) and for models (package mcpserver) contains no sequences at all.
 type Screen struct {
 	state screenState
-	held  []byte // bytes of the current sequence
-	undo  []string
+	seq   []byte   // bytes of the current sequence
+	undo  []string // sequences that restore the terminal's state
 }
 
 type screenState int
@@ -25,17 +25,17 @@ const (
 	control                // after ESC [
 	text                   // after ESC ] and similar, until their end
 	textEnd                // an ESC within such a string
-	oneMore                // the next letter belongs to the sequence
+	oneMore                // the next character belongs to the sequence
 	characters             // after ESC ( or )
 )
 
 // maxSequence limits the length of a sequence that draws.
 const maxSequence = 64
 
-// Append appends the visible part of show to dst. A sequence may be split between calls. A UTF-8
-// character may not.
-func (s *Screen) Append(dst []byte, show string) []byte {
-	for _, r := range show {
+// Append appends the text and the drawing sequences of output to dst. A sequence may be split
+// between calls. A UTF-8 character may not.
+func (s *Screen) Append(dst []byte, output string) []byte {
+	for _, r := range output {
 		dst = s.next(dst, r)
 	}
 	return dst
@@ -47,16 +47,17 @@ func (s *Screen) Restore() string {
 	for _, u := range slices.Backward(s.undo) {
 		out.WriteString(u)
 	}
-	s.undo, s.state, s.held = nil, ground, nil
+	s.undo, s.state, s.seq = nil, ground, nil
 	return out.String()
 }
 
+// next processes one character.
 func (s *Screen) next(dst []byte, r rune) []byte {
 	switch {
 	case r == 0x18 || r == 0x1a: // cancel any sequence
 		s.state = ground
 		return dst
-	case r >= 0x80 && r < 0xa0: // C1 controls: the same sequences as one letter
+	case r >= 0x80 && r < 0xa0: // C1 controls: sequences of a single character
 		if s.state != text && s.state != textEnd {
 			s.state = ground
 		}
@@ -103,11 +104,12 @@ func (s *Screen) plain(dst []byte, r rune) []byte {
 	return dst
 }
 
+// escaped processes the character after ESC.
 func (s *Screen) escaped(dst []byte, r rune) []byte {
 	s.state = ground
 	switch r {
 	case '[':
-		s.state, s.held = control, s.held[:0]
+		s.state, s.seq = control, s.seq[:0]
 	case ']', 'P', 'X', '^', '_', 'k':
 		s.state = text
 	case '(':
@@ -122,18 +124,19 @@ func (s *Screen) escaped(dst []byte, r rune) []byte {
 	return dst
 }
 
+// controlled processes a character of a control sequence.
 func (s *Screen) controlled(dst []byte, r rune) []byte {
 	switch {
 	case r == 0x1b:
 		s.state = escape
 	case r >= 0x20 && r < 0x40:
-		if len(s.held) <= maxSequence {
-			s.held = append(s.held, byte(r))
+		if len(s.seq) <= maxSequence {
+			s.seq = append(s.seq, byte(r))
 		}
 	case r >= 0x40 && r < 0x7f:
 		s.state = ground
-		if len(s.held) <= maxSequence {
-			return s.sequence(dst, string(s.held), byte(r))
+		if len(s.seq) <= maxSequence {
+			return s.sequence(dst, string(s.seq), byte(r))
 		}
 	case r >= 0x7f:
 		s.state = ground
@@ -141,35 +144,35 @@ func (s *Screen) controlled(dst []byte, r rune) []byte {
 	return dst
 }
 
-// maxCount limits the numbers in a sequence. A terminal that repeats a character two billion times
+// maxNumber limits the numbers in a sequence. A terminal that repeats a character two billion times
 // would hang.
-const maxCount = 9999
+const maxNumber = 9999
 
 // sequence passes a control sequence if it draws.
 func (s *Screen) sequence(dst []byte, arguments string, final byte) []byte {
-	whole := "\x1b[" + arguments + string(rune(final))
+	full := "\x1b[" + arguments + string(rune(final))
 	if rest, ok := strings.CutPrefix(arguments, "?"); ok {
 		return s.private(dst, rest, final)
 	}
-	numbers, ok := countsOf(arguments)
+	numbers, ok := numbersOf(arguments)
 	if !ok {
 		return dst
 	}
 	switch final {
 	case 'm':
-		return s.draw(dst, whole, "\x1b[m")
+		return s.draw(dst, full, "\x1b[m")
 	case 'r':
-		return s.draw(dst, whole, "\x1b[r")
+		return s.draw(dst, full, "\x1b[r")
 	case 'h', 'l':
-		if len(numbers) == 1 && numbers[0] == 4 { // insert; 2 would lock the keys
-			return s.draw(dst, whole, "\x1b[4l")
+		if len(numbers) == 1 && numbers[0] == 4 { // insert mode; 2 would lock the keyboard
+			return s.draw(dst, full, "\x1b[4l")
 		}
 	case 'T':
-		if len(numbers) <= 1 { // five numbers follow the mouse
-			return append(dst, whole...)
+		if len(numbers) <= 1 { // scroll; five numbers track the mouse
+			return append(dst, full...)
 		}
 	case '@', 'A', 'B', 'C', 'D', 'E', 'F', 'G', 'H', 'I', 'J', 'K', 'L', 'M', 'P', 'S', 'X', 'Z', '`', 'a', 'b', 'd', 'e', 'f', 's', 'u':
-		return append(dst, whole...)
+		return append(dst, full...)
 	}
 	return dst
 }
@@ -181,8 +184,9 @@ var modes = map[int]string{
 	47: "\x1b[?47l", 1047: "\x1b[?1047l", 1048: "", 1049: "\x1b[?1049l", 2026: "\x1b[?2026l",
 }
 
+// private passes a control sequence of DEC, whose arguments begin with a question mark, if it draws.
 func (s *Screen) private(dst []byte, arguments string, final byte) []byte {
-	numbers, ok := countsOf(arguments)
+	numbers, ok := numbersOf(arguments)
 	if !ok {
 		return dst
 	}
@@ -200,22 +204,22 @@ func (s *Screen) private(dst []byte, arguments string, final byte) []byte {
 }
 
 // draw passes a sequence and records how to undo it.
-func (s *Screen) draw(dst []byte, whole, undo string) []byte {
+func (s *Screen) draw(dst []byte, sequence, undo string) []byte {
 	if undo != "" && !slices.Contains(s.undo, undo) {
 		s.undo = append(s.undo, undo)
 	}
-	return append(dst, whole...)
+	return append(dst, sequence...)
 }
 
-// countsOf parses numbers that are separated by semicolons or colons.
-func countsOf(arguments string) ([]int, bool) {
+// numbersOf parses numbers that are separated by semicolons or colons.
+func numbersOf(arguments string) ([]int, bool) {
 	if arguments == "" {
 		return nil, true
 	}
 	var numbers []int
-	for one := range strings.FieldsFuncSeq(arguments, func(r rune) bool { return r == ';' || r == ':' }) {
-		n, err := strconv.Atoi(one)
-		if err != nil || n < 0 || n > maxCount {
+	for field := range strings.FieldsFuncSeq(arguments, func(r rune) bool { return r == ';' || r == ':' }) {
+		n, err := strconv.Atoi(field)
+		if err != nil || n < 0 || n > maxNumber {
 			return nil, false
 		}
 		numbers = append(numbers, n)

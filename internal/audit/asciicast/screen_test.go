@@ -7,7 +7,7 @@ import (
 
 // Sequences that draw are passed unchanged. Sequences that act on the terminal or make it answer
 // are removed.
-func TestScreen(t *testing.T) {
+func TestScreenPassesOnlyDrawingSequences(t *testing.T) {
 	for _, drawn := range []string{
 		"plain é 😀\r\n\tx\b\a", "\x1b[1;38;5;196mred\x1b[m", "\x1b[38:2::1:2:3m", "\x1b[2J\x1b[H\x1b[10;20f\x1b[K\x1b[?25l\x1b[?1049h\x1b7\x1b8\x1bM",
 		"\x1b[3;10r\x1b[2L\x1b[2@\x1b[5X", "\x1b(0lqk\x1b(B", "\x1b[?2J",
@@ -19,8 +19,8 @@ func TestScreen(t *testing.T) {
 	}
 	for name, attack := range map[string]string{
 		"title": "\x1b]0;pwned\x07", "title with ST": "\x1b]2;pwned\x1b\\", "clipboard": "\x1b]52;c;cm0gLXJm\x07", "link": "\x1b]8;;http://evil\x1b\\",
-		"name of screen": "\x1bkname\x1b\\", "device control": "\x1bP$qm\x1b\\", "terminfo": "\x1bP+q544e\x1b\\", "privacy": "\x1b^x\x1b\\", "program": "\x1b_Gx\x1b\\",
-		"start of string": "\x1bXx\x1b\\", "what are you": "\x1b[c", "what are you, second": "\x1b[>c", "third": "\x1b[=c", "old": "\x1bZ", "enquiry": "\x05",
+		"name of screen": "\x1bkname\x1b\\", "device control": "\x1bP$qm\x1b\\", "terminfo": "\x1bP+q544e\x1b\\", "privacy": "\x1b^x\x1b\\", "application command": "\x1b_Gx\x1b\\",
+		"start of string": "\x1bXx\x1b\\", "primary attributes": "\x1b[c", "secondary attributes": "\x1b[>c", "tertiary attributes": "\x1b[=c", "identify": "\x1bZ", "enquiry": "\x05",
 		"cursor report": "\x1b[6n", "state": "\x1b[?6n", "window": "\x1b[21t", "iconify": "\x1b[2t", "parameters": "\x1b[x", "mode query": "\x1b[?2026$p",
 		"mouse": "\x1b[?1000h", "all motion": "\x1b[?1003;1006h", "paste": "\x1b[?2004h", "focus": "\x1b[?1004h", "keys": "\x1b[?1h", "keypad": "\x1b=", "lock": "\x1b[2h",
 		"other keys": "\x1b[>4;2m", "kitty keys": "\x1b[>1u", "kitty query": "\x1b[?u", "print": "\x1b[5i", "print screen": "\x1b[?5i", "reset": "\x1bc", "soft reset": "\x1b[!p",
@@ -30,18 +30,18 @@ func TestScreen(t *testing.T) {
 	} {
 		var s Screen
 		got := string(s.Append([]byte("<"), attack+">"))
-		got = strings.NewReplacer("6n", "", "0;x", "").Replace(got) // letters alone are harmless
+		got = strings.NewReplacer("6n", "", "0;x", "").Replace(got) // plain text is harmless
 		if got != "<>" && (name != "cancelled" || got != "<>") {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("%s: got %q, want only text", name, got)
 		}
-		// The same text, split between all letters.
+		// The same text, with a call for each character.
 		var cut Screen
 		var out []byte
 		for _, r := range attack + ">" {
 			out = cut.Append(out, string(r))
 		}
 		if strings.ContainsAny(string(out), "\x1b\x05\x7f\x0e") {
-			t.Errorf("%s, cut: %q", name, out)
+			t.Errorf("%s, one character at a time: got %q", name, out)
 		}
 	}
 	// One allowed mode among several is passed.
@@ -51,14 +51,14 @@ func TestScreen(t *testing.T) {
 	}
 }
 
-func TestScreenRestores(t *testing.T) {
+func TestScreenRestoresState(t *testing.T) {
 	var s Screen
 	s.Append(nil, "\x1b[?1049h\x1b[?25l\x1b[31m\x1b[31m\x1b]0;unfinished")
 	if got := s.Restore(); got != "\x1b[m\x1b[?25h\x1b[?1049l" {
 		t.Errorf("%q", got)
 	}
 	if got := s.Restore(); got != "" {
-		t.Errorf("again %q", got)
+		t.Errorf("second Restore: got %q, want nothing", got)
 	}
 	if got := string(s.Append(nil, "x")); got != "x" {
 		t.Errorf("%q", got)
@@ -78,18 +78,18 @@ func FuzzScreen(f *testing.F) {
 				continue
 			}
 			if rest == "" || !strings.ContainsRune("[(78DEMH", rune(rest[0])) {
-				t.Fatalf("%q shows %q", text, out[i:])
+				t.Fatalf("Append of %q passed %q", text, out[i:])
 			}
 			if rest[0] == '[' {
 				end := strings.IndexFunc(rest[1:], func(r rune) bool { return r >= 0x40 && r < 0x7f })
 				if end < 0 || strings.ContainsRune("cntixpqzu"[:8], rune(rest[1+end])) || strings.ContainsAny(rest[1:1+end], "<=> !$*\"'") {
-					t.Fatalf("%q shows %q", text, out[i:])
+					t.Fatalf("Append of %q passed %q", text, out[i:])
 				}
 			}
 		}
 		for _, r := range out {
 			if r >= 0x80 && r < 0xa0 || r == 0x7f || r == 5 || r == 0x0e || r == 0x0f {
-				t.Fatalf("%q shows %q", text, out)
+				t.Fatalf("Append of %q passed %q", text, out)
 			}
 		}
 	})

@@ -32,12 +32,12 @@ const LeftOut = "more output was not kept"
 type Writer struct {
 	to    io.Writer
 	bound int64
-	kept  int64 // bytes so far, including lines that are not written yet
-	lines []byte
+	size  int64         // bytes so far, including lines that are not written yet
+	lines []byte        // collected lines that are not written yet
 	at    time.Duration // time of the last event, in whole milliseconds
 	part  [sources]fragment
-	cut   bool
-	err   error
+	cut   bool  // output was omitted
+	err   error // first error of a write
 }
 
 // fragment is the beginning of a UTF-8 character whose rest is in the next chunk.
@@ -54,7 +54,7 @@ func NewWriter(to io.Writer, h Header, bound int64) (*Writer, error) {
 	}
 	w := &Writer{to: to, bound: bound}
 	line := header{
-		Version: 3, Term: term{Cols: side(h.Cols, 80), Rows: side(h.Rows, 24), Type: h.Type},
+		Version: 3, Term: term{Cols: sideOr(h.Cols, 80), Rows: sideOr(h.Rows, 24), Type: h.Type},
 		Command: h.Command, Title: h.Title,
 	}
 	if !h.Time.IsZero() {
@@ -73,7 +73,8 @@ func NewWriter(to io.Writer, h Header, bound int64) (*Writer, error) {
 	return w, nil
 }
 
-func side(n, usual int) int {
+// sideOr returns n columns or rows, or usual if that is not a valid number.
+func sideOr(n, usual int) int {
 	if n < 1 || n > maxSide {
 		return usual
 	}
@@ -96,23 +97,23 @@ func (w *Writer) Output(at time.Duration, source int, data []byte) error {
 		if !utf8.FullRune(part.bytes[:part.n]) {
 			return w.err
 		}
-		whole := part.bytes
+		character := part.bytes
 		n := part.n
 		part.n = 0
-		w.event(at, Output, whole[:n])
+		w.event(at, Output, character[:n])
 	}
-	last := len(data) - unfinished(data)
+	last := len(data) - partialLen(data)
 	part.n = copy(part.bytes[:], data[last:])
 	for data = data[:last]; len(data) > 0; {
-		n := border(data, eventBytes)
+		n := completeEnd(data, eventBytes)
 		w.event(at, Output, data[:n])
 		data = data[n:]
 	}
 	return w.err
 }
 
-// unfinished returns the length of an incomplete character at the end of data.
-func unfinished(data []byte) int {
+// partialLen returns the length of an incomplete character at the end of data.
+func partialLen(data []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
 		if tail := data[len(data)-i:]; utf8.RuneStart(tail[0]) {
 			if utf8.FullRune(tail) {
@@ -124,8 +125,8 @@ func unfinished(data []byte) int {
 	return 0
 }
 
-// border returns the end of the last complete character within n bytes.
-func border(data []byte, n int) int {
+// completeEnd returns the end of the last complete character within n bytes.
+func completeEnd(data []byte, n int) int {
 	if len(data) <= n {
 		return len(data)
 	}
@@ -147,7 +148,7 @@ func (w *Writer) Resize(at time.Duration, cols, rows int) error {
 
 // Mark adds a marker.
 func (w *Writer) Mark(at time.Duration, text string) error {
-	w.event(at, Marker, []byte(text[:border([]byte(text), eventBytes)]))
+	w.event(at, Marker, []byte(text[:completeEnd([]byte(text), eventBytes)]))
 	return w.err
 }
 
@@ -177,7 +178,7 @@ func (w *Writer) flushPartial(at time.Duration) {
 func (w *Writer) Truncated() bool { return w.cut }
 
 // Size returns the size of the recording in bytes.
-func (w *Writer) Size() int64 { return w.kept }
+func (w *Writer) Size() int64 { return w.size }
 
 // Flush writes all collected lines.
 func (w *Writer) Flush() error {
@@ -195,18 +196,18 @@ func (w *Writer) event(at time.Duration, code byte, data []byte) {
 		return
 	}
 	lines, moment := w.line(at, code, data)
-	if w.kept+int64(len(lines)-len(w.lines)) > w.bound-reserve {
+	if w.size+int64(len(lines)-len(w.lines)) > w.bound-reserve {
 		w.cut = true
 		w.last(at, Marker, []byte(LeftOut))
 		return
 	}
-	w.keep(lines, moment)
+	w.setLines(lines, moment)
 }
 
 // last adds a line from the reserved space.
 func (w *Writer) last(at time.Duration, code byte, data []byte) {
 	if w.err == nil {
-		w.keep(w.line(at, code, data))
+		w.setLines(w.line(at, code, data))
 	}
 }
 
@@ -223,23 +224,24 @@ func (w *Writer) line(at time.Duration, code byte, data []byte) (lines []byte, m
 	return append(lines, '"', ']', '\n'), at
 }
 
-// keep replaces the collected lines by lines.
-func (w *Writer) keep(lines []byte, moment time.Duration) {
+// setLines replaces the collected lines, after an event at the time moment.
+func (w *Writer) setLines(lines []byte, moment time.Duration) {
 	n := len(lines) - len(w.lines)
 	w.lines, w.at = lines, moment
-	w.counted(n)
+	w.addSize(n)
 }
 
 // add copies a finished line.
 func (w *Writer) add(line []byte) {
 	w.lines = append(w.lines, line...)
-	w.counted(len(line))
+	w.addSize(len(line))
 }
 
-func (w *Writer) counted(n int) {
-	w.kept += int64(n)
+// addSize counts n collected bytes, and writes the lines if there are enough.
+func (w *Writer) addSize(n int) {
+	w.size += int64(n)
 	if len(w.lines) >= batchBytes {
-		_ = w.Flush() // the error is kept
+		_ = w.Flush() // the next call returns the error
 	}
 }
 

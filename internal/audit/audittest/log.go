@@ -17,14 +17,14 @@ import (
 type Log struct {
 	mu      sync.Mutex
 	entries []audit.Entry
-	durable int
-	fail    func(audit.Draft) bool
+	durable int                    // number of durable entries
+	fail    func(audit.Draft) bool // reports whether to reject a draft
 	appends int
 }
 
 var _ audit.Recorder = (*Log)(nil)
 
-// Fail sets which drafts are rejected from now on. With nil, none are.
+// Fail makes the log reject the drafts for which f returns true, from now on. A nil f rejects none.
 func (r *Log) Fail(f func(audit.Draft) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

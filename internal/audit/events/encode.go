@@ -41,12 +41,14 @@ func (e *Event) AppendTo(dst []byte) []byte {
 	return append(dst, '}', '\n')
 }
 
+// key appends the name of a field.
 func key(dst []byte, name string) []byte {
 	dst = append(dst, ',', '"')
 	dst = append(dst, name...)
 	return append(dst, '"', ':')
 }
 
+// number appends a field with a number, unless the number is 0.
 func number(dst []byte, name string, n int64) []byte {
 	if n == 0 {
 		return dst
@@ -54,6 +56,7 @@ func number(dst []byte, name string, n int64) []byte {
 	return strconv.AppendInt(key(dst, name), n, 10)
 }
 
+// text appends a field with a string, unless the string is empty.
 func text(dst []byte, name, s string) []byte {
 	if s == "" {
 		return dst
@@ -61,6 +64,7 @@ func text(dst []byte, name, s string) []byte {
 	return quote(key(dst, name), s)
 }
 
+// list appends a field with a list, unless the list is empty.
 func list(dst []byte, name string, all []string) []byte {
 	if len(all) == 0 {
 		return dst

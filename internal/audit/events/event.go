@@ -49,7 +49,7 @@ type Event struct {
 	// For Exit.
 	Code   int           `json:"code,omitempty"`
 	Signal int           `json:"signal,omitempty"`
-	Took   time.Duration `json:"took_ns,omitempty"` // since the process was made
+	Took   time.Duration `json:"took_ns,omitempty"` // since the process was created
 
 	// For File.
 	Path string `json:"path,omitempty"`

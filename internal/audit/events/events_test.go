@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
+// file returns an empty event file.
 func file(t testing.TB) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "events"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
@@ -36,6 +37,7 @@ func writer(t testing.TB, f *os.File, next uint64, limit int64) *events.Writer {
 	return w
 }
 
+// all returns the remaining events of a reader.
 func all(t testing.TB, r *events.Reader) []events.Event {
 	t.Helper()
 	var out []events.Event
@@ -51,7 +53,7 @@ func all(t testing.TB, r *events.Reader) []events.Event {
 	}
 }
 
-func TestLinesAreJSON(t *testing.T) {
+func TestAppendToEqualsStandardJSON(t *testing.T) {
 	full := events.Event{
 		Seq: 7, Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Kind: events.Exec, PID: 2, Parent: 1, UID: 1000, Command: 2,
 		Program: "/bin/sh", Argv: []string{"sh", "-c", "echo \"a\\b\"\n\x00\x7f\u2028 é"}, Cwd: "/", Env: []string{"PATH"}, Cut: true,
@@ -61,21 +63,21 @@ func TestLinesAreJSON(t *testing.T) {
 	for _, e := range []events.Event{full, {Seq: 1, Kind: events.Began, Time: full.Time}} {
 		line := e.AppendTo(nil)
 		if strings.Count(string(line), "\n") != 1 {
-			t.Errorf("not one line: %q", line)
+			t.Errorf("got %q, want one line", line)
 		}
 		got, err := events.Parse(line)
 		if err != nil || !reflect.DeepEqual(got, e) {
 			t.Errorf("got %+v, %v; want %+v", got, err, e)
 		}
-		var ours, theirs map[string]any
-		other, err := json.Marshal(e)
-		if err := errors.Join(err, json.Unmarshal(line, &ours), json.Unmarshal(other, &theirs)); err != nil || !reflect.DeepEqual(ours, theirs) {
-			t.Errorf("%s is not %s: %v", line, other, err)
+		var fields, standard map[string]any
+		standardLine, err := json.Marshal(e)
+		if err := errors.Join(err, json.Unmarshal(line, &fields), json.Unmarshal(standardLine, &standard)); err != nil || !reflect.DeepEqual(fields, standard) {
+			t.Errorf("AppendTo got %s, encoding/json %s: %v", line, standardLine, err)
 		}
 	}
 }
 
-func TestReaderFollows(t *testing.T) {
+func TestReaderContinuesAfterEOF(t *testing.T) {
 	f := file(t)
 	w, r := writer(t, f, 1, 1<<20), events.NewReader(f, 0, 0)
 	for i := range 3 {
@@ -91,7 +93,7 @@ func TestReaderFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := all(t, r); len(got) != 0 {
-		t.Fatalf("half a line: %+v", got)
+		t.Fatalf("incomplete line: got %+v, want no event", got)
 	}
 	if _, err := f.WriteString("\"kind\":\"exit\"}\n"); err != nil {
 		t.Fatal(err)
@@ -101,11 +103,11 @@ func TestReaderFollows(t *testing.T) {
 	}
 	// A reader that starts after the third event reads no event twice.
 	if got := all(t, events.NewReader(f, 0, 3)); len(got) != 1 || got[0].Seq != 4 {
-		t.Fatalf("behind the third: %+v", got)
+		t.Fatalf("reader after event 3: got %+v, want event 4", got)
 	}
 }
 
-func TestWhatIsMissingIsSaid(t *testing.T) {
+func TestReaderReportsGaps(t *testing.T) {
 	f := file(t)
 	line := func(seq uint64) string {
 		return string((&events.Event{Seq: seq, Kind: events.Exit, Time: time.Unix(1, 0)}).AppendTo(nil))
@@ -121,7 +123,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	}
 }
 
-func TestFullRefusesUntilFreed(t *testing.T) {
+func TestFullFileRejectsEventsUntilFreed(t *testing.T) {
 	f := file(t)
 	const limit = 64 << 10
 	w, r := writer(t, f, 1, limit), events.NewReader(f, 0, 0)
@@ -138,15 +140,15 @@ func TestFullRefusesUntilFreed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n++; n > 1000 {
-				t.Fatal("no limit")
+				t.Fatalf("wrote %d events without reaching the limit", n)
 			}
 		}
 		if n == before {
-			t.Fatalf("round %d: nothing was freed", round)
+			t.Fatalf("round %d: Free released no space", round)
 		}
 		if !errors.Is(w.Reserve(), events.ErrFull) && round == 0 {
 			if err := w.Write(event, false); err == nil {
-				t.Error("writes when full")
+				t.Error("Write to a full file returned no error")
 			}
 		}
 		// The end of a started process is always written.
@@ -156,7 +158,7 @@ func TestFullRefusesUntilFreed(t *testing.T) {
 		n++
 		got := all(t, r)
 		if len(got) != n-before {
-			t.Fatalf("read %d of %d", len(got), n-before)
+			t.Fatalf("got %d events, want %d", len(got), n-before)
 		}
 		if err := events.Free(f, r.Offset()); err != nil {
 			t.Fatal(err)
@@ -169,12 +171,12 @@ func TestFullRefusesUntilFreed(t *testing.T) {
 	}
 	rest := all(t, events.NewReader(f, 0, 0))
 	if len(rest) == 0 || rest[0].Kind == events.Gap || rest[len(rest)-1].Seq != uint64(n) {
-		t.Errorf("after freeing: %d events", len(rest))
+		t.Errorf("after Free: got %d events, want the last ones up to %d", len(rest), n)
 	}
 }
 
 // A failed write is returned as an error, or counted as lost if the event has happened.
-func TestFailedWrite(t *testing.T) {
+func TestFailedWriteIsReportedOrCounted(t *testing.T) {
 	f := file(t)
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -187,14 +189,14 @@ func TestFailedWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := w.Write(&events.Event{Kind: events.Exec}, false); err == nil {
-		t.Error("a write that failed is success")
+		t.Error("Write to a full disk returned no error")
 	}
 	if w.Reserve() == nil {
-		t.Error("there is room where nothing can be written")
+		t.Error("Reserve returned no error after a failed write")
 	}
 	for range 2 {
 		if err := w.Write(&events.Event{Kind: events.Exit}, true); err == nil {
-			t.Error("a write that failed is success")
+			t.Error("Write to a full disk returned no error")
 		}
 	}
 	if err := unix.Dup3(int(f.Fd()), fd, 0); err != nil {
@@ -210,7 +212,7 @@ func TestFailedWrite(t *testing.T) {
 }
 
 // An incomplete line of a killed writer does not become part of the next line.
-func TestTornLineIsEnded(t *testing.T) {
+func TestNewWriterEndsIncompleteLine(t *testing.T) {
 	f := file(t)
 	if err := writer(t, f, 1, 1<<20).Write(&events.Event{Kind: events.Exec}, false); err != nil {
 		t.Fatal(err)

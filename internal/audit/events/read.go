@@ -22,7 +22,7 @@ const (
 // file.
 type Reader struct {
 	f    io.ReaderAt
-	data func(at int64) (int64, error) // offset of the first buffered byte
+	data func(at int64) (int64, error) // returns the first offset from at on that was not released
 	at   int64                         // offset of the next line
 	last uint64                        // number of the last event
 	buf  []byte                        // bytes from at on
@@ -47,7 +47,7 @@ func newReader(f io.ReaderAt, data func(int64) (int64, error), at int64, last ui
 	return &Reader{f: f, data: data, at: at, last: last, done: at}
 }
 
-// Offset returns where the next event begins. Everything before it was returned and may be freed.
+// Offset returns the offset of the next event. All events before it were returned and may be freed.
 func (r *Reader) Offset() int64 { return r.done }
 
 // Next returns the next event, a Gap if some are missing, or io.EOF if there is none yet. After
@@ -112,14 +112,14 @@ func Parse(line []byte) (Event, error) {
 	return e, nil
 }
 
-// line returns the next complete line and moves past it. Of a line that is too long it returns the
-// beginning. It returns nil for a line whose beginning was released.
+// line returns the next complete line and moves past it. If the line is too long, line returns only
+// its beginning. If the beginning of the line was released, line returns nil.
 func (r *Reader) line() ([]byte, error) {
 	var long []byte
 	start := r.at
 	for {
 		if len(r.buf) > 0 && r.buf[0] == 0 && long == nil {
-			r.leap()
+			r.skipReleased()
 			continue
 		}
 		if i := bytes.IndexByte(r.buf, '\n'); i >= 0 {
@@ -150,8 +150,8 @@ func (r *Reader) line() ([]byte, error) {
 	}
 }
 
-// leap skips released bytes, and the rest of a line whose beginning was released.
-func (r *Reader) leap() {
+// skipReleased skips released bytes, and the rest of a line whose beginning was released.
+func (r *Reader) skipReleased() {
 	n := 0
 	for n < len(r.buf) && r.buf[n] == 0 {
 		n++
@@ -159,6 +159,7 @@ func (r *Reader) leap() {
 	r.buf, r.at, r.skip = r.buf[n:], r.at+int64(n), true
 }
 
+// fill reads the next bytes into the buffer.
 func (r *Reader) fill() error {
 	end := r.at + int64(len(r.buf))
 	if len(r.buf) == 0 {
@@ -179,8 +180,8 @@ func (r *Reader) fill() error {
 	return err
 }
 
-// Last finds the last complete line. It returns the number of its event and its offset, both 0 for
-// an empty file.
+// Last finds the last complete line. It returns the number of its event and the offset of the line.
+// Both are 0 for an empty file.
 func Last(f *os.File) (seq uint64, at int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -205,8 +206,8 @@ func Last(f *os.File) (seq uint64, at int64, err error) {
 	return 0, 0, errors.New("events: no complete event at the end of the file")
 }
 
-// Free releases the disk space of all bytes before upTo, except for the last event, which has the
-// number with which to continue. The size of the file does not change.
+// Free releases the disk space of all bytes before upTo. It keeps the last event, whose number the
+// next writer needs. The size of the file does not change.
 func Free(f *os.File, upTo int64) error {
 	_, last, err := Last(f)
 	if err != nil {

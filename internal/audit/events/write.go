@@ -21,15 +21,15 @@ var ErrFull = errors.New("the file of events is full until its reader frees spac
 type Writer struct {
 	mu    sync.Mutex
 	fd    int
-	next  uint64
-	limit int64
+	next  uint64 // number of the next event
+	limit int64  // maximum disk space in bytes
 	// used is the estimated disk space of the file. It is counted, and measured again when the file
 	// seems to be full.
 	used   int64
-	torn   bool // a line was cut short and could not be removed
-	lost   uint64
-	failed error
-	since  time.Time // when the last write failed
+	torn   bool      // a line was cut short and could not be removed
+	lost   uint64    // events that have happened and could not be written
+	failed error     // error of the last write
+	since  time.Time // time of that error
 	buf    []byte
 }
 
@@ -41,8 +41,8 @@ func NewWriter(fd int, next uint64, limit int64, torn bool) (*Writer, error) {
 	return w, w.measure()
 }
 
-// Write numbers an event, sets its time and writes it. Beyond the limit it writes only the end of a
-// process whose start was written.
+// Write numbers an event, sets its time and writes it. must is set for an event that has already
+// happened: the end of a process whose start was written. Only such an event may exceed the limit.
 func (w *Writer) Write(e *Event, must bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,8 +82,8 @@ func (w *Writer) Write(e *Event, must bool) error {
 // ReasonFailed is the reason of a Gap for ends of processes that did not fit on the disk.
 const ReasonFailed = "write_failed"
 
-// retry is how long no action may begin after a failed write. Then one may begin, because only
-// another write shows whether there is space again.
+// retry is how long no action may begin after a failed write. After that an action may begin, because
+// only another write shows whether there is space again.
 const retry = time.Second
 
 // Reserve returns an error if there is no space for the event of an action. The action must not
@@ -97,6 +97,7 @@ func (w *Writer) Reserve() error {
 	return w.room(0)
 }
 
+// room returns ErrFull if the file has no space for more bytes.
 func (w *Writer) room(more int64) error {
 	if w.used+more <= w.limit {
 		return nil
@@ -110,6 +111,7 @@ func (w *Writer) room(more int64) error {
 	return nil
 }
 
+// measure sets used to the disk space of the file.
 func (w *Writer) measure() error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(w.fd, &stat); err != nil {
@@ -119,9 +121,10 @@ func (w *Writer) measure() error {
 	return nil
 }
 
+// write writes buf completely, or nothing of it.
 func (w *Writer) write() error {
 	for {
-		n, err := w.once()
+		n, err := w.writeOnce()
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -130,16 +133,16 @@ func (w *Writer) write() error {
 		case err == nil:
 			// The disk was full in the middle of a line. Remove it, so that no reader sees an event
 			// of an action that was then rejected.
-			w.takeBack(int64(n))
+			w.removeTail(int64(n))
 			err = unix.ENOSPC
 		}
 		return fmt.Errorf("events: %w", err)
 	}
 }
 
-// once makes one write without notifying the Go scheduler. A write to a file does not wait for
+// writeOnce makes one write without notifying the Go scheduler. A write to a file does not wait for
 // another process, and notifying the scheduler costs more than the write.
-func (w *Writer) once() (int, error) {
+func (w *Writer) writeOnce() (int, error) {
 	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(w.fd), uintptr(unsafe.Pointer(unsafe.SliceData(w.buf))), uintptr(len(w.buf)))
 	if errno != 0 {
 		return 0, errno
@@ -147,7 +150,8 @@ func (w *Writer) once() (int, error) {
 	return int(n), nil
 }
 
-func (w *Writer) takeBack(n int64) {
+// removeTail removes the last n bytes of the file.
+func (w *Writer) removeTail(n int64) {
 	var stat unix.Stat_t
 	err := unix.Fstat(w.fd, &stat)
 	if err == nil {

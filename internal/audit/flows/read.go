@@ -22,10 +22,11 @@ const maxLine = 1 << 20
 type Filter struct {
 	Denied bool   // only denials
 	After  uint64 // only with a greater Seq
-	From   int64  // only what was written when the file had this Size, or later
-	Newest bool   // only the last N
+	From   int64  // only flows that begin at or after this offset
+	Newest bool   // only the last flow
 }
 
+// wants reports whether a flow matches, apart from From and Newest.
 func (f Filter) wants(r egress.Record) bool {
 	return r.Seq > f.After && (!f.Denied || r.Effect == egress.Deny)
 }
@@ -106,6 +107,7 @@ type tail struct {
 	partial []byte
 }
 
+// next returns the next complete line, or io.EOF if there is none yet.
 func (t *tail) next() ([]byte, error) {
 	for {
 		part, err := t.in.ReadSlice('\n')

@@ -37,7 +37,7 @@ func (f Filter) lines(file *os.File) (*tail, error) {
 	return t, nil
 }
 
-// near is the distance to the target at which the search ends.
+// near is the distance between the bounds at which the bisection ends.
 const near = 64 << 10
 
 // offsetBefore returns an offset before which no flow has a number above seq. It uses bisection,

@@ -22,16 +22,16 @@ type Gap struct {
 	Reason string `json:"reason"`
 }
 
-// lastSeq exceeds every real line number.
-const lastSeq = 1 << 60
+// maxSeq exceeds every real line number.
+const maxSeq = 1 << 60
 
 // batch is the result of reading some lines, and the state of the file after them.
 type batch struct {
 	file
-	origin *file // file that the batch was read from
-	hide   Redact
+	origin *file  // file that the batch was read from
+	hide   Redact // nil if the values to redact are not known
 	drafts []audit.Draft
-	anchor int64 // where the last line begins that made an entry
+	anchor int64 // offset of the last line that became an entry
 }
 
 // lines processes complete lines and returns their length in bytes.
@@ -60,18 +60,19 @@ func (b *batch) lines(data []byte) int {
 	return used
 }
 
-// line creates the entries of one line. An unreadable line is lost, which the number of the next
-// line shows.
+// line creates the entries of one line. It creates none for an invalid line: the number of the next
+// line shows the loss.
 func (b *batch) line(text []byte, begin int64) {
 	l, err := b.form.Read(text, b.hide)
-	if err == nil && l.Seq > lastSeq {
-		err = errors.New("an impossible number")
+	if err == nil && l.Seq > maxSeq {
+		err = errors.New("the number of the line is too large")
 	}
 	b.bad = err != nil && len(text) > 0
 	if err != nil {
 		return
 	}
-	// It is no longer known which process read the earlier lines, or in which order.
+	// Another process may have read and ingested the earlier lines. Their order is known only if this
+	// process did.
 	disorder := l.Seq <= b.read && b.read == b.last
 	b.read = max(b.read, l.Seq)
 	switch {
@@ -96,17 +97,19 @@ func (b *batch) line(text []byte, begin int64) {
 // reveal the loss.
 func (b *batch) cut() {
 	if !b.bad || b.last != b.read {
-		return // or it was reported before
+		return // the last line is complete, or the loss was reported before
 	}
 	b.bad = false
 	b.last++
 	b.gap(1, "cut", b.last)
 }
 
+// gap adds an entry for lost lines.
 func (b *batch) gap(lost uint64, reason string, at uint64) {
 	b.drafts = append(b.drafts, b.gapAt(lost, reason, at))
 }
 
+// gapAt returns the entry for lost lines up to the number at. 0 means that the number is unknown.
 func (b *batch) gapAt(lost uint64, reason string, at uint64) audit.Draft {
 	d := audit.Draft{
 		Kind: audit.Gap, Sandbox: b.sandbox, Actor: "server", Data: Gap{Lost: lost, Of: b.form.Source, Reason: reason},
@@ -135,10 +138,10 @@ func (b *batch) write(ctx context.Context, to audit.Recorder) error {
 		if err != nil {
 			return err
 		}
-		b.record(d.At)
+		b.setLast(d.At)
 	}
 	return nil
 }
 
-// record notes that a line is in the audit log, even if a later one fails.
-func (b *batch) record(at uint64) { b.origin.last = max(b.origin.last, at) }
+// setLast notes that a line is in the audit log, even if a later line fails.
+func (b *batch) setLast(at uint64) { b.origin.last = max(b.origin.last, at) }

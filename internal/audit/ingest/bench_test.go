@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// The cost of ingesting one line, without the audit log's own work. It runs beside the programs,
-// none of which waits for it.
+// BenchmarkLine measures the cost of ingesting one line, without the work of the audit log. Programs
+// in a sandbox do not wait for this.
 func BenchmarkLine(b *testing.B) {
 	lines := make([]any, 0, 1000)
 	for i := range uint64(1000) {
@@ -21,7 +21,7 @@ func BenchmarkLine(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()
-		r := newRig(b)
+		r := newFixture(b)
 		s := r.open()
 		r.write("events", lines...)
 		b.StartTimer()

@@ -14,7 +14,7 @@ type Exec struct {
 	PID     int    `json:"pid"`
 	Parent  int    `json:"parent"`
 	UID     uint32 `json:"uid"`
-	Command int    `json:"command,omitempty"` // PID of the caller's command from which it descends
+	Command int    `json:"command,omitempty"` // PID of the caller's command from which the program descends
 	Program string `json:"program"`           // path of the program
 	// Argv is the list of arguments, with secrets redacted.
 	Argv []string `json:"argv,omitempty"`
@@ -32,7 +32,7 @@ type Exit struct {
 	Command int   `json:"command,omitempty"`
 	Code    int   `json:"code"`
 	Signal  int   `json:"signal,omitempty"`
-	TookNS  int64 `json:"took_ns,omitempty"` // since the process was made
+	TookNS  int64 `json:"took_ns,omitempty"` // since the process was created
 }
 
 // File is the data of an entry of kind file: a file changed. There is one entry for each path at
@@ -53,7 +53,7 @@ type File struct {
 // program did not get a resource.
 type Limit struct {
 	Limit   string `json:"limit"` // disk, inodes or pids
-	Most    int64  `json:"most"`
+	Most    int64  `json:"most"`  // value of the limit
 	PID     int    `json:"pid,omitempty"`
 	UID     uint32 `json:"uid,omitempty"`
 	Command int    `json:"command,omitempty"`
@@ -67,6 +67,7 @@ func Events(dir string, free func(*os.File, int64) error) Form {
 	return Form{Source: "events", Dir: dir, Read: readEvent, Free: free}
 }
 
+// readEvent converts a line of an event file to an entry.
 func readEvent(line []byte, hide Redact) (Line, error) {
 	e, err := events.Parse(line)
 	if err != nil {
@@ -97,6 +98,7 @@ func readEvent(line []byte, hide Redact) (Line, error) {
 	return out, nil
 }
 
+// execOf returns the data of an executed program, redacted with hide.
 func execOf(e events.Event, hide Redact) Exec {
 	x := Exec{PID: e.PID, Parent: e.Parent, UID: e.UID, Command: e.Command, Cut: e.Cut}
 	if hide == nil {
@@ -107,10 +109,10 @@ func execOf(e events.Event, hide Redact) Exec {
 	return x.fit()
 }
 
-// maxText is far below the limit of an entry, even after escaping. maxArguments is a little
-// smaller.
 const (
-	maxText      = 32 << 10
+	// maxText is the size of texts that fit into an entry even if every character is escaped.
+	maxText = 32 << 10
+	// maxArguments limits the encoded data of an entry. It is below the limit of the audit log.
 	maxArguments = 200 << 10
 )
 
@@ -144,6 +146,7 @@ func (h Redact) text(s string) string {
 	return h(s)
 }
 
+// all redacts each string of a list.
 func (h Redact) all(list []string) []string {
 	out := make([]string, len(list))
 	for i, s := range list {

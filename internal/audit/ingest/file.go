@@ -33,13 +33,13 @@ type file struct {
 	source  string
 
 	f     *os.File
-	at    int64  // all before it is in the audit log
+	at    int64  // offset of the next unread line
 	read  uint64 // number of the last line read by this process
 	last  uint64 // number of the last line in the audit log
 	known bool   // last is the value from the audit log
-	bad   bool   // the last line read makes no entry
-	skip  bool   // within a line that is too long
-	freed int64
+	bad   bool   // the last line read was invalid
+	skip  bool   // at is within a line that is too long
+	freed int64  // offset up to which disk space was released
 }
 
 // buffers are reused, because most files have little new data.
@@ -76,6 +76,7 @@ func (f *file) grown() (bool, error) {
 	return info.Size() > f.at, nil
 }
 
+// mode returns the flags with which to open the file. Releasing disk space needs write access.
 func (f *file) mode() int {
 	if f.form.Free != nil {
 		return os.O_RDWR
@@ -92,17 +93,17 @@ func (f *file) close() error {
 	return err
 }
 
-// take reads to the end of the file.
+// take ingests the lines up to the end of the file. last means that the file has no writer any more.
 func (f *file) take(ctx context.Context, to audit.Recorder, hide Redact, last bool) error {
 	if f.f == nil {
 		return nil
 	}
 	if !f.known {
-		have, err := to.Position(ctx, f.source)
+		position, err := to.Position(ctx, f.source)
 		if err != nil {
 			return err
 		}
-		f.last, f.known = max(f.last, have), true
+		f.last, f.known = max(f.last, position), true
 	}
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)

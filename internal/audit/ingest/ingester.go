@@ -66,7 +66,7 @@ type Ingester struct {
 
 	mu    sync.Mutex
 	tails map[string]*tail
-	made  map[string]bool // the sandboxes whose files are new and unread
+	fresh map[string]bool // sandboxes whose files are new and unread
 }
 
 // Open creates the directories and starts watching them, until Close.
@@ -74,7 +74,7 @@ func Open(o Options) (*Ingester, error) {
 	if o.Record == nil || len(o.Forms) == 0 || o.Redact == nil || o.Log == nil {
 		return nil, errors.New("open event files: an option is missing")
 	}
-	s := &Ingester{o: o, nonce: newNonce(), tails: make(map[string]*tail), made: make(map[string]bool)}
+	s := &Ingester{o: o, nonce: newNonce(), tails: make(map[string]*tail), fresh: make(map[string]bool)}
 	dirs := make([]string, len(o.Forms))
 	for i, f := range o.Forms {
 		if err := os.MkdirAll(f.Dir, 0o700); err != nil {
@@ -149,8 +149,8 @@ func (s *Ingester) tail(sandbox string) (*tail, error) {
 	}
 	t := &tail{s: s, sandbox: sandbox, wake: make(chan struct{}, 1)}
 	t.ctx, t.stop = context.WithCancel(s.ctx)
-	fresh := s.made[sandbox]
-	delete(s.made, sandbox)
+	fresh := s.fresh[sandbox]
+	delete(s.fresh, sandbox)
 	for _, f := range s.o.Forms {
 		path, err := s.path(f, sandbox)
 		if err != nil {
@@ -174,8 +174,8 @@ func (s *Ingester) Drain(ctx context.Context, sandbox string, last bool) error {
 	return t.take(ctx, last)
 }
 
-// Exclusive calls do while no other process handles the end of the sandbox. again is true if a
-// process has started this before and may have been interrupted.
+// Exclusive calls do while no other process handles the end of the sandbox. again reports whether a
+// process has called do before, and may have been interrupted.
 func (s *Ingester) Exclusive(ctx context.Context, sandbox string, do func(again bool) error) error {
 	s.mu.Lock()
 	t, err := s.tail(sandbox)
@@ -186,7 +186,7 @@ func (s *Ingester) Exclusive(ctx context.Context, sandbox string, do func(again 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.locked(ctx, func() error {
-		again, err := t.mark.end()
+		again, err := t.mark.setEnding()
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// blocks returns the disk space of a file in bytes.
 func blocks(t *testing.T, path string) int64 {
 	t.Helper()
 	var stat unix.Stat_t
@@ -21,8 +22,8 @@ func blocks(t *testing.T, path string) int64 {
 }
 
 // After 50 sandboxes have been created and removed, no descriptor, goroutine or file is left.
-func TestNothingIsLeft(t *testing.T) {
-	r := newRig(t)
+func TestRemoveLeavesNoResources(t *testing.T) {
+	r := newFixture(t)
 	s := r.open()
 	count := func() (descriptors, goroutines int) {
 		t.Helper()
@@ -32,28 +33,28 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		return len(list), runtime.NumGoroutine()
 	}
-	fds, routines := count()
+	fdsBefore, routinesBefore := count()
 	for i := range uint64(50) {
-		s.Follow(box)
+		s.Follow(sandboxID)
 		r.write("events", exec(i+1))
 		r.drain(s, true)
-		if err := s.Leave(box); err != nil {
+		if err := s.Leave(sandboxID); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Remove(box); err != nil {
+	if err := s.Remove(sandboxID); err != nil {
 		t.Fatal(err)
 	}
 	hosttest.EventuallyNoError(t, func() error {
-		if f, g := count(); f > fds || g > routines {
-			return fmt.Errorf("%d descriptors and %d goroutines, before %d and %d", f, g, fds, routines)
+		if f, g := count(); f > fdsBefore || g > routinesBefore {
+			return fmt.Errorf("%d descriptors and %d goroutines, before %d and %d", f, g, fdsBefore, routinesBefore)
 		}
 		return nil
 	})
 	if list, err := s.List(); err != nil || len(list) != 0 {
-		t.Errorf("left: %v, %v", list, err)
+		t.Errorf("List after Remove: got %v, %v, want none", list, err)
 	}
-	if n := len(r.record.Entries()); n != 50 {
-		t.Errorf("%d entries", n)
+	if n := len(r.log.Entries()); n != 50 {
+		t.Errorf("got %d entries, want 50", n)
 	}
 }

@@ -20,8 +20,8 @@ import (
 // The reader holds a lock on it.
 const markSuffix = ".mark"
 
-// lockAgain is the interval of attempts to lock while another process reads.
-const lockAgain = 5 * time.Millisecond
+// lockInterval is the interval of attempts to lock while another process reads.
+const lockInterval = 5 * time.Millisecond
 
 // nonce identifies a process. Processes never share one, unlike PIDs.
 type nonce [16]byte
@@ -31,17 +31,18 @@ func newNonce() (n nonce) {
 	return n
 }
 
-// mark is this file. It has the nonce of the last reader, and a flag that the end of the sandbox is
-// being written.
+// mark is the file with markSuffix. It has the nonce of the last reader, and a flag that the end of
+// the sandbox is being written.
 type mark struct{ f *os.File }
 
+// open opens the mark, unless it is open.
 func (m *mark) open(path string) error {
 	if m.f != nil {
 		return nil
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return fmt.Errorf("spool: %w", err)
+		return fmt.Errorf("event files: %w", err)
 	}
 	m.f = f
 	return nil
@@ -54,7 +55,7 @@ func newMark(path string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("spool: %w", err)
+		return false, fmt.Errorf("event files: %w", err)
 	}
 	return true, errors.Join(diskroom.Ahead(f, 0, markBytes), f.Close())
 }
@@ -84,7 +85,7 @@ func (m *mark) lock(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("event files: lock: %w", ctx.Err())
-		case <-time.After(lockAgain):
+		case <-time.After(lockInterval):
 		}
 	}
 }
@@ -95,32 +96,32 @@ func (m *mark) unlock() { _ = unix.Flock(int(m.f.Fd()), unix.LOCK_UN) }
 // take registers this process as the reader, and reports whether another process has read since
 // this one did.
 func (m *mark) take(n nonce) (other bool, err error) {
-	var was nonce
-	got, err := m.f.ReadAt(was[:], 0)
+	var last nonce
+	got, err := m.f.ReadAt(last[:], 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("spool: %w", err)
+		return false, fmt.Errorf("event files: %w", err)
 	}
-	if bytes.Equal(was[:], n[:]) {
+	if bytes.Equal(last[:], n[:]) {
 		return false, nil
 	}
 	if _, err := m.f.WriteAt(n[:], 0); err != nil {
-		return false, fmt.Errorf("spool: %w", err)
+		return false, fmt.Errorf("event files: %w", err)
 	}
 	return got > 0, nil
 }
 
-// end sets the flag that the end of the sandbox is being written, and reports whether it was set
-// before.
-func (m *mark) end() (bool, error) {
+// setEnding sets the flag that the end of the sandbox is being written, and reports whether it was
+// set before.
+func (m *mark) setEnding() (bool, error) {
 	value := []byte{0}
 	if _, err := m.f.ReadAt(value, int64(len(nonce{}))); err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("spool: %w", err)
+		return false, fmt.Errorf("event files: %w", err)
 	}
 	if value[0] == 'E' {
 		return true, nil
 	}
 	if _, err := m.f.WriteAt([]byte{'E'}, int64(len(nonce{}))); err != nil {
-		return false, fmt.Errorf("spool: %w", err)
+		return false, fmt.Errorf("event files: %w", err)
 	}
 	return false, nil
 }

@@ -17,9 +17,9 @@ const (
 
 // tail ingests the files of one sandbox.
 type tail struct {
-	s       *Ingester
+	s       *Ingester // owner
 	sandbox string
-	wake    chan struct{}
+	wake    chan struct{} // signals that the files may have grown
 	ctx     context.Context
 	stop    context.CancelFunc
 	loop    sync.WaitGroup
@@ -48,14 +48,14 @@ func (t *tail) follow() {
 			return
 		case <-t.wake:
 		}
-		rest := batchDelay
+		pause := batchDelay
 		if failing {
-			rest = retryPause
+			pause = retryPause
 		}
 		select {
 		case <-t.ctx.Done():
 			return
-		case <-time.After(rest):
+		case <-time.After(pause):
 		}
 		err := t.take(t.ctx, false)
 		if t.ctx.Err() != nil {
@@ -65,7 +65,7 @@ func (t *tail) follow() {
 			if !failing {
 				t.s.o.Log.Error("events of a sandbox are not in the audit log yet", "sandbox", t.sandbox, "err", err)
 			}
-			t.notify() // nothing can be written any more
+			t.notify() // the files may not change again, so nothing else would wake the tail
 		}
 		failing = err != nil
 	}
@@ -75,15 +75,15 @@ func (t *tail) follow() {
 func (t *tail) take(ctx context.Context, last bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	news := false
+	unread := false
 	for _, f := range t.files {
 		grown, err := f.grown()
 		if err != nil {
 			return err
 		}
-		news = news || grown
+		unread = unread || grown
 	}
-	if !news {
+	if !unread {
 		return nil
 	}
 	return t.locked(ctx, func() error {

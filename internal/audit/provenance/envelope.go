@@ -33,39 +33,39 @@ func pae(payloadType string, payload []byte) []byte {
 	return append([]byte(head), payload...)
 }
 
-// opened is a parsed envelope. It is not verified yet.
-type opened struct {
+// parsedEnvelope is a parsed envelope. Its signature is not verified yet.
+type parsedEnvelope struct {
 	payloadType string
 	payload     []byte
-	signatures  []openedSignature
+	signatures  []parsedSignature
 }
 
-type openedSignature struct {
+type parsedSignature struct {
 	keyID string
 	sig   []byte
 }
 
 // open parses an envelope. It accepts one encoding only, so that no two readers can understand an
 // envelope differently.
-func open(data []byte) (opened, error) {
+func open(data []byte) (parsedEnvelope, error) {
 	if len(data) > MaxEnvelope {
-		return opened{}, fmt.Errorf("it is larger than %d bytes", MaxEnvelope)
+		return parsedEnvelope{}, fmt.Errorf("it is larger than %d bytes", MaxEnvelope)
 	}
 	var e envelope
-	if err := strict(data, &e); err != nil {
-		return opened{}, err
+	if err := decodeStrict(data, &e); err != nil {
+		return parsedEnvelope{}, err
 	}
-	out := opened{payloadType: e.PayloadType}
+	out := parsedEnvelope{payloadType: e.PayloadType}
 	var err error
 	if out.payload, err = unbase64(e.Payload); err != nil {
-		return opened{}, fmt.Errorf("its payload is not base64: %w", err)
+		return parsedEnvelope{}, fmt.Errorf("its payload is not base64: %w", err)
 	}
 	for _, s := range e.Signatures {
 		sig, err := unbase64(s.Sig)
 		if err != nil {
-			return opened{}, fmt.Errorf("its signature is not base64: %w", err)
+			return parsedEnvelope{}, fmt.Errorf("its signature is not base64: %w", err)
 		}
-		out.signatures = append(out.signatures, openedSignature{s.KeyID, sig})
+		out.signatures = append(out.signatures, parsedSignature{s.KeyID, sig})
 	}
 	return out, nil
 }
@@ -80,9 +80,9 @@ func unbase64(text string) ([]byte, error) {
 	return b, err
 }
 
-// strict parses one JSON value without unknown fields, duplicate fields or data after it.
-func strict(data []byte, into any) error {
-	if err := distinct(data); err != nil {
+// decodeStrict parses one JSON value without unknown fields, duplicate fields or data after it.
+func decodeStrict(data []byte, into any) error {
+	if err := checkDuplicates(data); err != nil {
 		return err
 	}
 	in := json.NewDecoder(bytes.NewReader(data))
@@ -96,34 +96,35 @@ func strict(data []byte, into any) error {
 	return nil
 }
 
-// deepest exceeds the nesting of every statement.
-const deepest = 32
+// maxDepth exceeds the nesting of every statement.
+const maxDepth = 32
 
-// distinct rejects objects with duplicate field names, of which one reader would use the first and
-// another the last. Go's reader ignores case in names, so distinct does too.
-func distinct(data []byte) error {
-	err := distinctValue(json.NewDecoder(bytes.NewReader(data)), 0)
+// checkDuplicates rejects objects with duplicate field names. Otherwise one reader could use the first
+// value and another the last. Go's reader ignores case in names, so checkDuplicates does too.
+func checkDuplicates(data []byte) error {
+	err := checkValue(json.NewDecoder(bytes.NewReader(data)), 0)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("it ends too early")
 	}
 	return err
 }
 
-func distinctValue(in *json.Decoder, depth int) error {
-	if depth > deepest {
+// checkValue checks the next value of the stream.
+func checkValue(in *json.Decoder, depth int) error {
+	if depth > maxDepth {
 		return errors.New("it nests too deeply")
 	}
 	t, err := in.Token()
 	if err != nil {
 		return err
 	}
-	open, ok := t.(json.Delim)
+	bracket, ok := t.(json.Delim)
 	if !ok {
 		return nil
 	}
 	seen := make(map[string]bool)
 	for in.More() {
-		if open == '{' {
+		if bracket == '{' {
 			name, err := in.Token()
 			if err != nil {
 				return err
@@ -136,10 +137,10 @@ func distinctValue(in *json.Decoder, depth int) error {
 			}
 			seen[folded] = true
 		}
-		if err := distinctValue(in, depth+1); err != nil {
+		if err := checkValue(in, depth+1); err != nil {
 			return err
 		}
 	}
-	_, err = in.Token() // the end
+	_, err = in.Token() // the closing bracket
 	return err
 }

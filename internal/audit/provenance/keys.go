@@ -66,13 +66,13 @@ func (k *Keys) Signer() (*Signer, error) {
 
 func (k *Keys) path(name string) string { return filepath.Join(k.dir, name) }
 
-// read returns fs.ErrNotExist if there is no key.
+// read reads the key. It returns fs.ErrNotExist if there is none.
 func (k *Keys) read() (*Signer, error) {
-	wrong := func(text string) error {
+	unusable := func(text string) error {
 		return fault.Newf(fault.Denied, "provenance_key_unusable", "%s: %s", k.path(keyName), text).
 			WithHint("give it and its directory to the user who runs Crannog, with the modes 0600 and 0700")
 	}
-	if err := k.private(); err != nil {
+	if err := k.checkDir(); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(k.path(keyName), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
@@ -86,7 +86,7 @@ func (k *Keys) read() (*Signer, error) {
 	}
 	// A user who can read the key could sign files that never were in a sandbox.
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, wrong("other users can access it")
+		return nil, unusable("other users can access it")
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKey))
 	if err != nil {
@@ -94,12 +94,12 @@ func (k *Keys) read() (*Signer, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != privateBlock {
-		return nil, wrong("it is not a key in PEM format")
+		return nil, unusable("it is not a key in PEM format")
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	key, ok := parsed.(ed25519.PrivateKey)
 	if err != nil || !ok {
-		return nil, wrong("it is not an Ed25519 key")
+		return nil, unusable("it is not an Ed25519 key")
 	}
 	public, _ := key.Public().(ed25519.PublicKey)
 	s := &Signer{key: key}
@@ -107,8 +107,8 @@ func (k *Keys) read() (*Signer, error) {
 	return s, err
 }
 
-// private rejects a directory into which other users could put a key.
-func (k *Keys) private() error {
+// checkDir rejects a directory into which other users could put a key.
+func (k *Keys) checkDir() error {
 	info, err := os.Lstat(k.dir)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (k *Keys) make() (err error) {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return err
 	}
-	if err := k.private(); err != nil {
+	if err := k.checkDir(); err != nil {
 		return err
 	}
 	lock, err := os.OpenFile(k.path(lockName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
@@ -160,6 +160,7 @@ func (k *Keys) make() (err error) {
 // the lock must not block all others.
 const lockWait = 10 * time.Second
 
+// acquire locks a file. It waits for at most lockWait.
 func acquire(lock *os.File) error {
 	for deadline := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
 		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)

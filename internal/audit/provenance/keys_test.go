@@ -30,17 +30,17 @@ func TestMain(m *testing.M) {
 	os.Stdout.WriteString(s.Public.ID())
 }
 
-// Of several processes at once, one creates the key and all use it.
-func TestOneKeyOfManyProcesses(t *testing.T) {
+// When several processes start at once, one creates the key and all use it.
+func TestConcurrentProcessesShareOneKey(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	const many = 8
-	ids := make([]string, many)
+	const processes = 8
+	ids := make([]string, processes)
 	var group sync.WaitGroup
-	for i := range many {
+	for i := range processes {
 		group.Go(func() {
 			cmd := exec.Command(self)
 			cmd.Env = append(os.Environ(), makerVar+"="+dir)
@@ -58,22 +58,22 @@ func TestOneKeyOfManyProcesses(t *testing.T) {
 	}
 	for _, id := range ids {
 		if id != key.ID() {
-			t.Errorf("%q beside %q", id, key.ID())
+			t.Errorf("a process used the key %q, want %q", id, key.ID())
 		}
 	}
 	info, err := os.Stat(filepath.Join(dir, "key"))
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("mode of the key: got %v, %v, want 0600", info.Mode(), err)
 	}
 }
 
-func TestUnusableKeys(t *testing.T) {
+func TestUnusableKeyIsRejected(t *testing.T) {
 	for name, tamper := range map[string]func(t *testing.T, dir string) error{
-		"readable by others":    func(_ *testing.T, dir string) error { return os.Chmod(filepath.Join(dir, "key"), 0o640) },
-		"a directory of others": func(_ *testing.T, dir string) error { return os.Chmod(dir, 0o755) },
-		"cut":                   func(_ *testing.T, dir string) error { return os.Truncate(filepath.Join(dir, "key"), 40) },
-		"empty":                 func(_ *testing.T, dir string) error { return os.Truncate(filepath.Join(dir, "key"), 0) },
-		"a link to somebody else's": func(t *testing.T, dir string) error {
+		"readable by others":           func(_ *testing.T, dir string) error { return os.Chmod(filepath.Join(dir, "key"), 0o640) },
+		"directory readable by others": func(_ *testing.T, dir string) error { return os.Chmod(dir, 0o755) },
+		"truncated":                    func(_ *testing.T, dir string) error { return os.Truncate(filepath.Join(dir, "key"), 40) },
+		"empty":                        func(_ *testing.T, dir string) error { return os.Truncate(filepath.Join(dir, "key"), 0) },
+		"symbolic link": func(t *testing.T, dir string) error {
 			other := filepath.Join(t.TempDir(), "other")
 			if err := os.Rename(filepath.Join(dir, "key"), other); err != nil {
 				return err
@@ -84,33 +84,33 @@ func TestUnusableKeys(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "keys")
 		keys := provenance.NewKeys(dir)
 		if _, err := keys.Public(); fault.CodeOf(err) != "provenance_key_missing" {
-			t.Fatalf("before there is one: %v", err)
+			t.Fatalf("Public without a key: got %v, want provenance_key_missing", err)
 		}
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Error("looking made a directory")
+			t.Error("Public created the directory")
 		}
 		first, err := keys.Signer()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if again, err := keys.Signer(); err != nil || again.Public.ID() != first.Public.ID() {
-			t.Fatalf("the second time it is another: %v", err)
+			t.Fatalf("the second call of Signer: got another key or %v", err)
 		}
 		if err := tamper(t, dir); err != nil {
 			t.Fatal(err)
 		}
 		// An unusable key is not silently replaced.
 		if s, err := keys.Signer(); err == nil {
-			t.Errorf("%s: signs with %s", name, s.Public.ID())
+			t.Errorf("%s: Signer returned the key %s, want an error", name, s.Public.ID())
 		}
 		if _, err := keys.Public(); err == nil {
-			t.Errorf("%s: is verified with", name)
+			t.Errorf("%s: Public returned no error", name)
 		}
 	}
 }
 
 // A partial key of a process that was killed is not used.
-func TestKeyAfterACrash(t *testing.T) {
+func TestPartialKeyIsNotUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestKeyAfterACrash(t *testing.T) {
 	}
 	for _, f := range left {
 		if strings.HasSuffix(f.Name(), ".new") {
-			t.Error("it is still there")
+			t.Error("the partial key is still there")
 		}
 	}
 }

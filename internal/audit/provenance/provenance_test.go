@@ -22,6 +22,7 @@ import (
 
 const policy = "sha256:61cc"
 
+// sum returns the SHA-256 of a text in hexadecimal.
 func sum(text string) string {
 	s := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(s[:])
@@ -39,7 +40,7 @@ func release() provenance.Release {
 	}
 }
 
-// applied is the same release, applied to a directory.
+// applied returns the same release, applied to a directory instead of written to a file.
 func applied() provenance.Release {
 	r := release()
 	r.Artifact, r.External.Out = "", "apply"
@@ -79,9 +80,9 @@ func TestStatementContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _ := json.Marshal(st)
-	wanted, _ := json.Marshal(want)
-	if !bytes.Equal(got, wanted) {
-		t.Errorf("%s", got)
+	wantJSON, _ := json.Marshal(want)
+	if !bytes.Equal(got, wantJSON) {
+		t.Errorf("got %s, want %s", got, wantJSON)
 	}
 	// The names that other verifiers require.
 	for _, field := range []string{
@@ -90,22 +91,22 @@ func TestStatementContent(t *testing.T) {
 		`"invocationId":"i1"`, `"builder":{"id":"urn:crannog:server:1","version":{"crannog":"v9"}}`, `"gitCommit":"aaaa`, `"finishedOn":"1970-01-01T00:00:02Z"`,
 	} {
 		if !bytes.Contains(got, []byte(field)) {
-			t.Errorf("without %s: %s", field, got)
+			t.Errorf("the statement %s does not contain %s", got, field)
 		}
 	}
 	if c, ok := st.Checkpoint(); !ok || c != release().Record {
-		t.Errorf("%+v %v", c, ok)
+		t.Errorf("Checkpoint: got %+v, %v, want %+v", c, ok, release().Record)
 	}
 }
 
-// The encoding that is signed, by the example in DSSE's specification: bytes cannot move between
-// type and payload.
-func TestEncoding(t *testing.T) {
+// The signed bytes equal the example in the specification of DSSE. Bytes cannot move between type and
+// payload.
+func TestSignedEncoding(t *testing.T) {
 	if got := provenance.PAE("http://example.com/HelloWorld", []byte("hello world")); string(got) != "DSSEv1 29 http://example.com/HelloWorld 11 hello world" {
 		t.Errorf("%q", got)
 	}
 	if bytes.Equal(provenance.PAE("a b", []byte("c")), provenance.PAE("a", []byte("b c"))) {
-		t.Error("two are one")
+		t.Error("two pairs of type and payload have the same encoding")
 	}
 }
 
@@ -121,6 +122,7 @@ type signature struct {
 	Sig   string `json:"sig"`
 }
 
+// edited returns an envelope after an edit.
 func edited(t *testing.T, data []byte, edit func(*envelope)) []byte {
 	t.Helper()
 	var e envelope
@@ -135,6 +137,7 @@ func edited(t *testing.T, data []byte, edit func(*envelope)) []byte {
 	return out
 }
 
+// payload edits the payload of an envelope.
 func payload(t *testing.T, e *envelope, edit func(string) string) {
 	t.Helper()
 	text, err := base64.StdEncoding.DecodeString(e.Payload)
@@ -149,29 +152,29 @@ func payload(t *testing.T, e *envelope, edit func(string) string) {
 }
 
 // P41: a change of a signed statement is detected and named.
-func TestFailedVerifications(t *testing.T) {
+func TestVerifyDetectsChanges(t *testing.T) {
 	s, other := signer(t), signer(t)
 	good := sign(t, s, release())
-	fine := provenance.Check{Key: s.Public, Artifact: sum("the tar"), Path: "/tmp/out.tar", Policy: policy}
+	valid := provenance.Check{Key: s.Public, Artifact: sum("the tar"), Path: "/tmp/out.tar", Policy: policy}
 	cases := []struct {
 		name  string
 		want  provenance.Flaw
 		data  []byte
 		check func(*provenance.Check)
 	}{
-		{"the control", "", good, nil},
-		{"the control, as another tool writes it", "", edited(t, good, func(*envelope) {}), nil},
-		{"a file of it", "", good, func(c *provenance.Check) { c.Artifact, c.As = sum("app"), "/workspace/dist/app" }},
+		{"unchanged", "", good, nil},
+		{"encoded again", "", edited(t, good, func(*envelope) {}), nil},
+		{"file of the export", "", good, func(c *provenance.Check) { c.Artifact, c.As = sum("app"), "/workspace/dist/app" }},
 		{"another artifact", provenance.OtherFile, good, func(c *provenance.Check) { c.Artifact = sum("a tar") }},
-		{"another file of it", provenance.OtherFile, good, func(c *provenance.Check) { c.Artifact, c.As = sum("inner"), "/workspace/dist/app" }},
-		// A program inside chose the name and the content of this one.
+		{"another file of the export", provenance.OtherFile, good, func(c *provenance.Check) { c.Artifact, c.As = sum("inner"), "/workspace/dist/app" }},
+		// A program inside chose the name and the content of this file.
 		{"a file that is called like the artifact", provenance.OtherName, good, func(c *provenance.Check) { c.Artifact, c.Path = sum("inner"), "/tmp/export.tar" }},
-		{"a file that did not come out", provenance.OtherName, good, func(c *provenance.Check) { c.As = "/workspace/other" }},
+		{"file that was not exported", provenance.OtherName, good, func(c *provenance.Check) { c.As = "/workspace/other" }},
 		{"another policy", provenance.OtherPolicy, good, func(c *provenance.Check) { c.Policy = "sha256:62cc" }},
 		{"another key", provenance.OtherKey, good, func(c *provenance.Check) { c.Key = other.Public }},
 		{"another signer", provenance.OtherKey, sign(t, other, release()), nil},
-		{"another signer under our name", provenance.BadSignature, edited(t, sign(t, other, release()), func(e *envelope) { e.Signatures[0].KeyID = s.Public.ID() }), nil},
-		{"no name of a key", provenance.OtherKey, edited(t, good, func(e *envelope) { e.Signatures[0].KeyID = "" }), nil},
+		{"another signer with our key ID", provenance.BadSignature, edited(t, sign(t, other, release()), func(e *envelope) { e.Signatures[0].KeyID = s.Public.ID() }), nil},
+		{"no key ID", provenance.OtherKey, edited(t, good, func(e *envelope) { e.Signatures[0].KeyID = "" }), nil},
 		{"an edited statement", provenance.BadSignature, edited(t, good, func(e *envelope) {
 			payload(t, e, func(p string) string { return strings.Replace(p, sum("the tar"), sum("a tar"), 1) })
 		}), nil},
@@ -192,15 +195,15 @@ func TestFailedVerifications(t *testing.T) {
 		{"the same signature twice", provenance.BadCount, edited(t, good, func(e *envelope) { e.Signatures = append(e.Signatures, e.Signatures[0]) }), nil},
 		{"a second signer", provenance.BadCount, edited(t, good, func(e *envelope) { e.Signatures = append(e.Signatures, signature{"x", e.Signatures[0].Sig}) }), nil},
 		{"a cut envelope", provenance.BadEnvelope, good[:len(good)-10], nil},
-		{"nothing", provenance.BadEnvelope, nil, nil},
-		{"something behind", provenance.BadEnvelope, append(bytes.Clone(good), "{}"...), nil},
+		{"empty", provenance.BadEnvelope, nil, nil},
+		{"data after the envelope", provenance.BadEnvelope, append(bytes.Clone(good), "{}"...), nil},
 		{"an unknown field", provenance.BadEnvelope, bytes.Replace(good, []byte(`{"payloadType"`), []byte(`{"x":1,"payloadType"`), 1), nil},
 		{"a field twice", provenance.BadEnvelope, bytes.Replace(good, []byte(`{"payloadType"`), []byte(`{"payload":"","payloadType"`), 1), nil},
 		{"a field twice in another case", provenance.BadEnvelope, bytes.Replace(good, []byte(`{"payloadType"`), []byte(`{"Payload":"","payloadType"`), 1), nil},
-		{"a field twice in another letter", provenance.BadEnvelope, bytes.Replace(good, []byte(`{"payloadType"`), []byte(`{"\u017fignatures":[],"payloadType"`), 1), nil},
+		{"a field twice with a folded letter", provenance.BadEnvelope, bytes.Replace(good, []byte(`{"payloadType"`), []byte(`{"\u017fignatures":[],"payloadType"`), 1), nil},
 		{"an array without an end", provenance.BadEnvelope, bytes.Repeat([]byte("["), 1000), nil},
 		{"stray bits in base64", provenance.BadEnvelope, edited(t, good, func(e *envelope) {
-			sig := e.Signatures[0].Sig // 64 bytes leave four unused bits in the last letter
+			sig := e.Signatures[0].Sig // 64 bytes leave four unused bits in the last character
 			letters := "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 			last := strings.IndexByte(letters, sig[len(sig)-3])
 			e.Signatures[0].Sig = sig[:len(sig)-3] + string(letters[last|1]) + "=="
@@ -208,37 +211,37 @@ func TestFailedVerifications(t *testing.T) {
 		{"another base64", provenance.BadEnvelope, edited(t, good, func(e *envelope) { e.Payload += "\n" }), nil},
 	}
 	for _, c := range cases {
-		check := fine
+		check := valid
 		if c.check != nil {
 			c.check(&check)
 		}
 		st, found := provenance.Verify(c.data, check)
 		if c.want == "" {
 			if len(found) != 0 {
-				t.Errorf("%s: %v", c.name, found)
+				t.Errorf("%s: got findings %v, want none", c.name, found)
 			}
 			continue
 		}
 		if len(found) != 1 || found[0].Flaw != c.want || found[0].Text == "" {
-			t.Errorf("%s: %v, not %s", c.name, found, c.want)
+			t.Errorf("%s: got findings %v, want %s", c.name, found, c.want)
 		}
-		of := map[provenance.Flaw]bool{provenance.OtherFile: true, provenance.OtherName: true, provenance.OtherPolicy: true}
-		if (st != nil) != of[c.want] {
-			t.Errorf("%s: an unsigned statement is handed out, or one that was signed is not", c.name)
+		signed := map[provenance.Flaw]bool{provenance.OtherFile: true, provenance.OtherName: true, provenance.OtherPolicy: true}
+		if (st != nil) != signed[c.want] {
+			t.Errorf("%s: a statement was returned: %t, want %t", c.name, st != nil, signed[c.want])
 		}
 	}
-	check := fine
+	check := valid
 	check.Artifact, check.Policy = sum("a tar"), "sha256:62cc"
 	if _, found := provenance.Verify(good, check); len(found) != 2 {
-		t.Errorf("of two, %v", found)
+		t.Errorf("two differences: got findings %v, want 2", found)
 	}
 }
 
-// P41: a signature of our key for another purpose is not a provenance.
-func TestOtherStatements(t *testing.T) {
+// P41: a signature of the same key for another purpose is not accepted as provenance.
+func TestVerifyRejectsOtherStatements(t *testing.T) {
 	s := signer(t)
 	for name, edit := range map[string]func(*provenance.Statement){
-		"the control":        func(*provenance.Statement) {},
+		"unchanged":          func(*provenance.Statement) {},
 		"another type":       func(st *provenance.Statement) { st.Type += "x" },
 		"another predicate":  func(st *provenance.Statement) { st.PredicateType += "x" },
 		"another build type": func(st *provenance.Statement) { st.Predicate.BuildDefinition.BuildType += "x" },
@@ -258,18 +261,18 @@ func TestOtherStatements(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, found := provenance.Verify(data, provenance.Check{Key: s.Public, Artifact: sum("the tar"), Policy: policy})
-		if name == "the control" {
+		if name == "unchanged" {
 			if len(found) != 0 {
 				t.Error(found)
 			}
 		} else if len(found) != 1 || found[0].Flaw != provenance.BadStatement {
-			t.Errorf("%s: %v", name, found)
+			t.Errorf("%s: got findings %v, want %s", name, found, provenance.BadStatement)
 		}
 	}
 }
 
 // P41: each applied file must match the subject of its own path.
-func TestFilesByTheirPaths(t *testing.T) {
+func TestVerifyMatchesFileByPath(t *testing.T) {
 	s := signer(t)
 	r := applied()
 	r.Files = append(r.Files, provenance.File{Path: "app", SHA256: sum("root app")}, provenance.File{Path: "odd\xff%.txt", SHA256: sum("odd")})
@@ -281,7 +284,7 @@ func TestFilesByTheirPaths(t *testing.T) {
 		{"/home/u/p/dist/app", "", "app", ""},
 		{"/home/u/p/app", "", "root app", ""},
 		{"/home/u/p/odd\xff%.txt", "", "odd", ""},
-		{"/elsewhere/thing", "/workspace/dist/app", "app", ""},
+		{"/another/name", "/workspace/dist/app", "app", ""},
 		{"/home/u/p/dist/app", "", "root app", provenance.OtherName},
 		{"/home/u/p/dist/app", "", "evil", provenance.OtherFile},
 		{"/home/u/p/notdist/app2", "", "app", provenance.OtherName},
@@ -290,12 +293,12 @@ func TestFilesByTheirPaths(t *testing.T) {
 	} {
 		_, found := provenance.Verify(data, provenance.Check{Key: s.Public, Artifact: sum(c.content), Path: c.path, As: c.as})
 		if c.want == "" && len(found) != 0 || c.want != "" && (len(found) != 1 || found[0].Flaw != c.want) {
-			t.Errorf("%s as %q with %q: %v, not %q", c.path, c.as, c.content, found, c.want)
+			t.Errorf("file %s as %q with content %q: got findings %v, want %q", c.path, c.as, c.content, found, c.want)
 		}
 	}
 }
 
-func TestNamesStayApart(t *testing.T) {
+func TestSubjectNamesAreUnique(t *testing.T) {
 	s := signer(t)
 	r := applied()
 	r.Files = []provenance.File{{Path: "a\xff", SHA256: sum("1")}, {Path: "a%FF", SHA256: sum("2")}, {Path: "a\xfe", SHA256: sum("3")}, {Path: "a\ufffd", SHA256: sum("4")}}
@@ -304,14 +307,14 @@ func TestNamesStayApart(t *testing.T) {
 	}
 }
 
-func TestReleasesWithoutStatement(t *testing.T) {
+func TestStatementRejectsTooFewOrManyFiles(t *testing.T) {
 	r := applied()
 	r.Files = nil
 	if _, err := r.Statement(); fault.CodeOf(err) != "provenance_empty" {
 		t.Error(err)
 	}
 	r = release()
-	r.Files = nil // a patch that only removes
+	r.Files = nil // a patch that only removes files
 	if _, err := r.Statement(); err != nil {
 		t.Error(err)
 	}
@@ -323,7 +326,7 @@ func TestReleasesWithoutStatement(t *testing.T) {
 	}
 }
 
-func TestPublicKeys(t *testing.T) {
+func TestParseKey(t *testing.T) {
 	s := signer(t)
 	key, err := provenance.ParseKey([]byte(s.Public.PEM()))
 	if err != nil || key.ID() != s.Public.ID() || !strings.HasPrefix(key.ID(), "sha256:") {
@@ -338,19 +341,19 @@ func TestPublicKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"nothing":     "",
+		"empty":       "",
 		"private":     string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
 		"two":         s.Public.PEM() + s.Public.PEM(),
 		"no key":      string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: []byte("x")})),
 		"an envelope": string(sign(t, s, release())),
 	} {
 		if _, err := provenance.ParseKey([]byte(text)); fault.CodeOf(err) != "provenance_key_invalid" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("ParseKey of %s: got %v, want provenance_key_invalid", name, err)
 		}
 	}
 }
 
-// No input is verified that the key did not sign.
+// FuzzVerify checks that Verify accepts only the signed envelope.
 func FuzzVerify(f *testing.F) {
 	s := signer(f)
 	good := sign(f, s, release())
@@ -373,7 +376,7 @@ func FuzzVerify(f *testing.F) {
 		var again envelope
 		if err := json.Unmarshal(data, &again); err != nil || st == nil || again.Payload != e.Payload || len(again.Signatures) != 1 ||
 			again.Signatures[0] != e.Signatures[0] || again.PayloadType != e.PayloadType {
-			t.Errorf("%q holds", data)
+			t.Errorf("Verify accepted %q", data)
 		}
 	})
 }

@@ -19,6 +19,7 @@ type PublicKey struct {
 
 const publicBlock = "PUBLIC KEY"
 
+// publicOf returns a key with its DER form.
 func publicOf(key ed25519.PublicKey) (PublicKey, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	return PublicKey{key, der}, err

@@ -26,7 +26,7 @@ type Release struct {
 	Revision         string // digest of the host's programs that the template shows
 	Commit           string // digest of the workspace at the start of the sandbox; "" if unknown
 	Record           Checkpoint
-	Server, Version  string // the server's name and version
+	Server, Version  string // ID and version of the server
 }
 
 // File is one exported file, by its path below External.Dir.
@@ -75,7 +75,7 @@ func (r Release) Statement() (Statement, error) {
 		subjects = append(subjects, Resource{Name: artifactName(r.External.Out), Digest: &Digest{SHA256: r.Artifact}})
 	}
 	for _, f := range r.Files {
-		subjects = append(subjects, Resource{Name: inside(r.External.Dir, f.Path), Digest: &Digest{SHA256: f.SHA256}})
+		subjects = append(subjects, Resource{Name: subjectName(r.External.Dir, f.Path), Digest: &Digest{SHA256: f.SHA256}})
 	}
 	if len(subjects) == 0 {
 		return Statement{}, Empty()
@@ -102,6 +102,7 @@ func (r Release) Statement() (Statement, error) {
 	}, nil
 }
 
+// dependencies returns the template and the workspace from which the sandbox started.
 func (r Release) dependencies() []Resource {
 	var out []Resource
 	if r.TemplateID != "" {
@@ -129,8 +130,8 @@ func (s Statement) Checkpoint() (Checkpoint, bool) {
 	return Checkpoint{}, false
 }
 
-// inside returns the subject name of a file.
-func inside(dir, name string) string { return escaped(path.Join(dir, name)) }
+// subjectName returns the subject name of a file in the directory dir.
+func subjectName(dir, name string) string { return escaped(path.Join(dir, name)) }
 
 // escaped returns a path as valid UTF-8 for JSON. It escapes invalid bytes and the escape character
 // itself, so that two files never have the same name.

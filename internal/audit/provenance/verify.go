@@ -18,10 +18,10 @@ const (
 	OtherKey     Flaw = "key"        // signed by another key
 	BadSignature Flaw = "signature"  // payload or signature were changed
 	BadStatement Flaw = "statement"  // validly signed, but not a statement of Crannog
-	OtherFile    Flaw = "artifact"   // the file is not one that came out
-	OtherName    Flaw = "name"       // the file came out under another name
+	OtherFile    Flaw = "artifact"   // no exported file has this content
+	OtherName    Flaw = "name"       // the file was exported under another name
 	OtherPolicy  Flaw = "policy"     // another policy was in force
-	BadRecord    Flaw = "record"     // the signed tree head is not of this audit log
+	BadRecord    Flaw = "record"     // the signed tree head belongs to another audit log
 )
 
 // Finding is one reason why the verification fails.
@@ -38,8 +38,7 @@ func finding(f Flaw, format string, args ...any) Finding {
 type Check struct {
 	Key PublicKey
 	// Artifact is the SHA-256 of the file in hexadecimal. Path is its absolute, clean path. A
-	// subject's name must be a suffix of it, because otherwise one attested file could stand in for
-	// another.
+	// subject's name must be a suffix of Path. Otherwise one attested file could replace another.
 	Artifact string
 	Path     string
 	// As, if set, is the subject name that the file must have.
@@ -51,36 +50,36 @@ type Check struct {
 // Verify checks an envelope against c. The statement is trustworthy only if there are no findings.
 // If the signature is invalid, Verify returns no statement.
 func Verify(data []byte, c Check) (*Statement, []Finding) {
-	one := func(f Flaw, format string, args ...any) (*Statement, []Finding) {
+	reject := func(f Flaw, format string, args ...any) (*Statement, []Finding) {
 		return nil, []Finding{finding(f, format, args...)}
 	}
 	e, err := open(data)
 	if err != nil {
-		return one(BadEnvelope, "it is not an envelope: %v", err)
+		return reject(BadEnvelope, "it is not an envelope: %v", err)
 	}
 	if e.payloadType != PayloadType {
-		return one(OtherType, "the envelope holds %.100q, not an in-toto statement", e.payloadType)
+		return reject(OtherType, "the envelope holds %.100q, not an in-toto statement", e.payloadType)
 	}
 	// A second signature could be of a key that the caller did not choose.
 	if len(e.signatures) != 1 {
-		return one(BadCount, "the envelope has %d signatures, and must have one", len(e.signatures))
+		return reject(BadCount, "the envelope has %d signatures, and must have one", len(e.signatures))
 	}
 	s := e.signatures[0]
 	if s.keyID != c.Key.ID() {
-		return one(OtherKey, "it names the signing key %.100q, not %s", s.keyID, c.Key.ID())
+		return reject(OtherKey, "it names the signing key %.100q, not %s", s.keyID, c.Key.ID())
 	}
 	if len(s.sig) != ed25519.SignatureSize {
-		return one(BadSignature, "the signature has %d bytes, and must have %d: it was cut or exchanged", len(s.sig), ed25519.SignatureSize)
+		return reject(BadSignature, "the signature has %d bytes, and must have %d: it was cut or exchanged", len(s.sig), ed25519.SignatureSize)
 	}
 	if !ed25519.Verify(c.Key.key, pae(e.payloadType, e.payload), s.sig) {
-		return one(BadSignature, "the signature does not hold: the statement or the signature was changed, or another key made it")
+		return reject(BadSignature, "the signature does not hold: the statement or the signature was changed, or another key made it")
 	}
 	var st Statement
-	if err := strict(e.payload, &st); err != nil {
-		return one(BadStatement, "the signed payload is not a statement: %v", err)
+	if err := decodeStrict(e.payload, &st); err != nil {
+		return reject(BadStatement, "the signed payload is not a statement: %v", err)
 	}
 	if err := st.check(); err != nil {
-		return one(BadStatement, "the signed payload is not a statement of Crannog: %v", err)
+		return reject(BadStatement, "the signed payload is not a statement of Crannog: %v", err)
 	}
 	var found []Finding
 	if f := st.matches(c); f != nil {
@@ -130,11 +129,11 @@ func (s *Statement) Artifact() (Resource, bool) {
 	return s.Subject[i], true
 }
 
-// meant returns the subject that a file has to match: the named one, otherwise the whole written
-// file, otherwise (if none was written) the file with that path. A file within an export must be
-// named. Otherwise a program inside could create a file with the name of the export, which would be
-// accepted as the export.
-func (s *Statement) meant(c Check) (Resource, bool) {
+// expected returns the subject that a file has to match: the subject that c.As names, otherwise the
+// written file, otherwise (if none was written) the subject with the file's path. A file within an
+// export must be named with c.As. Otherwise a program inside could create a file with the name of the
+// export, which would be accepted as the export.
+func (s *Statement) expected(c Check) (Resource, bool) {
 	if a, ok := s.Artifact(); ok && c.As == "" {
 		return a, true
 	}
@@ -162,7 +161,7 @@ func (s *Statement) matches(c Check) *Finding {
 		out := finding(f, format, args...)
 		return &out
 	}
-	r, ok := s.meant(c)
+	r, ok := s.expected(c)
 	if ok && r.Digest.SHA256 == c.Artifact {
 		return nil
 	}
@@ -184,4 +183,4 @@ func (s *Statement) matches(c Check) *Finding {
 }
 
 // Matched returns the subject that a verified file matches.
-func (s *Statement) Matched(c Check) (Resource, bool) { return s.meant(c) }
+func (s *Statement) Matched(c Check) (Resource, bool) { return s.expected(c) }

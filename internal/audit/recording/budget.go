@@ -17,30 +17,30 @@ import (
 const (
 	// block is the minimum disk space of a file.
 	block = 4 << 10
-	// share is the part of the budget that may be written before disk usage is measured again.
+	// share divides the budget: disk usage is measured again after a 16th of it was written.
 	share = 16
 	// keepShare is the percentage of the budget that remains after the oldest recordings are
 	// dropped, so that the next measurement is not due at once.
 	keepShare = 90
 )
 
-// spentFile has the sum of what all processes have written since the last measurement.
+// spentFile has the number of bytes that all processes have written since the last measurement.
 const spentFile = "spent"
 
 // spend counts written bytes, and measures the disk usage after enough of them.
 func (s *Store) spend(bytes int64) {
 	s.mu.Lock()
 	s.spent += bytes
-	due := s.spent >= s.budget/share/4
+	exceeded := s.spent >= s.budget/share/4
 	s.mu.Unlock()
-	if due {
+	if exceeded {
 		if err := s.updateTotal(); err != nil {
-			s.log.Warn("recordings not bounded", "err", err)
+			s.log.Warn("old recordings not dropped", "err", err)
 		}
 	}
 }
 
-// updateTotal adds to the common sum, and drops the oldest recordings if the sum is large.
+// updateTotal adds this process's bytes to the sum of all processes, and drops the oldest recordings if the sum is large.
 func (s *Store) updateTotal() error {
 	s.mu.Lock()
 	spent := s.spent
@@ -53,7 +53,7 @@ func (s *Store) updateTotal() error {
 		if err != nil || before < 0 {
 			before = 0
 			if n > 0 {
-				before = s.budget // the file has another content: check
+				before = s.budget // the content is invalid: measure now
 			}
 		}
 		total := before + spent
@@ -146,9 +146,9 @@ func (s *Store) listRemovable() (all []candidate, total int64, err error) {
 			}
 			bytes := max((info.Size()+block-1)/block, 1) * block
 			total += bytes
-			_, isOwn := ownOf(e.Name())
-			_, isReel := packOf(e.Name())
-			if isOwn || isReel {
+			_, isOwn := parseOwnName(e.Name())
+			_, isPack := parsePackName(e.Name())
+			if isOwn || isPack {
 				all = append(all, candidate{filepath.Join(s.dir, id, e.Name()), bytes, info.ModTime()})
 			}
 		}

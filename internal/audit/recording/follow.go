@@ -20,11 +20,11 @@ func (s *Store) Follow(ctx context.Context, sandbox string, n int) (io.ReadClose
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.Open(sandbox, n)
+	current, err := s.Open(sandbox, n)
 	if err != nil {
 		return nil, err
 	}
-	return &following{ctx: ctx, store: s, sandbox: sandbox, dir: dir, n: n, now: now}, nil
+	return &following{ctx: ctx, store: s, sandbox: sandbox, dir: dir, n: n, current: current}, nil
 }
 
 // following reads a growing recording.
@@ -34,28 +34,28 @@ type following struct {
 	sandbox string
 	dir     string
 	n       int
-	now     io.ReadCloser
-	sent    int64
-	index   os.FileInfo // state of the index when it was last read
-	last    bool        // the command has ended, and the recording is complete
+	current io.ReadCloser // file that has the recording now
+	sent    int64         // bytes that were read
+	index   os.FileInfo   // state of the index when it was last read
+	last    bool          // the command has ended, and the recording is complete
 }
 
 // Read implements io.Reader.
 func (f *following) Read(b []byte) (int, error) {
 	for {
-		n, err := f.now.Read(b)
+		n, err := f.current.Read(b)
 		f.sent += int64(n)
 		if n > 0 || err != nil && !errors.Is(err, io.EOF) || f.last {
 			return n, err
 		}
-		if err := f.more(); err != nil {
+		if err := f.waitForMore(); err != nil {
 			return 0, err
 		}
 	}
 }
 
-// more waits until there may be more output.
-func (f *following) more() error {
+// waitForMore waits until there may be more output.
+func (f *following) waitForMore() error {
 	ended, err := f.ended()
 	if err != nil {
 		return err
@@ -69,22 +69,23 @@ func (f *following) more() error {
 		case <-timer.C:
 		}
 	}
-	if _, grows := f.now.(*os.File); grows {
+	if _, grows := f.current.(*os.File); grows {
 		f.last = ended
 		return nil
 	}
-	// In the meantime the recording got its own file, or was moved to a pack at its end.
+	// In the meantime the recording may have got its own file, or have been moved to a pack at its end.
 	next, err := f.store.Open(f.sandbox, f.n)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(skip(next, f.sent), f.now.Close()); err != nil {
+	if err := errors.Join(skip(next, f.sent), f.current.Close()); err != nil {
 		return errors.Join(err, next.Close())
 	}
-	f.now, f.last = next, ended
+	f.current, f.last = next, ended
 	return nil
 }
 
+// skip reads n bytes and discards them.
 func skip(r io.Reader, n int64) error {
 	_, err := io.CopyN(io.Discard, r, n)
 	return err
@@ -106,4 +107,4 @@ func (f *following) ended() (ended bool, err error) {
 }
 
 // Close implements io.Closer.
-func (f *following) Close() error { return f.now.Close() }
+func (f *following) Close() error { return f.current.Close() }

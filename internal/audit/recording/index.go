@@ -35,12 +35,12 @@ type history struct {
 	mu    sync.Mutex
 	index *os.File // nil while closed
 	seen  int64    // bytes of the index that were read
-	last  int      // the greatest number in it
-	pack  *os.File
-	reelN int
-	gone  bool // all was dropped, and nothing may be added
-	// resting means that the sandbox has ended, so that files are closed after each use.
-	resting bool
+	last  int      // the greatest number in the index
+	pack  *os.File // nil while closed
+	packN int      // number of the pack
+	gone  bool     // the sandbox was removed, and nothing may be added
+	// idle means that the sandbox has ended, so that files are closed after each use.
+	idle bool
 }
 
 // errGone is returned for a sandbox that was removed.
@@ -50,8 +50,8 @@ var errGone = errors.New("the sandbox was removed")
 type entry struct {
 	Head
 	Tail
-	// Pack, At and Size locate a recording without a file of its own. A pack is a reel on disk, as
-	// state directories of earlier versions have it.
+	// Pack, At and Size locate a recording without a file of its own. On disk a pack is called a reel,
+	// because state directories of earlier versions have this name.
 	Pack int   `json:"reel,omitempty"`
 	At   int64 `json:"at,omitempty"`
 	Size int64 `json:"size,omitempty"`
@@ -61,7 +61,7 @@ type entry struct {
 func (r *history) begin(h Head) (n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.resting = false
+	r.idle = false
 	err = r.locked(func() error {
 		n = r.last + 1
 		h.N = n
@@ -70,23 +70,23 @@ func (r *history) begin(h Head) (n int, err error) {
 	return n, err
 }
 
-// end writes the end of a command, and its output unless that has a file of its own.
-func (r *history) end(n int, t Tail, printed []byte) error {
+// end writes the end of a command. content is its recording, or empty if that has a file of its own.
+func (r *history) end(n int, t Tail, content []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := r.locked(func() error {
 		line := tailLine{N: n, Tail: t}
-		if len(printed) > 0 {
-			at, err := r.append(printed)
+		if len(content) > 0 {
+			at, err := r.append(content)
 			if err != nil {
 				return err
 			}
-			line.Pack, line.At, line.Size = r.reelN, at, int64(len(printed))
+			line.Pack, line.At, line.Size = r.packN, at, int64(len(content))
 		}
 		return r.add(line)
 	})
-	if r.resting {
-		err = errors.Join(err, r.shut())
+	if r.idle {
+		err = errors.Join(err, r.closeFiles())
 	}
 	return err
 }
@@ -95,8 +95,8 @@ func (r *history) end(n int, t Tail, printed []byte) error {
 func (r *history) closeIdle() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.resting = true
-	return r.shut()
+	r.idle = true
+	return r.closeFiles()
 }
 
 // tailLine is the index line of a command that has ended.
@@ -111,8 +111,8 @@ type tailLine struct {
 // maxTries limits the attempts to open an index that other processes replace.
 const maxTries = 100
 
-// locked calls do with the lock of the index, after reading what others have added to it. The
-// caller holds r.mu.
+// locked calls do with the lock of the index, after reading the lines that other processes have
+// added. The caller holds r.mu.
 func (r *history) locked(do func() error) error {
 	for range maxTries {
 		if r.gone {
@@ -138,13 +138,14 @@ func (r *history) locked(do func() error) error {
 			return err
 		}
 		// Another process has removed or replaced the index.
-		if err := r.shut(); err != nil {
+		if err := r.closeFiles(); err != nil {
 			return err
 		}
 	}
-	return errors.New("recordings: the index is replaced again and again")
+	return errors.New("recordings: other processes replaced the index during all attempts to open it")
 }
 
+// open opens the index. The caller holds r.mu.
 func (r *history) open() error {
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return fmt.Errorf("recordings: %w", err)
@@ -202,21 +203,21 @@ func (r *history) catchUp() (current bool, err error) {
 	}
 }
 
-// halve replaces the index by its newer half. The caller holds its lock.
+// halve replaces the index by its newer half. The caller holds the lock of the index.
 func (r *history) halve(size int64) error {
-	young := make([]byte, maxIndex/2)
-	n, err := r.index.ReadAt(young, size-int64(len(young)))
+	newer := make([]byte, maxIndex/2)
+	n, err := r.index.ReadAt(newer, size-int64(len(newer)))
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("recordings: %w", err)
 	}
-	_, young, _ = bytes.Cut(young[:n], []byte{'\n'})
-	if err := durable.Replace(filepath.Join(r.dir, indexFile), young, durable.Options{}); err != nil {
+	_, newer, _ = bytes.Cut(newer[:n], []byte{'\n'})
+	if err := durable.Replace(filepath.Join(r.dir, indexFile), newer, durable.Options{}); err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
 	return nil
 }
 
-// add appends a line to the index. The caller holds its lock.
+// add appends a line to the index. The caller holds the lock of the index.
 func (r *history) add(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
@@ -235,7 +236,7 @@ func (r *history) add(v any) error {
 
 // append adds a recording to the pack and returns its place. The caller holds the lock of the
 // index.
-func (r *history) append(printed []byte) (at int64, err error) {
+func (r *history) append(content []byte) (at int64, err error) {
 	for range maxTries {
 		if r.pack == nil {
 			if err := r.openPack(); err != nil {
@@ -247,7 +248,7 @@ func (r *history) append(printed []byte) (at int64, err error) {
 			return 0, fmt.Errorf("recordings: %w", err)
 		}
 		if stat.Nlink > 0 && stat.Size < maxPack {
-			if _, err := r.pack.Write(printed); err != nil {
+			if _, err := r.pack.Write(content); err != nil {
 				return 0, fmt.Errorf("recordings: %w", err)
 			}
 			return stat.Size, nil
@@ -269,20 +270,20 @@ func (r *history) openPack() error {
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
-	last := max(r.reelN, 1)
+	last := max(r.packN, 1)
 	for _, e := range entries {
-		if n, ok := packOf(e.Name()); ok {
+		if n, ok := parsePackName(e.Name()); ok {
 			last = max(last, n)
 		}
 	}
-	if info, err := os.Stat(filepath.Join(r.dir, pack(last))); err == nil && info.Size() >= maxPack || err != nil && last == r.reelN {
-		last++ // a pack that was dropped is not written again: its index still exists
+	if info, err := os.Stat(filepath.Join(r.dir, packName(last))); err == nil && info.Size() >= maxPack || err != nil && last == r.packN {
+		last++ // the number of a dropped pack is not used again, because the index still refers to it
 	}
-	f, err := os.OpenFile(filepath.Join(r.dir, pack(last)), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(filepath.Join(r.dir, packName(last)), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
-	r.pack, r.reelN = f, last
+	r.pack, r.packN = f, last
 	return nil
 }
 
@@ -290,7 +291,7 @@ func (r *history) openPack() error {
 func (r *history) release() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.shut()
+	return r.closeFiles()
 }
 
 // closeForGood closes open files permanently.
@@ -298,17 +299,18 @@ func (r *history) closeForGood() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gone = true
-	return r.shut()
+	return r.closeFiles()
 }
 
+// closedForGood reports whether the sandbox was removed.
 func (r *history) closedForGood() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.gone
 }
 
-// shut is like release, with r.mu held.
-func (r *history) shut() error {
+// closeFiles is like release, with r.mu held.
+func (r *history) closeFiles() error {
 	var errs []error
 	for _, f := range []**os.File{&r.index, &r.pack} {
 		if *f != nil {

@@ -37,9 +37,9 @@ func (s *Store) Newest(sandbox string, limit int) ([]Info, error) {
 			delete(found, e.N-limit)
 		case info != nil:
 			info.Tail = e.Tail
-			info.Dropped = e.Pack > 0 && !exists(filepath.Join(dir, pack(e.Pack)))
+			info.Dropped = e.Pack > 0 && !exists(filepath.Join(dir, packName(e.Pack)))
 			if e.Pack == 0 {
-				info.Dropped = !exists(filepath.Join(dir, own(e.N)))
+				info.Dropped = !exists(filepath.Join(dir, ownName(e.N)))
 			}
 		}
 	})
@@ -65,13 +65,14 @@ func (s *Store) Open(sandbox string, n int) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Try twice, because the recording may get a file of its own in between.
-	f, err := open(filepath.Join(dir, own(n)))
+	// Try this name before and after reading the index, because the recording may get a file of its own
+	// in between.
+	f, err := open(filepath.Join(dir, ownName(n)))
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
 	var started bool
-	var at entry
+	var at entry // end of the command
 	err = entries(dir, func(e entry) {
 		if e.N == n {
 			started = true
@@ -84,27 +85,28 @@ func (s *Store) Open(sandbox string, n int) (io.ReadCloser, error) {
 	case err != nil:
 		return nil, err
 	case at.Pack > 0:
-		f, err = open(filepath.Join(dir, pack(at.Pack)))
+		f, err = open(filepath.Join(dir, packName(at.Pack)))
 	default:
-		f, err = open(filepath.Join(dir, own(n)))
+		f, err = open(filepath.Join(dir, ownName(n)))
 	}
 	switch {
 	case err == nil && at.Pack > 0:
-		return part{io.NewSectionReader(f, at.At, at.Size), f}, nil
+		return section{io.NewSectionReader(f, at.At, at.Size), f}, nil
 	case errors.Is(err, fs.ErrNotExist) && started && !at.ended():
-		return part{io.NewSectionReader(nil, 0, 0), io.NopCloser(nil)}, nil
+		return section{io.NewSectionReader(nil, 0, 0), io.NopCloser(nil)}, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, unknown(sandbox, n)
+		return nil, notFound(sandbox, n)
 	}
 	return f, err
 }
 
-// part is a recording within a pack.
-type part struct {
+// section is a recording within a pack.
+type section struct {
 	io.Reader
 	io.Closer
 }
 
+// open opens a file for reading without following a symbolic link.
 func open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {

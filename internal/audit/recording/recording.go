@@ -29,8 +29,8 @@ const DefaultBudget = 1 << 30
 // Options configure New. Dir is required.
 type Options struct {
 	Dir string
-	// Bound is the maximum size of one recording, Budget that of all recordings. Zero means the
-	// default.
+	// Bound is the maximum size of one recording. Budget is the maximum size of all recordings. Zero
+	// means the default.
 	Bound, Budget int64
 	Log           *slog.Logger // nil discards
 	// Step, if not nil, is called at each step of Retain and Remove, where tests can let the
@@ -80,7 +80,7 @@ func (s *Store) path(sandbox string) (string, error) {
 	return filepath.Join(s.dir, sandbox), nil
 }
 
-// history returns the history of a sandbox for one recording. The caller calls done afterwards.
+// history returns the history of a sandbox for one recording. The caller must call done afterwards.
 func (s *Store) history(sandbox string) (*history, error) {
 	dir, err := s.path(sandbox)
 	if err != nil {
@@ -187,14 +187,14 @@ func (s *Store) List() ([]string, error) {
 // Close closes all files, and adds what this process has written to the common sum.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	histories, idle := s.histories, s.spent == 0
+	histories, unsaved := s.histories, s.spent > 0
 	s.histories = map[string]*history{}
 	s.mu.Unlock()
 	var errs []error
 	for _, r := range histories {
 		errs = append(errs, r.release())
 	}
-	if !idle {
+	if unsaved {
 		errs = append(errs, s.updateTotal())
 	}
 	return errors.Join(errs...)
@@ -207,23 +207,25 @@ const (
 	reelStart = "reel." // before the number of a pack, as in earlier versions
 )
 
-func own(n int) string  { return strconv.Itoa(n) + ownSuffix }
-func pack(n int) string { return reelStart + strconv.Itoa(n) }
+// ownName and packName return names of files.
+func ownName(n int) string  { return strconv.Itoa(n) + ownSuffix }
+func packName(n int) string { return reelStart + strconv.Itoa(n) }
 
-// ownOf and packOf parse such names.
-func ownOf(name string) (int, bool) {
+// parseOwnName and parsePackName return the number in the name of a file.
+func parseOwnName(name string) (int, bool) {
 	digits, ok := strings.CutSuffix(name, ownSuffix)
 	n, err := strconv.Atoi(digits)
-	return n, ok && err == nil && n > 0 && own(n) == name
+	return n, ok && err == nil && n > 0 && ownName(n) == name
 }
 
-func packOf(name string) (int, bool) {
+func parsePackName(name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, reelStart)
 	n, err := strconv.Atoi(digits)
-	return n, ok && err == nil && n > 0 && pack(n) == name
+	return n, ok && err == nil && n > 0 && packName(n) == name
 }
 
-func unknown(sandbox string, n int) error {
+// notFound returns the fault for a recording that does not exist.
+func notFound(sandbox string, n int) error {
 	return fault.Newf(fault.NotFound, "recording_not_found", "sandbox %s has no recording %d", sandbox, n).
-		WithHint("the oldest recordings are dropped when all together exceed their budget; crannog logs lists the rest")
+		WithHint("the oldest recordings are dropped when all together exceed their budget; crannog logs lists the others")
 }

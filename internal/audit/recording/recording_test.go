@@ -18,23 +18,25 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func zero() *int { return new(int) }
+// exitZero returns the exit code of a successful command.
+func exitZero() *int { return new(int) }
 
-// keep makes one recording.
-func keep(t testing.TB, s *Store, sandbox, output string) int {
+// record records one command and returns its number.
+func record(t testing.TB, s *Store, sandbox, output string) int {
 	t.Helper()
 	recording, err := s.Begin(sandbox, Head{How: "start", Command: []string{"echo", "it's"}, Started: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	recording.Output(1, []byte(output))
-	if err := recording.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
+	if err := recording.End(Tail{Ended: time.Now(), Exit: exitZero()}); err != nil {
 		t.Fatal(err)
 	}
 	return recording.N()
 }
 
-func printed(t testing.TB, s *Store, sandbox string, n int) (text string) {
+// output returns the recorded output of a command.
+func output(t testing.TB, s *Store, sandbox string, n int) (text string) {
 	t.Helper()
 	f, err := s.Open(sandbox, n)
 	if err != nil {
@@ -59,10 +61,10 @@ func printed(t testing.TB, s *Store, sandbox string, n int) (text string) {
 	}
 }
 
-func TestKeepAndList(t *testing.T) {
+func TestRecordAndList(t *testing.T) {
 	s := New(Options{Dir: filepath.Join(t.TempDir(), "recordings")})
 	if list, err := s.Newest("box1", 10); err != nil || len(list) != 0 {
-		t.Fatalf("%v, %v", list, err)
+		t.Fatalf("Newest without recordings: got %v, %v", list, err)
 	}
 	running, err := s.Begin("box1", Head{How: "terminal", Command: []string{"bash", "-l"}, Started: time.Unix(1700000000, 0).UTC(), TTY: true, Cols: 100, Rows: 30, Term: "xterm"})
 	if err != nil {
@@ -70,23 +72,23 @@ func TestKeepAndList(t *testing.T) {
 	}
 	running.Output(3, []byte("$ "))
 	running.sync()
-	if n := keep(t, s, "box1", "hello\n"); n != 2 {
+	if n := record(t, s, "box1", "hello\n"); n != 2 {
 		t.Errorf("number %d", n)
 	}
 	list, err := s.Newest("box1", 10)
 	if err != nil || len(list) != 2 {
-		t.Fatalf("%v, %v", list, err)
+		t.Fatalf("Newest: got %v, %v, want 2 commands", list, err)
 	}
 	if a := list[0]; a.N != 1 || a.How != "terminal" || !a.TTY || !slices.Equal(a.Command, []string{"bash", "-l"}) || a.Started.Unix() != 1700000000 || !a.Ended.IsZero() || a.Exit != nil {
-		t.Errorf("%+v", a)
+		t.Errorf("running command: got %+v", a)
 	}
 	if b := list[1]; b.N != 2 || b.Exit == nil || b.Ended.IsZero() || b.Bytes == 0 || b.Truncated {
-		t.Errorf("%+v", b)
+		t.Errorf("ended command: got %+v", b)
 	}
 	if list, _ := s.Newest("box1", 1); len(list) != 1 || list[0].N != 2 {
-		t.Errorf("%v", list)
+		t.Errorf("Newest with limit 1: got %v, want command 2", list)
 	}
-	if got := printed(t, s, "box1", 2); got != "hello\n" {
+	if got := output(t, s, "box1", 2); got != "hello\n" {
 		t.Errorf("%q", got)
 	}
 	if err := running.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
@@ -94,10 +96,10 @@ func TestKeepAndList(t *testing.T) {
 	}
 	running.Output(3, []byte("after the end"))
 	if list, _ := s.Newest("box1", 9); !list[0].Lost || list[0].Exit != nil {
-		t.Errorf("%+v", list[0])
+		t.Errorf("lost command: got %+v", list[0])
 	}
 	if list, _ := s.Newest("box1", 9); list[0].Dropped || list[1].Dropped {
-		t.Errorf("%+v", list)
+		t.Errorf("existing recordings are listed as dropped: %+v", list)
 	}
 	f, err := s.Open("box1", 1)
 	if err != nil {
@@ -117,15 +119,15 @@ func TestKeepAndList(t *testing.T) {
 		t.Error(err)
 	}
 	if ids, _ := s.List(); len(ids) > 0 {
-		t.Errorf("%v", ids)
+		t.Errorf("List after Remove: got %v, want none", ids)
 	}
-	if n := keep(t, s, "box1", ""); n != 1 {
-		t.Errorf("after the removal: %d", n)
+	if n := record(t, s, "box1", ""); n != 1 {
+		t.Errorf("number after Remove: got %d, want 1", n)
 	}
 }
 
 // A command that ends after its sandbox was removed does not create files again.
-func TestRemovedWhileRunning(t *testing.T) {
+func TestEndAfterRemoveWritesNothing(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	recording, err := s.Begin("box1", Head{Started: time.Now()})
 	if err != nil {
@@ -143,15 +145,16 @@ func TestRemovedWhileRunning(t *testing.T) {
 	}
 }
 
-// The same holds if the sandbox's files were closed because many others ran commands.
-func TestRemovedWhileRunningAmongMany(t *testing.T) {
+// A command that ends after its sandbox was removed creates no files, even if the sandbox's files were
+// closed because many other sandboxes ran commands.
+func TestEndAfterRemoveWithClosedFilesWritesNothing(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	recording, err := s.Begin("box1", Head{Started: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 4 * maxOpen {
-		keep(t, s, "other"+strconv.Itoa(i), "x")
+		record(t, s, "other"+strconv.Itoa(i), "x")
 	}
 	if err := s.Remove("box1"); err != nil {
 		t.Fatal(err)
@@ -160,12 +163,12 @@ func TestRemovedWhileRunningAmongMany(t *testing.T) {
 		t.Error(err)
 	}
 	if ids, err := s.List(); err != nil || slices.Contains(ids, "box1") {
-		t.Errorf("it is there again: %v", err)
+		t.Errorf("the end of the command created the directory again: %v, %v", ids, err)
 	}
 }
 
-// Numbers continue after a restart. Several processes never use one twice.
-func TestNumbers(t *testing.T) {
+// Numbers continue after a restart, and several processes never use the same number.
+func TestNumbersAreUniqueAcrossProcesses(t *testing.T) {
 	dir := t.TempDir()
 	a, b := New(Options{Dir: dir}), New(Options{Dir: dir})
 	var mu sync.Mutex
@@ -174,7 +177,7 @@ func TestNumbers(t *testing.T) {
 	for _, s := range []*Store{a, b, a, b} {
 		group.Go(func() {
 			for range 50 {
-				n := keep(t, s, "box1", "x")
+				n := record(t, s, "box1", "x")
 				mu.Lock()
 				all = append(all, n)
 				mu.Unlock()
@@ -185,11 +188,11 @@ func TestNumbers(t *testing.T) {
 	slices.Sort(all)
 	for i, n := range all {
 		if n != i+1 {
-			t.Fatalf("%v", all)
+			t.Fatalf("numbers: got %v, want 1 to %d", all, len(all))
 		}
 	}
-	if n := keep(t, New(Options{Dir: dir}), "box1", "x"); n != 201 {
-		t.Errorf("after a restart: %d", n)
+	if n := record(t, New(Options{Dir: dir}), "box1", "x"); n != 201 {
+		t.Errorf("number after a restart: got %d, want 201", n)
 	}
 	for _, id := range []string{"", "..", "a/b", "A", "box\x00"} {
 		if _, err := a.Begin(id, Head{}); fault.KindOf(err) != fault.Invalid {
@@ -201,7 +204,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// files of their own and packs
+// files returns the paths of the recordings' own files and of the packs.
 func files(t testing.TB, dir string) (list []string) {
 	t.Helper()
 	for _, pattern := range []string{"*.cast", "reel.*"} {
@@ -216,19 +219,19 @@ func files(t testing.TB, dir string) (list []string) {
 
 // All recordings together stay within the budget: the oldest are dropped and listed as such, and no
 // number is reused, also not by another process.
-func TestBudget(t *testing.T) {
+func TestBudgetDropsOldestRecordings(t *testing.T) {
 	dir := t.TempDir()
 	const budget = 8 << 20
 	s := New(Options{Dir: dir, Budget: budget})
-	output := strings.Repeat("x", 300<<10)
+	long := strings.Repeat("x", 300<<10)
 	for i := range 100 {
-		text := output
+		text := long
 		if i%2 == 0 {
-			text = output[:40<<10]
+			text = long[:40<<10]
 		}
-		keep(t, s, "box"+strconv.Itoa(i%3), text)
+		record(t, s, "box"+strconv.Itoa(i%3), text)
 		if _, total, err := s.listRemovable(); err != nil || total > budget+budget/share*2 {
-			t.Fatalf("%d: %d bytes, %v", i, total, err)
+			t.Fatalf("after %d recordings: %d bytes on disk, %v", i+1, total, err)
 		}
 	}
 	list, err := s.Newest("box1", 1000)
@@ -238,18 +241,18 @@ func TestBudget(t *testing.T) {
 	if _, err := s.Open("box1", 1); fault.CodeOf(err) != "recording_not_found" {
 		t.Error(err)
 	}
-	if got := printed(t, s, "box1", 33); len(got) < 40<<10 {
+	if got := output(t, s, "box1", 33); len(got) < 40<<10 {
 		t.Errorf("%d bytes", len(got))
 	}
-	// All output of a sandbox is removed; commands with an open recording continue.
+	// After all files of a sandbox were removed, later commands are recorded in new files.
 	for _, f := range files(t, filepath.Join(dir, "box1")) {
 		if err := os.Remove(f); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, store := range []*Store{s, New(Options{Dir: dir}), s} {
-		n := keep(t, store, "box1", "new")
-		if n < 34 || printed(t, s, "box1", n) != "new" {
+		n := record(t, store, "box1", "new")
+		if n < 34 || output(t, s, "box1", n) != "new" {
 			t.Errorf("number %d", n)
 		}
 	}
@@ -259,13 +262,13 @@ func TestBudget(t *testing.T) {
 	// Output of short processes counts too.
 	for range 60 {
 		short := New(Options{Dir: dir, Budget: budget})
-		keep(t, short, "box2", output)
+		record(t, short, "box2", long)
 		if err := short.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, total, _ := s.listRemovable(); total > budget+budget/share*2 {
-		t.Errorf("%d bytes of %d", total, budget)
+		t.Errorf("got %d bytes on disk, want about %d", total, budget)
 	}
 	if err := New(Options{Dir: filepath.Join(dir, "absent")}).Sweep(); err != nil {
 		t.Error(err)
@@ -273,11 +276,11 @@ func TestBudget(t *testing.T) {
 }
 
 // A large index loses its older half while several processes use it.
-func TestIndexIsHalved(t *testing.T) {
+func TestLargeIndexIsHalved(t *testing.T) {
 	dir := t.TempDir()
 	a, b := New(Options{Dir: dir}), New(Options{Dir: dir})
-	keep(t, a, "box1", "")
-	keep(t, b, "box1", "")
+	record(t, a, "box1", "")
+	record(t, b, "box1", "")
 	f, err := os.OpenFile(filepath.Join(dir, "box1", indexFile), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -290,22 +293,23 @@ func TestIndexIsHalved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, s := range []*Store{a, b, a} {
-		if n := keep(t, s, "box1", "x"); n != 42+i || printed(t, b, "box1", n) != "x" {
+		if n := record(t, s, "box1", "x"); n != 42+i || output(t, b, "box1", n) != "x" {
 			t.Errorf("number %d", n)
 		}
 	}
 	info, err := os.Stat(filepath.Join(dir, "box1", indexFile))
 	if err != nil || info.Size() > maxIndex/2+4096 {
-		t.Errorf("%d bytes, %v", info.Size(), err)
+		t.Errorf("index: got %d bytes, %v, want at most half of maxIndex", info.Size(), err)
 	}
 }
 
-// Output is soon on the disk, also if none follows. A command that ends sooner gets no file.
-func TestFlush(t *testing.T) {
+// Output is on the disk after flushAfter, even if no more output follows. A command that ends sooner
+// gets no file of its own.
+func TestOutputIsFlushed(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Dir: dir})
-		keep(t, s, "box1", "short")
+		record(t, s, "box1", "short")
 		recording, err := s.Begin("box1", Head{Started: time.Now(), Command: []string{"x"}})
 		if err != nil {
 			t.Fatal(err)
@@ -318,7 +322,7 @@ func TestFlush(t *testing.T) {
 			return info.Size()
 		}
 		if size() >= 0 {
-			t.Error("a file was made at once")
+			t.Error("the recording has a file before flushAfter")
 		}
 		if f, err := s.Open("box1", 2); err != nil {
 			t.Error(err)
@@ -332,16 +336,16 @@ func TestFlush(t *testing.T) {
 		time.Sleep(flushAfter)
 		synctest.Wait()
 		if head <= 0 || size() <= head {
-			t.Errorf("%d, then %d bytes", head, size())
+			t.Errorf("size of the file: got %d, then %d bytes, want a header and then more", head, size())
 		}
 		if err := recording.End(Tail{Ended: time.Now()}); err != nil {
 			t.Error(err)
 		}
-		if got := printed(t, s, "box1", 2); got != "later" {
+		if got := output(t, s, "box1", 2); got != "later" {
 			t.Errorf("%q", got)
 		}
 		if f := files(t, filepath.Join(dir, "box1")); len(f) != 2 {
-			t.Errorf("%q", f)
+			t.Errorf("files: got %q, want one file and one pack", f)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -349,24 +353,24 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-func TestBound(t *testing.T) {
+func TestRecordingStopsAtBound(t *testing.T) {
 	s := New(Options{Dir: t.TempDir(), Bound: 64 << 10})
-	n := keep(t, s, "box1", strings.Repeat("x", 1<<20))
+	n := record(t, s, "box1", strings.Repeat("x", 1<<20))
 	list, err := s.Newest("box1", 1)
 	if err != nil || !list[0].Truncated || list[0].Bytes > 64<<10 || list[0].Exit == nil {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	if got := printed(t, s, "box1", n); len(got) < 32<<10 || strings.Trim(got, "x") != "" {
+	if got := output(t, s, "box1", n); len(got) < 32<<10 || strings.Trim(got, "x") != "" {
 		t.Errorf("%d bytes", len(got))
 	}
 }
 
-// Wherever the writing of an index was interrupted, its complete lines are read, and the next
+// If the write of an index was interrupted at any byte, its complete lines are read, and the next
 // command gets a new number.
-func TestAfterAKill(t *testing.T) {
+func TestInterruptedIndexKeepsCompleteLines(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
-	keep(t, s, "box1", "one")
-	keep(t, s, "box1", "two")
+	record(t, s, "box1", "one")
+	record(t, s, "box1", "two")
 	path := filepath.Join(s.dir, "box1", indexFile)
 	whole, err := os.ReadFile(path)
 	if err != nil {
@@ -381,9 +385,9 @@ func TestAfterAKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := New(Options{Dir: s.dir})
-		n := keep(t, again, "box1", "after")
-		if n != len(before)+1 || printed(t, again, "box1", n) != "after" {
-			t.Fatalf("%d bytes: number %d after %+v", cut, n, before)
+		n := record(t, again, "box1", "after")
+		if n != len(before)+1 || output(t, again, "box1", n) != "after" {
+			t.Fatalf("index cut to %d bytes: number %d after %+v", cut, n, before)
 		}
 		if err := again.Close(); err != nil {
 			t.Fatal(err)
@@ -392,15 +396,15 @@ func TestAfterAKill(t *testing.T) {
 }
 
 // More sandboxes may be in use than files may be open.
-func TestManySandboxes(t *testing.T) {
+func TestMoreSandboxesThanOpenFiles(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	for i := range 2 * maxOpen {
-		keep(t, s, "box"+strconv.Itoa(i), "x")
+		record(t, s, "box"+strconv.Itoa(i), "x")
 	}
 	if len(s.histories) > maxOpen {
-		t.Errorf("%d are open", len(s.histories))
+		t.Errorf("%d histories are open, want at most %d", len(s.histories), maxOpen)
 	}
-	if n := keep(t, s, "box0", "y"); n != 2 || printed(t, s, "box0", 2) != "y" {
+	if n := record(t, s, "box0", "y"); n != 2 || output(t, s, "box0", 2) != "y" {
 		t.Errorf("number %d", n)
 	}
 	if err := s.Close(); err != nil {
@@ -430,7 +434,7 @@ func BenchmarkCommand(b *testing.B) {
 			b.Fatal(err)
 		}
 		recording.Output(1, line)
-		if err := recording.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
+		if err := recording.End(Tail{Ended: time.Now(), Exit: exitZero()}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// descriptors returns the number of open descriptors of this process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
@@ -24,22 +25,22 @@ func TestReleaseClosesFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keep(t, s, "box1", "one")
+	record(t, s, "box1", "one")
 	if descriptors(t) == before {
-		t.Fatal("control: nothing is open")
+		t.Fatal("no file is open before Release")
 	}
 	if err := s.Release("box1"); err != nil {
 		t.Fatal(err)
 	}
 	late.Output(1, []byte("late"))
-	if err := late.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
+	if err := late.End(Tail{Ended: time.Now(), Exit: exitZero()}); err != nil {
 		t.Fatal(err)
 	}
 	if n := descriptors(t); n != before {
-		t.Errorf("%d descriptors, and %d before", n, before)
+		t.Errorf("got %d open descriptors after Release, want %d", n, before)
 	}
-	if one, two := printed(t, s, "box1", 2), printed(t, s, "box1", 1); one != "one" || two != "late" {
-		t.Errorf("%q, %q", one, two)
+	if one, two := output(t, s, "box1", 2), output(t, s, "box1", 1); one != "one" || two != "late" {
+		t.Errorf("recorded output: got %q and %q, want one and late", one, two)
 	}
 	if err := s.Release("unknown1"); err != nil {
 		t.Error(err)

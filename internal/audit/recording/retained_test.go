@@ -17,32 +17,32 @@ import (
 )
 
 // Retained recordings outlive their sandbox until they expire. Others are removed with it.
-func TestRetained(t *testing.T) {
+func TestRetainedRecordingsOutliveSandbox(t *testing.T) {
 	var steps []string
 	s := New(Options{Dir: filepath.Join(t.TempDir(), "r"), Step: func(name string) { steps = append(steps, name) }})
 	now := time.Now().Round(0)
 	later := now.Add(time.Hour)
 	if some, err := s.Retain(Retained{Sandbox: "none", ExpiresAt: later}); some || err != nil {
-		t.Errorf("a sandbox without commands: %t %v", some, err)
+		t.Errorf("Retain of a sandbox without commands: got %t, %v", some, err)
 	}
 	for i, id := range []string{"old", "new", "gone"} {
-		keep(t, s, id, "hello")
+		record(t, s, id, "hello")
 		k := Retained{Sandbox: id, Workspace: "/w", TakenAt: now.Add(time.Duration(i) * time.Minute), ExpiresAt: later}
 		if id == "gone" {
 			k.ExpiresAt = now.Add(-time.Second)
 		}
 		if some, err := s.Retain(k); !some || err != nil {
-			t.Fatalf("%s: %t %v", id, some, err)
+			t.Fatalf("Retain of %s: got %t, %v", id, some, err)
 		}
 	}
 	if !slices.Equal(steps[:2], []string{"written", "kept"}) {
-		t.Errorf("%q", steps)
+		t.Errorf("steps of Retain: got %q", steps)
 	}
 	if k, ok := s.Retained("old"); !ok || k.Workspace != "/w" || !k.ExpiresAt.Equal(later) {
-		t.Errorf("%+v %t", k, ok)
+		t.Errorf("Retained: got %+v, %t", k, ok)
 	}
 	if k, ok := s.Retained("gone"); ok || k.Sandbox != "gone" {
-		t.Errorf("an expired one: %+v %t", k, ok)
+		t.Errorf("Retained of expired recordings: got %+v, %t", k, ok)
 	}
 	list, err := s.ListRetained()
 	if err != nil || len(list) != 3 || list[0].Sandbox != "gone" || list[2].Sandbox != "old" {
@@ -52,19 +52,18 @@ func TestRetained(t *testing.T) {
 		t.Error(err)
 	}
 	if _, ok := s.Retained("old"); ok {
-		t.Error("kept after Let")
+		t.Error("the recordings are still retained after Discard")
 	}
-	if got := printed(t, s, "old", 1); got != "hello" {
-		t.Errorf("Let removed the recording: %q", got)
+	if got := output(t, s, "old", 1); got != "hello" {
+		t.Errorf("recording after Discard: got %q, want hello", got)
 	}
 }
 
-// A description that another program has changed retains nothing, and never the recordings of
-// another sandbox.
-func TestDamagedRetained(t *testing.T) {
+// An invalid retainedFile retains nothing, and never the recordings of another sandbox.
+func TestInvalidRetainedFileIsIgnored(t *testing.T) {
 	dir := t.TempDir()
 	s := New(Options{Dir: dir})
-	keep(t, s, "box", "x")
+	record(t, s, "box", "x")
 	const good = `{"sandbox":"box","taken_at":"2020-01-01T00:00:00Z","expires_at":"2999-01-01T00:00:00Z"}`
 	for text, want := range map[string]bool{
 		good: true, "": false, "{": false, strings.Replace(good, "box", "other", 1): false, strings.Replace(good, "{", `{"more":1,`, 1): false,
@@ -74,7 +73,7 @@ func TestDamagedRetained(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, ok := s.Retained("box"); ok != want {
-			t.Errorf("%.80q: %t", text, ok)
+			t.Errorf("retainedFile %.80q: got %t, want %t", text, ok, want)
 		}
 	}
 	path := filepath.Join(dir, "box", retainedFile)
@@ -82,20 +81,20 @@ func TestDamagedRetained(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := s.Retained("box"); ok {
-		t.Error("a link was followed")
+		t.Error("Retained followed a symbolic link")
 	}
 	for _, id := range []string{"", "..", "a/b"} {
-		_, errKeep := s.Retain(Retained{Sandbox: id})
+		_, retainErr := s.Retain(Retained{Sandbox: id})
 		_, ok := s.Retained(id)
-		if errKeep == nil || s.Discard(id) == nil || ok {
-			t.Errorf("%q names a directory of recordings", id)
+		if retainErr == nil || s.Discard(id) == nil || ok {
+			t.Errorf("the invalid ID %q was accepted", id)
 		}
 	}
 }
 
 // A followed recording continues until its command ends, whether it has a file of its own or is short
 // and was in memory at first.
-func TestFollow(t *testing.T) {
+func TestFollowReadsUntilCommandEnds(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Dir: dir})
@@ -125,19 +124,19 @@ func TestFollow(t *testing.T) {
 			time.Sleep(3 * pause)
 			select {
 			case data := <-got:
-				t.Fatalf("%s: it ended before its command: %q", name, data)
+				t.Fatalf("%s: Follow ended before its command: %q", name, data)
 			default:
 			}
-			if err := r.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
+			if err := r.End(Tail{Ended: time.Now(), Exit: exitZero()}); err != nil {
 				t.Fatal(err)
 			}
 			data := string(<-got)
 			if err := in.Close(); err != nil {
 				t.Error(err)
 			}
-			whole := whole(t, s, r.N())
-			if data != whole || !strings.Contains(data, "two") || !strings.Contains(data, "100x30") || !strings.Contains(data, "here") || r.Truncated() {
-				t.Errorf("%s: followed %q of %q", name, data, whole)
+			complete := readRecording(t, s, r.N())
+			if data != complete || !strings.Contains(data, "two") || !strings.Contains(data, "100x30") || !strings.Contains(data, "here") || r.Truncated() {
+				t.Errorf("%s: Follow got %q, want %q", name, data, complete)
 			}
 		}
 		if err := s.Close(); err != nil {
@@ -146,7 +145,8 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-func whole(t *testing.T, s *Store, n int) string {
+// readRecording returns a complete recording.
+func readRecording(t *testing.T, s *Store, n int) string {
 	t.Helper()
 	f, err := s.Open("box", n)
 	if err != nil {
@@ -160,15 +160,15 @@ func whole(t *testing.T, s *Store, n int) string {
 	return string(data)
 }
 
-func TestFollowEndsWithItsReader(t *testing.T) {
+func TestFollowEndsWithReader(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Dir: dir})
 		if _, err := s.Follow(t.Context(), "box", 1); fault.KindOf(err) != fault.NotFound {
-			t.Errorf("no recording: %v", err)
+			t.Errorf("Follow without a recording: got %v, want NotFound", err)
 		}
 		if _, err := s.Follow(t.Context(), "..", 1); err == nil {
-			t.Error("another directory is followed")
+			t.Error("Follow accepted the ID \"..\"")
 		}
 		r, err := s.Begin("box", Head{Started: time.Now(), Command: []string{"x"}})
 		if err != nil {
@@ -181,7 +181,7 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 		}
 		time.AfterFunc(time.Minute, cancel)
 		if _, err := io.ReadAll(in); !errors.Is(err, context.Canceled) {
-			t.Errorf("the reader left: %v", err)
+			t.Errorf("reading after cancel: got %v, want Canceled", err)
 		}
 		if err := errors.Join(in.Close(), r.End(Tail{Ended: time.Now()}), s.Close()); err != nil {
 			t.Error(err)
@@ -189,8 +189,8 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 	})
 }
 
-// Output beyond the limit of one recording is left out, and the list says so.
-func TestTruncatedIsSaid(t *testing.T) {
+// Output beyond the limit of one recording is omitted, and Truncated is set in the list.
+func TestTruncatedRecordingIsMarked(t *testing.T) {
 	s := New(Options{Dir: t.TempDir(), Bound: 4 << 10})
 	r, err := s.Begin("box", Head{Started: time.Now(), Command: []string{"yes"}})
 	if err != nil {
@@ -200,16 +200,16 @@ func TestTruncatedIsSaid(t *testing.T) {
 		r.Output(1, []byte(strings.Repeat("y\n", 100)))
 	}
 	if !r.Truncated() {
-		t.Error("nothing is said while it runs")
+		t.Error("Truncated is false while the command runs")
 	}
-	if err := r.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
+	if err := r.End(Tail{Ended: time.Now(), Exit: exitZero()}); err != nil {
 		t.Fatal(err)
 	}
 	list, err := s.Newest("box", 1)
 	if err != nil || len(list) != 1 || !list[0].Truncated || list[0].Bytes > 5<<10 {
 		t.Errorf("%+v %v", list, err)
 	}
-	if text := whole(t, s, 1); len(text) > 8<<10 || !strings.Contains(text, string(asciicast.Exit)) {
-		t.Errorf("%d bytes: %.200s", len(text), text)
+	if text := readRecording(t, s, 1); len(text) > 8<<10 || !strings.Contains(text, string(asciicast.Exit)) {
+		t.Errorf("recording of %d bytes: %.200s", len(text), text)
 	}
 }

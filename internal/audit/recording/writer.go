@@ -49,10 +49,10 @@ type Recording struct {
 	mu      sync.Mutex
 	ended   bool
 	w       *asciicast.Writer
-	printed []byte   // output without a file so far
-	file    *os.File // file of its own
-	flush   *time.Timer
-	broken  error
+	pending []byte      // lines that are not in a file yet
+	file    *os.File    // the recording's own file, or nil
+	flush   *time.Timer // calls sync
+	broken  error       // first error of a write
 }
 
 const (
@@ -72,7 +72,7 @@ func (s *Store) Begin(sandbox string, h Head) (*Recording, error) {
 		return nil, err
 	}
 	t := &Recording{store: s, history: r, started: h.Started}
-	t.w, err = asciicast.NewWriter((*spool)(t), asciicast.Header{
+	t.w, err = asciicast.NewWriter((*destination)(t), asciicast.Header{
 		Cols: h.Cols, Rows: h.Rows, Type: h.Term, Time: h.Started, Command: quoted(h.Command),
 	}, s.bound)
 	if err != nil {
@@ -90,32 +90,33 @@ func (s *Store) Begin(sandbox string, h Head) (*Recording, error) {
 	return t, nil
 }
 
-// spool is the writer's destination: memory, and a file once maxShort is reached.
-type spool Recording
+// destination is where the writer of a Recording writes: to memory, and to a file from maxShort on.
+type destination Recording
 
-func (t *spool) Write(lines []byte) (int, error) {
+// Write implements io.Writer. The caller holds t.mu.
+func (t *destination) Write(lines []byte) (int, error) {
 	if t.file == nil {
-		if t.printed = append(t.printed, lines...); len(t.printed) <= maxShort {
+		if t.pending = append(t.pending, lines...); len(t.pending) <= maxShort {
 			return len(lines), nil
 		}
-		return len(lines), (*Recording)(t).own()
+		return len(lines), (*Recording)(t).openFile()
 	}
 	return t.file.Write(lines)
 }
 
-// own gives the recording a file of its own. The caller holds t.mu.
-func (t *Recording) own() error {
-	f, err := os.OpenFile(filepath.Join(t.history.dir, own(t.n)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+// openFile gives the recording a file of its own. The caller holds t.mu.
+func (t *Recording) openFile() error {
+	f, err := os.OpenFile(filepath.Join(t.history.dir, ownName(t.n)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
 	t.file = f
-	_, err = f.Write(t.printed)
-	t.printed = nil
+	_, err = f.Write(t.pending)
+	t.pending = nil
 	return err
 }
 
-// shortened returns the first bytes of a command.
+// shortened returns the first arguments of a command, up to limit bytes.
 func shortened(argv []string, limit int) []string {
 	var out []string
 	for _, arg := range argv {
@@ -175,6 +176,7 @@ func (t *Recording) Truncated() bool {
 	return t.w.Truncated()
 }
 
+// write adds an event at the current time.
 func (t *Recording) write(event func(time.Duration) error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -194,6 +196,7 @@ func (t *Recording) note(err error) {
 	}
 }
 
+// sync writes collected output to the recording's own file.
 func (t *Recording) sync() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -203,7 +206,7 @@ func (t *Recording) sync() {
 	t.flush = nil
 	t.note(t.w.Flush())
 	if t.file == nil && t.broken == nil {
-		t.note(t.own())
+		t.note(t.openFile())
 	}
 }
 
@@ -230,8 +233,8 @@ func (t *Recording) End(end Tail) error {
 		t.note(t.file.Close())
 	}
 	end.Truncated, end.Bytes = t.w.Truncated(), t.w.Size()
-	t.note(t.history.end(t.n, end, t.printed))
-	t.printed = nil
+	t.note(t.history.end(t.n, end, t.pending))
+	t.pending = nil
 	t.store.done(t.history)
 	t.store.spend(end.Bytes)
 	if t.broken == nil || t.history.closedForGood() {

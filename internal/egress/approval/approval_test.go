@@ -34,7 +34,7 @@ type rig struct {
 	fail  error             // of the next amendment
 }
 
-// journal is a log for concurrent writers and readers.
+// journal is a log buffer for concurrent writers and readers.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -87,7 +87,7 @@ func newRig(t *testing.T, dir string) *rig {
 	return r
 }
 
-func push() egress.ApprovalRequest {
+func postRequest() egress.ApprovalRequest {
 	return egress.ApprovalRequest{
 		Sandbox: "box", Kind: egress.AskRequest, Summary: "POST to api.example.com", Rule: "host:api.example.com/write", Policy: "sha256:p1",
 		Facts: map[string]string{
@@ -97,8 +97,8 @@ func push() egress.ApprovalRequest {
 	}
 }
 
-// over is a cancelled context, for requests that do not wait.
-func over(t *testing.T) context.Context {
+// cancelledContext returns a cancelled context, for requests that do not wait.
+func cancelledContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx
@@ -107,7 +107,7 @@ func over(t *testing.T) context.Context {
 // ask makes a request without waiting.
 func (r *rig) ask(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	r.t.Helper()
-	a, err := r.Ask(over(r.t), q)
+	a, err := r.Ask(cancelledContext(r.t), q)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -121,9 +121,9 @@ func (r *rig) spend(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	return r.waitFor(q, hosttest.Patience(20*time.Second))
 }
 
-// tries makes a request that must not find a grant. If there were one, it would wait long enough to
+// askWithoutGrant makes a request that must not find a grant. If there were one, it would wait long enough to
 // use it.
-func (r *rig) tries(q egress.ApprovalRequest) egress.ApprovalOutcome {
+func (r *rig) askWithoutGrant(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	r.t.Helper()
 	return r.waitFor(q, 200*time.Millisecond)
 }
@@ -154,71 +154,71 @@ func wantCode(t *testing.T, err error, code string) {
 }
 
 // A1: a grant covers exactly what was displayed, and another action does not use it up.
-func TestGrantIsBoundToItsQuestion(t *testing.T) {
+func TestGrantCoversOnlyItsRequest(t *testing.T) {
 	r := newRig(t, t.TempDir())
-	first := r.ask(push())
+	first := r.ask(postRequest())
 	if first.State != "pending" || first.Granted || first.Approval == "" {
-		t.Fatalf("%+v", first)
+		t.Fatalf("Ask returned %+v, want a pending request", first)
 	}
 	r.approve(first.Approval)
 	changes := map[string]func(*egress.ApprovalRequest){
-		"kind":   func(q *egress.ApprovalRequest) { q.Kind = egress.AskPush },
-		"rule":   func(q *egress.ApprovalRequest) { q.Rule += "x" },
-		"policy": func(q *egress.ApprovalRequest) { q.Policy = "sha256:p2" },
-		"absent": func(q *egress.ApprovalRequest) { delete(q.Facts, "query") },
-		"more":   func(q *egress.ApprovalRequest) { q.Facts["extra"] = "" },
-		"moved":  func(q *egress.ApprovalRequest) { q.Facts["path"], q.Facts["query"] = "/ax=1", "" },
-		"box":    func(q *egress.ApprovalRequest) { q.Sandbox = "mine" },
+		"kind":                      func(q *egress.ApprovalRequest) { q.Kind = egress.AskPush },
+		"rule":                      func(q *egress.ApprovalRequest) { q.Rule += "x" },
+		"policy":                    func(q *egress.ApprovalRequest) { q.Policy = "sha256:p2" },
+		"missing fact":              func(q *egress.ApprovalRequest) { delete(q.Facts, "query") },
+		"added fact":                func(q *egress.ApprovalRequest) { q.Facts["extra"] = "" },
+		"bytes moved between facts": func(q *egress.ApprovalRequest) { q.Facts["path"], q.Facts["query"] = "/ax=1", "" },
+		"sandbox":                   func(q *egress.ApprovalRequest) { q.Sandbox = "mine" },
 	}
-	for name := range push().Facts {
+	for name := range postRequest().Facts {
 		changes["fact "+name] = func(q *egress.ApprovalRequest) { q.Facts[name] += "0" }
 	}
 	for name, change := range changes {
-		q := push()
+		q := postRequest()
 		change(&q)
-		if approval.Digest(q) == approval.Digest(push()) {
+		if approval.Digest(q) == approval.Digest(postRequest()) {
 			t.Errorf("%s is not in the digest", name)
 		}
 	}
 	for _, name := range []string{"fact body", "fact path", "fact header:content-type", "fact secret_GITHUB_TOKEN"} {
-		q := push()
+		q := postRequest()
 		changes[name](&q)
-		answer := r.tries(q)
+		answer := r.askWithoutGrant(q)
 		if answer.Granted || answer.Approval == first.Approval {
-			t.Errorf("%s changed: %+v", name, answer)
+			t.Errorf("%s changed: got %+v, want a new request without a grant", name, answer)
 		}
 		if _, err := r.Deny(t.Context(), local, answer.Approval, "no"); err != nil {
 			t.Error(err)
 		}
 	}
-	// Control: exactly the same question gets it, once.
-	if a := r.spend(push()); !a.Granted || a.State != "approved" || a.Approval != first.Approval {
-		t.Errorf("%+v", a)
+	// Control: exactly the same request uses the grant, once.
+	if a := r.spend(postRequest()); !a.Granted || a.State != "approved" || a.Approval != first.Approval {
+		t.Errorf("the same request got %+v, want the grant %s", a, first.Approval)
 	}
-	if a := r.tries(push()); a.Granted || a.Approval == first.Approval {
-		t.Errorf("again: %+v", a)
+	if a := r.askWithoutGrant(postRequest()); a.Granted || a.Approval == first.Approval {
+		t.Errorf("a second use of the grant got %+v, want a new request", a)
 	}
 }
 
 // The summary is for display, so a grant does not depend on it.
-func TestSummaryIsNotBound(t *testing.T) {
-	a, b := push(), push()
+func TestDigestExcludesSummary(t *testing.T) {
+	a, b := postRequest(), postRequest()
 	b.Summary = "other"
 	if approval.Digest(a) != approval.Digest(b) {
-		t.Error("the summary is in the digest")
+		t.Error("the digest depends on the summary")
 	}
 	b.Facts = maps.Clone(a.Facts)
 	if approval.Digest(a) != approval.Digest(b) {
-		t.Error("equal facts differ")
+		t.Error("requests with equal facts have different digests")
 	}
 }
 
 // A2: of any number of concurrent callers exactly one gets the grant, also across processes with
 // one store.
-func TestOneGrantOneAction(t *testing.T) {
+func TestConcurrentCallersUseGrantOnce(t *testing.T) {
 	dir := t.TempDir()
 	rigs := []*rig{newRig(t, dir), newRig(t, dir)}
-	first := rigs[0].ask(push())
+	first := rigs[0].ask(postRequest())
 	rigs[1].approve(first.Approval)
 	ctx, cancel := context.WithCancel(t.Context())
 	type result struct {
@@ -230,29 +230,29 @@ func TestOneGrantOneAction(t *testing.T) {
 	for i := range 100 {
 		go func() {
 			<-start
-			a, err := rigs[i%2].Ask(ctx, push())
+			a, err := rigs[i%2].Ask(ctx, postRequest())
 			results <- result{a, err}
 		}()
 	}
 	close(start)
 	granted := <-results
 	if granted.err != nil || !granted.Granted || granted.Approval != first.Approval {
-		t.Fatalf("%+v", granted)
+		t.Fatalf("got %+v, want the grant %s", granted, first.Approval)
 	}
 	cancel()
 	for range 99 {
 		if a := <-results; a.err != nil || a.Granted {
-			t.Errorf("%+v", a)
+			t.Errorf("a further caller got %+v, want no grant", a)
 		}
 	}
 }
 
 // A2: if two callers have both read the grant, the store lets one use it, and only for the same
 // request and before it expires.
-func TestTheStoreSpendsOnce(t *testing.T) {
+func TestStoreSpendsGrantOnce(t *testing.T) {
 	dir := t.TempDir()
 	r := newRig(t, dir)
-	q := push()
+	q := postRequest()
 	id := r.ask(q).Approval
 	st, err := store.Open(t.Context(), dir)
 	if err != nil {
@@ -269,22 +269,22 @@ func TestTheStoreSpendsOnce(t *testing.T) {
 	}
 	now, digest := time.Now(), approval.Digest(q)
 	if spend(digest, now) {
-		t.Error("spent before anybody approved it")
+		t.Error("a request was spent before its approval")
 	}
 	r.approve(id)
-	other := push()
+	other := postRequest()
 	other.Facts["body"] = "sha256:b2"
 	if spend(approval.Digest(other), now) {
-		t.Error("spent for another question")
+		t.Error("a grant was spent for another request")
 	}
 	if spend(digest, now.Add(time.Hour)) {
-		t.Error("spent after its time")
+		t.Error("a grant was spent after it expired")
 	}
 	if !spend(digest, now) {
-		t.Error("the first caller does not get it")
+		t.Error("the first caller could not spend the grant")
 	}
 	if spend(digest, now) {
-		t.Error("spent twice")
+		t.Error("a grant was spent twice")
 	}
 }
 
@@ -298,7 +298,7 @@ func TestGrantWakesOneWaiter(t *testing.T) {
 		defer cancel()
 		for range 3 {
 			go func() {
-				a, err := r.Ask(ctx, push())
+				a, err := r.Ask(ctx, postRequest())
 				if err != nil {
 					t.Error(err)
 				}
@@ -307,85 +307,85 @@ func TestGrantWakesOneWaiter(t *testing.T) {
 		}
 		synctest.Wait()
 		if rows, err := r.List(t.Context(), local, approval.Query{}); err != nil || len(rows) != 1 {
-			t.Fatalf("equal questions are %d rows: %v", len(rows), err)
+			t.Fatalf("equal requests are stored as %d rows, want 1: %v", len(rows), err)
 		} else {
 			r.approve(rows[0].ID)
 		}
 		first := <-answers
 		if !first.Granted {
-			t.Errorf("%+v", first)
+			t.Errorf("the first waiter got %+v, want the grant", first)
 		}
 		started := time.Now()
 		for range 2 {
 			if a := <-answers; a.Granted || a.State != "pending" || a.Approval == first.Approval {
-				t.Errorf("%+v", a)
+				t.Errorf("another waiter got %+v, want a new pending request", a)
 			}
 		}
 		if time.Since(started) < 50*time.Second {
-			t.Error("the others did not wait on")
+			t.Error("the other waiters returned before their context ended")
 		}
 	})
 }
 
 // A5: a request without a decision expires, by the time in the store.
-func TestExpiry(t *testing.T) {
+func TestRequestAndUnusedGrantExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
-		q := push()
+		q := postRequest()
 		q.Expiry = 90
 		started := time.Now()
 		a, err := r.Ask(t.Context(), q)
 		if took := time.Since(started); err != nil || a.Granted || a.State != "expired" || took < 90*time.Second || took > 92*time.Second {
-			t.Errorf("%+v %v after %v", a, err, took)
+			t.Errorf("got %+v %v after %v, want expired after 90s", a, err, took)
 		}
 		_, err = r.Approve(t.Context(), local, a.Approval, "", false)
 		wantCode(t, err, "approval_over")
 		// An unused grant ends as well.
 		second := r.ask(q)
 		if second.Approval == a.Approval {
-			t.Error("an expired question is still open")
+			t.Error("a new request got the ID of an expired one")
 		}
 		r.approve(second.Approval)
 		time.Sleep(91 * time.Second)
 		if a := r.ask(q); a.Granted || a.Approval == second.Approval {
-			t.Errorf("%+v", a)
+			t.Errorf("got %+v, want a new request because the grant has expired", a)
 		}
 		if got, err := r.Get(t.Context(), local, second.Approval); err != nil || got.State != approval.Expired {
-			t.Errorf("%+v %v", got, err)
+			t.Errorf("got %+v %v, want an expired request", got, err)
 		}
 	})
 }
 
 // A5: a request outlives the process that made it, and the retry uses a grant that was given in
 // between.
-func TestPendingSurvivesRestart(t *testing.T) {
+func TestPendingRequestSurvivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	one := newRig(t, dir)
-	first := one.ask(push())
+	first := one.ask(postRequest())
 	one.Close()
 	two := newRig(t, dir)
-	if a := two.ask(push()); a.State != "pending" || a.Approval != first.Approval {
-		t.Fatalf("%+v", a)
+	if a := two.ask(postRequest()); a.State != "pending" || a.Approval != first.Approval {
+		t.Fatalf("after a restart got %+v, want the pending request %s", a, first.Approval)
 	}
 	two.approve(first.Approval)
 	three := newRig(t, dir)
 	// A caller that has disconnected uses no grant.
-	if a := three.ask(push()); a.Granted || a.State != "pending" {
-		t.Errorf("%+v", a)
+	if a := three.ask(postRequest()); a.Granted || a.State != "pending" {
+		t.Errorf("a disconnected caller got %+v, want a pending request", a)
 	}
-	if a := three.spend(push()); !a.Granted || a.Approval != first.Approval {
-		t.Errorf("%+v", a)
+	if a := three.spend(postRequest()); !a.Granted || a.Approval != first.Approval {
+		t.Errorf("got %+v, want the grant %s", a, first.Approval)
 	}
 }
 
 // A waiter notices a decision by another process.
-func TestAnswerFromAnotherProcess(t *testing.T) {
+func TestAskReceivesDecisionOfAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	server, other := newRig(t, dir), newRig(t, dir)
-	first := server.ask(push())
+	first := server.ask(postRequest())
 	answer := make(chan egress.ApprovalOutcome, 1)
 	go func() {
-		a, err := server.Ask(t.Context(), push())
+		a, err := server.Ask(t.Context(), postRequest())
 		if err != nil {
 			t.Error(err)
 		}
@@ -395,19 +395,19 @@ func TestAnswerFromAnotherProcess(t *testing.T) {
 	select {
 	case a := <-answer:
 		if !a.Granted {
-			t.Errorf("%+v", a)
+			t.Errorf("got %+v, want the grant", a)
 		}
 	case <-hosttest.Late():
-		t.Fatal("the waiter was not woken")
+		t.Fatal("a decision by another process did not wake the waiter")
 	}
 }
 
-func TestCloseLetsWaitersGo(t *testing.T) {
+func TestCloseEndsAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
 		ended := make(chan error, 1)
 		go func() {
-			a, err := r.Ask(t.Context(), push())
+			a, err := r.Ask(t.Context(), postRequest())
 			if a.State != "pending" {
 				err = errors.Join(err, fmt.Errorf("state %s", a.State))
 			}
@@ -423,26 +423,26 @@ func TestCloseLetsWaitersGo(t *testing.T) {
 
 // A request that a person could not judge is an error, and so is a request of a sandbox without an
 // owner.
-func TestBadQuestions(t *testing.T) {
+func TestAskRejectsInvalidRequests(t *testing.T) {
 	r := newRig(t, t.TempDir())
-	for name, spoil := range map[string]func(*egress.ApprovalRequest){
-		"no sandbox": func(q *egress.ApprovalRequest) { q.Sandbox = "" },
-		"kind":       func(q *egress.ApprovalRequest) { q.Kind = "net.everything" },
-		"no rule":    func(q *egress.ApprovalRequest) { q.Rule = "" },
-		"no policy":  func(q *egress.ApprovalRequest) { q.Policy = "" },
-		"no facts":   func(q *egress.ApprovalRequest) { q.Facts = nil },
-		"fact name":  func(q *egress.ApprovalRequest) { q.Facts["ho\u200bst"] = "x" },
-		"huge":       func(q *egress.ApprovalRequest) { q.Facts["body"] = string(make([]byte, 1<<20)) },
-		"quorum":     func(q *egress.ApprovalRequest) { q.Quorum = -1 },
-		"expiry":     func(q *egress.ApprovalRequest) { q.Expiry = 1 << 40 },
+	for name, change := range map[string]func(*egress.ApprovalRequest){
+		"no sandbox":                         func(q *egress.ApprovalRequest) { q.Sandbox = "" },
+		"unknown kind":                       func(q *egress.ApprovalRequest) { q.Kind = "net.everything" },
+		"no rule":                            func(q *egress.ApprovalRequest) { q.Rule = "" },
+		"no policy":                          func(q *egress.ApprovalRequest) { q.Policy = "" },
+		"no facts":                           func(q *egress.ApprovalRequest) { q.Facts = nil },
+		"invisible character in a fact name": func(q *egress.ApprovalRequest) { q.Facts["ho\u200bst"] = "x" },
+		"facts too large":                    func(q *egress.ApprovalRequest) { q.Facts["body"] = string(make([]byte, 1<<20)) },
+		"negative quorum":                    func(q *egress.ApprovalRequest) { q.Quorum = -1 },
+		"expiry too long":                    func(q *egress.ApprovalRequest) { q.Expiry = 1 << 40 },
 	} {
-		q := push()
-		spoil(&q)
+		q := postRequest()
+		change(&q)
 		if a, err := r.Ask(t.Context(), q); fault.CodeOf(err) != "question_invalid" || a.Granted {
-			t.Errorf("%s: %+v %v", name, a, err)
+			t.Errorf("%s: got %+v %v, want question_invalid", name, a, err)
 		}
 	}
-	q := push()
+	q := postRequest()
 	q.Sandbox = "gone"
 	_, err := r.Ask(t.Context(), q)
 	wantCode(t, err, "sandbox_not_found")
@@ -452,10 +452,10 @@ func FuzzDigest(f *testing.F) {
 	f.Add("a", "b", "ab", "")
 	f.Add("a", "1", "a", "2")
 	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {
-		one, two := push(), push()
+		one, two := postRequest(), postRequest()
 		one.Facts, two.Facts = map[string]string{k1: v1, k2: v2}, map[string]string{k1: v2, k2: v1}
 		if same := approval.Digest(one) == approval.Digest(two); same != maps.Equal(one.Facts, two.Facts) {
-			t.Fatalf("%v and %v: %v", one.Facts, two.Facts, same)
+			t.Fatalf("facts %v and %v have equal digests: %v", one.Facts, two.Facts, same)
 		}
 	})
 }

@@ -4,7 +4,7 @@ import "strconv"
 
 // SecondPerson describes how another person can always vote. On the command line all people are the
 // same caller, so a second crannog approve on this machine is not a second vote.
-const SecondPerson = "somebody else, signed in by a link of crannog console --name SOMEBODY (needs crannog serve)"
+const SecondPerson = "another person, signed in by a link of crannog console --name SOMEBODY (needs crannog serve)"
 
 // HowToGrant returns a hint about granting a request: the command, and, if several people must
 // vote, also whose votes count.
@@ -22,5 +22,5 @@ func Others(owner string) string {
 	if owner == "" {
 		return SecondPerson
 	}
-	return "who holds the sandbox's key, this server's user, or " + SecondPerson
+	return "the holder of the sandbox's key, this server's user, or " + SecondPerson
 }

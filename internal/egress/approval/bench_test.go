@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// One question, from asking to using the grant, without the person.
+// The benchmark covers one approval request, from its creation to the use of the grant.
 func BenchmarkAskApproveSpend(b *testing.B) {
 	st, err := store.Open(b.Context(), b.TempDir())
 	if err != nil {
@@ -25,14 +25,14 @@ func BenchmarkAskApproveSpend(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	gone, cancel := context.WithCancel(b.Context())
+	cancelled, cancel := context.WithCancel(b.Context())
 	cancel()
 	n := 0
 	for b.Loop() {
 		n++
-		q := push()
+		q := postRequest()
 		q.Facts["body"] = fmt.Sprint(n)
-		a, err := s.Ask(gone, q)
+		a, err := s.Ask(cancelled, q)
 		if err != nil {
 			b.Fatal(err)
 		}

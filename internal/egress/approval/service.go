@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// Defaults. A person who decides one request a minute can keep up with them.
+// Default bounds. A person who decides one request a minute can keep up with them.
 const (
 	defaultExpiry = 30 * time.Minute
 	defaultOpen   = 5
@@ -150,7 +150,7 @@ func (s *Service) Approve(ctx context.Context, caller Caller, id, reason string,
 	return a, nil
 }
 
-// Deny ends a request, or revokes an unused grant.
+// Deny ends a request, or revokes an unused grant. It requires a reason.
 func (s *Service) Deny(ctx context.Context, caller Caller, id, reason string) (Approval, error) {
 	if reason = text.Strict(reason, maxText); reason == "" {
 		return Approval{}, fault.New(fault.Invalid, "reason_missing", "a denial needs a reason").
@@ -180,10 +180,10 @@ func (s *Service) vote(ctx context.Context, a Approval, v Vote) (Approval, error
 	return a, s.o.Record(ctx, StepDecided, a, &v)
 }
 
-// Step is a step in the life of a request.
+// Step is a change of a request that has an audit entry.
 type Step string
 
-// The steps.
+// Steps of a request.
 const (
 	StepAsked   Step = "asked"
 	StepVoted   Step = "voted"
@@ -191,9 +191,9 @@ const (
 	StepSpent   Step = "spent"
 )
 
-// Retire ends the open requests of a sandbox, except those under the policy with the digest keep,
-// because decisions were about rules that have changed. "" ends all, for a sandbox that has ended
-// or a secret that has changed. Call it after the change is in force.
+// Retire ends the open requests of a sandbox, because they were made under rules that have changed.
+// It keeps the requests under the policy with the digest keep. If keep is "", it ends all requests,
+// as needed after a sandbox has ended or a secret has changed. Call it once the change is in force.
 func (s *Service) Retire(ctx context.Context, sandbox, keep, reason string) error {
 	if err := s.o.Store.RetireApprovals(ctx, sandbox, keep, text.Strict(reason, maxText), now()); err != nil {
 		return fmt.Errorf("retire approvals of %s: %w", sandbox, err)
@@ -244,7 +244,7 @@ func Amendable(a Approval) string {
 	return host + ":" + port
 }
 
-// ofRule reports whether the request comes from a rule of a listed host. Such a rule requires
+// ofRule reports whether the request comes from the rule of a listed host. Such a rule requires
 // approval even if another rule allows the host, so adding the host to the policy would have no
 // effect.
 func ofRule(a Approval) bool { return strings.HasPrefix(a.Rule, "host:") }

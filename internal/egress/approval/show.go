@@ -14,7 +14,8 @@ const (
 	showValue = 2048
 )
 
-// Show converts a request for display. Every text that a sandbox could control passes through Text.
+// Show converts a request for display. Every text that a sandbox could control is made inert by
+// text.Strict.
 func Show(a Approval) api.Approval {
 	out := api.Approval{
 		ID: a.ID, Sandbox: text.Strict(a.Sandbox, maxName), Kind: text.Strict(a.Kind, maxName), Summary: text.Strict(a.Summary, showLine),

@@ -35,7 +35,7 @@ func (p *pulse) wake() {
 	p.changed = make(chan struct{})
 }
 
-// close ends all waiting for good.
+// close ends all waiting calls permanently.
 func (p *pulse) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (p *pulse) close() {
 }
 
 // turn is the position of one waiter. It stores the last change that the waiter has seen, so that
-// no change between reading and waiting is missed.
+// the waiter misses no change between reading and waiting.
 type turn struct {
 	pulse *pulse
 	seen  chan struct{}

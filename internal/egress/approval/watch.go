@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// FromNow as the number after which to watch starts with the open requests.
+// FromNow, as the number of the last seen event, starts a watch with the open requests.
 const FromNow int64 = -1
 
-// Watch calls each for every later event that the caller may see, oldest first. It waits for more
-// until ctx ends or the service closes (and then returns nil), or until each returns an error. With
-// FromNow it first reports every open request as an event; a concurrent change may be reported
-// twice. Only the last of these events has a number, so that a client that is disconnected between
-// them starts over.
+// Watch calls each for every event after the number after that the caller may see, oldest first. It
+// waits for more until each returns an error, or until ctx ends or the service closes; in the last
+// two cases it returns nil. With FromNow it first reports every open request as an event; a
+// concurrent change may be reported twice. Only the last of these events has a number, so that a
+// client that is disconnected between them starts over.
 func (s *Service) Watch(ctx context.Context, caller Caller, q Query, after int64, each func(Event) error) error {
 	q, ok := scope(caller, q)
 	if !ok {

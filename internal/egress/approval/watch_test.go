@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-var errEnough = errors.New("enough")
+var errStopWatching = errors.New("enough")
 
 // events collects n events.
 func (r *rig) events(caller approval.Caller, after int64, n int) []approval.Event {
@@ -30,11 +30,11 @@ func (r *rig) events(caller approval.Caller, after int64, n int) []approval.Even
 	defer cancel()
 	err := r.Watch(ctx, caller, approval.Query{}, after, func(e approval.Event) error {
 		if events = append(events, e); len(events) == n {
-			return errEnough
+			return errStopWatching
 		}
 		return nil
 	})
-	if n > 0 && !errors.Is(err, errEnough) {
+	if n > 0 && !errors.Is(err, errStopWatching) {
 		r.t.Errorf("%d events, then %v", len(events), err)
 	}
 	return events
@@ -47,33 +47,33 @@ func types(events []approval.Event) (list []string) {
 	return list
 }
 
-func TestWatchResumes(t *testing.T) {
+func TestWatchResumesAfterEvent(t *testing.T) {
 	r := newRig(t, t.TempDir())
-	first := r.ask(push())
+	first := r.ask(postRequest())
 	r.approve(first.Approval)
-	r.spend(push())
-	q := push()
+	r.spend(postRequest())
+	q := postRequest()
 	q.Sandbox = "mine"
 	r.ask(q)
 	all := r.events(local, 0, 5)
 	if want := []string{"pending", "vote", "approved", "spent", "pending"}; !slices.Equal(types(all), want) {
-		t.Fatalf("%v", types(all))
+		t.Fatalf("event types: got %v, want %v", types(all), want)
 	}
-	if rest := r.events(local, all[2].Seq, 2); !slices.Equal(types(rest), []string{"spent", "pending"}) {
-		t.Errorf("%v", types(rest))
+	if later := r.events(local, all[2].Seq, 2); !slices.Equal(types(later), []string{"spent", "pending"}) {
+		t.Errorf("events after %d: got %v, want spent, pending", all[2].Seq, types(later))
 	}
-	if own := r.events(approval.Caller{KeyID: "k1"}, all[2].Seq, 1); own[0].Approval.ID != first.Approval {
-		t.Errorf("%+v", own)
+	if visible := r.events(approval.Caller{KeyID: "k1"}, all[2].Seq, 1); visible[0].Approval.ID != first.Approval {
+		t.Errorf("events of key k1: got %+v, want approval %s", visible, first.Approval)
 	}
-	// From now on: only open requests are reported first.
+	// With FromNow, only open requests are reported first.
 	if open := r.events(local, approval.FromNow, 1); open[0].Approval.Sandbox != "mine" || open[0].Seq != all[4].Seq {
-		t.Errorf("%+v", open)
+		t.Errorf("open requests: got %+v, want the pending one of sandbox mine", open)
 	}
 }
 
 // A watcher notices changes by this process at once, and changes by other processes and expiries
 // soon.
-func TestWatchWakes(t *testing.T) {
+func TestWatchReportsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		r, other := newRig(t, dir), newRig(t, dir)
@@ -86,20 +86,20 @@ func TestWatchWakes(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(10 * time.Second)
 		started := time.Now()
-		q := push()
+		q := postRequest()
 		q.Expiry = 60
 		r.ask(q)
 		if e := <-events; e.Type != "pending" || time.Since(started) != 0 {
-			t.Errorf("%+v after %v", e, time.Since(started))
+			t.Errorf("a change by this process: got %+v after %v, want pending at once", e, time.Since(started))
 		}
 		q.Facts["body"] = "other"
 		other.ask(q)
 		if e := <-events; e.Type != "pending" || time.Since(started) > time.Second {
-			t.Errorf("%+v after %v", e, time.Since(started))
+			t.Errorf("a change by another process: got %+v after %v, want pending within 1s", e, time.Since(started))
 		}
 		for range 2 {
 			if e := <-events; e.Type != "expired" || time.Since(started) > 62*time.Second {
-				t.Errorf("%+v after %v", e, time.Since(started))
+				t.Errorf("expiry: got %+v after %v, want expired within 62s", e, time.Since(started))
 			}
 		}
 		cancel()
@@ -109,7 +109,7 @@ func TestWatchWakes(t *testing.T) {
 	})
 }
 
-// receiver answers webhook calls.
+// receiver is a server that records webhook calls and answers them with a status.
 type receiver struct {
 	*httptest.Server
 	calls  chan call
@@ -122,7 +122,7 @@ type call struct {
 	path   string
 }
 
-func receive(t *testing.T) *receiver {
+func startReceiver(t *testing.T) *receiver {
 	r := &receiver{calls: make(chan call, 100)}
 	r.status.Store(200)
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -147,7 +147,7 @@ func (r *receiver) next(t *testing.T) call {
 	case c := <-r.calls:
 		return c
 	case <-hosttest.Late():
-		t.Fatal("no call")
+		t.Fatal("no webhook call arrived")
 		return call{}
 	}
 }
@@ -166,8 +166,8 @@ func (r *rig) hook(url string) {
 }
 
 func TestWebhookIsSigned(t *testing.T) {
-	r, at := newRig(t, t.TempDir()), receive(t)
-	q := push()
+	r, at := newRig(t, t.TempDir()), startReceiver(t)
+	q := postRequest()
 	q.Summary = "push\x1b[2J\nApproved"
 	q.Facts["path"] = "/\u202ex"
 	first := r.ask(q)
@@ -178,7 +178,7 @@ func TestWebhookIsSigned(t *testing.T) {
 		t.Fatalf("%s %v", got.body, err)
 	}
 	if strings.ContainsAny(e.Approval.Summary+e.Approval.Facts["path"], "\x1b\n\u202e") {
-		t.Errorf("%+v", e)
+		t.Errorf("the event contains control characters: %+v", e)
 	}
 	seconds, _, _ := strings.Cut(strings.TrimPrefix(got.header.Get(approval.HeaderSignature), "t="), ",")
 	when, err := time.Parse("2006", "1970")
@@ -194,32 +194,32 @@ func TestWebhookIsSigned(t *testing.T) {
 	}
 	for _, other := range []string{approval.Sign("else", when.Add(d), []byte(got.body)), approval.Sign("shared", when, []byte(got.body)), approval.Sign("shared", when.Add(d), []byte(got.body+" "))} {
 		if got.header.Get(approval.HeaderSignature) == other {
-			t.Error("the signature does not cover everything")
+			t.Error("the signature does not cover the key, the time and the body")
 		}
 	}
 	r.approve(first.Approval)
 	if vote, approved := at.next(t), at.next(t); !strings.Contains(vote.body, `"vote"`) || !strings.Contains(approved.body, `"type":"approved"`) {
-		t.Errorf("%s %s", vote.body, approved.body)
+		t.Errorf("webhook calls: got %s and %s, want vote and approved", vote.body, approved.body)
 	}
 }
 
 // A redirect is not followed: it could lead into our own network.
 func TestWebhookFollowsNoRedirects(t *testing.T) {
 	for _, status := range []int{301, 302, 307, 308, 404} {
-		r, at := newRig(t, t.TempDir()), receive(t)
+		r, at := newRig(t, t.TempDir()), startReceiver(t)
 		at.status.Store(int64(status))
-		first := r.ask(push())
+		first := r.ask(postRequest())
 		r.hook(at.URL + "/hook")
 		at.next(t)
 		// The next event arrives as the next call, so there was none in between.
 		r.approve(first.Approval)
 		if c := at.next(t); c.path != "/hook" || !strings.Contains(c.body, `"vote"`) {
-			t.Errorf("%d: %s %s", status, c.path, c.body)
+			t.Errorf("status %d: the next call is %s to %s, want the vote to /hook", status, c.body, c.path)
 		}
 	}
 }
 
-// failing returns errors for the first calls and counts the tries.
+// failing is a transport that fails the first calls and records the times of all calls.
 type failing struct {
 	times int
 	seen  []time.Time
@@ -235,11 +235,11 @@ func (f *failing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 204, Body: http.NoBody, Request: req}, nil
 }
 
-func TestWebhookTriesAgain(t *testing.T) {
+func TestWebhookRetries(t *testing.T) {
 	for times, want := range map[int]int{0: 1, 3: 4, 50: 5} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, t.TempDir())
-			r.ask(push())
+			r.ask(postRequest())
 			f := &failing{times: times}
 			w := &approval.Webhook{URL: "https://hooks.example.com/", Secret: "s", Log: slog.New(slog.NewTextHandler(r.log, nil)), Transport: f}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -248,13 +248,13 @@ func TestWebhookTriesAgain(t *testing.T) {
 				t.Error(err)
 			}
 			if len(f.seen) != want || len(slices.Compact(f.ids)) != 1 {
-				t.Fatalf("%d failures: %d tries of %v", times, len(f.seen), f.ids)
+				t.Fatalf("%d failures: got %d calls with delivery IDs %v, want %d with one ID", times, len(f.seen), f.ids, want)
 			}
 			if gap := f.seen[len(f.seen)-1].Sub(f.seen[0]); gap != map[int]time.Duration{0: 0, 3: 7 * time.Second, 50: 15 * time.Second}[times] {
-				t.Errorf("tried for %v", gap)
+				t.Errorf("%d failures: the calls took %v", times, gap)
 			}
 			if failed := strings.Contains(r.log.String(), "webhook failed"); failed != (times == 50) {
-				t.Errorf("log: %s", r.log)
+				t.Errorf("%d failures: log: %s", times, r.log)
 			}
 		})
 	}

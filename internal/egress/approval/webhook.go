@@ -26,8 +26,8 @@ const (
 	HeaderDelivery = "X-Crannog-Delivery"
 )
 
-// tries is the number of calls, with waits of 1, 2, 4 and 8 seconds in between. All of them take at
-// most a minute, far less than a request's lifetime.
+// Retries of a webhook call, with waits of 1, 2, 4 and 8 seconds in between. All calls together
+// take at most a minute, far less than a request's lifetime.
 const (
 	callTries   = 5
 	callBackoff = time.Second
@@ -108,7 +108,7 @@ func (w *Webhook) deliver(ctx context.Context, client *http.Client, e Event) err
 	}
 }
 
-// refused is a status that a retry would not change.
+// refused is the status of an answer that a retry would not change.
 type refused int
 
 func (r refused) Error() string { return fmt.Sprintf("the receiver answered %d", int(r)) }

@@ -15,9 +15,9 @@ import (
 
 const chunk = 256 << 10
 
-// source is a server on loopback that sends without end.
-func source(b *testing.B) string {
-	return serve(b, func(c net.Conn) {
+// startSource starts a server on loopback that sends without end, and returns its address.
+func startSource(b *testing.B) string {
+	return startServer(b, func(c net.Conn) {
 		data := make([]byte, chunk)
 		for {
 			if _, err := c.Write(data); err != nil {
@@ -27,7 +27,9 @@ func source(b *testing.B) string {
 	})
 }
 
-func serve(b testing.TB, each func(net.Conn)) string {
+// startServer starts a server on loopback that calls each for every connection, and returns its
+// address.
+func startServer(b testing.TB, each func(net.Conn)) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -48,8 +50,8 @@ func serve(b testing.TB, each func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// splice joins a flow with a server on loopback, like the proxy does with connections that it does
-// not open.
+// splice joins a flow to a server on loopback, as the proxy does with connections that it does not
+// decrypt.
 func splice(to string) func(f *attachment.Flow) {
 	return func(f *attachment.Flow) {
 		out, err := net.Dial("tcp", to)
@@ -89,7 +91,7 @@ func download(b *testing.B, c io.Reader) {
 }
 
 func BenchmarkDownloadDirect(b *testing.B) {
-	c, err := net.Dial("tcp", source(b))
+	c, err := net.Dial("tcp", startSource(b))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -99,13 +101,13 @@ func BenchmarkDownloadDirect(b *testing.B) {
 
 // Both stacks run in this process: in production, a sandbox's half runs in the sandbox.
 func BenchmarkDownload(b *testing.B) {
-	l, peer := open(b, &handler{tcp: splice(source(b))}, attachment.Options{})
+	l, peer := open(b, &handler{tcp: splice(startSource(b))}, attachment.Options{})
 	download(b, peer.mustDial(b, "198.18.0.7:80"))
 	b.ReportMetric(float64(l.Counts().Lost), "lost")
 }
 
 func BenchmarkUpload(b *testing.B) {
-	l, peer := open(b, &handler{tcp: splice(serve(b, func(c net.Conn) {
+	l, peer := open(b, &handler{tcp: splice(startServer(b, func(c net.Conn) {
 		buffer := make([]byte, chunk)
 		_, _ = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, buffer)
 	}))}, attachment.Options{})
@@ -139,7 +141,7 @@ func roundTrips(b *testing.B, c io.ReadWriter) {
 }
 
 func BenchmarkRoundTripDirect(b *testing.B) {
-	c, err := net.Dial("tcp", serve(b, func(c net.Conn) { _, _ = io.Copy(c, c) }))
+	c, err := net.Dial("tcp", startServer(b, func(c net.Conn) { _, _ = io.Copy(c, c) }))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -148,7 +150,7 @@ func BenchmarkRoundTripDirect(b *testing.B) {
 }
 
 func BenchmarkRoundTrip(b *testing.B) {
-	_, peer := open(b, &handler{tcp: splice(serve(b, func(c net.Conn) { _, _ = io.Copy(c, c) }))}, attachment.Options{})
+	_, peer := open(b, &handler{tcp: splice(startServer(b, func(c net.Conn) { _, _ = io.Copy(c, c) }))}, attachment.Options{})
 	roundTrips(b, peer.mustDial(b, "198.18.0.7:80"))
 }
 
@@ -169,7 +171,7 @@ func BenchmarkConnect(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleLink measures the cost of an unused link.
+// BenchmarkIdleLink measures the memory and threads of an unused attachment.
 func BenchmarkIdleLink(b *testing.B) {
 	const links = 200
 	for range b.N {

@@ -21,7 +21,8 @@ const (
 	device
 )
 
-// ends reports whether a read detects that the peer has closed its end. A device returns an error
+// ends reports whether a read detects that the peer has closed its end. A read of a device returns
+// an error when the device is deleted.
 // when it is deleted.
 func (c carrier) ends() bool { return c == packetSocket || c == byteStream }
 

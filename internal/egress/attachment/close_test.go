@@ -34,24 +34,24 @@ func TestCloseEndsEveryFlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-read; err == nil {
-		t.Error("a read survived its link")
+		t.Error("a read succeeded after Close")
 	}
 	if _, err := ours.Write([]byte("x")); err == nil {
-		t.Error("a write on a closed link succeeded")
+		t.Error("a write succeeded after Close")
 	}
 	ours.Close()
 	if _, err := inside.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "reset") {
-		t.Errorf("inside: %v", err)
+		t.Errorf("read inside the sandbox: got %v, want a reset", err)
 	}
 	select {
 	case <-l.Done():
 	default:
-		t.Error("not done after Close")
+		t.Error("Done is not closed after Close")
 	}
 	l.Close()
 }
 
-func TestTheBoxsEndEndsTheLink(t *testing.T) {
+func TestPeerCloseEndsAttachment(t *testing.T) {
 	h, conns := accepting(t)
 	l, b := open(t, h, attachment.Options{})
 	b.mustDial(t, "1.1.1.1:80")
@@ -59,11 +59,11 @@ func TestTheBoxsEndEndsTheLink(t *testing.T) {
 	_ = b.Hangup()
 	<-l.Done()
 	if _, err := ours.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
-		t.Errorf("a read after the box's end: %v", err)
+		t.Errorf("read after the sandbox closed its end: got %v, want an error other than EOF", err)
 	}
 }
 
-func TestErrorsHaveIdentities(t *testing.T) {
+func TestWriteAfterResetReturnsSyscallError(t *testing.T) {
 	h, conns := accepting(t)
 	_, b := open(t, h, attachment.Options{})
 	c := b.mustDial(t, "1.1.1.1:80")
@@ -71,13 +71,13 @@ func TestErrorsHaveIdentities(t *testing.T) {
 	defer ours.Close()
 	// A close with unread data is a reset.
 	_, _ = ours.Write([]byte("unread"))
-	hosttest.Eventually(t, "two segments came", func() bool { return b.Segments() >= 2 })
+	hosttest.Eventually(t, "two segments arrived", func() bool { return b.Segments() >= 2 })
 	time.Sleep(10 * time.Millisecond)
 	c.Close()
 	for {
 		if _, err := ours.Write([]byte("x")); err != nil {
 			if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-				t.Errorf("%v", err)
+				t.Errorf("write after a reset: got %v, want ECONNRESET or EPIPE", err)
 			}
 			return
 		}
@@ -86,7 +86,7 @@ func TestErrorsHaveIdentities(t *testing.T) {
 }
 
 // Nothing is left of an attachment, however it ends and in whatever state its flows are.
-func TestLinksLeaveNothing(t *testing.T) {
+func TestAttachmentLeavesNoResources(t *testing.T) {
 	cycle := func(end func(l attachment.Attachment, b *testPeer)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var dials sync.WaitGroup
@@ -156,9 +156,9 @@ func TestLinksLeaveNothing(t *testing.T) {
 	}
 }
 
-// ours counts goroutines, except those of the test sandbox's endpoint, which live as long as the
-// process.
-func ours() int {
+// countGoroutines counts goroutines, except those of the test sandbox's endpoint, which live as
+// long as the process.
+func countGoroutines() int {
 	stacks := make([]byte, 4<<20)
 	n := 0
 	for one := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
@@ -173,16 +173,16 @@ func ours() int {
 // most want.
 func countResources(t *testing.T, wantGoroutines, wantDescriptors int) (goroutines, descriptors int) {
 	t.Helper()
-	const quiet = 10 // equal counts in a row: a busy machine ends things late
+	const quiet = 10 // equal counts in a row, because a busy machine ends goroutines late
 	last, same := -1, 0
 	for end := hosttest.Deadline(); time.Now().Before(end); {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
 			t.Fatal(err)
 		}
-		goroutines, descriptors = ours(), 0
+		goroutines, descriptors = countGoroutines(), 0
 		for _, e := range entries {
-			// The test sandbox's endpoint leaves others.
+			// The test sandbox's endpoint leaves other descriptors open.
 			if to, _ := os.Readlink("/proc/self/fd/" + e.Name()); strings.HasPrefix(to, "socket:") {
 				descriptors++
 			}
@@ -198,17 +198,17 @@ func countResources(t *testing.T, wantGoroutines, wantDescriptors int) (goroutin
 	return goroutines, descriptors
 }
 
-func TestOpenTakesOnlyALink(t *testing.T) {
+func TestOpenRejectsOtherDescriptors(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
 	if _, err := attachment.Open(attachment.Packets, r, &handler{}, attachment.Options{}); err == nil {
-		t.Fatal("a pipe is no link")
+		t.Fatal("Open accepted a pipe")
 	}
 	if err := r.Close(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Open kept what it was given: %v", err)
+		t.Errorf("Open did not close the rejected descriptor: %v", err)
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -216,12 +216,12 @@ func TestOpenTakesOnlyALink(t *testing.T) {
 	}
 	unix.Close(fds[1])
 	if _, err := attachment.Open(attachment.Packets, os.NewFile(uintptr(fds[0]), "stream"), &handler{}, attachment.Options{}); err == nil {
-		t.Fatal("a stream keeps no packet boundaries")
+		t.Fatal("Open accepted a stream socket, which keeps no packet boundaries")
 	}
 }
 
-// A descriptor may arrive over a socket, or have been set to block.
-func TestOpenAcceptsABlockingDescriptor(t *testing.T) {
+// A descriptor may arrive over a socket, or may be in blocking mode.
+func TestOpenAcceptsBlockingDescriptor(t *testing.T) {
 	end, ours, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		t.Fatal(err)

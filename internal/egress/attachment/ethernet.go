@@ -15,7 +15,7 @@ const (
 	etherIPv4 = 0x0800
 	etherARP  = 0x0806
 	etherIPv6 = 0x86dd
-	// VLAN tags, of customers and of providers.
+	// VLAN tags of customers and of providers.
 	etherVLAN, etherProviderVLAN, etherOldProviderVLAN = 0x8100, 0x88a8, 0x9100
 )
 
@@ -31,7 +31,7 @@ var gatewayMAC = func() mac {
 
 var broadcastMAC = mac{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// single reports whether the address is a unicast address.
+// single reports whether m is a unicast address.
 func (m mac) single() bool { return m[0]&1 == 0 && m != mac{} }
 
 // ethernet is the Ethernet side of a port. It learns the address of its one peer.

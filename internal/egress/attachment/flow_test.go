@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// accepting passes accepted connections to the test.
+// accepting returns a handler that accepts all flows, and a channel with their connections.
 func accepting(t *testing.T) (*handler, <-chan net.Conn) {
 	t.Helper()
 	conns := make(chan net.Conn, 64)
@@ -40,7 +40,7 @@ func TestHalfCloseFromInside(t *testing.T) {
 	_, _ = inside.Write([]byte("question"))
 	_ = inside.CloseWrite()
 	if got, err := io.ReadAll(ours); err != nil || string(got) != "question" {
-		t.Fatalf("%q %v", got, err)
+		t.Fatalf("the handler read %q %v, want question", got, err)
 	}
 	// The other direction is still open.
 	if _, err := ours.Write([]byte("answer")); err != nil {
@@ -48,7 +48,7 @@ func TestHalfCloseFromInside(t *testing.T) {
 	}
 	ours.Close()
 	if got, err := io.ReadAll(inside); err != nil || string(got) != "answer" {
-		t.Fatalf("%q %v", got, err)
+		t.Fatalf("the sandbox read %q %v, want answer", got, err)
 	}
 }
 
@@ -63,12 +63,12 @@ func TestHalfCloseFromOutside(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(inside); err != nil || string(got) != "greeting" {
-		t.Fatalf("%q %v", got, err)
+		t.Fatalf("the sandbox read %q %v, want greeting", got, err)
 	}
 	_, _ = inside.Write([]byte("late"))
 	inside.Close()
 	if got, err := io.ReadAll(ours); err != nil || string(got) != "late" {
-		t.Fatalf("%q %v", got, err)
+		t.Fatalf("the handler read %q %v, want late", got, err)
 	}
 }
 
@@ -83,11 +83,11 @@ func TestCloseDeliversWrittenData(t *testing.T) {
 		ours.Close()
 	}()
 	if got, err := io.ReadAll(inside); err != nil || !bytes.Equal(got, data) {
-		t.Fatalf("%d of %d bytes, %v", len(got), len(data), err)
+		t.Fatalf("the sandbox read %d of %d bytes: %v", len(got), len(data), err)
 	}
 }
 
-func TestReset(t *testing.T) {
+func TestResetEndsConnection(t *testing.T) {
 	h, conns := accepting(t)
 	l, b := open(t, h, attachment.Options{})
 	inside := b.mustDial(t, "1.1.1.1:80")
@@ -96,15 +96,15 @@ func TestReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := inside.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "reset") {
-		t.Fatalf("inside: %v", err)
+		t.Fatalf("read inside the sandbox: got %v, want a reset", err)
 	}
 	if n := l.Counts().Connections; n != 0 {
-		t.Errorf("%d connections left", n)
+		t.Errorf("%d connections are open after Reset, want 0", n)
 	}
-	ours.Close() // after Reset it does nothing
+	ours.Close() // has no effect after Reset
 }
 
-func TestDeadlines(t *testing.T) {
+func TestConnectionDeadlines(t *testing.T) {
 	h, conns := accepting(t)
 	_, b := open(t, h, attachment.Options{})
 	inside := b.mustDial(t, "1.1.1.1:80")
@@ -114,7 +114,7 @@ func TestDeadlines(t *testing.T) {
 	for name, op := range map[string]func([]byte) (int, error){"read": ours.Read, "write": ours.Write} {
 		_, err := op(make([]byte, 1))
 		if e, ok := errors.AsType[net.Error](err); !ok || !e.Timeout() || !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s past its deadline: %v", name, err)
+			t.Errorf("%s after its deadline: got %v, want a timeout", name, err)
 		}
 	}
 	// A deadline that is set during a read ends the read.
@@ -128,7 +128,7 @@ func TestDeadlines(t *testing.T) {
 	select {
 	case err := <-ended:
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%v", err)
+			t.Errorf("a read whose deadline was set later: got %v, want ErrDeadlineExceeded", err)
 		}
 	case <-t.Context().Done():
 	}
@@ -136,12 +136,12 @@ func TestDeadlines(t *testing.T) {
 	_ = ours.SetDeadline(time.Time{})
 	_, _ = inside.Write([]byte("x"))
 	if n, err := ours.Read(make([]byte, 1)); n != 1 || err != nil {
-		t.Errorf("%d %v", n, err)
+		t.Errorf("read after the deadline was removed: %d bytes, %v, want 1 byte", n, err)
 	}
 }
 
 // A sandbox that stops reading blocks one writer, and only until its deadline.
-func TestSlowReaderBlocksOnlyUntilTheDeadline(t *testing.T) {
+func TestSlowReaderBlocksOnlyUntilDeadline(t *testing.T) {
 	h, conns := accepting(t)
 	_, b := open(t, h, attachment.Options{})
 	b.mustDial(t, "1.1.1.1:80")
@@ -150,12 +150,12 @@ func TestSlowReaderBlocksOnlyUntilTheDeadline(t *testing.T) {
 	// Data that fits needs no deadline, which may pass before the first byte.
 	first, err := ours.Write(make([]byte, 512))
 	if err != nil || first == 0 {
-		t.Fatalf("%d bytes, %v", first, err)
+		t.Fatalf("the first write: %d bytes, %v", first, err)
 	}
 	_ = ours.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	n, err := io.Copy(ours, io.LimitReader(zeros{}, 1<<30))
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("%d bytes, %v", n, err)
+		t.Fatalf("write to a blocked reader: %d bytes, %v, want ErrDeadlineExceeded", n, err)
 	}
 	if n > 16<<20 {
 		t.Errorf("%d bytes were accepted for a reader that does not read", n)
@@ -166,7 +166,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func TestConnectionsAreCapped(t *testing.T) {
+func TestConnectionsAreLimited(t *testing.T) {
 	h, conns := accepting(t)
 	l, b := open(t, h, attachment.Options{MaxConnections: 4})
 	var inside []*gonet.TCPConn
@@ -174,17 +174,17 @@ func TestConnectionsAreCapped(t *testing.T) {
 		inside = append(inside, b.mustDial(t, "1.1.1.1:80"))
 	}
 	if c, err := b.dial(t.Context(), "1.1.1.1:80"); err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Fatalf("a fifth of four: %v %v", c, err)
+		t.Fatalf("a fifth connection with a limit of 4: got %v %v, want refused", c, err)
 	}
 	if d := h.drops(); len(d) != 1 || d[0] != "tcp 1.1.1.1:80" {
 		t.Errorf("reported: %q", d)
 	}
-	// A closed connection whose peer is still open keeps its place ...
+	// A closed connection whose peer is still open still counts ...
 	(<-conns).Close()
 	if n := l.Counts().Connections; n != 4 {
 		t.Errorf("%d connections while one of four is closing", n)
 	}
-	// ... and frees it when it is over.
+	// ... until the peer has closed it too.
 	inside[0].Close()
 	inside[1].Close()
 	inside[2].Close()
@@ -192,47 +192,47 @@ func TestConnectionsAreCapped(t *testing.T) {
 	for range 3 {
 		(<-conns).Close()
 	}
-	hosttest.Eventually(t, "all connections are over", func() bool { return l.Counts().Connections == 0 })
+	hosttest.Eventually(t, "all connections have ended", func() bool { return l.Counts().Connections == 0 })
 	b.mustDial(t, "1.1.1.1:80")
 	<-conns
 }
 
-// A slow handler holds a place, but does not block the attachment.
-func TestHalfOpenIsCapped(t *testing.T) {
+// A waiting handler counts as a half-open connection, but does not block the attachment.
+func TestHalfOpenConnectionsAreLimited(t *testing.T) {
 	var mu sync.Mutex
-	waiting, limit := 0, 0
+	waiting, most := 0, 0
 	release := make(chan struct{})
 	l, b := open(t, &handler{tcp: func(*attachment.Flow) {
 		mu.Lock()
 		waiting++
-		limit = max(limit, waiting)
+		most = max(most, waiting)
 		mu.Unlock()
 		<-release
 		mu.Lock()
 		waiting--
 		mu.Unlock()
 	}}, attachment.Options{MaxHalfOpen: 3})
-	var all sync.WaitGroup
+	var dials sync.WaitGroup
 	for range 8 {
-		all.Go(func() {
+		dials.Go(func() {
 			if c, err := b.dial(t.Context(), "1.1.1.1:80"); err == nil {
 				c.Close()
 				t.Error("a refused flow was accepted")
 			}
 		})
 	}
-	hosttest.Eventually(t, "all beginnings have arrived", func() bool { return l.Counts().Received >= 8 })
+	hosttest.Eventually(t, "all connection attempts have arrived", func() bool { return l.Counts().Received >= 8 })
 	if n := l.Counts().Connections; n > 3 {
 		t.Errorf("%d connections are half open, the limit is 3", n)
 	}
 	close(release)
-	all.Wait()
-	if limit > 3 {
-		t.Errorf("%d at once, the cap is 3", limit)
+	dials.Wait()
+	if most > 3 {
+		t.Errorf("%d handlers ran at once, the limit is 3", most)
 	}
 }
 
-func TestAFlowIsDecidedOnce(t *testing.T) {
+func TestFlowIsDecidedOnce(t *testing.T) {
 	errs := make(chan error, 1)
 	_, b := open(t, &handler{tcp: func(f *attachment.Flow) {
 		c, err := f.Accept()
@@ -240,7 +240,7 @@ func TestAFlowIsDecidedOnce(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		f.Refuse() // too late: nothing happens
+		f.Refuse() // too late, so it has no effect
 		_, err = f.Accept()
 		errs <- err
 		_, _ = c.Write([]byte("fine"))
@@ -248,9 +248,9 @@ func TestAFlowIsDecidedOnce(t *testing.T) {
 	}}, attachment.Options{})
 	c := b.mustDial(t, "1.1.1.1:80")
 	if err := <-errs; !errors.Is(err, attachment.ErrDecided) {
-		t.Errorf("accepted twice: %v", err)
+		t.Errorf("a second Accept: got %v, want ErrDecided", err)
 	}
 	if got, err := io.ReadAll(c); err != nil || string(got) != "fine" {
-		t.Errorf("%q %v", got, err)
+		t.Errorf("the accepted connection: read %q %v, want fine", got, err)
 	}
 }

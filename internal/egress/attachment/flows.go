@@ -32,7 +32,7 @@ const (
 	sweepEvery = 200 * time.Millisecond
 )
 
-// take returns a slot, or nil if none is free.
+// take returns a new slot, or nil if the limit is reached.
 func (f *flows) take(limit int) *slot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,8 +87,8 @@ func (f *flows) expire() {
 	f.sweep = nil
 }
 
-// reap releases the slots of finished connections and ends those that linger for too long. It
-// returns how many linger. mu must be held.
+// reap releases the slots of finished connections and aborts those that have lingered for too long.
+// It returns the number of connections that still linger. mu must be held.
 func (f *flows) reap(now time.Time) int {
 	left := 0
 	for s := range f.open {
@@ -140,8 +140,8 @@ func (f *flows) count() int {
 
 func (f *flows) hasManyConnections() bool { return f.count() > manyConnections }
 
-// abortHandshakes ends handshakes that sandboxes have not completed. It repeats, because the stack
-// may not know a handshake that has just begun.
+// abortHandshakes ends handshakes that sandboxes have not completed. It repeats until none is left,
+// because the stack may not know a handshake that has just begun.
 func (l *Link) abortHandshakes() {
 	for {
 		for _, e := range l.stack.RegisteredEndpoints() {

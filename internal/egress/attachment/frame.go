@@ -39,7 +39,7 @@ const (
 	resolve                // answered with an ARP reply
 )
 
-// parse parses a frame. Everything that it does not recognise gets the verdict drop: fragments,
+// parse parses a frame. Everything that it does not recognise gets the verdict drop. Fragments,
 // options and spoofed sources serve to attack a network stack, and no program in a sandbox needs
 // them.
 func parse(frame []byte) packet {
@@ -63,7 +63,7 @@ func parse(frame []byte) packet {
 		return p
 	}
 	p.ip, p.proto = frame[:length], frame[9]
-	// Neither "more fragments" nor an offset is set.
+	// Drop a packet with the flag "more fragments" or with a fragment offset.
 	if binary.BigEndian.Uint16(frame[6:])&0x3fff != 0 {
 		p.protocol = "fragment"
 		return p

@@ -18,7 +18,7 @@ func echo(f *attachment.Flow) {
 	_, _ = io.Copy(c, c)
 }
 
-func TestEveryAddressAndPortSurfaces(t *testing.T) {
+func TestHandlerGetsEveryAddressAndPort(t *testing.T) {
 	seen := make(chan string, 16)
 	_, b := open(t, &handler{tcp: func(f *attachment.Flow) {
 		seen <- f.Destination().String()
@@ -29,7 +29,7 @@ func TestEveryAddressAndPortSurfaces(t *testing.T) {
 	} {
 		c := b.mustDial(t, to)
 		if got := <-seen; got != to {
-			t.Errorf("dialed %s, the handler saw %s", to, got)
+			t.Errorf("dialed %s, the handler got %s", to, got)
 		}
 		if _, err := c.Write([]byte("hello")); err != nil {
 			t.Fatal(err)
@@ -38,12 +38,12 @@ func TestEveryAddressAndPortSurfaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := io.ReadAll(c); err != nil || string(got) != "hello" {
-			t.Errorf("%s: %q %v", to, got, err)
+			t.Errorf("echo from %s: got %q %v, want hello", to, got, err)
 		}
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestRefusedFlowIsConnectionRefused(t *testing.T) {
 	for name, refuse := range map[string]func(f *attachment.Flow){
 		"refused":   func(f *attachment.Flow) { f.Refuse() },
 		"undecided": func(*attachment.Flow) {},
@@ -58,7 +58,7 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, b := open(t, &handler{tcp: refuse}, attachment.Options{})
 			if c, err := b.dial(t.Context(), "1.1.1.1:443"); err == nil || !strings.Contains(err.Error(), "refused") {
-				t.Fatalf("%v %v", c, err)
+				t.Fatalf("dial returned %v %v, want connection refused", c, err)
 			}
 		})
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestMetersRefillPerSecond shows what a meter admits: twice its rate at once after a quiet time,
-// then its rate.
+// TestMetersRefillPerSecond checks that after an idle time a meter admits twice its rate at once, and
+// then its rate per second.
 func TestMetersRefillPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters(Options{ConnectsPerSecond: 50, NamesPerSecond: 7}.orDefault())
@@ -45,20 +45,20 @@ func TestMetersRefillPerSecond(t *testing.T) {
 	})
 }
 
-// TestRestEndsWithTheLink shows that a resting reader does not outlive its attachment.
-func TestRestEndsWithTheLink(t *testing.T) {
+// TestPauseEndsWithAttachment checks that a paused reader does not outlive its attachment.
+func TestPauseEndsWithAttachment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := make(chan struct{})
 		started := time.Now()
 		pauseReading(gone)
 		if took := time.Since(started); took != 10*time.Millisecond {
-			t.Errorf("it rested for %v", took)
+			t.Errorf("the pause took %v, want 10ms", took)
 		}
 		close(gone)
 		started = time.Now()
 		pauseReading(gone)
 		if took := time.Since(started); took != 0 {
-			t.Errorf("it rested for %v after the attachment had ended", took)
+			t.Errorf("the pause took %v after the attachment had ended, want 0", took)
 		}
 	})
 }

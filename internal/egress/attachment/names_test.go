@@ -43,7 +43,7 @@ func TestNamesOverUDP(t *testing.T) {
 			got[string(buffer[:n])] = true
 		}
 		if !got["cba"] || !got["gfed"] {
-			t.Errorf("%s: %v", server, got)
+			t.Errorf("%s answered %v, want cba and gfed", server, got)
 		}
 	}
 }
@@ -55,12 +55,12 @@ func TestNamesOverTCP(t *testing.T) {
 		_, _ = c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...))
 		reply := make([]byte, 2+len(q))
 		if _, err := io.ReadFull(c, reply); err != nil || string(reply[2:]) != string(reversed([]byte(q), 1<<16)) {
-			t.Fatalf("%q %v", reply, err)
+			t.Fatalf("reply %q %v, want the reversed query", reply, err)
 		}
 	}
 }
 
-func TestNoAnswerIsSilence(t *testing.T) {
+func TestUnansweredQueryGetsNoReply(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	l, b := open(t, &handler{names: func([]byte, int) []byte { asked <- struct{}{}; return nil }}, attachment.Options{})
 	c := b.dialUDP(t, "8.8.8.8:53")
@@ -68,14 +68,14 @@ func TestNoAnswerIsSilence(t *testing.T) {
 	<-asked
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	if n, err := c.Read(make([]byte, 10)); err == nil {
-		t.Errorf("%d bytes", n)
+		t.Errorf("got a reply of %d bytes, want none", n)
 	}
 	if n := l.Counts().Names; n != 0 {
-		t.Errorf("%d names counted", n)
+		t.Errorf("%d answered queries counted, want 0", n)
 	}
 }
 
-func TestNamesAreBounded(t *testing.T) {
+func TestNamesPerSecondAreLimited(t *testing.T) {
 	var asked atomic.Int64
 	l, b := open(t, &handler{names: func([]byte, int) []byte { asked.Add(1); return nil }}, attachment.Options{NamesPerSecond: 10})
 	c := b.dialUDP(t, "8.8.8.8:53")
@@ -84,19 +84,19 @@ func TestNamesAreBounded(t *testing.T) {
 	for range sent {
 		_, _ = c.Write([]byte("q"))
 	}
-	// Each received query is answered or dropped, after a moment.
+	// Each received query is answered or dropped.
 	hosttest.Eventually(t, "each query is asked or dropped", func() bool { return uint64(asked.Load())+l.Counts().Dropped >= sent })
 	limit := 20 + int64(time.Since(started).Seconds()*10) + 1
 	if n := asked.Load(); n == 0 || n > limit {
-		t.Errorf("%d queries answered, the bound is %d", n, limit)
+		t.Errorf("%d queries reached the handler, want 1 to %d", n, limit)
 	}
 	if n := l.Counts().Dropped; n < sent-uint64(limit) {
-		t.Errorf("%d dropped", n)
+		t.Errorf("%d queries dropped, want at least %d", n, sent-uint64(limit))
 	}
 }
 
-// Queries of a burst that find no place are dropped, and take no place from later ones.
-func TestABurstOfNamesEnds(t *testing.T) {
+// Queries beyond the maximum number of concurrent ones are dropped, and do not block later queries.
+func TestBurstDoesNotBlockLaterQueries(t *testing.T) {
 	const places = 32
 	var asked atomic.Int64
 	held := make(chan struct{})
@@ -113,7 +113,7 @@ func TestABurstOfNamesEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hosttest.Eventually(t, "all places are taken and the rest is dropped", func() bool { return asked.Load() >= places && l.Counts().Dropped >= burst-places })
+	hosttest.Eventually(t, "the handler is busy with the maximum and the other queries are dropped", func() bool { return asked.Load() >= places && l.Counts().Dropped >= burst-places })
 	close(held)
 	buffer := make([]byte, 512)
 	for range places {
@@ -128,11 +128,11 @@ func TestABurstOfNamesEnds(t *testing.T) {
 	_ = c.SetReadDeadline(hosttest.Deadline())
 	n, err := c.Read(buffer)
 	if err != nil || string(buffer[:n]) != "fed" {
-		t.Fatalf("after the burst: %q %v", buffer[:n], err)
+		t.Fatalf("after the burst: got %q %v, want fed", buffer[:n], err)
 	}
 }
 
-func TestOtherUDPIsRefused(t *testing.T) {
+func TestUDPToOtherPortsIsRefused(t *testing.T) {
 	h := &handler{}
 	_, b := open(t, h, attachment.Options{})
 	for _, to := range []string{"8.8.8.8:443", "10.199.0.1:123", "169.254.169.254:80"} {
@@ -144,7 +144,7 @@ func TestOtherUDPIsRefused(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		if !strings.Contains(err.Error(), "refused") {
-			t.Errorf("%s: %v", to, err)
+			t.Errorf("write to %s: got %v, want connection refused", to, err)
 		}
 	}
 	got := slices.Compact(h.drops())

@@ -18,50 +18,50 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		p := parse(frame)
 		if p.protocol == "" {
-			t.Error("a packet without a name")
+			t.Error("the packet has no protocol name")
 		}
 		if p.verdict == drop {
 			return
 		}
 		if p.source.Addr() != egress.SandboxPrefix.Addr() || p.source.Port() == 0 || p.dst.Port() == 0 {
-			t.Errorf("%s to %s", p.source, p.dst)
+			t.Errorf("a packet from %s to %s passed", p.source, p.dst)
 		}
 		if a := p.dst.Addr(); a == egress.SandboxPrefix.Addr() || a.IsMulticast() || a.IsLoopback() || a.IsUnspecified() {
-			t.Errorf("to %s", p.dst)
+			t.Errorf("a packet to %s passed", p.dst)
 		}
 		if len(p.ip) > len(frame) || len(p.payload) > len(p.ip) {
-			t.Error("more than the frame")
+			t.Error("the packet is longer than the frame")
 		}
 		_ = p.intact()
 		switch p.verdict {
 		case query:
 			got := p.answerUDP([]byte("reply"))
 			if string(got[28:]) != "reply" || checksum(got[:ipHeader]) != 0 || checksum(pseudoHeader(got, len(got)-ipHeader), got[ipHeader:]) != 0 {
-				t.Errorf("answer %x", got)
+				t.Errorf("the UDP answer has a wrong payload or checksum: %x", got)
 			}
 		case refuse:
 			if got := p.unreachable(); checksum(got[:ipHeader]) != 0 || checksum(got[ipHeader:]) != 0 {
-				t.Errorf("refusal %x", got)
+				t.Errorf("the ICMP answer has a wrong checksum: %x", got)
 			}
-		case drop, stream: // no packet that is made here answers it
+		case drop, stream: // nothing answers these
 		}
 	})
 }
 
-// A single wrong bit is found, in the header and in the datagram.
-func TestADamagedDatagramIsNotIntact(t *testing.T) {
+// Every single wrong bit in the header and in the datagram is detected.
+func TestDamagedDatagramIsNotIntact(t *testing.T) {
 	whole := slices.Concat([]byte{0x45, 0, 0, 33, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 199, 0, 2, 1, 1, 1, 1}, []byte{0, 9, 0, 53, 0, 13, 0, 0}, []byte("query"))
 	binary.BigEndian.PutUint16(whole[10:], checksum(whole[:ipHeader]))
 	binary.BigEndian.PutUint16(whole[26:], checksum(pseudoHeader(whole, len(whole)-ipHeader), whole[ipHeader:]))
 	p := parse(whole)
 	if p.verdict != query || !p.intact() {
-		t.Fatalf("control: %+v", p)
+		t.Fatalf("control: the valid packet was rejected: %+v", p)
 	}
 	for bit := range 8 * len(whole) {
 		damaged := slices.Clone(whole)
 		damaged[bit/8] ^= 1 << (bit % 8)
 		if p := parse(damaged); p.verdict != drop && p.intact() {
-			t.Errorf("bit %d", bit)
+			t.Errorf("a packet with a wrong bit %d counts as intact", bit)
 		}
 	}
 }
@@ -79,34 +79,34 @@ func FuzzParseEthernet(f *testing.F) {
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		p, sender := parseEthernet(frame)
 		if p.protocol == "" {
-			t.Error("a frame without a name")
+			t.Error("the frame has no protocol name")
 		}
 		if p.verdict == drop {
 			return
 		}
 		if sender != mac(frame[6:]) || sender == gatewayMAC || sender[0]&1 != 0 || sender == (mac{}) {
-			t.Errorf("from %x", sender)
+			t.Errorf("a frame from %x passed", sender)
 		}
 		if p.verdict == resolve {
 			if frame[12] != 8 || frame[13] != 6 || mac(frame) != gatewayMAC && mac(frame) != broadcastMAC {
-				t.Errorf("resolved % x", frame)
+				t.Errorf("a frame that is no request for the gateway's address is resolved: % x", frame)
 			}
 			answer := answerARP(p.ip)
 			if len(answer) != arpSize || mac(answer[18:]) != sender || mac(answer[8:]) != gatewayMAC || [4]byte(answer[14:]) != egress.Gateway.As4() {
-				t.Errorf("the answer % x", answer)
+				t.Errorf("the ARP reply is wrong: % x", answer)
 			}
 			return
 		}
 		if mac(frame) != gatewayMAC || frame[12] != 8 || frame[13] != 0 || p.source.Addr() != egress.SandboxPrefix.Addr() {
-			t.Errorf("let on % x", frame)
+			t.Errorf("an invalid frame passed: % x", frame)
 		}
 		if len(p.ip) > len(frame)-etherHeader {
-			t.Error("more than the frame")
+			t.Error("the packet is longer than the frame")
 		}
 	})
 }
 
-// A stream gives the same frames however it is split.
+// A stream yields the same frames however its bytes are divided.
 func FuzzSplit(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 'a', 0, 0, 0, 0, 0, 0, 0, 2, 'b', 'c', 0}, uint8(3))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff}, uint8(1))
@@ -121,7 +121,7 @@ func FuzzSplit(f *testing.F) {
 			n += streamPrefix + len(frame)
 		}
 		if err == nil && n != len(data) {
-			t.Errorf("%d of %d bytes", n, len(data))
+			t.Errorf("split consumed %d of %d bytes", n, len(data))
 		}
 		if len(rest) >= streamPrefix+maxStreamFrame {
 			t.Errorf("%d bytes are left, which fills the buffer", len(rest))

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 )
 
-// testPeer is the network of a sandbox with shortcuts for tests.
+// testPeer is the sandbox's end of an attachment, with shortcuts for tests.
 type testPeer struct{ *attachmenttest.Peer }
 
 func newTestPeer(t testing.TB, end *os.File) *testPeer {
@@ -50,7 +50,7 @@ func (b *testPeer) dialUDP(t testing.TB, to string) *gonet.UDPConn {
 	return c
 }
 
-// handler is a Handler made of functions; a nil function refuses.
+// handler is a Handler made of functions. A nil function refuses or does not answer.
 type handler struct {
 	tcp   func(f *attachment.Flow)
 	names func(query []byte, max int) []byte

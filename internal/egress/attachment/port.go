@@ -13,8 +13,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// port is the stack's link endpoint: the gateway's descriptor of the attachment, on Go's poller. An
-// idle port needs one parked goroutine, but no thread and no buffer.
+// port is the stack's link endpoint: the gateway's descriptor of the attachment. It uses Go's
+// poller, so an idle port needs one parked goroutine, but no thread and no buffer.
 type port struct {
 	file *os.File
 	raw  syscall.RawConn

@@ -11,7 +11,7 @@ import (
 // buffers are shared by all attachments, so that only active readers need one.
 var buffers = sync.Pool{New: func() any { b := make([]byte, maxFrame); return &b }}
 
-// read passes frames on until the attachment ends. A frame is valid only during the call.
+// read calls take for each frame until the attachment ends. A frame is valid only during the call.
 func (p *port) read(take func(frame []byte)) {
 	if p.carrier == byteStream {
 		p.readStream(take)

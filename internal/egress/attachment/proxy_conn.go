@@ -20,8 +20,8 @@ const (
 
 func proxyPort() netip.AddrPort { return netip.AddrPortFrom(egress.Gateway, egress.ProxyPort) }
 
-// proxyConn is one connection to the socket. The embedded connection must not have methods of a
-// Unix socket that would skip the first byte.
+// proxyConn is one connection to the socket. It embeds net.Conn and not *net.UnixConn, whose other
+// methods would skip the first byte.
 type proxyConn struct {
 	net.Conn
 	unix   *net.UnixConn

@@ -41,15 +41,15 @@ func dialProxy(t testing.TB, s attachmenttest.Socket) net.Conn {
 func wantEnd(t testing.TB, what string, c net.Conn) {
 	t.Helper()
 	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("%s: %d bytes, %v", what, n, err)
+		t.Errorf("%s: read %d bytes, %v, want the end of the connection", what, n, err)
 	}
 }
 
-func TestAProxyCarriesRequestsToTheProxyPort(t *testing.T) {
+func TestProxyPassesRequestsToHandler(t *testing.T) {
 	const sent = "CONNECT api.test:443 HTTP/1.1\r\n\r\n"
 	h := &handler{tcp: func(f *attachment.Flow) {
 		if f.Destination().String() != "10.199.0.1:3128" {
-			t.Errorf("a flow to %s", f.Destination())
+			t.Errorf("the handler got a flow to %s", f.Destination())
 		}
 		echo(f)
 	}}
@@ -60,39 +60,39 @@ func TestAProxyCarriesRequestsToTheProxyPort(t *testing.T) {
 	}
 	got := make([]byte, len(sent))
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != sent {
-		t.Fatalf("%q %v", got, err)
+		t.Fatalf("the echo is %q %v, want %q", got, err, sent)
 	}
 	if n := l.Counts().Connections; n != 1 {
-		t.Errorf("%d connections", n)
+		t.Errorf("%d connections are open, want 1", n)
 	}
 	if err := c.(*net.UnixConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	wantEnd(t, "after the end of the request", c)
-	hosttest.Eventually(t, "the connection is forgotten", func() bool { return l.Counts().Connections == 0 })
+	hosttest.Eventually(t, "the connection has ended", func() bool { return l.Counts().Connections == 0 })
 }
 
-func TestAProxyAnswersNames(t *testing.T) {
+func TestProxyAnswersNames(t *testing.T) {
 	l, s := openProxy(t, &handler{names: reversed}, attachment.Options{})
 	c := dialProxy(t, s)
 	for _, q := range []string{"abc", strings.Repeat("x", 3000)} {
 		_, _ = c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...))
 		reply := make([]byte, 2+len(q))
 		if _, err := io.ReadFull(c, reply); err != nil || string(reply[2:]) != string(reversed([]byte(q), 1<<16)) {
-			t.Fatalf("%q %v", reply, err)
+			t.Fatalf("reply %q %v, want the reversed query", reply, err)
 		}
 	}
 	if n := l.Counts().Names; n != 2 {
-		t.Errorf("%d names", n)
+		t.Errorf("%d answered queries counted, want 2", n)
 	}
-	// 4097 bytes begin like a query, but are above the limit.
+	// A length of 4097 bytes begins like that of a query, but is above the limit.
 	long := dialProxy(t, s)
 	_, _ = long.Write([]byte{0x10, 0x01, 'q'})
 	wantEnd(t, "a query that is too long", long)
 }
 
-func TestAProxyDropsOtherStreams(t *testing.T) {
-	h := &handler{tcp: func(*attachment.Flow) { t.Error("a flow") }, names: func([]byte, int) []byte { t.Error("a query"); return nil }}
+func TestProxyDropsOtherStreams(t *testing.T) {
+	h := &handler{tcp: func(*attachment.Flow) { t.Error("the handler got a flow") }, names: func([]byte, int) []byte { t.Error("the handler got a query"); return nil }}
 	l, s := openProxy(t, h, attachment.Options{})
 	for i, first := range []string{"\x16\x03\x01", "get / HTTP/1.1\r\n", "\x11", "\xff", "@", "["} {
 		c := dialProxy(t, s)
@@ -101,12 +101,12 @@ func TestAProxyDropsOtherStreams(t *testing.T) {
 		hosttest.Eventually(t, "the stream is counted", func() bool { return l.Counts().Dropped == uint64(i+1) })
 	}
 	if got := slices.Compact(h.drops()); !slices.Equal(got, []string{"proxy 10.199.0.1:3128"}) {
-		t.Errorf("reported %q", got)
+		t.Errorf("dropped streams are reported as %q", got)
 	}
 }
 
 // A program may have as many streams as the limits allow. When it closes one, it can open another.
-func TestStreamsOfAProxyAreBounded(t *testing.T) {
+func TestProxyStreamsAreLimited(t *testing.T) {
 	for what, o := range map[string]attachment.Options{
 		"open": {MaxConnections: 2}, "undecided": {MaxHalfOpen: 2}, "per second": {ConnectsPerSecond: 1},
 	} {
@@ -121,21 +121,21 @@ func TestStreamsOfAProxyAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			first.Close()
-			hosttest.Eventually(t, "one is forgotten", func() bool { return l.Counts().Connections == 1 })
+			hosttest.Eventually(t, "one stream has ended", func() bool { return l.Counts().Connections == 1 })
 			if what == "per second" {
 				return
 			}
 			c := dialProxy(t, s)
 			_, _ = io.WriteString(c, "GET")
 			if _, err := io.ReadFull(c, got); err != nil {
-				t.Fatalf("after one was closed: %v", err)
+				t.Fatalf("a new stream after one was closed: %v", err)
 			}
 		})
 	}
 }
 
 // Streams in every state end with the attachment, and the socket accepts no more.
-func TestAProxyEnds(t *testing.T) {
+func TestProxyCloseEndsStreams(t *testing.T) {
 	entered := make(chan struct{})
 	l, s := openProxy(t, &handler{tcp: func(f *attachment.Flow) { close(entered); echo(f) }}, attachment.Options{})
 	silent, names, web := dialProxy(t, s), dialProxy(t, s), dialProxy(t, s)
@@ -150,14 +150,14 @@ func TestAProxyEnds(t *testing.T) {
 	wantEnd(t, "silent", silent)
 	wantEnd(t, "names", names)
 	if _, err := io.Copy(io.Discard, web); errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("a request lives on")
+		t.Error("a request continues after Close")
 	}
 	if n := l.Counts().Connections; n != 0 {
-		t.Errorf("%d connections are left", n)
+		t.Errorf("%d connections are open after Close, want 0", n)
 	}
 }
 
-func TestAProxyIsAListeningUnixStream(t *testing.T) {
+func TestProxyRejectsOtherDescriptors(t *testing.T) {
 	file := func(f interface{ File() (*os.File, error) }) *os.File {
 		t.Helper()
 		file, err := f.File()
@@ -180,16 +180,16 @@ func TestAProxyIsAListeningUnixStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer port.Close()
-	whole, err := net.Listen("unixpacket", t.TempDir()+"/s")
+	packetListener, err := net.Listen("unixpacket", t.TempDir()+"/s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer whole.Close()
+	defer packetListener.Close()
 	for what, f := range map[string]*os.File{
-		"a pair": packets, "a file": null, "a port of the host": file(port.(*net.TCPListener)), "a socket of packets": file(whole.(*net.UnixListener)),
+		"a connected socket": packets, "a file": null, "a TCP listener": file(port.(*net.TCPListener)), "a packet listener": file(packetListener.(*net.UnixListener)),
 	} {
 		if _, err := attachment.Open(attachment.Proxy, f, &handler{}, attachment.Options{}); err == nil {
-			t.Errorf("%s was accepted as a proxy's socket", what)
+			t.Errorf("Open accepted %s as a proxy's socket", what)
 		}
 		if err := f.Close(); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s was left open: %v", what, err)
@@ -197,8 +197,8 @@ func TestAProxyIsAListeningUnixStream(t *testing.T) {
 	}
 }
 
-// FuzzProxy sends hostile bytes on a stream: only a request or a query reaches a handler, a query
-// is never above the limit, and nothing is left.
+// FuzzProxy sends hostile bytes on a stream. Only a request or a query reaches the handler, a query
+// is never longer than the limit, and no connection remains.
 func FuzzProxy(f *testing.F) {
 	for _, s := range []string{"", "CONNECT a:1 HTTP/1.1\r\n\r\n", "\x00\x03abc\x00\x00\x00\x01d", "\x10\x00", "\x10\x01a", "\x16\x03\x01\x00", "get", "\x00", "Z"} {
 		f.Add([]byte(s))
@@ -207,13 +207,13 @@ func FuzzProxy(f *testing.F) {
 		h := &handler{
 			names: func(q []byte, _ int) []byte {
 				if data[0] > 0x10 || len(q) > 4096 {
-					t.Errorf("a query of %d bytes from %q", len(q), data)
+					t.Errorf("the handler got a query of %d bytes from %q", len(q), data)
 				}
 				return q
 			},
 			tcp: func(f *attachment.Flow) {
 				if data[0] < 'A' || data[0] > 'Z' {
-					t.Errorf("a flow from %q", data)
+					t.Errorf("the handler got a flow from %q", data)
 				}
 				echo(f)
 			},
@@ -226,12 +226,12 @@ func FuzzProxy(f *testing.F) {
 		}()
 		got, err := io.ReadAll(c)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("%q is neither answered nor ended", data)
+			t.Fatalf("the stream %q is neither answered nor closed", data)
 		}
 		if len(data) > 0 && 'A' <= data[0] && data[0] <= 'Z' && string(got) != string(data) {
-			t.Errorf("%q came as %q", data, got)
+			t.Errorf("the stream %q was echoed as %q", data, got)
 		}
-		hosttest.Eventually(t, "nothing is left", func() bool { return l.Counts().Connections == 0 })
+		hosttest.Eventually(t, "no connection is open", func() bool { return l.Counts().Connections == 0 })
 		l.Close()
 	})
 }

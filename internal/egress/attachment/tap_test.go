@@ -22,25 +22,25 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// single is a listener for the connections that a Handler accepts.
-type single chan net.Conn
+// connListener is a listener whose connections come from a channel.
+type connListener chan net.Conn
 
-func (s single) Accept() (net.Conn, error) {
+func (s connListener) Accept() (net.Conn, error) {
 	c, ok := <-s
 	if !ok {
 		return nil, net.ErrClosed
 	}
 	return c, nil
 }
-func (s single) Close() error   { return nil }
-func (s single) Addr() net.Addr { return &net.TCPAddr{} }
+func (s connListener) Close() error   { return nil }
+func (s connListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 const tapBody = 8 << 20
 
-// webHandler serves HTTP on port 80 of every address, and refuses the rest.
+// webHandler returns a handler that serves HTTP on port 80 of every address and refuses other ports.
 func webHandler(t testing.TB) *handler {
 	t.Helper()
-	conns := make(single)
+	conns := make(connListener)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			_, _ = w.Write([]byte(strings.Repeat("0123456789abcdef", tapBody/16)))
@@ -73,9 +73,9 @@ func openTap(t testing.TB, rootless bool, mtu int, h *handler, program ...string
 	return l, k
 }
 
-// The host's own kernel checks what it receives, so a single wrong checksum would leave curl
-// without an answer.
-func TestATapCarriesTheTrafficOfARealKernel(t *testing.T) {
+// The host's own kernel verifies checksums, so a single wrong one would leave curl without an
+// answer.
+func TestTapCarriesKernelTraffic(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("curl"))
 	file := filepath.Join(t.TempDir(), "body")
 	if err := os.WriteFile(file, []byte(strings.Repeat("x", tapBody)), 0o644); err != nil {
@@ -84,20 +84,20 @@ func TestATapCarriesTheTrafficOfARealKernel(t *testing.T) {
 	for _, rootless := range []bool{false, true} {
 		for _, mtu := range []int{576, 1500, 0} {
 			t.Run(fmt.Sprintf("rootless=%v/mtu=%d", rootless, mtu), func(t *testing.T) {
-				l, k := openTap(t, rootless, mtu, webHandler(t), curls(file)...)
+				l, k := openTap(t, rootless, mtu, webHandler(t), curlCommand(file)...)
 				k.Go()
-				wantCurls(t, k, l)
+				wantCurlResults(t, k, l)
 			})
 		}
 	}
 }
 
-func TestATapEndsWithItsDevice(t *testing.T) {
+func TestTapEndsWithDevice(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("ip"))
 	l, k := openTap(t, false, 0, &handler{}, "ip", "link", "del", "eth0")
 	select {
 	case <-l.Done():
-		t.Fatal("control: it had ended before")
+		t.Fatal("control: the attachment had ended before its device")
 	default:
 	}
 	k.Go()
@@ -111,8 +111,8 @@ func TestATapEndsWithItsDevice(t *testing.T) {
 	}
 }
 
-// Close removes the device from the namespace, so that no route leads nowhere.
-func TestAClosedTapLeavesNoDevice(t *testing.T) {
+// Close removes the device and its route from the namespace.
+func TestClosedTapRemovesDevice(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("ip"))
 	for _, closed := range []bool{false, true} {
 		l, k := openTap(t, false, 0, &handler{}, "ip", "link", "show", "eth0")
@@ -123,12 +123,12 @@ func TestAClosedTapLeavesNoDevice(t *testing.T) {
 		}
 		k.Go()
 		if got, err := k.Wait(); (err != nil) != closed {
-			t.Errorf("closed %v: %v\n%s", closed, err, got)
+			t.Errorf("after Close=%v: ip link show eth0: %v\n%s", closed, err, got)
 		}
 	}
 }
 
-func TestATapIsATunDevice(t *testing.T) {
+func TestTapRejectsOtherDescriptors(t *testing.T) {
 	peer, ours, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestATapIsATunDevice(t *testing.T) {
 	}
 	for _, f := range []*os.File{ours, null} {
 		if _, err := attachment.Open(attachment.Tap, f, &handler{}, attachment.Options{}); err == nil {
-			t.Errorf("%s was taken for a TUN device", f.Name())
+			t.Errorf("Open accepted %s as a TUN device", f.Name())
 		}
 	}
 }

@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// life is the authority's lifetime. The authority is discarded with its sandbox, long before
-	// this.
+	// life is the authority's lifetime. The authority is discarded with its sandbox long before that.
 	life = 10 * 365 * 24 * time.Hour
 	// leafLife limits the damage of a leaked leaf. Together with renewBefore, it ensures that a
 	// client with a long-lived connection has a valid leaf.
@@ -99,8 +98,8 @@ func (a *Authority) Certificate() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.root.Raw})
 }
 
-// Leaf returns a certificate for exactly one name, with its key. It returns the same one until
-// shortly before that expires. The caller must have checked that the policy allows the sandbox to
+// Leaf returns a certificate for exactly one name, with its key. It returns the same certificate
+// until shortly before its expiry. The caller must have checked that the policy allows the sandbox
 // reach the name.
 func (a *Authority) Leaf(name string) (*tls.Certificate, error) {
 	// A name such as *.example.com, or one with a NUL, would make the leaf valid for other names
@@ -159,7 +158,7 @@ func (a *Authority) sign(name string, now time.Time) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.leafKey, Leaf: parsed}, nil
 }
 
-// Format prints the authority's sandbox for every verb. Otherwise %+v would print the private key.
+// Format prints the authority's sandbox for every verb. Otherwise %+v would print the private keys.
 func (a *Authority) Format(f fmt.State, _ rune) {
 	_, _ = io.WriteString(f, "certificate authority of sandbox "+a.sandbox)
 }

@@ -34,7 +34,7 @@ func pool(t *testing.T, a *certs.Authority) *x509.CertPool {
 	return p
 }
 
-func TestLeafIsForItsNameOnly(t *testing.T) {
+func TestLeafIsValidForOneName(t *testing.T) {
 	a := authority(t, time.Now)
 	leaf, err := a.Leaf("API.example.com")
 	if err != nil {
@@ -48,14 +48,14 @@ func TestLeafIsForItsNameOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := verify(pool(t, a), "example.com"); err == nil {
-		t.Error("a leaf is good for another name")
+		t.Error("the leaf is valid for another name")
 	}
 	if err := verify(pool(t, authority(t, time.Now)), "api.example.com"); err == nil {
-		t.Error("another sandbox's authority verifies a leaf")
+		t.Error("the leaf is valid under another sandbox's authority")
 	}
 	again, err := a.Leaf("api.example.com")
 	if err != nil || again != leaf {
-		t.Errorf("a second leaf was made for one name: %v", err)
+		t.Errorf("a second call for the name made a new leaf: %v", err)
 	}
 }
 
@@ -63,16 +63,16 @@ func TestLeafRejectsInvalidNames(t *testing.T) {
 	a := authority(t, time.Now)
 	for _, name := range []string{"", "*.example.com", "a\x00.example.com", "127.0.0.1", "[::1]"} {
 		if leaf, err := a.Leaf(name); err == nil {
-			t.Errorf("Leaf(%q) = %v", name, leaf.Leaf.DNSNames)
+			t.Errorf("Leaf(%q) = %v, want an error", name, leaf.Leaf.DNSNames)
 		}
 	}
 	if _, err := a.Leaf("127.0.0.1"); !errors.Is(err, names.ErrAddress) {
-		t.Errorf("an address is %v", err)
+		t.Errorf("Leaf of an address: got %v, want ErrAddress", err)
 	}
 }
 
-// An authority signs leaves, not authorities: otherwise a sandbox that got one leaf's key could
-// make more.
+// An authority signs leaves but no other authorities. Otherwise a sandbox that got the key of a leaf
+// could sign further leaves.
 func TestLeafCannotSign(t *testing.T) {
 	a := authority(t, time.Now)
 	leaf, err := a.Leaf("example.com")
@@ -80,14 +80,14 @@ func TestLeafCannotSign(t *testing.T) {
 		t.Fatal(err)
 	}
 	if leaf.Leaf.IsCA || leaf.Leaf.KeyUsage&x509.KeyUsageCertSign != 0 {
-		t.Error("a leaf may sign")
+		t.Error("the leaf may sign certificates")
 	}
 	roots, err := x509.ParseCertificates(decode(t, a.Certificate()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !roots[0].IsCA || !roots[0].MaxPathLenZero || roots[0].MaxPathLen != 0 {
-		t.Error("the authority may sign authorities")
+		t.Error("the authority may sign other authorities")
 	}
 }
 
@@ -108,7 +108,7 @@ func TestLeafIsRenewed(t *testing.T) {
 			t.Fatalf("a leaf with five hours left was not renewed: %v", err)
 		}
 		if left := time.Until(second.Leaf.NotAfter); left != 24*time.Hour {
-			t.Errorf("a renewed leaf lives %v", left)
+			t.Errorf("the renewed leaf is valid for %v, want 24h", left)
 		}
 	})
 }
@@ -122,16 +122,16 @@ func TestPrintingShowsNoKey(t *testing.T) {
 	}
 }
 
-func TestHandshake(t *testing.T) {
+func TestClientTrustsLeaf(t *testing.T) {
 	a := authority(t, time.Now)
-	box, ours := net.Pipe()
+	client, server := net.Pipe()
 	go func() {
-		s := tls.Server(ours, &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		s := tls.Server(server, &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return a.Leaf(h.ServerName)
 		}})
 		_ = s.HandshakeContext(t.Context())
 	}()
-	c := tls.Client(box, &tls.Config{RootCAs: pool(t, a), ServerName: strings.Repeat("a", 60) + ".example.com"})
+	c := tls.Client(client, &tls.Config{RootCAs: pool(t, a), ServerName: strings.Repeat("a", 60) + ".example.com"})
 	if err := c.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func decode(t *testing.T, data []byte) []byte {
 	t.Helper()
 	block, _ := pem.Decode(data)
 	if block == nil {
-		t.Fatal("no PEM")
+		t.Fatal("the data is not PEM")
 	}
 	return block.Bytes
 }

@@ -74,7 +74,7 @@ func storeAddition(store []byte, own *x509.Certificate) (around Around, tail []b
 	return around, append(tail, storeSum(around.Head, store[from:to], tail)...), true
 }
 
-// appendStoreEntry writes one certificate.
+// appendStoreEntry appends one trusted certificate to a store.
 func appendStoreEntry(b []byte, name string, c *x509.Certificate) []byte {
 	const trusted = 2
 	text := func(s string) {

@@ -10,7 +10,7 @@ import (
 )
 
 // A sandbox that requests ever more names cannot fill this process's memory.
-func TestLeavesAreBounded(t *testing.T) {
+func TestCachedLeavesAreLimited(t *testing.T) {
 	a, err := New("sb", time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -22,13 +22,13 @@ func TestLeavesAreBounded(t *testing.T) {
 		name := fmt.Sprintf("new%d.test", i)
 		leaf, err := a.Leaf(name)
 		if err != nil || leaf.Leaf.VerifyHostname(name) != nil || a.leaves[name] != leaf || len(a.leaves) != maxLeaves {
-			t.Errorf("%s: %v, and %d leaves are kept", name, err, len(a.leaves))
+			t.Errorf("leaf for %s: %v, with %d leaves cached, want %d", name, err, len(a.leaves), maxLeaves)
 		}
 	}
 }
 
-// No leaf is valid longer than its authority, nor before it.
-func TestLeavesEndWithTheirAuthority(t *testing.T) {
+// A leaf is not valid before its authority or after it.
+func TestLeafIsValidWithinAuthority(t *testing.T) {
 	now := time.Now()
 	a, err := New("sb", func() time.Time { return now })
 	if err != nil {
@@ -43,32 +43,32 @@ func TestLeavesEndWithTheirAuthority(t *testing.T) {
 		leaf, err := a.Leaf("a.test")
 		if !fits {
 			if fault.CodeOf(err) != "authority_expired" {
-				t.Errorf("at %v: %v", at, err)
+				t.Errorf("leaf at %v: got %v, want authority_expired", at, err)
 			}
 			continue
 		}
 		if err != nil || leaf.Leaf.NotBefore.Before(a.root.NotBefore) || leaf.Leaf.NotAfter.After(end) {
-			t.Errorf("at %v: %v", at, err)
+			t.Errorf("leaf at %v: got %v, or a validity outside the authority's", at, err)
 		}
 	}
 }
 
 // Every function that takes a certificate rejects a file without one, and the error states what to
 // provide.
-func TestFilesWithoutCertificate(t *testing.T) {
+func TestFilesWithoutCertificateAreRejected(t *testing.T) {
 	empty := []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
 	for name, err := range map[string]error{
-		"a bundle":                  second(ReadBundle(empty)),
-		"an addition":               second(Addition(empty)),
-		"a Java store":              second(JavaStore(&Bundle{}, empty)),
-		"an operator's extra roots": second(Roots(empty)),
+		"ReadBundle": second(ReadBundle(empty)),
+		"Addition":   second(Addition(empty)),
+		"JavaStore":  second(JavaStore(&Bundle{}, empty)),
+		"Roots":      second(Roots(empty)),
 	} {
 		if fault.CodeOf(err) != "bundle_empty" || fault.HintOf(err) == "" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want bundle_empty with a hint", name, err)
 		}
 	}
 	if _, _, err := JavaAddition(nil, empty); fault.CodeOf(err) != "bundle_empty" {
-		t.Errorf("an addition to a Java store: %v", err)
+		t.Errorf("JavaAddition: got %v, want bundle_empty", err)
 	}
 }
 

@@ -25,8 +25,8 @@ const (
 	body = "hello from the causeway"
 )
 
-// serve serves HTTPS like the egress gateway, with a leaf for the requested name, behind a CONNECT
-// proxy: programs then need no name server.
+// serve serves HTTPS like the egress gateway, with a leaf for the requested name. It runs behind a
+// CONNECT proxy, so that programs need no name server.
 func serve(t *testing.T, a *certs.Authority) (proxy string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -43,19 +43,19 @@ func serve(t *testing.T, a *certs.Authority) (proxy string) {
 			_, _ = w.Write([]byte(body + "\n"))
 		}
 	})
-	inner := httptest.NewUnstartedServer(mux)
-	inner.TLS = &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return a.Leaf(h.ServerName) }}
+	tlsServer := httptest.NewUnstartedServer(mux)
+	tlsServer.TLS = &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return a.Leaf(h.ServerName) }}
 	// Programs that do not trust the authority abort handshakes, which is tested here.
-	inner.Config.ErrorLog = log.New(io.Discard, "", 0)
-	inner.StartTLS()
-	t.Cleanup(inner.Close)
+	tlsServer.Config.ErrorLog = log.New(io.Discard, "", 0)
+	tlsServer.StartTLS()
+	t.Cleanup(tlsServer.Close)
 
-	outer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	connectProxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodConnect || r.Host != site+":443" {
 			http.Error(w, "only the site of the test", http.StatusForbidden)
 			return
 		}
-		up, err := net.Dial("tcp", inner.Listener.Addr().String())
+		up, err := net.Dial("tcp", tlsServer.Listener.Addr().String())
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return
@@ -74,8 +74,8 @@ func serve(t *testing.T, a *certs.Authority) (proxy string) {
 		defer up.Close()
 		_, _ = io.Copy(down, up)
 	}))
-	t.Cleanup(outer.Close)
-	return outer.URL
+	t.Cleanup(connectProxy.Close)
+	return connectProxy.URL
 }
 
 // Python 3.13 and newer verify strictly by default.
@@ -104,19 +104,19 @@ public class Fetch {
 }
 `
 
-// Every program must fetch with the files and variables and must fail without them: a program that
-// verifies nothing would prove nothing.
-func TestProgramsTrustTheAuthority(t *testing.T) {
+// Every program must fetch with the files and variables, and must fail without them. Otherwise a
+// program that verifies nothing would pass.
+func TestProgramsTrustAuthority(t *testing.T) {
 	a := authority(t, time.Now)
 	proxy := serve(t, a)
 	p, err := url.Parse(proxy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, trusting := install(t, trust(t, a))
+	root, trustEnv := install(t, trust(t, a))
 	via := []string{"HTTPS_PROXY=" + proxy, "https_proxy=" + proxy}
-	trusting = append(trusting, via...)
-	doubting := append(bare(t), via...)
+	trustEnv = append(trustEnv, via...)
+	plainEnv := append(emptyEnv(t), via...)
 
 	source := filepath.Join(t.TempDir(), "Fetch.java")
 	if err := os.WriteFile(source, []byte(java), 0o600); err != nil {
@@ -126,9 +126,9 @@ func TestProgramsTrustTheAuthority(t *testing.T) {
 	for _, c := range []struct {
 		program string
 		argv    []string
-		// doubt is argv without the trust, if the trust is not in the environment.
-		doubt []string
-		want  string
+		// untrusted is argv without the trust options, for programs that need more than the environment.
+		untrusted []string
+		want      string
 	}{
 		{program: "curl", argv: []string{"curl", "-sS", "--proxy", proxy, "https://" + site + "/"}, want: body},
 		{program: "git", argv: []string{"git", "ls-remote", "https://" + site + "/a/b.git"}},
@@ -137,46 +137,46 @@ func TestProgramsTrustTheAuthority(t *testing.T) {
 		{program: "openssl", argv: []string{
 			"openssl", "s_client", "-verify_return_error", "-proxy", p.Host, "-connect", site + ":443", "-servername", site,
 			"-verify_hostname", site, "-CApath", filepath.Join(root, "/etc/ssl/certs"), "-no-CAfile", "-no-CAstore",
-		}, doubt: []string{
+		}, untrusted: []string{
 			"openssl", "s_client", "-verify_return_error", "-proxy", p.Host, "-connect", site + ":443", "-servername", site,
 		}, want: "Verify return code: 0 (ok)"},
 		// The option replaces the file at its path in a sandbox, where GnuTLS looks for it.
 		{program: "apt", argv: []string{
 			"/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "-o", "Acquire::https::Proxy=" + proxy,
 			"-o", "Acquire::https::CAInfo=" + filepath.Join(root, certs.BundlePath), "download-file", "https://" + site + "/a", "a",
-		}, doubt: []string{
+		}, untrusted: []string{
 			"/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "-o", "Acquire::https::Proxy=" + proxy,
 			"download-file", "https://" + site + "/a", "a",
 		}},
 		// The property replaces the file at its path in a sandbox.
 		{program: "java", argv: append(javaArgs, "-Djavax.net.ssl.trustStore="+filepath.Join(root, certs.JavaPath), source),
-			doubt: append(javaArgs[:len(javaArgs):len(javaArgs)], source), want: body},
+			untrusted: append(javaArgs[:len(javaArgs):len(javaArgs)], source), want: body},
 	} {
 		t.Run(c.program, func(t *testing.T) {
 			hosttest.Need(t, hosttest.Program(c.program))
-			out, err := run(t, trusting, c.argv)
+			out, err := run(t, trustEnv, c.argv)
 			if err != nil || !strings.Contains(out, c.want) {
-				t.Errorf("with trust: %v\n%s", err, out)
+				t.Errorf("with the trust files: %v\n%s", err, out)
 			}
 			argv := c.argv
-			if c.doubt != nil {
-				argv = c.doubt
+			if c.untrusted != nil {
+				argv = c.untrusted
 			}
-			if out, err := run(t, doubting, argv); err == nil {
-				t.Errorf("without trust it succeeds:\n%s", out)
+			if out, err := run(t, plainEnv, argv); err == nil {
+				t.Errorf("without the trust files the program succeeds:\n%s", out)
 			}
 		})
 	}
 }
 
-func TestCargoTrustsTheAuthority(t *testing.T) {
+func TestCargoTrustsAuthority(t *testing.T) {
 	cargo, err := exec.LookPath("cargo")
 	if err != nil {
 		hosttest.Need(t, hosttest.Program("cargo"))
 	}
 	a := authority(t, time.Now)
 	proxy := serve(t, a)
-	_, trusting := install(t, trust(t, a))
+	_, trustEnv := install(t, trust(t, a))
 	project := t.TempDir()
 	for name, text := range map[string]string{
 		"Cargo.toml": "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\ncausewaytest = { version = \"1\", registry = \"site\" }\n",
@@ -210,11 +210,11 @@ func TestCargoTrustsTheAuthority(t *testing.T) {
 		return string(out)
 	}
 	// The registry has no such crate; the answer shows that its certificate was trusted.
-	const asked = "no matching package named `causewaytest` found"
-	if out := resolve(trusting); !strings.Contains(out, asked) {
-		t.Errorf("with trust:\n%s", out)
+	const trusted = "no matching package named `causewaytest` found"
+	if out := resolve(trustEnv); !strings.Contains(out, trusted) {
+		t.Errorf("with the trust files, cargo did not get an answer from the registry:\n%s", out)
 	}
-	if out := resolve(bare(t)); strings.Contains(out, asked) || !strings.Contains(strings.ToLower(out), "ssl") {
-		t.Errorf("without trust:\n%s", out)
+	if out := resolve(emptyEnv(t)); strings.Contains(out, trusted) || !strings.Contains(strings.ToLower(out), "ssl") {
+		t.Errorf("without the trust files, cargo did not fail with a TLS error:\n%s", out)
 	}
 }

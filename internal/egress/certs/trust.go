@@ -98,8 +98,8 @@ func ReadBundle(data []byte) (*Bundle, error) {
 }
 
 // Trust returns the files and variables. stores are the paths of further Java trust stores in the
-// image, each of which is replaced. The alternative, Java's only variable for it, would print a
-// line at every start.
+// image, each of which is replaced by a link. A variable that sets Java's trust store would make
+// Java print a line at every start.
 func (a *Authority) Trust(b *Bundle, stores ...string) Trust {
 	own := a.Certificate()
 	t := appended(own, a.root)
@@ -115,7 +115,7 @@ func (a *Authority) Trust(b *Bundle, stores ...string) Trust {
 	return t
 }
 
-// appended returns the trust without the bundle and without Java's store.
+// appended returns the trust without the bundle and the Java store.
 func appended(own []byte, root *x509.Certificate) Trust {
 	t := Trust{Env: map[string]string{
 		// Node reads this file in addition to its own roots at each start, so it gets the short

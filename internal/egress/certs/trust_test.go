@@ -44,11 +44,11 @@ func TestTrustFiles(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range tr.Files {
 		if seen[f.Path] || (f.Link == "") == (len(f.Data) == 0) || f.Link == f.Path {
-			t.Errorf("%s twice, or with content and a link: %d bytes, %q", f.Path, len(f.Data), f.Link)
+			t.Errorf("%s occurs twice, or has both content and a link: %d bytes, %q", f.Path, len(f.Data), f.Link)
 		}
 		seen[f.Path] = true
 		if bytes.Contains(f.Data, []byte("PRIVATE KEY")) {
-			t.Errorf("%s holds a key", f.Path)
+			t.Errorf("%s contains a private key", f.Path)
 		}
 	}
 	for _, f := range tr.Files {
@@ -58,20 +58,20 @@ func TestTrustFiles(t *testing.T) {
 	}
 	for name, path := range tr.Env {
 		if !seen[path] {
-			t.Errorf("%s is %s, which is not there", name, path)
+			t.Errorf("variable %s is %s, which is not among the files", name, path)
 		}
 	}
 	if !seen["/opt/jdk/lib/security/cacerts"] {
-		t.Error("a trust store of the image stays as it is")
+		t.Error("a trust store of the image is not replaced")
 	}
 	bundle := file(t, tr, certs.BundlePath).Data
 	if n := bytes.Count(bundle, []byte("BEGIN CERTIFICATE")); n != 2 || !bytes.Contains(bundle, a.Certificate()) {
-		t.Errorf("the bundle has %d certificates", n)
+		t.Errorf("the bundle has %d certificates, want 2 with the authority's", n)
 	}
 }
 
 // An operator's own bundle may contain a private key.
-func TestTrustTakesCertificatesOnly(t *testing.T) {
+func TestTrustContainsOnlyCertificates(t *testing.T) {
 	a := authority(t, time.Now)
 	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("do not show this")})
 	b, err := certs.ReadBundle(append(secret, authority(t, time.Now).Certificate()...))
@@ -80,19 +80,19 @@ func TestTrustTakesCertificatesOnly(t *testing.T) {
 	}
 	for _, f := range a.Trust(b).Files {
 		if bytes.Contains(f.Data, secret) || bytes.Contains(f.Data, []byte("do not show this")) {
-			t.Errorf("%s has the key", f.Path)
+			t.Errorf("%s contains the private key", f.Path)
 		}
 	}
 	for _, empty := range [][]byte{nil, secret, []byte("not PEM")} {
 		if _, err := certs.ReadBundle(empty); fault.CodeOf(err) != "bundle_empty" {
-			t.Errorf("a bundle without certificates: %v", err)
+			t.Errorf("a bundle without certificates: got %v, want bundle_empty", err)
 		}
 	}
 }
 
-// An addition to a bundle gives the same result as Trust.
-func TestAddition(t *testing.T) {
-	a, world := authority(t, time.Now), authority(t, time.Now).Certificate()
+// An addition to a bundle yields the same bundle as Trust.
+func TestAdditionEqualsTrust(t *testing.T) {
+	a, publicRoot := authority(t, time.Now), authority(t, time.Now).Certificate()
 	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("do not show this")})
 	add, err := certs.Addition(append(secret, a.Certificate()...))
 	if err != nil {
@@ -100,12 +100,12 @@ func TestAddition(t *testing.T) {
 	}
 	for _, f := range add.Files {
 		if bytes.Contains(f.Data, []byte("PRIVATE KEY")) || f.Append != (f.Path == certs.BundlePath) {
-			t.Errorf("%s has the key, or is appended to existing content: %v", f.Path, f.Append)
+			t.Errorf("%s contains the private key, or has the wrong value of Append: %v", f.Path, f.Append)
 		}
 	}
-	// Without a line end after the last line.
-	bundle := append(bytes.TrimSpace(world), file(t, add, certs.BundlePath).Data...)
-	b, err := certs.ReadBundle(world)
+	// The existing bundle has no line break after its last line.
+	bundle := append(bytes.TrimSpace(publicRoot), file(t, add, certs.BundlePath).Data...)
+	b, err := certs.ReadBundle(publicRoot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,18 +114,18 @@ func TestAddition(t *testing.T) {
 	want := x509.NewCertPool()
 	want.AppendCertsFromPEM(file(t, a.Trust(b), certs.BundlePath).Data)
 	if !pool.Equal(want) {
-		t.Errorf("the bundle is\n%s", bundle)
+		t.Errorf("the bundle differs from that of Trust:\n%s", bundle)
 	}
 	store, err := certs.JavaStore(b, a.Certificate())
 	if err != nil || !bytes.Equal(store.Data, file(t, a.Trust(b), certs.JavaPath).Data) {
-		t.Errorf("Java's store is another one: %v", err)
+		t.Errorf("the Java store differs from that of Trust: %v", err)
 	}
 	if _, err := certs.Addition(secret); err == nil {
-		t.Error("an addition of nothing is no error")
+		t.Error("Addition without a certificate returned no error")
 	}
 }
 
-func TestRoots(t *testing.T) {
+func TestRootsIncludeOperatorsCertificates(t *testing.T) {
 	other := authority(t, time.Now)
 	with, err := certs.Roots(other.Certificate())
 	if err != nil {
@@ -140,18 +140,18 @@ func TestRoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := leaf.Leaf.Verify(x509.VerifyOptions{Roots: with}); err != nil {
-		t.Error(err)
+		t.Errorf("the operator's root does not verify its leaf: %v", err)
 	}
 	if _, err := leaf.Leaf.Verify(x509.VerifyOptions{Roots: without}); err == nil {
-		t.Error("a sandbox's authority is trusted upstream")
+		t.Error("without the operator's root its leaf is trusted")
 	}
 	if _, err := certs.Roots([]byte("not PEM")); err == nil {
-		t.Error("roots without a certificate are no error")
+		t.Error("Roots without a certificate returned no error")
 	}
 }
 
-// OpenSSL finds a root in its directory by a name that is a hash.
-func TestSubjectHashIsOpenSSLs(t *testing.T) {
+// OpenSSL finds a root in its directory by a file name that contains a hash of the subject.
+func TestSubjectHashEqualsOpenSSL(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("openssl"))
 	for _, sandbox := range []string{"sb_1", "UPPER  and   spaces ", strings.Repeat("x", 90), "ümlaut"} {
 		a, err := certs.New(sandbox, time.Now)
@@ -188,14 +188,14 @@ func install(t *testing.T, tr certs.Trust) (root string, env []string) {
 			t.Fatal(err)
 		}
 	}
-	env = bare(t)
+	env = emptyEnv(t)
 	for name, path := range tr.Env {
 		env = append(env, name+"="+filepath.Join(root, path))
 	}
 	return root, env
 }
 
-func bare(t *testing.T) []string {
+func emptyEnv(t *testing.T) []string {
 	t.Helper()
 	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + t.TempDir()}
 }

@@ -55,8 +55,8 @@ type Report struct {
 // are a bug.
 const maxThreads = 1024
 
-// Begun is a process that has read what it needs, and is about to be confined.
-type Begun struct {
+// Process is a process that has read the data it needs, and is about to be confined.
+type Process struct {
 	// UID is the user who started the process.
 	UID int
 	// Gathered is what was read before the confinement.
@@ -73,21 +73,21 @@ type Begun struct {
 // after the confinement. In a build with cgo it restarts the program and does not return; after the
 // restart it returns the data that was gathered before. Inherited descriptors without
 // close-on-exec, arguments and environment are preserved.
-func Begin(r Rules, gather func() ([]byte, error)) (*Begun, error) {
+func Begin(r Rules, gather func() ([]byte, error)) (*Process, error) {
 	if r.Files == 0 || r.FileBytes == 0 || r.SoftMemory == 0 || r.HardMemory == 0 {
 		return nil, errors.New("confine: a limit is zero, which does not mean unlimited")
 	}
-	if text, again := os.LookupEnv(Variable); again && staged {
+	if text, again := os.LookupEnv(Variable); again && restarts {
 		return resume(r, text)
 	}
-	b := &Begun{UID: unix.Geteuid(), rules: r}
+	b := &Process{UID: unix.Geteuid(), rules: r}
 	if gather != nil {
 		var err error
 		if b.Gathered, err = gather(); err != nil {
 			return nil, err
 		}
 	}
-	if !staged {
+	if !restarts {
 		return b, nil
 	}
 	return nil, b.restart()
@@ -95,15 +95,15 @@ func Begin(r Rules, gather func() ([]byte, error)) (*Begun, error) {
 
 // Apply removes the rights of every thread of this process. If it fails, some rights may have been
 // removed and others not, so the process must exit.
-func (b *Begun) Apply() (Report, error) {
+func (b *Process) Apply() (Report, error) {
 	report := Report{Notes: b.notes, SoftMemory: b.rules.SoftMemory, HardMemory: b.rules.HardMemory}
 	debug.SetMaxThreads(maxThreads)
 	debug.SetMemoryLimit(int64(min(b.rules.SoftMemory, math.MaxInt64)))
 	// Writing beyond the limit then returns an error. Otherwise the kernel's signal would end the
 	// process.
 	signal.Ignore(unix.SIGXFSZ)
-	rights := b.takeAway
-	if staged {
+	rights := b.dropRights
+	if restarts {
 		rights = b.checkInherited
 	}
 	if err := rights(&report); err != nil {
@@ -119,8 +119,8 @@ func (b *Begun) Apply() (Report, error) {
 	return verify(report)
 }
 
-// takeAway removes all rights whose removal survives a restart of the program.
-func (b *Begun) takeAway(report *Report) error {
+// dropRights removes all rights whose removal survives a restart of the program.
+func (b *Process) dropRights(report *Report) error {
 	for _, s := range b.steps() {
 		if err := s.do(report); err != nil {
 			return fmt.Errorf("confine %s: %w", s.name, err)
@@ -129,18 +129,19 @@ func (b *Begun) takeAway(report *Report) error {
 	return nil
 }
 
+// step removes one kind of rights.
 type step struct {
 	name string
 	do   func(*Report) error
 }
 
-func (b *Begun) steps() []step {
+func (b *Process) steps() []step {
 	return []step{
 		// Limits come first, because root may raise its number of files.
 		{"limits", b.limit},
-		{"secure bits", b.secure},
+		{"secure bits", b.setSecureBits},
 		{"bounding set", b.dropBounding},
-		{"user", b.become},
+		{"user", b.changeUser},
 		{"capabilities", dropCapabilities},
 		{"privileges", noNewPrivileges},
 		{"files", b.restrictFiles},

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector's runtime makes system calls and allocates memory that the confinement refuses.
+// The race detector's runtime makes system calls and allocates memory that the confinement forbids.
 
 package confine_test
 
@@ -29,18 +29,19 @@ import (
 func TestMain(m *testing.M) {
 	reexec.Dispatch(
 		reexec.Role{Match: reexec.Arg0("confine-probe"), Run: probe},
-		reexec.Role{Match: reexec.Arg0("confine-hog"), Run: hog},
-		reexec.Role{Match: reexec.Arg0("confine-forgetful"), Run: forgetful},
+		reexec.Role{Match: reexec.Arg0("confine-hog"), Run: allocateMemory},
+		reexec.Role{Match: reexec.Arg0("confine-forgetful"), Run: skipStep},
 	)
 	os.Exit(m.Run())
 }
 
+// User ID to which root changes.
 const nobody = 65534
 
-// result is the outcome of each attempt, before and after.
+// result is the outcome of each attempt, before and after the confinement.
 type result struct {
 	Before, After map[string]string
-	Works         map[string]string
+	WorkingCalls  map[string]string // the error of each operation that must still work, or ""
 	Report        confine.Report
 	// Starter is the user who started the process.
 	Starter int
@@ -48,21 +49,21 @@ type result struct {
 	BornHidden bool
 }
 
-// who is the user that runs a role.
-type who struct {
+// testUser is the user that runs a role.
+type testUser struct {
 	name string
 	attr *syscall.SysProcAttr
 	// inside and outside are the final user, as the process and the host see it.
 	inside, outside int
-	powerless       bool // already before
+	unprivileged    bool // already before the confinement
 	notes           int
 }
 
-var everyone = []who{
+var testUsers = []testUser{
 	{name: "root", inside: nobody, outside: nobody},
-	{name: "a user", inside: 1000, outside: 1000, powerless: true, attr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}},
+	{name: "a user", inside: 1000, outside: 1000, unprivileged: true, attr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}},
 	// A namespace with one user has no other user to which its root could change.
-	{name: "the root of a namespace", inside: 0, outside: 1000, powerless: true, notes: 1, attr: &syscall.SysProcAttr{
+	{name: "the root of a namespace", inside: 0, outside: 1000, unprivileged: true, notes: 1, attr: &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER,
 		Credential:  &syscall.Credential{NoSetGroups: true},
 		UidMappings: []syscall.SysProcIDMap{{HostID: 1000, Size: 1}},
@@ -70,8 +71,8 @@ var everyone = []who{
 	}},
 }
 
-// program is what start runs.
-var program = "/proc/self/exe"
+// testProgram is the program that start runs.
+var testProgram = "/proc/self/exe"
 
 // start runs a role in a directory that every user may enter.
 func start(t *testing.T, role string, attr *syscall.SysProcAttr, more ...string) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
@@ -102,7 +103,7 @@ func start(t *testing.T, role string, attr *syscall.SysProcAttr, more ...string)
 		}
 	}()
 	t.Cleanup(func() { listener.Close(); record.Close(); directory.Close() })
-	cmd := exec.Command(program)
+	cmd := exec.Command(testProgram)
 	cmd.Args = append([]string{role, dir, listener.Addr().String()}, more...)
 	cmd.Env = []string{}
 	cmd.ExtraFiles = []*os.File{record, directory}
@@ -119,9 +120,9 @@ func start(t *testing.T, role string, attr *syscall.SysProcAttr, more ...string)
 	return cmd, in, bufio.NewReaderSize(out, 1<<20)
 }
 
-func TestNothingIsLeft(t *testing.T) {
+func TestConfinedProcessHasNoRights(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	for _, w := range everyone {
+	for _, w := range testUsers {
 		t.Run(w.name, func(t *testing.T) {
 			cmd, in, out := start(t, "confine-probe", w.attr)
 			line, err := out.ReadBytes('\n')
@@ -133,36 +134,36 @@ func TestNothingIsLeft(t *testing.T) {
 				t.Fatalf("%v: %s", err, line)
 			}
 			if got.Report.UID != w.inside || got.Report.Landlock == 0 || len(got.Report.Notes) != w.notes {
-				t.Errorf("report %+v", got.Report)
+				t.Errorf("the report is %+v, want user %d, Landlock and %d notes", got.Report, w.inside, w.notes)
 			}
 			if want := map[bool]int{true: 0, false: w.inside}[w.inside == nobody]; got.Starter != want {
-				t.Errorf("user %d has started it, want %d", got.Starter, want)
+				t.Errorf("the reported starter is user %d, want %d", got.Starter, want)
 			}
-			if changes := w.inside == nobody; startedAgain && got.BornHidden != changes {
-				t.Errorf("it is hidden since its start: %t, want %t", got.BornHidden, changes)
+			if changes := w.inside == nobody; programRestarts && got.BornHidden != changes {
+				t.Errorf("the process is undumpable since its start: %t, want %t", got.BornHidden, changes)
 			}
 			for _, a := range attempts {
 				before, after := got.Before[a.name], got.After[a.name]
-				// Control: without confinement the attempt succeeds, so the confinement is what
-				// stops it.
+				// Control: without confinement the attempt succeeds. Otherwise the test would not show that the
+				// confinement stops it.
 				if absent := a.optional && strings.HasSuffix(before, unix.ENOSYS.Error()); absent {
-					t.Logf("%s: this kernel is built without", a.name)
-				} else if refusal(before) && (!a.privileged || !w.powerless) {
+					t.Logf("%s: this kernel does not have the call", a.name)
+				} else if isRefusal(before) && (!a.privileged || !w.unprivileged) {
 					t.Errorf("%s is refused without confinement too: %s", a.name, before)
 				}
-				if !refusal(after) {
-					t.Errorf("%s is possible: %q", a.name, after)
+				if !isRefusal(after) {
+					t.Errorf("%s is possible in spite of the confinement: %q", a.name, after)
 				}
 			}
-			for name, problem := range got.Works {
+			for name, problem := range got.WorkingCalls {
 				if problem != "" {
 					t.Errorf("%s does not work any more: %s", name, problem)
 				}
 			}
-			if len(got.Works) < 12 {
-				t.Errorf("only %d things were seen to work", len(got.Works))
+			if len(got.WorkingCalls) < 12 {
+				t.Errorf("only %d operations were checked, want at least 12", len(got.WorkingCalls))
 			}
-			outside(t, cmd.Process.Pid, w)
+			checkThreads(t, cmd.Process.Pid, w)
 			in.Close()
 			if err := cmd.Wait(); err != nil {
 				t.Error(err)
@@ -171,23 +172,23 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// refusal distinguishes errors of a missing right from errors after the kernel executed the call.
-// "" means success.
-func refusal(text string) bool {
+// isRefusal reports whether an attempt failed because a right was missing. An attempt that failed
+// after the kernel had executed the call is not refused. "" means success.
+func isRefusal(text string) bool {
 	return strings.HasPrefix(text, "refused: ")
 }
 
-// outside inspects every thread as another process would.
-func outside(t *testing.T, pid int, w who) {
+// checkThreads inspects every thread as another process would.
+func checkThreads(t *testing.T, pid int, w testUser) {
 	t.Helper()
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil || len(threads) < 3 {
-		t.Fatalf("%d threads, %v", len(threads), err)
+		t.Fatalf("the process has %d threads, want at least 3: %v", len(threads), err)
 	}
 	for _, thread := range threads {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", pid, thread.Name()))
 		if err != nil {
-			continue // it has ended
+			continue // the thread has ended
 		}
 		status := string(data)
 		for _, want := range []string{
@@ -210,7 +211,7 @@ func outside(t *testing.T, pid int, w who) {
 	// user is refused.
 	var info unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/environ", pid), &info); err != nil || info.Uid != 0 && w.inside != 0 {
-		t.Errorf("its /proc belongs to %d, %v", info.Uid, err)
+		t.Errorf("the process's /proc files belong to user %d, want root: %v", info.Uid, err)
 	}
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
 	if err != nil {
@@ -219,12 +220,12 @@ func outside(t *testing.T, pid int, w who) {
 	for _, want := range []string{"Max core file size        0                    0 ", "Max open files            512                  512 ",
 		"Max file size             65536                65536 "} {
 		if !strings.Contains(string(data), want) {
-			t.Errorf("no %q in\n%s", want, data)
+			t.Errorf("the process's limits lack %q:\n%s", want, data)
 		}
 	}
 }
 
-func TestTargets(t *testing.T) {
+func TestTargetsFollowsSymlinks(t *testing.T) {
 	dir := t.TempDir()
 	deep := filepath.Join(dir, "run", "resolver")
 	file := filepath.Join(deep, "conf")
@@ -233,26 +234,26 @@ func TestTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := confine.Targets(plain, link, "/no/such/file"), []string{plain, link, "/no/such/file", file, deep}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+		t.Errorf("Targets = %v, want %v", got, want)
 	}
 	if err := errors.Join(os.Remove(link), os.Symlink("/usr/bin", link)); err != nil {
 		t.Fatal(err)
 	}
 	if got := confine.Targets(link); slices.Contains(got, "/usr") {
-		t.Errorf("half of the host is readable: %v", got)
+		t.Errorf("Targets = %v, which makes all of /usr readable", got)
 	}
 }
 
-func TestMemoryHasAnEnd(t *testing.T) {
+func TestHardMemoryLimitEndsProcess(t *testing.T) {
 	cmd, _, out := start(t, "confine-hog", nil)
 	output, _ := io.ReadAll(out)
 	err := cmd.Wait()
 	if string(output) != "small\n" || err == nil {
-		t.Fatalf("said %q, ended with %v; want an end at the second piece", output, err)
+		t.Fatalf("the process printed %q and ended with %v, want an end at the second allocation", output, err)
 	}
 }
 
-func TestZeroIsNotUnlimited(t *testing.T) {
+func TestBeginRejectsZeroLimits(t *testing.T) {
 	full := confine.Rules{UID: nobody, Files: 1, FileBytes: 1, SoftMemory: 1, HardMemory: 1}
 	for name, change := range map[string]func(*confine.Rules){
 		"files":       func(r *confine.Rules) { r.Files = 0 },
@@ -263,7 +264,7 @@ func TestZeroIsNotUnlimited(t *testing.T) {
 		rules := full
 		change(&rules)
 		if _, err := confine.Begin(rules, nil); err == nil {
-			t.Fatalf("no limit of %s is accepted", name)
+			t.Fatalf("Begin accepted a zero limit of %s", name)
 		}
 	}
 }

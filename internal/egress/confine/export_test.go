@@ -2,11 +2,11 @@ package confine
 
 import "runtime"
 
-// InheritedWithout removes every right of one thread except that of one step, and returns what the
-// restarted program would report.
+// InheritedWithout removes the rights of one thread but skips one step. It returns the error that
+// the restarted program would report.
 func InheritedWithout(r Rules, name string) error {
 	runtime.LockOSThread()
-	b := &Begun{rules: r}
+	b := &Process{rules: r}
 	var report Report
 	for _, s := range b.steps() {
 		if s.name == name {

@@ -15,7 +15,7 @@ import (
 
 // restrictFiles removes access to the file system. Without Landlock, only the filter (which forbids
 // opening files for writing) and the user's rights apply, which the report notes.
-func (b *Begun) restrictFiles(report *Report) error {
+func (b *Process) restrictFiles(report *Report) error {
 	version, err := landlock.Version()
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (b *Begun) restrictFiles(report *Report) error {
 			return fmt.Errorf("%s: %w", b.rules.Spool, err)
 		}
 	}
-	if staged {
+	if restarts {
 		// The restart needs both rights. They remain but are useless, because the filter forbids
 		// starting programs, and this program file is not secret.
 		if err := allowBelow(ruleset, self, unix.LANDLOCK_ACCESS_FS_EXECUTE); err != nil {

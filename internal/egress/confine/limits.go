@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limit sets the resource limits. RLIMIT_NPROC is not among them, because it counts all processes
-// of the user, whose threads would then block this process's. The filter forbids starting processes
+// limit sets the resource limits. It does not set RLIMIT_NPROC, which counts all processes of the
+// user: their threads would then block those of this process. The filter forbids starting processes
 // anyway.
-func (b *Begun) limit(report *Report) error {
+func (b *Process) limit(report *Report) error {
 	for resource, value := range b.rules.limits() {
 		var old unix.Rlimit
 		if err := unix.Getrlimit(resource, &old); err != nil {
@@ -50,8 +50,8 @@ func limitFiles(want uint64, report *Report) error {
 	return setLimit(unix.RLIMIT_NOFILE, old.Max)
 }
 
-// setLimit uses package syscall, which then does not restore the limit of open files in programs
-// that it starts.
+// setLimit sets both limits of a resource. It uses package syscall, which then does not restore the
+// limit of open files in programs that it starts.
 func setLimit(resource int, value uint64) error {
 	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value})
 }

@@ -13,8 +13,8 @@ import (
 // each.
 const secureBits = 1<<0 | 1<<1 | 1<<6 | 1<<7
 
-// secure sets the secure bits if the process has the privilege.
-func (b *Begun) secure(*Report) error {
+// setSecureBits sets the secure bits if the process has the privilege.
+func (b *Process) setSecureBits(*Report) error {
 	have, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
 	if err != nil {
 		return err
@@ -22,14 +22,14 @@ func (b *Begun) secure(*Report) error {
 	err = change(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, uintptr(have)|secureBits, 0)
 	b.secured = err == nil
 	if errors.Is(err, unix.EPERM) {
-		return nil // it has no privileges to gain
+		return nil // the process has no privileges to gain
 	}
 	return err
 }
 
 // dropBounding empties the bounding set of capabilities. It needs CAP_SETPCAP, so it precedes the
 // change of user.
-func (b *Begun) dropBounding(*Report) error {
+func (b *Process) dropBounding(*Report) error {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		set, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
 		if err != nil {
@@ -39,7 +39,7 @@ func (b *Begun) dropBounding(*Report) error {
 			continue
 		}
 		if err := change(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0); errors.Is(err, unix.EPERM) {
-			return nil // it has no privileges to gain
+			return nil // the process has no privileges to gain
 		} else if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func verify(report Report) (Report, error) {
 	if report.Capabilities, err = capabilities(); err != nil {
 		return report, err
 	}
-	for _, question := range []struct {
+	for _, state := range []struct {
 		option int
 		set    func(int)
 	}{
@@ -87,11 +87,11 @@ func verify(report Report) (Report, error) {
 		{unix.PR_GET_DUMPABLE, func(n int) { report.Dumpable = n != 0 }},
 		{unix.PR_GET_SECCOMP, func(n int) { report.Seccomp = n == unix.SECCOMP_MODE_FILTER }},
 	} {
-		n, err := unix.PrctlRetInt(question.option, 0, 0, 0, 0)
+		n, err := unix.PrctlRetInt(state.option, 0, 0, 0, 0)
 		if err != nil {
 			return report, fmt.Errorf("confine: read back: %w", err)
 		}
-		question.set(n)
+		state.set(n)
 	}
 	if report.Capabilities || !report.NoNewPrivs || report.Dumpable || !report.Seccomp {
 		return report, fmt.Errorf("confine: the kernel accepted every step, and reports another state: %+v", report)

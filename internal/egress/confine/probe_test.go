@@ -76,7 +76,7 @@ var attempts = []attempt{
 	{name: "process_vm_writev", do: call(unix.SYS_PROCESS_VM_WRITEV, uintptr(os.Getpid()))},
 	{name: "pidfd_open", do: call(unix.SYS_PIDFD_OPEN, 0x7fffffff, 0)},
 	{name: "kill", do: call(unix.SYS_KILL, 0x7fffffff, 0)},
-	{name: "tgkill elsewhere", do: call(unix.SYS_TGKILL, 0x7ffffffe, 0x7fffffff, 0)},
+	{name: "tgkill of another process", do: call(unix.SYS_TGKILL, 0x7ffffffe, 0x7fffffff, 0)},
 	{name: "mount", privileged: true, do: func(target) error { return unix.Mount("none", "/no/such/place", "tmpfs", 0, "") }},
 	{name: "mount by descriptor", privileged: true, do: call(unix.SYS_FSOPEN, 0, 0)},
 	{name: "chroot", privileged: true, do: func(target) error { return unix.Chroot("/no/such/place") }},
@@ -206,11 +206,11 @@ func probe() {
 	var b before
 	fail(json.Unmarshal(started.Gathered, &b))
 	if b.PID != os.Getpid() {
-		fail(fmt.Errorf("it was %d and is %d", b.PID, os.Getpid()))
+		fail(fmt.Errorf("the process ID was %d and is %d", b.PID, os.Getpid()))
 	}
 	report, err := started.Apply()
 	fail(err)
-	got.Starter, got.Before, got.Report, got.After, got.Works = started.UID, b.Attempts, report, tryAll(p), works(p)
+	got.Starter, got.Before, got.Report, got.After, got.WorkingCalls = started.UID, b.Attempts, report, tryAll(p), checkWork(p)
 	close(release)
 	wait.Wait()
 	fail(json.NewEncoder(os.Stdout).Encode(got))
@@ -225,8 +225,8 @@ func fail(err error) {
 	}
 }
 
-// works checks that the process can do its work.
-func works(p target) map[string]string {
+// checkWork checks that the process can still do its work. It returns an error text by operation.
+func checkWork(p target) map[string]string {
 	out := map[string]string{}
 	note := func(name string, err error) {
 		out[name] = ""
@@ -242,7 +242,7 @@ func works(p target) map[string]string {
 	note("certificates", err)
 	found, err := net.DefaultResolver.LookupNetIP(context.Background(), "ip", "localhost")
 	if err == nil && len(found) == 0 {
-		err = errors.New("nothing")
+		err = errors.New("localhost has no address")
 	}
 	note("look up", err)
 	c, err := net.Dial("tcp", p.address)
@@ -261,26 +261,26 @@ func works(p target) map[string]string {
 	note("udp", err)
 	addresses, err := net.InterfaceAddrs()
 	if err == nil && len(addresses) == 0 {
-		err = errors.New("none")
+		err = errors.New("the host has no address")
 	}
 	note("own addresses", err)
 	_, err = unix.Write(3, []byte("line\n"))
 	note("append to the record", err)
-	// Go ignores the kernel's signal, so that this is an error.
+	// Go ignores the kernel's signal, so the write returns an error.
 	_, err = unix.Write(3, make([]byte, 128<<10))
 	_, again := unix.Write(3, []byte("x"))
 	if err == nil && !errors.Is(again, unix.EFBIG) {
-		note("end of a file", fmt.Errorf("a file grows beyond its limit: %v", again))
+		note("limit of a file's size", fmt.Errorf("a file grows beyond its limit: %v", again))
 	} else {
-		note("end of a file", nil)
+		note("limit of a file's size", nil)
 	}
 	fd, err := unix.Openat(4, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err == nil {
 		_, err = unix.Write(fd, []byte("body"))
-		// It cannot be given a name.
+		// The file cannot be given a name.
 		named := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), 4, "named", unix.AT_SYMLINK_FOLLOW)
 		if !errors.Is(named, unix.ENOSYS) {
-			err = fmt.Errorf("it gets a name: %v", named)
+			err = fmt.Errorf("the file can be given a name: %v", named)
 		}
 		unix.Close(fd)
 	}
@@ -291,7 +291,7 @@ func works(p target) map[string]string {
 	} else {
 		err = fmt.Errorf("a file with a name in the spool: %v", err)
 	}
-	note("only without a name", err)
+	note("no file with a name in the spool", err)
 	note("threads, timers and garbage", runtimeWorks())
 	return out
 }
@@ -310,8 +310,8 @@ func runtimeWorks() error {
 	return nil
 }
 
-// hog allocates memory within the limit and then beyond it.
-func hog() {
+// allocateMemory allocates memory within the limit and then beyond it.
+func allocateMemory() {
 	started, err := confine.Begin(rules, nil)
 	if err == nil {
 		_, err = started.Apply()

@@ -9,10 +9,10 @@ import "C"
 
 import "golang.org/x/sys/unix"
 
-// staged reports whether the program restarts to be confined. A build with cgo may have threads
+// restarts reports whether the program restarts to be confined. A build with cgo may have threads
 // that Go's runtime does not know and cannot change. So one thread gives up its rights and restarts
 // the program, which ends all others. Later threads are copies of it.
-const staged = true
+const restarts = true
 
 // change makes a system call on this thread, which then restarts the program.
 func change(trap, a1, a2, a3 uintptr) error {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// become changes root to a user who owns nothing.
-func (b *Begun) become(report *Report) error {
+// changeUser changes root to a user who owns nothing.
+func (b *Process) changeUser(report *Report) error {
 	if unix.Geteuid() != 0 {
 		return nil
 	}
@@ -22,7 +22,7 @@ func (b *Begun) become(report *Report) error {
 		report.Notes = append(report.Notes, fmt.Sprintf("this user namespace has no user %d, so the process stays its root, without capabilities", uid))
 		return nil
 	}
-	if staged {
+	if restarts {
 		if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func (b *Begun) become(report *Report) error {
 			return err
 		}
 	}
-	if staged {
+	if restarts {
 		return openAsOwner()
 	}
 	return nil

@@ -32,7 +32,7 @@ type attachedSandbox struct {
 	asking  atomic.Int64
 	gone    chan struct{} // closed first when the sandbox ends
 
-	// changing serializes updates.
+	// changing is held during an update, so that updates follow one another.
 	changing sync.Mutex
 
 	mu         sync.Mutex

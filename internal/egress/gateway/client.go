@@ -61,8 +61,8 @@ type Client struct {
 	version  int // the protocol version in use
 	events   *queue
 
-	mu       sync.Mutex
-	answered map[string]bool // sandboxes whose questions this client answers
+	mu         sync.Mutex
+	controlled map[string]bool // sandboxes whose approval requests this client decides
 }
 
 // Info describes the process, for display.
@@ -119,15 +119,15 @@ func connect(ctx context.Context, dir *os.File, o Options, about hello) (*Client
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		// A process that was just started is not asked to exit, because two programs could replace
 		// each other's process for ever.
-		c, err := meet(ctx, dir, o, about, !started)
+		c, err := dial(ctx, dir, o, about, !started)
 		if !errors.Is(err, errAbsent) {
 			return c, err
 		}
-		did, err := startIfNone(ctx, dir, o)
+		justStarted, err := startIfNone(ctx, dir, o)
 		if err != nil {
 			return nil, err
 		}
-		started = started || did
+		started = started || justStarted
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -136,9 +136,9 @@ func connect(ctx context.Context, dir *os.File, o Options, about hello) (*Client
 	}
 }
 
-// meet connects to a process and negotiates the version. With replace, it asks a process of another
+// dial connects to a process and negotiates the version. With replace, it asks a process of another
 // build that serves no sandbox to exit.
-func meet(ctx context.Context, dir *os.File, o Options, about hello, replace bool) (*Client, error) {
+func dial(ctx context.Context, dir *os.File, o Options, about hello, replace bool) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", through(dir, socketName))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
@@ -147,7 +147,7 @@ func meet(ctx context.Context, dir *os.File, o Options, about hello, replace boo
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, "causeway_unreachable", "the process that holds the sandboxes' networks cannot be reached")
 	}
-	c := &Client{approver: o.Asker, packages: o.Packages, events: newQueue(o.Event), answered: map[string]bool{}}
+	c := &Client{approver: o.Asker, packages: o.Packages, events: newQueue(o.Event), controlled: map[string]bool{}}
 	// Accept files only where there is a store for packages. The process may have been taken over,
 	// so keep accepts nothing but regular files.
 	c.peer = newPeer(conn.(*net.UnixConn), o.Packages != nil, c.handle)
@@ -172,7 +172,7 @@ func meet(ctx context.Context, dir *os.File, o Options, about hello, replace boo
 	return c, nil
 }
 
-// hello follows the rule in the comment of version.
+// hello negotiates the version. The comment of version states the rules.
 func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 	var raw json.RawMessage
 	if err := c.peer.call(ctx, callHello, about, &raw); err != nil {
@@ -201,10 +201,10 @@ func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 	return nil
 }
 
-// Attach connects a sandbox to the network. It returns the sandbox's end of the attachment, for an
-// engine, and the PEM certificate that the sandbox must trust. The network ends when the last
-// descriptor of that end is closed. With a Link there is no such end: sb is nil, and the network
-// ends with Detach or with the device.
+// Attach connects a sandbox to the network. It returns the PEM certificate that the sandbox must
+// trust, and sb, the sandbox's end of the attachment, for an engine. The network ends when the last
+// descriptor of sb is closed. If a has a Link, sb is nil, and the network ends with Detach or with
+// the device.
 func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certificate []byte, err error) {
 	record, seq, err := openRecords(a.Record)
 	if err != nil {
@@ -222,10 +222,10 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certifi
 		return nil, nil, errors.Join(err, closeEnd(sb))
 	}
 	var reply attachReply
-	had := c.takeOver(true, a.Sandbox)
+	previous := c.setControlled(true, a.Sandbox)
 	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.version), Secrets: a.Secrets, Seq: seq, Kind: kind}
 	if err := c.peer.call(ctx, callAttach, body, &reply, ours, record); err != nil {
-		c.takeOver(had, a.Sandbox)
+		c.setControlled(previous, a.Sandbox)
 		// If the process has attached the sandbox despite the error, closing its end detaches it.
 		if sb != nil {
 			sb.Close()
@@ -283,7 +283,7 @@ func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Lay
 func (c *Client) Detach(ctx context.Context, sandbox string) error {
 	err := c.peer.call(ctx, callDetach, sandboxBody{Sandbox: sandbox}, nil)
 	if err == nil {
-		c.takeOver(false, sandbox)
+		c.setControlled(false, sandbox)
 	}
 	return err
 }
@@ -293,11 +293,11 @@ func (c *Client) Detach(ctx context.Context, sandbox string) error {
 func (c *Client) Adopt(ctx context.Context, sandboxes ...string) (missing []string, err error) {
 	var reply adoptReply
 	// Do this first, because approval requests may arrive before the answer.
-	c.takeOver(true, sandboxes...)
+	c.setControlled(true, sandboxes...)
 	if err := c.peer.call(ctx, callAdopt, adoptBody{Sandboxes: sandboxes}, &reply); err != nil {
 		return nil, err
 	}
-	c.takeOver(false, reply.Missing...)
+	c.setControlled(false, reply.Missing...)
 	return reply.Missing, nil
 }
 
@@ -324,18 +324,18 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// takeOver sets whether this client decides for sandboxes, and reports whether it did for the last
-// of them before.
-func (c *Client) takeOver(mine bool, sandboxes ...string) (had bool) {
+// setControlled sets whether this client decides the approval requests of sandboxes. It returns the
+// previous value of the last sandbox.
+func (c *Client) setControlled(controls bool, sandboxes ...string) (previous bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range sandboxes {
-		had = c.answered[s]
-		if mine {
-			c.answered[s] = true
+		previous = c.controlled[s]
+		if controls {
+			c.controlled[s] = true
 		} else {
-			delete(c.answered, s)
+			delete(c.controlled, s)
 		}
 	}
-	return had
+	return previous
 }

@@ -20,8 +20,9 @@ import (
 
 const canary = "canary-3f9a1c7e5b"
 
-// The process has what it needs, and nothing else of the program that started it.
-func TestTheProcessIsConfined(t *testing.T) {
+// The process has the rights, files and variables that it needs, and nothing else of the program
+// that started it.
+func TestProcessIsConfined(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	t.Setenv("CRANNOG_TEST_CANARY", canary)
 	stray, err := os.Open("/dev/null")
@@ -43,33 +44,33 @@ func TestTheProcessIsConfined(t *testing.T) {
 
 	info := c.Info()
 	if r := info.Confinement; r.UID != nobody || r.Capabilities || !r.NoNewPrivs || r.Dumpable || !r.Seccomp || r.Landlock == 0 {
-		t.Errorf("confinement %+v", r)
+		t.Errorf("the confinement is %+v", r)
 	}
 	proc := fmt.Sprintf("/proc/%d/", info.PID)
-	status := read(t, proc+"status")
+	status := readFile(t, proc+"status")
 	for _, want := range []string{"Uid:\t65534\t65534\t65534\t65534\n", "CapEff:\t0000000000000000\n", "CapBnd:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
 		if !strings.Contains(status, want) {
-			t.Errorf("no %q in its status", want)
+			t.Errorf("the process's status lacks %q", want)
 		}
 	}
 	if cwd, err := os.Readlink(proc + "cwd"); err != nil || cwd != "/" {
-		t.Errorf("it is in %q, %v", cwd, err)
+		t.Errorf("the working directory is %q, want /: %v", cwd, err)
 	}
-	if session, own := field(t, proc+"stat", 5), field(t, "/proc/self/stat", 5); session != fmt.Sprint(info.PID) || session == own {
-		t.Errorf("its session is %s, ours %s", session, own)
+	if session, parent := statField(t, proc+"stat", 5), statField(t, "/proc/self/stat", 5); session != fmt.Sprint(info.PID) || session == parent {
+		t.Errorf("the process's session is %s, want its own; the test's is %s", session, parent)
 	}
-	for variable := range strings.SplitSeq(strings.TrimSuffix(read(t, proc+"environ"), "\x00"), "\x00") {
+	for variable := range strings.SplitSeq(strings.TrimSuffix(readFile(t, proc+"environ"), "\x00"), "\x00") {
 		name, _, _ := strings.Cut(variable, "=")
-		again := name == confine.Variable || name == confine.Tunables
-		if variable != "" && !again && !slices.Contains(environment(), variable) {
-			t.Errorf("environment %q", variable)
+		setByConfine := name == confine.Variable || name == confine.Tunables
+		if variable != "" && !setByConfine && !slices.Contains(environment(), variable) {
+			t.Errorf("the environment contains %q", variable)
 		}
 	}
-	if arguments := read(t, proc+"cmdline"); arguments != Arg0+"\x00"+filepath.Join(dir, dirName)+"\x00" {
-		t.Errorf("arguments %q", arguments)
+	if arguments := readFile(t, proc+"cmdline"); arguments != Arg0+"\x00"+filepath.Join(dir, dirName)+"\x00" {
+		t.Errorf("the arguments are %q, want the directory only", arguments)
 	}
-	if got, want := kinds(t, proc), []string{"/dev/null", "/dev/null", "eventpoll", "eventfd", "box1.ndjson", "lock", "log", "packages", "socket", "socket", "socket", "spool"}; !sameKinds(got, want) {
-		t.Errorf("descriptors %v, want %v", got, want)
+	if got, want := openFileKinds(t, proc), []string{"/dev/null", "/dev/null", "eventpoll", "eventfd", "box1.ndjson", "lock", "log", "packages", "socket", "socket", "socket", "spool"}; !sameKinds(got, want) {
+		t.Errorf("open files: got %v, want %v", got, want)
 	}
 	// The secret is in memory and nowhere else.
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -78,7 +79,7 @@ func TestTheProcessIsConfined(t *testing.T) {
 		}
 		data, err := os.ReadFile(path)
 		if bytes.Contains(data, []byte(canary)) {
-			t.Errorf("%s has the secret", path)
+			t.Errorf("%s contains the secret", path)
 		}
 		return err
 	})
@@ -87,7 +88,7 @@ func TestTheProcessIsConfined(t *testing.T) {
 	}
 }
 
-func read(t *testing.T, path string) string {
+func readFile(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -96,15 +97,15 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// field returns a field of a stat file, counted after the name.
-func field(t *testing.T, path string, n int) string {
+// statField returns a statField of a stat file. Fields are numbered from 1, as in proc(5).
+func statField(t *testing.T, path string, n int) string {
 	t.Helper()
-	_, rest, _ := strings.Cut(read(t, path), ") ")
+	_, rest, _ := strings.Cut(readFile(t, path), ") ")
 	return strings.Fields(rest)[n-2]
 }
 
-// kinds returns the kinds of files that a process has open.
-func kinds(t *testing.T, proc string) []string {
+// openFileKinds returns the openFileKinds of files that a process has open.
+func openFileKinds(t *testing.T, proc string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(proc + "fd")
 	if err != nil {
@@ -129,7 +130,8 @@ func kinds(t *testing.T, proc string) []string {
 	return out
 }
 
-// sameKinds tolerates a difference of one, for the connection of a request that has just ended.
+// sameKinds compares sets of kinds. It ignores the number of files of each kind, because the
+// connection of a request may have just ended.
 func sameKinds(got, want []string) bool {
 	slices.Sort(got)
 	slices.Sort(want)
@@ -137,8 +139,8 @@ func sameKinds(got, want []string) bool {
 	return slices.Equal(got, want)
 }
 
-// 256 concurrent sandboxes all have a network, and each costs little.
-func TestManySandboxes(t *testing.T) {
+// 256 concurrent sandboxes all have a network, and each needs at most 1 MiB of memory.
+func TestMemoryOfManySandboxes(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	const many = 256
 	dir := newEnvironment(t)
@@ -149,21 +151,21 @@ func TestManySandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitUntilSteady(t, "process", func() int { return descriptors(t, pid) })
-	memory, open := resident(t, pid), descriptors(t, pid)
+	memory, open := residentKiB(t, pid), descriptors(t, pid)
 	sandboxes := make([]*testPeer, many)
 	for i := range sandboxes {
 		sandboxes[i] = mustAttach(t, c, dir, fmt.Sprintf("box%d", i))
 	}
-	each := (resident(t, pid) - memory) / many
-	t.Logf("%d KiB resident before, %d KiB for each of %d links, %d descriptors", memory, each, many, descriptors(t, pid)-open)
+	each := (residentKiB(t, pid) - memory) / many
+	t.Logf("%d KiB resident before, %d KiB for each of %d attachments, %d descriptors", memory, each, many, descriptors(t, pid)-open)
 	if each > 1024 {
-		t.Errorf("a link costs %d KiB", each)
+		t.Errorf("an attachment needs %d KiB, want at most 1024", each)
 	}
 	for _, i := range []int{0, many / 2, many - 1} {
 		wantGet(t, sandboxes[i], "/hello", 200)
 	}
 	if list, err := c.List(t.Context()); err != nil || len(list) != many {
-		t.Errorf("%d sandboxes, %v", len(list), err)
+		t.Errorf("List returned %d sandboxes, want %d: %v", len(list), many, err)
 	}
 	for _, b := range sandboxes {
 		b.Close()
@@ -186,11 +188,11 @@ func TestManySandboxes(t *testing.T) {
 	})
 }
 
-// resident is a process's memory in KiB.
-func resident(t *testing.T, pid int) int {
+// residentKiB returns a process's residentKiB memory in KiB.
+func residentKiB(t *testing.T, pid int) int {
 	t.Helper()
 	var kib int
-	_, rest, _ := strings.Cut(read(t, fmt.Sprintf("/proc/%d/status", pid)), "VmRSS:")
+	_, rest, _ := strings.Cut(readFile(t, fmt.Sprintf("/proc/%d/status", pid)), "VmRSS:")
 	if _, err := fmt.Sscan(rest, &kib); err != nil {
 		t.Fatal(err)
 	}

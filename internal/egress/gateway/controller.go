@@ -14,13 +14,13 @@ type controller struct {
 	server  *server
 	peer    *peer
 	mu      sync.Mutex
-	greeted bool // it has sent hello with a version that we speak
-	events  bool // it wants events
+	greeted bool // the controller has sent hello with a version that this process supports
+	events  bool // the controller has requested events
 }
 
 // handle executes a controller's request.
 func (c *controller) handle(_ context.Context, call string, body json.RawMessage, files []*os.File) (any, error) {
-	if call == callAttach && c.known() {
+	if call == callAttach && c.isGreeted() {
 		return c.attach(body, files)
 	}
 	for _, f := range files {
@@ -32,7 +32,7 @@ func (c *controller) handle(_ context.Context, call string, body json.RawMessage
 	case callRetire:
 		return struct{}{}, c.server.exitForReplacement()
 	}
-	if !c.known() {
+	if !c.isGreeted() {
 		return nil, fault.New(fault.Invalid, "causeway_protocol", "a controller must say hello first")
 	}
 	switch call {
@@ -53,7 +53,7 @@ func (c *controller) handle(_ context.Context, call string, body json.RawMessage
 	return nil, fault.Newf(fault.Invalid, "causeway_protocol", "there is no call named %q", call)
 }
 
-func (c *controller) known() bool {
+func (c *controller) isGreeted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.greeted

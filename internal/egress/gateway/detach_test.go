@@ -32,8 +32,8 @@ func attachKernel(t *testing.T, c *Client, dir string, form attachmenttest.Form,
 	return k
 }
 
-// attached counts the sandboxes of the process.
-func attached(t *testing.T, c *Client) int {
+// countAttached returns the number of sandboxes that are countAttached to the process.
+func countAttached(t *testing.T, c *Client) int {
 	t.Helper()
 	list, err := c.List(t.Context())
 	if err != nil {
@@ -42,23 +42,24 @@ func attached(t *testing.T, c *Client) int {
 	return len(list)
 }
 
-// bystander is a namespace without a process. The kernel removes namespaces in order. So once this
-// one is removed, those that lost their processes earlier have been removed too.
-func bystander(t *testing.T) {
+// waitForNamespaceRemoval creates a namespace, kills its process and waits until the kernel has
+// removed it. The kernel removes namespaces in order, so those that lost their processes earlier have
+// been removed too.
+func waitForNamespaceRemoval(t *testing.T) {
 	t.Helper()
 	link, k := attachmenttest.StartTap(t, false, 0, "sleep", "100000")
 	alive := attachmenttest.WatchNamespace(t, k.PID())
 	if !alive() {
-		t.Fatal("control: a namespace with a process is not seen")
+		t.Fatal("control: a namespace with a process does not count as alive")
 	}
 	k.Kill()
 	link.Close()
-	hosttest.Eventually(t, "a namespace without a holder ends", func() bool { return !alive() })
+	hosttest.Eventually(t, "a namespace without a process is removed", func() bool { return !alive() })
 }
 
 // If a sandbox is killed, its device stays with the gateway, and so does the network namespace.
 // Detach ends both.
-func TestDetachEndsTheNamespaceOfADevice(t *testing.T) {
+func TestDetachEndsDeviceNamespace(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for _, form := range []attachmenttest.Form{attachmenttest.TUN, attachmenttest.TAP} {
 		t.Run(string(form), func(t *testing.T) {
@@ -67,23 +68,23 @@ func TestDetachEndsTheNamespaceOfADevice(t *testing.T) {
 			k := attachKernel(t, c, dir, form, "box1")
 			alive := attachmenttest.WatchNamespace(t, k.PID())
 			k.Kill()
-			bystander(t)
-			if !alive() || attached(t, c) != 1 {
-				t.Fatalf("the gateway does not hold it: alive %v, attached %d", alive(), attached(t, c))
+			waitForNamespaceRemoval(t)
+			if !alive() || countAttached(t, c) != 1 {
+				t.Fatalf("the gateway does not keep the namespace: alive %v, attached %d", alive(), countAttached(t, c))
 			}
 			if err := c.Detach(t.Context(), "box1"); err != nil {
 				t.Fatal(err)
 			}
-			hosttest.Eventually(t, "the namespace ends", func() bool { return !alive() })
-			if n := attached(t, c); n != 0 {
-				t.Errorf("%d attached", n)
+			hosttest.Eventually(t, "the namespace is removed", func() bool { return !alive() })
+			if n := countAttached(t, c); n != 0 {
+				t.Errorf("%d sandboxes are attached after Detach, want 0", n)
 			}
 		})
 	}
 }
 
 // If the kernel reports that the sandbox's end is closed, the gateway detaches the sandbox.
-func TestASocketEndsWithTheSandbox(t *testing.T) {
+func TestClosedSocketDetachesSandbox(t *testing.T) {
 	for _, form := range []attachmenttest.Form{attachmenttest.Messages, attachmenttest.Stream} {
 		t.Run(string(form), func(t *testing.T) {
 			dir := newEnvironment(t)
@@ -93,11 +94,11 @@ func TestASocketEndsWithTheSandbox(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.Link.Close()
-			if attached(t, c) != 1 {
-				t.Fatal("control: it is not attached")
+			if countAttached(t, c) != 1 {
+				t.Fatal("control: the sandbox is not attached")
 			}
 			peer.Close()
-			hosttest.Eventually(t, "it is detached", func() bool { return attached(t, c) == 0 })
+			hosttest.Eventually(t, "the sandbox is detached", func() bool { return countAttached(t, c) == 0 })
 		})
 	}
 }
@@ -110,9 +111,9 @@ func attachSocket(t *testing.T, dir string, form attachmenttest.Form, id string)
 	return a, peer
 }
 
-// If the gateway is killed, its ends are closed: a sandbox then has no device, or the end of its
-// socket, and its namespace ends with its last process.
-func TestAKilledGatewayLeavesNothing(t *testing.T) {
+// If the gateway is killed, its ends of all attachments are closed. A sandbox then has no device, or
+// reads the end of its socket, and its namespace ends with its last process.
+func TestKilledGatewayLeavesNoResources(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
@@ -121,8 +122,8 @@ func TestAKilledGatewayLeavesNothing(t *testing.T) {
 	for _, form := range []attachmenttest.Form{attachmenttest.TUN, attachmenttest.TAP} {
 		kernels[form] = attachKernel(t, c, dir, form, string(form))
 		namespaces[form] = attachmenttest.WatchNamespace(t, kernels[form].PID())
-		if !devices(t, kernels[form].PID()) {
-			t.Fatalf("control: no device of %s", form)
+		if !hasDevice(t, kernels[form].PID()) {
+			t.Fatalf("control: the namespace of %s has no device", form)
 		}
 	}
 	peers := map[attachmenttest.Form]net.Conn{}
@@ -147,12 +148,12 @@ func TestAKilledGatewayLeavesNothing(t *testing.T) {
 	}
 	link.Close()
 	if conn, err := socket.Dial(t.Context()); err != nil {
-		t.Fatalf("control: %v", err)
+		t.Fatalf("control: dial the proxy's socket: %v", err)
 	} else {
 		conn.Close()
 	}
-	if n := attached(t, c); n != 6 {
-		t.Fatalf("%d attached", n)
+	if n := countAttached(t, c); n != 6 {
+		t.Fatalf("%d sandboxes are attached, want 6", n)
 	}
 	if err := unix.Kill(c.Info().PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -160,9 +161,9 @@ func TestAKilledGatewayLeavesNothing(t *testing.T) {
 	<-c.Done()
 	awaitEnd(t, dir)
 	for form, k := range kernels {
-		hosttest.Eventually(t, fmt.Sprintf("the device of %s goes", form), func() bool { return !devices(t, k.PID()) })
+		hosttest.Eventually(t, fmt.Sprintf("the device of %s is removed", form), func() bool { return !hasDevice(t, k.PID()) })
 		k.Kill()
-		hosttest.Eventually(t, fmt.Sprintf("the namespace of %s ends", form), func() bool { return !namespaces[form]() })
+		hosttest.Eventually(t, fmt.Sprintf("the namespace of %s is removed", form), func() bool { return !namespaces[form]() })
 	}
 	for form, conn := range peers {
 		_ = conn.SetDeadline(hosttest.Deadline())
@@ -173,21 +174,21 @@ func TestAKilledGatewayLeavesNothing(t *testing.T) {
 			_, err = conn.Read(make([]byte, 60))
 		}
 		if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ECONNRESET) {
-			t.Errorf("%s: %v", form, err)
+			t.Errorf("the sandbox's end of %s: got %v, want the end of the connection", form, err)
 		}
 	}
 	if conn, err := socket.Dial(t.Context()); err == nil {
 		conn.Close()
-		t.Error("somebody listens at the proxy's socket")
+		t.Error("the proxy's socket still has a listener")
 	}
-	// The next process has none of them.
-	if n := attached(t, mustConnect(t, dir, Options{})); n != 0 {
-		t.Errorf("%d attached", n)
+	// A new gateway process has no sandboxes.
+	if n := countAttached(t, mustConnect(t, dir, Options{})); n != 0 {
+		t.Errorf("%d sandboxes are attached to the new process, want 0", n)
 	}
 }
 
-// devices reports whether a process's network namespace has the device.
-func devices(t *testing.T, pid int) bool {
+// hasDevice reports whether a process's network namespace has the device.
+func hasDevice(t *testing.T, pid int) bool {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", pid))
 	if err != nil {
@@ -196,8 +197,8 @@ func devices(t *testing.T, pid int) bool {
 	return strings.Contains(string(data), "eth0:")
 }
 
-// Nothing of an attachment is left in the process, however its sandbox ends.
-func TestNoKindLeaks(t *testing.T) {
+// An attachment leaves no descriptors in the process, however its sandbox ends.
+func TestAttachmentsLeaveNoDescriptors(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})

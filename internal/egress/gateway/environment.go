@@ -21,9 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Environment is what the process uses of its environment. The zero value is the real one: the
-// host's resolver, network and roots. No flag and no variable can change it. A test can, in a role
-// of its own binary.
+// Environment is the resolver, network and roots that the process uses. The zero value means those
+// of the host. No flag and no variable can change it, but a test can, in a role of its own binary.
 type Environment struct {
 	Resolver names.Resolver
 	// Dial opens connections to addresses that passed every check.
@@ -31,14 +30,14 @@ type Environment struct {
 	// Roots verify upstream servers.
 	Roots *x509.CertPool
 
-	about  *hello   // how the process names itself
-	bodies *os.File // directory for large bodies
-	own    *ownAddresses
+	about  *hello        // how the process names itself
+	bodies *os.File      // directory for large bodies
+	own    *ownAddresses // the host's own addresses, which no sandbox may reach
 	// packages is the package cache of all sandboxes.
 	packages *packageCache
 }
 
-// prepare reads what cannot be read once the process is confined.
+// prepare reads the data that the process cannot read once it is confined.
 func (w *Environment) prepare() error {
 	if w.Roots == nil {
 		// Without this check, custom roots that cannot be read would silently be replaced by the
@@ -102,7 +101,7 @@ func (w *Environment) dial(ctx context.Context, network, address string) (net.Co
 	return plain.DialContext(ctx, network, address)
 }
 
-// everything returns all address ranges that a rule can allow.
+// everything returns prefixes that contain all addresses.
 func everything() []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// The host may get an address while a sandbox runs; own addresses are checked again at each dial.
-func TestOwnAddressesAreNotDialled(t *testing.T) {
+// The host may get an address while a sandbox runs, so own addresses are checked at each dial.
+func TestDialRejectsOwnAddresses(t *testing.T) {
 	errDialled := errors.New("dialled")
 	w := Environment{
 		own:  &ownAddresses{list: []netip.Addr{netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("2606:2800::1")}, read: time.Now().Add(time.Hour)},
@@ -28,23 +28,23 @@ func TestOwnAddressesAreNotDialled(t *testing.T) {
 	} {
 		_, err := w.dial(t.Context(), "tcp", address)
 		if own && fault.KindOf(err) != fault.Denied || !own && !errors.Is(err, errDialled) {
-			t.Errorf("%s: %v", address, err)
+			t.Errorf("dial %s: got %v, want a denial only for own addresses (%v)", address, err, own)
 		}
 	}
 }
 
-func TestOwnAddressesAreFresh(t *testing.T) {
+func TestOwnAddressesAreReadAgain(t *testing.T) {
 	o := &ownAddresses{}
 	list, err := o.now()
 	if err != nil || len(list) == 0 {
-		t.Fatalf("addresses %v, %v", list, err)
+		t.Fatalf("own addresses: got %v, %v, want at least one", list, err)
 	}
 	o.list = nil
 	if list, _ := o.now(); len(list) != 0 {
-		t.Error("they are read each time")
+		t.Error("the addresses are read again before they are stale")
 	}
 	o.read = time.Now().Add(-2 * freshness)
 	if list, err := o.now(); err != nil || len(list) == 0 {
-		t.Errorf("they are not read again: %v, %v", list, err)
+		t.Errorf("stale addresses are not read again: %v, %v", list, err)
 	}
 }

@@ -42,8 +42,8 @@ type wireFault struct {
 	Hint string     `json:"hint,omitempty"`
 }
 
-// toWire includes the cause of an internal error, because both ends are Crannog's and the cause
-// belongs in the controller's log.
+// toWire converts an error for the protocol. It includes the cause of an internal error, because
+// both ends are Crannog's and the cause belongs in the controller's log.
 func toWire(err error) *wireFault {
 	w := &wireFault{Kind: fault.KindOf(err), Code: fault.CodeOf(err), Text: fault.PublicText(err), Hint: fault.HintOf(err)}
 	if w.Kind == fault.Internal {
@@ -80,7 +80,7 @@ func strict(data []byte, into any) error {
 	return nil
 }
 
-// encode encodes a message with its length.
+// encode encodes a message, preceded by its length.
 func encode(f *frame) ([]byte, error) {
 	data, err := json.Marshal(f)
 	if err != nil {
@@ -107,7 +107,7 @@ func decode(data []byte) (*frame, error) {
 	return f, nil
 }
 
-// writeFrame sends the files with the first byte.
+// writeFrame writes a frame. It sends the files with the first byte.
 func writeFrame(c *net.UnixConn, data []byte, files []*os.File) error {
 	return withDescriptors(files, nil, func(fds []int) error {
 		var rights []byte
@@ -122,8 +122,8 @@ func writeFrame(c *net.UnixConn, data []byte, files []*os.File) error {
 	})
 }
 
-// withDescriptors calls do while the files are open. File.Fd would make them blocking, also for the
-// receiver.
+// withDescriptors calls do with the files' descriptors while the files are open. File.Fd would
+// switch them to blocking mode, also for the receiver.
 func withDescriptors(files []*os.File, fds []int, do func([]int) error) error {
 	if len(files) == 0 {
 		return do(fds)
@@ -136,8 +136,7 @@ func withDescriptors(files []*os.File, fds []int, do func([]int) error) error {
 	return errors.Join(controlErr, err)
 }
 
-// reader reads frames. It accepts files only if it expects them. Otherwise the kernel discards
-// them.
+// reader reads frames. With takes it also accepts files; otherwise the kernel discards them.
 type reader struct {
 	conn  *net.UnixConn
 	takes bool

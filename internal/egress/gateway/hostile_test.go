@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// rawPeer is a connection to the process that has not sent anything.
+// rawPeer returns a connection to the process on which nothing has been sent.
 func rawPeer(t testing.TB, dir string) *peer {
 	t.Helper()
 	p := newPeer(dialSocket(t, dir), false, func(context.Context, string, json.RawMessage, []*os.File) (any, error) { return nil, nil })
@@ -41,7 +41,7 @@ func dialSocket(t testing.TB, dir string) *net.UnixConn {
 	return c.(*net.UnixConn)
 }
 
-// pair is two ends of a stream.
+// pair returns the two ends of a stream.
 func pair(t testing.TB) (a, b *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -62,34 +62,34 @@ func pair(t testing.TB) (a, b *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-func framed(text string) []byte {
+func withLength(text string) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
 }
 
 var hostileFrames = map[string][]byte{
 	"a length beyond the limit": binary.BigEndian.AppendUint32(nil, maxFrame+1),
 	"the greatest length":       {0xff, 0xff, 0xff, 0xff},
-	"no JSON":                   framed("hello"),
-	"an empty frame":            framed(""),
-	"neither request nor reply": framed("{}"),
-	"an unknown field":          framed(`{"id":1,"call":"hello","extra":1}`),
-	"something after it":        framed(`{"id":1,"call":"list"} {}`),
-	"a request that failed":     framed(`{"id":1,"call":"list","error":{"kind":"internal","code":"x","text":"y"}}`),
-	"a negative number":         framed(`{"id":-1,"call":"list"}`),
-	"an unknown notice":         framed(`{"call":"no such notice"}`),
-	"a bad cancel":              framed(`{"call":"cancel","body":{"id":"x"}}`),
-	"one number twice":          append(framed(`{"id":1,"call":"test-wait"}`), framed(`{"id":1,"call":"test-wait"}`)...),
+	"no JSON":                   withLength("hello"),
+	"empty frame":               withLength(""),
+	"neither request nor reply": withLength("{}"),
+	"unknown field":             withLength(`{"id":1,"call":"hello","extra":1}`),
+	"data after the message":    withLength(`{"id":1,"call":"list"} {}`),
+	"request with an error":     withLength(`{"id":1,"call":"list","error":{"kind":"internal","code":"x","text":"y"}}`),
+	"negative number":           withLength(`{"id":-1,"call":"list"}`),
+	"unknown notice":            withLength(`{"call":"no such notice"}`),
+	"invalid cancel":            withLength(`{"call":"cancel","body":{"id":"x"}}`),
+	"repeated number":           append(withLength(`{"id":1,"call":"test-wait"}`), withLength(`{"id":1,"call":"test-wait"}`)...),
 }
 
-// A violation of the protocol ends its own connection and no other.
-func TestHostileFramesEndTheConnection(t *testing.T) {
+// A violation of the protocol ends its own connection and no other one.
+func TestHostileFramesEndConnection(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
 	before := descriptors(t, c.Info().PID)
 	for name, data := range hostileFrames {
-		if name == "one number twice" {
+		if name == "repeated number" {
 			continue // the process has no call that waits
 		}
 		conn := dialSocket(t, dir)
@@ -98,7 +98,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		}
 		_ = conn.SetReadDeadline(hosttest.Deadline())
 		if rest, err := io.ReadAll(conn); err != nil && !errors.Is(err, unix.ECONNRESET) || bytes.Contains(rest, []byte("welcome")) {
-			t.Errorf("%s: %q, %v", name, rest, err)
+			t.Errorf("%s: the connection returned %q, %v, want its end", name, rest, err)
 		}
 	}
 	// More files than a message may have, and files where none are allowed.
@@ -113,12 +113,12 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		for i := range fds {
 			fds[i] = int(null.Fd())
 		}
-		if _, _, err := conn.WriteMsgUnix(framed(`{"id":1,"call":"hello","body":{}}`), unix.UnixRights(fds...), nil); err != nil {
+		if _, _, err := conn.WriteMsgUnix(withLength(`{"id":1,"call":"hello","body":{}}`), unix.UnixRights(fds...), nil); err != nil {
 			t.Fatal(err)
 		}
 		_ = conn.SetReadDeadline(hosttest.Deadline())
 		if rest, err := io.ReadAll(conn); err != nil && !errors.Is(err, unix.ECONNRESET) || len(rest) > 0 {
-			t.Errorf("%s: %q, %v", name, rest, err)
+			t.Errorf("%s: the connection returned %q, %v, want its end", name, rest, err)
 		}
 	}
 	p := rawPeer(t, dir)
@@ -140,7 +140,7 @@ func attachWith(t *testing.T, p *peer, body any, files ...*os.File) error {
 	return p.call(t.Context(), callAttach, body, &attachReply{}, files...)
 }
 
-func TestBadAttachmentsAreRefused(t *testing.T) {
+func TestAttachRejectsInvalidRequests(t *testing.T) {
 	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
@@ -168,45 +168,43 @@ func TestBadAttachmentsAreRefused(t *testing.T) {
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	adding := record(os.O_WRONLY | os.O_APPEND)
+	appendOnly := record(os.O_WRONLY | os.O_APPEND)
 	badID, noPolicy := good, good
 	badID.Sandbox = "../box"
 	noPolicy.Policy[0].Kind = "nonsense"
 	noPolicy.Policy = append(noPolicy.Policy, noPolicy.Policy[0])
 	good.Policy = documents(t)
 	for name, err := range map[string]error{
-		"an ID with a path":      attachWith(t, p, badID, link(), adding),
-		"a layer of no kind":     attachWith(t, p, noPolicy, link(), adding),
-		"no files":               attachWith(t, p, good),
-		"one file":               attachWith(t, p, good, link()),
-		"a file for a link":      attachWith(t, p, good, adding, adding),
-		"a socket for a record":  attachWith(t, p, good, link(), link()),
-		"a record to write over": attachWith(t, p, good, link(), record(os.O_WRONLY)),
-		"a record to read":       attachWith(t, p, good, link(), record(os.O_RDWR|os.O_APPEND)),
-		"an unknown field":       attachWith(t, p, map[string]any{"sandbox": "box1", "unlimited": true}, link(), adding),
+		"ID with a path":             attachWith(t, p, badID, link(), appendOnly),
+		"layer of an unknown kind":   attachWith(t, p, noPolicy, link(), appendOnly),
+		"no files":                   attachWith(t, p, good),
+		"one file":                   attachWith(t, p, good, link()),
+		"regular file as the link":   attachWith(t, p, good, appendOnly, appendOnly),
+		"socket as the flow file":    attachWith(t, p, good, link(), link()),
+		"flow file without O_APPEND": attachWith(t, p, good, link(), record(os.O_WRONLY)),
+		"readable flow file":         attachWith(t, p, good, link(), record(os.O_RDWR|os.O_APPEND)),
+		"unknown field":              attachWith(t, p, map[string]any{"sandbox": "box1", "unlimited": true}, link(), appendOnly),
 	} {
 		if fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("attach with %s: got %v, want Invalid", name, err)
 		}
 	}
 	if list, err := c.List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("list %+v, %v", list, err)
+		t.Errorf("List = %+v, %v, want no sandboxes", list, err)
 	}
 	hosttest.NoMore(t, "descriptors of the process", before, func() int { return descriptors(t, c.Info().PID) })
-	// Positive control.
-	end, ours := link(), recordFile(t, dir, "box1")
-	_ = end
-	if _, _, err := c.Attach(t.Context(), Attachment{Sandbox: "box1", Policy: documents(t), Record: ours}); err != nil {
+	// Control: a valid request is accepted.
+	if _, _, err := c.Attach(t.Context(), Attachment{Sandbox: "box1", Policy: documents(t), Record: recordFile(t, dir, "box1")}); err != nil {
 		t.Error(err)
 	}
 }
 
 // A process that was taken over can only send approval requests, and only for the sandboxes of the
 // controller that receives them.
-func TestTheProcessIsNotTrusted(t *testing.T) {
+func TestClientDoesNotTrustProcess(t *testing.T) {
 	ours, theirs := pair(t)
 	asked := 0
-	c := &Client{events: newQueue(nil), answered: map[string]bool{"box1": true}, approver: askFunc(func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
+	c := &Client{events: newQueue(nil), controlled: map[string]bool{"box1": true}, approver: askFunc(func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 		asked++
 		return egress.ApprovalOutcome{State: "denied"}, nil
 	})}
@@ -219,14 +217,14 @@ func TestTheProcessIsNotTrusted(t *testing.T) {
 		return p.call(t.Context(), callAsk, askBody{Question: egress.ApprovalRequest{Sandbox: sandbox}, Wait: time.Hour}, &a)
 	}
 	if err := ask("box1"); err != nil || asked != 1 {
-		t.Errorf("an own sandbox: %v, asked %d times", err, asked)
+		t.Errorf("request for a sandbox of this controller: %v, the approver was called %d times, want once", err, asked)
 	}
 	if err := ask("box2"); fault.KindOf(err) != fault.NotFound || asked != 1 {
-		t.Errorf("another's sandbox: %v, asked %d times", err, asked)
+		t.Errorf("request for another controller's sandbox: %v, the approver was called %d times, want once", err, asked)
 	}
 	for _, call := range []string{callAttach, callDetach, callRetire, "exec"} {
 		if err := p.call(t.Context(), call, struct{}{}, nil); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%s: %v", call, err)
+			t.Errorf("call %s: got %v, want Invalid", call, err)
 		}
 	}
 	null, err := os.Open("/dev/null")
@@ -256,22 +254,22 @@ func TestTheProcessIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestTwoRequestsOfOneNumber(t *testing.T) {
+func TestRepeatedRequestNumberEndsConnection(t *testing.T) {
 	ours, theirs := pair(t)
 	p := newPeer(ours, false, func(ctx context.Context, _ string, _ json.RawMessage, _ []*os.File) (any, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
-	if _, err := theirs.Write(hostileFrames["one number twice"]); err != nil {
+	if _, err := theirs.Write(hostileFrames["repeated number"]); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.serve(); err == nil || !strings.Contains(err.Error(), "two requests with one number") {
-		t.Errorf("ended with %v", err)
+		t.Errorf("serve returned %v, want an error about the number", err)
 	}
 }
 
-// Sandboxes with the maximum number of open requests do not break the connection.
-func TestTooManyRequests(t *testing.T) {
+// More concurrent requests than the limit do not break the connection.
+func TestConcurrentRequestsAreLimited(t *testing.T) {
 	ours, theirs := pair(t)
 	release := make(chan struct{})
 	busy := newPeer(ours, false, func(context.Context, string, json.RawMessage, []*os.File) (any, error) {
@@ -287,7 +285,7 @@ func TestTooManyRequests(t *testing.T) {
 	}
 	for range 10 {
 		if err := <-errs; fault.KindOf(err) != fault.Exhausted {
-			t.Fatalf("beyond the limit: %v", err)
+			t.Fatalf("a request beyond the limit: got %v, want Exhausted", err)
 		}
 	}
 	close(release)
@@ -311,24 +309,24 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// A decoded frame encodes to the same frame.
+		// A decoded frame can be encoded and decoded again.
 		again, err := encode(frame)
 		if err != nil {
 			t.Fatal(err)
 		}
 		back, err := decode(again[4:])
 		if err != nil || back.ID != frame.ID || back.Call != frame.Call || (back.Error == nil) != (frame.Error == nil) {
-			t.Fatalf("%q became %+v, %v", data, back, err)
+			t.Fatalf("%q became %+v, %v after encoding and decoding", data, back, err)
 		}
 	})
 }
 
-// A peer may send anything. The process reads it to the end and stores nothing.
+// A peer may send arbitrary bytes. The process reads them to the end and stores nothing.
 func FuzzPeer(f *testing.F) {
 	for _, data := range hostileFrames {
 		f.Add(data)
 	}
-	f.Add(framed(`{"id":1,"call":"hello","body":{"oldest":1,"version":1,"build":""}}`))
+	f.Add(withLength(`{"id":1,"call":"hello","body":{"oldest":1,"version":1,"build":""}}`))
 	s := &server{about: hello{Oldest: oldest, Version: version}, peers: map[*peer]*controller{}, sandboxes: map[string]*attachedSandbox{}, end: make(chan struct{})}
 	s.ending = true // so that no fuzzed retire closes end twice
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -341,10 +339,10 @@ func FuzzPeer(f *testing.F) {
 			_ = theirs.CloseWrite()
 		}()
 		if err := c.peer.serve(); err == nil {
-			t.Fatal("serve ends without a reason")
+			t.Fatal("serve returned no error")
 		}
 		if len(c.peer.serving) > 0 || len(s.sandboxes) > 0 {
-			t.Fatal("something is left")
+			t.Fatalf("%d requests and %d sandboxes are left", len(c.peer.serving), len(s.sandboxes))
 		}
 	})
 }

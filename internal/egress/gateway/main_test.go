@@ -22,9 +22,9 @@ import (
 func TestMain(m *testing.M) {
 	reexec.Dispatch(
 		reexec.Role{Match: reexec.Arg0(Arg0), Run: serveTestEnvironment},
-		reexec.Role{Match: reexec.Arg0("test-controller"), Run: beController},
+		reexec.Role{Match: reexec.Arg0("test-controller"), Run: runController},
 		reexec.Role{Match: reexec.Arg0("test-stranger"), Run: runForeignProcess},
-		reexec.Role{Match: reexec.Arg0("test-user"), Run: beUser},
+		reexec.Role{Match: reexec.Arg0("test-user"), Run: runAsUser},
 		reexec.Role{Match: reexec.Arg0(kernelArg0), Run: runKernelPeer},
 		attachmenttest.TapRole,
 	)
@@ -68,7 +68,7 @@ func serveTestEnvironment() {
 	})
 }
 
-// newState creates a state directory with its world.
+// newState creates a state directory with a file for its test environment.
 func newState(t testing.TB, w testEnvironment) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "state")
@@ -102,7 +102,7 @@ func awaitEnd(t testing.TB, dir string) {
 	t.Helper()
 	lock, err := os.Open(filepath.Join(dir, dirName, lockName))
 	if err != nil {
-		return // it never ran
+		return // no process ever ran
 	}
 	defer lock.Close()
 	done := make(chan error, 1)
@@ -114,7 +114,7 @@ func awaitEnd(t testing.TB, dir string) {
 		}
 	case <-hosttest.Late():
 		log, _ := os.ReadFile(filepath.Join(dir, dirName, logName))
-		t.Errorf("the process does not end:\n%s", log)
+		t.Errorf("the process does not exit:\n%s", log)
 	}
 }
 
@@ -129,7 +129,8 @@ func mustConnect(t testing.TB, dir string, o Options) *Client {
 	return c
 }
 
-// documents is a policy that allows one host over plain HTTP, and asks for one path.
+// documents returns a policy that allows one host over plain HTTP, and requires approval for one
+// path.
 func documents(t testing.TB) []policy.Layer {
 	t.Helper()
 	d, err := policy.Parse([]byte(`
@@ -177,7 +178,7 @@ func mustAttach(t testing.TB, c *Client, dir, sandbox string) *testPeer {
 		t.Fatalf("%v\n%s", err, log)
 	}
 	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(certificate) {
-		t.Fatalf("certificate %q", certificate)
+		t.Fatalf("Attach returned no PEM certificate: %q", certificate)
 	}
 	return newTestPeer(t, end)
 }
@@ -198,7 +199,7 @@ func readRecords(t testing.TB, dir, sandbox string) []egress.Record {
 			t.Fatal(err)
 		}
 		if out = append(out, r); r.Seq != uint64(len(out)) || r.Sandbox != sandbox {
-			t.Errorf("record %d is %+v", len(out), r)
+			t.Errorf("flow entry %d has the wrong number or sandbox: %+v", len(out), r)
 		}
 	}
 	return out

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
-// packageCache is the process's side of the package cache. The process reads the stored files and
-// cannot change them: it passes what it fetched to a controller, which compares it with its digest
+// packageCache is the process's side of the package cache. The process can read the stored files but
+// not change them. It sends what it has fetched to a controller, which compares it with its digest
 // and stores it.
 type packageCache struct {
 	*store.Reader
@@ -40,8 +40,8 @@ func openPackageCache(dir *os.File, create func() (*os.File, error)) *packageCac
 	return p
 }
 
-// keeping is a context's value: the sandbox for which something is stored.
-type keeping struct{}
+// sandboxKey is the context key of the sandbox whose request stores a package.
+type sandboxKey struct{}
 
 // of returns the cache for one sandbox's requests.
 func (p *packageCache) of(b *attachedSandbox) func(ctx context.Context, r pullthrough.Request) (pullthrough.Answer, error) {
@@ -49,7 +49,7 @@ func (p *packageCache) of(b *attachedSandbox) func(ctx context.Context, r pullth
 		return nil
 	}
 	return func(ctx context.Context, r pullthrough.Request) (pullthrough.Answer, error) {
-		return p.cache.Serve(context.WithValue(ctx, keeping{}, b), r)
+		return p.cache.Serve(context.WithValue(ctx, sandboxKey{}, b), r)
 	}
 }
 
@@ -58,9 +58,9 @@ func (p *packageCache) Create() (*os.File, error) { return p.create() }
 
 // Keep implements pullthrough.Storage. Without a controller nothing is stored.
 func (p *packageCache) Keep(ctx context.Context, e store.Entry, content *os.File) error {
-	b, ok := ctx.Value(keeping{}).(*attachedSandbox)
+	b, ok := ctx.Value(sandboxKey{}).(*attachedSandbox)
 	if !ok {
-		return errors.New("no sandbox asked for this")
+		return errors.New("the request to store a package has no sandbox")
 	}
 	owner, _ := b.owner()
 	if owner == nil {
@@ -81,16 +81,16 @@ func (c *Client) keep(body json.RawMessage, files []*os.File) error {
 		return badMessage(err)
 	}
 	c.mu.Lock()
-	mine := c.answered[req.Sandbox]
+	controls := c.controlled[req.Sandbox]
 	c.mu.Unlock()
-	if !mine || c.packages == nil || len(files) != 1 {
+	if !controls || c.packages == nil || len(files) != 1 {
 		return fault.New(fault.Invalid, "causeway_protocol", "this controller stores no package for that sandbox")
 	}
 	info, err := files[0].Stat()
 	if err != nil {
 		return err
 	}
-	// Reading something else could block for ever, or have an effect.
+	// Reading a file of another kind could block for ever, or have an effect.
 	if !info.Mode().IsRegular() || info.Size() != req.Entry.Size {
 		return fault.New(fault.Invalid, "package_file", "a package must be a regular file of its entry's size")
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
-// The process that asks a controller to keep a package may have been taken over.
-func TestAPackageIsKeptOnlyAsItIs(t *testing.T) {
+// Attack: a process that was taken over sends something else than the package that it names.
+func TestKeepRejectsInvalidPackages(t *testing.T) {
 	cache, err := store.Open(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -42,46 +42,47 @@ func TestAPackageIsKeptOnlyAsItIs(t *testing.T) {
 		}
 		return c.keep(body, []*os.File{f})
 	}
-	c := &Client{packages: cache, answered: map[string]bool{"box1": true}}
-	foreign, wrong, long := good, good, good
+	c := &Client{packages: cache, controlled: map[string]bool{"box1": true}}
+	foreign, wrongDigest, wrongSize := good, good, good
 	foreign.Sandbox = "box2"
-	wrong.Entry.SHA256 = hex.EncodeToString(make([]byte, sha256.Size))
-	long.Entry.Size = 8
-	for name, try := range map[string]error{
-		"of another controller's sandbox": keep(c, foreign, path),
-		"with another digest":             keep(c, wrong, path),
-		"with another size":               keep(c, long, path),
-		"a directory":                     keep(c, good, filepath.Dir(path)),
-		"a device":                        keep(c, good, "/dev/zero"),
-		"without a store":                 keep(&Client{answered: c.answered}, good, path),
-		"without a file":                  c.keep([]byte(`{"sandbox":"box1","entry":{}}`), nil),
+	wrongDigest.Entry.SHA256 = hex.EncodeToString(make([]byte, sha256.Size))
+	wrongSize.Entry.Size = 8
+	for name, err := range map[string]error{
+		"another controller's sandbox": keep(c, foreign, path),
+		"another digest":               keep(c, wrongDigest, path),
+		"another size":                 keep(c, wrongSize, path),
+		"a directory":                  keep(c, good, filepath.Dir(path)),
+		"a device":                     keep(c, good, "/dev/zero"),
+		"no store":                     keep(&Client{controlled: c.controlled}, good, path),
+		"no file":                      c.keep([]byte(`{"sandbox":"box1","entry":{}}`), nil),
 	} {
-		if fault.KindOf(try) != fault.Invalid {
-			t.Errorf("%s: %v", name, try)
+		if fault.KindOf(err) != fault.Invalid {
+			t.Errorf("keep with %s: got %v, want Invalid", name, err)
 		}
 	}
 	if list, err := cache.List(); err != nil || len(list) != 0 {
-		t.Errorf("stored: %+v %v", list, err)
+		t.Errorf("the store has %+v, want nothing: %v", list, err)
 	}
 	if err := keep(c, good, path); err != nil {
 		t.Error(err)
 	}
 	if list, err := cache.List(); err != nil || len(list) != 1 {
-		t.Errorf("stored: %+v %v", list, err)
+		t.Errorf("the store has %+v, want the package: %v", list, err)
 	}
 }
 
-// A process of an earlier version does not know the gate, so it must not get a policy that needs it.
-func TestAnEarlierProcessGetsNoGate(t *testing.T) {
+// A process of an earlier version does not know package rules, so it must not get a policy that needs
+// them.
+func TestEarlierProcessGetsNoPackagePolicy(t *testing.T) {
 	gated := []policy.Layer{{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: policy.Packages{Cache: []string{"npm"}}}}}
 	plain := []policy.Layer{{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: policy.Packages{Publish: "deny"}}}}
 	if err := checkSpoken(gated, withPackages-1); fault.CodeOf(err) != "causeway_version" {
-		t.Error(err)
+		t.Errorf("package rules for an earlier process: got %v, want causeway_version", err)
 	}
 	if err := checkSpoken(gated, withPackages); err != nil {
-		t.Error(err)
+		t.Errorf("package rules for a current process: %v", err)
 	}
 	if err := checkSpoken(plain, withPackages-1); err != nil {
-		t.Error(err)
+		t.Errorf("a policy without package rules for an earlier process: %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 const (
 	// maxServing is the maximum number of concurrent requests of one peer: all approval requests of
 	// a hundred sandboxes.
-	maxServing = 100 * maxQuestions
+	maxServing = 100 * maxOpenApprovals
 	// writeTimeout is how long a peer may leave its socket full before its connection is closed, so
 	// that it cannot block the others.
 	writeTimeout = 10 * time.Second
@@ -100,7 +100,7 @@ func (p *peer) take(f *frame) error {
 		reply, ok := p.waiting[f.ID]
 		delete(p.waiting, f.ID)
 		p.mu.Unlock()
-		if ok { // buffered: the caller may have left
+		if ok { // the channel is buffered, because the caller may have returned
 			reply <- f
 		}
 		return nil
@@ -117,7 +117,7 @@ func (p *peer) take(f *frame) error {
 		p.mu.Unlock()
 		return nil
 	case f.ID == 0:
-		// Notices are handled in their order.
+		// Notices are handled in the order in which they arrive.
 		_, err := p.handle(p.ctx, f.Call, f.Body, f.files)
 		return err
 	}
@@ -225,7 +225,7 @@ func (p *peer) call(ctx context.Context, call string, body, into any, files ...*
 	case <-p.done:
 	}
 	select {
-	case f := <-reply: // the last thing that arrived
+	case f := <-reply: // the reply arrived just before the end
 		return f.result(into)
 	default:
 		return errGone

@@ -31,7 +31,7 @@ func newTestPeer(t testing.TB, end *os.File) *testPeer {
 	return &testPeer{b}
 }
 
-// lookup asks the gateway for a name.
+// lookup resolves a name with the gateway's DNS.
 func (b *testPeer) lookup(name string) (netip.Addr, error) {
 	c, err := b.DialUDP(netip.AddrPortFrom(egress.Gateway, 53))
 	if err != nil {
@@ -67,7 +67,7 @@ func (b *testPeer) lookup(name string) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("no address: " + m.RCode.String())
 }
 
-// dial connects to a name like a program inside.
+// dial connects to a host as a program in the sandbox does.
 func (b *testPeer) dial(name string, port uint16) (*gonet.TCPConn, error) {
 	a, err := b.lookup(name)
 	if err != nil {

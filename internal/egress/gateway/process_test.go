@@ -27,7 +27,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// newEnvironment creates a state directory whose process finds one HTTP server, at any address.
+// newEnvironment creates a state directory whose process reaches one HTTP server at every address.
 func newEnvironment(t testing.TB) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +47,7 @@ func wantGet(t testing.TB, b *testPeer, path string, want int) {
 	}
 }
 
-func TestTwentyClientsStartOneProcess(t *testing.T) {
+func TestConcurrentClientsStartOneProcess(t *testing.T) {
 	dir := newEnvironment(t)
 	clients := make([]*Client, 20)
 	var wait sync.WaitGroup
@@ -70,11 +70,11 @@ func TestTwentyClientsStartOneProcess(t *testing.T) {
 		}
 	}
 	if len(pids) != 1 || len(processes(t, dir)) != 1 {
-		t.Fatalf("processes %v, running %v", pids, processes(t, dir))
+		t.Fatalf("the clients use the processes %v, and %v run, want one", pids, processes(t, dir))
 	}
 }
 
-// processes lists the processes of a state directory by their arguments.
+// processes returns the IDs of the gateway processes of a state directory.
 func processes(t testing.TB, dir string) []int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -95,8 +95,8 @@ func processes(t testing.TB, dir string) []int {
 	return out
 }
 
-// A sandbox reaches what its policy allows, and flow entries show it.
-func TestASandboxGetsOut(t *testing.T) {
+// A sandbox reaches the hosts that its policy allows, and flow entries record that.
+func TestSandboxReachesAllowedHost(t *testing.T) {
 	dir := newEnvironment(t)
 	events := make(chan Event, 16)
 	c := mustConnect(t, dir, Options{Event: func(e Event) { events <- e }})
@@ -107,28 +107,28 @@ func TestASandboxGetsOut(t *testing.T) {
 	}
 	list, err := c.List(t.Context())
 	if err != nil || len(list) != 1 {
-		t.Fatalf("list %+v, %v", list, err)
+		t.Fatalf("List = %+v, %v, want one sandbox", list, err)
 	}
 	if s := list[0]; s.Sandbox != "box1" || !s.Controlled || s.Policy == "" || s.Records < 3 || s.Refused == 0 || s.Received == 0 {
-		t.Errorf("status %+v", s)
+		t.Errorf("the status is %+v", s)
 	}
 	if _, _, err := c.Attach(t.Context(), testAttachment(t, dir, "box1")); fault.KindOf(err) != fault.Exists {
-		t.Errorf("attached twice: %v", err)
+		t.Errorf("second Attach of a sandbox: got %v, want Exists", err)
 	}
 	wantEvent(t, events, Event{Sandbox: "box1", Kind: EventAttached})
-	// The end of the sandbox is the end of its network.
+	// The network ends with the sandbox.
 	b.Close()
 	wantEvent(t, events, Event{Sandbox: "box1", Kind: EventDetached, Reason: "the sandbox has ended"})
 	if list, err := c.List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("list %+v, %v", list, err)
+		t.Errorf("List after the end = %+v, %v, want no sandboxes", list, err)
 	}
 	records := readRecords(t, dir, "box1")
-	kinds := map[egress.Kind]int{}
+	openFileKinds := map[egress.Kind]int{}
 	for _, r := range records {
-		kinds[r.Kind]++
+		openFileKinds[r.Kind]++
 	}
-	if kinds[egress.KindHTTP] != 1 || kinds[egress.KindLink] < 2 || kinds[egress.KindDNS] < 2 {
-		t.Errorf("records %v", kinds)
+	if openFileKinds[egress.KindHTTP] != 1 || openFileKinds[egress.KindLink] < 2 || openFileKinds[egress.KindDNS] < 2 {
+		t.Errorf("flow entries by kind: %v", openFileKinds)
 	}
 	// The next attachment of the same sandbox continues the numbering.
 	b = mustAttach(t, c, dir, "box1")
@@ -137,10 +137,10 @@ func TestASandboxGetsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.get("/after"); err == nil {
-		t.Error("a detached sandbox gets out")
+		t.Error("a detached sandbox still reaches the host")
 	}
 	if again := readRecords(t, dir, "box1"); len(again) < len(records)+3 {
-		t.Errorf("%d records, then %d", len(records), len(again))
+		t.Errorf("%d flow entries after the second attachment, %d before", len(again), len(records))
 	}
 }
 
@@ -152,11 +152,11 @@ func wantEvent(t testing.TB, events <-chan Event, want Event) {
 			t.Fatalf("event %+v, want %+v", got, want)
 		}
 	case <-hosttest.Late():
-		t.Fatalf("no event %+v", want)
+		t.Fatalf("the event %+v did not arrive", want)
 	}
 }
 
-func TestUpdateCloses(t *testing.T) {
+func TestUpdateReplacesPolicy(t *testing.T) {
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
@@ -167,20 +167,20 @@ func TestUpdateCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.get("/hello"); err == nil {
-		t.Error("the new policy does not hold")
+		t.Error("a host that the new policy denies is reachable")
 	}
 	if err := c.Update(t.Context(), "box2", none, nil, false); fault.CodeOf(err) != egress.CodeNotAttached {
-		t.Errorf("unknown sandbox: %v", err)
+		t.Errorf("Update of an unknown sandbox: got %v, want %s", err, egress.CodeNotAttached)
 	}
 	bad := documents(t)
 	bad[0].Document.Level = "no-such-level"
 	if err := c.Update(t.Context(), "box1", bad, nil, false); err == nil {
-		t.Error("a bad policy is accepted")
+		t.Error("Update accepted an invalid policy")
 	}
 }
 
-// The process dies, and with it the network of every sandbox.
-func TestProcessKilled(t *testing.T) {
+// If the process is killed, every sandbox loses its network.
+func TestKilledProcessEndsNetworks(t *testing.T) {
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
@@ -195,40 +195,40 @@ func TestProcessKilled(t *testing.T) {
 	select {
 	case <-c.Done():
 	case <-hosttest.Late():
-		t.Fatal("the client does not notice")
+		t.Fatal("the client does not detect the end of the process")
 	}
 	if _, err := c.List(t.Context()); fault.CodeOf(err) != "causeway_lost" {
-		t.Errorf("list: %v", err)
+		t.Errorf("List: got %v, want causeway_lost", err)
 	}
 	if _, _, err := c.Attach(t.Context(), testAttachment(t, dir, "box2")); fault.CodeOf(err) != "causeway_lost" {
-		t.Errorf("attach: %v", err)
+		t.Errorf("Attach: got %v, want causeway_lost", err)
 	}
 	_ = flow.SetDeadline(time.Now().Add(time.Second))
 	if _, err := flow.Read(make([]byte, 1)); err == nil {
-		t.Error("the flow does not end")
+		t.Error("the flow does not end with the process")
 	}
 	if _, err := b.lookup("api.test"); err == nil {
-		t.Error("names are answered")
+		t.Error("DNS queries are still answered")
 	}
-	// Another Connect starts another process, which knows nothing.
+	// Another Connect starts another process, which has no sandboxes.
 	again := mustConnect(t, dir, Options{})
 	if again.Info().PID == c.Info().PID {
-		t.Error("the same process")
+		t.Error("Connect reached the killed process")
 	}
 	if missing, err := again.Adopt(t.Context(), "box1"); err != nil || len(missing) != 1 {
-		t.Errorf("adopt: %v, %v", missing, err)
+		t.Errorf("Adopt: got missing %v, %v, want box1", missing, err)
 	}
 }
 
-// asker answers with the result of a function.
+// askFunc is an approver that calls a function.
 type askFunc func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error)
 
 func (f askFunc) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	return f(ctx, q)
 }
 
-// beController attaches a sandbox, passes the sandbox's end to the test, and waits to be killed.
-func beController() {
+// runController attaches a sandbox, passes the sandbox's end to the test, and waits to be killed.
+func runController() {
 	dir := os.Args[1]
 	c, err := Connect(context.Background(), dir, Options{Program: self})
 	if err != nil {
@@ -263,8 +263,8 @@ func startController(t *testing.T, dir string) (*testPeer, *exec.Cmd) {
 		t.Fatal(err)
 	}
 	defer unix.Close(pair[0])
-	theirs := os.NewFile(uintptr(pair[1]), "theirs")
-	defer theirs.Close()
+	childEnd := os.NewFile(uintptr(pair[1]), "child-end")
+	defer childEnd.Close()
 	layers, err := json.Marshal(documents(t))
 	if err != nil {
 		t.Fatal(err)
@@ -273,7 +273,7 @@ func startController(t *testing.T, dir string) (*testPeer, *exec.Cmd) {
 	cmd.Args = []string{"test-controller", dir}
 	cmd.Stdin = strings.NewReader(string(layers))
 	cmd.Stderr = os.Stderr
-	cmd.ExtraFiles = []*os.File{theirs, recordFile(t, dir, "box1")}
+	cmd.ExtraFiles = []*os.File{childEnd, recordFile(t, dir, "box1")}
 	out, err := cmd.StdoutPipe()
 	if err := errors.Join(err, cmd.Start()); err != nil {
 		t.Fatal(err)
@@ -281,7 +281,7 @@ func startController(t *testing.T, dir string) (*testPeer, *exec.Cmd) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	if line != "attached\n" {
-		t.Fatalf("controller: %s", line)
+		t.Fatalf("the controller printed %q, want attached", line)
 	}
 	rights := make([]byte, 64)
 	_, n, _, _, err := unix.Recvmsg(pair[0], make([]byte, 1), rights, unix.MSG_CMSG_CLOEXEC)
@@ -290,14 +290,14 @@ func startController(t *testing.T, dir string) (*testPeer, *exec.Cmd) {
 	}
 	files := parseRights(rights[:n])
 	if len(files) != 1 {
-		t.Fatal("no link came")
+		t.Fatalf("the controller sent %d descriptors, want 1", len(files))
 	}
 	return newTestPeer(t, files[0]), cmd
 }
 
 // If a server is killed, its sandboxes keep their network, and the next server gets their approval
 // requests.
-func TestControllerKilled(t *testing.T) {
+func TestKilledControllerKeepsNetworks(t *testing.T) {
 	dir := newEnvironment(t)
 	b, controller := startController(t, dir)
 	flow, err := b.dial("api.test", 80)
@@ -314,7 +314,7 @@ func TestControllerKilled(t *testing.T) {
 	_ = flow.SetDeadline(hosttest.Deadline())
 	fmt.Fprint(flow, "GET /flow HTTP/1.1\r\nHost: api.test\r\n\r\n")
 	if answer, err := http.ReadResponse(bufio.NewReader(flow), nil); err != nil || answer.StatusCode != 200 {
-		t.Fatalf("the flow ended: %v", err)
+		t.Fatalf("the flow ended with the controller: %v", err)
 	}
 	asked := make(chan egress.ApprovalRequest, 1)
 	c := mustConnect(t, dir, Options{Asker: askFunc(func(_ context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
@@ -322,23 +322,23 @@ func TestControllerKilled(t *testing.T) {
 		return egress.ApprovalOutcome{Granted: true, Approval: "a1", State: "approved"}, nil
 	})})
 	if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0].Controlled {
-		t.Fatalf("list %+v, %v", list, err)
+		t.Fatalf("List = %+v, %v, want one sandbox without a controller", list, err)
 	}
 	// The request waits for a controller, and is answered when a controller adopts the sandbox.
 	status := make(chan int, 1)
 	go func() { code, _ := b.get("/ask"); status <- code }()
 	if missing, err := c.Adopt(t.Context(), "box1", "box2"); err != nil || len(missing) != 1 || missing[0] != "box2" {
-		t.Fatalf("adopt: %v, %v", missing, err)
+		t.Fatalf("Adopt: missing %v, %v, want box2", missing, err)
 	}
 	if got := <-status; got != 200 {
-		t.Errorf("a granted request has status %d", got)
+		t.Errorf("a granted request has status %d, want 200", got)
 	}
 	if q := <-asked; q.Sandbox != "box1" || q.Kind != egress.AskRequest {
-		t.Errorf("question %+v", q)
+		t.Errorf("the approval request is %+v", q)
 	}
 }
 
-func TestAGrantIsNeverGuessed(t *testing.T) {
+func TestInvalidGrantsAreRejected(t *testing.T) {
 	dir := newEnvironment(t)
 	var mu sync.Mutex
 	var answer egress.ApprovalOutcome
@@ -352,7 +352,7 @@ func TestAGrantIsNeverGuessed(t *testing.T) {
 		answer  egress.ApprovalOutcome
 		granted bool
 	}{
-		{egress.ApprovalOutcome{Granted: true, State: "approved"}, false}, // by which approval?
+		{egress.ApprovalOutcome{Granted: true, State: "approved"}, false}, // without an approval
 		{egress.ApprovalOutcome{Granted: true, State: "pending", Approval: "a1"}, false},
 		{egress.ApprovalOutcome{State: "approved", Approval: "a1"}, false},
 		{egress.ApprovalOutcome{State: "denied", Approval: "a1"}, false},
@@ -363,14 +363,14 @@ func TestAGrantIsNeverGuessed(t *testing.T) {
 		answer = try.answer
 		mu.Unlock()
 		if code, err := b.get("/ask"); err != nil || (code == 200) != try.granted {
-			t.Errorf("%+v: status %d, %v", try.answer, code, err)
+			t.Errorf("with the outcome %+v: status %d, %v, want granted %v", try.answer, code, err, try.granted)
 		}
 	}
 }
 
-// A body that is too large for memory is kept in a file, which the confined process creates in its
-// spool.
-func TestALargeBodyIsHeld(t *testing.T) {
+// A body that is too large for memory is stored in an unnamed file, which the confined process creates
+// in its spool.
+func TestLargeBodyIsSpooled(t *testing.T) {
 	dir := newEnvironment(t)
 	held := make(chan string, 1)
 	c := mustConnect(t, dir, Options{Asker: askFunc(func(context.Context, egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
@@ -384,7 +384,7 @@ func TestALargeBodyIsHeld(t *testing.T) {
 		t.Fatalf("status %d, %v", code, err)
 	}
 	if got := <-held; got != "0 <nil>" {
-		t.Errorf("the spool holds names: %s", got)
+		t.Errorf("the spool has named files: %s", got)
 	}
 	// The entry is written after the answer has been forwarded.
 	hosttest.NoMore(t, "bytes that were not sent", 0, func() int {
@@ -396,9 +396,8 @@ func TestALargeBodyIsHeld(t *testing.T) {
 	})
 }
 
-// Only the owner and root may talk to the process, even if another user is given the
-// socket.
-func TestStrangersAreRefused(t *testing.T) {
+// Only the owner and root may use the process, even if another user gets its socket.
+func TestOtherUsersAreRejected(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := newEnvironment(t)
 	c := mustConnect(t, dir, Options{})
@@ -426,21 +425,20 @@ func TestStrangersAreRefused(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	if got := ask(1000); !strings.Contains(got, "permission denied") {
-		t.Errorf("another user reaches the socket: %s", got)
+		t.Errorf("another user: got %q, want permission denied", got)
 	}
-	// Control: with wider modes another user can connect to the socket, and the process itself
-	// rejects it.
+	// With wider modes another user can connect to the socket, but the process closes the connection.
 	if err := errors.Join(os.Chmod(own, 0o777), os.Chmod(filepath.Join(own, socketName), 0o666)); err != nil {
 		t.Fatal(err)
 	}
 	if got := ask(1000); got != "closed" {
-		t.Errorf("another user is heard: %s", got)
+		t.Errorf("another user with access to the socket: got %q, want closed", got)
 	}
 	if got := ask(0); got != "welcome" {
-		t.Errorf("root is not heard: %s", got)
+		t.Errorf("root: got %q, want welcome", got)
 	}
 	if _, err := Connect(t.Context(), dir, Options{}); fault.CodeOf(err) != "causeway_directory" {
-		t.Errorf("a directory that is open to all: %v", err)
+		t.Errorf("Connect with a directory that is open to all: got %v, want causeway_directory", err)
 	}
 	if err := os.Chmod(own, 0o700); err != nil {
 		t.Fatal(err)

@@ -38,8 +38,8 @@ const withKinds = 4
 // and in which the gateway asks its controller to store what it fetched.
 const withPackages = 5
 
-// checkSpoken refuses a policy whose settings for the gateway are unknown in a version. Without them
-// the gateway would let through what the policy forbids.
+// checkSpoken rejects a policy with gateway settings that do not exist in a version. Without them
+// the gateway would allow what the policy forbids.
 func checkSpoken(layers []policy.Layer, version int) error {
 	if version >= withPackages {
 		return nil
@@ -53,8 +53,8 @@ func checkSpoken(layers []policy.Layer, version int) error {
 	return nil
 }
 
-// spoken returns the layers of a policy without fields that are unknown in a version. The omitted
-// fields are about files, which the controller enforces; the gateway decides only about the
+// spoken returns the layers of a policy without fields that do not exist in a version. The omitted
+// fields are about files, which the controller enforces. The gateway decides only about the
 // network.
 func spoken(layers []policy.Layer, version int) []policy.Layer {
 	if version >= withFiles {
@@ -84,11 +84,11 @@ const (
 const (
 	callAsk   = "ask"
 	callEvent = "event"
-	// callKeep asks the controller to store a package. The content comes as a file.
+	// callKeep asks the controller to store a package. The content is sent as a file.
 	callKeep = "keep"
 )
 
-// hello opens a connection, in both directions. Build identifies an executable.
+// hello is the first message in both directions. Build identifies an executable.
 type hello struct {
 	Oldest  int    `json:"oldest"`
 	Version int    `json:"version"`
@@ -104,7 +104,7 @@ type welcome struct {
 	Confinement confine.Report `json:"confinement"`
 }
 
-// common returns the version that both use, or zero.
+// common returns the highest version that both sides support, or zero.
 func (h hello) common(other hello) int {
 	v := min(h.Version, other.Version)
 	if v < max(h.Oldest, other.Oldest) {
@@ -114,8 +114,8 @@ func (h hello) common(other hello) int {
 }
 
 // errVersion returns the error for a process with sandboxes that has no common version.
-func errVersion(theirs welcome) error {
-	return fault.Newf(fault.Conflict, "causeway_version", "the process %d, of another version, holds the networks of %d sandboxes", theirs.PID, theirs.Attached).
+func errVersion(other welcome) error {
+	return fault.Newf(fault.Conflict, "causeway_version", "the process %d, of another version, holds the networks of %d sandboxes", other.PID, other.Attached).
 		WithHint("use the version that started them until they have ended, or end them")
 }
 
@@ -123,7 +123,7 @@ type attachBody struct {
 	Sandbox string          `json:"sandbox"`
 	Policy  []policy.Layer  `json:"policy"`
 	Secrets []egress.Secret `json:"secrets,omitempty"`
-	// Seq is the number of the last entry in the file.
+	// Seq is the number of the last entry in the flow file.
 	Seq uint64 `json:"seq"`
 	// Kind is the attachment's kind. "" means packets.
 	Kind egress.AttachmentKind `json:"kind,omitempty"`

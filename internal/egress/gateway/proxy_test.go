@@ -18,11 +18,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// once grants the requests that it gets.
-type once struct{ asked chan egress.ApprovalRequest }
+// granter approves every request that it gets.
+type granter struct{ asked chan egress.ApprovalRequest }
 
 // Ask implements egress.Approver.
-func (o once) Ask(_ context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
+func (o granter) Ask(_ context.Context, q egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 	o.asked <- q
 	return egress.ApprovalOutcome{Granted: true, State: "approved", Approval: "a1"}, nil
 }
@@ -35,7 +35,7 @@ func attachProxy(t *testing.T, o Options) (c *Client, dir string, s attachmentte
 	a := testAttachment(t, dir, "box1")
 	a.Kind, a.Link = egress.Proxy, link
 	if sb, _, err := c.Attach(t.Context(), a); err != nil || sb != nil {
-		t.Fatalf("%v %v", sb, err)
+		t.Fatalf("Attach returned %v %v, want no end and no error", sb, err)
 	}
 	link.Close()
 	return c, dir, s
@@ -48,16 +48,16 @@ func recordsAfterDetach(t *testing.T, c *Client, dir string) []egress.Record {
 		t.Fatal(err)
 	}
 	if left, err := c.List(t.Context()); err != nil || len(left) > 0 {
-		t.Errorf("left: %v %v", left, err)
+		t.Errorf("attached sandboxes after Detach: %v %v, want none", left, err)
 	}
 	return readRecords(t, dir, "box1")
 }
 
-// A program that has only a socket is under the same policy, approvals included, and leaves the
-// same flow entries as one with a network, with the confined process.
-func TestAProxyIsUnderThePolicy(t *testing.T) {
-	person := once{asked: make(chan egress.ApprovalRequest, 8)}
-	c, dir, s := attachProxy(t, Options{Asker: person})
+// The policy, approvals and flow entries for a program that has only a socket are the same as for
+// one with a network. The test uses the confined process.
+func TestProxyAppliesPolicy(t *testing.T) {
+	approver := granter{asked: make(chan egress.ApprovalRequest, 8)}
+	c, dir, s := attachProxy(t, Options{Asker: approver})
 	client := s.Client(t)
 	for path, want := range map[string]int{"http://api.test/hello": 200, "http://other.test/": 403, "http://93.184.216.34:81/": 403, "http://api.test/ask": 200} {
 		r, err := client.Get(path)
@@ -67,11 +67,11 @@ func TestAProxyIsUnderThePolicy(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		r.Body.Close()
 		if r.StatusCode != want || want == 403 && !strings.Contains(string(body), "\"denied\"") {
-			t.Errorf("%s: %d %s", path, r.StatusCode, body)
+			t.Errorf("GET %s: got %d %s, want %d", path, r.StatusCode, body, want)
 		}
 	}
-	if q := <-person.asked; q.Kind != egress.AskRequest || q.Sandbox != "box1" {
-		t.Errorf("asked %+v", q)
+	if q := <-approver.asked; q.Kind != egress.AskRequest || q.Sandbox != "box1" {
+		t.Errorf("approval request: got %+v", q)
 	}
 	records := recordsAfterDetach(t, c, dir)
 	for what, matches := range map[string]func(egress.Record) bool{
@@ -85,13 +85,13 @@ func TestAProxyIsUnderThePolicy(t *testing.T) {
 		"the approval":               func(r egress.Record) bool { return r.Path == "/ask" && r.Approval == "a1" && r.Status == 200 },
 	} {
 		if !slices.ContainsFunc(records, matches) {
-			t.Errorf("no record of %s in %+v", what, records)
+			t.Errorf("no flow entry of %s in %+v", what, records)
 		}
 	}
 }
 
-// lookUp looks up a name on a stream of its own.
-func lookUp(t *testing.T, s attachmenttest.Socket, name string) dnsmessage.Message {
+// lookUpName resolves a name on a new stream.
+func lookUpName(t *testing.T, s attachmenttest.Socket, name string) dnsmessage.Message {
 	t.Helper()
 	query := dnsmessage.Message{
 		Header:    dnsmessage.Header{ID: 7, RecursionDesired: true},
@@ -128,27 +128,28 @@ func lookUp(t *testing.T, s attachmenttest.Socket, name string) dnsmessage.Messa
 // A lookup over a stream returns a synthetic address and leaves a flow entry.
 func TestProxyResolvesNames(t *testing.T) {
 	c, dir, s := attachProxy(t, Options{})
-	m := lookUp(t, s, "api.test.")
+	m := lookUpName(t, s, "api.test.")
 	if len(m.Answers) != 1 {
-		t.Fatalf("%+v", m)
+		t.Fatalf("the answer to api.test is %+v, want one address", m)
 	}
 	if a, ok := m.Answers[0].Body.(*dnsmessage.AResource); !ok || a.A[0] != 198 || a.A[1] != 18 {
-		t.Errorf("%+v", m.Answers)
+		t.Errorf("the address of api.test is %+v, want a synthetic one", m.Answers)
 	}
-	if m := lookUp(t, s, "other.test."); len(m.Answers) != 0 || m.RCode != dnsmessage.RCodeNameError && m.RCode != dnsmessage.RCodeRefused {
-		t.Errorf("%+v", m)
+	if m := lookUpName(t, s, "other.test."); len(m.Answers) != 0 || m.RCode != dnsmessage.RCodeNameError && m.RCode != dnsmessage.RCodeRefused {
+		t.Errorf("the answer to other.test is %+v, want a denial", m)
 	}
 	records := recordsAfterDetach(t, c, dir)
 	for host, effect := range map[string]egress.Effect{"api.test": egress.Allow, "other.test": egress.Deny} {
 		if !slices.ContainsFunc(records, func(r egress.Record) bool {
 			return r.Kind == egress.KindDNS && r.Host == host && r.Effect == effect
 		}) {
-			t.Errorf("no record of %s in %+v", host, records)
+			t.Errorf("no flow entry of %s in %+v", host, records)
 		}
 	}
 }
 
-// relay gives curl, which does not support an HTTP proxy on a Unix socket, a TCP port.
+// relay returns the URL of a TCP port that leads to the socket, because curl does not support an HTTP
+// proxy on a Unix socket.
 func relay(t *testing.T, s attachmenttest.Socket) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -178,31 +179,31 @@ func relay(t *testing.T, s attachmenttest.Socket) string {
 	return "http://" + l.Addr().String()
 }
 
-func TestCurlConnectsThroughAProxy(t *testing.T) {
+func TestCurlConnectsThroughProxy(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("curl"))
 	// The level requires an approval for each tunnel.
-	c, dir, s := attachProxy(t, Options{Asker: once{asked: make(chan egress.ApprovalRequest, 8)}})
+	c, dir, s := attachProxy(t, Options{Asker: granter{asked: make(chan egress.ApprovalRequest, 8)}})
 	proxy := relay(t, s)
 	for url, want := range map[string]string{
 		"http://api.test/hello": "/hello 200 200", "http://raw.test:7000/raw": "/raw 200 200",
 		"http://other.test/": " 403 000", "http://api.test:81/": " 403 000",
 	} {
-		// -p makes it use CONNECT for plain HTTP too.
+		// -p makes curl use CONNECT for plain HTTP too.
 		out, _ := exec.CommandContext(t.Context(), "curl", "-s", "-m", "60", "--noproxy", "", "-p", "-x", proxy, "-w", " %{http_connect} %{http_code}", url).Output()
 		if string(out) != want {
-			t.Errorf("%s: %q, want %q", url, out, want)
+			t.Errorf("curl %s: got %q, want %q", url, out, want)
 		}
 	}
 	records := recordsAfterDetach(t, c, dir)
 	for host, kind := range map[string]egress.Kind{"api.test": egress.KindHTTP, "raw.test": egress.KindTunnel, "other.test": egress.KindConnect} {
 		if !slices.ContainsFunc(records, func(r egress.Record) bool { return r.Host == host && r.Kind == kind }) {
-			t.Errorf("no record of %s %s in %+v", kind, host, records)
+			t.Errorf("no flow entry of %s %s in %+v", kind, host, records)
 		}
 	}
 }
 
-// After Detach the open connections have ended and the socket accepts no more.
-func TestDetachedProxyServesNothing(t *testing.T) {
+// After Detach, open connections end and the socket accepts no further ones.
+func TestDetachEndsProxy(t *testing.T) {
 	c, _, s := attachProxy(t, Options{})
 	conn, err := s.Dial(t.Context())
 	if err != nil {
@@ -213,13 +214,13 @@ func TestDetachedProxyServesNothing(t *testing.T) {
 	fmt.Fprintf(conn, "GET http://api.test/hello HTTP/1.1\r\nHost: api.test\r\n\r\n")
 	head := make([]byte, len("HTTP/1.1 200"))
 	if _, err := io.ReadFull(conn, head); err != nil || string(head) != "HTTP/1.1 200" {
-		t.Fatalf("control: %q %v", head, err)
+		t.Fatalf("control: the response before Detach is %q %v", head, err)
 	}
 	if err := c.Detach(t.Context(), "box1"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, conn); err != nil && !strings.Contains(err.Error(), "reset") {
-		t.Errorf("the connection lives on: %v", err)
+		t.Errorf("the connection did not end with Detach: %v", err)
 	}
 	if again, err := s.Dial(t.Context()); err == nil {
 		again.Close()

@@ -31,7 +31,7 @@ const (
 	fdEnd
 )
 
-// The process switches from root to this user.
+// User ID to which the process changes from root.
 const nobody = 65534
 
 const (
@@ -55,12 +55,12 @@ func Serve(w Environment) {
 	ServeGathered(nil, func([]byte) (Environment, error) { return w, nil })
 }
 
-// ServeGathered is like Serve, for a world that is made from the result of gather. gather runs with
-// the rights of the user who started the process. It is called once, even in a program that
-// restarts to be confined.
-func ServeGathered(gather func() ([]byte, error), world func([]byte) (Environment, error)) {
+// ServeGathered is like Serve, with an Environment that newEnvironment makes from the result of
+// gather. gather runs with the rights of the user who started the process. It is called once, even
+// in a program that restarts to be confined.
+func ServeGathered(gather func() ([]byte, error), newEnvironment func([]byte) (Environment, error)) {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	s, listener, err := enter(log, gather, world)
+	s, listener, err := confineProcess(log, gather, newEnvironment)
 	ready := os.NewFile(fdReady, "ready")
 	unix.CloseOnExec(fdReady)
 	if err != nil {
@@ -70,7 +70,7 @@ func ServeGathered(gather func() ([]byte, error), world func([]byte) (Environmen
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
-	_, _ = ready.WriteString("{}\n") // the program that started us may be gone
+	_, _ = ready.WriteString("{}\n") // the starting program may have exited
 	ready.Close()
 	if err := s.run(ctx, listener); err != nil {
 		log.Error("the egress gateway has failed", "err", err)
@@ -79,8 +79,8 @@ func ServeGathered(gather func() ([]byte, error), world func([]byte) (Environmen
 	os.Exit(0)
 }
 
-// enter takes over the inherited descriptors and gives up everything else.
-func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (Environment, error)) (*server, *net.UnixListener, error) {
+// confineProcess takes the inherited descriptors and gives up all other rights.
+func confineProcess(log *slog.Logger, gather func() ([]byte, error), newEnvironment func([]byte) (Environment, error)) (*server, *net.UnixListener, error) {
 	started, err := confine.Begin(confine.Rules{
 		UID: nobody, Files: maxDescriptors, FileBytes: maxFileBytes, SoftMemory: softMemory, HardMemory: hardMemory,
 		Spool: fmt.Sprintf("/proc/self/fd/%d", fdSpool), Read: append(readable(), fmt.Sprintf("/proc/self/fd/%d", fdPackages)),
@@ -95,7 +95,7 @@ func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (
 	if err != nil {
 		return nil, nil, err
 	}
-	w, err := world(started.Gathered)
+	w, err := newEnvironment(started.Gathered)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -150,7 +150,7 @@ func closeStrays() error {
 		}
 		target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
 		if err != nil {
-			continue // the directory itself, which is closed again
+			continue // the descriptor of the directory listing, which is closed already
 		}
 		// Do not close the runtime's poller.
 		if strings.HasPrefix(target, "anon_inode:[event") {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// linger is how long the process stays without a sandbox, so that a command that starts
-	// sandboxes one after the other can reuse it.
+	// linger is how long the process keeps running without sandboxes and controllers, so that a command
+	// that starts sandboxes one after the other can reuse it.
 	linger = 2 * time.Second
 	// maxControllers and maxSandboxes limit the effects of a controller's mistake.
 	maxControllers = 64
@@ -206,19 +206,19 @@ func (s *server) find(id string) (*attachedSandbox, error) {
 func (s *server) drop(b *attachedSandbox, reason string) {
 	b.close()
 	s.mu.Lock()
-	mine := s.sandboxes[b.id] == b
-	if mine {
+	current := s.sandboxes[b.id] == b
+	if current {
 		delete(s.sandboxes, b.id)
 		s.watchIdle()
 	}
 	s.mu.Unlock()
-	if mine {
+	if current {
 		s.notify(Event{Sandbox: b.id, Kind: EventDetached, Reason: reason})
 	}
 }
 
-// notify sends an event to all watching controllers. One that does not read delays the others once,
-// for writeTimeout.
+// notify sends an event to all watching controllers. A controller that does not read delays the
+// others once, for writeTimeout.
 func (s *server) notify(e Event) {
 	s.mu.Lock()
 	var peers []*peer
@@ -231,7 +231,7 @@ func (s *server) notify(e Event) {
 	}
 	s.mu.Unlock()
 	for _, p := range peers {
-		_ = p.notify(callEvent, e) // one that is gone needs no event
+		_ = p.notify(callEvent, e) // a controller that has disconnected needs no event
 	}
 }
 

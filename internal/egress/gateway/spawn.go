@@ -38,8 +38,8 @@ func buildOf(path string) (string, error) {
 	return fmt.Sprintf("%d:%d:%d:%d.%d", info.Dev, info.Ino, info.Size, info.Mtim.Sec, info.Mtim.Nsec), nil
 }
 
-// startIfNone starts the process unless it runs or another program is starting it. It reports
-// whether it did.
+// startIfNone starts the process, unless it runs already or another program is starting it. It
+// reports whether it started the process.
 func startIfNone(ctx context.Context, dir *os.File, o Options) (bool, error) {
 	lock, err := os.OpenFile(through(dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -66,25 +66,25 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 			f.Close()
 		}
 	}()
-	keep := func(f *os.File, err error) (*os.File, error) {
+	closeLater := func(f *os.File, err error) (*os.File, error) {
 		if err == nil {
 			open = append(open, f)
 		}
 		return f, err
 	}
-	listener, err := keep(listen(dir))
+	listener, err := closeLater(listen(dir))
 	if err != nil {
 		return fmt.Errorf("causeway: listen: %w", err)
 	}
-	log, err := keep(openLog(dir))
+	log, err := closeLater(openLog(dir))
 	if err != nil {
 		return fmt.Errorf("causeway: log: %w", err)
 	}
-	spool, err := keep(openBodyFile(dir))
+	spool, err := closeLater(openSpool(dir))
 	if err != nil {
 		return fmt.Errorf("causeway: spool: %w", err)
 	}
-	cached, err := keep(openPackages(dir))
+	cached, err := closeLater(openPackages(dir))
 	if err != nil {
 		return fmt.Errorf("causeway: %w", err)
 	}
@@ -107,7 +107,7 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	if err := run(); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "causeway_not_started", "the process that holds the sandboxes' networks could not be started")
 	}
-	go func() { _ = cmd.Wait() }() // its end is noticed on the connection
+	go func() { _ = cmd.Wait() }() // the client detects the end on its connection
 	readyIn.Close()
 	if err := awaitReady(ctx, ready); err != nil {
 		_ = cmd.Process.Kill()
@@ -116,8 +116,8 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 	return nil
 }
 
-// environment returns the only variable that the process gets: the path of the certificate roots,
-// if it is not the default.
+// environment returns the only variables that the process gets: the paths of the certificate roots,
+// if they are set.
 func environment() []string {
 	env := []string{}
 	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
@@ -183,7 +183,7 @@ func openLog(dir *os.File) (*os.File, error) {
 	return f, nil
 }
 
-func openBodyFile(dir *os.File) (*os.File, error) {
+func openSpool(dir *os.File) (*os.File, error) {
 	path := through(dir, spoolName)
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err

@@ -13,10 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// messages are those that a controller sends and receives after hello.
+// messages are the messages that a controller sends and receives after hello.
 var messages = []any{attachBody{}, attachReply{}, updateBody{}, updateReply{}, sandboxBody{}, adoptBody{}, adoptReply{}, listReply{}, askBody{}, Event{}}
 
-// fields lists the fields of a type in their wire format.
+// fields adds the JSON names of a type's fields to out.
 func fields(t reflect.Type, path string, out map[string]bool) {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -43,8 +43,8 @@ func fields(t reflect.Type, path string, out map[string]bool) {
 	}
 }
 
-// known returns the fields of all messages of a version.
-func known(t *testing.T, file string) []string {
+// readFields reads the fields of all messages of a version.
+func readFields(t *testing.T, file string) []string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
@@ -53,32 +53,32 @@ func known(t *testing.T, file string) []string {
 	return strings.Fields(string(data))
 }
 
-// A peer rejects unknown fields, so each new field needs a version: otherwise an upgraded server
-// could give no sandbox a network while an earlier process holds one.
-func TestAFieldMoreIsAVersionMore(t *testing.T) {
+// A peer rejects unknown fields, so each new field needs a new version. Otherwise an upgraded server
+// could not connect a sandbox while an earlier process runs.
+func TestNewFieldRequiresNewVersion(t *testing.T) {
 	got := map[string]bool{}
 	for _, m := range messages {
 		fields(reflect.TypeOf(m), reflect.TypeOf(m).Name(), got)
 	}
-	want := known(t, "fields_v5.txt")
+	want := readFields(t, "fields_v5.txt")
 	for f := range got {
 		if !slices.Contains(want, f) {
-			t.Errorf("%s is new: raise version, make spoken leave it out for earlier ones, and write testdata/fields_v%d.txt", f, version+1)
+			t.Errorf("%s is new: raise version, make spoken omit it for earlier versions, and write testdata/fields_v%d.txt", f, version+1)
 		}
 	}
 	for _, f := range want {
 		if !got[f] {
-			t.Errorf("%s is gone: an earlier process sends or expects it", f)
+			t.Errorf("%s is missing, but an earlier process sends or expects it", f)
 		}
 	}
 	if version != 5 {
-		t.Errorf("testdata/fields_v5.txt is compared at version %d", version)
+		t.Errorf("testdata/fields_v5.txt is compared at version %d: compare the file of that version", version)
 	}
 }
 
-// A process that speaks version 2 gets only the fields of that version, and all that it needs to
-// decide.
-func TestAPolicyIsSpokenInTheVersionOfTheProcess(t *testing.T) {
+// A process with version 2 gets only the fields of that version. They include all that it needs for
+// its decisions.
+func TestSpokenOmitsUnknownFields(t *testing.T) {
 	document := policy.Document{Policy: "v1", Level: "strict"}
 	document.Filesystem.Tracked, document.Filesystem.Tools = policy.TrackedHide, "deny"
 	document.Filesystem.ReadOnly = []string{"**/Makefile"}
@@ -96,34 +96,34 @@ func TestAPolicyIsSpokenInTheVersionOfTheProcess(t *testing.T) {
 	}
 	for _, field := range []string{"tracked", "tools", "read_only"} {
 		full := "updateBody.policy[].document.filesystem." + field
-		if slices.ContainsFunc(known(t, "fields_v2.txt"), func(f string) bool { return strings.HasPrefix(f, full) }) {
+		if slices.ContainsFunc(readFields(t, "fields_v2.txt"), func(f string) bool { return strings.HasPrefix(f, full) }) {
 			t.Errorf("control: version 2 has %s", field)
 		}
 		if !strings.Contains(sent(3), `"`+field+`"`) || strings.Contains(sent(2), `"`+field+`"`) {
-			t.Errorf("%s: version 3 %s, version 2 %s", field, sent(3), sent(2))
+			t.Errorf("field %s: version 3 gets %s, version 2 gets %s", field, sent(3), sent(2))
 		}
 	}
 	for _, kept := range []string{`"api.test"`, `"strict"`, `"**/.env"`} {
 		if !strings.Contains(sent(2), kept) {
-			t.Errorf("version 2 is not sent %s: %s", kept, sent(2))
+			t.Errorf("version 2 does not get %s: %s", kept, sent(2))
 		}
 	}
 	if layers[0].Document.Filesystem.Tracked != policy.TrackedHide {
-		t.Error("the caller's own layers are changed")
+		t.Error("spoken changed the caller's layers")
 	}
 	added := map[string]bool{}
-	for _, f := range known(t, "fields_v3.txt") {
+	for _, f := range readFields(t, "fields_v3.txt") {
 		added[f] = true
 	}
-	for _, f := range known(t, "fields_v2.txt") {
+	for _, f := range readFields(t, "fields_v2.txt") {
 		if !added[f] {
-			t.Errorf("%s of version 2 is not in version 3", f)
+			t.Errorf("%s of version 2 is missing in version 3", f)
 		}
 		delete(added, f)
 	}
 	for f := range added {
 		if !strings.Contains(f, ".document.filesystem.") {
-			t.Errorf("%s is only in version 3, and spoken does not leave it out", f)
+			t.Errorf("%s exists only from version 3, and spoken does not omit it", f)
 		}
 	}
 }

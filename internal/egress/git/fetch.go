@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// longestFetch limits the uncompressed size of a fetch request: the list of a client's commits has
-// some megabytes at most.
+// longestFetch limits the uncompressed size of a fetch request. Its longest part is the list of the
+// client's commits, of some megabytes at most.
 const longestFetch = 64 << 20
 
-// fetchWords are the first words of a fetch's lines, in all versions of the protocol.
+// fetchWords are the first words of the lines of a fetch, in all versions of the protocol.
 var fetchWords = []string{
 	"want", "have", "done", "shallow", "deepen", "deepen-since", "deepen-not", "deepen-relative", "filter",
 	"command", "agent", "object-format", "session-id", "server-option",
@@ -47,8 +47,8 @@ func IsFetch(body io.Reader, encoding string) bool {
 	}
 }
 
-// readFetchPacket is like readPacket, but for lines of text and with the delimiter of protocol 2.
-// Packets without text are "".
+// readFetchPacket is like readPacket, but accepts only lines of text and the delimiter of protocol
+// 2. It returns "" for packets without text.
 func readFetchPacket(r *bufio.Reader) (string, error) {
 	if length, err := r.Peek(4); err == nil && string(length) == "0001" {
 		_, err := r.Discard(4)

@@ -27,8 +27,8 @@ const (
 // ContentType is the content type of git's response to a push.
 const ContentType = "application/x-git-receive-pack-result"
 
-// Classify returns what a git server may understand a request as, and its repository: the path
-// without the leading slash and without .git at the end. Servers decode a path before they check
+// Classify returns the operation as which a git server may interpret a request, and the repository:
+// the path without the leading slash and without .git at the end. Servers decode a path before they
 // its end, and some check the content type, so both are interpreted loosely: git-receive%2dpack is
 // a push. The path has passed names.Path, so it can be decoded. Any program can send such a request
 // to any server, so the result may only make a verdict stricter. Use Exact to make one looser.
@@ -53,7 +53,7 @@ func Classify(method, escapedPath, query, contentType string) (Operation, string
 		if strings.Contains(strings.ToLower(unescape(query)), "git-receive-pack") {
 			return PushRefs, repository("/info/refs")
 		}
-		// Without a service it is the old protocol that copies files, which is a fetch.
+		// Without a service the request belongs to the old protocol that copies files, which is a fetch.
 		return FetchRefs, repository("/info/refs")
 	}
 	return None, ""

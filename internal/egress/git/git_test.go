@@ -29,7 +29,7 @@ func command(ref, before, after string) git.Command {
 	return git.Command{Ref: ref, Old: before, New: after}
 }
 
-func TestParse(t *testing.T) {
+func TestParseReadsCommands(t *testing.T) {
 	body := pkt("shallow "+two) + pkt(one+" "+two+" refs/heads/a"+caps) + pkt(zero+" "+one+" refs/heads/b\n") + pkt(one+" "+zero+" refs/tags/c") + flush + "PACK\x00\x01"
 	r, err := git.Parse(strings.NewReader(body), "")
 	if err != nil {
@@ -37,42 +37,42 @@ func TestParse(t *testing.T) {
 	}
 	want := []git.Command{command("refs/heads/a", one, two), command("refs/heads/b", zero, one), command("refs/tags/c", one, zero)}
 	if !slices.Equal(r.Commands, want) || !slices.Equal(r.Shallow, []string{two}) || !slices.Contains(r.Capabilities, "side-band-64k") {
-		t.Errorf("%+v", r)
+		t.Errorf("Parse returned %+v, want the commands %+v", r, want)
 	}
 	for i, c := range r.Commands {
 		if c.MayForce() != (i == 0) || c.Creates() != (i == 1) || c.Deletes() != (i == 2) {
-			t.Errorf("%+v", c)
+			t.Errorf("command %d: %+v creates, deletes or may force unexpectedly", i, c)
 		}
 	}
 	if again, err := io.ReadAll(r.Body); string(again) != body || err != nil {
-		t.Errorf("replayed %q, %v", again, err)
+		t.Errorf("the replayed body is %q, %v, want the complete body", again, err)
 	}
 }
 
-func TestParseSHA256AndOptions(t *testing.T) {
-	long, other := strings.Repeat("a", 64), strings.Repeat("b", 64)
-	body := pkt(long+" "+other+" refs/heads/a\x00report-status push-options object-format=sha256") + flush + pkt("ci.skip") + pkt("merge\n") + flush + "PACK"
+func TestParseReadsSHA256IDsAndOptions(t *testing.T) {
+	oldID, newID := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	body := pkt(oldID+" "+newID+" refs/heads/a\x00report-status push-options object-format=sha256") + flush + pkt("ci.skip") + pkt("merge\n") + flush + "PACK"
 	r, err := git.Parse(strings.NewReader(body), "identity")
 	if err != nil || len(r.Commands) != 1 || !slices.Equal(r.Options, []string{"ci.skip", "merge"}) {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("Parse returned %+v, %v, want one command and two options", r, err)
 	}
 }
 
-func TestParseProbe(t *testing.T) {
+func TestParseAcceptsEmptyProbe(t *testing.T) {
 	r, err := git.Parse(strings.NewReader(flush), "")
 	if err != nil || !r.Probe() {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("Parse returned %+v, %v, want a probe", r, err)
 	}
 	if b, _ := io.ReadAll(r.Body); string(b) != flush {
-		t.Errorf("replayed %q", b)
+		t.Errorf("the replayed body is %q, want a flush", b)
 	}
 	hidden := flush + pkt(zero+" "+one+" refs/heads/main"+caps) + flush
 	if r, err := git.Parse(strings.NewReader(hidden), ""); err == nil {
-		t.Errorf("commands behind a probe: %+v", r)
+		t.Errorf("Parse accepted commands after a probe: %+v", r)
 	}
 }
 
-func TestParseDecodes(t *testing.T) {
+func TestParseDecompresses(t *testing.T) {
 	body := pkt(zero+" "+one+" refs/heads/a"+caps) + flush + "PACK"
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -80,10 +80,10 @@ func TestParseDecodes(t *testing.T) {
 	_ = z.Close()
 	r, err := git.Parse(bytes.NewReader(packed.Bytes()), " X-GZIP ")
 	if err != nil || !r.Decoded || len(r.Commands) != 1 {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("Parse returned %+v, %v, want one command, decompressed", r, err)
 	}
 	if b, _ := io.ReadAll(r.Body); string(b) != body {
-		t.Errorf("replayed %q", b)
+		t.Errorf("the replayed body is %q, want the decompressed body", b)
 	}
 	// A truncated body must not look complete to the code that forwards it.
 	r, err = git.Parse(bytes.NewReader(packed.Bytes()[:packed.Len()-4]), "gzip")
@@ -91,17 +91,17 @@ func TestParseDecodes(t *testing.T) {
 		_, err = io.ReadAll(r.Body)
 	}
 	if err == nil {
-		t.Error("a cut body is read to its end")
+		t.Error("a truncated body was read without an error")
 	}
 	for _, encoding := range []string{"gzip", "br", "deflate", "gzip, gzip", "zstd"} {
 		if r, err := git.Parse(strings.NewReader(body), encoding); err == nil {
-			t.Errorf("plain text as %s: %+v", encoding, r)
+			t.Errorf("Parse accepted plain text as %s: %+v", encoding, r)
 		}
 	}
 }
 
 // A push that a server could interpret differently is rejected.
-func TestParseRefuses(t *testing.T) {
+func TestParseRejectsAmbiguousPushes(t *testing.T) {
 	good := zero + " " + one + " refs/heads/a"
 	for name, body := range map[string]string{
 		"empty":            "",
@@ -123,7 +123,7 @@ func TestParseRefuses(t *testing.T) {
 		"short ID":         pkt("0 1 refs/heads/a"+caps) + flush,
 		"mixed IDs":        pkt(zero+" "+strings.Repeat("1", 64)+" refs/heads/a"+caps) + flush,
 		"upper-case ID":    pkt(zero+" "+strings.Repeat("A", 40)+" refs/heads/a"+caps) + flush,
-		"nothing":          pkt(zero+" "+zero+" refs/heads/a"+caps) + flush,
+		"changes nothing":  pkt(zero+" "+zero+" refs/heads/a"+caps) + flush,
 		"no ref":           pkt(zero+" "+one+caps) + flush,
 		"HEAD":             pkt(zero+" "+one+" HEAD"+caps) + flush,
 		"short ref":        pkt(zero+" "+one+" refs/a"+caps) + flush,
@@ -136,7 +136,7 @@ func TestParseRefuses(t *testing.T) {
 		"two line ends":    pkt(zero+" "+one+" refs/heads/a\n\n") + flush,
 		"escape":           pkt(zero+" "+one+" refs/heads/\x1b[31m"+caps) + flush,
 		"bidi":             pkt(zero+" "+one+" refs/heads/\u202emain"+caps) + flush,
-		"no UTF-8":         pkt(zero+" "+one+" refs/heads/\xff"+caps) + flush,
+		"invalid UTF-8":    pkt(zero+" "+one+" refs/heads/\xff"+caps) + flush,
 		"lock":             pkt(zero+" "+one+" refs/heads/a.lock"+caps) + flush,
 		"glob":             pkt(zero+" "+one+" refs/heads/*"+caps) + flush,
 		"at brace":         pkt(zero+" "+one+" refs/heads/a@{1}"+caps) + flush,
@@ -147,37 +147,37 @@ func TestParseRefuses(t *testing.T) {
 	} {
 		r, err := git.Parse(strings.NewReader(body), "")
 		if err == nil {
-			t.Errorf("%s: %+v", name, r)
+			t.Errorf("%s: Parse accepted %+v", name, r)
 			continue
 		}
 		if r == nil || len(r.Commands) != 0 || r.Body != nil || fault.KindOf(err) == fault.Internal {
-			t.Errorf("%s: %+v, %v", name, r, err)
+			t.Errorf("%s: Parse returned %+v, %v, want no commands and a typed error", name, r, err)
 		}
 		if refusal := r.Refusal(nil, fault.PublicText(err)); len(refusal) == 0 {
-			t.Errorf("%s: no refusal", name)
+			t.Errorf("%s: Refusal is empty", name)
 		}
 	}
 	if _, err := git.Parse(strings.NewReader(pkt(good+caps)+flush), ""); err != nil {
-		t.Errorf("the control: %v", err)
+		t.Errorf("control: Parse of a valid push: %v", err)
 	}
 }
 
-func TestParseIsBounded(t *testing.T) {
+func TestParseLimitsCommands(t *testing.T) {
 	var many strings.Builder
 	for i := range 1001 {
 		many.WriteString(pkt(fmt.Sprintf("%s %s refs/heads/a%d", zero, one, i)))
 	}
 	if _, err := git.Parse(strings.NewReader(many.String()+flush), ""); fault.KindOf(err) != fault.Exhausted {
-		t.Errorf("many commands: %v", err)
+		t.Errorf("Parse of 1001 commands: got %v, want Exhausted", err)
 	}
 	// A sandbox that sends an endless list must not fill the gateway's memory.
 	endless := &repeat{text: pkt("shallow " + one)}
 	if _, err := git.Parse(endless, ""); fault.KindOf(err) != fault.Exhausted || endless.n > 2<<20 {
-		t.Errorf("after %d bytes: %v", endless.n, err)
+		t.Errorf("Parse of an endless list read %d bytes: got %v, want Exhausted", endless.n, err)
 	}
-	broken := errors.New("the box went away")
+	broken := errors.New("the sandbox disconnected")
 	if _, err := git.Parse(io.MultiReader(strings.NewReader("00"), failing{broken}), ""); !errors.Is(err, broken) {
-		t.Errorf("a broken body: %v", err)
+		t.Errorf("Parse of a broken body: got %v, want the reader's error", err)
 	}
 }
 
@@ -198,7 +198,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-func TestClassify(t *testing.T) {
+func TestClassifyGitRequests(t *testing.T) {
 	const packet = "application/x-git-receive-pack-request"
 	for _, c := range []struct {
 		method, path, query, kind string
@@ -220,12 +220,12 @@ func TestClassify(t *testing.T) {
 		{"GET", "/acme/git-receive-pack.txt", "", "", git.None, ""},
 	} {
 		if got, repository := git.Classify(c.method, c.path, c.query, c.kind); got != c.want || repository != c.repository {
-			t.Errorf("%s %s?%s: %q of %q", c.method, c.path, c.query, got, repository)
+			t.Errorf("Classify(%s %s?%s) = %q %q, want %q %q", c.method, c.path, c.query, got, repository, c.want, c.repository)
 		}
 	}
 }
 
-func TestRefusalShapes(t *testing.T) {
+func TestRefusalFormats(t *testing.T) {
 	for capabilities, want := range map[string]string{
 		"report-status":               pkt("unpack ok\n") + pkt("ng refs/heads/a no [31m no\n") + flush,
 		"":                            pkt("ERR note\n"),
@@ -234,7 +234,7 @@ func TestRefusalShapes(t *testing.T) {
 	} {
 		r := &git.Request{Commands: []git.Command{command("refs/heads/a", zero, one)}, Capabilities: strings.Fields(capabilities)}
 		if got := string(r.Refusal([]string{"no\n\x1b[31m\u202e\tno"}, "note\x07")); got != want {
-			t.Errorf("%q: %q", capabilities, got)
+			t.Errorf("Refusal with the capabilities %q = %q, want %q", capabilities, got, want)
 		}
 	}
 }
@@ -267,12 +267,12 @@ func FuzzParse(f *testing.F) {
 		for _, c := range r.Commands {
 			i := bytes.Index(body[end:], []byte(c.Old+" "+c.New+" "+c.Ref))
 			if i < 0 || strings.ContainsAny(c.Ref, "\x00\n ") || !strings.HasPrefix(c.Ref, "refs/") || strings.Contains(c.Ref, "..") {
-				t.Fatalf("%+v of %q", c, body)
+				t.Fatalf("Parse returned the command %+v, which is not in %q or not valid", c, body)
 			}
 			end += i + 1
 		}
 		if effect, _ := (pushRules{}).decideRequest(r); effect != egress.Deny && !r.Probe() {
-			t.Fatalf("no rules let %+v through", r.Commands)
+			t.Fatalf("without rules, %+v is not denied", r.Commands)
 		}
 	})
 }

@@ -11,9 +11,9 @@ const longestPacket = 65520
 
 var errPacket = errors.New("broken pkt-line")
 
-// readPacket reads one pkt-line. A flush is nil without an error. The delimiters of protocol 2 do
-// not occur in a push and are errors: a server that treats one as the end of the commands would see
-// fewer commands than this package.
+// readPacket reads one pkt-line. It returns nil without an error for a flush. The delimiters of
+// protocol 2 do not occur in a push and are errors: a server that treats one as the end of the
+// commands would execute fewer commands than this package has checked.
 func readPacket(r io.Reader) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -41,7 +41,7 @@ func readPacket(r io.Reader) ([]byte, error) {
 	return line, nil
 }
 
-// appendPacket writes one pkt-line. The data must fit.
+// appendPacket appends one pkt-line. The data must fit.
 func appendPacket(b, data []byte) []byte {
 	return append(fmt.Appendf(b, "%04x", len(data)+4), data...)
 }

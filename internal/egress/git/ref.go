@@ -9,8 +9,8 @@ import (
 // longestRef exceeds what file systems and forges accept.
 const longestRef = 1024
 
-// isRef reports whether a ref is a full one and valid by git's own rules (git-check-ref-format). A
-// server may reject others, or interpret them as another ref.
+// isRef reports whether a ref is complete and valid by git's own rules (git-check-ref-format). A
+// server may reject other refs, or interpret them as a different ref.
 func isRef(ref string) bool {
 	if !strings.HasPrefix(ref, "refs/") || len(ref) > longestRef || !printable(ref) {
 		return false

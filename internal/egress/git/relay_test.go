@@ -21,13 +21,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A relay is a small proxy in front of the real git http-backend: it parses each push, and passes
-// it on or refuses it.
+// relay is a small proxy in front of git's own http-backend: it parses each push, and forwards or
+// rejects it.
 type relay struct {
 	t       *testing.T
 	url     string
 	bare    string // the server's repository
-	work    string // the client's
+	work    string // the client's repository
 	env     []string
 	backend http.Handler
 
@@ -83,13 +83,13 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if repository != "acme/pay" {
-		r.t.Errorf("the repository is %q", repository)
+		r.t.Errorf("the repository of the push is %q, want acme/pay", repository)
 	}
 	r.last = body
 	if q.ContentLength < 0 {
 		r.chunks++
 	}
-	// A reader that returns one byte at a time finds every place that expects more.
+	// A reader that returns one byte at a time detects code that expects more from a single read.
 	push, err := git.Parse(oneByte{bytes.NewReader(body)}, q.Header.Get("Content-Encoding"))
 	effect, reasons := egress.Deny, []string(nil)
 	note := fmt.Sprint(err)
@@ -114,7 +114,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if push.Decoded {
 		q.Header.Del("Content-Encoding")
 	} else if !bytes.Equal(again, body) {
-		r.t.Error("the body is not replayed byte for byte")
+		r.t.Error("the forwarded body differs from the received one")
 	}
 	q.Body, q.ContentLength, q.TransferEncoding = io.NopCloser(bytes.NewReader(again)), int64(len(again)), nil
 	r.pass(w, q)
@@ -156,8 +156,8 @@ func (r *relay) refs() string {
 	return strings.Join(strings.Fields(r.must("-C", r.bare, "for-each-ref", "--format=%(refname)")), " ")
 }
 
-// refused pushes, and requires that git prints the reason.
-func (r *relay) refused(want string, args ...string) {
+// wantRefused pushes, and requires that the push fails and that git prints the reason.
+func (r *relay) wantRefused(want string, args ...string) {
 	r.t.Helper()
 	before, passed := r.refs(), r.passed
 	out, err := r.git(append([]string{"push"}, args...)...)
@@ -179,49 +179,49 @@ func (r *relay) refused(want string, args ...string) {
 	}
 }
 
-var agent = pushRules{Allow: []string{"refs/heads/agent/**"}, Unlisted: egress.Ask}
+var agentRules = pushRules{Allow: []string{"refs/heads/agent/**"}, Unlisted: egress.Ask}
 
-// Row A6: what the real git sends to the real server.
-func TestRealGit(t *testing.T) {
-	r := newRelay(t, agent)
+// Row A6: the git program sends pushes to git's own server through the relay.
+func TestGitPushIsCheckedByRules(t *testing.T) {
+	r := newRelay(t, agentRules)
 	r.must("push", r.url, "main:refs/heads/agent/x")
 	if got := r.refs(); got != "refs/heads/agent/x" || r.passed != 1 {
-		t.Fatalf("after an allowed push the server has %q", got)
+		t.Fatalf("after an allowed push the server has the refs %q, %d pushes passed", got, r.passed)
 	}
 	r.must("tag", "v1")
 	r.must("tag", "-a", "-m", "two", "v2")
-	r.refused("! [remote rejected] main -> main (no rule lists this ref)", r.url, "main")
-	r.refused("! [remote rejected] agent/x (a deletion)", r.url, ":agent/x")
-	r.refused("! [remote rejected] v1 -> v1 (a tag that no rule lists)", r.url, "v1")
-	r.refused("! [remote rejected] v2 -> v2 (a tag that no rule lists)", r.url, "v2")
-	r.refused("! [remote rejected] main -> main (no rule lists this ref)", r.url, "main:refs/heads/agent/y", "main")
-	r.refused("! [remote rejected] main -> agent/y (another ref of this push was refused)", r.url, "main:refs/heads/agent/y", "main")
-	r.refused("(no rule lists this ref)", "--atomic", r.url, "main:refs/heads/agent/y", "main")
-	r.refused("(no rule lists this ref)", "--mirror", r.url)
-	r.refused("(a push option may be an order to the server)", "-o", "merge", r.url, "main:refs/heads/agent/y")
+	r.wantRefused("! [remote rejected] main -> main (no rule lists this ref)", r.url, "main")
+	r.wantRefused("! [remote rejected] agent/x (a deletion)", r.url, ":agent/x")
+	r.wantRefused("! [remote rejected] v1 -> v1 (a tag that no rule lists)", r.url, "v1")
+	r.wantRefused("! [remote rejected] v2 -> v2 (a tag that no rule lists)", r.url, "v2")
+	r.wantRefused("! [remote rejected] main -> main (no rule lists this ref)", r.url, "main:refs/heads/agent/y", "main")
+	r.wantRefused("! [remote rejected] main -> agent/y (another ref of this push was refused)", r.url, "main:refs/heads/agent/y", "main")
+	r.wantRefused("(no rule lists this ref)", "--atomic", r.url, "main:refs/heads/agent/y", "main")
+	r.wantRefused("(no rule lists this ref)", "--mirror", r.url)
+	r.wantRefused("(a push option may be an order to the server)", "-o", "merge", r.url, "main:refs/heads/agent/y")
 	r.rules.Options = egress.Allow
 	r.must("push", "-o", "merge", r.url, "main:refs/heads/agent/y")
 
 	// A fast-forward looks like any other change.
 	r.commit("second")
-	r.refused("(the ref exists, and this push may drop commits of it)", r.url, "main:refs/heads/agent/x")
+	r.wantRefused("(the ref exists, and this push may drop commits of it)", r.url, "main:refs/heads/agent/x")
 	r.must("commit", "-q", "--amend", "--allow-empty", "-m", "rewritten")
-	r.refused("(the ref exists, and this push may drop commits of it)", "--force", r.url, "main:refs/heads/agent/x")
+	r.wantRefused("(the ref exists, and this push may drop commits of it)", "--force", r.url, "main:refs/heads/agent/x")
 	r.rules.Move = []string{"refs/heads/agent/**"}
 	r.must("push", r.url, "main:refs/heads/agent/x")
 	r.rules.Delete = egress.Allow
 	r.must("push", r.url, ":refs/heads/agent/y")
 	if got := r.refs(); got != "refs/heads/agent/x" {
-		t.Errorf("in the end the server has %q", got)
+		t.Errorf("after all pushes the server has the refs %q, want agent/x only", got)
 	}
 	if got := r.must("clone", "-q", "--depth=1", "-b", "agent/x", r.url, filepath.Join(t.TempDir(), "clone")); got != "" {
-		t.Errorf("a clone prints %q", got)
+		t.Errorf("a shallow clone prints %q, want nothing", got)
 	}
 }
 
 // A pack that is larger than git's buffer is sent in chunks, after a probe.
-func TestRealGitLargePush(t *testing.T) {
-	r := newRelay(t, agent)
+func TestLargePushIsSentInChunks(t *testing.T) {
+	r := newRelay(t, agentRules)
 	blob := make([]byte, 300<<10)
 	source := rand.NewChaCha8([32]byte{1})
 	_, _ = source.Read(blob)
@@ -232,15 +232,15 @@ func TestRealGitLargePush(t *testing.T) {
 	r.commit("large")
 	r.must("-c", "http.postBuffer=65536", "push", r.url, "main:refs/heads/agent/large")
 	if r.probes != 1 || r.chunks < 1 || r.passed != 1 {
-		t.Errorf("%d probes, %d in chunks, %d passed", r.probes, r.chunks, r.passed)
+		t.Errorf("%d probes, %d requests in chunks, %d pushes passed, want 1, at least 1, and 1", r.probes, r.chunks, r.passed)
 	}
 	r.must("config", "http.postBuffer", "65536")
 	r.must("commit", "-q", "--amend", "-m", "other")
-	r.refused("(no rule lists this ref)", r.url, "main")
+	r.wantRefused("(no rule lists this ref)", r.url, "main")
 }
 
-func TestRealGitShallowPush(t *testing.T) {
-	r := newRelay(t, agent)
+func TestShallowPushIsParsed(t *testing.T) {
+	r := newRelay(t, agentRules)
 	r.commit("second")
 	r.must("push", r.url, "main:refs/heads/agent/x")
 	clone := filepath.Join(t.TempDir(), "clone")
@@ -250,16 +250,16 @@ func TestRealGitShallowPush(t *testing.T) {
 	r.must("push", r.url, "HEAD:refs/heads/agent/z")
 	push, err := git.Parse(bytes.NewReader(r.last), "")
 	if err != nil || len(push.Shallow) != 1 {
-		t.Errorf("shallow lines: %v, %v", push.Shallow, err)
+		t.Errorf("the push has the shallow lines %v, want one: %v", push.Shallow, err)
 	}
 	if got := r.refs(); got != "refs/heads/agent/x refs/heads/agent/z" {
-		t.Errorf("the server has %q", got)
+		t.Errorf("the server has the refs %q, want agent/x and agent/z", got)
 	}
 }
 
-// Git compresses no push, and servers accept compressed ones: a client that wants to hide its
-// commands compresses them.
-func TestCompressedPush(t *testing.T) {
+// Git compresses no push, but servers accept compressed ones. A client could compress its commands to
+// hide them.
+func TestCompressedPushIsChecked(t *testing.T) {
 	r := newRelay(t, pushRules{})
 	send := func() string {
 		t.Helper()
@@ -281,14 +281,14 @@ func TestCompressedPush(t *testing.T) {
 		text, _ := io.ReadAll(answer.Body)
 		return string(text)
 	}
-	r.refused("(no rule lists this ref)", r.url, "main:refs/heads/agent/x")
+	r.wantRefused("(no rule lists this ref)", r.url, "main:refs/heads/agent/x")
 	if text := send(); !strings.Contains(text, "ng refs/heads/agent/x no rule lists this ref") || r.refs() != "" {
-		t.Errorf("a compressed push that is refused: %q, the server has %q", text, r.refs())
+		t.Errorf("a compressed push without rules: got %q, the server has the refs %q", text, r.refs())
 	}
-	// Once more, for a body that is not compressed.
-	r.refused("(no rule lists this ref)", r.url, "main:refs/heads/agent/x")
-	r.rules = agent
+	// Push again, so that the last body is an uncompressed one.
+	r.wantRefused("(no rule lists this ref)", r.url, "main:refs/heads/agent/x")
+	r.rules = agentRules
 	if text := send(); !strings.Contains(text, "ok refs/heads/agent/x") || r.refs() != "refs/heads/agent/x" {
-		t.Errorf("a compressed push that is allowed: %q, the server has %q", text, r.refs())
+		t.Errorf("a compressed push that the rules allow: got %q, the server has the refs %q", text, r.refs())
 	}
 }

@@ -9,36 +9,36 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// pushRules replace a policy in tests: they decide what a push to one repository may do. The zero
-// effect is Deny, so pushRules{} allows nothing. A ref is listed if a glob of Allow matches it. A
-// tag is listed only by a glob that begins with refs/tags/, because others build and release from
-// tags, and "refs/**" is meant for branches.
+// pushRules decide which pushes to one repository are allowed, in place of a policy. The zero effect
+// is Deny, so pushRules{} allows nothing. A ref is listed if a glob of Allow matches it. A tag is
+// listed only by a glob that begins with refs/tags/: "refs/**" is meant for branches, and people
+// build and release from tags.
 type pushRules struct {
 	Allow []string
-	// Unlisted is for refs that Allow does not list.
+	// Unlisted applies to refs that Allow does not list.
 	Unlisted egress.Effect
-	// Delete is for deletions, also of listed refs.
+	// Delete applies to deletions, also of listed refs.
 	Delete egress.Effect
-	// Force is for pushes that may drop commits. The protocol does not show whether one does, so
-	// this applies to every change of an existing ref, also of a listed one: with Deny a branch can
-	// be created and not changed.
+	// Force applies to pushes that may drop commits. The protocol does not show whether a push drops
+	// commits, so Force applies to every change of an existing ref, also of a listed one. With Deny a
+	// branch can be created but not changed.
 	Force egress.Effect
-	// Move are globs of refs that may be changed in spite of Force: a sandbox's own branches, where
-	// dropped commits are its own. They must be listed as well.
+	// Move are globs of listed refs that may be changed in spite of Force, such as a sandbox's own
+	// branches.
 	Move []string
-	// Tags is for tags that Allow does not list. Unlisted must permit such a tag too.
+	// Tags applies to tags that Allow does not list. Unlisted must permit such a tag too.
 	Tags egress.Effect
-	// Options is for push options, which some forges take as orders: to merge, to skip checks.
+	// Options applies to push options, which some forges execute, for example to merge.
 	Options egress.Effect
 }
 
-// decide decides about one command. The reason describes the deciding rule in a few words, and is
-// "" for Allow.
+// decide decides about one command. It returns a short description of the deciding rule, or "" for
+// Allow.
 func (p pushRules) decide(c git.Command) (egress.Effect, string) {
 	effect, reason := egress.Allow, ""
 	tighten := func(e egress.Effect, why string) {
 		if strength(e) > strength(effect) {
-			effect, reason = known(e), why
+			effect, reason = knownEffect(e), why
 		}
 	}
 	tag := strings.HasPrefix(c.Ref, "refs/tags/")
@@ -57,14 +57,14 @@ func (p pushRules) decide(c git.Command) (egress.Effect, string) {
 	return effect, reason
 }
 
-// decideRequest decides about a whole push: the strictest decision of its parts applies. There is a
-// reason for each command.
+// decideRequest decides about a whole push. The strictest decision of its commands applies. reasons
+// has one reason for each command.
 func (p pushRules) decideRequest(r *git.Request) (effect egress.Effect, reasons []string) {
 	effect = egress.Allow
 	for _, c := range r.Commands {
 		e, why := p.decide(c)
 		if len(r.Options) > 0 && strength(p.Options) > strength(e) {
-			e, why = known(p.Options), "a push option may be an order to the server"
+			e, why = knownEffect(p.Options), "a push option may be an order to the server"
 		}
 		reasons = append(reasons, why)
 		if strength(e) > strength(effect) {
@@ -96,7 +96,7 @@ func strength(e egress.Effect) int {
 	}
 }
 
-func known(e egress.Effect) egress.Effect {
+func knownEffect(e egress.Effect) egress.Effect {
 	if strength(e) == 2 {
 		return egress.Deny
 	}

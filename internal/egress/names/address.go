@@ -23,12 +23,12 @@ func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error 
 		return fault.New(fault.Denied, "address_zoned", "an address names an interface of this machine")
 	}
 	a = a.Unmap()
-	inner, carries := embedded(a)
-	if !carries {
+	inner, embeds := embedded(a)
+	if !embeds {
 		inner = a
 	}
 	for _, each := range []netip.Addr{a, inner} {
-		if r, found := find(floor(), each); found {
+		if r, matched := find(floor(), each); matched {
 			return refuse(a, r.what, "address_never", "the host leads to an address that no sandbox may reach")
 		}
 		if slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Unmap().WithZone("") == each }) {
@@ -39,7 +39,7 @@ func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error 
 		if slices.ContainsFunc(allowed, func(p netip.Prefix) bool { return p.Contains(each) }) {
 			continue
 		}
-		if r, found := find(special(), each); found {
+		if r, matched := find(special(), each); matched {
 			return private(a, r.what)
 		}
 		if each.Is6() && !unicast().Contains(each) && !translated().Contains(each) {

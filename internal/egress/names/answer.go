@@ -18,7 +18,7 @@ type Asked struct {
 	Name string
 	// Type is the record type: "A", "HTTPS", "TYPE99".
 	Type string
-	// Refused is set if the type or the whole query was refused, independent of the name.
+	// Refused is set if the type or the whole query was refused, independently of the name.
 	Refused bool
 }
 
@@ -38,12 +38,13 @@ const (
 	codeVersion dnsmessage.RCode = 16 // BADVERS, RFC 6891
 )
 
-// Answer answers a DNS query. Queries are never forwarded, so they cannot carry data out. A known
-// name has one IPv4 address and no records of types that may bypass it (AAAA, HTTPS, SVCB). Types
-// that could carry data in or transfer a zone are refused. Names for which look returns false do
+// Answer answers a DNS query. lookup returns the address of a name. Queries are never forwarded, so
+// they cannot carry data out. A known name has one IPv4 address. It has no records of the types AAAA,
+// HTTPS and SVCB, with which a program could bypass that address. Types
+// that could carry data in or transfer a zone are refused. Names for which lookup returns false do
 // not exist. The reply has at most limit bytes. A message that is not a query gets an error and no
 // reply, because two servers that answer replies would never stop.
-func Answer(query []byte, limit int, look func(name string) (netip.Addr, bool)) (reply []byte, q Asked, err error) {
+func Answer(query []byte, limit int, lookup func(name string) (netip.Addr, bool)) (reply []byte, q Asked, err error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(query)
 	if err != nil || header.Response {
@@ -59,7 +60,7 @@ func Answer(query []byte, limit int, look func(name string) (netip.Addr, bool)) 
 	default:
 		r.question = questions[0]
 		if r.edns, r.code = extension(&p); r.code == dnsmessage.RCodeSuccess {
-			q, err := r.resolve(look)
+			q, err := r.resolve(lookup)
 			if err != nil {
 				return nil, q, err
 			}
@@ -115,7 +116,7 @@ type answer struct {
 	address   netip.Addr // of the only record, if valid
 }
 
-func (r *answer) resolve(look func(name string) (netip.Addr, bool)) (Asked, error) {
+func (r *answer) resolve(lookup func(name string) (netip.Addr, bool)) (Asked, error) {
 	q := asked(r.question)
 	if r.question.Class != dnsmessage.ClassINET {
 		q.Refused = true
@@ -138,7 +139,7 @@ func (r *answer) resolve(look func(name string) (netip.Addr, bool)) (Asked, erro
 		r.code = dnsmessage.RCodeNameError
 		return q, nil
 	}
-	address, known := look(name)
+	address, known := lookup(name)
 	if !known {
 		r.code = dnsmessage.RCodeNameError
 		return q, nil

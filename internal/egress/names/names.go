@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ErrAddress is in the chain of an error about a host that is an IP address, in any spelling, where
+// ErrAddress is in the chain of an error about a host that is an IP address, in any spelling, although
 // a name is required.
-var ErrAddress = errors.New("an IP address stands where a name is needed")
+var ErrAddress = errors.New("an IP address is given where a name is needed")
 
 const (
 	longestName  = 253 // RFC 1035 section 2.3.4, without the root's dot
@@ -43,7 +43,7 @@ func Canonical(host string) (string, error) {
 	for i := 0; i < len(name); i++ {
 		c := name[i]
 		if c == '.' {
-			if !goodEdges(name[label:i]) {
+			if !validLabel(name[label:i]) {
 				return "", badHost("a host name has an empty or over-long label, or one with a hyphen at its edge")
 			}
 			label = i + 1
@@ -54,7 +54,7 @@ func Canonical(host string) (string, error) {
 				WithHint("write an international name in its xn-- form")
 		}
 	}
-	if !goodEdges(name[label:]) {
+	if !validLabel(name[label:]) {
 		return "", badHost("a host name has an empty or over-long label, or one with a hyphen at its edge")
 	}
 	return lower(name), nil
@@ -65,7 +65,7 @@ func Canonical(host string) (string, error) {
 func Authority(s string, defaultPort int) (host string, port int, err error) {
 	host, digits, written := strings.Cut(s, ":")
 	if strings.HasPrefix(s, "[") || strings.Contains(digits, ":") {
-		// Brackets and several colons belong to IPv6 addresses. They are distinguished only for the
+		// Brackets and several colons belong to IPv6 addresses. The two errors differ only in their
 		// message.
 		if bare, _, _ := strings.Cut(strings.TrimPrefix(s, "["), "]"); isAddress(bare) {
 			host = bare
@@ -95,8 +95,8 @@ func Authority(s string, defaultPort int) (host string, port int, err error) {
 }
 
 // isAddress reports whether some resolver would interpret the name as an address, because its last
-// label is a number, decimal or hexadecimal. The URL standard calls that "ends in a number", and
-// inet_aton accepts all of these.
+// label is a decimal or hexadecimal number. The URL standard says that such a name "ends in a
+// number", and inet_aton accepts all of them.
 func isAddress(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return true
@@ -115,7 +115,7 @@ func isAddress(name string) bool {
 	return strings.Trim(last, "0123456789") == ""
 }
 
-func goodEdges(label string) bool {
+func validLabel(label string) bool {
 	return label != "" && len(label) <= longestLabel && label[0] != '-' && label[len(label)-1] != '-'
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/names"
 )
 
-func TestCanonical(t *testing.T) {
+func TestCanonicalSpelling(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for in, want := range map[string]string{
 		"example.com":                         "example.com",
@@ -25,13 +25,13 @@ func TestCanonical(t *testing.T) {
 		long + "." + long + "." + long + ".a": long + "." + long + "." + long + ".a",
 	} {
 		if got, err := names.Canonical(in); got != want || err != nil {
-			t.Errorf("Canonical(%q) = %q, %v", in, got, err)
+			t.Errorf("Canonical(%q) = %q, %v, want %q", in, got, err, want)
 		}
 	}
 }
 
-// The host half of row N16: a host that two parsers may read in two ways is rejected.
-func TestCanonicalRefusesDifferentials(t *testing.T) {
+// The host half of row N16: a host that two parsers may interpret differently is rejected.
+func TestCanonicalRejectsAmbiguousHosts(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for _, in := range []string{
 		"", ".", "..", "example.com..", ".example.com", "a..b",
@@ -43,28 +43,28 @@ func TestCanonicalRefusesDifferentials(t *testing.T) {
 	} {
 		got, err := names.Canonical(in)
 		if err == nil {
-			t.Errorf("Canonical(%q) = %q", in, got)
+			t.Errorf("Canonical(%q) = %q, want an error", in, got)
 		}
 		if errors.Is(err, names.ErrAddress) {
-			t.Errorf("Canonical(%q) takes it for an address", in)
+			t.Errorf("Canonical(%q) = ErrAddress, want another error", in)
 		}
 	}
 }
 
-// The address half of row N16.
-func TestCanonicalRefusesEverySpellingOfAnAddress(t *testing.T) {
+// The address half of row N16: every spelling of an address is rejected.
+func TestCanonicalRejectsAddresses(t *testing.T) {
 	for _, in := range []string{
 		"127.0.0.1", "127.1", "2130706433", "0x7f000001", "0X7F000001", "0x7f.1", "017700000001", "0177.0.0.1",
 		"127.0.0.1.", "1.2.3.4.5", "256.256.256.256", "example.1", "example.0x1f", "a.0x", "::1", "[::1]", "fe80::1%eth0",
 		"::ffff:127.0.0.1", "[::ffff:7f00:1]",
 	} {
 		if got, err := names.Canonical(in); !errors.Is(err, names.ErrAddress) {
-			t.Errorf("Canonical(%q) = %q, %v", in, got, err)
+			t.Errorf("Canonical(%q) = %q, %v, want ErrAddress", in, got, err)
 		}
 	}
 }
 
-func TestAuthority(t *testing.T) {
+func TestAuthoritySplitsHostAndPort(t *testing.T) {
 	for _, c := range []struct {
 		in   string
 		def  int
@@ -77,7 +77,7 @@ func TestAuthority(t *testing.T) {
 		{"example.com:65535", 0, "example.com", 65535},
 	} {
 		if host, port, err := names.Authority(c.in, c.def); host != c.host || port != c.port || err != nil {
-			t.Errorf("Authority(%q) = %q, %d, %v", c.in, host, port, err)
+			t.Errorf("Authority(%q) = %q, %d, %v, want %q, %d", c.in, host, port, err, c.host, c.port)
 		}
 	}
 	for _, in := range []string{
@@ -86,21 +86,20 @@ func TestAuthority(t *testing.T) {
 		"example.com:443/", "example.com:x", "example.com:４４３", "https://example.com", "[example.com]:443", "a:443@b:443",
 	} {
 		if host, port, err := names.Authority(in, 443); err == nil {
-			t.Errorf("Authority(%q) = %q, %d", in, host, port)
+			t.Errorf("Authority(%q) = %q, %d, want an error", in, host, port)
 		}
 	}
 	if _, _, err := names.Authority("example.com", 0); err == nil {
-		t.Error("no port and no default is not an error")
+		t.Error("Authority without a port and without a default returned no error")
 	}
 	for _, in := range []string{"127.0.0.1:443", "[::1]:443", "[::1]", "::1", "2130706433:443"} {
 		if _, _, err := names.Authority(in, 443); !errors.Is(err, names.ErrAddress) {
-			t.Errorf("Authority(%q) = %v", in, err)
+			t.Errorf("Authority(%q) = %v, want ErrAddress", in, err)
 		}
 	}
 }
 
-// Two other parsers read every host that Canonical accepts in the same way: as a name, and as the
-// same one.
+// Two other parsers interpret every host that Canonical accepts as the same name.
 func FuzzCanonical(f *testing.F) {
 	for _, s := range []string{"example.com", "EXAMPLE.com.", "127.1", "0x7f.1", "a%00b", "[::1]", "xn--a", "a@b", "::ffff:1.2.3.4", "\u212a.com"} {
 		f.Add(s)
@@ -109,23 +108,23 @@ func FuzzCanonical(f *testing.F) {
 		got, err := names.Canonical(in)
 		if err != nil {
 			if got != "" {
-				t.Fatalf("an error comes with %q", got)
+				t.Fatalf("Canonical(%q) returned %q with an error", in, got)
 			}
 			return
 		}
 		if again, err := names.Canonical(got); again != got || err != nil {
-			t.Fatalf("Canonical(%q) = %q, %v", got, again, err)
+			t.Fatalf("Canonical(%q) = %q, %v, want the same name", got, again, err)
 		}
 		if !strings.EqualFold(strings.TrimSuffix(in, "."), got) {
-			t.Fatalf("%q became %q", in, got)
+			t.Fatalf("Canonical(%q) = %q, which is another name", in, got)
 		}
 		if a, err := netip.ParseAddr(got); err == nil {
-			t.Fatalf("%q is the address %v", got, a)
+			t.Fatalf("Canonical(%q) = %q, which is the address %v", in, got, a)
 		}
 		for _, spelled := range []string{in, got} {
 			u, err := url.Parse("https://" + spelled + ":443/x")
 			if err != nil || !strings.EqualFold(strings.TrimSuffix(u.Hostname(), "."), got) || u.User != nil || u.Path != "/x" {
-				t.Fatalf("url.Parse reads %q as %+v, %v", spelled, u, err)
+				t.Fatalf("url.Parse interprets %q as %+v, %v", spelled, u, err)
 			}
 		}
 	})
@@ -145,10 +144,10 @@ func FuzzAuthority(f *testing.F) {
 		}
 		u, err := url.Parse("https://" + in)
 		if err != nil || !strings.EqualFold(strings.TrimSuffix(u.Hostname(), "."), host) {
-			t.Fatalf("url.Parse reads %q as %+v, %v; we read %q", in, u, err, host)
+			t.Fatalf("url.Parse interprets %q as %+v, %v; Authority returns %q", in, u, err, host)
 		}
 		if p := u.Port(); p == "" && port != 443 || p != "" && netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port)).String() != "0.0.0.0:"+p {
-			t.Fatalf("url.Parse reads port %q from %q, we read %d", p, in, port)
+			t.Fatalf("url.Parse finds the port %q in %q; Authority returns %d", p, in, port)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/names"
 )
 
-func TestPath(t *testing.T) {
+func TestPathAcceptsPlainPaths(t *testing.T) {
 	for _, p := range []string{
 		"/", "/a", "/a/", "/a/b.c", "/repos/acme/pay/issues", "/a%20b", "/%C3%A9", "/~user", "/a..b", "/.git/config", "/...",
 		"/@scope", "/a:b", "/a=b&c", "/a[0]", "/(a)'*+,!$~-_", "/a%3Bb", "/acme/pay.git/git-receive-pack",
@@ -20,8 +20,8 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// Row N13: a path with two readings is rejected.
-func TestPathRefusesTwoReadings(t *testing.T) {
+// Row N13: a path that servers may interpret differently is rejected.
+func TestPathRejectsAmbiguousPaths(t *testing.T) {
 	for _, p := range []string{
 		"", "*", "a", "http://a/", "/.", "/..", "/a/../b", "/a/./b", "/a/..", "//", "//a", "/a//b", "/a//",
 		"/%2e%2e/b", "/%2E/b", "/a%2e", "/a/.%2e/b", "/%252e%252e/b", "/a%25", "/a%5cb", "/a%5Cb", `/a\..\b`,
@@ -30,16 +30,16 @@ func TestPathRefusesTwoReadings(t *testing.T) {
 	} {
 		for _, o := range []names.PathOptions{{}, {EncodedSlash: true}} {
 			if err := names.Path(p, o); err == nil {
-				t.Errorf("Path(%q, %+v) is no error", p, o)
+				t.Errorf("Path(%q, %+v) returned no error", p, o)
 			}
 		}
 	}
 }
 
-func TestPathEncodedSlash(t *testing.T) {
+func TestPathAllowsEncodedSlashOnRequest(t *testing.T) {
 	for _, p := range []string{"/@scope%2fpkg", "/@scope%2Fpkg", "/o/a%2fb%2fc", "/a%2f"} {
 		if err := names.Path(p, names.PathOptions{}); err == nil {
-			t.Errorf("Path(%q) is no error", p)
+			t.Errorf("Path(%q) returned no error", p)
 		}
 		if err := names.Path(p, names.PathOptions{EncodedSlash: true}); err != nil {
 			t.Errorf("Path(%q) with encoded slashes: %v", p, err)
@@ -47,7 +47,7 @@ func TestPathEncodedSlash(t *testing.T) {
 	}
 	for _, p := range []string{"/a%2f..%2fb", "/..%2fa", "/a%2f.", "/a%2f/b", "/a%2f%2fb", "/%2f", "/a%252fb", "/a%5cb"} {
 		if err := names.Path(p, names.PathOptions{EncodedSlash: true}); err == nil {
-			t.Errorf("Path(%q) with encoded slashes is not an error", p)
+			t.Errorf("Path(%q) with encoded slashes returned no error", p)
 		}
 	}
 }
@@ -64,19 +64,19 @@ func FuzzPath(f *testing.F) {
 			return
 		}
 		if names.Path(in, names.PathOptions{EncodedSlash: true}) != nil {
-			t.Fatalf("%q passes only under the stricter option", in)
+			t.Fatalf("%q is accepted without EncodedSlash but rejected with it", in)
 		}
 		u, err := url.ParseRequestURI(in)
 		if err != nil || u.EscapedPath() != in || u.RawQuery != "" || u.Host != "" {
-			t.Fatalf("url reads %q as %+v, %v", in, u, err)
+			t.Fatalf("url.ParseRequestURI interprets %q as %+v, %v", in, u, err)
 		}
 		for _, reading := range []string{in, u.Path} {
 			if tidy := path.Clean(reading); tidy != reading && (tidy == "/" || tidy+"/" != reading) {
-				t.Fatalf("%q reads as %q, which is normalised to %q", in, reading, tidy)
+				t.Fatalf("%q is interpreted as %q, which is normalised to %q", in, reading, tidy)
 			}
 		}
 		if twice, err := url.PathUnescape(u.Path); err != nil || twice != u.Path {
-			t.Fatalf("%q decodes twice: %q, %v", in, twice, err)
+			t.Fatalf("%q can be decoded twice: %q, %v", in, twice, err)
 		}
 		if strings.Count(u.Path, "/") != strings.Count(in, "/") && !slash {
 			t.Fatalf("%q has hidden slashes", in)

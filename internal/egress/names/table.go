@@ -69,7 +69,7 @@ func synthetic(i int) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// number is the inverse of synthetic.
+// number returns the index of a synthetic address. It is the inverse of synthetic.
 func number(a netip.Addr) (int, bool) {
 	if !a.Is4() || !egress.Synthetic.Contains(a) {
 		return 0, false

@@ -29,8 +29,8 @@ type Result struct {
 	OK   bool            `json:"ok"`
 }
 
-// RunCases applies a policy to the cases of a file. The error is about the file; a case that fails
-// is a Result that is not OK.
+// RunCases applies a policy to the cases of a file. It returns an error only about the file. A case
+// that fails is a Result that is not OK.
 func RunCases(p *Policy, text []byte) ([]Result, error) {
 	var file struct {
 		Cases []Case `yaml:"cases"`
@@ -40,18 +40,18 @@ func RunCases(p *Policy, text []byte) ([]Result, error) {
 		return nil, err
 	}
 	c := &checker{lines: map[string]int{}}
-	number(root, "", c.lines)
+	recordLines(root, "", c.lines)
 	if len(file.Cases) == 0 {
 		c.bad("cases", "there are none, and a test that tests nothing always passes")
 	}
 	var out []Result
-	for i, one := range file.Cases {
+	for i, testCase := range file.Cases {
 		field := "cases[" + strconv.Itoa(i) + "]"
-		if one.Expect == "" {
+		if testCase.Expect == "" {
 			c.bad(field+".expect", "is missing: allow, ask or deny")
 		}
-		c.effect(field+".expect", one.Expect)
-		r, err := one.request()
+		c.effect(field+".expect", testCase.Expect)
+		r, err := testCase.request()
 		if err != nil {
 			c.bad(field, "%v", err)
 			continue
@@ -60,7 +60,7 @@ func RunCases(p *Policy, text []byte) ([]Result, error) {
 		if r.Method != "" {
 			d, _ = p.Request(r)
 		}
-		out = append(out, Result{one, c.line(field), d, d.Effect == one.Expect && (one.Rule == "" || one.Rule == d.Rule)})
+		out = append(out, Result{testCase, c.line(field), d, d.Effect == testCase.Expect && (testCase.Rule == "" || testCase.Rule == d.Rule)})
 	}
 	return out, c.err()
 }

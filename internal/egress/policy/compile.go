@@ -33,9 +33,9 @@ func Compile(layers ...Layer) (*Policy, []Warning, error) {
 		if l.Kind == LayerLevel || l.Kind == LayerOrganisation {
 			p.top.merge(l, func(string, string) {})
 		}
-		speaks := len(l.Document.Network.Hosts) > 0 || l.Document.Network.Unlisted != ""
+		listsNetwork := len(l.Document.Network.Hosts) > 0 || l.Document.Network.Unlisted != ""
 		switch {
-		case l.Kind == LayerLevel || !speaks:
+		case l.Kind == LayerLevel || !listsNetwork:
 		case l.Kind == LayerOrganisation:
 			p.ceilings = append(p.ceilings, newTable(l))
 		default:
@@ -53,7 +53,7 @@ func Compile(layers ...Layer) (*Policy, []Warning, error) {
 	return p, warnings, nil
 }
 
-// withLevel checks the documents one by one and puts the level on top.
+// withLevel checks each document and puts the level first.
 func withLevel(layers []Layer) ([]Layer, error) {
 	order := []string{LayerLevel, LayerOrganisation, LayerProject, LayerTask}
 	last, strictest := 0, ""

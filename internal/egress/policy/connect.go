@@ -34,6 +34,7 @@ func (p *Policy) Reachable(host string) bool {
 	return false
 }
 
+// could reports whether a connection or some request to a port of a host could be allowed.
 func (p *Policy) could(host string, a netip.Addr, port int) bool {
 	c := p.connect(&lookup{host: host, addr: a, port: port})
 	return c.Effect != egress.Deny

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/toolfiles"
 )
 
-// TestS8CredentialsAreHidden looks at each entry of the catalogue in each level.
-func TestS8CredentialsAreHidden(t *testing.T) {
+// TestCredentialFilesAreHidden checks each entry of the catalogue at each level.
+func TestCredentialFilesAreHidden(t *testing.T) {
 	for _, level := range []struct {
 		name    string
 		hidden  []toolfiles.Entry
@@ -35,22 +35,22 @@ func TestS8CredentialsAreHidden(t *testing.T) {
 			case toolfiles.Prefix:
 				name = text + "x"
 			}
-			// A file system or a tool that ignores case finds them in any case.
+			// A file system or a tool that ignores case finds them under any spelling.
 			for _, path := range []string{"/workspace/" + name, "/workspace/deep/er/" + name, "/workspace/" + strings.ToUpper(name)} {
 				if !m.Denied(path) {
-					t.Errorf("%s: %s is shown, in which %s has %s", level.name, path, e.Tool, e.When)
+					t.Errorf("level %s: %s is visible; %s stores %s there", level.name, path, e.Tool, e.When)
 				}
 			}
 		}
 		for _, name := range append(level.visible, "main.go", "src/token.go", "README.md") {
 			if m.Denied("/workspace/" + name) {
-				t.Errorf("%s: %s is hidden", level.name, name)
+				t.Errorf("level %s: %s is hidden", level.name, name)
 			}
 		}
-		// The names by which the gap was found.
+		// Regression: these names were once visible.
 		for _, name := range []string{"id_rsa", ".kube/config", ".docker/config.json", ".config/gcloud/access_tokens.db", ".azure/msal_token_cache.json"} {
 			if !m.Denied("/workspace/" + name) {
-				t.Errorf("%s: %s is shown", level.name, name)
+				t.Errorf("level %s: %s is visible", level.name, name)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func (p *Policy) evaluate(q *lookup) verdict {
 	var buf [4]*block
 	governs := buf[:0]
 	var upper verdict // of the organisation, if it has one
-	spoke, needs := false, false
+	hasUpper, needs := false, false
 	for _, t := range p.ceilings {
 		v, found := t.ask(q)
 		needs = needs || v.needs
@@ -39,13 +39,13 @@ func (p *Policy) evaluate(q *lookup) verdict {
 		if v.explicit {
 			return v
 		}
-		if !spoke || v.effect.Stricter(upper.effect) {
+		if !hasUpper || v.effect.Stricter(upper.effect) {
 			v.limits = tighter(upper.limits, v.limits)
 			upper = v
 		} else {
 			upper.limits = tighter(upper.limits, v.limits)
 		}
-		spoke = true
+		hasUpper = true
 	}
 	lower, found := p.grant(q)
 	if lower.explicit {
@@ -61,8 +61,8 @@ func (p *Policy) evaluate(q *lookup) verdict {
 	if !found {
 		v = unlisted(q, p.settings.unlisted)
 	}
-	v.fixable = (!found || v.why == elsewhere) && (!spoke || upper.effect == egress.Allow)
-	if spoke {
+	v.fixable = (!found || v.why == otherPort) && (!hasUpper || upper.effect == egress.Allow)
+	if hasUpper {
 		limits := tighter(upper.limits, v.limits)
 		if upper.effect.Stricter(v.effect) {
 			q.note(upper.layer, upper.rule, upper.effect, "is the ceiling")
@@ -84,7 +84,7 @@ func (t *table) ask(q *lookup) (verdict, bool) {
 	b := on(blocks, q.port)
 	if b == nil {
 		q.note(t.layer, blocks[0].name, egress.Deny, "does not list the port")
-		return verdict{effect: egress.Deny, rule: blocks[0].name, layer: t.layer, why: elsewhere, block: blocks[0]}, true
+		return verdict{effect: egress.Deny, rule: blocks[0].name, layer: t.layer, why: otherPort, block: blocks[0]}, true
 	}
 	v := b.verdict(q)
 	v.needs = b.needs
@@ -107,12 +107,12 @@ func (p *Policy) grant(q *lookup) (verdict, bool) {
 			return v, true
 		}
 		needs = needs || v.needs
-		here := v.why != elsewhere
+		listsPort := v.why != otherPort
 		switch {
-		case !found, here && !listed, here == listed && s > specific:
-			best, found, listed, specific = v, true, here, s
+		case !found, listsPort && !listed, listsPort == listed && s > specific:
+			best, found, listed, specific = v, true, listsPort, s
 			best.applicable = []*block{v.block}
-		case here == listed && s == specific:
+		case listsPort == listed && s == specific:
 			best = unite(best, v)
 		}
 	}

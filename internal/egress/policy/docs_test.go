@@ -18,9 +18,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the generated parts of docs/reference/policy.md")
 
-const page = "../../../docs/reference/policy.md"
+const pagePath = "../../../docs/reference/policy.md"
 
-// comments are those of all fields in document.go, by type and name.
+// comments returns the comments of all fields in document.go, by type and field name.
 func comments(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "document.go", nil, parser.ParseComments)
@@ -43,7 +43,7 @@ func comments(t *testing.T) map[string]string {
 	return out
 }
 
-// rows writes an entry for each field of a type, each followed by the fields inside it.
+// rows writes a list entry for each field of a type, followed by the fields inside it.
 func rows(t *testing.T, of reflect.Type, path string, docs map[string]string, out *strings.Builder) {
 	t.Helper()
 	for f := range of.Fields() {
@@ -84,8 +84,8 @@ func rows(t *testing.T, of reflect.Type, path string, docs map[string]string, ou
 	}
 }
 
-// levelRows shows each setting of the levels side by side, and those that are too wide for a table
-// as lists.
+// levelRows returns a table of the settings of all levels. Settings that are too wide for the table
+// follow as lists.
 func levelRows(t *testing.T) string {
 	t.Helper()
 	docs := map[string]map[string]string{}
@@ -96,7 +96,7 @@ func levelRows(t *testing.T) string {
 			t.Fatal(err)
 		}
 		docs[name] = map[string]string{}
-		flat(reflect.ValueOf(d), "", func(field, value string) {
+		eachSetting(reflect.ValueOf(d), "", func(field, value string) {
 			if name == "strict" {
 				order = append(order, field)
 			}
@@ -151,7 +151,7 @@ func writeWrapped(out *strings.Builder, text string) {
 	out.WriteByte('\n')
 }
 
-func flat(v reflect.Value, path string, each func(field, value string)) {
+func eachSetting(v reflect.Value, path string, each func(field, value string)) {
 	for i := range v.NumField() {
 		f, value := v.Type().Field(i), v.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
@@ -160,7 +160,7 @@ func flat(v reflect.Value, path string, each func(field, value string)) {
 		}
 		switch {
 		case value.Kind() == reflect.Struct:
-			flat(value, name, each)
+			eachSetting(value, name, each)
 		case value.Kind() == reflect.Pointer && !value.IsNil():
 			each(name, fmt.Sprint(value.Elem()))
 		case value.Kind() == reflect.Slice:
@@ -173,7 +173,7 @@ func flat(v reflect.Value, path string, each func(field, value string)) {
 	}
 }
 
-// shortened lists patterns, and replaces those of the catalogue by their list's name.
+// shortened formats a list of patterns. It replaces those of the catalogue by the name of their list.
 func shortened(list []string) string {
 	var words []string
 	for _, known := range []struct {
@@ -192,8 +192,8 @@ func shortened(list []string) string {
 	return strings.Join(words, " ")
 }
 
-func TestThePageIsUpToDate(t *testing.T) {
-	b, err := os.ReadFile(page)
+func TestReferencePageIsUpToDate(t *testing.T) {
+	b, err := os.ReadFile(pagePath)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,12 +206,12 @@ func TestThePageIsUpToDate(t *testing.T) {
 		before, rest, ok := strings.Cut(text, begin)
 		_, after, closed := strings.Cut(rest, end)
 		if !ok || !closed {
-			t.Fatalf("the page has no place for %s", name)
+			t.Fatalf("the page has no markers for %s", name)
 		}
 		text = before + begin + body + end + after
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(pagePath, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -222,15 +222,15 @@ func TestThePageIsUpToDate(t *testing.T) {
 }
 
 // The examples on the page must work as described.
-func TestTheDocumentOfThePage(t *testing.T) {
-	b, err := os.ReadFile(page)
+func TestReferencePageExamples(t *testing.T) {
+	b, err := os.ReadFile(pagePath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(b), "```yaml\npolicy: v1")
 	text, _, ok := strings.Cut(rest, "```")
 	if !ok {
-		t.Fatal("the page shows no document")
+		t.Fatal("the page has no policy document")
 	}
 	d, err := policy.Parse([]byte("policy: v1" + text))
 	if err != nil {
@@ -240,7 +240,7 @@ func TestTheDocumentOfThePage(t *testing.T) {
 	_, rest, _ = strings.Cut(string(b), "```yaml\ncases:")
 	cases, _, ok := strings.Cut(rest, "```")
 	if !ok {
-		t.Fatal("the page shows no cases")
+		t.Fatal("the page has no cases")
 	}
 	results, err := policy.RunCases(p, []byte("cases:"+cases))
 	if err != nil {
@@ -248,7 +248,7 @@ func TestTheDocumentOfThePage(t *testing.T) {
 	}
 	for _, r := range results {
 		if !r.OK {
-			t.Errorf("%+v is %+v", r.Case, r.Got)
+			t.Errorf("case %+v: got %+v", r.Case, r.Got)
 		}
 	}
 }

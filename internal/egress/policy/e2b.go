@@ -15,7 +15,7 @@ import (
 // ${e2b.secrets.NAME} once.
 type Transforms map[string][]map[string]string
 
-// Limits of transforms, as E2B has them.
+// Limits of transforms, the same as in E2B.
 const (
 	maxDomains    = 10
 	maxHeaders    = 20

@@ -19,12 +19,12 @@ const (
 // exports combines the layers' settings about exports.
 type exports struct {
 	do, deletions setting
-	// only has one entry for each layer that restricts paths. The globs of a lower layer need not
-	// be within those of an upper one, because a file must match both.
-	only []only
+	// only has one entry for each layer that restricts paths. The globs of a lower layer need not be
+	// within those of an upper one, because a file must match the globs of every layer.
+	only []onlyGlobs
 }
 
-type only struct {
+type onlyGlobs struct {
 	layer    string
 	patterns []string
 	globs    []*glob
@@ -37,7 +37,7 @@ func (e *exports) merge(l Layer, warn func(field, text string)) {
 	if len(x.Only) == 0 {
 		return
 	}
-	o := only{layer: l.Kind, patterns: x.Only}
+	o := onlyGlobs{layer: l.Kind, patterns: x.Only}
 	for _, g := range x.Only {
 		o.globs = append(o.globs, newGlob(g))
 	}
@@ -58,8 +58,8 @@ func (e *exports) into(m *Document) {
 	}
 }
 
-// Takes reports whether a path, relative to the workspace, may be exported at all. If no layer
-// lists paths, all may.
+// Takes reports whether a path, relative to the workspace, may be exported at all. If no layer lists
+// paths, every path may be exported.
 func (p *Policy) Takes(path string) bool {
 	for _, o := range p.export.only {
 		if !slices.ContainsFunc(o.globs, func(g *glob) bool { return g.match(path, false) }) {
@@ -100,7 +100,7 @@ func (p *Policy) ExplainExport(path string, removed bool) (egress.Decision, []St
 		if !matches {
 			d := egress.Decision{
 				Effect: egress.Deny, Rule: RuleOnly, Layer: o.layer, Policy: p.digest,
-				Reason: "The " + o.layer + " layer names what comes out, and this is not among it.",
+				Reason: "The " + o.layer + " layer lists the paths that may be exported, and this one is not among them.",
 			}
 			return d, append(steps, Step{Layer: o.layer, Rule: RuleOnly, Effect: egress.Deny, Text: "decides"})
 		}
@@ -113,7 +113,7 @@ func (p *Policy) ExplainExport(path string, removed bool) (egress.Decision, []St
 	return d, append(steps, Step{Layer: d.Layer, Rule: d.Rule, Effect: d.Effect, Text: "decides"})
 }
 
-// Removes decides only about removals.
+// Removes returns the decision about removals alone.
 func (p *Policy) Removes() egress.Effect { return p.export.deletions.effect() }
 
 // export checks a document's export settings.
@@ -131,7 +131,7 @@ func (c *checker) export(e *Export) {
 	}
 }
 
-// Artifacts returns the document for --artifact: nothing else is exported.
+// Artifacts returns the document for --artifact: only files that match the globs are exported.
 func Artifacts(globs ...string) (Document, error) {
 	d := Document{Policy: "v1", Name: "artifacts", Filesystem: Filesystem{Export: Export{Only: globs}}}
 	return d, d.check(nil)

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Every accepted document compiles or gives an error, and means the same after it was written and
-// read again.
+// Every accepted document compiles or returns an error, and has the same meaning after it is written
+// and parsed again.
 func FuzzParse(f *testing.F) {
 	text, err := os.ReadFile("testdata/task.yaml")
 	if err != nil {
@@ -34,7 +34,7 @@ func FuzzParse(f *testing.F) {
 		d, err := policy.Parse(text)
 		if err != nil {
 			if fault.CodeOf(err) != "policy_invalid" {
-				t.Fatalf("%v", err)
+				t.Fatalf("Parse returned %v, want policy_invalid", err)
 			}
 			return
 		}
@@ -44,24 +44,23 @@ func FuzzParse(f *testing.F) {
 		}
 		back, err := policy.Parse(out)
 		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
+			t.Fatalf("Parse rejects a document that was written by Marshal: %v\n%s", err, out)
 		}
 		a, _, err := policy.Compile(ofTask(d))
-		b, _, again := policy.Compile(ofTask(back))
-		if (err == nil) != (again == nil) {
-			t.Fatalf("%v, then %v", err, again)
+		b, _, errBack := policy.Compile(ofTask(back))
+		if (err == nil) != (errBack == nil) {
+			t.Fatalf("Compile returned %v, and after writing and parsing %v", err, errBack)
 		}
 		if err != nil {
 			return
 		}
 		if a.Digest() != b.Digest() || len(policy.Widen(a, b)) > 0 {
-			t.Fatalf("another policy after writing\n%s\n%s", text, out)
+			t.Fatalf("writing and parsing changed the policy\n%s\n%s", text, out)
 		}
 	})
 }
 
-// A decision is always one of three, names a rule, and is the one that Explain returns. No request
-// is allowed by mistake.
+// A decision is always allow, ask or deny, names a rule, and is the one that Explain returns.
 func FuzzRequest(f *testing.F) {
 	p := sample(f, "light")
 	f.Add("api.github.com", 443, "GET", "/repos/acme/pay/issues", true, false)
@@ -72,28 +71,28 @@ func FuzzRequest(f *testing.F) {
 		r := policy.Request{Host: host, Port: port, Method: method, Path: path, TLS: tls, WebSocket: ws}
 		d, _ := p.Request(r)
 		if d.Rule == "" || d.Layer == "" || d.Effect != egress.Allow && d.Effect != egress.Ask && d.Effect != egress.Deny {
-			t.Fatalf("%+v: %+v", r, d)
+			t.Fatalf("Request(%+v) = %+v, want an effect, a rule and a layer", r, d)
 		}
 		if method != "" {
 			if e, _ := p.Explain(r); e != d {
-				t.Fatalf("%+v: decided %+v, explained %+v", r, d, e)
+				t.Fatalf("Request(%+v) = %+v, but Explain returns %+v", r, d, e)
 			}
 		}
 		c := p.Connect(host, port)
 		if c.Effect == egress.Deny && !c.Tunnel && d.Effect != egress.Deny {
-			t.Fatalf("%+v: %+v on a connection that is denied by %s", r, d, c.Rule)
+			t.Fatalf("Request(%+v) = %+v, but its connection is denied by %s", r, d, c.Rule)
 		}
 		if c.Effect != egress.Deny && !p.Reachable(host) {
-			t.Fatalf("%s:%d is %s and not reachable", host, port, c.Effect)
+			t.Fatalf("a connection to %s:%d is %s, but the host is not reachable", host, port, c.Effect)
 		}
 		if d.Effect != egress.Deny && (strings.Contains(path, "..") && strings.Contains(path, "/../") || strings.ContainsAny(host, "\x00@%/")) {
-			t.Fatalf("%+v: %+v", r, d)
+			t.Fatalf("Request(%+v) = %+v for an ambiguous host or path, want deny", r, d)
 		}
 	})
 }
 
-// thousand returns a policy of 1,000 rules, distributed over hosts blocks.
-func thousand(b *testing.B, hosts int) *policy.Policy {
+// thousandRules returns a policy of 1,000 rules, distributed over blocks for that many hosts.
+func thousandRules(b *testing.B, hosts int) *policy.Policy {
 	d := policy.Document{Policy: "v1", Level: "light"}
 	for i := range hosts {
 		h := policy.Host{Host: fmt.Sprintf("h%d.example.com", i)}
@@ -111,7 +110,7 @@ func thousand(b *testing.B, hosts int) *policy.Policy {
 
 func BenchmarkRequest(b *testing.B) {
 	for _, hosts := range []int{250, 20, 1} {
-		p := thousand(b, hosts)
+		p := thousandRules(b, hosts)
 		r := policy.Request{Host: fmt.Sprintf("h%d.example.com", hosts-1), Port: 443, Method: "GET", Path: "/repos/acme/p1/issues/7", TLS: true}
 		if d, _ := p.Request(r); d.Effect != egress.Allow {
 			b.Fatal(d)
@@ -123,7 +122,7 @@ func BenchmarkRequest(b *testing.B) {
 			}
 		})
 	}
-	p := thousand(b, 250)
+	p := thousandRules(b, 250)
 	b.Run("denied", func(b *testing.B) {
 		for b.Loop() {
 			p.Request(policy.Request{Host: "h7.example.com", Port: 443, Method: "GET", Path: "/other", TLS: true})

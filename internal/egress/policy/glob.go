@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// glob is a pattern over segments between slashes. * matches any bytes within a segment, and at
-// least one byte if it is the whole segment. ** matches any number of segments, including none.
+// glob is a pattern over segments between slashes. * matches any bytes within a segment. If it is the
+// whole segment, it matches at least one byte. ** matches any number of segments, including none.
 type glob struct {
 	source   string
 	segments []string
@@ -37,7 +37,7 @@ func MatchPath(pattern, escaped string) bool {
 	return ok && newGlob(pattern).match(t.exact, false)
 }
 
-// begins reports whether a path, without the leading slash, could match.
+// begins reports whether a path, without the leading slash, begins with the literal prefix.
 func (g *glob) begins(path string, fold bool) bool {
 	if len(path) < len(g.literal) {
 		return false
@@ -48,8 +48,8 @@ func (g *glob) begins(path string, fold bool) bool {
 	return path[:len(g.literal)] == g.literal
 }
 
-// match reports whether the pattern matches the path. A sandbox controls the path, so this
-// backtracks only to the last **, and the time is bounded by the product of both lengths.
+// match reports whether the pattern matches the path. A sandbox controls the path, so match
+// backtracks only to the last **, which limits its time to the product of both lengths.
 func (g *glob) match(path string, fold bool) bool {
 	path = strings.TrimPrefix(path, "/")
 	if !g.begins(path, fold) {
@@ -88,7 +88,7 @@ func segmentEnd(path string, from int) int {
 	return len(path)
 }
 
-// segment matches one segment in the same way, byte by byte.
+// segment reports whether a pattern matches one segment. It backtracks only to the last star.
 func segment(pattern, s string, fold bool) bool {
 	if pattern == "*" {
 		return s != ""
@@ -152,7 +152,7 @@ func covers(wide, narrow string) bool {
 }
 
 // disjoint reports whether two patterns differ before the first star of either, so that no path
-// matches both. Every pair of rules in a block is compared, and most pairs are apart.
+// matches both. Every pair of rules in a block is compared, and most pairs are disjoint.
 func disjoint(a, b string) bool {
 	a, b = strings.TrimPrefix(a, "/"), strings.TrimPrefix(b, "/")
 	for i := range min(len(a), len(b)) {

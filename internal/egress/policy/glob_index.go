@@ -46,7 +46,7 @@ func (s globIndex) match(path string) bool {
 	return false
 }
 
-// lowered converts the letters for which a glob ignores case, and no others.
+// lowered converts exactly those letters to lower case for which a glob ignores case.
 func lowered(name string) string {
 	for i := range len(name) {
 		if lower(name[i]) != name[i] {

@@ -22,7 +22,7 @@ func FuzzGlobIndex(f *testing.F) {
 			want = want || g.match(path, true)
 		}
 		if got := newGlobIndex(globs).match(path); got != want {
-			t.Errorf("%q, %q: %t, wanted %t", patterns, path, got, want)
+			t.Errorf("the patterns %q and the path %q: match is %t, want %t", patterns, path, got, want)
 		}
 	})
 }

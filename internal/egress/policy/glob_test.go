@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-func TestGlob(t *testing.T) {
+func TestGlobMatch(t *testing.T) {
 	for _, c := range []struct {
 		pattern, yes, no string
 	}{
@@ -37,22 +37,22 @@ func TestGlob(t *testing.T) {
 		}
 	}
 	if !newGlob("/a/b").match("/A/B", true) {
-		t.Error("case counts where it should not")
+		t.Error("/a/b does not match /A/B without regard to case")
 	}
 }
 
-// slow is a simple implementation of globs, without regard to time.
-func slow(pattern, path []string) bool {
+// simpleMatch is a simple implementation of globs, which takes exponential time.
+func simpleMatch(pattern, path []string) bool {
 	if len(pattern) == 0 {
 		return len(path) == 0
 	}
 	if pattern[0] == "**" {
-		return slow(pattern[1:], path) || len(path) > 0 && slow(pattern, path[1:])
+		return simpleMatch(pattern[1:], path) || len(path) > 0 && simpleMatch(pattern, path[1:])
 	}
-	return len(path) > 0 && slowSegment(pattern[0], path[0]) && slow(pattern[1:], path[1:])
+	return len(path) > 0 && simpleMatchSegment(pattern[0], path[0]) && simpleMatch(pattern[1:], path[1:])
 }
 
-func slowSegment(p, s string) bool {
+func simpleMatchSegment(p, s string) bool {
 	if p == "*" {
 		return s != ""
 	}
@@ -60,17 +60,17 @@ func slowSegment(p, s string) bool {
 		return s == ""
 	}
 	if p[0] == '*' {
-		return slowSegment0(p[1:], s) || s != "" && slowSegment0(p, s[1:])
+		return simpleMatchRest(p[1:], s) || s != "" && simpleMatchRest(p, s[1:])
 	}
-	return s != "" && p[0] == s[0] && slowSegment0(p[1:], s[1:])
+	return s != "" && p[0] == s[0] && simpleMatchRest(p[1:], s[1:])
 }
 
-// slowSegment0 is slowSegment for a rest, in which a lone * may be empty.
-func slowSegment0(p, s string) bool {
+// simpleMatchRest is simpleMatchSegment for the rest of a segment, in which a lone * may be empty.
+func simpleMatchRest(p, s string) bool {
 	if p == "*" {
 		return true
 	}
-	return slowSegment(p, s)
+	return simpleMatchSegment(p, s)
 }
 
 func FuzzGlob(f *testing.F) {
@@ -82,16 +82,16 @@ func FuzzGlob(f *testing.F) {
 			return
 		}
 		split := func(s string) []string { return strings.Split(strings.TrimPrefix(s, "/"), "/") }
-		if got, want := newGlob(pattern).match(path, false), slow(split(pattern), split(path)); got != want {
-			t.Fatalf("%q on %q is %v, want %v", pattern, path, got, want)
+		if got, want := newGlob(pattern).match(path, false), simpleMatch(split(pattern), split(path)); got != want {
+			t.Fatalf("match of %q and %q = %v, want %v", pattern, path, got, want)
 		}
 		if newGlob(pattern).match(path, false) && !newGlob(pattern).match(path, true) {
-			t.Fatalf("%q on %q matches only with regard to case", pattern, path)
+			t.Fatalf("%q matches %q only with regard to case", pattern, path)
 		}
 	})
 }
 
-// The result of covers must be right for every path.
+// If covers returns true, every path that the narrow pattern matches is matched by the wide one.
 func FuzzCovers(f *testing.F) {
 	f.Add("/a/**", "/a/*", "/a/b")
 	f.Add("/*/b", "/a*/b", "/a/b")
@@ -101,33 +101,33 @@ func FuzzCovers(f *testing.F) {
 			return
 		}
 		if newGlob(narrow).match(path, false) && !newGlob(wide).match(path, false) {
-			t.Fatalf("%q is said to cover %q, and %q is only in the latter", wide, narrow, path)
+			t.Fatalf("covers(%q, %q) is true, but only the second matches %q", wide, narrow, path)
 		}
 	})
 }
 
-// A sandbox chooses the path, so the worst one must not cost more than the product of the lengths.
-func TestGlobDoesNotBlowUp(t *testing.T) {
+// A sandbox chooses the path, so the worst path must not cost more than the product of the lengths.
+func TestGlobTimeIsBounded(t *testing.T) {
 	g := newGlob("/" + strings.Repeat("**/a*a*a*a*b/", 30) + "x")
 	path := "/" + strings.Repeat("aaaaaaaaaaaaaaa/", 1000)
 	matches := make(chan bool, 1)
 	go func() { matches <- g.match(path, false) }()
 	select {
-	case does := <-matches:
-		if does {
-			t.Fatal("it matches")
+	case matched := <-matches:
+		if matched {
+			t.Fatal("the pattern matches, want no match")
 		}
-	case <-hosttest.Late(): // backtracking would take longer than a life
-		t.Fatal("it does not end")
+	case <-hosttest.Late(): // backtracking would take years
+		t.Fatal("match does not return")
 	}
 }
 
-func TestReadPath(t *testing.T) {
+func TestReadPathDecodesEscapes(t *testing.T) {
 	for in, want := range map[string]string{
 		"/": "/", "/a/b": "/a/b", "/a/": "/a/", "/%68ooks": "/hooks", "/caf%C3%A9": "/café", "/@a%2Fb": "/@a%2Fb", "/@a%2fb": "/@a%2Fb", "/a%20b": "/a b",
 	} {
 		if got, ok := readPath(in); !ok || got.exact != want {
-			t.Errorf("%q is %q, %v", in, got.exact, ok)
+			t.Errorf("readPath(%q) = %q, %v, want %q", in, got.exact, ok, want)
 		}
 	}
 	for _, in := range []string{
@@ -135,12 +135,12 @@ func TestReadPath(t *testing.T) {
 		"/%00", "/%0a", "/%0D", "/%7f", "/%", "/%4", "/%zz", "/a b", "/é", "/a%2F%2Fb", "/a%2F..%2Fb", "/" + strings.Repeat("a", longestPath),
 	} {
 		if got, ok := readPath(in); ok {
-			t.Errorf("%q is taken as %+v", in, got)
+			t.Errorf("readPath(%q) = %+v, want an error", in, got)
 		}
 	}
 }
 
-// The proxy's own check is not stricter: rules can match every path that it accepts, and decoding
+// readPath accepts every path that the proxy accepts, so that rules can match it. A decoded path
 // cannot be used to evade a rule.
 func FuzzReadPath(f *testing.F) {
 	for _, s := range []string{"/a/%68ooks", "/a%2Fb", "/..", "/a//", "/%c0%ae", "/a;b"} {
@@ -149,32 +149,32 @@ func FuzzReadPath(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path string) {
 		got, ok := readPath(path)
 		if names.Path(path, names.PathOptions{EncodedSlash: true}) == nil && len(path) <= longestPath && !ok {
-			t.Fatalf("%q passes the proxy's check and not this one", path)
+			t.Fatalf("names.Path accepts %q, but readPath rejects it", path)
 		}
 		if !ok {
 			return
 		}
 		for _, s := range []string{got.exact, got.loose} {
 			if strings.Contains(s, "//") || strings.Contains(s, "/../") || strings.HasSuffix(s, "/..") || strings.ContainsAny(s, "\\\x00\n") {
-				t.Fatalf("%q is read as %q", path, s)
+				t.Fatalf("readPath(%q) = %q, which is ambiguous", path, s)
 			}
 		}
 	})
 }
 
-func TestValidNameAgreesWithTheProxy(t *testing.T) {
+func TestValidNameAgreesWithCanonical(t *testing.T) {
 	for _, h := range []string{"a.test", "x", "a-b.c1", "xn--e1afmkfd.test", "A.test", "a..b", "-a.b", "a-.b", "a.1", "a.0x1", "1.2.3.4", "", "a_b.test", strings.Repeat("a", 64) + ".b", "localhost", "a.b0", "é.test", "a.0xg"} {
 		got, err := names.Canonical(h)
 		if ok := err == nil && got == h; validName(h) && !ok {
-			t.Errorf("%q is a name here and not there: %v", h, err)
+			t.Errorf("validName accepts %q, but names.Canonical does not: %v", h, err)
 		} else if ok && !validName(h) {
-			t.Logf("%q is a name there and not here", h)
+			t.Logf("names.Canonical accepts %q, but validName does not", h)
 		}
 	}
 }
 
-// Finding S9: globs match names of refs and repositories like paths.
-func TestFindingS9Match(t *testing.T) {
+// Globs match names of refs and repositories in the same way as paths.
+func TestMatchRefsAndPaths(t *testing.T) {
 	for _, c := range []struct {
 		glob, name string
 		want       bool
@@ -185,12 +185,12 @@ func TestFindingS9Match(t *testing.T) {
 		{"refs/heads/A", "refs/heads/a", false}, {"acme/*", "acme/pay", true}, {"acme/*", "acme/", false},
 	} {
 		if got := Match(c.glob, c.name); got != c.want {
-			t.Errorf("%s, %s: %v", c.glob, c.name, got)
+			t.Errorf("Match(%s, %s) = %v, want %v", c.glob, c.name, got, c.want)
 		}
 	}
 	for escaped, want := range map[string]bool{"/a/": true, "/a": false, "/%61/": true, "/a%2F": false, "/a//": false, "/b/../a/": false, "a/": false} {
 		if got := MatchPath("/a/", escaped); got != want {
-			t.Errorf("/a/, %s: %v", escaped, got)
+			t.Errorf("MatchPath(/a/, %s) = %v, want %v", escaped, got, want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func project(d policy.Document) policy.Layer {
 }
 func ofTask(d policy.Document) policy.Layer { return policy.Layer{Kind: policy.LayerTask, Document: d} }
 
-func TestTheOrganisationIsACeiling(t *testing.T) {
+func TestOrganisationLimitsTask(t *testing.T) {
 	top := parse(t, "level: strict\nnetwork: {hosts: [{host: '*.good.test', rules: [{id: r, methods: [GET, POST], do: allow}, {id: hooks, paths: [/hooks/**], do: deny}]}, "+
 		"{host: db.good.test, ports: [5432], cidrs: [10.0.0.0/8], rules: [{do: ask}]}]}")
 	low := parse(t, "network: {hosts: [{host: api.good.test, rules: [{id: all, do: allow}]}, {host: evil.test, rules: [{do: allow}]}, "+
@@ -37,33 +37,33 @@ func TestTheOrganisationIsACeiling(t *testing.T) {
 		{"PUT https://api.good.test/x", "deny", "organisation"},
 		{"GET https://api.good.test/hooks/1", "deny", "organisation"},
 		{"GET https://evil.test/", "deny", "level"},
-		// A task with network settings may reach what it lists, not everything that the
-		// organisation would permit.
+		// A task with network settings may reach the hosts that it lists, but not everything that the
+		// organisation permits.
 		{"GET https://other.good.test/", "deny", "level"},
 		{"GET https://db.good.test:5432/", "ask", "organisation"},
 	} {
 		if d := decide(t, p, c.request); d.Effect != c.effect || d.Layer != c.layer {
-			t.Errorf("%s: %+v", c.request, d)
+			t.Errorf("%s: %+v, want %s by the %s layer", c.request, d, c.effect, c.layer)
 		}
 	}
 	if d := decide(t, p, "GET https://evil.test/"); d.Fix != "" {
-		t.Errorf("a fix that cannot work: %q", d.Fix)
+		t.Errorf("the decision has a fix that cannot work: %q", d.Fix)
 	}
 	if got := p.Connect("db.good.test", 5432).Private; !slices.Equal(got, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}) {
-		t.Errorf("private addresses outside the organisation's: %v", got)
+		t.Errorf("the private prefixes are %v, want only those within the organisation's", got)
 	}
 	// Without network settings in lower layers, the organisation's hosts apply.
 	alone := compile(t, org(top), ofTask(parse(t, "git: {fetch: deny}")))
 	if d := decide(t, alone, "POST https://other.good.test/"); d.Effect != egress.Ask || d.Rule != policy.RuleWrites {
-		t.Errorf("the organisation's own hosts: %+v", d)
+		t.Errorf("a task without network settings: %+v, want ask by %s", d, policy.RuleWrites)
 	}
-	// A task with an empty list may reach nothing.
+	// A task with an empty list of hosts may reach nothing.
 	if d := decide(t, compile(t, org(top), ofTask(policy.None())), "GET https://other.good.test/"); d.Effect != egress.Deny {
-		t.Errorf("with no network: %+v", d)
+		t.Errorf("a task with no hosts: %+v, want deny", d)
 	}
 }
 
-func TestProjectAndTask(t *testing.T) {
+func TestProjectAndTaskBlocks(t *testing.T) {
 	a := parse(t, "level: strict\nnetwork: {hosts: [{host: '*.x.test', rules: [{methods: [GET], do: allow}, {id: no, paths: [/secret/**], do: deny}]}, {host: same.test, rules: [{methods: [GET], do: allow}]}]}")
 	b := parse(t, "network: {hosts: [{host: a.x.test, ports: [8443], rules: [{do: allow}]}, {host: same.test, rules: [{methods: [GET], do: ask}, {methods: [HEAD], do: allow}]}]}")
 	p := compile(t, project(a), ofTask(b))
@@ -77,7 +77,7 @@ func TestProjectAndTask(t *testing.T) {
 		"POST https://same.test/":          "deny",
 	} {
 		if d := decide(t, p, request); d.Effect != want {
-			t.Errorf("%s: %+v", request, d)
+			t.Errorf("%s: %+v, want %s", request, d, want)
 		}
 	}
 }
@@ -95,15 +95,15 @@ func TestSettingsOnlyTighten(t *testing.T) {
 		d.Filesystem.Write, d.Filesystem.Workspace.Mode, *d.Redact.Outputs, *d.Redact.Patterns, d.Git.Push.Force, d.Packages.Publish, d.Isolation.AtLeast)
 	const want = "standarddenyaskdenydeny3 5m 10mfirst_use[/workspace/sub]overlaytrue truedenyaskuserspace-kernel"
 	if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
-		t.Errorf("got  %s\nwant %s", got, want)
+		t.Errorf("merged settings: got  %s\nwant %s", got, want)
 	}
 	for _, g := range []string{"**/a", "**/b", "**/.env"} {
 		if !slices.Contains(d.Filesystem.Deny, g) {
-			t.Errorf("%s is lost: %v", g, d.Filesystem.Deny)
+			t.Errorf("filesystem.deny lacks %s: %v", g, d.Filesystem.Deny)
 		}
 	}
 	if len(warnings) < 10 {
-		t.Errorf("an ignored setting gives a warning: %v", warnings)
+		t.Errorf("%d warnings, want one for each ignored setting: %v", len(warnings), warnings)
 	}
 }
 
@@ -143,7 +143,7 @@ func random(r *rand.Rand) policy.Document {
 	return d
 }
 
-func valid(r *rand.Rand) policy.Document {
+func randomValid(r *rand.Rand) policy.Document {
 	for {
 		d := random(r)
 		if _, _, err := policy.Compile(ofTask(d)); err == nil {
@@ -152,8 +152,8 @@ func valid(r *rand.Rand) policy.Document {
 	}
 }
 
-// ask asks a policy about every possible request.
-func ask(p *policy.Policy, each func(what string, e egress.Effect)) {
+// eachDecision calls each for the decision about every connection and request of a fixed set.
+func eachDecision(p *policy.Policy, each func(what string, e egress.Effect)) {
 	for _, host := range []string{"a.x.test", "c.x.test", "d.a.x.test", "b.test", "other.test"} {
 		for _, port := range []int{443, 444} {
 			c := p.Connect(host, port)
@@ -174,17 +174,17 @@ func ask(p *policy.Policy, each func(what string, e egress.Effect)) {
 
 func effects(p *policy.Policy) map[string]egress.Effect {
 	out := map[string]egress.Effect{}
-	ask(p, func(what string, e egress.Effect) { out[what] = e })
+	eachDecision(p, func(what string, e egress.Effect) { out[what] = e })
 	return out
 }
 
-// Whatever a task says, it is no wider than its organisation's document alone; and a denial that
-// any layer adds only takes away.
-func TestLayersOnlyTighten(t *testing.T) {
+// A task never gets a looser decision than its organisation's document alone. A denial that any layer
+// adds only makes decisions stricter.
+func TestRandomLayersOnlyTighten(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	narrower := 0
 	for range 150 {
-		top, mid, low := valid(r), valid(r), valid(r)
+		top, mid, low := randomValid(r), randomValid(r), randomValid(r)
 		if top.Level == "" {
 			top.Level = "standard" // otherwise a lower layer chooses
 		}
@@ -196,43 +196,43 @@ func TestLayersOnlyTighten(t *testing.T) {
 		for what, e := range effects(both) {
 			upper, known := alone[what]
 			if known && strength[e] < strength[upper] {
-				t.Fatalf("%s is %s, and %s by the organisation alone\n%+v\n%+v\n%+v", what, e, upper, top.Network, mid.Network, low.Network)
+				t.Fatalf("%s is %s, but %s by the organisation alone\n%+v\n%+v\n%+v", what, e, upper, top.Network, mid.Network, low.Network)
 			}
 			if known && strength[e] > strength[upper] {
 				narrower++
 			}
 		}
-		// A document that only denies, in any layer.
+		// Add a document that only denies, in any layer.
 		denies := policy.Document{Policy: "v1", Network: policy.Network{Hosts: []policy.Host{{Host: "*.x.test", Ports: policy.Ports{policy.AllPorts}, Rules: []policy.Rule{{Do: egress.Deny}}}}}}
 		with := effects(compile(t, org(top), project(mid), ofTask(low), ofTask(denies)))
 		for what, e := range effects(both) {
 			now, known := with[what]
 			if known && strength[now] < strength[e] {
-				t.Fatalf("%s became %s from %s by a denial", what, now, e)
+				t.Fatalf("a further denial changed %s from %s to %s", what, e, now)
 			}
 			if known && strings.Contains(what, ".x.test") && now != egress.Deny {
-				t.Fatalf("%s is %s though a layer denies it", what, now)
+				t.Fatalf("%s is %s although a layer denies it", what, now)
 			}
 		}
 	}
 	if narrower == 0 {
-		t.Fatal("no task was ever narrower, so nothing was compared")
+		t.Fatal("control: no task made a decision stricter, so nothing was compared")
 	}
 }
 
-// Connect's answer before the first byte is no stricter than that for any request, and a name is
+// The decision of Connect is no stricter than that about any request on the connection, and a name is
 // resolved if any request could be allowed.
-func TestConnectAgreesWithRequests(t *testing.T) {
+func TestConnectIsNotStricterThanRequests(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	seen := map[egress.Effect]int{}
 	for range 150 {
-		p := compile(t, org(valid(r)), project(valid(r)), ofTask(valid(r)))
+		p := compile(t, org(randomValid(r)), project(randomValid(r)), ofTask(randomValid(r)))
 		for _, host := range []string{"a.x.test", "c.x.test", "d.a.x.test", "b.test", "other.test"} {
 			for _, port := range []int{443, 444} {
 				c := p.Connect(host, port)
 				seen[c.Effect]++
 				if c.Effect != egress.Deny && !p.Reachable(host) {
-					t.Fatalf("%s:%d is %s and its name is not answered", host, port, c.Effect)
+					t.Fatalf("a connection to %s:%d is %s, but its name is not resolved", host, port, c.Effect)
 				}
 				if c.Effect == egress.Deny || c.Inspect || c.Tunnel {
 					if c.Effect != egress.Deny || c.Tunnel {
@@ -241,19 +241,19 @@ func TestConnectAgreesWithRequests(t *testing.T) {
 					for _, m := range []string{"GET", "POST"} {
 						for _, path := range []string{"/", "/p/q", "/p/r/s", "/r/q"} {
 							if d, _ := p.Request(policy.Request{Host: host, Port: port, Method: m, Path: path, TLS: true}); d.Effect != egress.Deny {
-								t.Fatalf("%s %s:%d%s is %s by %s, and the connection is denied by %s", m, host, port, path, d.Effect, d.Rule, c.Rule)
+								t.Fatalf("%s %s:%d%s is %s by %s, but the connection is denied by %s", m, host, port, path, d.Effect, d.Rule, c.Rule)
 							}
 						}
 					}
 					continue
 				}
-				// Bytes that are not inspected: no request may be denied.
+				// The connection is not inspected, so no request may have a stricter decision.
 				for _, m := range []string{"GET", "POST", "PUT"} {
 					for _, path := range []string{"/", "/p/q", "/p/r/s"} {
 						for _, ws := range []bool{false, true} {
 							d, _ := p.Request(policy.Request{Host: host, Port: port, Method: m, Path: path, TLS: true, WebSocket: ws})
 							if strength[d.Effect] > strength[c.Effect] {
-								t.Fatalf("%s %s:%d%s is %s by %s, and would pass unopened with %s by %s", m, host, port, path, d.Effect, d.Rule, c.Effect, c.Rule)
+								t.Fatalf("%s %s:%d%s is %s by %s, but the connection is not inspected and is %s by %s", m, host, port, path, d.Effect, d.Rule, c.Effect, c.Rule)
 							}
 						}
 					}
@@ -262,21 +262,21 @@ func TestConnectAgreesWithRequests(t *testing.T) {
 		}
 	}
 	if seen[egress.Allow] == 0 || seen[egress.Deny] == 0 || seen[egress.Ask] == 0 {
-		t.Fatalf("not every effect was seen: %v", seen)
+		t.Fatalf("control: not every effect occurred: %v", seen)
 	}
 }
 
 // If Widen reports nothing, no request is decided more loosely.
-func TestWidenMissesNothing(t *testing.T) {
+func TestWidenReportsEveryLooserDecision(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	none := 0
 	for range 1000 {
-		a := []policy.Document{valid(r), valid(r), valid(r)}
+		a := []policy.Document{randomValid(r), randomValid(r), randomValid(r)}
 		b := slices.Clone(a)
 		i := r.IntN(3)
 		switch d := &b[i]; r.IntN(4) {
 		case 0:
-			b[i] = valid(r)
+			b[i] = randomValid(r)
 		case 1: // remove a block
 			if n := len(d.Network.Hosts); n > 0 {
 				at := r.IntN(n)
@@ -303,7 +303,7 @@ func TestWidenMissesNothing(t *testing.T) {
 		}
 		after, _, err := policy.Compile(org(b[0]), project(b[1]), ofTask(b[2]))
 		if err != nil {
-			continue // a rule that the new one shadows
+			continue // the new rule makes another one unreachable
 		}
 		if len(policy.Widen(before, after)) > 0 {
 			continue
@@ -314,40 +314,40 @@ func TestWidenMissesNothing(t *testing.T) {
 		old := effects(before)
 		for what, e := range effects(after) {
 			if was, known := old[what]; known && strength[e] < strength[was] {
-				t.Fatalf("%s was %s and is %s, and Widen says nothing\n%+v\n%+v", what, was, e, a, b)
+				t.Fatalf("%s changed from %s to %s, but Widen reports nothing\n%+v\n%+v", what, was, e, a, b)
 			}
 		}
 	}
 	if none < 50 {
-		t.Fatalf("only %d changes were called narrower: the comparison is empty", none)
+		t.Fatalf("control: only %d changes were reported as not wider, want at least 50", none)
 	}
 }
 
-func TestWidenNames(t *testing.T) {
+func TestWidenReportsEachSetting(t *testing.T) {
 	base := "network: {hosts: [{host: a.test, ports: [443, 8443], rules: [{id: r, methods: [GET, POST], paths: [/a/**], do: allow}, {id: n, paths: [/a/b], do: deny}]}, {host: b.test, rules: [{do: ask}]}]}\nfilesystem: {deny: ['**/x']}\n"
 	before := task(t, "level: strict\n"+base)
 	for _, c := range []struct {
 		name, from, to string
 		wider          bool
 	}{
-		{"nothing", "", "", false},
-		{"a port less", "[443, 8443]", "[443]", false},
-		{"a method less", "[GET, POST]", "[GET]", false},
-		{"a narrower path", "[/a/**], do: allow", "[/a/c/**], do: allow", false},
+		{"no change", "", "", false},
+		{"port removed", "[443, 8443]", "[443]", false},
+		{"method removed", "[GET, POST]", "[GET]", false},
+		{"narrower path", "[/a/**], do: allow", "[/a/c/**], do: allow", false},
 		{"allow to ask", "do: allow", "do: ask", false},
-		{"a host less", ", {host: b.test, rules: [{do: ask}]}", "", false},
-		{"a port more", "[443, 8443]", "[443, 8443, 80]", true},
-		{"a method more", "[GET, POST]", "[GET, POST, PUT]", true},
-		{"a wider path", "[/a/**], do: allow", "[/**], do: allow", true},
+		{"host removed", ", {host: b.test, rules: [{do: ask}]}", "", false},
+		{"port added", "[443, 8443]", "[443, 8443, 80]", true},
+		{"method added", "[GET, POST]", "[GET, POST, PUT]", true},
+		{"wider path", "[/a/**], do: allow", "[/**], do: allow", true},
 		{"ask to allow", "do: ask", "do: allow", true},
-		{"a denial less", ", {id: n, paths: [/a/b], do: deny}", "", true},
-		{"a host more", "{host: b.test", "{host: c.test, rules: [{do: allow}]}, {host: b.test", true},
-		{"a file less denied", "['**/x']", "['**/y']", true},
-		{"a looser level", "strict", "light", true},
+		{"denial removed", ", {id: n, paths: [/a/b], do: deny}", "", true},
+		{"host added", "{host: b.test", "{host: c.test, rules: [{do: allow}]}, {host: b.test", true},
+		{"file no longer denied", "['**/x']", "['**/y']", true},
+		{"looser level", "strict", "light", true},
 	} {
 		text := strings.Replace("level: strict\n"+base, c.from, c.to, 1)
 		if got := policy.Widen(before, task(t, text)); len(got) > 0 != c.wider {
-			t.Errorf("%s: %v", c.name, got)
+			t.Errorf("%s: Widen = %v, want widening: %v", c.name, got, c.wider)
 		}
 	}
 }

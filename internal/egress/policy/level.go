@@ -11,14 +11,14 @@ import (
 //go:embed levels/*.yaml
 var levelFiles embed.FS
 
-// Levels are the names of the shipped levels, the strictest first.
+// Levels returns the names of the shipped levels, the strictest first.
 func Levels() []string {
 	out := slices.Clone(levels)
 	slices.Reverse(out)
 	return out
 }
 
-// LevelText returns a level as it is shipped, with its comments.
+// LevelText returns the text of a shipped level, with its comments.
 func LevelText(name string) ([]byte, error) {
 	if slices.Contains(levels, name) {
 		if b, err := levelFiles.ReadFile("levels/" + name + ".yaml"); err == nil {

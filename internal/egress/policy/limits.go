@@ -2,6 +2,7 @@ package policy
 
 import "time"
 
+// limits converts the limits of a rule.
 func (r RuleLimits) limits(rule string) Limits {
 	if r == (RuleLimits{}) {
 		return Limits{}
@@ -24,7 +25,8 @@ func tighter(upper, lower Limits) Limits {
 	return out
 }
 
-// slower compares rates. Both must have requests and a window.
+// slower reports whether a allows fewer requests per second than b. Both must have requests and a
+// window.
 func slower(a, b Limits) bool {
 	return float64(a.Requests)*b.Window.Seconds() < float64(b.Requests)*a.Window.Seconds()
 }

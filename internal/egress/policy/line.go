@@ -9,6 +9,6 @@ func Line(text []byte, field string) int {
 		return 0
 	}
 	c := &checker{lines: map[string]int{}}
-	number(root, "", c.lines)
+	recordLines(root, "", c.lines)
 	return c.line(field)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/packages"
 )
 
-// longestAge is the most that packages.min_age can be.
-const longestAge = Duration(8760 * time.Hour)
+// maxMinAge is the maximum of packages.min_age.
+const maxMinAge = Duration(8760 * time.Hour)
 
 // Installs reports whether the document has settings about installing packages.
 func (p Packages) Installs() bool {
@@ -81,7 +81,7 @@ func (p *Policy) Registry(host string) (packages.Ecosystem, bool) {
 // Offline reports whether only packages that the cache already has may be installed.
 func (p *Policy) Offline() bool { return set(p.installs.offline) }
 
-// Gate returns the decision about packages at a time.
+// Gate returns a function that decides whether a package may be installed at the time of now.
 func (p *Policy) Gate(now func() time.Time) packages.Gate {
 	return func(a packages.Artifact, v packages.Version, known bool) *packages.Denial {
 		for _, l := range p.installs.deny {
@@ -132,7 +132,7 @@ func (c *checker) packages(p *Packages) {
 	}
 	c.list("packages.registries", len(p.Registries), maxEntries, p.Registries != nil && len(p.Registries) == 0)
 	c.registries(p.Registries)
-	c.duration("packages.min_age", p.MinAge, longestAge)
+	c.duration("packages.min_age", p.MinAge, maxMinAge)
 	for _, l := range []struct {
 		field   string
 		entries []string

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/packages"
 )
 
-// installing compiles an organisation's and a task's settings about packages.
-func installing(t *testing.T, organisation, task string) *policy.Policy {
+// packagePolicy compiles an organisation's and a task's settings about packages.
+func packagePolicy(t *testing.T, organisation, task string) *policy.Policy {
 	t.Helper()
 	var layers []policy.Layer
 	for kind, text := range map[string]string{policy.LayerOrganisation: organisation, policy.LayerTask: task} {
@@ -32,9 +32,9 @@ func installing(t *testing.T, organisation, task string) *policy.Policy {
 	return p
 }
 
-func TestATaskCannotLoosenTheGate(t *testing.T) {
+func TestTaskCannotLoosenPackageRules(t *testing.T) {
 	const organisation = `cache: [npm], min_age: 48h, allow: ["npm:@acme/**", "npm:a"], deny: ["npm:@acme/bad"], offline: true`
-	p := installing(t, organisation, `min_age: 1h, allow: ["npm:**"], offline: false`)
+	p := packagePolicy(t, organisation, `min_age: 1h, allow: ["npm:**"], offline: false`)
 	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 	gate := p.Gate(func() time.Time { return now })
 	for name, c := range map[string]struct {
@@ -49,40 +49,40 @@ func TestATaskCannotLoosenTheGate(t *testing.T) {
 			got = d.Rule
 		}
 		if got != c.rule {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("%s is denied by %q, want %q", name, got, c.rule)
 		}
 	}
 	if d := gate(packages.Artifact{Ecosystem: packages.NPM, Name: "a", Version: "1.0.0"}, packages.Version{}, true); d == nil || d.Rule != policy.RuleMinAge {
-		t.Errorf("a version of an unknown time: %+v", d)
+		t.Errorf("a version with an unknown time is denied by %+v, want %s", d, policy.RuleMinAge)
 	}
 	if _, ok := p.Registry("registry.npmjs.org"); !ok || !p.Offline() {
-		t.Error("the cache or offline was switched off")
+		t.Error("the task switched off the cache or offline")
 	}
-	if wider := policy.Widen(p, installing(t, `cache: [npm]`, `min_age: 1h`)); len(wider) != 5 {
-		t.Errorf("%d: %s", len(wider), strings.Join(wider, "; "))
+	if wider := policy.Widen(p, packagePolicy(t, `cache: [npm]`, `min_age: 1h`)); len(wider) != 5 {
+		t.Errorf("Widen reports %d changes, want 5: %s", len(wider), strings.Join(wider, "; "))
 	}
 	if wider := policy.Widen(p, p); len(wider) != 0 {
-		t.Errorf("%v", wider)
+		t.Errorf("Widen for the same policy = %v, want nothing", wider)
 	}
 }
 
-func TestPackageSettingsAreChecked(t *testing.T) {
+func TestParseRejectsInvalidPackageSettings(t *testing.T) {
 	for _, bad := range []string{
 		`cache: [cpan]`, `cache: []`, `min_age: 9000h`, `allow: [lodash]`, `allow: ["cpan:a"]`, `deny: ["npm:a@"]`, `deny: ["npm:"]`,
 		`registries: [{host: "*.test", ecosystem: npm}]`, `registries: [{host: r.test}]`, `registries: [{host: r.test, ecosystem: cpan}]`,
 	} {
 		if _, err := policy.Parse([]byte("policy: v1\npackages: {" + bad + "}\n")); err == nil {
-			t.Errorf("%s is accepted", bad)
+			t.Errorf("Parse accepted the package setting %s", bad)
 		}
 	}
-	own := installing(t, `cache: [npm], registries: [{host: npm.acme.test, ecosystem: npm}]`, `publish: deny`)
+	own := packagePolicy(t, `cache: [npm], registries: [{host: npm.acme.test, ecosystem: npm}]`, `publish: deny`)
 	if e, ok := own.Registry("npm.acme.test"); !ok || e != packages.NPM {
-		t.Errorf("%q %v", e, ok)
+		t.Errorf("Registry of a listed host = %q %v, want npm", e, ok)
 	}
 	if _, ok := own.Registry("other.test"); ok {
-		t.Error("any host is a registry")
+		t.Error("a host that is not listed counts as a registry")
 	}
-	if _, ok := installing(t, `publish: ask`, `publish: deny`).Registry("registry.npmjs.org"); ok {
-		t.Error("without packages.cache there is a cache")
+	if _, ok := packagePolicy(t, `publish: ask`, `publish: deny`).Registry("registry.npmjs.org"); ok {
+		t.Error("a policy without packages.cache has a cache")
 	}
 }

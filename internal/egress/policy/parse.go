@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// longestText limits the size of a document. The longest handwritten ones have a few hundred
+	// maxDocumentSize limits the size of a document. The longest handwritten ones have a few hundred
 	// lines.
-	longestText = 1 << 20
-	deepest     = 16
-	maxNodes    = 100_000
+	maxDocumentSize = 1 << 20
+	maxDepth        = 16
+	maxNodes        = 100_000
 )
 
 // Parse parses one document strictly. An unknown field, a duplicate key, an alias, an empty value
@@ -31,7 +31,7 @@ func Parse(text []byte) (Document, error) {
 		return Document{}, err
 	}
 	lines := map[string]int{}
-	number(root, "", lines)
+	recordLines(root, "", lines)
 	if err := d.check(lines); err != nil {
 		return Document{}, err
 	}
@@ -40,7 +40,7 @@ func Parse(text []byte) (Document, error) {
 
 // decode reads exactly one strict YAML document into v.
 func decode(text []byte, v any) (*yaml.Node, error) {
-	if len(text) > longestText {
+	if len(text) > maxDocumentSize {
 		return nil, invalid("the text is longer than 1 MiB")
 	}
 	var root yaml.Node
@@ -70,7 +70,7 @@ func decode(text []byte, v any) (*yaml.Node, error) {
 func inspect(n *yaml.Node, depth int, left *int) error {
 	*left--
 	switch {
-	case depth > deepest:
+	case depth > maxDepth:
 		return at(n, "is nested too deeply")
 	case *left < 0:
 		return at(n, "the document has too many entries")
@@ -92,17 +92,17 @@ func inspect(n *yaml.Node, depth int, left *int) error {
 	return nil
 }
 
-// number records the line of each field, so that an error about its value can name it.
-func number(n *yaml.Node, path string, lines map[string]int) {
+// recordLines records the line of each field, so that an error about its value can name the line.
+func recordLines(n *yaml.Node, path string, lines map[string]int) {
 	lines[path] = n.Line
 	switch n.Kind {
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			number(n.Content[i+1], join(path, n.Content[i].Value), lines)
+			recordLines(n.Content[i+1], join(path, n.Content[i].Value), lines)
 		}
 	case yaml.SequenceNode:
 		for i, c := range n.Content {
-			number(c, path+"["+strconv.Itoa(i)+"]", lines)
+			recordLines(c, path+"["+strconv.Itoa(i)+"]", lines)
 		}
 	case yaml.DocumentNode, yaml.ScalarNode, yaml.AliasNode: // no fields inside
 	}
@@ -115,8 +115,8 @@ func join(path, field string) string {
 	return path + "." + field
 }
 
-// plain removes the names of Go types from an error of the YAML library, and all but the first few
-// of many errors.
+// plain returns the text of an error of the YAML library without the names of Go types. Of many
+// errors it keeps only the first few.
 func plain(err error) string {
 	var many *yaml.TypeError
 	list := []string{err.Error()}

@@ -14,15 +14,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func TestWhatIsRefused(t *testing.T) {
+func TestParseRejectsInvalidDocuments(t *testing.T) {
 	const hosts = "policy: v1\nnetwork:\n  hosts:\n"
 	for _, c := range []struct{ name, text, want string }{
-		{"nothing", "", "empty"},
+		{"empty text", "", "empty"},
 		{"no version", "name: x\n", "policy: must be v1"},
 		{"another version", "policy: v2\n", "line 1: policy: must be v1"},
 		{"unknown field", "policy: v1\nnetworks: {}\n", "line 2: there is no field networks"},
 		{"unknown field deep down", hosts + "    - host: a.test\n      rules: [{do: allow, method: [GET]}]\n", "line 5: there is no field method"},
-		{"a key twice", "policy: v1\nname: a\nname: b\n", "already defined"},
+		{"duplicate key", "policy: v1\nname: a\nname: b\n", "already defined"},
 		{"two documents", "policy: v1\n---\npolicy: v1\n", "more than one document"},
 		{"a list", "- policy\n", "not a set of fields"},
 		{"alias", "policy: v1\nnetwork: {hosts: [&a {host: a.test, rules: []}, *a]}\n", "aliases are not supported"},
@@ -43,7 +43,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"homoglyph", hosts + "    - host: аpple.com\n", "not a host name"},
 		{"port in the host", hosts + "    - host: a.test:80\n", "not a host name"},
 		{"no host", hosts + "    - rules: []\n", "needs host or addresses"},
-		{"both", hosts + "    - {host: a.test, addresses: [1.2.3.4]}\n", "both host and addresses"},
+		{"host and addresses", hosts + "    - {host: a.test, addresses: [1.2.3.4]}\n", "both host and addresses"},
 		{"port", hosts + "    - {host: a.test, ports: [0]}\n", "is not a port"},
 		{"port backwards", hosts + "    - {host: a.test, ports: [90-80]}\n", "is not a port"},
 		{"no ports", hosts + "    - {host: a.test, ports: []}\n", "an empty list matches nothing"},
@@ -77,20 +77,20 @@ func TestWhatIsRefused(t *testing.T) {
 		{"file path that climbs", "policy: v1\nfilesystem: {write: [/tmp/../etc]}\n", "not an absolute path"},
 		{"ref", "policy: v1\ngit: {remotes: [{host: a.test, repo: a/b, push: [main]}]}\n", "must begin with refs/"},
 		{"repo", "policy: v1\ngit: {remotes: [{host: a.test, repo: a/b.git}]}\n", "must not have a slash"},
-		{"what is not there", "policy: v1\nscan: {downloads: block}\n", "there is no field scan"},
+		{"removed field", "policy: v1\nscan: {downloads: block}\n", "there is no field scan"},
 	} {
 		_, err := policy.Parse([]byte(c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+			t.Errorf("%s: Parse returned %v, want an error with %q", c.name, err, c.want)
 			continue
 		}
 		if fault.CodeOf(err) != "policy_invalid" || fault.KindOf(err) != fault.Invalid || strings.Contains(err.Error(), "policy.Doc") {
-			t.Errorf("%s: %s %s %v", c.name, fault.KindOf(err), fault.CodeOf(err), err)
+			t.Errorf("%s: the error is %s %s %v, want policy_invalid without names of Go types", c.name, fault.KindOf(err), fault.CodeOf(err), err)
 		}
 	}
 }
 
-func TestRejectedBindings(t *testing.T) {
+func TestParseRejectsInvalidBindings(t *testing.T) {
 	for _, c := range []struct{ name, bind, want string }{
 		{"wildcard", "{name: A, host: '*.a.test', header: X}", "never to a wildcard"},
 		{"tunnel", "{name: A, host: tunnel.test, header: X}", "is a tunnel"},
@@ -99,7 +99,7 @@ func TestRejectedBindings(t *testing.T) {
 		{"no header", "{name: A, host: a.test}", "header: is missing"},
 		{"framing", "{name: A, host: a.test, header: Host}", "frames the request"},
 		{"newline", `{name: A, host: a.test, header: X, format: "{}\nX: y"}`, "only characters that a header may have"},
-		{"no place", "{name: A, host: a.test, header: X, format: abc}", "must contain {} once"},
+		{"format without placeholder", "{name: A, host: a.test, header: X, format: abc}", "must contain {} once"},
 		{"basic and header", "{name: A, host: a.test, header: X, basic: me}", "of its own"},
 		{"two for one header", "{name: A, host: a.test, header: X-Key, paths: [/a/**]}, {name: B, host: a.test, header: x-key, paths: [/a/b]}", "sets too"},
 		{"basic beside Authorization", "{name: A, host: a.test, basic: me}, {name: B, host: a.test, header: authorization}", "sets too"},
@@ -108,36 +108,36 @@ func TestRejectedBindings(t *testing.T) {
 	} {
 		text := "policy: v1\nnetwork: {hosts: [{host: tunnel.test, tunnel: true, rules: [{do: allow}]}, {host: a.test, rules: [{do: allow}]}]}\nsecrets: {bind: [" + c.bind + "]}"
 		if _, err := policy.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+			t.Errorf("%s: Parse returned %v, want an error with %q", c.name, err, c.want)
 		}
 	}
 	// The same applies to two layers.
 	a := parse(t, "network: {hosts: [{host: a.test, tunnel: true, rules: [{do: allow}]}]}\nlevel: minimal")
 	b := parse(t, "secrets: {bind: [{name: A, host: a.test, header: X}]}")
 	if _, _, err := policy.Compile(project(a), ofTask(b)); err == nil || !strings.Contains(err.Error(), "is a tunnel") {
-		t.Errorf("a secret for another layer's tunnel: %v", err)
+		t.Errorf("a binding to another layer's tunnel: got %v, want an error", err)
 	}
 	if _, _, err := policy.Compile(project(b), ofTask(b)); err == nil || !strings.Contains(err.Error(), "sets too") {
-		t.Errorf("two layers set one header: %v", err)
+		t.Errorf("two layers that set one header: got %v, want an error", err)
 	}
 	good := task(t, "secrets: {max_ttl: 2h, bind: [{name: A, host: a.test, header: X, methods: [GET]}, {name: B, host: a.test, header: X, methods: [PUT], ttl: 5m}, {name: C, host: a.test, port: 8443, basic: me, max_uses: 3, approve: true}]}")
 	binds := good.Binds()
 	if len(binds) != 3 || binds[0].Port != 443 || binds[0].TTL.String() != "2h" || binds[1].TTL.String() != "5m" || binds[2].Port != 8443 || !binds[2].Approve {
-		t.Errorf("bindings: %+v", binds)
+		t.Errorf("the bindings are %+v", binds)
 	}
 }
 
-func TestAllProblemsAtOnce(t *testing.T) {
+func TestParseReportsAllProblems(t *testing.T) {
 	_, err := policy.Parse([]byte("policy: v1\nlevel: x\nnetwork:\n  unlisted: y\n  hosts:\n    - host: Z\n"))
 	for _, want := range []string{"line 2: level", "line 4: network.unlisted", "line 6: network.hosts[0].host"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is not in %v", want, err)
+			t.Errorf("the error lacks %q: %v", want, err)
 		}
 	}
 }
 
-// A document is the same after YAML and after JSON, and so is its policy.
-func TestRoundTrip(t *testing.T) {
+// A document and its policy are the same after conversion to YAML and to JSON.
+func TestDocumentSurvivesYAMLAndJSON(t *testing.T) {
 	p := sample(t, "strict")
 	for _, l := range p.Layers() {
 		y, err := yaml.Marshal(l.Document)
@@ -154,19 +154,19 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatalf("%v\n%s", err, text)
 			}
 			if !reflect.DeepEqual(back, l.Document) {
-				t.Errorf("%s\n%+v\n%+v", text, back, l.Document)
+				t.Errorf("Parse of\n%s\nreturned %+v\nwant %+v", text, back, l.Document)
 			}
 		}
 		var direct policy.Document
 		if err := json.Unmarshal(j, &direct); err != nil || !reflect.DeepEqual(direct, l.Document) {
-			t.Errorf("JSON: %v %+v", err, direct)
+			t.Errorf("json.Unmarshal returned %v %+v, want the document", err, direct)
 		}
 	}
 	if again := compile(t, p.Layers()...); again.Digest() != p.Digest() {
-		t.Errorf("digest %s, then %s", p.Digest(), again.Digest())
+		t.Errorf("compiling the layers again changed the digest from %s to %s", p.Digest(), again.Digest())
 	}
 	if other := sample(t, "light"); other.Digest() == p.Digest() {
-		t.Error("two policies have one digest")
+		t.Error("two policies have the same digest")
 	}
 }
 
@@ -178,29 +178,29 @@ func TestLevelsAreComplete(t *testing.T) {
 		}
 		p, warnings, err := policy.Compile(policy.Layer{Kind: policy.LayerLevel, Document: d})
 		if err != nil || len(warnings) > 0 || p.Level() != name {
-			t.Errorf("%s: %v %v", name, err, warnings)
+			t.Errorf("level %s: Compile returned %v, warnings %v", name, err, warnings)
 		}
 		text, err := policy.LevelText(name)
 		if err != nil || !strings.HasPrefix(string(text), "# "+name+":") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("level %s: its text does not begin with its name: %v", name, err)
 		}
 		d.Network.Writes = ""
 		if _, _, err := policy.Compile(policy.Layer{Kind: policy.LayerLevel, Document: d}); err == nil {
-			t.Errorf("%s without network.writes is a level", name)
+			t.Errorf("level %s is accepted without network.writes", name)
 		}
 	}
 	if _, err := policy.Level("../strict"); err == nil {
-		t.Error("a level outside the list")
+		t.Error("Level accepted a path outside the list")
 	}
 	if _, _, err := policy.Compile(policy.Layer{Kind: "floor"}); err == nil {
-		t.Error("a layer of an unknown kind")
+		t.Error("Compile accepted a layer of an unknown kind")
 	}
 	if _, _, err := policy.Compile(ofTask(policy.None()), org(policy.None())); err == nil {
-		t.Error("layers in the wrong order")
+		t.Error("Compile accepted layers in the wrong order")
 	}
 }
 
-func TestWarnings(t *testing.T) {
+func TestCompileWarnings(t *testing.T) {
 	for text, want := range map[string]string{
 		"network: {hosts: [{host: github.com, rules: [{do: allow}]}]}":                                     "stores data for anyone",
 		"network: {hosts: [{host: '*.s3.amazonaws.com', rules: [{methods: [PUT], do: allow}]}]}":           "stores data for anyone",
@@ -217,25 +217,25 @@ func TestWarnings(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (want == "") != (len(warnings) == 0) || !strings.Contains(fmt.Sprint(warnings), want) {
-			t.Errorf("%s: %+v, want %q", text, warnings, want)
+			t.Errorf("%s: the warnings are %+v, want %q", text, warnings, want)
 		}
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestRequestLimits(t *testing.T) {
 	rule := func(limits string) string {
 		return "network: {hosts: [{host: a.test, rules: [{id: r, methods: [GET], do: allow, limits: " + limits + "}]}]}"
 	}
 	get := policy.Request{Host: "a.test", Port: 443, Method: "GET", Path: "/", TLS: true}
 	_, l := task(t, rule("{requests: 10, per: 1m, bytes: 1000, connections: 3}")).Request(get)
 	if l.Rule != "host:a.test/r" || l.Requests != 10 || l.Window.Seconds() != 60 || l.Bytes != 1000 || l.Connections != 3 {
-		t.Errorf("%+v", l)
+		t.Errorf("the limits of a rule are %+v", l)
 	}
-	// A task's own rule is counted under the organisation's.
+	// A request that a task's own rule allows is counted under the organisation's rule.
 	p := compile(t, org(parse(t, rule("{requests: 10, per: 1m, bytes: 1000}"))),
 		ofTask(parse(t, strings.ReplaceAll(rule("{requests: 1, per: 1s, bytes: 50, connections: 2}"), "id: r", "id: mine"))))
 	d, l := p.Request(get)
 	if l.Rule != "host:a.test/r" || l.Requests != 10 || l.Bytes != 50 || l.Connections != 2 || d.Rule != "host:a.test/mine" || d.Effect != egress.Allow {
-		t.Errorf("%+v by %s", l, d.Rule)
+		t.Errorf("the combined limits are %+v by %s", l, d.Rule)
 	}
 }

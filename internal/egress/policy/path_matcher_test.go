@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestMatchedSegmentBySegment(t *testing.T) {
+func TestPathMatcherAgreesWithMatcher(t *testing.T) {
 	m := Files{
 		Protect:  []string{"**/.git/config", "**/.git/hooks/**", "/workspace/a*/*/c", "**/x/**/y"},
 		ReadOnly: []string{"**/rules.md"},
@@ -16,13 +16,13 @@ func TestMatchedSegmentBySegment(t *testing.T) {
 		"/workspace/ab/z/c", "/workspace/a/z/z/c", "/workspace/x/y", "/workspace/x/1/2/y", "/workspace/x/1/2/z", "/workspace/RULES.md", "/workspace", "/rules.md",
 	} {
 		if got, want := w.Matches(w.Start(name)), m.Protected(name); got != want {
-			t.Errorf("%s: %v, and the globs say %v", name, got, want)
+			t.Errorf("Matches of %s = %v, but Protected returns %v", name, got, want)
 		}
 		if w.Step(w.Start(path.Dir(name)), path.Base(name)) != w.Start(name) {
-			t.Errorf("%s: another state by steps", name)
+			t.Errorf("stepping to %s results in another state than starting there", name)
 		}
 	}
 	if w.Start("/workspace/a1") != w.Start("/workspace/a2") || w.Start("/workspace/b") == w.Start("/workspace/x") {
-		t.Error("states are equal although different paths may follow")
+		t.Error("paths with equal matches below them have different states, or others have equal ones")
 	}
 }

@@ -30,7 +30,7 @@ type Layer struct {
 // first packet to the last.
 const (
 	RuleName        = "floor.name"        // not a host name
-	RulePath        = "floor.path"        // a path that servers read in more than one way
+	RulePath        = "floor.path"        // a path that servers may interpret in more than one way
 	RuleMethod      = "floor.method"      // CONNECT inside a connection, TRACE
 	RuleAddress     = "floor.address"     // the name resolves to an address that no sandbox may reach
 	RulePrivate     = "floor.private"     // a private address without a cidrs entry
@@ -104,7 +104,7 @@ type Request struct {
 	Port   int
 	Method string
 	Path   string // escaped, without the query
-	// WebSocket is set on requests that open a WebSocket, TLS on those that came over it.
+	// WebSocket is set on requests that open a WebSocket, TLS on those that arrived over TLS.
 	WebSocket, TLS bool
 }
 

@@ -65,10 +65,10 @@ func decide(t testing.TB, p *policy.Policy, s string) egress.Decision {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-func TestDecisionsUnderEachLevel(t *testing.T) {
+func TestDecisionsOfEachLevel(t *testing.T) {
 	order := policy.Levels()
 	if got := strings.Join(order, " "); got != "strict standard light minimal" {
-		t.Fatalf("levels are %s", got)
+		t.Fatalf("the levels are %s, want strict standard light minimal", got)
 	}
 	for _, c := range []struct{ request, want string }{
 		{"GET https://api.github.com/repos/acme/pay/issues", "allow allow allow allow"},
@@ -103,7 +103,7 @@ func TestDecisionsUnderEachLevel(t *testing.T) {
 }
 
 // A decision names its rule and layer, and a change of the policy that would allow it.
-func TestRuleLayerAndFix(t *testing.T) {
+func TestDecisionNamesRuleLayerAndFix(t *testing.T) {
 	p := sample(t, "strict")
 	q := sample(t, "standard")
 	for _, c := range []struct {
@@ -133,16 +133,16 @@ func TestRuleLayerAndFix(t *testing.T) {
 			t.Errorf("%s:\n got %s %s %s %q\nwant %s %s %s %q", c.request, d.Effect, d.Rule, d.Layer, d.Fix, c.effect, c.rule, c.layer, c.fix)
 		}
 		if (d.Effect == "allow") != (d.Reason == "") && d.Layer != "floor" {
-			t.Errorf("%s: reason is %q", c.request, d.Reason)
+			t.Errorf("%s: the reason of %s is %q", c.request, d.Effect, d.Reason)
 		}
 		if d.Policy != c.p.Digest() {
-			t.Errorf("%s: policy is %q", c.request, d.Policy)
+			t.Errorf("%s: the policy is %q, want its digest", c.request, d.Policy)
 		}
 	}
 }
 
 // A suggested fix must have the promised effect.
-func TestFixesWork(t *testing.T) {
+func TestSuggestedFixesWork(t *testing.T) {
 	d := parse(t, "level: strict\nnetwork: {hosts: [{host: a.test, rules: [{methods: [GET], paths: [/x], do: allow}]}]}")
 	allow := func(hosts ...string) *policy.Policy {
 		more, err := policy.Hosts(hosts...)
@@ -155,19 +155,19 @@ func TestFixesWork(t *testing.T) {
 		before := decide(t, allow(), request)
 		flag, ok := strings.CutPrefix(before.Fix, "--allow ")
 		if !ok || before.Effect != "deny" {
-			t.Fatalf("%s: %+v", request, before)
+			t.Fatalf("%s: got %+v, want deny with a fix --allow", request, before)
 		}
 		after := allow(flag)
 		if got := decide(t, after, request); got.Effect != "allow" {
-			t.Errorf("%s: after %s it is %s by %s", request, before.Fix, got.Effect, got.Rule)
+			t.Errorf("%s: after %s the decision is %s by %s, want allow", request, before.Fix, got.Effect, got.Rule)
 		}
 		if got := decide(t, after, "GET https://a.test/x"); got.Effect != "allow" {
-			t.Errorf("%s removes what was allowed: %+v", before.Fix, got)
+			t.Errorf("%s removes a permission: %+v", before.Fix, got)
 		}
 	}
 }
 
-func TestInspectOnlyWhereNeeded(t *testing.T) {
+func TestConnectInspectsOnlyIfNeeded(t *testing.T) {
 	const light = "level: light\nnetwork: {hosts: [" +
 		"{host: plain.test, rules: [{do: allow}]}, {host: asks.test, rules: [{do: ask}]}," +
 		"{host: paths.test, rules: [{paths: [/a], do: allow}]}, {host: methods.test, rules: [{methods: [GET], do: allow}]}," +
@@ -184,27 +184,27 @@ func TestInspectOnlyWhereNeeded(t *testing.T) {
 	} {
 		c := p.Connect(host, 443)
 		if c.Inspect != want || c.Tunnel {
-			t.Errorf("%s: %+v", host, c)
+			t.Errorf("Connect(%s) = %+v, want Inspect %v and no tunnel", host, c, want)
 		}
 	}
 	if c := p.Connect("asks.test", 443); c.Effect != egress.Ask {
-		t.Errorf("bytes that are not decrypted and that a rule asks about: %+v", c)
+		t.Errorf("a connection that is not inspected and whose rule asks: %+v, want ask", c)
 	}
 	if c := p.Connect("sized.test", 443); c.Limits.Bytes != 5 || c.Limits.Connections != 2 || c.Limits.Rule != "host:sized.test/rule-1" {
-		t.Errorf("limits: %+v", c.Limits)
+		t.Errorf("the limits of a connection are %+v", c.Limits)
 	}
 	// If tunnels are denied, all TLS is decrypted.
 	for _, level := range []string{"strict", "standard"} {
 		if c := task(t, "level: "+level+"\nnetwork: {hosts: [{host: plain.test, rules: [{do: allow}]}]}").Connect("plain.test", 443); !c.Inspect {
-			t.Errorf("%s lets a connection pass without being decrypted: %+v", level, c)
+			t.Errorf("level %s does not decrypt a connection: %+v", level, c)
 		}
 	}
 	if c := task(t, "level: minimal").Connect("anything.test", 443); c.Inspect || c.Tunnel || c.Effect != egress.Allow {
-		t.Errorf("minimal: %+v", c)
+		t.Errorf("Connect under minimal = %+v, want allow without inspection", c)
 	}
 }
 
-func TestReachable(t *testing.T) {
+func TestReachableHosts(t *testing.T) {
 	p := task(t, "level: strict\nnetwork: {hosts: [{host: a.test, ports: [8000-8010], rules: [{methods: [POST], do: ask}]}, {host: '*.b.test', rules: [{do: allow}]}, "+
 		"{host: no.b.test, rules: [{do: deny}]}, {host: empty.b.test}]}")
 	for host, want := range map[string]bool{
@@ -212,7 +212,7 @@ func TestReachable(t *testing.T) {
 		"": false, "A.test": false, "a.test.": false, "1.2.3.4": false, "a..b.test": false,
 	} {
 		if got := p.Reachable(host); got != want {
-			t.Errorf("Reachable(%q) = %v", host, got)
+			t.Errorf("Reachable(%q) = %v, want %v", host, got, want)
 		}
 	}
 }

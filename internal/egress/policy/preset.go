@@ -14,23 +14,23 @@ func None() Document {
 	return Document{Policy: "v1", Name: "net/none", Network: Network{Unlisted: "deny"}}
 }
 
-// Dev returns a document that lists what a build usually reads, git forges, and the models that
-// agents call.
+// Dev returns a document that lists the hosts from which builds usually read, git forges, and the
+// models that agents call.
 func Dev() Document {
 	return Document{Policy: "v1", Name: "net/dev", Network: Network{Unlisted: "deny", Hosts: devHosts()}}
 }
 
-// Open returns a document that allows all public hosts. The floor still applies. As a task's
-// document it is only as open as the level above it. Where the caller may choose the level, its
-// network replaces the level's.
+// Open returns a document that allows all public hosts. The floor still applies. As a task's document
+// it does not loosen the level above it. A caller that may choose the level can replace the level's
+// network by that of this document.
 func Open() Document {
 	return Document{Policy: "v1", Name: "net/open", Level: "minimal", Network: Network{
 		Unlisted: "allow", Writes: "rule", Tunnels: egress.Allow, WebSocket: egress.Allow,
 	}}
 }
 
-// devReads are hosts from which a build only reads. Those of the second list also allow escaped
-// slashes in paths, for npm's scoped names.
+// Hosts from which a build only reads. Those of devScoped also allow escaped slashes in paths, for
+// npm's scoped names.
 var (
 	devReads = []string{
 		"pypi.org", "files.pythonhosted.org", "proxy.golang.org", "sum.golang.org", "go.dev", "golang.org", "storage.googleapis.com",

@@ -24,8 +24,8 @@ type Probes struct {
 	Dropped []string // addresses that no datagram may reach
 	Unknown []string // names that must have no address
 	Known   []string // names that must have one
-	Reached []string // of known names, to which a connection must succeed
-	Closed  []string // of known names, where none may
+	Reached []string // ports of known names to which a connection must succeed
+	Closed  []string // ports of known names to which no connection may succeed
 }
 
 // closedPorts are ports that policies do not allow by accident. One of them is enough.
@@ -57,7 +57,7 @@ func (p *Policy) Probes() Probes {
 		}
 		port := p.open(h)
 		if len(l.Known) > 0 && (len(l.Reached) > 0 || port == 0) {
-			continue // there is one that is no worse
+			continue // the chosen host is at least as good
 		}
 		l.Known, l.Closed = []string{h.Host}, nil
 		if port > 0 {

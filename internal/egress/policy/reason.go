@@ -17,16 +17,17 @@ const (
 	unmatched why = iota // the block has no rule for it
 	ruled                // a rule allows or asks
 	denied               // a rule denies
-	elsewhere            // the block has other ports
-	notListed            // no block
-	bySetting            // a setting that is stricter
+	otherPort            // the block has other ports
+	notListed            // no block lists the host
+	bySetting            // a stricter setting
 )
 
+// step returns the text of a step of Explain.
 func (w why) step() string {
 	switch w {
 	case ruled, denied:
 		return "this rule matches"
-	case elsewhere:
+	case otherPort:
 		return "the block does not list the port"
 	case unmatched, notListed, bySetting:
 	}
@@ -82,7 +83,7 @@ func (p *Policy) decision(q *lookup, v verdict) egress.Decision {
 	return d
 }
 
-// everywhere allows all private ranges. What is denied even with it is the floor.
+// everywhere allows all private ranges. Addresses that are denied in spite of it are in the floor.
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
 // flag returns the host in the form for --allow.
@@ -106,6 +107,7 @@ func entry(q *lookup) string {
 	return e
 }
 
+// reason returns the explanation of a decision.
 func (v verdict) reason(q *lookup) string {
 	at := q.host + ":" + strconv.Itoa(q.port)
 	verb := " denies "
@@ -115,7 +117,7 @@ func (v verdict) reason(q *lookup) string {
 	switch v.why {
 	case ruled, denied:
 		return "A rule of the " + v.layer + " layer" + verb + "this."
-	case elsewhere:
+	case otherPort:
 		return "The block for " + q.host + " in the " + v.layer + " layer does not list port " + strconv.Itoa(q.port) + "."
 	case notListed:
 		if v.rule == RuleAddresses {

@@ -7,7 +7,7 @@ import _ "embed" // the schema
 //go:embed schema.json
 var schema []byte
 
-//go:generate go test . -run ^TestSchema$ -update
+//go:generate go test . -run ^TestSchemaIsUpToDate$ -update
 
 // Schema returns a JSON Schema of documents, for editors. It has only the fields and their types;
 // Check is authoritative.

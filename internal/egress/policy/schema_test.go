@@ -36,9 +36,9 @@ func schemaOf(of reflect.Type, doc map[string]string) map[string]any {
 	fields, needed := map[string]any{}, []string{}
 	for f := range of.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		one := schemaOf(f.Type, doc)
-		one["description"] = doc[of.Name()+"."+f.Name]
-		fields[name] = one
+		property := schemaOf(f.Type, doc)
+		property["description"] = doc[of.Name()+"."+f.Name]
+		fields[name] = property
 		if !strings.Contains(options, "omitempty") {
 			needed = append(needed, name)
 		}
@@ -50,8 +50,8 @@ func schemaOf(of reflect.Type, doc map[string]string) map[string]any {
 	return out
 }
 
-// The schema for editors is that of this code.
-func TestSchema(t *testing.T) {
+// schema.json is the schema of the current document.go.
+func TestSchemaIsUpToDate(t *testing.T) {
 	s := schemaOf(reflect.TypeFor[policy.Document](), comments(t))
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = "Crannog policy"

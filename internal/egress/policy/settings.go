@@ -8,7 +8,7 @@ import (
 
 // The values of settings, from the loosest to the strictest.
 var (
-	effects    = words(egress.Effects)
+	effects    = effectNames(egress.Effects)
 	unlisteds  = []string{"allow", "read", "ask", "deny"}
 	writes     = []string{"rule", "ask", "deny"}
 	levels     = []string{"minimal", "light", "standard", "strict"}
@@ -19,7 +19,7 @@ var (
 	approve    = []string{"never", "first_use", "each_task"}
 )
 
-func words(effects []egress.Effect) []string {
+func effectNames(effects []egress.Effect) []string {
 	out := make([]string, 0, len(effects))
 	for _, e := range effects {
 		out = append(out, string(e))

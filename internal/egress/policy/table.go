@@ -15,7 +15,7 @@ import (
 type table struct {
 	layer    string
 	exact    map[string][]*block
-	suffix   map[string][]*block // by the name behind *.
+	suffix   map[string][]*block // by the name after *.
 	prefixes []network           // the longest first
 	blocks   []*block
 	unlisted string
@@ -37,7 +37,7 @@ type block struct {
 	quorum       int
 	timeout      time.Duration
 	rules        []rule
-	// needs means that a rule can decide only when the request is known.
+	// needs is set if a rule can decide only when the request is known.
 	needs bool
 }
 
@@ -69,7 +69,7 @@ func newTable(l Layer) *table {
 	return t
 }
 
-// title returns the name of a block in rules and texts.
+// title returns the name of the host's block in rules and messages.
 func (h Host) title() string {
 	if h.Host != "" {
 		return h.Host
@@ -95,20 +95,20 @@ func newBlock(layer string, h Host) *block {
 		if id == "" {
 			id = "rule-" + strconv.Itoa(i+1)
 		}
-		one := rule{name: b.name + "/" + id, do: r.Do, methods: r.Methods}
+		compiled := rule{name: b.name + "/" + id, do: r.Do, methods: r.Methods}
 		for _, p := range r.Paths {
-			one.paths = append(one.paths, *newGlob(p))
+			compiled.paths = append(compiled.paths, *newGlob(p))
 		}
-		one.limits = r.Limits.limits(one.name)
+		compiled.limits = r.Limits.limits(compiled.name)
 		b.needs = b.needs || len(r.Methods) > 0 || len(r.Paths) > 0 || r.Limits.Requests > 0
-		b.rules = append(b.rules, one)
+		b.rules = append(b.rules, compiled)
 	}
 	return b
 }
 
-// exactly is the specificity of an exact name. The specificity of wildcards and prefixes is their
-// length.
-const exactly = 1 << 20
+// exactNameSpecificity is the specificity of an exact name. The specificity of wildcards and prefixes
+// is their length.
+const exactNameSpecificity = 1 << 20
 
 // find returns the blocks with the most specific pattern for a host, for all ports. A wildcard thus
 // cannot allow what the block of the exact host denies.
@@ -122,7 +122,7 @@ func (t *table) find(host string, a netip.Addr) (blocks []*block, specific int) 
 		return blocks, specific
 	}
 	if b := t.exact[host]; b != nil {
-		return b, exactly
+		return b, exactNameSpecificity
 	}
 	if len(t.suffix) == 0 {
 		return nil, 0
@@ -149,7 +149,7 @@ func on(blocks []*block, port int) *block {
 	return nil
 }
 
-// lookup is what a block decides about.
+// lookup is the connection or request about which a block decides.
 type lookup struct {
 	host   string
 	addr   netip.Addr // valid where host is an address
@@ -165,15 +165,15 @@ type lookup struct {
 type mode int
 
 const (
-	judge   mode = iota // one request
-	opaque              // bytes that are not inspected
-	reaches             // could any request pass?
+	judge   mode = iota // decides about one request
+	opaque              // decides about bytes that are not inspected
+	reaches             // decides whether any request could be allowed
 )
 
 func (q *lookup) read() bool { return q.method == "GET" || q.method == "HEAD" }
 
-// match reports whether the rule matches the request (exact), and whether it matches a request as
-// which a server may interpret it (loose).
+// match reports whether the rule matches the request exactly, and whether it matches the request
+// loosely: in a form in which a server may interpret it.
 func (r *rule) match(q *lookup) (exact, loose bool) {
 	exact, loose = len(r.methods) == 0, len(r.methods) == 0
 	for _, m := range r.methods {
@@ -183,26 +183,26 @@ func (r *rule) match(q *lookup) (exact, loose bool) {
 	if !loose || len(r.paths) == 0 {
 		return exact, loose
 	}
-	fits, close := false, false
+	exactPath, loosePath := false, false
 	for i := range r.paths {
 		g := &r.paths[i]
 		if g.match(q.path.exact, false) {
-			fits, close = true, true
+			exactPath, loosePath = true, true
 			break
 		}
-		if r.do != egress.Allow && !close {
-			close = g.match(q.path.exact, true) || g.match(q.path.loose, true)
+		if r.do != egress.Allow && !loosePath {
+			loosePath = g.match(q.path.exact, true) || g.match(q.path.loose, true)
 		}
 	}
-	return exact && fits, loose && close
+	return exact && exactPath, loose && loosePath
 }
 
 // verdict returns the block's verdict. Rules that make it stricter also match what a server may
 // treat as the same path: other case, an escaped slash, a trailing slash. Rules that allow match
-// exactly.
+// exactNameSpecificity.
 func (b *block) verdict(q *lookup) verdict {
 	v := verdict{effect: egress.Deny, rule: b.name, layer: b.layer, why: unmatched, block: b}
-	var nearly *rule
+	var possible *rule
 	for i := range b.rules {
 		r := &b.rules[i]
 		exact, loose := true, true
@@ -215,16 +215,16 @@ func (b *block) verdict(q *lookup) verdict {
 		switch {
 		case r.do == egress.Deny && loose:
 			return verdict{effect: egress.Deny, rule: r.name, layer: b.layer, why: denied, block: b, explicit: true}
-		case r.do == egress.Ask && loose && !exact && nearly == nil:
-			nearly = r
+		case r.do == egress.Ask && loose && !exact && possible == nil:
+			possible = r
 		case r.do == egress.Deny, !exact:
 		case v.why == unmatched, q.mode != reaches && r.do == egress.Ask && v.effect == egress.Allow,
 			q.mode == reaches && r.do == egress.Allow && v.effect == egress.Ask:
 			v.effect, v.rule, v.why, v.limits = r.do, r.name, ruled, r.limits
 		}
 	}
-	if nearly != nil && v.effect == egress.Allow {
-		v.effect, v.rule, v.limits = egress.Ask, nearly.name, tighter(v.limits, nearly.limits)
+	if possible != nil && v.effect == egress.Allow {
+		v.effect, v.rule, v.limits = egress.Ask, possible.name, tighter(v.limits, possible.limits)
 	}
 	return v
 }

@@ -13,15 +13,14 @@ import (
 const (
 	// maxProblems limits the number of problems in an error.
 	maxProblems = 10
-	// Limits of a document, so that decisions stay fast and a client's document cannot use much
-	// memory.
-	maxHosts     = 1024
-	maxRules     = 1024 // of one block
-	maxEntries   = 256  // of any other list
-	maxBinds     = 64
-	longestGlob  = 512
-	longestTime  = Duration(168 * time.Hour)
-	longestCount = 1 << 50
+	// The following limits keep decisions fast and the memory of a client's document small.
+	maxHosts      = 1024
+	maxRules      = 1024 // rules of one block
+	maxEntries    = 256  // entries of any other list
+	maxBinds      = 64
+	maxGlobLength = 512
+	maxDuration   = Duration(168 * time.Hour)
+	maxCount      = 1 << 50
 )
 
 // checker collects the problems of a document.
@@ -81,7 +80,7 @@ func (d *Document) check(lines map[string]int) error {
 	c.secrets(&d.Secrets, &d.Network)
 	c.word("approvals.on_timeout", string(d.Approvals.OnTimeout), []string{"deny"})
 	c.quorum("approvals.quorum", d.Approvals.Quorum)
-	c.duration("approvals.timeout", d.Approvals.Timeout, longestTime)
+	c.duration("approvals.timeout", d.Approvals.Timeout, maxDuration)
 	return c.err()
 }
 
@@ -117,7 +116,7 @@ func (c *checker) list(field string, n, limit int, empty bool) {
 	}
 }
 
-// word reports whether s is a name of letters, digits and the characters in others.
+// word reports whether s consists of 1 to 64 letters, digits and characters in others.
 func word(s, others string) bool {
 	if s == "" || len(s) > 64 {
 		return false
@@ -167,8 +166,8 @@ func (c *checker) glob(field, g string, begins ...string) {
 		rest = strings.TrimPrefix(rest, b)
 	}
 	switch {
-	case g == "" || len(g) > longestGlob:
-		c.bad(field, "a glob has 1 to %d characters", longestGlob)
+	case g == "" || len(g) > maxGlobLength:
+		c.bad(field, "a glob has 1 to %d characters", maxGlobLength)
 	case len(begins) > 0 && g != "**" && !slices.ContainsFunc(begins, func(b string) bool { return strings.HasPrefix(g, b) }):
 		c.bad(field, "%q must begin with %s", clip(g), strings.Join(begins, " or "))
 	case strings.ContainsFunc(g, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) || strings.ContainsAny(g, `\?[]{};#`):

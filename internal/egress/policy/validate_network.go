@@ -77,7 +77,7 @@ func (c *checker) host(field string, h *Host) {
 	c.prefixes(field+".cidrs", h.CIDRs)
 	c.effect(field+".websocket", h.WebSocket)
 	c.quorum(field+".approval.quorum", h.Approval.Quorum)
-	c.duration(field+".approval.timeout", h.Approval.Timeout, longestTime)
+	c.duration(field+".approval.timeout", h.Approval.Timeout, maxDuration)
 	if h.Tunnel && (h.EncodedSlash || h.WebSocket != "") {
 		c.bad(field, "encoded_slash and websocket are about requests, and the gateway does not inspect a tunnel")
 	}
@@ -157,7 +157,7 @@ func (c *checker) rule(field string, r *Rule, blind bool) {
 	}
 	c.requests(field, r.Methods, r.Paths)
 	l := r.Limits
-	if l.Requests < 0 || l.Bytes < 0 || l.Connections < 0 || l.Requests > longestCount || l.Bytes > longestCount || l.Connections > 65536 {
+	if l.Requests < 0 || l.Bytes < 0 || l.Connections < 0 || l.Requests > maxCount || l.Bytes > maxCount || l.Connections > 65536 {
 		c.bad(field+".limits", "a limit is a positive number")
 	}
 	if (l.Requests > 0) != (l.Per > 0) {

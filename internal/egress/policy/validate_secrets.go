@@ -21,7 +21,7 @@ func below(host string, names []string) bool {
 
 func (c *checker) secrets(s *Secrets, n *Network) {
 	c.word("secrets.approve", s.Approve, approve)
-	c.duration("secrets.max_ttl", s.MaxTTL, longestTime)
+	c.duration("secrets.max_ttl", s.MaxTTL, maxDuration)
 	c.list("secrets.bind", len(s.Bind), maxBinds, false)
 	for i := range s.Bind {
 		b := &s.Bind[i]
@@ -29,7 +29,7 @@ func (c *checker) secrets(s *Secrets, n *Network) {
 		c.bind(field, b)
 		for j := range s.Bind[:i] {
 			if o := &s.Bind[j]; o.Host == b.Host && o.port() == b.port() && strings.EqualFold(o.header(), b.header()) &&
-				meet(o.Methods, b.Methods) && meetPaths(o.Paths, b.Paths) {
+				methodsOverlap(o.Methods, b.Methods) && pathsMayOverlap(o.Paths, b.Paths) {
 				c.bad(field, "sets the header %s of %s that secrets.bind[%d] sets too", b.header(), clip(b.Host), j)
 			}
 		}
@@ -79,8 +79,8 @@ func (c *checker) bind(field string, b *Bind) {
 		c.bad(field+".format", "must contain {} once, and only characters that a header may have")
 	}
 	c.requests(field, b.Methods, b.Paths)
-	c.duration(field+".ttl", b.TTL, longestTime)
-	if b.MaxUses < 0 || b.MaxUses > longestCount {
+	c.duration(field+".ttl", b.TTL, maxDuration)
+	if b.MaxUses < 0 || b.MaxUses > maxCount {
 		c.bad(field+".max_uses", "must be 1 or more")
 	}
 }
@@ -99,13 +99,13 @@ func (b *Bind) header() string {
 	return b.Header
 }
 
-func meet(a, b []string) bool {
+func methodsOverlap(a, b []string) bool {
 	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(m string) bool { return slices.Contains(b, m) })
 }
 
-// meetPaths reports whether a path could be in both lists. It may return true for disjoint lists:
-// bindings that might overlap are rejected.
-func meetPaths(a, b []string) bool {
+// pathsMayOverlap reports whether a path could match both lists. It may return true for disjoint
+// lists, because bindings that might overlap are rejected.
+func pathsMayOverlap(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return true
 	}
@@ -123,6 +123,6 @@ func meetPaths(a, b []string) bool {
 
 // cleanPath reports whether p is an absolute path in canonical form.
 func cleanPath(p string) bool {
-	return len(p) <= longestGlob && strings.HasPrefix(p, "/") && path.Clean(p) == p &&
+	return len(p) <= maxGlobLength && strings.HasPrefix(p, "/") && path.Clean(p) == p &&
 		!strings.ContainsAny(p, "*?[]{}\\") && !strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd })
 }

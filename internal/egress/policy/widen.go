@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Widen lists, for the approver, what a new policy may allow that the old one does not, in a few
-// words each. It compares the documents, not all possible requests, so it may list changes without
-// an effect. If the list is empty, the new policy is certainly not wider.
+// Widen lists for the approver, in a few words each, what a new policy may allow that the old one
+// does not. It compares the documents instead of all possible requests, so it may list changes without
+// effect. If the list is empty, the new policy is certainly not wider.
 func Widen(before, after *Policy) []string {
 	w := &widening{}
 	w.settings(&before.merged, &after.merged)
@@ -17,12 +17,12 @@ func Widen(before, after *Policy) []string {
 	w.installs(&before.installs, &after.installs)
 	for _, o := range before.export.only {
 		// Each layer's list restricts separately, so each must still exist.
-		if !slices.ContainsFunc(after.export.only, func(n only) bool { return coversAll(o.patterns, n.patterns) }) {
+		if !slices.ContainsFunc(after.export.only, func(n onlyGlobs) bool { return coversAll(o.patterns, n.patterns) }) {
 			w.add("%s: more than %s comes out", RuleOnly, strings.Join(o.patterns, " "))
 		}
 	}
 	for _, kind := range []string{LayerOrganisation, LayerProject, LayerTask} {
-		w.layers(kind, after, of(before, kind), of(after, kind))
+		w.layers(kind, after, documentsOf(before, kind), documentsOf(after, kind))
 	}
 	if before.granting && !after.granting && len(after.ceilings) > 0 {
 		w.add("the organisation's hosts are no longer narrowed by a project or a task")
@@ -34,7 +34,7 @@ func Widen(before, after *Policy) []string {
 	return w.found
 }
 
-func of(p *Policy, kind string) (out []Document) {
+func documentsOf(p *Policy, kind string) (out []Document) {
 	for _, l := range p.layers {
 		if l.Kind == kind {
 			out = append(out, l.Document)
@@ -125,7 +125,7 @@ func (w *widening) files(a, b *Filesystem) {
 
 // layers compares the hosts of all layers of one kind, one by one.
 func (w *widening) layers(kind string, after *Policy, a, b []Document) {
-	speaks := func(d Document) bool { return len(d.Network.Hosts) > 0 || d.Network.Unlisted != "" }
+	hasNetwork := func(d Document) bool { return len(d.Network.Hosts) > 0 || d.Network.Unlisted != "" }
 	for i := range max(len(a), len(b)) {
 		var x, y Document
 		if i < len(a) {
@@ -134,7 +134,7 @@ func (w *widening) layers(kind string, after *Policy, a, b []Document) {
 		if i < len(b) {
 			y = b[i]
 		}
-		if kind == LayerOrganisation && speaks(x) && !speaks(y) {
+		if kind == LayerOrganisation && hasNetwork(x) && !hasNetwork(y) {
 			w.add("the organisation is not a ceiling any more")
 		}
 		w.hosts(kind, after, x.Network.Hosts, y.Network.Hosts)
@@ -185,7 +185,7 @@ func (h Host) restrains() bool {
 	return slices.ContainsFunc(h.Rules, func(r Rule) bool { return r.Do.Strictness() > 0 })
 }
 
-// hides reports whether a block takes precedence over one that restrains.
+// hides reports whether a block takes precedence over a block in list that denies or asks.
 func (h Host) hides(list []Host) bool {
 	return slices.ContainsFunc(list, func(o Host) bool {
 		suffix, wild := strings.CutPrefix(o.Host, "*")
@@ -194,6 +194,7 @@ func (h Host) hides(list []Host) bool {
 	})
 }
 
+// coversPorts reports whether each range of narrow is within a range of wide.
 func coversPorts(wide, narrow Ports) bool {
 	for _, n := range narrow {
 		if !slices.ContainsFunc(wide, func(r PortRange) bool { return r.First <= n.First && n.Last <= r.Last }) {
@@ -232,7 +233,7 @@ func narrows(now, old Host) bool {
 	return true
 }
 
-// noLooser reports whether limits are no looser than others.
+// noLooser reports whether the new limits are no looser than the old ones.
 func noLooser(now, old RuleLimits) bool {
 	return now == old || tighter(old.limits(""), now.limits("")) == now.limits("")
 }
@@ -250,7 +251,7 @@ func (w *widening) code(before, after *Policy) {
 		}
 	}
 	ceiling := func(p *Policy) bool {
-		return slices.ContainsFunc(of(p, LayerOrganisation), func(d Document) bool { return len(d.Git.Remotes) > 0 })
+		return slices.ContainsFunc(documentsOf(p, LayerOrganisation), func(d Document) bool { return len(d.Git.Remotes) > 0 })
 	}
 	if ceiling(before) && !ceiling(after) {
 		w.add("git.remotes: the organisation is not a ceiling any more")

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// isCompleteHTTP reports whether the response to a text is one or more complete HTTP responses.
-// Anything else behind one belongs to another protocol.
+// isCompleteHTTP reports whether data, the response to a text, is one or more complete HTTP
+// responses. Other data after a response belongs to another protocol.
 func isCompleteHTTP(text string, data []byte) bool {
 	method, _, _ := strings.Cut(text, " ")
 	asked := &http.Request{Method: method}
@@ -25,7 +25,7 @@ func isCompleteHTTP(text string, data []byte) bool {
 		}
 		_, err = io.Copy(io.Discard, resp.Body)
 		if err != nil || resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && method != http.MethodConnect {
-			return false // it ends with the connection, or later
+			return false // the body ends with the connection, or later
 		}
 	}
 }

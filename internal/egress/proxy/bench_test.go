@@ -56,8 +56,8 @@ func latencies(b *testing.B, do func()) {
 func BenchmarkKeptAlive(b *testing.B) {
 	w := newEnvironment(b)
 	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "answer") }, "api.good.test")
-	sb := w.newSandbox(openOne, withToken)
-	for name, c := range map[string]*http.Client{"direct/h1": w.direct(false), "direct/h2": w.direct(true), "box/h1": sb.client(false), "box/h2": sb.client(true)} {
+	sb := w.newSandbox(oneHostPolicy, withToken)
+	for name, c := range map[string]*http.Client{"direct/h1": w.direct(false), "direct/h2": w.direct(true), "sandbox/h1": sb.client(false), "sandbox/h2": sb.client(true)} {
 		b.Run(name, func(b *testing.B) {
 			fetch(b, c, "https://api.good.test/")
 			latencies(b, func() { fetch(b, c, "https://api.good.test/") })
@@ -68,17 +68,17 @@ func BenchmarkKeptAlive(b *testing.B) {
 func BenchmarkNewConnection(b *testing.B) {
 	w := newEnvironment(b)
 	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "answer") }, "api.good.test", "pass.good.test")
-	sb := w.newSandbox(openOne, func(c *Config) { c.Limits.Connections = 1 << 20 })
+	sb := w.newSandbox(oneHostPolicy, func(c *Config) { c.Limits.Connections = 1 << 20 })
 	if _, err := sb.names.Address("api.good.test"); err != nil {
 		b.Fatal(err)
 	}
-	for name, open := range map[string]func() (*http.Client, string){
+	for name, connect := range map[string]func() (*http.Client, string){
 		"direct": func() (*http.Client, string) { return w.direct(false), "https://api.good.test/" },
-		"opened": func() (*http.Client, string) {
+		"decrypted": func() (*http.Client, string) {
 			sb.current.Load().transport.CloseIdleConnections()
 			return sb.client(false), "https://api.good.test/"
 		},
-		"unopened": func() (*http.Client, string) {
+		"not-decrypted": func() (*http.Client, string) {
 			c := sb.client(false)
 			c.Transport.(*http.Transport).TLSClientConfig.RootCAs = w.roots
 			return c, "https://pass.good.test/"
@@ -86,10 +86,10 @@ func BenchmarkNewConnection(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			latencies(b, func() {
-				// The limits against floods are not measured here.
+				// Switch the limits against floods off, which are not measured here.
 				sb.floods.queries = flood{rate: 1 << 30}
 				sb.floods.connects = flood{rate: 1 << 30}
-				c, url := open()
+				c, url := connect()
 				fetch(b, c, url)
 				c.CloseIdleConnections()
 			})
@@ -109,7 +109,7 @@ func BenchmarkDownload(b *testing.B) {
 			rw.Write(piece)
 		}
 	}, "api.good.test", "pass.good.test", "other.good.test")
-	sb := w.newSandbox(openOne, withToken)
+	sb := w.newSandbox(oneHostPolicy, withToken)
 	pass := sb.client(false)
 	pass.Transport.(*http.Transport).TLSClientConfig.RootCAs = w.roots
 	for _, c := range []struct {
@@ -117,10 +117,10 @@ func BenchmarkDownload(b *testing.B) {
 		client    *http.Client
 	}{
 		{"direct", "https://api.good.test/", w.direct(false)},
-		{"unopened", "https://pass.good.test/", pass},
-		{"opened", "https://other.good.test/", sb.client(false)},
-		{"opened-h2", "https://other.good.test/", sb.client(true)},
-		{"masked", "https://api.good.test/", sb.client(false)},
+		{"not-decrypted", "https://pass.good.test/", pass},
+		{"decrypted", "https://other.good.test/", sb.client(false)},
+		{"decrypted-h2", "https://other.good.test/", sb.client(true)},
+		{"redacted", "https://api.good.test/", sb.client(false)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(size)
@@ -135,7 +135,7 @@ func BenchmarkDownload(b *testing.B) {
 
 func BenchmarkIdleBox(b *testing.B) {
 	w := newEnvironment(b)
-	p := compiled(b, openOne)
+	p := compiled(b, oneHostPolicy)
 	heap := func() (m runtime.MemStats) {
 		runtime.GC()
 		runtime.GC()
@@ -146,13 +146,13 @@ func BenchmarkIdleBox(b *testing.B) {
 		before, routines := heap(), runtime.NumGoroutine()
 		sandboxes := make([]*testSandbox, 100)
 		for i := range sandboxes {
-			sandboxes[i] = w.newSandbox(openOne, withToken, func(c *Config) { c.Policy = p })
+			sandboxes[i] = w.newSandbox(oneHostPolicy, withToken, func(c *Config) { c.Policy = p })
 		}
 		after := heap()
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/100/1024, "KiB/box")
 		b.ReportMetric(float64(runtime.NumGoroutine()-routines)/100, "goroutines/box")
-		for _, one := range sandboxes {
-			one.Close()
+		for _, firstToken := range sandboxes {
+			firstToken.Close()
 		}
 	}
 }

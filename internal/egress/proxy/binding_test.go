@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// Finding S9: for /a/, a rule matched only /a/ and a binding only /a.
-func TestFindingS9OneReadingOfGlobs(t *testing.T) {
+// Regression: for the glob /a/, a rule matched only /a/ and a binding only /a.
+func TestRulesAndBindingsMatchGlobsEqually(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	for _, c := range []struct {
@@ -37,10 +37,10 @@ func TestFindingS9OneReadingOfGlobs(t *testing.T) {
 				auth = up.log()[len(up.log())-1].Auth
 			}
 			if in := strings.Contains("\n"+strings.Join(c.in, "\n")+"\n", "\n"+path+"\n"); (code == 200) != in || (auth != "") != in {
-				t.Errorf("%s, %s: %d, %q", c.glob, path, code, auth)
+				t.Errorf("glob %s, path %s: status %d, authorization %q, want both only for a match", c.glob, path, code, auth)
 			}
 		}
-		// Only the binding is tested; the rule allows all.
+		// The rule of this policy allows all paths, so only the binding is tested.
 		b = w.newSandbox(boundHost, func(to *Config) {
 			s := token("api.good.test")
 			s.Paths = []string{c.glob}
@@ -50,19 +50,19 @@ func TestFindingS9OneReadingOfGlobs(t *testing.T) {
 			b.get("https://api.good.test" + path)
 			in := strings.Contains("\n"+strings.Join(c.in, "\n")+"\n", "\n"+path+"\n")
 			if got := up.log()[len(up.log())-1].Auth; (got != "") != in {
-				t.Errorf("the binding %s, %s: %q", c.glob, path, got)
+				t.Errorf("binding with the glob %s, path %s: authorization %q", c.glob, path, got)
 			}
 		}
 	}
 }
 
-// A secret that is removed while its request is in progress may still be echoed in the response,
-// which was redacted with the newest values only.
-func TestRemovedSecretStaysRedacted(t *testing.T) {
+// If a secret is removed while a request with it is in progress, its response may still echo the
+// value. Regression: such a response was redacted with the newest values only.
+func TestRemovedSecretIsRedactedInPendingResponse(t *testing.T) {
 	w := newEnvironment(t)
-	came, goOn := make(chan struct{}), make(chan struct{})
+	received, goOn := make(chan struct{}), make(chan struct{})
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
-		close(came)
+		close(received)
 		<-goOn
 		rw.Header().Set("X-Echo", r.Header.Get("Authorization"))
 		rw.Header()[http.TrailerPrefix+"X-End"] = []string{r.Header.Get("Authorization")}
@@ -80,13 +80,13 @@ func TestRemovedSecretStaysRedacted(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		done <- fmt.Sprint(resp.Header, string(body), resp.Trailer, err)
 	}()
-	<-came
+	<-received
 	other := egress.Secret{Name: "OTHER", Value: "tk-other-9dQ7wE5r", Generation: 1, Host: "api.good.test", Header: "X-Key"}
 	if err := b.Update(b.current.Load().policy, []egress.Secret{other}); err != nil {
 		t.Fatal(err)
 	}
 	close(goOn)
 	if got := <-done; strings.Contains(got, value) || strings.Contains(got, other.Value) || !strings.Contains(got, "you sent ") {
-		t.Errorf("the sandbox received %s", got)
+		t.Errorf("the sandbox received a secret: %s", got)
 	}
 }

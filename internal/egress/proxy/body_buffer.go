@@ -20,8 +20,8 @@ var errTooLarge = errors.New("the body is longer than what can be held")
 // errTooManyHeld is returned if other bodies of the sandbox use all the space.
 var errTooManyHeld = errors.New("too many bodies are held at once")
 
-// inMemory is how much of one body is held in memory.
-const inMemory = 1 << 20
+// maxInMemory is the maximum number of bytes of one body that are held in memory.
+const maxInMemory = 1 << 20
 
 // heldBody is a body that was read to its end before the decision.
 type heldBody struct {
@@ -31,7 +31,7 @@ type heldBody struct {
 	// fileless is set if no file can be created. The sandbox's limit then applies to memory.
 	fileless bool
 	size     int64
-	taken    int64 // of the sandbox's limit
+	taken    int64 // bytes that count against the sandbox's limit
 	sum      hash.Hash
 }
 
@@ -69,7 +69,7 @@ func (s *heldBody) write(p []byte) error {
 	}
 	s.taken += int64(len(p))
 	s.sum.Write(p)
-	if s.file == nil && !s.fileless && len(s.memory)+len(p) > inMemory {
+	if s.file == nil && !s.fileless && len(s.memory)+len(p) > maxInMemory {
 		if err := s.spill(); err != nil {
 			return err
 		}

@@ -7,14 +7,15 @@ import (
 )
 
 const (
-	// stall is how long a write to the sandbox may block. A program that does not read occupies an
-	// upstream connection and buffers.
-	stall = time.Minute
-	// stallStep avoids setting a timer for each write.
+	// stallTimeout is how long a write to the sandbox may block. A program that does not read occupies
+	// an upstream connection and buffers.
+	stallTimeout = time.Minute
+	// stallStep is the minimum time between two settings of the write deadline, so that not every write
+	// sets a timer.
 	stallStep = 10 * time.Second
 )
 
-// client is the sandbox's end of a flow. It can return bytes again that were read ahead.
+// client is the sandbox's end of a flow. Bytes that were read ahead can be read from it again.
 type client struct {
 	net.Conn
 	flow *flow
@@ -37,7 +38,7 @@ func (c *client) Read(p []byte) (int, error) {
 func (c *client) Write(p []byte) (int, error) {
 	now := time.Now()
 	if last := c.guarded.Load(); now.UnixNano()-last > int64(stallStep) && c.guarded.CompareAndSwap(last, now.UnixNano()) {
-		if err := c.Conn.SetWriteDeadline(now.Add(stall + stallStep)); err != nil {
+		if err := c.Conn.SetWriteDeadline(now.Add(stallTimeout + stallStep)); err != nil {
 			return 0, err
 		}
 	}

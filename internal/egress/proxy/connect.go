@@ -60,7 +60,7 @@ func (x *exchange) connect() {
 	if _, err := c.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
 		return
 	}
-	// enter applies the current policy, which may be newer.
+	// enter applies the current policy, which may be newer than that of the request.
 	handed = f.enter(c)
 }
 

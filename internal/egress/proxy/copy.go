@@ -16,9 +16,9 @@ var (
 	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
 )
 
-// copyCounted copies until the end. It waits with a small buffer and uses a large one only while
-// data keeps coming, so that an idle connection is cheap. count is called before data is passed on,
-// and can stop the copying.
+// copyCounted copies data until the source ends. It waits with a small buffer and uses a large one
+// only while data keeps arriving, so that an idle connection needs little memory. It calls count
+// before it writes data, and stops if count returns an error.
 func copyCounted(dst io.Writer, src io.Reader, count func(n int) error) error {
 	small := smallBuffers.Get().(*[smallBuffer]byte)
 	defer smallBuffers.Put(small)

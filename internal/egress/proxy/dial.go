@@ -30,13 +30,13 @@ func (b *Handler) dialUpstream(ctx context.Context, _, address string) (net.Conn
 	return b.dial(ctx, host, port)
 }
 
-// dialTime limits an attempt to connect, including the lookup.
-const dialTime = 15 * time.Second
+// dialTimeout limits an attempt to connect, including the resolution of the name.
+const dialTimeout = 15 * time.Second
 
 // dial connects to a name or, if the policy allows it, to an address. The current policy decides to
 // which addresses the name may resolve.
 func (b *Handler) dial(ctx context.Context, host string, port int) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	p := b.current.Load().policy
 	c := p.Connect(host, port)

@@ -47,7 +47,7 @@ func (x *exchange) facts() (map[string]string, *refusal) {
 	return facts, nil
 }
 
-// messageFacts returns the facts about headers and body.
+// messageFacts adds the facts about headers and body.
 func (x *exchange) messageFacts(facts map[string]string) *refusal {
 	if x.action.push != nil && x.action.push.bound && !x.action.push.Probe() {
 		// Git packs the same commits to different bytes each time. But the object IDs before the
@@ -61,7 +61,7 @@ func (x *exchange) messageFacts(facts map[string]string) *refusal {
 		return stop
 	}
 	if err := x.hold(); err != nil {
-		return x.unheld(err)
+		return x.holdRefusal(err)
 	}
 	if x.action.body == nil {
 		facts["body_sha256"], facts["body_bytes"] = hexHash(""), "0"

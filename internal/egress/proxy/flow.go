@@ -50,15 +50,15 @@ type flow struct {
 	exchanges map[*exchange]struct{}
 }
 
-// requestCounts has how many requests the server has begun to read, and how many were decided. The
-// difference was not HTTP.
+// requestCounts has the number of requests that the server has begun to read, and the number that were
+// decided. The other ones were not HTTP.
 type requestCounts struct{ read, decided atomic.Int64 }
 
 // mode is how a flow's bytes are treated.
 type mode struct {
-	proxy     bool // at the proxy port, and no CONNECT has come
+	proxy     bool // at the proxy port, before a CONNECT
 	connected bool // by CONNECT
-	opaque    bool // its bytes are not decrypted
+	opaque    bool // the bytes are not decrypted
 }
 
 // consent is a person's approval of a connection.
@@ -82,15 +82,15 @@ func (b *Handler) take(in incoming) {
 		in.Refuse()
 		return
 	}
-	handed := false
+	passedOn := false
 	defer func() {
-		// This process serves other sandboxes too, which must not end because of a panic that one
-		// sandbox causes.
+		// A panic that one sandbox causes must not end this process, which serves other sandboxes
+		// too.
 		if p := recover(); p != nil {
 			f.note(floor(http.StatusInternalServerError, "internal", policy.RuleProtocol, "an internal error"), fmt.Sprint(p))
 			f.kill("an internal error")
 		}
-		if !handed {
+		if !passedOn {
 			in.Refuse()
 			f.end()
 		}
@@ -112,10 +112,10 @@ func (b *Handler) take(in incoming) {
 		return
 	}
 	if f.mode.proxy {
-		handed = b.front.handover.offer(c)
+		passedOn = b.front.handover.offer(c)
 		return
 	}
-	handed = f.enter(c)
+	passedOn = f.enter(c)
 }
 
 // begin registers a connection, if the limits allow it.
@@ -164,8 +164,8 @@ func (f *flow) aim() *refusal {
 	return f.box.undialled(host, c, 0)
 }
 
-// undialled refuses an address that would not be dialled in the end, as if nothing were there, so
-// that a scan finds no open port. Names get their addresses only when they are dialled.
+// undialled refuses an address that would not be dialled in the end, as if it had no listener, so that
+// a scan finds no open port. Names get their addresses only when they are dialled.
 func (b *Handler) undialled(host string, c policy.Connection, status int) *refusal {
 	a, err := netip.ParseAddr(host)
 	if err != nil {
@@ -198,7 +198,7 @@ func (f *flow) accept(c net.Conn) bool {
 
 // enter decides about a connection with a known destination by its first bytes. It returns true if
 // it passed the connection to the HTTP server.
-func (f *flow) enter(c *client) (handed bool) {
+func (f *flow) enter(c *client) (passedOn bool) {
 	b := f.box
 	g := b.current.Load()
 	conn := g.policy.Connect(f.dest.host, f.dest.port)
@@ -206,7 +206,7 @@ func (f *flow) enter(c *client) (handed bool) {
 		return f.drop(byPolicy(conn.Decision), "")
 	}
 	m := b.load.meters.of(conn.Limits)
-	if !f.holds(m) {
+	if !f.holdsConnection(m) {
 		d := conn.Decision
 		d.Effect, d.Reason = egress.Deny, "the rule's connections are all in use"
 		return f.drop(&refusal{code: "rate_limited", decision: d}, "")
@@ -221,7 +221,7 @@ func (f *flow) enter(c *client) (handed bool) {
 	head, err := c.peek(1)
 	switch {
 	case err != nil:
-		return f.drop(nil, "nothing was sent: "+err.Error())
+		return f.drop(nil, "the program sent nothing: "+err.Error())
 	case head[0] == recordHandshake:
 		return f.secure(c, g, conn, m)
 	case 'A' <= head[0] && head[0] <= 'Z':
@@ -248,8 +248,9 @@ func (f *flow) hand(c *client, served net.Conn) bool {
 	return f.box.front.handover.offer(served)
 }
 
-// holds counts the flow as one of a rule's connections until it ends.
-func (f *flow) holds(m *meter) bool {
+// holdsConnection counts the flow as one of a rule's connections until it ends. It returns false if
+// the limit is reached.
+func (f *flow) holdsConnection(m *meter) bool {
 	if m == nil {
 		return true
 	}
@@ -262,14 +263,14 @@ func (f *flow) holds(m *meter) bool {
 	return true
 }
 
-// drop writes an entry with the reason, and ends the connection. It returns false, so that enter
-// can return its result.
+// drop writes an entry with the reason, which ends the connection. It returns false, so that enter can
+// return its result.
 func (f *flow) drop(why *refusal, failure string) bool {
 	f.note(why, failure)
 	return false
 }
 
-// note writes the only entry of a connection that has no other.
+// note writes the entry of a connection that has no other entry.
 func (f *flow) note(why *refusal, failure string) {
 	f.mu.Lock()
 	done := f.recorded
@@ -310,8 +311,8 @@ func (f *flow) connection() net.Conn {
 	return f.conn
 }
 
-// spoke notes that the flow has its own entries.
-func (f *flow) spoke() {
+// markRecorded notes that the flow has its own entries.
+func (f *flow) markRecorded() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.recorded = true
@@ -370,20 +371,21 @@ func (f *flow) kill(why string) {
 	}
 }
 
-// review ends what a new policy no longer allows.
+// review ends the flow or its requests if a new policy no longer allows them.
 func (f *flow) review(g *generation) {
-	if why := f.misfit(g); why != "" {
+	if why := f.reasonToEnd(g); why != "" {
 		f.kill(why)
 	}
 }
 
-// misfit returns the reason why a connection must end, or "".
-func (f *flow) misfit(g *generation) string {
+// reasonToEnd returns the reason why a connection must end, or "". It stops requests that no longer
+// fit.
+func (f *flow) reasonToEnd(g *generation) string {
 	const changed = "the policy no longer allows this"
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refused != nil {
-		return "the policy has changed" // the next attempt is judged anew
+		return "the policy has changed" // the next attempt gets a new decision
 	}
 	if !f.mode.proxy && f.dest.host != "" {
 		c := g.policy.Connect(f.dest.host, f.dest.port)
@@ -428,15 +430,15 @@ func (b *Handler) state(c net.Conn, s http.ConnState) {
 	case http.StateActive:
 		f.requests.read.Add(1)
 	case http.StateClosed:
-		f.unread(c)
+		f.recordUnparsed(c)
 		f.end()
 	case http.StateNew, http.StateIdle, http.StateHijacked:
 	}
 }
 
-// unread writes an entry about a request that the server could not parse and answered itself.
-// Nothing of it was forwarded.
-func (f *flow) unread(c net.Conn) {
+// recordUnparsed writes an entry about a request that the server could not parse and answered itself.
+// Nothing of the request was forwarded.
+func (f *flow) recordUnparsed(c net.Conn) {
 	if f.requests.read.Load() <= f.requests.decided.Load() {
 		return
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Rails, Laravel, Symfony and others take the method of a form's POST from its field _method.
-// Without this check, a rule that allows POST would allow a DELETE that another rule denies.
+// Rails, Laravel, Symfony and others take the method of a form's POST from its field _method. Without
+// this check, a rule that allows POST would also allow a DELETE that another rule denies.
 
 // formTypes are the content types of bodies whose fields may name a method.
 const (
@@ -47,9 +47,9 @@ func (x *exchange) methodMatters(d egress.Decision) bool {
 	return false
 }
 
-// readForm adds the readings that a form's fields cause, if they matter, and reports whether there
-// is a new one. A form with files may be too long to be held, so it is inspected while it is
-// forwarded.
+// readForm adds the readings that a form's fields cause, if they matter, and reports whether there is
+// a new one. A form with files may be too long to be held, so readForm makes sure that it is inspected
+// while it is forwarded.
 func (x *exchange) readForm(d egress.Decision) (changed bool, stop *refusal) {
 	if x.action.formRead || d.Effect == egress.Deny || !x.isForm(formType) && !x.isForm(multipartType) || !x.methodMatters(d) {
 		return false, nil
@@ -62,14 +62,14 @@ func (x *exchange) readForm(d egress.Decision) (changed bool, stop *refusal) {
 		return false, nil
 	}
 	if err := x.hold(); err != nil {
-		return false, x.unheld(err)
+		return false, x.holdRefusal(err)
 	}
 	if x.action.body == nil {
 		return false, nil
 	}
 	methods, err := formMethods(x.action.body.reader())
 	if err != nil {
-		return false, x.unheld(err)
+		return false, x.holdRefusal(err)
 	}
 	for _, r := range slices.Clone(x.action.readings) {
 		for _, m := range methods {
@@ -115,7 +115,7 @@ func formMethods(body io.Reader) (methods []string, err error) {
 		case !inValue && len(name) < maxField:
 			name = append(name, b)
 		case !inValue:
-			cut = true // longer than any name of a method's field
+			cut = true // the name is longer than any that names a method
 		}
 	}
 }
@@ -123,11 +123,11 @@ func formMethods(body io.Reader) (methods []string, err error) {
 // errFormMethod ends a form in which a method is found while it is forwarded.
 var errFormMethod = errors.New("a field of the form names another method, which was not judged")
 
-// fieldGuard forwards a form with files until one of its fields names a method. It then ends with
-// an error, so that the server never receives the whole form.
+// fieldGuard forwards a form with files until one of its fields names a method. Then it returns an
+// error, so that the server never receives the whole form.
 type fieldGuard struct {
 	io.ReadCloser
-	last []byte // the last bytes that were passed on
+	last []byte // the last bytes that were forwarded
 	err  error
 }
 

@@ -41,8 +41,8 @@ func dropHops(h http.Header) {
 	}
 }
 
-// forward sends the request and passes on the response. If it returns a refusal, nothing has been
-// answered yet.
+// forward sends the request and passes on the response. It returns a refusal only if the sandbox has
+// received nothing yet.
 func (x *exchange) forward() *refusal {
 	out, stop := x.outgoing()
 	if stop != nil {
@@ -63,14 +63,14 @@ func (x *exchange) forward() *refusal {
 	return x.answer(resp)
 }
 
-// outgoing creates the upstream request. Its host is the one that the policy allowed, not what the
-// sandbox wrote.
+// outgoing creates the upstream request. Its host is the one that the policy allowed, not the one that
+// the sandbox sent.
 func (x *exchange) outgoing() (*http.Request, *refusal) {
 	r := x.r
 	h := r.Header.Clone()
 	trailers := httpguts.HeaderValuesContainsToken(h["Te"], "trailers")
 	dropHops(h)
-	delete(h, "Expect") // we have answered that
+	delete(h, "Expect") // this proxy has answered it
 	if trailers {
 		h["Te"] = []string{"trailers"} // gRPC servers require it
 	}
@@ -150,17 +150,17 @@ func (x *exchange) attach(out *http.Request) {
 // limitPauses limits how long a body may pause. Otherwise a program that sends a byte now and then
 // could occupy an upstream connection.
 func (x *exchange) limitPauses(r io.Reader) io.Reader {
-	return &patience{r: r, c: http.NewResponseController(x.w), stall: x.box.limits.Stall}
+	return &pauseLimiter{r: r, c: http.NewResponseController(x.w), stall: x.box.limits.Stall}
 }
 
-type patience struct {
+type pauseLimiter struct {
 	r     io.Reader
 	c     *http.ResponseController
 	stall time.Duration
 	set   time.Time
 }
 
-func (p *patience) Read(b []byte) (int, error) {
+func (p *pauseLimiter) Read(b []byte) (int, error) {
 	if now := time.Now(); now.Sub(p.set) > p.stall/8 {
 		p.set = now
 		if err := p.c.SetReadDeadline(now.Add(p.stall)); err != nil {
@@ -191,7 +191,8 @@ func (x *exchange) hold() error {
 	return err
 }
 
-func (x *exchange) unheld(err error) *refusal {
+// holdRefusal returns the refusal for a body that could not be held.
+func (x *exchange) holdRefusal(err error) *refusal {
 	var r *refusal
 	switch {
 	case errors.Is(err, errTooLarge):
@@ -200,14 +201,14 @@ func (x *exchange) unheld(err error) *refusal {
 		r = floor(http.StatusServiceUnavailable, "too_many", policy.RuleLimit, "too many bodies are held for approvals")
 		r.retry = 5 * time.Second
 	default:
-		r = floor(http.StatusBadRequest, "body", policy.RuleProtocol, "the body did not come to its end")
+		r = floor(http.StatusBadRequest, "body", policy.RuleProtocol, "the body ended before it was complete")
 		r.cause = err
 	}
 	return r
 }
 
-// commit ensures that an entry can be written before anything is sent. An approved request, one
-// that carries a secret and one that lasts get an entry first.
+// commit ensures that an entry can be written before anything is sent. An approved request, one that
+// carries a secret and one that is not ordinary HTTP get an entry first.
 func (x *exchange) commit() *refusal {
 	if x.decision.Effect == egress.Ask {
 		x.record.Effect = egress.Allow // a person approved it

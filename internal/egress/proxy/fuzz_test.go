@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// FuzzHTTP sends hostile bytes where HTTP is expected: whatever they are, upstream sees only what
-// the one rule allows.
+// FuzzHTTP sends arbitrary bytes where HTTP is expected. Upstream gets only requests that the one rule
+// allows.
 func FuzzHTTP(f *testing.F) {
 	const head = "GET /ok/a HTTP/1.1\r\nHost: plain.good.test\r\n"
 	for _, s := range []string{
@@ -43,9 +43,9 @@ network: {unlisted: deny, hosts: [{host: plain.good.test, ports: [80], rules: [{
 		up.mu.Lock()
 		up.seen = nil
 		up.mu.Unlock()
-		one := *b
-		one.t = t
-		c, err := one.to(netip.AddrPortFrom(at, 80))
+		copyOfSandbox := *b
+		copyOfSandbox.t = t
+		c, err := copyOfSandbox.to(netip.AddrPortFrom(at, 80))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,10 +56,10 @@ network: {unlisted: deny, hosts: [{host: plain.good.test, ports: [80], rules: [{
 		io.Copy(io.Discard, c)
 		for _, s := range up.log() {
 			if s.Host != "plain.good.test" || !strings.HasPrefix(s.Path, "/ok/") && s.Path != "/ok" || s.Method != http.MethodGet && s.Method != http.MethodPost {
-				t.Errorf("upstream saw %+v", s)
+				t.Errorf("upstream got %+v, which the rule does not allow", s)
 			}
 			if s.Header.Get("X-Http-Method-Override") != "" && !strings.Contains("GET POST", strings.ToUpper(strings.TrimSpace(s.Header.Get("X-Http-Method-Override")))) {
-				t.Errorf("upstream saw %+v", s)
+				t.Errorf("upstream got the method override %+v", s)
 			}
 		}
 	})

@@ -17,10 +17,10 @@ type generation struct {
 	secrets []*sealed
 	// bound has the destinations of secrets. TLS to them is decrypted.
 	bound map[location]bool
-	// masked has their hosts, which may return what they received on any port.
+	// masked has their hosts, which may return a secret that they received on any port.
 	masked    map[string]bool
 	text      *redact.Redactor // for entries and headers
-	bytes     *redact.Redactor // for bodies, whose lengths stay
+	bytes     *redact.Redactor // for bodies, whose lengths must not change
 	transport *http.Transport
 }
 
@@ -36,19 +36,19 @@ func (b *Handler) generation(p *policy.Policy, secrets []egress.Secret, before *
 	g := &generation{policy: p, bound: map[location]bool{}, masked: map[string]bool{}}
 	var values []redact.Value
 	for _, s := range secrets {
-		one, err := seal(s, b.limits.Uses)
+		binding, err := seal(s, b.limits.Uses)
 		if err != nil {
 			return nil, err
 		}
 		// With two values for one header it would be undefined which one is sent.
 		for _, other := range g.secrets {
-			if other.clashes(one) {
+			if other.clashes(binding) {
 				return nil, fault.Newf(fault.Invalid, "secret_binding_twice",
-					"the secrets %s and %s are both bound to the header %s of %s", other.Name, one.Name, one.header, one.location.host)
+					"the secrets %s and %s are both bound to the header %s of %s", other.Name, binding.Name, binding.header, binding.location.host)
 			}
 		}
-		g.secrets = append(g.secrets, one)
-		g.bound[one.location], g.masked[one.location.host] = true, true
+		g.secrets = append(g.secrets, binding)
+		g.bound[binding.location], g.masked[binding.location.host] = true, true
 		if s.Plain {
 			continue
 		}

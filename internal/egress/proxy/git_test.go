@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	none = "0000000000000000000000000000000000000000"
-	old  = "1111111111111111111111111111111111111111"
-	tip  = "2222222222222222222222222222222222222222"
+	none   = "0000000000000000000000000000000000000000"
+	old    = "1111111111111111111111111111111111111111"
+	newTip = "2222222222222222222222222222222222222222"
 )
 
-// pushBody returns what git sends: commands, and then a pack.
+// pushBody returns the body of a push: commands, and then a pack.
 func pushBody(commands ...string) string {
 	if len(commands) == 0 {
 		return "0000"
@@ -34,7 +34,7 @@ func pushBody(commands ...string) string {
 	return b.String()
 }
 
-const forge = `
+const forgePolicy = `
 level: minimal
 git:
   push: {unlisted: ask, delete: ask, force: deny}
@@ -42,11 +42,11 @@ git:
 network: {unlisted: deny, hosts: [{host: git.test, rules: [{do: allow}]}]}
 `
 
-func TestA6PushesAreJudgedByRef(t *testing.T) {
+func TestPushIsDecidedByRef(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", gitServer, "git.test")
 	d := &approvals{}
-	b := w.newSandbox(forge)
+	b := w.newSandbox(forgePolicy)
 	b.people.answer = d.answer
 	for _, repo := range []string{"acme/pay.git", "acme/pay", "acme/other"} {
 		// Each push begins with the list of refs, by which the server shows that it is a git
@@ -59,64 +59,64 @@ func TestA6PushesAreJudgedByRef(t *testing.T) {
 		return b.do("POST", "https://git.test/"+repo+"/git-receive-pack", pushBody(commands...), http.Header{"Content-Type": {"application/x-git-receive-pack-request"}})
 	}
 	for name, c := range map[string][]string{
-		"create":  {"acme/pay.git", none + " " + tip + " refs/heads/agent/x"},
-		"move":    {"acme/pay.git", old + " " + tip + " refs/heads/agent/x"},
-		"by name": {"acme/pay", none + " " + tip + " refs/heads/main"},
+		"create":  {"acme/pay.git", none + " " + newTip + " refs/heads/agent/x"},
+		"move":    {"acme/pay.git", old + " " + newTip + " refs/heads/agent/x"},
+		"by name": {"acme/pay", none + " " + newTip + " refs/heads/main"},
 	} {
 		before := len(up.log())
 		if code, body := send(c[0], c[1:]...); code != 200 || !strings.HasPrefix(body, "hello") {
-			t.Errorf("%s: %d %q", name, code, body)
+			t.Errorf("%s: got %d %q, want the push to reach the server", name, code, body)
 		}
 		if l := up.log(); len(l) != before+1 || l[before].Body != pushBody(c[1:]...) {
-			t.Errorf("%s: upstream did not get the bytes", name)
+			t.Errorf("%s: upstream got another body than the push", name)
 		}
 	}
 	before := len(up.log())
 	for name, c := range map[string][]string{
-		"other ref":    {"acme/pay", none + " " + tip + " refs/heads/dev"},
-		"main moves":   {"acme/pay", old + " " + tip + " refs/heads/main"},
+		"other ref":    {"acme/pay", none + " " + newTip + " refs/heads/dev"},
+		"main moves":   {"acme/pay", old + " " + newTip + " refs/heads/main"},
 		"delete":       {"acme/pay", old + " " + none + " refs/heads/agent/x"},
-		"tag":          {"acme/pay", none + " " + tip + " refs/tags/v1"},
-		"mixed":        {"acme/pay", none + " " + tip + " refs/heads/agent/y", none + " " + tip + " refs/heads/dev"},
-		"other repo":   {"acme/other", none + " " + tip + " refs/heads/agent/x"},
+		"tag":          {"acme/pay", none + " " + newTip + " refs/tags/v1"},
+		"mixed":        {"acme/pay", none + " " + newTip + " refs/heads/agent/y", none + " " + newTip + " refs/heads/dev"},
+		"other repo":   {"acme/other", none + " " + newTip + " refs/heads/agent/x"},
 		"unreadable":   {"acme/pay", "garbage"},
-		"escaped path": {"acme/pay", none + " " + tip + " refs/heads/dev"},
+		"escaped path": {"acme/pay", none + " " + newTip + " refs/heads/dev"},
 	} {
 		code, body := send(c[0], c[1:]...)
 		if name == "escaped path" {
-			// A server may take it for a push, so the refs count. It is not git's own request, so
-			// the answer is not in git's form.
+			// A server may interpret this as a push, so the refs count. It is not git's own request, so the
+			// response is not in git's format.
 			code, body = b.do("POST", "https://git.test/acme/pay/git-receive%2dpack", pushBody(c[1:]...), nil)
 			if code != 403 || !strings.Contains(body, "rule=git.push.unlisted") {
-				t.Errorf("%s: %d %q", name, code, body)
+				t.Errorf("%s: got %d %q, want a denial by git.push.unlisted", name, code, body)
 			}
 			continue
 		}
 		if code != 200 || name != "unreadable" && !strings.Contains(body, "ng refs/") || !strings.Contains(body, "crannog: blocked git push") {
-			t.Errorf("%s: %d %q", name, code, body)
+			t.Errorf("%s: got %d %q, want a refusal in git's format", name, code, body)
 		}
 	}
 	if len(up.log()) != before {
-		t.Fatalf("upstream saw %+v", up.log()[before:])
+		t.Fatalf("upstream got refused pushes: %+v", up.log()[before:])
 	}
-	// After an approval, the same refs pass, in other bytes too.
-	send("acme/pay", none+" "+tip+" refs/heads/dev")
+	// After an approval, the same commands are allowed, with any pack.
+	send("acme/pay", none+" "+newTip+" refs/heads/dev")
 	all := b.people.questions()
 	q := all[len(all)-1]
 	if q.Kind != egress.AskPush || !strings.Contains(q.Summary, "create refs/heads/dev") {
-		t.Errorf("question %+v", q)
+		t.Errorf("the approval request is %+v", q)
 	}
 	d.approve(q)
-	if _, body := send("acme/pay", none+" "+strings.Replace(tip, "2", "3", 1)+" refs/heads/dev"); !strings.Contains(body, "ng refs/") {
-		t.Errorf("another commit: %q", body)
+	if _, body := send("acme/pay", none+" "+strings.Replace(newTip, "2", "3", 1)+" refs/heads/dev"); !strings.Contains(body, "ng refs/") {
+		t.Errorf("a push of another commit than approved: got %q, want a refusal", body)
 	}
-	if _, body := send("acme/pay", none+" "+tip+" refs/heads/dev"); !strings.HasPrefix(body, "hello") {
-		t.Errorf("approved: %q", body)
+	if _, body := send("acme/pay", none+" "+newTip+" refs/heads/dev"); !strings.HasPrefix(body, "hello") {
+		t.Errorf("the approved push: got %q, want it to reach the server", body)
 	}
-	hosttest.Eventually(t, "records of pushes", func() bool { return len(b.records.all(egress.KindGit)) == 15 })
-	// The empty push by which git checks whether it must log in.
+	hosttest.Eventually(t, "each push has an entry", func() bool { return len(b.records.all(egress.KindGit)) == 15 })
+	// Git sends an empty push to check whether it must log in.
 	if code, body := send("acme/pay"); code != 200 || !strings.HasPrefix(body, "hello") {
-		t.Errorf("probe: %d %s", code, body)
+		t.Errorf("the empty push: got %d %s, want it to reach the server", code, body)
 	}
 }
 
@@ -124,42 +124,42 @@ func TestFetchNeedsOneApproval(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", gitServer, "git.test")
 	d := &approvals{}
-	b := w.newSandbox(strings.Replace(forge, "git:\n", "git:\n  fetch: ask\n", 1))
+	b := w.newSandbox(strings.Replace(forgePolicy, "git:\n", "git:\n  fetch: ask\n", 1))
 	b.people.answer = d.answer
 	refs := "https://git.test/acme/other/info/refs?service=git-upload-pack"
 	if code, _ := b.get(refs); code != 403 {
-		t.Errorf("unasked: %d", code)
+		t.Errorf("an unapproved fetch: got %d, want 403", code)
 	}
 	d.approve(b.people.questions()[0])
 	if code, _ := b.get(refs); code != 200 {
-		t.Errorf("refs: %d", code)
+		t.Errorf("the refs of the approved fetch: got %d, want 200", code)
 	}
 	q := b.people.questions()[0]
 	if q.Facts["method"] != "GET" || q.Facts["target"] != refs || q.Facts["body_sha256"] != hexHash("") || !strings.Contains(q.Facts["covers"], "/acme/other/git-upload-pack") {
-		t.Errorf("the question has %v", q.Facts)
+		t.Errorf("the approval request has the facts %v", q.Facts)
 	}
-	for _, body := range []string{"0000", pktLine("command=fetch") + "0001" + pktLine("want "+tip) + "0000"} {
+	for _, body := range []string{"0000", pktLine("command=fetch") + "0001" + pktLine("want "+newTip) + "0000"} {
 		if code, _ := b.do("POST", "https://git.test/acme/other/git-upload-pack", body, http.Header{"Content-Type": {fetchType}}); code != 200 {
-			t.Errorf("pack: %d", code)
+			t.Errorf("the pack of the approved fetch: got %d, want 200", code)
 		}
 	}
 	if code, _ := b.get("https://git.test/acme/third/info/refs?service=git-upload-pack"); code != 403 {
-		t.Errorf("another repository: %d", code)
+		t.Errorf("a fetch from another repository: got %d, want 403", code)
 	}
 	if code, _ := b.get("https://git.test/acme/pay/info/refs?service=git-upload-pack"); code != 200 {
-		t.Errorf("a listed repository: %d", code)
+		t.Errorf("a fetch from a listed repository: got %d, want 200", code)
 	}
 	if len(up.log()) != 4 {
-		t.Errorf("upstream saw %+v", up.log())
+		t.Errorf("upstream got %+v, want 4 requests", up.log())
 	}
 }
 
 func pktLine(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 
-// A fetch from a listed remote sends a POST and writes nothing: if writes need an approval, it
-// passes, in each version of the protocol, and a policy change that still lists the remote does not
-// end it.
-func TestAListedFetchNeedsNoLeaveForWrites(t *testing.T) {
+// A fetch from a listed remote sends a POST but writes nothing. If writes need an approval, the fetch
+// does not, in each version of the protocol. A policy change that still lists the remote does not end
+// the fetch.
+func TestFetchOfListedRemoteNeedsNoApproval(t *testing.T) {
 	w := newEnvironment(t)
 	hold := make(chan struct{})
 	up := w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
@@ -168,62 +168,62 @@ func TestAListedFetchNeedsNoLeaveForWrites(t *testing.T) {
 		}
 		gitServer(rw, r)
 	}, "git.test")
-	text := strings.Replace(forge, "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts", 1)
+	text := strings.Replace(forgePolicy, "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts", 1)
 	b := w.newSandbox(text)
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
-	fmt.Fprint(z, pktLine("want "+tip+" ofs-delta")+"0000"+pktLine("done\n"))
+	fmt.Fprint(z, pktLine("want "+newTip+" ofs-delta")+"0000"+pktLine("done\n"))
 	z.Close()
 	post := func(repo, body string, more ...string) int {
-		code, _ := b.do("POST", "https://git.test/"+repo+"/git-upload-pack", body, typed(fetchType, more...))
+		code, _ := b.do("POST", "https://git.test/"+repo+"/git-upload-pack", body, withContentType(fetchType, more...))
 		return code
 	}
 	for _, repo := range []string{"acme/pay", "acme/pay.git"} {
 		if code := post(repo, "0000"); code != 403 {
-			t.Errorf("%s, before the server has shown that it is git's: %d", repo, code)
+			t.Errorf("%s: a POST before the server is known as git's: got %d, want 403", repo, code)
 		}
 		if code, _ := b.get("https://git.test/" + repo + "/info/refs?service=git-upload-pack"); code != 200 {
-			t.Errorf("%s, refs: %d", repo, code)
+			t.Errorf("%s: refs: got %d, want 200", repo, code)
 		}
 		asked := len(b.people.questions())
 		for _, c := range []struct{ body, encoding string }{
 			{"0000", "identity"}, {pktLine("command=ls-refs\n") + "0001" + pktLine("peel") + "0000", "identity"}, {packed.String(), "gzip"},
 		} {
 			if code := post(repo, c.body, "Content-Encoding", c.encoding); code != 200 {
-				t.Errorf("%s, %q: %d", repo, c.body, code)
+				t.Errorf("%s: fetch with %q: got %d, want 200", repo, c.body, code)
 			}
 			if l := up.log(); l[len(l)-1].Body != c.body {
-				t.Errorf("%s: upstream got %q", repo, l[len(l)-1].Body)
+				t.Errorf("%s: upstream got the body %q", repo, l[len(l)-1].Body)
 			}
 		}
 		if q := b.people.questions(); len(q) != asked {
-			t.Errorf("%s: asked %+v", repo, q[asked:])
+			t.Errorf("%s: a fetch caused the approval requests %+v, want none", repo, q[asked:])
 		}
-		for _, body := range []string{`{"to": "evil"}`, "0000evil", pktLine("want "+tip) + "0000evil"} {
+		for _, body := range []string{`{"to": "evil"}`, "0000evil", pktLine("want "+newTip) + "0000evil"} {
 			if code := post(repo, body); code != 403 {
-				t.Errorf("%s: %q passes for a fetch: %d", repo, body, code)
+				t.Errorf("%s: the body %q, which is no fetch: got %d, want 403", repo, body, code)
 			}
 		}
-		// A response for another service, or from another repository, is not enough.
-		if code, _ := b.do("POST", "https://git.test/"+repo+"x/git-upload-pack", "0000", typed(fetchType)); code != 403 {
-			t.Errorf("%s: another repository: %d", repo, code)
+		// A list of refs from another repository does not make this one known.
+		if code, _ := b.do("POST", "https://git.test/"+repo+"x/git-upload-pack", "0000", withContentType(fetchType)); code != 403 {
+			t.Errorf("%s: another repository: got %d, want 403", repo, code)
 		}
 	}
 	done := make(chan int, 1)
 	before := len(up.log())
 	go func() { done <- post("acme/pay", "0000", "Git-Protocol", "hold") }()
-	hosttest.Eventually(t, "the fetch is on its way", func() bool { return len(up.log()) > before })
+	hosttest.Eventually(t, "the fetch has reached the server", func() bool { return len(up.log()) > before })
 	if err := b.Update(compiled(t, text+"approvals: {timeout: 59m}\n"), nil); err != nil {
 		t.Fatal(err)
 	}
 	close(hold)
 	if code := <-done; code != 200 {
-		t.Errorf("a fetch while the policy changed: %d", code)
+		t.Errorf("a fetch during a policy change: got %d, want 200", code)
 	}
 	if err := b.Update(compiled(t, strings.Replace(text, "remotes: [{host: git.test, repo: acme/pay,", "remotes: [{host: git.test, repo: acme/gone,", 1)), nil); err != nil {
 		t.Fatal(err)
 	}
 	if code := post("acme/pay", "0000"); code != 403 {
-		t.Errorf("no longer listed: %d", code)
+		t.Errorf("a fetch from a remote that is no longer listed: got %d, want 403", code)
 	}
 }

@@ -28,21 +28,21 @@ type Limits struct {
 }
 
 func (l Limits) orDefault() Limits {
-	number(&l.Connections, 256)
-	number(&l.Requests, 1024)
-	number(&l.Header, 64<<10)
-	number(&l.Body, 64<<20)
-	number(&l.Spool, 128<<20)
-	number(&l.Uses, 100_000)
-	number(&l.Handshake, 10*time.Second)
-	number(&l.Idle, 2*time.Minute)
-	number(&l.Hold, 20*time.Second)
-	number(&l.Answer, 5*time.Minute)
-	number(&l.Stall, time.Minute)
+	setDefault(&l.Connections, 256)
+	setDefault(&l.Requests, 1024)
+	setDefault(&l.Header, 64<<10)
+	setDefault(&l.Body, 64<<20)
+	setDefault(&l.Spool, 128<<20)
+	setDefault(&l.Uses, 100_000)
+	setDefault(&l.Handshake, 10*time.Second)
+	setDefault(&l.Idle, 2*time.Minute)
+	setDefault(&l.Hold, 20*time.Second)
+	setDefault(&l.Answer, 5*time.Minute)
+	setDefault(&l.Stall, time.Minute)
 	return l
 }
 
-func number[T ~int | ~int64](v *T, def T) {
+func setDefault[T ~int | ~int64](v *T, def T) {
 	if *v <= 0 {
 		*v = def
 	}
@@ -66,6 +66,7 @@ type flood struct {
 	over   int
 }
 
+// take counts one event and reports whether it is within the limit.
 func (f *flood) take(b *Handler, kind egress.Kind) bool {
 	now := time.Now()
 	f.mu.Lock()
@@ -172,7 +173,7 @@ func (t *meter) request() (wait time.Duration, ok bool) {
 	return 0, true
 }
 
-// add counts bytes. It returns an error beyond the limit.
+// add counts bytes. It returns errBytes beyond the limit.
 func (t *meter) add(n int) error {
 	if t == nil {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// probes has the probes that the sandbox's first process is about to make, with their numbers. Each
-// is marked that often and no more. A program of a restored sandbox may make one first, but cannot
-// hide more requests than that.
+// probes has the probes that the sandbox's first process is about to make, and how often it makes each.
+// Entries are marked as probes that often and no more. A program of a restored sandbox may make one
+// first, but cannot hide more requests than that.
 type probes struct {
 	mu   sync.Mutex
 	left map[probe]int
@@ -58,9 +58,9 @@ func (l *probes) take(r egress.Record) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := probe{r.Kind, host, r.Port}
-	n, waited := l.left[key]
+	n, expected := l.left[key]
 	switch {
-	case !waited:
+	case !expected:
 		return false
 	case n > 1:
 		l.left[key] = n - 1

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// awaitRecords returns the entries once there are so many.
+// awaitRecords returns the entries once there are at least n.
 func (b *testSandbox) awaitRecords(n int) []egress.Record {
 	b.t.Helper()
 	for end := hosttest.Deadline(); ; time.Sleep(time.Millisecond) {
@@ -22,8 +22,8 @@ func (b *testSandbox) awaitRecords(n int) []egress.Record {
 	}
 }
 
-// The first process's probes before the sandbox is ready are marked, once each, and reach no host,
-// and nothing else is marked.
+// Entries of the first process's probes are marked, once each. The probes reach no host, and no other
+// entry is marked.
 func TestProbesAreMarked(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
@@ -36,18 +36,18 @@ func TestProbesAreMarked(t *testing.T) {
 		}
 		return a
 	}
-	// goes makes all probes, and waits for their entries.
-	goes := func() []egress.Record {
+	// makeProbes makes all probes, and waits for their entries.
+	makeProbes := func() []egress.Record {
 		t.Helper()
 		before := len(b.records.all())
 		b.Dropped("udp", netip.MustParseAddrPort(policy.UnusedDatagram))
 		b.Names(query(t, policy.UnusedName, dnsmessage.TypeA), 1232)
 		at := address()
 		if _, err := b.to(netip.MustParseAddrPort(policy.MetadataAddress)); err == nil {
-			t.Error("the metadata service is reached")
+			t.Error("a connection to the metadata service succeeded")
 		}
 		if _, err := b.to(netip.AddrPortFrom(at, 9)); err == nil {
-			t.Error("a closed port is reached")
+			t.Error("a connection to a closed port succeeded")
 		}
 		c, err := b.to(netip.AddrPortFrom(at, 443))
 		if err != nil {
@@ -57,36 +57,36 @@ func TestProbesAreMarked(t *testing.T) {
 		return b.awaitRecords(before + 6)[before:]
 	}
 	for round, want := range []bool{true, false} {
-		list := goes()
+		list := makeProbes()
 		if len(list) != 6 {
-			t.Fatalf("%d records: %+v", len(list), list)
+			t.Fatalf("the probes have %d entries, want 6: %+v", len(list), list)
 		}
 		for _, r := range list {
 			if r.Probe != want {
-				t.Errorf("round %d: %s %s:%d is marked %t", round, r.Kind, r.Host, r.Port, r.Probe)
+				t.Errorf("round %d: the entry of %s %s:%d is marked %t, want %t", round, r.Kind, r.Host, r.Port, r.Probe, want)
 			}
 		}
 	}
-	// A new policy for which a sandbox is probed again.
+	// A sandbox is probed again for a new policy.
 	b.ExpectProbes()
-	talks, err := b.to(netip.AddrPortFrom(address(), 443))
+	talking, err := b.to(netip.AddrPortFrom(address(), 443))
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := len(b.records.all())
-	if _, err := talks.Write([]byte("x")); err != nil {
+	if _, err := talking.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	list := b.awaitRecords(before + 1)
 	if r := list[len(list)-1]; r.Kind != egress.KindTCP || r.Probe {
-		t.Errorf("who speaks is marked: %+v", r)
+		t.Errorf("the entry of a connection with data is marked as a probe: %+v", r)
 	}
-	for _, r := range goes() {
+	for _, r := range makeProbes() {
 		if marked := r.Kind != egress.KindDNS || r.Host != "api.good.test"; r.Probe != marked {
-			t.Errorf("once more: %s %s:%d is marked %t", r.Kind, r.Host, r.Port, r.Probe)
+			t.Errorf("after ExpectProbes: the entry of %s %s:%d is marked %t, want %t", r.Kind, r.Host, r.Port, r.Probe, marked)
 		}
 	}
 	if len(up.log()) > 0 || w.dials.Load() > 0 || w.lookups.Load() > 0 {
-		t.Errorf("outside: %d requests, %d dials, %d look-ups", len(up.log()), w.dials.Load(), w.lookups.Load())
+		t.Errorf("the probes caused %d requests, %d dials and %d lookups, want none", len(up.log()), w.dials.Load(), w.lookups.Load())
 	}
 }

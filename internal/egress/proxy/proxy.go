@@ -50,7 +50,7 @@ type Config struct {
 	SpoolFile func() (*os.File, error)
 }
 
-// Handler stands between one sandbox and the world. It is an attachment.Handler.
+// Handler decides about the traffic of one sandbox. It is an attachment.Handler.
 type Handler struct {
 	sandbox string
 	asker   egress.Approver
@@ -96,7 +96,7 @@ type back struct {
 	packages PackageCache // nil if there is none
 }
 
-// life ends with the Handler, and all its work with it.
+// life ends with the Handler, which ends all its work.
 type life struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -109,16 +109,16 @@ type load struct {
 	running atomic.Int64 // requests
 }
 
-// floods limit the entries of what costs the sandbox nothing.
+// floods limit the entries about events that cost the sandbox nothing.
 type floods struct{ queries, packets, connects flood }
 
-// gitMemory has what was learned about git requests. A client sends several for one operation.
+// gitMemory stores facts about git requests, because a client sends several requests for one operation.
 type gitMemory struct {
-	fetches    recent[fetchKey]  // approved by a person
-	advertised recent[gitRemote] // by which their servers were recognised as git's
+	fetches    recent[fetchKey]  // fetches that a person approved
+	advertised recent[gitRemote] // servers that have listed refs
 }
 
-// secretUses has what is known about each secret's use. Handler.mu guards it.
+// secretUses has the uses of each secret. Handler.mu guards it.
 type secretUses struct {
 	spent map[string]int64 // number of uses, by name
 	// permits are the secrets whose first use has been approved.
@@ -171,7 +171,7 @@ func (b *Handler) httpServer() *http.Server {
 		MaxHeaderBytes:    b.limits.Header,
 		ConnState:         b.state,
 		ConnContext:       withFlow,
-		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // its messages contain the sandbox's data, and are in the entries
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // its messages contain the sandbox's data, which is in the entries anyway
 		// Otherwise net/http answers "OPTIONS *" itself, without an entry.
 		DisableGeneralOptionsHandler: true,
 		// A sandbox is on the same machine, so small windows do not slow it down.
@@ -186,8 +186,8 @@ func (b *Handler) httpServer() *http.Server {
 	return s
 }
 
-// Update replaces the policy and the secrets. When it returns, everything that the new ones do not
-// allow is closed. If it fails, nothing has changed.
+// Update replaces the policy and the secrets. When it returns, connections and requests that they do
+// not allow are closed. If it fails, nothing has changed.
 func (b *Handler) Update(p *policy.Policy, secrets []egress.Secret) error {
 	if p == nil {
 		return fault.New(fault.Internal, "causeway_incomplete", "there is no policy to put in force")

@@ -16,7 +16,7 @@ func (x *exchange) publication(d egress.Decision) egress.Decision {
 			continue
 		}
 		x.record.Kind, x.question.kind = egress.KindPublish, egress.AskPublish
-		x.notes(p.Summary(), p.Facts())
+		x.addFacts(p.Summary(), p.Facts())
 		if own := x.gen.policy.Publish(x.dest.host); own.Effect.Stricter(d.Effect) {
 			return own
 		}

@@ -19,7 +19,7 @@ level: minimal
 network: {unlisted: deny, writes: deny, hosts: [{host: git.test, rules: [{do: allow}]}]}
 git: {remotes: [{host: git.test, repo: "acme/**", push: ["refs/**"]}]}
 `)
-	fetch := func(more ...string) http.Header { return typed(fetchType, more...) }
+	fetch := func(more ...string) http.Header { return withContentType(fetchType, more...) }
 	for name, c := range map[string]struct {
 		method, url, body string
 		header            http.Header

@@ -220,7 +220,7 @@ func (x *exchange) askHost() *refusal {
 	if !asks || x.progress.granted == d.Rule {
 		return nil
 	}
-	id, stop := x.box.put(x.ctx, x.gen, d, x.dest.host, x.dest.port, hostRequest(x.dest.host, x.dest.port))
+	id, stop := x.box.requestApproval(x.ctx, x.gen, d, x.dest.host, x.dest.port, hostRequest(x.dest.host, x.dest.port))
 	if stop != nil {
 		return stop
 	}

@@ -28,7 +28,7 @@ func echList(t testing.TB, public string) []byte {
 	body = append(body, 32, byte(len(public)))
 	body = append(body, public...)
 	body = append(body, 0, 0)
-	one := binary.BigEndian.AppendUint16([]byte{0xfe, 0x0d}, uint16(len(body)))
-	one = append(one, body...)
-	return append(binary.BigEndian.AppendUint16(nil, uint16(len(one))), one...)
+	firstToken := binary.BigEndian.AppendUint16([]byte{0xfe, 0x0d}, uint16(len(body)))
+	firstToken = append(firstToken, body...)
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(firstToken))), firstToken...)
 }

@@ -116,7 +116,7 @@ func (b *Handler) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	case stop == nil:
 		var answered bool
-		if answered, stop = x.installs(); !answered && stop == nil {
+		if answered, stop = x.serveFromCache(); !answered && stop == nil {
 			stop = x.forward()
 		}
 	}

@@ -69,7 +69,7 @@ func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage,
 	f.mu.Unlock()
 	// The policy may have changed while dialling.
 	g := f.box.current.Load()
-	if why := f.misfit(g); dead || why != "" {
+	if why := f.reasonToEnd(g); dead || why != "" {
 		_ = up.Close()
 		return nil, &refusal{status: 403, code: "denied", decision: g.policy.Connect(f.dest.host, f.dest.port).Decision}
 	}
@@ -83,10 +83,10 @@ func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage,
 	first.Begins = true
 	if err := f.box.records.add(first, g); err != nil {
 		_ = up.Close()
-		f.spoke()
+		f.markRecorded()
 		return nil, unrecorded(err)
 	}
-	f.spoke()
+	f.markRecorded()
 	return p, nil
 }
 

@@ -162,7 +162,7 @@ func TestSpliceChangesNoByte(t *testing.T) {
 		got <- all
 		c.Write(rest[:5])
 	}()
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	c, err := b.dial("pass.good.test", 443)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestSecondHelloNamesAnotherHost(t *testing.T) {
 			n, _ := io.ReadFull(c, make([]byte, 6+len(second)))
 			got <- n
 		}()
-		b := w.newSandbox(openOne)
+		b := w.newSandbox(oneHostPolicy)
 		c, err := b.dial("pass.good.test", 443)
 		if err != nil {
 			t.Fatal(err)

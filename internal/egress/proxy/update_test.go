@@ -178,7 +178,7 @@ func TestN21WebSocketEndsWithItsSecret(t *testing.T) {
 func TestUpdateEndsAHeldQuestion(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.newSandbox(asking)
+	b := w.newSandbox(askPolicy)
 	asked := make(chan struct{})
 	b.people.answer = func(ctx context.Context, _ egress.ApprovalRequest) (egress.ApprovalOutcome, error) {
 		close(asked)
@@ -191,7 +191,7 @@ func TestUpdateEndsAHeldQuestion(t *testing.T) {
 		done <- code
 	}()
 	<-asked
-	if err := b.Update(compiled(t, openOne), nil); err != nil {
+	if err := b.Update(compiled(t, oneHostPolicy), nil); err != nil {
 		t.Fatal(err)
 	}
 	if code := <-done; code == 200 || len(up.log()) != 0 {
@@ -301,7 +301,7 @@ network: {unlisted: deny, hosts: [{host: pass.good.test, rules: [{do: allow, lim
 func TestN23BoxesShareNothing(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
-	a, b := w.newSandbox(openOne, withToken), w.newSandbox(openOne)
+	a, b := w.newSandbox(oneHostPolicy, withToken), w.newSandbox(oneHostPolicy)
 	if code, _ := a.get("https://api.good.test/"); code != 200 {
 		t.Fatal(code)
 	}
@@ -322,7 +322,7 @@ func TestN23BoxesShareNothing(t *testing.T) {
 func TestNoRecordNoAction(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test", "pass.good.test")
-	b := w.newSandbox(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("other.good.test")} })
+	b := w.newSandbox(oneHostPolicy, func(c *Config) { c.Secrets = []egress.Secret{token("other.good.test")} })
 	keep := b.client(false)
 	if code, _ := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 200 {
 		t.Fatal(code)
@@ -364,7 +364,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	w.serve("443", nil, "api.good.test", "pass.good.test")
 	w.socket(true, "ws.good.test")
 	served := runtime.NumGoroutine()
-	b := w.newSandbox(openOne + "    - {host: ws.good.test, ports: [80], rules: [{do: allow}]}\n")
+	b := w.newSandbox(oneHostPolicy + "    - {host: ws.good.test, ports: [80], rules: [{do: allow}]}\n")
 	c := b.client(true)
 	if code, _ := b.with(c, "GET", "https://api.good.test/", "", nil); code != 200 {
 		t.Fatal(code)
@@ -404,7 +404,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 func TestN24HTTP2(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test", "other.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	c := b.client(true)
 	if code, _ := b.with(c, "GET", "https://api.good.test/", "", nil); code != 200 {
 		t.Fatal(code)
@@ -426,7 +426,7 @@ func TestN24HTTP2(t *testing.T) {
 
 func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
 	w := newEnvironment(t)
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	started := time.Now()
 	for range 1000 {
 		b.Dropped("udp", netip.MustParseAddrPort("93.184.216.34:443"))
@@ -471,7 +471,7 @@ func TestRequestsWithSecretsAreRecordedFirst(t *testing.T) {
 
 func TestBodyIsHeldWithoutAFile(t *testing.T) {
 	w := newEnvironment(t)
-	b := w.newSandbox(asking, func(c *Config) {
+	b := w.newSandbox(askPolicy, func(c *Config) {
 		c.Limits.Spool = 4 << 20
 		c.SpoolFile = func() (*os.File, error) { return nil, os.ErrPermission }
 	})

@@ -66,7 +66,7 @@ func TestN5NoWayAroundIsOffered(t *testing.T) {
 		rw.Header().Set("Proxy-Authenticate", "Basic")
 		rw.Header().Set("X-Kept", "yes")
 	}, "api.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	resp, err := b.client(true).Get("https://api.good.test/")
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestN10ForbiddenAddresses(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	for _, host := range []string{"api.good.test", "pass.good.test"} {
-		b := w.newSandbox(openOne)
+		b := w.newSandbox(oneHostPolicy)
 		for _, a := range []string{"10.0.0.5", "169.254.169.254", "0.0.0.0", "127.0.0.1", "::ffff:127.0.0.1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "::1", "fd00:ec2::254", "mixed"} {
 			list := []netip.Addr{up.addr, netip.MustParseAddr("10.0.0.5")}
 			if a != "mixed" {
@@ -108,7 +108,7 @@ func TestN10ForbiddenAddresses(t *testing.T) {
 	w.mu.Lock()
 	w.zone["api.good.test"] = []netip.Addr{up.addr}
 	w.mu.Unlock()
-	if code, _ := w.newSandbox(openOne).get("https://api.good.test/"); code != 200 {
+	if code, _ := w.newSandbox(oneHostPolicy).get("https://api.good.test/"); code != 200 {
 		t.Errorf("a public address: %d", code)
 	}
 }
@@ -139,7 +139,7 @@ func TestN11Rebinding(t *testing.T) {
 	w.answers["api.good.test"] = [][]netip.Addr{{up.addr}}
 	w.zone["api.good.test"] = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
 	w.mu.Unlock()
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	if code, _ := b.get("https://api.good.test/"); code != 200 {
 		t.Fatalf("the first answer: %d", code)
 	}
@@ -163,7 +163,7 @@ func TestN12RedirectsAreNewDecisions(t *testing.T) {
 	}, "api.good.test")
 	evil := w.serve("443", nil, "evil.test")
 	other := w.serve("443", nil, "other.good.test")
-	b := w.newSandbox(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
+	b := w.newSandbox(oneHostPolicy, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
 	follow := b.client(true)
 	follow.CheckRedirect = nil
 	for _, path := range []string{"/denied", "/metadata"} {
@@ -185,7 +185,7 @@ func TestUpstreamMustProveItsName(t *testing.T) {
 	w.mu.Lock()
 	w.zone["api.good.test"] = []netip.Addr{up.addr}
 	w.mu.Unlock()
-	b := w.newSandbox(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
+	b := w.newSandbox(oneHostPolicy, func(c *Config) { c.Secrets = []egress.Secret{token("api.good.test")} })
 	if code, body := b.get("https://api.good.test/"); code != 502 || !strings.Contains(body, policy.RuleCertificate) {
 		t.Errorf("%d %s", code, body)
 	}
@@ -319,7 +319,7 @@ func TestConnectAndAbsoluteForm(t *testing.T) {
 	w := newEnvironment(t)
 	w.serve("443", nil, "api.good.test")
 	plain := w.serve("80", nil, "plain.good.test")
-	b := w.newSandbox(openOne)
+	b := w.newSandbox(oneHostPolicy)
 	proxied := b.proxied()
 	if code, body := b.with(proxied, "GET", "https://api.good.test/a", "", nil); code != 200 || body != "hello from api.good.test" {
 		t.Errorf("CONNECT: %d %s", code, body)

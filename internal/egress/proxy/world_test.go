@@ -188,13 +188,13 @@ type recorder struct {
 	failFirst atomic.Bool
 }
 
-func (r *recorder) Record(one egress.Record) error {
-	if r.fail.Load() || r.failFirst.Load() && one.Begins {
+func (r *recorder) Record(firstToken egress.Record) error {
+	if r.fail.Load() || r.failFirst.Load() && firstToken.Begins {
 		return errors.New("disk full")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = append(r.list, one)
+	r.list = append(r.list, firstToken)
 	return nil
 }
 
@@ -203,9 +203,9 @@ func (r *recorder) all(kinds ...egress.Kind) []egress.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []egress.Record
-	for _, one := range r.list {
-		if !one.Begins && (len(kinds) == 0 || slices.Contains(kinds, one.Kind)) {
-			out = append(out, one)
+	for _, firstToken := range r.list {
+		if !firstToken.Begins && (len(kinds) == 0 || slices.Contains(kinds, firstToken.Kind)) {
+			out = append(out, firstToken)
 		}
 	}
 	return out

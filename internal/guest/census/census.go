@@ -18,7 +18,7 @@ const (
 	MaxProcesses = 1024
 	MaxPorts     = 256
 	maxArgs      = 64
-	maxText      = 1 << 10 // of the arguments of one process
+	maxText      = 1 << 10 // bytes of the arguments of one process
 	// MaxBytes is an upper bound for the size of an encoded census.
 	MaxBytes = 16 << 20
 )
@@ -30,7 +30,7 @@ type Process struct {
 	UID    uint32   `json:"uid"`
 	User   string   `json:"user,omitempty"`
 	Args   []string `json:"args"`
-	// CPU is the processor time that it has used so far.
+	// CPU is the processor time that the process has used so far.
 	CPU    time.Duration `json:"cpu_ns"`
 	Memory int64         `json:"memory"` // resident bytes
 	// Start is the time at which the process started, in the kernel's clock ticks. PID and Start
@@ -43,8 +43,8 @@ type Process struct {
 	Cols      uint16 `json:"cols,omitempty"`
 	Rows      uint16 `json:"rows,omitempty"`
 	Tag       string `json:"tag,omitempty"`
-	// Command is the command that the process is or descends from. It is nil if that is unknown:
-	// for the guest itself, and on a kernel that does not support process marks.
+	// Command is the command that the process belongs to. It is nil if it is unknown: for the guest
+	// itself, and on a kernel that does not support process marks.
 	Command *Command `json:"command,omitempty"`
 }
 
@@ -82,7 +82,7 @@ func shortened(args []string, limit int) []string {
 
 // Census is the list of processes and listeners at one point in time.
 type Census struct {
-	Processes []Process `json:"processes"` // by number
+	Processes []Process `json:"processes"` // ascending by PID
 	Ports     []int     `json:"ports"`     // ascending
 	// Cut is set if the list is incomplete because a limit was reached.
 	Cut bool `json:"cut,omitempty"`
@@ -133,8 +133,8 @@ type Signal struct {
 	Signal int `json:"signal"`
 }
 
-// ticks is the number of clock ticks per second (USER_HZ).
-const ticks = 100
+// ticksPerSecond is the number of clock ticks per second (USER_HZ).
+const ticksPerSecond = 100
 
 // Take reads the processes from a proc file system. It skips processes that end while it reads.
 func Take(proc string) (Census, error) {
@@ -170,6 +170,7 @@ func Take(proc string) (Census, error) {
 	return c, nil
 }
 
+// read reads one process. It returns false if the process has ended.
 func read(proc string, pid int) (Process, bool) {
 	dir := filepath.Join(proc, strconv.Itoa(pid))
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
@@ -196,15 +197,15 @@ func read(proc string, pid int) (Process, bool) {
 }
 
 // ParseStat parses a line of /proc/PID/stat. The second field is the program's name, which may
-// contain any character, so parsing continues after the last bracket.
+// contain any character, so parsing continues after the last parenthesis.
 func ParseStat(stat string) (p Process, name string, ok bool) {
-	open, shut := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
-	if open < 0 || shut < open {
+	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
+	if open < 0 || end < open {
 		return p, "", false
 	}
 	// Indices of the fields, counted from the third field of the line.
 	const parent, user, system, start, resident = 1, 11, 12, 19, 21
-	fields := strings.Fields(stat[shut+1:])
+	fields := strings.Fields(stat[end+1:])
 	if len(fields) <= resident {
 		return p, "", false
 	}
@@ -221,12 +222,12 @@ func ParseStat(stat string) (p Process, name string, ok bool) {
 	}
 	p = Process{
 		PID: pid, Parent: int(min(number(fields[parent]), 1<<31-1)),
-		CPU:    time.Duration(min(number(fields[user])+number(fields[system]), 1<<40)) * (time.Second / ticks),
+		CPU:    time.Duration(min(number(fields[user])+number(fields[system]), 1<<40)) * (time.Second / ticksPerSecond),
 		Start:  uint64(number(fields[start])),
 		Memory: min(number(fields[resident]), 1<<40) * int64(os.Getpagesize()),
 	}
 	p.CPU = max(0, p.CPU)
-	return p, stat[open+1 : shut], true
+	return p, stat[open+1 : end], true
 }
 
 // arguments splits and truncates a command line.
@@ -243,11 +244,11 @@ func arguments(line []byte) []string {
 		}
 		cut := min(len(arg), left)
 		left -= cut + 1
-		one := text(string(arg[:cut]))
+		shown := text(string(arg[:cut]))
 		if cut < len(arg) {
-			one += "…"
+			shown += "…"
 		}
-		out = append(out, one)
+		out = append(out, shown)
 	}
 	return out
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// This process is in the list of the kernel that it runs on, with its child, and so is the port on
-// which it listens.
-func TestTake(t *testing.T) {
+// Take lists this process, its child, and the port on which it listens.
+func TestTakeListsProcessesAndPorts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -34,34 +33,34 @@ func TestTake(t *testing.T) {
 		t.Helper()
 		i := slices.IndexFunc(c.Processes, func(p census.Process) bool { return p.PID == pid })
 		if i < 0 {
-			t.Fatalf("%d is not in the list", pid)
+			t.Fatalf("process %d is not in the list", pid)
 		}
 		return c.Processes[i]
 	}
 	if me := find(os.Getpid()); me.Parent != os.Getppid() || me.Args[0] != os.Args[0] || me.Memory == 0 || int(me.UID) != os.Getuid() || me.Start == 0 {
-		t.Errorf("%+v", me)
+		t.Errorf("this process: got %+v", me)
 	}
 	if p := find(child.Process.Pid); p.Parent != os.Getpid() || !slices.Equal(p.Args, []string{"sleep", "60"}) {
-		t.Errorf("%+v", p)
+		t.Errorf("child process: got %+v", p)
 	}
 	if port := l.Addr().(*net.TCPAddr).Port; !slices.Contains(c.Ports, port) {
 		t.Errorf("port %d is not among %v", port, c.Ports)
 	}
 	if _, err := census.Take(t.TempDir() + "/none"); err == nil {
-		t.Error("no proc at all is no error")
+		t.Error("Take of a missing directory returned no error")
 	}
 }
 
-// A program's name may contain anything: it shifts no field, and invalid text is shown as such.
-func TestStat(t *testing.T) {
+// A program's name may contain any bytes, which must not shift the other fields.
+func TestParseStat(t *testing.T) {
 	line := "7 (a) 9 (b\xff) S 3 7 7 0 0 0 0 0 0 0 250 50 0 0 20 0 1 0 4711 1000 5 0"
 	p, name, ok := census.ParseStat(line)
 	if !ok || p.PID != 7 || p.Parent != 3 || p.CPU.Seconds() != 3 || p.Start != 4711 || p.Memory != int64(5*os.Getpagesize()) || name != "a) 9 (b\xff" {
-		t.Errorf("%+v, %q, %t", p, name, ok)
+		t.Errorf("ParseStat: got %+v, %q, %t", p, name, ok)
 	}
 	for _, bad := range []string{"", "7", "7 (x", "x (y) S 1", "7 ) S (", "-1 (x) S 3 7 7 0 0 0 0 0 0 0 250 50 0 0 20 0 1 0 4711 1000 5 0"} {
 		if _, _, ok := census.ParseStat(bad); ok {
-			t.Errorf("%q is a process", bad)
+			t.Errorf("ParseStat accepted %q", bad)
 		}
 	}
 }
@@ -77,12 +76,12 @@ func TestListeners(t *testing.T) {
 		netip.MustParseAddrPort("0.0.0.0:8080"), netip.MustParseAddrPort("127.0.0.2:80"), netip.MustParseAddrPort("[::1]:3000"),
 	}
 	if got := census.Listeners([]byte(table)); !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
-// F5: each address on which a program can listen leads to one that can be dialled.
-func TestF5Reach(t *testing.T) {
+// F5: for each address on which a program can listen, Reach returns an address that can be dialled.
+func TestF5ReachableAddresses(t *testing.T) {
 	proc := t.TempDir()
 	if err := os.Mkdir(filepath.Join(proc, "net"), 0o700); err != nil {
 		t.Fatal(err)
@@ -101,7 +100,7 @@ func TestF5Reach(t *testing.T) {
 		netip.MustParseAddrPort("[::1]:8080"), netip.MustParseAddrPort("10.199.0.2:8080"),
 	}
 	if got := census.Reach(proc, 8080); !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("got %v, want %v", got, want)
 	}
 	if got := census.Reach(proc, 9); len(got) != 0 {
 		t.Errorf("a port without a listener: %v", got)
@@ -125,14 +124,14 @@ func FuzzListeners(f *testing.F) {
 	f.Fuzz(func(t *testing.T, table []byte) {
 		for _, l := range census.Listeners(table) {
 			if l.Port() == 0 || !l.Addr().IsValid() {
-				t.Errorf("%s of %q", l, table)
+				t.Errorf("Listeners of %q: got the invalid address %s", table, l)
 			}
 		}
 	})
 }
 
 // An answer of a program that has replaced the guest is truncated to the limits of the guest.
-func TestBound(t *testing.T) {
+func TestBoundTruncates(t *testing.T) {
 	c := census.Census{Ports: make([]int, 5000)}
 	for range 5000 {
 		args := slices.Repeat([]string{strings.Repeat("é", 1000)}, 500)
@@ -140,21 +139,21 @@ func TestBound(t *testing.T) {
 	}
 	c.Bound()
 	if len(c.Processes) != census.MaxProcesses || len(c.Ports) != census.MaxPorts || !c.Cut {
-		t.Errorf("%d, %d, %t", len(c.Processes), len(c.Ports), c.Cut)
+		t.Errorf("got %d processes, %d ports, cut %t", len(c.Processes), len(c.Ports), c.Cut)
 	}
 	p := c.Processes[7]
 	if size := len(strings.Join(p.Args, "")); size > 2048 || len(p.User) > 2048 || p.Tag != "t" || p.CPU != 0 || p.Memory != 0 {
 		t.Errorf("%d bytes of arguments, %d of the user, %+v", size, len(p.User), p.CPU)
 	}
-	whole, err := census.Take("/proc")
+	taken, err := census.Take("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range whole.Processes {
-		one := census.Census{Processes: []census.Process{p}}
-		one.Processes[0].Args = slices.Clone(p.Args)
-		if one.Bound(); !slices.Equal(one.Processes[0].Args, p.Args) {
-			t.Errorf("what is told is cut: %q", p.Args)
+	for _, p := range taken.Processes {
+		single := census.Census{Processes: []census.Process{p}}
+		single.Processes[0].Args = slices.Clone(p.Args)
+		if single.Bound(); !slices.Equal(single.Processes[0].Args, p.Args) {
+			t.Errorf("Bound shortened arguments that Take returned: %q", p.Args)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Member is a process with its family and its process group.
+// Member is a process with its parent and its process group.
 type Member struct {
 	PID, Parent, Group int
 	// Start is the time at which the process started, in the kernel's clock ticks.
@@ -18,9 +18,9 @@ type Member struct {
 	Zombie bool
 }
 
-// Family returns the process with the given number, followed by all other processes that descend
-// from it, are in its process group, or for which belongs returns true. The list is empty if there
-// is no such process. A nil belongs matches none.
+// Family returns the process root, followed by its descendants, the processes in its process group,
+// those for which belongs returns true, and their descendants. The list is empty if root does not
+// exist. A nil belongs matches no process.
 func Family(proc string, root int, belongs func(pid int) bool) ([]Member, error) {
 	all, err := stats(proc)
 	if err != nil {
@@ -31,12 +31,12 @@ func Family(proc string, root int, belongs func(pid int) bool) ([]Member, error)
 		return nil, nil
 	}
 	family := []Member{all[at]}
-	rest := slices.Delete(all, at, at+1)
+	others := slices.Delete(all, at, at+1)
 	// A parent may have a larger number than its child, so each round checks all remaining
 	// processes.
 	for known := map[int]bool{root: true}; ; {
 		n := len(family)
-		rest = slices.DeleteFunc(rest, func(p Member) bool {
+		others = slices.DeleteFunc(others, func(p Member) bool {
 			if !known[p.Parent] && p.Group != root && (belongs == nil || !belongs(p.PID)) {
 				return false
 			}
@@ -64,7 +64,7 @@ func Members(proc string, group int) ([]Member, error) {
 
 // Between returns the time from the start of a to the start of b.
 func Between(a, b Member) time.Duration {
-	return time.Duration(int64(b.Start)-int64(a.Start)) * (time.Second / ticks)
+	return time.Duration(int64(b.Start)-int64(a.Start)) * (time.Second / ticksPerSecond)
 }
 
 // stats reads the stat file of each process.
@@ -80,7 +80,7 @@ func stats(proc string) ([]Member, error) {
 		}
 		data, err := os.ReadFile(filepath.Join(proc, n.Name(), "stat"))
 		if err != nil {
-			continue // it has ended since
+			continue // the process has ended
 		}
 		if m, ok := member(string(data)); ok {
 			all = append(all, m)

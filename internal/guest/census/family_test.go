@@ -18,18 +18,19 @@ func procOf(t *testing.T, all ...[4]int) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, p := range all {
-		one := filepath.Join(dir, strconv.Itoa(p[0]))
-		if err := os.Mkdir(one, 0o700); err != nil {
+		sub := filepath.Join(dir, strconv.Itoa(p[0]))
+		if err := os.Mkdir(sub, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		line := fmt.Sprintf("%d (a name) S %d %d 0 0 -1 0 0 0 0 0 1 1 0 0 20 0 1 0 %d 0 5 0\n", p[0], p[1], p[2], p[3])
-		if err := os.WriteFile(filepath.Join(one, "stat"), []byte(line), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(sub, "stat"), []byte(line), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return dir
 }
 
+// numbers returns the PIDs of processes.
 func numbers(all []census.Member) (pids []int) {
 	for _, p := range all {
 		pids = append(pids, p.PID)
@@ -37,7 +38,7 @@ func numbers(all []census.Member) (pids []int) {
 	return pids
 }
 
-func TestFamily(t *testing.T) {
+func TestFamilyHasDescendantsAndGroup(t *testing.T) {
 	proc := procOf(t,
 		[4]int{1, 0, 1, 10}, [4]int{20, 1, 20, 100}, [4]int{21, 1, 21, 110}, [4]int{22, 20, 20, 120},
 		[4]int{5, 22, 5, 250},  // a grandchild with a lower number, in a group of its own
@@ -48,7 +49,7 @@ func TestFamily(t *testing.T) {
 		t.Fatal(err)
 	}
 	if family[0].PID != 20 {
-		t.Errorf("the first is %d", family[0].PID)
+		t.Errorf("first member: got %d, want 20", family[0].PID)
 	}
 	got := numbers(family)
 	slices.Sort(got)
@@ -57,16 +58,15 @@ func TestFamily(t *testing.T) {
 	}
 	at := slices.IndexFunc(family, func(p census.Member) bool { return p.PID == 5 })
 	if d := census.Between(family[0], family[at]); d != 1500*time.Millisecond {
-		t.Errorf("started %s after the first", d)
+		t.Errorf("Between: got %s, want 1.5s", d)
 	}
 	if none, err := census.Family(proc, 99, func(int) bool { return true }); err != nil || len(none) != 0 {
-		t.Errorf("of no process: %v %v", none, err)
+		t.Errorf("Family of a missing process: got %v, %v, want none", none, err)
 	}
 }
 
-// A process that belongs to a family without descending from its first member brings along its own
-// descendants.
-func TestFamilyByMark(t *testing.T) {
+// The descendants of a process for which belongs returns true are in the family too.
+func TestFamilyHasBelongingProcesses(t *testing.T) {
 	proc := procOf(t,
 		[4]int{1, 0, 1, 10}, [4]int{20, 1, 20, 100}, [4]int{30, 1, 30, 110}, [4]int{31, 30, 31, 120}, [4]int{40, 1, 40, 130},
 	)

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// listening is the kernel's code for the TCP state LISTEN.
-const listening = "0A"
+// stateListen is the kernel's code for the TCP state LISTEN.
+const stateListen = "0A"
 
 // Listeners returns the listening addresses in a TCP table of /proc/net, for IPv4 or IPv6, in the
 // order of the table.
@@ -20,7 +20,7 @@ func Listeners(table []byte) []netip.AddrPort {
 	var out []netip.AddrPort
 	for line := range strings.Lines(string(table)) {
 		fields := strings.Fields(line)
-		if len(fields) < 4 || fields[3] != listening {
+		if len(fields) < 4 || fields[3] != stateListen {
 			continue
 		}
 		host, number, ok := strings.Cut(fields[1], ":")
@@ -63,7 +63,7 @@ func listeners(proc string) []netip.AddrPort {
 // sandbox. For an unspecified address that is the loopback address of its family, otherwise the
 // address itself. Duplicates are removed, and loopback addresses come first.
 func Reach(proc string, port int) []netip.AddrPort {
-	var near, far []netip.AddrPort
+	var loopback, others []netip.AddrPort
 	for _, l := range listeners(proc) {
 		addr := l.Addr()
 		switch {
@@ -78,12 +78,12 @@ func Reach(proc string, port int) []netip.AddrPort {
 		}
 		to := netip.AddrPortFrom(addr, l.Port())
 		switch {
-		case slices.Contains(near, to) || slices.Contains(far, to):
+		case slices.Contains(loopback, to) || slices.Contains(others, to):
 		case addr.IsLoopback():
-			near = append(near, to)
+			loopback = append(loopback, to)
 		default:
-			far = append(far, to)
+			others = append(others, to)
 		}
 	}
-	return append(near, far...)
+	return append(loopback, others...)
 }

@@ -13,17 +13,17 @@ import (
 
 // The decoded census equals the encoded one.
 func TestRead(t *testing.T) {
-	told, err := census.Take("/proc")
+	taken, err := census.Take("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(told)
+	text, err := json.Marshal(taken)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := census.Read(bytes.NewReader(text))
-	if told.Bound(); err != nil || !reflect.DeepEqual(got, told) {
-		t.Errorf("%v: %+v, told %+v", err, got, told)
+	if taken.Bound(); err != nil || !reflect.DeepEqual(got, taken) {
+		t.Errorf("got %+v, %v, want %+v", got, err, taken)
 	}
 	got, err = census.Read(strings.NewReader(`{"later":{"a":[1]},"cut":true,"processes":null,"ports":[7]}`))
 	if err != nil || !got.Cut || len(got.Processes) != 0 || len(got.Ports) != 1 {
@@ -31,14 +31,14 @@ func TestRead(t *testing.T) {
 	}
 	for _, bad := range []string{"", "[]", "{", `{"processes":{}}`, `{"processes":[`, `{"processes":[{]}`, `{"ports":["x"]}`, `{"cut":1}`} {
 		if got, err := census.Read(strings.NewReader(bad)); err == nil {
-			t.Errorf("%q: %+v", bad, got)
+			t.Errorf("Read of %q: got %+v, want an error", bad, got)
 		}
 	}
 }
 
-// P45: an attacker who has replaced the program that answers lists as much as fits, in a form that
-// takes a hundred times as much memory.
-func TestReadHostile(t *testing.T) {
+// P45: an attacker who has replaced the guest sends the largest possible list, in a form that takes a
+// hundred times as much memory.
+func TestReadLimitsMemory(t *testing.T) {
 	const size = census.MaxBytes - 100
 	for name, text := range map[string]string{
 		"processes": `{"processes":[{}` + strings.Repeat(",{}", size/3) + `],"ports":[7]}`,
@@ -52,14 +52,14 @@ func TestReadHostile(t *testing.T) {
 		if err == nil && !got.Cut || len(got.Processes) > census.MaxProcesses || len(got.Ports) > census.MaxPorts {
 			t.Errorf("%s: %v, %d processes, %d ports, cut %v", name, err, len(got.Processes), len(got.Ports), got.Cut)
 		}
-		held := after.TotalAlloc - before.TotalAlloc
-		if t.Logf("%s: %d MiB", name, held>>20); held > 100<<20 {
-			t.Errorf("%s: %d MiB were taken", name, held>>20)
+		allocated := after.TotalAlloc - before.TotalAlloc
+		if t.Logf("%s: %d MiB", name, allocated>>20); allocated > 100<<20 {
+			t.Errorf("%s: Read allocated %d MiB, want at most 100", name, allocated>>20)
 		}
 	}
 }
 
-// FuzzRead reads any answer that a sandbox may give.
+// FuzzRead checks that Read applies its limits to any answer.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"processes":[{"pid":1,"args":["a"],"cpu_ns":-1}],"ports":[7],"cut":false}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -10,39 +10,39 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// mute is a guest that accepts requests and sends nothing.
-type mute struct{}
+// silentGuest is a guest that accepts requests and sends nothing.
+type silentGuest struct{}
 
-func (mute) Do(r *http.Request) (*http.Response, error) {
+func (silentGuest) Do(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
 }
 
 // A guest that root inside has stopped cannot end the command at its limit; its caller gets an
 // error.
-func TestSilentGuest(t *testing.T) {
+func TestSilentGuestIsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()
-		_, err := New(mute{}, "http://guest", nil).Start(t.Context(), Spec{Cmd: "true", Timeout: time.Second})
+		_, err := New(silentGuest{}, "http://guest", nil).Start(t.Context(), Spec{Cmd: "true", Timeout: time.Second})
 		if fault.CodeOf(err) != "guest_silent" || fault.KindOf(err) != fault.Timeout {
 			t.Errorf("%v", err)
 		}
 		if took := time.Since(started); took < time.Second || took > time.Minute {
-			t.Errorf("after %v", took)
+			t.Errorf("Start failed after %v, want about the time limit and guestGrace", took)
 		}
 	})
 }
 
-// A caller that disconnects does not get that error, and its own deadline is not the command's time
-// limit.
-func TestCallerEndsFirst(t *testing.T) {
+// A caller whose context ends does not get guest_silent, and the deadline of the context is not the
+// command's time limit.
+func TestCallerDeadlineIsNotTimeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, ok := withoutDeadline(ctx).Deadline(); ok {
-			t.Error("the deadline shows")
+			t.Error("the context has a deadline")
 		}
-		_, err := New(mute{}, "http://guest", nil).Start(ctx, Spec{Cmd: "true", Timeout: time.Hour})
+		_, err := New(silentGuest{}, "http://guest", nil).Start(ctx, Spec{Cmd: "true", Timeout: time.Hour})
 		if err == nil || fault.CodeOf(err) == "guest_silent" {
 			t.Errorf("%v", err)
 		}

@@ -32,22 +32,24 @@ func (c *Collector) Stdout() io.Writer { return &streamWriter{c, &c.stdout} }
 // Stderr returns a writer for the program's standard error.
 func (c *Collector) Stderr() io.Writer { return &streamWriter{c, &c.stderr} }
 
+// streamWriter adds one output stream to a Collector.
 type streamWriter struct {
 	all *Collector
 	to  *pieces
 }
 
+// Write implements io.Writer. It never fails.
 func (h *streamWriter) Write(p []byte) (int, error) {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
 	store := h.all.share.take(min(int64(len(p)), h.all.left))
 	h.all.left -= store
 	if store < int64(len(p)) {
-		// Only the beginning of the output is stored: once a piece has been discarded, so is
-		// everything after it.
+		// Only the beginning of the output is stored. Everything after a discarded piece is discarded
+		// too.
 		h.all.truncated, h.all.left = true, 0
 	}
-	h.all.share.more(h.to.add(p[:store]) - store)
+	h.all.share.adjust(h.to.add(p[:store]) - store)
 	return len(p), nil
 }
 

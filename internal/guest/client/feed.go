@@ -20,22 +20,22 @@ import (
 const piece = 256 << 10
 
 // bodyPiece is the maximum amount of input in the body of a request, if the guest supports that.
-// Input smaller than bodyLeast is sent in a call.
+// Input smaller than minBody is sent in a call.
 const (
 	bodyPiece = guestwire.MaxStdin
-	bodyLeast = 16 << 10
+	minBody   = 16 << 10
 )
 
-// lostTime is how long to wait for the stream to end by itself after sending input has failed.
-const lostTime = time.Second
+// lostWait is how long to wait for the stream to end by itself after sending input has failed.
+const lostWait = time.Second
 
 // CodeUnfed is the error code for a program that was killed because a part of its input was lost.
 const CodeUnfed = "input_lost"
 
 // Feed copies r to the program's input, then closes the input unless the program has a terminal. It
-// returns when the program accepts no more input or ctx ends. If input is lost on the way, Feed
-// kills the program and Stream reports it. Otherwise the program would wait for ever, or treat a part
-// of its input as all of it.
+// returns when the program accepts no more input or ctx ends. If input is lost in transit, Feed
+// kills the program and Stream returns an error. Otherwise the program would wait for ever, or treat
+// a part of its input as all of it.
 func (p *Process) Feed(ctx context.Context, r io.Reader) {
 	err := p.copy(ctx, r)
 	if err == nil || ctx.Err() != nil || finished(err) {
@@ -47,13 +47,14 @@ func (p *Process) Feed(ctx context.Context, r io.Reader) {
 	select {
 	case <-ctx.Done():
 	case <-p.ctx.Done():
-	case <-time.After(lostTime):
+	case <-time.After(lostWait):
 		if p.Kill(ctx) != nil {
-			p.cancel() // the rest
+			p.cancel() // at least end the stream
 		}
 	}
 }
 
+// copy copies r to the program's input until r ends or an error occurs.
 func (p *Process) copy(ctx context.Context, r io.Reader) error {
 	limit, bodies := piece, p.bodies && !p.tty
 	if bodies {
@@ -65,7 +66,7 @@ func (p *Process) copy(ctx context.Context, r io.Reader) error {
 		data, err := in.next()
 		if len(data) > 0 {
 			write := p.Write
-			if bodies && len(data) >= bodyLeast {
+			if bodies && len(data) >= minBody {
 				write = p.writeBody
 			}
 			if err := write(ctx, data); err != nil {
@@ -110,8 +111,8 @@ func finished(err error) bool {
 		return true
 	}
 	// Use the wrapped text, because the public text of an internal error has no details.
-	refusal, ok := errors.AsType[*fault.Error](err)
-	return ok && refusal.Text == guestwire.StdinClosed
+	rejection, ok := errors.AsType[*fault.Error](err)
+	return ok && rejection.Text == guestwire.StdinClosed
 }
 
 // inputError returns an error if the program was killed because its input was lost. A program that
@@ -122,5 +123,5 @@ func (p *Process) inputError(exit Exit) error {
 		return nil
 	}
 	return fault.Wrap(*cause, fault.Unavailable, CodeUnfed, "a part of the command's input did not reach it, so it was killed").
-		WithHint("what it did before that stays; run it again")
+		WithHint("its effects so far remain; run it again")
 }

@@ -42,16 +42,16 @@ const tailSize = 16 << 10
 
 // Tail stores the end of a command's output for LimitHit, at most twice tailSize. The zero value is
 // ready for use.
-type Tail struct{ kept []byte }
+type Tail struct{ buf []byte }
 
 // Add appends a copy of data.
 func (t *Tail) Add(data []byte) {
 	data = data[max(0, len(data)-tailSize):]
-	if len(t.kept)+len(data) > 2*tailSize {
-		t.kept = append(t.kept[:0], t.kept[max(0, len(t.kept)-(tailSize-len(data))):]...)
+	if len(t.buf)+len(data) > 2*tailSize {
+		t.buf = append(t.buf[:0], t.buf[max(0, len(t.buf)-(tailSize-len(data))):]...)
 	}
-	t.kept = append(t.kept, data...)
+	t.buf = append(t.buf, data...)
 }
 
 // String returns the end of the output.
-func (t *Tail) String() string { return string(t.kept[max(0, len(t.kept)-tailSize):]) }
+func (t *Tail) String() string { return string(t.buf[max(0, len(t.buf)-tailSize):]) }

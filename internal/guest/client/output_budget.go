@@ -20,8 +20,8 @@ func NewBudget(bytes int64) *Budget { return &Budget{left: bytes} }
 // Share is the part of a Budget that one call uses. A nil Share has no limit.
 type Share struct {
 	budget *Budget
-	own    int64 // left of the call's own
-	held   int64
+	own    int64 // remaining memory of ownBudget
+	held   int64 // bytes taken from the budget
 }
 
 // Share returns an empty share. The caller must close it.
@@ -43,9 +43,9 @@ func (s *Share) take(n int64) int64 {
 	return own + n
 }
 
-// more adjusts the share after stored output has grown or shrunk. It may exceed the limit by at
-// most one message.
-func (s *Share) more(n int64) {
+// adjust adds n bytes to the share after stored output has grown or, if n is negative, shrunk. The
+// budget may be exceeded by at most one message.
+func (s *Share) adjust(n int64) {
 	if s == nil {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 type pieces struct {
 	blocks [][]byte
 	size   int64
-	cut    []byte // the beginning of a character whose rest has not come
+	cut    []byte // beginning of a character whose remaining bytes were not added yet
 	bad    bool   // the last byte was invalid and was replaced
 }
 
@@ -55,7 +55,7 @@ func (p *pieces) completeRune(b []byte) []byte {
 	p.cut = next[:0]
 	if r, n := utf8.DecodeRune(next); r == utf8.RuneError && n == 1 {
 		p.replace()
-		return b // it may begin with a character of its own
+		return b // b may begin with a new character
 	}
 	p.store(next)
 	return b[1:]
@@ -78,6 +78,7 @@ func validPrefix(b []byte) int {
 	return n
 }
 
+// replace adds a replacement character, unless the last bytes were replaced too.
 func (p *pieces) replace() {
 	if !p.bad {
 		p.store([]byte(replacement))
@@ -85,6 +86,7 @@ func (p *pieces) replace() {
 	}
 }
 
+// store adds valid text to the blocks.
 func (p *pieces) store(b []byte) {
 	if len(b) > 0 {
 		p.bad = false

@@ -26,7 +26,7 @@ import (
 type Client struct {
 	doer   connect.HTTPClient
 	base   string
-	rpc    processpbconnect.ProcessClient // for all but the list of programs
+	rpc    processpbconnect.ProcessClient // for all calls except List
 	header http.Header
 }
 
@@ -53,6 +53,10 @@ type Spec struct {
 	// WaitDelay limits how long to wait, after the program has ended, for output that a background
 	// process still holds open. Zero means no limit.
 	WaitDelay time.Duration
+	// Hangup hangs the program up when the stream ends before it.
+	Hangup bool
+	// Binary preserves the length of redacted output.
+	Binary bool
 }
 
 // DetachDelay is the WaitDelay for a caller that does not wait for background processes. It is long
@@ -67,10 +71,10 @@ type Process struct {
 	tty         bool
 	bodies      bool // the guest accepts input as the body of a request
 	stream      eventStream
-	ctx         context.Context // the stream's
+	ctx         context.Context // context of the stream
 	cancel      context.CancelFunc
 	once        sync.Once
-	unfed       atomic.Pointer[error] // why its input is lost
+	unfed       atomic.Pointer[error] // reason why input was lost
 	undelivered atomic.Bool           // a writer accepted no more output
 }
 
@@ -102,6 +106,8 @@ func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
 	utf8text.EscapeStart(req.Header(), msg)
 	req.Header().Set("Keepalive-Ping-Interval", keepaliveSeconds)
 	guestwire.SetWaitDelay(req.Header(), spec.WaitDelay)
+	guestwire.SetHangup(req.Header(), spec.Hangup)
+	guestwire.SetBinary(req.Header(), spec.Binary)
 	if spec.Timeout > 0 {
 		ms := max(spec.Timeout.Milliseconds(), 1)
 		req.Header().Set("Connect-Timeout-Ms", strconv.FormatInt(ms, 10))
@@ -204,12 +210,12 @@ func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 	return p.client.Signal(ctx, p.pid, sig)
 }
 
-// killTime limits the time for a kill.
-const killTime = 5 * time.Second
+// killTimeout limits the time for a kill.
+const killTimeout = 5 * time.Second
 
 // Kill kills the program and its group, even if ctx is done.
 func (p *Process) Kill(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	return p.Signal(ctx, syscall.SIGKILL)
 }

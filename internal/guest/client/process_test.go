@@ -20,13 +20,13 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-func TestExit(t *testing.T) {
+func TestExitOf(t *testing.T) {
 	failed := "signal: killed (core dumped)"
 	for name, test := range map[string]struct {
 		end  *processpb.ProcessEvent_EndEvent
 		want Exit
 	}{
-		"good":        {&processpb.ProcessEvent_EndEvent{Exited: true, Status: "exit status 0"}, Exit{}},
+		"success":     {&processpb.ProcessEvent_EndEvent{Exited: true, Status: "exit status 0"}, Exit{}},
 		"code":        {&processpb.ProcessEvent_EndEvent{Exited: true, ExitCode: 7, Status: "exit status 7"}, Exit{Code: 7}},
 		"signal":      {&processpb.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: terminated"}, Exit{Code: 143, Signal: syscall.SIGTERM}},
 		"only error":  {&processpb.ProcessEvent_EndEvent{ExitCode: -1, Error: &failed}, Exit{Code: 137, Signal: syscall.SIGKILL}},
@@ -40,7 +40,7 @@ func TestExit(t *testing.T) {
 	}
 }
 
-func TestStartFaults(t *testing.T) {
+func TestStartFaultCodes(t *testing.T) {
 	for code, want := range map[connect.Code]string{
 		connect.CodeNotFound: CodeNotFound, connect.CodePermissionDenied: CodeNotExecutable,
 		connect.CodeInvalidArgument: "invalid_argument", connect.CodeResourceExhausted: "exhausted",
@@ -57,7 +57,7 @@ func TestStartFaults(t *testing.T) {
 }
 
 // Errors of the connection to the guest are not treated as errors of the guest.
-func TestBrokenCalls(t *testing.T) {
+func TestConnectionErrorsAreUnavailable(t *testing.T) {
 	for _, err := range []error{
 		connect.NewError(connect.CodeUnavailable, errors.New("HTTP status 502 Bad Gateway")),
 		connect.NewError(connect.CodeInternal, fmt.Errorf("protocol error: incomplete envelope: %w", io.ErrUnexpectedEOF)),
@@ -70,11 +70,11 @@ func TestBrokenCalls(t *testing.T) {
 	}
 	wireErr := connect.NewWireError(connect.CodeUnavailable, errors.New("because"))
 	if got := toFault(wireErr); fault.CodeOf(got) != "unavailable" || fault.PublicText(got) != "because" {
-		t.Errorf("the guest's own: %v", got)
+		t.Errorf("error of the guest itself: got %v", got)
 	}
 }
 
-func TestHit(t *testing.T) {
+func TestLimitHit(t *testing.T) {
 	const full = "cp: No space left on device"
 	for name, test := range map[string]struct {
 		exit      Exit
@@ -82,14 +82,14 @@ func TestHit(t *testing.T) {
 		truncated bool
 		want      string
 	}{
-		"none":            {},
-		"time before all": {Exit{Code: 124, TimedOut: true}, full, true, api.HitTimeout},
-		"disk":            {Exit{Code: 1}, full, false, api.HitDiskFull},
-		"disk, but well":  {Exit{}, full, false, api.HitNone},
-		"fork, and well":  {Exit{}, "bash: fork: retry: Resource temporarily unavailable", false, api.HitPIDs},
-		"threads":         {Exit{Code: 1}, "RuntimeError: can't start new thread", false, api.HitPIDs},
-		"memory":          {Exit{Code: 1}, "MemoryError", false, api.HitOOM},
-		"output":          {Exit{Code: 1}, "", true, api.HitOutput},
+		"none":             {},
+		"time limit first": {Exit{Code: 124, TimedOut: true}, full, true, api.HitTimeout},
+		"disk":             {Exit{Code: 1}, full, false, api.HitDiskFull},
+		"disk, exit 0":     {Exit{}, full, false, api.HitNone},
+		"fork, exit 0":     {Exit{}, "bash: fork: retry: Resource temporarily unavailable", false, api.HitPIDs},
+		"threads":          {Exit{Code: 1}, "RuntimeError: can't start new thread", false, api.HitPIDs},
+		"memory":           {Exit{Code: 1}, "MemoryError", false, api.HitOOM},
+		"output":           {Exit{Code: 1}, "", true, api.HitOutput},
 	} {
 		if got := LimitHit(test.exit, test.stderr, test.truncated); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
@@ -98,11 +98,11 @@ func TestHit(t *testing.T) {
 }
 
 // The limit applies to both streams together, whichever is written first.
-func TestCollector(t *testing.T) {
+func TestCollectorLimitsBothStreams(t *testing.T) {
 	c := NewCollector(100)
-	var both sync.WaitGroup
+	var writers sync.WaitGroup
 	for _, w := range []io.Writer{c.Stdout(), c.Stderr()} {
-		both.Go(func() {
+		writers.Go(func() {
 			for range 1000 {
 				if n, err := io.WriteString(w, strings.Repeat("x", 7)); n != 7 || err != nil {
 					t.Errorf("%d %v", n, err)
@@ -110,16 +110,16 @@ func TestCollector(t *testing.T) {
 			}
 		})
 	}
-	both.Wait()
+	writers.Wait()
 	r := c.Result(Exit{})
 	if len(r.Stdout)+len(r.Stderr) != 100 || !r.Truncated || r.Hit != api.HitOutput {
-		t.Errorf("%d and %d bytes, %+v", len(r.Stdout), len(r.Stderr), r.Hit)
+		t.Errorf("got %d and %d bytes, hit %q, want 100 together", len(r.Stdout), len(r.Stderr), r.Hit)
 	}
 }
 
-// Kept output is returned unchanged, in whatever pieces it was added, and takes little more memory
-// than that.
-func TestPieces(t *testing.T) {
+// Stored output is returned unchanged, whatever the size of the added pieces, and needs little more
+// memory than its size.
+func TestPiecesReturnAddedText(t *testing.T) {
 	for _, size := range []int{1, 100, 4096, 32 << 10, 100_000} {
 		var p pieces
 		var want strings.Builder
@@ -128,15 +128,15 @@ func TestPieces(t *testing.T) {
 			want.WriteString(text)
 			p.add([]byte(text))
 		}
-		budget := 0
+		allocated := 0
 		for _, b := range p.blocks {
-			budget += cap(b)
+			allocated += cap(b)
 		}
-		if budget > want.Len()+blockSize {
-			t.Errorf("pieces of %d: %d bytes take %d", size, want.Len(), budget)
+		if allocated > want.Len()+blockSize {
+			t.Errorf("pieces of %d: %d bytes take %d", size, want.Len(), allocated)
 		}
 		if p.text() != want.String() || p.blocks != nil {
-			t.Errorf("pieces of %d: not what was added, or still held", size)
+			t.Errorf("pieces of %d: text differs from the added pieces, or blocks are not freed", size)
 		}
 	}
 	var none pieces
@@ -145,9 +145,9 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// Bytes that are not UTF-8 are replaced as by the library, wherever a write cuts a character, and
-// the added bytes are counted.
-func TestPiecesAreText(t *testing.T) {
+// Invalid UTF-8 is replaced as by strings.ToValidUTF8, wherever a write cuts a character, and add
+// counts the stored bytes.
+func TestPiecesReplaceInvalidUTF8(t *testing.T) {
 	parts := []string{"a", "\xff", "\x80", "\xe2", "\xe2\x82", "\u20ac", "\U0001f3dd", "\xf0\x9f", "\xed\xa0\x80", "\uFFFD", "\x00", "xyz"}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 5000 {
@@ -170,9 +170,8 @@ func TestPiecesAreText(t *testing.T) {
 	}
 }
 
-// However invalid the output is, the memory at any time is at most that of the kept output and one
-// text of it.
-func TestResultIsMadeOnce(t *testing.T) {
+// Result allocates memory for one copy of the output, even if much of the output is invalid UTF-8.
+func TestResultAllocatesOneCopy(t *testing.T) {
 	const size = 16 << 20
 	c := NewCollector(size)
 	for range size / (32 << 10) {
@@ -184,20 +183,20 @@ func TestResultIsMadeOnce(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	r := c.Result(Exit{})
 	runtime.ReadMemStats(&after)
-	if took := after.TotalAlloc - before.TotalAlloc; took > uint64(len(r.Stdout))+1<<20 || len(r.Stdout) != 2*size || !utf8.ValidString(r.Stdout) {
-		t.Errorf("a text of %d bytes took %d", len(r.Stdout), took)
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > uint64(len(r.Stdout))+1<<20 || len(r.Stdout) != 2*size || !utf8.ValidString(r.Stdout) {
+		t.Errorf("Result allocated %d bytes for a text of %d", allocated, len(r.Stdout))
 	}
 	if c.stdout.blocks != nil {
-		t.Error("what it was made of is still held")
+		t.Error("Result did not free the blocks")
 	}
 }
 
 // Many concurrent calls store no more than the budget, in addition to the small share of each.
 // Output beyond that is discarded at once, and the memory is released.
-func TestRoomIsShared(t *testing.T) {
+func TestBudgetIsShared(t *testing.T) {
 	budget := NewBudget(1<<20 - 3*ownBudget)
 	shares := []*Share{budget.Share(), budget.Share(), budget.Share()}
-	kept := 0
+	stored := 0
 	for i, s := range shares {
 		c := NewCollectorIn(s, 600<<10)
 		for range 600 {
@@ -206,16 +205,16 @@ func TestRoomIsShared(t *testing.T) {
 			}
 		}
 		r := c.Result(Exit{})
-		kept += len(r.Stderr)
+		stored += len(r.Stderr)
 		if want := i > 0; r.Truncated != want || want && r.Hit != api.HitOutput {
 			t.Errorf("call %d: %d bytes, %v, %q", i, len(r.Stderr), r.Truncated, r.Hit)
 		}
 	}
-	if kept != 1<<20 {
-		t.Errorf("%d bytes are kept", kept)
+	if stored != 1<<20 {
+		t.Errorf("got %d stored bytes, want %d", stored, 1<<20)
 	}
 	if n := shares[2].held; n != 0 {
-		t.Errorf("the last holds %d bytes", n)
+		t.Errorf("the last share holds %d bytes of the budget, want 0", n)
 	}
 	// The bytes that a replacement adds are counted too, and everything is freed again.
 	shares[0].Close()
@@ -225,19 +224,18 @@ func TestRoomIsShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := int64(600<<10 - ownBudget - 4<<10); budget.left != want {
-		t.Errorf("%d bytes are left, want %d", budget.left, want)
+		t.Errorf("budget: got %d bytes, want %d", budget.left, want)
 	}
 	for _, s := range shares {
 		s.Close()
 	}
 	if budget.left != 1<<20-3*ownBudget {
-		t.Errorf("%d bytes are left", budget.left)
+		t.Errorf("budget after Close: got %d bytes, want %d", budget.left, 1<<20-3*ownBudget)
 	}
 }
 
-// The end of the output is kept, in whatever pieces it was added, and no more memory is used than
-// for that.
-func TestTail(t *testing.T) {
+// Tail stores the end of the output, whatever the size of the added pieces, in bounded memory.
+func TestTailStoresEnd(t *testing.T) {
 	for _, piece := range []int{1, 7, 1000, tailSize - 1, tailSize, tailSize + 1, 100_000} {
 		var tail Tail
 		var all strings.Builder
@@ -245,12 +243,12 @@ func TestTail(t *testing.T) {
 			text := strings.Repeat(string(rune('a'+i%26)), piece)
 			all.WriteString(text)
 			tail.Add([]byte(text))
-			if cap(tail.kept) > 4*tailSize {
-				t.Fatalf("pieces of %d: %d bytes are held", piece, cap(tail.kept))
+			if cap(tail.buf) > 4*tailSize {
+				t.Fatalf("pieces of %d: %d bytes are held", piece, cap(tail.buf))
 			}
 		}
 		if got := tail.String(); len(got) != tailSize || !strings.HasSuffix(all.String(), got) {
-			t.Errorf("pieces of %d: %d bytes, and not the last ones", piece, len(got))
+			t.Errorf("pieces of %d: got %d bytes, want the last %d", piece, len(got), tailSize)
 		}
 	}
 	var tail Tail

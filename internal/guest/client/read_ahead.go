@@ -11,16 +11,16 @@ import (
 type ahead struct {
 	mu      sync.Mutex
 	changed *sync.Cond
-	limit   int    // of what is held
-	held    []byte // read and not yet taken
-	last    []byte // what next returned last
-	err     error  // after held
+	limit   int    // maximum length of held
+	held    []byte // data that was read and that next has not returned yet
+	last    []byte // last result of next, whose memory is reused
+	err     error  // error that follows held
 	stopped bool
 	unwatch func() bool
 }
 
-// scratch is the size of one read.
-const scratch = 32 << 10
+// readSize is the size of one read.
+const readSize = 32 << 10
 
 // readAhead starts reading, and buffers at most limit bytes. It stops when ctx ends or stop is
 // called. If the reader never returns, its goroutine stays.
@@ -32,8 +32,9 @@ func readAhead(ctx context.Context, r io.Reader, limit int) *ahead {
 	return a
 }
 
+// read reads until r ends or reading is stopped.
 func (a *ahead) read(r io.Reader) {
-	buf := make([]byte, scratch)
+	buf := make([]byte, readSize)
 	for {
 		n, err := r.Read(buf)
 		if !a.store(buf[:n]) {
@@ -46,7 +47,7 @@ func (a *ahead) read(r io.Reader) {
 	}
 }
 
-// buffer stores data once there is space, and reports whether to continue reading.
+// store buffers data once there is space, and reports whether to continue reading.
 func (a *ahead) store(data []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +75,7 @@ func (a *ahead) next() ([]byte, error) {
 	return data, a.err
 }
 
-// end records that no more data follows.
+// end records the error that ends the input, unless there was one before.
 func (a *ahead) end(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

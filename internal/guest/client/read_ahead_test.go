@@ -18,7 +18,7 @@ func TestF29InputIsSentTogether(t *testing.T) {
 	defer a.stop()
 	var got []byte
 	for i := range 3 {
-		hosttest.Eventually(t, "a whole piece is read ahead, and no more", func() bool {
+		hosttest.Eventually(t, "exactly one piece is read ahead", func() bool {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return len(a.held) == piece
@@ -34,8 +34,8 @@ func TestF29InputIsSentTogether(t *testing.T) {
 	}
 }
 
-// A caller that leaves does not wait for a reader that never returns.
-func TestF29ReadAheadEnds(t *testing.T) {
+// A caller whose context ends does not wait for a reader that never returns.
+func TestF29ReadAheadEndsWithContext(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -17,13 +17,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// ending is a guest whose programs end at once, and whose streams end when hold releases them.
-type ending struct {
+// exitingGuest is a guest whose programs end at once. Their streams end when hold returns.
+type exitingGuest struct {
 	processpbconnect.UnimplementedProcessHandler
 	hold func(context.Context)
 }
 
-func (e ending) Start(ctx context.Context, _ *connect.Request[processpb.StartRequest], s *connect.ServerStream[processpb.StartResponse]) error {
+func (e exitingGuest) Start(ctx context.Context, _ *connect.Request[processpb.StartRequest], s *connect.ServerStream[processpb.StartResponse]) error {
 	for _, event := range []*processpb.ProcessEvent{
 		{Event: &processpb.ProcessEvent_Start{Start: &processpb.ProcessEvent_StartEvent{Pid: 7}}},
 		{Event: &processpb.ProcessEvent_End{End: &processpb.ProcessEvent_EndEvent{Exited: true, ExitCode: 3, Status: "exit status 3"}}},
@@ -41,7 +41,7 @@ func connections(t *testing.T, hold func(context.Context)) int64 {
 	t.Helper()
 	var opened atomic.Int64
 	mux := http.NewServeMux()
-	mux.Handle(processpbconnect.NewProcessHandler(ending{hold: hold}))
+	mux.Handle(processpbconnect.NewProcessHandler(exitingGuest{hold: hold}))
 	server := httptest.NewUnstartedServer(mux)
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -63,11 +63,11 @@ func connections(t *testing.T, hold func(context.Context)) int64 {
 	return opened.Load()
 }
 
-// The next program uses the connection of one that has ended.
-func TestConnectionIsUsedAgain(t *testing.T) {
+// A program uses the connection of an earlier program that has ended.
+func TestConnectionIsReused(t *testing.T) {
 	// On a busy machine the end may come late.
-	defer func(before time.Duration) { drainTime = before }(drainTime)
-	drainTime = hosttest.Patience(hosttest.Hang)
+	defer func(before time.Duration) { drainTimeout = before }(drainTimeout)
+	drainTimeout = hosttest.Patience(hosttest.Hang)
 	if n := connections(t, func(context.Context) {}); n != 1 {
 		t.Errorf("two programs, one after the other, took %d connections", n)
 	}
@@ -75,18 +75,18 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 
 // A guest that never ends its stream does not delay a caller that already knows how the program
 // ended.
-func TestStreamWithoutEnd(t *testing.T) {
+func TestStreamDoesNotWaitForEndOfAnswer(t *testing.T) {
 	ended := make(chan struct{})
 	late := time.AfterFunc(hosttest.Patience(hosttest.Hang), func() {
 		select {
 		case <-ended:
 		default:
-			panic("it waits for the end of the stream")
+			panic("the caller waits for the end of the stream")
 		}
 	})
 	defer late.Stop()
 	if n := connections(t, func(ctx context.Context) { <-ctx.Done() }); n != 2 {
-		t.Errorf("%d connections", n)
+		t.Errorf("got %d connections, want 2", n)
 	}
 	close(ended)
 }

@@ -40,7 +40,7 @@ func (s connectStream) Event() *processpb.ProcessEvent { return s.Msg().GetEvent
 type Exit struct {
 	// Code is the program's exit code, 128+N after signal N, or 124 at the time limit.
 	Code     int
-	Signal   syscall.Signal // zero unless a signal ended it
+	Signal   syscall.Signal // signal that ended the program, or zero
 	TimedOut bool
 }
 
@@ -88,16 +88,16 @@ func (p *Process) Stream(stdout, stderr io.Writer) (Exit, error) {
 // Undelivered reports whether Stream ended because a writer failed.
 func (p *Process) Undelivered() bool { return p.undelivered.Load() }
 
-// drainTime is how long to wait for the end of a stream after its last event. The end follows at
+// drainTimeout is how long to wait for the end of a stream after its last event. The end follows at
 // once, unless an attacker who is root inside delays it.
-var drainTime = 100 * time.Millisecond
+var drainTimeout = 100 * time.Millisecond
 
 // drain reads the stream to its end, so that its connection can be reused. Closing a stream early
 // closes the connection, and a new connection into a sandbox costs a fifth of the time of a
 // command.
 func (p *Process) drain() {
-	late := time.AfterFunc(drainTime, p.cancel)
-	defer late.Stop()
+	timer := time.AfterFunc(drainTimeout, p.cancel)
+	defer timer.Stop()
 	for p.stream.Receive() {
 	}
 	// Receive reads the protocol's trailer. The program's exit is already known, so errors do not
@@ -115,12 +115,13 @@ func lost(cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, CodeLost, "the sandbox ended or became unreachable while the command ran")
 }
 
-// brokeOff reports whether err is an error of the connection to the guest, not an answer of the
+// isConnectionError reports whether err is an error of the connection to the guest, not an answer of the
 // guest. The text of such an error is only for the log, because it reveals internals.
-func brokeOff(err error) bool {
+func isConnectionError(err error) bool {
 	return !connect.IsWireError(err) && (connect.CodeOf(err) == connect.CodeUnavailable || errors.Is(err, io.ErrUnexpectedEOF))
 }
 
+// deliver writes the output of an event to the writer of its stream.
 func deliver(data *processpb.ProcessEvent_DataEvent, stdout, stderr io.Writer) error {
 	w, b := stdout, data.GetStdout()
 	switch out := data.GetOutput().(type) {
@@ -181,7 +182,7 @@ func toFault(err error) error {
 	if !connect.IsWireError(err) && connect.CodeOf(err) == connect.CodeCanceled {
 		return fault.Wrap(err, fault.Canceled, "canceled", "the call was canceled")
 	}
-	if brokeOff(err) {
+	if isConnectionError(err) {
 		return fault.Wrap(err, fault.Unavailable, CodeLost, "the sandbox ended or became unreachable during the call")
 	}
 	switch connect.CodeOf(err) {
@@ -213,7 +214,7 @@ func toFault(err error) error {
 	}
 }
 
-// Exit codes of a program that could not be started, as shells return them.
+// Error codes of a program that could not be started.
 const (
 	CodeNotFound      = "command_not_found"
 	CodeNotExecutable = "command_not_executable"
@@ -238,6 +239,7 @@ func startFault(err error) error {
 	return f
 }
 
+// basic returns the Authorization header that names a user.
 func basic(user string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"))
 }

@@ -41,7 +41,7 @@ func (c JSON) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil,
 
 // MarshalAppend appends a message to dst.
 func (JSON) MarshalAppend(dst []byte, message any) ([]byte, error) {
-	if name, data, ok := printed(message); ok {
+	if name, data, ok := outputOf(message); ok {
 		return appendData(dst, name, data), nil
 	}
 	m, ok := message.(proto.Message)
@@ -69,8 +69,8 @@ func (JSON) Unmarshal(data []byte, message any) error {
 	return err
 }
 
-// printed returns the output in a message that contains only output.
-func printed(message any) (name string, data []byte, ok bool) {
+// outputOf returns the output in a message that contains only output.
+func outputOf(message any) (name string, data []byte, ok bool) {
 	var event *pb.ProcessEvent
 	switch m := message.(type) {
 	case *pb.StartResponse:
@@ -91,6 +91,7 @@ func printed(message any) (name string, data []byte, ok bool) {
 	return "", nil, false
 }
 
+// appendData appends a message that contains only output.
 func appendData(dst []byte, name string, data []byte) []byte {
 	dst = append(dst, `{"event":{"data":{"`...)
 	dst = append(dst, name...)

@@ -12,10 +12,12 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
+// data returns an event with output.
 func data(e *pb.ProcessEvent_DataEvent) *pb.ProcessEvent {
 	return &pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: e}}
 }
 
+// messages returns one message of each form, with the given output.
 func messages(out []byte) []proto.Message {
 	stdout := data(&pb.ProcessEvent_DataEvent{Output: &pb.ProcessEvent_DataEvent_Stdout{Stdout: out}})
 	stderr := data(&pb.ProcessEvent_DataEvent{Output: &pb.ProcessEvent_DataEvent_Stderr{Stderr: out}})
@@ -28,8 +30,8 @@ func messages(out []byte) []proto.Message {
 	}
 }
 
-// The library decodes the same message from these bytes, also after a non-empty dst.
-func TestRoundTrip(t *testing.T) {
+// The protobuf library decodes the same message from the encoded bytes, also if dst was not empty.
+func TestMarshalRoundTrip(t *testing.T) {
 	for _, out := range [][]byte{nil, {}, []byte("x"), []byte("hi\n"), bytes.Repeat([]byte{0, 0xff, '"', '\\'}, 10_000)} {
 		for _, m := range messages(out) {
 			got, err := codec.JSON{}.MarshalAppend([]byte("before"), m)
@@ -42,13 +44,13 @@ func TestRoundTrip(t *testing.T) {
 			}
 			again := m.ProtoReflect().New().Interface()
 			if err := (codec.JSON{}).Unmarshal(got[len("before"):], again); err != nil || !proto.Equal(m, again) {
-				t.Errorf("own reading of %.100s: %v", got, err)
+				t.Errorf("Unmarshal of %.100s: %v", got, err)
 			}
 		}
 	}
 }
 
-func TestUnmarshal(t *testing.T) {
+func TestUnmarshalIgnoresUnknownFields(t *testing.T) {
 	var req pb.StartRequest
 	if err := (codec.JSON{}).Unmarshal([]byte(`{"tag":"t","later":{"x":[1]}}`), &req); err != nil || req.GetTag() != "t" {
 		t.Errorf("unknown field: %v %v", &req, err)
@@ -59,10 +61,10 @@ func TestUnmarshal(t *testing.T) {
 		}
 	}
 	if err := (codec.JSON{}).Unmarshal([]byte("{}"), 1); err == nil {
-		t.Error("a number is a message")
+		t.Error("a number was accepted as a message")
 	}
 	if _, err := (codec.JSON{}).Marshal(1); err == nil {
-		t.Error("a number is a message")
+		t.Error("a number was accepted as a message")
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-// A service with the options reads JSON of newer clients, refuses a body above the limit, and never
-// compresses, even for a client that asks for it.
-func TestOptionsOfAService(t *testing.T) {
+// A service with these options ignores unknown fields, rejects a body above the limit, and never
+// compresses, even if the client accepts gzip.
+func TestOptionsLimitBodyAndDisableCompression(t *testing.T) {
 	const procedure, limit = "/process.Process/Start", 200
 	handler := connect.NewUnaryHandler(procedure, func(_ context.Context, req *connect.Request[pb.StartRequest]) (*connect.Response[pb.StartResponse], error) {
 		out := &pb.ProcessEvent_DataEvent_Stdout{Stdout: []byte(strings.Repeat(req.Msg.GetTag(), 5000))}
@@ -25,10 +25,10 @@ func TestOptionsOfAService(t *testing.T) {
 	for name, c := range map[string]struct {
 		body   string
 		status int
-		says   string
+		want   string // part of the answer
 	}{
 		"unknown field":  {`{"tag":"x","later":1}`, http.StatusOK, `{"event":{"data":{"stdout":"eHh4`},
-		"as long":        {`{"tag":"x"}` + strings.Repeat(" ", limit-11), http.StatusOK, `"stdout"`},
+		"at limit":       {`{"tag":"x"}` + strings.Repeat(" ", limit-11), http.StatusOK, `"stdout"`},
 		"too long":       {`{"tag":"x"}` + strings.Repeat(" ", limit-10), http.StatusTooManyRequests, "resource_exhausted"},
 		"not UTF-8":      {"{\"tag\":\"\xff\"}", http.StatusBadRequest, "is not UTF-8"},
 		"no JSON object": {"", http.StatusBadRequest, "an empty body is not a JSON object"},
@@ -39,7 +39,7 @@ func TestOptionsOfAService(t *testing.T) {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
 		answer, err := io.ReadAll(w.Result().Body)
-		if err != nil || w.Code != c.status || !strings.Contains(string(answer), c.says) || w.Header().Get("Content-Encoding") != "" {
+		if err != nil || w.Code != c.status || !strings.Contains(string(answer), c.want) || w.Header().Get("Content-Encoding") != "" {
 			t.Errorf("%s: %d %v %.200s", name, w.Code, w.Header(), answer)
 		}
 	}

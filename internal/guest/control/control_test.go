@@ -14,18 +14,18 @@ import (
 	"github.com/crannog/crannog/internal/guest/control"
 )
 
-func TestRequestsCarryTheToken(t *testing.T) {
+func TestRequestsHaveToken(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		transport func(control.Dial) *http.Transport
 		dials     int32
-	}{{"once", control.Once, 2}, {"keep", control.Reuse, 1}} {
+	}{{"once", control.Once, 2}, {"reuse", control.Reuse, 1}} {
 		t.Run(test.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, err := io.ReadAll(r.Body)
 				if err != nil || string(body) != "{}" || r.URL.Path != "/update" || r.Header.Get(guest.ControlHeader) != "token" ||
 					r.Header.Get("Content-Type") != "application/json" {
-					http.Error(w, "another request", http.StatusBadRequest)
+					http.Error(w, "unexpected request", http.StatusBadRequest)
 				}
 			}))
 			defer server.Close()
@@ -46,7 +46,7 @@ func TestRequestsCarryTheToken(t *testing.T) {
 					t.Fatal(err)
 				}
 				if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != http.StatusOK {
-					t.Errorf("%s, %v", res.Status, err)
+					t.Errorf("answer: got %s, %v", res.Status, err)
 				}
 				if err := res.Body.Close(); err != nil {
 					t.Error(err)
@@ -59,8 +59,8 @@ func TestRequestsCarryTheToken(t *testing.T) {
 	}
 }
 
-// A program that has replaced the guest cannot fill the server's memory with a header.
-func TestHeadersAreBounded(t *testing.T) {
+// An attacker who has replaced the guest cannot fill the server's memory with a header.
+func TestLongAnswerHeaderIsRejected(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Long", strings.Repeat("x", 100<<10))
 	}))

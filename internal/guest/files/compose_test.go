@@ -14,28 +14,29 @@ import (
 	"github.com/crannog/crannog/internal/guest/files"
 )
 
+// compose sends a request to join files.
 func compose(home, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	service(home).Compose(w, httptest.NewRequest(http.MethodPost, "/files/compose", strings.NewReader(body)))
 	return w
 }
 
-func TestCompose(t *testing.T) {
+func TestComposeJoinsAndRemovesSources(t *testing.T) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, "p1"), "one ")
 	write(t, filepath.Join(home, "p2"), "")
 	write(t, filepath.Join(home, "dir/p3"), "three")
-	write(t, filepath.Join(home, "out"), "what was there before, longer than the parts")
+	write(t, filepath.Join(home, "out"), "old content, longer than the parts")
 	w := compose(home, `{"source_paths":["p1","~/p2","dir/p3"],"destination":"out"}`)
 	var entry files.Entry
 	if err := json.Unmarshal(w.Body.Bytes(), &entry); err != nil || w.Code != http.StatusOK {
 		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
 	}
 	if entry.Path != filepath.Join(home, "out") || entry.Name != "out" || entry.Type != "file" {
-		t.Errorf("%+v", entry)
+		t.Errorf("entry: got %+v", entry)
 	}
 	if got, err := os.ReadFile(filepath.Join(home, "out")); err != nil || string(got) != "one three" {
-		t.Errorf("%q %v", got, err)
+		t.Errorf("destination: got %q, %v", got, err)
 	}
 	for _, name := range []string{"p1", "p2", "dir/p3"} {
 		if _, err := os.Lstat(filepath.Join(home, name)); err == nil {
@@ -44,8 +45,9 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// An error names its file, and removes no part: the client can try again.
-func TestComposeFails(t *testing.T) {
+// A failed request names the file that caused the error, and removes no part, so that the client can
+// retry.
+func TestFailedComposeRemovesNothing(t *testing.T) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, "p1"), "one")
 	write(t, filepath.Join(home, "d/f"), "x")
@@ -77,7 +79,7 @@ func TestComposeFails(t *testing.T) {
 			t.Errorf("%.100s: %d %.200s", body, w.Code, text)
 		}
 		if got, err := os.ReadFile(filepath.Join(home, "p1")); err != nil || string(got) != "one" {
-			t.Fatalf("%.100s: the part is %q, %v", body, got, err)
+			t.Fatalf("%.100s: the source p1 has %q, %v", body, got, err)
 		}
 	}
 }

@@ -18,12 +18,12 @@ import (
 func (s *Service) Copy(w http.ResponseWriter, r *http.Request) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		s.fail(w, "", refuse(http.StatusBadRequest, "malformed query"))
+		s.fail(w, "", httpErrorf(http.StatusBadRequest, "malformed query"))
 		return
 	}
 	path := query.Get("path")
 	if path == "" {
-		s.fail(w, "", refuse(http.StatusBadRequest, "path is required"))
+		s.fail(w, "", httpErrorf(http.StatusBadRequest, "path is required"))
 		return
 	}
 	caller, err := s.account(query.Get("username"))
@@ -45,7 +45,7 @@ func (s *Service) Copy(w http.ResponseWriter, r *http.Request) {
 func resolve(caller identity.User, path string) (string, error) {
 	clean, err := caller.Resolve(path, "")
 	if err != nil {
-		return "", refuse(http.StatusBadRequest, "%v", err)
+		return "", httpErrorf(http.StatusBadRequest, "%v", err)
 	}
 	for _, end := range []string{"/.", "/"} {
 		if len(path) > len(end) && path[len(path)-len(end):] == end && clean != "/" {
@@ -67,6 +67,7 @@ func (s *Service) reader(caller identity.User, query url.Values) identity.User {
 	return caller
 }
 
+// copyOut sends a file or directory.
 func (s *Service) copyOut(w http.ResponseWriter, r *http.Request, caller identity.User, path string, follow bool) error {
 	var source *copytree.Source
 	err := s.cfg().Actor.Do(caller, func() (err error) {
@@ -81,14 +82,15 @@ func (s *Service) copyOut(w http.ResponseWriter, r *http.Request, caller identit
 	w.WriteHeader(http.StatusOK)
 	// Errors about files are part of the stream. An error of the connection can only be logged.
 	if err := s.cfg().Actor.Do(caller, func() error { return source.Send(r.Context(), w) }); err != nil {
-		s.cfg().Log.Debug("copy broke off", "err", err)
+		s.cfg().Log.Debug("copy failed after its start", "err", err)
 	}
 	return nil
 }
 
+// copyIn receives a file or directory.
 func (s *Service) copyIn(w http.ResponseWriter, r *http.Request, caller identity.User, path string, query url.Values) error {
 	if r.Header.Get("Content-Type") != copytree.ContentType {
-		return refuse(http.StatusUnsupportedMediaType, "the body of a copy has the type %s", copytree.ContentType)
+		return httpErrorf(http.StatusUnsupportedMediaType, "the body of a copy has the type %s", copytree.ContentType)
 	}
 	options := copytree.Options{KeepOwners: query.Get("owners") == "keep"}
 	if options.KeepOwners {
@@ -96,7 +98,7 @@ func (s *Service) copyIn(w http.ResponseWriter, r *http.Request, caller identity
 			caller = s.reader(caller, query)
 		}
 		if !s.cfg().Actor.Switch || caller.UID != 0 {
-			return refuse(http.StatusForbidden, "only root can keep the owners of files")
+			return httpErrorf(http.StatusForbidden, "only root can keep the owners of files")
 		}
 	}
 	first, frames, err := copytree.First(copytree.NewReader(r.Body))
@@ -130,32 +132,32 @@ func (s *Service) copyIn(w http.ResponseWriter, r *http.Request, caller identity
 	return nil
 }
 
-// stage opens the destination of a copy with the rights of user who. If who may not write there and
-// the request names no user, root writes and changes the owner to who. Root then follows no
-// symbolic links, because a program of who may have created them as a trap.
-func (s *Service) stage(caller identity.User, path string, first copytree.Entry, help bool) (identity.User, *copytree.Stage, error) {
+// stage opens the destination of a copy with the rights of the caller. If the caller may not write
+// there and asRoot is set, root writes and changes the owner to the caller. Root then follows no
+// symbolic links, because a program of the caller may have created them to redirect root's writes.
+func (s *Service) stage(caller identity.User, path string, first copytree.Entry, asRoot bool) (identity.User, *copytree.Stage, error) {
 	open := func(as identity.User, locate func() (*copytree.Target, error)) (stage *copytree.Stage, err error) {
 		err = s.cfg().Actor.Do(as, func() error {
-			place, err := locate()
+			target, err := locate()
 			if err != nil {
 				return err
 			}
-			if stage, err = copytree.Begin(place); err != nil {
-				place.Close()
+			if stage, err = copytree.Begin(target); err != nil {
+				target.Close()
 			}
 			return err
 		})
 		return stage, err
 	}
 	stage, err := open(caller, func() (*copytree.Target, error) { return copytree.Locate(path, first, true) })
-	if !help || !give.Possible(s.cfg().Actor, s.cfg().Accounts, caller, err) {
+	if !asRoot || !give.Possible(s.cfg().Actor, s.cfg().Accounts, caller, err) {
 		return caller, stage, err
 	}
-	root, errRoot := s.account("root")
-	if errRoot == nil {
-		stage, errRoot = open(root, func() (*copytree.Target, error) { return copytree.LocateStrict(path, first) })
+	root, rootErr := s.account("root")
+	if rootErr == nil {
+		stage, rootErr = open(root, func() (*copytree.Target, error) { return copytree.LocateStrict(path, first) })
 	}
-	if errRoot != nil {
+	if rootErr != nil {
 		return caller, nil, err
 	}
 	return root, stage, nil
@@ -164,21 +166,21 @@ func (s *Service) stage(caller identity.User, path string, first copytree.Entry,
 // failCopy answers with an error about a copy.
 func (s *Service) failCopy(w http.ResponseWriter, path string, err error) {
 	if sourceErr, ok := errors.AsType[*copytree.SourceError](err); ok {
-		err = refuse(http.StatusBadRequest, "%s", sourceErr.Text)
+		err = httpErrorf(http.StatusBadRequest, "%s", sourceErr.Text)
 	}
 	if errors.Is(err, copytree.ErrMalformed) {
-		err = refuse(http.StatusBadRequest, "%v", err)
+		err = httpErrorf(http.StatusBadRequest, "%v", err)
 	}
-	refused, is := errors.AsType[*refusal](err)
+	requestErr, is := errors.AsType[*httpError](err)
 	switch {
-	case is && refused != nil:
+	case is && requestErr != nil:
 	case fault.CodeOf(err) == copytree.CodeDiskFull:
-		err = refuse(http.StatusInsufficientStorage, "not enough disk space in the sandbox")
+		err = httpErrorf(http.StatusInsufficientStorage, "not enough disk space in the sandbox")
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 	default:
 		// The caller may see errors of the file system.
 		if _, ok := errors.AsType[syscall.Errno](err); ok {
-			err = refuse(http.StatusConflict, "%v", err)
+			err = httpErrorf(http.StatusConflict, "%v", err)
 		}
 	}
 	s.fail(w, path, err)

@@ -32,8 +32,8 @@ func (s *Service) create(user identity.User, path string) (*os.File, error) {
 		return err
 	})
 	if give.Possible(s.cfg().Actor, s.cfg().Accounts, user, err) {
-		if given, errGive := give.File(user, path); errGive == nil {
-			return given, nil
+		if created, err := give.File(user, path); err == nil {
+			return created, nil
 		}
 	}
 	return f, err
@@ -44,14 +44,14 @@ func (s *Service) create(user identity.User, path string) (*os.File, error) {
 func openWrite(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK|unix.O_NOCTTY, 0o666)
 	if errors.Is(err, syscall.ENXIO) {
-		return nil, refuse(http.StatusBadRequest, "path '%s' is not a regular file", path)
+		return nil, httpErrorf(http.StatusBadRequest, "path '%s' is not a regular file", path)
 	}
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = refuse(http.StatusBadRequest, "path '%s' is not a regular file", path)
+		err = httpErrorf(http.StatusBadRequest, "path '%s' is not a regular file", path)
 	}
 	if err == nil && info.Size() > 0 {
 		err = f.Truncate(0)
@@ -72,12 +72,11 @@ type composeRequest struct {
 	Username    string   `json:"username"`
 }
 
-// Compose joins files into one and removes them. The caller has checked the
-// access token.
+// Compose joins files into one and removes them. The caller has checked the access token.
 func (s *Service) Compose(w http.ResponseWriter, r *http.Request) {
 	var req composeRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCompose)).Decode(&req); err != nil {
-		s.fail(w, "", refuse(http.StatusBadRequest, "malformed JSON body"))
+		s.fail(w, "", httpErrorf(http.StatusBadRequest, "malformed JSON body"))
 		return
 	}
 	entry, path, err := s.compose(req)
@@ -88,10 +87,10 @@ func (s *Service) Compose(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, entry)
 }
 
-// compose also returns the path that the error is about.
+// compose joins the files of a request. If it fails, it returns the path that caused the error.
 func (s *Service) compose(req composeRequest) (Entry, string, error) {
 	if len(req.Sources) == 0 || req.Destination == "" {
-		return Entry{}, "", refuse(http.StatusBadRequest, "source_paths and destination are required")
+		return Entry{}, "", httpErrorf(http.StatusBadRequest, "source_paths and destination are required")
 	}
 	user, err := s.account(req.Username)
 	if err != nil {
@@ -101,12 +100,12 @@ func (s *Service) compose(req composeRequest) (Entry, string, error) {
 	for _, name := range append(slices.Clone(req.Sources), req.Destination) {
 		path, err := user.Resolve(name, s.cfg().DefaultDir)
 		if err != nil {
-			return Entry{}, name, refuse(http.StatusBadRequest, "%v", err)
+			return Entry{}, name, httpErrorf(http.StatusBadRequest, "%v", err)
 		}
 		// A part that is listed twice would be read after its removal. The destination would be
 		// truncated before it is read.
 		if slices.Contains(paths, path) {
-			return Entry{}, name, refuse(http.StatusBadRequest, "path '%s' is given more than once", path)
+			return Entry{}, name, httpErrorf(http.StatusBadRequest, "path '%s' is given more than once", path)
 		}
 		paths = append(paths, path)
 	}
@@ -124,8 +123,8 @@ func (s *Service) join(user identity.User, sources []string, destination string)
 		return destination, err
 	}
 	defer func() {
-		if closing := out.Close(); err == nil && closing != nil {
-			path, err = destination, closing
+		if closeErr := out.Close(); err == nil && closeErr != nil {
+			path, err = destination, closeErr
 		}
 	}()
 	for _, source := range sources {
@@ -141,6 +140,7 @@ func (s *Service) join(user identity.User, sources []string, destination string)
 	return "", nil
 }
 
+// appendTo appends a source to the destination.
 func (s *Service) appendTo(user identity.User, out *os.File, source string) error {
 	f, err := s.openRead(user, source)
 	if err != nil {

@@ -29,6 +29,7 @@ func (s *Service) Download(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// download sends the file of a request.
 func (s *Service) download(w http.ResponseWriter, r *http.Request, t target) error {
 	coding, err := negotiate(r.Header.Get("Accept-Encoding"))
 	if err != nil {
@@ -74,7 +75,7 @@ func (s *Service) openRead(user identity.User, path string) (*os.File, error) {
 	case info.IsDir():
 		err = syscall.EISDIR
 	case !info.Mode().IsRegular():
-		err = refuse(http.StatusBadRequest, "path '%s' is not a regular file", path)
+		err = httpErrorf(http.StatusBadRequest, "path '%s' is not a regular file", path)
 	default:
 		return f, nil
 	}
@@ -90,6 +91,7 @@ func header(h http.Header, path string) {
 	h.Set("Content-Security-Policy", "sandbox")
 }
 
+// disposition returns the Content-Disposition of a file name.
 func disposition(name string) string {
 	if d := mime.FormatMediaType("inline", map[string]string{"filename": name}); d != "" {
 		return d
@@ -117,7 +119,7 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, f *os.File) err
 		return nil
 	}
 	if _, err := w.Write(first[:n]); err != nil || short {
-		return nil // the client is gone, or that was all
+		return nil // the client has disconnected, or the file is complete
 	}
 	if _, err := io.Copy(w, f); err != nil {
 		// The status is already sent, so only cutting the connection can report the error.
@@ -126,11 +128,13 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, f *os.File) err
 	return nil
 }
 
+// compressors has unused gzip writers, because creating one needs much memory.
 var compressors = sync.Pool{New: func() any {
 	c, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // a valid level
 	return c
 }}
 
+// compress sends a file compressed with gzip.
 func (s *Service) compress(w http.ResponseWriter, r *http.Request, f *os.File) {
 	h := w.Header()
 	h.Set("Content-Encoding", "gzip")

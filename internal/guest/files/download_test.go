@@ -30,6 +30,7 @@ func download(t *testing.T, home, method, path string, header http.Header) *http
 	return w.Result()
 }
 
+// content returns the body of an answer.
 func content(t *testing.T, res *http.Response) string {
 	t.Helper()
 	data, err := io.ReadAll(res.Body)
@@ -39,6 +40,7 @@ func content(t *testing.T, res *http.Response) string {
 	return string(data)
 }
 
+// write creates a file and its directory.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -49,7 +51,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-func TestDownload(t *testing.T) {
+func TestDownloadContentAndRange(t *testing.T) {
 	home := t.TempDir()
 	const text = "0123456789"
 	write(t, filepath.Join(home, "f.txt"), text)
@@ -59,10 +61,10 @@ func TestDownload(t *testing.T) {
 		status int
 		want   string
 	}{
-		"whole":            {http.MethodGet, nil, 200, text},
+		"complete":         {http.MethodGet, nil, 200, text},
 		"head":             {http.MethodHead, nil, 200, ""},
 		"a range":          {http.MethodGet, http.Header{"Range": {"bytes=2-4"}}, 206, "234"},
-		"too far":          {http.MethodGet, http.Header{"Range": {"bytes=20-"}}, 416, "invalid range: failed to overlap\n"},
+		"beyond end":       {http.MethodGet, http.Header{"Range": {"bytes=20-"}}, 416, "invalid range: failed to overlap\n"},
 		"no range in gzip": {http.MethodGet, http.Header{"Range": {"bytes=2-4"}, "Accept-Encoding": {"gzip"}}, 206, "234"},
 	} {
 		res := download(t, home, c.method, "f.txt", c.header)
@@ -72,12 +74,12 @@ func TestDownload(t *testing.T) {
 	}
 	res := download(t, home, http.MethodHead, "f.txt", nil)
 	if res.ContentLength != int64(len(text)) || res.Header.Get("Content-Disposition") != `inline; filename=f.txt` {
-		t.Errorf("%d bytes, %v", res.ContentLength, res.Header)
+		t.Errorf("HEAD: got %d bytes, %v", res.ContentLength, res.Header)
 	}
 }
 
-// Content from a sandbox must not become a page with the rights of this origin.
-func TestADownloadIsNoPage(t *testing.T) {
+// A browser must not run content from a sandbox with the rights of this origin.
+func TestDownloadCannotRunAsPage(t *testing.T) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, "x.html"), "<script>alert(1)</script>")
 	for name, method := range map[string]string{"get": http.MethodGet, "head": http.MethodHead} {
@@ -100,19 +102,19 @@ func TestDownloadCompressed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(plain); err != nil || string(got) != text || len(packed) > len(text)/10 || res.Header.Get("Content-Encoding") != "gzip" {
-		t.Errorf("%d bytes, %v, %v", len(packed), res.Header, err)
+		t.Errorf("gzip: got %d compressed bytes, %v, %v", len(packed), res.Header, err)
 	}
 	head := download(t, home, http.MethodHead, "f", gzipOnly)
 	if got := content(t, head); got != "" || head.Header.Get("Content-Encoding") != "gzip" {
 		t.Errorf("head: %q %v", got, head.Header)
 	}
-	refused := download(t, home, http.MethodGet, "f", http.Header{"Accept-Encoding": {"identity;q=0"}})
-	if got := content(t, refused); refused.StatusCode != http.StatusNotAcceptable || !strings.Contains(got, "no acceptable encoding") {
-		t.Errorf("%d %s", refused.StatusCode, got)
+	rejected := download(t, home, http.MethodGet, "f", http.Header{"Accept-Encoding": {"identity;q=0"}})
+	if got := content(t, rejected); rejected.StatusCode != http.StatusNotAcceptable || !strings.Contains(got, "no acceptable encoding") {
+		t.Errorf("no acceptable encoding: got %d %s, want 406", rejected.StatusCode, got)
 	}
 }
 
-// Files of /proc have the size 0 and content, whose length is known only at its end.
+// Files of /proc have content although their size is 0. Its length is known only at the end.
 func TestDownloadOfUnknownSize(t *testing.T) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, "empty"), "")
@@ -132,7 +134,7 @@ func TestDownloadOfUnknownSize(t *testing.T) {
 	if got := content(t, head); got != "" || head.Header.Get("Content-Length") != strconv.Itoa(len(want)) {
 		t.Errorf("head of /proc/version: %q %v", got, head.Header)
 	}
-	// More than the first read, so the length is not known.
+	// This file is larger than the first read, so the answer has no length.
 	all, err := os.ReadFile("/proc/kallsyms")
 	if err != nil || len(all) < 100<<10 {
 		t.Fatalf("/proc/kallsyms has %d bytes: %v", len(all), err)
@@ -143,7 +145,7 @@ func TestDownloadOfUnknownSize(t *testing.T) {
 	}
 }
 
-func TestDownloadRefuses(t *testing.T) {
+func TestDownloadErrorStatus(t *testing.T) {
 	home := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(home, "pipe"), 0o644); err != nil {
 		t.Fatal(err)
@@ -176,8 +178,8 @@ func TestDownloadRefuses(t *testing.T) {
 	}
 }
 
-// A request needs the token, and a wrong one is refused whatever else the request has.
-func TestAuthorization(t *testing.T) {
+// A request without the token or with a wrong token is rejected.
+func TestDownloadNeedsToken(t *testing.T) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, "f"), "secret")
 	for given, want := range map[string]string{

@@ -12,7 +12,7 @@ import (
 // compression costs more time than it saves, so it is used only for clients that accept gzip and
 // nothing else.
 func negotiate(accept string) (string, error) {
-	var gzipOK, others, identityRefused, anyRefused bool
+	var gzipOK, others, identityRejected, anyRejected bool
 	for item := range strings.SplitSeq(accept, ",") {
 		name, quality := coding(item)
 		switch name {
@@ -20,23 +20,23 @@ func negotiate(accept string) (string, error) {
 		case "gzip", "x-gzip":
 			gzipOK = quality > 0
 		case "identity":
-			identityRefused = quality == 0
+			identityRejected = quality == 0
 			others = others || quality > 0
 		case "*":
-			anyRefused = quality == 0
+			anyRejected = quality == 0
 			others = others || quality > 0
 		default:
 			others = others || quality > 0
 		}
 	}
-	plain := !identityRefused && (!anyRefused || strings.Contains(accept, "identity"))
+	plainOK := !identityRejected && (!anyRejected || strings.Contains(accept, "identity"))
 	switch {
-	case gzipOK && (!others || !plain):
+	case gzipOK && (!others || !plainOK):
 		return "gzip", nil
-	case plain:
+	case plainOK:
 		return "", nil
 	}
-	return "", refuse(http.StatusNotAcceptable, "no acceptable encoding; gzip and identity are available")
+	return "", httpErrorf(http.StatusNotAcceptable, "no acceptable encoding; gzip and identity are available")
 }
 
 // coding splits an item of Accept-Encoding into its name and quality.
@@ -59,10 +59,10 @@ func decode(r *http.Request) (io.Reader, error) {
 	case "gzip", "x-gzip":
 		plain, err := gzip.NewReader(r.Body)
 		if err != nil {
-			return nil, refuse(http.StatusBadRequest, "the body is not gzip")
+			return nil, httpErrorf(http.StatusBadRequest, "the body is not gzip")
 		}
 		return plain, nil
 	default:
-		return nil, refuse(http.StatusBadRequest, "unsupported content encoding %q", enc)
+		return nil, httpErrorf(http.StatusBadRequest, "unsupported content encoding %q", enc)
 	}
 }

@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-// Compression is only for clients that name gzip and nothing else, or refuse everything else.
-func TestNegotiate(t *testing.T) {
-	const refused = "refused"
+// Only clients that accept gzip and nothing else get compressed answers.
+func TestNegotiateEncoding(t *testing.T) {
+	const rejected = "rejected"
 	for accept, want := range map[string]string{
 		"": "", "*": "", "identity": "", "gzip": "gzip", "x-gzip": "gzip", "GZIP;Q=0.5": "gzip", "gzip, deflate, br": "",
 		"gzip, *": "", "gzip;q=0": "", "gzip, identity": "", "gzip, identity;q=0": "gzip", "gzip, br, identity;q=0": "gzip",
 		"gzip, *;q=0": "gzip", "br, gzip, *;q=0": "gzip", "br": "", "gzip;q=many": "gzip", ", ,": "",
-		"identity;q=0": refused, "*;q=0": refused, "gzip;q=0, *;q=0": refused, "br, identity;q=0": refused, "identity, *;q=0": "",
+		"identity;q=0": rejected, "*;q=0": rejected, "gzip;q=0, *;q=0": rejected, "br, identity;q=0": rejected, "identity, *;q=0": "",
 	} {
 		got, err := negotiate(accept)
-		if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusNotAcceptable {
-			got = refused
+		if r, ok := errors.AsType[*httpError](err); ok && r.status == http.StatusNotAcceptable {
+			got = rejected
 		} else if err != nil {
 			t.Errorf("%q: %v", accept, err)
 		}

@@ -47,8 +47,8 @@ func (s *Service) cfg() *Config { return s.config.Load() }
 // TokenHeader carries the access token.
 const TokenHeader = "X-Access-Token"
 
-// Entry describes a file in answers. Clients compare it as a whole, so it must not get other
-// fields.
+// Entry describes a file in answers. E2B clients compare whole entries, so further fields must not be
+// added.
 type Entry struct {
 	Path     string            `json:"path"`
 	Name     string            `json:"name"`
@@ -56,16 +56,17 @@ type Entry struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// refusal is an error with an HTTP status and a text for the caller.
-type refusal struct {
+// httpError is an error with an HTTP status and a text for the caller.
+type httpError struct {
 	status int
 	text   string
 }
 
-func (r *refusal) Error() string { return r.text }
+func (r *httpError) Error() string { return r.text }
 
-func refuse(status int, format string, args ...any) error {
-	return &refusal{status, fmt.Sprintf(format, args...)}
+// httpErrorf returns an httpError with a formatted text.
+func httpErrorf(status int, format string, args ...any) error {
+	return &httpError{status, fmt.Sprintf(format, args...)}
 }
 
 // target is the file and the user of a request.
@@ -78,7 +79,7 @@ type target struct {
 func (s *Service) target(r *http.Request, op signature.Op) (target, url.Values, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return target{}, nil, refuse(http.StatusBadRequest, "malformed query")
+		return target{}, nil, httpErrorf(http.StatusBadRequest, "malformed query")
 	}
 	if err := s.authorize(r, query, op); err != nil {
 		return target{}, nil, err
@@ -89,15 +90,16 @@ func (s *Service) target(r *http.Request, op signature.Op) (target, url.Values, 
 	}
 	path, err := user.Resolve(query.Get("path"), s.cfg().DefaultDir)
 	if err != nil {
-		return target{}, nil, refuse(http.StatusBadRequest, "%v", err)
+		return target{}, nil, httpErrorf(http.StatusBadRequest, "%v", err)
 	}
 	return target{user, path}, query, nil
 }
 
+// account returns a user by name, or the default user for "".
 func (s *Service) account(name string) (identity.User, error) {
 	user, err := s.cfg().Accounts.ByName(name)
 	if unknown, ok := errors.AsType[*identity.UnknownError](err); ok {
-		return user, refuse(http.StatusUnauthorized, "%v", unknown)
+		return user, httpErrorf(http.StatusUnauthorized, "%v", unknown)
 	}
 	return user, err
 }
@@ -108,12 +110,12 @@ func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) 
 	token := s.cfg().Token()
 	if given := r.Header.Get(TokenHeader); given != "" {
 		if !equal(given, token) {
-			return refuse(http.StatusUnauthorized, "access token present in header but does not match")
+			return httpErrorf(http.StatusUnauthorized, "access token present in header but does not match")
 		}
 		return nil
 	}
-	if err := signed(query, op, token, time.Now()); err != nil {
-		return refuse(http.StatusUnauthorized, "%v", err)
+	if err := checkSignature(query, op, token, time.Now()); err != nil {
+		return httpErrorf(http.StatusUnauthorized, "%v", err)
 	}
 	return nil
 }
@@ -121,9 +123,9 @@ func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) 
 // dropTimeout limits how long the guest reads a body that it will discard.
 const dropTimeout = 5 * time.Second
 
-// BoundRest limits how long the server reads the rest of a rejected request. It reads the rest so
-// that the connection can be reused. A client that never sends it could otherwise hold the
-// connection for ever without a token.
+// BoundRest limits how long the server reads the rest of a rejected request. The server reads the rest
+// so that the connection can be reused. Without a limit, a client without a token could hold the
+// connection for ever by sending nothing.
 func BoundRest(w http.ResponseWriter) {
 	// Writers without deadlines have no connection that could be held open.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(dropTimeout))
@@ -133,10 +135,10 @@ func BoundRest(w http.ResponseWriter) {
 func (s *Service) fail(w http.ResponseWriter, path string, err error) {
 	BoundRest(w)
 	status, text := http.StatusInternalServerError, "internal error"
-	refused, ok := errors.AsType[*refusal](err)
+	requestErr, ok := errors.AsType[*httpError](err)
 	switch {
 	case ok:
-		status, text = refused.status, refused.text
+		status, text = requestErr.status, requestErr.text
 	case errors.Is(err, fs.ErrNotExist):
 		status, text = http.StatusNotFound, fmt.Sprintf("path '%s' does not exist", path)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
@@ -155,6 +157,7 @@ func (s *Service) fail(w http.ResponseWriter, path string, err error) {
 	answer(w, status, map[string]any{"code": status, "message": text})
 }
 
+// answer answers with a body in JSON.
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -17,9 +17,9 @@ var (
 	errExpired = errors.New("signature is already expired")
 )
 
-// signed checks the signature of a URL. It checks the expiry only if the signature is valid, so
-// that a caller without a valid signature learns nothing else.
-func signed(query url.Values, op signature.Op, token string, now time.Time) error {
+// checkSignature checks the signature of a URL. It checks the expiration only if the signature is
+// valid, so that a caller without a valid signature learns nothing else.
+func checkSignature(query url.Values, op signature.Op, token string, now time.Time) error {
 	given := query.Get("signature")
 	if given == "" {
 		return errMissing

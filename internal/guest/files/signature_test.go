@@ -14,35 +14,35 @@ const secret = "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0"
 
 var noon = time.Unix(1_000_000, 0)
 
-// The vector is what present clients compute.
-func TestSignedVector(t *testing.T) {
+// The signature is one that E2B clients compute.
+func TestClientSignatureIsAccepted(t *testing.T) {
 	q := url.Values{"path": {"hello.txt"}, "username": {"user"}, "signature": {"v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E"}}
-	if err := signed(q, signature.Read, secret, noon); err != nil {
+	if err := checkSignature(q, signature.Read, secret, noon); err != nil {
 		t.Error(err)
 	}
-	if err := signed(q, signature.Write, secret, noon); !errors.Is(err, errInvalid) {
+	if err := checkSignature(q, signature.Write, secret, noon); !errors.Is(err, errInvalid) {
 		t.Errorf("another operation: %v", err)
 	}
-	if err := signed(q, signature.Read, "", noon); !errors.Is(err, errInvalid) {
+	if err := checkSignature(q, signature.Read, "", noon); !errors.Is(err, errInvalid) {
 		t.Errorf("no token: %v", err)
 	}
 }
 
-func TestSignedTime(t *testing.T) {
+func TestSignatureExpires(t *testing.T) {
 	for expires, want := range map[string]error{
 		"1000000": nil, "1000001": nil, "999999": errExpired, "-1": errInvalid, "0": errInvalid,
 		"soon": errInvalid, "1e9": errInvalid, "99999999999999999999": errInvalid,
 	} {
-		end, _ := strconv.ParseInt(expires, 10, 64) // a malformed number is refused before it counts
+		end, _ := strconv.ParseInt(expires, 10, 64) // malformed numbers are rejected before this value matters
 		q := url.Values{"path": {"f"}, "signature": {signature.Sign("f", signature.Read, "", secret, end)}, "signature_expiration": {expires}}
-		if err := signed(q, signature.Read, secret, noon); !errors.Is(err, want) {
+		if err := checkSignature(q, signature.Read, secret, noon); !errors.Is(err, want) {
 			t.Errorf("%s: %v", expires, err)
 		}
 	}
 }
 
-// No query is accepted that was not signed with the token.
-func FuzzSigned(f *testing.F) {
+// FuzzCheckSignature checks that only queries are accepted that were signed with the token.
+func FuzzCheckSignature(f *testing.F) {
 	good := signature.Sign("p", signature.Read, "u", secret, 0)
 	f.Add("p", "u", good, "")
 	f.Add("p:read", "u", good, "")
@@ -50,18 +50,18 @@ func FuzzSigned(f *testing.F) {
 	f.Add("p", "u:"+secret, "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E", "0")
 	f.Fuzz(func(t *testing.T, path, user, given, expires string) {
 		q := url.Values{"path": {path}, "username": {user}, "signature": {given}, "signature_expiration": {expires}}
-		if signed(q, signature.Read, secret, noon) != nil {
+		if checkSignature(q, signature.Read, secret, noon) != nil {
 			return
 		}
 		var end int64
 		if expires != "" {
 			var err error
 			if end, err = strconv.ParseInt(expires, 10, 64); err != nil || end < noon.Unix() {
-				t.Errorf("accepted after %q", expires)
+				t.Errorf("accepted a signature that expired at %q", expires)
 			}
 		}
 		if given != signature.Sign(path, signature.Read, user, secret, end) {
-			t.Errorf("accepted %q for %q", given, path)
+			t.Errorf("accepted the signature %q for path %q", given, path)
 		}
 	})
 }

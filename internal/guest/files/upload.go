@@ -46,10 +46,11 @@ type upload struct {
 	written  []Entry
 }
 
+// run writes the files in the body of a request.
 func (u *upload) run(r *http.Request, t target, query url.Values) error {
 	set, err := metadata.FromHeader(r.Header)
 	if err != nil {
-		return refuse(http.StatusBadRequest, "%v", err)
+		return httpErrorf(http.StatusBadRequest, "%v", err)
 	}
 	u.metadata = set
 	body, err := decode(r)
@@ -58,31 +59,31 @@ func (u *upload) run(r *http.Request, t target, query url.Values) error {
 	}
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
-		return refuse(http.StatusBadRequest, "missing or malformed content type")
+		return httpErrorf(http.StatusBadRequest, "missing or malformed content type")
 	}
-	fixed := ""
+	queryPath := ""
 	if query.Get("path") != "" {
-		fixed = t.path
+		queryPath = t.path
 	}
 	switch kind {
 	case "multipart/form-data":
 		if params["boundary"] == "" {
-			return refuse(http.StatusBadRequest, "multipart body without a boundary")
+			return httpErrorf(http.StatusBadRequest, "multipart body without a boundary")
 		}
 		buffered := bufio.NewReaderSize(body, readAhead)
-		return u.parts(multipart.NewReader(buffered, params["boundary"]), fixed)
+		return u.parts(multipart.NewReader(buffered, params["boundary"]), queryPath)
 	case "application/octet-stream":
-		if fixed == "" {
-			return refuse(http.StatusBadRequest, "path is required for an octet-stream body")
+		if queryPath == "" {
+			return httpErrorf(http.StatusBadRequest, "path is required for an octet-stream body")
 		}
-		return u.write(fixed, body)
+		return u.write(queryPath, body)
 	}
-	return refuse(http.StatusBadRequest, "unsupported content type %q", kind)
+	return httpErrorf(http.StatusBadRequest, "unsupported content type %q", kind)
 }
 
-// parts writes every part of the form that is named "file". fixed is the path if the form may have
+// parts writes every part of the form that is named "file". queryPath is the path if the form may have
 // only one file, or "" if each part has its own path.
-func (u *upload) parts(body *multipart.Reader, fixed string) error {
+func (u *upload) parts(body *multipart.Reader, queryPath string) error {
 	for {
 		part, err := body.NextRawPart()
 		if errors.Is(err, io.EOF) {
@@ -94,7 +95,7 @@ func (u *upload) parts(body *multipart.Reader, fixed string) error {
 		if part.FormName() != "file" {
 			continue
 		}
-		path, err := u.partPath(part, fixed)
+		path, err := u.partPath(part, queryPath)
 		if err != nil {
 			return err
 		}
@@ -103,28 +104,28 @@ func (u *upload) parts(body *multipart.Reader, fixed string) error {
 		}
 	}
 	if len(u.written) == 0 {
-		return refuse(http.StatusBadRequest, "the body has no part named file")
+		return httpErrorf(http.StatusBadRequest, "the body has no part named file")
 	}
 	return nil
 }
 
 // partPath returns the path of a part. The part's file name is a path with directories, which the
 // library's FileName would remove.
-func (u *upload) partPath(part *multipart.Part, fixed string) (string, error) {
-	path := fixed
+func (u *upload) partPath(part *multipart.Part, queryPath string) (string, error) {
+	path := queryPath
 	if path == "" {
 		_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 		if err != nil || params["filename"] == "" {
-			return "", refuse(http.StatusBadRequest, "a part has no file name and the request no path")
+			return "", httpErrorf(http.StatusBadRequest, "a part has no file name, and the request has no path")
 		}
 		path, err = u.user.Resolve(params["filename"], u.service.cfg().DefaultDir)
 		if err != nil {
-			return "", refuse(http.StatusBadRequest, "%v", err)
+			return "", httpErrorf(http.StatusBadRequest, "%v", err)
 		}
 	}
-	taken := func(e Entry) bool { return e.Path == path }
-	if slices.ContainsFunc(u.written, taken) {
-		return "", refuse(http.StatusBadRequest, "path '%s' is given more than once", path)
+	samePath := func(e Entry) bool { return e.Path == path }
+	if slices.ContainsFunc(u.written, samePath) {
+		return "", httpErrorf(http.StatusBadRequest, "path '%s' is given more than once", path)
 	}
 	return path, nil
 }
@@ -159,9 +160,10 @@ func (b bodyReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// bodyError returns the error for a body that cannot be read.
 func bodyError(err error) error {
 	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) {
-		return refuse(http.StatusBadRequest, "the body is not gzip")
+		return httpErrorf(http.StatusBadRequest, "the body is not gzip")
 	}
-	return fmt.Errorf("%w (%v)", &refusal{http.StatusBadRequest, "the body is cut short or malformed"}, err)
+	return fmt.Errorf("%w (%v)", &httpError{http.StatusBadRequest, "the body is cut short or malformed"}, err)
 }

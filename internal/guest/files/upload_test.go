@@ -16,6 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
+// service returns a file service for the current user with the given home.
 func service(home string) *files.Service {
 	me := identity.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home}
 	return files.New(files.Config{
@@ -27,10 +28,10 @@ func service(home string) *files.Service {
 
 const token = "token"
 
-// outside matches what may name a path outside of a test's directory.
+// outside matches bodies with paths that could lead out of the test's directory.
 var outside = regexp.MustCompile(`\.\.|\\|%2|(^|[^a-z0-9])/`)
 
-// Whatever a body contains, a successful answer names exactly the files that exist.
+// FuzzUploadMultipart checks that a successful answer names exactly the written files.
 func FuzzUploadMultipart(f *testing.F) {
 	part := "--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a/b\"\r\n\r\ncontent\r\n"
 	for _, body := range []string{
@@ -60,15 +61,15 @@ func FuzzUploadMultipart(f *testing.F) {
 		if err := json.Unmarshal(w.Body.Bytes(), &entries); err != nil {
 			t.Fatal(err)
 		}
-		there := 0
+		written := 0
 		err := filepath.WalkDir(home, func(_ string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
-				there++
+				written++
 			}
 			return err
 		})
-		if err != nil || there != len(entries) || there == 0 {
-			t.Errorf("%d files, answer %s, %v", there, w.Body, err)
+		if err != nil || written != len(entries) || written == 0 {
+			t.Errorf("%d files were written, but the answer is %s, %v", written, w.Body, err)
 		}
 	})
 }

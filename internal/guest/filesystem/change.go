@@ -40,6 +40,7 @@ func (s *Service) MakeDir(_ context.Context, req *connect.Request[pb.MakeDirRequ
 	return connect.NewResponse(&pb.MakeDirResponse{Entry: entry}), nil
 }
 
+// makeDir creates a directory that does not exist yet.
 func makeDir(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -70,10 +71,10 @@ func (s *Service) Move(_ context.Context, req *connect.Request[pb.MoveRequest]) 
 		return err
 	}
 	err = s.cfg().Actor.Do(user, attempt)
-	// Root creates only missing directories. It does not help the user to write into an existing
-	// one.
-	above := filepath.Dir(destination)
-	if _, missing := os.Lstat(above); errors.Is(missing, fs.ErrNotExist) && give.Possible(s.cfg().Actor, s.cfg().Accounts, user, err) && give.Dirs(user, above) == nil {
+	// Root only creates missing directories. It does not write into an existing directory for a user
+	// who may not.
+	parent := filepath.Dir(destination)
+	if _, missing := os.Lstat(parent); errors.Is(missing, fs.ErrNotExist) && give.Possible(s.cfg().Actor, s.cfg().Accounts, user, err) && give.Dirs(user, parent) == nil {
 		err = s.cfg().Actor.Do(user, attempt)
 	}
 	if err != nil {
@@ -82,6 +83,7 @@ func (s *Service) Move(_ context.Context, req *connect.Request[pb.MoveRequest]) 
 	return connect.NewResponse(&pb.MoveResponse{Entry: entry}), nil
 }
 
+// move renames an entry, and creates the missing parents of the destination.
 func (s *Service) move(source, destination string) error {
 	if _, err := os.Lstat(source); errors.Is(err, syscall.ENOTDIR) {
 		return &fs.PathError{Op: "lstat", Path: source, Err: syscall.ENOENT}
@@ -116,7 +118,7 @@ func (s *Service) remove(user identity.User, path string) error {
 	}
 	err := s.cfg().Actor.Do(user, func() error { return os.RemoveAll(path) })
 	if errors.Is(err, syscall.ENOTDIR) {
-		return nil // a file is where the path needs a directory
+		return nil // a parent of the path is a file, so the path does not exist
 	}
 	return err
 }

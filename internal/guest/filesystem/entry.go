@@ -30,23 +30,23 @@ func (s *Service) describe(path string, info fs.FileInfo) *pb.EntryInfo {
 		Path:         text(path),
 		Size:         info.Size(),
 		ModifiedTime: timestamppb.New(info.ModTime()),
-		Metadata:     cleaned(metadata.Read(path)),
+		Metadata:     validText(metadata.Read(path)),
 	}
-	shown := info
+	typeInfo := info
 	if info.Mode()&fs.ModeSymlink != 0 {
 		target, err := filepath.EvalSymlinks(path)
 		if err != nil {
 			// A dangling link still has a target path.
 			target, _ = os.Readlink(path)
 		} else if to, err := os.Stat(target); err == nil {
-			shown = to
+			typeInfo = to
 		}
 		target = text(target)
 		e.SymlinkTarget = &target
 	}
-	e.Type = entryType(shown.Mode())
-	e.Mode = uint32(shown.Mode().Perm())
-	e.Permissions = shown.Mode().String()
+	e.Type = entryType(typeInfo.Mode())
+	e.Mode = uint32(typeInfo.Mode().Perm())
+	e.Permissions = typeInfo.Mode().String()
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		e.Owner = text(s.cfg().Accounts.UserName(stat.Uid))
 		e.Group = text(s.cfg().Accounts.GroupName(stat.Gid))
@@ -70,10 +70,11 @@ func entryType(mode fs.FileMode) pb.FileType {
 // Otherwise one invalid name would make the whole list fail.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-func cleaned(set map[string]string) map[string]string {
+// validText returns a set with valid UTF-8 only.
+func validText(set map[string]string) map[string]string {
 	for key, value := range set {
 		if text(key) != key {
-			delete(set, key) // our uploads never create such a key
+			delete(set, key) // uploads never create such a key
 			continue
 		}
 		set[key] = text(value)

@@ -13,9 +13,9 @@ import (
 // Clients act on the code: a missing or forbidden file, an existing file, or a full disk is not an
 // internal error of the guest.
 func TestFailureCodes(t *testing.T) {
-	own := connect.NewError(connect.CodeAborted, errors.New("x"))
+	connectErr := connect.NewError(connect.CodeAborted, errors.New("x"))
 	for err, want := range map[error]connect.Code{
-		own: connect.CodeAborted, syscall.ENOENT: connect.CodeNotFound, syscall.EACCES: connect.CodePermissionDenied, syscall.EPERM: connect.CodePermissionDenied,
+		connectErr: connect.CodeAborted, syscall.ENOENT: connect.CodeNotFound, syscall.EACCES: connect.CodePermissionDenied, syscall.EPERM: connect.CodePermissionDenied,
 		syscall.EROFS: connect.CodePermissionDenied, syscall.EEXIST: connect.CodeAlreadyExists, syscall.ENOTDIR: connect.CodeInvalidArgument, syscall.EISDIR: connect.CodeInvalidArgument,
 		syscall.ENAMETOOLONG: connect.CodeInvalidArgument, syscall.EINVAL: connect.CodeInvalidArgument, syscall.ELOOP: connect.CodeFailedPrecondition,
 		syscall.EBUSY: connect.CodeFailedPrecondition, syscall.ENOSPC: connect.CodeResourceExhausted, syscall.EDQUOT: connect.CodeResourceExhausted,
@@ -28,6 +28,6 @@ func TestFailureCodes(t *testing.T) {
 		}
 	}
 	if got := failure("the parent of /a", syscall.ENOENT); !strings.Contains(got.Error(), "the parent of /a: ") {
-		t.Errorf("what is missing is not named: %v", got)
+		t.Errorf("got %v, want the missing file in the text", got)
 	}
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// bench is a service behind a Unix socket and a JSON client of it.
-type bench struct {
+// testService is a service behind a Unix socket and a JSON client of it.
+type testService struct {
 	filesystempbconnect.FilesystemClient
 	home string
 }
 
-func newBench(t testing.TB) *bench {
+func newTestService(t testing.TB) *testService {
 	t.Helper()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -43,11 +43,11 @@ func newBench(t testing.TB) *bench {
 			t.Error(err)
 		}
 	})
-	return &bench{filesystempbconnect.NewFilesystemClient(client, "http://guest", connect.WithProtoJSON()), home}
+	return &testService{filesystempbconnect.NewFilesystemClient(client, "http://guest", connect.WithProtoJSON()), home}
 }
 
-// write makes a file below the home, with its directories.
-func (b *bench) write(t testing.TB, name, content string) string {
+// write creates a file below the home, and its directories.
+func (b *testService) write(t testing.TB, name, content string) string {
 	t.Helper()
 	path := filepath.Join(b.home, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -59,7 +59,7 @@ func (b *bench) write(t testing.TB, name, content string) string {
 	return path
 }
 
-func (b *bench) stat(t testing.TB, path string) *pb.EntryInfo {
+func (b *testService) stat(t testing.TB, path string) *pb.EntryInfo {
 	t.Helper()
 	res, err := b.Stat(t.Context(), connect.NewRequest(&pb.StatRequest{Path: path}))
 	if err != nil {
@@ -69,7 +69,7 @@ func (b *bench) stat(t testing.TB, path string) *pb.EntryInfo {
 }
 
 func TestStatFile(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	path := b.write(t, "f", "12345")
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
@@ -93,9 +93,9 @@ func TestStatFile(t *testing.T) {
 }
 
 func TestStatLinks(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	target := b.write(t, "dir/f", "12345")
-	links := map[string]string{"one": "dir/f", "two": "one", "todir": "dir", "broken": "nowhere", "loop": "loop"}
+	links := map[string]string{"one": "dir/f", "two": "one", "todir": "dir", "broken": "missing", "loop": "loop"}
 	for name, to := range links {
 		if err := os.Symlink(to, filepath.Join(b.home, name)); err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func TestStatLinks(t *testing.T) {
 		"one":    {pb.FileType_FILE_TYPE_FILE, target},
 		"two":    {pb.FileType_FILE_TYPE_FILE, target},
 		"todir":  {pb.FileType_FILE_TYPE_DIRECTORY, filepath.Dir(target)},
-		"broken": {pb.FileType_FILE_TYPE_SYMLINK, "nowhere"},
+		"broken": {pb.FileType_FILE_TYPE_SYMLINK, "missing"},
 		"loop":   {pb.FileType_FILE_TYPE_SYMLINK, "loop"},
 	} {
 		e := b.stat(t, name)
@@ -119,7 +119,7 @@ func TestStatLinks(t *testing.T) {
 }
 
 func TestStatErrors(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	file := b.write(t, "f", "")
 	for path, want := range map[string]connect.Code{
 		"/nope": connect.CodeNotFound, file + "/below": connect.CodeNotFound,
@@ -143,30 +143,30 @@ func TestStatErrors(t *testing.T) {
 }
 
 func TestMakeDir(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	b.write(t, "f", "")
-	make := func(path string) (*pb.EntryInfo, error) {
+	makeDir := func(path string) (*pb.EntryInfo, error) {
 		res, err := b.MakeDir(t.Context(), connect.NewRequest(&pb.MakeDirRequest{Path: path}))
 		if err != nil {
 			return nil, err
 		}
 		return res.Msg.GetEntry(), nil
 	}
-	e, err := make("a/b/c")
+	e, err := makeDir("a/b/c")
 	if err != nil || e.GetType() != pb.FileType_FILE_TYPE_DIRECTORY || e.GetMode() != 0o755 {
 		t.Fatalf("%v %v", e, err)
 	}
 	for path, want := range map[string]connect.Code{
 		"a/b/c": connect.CodeAlreadyExists, "f": connect.CodeInvalidArgument, "f/x": connect.CodeInvalidArgument,
 	} {
-		if _, err := make(path); connect.CodeOf(err) != want {
+		if _, err := makeDir(path); connect.CodeOf(err) != want {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 }
 
 func TestMove(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	b.write(t, "from/f", "content")
 	move := func(from, to string) (*pb.EntryInfo, error) {
 		res, err := b.Move(t.Context(), connect.NewRequest(&pb.MoveRequest{Source: from, Destination: to}))
@@ -189,9 +189,9 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// The tree is moved to a memory file system, to which nothing can be renamed.
+// The tree is moved to a file system in memory, to which it cannot be renamed.
 func TestMoveAcrossFileSystems(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	b.write(t, "tree/sub/f", "content")
 	if err := os.Chmod(filepath.Join(b.home, "tree/sub"), 0o700); err != nil {
 		t.Fatal(err)
@@ -202,12 +202,12 @@ func TestMoveAcrossFileSystems(t *testing.T) {
 	if err := unix.Setxattr(filepath.Join(b.home, "tree/sub/f"), "user.e2b.k", []byte("v"), 0); err != nil {
 		t.Fatal(err)
 	}
-	other, err := os.MkdirTemp("/dev/shm", "move-test-")
+	shm, err := os.MkdirTemp("/dev/shm", "move-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(other)
-	to := filepath.Join(other, "tree")
+	defer os.RemoveAll(shm)
+	to := filepath.Join(shm, "tree")
 	if _, err := b.Move(t.Context(), connect.NewRequest(&pb.MoveRequest{Source: "tree", Destination: to})); err != nil {
 		t.Fatal(err)
 	}
@@ -221,14 +221,14 @@ func TestMoveAcrossFileSystems(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(b.home, "tree")); err == nil {
 		t.Error("the source is still there")
 	}
-	left, err := os.ReadDir(other)
+	left, err := os.ReadDir(shm)
 	if err != nil || len(left) != 1 {
-		t.Errorf("left beside the destination: %v %v", left, err)
+		t.Errorf("temporary files remain beside the destination: %v %v", left, err)
 	}
 }
 
 func TestRemove(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	b.write(t, "dir/sub/f", "")
 	file := b.write(t, "f", "")
 	if err := os.Symlink(file, filepath.Join(b.home, "dir/link")); err != nil {
@@ -240,7 +240,7 @@ func TestRemove(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(b.home, "dir")); err == nil {
-		t.Error("still there")
+		t.Error("the removed directory is still there")
 	}
 	if _, err := os.Stat(file); err != nil {
 		t.Error("the target of a removed link is gone")
@@ -251,7 +251,7 @@ func TestRemove(t *testing.T) {
 }
 
 func TestListDir(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	b.write(t, "tree/b/c/d", "")
 	b.write(t, "tree/a", "")
 	if err := os.Symlink("tree", filepath.Join(b.home, "link")); err != nil {
@@ -296,9 +296,9 @@ func TestListDir(t *testing.T) {
 	}
 }
 
-// A list is limited in bytes too: a path may be as long as forty entries.
-func TestLongLists(t *testing.T) {
-	b := newBench(t)
+// A list is limited in bytes too, because a long path can be as large as forty short entries.
+func TestListIsLimitedInBytes(t *testing.T) {
+	b := newTestService(t)
 	dir := b.home
 	for len(dir) < 3500 {
 		dir = filepath.Join(dir, strings.Repeat("d", 250))
@@ -318,25 +318,25 @@ func TestLongLists(t *testing.T) {
 		}
 		return len(res.Msg.GetEntries()), nil
 	}
-	made := 0
+	created := 0
 	for _, c := range []struct {
 		files int
 		want  connect.Code
 	}{{3000, 0}, {4500, connect.CodeResourceExhausted}} {
-		for ; made < c.files; made++ {
-			if err := root.WriteFile(fmt.Sprintf("%0200d", made), nil, 0o600); err != nil {
+		for ; created < c.files; created++ {
+			if err := root.WriteFile(fmt.Sprintf("%0200d", created), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		n, err := list()
-		if c.want == 0 && (err != nil || n != made) || c.want != 0 && connect.CodeOf(err) != c.want {
-			t.Errorf("%d files: %d, %v", made, n, err)
+		if c.want == 0 && (err != nil || n != created) || c.want != 0 && connect.CodeOf(err) != c.want {
+			t.Errorf("list of %d files: got %d, %v", created, n, err)
 		}
 	}
 }
 
 func TestHostileNames(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	for i, name := range []string{"new\nline", "\x1b[31mred", "-rf", "*", "ü\u202e", " ", "...", `q"uote`} {
 		dir := fmt.Sprintf("d%d/", i)
 		b.write(t, dir+name, "x")
@@ -345,7 +345,7 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("%q: %v %v", name, res, err)
 		}
 	}
-	// Names need not be valid text, but the protocol carries only text.
+	// Names need not be valid UTF-8, but the protocol carries only UTF-8.
 	b.write(t, "bytes/\xff\xfe", "x")
 	res, err := b.ListDir(t.Context(), connect.NewRequest(&pb.ListDirRequest{Path: "bytes"}))
 	if err != nil || len(res.Msg.GetEntries()) != 1 {

@@ -35,9 +35,10 @@ func (s *Service) ListDir(_ context.Context, req *connect.Request[pb.ListDirRequ
 type lister struct {
 	service *Service
 	entries []*pb.EntryInfo
-	size    int // of the answer
+	size    int // bytes of the answer
 }
 
+// list lists the directory root.
 func (l *lister) list(root string, depth uint32) error {
 	info, err := os.Stat(root)
 	if errors.Is(err, syscall.ELOOP) {
@@ -52,6 +53,7 @@ func (l *lister) list(root string, depth uint32) error {
 	return l.walk(root, depth)
 }
 
+// walk adds the entries of a directory and, to the given depth, of those below it.
 func (l *lister) walk(dir string, depth uint32) error {
 	children, err := os.ReadDir(dir)
 	if err != nil {
@@ -61,7 +63,7 @@ func (l *lister) walk(dir string, depth uint32) error {
 		path := filepath.Join(dir, child.Name())
 		info, err := child.Info()
 		if errors.Is(err, os.ErrNotExist) {
-			continue // removed since it was read
+			continue // removed after the directory was read
 		}
 		if err != nil {
 			return err
@@ -81,8 +83,8 @@ func (l *lister) walk(dir string, depth uint32) error {
 	return nil
 }
 
-// add adds an entry. The answer is built in memory, and an endless tree or one with long paths
-// would use up the sandbox's memory. Clients do not accept larger answers either.
+// add adds an entry, up to the limits of an answer. The answer is built in memory, so a huge tree
+// could exhaust the memory of the sandbox. Clients do not accept larger answers either.
 func (l *lister) add(e *pb.EntryInfo, dir string) error {
 	if len(l.entries) >= guestwire.MaxEntries {
 		return connect.NewError(connect.CodeResourceExhausted,

@@ -16,16 +16,16 @@ import (
 // the destination, renames the copy and removes the source. If it fails, source and destination are
 // unchanged.
 func moveAcross(source, destination string) error {
-	beside, err := os.MkdirTemp(filepath.Dir(destination), ".move-")
+	tempDir, err := os.MkdirTemp(filepath.Dir(destination), ".move-")
 	if err != nil {
 		return err
 	}
-	staged := filepath.Join(beside, filepath.Base(destination))
+	staged := filepath.Join(tempDir, filepath.Base(destination))
 	err = copyTree(source, staged)
 	if err == nil {
 		err = os.Rename(staged, destination)
 	}
-	if err := errors.Join(err, os.RemoveAll(beside)); err != nil {
+	if err := errors.Join(err, os.RemoveAll(tempDir)); err != nil {
 		return err
 	}
 	return os.RemoveAll(source)

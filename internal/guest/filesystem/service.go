@@ -95,8 +95,8 @@ func (s *Service) Stat(_ context.Context, req *connect.Request[pb.StatRequest]) 
 // failure converts an error of the kernel to one with a code. missing is the text for a file that
 // does not exist.
 func failure(missing string, err error) error {
-	if already, ok := errors.AsType[*connect.Error](err); ok {
-		return already
+	if connectErr, ok := errors.AsType[*connect.Error](err); ok {
+		return connectErr
 	}
 	code := connect.CodeInternal
 	switch {

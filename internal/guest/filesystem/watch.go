@@ -33,7 +33,7 @@ type watched struct {
 	service *Service
 	user    identity.User
 	root    string
-	entries bool // events describe the entry
+	entries bool // events include the description of the entry
 }
 
 // open starts watching a directory.

@@ -15,7 +15,7 @@ import (
 
 // watch starts a stream and returns a function that receives until the event want, such as "CREATE
 // sub/f", and returns all events up to then.
-func (b *bench) watch(t *testing.T, req *pb.WatchDirRequest) func(want string) []*pb.FilesystemEvent {
+func (b *testService) watch(t *testing.T, req *pb.WatchDirRequest) func(want string) []*pb.FilesystemEvent {
 	t.Helper()
 	in, err := b.WatchDir(t.Context(), connect.NewRequest(req))
 	if err != nil {
@@ -27,38 +27,40 @@ func (b *bench) watch(t *testing.T, req *pb.WatchDirRequest) func(want string) [
 	}
 	return func(want string) []*pb.FilesystemEvent {
 		t.Helper()
-		var seen []*pb.FilesystemEvent
+		var received []*pb.FilesystemEvent
 		for in.Receive() {
 			e := in.Msg().GetFilesystem()
-			seen = append(seen, e)
-			if word(e) == want {
-				return seen
+			received = append(received, e)
+			if eventText(e) == want {
+				return received
 			}
 		}
-		t.Fatalf("%s never came, only %v: %v", want, words(seen), in.Err())
+		t.Fatalf("event %s was not received, only %v: %v", want, eventTexts(received), in.Err())
 		return nil
 	}
 }
 
-func word(e *pb.FilesystemEvent) string {
+// eventText returns an event such as "CREATE f".
+func eventText(e *pb.FilesystemEvent) string {
 	return strings.TrimPrefix(e.GetType().String(), "EVENT_TYPE_") + " " + e.GetName()
 }
 
-func words(events []*pb.FilesystemEvent) string {
+// eventTexts returns the texts of several events.
+func eventTexts(events []*pb.FilesystemEvent) string {
 	var all []string
 	for _, e := range events {
-		all = append(all, word(e))
+		all = append(all, eventText(e))
 	}
 	return strings.Join(all, ", ")
 }
 
 func TestWatchStream(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	until := b.watch(t, &pb.WatchDirRequest{Path: ".", IncludeEntry: true})
 	path := b.write(t, "f", "x")
 	seen := until("WRITE f")
-	if words(seen) != "CREATE f, WRITE f" {
-		t.Errorf("got %s", words(seen))
+	if eventTexts(seen) != "CREATE f, WRITE f" {
+		t.Errorf("got %s", eventTexts(seen))
 	}
 	if e := seen[1].GetEntry(); e.GetPath() != path || e.GetType() != pb.FileType_FILE_TYPE_FILE {
 		t.Errorf("entry %v", e)
@@ -70,7 +72,7 @@ func TestWatchStream(t *testing.T) {
 	if err := os.Rename(path, path+"2"); err != nil {
 		t.Fatal(err)
 	}
-	if got := words(until("CREATE f2")); got != "RENAME f, CREATE f2" {
+	if got := eventTexts(until("CREATE f2")); got != "RENAME f, CREATE f2" {
 		t.Errorf("got %s", got)
 	}
 	if err := os.Remove(path + "2"); err != nil {
@@ -82,7 +84,7 @@ func TestWatchStream(t *testing.T) {
 }
 
 func TestWatchIsNotRecursiveByDefault(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	b.write(t, "sub/old", "")
 	until := b.watch(t, &pb.WatchDirRequest{Path: "."})
 	b.write(t, "sub/new", "")
@@ -95,16 +97,16 @@ func TestWatchIsNotRecursiveByDefault(t *testing.T) {
 }
 
 func TestWatchRecursive(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	b.write(t, "sub/old", "")
 	until := b.watch(t, &pb.WatchDirRequest{Path: ".", Recursive: true})
 	b.write(t, "sub/old", "x")
 	until("WRITE sub/old")
-	// All of this may exist before the new directories are watched, and must be reported exactly
+	// The new entries may exist before the new directories are watched. Each must be reported exactly
 	// once.
 	b.write(t, "a/b/c/f", "")
 	seen := until("CREATE a/b/c/f")
-	if got := words(seen); strings.Count(got, "CREATE a/b/c/f") != 1 || strings.Count(got+",", "CREATE a/b,") != 1 {
+	if got := eventTexts(seen); strings.Count(got, "CREATE a/b/c/f") != 1 || strings.Count(got+",", "CREATE a/b,") != 1 {
 		t.Errorf("got %s", got)
 	}
 	b.write(t, "a/b/c/f", "later")
@@ -120,13 +122,13 @@ func TestWatchRecursive(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen = until("REMOVE moved")
-	if strings.Count(words(seen), "REMOVE moved/c/f") != 1 {
-		t.Errorf("got %s", words(seen))
+	if strings.Count(eventTexts(seen), "REMOVE moved/c/f") != 1 {
+		t.Errorf("got %s", eventTexts(seen))
 	}
 }
 
 func TestWatchErrors(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	b.write(t, "f", "")
 	for path, want := range map[string]connect.Code{
 		"nope": connect.CodeNotFound, "f": connect.CodeInvalidArgument, "f/x": connect.CodeNotFound, "a\x00": connect.CodeInvalidArgument,
@@ -144,8 +146,8 @@ func TestWatchErrors(t *testing.T) {
 	}
 }
 
-func TestWatchedDirectoryIsRemoved(t *testing.T) {
-	b := newBench(t)
+func TestStreamEndsWhenDirectoryIsRemoved(t *testing.T) {
+	b := newTestService(t)
 	b.write(t, "dir/f", "")
 	in, err := b.WatchDir(t.Context(), connect.NewRequest(&pb.WatchDirRequest{Path: "dir"}))
 	if err != nil {
@@ -165,7 +167,7 @@ func TestWatchedDirectoryIsRemoved(t *testing.T) {
 }
 
 func TestPolledWatcher(t *testing.T) {
-	b := newBench(t)
+	b := newTestService(t)
 	res, err := b.CreateWatcher(t.Context(), connect.NewRequest(&pb.CreateWatcherRequest{Path: ".", Recursive: true}))
 	if err != nil {
 		t.Fatal(err)
@@ -185,10 +187,10 @@ func TestPolledWatcher(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got += words(res.Msg.GetEvents()) + ", "
+		got += eventTexts(res.Msg.GetEvents()) + ", "
 	}
 	if strings.Count(got, "CREATE sub,") != 1 {
-		t.Errorf("reading does not drain the events: %s", got)
+		t.Errorf("an event was returned twice: %s", got)
 	}
 	for range 2 {
 		_, err = b.RemoveWatcher(t.Context(), connect.NewRequest(&pb.RemoveWatcherRequest{WatcherId: id}))
@@ -201,8 +203,8 @@ func TestPolledWatcher(t *testing.T) {
 	}
 }
 
-func TestWatchersAreBounded(t *testing.T) {
-	b := newBench(t)
+func TestWatchersAreLimited(t *testing.T) {
+	b := newTestService(t)
 	var last error
 	for range 300 {
 		if _, last = b.CreateWatcher(t.Context(), connect.NewRequest(&pb.CreateWatcherRequest{Path: "."})); last != nil {

@@ -84,6 +84,7 @@ func (ws *watchers) close() bool {
 	return first
 }
 
+// add stores a collector and returns its new ID.
 func (ws *watchers) add(c *collector) (string, error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -98,6 +99,7 @@ func (ws *watchers) add(c *collector) (string, error) {
 	return id, nil
 }
 
+// find returns the collector with an ID.
 func (ws *watchers) find(id string) (*collector, error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

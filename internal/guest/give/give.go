@@ -85,10 +85,10 @@ const openDir = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 func step(u identity.User, dir *os.File, name string) (*os.File, error) {
 	path := filepath.Join(dir.Name(), name)
 	fd, err := unix.Openat(int(dir.Fd()), name, openDir, 0)
-	made := false
+	created := false
 	if errors.Is(err, unix.ENOENT) {
 		err = unix.Mkdirat(int(dir.Fd()), name, 0o755)
-		made = err == nil
+		created = err == nil
 		if err == nil || errors.Is(err, unix.EEXIST) {
 			fd, err = unix.Openat(int(dir.Fd()), name, openDir, 0)
 		}
@@ -97,8 +97,8 @@ func step(u identity.User, dir *os.File, name string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "mkdir", Path: path, Err: err}
 	}
 	next := os.NewFile(uintptr(fd), path)
-	err = check(next)
-	if err == nil && made {
+	err = checkDir(next)
+	if err == nil && created {
 		err = changeOwner(u, next)
 	}
 	if err != nil {
@@ -107,8 +107,8 @@ func step(u identity.User, dir *os.File, name string) (*os.File, error) {
 	return next, nil
 }
 
-// check rejects everything but a directory, for example a link to one.
-func check(f *os.File) error {
+// checkDir rejects everything except a directory, for example a link to one.
+func checkDir(f *os.File) error {
 	info, err := f.Stat()
 	switch {
 	case err != nil:
@@ -122,21 +122,21 @@ func check(f *os.File) error {
 }
 
 // changeOwner makes u the owner of a directory that was just created. If u may write to the parent
-// directory, u may have replaced the new directory. A directory that is not root's, or is not
-// empty, is therefore not the new one.
-func changeOwner(u identity.User, made *os.File) error {
-	fd, err := unix.Openat(int(made.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// directory, u may have replaced the new directory by another. So only an empty directory of root is
+// given to u.
+func changeOwner(u identity.User, created *os.File) error {
+	fd, err := unix.Openat(int(created.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return &fs.PathError{Op: "open", Path: made.Name(), Err: err}
+		return &fs.PathError{Op: "open", Path: created.Name(), Err: err}
 	}
-	dir := os.NewFile(uintptr(fd), made.Name())
+	dir := os.NewFile(uintptr(fd), created.Name())
 	defer dir.Close()
 	info, err := dir.Stat()
 	if err != nil {
 		return err
 	}
 	if _, err := dir.Readdirnames(1); info.Sys().(*syscall.Stat_t).Uid != 0 || !errors.Is(err, io.EOF) {
-		return &fs.PathError{Op: "chown", Path: made.Name(), Err: syscall.EACCES}
+		return &fs.PathError{Op: "chown", Path: created.Name(), Err: syscall.EACCES}
 	}
 	return dir.Chown(int(u.UID), int(u.GID))
 }

@@ -15,6 +15,7 @@ import (
 
 var user = identity.User{Name: "user", UID: 54321, GID: 54322}
 
+// owner returns the user and group of a file.
 func owner(t *testing.T, path string) [2]uint32 {
 	t.Helper()
 	info, err := os.Lstat(path)
@@ -25,7 +26,7 @@ func owner(t *testing.T, path string) [2]uint32 {
 	return [2]uint32{st.Uid, st.Gid}
 }
 
-func TestF21MadeAndGiven(t *testing.T) {
+func TestF21CreatedFilesBelongToUser(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	root := t.TempDir()
 	f, err := give.File(user, root+"/app/src/a.txt")
@@ -40,16 +41,16 @@ func TestF21MadeAndGiven(t *testing.T) {
 	}
 	for _, name := range []string{"/app", "/app/src", "/app/src/a.txt", "/data", "/data/x"} {
 		if got := owner(t, root+name); got != [2]uint32{54321, 54322} {
-			t.Errorf("%s belongs to %v", name, got)
+			t.Errorf("owner of %s: got %v, want the user", name, got)
 		}
 	}
 	if got := owner(t, root); got != [2]uint32{0, 0} {
-		t.Errorf("what was there belongs to %v", got)
+		t.Errorf("owner of the existing directory: got %v, want root", got)
 	}
 }
 
-// Whatever a program inside has put at the path does not lead root to another place, and no
-// existing file changes its owner or content.
+// A program inside may have put a link at the path, to redirect root's write. Root does not follow it,
+// and no existing file changes its owner or content.
 func TestF21FollowsNoLinksAndChangesNoOwners(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	root := t.TempDir()
@@ -75,12 +76,12 @@ func TestF21FollowsNoLinksAndChangesNoOwners(t *testing.T) {
 	}
 	names, err := filepath.Glob(root + "/etc/*")
 	if err != nil || len(names) != 1 || owner(t, names[0]) != [2]uint32{0, 0} {
-		t.Errorf("left behind: %v %v", names, err)
+		t.Errorf("files behind the links: got %v %v, want only passwd of root", names, err)
 	}
 	if data, err := os.ReadFile(root + "/etc/passwd"); err != nil || string(data) != "root" {
-		t.Errorf("%q %v", data, err)
+		t.Errorf("content of passwd: got %q %v", data, err)
 	}
-	// Control: without a link the same call works.
+	// Without a link the same call succeeds.
 	if f, err := give.File(user, root+"/etc/new"); err != nil || f.Close() != nil {
 		t.Errorf("without a link: %v", err)
 	}

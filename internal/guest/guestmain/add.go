@@ -15,12 +15,12 @@ import (
 // an attribute because it must move with the file, into a snapshot or an archive.
 const addedAttribute = "user.crannog.added"
 
-// addition describes what the guest added before and after a part of a file. A new addition to the
-// same original replaces it.
+// addition describes the data that the guest added before and after a range of a file. A new addition
+// replaces an earlier one.
 type addition struct {
-	From, To, Length int // range in the original, and the original's length
-	Head, Tail       int // lengths before and behind the part
-	Sum              string
+	From, To, Length int    // range in the original file, and the length of that file
+	Head, Tail       int    // lengths of the data before and after the range
+	Sum              string // checksum of the added data
 }
 
 const additionFormat = "%d %d %d %d %d %64s"
@@ -29,7 +29,7 @@ func (a addition) String() string {
 	return fmt.Sprintf(additionFormat, a.From, a.To, a.Length, a.Head, a.Tail, a.Sum)
 }
 
-// sum returns a checksum of the added data, by which it is found again.
+// sum returns a checksum of the added data. It shows whether the data is still in the file.
 func sum(head, tail []byte) string {
 	h := sha256.New()
 	h.Write(head)
@@ -37,7 +37,7 @@ func sum(head, tail []byte) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// readAddition returns false for a file without an addition.
+// readAddition reads the attribute of a file. It returns false for a file without an addition.
 func readAddition(path string) (addition, bool) {
 	var text [256]byte
 	n, err := unix.Getxattr(path, addedAttribute, text[:])
@@ -62,8 +62,8 @@ func parseAddition(text string) (addition, bool) {
 // into memory.
 const maxAdded = 64 << 20
 
-// find splits content into the original part, and the data that was appended after the addition. It
-// returns false if the addition is no longer there.
+// find returns the original range, and the data that follows the addition. It returns false if the
+// content does not contain the addition.
 func (a addition) find(content []byte) (part, rest []byte, ok bool) {
 	middle, end := a.Head+a.To-a.From, a.Head+a.To-a.From+a.Tail
 	if end > len(content) || sum(content[:a.Head], content[middle:end]) != a.Sum {
@@ -72,7 +72,8 @@ func (a addition) find(content []byte) (part, rest []byte, ok bool) {
 	return content[a.Head:middle], content[end:], true
 }
 
-var errNotMeant = errors.New("it is not the expected file")
+// errUnexpectedFile is returned for a file that is not the one to which data should be added.
+var errUnexpectedFile = errors.New("it is not the expected file")
 
 // add adds the data of f to an existing file.
 func add(f guest.File, first bool) error {
@@ -80,10 +81,10 @@ func add(f guest.File, first bool) error {
 	if a := f.Around; a != nil {
 		next = addition{From: a.From, To: a.To, Length: a.Length, Head: len(a.Head), Tail: len(f.Data), Sum: sum(a.Head, f.Data)}
 		if a.From < len(a.Head) || a.To < a.From || a.To > a.Length {
-			return fmt.Errorf("add to %s: %w", f.Path, errNotMeant)
+			return fmt.Errorf("add to %s: %w", f.Path, errUnexpectedFile)
 		}
 	}
-	before, known := readAddition(f.Path)
+	before, known := readAddition(f.Path) // known: the file has an addition
 	if f.Append {
 		next.From, next.To, next.Length = before.From, before.To, before.Length
 	}
@@ -108,12 +109,12 @@ func add(f guest.File, first bool) error {
 	}
 	part, ok := original(*f.Around, content, before, known)
 	if !ok && first {
-		return fmt.Errorf("add to %s: %w", f.Path, errNotMeant)
+		return fmt.Errorf("add to %s: %w", f.Path, errUnexpectedFile)
 	}
 	if !ok {
 		return nil
 	}
-	return put(f, next.String(), f.Around.Head, part, f.Data)
+	return replaceFile(f, next.String(), f.Around.Head, part, f.Data)
 }
 
 // appendTo appends the data, or replaces data that it appended earlier.
@@ -125,24 +126,24 @@ func appendTo(f guest.File, content []byte, before addition, known bool) error {
 		}
 	}
 	next := addition{To: len(part), Length: len(part), Tail: len(f.Data), Sum: sum(nil, f.Data)}
-	return put(f, next.String(), part, f.Data, rest)
+	return replaceFile(f, next.String(), part, f.Data, rest)
 }
 
 // replaceTail replaces data that was appended earlier, if nothing follows it. It does not read the
 // rest of a large file.
 func (a addition) replaceTail(f guest.File) error {
-	file, size, err := openOwn(f.Path)
+	file, size, err := openSingle(f.Path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	at := int64(a.To - a.From)
 	if a.Head != 0 || size != at+int64(a.Tail) {
-		return errNotMeant
+		return errUnexpectedFile
 	}
 	tail := make([]byte, a.Tail)
 	if _, err := file.ReadAt(tail, at); err != nil || sum(nil, tail) != a.Sum {
-		return errNotMeant
+		return errUnexpectedFile
 	}
 	a.Tail, a.Sum = len(f.Data), sum(nil, f.Data)
 	if err := unix.Fsetxattr(int(file.Fd()), addedAttribute, []byte(a.String()), 0); err != nil {

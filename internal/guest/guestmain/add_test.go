@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// placed writes one file below a root and returns the resulting content.
-func placed(t *testing.T, root string, f guest.File, first bool) string {
+// writeOne writes one file below a root and returns its content.
+func writeOne(t *testing.T, root string, f guest.File, first bool) string {
 	t.Helper()
 	if err := writeFiles(root, []guest.File{f}, first); err != nil {
 		t.Fatal(err)
@@ -31,99 +31,101 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// The certificate of the earlier sandbox does not stay in the bundle: the new one
-// replaces it.
-func TestAppendedTwiceIsAppendedOnce(t *testing.T) {
+// Data that is appended again replaces the earlier data. So the certificate of an earlier sandbox does
+// not stay in the bundle.
+func TestAppendedDataIsReplaced(t *testing.T) {
 	root := t.TempDir()
 	path := filepath.Join(root, "bundle")
 	write(t, path, "original\n")
 	add := func(text string) guest.File {
 		return guest.File{Path: "/bundle", Mode: 0o644, Data: []byte(text), Append: true}
 	}
-	if got := placed(t, root, add("one\n"), true); got != "original\none\n" {
+	if got := writeOne(t, root, add("one\n"), true); got != "original\none\n" {
 		t.Fatalf("%q", got)
 	}
 	for range 2 {
-		if got := placed(t, root, add("another\n"), false); got != "original\nanother\n" {
+		if got := writeOne(t, root, add("another\n"), false); got != "original\nanother\n" {
 			t.Fatalf("%q", got)
 		}
 	}
-	// What a user inside has appended stays.
+	// Data that a user inside has appended stays.
 	write(t, path, "original\nanother\nmine\n")
-	if got := placed(t, root, add("third\n"), false); got != "original\nthird\nmine\n" {
+	if got := writeOne(t, root, add("third\n"), false); got != "original\nthird\nmine\n" {
 		t.Errorf("%q", got)
 	}
 	// If a user replaces the file, the user controls its content.
 	write(t, path, "rebuilt\n")
-	if got := placed(t, root, add("fourth\n"), false); got != "rebuilt\nfourth\n" {
+	if got := writeOne(t, root, add("fourth\n"), false); got != "rebuilt\nfourth\n" {
 		t.Errorf("%q", got)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if got := placed(t, root, add("fifth\n"), false); got != "fifth\n" {
+	if got := writeOne(t, root, add("fifth\n"), false); got != "fifth\n" {
 		t.Errorf("%q", got)
 	}
 }
 
-func TestPlacedAroundTwiceIsPlacedOnce(t *testing.T) {
+func TestDataAroundRangeIsReplaced(t *testing.T) {
 	root := t.TempDir()
 	path := filepath.Join(root, "store")
 	write(t, path, "hemiddleend")
 	around := func(head, tail string) guest.File {
 		return guest.File{Path: "/store", Mode: 0o644, Data: []byte(tail), Around: &guest.Around{Head: []byte(head), From: 2, To: 8, Length: 11}}
 	}
-	if got := placed(t, root, around("HE", "-one"), true); got != "HEmiddle-one" {
+	if got := writeOne(t, root, around("HE", "-one"), true); got != "HEmiddle-one" {
 		t.Fatalf("%q", got)
 	}
 	for range 2 {
-		if got := placed(t, root, around("he", "-two and more"), false); got != "hemiddle-two and more" {
+		if got := writeOne(t, root, around("he", "-two and more"), false); got != "hemiddle-two and more" {
 			t.Fatalf("%q", got)
 		}
 	}
 	// A file that a user inside has changed is not changed by the guest.
-	write(t, path, "their own")
-	if got := placed(t, root, around("HE", "-three"), false); got != "their own" {
+	write(t, path, "changed")
+	if got := writeOne(t, root, around("HE", "-three"), false); got != "changed" {
 		t.Errorf("%q", got)
 	}
 }
 
-// Links that are named after a certificate do not accumulate.
-func TestRelink(t *testing.T) {
+// relink removes links that only the previous configuration had, so that links that are named after a
+// certificate do not accumulate. It keeps links that a user has changed.
+func TestRelinkRemovesOldLinks(t *testing.T) {
 	root := t.TempDir()
-	for name, to := range map[string]string{"old": "/own", "kept": "/own", "theirs": "/elsewhere"} {
+	for name, to := range map[string]string{"old": "/ours", "kept": "/ours", "changed": "/other"} {
 		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write(t, filepath.Join(root, "file"), "x")
-	before := map[string]string{"/old": "/own", "/kept": "/own", "/theirs": "/own", "/file": "/own", "/absent": "/own"}
-	now := relink(root, before, []guest.File{{Path: "/kept", Link: "/own"}, {Path: "/plain", Data: []byte("x")}})
-	if len(now) != 1 || now["/kept"] != "/own" {
-		t.Errorf("%v", now)
+	before := map[string]string{"/old": "/ours", "/kept": "/ours", "/changed": "/ours", "/file": "/ours", "/absent": "/ours"}
+	now := relink(root, before, []guest.File{{Path: "/kept", Link: "/ours"}, {Path: "/plain", Data: []byte("x")}})
+	if len(now) != 1 || now["/kept"] != "/ours" {
+		t.Errorf("links: got %v, want only /kept", now)
 	}
-	for name, want := range map[string]bool{"old": false, "kept": true, "theirs": true, "file": true} {
+	for name, want := range map[string]bool{"old": false, "kept": true, "changed": true, "file": true} {
 		if _, err := os.Lstat(filepath.Join(root, name)); (err == nil) != want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// Once programs have run, users inside may have put anything at the path.
-func TestPlaceInTheWay(t *testing.T) {
+// Once programs have run, users inside may have put anything at the path, to redirect the write or to
+// block the guest.
+func TestWriteFilesReplacesLinksAndPipes(t *testing.T) {
 	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	write(t, outside, "before")
 	path := filepath.Join(root, "f")
 	for _, obstruct := range []func(string) error{
 		func(p string) error { return os.Symlink(outside, p) },
 		func(p string) error { return unix.Mkfifo(p, 0o600) },
-		func(p string) error { return os.Mkdir(p+replacing, 0o700) },
-		func(p string) error { return os.Symlink(outside, p+replacing) },
+		func(p string) error { return os.Mkdir(p+temporarySuffix, 0o700) },
+		func(p string) error { return os.Symlink(outside, p+temporarySuffix) },
 	} {
 		if err := obstruct(path); err != nil {
 			t.Fatal(err)
 		}
-		if got := placed(t, root, guest.File{Path: "/f", Mode: 0o640, Data: []byte("ours")}, false); got != "ours" {
+		if got := writeOne(t, root, guest.File{Path: "/f", Mode: 0o640, Data: []byte("ours")}, false); got != "ours" {
 			t.Errorf("%q", got)
 		}
 		if info, err := os.Lstat(path); err != nil || info.Mode() != 0o640 {
@@ -134,19 +136,19 @@ func TestPlaceInTheWay(t *testing.T) {
 		}
 	}
 	if data, err := os.ReadFile(outside); err != nil || string(data) != "before" {
-		t.Errorf("a link was followed: %q %v", data, err)
+		t.Errorf("writeFiles followed a link: the target has %q, %v", data, err)
 	}
 	// A pipe that replaces a file to append to does not block the guest.
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := writeFiles(root, []guest.File{{Path: "/f", Data: []byte("x"), Append: true}}, false); err == nil {
-		t.Error("a pipe was added to")
+		t.Error("writeFiles appended to a pipe without an error")
 	}
 }
 
-// An unchanged file is not written: a claim has no time to spare.
-func TestPlaceKeepsExistingFiles(t *testing.T) {
+// An unchanged file is not written again, because the user waits for a claim.
+func TestWriteFilesSkipsUnchangedFiles(t *testing.T) {
 	root := t.TempDir()
 	for _, f := range []guest.File{
 		{Path: "/f", Mode: 0o644, Data: []byte("x")}, {Path: "/l", Link: "/f"}, {Path: "/a", Mode: 0o644, Data: []byte("x"), Append: true},
@@ -184,7 +186,7 @@ func FuzzAddition(f *testing.F) {
 		}
 		part, rest, ok := a.find(content)
 		if ok && a.Head+len(part)+a.Tail+len(rest) != len(content) {
-			t.Errorf("%q of %q: %q and %q", text, content, part, rest)
+			t.Errorf("addition %q in %q: got range %q and rest %q", text, content, part, rest)
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// packed are files that a sandbox has changed, with an attribute each.
-func packed(t *testing.T, files map[string][2]string) []byte {
+// archiveOf returns a tar of files by name. Each has its content and the value of addedAttribute.
+func archiveOf(t *testing.T, files map[string][2]string) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -33,42 +33,41 @@ func packed(t *testing.T, files map[string][2]string) []byte {
 	return out.Bytes()
 }
 
-// A sandbox boots with the files of another one, and with its own certificate instead of the
-// other's.
-func TestBootFromAnArchive(t *testing.T) {
-	was := addition{To: 9, Length: 9, Tail: 4, Sum: sum(nil, []byte("old\n"))}
-	archive := packed(t, map[string][2]string{
-		"mine": {"kept", ""}, "bundle": {"original\nold\nmine\n", was.String()}, "machine-id": {"x", ""},
+// A sandbox that boots with an archive has the files of another sandbox, but its own certificate.
+func TestBootFromArchive(t *testing.T) {
+	oldAddition := addition{To: 9, Length: 9, Tail: 4, Sum: sum(nil, []byte("old\n"))}
+	archive := archiveOf(t, map[string][2]string{
+		"mine": {"kept", ""}, "bundle": {"original\nold\nmine\n", oldAddition.String()}, "machine-id": {"x", ""},
 	})
 	cfg := config()
 	cfg.Renew, cfg.Archive = guest.Copied, true
 	cfg.Files = []guest.File{{Path: "/bundle", Mode: 0o644, Data: []byte("new\n"), Append: true}}
 	r := bootIn(t, t.TempDir(), cfg, archive...)
 	if output := r.nextLine(); output != guestboot.Ready {
-		t.Fatalf("the guest says %q", output)
+		t.Fatalf("the guest printed %q", output)
 	}
 	if got := r.file("mine"); got != "kept" {
-		t.Errorf("a file of the archive: %q", got)
+		t.Errorf("file of the archive: got %q", got)
 	}
 	if got := r.file("bundle"); got != "original\nnew\nmine\n" {
 		t.Errorf("the bundle: %q", got)
 	}
-	// Nothing of the archive is left where the next configuration is read.
-	r.happens("resume")
+	// No data of the archive remains on the input from which the next configuration is read.
+	r.sendEvent("resume")
 	next := config()
 	next.Renew = guest.Resumed
 	r.configure(next)
-	r.happens("restore")
+	r.sendEvent("restore")
 	if output := r.nextLine(); output != guestboot.Ready {
-		t.Errorf("the guest says %q", output)
+		t.Errorf("the guest printed %q", output)
 	}
 }
 
-func TestBootFromABrokenArchive(t *testing.T) {
+func TestBootFailsWithBrokenArchive(t *testing.T) {
 	cfg := config()
 	cfg.Archive = true
-	r := bootIn(t, t.TempDir(), cfg, packed(t, map[string][2]string{"mine": {"kept", ""}})[:1024]...)
+	r := bootIn(t, t.TempDir(), cfg, archiveOf(t, map[string][2]string{"mine": {"kept", ""}})[:1024]...)
 	if output := r.nextLine(); !strings.HasPrefix(output, "crannog-guest: unpack") {
-		t.Errorf("the guest says %q", output)
+		t.Errorf("the guest printed %q", output)
 	}
 }

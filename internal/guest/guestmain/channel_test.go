@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// channelPair is an engine's end of a channel and the guest's two.
+// channelPair returns the engine's end of a channel, and the two descriptors for the guest.
 func channelPair(t *testing.T) (*relay.Channel, []*os.File) {
 	t.Helper()
 	in, toGuest, err := os.Pipe()
@@ -34,8 +34,8 @@ func channelPair(t *testing.T) (*relay.Channel, []*os.File) {
 }
 
 // The first stream of the channel leads to the guest. TestFirstProcess checks that no program
-// inside has its descriptor.
-func TestFirstChannel(t *testing.T) {
+// guestPorts has its descriptor.
+func TestChannelReachesGuest(t *testing.T) {
 	r := boot(t, config())
 	conn, err := r.first.Dial(t.Context(), guestboot.Port)
 	if err != nil {
@@ -58,21 +58,21 @@ func TestFirstChannel(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusNoContent {
-		t.Errorf("%s", res.Status)
+		t.Errorf("health: got %s", res.Status)
 	}
 }
 
-// On the first stream too, a port without a listener is refused.
-func TestFirstChannelRefuses(t *testing.T) {
+// A stream to a port without a listener is rejected.
+func TestChannelRejectsClosedPort(t *testing.T) {
 	r := boot(t, config())
 	if _, err := r.first.Dial(t.Context(), 9); !errors.Is(err, relay.ErrRefused) {
-		t.Errorf("%v", err)
+		t.Errorf("Dial of a port without a listener: got %v, want ErrRefused", err)
 	}
 }
 
-// An engine that waits for the sandbox to continue is notified of whatever ends the guest, even if
-// it is unrelated.
-func TestEndEvent(t *testing.T) {
+// Any error that ends the guest is reported on its output, because the engine may be waiting for the
+// sandbox to continue.
+func TestFatalErrorIsReported(t *testing.T) {
 	r := boot(t, config())
 	pipe, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", r.cmd.Process.Pid, guestboot.ChannelFD), os.O_WRONLY, 0)
 	if err != nil {
@@ -83,12 +83,12 @@ func TestEndEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if output := r.nextLine(); !strings.HasPrefix(output, "crannog-guest: ") {
-		t.Errorf("the guest says %q", output)
+		t.Errorf("the guest printed %q", output)
 	}
 	if output := r.nextLine(); output != "the end" {
-		t.Errorf("the guest says also %q", output)
+		t.Errorf("the guest then printed %q", output)
 	}
 	if err := r.cmd.Wait(); err == nil || r.cmd.ProcessState.ExitCode() != 1 {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the guest ended with %v, want exit status 1", err)
 	}
 }

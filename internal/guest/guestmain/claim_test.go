@@ -16,7 +16,7 @@ import (
 )
 
 // claim sends a claim and returns its answer.
-func (r *running) claim(cfg guest.Config, token string) (int, string) {
+func (r *testGuest) claim(cfg guest.Config, token string) (int, string) {
 	r.t.Helper()
 	cfg.Renew = guest.Claimed
 	body, err := json.Marshal(cfg)
@@ -26,26 +26,26 @@ func (r *running) claim(cfg guest.Config, token string) (int, string) {
 	return r.call("POST", guest.PathClaim, string(body), guest.ControlHeader, token)
 }
 
-func TestClaim(t *testing.T) {
-	waiting := config()
-	waiting.Files = []guest.File{{Path: "/etc/bundle", Mode: 0o644, Data: []byte("pool\n"), Append: true}}
-	r := boot(t, waiting)
+func TestClaimConfiguresSandbox(t *testing.T) {
+	warm := config()
+	warm.Files = []guest.File{{Path: "/etc/bundle", Mode: 0o644, Data: []byte("pool\n"), Append: true}}
+	r := boot(t, warm)
 	machine := r.file("etc/machine-id")
-	next := copied()
+	next := copiedConfig()
 	next.Checks = probe.Checks{DiskBytes: 1}
 	if code, body := r.claim(next, "control"); code != 409 || !strings.Contains(body, probe.Failure) {
 		t.Fatalf("with a check that fails: %d %s", code, body)
 	}
 	if code, _ := r.call("GET", "/envs", "", "X-Access-Token", "access2"); code != 401 {
-		t.Errorf("its token: %d", code)
+		t.Errorf("token of the failed claim: got status %d, want 401", code)
 	}
 	next.Checks = probe.Checks{DiskBytes: 1 << 62, ReadOnly: []string{filepath.Join(r.root, "absent")}}
 	next.Files = []guest.File{{Path: "/etc/bundle", Mode: 0o644, Data: []byte("mine\n"), Append: true}}
 	if code, body := r.claim(next, "control"); code != 204 {
-		t.Fatalf("%d %s", code, body)
+		t.Fatalf("claim: got %d %s, want 204", code, body)
 	}
 	if code, _ := r.claim(next, "control"); code != 404 {
-		t.Errorf("again, by the old token: %d", code)
+		t.Errorf("second claim with the old token: got status %d, want 404", code)
 	}
 	r.access = "access2"
 	if got := r.shell(`test "$(uname -n) $E2B_SANDBOX_ID $WHOSE" = "another copy the copy's" && exit 7`); !strings.Contains(got, `"exit status 7"`) {
@@ -55,40 +55,40 @@ func TestClaim(t *testing.T) {
 		t.Errorf("bundle: %q", got)
 	}
 	if got := r.file("etc/machine-id"); got != machine {
-		t.Errorf("the machine is called %q, and was %q", got, machine)
+		t.Errorf("machine ID after the claim: got %q, want %q", got, machine)
 	}
 }
 
-// Libraries that the copied state lacks are loaded in the copy before it is ready.
-func TestCopyPreloads(t *testing.T) {
+// A copy loads the configured languages before it is ready.
+func TestCopyPreloadsLanguages(t *testing.T) {
 	r := boot(t, config())
 	if n := len(childrenOf(r.cmd.Process.Pid)); n != 0 {
-		t.Errorf("%d processes run before", n)
+		t.Errorf("before the copy: got %d child processes, want 0", n)
 	}
-	next := copied()
+	next := copiedConfig()
 	next.Preload = []string{"python"}
 	r.configure(next)
-	r.happens("restore")
+	r.sendEvent("restore")
 	if output := r.nextLine(); output != guestboot.Ready {
-		t.Fatalf("the guest says %q", output)
+		t.Fatalf("the guest printed %q", output)
 	}
 	if n := len(childrenOf(r.cmd.Process.Pid)); n != 1 {
-		t.Errorf("%d processes wait", n)
+		t.Errorf("after the copy: got %d child processes, want 1", n)
 	}
 }
 
-// The first execution uses a worker that was started before there was a user, and that now runs for
-// the user.
-func TestPreloadedIsClaimed(t *testing.T) {
-	waiting := config()
-	waiting.Preload = []string{"python"}
-	r := boot(t, waiting)
+// The first execution after a claim uses a worker that was started before the claim, with the
+// environment of the claim.
+func TestClaimUsesPreloadedWorker(t *testing.T) {
+	warm := config()
+	warm.Preload = []string{"python"}
+	r := boot(t, warm)
 	before := len(childrenOf(r.cmd.Process.Pid))
 	if before != 1 {
-		t.Errorf("%d processes wait", before)
+		t.Errorf("before the claim: got %d child processes, want 1", before)
 	}
-	if code, body := r.claim(copied(), "control"); code != 204 {
-		t.Fatalf("%d %s", code, body)
+	if code, body := r.claim(copiedConfig(), "control"); code != 204 {
+		t.Fatalf("claim: got %d %s, want 204", code, body)
 	}
 	conn, err := r.first.Dial(t.Context(), guestboot.InterpreterPort)
 	if err != nil {
@@ -113,9 +113,9 @@ func TestPreloadedIsClaimed(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if body, err := io.ReadAll(res.Body); err != nil || !strings.Contains(string(body), "the copy's copy") {
-		t.Errorf("%s %v", body, err)
+		t.Errorf("execution: got %s %v", body, err)
 	}
 	if now := len(childrenOf(r.cmd.Process.Pid)); now != before {
-		t.Errorf("%d processes run", now)
+		t.Errorf("after the claim: got %d child processes, want %d", now, before)
 	}
 }

@@ -19,21 +19,21 @@ import (
 // has run yet, so everything that exists comes from the host through the sandbox's overlay.
 func conceal(root string, cfg guest.Config) error {
 	for _, name := range cfg.Absent {
-		if err := remove(filepath.Join(root, name)); err != nil {
+		if err := removePlaceholder(filepath.Join(root, name)); err != nil {
 			return err
 		}
 	}
 	for _, s := range cfg.Skip {
-		if err := skip(filepath.Join(root, s.Index), s.Paths); err != nil {
+		if err := markSkipped(filepath.Join(root, s.Index), s.Paths); err != nil {
 			return fmt.Errorf("mark hidden files in %s: %w", s.Index, err)
 		}
 	}
 	return nil
 }
 
-// remove removes the placeholder of a hidden file or directory. If it is not empty, it is the
-// host's own, which would become visible.
-func remove(name string) error {
+// removePlaceholder removes the placeholder of a hidden file or directory. If the placeholder is not
+// empty, it is the host's own file, which would become visible.
+func removePlaceholder(name string) error {
 	info, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil
@@ -57,9 +57,10 @@ func remove(name string) error {
 	return nil
 }
 
-// skip marks tracked files in the sandbox's copy of a git index. If the index cannot be marked, git
-// only reports the files as deleted; the export of changes is checked independently.
-func skip(name string, paths [][]byte) error {
+// markSkipped marks tracked files in the sandbox's copy of a git index. An index that cannot be parsed
+// is left unchanged: git then only reports the files as deleted, and the export of changes is checked
+// independently.
+func markSkipped(name string, paths [][]byte) error {
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -67,11 +68,11 @@ func skip(name string, paths [][]byte) error {
 	if err != nil {
 		return err
 	}
-	x, err := index.Parse(data)
+	idx, err := index.Parse(data)
 	if err != nil {
 		return nil
 	}
-	if x.Skip(below(paths)) == 0 {
+	if idx.Skip(below(paths)) == 0 {
 		return nil
 	}
 	info, err := os.Stat(name)
@@ -80,7 +81,7 @@ func skip(name string, paths [][]byte) error {
 	}
 	// Write in place to preserve owner, mode and time. Otherwise git would consider the index newer
 	// than the files.
-	if err := os.WriteFile(name, x.Bytes(), 0); err != nil {
+	if err := os.WriteFile(name, idx.Bytes(), 0); err != nil {
 		return err
 	}
 	return os.Chtimes(name, info.ModTime(), info.ModTime())

@@ -11,7 +11,7 @@ import (
 
 // F1: placeholders of hidden files are removed. Anything else at their paths is the host's own file,
 // and ends the boot.
-func TestF1Conceal(t *testing.T) {
+func TestF1ConcealRemovesPlaceholders(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{"w/.env": "", "w/keep": "x", "w/full/x": "x", "w/leak": "secret"} {
 		name = filepath.Join(root, name)
@@ -25,41 +25,42 @@ func TestF1Conceal(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "w", ".ssh"), 0o555); err != nil {
 		t.Fatal(err)
 	}
-	all := guest.Config{
+	cfg := guest.Config{
 		Absent: []string{"/w/.env", "/w/.ssh", "/w/none", "/w/keep/none"},
 		Skip:   []guest.Skip{{Index: "/w/keep", Paths: [][]byte{[]byte(".env")}}, {Index: "/w/none"}},
 	}
 	for range 2 {
-		if err := conceal(root, all); err != nil {
+		if err := conceal(root, cfg); err != nil {
 			t.Fatal(err)
 		}
 		names, err := filepath.Glob(filepath.Join(root, "w", "*"))
 		if err != nil || len(names) != 3 {
-			t.Errorf("there are %v, %v", names, err)
+			t.Errorf("files after conceal: got %v, %v, want 3", names, err)
 		}
 	}
 	for path, want := range map[string]string{"/w/full": "shows files", "/w/leak": "can be read"} {
 		if err := conceal(root, guest.Config{Absent: []string{path}}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("conceal %s: got %v, want an error with %q", path, err, want)
 		}
 	}
-	f := below([][]byte{[]byte("a/b"), []byte("c")})
+	isBelow := below([][]byte{[]byte("a/b"), []byte("c")})
 	for name, want := range map[string]bool{"a/b": true, "a/b/x/y": true, "a/bc": false, "a": false, "c": true, "d/c": false} {
-		if f(name) != want {
-			t.Errorf("%s: %v", name, !want)
+		if isBelow(name) != want {
+			t.Errorf("%s below a hidden path: got %t, want %t", name, !want, want)
 		}
 	}
 }
 
-// A path that cannot be inspected may be a file of the host that programs would see.
-func TestConcealNeedsToSee(t *testing.T) {
+// A path that cannot be inspected is an error, because it may be a file of the host that programs
+// would see.
+func TestConcealFailsIfPathCannotBeInspected(t *testing.T) {
 	root := t.TempDir()
 	for name, cfg := range map[string]guest.Config{
 		"a name that is too long": {Absent: []string{"/" + strings.Repeat("x", 300)}},
 		"a directory as an index": {Skip: []guest.Skip{{Index: "/", Paths: [][]byte{[]byte(".env")}}}},
 	} {
 		if err := conceal(root, cfg); err == nil {
-			t.Errorf("%s is accepted", name)
+			t.Errorf("conceal accepted %s", name)
 		}
 	}
 }

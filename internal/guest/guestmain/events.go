@@ -12,8 +12,8 @@ import (
 // restored. An open file reports the first such event after it was opened.
 const eventsPath = "/proc/gvisor/checkpoint"
 
-// restored is the content of the file after the programs were restored.
-const restored = "restore"
+// restoreEvent is the content of the file after the programs were restored.
+const restoreEvent = "restore"
 
 // events waits for save and restore events of the sandbox.
 type events struct {
@@ -24,12 +24,12 @@ type events struct {
 // watchEvents starts waiting.
 func watchEvents(path string) (*events, error) {
 	e := &events{path: path}
-	return e, e.again()
+	return e, e.reopen()
 }
 
-// again starts waiting for the next event.
-func (e *events) again() error {
-	// os.Open lets the runtime's poller wait for the file, so that no thread is blocked.
+// reopen starts waiting for the next event.
+func (e *events) reopen() error {
+	// The runtime's poller waits for the file, so that no thread is blocked.
 	file, err := os.Open(e.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -38,7 +38,7 @@ func (e *events) again() error {
 		return fmt.Errorf("wait for events: %w", err)
 	}
 	if e.file != nil {
-		_ = e.file.Close() // it has reported its one event
+		_ = e.file.Close() // each open file reports only one event
 	}
 	e.file = file
 	return nil
@@ -51,5 +51,5 @@ func (e *events) next() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("wait for events: %w", err)
 	}
-	return strings.TrimSpace(string(text[:n])), e.again()
+	return strings.TrimSpace(string(text[:n])), e.reopen()
 }

@@ -22,12 +22,12 @@ import (
 // guestSandbox is the sandbox as its first process sees it. It configures the sandbox at boot, and
 // again when the sandbox is restored, copied or claimed.
 type guestSandbox struct {
-	surroundings surroundings
-	users        identity.Users
-	log          *slog.Logger
-	standard     standard
-	streams      streams
-	failed       chan error // the first value ends the program
+	platform platform
+	users    identity.Users
+	log      *slog.Logger
+	standard standard
+	streams  streams
+	failed   chan error // the first value ends the program
 
 	mu          sync.Mutex // held while the sandbox is set up
 	hostname    string
@@ -36,39 +36,39 @@ type guestSandbox struct {
 	interpreter *interpreter.Server
 }
 
-// prepare configures the system as programs expect it, and runs the checks of cfg.
+// prepare configures the system at boot, and runs the checks of cfg.
 func (b *guestSandbox) prepare(cfg guest.Config) error {
 	unix.Umask(0o022)
-	return b.arrange(context.Background(), cfg, cfg.Renew == "" && !cfg.Archive)
+	return b.setUp(context.Background(), cfg, cfg.Renew == "" && !cfg.Archive)
 }
 
 // checkHostFiles rejects a configuration that would change files of the host.
 func checkHostFiles(cfg guest.Config) error {
 	if cfg.HostFiles && (cfg.Offline || cfg.Archive || len(cfg.Files)+len(cfg.Absent)+len(cfg.Tools.Links)+len(cfg.Tools.Files) > 0) {
-		return errors.New("the sandbox has no files of its own, and its configuration changes some")
+		return errors.New("the configuration changes files, but the sandbox shows the files of the host")
 	}
 	return nil
 }
 
-// arrange writes all files that depend on the configuration, and runs its checks.
-func (b *guestSandbox) arrange(ctx context.Context, cfg guest.Config, first bool) error {
+// setUp writes all files that depend on the configuration, and runs its checks.
+func (b *guestSandbox) setUp(ctx context.Context, cfg guest.Config, first bool) error {
 	if err := checkHostFiles(cfg); err != nil {
 		return err
 	}
 	if cfg.HostFiles {
 		return b.check(ctx, cfg)
 	}
-	var named sync.WaitGroup
+	var naming sync.WaitGroup
 	// No check depends on these files, so they are written concurrently.
-	named.Go(func() { nameFiles(b.surroundings.root, cfg, b.log) })
-	defer named.Wait()
-	if err := furnish(cfg, b.users); err != nil {
+	naming.Go(func() { nameFiles(b.platform.root, cfg, b.log) })
+	defer naming.Wait()
+	if err := createDirectories(cfg, b.users); err != nil {
 		return err
 	}
-	if err := writeFiles(b.surroundings.root, cfg.Files, first); err != nil {
+	if err := writeFiles(b.platform.root, cfg.Files, first); err != nil {
 		return err
 	}
-	b.links = relink(b.surroundings.root, b.links, cfg.Files)
+	b.links = relink(b.platform.root, b.links, cfg.Files)
 	user, err := b.users.Lookup(cfg.DefaultUser)
 	if err != nil {
 		return fmt.Errorf("default user: %w", err)
@@ -76,7 +76,7 @@ func (b *guestSandbox) arrange(ctx context.Context, cfg guest.Config, first bool
 	if first {
 		// This runs only at a first boot. Later, links that programs created could redirect the
 		// change of owner to system directories.
-		if err := showTools(b.surroundings.root, cfg.Tools, user); err != nil {
+		if err := showTools(b.platform.root, cfg.Tools, user); err != nil {
 			return err
 		}
 	}
@@ -94,12 +94,12 @@ func (b *guestSandbox) check(ctx context.Context, cfg guest.Config) error {
 }
 
 // serveEvents handles events of the sandbox until it ends.
-func (b *guestSandbox) serveEvents(happened *events) {
-	var ahead bool
-	for happened.file != nil {
-		event, err := happened.next()
+func (b *guestSandbox) serveEvents(source *events) {
+	var applied bool // the configuration of the next event was already applied
+	for source.file != nil {
+		event, err := source.next()
 		if err == nil {
-			ahead, err = b.answer(event, ahead)
+			applied, err = b.handleEvent(event, applied)
 		}
 		if err != nil {
 			// The engine waits for an answer, and a partly configured sandbox must not continue.
@@ -109,23 +109,25 @@ func (b *guestSandbox) serveEvents(happened *events) {
 	}
 }
 
-// answer handles an event. A second save may start before this process has seen the event of the
-// first. An instance that is restored from the second gets only one event. So the configuration
-// decides, and the event of a configuration that was already applied is skipped.
-func (b *guestSandbox) answer(event string, ahead bool) (found bool, err error) {
+// handleEvent handles an event. If there is a configuration to read, the sandbox was restored, even
+// if the event only reports a save: when a second save starts before this process has read the event
+// of the first, a sandbox that is restored from the second save gets only one event. handleEvent
+// reports whether it applied a configuration before its event. The event of that configuration is
+// then skipped.
+func (b *guestSandbox) handleEvent(event string, applied bool) (early bool, err error) {
 	in := bufio.NewReader(descriptor(b.standard.in))
 	if _, err := in.Peek(1); err != nil {
-		if errors.Is(err, io.EOF) && (event != restored || ahead) {
+		if errors.Is(err, io.EOF) && (event != restoreEvent || applied) {
 			return false, nil
 		}
 		return false, fmt.Errorf("read configuration: %w", err)
 	}
-	return event != restored, b.restored(in)
+	return event != restoreEvent, b.applyRestored(in)
 }
 
-// restored applies the new configuration of a sandbox that was just restored, and reports that it
+// applyRestored applies the new configuration of a sandbox that was just restored, and reports that it
 // is ready.
-func (b *guestSandbox) restored(in io.Reader) error {
+func (b *guestSandbox) applyRestored(in io.Reader) error {
 	b.guest.Hold()
 	// The peers of these connections belong to the time before the save, or to another sandbox.
 	b.interpreter.Sever()
@@ -135,12 +137,12 @@ func (b *guestSandbox) restored(in io.Reader) error {
 		return err
 	}
 	if cfg.Archive {
-		return errors.New("an archive is for a sandbox in which nothing runs yet")
+		return errors.New("an archive was sent to a sandbox in which programs already run")
 	}
 	if cfg.Renew == "" {
 		return errors.New("the configuration does not state what happened to the sandbox")
 	}
-	if err := b.become(context.Background(), cfg, b.surroundings.become); err != nil {
+	if err := b.become(context.Background(), cfg, b.platform.become); err != nil {
 		return err
 	}
 	b.preload(cfg.Preload)
@@ -155,11 +157,11 @@ func (b *guestSandbox) claim(ctx context.Context, cfg guest.Config) error {
 	return b.become(ctx, cfg, b.rename)
 }
 
-// rename sets the host name at a first boot or a claim. On Crannog's own kernel the same call also
-// activates the ownership and masks of the host's files, so after an error nothing may run. On
-// another kernel an error only means that the name is wrong.
+// rename sets the host name at a first boot or a claim. On Crannog's own kernel, the same call also
+// activates the ownership and masks of the host's files. After an error of that kernel nothing may
+// run. On another kernel, an error only means that the name is wrong.
 func (b *guestSandbox) rename(hostname string, fresh bool) error {
-	err := b.surroundings.become(hostname, fresh)
+	err := b.platform.become(hostname, fresh)
 	if !errors.Is(err, unix.ENOSYS) {
 		return err
 	}
@@ -173,7 +175,7 @@ func (b *guestSandbox) rename(hostname string, fresh bool) error {
 
 // become configures a running sandbox according to cfg. The new tokens are accepted only after the
 // checks have passed.
-func (b *guestSandbox) become(ctx context.Context, cfg guest.Config, name func(string, bool) error) error {
+func (b *guestSandbox) become(ctx context.Context, cfg guest.Config, setName func(string, bool) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if cfg.Hostname == "" {
@@ -181,11 +183,11 @@ func (b *guestSandbox) become(ctx context.Context, cfg guest.Config, name func(s
 	}
 	// Set the name even if it is unchanged: a restored kernel has the name from when it was saved,
 	// and a pre-started kernel has none.
-	if err := name(cfg.Hostname, cfg.Renew == guest.Copied); err != nil {
+	if err := setName(cfg.Hostname, cfg.Renew == guest.Copied); err != nil {
 		return err
 	}
 	b.hostname = cfg.Hostname
-	if err := b.arrange(ctx, cfg, false); err != nil {
+	if err := b.setUp(ctx, cfg, false); err != nil {
 		return err
 	}
 	if err := b.guest.Renew(cfg); err != nil {

@@ -16,22 +16,25 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/connect"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/modules"
 	"github.com/crannog/crannog/internal/guest/offline"
 	"github.com/crannog/crannog/internal/guest/reap"
 	"github.com/crannog/crannog/internal/guest/search"
+	"github.com/crannog/crannog/internal/guest/sftpserver"
 	"github.com/crannog/crannog/internal/guest/unpack"
 )
 
 // debugFlag leaves standard output and error open and logs to standard error.
 const debugFlag = "--debug"
 
-// surroundings are the parts of the system that tests replace.
-type surroundings struct {
+// platform has the parts of the system that tests replace.
+type platform struct {
 	root   string // directory of the system's files
-	events string
+	events string // path of the file with events
+	// become sets the host name, and generates a new boot ID if fresh is set.
 	become func(hostname string, fresh bool) error
 }
 
@@ -41,6 +44,10 @@ func Play() {
 		switch os.Args[1] {
 		case search.Role:
 			os.Exit(search.Main(os.Args[2:], os.Stdout))
+		case sftpserver.Role:
+			os.Exit(sftpserver.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+		case connect.Role:
+			os.Exit(connect.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 		case guestboot.ChannelRole:
 			Channel()
 		}
@@ -49,18 +56,20 @@ func Play() {
 }
 
 // Main runs the guest. It does not return.
-func Main() { mainIn(surroundings{root: "/", events: eventsPath, become: become}) }
+func Main() { mainIn(platform{root: "/", events: eventsPath, become: become}) }
 
-func mainIn(around surroundings) { os.Exit(statusIn(around, os.Args[1:])) }
+// mainIn runs the guest on a platform. It does not return.
+func mainIn(p platform) { os.Exit(statusIn(p, os.Args[1:])) }
 
-// Run runs the guest and returns its exit status. Engines use it that prepare the process before it
-// becomes the guest.
+// Run runs the guest and returns its exit status. It is for engines that prepare the process before
+// it becomes the guest.
 func Run(args ...string) int {
-	return statusIn(surroundings{root: "/", events: eventsPath, become: become}, args)
+	return statusIn(platform{root: "/", events: eventsPath, become: become}, args)
 }
 
-func statusIn(around surroundings, args []string) int {
-	err := run(os.Stdin, args, around)
+// statusIn runs the guest on a platform and returns its exit status.
+func statusIn(p platform, args []string) int {
+	err := run(os.Stdin, args, p)
 	if err == nil {
 		return 0
 	}
@@ -69,10 +78,11 @@ func statusIn(around surroundings, args []string) int {
 	return 1
 }
 
+// report writes the error with which the guest ends.
 func report(w io.Writer, err error) { _, _ = fmt.Fprintln(w, "crannog-guest:", err) }
 
 // run serves until the sandbox ends.
-func run(stdin io.Reader, args []string, around surroundings) error {
+func run(stdin io.Reader, args []string, p platform) error {
 	tune()
 	debug := slices.Contains(args, debugFlag)
 	if err := closeOnExec(); err != nil {
@@ -90,12 +100,12 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 		return err
 	}
 	if slices.Contains(args, guestboot.PlainFlag) {
-		if around, err = plain(around, &cfg); err != nil {
+		if p, err = plain(p, &cfg); err != nil {
 			return err
 		}
 	}
-	b := &guestSandbox{surroundings: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
-	// This must come first, because files that are opened before it would remain the host's.
+	b := &guestSandbox{platform: p, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
+	// This must come first, because files that are opened earlier would remain those of the host.
 	if err := b.rename(cfg.Hostname, false); err != nil {
 		return err
 	}
@@ -103,18 +113,18 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 	if cfg.Renew == "" {
 		// This precedes the archive, which may contain files that programs created at these paths
 		// later.
-		if err := conceal(around.root, cfg); err != nil {
+		if err := conceal(p.root, cfg); err != nil {
 			return err
 		}
 	}
 	if archive != nil {
 		// The archive may contain the user database and the users' homes.
-		if err := unpack.Over(around.root, archive); err != nil {
+		if err := unpack.Over(p.root, archive); err != nil {
 			return err
 		}
 	}
 	b.mu.Lock()
-	happened, err := b.boot(cfg, args)
+	source, err := b.boot(cfg, args)
 	b.mu.Unlock()
 	if err != nil {
 		return err
@@ -123,11 +133,11 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 		return fmt.Errorf("report readiness: %w", err)
 	}
 	if !debug {
-		if b.standard, err = silence(); err != nil {
+		if b.standard, err = replaceStandardStreams(); err != nil {
 			return err
 		}
 	}
-	go b.serveEvents(happened)
+	go b.serveEvents(source)
 	time.AfterFunc(releaseAfter, releaseStartMemory)
 	err = <-b.failed
 	if err != nil && b.standard.err != 2 {
@@ -141,16 +151,16 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	b.failed = make(chan error, 8)
 	// Installing signal handlers is slow here, and nothing below depends on it.
-	taken := make(chan struct{})
+	signalsIgnored := make(chan struct{})
 	go func() {
 		ignoreSignals()
-		close(taken)
+		close(signalsIgnored)
 	}()
 	// Preparing the system and creating the guest run concurrently. No program runs yet that could
 	// change the files between their writing and the checks.
 	prepared := make(chan error, 1)
 	go func() { prepared <- b.prepare(cfg) }()
-	asked, err := offlineNames(cfg)
+	lookups, err := offlineNames(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +173,7 @@ func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	}
 	b.guest, err = guest.New(cfg, guest.Options{
 		Modules: runner,
-		Users:   b.users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: b.log, Lookups: asked, NpmConfig: npmConfig(b.surroundings.root),
+		Users:   b.users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: b.log, Lookups: lookups, NpmConfig: npmConfig(b.platform.root),
 		End: func() { b.failed <- nil }, Claim: b.claim,
 	})
 	if err != nil {
@@ -173,7 +183,7 @@ func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	if err := b.listen(args); err != nil {
 		return nil, err
 	}
-	happened, err := watchEvents(b.surroundings.events)
+	source, err := watchEvents(b.platform.events)
 	if err != nil {
 		return nil, err
 	}
@@ -181,8 +191,8 @@ func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 		return nil, err
 	}
 	b.preload(cfg.Preload)
-	<-taken
-	return happened, nil
+	<-signalsIgnored
+	return source, nil
 }
 
 // npmConfig returns the path of the sandbox's npm configuration, if the template has one.
@@ -203,14 +213,14 @@ func (b *guestSandbox) listen(args []string) error {
 			return err
 		}
 	}
-	var guestChannel *channel // nil where the engine gave none
+	var guestChannel *channel // nil if the engine passed none
 	if slices.Contains(args, guestboot.ChannelFlag) {
 		var err error
 		if guestChannel, err = givenChannel(); err != nil {
 			return err
 		}
 	}
-	var direct net.Listener // nil if the engine gave none
+	var direct net.Listener // nil if the engine passed none
 	if slices.Contains(args, guestboot.ListenerFlag) {
 		var err error
 		if direct, err = givenListener(); err != nil {
@@ -223,18 +233,19 @@ func (b *guestSandbox) listen(args []string) error {
 // preload starts workers of the interpreter. If one fails, the first request starts it again and
 // gets the error.
 func (b *guestSandbox) preload(languages []string) {
-	var all sync.WaitGroup
+	var workers sync.WaitGroup
 	for _, language := range languages {
-		all.Go(func() {
+		workers.Go(func() {
 			if err := b.interpreter.Preload(context.Background(), language); err != nil {
-				b.log.Warn("a language was not loaded", "language", language, "err", err)
+				b.log.Warn("language not preloaded", "language", language, "err", err)
 			}
 		})
 	}
-	all.Wait()
+	workers.Wait()
 }
 
-// offlineNames answers DNS queries in a sandbox without a network.
+// offlineNames answers DNS queries in a sandbox without a network. It returns a function that lists
+// the queried names.
 func offlineNames(cfg guest.Config) (func() guest.Lookups, error) {
 	if !cfg.Offline {
 		return nil, nil

@@ -26,18 +26,18 @@ func TestFirstProcess(t *testing.T) {
 		t.Errorf("the host name inside: %q", got)
 	}
 	if now, err := os.Hostname(); err != nil || now != host {
-		t.Errorf("the host is now called %q", now)
+		t.Errorf("the host name outside changed to %q", now)
 	}
 	if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 204 {
 		t.Errorf("ready: %d", code)
 	}
-	// No other descriptor of the guest reaches a program.
+	// Programs inherit no descriptor of the guest except the standard streams.
 	if got := r.shell(`set -- /proc/self/fd/*; exit $#`); !strings.Contains(got, `"exit status 4"`) {
-		t.Errorf("descriptors: %q", got) // 0, 1, 2 and that of the directory
+		t.Errorf("descriptors: %q", got) // 0, 1, 2 and that of the listed directory
 	}
 }
 
-func TestOrphansAreReaped(t *testing.T) {
+func TestGuestReapsOrphans(t *testing.T) {
 	r := boot(t, config())
 	if got := r.shell(`i=0; while [ $i -lt 1000 ]; do (true &); i=$((i+1)); done; exit 9`); !strings.Contains(got, `"exit status 9"`) {
 		t.Fatalf("got %q", got)
@@ -45,13 +45,14 @@ func TestOrphansAreReaped(t *testing.T) {
 	hosttest.NoMore(t, "children", 0, func() int { return len(childrenOf(r.cmd.Process.Pid)) })
 }
 
+// childrenOf returns the stat lines of the children of a process.
 func childrenOf(pid int) []string {
 	var found []string
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 	for _, name := range stats {
 		data, err := os.ReadFile(name)
 		if err != nil {
-			continue // it ended
+			continue // the process has ended
 		}
 		_, rest, _ := strings.Cut(string(data), ") ")
 		if f := strings.Fields(rest); len(f) > 1 && f[1] == fmt.Sprint(pid) {
@@ -61,7 +62,7 @@ func childrenOf(pid int) []string {
 	return found
 }
 
-func TestSignalsDoNotEndIt(t *testing.T) {
+func TestSignalsDoNotEndGuest(t *testing.T) {
 	r := boot(t, config())
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGUSR1} {
 		if err := r.cmd.Process.Signal(sig); err != nil {
@@ -73,11 +74,11 @@ func TestSignalsDoNotEndIt(t *testing.T) {
 	}
 	// Signals that the guest ignores must not be ignored by its children.
 	if got := r.shell(`kill -PIPE $$; exit 5`); !strings.Contains(got, `"signal: broken pipe"`) {
-		t.Errorf("a child ignores a signal: %q", got)
+		t.Errorf("a child process ignores SIGPIPE: %q", got)
 	}
 }
 
-func TestEndAt(t *testing.T) {
+func TestEndAtEndsGuest(t *testing.T) {
 	cfg := config()
 	cfg.EndAt = time.Now().Add(time.Hour)
 	r := boot(t, cfg)
@@ -89,29 +90,29 @@ func TestEndAt(t *testing.T) {
 	}
 }
 
-func TestEnsure(t *testing.T) {
+func TestCreateDirKeepsExisting(t *testing.T) {
 	dir := t.TempDir()
-	made := filepath.Join(dir, "a/b")
+	created := filepath.Join(dir, "a/b")
 	for range 2 {
-		if err := ensure(made, 0o777|os.ModeSticky); err != nil {
+		if err := createDir(created, 0o777|os.ModeSticky); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if info, err := os.Stat(made); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 {
+	if info, err := os.Stat(created); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 {
 		t.Errorf("%v %v", info.Mode(), err)
 	}
-	if err := os.Chmod(made, 0o700); err != nil {
+	if err := os.Chmod(created, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := ensure(made, 0o755); err != nil {
+	if err := createDir(created, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Stat(made); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("what was there has changed: %v %v", info.Mode(), err)
+	if info, err := os.Stat(created); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode of the existing directory: got %v %v, want 0700", info.Mode(), err)
 	}
 }
 
-func TestHand(t *testing.T) {
+func TestChangeOwnerOfDirectoryOnly(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	user := identity.User{Name: "u", UID: 54321, GID: 54322}
 	owner := func(path string) uint32 {
@@ -133,6 +134,6 @@ func TestHand(t *testing.T) {
 		}
 	}
 	if owner(dir) != 54321 || owner("/etc") != 0 || owner(link) != 0 {
-		t.Error("wrong owners")
+		t.Errorf("owners of directory, link target and link: got %d, %d, %d, want 54321, 0, 0", owner(dir), owner("/etc"), owner(link))
 	}
 }

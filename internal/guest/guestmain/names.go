@@ -23,11 +23,11 @@ import (
 // Crannog's own kernel supports this; other kernels return ENOSYS.
 func become(hostname string, fresh bool) error {
 	name := append([]byte(hostname), 0)
-	var draw uintptr
+	var newBootID uintptr
 	if fresh {
-		draw = 1
+		newBootID = 1
 	}
-	if _, _, errno := unix.Syscall(guestboot.BecomeSyscall, uintptr(unsafe.Pointer(&name[0])), uintptr(len(hostname)), draw); errno != 0 {
+	if _, _, errno := unix.Syscall(guestboot.BecomeSyscall, uintptr(unsafe.Pointer(&name[0])), uintptr(len(hostname)), newBootID); errno != 0 {
 		return fmt.Errorf("prepare the kernel: %w", errno)
 	}
 	return nil
@@ -44,13 +44,13 @@ const (
 // nameFiles writes the host name and machine ID to the system's files. Files that a policy made
 // read-only remain unchanged.
 func nameFiles(root string, cfg guest.Config, log *slog.Logger) {
-	list := []func() error{
+	writers := []func() error{
 		func() error { return nameHost(root, cfg.Hostname) },
 		func() error { return nameMachine(root, cfg.Renew == guest.Copied) },
 	}
-	for _, name := range list {
-		if err := name(); err != nil {
-			log.Warn("a file with a name of the machine is not written", "err", err)
+	for _, write := range writers {
+		if err := write(); err != nil {
+			log.Warn("a file with the host name or machine ID was not written", "err", err)
 		}
 	}
 }
@@ -106,13 +106,13 @@ func renameHost(hosts []byte, old, name string) []byte {
 	return out.Bytes()
 }
 
-// uninitialized is the content of the file in an image that has no machine ID yet.
+// uninitialized is the content of the machine ID's file in an image without a machine ID.
 const uninitialized = "uninitialized"
 
 // nameMachine generates a machine ID if there is none, or if the sandbox is a copy of another one.
-func nameMachine(root string, another bool) error {
+func nameMachine(root string, isCopy bool) error {
 	path := filepath.Join(root, machinePath)
-	if !another {
+	if !isCopy {
 		now, err := readSmall(path)
 		if text := strings.TrimSpace(string(now)); err != nil || text != "" && text != uninitialized {
 			return err
@@ -122,7 +122,7 @@ func nameMachine(root string, another bool) error {
 	if err := overwrite(path, 0o444, text); err != nil {
 		return err
 	}
-	// Usually this is a link to the other file.
+	// Usually this is a link to machinePath.
 	bus := filepath.Join(root, busPath)
 	if info, err := os.Lstat(bus); err != nil || !info.Mode().IsRegular() {
 		return nil
@@ -155,12 +155,12 @@ func readRegular(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > limit {
-		return nil, fmt.Errorf("%s is not a file of a sensible size", path)
+		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", path, limit)
 	}
 	data := make([]byte, info.Size())
 	n, err := io.ReadFull(file, data)
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		err = nil // it has become shorter
+		err = nil // the file has become shorter
 	}
 	return data[:n], err
 }

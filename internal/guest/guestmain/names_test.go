@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-func TestNames(t *testing.T) {
+func TestNameFilesWritesHostNameAndMachineID(t *testing.T) {
 	for _, c := range []struct{ host, hosts, machine, wantHosts string }{
 		{"", "", "", "127.0.1.1 new\n"},
 		{"old\n", "127.0.0.1 localhost\n127.0.1.1\told.example old\t# old one\n", "uninitialized\n", "127.0.0.1 localhost\n127.0.1.1 old.example new# old one\n"},
@@ -42,22 +42,21 @@ func TestNames(t *testing.T) {
 		}
 		id := read("etc/machine-id")
 		if len(id) != 33 || read("var/lib/dbus/machine-id") != id {
-			t.Errorf("machine: %q, on the bus %q", id, read("var/lib/dbus/machine-id"))
+			t.Errorf("machine ID: got %q, and %q for D-Bus", id, read("var/lib/dbus/machine-id"))
 		}
 		nameFiles(root, guest.Config{Hostname: "new", Renew: guest.RolledBack}, log)
 		if now := read("etc/machine-id"); now != id || read("etc/hosts") != c.wantHosts {
-			t.Errorf("it was another machine: %q and then %q", id, now)
+			t.Errorf("a rollback changed the machine ID from %q to %q", id, now)
 		}
 		nameFiles(root, guest.Config{Hostname: "new", Renew: guest.Copied}, log)
 		if now := read("etc/machine-id"); now == id || read("var/lib/dbus/machine-id") != now {
-			t.Errorf("a copy is the same machine: %q", now)
+			t.Errorf("a copy has the machine ID %q of its source, or another one for D-Bus", now)
 		}
 	}
 }
 
-// A file that a user inside has replaced by something else does not keep the others from being
-// written.
-func TestNamesWithoutAFile(t *testing.T) {
+// If a user inside has replaced a file by a directory, the other files are still written.
+func TestNameFilesSkipsDirectories(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"etc/hostname", "etc/hosts"} {
 		if err := os.MkdirAll(filepath.Join(root, dir, "full"), 0o755); err != nil {
@@ -66,9 +65,9 @@ func TestNamesWithoutAFile(t *testing.T) {
 	}
 	nameFiles(root, guest.Config{Hostname: "new"}, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err := nameHost(root, "new"); err == nil {
-		t.Error("the name is written to a directory")
+		t.Error("nameHost returned no error for a directory")
 	}
 	if id, err := os.ReadFile(filepath.Join(root, "etc/machine-id")); err != nil || len(id) != 33 {
-		t.Errorf("the machine ID is %q, %v", id, err)
+		t.Errorf("machine ID: got %q, %v, want 32 digits", id, err)
 	}
 }

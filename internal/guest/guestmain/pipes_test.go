@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A connection inside reaches the server. After the server has ended, connecting fails at once.
-func TestPipes(t *testing.T) {
+// A connection reaches the server. After the listener is closed, connecting fails at once.
+func TestPipesConnectUntilClosed(t *testing.T) {
 	p := newPipes()
 	if p.Addr().String() == "" && p.Addr().Network() != "pipe" {
 		t.Errorf("the address is %v", p.Addr())
@@ -31,24 +31,24 @@ func TestPipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "ping" {
-		t.Errorf("%q %v", got, err)
+		t.Errorf("echo: got %q %v", got, err)
 	}
 	if err := errors.Join(<-served, conn.Close(), p.Close(), p.Close()); err != nil {
 		t.Error(err)
 	}
 	if _, err := p.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("accepting: %v", err)
+		t.Errorf("Accept after Close: got %v, want ErrClosed", err)
 	}
 	if _, err := p.open(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("opening: %v", err)
+		t.Errorf("open after Close: got %v, want ErrClosed", err)
 	}
 }
 
-// Cut streams fail at both ends, and a closed stream is no longer tracked.
-func TestCutStreamsBreakOff(t *testing.T) {
+// cut closes all open streams. A stream that was closed before is not tracked any more.
+func TestCutClosesOpenStreams(t *testing.T) {
 	p, s := newPipes(), &streams{}
-	listener := openStream{p, s}
-	accept := func() (inside, outside net.Conn) {
+	listener := trackingListener{p, s}
+	accept := func() (guestPorts, outside net.Conn) {
 		t.Helper()
 		got := make(chan net.Conn, 1)
 		go func() {
@@ -64,22 +64,22 @@ func TestCutStreamsBreakOff(t *testing.T) {
 		}
 		return <-got, outside
 	}
-	inside, _ := accept()
-	_, other := accept()
+	guestPorts, _ := accept()
+	_, outside := accept()
 	if len(s.open) != 2 {
-		t.Errorf("%d streams are known", len(s.open))
+		t.Errorf("got %d open streams, want 2", len(s.open))
 	}
-	if err := inside.Close(); err != nil || len(s.open) != 1 {
-		t.Errorf("%d after one was closed, %v", len(s.open), err)
+	if err := guestPorts.Close(); err != nil || len(s.open) != 1 {
+		t.Errorf("after Close: got %d open streams, %v, want 1", len(s.open), err)
 	}
 	s.cut()
-	if _, err := other.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("a cut stream reads as %v", err)
+	if _, err := outside.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("Read of a cut stream: got %v, want EOF", err)
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("after the end: %v", err)
+		t.Errorf("Accept after Close: got %v, want ErrClosed", err)
 	}
 }

@@ -23,8 +23,8 @@ while True:
     c, _ = s.accept(); c.sendall((host + "\n").encode()); c.close()
 `
 
-// F5: a program is reached on whichever address of the sandbox it listens.
-func TestF5PortsOnEveryAddress(t *testing.T) {
+// F5: a program is reached no matter on which address of the sandbox it listens.
+func TestF5ProgramIsReachedOnAnyAddress(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("python3"))
 	r := boot(t, config())
 	for i, at := range []struct{ host, mode string }{
@@ -50,9 +50,9 @@ func TestF5PortsOnEveryAddress(t *testing.T) {
 	}
 }
 
-// Nothing listens any more: the caller gets the kernel's refusal, not that of the search for other
+// If nothing listens on the port, the caller gets ECONNREFUSED, not an error of the search for other
 // addresses.
-func TestDialProgram(t *testing.T) {
+func TestDialProgramWithoutListener(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -64,12 +64,12 @@ func TestDialProgram(t *testing.T) {
 	}
 	defer conn.Close()
 	if got := conn.RemoteAddr().String(); got != l.Addr().String() {
-		t.Errorf("%s is reached at %s", l.Addr(), got)
+		t.Errorf("remote address: got %s, want %s", got, l.Addr())
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if conn, err := dialProgram(port); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("without the program: %v, %v", conn, err)
+		t.Errorf("dial without a listener: got %v, %v, want ECONNREFUSED", conn, err)
 	}
 }

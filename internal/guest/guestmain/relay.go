@@ -16,41 +16,42 @@ import (
 	"github.com/crannog/crannog/internal/guest/relay"
 )
 
-// serveRelay connects streams from outside with ports inside: directly with the guest's own
-// servers, over the loopback interface with other programs. The engine opens streams through the
-// channel or the listener, if it gave one. Other processes of the host use a port.
-func serveRelay(way *channel, direct net.Listener, all *streams, servers map[int]*http.Server, failed chan<- error) error {
+// serveRelay connects streams from outside with ports inside. It passes streams to the guest's own
+// servers directly, and connects to other programs over the loopback interface. The engine opens
+// streams through guestChannel or direct, unless they are nil. Other processes of the host use
+// guestboot.RelayPort.
+func serveRelay(guestChannel *channel, direct net.Listener, tracked *streams, servers map[int]*http.Server, failed chan<- error) error {
 	listener, err := listen(guestboot.RelayPort)
 	if err != nil {
 		return err
 	}
-	in := inside{}
+	in := guestPorts{}
 	for port, server := range servers {
-		own := newPipes()
-		in[port] = own
-		go func() { failed <- server.Serve(own) }()
+		listener := newPipes()
+		in[port] = listener
+		go func() { failed <- server.Serve(listener) }()
 	}
-	if way != nil {
-		go func() { failed <- relay.ServeChannel(way.read, way.write, in) }()
+	if guestChannel != nil {
+		go func() { failed <- relay.ServeChannel(guestChannel.read, guestChannel.write, in) }()
 	}
 	if direct != nil {
-		go func() { failed <- relay.ServeDirect(openStream{direct, all}, in) }()
+		go func() { failed <- relay.ServeDirect(trackingListener{direct, tracked}, in) }()
 	}
-	go func() { failed <- relay.Serve(openStream{listener, all}, in.open) }()
+	go func() { failed <- relay.Serve(trackingListener{listener, tracked}, in.open) }()
 	return nil
 }
 
-// inside has the ports that the guest itself serves. It implements relay.Inside.
-type inside map[int]*pipes
+// guestPorts has the ports that the guest itself serves. It implements relay.Inside.
+type guestPorts map[int]*pipes
 
 // Serves implements relay.Inside.
-func (in inside) Serves(port int) bool { return in[port] != nil }
+func (in guestPorts) Serves(port int) bool { return in[port] != nil }
 
 // Take implements relay.Inside.
-func (in inside) Take(port int, stream net.Conn) bool { return in[port].take(stream) == nil }
+func (in guestPorts) Take(port int, stream net.Conn) bool { return in[port].take(stream) == nil }
 
 // Open implements relay.Inside.
-func (in inside) Open(port int) (net.Conn, error) {
+func (in guestPorts) Open(port int) (net.Conn, error) {
 	// The relay must not be reachable through itself: the inner stream would then seem to come from
 	// the engine.
 	if port == guestboot.RelayPort || port == 0 {
@@ -60,9 +61,9 @@ func (in inside) Open(port int) (net.Conn, error) {
 }
 
 // open opens a stream that cannot be passed to a server directly.
-func (in inside) open(port int) (net.Conn, error) {
-	if own := in[port]; own != nil {
-		return own.open()
+func (in guestPorts) open(port int) (net.Conn, error) {
+	if listener := in[port]; listener != nil {
+		return listener.open()
 	}
 	return in.Open(port)
 }
@@ -95,8 +96,10 @@ func givenListener() (net.Listener, error) {
 	return listener, nil
 }
 
+// address returns the loopback address of a port.
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
+// listen listens on a port of the loopback interface.
 func listen(port int) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp4", address(port))
 	if err != nil {
@@ -107,27 +110,28 @@ func listen(port int) (net.Listener, error) {
 
 // pipes is a listener for in-memory connections.
 type pipes struct {
-	waiting chan net.Conn
+	accepts chan net.Conn
 	closed  chan struct{}
 	once    sync.Once
 }
 
 func newPipes() *pipes {
-	return &pipes{waiting: make(chan net.Conn), closed: make(chan struct{})}
+	return &pipes{accepts: make(chan net.Conn), closed: make(chan struct{})}
 }
 
+// open connects to the server.
 func (p *pipes) open() (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	if err := p.take(theirs); err != nil {
+	client, server := net.Pipe()
+	if err := p.take(server); err != nil {
 		return nil, err
 	}
-	return ours, nil
+	return client, nil
 }
 
 // take passes a connection to the server.
 func (p *pipes) take(conn net.Conn) error {
 	select {
-	case p.waiting <- conn:
+	case p.accepts <- conn:
 		return nil
 	case <-p.closed:
 		return net.ErrClosed
@@ -137,7 +141,7 @@ func (p *pipes) take(conn net.Conn) error {
 // Accept implements net.Listener.
 func (p *pipes) Accept() (net.Conn, error) {
 	select {
-	case conn := <-p.waiting:
+	case conn := <-p.accepts:
 		return conn, nil
 	case <-p.closed:
 		return nil, net.ErrClosed

@@ -20,8 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// copied is the configuration of another sandbox that starts from the state of the one with config.
-func copied() guest.Config {
+// copiedConfig returns the configuration of another sandbox that is a copy of the sandbox with config.
+func copiedConfig() guest.Config {
 	cfg := config()
 	cfg.Renew, cfg.SandboxID, cfg.Hostname = guest.Copied, "copy", "another"
 	cfg.AccessToken, cfg.ControlToken = "access2", "control2"
@@ -29,7 +29,7 @@ func copied() guest.Config {
 	return cfg
 }
 
-func (r *running) file(name string) string {
+func (r *testGuest) file(name string) string {
 	r.t.Helper()
 	data, err := os.ReadFile(filepath.Join(r.root, name))
 	if err != nil {
@@ -39,7 +39,7 @@ func (r *running) file(name string) string {
 }
 
 // dial opens the first stream to the guest's own port.
-func (r *running) dial() net.Conn {
+func (r *testGuest) dial() net.Conn {
 	r.t.Helper()
 	conn, err := r.first.Dial(r.t.Context(), guestboot.Port)
 	if err != nil {
@@ -52,9 +52,9 @@ func (r *running) dial() net.Conn {
 	return conn
 }
 
-// A copy whose source's end time has passed does not end because of that, however long it takes
-// until its own end time applies.
-func TestCopyIgnoresTheOldEndTime(t *testing.T) {
+// A copy does not end because the end time of its source has passed, even if it takes long until the
+// copy's own end time applies.
+func TestCopyIgnoresEndTimeOfSource(t *testing.T) {
 	root := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(root, "slow"), 0o600); err != nil {
 		t.Fatal(err)
@@ -68,33 +68,33 @@ func TestCopyIgnoresTheOldEndTime(t *testing.T) {
 	cfg.EndAt = time.Now().Add(-time.Hour)
 	r := bootIn(t, root, cfg)
 	if output := r.nextLine(); output != guestboot.Ready {
-		t.Fatalf("the guest says %q", output)
+		t.Fatalf("the guest printed %q", output)
 	}
-	r.configure(copied())
-	r.happens("restore")
-	<-time.After(3 * time.Second) // longer than an end waits for another
+	r.configure(copiedConfig())
+	r.sendEvent("restore")
+	<-time.After(3 * time.Second) // longer than the guest waits for a new end time
 	if _, err := slow.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	if output := r.nextLine(); output != guestboot.Ready {
-		t.Errorf("the guest says %q", output)
+		t.Errorf("the guest printed %q", output)
 	}
 }
 
-func TestACopyIsAnotherSandbox(t *testing.T) {
+func TestCopyHasNewIdentity(t *testing.T) {
 	cfg := config()
 	cfg.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte("first\n")}}
 	r := boot(t, cfg)
 	machine := r.file("etc/machine-id")
 	if len(machine) != 33 {
-		t.Fatalf("the machine is called %q", machine)
+		t.Fatalf("machine ID: got %q, want 32 digits", machine)
 	}
-	next := copied()
+	next := copiedConfig()
 	next.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte("second\n")}}
 	r.configure(next)
-	r.happens("restore")
+	r.sendEvent("restore")
 	if output := r.nextLine(); output != guestboot.Ready {
-		t.Fatalf("the guest says %q", output)
+		t.Fatalf("the guest printed %q", output)
 	}
 	if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 404 {
 		t.Errorf("the old control token: %d", code)
@@ -112,7 +112,7 @@ func TestACopyIsAnotherSandbox(t *testing.T) {
 		}
 	}
 	if got := r.file("etc/machine-id"); got == machine || len(got) != 33 {
-		t.Errorf("the machine is called %q, and was %q", got, machine)
+		t.Errorf("machine ID: got %q, before it was %q", got, machine)
 	}
 	if got := r.file("etc/hostname"); got != "another\n" {
 		t.Errorf("host name: %q", got)
@@ -121,7 +121,7 @@ func TestACopyIsAnotherSandbox(t *testing.T) {
 		t.Errorf("hosts: %q", got)
 	}
 	if got := r.file("etc/resolv.conf"); got != "second\n" {
-		t.Errorf("a file of the configuration: %q", got)
+		t.Errorf("resolv.conf: got %q, want the file of the new configuration", got)
 	}
 	r.file("fresh") // a new boot ID was requested
 	r.access = "access2"
@@ -131,36 +131,36 @@ func TestACopyIsAnotherSandbox(t *testing.T) {
 }
 
 // A resumed sandbox keeps its machine ID, and gets no new boot ID.
-func TestResumedIsTheSameMachine(t *testing.T) {
+func TestResumeKeepsMachineID(t *testing.T) {
 	r := boot(t, config())
 	machine := r.file("etc/machine-id")
 	next := config()
 	next.Renew, next.AccessToken = guest.Resumed, "access2"
 	for range 2 {
 		// Saving a state changes nothing, even if it is repeated.
-		r.happens("resume")
+		r.sendEvent("resume")
 		if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 204 {
 			t.Fatalf("ready: %d", code)
 		}
 		r.configure(next)
-		r.happens("restore")
+		r.sendEvent("restore")
 		if output := r.nextLine(); output != guestboot.Ready {
-			t.Fatalf("the guest says %q", output)
+			t.Fatalf("the guest printed %q", output)
 		}
 	}
 	if got := r.file("etc/machine-id"); got != machine {
-		t.Errorf("the machine is called %q, and was %q", got, machine)
+		t.Errorf("machine ID: got %q, before it was %q", got, machine)
 	}
 	if _, err := os.Stat(filepath.Join(r.root, "fresh")); err == nil {
-		t.Error("a boot ID was drawn")
+		t.Error("a new boot ID was generated")
 	}
 	if code, _ := r.call("GET", "/envs", "", "X-Access-Token", "access2"); code != 200 {
 		t.Errorf("the new access token: %d", code)
 	}
 }
 
-// A command's stream breaks off and the command continues. The old channel does not work any more.
-func TestStreamsAreCut(t *testing.T) {
+// A restore cuts the stream of a running command, and the command continues.
+func TestRestoreCutsStreams(t *testing.T) {
 	r := boot(t, config())
 	conn := r.dial()
 	message := `{"process":{"cmd":"/bin/cat"},"stdin":true,"tag":"mine"}`
@@ -182,26 +182,27 @@ func TestStreamsAreCut(t *testing.T) {
 		}
 		seen.Write(buffer[:n])
 	}
-	r.configure(copied())
-	r.happens("restore")
+	r.configure(copiedConfig())
+	r.sendEvent("restore")
 	if output := r.nextLine(); output != guestboot.Ready {
-		t.Fatalf("the guest says %q", output)
+		t.Fatalf("the guest printed %q", output)
 	}
 	rest, err := io.ReadAll(conn)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal("the stream was not cut")
 	}
 	if strings.Contains(string(rest), `"end"`) {
-		t.Errorf("the stream ended as if the command had: %q", rest)
+		t.Errorf("the stream reports the end of the command, which still runs: %q", rest)
 	}
 	r.access = "access2"
 	if code, body := r.call("POST", "/process.Process/List", "{}", "Content-Type", "application/json", "X-Access-Token", "access2"); code != 200 || !strings.Contains(body, `"mine"`) {
-		t.Errorf("the command is gone: %d %s", code, body)
+		t.Errorf("the command is not listed any more: %d %s", code, body)
 	}
 }
 
-// A sandbox that is not set up correctly never reports that it is ready.
-func TestARestoredSandboxIsChecked(t *testing.T) {
+// A restored sandbox with an invalid configuration or a failing check does not report that it is
+// ready, and its guest ends.
+func TestRestoreFailsIfCheckFails(t *testing.T) {
 	for name, change := range map[string]func(*guest.Config){
 		"checks":  func(c *guest.Config) { c.Checks = probe.Checks{DiskBytes: 1} },
 		"renewal": func(c *guest.Config) { c.Renew = "" },
@@ -209,23 +210,22 @@ func TestARestoredSandboxIsChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := boot(t, config())
-			next := copied()
+			next := copiedConfig()
 			change(&next)
 			r.configure(next)
-			r.happens("restore")
+			r.sendEvent("restore")
 			output := r.nextLine()
 			if !strings.HasPrefix(output, "crannog-guest: ") {
-				t.Errorf("the guest says %q", output)
+				t.Errorf("the guest printed %q", output)
 			}
 			if err := r.cmd.Wait(); err == nil || r.cmd.ProcessState.ExitCode() != 1 {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("the guest ended with %v, want exit status 1", err)
 			}
 		})
 	}
 }
 
-// Programs that the guest starts get none of its standard streams, and it does not write to them by
-// mistake.
+// The guest replaces its standard streams by /dev/null, so that it cannot write to them by mistake.
 func TestStandardStreamsAreReplaced(t *testing.T) {
 	r := boot(t, config())
 	for _, fd := range []string{"0", "1", "2"} {
@@ -240,29 +240,30 @@ func TestStandardStreamsAreReplaced(t *testing.T) {
 	}
 }
 
-// Of two saves in quick succession, only the first is reported.
-func TestStateSavedTwice(t *testing.T) {
+// When two saves start in quick succession, a sandbox that is restored from the second one gets only
+// one event.
+func TestTwoSavesWithOneEvent(t *testing.T) {
 	r := boot(t, config())
 	for range 2 {
-		r.configure(copied())
-		r.happens("resume")
+		r.configure(copiedConfig())
+		r.sendEvent("resume")
 		if output := r.nextLine(); output != guestboot.Ready {
-			t.Fatalf("the guest says %q", output)
+			t.Fatalf("the guest printed %q", output)
 		}
-		r.happens("restore") // the guest has done this
+		r.sendEvent("restore") // its configuration was applied already
 		// This save changes nothing. Once its event has been read, the previous event has been
 		// handled without the configuration that follows.
-		r.happens("resume")
-		r.configure(copied())
-		r.happens("restore")
+		r.sendEvent("resume")
+		r.configure(copiedConfig())
+		r.sendEvent("restore")
 		if output := r.nextLine(); output != guestboot.Ready {
-			t.Fatalf("the guest says %q", output)
+			t.Fatalf("the guest printed %q", output)
 		}
 	}
 	// Without a configuration the guest does not know whether the sandbox was resumed, rolled back
 	// or copied.
-	r.happens("restore")
+	r.sendEvent("restore")
 	if output := r.nextLine(); !strings.HasPrefix(output, "crannog-guest: read configuration") {
-		t.Errorf("the guest says %q", output)
+		t.Errorf("the guest printed %q", output)
 	}
 }

@@ -17,21 +17,21 @@ import (
 
 // plain configures a guest that shares the host's kernel and may not be root, as in a container
 // without capabilities.
-func plain(around surroundings, cfg *guest.Config) (surroundings, error) {
+func plain(p platform, cfg *guest.Config) (platform, error) {
 	// Programs inside run as the guest's user. A program that could trace the guest could read its
 	// tokens and remove the sandbox's time limits.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return around, fmt.Errorf("refuse to be traced: %w", err)
+		return p, fmt.Errorf("refuse to be traced: %w", err)
 	}
-	if err := fill(filepath.Join(around.root, guestboot.FillDir), around.root); err != nil {
-		return around, err
+	if err := fill(filepath.Join(p.root, guestboot.FillDir), p.root); err != nil {
+		return p, err
 	}
 	// The host's kernel lacks the call, and a seccomp profile may return any error for it.
-	around.become = func(string, bool) error { return unix.ENOSYS }
+	p.become = func(string, bool) error { return unix.ENOSYS }
 	// A guest that is not root cannot start programs as root. Without this check, a command for
 	// root would silently run as the sandbox's user.
 	cfg.NoRoot = cfg.NoRoot || os.Geteuid() != 0
-	return around, nil
+	return p, nil
 }
 
 // fill copies the tree at from over the tree at to, without replacing existing files. It fills an
@@ -45,23 +45,23 @@ func fill(from, to string) error {
 		if err != nil {
 			return err
 		}
-		place := filepath.Join(to, path[len(from):])
+		target := filepath.Join(to, path[len(from):])
 		info, err := entry.Info()
 		if err != nil {
 			return err
 		}
-		switch info.Mode().Type() { //nolint:exhaustive // the others are left out
+		switch info.Mode().Type() { //nolint:exhaustive // other types are skipped
 		case fs.ModeDir:
-			if err = os.Mkdir(place, info.Mode().Perm()|0o700); errors.Is(err, fs.ErrExist) {
+			if err = os.Mkdir(target, info.Mode().Perm()|0o700); errors.Is(err, fs.ErrExist) {
 				err = nil
 			}
 		case fs.ModeSymlink:
 			var to string
 			if to, err = os.Readlink(path); err == nil {
-				err = os.Symlink(to, place)
+				err = os.Symlink(to, target)
 			}
 		case 0:
-			err = copyFile(path, place, info.Mode().Perm())
+			err = copyFile(path, target, info.Mode().Perm())
 		}
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
 			return nil
@@ -69,7 +69,7 @@ func fill(from, to string) error {
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the image has nothing to fill in
+		return nil // the image has no files for this sandbox
 	}
 	if err != nil {
 		return fmt.Errorf("fill the sandbox's directories: %w", err)
@@ -96,7 +96,7 @@ func copyFile(from, to string, mode fs.FileMode) error {
 func Channel() {
 	err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil {
-		err = relay.ServeStreams(standardStreams{}, inside{})
+		err = relay.ServeStreams(standardStreams{}, guestPorts{})
 	}
 	if err != nil {
 		report(os.Stderr, err)

@@ -14,30 +14,30 @@ import (
 // answers. After a restore they refer to the new instance's streams.
 type standard struct{ in, out, err int }
 
-// savedAbove is the lowest number for the saved descriptors. It is above the descriptors with a
-// fixed meaning.
-const savedAbove = 10
+// minSavedFD is the lowest number for the saved descriptors. It is above the descriptors with a fixed
+// meaning.
+const minSavedFD = 10
 
-// silence redirects the standard streams to /dev/null, so that a later message cannot block on a
+// replaceStandardStreams redirects the standard streams to /dev/null, so that a later message cannot block on a
 // pipe without a reader. It returns duplicates of the original streams.
-func silence() (standard, error) {
-	var kept [3]int
-	for fd := range kept {
+func replaceStandardStreams() (standard, error) {
+	var saved [3]int
+	for fd := range saved {
 		var err error
-		if kept[fd], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, savedAbove); err != nil {
-			return standard{}, fmt.Errorf("keep descriptor %d: %w", fd, err)
+		if saved[fd], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, minSavedFD); err != nil {
+			return standard{}, fmt.Errorf("save descriptor %d: %w", fd, err)
 		}
 	}
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return standard{}, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
 	}
-	for fd := range kept {
+	for fd := range saved {
 		if err := unix.Dup3(null, fd, 0); err != nil && null != fd {
 			return standard{}, fmt.Errorf("redirect descriptor %d: %w", fd, err)
 		}
 	}
-	streams := standard{in: kept[0], out: kept[1], err: kept[2]}
+	streams := standard{in: saved[0], out: saved[1], err: saved[2]}
 	if null > 2 {
 		return streams, unix.Close(null)
 	}
@@ -70,24 +70,25 @@ func (d descriptor) Read(b []byte) (int, error) {
 
 // Write implements io.Writer.
 func (d descriptor) Write(b []byte) (int, error) {
-	done := 0
-	for done < len(b) {
-		n, err := unix.Write(int(d), b[done:])
+	written := 0
+	for written < len(b) {
+		n, err := unix.Write(int(d), b[written:])
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EAGAIN):
 			if err := d.wait(unix.POLLOUT); err != nil {
-				return done, err
+				return written, err
 			}
 		case err != nil:
-			return done, err
+			return written, err
 		default:
-			done += n
+			written += n
 		}
 	}
-	return done, nil
+	return written, nil
 }
 
+// wait waits until the descriptor is ready for events.
 func (d descriptor) wait(events int16) error {
 	_, err := unix.Poll([]unix.PollFd{{Fd: int32(d), Events: events}}, -1)
 	if errors.Is(err, unix.EINTR) {

@@ -46,27 +46,28 @@ func (s *streams) cut() {
 	s.open = nil
 	s.mu.Unlock()
 	for conn := range open {
-		_ = conn.Close() // it is of no more use, so an error does not matter
+		_ = conn.Close() // the connection is not used any more, so an error does not matter
 	}
 }
 
-// openStream is a listener that adds its connections to streams.
-type openStream struct {
+// trackingListener is a listener that adds its connections to streams.
+type trackingListener struct {
 	net.Listener
 	streams *streams
 }
 
 // Accept implements net.Listener.
-func (k openStream) Accept() (net.Conn, error) {
+func (k trackingListener) Accept() (net.Conn, error) {
 	conn, err := k.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	own := &trackedConn{Conn: conn, streams: k.streams}
-	k.streams.add(own)
-	return own, nil
+	tracked := &trackedConn{Conn: conn, streams: k.streams}
+	k.streams.add(tracked)
+	return tracked, nil
 }
 
+// trackedConn is a connection that streams tracks until it is closed.
 type trackedConn struct {
 	net.Conn
 	streams *streams

@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/host/memtrim"
 )
 
-// Memory costs every sandbox all the time, but processor time only when something happens. So the
-// garbage collector runs early.
+// Memory is in use all the time, in every sandbox. The garbage collector needs processor time only
+// when something happens, so it runs early.
 const (
 	collectPercent = 40
 	memoryTarget   = 32 << 20
@@ -30,8 +30,8 @@ const (
 // the program is loaded.
 const maxProcs = 4
 
-// tune turns the garbage collector off until settle, unless memory exceeds the target. The start
-// and the first command produce little garbage.
+// tune turns the garbage collector off until releaseStartMemory, unless memory exceeds the target. The
+// start and the first command produce little garbage.
 func tune() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryTarget)
@@ -54,7 +54,7 @@ func releaseStartMemory() {
 // one before main, and a user's program that inherits it could bypass all checks of paths.
 func closeOnExec() error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return fmt.Errorf("keep descriptors: %w", err)
+		return fmt.Errorf("mark descriptors close-on-exec: %w", err)
 	}
 	return nil
 }
@@ -79,10 +79,10 @@ var directories = []struct {
 	{"/var/tmp", 0o777 | fs.ModeSticky},
 }
 
-// furnish creates the expected directories, and makes the user the owner of its own.
-func furnish(cfg guest.Config, users identity.Users) error {
+// createDirectories creates the expected directories, and makes the user the owner of its own.
+func createDirectories(cfg guest.Config, users identity.Users) error {
 	for _, d := range directories {
-		if err := ensure(d.path, d.mode); err != nil {
+		if err := createDir(d.path, d.mode); err != nil {
 			return err
 		}
 	}
@@ -97,14 +97,14 @@ func furnish(cfg guest.Config, users identity.Users) error {
 	}
 	// Clients may name this user even if the image names another one. Without root on the host,
 	// root owns all files of an image.
-	if other, err := users.Lookup("user"); err == nil && other.Home == "/home/user" {
-		return changeOwner(other.Home, other)
+	if u, err := users.Lookup("user"); err == nil && u.Home == "/home/user" {
+		return changeOwner(u.Home, u)
 	}
 	return nil
 }
 
-// ensure creates a directory if nothing exists at the path.
-func ensure(path string, mode fs.FileMode) error {
+// createDir creates a directory if nothing exists at the path.
+func createDir(path string, mode fs.FileMode) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -134,5 +134,5 @@ func changeOwner(dir string, user identity.User) error {
 	if err := os.Lchown(dir, int(user.UID), int(user.GID)); !errors.Is(err, unix.EROFS) {
 		return err
 	}
-	return nil // the policy made it read-only
+	return nil // the policy made the directory read-only
 }

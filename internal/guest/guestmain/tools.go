@@ -19,7 +19,7 @@ func showTools(root string, t guest.Tools, user identity.User) error {
 		if !filepath.IsAbs(l.At) || filepath.Clean(l.At) != l.At {
 			return fmt.Errorf("link %q: not a clean absolute path", l.At)
 		}
-		if err := lead(root, filepath.Dir(l.At), user); err != nil {
+		if err := makeTraversable(root, filepath.Dir(l.At), user); err != nil {
 			return err
 		}
 		if err := os.Symlink(l.To, filepath.Join(root, l.At)); err != nil {
@@ -41,13 +41,14 @@ func showTools(root string, t guest.Tools, user identity.User) error {
 	return nil
 }
 
-// lead creates a directory and its missing parents, and lets all users traverse them, because the
-// home of the host's user may be /root. In the user's home, new directories belong to the user.
-func lead(root, dir string, user identity.User) error {
+// makeTraversable creates a directory and its missing parents, and allows all users to traverse them,
+// because the home of the host's user may be /root. In the user's home, new directories belong to the
+// user.
+func makeTraversable(root, dir string, user identity.User) error {
 	if dir == "/" {
 		return nil
 	}
-	if err := lead(root, filepath.Dir(dir), user); err != nil {
+	if err := makeTraversable(root, filepath.Dir(dir), user); err != nil {
 		return err
 	}
 	name := filepath.Join(root, dir)

@@ -25,8 +25,8 @@ func writeFiles(root string, list []guest.File, first bool) error {
 		switch {
 		case f.Append || f.Around != nil:
 			err = add(f, first)
-		case !same(f):
-			err = put(f, "", f.Data)
+		case !isUnchanged(f):
+			err = replaceFile(f, "", f.Data)
 		}
 		if err != nil {
 			return err
@@ -35,29 +35,30 @@ func writeFiles(root string, list []guest.File, first bool) error {
 	return nil
 }
 
-// relink returns the links of a configuration, and removes the links that only the previous
-// configuration had. For example, a certificate's link is named after the certificate.
-func relink(root string, before map[string]string, list []guest.File) map[string]string {
-	now := map[string]string{}
+// relink returns the links of a configuration, with their targets. It removes the links that only the
+// previous configuration had: a certificate's link, for example, is named after the certificate.
+func relink(root string, previous map[string]string, list []guest.File) map[string]string {
+	current := map[string]string{}
 	for _, f := range list {
 		if f.Link != "" {
-			now[f.Path] = f.Link
+			current[f.Path] = f.Link
 		}
 	}
-	for name, to := range before {
-		if _, stays := now[name]; stays {
+	for name, to := range previous {
+		if _, ok := current[name]; ok {
 			continue
 		}
 		path := filepath.Join(root, name)
-		if is, err := os.Readlink(path); err == nil && is == to {
-			_ = os.Remove(path) // a link that is left does no harm
+		if actual, err := os.Readlink(path); err == nil && actual == to {
+			_ = os.Remove(path) // a link that remains does no harm
 		}
 	}
-	return now
+	return current
 }
 
-// same reports whether a file exists with this content. It makes claims faster.
-func same(f guest.File) bool {
+// isUnchanged reports whether a file already exists with this content. Skipping such files makes claims
+// faster.
+func isUnchanged(f guest.File) bool {
 	info, err := os.Lstat(f.Path)
 	if err != nil {
 		return false
@@ -73,17 +74,18 @@ func same(f guest.File) bool {
 	return err == nil && bytes.Equal(data, f.Data)
 }
 
+// permission returns the permission bits of a file.
 func permission(f guest.File) fs.FileMode { return fs.FileMode(f.Mode) & fs.ModePerm }
 
-// replacing is the name of the temporary file that replaces another.
-const replacing = ".crannog-new"
+// temporarySuffix is the name of the temporary file that replaces another.
+const temporarySuffix = ".crannog-new"
 
 // overwrite replaces the content of a small file in place with one write. Renaming a new file over
 // it would take several times as long, which matters for a claim.
 func overwrite(path string, mode uint32, content []byte) error {
-	file, size, err := openOwn(path)
+	file, size, err := openSingle(path)
 	if err != nil {
-		return put(guest.File{Path: path, Mode: mode}, "", content)
+		return replaceFile(guest.File{Path: path, Mode: mode}, "", content)
 	}
 	defer file.Close()
 	if _, err := file.WriteAt(content, 0); err != nil {
@@ -95,9 +97,9 @@ func overwrite(path string, mode uint32, content []byte) error {
 	return nil
 }
 
-// openOwn opens a file to change it in place. It fails for anything but a regular file with one
+// openSingle opens a file to change it in place. It fails for anything but a regular file with one
 // link.
-func openOwn(path string) (*os.File, int64, error) {
+func openSingle(path string) (*os.File, int64, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, err
@@ -105,7 +107,7 @@ func openOwn(path string) (*os.File, int64, error) {
 	var stat unix.Stat_t
 	err = unix.Fstat(int(file.Fd()), &stat)
 	if err == nil && (stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Nlink != 1) {
-		err = errNotMeant
+		err = errUnexpectedFile
 	}
 	if err != nil {
 		_ = file.Close() // nothing was written
@@ -114,11 +116,11 @@ func openOwn(path string) (*os.File, int64, error) {
 	return file, stat.Size, nil
 }
 
-// put creates a file from pieces. Programs may be reading the existing file, so a rename replaces
+// replaceFile creates a file from pieces. Programs may be reading the existing file, so a rename replaces
 // it atomically. Links are not followed at either path: the target may be read-only, and an
 // attacker may have created the link to redirect the guest's write.
-func put(f guest.File, attribute string, pieces ...[]byte) error {
-	next := f.Path + replacing
+func replaceFile(f guest.File, attribute string, pieces ...[]byte) error {
+	next := f.Path + temporarySuffix
 	err := create(next, f, attribute, pieces)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -134,16 +136,18 @@ func put(f guest.File, attribute string, pieces ...[]byte) error {
 	return finish(create(next, f, attribute, pieces), next, f.Path)
 }
 
+// finish renames a new file, or removes it after an error.
 func finish(err error, next, path string) error {
 	if err == nil {
 		err = os.Rename(next, path)
 	}
 	if err != nil {
-		_ = os.Remove(next) // it may not exist; the error says more
+		_ = os.Remove(next) // the file may not exist; err is the cause
 	}
 	return err
 }
 
+// create creates a file or link from pieces.
 func create(path string, f guest.File, attribute string, pieces [][]byte) error {
 	if f.Link != "" {
 		return os.Symlink(f.Link, path)

@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-func TestPlaceAroundExistingContent(t *testing.T) {
+func TestWriteFilesPreservesRange(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "store")
 	set := func(text string) {
@@ -25,14 +25,14 @@ func TestPlaceAroundExistingContent(t *testing.T) {
 	if got, err := os.ReadFile(path); err != nil || string(got) != "HEmiddlenew-end" {
 		t.Errorf("%q %v", got, err)
 	}
-	// Nothing is added to another file than the expected one.
+	// Data is not added to a file with another length.
 	set("another")
 	if err := writeFiles("/", []guest.File{file}, true); err == nil {
-		t.Error("another file was added to")
+		t.Error("data was added to an unexpected file without an error")
 	}
 	for _, bad := range []guest.Around{{Head: []byte("HE"), From: 1, To: 8, Length: 7}, {From: 5, To: 4, Length: 7}, {From: 0, To: 8, Length: 7}, {From: -1, To: 3, Length: 7}} {
 		if err := writeFiles("/", []guest.File{{Path: path, Mode: 0o644, Around: &bad}}, true); err == nil {
-			t.Errorf("%+v was taken", bad)
+			t.Errorf("the invalid range %+v was accepted", bad)
 		}
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "another" {
@@ -45,18 +45,18 @@ func TestPlaceAroundExistingContent(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(path); err == nil {
-		t.Error("a store was made where there was none")
+		t.Error("writeFiles created a missing file with Around")
 	}
 }
 
-func TestPlaceNeedsACleanPath(t *testing.T) {
+func TestWriteFilesRejectsUncleanPaths(t *testing.T) {
 	root := t.TempDir()
 	for _, path := range []string{"", "a", "/a/../b", "/a/", "//a"} {
 		if err := writeFiles(root, []guest.File{{Path: path, Mode: 0o644, Data: []byte("x")}}, true); err == nil {
-			t.Errorf("%q is accepted", path)
+			t.Errorf("the path %q was accepted", path)
 		}
 	}
 	if left, err := os.ReadDir(root); err != nil || len(left) != 0 {
-		t.Errorf("written: %v %v", left, err)
+		t.Errorf("files were written: %v %v", left, err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // codec is the protobuf codec with a limit on memory. An element of a list takes two bytes on the
-// wire and a hundred times as many in memory, so a limit of bytes alone would let a hostile guest
-// fill the memory. The codec counts elements before it decodes a message.
+// wire and a hundred times as many in memory, so with a limit of bytes alone a hostile guest
+// could fill the memory. The codec counts elements before it decodes a message.
 type codec struct{ bounds Bounds }
 
 // Name returns the name of the codec in the protocol.
@@ -44,7 +44,7 @@ func (c codec) Unmarshal(data []byte, message any) error {
 	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m)
 }
 
-// fit returns the part of a message that may be decoded.
+// fit returns the part of a message that may be decoded, or an error if the message is too large.
 func (b Bounds) fit(data []byte, d protoreflect.MessageDescriptor) ([]byte, error) {
 	items, within := b.Items, b.Within
 	for at := 0; at < len(data); {
@@ -57,10 +57,10 @@ func (b Bounds) fit(data []byte, d protoreflect.MessageDescriptor) ([]byte, erro
 				return data[:at], nil
 			}
 			if items < 0 {
-				return nil, tooMuch(b.Items)
+				return nil, tooLarge(b.Items)
 			}
 		}
-		if err := b.below(f, value, &within); err != nil {
+		if err := b.countBelow(f, value, &within); err != nil {
 			return nil, err
 		}
 		at += n
@@ -68,9 +68,9 @@ func (b Bounds) fit(data []byte, d protoreflect.MessageDescriptor) ([]byte, erro
 	return data, nil
 }
 
-// below counts the elements of lists and maps in a field. Single messages are not counted, because
-// of repeated ones only the last is stored.
-func (b Bounds) below(f protoreflect.FieldDescriptor, value []byte, within *int) error {
+// countBelow counts the elements of lists and maps in a field against within. It does not count single
+// messages: if a single message is repeated, only the last one is stored.
+func (b Bounds) countBelow(f protoreflect.FieldDescriptor, value []byte, within *int) error {
 	if f == nil || f.Message() == nil || f.IsMap() {
 		return nil
 	}
@@ -81,10 +81,10 @@ func (b Bounds) below(f protoreflect.FieldDescriptor, value []byte, within *int)
 		}
 		if inner != nil && (inner.IsList() || inner.IsMap()) {
 			if *within--; *within < 0 {
-				return tooMuch(b.Within)
+				return tooLarge(b.Within)
 			}
 		}
-		if err := b.below(inner, v, within); err != nil {
+		if err := b.countBelow(inner, v, within); err != nil {
 			return err
 		}
 		value = value[n:]
@@ -114,6 +114,7 @@ func next(data []byte, d protoreflect.MessageDescriptor) (protoreflect.FieldDesc
 	return f, nil, tag + n
 }
 
-func tooMuch(limit int) error {
-	return fault.Newf(fault.Exhausted, "answer_too_large", "the sandbox's answer lists more than %d things", limit)
+// tooLarge returns the fault for a message with too many elements.
+func tooLarge(limit int) error {
+	return fault.Newf(fault.Exhausted, "answer_too_large", "the sandbox's answer has more than %d list elements", limit)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// stranger is a user that owns nothing.
-var stranger = identity.User{Name: "stranger", UID: 54321, GID: 54322, Groups: []uint32{54323}}
+// otherUser is a user that owns no files.
+var otherUser = identity.User{Name: "other", UID: 54321, GID: 54322, Groups: []uint32{54323}}
 
 // threadStatus returns fields of the calling thread's status.
 func threadStatus(fields ...string) (string, error) {
@@ -35,7 +35,7 @@ func threadStatus(fields ...string) (string, error) {
 	return strings.Join(got, "; "), nil
 }
 
-func TestDoSwitches(t *testing.T) {
+func TestDoSwitchesUser(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir, err := os.MkdirTemp("/tmp", "actor-test-")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestDoSwitches(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := identity.Actor{Switch: true}
-	err = a.Do(stranger, func() error {
+	err = a.Do(otherUser, func() error {
 		status, err := threadStatus("Uid", "Gid", "Groups", "CapEff")
 		if err != nil {
 			return err
@@ -74,11 +74,11 @@ func TestDoSwitches(t *testing.T) {
 
 // F11: file permissions cannot be bypassed by the user, neither in the guest's work nor in a
 // process.
-func TestF11NoWayPastPermissions(t *testing.T) {
+func TestF11PermissionsApplyToUser(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
-	locked, own := filepath.Join(dir, "locked"), filepath.Join(dir, "own")
-	for _, path := range []string{locked, own} {
+	rootFile, userFile := filepath.Join(dir, "root"), filepath.Join(dir, "user")
+	for _, path := range []string{rootFile, userFile} {
 		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -89,48 +89,48 @@ func TestF11NoWayPastPermissions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chown(own, int(stranger.UID), int(stranger.GID)); err != nil {
+	if err := os.Chown(userFile, int(otherUser.UID), int(otherUser.GID)); err != nil {
 		t.Fatal(err)
 	}
 	a := identity.Actor{Switch: true}
-	for path, ok := range map[string]bool{locked: false, own: true} {
-		if err := a.Do(stranger, func() error { _, err := os.ReadFile(path); return err }); (err == nil) != ok {
-			t.Errorf("%s for work: %v", path, err)
+	for path, ok := range map[string]bool{rootFile: false, userFile: true} {
+		if err := a.Do(otherUser, func() error { _, err := os.ReadFile(path); return err }); (err == nil) != ok {
+			t.Errorf("%s read by Do: %v", path, err)
 		}
-		pid, err := syscall.ForkExec("/bin/cat", []string{"cat", path}, &syscall.ProcAttr{Sys: a.Attr(stranger), Files: []uintptr{0, 1, 2}})
+		pid, err := syscall.ForkExec("/bin/cat", []string{"cat", path}, &syscall.ProcAttr{Sys: a.Attr(otherUser), Files: []uintptr{0, 1, 2}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var status syscall.WaitStatus
 		if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || (status.ExitStatus() == 0) != ok {
-			t.Errorf("%s for a process: %v %v", path, status, err)
+			t.Errorf("%s read by a process: %v %v", path, status, err)
 		}
 	}
 }
 
-// No thread may keep a user's rights, and errors and panics are passed on.
-func TestDoRestores(t *testing.T) {
+// After Do, no thread has the rights of the user. Do returns errors and passes panics on.
+func TestDoRestoresThreads(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	a := identity.Actor{Switch: true}
-	var all sync.WaitGroup
+	var workers sync.WaitGroup
 	for i := range 32 {
-		all.Go(func() {
+		workers.Go(func() {
 			for range 50 {
 				want := fmt.Errorf("mine %d", i)
-				if err := a.Do(stranger, func() error { return want }); !errors.Is(err, want) {
+				if err := a.Do(otherUser, func() error { return want }); !errors.Is(err, want) {
 					t.Errorf("got %v", err)
 				}
 			}
 		})
 	}
-	all.Wait()
+	workers.Wait()
 	func() {
 		defer func() {
 			if got := recover(); got != "oops" {
 				t.Errorf("panic became %v", got)
 			}
 		}()
-		_ = a.Do(stranger, func() error { panic("oops") })
+		_ = a.Do(otherUser, func() error { panic("oops") })
 	}()
 	threads, err := filepath.Glob("/proc/self/task/*/status")
 	if err != nil || len(threads) == 0 {
@@ -145,7 +145,7 @@ func TestDoRestores(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(data), "Uid:\t0\t0\t0\t0\n") || strings.Contains(string(data), "54323") {
-			t.Errorf("%s is still a stranger's", name)
+			t.Errorf("thread %s still has the rights of the other user", name)
 		}
 	}
 }

@@ -16,7 +16,7 @@ func (f Fixed) Lookup(name string) (User, error) {
 	return User{}, &UnknownError{Name: name}
 }
 
-// UserName returns the name of the first account with the number.
+// UserName returns the name of the first account with a user ID.
 func (f Fixed) UserName(uid uint32) string {
 	for _, u := range f {
 		if u.UID == uid {
@@ -26,7 +26,7 @@ func (f Fixed) UserName(uid uint32) string {
 	return strconv.FormatUint(uint64(uid), 10)
 }
 
-// GroupName returns the name of the first account whose group it is.
+// GroupName returns the name of the first account with a group ID.
 func (f Fixed) GroupName(gid uint32) string {
 	for _, u := range f {
 		if u.GID == gid {

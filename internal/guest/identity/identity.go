@@ -22,7 +22,7 @@ type User struct {
 type Users interface {
 	// Lookup returns *UnknownError if no account has the name.
 	Lookup(name string) (User, error)
-	// UserName and GroupName return the number as text if no account has it.
+	// UserName and GroupName return the ID as text if no account has it.
 	UserName(uid uint32) string
 	GroupName(gid uint32) string
 }
@@ -33,6 +33,7 @@ type UnknownError struct {
 	Why  string // further text, or ""
 }
 
+// Error implements error.
 func (e *UnknownError) Error() string {
 	text := fmt.Sprintf("invalid username: '%s'", e.Name)
 	if e.Why != "" {
@@ -62,7 +63,7 @@ func (a Accounts) ByName(name string) (User, error) {
 		return User{}, &UnknownError{Name: name, Why: "the policy or the engine does not allow root"}
 	}
 	if err == nil && a.OneUser && name != a.Default {
-		if own, err := a.Lookup(a.Default); err != nil || own.UID != user.UID {
+		if only, err := a.Lookup(a.Default); err != nil || only.UID != user.UID {
 			return User{}, &UnknownError{Name: name, Why: "the engine runs all programs as " + a.Default}
 		}
 	}

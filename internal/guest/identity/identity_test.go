@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-func TestPasswd(t *testing.T) {
+func TestPasswdLookup(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string, at time.Time) {
 		t.Helper()
@@ -27,7 +27,7 @@ func TestPasswd(t *testing.T) {
 	}
 	users := identity.NewPasswd(dir)
 	if _, err := users.Lookup("root"); err == nil {
-		t.Error("found a user in no file")
+		t.Error("Lookup without files found a user")
 	}
 	write("passwd", "root:x:0:0:root:/root:/bin/bash\n# comment\nbad:x:minus:0::/:\nuser:x:1000:1001::/home/user:/bin/bash\nuser:x:0:0::/:\nshort:x\n", time.Unix(100, 0))
 	write("group", "root:x:0:\nstaff:x:50:user,root\nusers:x:1001:user\nbad:x:y:user\ntwice:x:51:user,user\n", time.Unix(100, 0))
@@ -51,11 +51,11 @@ func TestPasswd(t *testing.T) {
 	}
 	for _, name := range []string{"-1", "4294967296", "user:no such", "7:", ":7"} {
 		if u, err := users.Lookup(name); err == nil {
-			t.Errorf("%q is %+v", name, u)
+			t.Errorf("Lookup of %q: got %+v, want an error", name, u)
 		}
 	}
 	if users.UserName(1000) != "user" || users.UserName(7) != "7" || users.GroupName(50) != "staff" || users.GroupName(9) != "9" {
-		t.Error("wrong names")
+		t.Error("UserName or GroupName returned a wrong name")
 	}
 	write("passwd", "later:x:7:7::/:\n", time.Unix(200, 0))
 	if _, err := users.Lookup("later"); err != nil {
@@ -106,7 +106,7 @@ func FuzzResolve(f *testing.F) {
 			return
 		}
 		if !filepath.IsAbs(got) || filepath.Clean(got) != got {
-			t.Errorf("%q from %q is %q", path, home, got)
+			t.Errorf("%q resolved from %q: got %q, which is not a clean absolute path", path, home, got)
 		}
 	})
 }

@@ -22,7 +22,7 @@ func (s *Service) Stdin(w http.ResponseWriter, r *http.Request) {
 	pid, err := strconv.ParseUint(r.URL.Query().Get("pid"), 10, 32)
 	if err != nil || r.ContentLength < 0 || r.ContentLength > guestwire.MaxStdin {
 		text := fmt.Sprintf("the query names the process by pid, and the body has a length of at most %d bytes", guestwire.MaxStdin)
-		guestwire.RefuseStdin(w, r, connect.NewError(connect.CodeInvalidArgument, errors.New(text)))
+		guestwire.RejectStdin(w, r, connect.NewError(connect.CodeInvalidArgument, errors.New(text)))
 		return
 	}
 	p, err := s.table.find(&pb.ProcessSelector{Selector: &pb.ProcessSelector_Pid{Pid: uint32(pid)}}, false)
@@ -30,7 +30,7 @@ func (s *Service) Stdin(w http.ResponseWriter, r *http.Request) {
 		err = p.writeBody(r)
 	}
 	if err != nil {
-		guestwire.RefuseStdin(w, r, err)
+		guestwire.RejectStdin(w, r, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)

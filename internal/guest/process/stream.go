@@ -37,7 +37,11 @@ func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartReques
 	}
 	stream.ResponseHeader().Set(guestwire.StdinHeader, guestwire.StdinBody)
 	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive.Interval(req.Header()), answer: resultOf(ctx)}
-	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.StartResponse{Event: e}) })
+	err = f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.StartResponse{Event: e}) })
+	if err != nil && guestwire.Hangup(req.Header()) {
+		p.hangUp()
+	}
+	return err
 }
 
 // Connect streams a process's output from now on, or how it ended.

@@ -60,7 +60,7 @@ func (s *Service) ApprovalRequest(r sandbox.Row, caller sandbox.Principal, w san
 	return egress.ApprovalRequest{
 		Sandbox: r.ID, Kind: egress.AskWiden, Summary: summary, Rule: "access.request",
 		Facts: map[string]string{
-			approval.FactHost: w.Host, approval.FactPort: strconv.Itoa(w.Port), "to": after.Digest(), approval.FactAsker: asker,
+			approval.FactHost: w.Host, approval.FactPort: strconv.Itoa(w.Port), "to": after.Digest(), approval.FactRequester: asker,
 		},
 		Policy: before.Digest(), Quorum: quorum, Expiry: int64(expiry / time.Second),
 	}, false, nil

@@ -20,6 +20,7 @@ var Folders = []Folder{
 	{"internal/cli", "the command line: flags, help, rendering, exit codes"},
 	{"internal/enginebench", "the comparison of the engines of one host"},
 	{"internal/mcpserver", "the MCP server, a client of the Go API"},
+	{"internal/sshserver", "the SSH endpoint of a sandbox, and its forwarded ports"},
 	{"", "the Go client and embedding API"},
 	{"internal/server", "assembly: opens state, makes the engine, connects the frontends"},
 	{"internal/store", "the database behind the ports of sandboxes, keys, secrets, approvals and sessions"},

@@ -11,7 +11,7 @@ test("a sandbox is created, runs code, and its chart is shown", async ({ admin, 
   await code.fill("import time\nfor i in range(3):\n    print('line', i, flush=True)\n    time.sleep(0.5)\n6*7");
   await admin.getByRole("button", { name: "Run", exact: true }).click();
   // Output is shown before the cell has ended.
-  await expect(admin.getByText("line 0")).toBeVisible(); // an interpreter has to start
+  await expect(admin.getByText("line 0")).toBeVisible(); // waits for the interpreter's start
   await expect(admin.getByText("line 2")).toBeVisible();
   await expect(admin.getByText("42", { exact: true })).toBeVisible();
 
@@ -22,7 +22,7 @@ test("a sandbox is created, runs code, and its chart is shown", async ({ admin, 
   await expect.poll(() => chart.evaluate((img: HTMLImageElement) => img.naturalWidth)).toBeGreaterThan(100);
 
   const { sandboxes } = (await server.request("GET", "/v1/sandboxes")) as { sandboxes: { name: string }[] };
-  // A sandbox that was created in the console belongs to no key, so the key does not see it.
+  // The console's sandbox belongs to no API key, so a request with a key does not list it.
   expect(sandboxes.map((s) => s.name)).not.toContain("charts");
   expect(JSON.parse(await server.cli("ls", "--json"))).toContainEqual(expect.objectContaining({ name: "charts" }));
 });

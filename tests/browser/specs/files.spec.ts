@@ -15,7 +15,7 @@ test("a file is edited, its difference shown, and it is downloaded as bytes", as
     .poll(async () => (await server.exec(made.id, "cat /workspace/notes.txt")).stdout)
     .toContain("three");
 
-  // The page is notified after the file has changed, and treats its text as unsaved until then.
+  // The page learns of the change after it happened, and shows its text as unsaved until then.
   await expect(admin.getByRole("button", { name: "Edit" })).toBeVisible();
   await admin.getByRole("link", { name: /changes|diff/i }).or(admin.getByRole("tab", { name: /changes|diff/i })).first().click();
   await expect(admin.getByText("notes.txt").first()).toBeVisible();

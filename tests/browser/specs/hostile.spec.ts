@@ -1,12 +1,12 @@
 import type { Page } from "@playwright/test";
 import { control, expect, test } from "../fixtures";
 
-// Texts that a sandbox can choose: names, output, paths, metadata. Each would run code, forge or
-// hide something in a page that trusted it.
+// Texts that a sandbox can choose: names, output, paths, metadata. In a careless page, script would
+// run code, and marks would forge or hide text.
 const script = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`;
 const marks = "\u202egnp.exe\u200b\u2066\u001b[31mred\u001b]8;;http://evil.example\u0007link\u001b]8;;\u0007";
 
-async function inert(page: Page): Promise<void> {
+async function expectInert(page: Page): Promise<void> {
   expect(await page.evaluate(() => (window as { pwned?: number }).pwned)).toBeUndefined();
   const text = await page.evaluate(() => document.body.innerText);
   // eslint-disable-next-line no-control-regex
@@ -34,13 +34,13 @@ test("what a sandbox prints, names or returns is inert on every page", async ({ 
     await expect(admin.getByRole("heading", { level: 1 })).toBeVisible();
     // Control: the sandbox's text is shown, as text.
     await expect(admin.getByText("window.pwned=1").filter({ visible: true }).first()).toBeVisible();
-    await inert(admin);
+    await expectInert(admin);
   }
   for (const file of ["page.html", "image.svg"]) {
     await admin.goto(`${server.base}/console/s/${made.id}/files?path=/workspace`);
     await admin.getByText(file).first().click();
     await expect(admin.locator(".cm-content")).toContainText("window.pwned=1");
-    await inert(admin);
+    await expectInert(admin);
   }
   expect(dialogs).toEqual([]);
   expect(popups).toEqual([]);
@@ -50,13 +50,13 @@ test("a terminal's sequences reach neither the clipboard nor the title nor a lin
   await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: server.base });
   const made = await server.create({ name: "sequences" });
   await admin.goto(`${server.base}/console/s/${made.id}/terminal`);
-  await admin.evaluate(() => navigator.clipboard.writeText("what was there"));
+  await admin.evaluate(() => navigator.clipboard.writeText("clipboard text"));
   await expect(admin).toHaveTitle(/sequences/);
   const title = await admin.title();
   await control(admin);
   await admin.keyboard.type(`printf '\\033]52;c;cHduZWQ=\\007\\033]0;pwned\\007\\033]8;;http://evil.example\\007click\\033]8;;\\007 end-of-it\\n'\n`);
   await expect(admin.locator(".xterm-rows, .xterm-accessibility-tree").first()).toContainText("click end-of-it");
-  expect(await admin.evaluate(() => navigator.clipboard.readText())).toBe("what was there");
+  expect(await admin.evaluate(() => navigator.clipboard.readText())).toBe("clipboard text");
   expect(await admin.title()).toBe(title);
-  await inert(admin);
+  await expectInert(admin);
 });

@@ -3,17 +3,19 @@ import { expect, insist, type Server, test } from "../fixtures";
 import { asking, upstream } from "../policy";
 import { slowness } from "../slowness";
 
-const asked = async () => readFile(process.env["CRANNOG_UPSTREAM_LOG"] ?? "", "utf8");
+/** Reads the log of requests that the outside host received. */
+const readUpstreamLog = async () => readFile(process.env["CRANNOG_UPSTREAM_LOG"] ?? "", "utf8");
 
 /**
- * Sends a request that needs an approval; the returned promise waits for its result. A request
- * without a decision for 20 s gets the instruction to try again, which uses up the approval.
+ * Sends a request that needs an approval, and returns a function that waits for its result. A
+ * request without a decision for 20 s gets the answer to try again; the second one then uses the
+ * approval.
  */
-function send(server: Server, id: string, path: string): (said: string) => Promise<void> {
+function send(server: Server, id: string, path: string): (want: string) => Promise<void> {
   const once = async () => (await server.exec(id, `curl -s -m 60 -X POST -d x "http://${upstream}${path}"`)).stdout;
   const first = once();
-  return async (said) => {
-    if (!(await first).includes(said)) expect(await once()).toContain(said);
+  return async (want) => {
+    if (!(await first).includes(want)) expect(await once()).toContain(want);
   };
 }
 
@@ -27,17 +29,17 @@ test("a denied request appears with its rule", async ({ admin, server }) => {
   // Control: an allowed request is shown as such, and the outside host received it.
   expect((await server.exec(made.id, `curl -s -m 20 http://${upstream}/allowed`)).stdout).toContain("hello");
   await expect(admin.getByRole("row", { name: new RegExp(upstream) }).first()).toContainText(/allow/i);
-  expect(await asked()).toContain("GET /allowed");
+  expect(await readUpstreamLog()).toContain("GET /allowed");
   await row.click();
   await expect(admin.getByText(/unlisted/).first()).toBeVisible();
 });
 
-test("an approval given by keyboard lets a held request pass", async ({ admin, server }) => {
+test("an approval by keyboard lets a held request pass", async ({ admin, server }) => {
   const made = await server.create({ name: "asks", access: { net: "policy", policy: asking } });
   await admin.goto(`${server.base}/console/approvals`);
   const held = send(server, made.id, "/held");
   await expect(admin.getByText("/held").first()).toBeVisible();
-  expect(await asked()).not.toContain("POST /held");
+  expect(await readUpstreamLog()).not.toContain("POST /held");
   const card = admin.getByRole("article").filter({ hasText: "/held" });
   await insist(
     async () => {
@@ -47,7 +49,7 @@ test("an approval given by keyboard lets a held request pass", async ({ admin, s
     () => expect(card).toHaveCount(0, { timeout: 3000 * slowness }),
   );
   await held("upstream says hello");
-  expect(await asked()).toContain("POST /held");
+  expect(await readUpstreamLog()).toContain("POST /held");
 
   const refused = send(server, made.id, "/refused");
   await expect(admin.getByText("/refused").first()).toBeVisible();
@@ -62,13 +64,13 @@ test("an approval given by keyboard lets a held request pass", async ({ admin, s
   await dialog.getByRole("textbox").fill("not on a friday");
   await dialog.getByRole("button", { name: "Deny" }).click();
   await refused("not on a friday");
-  expect(await asked()).not.toContain("POST /refused");
+  expect(await readUpstreamLog()).not.toContain("POST /refused");
 });
 
-test("an approval request is shown on the desktop while the page is not visible, with words that the sandbox cannot forge", async ({ page, server }) => {
+test("an approval request is shown as a desktop notification while the page is hidden", async ({ page, server }) => {
   await page.addInitScript(() => {
     const shown: { title: string; body: string }[] = [];
-    class Desk {
+    class FakeNotification {
       static readonly permission = "granted";
       static requestPermission = () => Promise.resolve("granted");
       constructor(title: string, options?: { body?: string }) {
@@ -77,20 +79,20 @@ test("an approval request is shown on the desktop while the page is not visible,
       close() {}
       addEventListener() {}
     }
-    Object.assign(window, { Notification: Desk, shown });
+    Object.assign(window, { Notification: FakeNotification, shown });
     document.hasFocus = () => false;
   });
   await server.signIn(page, "operator");
   const made = await server.create({ name: "notifies", access: { net: "policy", policy: asking } });
   await page.goto(`${server.base}/console/approvals`);
-  // A request from before the page had loaded is not new to it.
+  // Wait for the live connection: requests from before are not announced.
   await expect(page.getByText("Live", { exact: true })).toBeVisible();
   await page.getByRole("switch", { name: /desktop notifications/i }).or(page.getByLabel(/desktop notifications/i)).first().click();
   const held = send(server, made.id, "/noted");
   await expect.poll(() => page.evaluate(() => (window as unknown as { shown: { title: string; body: string }[] }).shown.map((n) => `${n.title} ${n.body}`).join("\n"))).toContain("noted");
-  // The page is not visible, so it may not decide: another client does.
+  // The page is hidden, so it may not decide; another client does.
   const { approvals } = (await server.request("GET", "/v1/approvals")) as { approvals: { id: string; summary: string }[] };
-  const asked = approvals.find((a) => a.summary.includes("noted"));
-  await server.request("POST", `/v1/approvals/${asked?.id}/approve`, {});
+  const pending = approvals.find((a) => a.summary.includes("noted"));
+  await server.request("POST", `/v1/approvals/${pending?.id}/approve`, {});
   await held("hello");
 });

@@ -7,19 +7,18 @@ import { slowness } from "../slowness";
 
 const shots = process.env["CRANNOG_SCREENSHOTS"] ?? "shots";
 
-// The pictures of the README, which show a typical day. Each picture is checked for its subject
-// before it is taken.
+// Takes the README's pictures of a typical day. Each picture is checked for its subject first.
 test("pictures of a fleet at work", async ({ page: admin }) => {
   test.setTimeout(900_000 * slowness);
-  const server = await Server.start(); // with these sandboxes and no others
+  const server = await Server.start(); // its own server, so that no other sandbox is shown
   try {
-    await take(admin, server);
+    await takePictures(admin, server);
   } finally {
     await server.stop();
   }
 });
 
-async function take(admin: Page, server: Server): Promise<void> {
+async function takePictures(admin: Page, server: Server): Promise<void> {
   await server.signIn(admin);
   await mkdir(shots, { recursive: true });
   const access = { net: "policy", policy: asking };
@@ -46,7 +45,7 @@ async function take(admin: Page, server: Server): Promise<void> {
   await admin.goto(`${server.base}/console/`);
   await expect(admin.getByRole("link", { name: "1 waiting", exact: true })).toBeVisible();
   await expect(admin.locator(".p-badge", { hasText: "paused" }).first()).toBeVisible();
-  await admin.waitForTimeout(25_000); // the lines of CPU have to become lines
+  await admin.waitForTimeout(25_000); // lets the CPU charts fill
   await admin.screenshot({ path: join(shots, "readme-fleet.png") });
 
   await admin.goto(`${server.base}/console/approvals`);
@@ -69,6 +68,6 @@ async function take(admin: Page, server: Server): Promise<void> {
     () => approve.click({ timeout: 1000 }),
     () => expect(approve).toHaveCount(0, { timeout: 3000 * slowness }),
   );
-  // The first request got the instruction to try again, if it was pending for too long.
+  // The first request got the answer to try again if it was pending for too long.
   if (!(await held).stdout.includes("hello")) expect((await send()).stdout).toContain("hello");
 }

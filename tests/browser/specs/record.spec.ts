@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, Server, test } from "../fixtures";
 
 /** Changes one byte in the middle of the audit log's first file. */
-async function flip(server: Server): Promise<void> {
+async function changeByte(server: Server): Promise<void> {
   const dir = join(server.state, "record");
   const name = (await readdir(dir)).filter((n) => n.endsWith(".jsonl")).sort()[0];
   const file = await open(join(dir, name ?? ""), "r+");
@@ -16,7 +16,7 @@ async function flip(server: Server): Promise<void> {
   }
 }
 
-test("verification holds, and fails visibly after a byte was flipped", async ({ page }) => {
+test("verification succeeds, and fails visibly after a byte was changed", async ({ page }) => {
   const server = await Server.start();
   try {
     const made = await server.create({ name: "recorded" });
@@ -27,7 +27,7 @@ test("verification holds, and fails visibly after a byte was flipped", async ({ 
     await page.getByRole("button", { name: "Verify" }).click();
     const result = page.getByRole("status").or(page.getByRole("alert"));
     await expect(result.filter({ hasText: "verified" }).first()).toBeVisible();
-    await flip(server);
+    await changeByte(server);
     await page.getByRole("button", { name: "Verify" }).click();
     await expect(result.filter({ hasText: /changed/i }).filter({ hasText: /entry \d+|#\d+/i }).first()).toBeVisible();
   } finally {

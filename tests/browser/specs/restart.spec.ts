@@ -1,6 +1,6 @@
 import { expect, Server, test } from "../fixtures";
 
-test("a page continues when its server was killed and started again", async ({ page }) => {
+test("a page continues after its server was killed and restarted", async ({ page }) => {
   const server = await Server.start();
   try {
     const made = await server.create({ name: "survivor" });
@@ -11,7 +11,7 @@ test("a page continues when its server was killed and started again", async ({ p
 
     await server.crash();
     await expect(page.getByText(/reconnecting|offline/i).first()).toBeVisible();
-    await server.begin();
+    await server.startProcess();
     // The sandbox was adopted, the session is still valid, and no event is missing or doubled.
     await server.exec(made.id, "echo second-command");
     await expect(page.getByText(/second-command/).first()).toBeVisible();

@@ -6,15 +6,15 @@ test("a link signs in once, and the token does not stay in the address bar", asy
   await expect(page.getByRole("heading", { level: 1, name: "Fleet" })).toBeVisible();
   await expect(page).not.toHaveURL(/token/);
 
-  const stranger = await browser.newContext();
-  const other = await stranger.newPage();
-  await other.goto(link);
-  await expect(other.getByRole("heading", { level: 1, name: /sign in/i })).toBeVisible();
-  await expect(other.getByRole("navigation")).toHaveCount(0);
-  await stranger.close();
+  const otherContext = await browser.newContext();
+  const otherPage = await otherContext.newPage();
+  await otherPage.goto(link);
+  await expect(otherPage.getByRole("heading", { level: 1, name: /sign in/i })).toBeVisible();
+  await expect(otherPage.getByRole("navigation")).toHaveCount(0);
+  await otherContext.close();
 });
 
-test("the cookie is strict, unreadable, and opens nothing but the console", async ({ admin, server, context }) => {
+test("the session cookie is strict, not readable by scripts, and valid only for the console", async ({ admin, server, context }) => {
   const cookies = await context.cookies();
   const cookie = cookies.find((c) => c.name === "crannog_console");
   expect(cookie).toMatchObject({ httpOnly: true, sameSite: "Strict", path: "/console/" });
@@ -26,7 +26,7 @@ test("the cookie is strict, unreadable, and opens nothing but the console", asyn
   expect((await fetch(`${server.base}/sandboxes`, { headers: head })).status).toBe(401);
 });
 
-test("another site can neither act nor read in the name of who is signed in", async ({ admin, server, context }) => {
+test("another site can neither act nor read with a signed-in person's session", async ({ admin, server, context }) => {
   const cookie = (await context.cookies()).find((c) => c.name === "crannog_console")?.value ?? "";
   const create = (head: Record<string, string>) =>
     fetch(`${server.base}/console/api/v1/sandboxes`, {
@@ -45,7 +45,7 @@ test("another site can neither act nor read in the name of who is signed in", as
   await expect(admin.getByRole("heading", { level: 1 })).toBeVisible();
 });
 
-test("a viewer sees and cannot act", async ({ page, server }) => {
+test("a viewer can see but not act", async ({ page, server }) => {
   const made = await server.create({ name: "watched" });
   await server.signIn(page, "viewer");
   await page.goto(`${server.base}/console/s/${made.id}/live`);
@@ -54,7 +54,7 @@ test("a viewer sees and cannot act", async ({ page, server }) => {
     const button = page.getByRole("button", { name, exact: true });
     expect((await button.count()) === 0 || (await button.isDisabled()), name).toBe(true);
   }
-  // A request to the server that does not come from the page is refused.
+  // The server itself refuses such a request, too.
   const status = await page.evaluate(
     async (id) => (await fetch(`/console/api/v1/sandboxes/${id}`, { method: "DELETE" })).status,
     made.id,

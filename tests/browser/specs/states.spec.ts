@@ -14,10 +14,10 @@ test("a snapshot is taken, rolled back to, and forked", async ({ admin, server }
   await server.exec(made.id, "echo after > /home/user/state");
 
   await admin.getByRole("button", { name: "Roll back", exact: true }).first().click();
-  // The radio button of the snapshot, which is preselected instead of that of the start.
+  // The dialog preselects the snapshot instead of the start.
   await expect(dialog.getByRole("radio").first()).toBeChecked();
   await dialog.getByRole("button", { name: "Roll back" }).click();
-  await expect(admin.getByRole("dialog").or(admin.getByRole("alertdialog"))).toHaveCount(0); // until then nothing can be run in it
+  await expect(admin.getByRole("dialog").or(admin.getByRole("alertdialog"))).toHaveCount(0); // commands fail until the rollback ends
   expect((await server.exec(made.id, "cat /home/user/state")).stdout.trim()).toBe("before");
 
   await admin.getByRole("button", { name: "Fork", exact: true }).first().click();

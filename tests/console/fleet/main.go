@@ -1,6 +1,6 @@
-// Command fleet runs a server with many active sandboxes and the real console, for tests of how
-// much work the page and the server have. The engine has no boundary and its sandboxes run nothing,
-// so it is only for tests.
+// Command fleet runs a server with many active sandboxes and the real console, to measure the work
+// of page and server. The sandboxes run nothing and the engine has no boundary, so it is only for
+// tests.
 package main
 
 import (
@@ -33,41 +33,41 @@ import (
 
 func main() {
 	standard.Dispatch()
-	sandboxes := flag.Int("sandboxes", 1000, "how many sandboxes")
-	moving := flag.Int("moving", 1000, "in how many of them something happens each second")
-	state := flag.String("state", "", "state directory; a new one that is removed at the end if absent")
-	listen := flag.String("listen", "127.0.0.1:0", "address")
+	sandboxes := flag.Int("sandboxes", 1000, "number of sandboxes")
+	active := flag.Int("moving", 1000, "number of sandboxes in which something happens each second")
+	state := flag.String("state", "", "state directory; by default a temporary one")
+	listen := flag.String("listen", "127.0.0.1:0", "address to listen on")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *sandboxes, min(*moving, *sandboxes), *state, *listen); err != nil {
+	if err := run(ctx, *sandboxes, min(*active, *sandboxes), *state, *listen); err != nil {
 		fmt.Fprintln(os.Stderr, "fleet:", err)
 		os.Exit(1)
 	}
 }
 
-// busy is the fake engine with sandboxes that use resources.
-type busy struct {
+// busyEngine is the fake engine with sandboxes that use resources.
+type busyEngine struct {
 	*fake.Engine
-	begun time.Time
+	started time.Time
 }
 
-// Usage differs for each sandbox, and changes over time.
-func (b busy) Usage(_ context.Context, id string) (engine.Usage, error) {
+// Usage returns values that differ between sandboxes and change over time.
+func (b busyEngine) Usage(_ context.Context, id string) (engine.Usage, error) {
 	now := time.Now()
 	n := int64(0)
 	for _, c := range []byte(id) {
 		n = n*31 + int64(c)
 	}
 	n = (n%97 + 97) % 97
-	since := now.Sub(b.begun)
+	since := now.Sub(b.started)
 	wave := time.Duration(int64(since)%int64(20*time.Second)) / 4
 	return engine.Usage{At: now, CPUTime: since*time.Duration(n)/200 + wave, MemoryBytes: (64 + n + int64(wave/time.Second)) << 20, PIDs: 3}, nil
 }
 
-func run(ctx context.Context, sandboxes, moving int, state, listen string) (err error) {
+func run(ctx context.Context, sandboxes, active int, state, listen string) (err error) {
 	if !reexec.Dispatched() {
-		return errors.New("not dispatched")
+		return errors.New("standard.Dispatch was not called")
 	}
 	if state == "" {
 		if state, err = os.MkdirTemp("", "crannog-fleet-"); err != nil {
@@ -89,21 +89,22 @@ func run(ctx context.Context, sandboxes, moving int, state, listen string) (err 
 	}
 	url := "http://" + l.Addr().String()
 	d, err := server.Open(ctx, server.Options{
-		StateDir: state, Log: log, Engines: fake.Registry(busy{eng, time.Now()}), Templates: emptyTemplates{}, Server: true, Version: "fleet",
+		StateDir: state, Log: log, Engines: fake.Registry(busyEngine{eng, time.Now()}), Templates: emptyTemplates{}, Server: true, Version: "fleet",
 		Settings:  sandbox.Settings{AnyBoundary: true, MaxLive: sandboxes + 1},
-		Frontends: []server.FrontendMount{{Path: console.Path, Open: func(in server.Backend) server.Frontend { return open(in, url, log) }}},
+		Frontends: []server.FrontendMount{{Path: console.Path, Open: func(in server.Backend) server.Frontend { return openConsole(in, url, log) }}},
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
 	served := make(chan error, 1)
 	go func() { served <- d.Serve(ctx, l) }()
-	err = fill(ctx, d, sandboxes, moving, url)
+	err = createFleet(ctx, d, sandboxes, active, url)
 	return errors.Join(err, <-served, d.Close(context.WithoutCancel(ctx)))
 }
 
-// fill creates the sandboxes, prints the console's address, and generates activity.
-func fill(ctx context.Context, d *server.Server, sandboxes, moving int, url string) error {
+// createFleet creates the sandboxes, prints the console's address, and generates activity until the
+// context ends.
+func createFleet(ctx context.Context, d *server.Server, sandboxes, active int, url string) error {
 	ids, err := create(ctx, d, sandboxes)
 	if err != nil {
 		return err
@@ -113,10 +114,10 @@ func fill(ctx context.Context, d *server.Server, sandboxes, moving int, url stri
 		return err
 	}
 	fmt.Fprintf(os.Stdout, "CONSOLE=%s%s/#token=%s\n", url, console.Path, secret)
-	return move(ctx, d.Record, ids[:moving])
+	return writeActivity(ctx, d.Record, ids[:active])
 }
 
-// create creates sandboxes, some at a time.
+// create creates sandboxes, eight at a time.
 func create(ctx context.Context, d *server.Server, n int) ([]string, error) {
 	ids, errs := make([]string, n), make([]error, n)
 	var group sync.WaitGroup
@@ -136,6 +137,7 @@ func create(ctx context.Context, d *server.Server, n int) ([]string, error) {
 	return ids, errors.Join(errs...)
 }
 
+// emptyTemplates resolves every name to an empty template.
 type emptyTemplates struct{}
 
 // Resolve implements sandbox.Templates.
@@ -143,17 +145,18 @@ func (emptyTemplates) Resolve(context.Context, sandbox.Reference) (sandbox.Templ
 	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Image: engine.ViewOf("/", "")}, nil
 }
 
-// door is the console with its server.
-type door struct {
+// consoleFrontend is the console with its live data and its access to sandboxes.
+type consoleFrontend struct {
 	*console.Console
 	live   *live.Live
 	inside *inside.Inside
 }
 
 // Close implements server.Frontend.
-func (d door) Close() { d.Console.Close(); d.live.Close(); d.inside.Close() }
+func (d consoleFrontend) Close() { d.Console.Close(); d.live.Close(); d.inside.Close() }
 
-func open(in server.Backend, url string, log *slog.Logger) server.Frontend {
+// openConsole assembles the console as the product does.
+func openConsole(in server.Backend, url string, log *slog.Logger) server.Frontend {
 	l, err := live.New(live.Deps{
 		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: in.Server.Service, Log: log,
 		Version: "fleet", Started: time.Now(),
@@ -168,5 +171,5 @@ func open(in server.Backend, url string, log *slog.Logger) server.Frontend {
 	if err := errors.Join(err, insideErr, consoleErr); err != nil {
 		panic(err) // a bug of this program
 	}
-	return door{c, l, x}
+	return consoleFrontend{c, l, x}
 }

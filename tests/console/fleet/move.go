@@ -10,9 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 )
 
-// move writes audit entries once a second: in each sandbox a command began or ended, and now and
-// then a request was denied.
-func move(ctx context.Context, log *audit.Log, ids []string) error {
+// writeActivity writes audit entries once a second: a command started or ended in each sandbox, and
+// sometimes a request was denied.
+func writeActivity(ctx context.Context, log *audit.Log, ids []string) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for n := 1; ; n++ {

@@ -2,61 +2,61 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { after, test } from 'node:test'
 
-import { bootId, held, hold, sameMemory, stateOf } from './state.mjs'
+import { bootId, readHolder, startHolder, requireSameMemory, stateOf } from './state.mjs'
 import { eventually, withSdk, life, port, sandboxUrl } from './support.mjs'
 
 withSdk('auto-pause and auto-resume', (sdk) => {
-  const made = []
+  const created = []
   const create = async (opts) => {
     const sandbox = await sdk.Sandbox.create(opts)
-    made.push(sandbox)
+    created.push(sandbox)
     return sandbox
   }
-  after(() => Promise.all(made.map((s) => s.kill())))
-  const paused = (sandbox) => eventually('it is paused', async () => (await stateOf(sdk, sandbox)) === 'paused')
+  after(() => Promise.all(created.map((s) => s.kill())))
+  const awaitPaused = (sandbox) => eventually('the sandbox is paused', async () => (await stateOf(sdk, sandbox)) === 'paused')
 
-  test('its time runs out, and it is paused', async () => {
+  test('a sandbox is paused when its time runs out', async () => {
     const sandbox = await create({ timeoutMs: life, lifecycle: { onTimeout: 'pause' } })
     assert.deepEqual((await sandbox.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: false })
-    await hold(sandbox)
-    const before = await held(sandbox)
+    await startHolder(sandbox)
+    const before = await readHolder(sandbox)
     await sandbox.setTimeout(1_000)
-    await paused(sandbox)
+    await awaitPaused(sandbox)
     assert.equal(await sandbox.isRunning(), false)
     assert.equal((await port(sandbox, 8000)).status, 502)
     await sandbox.connect({ timeoutMs: life })
-    sameMemory(before, await held(sandbox))
+    requireSameMemory(before, await readHolder(sandbox))
   })
 
-  test('without memory it boots again', async () => {
+  test('a sandbox that was paused without memory boots again', async () => {
     const sandbox = await create({ timeoutMs: life, lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } })
     await sandbox.files.write('kept', 'kept')
     const boot = await bootId(sandbox)
     await sandbox.setTimeout(1_000)
-    await paused(sandbox)
+    await awaitPaused(sandbox)
     await sandbox.connect({ timeoutMs: life })
     assert.equal(await sandbox.files.read('kept'), 'kept')
     assert.notEqual(await bootId(sandbox), boot)
   })
 
-  test('a request resumes it and is served', async () => {
+  test('a request resumes a sandbox and is served', async () => {
     const sandbox = await create({ timeoutMs: life, lifecycle: { onTimeout: 'pause', autoResume: true } })
     assert.deepEqual((await sandbox.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: true })
-    await hold(sandbox)
-    const before = await held(sandbox)
+    await startHolder(sandbox)
+    const before = await readHolder(sandbox)
     await sandbox.setTimeout(1_000)
-    await paused(sandbox)
+    await awaitPaused(sandbox)
 
     const body = randomBytes(1 << 20)
-    const asked = Date.now()
+    const requestedAt = Date.now()
     const response = await port(sandbox, 8000, '/echo', { method: 'POST', body })
     const answer = Buffer.from(await response.arrayBuffer())
     assert.equal(response.status, 200, answer.subarray(0, 500).toString())
     assert.deepEqual(answer, body)
-    sameMemory(before, await held(sandbox))
+    requireSameMemory(before, await readHolder(sandbox))
     const info = await sandbox.getInfo()
     assert.equal(info.state, 'running')
-    assert.ok(info.endAt - asked > 299_000, `it was woken until ${info.endAt}`)
+    assert.ok(info.endAt - requestedAt > 299_000, `the resumed sandbox ends at ${info.endAt}`)
 
     // Concurrent calls of the SDK share one resumption.
     await sandbox.pause()
@@ -66,7 +66,7 @@ withSdk('auto-pause and auto-resume', (sdk) => {
     assert.equal(await sandbox.isRunning(), true)
   })
 
-  test('no request without a token resumes it', async () => {
+  test('a request without a token does not resume a sandbox', async () => {
     const sandbox = await create({
       timeoutMs: life, lifecycle: { onTimeout: 'pause', autoResume: true }, network: { allowPublicTraffic: false },
     })

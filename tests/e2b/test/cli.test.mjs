@@ -1,4 +1,4 @@
-// E2B's own command line, unmodified, used as a user would.
+// E2B's own command line, unmodified, as a user runs it.
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -11,7 +11,7 @@ import { eventually, limit, savesMemory } from './support.mjs'
 const program = new URL('../node_modules/@e2b/cli/dist/index.js', import.meta.url).pathname
 
 describe('@e2b/cli 2.19.0', { timeout: limit }, () => {
-  let home // it reads ~/.e2b
+  let home // the command line reads ~/.e2b
   let id
 
   // e2b returns the output of a CLI command, without colours, and its exit code.
@@ -27,7 +27,8 @@ describe('@e2b/cli 2.19.0', { timeout: limit }, () => {
     })
   }
 
-  async function works(...args) {
+  // run is like e2b, for a command that must succeed, and returns its output.
+async function run(...args) {
     const got = await e2b(...args)
     assert.equal(got.code, 0, `e2b ${args.join(' ')}: ${got.code}\n${got.stdout}\n${got.stderr}`)
     return got.stdout
@@ -35,7 +36,7 @@ describe('@e2b/cli 2.19.0', { timeout: limit }, () => {
 
   before(async () => {
     home = await mkdtemp(join(tmpdir(), 'crannog-e2b-cli-'))
-    id = (await works('sandbox', 'create', '--detach', '--timeout', '300', 'base')).trim()
+    id = (await run('sandbox', 'create', '--detach', '--timeout', '300', 'base')).trim()
   })
   after(async () => {
     if (id) await e2b('sandbox', 'kill', id)
@@ -43,9 +44,9 @@ describe('@e2b/cli 2.19.0', { timeout: limit }, () => {
   })
 
   test('F22: logs, in both formats, by level and logger', async () => {
-    const pretty = await works('sandbox', 'logs', id)
+    const pretty = await run('sandbox', 'logs', id)
     assert.match(pretty, /INFO .*logger: 'sandbox'.*message: '/)
-    const lines = (await works('sandbox', 'logs', '--format', 'json', id)).split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line))
+    const lines = (await run('sandbox', 'logs', '--format', 'json', id)).split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line))
     assert.ok(lines.length > 0, 'no line is JSON')
     for (const line of lines) {
       assert.equal(line.level, 'info')
@@ -53,40 +54,40 @@ describe('@e2b/cli 2.19.0', { timeout: limit }, () => {
       assert.equal(typeof line.message, 'string')
       assert.ok(Date.now() - new Date(line.timestamp) < limit, line.timestamp)
     }
-    assert.doesNotMatch(await works('sandbox', 'logs', '--loggers', 'another', id), /message:/)
-    assert.match(await works('sandbox', 'logs', '--loggers', 'another,sandbox', id), /message:/)
-    assert.doesNotMatch(await works('sandbox', 'logs', '--level', 'ERROR', id), /INFO/)
+    assert.doesNotMatch(await run('sandbox', 'logs', '--loggers', 'another', id), /message:/)
+    assert.match(await run('sandbox', 'logs', '--loggers', 'another,sandbox', id), /message:/)
+    assert.doesNotMatch(await run('sandbox', 'logs', '--level', 'ERROR', id), /INFO/)
   })
 
   test('exec, with its exit code', async () => {
-    assert.equal(await works('sandbox', 'exec', id, 'echo', 'from inside'), 'from inside\n')
+    assert.equal(await run('sandbox', 'exec', id, 'echo', 'from inside'), 'from inside\n')
     assert.equal((await e2b('sandbox', 'exec', id, 'exit 7')).code, 7)
   })
 
   test('info, list and metrics', async () => {
-    const info = JSON.parse(await works('sandbox', 'info', '--format', 'json', id))
+    const info = JSON.parse(await run('sandbox', 'info', '--format', 'json', id))
     assert.equal(info.sandboxId, id)
     assert.equal(info.state, 'running')
-    const all = JSON.parse(await works('sandbox', 'list', '--format', 'json', '--limit', '0'))
+    const all = JSON.parse(await run('sandbox', 'list', '--format', 'json', '--limit', '0'))
     assert.ok(all.some((s) => s.sandboxId === id), `${id} is not listed`)
-    await eventually('a sample', async () => /CPU/i.test(await works('sandbox', 'metrics', id)))
+    await eventually('a sample', async () => /CPU/i.test(await run('sandbox', 'metrics', id)))
   })
 
   test('pause and resume', { skip: !savesMemory }, async () => {
-    await works('sandbox', 'pause', id)
-    assert.equal(JSON.parse(await works('sandbox', 'info', '--format', 'json', id)).state, 'paused')
-    await works('sandbox', 'resume', id)
-    assert.equal(await works('sandbox', 'exec', id, 'echo', 'again'), 'again\n')
+    await run('sandbox', 'pause', id)
+    assert.equal(JSON.parse(await run('sandbox', 'info', '--format', 'json', id)).state, 'paused')
+    await run('sandbox', 'resume', id)
+    assert.equal(await run('sandbox', 'exec', id, 'echo', 'again'), 'again\n')
   })
 
   test('F22: logs -f ends with the sandbox, and logs shows it afterwards', async () => {
     const following = e2b('sandbox', 'logs', '--follow', id)
-    await works('sandbox', 'kill', id)
+    await run('sandbox', 'kill', id)
     const { code, stdout, stderr } = await following
     assert.equal(code, 0, stderr)
     assert.match(stdout, /message: 'sandbox created'/)
     assert.match(stdout, /Stopped printing logs/)
-    assert.match(await works('sandbox', 'logs', id), /killed/)
+    assert.match(await run('sandbox', 'logs', id), /killed/)
     assert.equal((await e2b('sandbox', 'info', id)).code, 1)
     id = undefined
   })

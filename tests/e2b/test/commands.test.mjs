@@ -29,20 +29,20 @@ withSandbox('commands', (sdk, shared) => {
   })
 
   test('streaming', async () => {
-    // The command continues when the first part of its output has arrived.
+    // The command waits until the client has seen the first part of its output.
     const seen = []
     let answered
-    await shared.sandbox.commands.run('rm -f heard; echo 1; until test -e heard; do sleep 0.05; done; echo 2', {
+    await shared.sandbox.commands.run('rm -f received; echo 1; until test -e received; do sleep 0.05; done; echo 2', {
       onStdout: (text) => {
         seen.push(text)
-        answered ??= shared.sandbox.files.write('heard', '')
+        answered ??= shared.sandbox.files.write('received', '')
       },
     })
     await answered
     assert.deepEqual(seen, ['1\n', '2\n'])
   })
 
-  test('two megabytes of output, and of one line', async () => {
+  test('two megabytes of output in one line', async () => {
     const result = await shared.sandbox.commands.run("head -c 2000000 /dev/zero | tr '\\0' x")
     assert.equal(result.stdout.length, 2_000_000)
   })
@@ -68,7 +68,7 @@ withSandbox('commands', (sdk, shared) => {
     assert.equal(result.stdout, 'got one\nrest')
   })
 
-  test('without standard input a command sees its end', async () => {
+  test('a command without standard input reads its end', async () => {
     assert.equal((await shared.sandbox.commands.run('cat; echo done')).stdout, 'done\n')
   })
 
@@ -84,14 +84,14 @@ withSandbox('commands', (sdk, shared) => {
   })
 
   test('connecting to a running command', async () => {
-    const command = await shared.sandbox.commands.run('read line; echo "heard $line"', { background: true, stdin: true })
+    const command = await shared.sandbox.commands.run('read line; echo "received $line"', { background: true, stdin: true })
     const second = await shared.sandbox.commands.connect(command.pid)
     await shared.sandbox.commands.sendStdin(command.pid, 'both\n')
-    assert.equal((await second.wait()).stdout, 'heard both\n')
-    assert.equal((await command.wait()).stdout, 'heard both\n')
+    assert.equal((await second.wait()).stdout, 'received both\n')
+    assert.equal((await command.wait()).stdout, 'received both\n')
   })
 
-  test('disconnecting leaves a command alone', async () => {
+  test('a command continues when the client disconnects', async () => {
     const command = await shared.sandbox.commands.run('sleep 300', { background: true })
     await command.disconnect()
     assert.ok((await shared.sandbox.commands.list()).some((p) => p.pid === command.pid))
@@ -104,7 +104,7 @@ withSandbox('commands', (sdk, shared) => {
       (await shared.sandbox.commands.list()).every((p) => !p.args.includes('sleep 300')))
   })
 
-  test('twenty at once', async () => {
+  test('twenty commands at once', async () => {
     const results = await Promise.all(
       Array.from({ length: 20 }, (_, i) => shared.sandbox.commands.run(`echo ${i}; sleep 0.1`)))
     assert.deepEqual(results.map((r) => r.stdout), Array.from({ length: 20 }, (_, i) => `${i}\n`))

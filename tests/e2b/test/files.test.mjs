@@ -30,8 +30,8 @@ withSandbox('files', (sdk, shared) => {
     assert.deepEqual(new Uint8Array(Buffer.concat(chunks)), bytes)
   })
 
-  // Large enough to fill every buffer on the way many times.
-  test('a large file, there and back', async () => {
+  // The file is large enough to fill every buffer on the way many times.
+  test('upload and download of a large file', async () => {
     const { files, commands } = shared.sandbox
     const data = new Uint8Array(randomBytes(48 << 20))
     const digest = (bytes) => createHash('sha256').update(bytes).digest('hex')
@@ -42,7 +42,7 @@ withSandbox('files', (sdk, shared) => {
     await files.remove('/tmp/large')
   })
 
-  test('many at once', async () => {
+  test('several files in one request', async () => {
     const written = await shared.sandbox.files.write([
       { path: 'many/one', data: '1' },
       { path: '/home/user/many/two', data: '2' },
@@ -117,8 +117,8 @@ withSandbox('files', (sdk, shared) => {
     await rejects(files.read('a.txt', { user: 'no-such-user' }), sdk.AuthenticationError)
   })
 
-  // E2B creates them as root and gives them to the user, and agents write there.
-  test('F21: outside of the home', async () => {
+  // E2B creates these directories as root and gives them to the user, because agents write there.
+  test('F21: files outside of the home directory', async () => {
     const { files, commands } = shared.sandbox
     assert.equal((await files.write('/app/src/main.py', 'print(1)')).path, '/app/src/main.py')
     assert.equal(await files.read('/app/src/main.py'), 'print(1)')
@@ -131,7 +131,7 @@ withSandbox('files', (sdk, shared) => {
     const { stdout } = await commands.run('cd /app/src && python3 main.py && touch /app/new /data/a/new /opt/x/new && stat -c "%U:%G %n" /app /app/src/main.py /data /data/a/b /code/f21 /srv/x/one /opt/x/two /etc/f21.conf /etc')
     assert.equal(stdout, ['2', 'user:user /app', 'user:user /app/src/main.py', 'user:user /data', 'user:user /data/a/b', 'user:user /code/f21',
       'user:user /srv/x/one', 'user:user /opt/x/two', 'user:user /etc/f21.conf', 'root:root /etc', ''].join('\n'))
-    // No existing file changes its owner, and no link redirects root.
+    // No existing file changes its owner, and no link makes root write elsewhere.
     await commands.run('ln -s /etc/shells shells; ln -s /etc/made made-by-link; ln -s /usr usr')
     for (const path of ['/etc/hosts', 'shells', 'made-by-link', 'usr/made'])
       await rejects(files.write(path, 'evil'), sdk.SandboxError, /permission|denied|403/i)
@@ -140,14 +140,14 @@ withSandbox('files', (sdk, shared) => {
     await commands.run('rm shells made-by-link usr')
   })
 
-  test('names that are hard to handle', async () => {
+  test('unusual file names', async () => {
     const { files } = shared.sandbox
     for (const name of ['sp ace', 'new\nline', '日本語', "quo'te\"", 'a%2fb', '-rf', '#?&=+;', '$(id)']) {
-      await files.write(`odd/${name}`, name)
-      assert.equal(await files.read(`odd/${name}`), name)
-      assert.equal((await files.getInfo(`odd/${name}`)).name, name)
+      await files.write(`names/${name}`, name)
+      assert.equal(await files.read(`names/${name}`), name)
+      assert.equal((await files.getInfo(`names/${name}`)).name, name)
     }
-    assert.equal((await files.list('odd')).length, 8)
+    assert.equal((await files.list('names')).length, 8)
   })
 
   test('bad input', async () => {
@@ -160,7 +160,7 @@ withSandbox('files', (sdk, shared) => {
     await files.write('plain', 'x')
     await rejects(files.list('plain'), sdk.InvalidArgumentError)
     await rejects(files.makeDir('plain'), sdk.InvalidArgumentError)
-    // A path traversal ends at the sandbox's own root, which has none of the host's files.
+    // A path with .. ends at the sandbox's own root, which has none of the host's files.
     await rejects(files.read('../../../../../../proc/1/environ'), Error)
     await rejects(files.read('/var/lib/crannog/crannog.db', { user: 'root' }), sdk.FileNotFoundError)
     await rejects(files.write('/usr/bin/env', 'x'), sdk.SandboxError, /permission denied/)

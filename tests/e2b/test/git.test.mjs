@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { withSandbox } from './support.mjs'
 
 withSandbox('git', (sdk, shared) => {
-  test('over commands', async () => {
+  test('git commands', async () => {
     const { commands } = shared.sandbox
     await commands.run('git init -q -b main repo && cd repo && git config user.name N && git config user.email n@example.com')
     await commands.run('echo one > f && git add f && git commit -q -m first && git checkout -q -b side', { cwd: '/home/user/repo' })
@@ -13,7 +13,7 @@ withSandbox('git', (sdk, shared) => {
     assert.equal(stdout, 'second\nfirst\ntwo\n')
   })
 
-  test("by the SDK's own helper", async () => {
+  test("the SDK's git module", async () => {
     const { git, files } = shared.sandbox
     const path = '/home/user/helped'
     await git.init(path, { initialBranch: 'main' })

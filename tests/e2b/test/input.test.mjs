@@ -25,7 +25,7 @@ withSdk('bad input', (sdk) => {
     await rejects(create({ timeoutMs: 1e15 }), sdk.SandboxError, /400: /)
   })
 
-  test('what is not supported yet', async () => {
+  test('unsupported options', async () => {
     const text = /501: .*not supported by this server yet/
     await rejects(create({ network: { egressProxy: { address: 'proxy.example.com:1080' } } }), sdk.SandboxError, text)
     await rejects(create({ volumeMounts: { '/v': 'volume' } }), Error, /404: .*there is no volume/)
@@ -34,7 +34,7 @@ withSdk('bad input', (sdk) => {
 })
 
 describe('bad requests', { timeout: limit }, () => {
-  const refused = async (status, code, ...args) => {
+  const requireError = async (status, code, ...args) => {
     const response = await control(...args)
     const body = await response.json()
     assert.equal(response.status, status, JSON.stringify(body))
@@ -43,7 +43,7 @@ describe('bad requests', { timeout: limit }, () => {
     assert.ok(body.message)
   }
 
-  test('every route is the same without a key', async () => {
+  test('every route gives the same answer without a key', async () => {
     const texts = new Set()
     for (const [method, path] of [['GET', '/sandboxes'], ['POST', '/v2/sandboxes'], ['GET', '/sandboxes/i0'], ['GET', '/no/such/route'], ['DELETE', '/templates/x']]) {
       for (const key of ['', 'x', apiKey.toUpperCase(), `${apiKey}0`]) {
@@ -56,50 +56,50 @@ describe('bad requests', { timeout: limit }, () => {
   })
 
   test('bodies', async () => {
-    await refused(400, 'body_invalid', 'POST', '/v2/sandboxes', { body: '{"templateID":' })
-    await refused(400, 'body_invalid', 'POST', '/v2/sandboxes', { body: `{"mcp":${'['.repeat(500_000)}` })
-    await refused(400, 'field_invalid', 'POST', '/v2/sandboxes', { body: { templateID: 'base', timeout: 'long' } })
-    await refused(413, 'body_too_large', 'POST', '/v2/sandboxes', { body: { templateID: 'base', metadata: { k: 'x'.repeat(2 << 20) } } })
+    await requireError(400, 'body_invalid', 'POST', '/v2/sandboxes', { body: '{"templateID":' })
+    await requireError(400, 'body_invalid', 'POST', '/v2/sandboxes', { body: `{"mcp":${'['.repeat(500_000)}` })
+    await requireError(400, 'field_invalid', 'POST', '/v2/sandboxes', { body: { templateID: 'base', timeout: 'long' } })
+    await requireError(413, 'body_too_large', 'POST', '/v2/sandboxes', { body: { templateID: 'base', metadata: { k: 'x'.repeat(2 << 20) } } })
   })
 
   test('limits', async () => {
     for (const limits of [{ memoryMB: 0 }, { memoryMB: -1 }, { cpuMillis: 9e15 }, { memoryMB: 9e15 }, { pids: 9e15 }, { diskMB: 9e12 }]) {
-      await refused(400, undefined, 'POST', '/v2/sandboxes', { body: { templateID: 'base', limits } })
+      await requireError(400, undefined, 'POST', '/v2/sandboxes', { body: { templateID: 'base', limits } })
     }
   })
 
   test('access', async () => {
     const create = (fields) => ['POST', '/v2/sandboxes', { body: { templateID: 'base', ...fields } }]
-    await refused(400, 'field_misplaced', ...create({ level: 'strict' }))
-    await refused(400, 'field_misplaced', ...create({ policy: 'policy: v1' }))
-    await refused(400, 'access_twice', ...create({ access: { level: 'strict' }, network: { denyOut: ['0.0.0.0/0'] } }))
-    await refused(400, 'policy_invalid', ...create({ access: { level: 'king' } }))
-    await refused(400, 'net_invalid', ...create({ access: { net: 'lan' } }))
+    await requireError(400, 'field_misplaced', ...create({ level: 'strict' }))
+    await requireError(400, 'field_misplaced', ...create({ policy: 'policy: v1' }))
+    await requireError(400, 'access_twice', ...create({ access: { level: 'strict' }, network: { denyOut: ['0.0.0.0/0'] } }))
+    await requireError(400, 'policy_invalid', ...create({ access: { level: 'king' } }))
+    await requireError(400, 'net_invalid', ...create({ access: { net: 'lan' } }))
   })
 
   test('environments and metadata', async () => {
     for (const body of [{ envVars: { '': 'x' } }, { envVars: { 'A=B': 'x' } }, { envVars: { A: 'a\0b' } }]) {
-      await refused(400, undefined, 'POST', '/v2/sandboxes', { body: { templateID: 'base', ...body } })
+      await requireError(400, undefined, 'POST', '/v2/sandboxes', { body: { templateID: 'base', ...body } })
     }
   })
 
   test('IDs', async () => {
     for (const id of ['..%2f..%2fetc', 'A', 'a_b', '%00', 'a-b-c']) {
-      await refused(400, 'sandbox_id_invalid', 'GET', `/sandboxes/${id}`)
+      await requireError(400, 'sandbox_id_invalid', 'GET', `/sandboxes/${id}`)
     }
   })
 
-  test('the way into sandboxes', async () => {
+  test('addresses of sandboxes', async () => {
     const at = (headers, path = '/') => fetch(new URL(path, sandboxUrl), { headers })
-    const is = async (response, status, message) => {
+    const requireMessage = async (response, status, message) => {
       assert.equal(response.status, status)
       assert.equal((await response.json()).message, message)
     }
-    await is(await at({ 'E2b-Sandbox-Id': 'i0' }), 400, 'missing header')
-    await is(await at({ 'E2b-Sandbox-Id': 'i0', 'E2b-Sandbox-Port': 'x' }), 400, 'Invalid sandbox port')
-    await is(await at({ 'E2b-Sandbox-Id': '../i0', 'E2b-Sandbox-Port': '80' }), 400, 'Invalid sandbox ID')
-    await is(await at({ 'E2b-Sandbox-Id': 'i0', 'E2b-Sandbox-Port': '49983' }), 502, 'The sandbox was not found')
-    await is(await at({}, '/files?path=/etc/passwd'), 401, 'missing signature query parameter')
-    await is(await at({}, '/files?path=/etc/passwd&signature=v1_x'), 401, 'invalid signature')
+    await requireMessage(await at({ 'E2b-Sandbox-Id': 'i0' }), 400, 'missing header')
+    await requireMessage(await at({ 'E2b-Sandbox-Id': 'i0', 'E2b-Sandbox-Port': 'x' }), 400, 'Invalid sandbox port')
+    await requireMessage(await at({ 'E2b-Sandbox-Id': '../i0', 'E2b-Sandbox-Port': '80' }), 400, 'Invalid sandbox ID')
+    await requireMessage(await at({ 'E2b-Sandbox-Id': 'i0', 'E2b-Sandbox-Port': '49983' }), 502, 'The sandbox was not found')
+    await requireMessage(await at({}, '/files?path=/etc/passwd'), 401, 'missing signature query parameter')
+    await requireMessage(await at({}, '/files?path=/etc/passwd&signature=v1_x'), 401, 'invalid signature')
   })
 })

@@ -21,22 +21,22 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
     assert.ok(execution.executionCount >= 1)
   })
 
-  test('state lives on', async () => {
+  test('variables persist between cells', async () => {
     await sandbox.runCode('import math\ndef area(r):\n    return math.pi * r * r\nx = 2')
     assert.equal((await sandbox.runCode('x = x + 1\nround(area(x), 3)')).text, '28.274')
     assert.equal((await sandbox.runCode('y = 5')).text, undefined)
   })
 
   test('output, streamed', async () => {
-    // The code continues when the first part of its output has arrived.
+    // The code waits until the client has seen the first part of its output.
     const seen = []
     let answered
     const execution = await sandbox.runCode(
-      'import os, sys, time\nprint(0, flush=True)\nwhile not os.path.exists("/home/user/heard"):\n    time.sleep(0.05)\nprint(1)\nprint("e", file=sys.stderr)',
+      'import os, sys, time\nprint(0, flush=True)\nwhile not os.path.exists("/home/user/received"):\n    time.sleep(0.05)\nprint(1)\nprint("e", file=sys.stderr)',
       {
         onStdout: (m) => {
           seen.push(m.line)
-          answered ??= sandbox.files.write('/home/user/heard', '')
+          answered ??= sandbox.files.write('/home/user/received', '')
         },
         onStderr: (m) => void seen.push(`err ${m.line}`),
       })
@@ -52,12 +52,12 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
   })
 
   test('an error, with its trace', async () => {
-    let told
-    const execution = await sandbox.runCode('def f():\n    return 1 / 0\nf()', { onError: (e) => void (told = e) })
+    let reported
+    const execution = await sandbox.runCode('def f():\n    return 1 / 0\nf()', { onError: (e) => void (reported = e) })
     assert.equal(execution.error.name, 'ZeroDivisionError')
     assert.equal(execution.error.value, 'division by zero')
     assert.match(execution.error.traceback, /return 1 \/ 0/)
-    assert.equal(told.name, 'ZeroDivisionError')
+    assert.equal(reported.name, 'ZeroDivisionError')
     assert.equal((await sandbox.runCode('"still here"')).text, 'still here')
     assert.equal((await sandbox.runCode('this is no python')).error.name, 'SyntaxError')
   })
@@ -156,7 +156,7 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
 
   test('two contexts at once', async () => {
     const [a, b] = await Promise.all([sandbox.createCodeContext(), sandbox.createCodeContext()])
-    // Each ends after it has seen the other.
+    // Each context ends after it has seen the other's file.
     const results = await Promise.all([a, b].map((context, i) => sandbox.runCode(
       `import os, time\nopen("/tmp/here-${i}", "w").close()\nwhile not os.path.exists("/tmp/here-${1 - i}"):\n    time.sleep(0.05)\n${i}`,
       { context })))
@@ -176,7 +176,7 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
   test('a time limit, and the context afterwards', async () => {
     await sandbox.runCode('kept = "kept"')
     await rejects(sandbox.runCode('import time\nwhile True:\n    time.sleep(0.1)', { timeoutMs: 1500 }), TimeoutError)
-    // When the client disconnects, the running code is interrupted, and its state stays.
+    // A disconnecting client interrupts the code, but the variables stay.
     const execution = await eventually('the context is free', () =>
       sandbox.runCode('kept', { timeoutMs: 15_000 * slowness }).catch(() => undefined))
     assert.equal(execution.text, 'kept')
@@ -188,7 +188,7 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
     await rejects(sandbox.createCodeContext({ cwd: '/no/such/place' }), SandboxError)
   })
 
-  test('F20: a directory that the user may not enter', async () => {
+  test('F20: a working directory without permission', async () => {
     const before = await sandbox.listCodeContexts()
     await rejects(sandbox.createCodeContext({ cwd: '/root' }), SandboxError, /^400 /)
     const answer = await port(sandbox, 49999, '/contexts', { method: 'POST', body: JSON.stringify({ cwd: '/root' }) })
@@ -203,7 +203,7 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
     const running = other.runCode('print("up", flush=True)\nimport time\ntime.sleep(3000)', {
       onStdout: () => void (printed = true),
     }).then(() => undefined, (error) => error)
-    await eventually('it runs', () => printed)
+    await eventually('the code runs', () => printed)
     await other.kill()
     const error = await running
     assert.ok(error instanceof TimeoutError, `${error?.constructor.name}: ${error?.message}`)

@@ -36,16 +36,16 @@ withSandbox('one sandbox', (sdk, shared) => {
     }
   })
 
-  test('connecting, which never shortens', async () => {
+  test('connecting never shortens the time limit', async () => {
     await shared.sandbox.setTimeout(300_000)
     const before = await shared.sandbox.getInfo()
     const second = await sdk.Sandbox.connect(shared.sandbox.sandboxId, { timeoutMs: 10_000 })
     assert.equal((await second.commands.run('echo same')).stdout, 'same\n')
     const after = await second.getInfo()
     assert.equal(after.endAt.getTime(), before.endAt.getTime())
-    const asked = Date.now()
+    const requestedAt = Date.now()
     await sdk.Sandbox.connect(shared.sandbox.sandboxId, { timeoutMs: 900_000 })
-    assert.ok((await shared.sandbox.getInfo()).endAt - asked > 899_000)
+    assert.ok((await shared.sandbox.getInfo()).endAt - requestedAt > 899_000)
     await shared.sandbox.setTimeout(300_000)
   })
 
@@ -69,7 +69,7 @@ withSandbox('one sandbox', (sdk, shared) => {
     }
   })
 
-  test('what is not supported says so', async () => {
+  test('unsupported options are errors', async () => {
     const { sandbox } = shared
     const text = /501: .*not supported by this server yet/
     await rejects(sandbox.updateNetwork({ egressProxy: { address: 'proxy.example.com:1080' } }), sdk.SandboxError, text)
@@ -89,7 +89,7 @@ withSdk('ends', (sdk) => {
     await rejects(sdk.Sandbox.connect(sandbox.sandboxId), sdk.SandboxNotFoundError)
   })
 
-  test('a sandbox that never was', async () => {
+  test('a sandbox that never existed', async () => {
     assert.equal(await sdk.Sandbox.kill(unknown), false)
     await rejects(sdk.Sandbox.getInfo(unknown), sdk.SandboxNotFoundError)
     await rejects(sdk.Sandbox.setTimeout(unknown, 1000), sdk.SandboxNotFoundError)
@@ -97,23 +97,23 @@ withSdk('ends', (sdk) => {
     await rejects(sdk.Sandbox.pause(unknown), sdk.SandboxNotFoundError)
   })
 
-  test('its time runs out', async () => {
-    // The lifetime counts from before the boot, which is slow on a busy machine. So a lifetime that
-    // is over too early is doubled.
+  test('a sandbox ends when its time runs out', async () => {
+    // The lifetime counts from before the boot, which is slow on a busy machine. A lifetime that
+    // was too short is doubled.
     let sandbox
     for (let timeoutMs = 3_000; !(await sandbox?.isRunning()); timeoutMs *= 2) {
       assert.ok(timeoutMs < 120_000 * slowness, 'no sandbox ran, however long its lifetime')
-      // A sandbox that ended before its start was answered is an error.
+      // The creation fails if the sandbox ends before it is answered.
       sandbox = await sdk.Sandbox.create({ timeoutMs }).catch((error) => void console.log(`${timeoutMs} ms: ${error}`))
     }
-    await eventually('it ends', async () => !(await sandbox.isRunning()))
+    await eventually('the sandbox ends', async () => !(await sandbox.isRunning()))
     assert.equal(await sandbox.kill(), false)
   })
 
-  test('a time limit of zero ends it', async () => {
+  test('a time limit of zero ends a sandbox', async () => {
     const sandbox = await sdk.Sandbox.create()
     await sandbox.setTimeout(0)
-    await eventually('it ends', async () => !(await sandbox.isRunning()))
+    await eventually('the sandbox ends', async () => !(await sandbox.isRunning()))
   })
 
   test('kill while commands, terminals and watches are open', async () => {
@@ -126,26 +126,26 @@ withSdk('ends', (sdk) => {
     await sandbox.files.watchDir('/home/user', () => {}, { timeoutMs: 0, onExit: (error) => void (watch = { error }) })
     await eventually('the second command runs', () => output.includes('started'))
     const ends = [command.wait(), running, terminal.wait()].map((p) => p.then(() => undefined, (error) => error))
-    // None of them has a limit of its own.
+    // None of these calls has its own time limit.
     assert.equal(await sandbox.kill(), true)
     for (const error of await Promise.all(ends)) {
       assert.ok(error instanceof sdk.TimeoutError, `${error?.constructor.name}: ${error?.message}`)
     }
     await eventually('the watch ends', () => watch)
-    assert.ok(watch.error, 'the watch ends as if nothing had happened')
+    assert.ok(watch.error, 'the watch ended without an error')
   })
 })
 
 withSdk('lists', (sdk) => {
   const run = randomUUID()
-  const made = []
-  after(() => Promise.all(made.map((s) => s.kill())))
+  const created = []
+  after(() => Promise.all(created.map((s) => s.kill())))
 
   test('filters, order and pages', async () => {
     for (const n of ['1', '2', '3']) {
-      made.push(await sdk.Sandbox.create({ metadata: { run, n, 'key & =': 'v%+ü' }, timeoutMs: 120_000 }))
+      created.push(await sdk.Sandbox.create({ metadata: { run, n, 'key & =': 'v%+ü' }, timeoutMs: 120_000 }))
     }
-    const ids = made.map((s) => s.sandboxId)
+    const ids = created.map((s) => s.sandboxId)
     const all = async (opts) => {
       const found = []
       const pages = sdk.Sandbox.list(opts)
@@ -172,7 +172,7 @@ withSdk('lists', (sdk) => {
     assert.ok(first.startedAt instanceof Date)
   })
 
-  test('a page has its own end', async () => {
+  test('the last page is recognised', async () => {
     const pages = sdk.Sandbox.list({ query: { metadata: { run } }, limit: 2 })
     assert.equal((await pages.nextItems()).length, 2)
     assert.equal(pages.hasNext, true)

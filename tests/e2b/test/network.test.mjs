@@ -9,14 +9,14 @@ import { control, withSdk, rejects } from './support.mjs'
 
 const everything = '0.0.0.0/0'
 
-// A name that the policy allows has an address inside; other names have none. Neither sends
-// anything to the outside.
+// resolves reports whether a name has an address inside: only names that the policy allows have
+// one. Neither kind of lookup is sent to the outside.
 async function resolves(sandbox, name) {
   const found = await sandbox.commands.run(`getent ahostsv4 ${name} || echo none`)
   return found.stdout.trim() !== 'none'
 }
 
-// open reports whether a connection is accepted, and how long that takes.
+// open reports whether a connection is accepted.
 async function open(sandbox, address, port) {
   const program = `import socket
 s = socket.socket()
@@ -29,7 +29,7 @@ print(s.connect_ex(("${address}", ${port})))`
 withSdk('network', (sdk) => {
   const { Sandbox } = sdk
 
-  async function within(opts, body) {
+  async function withNetwork(opts, body) {
     const sandbox = await Sandbox.create({ timeoutMs: 120_000, ...opts })
     try {
       await body(sandbox)
@@ -38,8 +38,8 @@ withSdk('network', (sdk) => {
     }
   }
 
-  test('nothing said is the internet, and the floor holds', async () => {
-    await within({}, async (sandbox) => {
+  test('the default is the internet without private addresses', async () => {
+    await withNetwork({}, async (sandbox) => {
       assert.equal(await resolves(sandbox, 'example.com'), true)
       for (const address of ['169.254.169.254', '127.0.0.2', '10.0.0.1', '192.168.1.1', '100.64.0.1']) {
         assert.equal(await open(sandbox, address, 80), false, `${address} is open`)
@@ -51,8 +51,8 @@ withSdk('network', (sdk) => {
     })
   })
 
-  test('no internet, and some of it later', async () => {
-    await within({ allowInternetAccess: false }, async (sandbox) => {
+  test('a sandbox without internet access can be given some later', async () => {
+    await withNetwork({ allowInternetAccess: false }, async (sandbox) => {
       assert.equal(await resolves(sandbox, 'example.com'), false)
       assert.equal(await open(sandbox, '1.1.1.1', 80), false)
       assert.equal((await sandbox.getInfo()).allowInternetAccess, false)
@@ -82,22 +82,22 @@ withSdk('network', (sdk) => {
 
   test('lists at create, also as functions', async () => {
     const rules = { 'api.example.com': [{ transform: { headers: { 'X-Team': 'blue' } } }] }
-    await within({ network: { rules, allowOut: ({ rules }) => [...rules.keys()], denyOut: ({ allTraffic }) => [allTraffic] } }, async (sandbox) => {
+    await withNetwork({ network: { rules, allowOut: ({ rules }) => [...rules.keys()], denyOut: ({ allTraffic }) => [allTraffic] } }, async (sandbox) => {
       assert.equal(await resolves(sandbox, 'api.example.com'), true)
       assert.equal(await resolves(sandbox, 'example.com'), false)
       const { network } = await sandbox.getInfo()
       assert.deepEqual(network.allowOut, ['api.example.com'])
       assert.deepEqual({ ...network.rules['api.example.com'][0].transform.headers }, { 'X-Team': '[sealed]' })
     })
-    await within({ network: { denyOut: ['8.8.8.0/24'] } }, async (sandbox) => {
-      // A connection is judged before anything is dialled.
+    await withNetwork({ network: { denyOut: ['8.8.8.0/24'] } }, async (sandbox) => {
+      // The policy decides about a connection before anything is dialled.
       assert.equal(await open(sandbox, '8.8.8.8', 80), false)
       assert.equal(await open(sandbox, '8.8.4.4', 80), true)
       assert.equal(await resolves(sandbox, 'example.com'), true)
     })
   })
 
-  test('what cannot be', async () => {
+  test('invalid network options', async () => {
     const id = (await Sandbox.create({ timeoutMs: 60_000, allowInternetAccess: false })).sandboxId
     try {
       for (const [network, text] of [
@@ -114,21 +114,21 @@ withSdk('network', (sdk) => {
       await rejects(Sandbox.updateNetwork(id, { egressProxy: { address: 'x:1' } }), sdk.SandboxError, /501: an egress proxy is not supported/)
       await rejects(Sandbox.updateNetwork('izzzzzzzzzzzzzzzzzzz', {}), sdk.SandboxNotFoundError)
       const full = await control('GET', `/sandboxes/${id}`)
-      assert.equal((await full.json()).allowInternetAccess, false, 'what was refused changed something')
+      assert.equal((await full.json()).allowInternetAccess, false, 'a refused request changed the network')
     } finally {
       await Sandbox.kill(id)
     }
   })
 
-  test('access says it in our own words', async () => {
-    for (const [access, there, why] of [[{ level: 'strict' }, false, 'no word of a network'], [{ level: 'light', allow: ['example.com'] }, true, 'listed']]) {
-      const made = await control('POST', '/v2/sandboxes', { body: { templateID: 'base', timeout: 120, access } })
-      assert.equal(made.status, 201, await made.clone().text())
-      const { sandboxID } = await made.json()
+  test("the access field uses Crannog's own policy", async () => {
+    for (const [access, reachable, why] of [[{ level: 'strict' }, false, 'the level allows no network'], [{ level: 'light', allow: ['example.com'] }, true, 'listed']]) {
+      const created = await control('POST', '/v2/sandboxes', { body: { templateID: 'base', timeout: 120, access } })
+      assert.equal(created.status, 201, await created.clone().text())
+      const { sandboxID } = await created.json()
       try {
         const sandbox = await Sandbox.connect(sandboxID)
-        assert.equal(await resolves(sandbox, 'example.com'), there, why)
-        assert.equal(await resolves(sandbox, 'example.org'), false, 'it is not listed')
+        assert.equal(await resolves(sandbox, 'example.com'), reachable, why)
+        assert.equal(await resolves(sandbox, 'example.org'), false, 'the name is not listed')
         assert.equal((await sandbox.getInfo()).allowInternetAccess, false)
       } finally {
         await Sandbox.kill(sandboxID)
@@ -142,15 +142,15 @@ withSdk('network', (sdk) => {
     await Secret.create(name, 'canary-Zq83-value-of-a-secret')
     try {
       const rules = { 'api.example.com': [{ transform: { headers: { Authorization: `Bearer \${e2b.secrets.${name}}`, 'X-Fixed': value } } }] }
-      await within({ network: { rules } }, async (sandbox) => {
+      await withNetwork({ network: { rules } }, async (sandbox) => {
         const info = await (await control('GET', `/sandboxes/${sandbox.sandboxId}`)).json()
         assert.equal(info.network.rules['api.example.com'][0].transform.headers.Authorization, `Bearer \${e2b.secrets.${name}}`)
         assert.ok(!JSON.stringify(info).includes('canary'), 'info shows a value')
         const inside = await sandbox.commands.run('env; cat /proc/1/environ 2>/dev/null | tr "\\0" "\\n"', { user: 'root' })
-        assert.ok(!inside.stdout.includes('canary'), 'the box has a value')
+        assert.ok(!inside.stdout.includes('canary'), 'the sandbox has a value')
         const listed = await (await control('GET', '/secrets')).json()
         assert.deepEqual(listed.map((s) => s.name).filter((n) => n.startsWith('own')), [], 'values of a sandbox are listed')
-        // The same values again, which are sealed again.
+        // Store the same values once more.
         await sandbox.updateNetwork({ rules })
         await sandbox.updateNetwork({})
       })

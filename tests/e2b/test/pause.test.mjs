@@ -2,33 +2,33 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { after, test } from 'node:test'
 
-import { bootId, furnish, held, heldQuickly, hold, letTimePass, rightTime, sameMemory, stateOf, tree } from './state.mjs'
+import { bootId, createFiles, readHolder, readHolderQuickly, startHolder, letTimePass, requireRightTime, requireSameMemory, stateOf, tree } from './state.mjs'
 import { control, eventually, full, newest, port, rejects, withSdk } from './support.mjs'
 
 withSdk('pause and resume', (sdk) => {
-  const made = []
+  const created = []
   const create = async (opts) => {
     const sandbox = await sdk.Sandbox.create({ timeoutMs: 300_000, ...opts })
-    made.push(sandbox)
+    created.push(sandbox)
     return sandbox
   }
-  after(() => Promise.all(made.map((s) => s.kill())))
+  after(() => Promise.all(created.map((s) => s.kill())))
 
-  test('files, memory and a listening server are as they were', async () => {
+  test('files, memory and a listening server survive a pause', async () => {
     const run = randomUUID()
     const sandbox = await create({ metadata: { run }, envs: { FROM_CREATE: 'yes' } })
-    await furnish(sandbox)
-    const process = await hold(sandbox)
+    await createFiles(sandbox)
+    const process = await startHolder(sandbox)
     const files = await tree(sandbox)
-    const before = await heldQuickly(sandbox)
+    const before = await readHolderQuickly(sandbox)
 
-    const asked = Date.now()
+    const requestedAt = Date.now()
     assert.equal(await sandbox.pause(), true)
     assert.equal(await sandbox.pause(), false)
     assert.equal(await sandbox.isRunning(), false)
     const paused = await sandbox.getInfo()
     assert.equal(paused.state, 'paused')
-    assert.ok(paused.endAt > asked - 1_000 && paused.endAt < Date.now() + 1_000, `paused at ${paused.endAt}`)
+    assert.ok(paused.endAt > requestedAt - 1_000 && paused.endAt < Date.now() + 1_000, `paused at ${paused.endAt}`)
     const listed = async (state) => (await sdk.Sandbox.list({ query: { metadata: { run }, state } }).nextItems()).map((s) => s.state)
     assert.deepEqual(await listed(['paused']), ['paused'])
     assert.deepEqual(await listed(['running']), [])
@@ -48,10 +48,10 @@ withSdk('pause and resume', (sdk) => {
     const info = await again.getInfo()
     assert.equal(info.state, 'running')
     assert.ok(info.endAt > resumed + 199_000 && info.endAt < Date.now() + 201_000, `it ends at ${info.endAt}`)
-    const later = await held(sandbox)
-    sameMemory(before, later)
+    const later = await readHolder(sandbox)
+    requireSameMemory(before, later)
     assert.equal(later.host, before.host)
-    await rightTime(sandbox, before)
+    await requireRightTime(sandbox, before)
     assert.equal(await tree(sandbox), files)
     assert.ok((await again.commands.list()).some((p) => p.pid === process.pid))
     assert.equal((await sandbox.commands.run('echo $FROM_CREATE')).stdout, 'yes\n')
@@ -65,7 +65,7 @@ withSdk('pause and resume', (sdk) => {
     await eventually('it answers', () => process.stdout === '1 one\n')
     await sandbox.pause()
     const cut = await process.wait().then(() => undefined, (error) => error)
-    // The stream was cut: an orderly end would be a different message.
+    // A cut stream is an error; an orderly end would have another message.
     assert.ok(cut instanceof sdk.TimeoutError, `${cut?.constructor.name}: ${cut?.message}`)
     assert.match(cut.message, /sandbox was killed or reached its end of life/)
     await sandbox.connect()
@@ -75,10 +75,10 @@ withSdk('pause and resume', (sdk) => {
     assert.equal(await again.kill(), true)
   })
 
-  test('without memory it boots again, with its files', async () => {
+  test('a pause without memory keeps only files', async () => {
     const sandbox = await create()
-    await furnish(sandbox)
-    await hold(sandbox)
+    await createFiles(sandbox)
+    await startHolder(sandbox)
     const [files, boot] = [await tree(sandbox), await bootId(sandbox)]
     assert.equal(await sandbox.pause({ keepMemory: false }), true)
     assert.equal(await sandbox.pause({ keepMemory: false }), false)
@@ -101,14 +101,14 @@ withSdk('pause and resume', (sdk) => {
     'connect, v2': (sandbox) => control('POST', `/v2/sandboxes/${sandbox.sandboxId}/connect`, { body: { memory: false } }),
     resume: (sandbox) => control('POST', `/sandboxes/${sandbox.sandboxId}/resume`, { body: { timeout: 300, memory: false } }),
   }
-  // All of them restore files by the same code, so make test compares every kind of file once.
-  const furnished = Object.keys(reboots)[0]
+  // All ways restore files by the same code, so make test compares every kind of file only once.
+  const firstReboot = Object.keys(reboots)[0]
   for (const [name, reboot] of Object.entries(reboots)) {
-    test(`memory that was kept is left out: ${name}`, async () => {
+    test(`a reboot leaves out saved memory: ${name}`, async () => {
       const sandbox = await create()
-      if (full || name === furnished) await furnish(sandbox)
-      await hold(sandbox)
-      const list = () => (full || name === furnished ? tree(sandbox) : sandbox.files.read('/home/user/holder.py'))
+      if (full || name === firstReboot) await createFiles(sandbox)
+      await startHolder(sandbox)
+      const list = () => (full || name === firstReboot ? tree(sandbox) : sandbox.files.read('/home/user/holder.py'))
       const [files, boot] = [await list(), await bootId(sandbox)]
       assert.equal(await sandbox.pause(), true)
       const response = await reboot(sandbox)
@@ -116,7 +116,7 @@ withSdk('pause and resume', (sdk) => {
         assert.equal(response.status, 201)
         assert.equal((await response.json()).sandboxID, sandbox.sandboxId)
       }
-      // The object from before the pause has the token, which is still valid.
+      // The client object from before the pause has the token, which is still valid.
       const another = await bootId(sandbox)
       assert.notEqual(another, boot)
       const rounded = (text) => text.replace(/ (\d+\.\d+) /g, (_, time) => ` ${Math.round(time)} `)
@@ -127,7 +127,7 @@ withSdk('pause and resume', (sdk) => {
       const again = await reboot(sandbox)
       if (again.status) assert.equal(again.status, name === 'resume' ? 409 : 200)
       assert.equal(await bootId(sandbox), another)
-      // From now on, it can be saved and resumed as usual.
+      // The sandbox can be saved and resumed as usual.
       await sandbox.files.write('later', 'later')
       await sandbox.pause()
       await sandbox.connect()
@@ -136,7 +136,7 @@ withSdk('pause and resume', (sdk) => {
     })
   }
 
-  test('one that is paused can be killed', async () => {
+  test('a paused sandbox can be killed', async () => {
     const sandbox = await create()
     await sandbox.betaPause()
     assert.equal(await sandbox.kill(), true)
@@ -146,7 +146,7 @@ withSdk('pause and resume', (sdk) => {
     assert.equal(await sandbox.isRunning(), false)
   })
 
-  test('connects at once, and while it is being paused, wait', async () => {
+  test('concurrent connections resume once, and wait for a pause to end', async () => {
     const sandbox = await create()
     await sandbox.files.write('kept', 'kept')
     await sandbox.pause()
@@ -155,7 +155,7 @@ withSdk('pause and resume', (sdk) => {
     const codes = []
     for (let round = 0; round < 3; round++) {
       const pausing = sandbox.pause()
-      await eventually('it is being paused', async () => (await stateOf(sdk, sandbox)) === 'paused')
+      await eventually('the sandbox is being paused', async () => (await stateOf(sdk, sandbox)) === 'paused')
       const response = await control('POST', `/sandboxes/${sandbox.sandboxId}/connect`, { body: { timeout: 300 } })
       codes.push(response.status)
       await pausing
@@ -164,7 +164,7 @@ withSdk('pause and resume', (sdk) => {
     assert.deepEqual(codes, [201, 201, 201])
   })
 
-  test('resume and connect say whether it was paused', async () => {
+  test('resume and connect report whether the sandbox was paused', async () => {
     const sandbox = await create()
     const call = async (path, body) => (await control('POST', path.replace('%', sandbox.sandboxId), { body })).status
     assert.equal(await call('/sandboxes/%/resume', {}), 409)

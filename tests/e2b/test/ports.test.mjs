@@ -7,8 +7,8 @@ import { WebSocket } from 'undici'
 
 import { eventually, withSdk, withSandbox, port, sandboxUrl } from './support.mjs'
 
-// One server returns the request that it received, and one echoes a WebSocket's messages. Both use
-// only Python's standard library.
+// tell is a server that returns the request that it received, and echo one that returns a
+// WebSocket's messages. Both use only Python's standard library.
 const tell = `
 import http.server, json
 class Tell(http.server.BaseHTTPRequestHandler):
@@ -54,7 +54,7 @@ while True:
         break
 `
 
-// slow reads the request slowly, and returns its digest.
+// slow is a server that reads the request slowly and returns its digest.
 const slow = `
 import hashlib, http.server, time
 class Slow(http.server.BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ class Slow(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", 8002), Slow).serve_forever()
 `
 
-// v6only listens on all addresses of IPv6 and none of IPv4.
+// v6only is a server that listens on all IPv6 addresses and on no IPv4 address.
 const v6only = `
 import http.server, socket
 class V6(http.server.HTTPServer):
@@ -88,8 +88,8 @@ import os; os.chdir("/etc")
 V6(("::", 8012), http.server.SimpleHTTPRequestHandler).serve_forever()
 `
 
-// byHost sends a request with a Host header of its own, which fetch cannot.
-function byHost(host, path = '/', headers = {}) {
+// requestByHost sends a request with its own Host header, which fetch does not allow.
+function requestByHost(host, path = '/', headers = {}) {
   return new Promise((done, fail) => {
     const url = new URL(path, sandboxUrl)
     http.get(url, { headers: { ...headers, Host: host } }, (response) => {
@@ -106,7 +106,7 @@ withSandbox('ports', (sdk, shared) => {
     const { sandbox } = shared
     await sandbox.files.write('site/index.html', '<h1>inside</h1>')
     await sandbox.commands.run('python3 -m http.server 8080 --directory site --bind 127.0.0.1', { background: true })
-    // Sent at once: the server may not listen yet, and the proxy tries again.
+    // The server may not listen yet; then the request is repeated.
     const response = await eventually('the page', async () => {
       const got = await port(sandbox, 8080, '/index.html')
       return got.status === 200 && got
@@ -119,7 +119,7 @@ withSandbox('ports', (sdk, shared) => {
     const { sandbox } = shared
     await sandbox.files.write('tell.py', tell)
     await sandbox.commands.run('python3 tell.py', { background: true })
-    await eventually('it listens', async () => (await port(sandbox, 8000)).status === 200)
+    await eventually('the server listens', async () => (await port(sandbox, 8000)).status === 200)
     const answer = await port(sandbox, 8000, '/a%2fb//c?x=1&y=%20', { headers: { 'X-Mine': 'v', 'X-Crannog-Control': 'guess' } })
     assert.equal(answer.headers.get('x-inside'), 'yes')
     const seen = await answer.json()
@@ -128,7 +128,7 @@ withSandbox('ports', (sdk, shared) => {
     assert.equal(seen.headers['X-Crannog-Control'], undefined)
 
     const host = `8000-${sandbox.sandboxId}.sbx.example`
-    const named = await byHost(host, '/by/host')
+    const named = await requestByHost(host, '/by/host')
     assert.equal(named.status, 200)
     assert.equal(JSON.parse(named.text).path, '/by/host')
     assert.equal(JSON.parse(named.text).headers.Host, host)
@@ -140,7 +140,7 @@ withSandbox('ports', (sdk, shared) => {
     await sandbox.files.write('slow.py', slow)
     await sandbox.commands.run('python3 slow.py', { background: true })
     const body = randomBytes(8 << 20)
-    const response = await eventually('it listens', async () => {
+    const response = await eventually('the server listens', async () => {
       const got = await port(sandbox, 8002, '/', { method: 'POST', body })
       return got.status === 200 && got
     })
@@ -162,7 +162,7 @@ withSandbox('ports', (sdk, shared) => {
     })
     socket.send('hello')
     socket.send('x'.repeat(5000))
-    await eventually('both come back', () => messages.length === 2)
+    await eventually('both messages come back', () => messages.length === 2)
     assert.deepEqual(messages, ['hello', 'x'.repeat(5000)])
     socket.close()
     await server.kill()
@@ -174,7 +174,7 @@ withSandbox('ports', (sdk, shared) => {
     const servers = [['127.0.0.2', 8010, 'http.server 8010 --bind 127.0.0.2'], ['::1', 8011, 'http.server 8011 --bind ::1']]
     for (const [, , module] of servers) await sandbox.commands.run(`python3 -m ${module} --directory /etc`, { background: true })
     await sandbox.commands.run('python3 v6only.py', { background: true })
-    for (const [address, number] of [...servers, [':: alone', 8012]]) {
+    for (const [address, number] of [...servers, ['IPv6 only', 8012]]) {
       await eventually(`${address} answers`, async () => (await port(sandbox, number, '/hostname')).status === 200)
     }
   })
@@ -185,7 +185,7 @@ withSandbox('ports', (sdk, shared) => {
     assert.deepEqual(await response.json(), {
       sandboxId: shared.sandbox.sandboxId, message: 'The sandbox is running but port is not open', port: 9, code: 502,
     })
-    const page = await byHost(`9-${shared.sandbox.sandboxId}.sbx.example`, '/', { Accept: 'text/html' })
+    const page = await requestByHost(`9-${shared.sandbox.sandboxId}.sbx.example`, '/', { Accept: 'text/html' })
     assert.equal(page.status, 502)
     assert.match(page.headers['content-type'], /text\/html/)
   })
@@ -200,7 +200,7 @@ withSandbox('ports', (sdk, shared) => {
     }
   })
 
-  test("the guest's own door needs the token", async () => {
+  test("the guest's own port needs the token", async () => {
     const response = await port(shared.sandbox, 49983, '/process.Process/List', {
       method: 'POST', headers: { 'Content-Type': 'application/json', 'X-Access-Token': 'wrong' }, body: '{}',
     })
@@ -218,7 +218,7 @@ withSdk('private ports', (sdk) => {
       await sandbox.files.write('tell.py', tell)
       await sandbox.commands.run('python3 tell.py', { background: true })
       const withToken = { headers: { 'E2b-Traffic-Access-Token': sandbox.trafficAccessToken } }
-      const response = await eventually('it listens', async () => {
+      const response = await eventually('the server listens', async () => {
         const got = await port(sandbox, 8000, '/', withToken)
         return got.status === 200 && got
       })

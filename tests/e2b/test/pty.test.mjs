@@ -31,8 +31,8 @@ withSandbox('terminals', (sdk, shared) => {
 
   test('control-C interrupts', async () => {
     const terminal = await open()
-    // The program reports that it runs. Before that the terminal belongs to bash, and a bash that
-    // is about to start a program drops an interrupt.
+    // Wait until the program runs. Before that the terminal belongs to bash, and a bash that is
+    // about to start a program drops an interrupt.
     await terminal.type(`sh -c 'echo rea""dy; exec sleep 300'; echo code=$?\n`)
     await terminal.shows('ready')
     await terminal.type('\x03')
@@ -45,7 +45,7 @@ withSandbox('terminals', (sdk, shared) => {
     const terminal = await open()
     assert.equal(await shared.sandbox.pty.kill(terminal.handle.pid), true)
     await assert.rejects(terminal.handle.wait())
-    await eventually('it is gone', async () => (await shared.sandbox.pty.kill(terminal.handle.pid)) === false)
+    await eventually('the terminal is gone', async () => (await shared.sandbox.pty.kill(terminal.handle.pid)) === false)
   })
 
   test('connecting to a running terminal', async () => {

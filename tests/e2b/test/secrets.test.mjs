@@ -5,19 +5,19 @@ import { Secret, SecretNotFoundError } from 'e2b'
 
 const value = 'canary-Zq81-value-of-a-secret'
 
-test('a secret is made, changed, found and destroyed, and never shown', async () => {
+test('a secret is created, changed, found and destroyed, and its value is never shown', async () => {
   const name = `test-key-${Date.now()}`
-  const made = await Secret.create(name, value, { metadata: { team: 'pay' } })
-  assert.equal(made.name, name)
-  assert.equal(made.version, 1)
-  assert.deepEqual(made.metadata, { team: 'pay' })
-  assert.ok(!JSON.stringify(made).includes(value))
+  const created = await Secret.create(name, value, { metadata: { team: 'pay' } })
+  assert.equal(created.name, name)
+  assert.equal(created.version, 1)
+  assert.deepEqual(created.metadata, { team: 'pay' })
+  assert.ok(!JSON.stringify(created).includes(value))
 
   const changed = await Secret.update(name, value + '2')
   assert.equal(changed.version, 2)
   assert.deepEqual(changed.metadata, { team: 'pay' })
 
-  const info = await Secret.getInfo(made.secretId)
+  const info = await Secret.getInfo(created.secretId)
   assert.equal(info.name, name)
   assert.ok(!JSON.stringify(info).includes(value))
   assert.equal(await Secret.exists(name), true)

@@ -15,7 +15,7 @@ withSandbox('signed file URLs', (sdk, shared) => {
     assert.match(response.headers.get('content-security-policy'), /sandbox/)
   })
 
-  test('download for another user, until a moment', async () => {
+  test('download for another user, with an expiration', async () => {
     await shared.sandbox.files.write('/root/r.txt', 'of root', { user: 'root' })
     const url = await shared.sandbox.downloadUrl('/root/r.txt', { user: 'root', useSignatureExpiration: 120 })
     assert.equal(await (await fetch(url)).text(), 'of root')
@@ -39,33 +39,32 @@ withSandbox('signed file URLs', (sdk, shared) => {
     assert.equal(await shared.sandbox.files.read('some/where/named.txt'), 'named')
   })
 
-  test('an expired one', async () => {
+  test('an expired URL', async () => {
     const url = await shared.sandbox.downloadUrl('out.txt', { useSignatureExpiration: -120 })
     const response = await fetch(url)
     assert.equal(response.status, 401)
     assert.deepEqual(await response.json(), { code: 401, message: 'signature is already expired' })
   })
 
-  test('what was not signed', async () => {
+  test('a URL with changed parameters', async () => {
     const good = new URL(await shared.sandbox.downloadUrl('out.txt'))
-    const refused = async (change, init) => {
+    const requireRefused = async (change, init) => {
       const url = new URL(good)
       change(url.searchParams)
       const response = await fetch(url, init)
       assert.equal(response.status, 401, `${url}`)
       assert.equal((await response.json()).code, 401)
     }
-    await refused((q) => q.set('path', '/etc/passwd'))
-    await refused((q) => q.set('username', 'root'))
-    await refused((q) => q.set('signature', 'v1_wrong'))
-    await refused((q) => q.delete('signature'))
-    await refused((q) => q.set('signature_expiration', '99999999999'))
-    await refused(() => {}, { method: 'POST', body: new FormData() })
+    await requireRefused((q) => q.set('path', '/etc/passwd'))
+    await requireRefused((q) => q.set('username', 'root'))
+    await requireRefused((q) => q.set('signature', 'v1_wrong'))
+    await requireRefused((q) => q.delete('signature'))
+    await requireRefused((q) => q.set('signature_expiration', '99999999999'))
+    await requireRefused(() => {}, { method: 'POST', body: new FormData() })
   })
 
-  // A person who intercepted a URL can use it for its purpose until it expires, and for nothing
-  // else.
-  test('replayed at another sandbox, and after the end of its own', async () => {
+  // A person who intercepts a URL can use it only for its purpose and until it expires.
+  test('a URL does not work for another sandbox, or after the end of its own', async () => {
     const owner = await sdk.Sandbox.create({ timeoutMs: 300_000 })
     let copies = []
     try {
@@ -79,7 +78,7 @@ withSandbox('signed file URLs', (sdk, shared) => {
         return { method: 'POST', body: form }
       }
       const at = (sandbox) => ({ headers: { 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': '49983' } })
-      // Control: the owner serves both, with and without its name.
+      // Control: the owner serves both URLs, with and without its ID in a header.
       for (const init of [{}, at(owner)]) {
         assert.equal(await (await fetch(read, init)).text(), 'of the owner')
         assert.equal((await fetch(write, { ...body(), ...init })).status, 200)

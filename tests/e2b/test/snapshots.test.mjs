@@ -2,54 +2,54 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { after, test } from 'node:test'
 
-import { furnish, held, heldQuickly, hold, letTimePass, rightTime, sameMemory, tree } from './state.mjs'
+import { createFiles, readHolder, readHolderQuickly, startHolder, letTimePass, requireRightTime, requireSameMemory, tree } from './state.mjs'
 import { control, withSdk, port, rejects } from './support.mjs'
 
 const unknown = 'izzzzzzzzzzzzzzzzzzz'
 
 withSdk('snapshots', (sdk) => {
-  const made = []
-  const keep = (sandbox) => {
-    made.push(sandbox)
+  const created = []
+  const killAtEnd = (sandbox) => {
+    created.push(sandbox)
     return sandbox
   }
-  const create = async (template = 'base') => keep(await sdk.Sandbox.create(template, { timeoutMs: 300_000 }))
+  const create = async (template = 'base') => killAtEnd(await sdk.Sandbox.create(template, { timeoutMs: 300_000 }))
   const all = async (opts) => {
     const found = []
     const pages = sdk.Sandbox.listSnapshots(opts)
     while (pages.hasNext) found.push(...(await pages.nextItems()))
     return found
   }
-  after(() => Promise.all(made.map((s) => s.kill())))
+  after(() => Promise.all(created.map((s) => s.kill())))
 
-  test('a sandbox made of one has its files, memory and server', async () => {
+  test("a sandbox from a snapshot has the snapshot's files, memory and server", async () => {
     const source = await create()
-    await furnish(source)
-    await hold(source)
+    await createFiles(source)
+    await startHolder(source)
     const files = await tree(source)
-    const before = await heldQuickly(source)
+    const before = await readHolderQuickly(source)
     const snapshot = await source.createSnapshot()
     assert.ok(snapshot.snapshotId)
     assert.deepEqual(snapshot.names, [])
 
-    // The source continues, and its later changes are its own.
-    const on = await held(source)
-    sameMemory(before, on)
+    // The source continues; its later changes do not affect the copy.
+    const continued = await readHolder(source)
+    requireSameMemory(before, continued)
     await source.files.write('/home/user/later', 'of the source')
     await letTimePass()
 
     const copy = await create(snapshot.snapshotId)
     assert.notEqual(copy.sandboxId, source.sandboxId)
-    const there = await held(copy)
-    sameMemory(before, there)
+    const inCopy = await readHolder(copy)
+    requireSameMemory(before, inCopy)
     assert.equal(await tree(copy), files)
-    assert.notEqual(there.random, on.random)
-    assert.notEqual(there.boot, before.boot)
-    assert.notEqual(there.host, before.host)
-    if (before.machine) assert.notEqual(there.machine, before.machine)
-    await rightTime(copy, before)
+    assert.notEqual(inCopy.random, continued.random)
+    assert.notEqual(inCopy.boot, before.boot)
+    assert.notEqual(inCopy.host, before.host)
+    if (before.machine) assert.notEqual(inCopy.machine, before.machine)
+    await requireRightTime(copy, before)
 
-    // Neither's token is valid for the other.
+    // The token of one sandbox is not valid for the other.
     const token = (sandbox) => ({ headers: { 'X-Access-Token': sandbox.envdAccessToken ?? '' } })
     const info = (sandbox) => control('GET', `/sandboxes/${sandbox.sandboxId}`).then((r) => r.json())
     const [a, b] = [await info(source), await info(copy)]
@@ -62,11 +62,11 @@ withSdk('snapshots', (sdk) => {
 
     // A snapshot outlives its source.
     await source.kill()
-    sameMemory(before, await held(await create(snapshot.snapshotId)))
+    requireSameMemory(before, await readHolder(await create(snapshot.snapshotId)))
     assert.equal(await sdk.Sandbox.deleteSnapshot(snapshot.snapshotId), true)
     assert.equal(await sdk.Sandbox.deleteSnapshot(snapshot.snapshotId), false)
     await rejects(create(snapshot.snapshotId), sdk.SandboxError, /404/)
-    assert.equal((await held(copy)).sum, before.sum)
+    assert.equal((await readHolder(copy)).sum, before.sum)
   })
 
   test('names, lists and pages', async () => {
@@ -97,26 +97,26 @@ withSdk('snapshots', (sdk) => {
 })
 
 withSdk('fork', (sdk) => {
-  const made = []
-  after(() => Promise.all(made.map((s) => s.kill())))
+  const created = []
+  after(() => Promise.all(created.map((s) => s.kill())))
 
   test('copies have their own identity and the same state', async () => {
     const source = await sdk.Sandbox.create({ timeoutMs: 300_000, envs: { FROM_CREATE: 'yes' } })
-    made.push(source)
-    await furnish(source)
-    await hold(source)
+    created.push(source)
+    await createFiles(source)
+    await startHolder(source)
     const files = await tree(source)
-    const before = await held(source)
+    const before = await readHolder(source)
     const end = (await source.getInfo()).endAt
     const copies = await source.fork({ count: 3, timeoutMs: 120_000 })
     assert.equal(copies.length, 3)
     for (const copy of copies) {
       if (copy instanceof Error) throw copy
-      made.push(copy)
+      created.push(copy)
     }
     assert.equal((await source.getInfo()).endAt.getTime(), end.getTime())
-    const seen = await Promise.all([source, ...copies].map(held))
-    for (const one of seen) sameMemory(before, one)
+    const seen = await Promise.all([source, ...copies].map(readHolder))
+    for (const one of seen) requireSameMemory(before, one)
     for (const what of ['boot', 'host', 'random']) {
       assert.equal(new Set(seen.map((s) => s[what])).size, 4, `${what} is not each copy's own: ${seen.map((s) => s[what])}`)
     }
@@ -132,9 +132,9 @@ withSdk('fork', (sdk) => {
     assert.equal(await copies[1].files.exists('/home/user/mine'), false)
   })
 
-  test('what cannot be forked', async () => {
+  test('forks that are refused', async () => {
     const source = await sdk.Sandbox.create({ timeoutMs: 120_000 })
-    made.push(source)
+    created.push(source)
     await source.pause()
     await rejects(source.fork(), sdk.SandboxError, /409/)
     await rejects(sdk.Sandbox.fork(unknown), sdk.SandboxNotFoundError)

@@ -1,11 +1,11 @@
-// Functions that compare a sandbox's state before and after.
+// Functions that compare a sandbox's state before and after a change.
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 
 import { eventually, port } from './support.mjs'
 
-// A server that holds a counter and a large array, stores each message before it answers, and
-// reports which machine it runs on.
+// A server with a counter and a large array. It stores each message before it answers, and reports
+// which machine it runs on.
 const holder = `
 import hashlib, http.server, json, os, sys, threading, time
 big = bytearray(os.urandom(1 << 20)) * 24
@@ -47,17 +47,17 @@ class Server(http.server.ThreadingHTTPServer):
 Server(("127.0.0.1", 8000), Holder).serve_forever()
 `
 
-// hold starts the server and returns its process.
-export async function hold(sandbox) {
+// startHolder starts the server and returns its process.
+export async function startHolder(sandbox) {
   await sandbox.files.write('/home/user/holder.py', holder)
   const process = await sandbox.commands.run('exec python3 -u /home/user/holder.py', { background: true, timeoutMs: 0 })
   await eventually('the server inside answers', async () => (await port(sandbox, 8000)).status === 200)
   return process
 }
 
-// held requests the server's state. It adds the times between which the answer was made, by this
-// machine's clock, in seconds.
-export async function held(sandbox) {
+// readHolder requests the server's state. It adds the times before and after the request, in
+// seconds of this machine's clock.
+export async function readHolder(sandbox) {
   const from = Date.now() / 1000
   const response = await port(sandbox, 8000)
   const to = Date.now() / 1000
@@ -65,57 +65,58 @@ export async function held(sandbox) {
   return { ...(await response.json()), from, to }
 }
 
-// How long a state is stored before the clocks in the restored sandbox are checked, and the
-// permitted error. The error is smaller, so that a clock that stood still is detected. An answer
-// that takes longer than quick is too imprecise.
-const lain = Math.min(5 * Number(process.env.CRANNOG_TEST_SPEED ?? 1), 60)
-const slack = 1
-const quick = (lain - slack) / 2
+// waitSeconds is how long a state is stored before the clocks in the restored sandbox are checked,
+// and tolerance the permitted error. The error is smaller than the time, so that a clock that stood
+// still is detected. An answer that takes longer than maxAnswerSeconds is too imprecise.
+const waitSeconds = Math.min(5 * Number(process.env.CRANNOG_TEST_SPEED ?? 1), 60)
+const tolerance = 1
+const maxAnswerSeconds = (waitSeconds - tolerance) / 2
 
-// letTimePass waits that long.
+// letTimePass waits for waitSeconds.
 export function letTimePass() {
-  return new Promise((resolve) => setTimeout(resolve, lain * 1000))
+  return new Promise((resolve) => setTimeout(resolve, waitSeconds * 1000))
 }
 
-// heldQuickly repeats the request until the answer is precise enough.
-export async function heldQuickly(sandbox) {
+// readHolderQuickly repeats the request until the answer is precise enough.
+export async function readHolderQuickly(sandbox) {
   let now
-  await eventually('the time is told quickly', async () => {
-    now = await held(sandbox)
-    return now.to - now.from < quick
+  await eventually('the time is read quickly', async () => {
+    now = await readHolder(sandbox)
+    return now.to - now.from < maxAnswerSeconds
   })
   return now
 }
 
-// rightTime checks that the clocks inside include the time for which the state was stored. The
-// earlier answer must come from heldQuickly.
-export async function rightTime(sandbox, before) {
-  const now = await heldQuickly(sandbox)
+// requireRightTime checks that the clocks inside include the time for which the state was stored.
+// The earlier answer must come from readHolderQuickly.
+export async function requireRightTime(sandbox, before) {
+  const now = await readHolderQuickly(sandbox)
   assert.deepEqual(wrongClocks(before, now), [])
   // Control: a clock that stood still would be detected.
   for (const clock of ['clock', 'monotonic']) {
-    assert.deepEqual(wrongClocks(before, { ...now, [clock]: now[clock] - lain }).map((w) => w[0]), [clock])
+    assert.deepEqual(wrongClocks(before, { ...now, [clock]: now[clock] - waitSeconds }).map((w) => w[0]), [clock])
   }
 }
 
+// wrongClocks returns the clocks that differ from this machine's time by more than the tolerance.
 function wrongClocks(before, now) {
   const passed = now.monotonic - before.monotonic
   return [
     ['clock', now.clock, now.from, now.to],
     ['monotonic', passed, now.from - before.to, now.to - before.from],
-  ].filter(([, said, least, most]) => said < least - slack || said > most + slack)
+  ].filter(([, clock, earliest, latest]) => clock < earliest - tolerance || clock > latest + tolerance)
 }
 
-// sameMemory checks that the process continued unchanged.
-export function sameMemory(before, after) {
+// requireSameMemory checks that the process continued unchanged.
+export function requireSameMemory(before, after) {
   assert.equal(after.sum, before.sum)
   assert.equal(after.pid, before.pid)
   assert.equal(after.count, before.count + 1)
   assert.notEqual(after.random, before.random)
 }
 
-// furnish creates files of many kinds.
-export async function furnish(sandbox) {
+// createFiles creates files of many kinds.
+export async function createFiles(sandbox) {
   const blob = Buffer.alloc(3 << 20)
   for (let i = 0; i < blob.length; i += 32) createHash('sha256').update(String(i)).digest().copy(blob, i)
   await sandbox.files.write('/home/user/kept/blob', new Blob([blob]).stream())
@@ -129,8 +130,8 @@ export async function furnish(sandbox) {
   assert.equal(createHash('sha256').update(blob).digest('hex'), (await sandbox.commands.run('sha256sum < /home/user/kept/blob')).stdout.slice(0, 64))
 }
 
-// tree describes all of a sandbox's own files: kind, mode, owner, size, times and targets, and a
-// digest of each file's content.
+// tree describes all files of a sandbox: kind, mode, owner, size, times and targets, and a digest
+// of each file's content.
 export async function tree(sandbox) {
   const { stdout } = await sandbox.commands.run([
     'cd / && find home/user tmp/t ! -name acknowledged -printf "%y %m %U:%G %n %s %T@ %p -> %l\\n" | sort',
@@ -146,7 +147,7 @@ export async function bootId(sandbox) {
   return (await sandbox.commands.run('cat /proc/sys/kernel/random/boot_id')).stdout.trim()
 }
 
-// stateOf queries the control plane, which resumes no sandbox.
+// stateOf asks the control plane for a sandbox's state, which does not resume it.
 export async function stateOf(sdk, sandbox) {
   return (await sdk.Sandbox.getInfo(sandbox.sandboxId)).state
 }

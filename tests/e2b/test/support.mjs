@@ -1,4 +1,4 @@
-// Functions that the tests share: the generation of the SDK, and waiting.
+// Functions that the tests share: the SDK of this run, waiting, and requests without an SDK.
 import assert from 'node:assert/strict'
 import { after, before, describe } from 'node:test'
 
@@ -20,20 +20,21 @@ export { newest }
 // The older generation is tested separately, in make test-full.
 const { name, sdk } = process.env.CRANNOG_TEST_SDK === 'old' ? { name: 'e2b 2.45.0', sdk: older } : { name: 'e2b 2.51.0', sdk: newest }
 
-// savesMemory is not set if the server's engine saves files only.
+// savesMemory is false if the server's engine saves files only.
 export const savesMemory = process.env.CRANNOG_TEST_SAVES !== 'files'
 
-// slowness is the measured factor of this machine: see internal/testkit/hosttest.
+// slowness is how much slower this machine is than the reference machine: see
+// internal/testkit/hosttest.
 export const slowness = Number(process.env.CRANNOG_TEST_SPEED ?? 1)
-if (!(slowness >= 1 && Number.isInteger(slowness))) throw new Error(`CRANNOG_TEST_SPEED is ${process.env.CRANNOG_TEST_SPEED}`)
+if (!(slowness >= 1 && Number.isInteger(slowness))) throw new Error(`CRANNOG_TEST_SPEED is ${process.env.CRANNOG_TEST_SPEED}, want a positive integer`)
 
 // full is set for tests that are too long for each change: make test-long.
 export const full = (process.env.CRANNOG_TEST_FULL ?? '') !== ''
 
-// limit is the time after which a group of tests is taken to hang.
+// limit is the time after which a group of tests counts as hanging.
 export const limit = 900_000 * slowness
 
-// life only ends a sandbox that a failed test leaves behind.
+// life is the timeout of a sandbox that a failed test leaves behind.
 export const life = 3600_000
 
 // withSdk defines a group of tests for the SDK generation of this run.
@@ -55,13 +56,13 @@ export function withSandbox(subject, body, opts = {}) {
   })
 }
 
-// eventually polls until the condition returns a true value, or the limit is reached.
+// eventually polls until the condition returns a true value, and fails after a time limit.
 export async function eventually(what, condition, withinMs = 120_000 * slowness) {
   const end = Date.now() + withinMs
   for (;;) {
     const got = await condition()
     if (got) return got
-    assert.ok(Date.now() < end, `${what} does not come true`)
+    assert.ok(Date.now() < end, `gave up waiting until ${what}`)
     await new Promise((done) => setTimeout(done, 25))
   }
 }
@@ -91,7 +92,7 @@ export async function rejects(promise, type, text) {
   } catch (e) {
     error = e
   }
-  assert.ok(error, 'it did not fail')
+  assert.ok(error, 'the call did not fail')
   assert.ok(error instanceof type, `${error.constructor.name}: ${error.message}\nwanted ${type.name}`)
   if (text) assert.match(error.message, text)
   return error

@@ -33,11 +33,11 @@ describe('templates (e2b 2.51.0)', { timeout: limit }, () => {
       .setUser('worker').setWorkdir('/work').runCmd('touch here')
       .setStartCmd('echo "$GREETING" > /tmp/started; exec sleep 1000000', waitForFile('/tmp/started'))
     const lines = []
-    const made = await Template.build(steps(), 'mine', { tags: ['v1', 'v2'], cpuCount: 1, memoryMB: 256, onBuildLogs: (e) => lines.push(e.message) })
-    assert.deepEqual(made.tags, ['v1', 'v2'])
+    const created = await Template.build(steps(), 'mine', { tags: ['v1', 'v2'], cpuCount: 1, memoryMB: 256, onBuildLogs: (e) => lines.push(e.message) })
+    assert.deepEqual(created.tags, ['v1', 'v2'])
     assert.ok(lines.includes('built as user in /home/user'), lines.join('\n'))
     assert.equal(lines.filter((l) => l.startsWith('Uploaded')).length, 3)
-    assert.equal((await Template.getBuildStatus(made)).status, 'ready')
+    assert.equal((await Template.getBuildStatus(created)).status, 'ready')
     assert.equal(await Template.exists('mine'), true)
     assert.equal(await Template.exists('none'), false)
 
@@ -50,11 +50,11 @@ describe('templates (e2b 2.51.0)', { timeout: limit }, () => {
       await sandbox.kill()
     }
 
-    // Nothing has changed, so nothing is sent and no step runs.
+    // An unchanged build uploads nothing and runs no step.
     const again = []
     const second = await Template.buildInBackground(steps(), 'mine', { tags: ['v3'], onBuildLogs: (e) => again.push(e.message) })
     assert.equal(again.filter((l) => l.startsWith('Skipping upload')).length, 3)
-    assert.equal(second.templateId, made.templateId)
+    assert.equal(second.templateId, created.templateId)
     let status
     for (let n = 0; !['ready', 'error'].includes(status?.status); n++) {
       status = await Template.getBuildStatus(second)
@@ -66,7 +66,7 @@ describe('templates (e2b 2.51.0)', { timeout: limit }, () => {
 
     await Template.assignTags('mine:v3', 'stable')
     const tags = async () => Object.fromEntries((await Template.getTags('mine')).map((t) => [t.tag, t.buildId]))
-    assert.deepEqual(await tags(), { default: made.buildId, v1: made.buildId, v2: made.buildId, v3: second.buildId, stable: second.buildId })
+    assert.deepEqual(await tags(), { default: created.buildId, v1: created.buildId, v2: created.buildId, v3: second.buildId, stable: second.buildId })
     await Template.removeTags('mine', ['v2', 'v3'])
     assert.deepEqual(Object.keys(await tags()).sort(), ['default', 'stable', 'v1'])
 
@@ -75,13 +75,13 @@ describe('templates (e2b 2.51.0)', { timeout: limit }, () => {
     assert.equal(await Template.exists('child'), false)
 
     const listed = await (await control('GET', '/templates')).json()
-    assert.deepEqual(listed.filter((t) => t.templateID === made.templateId).map((t) => [t.names, t.buildID, t.public]), [[['mine'], second.buildId, false]])
+    assert.deepEqual(listed.filter((t) => t.templateID === created.templateId).map((t) => [t.names, t.buildID, t.public]), [[['mine'], second.buildId, false]])
     assert.equal((await control('DELETE', '/templates/mine')).status, 204)
     assert.equal(await Template.exists('mine'), false)
     await rejects(Sandbox.create('mine'), Error, /not found/)
   })
 
-  test('what cannot be built says why', async () => {
+  test('a failed build reports the reason', async () => {
     await rejects(Template.build(Template().fromImage('no/such:image'), 'bad'), BuildError, /is not on the server's machine/)
     await rejects(Template.build(Template().fromImage('e2bdev/base', { username: 'u', password: 'p' }), 'bad'), BuildError, /400: .*takes no credentials/)
     await rejects(Template.build(Template().fromTemplate('none'), 'bad'), BuildError, /template 'none' not found/)
@@ -97,9 +97,9 @@ describe('templates (e2b 2.51.0)', { timeout: limit }, () => {
       })
       child.stdin.end()
     })
-    const made = await e2b('create', 'cli-made', '--path', dir)
-    assert.equal(made.code, 0, made.text)
-    assert.match(made.text, /INFO +A\n/)
+    const created = await e2b('create', 'cli-made', '--path', dir)
+    assert.equal(created.code, 0, created.text)
+    assert.match(created.text, /INFO +A\n/)
     const list = await e2b('list', '--format', 'json')
     assert.match(list.text, /"cli-made"/)
     assert.match((await e2b('list')).text, /Private .*cli-made/)

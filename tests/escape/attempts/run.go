@@ -14,13 +14,13 @@ import (
 
 // Arguments that select what the probe program does.
 const (
-	RunAll  = "all"  // every attempt except Last, in processes that may end
+	RunAll  = "all"  // every attempt except Last, in child processes
 	RunLast = "last" // the attempt Last
 	runFrom = "from" // the attempts from one to another, until one ends the process
 )
 
-// longest bounds an attempt, so that one that hangs is a failure and does not hang the test.
-const longest = 2 * time.Minute
+// maxAttemptTime bounds an attempt, so that a hanging attempt fails the test.
+const maxAttemptTime = 2 * time.Minute
 
 // Main is the probe program. The target is in the environment variable Variable.
 func Main(args []string) error {
@@ -43,7 +43,7 @@ func Main(args []string) error {
 		return fmt.Errorf("%s: %w", Variable, err)
 	}
 	if args[0] == runFrom && len(args) == 3 {
-		return from(args[1], args[2], &target)
+		return runRange(args[1], args[2], &target)
 	}
 	if args[0] != RunAll && args[0] != RunLast {
 		return fmt.Errorf("unknown argument %q", args[0])
@@ -66,13 +66,13 @@ func Main(args []string) error {
 // Variable is the environment variable with the target as JSON.
 const Variable = "ESCAPE_TARGET"
 
-// from makes the attempts from one name to another.
-func from(first, last string, t *Target) error {
+// runRange makes the attempts from one name to another.
+func runRange(first, last string, t *Target) error {
 	all := All()
-	named := func(name string) int {
+	indexOf := func(name string) int {
 		return slices.IndexFunc(all, func(a Attempt) bool { return a.Name == name })
 	}
-	start, end := named(first), named(last)
+	start, end := indexOf(first), indexOf(last)
 	if start < 0 || end < start {
 		return fmt.Errorf("there are no attempts from %q to %q", first, last)
 	}
@@ -85,8 +85,8 @@ func from(first, last string, t *Target) error {
 	return nil
 }
 
-// supervise makes all attempts in child processes. An attempt that ends its process was refused by
-// the kernel that ended it; the next child continues after it.
+// supervise makes all attempts in child processes. If an attempt ends its process, the kernel has
+// refused it; the next child continues after it.
 func supervise(all []Attempt, w io.Writer) error {
 	out := json.NewEncoder(w)
 	for next := 0; next < len(all); {
@@ -107,7 +107,7 @@ func supervise(all []Attempt, w io.Writer) error {
 	return nil
 }
 
-// batch runs a child, and returns how many answers came from it and how it ended.
+// batch runs a child, and returns the number of its answers and the signal that ended it.
 func batch(all []Attempt, out *json.Encoder) (made int, ended string, err error) {
 	name := all[0].Name
 	cmd := exec.Command("/proc/self/exe", runFrom, name, all[len(all)-1].Name)
@@ -120,11 +120,11 @@ func batch(all []Attempt, out *json.Encoder) (made int, ended string, err error)
 		return 0, "", err
 	}
 	late := false
-	timer := time.AfterFunc(longest, func() { late = true; _ = cmd.Process.Kill() })
+	timer := time.AfterFunc(maxAttemptTime, func() { late = true; _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	lines := bufio.NewScanner(answers)
 	for lines.Scan() {
-		timer.Reset(longest)
+		timer.Reset(maxAttemptTime)
 		var a Answer
 		if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
 			return made, "", fmt.Errorf("%q: %w", lines.Text(), err)

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Serve starts, in the network and mount namespaces of the control, what the attempts ask for:
-// services at their paths, metadata services and resolvers at their addresses. None of it is
-// visible to the host.
+// Serve starts what the attempts connect to, in the network and mount namespaces of the control:
+// services at their paths, metadata services and resolvers at their addresses. The host does not
+// see any of it.
 func Serve(t *Target) (end func(), err error) {
 	var open []io.Closer
 	end = func() {
@@ -77,7 +77,7 @@ func freeBind(network, _ string, conn syscall.RawConn) (err error) {
 	return errors.Join(err, controlErr)
 }
 
-// ownRun gives the namespace an empty /run with a copy of the secret, for the services' sockets.
+// ownRun mounts an empty /run with a copy of the secret, for the services' sockets.
 func ownRun(secret string) error {
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "size=1m"); err != nil || secret == "" {
 		return err
@@ -85,7 +85,7 @@ func ownRun(secret string) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(secret), 0o755), os.WriteFile(secret, []byte(SecretText), 0o644))
 }
 
-// hosts gives names to addresses of the control.
+// hosts resolves names to addresses of the control.
 func hosts() error {
 	path := filepath.Join(os.TempDir(), "escape-hosts")
 	text := "127.0.0.1 localhost\n169.254.169.254 metadata.google.internal\n"
@@ -96,7 +96,7 @@ func hosts() error {
 	return unix.Mount(path, "/etc/hosts", "", unix.MS_BIND, "")
 }
 
-// addresses gives the loopback of the namespace the addresses that attempts ask.
+// addresses adds the addresses that attempts connect to to the loopback device.
 func addresses() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -150,7 +150,8 @@ func eachConn(l net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// PassSecret passes a descriptor of a file to each client of a socket, until that is closed.
+// PassSecret passes a descriptor of a file to each client of a socket, until the listener is
+// closed.
 func PassSecret(l net.Listener, path string) {
 	eachConn(l, func(conn net.Conn) {
 		defer conn.Close()
@@ -160,13 +161,13 @@ func PassSecret(l net.Listener, path string) {
 		}
 		defer f.Close()
 		if unixConn, ok := conn.(*net.UnixConn); ok {
-			_, _, _ = unixConn.WriteMsgUnix([]byte(SecretText), unix.UnixRights(int(f.Fd())), nil) // a client that gets none reports it
+			_, _, _ = unixConn.WriteMsgUnix([]byte(SecretText), unix.UnixRights(int(f.Fd())), nil) // a client without a descriptor reports that
 		}
 	})
 }
 
-// answered returns the answer of a resolver that knows every name: 127.0.0.1.
-func answered(query []byte) []byte {
+// dnsAnswer returns the answer of a resolver that resolves every name to 127.0.0.1.
+func dnsAnswer(query []byte) []byte {
 	answer := slices.Clone(query)
 	answer[2], answer[3], answer[7] = 0x81, 0x80, 1
 	return append(answer, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 127, 0, 0, 1)
@@ -178,7 +179,7 @@ func answerPackets(packets net.PacketConn) {
 		if err != nil {
 			return
 		}
-		_, _ = packets.WriteTo(answered(query[:n]), from)
+		_, _ = packets.WriteTo(dnsAnswer(query[:n]), from)
 	}
 }
 
@@ -192,6 +193,6 @@ func answerStream(conn net.Conn) {
 	if _, err := io.ReadFull(conn, query); err != nil {
 		return
 	}
-	answer := answered(query)
+	answer := dnsAnswer(query)
 	_, _ = conn.Write(append([]byte{0, byte(len(answer))}, answer...))
 }

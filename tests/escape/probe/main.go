@@ -1,5 +1,5 @@
-// Command probe makes the attempts of the escape suite, and prints an answer for each. It is built
-// without any library, so that it runs in every image.
+// Command probe makes the attempts of the escape suite and prints an answer for each. It is linked
+// statically, so that it runs in every image.
 package main
 
 import (

@@ -1,5 +1,5 @@
 // Command drive checks that a client in another language can use an MCP server through "crannog run
-// --mcp": it uses the Go SDK's client with an unmodified package of npm.
+// --mcp". It connects the Go SDK's client to an unmodified npm package.
 package main
 
 import (
@@ -41,9 +41,9 @@ func drive(ctx context.Context, crannog, dir string) (err error) {
 	defer func() { err = errors.Join(err, session.Close()) }()
 	tools, err := session.ListTools(ctx, nil)
 	if err != nil || len(tools.Tools) < 5 {
-		return fmt.Errorf("%d tools: %w", len(tools.Tools), err)
+		return fmt.Errorf("got %d tools, want at least 5: %w", len(tools.Tools), err)
 	}
-	// Concurrent calls each get their own answer.
+	// Each of many concurrent calls must get its own answer.
 	const calls = 50
 	results := make(chan error, calls)
 	for i := range calls {
@@ -53,7 +53,7 @@ func drive(ctx context.Context, crannog, dir string) (err error) {
 			if err == nil {
 				text, ok := result.Content[0].(*mcp.TextContent)
 				if !ok || text.Text != "Echo: "+message {
-					err = fmt.Errorf("call %d is answered with %+v", i, result.Content[0])
+					err = fmt.Errorf("call %d got the answer %+v", i, result.Content[0])
 				}
 			}
 			results <- err

@@ -1,5 +1,4 @@
-// The AI SDK with a model that follows a script completes a task through the
-// tools.
+// The AI SDK, with a model that follows a script, completes a task through the tools.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -22,7 +21,7 @@ test('ai completes a task through the tools', async (t) => {
   let calls = 0
   const model = new MockLanguageModelV4({
     doGenerate: async ({ prompt, tools }) => {
-      assert.ok(tools.some((o) => o.name === 'bash'), 'the model is offered the tools')
+      assert.ok(tools.some((o) => o.name === 'bash'), 'the model is not offered the tools')
       const last = prompt.at(-1)
       const step = script.next(last.role === 'tool' ? JSON.stringify(last.content).replaceAll('\\\\n', '\n').replaceAll('\\n', '\n') : '')
       if (!step) return { content: [{ type: 'text', text: conclusion }], finishReason: { unified: 'stop', raw: undefined }, usage, warnings: [] }
@@ -41,5 +40,5 @@ test('ai completes a task through the tools', async (t) => {
   }
   assert.ok(script.done)
   assert.equal(calls, steps.length)
-  assert.equal(readFileSync(join(dir, 'calc.py'), 'utf8'), broken, 'the directory here stays as it is')
+  assert.equal(readFileSync(join(dir, 'calc.py'), 'utf8'), broken, 'the directory of the host changed')
 })

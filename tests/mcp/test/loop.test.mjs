@@ -1,5 +1,5 @@
-// The whole loop of an agent, without a model: a scripted client repairs a repository through the
-// tools, its changes are applied to the working copy, and the audit log has each step.
+// The work of an agent, without a model: a scripted client repairs a repository through the tools,
+// its changes are applied to the working copy, and the audit log has each step.
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,11 +9,11 @@ import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { crannog, project, run } from '../common.mjs'
 import { broken, files, corrected, Script } from '../task.mjs'
 
-const name = `mender-${process.pid}`
+const name = `repair-${process.pid}`
 
 async function cli(...args) {
   const { code, stdout, stderr } = await run(crannog, args)
-  assert.equal(code, 0, `crannog ${args.join(' ')} ends with ${code}\n${stdout}${stderr}`)
+  assert.equal(code, 0, `crannog ${args.join(' ')} has exit code ${code}\n${stdout}${stderr}`)
   return stdout
 }
 
@@ -32,7 +32,7 @@ test('an agent corrects a repository; its changes are exported and are in the au
   assert.ok(script.done)
   await client.close()
 
-  // No change comes out by itself.
+  // Nothing changes in the working copy before an export.
   assert.equal(readFileSync(join(dir, 'calc.py'), 'utf8'), broken)
   assert.deepEqual((await cli('diff', '--name-only', name)).trim().split('\n'), ['calc.py'])
   assert.match(await cli('diff', name), /^-.*prices\[1:\][^]*^\+.*sum\(prices\)$/m)
@@ -46,17 +46,17 @@ test('an agent corrects a repository; its changes are exported and are in the au
   assert.equal(outside.code, 0, outside.stderr)
 
   // The audit log has all steps, in this order, and verifies.
-  const told = await cli('audit', 'show', '--sandbox', name, '--jsonl')
-  const story = told.trim().split('\n').map((line) => JSON.parse(line)).sort((a, b) => a.seq - b.seq)
-  const tested = (e) => e.kind === 'exec' && e.data.argv.join(' ') === 'python3 -B -m unittest -q'
+  const auditText = await cli('audit', 'show', '--sandbox', name, '--jsonl')
+  const entries = auditText.trim().split('\n').map((line) => JSON.parse(line)).sort((a, b) => a.seq - b.seq)
+  const runsTests = (e) => e.kind === 'exec' && e.data.argv.join(' ') === 'python3 -B -m unittest -q'
   let from = 0
   for (const [what, is] of [
-    ['the start', (e) => e.kind === 'sandbox.started'], ['the failing tests', tested], ['the passing tests', tested],
-    ['what came out', (e) => e.kind === 'export' && e.data.files === 1],
-    ['who brought it out', (e) => e.kind === 'action' && e.data.do === 'apply' && e.data.outcome === 'ok'],
+    ['the start', (e) => e.kind === 'sandbox.started'], ['the failing tests', runsTests], ['the passing tests', runsTests],
+    ['the export', (e) => e.kind === 'export' && e.data.files === 1],
+    ['the call that exported', (e) => e.kind === 'action' && e.data.do === 'apply' && e.data.outcome === 'ok'],
   ]) {
-    const at = story.slice(from).findIndex(is)
-    assert.ok(at >= 0, `${what} is missing, or not in its place, in\n${told}`)
+    const at = entries.slice(from).findIndex(is)
+    assert.ok(at >= 0, `${what} is missing or out of order in\n${auditText}`)
     from += at + 1
   }
   for (const [what, is] of [
@@ -64,14 +64,14 @@ test('an agent corrects a repository; its changes are exported and are in the au
     ['the exit code of the passing tests', (e) => e.kind === 'command.ended' && e.data.exit === 0],
     ['the edit', (e) => e.kind === 'action' && e.data.do === 'file.upload' && e.data.outcome === 'ok'],
     ['the changed file', (e) => e.kind === 'file' && e.data.op === 'changed' && e.data.path === '/workspace/calc.py'],
-  ]) assert.ok(story.some(is), `${what} is missing in\n${told}`)
+  ]) assert.ok(entries.some(is), `${what} is missing in\n${auditText}`)
   await cli('audit', 'verify')
   const exported = join(dir, 'record')
-  const { stdout: record, stderr: said } = await run(crannog, ['audit', 'export'])
-  const signer = /--key '([^']+)'/.exec(said)[1]
-  writeFileSync(exported, record)
+  const { stdout: log, stderr } = await run(crannog, ['audit', 'export'])
+  const signer = /--key '([^']+)'/.exec(stderr)[1]
+  writeFileSync(exported, log)
   await cli('audit', 'verify', exported, '--key', signer)
-  writeFileSync(exported, record.replace('calc.py', 'calm.py'))
+  writeFileSync(exported, log.replace('calc.py', 'calm.py'))
   const changed = await run(crannog, ['audit', 'verify', exported, '--key', signer])
-  assert.equal(changed.code, 1, `control: a changed record is found out\n${changed.stdout}${changed.stderr}`)
+  assert.equal(changed.code, 1, `control: a changed log verifies\n${changed.stdout}${changed.stderr}`)
 })

@@ -1,5 +1,4 @@
-// The OpenAI Agents SDK with a model that follows a script completes a task
-// through the tools.
+// The OpenAI Agents SDK, with a model that follows a script, completes a task through the tools.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -16,7 +15,7 @@ test('@openai/agents completes a task through the tools', async (t) => {
   let calls = 0
   const model = {
     async getResponse({ input, tools }) {
-      assert.ok(tools.some((o) => o.name === 'bash'), 'the model is offered the tools')
+      assert.ok(tools.some((o) => o.name === 'bash'), 'the model is not offered the tools')
       const last = Array.isArray(input) ? input.at(-1) : undefined
       const answer = last?.type === 'function_call_result' ? JSON.stringify(last.output).replaceAll('\\\\n', '\n').replaceAll('\\n', '\n') : ''
       const step = script.next(answer)
@@ -26,7 +25,7 @@ test('@openai/agents completes a task through the tools', async (t) => {
       const output = [{ type: 'function_call', callId: `call-${++calls}`, name: step.tool, status: 'completed', arguments: JSON.stringify(step.input) }]
       return { usage: new Usage(), output }
     },
-    getStreamedResponse() { throw new Error('not asked to stream') },
+    getStreamedResponse() { throw new Error('streaming is not supported by this model') },
   }
   const server = new MCPServerStdio({ command: crannog, args: ['mcp', '--workspace', dir], env: process.env })
   await server.connect()
@@ -39,5 +38,5 @@ test('@openai/agents completes a task through the tools', async (t) => {
   }
   assert.ok(script.done)
   assert.equal(calls, steps.length)
-  assert.equal(readFileSync(join(dir, 'calc.py'), 'utf8'), broken, 'the directory here stays as it is')
+  assert.equal(readFileSync(join(dir, 'calc.py'), 'utf8'), broken, 'the directory of the host changed')
 })

@@ -15,7 +15,7 @@ import (
 // Socket is the path of the Unix socket to which a sandbox without a network interface connects.
 type Socket string
 
-// ListenProxy creates such a socket and returns the gateway's end with its path.
+// ListenProxy creates a proxy's socket and returns the gateway's end and the socket's path.
 func ListenProxy(t testing.TB) (link *os.File, s Socket) {
 	t.Helper()
 	path := filepath.Join(hosttest.ShortDir(t), "proxy.sock")

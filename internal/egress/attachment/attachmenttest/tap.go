@@ -28,8 +28,8 @@ var TapRole = reexec.Role{Match: reexec.Arg0(tapArg0), Run: runTapPeer}
 // Form is how a Kernel's traffic reaches the gateway.
 type Form string
 
-// The forms. The last four use a TAP device: FormTAP is its own descriptor, and the others are
-// sockets to which a relay connects the device.
+// Forms of traffic. All except TUN use a TAP device: the form TAP is the device's own descriptor,
+// and the others are sockets to which a relay connects the device.
 const (
 	TUN       Form = "tun"
 	TAP       Form = "tap"
@@ -60,9 +60,9 @@ func StartTap(t testing.TB, rootless bool, mtu int, program ...string) (link *os
 	return StartKernel(t, TUN, rootless, mtu, program...)
 }
 
-// StartKernel creates such a process, with rootless also in a user namespace of its own, and
-// returns the gateway's end of its network. The program starts when Go is called. If the program is
-// /proc/self/exe, a role's arguments follow.
+// StartKernel creates a Kernel, with rootless also in its own user namespace, and returns the
+// gateway's end of its network. The program starts when Go is called. If the program is
+// /proc/self/exe, the arguments of a role follow.
 func StartKernel(t testing.TB, form Form, rootless bool, mtu int, program ...string) (link *os.File, k *Kernel) {
 	t.Helper()
 	device, k := startDevice(t, form, rootless, mtu, program...)
@@ -83,17 +83,17 @@ func startDevice(t testing.TB, form Form, rootless bool, mtu int, program ...str
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, own := os.NewFile(uintptr(fds[0]), "theirs"), os.NewFile(uintptr(fds[1]), "own")
-	defer theirs.Close()
-	defer own.Close()
-	conn, err := net.FileConn(own)
+	childEnd, parentEnd := os.NewFile(uintptr(fds[0]), "child-end"), os.NewFile(uintptr(fds[1]), "parent-end")
+	defer childEnd.Close()
+	defer parentEnd.Close()
+	conn, err := net.FileConn(parentEnd)
 	if err != nil {
 		t.Fatal(err)
 	}
 	k = &Kernel{start: conn.(*net.UnixConn)}
 	k.cmd = exec.CommandContext(t.Context(), self)
 	k.cmd.Args = append([]string{tapArg0, string(form), strconv.Itoa(mtu)}, program...)
-	k.cmd.Env, k.cmd.ExtraFiles = []string{"PATH=" + os.Getenv("PATH")}, []*os.File{theirs}
+	k.cmd.Env, k.cmd.ExtraFiles = []string{"PATH=" + os.Getenv("PATH")}, []*os.File{childEnd}
 	k.cmd.Stdout, k.cmd.Stderr = &k.output, &k.output
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}
 	if rootless {
@@ -104,22 +104,22 @@ func startDevice(t testing.TB, form Form, rootless bool, mtu int, program ...str
 	if err := k.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	theirs.Close()
+	childEnd.Close()
 	t.Cleanup(k.Kill)
 	control := make([]byte, unix.CmsgSpace(4))
 	_ = k.start.SetReadDeadline(hosttest.Deadline())
 	_, n, _, _, err := k.start.ReadMsgUnix(make([]byte, 1), control)
 	if err != nil || n == 0 {
 		_ = k.cmd.Wait()
-		t.Fatalf("no device: %v\n%s", err, k.output.String())
+		t.Fatalf("the child sent no device: %v\n%s", err, k.output.String())
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:n])
 	if err != nil || len(messages) != 1 {
-		t.Fatalf("%d messages: %v", len(messages), err)
+		t.Fatalf("the child sent %d control messages, want 1: %v", len(messages), err)
 	}
 	got, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(got) != 1 {
-		t.Fatalf("%v: %v", got, err)
+		t.Fatalf("the child sent the descriptors %v, want 1: %v", got, err)
 	}
 	link = os.NewFile(uintptr(got[0]), "tap")
 	t.Cleanup(func() { link.Close() })
@@ -145,7 +145,7 @@ func (k *Kernel) Wait() (string, error) {
 	return k.output.String(), err
 }
 
-// runTapPeer creates the device, passes it to the parent and executes the program.
+// runTapPeer creates the device, passes it to the parent, waits for Go and executes the program.
 func runTapPeer() {
 	fail := func(err error) {
 		fmt.Fprintln(os.Stderr, err)

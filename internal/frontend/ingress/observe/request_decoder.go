@@ -16,6 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/filesystempb/filesystempbconnect"
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/guestwire"
 	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
@@ -124,7 +125,7 @@ func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	h := &hearing{take: func(message any, header http.Header) (err error) {
 		switch m := message.(type) {
 		case *pb.StartRequest:
-			lasts = true
+			lasts = !guestwire.Hangup(header)
 			if err := utf8text.UnescapeStart(header, m); err != nil {
 				return fault.Wrap(err, fault.Invalid, "start_unreadable", "the escaped command cannot be read")
 			}

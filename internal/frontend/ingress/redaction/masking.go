@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/filetree/copytree"
 	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/guestwire"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -61,7 +62,11 @@ func Answer(res *http.Response, port int, m *sandbox.Redactor) error {
 	var masked io.Reader
 	switch form {
 	case eventsJSON, eventsProto:
-		masked = newEvents(source, form == eventsJSON, m.Text)
+		redactor := m.Text
+		if guestwire.Binary(res.Request.Header) {
+			redactor = m.Bytes
+		}
+		masked = newEvents(source, form == eventsJSON, redactor)
 	case lines:
 		masked = newLines(source, m)
 	case frames:

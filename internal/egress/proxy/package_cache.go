@@ -1,0 +1,163 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages/pullthrough"
+)
+
+// PackageCache answers requests for packages.
+type PackageCache func(ctx context.Context, r pullthrough.Request) (pullthrough.Answer, error)
+
+// serveFromCache answers a request to a registry from the package cache. It returns false if the request
+// is not for a package, which is then forwarded like any other.
+func (x *exchange) serveFromCache() (bool, *refusal) {
+	ecosystem, ok := x.gen.policy.Registry(x.dest.host)
+	if !ok || x.action.method != http.MethodGet && x.action.method != http.MethodHead {
+		return false, nil
+	}
+	if x.box.back.packages == nil {
+		return false, floor(http.StatusServiceUnavailable, "package_cache", pullthrough.RuleRequest, "the policy requires the package cache, and there is none")
+	}
+	// Sandboxes share the answer, so no header, query or secret of this request is used for it.
+	answer, err := x.box.back.packages(x.ctx, pullthrough.Request{
+		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
+		Gate: x.gen.policy.Gate(time.Now), Upstream: registryFetch{x},
+	})
+	if err != nil {
+		return false, x.cacheRefusal(err)
+	}
+	if answer.Pass {
+		return false, nil
+	}
+	defer answer.Body.Close()
+	if err := x.box.records.ready(x.gen); err != nil {
+		return false, unrecorded(err)
+	}
+	x.record.Package, x.record.Status = &answer.Fact, answer.Status
+	x.deliver(answer)
+	return true, nil
+}
+
+// deliver passes on an answer of the cache.
+func (x *exchange) deliver(a pullthrough.Answer) {
+	h := x.w.Header()
+	h.Set("Content-Type", a.Type)
+	h.Set("Content-Length", strconv.FormatInt(a.Size, 10))
+	// The program must revalidate its own cache each time, because the policy may change.
+	h.Set("Cache-Control", "no-cache")
+	if a.Notice != "" {
+		// npm shows this header to its user.
+		h.Set("Npm-Notice", printable(a.Notice, longestField))
+	}
+	x.w.WriteHeader(a.Status)
+	if x.action.method == http.MethodHead {
+		return
+	}
+	if err := x.copyBody(a.Body, nil, false); err != nil {
+		x.record.Error = err.Error()
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// cacheRefusal returns the refusal for an error of the cache.
+func (x *exchange) cacheRefusal(err error) *refusal {
+	stop, ok := errors.AsType[*pullthrough.Refusal](err)
+	if !ok {
+		if r, ok := errors.AsType[*refusedFetch](err); ok {
+			return r.stop
+		}
+		return x.failed(err)
+	}
+	x.record.Package = &stop.Fact
+	r := &refusal{status: stop.Status, code: stop.Code, cause: stop.Cause, decision: egress.Decision{
+		Effect: egress.Deny, Rule: stop.Rule, Layer: stop.Layer, Policy: x.gen.policy.Digest(), Reason: sentence(stop.Reason),
+	}}
+	if stop.Code == "upstream_failed" || stop.Code == "package_not_found" {
+		r.failed()
+	}
+	return r
+}
+
+// registryFetch fetches for the package cache what the policy of the sandbox allows without an
+// approval.
+type registryFetch struct{ x *exchange }
+
+// refusedFetch is returned for a request that the policy does not allow.
+type refusedFetch struct{ stop *refusal }
+
+func (r *refusedFetch) Error() string { return r.stop.decision.Reason }
+
+// maxRedirects is the maximum number of redirects of a registry.
+const maxRedirects = 5
+
+// Get implements pullthrough.Upstream.
+func (u registryFetch) Get(ctx context.Context, address, accept string) (*http.Response, error) {
+	for range maxRedirects {
+		at, err := url.Parse(address)
+		if err != nil {
+			return nil, err
+		}
+		if err := u.permitted(at); err != nil {
+			return nil, err
+		}
+		resp, err := u.get(ctx, at, accept)
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode < 300 || resp.StatusCode > 399 || resp.StatusCode == http.StatusNotModified {
+			return resp, nil
+		}
+		resp.Body.Close()
+		to, err := at.Parse(resp.Header.Get("Location"))
+		if err != nil {
+			return nil, err
+		}
+		address = to.String()
+	}
+	return nil, fault.New(fault.Unavailable, "upstream_failed", u.x.dest.host+" redirects too often")
+}
+
+// permitted applies the policy to a request that the cache makes for the sandbox. Redirects and
+// documents of registries lead to URLs that the sandbox did not request.
+func (u registryFetch) permitted(at *url.URL) error {
+	tls := at.Scheme == "https"
+	port := 443
+	if !tls {
+		port = 80
+	}
+	host, port, err := authority(at.Host, port)
+	if err != nil || !tls && at.Scheme != "http" || at.User != nil {
+		return &refusedFetch{floor(http.StatusForbidden, "package_request", pullthrough.RuleRequest, "the registry leads to something that is no web address")}
+	}
+	p := u.x.gen.policy
+	d := p.Connect(host, port).Decision
+	if d.Effect != egress.Deny {
+		d, _ = p.Request(policy.Request{Host: host, Port: port, Method: http.MethodGet, Path: at.EscapedPath(), TLS: tls})
+	}
+	if d.Effect == egress.Allow || host == u.x.dest.host && u.x.isGranted(d) {
+		return nil
+	}
+	return &refusedFetch{byPolicy(d)}
+}
+
+func (u registryFetch) get(ctx context.Context, at *url.URL, accept string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", "crannog-package-cache")
+	if accept != "" {
+		req.Header.Set("Accept", accept)
+		req.Header.Set("Accept-Encoding", "gzip")
+	}
+	return u.x.gen.transport.RoundTrip(req)
+}

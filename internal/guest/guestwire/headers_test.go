@@ -1,0 +1,26 @@
+package guestwire
+
+import (
+	"net/http"
+	"testing"
+)
+
+// What one side sets, the other reads; any other value asks for nothing.
+func TestSwitches(t *testing.T) {
+	for name, s := range map[string]struct {
+		set func(http.Header, bool)
+		get func(http.Header) bool
+	}{HangupHeader: {SetHangup, Hangup}, BinaryHeader: {SetBinary, Binary}} {
+		on, off := http.Header{}, http.Header{}
+		s.set(on, true)
+		s.set(off, false)
+		if !s.get(on) || s.get(off) || len(off) != 0 {
+			t.Errorf("%s: %v, %v", name, on, off)
+		}
+		for _, other := range []string{"0", "true", "", "11"} {
+			if s.get(http.Header{name: {other}}) {
+				t.Errorf("%s: %q switches it on", name, other)
+			}
+		}
+	}
+}
