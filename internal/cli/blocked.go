@@ -104,7 +104,7 @@ func (b *blocked) print(r api.FlowRecord) {
 	reported, n := b.list.Add(r)
 	switch {
 	case n == 0 || !b.loud:
-	case n > denial.Most:
+	case n > denial.MaxListed:
 		b.note("more was blocked; crannog net log shows all while the sandbox is listed")
 	case reported.Fix != "":
 		b.note("blocked %s  rule=%s  (allow: %s)", reported.What, reported.Rule, reported.Fix)
