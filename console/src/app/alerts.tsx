@@ -6,7 +6,10 @@ import { inertLine } from "../parts/inert";
 import { canNotify, notify } from "./notify";
 import { badge } from "./favicon";
 
-/** Notifies the user, while the page is not visible, of a request that waits for a decision. */
+/**
+ * Announces new approval requests: to screen readers, on the tab's icon and, while the page is not
+ * visible, as desktop notifications.
+ */
 export function ApprovalAlerts() {
   const pending = useApprovals().pending.length;
   const navigate = useNavigate();
@@ -34,7 +37,7 @@ export function ApprovalAlerts() {
       live.setHidden(document.hidden);
       if (!document.hidden) live.reconnectNow();
     };
-    // A page can be opened in the background.
+    // A page may be opened in a background tab.
     live.setHidden(document.hidden);
     window.addEventListener("online", reconnectNow);
     document.addEventListener("visibilitychange", reconnectNow);

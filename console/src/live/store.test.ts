@@ -5,7 +5,7 @@ import { Approvals } from "./approvals";
 import { Feed } from "./feed";
 import { Fleet } from "./fleet";
 import { Live } from "./live";
-import { Metrics, kept } from "./metrics";
+import { Metrics, maxSamples } from "./metrics";
 import type { Source } from "./stream";
 
 const box = (i: number, more: Partial<FleetRow> = {}) => fleetRow(`box${i}`, { name: `name ${i}`, owner: "", ...more });
@@ -62,9 +62,9 @@ describe("Metrics", () => {
 
   it("keeps the last minute, the oldest first", () => {
     const metrics = new Metrics();
-    for (let i = 0; i < kept + 5; i++) metrics.apply([sample("a", i)]);
+    for (let i = 0; i < maxSamples + 5; i++) metrics.apply([sample("a", i)]);
     const points = metrics.points("a", "cpu");
-    expect([points.length, points[0], points.at(-1)]).toEqual([kept, 5, kept + 4]);
+    expect([points.length, points[0], points.at(-1)]).toEqual([maxSamples, 5, maxSamples + 4]);
     expect(metrics.points("missing", "cpu")).toEqual([]);
   });
 

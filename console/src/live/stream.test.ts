@@ -68,7 +68,7 @@ describe("Stream", () => {
       (name, data) => received.push([name, data]),
       () => states.push(stream.state),
     );
-    stream.carry(["approvals"], []);
+    stream.updateSubscription(["approvals"], []);
     stream.start();
   });
   afterEach(() => {
@@ -97,17 +97,17 @@ describe("Stream", () => {
 
   it("updates the server once when several topics change, and not without a change", async () => {
     last().hello("s1");
-    stream.carry(["approvals", "fleet"], []);
-    stream.carry(["fleet", "approvals"], ["b", "a"]);
+    stream.updateSubscription(["approvals", "fleet"], []);
+    stream.updateSubscription(["fleet", "approvals"], ["b", "a"]);
     await vi.advanceTimersByTimeAsync(1_000);
     expect(puts).toEqual([{ stream: "s1", subscription: { topics: ["approvals", "fleet"], watch: ["a", "b"] } }]);
-    stream.carry(["approvals", "fleet"], ["a", "b"]);
+    stream.updateSubscription(["approvals", "fleet"], ["a", "b"]);
     await vi.advanceTimersByTimeAsync(5_000);
     expect(puts).toHaveLength(1);
   });
 
   it("sends changes that were made while it was opening after the hello", async () => {
-    stream.carry(["fleet"], []);
+    stream.updateSubscription(["fleet"], []);
     last().hello("s1");
     await vi.advanceTimersByTimeAsync(1_000);
     expect(puts.map((p) => p.subscription.topics)).toEqual([["fleet"]]);
@@ -115,14 +115,14 @@ describe("Stream", () => {
 
   it("watches no more sandboxes than the server accepts", async () => {
     last().hello("s1");
-    stream.carry(["fleet"], Array.from({ length: 900 }, (_, i) => `box${i}`));
+    stream.updateSubscription(["fleet"], Array.from({ length: 900 }, (_, i) => `box${i}`));
     await vi.advanceTimersByTimeAsync(1_000);
     expect(puts[0]?.subscription.watch).toHaveLength(200);
   });
 
   it("reconnects with the current topics, after longer waits each time", async () => {
     last().hello("s1");
-    stream.carry(["fleet", "record:b1"], ["b1"]);
+    stream.updateSubscription(["fleet", "record:b1"], ["b1"]);
     const waits: number[] = [];
     for (let i = 0; i < 7; i++) {
       const before = sources.length;
@@ -156,7 +156,7 @@ describe("Stream", () => {
   });
 
   it("continues after the last received entry", async () => {
-    stream.carry(["record"], []);
+    stream.updateSubscription(["record"], []);
     last().hello("s1");
     last().say("entry", { seq: 41 }, "41");
     last().say("entry", { seq: 42 }, "42");
@@ -166,7 +166,7 @@ describe("Stream", () => {
   });
 
   it.each([["record"], ["record:b1"], ["network:b1"]])("misses no event of %s before the first received one", async (topic) => {
-    stream.carry([topic], []);
+    stream.updateSubscription([topic], []);
     last().hello("s1", "40");
     last().fail();
     await vi.advanceTimersByTimeAsync(600);
@@ -188,11 +188,11 @@ describe("Stream", () => {
   });
 
   it("requests no old entries once no page reads the audit log", async () => {
-    stream.carry(["record"], []);
+    stream.updateSubscription(["record"], []);
     last().hello("s1");
     last().say("entry", { seq: 42 }, "42");
-    stream.carry(["fleet"], []);
-    stream.carry(["fleet", "record"], []);
+    stream.updateSubscription(["fleet"], []);
+    stream.updateSubscription(["fleet", "record"], []);
     last().fail();
     await vi.advanceTimersByTimeAsync(600);
     expect(last().asks("after")).toBeNull();
@@ -201,7 +201,7 @@ describe("Stream", () => {
   it("opens another stream if the server no longer knows this one", async () => {
     last().hello("s1");
     answer = 404;
-    stream.carry(["fleet"], []);
+    stream.updateSubscription(["fleet"], []);
     await vi.advanceTimersByTimeAsync(200);
     expect(last().closed).toBe(true);
     await vi.advanceTimersByTimeAsync(600);
@@ -212,7 +212,7 @@ describe("Stream", () => {
   it("repeats a refused update later", async () => {
     last().hello("s1");
     answer = 503;
-    stream.carry(["fleet"], []);
+    stream.updateSubscription(["fleet"], []);
     await vi.advanceTimersByTimeAsync(1_000);
     answer = 200;
     await vi.advanceTimersByTimeAsync(3_000);
@@ -243,7 +243,7 @@ describe("Stream", () => {
   });
 
   it("is not live on a silent stream, and opens another", async () => {
-    stream.carry(["record"], []);
+    stream.updateSubscription(["record"], []);
     last().hello("s1", "40");
     await vi.advanceTimersByTimeAsync(20_000);
     last().say("beat", {}, "41");
@@ -264,7 +264,7 @@ describe("Stream", () => {
   });
 
   it("does not trust a stream that was silent while the machine slept", () => {
-    stream.carry(["record"], []);
+    stream.updateSubscription(["record"], []);
     last().hello("s1", "40");
     vi.setSystemTime(Date.now() + 34_000); // no timer runs in between
     stream.reconnectNow();

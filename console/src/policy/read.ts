@@ -24,17 +24,17 @@ export interface Step {
   text: string;
 }
 
-const still = { staleTime: Number.POSITIVE_INFINITY };
+const neverStale = { staleTime: Number.POSITIVE_INFINITY };
 
 export function useSchema() {
-  return useQuery({ queryKey: ["policy", "schema"], queryFn: () => call<Schema>("GET", "/policy/schema"), ...still });
+  return useQuery({ queryKey: ["policy", "schema"], queryFn: () => call<Schema>("GET", "/policy/schema"), ...neverStale });
 }
 
 export function usePresets() {
   return useQuery({
     queryKey: ["policy", "presets"],
     queryFn: () => call<Preset[]>("GET", "/policy/presets"),
-    ...still,
+    ...neverStale,
   });
 }
 
