@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-microvm test-jail test-escape lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-microvm test-jail test-escape lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -30,7 +30,7 @@ check: tests-begin check-source lint test-race test-plain test-console ## what n
 test: tests-begin build check-source test-race test-plain test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also the tests that take too long for each change: soak, emulated kernel, other variants, fuzzing
-	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-microvm test-jail test-escape test-e2b-old test-images test-upgrade test-pages test-long fuzz
+	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-microvm test-jail test-escape test-e2b-old test-images test-dev test-upgrade test-pages test-long fuzz
 
 # bin/timing runs the test programs and measures their processor time. CRANNOG_TIMES has the
 # measurements since tests-begin.
@@ -67,7 +67,7 @@ CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileKeeping|TestCrashAtEachSt
 
 # These tests pass many megabytes or many thousands of rows through code that other tests of their
 # packages run with the race detector, which makes each byte ten times as expensive.
-LARGE := ^(TestLargeResultsTakeLittle|TestTextsThatAreShownAreOnRecord|TestFarBehind|TestSlowReader|TestTreesAreBounded|TestFloodedOutputIsDiscarded|TestFlowsComeInPieces|TestLongLinesAreNotHeld|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandInPages)$$
+LARGE := ^(TestLargeResultsUseLittleMemory|TestTextsThatAreShownAreOnRecord|TestLongAbsenceReportsGap|TestSlowPageDoesNotDelayOthers|TestTreesAreBounded|TestFloodedOutputIsDiscarded|TestFlowsComeInPieces|TestLongLinesAreNotBuffered|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandSandboxesInPages)$$
 
 # Packages that cannot be tested with the race detector. The egress gateway gives up its privileges
 # differently in a program with C code, such as a plain go build makes if a C compiler is there; the
@@ -147,6 +147,9 @@ test-e2b-old: $(TIMING) bin/crannog ## the older SDK of E2B
 
 test-images: $(TIMING) bin/crannog ## a real Debian as an image, as root and unprivileged, from the mirror through the gateway
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m ./tests/images
+
+test-dev: $(TIMING) bin/crannog ## SSH endpoints of sandboxes with OpenSSH, scp, sftp and rsync
+	$(PROGRAM) $(GOTEST) -count=1 -timeout 30m ./tests/dev
 
 test-upgrade: $(TIMING) bin/crannog ## open a state directory that an earlier commit made; the first run builds that commit
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m ./tests/upgrade

@@ -104,7 +104,7 @@ func (b *blocked) print(r api.FlowRecord) {
 	told, n := b.list.Add(r)
 	switch {
 	case n == 0 || !b.loud:
-	case n > denial.Most:
+	case n > denial.MaxListed:
 		b.note("more was blocked; crannog net log shows all while the sandbox is listed")
 	case told.Fix != "":
 		b.note("blocked %s  rule=%s  (allow: %s)", told.What, told.Rule, told.Fix)

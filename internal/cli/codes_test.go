@@ -26,7 +26,7 @@ var asking = map[string]string{
 	"deny": "a0123456789abcdef012 --reason no", "dev": "../devcontainer/testdata/image", "diff": "dev", "discard": "dev -y", "exec": "dev true", "export": "dev --tar x.tar", "fork": "dev", "inspect": "dev",
 	"engines": "", "bench engines": "", "cache ls": "", "cache prune": "", "cache stats": "", "image bootstrap": "", "image export": "x -o x.tar", "image import": "x", "image inspect": "x", "image ls": "", "image prune": "", "image pull": "x", "image push": "x", "image rm": "x", "key ls": "", "key new": "", "key revoke": "x", "logs": "dev", "ls": "", "net log": "dev", "pause": "dev", "policy explain": "dev GET https://x.example/",
 	"policy set": "dev --allow x.example", "policy show": "dev", "prune": "-y", "ps": "dev", "reset": "dev -y", "resume": "dev", "rm": "dev", "rollback": "dev x -y",
-	"run": "--no-workspace true", "secret ls": "", "secret rm": "x", "secret rotate": "X", "secret set": "X", "shell": "dev",
+	"run": "--no-workspace true", "secret ls": "", "secret rm": "x", "secret rotate": "X", "secret set": "X", "shell": "dev", "ssh": "dev",
 	"snapshot": "dev", "snapshot ls": "", "snapshot rm": "x", "stats": "dev", "stop": "dev", "template build": "-t x .", "template builds": "", "template create": "x",
 	"template inspect": "x", "template ls": "", "template rm": "x", "template tag": "x y", "tree": "",
 	"volume cp": "x:/a b", "volume create": "x", "volume inspect": "x", "volume ls": "", "volume rm": "x", "volume snapshot": "x y",

@@ -32,7 +32,7 @@ func (a serverVerbs) front(in server.Backend, base, domain string, rules sandbox
 		return nil, err
 	}
 	c, err := web.New(web.Options{
-		Desk: d.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: d.Service.Refused, Live: live, Inside: inside,
+		Sessions: d.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: d.Service.Refused, Live: live, Inside: inside,
 		Machine: machine{a.app, d, log}, Policies: d.Service, Rules: rules, History: d.Record,
 		About: web.About{
 			Version: a.version, Domain: domain, Engine: info.Name, Boundary: string(info.Boundary), Started: time.Now().UTC().Truncate(time.Second),

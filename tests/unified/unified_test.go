@@ -99,7 +99,7 @@ var steps = []step{
 		"--- PASS: TestConformance/leaks/cycles-leave-nothing", "--- PASS: TestConformance/restart/another-process-finds-the-sandbox",
 	}, not: []string{"--- SKIP"}},
 	{Name: "copies", Script: conformance("^TestConformance$/^state$/^a-copy-has-a-group-of-its-own$"), Timeout: 15 * time.Minute, long: true, want: []string{
-		"--- PASS: TestConformance/state/a-copy-has-a-group-of-its-own",
+		"--- PASS: TestConformance/state/a-copy-has-a-separate-group",
 	}, not: []string{"--- SKIP"}},
 	{Name: "weights", Script: `gvisor.test -test.v -test.count=1 -test.run '^TestUnhurriedYields$'`, Timeout: 9 * time.Minute, long: true,
 		want: []string{"--- PASS: TestUnhurriedYields"}, not: []string{"--- SKIP"}},

@@ -6,7 +6,7 @@ export interface AskProps {
   description?: string;
   /** The text of the button that sends the form. */
   action: string;
-   /** Whether the form may be sent. */
+  /** Whether the form may be sent. */
   ready: boolean;
   onClose: () => void;
   /** Sends the form. If it fails, the dialog stays open and shows the error. */

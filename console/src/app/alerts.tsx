@@ -33,17 +33,17 @@ export function ApprovalAlerts() {
   }, [navigate]);
 
   useEffect(() => {
-    const reconnectNow = () => {
+    const update = () => {
       live.setHidden(document.hidden);
       if (!document.hidden) live.reconnectNow();
     };
     // A page may be opened in a background tab.
     live.setHidden(document.hidden);
-    window.addEventListener("online", reconnectNow);
-    document.addEventListener("visibilitychange", reconnectNow);
+    window.addEventListener("online", update);
+    document.addEventListener("visibilitychange", update);
     return () => {
-      window.removeEventListener("online", reconnectNow);
-      document.removeEventListener("visibilitychange", reconnectNow);
+      window.removeEventListener("online", update);
+      document.removeEventListener("visibilitychange", update);
     };
   }, []);
 

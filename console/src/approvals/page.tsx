@@ -14,7 +14,7 @@ import { byDeadline, clickCounts, emptyInbox, focusOn, keyCounts, move, reorder,
 import { useNames } from "./names";
 import { Notify } from "./notify";
 import { kindName, partsOf, pastOf, sameRule, type ApprovalRequest } from "./request";
-import { useInView, useShown } from "./view";
+import { useInView, useOnVisible } from "./view";
 
 type Open = { what: "deny" | "always"; request: ApprovalRequest } | { what: "bulk"; requests: readonly ApprovalRequest[] };
 
@@ -130,7 +130,7 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
   useEffect(() => {
     if (first !== undefined) setInbox((before) => focusOn(before, first, Date.now()));
   }, [first, order]);
-  useShown(() => setInbox((before) => shown(before, Date.now())));
+  useOnVisible(() => setInbox((before) => shown(before, Date.now())));
   useFocus(inbox.focus, cards.current, list);
 
   const decide = useCallback(

@@ -62,19 +62,19 @@ export function useInView(): InView {
   return { watch, since: useCallback((id: string) => since.current.get(id) ?? null, []) };
 }
 
-/** useShown calls a function whenever the page becomes visible. */
-export function useShown(back: () => void): void {
-  const last = useRef(back);
-  last.current = back;
+/** useOnVisible calls a function whenever the page becomes visible. */
+export function useOnVisible(callback: () => void): void {
+  const last = useRef(callback);
+  last.current = callback;
   useEffect(() => {
-    const on = () => {
+    const check = () => {
       if (document.visibilityState === "visible") last.current();
     };
-    document.addEventListener("visibilitychange", on);
-    window.addEventListener("focus", on);
+    document.addEventListener("visibilitychange", check);
+    window.addEventListener("focus", check);
     return () => {
-      document.removeEventListener("visibilitychange", on);
-      window.removeEventListener("focus", on);
+      document.removeEventListener("visibilitychange", check);
+      window.removeEventListener("focus", check);
     };
   }, []);
 }

@@ -171,9 +171,9 @@ export class Live {
     if (before) this.onReturn.emit(before.server_started !== hello.server_started);
   }
 
-  private announce(fresh: Approval[]) {
+  private announce(requests: Approval[]) {
     this.onApprovals.emit();
-    for (const approval of fresh) this.onRequest.emit(approval);
+    for (const approval of requests) this.onRequest.emit(approval);
   }
 }
 

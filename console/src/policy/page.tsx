@@ -6,7 +6,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useCan } from "../api/session";
 import { Button, Field, Icon, Inert, inertLine, Loading, Menu, Page, Problem, Select, TabBar, toast } from "../parts";
 import { ApplyDialog } from "./applying";
-import { Compare, type Text } from "./compare";
+import { Compare, type NamedDocument } from "./compare";
 import { goToLine, openEditor, replaceAll } from "./editor";
 import { Explain, type Subject } from "./explain";
 import { headline, type Finding } from "./lint";
@@ -30,6 +30,7 @@ network:
 // The draft is kept outside of the page, so that visiting another page does not lose it.
 let savedDraft = initialDraft;
 
+/** The policy editor: write, check, explain, compare, apply. */
 export function PolicyPage() {
   const search = readSearch(useSearch({ strict: false }));
   const navigate = useNavigate();
@@ -63,8 +64,8 @@ export function PolicyPage() {
   }, []);
 
   const sandbox = running.data?.find((s) => s.id === search.sandbox || s.name === search.sandbox);
-  const texts = useMemo((): Text[] => {
-    const out: Text[] = [];
+  const texts = useMemo((): NamedDocument[] => {
+    const out: NamedDocument[] = [];
     if (policy.data) {
       out.push({ id: "effective", label: "the effective policy", document: policy.data.document });
       policy.data.layers?.forEach((l, i) => out.push({ id: `layer-${i}`, label: `its layer ${i + 1}: ${l.kind}`, document: l.document }));
@@ -79,7 +80,7 @@ export function PolicyPage() {
     return all;
   }, [search.sandbox, sandbox?.name]);
 
-  const start = (t: Text) => {
+  const start = (t: NamedDocument) => {
     if (view.current) replaceAll(view.current, t.document);
     change(t.document);
     toast(`The draft is now ${t.label}. Undo restores the previous one.`);

@@ -30,7 +30,7 @@ var restartRules = []rule{
 		if err := e.Create(t.Context(), c.spec(b.id)); err != nil {
 			t.Fatal(err)
 		}
-		// The other process notices the end of the instance that it knew, and then the new one.
+		// The other process notices that the first instance has ended, and then finds the new one.
 		hosttest.Eventually(t, "the new sandbox answers", func() bool {
 			r, err := attach(t, other, b.id).exec(t.Context(), "user", "/bin/sh", "-c", "test ! -e /tmp/f && echo new")
 			return err == nil && r.stdout == "new\n"
@@ -53,7 +53,7 @@ var restartRules = []rule{
 			t.Fatal(err)
 		}
 		if exit := <-exits; exit.Reason != engine.ReasonKilled {
-			t.Errorf("got %+v", exit)
+			t.Errorf("got %+v, want killed", exit)
 		}
 	}},
 	{"restart/remove-works-after-it", func(t testing.TB, c *Config) {
@@ -64,7 +64,7 @@ var restartRules = []rule{
 			t.Fatal(err)
 		}
 		if list, err := again.List(t.Context()); err != nil || len(list) != 0 {
-			t.Errorf("left: %v %v", list, err)
+			t.Errorf("sandboxes left after the removal: %v %v", list, err)
 		}
 	}},
 }

@@ -62,7 +62,7 @@ func BenchmarkTap(b *testing.B) {
 					guest.script = script
 					x.serves(guest)
 					if masked == "masked" {
-						w.masked(maskOf(b, sandbox.RedactorOptions{Outputs: true, Patterns: true}, sealedValue))
+						w.setRedactor(maskOf(b, sandbox.RedactorOptions{Outputs: true, Patterns: true}, sealedValue))
 					}
 					if name == "64MiB" {
 						b.SetBytes(chunks * int64(len(chunk)))

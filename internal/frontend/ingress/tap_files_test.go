@@ -135,7 +135,7 @@ func TestFilesAreOnRecord(t *testing.T) {
 // A cell of the interpreter is a command, and files are surveyed after it.
 func TestCellsAreOnRecord(t *testing.T) {
 	x := newObservedProxy(t)
-	x.masked(valueMask(t))
+	x.setRedactor(valueMask(t))
 	script := []string{
 		`{"type":"number_of_executions","execution_count":1}`, `{"type":"stdout","text":"a ` + sealedValue[:9] + `","timestamp":"T"}`,
 		`{"type":"stdout","text":"` + sealedValue[9:] + `\n","timestamp":"T"}`, `{"type":"stderr","text":"e\n","timestamp":"T"}`, `{"type":"keepalive"}`,
@@ -200,7 +200,7 @@ func TestCellsAreOnRecord(t *testing.T) {
 // P34: where the policy shows values in outputs, callers see them and the audit log does not.
 func TestShownValuesAreNotOnRecord(t *testing.T) {
 	x := newObservedProxy(t)
-	x.masked(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))
+	x.setRedactor(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))
 	guest := &starter{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
 		return errors.Join(send(begun(7)), send(printed("stdout", sealedValue)), send(ended()))
@@ -218,7 +218,7 @@ func TestShownValuesAreNotOnRecord(t *testing.T) {
 	}
 	var h processOutput
 	for s.Receive() {
-		h.take(s.Msg().GetEvent())
+		h.add(s.Msg().GetEvent())
 	}
 	if err := s.Err(); err != nil || h.text["stdout"] != sealedValue {
 		t.Fatalf("control: heard %q, %v", h.text, err)

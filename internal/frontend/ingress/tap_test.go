@@ -43,7 +43,7 @@ func TestCommandsAreOnRecord(t *testing.T) {
 	x.serves(guest)
 	n := 0
 	for name, options := range dialects {
-		x.both(t, func(t *testing.T, _ string) {
+		x.withAndWithoutRedactor(t, func(t *testing.T, _ string) {
 			n++
 			x.mu.Lock()
 			bare := x.boxes[boxID].redactor == nil
@@ -60,7 +60,7 @@ func TestCommandsAreOnRecord(t *testing.T) {
 			}
 			var h processOutput
 			for s.Receive() {
-				h.take(s.Msg().GetEvent())
+				h.add(s.Msg().GetEvent())
 			}
 			if err := s.Err(); err != nil {
 				t.Fatalf("%s: %v", name, err)

@@ -202,7 +202,7 @@ func preflight(r *http.Request) bool {
 // allowAny answers a preflight as the guest would. A preflight carries no token, so it cannot
 // resume the sandbox, and without an answer the browser never sends the request with the token.
 func allowAny(w http.ResponseWriter, r *http.Request) {
-	boundRest(w)
+	limitUnreadBody(w)
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Allow-Methods", "HEAD, GET, POST, PUT, PATCH, DELETE")

@@ -26,7 +26,7 @@ func pausedProxy(t *testing.T, change ...func(*sandbox.Sandbox)) *testProxy {
 	t.Helper()
 	w := newTestProxy(t)
 	w.add(sleeper, func(s *sandbox.Sandbox) {
-		wakeful(s)
+		resumesOnTraffic(s)
 		for _, c := range change {
 			c(s)
 		}
@@ -280,8 +280,8 @@ func TestAfterAFailureItIsTriedAgain(t *testing.T) {
 
 func TestASandboxThatIsResumedInBetweenIsReached(t *testing.T) {
 	w := pausedProxy(t, func(s *sandbox.Sandbox) { s.OnEnd.Wake = false })
-	w.looked = func() {
-		w.looked = nil
+	w.afterFailedLookup = func() {
+		w.afterFailedLookup = nil
 		if _, err := w.Wake(t.Context(), sleeper); err != nil {
 			t.Error(err)
 		}

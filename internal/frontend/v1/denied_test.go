@@ -66,10 +66,10 @@ func TestExecTellsWhatWasRefusedToItsCommand(t *testing.T) {
 	if got := d.since(t.Context(), sandbox.Principal{}, linked, started, false); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	for i := range 3 * denial.Most {
+	for i := range 3 * denial.MaxListed {
 		way.refuse(fmt.Sprint(i, ".test"))
 	}
-	if got := d.since(t.Context(), sandbox.Principal{}, linked, started, false); len(got) != denial.Most {
+	if got := d.since(t.Context(), sandbox.Principal{}, linked, started, false); len(got) != denial.MaxListed {
 		t.Errorf("%d refusals are told", len(got))
 	}
 }
