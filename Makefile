@@ -63,11 +63,11 @@ test-race: $(TIMING)
 
 # These tests start the test program again for each step at which it is killed. With the race
 # detector they took more than a third of the time of internal/sandbox/lifecycle.
-CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileKeeping|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage)$$
+CRASHES := ^(TestCrashAtEachStepOfStateChange|TestCrashWhileRetaining|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage)$$
 
 # These tests pass many megabytes or many thousands of rows through code that other tests of their
 # packages run with the race detector, which makes each byte ten times as expensive.
-LARGE := ^(TestLargeResultsUseLittleMemory|TestTextsThatAreShownAreOnRecord|TestLongAbsenceReportsGap|TestSlowPageDoesNotDelayOthers|TestTreesAreBounded|TestFloodedOutputIsDiscarded|TestFlowsComeInPieces|TestLongLinesAreNotBuffered|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandSandboxesInPages)$$
+LARGE := ^(TestLargeResultsUseLittleMemory|TestShownTextIsAudited|TestLongAbsenceReportsGap|TestSlowPageDoesNotDelayOthers|TestTreesAreBounded|TestFloodedOutputIsDiscarded|TestFlowsAreReturnedInPages|TestLongLinesAreNotBuffered|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandSandboxesInPages)$$
 
 # Packages that cannot be tested with the race detector. The egress gateway gives up its privileges
 # differently in a program with C code, such as a plain go build makes if a C compiler is there; the

@@ -29,8 +29,8 @@ func endless(started chan<- struct{}) http.Handler {
 	})
 }
 
-// TestStreamBreaksWhenSandboxEnds checks that the client of a stream gets an error, and not a complete
-// response, when the sandbox ends (P11).
+// TestStreamBreaksWhenSandboxEnds checks that the client of a stream gets an error, and not a
+// complete response, when the sandbox ends (P11).
 func TestStreamBreaksWhenSandboxEnds(t *testing.T) {
 	w := newTestProxy(t)
 	w.serve(boxID, 4000, endless(nil))

@@ -141,8 +141,8 @@ func dialRetry(ctx context.Context, tries int, dial func() (net.Conn, error)) (n
 	}
 }
 
-// hasEnded reports whether the sandbox has ended. It returns true as soon as the service has signalled
-// the end, before other code of this package notices it.
+// hasEnded reports whether the sandbox has ended. It returns true as soon as the service has
+// signalled the end, before other code of this package notices it.
 func (b *backend) hasEnded() bool {
 	select {
 	case <-b.gone:

@@ -26,8 +26,8 @@ func (l *changingSandbox) Redactor(context.Context, string) (*sandbox.Redactor, 
 	return nil, l.redactor
 }
 
-// TestSandboxChangedDuringLookupIsNotFound checks a sandbox that is paused or rolled back during the
-// look-up. Clients get the status of a sandbox that is not running, because they know no other.
+// TestSandboxChangedDuringLookupIsNotFound checks a sandbox that is paused or rolled back during
+// the look-up. Clients get the status of a sandbox that is not running, because they know no other.
 func TestSandboxChangedDuringLookupIsNotFound(t *testing.T) {
 	changed := fault.New(fault.Conflict, sandbox.CodeChanged, "it was changed")
 	for name, l := range map[string]*changingSandbox{"dial": {dial: changed}, "mask": {redactor: changed}} {

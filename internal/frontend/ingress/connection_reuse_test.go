@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestEndOfSandboxKeepsConnectionUsable checks that a sandbox that ends together with its response does
-// not break the client's connection. The next request on the connection may be for another sandbox.
+// TestEndOfSandboxKeepsConnectionUsable checks that a sandbox that ends together with its response
+// does not break the client's connection. The next request on the connection may be for another
+// sandbox.
 func TestEndOfSandboxKeepsConnectionUsable(t *testing.T) {
 	w := newTestProxy(t)
 	var conn net.Conn

@@ -7,7 +7,7 @@ const ResumePause = resumePause
 func (p *Proxy) Waiting(id string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if k := p.wakings[id]; k != nil {
+	if k := p.pendingResumes[id]; k != nil {
 		return k.waiting
 	}
 	return 0

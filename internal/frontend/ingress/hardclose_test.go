@@ -34,8 +34,8 @@ func hijacked(t *testing.T, gone bool) (*hardConn, *halfConn, net.Conn) {
 	return &hardConn{Conn: under, back: b}, under, theirs
 }
 
-// TestCloseWriteKeepsInputOpen checks that CloseWrite ends only the output, if the connection supports
-// that.
+// TestCloseWriteKeepsInputOpen checks that CloseWrite ends only the output, if the connection
+// supports that.
 func TestCloseWriteKeepsInputOpen(t *testing.T) {
 	c, under, _ := hijacked(t, false)
 	if err := c.CloseWrite(); err != nil || !under.halfClosed || under.reset {

@@ -22,8 +22,8 @@ import (
 
 var stars = strings.Repeat("*", len(sealedValue))
 
-// withAndWithoutRedactor runs a test without a redactor, as a control, and with one. shown is the text
-// that the client gets in place of sealedValue.
+// withAndWithoutRedactor runs a test without a redactor, as a control, and with one. shown is the
+// text that the client gets in place of sealedValue.
 func (w *testProxy) withAndWithoutRedactor(t *testing.T, do func(t *testing.T, shown string)) {
 	t.Helper()
 	w.setRedactor(nil)
@@ -40,8 +40,8 @@ func zipped(text string) []byte {
 	return b.Bytes()
 }
 
-// TestDownloadsAreRedacted checks that a file is redacted with its length unchanged, also if a client
-// requests it compressed or in parts, and also if an attacker has replaced the guest.
+// TestDownloadsAreRedacted checks that a file is redacted with its length unchanged, also if a
+// client requests it compressed or in parts, and also if an attacker has replaced the guest.
 func TestDownloadsAreRedacted(t *testing.T) {
 	w := newTestProxy(t)
 	content := strings.Repeat("x", 100_000) + sealedValue + strings.Repeat("y", 50_000) + knownToken
@@ -146,8 +146,8 @@ func TestUndecodableResponsesAreBlocked(t *testing.T) {
 	}
 }
 
-// TestHeadersAreRedacted checks the headers of a response, of an early response, of trailers, and of
-// the response that switches the protocol.
+// TestHeadersAreRedacted checks the headers of a response, of an early response, of trailers, and
+// of the response that switches the protocol.
 func TestHeadersAreRedacted(t *testing.T) {
 	w := newTestProxy(t)
 	w.serve(boxID, 3000, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -200,8 +200,8 @@ func TestHeadersAreRedacted(t *testing.T) {
 	})
 }
 
-// TestUpgradedConnectionsAreRedacted checks that data is redacted with its length unchanged, even if
-// the halves of a value arrive at different times. Other data is passed on at once.
+// TestUpgradedConnectionsAreRedacted checks that data is redacted with its length unchanged, even
+// if the halves of a value arrive at different times. Other data is passed on at once.
 func TestUpgradedConnectionsAreRedacted(t *testing.T) {
 	w := newTestProxy(t)
 	extensions := make(chan string, 2)
@@ -239,8 +239,8 @@ func TestUpgradedConnectionsAreRedacted(t *testing.T) {
 	})
 }
 
-// TestNothingIsForwardedWithoutRedactor checks that, while the values to redact are unknown, no request
-// is sent and no response passes.
+// TestNothingIsForwardedWithoutRedactor checks that, while the values to redact are unknown, no
+// request is sent and no response passes.
 func TestNothingIsForwardedWithoutRedactor(t *testing.T) {
 	w := newTestProxy(t)
 	w.mu.Lock()
@@ -282,8 +282,8 @@ func TestNothingIsForwardedWithoutRedactor(t *testing.T) {
 	}
 }
 
-// TestPatternsDoNotChangeFiles checks that patterns apply only to the output of programs: a file that
-// looks like a token arrives unchanged, and can be requested in parts.
+// TestPatternsDoNotChangeFiles checks that patterns apply only to the output of programs: a file
+// that looks like a token arrives unchanged, and can be requested in parts.
 func TestPatternsDoNotChangeFiles(t *testing.T) {
 	w := newTestProxy(t)
 	files := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -179,8 +179,8 @@ func (w *testProxy) guestPlays(p *scriptedGuest) {
 	w.serve(boxID, guestboot.Port, mux)
 }
 
-// TestProcessOutputIsRedacted checks each stream, each protocol and several ways to cut the output: a
-// value is redacted, and all other output arrives unchanged.
+// TestProcessOutputIsRedacted checks each stream, each protocol and several ways to cut the output:
+// a value is redacted, and all other output arrives unchanged.
 func TestProcessOutputIsRedacted(t *testing.T) {
 	w := newTestProxy(t)
 	text := "a " + sealedValue + " b " + sealedValue[:12]
@@ -239,8 +239,8 @@ func eachByte(text string, emit func(string) error) error {
 	return errors.Join(errs...)
 }
 
-// TestTerminalOutputIsSentAtOnce checks that a terminal shows each key at once, even if the key could
-// begin a value. A value whose halves arrive at different times is redacted.
+// TestTerminalOutputIsSentAtOnce checks that a terminal shows each key at once, even if the key
+// could begin a value. A value whose halves arrive at different times is redacted.
 func TestTerminalOutputIsSentAtOnce(t *testing.T) {
 	w := newTestProxy(t)
 	w.setRedactor(valueMask(t))
@@ -289,8 +289,8 @@ func TestTerminalOutputIsSentAtOnce(t *testing.T) {
 	}
 }
 
-// TestStreamErrorsAreRedacted checks a stream that ends in an error: output that was held back is sent
-// first, and the error is redacted too.
+// TestStreamErrorsAreRedacted checks a stream that ends in an error: output that was held back is
+// sent first, and the error is redacted too.
 func TestStreamErrorsAreRedacted(t *testing.T) {
 	w := newTestProxy(t)
 	p := &scriptedGuest{script: func(send func(*pb.ProcessEvent) error) error {

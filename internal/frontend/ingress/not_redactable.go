@@ -12,10 +12,10 @@ import (
 
 const unmaskableText = "The sandbox's secrets cannot be read now. Its output cannot be redacted and is not passed on"
 
-// rejectUnredactable answers if the values to redact are not known. The status is not 502 or 503, because
-// clients take those for the end of the sandbox.
+// rejectUnredactable answers if the values to redact are not known. The status is not 502 or 503,
+// because clients take those for the end of the sandbox.
 func (p *Proxy) rejectUnredactable(w http.ResponseWriter, r *http.Request, to target, err error) {
-	p.Log.Debug("no mask", "sandbox", to.id, "err", err)
+	p.Log.Debug("values to redact are unknown", "sandbox", to.id, "err", err)
 	if to.port == guestboot.Port && refuseCall(w, r, http.StatusInternalServerError, "internal", unmaskableText) {
 		return
 	}
@@ -55,7 +55,7 @@ func refuseCall(w http.ResponseWriter, r *http.Request, status int, code, text s
 	h.Set("Content-Type", kind)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Access-Control-Allow-Origin", "*")
-	if !stream { // a stream has a good status and tells the error in its body
+	if !stream { // a stream has a success status and the error in its body
 		w.WriteHeader(status)
 	}
 	_, _ = w.Write(body) // an error means that the client left

@@ -74,16 +74,16 @@ func newObservedProxy(t testing.TB) *observedProxy {
 	return x
 }
 
-// known has the sandbox's token.
-type known struct{ addressed }
+// tokenClient sends the sandbox's token.
+type tokenClient struct{ addressed }
 
-func (k *known) Do(r *http.Request) (*http.Response, error) {
+func (k *tokenClient) Do(r *http.Request) (*http.Response, error) {
 	r.Header.Set("X-Access-Token", "token-"+boxID)
 	return k.addressed.Do(r)
 }
 
 func (x *observedProxy) client(options ...connect.ClientOption) processpbconnect.ProcessClient {
-	return processpbconnect.NewProcessClient(&known{addressed{x.front.Client()}}, x.front.URL, options...)
+	return processpbconnect.NewProcessClient(&tokenClient{addressed{x.front.Client()}}, x.front.URL, options...)
 }
 
 // started and ended are the data of all entries so far.
@@ -141,14 +141,14 @@ func sum(text string) string {
 	return hex.EncodeToString(s[:])
 }
 
-// starter is a guest that counts the processes that it starts.
-type starter struct {
+// countingGuest is a guest that counts the processes that it starts.
+type countingGuest struct {
 	scriptedGuest
 	mu   sync.Mutex
 	runs []string
 }
 
-func (s *starter) Start(ctx context.Context, r *connect.Request[pb.StartRequest], stream *connect.ServerStream[pb.StartResponse]) error {
+func (s *countingGuest) Start(ctx context.Context, r *connect.Request[pb.StartRequest], stream *connect.ServerStream[pb.StartResponse]) error {
 	s.mu.Lock()
 	s.runs = append(s.runs, r.Msg.GetProcess().GetCmd())
 	s.mu.Unlock()
@@ -167,7 +167,7 @@ func (x *observedProxy) serves(s processpbconnect.ProcessHandler) {
 	x.serve(boxID, guestboot.Port, mux)
 }
 
-func begun(pid uint32) *pb.ProcessEvent {
+func startEvent(pid uint32) *pb.ProcessEvent {
 	return &pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: pid}}}
 }
 
@@ -196,7 +196,7 @@ func enveloped(flags byte, message string) string {
 	return string(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(message)))) + message
 }
 
-func packed(t testing.TB, text string) string {
+func gzipped(t testing.TB, text string) string {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -209,8 +209,8 @@ func packed(t testing.TB, text string) string {
 	return b.String()
 }
 
-// form is a body of files.
-func form(t testing.TB, files ...string) (kind, body string) {
+// multipartForm returns a body with files and its content type.
+func multipartForm(t testing.TB, files ...string) (kind, body string) {
 	t.Helper()
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)
@@ -229,8 +229,8 @@ func form(t testing.TB, files ...string) (kind, body string) {
 	return w.FormDataContentType(), b.String()
 }
 
-// Goroutines that a test leaves behind make it fail.
-func noneLeft(t *testing.T, before int) {
+// checkGoroutines fails if a test has left goroutines behind.
+func checkGoroutines(t *testing.T, before int) {
 	t.Helper()
 	hosttest.Eventually(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })
 }

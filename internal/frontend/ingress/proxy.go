@@ -79,15 +79,15 @@ type Proxy struct {
 	cancel  context.CancelFunc
 	search  sync.Mutex // at most one search through all paused sandboxes at a time
 
-	mu       sync.Mutex
-	backends map[string]*backend
-	wakings  map[string]*waking
-	closed   bool
+	mu             sync.Mutex
+	backends       map[string]*backend
+	pendingResumes map[string]*pendingResume
+	closed         bool
 }
 
 // New returns a Proxy. Close ends it.
 func New(d Deps) *Proxy {
-	p := &Proxy{Deps: d, backends: map[string]*backend{}, wakings: map[string]*waking{}}
+	p := &Proxy{Deps: d, backends: map[string]*backend{}, pendingResumes: map[string]*pendingResume{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.forward = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
@@ -113,7 +113,8 @@ func (p *Proxy) Close() {
 	}
 }
 
-// trip is one forwarded request, with the data that rewrite, the transport and the error handler need.
+// trip is one forwarded request, with the data that rewrite, the transport and the error handler
+// need.
 type trip struct {
 	target
 	box      sandbox.Sandbox

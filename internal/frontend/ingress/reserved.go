@@ -19,9 +19,9 @@ var controlPaths = map[string]bool{
 // deceive.
 const maxDecodings = 4
 
-// reserved reports whether any reader could parse a path as one of the guest's private paths: a reader
-// that decodes once more, treats a backslash as a slash, removes dots and double slashes, or ignores
-// case. The guest requires its control token too; this check stops guesses earlier.
+// reserved reports whether any reader could parse a path as one of the guest's private paths: a
+// reader that decodes once more, treats a backslash as a slash, removes dots and double slashes, or
+// ignores case. The guest requires its control token too; this check stops guesses earlier.
 func reserved(u *url.URL) bool {
 	p := u.Path
 	for range maxDecodings {

@@ -33,9 +33,9 @@ func (d *pausesOnDial) Dial(ctx context.Context, id string, port int) (net.Conn,
 	return d.inside.Dial(ctx, id, port)
 }
 
-// TestUnsentRequestIsRetriedAfterResume checks that a request that was not sent yet when its sandbox
-// was paused is served after the resume. Requests with a body, and calls to Crannog's own servers, get
-// an error: the body may have been read, and the call is already in the audit log.
+// TestUnsentRequestIsRetriedAfterResume checks that a request that was not sent yet when its
+// sandbox was paused is served after the resume. Requests with a body, and calls to Crannog's own
+// servers, get an error: the body may have been read, and the call is already in the audit log.
 func TestUnsentRequestIsRetriedAfterResume(t *testing.T) {
 	for name, c := range map[string]struct {
 		port   int
@@ -51,14 +51,14 @@ func TestUnsentRequestIsRetriedAfterResume(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTestProxy(t)
-			w.add(sleeper, func(s *sandbox.Sandbox) { resumesOnTraffic(s); s.OnEnd.Wake = c.wake })
-			w.serve(sleeper, guestboot.Port, echoBody("guest"))
-			w.serve(sleeper, 3000, echoBody("program"))
+			w.add(pausedID, func(s *sandbox.Sandbox) { resumesOnTraffic(s); s.OnEnd.Wake = c.wake })
+			w.serve(pausedID, guestboot.Port, echoBody("guest"))
+			w.serve(pausedID, 3000, echoBody("program"))
 			p := ingress.New(ingress.Deps{Traffic: &pausesOnDial{inside: w.inside}, Waker: w.inside, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 			t.Cleanup(p.Close)
 			front := httptest.NewServer(p)
 			t.Cleanup(front.Close)
-			req := w.to(t, c.port, c.method, "/hello?a=b", "X-Access-Token", "token-"+sleeper)
+			req := w.requestTo(t, c.port, c.method, "/hello?a=b", "X-Access-Token", "token-"+pausedID)
 			req.URL.Host = front.Listener.Addr().String()
 			if c.body != "" {
 				req.Body, req.ContentLength = io.NopCloser(strings.NewReader(c.body)), int64(len(c.body))

@@ -20,39 +20,39 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// drawer is a guest's file system service whose results depend on the paths.
-type drawer struct {
+// fakeFilesystem is a guest's file system service whose results depend on the paths.
+type fakeFilesystem struct {
 	filesystempbconnect.UnimplementedFilesystemHandler
-	did []string
+	calls []string
 }
 
-func (d *drawer) did1(what, path string) error {
-	d.did = append(d.did, what)
+func (d *fakeFilesystem) call(what, path string) error {
+	d.calls = append(d.calls, what)
 	if strings.HasPrefix(path, "/absent") {
 		return connect.NewError(connect.CodeNotFound, errors.New("path not found"))
 	}
 	return nil
 }
 
-func (d *drawer) MakeDir(_ context.Context, r *connect.Request[fspb.MakeDirRequest]) (*connect.Response[fspb.MakeDirResponse], error) {
+func (d *fakeFilesystem) MakeDir(_ context.Context, r *connect.Request[fspb.MakeDirRequest]) (*connect.Response[fspb.MakeDirResponse], error) {
 	entry := &fspb.EntryInfo{Name: "n", Path: r.Msg.GetPath()}
-	return connect.NewResponse(&fspb.MakeDirResponse{Entry: entry}), d.did1("mkdir", r.Msg.GetPath())
+	return connect.NewResponse(&fspb.MakeDirResponse{Entry: entry}), d.call("mkdir", r.Msg.GetPath())
 }
 
-func (d *drawer) Move(_ context.Context, r *connect.Request[fspb.MoveRequest]) (*connect.Response[fspb.MoveResponse], error) {
-	return connect.NewResponse(&fspb.MoveResponse{}), d.did1("move", r.Msg.GetSource())
+func (d *fakeFilesystem) Move(_ context.Context, r *connect.Request[fspb.MoveRequest]) (*connect.Response[fspb.MoveResponse], error) {
+	return connect.NewResponse(&fspb.MoveResponse{}), d.call("move", r.Msg.GetSource())
 }
 
-func (d *drawer) Remove(_ context.Context, r *connect.Request[fspb.RemoveRequest]) (*connect.Response[fspb.RemoveResponse], error) {
-	return connect.NewResponse(&fspb.RemoveResponse{}), d.did1("remove", r.Msg.GetPath())
+func (d *fakeFilesystem) Remove(_ context.Context, r *connect.Request[fspb.RemoveRequest]) (*connect.Response[fspb.RemoveResponse], error) {
+	return connect.NewResponse(&fspb.RemoveResponse{}), d.call("remove", r.Msg.GetPath())
 }
 
-func (d *drawer) Stat(context.Context, *connect.Request[fspb.StatRequest]) (*connect.Response[fspb.StatResponse], error) {
-	return connect.NewResponse(&fspb.StatResponse{}), d.did1("stat", "")
+func (d *fakeFilesystem) Stat(context.Context, *connect.Request[fspb.StatRequest]) (*connect.Response[fspb.StatResponse], error) {
+	return connect.NewResponse(&fspb.StatResponse{}), d.call("stat", "")
 }
 
-func (x *observedProxy) drawer() *drawer {
-	d := &drawer{}
+func (x *observedProxy) fakeFilesystem() *fakeFilesystem {
+	d := &fakeFilesystem{}
 	mux := http.NewServeMux()
 	path, handler := filesystempbconnect.NewFilesystemHandler(d, codec.Options(64<<20)...)
 	mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
@@ -73,13 +73,13 @@ func (x *observedProxy) drawer() *drawer {
 
 // P33: every change of files that a caller requests from the guest has one entry, in every
 // encoding, with its result and without secrets. A request that only reads has none.
-func TestChangesOfFilesAreOnRecord(t *testing.T) {
+func TestFileChangesAreRecorded(t *testing.T) {
 	x := newObservedProxy(t)
 	x.setRedactor(valueMask(t))
-	d := x.drawer()
+	d := x.fakeFilesystem()
 	n := 0
 	for name, options := range dialects {
-		client := filesystempbconnect.NewFilesystemClient(&known{addressed{x.front.Client()}}, x.front.URL, options...)
+		client := filesystempbconnect.NewFilesystemClient(&tokenClient{addressed{x.front.Client()}}, x.front.URL, options...)
 		want := func(what string, err error, code connect.Code, want observe.FileChange) {
 			t.Helper()
 			n++
@@ -103,8 +103,8 @@ func TestChangesOfFilesAreOnRecord(t *testing.T) {
 			t.Errorf("%s: control: %v", name, err)
 		}
 	}
-	if len(d.did) != n+len(dialects) {
-		t.Errorf("%d calls came in of %d", len(d.did), n+len(dialects))
+	if len(d.calls) != n+len(dialects) {
+		t.Errorf("%d of %d calls arrived", len(d.calls), n+len(dialects))
 	}
 	x.post(t, guestboot.Port, "/files/compose", "application/json", `{"source_paths":["/1","/2"],"destination":"/whole","username":"u"}`, nil)
 	x.post(t, guestboot.Port, "/files/compose?fail=1", "application/json", `{"source_paths":["/1"],"destination":"/whole"} x`, nil)
@@ -117,16 +117,16 @@ func TestChangesOfFilesAreOnRecord(t *testing.T) {
 	}
 	for _, e := range x.record.Entries() {
 		if e.Actor != observe.TokenActor {
-			t.Errorf("by %s", e.Actor)
+			t.Errorf("the actor is %s", e.Actor)
 		}
 	}
 }
 
-// A request that cannot be parsed is not passed on, and a change that the audit log
-// refuses is not reported as done.
-func TestChangesOfFilesFailClosed(t *testing.T) {
+// A request that cannot be parsed is not passed on, and a change that the audit log refuses is not
+// reported as done.
+func TestUnrecordedFileChangesFail(t *testing.T) {
 	x := newObservedProxy(t)
-	d := x.drawer()
+	d := x.fakeFilesystem()
 	for _, body := range []string{"", "{", `{"path":5}`} {
 		if res, _ := x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "application/json", body, nil); res.StatusCode == http.StatusOK {
 			t.Errorf("%q: %d", body, res.StatusCode)
@@ -135,8 +135,8 @@ func TestChangesOfFilesFailClosed(t *testing.T) {
 	if res, _ := x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "text/plain", "{}", nil); res.StatusCode != http.StatusUnsupportedMediaType {
 		t.Errorf("%d", res.StatusCode)
 	}
-	if len(d.did) != 0 || len(x.record.Entries()) != 0 {
-		t.Errorf("%q went in, %v", d.did, x.record.Entries())
+	if len(d.calls) != 0 || len(x.record.Entries()) != 0 {
+		t.Errorf("%q arrived, %v", d.calls, x.record.Entries())
 	}
 	x.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Action })
 	for _, path := range []string{"/filesystem.Filesystem/Remove", "/files/compose"} {
@@ -147,7 +147,7 @@ func TestChangesOfFilesFailClosed(t *testing.T) {
 }
 
 // If the response never arrives, the entry states that.
-func TestChangeWithoutAnswer(t *testing.T) {
+func TestFileChangeWithoutResponse(t *testing.T) {
 	x := newObservedProxy(t)
 	x.serve(boxID, guestboot.Port, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "application/json", `{"path":"/a"}`, nil)
@@ -159,9 +159,9 @@ func TestChangeWithoutAnswer(t *testing.T) {
 
 // A request without the sandbox's token is in the audit log as rejected, with its target, and at
 // most a few times a minute.
-func TestStrangersAreOnRecord(t *testing.T) {
+func TestRejectedRequestsAreRecorded(t *testing.T) {
 	x := newObservedProxy(t)
-	d := x.drawer()
+	d := x.fakeFilesystem()
 	wrong := map[string]string{"X-Access-Token": "wrong"}
 	for _, path := range []string{"/filesystem.Filesystem/Remove", "/process.Process/Start"} {
 		x.post(t, guestboot.Port, path, "application/json", `{"path":"/a"}`, wrong)
@@ -177,8 +177,8 @@ func TestStrangersAreOnRecord(t *testing.T) {
 	for range 1000 {
 		x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "application/json", `{"path":"/a"}`, wrong)
 	}
-	if n := len(x.record.Entries()); n != 10 || len(d.did) != 0 {
-		t.Errorf("%d entries of a stranger, %q went in", n, d.did)
+	if n := len(x.record.Entries()); n != 10 || len(d.calls) != 0 {
+		t.Errorf("%d entries of rejected requests, %q arrived", n, d.calls)
 	}
 	// Rejected requests without an entry are counted.
 	x.tap.Close()
@@ -190,24 +190,24 @@ func TestStrangersAreOnRecord(t *testing.T) {
 
 // A request without the token of a private port is recorded too, without the path, which may be a
 // credential of the program inside.
-func TestStrangersAtPrivatePorts(t *testing.T) {
+func TestRejectedRequestsToPrivatePorts(t *testing.T) {
 	x := newObservedProxy(t)
 	x.inside.add(boxID, func(s *sandbox.Sandbox) { s.TrafficToken = "secret" })
-	x.serve(boxID, 8000, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it went in") }))
+	x.serve(boxID, 8000, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it arrived") }))
 	x.post(t, 8000, "/capability-in-a-path", "text/plain", "", nil)
 	if got := dataOf[payload.Action](t, x.record, audit.Action); !reflect.DeepEqual(got, []payload.Action{{Do: "POST port 8000", Outcome: "denied"}}) {
 		t.Errorf("%+v", got)
 	}
 }
 
-// A stranger does not resume a paused sandbox, and is in the audit log all the same.
-func TestStrangersAtPausedSandboxes(t *testing.T) {
+// A request without the token does not resume a paused sandbox, and is in the audit log.
+func TestRejectedRequestsToPausedSandboxes(t *testing.T) {
 	x := newObservedProxy(t)
 	x.inside.add(boxID, resumesOnTraffic)
 	x.inside.pause(boxID)
 	x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "application/json", `{"path":"/a"}`, map[string]string{"X-Access-Token": "wrong"})
 	got := dataOf[payload.Action](t, x.record, audit.Action)
 	if want := []payload.Action{{Do: "POST port 49983", Outcome: "denied"}}; !reflect.DeepEqual(got, want) || len(x.inside.wakes()) > 0 {
-		t.Errorf("%+v, woken %q", got, x.inside.wakes())
+		t.Errorf("%+v, resumed %q", got, x.inside.wakes())
 	}
 }

@@ -16,31 +16,31 @@ import (
 
 // The entry names the limit that a command reached in every protocol, and it is the same limit as
 // in the command's result.
-func TestHitIsOnRecord(t *testing.T) {
+func TestLimitHitIsRecorded(t *testing.T) {
 	x := newObservedProxy(t)
 	const full = "cp: error writing 'b': No space left on device\n"
 	exit := func(code int32) *pb.ProcessEvent {
 		return &pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: &pb.ProcessEvent_EndEvent{ExitCode: code, Exited: true, Status: "exit status"}}}
 	}
 	cases := map[string]struct {
-		source, said string
-		code         int32
-		want         string
+		source, output string
+		code           int32
+		want           string
 	}{
-		"disk":             {"stderr", full, 1, api.HitDiskFull},
-		"disk, and well":   {"stderr", full, 0, ""},
-		"much before":      {"stderr", strings.Repeat("x", 1<<20) + full, 1, api.HitDiskFull},
-		"on stdout":        {"stdout", full, 1, ""},
-		"processes":        {"stderr", "sh: 0: Cannot fork\n", 2, api.HitPIDs},
-		"memory":           {"stderr", "Traceback\nMemoryError\n", 1, api.HitOOM},
-		"another failure":  {"stderr", "no such file\n", 1, ""},
-		"processes, tried": {"stderr", "bash: fork: retry: Resource temporarily unavailable\n", 0, api.HitPIDs},
+		"disk":               {"stderr", full, 1, api.HitDiskFull},
+		"disk, exit code 0":  {"stderr", full, 0, ""},
+		"long output before": {"stderr", strings.Repeat("x", 1<<20) + full, 1, api.HitDiskFull},
+		"on stdout":          {"stdout", full, 1, ""},
+		"processes":          {"stderr", "sh: 0: Cannot fork\n", 2, api.HitPIDs},
+		"memory":             {"stderr", "Traceback\nMemoryError\n", 1, api.HitOOM},
+		"another failure":    {"stderr", "no such file\n", 1, ""},
+		"processes, retried": {"stderr", "bash: fork: retry: Resource temporarily unavailable\n", 0, api.HitPIDs},
 	}
-	guest := &starter{}
+	guest := &countingGuest{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
 		c := cases[guest.runs[len(guest.runs)-1]]
-		err := send(begun(7))
-		for text := c.said; text != ""; {
+		err := send(startEvent(7))
+		for text := c.output; text != ""; {
 			n := min(len(text), 30_000)
 			err = errors.Join(err, send(printed(c.source, text[:n])))
 			text = text[n:]
@@ -62,7 +62,7 @@ func TestHitIsOnRecord(t *testing.T) {
 			all := x.ended(t)
 			stderr := ""
 			if c.source == "stderr" {
-				stderr = c.said
+				stderr = c.output
 			}
 			if got := all[len(all)-1].Hit; got != c.want || got != client.LimitHit(client.Exit{Code: int(c.code)}, stderr, false) {
 				t.Errorf("%s, %s: %q, want %q", dialect, name, got, c.want)
@@ -72,15 +72,15 @@ func TestHitIsOnRecord(t *testing.T) {
 }
 
 // A time limit counts as a limit too, and so does the reason that a cell reports.
-func TestHitOfTimeAndCells(t *testing.T) {
+func TestLimitHitOfTimeoutsAndCells(t *testing.T) {
 	x := newObservedProxy(t)
-	guest := &starter{}
+	guest := &countingGuest{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
-		return errors.Join(send(begun(7)), connect.NewError(connect.CodeDeadlineExceeded, errors.New("too late")))
+		return errors.Join(send(startEvent(7)), connect.NewError(connect.CodeDeadlineExceeded, errors.New("too late")))
 	}
 	x.serves(guest)
 	if err := x.once(); err == nil {
-		t.Fatal("it ended well")
+		t.Fatal("it succeeded")
 	}
 	if e := x.ended(t)[0]; !e.TimedOut || e.Hit != api.HitTimeout {
 		t.Errorf("%+v", e)

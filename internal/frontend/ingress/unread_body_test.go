@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress"
 )
 
-// TestUnreadBodyLeavesConnectionUsable checks that, on a reused connection, the rest of an unread body
-// is not parsed as the next request.
+// TestUnreadBodyLeavesConnectionUsable checks that, on a reused connection, the rest of an unread
+// body is not parsed as the next request.
 func TestUnreadBodyLeavesConnectionUsable(t *testing.T) {
 	w := newTestProxy(t)
 	w.add("i0000000000000000009", nil)

@@ -15,8 +15,8 @@ type askAccessInput struct {
 
 type askAccessOutput struct{ Body api.AskedAccess }
 
-// usualPort is the default port of a host.
-const usualPort = 443
+// defaultPort is the default port of a host.
+const defaultPort = 443
 
 func (h *accessHandlers) askAccess(ctx context.Context, caller sandbox.Principal, in *askAccessInput) (*askAccessOutput, error) {
 	w := sandbox.HostRequest{
@@ -24,11 +24,11 @@ func (h *accessHandlers) askAccess(ctx context.Context, caller sandbox.Principal
 		Wait: time.Duration(in.Body.WaitSeconds * float64(time.Second)),
 	}
 	if w.Port == 0 {
-		w.Port = usualPort
+		w.Port = defaultPort
 	}
-	answer, err := h.access.AskAccess(ctx, caller, in.ID, w)
+	outcome, err := h.access.AskAccess(ctx, caller, in.ID, w)
 	if err != nil {
 		return nil, err
 	}
-	return &askAccessOutput{api.AskedAccess{State: answer.State, Approval: answer.Approval, Reason: answer.Reason}}, nil
+	return &askAccessOutput{api.AskedAccess{State: outcome.State, Approval: outcome.Approval, Reason: outcome.Reason}}, nil
 }

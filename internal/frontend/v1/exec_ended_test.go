@@ -16,12 +16,12 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// deserter is a guest that ends before its commands do.
-type deserter struct {
+// abortingGuest is a guest that ends before its commands do.
+type abortingGuest struct {
 	processpbconnect.UnimplementedProcessHandler
 }
 
-func (deserter) Start(_ context.Context, req *connect.Request[pb.StartRequest], s *connect.ServerStream[pb.StartResponse]) error {
+func (abortingGuest) Start(_ context.Context, req *connect.Request[pb.StartRequest], s *connect.ServerStream[pb.StartResponse]) error {
 	if req.Msg.GetProcess().GetCmd() != "early" {
 		start := &pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: 7}}}
 		if err := s.Send(&pb.StartResponse{Event: start}); err != nil {
@@ -35,10 +35,10 @@ const execPath = "/v1/sandboxes/i1/exec"
 
 // If a sandbox ends before a command was sent to it, exec looks it up again, and returns a conflict
 // if it does not find it.
-func TestExecInASandboxThatIsChanged(t *testing.T) {
+func TestExecRetriesChangedSandbox(t *testing.T) {
 	for times, want := range map[int]int{1: http.StatusOK, 2: http.StatusOK, 3: http.StatusConflict} {
-		box, r := withGuest(t, teller{})
-		box.refuse = func(dial int) error {
+		fake, r := withGuest(t, secretGuest{})
+		fake.dialError = func(dial int) error {
 			if dial <= times {
 				return fault.New(fault.Conflict, sandbox.CodeChanged, "it is resuming; try again")
 			}
@@ -53,17 +53,17 @@ func TestExecInASandboxThatIsChanged(t *testing.T) {
 
 // An error between the server and the guest is not shown to callers, and a running sandbox is not
 // reported as ended.
-func TestExecWhoseSandboxGoes(t *testing.T) {
-	box, r := withGuest(t, teller{})
-	box.refuse = func(int) error { return errors.New(`dial i1:1: urpc method "containerManager.PortForward" failed`) }
+func TestExecWhoseSandboxEnds(t *testing.T) {
+	fake, r := withGuest(t, secretGuest{})
+	fake.dialError = func(int) error { return errors.New(`dial i1:1: urpc method "containerManager.PortForward" failed`) }
 	code, p := r.call("POST", execPath, `{"cmd":["x"]}`, nil)
 	if code != http.StatusServiceUnavailable || p.Code != client.CodeLost || strings.Contains(p.Detail, "urpc") {
 		t.Errorf("not dialed: %d %+v", code, p)
 	}
 	for _, cmd := range []string{"early", "late"} {
-		box, r = withGuest(t, deserter{})
-		box.gone, box.state = make(chan struct{}), ""
-		close(box.gone)
+		fake, r = withGuest(t, abortingGuest{})
+		fake.gone, fake.state = make(chan struct{}), ""
+		close(fake.gone)
 		code, p = r.call("POST", execPath, `{"cmd":["`+cmd+`"]}`, nil)
 		if code != http.StatusServiceUnavailable || p.Code != client.CodeLost || !strings.Contains(p.Detail, "rolled back") || !strings.Contains(p.Detail, "running now") {
 			t.Errorf("%s: %d %+v", cmd, code, p)

@@ -25,35 +25,35 @@ import (
 
 const sealedValue = "tk-Zr8qP2mW/Lx4vB9+cd"
 
-// oneBox is a running sandbox whose guest is a server of this process.
-type oneBox struct {
+// fakeSandbox is a running sandbox whose guest is a server of this process.
+type fakeSandbox struct {
 	Finder
-	socket   string
-	redactor *sandbox.Redactor
-	lost     error
-	gone     chan struct{}
-	state    sandbox.State // "" is running
-	dialed   int
-	refuse   func(dial int) error // unless nil, asked before each dial
+	socket    string
+	redactor  *sandbox.Redactor
+	failure   error
+	gone      chan struct{}
+	state     sandbox.State // "" is running
+	dialed    int
+	dialError func(dial int) error // unless nil, called before each dial
 }
 
-func (b *oneBox) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
+func (b *fakeSandbox) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
 	return sandbox.Sandbox{ID: "i1", State: cmp.Or(b.state, sandbox.Running)}, nil
 }
 
-func (b *oneBox) Redactor(context.Context, string) (*sandbox.Redactor, error) {
-	return b.redactor, b.lost
+func (b *fakeSandbox) Redactor(context.Context, string) (*sandbox.Redactor, error) {
+	return b.redactor, b.failure
 }
 
-func (b *oneBox) Gone(string) <-chan struct{} { return b.gone }
+func (b *fakeSandbox) Gone(string) <-chan struct{} { return b.gone }
 
-func (b *oneBox) Dial(ctx context.Context, _ string, port int) (net.Conn, error) {
+func (b *fakeSandbox) Dial(ctx context.Context, _ string, port int) (net.Conn, error) {
 	if port != guestboot.Port {
 		return nil, errors.New("not the guest's port")
 	}
 	b.dialed++
-	if b.refuse != nil {
-		if err := b.refuse(b.dialed); err != nil {
+	if b.dialError != nil {
+		if err := b.dialError(b.dialed); err != nil {
 			return nil, err
 		}
 	}
@@ -61,13 +61,13 @@ func (b *oneBox) Dial(ctx context.Context, _ string, port int) (net.Conn, error)
 	return d.DialContext(ctx, "unix", b.socket)
 }
 
-// teller is a guest whose commands print a value in two pieces, or fail to start with an error that
-// contains it.
-type teller struct {
+// secretGuest is a guest whose commands print a value in two pieces, or fail to start with an error
+// that contains it.
+type secretGuest struct {
 	processpbconnect.UnimplementedProcessHandler
 }
 
-func (teller) Start(_ context.Context, req *connect.Request[pb.StartRequest], s *connect.ServerStream[pb.StartResponse]) error {
+func (secretGuest) Start(_ context.Context, req *connect.Request[pb.StartRequest], s *connect.ServerStream[pb.StartResponse]) error {
 	if req.Msg.GetProcess().GetCmd() == "absent" {
 		return connect.NewError(connect.CodeInvalidArgument, errors.New("no "+sealedValue))
 	}
@@ -88,10 +88,10 @@ func (teller) Start(_ context.Context, req *connect.Request[pb.StartRequest], s 
 }
 
 // withGuest is an API over one sandbox, whose guest serves processes.
-func withGuest(t *testing.T, guest processpbconnect.ProcessHandler) (*oneBox, *rig) {
+func withGuest(t *testing.T, guest processpbconnect.ProcessHandler) (*fakeSandbox, *rig) {
 	t.Helper()
-	box := &oneBox{socket: filepath.Join(t.TempDir(), "guest")}
-	l, err := net.Listen("unix", box.socket)
+	fake := &fakeSandbox{socket: filepath.Join(t.TempDir(), "guest")}
+	l, err := net.Listen("unix", fake.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,22 +102,22 @@ func withGuest(t *testing.T, guest processpbconnect.ProcessHandler) (*oneBox, *r
 	t.Cleanup(serving.Close)
 	r := &rig{t: t}
 	r.with(Deps{
-		Finder: box, NetworkLog: &fakeFlows{}, Guests: box, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
+		Finder: fake, NetworkLog: &fakeFlows{}, Guests: fake, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
 		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil },
 	})
-	return box, r
+	return fake, r
 }
 
 // The output of a command is redacted in the response of exec, and so is the reason if it did not
 // start. Without a redactor nothing runs.
-func TestExecIsMasked(t *testing.T) {
-	box, r := withGuest(t, teller{})
+func TestExecIsRedacted(t *testing.T) {
+	fake, r := withGuest(t, secretGuest{})
 	redactor, err := sandbox.NewRedactor([]redact.Value{{Name: "KEY", Data: []byte(sealedValue)}}, sandbox.RedactorOptions{Outputs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for shown, m := range map[string]*sandbox.Redactor{sealedValue: nil, "[redacted:KEY]": redactor} {
-		box.redactor = m
+		fake.redactor = m
 		var out api.ExecResult
 		if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["x"]}`, &out); code != http.StatusOK {
 			t.Fatalf("%d %+v", code, p)
@@ -130,7 +130,7 @@ func TestExecIsMasked(t *testing.T) {
 			t.Errorf("%+v, want %s", p, shown)
 		}
 	}
-	box.redactor, box.lost = nil, fault.New(fault.Unavailable, "mask_unavailable", "closed")
+	fake.redactor, fake.failure = nil, fault.New(fault.Unavailable, "mask_unavailable", "closed")
 	if _, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["x"]}`, nil); p.Code != "mask_unavailable" {
 		t.Errorf("%+v", p)
 	}

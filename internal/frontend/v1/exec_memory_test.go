@@ -17,16 +17,16 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 )
 
-// talker is a guest whose commands print 600 KiB, or more than they may.
-type talker struct {
+// verboseGuest is a guest whose commands print 600 KiB, or more than they may.
+type verboseGuest struct {
 	processpbconnect.UnimplementedProcessHandler
 }
 
-const talk = 600 << 10
+const verboseBytes = 600 << 10
 
-func (talker) Start(_ context.Context, req *connect.Request[pb.StartRequest], s *connect.ServerStream[pb.StartResponse]) error {
+func (verboseGuest) Start(_ context.Context, req *connect.Request[pb.StartRequest], s *connect.ServerStream[pb.StartResponse]) error {
 	err := s.Send(&pb.StartResponse{Event: &pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: 7}}}})
-	for range talk / (20 << 10) {
+	for range verboseBytes / (20 << 10) {
 		err = errors.Join(err, s.Send(&pb.StartResponse{Event: &pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: &pb.ProcessEvent_DataEvent{
 			Output: &pb.ProcessEvent_DataEvent_Stdout{Stdout: bytes.Repeat([]byte("x"), 20<<10)},
 		}}}}))
@@ -37,13 +37,13 @@ func (talker) Start(_ context.Context, req *connect.Request[pb.StartRequest], s 
 	return errors.Join(err, s.Send(&pb.StartResponse{Event: &pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: &pb.ProcessEvent_EndEvent{Exited: true}}}}))
 }
 
-// reluctant is a client that reads nothing of an answer before it is allowed to.
-type reluctant struct {
+// blockedWriter is a client that reads nothing of an answer before it is allowed to.
+type blockedWriter struct {
 	*httptest.ResponseRecorder
 	arrived, release chan struct{}
 }
 
-func (r *reluctant) Write(b []byte) (int, error) {
+func (r *blockedWriter) Write(b []byte) (int, error) {
 	select {
 	case r.arrived <- struct{}{}:
 	case <-r.release:
@@ -54,30 +54,30 @@ func (r *reluctant) Write(b []byte) (int, error) {
 
 // Callers that do not read their responses cannot fill the server's memory with output: the budget
 // for others shrinks at once, until the response is written or the call ends in another way.
-func TestExecHasRoom(t *testing.T) {
-	_, r := withGuest(t, talker{})
-	r.deps.Output = client.NewBudget(talk)
+func TestExecOutputMemoryIsBounded(t *testing.T) {
+	_, r := withGuest(t, verboseGuest{})
+	r.deps.Output = client.NewBudget(verboseBytes)
 	r.with(r.deps)
-	whole := func(when string, want bool) {
+	checkOutput := func(when string, want bool) {
 		t.Helper()
 		var out api.ExecResult
 		if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["x"]}`, &out); code != http.StatusOK {
 			t.Fatalf("%s: %d %+v", when, code, p)
 		}
-		if out.Truncated == want || want != (len(out.Stdout) == talk) || len(out.Stdout) == 0 || !want && out.Hit != api.HitOutput {
+		if out.Truncated == want || want != (len(out.Stdout) == verboseBytes) || len(out.Stdout) == 0 || !want && out.Hit != api.HitOutput {
 			t.Errorf("%s: %d bytes, truncated %v, hit %q", when, len(out.Stdout), out.Truncated, out.Hit)
 		}
 	}
 	for range 3 {
-		whole("one after the other", true)
+		checkOutput("one after the other", true)
 	}
 	for range 3 {
 		if code, _ := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["lost"]}`, nil); code < 300 {
 			t.Errorf("%d", code)
 		}
 	}
-	whole("after calls that failed", true)
-	slow := &reluctant{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	checkOutput("after calls that failed", true)
+	slow := &blockedWriter{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -86,8 +86,8 @@ func TestExecHasRoom(t *testing.T) {
 		r.handler.ServeHTTP(slow, req)
 	}()
 	<-slow.arrived
-	whole("while one is not read", false)
+	checkOutput("while one is not read", false)
 	close(slow.release)
 	<-done
-	whole("after it was read", true)
+	checkOutput("after it was read", true)
 }

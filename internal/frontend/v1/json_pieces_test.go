@@ -12,20 +12,20 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// largest remembers the longest write.
-type largest struct {
+// largestWrite remembers the longest write.
+type largestWrite struct {
 	bytes.Buffer
 	n int
 }
 
-func (l *largest) Write(p []byte) (int, error) {
+func (l *largestWrite) Write(p []byte) (int, error) {
 	l.n = max(l.n, len(p))
 	return l.Buffer.Write(p)
 }
 
 // P45: a response is the same text as encoding/json makes, but is written in pieces, so that output
 // that takes six bytes per character does not use more memory.
-func TestLongAnswers(t *testing.T) {
+func TestLongAnswersAreWrittenInPieces(t *testing.T) {
 	long := strings.Repeat("\x00\u20ac\u2028<&\"\\", 100_000)
 	lists := map[int][]api.Change{0: {}, 1: {{Path: "a"}}}
 	for i := range 200 {
@@ -48,7 +48,7 @@ func TestLongAnswers(t *testing.T) {
 	for name, format := range map[string]huma.Format{"type": formats["application/json"], "suffix": formats["json"]} {
 		for i, v := range answers {
 			var want bytes.Buffer
-			var got largest
+			var got largestWrite
 			if err := huma.DefaultJSONFormat.Marshal(&want, v); err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +61,7 @@ func TestLongAnswers(t *testing.T) {
 		}
 	}
 	// Control: the writer detects a response that is written as a whole.
-	var whole largest
+	var whole largestWrite
 	if err := huma.DefaultJSONFormat.Marshal(&whole, answers[2]); err != nil || whole.n < len(long) {
 		t.Errorf("%v, %d bytes at once", err, whole.n)
 	}

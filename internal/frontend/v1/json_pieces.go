@@ -31,7 +31,7 @@ var jsonFormat = huma.Format{
 func writeResult(w io.Writer, r api.ExecResult) error {
 	stdout, stderr := r.Stdout, r.Stderr
 	r.Stdout, r.Stderr = "", ""
-	return writeAround(w, r, []hole{
+	return writeWithPlaceholders(w, r, []placeholder{
 		{`"stdout":""`, func() error { return writeString(w, "stdout", stdout) }},
 		{`"stderr":""`, func() error { return writeString(w, "stderr", stderr) }},
 	})
@@ -41,7 +41,7 @@ func writeResult(w io.Writer, r api.ExecResult) error {
 func writeChanges(w io.Writer, c api.Changes) error {
 	list := c.Changes
 	c.Changes = []api.Change{}
-	return writeAround(w, c, []hole{{`"changes":[]`, func() error {
+	return writeWithPlaceholders(w, c, []placeholder{{`"changes":[]`, func() error {
 		if _, err := io.WriteString(w, `"changes":[`); err != nil {
 			return err
 		}
@@ -62,19 +62,19 @@ func writeChanges(w io.Writer, c api.Changes) error {
 	}}})
 }
 
-// hole is a placeholder member of an object, which is replaced by streamed content. No value can
+// placeholder is a member of an object that is replaced by streamed content. No value can
 // equal it, because quotes within strings are escaped.
-type hole struct {
+type placeholder struct {
 	member string
 	write  func() error
 }
 
-func writeAround(w io.Writer, v any, holes []hole) error {
+func writeWithPlaceholders(w io.Writer, v any, placeholders []placeholder) error {
 	text, err := encode(v)
 	if err != nil {
 		return err
 	}
-	for _, h := range holes {
+	for _, h := range placeholders {
 		before, after, found := bytes.Cut(text, []byte(h.member))
 		if !found {
 			return fmt.Errorf("an answer without %s: %s", h.member, text)
