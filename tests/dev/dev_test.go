@@ -42,7 +42,22 @@ func newUser(t *testing.T) *user {
 		t.Fatal(err)
 	}
 	u.must(t, "", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", u.key)
+	t.Cleanup(func() { u.end(t) })
 	return u
+}
+
+// end removes the sandboxes that a failed test left: they would outlive it, with their mounts.
+func (u *user) end(t *testing.T) {
+	t.Helper()
+	ids, err := u.command(context.Background(), program, "--state", u.state, "ls", "-q").Output()
+	if err != nil {
+		t.Errorf("list the sandboxes: %v", err)
+	}
+	for _, id := range strings.Fields(string(ids)) {
+		if out, err := u.command(context.Background(), program, "--state", u.state, "rm", id).CombinedOutput(); err != nil {
+			t.Errorf("remove %s: %v: %s", id, err, out)
+		}
+	}
 }
 
 // command returns a command that runs as the user.
