@@ -14,19 +14,19 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// rehearsing is a rig whose sandboxes do their warm-up at once. It records the requests that guests
+// warmUpRig is a rig whose sandboxes do their warm-up at once. It records the requests that guests
 // got at an acquisition.
-type rehearsing struct {
+type warmUpRig struct {
 	*poolRig
 	mu     sync.Mutex
 	claims []guest.Config
 	ran    []string // sandboxes with the token that their program was started with
 }
 
-func newRehearsing(t *testing.T, refuse func(guest.Config) (int, string), runs func()) *rehearsing {
+func newWarmUpRig(t *testing.T, refuse func(guest.Config) (int, string), runs func()) *warmUpRig {
 	t.Helper()
-	r := &rehearsing{poolRig: newPoolRig(t)}
-	r.options = warmpool.Options{Rehearse: 1}
+	r := &warmUpRig{poolRig: newPoolRig(t)}
+	r.options = warmpool.Options{WarmUpAfter: 1}
 	r.poolRig.ran = func(id string, req *http.Request) {
 		r.mu.Lock()
 		r.ran = append(r.ran, id+" "+req.Header.Get(files.TokenHeader))
@@ -47,7 +47,7 @@ func newRehearsing(t *testing.T, refuse func(guest.Config) (int, string), runs f
 	return r
 }
 
-func (r *rehearsing) seen() ([]guest.Config, []string) {
+func (r *warmUpRig) seen() ([]guest.Config, []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.claims), slices.Clone(r.ran)
@@ -55,34 +55,34 @@ func (r *rehearsing) seen() ([]guest.Config, []string) {
 
 // A sandbox runs its warm-up once, with only the configuration that it was created with, and can
 // then be acquired like any other.
-func TestRehearsal(t *testing.T) {
-	r := newRehearsing(t, nil, nil)
+func TestWarmUpRunsOnce(t *testing.T) {
+	r := newWarmUpRig(t, nil, nil)
 	r.start(plain)
-	hosttest.Eventually(t, "a rehearsal", func() bool { claims, _ := r.seen(); return len(claims) == 1 })
+	hosttest.Eventually(t, "a warm-up", func() bool { claims, _ := r.seen(); return len(claims) == 1 })
 	row := r.rows()[0]
 	boot, _, _ := r.configs(row.ID)
 	claims, ran := r.seen()
 	if want := []string{row.ID + " " + boot.AccessToken}; !slices.Equal(ran, want) {
-		t.Errorf("ran by %q, not %q", ran, want)
+		t.Errorf("program started by %q, want %q", ran, want)
 	}
-	mine := claims[0]
-	if mine.SandboxID != row.ID || mine.AccessToken != boot.AccessToken || mine.ControlToken != boot.ControlToken || mine.Renew != guest.Claimed || !mine.EndAt.After(time.Now()) {
-		t.Errorf("rehearsed with %+v", mine)
+	first := claims[0]
+	if first.SandboxID != row.ID || first.AccessToken != boot.AccessToken || first.ControlToken != boot.ControlToken || first.Renew != guest.Claimed || !first.EndAt.After(time.Now()) {
+		t.Errorf("warm-up used %+v", first)
 	}
 	sb, err := r.Create(t.Context(), alice, plain)
 	if err != nil || sb.ID != row.ID {
 		t.Fatalf("got %s, not %s: %v", sb.ID, row.ID, err)
 	}
-	hosttest.Eventually(t, "another rehearsal", func() bool { claims, _ := r.seen(); return len(claims) == 3 })
+	hosttest.Eventually(t, "another warm-up", func() bool { claims, _ := r.seen(); return len(claims) == 3 })
 	claims, _ = r.seen()
 	if claims[1].SandboxID != sb.ID || claims[1].AccessToken != sb.AccessToken || claims[2].SandboxID == sb.ID {
 		t.Errorf("claimed as %+v, then %+v", claims[1], claims[2])
 	}
 }
 
-// amid makes a request during a sandbox's warm-up, and returns the caller's result and which
-// sandbox was warmed up.
-func (r *rehearsing) amid(entered <-chan struct{}, release chan<- struct{}) (sb sandbox.Sandbox, id string) {
+// createDuringWarmUp makes a request during a sandbox's warm-up, and returns the caller's result
+// and which sandbox was warmed up.
+func (r *warmUpRig) createDuringWarmUp(entered <-chan struct{}, release chan<- struct{}) (sb sandbox.Sandbox, id string) {
 	r.t.Helper()
 	r.start(plain)
 	id = r.rows()[0].ID
@@ -96,16 +96,16 @@ func (r *rehearsing) amid(entered <-chan struct{}, release chan<- struct{}) (sb 
 		got <- sb
 	}()
 	// The sandbox was taken out of the pool for the caller.
-	hosttest.Eventually(r.t, "a caller", func() bool { return r.waiting() == 0 })
+	hosttest.Eventually(r.t, "a caller", func() bool { return r.countWarm() == 0 })
 	close(release)
 	return <-got, id
 }
 
 // A request during a warm-up is served after it. From then on, only the caller acts on the sandbox.
-func TestCallerWaitsForRehearsal(t *testing.T) {
+func TestCallerWaitsForWarmUp(t *testing.T) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
-	r := newRehearsing(t, nil, func() { entered <- struct{}{}; <-release })
-	sb, id := r.amid(entered, release)
+	r := newWarmUpRig(t, nil, func() { entered <- struct{}{}; <-release })
+	sb, id := r.createDuringWarmUp(entered, release)
 	claims, _ := r.seen()
 	if sb.ID != id || len(claims) < 2 || claims[0].AccessToken == sb.AccessToken || claims[1].AccessToken != sb.AccessToken {
 		t.Errorf("%s, not %s; claimed by %d", sb.ID, id, len(claims))
@@ -114,10 +114,10 @@ func TestCallerWaitsForRehearsal(t *testing.T) {
 
 // A request during a warm-up that fails gets another sandbox: the failed step may still take
 // effect.
-func TestCallerOfFailedRehearsal(t *testing.T) {
+func TestCallerSkipsFailedWarmUp(t *testing.T) {
 	entered, release := make(chan struct{}, 10), make(chan struct{})
-	r := newRehearsing(t, refuseFirst(), func() { entered <- struct{}{}; <-release })
-	if sb, id := r.amid(entered, release); sb.ID == id {
+	r := newWarmUpRig(t, refuseFirst(), func() { entered <- struct{}{}; <-release })
+	if sb, id := r.createDuringWarmUp(entered, release); sb.ID == id {
 		t.Errorf("handed out %s", id)
 	}
 }
@@ -132,10 +132,10 @@ func refuseFirst() func(guest.Config) (int, string) {
 }
 
 // A sandbox whose warm-up fails is never handed out.
-func TestRehearsalFails(t *testing.T) {
-	r := newRehearsing(t, refuseFirst(), nil)
+func TestFailedWarmUpIsNotHandedOut(t *testing.T) {
+	r := newWarmUpRig(t, refuseFirst(), nil)
 	r.start(plain)
-	hosttest.Eventually(t, "two rehearsals", func() bool { claims, _ := r.seen(); return len(claims) == 2 })
+	hosttest.Eventually(t, "two warm-ups", func() bool { claims, _ := r.seen(); return len(claims) == 2 })
 	claims, _ := r.seen()
 	sb, err := r.Create(t.Context(), alice, plain)
 	if err != nil || sb.ID == claims[0].SandboxID {
@@ -144,5 +144,5 @@ func TestRehearsalFails(t *testing.T) {
 	if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
 		t.Error(err)
 	}
-	r.leavesNothing()
+	r.wantCleanClose()
 }

@@ -20,11 +20,11 @@ import (
 // scratch creates a private directory for files of a sandbox that are only inspected. If the
 // process is killed, a later start removes the directory.
 func (o *comparison) scratch() (*os.Root, func() error, error) {
-	kept := o.service.kept
-	if kept == nil {
+	store := o.service.retained
+	if store == nil {
 		return nil, nil, fault.New(fault.Unsupported, "changes_unavailable", "this server does not retain changes")
 	}
-	draft, err := kept.Begin(o.record.ID)
+	draft, err := store.Begin(o.record.ID)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -44,7 +44,7 @@ const (
 // that file.
 type gitInspection struct {
 	o       *comparison
-	was     *os.Root // the directory as the sandbox got it
+	before  *os.Root // the directory at the start of the sandbox
 	match   policy.Matcher
 	hidden  func(inside string) string
 	deny    bool
@@ -58,12 +58,12 @@ type gitInspection struct {
 
 // inspectedRepository is a repository whose changes are inspected.
 type inspectedRepository struct {
-	reader  *objects.Reader
-	history *objects.History // names of commits that existed before
-	known   []string         // their names
-	looked  map[*objects.Commit]gitVerdict
-	err     error
-	undo    []func() error
+	reader    *objects.Reader
+	history   *objects.History // names of commits that existed before
+	known     []string         // their names
+	inspected map[*objects.Commit]gitVerdict
+	err       error
+	undo      []func() error
 }
 
 // inspectGit flags the references whose commits change files that the policy hides or protects. It
@@ -72,11 +72,11 @@ type inspectedRepository struct {
 func (o *comparison) inspectGit(ctx context.Context, set *changeset.Set) (err error) {
 	files := o.policy.Files()
 	j := &gitInspection{
-		o: o, match: files.Matcher(), set: set, was: cmp.Or(o.base.Content, o.base.Outside), byPath: map[string]int{}, repos: map[string]*inspectedRepository{},
+		o: o, match: files.Matcher(), set: set, before: cmp.Or(o.base.Content, o.base.Outside), byPath: map[string]int{}, repos: map[string]*inspectedRepository{},
 		deny: len(files.Deny) > 0, hidden: sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent)),
 	}
-	if j.was == nil {
-		return nil // it began empty
+	if j.before == nil {
+		return nil // the directory was empty at the start
 	}
 	j.guards = j.deny || len(files.Protect)+len(files.ReadOnly) > 0
 	for i, c := range set.Changes {
@@ -119,22 +119,22 @@ func (j *gitInspection) inspect(ctx context.Context, refs, indexes []int) (err e
 		}
 	}()
 	j.files = root
-	list, whole := j.wanted(refs, indexes)
+	list, withinLimits := j.filesToFetch(refs, indexes)
 	if j.fetched, err = changeset.Fetch(ctx, j.o.source, j.o.dir, list, root, changeset.Bounds{}); err != nil {
 		return err
 	}
 	for _, i := range refs {
 		c := &j.set.Changes[i]
-		if !whole {
-			j.unchecked(c)
+		if !withinLimits {
+			j.flagUnchecked(c)
 			continue
 		}
-		j.reference(c)
+		j.flagReference(c)
 	}
 	contents, same := map[string][]byte{}, map[string]bool{}
 	for _, i := range indexes {
 		c := &j.set.Changes[i]
-		text, equal := j.index(c)
+		text, equal := j.exportedIndex(c)
 		switch {
 		case equal:
 			same[c.Path] = true
@@ -145,16 +145,16 @@ func (j *gitInspection) inspect(ctx context.Context, refs, indexes []int) (err e
 			contents[c.Path] = text
 		}
 	}
-	j.packed(same)
+	j.checkPacked(same)
 	if len(contents) > 0 {
 		j.o.source = changeset.Replace(j.o.source, j.o.dir, contents)
 	}
 	return nil
 }
 
-// wanted returns the changes whose content has to be inspected: references, indexes, and, if there
-// are references, objects. It reports whether they are within the limits.
-func (j *gitInspection) wanted(refs, indexes []int) (list []changeset.Change, whole bool) {
+// filesToFetch returns the changes whose content has to be inspected: references, indexes, and, if
+// there are references, objects. It reports whether they are within the limits.
+func (j *gitInspection) filesToFetch(refs, indexes []int) (list []changeset.Change, withinLimits bool) {
 	for _, i := range slices.Concat(refs, indexes) {
 		list = append(list, j.set.Changes[i])
 	}
@@ -167,11 +167,11 @@ func (j *gitInspection) wanted(refs, indexes []int) (list []changeset.Change, wh
 		bytes += c.New.Size
 		found = append(found, c)
 	}
-	if whole = bytes <= maxInspected && len(found) <= maxInspectedCommits; whole {
+	if withinLimits = bytes <= maxInspected && len(found) <= maxInspectedCommits; withinLimits {
 		list = append(list, found...)
 	}
 	slices.SortFunc(list, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
-	return list, whole
+	return list, withinLimits
 }
 
 // objectFile reports whether a path may be an object of a repository.
@@ -210,25 +210,25 @@ func (j *gitInspection) isRepository(dir string) bool {
 	if path.Base(dir) == ".git" || path.Base(path.Dir(dir)) == "worktrees" && j.isRepository(path.Dir(path.Dir(dir))) {
 		return true
 	}
-	_, made := j.byPath[path.Join(dir, "objects")]
-	if !made {
-		info, err := j.was.Stat(path.Join(cmp.Or(dir, "."), "objects"))
-		made = err == nil && info.IsDir()
+	_, hasObjects := j.byPath[path.Join(dir, "objects")]
+	if !hasObjects {
+		info, err := j.before.Stat(path.Join(cmp.Or(dir, "."), "objects"))
+		hasObjects = err == nil && info.IsDir()
 	}
-	if !made {
+	if !hasObjects {
 		return false
 	}
-	_, head := j.byPath[path.Join(dir, "HEAD")]
-	if !head {
-		_, err := j.was.Lstat(path.Join(cmp.Or(dir, "."), "HEAD"))
-		head = err == nil
+	_, hasHead := j.byPath[path.Join(dir, "HEAD")]
+	if !hasHead {
+		_, err := j.before.Lstat(path.Join(cmp.Or(dir, "."), "HEAD"))
+		hasHead = err == nil
 	}
-	return head
+	return hasHead
 }
 
-// top returns the work tree of a repository, as a path inside. A different core.worktree is
+// workTree returns the work tree of a repository, as a path inside. A different core.worktree is
 // ignored: patterns that begin with ** match in any case.
-func top(dir string) string {
+func workTree(dir string) string {
 	dir = gitfile.Common(dir)
 	if path.Base(dir) == ".git" {
 		dir = path.Dir(dir)
@@ -236,21 +236,21 @@ func top(dir string) string {
 	return path.Join(sandbox.WorkspaceDir, dir)
 }
 
-func (j *gitInspection) hides(inside string) bool {
+func (j *gitInspection) isHidden(inside string) bool {
 	return j.match.Denied(inside) || j.hidden(inside) != ""
 }
 
-// unchecked flags a git reference whose content cannot be determined. The policy either denies it
-// or requires approval.
-func (j *gitInspection) unchecked(c *changeset.Change) {
+// flagUnchecked flags a git reference whose content cannot be determined. The policy either denies
+// it or requires approval.
+func (j *gitInspection) flagUnchecked(c *changeset.Change) {
 	if j.deny {
 		c.Flags = append(c.Flags, changeset.GitUnchecked)
 		return
 	}
-	j.protect(c, "")
+	j.flagProtected(c, "")
 }
 
-func (j *gitInspection) protect(c *changeset.Change, name string) {
+func (j *gitInspection) flagProtected(c *changeset.Change, name string) {
 	if c.Because = name; !c.Has(changeset.Protected) {
 		c.Flags = append(c.Flags, changeset.Protected)
 	}
