@@ -55,7 +55,7 @@ func (d *Server) surfaces() *surfaces {
 		}),
 		e2b: e2b.New(e2b.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Access: d.Service,
-			States: d.Service, Snapshots: d.Service, Templates: o.Templates, Made: templateList, Builds: templateBuilds,
+			States: d.Service, Snapshots: d.Service, Templates: o.Templates, UserTemplates: templateList, Builds: templateBuilds,
 			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: auditedVault{d.Secrets, d}, Volumes: d.stored.volumes,
 		}),
 	}

@@ -55,14 +55,13 @@ type Deps struct {
 	Domain string
 }
 
-// Inside serves pages about the inside of sandboxes. It is safe for concurrent
-// use.
+// Inside serves pages about the inside of sandboxes. It is safe for concurrent use.
 type Inside struct {
 	deps  Deps
 	mux   *http.ServeMux
 	rates rates
 
-	ctx    context.Context // of terminals
+	ctx    context.Context // ends all terminals when it is done
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
@@ -115,8 +114,8 @@ type sessionKey struct{}
 
 // visit is one request about a running sandbox.
 type visit struct {
-	who session.Session
-	box sandbox.Sandbox
+	caller session.Session
+	sb     sandbox.Sandbox
 }
 
 // handle adds a route. The package console has checked the scope already. If its table lacks a
@@ -129,11 +128,11 @@ func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWr
 			if caller.ID == "" || !caller.Scope.Has(need) {
 				return fault.Newf(fault.Denied, "scope_too_small", "this needs the scope %s", need)
 			}
-			box, err := x.running(r.Context(), caller, r.PathValue("id"))
+			sb, err := x.running(r.Context(), caller, r.PathValue("id"))
 			if err != nil {
 				return err
 			}
-			return h(w, r, visit{caller, box})
+			return h(w, r, visit{caller, sb})
 		}()
 		if err != nil {
 			x.fail(w, r, err)
@@ -141,18 +140,18 @@ func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWr
 	})
 }
 
-// running returns a running sandbox. It does not resume a paused one, because viewing must not do
-// so.
+// running returns a running sandbox. It does not resume a paused sandbox, because looking at a page
+// must not change a sandbox.
 func (x *Inside) running(ctx context.Context, caller session.Session, ref string) (sandbox.Sandbox, error) {
-	box, err := x.deps.Sandboxes.Get(ctx, caller.Principal(), ref)
+	sb, err := x.deps.Sandboxes.Get(ctx, caller.Principal(), ref)
 	if err != nil {
-		return box, err
+		return sb, err
 	}
-	if box.State != sandbox.Running {
-		return box, fault.Newf(fault.Conflict, "sandbox_not_running", "the sandbox is %s", box.State).
+	if sb.State != sandbox.Running {
+		return sb, fault.Newf(fault.Conflict, "sandbox_not_running", "the sandbox is %s", sb.State).
 			WithHint("its changes, snapshots and audit entries have pages of their own")
 	}
-	return box, nil
+	return sb, nil
 }
 
 // ServeSession answers a request of a page.
@@ -170,4 +169,5 @@ func (x *Inside) fail(w http.ResponseWriter, r *http.Request, err error) {
 // maxMessage bounds a sandbox's text in an answer.
 const maxMessage = 1 << 10
 
-func short(message string) string { return text.Clip(text.Lines(message), maxMessage) }
+// clipMessage returns a text of a sandbox, bounded and without control characters.
+func clipMessage(message string) string { return text.Clip(text.Lines(message), maxMessage) }

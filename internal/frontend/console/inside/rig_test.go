@@ -29,14 +29,14 @@ type stack struct {
 	t      testing.TB
 	url    string
 	home   string
-	box    sandbox.Sandbox
+	sb     sandbox.Sandbox
 	daemon *server.Server
 	client *http.Client
-	header http.Header // of each request, besides
+	header http.Header // added to each request
 }
 
-// testHandler serves the inside for the caller that a header names. The console takes the caller
-// from the cookie instead.
+// testHandler serves requests for the caller that the header Who names, such as alice/operator. The
+// real console takes the caller from the cookie.
 type testHandler struct{ *inside.Inside }
 
 func (d testHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func newStack(t testing.TB) *stack {
 		}
 		eng.Close()
 	})
-	s.box, err = d.Service.Create(t.Context(), sandbox.Principal{Local: true}, sandbox.CreateRequest{Template: "base", Name: "one"})
+	s.sb, err = d.Service.Create(t.Context(), sandbox.Principal{Local: true}, sandbox.CreateRequest{Template: "base", Name: "one"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func newStack(t testing.TB) *stack {
 // do sends a request as a caller, such as "alice/operator".
 func (s *stack) do(caller, method, path, body string) (*http.Response, string) {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+inside.Path+s.box.ID+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+inside.Path+s.sb.ID+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -118,8 +118,8 @@ func (s *stack) do(caller, method, path, body string) (*http.Response, string) {
 	return res, string(text)
 }
 
-// ask is do for requests that succeed and are answered with JSON.
-func (s *stack) ask(caller, method, path, body string, into any) {
+// request is like do, but fails the test on an error status, and decodes the JSON response.
+func (s *stack) request(caller, method, path, body string, into any) {
 	s.t.Helper()
 	res, text := s.do(caller, method, path, body)
 	if res.StatusCode >= 300 {
@@ -136,7 +136,7 @@ func (s *stack) ask(caller, method, path, body string, into any) {
 func (s *stack) entries(kind audit.Kind) []audit.Entry {
 	s.t.Helper()
 	var out []audit.Entry
-	err := s.daemon.Record.Read(s.t.Context(), audit.Filter{Sandbox: s.box.ID, Kinds: []audit.Kind{kind}}, false, func(e audit.Entry) error {
+	err := s.daemon.Record.Read(s.t.Context(), audit.Filter{Sandbox: s.sb.ID, Kinds: []audit.Kind{kind}}, false, func(e audit.Entry) error {
 		out = append(out, e)
 		return nil
 	})
