@@ -67,7 +67,7 @@ CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileKeeping|TestCrashAtEachSt
 
 # These pass many megabytes or many thousands of rows through code that other tests of their
 # packages run with the race detector, which makes each byte ten times as expensive.
-LARGE := ^(TestLargeResultsTakeLittle|TestTextsThatAreShownAreOnRecord|TestFarBehind|TestSlowReader|TestTreesAreBounded|TestFloodedOutputIsDiscarded|TestFlowsComeInPieces|TestLongLinesAreNotHeld|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandInPages)$$
+LARGE := ^(TestLargeResultsTakeLittle|TestTextsThatAreShownAreOnRecord|TestFarBehind|TestSlowReader|TestTreesAreBounded|TestLargeOutputIsNotBuffered|TestFlowsComeInPieces|TestLongLinesAreNotHeld|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandInPages)$$
 
 # Packages that the race detector cannot run with. The egress gateway gives up its privileges
 # differently in a program with C code, as a plain go build with a compiler makes; the race detector
