@@ -1,7 +1,8 @@
 #!/bin/sh
 # Prints the packages with tests of one of three sets, which have none in
 # common and together are all but tests/upgrade, which builds an earlier version
-# (make test-upgrade), and tests/images, which downloads a Debian (make test-images):
+# (make test-upgrade), tests/images, which downloads a Debian (make test-images),
+# and tests/dev, which drives SSH clients (make test-dev):
 #
 #   sandboxes   start real sandboxes, servers or an emulated machine
 #   race        the others that work with the race detector
@@ -21,7 +22,7 @@ printf '%s\n' "$list" | awk -v module="$module" -v set="${1:?usage: tests/packag
 	BEGIN { if (set !~ /^(sandboxes|race|plain)$/) { print "tests/packages.sh: no set " set > "/dev/stderr"; exit 2 } }
 	NF {
 		name = substr($1, length(module) + 2)
-		if (name == "tests/upgrade" || name == "tests/images") next
+		if (name == "tests/upgrade" || name == "tests/images" || name == "tests/dev") next
 		if (name ~ /^tests\// && name !~ /^tests\/(compat|timing)$/ || name ~ /^(cmd\/crannog|internal\/(engine\/(jail|gvisor|docker|wasm|microvm)|mcpserver|server\/standard))$/)
 			is = "sandboxes"
 		else if ($0 ~ /gvisor\.dev\/|crannog\/internal\/server\/standard |crannog\/crannog / || name ~ /^internal\/(testkit\/archtest|host\/prefault|engine\/wasm\/runner)$/)

@@ -1,7 +1,7 @@
 // Command crannog-guest is the first process in a sandbox. It reads its configuration from standard
-// input and has no use outside of a sandbox. A program in the sandbox starts it again to search
-// files, and an engine starts it again to carry streams. As the first process of a jail, it first
-// creates the jail.
+// input and has no use outside of a sandbox. A program in the sandbox starts crannog-guest again to
+// search files, and an engine starts it again to relay streams. As the first process of a jail, it
+// first creates the jail.
 package main
 
 import (

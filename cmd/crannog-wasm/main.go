@@ -1,5 +1,5 @@
-// Command crannog-wasm runs one WebAssembly module in a sandbox of the engine wasm, or compiles one
-// for other processes. The engine and the guest start it; it has no use outside of a sandbox.
+// Command crannog-wasm runs one WebAssembly module in a sandbox of the engine wasm, or compiles a
+// module for other processes. The engine and the guest start it; it has no use outside of a sandbox.
 package main
 
 import (

@@ -34,10 +34,10 @@ func noSecret(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Check(err)
 		}
 		if bytes.Contains(content, []byte(args[1])) {
-			ts.Fatalf("%s has %q", h.Name, args[1])
+			ts.Fatalf("%s contains %q", h.Name, args[1])
 		}
 	}
 	if layers < 5 {
-		ts.Fatalf("the archive has %d layers", layers)
+		ts.Fatalf("got %d layers in the archive, want at least 5", layers)
 	}
 }

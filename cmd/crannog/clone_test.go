@@ -16,12 +16,12 @@ import (
 // repository is the root of the repository, two levels above this package.
 const repository = "../.."
 
-// built are the outputs of make and npm, which are not committed.
-var built = []string{"bin", "node_modules", "dist", "kernel", ".git"}
+// buildOutputs are the names of directories that make and npm write, which are not committed.
+var buildOutputs = []string{"bin", "node_modules", "dist", "kernel", ".git"}
 
-// fresh makes a fresh clone of the repository. A tree without its history is copied, without build
-// outputs.
-func fresh(t *testing.T) string {
+// cloneRepository clones the repository and returns the clone's path. Without a git history, it
+// copies the files instead, except build outputs.
+func cloneRepository(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "crannog")
 	clone := exec.CommandContext(t.Context(), "git", "-c", "safe.directory=*", "clone", "--quiet", repository, dir)
@@ -29,7 +29,7 @@ func fresh(t *testing.T) string {
 	if err == nil {
 		return dir
 	}
-	t.Logf("copied, since it cannot be cloned: %v %s", err, out)
+	t.Logf("git clone failed, so the files are copied: %v %s", err, out)
 	err = filepath.WalkDir(repository, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -40,14 +40,14 @@ func fresh(t *testing.T) string {
 		}
 		to := filepath.Join(dir, rel)
 		switch {
-		case d.IsDir() && slices.Contains(built, d.Name()):
-			// Each directory contains a note, which is what the program embeds.
+		case d.IsDir() && slices.Contains(buildOutputs, d.Name()):
+			// The program embeds the README.md of such a directory.
 			if err := os.MkdirAll(to, 0o755); err != nil {
 				return err
 			}
-			note, err := os.ReadFile(filepath.Join(name, "README.md"))
+			readme, err := os.ReadFile(filepath.Join(name, "README.md"))
 			if err == nil {
-				err = os.WriteFile(filepath.Join(to, "README.md"), note, 0o644)
+				err = os.WriteFile(filepath.Join(to, "README.md"), readme, 0o644)
 			}
 			if err != nil && !os.IsNotExist(err) {
 				return err
@@ -70,12 +70,12 @@ func fresh(t *testing.T) string {
 	return dir
 }
 
-// The committed files are enough for a build: no make, no generated file, no console. If this
-// machine has a C compiler, it decides what the build contains; without one, the build equals that
-// of all other tests.
+// TestPlainBuildOfAFreshClone builds the program from the committed files alone: without make,
+// generated files and the console. With test-full, the build uses C code if the machine has a C
+// compiler.
 func TestPlainBuildOfAFreshClone(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Git)
-	dir := fresh(t)
+	dir := cloneRepository(t)
 	here, err := filepath.Abs(repository)
 	if err != nil {
 		t.Fatal(err)
@@ -89,12 +89,12 @@ func TestPlainBuildOfAFreshClone(t *testing.T) {
 	if !hosttest.Full() {
 		env = append(env, "CGO_ENABLED=0")
 	}
-	in := func(name string, args ...string) string {
+	runInClone := func(name string, args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), name, args...)
 		cmd.Dir, cmd.Env = dir, append(env, "CRANNOG_STATE="+t.TempDir())
 		var stderr bytes.Buffer
-		cmd.Stderr = &stderr // a run reports there which host files are not visible
+		cmd.Stderr = &stderr // crannog run lists there the host files that are not visible inside
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatalf("%s %q: %v\n%s%s", name, args, err, out, stderr.String())
@@ -106,8 +106,8 @@ func TestPlainBuildOfAFreshClone(t *testing.T) {
 	// that make has built.
 	program := filepath.Join(t.TempDir(), "crannog")
 	const build = `mount --bind . "$1" && cd "$1" && exec go build -o "$2" ./cmd/crannog`
-	in("unshare", "--mount", "--propagation", "private", "sh", "-c", build, "sh", here, program)
-	if out := in(program, "run", "--", "python3", "-c", "print(6*7)"); out != "42\n" {
-		t.Errorf("it prints %q", out)
+	runInClone("unshare", "--mount", "--propagation", "private", "sh", "-c", build, "sh", here, program)
+	if out := runInClone(program, "run", "--", "python3", "-c", "print(6*7)"); out != "42\n" {
+		t.Errorf("crannog run printed %q, want %q", out, "42\n")
 	}
 }

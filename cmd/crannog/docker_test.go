@@ -17,7 +17,7 @@ import (
 // hostKey holds the Docker daemon that a script uses.
 type hostKey struct{}
 
-// P58: TestDockerScripts runs the program with a Docker daemon of the test's own.
+// TestDockerScripts runs the scripts with a Docker daemon that the test starts (P58).
 func TestDockerScripts(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, dockertest.Requirement, hosttest.Python, hosttest.Bash)
 	shared := startDocker(t, dockertest.Options{})
@@ -39,6 +39,7 @@ func TestDockerScripts(t *testing.T) {
 	})
 }
 
+// dockerHost is the Docker daemon of one script, with the test that starts and stops daemons.
 type dockerHost struct {
 	t      *testing.T
 	daemon *dockertest.Daemon
@@ -99,16 +100,17 @@ func dockerLoad(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(answer.Close())
 }
 
-// dockerLeft fails if the daemon still has objects of a sandbox of this script: dockerleft.
+// dockerLeft fails if the daemon still has containers, volumes or networks of this script's
+// sandboxes: dockerleft.
 func dockerLeft(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
 		ts.Fatalf("usage: dockerleft")
 	}
-	counts, err := ts.Value(hostKey{}).(*dockerHost).daemon.Held(context.Background(), ts.Getenv("CRANNOG_STATE"))
+	counts, err := ts.Value(hostKey{}).(*dockerHost).daemon.CountObjects(context.Background(), ts.Getenv("CRANNOG_STATE"))
 	ts.Check(err)
-	for what, n := range counts {
+	for kind, n := range counts {
 		if n > 0 {
-			ts.Fatalf("the daemon still has %d %s", n, what)
+			ts.Fatalf("the daemon still has %d %s", n, kind)
 		}
 	}
 }

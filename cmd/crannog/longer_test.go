@@ -10,8 +10,8 @@ import (
 )
 
 // longer runs a command that sets a limit of LIFE seconds: first 3, then twice as many each time
-// until the command succeeds. If the limit is over before this machine has booted the sandbox, a
-// failure proves nothing. A command that fails with every limit does prove something.
+// until the command succeeds. A failure with a short limit proves nothing, because a slow machine
+// may not have booted the sandbox in time. A failure with the longest limit fails the script.
 func longer(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: longer COMMAND [ARGUMENT...]")
@@ -24,7 +24,7 @@ func longer(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		ts.Logf("with %s: %v", life, err)
 		if life > hosttest.Patience(30*time.Second) {
-			ts.Fatalf("%s failed with a limit of %s, and with each that is shorter", args[0], life)
+			ts.Fatalf("%s failed with a limit of %s, and with all shorter limits", args[0], life)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		// Users inside are other users on the host, and must reach the guest.
+		// Users of a sandbox are other users on the host, and must be able to run the guest's program.
 		if err := os.Chmod(dir, 0o755); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 		Dir:   filepath.Join("testdata", "script"),
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft, "makeimage": makeImage, "buildmodule": buildModule, "nosecret": noSecret, "longer": longer,
+			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "nosandboxes": noSandboxes, "makeimage": makeImage, "buildmodule": buildModule, "nosecret": noSecret, "longer": longer,
 		},
 		RequireUniqueNames: true,
 	})
@@ -62,8 +62,8 @@ type (
 	serverKey struct{}
 )
 
-// setup gives each script a state directory with a short path: a socket's
-// path has at most 107 bytes.
+// setup gives each script a state directory with a short path, because a socket's path has at most
+// 107 bytes.
 func setup(env *testscript.Env) error {
 	state, err := os.MkdirTemp("", "cs")
 	if err != nil {
@@ -87,7 +87,7 @@ func setup(env *testscript.Env) error {
 	return nil
 }
 
-// clean removes the data of a script, and reports everything that remains.
+// clean removes the sandboxes and files of a script, and fails the script if any of them remain.
 func clean(env *testscript.Env, state string) {
 	ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
@@ -95,7 +95,7 @@ func clean(env *testscript.Env, state string) {
 	if out, err := rm.CombinedOutput(); err != nil {
 		env.T().Log("clean: ", err, string(out))
 	}
-	if left := holders(state); len(left) > 0 {
+	if left := sandboxProcesses(state); len(left) > 0 {
 		env.T().Log("left running: ", left)
 		env.T().FailNow()
 	}
@@ -105,8 +105,9 @@ func clean(env *testscript.Env, state string) {
 	}
 }
 
-// holders lists the processes of sandboxes below a state directory.
-func holders(state string) []string {
+// sandboxProcesses returns the command lines of the processes that belong to sandboxes of a state
+// directory. It waits until there are none, or until the deadline.
+func sandboxProcesses(state string) []string {
 	var found []string
 	prefix := jailed.Arg0 + "\x00" + jail.Tag(filepath.Join(state, "jail")) + "-"
 	for deadline := hosttest.Deadline(); ; time.Sleep(20 * time.Millisecond) {
@@ -127,12 +128,12 @@ func holders(state string) []string {
 	}
 }
 
-// noneLeft fails if a sandbox of this script runs.
-func noneLeft(ts *testscript.TestScript, neg bool, args []string) {
+// noSandboxes fails if a sandbox of this script still runs: nosandboxes.
+func noSandboxes(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) > 0 {
-		ts.Fatalf("usage: sleepless")
+		ts.Fatalf("usage: nosandboxes")
 	}
-	if left := holders(ts.Getenv("CRANNOG_STATE")); len(left) > 0 {
+	if left := sandboxProcesses(ts.Getenv("CRANNOG_STATE")); len(left) > 0 {
 		ts.Fatalf("left running: %s", left)
 	}
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// tools starts "crannog mcp" as an agent would, and stops it the same way.
-func tools(t *testing.T, state string, work func(call func(tool string, in map[string]any) string), flags ...string) {
+// runTools starts "crannog mcp" as an agent would, calls work, and closes the connection as an agent
+// would.
+func runTools(t *testing.T, state string, work func(call func(tool string, in map[string]any) string), flags ...string) {
 	t.Helper()
 	cmd := exec.Command(binary, append([]string{"mcp", "--no-workspace"}, flags...)...)
 	cmd.Env = append(os.Environ(), "CRANNOG_STATE="+state)
@@ -38,7 +39,7 @@ func tools(t *testing.T, state string, work func(call func(tool string, in map[s
 		return text
 	})
 	if err := s.Close(); err != nil {
-		t.Errorf("the end: %v", err)
+		t.Errorf("close the connection: %v", err)
 	}
 }
 
@@ -57,7 +58,8 @@ func listSandboxes(t *testing.T, state string) []api.Sandbox {
 	return list
 }
 
-// The sandbox of an agent ends with its tools, unless it has a name.
+// TestToolsOverStandardIO checks that the sandbox of an agent ends with the MCP server, unless the
+// sandbox has a name.
 func TestToolsOverStandardIO(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Bash)
 	state, err := os.MkdirTemp("", "cs")
@@ -65,49 +67,49 @@ func TestToolsOverStandardIO(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(state)
-	tools(t, state, func(call func(string, map[string]any) string) {
+	runTools(t, state, func(call func(string, map[string]any) string) {
 		call("bash", map[string]any{"command": "cd /tmp; X=1"})
 		if got := call("bash", map[string]any{"command": "pwd; echo $X"}); got != "/tmp\n1\n" {
-			t.Errorf("%q", got)
+			t.Errorf("bash printed %q, want the directory and variable of the previous call", got)
 		}
 		call("sandbox", map[string]any{"action": "create"})
 		if n := len(listSandboxes(t, state)); n != 2 {
-			t.Errorf("%d sandboxes", n)
+			t.Errorf("got %d sandboxes, want 2", n)
 		}
 	})
 	if list := listSandboxes(t, state); len(list) != 0 {
-		t.Errorf("left: %+v", list)
+		t.Errorf("got sandboxes %+v after the end, want none", list)
 	}
 	for _, want := range []string{"[no output]\n", "/usr\n"} {
-		tools(t, state, func(call func(string, map[string]any) string) {
+		runTools(t, state, func(call func(string, map[string]any) string) {
 			command := "pwd"
 			if want != "/usr\n" {
 				command = "cd /usr"
 			}
 			if got := call("bash", map[string]any{"command": command}); got != want {
-				t.Errorf("%q, not %q", got, want)
+				t.Errorf("bash printed %q, want %q", got, want)
 			}
 			call("sandbox", map[string]any{"action": "create"})
 		}, "--name", "dev")
 		list := listSandboxes(t, state)
 		if len(list) != 1 || list[0].Name != "dev" || list[0].EndsAt != nil {
-			t.Errorf("kept: %+v", list)
+			t.Errorf("got sandboxes %+v, want only dev, without an end", list)
 		}
 	}
-	tools(t, state, func(call func(string, map[string]any) string) {
+	runTools(t, state, func(call func(string, map[string]any) string) {
 		if got := call("bash", map[string]any{"command": "pwd"}); got != "/usr\n" {
-			t.Errorf("bound: %q", got)
+			t.Errorf("bash in the sandbox dev printed %q, want /usr", got)
 		}
 		call("sandbox", map[string]any{"action": "stop"})
 	}, "--sandbox", "dev")
 	if list := listSandboxes(t, state); len(list) != 0 {
-		t.Errorf("left: %+v", list)
+		t.Errorf("got sandboxes %+v after the end, want none", list)
 	}
 	for _, flags := range []string{"--tools browser", "--approver me", "--sandbox a --name b", "--net some"} {
 		cmd := exec.Command(binary, append([]string{"mcp"}, strings.Fields(flags)...)...)
 		cmd.Env = append(os.Environ(), "CRANNOG_STATE="+state)
 		if out, err := cmd.Output(); cmd.ProcessState.ExitCode() != 2 || len(out) > 0 {
-			t.Errorf("%s: %v %q", flags, err, out)
+			t.Errorf("crannog mcp %s: %v, output %q; want exit code 2 and no output", flags, err, out)
 		}
 	}
 }

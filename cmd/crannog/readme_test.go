@@ -15,8 +15,8 @@ import (
 // essential are the programs of Debian's essential packages, which every Debian machine has.
 var essential = strings.Fields("sh sleep sort head date ls echo cat rm cp")
 
-// The first examples of the README needed programs that a fresh machine does not
-// have.
+// TestF32ReadmeRunsOnABareMachine checks that the first examples of the README need only programs
+// of a fresh Debian machine.
 func TestF32ReadmeRunsOnABareMachine(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	text, err := os.ReadFile("../../README.md")
@@ -58,7 +58,7 @@ func TestF32ReadmeRunsOnABareMachine(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if left, err := os.ReadDir(cmd.Dir); err != nil || len(left) != 1 || left[0].Name() != "out.txt" {
-		t.Errorf("in the directory are %v %v", left, err)
+		t.Errorf("the working directory contains %v, %v; want only out.txt", left, err)
 	}
 	servetest.NothingLeft(t, state)
 }

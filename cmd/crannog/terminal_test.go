@@ -41,8 +41,8 @@ var terminalCommands = []string{
 }
 
 // TestTerminalPicture records the commands on a terminal. With -update it draws the picture.
-// Otherwise it compares the commands and the numbers of lines with the picture. Words and figures
-// may differ, because scripts check them.
+// Otherwise it compares the commands and the numbers of lines with the picture. The words on a
+// line may differ, because other tests check them.
 func TestTerminalPicture(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := stateIn(t, "s")
@@ -60,7 +60,7 @@ func TestTerminalPicture(t *testing.T) {
 		if err := w.Mark(at, command); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Output(at, 0, onTerminal(t, dir, state, command)); err != nil {
+		if err := w.Output(at, 0, runOnTerminal(t, dir, state, command)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,8 +92,8 @@ func TestTerminalPicture(t *testing.T) {
 	}
 }
 
-// onTerminal runs a command on a new terminal and returns its output.
-func onTerminal(t *testing.T, dir, state, command string) []byte {
+// runOnTerminal runs a command on a new terminal and returns its output.
+func runOnTerminal(t *testing.T, dir, state, command string) []byte {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -174,7 +174,7 @@ func styledLines(text string) (lines [][]terminalSpan) {
 	style := ""
 	for l := range strings.SplitSeq(text, "\n") {
 		if erased := strings.LastIndex(l, eraseLine); erased >= 0 {
-			l = l[erased+len(eraseLine):] // a note of progress, on a slow machine
+			l = l[erased+len(eraseLine):] // a progress message, which a slow machine prints
 		}
 		l = strings.ReplaceAll(l, "\r", "")
 		var spans []terminalSpan

@@ -25,6 +25,10 @@ type devFlags struct {
 	localEnv []string
 	noTTY    bool
 	create   sandboxFlags
+
+	ssh       bool
+	endpoint  sshFlags
+	noForward bool
 }
 
 func (a devVerbs) command() *cobra.Command {
@@ -38,10 +42,13 @@ func (a devVerbs) command() *cobra.Command {
 			"postCreateCommand once, postStartCommand at each start, postAttachCommand each time. The\n" +
 			"sandbox stays until crannog rm. The directory is copy-on-write: crannog diff and\n" +
 			"crannog apply bring changes to this machine.\n\n" +
+			"While the command runs, this machine listens on 127.0.0.1 for the ports of forwardPorts.\n" +
+			"With --ssh it also listens for SSH clients: ssh, scp, sftp, rsync, and editors that work\n" +
+			"over SSH. Without COMMAND, it then opens no shell and listens until interrupted.\n\n" +
 			"The file is part of a repository and is not trusted. What it asks for beyond the sandbox\n" +
 			"(commands on this machine, paths outside DIR, privileges, variables of this machine) is\n" +
 			"refused, and everything that is refused or not supported is listed before anything starts.",
-		Example:     "  crannog dev\n  crannog dev ./project -- npm test\n  crannog dev --rebuild --allow registry.example",
+		Example:     "  crannog dev\n  crannog dev ./project -- npm test\n  crannog dev --rebuild --allow registry.example\n  crannog dev --ssh --ssh-config ~/.ssh/crannog-project.conf ./project",
 		Annotations: map[string]string{"code": "own"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, command, err := devArgs(args, cmd.ArgsLenAtDash())
@@ -55,6 +62,9 @@ func (a devVerbs) command() *cobra.Command {
 	fl.StringVar(&f.config, "config", "", "use .devcontainer/`NAME`/devcontainer.json")
 	fl.BoolVar(&f.rebuild, "rebuild", false, "remove the sandbox, build the image again and start anew")
 	fl.StringArrayVar(&f.localEnv, "local-env", nil, "let the file read this `variable` of this machine; may be repeated")
+	fl.BoolVar(&f.ssh, "ssh", false, "listen on 127.0.0.1 for SSH clients, and print their configuration")
+	f.endpoint.add(cmd)
+	fl.BoolVar(&f.noForward, "no-forward", false, "do not listen for the ports of forwardPorts")
 	fl.BoolVarP(&f.noTTY, "no-tty", "T", false, "allocate no terminal inside")
 	b := &f.create
 	fl.StringVar(&b.name, "name", "", "`name` of a new sandbox")
@@ -117,10 +127,10 @@ func (a devVerbs) dev(ctx context.Context, f *devFlags, dir string, command []st
 		if err != nil {
 			return err
 		}
-		if a.json && len(command) == 0 {
+		if a.json && len(command) == 0 && !f.ssh {
 			return a.object(s.describe())
 		}
-		code, err = s.run(ctx, command)
+		code, err = s.use(ctx, command)
 		return err
 	})
 	if err != nil {
@@ -138,11 +148,14 @@ func (a devVerbs) session(f *devFlags, dir string) (*devSession, error) {
 	if err != nil {
 		return nil, fail("find the directory", err)
 	}
-	if runVerbs(a).holdsState(full) {
+	if runVerbs(a).overlapsState(full) {
 		return nil, usagef("%s contains crannog's state, with the tokens of every sandbox", full)
 	}
 	if err := f.create.checkStart(); err != nil {
 		return nil, err
+	}
+	if !f.ssh && (f.endpoint.port != 0 || len(f.endpoint.keys) > 0 || f.endpoint.config != "") {
+		return nil, usagef("--ssh-port, --ssh-key and --ssh-config need --ssh")
 	}
 	if _, err := f.create.access(); err != nil {
 		return nil, err
@@ -166,6 +179,8 @@ type devView struct {
 	User      string `json:"user,omitempty"`
 	Ports     []int  `json:"forward_ports"`
 	Continued bool   `json:"continued"`
+	// SSH is set while an SSH endpoint exists.
+	SSH *sshView `json:"ssh,omitempty"`
 }
 
 func (s *devSession) describe() devView {
@@ -180,7 +195,7 @@ const anyShell = "if command -v bash >/dev/null 2>&1; then exec bash -l; fi; exe
 
 // run runs the user's command, or a shell.
 func (s *devSession) run(ctx context.Context, command []string) (int, error) {
-	signals, release := caught()
+	signals, release := notifySignals()
 	defer release()
 	if len(command) == 0 {
 		command = []string{"/bin/sh", "-c", anyShell}

@@ -26,18 +26,18 @@ func TestDefaultIsValid(t *testing.T) {
 	}
 }
 
-func TestStateFollowsUser(t *testing.T) {
+func TestDefaultStateDependsOnUser(t *testing.T) {
 	env := testEnv(nil)
 	if got := Default(env).State; got != "/home/someone/.local/share/crannog" {
-		t.Errorf("state of a user: %s", got)
+		t.Errorf("default state directory of a user: got %s", got)
 	}
 	env.UID = 0
 	if got := Default(env).State; got != "/var/lib/crannog" {
-		t.Errorf("state of root: %s", got)
+		t.Errorf("default state directory of root: got %s", got)
 	}
 }
 
-func TestOrderAndOrigin(t *testing.T) {
+func TestLaterSourcesWin(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.toml")
 	write(t, path, "memory = \"256m\"\npids = 40\nlisten = \"127.0.0.1:1\"\n")
 	c, err := Load(testEnv(map[string]string{"CRANNOG_CONFIG": path, "CRANNOG_PIDS": "50", "CRANNOG_LISTEN": "127.0.0.1:2"}), "")
@@ -86,11 +86,11 @@ func TestEveryProblemIsReported(t *testing.T) {
 
 func TestNamedFileMustExist(t *testing.T) {
 	if _, err := Load(testEnv(nil), "/nowhere/config.toml"); err == nil {
-		t.Error("a missing file that was named is no error")
+		t.Error("Load succeeds although the named file is missing")
 	}
 }
 
-func TestListenNeedsWordsToLeaveLoopback(t *testing.T) {
+func TestListenBeyondLoopbackNeedsInsecure(t *testing.T) {
 	for listen, ok := range map[string]bool{
 		"127.0.0.1:7070": true, "localhost:7070": true, "[::1]:7070": true, "127.9.9.9:1": true,
 		"0.0.0.0:7070": false, ":7070": false, "[::]:7070": false, "10.0.0.1:80": false,
@@ -99,7 +99,7 @@ func TestListenNeedsWordsToLeaveLoopback(t *testing.T) {
 		c := Default(testEnv(nil))
 		c.HTTP.Listen = listen
 		if got := c.Validate() == nil; got != ok {
-			t.Errorf("%s: allowed is %v", listen, got)
+			t.Errorf("%s: allowed is %v, want %v", listen, got, ok)
 		}
 		c.HTTP.Insecure = true
 		if err := c.Validate(); err != nil {
@@ -108,7 +108,7 @@ func TestListenNeedsWordsToLeaveLoopback(t *testing.T) {
 	}
 }
 
-func TestWebhookIsPrivateAndSigned(t *testing.T) {
+func TestWebhookNeedsTLSAndSecret(t *testing.T) {
 	for _, test := range []struct {
 		url, secret string
 		ok          bool
@@ -135,7 +135,7 @@ func TestWebhookIsPrivateAndSigned(t *testing.T) {
 	}
 }
 
-func TestSecretNeverShows(t *testing.T) {
+func TestSecretIsNeverPrinted(t *testing.T) {
 	const plain = "e2b_0123456789"
 	s := Secret(plain)
 	var log bytes.Buffer
@@ -150,11 +150,11 @@ func TestSecretNeverShows(t *testing.T) {
 	}
 	for _, text := range shown {
 		if strings.Contains(text, plain) || strings.Contains(text, "0123") || strings.Contains(strings.ToLower(text), "6532625f") {
-			t.Errorf("shown: %s", text)
+			t.Errorf("the secret is printed: %s", text)
 		}
 	}
 	if s.Reveal() != plain {
-		t.Error("Reveal does not")
+		t.Error("Reveal does not return the text")
 	}
 }
 
@@ -166,7 +166,7 @@ func TestParseDuration(t *testing.T) {
 	}
 	for _, in := range []string{"", "-1", "-5s", "soon", "99999999999999999999"} {
 		if d, err := ParseDuration(in); err == nil {
-			t.Errorf("%q is read as %v", in, d)
+			t.Errorf("%q is parsed as %v, want an error", in, d)
 		}
 	}
 }

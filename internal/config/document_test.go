@@ -14,7 +14,7 @@ var update = flag.Bool("update", false, "write docs/reference/configuration.md")
 
 const documentPath = "../../docs/reference/configuration.md"
 
-// The page is generated from the settings, so that the two cannot differ.
+// TestDocument checks that the page is what the settings generate, so that the two cannot differ.
 func TestDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Settings\n\n" +

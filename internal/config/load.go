@@ -15,8 +15,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// maxFile limits the settings file, which normally has about a page of text.
-const maxFile = 1 << 20
+// maxFileBytes limits the settings file, which normally has about a page of text.
+const maxFileBytes = 1 << 20
 
 // Load applies the file and the environment to the defaults. It reports all problems together.
 // Flags are applied afterwards by Set.
@@ -82,12 +82,12 @@ func (c *Config) readFile(path string) []error {
 		return []error{fmt.Errorf("settings file: %w", err)}
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
 		return []error{fmt.Errorf("settings file %s: %w", path, err)}
 	}
-	if len(data) > maxFile {
-		return []error{fmt.Errorf("settings file %s is larger than %d bytes", path, maxFile)}
+	if len(data) > maxFileBytes {
+		return []error{fmt.Errorf("settings file %s is larger than %d bytes", path, maxFileBytes)}
 	}
 	return c.parse(data, path)
 }

@@ -17,8 +17,8 @@ const (
 	poolOff  = "off"
 )
 
-// leastPool is slightly more than the memory of one warm sandbox.
-const leastPool = 32 << 20
+// minPoolBytes is slightly more than the memory of one warm sandbox.
+const minPoolBytes = 32 << 20
 
 func parsePool(v string) (Pool, error) {
 	switch v {
@@ -31,8 +31,8 @@ func parsePool(v string) (Pool, error) {
 	if err != nil {
 		return Pool{}, fmt.Errorf("%q is not auto, off or a size such as 512m", v)
 	}
-	if n < leastPool {
-		return Pool{}, fmt.Errorf("%s is too little for one warm sandbox; use at least %s, or off", FormatSize(n), FormatSize(leastPool))
+	if n < minPoolBytes {
+		return Pool{}, fmt.Errorf("%s is too little for one warm sandbox; use at least %s, or off", FormatSize(n), FormatSize(minPoolBytes))
 	}
 	return Pool{On: true, Bytes: n}, nil
 }
@@ -53,7 +53,7 @@ type Languages []string
 
 const noLanguages = "none"
 
-var loadable = []string{"python", "javascript"}
+var knownLanguages = []string{"python", "javascript"}
 
 func parseLanguages(v string) (Languages, error) {
 	if v == noLanguages {
@@ -62,7 +62,7 @@ func parseLanguages(v string) (Languages, error) {
 	var list Languages
 	for name := range strings.SplitSeq(v, ",") {
 		name = strings.TrimSpace(name)
-		if !slices.Contains(loadable, name) || slices.Contains(list, name) {
+		if !slices.Contains(knownLanguages, name) || slices.Contains(list, name) {
 			return nil, fmt.Errorf("%q is not python, javascript, both separated by a comma, or none", v)
 		}
 		list = append(list, name)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestPool(t *testing.T) {
+func TestParsePool(t *testing.T) {
 	for text, want := range map[string]Pool{
 		"auto": {On: true}, "off": {}, "0": {}, "512m": {On: true, Bytes: 512 << 20}, "2g": {On: true, Bytes: 2 << 30},
 	} {
@@ -17,15 +17,15 @@ func TestPool(t *testing.T) {
 			t.Errorf("%s is shown as %s: %+v, %v", text, got, again, err)
 		}
 	}
-	// No value means unlimited.
+	// Every value has a limit: none is accepted that could mean unlimited.
 	for _, text := range []string{"", "on", "unlimited", "-1", "1k", "31m", "auto "} {
 		if got, err := parsePool(text); err == nil {
-			t.Errorf("%q is taken for %+v", text, got)
+			t.Errorf("%q is parsed as %+v", text, got)
 		}
 	}
 }
 
-func TestPoolLanguages(t *testing.T) {
+func TestParseLanguages(t *testing.T) {
 	for text, want := range map[string]Languages{
 		"python": {"python"}, "javascript": {"javascript"}, "python,javascript": {"python", "javascript"}, "javascript, python": {"javascript", "python"}, "none": nil,
 	} {
@@ -39,7 +39,7 @@ func TestPoolLanguages(t *testing.T) {
 	}
 	for _, text := range []string{"", "python,", "python,python", "python,none", "ruby", "Python", "bash"} {
 		if got, err := parseLanguages(text); err == nil {
-			t.Errorf("%q is taken for %v", text, got)
+			t.Errorf("%q is parsed as %v", text, got)
 		}
 	}
 }

@@ -22,19 +22,22 @@ type HostFiles struct {
 	Etc    string // further paths of /etc
 }
 
-// Webhook receives approval requests. The secret signs its messages. Without an address, none are
-// sent.
+// Webhook has the address that receives approval requests, and the secret that signs the messages.
+// Without an address, no messages are sent.
 type Webhook struct {
 	URL    string
 	Secret Secret
 }
 
-// MCPEndpoint has the host names of /mcp, and who decides requests of its agents.
+// MCPEndpoint has the host names of /mcp, and who decides the requests of agents: person or any.
 type MCPEndpoint struct{ Hosts, Approver string }
 
-// Policies has the files with the policies above each sandbox's own, "" meaning none, and the level
-// of a sandbox that names none, "" meaning standard.
-type Policies struct{ Organisation, Project, Level string }
+// Policies has the policies that apply to all sandboxes, and the default level.
+type Policies struct {
+	Organisation string // file with the organisation's policy; "" means none
+	Project      string // file with the project's policy; "" means none
+	Level        string // level of a sandbox that names none; "" means standard
+}
 
 // Engines has the settings of what isolates sandboxes.
 type Engines struct {
@@ -55,15 +58,15 @@ type Capacity struct {
 
 // Lifetime limits how long a sandbox and its traces exist.
 type Lifetime struct {
-	Default   time.Duration // of a sandbox
-	Max       time.Duration // the longest that a key may request
+	Default   time.Duration // lifetime of a sandbox that names none
+	Max       time.Duration // longest lifetime that a key may request
 	Retention time.Duration // how long events and flows of ended sandboxes are kept
 }
 
 // Disk has the disk space of volumes and of the package cache.
 type Disk struct {
-	Volumes  int64 // of one key; 0 is the default
-	Packages int64 // 0 is the default
+	Volumes  int64 // for the volumes of one key; 0 is the default
+	Packages int64 // for the package cache; 0 is the default
 }
 
 // Images has the settings of OCI images.

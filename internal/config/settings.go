@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// setting is one row: how a value is parsed and printed.
+// setting describes one setting, and how its value is parsed and printed.
 type setting struct {
 	name string // name in the file; the environment variable is CRANNOG_ and the name in capitals
 	help string

@@ -18,7 +18,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 
 // Validate reports every invalid setting, before a socket or file is opened.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkHostEtc(), c.checkLives(), c.checkConnections(), c.checkRecord())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLogLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkHostEtc(), c.checkCapacity(), c.checkConnections(), c.checkAudit())
 }
 
 func (c Config) checkState() error {
@@ -61,7 +61,7 @@ func Loopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-func (c Config) checkLevel() error {
+func (c Config) checkLogLevel() error {
 	if slices.Contains(logLevels, c.LogLevel) {
 		return nil
 	}
@@ -167,8 +167,8 @@ const (
 	maxQueued = 100_000
 )
 
-// checkLives rejects zero, so that it cannot be mistaken for unlimited.
-func (c Config) checkLives() error {
+// checkCapacity rejects zero, so that it cannot be mistaken for unlimited.
+func (c Config) checkCapacity() error {
 	var problems []error
 	if c.Capacity.Live < 1 || c.Capacity.Live > maxLive {
 		problems = append(problems, fmt.Errorf("max_live: %d is not 1 to %d", c.Capacity.Live, maxLive))
@@ -237,24 +237,24 @@ func (c Config) checkConnections() error {
 	return errors.Join(problems...)
 }
 
-// minRecord is the size of a few files of the audit log, which is dropped file by file.
-const minRecord = 256 << 20
+// minAuditBytes is the size of a few files of the audit log, which is dropped file by file.
+const minAuditBytes = 256 << 20
 
-// minRecordings is the maximum size of a few recordings.
-const minRecordings = 64 << 20
+// minRecordingBytes is the maximum size of a few recordings.
+const minRecordingBytes = 64 << 20
 
-// checkRecord rejects limits that would drop entries of the same day. It rejects zero, so that it
+// checkAudit rejects limits that would drop entries of the same day. It rejects zero, so that it
 // cannot be mistaken for unlimited.
-func (c Config) checkRecord() error {
+func (c Config) checkAudit() error {
 	var problems []error
 	if c.Audit.Age < time.Hour {
 		problems = append(problems, fmt.Errorf("record_age: %s is too short; use a time such as 2160h", c.Audit.Age))
 	}
-	if c.Audit.Bytes < minRecord {
-		problems = append(problems, fmt.Errorf("record_bytes: %s is too little; use at least %s", FormatSize(c.Audit.Bytes), FormatSize(minRecord)))
+	if c.Audit.Bytes < minAuditBytes {
+		problems = append(problems, fmt.Errorf("record_bytes: %s is too little; use at least %s", FormatSize(c.Audit.Bytes), FormatSize(minAuditBytes)))
 	}
-	if c.Audit.RecordingBytes < minRecordings {
-		problems = append(problems, fmt.Errorf("recording_bytes: %s is too little; use at least %s", FormatSize(c.Audit.RecordingBytes), FormatSize(minRecordings)))
+	if c.Audit.RecordingBytes < minRecordingBytes {
+		problems = append(problems, fmt.Errorf("recording_bytes: %s is too little; use at least %s", FormatSize(c.Audit.RecordingBytes), FormatSize(minRecordingBytes)))
 	}
 	return errors.Join(problems...)
 }

@@ -107,24 +107,26 @@ type Config struct {
 	Image string `json:"image"`
 	Build *Build `json:"build"`
 	// DockerFile and Context are the earlier names of the properties of build.
-	DockerFile      string              `json:"dockerFile"`
-	Context         string              `json:"context"`
-	ContainerEnv    map[string]string   `json:"containerEnv"`
-	RemoteEnv       map[string]*string  `json:"remoteEnv"`
-	ContainerUser   string              `json:"containerUser"`
-	RemoteUser      string              `json:"remoteUser"`
-	WorkspaceFolder string              `json:"workspaceFolder"`
-	WorkspaceMount  *string             `json:"workspaceMount"`
-	Mounts          []Mount             `json:"mounts"`
-	ForwardPorts    []json.RawMessage   `json:"forwardPorts"`
-	AppPort         json.RawMessage     `json:"appPort"`
-	Features        map[string]Settings `json:"features"`
-	FeatureOrder    []string            `json:"overrideFeatureInstallOrder"`
-	OnCreate        Command             `json:"onCreateCommand"`
-	UpdateContent   Command             `json:"updateContentCommand"`
-	PostCreate      Command             `json:"postCreateCommand"`
-	PostStart       Command             `json:"postStartCommand"`
-	PostAttach      Command             `json:"postAttachCommand"`
+	DockerFile      string                    `json:"dockerFile"`
+	Context         string                    `json:"context"`
+	ContainerEnv    map[string]string         `json:"containerEnv"`
+	RemoteEnv       map[string]*string        `json:"remoteEnv"`
+	ContainerUser   string                    `json:"containerUser"`
+	RemoteUser      string                    `json:"remoteUser"`
+	WorkspaceFolder string                    `json:"workspaceFolder"`
+	WorkspaceMount  *string                   `json:"workspaceMount"`
+	Mounts          []Mount                   `json:"mounts"`
+	ForwardPorts    []json.RawMessage         `json:"forwardPorts"`
+	AppPort         json.RawMessage           `json:"appPort"`
+	PortsAttributes map[string]PortAttributes `json:"portsAttributes"`
+	OtherPorts      PortAttributes            `json:"otherPortsAttributes"`
+	Features        map[string]Settings       `json:"features"`
+	FeatureOrder    []string                  `json:"overrideFeatureInstallOrder"`
+	OnCreate        Command                   `json:"onCreateCommand"`
+	UpdateContent   Command                   `json:"updateContentCommand"`
+	PostCreate      Command                   `json:"postCreateCommand"`
+	PostStart       Command                   `json:"postStartCommand"`
+	PostAttach      Command                   `json:"postAttachCommand"`
 }
 
 // Build describes the image to build.

@@ -1,14 +1,12 @@
 package devcontainer
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/crannog/crannog/internal/fault"
@@ -38,11 +36,14 @@ type Plan struct {
 	Folder       string             `json:"workspace_folder"`
 	Links        []Link             `json:"links,omitempty"`
 	Mounts       []ReadOnlyMount    `json:"mounts,omitempty"`
+	Volumes      []VolumeMount      `json:"volumes,omitempty"`
 	Ports        []int              `json:"forward_ports,omitempty"`
-	Stages       []Stage            `json:"commands,omitempty"`
-	Features     []Request          `json:"features,omitempty"`
-	FeatureOrder []string           `json:"-"`
-	Notes        []string           `json:"notes,omitempty"`
+	// PortAttributes are those of Ports.
+	PortAttributes map[int]PortAttributes `json:"port_attributes,omitempty"`
+	Stages         []Stage                `json:"commands,omitempty"`
+	Features       []Request              `json:"features,omitempty"`
+	FeatureOrder   []string               `json:"-"`
+	Notes          []string               `json:"notes,omitempty"`
 }
 
 // BuildPlan is a build. Its paths are on the host and inside the workspace.
@@ -271,31 +272,4 @@ func (p *planner) within(name string) (string, error) {
 func inside(dir, name string) bool {
 	rel, err := filepath.Rel(dir, name)
 	return err == nil && filepath.IsLocal(rel)
-}
-
-// ports reads forwardPorts and appPort.
-func (p *planner) ports() {
-	list := p.config.ForwardPorts
-	if app := p.config.AppPort; len(app) > 0 && string(app) != "null" {
-		var several []json.RawMessage
-		if json.Unmarshal(app, &several) != nil {
-			several = []json.RawMessage{app}
-		}
-		list = append(list, several...)
-	}
-	for _, raw := range list {
-		text := string(raw)
-		var quoted string
-		if json.Unmarshal(raw, &quoted) == nil {
-			text = strings.TrimPrefix(strings.TrimPrefix(quoted, "localhost:"), "127.0.0.1:")
-		}
-		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil || port == 0 {
-			p.refuse("forwardPorts", fmt.Sprintf("%.60q is not a port of the sandbox", text))
-			continue
-		}
-		if !slices.Contains(p.plan.Ports, int(port)) {
-			p.plan.Ports = append(p.plan.Ports, int(port))
-		}
-	}
 }

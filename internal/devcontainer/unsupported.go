@@ -29,7 +29,7 @@ var refused = map[string]string{
 // accepted are properties that a Config has, or that need nothing done.
 var accepted = []string{
 	"$schema", "name", "image", "build", "dockerFile", "context", "containerEnv", "remoteEnv", "containerUser", "remoteUser",
-	"workspaceFolder", "workspaceMount", "mounts", "forwardPorts", "appPort", "features", "overrideFeatureInstallOrder",
+	"workspaceFolder", "workspaceMount", "mounts", "forwardPorts", "appPort", "portsAttributes", "otherPortsAttributes", "features", "overrideFeatureInstallOrder",
 	"onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand",
 	// All commands are waited for, and the first process inside reaps the others.
 	"waitFor", "init",
@@ -39,16 +39,14 @@ var accepted = []string{
 
 // ignored are properties that change nothing in a sandbox, with the reason for the note.
 var ignored = map[string]string{
-	"customizations":       "",
-	"portsAttributes":      "",
-	"otherPortsAttributes": "",
-	"extensions":           "it is for an editor",
-	"settings":             "it is for an editor",
-	"devPort":              "it is for an editor",
-	"userEnvProbe":         "commands get the variables of the image, containerEnv and remoteEnv, and not those of a login shell",
-	"hostRequirements":     "--memory, --cpus and --disk set the limits",
-	"shutdownAction":       "the sandbox runs until crannog stop or crannog rm",
-	"secrets":              "crannog secret stores secrets, which never enter the sandbox",
+	"customizations":   "",
+	"extensions":       "it is for an editor",
+	"settings":         "it is for an editor",
+	"devPort":          "it is for an editor",
+	"userEnvProbe":     "commands get the variables of the image, containerEnv and remoteEnv, and not those of a login shell",
+	"hostRequirements": "--memory, --cpus and --disk set the limits",
+	"shutdownAction":   "the sandbox runs until crannog stop or crannog rm",
+	"secrets":          "crannog secret stores secrets, which never enter the sandbox",
 }
 
 // inspect names the properties that are refused, and returns notes about those that are ignored.

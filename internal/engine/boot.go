@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// Boot is what the guest of a sandbox reads before it is ready. It holds the sandbox's tokens, so
-// it is never stored, and never passed in arguments, in the environment or in a file.
+// Boot is the data that the guest of a sandbox reads before it is ready. It holds the sandbox's
+// tokens, so it is never stored, and never passed in arguments, in the environment or in a file.
 type Boot struct {
 	// Config is the guest's configuration: one JSON object without a line break.
 	Config []byte
@@ -40,11 +40,11 @@ func (b Boot) Stream() io.Reader {
 // ErrSilent is returned by AwaitReady when the guest ended without printing anything.
 var ErrSilent = errors.New("the guest ended before it was ready")
 
-// maxOutput bounds how much output is read from a guest that does not report readiness.
+// maxOutput bounds how many bytes are read from a guest that does not report readiness.
 const maxOutput = 64 << 10
 
 // AwaitReady reads the guest's output until the guest reports that it listens. It then closes
-// output; the guest has closed its end by then. If the guest fails, the error holds what it
+// output, whose other end the guest has closed by then. If the guest fails, the error holds what it
 // printed.
 func AwaitReady(ctx context.Context, output io.ReadCloser) error {
 	defer context.AfterFunc(ctx, func() { _ = output.Close() })()
@@ -63,9 +63,9 @@ func AwaitReady(ctx context.Context, output io.ReadCloser) error {
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("the output of the guest cannot be read: %w", err)
 	}
-	words := strings.TrimSpace(printed.String())
-	if words == "" {
+	message := strings.TrimSpace(printed.String())
+	if message == "" {
 		return ErrSilent
 	}
-	return fmt.Errorf("the guest ended before it was ready: %s", words)
+	return fmt.Errorf("the guest ended before it was ready: %s", message)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-func TestABootIsOneStream(t *testing.T) {
+func TestBootStream(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "files.tar"))
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestABootIsOneStream(t *testing.T) {
 	} {
 		for range 2 { // an engine may start again from the beginning
 			if got, err := io.ReadAll(b.Stream()); string(got) != want || err != nil {
-				t.Errorf("%q, %v, want %q", got, err, want)
+				t.Errorf("the stream is %q, %v; want %q", got, err, want)
 			}
 		}
 	}
@@ -39,18 +39,18 @@ func TestABootIsOneStream(t *testing.T) {
 }
 
 // The configuration contains tokens, so it must not be part of the specification, which is stored.
-func TestABootIsNotStored(t *testing.T) {
+func TestBootIsNotStored(t *testing.T) {
 	spec := engine.Spec{ID: "a", Boot: engine.Boot{Config: []byte("secret")}}
 	data, err := json.Marshal(spec)
 	if err != nil || strings.Contains(string(data), "Config") || strings.Contains(string(data), "c2VjcmV0") {
-		t.Errorf("%s, %v", data, err)
+		t.Errorf("the stored specification is %s, %v; want no boot configuration", data, err)
 	}
 	if spec = spec.Bare(); spec.Boot.Config != nil {
 		t.Error("a bare specification has a configuration")
 	}
 }
 
-func TestAwaitReady(t *testing.T) {
+func TestAwaitReadyReportsOutput(t *testing.T) {
 	for output, want := range map[string]string{
 		"ready\n":                "",
 		"a warning\nready\nmore": "",
@@ -60,7 +60,7 @@ func TestAwaitReady(t *testing.T) {
 	} {
 		err := engine.AwaitReady(t.Context(), io.NopCloser(strings.NewReader(output)))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", output, err)
+			t.Errorf("output %q: got %v, want %q", output, err, want)
 		}
 	}
 	out, in := io.Pipe()

@@ -13,9 +13,8 @@ type Checkpointer interface {
 	// Format names the format of the saved state.
 	Format() string
 
-	// Restores reports whether the engine restores a state of a format: its own format, or one of
-	// earlier versions that it still knows. Callers refuse a state of another format before they
-	// try a restore.
+	// Restores reports whether the engine can restore a state of a format: the current format, or
+	// one of an earlier version. Callers refuse a state of another format before they try a restore.
 	Restores(format string) bool
 
 	// Parts lists the files of a saved state, under names that the engine chooses. All but one of
@@ -27,15 +26,15 @@ type Checkpointer interface {
 	// ended it. The caller removes dir when it no longer needs the state.
 	Checkpoint(ctx context.Context, id, dir string) error
 
-	// Restore is like Create, but the sandbox continues from the state in dir. A
-	// state may be restored any number of times and under any ID. Limits for memory
-	// and CPU may differ from those of the checkpoint. The root, the workspace, the
-	// path masks, and the limits for processes and files may not. Streams that led
-	// into the sandbox are gone; its guest reads spec.Boot again.
+	// Restore is like Create, but the sandbox continues from the state in dir. A state may be
+	// restored any number of times and under any ID. Limits for memory and CPU may differ from those
+	// of the checkpoint. The root, the workspace, the path masks, and the limits for processes and
+	// files must be the same. Earlier connections into the sandbox are closed, and its guest reads
+	// spec.Boot again.
 	Restore(ctx context.Context, spec Spec, dir string) error
 
-	// Replace exchanges the sandbox with the same ID for a restored one, or for a new one if dir is
-	// "". The engine does everything that can fail before it stops the old sandbox, so that the old
+	// Replace replaces the sandbox with the same ID by a restored one, or by a new one if dir is "".
+	// The engine does everything that can fail before it stops the old sandbox, so that the old
 	// one continues after most errors. After an error with the code "replace_failed", no sandbox
 	// has that ID.
 	Replace(ctx context.Context, spec Spec, dir string) error
@@ -64,11 +63,11 @@ type Part struct {
 
 // Binder is the ability to report which files of the host a saved state refers to.
 type Binder interface {
-	// CheckpointBound is like Checkpoint, and also returns which binds of a HostView the state
-	// refers to: the files that programs have open or mapped, and directories. The caller closes
-	// the result. If the engine cannot find them out, bound is false, and the state is written all
-	// the same.
-	CheckpointBound(ctx context.Context, id, dir string) (list Bound, bound bool, err error)
+	// CheckpointBound is like Checkpoint, and also returns the files below the binds of a HostView
+	// that the state refers to: the files that programs have open or mapped, and directories. The
+	// caller closes the result. If the engine cannot determine the files, known is false, and the
+	// state is written all the same.
+	CheckpointBound(ctx context.Context, id, dir string) (list Bound, known bool, err error)
 }
 
 // Bound lists the files that a saved state refers to, with an open descriptor of each, in the same
@@ -81,15 +80,15 @@ type Bound struct {
 // Archiver is the ability to save only the files of a sandbox, in a form that does not depend on
 // the engine.
 type Archiver interface {
-	// Archive writes a tar of everything that the sandbox has changed below its root to w. The
-	// sandbox keeps running. A deleted file is a character device 0:0 of that name, as in an
-	// overlay. The workspace and masked paths are included only where the sandbox has written. If w
-	// is a regular file, an engine may leave holes for zeros, and may pass the file to the process
+	// Archive writes to w a tar of all files that the sandbox has changed below its root. The
+	// sandbox keeps running. A character device 0:0 stands for a deleted file of that name, as in
+	// overlayfs. The workspace and masked paths are included only where the sandbox has written. If
+	// w is a regular file, an engine may leave holes for zeros, and may pass the file to the process
 	// that writes the tar.
 	Archive(ctx context.Context, id string, w io.Writer) error
 
-	// Extract writes the same tar from the state that Checkpoint left in dir, for a sandbox like
-	// spec. No sandbox remains afterwards. The programs of the state have no network during the
+	// Extract writes the same tar from the state that Checkpoint has written to dir, for a sandbox
+	// like spec. No sandbox remains afterwards. The programs of the state have no network during the
 	// call.
 	Extract(ctx context.Context, spec Spec, dir string, w io.Writer) error
 }
@@ -113,9 +112,9 @@ type Prestarted struct {
 // sandboxes of one kind.
 type Warmer interface {
 	// Pace sets a function that the engine calls before it starts a kernel in advance. The function
-	// reports whether the engine may do so now, and returns a function to call when the kernel is
-	// ready. Without Pace, the engine always may. Pace is called once, before Warm.
-	Pace(turn func() (done func(), ok bool))
+	// reports whether the engine may start one now, and returns a function to call when the kernel
+	// is ready. Without Pace, the engine may always start one. Pace is called once, before Warm.
+	Pace(acquire func() (done func(), ok bool))
 	// Warm keeps these kernels ready and no others; an empty list drops all of them. It returns at
 	// once: kernels are made one by one in the background, those of the first kind first.
 	Warm(wanted []Prestarted)

@@ -15,22 +15,22 @@ type Choice struct {
 	Asked Boundary // the weakest boundary that the request accepts
 	// AnyBoundary accepts an engine without a boundary in any case: for tests only.
 	AnyBoundary bool
-	Images      []ImageKind // the sandbox can start from any of these; none is any image
-	Limits      []Limit     // limits in the request, which have to be enforced
+	Images      []ImageKind // the kinds of image from which the sandbox can start; none stands for all
+	Limits      []Limit     // the limits in the request, which the engine must enforce
 	Needs       []Capability
-	Volumes     bool // the sandbox shows volumes
+	Volumes     bool // whether the sandbox shows volumes
 }
 
-// volumesHint is the help for a sandbox that cannot show volumes.
+// volumesHint is the help for an engine that cannot show volumes.
 const volumesHint = "leave the volumes out, run the server as root, or choose an engine that can show them"
 
-// Enough reports whether a boundary meets the policy's minimum.
+// Enough reports whether a boundary meets the minimums of the policy and the request.
 func (c Choice) Enough(b Boundary) bool {
 	return b.AtLeast(c.Least) && b.AtLeast(c.Asked) || b == NoBoundary && c.AnyBoundary
 }
 
 // mismatch is the reason why an engine does not suit a choice. Its help names a remedy other than
-// another engine.
+// choosing another engine.
 type mismatch struct{ code, text, help string }
 
 // mismatch returns the first reason why an engine does not suit, or nil if it suits.
@@ -98,8 +98,8 @@ func (r *Registry) Choose(c Choice) (Engine, error) {
 	return nil, r.refuseAll(c)
 }
 
-// WhyNotDefault returns why an engine that Choose returned is not the default one, or "" if it is
-// or was asked for.
+// WhyNotDefault returns why Choose returned e and not the default engine. It returns "" if e is the
+// default engine or was requested by name.
 func (r *Registry) WhyNotDefault(c Choice, e Engine) string {
 	m := c.mismatch(r.fallback.Info())
 	if c.Name != "" || m == nil {
@@ -121,8 +121,8 @@ func (r *Registry) Check(c Choice, e Engine) error {
 	return fault.New(fault.Unsupported, m.code, m.text).WithHint(hint)
 }
 
-// refuseAll returns a fault that gives the reason of each engine. Its code and hint are those of
-// the default engine.
+// refuseAll returns a fault with the reason why each engine does not suit. Its code and hint are
+// those of the default engine.
 func (r *Registry) refuseAll(c Choice) error {
 	first := c.mismatch(r.fallback.Info())
 	texts := []string{first.text}
@@ -139,8 +139,8 @@ func (r *Registry) refuseAll(c Choice) error {
 	return fault.New(fault.Unsupported, first.code, strings.Join(texts, "; ")).WithHint("no engine here suits: " + first.help)
 }
 
-// suited returns the suitable engines, the weakest boundary first: a stronger one costs more time
-// and memory than the policy requires.
+// suited returns the suitable engines, the weakest boundary first: a stronger boundary costs more
+// time and memory than the policy requires.
 func (r *Registry) suited(c Choice) []Engine {
 	list := slices.DeleteFunc(r.All(), func(e Engine) bool { return c.mismatch(e.Info()) != nil })
 	slices.SortStableFunc(list, func(a, b Engine) int {

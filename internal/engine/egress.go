@@ -26,12 +26,12 @@ const (
 type Egress struct {
 	// Kind is one of the kinds that the engine declares in Info.
 	Kind EgressKind
-	// End is the sandbox's end. The engine passes on a copy. The caller closes its own after
-	// Create, so that only the sandbox holds the end.
+	// End is the sandbox's end. The engine passes a copy to the sandbox. The caller closes its own
+	// after Create, so that only the sandbox holds the end.
 	End *os.File
 	// Attach is used instead of End for a kind whose ends are made in the sandbox's network
-	// namespace, such as Tap. Create calls it once with the gateway's end, before the guest runs,
-	// and gives the guest the configuration that it returns instead of the one in Spec.Boot. The
+	// namespace, such as Tap. Create calls Attach once with the gateway's end, before the guest runs.
+	// The guest gets the configuration that Attach returns instead of the one in Spec.Boot. The
 	// engine owns the end and closes it after the call.
 	Attach func(ctx context.Context, end *os.File) (config []byte, err error)
 }
@@ -50,17 +50,17 @@ func (e Egress) Check(kinds []EgressKind) error {
 		kind = EgressNone
 	}
 	if connects := kind != EgressNone; connects != e.Connected() {
-		what := "has no end"
+		problem := "has no end"
 		if e.Connected() {
-			what = "has an end"
+			problem = "has an end"
 		}
-		return fault.Newf(fault.Invalid, "egress_invalid", "an egress of the kind %q %s", kind, what)
+		return fault.Newf(fault.Invalid, "egress_invalid", "an egress of the kind %q %s", kind, problem)
 	}
 	if !slices.Contains(kinds, kind) {
 		return fault.Newf(fault.Unsupported, "egress_unsupported", "the engine cannot connect a sandbox by the kind %q", kind)
 	}
-	if made := e.Attach != nil; made != (kind == EgressTap) || made && e.End != nil {
-		return fault.Newf(fault.Invalid, "egress_invalid", "an egress of the kind %q needs the function Attach and no end", kind)
+	if attaches := e.Attach != nil; attaches != (kind == EgressTap) || attaches && e.End != nil {
+		return fault.Newf(fault.Invalid, "egress_invalid", "an egress of the kind %q has the wrong fields: only a tap has the function Attach, and then no end", kind)
 	}
 	return nil
 }

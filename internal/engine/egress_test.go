@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func TestEgressIsOfADeclaredKindAndComplete(t *testing.T) {
+func TestEgressCheck(t *testing.T) {
 	end, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestEgressIsOfADeclaredKindAndComplete(t *testing.T) {
 	}
 }
 
-func TestSpecIsStoredWithoutItsEgress(t *testing.T) {
+func TestStoredSpecHasNoEgress(t *testing.T) {
 	spec := engine.Spec{ID: "a", Egress: engine.Packets(os.Stdin)}
 	if data, err := json.Marshal(spec); err != nil || strings.Contains(string(data), "Egress") {
 		t.Errorf("stored as %s, %v", data, err)

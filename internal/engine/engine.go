@@ -16,18 +16,19 @@ type Engine interface {
 	// Info describes the engine on this host. It does no I/O.
 	Info() Info
 
-	// Probe checks what the engine needs of this host and returns a finding for each check. A
+	// Probe checks whether this host meets the engine's needs and returns a finding for each check. A
 	// finding with ResultFail means that no sandbox can run here. Probe starts no sandbox and
 	// leaves nothing behind.
 	Probe(ctx context.Context) []Finding
 
-	// Create returns when the sandbox has booted and its guest answers on guestboot.Port. After an
-	// error nothing of the sandbox is left. An ID in use is a fault of kind Exists.
+	// Create creates a sandbox, and returns when it has booted and its guest answers on
+	// guestboot.Port. After an error nothing of the sandbox is left. An ID in use is a fault of kind
+	// Exists.
 	Create(ctx context.Context, spec Spec) error
 
-	// Dial opens a stream to a TCP port on the sandbox's loopback. A port without a
-	// listener is a fault of kind Unavailable with the code "port_closed"; an unknown
-	// or stopped sandbox is NotFound.
+	// Dial opens a stream to a TCP port on the sandbox's loopback. A port without a listener is a
+	// fault of kind Unavailable with the code "port_closed"; an unknown or stopped sandbox is
+	// NotFound.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
 
 	// Wait returns when the sandbox has stopped, for any reason. It may be called at any time and
@@ -76,7 +77,7 @@ type Limits struct {
 	ShmBytes int64
 }
 
-// DefaultLimits replace zero fields.
+// DefaultLimits replaces zero fields of Limits.
 var DefaultLimits = Limits{
 	MemoryBytes: 1 << 30,
 	MilliCPU:    2000,
@@ -89,10 +90,10 @@ var DefaultLimits = Limits{
 // OrDefault returns the limits with zero fields replaced by the defaults.
 func (l Limits) OrDefault() Limits {
 	d := DefaultLimits
-	def := d.Fields()
-	for limit, have := range l.Fields() {
-		if *have == 0 {
-			*have = *def[limit]
+	defaults := d.Fields()
+	for limit, value := range l.Fields() {
+		if *value == 0 {
+			*value = *defaults[limit]
 		}
 	}
 	return l
@@ -103,7 +104,7 @@ func (l Limits) Processors() int {
 	return int(min(max((l.MilliCPU+999)/1000, 1), int64(runtime.NumCPU())))
 }
 
-// Fields returns the fields by the names of the limits, so that checks can run over all of them.
+// Fields returns pointers to the fields by the names of the limits, for checks of all limits.
 func (l *Limits) Fields() map[Limit]*int64 {
 	return map[Limit]*int64{
 		LimitMemory: &l.MemoryBytes, LimitCPU: &l.MilliCPU, LimitPIDs: &l.PIDs,
@@ -113,7 +114,7 @@ func (l *Limits) Fields() map[Limit]*int64 {
 
 // Link is a symbolic link in the sandbox.
 type Link struct {
-	Path   string // absolute path in the sandbox; the image has nothing there
+	Path   string // absolute path in the sandbox that does not exist in the image
 	Target string // absolute path in the sandbox
 }
 
@@ -132,54 +133,56 @@ type Spec struct {
 	// host's files never change. In the sandbox, all of them belong to the sandbox's user,
 	// regardless of their owner on the host.
 	Workspace string
-	// Mounts are host files and directories shown copy-on-write, as the workspace is. Unlike the
-	// targets of a HostView's binds, theirs must not exist in the image and must not be below a
-	// bind of it. No target is below another.
+	// Mounts are host files and directories shown copy-on-write, like the workspace. The target of a
+	// mount must not exist in the image, must not be below a bind of a HostView, and must not be
+	// below another target.
 	Mounts []Bind
-	// Volumes are host directories whose files programs in the sandbox change. Their targets are as
-	// those of Mounts. They are no part of a saved state: a restored sandbox shows the directory as
-	// it is then. The engine's Info has to offer Volumes.
+	// Volumes are host directories whose files programs in the sandbox can change. The rules for
+	// targets are those of Mounts. Volumes are not part of a saved state: a restored sandbox shows
+	// the directory as it is at that time. They are allowed only if Volumes is set in the engine's
+	// Info.
 	Volumes []Volume `json:",omitempty"`
-	// StandIns are host files shown instead of other files below binds of a HostView. A saved
-	// memory refers to files that have since changed on the host; these are the earlier versions. A
-	// stand-in without a Source is an empty directory where the host no longer has one.
+	// StandIns are host files shown instead of other files below binds of a HostView. They are the
+	// earlier versions of files that a saved memory refers to and that have since changed on the
+	// host. A stand-in without a Source is an empty directory, for a directory that the host no
+	// longer has.
 	StandIns []Bind
 	// Links are created together with the root. None of them is below another mount.
 	Links  []Link
 	Limits Limits
-	// SetID lets programs of the image gain the rights of their set-id bits. It may be set only for
-	// engines with OwnRoot. Without it, no program in the sandbox gains rights by exec.
+	// SetID allows set-user-ID and set-group-ID programs of the image to take effect. It may be set
+	// only for engines with OwnRoot. Otherwise no program in the sandbox gains rights by exec.
 	SetID bool `json:",omitempty"`
 	// Boot is read by the guest before it is ready, and again after a restore.
 	Boot Boot `json:"-"`
-	// Egress connects the sandbox to the egress gateway. It is never stored: an open
-	// file means nothing in another process.
+	// Egress connects the sandbox to the egress gateway. It is never stored, because an open file
+	// means nothing in another process.
 	Egress Egress `json:"-"`
-	// Events is a file opened to append, empty or from an earlier run of the same sandbox. An
-	// Observer adds to it what programs do. The engine passes on a copy, and the caller keeps its
-	// own. Nil means that the sandbox is not observed.
+	// Events is a file to which an Observer appends what programs do. It is opened for appending,
+	// and empty or from an earlier run of the same sandbox. The engine passes a copy to its process,
+	// and the caller keeps its own. If Events is nil, the sandbox is not observed.
 	Events *os.File
-	// EventBytes bounds the size of the events file. When it is reached, no program can be executed
-	// until a reader shortens the file. Zero is 64 MiB.
+	// EventBytes bounds the size of the events file. When the file is full, no program can be
+	// executed until a reader shortens it. Zero stands for 64 MiB.
 	EventBytes int64
 	// Hide lists paths in the sandbox that are covered by an empty file or directory, which cannot
 	// be changed. A path that does not exist need not be hidden.
 	Hide []string
 	// Absent lists paths in the sandbox at which the engine shows an empty file or directory, which
-	// the guest removes before any program runs. Programs can then create files of their own under
-	// that name. They cannot reach the host's file.
+	// the guest removes before any program runs. Programs can then create their own files under that
+	// name. They cannot reach the host's file.
 	Absent []string
 	// ReadOnly lists paths in the sandbox that can be read, but neither they nor anything below
 	// them can be written, renamed or removed. Such a path must exist and must not be a symbolic
 	// link, because a link could be replaced. A directory above it can still be renamed, and the
 	// protected path moves with it.
 	ReadOnly []string
-	// Unhurried is set when no caller waits for the sandbox. If the engine can arrange it, other
-	// sandboxes have priority on the processors until this one is ready.
+	// Unhurried is set when no caller waits for the sandbox. If possible, the engine gives other
+	// sandboxes priority on the processors until this one is ready.
 	Unhurried bool
 }
 
-// State of a sandbox as the engine sees it.
+// State is the state of a sandbox in the engine.
 type State string
 
 const (
@@ -200,7 +203,7 @@ type Reason string
 const (
 	ReasonExited  Reason = "exited"  // the guest ended by itself
 	ReasonKilled  Reason = "killed"  // removed, or killed from outside
-	ReasonOOM     Reason = "oom"     // the memory limit was hit
+	ReasonOOM     Reason = "oom"     // it exceeded its memory limit
 	ReasonCrashed Reason = "crashed" // the engine's own process failed
 )
 
@@ -211,7 +214,7 @@ type Exit struct {
 	At     time.Time
 }
 
-// Usage is what a sandbox uses at a point in time.
+// Usage lists the resources that a sandbox uses at a point in time.
 type Usage struct {
 	At          time.Time
 	MemoryBytes int64

@@ -19,14 +19,14 @@ func PortClosed(port int, cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, "port_closed", fmt.Sprintf("nothing listens on port %d", port))
 }
 
-// HasStopped returns the error of methods that need a running sandbox, for one that has ended. The
-// cause may be nil.
+// HasStopped returns the error of a method that needs a running sandbox when the sandbox has ended.
+// The cause may be nil.
 func HasStopped(id string, cause error) error {
 	return fault.Wrap(cause, fault.NotFound, "sandbox_not_found", fmt.Sprintf("sandbox %q has stopped", id))
 }
 
 // NotDispatched returns the error of an engine in a program that did not call reexec.Dispatch. The
-// text says why the engine needs that.
+// argument why is a clause that explains why the engine needs the call.
 func NotDispatched(why string) error {
 	return fault.New(fault.Internal, "reexec_missing", "this program did not call crannog.Main at the start of main").
 		WithHint(why + ", so call crannog.Main() first in main")

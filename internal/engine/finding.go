@@ -7,7 +7,7 @@ type Result string
 
 const (
 	ResultOK   Result = "ok"
-	ResultWarn Result = "warn" // sandboxes run, with something weaker or missing
+	ResultWarn Result = "warn" // sandboxes can run, but a protection or feature is weaker or missing
 	ResultFail Result = "fail" // no sandbox of this engine can run here
 )
 
@@ -17,14 +17,14 @@ type Finding struct {
 	Result Result
 	Detail string // what was found
 	Fix    string // what to do about it, or ""
-	// Code is the code of the fault with which Create fails after this check has failed, or "".
+	// Code is the code of Create's fault if this check has failed, or "" for the default code.
 	Code string
 }
 
 // OK returns the finding of a check that passed.
 func OK(check, detail string) Finding { return Finding{Check: check, Result: ResultOK, Detail: detail} }
 
-// Warn returns the finding that something is weaker or missing.
+// Warn returns the finding that a protection or feature is weaker or missing.
 func Warn(check, detail, fix string) Finding {
 	return Finding{Check: check, Result: ResultWarn, Detail: detail, Fix: fix}
 }
@@ -34,8 +34,8 @@ func Fail(check, detail, fix string) Finding {
 	return Finding{Check: check, Result: ResultFail, Detail: detail, Fix: fix}
 }
 
-// Refusal returns the first failed finding as a fault of kind Unsupported, or nil
-// if the engine can run here.
+// Refusal returns the first failed finding as a fault of kind Unsupported, or nil if the engine can
+// run here.
 func Refusal(findings []Finding) error {
 	for _, f := range findings {
 		if f.Result != ResultFail {

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ImageKind names what a sandbox starts from.
+// ImageKind is the kind of the files from which a sandbox starts.
 type ImageKind string
 
 // Kinds of images.
@@ -19,8 +19,8 @@ const (
 	ImageModule   ImageKind = "module"
 )
 
-// Image is what a sandbox starts from. Exactly one of its kinds is set. Images are read-only: what
-// a sandbox writes goes to its own overlay.
+// Image holds the files from which a sandbox starts. Exactly one of its kinds is set. Images are
+// read-only: what a sandbox writes goes to its own overlay.
 type Image struct {
 	HostView *HostView
 	Layers   *Layers
@@ -32,7 +32,7 @@ type Image struct {
 
 // HostView is a directory of the server in which files and directories of the host are shown.
 type HostView struct {
-	// Dir is a directory that the server made, with mount points, links and /etc.
+	// Dir is a directory that the server has made, with mount points, links and /etc.
 	Dir string
 	// Binds are shown read-only below Dir, in order.
 	Binds []Bind
@@ -52,8 +52,13 @@ type Runner struct {
 	Deterministic bool `json:",omitempty"`
 }
 
-// equal reports whether modules run in the same way.
-func (r *Runner) equal(o *Runner) bool { return r == o || r != nil && o != nil && *r == *o }
+// equal reports whether both run modules in the same way.
+func (r *Runner) equal(other *Runner) bool {
+	if r == nil || other == nil {
+		return r == other
+	}
+	return *r == *other
+}
 
 // Layers is a tree made of EROFS files.
 type Layers struct {
@@ -65,7 +70,7 @@ type Layers struct {
 // OCI is an image in the engine's own store.
 type OCI struct {
 	Ref    string // name for users
-	Digest string // identifies the image; the engine starts no other
+	Digest string // identifies the image; the engine starts only an image with this digest
 }
 
 // Disk is a file system in a file on the host.
@@ -78,8 +83,8 @@ type Disk struct {
 type Bind struct {
 	Source string // absolute, on the host
 	Target string // absolute path in the sandbox; it exists in HostView.Dir
-	// Owned is set if all files belong to the sandbox's user in the sandbox, as in a workspace.
-	// Otherwise they have the host's owners.
+	// Owned is set if all files belong to the sandbox's user, as in a workspace. Otherwise the files
+	// have the host's owners.
 	Owned bool `json:",omitempty"`
 }
 
@@ -124,7 +129,7 @@ func (i Image) Kind() ImageKind {
 func (i Image) Check(kinds []ImageKind) error {
 	kind := i.Kind()
 	if kind == "" {
-		return fault.Newf(fault.Invalid, "image_invalid", "an image is of exactly one kind, and this one is of %d", len(i.kinds()))
+		return fault.Newf(fault.Invalid, "image_invalid", "an image must have exactly one kind, and this one has %d", len(i.kinds()))
 	}
 	if !slices.Contains(kinds, kind) {
 		return fault.Newf(fault.Unsupported, CodeImage, "the engine cannot start a sandbox from an image of the kind %q", kind)
@@ -132,7 +137,7 @@ func (i Image) Check(kinds []ImageKind) error {
 	return nil
 }
 
-// View returns the image's view of the host. Other kinds of images return an empty view.
+// View returns the image's view of the host, or an empty view for other kinds of images.
 func (i Image) View() HostView {
 	if i.HostView == nil {
 		return HostView{}
@@ -156,17 +161,17 @@ func (i Image) Show(binds ...Bind) (Image, error) {
 	return i, nil
 }
 
-// WithGuestOf returns a host view with the guest program of another image. Images of other kinds
-// are returned unchanged.
-func (i Image) WithGuestOf(o Image) Image {
+// WithGuestOf returns a copy of a host view with the guest program of another image. Images of other
+// kinds are returned unchanged.
+func (i Image) WithGuestOf(other Image) Image {
 	if i.HostView == nil {
 		return i
 	}
 	view := i.View()
 	view.Binds = slices.Clone(view.Binds)
 	for n := range view.Binds {
-		for _, bind := range o.View().Binds {
-			if bind.Target == o.Guest && view.Binds[n].Target == i.Guest {
+		for _, bind := range other.View().Binds {
+			if bind.Target == other.Guest && view.Binds[n].Target == i.Guest {
 				view.Binds[n].Source = bind.Source
 			}
 		}
@@ -175,7 +180,7 @@ func (i Image) WithGuestOf(o Image) Image {
 	return i
 }
 
-// Equal reports whether sandboxes start from the same files.
+// Equal reports whether sandboxes start from the same files with both images.
 func (i Image) Equal(o Image) bool {
 	if i.Guest != o.Guest || !slices.Equal(i.kinds(), o.kinds()) {
 		return false
@@ -197,7 +202,7 @@ func (i Image) Equal(o Image) bool {
 }
 
 // storedImage is the stored form of an image. The fields of the host view are at the top level,
-// because they were the only ones before there were several kinds.
+// because earlier versions had no other kind.
 type storedImage struct {
 	Dir    string `json:",omitempty"`
 	Binds  []Bind `json:",omitempty"`

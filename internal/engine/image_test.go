@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// oneOfEach is an image of every kind.
-var oneOfEach = map[engine.ImageKind]engine.Image{
+// imageOfKind holds an image of every kind.
+var imageOfKind = map[engine.ImageKind]engine.Image{
 	engine.ImageHostView: engine.ViewOf("/r", "/g", engine.Bind{Source: "/s", Target: "/t", Owned: true}),
 	engine.ImageLayers:   {Layers: &engine.Layers{Digest: "sha256:1", Files: []string{"/a", "/b"}}, Guest: "/g"},
 	engine.ImageOCI:      {OCI: &engine.OCI{Ref: "python:3.12", Digest: "sha256:1"}, Guest: "/g"},
@@ -20,14 +20,14 @@ var oneOfEach = map[engine.ImageKind]engine.Image{
 	engine.ImageModule:   {HostView: &engine.HostView{Dir: "/m", Runner: &engine.Runner{Path: "/runner", Deterministic: true}}},
 }
 
-func TestImageIsOfOneDeclaredKind(t *testing.T) {
-	all := slices.Sorted(maps.Keys(oneOfEach))
-	for kind, image := range oneOfEach {
+func TestImageCheck(t *testing.T) {
+	all := slices.Sorted(maps.Keys(imageOfKind))
+	for kind, image := range imageOfKind {
 		if image.Kind() != kind {
 			t.Errorf("%s has the kind %q", kind, image.Kind())
 		}
 		if err := image.Check(all); err != nil {
-			t.Errorf("%s: %v", kind, err)
+			t.Errorf("Check of %s on an engine with all kinds: %v", kind, err)
 		}
 		others := slices.DeleteFunc(slices.Clone(all), func(k engine.ImageKind) bool { return k == kind })
 		if err := image.Check(others); fault.KindOf(err) != fault.Unsupported || fault.CodeOf(err) != "image_unsupported" {
@@ -44,8 +44,8 @@ func TestImageIsOfOneDeclaredKind(t *testing.T) {
 	}
 }
 
-func TestImageIsStored(t *testing.T) {
-	for kind, image := range oneOfEach {
+func TestImageSurvivesStoring(t *testing.T) {
+	for kind, image := range imageOfKind {
 		data, err := json.Marshal(image)
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func TestImageIsStored(t *testing.T) {
 		if err := json.Unmarshal(data, &read); err != nil || !reflect.DeepEqual(read, image) || !read.Equal(image) {
 			t.Errorf("%s is stored as %s and read as %+v, %v", kind, data, read, err)
 		}
-		for other, image := range oneOfEach {
+		for other, image := range imageOfKind {
 			if other != kind && (image.Equal(read) || read.Equal(image)) {
 				t.Errorf("%s equals %s", kind, other)
 			}
@@ -62,8 +62,8 @@ func TestImageIsStored(t *testing.T) {
 	}
 }
 
-// Versions that started sandboxes only from host directories wrote this.
-func TestImagesOfEarlierVersionsAreRead(t *testing.T) {
+// Earlier versions started sandboxes only from host directories, and stored images in this form.
+func TestImagesOfEarlierVersionsAreReadable(t *testing.T) {
 	const view = `{"Dir":"/r","Binds":[{"Source":"/usr","Target":"/usr"},{"Source":"/p","Target":"/.crannog/programs/1","Owned":true}],"Guest":"/.crannog/crannog-guest"}`
 	want := engine.ViewOf("/r", "/.crannog/crannog-guest",
 		engine.Bind{Source: "/usr", Target: "/usr"}, engine.Bind{Source: "/p", Target: "/.crannog/programs/1", Owned: true})
@@ -79,7 +79,7 @@ func TestImagesOfEarlierVersionsAreRead(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"ID":"a","Hostname":"h","Root":`+view+`,"Workspace":"/w","Mounts":null}`), &spec); err != nil || !spec.Image.Equal(want) || spec.Workspace != "/w" {
 		t.Errorf("a specification is read as %+v, %v", spec, err)
 	}
-	// A version that did not store the image wrote this row.
+	// A version that did not store the image wrote these rows.
 	for _, none := range []string{`{"Dir":"","Binds":null,"Guest":""}`, `{}`} {
 		if err := json.Unmarshal([]byte(none), &image); err != nil || image.Kind() != "" || !image.Equal(engine.Image{}) {
 			t.Errorf("%s is read as %+v, %v", none, image, err)
@@ -90,7 +90,7 @@ func TestImagesOfEarlierVersionsAreRead(t *testing.T) {
 	}
 }
 
-func TestImageShowsMoreOfTheHost(t *testing.T) {
+func TestShowAddsBinds(t *testing.T) {
 	shared := engine.ViewOf("/r", "/g", make([]engine.Bind, 1, 8)...)
 	one, err := shared.Show(engine.Bind{Source: "/1", Target: "/1"})
 	if err != nil {
@@ -98,29 +98,29 @@ func TestImageShowsMoreOfTheHost(t *testing.T) {
 	}
 	two, err := shared.Show(engine.Bind{Source: "/2", Target: "/2"})
 	if err != nil || one.View().Binds[1].Source != "/1" || two.View().Binds[1].Source != "/2" || len(shared.View().Binds) != 1 {
-		t.Errorf("%v, %v and %v, %v", shared.View(), one.View(), two.View(), err)
+		t.Errorf("the shared image is %v, its copies are %v and %v, %v; want one bind more in each copy", shared.View(), one.View(), two.View(), err)
 	}
-	for kind, image := range oneOfEach {
+	for kind, image := range imageOfKind {
 		_, err := image.Show(engine.Bind{Source: "/1", Target: "/1"})
 		// A view of modules is a view of the host as well.
-		ofHost := kind == engine.ImageHostView || kind == engine.ImageModule
-		if (err == nil) != ofHost || err != nil && fault.CodeOf(err) != "image_hides_host" {
-			t.Errorf("%s: %v", kind, err)
+		showsHost := kind == engine.ImageHostView || kind == engine.ImageModule
+		if (err == nil) != showsHost || err != nil && fault.CodeOf(err) != "image_hides_host" {
+			t.Errorf("Show of %s returned %v, want an error: %v", kind, err, !showsHost)
 		}
 		if same, err := image.Show(); err != nil || !same.Equal(image) {
-			t.Errorf("%s with nothing more: %v", kind, err)
+			t.Errorf("Show of %s without binds changed the image: %v", kind, err)
 		}
 	}
 }
 
-func TestWithGuestOfLeavesTheOriginalUnchanged(t *testing.T) {
+func TestWithGuestOfCopiesImage(t *testing.T) {
 	old := engine.ViewOf("/r", "/g", engine.Bind{Source: "/usr", Target: "/usr"}, engine.Bind{Source: "/guest-1", Target: "/g"})
-	now := old.WithGuestOf(engine.ViewOf("/r", "/g2", engine.Bind{Source: "/other", Target: "/usr"}, engine.Bind{Source: "/guest-2", Target: "/g2"}))
+	updated := old.WithGuestOf(engine.ViewOf("/r", "/g2", engine.Bind{Source: "/other", Target: "/usr"}, engine.Bind{Source: "/guest-2", Target: "/g2"}))
 	want := engine.ViewOf("/r", "/g", engine.Bind{Source: "/usr", Target: "/usr"}, engine.Bind{Source: "/guest-2", Target: "/g"})
-	if !now.Equal(want) || old.View().Binds[1].Source != "/guest-1" {
-		t.Errorf("%v, and the original %v", now.View(), old.View())
+	if !updated.Equal(want) || old.View().Binds[1].Source != "/guest-1" {
+		t.Errorf("%v, and the original %v", updated.View(), old.View())
 	}
-	if oci := oneOfEach[engine.ImageOCI]; !oci.WithGuestOf(old).Equal(oci) {
-		t.Error("an image of layers has changed")
+	if oci := imageOfKind[engine.ImageOCI]; !oci.WithGuestOf(old).Equal(oci) {
+		t.Error("WithGuestOf changed an OCI image")
 	}
 }

@@ -20,18 +20,19 @@ type Info struct {
 	Version   string
 	Boundary  Boundary
 	NeedsRoot bool
-	// Capabilities lists the capabilities of the engine. It implements the interface of each.
+	// Capabilities lists the capabilities of the engine, which implements the interface of each.
 	Capabilities []Capability
-	// Enforces lists the limits that hold on this host. A limit that is not in Shows is compared
-	// with what Meter reads back before the sandbox is returned to its caller.
+	// Enforces lists the limits that the engine enforces on this host. Before a new sandbox is
+	// returned to its caller, each of these limits that is not in Shows is compared with what Meter
+	// reads back.
 	Enforces []Limit
 	// Shows lists the limits that a program in the sandbox sees as the size of its machine:
 	// MemTotal, statfs of the root, RLIMIT_NPROC. On an engine that shares the host's kernel,
-	// programs see the host's figures, although the limit holds.
+	// programs see the host's figures, although the limit is enforced.
 	Shows []Limit
-	// OwnNetwork is set when a sandbox has its own loopback addresses, and OwnFiles when the guest
-	// can change only files of the sandbox. If one is not set, the guest does not touch the host's
-	// addresses or files.
+	// OwnNetwork is set when a sandbox has its own loopback addresses. Without it, the guest changes
+	// no addresses, because they would be the host's. OwnFiles is set when the guest can change only
+	// files of the sandbox. Without it, the guest changes no system files.
 	OwnNetwork, OwnFiles bool
 	// NoRoot is set when no program in the sandbox can be root, because the guest lacks the rights.
 	// Requests to run as root are refused.
@@ -45,20 +46,20 @@ type Info struct {
 	// Volumes is set when a sandbox can show directories of the host that its programs change.
 	Volumes bool
 	// DiskInMemory is set when files that a sandbox writes use its memory. The memory limit then
-	// also bounds the disk, see Hold.
+	// also bounds the disk; see Hold.
 	DiskInMemory bool
 	// Images lists the kinds of images from which a sandbox can start.
 	Images []ImageKind
 	// Egress lists how a sandbox can be connected to the egress gateway.
 	Egress []EgressKind
-	// Notes lists, in sentences, what is weaker on this host than it could be, for example a
-	// missing writable cgroup.
+	// Notes lists, in sentences, protections that are weaker on this host than they could be, for
+	// example because no cgroup is writable.
 	Notes []string
 }
 
-// Hold returns the effective limits of a sandbox of the engine. If files are in memory, disk and
-// shared memory get at most three quarters of it: a write must fail with "disk full" before the
-// kernel kills the sandbox for lack of memory.
+// Hold returns the effective limits of a sandbox of the engine. If files are in memory, the limits
+// of disk and shared memory are at most three quarters of the memory limit: a write must fail with
+// "disk full" before the kernel kills the sandbox for lack of memory.
 func (i Info) Hold(l Limits) Limits {
 	if i.DiskInMemory {
 		l.DiskBytes = min(l.DiskBytes, l.MemoryBytes/4*3)

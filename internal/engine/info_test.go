@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func TestRefusalIsTheFirstFailure(t *testing.T) {
+func TestRefusalReturnsFirstFailure(t *testing.T) {
 	if err := engine.Refusal([]engine.Finding{engine.OK("kernel", "new"), engine.Warn("cgroups", "none", "be root")}); err != nil {
 		t.Errorf("a warning is returned as an error: %v", err)
 	}
@@ -24,17 +24,18 @@ func TestRefusalIsTheFirstFailure(t *testing.T) {
 	}
 }
 
-type measuring struct{ engine.Engine }
+// meterOnly is an engine whose only capability is engine.Meter.
+type meterOnly struct{ engine.Engine }
 
-func (measuring) Usage(context.Context, string) (engine.Usage, error) { return engine.Usage{}, nil }
+func (meterOnly) Usage(context.Context, string) (engine.Usage, error) { return engine.Usage{}, nil }
 
-func (measuring) Bounds(context.Context, string) (engine.Limits, error) { return engine.Limits{}, nil }
+func (meterOnly) Bounds(context.Context, string) (engine.Limits, error) { return engine.Limits{}, nil }
 
-func TestImplementedFollowsTheInterfaces(t *testing.T) {
+func TestImplementedListsInterfaces(t *testing.T) {
 	if got := engine.Implemented(struct{ engine.Engine }{}); len(got) != 0 {
 		t.Errorf("an engine without further interfaces has %v", got)
 	}
-	if got := engine.Implemented(measuring{}); !slices.Equal(got, []engine.Capability{engine.CanMeasure}) {
+	if got := engine.Implemented(meterOnly{}); !slices.Equal(got, []engine.Capability{engine.CanMeasure}) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -20,7 +20,7 @@ const (
 	CodeTooWeak = "boundary_too_weak"
 	// CodeImage is the code of an image from which an engine cannot start a sandbox.
 	CodeImage = "image_unsupported"
-	// CodeVolumes means that the engine cannot show volumes.
+	// CodeVolumes is the code of a request for volumes on an engine that cannot show them.
 	CodeVolumes = "volumes_unsupported"
 	// CodeLimit is the code of a limit that an engine does not enforce on this host.
 	CodeLimit = "limit_not_enforced"
@@ -28,7 +28,7 @@ const (
 	CodeCapability = "capability_missing"
 )
 
-// Auto is the name by which a request leaves the choice of the engine to the registry.
+// Auto is the engine name with which a request leaves the choice to the registry.
 const Auto = "auto"
 
 // Registry is the set of engines of a process. It does not change after NewRegistry.
@@ -37,9 +37,9 @@ type Registry struct {
 	fallback Engine
 }
 
-// NewRegistry returns a registry of engines whose default is the one named
-// byDefault, or the first if byDefault is "".
-func NewRegistry(byDefault string, engines ...Engine) (*Registry, error) {
+// NewRegistry returns a registry of engines. The default engine is the one with the name
+// defaultName, or the first if defaultName is "".
+func NewRegistry(defaultName string, engines ...Engine) (*Registry, error) {
 	r := &Registry{engines: slices.Clone(engines)}
 	if len(r.engines) == 0 {
 		return nil, errors.New("engine registry: no engine")
@@ -49,15 +49,15 @@ func NewRegistry(byDefault string, engines ...Engine) (*Registry, error) {
 			return nil, fmt.Errorf("engine registry: the name %q is empty or taken", name)
 		}
 	}
-	if r.fallback = r.engines[0]; byDefault == "" {
+	if r.fallback = r.engines[0]; defaultName == "" {
 		return r, nil
 	}
 	var err error
-	r.fallback, err = r.Named(byDefault)
+	r.fallback, err = r.Named(defaultName)
 	return r, err
 }
 
-// Default returns the engine for requests that name none.
+// Default returns the engine for requests that name no engine.
 func (r *Registry) Default() Engine { return r.fallback }
 
 // All returns the engines in the order of their registration.
@@ -88,20 +88,21 @@ func (r *Registry) Of(name string) (Engine, error) {
 	if e := r.find(name); e != nil {
 		return e, nil
 	}
-	return nil, fault.Newf(fault.Unsupported, CodeUnavailable, "the engine %q that made it is not available in this process", name).
+	return nil, fault.Newf(fault.Unsupported, CodeUnavailable, "the engine %q of this sandbox or snapshot is not available in this process", name).
 		WithHint("nothing was changed; run a crannog that has this engine (this one has " + strings.Join(r.Names(), ", ") + ")")
 }
 
 // Has reports whether an engine with this name is registered.
 func (r *Registry) Has(name string) bool { return r.find(name) != nil }
 
-// As returns the named engine as T, such as a Meter. It reports whether the engine is
-// registered and has the ability.
+// As returns the named engine as T, such as a Meter. It reports whether the engine is registered and
+// implements T.
 func As[T any](r *Registry, name string) (T, bool) {
-	able, ok := r.find(name).(T)
-	return able, ok
+	e, ok := r.find(name).(T)
+	return e, ok
 }
 
+// find returns the engine with a name, or nil.
 func (r *Registry) find(name string) Engine {
 	for _, e := range r.engines {
 		if e.Info().Name == name {

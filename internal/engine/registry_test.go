@@ -9,12 +9,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// registry returns a registry of engines, each given as name:boundary.
-func registry(t *testing.T, byDefault string, list ...string) *engine.Registry {
+// newRegistry returns a registry of engines, each given as name:boundary.
+func newRegistry(t *testing.T, defaultName string, list ...string) *engine.Registry {
 	t.Helper()
 	var engines []engine.Engine
-	for _, one := range list {
-		name, boundary, _ := strings.Cut(one, ":")
+	for _, entry := range list {
+		name, boundary, _ := strings.Cut(entry, ":")
 		e, err := fake.New(fake.Options{Dir: t.TempDir(), Name: name, Boundary: engine.Boundary(boundary)})
 		if err != nil {
 			t.Fatal(err)
@@ -22,7 +22,7 @@ func registry(t *testing.T, byDefault string, list ...string) *engine.Registry {
 		t.Cleanup(e.Close)
 		engines = append(engines, e)
 	}
-	r, err := engine.NewRegistry(byDefault, engines...)
+	r, err := engine.NewRegistry(defaultName, engines...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,15 +30,15 @@ func registry(t *testing.T, byDefault string, list ...string) *engine.Registry {
 }
 
 const (
-	none, shared, wasm, user, own = engine.NoBoundary, engine.SharedKernel, engine.WasmRuntime, engine.UserspaceKernel, engine.OwnKernel
+	noBoundary, shared, wasm, user, own = engine.NoBoundary, engine.SharedKernel, engine.WasmRuntime, engine.UserspaceKernel, engine.OwnKernel
 )
 
 func TestBoundariesAreOrdered(t *testing.T) {
-	order := []engine.Boundary{none, shared, wasm, user, own}
+	order := []engine.Boundary{noBoundary, shared, wasm, user, own}
 	for i, b := range order {
 		for j, least := range order {
 			if got := b.AtLeast(least); got != (i >= j) {
-				t.Errorf("%s is at least %s: %t", b, least, got)
+				t.Errorf("%s.AtLeast(%s) = %t, want the opposite", b, least, got)
 			}
 		}
 		if !b.AtLeast("") {
@@ -53,36 +53,36 @@ func TestBoundariesAreOrdered(t *testing.T) {
 	}
 }
 
-func TestChoose(t *testing.T) {
+func TestChooseByBoundary(t *testing.T) {
 	all := []string{"a:none", "v:own-kernel", "u:userspace-kernel", "j:shared-kernel", "k:shared-kernel"}
 	for name, c := range map[string]struct {
-		engines   []string
-		byDefault string
-		choice    engine.Choice
-		want      string
-		code      string
-		hint      string
+		engines     []string
+		defaultName string
+		choice      engine.Choice
+		want        string
+		code        string
+		hint        string
 	}{
-		"the default without a minimum":          {all, "", engine.Choice{}, "a", "", ""},
-		"the default is enough":                  {all, "u", engine.Choice{Least: shared}, "u", "", ""},
-		"the default is just enough":             {all, "u", engine.Choice{Least: user}, "u", "", ""},
-		"the cheapest in place of the default":   {all, "", engine.Choice{Least: shared}, "j", "", ""},
-		"only one is enough":                     {all, "u", engine.Choice{Least: own}, "v", "", ""},
-		"none is enough":                         {all[2:], "u", engine.Choice{Least: own}, "", engine.CodeTooWeak, "no engine here suits"},
-		"named and enough":                       {all, "a", engine.Choice{Name: "v", Least: user}, "v", "", ""},
-		"named and not the cheapest":             {all, "a", engine.Choice{Name: "k", Least: shared}, "k", "", ""},
-		"named and too weak":                     {all, "u", engine.Choice{Name: "j", Least: user}, "", engine.CodeTooWeak, "--engine u"},
-		"named and too weak, and none is enough": {all[3:], "j", engine.Choice{Name: "j", Least: user}, "", engine.CodeTooWeak, "no engine here suits"},
-		"named and unknown":                      {all, "", engine.Choice{Name: "x"}, "", engine.CodeUnknown, "a, v, u, j, k"},
-		"no boundary, as tests have it":          {all, "", engine.Choice{Least: own, AnyBoundary: true}, "a", "", ""},
-		"a weak boundary, as tests have it":      {all, "j", engine.Choice{Name: "j", Least: user, AnyBoundary: true}, "", engine.CodeTooWeak, ""},
-		"the request wants more than the policy": {all, "j", engine.Choice{Least: shared, Asked: user}, "u", "", ""},
-		"the policy wants more than the request": {all, "j", engine.Choice{Least: own, Asked: user}, "v", "", ""},
-		"named and too weak for the request":     {all, "u", engine.Choice{Name: "j", Least: shared, Asked: user}, "", engine.CodeTooWeak, "--engine u"},
-		"an unknown minimum":                     {all, "v", engine.Choice{Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
-		"named with an unknown minimum":          {all, "v", engine.Choice{Name: "v", Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
+		"the default without a minimum":            {all, "", engine.Choice{}, "a", "", ""},
+		"the default is enough":                    {all, "u", engine.Choice{Least: shared}, "u", "", ""},
+		"the default is just enough":               {all, "u", engine.Choice{Least: user}, "u", "", ""},
+		"the weakest that suits, not the default":  {all, "", engine.Choice{Least: shared}, "j", "", ""},
+		"only one is enough":                       {all, "u", engine.Choice{Least: own}, "v", "", ""},
+		"none is enough":                           {all[2:], "u", engine.Choice{Least: own}, "", engine.CodeTooWeak, "no engine here suits"},
+		"named and enough":                         {all, "a", engine.Choice{Name: "v", Least: user}, "v", "", ""},
+		"named and not the first":                  {all, "a", engine.Choice{Name: "k", Least: shared}, "k", "", ""},
+		"named and too weak":                       {all, "u", engine.Choice{Name: "j", Least: user}, "", engine.CodeTooWeak, "--engine u"},
+		"named and too weak, and none is enough":   {all[3:], "j", engine.Choice{Name: "j", Least: user}, "", engine.CodeTooWeak, "no engine here suits"},
+		"named and unknown":                        {all, "", engine.Choice{Name: "x"}, "", engine.CodeUnknown, "a, v, u, j, k"},
+		"no boundary, allowed for tests":           {all, "", engine.Choice{Least: own, AnyBoundary: true}, "a", "", ""},
+		"a weak boundary is not allowed for tests": {all, "j", engine.Choice{Name: "j", Least: user, AnyBoundary: true}, "", engine.CodeTooWeak, ""},
+		"the request wants more than the policy":   {all, "j", engine.Choice{Least: shared, Asked: user}, "u", "", ""},
+		"the policy wants more than the request":   {all, "j", engine.Choice{Least: own, Asked: user}, "v", "", ""},
+		"named and too weak for the request":       {all, "u", engine.Choice{Name: "j", Least: shared, Asked: user}, "", engine.CodeTooWeak, "--engine u"},
+		"an unknown minimum":                       {all, "v", engine.Choice{Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
+		"named with an unknown minimum":            {all, "v", engine.Choice{Name: "v", Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
 	} {
-		e, err := registry(t, c.byDefault, c.engines...).Choose(c.choice)
+		e, err := newRegistry(t, c.defaultName, c.engines...).Choose(c.choice)
 		got, code := "", ""
 		if err == nil {
 			got = e.Info().Name
@@ -90,7 +90,7 @@ func TestChoose(t *testing.T) {
 			code = fault.CodeOf(err)
 		}
 		if got != c.want || code != c.code || !strings.Contains(fault.HintOf(err), c.hint) {
-			t.Errorf("%s: %q, %v (%s)", name, got, err, fault.HintOf(err))
+			t.Errorf("%s: got the engine %q, %v (%s); want %q and the code %q", name, got, err, fault.HintOf(err), c.want, c.code)
 		}
 		if c.code == engine.CodeTooWeak && c.choice.Name != "" && !strings.Contains(err.Error(), "the engine "+c.choice.Name) {
 			t.Errorf("%s: the error does not name the engine: %v", name, err)
@@ -98,8 +98,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestInsteadNamesTheReason(t *testing.T) {
-	r := registry(t, "j", "u:userspace-kernel", "j:shared-kernel")
+func TestWhyNotDefaultNamesReason(t *testing.T) {
+	r := newRegistry(t, "j", "u:userspace-kernel", "j:shared-kernel")
 	for name, c := range map[string]struct {
 		choice engine.Choice
 		want   string
@@ -113,13 +113,13 @@ func TestInsteadNamesTheReason(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := r.WhyNotDefault(c.choice, e); got != c.want {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 }
 
-func TestRegistryIsClosedAndUnambiguous(t *testing.T) {
-	r := registry(t, "b", "a:none", "b:none")
+func TestRegistryNamesAndFaults(t *testing.T) {
+	r := newRegistry(t, "b", "a:none", "b:none")
 	r.All()[0] = nil
 	if got := strings.Join(r.Names(), " "); got != "a b" || r.Default().Info().Name != "b" || !r.Has("a") || r.Has("c") || r.Has("") {
 		t.Errorf("the registry has %s and the default %s", got, r.Default().Info().Name)
@@ -142,22 +142,21 @@ func TestRegistryIsClosedAndUnambiguous(t *testing.T) {
 	}
 }
 
-// The choice respects everything that a request needs, and an error gives the reason of each
-// engine.
-func TestChooseByAbility(t *testing.T) {
+// Choose respects every requirement, and its error gives the reason why each engine does not suit.
+func TestChooseByRequirements(t *testing.T) {
 	hosts, save := []engine.ImageKind{engine.ImageHostView}, []engine.Capability{engine.CanCheckpoint}
 	disk := []engine.Limit{engine.LimitMemory, engine.LimitDisk}
 	r, err := engine.NewRegistry("weak",
-		described{info: engine.Info{Name: "weak", Boundary: shared, Images: []engine.ImageKind{engine.ImageOCI}}},
-		described{info: engine.Info{Name: "middle", Boundary: user, Images: hosts, Enforces: disk[:1], Capabilities: save}},
-		described{info: engine.Info{Name: "strong", Boundary: own, Images: hosts, Enforces: disk, Capabilities: save}})
+		infoOnly{info: engine.Info{Name: "weak", Boundary: shared, Images: []engine.ImageKind{engine.ImageOCI}}},
+		infoOnly{info: engine.Info{Name: "middle", Boundary: user, Images: hosts, Enforces: disk[:1], Capabilities: save}},
+		infoOnly{info: engine.Info{Name: "strong", Boundary: own, Images: hosts, Enforces: disk, Capabilities: save}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		choice           engine.Choice
 		want, code, hint string
-		says             []string
+		texts            []string // parts of the error
 	}{
 		"no requirement":           {engine.Choice{}, "weak", "", "", nil},
 		"an image of the default":  {engine.Choice{Images: []engine.ImageKind{engine.ImageOCI}}, "weak", "", "", nil},
@@ -180,21 +179,21 @@ func TestChooseByAbility(t *testing.T) {
 			got = e.Info().Name
 		}
 		if got != c.want || fault.CodeOf(err) != c.code || !strings.Contains(fault.HintOf(err), c.hint) || err != nil && fault.KindOf(err) != fault.Unsupported {
-			t.Errorf("%s: %q, %v (%s)", name, got, err, fault.HintOf(err))
+			t.Errorf("%s: got the engine %q, %v (%s); want %q and the code %q", name, got, err, fault.HintOf(err), c.want, c.code)
 		}
-		for _, text := range c.says {
+		for _, text := range c.texts {
 			if !strings.Contains(err.Error(), text) {
-				t.Errorf("%s: no %q in %v", name, text, err)
+				t.Errorf("%s: the error %v does not contain %q", name, err, text)
 			}
 		}
 	}
 }
 
 // An engine that uses a service with other users is named in hints, but chosen only on request.
-func TestEngineOnRequestIsNotChosenByItself(t *testing.T) {
+func TestEngineOnRequestIsChosenOnlyByName(t *testing.T) {
 	hosts, both := []engine.ImageKind{engine.ImageHostView}, []engine.ImageKind{engine.ImageHostView, engine.ImageOCI}
-	kernel := described{info: engine.Info{Name: "kernel", Boundary: user, Images: hosts}}
-	service := described{info: engine.Info{Name: "service", Boundary: shared, Images: both[1:], Enforces: []engine.Limit{engine.LimitShm}, OnRequest: true}}
+	kernel := infoOnly{info: engine.Info{Name: "kernel", Boundary: user, Images: hosts}}
+	service := infoOnly{info: engine.Info{Name: "service", Boundary: shared, Images: both[1:], Enforces: []engine.Limit{engine.LimitShm}, OnRequest: true}}
 	r, err := engine.NewRegistry("", kernel, service)
 	if err != nil {
 		t.Fatal(err)
@@ -214,10 +213,10 @@ func TestEngineOnRequestIsNotChosenByItself(t *testing.T) {
 	}
 }
 
-// described is an engine that only describes itself.
-type described struct {
+// infoOnly is an engine that implements only Info.
+type infoOnly struct {
 	engine.Engine
 	info engine.Info
 }
 
-func (d described) Info() engine.Info { return d.info }
+func (e infoOnly) Info() engine.Info { return e.info }

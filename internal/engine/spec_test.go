@@ -8,10 +8,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func TestSpecCheck(t *testing.T) {
-	blind := engine.Info{Name: "blind", Images: []engine.ImageKind{engine.ImageHostView}, Egress: []engine.EgressKind{engine.EgressNone}}
-	seeing := blind
-	seeing.Capabilities = []engine.Capability{engine.CanObserve}
+func TestSpecCheckKinds(t *testing.T) {
+	plain := engine.Info{Name: "plain", Images: []engine.ImageKind{engine.ImageHostView}, Egress: []engine.EgressKind{engine.EgressNone}}
+	observer := plain
+	observer.Capabilities = []engine.Capability{engine.CanObserve}
 	good := engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa", Image: engine.ViewOf("/dir", "/guest")}
 	change := func(do func(*engine.Spec)) engine.Spec {
 		s := good
@@ -24,12 +24,12 @@ func TestSpecCheck(t *testing.T) {
 		spec engine.Spec
 		want fault.Kind
 	}{
-		"all right":      {blind, good, ""},
-		"no ID":          {blind, change(func(s *engine.Spec) { s.ID = "../x" }), fault.Invalid},
-		"another image":  {blind, change(func(s *engine.Spec) { s.Image = engine.Image{Disk: &engine.Disk{}} }), fault.Unsupported},
-		"another egress": {blind, change(func(s *engine.Spec) { s.Egress = engine.Packets(os.Stderr) }), fault.Unsupported},
-		"events unseen":  {blind, events, fault.Unsupported},
-		"events":         {seeing, events, ""},
+		"valid":                   {plain, good, ""},
+		"invalid ID":              {plain, change(func(s *engine.Spec) { s.ID = "../x" }), fault.Invalid},
+		"another image":           {plain, change(func(s *engine.Spec) { s.Image = engine.Image{Disk: &engine.Disk{}} }), fault.Unsupported},
+		"another egress":          {plain, change(func(s *engine.Spec) { s.Egress = engine.Packets(os.Stderr) }), fault.Unsupported},
+		"events without observer": {plain, events, fault.Unsupported},
+		"events":                  {observer, events, ""},
 	} {
 		err := c.spec.Check(c.info)
 		if got := fault.KindOf(err); err == nil != (c.want == "") || err != nil && got != c.want {

@@ -8,37 +8,37 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-func TestForm(t *testing.T) {
+func TestValidSandbox(t *testing.T) {
 	for _, id := range []string{"a", "0", "z9", strings.Repeat("a", 40)} {
 		if !ids.ValidSandbox(id) || ids.CheckSandbox(id) != nil {
-			t.Errorf("%q is refused", id)
+			t.Errorf("valid ID %q is rejected", id)
 		}
 	}
 	for _, id := range []string{
 		"", strings.Repeat("a", 41), ".", "..", "../a", "a/b", "/a", "a\x00", "a\n", "A", "a-b", "a b", "ä", "*", "a.ndjson",
 	} {
 		if ids.ValidSandbox(id) {
-			t.Errorf("%q passes", id)
+			t.Errorf("invalid ID %q is accepted", id)
 		}
 		if err := ids.CheckSandbox(id); fault.KindOf(err) != fault.Invalid || fault.CodeOf(err) != "invalid_id" {
-			t.Errorf("%q: %v", id, err)
+			t.Errorf("%q: got error %v, want invalid_id", id, err)
 		}
 	}
 }
 
-// Identifiers and tokens have their form, are all different, and use each character about
-// as often as any other.
+// TestNew checks that identifiers and tokens have the right format, are all different, and use each
+// character with about the same frequency.
 func TestNew(t *testing.T) {
 	seen := make(map[string]bool)
 	count := make(map[rune]int)
-	const many = 4000
-	for range many {
+	const draws = 4000
+	for range draws {
 		id, token := ids.New("i"), ids.NewToken()
 		if len(id) != 20 || id[0] != 'i' || !ids.ValidSandbox(id) || len(token) != 40 || !ids.ValidSandbox(token) {
 			t.Fatalf("identifier %q, token %q", id, token)
 		}
 		if seen[id] || seen[token] {
-			t.Fatalf("%q or %q was made twice", id, token)
+			t.Fatalf("%q or %q was returned twice", id, token)
 		}
 		seen[id], seen[token] = true, true
 		for _, c := range id[1:] + token {
@@ -46,8 +46,8 @@ func TestNew(t *testing.T) {
 		}
 	}
 	// With bytes taken modulo 36 four letters would be a seventh more frequent. The
-	// deviation of a fair draw is below 81 of 6556, so 8 of them never happen.
-	expect := many * (19 + 40) / 36
+	// standard deviation of a fair draw is below 81 of 6556, so a count never differs by 8 of them.
+	expect := draws * (19 + 40) / 36
 	for _, c := range "abcdefghijklmnopqrstuvwxyz0123456789" {
 		if n := count[c]; n < expect-640 || n > expect+640 {
 			t.Errorf("%c was drawn %d times, want about %d", c, n, expect)

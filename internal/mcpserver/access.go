@@ -30,10 +30,10 @@ type accessOut struct {
 }
 
 const (
-	usualAsk = 20.0
-	// maxAsk is how long one call waits for a decision. It is less than the minute after which
+	defaultAccessWait = 20.0
+	// maxAccessWait is how long one call waits for a decision. It is less than the minute after which
 	// clients commonly give up.
-	maxAsk = 50.0
+	maxAccessWait = 50.0
 )
 
 func (w *view) addAccess() {
@@ -42,21 +42,21 @@ func (w *view) addAccess() {
 		text: "Ask a person to let the sandbox reach a host that the policy does not allow. The decision may take minutes: call again with the same target to continue waiting. " +
 			"A denial is final; do not work around it.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			among(p["kind"], "host")
-			usually(p["kind"], `"host"`)
-			within(p["wait_seconds"], 0, maxAsk)
-			usually(p["wait_seconds"], "20")
+			oneOf(p["kind"], "host")
+			defaultsTo(p["kind"], `"host"`)
+			inRange(p["wait_seconds"], 0, maxAccessWait)
+			defaultsTo(p["wait_seconds"], "20")
 		},
 	}, w.requestAccess)
 }
 
 func (w *view) requestAccess(ctx context.Context, c *call, in accessIn) (accessOut, error) {
-	ask := api.AskAccess{Reason: prefix(strings.TrimSpace(inert(in.Reason)), 400), WaitSeconds: usualAsk}
+	ask := api.AskAccess{Reason: prefix(strings.TrimSpace(inert(in.Reason)), 400), WaitSeconds: defaultAccessWait}
 	if ask.Reason == "" {
 		return accessOut{}, fault.New(fault.Invalid, "no_reason", "the person who decides needs a reason")
 	}
 	if in.Wait > 0 {
-		ask.WaitSeconds = min(in.Wait, maxAsk)
+		ask.WaitSeconds = min(in.Wait, maxAccessWait)
 	}
 	var err error
 	if ask.Host, ask.Port, err = hostPort(in.Host); err != nil {
@@ -98,7 +98,7 @@ func (c *call) reportAccess(ctx context.Context, b *agentSandbox, ask api.AskAcc
 	case approval.Approved:
 		c.printf("approved: the sandbox may reach %s\n", where)
 	case approval.Denied:
-		c.printf("denied: %s\n", first(out.Reason, "without a reason"))
+		c.printf("denied: %s\n", firstNonEmpty(out.Reason, "without a reason"))
 	case approval.Pending:
 		until := ""
 		if a, err := c.view.tenant.o.Client.Approval(ctx, got.Approval); err == nil {

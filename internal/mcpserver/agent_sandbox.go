@@ -21,14 +21,14 @@ type agentSandbox struct {
 	// cannot undo each other.
 	editing sync.Mutex
 
-	mu       sync.Mutex
-	jobs     map[int]*job
-	next     int
-	refused  uint64 // the last denial that was read
-	asked    map[string]bool
-	extended time.Time
+	mu            sync.Mutex
+	jobs          map[int]*job
+	next          int
+	lastDenial    uint64          // number of the last denial that was read
+	reportedNames map[string]bool // names without a network that were reported
+	extended      time.Time
 
-	heap heap // guarded by Tenant.pictures
+	pictureUse pictureUse // guarded by Tenant.pictures
 }
 
 // labelDefault marks a key's default sandbox, so that another process finds it.
@@ -44,7 +44,7 @@ func (d *Tenant) open(ctx context.Context, ref string) (*agentSandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !d.o.All && !d.ours(sb.Info()) {
+	if !d.o.All && !d.owns(sb.Info()) {
 		// This is the same error as for a sandbox that does not exist, so that callers cannot
 		// detect another caller's sandbox.
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or was not created by these tools", ref).
@@ -53,17 +53,17 @@ func (d *Tenant) open(ctx context.Context, ref string) (*agentSandbox, error) {
 	return d.use(ctx, sb)
 }
 
-// ours reports whether this Tenant created a sandbox, or Name is its name.
-func (d *Tenant) ours(info api.Sandbox) bool {
+// owns reports whether this Tenant created a sandbox, or Name is its name.
+func (d *Tenant) owns(info api.Sandbox) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, made := d.made[info.ID]
-	return made || info.ID == d.first || d.o.Name != "" && info.Name == d.o.Name
+	_, created := d.created[info.ID]
+	return created || info.ID == d.defaultID || d.o.Name != "" && info.Name == d.o.Name
 }
 
-// lasts reports whether use extends a sandbox's life. It does so for a default sandbox that
+// extendsOnUse reports whether use extends a sandbox's life. It does so for a default sandbox that
 // outlives this process, and for one that was created here and that no other process keeps alive.
-func (d *Tenant) lasts(info api.Sandbox) bool {
+func (d *Tenant) extendsOnUse(info api.Sandbox) bool {
 	if d.o.Fixed {
 		return false
 	}
@@ -71,15 +71,15 @@ func (d *Tenant) lasts(info api.Sandbox) bool {
 		return true
 	}
 	d.mu.Lock()
-	_, made := d.made[info.ID]
+	_, created := d.created[info.ID]
 	d.mu.Unlock()
-	return made && d.o.Hold == nil || !made && d.ours(info)
+	return created && d.o.Hold == nil || !created && d.owns(info)
 }
 
 // openDefault returns the default sandbox.
 func (d *Tenant) openDefault(ctx context.Context) (*agentSandbox, error) {
 	d.mu.Lock()
-	id := d.first
+	id := d.defaultID
 	d.mu.Unlock()
 	if id != "" {
 		if sb, err := d.live(ctx, id); err == nil {
@@ -89,20 +89,20 @@ func (d *Tenant) openDefault(ctx context.Context) (*agentSandbox, error) {
 		}
 	}
 	select {
-	case <-d.making:
-		defer func() { d.making <- struct{}{} }()
+	case <-d.creating:
+		defer func() { d.creating <- struct{}{} }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	sb, err := d.findDefault(ctx)
 	if errors.Is(err, crannog.ErrNotFound) {
-		sb, err = d.makeDefault(ctx)
+		sb, err = d.createDefault(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
-	d.first = sb.ID()
+	d.defaultID = sb.ID()
 	d.mu.Unlock()
 	return d.use(ctx, sb)
 }
@@ -110,7 +110,7 @@ func (d *Tenant) openDefault(ctx context.Context) (*agentSandbox, error) {
 // findDefault looks for a default sandbox that another call or process created.
 func (d *Tenant) findDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	d.mu.Lock()
-	ref := d.first
+	ref := d.defaultID
 	d.mu.Unlock()
 	if d.o.Name != "" {
 		ref = d.o.Name
@@ -148,10 +148,10 @@ func (d *Tenant) live(ctx context.Context, ref string) (*crannog.Sandbox, error)
 	return sb, nil
 }
 
-// makeDefault creates the default sandbox. If it outlives this process, Close does not end it.
-func (d *Tenant) makeDefault(ctx context.Context) (*crannog.Sandbox, error) {
+// createDefault creates the default sandbox. If it outlives this process, Close does not end it.
+func (d *Tenant) createDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	if d.o.Name == "" && !d.o.Labelled {
-		return d.make(ctx, "", "")
+		return d.create(ctx, "", "")
 	}
 	opts := append(slices.Clone(d.o.Create), d.o.Keep...)
 	if d.o.Labelled {
@@ -161,8 +161,8 @@ func (d *Tenant) makeDefault(ctx context.Context) (*crannog.Sandbox, error) {
 	return d.o.Client.Create(context.WithoutCancel(ctx), append(opts, crannog.Name(d.o.Name))...)
 }
 
-// make creates a sandbox with the operator's options.
-func (d *Tenant) make(ctx context.Context, name, from string) (*crannog.Sandbox, error) {
+// create creates a sandbox with the operator's options.
+func (d *Tenant) create(ctx context.Context, name, from string) (*crannog.Sandbox, error) {
 	opts := slices.Clone(d.o.Create)
 	if name != "" {
 		opts = append(opts, crannog.Name(name))
@@ -181,13 +181,13 @@ func (d *Tenant) make(ctx context.Context, name, from string) (*crannog.Sandbox,
 
 // adopt records that a sandbox was created here.
 func (d *Tenant) adopt(sb *crannog.Sandbox) {
-	rest := func() {}
+	release := func() {}
 	if d.o.Hold != nil {
-		rest = d.o.Hold(sb)
+		release = d.o.Hold(sb)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.made[sb.ID()] = rest
+	d.created[sb.ID()] = release
 }
 
 // use prepares a sandbox for a call: it resumes a paused one, and extends the life of one that
@@ -203,7 +203,7 @@ func (d *Tenant) use(ctx context.Context, sb *crannog.Sandbox) (*agentSandbox, e
 		return nil, notRunning(info)
 	}
 	b := d.sandboxOf(sb)
-	return b, b.prolong(ctx)
+	return b, b.extend(ctx)
 }
 
 func notRunning(info api.Sandbox) error {
@@ -221,7 +221,7 @@ func (d *Tenant) sandboxOf(sb *crannog.Sandbox) *agentSandbox {
 	defer d.mu.Unlock()
 	b := d.sandboxes[sb.ID()]
 	if b == nil {
-		b = &agentSandbox{tenant: d, sb: sb, jobs: map[int]*job{}, asked: map[string]bool{}}
+		b = &agentSandbox{tenant: d, sb: sb, jobs: map[int]*job{}, reportedNames: map[string]bool{}}
 		d.sandboxes[sb.ID()] = b
 	}
 	return b
@@ -230,18 +230,18 @@ func (d *Tenant) sandboxOf(sb *crannog.Sandbox) *agentSandbox {
 // forget drops the state of a sandbox that has ended.
 func (d *Tenant) forget(id string) {
 	d.mu.Lock()
-	rest, b := d.made[id], d.sandboxes[id]
-	delete(d.made, id)
+	release, b := d.created[id], d.sandboxes[id]
+	delete(d.created, id)
 	delete(d.sandboxes, id)
-	if d.first == id {
-		d.first = ""
+	if d.defaultID == id {
+		d.defaultID = ""
 	}
 	d.mu.Unlock()
 	if b != nil {
 		d.pictures.forgetSandbox(b)
 	}
-	if rest != nil {
-		rest()
+	if release != nil {
+		release()
 	}
 }
 
@@ -253,7 +253,7 @@ func (d *Tenant) sweep(ctx context.Context) {
 	for id := range d.sandboxes {
 		known[id] = true
 	}
-	for id := range d.made {
+	for id := range d.created {
 		known[id] = true
 	}
 	d.mu.Unlock()
@@ -274,20 +274,20 @@ func (d *Tenant) sweep(ctx context.Context) {
 	}
 }
 
-// prolongEvery limits how often the life of a busy sandbox is extended.
-const prolongEvery = time.Minute
+// extendEvery limits how often the life of a busy sandbox is extended.
+const extendEvery = time.Minute
 
-// prolong extends the life of a sandbox after its use.
-func (b *agentSandbox) prolong(ctx context.Context) error {
+// extend extends the life of a sandbox after its use.
+func (b *agentSandbox) extend(ctx context.Context) error {
 	info := b.sb.Info()
-	mine := b.tenant.lasts(info)
+	extends := b.tenant.extendsOnUse(info)
 	b.mu.Lock()
-	due := time.Since(b.extended) > prolongEvery
+	due := time.Since(b.extended) > extendEvery
 	if due {
 		b.extended = time.Now()
 	}
 	b.mu.Unlock()
-	if !mine || !due || info.EndsAt == nil {
+	if !extends || !due || info.EndsAt == nil {
 		return nil
 	}
 	return b.sb.Extend(ctx, b.tenant.o.Idle)

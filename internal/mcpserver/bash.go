@@ -20,8 +20,8 @@ type bashIn struct {
 	Stdin      string  `json:"stdin,omitempty" jsonschema:"Standard input. Without it the input is empty, except in the background, where process can send some."`
 }
 
-// ran is the result of a command.
-type ran struct {
+// commandResult is the result of a command.
+type commandResult struct {
 	ExitCode   *int   `json:"exit_code,omitempty" jsonschema:"The command's own, 128+N after signal N; absent while it runs."`
 	Stdout     string `json:"stdout"`
 	Stderr     string `json:"stderr"`
@@ -37,8 +37,8 @@ type ran struct {
 
 // The default time to wait for a command, and the longest.
 const (
-	usualWait = 120 * time.Second
-	maxWait   = time.Hour
+	defaultWait = 120 * time.Second
+	maxWait     = time.Hour
 	// silentWait bounds a call whose client gets no progress notifications. Clients commonly give
 	// up after 60 s, and would cancel the command with the call.
 	silentWait = 50 * time.Second
@@ -50,29 +50,29 @@ func (w *view) addBash() {
 		text: "Run a shell command in the sandbox. Working directory (at first /workspace), variables and functions persist between calls. " +
 			"A command that takes longer than timeout_seconds continues in the background with a process_id. An exit code other than 0 is not an error of the tool.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			within(p["timeout_seconds"], 0.1, maxWait.Seconds())
-			usually(p["timeout_seconds"], "120")
+			inRange(p["timeout_seconds"], 0.1, maxWait.Seconds())
+			defaultsTo(p["timeout_seconds"], "120")
 		},
 	}, w.bash)
 }
 
-func (w *view) bash(ctx context.Context, c *call, in bashIn) (ran, error) {
+func (w *view) bash(ctx context.Context, c *call, in bashIn) (commandResult, error) {
 	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
-		return ran{}, err
+		return commandResult{}, err
 	}
-	since := b.sinceNow(ctx)
+	since := b.latestDenial(ctx)
 	j, err := b.shell(in)
 	if err != nil {
-		return ran{}, err
+		return commandResult{}, err
 	}
-	wait := c.patience(in.Timeout)
+	wait := c.waitTime(in.Timeout)
 	if in.Background {
 		wait = 0
 	}
 	defer c.progress(ctx, j.progress)()
 	if err := j.wait(ctx, wait); err != nil {
-		return ran{}, err
+		return commandResult{}, err
 	}
 	return c.report(ctx, b, j, since)
 }
@@ -95,9 +95,9 @@ func (b *agentSandbox) shell(in bashIn) (*job, error) {
 	return nil, err
 }
 
-// patience returns how long a call waits for the command.
-func (c *call) patience(seconds float64) time.Duration {
-	wait := usualWait
+// waitTime returns how long a call waits for the command.
+func (c *call) waitTime(seconds float64) time.Duration {
+	wait := defaultWait
 	if seconds > 0 {
 		wait = min(time.Duration(seconds*float64(time.Second)), maxWait)
 	}

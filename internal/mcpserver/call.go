@@ -21,8 +21,8 @@ type call struct {
 	req  *mcp.CallToolRequest
 	text strings.Builder
 	more []mcp.Content // follow the text
-	// ask, if set, is the result: it makes the client ask its user first.
-	ask *mcp.CallToolResult
+	// prompt, if set, is the result: it makes the client ask its user first.
+	prompt *mcp.CallToolResult
 }
 
 // printf appends to the text of the result.
@@ -35,8 +35,8 @@ func (c *call) sandbox(ctx context.Context, ref string) (*agentSandbox, error) {
 
 // result returns the result of a successful call.
 func (c *call) result() *mcp.CallToolResult {
-	if c.ask != nil {
-		return c.ask
+	if c.prompt != nil {
+		return c.prompt
 	}
 	text := c.text.String()
 	return &mcp.CallToolResult{Content: append([]mcp.Content{&mcp.TextContent{Text: text}}, c.more...)}
@@ -81,7 +81,7 @@ func explain(err error) (kind, code, text, hint string) {
 		kind, code, text, hint = e.Kind, e.Code, e.Message, e.Hint
 		// A path identifies the file among several.
 		if p, ok := errors.AsType[*fs.PathError](err); ok {
-			text = shown(p.Path) + ": " + text
+			text = absPath(p.Path) + ": " + text
 		}
 		return kind, code, text, hint
 	}
@@ -125,9 +125,8 @@ func (c *call) hasProgress() bool { return c.req.Params.GetProgressToken() != ni
 
 func oneLine(s string) string {
 	s = strings.Join(strings.Fields(inert(s)), " ")
-	short, was := prefix(s, 120), false
-	if was = short != s; was {
-		short += "…"
+	if short := prefix(s, 120); short != s {
+		return short + "…"
 	}
-	return short
+	return s
 }

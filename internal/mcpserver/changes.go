@@ -40,7 +40,7 @@ func (w *view) addChanges() {
 		name: "fetch_changes", title: "Show changes",
 		text: "Show which files of the workspace differ from the start or from a snapshot. Changes stay in the sandbox until the user applies them with crannog apply.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			usually(p["since"], `"start"`)
+			defaultsTo(p["since"], `"start"`)
 		},
 	}, w.changes)
 }
@@ -83,14 +83,14 @@ func (w *view) changes(ctx context.Context, c *call, in changesIn) (changesOut, 
 
 // reportChange returns a line about one changed file.
 func (c *call) reportChange(ch api.Change) changedFile {
-	path := faithful(strings.ReplaceAll(ch.Path, "\n", "\u2424"))
+	path := inertInPlace(strings.ReplaceAll(ch.Path, "\n", "\u2424"))
 	c.printf("%s  %s  +%d −%d", ch.Op, path, ch.Added, ch.Removed)
 	for _, f := range ch.Flags {
 		c.printf("  %s", f)
 	}
 	c.printf("\n")
 	if ch.Text != "" {
-		text, _ := cut(faithful(ch.Text), maxText/4)
+		text, _ := cut(inertInPlace(ch.Text), maxText/4)
 		c.printf("%s", text)
 	}
 	return changedFile{Path: path, Op: ch.Op, Added: ch.Added, Removed: ch.Removed, Flags: ch.Flags}

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-func TestLongCommandsGoOn(t *testing.T) {
+func TestLongCommandsContinue(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{})
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestLongCommandsGoOn(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			if pwd := a.do("bash", args{"command": "pwd"}); !strings.HasPrefix(pwd.text, "/usr\n") {
-				t.Errorf("a command that was overtaken took the shell with it: %s", pwd.text)
+				t.Errorf("a command that ended later changed the state of the shell: %s", pwd.text)
 			}
 
 			// A background process does not keep the call waiting, and continues when the call
@@ -71,7 +71,7 @@ func TestLongCommandsGoOn(t *testing.T) {
 			if got = a.do("process", args{"action": "kill", "id": id}); got.out["exit_code"] != 137.0 {
 				t.Errorf("killed: %+v", got)
 			}
-			a.fail("no_input", "process", args{"action": "input", "id": id2(a), "input": "x"})
+			a.fail("no_input", "process", args{"action": "input", "id": waitingCommand(a), "input": "x"})
 			if list := a.do("process", args{"action": "list"}); !strings.Contains(list.text, "sleep 300") {
 				t.Errorf("%s", list.text)
 			}
@@ -79,8 +79,8 @@ func TestLongCommandsGoOn(t *testing.T) {
 	}
 }
 
-// id2 is the number of a command that waits and takes no input.
-func id2(a *agent) any {
+// waitingCommand starts a command that waits and takes no input, and returns its number.
+func waitingCommand(a *agent) any {
 	return a.do("bash", args{"command": "sleep 300", "timeout_seconds": 0.2}).out["process_id"]
 }
 
@@ -108,7 +108,7 @@ func TestProgress(t *testing.T) {
 		select {
 		case first = <-messages:
 		case err := <-over:
-			t.Fatalf("%s: it ended before anything was said: %v", version, err)
+			t.Fatalf("%s: it ended before its first progress notification: %v", version, err)
 		}
 		a.do("write_file", args{"path": "/tmp/go", "content": ""})
 		for range 2 {
@@ -118,7 +118,7 @@ func TestProgress(t *testing.T) {
 		}
 		// Progress is sent every 5 seconds, for one of the two.
 		if limit := int(time.Since(started) / (5 * time.Second)); !strings.HasPrefix(first, "running for ") || len(messages)+1 > limit {
-			t.Errorf("%s: %q, and %d more, where there were to be %d", version, first, len(messages), limit)
+			t.Errorf("%s: %q and %d more, but at most %d were due", version, first, len(messages), limit)
 		}
 	}
 }
@@ -127,32 +127,32 @@ func TestCancelEndsTheCommand(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	for _, version := range versions {
-		a := p.over(key, "/mcp", version, nil)
-		box := a.do("bash", args{"command": "rm -f /tmp/began"}).out["sandbox"].(string)
+		a := p.connectHTTP(key, "/mcp", version, nil)
+		sandboxID := a.do("bash", args{"command": "rm -f /tmp/began"}).out["sandbox"].(string)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
 			_, err := a.CallTool(ctx, &mcp.CallToolParams{Name: "bash", Arguments: args{"command": "touch /tmp/began; exec sleep 7777"}})
 			done <- err
 		}()
-		sb, err := p.local.Get(t.Context(), box)
+		sb, err := p.local.Get(t.Context(), sandboxID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		hosttest.Eventually(t, "the command runs", func() bool { return sb.Command("pgrep", "-f", "sleep 7777").Run() == nil })
 		cancel()
 		if err := <-done; err == nil {
-			t.Errorf("%s: a call that was given up has a result", version)
+			t.Errorf("%s: a canceled call has a result", version)
 		}
 		hosttest.Eventually(t, "the command is gone in "+version, func() bool { return sb.Command("pgrep", "-f", "sleep 7777").Run() != nil })
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentCalls(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	var wg sync.WaitGroup
-	agents := []*agent{p.over(key, "/mcp", "2025-06-18", nil), p.over(key, "/mcp", "2025-11-25", nil), p.over(key, "/mcp", "2026-07-28", nil)}
+	agents := []*agent{p.connectHTTP(key, "/mcp", "2025-06-18", nil), p.connectHTTP(key, "/mcp", "2025-11-25", nil), p.connectHTTP(key, "/mcp", "2026-07-28", nil)}
 	sandboxes := make(chan any, 60)
 	for i, a := range agents {
 		for n := range 8 {
@@ -189,7 +189,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestBlockedRequestsAreTold(t *testing.T) {
+func TestBlockedRequestsAreReported(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{})
 	strict := []crannog.CreateOption{crannog.Level("strict"), crannog.Allow("example.org"), crannog.Timeout(time.Hour)}
 	d := p.tenant(mcpserver.Options{Create: strict})

@@ -50,10 +50,10 @@ func small(s string) bool {
 	return len(s) <= maxDiffBytes && strings.Count(s, "\n") <= maxDiffLines
 }
 
-// spot is a position in a text: a line and its offset.
-type spot struct{ at, line int }
+// position is a position in a text: a line and its offset.
+type position struct{ at, line int }
 
-func (s spot) past(lines []string) spot {
+func (s position) after(lines []string) position {
 	for _, l := range lines {
 		s.at += len(l)
 	}
@@ -61,15 +61,15 @@ func (s spot) past(lines []string) spot {
 	return s
 }
 
-// replaced is a change: lines of one text became lines of the other.
-type replaced struct{ x, endX, y, endY spot }
+// change is a change: lines of one text became lines of the other.
+type change struct{ x, endX, y, endY position }
 
 // finder finds the lines in which two texts differ.
 type finder struct {
 	x, y       string
 	endX, endY int // after them, both have the same lines
-	atX, atY   spot
-	found      []replaced
+	atX, atY   position
+	found      []change
 	amount     int
 }
 
@@ -122,7 +122,7 @@ func (f *finder) trim() {
 func (f *finder) window() {
 	x, y := firstLines(f.x[f.atX.at:f.endX]), firstLines(f.y[f.atY.at:f.endY])
 	beginX, beginY := f.atX, f.atY
-	endX, endY := beginX.past(x), beginY.past(y)
+	endX, endY := beginX.after(x), beginY.after(y)
 	whole := endX.at == f.endX && endY.at == f.endY
 	kept := 0
 	for _, d := range lcs.DiffLines(x, y) {
@@ -130,14 +130,14 @@ func (f *finder) window() {
 			break
 		}
 		kept++
-		r := replaced{x: beginX.past(x[:d.Start]), y: beginY.past(y[:d.ReplStart])}
-		r.endX, r.endY = r.x.past(x[d.Start:d.End]), r.y.past(y[d.ReplStart:d.ReplEnd])
+		r := change{x: beginX.after(x[:d.Start]), y: beginY.after(y[:d.ReplStart])}
+		r.endX, r.endY = r.x.after(x[d.Start:d.End]), r.y.after(y[d.ReplStart:d.ReplEnd])
 		f.add(r)
 	}
 }
 
 // add records a difference, and continues after it.
-func (f *finder) add(r replaced) {
+func (f *finder) add(r change) {
 	f.atX, f.atY = r.endX, r.endY
 	f.amount += r.endX.at - r.x.at + r.endY.at - r.y.at + r.endX.line - r.x.line + r.endY.line - r.y.line
 	if n := len(f.found); n > 0 && f.found[n-1].endX == r.x && f.found[n-1].endY == r.y {

@@ -10,8 +10,8 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 )
 
-// patched applies a change to a text as patch would, and fails if a hunk does not match the text.
-func patched(t *testing.T, text, diff string) string {
+// applyDiff applies a change to a text as patch would, and fails if a hunk does not match the text.
+func applyDiff(t *testing.T, text, diff string) string {
 	t.Helper()
 	var have []string
 	for rest := text; rest != ""; {
@@ -26,7 +26,7 @@ func patched(t *testing.T, text, diff string) string {
 	lines := strings.SplitAfter(diff, "\n")
 	for i := 2; i < len(lines) && lines[i] != ""; {
 		var from, count, to, grown int
-		head := strings.NewReplacer(",", " ", "@@ -", "", "+", "", " @@\n", "").Replace(one(lines[i]))
+		head := strings.NewReplacer(",", " ", "@@ -", "", "+", "", " @@\n", "").Replace(withLengths(lines[i]))
 		if _, err := fmt.Sscan(head, &from, &count, &to, &grown); err != nil {
 			t.Fatalf("%q: %v", lines[i], err)
 		}
@@ -40,7 +40,7 @@ func patched(t *testing.T, text, diff string) string {
 			out.WriteString(have[at])
 		}
 		if made != to {
-			t.Fatalf("%q stands at line %d", lines[i], made)
+			t.Fatalf("%q is at line %d", lines[i], made)
 		}
 		for i++; count+grown > 0; i++ {
 			line := lines[i]
@@ -65,8 +65,9 @@ func patched(t *testing.T, text, diff string) string {
 	return out.String() + strings.Join(have[at:], "")
 }
 
-// one adds the length to ranges of a hunk header that are one line long and written without it.
-func one(head string) string {
+// withLengths adds the length to ranges of a hunk header that are one line long and written without
+// it.
+func withLengths(head string) string {
 	parts := strings.Fields(head)
 	for i, p := range parts {
 		if i > 0 && i < 3 && !strings.Contains(p, ",") {
@@ -111,19 +112,19 @@ func TestLargeDifferences(t *testing.T) {
 		diff := difference(x, y, "a", "b")
 		if strings.HasSuffix(diff, "shown]\n") {
 			if len(diff) < maxDiff/2 {
-				t.Errorf("%d: a diff of %d bytes is not all", i, len(diff))
+				t.Errorf("%d: a diff of %d bytes is incomplete", i, len(diff))
 			}
 			continue
 		}
-		if got := patched(t, x, diff); got != y {
-			t.Fatalf("%d: the diff makes another text:\n%.2000s", i, diff)
+		if got := applyDiff(t, x, diff); got != y {
+			t.Fatalf("%d: the diff gives another text:\n%.2000s", i, diff)
 		}
 	}
 }
 
 // Where a large text differs in a few places, the library would return the same, except that it
 // counts wrongly after two differences that are close to each other.
-func TestLargeDifferencesAreTheSame(t *testing.T) {
+func TestLargeDifferencesMatchTheLibrary(t *testing.T) {
 	var b strings.Builder
 	for i := range maxDiffLines + 1 {
 		fmt.Fprintln(&b, "line", i)

@@ -69,7 +69,7 @@ func (w *view) editFile(ctx context.Context, c *call, in editFileIn) (editFileOu
 	if err != nil {
 		return editFileOut{}, err
 	}
-	after, n, err := replace(before, in.Edits, shown(name))
+	after, n, err := replace(before, in.Edits, absPath(name))
 	if err != nil {
 		return editFileOut{}, err
 	}
@@ -80,10 +80,10 @@ func (w *view) editFile(ctx context.Context, c *call, in editFileIn) (editFileOu
 	if err := swap(files, name, after, info.Mode().Perm()); err != nil {
 		return editFileOut{}, err
 	}
-	diff := difference(before, after, "a"+shown(name), "b"+shown(name))
-	short, _ := cut(faithful(diff), maxText)
+	diff := difference(before, after, "a"+absPath(name), "b"+absPath(name))
+	short, _ := cut(inertInPlace(diff), maxText)
 	c.printf("%s", short)
-	return editFileOut{Path: shown(name), Diff: short, Replacements: n, Sandbox: b.sb.ID()}, nil
+	return editFileOut{Path: absPath(name), Diff: short, Replacements: n, Sandbox: b.sb.ID()}, nil
 }
 
 // readEdited reads a text file for editing.
@@ -98,17 +98,17 @@ func readEdited(files *crannog.FS, name string) (string, fs.FileInfo, error) {
 		return "", nil, err
 	}
 	if info.IsDir() {
-		return "", nil, fault.Newf(fault.Invalid, "not_a_file", "%s is a directory", shown(name))
+		return "", nil, fault.Newf(fault.Invalid, "not_a_file", "%s is a directory", absPath(name))
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxEdited+1))
 	switch {
 	case err != nil:
 		return "", nil, err
 	case len(data) > maxEdited:
-		return "", nil, fault.Newf(fault.Exhausted, "file_too_large", "%s is larger than %d bytes", shown(name), maxEdited).
+		return "", nil, fault.Newf(fault.Exhausted, "file_too_large", "%s is larger than %d bytes", absPath(name), maxEdited).
 			WithHint("change it with a program, by the tool bash")
 	case !utf8.Valid(data):
-		return "", nil, fault.Newf(fault.Invalid, "not_text", "%s is not UTF-8 text", shown(name)).WithHint("change it with a program, by the tool bash")
+		return "", nil, fault.Newf(fault.Invalid, "not_text", "%s is not UTF-8 text", absPath(name)).WithHint("change it with a program, by the tool bash")
 	}
 	return string(data), info, nil
 }
@@ -144,14 +144,14 @@ func replace(text string, edits []edit, name string) (string, int, error) {
 
 // swap replaces a file atomically.
 func swap(files *crannog.FS, name, text string, mode fs.FileMode) error {
-	beside := path.Join(path.Dir(name), fmt.Sprintf(".%.80s.%s", path.Base(name), rand.Text()[:8]))
-	err := files.WriteFile(beside, []byte(text), mode)
+	temp := path.Join(path.Dir(name), fmt.Sprintf(".%.80s.%s", path.Base(name), rand.Text()[:8]))
+	err := files.WriteFile(temp, []byte(text), mode)
 	if err == nil {
-		err = files.Rename(beside, name)
+		err = files.Rename(temp, name)
 	}
 	if err != nil {
 		// The first error is the cause.
-		_ = files.WithContext(context.Background()).RemoveAll(beside)
+		_ = files.WithContext(context.Background()).RemoveAll(temp)
 		if p, ok := errors.AsType[*fs.PathError](err); ok {
 			p.Path = name
 		}

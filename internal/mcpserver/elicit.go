@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// answerTime is how long a prompt for the agent's user is valid.
-const answerTime = 10 * time.Minute
+// promptLifetime is how long a prompt for the agent's user is valid.
+const promptLifetime = 10 * time.Minute
 
 // inputName names the input that a client requests from its user.
 const inputName = "approval"
@@ -30,9 +30,9 @@ func (c *call) canPromptUser() bool {
 	return caps.Elicitation.Form != nil || caps.Elicitation.URL == nil
 }
 
-// question returns the prompt for the agent's user. Control characters in text that the agent chose
-// are made visible, so that the text cannot imitate Crannog's own.
-func question(sandbox, where, reason string) string {
+// promptText returns the prompt for the agent's user. Control characters in text that the agent
+// chose are made visible, so that the text cannot imitate Crannog's own.
+func promptText(sandbox, where, reason string) string {
 	return fmt.Sprintf("An agent requests that sandbox %s may reach %s from now on. Its reason (not checked): %s",
 		text.Strict(sandbox, 100), text.Strict(where, 300), text.Strict(oneLine(reason), 500))
 }
@@ -41,10 +41,10 @@ func question(sandbox, where, reason string) string {
 // protocol.
 func (c *call) promptUser(b *agentSandbox, ask api.AskAccess, id string) {
 	where := fmt.Sprintf("%s:%d", ask.Host, ask.Port)
-	c.ask = &mcp.CallToolResult{
+	c.prompt = &mcp.CallToolResult{
 		InputRequests: mcp.InputRequestMap{inputName: &mcp.ElicitParams{
 			Mode:    "form",
-			Message: question(label(b.sb.Info()), where, ask.Reason),
+			Message: promptText(label(b.sb.Info()), where, ask.Reason),
 			RequestedSchema: &jsonschema.Schema{
 				Type: "object",
 				Properties: map[string]*jsonschema.Schema{
@@ -53,8 +53,8 @@ func (c *call) promptUser(b *agentSandbox, ask api.AskAccess, id string) {
 				Required: []string{"allow"},
 			},
 		}},
-		RequestState: c.view.tenant.state.sign(asked{
-			Sandbox: b.sb.ID(), Approval: id, Target: where, Until: time.Now().Add(answerTime).Unix(),
+		RequestState: c.view.tenant.state.sign(promptState{
+			Sandbox: b.sb.ID(), Approval: id, Target: where, Until: time.Now().Add(promptLifetime).Unix(),
 		}),
 	}
 }
@@ -93,7 +93,7 @@ func (c *call) afterDecision(ctx context.Context, b *agentSandbox, ask api.AskAc
 }
 
 // allowed reads the answer. It is an approval only if the prompt was accepted with allow ticked.
-// decided is false if the user closed the prompt.
+// answered is false if the user closed the prompt.
 func allowed(answers mcp.InputResponseMap) (yes, answered bool) {
 	r, ok := answers[inputName].(*mcp.ElicitResult)
 	if !ok || r == nil {

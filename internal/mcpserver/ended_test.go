@@ -19,10 +19,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// states is an API that knows sandboxes by their states.
-type states map[string]string
+// stateAPI is an API of sandboxes that have the given states, by ID.
+type stateAPI map[string]string
 
-func (s states) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s stateAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	id := path.Base(r.URL.Path)
 	switch state := s[id]; {
@@ -46,8 +46,8 @@ func (s states) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // A Tenant stores nothing about sandboxes that ended by their timeout, although no tool ended them.
-func TestEndedBoxesAreForgotten(t *testing.T) {
-	known := states{"runs": "running", "sleeps": "paused", "ended": "stopped", "late": "running", "ending": "stopping"}
+func TestEndedSandboxesAreForgotten(t *testing.T) {
+	known := stateAPI{"runs": "running", "sleeps": "paused", "ended": "stopped", "late": "running", "ending": "stopping"}
 	srv := httptest.NewServer(known)
 	defer srv.Close()
 	h, err := NewHTTP(HTTPOptions{
@@ -68,27 +68,27 @@ func TestEndedBoxesAreForgotten(t *testing.T) {
 	for _, id := range []string{"runs", "sleeps", "ended", "gone", "late", "ending"} {
 		d.sandboxes[id] = &agentSandbox{tenant: d.Tenant, jobs: map[int]*job{}}
 	}
-	rested := 0
-	d.made["ended"], d.made["copy"], d.first = func() { rested++ }, func() { rested++ }, "gone"
+	released := 0
+	d.created["ended"], d.created["copy"], d.defaultID = func() { released++ }, func() { released++ }, "gone"
 	known["all"] = "down"
 	h.sweep(t.Context())
-	if len(d.sandboxes) != 6 || len(d.made) != 2 {
-		t.Errorf("nothing is known, and forgotten: %v", d.sandboxes)
+	if len(d.sandboxes) != 6 || len(d.created) != 2 {
+		t.Errorf("state was dropped although the API does not answer: %v", d.sandboxes)
 	}
 	known["all"] = ""
 	h.sweep(t.Context())
 	if left := slices.Sorted(maps.Keys(d.sandboxes)); strings.Join(left, " ") != "ending late runs sleeps" {
 		t.Errorf("%v are left", left)
 	}
-	if len(d.made) != 0 || rested != 2 || d.first != "" {
-		t.Errorf("%d made, %d holds ended, first %q", len(d.made), rested, d.first)
+	if len(d.created) != 0 || released != 2 || d.defaultID != "" {
+		t.Errorf("%d created, %d holds released, default %q", len(d.created), released, d.defaultID)
 	}
 }
 
 // The limit of an agent's sandboxes counts existing ones, those that are being created, and the
 // default one, but not those that have ended.
 func TestSandboxesOfAnAgentAreCounted(t *testing.T) {
-	known := states{"default": "running"}
+	known := stateAPI{"default": "running"}
 	srv := httptest.NewServer(known)
 	defer srv.Close()
 	client, err := crannog.New(crannog.URL(srv.URL))
@@ -99,30 +99,30 @@ func TestSandboxesOfAnAgentAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.first = "default"
-	for i := range maxMade - 1 {
-		known["b"+strconv.Itoa(i)], d.made["b"+strconv.Itoa(i)] = "running", func() {}
+	d.defaultID = "default"
+	for i := range maxSandboxes - 1 {
+		known["b"+strconv.Itoa(i)], d.created["b"+strconv.Itoa(i)] = "running", func() {}
 	}
 	if _, err := d.reservePlaces(t.Context(), 1); fault.CodeOf(err) != "too_many_sandboxes" {
-		t.Errorf("with %d and the default one: %v", len(d.made), err)
+		t.Errorf("with %d sandboxes and the default one: %v", len(d.created), err)
 	}
 	known["b3"], known["b5"] = "stopped", ""
-	first, err := d.reservePlaces(t.Context(), 1)
+	releaseFirst, err := d.reservePlaces(t.Context(), 1)
 	if err != nil {
 		t.Fatalf("two have ended: %v", err)
 	}
-	second, err := d.reservePlaces(t.Context(), 1)
+	releaseSecond, err := d.reservePlaces(t.Context(), 1)
 	if err != nil {
 		t.Fatalf("two have ended: %v", err)
 	}
 	if _, err := d.reservePlaces(t.Context(), 1); fault.CodeOf(err) != "too_many_sandboxes" {
-		t.Errorf("two are being made: %v", err)
+		t.Errorf("two are being created: %v", err)
 	}
-	first()
-	second()
-	if made, err := d.reservePlaces(t.Context(), 2); err != nil {
-		t.Errorf("none is being made: %v", err)
+	releaseFirst()
+	releaseSecond()
+	if release, err := d.reservePlaces(t.Context(), 2); err != nil {
+		t.Errorf("none is being created: %v", err)
 	} else {
-		made()
+		release()
 	}
 }

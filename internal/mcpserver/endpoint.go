@@ -45,7 +45,7 @@ func (d *keyTenant) endpoint(v View) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	srv.AddReceivingMiddleware(d.counted)
+	srv.AddReceivingMiddleware(d.countCalls)
 	o := &mcp.StreamableHTTPOptions{
 		// The library's time limit for sessions ignores calls whose connection broke and clients
 		// that listen. endIdle takes them into account.
@@ -94,7 +94,7 @@ func (d *keyTenant) idle() time.Duration {
 func (d *keyTenant) close() {
 	d.mu.Lock()
 	var open []*mcp.ServerSession
-	d.open(func(s *mcp.ServerSession, _ *use) { open = append(open, s) })
+	d.eachOpen(func(s *mcp.ServerSession, _ *use) { open = append(open, s) })
 	d.mu.Unlock()
 	// The connections are closed first, which ends calls for which the sessions would otherwise
 	// wait.

@@ -224,12 +224,13 @@ func (h *HTTP) tenant(id string) (*keyTenant, error) {
 	return d, nil
 }
 
-// stay follows no redirect: a hostile guest could redirect a call to the server's own API.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// noRedirect makes a client follow no redirect: a hostile guest could redirect a call to the
+// server's own API.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (h *HTTP) newTenant(id string) (*keyTenant, error) {
 	conns := newAPIConns(func(ctx context.Context) (net.Conn, error) { return h.o.Dial(ctx, id) })
-	client, err := crannog.New(crannog.URL("http://localhost"), crannog.HTTP(&http.Client{Transport: conns.transport(), CheckRedirect: stay}))
+	client, err := crannog.New(crannog.URL("http://localhost"), crannog.HTTP(&http.Client{Transport: conns.transport(), CheckRedirect: noRedirect}))
 	if err != nil {
 		return nil, err
 	}
@@ -256,14 +257,14 @@ func (h *HTTP) sweep(ctx context.Context) {
 	for _, d := range tenants {
 		d.endIdle()
 	}
-	var gone, stay []*keyTenant
+	var gone, kept []*keyTenant
 	h.mu.Lock()
 	for id, d := range h.tenants {
 		if d.idle() > tenantIdle {
 			delete(h.tenants, id)
 			gone = append(gone, d)
 		} else {
-			stay = append(stay, d)
+			kept = append(kept, d)
 		}
 	}
 	h.mu.Unlock()
@@ -273,7 +274,7 @@ func (h *HTTP) sweep(ctx context.Context) {
 	// The order is random, so one slow Tenant does not always delay the same others.
 	ctx, cancel := context.WithTimeout(ctx, sweepEvery)
 	defer cancel()
-	for _, d := range stay {
+	for _, d := range kept {
 		d.sweep(ctx)
 	}
 }

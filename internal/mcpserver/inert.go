@@ -15,10 +15,10 @@ const maxText = 30_000
 // agent reads it.
 func inert(s string) string { return text.Output(s) }
 
-// faithful is inert for a file that the agent may edit.
-func faithful(s string) string { return text.InPlace(s) }
+// inertInPlace is inert for a file that the agent may edit.
+func inertInPlace(s string) string { return text.InPlace(s) }
 
-// cut shortens text in the middle to most characters, and reports whether it was too long.
+// cut shortens text in the middle to limit characters, and reports whether it was too long.
 func cut(s string, limit int) (string, bool) {
 	n := utf8.RuneCountInString(s)
 	if n <= limit {

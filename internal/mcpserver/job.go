@@ -17,12 +17,12 @@ import (
 
 // job is a running or ended command in a sandbox.
 type job struct {
-	id      int
-	what    string // one line of it
-	started time.Time
-	both    *outputBuffer // all output, in order of arrival
-	out     *outputBuffer
-	err     *outputBuffer
+	id       int
+	what     string // the command, in one line
+	started  time.Time
+	combined *outputBuffer // all output, in order of arrival
+	out      *outputBuffer
+	err      *outputBuffer
 	// input is nil if the command reads no input from the Tenant.
 	input io.WriteCloser
 	// feeding contains a token while input is sent, so that only one unread piece of input is in
@@ -30,13 +30,13 @@ type job struct {
 	feeding chan struct{}
 	kill    func() error
 	done    chan struct{} // closed at the end of all its output
-	// back is closed when the command itself has returned and its exit code is known. Processes
+	// exited is closed when the command itself has exited and its exit code is known. Processes
 	// that it left in the background may still print.
-	back chan struct{}
+	exited chan struct{}
 
-	mu     sync.Mutex
-	code   int
-	backAt time.Time
+	mu       sync.Mutex
+	code     int
+	exitedAt time.Time
 
 	// The fields below are set before done is closed.
 	fail   error
@@ -65,22 +65,22 @@ func (j *job) ended() bool {
 	}
 }
 
-// returned records that the command has returned. Only the first call has an effect.
-func (j *job) returned(code int) {
+// setExit records that the command has exited. Only the first call has an effect.
+func (j *job) setExit(code int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	select {
-	case <-j.back:
+	case <-j.exited:
 	default:
-		j.code, j.backAt = code, time.Now()
-		close(j.back)
+		j.code, j.exitedAt = code, time.Now()
+		close(j.exited)
 	}
 }
 
-// exit returns the command's code once it has returned.
+// exit returns the command's exit code once it has exited.
 func (j *job) exit() (int, bool) {
 	select {
-	case <-j.back:
+	case <-j.exited:
 	default:
 		return 0, false
 	}
@@ -92,11 +92,11 @@ func (j *job) exit() (int, bool) {
 // finished must be called once, when the job has ended.
 func (j *job) finished(code int, err error) {
 	j.fail, j.finish = err, time.Now()
-	j.returned(code)
+	j.setExit(code)
 	close(j.done)
 }
 
-func leftOut(n int64) string { return fmt.Sprintf("\n… %d bytes omitted …\n", n) }
+func omittedNote(n int64) string { return fmt.Sprintf("\n… %d bytes omitted …\n", n) }
 
 // begin registers a job and assigns its number.
 func (b *agentSandbox) begin(what string) (*job, error) {
@@ -115,9 +115,9 @@ func (b *agentSandbox) begin(what string) (*job, error) {
 	b.trim()
 	b.next++
 	j := &job{
-		id: b.next, what: oneLine(what), started: time.Now(), done: make(chan struct{}), back: make(chan struct{}), kill: func() error { return nil },
-		feeding: make(chan struct{}, 1),
-		both:    newOutputBuffer(keptBytes), out: newOutputBuffer(streamBytes), err: newOutputBuffer(streamBytes),
+		id: b.next, what: oneLine(what), started: time.Now(), done: make(chan struct{}), exited: make(chan struct{}), kill: func() error { return nil },
+		feeding:  make(chan struct{}, 1),
+		combined: newOutputBuffer(keptBytes), out: newOutputBuffer(streamBytes), err: newOutputBuffer(streamBytes),
 	}
 	b.jobs[j.id] = j
 	return j, nil
@@ -125,7 +125,7 @@ func (b *agentSandbox) begin(what string) (*job, error) {
 
 // size returns how much output of the job is in memory. Pictures are counted separately.
 func (j *job) size() (kept int) {
-	for _, t := range []*outputBuffer{j.both, j.out, j.err} {
+	for _, t := range []*outputBuffer{j.combined, j.out, j.err} {
 		_, n := t.size()
 		kept += n
 	}
@@ -176,7 +176,7 @@ func (b *agentSandbox) drop(j *job) {
 
 // command describes how to run a program.
 type command struct {
-	what  string
+	what  string // what the program is shown as
 	argv  []string
 	stdin string
 	// keepInput leaves the input open for later writes.
@@ -191,8 +191,8 @@ func (b *agentSandbox) run(c command) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := b.sb.CommandContext(b.tenant.life(), c.argv[0], c.argv[1:]...)
-	out, errs := &stream{to: io.MultiWriter(j.both, j.out), end: c.name, job: j}, &stream{to: io.MultiWriter(j.both, j.err), end: c.name, job: j}
+	cmd := b.sb.CommandContext(b.tenant.jobContext(), c.argv[0], c.argv[1:]...)
+	out, errs := &stream{to: io.MultiWriter(j.combined, j.out), end: c.name, job: j}, &stream{to: io.MultiWriter(j.combined, j.err), end: c.name, job: j}
 	cmd.Stdout, cmd.Stderr = out, errs
 	switch {
 	case c.keepInput:
@@ -224,39 +224,39 @@ func (b *agentSandbox) run(c command) (*job, error) {
 	return j, nil
 }
 
-// life returns a context that does not end. A program ends when it is killed or with its sandbox,
-// and not when this process ends.
-func (d *Tenant) life() context.Context { return context.Background() }
+// jobContext returns a context that does not end. A program ends when it is killed or with its
+// sandbox, and not when this process ends.
+func (d *Tenant) jobContext() context.Context { return context.Background() }
 
-// Limits of the time for output after a command has returned. Later output comes from processes
+// Limits of the time for output after a command has exited. Later output comes from processes
 // that the command left in the background.
 const (
-	lastWords    = 100 * time.Millisecond
-	maxLastWords = 2 * time.Second
+	minOutputGrace = 100 * time.Millisecond
+	maxOutputGrace = 2 * time.Second
 )
 
-// lastWords returns the remaining part of that time after a command has returned. It grows with the
+// outputGrace returns the remaining part of that time after a command has exited. It grows with the
 // command's duration, because on a slow machine the rest of the output is late too.
-func (j *job) lastWords() time.Duration {
+func (j *job) outputGrace() time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return min(max(lastWords, j.backAt.Sub(j.started)/2), maxLastWords) - time.Since(j.backAt)
+	return min(max(minOutputGrace, j.exitedAt.Sub(j.started)/2), maxOutputGrace) - time.Since(j.exitedAt)
 }
 
-// wait waits until a job has ended, or has returned and left a process in the background, at most
+// wait waits until a job has ended, or has exited and left a process in the background, at most
 // for the given time. If the call is canceled, wait ends the command, because the client wants it
 // to stop.
 func (j *job) wait(ctx context.Context, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	back := j.back
+	exited := j.exited
 	for {
 		select {
 		case <-j.done:
 			return nil
-		case <-back:
-			back = nil
-			timer.Reset(j.lastWords())
+		case <-exited:
+			exited = nil
+			timer.Reset(j.outputGrace())
 		case <-timer.C:
 			return nil
 		case <-ctx.Done():
@@ -265,12 +265,12 @@ func (j *job) wait(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// awaitExit waits briefly for the end of a command that has returned.
+// awaitExit waits briefly for the end of a command that has exited.
 func (j *job) awaitExit() {
-	if _, back := j.exit(); !back || j.ended() {
+	if _, exited := j.exit(); !exited || j.ended() {
 		return
 	}
-	timer := time.NewTimer(j.lastWords())
+	timer := time.NewTimer(j.outputGrace())
 	defer timer.Stop()
 	select {
 	case <-j.done:

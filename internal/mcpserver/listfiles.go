@@ -47,13 +47,13 @@ func (w *view) addListFiles() {
 		name: "list_files", title: "List files",
 		text: "List a directory and all files below it, at most 1000. The content of .git and node_modules is listed only if the path names them.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			within(p["depth"], 1, 50)
+			inRange(p["depth"], 1, 50)
 		},
 	}, w.listFiles)
 }
 
 func (w *view) listFiles(ctx context.Context, c *call, in listFilesIn) (listFilesOut, error) {
-	name, err := fsName(first(in.Path, workspace))
+	name, err := fsName(firstNonEmpty(in.Path, workspace))
 	if err != nil {
 		return listFilesOut{}, err
 	}
@@ -77,8 +77,8 @@ func (w *view) listFiles(ctx context.Context, c *call, in listFilesIn) (listFile
 	if err := l.walk(name); err != nil {
 		return listFilesOut{}, err
 	}
-	out := listFilesOut{Path: shown(name), Files: l.files, Truncated: l.more, Sandbox: b.sb.ID()}
-	c.printf("%s\n", faithful(out.Path))
+	out := listFilesOut{Path: absPath(name), Files: l.files, Truncated: l.more, Sandbox: b.sb.ID()}
+	c.printf("%s\n", inertInPlace(out.Path))
 	for i, f := range out.Files {
 		if c.text.Len() > maxText {
 			out.Files, out.Truncated = out.Files[:i], true
@@ -155,7 +155,7 @@ func (l *lister) take(rel string, e fs.DirEntry) bool {
 		l.more = true
 		return false
 	}
-	f := fileInfo{Path: faithful(strings.ReplaceAll(rel, "\n", "\u2424")), Type: "other"}
+	f := fileInfo{Path: inertInPlace(strings.ReplaceAll(rel, "\n", "\u2424")), Type: "other"}
 	switch t := e.Type(); {
 	case t.IsDir():
 		f.Type = "dir"

@@ -66,17 +66,17 @@ const defaultIdle = time.Hour
 // Tenant is the state of one caller's agents: the sandboxes that they use, and the commands that
 // run in them. It is safe for concurrent use.
 type Tenant struct {
-	o        Options
-	state    *stateKey
-	making   chan struct{} // holds one token: only one call creates the default sandbox
-	pictures *pictures     // shared by all Tenants of a server
-	heap     heap          // guarded by pictures
+	o          Options
+	state      *stateKey
+	creating   chan struct{} // holds one token: only one call creates the default sandbox
+	pictures   *pictures     // shared by all Tenants of a server
+	pictureUse pictureUse    // guarded by pictures
 
 	mu        sync.Mutex
 	sandboxes map[string]*agentSandbox
-	made      map[string]func() // IDs of created sandboxes, with the function that ends Hold
-	first     string            // ID of the default sandbox, or ""
-	coming    int               // sandboxes that are being created
+	created   map[string]func() // IDs of created sandboxes, with the function that ends Hold
+	defaultID string            // ID of the default sandbox, or ""
+	reserved  int               // places of sandboxes that are being created
 	lastUse   time.Time
 	calls     int
 }
@@ -96,10 +96,10 @@ func NewTenant(o Options) (*Tenant, error) {
 		o.Approver = Person
 	}
 	d := &Tenant{
-		o: o, state: newStateKey(), making: make(chan struct{}, 1), pictures: newPictures(),
-		sandboxes: map[string]*agentSandbox{}, made: map[string]func(){}, lastUse: time.Now(),
+		o: o, state: newStateKey(), creating: make(chan struct{}, 1), pictures: newPictures(),
+		sandboxes: map[string]*agentSandbox{}, created: map[string]func(){}, lastUse: time.Now(),
 	}
-	d.making <- struct{}{}
+	d.creating <- struct{}{}
 	return d, nil
 }
 
@@ -107,15 +107,15 @@ func NewTenant(o Options) (*Tenant, error) {
 // nor any sandbox if Labelled is set, because other processes continue to use them.
 func (d *Tenant) Close(ctx context.Context) error {
 	d.mu.Lock()
-	made, sandboxes := d.made, d.sandboxes
-	d.made, d.sandboxes = map[string]func(){}, map[string]*agentSandbox{}
+	created, sandboxes := d.created, d.sandboxes
+	d.created, d.sandboxes = map[string]func(){}, map[string]*agentSandbox{}
 	d.mu.Unlock()
 	for _, b := range sandboxes {
 		d.pictures.forgetSandbox(b)
 	}
 	var errs []error
-	for id, rest := range made {
-		rest()
+	for id, release := range created {
+		release()
 		if d.o.Labelled {
 			continue
 		}

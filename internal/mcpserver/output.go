@@ -11,41 +11,41 @@ import (
 )
 
 // report returns the result of a command that has ended or still runs.
-func (c *call) report(ctx context.Context, b *agentSandbox, j *job, since uint64) (ran, error) {
-	over := j.ended()
-	code, back := j.exit()
-	if over && j.fail != nil {
-		return ran{}, b.explainEnd(ctx, j.fail)
+func (c *call) report(ctx context.Context, b *agentSandbox, j *job, since uint64) (commandResult, error) {
+	ended := j.ended()
+	code, exited := j.exit()
+	if ended && j.fail != nil {
+		return commandResult{}, b.explainEnd(ctx, j.fail)
 	}
-	out := ran{Sandbox: b.sb.ID(), Running: !over, DurationMS: j.took().Milliseconds()}
-	text, short := cut(inert(j.both.text()), maxText)
+	out := commandResult{Sandbox: b.sb.ID(), Running: !ended, DurationMS: j.duration().Milliseconds()}
+	text, short := cut(inert(j.combined.text()), maxText)
 	var shorter bool
-	out.Stdout, out.Stderr, shorter = both(inert(j.out.text()), inert(j.err.text()))
-	total, kept := j.both.size()
+	out.Stdout, out.Stderr, shorter = divideRoom(inert(j.out.text()), inert(j.err.text()))
+	total, kept := j.combined.size()
 	out.Truncated = short || shorter || int64(kept) < total
 	c.printf("%s", text)
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		c.printf("\n")
 	}
-	c.showOf(b, j)
-	if back {
+	c.showPictures(b, j)
+	if exited {
 		out.ExitCode = &code
 	}
 	switch {
-	case back && code != 0:
+	case exited && code != 0:
 		c.printf("[exit code %d]\n", code)
-	case back && text == "":
+	case exited && text == "":
 		c.printf("[no output]\n")
 	}
-	if !over {
+	if !ended {
 		out.Process = j.id
-		caller := "it runs"
-		if back {
-			caller = "what it started runs"
+		subject := "it runs"
+		if exited {
+			subject = "what it started runs"
 		}
-		c.printf("[%s on in the background as process %d: the tool process with id %d shows more]\n", caller, j.id, j.id)
+		c.printf("[%s on in the background as process %d: the tool process with id %d shows more]\n", subject, j.id, j.id)
 	}
-	if out.Truncated || !over {
+	if out.Truncated || !ended {
 		out.LogURI = logURI(b.sb.ID(), j.id)
 		c.more = append(c.more, &mcp.ResourceLink{
 			URI: out.LogURI, Name: fmt.Sprintf("log %d", j.id), Title: "Output of: " + j.what,
@@ -58,8 +58,8 @@ func (c *call) report(ctx context.Context, b *agentSandbox, j *job, since uint64
 	return out, nil
 }
 
-// both divides the space of a result between two streams.
-func both(stdout, stderr string) (string, string, bool) {
+// divideRoom divides the space of a result between two streams.
+func divideRoom(stdout, stderr string) (string, string, bool) {
 	o, e := utf8.RuneCountInString(stdout), utf8.RuneCountInString(stderr)
 	if o+e <= maxText {
 		return stdout, stderr, false
@@ -81,8 +81,8 @@ func (b *agentSandbox) explainEnd(ctx context.Context, err error) error {
 	return notRunning(info)
 }
 
-// took returns how long the job ran, or has been running.
-func (j *job) took() time.Duration {
+// duration returns how long the job ran, or has been running.
+func (j *job) duration() time.Duration {
 	if j.ended() {
 		return j.finish.Sub(j.started)
 	}
@@ -91,8 +91,8 @@ func (j *job) took() time.Duration {
 
 // progress describes the job's progress in one line.
 func (j *job) progress() string {
-	total, _ := j.both.size()
-	return fmt.Sprintf("running for %d s, %d bytes of output", int(j.took().Seconds()), total)
+	total, _ := j.combined.size()
+	return fmt.Sprintf("running for %d s, %d bytes of output", int(j.duration().Seconds()), total)
 }
 
 func logURI(sandbox string, n int) string { return fmt.Sprintf("sandbox://%s/logs/%d", sandbox, n) }

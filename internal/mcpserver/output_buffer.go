@@ -92,5 +92,5 @@ func (t *outputBuffer) text() string {
 	if gap == 0 {
 		return string(t.head) + string(t.tail)
 	}
-	return string(t.head) + leftOut(gap) + string(t.tail)
+	return string(t.head) + omittedNote(gap) + string(t.tail)
 }

@@ -18,8 +18,8 @@ func cleanName(p string) string {
 	return p
 }
 
-// shown returns a name in the form that people and agents use.
-func shown(name string) string {
+// absPath returns a name as an absolute path, which people and agents use.
+func absPath(name string) string {
 	if name == "." {
 		return "/"
 	}

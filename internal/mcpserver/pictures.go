@@ -32,12 +32,12 @@ func newPictures() *pictures { return &pictures{share: pictureShare, total: pict
 // pendingPicture is a picture that no caller has got yet.
 type pendingPicture struct {
 	image
-	box *agentSandbox
-	job *job
+	sandbox *agentSandbox
+	job     *job
 }
 
-// heap is the share of a sandbox or a Tenant.
-type heap struct {
+// pictureUse is how much of the memory for pictures a sandbox or a Tenant uses.
+type pictureUse struct {
 	cost int
 	gone bool // no more pictures will be shown
 }
@@ -53,7 +53,7 @@ func (p *pictures) keep(b *agentSandbox, j *job, i image) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case b.heap.gone || j.pictures.gone:
+	case b.pictureUse.gone || j.pictures.gone:
 		return
 	case j.pictures.count >= maxImages:
 		j.pictures.lost++
@@ -62,17 +62,17 @@ func (p *pictures) keep(b *agentSandbox, j *job, i image) {
 	one := pendingPicture{i, b, j}
 	p.kept = append(p.kept, one)
 	p.count(one, 1)
-	for b.heap.cost > p.share {
-		p.dropOldest(func(k pendingPicture) bool { return k.box == b })
+	for b.pictureUse.cost > p.share {
+		p.dropOldest(func(k pendingPicture) bool { return k.sandbox == b })
 	}
 	for p.cost > p.total {
-		limit := b.tenant
+		largest := b.tenant
 		for _, k := range p.kept {
-			if k.box.tenant.heap.cost > limit.heap.cost {
-				limit = k.box.tenant
+			if k.sandbox.tenant.pictureUse.cost > largest.pictureUse.cost {
+				largest = k.sandbox.tenant
 			}
 		}
-		p.dropOldest(func(k pendingPicture) bool { return k.box.tenant == limit })
+		p.dropOldest(func(k pendingPicture) bool { return k.sandbox.tenant == largest })
 	}
 }
 
@@ -81,8 +81,8 @@ func (p *pictures) keep(b *agentSandbox, j *job, i image) {
 func (p *pictures) count(k pendingPicture, sign int) {
 	cost := sign * (len(k.data) + pictureCost)
 	p.cost += cost
-	k.box.heap.cost += cost
-	k.box.tenant.heap.cost += cost
+	k.sandbox.pictureUse.cost += cost
+	k.sandbox.tenant.pictureUse.cost += cost
 	k.job.pictures.count += sign
 }
 
@@ -127,12 +127,12 @@ func (p *pictures) forgetJob(j *job) {
 func (p *pictures) forgetSandbox(b *agentSandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b.heap.gone = true
-	p.drop(func(k pendingPicture) bool { return k.box == b })
+	b.pictureUse.gone = true
+	p.drop(func(k pendingPicture) bool { return k.sandbox == b })
 }
 
-// showOf adds the waiting pictures of a job to the result.
-func (c *call) showOf(b *agentSandbox, j *job) {
+// showPictures adds the waiting pictures of a job to the result.
+func (c *call) showPictures(b *agentSandbox, j *job) {
 	images, lost := b.tenant.pictures.take(j)
 	c.show(images...)
 	if lost > 0 {

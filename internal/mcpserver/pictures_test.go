@@ -15,11 +15,11 @@ import (
 )
 
 func newTestSandbox(p *pictures) *agentSandbox {
-	d := &Tenant{pictures: p, sandboxes: map[string]*agentSandbox{}, made: map[string]func(){}}
+	d := &Tenant{pictures: p, sandboxes: map[string]*agentSandbox{}, created: map[string]func(){}}
 	return &agentSandbox{tenant: d, jobs: map[int]*job{}}
 }
 
-func result(t testing.TB, size int) crannog.Event {
+func resultEvent(t testing.TB, size int) crannog.Event {
 	t.Helper()
 	raw, err := json.Marshal(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("p"), size)))
 	if err != nil {
@@ -48,7 +48,7 @@ func TestPicturesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range maxImages + 2 {
-			b.keepResult(j, io.Discard, result(t, size))
+			b.keepResult(j, io.Discard, resultEvent(t, size))
 		}
 		j.finished(0, nil)
 		return j
@@ -63,8 +63,8 @@ func TestPicturesAreBounded(t *testing.T) {
 			if n := p.inMemory(); n > p.total || n != p.cost {
 				t.Fatalf("%d bytes are kept, counted as %d", n, p.cost)
 			}
-			if b.heap.cost > p.share {
-				t.Fatalf("%d bytes of a box", b.heap.cost)
+			if b.pictureUse.cost > p.share {
+				t.Fatalf("%d bytes of a sandbox", b.pictureUse.cost)
 			}
 		}
 	}
@@ -73,8 +73,8 @@ func TestPicturesAreBounded(t *testing.T) {
 			t.Errorf("another tenant has lost pictures: %d are left, %d lost", len(images), lost)
 		}
 	}
-	if modest.tenant.heap.cost != 0 || p.cost != p.inMemory() {
-		t.Errorf("what was taken is counted: %+v", modest.tenant.heap)
+	if modest.tenant.pictureUse.cost != 0 || p.cost != p.inMemory() {
+		t.Errorf("taken pictures are still counted: %+v", modest.tenant.pictureUse)
 	}
 }
 
@@ -87,10 +87,10 @@ func TestPicturesAreShownOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for size := range maxImages + 3 {
-		b.keepResult(j, io.Discard, result(t, size+1))
+		b.keepResult(j, io.Discard, resultEvent(t, size+1))
 	}
 	var c call
-	c.showOf(b, j)
+	c.showPictures(b, j)
 	if len(c.more) != maxImages || !strings.Contains(c.text.String(), "[pictures omitted: 3]") {
 		t.Errorf("%d are shown: %s", len(c.more), c.text.String())
 	}
@@ -99,9 +99,9 @@ func TestPicturesAreShownOnce(t *testing.T) {
 			t.Errorf("at %d there are %d bytes, %s", i, len(picture.Data), picture.MIMEType)
 		}
 	}
-	b.keepResult(j, io.Discard, result(t, 77))
+	b.keepResult(j, io.Discard, resultEvent(t, 77))
 	c = call{}
-	c.showOf(b, j)
+	c.showPictures(b, j)
 	if len(c.more) != 1 || c.text.Len() > 0 || len(p.kept) != 0 {
 		t.Errorf("%d are shown again, %d kept: %s", len(c.more), len(p.kept), c.text.String())
 	}
@@ -109,32 +109,32 @@ func TestPicturesAreShownOnce(t *testing.T) {
 
 // A sandbox that was forgotten has no pictures, and gets no new ones, although its code may still
 // run.
-func TestForgottenPictures(t *testing.T) {
+func TestPicturesOfForgottenSandboxes(t *testing.T) {
 	p := newPictures()
 	for name, forget := range map[string]func(b *agentSandbox, j *job){
-		"one job":    func(b *agentSandbox, j *job) { b.drop(j) },
-		"its box":    func(b *agentSandbox, _ *job) { b.tenant.sandboxes["x"] = b; b.tenant.forget("x") },
-		"its tenant": func(b *agentSandbox, _ *job) { b.tenant.sandboxes["x"] = b; _ = b.tenant.Close(t.Context()) },
-		"many more":  func(b *agentSandbox, j *job) { j.finished(0, nil); more(t, b, 4*maxJobs+1) },
+		"one job":     func(b *agentSandbox, j *job) { b.drop(j) },
+		"its sandbox": func(b *agentSandbox, _ *job) { b.tenant.sandboxes["x"] = b; b.tenant.forget("x") },
+		"its tenant":  func(b *agentSandbox, _ *job) { b.tenant.sandboxes["x"] = b; _ = b.tenant.Close(t.Context()) },
+		"many more":   func(b *agentSandbox, j *job) { j.finished(0, nil); addJobs(t, b, 4*maxJobs+1) },
 	} {
 		b := newTestSandbox(p)
 		j, err := b.begin("code")
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.keepResult(j, io.Discard, result(t, 10))
+		b.keepResult(j, io.Discard, resultEvent(t, 10))
 		if len(p.kept) != 1 {
 			t.Fatalf("%s: %d before", name, len(p.kept))
 		}
 		forget(b, j)
-		b.keepResult(j, io.Discard, result(t, 10))
-		if len(p.kept) != 0 || p.cost != 0 || b.heap.cost != 0 || b.tenant.heap.cost != 0 {
+		b.keepResult(j, io.Discard, resultEvent(t, 10))
+		if len(p.kept) != 0 || p.cost != 0 || b.pictureUse.cost != 0 || b.tenant.pictureUse.cost != 0 {
 			t.Errorf("%s: %d are kept, counted as %d", name, len(p.kept), p.cost)
 		}
 	}
 }
 
-func more(t *testing.T, b *agentSandbox, n int) {
+func addJobs(t *testing.T, b *agentSandbox, n int) {
 	t.Helper()
 	for range n {
 		j, err := b.begin("code")
@@ -157,8 +157,8 @@ func TestOutputIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.keepResult(j, io.MultiWriter(j.both, j.out), crannog.Event{Result: map[string]json.RawMessage{"text": value}})
-		if total, _ := j.both.size(); total != 4<<20+1 {
+		b.keepResult(j, io.MultiWriter(j.combined, j.out), crannog.Event{Result: map[string]json.RawMessage{"text": value}})
+		if total, _ := j.combined.size(); total != 4<<20+1 {
 			t.Fatalf("%d bytes were printed", total)
 		}
 		j.finished(0, nil)
@@ -166,19 +166,19 @@ func TestOutputIsBounded(t *testing.T) {
 	b.trim()
 	kept, room := 0, 0
 	for _, j := range b.jobs {
-		for _, tape := range []*outputBuffer{j.both, j.out, j.err} {
-			kept += len(tape.head) + len(tape.tail)
-			room += cap(tape.head) + cap(tape.tail)
+		for _, buffer := range []*outputBuffer{j.combined, j.out, j.err} {
+			kept += len(buffer.head) + len(buffer.tail)
+			room += cap(buffer.head) + cap(buffer.tail)
 		}
 	}
 	if kept > maxKept || room > 2*maxKept {
 		t.Errorf("of %d jobs %d bytes are kept, which take %d", len(b.jobs), kept, room)
 	}
 	for _, size := range []int{1, 9, 10, 11, 25, 1000} {
-		tp := newOutputBuffer(10)
-		put(tp, "0123456789abcdefghij")
-		put(tp, fmt.Sprintf("%*d", size, 7))
-		data, next, _ := tp.read(int64(20+size-5), 100)
+		small := newOutputBuffer(10)
+		writeText(small, "0123456789abcdefghij")
+		writeText(small, fmt.Sprintf("%*d", size, 7))
+		data, next, _ := small.read(int64(20+size-5), 100)
 		if want := ("fghij" + fmt.Sprintf("%*d", size, 7))[size:]; string(data) != want || next != int64(20+size) {
 			t.Errorf("%d: %q, want %q; %d", size, data, want, next)
 		}

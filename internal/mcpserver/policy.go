@@ -37,7 +37,7 @@ func (w *view) policy(ctx context.Context, c *call, in policyIn) (policyOut, err
 		return policyOut{}, err
 	}
 	net := info.Network
-	text, _ := cut(faithful(p.Document), maxText-1000)
+	text, _ := cut(inertInPlace(p.Document), maxText-1000)
 	c.printf("%s\n%s", accessText(net, p), text)
 	return policyOut{Level: p.Level, Net: net.Net, Digest: p.Digest, Document: text, Sandbox: b.sb.ID()}, nil
 }

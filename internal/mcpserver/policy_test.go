@@ -17,7 +17,7 @@ import (
 
 // The policy tool reports the network as it is now, and not as it was when the sandbox was first
 // used.
-func TestPolicyTellsOfTheNetworkAsItIs(t *testing.T) {
+func TestPolicyReportsTheCurrentNetwork(t *testing.T) {
 	var lost atomic.Bool
 	mux := http.NewServeMux()
 	answer := func(route string, what func() any) {

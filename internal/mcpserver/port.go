@@ -34,7 +34,7 @@ func (w *view) addPort() {
 	add(w, tool{
 		name: "expose_port", title: "Show a port to the user", repeats: true, reaches: true,
 		text:  "Return the address under which the user's browser reaches an HTTP server that runs in the sandbox. Start the server first, in the background, on any address of the sandbox.",
-		shape: func(p map[string]*jsonschema.Schema) { within(p["port"], 1, 65535) },
+		shape: func(p map[string]*jsonschema.Schema) { inRange(p["port"], 1, 65535) },
 	}, w.exposePort)
 }
 

@@ -46,9 +46,9 @@ func (w *view) addProcess() {
 		name: "process", title: "Follow a background command", changes: true, destroys: true, reaches: false,
 		text: "Read output of, send input to, or end commands in the background: those started with background, and those that took longer than their timeout.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			among(p["action"], "output", "input", "kill", "list")
-			within(p["id"], 1, 1<<31)
-			within(p["wait_seconds"], 0, maxWait.Seconds())
+			oneOf(p["action"], "output", "input", "kill", "list")
+			inRange(p["id"], 1, 1<<31)
+			inRange(p["wait_seconds"], 0, maxWait.Seconds())
 		},
 	}, w.process)
 }
@@ -76,10 +76,10 @@ func (w *view) process(ctx context.Context, c *call, in processIn) (processOut, 
 	if err != nil {
 		return processOut{}, err
 	}
-	since := b.sinceNow(ctx)
+	since := b.latestDenial(ctx)
 	defer c.progress(ctx, j.progress)()
 	out, err := c.follow(ctx, b, j, in)
-	if code, back := j.exit(); err == nil && back {
+	if code, exited := j.exit(); err == nil && exited {
 		out.Blocked = c.reportDenied(ctx, b, since, code != 0)
 	}
 	return out, err
@@ -102,12 +102,12 @@ func (j *job) feed(ctx context.Context, text string, eof bool) error {
 	defer timer.Stop()
 	var sent <-chan error
 	for {
-		mine := j.feeding
+		slot := j.feeding
 		if sent != nil {
-			mine = nil
+			slot = nil
 		}
 		select {
-		case mine <- struct{}{}:
+		case slot <- struct{}{}:
 			sent = j.send(text, eof)
 		case err := <-sent:
 			if err != nil {
@@ -145,15 +145,15 @@ func (j *job) send(text string, eof bool) <-chan error {
 // follow returns output of a job from an offset on, and waits for some.
 func (c *call) follow(ctx context.Context, b *agentSandbox, j *job, in processIn) (processOut, error) {
 	offset := in.Offset
-	if total, _ := j.both.size(); offset < 0 {
+	if total, _ := j.combined.size(); offset < 0 {
 		offset = max(0, total+offset)
 	}
 	limit := time.NewTimer(c.timeoutFor(in.Wait))
 	defer limit.Stop()
 wait:
 	for in.Action == "output" {
-		grown := j.both.more()
-		if total, _ := j.both.size(); total > offset || j.ended() {
+		grown := j.combined.more()
+		if total, _ := j.combined.size(); total > offset || j.ended() {
 			break
 		}
 		select {
@@ -166,28 +166,28 @@ wait:
 		}
 	}
 	j.awaitExit()
-	over := j.ended()
-	data, next, skipped := j.both.read(offset, maxText)
-	out := processOut{ID: j.id, Running: !over, NextOffset: next, Sandbox: b.sb.ID(), Output: inert(string(data))}
+	ended := j.ended()
+	data, next, skipped := j.combined.read(offset, maxText)
+	out := processOut{ID: j.id, Running: !ended, NextOffset: next, Sandbox: b.sb.ID(), Output: inert(string(data))}
 	if skipped > 0 {
-		c.printf("%s", leftOut(skipped))
+		c.printf("%s", omittedNote(skipped))
 	}
 	c.printf("%s", out.Output)
-	if over && j.fail != nil {
+	if ended && j.fail != nil {
 		return processOut{}, b.explainEnd(ctx, j.fail)
 	}
-	c.showOf(b, j)
-	code, back := j.exit()
-	if back {
+	c.showPictures(b, j)
+	code, exited := j.exit()
+	if exited {
 		out.ExitCode = &code
 		c.printf("[exit code %d]\n", code)
 	}
-	switch total, _ := j.both.size(); {
+	switch total, _ := j.combined.size(); {
 	case next < total:
 		c.printf("[more output: next_offset %d]\n", next)
-	case !over && back:
+	case !ended && exited:
 		c.printf("[processes that it started are still running; next_offset %d]\n", next)
-	case !over:
+	case !ended:
 		c.printf("[it is still running; next_offset %d]\n", next)
 	}
 	return out, nil
@@ -198,7 +198,7 @@ func (c *call) timeoutFor(seconds float64) time.Duration {
 	if seconds <= 0 {
 		return 0
 	}
-	return c.patience(seconds)
+	return c.waitTime(seconds)
 }
 
 func (c *call) listJobs(b *agentSandbox) processOut {
@@ -206,9 +206,9 @@ func (c *call) listJobs(b *agentSandbox) processOut {
 	defer b.mu.Unlock()
 	out := processOut{Sandbox: b.sb.ID(), Processes: []processInfo{}}
 	for _, j := range b.jobs {
-		total, _ := j.both.size()
-		info := processInfo{ID: j.id, Command: j.what, Running: !j.ended(), Seconds: j.took().Seconds(), Bytes: total}
-		if code, back := j.exit(); back {
+		total, _ := j.combined.size()
+		info := processInfo{ID: j.id, Command: j.what, Running: !j.ended(), Seconds: j.duration().Seconds(), Bytes: total}
+		if code, exited := j.exit(); exited {
 			info.ExitCode = &code
 		}
 		out.Processes = append(out.Processes, info)

@@ -24,43 +24,43 @@ func (w *view) addPython() {
 		text: "Run Python, JavaScript or TypeScript in a kernel that keeps its variables between calls. Charts and pictures are returned as images. " +
 			"An error in the code is in stderr, with exit_code 1.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			among(p["language"], "python", "javascript", "typescript")
-			usually(p["language"], `"python"`)
-			within(p["timeout_seconds"], 0.1, maxWait.Seconds())
-			usually(p["timeout_seconds"], "120")
+			oneOf(p["language"], "python", "javascript", "typescript")
+			defaultsTo(p["language"], `"python"`)
+			inRange(p["timeout_seconds"], 0.1, maxWait.Seconds())
+			defaultsTo(p["timeout_seconds"], "120")
 		},
 	}, w.python)
 }
 
-func (w *view) python(ctx context.Context, c *call, in pythonIn) (ran, error) {
+func (w *view) python(ctx context.Context, c *call, in pythonIn) (commandResult, error) {
 	b, err := c.sandbox(ctx, in.Sandbox)
 	if err != nil {
-		return ran{}, err
+		return commandResult{}, err
 	}
-	since := b.sinceNow(ctx)
+	since := b.latestDenial(ctx)
 	j, err := b.begin(in.Code)
 	if err != nil {
-		return ran{}, err
+		return commandResult{}, err
 	}
-	life, cancel := context.WithCancel(b.tenant.life())
+	jobCtx, cancel := context.WithCancel(b.tenant.jobContext())
 	// A canceled call interrupts the code. The variables are preserved.
 	j.kill = func() error { cancel(); return nil }
 	go func() {
 		defer cancel()
-		code, err := b.cell(life, j, in)
+		code, err := b.cell(jobCtx, j, in)
 		j.finished(code, err)
 	}()
 	defer c.progress(ctx, j.progress)()
-	if err := j.wait(ctx, c.patience(in.Timeout)); err != nil {
-		return ran{}, err
+	if err := j.wait(ctx, c.waitTime(in.Timeout)); err != nil {
+		return commandResult{}, err
 	}
 	return c.report(ctx, b, j, since)
 }
 
 // cell runs code to its end and returns 1 if it failed.
 func (b *agentSandbox) cell(ctx context.Context, j *job, in pythonIn) (int, error) {
-	stdout, stderr := io.MultiWriter(j.both, j.out), io.MultiWriter(j.both, j.err)
-	language := first(in.Language, "python")
+	stdout, stderr := io.MultiWriter(j.combined, j.out), io.MultiWriter(j.combined, j.err)
+	language := firstNonEmpty(in.Language, "python")
 	code := 0
 	for e, err := range b.sb.RunCode(ctx, in.Code, crannog.Language(language)) {
 		if ctx.Err() != nil {
@@ -71,12 +71,12 @@ func (b *agentSandbox) cell(ctx context.Context, j *job, in pythonIn) (int, erro
 		}
 		switch e.Type {
 		case "stdout":
-			put(stdout, e.Text)
+			writeText(stdout, e.Text)
 		case "stderr":
-			put(stderr, e.Text)
+			writeText(stderr, e.Text)
 		case "error":
 			code = 1
-			put(stderr, first(e.Traceback, e.Name+": "+e.Value)+"\n")
+			writeText(stderr, firstNonEmpty(e.Traceback, e.Name+": "+e.Value)+"\n")
 		case "result":
 			b.keepResult(j, stdout, e)
 		}
@@ -87,16 +87,16 @@ func (b *agentSandbox) cell(ctx context.Context, j *job, in pythonIn) (int, erro
 // exitKilled is the exit code of killed code, like that of a killed command.
 const exitKilled = 128 + 9
 
-func put(w io.Writer, text string) { _, _ = io.WriteString(w, text) } // the buffer accepts all writes
+func writeText(w io.Writer, text string) { _, _ = io.WriteString(w, text) } // the buffer accepts all writes
 
 // keepResult stores a value: its picture if it has one, otherwise its text.
 func (b *agentSandbox) keepResult(j *job, stdout io.Writer, e crannog.Event) {
 	for _, form := range []string{"png", "jpeg"} {
-		letters := e.Result[form]
-		if len(letters) > 2*maxImage {
-			continue // larger than its picture in base64, in lines or in one
+		encoded := e.Result[form]
+		if len(encoded) > 2*maxImage {
+			continue // too large, even for base64 that is broken into lines
 		}
-		data, err := base64.StdEncoding.DecodeString(jsonText(letters))
+		data, err := base64.StdEncoding.DecodeString(jsonText(encoded))
 		if err != nil || len(data) == 0 || len(data) > maxImage {
 			continue
 		}
@@ -105,8 +105,8 @@ func (b *agentSandbox) keepResult(j *job, stdout io.Writer, e crannog.Event) {
 	}
 	for _, form := range []string{"text", "markdown", "json", "latex"} {
 		if t := jsonText(e.Result[form]); t != "" {
-			put(stdout, t)
-			put(stdout, "\n")
+			writeText(stdout, t)
+			writeText(stdout, "\n")
 			return
 		}
 	}

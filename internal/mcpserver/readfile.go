@@ -35,8 +35,8 @@ type readFileOut struct {
 }
 
 const (
-	// usualLines is the default limit of lines.
-	usualLines = 2000
+	// defaultLines is the default limit of lines.
+	defaultLines = 2000
 	// maxRead bounds how much of a file is read to find lines in it.
 	maxRead = 64 << 20
 	// maxImage bounds a picture. Models accept no larger ones.
@@ -50,9 +50,9 @@ func (w *view) addReadFile() {
 		name: "read_file", title: "Read a file",
 		text: "Read a text file, or look at a picture (PNG, JPEG, GIF, WebP). Text is returned unchanged, without line numbers, at most 2000 lines and 30,000 characters at a time.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			within(p["offset"], -maxTail, 1<<40)
-			within(p["limit"], 1, maxTail)
-			usually(p["limit"], "2000")
+			inRange(p["offset"], -maxTail, 1<<40)
+			inRange(p["limit"], 1, maxTail)
+			defaultsTo(p["limit"], "2000")
 		},
 	}, w.readFile)
 }
@@ -77,11 +77,11 @@ func (w *view) readFile(ctx context.Context, c *call, in readFileIn) (readFileOu
 	}
 	if !info.Mode().IsRegular() {
 		if link := info.Mode()&fs.ModeSymlink != 0; !link {
-			return readFileOut{}, fault.Newf(fault.Invalid, "not_a_file", "%s is not a regular file", shown(name)).
+			return readFileOut{}, fault.Newf(fault.Invalid, "not_a_file", "%s is not a regular file", absPath(name)).
 				WithHint("list_files shows what is in a directory")
 		}
 	}
-	out := readFileOut{Path: shown(name), Bytes: info.Size(), Sandbox: b.sb.ID()}
+	out := readFileOut{Path: absPath(name), Bytes: info.Size(), Sandbox: b.sb.ID()}
 	r := bufio.NewReaderSize(f, 64<<10)
 	// The type is determined by the content, not by the file's name.
 	start, err := r.Peek(8 << 10)
@@ -128,7 +128,7 @@ func (c *call) readImage(r io.Reader, mime, path string) error {
 func (c *call) readLines(r *bufio.Reader, in readFileIn, out *readFileOut) error {
 	limit := in.Limit
 	if limit == 0 {
-		limit = usualLines
+		limit = defaultLines
 	}
 	from := max(in.Offset, 1)
 	scan := &lineScan{r: r, left: maxRead}
@@ -183,7 +183,7 @@ func (c *call) printLines(lines []string, from int, out *readFileOut) {
 	var b strings.Builder
 	n := 0
 	for _, line := range lines {
-		line = faithful(line)
+		line = inertInPlace(line)
 		size := utf8.RuneCountInString(line)
 		if size > room {
 			if n == 0 {

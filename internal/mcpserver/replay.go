@@ -15,8 +15,8 @@ import (
 // Limits of messages that are stored for clients whose connection broke. The overhead of a stream
 // and of a message is counted too, so that empty ones are bounded as well.
 const (
-	keptShare   = 8 << 20   // of a key: a result with the largest picture fits
-	keptInAll   = 128 << 20 // of all keys
+	keptPerKey  = 8 << 20   // of a key: a result with the largest picture fits
+	keptTotal   = 128 << 20 // of all keys
 	keptFor     = 10 * time.Minute
 	streamCost  = 512
 	messageCost = 64
@@ -33,7 +33,7 @@ type replays struct {
 }
 
 func newReplays() *replays {
-	return &replays{share: keptShare, total: keptInAll, keys: map[*replay]struct{}{}}
+	return &replays{share: keptPerKey, total: keptTotal, keys: map[*replay]struct{}{}}
 }
 
 // key returns the store of one key.
@@ -50,28 +50,28 @@ func (a *replays) sweep() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for r := range a.keys {
-		for e := r.order.Front(); e != nil && time.Since(e.Value.(*kept).last) > keptFor; e = r.order.Front() {
+		for e := r.order.Front(); e != nil && time.Since(e.Value.(*storedStream).last) > keptFor; e = r.order.Front() {
 			r.drop(e)
 		}
 	}
 }
 
-// fit drops the excess after r has grown. The caller holds a.mu.
-func (a *replays) fit(r *replay) {
+// dropExcess drops the excess after r has grown. The caller holds a.mu.
+func (a *replays) dropExcess(r *replay) {
 	for r.cost > a.share && r.order.Len() > 0 {
 		r.drop(r.order.Front())
 	}
 	for a.cost > a.total {
-		var limit *replay
+		var largest *replay
 		for k := range a.keys {
-			if k.order.Len() > 0 && (limit == nil || k.cost > limit.cost) {
-				limit = k
+			if k.order.Len() > 0 && (largest == nil || k.cost > largest.cost) {
+				largest = k
 			}
 		}
-		if limit == nil {
+		if largest == nil {
 			return
 		}
-		limit.drop(limit.order.Front())
+		largest.drop(largest.order.Front())
 	}
 }
 
@@ -93,8 +93,8 @@ var _ mcp.EventStore = (*replay)(nil)
 // stream "", on which a session's client listens.
 type streamID struct{ session, stream string }
 
-// kept is one stored stream.
-type kept struct {
+// storedStream is one stored stream.
+type storedStream struct {
 	id       streamID
 	messages [][]byte
 	cost     int
@@ -112,10 +112,10 @@ func (r *replay) Open(_ context.Context, session, stream string) error {
 	if r.closed || r.streams[id] != nil {
 		return nil
 	}
-	k := &kept{id: id, last: time.Now()}
+	k := &storedStream{id: id, last: time.Now()}
 	r.streams[id] = r.order.PushBack(k)
 	r.grow(k, streamCost)
-	r.of.fit(r)
+	r.of.dropExcess(r)
 	return nil
 }
 
@@ -129,7 +129,7 @@ func (r *replay) Append(_ context.Context, session, stream string, data []byte) 
 		// would get another message than the one that it missed.
 		return errNotKept
 	}
-	k := e.Value.(*kept)
+	k := e.Value.(*storedStream)
 	if k.cost+messageCost+len(data) > r.of.share {
 		r.drop(e) // do not drop others for a stream that is too large in any case
 		return errNotKept
@@ -138,7 +138,7 @@ func (r *replay) Append(_ context.Context, session, stream string, data []byte) 
 	k.last = time.Now()
 	r.order.MoveToBack(e)
 	r.grow(k, messageCost+len(data))
-	r.of.fit(r)
+	r.of.dropExcess(r)
 	return nil
 }
 
@@ -154,7 +154,7 @@ func (r *replay) After(_ context.Context, session, stream string, index int) ite
 	case e == nil:
 		return func(yield func([]byte, error) bool) { yield(nil, errNotKept) }
 	}
-	messages := e.Value.(*kept).messages
+	messages := e.Value.(*storedStream).messages
 	missed := slices.Clone(messages[min(max(index, -1)+1, len(messages)):])
 	return func(yield func([]byte, error) bool) {
 		for _, m := range missed {
@@ -189,14 +189,14 @@ func (r *replay) close() {
 }
 
 // grow and drop update the totals. The caller holds of.mu.
-func (r *replay) grow(k *kept, by int) {
+func (r *replay) grow(k *storedStream, by int) {
 	k.cost += by
 	r.cost += by
 	r.of.cost += by
 }
 
 func (r *replay) drop(e *list.Element) {
-	k := r.order.Remove(e).(*kept)
+	k := r.order.Remove(e).(*storedStream)
 	delete(r.streams, k.id)
 	r.grow(k, -k.cost)
 }

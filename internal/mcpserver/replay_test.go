@@ -65,7 +65,7 @@ func TestReplay(t *testing.T) {
 	other := all.key()
 	for name, at := range map[string]*replay{"x": r, "s": other} {
 		if got, err := storedMessages(t, at, name, "a", 0); !errors.Is(err, errNotKept) {
-			t.Errorf("another's stream: %q %v", got, err)
+			t.Errorf("the stream of another session or key: %q %v", got, err)
 		}
 	}
 	if err := other.Append(t.Context(), "s", "a", []byte("forged")); !errors.Is(err, errNotKept) {
@@ -75,11 +75,11 @@ func TestReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := storedMessages(t, r, "s", "a", 0); err == nil || r.cost != 0 || all.cost != 0 || len(r.streams) != 0 {
-		t.Errorf("something is left: %q, %d and %d", got, r.cost, all.cost)
+		t.Errorf("something is still stored: %q, %d and %d", got, r.cost, all.cost)
 	}
 	r.close()
 	if err := r.Open(t.Context(), "late", "a"); err != nil || len(r.streams) != 0 || len(all.keys) != 1 {
-		t.Errorf("kept after the end: %v", err)
+		t.Errorf("stored after the end: %v", err)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestReplayIsBounded(t *testing.T) {
 		for k := range all.keys {
 			n := 0
 			for _, e := range k.streams {
-				n += e.Value.(*kept).cost
+				n += e.Value.(*storedStream).cost
 			}
 			if n != k.cost || n > all.share || k.order.Len() != len(k.streams) {
 				t.Fatalf("a key has %d in %d streams, and counts %d in %d", n, len(k.streams), k.cost, k.order.Len())
@@ -123,10 +123,10 @@ func TestReplayIsBounded(t *testing.T) {
 	store(t, r, "s", "newer", string(make([]byte, 40_000)))
 	check()
 	if got, err := storedMessages(t, r, "s", "old", 0); err != nil || got != "end;more;" {
-		t.Errorf("what was used last: %q %v", got, err)
+		t.Errorf("the stream used last: %q %v", got, err)
 	}
 	if got, err := storedMessages(t, r, "s", "new", 0); err == nil {
-		t.Errorf("what was used least: %q", got)
+		t.Errorf("the stream used least: %q", got)
 	}
 	// A stream that is larger than its share is not stored at all, and does not displace another.
 	other := all.key()
@@ -137,10 +137,10 @@ func TestReplayIsBounded(t *testing.T) {
 	}
 	check()
 	if got, err := storedMessages(t, r, "s", "huge", 0); err == nil {
-		t.Errorf("a stream that is not whole: %q", got)
+		t.Errorf("an incomplete stream: %q", got)
 	}
 	if got, err := storedMessages(t, r, "s", "old", 0); err != nil || got != "end;more;" {
-		t.Errorf("another stream's: %q %v", got, err)
+		t.Errorf("another stream: %q %v", got, err)
 	}
 	for i := range 10 {
 		k := all.key()
@@ -154,7 +154,7 @@ func TestReplayIsBounded(t *testing.T) {
 	}
 }
 
-func TestReplayForgets(t *testing.T) {
+func TestReplayExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newReplays()
 		r := all.key()

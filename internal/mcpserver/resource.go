@@ -109,12 +109,12 @@ func (b *agentSandbox) readLog(a address) (*mcp.ResourceContents, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, next, skipped := j.both.read(a.offset, maxPage)
+	data, next, skipped := j.combined.read(a.offset, maxPage)
 	text := inert(string(data))
 	if skipped > 0 {
-		text = leftOut(skipped) + text
+		text = omittedNote(skipped) + text
 	}
-	total, _ := j.both.size()
+	total, _ := j.combined.size()
 	c := &mcp.ResourceContents{MIMEType: "text/plain", Text: text, Meta: mcp.Meta{"crannog/total_bytes": total}}
 	if next < total {
 		c.Meta[metaNext] = logURI(b.sb.ID(), a.log) + "?offset=" + strconv.FormatInt(next, 10)
@@ -134,12 +134,12 @@ func (b *agentSandbox) readAny(ctx context.Context, name string) (*mcp.ResourceC
 	case err != nil:
 		return nil, err
 	case len(data) > maxImage:
-		return nil, fault.Newf(fault.Exhausted, "file_too_large", "%s is larger than %d bytes", shown(name), maxImage).
+		return nil, fault.Newf(fault.Exhausted, "file_too_large", "%s is larger than %d bytes", absPath(name), maxImage).
 			WithHint("read_file reads a part of it")
 	}
 	mime := http.DetectContentType(data)
 	if utf8.Valid(data) && !strings.ContainsRune(string(data), 0) {
-		return &mcp.ResourceContents{MIMEType: "text/plain", Text: faithful(string(data))}, nil
+		return &mcp.ResourceContents{MIMEType: "text/plain", Text: inertInPlace(string(data))}, nil
 	}
 	return &mcp.ResourceContents{MIMEType: mime, Blob: data}, nil
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// wire is a session whose connections a test can break.
-type wire struct {
+// rawSession is a session whose connections a test can break.
+type rawSession struct {
 	*testing.T
 	addr                       string
 	key, path, version, sessID string
 }
 
-func (p *testServer) wire(t *testing.T, key, path, version string) *wire {
+func (p *testServer) rawSession(t *testing.T, key, path, version string) *rawSession {
 	t.Helper()
-	w := &wire{T: t, addr: p.addr, key: key, path: path, version: version}
+	w := &rawSession{T: t, addr: p.addr, key: key, path: path, version: version}
 	body := strings.Replace(hello, "2025-11-25", version, 1)
 	resp := w.send(t.Context(), http.MethodPost, body, "")
 	_, _ = io.Copy(io.Discard, resp.Body) // it is the header that counts
@@ -39,7 +39,7 @@ func (p *testServer) wire(t *testing.T, key, path, version string) *wire {
 }
 
 // send sends one request of the session.
-func (w *wire) send(ctx context.Context, method, body, last string) *http.Response {
+func (w *rawSession) send(ctx context.Context, method, body, last string) *http.Response {
 	w.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+w.addr+w.path, strings.NewReader(body))
 	if err != nil {
@@ -60,11 +60,11 @@ func (w *wire) send(ctx context.Context, method, body, last string) *http.Respon
 	return resp
 }
 
-// event is one of a stream.
+// event is an event of a stream.
 type event struct{ id, data string }
 
-// until reads events until it finds a given one, then breaks the connection.
-func (w *wire) until(method, body, last string, found func(event) bool) event {
+// readUntil reads events until it finds a given one, then breaks the connection.
+func (w *rawSession) readUntil(method, body, last string, found func(event) bool) event {
 	w.Helper()
 	ctx, cut := context.WithCancel(w.Context())
 	defer cut()
@@ -97,7 +97,7 @@ func (w *wire) until(method, body, last string, found func(event) bool) event {
 }
 
 // status requests the missed events and returns only the HTTP status.
-func (w *wire) status(last string) int {
+func (w *rawSession) status(last string) int {
 	w.Helper()
 	ctx, cut := context.WithCancel(w.Context())
 	defer cut()
@@ -106,50 +106,50 @@ func (w *wire) status(last string) int {
 	return resp.StatusCode
 }
 
-func named(e event) bool { return e.id != "" }
+func hasID(e event) bool { return e.id != "" }
 
-func result(e event) bool { return strings.Contains(e.data, `"id":7`) }
+func isResult(e event) bool { return strings.Contains(e.data, `"id":7`) }
 
 const slow = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"bash","_meta":{"progressToken":"p"},"arguments":{"command":` +
 	`"echo begun; while [ ! -e /tmp/go%[1]d ]; do sleep 0.05; done; echo over; touch /tmp/gone%[1]d"}}}`
 
 // A client whose connection broke during a long command gets the missed events, as often as it
 // asks, and no other client does.
-func TestBrokenStreamsAreTakenUp(t *testing.T) {
+func TestBrokenStreamsAreResumed(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
 	other, _ := p.key("o")
-	helper := p.over(key, "/mcp", "2025-11-25", nil)
+	second := p.connectHTTP(key, "/mcp", "2025-11-25", nil)
 	for i, version := range []string{"2025-06-18", "2025-11-25"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			helper := &agent{t, helper.ClientSession}
-			w := p.wire(t, key, "/mcp", version)
-			first := w.until(http.MethodPost, fmt.Sprintf(slow, i), "", named)
+			second := &agent{t, second.ClientSession}
+			w := p.rawSession(t, key, "/mcp", version)
+			first := w.readUntil(http.MethodPost, fmt.Sprintf(slow, i), "", hasID)
 			if version == "2025-11-25" && first.data != "" {
-				t.Errorf("the first event is not there to be named: %+v", first)
+				t.Errorf("the first event has data: %+v", first)
 			}
 			// The stream is resumed while the command runs, and breaks once more.
-			again := w.until(http.MethodGet, "", first.id, func(e event) bool { return e.id != "" && e.id != first.id })
-			if result(again) {
+			again := w.readUntil(http.MethodGet, "", first.id, func(e event) bool { return e.id != "" && e.id != first.id })
+			if isResult(again) {
 				t.Fatalf("a result before the end: %+v", again)
 			}
 			for name, c := range map[string]struct {
-				w    *wire
+				w    *rawSession
 				want int
 			}{
-				"another session":  {p.wire(t, key, "/mcp", version), http.StatusBadRequest},
-				"another key":      {&wire{t, p.addr, other, "/mcp", version, w.sessID}, http.StatusNotFound},
-				"another endpoint": {&wire{t, p.addr, key, "/mcp?tools=core", version, w.sessID}, http.StatusNotFound},
-				"no key":           {&wire{t, p.addr, "", "/mcp", version, w.sessID}, http.StatusUnauthorized},
+				"another session":  {p.rawSession(t, key, "/mcp", version), http.StatusBadRequest},
+				"another key":      {&rawSession{t, p.addr, other, "/mcp", version, w.sessID}, http.StatusNotFound},
+				"another endpoint": {&rawSession{t, p.addr, key, "/mcp?tools=core", version, w.sessID}, http.StatusNotFound},
+				"no key":           {&rawSession{t, p.addr, "", "/mcp", version, w.sessID}, http.StatusUnauthorized},
 			} {
 				if got := c.w.status(first.id); got != c.want {
 					t.Errorf("%s: %d, not %d", name, got, c.want)
 				}
 			}
-			helper.do("bash", args{"command": fmt.Sprintf("touch /tmp/go%[1]d; while [ ! -e /tmp/gone%[1]d ]; do sleep 0.05; done", i)})
+			second.do("bash", args{"command": fmt.Sprintf("touch /tmp/go%[1]d; while [ ! -e /tmp/gone%[1]d ]; do sleep 0.05; done", i)})
 			for _, from := range []string{again.id, again.id, first.id} {
-				got := w.until(http.MethodGet, "", from, result)
+				got := w.readUntil(http.MethodGet, "", from, isResult)
 				if !strings.Contains(got.data, `begun\nover\n`) {
 					t.Errorf("after %s: %s", from, got.data)
 				}
@@ -164,29 +164,29 @@ func TestBrokenStreamsAreTakenUp(t *testing.T) {
 	}
 }
 
-// breaking cuts each connection on which it has read an event of a call, once.
-type breaking struct {
+// breakingTransport cuts each connection on which it has read an event of a call, once.
+type breakingTransport struct {
 	bearer
 	mu  sync.Mutex
 	cut int
 }
 
-func (b *breaking) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b *breakingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.bearer.RoundTrip(r)
 	if err != nil || r.Method != http.MethodPost || r.Header.Get("Mcp-Session-Id") == "" {
 		return resp, err
 	}
-	resp.Body = &broken{ReadCloser: resp.Body, of: b}
+	resp.Body = &breakingBody{ReadCloser: resp.Body, of: b}
 	return resp, nil
 }
 
-type broken struct {
+type breakingBody struct {
 	io.ReadCloser
-	of  *breaking
+	of  *breakingTransport
 	had bool
 }
 
-func (b *broken) Read(p []byte) (int, error) {
+func (b *breakingBody) Read(p []byte) (int, error) {
 	if b.had {
 		b.of.mu.Lock()
 		b.of.cut++
@@ -199,19 +199,19 @@ func (b *broken) Read(p []byte) (int, error) {
 }
 
 // A client that supports it resumes the stream by itself.
-func TestClientsTakeStreamsUp(t *testing.T) {
+func TestClientsResumeStreams(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{})
 	key, _ := p.key("k")
-	way := &breaking{bearer: bearer{key}}
+	transport := &breakingTransport{bearer: bearer{key}}
 	a := connect(t, &mcp.StreamableClientTransport{
-		Endpoint: "http://" + p.addr + "/mcp", HTTPClient: &http.Client{Transport: way}, DisableStandaloneSSE: true,
+		Endpoint: "http://" + p.addr + "/mcp", HTTPClient: &http.Client{Transport: transport}, DisableStandaloneSSE: true,
 	}, "2025-11-25", nil)
 	for i := range 3 {
 		if got := a.do("bash", args{"command": fmt.Sprintf("sleep 0.5; echo %d", i)}); got.text != fmt.Sprintf("%d\n", i) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if way.cut < 3 {
-		t.Errorf("%d connections were cut", way.cut)
+	if transport.cut < 3 {
+		t.Errorf("%d connections were cut", transport.cut)
 	}
 }

@@ -50,7 +50,7 @@ func (w *view) addSandbox() {
 	}
 	add(w, tool{
 		name: "sandbox", title: "Manage sandboxes", changes: !w.ReadOnly, destroys: !w.ReadOnly, text: text,
-		shape: func(p map[string]*jsonschema.Schema) { among(p["action"], actions...) },
+		shape: func(p map[string]*jsonschema.Schema) { oneOf(p["action"], actions...) },
 	}, w.sandbox)
 }
 
@@ -82,7 +82,7 @@ func (w *view) sandbox(ctx context.Context, c *call, in sandboxIn) (sandboxOut, 
 		w.tenant.forget(info.ID)
 		info.State = "stopped"
 	}
-	return c.described(info), nil
+	return c.describe(info), nil
 }
 
 func (w *view) listSandboxes(ctx context.Context, c *call) (sandboxOut, error) {
@@ -92,10 +92,10 @@ func (w *view) listSandboxes(ctx context.Context, c *call) (sandboxOut, error) {
 	}
 	out := sandboxOut{Sandboxes: []sandboxInfo{}}
 	for _, info := range list {
-		if !w.tenant.o.All && !w.tenant.ours(info) {
+		if !w.tenant.o.All && !w.tenant.owns(info) {
 			continue
 		}
-		out.Sandboxes = append(out.Sandboxes, c.described(info).Sandboxes...)
+		out.Sandboxes = append(out.Sandboxes, c.describe(info).Sandboxes...)
 	}
 	if len(out.Sandboxes) == 0 {
 		c.printf("no sandbox runs; the default one is created when it is needed\n")
@@ -107,14 +107,14 @@ func (w *view) createSandbox(ctx context.Context, c *call, in sandboxIn) (sandbo
 	if w.Bound != "" {
 		return sandboxOut{}, fault.New(fault.Denied, "sandbox_bound", "these tools can use one sandbox only")
 	}
-	made, err := w.tenant.reservePlaces(ctx, 1)
+	release, err := w.tenant.reservePlaces(ctx, 1)
 	if err != nil {
 		return sandboxOut{}, err
 	}
-	defer made()
+	defer release()
 	from := in.From
 	if from != "" {
-		snap, err := w.tenant.snapshot(ctx, from)
+		snap, err := w.tenant.findSnapshot(ctx, from)
 		switch {
 		case err == nil:
 			from = snap.ID
@@ -127,16 +127,16 @@ func (w *view) createSandbox(ctx context.Context, c *call, in sandboxIn) (sandbo
 			}
 		}
 	}
-	sb, err := w.tenant.make(ctx, in.Name, from)
+	sb, err := w.tenant.create(ctx, in.Name, from)
 	if err != nil {
 		return sandboxOut{}, err
 	}
 	c.printf("created; name it as the argument sandbox, or choose it with action use\n")
-	return c.described(sb.Info()), nil
+	return c.describe(sb.Info()), nil
 }
 
-// described describes a sandbox, without its tokens.
-func (c *call) described(info api.Sandbox) sandboxOut {
+// describe describes a sandbox, without its tokens.
+func (c *call) describe(info api.Sandbox) sandboxOut {
 	out := sandboxInfo{
 		ID: info.ID, Name: info.Name, State: info.State, Template: info.Template, Boundary: info.Boundary, Net: info.Network.Net,
 		MemoryMB: info.Effective.MemoryBytes >> 20, DiskMB: info.Effective.DiskBytes >> 20,

@@ -37,8 +37,8 @@ type match struct {
 }
 
 const (
-	usualMatches = 100
-	maxMatches   = 1000
+	defaultMatches = 100
+	maxMatches     = 1000
 	// searchTime bounds a search. Matches that were found until then are shown.
 	searchTime = 30 * time.Second
 	// maxFound bounds the output of a search.
@@ -52,20 +52,20 @@ func (w *view) addSearchFiles() {
 		name: "search_files", title: "Search in files",
 		text: "Find lines that match a regular expression in the files below a directory. Binary files, .git and node_modules are skipped.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			within(p["max_results"], 1, maxMatches)
-			usually(p["max_results"], "100")
+			inRange(p["max_results"], 1, maxMatches)
+			defaultsTo(p["max_results"], "100")
 		},
 	}, w.searchFiles)
 }
 
 func (w *view) searchFiles(ctx context.Context, c *call, in searchFilesIn) (searchFilesOut, error) {
-	name, err := fsName(first(in.Path, workspace))
+	name, err := fsName(firstNonEmpty(in.Path, workspace))
 	if err != nil {
 		return searchFilesOut{}, err
 	}
-	q := search.Query{Pattern: in.Pattern, Root: shown(name), Glob: in.Glob, Most: in.Most}
+	q := search.Query{Pattern: in.Pattern, Root: absPath(name), Glob: in.Glob, Most: in.Most}
 	if q.Most == 0 {
-		q.Most = usualMatches
+		q.Most = defaultMatches
 	}
 	if err := checkQuery(q); err != nil {
 		return searchFilesOut{}, err
@@ -76,7 +76,7 @@ func (w *view) searchFiles(ctx context.Context, c *call, in searchFilesIn) (sear
 	}
 	out := searchFilesOut{Matches: []match{}, Sandbox: b.sb.ID()}
 	end, err := b.search(ctx, q, func(m search.Match) {
-		out.Matches = append(out.Matches, match{faithful(m.Path), m.Line, faithful(m.Text)})
+		out.Matches = append(out.Matches, match{inertInPlace(m.Path), m.Line, inertInPlace(m.Text)})
 	})
 	if err != nil {
 		return searchFilesOut{}, err
@@ -90,7 +90,7 @@ func (w *view) searchFiles(ctx context.Context, c *call, in searchFilesIn) (sear
 		c.printf("%s:%d:%s\n", m.Path, m.Line, m.Text)
 	}
 	if len(out.Matches) == 0 {
-		c.printf("[no match in %d files below %s]\n", out.Files, faithful(q.Root))
+		c.printf("[no match in %d files below %s]\n", out.Files, inertInPlace(q.Root))
 	} else if out.Truncated {
 		c.printf("[there may be more: narrow the path, the glob or the pattern]\n")
 	}

@@ -27,18 +27,18 @@ type use struct {
 	ended   bool      // it is about to be ended and takes no more requests
 }
 
-// before reports which of two sessions is ended first to make room: one without a connected client,
-// then the longest idle.
-func (u *use) before(other *use) bool {
+// endsBefore reports which of two sessions is ended first to make room: one without a connected
+// client, then the longest idle.
+func (u *use) endsBefore(other *use) bool {
 	if (u.streams == 0) != (other.streams == 0) {
 		return u.streams == 0
 	}
 	return u.last.Before(other.last)
 }
 
-// open calls do for each session of each endpoint that has had a call and is not about to be ended.
-// The caller holds d.mu.
-func (d *keyTenant) open(do func(*mcp.ServerSession, *use)) {
+// eachOpen calls do for each session of each endpoint that has had a call and is not about to be
+// ended. The caller holds d.mu.
+func (d *keyTenant) eachOpen(do func(*mcp.ServerSession, *use)) {
 	for _, e := range d.endpoints {
 		for s := range e.srv.Sessions() {
 			if s.ID() == "" {
@@ -56,7 +56,7 @@ func (d *keyTenant) open(do func(*mcp.ServerSession, *use)) {
 
 // sessions returns the number of open sessions. The caller holds d.mu.
 func (d *keyTenant) sessions() (n int) {
-	d.open(func(*mcp.ServerSession, *use) { n++ })
+	d.eachOpen(func(*mcp.ServerSession, *use) { n++ })
 	return n
 }
 
@@ -75,7 +75,7 @@ func (d *keyTenant) admit(v View, r *http.Request) (_ *http.Request, leave func(
 	case v.Stateless:
 		return r, func() {}, nil
 	case id != "":
-		leave, err = d.visit(id, r.Method == http.MethodGet)
+		leave, err = d.enterSession(id, r.Method == http.MethodGet)
 		return r, leave, err
 	case r.Method != http.MethodPost:
 		return r, func() {}, nil
@@ -83,7 +83,7 @@ func (d *keyTenant) admit(v View, r *http.Request) (_ *http.Request, leave func(
 	d.mu.Lock()
 	var out *mcp.ServerSession
 	if n := d.sessions() + d.arriving; n >= maxSessions {
-		if out = d.idlest(); out == nil {
+		if out = d.longestIdle(); out == nil {
 			d.mu.Unlock()
 			return r, nil, fault.Newf(fault.Exhausted, "too_many_sessions", "this key has %d sessions, and all are in use", maxSessions).
 				WithHint("end some with DELETE, or wait until a call of one ends")
@@ -103,20 +103,21 @@ func (d *keyTenant) admit(v View, r *http.Request) (_ *http.Request, leave func(
 	return r.WithContext(context.WithValue(r.Context(), arrivalKey{}, arrival{once})), once, nil
 }
 
-// idlest returns the session to end, or nil if all have a call in progress. The caller holds d.mu.
-func (d *keyTenant) idlest() (out *mcp.ServerSession) {
+// longestIdle returns the session to end, or nil if all have a call in progress. The caller holds
+// d.mu.
+func (d *keyTenant) longestIdle() (out *mcp.ServerSession) {
 	var first *use
-	d.open(func(s *mcp.ServerSession, u *use) {
-		if u.calls == 0 && (first == nil || u.before(first)) {
+	d.eachOpen(func(s *mcp.ServerSession, u *use) {
+		if u.calls == 0 && (first == nil || u.endsBefore(first)) {
 			out, first = s, u
 		}
 	})
 	return out
 }
 
-// visit records that a request of a session is in progress. It stores nothing about an unknown
-// session, because the client may send any ID.
-func (d *keyTenant) visit(id string, listens bool) (leave func(), err error) {
+// enterSession records that a request of a session is in progress. It stores nothing about an
+// unknown session, because the client may send any ID.
+func (d *keyTenant) enterSession(id string, listens bool) (leave func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	u := d.uses[id]
@@ -126,23 +127,23 @@ func (d *keyTenant) visit(id string, listens bool) (leave func(), err error) {
 	if u.ended {
 		return nil, fault.New(fault.NotFound, "session_not_found", "this session has ended").WithHint("begin another one with initialize")
 	}
-	under := &u.calls
+	counter := &u.calls
 	if listens {
-		under = &u.streams
+		counter = &u.streams
 	}
-	*under++
+	*counter++
 	u.last = time.Now()
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		*under--
+		*counter--
 		u.last = time.Now()
 	}, nil
 }
 
-// counted records that a call is in progress. A call may outlive its request, because it continues
-// when its connection breaks.
-func (d *keyTenant) counted(next mcp.MethodHandler) mcp.MethodHandler {
+// countCalls records that a call is in progress. A call may outlive its request, because it
+// continues when its connection breaks.
+func (d *keyTenant) countCalls(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		s := req.GetSession()
 		if s == nil || s.ID() == "" {
@@ -173,17 +174,17 @@ func (d *keyTenant) counted(next mcp.MethodHandler) mcp.MethodHandler {
 // endIdle ends sessions that have been idle for too long, and drops the state of ended ones.
 func (d *keyTenant) endIdle() {
 	var idle []*mcp.ServerSession
-	there := map[string]bool{}
+	open := map[string]bool{}
 	d.mu.Lock()
-	d.open(func(s *mcp.ServerSession, u *use) {
-		there[s.ID()] = true
+	d.eachOpen(func(s *mcp.ServerSession, u *use) {
+		open[s.ID()] = true
 		if u.calls == 0 && u.streams == 0 && time.Since(u.last) > sessionIdle {
 			u.ended = true
 			idle = append(idle, s)
 		}
 	})
 	for id, u := range d.uses {
-		if !there[id] && u.calls == 0 && u.streams == 0 {
+		if !open[id] && u.calls == 0 && u.streams == 0 {
 			delete(d.uses, id)
 		}
 	}

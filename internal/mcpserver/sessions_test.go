@@ -19,17 +19,17 @@ import (
 	"github.com/crannog/crannog/internal/mcpserver"
 )
 
-// club is an endpoint whose requests are not sent over a network, so that its clock is that of the
-// synctest bubble. Keys are their own IDs.
-type club struct {
+// sessionServer is an endpoint whose requests are not sent over a network, so that its clock is
+// that of the synctest bubble. Keys are their own IDs.
+type sessionServer struct {
 	*testing.T
 	h       *mcpserver.HTTP
 	release chan struct{} // ends calls of the tool wait
 	once    sync.Once
 }
 
-func newClub(t *testing.T) *club {
-	c := &club{T: t, release: make(chan struct{})}
+func newSessionServer(t *testing.T) *sessionServer {
+	c := &sessionServer{T: t, release: make(chan struct{})}
 	h, err := mcpserver.NewHTTP(mcpserver.HTTPOptions{
 		Authenticate: func(r *http.Request) (string, error) { return r.Header.Get("X-Api-Key"), nil },
 		Dial:         func(context.Context, string) (net.Conn, error) { return nil, errors.New("there is no server") },
@@ -46,19 +46,19 @@ func newClub(t *testing.T) *club {
 	}
 	c.h = h
 	t.Cleanup(func() {
-		c.free()
+		c.releaseCalls()
 		h.Close()
 	})
 	return c
 }
 
-// free ends all calls.
-func (c *club) free() {
+// releaseCalls ends all calls.
+func (c *sessionServer) releaseCalls() {
 	c.once.Do(func() { close(c.release) })
 	synctest.Wait()
 }
 
-func (c *club) ask(ctx context.Context, method, key, session, body string) *http.Response {
+func (c *sessionServer) request(ctx context.Context, method, key, session, body string) *http.Response {
 	r := httptest.NewRequestWithContext(ctx, method, "http://localhost/mcp", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
@@ -71,18 +71,18 @@ func (c *club) ask(ctx context.Context, method, key, session, body string) *http
 	return w.Result()
 }
 
-// join begins a session.
-func (c *club) join(key string) (session string, status int) {
-	resp := c.ask(c.Context(), http.MethodPost, key, "", hello)
+// openSession begins a session.
+func (c *sessionServer) openSession(key string) (session string, status int) {
+	resp := c.request(c.Context(), http.MethodPost, key, "", hello)
 	if session = resp.Header.Get("Mcp-Session-Id"); session != "" {
-		c.ask(c.Context(), http.MethodPost, key, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+		c.request(c.Context(), http.MethodPost, key, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	}
 	return session, resp.StatusCode
 }
 
-func (c *club) joined(key string) string {
+func (c *sessionServer) mustOpenSession(key string) string {
 	c.Helper()
-	session, status := c.join(key)
+	session, status := c.openSession(key)
 	if session == "" {
 		c.Fatalf("no session: %d", status)
 	}
@@ -90,9 +90,9 @@ func (c *club) joined(key string) string {
 }
 
 // isOpen reports whether a session is still open. The request counts as a use of the session.
-func (c *club) isOpen(key, session string) bool {
+func (c *sessionServer) isOpen(key, session string) bool {
 	c.Helper()
-	switch status := c.ask(c.Context(), http.MethodPost, key, session, `{"jsonrpc":"2.0","id":2,"method":"ping"}`).StatusCode; status {
+	switch status := c.request(c.Context(), http.MethodPost, key, session, `{"jsonrpc":"2.0","id":2,"method":"ping"}`).StatusCode; status {
 	case http.StatusOK:
 		return true
 	case http.StatusNotFound:
@@ -104,14 +104,14 @@ func (c *club) isOpen(key, session string) bool {
 
 const wait = `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"wait","arguments":{}}}`
 
-// begin sends a request that lasts until cut is called. The call that it makes
-// continues then.
-func (c *club) begin(method, key, session, body string) (cut func()) {
+// start sends a request that lasts until cut is called. The call that it makes continues after
+// that.
+func (c *sessionServer) start(method, key, session, body string) (cut func()) {
 	ctx, cancel := context.WithCancel(c.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.ask(ctx, method, key, session, body)
+		c.request(ctx, method, key, session, body)
 	}()
 	synctest.Wait()
 	return func() { cancel(); <-done }
@@ -120,25 +120,25 @@ func (c *club) begin(method, key, session, body string) (cut func()) {
 // Clients that never end their sessions locked their key out.
 func TestF23TheLongestIdleSessionMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClub(t)
+		c := newSessionServer(t)
 		var sessions []string
 		for range 32 {
-			sessions = append(sessions, c.joined("k"))
+			sessions = append(sessions, c.mustOpenSession("k"))
 			time.Sleep(time.Second)
 		}
-		foreign := c.joined("other")
+		foreign := c.mustOpenSession("other")
 		busy, listening, broken := sessions[0], sessions[1], sessions[2]
-		defer c.begin(http.MethodPost, "k", busy, wait)()
-		defer c.begin(http.MethodGet, "k", listening, "")()
-		c.begin(http.MethodPost, "k", broken, wait)() // its connection breaks, its call continues
+		defer c.start(http.MethodPost, "k", busy, wait)()
+		defer c.start(http.MethodGet, "k", listening, "")()
+		c.start(http.MethodPost, "k", broken, wait)() // its connection breaks, its call continues
 		time.Sleep(time.Second)
 		recent := sessions[3]
 		if !c.isOpen("k", recent) {
-			t.Fatal("there is no session to begin with")
+			t.Fatal("a session ended before the test began")
 		}
 		time.Sleep(time.Second)
 
-		newest := c.joined("k")
+		newest := c.mustOpenSession("k")
 		if c.isOpen("k", sessions[4]) {
 			t.Error("the longest idle session did not make room")
 		}
@@ -150,11 +150,11 @@ func TestF23TheLongestIdleSessionMakesRoom(t *testing.T) {
 		// A client that keeps opening sessions ends its own idle ones: first those whose
 		// client is not connected, then those that listen, and none with a call.
 		for range 29 {
-			c.joined("k")
+			c.mustOpenSession("k")
 		}
 		for i, s := range append(sessions[3:], newest) {
 			if c.isOpen("k", s) {
-				t.Errorf("session %d is more than there may be", i)
+				t.Errorf("session %d exceeds the limit and is open", i)
 			}
 		}
 		if !c.isOpen("k", listening) {
@@ -166,32 +166,32 @@ func TestF23TheLongestIdleSessionMakesRoom(t *testing.T) {
 		if !c.isOpen("other", foreign) {
 			t.Error("another key's session ended")
 		}
-		c.free()
+		c.releaseCalls()
 	})
 }
 
 func TestF23BusySessionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClub(t)
+		c := newSessionServer(t)
 		var cuts []func()
 		for range 32 {
-			cuts = append(cuts, c.begin(http.MethodPost, "k", c.joined("k"), wait))
+			cuts = append(cuts, c.start(http.MethodPost, "k", c.mustOpenSession("k"), wait))
 		}
-		if _, status := c.join("k"); status != http.StatusTooManyRequests {
-			t.Errorf("one more than may be busy: %d", status)
+		if _, status := c.openSession("k"); status != http.StatusTooManyRequests {
+			t.Errorf("one session more than the limit, with all busy: %d", status)
 		}
-		c.free()
+		c.releaseCalls()
 		for _, cut := range cuts {
 			cut()
 		}
-		c.joined("k")
+		c.mustOpenSession("k")
 
 		// Many sessions that begin at once are limited like sessions one after the other. The
 		// library panics when a session is closed while it is being connected.
 		started := make(chan string, 400)
 		for range cap(started) {
 			go func() {
-				session, _ := c.join("all")
+				session, _ := c.openSession("all")
 				started <- session
 			}()
 		}
@@ -213,11 +213,11 @@ func TestF23BusySessionsAreBounded(t *testing.T) {
 
 func TestF23IdleSessionsEndAfterMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClub(t)
-		idle, used, listening, busy, broken := c.joined("k"), c.joined("k"), c.joined("k"), c.joined("k"), c.joined("k")
-		hangUp := c.begin(http.MethodGet, "k", listening, "")
-		defer c.begin(http.MethodPost, "k", busy, wait)()
-		c.begin(http.MethodPost, "k", broken, wait)()
+		c := newSessionServer(t)
+		idle, used, listening, busy, broken := c.mustOpenSession("k"), c.mustOpenSession("k"), c.mustOpenSession("k"), c.mustOpenSession("k"), c.mustOpenSession("k")
+		hangUp := c.start(http.MethodGet, "k", listening, "")
+		defer c.start(http.MethodPost, "k", busy, wait)()
+		c.start(http.MethodPost, "k", broken, wait)()
 		for range 3 {
 			time.Sleep(14 * time.Minute)
 			if !c.isOpen("k", used) {
@@ -232,7 +232,7 @@ func TestF23IdleSessionsEndAfterMinutes(t *testing.T) {
 				t.Errorf("%s: the session ended", name)
 			}
 		}
-		c.free()
+		c.releaseCalls()
 		hangUp()
 		time.Sleep(17 * time.Minute)
 		for name, s := range map[string]string{"listening": listening, "busy": busy, "broken": broken, "used": used} {
@@ -246,20 +246,20 @@ func TestF23IdleSessionsEndAfterMinutes(t *testing.T) {
 // The limit on keys locked out a later key in the same way.
 func TestF23TheLongestIdleKeyMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newClub(t)
-		busy := c.joined("k0")
-		defer c.begin(http.MethodPost, "k0", busy, wait)()
+		c := newSessionServer(t)
+		busy := c.mustOpenSession("k0")
+		defer c.start(http.MethodPost, "k0", busy, wait)()
 		for i := 1; i < 256; i++ {
-			c.joined(fmt.Sprintf("k%d", i))
+			c.mustOpenSession(fmt.Sprintf("k%d", i))
 		}
-		if _, status := c.join("late"); status != http.StatusTooManyRequests {
-			t.Errorf("a key too many, and none is idle: %d", status)
+		if _, status := c.openSession("late"); status != http.StatusTooManyRequests {
+			t.Errorf("one key too many, with none idle: %d", status)
 		}
 		time.Sleep(30 * time.Minute)
-		c.joined("late")
+		c.mustOpenSession("late")
 		if !c.isOpen("k0", busy) {
 			t.Error("a key lost its session during a call")
 		}
-		c.free()
+		c.releaseCalls()
 	})
 }

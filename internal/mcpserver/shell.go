@@ -5,18 +5,19 @@ import "github.com/crannog/crannog/internal/fault"
 // shellState is the directory in a sandbox for the state of its shell.
 const shellState = "/tmp/.crannog-shell"
 
-// shellScript runs one command like the next line of one lasting shell, with the directory, variables
-// and functions that the last command left. But each command has a shell of its own, so that one that
-// hangs or runs in the background does not block others. The state is a file in the sandbox, so that
-// it is rolled back and copied with the sandbox.
+// shellScript runs one command like the next line of one continuous shell, with the directory,
+// variables and functions that the last command left. But each command has a shell of its own, so
+// that one that hangs or runs in the background does not block others. The state is a file in the
+// sandbox, so that it is rolled back and copied with the sandbox.
 //
-// $1 is the path of that file, $2 the name of this call, $3 the directory or "", $4 "keep" or "leave",
-// $5 the command. The file begins with the name of the call that wrote it: if another call has written
-// it since this one read it, this one does not write. It is read only inside; a program that forges it
-// affects only its own sandbox. It is replaced atomically, because another call may be reading it.
+// $1 is the path of that file, $2 the name of this call, $3 the directory or "", $4 "keep" or
+// "leave", $5 the command. The file begins with the name of the call that wrote it: if another call
+// has written it since this one read it, this one does not write. It is read only inside; a program
+// that forges it affects only its own sandbox. It is replaced atomically, because another call may
+// be reading it.
 //
-// At its end the shell prints the name of the call, because its output stays open for as long as any
-// process that it started in the background.
+// At its end the shell prints the name of the call, because its output stays open for as long as
+// any process that it started in the background.
 const shellScript = `
 if [ -r "$1" ]; then . "$1" >/dev/null 2>&1; else cd /workspace 2>/dev/null; fi
 __crannog_state=$1 __crannog_call=$2 __crannog_keep=$4 __crannog_code=$5 __crannog_seen=

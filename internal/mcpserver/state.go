@@ -22,8 +22,8 @@ func newStateKey() *stateKey {
 	return &k
 }
 
-// asked is the prompt that a client has to show to its user.
-type asked struct {
+// promptState is the prompt that a client has to show to its user.
+type promptState struct {
 	Sandbox  string `json:"s"`
 	Approval string `json:"a"`
 	Target   string `json:"t"`
@@ -36,36 +36,36 @@ const codeState = "invalid_state"
 // maxState bounds the state that is parsed.
 const maxState = 2048
 
-func (k *stateKey) sign(a asked) string {
+func (k *stateKey) sign(a promptState) string {
 	// a struct of strings and a number always marshals
 	body, _ := json.Marshal(a)
 	return base64.RawURLEncoding.EncodeToString(append(k.sum(body), body...))
 }
 
 // check parses a state of sign. It returns an error for one that has expired.
-func (k *stateKey) check(text string, now time.Time) (asked, error) {
+func (k *stateKey) check(text string, now time.Time) (promptState, error) {
 	wrong := fault.New(fault.Invalid, codeState, "requestState was not issued by this server, or has expired").
 		WithHint("call the tool again without it")
 	if len(text) > maxState {
-		return asked{}, wrong
+		return promptState{}, wrong
 	}
 	data, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(data) < sha256.Size {
-		return asked{}, wrong
+		return promptState{}, wrong
 	}
 	sum, body := data[:sha256.Size], data[sha256.Size:]
 	if !hmac.Equal(sum, k.sum(body)) {
-		return asked{}, wrong
+		return promptState{}, wrong
 	}
-	var a asked
+	var a promptState
 	if json.Unmarshal(body, &a) != nil || now.Unix() > a.Until {
-		return asked{}, wrong
+		return promptState{}, wrong
 	}
 	return a, nil
 }
 
 func (k *stateKey) sum(body []byte) []byte {
 	mac := hmac.New(sha256.New, k.secret[:])
-	_, _ = mac.Write(body) // a hash takes everything
+	_, _ = mac.Write(body) // a hash accepts all writes
 	return mac.Sum(nil)
 }

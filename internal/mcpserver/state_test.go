@@ -10,28 +10,28 @@ import (
 
 func TestStateIsSigned(t *testing.T) {
 	k, now := newStateKey(), time.Now()
-	a := asked{Sandbox: "i1", Approval: "a1", Target: "example.com:443", Until: now.Add(time.Minute).Unix()}
+	a := promptState{Sandbox: "i1", Approval: "a1", Target: "example.com:443", Until: now.Add(time.Minute).Unix()}
 	text := k.sign(a)
 	if got, err := k.check(text, now); err != nil || got != a {
 		t.Fatalf("%+v %v", got, err)
 	}
 	if _, err := k.check(text, now.Add(2*time.Minute)); err == nil {
-		t.Error("an old one is taken")
+		t.Error("an expired state is accepted")
 	}
 	if _, err := newStateKey().check(text, now); err == nil {
-		t.Error("another server's is taken")
+		t.Error("another server's state is accepted")
 	}
 	raw, _ := base64.RawURLEncoding.DecodeString(text)
 	for i := range raw {
 		changed := append([]byte(nil), raw...)
 		changed[i] ^= 1
 		if _, err := k.check(base64.RawURLEncoding.EncodeToString(changed), now); err == nil {
-			t.Fatalf("byte %d may be changed", i)
+			t.Fatalf("a change of byte %d is accepted", i)
 		}
 	}
 	for _, s := range []string{"", "x", text + "AA", text[1:], strings.Repeat("A", 5000)} {
 		if _, err := k.check(s, now); err == nil {
-			t.Errorf("%.20q is taken", s)
+			t.Errorf("%.20q is accepted", s)
 		}
 	}
 }
@@ -39,10 +39,10 @@ func TestStateIsSigned(t *testing.T) {
 func FuzzState(f *testing.F) {
 	k := newStateKey()
 	f.Add("")
-	f.Add(newStateKey().sign(asked{Sandbox: "i1"}))
+	f.Add(newStateKey().sign(promptState{Sandbox: "i1"}))
 	f.Fuzz(func(t *testing.T, s string) {
 		if a, err := k.check(s, time.Unix(0, 0)); err == nil {
-			t.Fatalf("%q is taken as %+v", s, a)
+			t.Fatalf("%q is accepted as %+v", s, a)
 		}
 	})
 }
@@ -64,7 +64,7 @@ func FuzzURI(f *testing.F) {
 		}
 		for part := range strings.SplitSeq(a.path, "/") {
 			if part == ".." {
-				t.Fatalf("%q leads out: %q", s, a.path)
+				t.Fatalf("%q leaves the root: %q", s, a.path)
 			}
 		}
 	})
@@ -125,7 +125,7 @@ func TestViews(t *testing.T) {
 func TestEdits(t *testing.T) {
 	for name, c := range map[string]struct {
 		edits []edit
-		want  string // "" is a refusal
+		want  string // "" if the edit is refused
 	}{
 		"one":       {[]edit{{Old: "b", New: "x"}}, "a x a"},
 		"chain":     {[]edit{{Old: "b", New: "cc"}, {Old: "cc", New: "d"}}, "a d a"},

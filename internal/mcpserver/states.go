@@ -63,8 +63,8 @@ func (w *view) addStates() {
 		name: "fork", title: "Copy the sandbox", changes: true,
 		text: "Copy the sandbox with its files, memory and running programs, to try several ways at once. Use a copy by its ID as the argument sandbox.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			within(p["count"], 1, maxForks)
-			usually(p["count"], "1")
+			inRange(p["count"], 1, maxForks)
+			defaultsTo(p["count"], "1")
 		},
 	}, w.fork)
 }
@@ -78,7 +78,7 @@ func (w *view) snapshot(ctx context.Context, c *call, in snapshotIn) (snapshotOu
 	if err != nil {
 		return snapshotOut{}, err
 	}
-	c.printf("saved as %s, %d bytes\n", first(snap.Name, snap.ID), snap.Bytes)
+	c.printf("saved as %s, %d bytes\n", firstNonEmpty(snap.Name, snap.ID), snap.Bytes)
 	return snapshotOut{Snapshot: snap.ID, Name: snap.Name, Bytes: snap.Bytes, Sandbox: b.sb.ID()}, nil
 }
 
@@ -101,14 +101,14 @@ func (w *view) rollback(ctx context.Context, c *call, in rollbackIn) (rollbackOu
 	if err != nil {
 		return rollbackOut{}, err
 	}
-	c.printf("the sandbox is as it was at %s\n", first(in.Snapshot, out.Snapshot))
+	c.printf("the sandbox is as it was at %s\n", firstNonEmpty(in.Snapshot, out.Snapshot))
 	return out, nil
 }
 
 // snapshotFor returns a snapshot for a sandbox. Tools that are bound to one sandbox may use only
 // its own snapshots, because others contain files and memory of other sandboxes.
 func (w *view) snapshotFor(ctx context.Context, b *agentSandbox, ref string) (api.Snapshot, error) {
-	snap, err := w.tenant.snapshot(ctx, ref)
+	snap, err := w.tenant.findSnapshot(ctx, ref)
 	if err == nil && w.Bound != "" && snap.Sandbox != b.sb.ID() {
 		return api.Snapshot{}, noSnapshot(ref)
 	}
@@ -119,9 +119,9 @@ func noSnapshot(ref string) error {
 	return fault.Newf(fault.NotFound, "snapshot_not_found", "these sandboxes have no snapshot %q", oneLine(ref))
 }
 
-// snapshot returns a snapshot that the agent may use. The machine's user may access all snapshots,
-// with their memory; an agent must not.
-func (d *Tenant) snapshot(ctx context.Context, ref string) (api.Snapshot, error) {
+// findSnapshot returns a snapshot that the agent may use. The machine's user may access all
+// snapshots, with their memory; an agent must not.
+func (d *Tenant) findSnapshot(ctx context.Context, ref string) (api.Snapshot, error) {
 	snap, err := d.o.Client.FindSnapshot(ctx, ref)
 	if errors.Is(err, crannog.ErrNotFound) {
 		return snap, noSnapshot(ref)
@@ -143,12 +143,12 @@ func (w *view) fork(ctx context.Context, c *call, in forkIn) (forkOut, error) {
 	if err != nil {
 		return forkOut{}, err
 	}
-	made, err := w.tenant.reservePlaces(ctx, max(in.Count, 1))
+	release, err := w.tenant.reservePlaces(ctx, max(in.Count, 1))
 	if err != nil {
 		return forkOut{}, err
 	}
-	defer made()
-	copies, err := b.sb.Fork(context.WithoutCancel(ctx), w.tenant.copies(max(in.Count, 1)))
+	defer release()
+	copies, err := b.sb.Fork(context.WithoutCancel(ctx), w.tenant.forkRequest(max(in.Count, 1)))
 	if err != nil && len(copies) == 0 {
 		return forkOut{}, err
 	}
@@ -165,9 +165,9 @@ func (w *view) fork(ctx context.Context, c *call, in forkIn) (forkOut, error) {
 	return out, nil
 }
 
-// copies creates copies that end with this Tenant, as other sandboxes do. With a longer lifetime
-// they would outlive tools that were killed.
-func (d *Tenant) copies(n int) api.CreateFork {
+// forkRequest requests copies that end with this Tenant, as other sandboxes do. With a longer
+// lifetime they would outlive tools that were killed.
+func (d *Tenant) forkRequest(n int) api.CreateFork {
 	var as api.CreateSandbox
 	for _, o := range d.o.Create {
 		o(&as)
@@ -178,38 +178,38 @@ func (d *Tenant) copies(n int) api.CreateFork {
 	return api.CreateFork{Count: n, TimeoutSeconds: as.TimeoutSeconds, Forever: as.Forever, Ephemeral: as.Ephemeral}
 }
 
-// maxMade bounds the sandboxes of one agent.
-const maxMade = 20
+// maxSandboxes bounds the sandboxes of one agent.
+const maxSandboxes = 20
 
 // reservePlaces reserves places for more sandboxes, until the returned function is called. It
 // counts sandboxes that are being created, so that concurrent calls together do not exceed the
 // limit.
-func (d *Tenant) reservePlaces(ctx context.Context, more int) (made func(), err error) {
-	if made, ok := d.reserve(more); ok {
-		return made, nil
+func (d *Tenant) reservePlaces(ctx context.Context, more int) (release func(), err error) {
+	if release, ok := d.reserve(more); ok {
+		return release, nil
 	}
 	d.sweep(ctx) // some may have ended
-	if made, ok := d.reserve(more); ok {
-		return made, nil
+	if release, ok := d.reserve(more); ok {
+		return release, nil
 	}
-	return nil, fault.Newf(fault.Exhausted, "too_many_sandboxes", "these tools may have %d sandboxes at a time", maxMade).
+	return nil, fault.Newf(fault.Exhausted, "too_many_sandboxes", "these tools may have %d sandboxes at a time", maxSandboxes).
 		WithHint("the tool sandbox with action stop ends one")
 }
 
-func (d *Tenant) reserve(more int) (made func(), ok bool) {
+func (d *Tenant) reserve(more int) (release func(), ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	have := len(d.made) + d.coming
-	if _, counted := d.made[d.first]; d.first != "" && !counted {
+	have := len(d.created) + d.reserved
+	if _, counted := d.created[d.defaultID]; d.defaultID != "" && !counted {
 		have++ // the default one, kept by its name or label
 	}
-	if have+more > maxMade {
+	if have+more > maxSandboxes {
 		return nil, false
 	}
-	d.coming += more
+	d.reserved += more
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.coming -= more
+		d.reserved -= more
 	}, true
 }

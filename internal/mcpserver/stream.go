@@ -14,8 +14,8 @@ type stream struct {
 	held []byte // may be the beginning of that text
 }
 
-// sign is the first and the last byte of that text.
-const sign = 0x1e
+// marker is the first and the last byte of that text.
+const marker = 0x1e
 
 func (s *stream) Write(p []byte) (int, error) {
 	n := len(p)
@@ -25,9 +25,9 @@ func (s *stream) Write(p []byte) (int, error) {
 	}
 	data := append(s.held, p...)
 	s.held = nil
-	start := append([]byte{sign}, s.end...)
+	start := append([]byte{marker}, s.end...)
 	for len(data) > 0 {
-		i := bytes.IndexByte(data, sign)
+		i := bytes.IndexByte(data, marker)
 		if i < 0 {
 			break
 		}
@@ -42,12 +42,12 @@ func (s *stream) Write(p []byte) (int, error) {
 		if err := s.pass(data[:i]); err != nil {
 			return 0, err
 		}
-		k := bytes.IndexByte(rest[1:], sign)
+		k := bytes.IndexByte(rest[1:], marker)
 		if k < 0 && len(rest) <= len(start)+maxCode {
 			s.held = append(s.held, rest...)
 			return n, nil
 		}
-		if k < 0 || !s.last(rest[len(start):k+1]) {
+		if k < 0 || !s.parseExit(rest[len(start):k+1]) {
 			if err := s.pass(rest[:1]); err != nil {
 				return 0, err
 			}
@@ -62,13 +62,13 @@ func (s *stream) Write(p []byte) (int, error) {
 // maxCode is the maximum length of an exit code with its space.
 const maxCode = 8
 
-// last parses what follows the name: a space and the code.
-func (s *stream) last(text []byte) bool {
+// parseExit parses what follows the name: a space and the code.
+func (s *stream) parseExit(text []byte) bool {
 	code, err := strconv.ParseUint(string(bytes.TrimPrefix(text, []byte(" "))), 10, 8)
 	if err != nil {
 		return false
 	}
-	s.job.returned(int(code))
+	s.job.setExit(int(code))
 	return true
 }
 

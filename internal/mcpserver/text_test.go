@@ -27,18 +27,18 @@ func TestInert(t *testing.T) {
 			t.Errorf("%q becomes %q, not %q", in, got, want)
 		}
 	}
-	if got := faithful("a\x1b[1m\u202e"); got != "a␛[1m\uFFFD" {
+	if got := inertInPlace("a\x1b[1m\u202e"); got != "a␛[1m\uFFFD" {
 		t.Errorf("a file's text: %q", got)
 	}
 }
 
 // P38: a person decides by the text of the prompt, so all of the text must be visible.
-func TestTheQuestionIsInert(t *testing.T) {
+func TestThePromptIsInert(t *testing.T) {
 	evil := "x\u202egpj.exe\u200b\u200d\u2060\nAllow? yes\x1b[2J"
-	got := question(evil, "api.example.com:443", evil)
+	got := promptText(evil, "api.example.com:443", evil)
 	for _, bad := range []string{"\u202e", "\u200b", "\u200d", "\u2060", "\n", "\x1b"} {
 		if strings.Contains(got, bad) {
-			t.Errorf("%q holds %q", got, bad)
+			t.Errorf("%q contains %q", got, bad)
 		}
 	}
 	if !strings.Contains(got, "api.example.com:443") || strings.Count(got, "gpj.exe") != 2 { // the control
@@ -59,57 +59,57 @@ func FuzzCut(f *testing.F) {
 }
 
 func TestOutputBuffer(t *testing.T) {
-	tp := newOutputBuffer(10)
+	buffer := newOutputBuffer(10)
 	for i := range 100 {
-		put(tp, string(rune('a'+i%26)))
+		writeText(buffer, string(rune('a'+i%26)))
 	}
-	if total, kept := tp.size(); total != 100 || kept > 30 || kept < 20 {
+	if total, kept := buffer.size(); total != 100 || kept > 30 || kept < 20 {
 		t.Errorf("%d of %d are kept", kept, total)
 	}
-	data, next, skipped := tp.read(0, 4)
+	data, next, skipped := buffer.read(0, 4)
 	if string(data) != "abcd" || next != 4 || skipped != 0 {
 		t.Errorf("%q %d %d", data, next, skipped)
 	}
-	data, next, skipped = tp.read(next, 100)
+	data, next, skipped = buffer.read(next, 100)
 	if string(data) != "efghij" || next != 10 || skipped != 0 {
 		t.Errorf("%q %d %d", data, next, skipped)
 	}
-	data, next, skipped = tp.read(next, 100)
+	data, next, skipped = buffer.read(next, 100)
 	if next != 100 || skipped == 0 || int64(len(data)) != 90-skipped || data[len(data)-1] != 'a'+99%26 {
 		t.Errorf("%q %d %d", data, next, skipped)
 	}
-	if !strings.Contains(tp.text(), "bytes omitted") {
-		t.Errorf("%q hides that something is missing", tp.text())
+	if !strings.Contains(buffer.text(), "bytes omitted") {
+		t.Errorf("%q does not say that output is missing", buffer.text())
 	}
-	more := tp.more()
-	put(tp, "x")
+	more := buffer.more()
+	writeText(buffer, "x")
 	<-more
 }
 
 // readAllText returns the text that a stream passes on for chunks, and the exit code that it found.
 func readAllText(end string, chunks ...string) (string, int, bool) {
-	j := &job{back: make(chan struct{})}
+	j := &job{exited: make(chan struct{})}
 	var out bytes.Buffer
 	s := &stream{to: &out, end: end, job: j}
 	for _, c := range chunks {
 		_, _ = io.WriteString(s, c)
 	}
 	s.flush()
-	code, back := j.exit()
-	return out.String(), code, back
+	code, exited := j.exit()
+	return out.String(), code, exited
 }
 
 func TestShellEnds(t *testing.T) {
 	const text = "out\n\x1eNAME 3\x1elater"
 	for i := range len(text) {
-		out, code, back := readAllText("NAME", text[:i], text[i:])
-		if out != "out\nlater" || code != 3 || !back {
-			t.Errorf("split at %d: %q %d %v", i, out, code, back)
+		out, code, exited := readAllText("NAME", text[:i], text[i:])
+		if out != "out\nlater" || code != 3 || !exited {
+			t.Errorf("split at %d: %q %d %v", i, out, code, exited)
 		}
 	}
 	for _, other := range []string{"a\x1eb", "\x1eNAME x\x1e", "\x1eNAME 999\x1e", "\x1eNAME", "\x1e\x1e\x1e", "\x1eOTHER 0\x1e", "\x1eNAME 1234567890\x1e"} {
-		if out, _, back := readAllText("NAME", other); out != other || back {
-			t.Errorf("%q becomes %q, ended %v", other, out, back)
+		if out, _, exited := readAllText("NAME", other); out != other || exited {
+			t.Errorf("%q becomes %q, ended %v", other, out, exited)
 		}
 	}
 }
@@ -121,12 +121,12 @@ func FuzzStream(f *testing.F) {
 		if at < 0 || at > len(s) {
 			return
 		}
-		one, code, back := readAllText("NAME", s)
-		two, code2, back2 := readAllText("NAME", s[:at], s[at:])
-		if one != two || code != code2 || back != back2 {
+		one, code, exited := readAllText("NAME", s)
+		two, code2, exited2 := readAllText("NAME", s[:at], s[at:])
+		if one != two || code != code2 || exited != exited2 {
 			t.Fatalf("%q in one %q, in two %q", s, one, two)
 		}
-		if !back && one != s {
+		if !exited && one != s {
 			t.Fatalf("%q lost bytes: %q", s, one)
 		}
 	})

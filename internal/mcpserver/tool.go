@@ -46,8 +46,8 @@ func add[In, Out any](w *view, t tool, handle func(context.Context, *call, In) (
 			w.report(ctx, t.name, err)
 			return failed(err), nil, nil
 		}
-		if c.ask != nil {
-			return c.ask, nil, nil
+		if c.prompt != nil {
+			return c.prompt, nil, nil
 		}
 		return c.result(), out, nil
 	})
@@ -77,18 +77,18 @@ func notFound(err error, ref string) error {
 	return fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or you have no access", ref)
 }
 
-// among restricts a string to some values.
-func among(s *jsonschema.Schema, values ...string) {
+// oneOf restricts a string to some values.
+func oneOf(s *jsonschema.Schema, values ...string) {
 	for _, v := range values {
 		s.Enum = append(s.Enum, v)
 	}
 }
 
-// within restricts a number.
-func within(s *jsonschema.Schema, least, limit float64) { s.Minimum, s.Maximum = &least, &limit }
+// inRange restricts a number.
+func inRange(s *jsonschema.Schema, least, limit float64) { s.Minimum, s.Maximum = &least, &limit }
 
-// usually sets the default value.
-func usually(s *jsonschema.Schema, json string) { s.Default = []byte(json) }
+// defaultsTo sets the default value.
+func defaultsTo(s *jsonschema.Schema, json string) { s.Default = []byte(json) }
 
 // target is the input that all tools have.
 type target struct {

@@ -96,7 +96,7 @@ func TestToolsInEveryVersion(t *testing.T) {
 					}
 				}
 			}
-			forked(t, a)
+			checkForks(t, a)
 			if err := d.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -107,8 +107,8 @@ func TestToolsInEveryVersion(t *testing.T) {
 	}
 }
 
-// forked copies the sandbox and uses the copies by their IDs.
-func forked(t *testing.T, a *agent) {
+// checkForks copies the sandbox and uses the copies by their IDs.
+func checkForks(t *testing.T, a *agent) {
 	t.Helper()
 	got := a.do("fork", args{"count": 2})
 	copies, ok := got.out["copies"].([]any)
@@ -126,7 +126,7 @@ func forked(t *testing.T, a *agent) {
 	}
 }
 
-func TestEveryHintIsSaid(t *testing.T) {
+func TestEveryToolHasItsHints(t *testing.T) {
 	p := newTestServer(t, sandbox.Settings{})
 	a := inMemory(t, p.tenant(mcpserver.Options{}), mcpserver.View{}, "2025-11-25", nil)
 	names := func(a *agent) []string {
@@ -138,10 +138,10 @@ func TestEveryHintIsSaid(t *testing.T) {
 			list = append(list, tool.Name)
 			h := tool.Annotations
 			if tool.Title == "" || tool.Description == "" || h == nil || h.Title == "" || h.DestructiveHint == nil || h.OpenWorldHint == nil || tool.InputSchema == nil || tool.OutputSchema == nil {
-				t.Errorf("%s does not say everything: %+v", tool.Name, tool)
+				t.Errorf("%s lacks a text or a hint: %+v", tool.Name, tool)
 			}
 			if h.ReadOnlyHint && *h.DestructiveHint {
-				t.Errorf("%s reads only and destroys", tool.Name)
+				t.Errorf("%s is read-only and destructive", tool.Name)
 			}
 		}
 		return list
@@ -152,7 +152,7 @@ func TestEveryHintIsSaid(t *testing.T) {
 	readers := names(inMemory(t, p.tenant(mcpserver.Options{}), mcpserver.View{ReadOnly: true}, "2025-11-25", nil))
 	for _, writer := range []string{"bash", "python", "process", "write_file", "edit_file", "rollback", "snapshot", "fork", "request_access"} {
 		if slices.Contains(readers, writer) {
-			t.Errorf("%s changes something and is offered to readers", writer)
+			t.Errorf("%s changes something and is in the read-only view", writer)
 		}
 	}
 	if !slices.Contains(readers, "read_file") {
@@ -188,14 +188,14 @@ func TestImagesAndResources(t *testing.T) {
 		if lines := strings.Count(all.String(), "\n"); lines != 50000 {
 			t.Errorf("the log has %d lines", lines)
 		}
-		box, _ := long.out["sandbox"].(string)
-		r, err := a.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "sandbox://" + box + "/workspace/p.png"})
+		sandboxID, _ := long.out["sandbox"].(string)
+		r, err := a.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "sandbox://" + sandboxID + "/workspace/p.png"})
 		if err != nil || base64.StdEncoding.EncodeToString(r.Contents[0].Blob) != pixel {
 			t.Errorf("the file as a resource: %v", err)
 		}
-		for _, bad := range []string{"sandbox://" + box + "/none", "sandbox://nobodys00000000000/etc/hosts", "sandbox://" + box + "/logs/999"} {
+		for _, bad := range []string{"sandbox://" + sandboxID + "/none", "sandbox://nobodys00000000000/etc/hosts", "sandbox://" + sandboxID + "/logs/999"} {
 			if _, err := a.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: bad}); err == nil {
-				t.Errorf("%s is there", bad)
+				t.Errorf("%s was read", bad)
 			}
 		}
 		if r, err := a.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: "review_changes"}); err != nil || len(r.Messages) != 1 {

@@ -61,7 +61,7 @@ func (w *view) writeFile(ctx context.Context, c *call, in writeFileIn) (writeFil
 			return writeFileOut{}, err
 		}
 	}
-	out := writeFileOut{Path: shown(name), Bytes: len(data), Created: statErr != nil, Sandbox: b.sb.ID()}
+	out := writeFileOut{Path: absPath(name), Bytes: len(data), Created: statErr != nil, Sandbox: b.sb.ID()}
 	c.printf("wrote %s, %d bytes\n", out.Path, out.Bytes)
 	return out, nil
 }

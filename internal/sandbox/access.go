@@ -78,14 +78,14 @@ func (a Access) Linked() bool {
 	case NetNone:
 		return false
 	case NetDefault:
-		return len(a.Allow) > 0 || a.documented()
+		return len(a.Allow) > 0 || a.hasNetworkRules()
 	case NetDev, NetOpen, NetPolicy:
 	}
 	return true
 }
 
-// documented reports whether one of the policy documents has network rules.
-func (a Access) documented() bool {
+// hasNetworkRules reports whether one of the policy documents has network rules.
+func (a Access) hasNetworkRules() bool {
 	return slices.ContainsFunc(a.Documents, func(d policy.Document) bool {
 		return len(d.Network.Hosts) > 0 || d.Network.Unlisted != "" || len(d.Git.Remotes) > 0
 	})
@@ -95,7 +95,7 @@ func (a Access) documented() bool {
 // hosts without a network mode or a policy document with network rules allows only those hosts. In
 // combination with either of them, the list adds hosts to what they allow.
 func (a Access) Resolved() Access {
-	if a.Net == NetDefault && len(a.Allow) > 0 && !a.documented() {
+	if a.Net == NetDefault && len(a.Allow) > 0 && !a.hasNetworkRules() {
 		a.Documents = append(slices.Clone(a.Documents), policy.None())
 	}
 	a.Net = a.Network()
@@ -116,7 +116,7 @@ func (a Access) Network() Net {
 // Compile combines the documents as layers: the organisation's, the project's, and those of the
 // request. The strictest level that any of them names applies.
 func (a Access) Compile(settings Settings) (*policy.Policy, []policy.Warning, error) {
-	task, err := a.Resolved().task(settings.WithDefaults().Level)
+	task, err := a.Resolved().taskDocuments(settings.WithDefaults().Level)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,8 +148,9 @@ func (a Access) Closed() Access {
 	return out
 }
 
-// task returns the documents of the request.
-func (a Access) task(usual string) ([]policy.Document, error) {
+// taskDocuments returns the documents of the request. A request that names no level gets the
+// fallback level.
+func (a Access) taskDocuments(fallback string) ([]policy.Document, error) {
 	named := a.Level != "" || slices.ContainsFunc(a.Documents, func(d policy.Document) bool { return d.Level != "" })
 	var task []policy.Document
 	switch a.Net {
@@ -163,11 +164,11 @@ func (a Access) task(usual string) ([]policy.Document, error) {
 			d = policy.Open()
 		}
 		if a.Net == NetOpen && !named {
-			rest, err := butNetwork(usual, d.Name)
+			files, err := levelWithoutNetwork(fallback, d.Name)
 			if err != nil {
 				return nil, err
 			}
-			task = append(task, rest)
+			task = append(task, files)
 		}
 		named = named || d.Level != ""
 		task = append(task, d)
@@ -176,23 +177,23 @@ func (a Access) task(usual string) ([]policy.Document, error) {
 			WithHint("networks are none, dev, open and policy")
 	}
 	if a.Lists != nil && a.Level == "" {
-		rest, err := butNetwork(usual, "net/e2b")
+		files, err := levelWithoutNetwork(fallback, "net/e2b")
 		if err != nil {
 			return nil, err
 		}
-		task = append(task, rest)
+		task = append(task, files)
 	}
 	if len(a.Allow) > 0 {
 		d, err := policy.Hosts(a.Allow...)
 		if err != nil {
 			return nil, err
 		}
-		d.Network.Unlisted = "" // settled has excluded the others
+		d.Network.Unlisted = "" // Resolved decides about other hosts
 		task = append(task, d)
 	}
 	level := a.Level
 	if !named {
-		level = usual
+		level = fallback
 	}
 	if level != "" {
 		task = append(task, policy.Document{Policy: "v1", Name: "level", Level: level})
@@ -200,10 +201,10 @@ func (a Access) task(usual string) ([]policy.Document, error) {
 	return append(task, a.Documents...), nil
 }
 
-// butNetwork returns the rules of the default level except those for the network: a request for an
-// open network does not ask for the loosest level of everything else.
-func butNetwork(usual, name string) (policy.Document, error) {
-	level, err := policy.Level(usual)
+// levelWithoutNetwork returns the rules of the fallback level except those for the network. A
+// request for an open network must not get the loosest level for everything else.
+func levelWithoutNetwork(fallback, name string) (policy.Document, error) {
+	level, err := policy.Level(fallback)
 	return policy.Document{
 		Policy: "v1", Name: name + "-files", Isolation: level.Isolation, Filesystem: level.Filesystem, Redact: level.Redact,
 	}, err

@@ -7,15 +7,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// unset reports whether a request specifies no access of its own, or only a network open to all
+// isUnset reports whether a request specifies no access of its own, or only a network open to all
 // public hosts. A level alone restricts the template's access.
-func (a Access) unset() bool {
+func (a Access) isUnset() bool {
 	return (a.Net == NetDefault || a.Net == NetOpen) && len(a.Allow) == 0 && len(a.Documents) == 0 && a.Lists == nil && len(a.Values) == 0
 }
 
-// openE2B reports whether a request of E2B's API allows all public hosts, which is also E2B's
+// isOpenE2B reports whether a request of E2B's API allows all public hosts, which is also E2B's
 // default.
-func (a Access) openE2B() bool {
+func (a Access) isOpenE2B() bool {
 	if a.Lists == nil || len(a.Lists.AllowOut)+len(a.Lists.DenyOut)+len(a.Lists.Rules)+len(a.Values)+len(a.Allow) > 0 || len(a.Documents) != 1 {
 		return false
 	}
@@ -32,12 +32,12 @@ func (a Access) OfTemplate(t Access) (Access, error) {
 		return a, err
 	}
 	switch level := a.Level; {
-	case a.openE2B():
+	case a.isOpenE2B():
 		level = a.Documents[0].Level
 		if a = t; a.Level == "" {
 			a.Level = level
 		}
-	case !a.unset():
+	case !a.isUnset():
 	case t.Level == "":
 		a = t
 		a.Level = level
@@ -53,9 +53,9 @@ func (a Access) OfTemplate(t Access) (Access, error) {
 
 // ceilings returns an access as documents that limit another access.
 func (a Access) ceilings() ([]policy.Document, error) {
-	d := policy.Document{Policy: "v1"} // the level and the documents limit it
+	d := policy.Document{Policy: "v1"} // it allows all; the level and the other documents are the limits
 	switch {
-	case !a.Linked(), a.Net == NetDefault && !a.documented():
+	case !a.Linked(), a.Net == NetDefault && !a.hasNetworkRules():
 		d = policy.None()
 	case a.Net == NetDev:
 		d = policy.Dev()
@@ -70,9 +70,9 @@ func (a Access) ceilings() ([]policy.Document, error) {
 	}
 	d.Name = "template"
 	within := []policy.Document{d}
-	for _, one := range a.Documents {
-		one.Secrets.Bind = nil // a limit gives nothing
-		within = append(within, one)
+	for _, document := range a.Documents {
+		document.Secrets.Bind = nil // a limit grants no secrets
+		within = append(within, document)
 	}
 	return within, nil
 }
@@ -83,7 +83,7 @@ func (a Access) CheckTemplate() error {
 	case a.Lists != nil, len(a.Values) > 0, a.Own != "":
 		return fault.New(fault.Invalid, "template_access", "a template cannot contain secret values").
 			WithHint("bind a secret by its name in the policy: crannog secret set NAME")
-	case len(a.Allow) > 0 && a.documented():
+	case len(a.Allow) > 0 && a.hasNetworkRules():
 		return fault.New(fault.Invalid, "template_access", "a template can have a list of hosts or a policy with network rules, but not both").
 			WithHint("write the hosts into the policy document")
 	}

@@ -8,8 +8,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// A template's access holds for requests that name none, and limits those that do.
-func TestAccessOfATemplate(t *testing.T) {
+// TestTemplateAccessLimitsRequests checks that a request without an access gets the template's, and
+// that the template's access limits all other requests.
+func TestTemplateAccessLimitsRequests(t *testing.T) {
 	document, err := policy.Hosts("listed.example")
 	if err != nil {
 		t.Fatal(err)
@@ -18,8 +19,8 @@ func TestAccessOfATemplate(t *testing.T) {
 	secret.Secrets.Bind = []policy.Bind{{Name: "KEY", Host: "listed.example", Header: "X-Key"}}
 	type access = sandbox.Access
 	for name, test := range map[string]struct {
-		template, asked access
-		reached, denied string
+		template, request access
+		reached, denied   string
 	}{
 		"none, unset":                  {access{Net: sandbox.NetNone}, access{}, "", "listed.example"},
 		"none, open":                   {access{Net: sandbox.NetNone}, access{Net: sandbox.NetOpen}, "", "listed.example"},
@@ -38,7 +39,7 @@ func TestAccessOfATemplate(t *testing.T) {
 		"none, an open client of E2B":  {access{Net: sandbox.NetNone}, e2b(t), "", "listed.example"},
 		"hosts, a client's list":       {access{Allow: []string{"listed.example"}}, e2b(t, "other.example"), "", "other.example"},
 	} {
-		got, err := test.asked.OfTemplate(test.template)
+		got, err := test.request.OfTemplate(test.template)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -49,14 +50,14 @@ func TestAccessOfATemplate(t *testing.T) {
 			continue
 		}
 		if test.reached != "" && !p.Reachable(test.reached) {
-			t.Errorf("%s: %s is not reached", name, test.reached)
+			t.Errorf("%s: %s is not reachable", name, test.reached)
 		}
 		if p.Reachable(test.denied) {
-			t.Errorf("%s: %s is reached", name, test.denied)
+			t.Errorf("%s: %s is reachable", name, test.denied)
 		}
 		// Closing a sandbox's network preserves the limits for a later change.
 		if closed := got.Closed(); len(closed.Within) != len(got.Within) {
-			t.Errorf("%s: closed within %d documents", name, len(closed.Within))
+			t.Errorf("%s: closed access is within %d documents, want %d", name, len(closed.Within), len(got.Within))
 		}
 	}
 	// The strictest level applies.
@@ -65,11 +66,11 @@ func TestAccessOfATemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p, _, err := got.Compile(sandbox.Settings{}); err != nil || p.Level() != "strict" {
-		t.Errorf("level %v, %v", p, err)
+		t.Errorf("policy %v, %v; want level strict", p, err)
 	}
 	for _, bad := range []access{{Own: "x"}, {Lists: &sandbox.Lists{}}, {Allow: []string{"a.example"}, Documents: []policy.Document{document}}} {
 		if err := bad.CheckTemplate(); fault.CodeOf(err) != "template_access" {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("CheckTemplate of %+v: got error %v", bad, err)
 		}
 	}
 }

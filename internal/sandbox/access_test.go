@@ -8,8 +8,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// What a list of hosts means for all other hosts depends on the rest of the request.
-func TestListedHosts(t *testing.T) {
+// TestAllowListAndOtherHosts checks the effect for hosts in the list and for other hosts, which
+// depends on the network and the documents of the request.
+func TestAllowListAndOtherHosts(t *testing.T) {
 	t.Parallel()
 	listed := []string{"listed.example"}
 	ask := policy.Document{Policy: "v1", Network: policy.Network{Unlisted: "ask"}}

@@ -6,9 +6,9 @@ import "github.com/crannog/crannog/internal/engine"
 const (
 	ReasonKilled  = string(engine.ReasonKilled)
 	ReasonCrashed = string(engine.ReasonCrashed)
-	ReasonTimeout = "timeout" // its time was up
+	ReasonTimeout = "timeout" // its lifetime has ended
 	ReasonLost    = "lost"    // it was found missing, for instance after a reboot
 )
 
-// ReasonPauseFailed is why a sandbox was ended that could not be paused for a long time.
+// ReasonPauseFailed is the reason of a sandbox that ended because it could not be paused.
 const ReasonPauseFailed = "pause_failed"

@@ -11,7 +11,7 @@ import (
 // Base describes the files and programs of a sandbox's instance. It is stored, because saved memory
 // refers to them: every later instance of the sandbox and of its copies must have the same.
 type Base struct {
-	// Image is stored under a name from the time when there was only one kind.
+	// Image is stored as "root", the name that it had in earlier versions.
 	Image engine.Image `json:"root"`
 	// Hide, Absent and ReadOnly are the path masks; NoRoot means that no user inside is root.
 	Hide     []string `json:"hide,omitempty"`
@@ -136,24 +136,24 @@ func (b Base) CheckRebuildable() error {
 // read-only, while today programs change their own copy and the export rules decide. The reverse is
 // refused, because a program may have used the free name.
 func (b Base) WithMasksOf(saved Base, protected func(path string) bool) Base {
-	as := b
-	as.Hide, as.Absent, as.ReadOnly = slices.Clone(b.Hide), nil, slices.Clone(b.ReadOnly)
+	masked := b
+	masked.Hide, masked.Absent, masked.ReadOnly = slices.Clone(b.Hide), nil, slices.Clone(b.ReadOnly)
 	for _, path := range b.Absent {
 		if slices.Contains(saved.Hide, path) {
-			as.Hide = append(as.Hide, path)
+			masked.Hide = append(masked.Hide, path)
 		} else {
-			as.Absent = append(as.Absent, path)
+			masked.Absent = append(masked.Absent, path)
 		}
 	}
 	for _, path := range saved.ReadOnly {
-		if !slices.Contains(as.ReadOnly, path) && protected(path) {
-			as.ReadOnly = append(as.ReadOnly, path)
+		if !slices.Contains(masked.ReadOnly, path) && protected(path) {
+			masked.ReadOnly = append(masked.ReadOnly, path)
 		}
 	}
-	if as.Difference(saved) == "" { // then in the order of their mounts
-		as.Hide, as.Absent, as.ReadOnly = saved.Hide, saved.Absent, saved.ReadOnly
+	if masked.Difference(saved) == "" { // use the order in which the saved masks were mounted
+		masked.Hide, masked.Absent, masked.ReadOnly = saved.Hide, saved.Absent, saved.ReadOnly
 	}
-	return as
+	return masked
 }
 
 // Difference describes how an instance differs from a saved one. It returns "" if they are equal.
@@ -164,7 +164,7 @@ func (b Base) Difference(saved Base) string {
 	}{{"hides", b.Hide, saved.Hide}, {"leaves out", b.Absent, saved.Absent}, {"makes read-only", b.ReadOnly, saved.ReadOnly}} {
 		for _, path := range list.asked {
 			if !slices.Contains(list.has, path) {
-				return "it " + list.what + " " + path + " besides"
+				return "it also " + list.what + " " + path
 			}
 		}
 		for _, path := range list.has {

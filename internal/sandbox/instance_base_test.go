@@ -11,8 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Rows and snapshots of versions whose sandboxes started only from host directories.
-func TestBaseOfBeforeIsRead(t *testing.T) {
+// TestBaseOfEarlierVersionIsRead reads the base of a version whose sandboxes started only from host
+// directories.
+func TestBaseOfEarlierVersionIsRead(t *testing.T) {
 	const old = `{"root":{"Dir":"/state/templates/host-1","Binds":[{"Source":"/usr","Target":"/usr"},{"Source":"/state/guest/1","Target":"/.crannog/crannog-guest"}],` +
 		`"Guest":"/.crannog/crannog-guest"},"hide":["/workspace/.env"],"revision":"r","knows":1}`
 	var base sandbox.Base
@@ -22,15 +23,15 @@ func TestBaseOfBeforeIsRead(t *testing.T) {
 	want := engine.ViewOf("/state/templates/host-1", "/.crannog/crannog-guest",
 		engine.Bind{Source: "/usr", Target: "/usr"}, engine.Bind{Source: "/state/guest/1", Target: "/.crannog/crannog-guest"})
 	if !base.Image.Equal(want) || base.Image.Kind() != engine.ImageHostView || base.Revision != "r" || len(base.Hide) != 1 {
-		t.Errorf("read as %+v", base)
+		t.Errorf("base is read as %+v", base)
 	}
 	if err := base.CheckRebuildable(); err != nil {
 		t.Error(err)
 	}
 	if data, err := json.Marshal(base); err != nil || !strings.HasPrefix(string(data), old[:len(old)-len(`,"knows":1}`)]) {
-		t.Errorf("stored as %s, %v", data, err)
+		t.Errorf("base is stored as %s, %v", data, err)
 	}
-	// Still earlier versions stored nothing about it.
+	// Still earlier versions stored no image.
 	for _, none := range []string{`{}`, `{"root":{"Dir":"","Binds":null,"Guest":""}}`} {
 		var base sandbox.Base
 		if err := json.Unmarshal([]byte(none), &base); err != nil || fault.CodeOf(base.CheckRebuildable()) != "sandbox_too_old" {
@@ -39,9 +40,9 @@ func TestBaseOfBeforeIsRead(t *testing.T) {
 	}
 }
 
-// Memory of an earlier version hides and protects the same paths in another way. It is restored if
-// that way is as strict, and refused otherwise.
-func TestMasksOfBefore(t *testing.T) {
+// TestMasksOfEarlierVersions checks that memory of an earlier version, which hides and protects the
+// same paths in another way, is restored only if that way is as strict.
+func TestMasksOfEarlierVersions(t *testing.T) {
 	const env, envrc, other = "/workspace/.env", "/workspace/.envrc", "/workspace/other"
 	protected := func(path string) bool { return path == envrc }
 	for name, c := range map[string]struct {
@@ -60,7 +61,7 @@ func TestMasksOfBefore(t *testing.T) {
 		got := c.asked.WithMasksOf(c.saved, protected)
 		why := got.Difference(c.saved)
 		if (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
-			t.Errorf("%s: %q", name, why)
+			t.Errorf("%s: difference %q, want %q", name, why, c.why)
 		}
 		if masks := [][]string{got.Hide, got.Absent, got.ReadOnly}; why == "" && !reflect.DeepEqual(masks, [][]string{c.saved.Hide, c.saved.Absent, c.saved.ReadOnly}) {
 			t.Errorf("%s: the masks are %q", name, masks)

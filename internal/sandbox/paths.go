@@ -11,7 +11,8 @@ func Overlap(a, b string) bool {
 	return a == b || strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
 }
 
-// HiddenBelow returns the hidden path that a tracked file equals or is below, or "".
+// HiddenBelow returns a function that returns the hidden path which a file equals or is below, or
+// "" if the file is not hidden.
 func HiddenBelow(hidden []string) func(name string) string {
 	set := make(map[string]bool, len(hidden))
 	for _, h := range hidden {

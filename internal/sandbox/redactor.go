@@ -11,7 +11,7 @@ import (
 // Redactor holds the redactors of one sandbox's output. It changes while streams are open, so
 // callers use it again for each piece of a stream. The nil Redactor redacts nothing.
 type Redactor struct {
-	now atomic.Pointer[redactors]
+	current atomic.Pointer[redactors]
 
 	mu       sync.Mutex
 	values   []redact.Value // newest first
@@ -19,8 +19,8 @@ type Redactor struct {
 	patterns bool
 }
 
-// redactors contains the redactors for a sandbox's output and for its audit entries, in which no
-// policy shows a value.
+// redactors has the redactors of a sandbox's output and of its audit entries. Audit entries never
+// show a value, even if the policy shows it in output.
 type redactors struct{ text, bytes, record *redact.Redactor }
 
 // RedactorOptions configure what a Redactor redacts beside the values.
@@ -43,7 +43,7 @@ func (m *Redactor) Text() *redact.Redactor {
 	if m == nil {
 		return nil
 	}
-	return m.now.Load().text
+	return m.current.Load().text
 }
 
 // Bytes redacts values in all other data, whose length must not change. It ignores patterns: text
@@ -52,7 +52,7 @@ func (m *Redactor) Bytes() *redact.Redactor {
 	if m == nil {
 		return nil
 	}
-	return m.now.Load().bytes
+	return m.current.Load().bytes
 }
 
 // Record redacts values and patterns in audit entries, including values that the policy shows in
@@ -61,7 +61,7 @@ func (m *Redactor) Record() *redact.Redactor {
 	if m == nil {
 		return nil
 	}
-	return m.now.Load().record
+	return m.current.Load().record
 }
 
 // maxRedacted limits the number of values of one sandbox, because each change builds their tables
@@ -89,7 +89,7 @@ func (m *Redactor) Relax(o RedactorOptions) error {
 	return m.set(m.values, o)
 }
 
-// set must be called with m.mu held.
+// set replaces the values and options. m.mu must be held.
 func (m *Redactor) set(values []redact.Value, o RedactorOptions) error {
 	next := &redactors{}
 	shown := values
@@ -117,7 +117,7 @@ func (m *Redactor) set(values []redact.Value, o RedactorOptions) error {
 		}
 	}
 	m.values, m.outputs, m.patterns = values, o.Outputs, o.Patterns
-	m.now.Store(next)
+	m.current.Store(next)
 	return nil
 }
 

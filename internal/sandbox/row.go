@@ -30,14 +30,15 @@ type Row struct {
 // ToStart is the Row.Pending of a sandbox that is reset to its template.
 const ToStart = "start"
 
-// Shown returns the sandbox in the form that callers see. A paused sandbox has no end, but the time
-// of its pause. A sandbox that ended while paused has only its end.
+// Shown returns the sandbox in the form that callers see. The end of a paused sandbox is the time
+// of its pause. A sandbox that ended while it was paused shows only its end.
 func (r Row) Shown() Sandbox {
 	r.ImageDigest = r.Base.ImageDigest
 	r.Tracked, r.Tools, r.Keys = r.Base.tracked(), r.Base.toolsShown(), r.Base.Keys
 	r.Mounts, r.Volumes, r.Notes, r.Saves = r.Base.Mounts, r.Base.Volumes, r.Base.Notes, r.Base.Saves
 	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
-	if r.Needs = nil; r.State == Paused {
+	r.Needs = nil
+	if r.State == Paused {
 		r.Needs = r.Saved.Needs
 	}
 	if r.State == Stopping || r.State == Stopped {

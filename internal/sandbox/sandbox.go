@@ -131,7 +131,7 @@ type CreateRequest struct {
 	MaskRequestHost string
 	Access          Access
 	OnEnd           OnEnd
-	Boots           bool // the template's memory is not used; not for callers
+	Boots           bool // boot instead of restoring the template's memory; set by the service only
 }
 
 // Filter narrows List. Zero fields match everything.

@@ -38,12 +38,12 @@ func (n *Stored) WorkspaceFor(asked Limits, workspace string) (string, error) {
 		return "", fault.New(fault.Invalid, "snapshot_workspace", "the workspace of a snapshot cannot be changed").
 			WithHint("omit the workspace")
 	}
-	have := n.Limits
-	taken := have.Fields()
+	saved := n.Limits
+	savedFields := saved.Fields()
 	for i, f := range asked.Fields() {
-		if *f.Value != 0 && *f.Value != *taken[i].Value && !n.FilesOnly && fixed(f.Limit) {
+		if *f.Value != 0 && *f.Value != *savedFields[i].Value && !n.FilesOnly && fixed(f.Limit) {
 			return "", fault.Newf(fault.Invalid, "snapshot_limits", "the limit of %s is %s in the snapshot, and cannot be %s when its memory is restored",
-				f.Name, f.Text(*taken[i].Value), f.Text(*f.Value)).WithHint("omit this limit")
+				f.Name, f.Text(*savedFields[i].Value), f.Text(*f.Value)).WithHint("omit this limit")
 		}
 	}
 	return n.Workspace, nil
@@ -54,11 +54,11 @@ func (n *Stored) Inherit(l *Limits, asked Limits) {
 	if n == nil {
 		return
 	}
-	have := n.Limits
-	given, taken := asked.Fields(), have.Fields()
+	saved := n.Limits
+	requested, savedFields := asked.Fields(), saved.Fields()
 	for i, f := range l.Fields() {
-		if *given[i].Value == 0 {
-			*f.Value = *taken[i].Value
+		if *requested[i].Value == 0 {
+			*f.Value = *savedFields[i].Value
 		}
 	}
 }
@@ -74,7 +74,7 @@ func (n Stored) CheckFits(r Row) error {
 	why := ""
 	switch {
 	case n.TemplateID != r.TemplateID:
-		why = "it is of another template"
+		why = "it was taken of a sandbox with another template"
 	case n.FilesOnly:
 		return nil
 	case n.Engine != r.Engine:
@@ -83,11 +83,11 @@ func (n Stored) CheckFits(r Row) error {
 		why = "its files or programs differ"
 	default:
 		why = r.Base.Difference(n.Base)
-		have, saved := n.Limits, r.Limits
-		taken := have.Fields()
-		for i, f := range saved.Fields() {
-			if fixed(f.Limit) && *f.Value != *taken[i].Value {
-				why = "its limit of " + f.Name + " is another"
+		snapshotLimits, sandboxLimits := n.Limits, r.Limits
+		snapshotFields := snapshotLimits.Fields()
+		for i, f := range sandboxLimits.Fields() {
+			if fixed(f.Limit) && *f.Value != *snapshotFields[i].Value {
+				why = "its limit of " + f.Name + " differs"
 			}
 		}
 	}

@@ -7,15 +7,15 @@ type PerSandbox interface {
 }
 
 // Sweep removes the entries of sandboxes that no longer need them.
-func Sweep(of PerSandbox, needed func(id string) (bool, error)) error {
-	ids, err := of.List()
+func Sweep(entries PerSandbox, needed func(id string) (bool, error)) error {
+	ids, err := entries.List()
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
 		keep, err := needed(id)
 		if err == nil && !keep {
-			err = of.Remove(id)
+			err = entries.Remove(id)
 		}
 		if err != nil {
 			return err

@@ -19,7 +19,7 @@ type Starts struct {
 // of this user; otherwise it logs that.
 func openAdmission(o Options) *admission.Queue {
 	q := admission.Options{AtOnce: o.Starts.AtOnce, MaxWaiting: o.Starts.MaxQueued, MaxWait: o.Starts.MaxWait, Log: o.Log}
-	slots := max(admission.MostAtOnce(runtime.NumCPU()), o.Starts.AtOnce)
+	slots := max(admission.MaxAtOnce(runtime.NumCPU()), o.Starts.AtOnce)
 	machine, err := admission.OpenMachine(admission.MachineDir(), slots)
 	if err != nil {
 		o.Log.Warn("starts of sandboxes are not coordinated with other processes", "err", err)

@@ -28,7 +28,7 @@ func (d *Server) startPool() error {
 		return nil
 	}
 	o := warmpool.Options{
-		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: d.options.Pool.Languages}, Rehearse: warmUpAfter,
+		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: d.options.Pool.Languages}, WarmUpAfter: warmUpAfter,
 	}
 	for _, usual := range []func() (sandbox.CreateRequest, error){
 		func() (sandbox.CreateRequest, error) { return e2b.DefaultRequest("base") },

@@ -26,16 +26,16 @@ func (s *Store) RaiseApproval(ctx context.Context, a approval.Approval, b approv
 		}
 		// A denial remains in force until the request would have expired. Otherwise a program could
 		// repeat the request until a person gives in.
-		standing, err := queryApprovals(ctx, tx, `WHERE digest = ? AND (state IN ('pending', 'approved') OR state = 'denied' AND expires_at > ?)
+		existing, err := queryApprovals(ctx, tx, `WHERE digest = ? AND (state IN ('pending', 'approved') OR state = 'denied' AND expires_at > ?)
 			ORDER BY state = 'denied', created_at DESC LIMIT 1`, a.Digest, nanos(a.Created))
 		if err != nil {
 			return err
 		}
-		if len(standing) > 0 {
-			out = standing[0]
+		if len(existing) > 0 {
+			out = existing[0]
 			return nil
 		}
-		if err := withinBounds(ctx, tx, a, b); err != nil {
+		if err := checkBounds(ctx, tx, a, b); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, `DELETE FROM approvals WHERE created_at < ?`, nanos(a.Created.Add(-keepApprovals))); err != nil {
@@ -46,7 +46,8 @@ func (s *Store) RaiseApproval(ctx context.Context, a approval.Approval, b approv
 	return out, err
 }
 
-func withinBounds(ctx context.Context, tx *sql.Tx, a approval.Approval, b approval.Bounds) error {
+// checkBounds returns an error if the sandbox of a has too many pending or recent requests.
+func checkBounds(ctx context.Context, tx *sql.Tx, a approval.Approval, b approval.Bounds) error {
 	var open, recent int
 	err := tx.QueryRowContext(ctx, `SELECT count(*) FILTER (WHERE state = 'pending'), count(*) FILTER (WHERE created_at > ?)
 		FROM approvals WHERE sandbox = ? AND kind = ? AND (state = 'pending' OR created_at > ?)`,
@@ -68,7 +69,7 @@ func withinBounds(ctx context.Context, tx *sql.Tx, a approval.Approval, b approv
 // SpendApproval uses a grant. The condition and the change are one statement, so that of several
 // callers only one succeeds.
 func (s *Store) SpendApproval(ctx context.Context, id, digest string, at time.Time) (bool, error) {
-	return s.changes(ctx, "spend approval "+id, `UPDATE approvals SET state = 'spent', spent_at = ?
+	return s.execChanged(ctx, "spend approval "+id, `UPDATE approvals SET state = 'spent', spent_at = ?
 		WHERE id = ? AND digest = ? AND state = 'approved' AND expires_at > ?`, nanos(at), id, digest, nanos(at))
 }
 
@@ -76,10 +77,10 @@ func (s *Store) SpendApproval(ctx context.Context, id, digest string, at time.Ti
 func (s *Store) VoteApproval(ctx context.Context, id string, v approval.Vote) (approval.Approval, error) {
 	var a approval.Approval
 	err := s.transact(ctx, "answer approval", func(tx *sql.Tx) (err error) {
-		if a, err = oneApproval(ctx, tx, id); err != nil {
+		if a, err = findApproval(ctx, tx, id); err != nil {
 			return err
 		}
-		if err := mayVote(a, v); err != nil {
+		if err := checkVote(a, v); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO approval_votes (approval, who, granted, reason, at) VALUES (?, ?, ?, ?, ?)`,
@@ -89,7 +90,7 @@ func (s *Store) VoteApproval(ctx context.Context, id string, v approval.Vote) (a
 		if err := updateState(ctx, tx, id, v); err != nil {
 			return err
 		}
-		a, err = oneApproval(ctx, tx, id)
+		a, err = findApproval(ctx, tx, id)
 		return err
 	})
 	return a, err
@@ -108,7 +109,8 @@ func updateState(ctx context.Context, tx *sql.Tx, id string, v approval.Vote) er
 	return err
 }
 
-func mayVote(a approval.Approval, v approval.Vote) error {
+// checkVote returns an error if the vote v on a is too late or was cast before.
+func checkVote(a approval.Approval, v approval.Vote) error {
 	const code = "approval_over"
 	switch {
 	case a.State.Open() && !v.At.Before(a.Expires), a.State == approval.Expired:
@@ -129,9 +131,10 @@ func mayVote(a approval.Approval, v approval.Vote) error {
 	return nil
 }
 
-// RetireApprovals ends the open requests of a sandbox.
+// RetireApprovals ends the open requests of a sandbox. If keep is not empty, it keeps requests
+// under the policy with that digest, and grants that changed the policy.
 func (s *Store) RetireApprovals(ctx context.Context, sandbox, keep, reason string, at time.Time) error {
-	_, err := s.changes(ctx, "retire approvals of "+sandbox, `UPDATE approvals SET state = 'expired', reason = ?, decided_at = ?
+	_, err := s.execChanged(ctx, "retire approvals of "+sandbox, `UPDATE approvals SET state = 'expired', reason = ?, decided_at = ?
 		WHERE sandbox = ? AND state IN ('pending', 'approved') AND (? = '' OR policy <> ? AND amendment = '')`,
 		reason, nanos(at), sandbox, keep, keep)
 	return err
@@ -139,22 +142,22 @@ func (s *Store) RetireApprovals(ctx context.Context, sandbox, keep, reason strin
 
 // DropAmendment removes the policy change of a grant.
 func (s *Store) DropAmendment(ctx context.Context, id string) error {
-	_, err := s.changes(ctx, "change approval "+id, `UPDATE approvals SET amendment = '' WHERE id = ?`, id)
+	_, err := s.execChanged(ctx, "change approval "+id, `UPDATE approvals SET amendment = '' WHERE id = ?`, id)
 	return err
 }
 
-// SweepApprovals ends expired requests. It writes only if there are any, because every waiting
-// caller calls it once a second.
+// SweepApprovals ends expired requests and returns the number of the last event. It writes only if
+// a request has expired, because every waiting caller calls it once a second.
 func (s *Store) SweepApprovals(ctx context.Context, at time.Time) (int64, error) {
-	var over bool
+	var expired bool
 	var last int64
 	read := func() error {
 		return s.db.QueryRowContext(ctx, `SELECT
 			EXISTS (SELECT 1 FROM approvals WHERE state IN ('pending', 'approved') AND expires_at <= ?),
-			coalesce((SELECT max(seq) FROM approval_events), 0)`, nanos(at)).Scan(&over, &last)
+			coalesce((SELECT max(seq) FROM approval_events), 0)`, nanos(at)).Scan(&expired, &last)
 	}
 	err := read()
-	if err == nil && over {
+	if err == nil && expired {
 		err = s.transact(ctx, "sweep approvals", func(tx *sql.Tx) error { _, err := expireApprovals(ctx, tx, at); return err })
 		err = errors.Join(err, read())
 	}
@@ -174,10 +177,10 @@ func expireApprovals(ctx context.Context, tx *sql.Tx, at time.Time) (sql.Result,
 func (s *Store) transact(ctx context.Context, what string, work func(*sql.Tx) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	return s.retryFull(func() error { return s.attempt(ctx, what, work) })
+	return s.retryFull(func() error { return s.runTransaction(ctx, what, work) })
 }
 
-func (s *Store) attempt(ctx context.Context, what string, work func(*sql.Tx) error) error {
+func (s *Store) runTransaction(ctx context.Context, what string, work func(*sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, classify(err))

@@ -27,14 +27,14 @@ type rowsQuerier interface {
 
 // Approval finds an approval by its ID.
 func (s *Store) Approval(ctx context.Context, id string) (approval.Approval, error) {
-	a, err := oneApproval(ctx, s.db, id)
+	a, err := findApproval(ctx, s.db, id)
 	if err != nil {
 		return a, fmt.Errorf("find approval: %w", classify(err))
 	}
 	return a, nil
 }
 
-func oneApproval(ctx context.Context, db rowsQuerier, id string) (approval.Approval, error) {
+func findApproval(ctx context.Context, db rowsQuerier, id string) (approval.Approval, error) {
 	found, err := queryApprovals(ctx, db, `WHERE id = ?`, id)
 	if err != nil {
 		return approval.Approval{}, err
@@ -77,7 +77,7 @@ func approvalTerms(q approval.Query) (terms []string, args []any) {
 	return terms, args
 }
 
-// ApprovalEvents returns a batch of events after a number.
+// ApprovalEvents returns the next batch of events, whose numbers are greater than after.
 func (s *Store) ApprovalEvents(ctx context.Context, q approval.Query, after int64) ([]approval.Event, error) {
 	terms, args := approvalTerms(q)
 	rows, err := s.db.QueryContext(ctx, `SELECT seq, type, approval FROM approval_events JOIN approvals ON id = approval
@@ -128,9 +128,9 @@ func (s *Store) fillEvents(ctx context.Context, events []approval.Event) ([]appr
 	return out, nil
 }
 
-func queryApprovals(ctx context.Context, db rowsQuerier, rest string, args ...any) ([]approval.Approval, error) {
+func queryApprovals(ctx context.Context, db rowsQuerier, clauses string, args ...any) ([]approval.Approval, error) {
 	rows, err := db.QueryContext(ctx, `SELECT `+approvalColumns+`, (SELECT json_group_array(json_object('who', who, 'granted', granted,
-		'reason', reason, 'at', at) ORDER BY at, who) FROM approval_votes WHERE approval = approvals.id) FROM approvals `+rest, args...)
+		'reason', reason, 'at', at) ORDER BY at, who) FROM approval_votes WHERE approval = approvals.id) FROM approvals `+clauses, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// console creates the tables of tokens and sessions of the web console. Only hashes of tokens and
-// cookies are stored.
-const console = `
+// consoleSchema creates the tables of tokens and sessions of the web console. Only hashes of tokens
+// and cookies are stored.
+const consoleSchema = `
 	CREATE TABLE console_tokens (
 		hash BLOB PRIMARY KEY,
 		name TEXT NOT NULL,
@@ -34,7 +34,7 @@ var _ session.Store = (*Store)(nil)
 
 // InsertConsoleToken implements session.Store.
 func (s *Store) InsertConsoleToken(ctx context.Context, t session.Token) error {
-	_, err := s.changes(ctx, "insert console token",
+	_, err := s.execChanged(ctx, "insert console token",
 		`INSERT INTO console_tokens (hash, name, scope, life, expires_at) VALUES (?, ?, ?, ?, ?)`,
 		t.Hash[:], t.Name, int64(t.Scope), int64(t.Life), nanos(t.Expires))
 	return err
@@ -44,7 +44,7 @@ func (s *Store) InsertConsoleToken(ctx context.Context, t session.Token) error {
 // only one of two callers can use it.
 func (s *Store) TakeConsoleToken(ctx context.Context, h session.Hash) (session.Token, error) {
 	var t session.Token
-	// A guessed token costs a look-up and does not wait for the write lock.
+	// Look the token up first, so that a guessed token does not wait for the write lock.
 	var known bool
 	if err := s.db.QueryRowContext(ctx, `SELECT count(*) > 0 FROM console_tokens WHERE hash = ?`, h[:]).Scan(&known); err != nil {
 		return t, fmt.Errorf("take console token: %w", classify(err))
@@ -73,7 +73,7 @@ func (s *Store) TakeConsoleToken(ctx context.Context, h session.Hash) (session.T
 
 // InsertConsoleSession implements session.Store.
 func (s *Store) InsertConsoleSession(ctx context.Context, h session.Hash, v session.Session) error {
-	_, err := s.changes(ctx, "insert console session "+v.ID,
+	_, err := s.execChanged(ctx, "insert console session "+v.ID,
 		`INSERT INTO console_sessions (hash, id, name, scope, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)`,
 		h[:], v.ID, v.Name, int64(v.Scope), nanos(v.CreatedAt), nanos(v.ExpiresAt))
 	return err
@@ -83,14 +83,14 @@ const sessionColumns = `hash, id, name, scope, created_at, expires_at`
 
 // ConsoleSession implements session.Store.
 func (s *Store) ConsoleSession(ctx context.Context, h session.Hash) (session.Hash, session.Session, error) {
-	kept, v, err := decodeSession(s.db.QueryRowContext(ctx, `SELECT `+sessionColumns+` FROM console_sessions WHERE hash = ?`, h[:]))
+	stored, v, err := decodeSession(s.db.QueryRowContext(ctx, `SELECT `+sessionColumns+` FROM console_sessions WHERE hash = ?`, h[:]))
 	if errors.Is(err, sql.ErrNoRows) {
-		return kept, v, fault.New(fault.NotFound, "session_not_found", "no such session")
+		return stored, v, fault.New(fault.NotFound, "session_not_found", "no such session")
 	}
 	if err != nil {
-		return kept, v, fmt.Errorf("find console session: %w", classify(err))
+		return stored, v, fmt.Errorf("find console session: %w", classify(err))
 	}
-	return kept, v, nil
+	return stored, v, nil
 }
 
 // ConsoleSessions implements session.Store.
@@ -113,18 +113,18 @@ func (s *Store) ConsoleSessions(ctx context.Context) ([]session.Session, error) 
 
 // DeleteConsoleSession implements session.Store.
 func (s *Store) DeleteConsoleSession(ctx context.Context, id string) (bool, error) {
-	return s.changes(ctx, "delete console session "+id, `DELETE FROM console_sessions WHERE id = ?`, id)
+	return s.execChanged(ctx, "delete console session "+id, `DELETE FROM console_sessions WHERE id = ?`, id)
 }
 
 // SweepConsole implements session.Store.
-func (s *Store) SweepConsole(ctx context.Context, now time.Time) (left int, err error) {
-	if _, err := s.changes(ctx, "sweep console tokens", `DELETE FROM console_tokens WHERE expires_at <= ?`, nanos(now)); err != nil {
+func (s *Store) SweepConsole(ctx context.Context, now time.Time) (remaining int, err error) {
+	if _, err := s.execChanged(ctx, "sweep console tokens", `DELETE FROM console_tokens WHERE expires_at <= ?`, nanos(now)); err != nil {
 		return 0, err
 	}
-	if err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM console_tokens`).Scan(&left); err != nil {
+	if err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM console_tokens`).Scan(&remaining); err != nil {
 		return 0, fmt.Errorf("count console tokens: %w", classify(err))
 	}
-	return left, nil
+	return remaining, nil
 }
 
 func decodeSession(row interface{ Scan(...any) error }) (h session.Hash, v session.Session, err error) {
@@ -140,7 +140,7 @@ func decodeSession(row interface{ Scan(...any) error }) (h session.Hash, v sessi
 
 func consoleHash(b []byte) (h session.Hash, err error) {
 	if len(b) != len(h) {
-		return h, fmt.Errorf("console: hash of %d bytes", len(b))
+		return h, fmt.Errorf("hash of a console token or session has %d bytes, want %d", len(b), len(h))
 	}
 	copy(h[:], b)
 	return h, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// A token signs in once, even if several callers use it at the same time.
+// TestConsoleTokenIsUsedOnce checks that of several concurrent callers only one can use a token.
 func TestConsoleTokenIsUsedOnce(t *testing.T) {
 	s := open(t, t.TempDir())
 	at := time.Unix(1000, 7)
@@ -40,7 +40,7 @@ func TestConsoleTokenIsUsedOnce(t *testing.T) {
 	}
 	all.Wait()
 	if taken.Load() != 1 {
-		t.Errorf("%d callers got it", taken.Load())
+		t.Errorf("%d callers used the token, want 1", taken.Load())
 	}
 }
 
@@ -54,9 +54,9 @@ func TestConsoleSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.InsertConsoleSession(t.Context(), one, second); err == nil {
-		t.Error("a cookie has two sessions")
+		t.Error("a second session with the same hash is inserted")
 	}
-	// Another process, such as a restarted server, finds them.
+	// Another process, such as a restarted server, finds the sessions.
 	s = open(t, dir)
 	h, got, err := s.ConsoleSession(t.Context(), one)
 	if err != nil || h != one || !reflect.DeepEqual(got, first) {
@@ -68,15 +68,15 @@ func TestConsoleSessions(t *testing.T) {
 	}
 	for i, want := range []bool{true, false} {
 		if ended, err := s.DeleteConsoleSession(t.Context(), "b"); ended != want || err != nil {
-			t.Errorf("end %d: %t %v", i, ended, err)
+			t.Errorf("deletion %d: got %t, %v; want %t", i, ended, err, want)
 		}
 	}
 	if _, _, err := s.ConsoleSession(t.Context(), one); fault.CodeOf(err) != "session_not_found" {
-		t.Errorf("an ended session: %v", err)
+		t.Errorf("deleted session: got error %v, want session_not_found", err)
 	}
 }
 
-// Expired tokens go, and the number of the others bounds how many there may be.
+// TestConsoleTokensExpire checks that SweepConsole deletes expired tokens and counts the others.
 func TestConsoleTokensExpire(t *testing.T) {
 	s := open(t, t.TempDir())
 	now := time.Unix(1000, 0)
@@ -88,11 +88,11 @@ func TestConsoleTokensExpire(t *testing.T) {
 		}
 	}
 	if left, err := s.SweepConsole(t.Context(), now); left != 2 || err != nil {
-		t.Errorf("%d left, %v", left, err)
+		t.Errorf("SweepConsole counts %d tokens, %v; want 2", left, err)
 	}
 	for d, h := range hashes {
 		if _, err := s.TakeConsoleToken(t.Context(), h); (err == nil) != (d > 0) {
-			t.Errorf("one that ends %v later: %v", d, err)
+			t.Errorf("token that expires %v after the sweep: %v", d, err)
 		}
 	}
 }

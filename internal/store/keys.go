@@ -15,7 +15,7 @@ var _ key.Store = (*Store)(nil)
 
 // InsertKey adds a key by its hash.
 func (s *Store) InsertKey(ctx context.Context, k key.Key) error {
-	_, err := s.changes(ctx, "insert key "+k.ID,
+	_, err := s.execChanged(ctx, "insert key "+k.ID,
 		`INSERT INTO keys (id, name, opens, hash, created_at, used_at) VALUES (?, ?, ?, ?, ?, 0)`,
 		k.ID, k.Name, string(k.Opens), k.Hash[:], nanos(k.Created))
 	return err
@@ -54,13 +54,13 @@ func (s *Store) Keys(ctx context.Context) ([]key.Key, error) {
 
 // UseKey stores when a key was last used.
 func (s *Store) UseKey(ctx context.Context, id string, at time.Time) error {
-	_, err := s.changes(ctx, "use key "+id, `UPDATE keys SET used_at = max(used_at, ?) WHERE id = ?`, nanos(at), id)
+	_, err := s.execChanged(ctx, "use key "+id, `UPDATE keys SET used_at = max(used_at, ?) WHERE id = ?`, nanos(at), id)
 	return err
 }
 
 // DeleteKey removes a key and reports whether it existed.
 func (s *Store) DeleteKey(ctx context.Context, id string) (bool, error) {
-	return s.changes(ctx, "delete key "+id, `DELETE FROM keys WHERE id = ?`, id)
+	return s.execChanged(ctx, "delete key "+id, `DELETE FROM keys WHERE id = ?`, id)
 }
 
 func decodeKey(row interface{ Scan(...any) error }) (key.Key, error) {

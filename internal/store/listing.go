@@ -25,7 +25,7 @@ func (s *Store) List(ctx context.Context, q sandbox.Query) ([]sandbox.Row, error
 		query += ` LIMIT ? OFFSET ?`
 		args = append(args, limit, q.Skip)
 	}
-	return s.records(ctx, query, args...)
+	return s.queryRows(ctx, query, args...)
 }
 
 // CountRunning counts the running rows that a query selects on all pages.
@@ -41,16 +41,16 @@ func (s *Store) CountRunning(ctx context.Context, q sandbox.Query) (int, error) 
 
 // Find returns the rows that a reference may mean, the best match first.
 func (s *Store) Find(ctx context.Context, ref string, caller sandbox.Principal) ([]sandbox.Row, error) {
-	const pick = `SELECT ` + columns + ` FROM sandboxes WHERE `
-	mine, args := "", []any{ref}
+	const selectRows = `SELECT ` + columns + ` FROM sandboxes WHERE `
+	ownerTerm, args := "", []any{ref}
 	if !caller.Local {
-		mine, args = ` AND owner = ?`, append(args, caller.KeyID)
+		ownerTerm, args = ` AND owner = ?`, append(args, caller.KeyID)
 	}
-	live, err := s.records(ctx, pick+`name = ? AND state <> 'stopped'`+mine+` LIMIT 2`, args...)
+	live, err := s.queryRows(ctx, selectRows+`name = ? AND state <> 'stopped'`+ownerTerm+` LIMIT 2`, args...)
 	if err != nil {
 		return nil, err
 	}
-	stopped, err := s.records(ctx, pick+`name = ? AND state = 'stopped'`+mine+` ORDER BY started_at DESC LIMIT 1`, args...)
+	stopped, err := s.queryRows(ctx, selectRows+`name = ? AND state = 'stopped'`+ownerTerm+` ORDER BY started_at DESC LIMIT 1`, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -60,11 +60,11 @@ func (s *Store) Find(ctx context.Context, ref string, caller sandbox.Principal) 
 	}
 	// IDs are lower-case ASCII, so all with the prefix ref sort before ref followed by the highest
 	// character.
-	prefixed, err := s.records(ctx, pick+`id >= ? AND id < ? AND state <> 'waiting' LIMIT 2`, ref, ref+"\x7f")
+	prefixed, err := s.queryRows(ctx, selectRows+`id >= ? AND id < ? AND state <> 'waiting' LIMIT 2`, ref, ref+"\x7f")
 	return append(found, prefixed...), err
 }
 
-func (s *Store) records(ctx context.Context, query string, args ...any) ([]sandbox.Row, error) {
+func (s *Store) queryRows(ctx context.Context, query string, args ...any) ([]sandbox.Row, error) {
 	rows, err := s.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list sandboxes: %w", classify(err))
@@ -84,7 +84,8 @@ func (s *Store) records(ctx context.Context, query string, args ...any) ([]sandb
 	return out, nil
 }
 
-// conditions returns the WHERE clause of a query. Values are always parameters.
+// conditions returns the WHERE clause of a query and its parameters. If paged is false, it matches
+// the rows of all pages.
 func conditions(q sandbox.Query, paged bool) (string, []any) {
 	var terms []string
 	var args []any

@@ -135,13 +135,13 @@ var migrations = []string{
 	ALTER TABLE sandboxes ADD COLUMN policy_level TEXT NOT NULL DEFAULT '';
 	ALTER TABLE sandboxes ADD COLUMN policy_digest TEXT NOT NULL DEFAULT '';
 	ALTER TABLE sandboxes ADD COLUMN checked TEXT NOT NULL DEFAULT '[]';`,
-	states,
-	console,
+	statesSchema,
+	consoleSchema,
 	// Existing keys were created for all purposes.
 	`ALTER TABLE keys ADD COLUMN opens TEXT NOT NULL DEFAULT 'api'`,
 	// Filling and emptying this table leaves free pages in the file, see room.go.
 	`CREATE TABLE room (filler BLOB NOT NULL) STRICT`,
-	engines,
+	enginesSchema,
 	// Snapshots of templates belong to a version of a template.
 	`ALTER TABLE snapshots ADD COLUMN kept_for TEXT NOT NULL DEFAULT ''`,
 }

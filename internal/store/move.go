@@ -15,14 +15,16 @@ type update struct {
 	setArgs, whereArgs []any
 }
 
-func (u *update) keep(term string, values ...any) {
+// assign adds an assignment, such as "state = ?", with its values.
+func (u *update) assign(term string, values ...any) {
 	if u.set != "" {
 		u.set += ", "
 	}
 	u.set, u.setArgs = u.set+term, append(u.setArgs, values...)
 }
 
-func (u *update) only(term string, values ...any) {
+// require adds a condition, such as "id = ?", with its values.
+func (u *update) require(term string, values ...any) {
 	if u.where != "" {
 		u.where += " AND "
 	}
@@ -33,33 +35,33 @@ func (u *update) only(term string, values ...any) {
 // statement, so that of two processes only one succeeds.
 func (s *Store) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	var u update
-	u.keep(`state = ?`, string(m.To))
-	u.keep(`reason = CASE reason WHEN '' THEN ? ELSE reason END`, m.Reason)
-	u.keep(`stopped_at = ?`, nanos(m.At))
+	u.assign(`state = ?`, string(m.To))
+	u.assign(`reason = CASE reason WHEN '' THEN ? ELSE reason END`, m.Reason)
+	u.assign(`stopped_at = ?`, nanos(m.At))
 	if m.By != (sandbox.Process{}) {
-		u.keep(`actor_pid = ?, actor_start = ?`, m.By.PID, m.By.Start)
+		u.assign(`actor_pid = ?, actor_start = ?`, m.By.PID, m.By.Start)
 	}
 	if m.Next {
-		u.keep(`run = run + 1`)
+		u.assign(`run = run + 1`)
 	}
 	if err := u.change(m.Change); err != nil {
 		return false, fmt.Errorf("move sandbox %s: %w", id, err)
 	}
 	u.expect(id, m)
-	room := u
+	withoutLimits := u
 	if m.MaxLive > 0 {
-		u.only(countLive+` < ?`, m.MaxLive)
+		u.require(countLive+` < ?`, m.MaxLive)
 	}
 	if m.MaxPaused > 0 {
-		u.only(countPaused+` < ?`, m.MaxPaused)
+		u.require(countPaused+` < ?`, m.MaxPaused)
 	}
-	moved, err := s.changes(ctx, "move sandbox "+id, `UPDATE sandboxes SET `+u.set+` WHERE `+u.where, append(u.setArgs, u.whereArgs...)...)
+	moved, err := s.execChanged(ctx, "move sandbox "+id, `UPDATE sandboxes SET `+u.set+` WHERE `+u.where, append(u.setArgs, u.whereArgs...)...)
 	if err != nil || moved || m.MaxLive == 0 && m.MaxPaused == 0 {
 		return moved, err
 	}
-	// Nothing has changed. Find out whether the limit of paused sandboxes is the reason.
-	var there bool
-	if err := s.db.QueryRowContext(ctx, `SELECT count(*) > 0 FROM sandboxes WHERE `+room.where, room.whereArgs...).Scan(&there); err != nil || !there {
+	// Nothing has changed. If the row matches without the limits, a limit is the reason.
+	var matches bool
+	if err := s.db.QueryRowContext(ctx, `SELECT count(*) > 0 FROM sandboxes WHERE `+withoutLimits.where, withoutLimits.whereArgs...).Scan(&matches); err != nil || !matches {
 		return false, classify(err)
 	}
 	if m.MaxLive > 0 {
@@ -69,63 +71,65 @@ func (s *Store) Move(ctx context.Context, id string, m sandbox.Move) (bool, erro
 		WithHint("remove some, or raise the server's limit max_paused")
 }
 
-// countPaused counts the sandboxes for the limit of paused ones.
+// countPaused counts the paused sandboxes, for their limit.
 const countPaused = `(SELECT count(*) FROM sandboxes WHERE state IN ('pausing', 'paused'))`
 
+// expect adds the conditions of a move, except the limits.
 func (u *update) expect(id string, m sandbox.Move) {
 	from := make([]any, len(m.From))
 	for i, state := range m.From {
 		from[i] = string(state)
 	}
-	u.only(`id = ?`, id)
-	u.only(`state IN (`+placeholders(len(from))+`)`, from...)
+	u.require(`id = ?`, id)
+	u.require(`state IN (`+placeholders(len(from))+`)`, from...)
 	if !m.EndedBy.IsZero() {
-		u.only(`end_at <> 0 AND end_at <= ?`, nanos(m.EndedBy))
+		u.require(`end_at <> 0 AND end_at <= ?`, nanos(m.EndedBy))
 	}
 	if m.WasBy != (sandbox.Process{}) {
-		u.only(`actor_pid = ? AND actor_start = ?`, m.WasBy.PID, m.WasBy.Start)
+		u.require(`actor_pid = ? AND actor_start = ?`, m.WasBy.PID, m.WasBy.Start)
 	}
 	if m.Run > 0 {
-		u.only(`run = ?`, m.Run)
+		u.require(`run = ?`, m.Run)
 	}
 }
 
+// change adds the assignments of c, which may be nil.
 func (u *update) change(c *sandbox.Change) error {
 	if c == nil {
 		return nil
 	}
 	if c.PausedAt != nil {
-		u.keep(`paused_at = ?`, nanos(*c.PausedAt))
+		u.assign(`paused_at = ?`, nanos(*c.PausedAt))
 	}
 	if c.EndAt != nil {
-		u.keep(`end_at = ?`, nanos(*c.EndAt))
+		u.assign(`end_at = ?`, nanos(*c.EndAt))
 	}
 	if c.Pending != nil {
-		u.keep(`pending = ?`, *c.Pending)
+		u.assign(`pending = ?`, *c.Pending)
 	}
 	if c.At != nil {
-		u.keep(`at_snapshot = ?`, *c.At)
+		u.assign(`at_snapshot = ?`, *c.At)
 	}
 	if c.Saved != nil {
 		text, err := json.Marshal(c.Saved)
 		if err != nil {
 			return err
 		}
-		u.keep(`saved = ?, image = ?`, string(text), c.Saved.Image)
+		u.assign(`saved = ?, image = ?`, string(text), c.Saved.Image)
 	}
 	if c.Base != nil {
 		text, err := json.Marshal(c.Base)
 		if err != nil {
 			return err
 		}
-		u.keep(`base = ?, base_copy = ?`, string(text), c.Base.Copy)
+		u.assign(`base = ?, base_copy = ?`, string(text), c.Base.Copy)
 	}
 	if c.Checked != nil {
 		text, err := json.Marshal(c.Checked)
 		if err != nil {
 			return err
 		}
-		u.keep(`checked = ?`, string(text))
+		u.assign(`checked = ?`, string(text))
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (s *Store) KeepRoom(ctx context.Context) error {
 	if free < 16*roomBytes {
 		return nil
 	}
-	if err := s.freePages(ctx); err != nil {
+	if err := s.ensureFreePages(ctx); err != nil {
 		return fmt.Errorf("keep room in the store: %w", classify(err))
 	}
 	// SQLite locks neither this file nor the reserve, so opening and closing it here releases no
@@ -46,8 +46,8 @@ func (s *Store) KeepRoom(ctx context.Context) error {
 	return s.reserve.Fill()
 }
 
-// freePages ensures that the file has free pages that are allocated on the disk.
-func (s *Store) freePages(ctx context.Context) error {
+// ensureFreePages ensures that the file has free pages that are allocated on the disk.
+func (s *Store) ensureFreePages(ctx context.Context) error {
 	var pages, size int64
 	if err := s.db.QueryRowContext(ctx, `SELECT freelist_count, page_size FROM pragma_freelist_count, pragma_page_size`).Scan(&pages, &size); err != nil {
 		return err
@@ -57,8 +57,8 @@ func (s *Store) freePages(ctx context.Context) error {
 		return nil
 	}
 	// Use two transactions: pages that one transaction takes and frees are never written. The bytes
-	// are random, because a file system that compresses allocates less for others. SQLite's own
-	// randomblob is much slower, and every start of a server would wait for it.
+	// are random, because a compressing file system would allocate less for equal bytes. SQLite's
+	// own randomblob is much slower, and every start of a server would wait for it.
 	row := make([]byte, 64<<10)
 	err := s.transact(ctx, "fill", func(tx *sql.Tx) error {
 		for range roomBytes / len(row) {

@@ -20,7 +20,7 @@ const columns = `id, owner, name, state, template_id, template, started_at, end_
 	mask_request_host, workspace, engine, boundary, enforced, access, policy_level, policy_digest, checked,
 	paused_at, on_end, origin, at_snapshot, parent, actor_pid, actor_start, create_timeout, run, base, base_copy, saved, image, pending`
 
-// countLive counts the sandboxes for the limit of live ones.
+// countLive counts the live sandboxes, for their limit.
 const countLive = `(SELECT count(*) FROM sandboxes WHERE state IN ('creating', 'running', 'stopping', 'pausing', 'resuming'))`
 
 // Insert adds a sandbox. Limit and name are checked in the inserting statement, so that two
@@ -30,8 +30,7 @@ func (s *Store) Insert(ctx context.Context, r sandbox.Row, max int) error {
 	if err != nil {
 		return fmt.Errorf("insert sandbox %s: %w", r.ID, err)
 	}
-	marks := strings.TrimSuffix(strings.Repeat("?,", len(values)), ",")
-	res, err := s.exec(ctx, `INSERT INTO sandboxes (`+columns+`) SELECT `+marks+`
+	res, err := s.exec(ctx, `INSERT INTO sandboxes (`+columns+`) SELECT `+placeholders(len(values))+`
 		WHERE `+countLive+` < ?`, append(values, max)...)
 	if isUnique(err) {
 		return nameTaken(r.Name)
@@ -80,7 +79,7 @@ func (s *Store) SetEnd(ctx context.Context, id string, end time.Time, onlyLater 
 		query += ` AND end_at <> 0 AND end_at < ?`
 		args = append(args, nanos(end))
 	}
-	return s.changes(ctx, "set end of sandbox "+id, query, args...)
+	return s.execChanged(ctx, "set end of sandbox "+id, query, args...)
 }
 
 // SetAccess changes what a sandbox may access.
@@ -89,7 +88,7 @@ func (s *Store) SetAccess(ctx context.Context, id string, a sandbox.Access, leve
 	if err != nil {
 		return fmt.Errorf("set access of sandbox %s: %w", id, err)
 	}
-	changed, err := s.changes(ctx, "set access of sandbox "+id,
+	changed, err := s.execChanged(ctx, "set access of sandbox "+id,
 		`UPDATE sandboxes SET access = ?, policy_level = ?, policy_digest = ? WHERE id = ?`, string(text), level, digest, id)
 	if err == nil && !changed {
 		return sandbox.Unknown(id)
@@ -99,11 +98,12 @@ func (s *Store) SetAccess(ctx context.Context, id string, a sandbox.Access, leve
 
 // Delete removes a sandbox with its log.
 func (s *Store) Delete(ctx context.Context, id string) error {
-	_, err := s.changes(ctx, "delete sandbox "+id, `DELETE FROM sandboxes WHERE id = ?`, id)
+	_, err := s.execChanged(ctx, "delete sandbox "+id, `DELETE FROM sandboxes WHERE id = ?`, id)
 	return err
 }
 
-func (s *Store) changes(ctx context.Context, what, query string, args ...any) (bool, error) {
+// execChanged executes a write and reports whether it changed a row.
+func (s *Store) execChanged(ctx context.Context, what, query string, args ...any) (bool, error) {
 	res, err := s.exec(ctx, query, args...)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", what, classify(err))
@@ -139,7 +139,7 @@ func decode(row interface{ Scan(...any) error }) (sandbox.Row, error) {
 	var r sandbox.Row
 	var started, end, stopped, paused int64
 	var texts [9]string
-	var baseCopy, image string // text forms, for queries
+	var baseCopy, image string // columns that only queries use; Base and Saved have the same values
 	err := row.Scan(&r.ID, &r.Owner, &r.Name, &r.State, &r.TemplateID, &r.Template, &started, &end, &stopped, &r.Reason,
 		&r.Ephemeral, &r.Process.PID, &r.Process.Start, &r.AccessToken, &r.TrafficToken, &r.ControlToken,
 		&texts[0], &texts[1], &texts[2], &r.MaskRequestHost, &r.Workspace, &r.Engine, &r.Boundary, &texts[3],

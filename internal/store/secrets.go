@@ -20,12 +20,12 @@ func (s *Store) InsertSecret(ctx context.Context, info secrets.Info, v secrets.S
 		return fmt.Errorf("insert secret %s: %w", info.ID, err)
 	}
 	return s.transact(ctx, "insert secret "+info.ID, func(tx *sql.Tx) error {
-		var there int
-		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM secrets WHERE owner = ?`, info.Owner).Scan(&there); err != nil {
+		var count int
+		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM secrets WHERE owner = ?`, info.Owner).Scan(&count); err != nil {
 			return err
 		}
-		if there >= limit {
-			return fault.Newf(fault.Exhausted, "too_many_secrets", "the limit of %d secrets is reached", there).
+		if count >= limit {
+			return fault.Newf(fault.Exhausted, "too_many_secrets", "the limit of %d secrets is reached", count).
 				WithHint("remove some")
 		}
 		_, err := tx.ExecContext(ctx, `INSERT INTO secrets (id, owner, name, version, metadata, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?)`,
@@ -48,7 +48,7 @@ func (s *Store) AddSecretVersion(ctx context.Context, info secrets.Info, v secre
 		return fmt.Errorf("rotate secret %s: %w", info.ID, err)
 	}
 	return s.transact(ctx, "rotate secret "+info.ID, func(tx *sql.Tx) error {
-		// The encryption binds the value to the name and the owner.
+		// The encryption binds the value to the name and the owner, so neither may have changed.
 		res, err := tx.ExecContext(ctx, `UPDATE secrets SET version = ?, metadata = ?, updated_at = ?
 			WHERE id = ? AND version = ? AND owner = ? AND name = ?`,
 			v.Version, metadata, nanos(info.Updated), info.ID, v.Version-1, v.Owner, v.Name)
@@ -80,13 +80,13 @@ func insertVersion(ctx context.Context, tx *sql.Tx, id string, v secrets.Sealed)
 
 // DeleteSecret removes a secret with all its versions.
 func (s *Store) DeleteSecret(ctx context.Context, id string) (bool, error) {
-	return s.changes(ctx, "delete secret "+id, `DELETE FROM secrets WHERE id = ?`, id)
+	return s.execChanged(ctx, "delete secret "+id, `DELETE FROM secrets WHERE id = ?`, id)
 }
 
 // Rewrap replaces the wrapped data key of a generation, unless that was removed or rewrapped since
 // it was read.
 func (s *Store) Rewrap(ctx context.Context, v secrets.Sealed, wrapped []byte, by string) error {
-	_, err := s.changes(ctx, "rewrap secret", `UPDATE secret_versions SET wrapped = ?, wrapped_by = ? WHERE seq = ? AND wrapped_by = ?`,
+	_, err := s.execChanged(ctx, "rewrap secret", `UPDATE secret_versions SET wrapped = ?, wrapped_by = ? WHERE seq = ? AND wrapped_by = ?`,
 		wrapped, by, v.Generation, v.By)
 	return err
 }

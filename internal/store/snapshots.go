@@ -13,7 +13,7 @@ import (
 const snapshotColumns = `id, name, owner, sandbox, parent, template_id, template, files_only, created_at, bytes, format, sum,
 	base, base_copy, limits, workspace, access, pid, process_start, engine, kept_for`
 
-// InsertSnapshot adds a row that lists omit while it has no digest.
+// InsertSnapshot adds the row of a snapshot. Lists omit the row until KeepSnapshot sets its digest.
 func (s *Store) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
 	var texts [3]string
 	for i, v := range []any{n.Base, n.Limits, n.Access} {
@@ -32,16 +32,17 @@ func (s *Store) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
 	return nil
 }
 
-// KeepSnapshot makes a snapshot visible, names it and makes it its sandbox's current one.
+// KeepSnapshot stores the digest and size of a complete snapshot, which makes it visible and its
+// sandbox's current one. An older snapshot with the same name loses that name.
 func (s *Store) KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *sandbox.Needs) error {
-	var files []byte // no files: nothing changes
+	var files []byte // nil leaves the base unchanged
 	if needs != nil {
 		var err error
 		if files, err = json.Marshal(needs); err != nil {
 			return err
 		}
 	}
-	return s.together(ctx, "keep snapshot "+id, func(tx *sql.Tx) error {
+	return s.transact(ctx, "keep snapshot "+id, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `UPDATE snapshots SET name = '' WHERE id <> ? AND name <> ''
 			AND (owner, name) = (SELECT owner, name FROM snapshots WHERE id = ?) AND sum <> ''`, id, id); err != nil {
 			return err
@@ -52,16 +53,11 @@ func (s *Store) KeepSnapshot(ctx context.Context, id, sum string, bytes int64, n
 			return err
 		}
 		if n, err := res.RowsAffected(); err != nil || n == 0 {
-			return errors.Join(err, errors.New("its row is gone"))
+			return errors.Join(err, errors.New("the row of the snapshot is gone"))
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE sandboxes SET at_snapshot = ? WHERE id = (SELECT sandbox FROM snapshots WHERE id = ?)`, id, id)
 		return err
 	})
-}
-
-// together makes all changes or none.
-func (s *Store) together(ctx context.Context, what string, do func(*sql.Tx) error) error {
-	return s.transact(ctx, what, do)
 }
 
 // GetSnapshot finds a row by its ID.
@@ -80,27 +76,27 @@ func (s *Store) GetSnapshot(ctx context.Context, id string) (sandbox.Stored, err
 func (s *Store) ListSnapshots(ctx context.Context, q sandbox.SnapshotQuery) ([]sandbox.Stored, error) {
 	var u update
 	if q.Unfinished {
-		u.only(`sum = ''`)
+		u.require(`sum = ''`)
 	} else {
-		u.only(`sum <> ''`)
+		u.require(`sum <> ''`)
 	}
 	if !q.Templates {
-		u.only(`kept_for = ''`)
+		u.require(`kept_for = ''`)
 	}
 	if !q.AllOwners {
-		u.only(`owner = ?`, q.Owner)
+		u.require(`owner = ?`, q.Owner)
 	}
 	if q.Sandbox != "" {
-		u.only(`sandbox = ?`, q.Sandbox)
+		u.require(`sandbox = ?`, q.Sandbox)
 	}
 	if q.Name != "" {
-		u.only(`name = ?`, q.Name)
+		u.require(`name = ?`, q.Name)
 	}
 	if !q.CreatedBefore.IsZero() {
-		u.only(`created_at < ?`, nanos(q.CreatedBefore))
+		u.require(`created_at < ?`, nanos(q.CreatedBefore))
 	}
 	if q.AfterID != "" {
-		u.only(`(created_at, id) < (?, ?)`, nanos(q.AfterTime), q.AfterID)
+		u.require(`(created_at, id) < (?, ?)`, nanos(q.AfterTime), q.AfterID)
 	}
 	limit := q.Limit
 	if limit == 0 {
@@ -129,7 +125,7 @@ func (s *Store) ListSnapshots(ctx context.Context, q sandbox.SnapshotQuery) ([]s
 // DeleteSnapshot removes a row. Its parent becomes the parent of its children, so that the tree
 // stays connected.
 func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
-	return s.together(ctx, "delete snapshot "+id, func(tx *sql.Tx) error {
+	return s.transact(ctx, "delete snapshot "+id, func(tx *sql.Tx) error {
 		for _, query := range []string{
 			`UPDATE snapshots SET parent = (SELECT parent FROM snapshots WHERE id = ?1) WHERE parent = ?1 AND EXISTS (SELECT 1 FROM snapshots WHERE id = ?1)`,
 			`UPDATE sandboxes SET at_snapshot = (SELECT parent FROM snapshots WHERE id = ?1) WHERE at_snapshot = ?1 AND EXISTS (SELECT 1 FROM snapshots WHERE id = ?1)`,
@@ -143,13 +139,14 @@ func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
 	})
 }
 
-// Holds reports whether a snapshot, or a sandbox other than but, needs a copy of a workspace.
+// Holds reports whether a copy of a workspace is needed by a snapshot, or by a sandbox whose ID is
+// not but.
 func (s *Store) Holds(ctx context.Context, workspaceCopy, but string) (bool, error) {
 	var held bool
 	err := s.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sandboxes WHERE base_copy = ?1 AND state <> 'stopped' AND id <> ?2)
 		OR EXISTS (SELECT 1 FROM snapshots WHERE base_copy = ?1)`, workspaceCopy, but).Scan(&held)
 	if err != nil {
-		return false, fmt.Errorf("who holds the copy %s: %w", workspaceCopy, classify(err))
+		return false, fmt.Errorf("find users of workspace copy %s: %w", workspaceCopy, classify(err))
 	}
 	return held, nil
 }
@@ -160,7 +157,7 @@ func (s *Store) HoldsImage(ctx context.Context, id string) (bool, error) {
 	err := s.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM snapshots WHERE id = ?1)
 		OR EXISTS (SELECT 1 FROM sandboxes WHERE image = ?1 AND state IN ('pausing', 'paused', 'resuming'))`, id).Scan(&held)
 	if err != nil {
-		return false, fmt.Errorf("who holds the image %s: %w", id, classify(err))
+		return false, fmt.Errorf("find users of image %s: %w", id, classify(err))
 	}
 	return held, nil
 }
@@ -180,7 +177,7 @@ func decodeSnapshot(row interface{ Scan(...any) error }) (sandbox.Stored, error)
 	var n sandbox.Stored
 	var created int64
 	var texts [3]string
-	var baseCopy string // of the base, for queries
+	var baseCopy string // a column that only queries use; n.Base has the same value
 	if err := row.Scan(&n.ID, &n.Name, &n.Owner, &n.Sandbox, &n.Parent, &n.TemplateID, &n.Template, &n.FilesOnly, &created, &n.Bytes, &n.Format, &n.Sum,
 		&texts[0], &baseCopy, &texts[1], &n.Workspace, &texts[2], &n.Process.PID, &n.Process.Start, &n.Engine, &n.KeptFor); err != nil {
 		return sandbox.Stored{}, err

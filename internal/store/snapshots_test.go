@@ -13,7 +13,7 @@ import (
 )
 
 func stored(id string) sandbox.Stored {
-	r := full("i1")
+	r := fullRow("i1")
 	return sandbox.Stored{
 		Snapshot: sandbox.Snapshot{
 			ID: id, Name: "n", Owner: "alice", Sandbox: "i1", Parent: "p", TemplateID: "t", Template: "base", FilesOnly: true,
@@ -23,7 +23,7 @@ func stored(id string) sandbox.Stored {
 	}
 }
 
-func TestEveryFieldOfASnapshotIsStored(t *testing.T) {
+func TestEverySnapshotFieldIsStored(t *testing.T) {
 	s := open(t, t.TempDir())
 	want := stored("a")
 	want.KeptFor = "t:1"
@@ -43,11 +43,10 @@ func TestEveryFieldOfASnapshotIsStored(t *testing.T) {
 	for _, v := range []any{want, want.Snapshot, want.Base, want.Base.Image.View()} {
 		rv := reflect.ValueOf(v)
 		for i := range rv.NumField() {
-			// How much space only this snapshot uses changes with the others. Its base states what
-			// it needs.
+			// OwnBytes is computed when snapshots are listed. Needs is stored in the base only.
 			name := rv.Type().Field(i).Name
-			elsewhere := name == "OwnBytes" || rv.Type() == reflect.TypeFor[sandbox.Snapshot]() && name == "Needs"
-			if rv.Field(i).IsZero() && !elsewhere {
+			notStored := name == "OwnBytes" || rv.Type() == reflect.TypeFor[sandbox.Snapshot]() && name == "Needs"
+			if rv.Field(i).IsZero() && !notStored {
 				t.Errorf("the test leaves %s.%s empty", rv.Type(), rv.Type().Field(i).Name)
 			}
 		}
@@ -59,14 +58,15 @@ func TestEveryFieldOfASnapshotIsStored(t *testing.T) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 	if _, err := s.GetSnapshot(t.Context(), "b"); fault.CodeOf(err) != "snapshot_not_found" {
-		t.Errorf("another: %v", err)
+		t.Errorf("unknown snapshot: got error %v, want snapshot_not_found", err)
 	}
 }
 
-// F24: the files that a memory refers to are known when it has been written, after the row.
+// F24: which files a saved memory needs is known only after it was written, and after its row was
+// inserted.
 func TestF24NeedsAreStoredWithTheSnapshot(t *testing.T) {
 	s, ctx := open(t, t.TempDir()), t.Context()
-	if err := s.Insert(ctx, full("i1"), 1); err != nil {
+	if err := s.Insert(ctx, fullRow("i1"), 1); err != nil {
 		t.Fatal(err)
 	}
 	for id, needs := range map[string]*sandbox.Needs{"a": nil, "b": {Files: []hostfiles.File{{Path: "/f'\"", Size: 1, Sum: "s"}}}} {
@@ -88,7 +88,7 @@ func TestF24NeedsAreStoredWithTheSnapshot(t *testing.T) {
 func TestOnlyCompleteSnapshotsAreListed(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()
-	r := full("i1")
+	r := fullRow("i1")
 	r.At = ""
 	if err := s.Insert(ctx, r, 1); err != nil {
 		t.Fatal(err)
@@ -103,16 +103,16 @@ func TestOnlyCompleteSnapshotsAreListed(t *testing.T) {
 	}
 	all := sandbox.SnapshotQuery{AllOwners: true}
 	if rows, err := s.ListSnapshots(ctx, all); err != nil || len(rows) != 0 {
-		t.Errorf("before they are whole: %d, %v", len(rows), err)
+		t.Errorf("before they are complete: got %d rows, %v; want none", len(rows), err)
 	}
 	unfinished := all
 	unfinished.Unfinished = true
 	if rows, err := s.ListSnapshots(ctx, unfinished); err != nil || len(rows) != 3 {
-		t.Errorf("unfinished: %d, %v", len(rows), err)
+		t.Errorf("unfinished: got %d rows, %v; want 3", len(rows), err)
 	}
 	for _, id := range []string{"a", "b", "c"} {
 		if held, err := s.HoldsImage(ctx, id); err != nil || !held {
-			t.Errorf("%s is held: %t, %v", id, held, err)
+			t.Errorf("image %s is held: got %t, %v; want true", id, held, err)
 		}
 		if err := s.KeepSnapshot(ctx, id, "sum-"+id, 7, nil); err != nil {
 			t.Fatal(err)
@@ -123,10 +123,10 @@ func TestOnlyCompleteSnapshotsAreListed(t *testing.T) {
 	}
 	rows, err := s.ListSnapshots(ctx, sandbox.SnapshotQuery{SnapshotFilter: sandbox.SnapshotFilter{Name: "n"}, Owner: "alice"})
 	if err != nil || len(rows) != 1 || rows[0].ID != "c" || rows[0].Bytes != 7 {
-		t.Errorf("of the name: %+v, %v", rows, err)
+		t.Errorf("snapshots named n: got %+v, %v; want c", rows, err)
 	}
 	if rows, err := s.ListSnapshots(ctx, sandbox.SnapshotQuery{Owner: "bob"}); err != nil || len(rows) != 0 {
-		t.Errorf("bob's: %+v, %v", rows, err)
+		t.Errorf("snapshots of bob: got %+v, %v; want none", rows, err)
 	}
 	page := all
 	page.Limit, page.AfterTime, page.AfterID = 1, at.Add(2), "c"
@@ -134,7 +134,7 @@ func TestOnlyCompleteSnapshotsAreListed(t *testing.T) {
 		t.Errorf("the page after c: %+v, %v", rows, err)
 	}
 	if got, err := s.Get(ctx, "i1"); err != nil || got.At != "c" {
-		t.Errorf("the sandbox is at %q, %v", got.At, err)
+		t.Errorf("the current snapshot of the sandbox is %q, %v", got.At, err)
 	}
 	for range 2 {
 		if err := s.DeleteSnapshot(ctx, "b"); err != nil {
@@ -142,24 +142,24 @@ func TestOnlyCompleteSnapshotsAreListed(t *testing.T) {
 		}
 	}
 	if n, err := s.GetSnapshot(ctx, "c"); err != nil || n.Parent != "a" {
-		t.Errorf("what came from b comes from %q, %v", n.Parent, err)
+		t.Errorf("parent of c is %q, %v; want a", n.Parent, err)
 	}
 	if err := s.DeleteSnapshot(ctx, "c"); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := s.Get(ctx, "i1"); err != nil || got.At != "a" {
-		t.Errorf("the sandbox is at %q, %v", got.At, err)
+		t.Errorf("the current snapshot of the sandbox is %q, %v", got.At, err)
 	}
 	if err := s.KeepSnapshot(ctx, "c", "sum", 1, nil); err == nil {
-		t.Error("a removed snapshot was shown")
+		t.Error("KeepSnapshot of a removed snapshot succeeds")
 	}
 }
 
 // A copy of a workspace and an image are kept as long as a snapshot or sandbox needs them.
-func TestHeldOutput(t *testing.T) {
+func TestHoldsFindsUsersOfCopiesAndImages(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()
-	r := full("i1")
+	r := fullRow("i1")
 	r.State = sandbox.Paused
 	if err := s.Insert(ctx, r, 1); err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestHeldOutput(t *testing.T) {
 	}
 	check(true, "paused")
 	if held, err := s.Holds(ctx, "i0", "i1"); err != nil || held {
-		t.Errorf("by another than itself: %t, %v", held, err)
+		t.Errorf("the copy is held by a sandbox other than i1: got %t, %v; want false", held, err)
 	}
 	if sum, err := s.SumOf(ctx, "image"); err != nil || sum != "sum" {
 		t.Errorf("sum %q, %v", sum, err)
@@ -186,13 +186,13 @@ func TestHeldOutput(t *testing.T) {
 	check(false, "stopped")
 }
 
-// The conditions of a move are decided together: of two moves, one succeeds, and a lack of space is
-// not reported as another caller's change.
-func TestMovesAskForMore(t *testing.T) {
+// TestMoveChecksConditionsTogether checks that of two moves one succeeds, and that a reached limit
+// is not reported as a change by another caller.
+func TestMoveChecksConditionsTogether(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()
 	for _, id := range []string{"i1", "i2", "i3"} {
-		r := full(id)
+		r := fullRow(id)
 		r.Name, r.State, r.Reason, r.Run, r.Actor = id, sandbox.Running, "", 1, sandbox.Process{}
 		if err := s.Insert(ctx, r, 9); err != nil {
 			t.Fatal(err)
@@ -218,11 +218,11 @@ func TestMovesAskForMore(t *testing.T) {
 	} {
 		moved, err := s.Move(ctx, step.id, step.m)
 		if moved != step.want || (err != nil) != (step.code != "") || err != nil && fault.CodeOf(err) != step.code {
-			t.Errorf("step %d: %t, %v", i, moved, err)
+			t.Errorf("step %d: got %t, %v; want %t, %q", i, moved, err, step.want, step.code)
 		}
 	}
 	got, err := s.Get(ctx, "i1")
 	if err != nil || got.Run != 2 || got.Saved != image || got.Actor != you || !got.EndAt.IsZero() || !got.PausedAt.IsZero() {
-		t.Errorf("it is %+v, %v", got, err)
+		t.Errorf("after all steps, i1 is %+v, %v", got, err)
 	}
 }

@@ -9,40 +9,40 @@ import (
 
 // A query is prepared once, and later calls use the prepared statement.
 func TestStatementsArePreparedOnce(t *testing.T) {
-	s := opened(t)
-	ask := func(query string) (got string) {
+	s := openStore(t)
+	selectText := func(query string) (got string) {
 		t.Helper()
 		if err := s.db.QueryRowContext(t.Context(), query, "x").Scan(&got); err != nil {
 			t.Error(err)
 		}
 		return got
 	}
-	had := len(s.db.ready)
-	var all sync.WaitGroup
+	before := len(s.db.prepared)
+	var wg sync.WaitGroup
 	for range 20 {
-		all.Go(func() {
-			if got := ask("SELECT ? || 'y'"); got != "xy" {
+		wg.Go(func() {
+			if got := selectText("SELECT ? || 'y'"); got != "xy" {
 				t.Errorf("%q", got)
 			}
 		})
 	}
-	all.Wait()
-	if got := len(s.db.ready); got != had+1 {
-		t.Errorf("%d statements are ready, %d were before", got, had)
+	wg.Wait()
+	if got := len(s.db.prepared); got != before+1 {
+		t.Errorf("the cache has %d statements, and had %d before", got, before)
 	}
-	// Queries that run only once do not pile up.
-	for i := range 2 * maxReady {
-		ask(fmt.Sprintf("SELECT ? || '%d'", i))
+	// The cache stops growing at its limit.
+	for i := range 2 * maxPrepared {
+		selectText(fmt.Sprintf("SELECT ? || '%d'", i))
 	}
-	if got := len(s.db.ready); got != maxReady {
-		t.Errorf("%d statements are ready", got)
+	if got := len(s.db.prepared); got != maxPrepared {
+		t.Errorf("the cache has %d statements, want the limit", got)
 	}
 }
 
 // An invalid statement, or one whose caller has disconnected, is not cached.
 func TestFailedStatementsAreNotCached(t *testing.T) {
-	s := opened(t)
-	had := len(s.db.ready)
+	s := openStore(t)
+	before := len(s.db.prepared)
 	var got int
 	if err := s.db.QueryRowContext(t.Context(), "SELECT nothing FROM nowhere").Scan(&got); err == nil {
 		t.Error("a query of no table succeeds")
@@ -55,12 +55,12 @@ func TestFailedStatementsAreNotCached(t *testing.T) {
 	if _, err := s.db.ExecContext(gone, "DELETE FROM sandboxes WHERE id = 'absent'"); err == nil {
 		t.Error("a change with a cancelled context succeeds")
 	}
-	if len(s.db.ready) != had {
-		t.Errorf("%d statements are ready, %d were before", len(s.db.ready), had)
+	if len(s.db.prepared) != before {
+		t.Errorf("the cache has %d statements, and had %d before", len(s.db.prepared), before)
 	}
 }
 
-func opened(t *testing.T) *Store {
+func openStore(t *testing.T) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), t.TempDir())
 	if err != nil {

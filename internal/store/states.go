@@ -1,8 +1,8 @@
 package store
 
-// states adds the columns about the origin of a sandbox, and the table of snapshots. The lifetime
-// of rows of earlier versions is unknown, so they get the lifetime that they had at their start.
-const states = `
+// statesSchema adds the columns about the origin of a sandbox, and the table of snapshots. The
+// lifetime of rows of earlier versions is unknown, so they get the lifetime of their start.
+const statesSchema = `
 	ALTER TABLE sandboxes ADD COLUMN paused_at INTEGER NOT NULL DEFAULT 0;
 	ALTER TABLE sandboxes ADD COLUMN on_end TEXT NOT NULL DEFAULT '{}';
 	ALTER TABLE sandboxes ADD COLUMN origin TEXT NOT NULL DEFAULT '';
@@ -45,9 +45,9 @@ const states = `
 	CREATE INDEX snapshots_by_parent ON snapshots (parent);
 	CREATE UNIQUE INDEX snapshots_name ON snapshots (owner, name) WHERE name <> '' AND sum <> '';`
 
-// engines sets the engine in rows of earlier versions, which had only gVisor. A snapshot was taken
-// on the engine of its sandbox, whose row may have been removed.
-const engines = `
+// enginesSchema sets the engine in rows of earlier versions, which had only gVisor. A snapshot has
+// the engine of its sandbox, or gVisor if that sandbox's row has been removed.
+const enginesSchema = `
 	UPDATE sandboxes SET engine = 'gvisor' WHERE engine = '';
 	ALTER TABLE snapshots ADD COLUMN engine TEXT NOT NULL DEFAULT 'gvisor';
 	UPDATE snapshots SET engine = (SELECT engine FROM sandboxes WHERE id = snapshots.sandbox)

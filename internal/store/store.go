@@ -24,7 +24,7 @@ import (
 
 // FileName is the database's name in the state directory. It has the access tokens of live
 // sandboxes in plain text, because a restarted server must be able to use its sandboxes. So only
-// its user may read it. Of keys it has only hashes.
+// its user may read it. It has only hashes of keys.
 const FileName = "crannog.db"
 
 // Store is the open database. It is safe for concurrent use.
@@ -54,7 +54,7 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	db.SetMaxIdleConns(8)
 	s := &Store{db: newDatabase(db), dir: filepath.Dir(path), reserve: diskroom.New(filepath.Dir(path))}
 	// Opening needs disk space too, for the write-ahead log and its index.
-	if err := s.retryFull(func() error { return prime(ctx, db) }); err != nil {
+	if err := s.retryFull(func() error { return migrateWhenFree(ctx, db) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
 	return s, nil
@@ -63,9 +63,9 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 // busyTimeout is how long to wait for other processes, whose writes take milliseconds.
 const busyTimeout = 10 * time.Second
 
-// prime migrates the database. While another process switches a new file to WAL, SQLite returns
-// "busy" without waiting, so prime waits.
-func prime(ctx context.Context, db *sql.DB) error {
+// migrateWhenFree migrates the database. While another process switches a new file to WAL, SQLite
+// returns "busy" without waiting, so migrateWhenFree waits.
+func migrateWhenFree(ctx context.Context, db *sql.DB) error {
 	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
 	defer cancel()
 	for {
@@ -150,7 +150,7 @@ func CheckPrivate(dir string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, fs.ErrPermission):
-		return fault.Newf(fault.Denied, "state_not_private", "state directory %s is in a directory that this user may not enter, so it is another user's", dir).
+		return fault.Newf(fault.Denied, "state_not_private", "state directory %s is in a directory that this user may not enter, so it belongs to another user", dir).
 			WithHint("use one of your own: --state DIR, or CRANNOG_STATE")
 	case err != nil:
 		return err

@@ -25,12 +25,12 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// The tests of several processes run this binary again.
+// childDir is set in the processes that TestProcessesShareStateAndLimit starts from this binary.
 const childDir = "CRANNOG_TEST_STORE_DIR"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
-		if err := child(dir); err != nil {
+		if err := insertRows(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -53,8 +53,8 @@ func open(t *testing.T, dir string) *store.Store {
 	return s
 }
 
-// full has a value in every field, so that a forgotten column shows.
-func full(id string) sandbox.Row {
+// fullRow returns a row with a value in every field, so that a test detects a forgotten column.
+func fullRow(id string) sandbox.Row {
 	at := time.Unix(1_700_000_000, 123456789).UTC()
 	return sandbox.Row{
 		ControlToken: "control", Process: sandbox.Process{PID: 42, Start: "boot/1"},
@@ -78,14 +78,13 @@ func full(id string) sandbox.Row {
 	}
 }
 
-// notStored are fields without a column: each process finds out again whether an attachment is
-// lost; the saved state states if memory is kept and what it needs; a search lasts as long as a
-// creation; and Base has the rest.
+// notStored are fields without a column. Unlinked is determined again by each process, search
+// exists only during a creation, and the others are computed from the columns of Base and Saved.
 var notStored = []string{"Unlinked", "FilesOnly", "search", "Tracked", "Mounts", "Notes", "Tools", "Keys", "Needs", "ImageDigest", "Saves", "Volumes"}
 
 func TestEveryFieldIsStored(t *testing.T) {
 	s := open(t, t.TempDir())
-	want := full("i1")
+	want := fullRow("i1")
 	for _, v := range []any{want, want.Sandbox, want.Limits, want.Limits.Limits} {
 		rv := reflect.ValueOf(v)
 		for i := range rv.NumField() {
@@ -114,7 +113,7 @@ func TestEveryFieldIsStored(t *testing.T) {
 func TestMove(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()
-	r := full("i1")
+	r := fullRow("i1")
 	r.State, r.Reason, r.StoppedAt = sandbox.Creating, "", time.Time{}
 	if err := s.Insert(ctx, r, 1); err != nil {
 		t.Fatal(err)
@@ -139,26 +138,26 @@ func TestMove(t *testing.T) {
 	}
 	got, err := s.Get(ctx, "i1")
 	if err != nil || got.State != sandbox.Stopped || got.Reason != "timeout" || !got.StoppedAt.Equal(at) {
-		t.Errorf("got %+v, %v; the first reason stays", got, err)
+		t.Errorf("got %+v, %v; want state stopped and the first reason", got, err)
 	}
 	if moved, err := s.Move(ctx, "nope", sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopped}); err != nil || moved {
-		t.Errorf("moved what does not exist: %t, %v", moved, err)
+		t.Errorf("Move of an unknown sandbox: got %t, %v", moved, err)
 	}
 }
 
-// A query that takes too long on a busy host is not an internal error: the caller learns that its
-// time limit was exceeded.
-func TestOutOfTime(t *testing.T) {
+// TestDeadlineIsReportedAsTimeout checks that a query that takes too long on a busy host fails with
+// a timeout, not with an internal error.
+func TestDeadlineIsReportedAsTimeout(t *testing.T) {
 	s := open(t, t.TempDir())
-	if err := s.Insert(t.Context(), full("i1"), 1); err != nil {
+	if err := s.Insert(t.Context(), fullRow("i1"), 1); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
 	defer cancel()
-	for name, ask := range map[string]func() error{
+	for name, call := range map[string]func() error{
 		"list":      func() error { _, err := s.List(ctx, sandbox.Query{}); return err },
 		"get":       func() error { _, err := s.Get(ctx, "i1"); return err },
-		"insert":    func() error { return s.Insert(ctx, full("i2"), 9) },
+		"insert":    func() error { return s.Insert(ctx, fullRow("i2"), 9) },
 		"move":      func() error { _, err := s.Move(ctx, "i1", sandbox.Move{To: sandbox.Stopped}); return err },
 		"delete":    func() error { return s.Delete(ctx, "i1") },
 		"log":       func() error { return s.Append(ctx, "i1", sandbox.LogEntry{}) },
@@ -168,18 +167,18 @@ func TestOutOfTime(t *testing.T) {
 		"snapshots": func() error { _, err := s.ListSnapshots(ctx, sandbox.SnapshotQuery{}); return err },
 		"approvals": func() error { _, err := s.Approvals(ctx, approval.Query{}); return err },
 	} {
-		if err := ask(); fault.CodeOf(err) != "store_slow" || fault.KindOf(err) != fault.Timeout || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v", name, err)
+		if err := call(); fault.CodeOf(err) != "store_slow" || fault.KindOf(err) != fault.Timeout || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: got error %v, want store_slow", name, err)
 		}
 	}
-	if got, err := s.Get(t.Context(), "i1"); err != nil || got.State != full("i1").State {
-		t.Errorf("afterwards: %+v, %v", got, err)
+	if got, err := s.Get(t.Context(), "i1"); err != nil || got.State != fullRow("i1").State {
+		t.Errorf("row afterwards: %+v, %v", got, err)
 	}
 }
 
-func TestInsertRefuses(t *testing.T) {
+func TestInsertChecksNameAndLimit(t *testing.T) {
 	s := open(t, t.TempDir())
-	if err := s.Insert(t.Context(), full("i1"), 1); err != nil {
+	if err := s.Insert(t.Context(), fullRow("i1"), 1); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
@@ -191,7 +190,7 @@ func TestInsertRefuses(t *testing.T) {
 		{func(r *sandbox.Row) { r.Name = "other" }, 1, "too_many_sandboxes"},
 		{func(r *sandbox.Row) { r.Owner = "bob" }, 2, ""},
 	} {
-		r := full("i2")
+		r := fullRow("i2")
 		tc.change(&r)
 		err := s.Insert(t.Context(), r, tc.max)
 		if tc.code == "" && err != nil || tc.code != "" && fault.CodeOf(err) != tc.code {
@@ -202,7 +201,7 @@ func TestInsertRefuses(t *testing.T) {
 	if _, err := s.Move(t.Context(), "i1", sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopped}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Insert(t.Context(), full("i3"), 2); err != nil {
+	if err := s.Insert(t.Context(), fullRow("i3"), 2); err != nil {
 		t.Error(err)
 	}
 }
@@ -211,7 +210,7 @@ func TestLogIsBounded(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()
 	for _, id := range []string{"i1", "i2"} {
-		r := full(id)
+		r := fullRow(id)
 		r.Name = id
 		if err := s.Insert(ctx, r, 5); err != nil {
 			t.Fatal(err)
@@ -227,11 +226,11 @@ func TestLogIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Append(ctx, "gone", sandbox.LogEntry{Message: "of no sandbox"}); err != nil {
-		t.Errorf("log of what is gone: %v", err)
+		t.Errorf("Append for an unknown sandbox: %v", err)
 	}
 	entries, err := s.Entries(ctx, "i1")
 	if err != nil || len(entries) != 200 || entries[0].Fields["i"] != "100" || entries[199].Fields["i"] != "299" {
-		t.Errorf("%d entries, %v", len(entries), err)
+		t.Errorf("got %d entries, %v; want the newest 200", len(entries), err)
 	}
 	if err := s.Delete(ctx, "i1"); err != nil {
 		t.Fatal(err)
@@ -243,11 +242,11 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// The tokens in the file can be read only by its owner.
-func TestModes(t *testing.T) {
+// TestStateFilesArePrivate checks that only the owner can read the tokens in the database.
+func TestStateFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "state?x=1#y")
 	s := open(t, dir)
-	if err := s.Insert(t.Context(), full("i1"), 1); err != nil {
+	if err := s.Insert(t.Context(), fullRow("i1"), 1); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
@@ -280,19 +279,19 @@ func TestS13ReadableDirectoryIsClosed(t *testing.T) {
 			t.Error(err)
 		}
 		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("a directory of mode %o: %v, %v", mode, info.Mode(), err)
+			t.Errorf("directory of mode %o: got mode %v, %v; want 700", mode, info.Mode(), err)
 		}
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenRejectsUnusableState(t *testing.T) {
 	shared := t.TempDir()
 	if err := os.Chmod(shared, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	_, err := store.Open(t.Context(), shared)
 	if fault.CodeOf(err) != "state_not_private" {
-		t.Errorf("a directory for everybody: %v", err)
+		t.Errorf("directory that all users can write: got error %v", err)
 	}
 	newer := t.TempDir()
 	db, err := sql.Open("sqlite", filepath.Join(newer, store.FileName))
@@ -307,7 +306,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	_, err = store.Open(t.Context(), newer)
 	if fault.CodeOf(err) != "state_too_new" {
-		t.Errorf("a later schema: %v", err)
+		t.Errorf("later schema: got error %v", err)
 	}
 	garbage := t.TempDir()
 	if err := os.WriteFile(filepath.Join(garbage, store.FileName), []byte(strings.Repeat("not a database ", 1000)), 0o644); err != nil {
@@ -315,22 +314,22 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	_, err = store.Open(t.Context(), garbage)
 	if fault.CodeOf(err) != "store_damaged" {
-		t.Errorf("garbage: %v", err)
+		t.Errorf("file that is no database: got error %v", err)
 	}
 	if _, err := store.Open(t.Context(), "/proc/nope"); err == nil || errors.Is(err, fs.ErrExist) {
-		t.Errorf("a directory that cannot be made: %v", err)
+		t.Errorf("directory that cannot be created: got error %v", err)
 	}
 }
 
-// child is one of several processes that open a new state at once.
-func child(dir string) error {
+// insertRows runs in each of several processes that open a new state at the same time.
+func insertRows(dir string) error {
 	ctx := context.Background()
 	s, err := store.Open(ctx, dir)
 	if err != nil {
 		return err
 	}
 	for i := range 20 {
-		r := full(fmt.Sprintf("i%dx%d", os.Getpid(), i))
+		r := fullRow(fmt.Sprintf("i%dx%d", os.Getpid(), i))
 		r.Name = ""
 		if err := s.Insert(ctx, r, 50); err != nil && fault.KindOf(err) != fault.Exhausted {
 			return err
@@ -339,7 +338,7 @@ func child(dir string) error {
 	return s.Close()
 }
 
-func TestProcessesShareAState(t *testing.T) {
+func TestProcessesShareStateAndLimit(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	var group sync.WaitGroup
 	for range 4 {
@@ -354,7 +353,7 @@ func TestProcessesShareAState(t *testing.T) {
 	group.Wait()
 	rows, err := open(t, dir).List(t.Context(), sandbox.Query{AllOwners: true})
 	if err != nil || len(rows) != 50 {
-		t.Errorf("%d rows, %v; 80 wanted in, 50 fit", len(rows), err)
+		t.Errorf("got %d rows, %v; want the limit of 50 after 80 insertions", len(rows), err)
 	}
 }
 
@@ -369,7 +368,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := s.KeyByHash(ctx, [32]byte{2}); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("an unknown hash: %v", err)
+		t.Errorf("unknown hash: got error %v, want NotFound", err)
 	}
 	k.LastUsed = time.Unix(9, 0).UTC()
 	for _, at := range []time.Time{k.LastUsed, time.Unix(5, 0)} {
@@ -410,7 +409,7 @@ func BenchmarkParallelWrites(b *testing.B) {
 	b.SetParallelism(8)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			r := full(fmt.Sprint("i", n.Add(1)))
+			r := fullRow(fmt.Sprint("i", n.Add(1)))
 			r.Name = ""
 			if err := s.Insert(b.Context(), r, 1000); err != nil {
 				b.Error(err)
@@ -429,7 +428,7 @@ func BenchmarkInsertMoveDelete(b *testing.B) {
 	}
 	defer s.Close()
 	for b.Loop() {
-		r := full("i1")
+		r := fullRow("i1")
 		if err := s.Insert(b.Context(), r, 5); err != nil {
 			b.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 func (s *Store) Acquire(ctx context.Context, r sandbox.Row, max int) (bool, error) {
 	values, err := encode(r)
 	if err != nil {
-		return false, fmt.Errorf("claim sandbox %s: %w", r.ID, err)
+		return false, fmt.Errorf("acquire sandbox %s: %w", r.ID, err)
 	}
 	query := `UPDATE sandboxes SET (` + columns + `) = (` + placeholders(len(values)) + `)
 		WHERE id = ? AND state = 'waiting' AND ` + countLive + ` < ?`
@@ -22,15 +22,15 @@ func (s *Store) Acquire(ctx context.Context, r sandbox.Row, max int) (bool, erro
 		return false, nameTaken(r.Name)
 	}
 	if err != nil {
-		return false, fmt.Errorf("claim sandbox %s: %w", r.ID, classify(err))
+		return false, fmt.Errorf("acquire sandbox %s: %w", r.ID, classify(err))
 	}
 	n, err := res.RowsAffected()
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	// One of the two conditions did not hold. Find out which.
-	there, err := s.Get(ctx, r.ID)
-	if err == nil && there.State == sandbox.Waiting {
+	// No row was changed: the limit is reached, or the sandbox is no longer warm.
+	current, err := s.Get(ctx, r.ID)
+	if err == nil && current.State == sandbox.Waiting {
 		return false, tooMany(max)
 	}
 	if fault.KindOf(err) == fault.NotFound {

@@ -1,4 +1,5 @@
-// The fields of the policy page in the URL. The router loads this at once.
+// The fields of the policy page in the URL. The router loads this file at once, so it is separate
+// from the page.
 
 export interface PolicySearch {
   /** ID of the sandbox whose policy is shown. */
@@ -8,7 +9,7 @@ export interface PolicySearch {
   against?: string;
 }
 
-/** readSearch takes known fields from a URL and drops the rest. */
+/** readSearch returns the known fields of a URL and drops the rest. */
 export function readSearch(raw: Record<string, unknown>): PolicySearch {
   const out: PolicySearch = {};
   const text = (v: unknown) => (typeof v === "string" || typeof v === "number" ? String(v).slice(0, 256) : "");

@@ -82,7 +82,7 @@ func TestGrantCoversSameRequestOnly(t *testing.T) {
 			t.Errorf("an approved request with another %s: got %d %s, want 403", name, code, body)
 		}
 	}
-	s.Generation, s.Old, s.Value = 2, []string{value}, "sk-second-0a1b2c3d4e5f60718293"
+	s.Generation, s.Old, s.Value = 2, []string{secretValue}, "sk-second-0a1b2c3d4e5f60718293"
 	if err := b.Update(b.current.Load().policy, []egress.Secret{s}); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestGrantCoversSameRequestOnly(t *testing.T) {
 	if code, body := b.do("POST", "https://api.good.test/pay?to=a", big, nil); code != 200 {
 		t.Fatalf("the approved request: got %d %s, want 200", code, body)
 	}
-	if got := up.log()[0]; got.Body != big || got.Auth != "Bearer "+value {
+	if got := up.log()[0]; got.Body != big || got.Auth != "Bearer "+secretValue {
 		t.Errorf("upstream got %d bytes with the authorization %q", len(got.Body), got.Auth)
 	}
 	if code, _ := b.do("POST", "https://api.good.test/pay?to=a", big, nil); code != 403 {

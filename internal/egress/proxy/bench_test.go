@@ -99,14 +99,14 @@ func BenchmarkNewConnection(b *testing.B) {
 
 func BenchmarkDownload(b *testing.B) {
 	const size = 64 << 20
-	piece := make([]byte, 64<<10)
-	for i := range piece {
-		piece[i] = byte(i*7 + i>>8)
+	partOfSecret := make([]byte, 64<<10)
+	for i := range partOfSecret {
+		partOfSecret[i] = byte(i*7 + i>>8)
 	}
 	w := newEnvironment(b)
 	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) {
-		for range size / len(piece) {
-			rw.Write(piece)
+		for range size / len(partOfSecret) {
+			rw.Write(partOfSecret)
 		}
 	}, "api.good.test", "pass.good.test", "other.good.test")
 	sb := w.newSandbox(oneHostPolicy, withToken)

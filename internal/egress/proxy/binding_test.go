@@ -86,7 +86,7 @@ func TestRemovedSecretIsRedactedInPendingResponse(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(goOn)
-	if got := <-done; strings.Contains(got, value) || strings.Contains(got, other.Value) || !strings.Contains(got, "you sent ") {
+	if got := <-done; strings.Contains(got, secretValue) || strings.Contains(got, other.Value) || !strings.Contains(got, "you sent ") {
 		t.Errorf("the sandbox received a secret: %s", got)
 	}
 }

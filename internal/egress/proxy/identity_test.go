@@ -137,7 +137,7 @@ func TestHostHeaderMustBeConnectionHost(t *testing.T) {
 	if len(up.log()) != 0 {
 		t.Fatalf("upstream got %+v, want nothing", up.log())
 	}
-	if code, _ := b.get("https://api.good.test/"); code != 200 || up.log()[0].Auth != "Bearer "+value {
+	if code, _ := b.get("https://api.good.test/"); code != 200 || up.log()[0].Auth != "Bearer "+secretValue {
 		t.Errorf("control: a request with its own host: got %d %+v, want 200 with the secret", code, up.log())
 	}
 }
@@ -158,7 +158,7 @@ func TestSecretIsNotSentToAnotherHost(t *testing.T) {
 			t.Errorf("the other host got the authorization %q", s.Auth)
 		}
 	}
-	if code, _ := b.get("https://api.good.test/"); code != 200 || api.log()[0].Auth != "Bearer "+value {
+	if code, _ := b.get("https://api.good.test/"); code != 200 || api.log()[0].Auth != "Bearer "+secretValue {
 		t.Error("control: the bound host did not get the secret")
 	}
 }

@@ -91,10 +91,10 @@ func TestPackageCacheIsSharedSafely(t *testing.T) {
 			t.Errorf("the registry got a part of the sandbox's request: %+v", s)
 		}
 	}
-	seen := len(up.log())
+	seenRequest := len(up.log())
 	second := w.newSandbox(registryPolicy("cache: [npm], min_age: 24h"), with)
-	if code, text := second.get(old); code != 200 || text != "a 1.0.0" || len(up.log()) != seen {
-		t.Errorf("another sandbox: got %d %s with %d further requests, want the cached package", code, text, len(up.log())-seen)
+	if code, text := second.get(old); code != 200 || text != "a 1.0.0" || len(up.log()) != seenRequest {
+		t.Errorf("another sandbox: got %d %s with %d further requests, want the cached package", code, text, len(up.log())-seenRequest)
 	}
 	last := second.records.all()[len(second.records.all())-1]
 	if p := last.Package; p == nil || !p.Cached || p.Version != "1.0.0" || p.Verdict != packages.Passed || !strings.HasPrefix(p.Hash, "sha512-") {
@@ -137,12 +137,12 @@ func TestPackageRulesAreEnforced(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %d", settings, code, text, want)
 		}
 	}
-	seen := len(up.log())
+	seenRequest := len(up.log())
 	offline := w.newSandbox(registryPolicy("cache: [npm], offline: true"), with)
 	if code, _ := offline.get(file); code != 200 {
 		t.Errorf("a cached package while offline: got %d, want 200", code)
 	}
-	if code, text := offline.get("https://" + registryHost + "/b"); code != 504 || !strings.Contains(text, "packages.offline") || len(up.log()) != seen {
+	if code, text := offline.get("https://" + registryHost + "/b"); code != 504 || !strings.Contains(text, "packages.offline") || len(up.log()) != seenRequest {
 		t.Errorf("another package while offline: got %d %s, want 504", code, text)
 	}
 	// The network's rules apply too, and a policy with a cache needs one.

@@ -37,9 +37,9 @@ const maxReadings = 16
 // read adds all readings of the request. The first is that of the request line.
 func (x *exchange) read() *refusal {
 	methods, paths := []string{x.action.method}, []string{x.action.path}
-	add := func(list *[]string, one string) {
-		if one != "" && !slices.Contains(*list, one) {
-			*list = append(*list, one)
+	add := func(list *[]string, entry string) {
+		if entry != "" && !slices.Contains(*list, entry) {
+			*list = append(*list, entry)
 		}
 	}
 	override := func(value string) {

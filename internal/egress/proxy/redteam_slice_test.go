@@ -9,19 +9,17 @@ import (
 	"testing"
 )
 
-// The attacks here were designed without knowledge of the fix of the finding.
-// docs/internals/testing.md lists them, and which succeeded.
-
-// S5: a secret in pieces by other names of a range, by a POST, in a header of an early answer, and
-// in an encoding within another.
-func TestFindingS5RedTeam(t *testing.T) {
-	const text = "the key is " + value + " and was kept"
+// The attacks here were designed without knowledge of the defence. docs/internals/testing.md lists
+// them, and which of them succeeded at first. Each tries to get a secret in parts that redaction does
+// not recognise.
+func TestPartialSecretAttacks(t *testing.T) {
+	const text = "the key is " + secretValue + " and was kept"
 	w := newEnvironment(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		asked := r.Header.Get("X-Byterange") + r.Header.Get("X-Byte-Ranges") + r.Header.Get("X-Goog-Range")
 		switch {
 		case r.URL.Path == "/early":
-			rw.Header().Set("Link", "</"+value+">; rel=preload")
+			rw.Header().Set("Link", "</"+secretValue+">; rel=preload")
 			rw.WriteHeader(http.StatusEarlyHints)
 			_, _ = io.WriteString(rw, "done")
 		case r.URL.Path == "/twice":
@@ -32,32 +30,32 @@ func TestFindingS5RedTeam(t *testing.T) {
 			_ = inner.Close()
 			_ = outer.Close()
 		case asked != "" || strings.Contains(r.URL.RawQuery, "Range"):
-			rw.WriteHeader(http.StatusOK) // and does not mention a part
+			rw.WriteHeader(http.StatusOK) // the status does not show that this is a part
 			_, _ = io.WriteString(rw, text[16:26])
 		default:
 			_, _ = io.WriteString(rw, text)
 		}
 	}, "api.good.test")
 	b := w.newSandbox(boundHost, withToken)
-	piece := value[5:15]
+	partOfSecret := secretValue[5:15]
 	for name, c := range map[string]struct {
 		method, url string
 		header      http.Header
 	}{
-		"a range in one word":        {"GET", "https://api.good.test/x", http.Header{"X-Byterange": {"bytes=16-25"}}},
-		"ranges":                     {"GET", "https://api.good.test/x", http.Header{"X-Byte-Ranges": {"bytes=16-25"}}},
+		"a range header in one word": {"GET", "https://api.good.test/x", http.Header{"X-Byterange": {"bytes=16-25"}}},
+		"a header with ranges":       {"GET", "https://api.good.test/x", http.Header{"X-Byte-Ranges": {"bytes=16-25"}}},
 		"a header in the query":      {"GET", "https://api.good.test/x?$httpHeaders=Range%3Abytes%3D16-25", nil},
 		"a POST":                     {"POST", "https://api.good.test/x", http.Header{"X-Goog-Range": {"bytes=16-25"}}},
-		"an early answer's header":   {"GET", "https://api.good.test/early", nil},
-		"an encoding in an encoding": {"GET", "https://api.good.test/twice", nil},
+		"a header of an early hint":  {"GET", "https://api.good.test/early", nil},
+		"two encodings":              {"GET", "https://api.good.test/twice", nil},
 	} {
 		code, body := b.do(c.method, c.url, "", c.header)
-		if strings.Contains(body, piece) || strings.Contains(body, value) {
-			t.Errorf("%s: %d %s", name, code, body)
+		if strings.Contains(body, partOfSecret) || strings.Contains(body, secretValue) {
+			t.Errorf("%s: the response contains the secret or a part: %d %s", name, code, body)
 		}
 	}
-	// Control: the host answers with the whole, redacted.
+	// Control: the complete response arrives, redacted.
 	if code, body := b.get("https://api.good.test/x"); code != 200 || !strings.Contains(body, "the key is ***") {
-		t.Errorf("the control: %d %s", code, body)
+		t.Errorf("control: got %d %s, want 200 and a redacted body", code, body)
 	}
 }

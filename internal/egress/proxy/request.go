@@ -118,11 +118,11 @@ func webSocket(r *http.Request) bool {
 		len(r.Header["Upgrade"]) == 1 && strings.EqualFold(r.Header["Upgrade"][0], "websocket")
 }
 
-// authorize applies the policy and, if required, requests approval. If the policy changes in
-// between, it starts again.
+// authorize applies the policy and, if required, requests approval. If the policy changes in between,
+// it starts again.
 func (x *exchange) authorize() *refusal {
 	for range 4 {
-		if stop := x.know(); stop != nil {
+		if stop := x.register(); stop != nil {
 			return stop
 		}
 		x.gen = x.box.current.Load()
@@ -142,8 +142,8 @@ func (x *exchange) authorize() *refusal {
 	return floor(http.StatusServiceUnavailable, "policy_changing", policy.RuleLimit, "the policy changes faster than requests are judged")
 }
 
-// know registers the exchange, so that Update can check it.
-func (x *exchange) know() *refusal {
+// register registers the exchange, so that Update can stop it.
+func (x *exchange) register() *refusal {
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
 	x.progress.known = true
@@ -168,7 +168,7 @@ func (x *exchange) evaluate(g *generation) (egress.Decision, []policy.Limits) {
 	return d, limits
 }
 
-// decide is the policy's part of judge.
+// decide applies the policy to the request, and refuses it if the policy denies it.
 func (x *exchange) decide() *refusal {
 	x.conn = x.gen.policy.Connect(x.dest.host, x.dest.port)
 	if x.conn.Effect == egress.Deny {
@@ -204,8 +204,7 @@ func (x *exchange) decide() *refusal {
 	return x.measure(limits)
 }
 
-// isGranted reports whether a person has already approved what the decision is about: the
-// connection as a whole, or this request.
+// isGranted reports whether a person has already approved the connection as a whole, or this request.
 func (x *exchange) isGranted(d egress.Decision) bool {
 	return d.Effect == egress.Ask && (d.Rule == x.flow.consent.granted || d.Rule == x.progress.granted)
 }
@@ -239,7 +238,7 @@ func (x *exchange) measure(limits []policy.Limits) *refusal {
 	for _, l := range limits {
 		m := x.box.load.meters.of(l)
 		if m == nil || slices.Contains(x.metered.counts, m) {
-			continue // two readings of one request count once
+			continue // several readings of one request count once
 		}
 		over := func(reason string, wait time.Duration) *refusal {
 			d := x.decision

@@ -39,7 +39,7 @@ func TestSecretReplacesSandboxHeader(t *testing.T) {
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(boundHost, withTokenForReads)
 	dummy := http.Header{"Authorization": {"Bearer dummy", "Bearer second"}, "Connection": {"Authorization"}, "Range": {"bytes=0-3"}}
-	for path, want := range map[string]string{"/v1/x": "Bearer " + value, "/v2/x": ""} {
+	for path, want := range map[string]string{"/v1/x": "Bearer " + secretValue, "/v2/x": ""} {
 		if code, _ := b.do("GET", "https://api.good.test"+path, "", dummy); code != 200 {
 			t.Fatalf("GET %s: got %d, want 200", path, code)
 		}
@@ -95,7 +95,7 @@ func TestEchoedSecretIsRedacted(t *testing.T) {
 		rw.Header().Set("X-End", v)
 	}, "api.good.test")
 	b := w.newSandbox(boundHost, withToken)
-	secret := []string{value, base64.StdEncoding.EncodeToString([]byte("x" + value))[4:20], hex.EncodeToString([]byte(value))[:20]}
+	secret := []string{secretValue, base64.StdEncoding.EncodeToString([]byte("x" + secretValue))[4:20], hex.EncodeToString([]byte(secretValue))[:20]}
 	for _, path := range []string{"/raw", "/base64", "/hex", "/gzip", "/bytes"} {
 		for _, h2 := range []bool{false, true} {
 			resp, err := b.client(h2).Get("https://api.good.test" + path)
@@ -130,7 +130,7 @@ func TestUnknownEncodingIsRefused(t *testing.T) {
 		io.WriteString(rw, "compressed "+r.Header.Get("Authorization"))
 	}, "api.good.test", "ws.good.test")
 	b := w.newSandbox(boundHost, withToken)
-	if code, body := b.do("GET", "https://api.good.test/", "", http.Header{"Accept-Encoding": {"br"}}); code != 502 || strings.Contains(body, value) {
+	if code, body := b.do("GET", "https://api.good.test/", "", http.Header{"Accept-Encoding": {"br"}}); code != 502 || strings.Contains(body, secretValue) {
 		t.Errorf("a response in an unknown encoding: got %d %s, want 502", code, body)
 	}
 	if e := up.log()[0].Header.Get("Accept-Encoding"); e != "identity" {
@@ -146,13 +146,13 @@ func TestRefusalsAndEntriesAreRedacted(t *testing.T) {
 	w := newEnvironment(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) { http.NotFound(rw, r) }, "api.good.test")
 	b := w.newSandbox(boundHost+"    - {host: strict.good.test, rules: [{methods: [GET], do: deny}, {methods: [POST], do: allow}]}\n", withToken)
-	_, body := b.get("https://strict.good.test/a/" + value)
-	if strings.Contains(body, value) || !strings.Contains(body, "[redacted:TOKEN]") {
+	_, body := b.get("https://strict.good.test/a/" + secretValue)
+	if strings.Contains(body, secretValue) || !strings.Contains(body, "[redacted:TOKEN]") {
 		t.Errorf("the refusal contains the secret: %s", body)
 	}
-	b.get("https://api.good.test/a/" + value + "?" + value)
+	b.get("https://api.good.test/a/" + secretValue + "?" + secretValue)
 	hosttest.Eventually(t, "there are two entries", func() bool { return len(b.records.all(egress.KindHTTP)) == 2 })
-	if all := fmt.Sprintf("%+v", b.records.all()); strings.Contains(all, value) {
+	if all := fmt.Sprintf("%+v", b.records.all()); strings.Contains(all, secretValue) {
 		t.Errorf("the entries contain the secret: %s", all)
 	}
 }
@@ -170,14 +170,14 @@ func TestPlaceholdersAreNotReplaced(t *testing.T) {
 func TestSecretIsNotSetOnPlainHTTP(t *testing.T) {
 	w := newEnvironment(t)
 	ln, _ := w.listen("8080", "api.good.test")
-	seen := make(chan string, 1)
-	go http.Serve(ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Get("Authorization") }))
+	seenRequest := make(chan string, 1)
+	go http.Serve(ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seenRequest <- r.Header.Get("Authorization") }))
 	b := w.newSandbox(boundHost, func(c *Config) {
 		s := token("api.good.test")
 		s.Port = 8080
 		c.Secrets = []egress.Secret{s}
 	})
-	if code, body := b.get("http://api.good.test:8080/"); code != 200 || <-seen != "" {
+	if code, body := b.get("http://api.good.test:8080/"); code != 200 || <-seenRequest != "" {
 		t.Errorf("a request over plain HTTP: got %d %s, or it carried the secret", code, body)
 	}
 }
@@ -191,7 +191,7 @@ func TestUpdateRejectsInvalidBindings(t *testing.T) {
 		"plain http": func(s *egress.Secret) { s.Port = 80 },
 		"host":       func(s *egress.Secret) { s.Header = "Host" },
 		"framing":    func(s *egress.Secret) { s.Header = "Transfer-Encoding" },
-		"line end":   func(s *egress.Secret) { s.Value = value + "\r\nX: y" },
+		"line end":   func(s *egress.Secret) { s.Value = secretValue + "\r\nX: y" },
 		"format":     func(s *egress.Secret) { s.Format = "Bearer" },
 		"too short":  func(s *egress.Secret) { s.Value = "abc" },
 	} {
@@ -214,7 +214,7 @@ func TestUpdateRejectsInvalidBindings(t *testing.T) {
 func TestSecretRotationUsesAndExpiry(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(rw, "%s %s", r.Header.Get("Authorization"), value)
+		fmt.Fprintf(rw, "%s %s", r.Header.Get("Authorization"), secretValue)
 	}, "api.good.test")
 	s := token("api.good.test")
 	s.Uses = 3
@@ -224,7 +224,7 @@ func TestSecretRotationUsesAndExpiry(t *testing.T) {
 		t.Fatalf("the first use: got %d, want 200", code)
 	}
 	next := s
-	next.Value, next.Generation, next.Old = "sk-second-0a1b2c3d4e5f60718293", 2, []string{value}
+	next.Value, next.Generation, next.Old = "sk-second-0a1b2c3d4e5f60718293", 2, []string{secretValue}
 	if err := b.Update(b.current.Load().policy, []egress.Secret{next}); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestSecretRotationUsesAndExpiry(t *testing.T) {
 	if code != 200 || up.log()[1].Auth != "Bearer "+next.Value {
 		t.Errorf("after a rotation: got %d, upstream got %q", code, up.log()[1].Auth)
 	}
-	if strings.Contains(body, value) || strings.Contains(body, next.Value) {
+	if strings.Contains(body, secretValue) || strings.Contains(body, next.Value) {
 		t.Errorf("the response contains a secret: %s", body)
 	}
 	b.with(keep, "GET", "https://api.good.test/", "", nil)
@@ -259,10 +259,10 @@ func TestRedactedStreamDoesNotStall(t *testing.T) {
 		io.WriteString(rw, "data: s") // the first byte of the secret
 		flush()
 		<-next
-		io.WriteString(rw, value[1:10])
+		io.WriteString(rw, secretValue[1:10])
 		flush()
 		<-next
-		io.WriteString(rw, value[10:]+" end")
+		io.WriteString(rw, secretValue[10:]+" end")
 	}, "api.good.test")
 	b := w.newSandbox(boundHost, withToken)
 	resp, err := b.client(false).Get("https://api.good.test/")
@@ -277,7 +277,7 @@ func TestRedactedStreamDoesNotStall(t *testing.T) {
 	next <- struct{}{}
 	next <- struct{}{}
 	rest, err := io.ReadAll(resp.Body)
-	if err != nil || strings.Contains(string(rest), value[10:]) || !strings.HasSuffix(string(rest), " end") {
+	if err != nil || strings.Contains(string(rest), secretValue[10:]) || !strings.HasSuffix(string(rest), " end") {
 		t.Fatalf("the rest of the stream: got %q %v, want it redacted", rest, err)
 	}
 }
@@ -308,7 +308,7 @@ func TestHeaderNamesAreRedacted(t *testing.T) {
 		}
 		resp.Body.Close()
 		all := strings.ToLower(fmt.Sprint(resp.Header, resp.Trailer))
-		for _, form := range []string{value, hex.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte("x" + value))[4:20]} {
+		for _, form := range []string{secretValue, hex.EncodeToString([]byte(secretValue)), base64.RawURLEncoding.EncodeToString([]byte("x" + secretValue))[4:20]} {
 			if strings.Contains(all, strings.ToLower(form)) {
 				t.Errorf("HTTP/2 %v: %s is in %s", h2, form, all)
 			}

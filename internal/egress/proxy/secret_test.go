@@ -9,13 +9,13 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-const value = "sk-canary-4f9a8b7c6d5e4f3a2b1c"
+const secretValue = "sk-canary-4f9a8b7c6d5e4f3a2b1c"
 
 func token(host string) egress.Secret {
-	return egress.Secret{Name: "TOKEN", Value: value, Generation: 1, Host: host, Header: "Authorization", Format: "Bearer {}"}
+	return egress.Secret{Name: "TOKEN", Value: secretValue, Generation: 1, Host: host, Header: "Authorization", Format: "Bearer {}"}
 }
 
-// echList returns the list of keys by which a client hides a name.
+// echList returns the ECH configuration list with which a client hides its server name.
 func echList(t testing.TB, public string) []byte {
 	t.Helper()
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
@@ -28,7 +28,7 @@ func echList(t testing.TB, public string) []byte {
 	body = append(body, 32, byte(len(public)))
 	body = append(body, public...)
 	body = append(body, 0, 0)
-	firstToken := binary.BigEndian.AppendUint16([]byte{0xfe, 0x0d}, uint16(len(body)))
-	firstToken = append(firstToken, body...)
-	return append(binary.BigEndian.AppendUint16(nil, uint16(len(firstToken))), firstToken...)
+	config := binary.BigEndian.AppendUint16([]byte{0xfe, 0x0d}, uint16(len(body)))
+	config = append(config, body...)
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(config))), config...)
 }

@@ -16,7 +16,7 @@ import (
 type exchange struct {
 	box     *Handler
 	flow    *flow
-	gen     *generation // the policy that judged it last
+	gen     *generation // the policy that decided last
 	w       http.ResponseWriter
 	r       *http.Request
 	started time.Time
@@ -49,19 +49,19 @@ type action struct {
 	method  string
 	path    string // escaped
 	upgrade bool   // it became a WebSocket
-	// readings are all ways to read the request, its request line first.
+	// readings are all ways in which a server may interpret the request, its request line first.
 	readings []reading
-	formRead bool       // they include the fields of a form, or it is inspected while it is passed on
-	body     *heldBody  // if it was read to its end
-	push     *push      // if it is one
-	git      gitRequest // what it certainly is to git
+	formRead bool       // the readings include the fields of a form, or the form is inspected while it is forwarded
+	body     *heldBody  // set if the body was read to its end
+	push     *push      // set if the request is a push
+	git      gitRequest // what the request exactly is to git
 }
 
 // metered has the meters of a request's rules.
 type metered struct {
 	counts []*meter // all of them
-	held   []*meter // those in which the request holds a place
-	paid   bool     // it was counted as a request
+	held   []*meter // those that count the request as a connection
+	paid   bool     // the request was counted
 }
 
 // question has the fields of an approval request about an exchange.
@@ -74,14 +74,14 @@ type question struct {
 // traffic counts bytes.
 type traffic struct{ sent, received atomic.Int64 }
 
-// progress is how far an exchange has come.
+// progress is the state of an exchange.
 type progress struct {
-	known   bool // its host, method and path are set
-	out     bool // it may have been sent
-	granted string
-	fetches string // the repository, if that is why a write needed no permission
-	why     string // it was stopped
-	close   func() // ends what a cancelled context does not
+	known   bool   // host, method and path are set
+	out     bool   // the request may have been sent
+	granted string // the rule that a person's approval covers
+	fetches string // the repository, if a fetch is why a write needed no permission
+	why     string // why the exchange was stopped
+	close   func() // ends resources that a cancelled context does not end
 	address string // of the upstream
 }
 
@@ -89,7 +89,7 @@ type progress struct {
 func (b *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	f, _ := r.Context().Value(flowKey{}).(*flow)
 	if f == nil {
-		panic(http.ErrAbortHandler) // not a connection of ours
+		panic(http.ErrAbortHandler) // not a connection of this server
 	}
 	f.requests.decided.Add(1)
 	x := f.exchange(w, r)
@@ -163,7 +163,7 @@ func (x *exchange) onStop(do func()) bool {
 // fits reports whether a new policy still allows an exchange. flow.mu must be held.
 func (x *exchange) fits(g *generation) bool {
 	if !x.progress.known {
-		return true // it will be judged by g
+		return true // g will decide about it
 	}
 	if g.policy.Connect(x.dest.host, x.dest.port).Effect == egress.Deny {
 		return false
@@ -223,7 +223,7 @@ func (x *exchange) target() string {
 	return x.origin() + printable(x.action.path, longestField)
 }
 
-// end writes the entry of the exchange. Without an entry the response is not passed on.
+// end writes the entry of the exchange. Without an entry, the response is cut off.
 func (x *exchange) end() {
 	p := recover()
 	x.stopC()
@@ -252,7 +252,7 @@ func (x *exchange) end() {
 	x.record.Took = time.Since(x.started)
 	x.record.Sent, x.record.Received = x.traffic.sent.Load(), x.traffic.received.Load()
 	err := x.box.records.add(x.record, x.gen)
-	// Without an entry, only the error about that is answered.
+	// Without an entry, only the refusal that reports this is answered.
 	if p != nil || err != nil && x.record.Rule != policy.RuleRecord {
 		panic(http.ErrAbortHandler)
 	}

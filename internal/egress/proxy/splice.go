@@ -20,7 +20,7 @@ func (f *flow) splice(c *client, conn policy.Connection, m *meter, helloSize int
 	if stop != nil {
 		return stop
 	}
-	f.pass(c, up, m, func() error {
+	f.forwardBoth(c, up, m, func() error {
 		return f.firstFlight(c, up.Conn, m, helloSize)
 	})
 	return nil
@@ -37,7 +37,7 @@ func (f *flow) tunnel(c *client, g *generation, conn policy.Connection, m *meter
 		f.note(stop, failure(stop.cause))
 		return
 	}
-	f.pass(c, up, m, nil)
+	f.forwardBoth(c, up, m, nil)
 }
 
 func failure(err error) string {
@@ -90,14 +90,14 @@ func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage,
 	return p, nil
 }
 
-// pass copies bytes in both directions until both ends have ended, and records how many.
-func (f *flow) pass(c *client, up *passage, m *meter, first func() error) {
+// forwardBoth copies bytes in both directions until both have ended, and records their number.
+func (f *flow) forwardBoth(c *client, up *passage, m *meter, first func() error) {
 	err := c.SetReadDeadline(time.Time{})
 	if err == nil && first != nil {
 		err = first()
 	}
 	if err == nil {
-		err = f.both(c, up.Conn, m)
+		err = f.copyBoth(c, up.Conn, m)
 	}
 	_ = up.Close()
 	r := up.record
@@ -121,12 +121,12 @@ func (f *flow) pass(c *client, up *passage, m *meter, first func() error) {
 		f.mu.Unlock()
 		reset(conn)
 	}
-	// The connection is over in any case.
+	// The connection has ended in any case.
 	_ = f.box.records.add(r, up.gen)
 }
 
-// both copies in both directions. The end of one direction is passed on. An error ends both.
-func (f *flow) both(c *client, up net.Conn, m *meter) error {
+// copyBoth copies in both directions. It passes on the end of one direction. An error ends both.
+func (f *flow) copyBoth(c *client, up net.Conn, m *meter) error {
 	// An error in one direction must unblock the other.
 	abort := func() {
 		_ = up.Close()
@@ -137,7 +137,7 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 	}
 	out := make(chan error, 1)
 	go func() {
-		err := guarded(func() error {
+		err := recoverPanic(func() error {
 			err := copyCounted(up, c, func(n int) error { f.traffic.sent.Add(int64(n)); return m.add(n) })
 			if err == nil {
 				err = closeWrite(up)
@@ -162,8 +162,8 @@ func (f *flow) both(c *client, up net.Conn, m *meter) error {
 	return err
 }
 
-// guarded converts a panic to an error, because this process serves other sandboxes too.
-func guarded(do func() error) (err error) {
+// recoverPanic converts a panic to an error, because this process serves other sandboxes too.
+func recoverPanic(do func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("an internal error: %v", p)
@@ -218,7 +218,7 @@ func (f *flow) secondHello(c *client, up net.Conn, m *meter) error {
 			if err != nil {
 				return err
 			}
-			if f.named(h) != nil {
+			if f.checkServerName(h) != nil {
 				return errSecondName
 			}
 			return f.forward(c, up, m, size)

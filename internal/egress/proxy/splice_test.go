@@ -35,18 +35,18 @@ func clientHello(t testing.TB, c *tls.Config) []byte {
 	return append(head, body...)
 }
 
-func TestHello(t *testing.T) {
+func TestParseHello(t *testing.T) {
 	b := clientHello(t, &tls.Config{ServerName: "api.good.test"})
 	h, n, err := parseHello(append(b, "more"...))
 	if err != nil || h.name != "api.good.test" || h.ech || n != len(b) {
-		t.Errorf("%+v %d %v", h, n, err)
+		t.Errorf("parseHello = %+v %d %v, want api.good.test and %d bytes", h, n, err, len(b))
 	}
 	for i := range b {
 		if _, _, err := parseHello(b[:i]); !errors.Is(err, errShort) {
-			t.Fatalf("the first %d bytes: %v", i, err)
+			t.Fatalf("parseHello of the first %d bytes: got %v, want errShort", i, err)
 		}
 	}
-	// In several records.
+	// The hello may be divided into several records.
 	body := b[recordHead:]
 	var cut []byte
 	for len(body) > 0 {
@@ -56,17 +56,17 @@ func TestHello(t *testing.T) {
 		body = body[n:]
 	}
 	if h, n, err := parseHello(cut); err != nil || h.name != "api.good.test" || n != len(cut) {
-		t.Errorf("cut: %+v %d %v", h, n, err)
+		t.Errorf("parseHello of several records = %+v %d %v, want api.good.test", h, n, err)
 	}
 	if h, _, err := parseHello(clientHello(t, &tls.Config{InsecureSkipVerify: true})); err != nil || h.name != "" {
-		t.Errorf("without a name: %+v %v", h, err)
+		t.Errorf("parseHello without a name = %+v %v, want no name", h, err)
 	}
 	e := clientHello(t, &tls.Config{ServerName: "inner.test", EncryptedClientHelloConfigList: echList(t, "outer.test"), MinVersion: tls.VersionTLS13})
 	if h, _, err := parseHello(e); err != nil || h.name != "outer.test" || !h.ech {
-		t.Errorf("with a hidden one: %+v %v", h, err)
+		t.Errorf("parseHello with ECH = %+v %v, want outer.test and ech", h, err)
 	}
 	for name, bad := range map[string][]byte{
-		"two names":    twice(b),
+		"two names":    withSecondName(b),
 		"alert":        {21, 3, 3, 0, 2, 2, 40},
 		"empty record": {22, 3, 1, 0, 0, 0, 0},
 		"server hello": {22, 3, 1, 0, 4, 2, 0, 0, 0},
@@ -80,13 +80,13 @@ func TestHello(t *testing.T) {
 		"other version": func() []byte { c := bytes.Clone(b); c[1] = 2; return c }(),
 	} {
 		if h, _, err := parseHello(bad); !errors.Is(err, errHello) {
-			t.Errorf("%s: %+v %v", name, h, err)
+			t.Errorf("%s: parseHello = %+v %v, want errHello", name, h, err)
 		}
 	}
 }
 
-// twice adds a second server_name extension to a hello.
-func twice(b []byte) []byte {
+// withSecondName adds a second server_name extension to a hello.
+func withSecondName(b []byte) []byte {
 	i := bytes.Index(b, []byte("api.good.test")) - 9
 	ext := bytes.Clone(b[i : i+9+13])
 	out := append(bytes.Clone(b), ext...)
@@ -103,45 +103,45 @@ func twice(b []byte) []byte {
 func FuzzHello(f *testing.F) {
 	plain := clientHello(f, &tls.Config{ServerName: "api.good.test"})
 	f.Add(plain)
-	f.Add(twice(plain))
+	f.Add(withSecondName(plain))
 	f.Add(clientHello(f, &tls.Config{ServerName: "a.test", EncryptedClientHelloConfigList: echList(f, "outer.test"), MinVersion: tls.VersionTLS13}))
 	f.Add([]byte{22, 3, 1, 0, 5, 1, 0, 0, 1, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, n, err := parseHello(b)
 		if err != nil {
 			if n != 0 || h != (hello{}) {
-				t.Fatalf("an error with %+v %d", h, n)
+				t.Fatalf("parseHello returned %+v %d with an error", h, n)
 			}
 			return
 		}
 		if n < recordHead+4 || n > len(b) {
-			t.Fatalf("size %d of %d", n, len(b))
+			t.Fatalf("parseHello returned the size %d for %d bytes", n, len(b))
 		}
-		// If Go's own parser accepts the same bytes, it must read the same.
+		// If Go's own parser accepts the same bytes, it must find the same name.
 		message := errors.New("stop")
-		_ = tls.Server(&canned{Reader: bytes.NewReader(b[:n])}, &tls.Config{GetConfigForClient: func(i *tls.ClientHelloInfo) (*tls.Config, error) {
+		_ = tls.Server(&cannedConn{Reader: bytes.NewReader(b[:n])}, &tls.Config{GetConfigForClient: func(i *tls.ClientHelloInfo) (*tls.Config, error) {
 			if !strings.EqualFold(i.ServerName, strings.TrimSuffix(h.name, ".")) && !strings.EqualFold(i.ServerName, h.name) {
-				t.Errorf("we read %q, crypto/tls %q", h.name, i.ServerName)
+				t.Errorf("parseHello found %q, but crypto/tls %q", h.name, i.ServerName)
 			}
 			return nil, message
 		}}).Handshake()
 	})
 }
 
-// canned is a connection that yields certain bytes.
-type canned struct {
+// cannedConn is a connection that yields the bytes of its reader.
+type cannedConn struct {
 	net.Conn
 	io.Reader
 }
 
-func (c *canned) Read(p []byte) (int, error)       { return c.Reader.Read(p) }
-func (c *canned) Write(p []byte) (int, error)      { return len(p), nil }
-func (c *canned) Close() error                     { return nil }
-func (c *canned) SetDeadline(time.Time) error      { return nil }
-func (c *canned) SetReadDeadline(time.Time) error  { return nil }
-func (c *canned) SetWriteDeadline(time.Time) error { return nil }
+func (c *cannedConn) Read(p []byte) (int, error)       { return c.Reader.Read(p) }
+func (c *cannedConn) Write(p []byte) (int, error)      { return len(p), nil }
+func (c *cannedConn) Close() error                     { return nil }
+func (c *cannedConn) SetDeadline(time.Time) error      { return nil }
+func (c *cannedConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *cannedConn) SetWriteDeadline(time.Time) error { return nil }
 
-func TestSpliceChangesNoByte(t *testing.T) {
+func TestSpliceForwardsBytesUnchanged(t *testing.T) {
 	w := newEnvironment(t)
 	ln, up := w.listen("443", "pass.good.test")
 	rest := make([]byte, 300_000)
@@ -176,18 +176,18 @@ func TestSpliceChangesNoByte(t *testing.T) {
 	}()
 	back, err := io.ReadAll(c)
 	if err != nil || !bytes.Equal(back, append(bytes.Clone(answer), rest[:5]...)) {
-		t.Errorf("%d bytes came back, %v", len(back), err)
+		t.Errorf("the client received %d bytes, %v, want the server's bytes unchanged", len(back), err)
 	}
 	if !bytes.Equal(<-got, rest) {
-		t.Error("other bytes arrived")
+		t.Error("the server received other bytes than the client sent")
 	}
-	hosttest.Eventually(t, "a record with all bytes", func() bool {
+	hosttest.Eventually(t, "the entry has all bytes", func() bool {
 		l := b.records.all(egress.KindTLS)
 		return len(l) == 1 && l[0].Sent == int64(len(first)+len(rest)) && l[0].Received == int64(len(answer)+5) && l[0].Address == up.String()+":443" && l[0].Error == ""
 	})
 }
 
-func TestSecondHelloNamesAnotherHost(t *testing.T) {
+func TestSecondHelloMustNameSameHost(t *testing.T) {
 	retry := append([]byte{22, 3, 3, 0, 44, 2, 0, 0, 40, 3, 3}, func() []byte { s := sha256.Sum256([]byte("HelloRetryRequest")); return s[:] }()...)
 	retry = append(retry, 0, 0x13, 1, 0, 0, 0)
 	for _, name := range []string{"pass.good.test", "other.good.test"} {
@@ -217,10 +217,10 @@ func TestSecondHelloNamesAnotherHost(t *testing.T) {
 		c.Write(second)
 		n := <-got
 		if same := name == "pass.good.test"; same != (n == 6+len(second)) {
-			t.Errorf("%s: the server got %d bytes", name, n)
+			t.Errorf("second hello for %s: the server got %d bytes", name, n)
 		}
 		c.Close()
-		hosttest.Eventually(t, "a record", func() bool {
+		hosttest.Eventually(t, "the connection has an entry", func() bool {
 			l := b.records.all(egress.KindTLS)
 			return len(l) == 1 && l[0].Took > 0 && (l[0].Rule == policy.RuleSNI) == (name != "pass.good.test")
 		})

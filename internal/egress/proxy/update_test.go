@@ -18,9 +18,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// ends fails unless a connection ends. Connections do not end by themselves, because unhurried
-// removes the limit for idle ones.
-func ends(t *testing.T, what string, c net.Conn) {
+// wantEnd fails unless a connection ends. Connections do not end by themselves, because
+// withoutTimeouts removes the limits for slow ones.
+func wantEnd(t *testing.T, what string, c net.Conn) {
 	t.Helper()
 	c.SetReadDeadline(hosttest.Deadline())
 	for {
@@ -35,14 +35,14 @@ func ends(t *testing.T, what string, c net.Conn) {
 	}
 }
 
-// withoutTimeouts is a sandbox in which nothing ends because it is slow.
+// withoutTimeouts configures a sandbox in which no connection ends because it is slow.
 func withoutTimeouts(c *Config) {
 	c.Limits.Handshake, c.Limits.Idle, c.Limits.Stall = 24*time.Hour, 24*time.Hour, 24*time.Hour
 }
 
-func TestN21TightenedPolicyClosesConnections(t *testing.T) {
+func TestUpdateClosesForbiddenConnections(t *testing.T) {
 	w := newEnvironment(t)
-	w.socket(true, "ws.good.test")
+	w.webSocketServer(true, "ws.good.test")
 	hang := make(chan struct{})
 	defer close(hang)
 	slow := func(rw http.ResponseWriter, r *http.Request) {
@@ -97,12 +97,12 @@ network:
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
 		got := make([]byte, 12)
 		if _, err := io.ReadFull(c, got); err != nil || string(got) != "HTTP/1.1 200" {
-			t.Fatalf("%s: %q %v", host, got, err)
+			t.Fatalf("the response of %s begins with %q %v", host, got, err)
 		}
 		return c
 	}
 	pass, api, kept := begin("pass.good.test", true), begin("api.good.test", false), begin("kept.good.test", true)
-	// The same policy in other words ends no connection.
+	// An update to an equivalent policy ends no connection.
 	if err := b.Update(compiled(t, before+"git: {fetch: allow}\n"), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -115,20 +115,20 @@ network: {unlisted: deny, hosts: [{host: kept.good.test, rules: [{do: allow}]}, 
 	if err := b.Update(compiled(t, after), nil); err != nil {
 		t.Fatal(err)
 	}
-	ends(t, "the WebSocket", ws)
-	ends(t, "the tunnel", db)
-	ends(t, "the unopened connection", pass)
-	ends(t, "the request", api)
+	wantEnd(t, "the WebSocket", ws)
+	wantEnd(t, "the tunnel", db)
+	wantEnd(t, "the uninspected connection", pass)
+	wantEnd(t, "the request", api)
 	kept.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	for {
 		if _, err := kept.Read(make([]byte, 512)); err != nil {
 			if ne, ok := errors.AsType[net.Error](err); !ok || !ne.Timeout() {
-				t.Errorf("what is still allowed ended: %v", err)
+				t.Errorf("a connection that is still allowed ended: %v", err)
 			}
 			break
 		}
 	}
-	hosttest.Eventually(t, "records that say why", func() bool {
+	hosttest.Eventually(t, "four entries have the reason", func() bool {
 		n := 0
 		for _, r := range b.records.all(egress.KindTLS, egress.KindTunnel, egress.KindWebSocket, egress.KindHTTP) {
 			if strings.Contains(r.Error, "no longer allows") {
@@ -139,7 +139,7 @@ network: {unlisted: deny, hosts: [{host: kept.good.test, rules: [{do: allow}]}, 
 	})
 }
 
-func TestN21WebSocketEndsWithItsSecret(t *testing.T) {
+func TestWebSocketEndsWithSecret(t *testing.T) {
 	w := newEnvironment(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Upgrade", "websocket")
@@ -163,19 +163,19 @@ func TestN21WebSocketEndsWithItsSecret(t *testing.T) {
 		buf := make([]byte, 512)
 		n, err := c.Read(buf)
 		if got = append(got, buf[:n]...); err != nil {
-			t.Fatalf("%q %v", got, err)
+			t.Fatalf("the WebSocket returned %q, then %v", got, err)
 		}
 	}
-	if strings.Contains(string(got), value) {
-		t.Errorf("the value is shown: %q", got)
+	if strings.Contains(string(got), secretValue) {
+		t.Errorf("the WebSocket contains the secret: %q", got)
 	}
 	if err := b.Update(b.current.Load().policy, nil); err != nil {
 		t.Fatal(err)
 	}
-	ends(t, "the WebSocket", c)
+	wantEnd(t, "the WebSocket", c)
 }
 
-func TestUpdateEndsAHeldQuestion(t *testing.T) {
+func TestUpdateEndsPendingApproval(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	b := w.newSandbox(askPolicy)
@@ -195,11 +195,11 @@ func TestUpdateEndsAHeldQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code := <-done; code == 200 || len(up.log()) != 0 {
-		t.Errorf("code %d, upstream saw %d", code, len(up.log()))
+		t.Errorf("a request whose approval came after the update: got %d, upstream got %d requests", code, len(up.log()))
 	}
 }
 
-func TestN22Caps(t *testing.T) {
+func TestSandboxLimits(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", func(rw http.ResponseWriter, r *http.Request) { rw.Write(make([]byte, 1000)) }, "api.good.test")
 	text := `
@@ -219,18 +219,18 @@ network:
 	keep := b.client(false)
 	for i, want := range []int{200, 200, 429, 429} {
 		if code, body := b.with(keep, "GET", "https://api.good.test/few", "", nil); code != want {
-			t.Errorf("request %d: %d %s", i, code, body)
+			t.Errorf("request %d: got %d %s, want %d", i, code, body, want)
 		}
 	}
 	if code, body := b.with(keep, "GET", "https://api.good.test/small", "", nil); code != 200 {
-		t.Errorf("the first of limited bytes: %d %s", code, body)
+		t.Errorf("the first request with limited bytes: got %d %s, want 200", code, body)
 	}
 	b.with(keep, "GET", "https://api.good.test/small", "", nil)
 	if code, _ := b.with(keep, "GET", "https://api.good.test/small", "", nil); code != 429 {
-		t.Errorf("over the bytes: %d", code)
+		t.Errorf("a request beyond the limit of bytes: got %d, want 429", code)
 	}
 	if code, _ := b.with(keep, "POST", "https://api.good.test/", strings.Repeat("x", 2<<20), nil); code != 413 {
-		t.Errorf("a body over the limit: %d", code)
+		t.Errorf("a body beyond the limit: got %d, want 413", code)
 	}
 	before := len(up.log())
 	c, err := b.tls("api.good.test", "api.good.test", b.trust)
@@ -238,10 +238,10 @@ network:
 		t.Fatal(err)
 	}
 	if got := b.raw(c, "GET /few HTTP/1.1\r\nHost: api.good.test\r\nX: "+strings.Repeat("x", 64<<10)+"\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 431") && !strings.Contains(got, "reset") {
-		t.Errorf("a long header: %.80s", got)
+		t.Errorf("a header beyond the limit: got %.80s, want 431", got)
 	}
-	// A header that arrives too slowly, a hello that does not arrive: in a sandbox of its own,
-	// whose limit is too short for a handshake on a busy machine.
+	// A header that arrives too slowly and a hello that does not arrive are tested in another sandbox,
+	// because its limit is too short for a handshake on a busy machine.
 	hasty := w.newSandbox(text, func(c *Config) { c.Limits = Limits{Handshake: 200 * time.Millisecond} })
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost:", "\x16\x03\x01"} {
 		c, err := hasty.dial("api.good.test", 443)
@@ -249,10 +249,10 @@ network:
 			t.Fatal(err)
 		}
 		io.WriteString(c, text)
-		ends(t, "a slow client", c)
+		wantEnd(t, "a slow client", c)
 		c.Close()
 	}
-	hosttest.Eventually(t, "room again", func() bool { return len(b.open()) <= 1 })
+	hosttest.Eventually(t, "the connections have ended", func() bool { return len(b.open()) <= 1 })
 	var conns []net.Conn
 	refused := 0
 	for range 12 {
@@ -264,17 +264,17 @@ network:
 		conns = append(conns, c)
 	}
 	if refused < 8 {
-		t.Errorf("only %d of 12 connections were refused", refused)
+		t.Errorf("%d of 12 connections were refused with a limit of 4, want at least 8", refused)
 	}
 	for _, c := range conns {
 		c.Close()
 	}
 	if len(up.log()) != before {
-		t.Error("upstream was reached")
+		t.Error("a connection beyond the limits reached upstream")
 	}
 }
 
-func TestRuleLimitsConnections(t *testing.T) {
+func TestRuleLimitsItsConnections(t *testing.T) {
 	w := newEnvironment(t)
 	w.serve("443", nil, "pass.good.test")
 	b := w.newSandbox(`
@@ -286,10 +286,10 @@ network: {unlisted: deny, hosts: [{host: pass.good.test, rules: [{do: allow, lim
 		t.Fatal(err)
 	}
 	if _, err := b.tls("pass.good.test", "pass.good.test", w.roots); err == nil {
-		t.Error("a second connection passes")
+		t.Error("a second connection was accepted with a limit of 1")
 	}
 	first.Close()
-	hosttest.Eventually(t, "a place again", func() bool {
+	hosttest.Eventually(t, "a new connection is accepted after the first has ended", func() bool {
 		c, err := b.tls("pass.good.test", "pass.good.test", w.roots)
 		if err == nil {
 			c.Close()
@@ -298,7 +298,7 @@ network: {unlisted: deny, hosts: [{host: pass.good.test, rules: [{do: allow, lim
 	})
 }
 
-func TestN23BoxesShareNothing(t *testing.T) {
+func TestSandboxesShareNothing(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")
 	a, b := w.newSandbox(oneHostPolicy, withToken), w.newSandbox(oneHostPolicy)
@@ -308,18 +308,18 @@ func TestN23BoxesShareNothing(t *testing.T) {
 	if code, _ := b.get("https://api.good.test/"); code != 200 {
 		t.Fatal(code)
 	}
-	if up.log()[0].Auth != "Bearer "+value || up.log()[1].Auth != "" {
-		t.Errorf("upstream got %+v", up.log())
+	if up.log()[0].Auth != "Bearer "+secretValue || up.log()[1].Auth != "" {
+		t.Errorf("upstream got %+v, want the secret of the first sandbox only", up.log())
 	}
 	if w.dials.Load() != 2 {
-		t.Errorf("%d connections for two sandboxes", w.dials.Load())
+		t.Errorf("%d upstream connections for two sandboxes, want 2", w.dials.Load())
 	}
 	if _, err := b.tls("api.good.test", "api.good.test", a.trust); err == nil {
-		t.Error("one sandbox's authority signs for another")
+		t.Error("one sandbox's authority signed for another sandbox")
 	}
 }
 
-func TestNoRecordNoAction(t *testing.T) {
+func TestNothingHappensWithoutEntry(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test", "pass.good.test")
 	b := w.newSandbox(oneHostPolicy, func(c *Config) { c.Secrets = []egress.Secret{token("other.good.test")} })
@@ -329,40 +329,40 @@ func TestNoRecordNoAction(t *testing.T) {
 	}
 	b.records.fail.Store(true)
 	if b.Names(query(t, "api.good.test", 1), 512) != nil {
-		t.Error("a name is answered without an entry")
+		t.Error("a DNS query was answered without an entry")
 	}
 	for range 3 {
 		if code, body := b.with(keep, "GET", "https://api.good.test/", "", nil); code == 200 {
-			t.Errorf("%d %s", code, body)
+			t.Errorf("a request without an entry: got %d %s, want a refusal", code, body)
 		}
 	}
 	if _, err := b.dial(netip.MustParseAddr("198.18.0.1").String(), 443); err == nil {
-		t.Error("a connection is accepted without an entry")
+		t.Error("a connection was accepted without an entry")
 	}
 	if err := b.Update(b.current.Load().policy, nil); err == nil {
-		t.Error("an update without a record")
+		t.Error("an update succeeded without an entry")
 	}
 	if n := len(up.log()); n != 1 {
-		t.Errorf("upstream saw %d requests", n)
+		t.Errorf("upstream got %d requests, want 1", n)
 	}
 	b.records.fail.Store(false)
 	if code, body := b.get("https://api.good.test/"); code != 200 {
-		t.Errorf("with records again: %d %s", code, body)
+		t.Errorf("when entries can be written again: got %d %s, want 200", code, body)
 	}
 	lost := false
 	for _, r := range b.records.all(egress.KindLink) {
 		lost = lost || strings.Contains(r.Reason, "lost")
 	}
 	if !lost {
-		t.Error("nothing reports that entries were lost")
+		t.Error("no entry reports that entries were lost")
 	}
 }
 
-func TestCloseLeavesNothing(t *testing.T) {
+func TestCloseEndsAllConnections(t *testing.T) {
 	before := runtime.NumGoroutine()
 	w := newEnvironment(t)
 	w.serve("443", nil, "api.good.test", "pass.good.test")
-	w.socket(true, "ws.good.test")
+	w.webSocketServer(true, "ws.good.test")
 	served := runtime.NumGoroutine()
 	b := w.newSandbox(oneHostPolicy + "    - {host: ws.good.test, ports: [80], rules: [{do: allow}]}\n")
 	c := b.client(true)
@@ -390,18 +390,18 @@ func TestCloseLeavesNothing(t *testing.T) {
 	}
 	b.Close() // a second time has no effect
 	c.CloseIdleConnections()
-	hosttest.Eventually(t, "no goroutine of the box is left", func() bool {
+	hosttest.Eventually(t, "no goroutine of the sandbox is left", func() bool {
 		buf := make([]byte, 1<<20)
 		stacks := string(buf[:runtime.Stack(buf, true)])
 		return !strings.Contains(stacks, "proxy.(*Box)") && !strings.Contains(stacks, "proxy.(*flow)")
 	})
 	if _, err := b.dial("api.good.test", 443); err == nil {
-		t.Error("a closed box takes connections")
+		t.Error("a closed handler accepted a connection")
 	}
 	_, _ = before, served
 }
 
-func TestN24HTTP2(t *testing.T) {
+func TestHTTP2Requests(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test", "other.good.test")
 	b := w.newSandbox(oneHostPolicy)
@@ -409,36 +409,36 @@ func TestN24HTTP2(t *testing.T) {
 	if code, _ := b.with(c, "GET", "https://api.good.test/", "", nil); code != 200 {
 		t.Fatal(code)
 	}
-	// On the connection that is open, another :authority.
+	// A request on the open connection has another :authority.
 	if code, body := b.with(c, "GET", "https://api.good.test/", "", http.Header{"Host": {"other.good.test"}}); code != 421 {
-		t.Errorf("%d %s", code, body)
+		t.Errorf("another :authority: got %d %s, want 421", code, body)
 	}
 	if code, _ := b.with(c, "CONNECT", "https://api.good.test/", "", nil); code == 200 {
-		t.Errorf("CONNECT: %d", code)
+		t.Errorf("CONNECT within HTTP/2: got %d, want a refusal", code)
 	}
 	if code, _ := b.with(c, "GET", "https://api.good.test/after", "", nil); code != 200 {
-		t.Errorf("after that: %d", code)
+		t.Errorf("a further request: got %d, want 200", code)
 	}
 	if l := up.log(); len(l) != 2 || l[0].Proto != "HTTP/2.0" {
-		t.Errorf("upstream saw %+v", l)
+		t.Errorf("upstream got %+v, want two requests over HTTP/2", l)
 	}
 }
 
-func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
+func TestEntriesOfDroppedPacketsAreLimited(t *testing.T) {
 	w := newEnvironment(t)
 	b := w.newSandbox(oneHostPolicy)
 	started := time.Now()
 	for range 1000 {
 		b.Dropped("udp", netip.MustParseAddrPort("93.184.216.34:443"))
 	}
-	// On a slow machine it takes more seconds.
+	// On a slow machine the packets take several seconds.
 	limit := (2+int(time.Since(started)/time.Second))*packetsPerSecond + 1
 	l := b.records.all(egress.KindPacket)
 	if len(l) == 0 || len(l) > limit {
-		t.Errorf("%d records of 1000 packets, and at most %d are wanted", len(l), limit)
+		t.Errorf("%d entries for 1000 packets, want 1 to %d", len(l), limit)
 	}
 	if l[0].Rule != policy.RulePacket || l[0].Port != 443 || l[0].Method != "udp" {
-		t.Errorf("record %+v", l[0])
+		t.Errorf("the entry is %+v", l[0])
 	}
 }
 
@@ -458,18 +458,18 @@ func TestRequestsWithSecretsAreRecordedFirst(t *testing.T) {
 	}
 	list := <-started
 	if last := list[len(list)-1]; !last.Begins || last.Kind != egress.KindHTTP || last.Secrets[0] != "TOKEN" {
-		t.Errorf("when the request arrived the last record was %+v", last)
+		t.Errorf("when the request arrived, the last entry was %+v, want one about its beginning", last)
 	}
 	b.records.fail.Store(true)
 	if code, body := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 503 || !strings.Contains(body, policy.RuleRecord) {
-		t.Errorf("without a record: %d %s", code, body)
+		t.Errorf("a request whose entry cannot be written: got %d %s, want 503", code, body)
 	}
 	if len(up.log()) != 1 {
-		t.Errorf("upstream saw %d requests", len(up.log()))
+		t.Errorf("upstream got %d requests, want 1", len(up.log()))
 	}
 }
 
-func TestBodyIsHeldWithoutAFile(t *testing.T) {
+func TestBodyIsHeldInMemory(t *testing.T) {
 	w := newEnvironment(t)
 	b := w.newSandbox(askPolicy, func(c *Config) {
 		c.Limits.Spool = 4 << 20
@@ -480,14 +480,14 @@ func TestBodyIsHeldWithoutAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.holdBody(strings.NewReader(strings.Repeat("x", 3<<20))); !errors.Is(err, errTooManyHeld) {
-		t.Errorf("over the byte limit of the sandbox: %v", err)
+		t.Errorf("a body beyond the sandbox's limit: got %v, want errTooManyHeld", err)
 	}
 	if n, err := io.Copy(io.Discard, s.reader()); n != 3<<20 || err != nil {
-		t.Errorf("%d bytes, %v", n, err)
+		t.Errorf("the held body has %d bytes, %v, want 3 MiB", n, err)
 	}
 	s.Close()
 	s.Close()
 	if b.load.spooled.Load() != 0 {
-		t.Error("the room is not given back")
+		t.Error("Close did not release the bytes of the body")
 	}
 }

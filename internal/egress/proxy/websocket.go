@@ -53,7 +53,7 @@ func (x *exchange) switched(resp *http.Response) *refusal {
 	}
 	out := make(chan error, 1)
 	go func() {
-		err := guarded(func() error {
+		err := recoverPanic(func() error {
 			return copyCounted(up, buffered, func(n int) error { x.traffic.sent.Add(int64(n)); return x.count(n) })
 		})
 		_ = up.Close()

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A registry judges a program's requests as if they went to a host, and remembers what was found.
+// registry checks a program's requests as if they went to a host, and stores the publications.
 type registry struct {
 	url  string
 	seen context.Context // ends with the first publication
@@ -66,8 +66,8 @@ func project(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// run ends the program once it has published: cargo then waits for its package
-// to appear.
+// run runs a program and ends it once it has published, because cargo then waits for its package to
+// appear.
 func (r *registry) run(t *testing.T, dir string, env []string, argv ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(r.seen, hosttest.Patience(hosttest.Hang))
@@ -78,8 +78,8 @@ func (r *registry) run(t *testing.T, dir string, env []string, argv ...string) s
 	return string(out) + fmt.Sprint(err)
 }
 
-// Row A6, the npm half: the requests of the real npm are recognised.
-func TestNPMPublish(t *testing.T) {
+// Row A6, the npm half: the requests of the npm program are recognised.
+func TestDetectNPMProgram(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("npm"))
 	r := newRegistry(t, "registry.npmjs.org")
 	dir := project(t, map[string]string{
@@ -89,12 +89,12 @@ func TestNPMPublish(t *testing.T) {
 	out := r.run(t, dir, []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + t.TempDir()}, "npm", "publish", "--access", "public")
 	want := publish.Publication{Kind: publish.NPM, Registry: "registry.npmjs.org", Package: "@acme/pay"}
 	if len(r.found) != 1 || r.found[0] != want {
-		t.Errorf("found %+v\n%s", r.found, out)
+		t.Errorf("detected publications: got %+v, want %+v\n%s", r.found, want, out)
 	}
 }
 
-// The real cargo.
-func TestCargoPublish(t *testing.T) {
+// The requests of the cargo program are recognised.
+func TestDetectCargoProgram(t *testing.T) {
 	cargo, err := exec.LookPath("cargo")
 	if err != nil {
 		hosttest.Need(t, hosttest.Program("cargo"))
@@ -116,6 +116,6 @@ func TestCargoPublish(t *testing.T) {
 	}
 	out := r.run(t, dir, env, cargo, "publish", "--registry", "site", "--no-verify", "--allow-dirty")
 	if len(r.found) != 1 || r.found[0] != (publish.Publication{Kind: publish.Crates, Registry: "crates.io"}) {
-		t.Errorf("found %+v\n%s", r.found, out)
+		t.Errorf("detected publications: got %+v, want one of crates\n%s", r.found, out)
 	}
 }

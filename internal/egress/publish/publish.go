@@ -26,8 +26,8 @@ const (
 	Hex      Kind = "hex"
 )
 
-// Publication is what a request would publish, change or withdraw. All of these matter to those who
-// install: a tag that moves gives them other code.
+// Publication is what a request would publish, change or withdraw. All of these affect the people who
+// install the package: a changed tag, for example, gives them other code.
 type Publication struct {
 	Kind     Kind
 	Registry string // the host
@@ -124,8 +124,8 @@ func (r request) find(want ...string) int {
 	return -1
 }
 
-// from returns the segment at a position, or "".
-func (r request) from(i int) string {
+// segment returns the segment at a position, or "".
+func (r request) segment(i int) string {
 	if i < 0 || i >= len(r.segments) {
 		return ""
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/publish"
 )
 
-func TestDetect(t *testing.T) {
+func TestDetectPublications(t *testing.T) {
 	for _, c := range []struct {
 		method, host, path string
 		want               publish.Publication
@@ -48,12 +48,12 @@ func TestDetect(t *testing.T) {
 		got, ok := publish.Detect(c.method, c.host, c.path, http.Header{})
 		c.want.Registry = c.host
 		if !ok || got != c.want {
-			t.Errorf("%s %s%s: %+v, %v", c.method, c.host, c.path, got, ok)
+			t.Errorf("Detect(%s %s%s) = %+v, %v, want %+v", c.method, c.host, c.path, got, ok, c.want)
 		}
 	}
 }
 
-func TestDetectLeavesTheRest(t *testing.T) {
+func TestDetectIgnoresOtherRequests(t *testing.T) {
 	for _, c := range []struct{ method, host, path string }{
 		{"GET", "registry.npmjs.org", "/left-pad"},
 		{"HEAD", "ghcr.io", "/v2/acme/pay/manifests/latest"},
@@ -67,34 +67,34 @@ func TestDetectLeavesTheRest(t *testing.T) {
 		{"POST", "pypi.org", "/search"},
 	} {
 		if got, ok := publish.Detect(c.method, c.host, c.path, nil); ok {
-			t.Errorf("%s %s%s: %+v", c.method, c.host, c.path, got)
+			t.Errorf("Detect(%s %s%s) = %+v, want none", c.method, c.host, c.path, got)
 		}
 	}
 }
 
-func TestDetectHeader(t *testing.T) {
+func TestDetectNPMCommandHeader(t *testing.T) {
 	h := http.Header{"Npm-Command": {"publish"}}
 	if got, ok := publish.Detect("PUT", "nexus.acme.test", "/repository/x", h); !ok || got.Kind != publish.NPM {
-		t.Errorf("%+v, %v", got, ok)
+		t.Errorf("Detect with the header Npm-Command = %+v, %v, want npm", got, ok)
 	}
 }
 
-func TestSummaryAndFacts(t *testing.T) {
+func TestPublicationSummaryAndFacts(t *testing.T) {
 	p := publish.Publication{Kind: publish.OCI, Registry: "ghcr.io", Package: "acme/pay", Version: "latest"}
 	if got := p.Summary(); got != "publish oci acme/pay latest at ghcr.io" {
-		t.Error(got)
+		t.Errorf("Summary = %q, want the package, its version and registry", got)
 	}
 	want := map[string]string{"action": "publish", "kind": "oci", "registry": "ghcr.io", "package": "acme/pay", "version": "latest"}
 	if got := p.Facts(); !maps.Equal(got, want) {
-		t.Error(got)
+		t.Errorf("Facts = %v, want %v", got, want)
 	}
 	p = publish.Publication{Kind: publish.PyPI, Registry: "upload.pypi.org", Withdraws: true}
 	if got := p.Summary(); got != "withdraw pypi at upload.pypi.org" || p.Facts()["action"] != "withdraw" {
-		t.Error(got)
+		t.Errorf("Summary of a withdrawal = %q", got)
 	}
 }
 
-// No spelling of a path that servers read as the same one hides a publication.
+// A publication is detected in every spelling of a path that servers treat as the same one.
 func FuzzDetect(f *testing.F) {
 	f.Add("PUT", "crates.io", "/api/v1/crates/new")
 	f.Add("PUT", "ghcr.io", "/v2/a/b/manifests/c")
@@ -108,11 +108,11 @@ func FuzzDetect(f *testing.F) {
 			return
 		}
 		if got.Kind == "" || got.Registry != host || got.Summary() == "" {
-			t.Fatalf("%+v", got)
+			t.Fatalf("Detect returned %+v", got)
 		}
 		for _, other := range []string{path + "/", strings.ReplaceAll(path, "/", "//"), strings.ReplaceAll(path, "a", "%61")} {
 			if _, ok := publish.Detect(method, host, other, nil); !ok {
-				t.Fatalf("%s %s%s is a publication, %s is not", method, host, path, other)
+				t.Fatalf("Detect(%s %s%s) is a publication, but with the path %s it is not", method, host, path, other)
 			}
 		}
 	})

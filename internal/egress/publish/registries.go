@@ -27,9 +27,9 @@ func npm(r request) (Publication, bool) {
 	if i := r.find("-", "package"); i >= 0 {
 		start = i + 2
 	}
-	p := Publication{Kind: NPM, Package: r.from(start)}
-	if strings.HasPrefix(p.Package, "@") && !strings.Contains(p.Package, "/") && r.from(start+1) != "" {
-		p.Package += "/" + r.from(start+1)
+	p := Publication{Kind: NPM, Package: r.segment(start)}
+	if strings.HasPrefix(p.Package, "@") && !strings.Contains(p.Package, "/") && r.segment(start+1) != "" {
+		p.Package += "/" + r.segment(start+1)
 	}
 	return p, true
 }
@@ -45,10 +45,10 @@ func (r request) namesCommand(commands ...string) bool {
 	return false
 }
 
-// pypi recognises a form that is sent to /legacy/, or to the own segment of a private registry. The
-// package is in the form.
+// pypi recognises a form that is sent to /legacy/, or to a segment "pypi" of a private registry. The
+// package's name is in the form.
 func pypi(r request) (Publication, bool) {
-	last := r.from(len(r.segments) - 1)
+	last := r.segment(len(r.segments) - 1)
 	if r.below("upload.pypi.org", "upload.pypi.io") || r.method == http.MethodPost && (strings.EqualFold(last, "legacy") || r.find("pypi") >= 0) ||
 		r.changes() && r.find("pypi") >= 0 {
 		return Publication{Kind: PyPI}, true
@@ -65,17 +65,17 @@ func crates(r request) (Publication, bool) {
 	}
 	p := Publication{Kind: Crates}
 	if !r.at(i+3, "new") {
-		p.Package = r.from(i + 3)
+		p.Package = r.segment(i + 3)
 		p.Withdraws = r.at(i+5, "yank")
 		if p.Withdraws || r.at(i+5, "unyank") {
-			p.Version = r.from(i + 4)
+			p.Version = r.segment(i + 4)
 		}
 	}
 	return p, true
 }
 
-// oci recognises PUT /v2/{name}/manifests/{reference} of the distribution specification. Blobs have
-// no effect before a manifest names them.
+// oci recognises PUT /v2/{name}/manifests/{reference} of the distribution specification. Blobs have no
+// effect until a manifest refers to them.
 func oci(r request) (Publication, bool) {
 	i := r.find("v2")
 	if i < 0 || !r.changes() {
@@ -110,7 +110,7 @@ func release(r request) (Publication, bool) {
 	if i < 0 || r.at(i, "generate-notes") && len(r.segments) == i+1 {
 		return Publication{}, false
 	}
-	return Publication{Kind: Release, Package: name, Version: r.from(i)}, true
+	return Publication{Kind: Release, Package: name, Version: r.segment(i)}, true
 }
 
 // rubyGems recognises POST /api/v1/gems, with yank and owners below it.
@@ -127,7 +127,7 @@ func nuGet(r request) (Publication, bool) {
 	if i < 0 {
 		return Publication{}, false
 	}
-	return Publication{Kind: NuGet, Package: r.from(i + 3), Version: r.from(i + 4)}, true
+	return Publication{Kind: NuGet, Package: r.segment(i + 3), Version: r.segment(i + 4)}, true
 }
 
 // maven recognises Maven Central's upload, and the hosts that it replaced.
@@ -145,7 +145,7 @@ func hex(r request) (Publication, bool) {
 		return Publication{}, false
 	}
 	if i := r.find("packages", "*", "releases"); i >= 0 {
-		return Publication{Kind: Hex, Package: r.segments[i+1], Version: r.from(i + 3)}, true
+		return Publication{Kind: Hex, Package: r.segments[i+1], Version: r.segment(i + 3)}, true
 	}
 	return Publication{Kind: Hex}, r.find("publish") >= 0
 }

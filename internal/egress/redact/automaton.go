@@ -63,8 +63,7 @@ func childOf(nodes []node, at uint32, b byte) uint32 {
 	return 0
 }
 
-// automaton numbers the nodes by depth, sets the failure links and fills the
-// rows.
+// automaton numbers the nodes by depth, sets the failure links and fills the rows.
 func (t *trie) automaton(skip bool) *automaton {
 	a := &automaton{skip: skip, longest: t.longest, nodes: make([]node, 1, len(t.nodes))}
 	a.nodes[0] = t.nodes[0]
@@ -129,8 +128,8 @@ func (a *automaton) next(at uint32, b byte) uint32 {
 	return a.rows[at<<8|uint32(b)]
 }
 
-// separators may occur inside a wrapped form. So may a backslash followed by the letter of a line
-// break or tab: base64 in lines inside JSON.
+// separators may occur inside a wrapped form. A backslash followed by the letter of a line break or
+// tab is also a separator, because JSON may contain base64 that is broken into lines.
 var separators = [...]byte{'\n', '\r', ' ', '\t'}
 
 func isSeparator(b byte) bool {

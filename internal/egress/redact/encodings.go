@@ -12,7 +12,7 @@ import (
 	"unicode/utf16"
 )
 
-// tables are shared by all streams of one Redactor.
+// tables have everything that a scan needs. All streams of one Redactor share them.
 type tables struct {
 	plain, wrapped *automaton
 	skip           *skip
@@ -45,7 +45,7 @@ func build(values []Value, patterns bool) *tables {
 	return t
 }
 
-// plainForms returns the forms that are never wrapped.
+// plainForms returns the forms of a value that programs never break into lines.
 func plainForms(v []byte) [][]byte {
 	reversed := slices.Clone(v)
 	slices.Reverse(reversed)
@@ -54,7 +54,7 @@ func plainForms(v []byte) [][]byte {
 	forms = append(forms, jsonForms(text)...)
 	forms = append(forms, urlForms(text)...)
 	for _, b := range base64Forms(v, base64.RawStdEncoding) {
-		// base64 in a query or in JSON
+		// Base64 in a query and in JSON.
 		escaped := strings.NewReplacer("+", "%2B", "/", "%2F").Replace(b)
 		forms = append(forms, escaped, strings.NewReplacer("+", "%2b", "/", "%2f").Replace(b), strings.ReplaceAll(b, "/", `\/`))
 	}
@@ -70,9 +70,10 @@ func wrappedForms(v []byte) [][]byte {
 	return distinct(forms)
 }
 
-// base64Forms returns the characters that depend only on the value, for each position of its first
-// byte in a group of three. Up to four bits at each end share a character with their neighbours and
-// are not redacted.
+// base64Forms returns the parts of a value's base64 encoding that depend only on the value. There
+// are three, one for each position of the value's first byte in a group of three bytes. A character
+// at either end encodes up to four bits of the value together with bits of the neighbouring text.
+// It is not redacted.
 func base64Forms(v []byte, e *base64.Encoding) []string {
 	var forms []string
 	for before := range 3 {
@@ -120,17 +121,17 @@ func ascii(text string) string {
 	return b.String()
 }
 
-// everyByte is the maximum length of values for which the form with every byte percent-encoded is
-// searched too. Common clients do not send longer ones in this form.
-const everyByte = 512
+// maxPercentEncoded is the maximum length of values for which the form with every byte
+// percent-encoded is searched too. Common clients do not send longer values in this form.
+const maxPercentEncoded = 512
 
 func urlForms(text string) []string {
 	query, path := url.QueryEscape(text), url.PathEscape(text)
 	component := strings.ReplaceAll(query, "+", "%20")
-	// What JavaScript's encodeURIComponent leaves unchanged, and Go does not.
+	// JavaScript's encodeURIComponent leaves these characters unchanged, and Go does not.
 	script := strings.NewReplacer("%21", "!", "%27", "'", "%28", "(", "%29", ")", "%2A", "*").Replace(component)
 	forms := []string{query, path, component, script}
-	if len(text) <= everyByte {
+	if len(text) <= maxPercentEncoded {
 		var all strings.Builder
 		for i := range len(text) {
 			all.WriteString("%" + strings.ToUpper(hex.EncodeToString([]byte{text[i]})))

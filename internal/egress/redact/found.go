@@ -8,7 +8,7 @@ func (r *Redactor) Found(b []byte) []string {
 		return nil
 	}
 	s := r.Stream()
-	s.buf = b[:len(b):len(b)] // the scan only reads it
+	s.buf = b[:len(b):len(b)] // The scan only reads the buffer.
 	s.scan()
 	s.cut()
 	var names []string

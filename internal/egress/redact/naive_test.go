@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// naive is a slow reference implementation: it looks at every position for every form, without an
-// automaton.
+// naive is a slow reference implementation without an automaton. It compares every position of the
+// text with every form.
 type naive struct {
 	plain, wrapped [][]byte
 }
@@ -26,10 +26,10 @@ func newNaive(values ...[]byte) naive {
 // separatorsOf returns for each byte whether it may be inside a wrapped form.
 func separatorsOf(text []byte) []bool {
 	out := make([]bool, len(text))
-	odd := false
+	escaped := false
 	for i, b := range text {
-		out[i] = strings.IndexByte("\n\r \t\\", b) >= 0 || odd && strings.IndexByte("nrt", b) >= 0
-		odd = b == '\\' && !odd
+		out[i] = strings.IndexByte("\n\r \t\\", b) >= 0 || escaped && strings.IndexByte("nrt", b) >= 0
+		escaped = b == '\\' && !escaped
 	}
 	return out
 }
@@ -67,7 +67,7 @@ func (n naive) matches(text []byte) [][2]int {
 }
 
 // begun returns the first position at which the rest of the text could be the beginning of a value,
-// with least letters or more, or the text's end.
+// if the rest has at least least letters. Otherwise it returns the length of the text.
 func (n naive) begun(text []byte, least int) int {
 	separator := separatorsOf(text)
 	for i := range text {
@@ -95,17 +95,17 @@ func (n naive) begun(text []byte, least int) int {
 	return len(text)
 }
 
-// masked returns the text with stars, as it must come out if it comes in pieces that end at the
+// redacted returns the text with stars, as it must come out if it comes in pieces that end at the
 // given positions. A byte is a star if a value that covers it was complete when the byte had to go
 // out.
-func (n naive) masked(text []byte, ends []int) string {
+func (n naive) redacted(text []byte, ends []int) string {
 	all := n.matches(text)
 	out := slices.Clone(text)
 	given := 0
-	give := func(to, known int) {
+	give := func(to, newRedactor int) {
 		for ; given < to; given++ {
 			for _, m := range all {
-				if m[0] <= given && given < m[1] && m[1] <= known {
+				if m[0] <= given && given < m[1] && m[1] <= newRedactor {
 					out[given] = '*'
 				}
 			}
@@ -144,11 +144,11 @@ func compare(t *testing.T, a, b, text []byte, ends []int) {
 		t.Fatal(err)
 	}
 	n := newNaive(a, b)
-	want := n.masked(text, ends)
+	want := n.redacted(text, ends)
 	if got := run(stars, text, ends); got != want {
 		t.Fatalf("values %q and %q, pieces to %v of\n%q\ngot  %q\nwant %q", a, b, ends, text, got, want)
 	}
-	if got, want := string(stars.Bytes(text)), n.masked(text, nil); got != want {
+	if got, want := string(stars.Bytes(text)), n.redacted(text, nil); got != want {
 		t.Fatalf("values %q and %q, whole\n%q\ngot  %q\nwant %q", a, b, text, got, want)
 	}
 	if bytes.ContainsAny(text, "*[") {
@@ -210,9 +210,9 @@ func FuzzAgainstNaive(f *testing.F) {
 	})
 }
 
-// TestAgainstNaive does the same with few letters, so that values overlap each other and
-// themselves, cut in every way.
-func TestAgainstNaive(t *testing.T) {
+// The values have few different letters, so that they overlap each other and themselves. The texts
+// are split at random positions.
+func TestAutomatonMatchesNaiveSearch(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	letters := func(n int, from string) []byte {
 		b := make([]byte, n)
@@ -221,13 +221,13 @@ func TestAgainstNaive(t *testing.T) {
 		}
 		return b
 	}
-	tried, found := 0, 0
-	for tried < 1500 {
+	attempts, found := 0, 0
+	for attempts < 1500 {
 		a, b := letters(8+random.IntN(6), "abc\n"), letters(8+random.IntN(6), "nbc\n 6")
 		if Check(a) != nil || Check(b) != nil {
 			continue
 		}
-		tried++
+		attempts++
 		text, ends := compose(a, b, letters(3*random.IntN(12), string(letters(40, "\x00\x01\x02\x03\x04\x05\x06\x82\x84\x80\xff\x0c\x23\x07"))))
 		text = append(text, letters(random.IntN(10), "abc\n")...)
 		compare(t, a, b, text, ends)
@@ -235,7 +235,7 @@ func TestAgainstNaive(t *testing.T) {
 			found++
 		}
 	}
-	if found < tried/4 {
-		t.Errorf("only %d of %d texts hold a value: the test tests nothing", found, tried)
+	if found < attempts/4 {
+		t.Errorf("only %d of %d texts contain a value, want at least a quarter of them", found, attempts)
 	}
 }

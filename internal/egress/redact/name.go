@@ -6,8 +6,8 @@ import (
 )
 
 // InName reports whether the name of a header or trailer contains a value in one of its forms, or
-// ends with the beginning of one. It ignores case, because intermediate programs change the case of
-// names, and even in the wrong case most of a value is revealed. The nil Redactor has no values.
+// ends with the beginning of one. It ignores case, because proxies change the case of names, and a
+// value in the wrong case still reveals most of it. The nil Redactor has no values.
 func (r *Redactor) InName(name string) bool {
 	if r == nil {
 		return false

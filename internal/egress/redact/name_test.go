@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/redact"
 )
 
-// Finding S6: a value in a name is found in each of its forms and in any case.
-func TestFindingS6ValuesInNames(t *testing.T) {
+// Finding S6: a value in a header name is found in each of its forms and in any case.
+func TestFindingS6InNameFindsValues(t *testing.T) {
 	const key = "sk_Canary-4f9A8b7C6d5e4F3a"
 	r, err := redact.New([]redact.Value{{Name: "K", Data: []byte(key)}}, redact.Options{SameLength: true})
 	if err != nil {
@@ -20,19 +20,19 @@ func TestFindingS6ValuesInNames(t *testing.T) {
 	for _, form := range []string{key, hex.EncodeToString([]byte(key)), base64.RawURLEncoding.EncodeToString([]byte("x" + key)), key[:12]} {
 		for _, name := range []string{form, strings.ToLower(form), strings.ToUpper(form), http.CanonicalHeaderKey(form), "X-Key-" + form, http.TrailerPrefix + form} {
 			if !r.InName(name) {
-				t.Errorf("%q passes", name)
+				t.Errorf("InName(%q) is false, want true", name)
 			}
 			if form != key[:12] && !r.InName(name+"-End") {
-				t.Errorf("%q passes", name+"-End")
+				t.Errorf("InName(%q) is false, want true", name+"-End")
 			}
 		}
 	}
 	for _, name := range []string{"", "Content-Type", "X-4f9a8b7", "Sk_canary-4f9-End"} {
 		if r.InName(name) {
-			t.Errorf("%q is taken for a value", name)
+			t.Errorf("InName(%q) is true, want false", name)
 		}
 	}
 	if (*redact.Redactor)(nil).InName(key) {
-		t.Error("nothing holds a value")
+		t.Error("InName of the nil Redactor is true, want false")
 	}
 }

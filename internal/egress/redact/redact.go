@@ -24,7 +24,7 @@ const (
 	minDistinct = 4
 )
 
-// Value is a secret, and the name that replaces it.
+// Value is a secret, and the name that appears in its replacement.
 type Value struct {
 	Name string
 	Data []byte
@@ -50,17 +50,17 @@ type Redactor struct {
 // New creates a Redactor. Values that Check rejects are an error, because silently ignoring one
 // would reveal it. The values are copied.
 func New(values []Value, o Options) (*Redactor, error) {
-	own := make([]Value, 0, len(values))
+	copied := make([]Value, 0, len(values))
 	for _, v := range values {
 		if err := Check(v.Data); err != nil {
 			return nil, err
 		}
-		own = append(own, Value{Name: v.Name, Data: append([]byte(nil), v.Data...)})
+		copied = append(copied, Value{Name: v.Name, Data: append([]byte(nil), v.Data...)})
 	}
 	return &Redactor{
 		sameLength: o.SameLength,
-		tables:     sync.OnceValue(func() *tables { return build(own, o.Patterns) }),
-		inNames:    namesOf(own),
+		tables:     sync.OnceValue(func() *tables { return build(copied, o.Patterns) }),
+		inNames:    namesOf(copied),
 	}, nil
 }
 

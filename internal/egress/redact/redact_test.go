@@ -18,7 +18,7 @@ const (
 	dbPass = "correct horse battery"
 )
 
-func known(t testing.TB, o redact.Options) *redact.Redactor {
+func newRedactor(t testing.TB, o redact.Options) *redact.Redactor {
 	t.Helper()
 	r, err := redact.New([]redact.Value{{Name: "API", Data: []byte(apiKey)}, {Name: "DB", Data: []byte(dbPass)}}, o)
 	if err != nil {
@@ -27,7 +27,7 @@ func known(t testing.TB, o redact.Options) *redact.Redactor {
 	return r
 }
 
-// forms returns what an echo may make of a value.
+// forms returns the forms in which a server may return a value.
 func forms(v string) map[string]string {
 	reversed := []byte(v)
 	slices.Reverse(reversed)
@@ -63,19 +63,19 @@ func groups(s string, n int, between string) string {
 }
 
 // S2: a value is redacted in every form, whether it arrives whole or byte by byte.
-func TestEveryFormIsMasked(t *testing.T) {
-	r := known(t, redact.Options{})
+func TestEveryFormIsRedacted(t *testing.T) {
+	r := newRedactor(t, redact.Options{})
 	for _, v := range []struct{ name, value string }{{"API", apiKey}, {"DB", dbPass}} {
 		for form, text := range forms(v.value) {
 			whole := "before [" + text + "] after"
 			got := r.String(whole)
 			if !strings.Contains(got, "[redacted:"+v.name+"]") || !strings.HasPrefix(got, "before [") || !strings.HasSuffix(got, "] after") {
-				t.Errorf("%s of %s: %q became %q", form, v.name, whole, got)
+				t.Errorf("%s of %s: got %q from %q, want the value redacted and the rest unchanged", form, v.name, got, whole)
 			}
-			// At most what base64 shares with its neighbours is left of the form.
+			// Base64 shares characters with its neighbours. Only those may remain.
 			left := strings.TrimSuffix(strings.TrimPrefix(got, "before ["), "] after")
 			if rest := strings.ReplaceAll(left, "[redacted:"+v.name+"]", ""); len(rest) > 20 {
-				t.Errorf("%s of %s leaves %q", form, v.name, rest)
+				t.Errorf("%s of %s: %q was not redacted, want at most 20 bytes", form, v.name, rest)
 			}
 			var out strings.Builder
 			w := r.Writer(&out)
@@ -88,17 +88,17 @@ func TestEveryFormIsMasked(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !strings.Contains(out.String(), "[redacted:"+v.name+"]") {
-				t.Errorf("%s of %s byte by byte: %q", form, v.name, out.String())
+				t.Errorf("%s of %s byte by byte: got %q, want the value redacted", form, v.name, out.String())
 			}
 		}
 	}
 }
 
 func TestOrdinaryTextIsUntouched(t *testing.T) {
-	r := known(t, redact.Options{Patterns: true})
+	r := newRedactor(t, redact.Options{Patterns: true})
 	const text = "the task-force of sk-circle-fade-dot-container-element-inner asked for AKIA and eyJust a word; -----BEGIN CERTIFICATE-----\nMII\n"
 	if got := r.String(text); got != text {
-		t.Errorf("became %q", got)
+		t.Errorf("got %q, want the text unchanged", got)
 	}
 }
 
@@ -110,40 +110,40 @@ func TestUnredactableValuesAreRejected(t *testing.T) {
 	} {
 		_, err := redact.New([]redact.Value{{Name: "X", Data: []byte(v)}}, redact.Options{})
 		if fault.CodeOf(err) != code || fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%s: %v", code, err)
+			t.Errorf("New: got %v, want the error %s", err, code)
 		}
 		if err != nil && strings.Contains(err.Error(), v) {
 			t.Errorf("%s: the error shows the value", code)
 		}
 	}
 	if err := redact.Check([]byte("12345678")); err != nil {
-		t.Errorf("eight different letters: %v", err)
+		t.Errorf("Check of eight different letters: got %v, want nil", err)
 	}
 }
 
-func TestTheNilRedactorPassesAll(t *testing.T) {
+func TestNilRedactorRedactsNothing(t *testing.T) {
 	var r *redact.Redactor
 	if got := r.String(apiKey); got != apiKey {
-		t.Error(got)
+		t.Errorf("String: got %q, want %q", got, apiKey)
 	}
 	var out strings.Builder
 	w := r.Writer(&out)
 	w.Write([]byte(apiKey))
 	if w.Close(); out.String() != apiKey {
-		t.Error(out.String())
+		t.Errorf("Writer: got %q, want %q", out.String(), apiKey)
 	}
 }
 
-// As many separators as letters may be in a value, and no more: a possible value has to be held
-// back, and must not be endless.
-func TestSeparatorsAreBounded(t *testing.T) {
-	r := known(t, redact.Options{})
+// A value may contain as many separators as letters. Otherwise a sandbox could make the stream hold
+// an endless run of separators, because each possible value is held.
+func TestSeparatorsAreLimited(t *testing.T) {
+	r := newRedactor(t, redact.Options{})
 	digits := hex.EncodeToString([]byte(dbPass))
 	half := len(digits) / 2
-	for n, masked := range map[int]bool{0: true, 1: true, len(digits): true, len(digits) + 1: false, 3 * len(digits): false} {
+	for n, redacted := range map[int]bool{0: true, 1: true, len(digits): true, len(digits) + 1: false, 3 * len(digits): false} {
 		in := digits[:half] + strings.Repeat(" ", n) + digits[half:]
-		if got := r.String(in); (got == "[redacted:DB]") != masked {
-			t.Errorf("%d separators: %q", n, got)
+		if got := r.String(in); (got == "[redacted:DB]") != redacted {
+			t.Errorf("%d separators: got %q, want redacted: %v", n, got, redacted)
 		}
 	}
 }

@@ -2,9 +2,9 @@ package redact
 
 import "slices"
 
-// Renew continues the stream with another Redactor. Held bytes stay held, and a value whose
-// beginning has been output already is still redacted from here on. A nil Redactor does not apply
-// to held bytes, which the old one handles.
+// Renew continues the stream with another Redactor. Bytes that are held remain held. If the stream
+// has already output the beginning of a value, it redacts the rest of that value. Renew with a nil
+// Redactor changes nothing.
 func (s *Stream) Renew(r *Redactor) {
 	if r == nil {
 		return

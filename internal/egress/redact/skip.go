@@ -1,6 +1,6 @@
 package redact
 
-// skip has the bytes with which a pattern may begin, so that a stream can skip ordinary text
+// skip has the bytes with which a pattern may begin. With it a stream can skip ordinary text
 // without running the automata for each byte.
 //
 // The state between two bytes is local if at most the last byte belongs to the beginning of a
@@ -25,10 +25,11 @@ func triple(a, b, c byte) uint16 {
 	return uint16((uint32(a)<<16 | uint32(b)<<8 | uint32(c)) * 0x9e3779b1 >> 16)
 }
 
-// newSkip reads the first bytes from the automata. It returns nil if a pattern is too short.
+// newSkip reads the first bytes of all patterns from the automata. It returns nil if a pattern is
+// too short.
 func newSkip(plain, wrapped *automaton) *skip {
 	s := &skip{}
-	whole := plain.begin(s.add) && wrapped.begin(func(a, b, c byte) {
+	longEnough := plain.begin(s.add) && wrapped.begin(func(a, b, c byte) {
 		s.add(a, b, c)
 		// Separators may be between the bytes. After two of them, or after a backslash, the
 		// automaton decides.
@@ -40,7 +41,7 @@ func newSkip(plain, wrapped *automaton) *skip {
 			}
 		}
 	})
-	if !whole {
+	if !longEnough {
 		return nil
 	}
 	// A backslash may begin a separator, so it is never skipped.
@@ -58,7 +59,8 @@ func (s *skip) add(a, b, c byte) {
 // wrappers are all bytes that may begin a separator.
 var wrappers = [...]byte{'\n', '\r', ' ', '\t', '\\'}
 
-// begin calls add for the first three bytes of all patterns, and returns false if one is shorter.
+// begin calls add for the first three bytes of all patterns. It returns false if a pattern is
+// shorter.
 func (a *automaton) begin(add func(a, b, c byte)) bool {
 	n := a.nodes
 	for i := n[0].child; i != 0; i = n[i].sibling {
@@ -74,7 +76,7 @@ func (a *automaton) begin(add func(a, b, c byte)) bool {
 	return true
 }
 
-// local reports whether the state before buf[i] is local, and for which byte.
+// local reports whether the state before buf[i] is local, as skip defines it.
 func (s *Stream) local(i int) bool {
 	if s.t.skip == nil || i == 0 || len(s.tokens) > 0 || s.escape {
 		return false
@@ -91,9 +93,9 @@ func (t *tables) nodesOf(last byte) (plain, wrapped uint32) {
 	return plain, wrapped
 }
 
-// glide skips bytes that lead from a local state to local states, starting at index i, and returns
-// the index at which a pattern may have begun.
-func (s *Stream) glide(i int) int {
+// skipOrdinary skips bytes that lead from a local state to local states, starting at index i. It
+// returns the index at which a pattern may have begun.
+func (s *Stream) skipOrdinary(i int) int {
 	skip, buf := s.t.skip, s.buf
 	last := uint16(buf[i-1])
 	for ; i < len(buf); i++ {

@@ -2,15 +2,15 @@ package redact
 
 import "slices"
 
-// holdFrom is how many bytes of a value must have arrived before they are held back. With a smaller
-// number, a stream would stall whenever its last byte happens to begin a key: "s" begins "sk-…". A
-// key that is cut within its first bytes thus reveals at most five of them.
+// holdFrom is how many bytes of a value must have arrived before they are held. With a smaller
+// number a stream would often stall, because its last byte happens to begin a key: "s" begins
+// "sk-…". So a key that is split within its first bytes reveals at most five of them.
 const holdFrom = 6
 
 // Stream redacts bytes that arrive in pieces. A value that is split between pieces is redacted too:
 // its beginning is held until a later byte, or the end, decides. It is not released after a time.
 type Stream struct {
-	t          *tables // nil passes all
+	t          *tables // nil redacts nothing
 	sameLength bool
 
 	// buf has the last bytes: the held ones, preceded by as many as a step may look back. Positions
@@ -70,7 +70,7 @@ func (s *Stream) scan() {
 	buf := s.buf
 	for i := s.pos - s.base; i < len(buf); i++ {
 		if s.local(i) {
-			if i = s.glide(i); i == len(buf) {
+			if i = s.skipOrdinary(i); i == len(buf) {
 				break
 			}
 		}
@@ -130,15 +130,15 @@ func (s *Stream) separates(i int) bool {
 	if !isEscaped(s.buf[i]) {
 		return isSeparator(s.buf[i])
 	}
-	odd := false
+	escaped := false
 	for i--; i >= 0 && s.buf[i] == '\\'; i-- {
-		odd = !odd
+		escaped = !escaped
 	}
-	return odd
+	return escaped
 }
 
-// unfinished returns the longest beginning of a pattern below limit, with at least least bytes,
-// with which the stream currently ends.
+// unfinished returns the longest beginning of a pattern with which the stream currently ends. It
+// considers only patterns below limit and beginnings of at least least bytes.
 func (s *Stream) unfinished(a *automaton, at uint32, least, limit int) (start int, n node, ok bool) {
 	for ; at != 0; at = a.nodes[at].fail {
 		n := a.nodes[at]
@@ -177,8 +177,8 @@ func (s *Stream) held() int {
 	return max(hold, s.out)
 }
 
-// cut redacts the beginning of a value at the end of the stream, and text that only the end makes a
-// token.
+// cut redacts the beginning of a value at the end of the stream, and candidates for tokens that are
+// complete only because the stream ends.
 func (s *Stream) cut() {
 	if start, n, ok := s.unfinished(s.t.plain, s.plain, MinValue, s.t.values); ok {
 		s.redactRange(start, s.pos, n.through)

@@ -12,9 +12,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/redact"
 )
 
-// S10: text that merely begins like a key goes out at once; a key cut in two, with any time
-// between, is redacted; and time never releases the held part.
-func TestNoStallAndNoLeakByTime(t *testing.T) {
+// S10: text that only begins like a key is output at once. A key in two pieces is redacted, and its
+// held beginning is never output because of time that passes.
+func TestStreamHoldsOnlyPossibleKeys(t *testing.T) {
 	key := "tk-live-5f0c9a77be"
 	r, err := redact.New([]redact.Value{{Name: "K", Data: []byte(key)}}, redact.Options{Patterns: true})
 	if err != nil {
@@ -22,7 +22,7 @@ func TestNoStallAndNoLeakByTime(t *testing.T) {
 	}
 	var out strings.Builder
 	w := r.Writer(&out)
-	say := func(text, want string) {
+	writeAndCheck := func(text, want string) {
 		t.Helper()
 		if _, err := io.WriteString(w, text); err != nil {
 			t.Fatal(err)
@@ -32,50 +32,50 @@ func TestNoStallAndNoLeakByTime(t *testing.T) {
 		}
 		out.Reset()
 	}
-	say("data: t", "data: t")         // its first letter
-	say("k-li", "k-li")               // five letters in all
-	say("\n\n", "\n\n")               // and it was not a key
-	say("data: tk-li", "data: tk-li") // five at once
-	say("ke\n\n", "ke\n\n")
-	say("data: tk-liv", "data: ") // six: held
-	say("", "")                   // an empty write frees nothing
-	say("e-5f0c9a77b", "")        // still
-	say("e", "[redacted:K]")      // the last letter: the replacement waits for nothing more
-	say("!", "!")
-	say("tk-live-5f0", "")   // held again
-	say("?", "tk-live-5f0?") // and released, by a byte and not by time
-	say("tk-live-5f0c9a", "")
+	writeAndCheck("data: t", "data: t")         // the key's first letter
+	writeAndCheck("k-li", "k-li")               // five of its letters are not held
+	writeAndCheck("\n\n", "\n\n")               // it was no key
+	writeAndCheck("data: tk-li", "data: tk-li") // five letters in one piece
+	writeAndCheck("ke\n\n", "ke\n\n")
+	writeAndCheck("data: tk-liv", "data: ") // six letters are held
+	writeAndCheck("", "")                   // an empty write releases nothing
+	writeAndCheck("e-5f0c9a77b", "")        // all but the last letter
+	writeAndCheck("e", "[redacted:K]")      // the last letter: the replacement is written at once
+	writeAndCheck("!", "!")
+	writeAndCheck("tk-live-5f0", "")   // held again
+	writeAndCheck("?", "tk-live-5f0?") // released, because it is not the key
+	writeAndCheck("tk-live-5f0c9a", "")
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if out.String() != "[redacted:K]" {
-		t.Errorf("the end gave %q", out.String())
+		t.Errorf("Close wrote %q, want [redacted:K]", out.String())
 	}
 }
 
-// A party that only knows a token's form makes us hold no more than a limit.
-func TestHeldBytesAreBounded(t *testing.T) {
+// An attacker who knows only a token's format can make a stream hold no more than a limit.
+func TestHeldBytesAreLimited(t *testing.T) {
 	r, err := redact.New([]redact.Value{{Name: "K", Data: []byte("0123456789abcdef")}}, redact.Options{Patterns: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, lure := range []struct{ first, on string }{
+	for _, lure := range []struct{ first, next string }{
 		{"eyJ", "a"}, {"-----BEGIN ", "A"}, {"303132333435", "\n"}, {"303132333435", " \t\r\n"}, {"sk-", "-"}, {"sk-", "sk-"},
 	} {
 		s := r.Stream()
 		in, out := 0, 0
-		for piece := lure.first; in < 1<<20; piece = strings.Repeat(lure.on, 100) {
+		for piece := lure.first; in < 1<<20; piece = strings.Repeat(lure.next, 100) {
 			in += len(piece)
 			out += len(s.Append(nil, []byte(piece)))
 			if in-out > 8<<10 {
-				t.Fatalf("%q and on with %q: %d bytes held", lure.first, lure.on, in-out)
+				t.Fatalf("%q followed by many %q: %d bytes are held, want at most %d", lure.first, lure.next, in-out, 8<<10)
 			}
 		}
 	}
 }
 
-func TestReader(t *testing.T) {
-	r := known(t, redact.Options{})
+func TestReaderRedacts(t *testing.T) {
+	r := newRedactor(t, redact.Options{})
 	whole := strings.Repeat("x", 40000) + apiKey + strings.Repeat("y", 40000) + dbPass + apiKey
 	want := strings.NewReplacer(apiKey, "[redacted:API]", dbPass, "[redacted:DB]").Replace(whole)
 	for name, source := range map[string]io.Reader{
@@ -84,13 +84,13 @@ func TestReader(t *testing.T) {
 	} {
 		got, err := io.ReadAll(iotest.HalfReader(r.Reader(source)))
 		if err != nil || string(got) != want {
-			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+			t.Errorf("%s: got %d bytes (%v), want the %d bytes of the redacted text", name, len(got), err, len(want))
 		}
 	}
 	broken := errors.New("broken")
 	got, err := io.ReadAll(r.Reader(io.MultiReader(strings.NewReader("a "+apiKey[:20]), iotest.ErrReader(broken))))
 	if !errors.Is(err, broken) || string(got) != "a [redacted:API]" {
-		t.Errorf("a source that breaks off: %q, %v", got, err)
+		t.Errorf("source with an error: got %q, %v; want the partial value redacted and the source's error", got, err)
 	}
 }
 
@@ -98,47 +98,47 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-func TestWriterKeepsItsError(t *testing.T) {
-	w := known(t, redact.Options{}).Writer(brokenWriter{})
+func TestWriterReturnsErrorAgain(t *testing.T) {
+	w := newRedactor(t, redact.Options{}).Writer(brokenWriter{})
 	for range 2 {
 		if _, err := w.Write([]byte("text")); !errors.Is(err, io.ErrShortWrite) {
-			t.Error(err)
+			t.Errorf("Write: got %v, want %v", err, io.ErrShortWrite)
 		}
 	}
 	if err := w.Close(); !errors.Is(err, io.ErrShortWrite) {
-		t.Error(err)
+		t.Errorf("Close: got %v, want %v", err, io.ErrShortWrite)
 	}
 }
 
-func TestSameLength(t *testing.T) {
-	r := known(t, redact.Options{SameLength: true})
+func TestSameLengthReplacesWithStars(t *testing.T) {
+	r := newRedactor(t, redact.Options{SameLength: true})
 	in := "a" + apiKey + "b" + dbPass
 	want := "a" + strings.Repeat("*", len(apiKey)) + "b" + strings.Repeat("*", len(dbPass))
 	if got := r.String(in); got != want {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestBytesLeavesItsArgumentAlone(t *testing.T) {
-	r := known(t, redact.Options{})
+func TestBytesDoesNotChangeArgument(t *testing.T) {
+	r := newRedactor(t, redact.Options{})
 	in := []byte("x " + apiKey + " y")
 	before := bytes.Clone(in)
 	if r.Bytes(in); !bytes.Equal(in, before) {
-		t.Error("changed")
+		t.Error("Bytes changed its argument")
 	}
 	clean := []byte("nothing here")
 	if got := r.Bytes(clean); &got[0] != &clean[0] {
-		t.Error("a clean text was copied")
+		t.Error("Bytes copied a text without values")
 	}
 }
 
-func TestMaskNamesAreHarmless(t *testing.T) {
+func TestPlaceholderNamesHaveNoControlCharacters(t *testing.T) {
 	r, err := redact.New([]redact.Value{{Name: "A\x1b]0;x\a] B", Data: []byte("0123456789")}}, redact.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := r.String("0123456789"); got != "[redacted:A__0;x___B]" {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want [redacted:A__0;x___B]", got)
 	}
 }
 

@@ -2,13 +2,13 @@ package redact
 
 import "bytes"
 
-// token is a candidate that a rule's prefix opened.
+// token is text that may be a token, because it began with a rule's prefix.
 type token struct {
 	rule    *rule
 	pattern int32
 	start   int
 	body    int  // bytes after the prefix
-	certain bool // it is one: the rest of it is redacted as it arrives
+	certain bool // it is a token: further bytes are redacted as they arrive
 	ending  bool // PEM: the last line has begun
 	seen
 }
@@ -19,8 +19,8 @@ type seen struct {
 	dots, sinceDot         int
 }
 
-// open starts a candidate. One per rule is enough, because a second one inside it would have the
-// same characters and end at the same place.
+// open starts a candidate. There is at most one per rule, because a second one inside the first
+// would have the same characters and end at the same place.
 func (s *Stream) open(start int, pattern int32) {
 	r := &rules[int(pattern)-s.t.values]
 	for i, k := range s.tokens {
@@ -54,16 +54,17 @@ func (s *Stream) wordStart(start int) bool {
 
 // step passes the byte at s.pos to the candidates and removes those that end.
 func (s *Stream) step(b byte) {
-	kept := s.tokens[:0]
+	remaining := s.tokens[:0]
 	for _, k := range s.tokens {
 		if k.step(s, b) {
-			kept = append(kept, k)
+			remaining = append(remaining, k)
 		}
 	}
-	s.tokens = kept
+	s.tokens = remaining
 }
 
-func (k *token) step(s *Stream, b byte) (goes bool) {
+// step processes one byte, and reports whether the candidate continues.
+func (k *token) step(s *Stream, b byte) (continues bool) {
 	if k.rule.pem {
 		return k.stepPEM(s, b)
 	}
@@ -88,13 +89,14 @@ func (k *token) step(s *Stream, b byte) (goes bool) {
 	return true
 }
 
-// finish decides when the token's characters end.
+// finish is called after the last character that the token can have.
 func (k *token) finish(s *Stream) {
 	if k.rule.exact && k.body == k.rule.least && (k.rule.check == nil || k.rule.check(k)) {
 		s.redactRange(k.start, s.pos, k.pattern)
 	}
 }
 
+// note counts a byte for the checks.
 func (k *token) note(b byte) {
 	k.sinceDot++
 	switch {
@@ -111,7 +113,7 @@ func (k *token) note(b byte) {
 }
 
 const (
-	// maxUncertain limits what is held of a candidate.
+	// maxUncertain limits how many bytes of a candidate are held.
 	maxUncertain = 4096
 	// maxHeader limits the first and the last line of a PEM block.
 	maxHeader = 64
@@ -119,8 +121,8 @@ const (
 	maxPEM = 64 << 10
 )
 
-// stepPEM follows -----BEGIN … PRIVATE KEY----- to its end. The replacement is written as soon as
-// the first line is complete.
+// stepPEM processes one byte of a private key between its BEGIN line and its END line. The
+// replacement is written as soon as the BEGIN line is complete.
 func (k *token) stepPEM(s *Stream, b byte) bool {
 	k.body++
 	if !k.certain {

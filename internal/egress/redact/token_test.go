@@ -34,7 +34,7 @@ func tokens() map[string][]string {
 	}
 }
 
-func TestTokensAreKnownByTheirForm(t *testing.T) {
+func TestTokensAreRedactedByFormat(t *testing.T) {
 	r, err := redact.New(nil, redact.Options{Patterns: true})
 	if err != nil {
 		t.Fatal(err)
@@ -49,10 +49,10 @@ func TestTokensAreKnownByTheirForm(t *testing.T) {
 				in := around[0] + token + around[1]
 				want := around[0] + "[redacted:" + name + "]" + around[1]
 				if got := r.String(in); got != want {
-					t.Errorf("%q became %q", in, got)
+					t.Errorf("got %q from %q, want %q", got, in, want)
 				}
 				if got := without.String(in); got != in {
-					t.Errorf("without patterns %q became %q", in, got)
+					t.Errorf("without patterns: got %q from %q, want it unchanged", got, in)
 				}
 				// If it arrives byte by byte, exactly the first five characters are output.
 				var out strings.Builder
@@ -62,17 +62,17 @@ func TestTokensAreKnownByTheirForm(t *testing.T) {
 				}
 				w.Close()
 				if want := around[0] + token[:5] + "[redacted:" + name + "]" + around[1]; out.String() != want {
-					t.Errorf("byte by byte %q became %q", in, out.String())
+					t.Errorf("byte by byte: got %q from %q, want %q", out.String(), in, want)
 				}
 			}
 			if got := r.String(token + " " + token); strings.Count(got, "[redacted:") != 2 || strings.Contains(got, letters[:8]) {
-				t.Errorf("two of %s: %q", name, got)
+				t.Errorf("two tokens of %s: got %q, want both redacted", name, got)
 			}
 		}
 	}
 }
 
-func TestLookalikesOfTokensStay(t *testing.T) {
+func TestSimilarTextIsNotRedacted(t *testing.T) {
 	r, err := redact.New(nil, redact.Options{Patterns: true})
 	if err != nil {
 		t.Fatal(err)
@@ -83,25 +83,25 @@ func TestLookalikesOfTokensStay(t *testing.T) {
 		"-----BEGIN PRIVATE", "glpat-", "hf_model_name_that_is_long_enough_to_be_one",
 	} {
 		if got := r.String(in); got != in {
-			t.Errorf("%q became %q", in, got)
+			t.Errorf("got %q from %q, want it unchanged", got, in)
 		}
 	}
 }
 
-// A block that never ends does not redact everything after it.
-func TestAPrivateKeyWithoutEndIsLeft(t *testing.T) {
+// A private key without an END line does not redact everything after it.
+func TestPrivateKeyWithoutEndIsLimited(t *testing.T) {
 	r, err := redact.New(nil, redact.Options{Patterns: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	in := "-----BEGIN PRIVATE KEY-----\nMIIE\n(the rest of the page)"
 	if got := r.String(in); got != "[redacted:private-key](the rest of the page)" {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want only the key redacted", got)
 	}
 }
 
-// An invalid first line does not hide the next one.
-func TestAPrivateKeyAfterAnInvalidFirstLine(t *testing.T) {
+// An invalid BEGIN line does not prevent that the next one is recognised.
+func TestPrivateKeyAfterInvalidBeginLine(t *testing.T) {
 	r, err := redact.New(nil, redact.Options{Patterns: true})
 	if err != nil {
 		t.Fatal(err)
@@ -109,13 +109,13 @@ func TestAPrivateKeyAfterAnInvalidFirstLine(t *testing.T) {
 	key := "-----BEGIN RSA PRIVATE KEY-----\nBODY" + letters + "\n-----END RSA PRIVATE KEY-----"
 	for _, lure := range []string{"-----BEGIN " + letters[:50], "-----BEGIN PRIVATE KEY-----\n-----END " + letters[:60], "-----BEGIN -----BEGIN "} {
 		if got := r.String(lure + key + "."); strings.Contains(got, "BODY") || !strings.HasSuffix(got, "[redacted:private-key].") {
-			t.Errorf("%q", got)
+			t.Errorf("after %q: got %q, want the key redacted", lure, got)
 		}
 	}
 }
 
-// FuzzPieces: a byte that is redacted in the whole text is redacted in pieces too, except for five
-// letters at a border, and never the other way round.
+// FuzzPieces compares a text in one piece with the same text in several. The same bytes are
+// redacted, except for up to five letters of a token at a border between pieces.
 func FuzzPieces(f *testing.F) {
 	for _, all := range tokens() {
 		for _, token := range all {
@@ -152,10 +152,10 @@ func FuzzPieces(f *testing.F) {
 			case whole[i]:
 				shown = 0
 			case '*':
-				t.Fatalf("byte %d is masked in pieces only:\n%q\n%q", i, whole, got)
+				t.Fatalf("byte %d is redacted only in pieces:\n%q\n%q", i, whole, got)
 			default:
 				if shown++; shown > 5 {
-					t.Fatalf("bytes up to %d show in pieces:\n%q\n%q", i, whole, got)
+					t.Fatalf("bytes up to %d are shown only in pieces:\n%q\n%q", i, whole, got)
 				}
 			}
 		}

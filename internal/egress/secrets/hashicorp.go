@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	hashiTimeout = 10 * time.Second
-	maxHashiBody = 1 << 20
+	vaultTimeout = 10 * time.Second
+	maxVaultBody = 1 << 20
 )
 
 // Remote is a HashiCorp Vault or OpenBao server.
@@ -30,8 +30,8 @@ type Remote struct {
 	client    *http.Client
 }
 
-// NewRemote reads VAULT_ADDR, VAULT_TOKEN and VAULT_NAMESPACE. A transport is for a custom CA. Nil
-// uses the system's CAs.
+// NewRemote reads VAULT_ADDR, VAULT_TOKEN and VAULT_NAMESPACE. The transport may trust a custom CA.
+// If it is nil, the system's CAs are trusted.
 func NewRemote(getenv func(string) string, transport http.RoundTripper) (*Remote, error) {
 	address, err := url.Parse(getenv("VAULT_ADDR"))
 	if err != nil || address.Host == "" || address.User != nil || address.RawQuery != "" {
@@ -49,12 +49,12 @@ func NewRemote(getenv func(string) string, transport http.RoundTripper) (*Remote
 	}
 	if transport == nil {
 		transport = &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: hashiTimeout}).DialContext,
-			TLSHandshakeTimeout: hashiTimeout, IdleConnTimeout: time.Minute, MaxIdleConns: 2, ForceAttemptHTTP2: true,
+			DialContext:         (&net.Dialer{Timeout: vaultTimeout}).DialContext,
+			TLSHandshakeTimeout: vaultTimeout, IdleConnTimeout: time.Minute, MaxIdleConns: 2, ForceAttemptHTTP2: true,
 		}
 	}
 	return &Remote{address: address, token: token, namespace: getenv("VAULT_NAMESPACE"), client: &http.Client{
-		Transport: transport, Timeout: hashiTimeout,
+		Transport: transport, Timeout: vaultTimeout,
 		// A redirect would send the token to its target.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
@@ -95,8 +95,8 @@ func (v *Vault) fromHashiCorp(ctx context.Context, ref string) ([]byte, error) {
 	return []byte(value), nil
 }
 
-// remote reads the environment each time, because tokens are renewed. All its results share one
-// transport, because otherwise each call would leave connections behind.
+// remote reads the environment each time, because tokens are renewed. All Remotes share one
+// transport, because otherwise each would leave connections open.
 func (v *Vault) remote() (*Remote, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -111,7 +111,8 @@ func (v *Vault) remote() (*Remote, error) {
 	return NewRemote(v.Getenv, v.Transport)
 }
 
-// plainPath accepts only paths that cannot lead elsewhere.
+// plainPath reports whether a path has only plain segments. Others could lead to another endpoint
+// of the server.
 func plainPath(path string) bool {
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "" || strings.Trim(segment, ".") == "" {
@@ -128,7 +129,7 @@ func plainPath(path string) bool {
 }
 
 // call makes one request. Errors contain neither the body of an answer nor the user part of a URL,
-// because a server may repeat what it was sent.
+// because a server may repeat the token in its answer.
 func (r *Remote) call(ctx context.Context, method, path string, body, into any) error {
 	var content io.Reader
 	if body != nil {
@@ -164,7 +165,7 @@ func (r *Remote) call(ctx context.Context, method, path string, body, into any) 
 	case resp.StatusCode != http.StatusOK:
 		return fault.Newf(fault.Unavailable, "vault_failed", "Vault answered %d at %s", resp.StatusCode, path)
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxHashiBody))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxVaultBody))
 	defer clear(data)
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, "vault_unreachable", "Vault's answer was cut off")

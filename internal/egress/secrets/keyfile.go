@@ -23,13 +23,12 @@ type keyFile struct{ path string }
 
 func (f keyFile) String() string { return "the key file " + f.path }
 
-// draft are the options for writing a key file. They make it durable, because a secret must never
-// be on the disk before its key.
-var draft = durable.Options{Draft: ".secrets-key-*", Sync: true}
+// writeOptions make a key file durable, because a secret must never be on the disk before its key.
+var writeOptions = durable.Options{Draft: ".secrets-key-*", Sync: true}
 
 // create creates the file. If another process has created it, that file remains.
 func (f keyFile) create(data []byte) error {
-	if err := durable.Create(f.path, data, draft); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := durable.Create(f.path, data, writeOptions); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make key file: %w", err)
 	}
 	return nil
@@ -60,8 +59,8 @@ func missing(p keyStore) error {
 		WithHint("restore it from a backup; without it the secrets cannot be opened, only removed and set again")
 }
 
-// checkPrivate rejects a file that others can read, whose key may have leaked, or that another user
-// owns, who knows the key.
+// checkPrivate rejects a file that other users can read, because its key may have leaked. It also
+// rejects a file of another user, who knows the key.
 func checkPrivate(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -82,7 +81,7 @@ func checkPrivate(f *os.File) error {
 }
 
 func (f keyFile) replace(data []byte) error {
-	if err := durable.Replace(f.path, data, draft); err != nil {
+	if err := durable.Replace(f.path, data, writeOptions); err != nil {
 		return fmt.Errorf("replace key file: %w", err)
 	}
 	return nil

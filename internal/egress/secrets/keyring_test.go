@@ -1,7 +1,7 @@
 //go:build !race
 
-// The library's keyring for tests is a map without a lock, which the race
-// detector rightly reports; a real keyring is another process.
+// The library's keyring for tests is a map without a lock, so the race detector reports a race. A
+// real keyring is another process.
 
 package secrets_test
 
@@ -19,20 +19,21 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func session(name string) string {
+// sessionEnv returns the environment of a desktop session.
+func sessionEnv(name string) string {
 	if name == "DBUS_SESSION_BUS_ADDRESS" {
 		return "unix:path=/nonexistent"
 	}
 	return ""
 }
 
-// The library's own stand-in keeps entries in memory: this tests our use of a keyring, not a
-// keyring.
-func TestKeyring(t *testing.T) {
+// The keyring is the library's replacement in memory. So this test checks how the package uses a
+// keyring, and not the keyring.
+func TestKeyringStoresKeys(t *testing.T) {
 	keyring.MockInit()
 	dir := t.TempDir()
 	lock := filepath.Join(dir, "lock")
-	keys, err := secrets.NewKeyring(dir, lock, session)
+	keys, err := secrets.NewKeyring(dir, lock, sessionEnv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestKeyring(t *testing.T) {
 	}
 	wg.Wait()
 	if moved, err := f.RotateKey(t.Context(), local); err != nil || moved != 8 {
-		t.Errorf("%d moved, %v", moved, err)
+		t.Errorf("RotateKey: moved %d secrets (%v), want 8", moved, err)
 	}
 	for i := range 8 {
 		if other.value(t, local, fmt.Sprintf("S%d", i)).Value.Reveal() != canary {
@@ -61,17 +62,17 @@ func TestKeyring(t *testing.T) {
 	if _, err := os.Stat(f.key); !errors.Is(err, os.ErrNotExist) {
 		t.Error("a key file was made beside the keyring")
 	}
-	// A missing entry does not make us start with a new key.
+	// If the entry is missing, no new key is created, because existing secrets need the old one.
 	keyring.MockInit()
 	_, err = f.Resolve(t.Context(), local, "S1")
-	want(t, err, fault.NotFound, "secrets_key_missing")
+	wantFault(t, err, fault.NotFound, "secrets_key_missing")
 	_, err = f.Set(t.Context(), local, "NEW", []byte(canary), nil)
-	want(t, err, fault.NotFound, "secrets_key_missing")
+	wantFault(t, err, fault.NotFound, "secrets_key_missing")
 
 	keyring.MockInitWithError(errors.New("locked"))
 	_, err = f.Resolve(t.Context(), local, "S1")
-	want(t, err, fault.Unavailable, "keyring_failed")
+	wantFault(t, err, fault.Unavailable, "keyring_failed")
 
 	_, err = secrets.NewKeyring(dir, lock, func(string) string { return "" })
-	want(t, err, fault.Unavailable, "keyring_missing")
+	wantFault(t, err, fault.Unavailable, "keyring_missing")
 }

@@ -23,9 +23,10 @@ const (
 	maxKeyFile     = 64 << 10
 )
 
-// Local is a Keeper whose keys are on this machine, in a place that only its user can read: one
-// line each, the current one first. There are several only during a rotation, or after an
-// interrupted one. The place is read each time, because another process may have rotated the keys.
+// Local is a Keeper whose keys are on this machine, in a place that only its user can read. Each
+// line is a key, and the first is the current one. There are several only during a rotation, or
+// after an interrupted one. The place is read each time, because another process may have rotated
+// the keys.
 type Local struct {
 	place    keyStore
 	lockPath string
@@ -35,7 +36,7 @@ type Local struct {
 type keyStore interface {
 	// load returns the stored data, or an error with the code codeKeyMissing.
 	load() ([]byte, error)
-	// create stores data if the place is empty. Of concurrent calls one wins.
+	// create stores data if the place is empty. Only one of several concurrent calls succeeds.
 	create(data []byte) error
 	// replace replaces the stored data, completely or not at all.
 	replace(data []byte) error
@@ -120,16 +121,16 @@ func (k *Local) Rotate(ctx context.Context, rewrap func(by string) error) error 
 	}
 	keys = append([]localKey{{keyID(key), key}}, keys...)
 	defer forget(keys)
-	if err := k.keep(keys); err != nil {
+	if err := k.store(keys); err != nil {
 		return err
 	}
 	if err := rewrap(keys[0].id); err != nil {
 		return err
 	}
-	return k.keep(keys[:1])
+	return k.store(keys[:1])
 }
 
-func (k *Local) keep(keys []localKey) error {
+func (k *Local) store(keys []localKey) error {
 	data := lines(keys)
 	defer clear(data)
 	return k.place.replace(data)

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func TestSources(t *testing.T) {
+func TestResolveReadsEachSource(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "token")
 	write := func(text string) {
@@ -32,11 +32,11 @@ func TestSources(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{Getenv: func(n string) string { return vars[n] }, Exec: []string{line, "/bin/false", "/bin/cat /nonexistent", "cat x"}})
 	for _, ref := range []string{"file:" + path, "env:TOKEN", "exec:" + line} {
 		if r := f.value(t, local, ref); r.Value.Reveal() != canary || r.Generation == 0 {
-			t.Errorf("%s: %d bytes", ref, len(r.Value.Reveal()))
+			t.Errorf("%s: got %d bytes of generation %d, want the value", ref, len(r.Value.Reveal()), r.Generation)
 		}
-		// A key's owner would read with the server's rights.
+		// Otherwise a key's owner could read with the server's rights.
 		_, err := f.Resolve(t.Context(), alice, ref)
-		want(t, err, fault.Denied, "local_only")
+		wantFault(t, err, fault.Denied, "local_only")
 	}
 	for ref, code := range map[string]string{
 		"file:token": "secret_ref_invalid", "file:" + dir: "secret_ref_invalid", "file:" + dir + "/../x": "secret_ref_invalid",
@@ -61,15 +61,15 @@ func TestSources(t *testing.T) {
 	write("the second value\r\n")
 	after := f.value(t, local, "file:"+path)
 	if after.Value.Reveal() != "the second value" || after.Generation <= before.Generation || len(after.Old) != 1 || after.Old[0].Reveal() != canary {
-		t.Errorf("generation %d after %d, %d old", after.Generation, before.Generation, len(after.Old))
+		t.Errorf("after the rotation: generation %d (was %d) and %d old values, want a greater one and 1", after.Generation, before.Generation, len(after.Old))
 	}
 	write(strings.Repeat("abcdefgh", 5000))
 	_, err := f.Resolve(t.Context(), local, "file:"+path)
-	want(t, err, fault.Invalid, "secret_too_long")
+	wantFault(t, err, fault.Invalid, "secret_too_long")
 }
 
-// hashi is a Vault server with the used parts of two engines.
-type hashi struct {
+// vaultServer is a Vault server with those parts of two engines that the package uses.
+type vaultServer struct {
 	mu      sync.Mutex
 	version int
 	value   string
@@ -78,7 +78,7 @@ type hashi struct {
 	status  int
 }
 
-func (h *hashi) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *vaultServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seen = append(h.seen, r.Method+" "+r.URL.Path)
@@ -108,18 +108,18 @@ func (h *hashi) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func startHashi(t *testing.T) (*hashi, *httptest.Server, map[string]string) {
+func startVaultServer(t *testing.T) (*vaultServer, *httptest.Server, map[string]string) {
 	t.Helper()
-	h := &hashi{version: 1, value: canary, wrapped: map[string]string{}}
+	h := &vaultServer{version: 1, value: canary, wrapped: map[string]string{}}
 	srv := httptest.NewUnstartedServer(h)
-	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // one test refuses the certificate
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // One test rejects the certificate, which the server would log.
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	return h, srv, map[string]string{"VAULT_ADDR": srv.URL, "VAULT_TOKEN": "the-token"}
 }
 
-func TestHashiCorpVault(t *testing.T) {
-	h, srv, vars := startHashi(t)
+func TestResolveReadsHashiCorpVault(t *testing.T) {
+	h, srv, vars := startVaultServer(t)
 	env := func(n string) string { return vars[n] }
 	f := open(t, t.TempDir(), secrets.Options{Getenv: env, Transport: srv.Client().Transport})
 	const ref = "vault:kv/agents/github#token"
@@ -127,7 +127,7 @@ func TestHashiCorpVault(t *testing.T) {
 		t.Fatal("wrong value")
 	}
 	_, err := f.Resolve(t.Context(), alice, ref)
-	want(t, err, fault.Denied, "local_only")
+	wantFault(t, err, fault.Denied, "local_only")
 	for bad, code := range map[string]string{
 		"vault:kv": "secret_ref_invalid", "vault:kv/a": "secret_ref_invalid", "vault:kv/a#": "secret_ref_invalid", "vault:kv/../sys#x": "secret_ref_invalid",
 		"vault:kv/a?x#y": "secret_ref_invalid", "vault:kv//a#y": "secret_ref_invalid", "vault:kv/a%2f#y": "secret_ref_invalid",
@@ -137,36 +137,36 @@ func TestHashiCorpVault(t *testing.T) {
 			t.Errorf("%s: %v, want %s", bad, err, code)
 		}
 	}
-	// A server's error message may repeat what it was sent.
+	// A server's error message may repeat the request's token.
 	for status, code := range map[int]string{403: "vault_denied", 500: "vault_failed", 302: "vault_failed", 307: "vault_failed"} {
 		h.status = status
-		asked := len(h.seen)
+		before := len(h.seen)
 		_, err := f.Resolve(t.Context(), local, ref)
 		if fault.CodeOf(err) != code || strings.Contains(err.Error(), "the-token") || strings.Contains(err.Error(), canary) {
-			t.Errorf("%d: %v", status, err)
+			t.Errorf("status %d: got %v, want %s without the token and the value", status, err, code)
 		}
-		if len(h.seen) != asked+1 {
-			t.Errorf("%d: asked %d times: a redirect was followed with the token", status, len(h.seen)-asked)
+		if len(h.seen) != before+1 {
+			t.Errorf("status %d: the server got %d requests, want 1: a redirect was followed with the token", status, len(h.seen)-before)
 		}
 	}
 	h.status = 0
 	// The certificate is checked: without the test's CA the token is not sent.
-	asked := len(h.seen)
+	before := len(h.seen)
 	strict := open(t, t.TempDir(), secrets.Options{Getenv: env})
 	_, err = strict.Resolve(t.Context(), local, ref)
-	want(t, err, fault.Unavailable, "vault_unreachable")
-	if len(h.seen) != asked {
+	wantFault(t, err, fault.Unavailable, "vault_unreachable")
+	if len(h.seen) != before {
 		t.Error("a server with an untrusted certificate got a request")
 	}
 	for _, address := range []string{"", "http://vault.example.com", "http://10.0.0.1:8200", "ftp://127.0.0.1", "https://user:pass@127.0.0.1", "https://"} {
 		vars["VAULT_ADDR"] = address
 		_, err := strict.Resolve(t.Context(), local, ref)
-		want(t, err, fault.Invalid, "vault_address_invalid")
+		wantFault(t, err, fault.Invalid, "vault_address_invalid")
 	}
 }
 
-func TestTransit(t *testing.T) {
-	h, srv, vars := startHashi(t)
+func TestTransitWrapsKeys(t *testing.T) {
+	h, srv, vars := startVaultServer(t)
 	remote, err := secrets.NewRemote(func(n string) string { return vars[n] }, srv.Client().Transport)
 	if err != nil {
 		t.Fatal(err)
@@ -184,11 +184,11 @@ func TestTransit(t *testing.T) {
 	}
 	for _, plain := range h.wrapped {
 		if b, err := base64.StdEncoding.DecodeString(plain); err != nil || len(b) != 32 || strings.Contains(string(b), "canary") {
-			t.Error("Vault is sent more than data keys")
+			t.Error("Vault got something other than a data key of 32 bytes")
 		}
 	}
 	if moved, err := f.RotateKey(t.Context(), local); err != nil || moved != 2 {
-		t.Errorf("%d moved, %v", moved, err)
+		t.Errorf("RotateKey: moved %d secrets (%v), want 2", moved, err)
 	}
 	for c := range h.wrapped { // the operator retires the first version
 		if strings.HasPrefix(c, "vault:v1:") {
@@ -199,18 +199,18 @@ func TestTransit(t *testing.T) {
 	if _, err := os.Stat(f.key); err == nil {
 		t.Error("a key file was made beside Vault")
 	}
-	// A server without Vault names the missing key.
+	// A server that does not use Vault reports the missing key.
 	plain := open(t, dir, secrets.Options{})
 	_, err = plain.Resolve(t.Context(), local, "A")
-	want(t, err, fault.NotFound, "secrets_key_missing")
+	wantFault(t, err, fault.NotFound, "secrets_key_missing")
 	for _, bad := range [][2]string{{"", "k"}, {"transit", ""}, {"transit", "a/b"}, {"..", "k"}, {"transit", "k?x"}} {
 		if _, err := secrets.NewTransit(remote, bad[0], bad[1]); fault.CodeOf(err) != "transit_invalid" {
-			t.Errorf("%v: %v", bad, err)
+			t.Errorf("NewTransit(%q, %q): got %v, want transit_invalid", bad[0], bad[1], err)
 		}
 	}
 }
 
-// Policy documents and requests contain references.
+// References come from policy documents and requests, so from attackers too.
 func FuzzResolve(f *testing.F) {
 	for _, ref := range []string{"A", "file:/etc/hostname", "env:X", "vault:a/b#c", "exec:/bin/true", "vault:a/../b#c", "file:/../x", "::", "A\x00"} {
 		f.Add(ref)

@@ -12,10 +12,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// keySize is AES-256.
+// keySize is the size of an AES-256 key.
 const keySize = 32
 
-// sealing runs work while no key can be removed. If nothing is sealed yet, it first creates a key.
+// sealing runs work while no key can be removed. If nothing is sealed yet, sealing first creates a
+// key.
 func (v *Vault) sealing(ctx context.Context, work func() error) error {
 	release, err := v.Keys.Hold(ctx)
 	if err != nil {
@@ -26,13 +27,13 @@ func (v *Vault) sealing(ctx context.Context, work func() error) error {
 	if fault.CodeOf(err) != codeKeyMissing {
 		return err
 	}
-	// If the key is lost, do not create a new one: it would hide the loss, and be in the way when
-	// the old one is restored.
-	kept, listErr := v.Store.SealedNotBy(ctx, "", 1)
+	// If the key is lost, do not create a new one. It would hide the loss, and prevent that the old
+	// one is restored.
+	existing, listErr := v.Store.SealedNotBy(ctx, "", 1)
 	if listErr != nil {
 		return listErr
 	}
-	if len(kept) > 0 {
+	if len(existing) > 0 {
 		// Another process may have created the key and the first secret after the check. If the key
 		// is lost, work returns the error.
 		return work()

@@ -1,6 +1,6 @@
 // Package secrets owns sealed secrets: how they are stored, who may use them, and how to read
 // values that are stored elsewhere. A value is never shown after it was set. Only the egress
-// gateway receives it, which sets it on requests.
+// gateway receives the value, to set it on requests.
 package secrets
 
 import (
@@ -22,13 +22,13 @@ const (
 	maxName          = 64
 	maxPerOwner      = 1000
 	maxMetadata      = 32
-	maxMetadataKey   = 128
-	maxMetadataValue = 1024
-	maxMetadataBytes = 8192
+	maxMetadataKey   = 128  // bytes
+	maxMetadataValue = 1024 // bytes
+	maxMetadataBytes = 8192 // bytes of all keys and values
 )
 
-// KeepOld configures which earlier values are stored after a rotation, and so remain redacted,
-// because a log or a page may still contain them.
+// KeepOld configures which earlier values are kept after a rotation, and so are still redacted,
+// because a log or a page may contain them.
 var KeepOld = Retention{For: 30 * 24 * time.Hour, Most: 8}
 
 // Retention limits earlier values by their age and their number.
@@ -99,7 +99,7 @@ type Vault struct {
 	next    int64              // generation of values that are stored elsewhere
 }
 
-// New creates a Vault.
+// New returns a Vault.
 func New(o Options) *Vault {
 	// Generations of other sources start with the clock, so that those of an earlier process are
 	// not reused.
@@ -163,8 +163,8 @@ func (v *Vault) Remove(ctx context.Context, caller Caller, ref string) (Info, er
 	if err != nil {
 		return Info{}, err
 	}
-	there, err := v.Store.DeleteSecret(ctx, info.ID)
-	if err == nil && !there {
+	existed, err := v.Store.DeleteSecret(ctx, info.ID)
+	if err == nil && !existed {
 		err = Unknown(ref)
 	}
 	return info, err

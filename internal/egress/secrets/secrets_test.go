@@ -21,7 +21,7 @@ var (
 	bob   = secrets.Caller{Owner: "kbob"}
 )
 
-// canary is a value that is searched for wherever it must not be.
+// canary is a value that must appear nowhere outside of the vault.
 const canary = "canary-Zq81-value-of-a-secret"
 
 type fixture struct {
@@ -68,7 +68,8 @@ func (f *fixture) value(t testing.TB, caller secrets.Caller, ref string) secrets
 	return r
 }
 
-func want(t testing.TB, err error, kind fault.Kind, code string) {
+// wantFault checks the kind and code of an error, and that it does not show the value.
+func wantFault(t testing.TB, err error, kind fault.Kind, code string) {
 	t.Helper()
 	if fault.KindOf(err) != kind || fault.CodeOf(err) != code {
 		t.Errorf("got %v (%s, %s), want %s, %s", err, fault.KindOf(err), fault.CodeOf(err), kind, code)
@@ -78,27 +79,27 @@ func want(t testing.TB, err error, kind fault.Kind, code string) {
 	}
 }
 
-func TestLife(t *testing.T) {
+func TestSecretIsSetRotatedAndRemoved(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	info := f.set(t, alice, "GITHUB_TOKEN", canary)
 	if !strings.HasPrefix(info.ID, secrets.IDPrefix) || info.Version != 1 || info.Owner != "kalice" {
-		t.Errorf("%+v", info)
+		t.Errorf("Set: got %+v, want version 1 of kalice's secret", info)
 	}
 	first := f.value(t, alice, "GITHUB_TOKEN")
 	if first.Value.Reveal() != canary || len(first.Old) != 0 {
-		t.Errorf("%d old values, or the wrong one", len(first.Old))
+		t.Errorf("Resolve: got %d old values or a wrong value, want the value alone", len(first.Old))
 	}
 	_, err := f.Set(t.Context(), alice, "github_token", []byte(canary), nil)
-	want(t, err, fault.Exists, "secret_exists")
+	wantFault(t, err, fault.Exists, "secret_exists")
 
 	info, err = f.Rotate(t.Context(), alice, info.ID, []byte("the second value"), map[string]string{"team": "pay"})
 	if err != nil || info.Version != 2 || info.Metadata["team"] != "pay" {
-		t.Fatalf("%+v, %v", info, err)
+		t.Fatalf("Rotate: got %+v, %v; want version 2 with the new metadata", info, err)
 	}
-	// S6: the old value is still known, for redaction.
+	// S6: the old value is returned too, for redaction.
 	second := f.value(t, alice, "github_token")
 	if second.Value.Reveal() != "the second value" || len(second.Old) != 1 || second.Old[0].Reveal() != canary || second.Generation <= first.Generation {
-		t.Errorf("generation %d after %d, %d old", second.Generation, first.Generation, len(second.Old))
+		t.Errorf("after the rotation: generation %d (was %d) and %d old values, want a greater one and 1", second.Generation, first.Generation, len(second.Old))
 	}
 	for i := range 20 {
 		if _, err := f.Rotate(t.Context(), alice, "GITHUB_TOKEN", fmt.Appendf(nil, "value number %d", i), nil); err != nil {
@@ -107,23 +108,23 @@ func TestLife(t *testing.T) {
 	}
 	last := f.value(t, alice, "GITHUB_TOKEN")
 	if len(last.Old) != secrets.KeepOld.Most || last.Old[0].Reveal() != "value number 18" {
-		t.Errorf("%d old values", len(last.Old))
+		t.Errorf("after 20 rotations: %d old values, want the latest %d", len(last.Old), secrets.KeepOld.Most)
 	}
 	list, err := f.List(t.Context(), alice)
 	if err != nil || len(list) != 1 || list[0].Version != 22 || list[0].Metadata["team"] != "pay" {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("List: got %+v, %v; want version 22 of one secret", list, err)
 	}
 	if _, err := f.Remove(t.Context(), alice, "GITHUB_TOKEN"); err != nil {
 		t.Fatal(err)
 	}
 	_, err = f.Resolve(t.Context(), alice, "GITHUB_TOKEN")
-	want(t, err, fault.NotFound, "secret_not_found")
+	wantFault(t, err, fault.NotFound, "secret_not_found")
 	_, err = f.Remove(t.Context(), alice, "GITHUB_TOKEN")
-	want(t, err, fault.NotFound, "secret_not_found")
-	// An approval for the old secret must not be valid for a new one with its name.
+	wantFault(t, err, fault.NotFound, "secret_not_found")
+	// An approval for the removed secret must not be valid for a new one with the same name.
 	f.set(t, alice, "GITHUB_TOKEN", canary)
 	if again := f.value(t, alice, "GITHUB_TOKEN"); again.Generation <= last.Generation || len(again.Old) != 0 {
-		t.Errorf("generation %d comes after %d", again.Generation, last.Generation)
+		t.Errorf("new secret with an old name: generation %d (was %d) and %d old values, want a greater one and 0", again.Generation, last.Generation, len(again.Old))
 	}
 }
 
@@ -133,16 +134,16 @@ func TestSecretsOfOtherOwnersAreNotFound(t *testing.T) {
 	for _, caller := range []secrets.Caller{bob, local} {
 		for _, ref := range []string{"TOKEN", info.ID} {
 			_, err := f.Find(t.Context(), caller, ref)
-			want(t, err, fault.NotFound, "secret_not_found")
+			wantFault(t, err, fault.NotFound, "secret_not_found")
 			_, err = f.Remove(t.Context(), caller, ref)
-			want(t, err, fault.NotFound, "secret_not_found")
+			wantFault(t, err, fault.NotFound, "secret_not_found")
 			_, err = f.Rotate(t.Context(), caller, ref, []byte("another value"), nil)
-			want(t, err, fault.NotFound, "secret_not_found")
+			wantFault(t, err, fault.NotFound, "secret_not_found")
 		}
 		_, err := f.Resolve(t.Context(), caller, "TOKEN")
-		want(t, err, fault.NotFound, "secret_not_found")
+		wantFault(t, err, fault.NotFound, "secret_not_found")
 		if list, err := f.List(t.Context(), caller); err != nil || len(list) != 0 {
-			t.Errorf("%v sees %v, %v", caller, list, err)
+			t.Errorf("List of %v: got %v, %v; want no secret", caller, list, err)
 		}
 	}
 	f.set(t, bob, "TOKEN", "the value of bob")
@@ -156,38 +157,38 @@ func TestZeroCallerHasNoPermissions(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{Getenv: func(string) string { return canary }})
 	for _, caller := range []secrets.Caller{{}, {Owner: "k", Local: true}} {
 		_, err := f.Set(t.Context(), caller, "A", []byte(canary), nil)
-		want(t, err, fault.Unauthenticated, "unauthenticated")
+		wantFault(t, err, fault.Unauthenticated, "unauthenticated")
 		_, err = f.List(t.Context(), caller)
-		want(t, err, fault.Unauthenticated, "unauthenticated")
+		wantFault(t, err, fault.Unauthenticated, "unauthenticated")
 		_, err = f.Resolve(t.Context(), caller, "env:X")
-		want(t, err, fault.Unauthenticated, "unauthenticated")
+		wantFault(t, err, fault.Unauthenticated, "unauthenticated")
 		_, err = f.RotateKey(t.Context(), caller)
-		want(t, err, fault.Unauthenticated, "unauthenticated")
+		wantFault(t, err, fault.Unauthenticated, "unauthenticated")
 	}
 	_, err := f.RotateKey(t.Context(), alice)
-	want(t, err, fault.Denied, "local_only")
+	wantFault(t, err, fault.Denied, "local_only")
 }
 
 func TestInvalidSecretsAreRejected(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	for _, name := range []string{"", "1A", "-a", "A B", "A.B", "Ä", "a/b", "sec_abc", "SEC_abc", strings.Repeat("a", 65), "A\n", "file:x"} {
 		_, err := f.Set(t.Context(), local, name, []byte(canary), nil)
-		want(t, err, fault.Invalid, "secret_name_invalid")
+		wantFault(t, err, fault.Invalid, "secret_name_invalid")
 	}
 	for _, name := range []string{"A", "_", "openai-api-key", strings.Repeat("a", 64)} {
 		f.set(t, local, name, canary)
 	}
 	_, err := f.Set(t.Context(), local, "SHORT", []byte("1234567"), nil)
-	want(t, err, fault.Invalid, "secret_too_short")
+	wantFault(t, err, fault.Invalid, "secret_too_short")
 	_, err = f.Rotate(t.Context(), local, "A", []byte("1234567"), nil)
-	want(t, err, fault.Invalid, "secret_too_short")
+	wantFault(t, err, fault.Invalid, "secret_too_short")
 	for _, m := range []map[string]string{{"": "v"}, {strings.Repeat("k", 129): ""}, {"k": strings.Repeat("v", 1025)}} {
 		_, err := f.Set(t.Context(), local, "M", []byte(canary), m)
-		want(t, err, fault.Invalid, "secret_metadata_invalid")
+		wantFault(t, err, fault.Invalid, "secret_metadata_invalid")
 	}
 }
 
-// Resolved values print as nothing in every way.
+// A Resolved reveals nothing with any verb of fmt.
 func TestResolvedDoesNotPrint(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	f.set(t, local, "A", canary)
@@ -202,7 +203,8 @@ func TestResolvedDoesNotPrint(t *testing.T) {
 	}
 }
 
-func TestRotationsAtOnceLoseNothing(t *testing.T) {
+// Concurrent rotations lose no value: one that fails reports it.
+func TestConcurrentRotationsLoseNoValue(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	f.set(t, local, "A", canary)
 	var wg sync.WaitGroup
@@ -225,7 +227,7 @@ func TestRotationsAtOnceLoseNothing(t *testing.T) {
 	wg.Wait()
 	r := f.value(t, local, "A")
 	if info, err := f.Find(t.Context(), local, "A"); err != nil || int(info.Version) != len(done) || len(r.Old) != len(done)-1 || !done[r.Value.Reveal()] {
-		t.Errorf("version %d and %d old values after %d rotations, %v", info.Version, len(r.Old), len(done)-1, err)
+		t.Errorf("after %d rotations: version %d and %d old values (%v), want all values", len(done)-1, info.Version, len(r.Old), err)
 	}
 }
 

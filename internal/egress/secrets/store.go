@@ -7,7 +7,7 @@ import (
 
 // Sealed is one stored version of a secret.
 type Sealed struct {
-	Generation int64 // given by the store, grows over all secrets
+	Generation int64 // set by the store; increases over all secrets
 	Owner      string
 	Name       string
 	Version    int64
@@ -15,13 +15,13 @@ type Sealed struct {
 	Wrapped    []byte // the data key, wrapped with the key By
 	By         string
 	Created    time.Time
-	Retired    time.Time // zero is the current one
+	Retired    time.Time // zero for the current version
 }
 
 // Store stores secrets. Its errors of kind NotFound are those of Unknown.
 type Store interface {
 	// InsertSecret adds a secret with its first version. The error is Exists if the owner has one
-	// of that name, ignoring case, and Exhausted if the owner has most already.
+	// with that name, ignoring case, and Exhausted if the owner has limit secrets already.
 	InsertSecret(ctx context.Context, info Info, s Sealed, limit int) error
 	// AddSecretVersion makes s the current version and removes those that retired too long ago. The
 	// error is Conflict unless s follows the current one.
@@ -35,18 +35,17 @@ type Store interface {
 	// SealedNotBy returns up to limit versions of all owners whose data keys are wrapped with
 	// another key than by.
 	SealedNotBy(ctx context.Context, by string, limit int) ([]Sealed, error)
-	// Rewrap replaces the wrapped data key of a generation, if it is still
-	// wrapped by s.By.
+	// Rewrap replaces the wrapped data key of a generation, if it is still wrapped by s.By.
 	Rewrap(ctx context.Context, s Sealed, wrapped []byte, by string) error
 }
 
-// Keeper wraps data keys with a key of its own, the key-encryption key.
+// Keeper wraps data keys with a key that it keeps, the key-encryption key.
 type Keeper interface {
-	// Create creates the first key, if the keeper creates keys. It is called only while nothing is
-	// sealed. Concurrent calls create only one.
+	// Create creates the first key, if this kind of Keeper creates keys. It is called only while
+	// nothing is sealed. Concurrent calls create only one key.
 	Create(ctx context.Context) error
-	// Hold delays rotations until release, so that a rotation finds everything that was wrapped
-	// before.
+	// Hold delays rotations until release is called. Otherwise a rotation could miss a data key
+	// that is wrapped at the same time.
 	Hold(ctx context.Context) (release func(), err error)
 	// Wrap wraps with the current key and returns its name. The error is NotFound if there is no
 	// key.

@@ -15,12 +15,12 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// S9: the database without the key file reveals nothing, and neither file shows a value.
-func TestACopyOfTheDatabaseOpensNothing(t *testing.T) {
+// S9: the database without the key file reveals nothing, and neither of the two files shows a value.
+func TestCopyOfDatabaseRevealsNothing(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	f.set(t, local, "A", canary)
 	if f.value(t, local, "A").Value.Reveal() != canary {
-		t.Fatal("with the key it does not open either")
+		t.Fatal("with the key the value is wrong")
 	}
 	for path, data := range files(t, f.dir) {
 		if strings.Contains(data, canary) {
@@ -37,23 +37,23 @@ func TestACopyOfTheDatabaseOpensNothing(t *testing.T) {
 	}
 	thief := open(t, stolen, secrets.Options{})
 	if info, err := thief.Find(t.Context(), local, "A"); err != nil || info.Name != "A" {
-		t.Fatalf("the copy is no copy: %v", err)
+		t.Fatalf("the copied database has no secret A: %v", err)
 	}
 	_, err := thief.Resolve(t.Context(), local, "A")
-	want(t, err, fault.NotFound, "secrets_key_missing")
-	// A new key is not created beside secrets of a lost one.
+	wantFault(t, err, fault.NotFound, "secrets_key_missing")
+	// No new key is created beside secrets whose key is lost.
 	_, err = thief.Set(t.Context(), local, "B", []byte(canary), nil)
-	want(t, err, fault.NotFound, "secrets_key_missing")
+	wantFault(t, err, fault.NotFound, "secrets_key_missing")
 	// Another key does not help.
 	other := open(t, t.TempDir(), secrets.Options{})
 	other.set(t, local, "X", canary)
 	copyFile(t, other.key, thief.key)
 	_, err = thief.Resolve(t.Context(), local, "A")
-	want(t, err, fault.Unavailable, "secrets_key_wrong")
-	// The right one does.
+	wantFault(t, err, fault.Unavailable, "secrets_key_wrong")
+	// The right key opens the secret.
 	copyFile(t, f.key, thief.key)
 	if thief.value(t, local, "A").Value.Reveal() != canary {
-		t.Error("the restored key opens nothing")
+		t.Error("with the restored key the value is wrong")
 	}
 }
 
@@ -68,25 +68,25 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// S9: an attacker who can write to the database cannot have one secret opened instead of another:
-// not under its name, not for another owner, not as another version, and not with half of it.
-func TestSealedValuesCannotChangePlaces(t *testing.T) {
+// S9: an attacker who can write to the database cannot have a sealed value opened under another
+// name, for another owner, as another version, or with only one of its two parts replaced.
+func TestMovedSealedValuesDoNotOpen(t *testing.T) {
 	const (
-		from = `(SELECT %[1]s FROM secret_versions WHERE secret = (SELECT id FROM secrets WHERE owner = 'kalice' AND name = 'A') AND version = 2)`
-		toB  = `WHERE secret = (SELECT id FROM secrets WHERE owner = 'kalice' AND name = 'B')`
-		toA1 = `WHERE secret = (SELECT id FROM secrets WHERE owner = 'kalice' AND name = 'A') AND version = 1`
-		bobs = `WHERE secret = (SELECT id FROM secrets WHERE owner = 'kbob')`
+		from  = `(SELECT %[1]s FROM secret_versions WHERE secret = (SELECT id FROM secrets WHERE owner = 'kalice' AND name = 'A') AND version = 2)`
+		toB   = `WHERE secret = (SELECT id FROM secrets WHERE owner = 'kalice' AND name = 'B')`
+		toA1  = `WHERE secret = (SELECT id FROM secrets WHERE owner = 'kalice' AND name = 'A') AND version = 1`
+		ofBob = `WHERE secret = (SELECT id FROM secrets WHERE owner = 'kbob')`
 	)
 	box, key := "sealed = "+fmt.Sprintf(from, "sealed"), "wrapped = "+fmt.Sprintf(from, "wrapped")
 	for name, forged := range map[string]struct {
-		who   secrets.Caller
-		ref   string
-		query string
+		caller secrets.Caller
+		ref    string
+		query  string
 	}{
 		"another name":            {alice, "B", `UPDATE secret_versions SET ` + box + `, ` + key + ` ` + toB},
 		"another name, box only":  {alice, "B", `UPDATE secret_versions SET ` + box + ` ` + toB},
 		"another name, key only":  {alice, "B", `UPDATE secret_versions SET ` + key + ` ` + toB},
-		"another owner":           {bob, "A", `UPDATE secret_versions SET ` + box + `, ` + key + ` ` + bobs},
+		"another owner":           {bob, "A", `UPDATE secret_versions SET ` + box + `, ` + key + ` ` + ofBob},
 		"another version":         {alice, "A", `UPDATE secret_versions SET ` + box + `, ` + key + ` ` + toA1},
 		"a row with a new name":   {alice, "C", `UPDATE secrets SET name = 'C' WHERE owner = 'kalice' AND name = 'A'`},
 		"a row with a new owner":  {bob, "B", `UPDATE secrets SET owner = 'kbob' WHERE owner = 'kalice' AND name = 'B'`},
@@ -113,28 +113,28 @@ func TestSealedValuesCannotChangePlaces(t *testing.T) {
 			if res, err := db.Exec(forged.query); err != nil {
 				t.Fatal(err)
 			} else if n, err := res.RowsAffected(); err != nil || n == 0 {
-				t.Fatalf("nothing was forged, %v", err)
+				t.Fatalf("the forging query changed %d rows, %v", n, err)
 			}
-			r, err := f.Resolve(t.Context(), forged.who, forged.ref)
+			r, err := f.Resolve(t.Context(), forged.caller, forged.ref)
 			if err == nil {
-				t.Fatalf("opens, as %q", r.Value.Reveal())
+				t.Fatalf("Resolve: got %q, want an error", r.Value.Reveal())
 			}
 			if strings.Contains(err.Error(), canary) || fault.KindOf(err) != fault.Internal {
-				t.Error(err)
+				t.Errorf("Resolve: got %v, want an internal error without the value", err)
 			}
 		})
 	}
 }
 
-func TestOthersKeyFilesAreRefused(t *testing.T) {
+func TestUnsafeKeyFilesAreRejected(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	f.set(t, local, "A", canary)
 	check := func(code string) {
 		t.Helper()
 		_, err := f.Resolve(t.Context(), local, "A")
-		want(t, err, fault.Denied, code)
+		wantFault(t, err, fault.Denied, code)
 		_, err = f.Set(t.Context(), local, "B", []byte(canary), nil)
-		want(t, err, fault.Denied, code)
+		wantFault(t, err, fault.Denied, code)
 		if fault.HintOf(err) == "" && code == "secrets_key_not_private" {
 			t.Error("no hint names what to do")
 		}
@@ -166,7 +166,7 @@ func TestOthersKeyFilesAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := f.Resolve(t.Context(), local, "A")
-	want(t, err, fault.Unavailable, "secrets_key_unreadable")
+	wantFault(t, err, fault.Unavailable, "secrets_key_unreadable")
 	if err := os.Remove(f.key); err != nil {
 		t.Fatal(err)
 	}
@@ -181,18 +181,18 @@ func TestOthersKeyFilesAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = f.Resolve(t.Context(), local, "A")
-	want(t, err, fault.Unavailable, "secrets_key_damaged")
+	wantFault(t, err, fault.Unavailable, "secrets_key_damaged")
 }
 
-// Many concurrent first secrets, in several processes, create one key.
-func TestTheKeyIsMadeOnce(t *testing.T) {
+// Several processes that store their first secrets at the same time create only one key.
+func TestConcurrentSetsCreateOneKey(t *testing.T) {
 	dir := t.TempDir()
-	var all []*fixture
+	var vaults []*fixture
 	for range 4 {
-		all = append(all, open(t, dir, secrets.Options{}))
+		vaults = append(vaults, open(t, dir, secrets.Options{}))
 	}
 	var wg sync.WaitGroup
-	for i, f := range all {
+	for i, f := range vaults {
 		for j := range 4 {
 			wg.Go(func() {
 				if _, err := f.Set(t.Context(), local, fmt.Sprintf("S%d_%d", i, j), []byte(canary), nil); err != nil {
@@ -202,30 +202,30 @@ func TestTheKeyIsMadeOnce(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	for i := range all {
+	for i := range vaults {
 		for j := range 4 {
-			if all[0].value(t, local, fmt.Sprintf("S%d_%d", i, j)).Value.Reveal() != canary {
+			if vaults[0].value(t, local, fmt.Sprintf("S%d_%d", i, j)).Value.Reveal() != canary {
 				t.Error("a value was lost")
 			}
 		}
 	}
-	key, err := os.ReadFile(all[0].key)
+	key, err := os.ReadFile(vaults[0].key)
 	if err != nil || strings.Count(string(key), "\n") != 1 {
-		t.Errorf("%d keys, %v", strings.Count(string(key), "\n"), err)
+		t.Errorf("the key file has %d keys (%v), want 1", strings.Count(string(key), "\n"), err)
 	}
-	info, err := os.Stat(all[0].key)
+	info, err := os.Stat(vaults[0].key)
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("mode of the key file: got %v (%v), want 0600", info.Mode(), err)
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, ".secrets-key-*"))
 	if len(left) != 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("temporary files were not removed: %v", left)
 	}
 }
 
-// The key is rotated while secrets are created and read: none is lost, and the old key opens
-// nothing any more.
-func TestRotateKey(t *testing.T) {
+// The key is rotated while secrets are created and read. No secret is lost, and the old key opens
+// none of them.
+func TestRotateKeyDuringUseLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	f, other := open(t, dir, secrets.Options{}), open(t, dir, secrets.Options{})
 	f.set(t, local, "A", canary)
@@ -249,7 +249,7 @@ func TestRotateKey(t *testing.T) {
 	}
 	moved, err := f.RotateKey(t.Context(), local)
 	if err != nil || moved < 251 {
-		t.Errorf("%d moved, %v", moved, err)
+		t.Errorf("RotateKey: moved %d secrets (%v), want at least 251", moved, err)
 	}
 	wg.Wait()
 	generation := f.value(t, local, "A").Generation
@@ -272,11 +272,11 @@ func TestRotateKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = f.Resolve(t.Context(), local, "A")
-	want(t, err, fault.Unavailable, "secrets_key_wrong")
+	wantFault(t, err, fault.Unavailable, "secrets_key_wrong")
 }
 
-// A rotation that died in the middle left two keys. All secrets open, and the next rotation
-// completes it.
+// An interrupted rotation leaves two keys. All secrets still open, and the next rotation completes
+// it.
 func TestInterruptedRotationIsCompleted(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	f.set(t, local, "A", canary)
@@ -296,7 +296,7 @@ func TestInterruptedRotationIsCompleted(t *testing.T) {
 	f.set(t, local, "B", canary)
 	f.value(t, local, "A")
 	if moved, err := f.RotateKey(t.Context(), local); err != nil || moved != 2 {
-		t.Errorf("%d moved, %v", moved, err)
+		t.Errorf("RotateKey: moved %d secrets (%v), want 2", moved, err)
 	}
 	f.value(t, local, "A")
 	f.value(t, local, "B")

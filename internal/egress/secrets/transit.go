@@ -33,8 +33,8 @@ func (t *Transit) Create(context.Context) error { return nil }
 // unwrapped until Vault's operator retires that version.
 func (t *Transit) Hold(context.Context) (func(), error) { return func() {}, nil }
 
-// Wrap does not send bound, because the sealed value itself is bound to it, and not all versions of
-// the engine support it.
+// Wrap does not send bound, because not all versions of the engine support it. The sealed value
+// itself is bound to the same context.
 func (t *Transit) Wrap(ctx context.Context, dataKey, _ []byte) ([]byte, string, error) {
 	var answer struct {
 		Data struct {
@@ -49,9 +49,9 @@ func (t *Transit) Wrap(ctx context.Context, dataKey, _ []byte) ([]byte, string, 
 	return []byte(answer.Data.Ciphertext), by, err
 }
 
-// Unwrap rejects a data key of another key without a request to Vault.
+// Unwrap rejects a data key that another key wrapped, without a request to Vault.
 func (t *Transit) Unwrap(ctx context.Context, by string, wrapped, _ []byte) ([]byte, error) {
-	if want, err := t.name(string(wrapped)); err != nil || want != by {
+	if name, err := t.name(string(wrapped)); err != nil || name != by {
 		return nil, fault.Newf(fault.Unavailable, "secrets_key_wrong", "this secret is sealed with the key %q, and not with Vault's %s/%s", by, t.mount, t.key).
 			WithHint("start the server with the key that sealed it")
 	}
@@ -84,7 +84,7 @@ func (t *Transit) Rotate(ctx context.Context, rewrap func(by string) error) erro
 	return rewrap(by)
 }
 
-// name returns the version and key of a ciphertext: "vault:v3:…".
+// name returns the name and version of the key for a ciphertext of the form "vault:v3:…".
 func (t *Transit) name(ciphertext string) (string, error) {
 	parts := strings.SplitN(ciphertext, ":", 3)
 	if len(parts) == 3 && parts[0] == "vault" {

@@ -13,17 +13,17 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 )
 
-// New creates a TUN device with the sandbox's address and a default route, in the network namespace
-// of the calling thread, which needs CAP_NET_ADMIN only in that namespace. It returns the gateway's
-// end. The device and its namespace live as long as a descriptor of it is open, so the sandbox must
-// not have one.
+// New creates a TUN device with the sandbox's address and a default route. It creates the device in
+// the network namespace of the calling thread, which needs CAP_NET_ADMIN only in that namespace. It
+// returns the gateway's end. The device and its namespace live as long as a descriptor of it is
+// open, so the sandbox must not have one.
 //
 // Frames have no virtio header. Segments are at most as large as the MTU, and the default MTU is as
 // large as segments with offloading would be.
 func New(name string, mtu int) (*os.File, error) { return newDevice(name, mtu, unix.IFF_TUN) }
 
-// NewEthernet is like New, but creates a TAP device, whose gateway end is of the kind Ethernet. It
-// is for a peer that needs an Ethernet interface, such as a bridge or a microVM's relay.
+// NewEthernet is like New, but creates a TAP device. Its gateway end is of the kind Ethernet. It is
+// for a peer that needs an Ethernet interface, such as a bridge or a microVM's relay.
 func NewEthernet(name string, mtu int) (*os.File, error) {
 	return newDevice(name, mtu, unix.IFF_TAP)
 }
@@ -32,7 +32,7 @@ func newDevice(name string, mtu int, form uint16) (_ *os.File, err error) {
 	if mtu == 0 {
 		mtu = egress.MTU
 	}
-	// The minimum of the protocol, and the maximum that parse accepts.
+	// IPv4 requires an MTU of at least 576, and parse accepts at most egress.MTU.
 	if mtu < 576 || mtu > egress.MTU {
 		return nil, fmt.Errorf("tap: an MTU of %d is not between 576 and %d", mtu, egress.MTU)
 	}
@@ -60,13 +60,13 @@ func newDevice(name string, mtu int, form uint16) (_ *os.File, err error) {
 	return os.NewFile(uintptr(fd), "tap"), nil
 }
 
-// Configure gives a network device that exists the sandbox's address and a default route, in the
+// Configure sets the sandbox's address and a default route on an existing network device, in the
 // network namespace of the calling thread. It is for the device of a virtual machine.
 func Configure(name string) error { return configure(name, egress.MTU) }
 
 func configure(name string, mtu int) error {
-	// IPv6 would only send what the gateway drops and records. A kernel without it
-	// has no such file.
+	// IPv6 would only send what the gateway drops and records. A kernel without IPv6 has no such
+	// file, so an error is ignored.
 	_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -14,11 +14,12 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// seccompProfile allows the system calls of ordinary programs and no others. It is Docker Engine's
-// default profile without the calls that need a capability and the calls of 32-bit programs. It has
-// four socket families, and of netlink only routes. The 32 rules for ioctl allow a request that
-// differs in any bit from TIOCSTI, by which a program types into a terminal that it shares. It is sent to the daemon each time, because a daemon may be configured
-// to use no profile.
+// seccompProfile allows only the system calls of ordinary programs. It is Docker Engine's default
+// profile without the calls that need a capability and the calls of 32-bit programs. It allows four
+// socket families, and netlink only for routes. The 32 rules for ioctl allow every request except
+// TIOCSTI, with which a program could type into a terminal that it shares: each rule allows the
+// requests that differ from TIOCSTI in one bit. The profile is sent with each request, because a
+// daemon may be configured to use none.
 //
 //go:embed seccomp.json
 var seccompProfile string
@@ -27,8 +28,8 @@ var seccompProfile string
 const workspaceDir = "/workspace"
 
 // maskedPaths and readonlyPaths hide information about the host's kernel and protect its settings.
-// They are those of Docker Engine 29, regardless of the daemon's version, and files that identify
-// the host.
+// They hold the paths that Docker Engine 29 protects, regardless of the daemon's version, and files
+// that identify the host.
 var (
 	maskedPaths = []string{
 		"/proc/key-users", "/sys/kernel/vmcoreinfo",
@@ -38,11 +39,10 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// The writable directories, and the largest share of the disk limit that each may use. They are in
-// the sandbox's memory.
+// writable lists the writable directories, which are in the sandbox's memory.
 var writable = []struct {
 	path    string
-	percent int64
+	percent int64 // the maximum share of the disk limit
 	options string
 }{
 	{"/home/user", 40, "mode=0755,exec"},
@@ -52,6 +52,7 @@ var writable = []struct {
 	{"/etc", 10, "mode=0755"},
 }
 
+// writableDirs returns the paths of the writable directories.
 func writableDirs() (dirs []string) {
 	for _, w := range writable {
 		dirs = append(dirs, w.path)
@@ -59,15 +60,15 @@ func writableDirs() (dirs []string) {
 	return dirs
 }
 
-// openFiles bounds the descriptors of a process.
-const openFiles = 16384
+// maxOpenFiles bounds the descriptors of a process.
+const maxOpenFiles = 16384
 
-// volumeMount is a directory of the host that is copied into a volume.
+// volumeMount is a host directory that is copied into a volume of the daemon.
 type volumeMount struct {
 	source, target, volume string
 }
 
-// layout is the input of a container's request.
+// layout holds everything from which a container's request is made.
 type layout struct {
 	owner, image, runtime string
 	spec                  engine.Spec
@@ -75,8 +76,8 @@ type layout struct {
 	protected             []string // paths in volumes that cannot be changed
 }
 
-// request returns the daemon's request for a sandbox. It depends on its receiver only, so that a
-// golden file shows each change of a right or a limit in review.
+// request returns the request to the daemon that creates a sandbox's container. It depends only on
+// its receiver, so a golden file shows each change of a right or a limit to reviewers.
 func (l layout) request() client.ContainerCreateOptions {
 	limits := l.spec.Limits.OrDefault()
 	labels := map[string]string{labelOwner: l.owner, labelSandbox: l.spec.ID}
@@ -96,7 +97,7 @@ func (l layout) request() client.ContainerCreateOptions {
 	if !slices.ContainsFunc(l.volumes, func(v volumeMount) bool { return v.target == workspaceDir }) {
 		tmpfs[workspaceDir] = fmt.Sprintf("rw,nosuid,nodev,exec,mode=0755,size=%d,nr_inodes=%d,uid=%s,gid=%s", limits.DiskBytes, limits.DiskInodes, user, user)
 	}
-	on, pids := false, limits.PIDs
+	useInit, pids := false, limits.PIDs // the guest is PID 1
 	return client.ContainerCreateOptions{
 		Name: containerName(l.owner, l.spec.ID),
 		Config: &container.Config{
@@ -116,8 +117,8 @@ func (l layout) request() client.ContainerCreateOptions {
 			ReadonlyRootfs: true, Tmpfs: tmpfs, Mounts: mounts, ShmSize: limits.ShmBytes,
 			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges", "seccomp=" + seccompProfile},
 			MaskedPaths: maskedPaths, ReadonlyPaths: slices.Concat(readonlyPaths, l.protected),
-			Init: &on,
-			// The guest's own name server, which it runs without a network, listens on port 53
+			Init: &useInit,
+			// In a sandbox without a network, the guest runs a name server, which listens on port 53
 			// without being root.
 			Sysctls:       map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"},
 			LogConfig:     container.LogConfig{Type: "none"},
@@ -126,7 +127,7 @@ func (l layout) request() client.ContainerCreateOptions {
 				Memory: limits.MemoryBytes, MemorySwap: limits.MemoryBytes, PidsLimit: &pids,
 				CPUPeriod: cpuPeriod, CPUQuota: limits.MilliCPU * cpuPeriod / 1000,
 				Ulimits: []*container.Ulimit{
-					{Name: "nofile", Soft: openFiles, Hard: openFiles}, {Name: "core", Soft: 0, Hard: 0},
+					{Name: "nofile", Soft: maxOpenFiles, Hard: maxOpenFiles}, {Name: "core", Soft: 0, Hard: 0},
 				},
 			},
 		},
@@ -136,8 +137,8 @@ func (l layout) request() client.ContainerCreateOptions {
 // cpuPeriod is the kernel's period for processor time, in microseconds.
 const cpuPeriod = 100_000
 
-// plan returns the volumes for a specification.
-func plan(owner string, spec engine.Spec) (list []volumeMount) {
+// planVolumes returns the volumes for a specification.
+func planVolumes(owner string, spec engine.Spec) (list []volumeMount) {
 	name := containerName(owner, spec.ID)
 	if spec.Workspace != "" {
 		list = append(list, volumeMount{spec.Workspace, workspaceDir, name + "-workspace"})

@@ -19,11 +19,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// cleanupTime bounds the cleanup after a canceled request.
+// cleanupTime bounds a cleanup, which does not end with the request.
 const cleanupTime = time.Minute
 
-// cleanup returns a context for the cleanup after a context that may have ended.
-func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
+// cleanupContext returns a context for the cleanup after a request whose context may have ended.
+func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 }
 
@@ -39,13 +39,13 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err != nil {
 		return err
 	}
-	l := layout{owner: owner, runtime: e.o.Runtime, spec: spec, volumes: plan(owner, spec)}
+	l := layout{owner: owner, runtime: e.o.Runtime, spec: spec, volumes: planVolumes(owner, spec)}
 	trees, err := openTrees(&l)
 	defer closeTrees(trees)
 	if err != nil {
 		return err
 	}
-	base, err := e.base(ctx, owner, *spec.Image.OCI)
+	base, err := e.ensureImage(ctx, owner, *spec.Image.OCI)
 	if err == nil {
 		l.image, err = e.withGuest(ctx, owner, base, spec.Image.Guest)
 	}
@@ -53,22 +53,22 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 		e.noteFailedCreation(spec.ID)
 		return e.explain("prepare the image of sandbox "+spec.ID, err)
 	}
-	made, err := e.client.ContainerCreate(ctx, l.request())
+	created, err := e.client.ContainerCreate(ctx, l.request())
 	if cerrdefs.IsConflict(err) {
 		return fault.Wrap(err, fault.Exists, "id_taken", fmt.Sprintf("the ID %s is in use", spec.ID))
 	}
 	if err == nil {
-		err = e.start(ctx, made.ID, l, trees)
+		err = e.start(ctx, created.ID, l, trees)
 	}
 	if err == nil {
 		return nil
 	}
-	undo, cancel := cleanup(ctx)
+	undoCtx, cancel := cleanupContext(ctx)
 	defer cancel()
-	return errors.Join(e.explain("create sandbox "+spec.ID, err), e.remove(undo, owner, spec.ID))
+	return errors.Join(e.explain("create sandbox "+spec.ID, err), e.remove(undoCtx, owner, spec.ID))
 }
 
-// check refuses what this engine cannot do, before anything is created.
+// check refuses a specification that this engine cannot create, and fills in default limits.
 func (e *Engine) check(spec *engine.Spec) error {
 	if err := spec.Check(e.Info()); err != nil {
 		return err
@@ -87,10 +87,10 @@ func (e *Engine) check(spec *engine.Spec) error {
 		return fault.New(fault.Unsupported, "files_unsupported", "the engine docker restores no saved files").
 			WithHint("start the snapshot on the engine that took it, without --engine")
 	}
-	// The whole image is read-only, so only paths elsewhere need protection.
+	// The whole image is read-only, so only paths outside it need protection.
 	spec.ReadOnly = slices.DeleteFunc(slices.Clone(spec.ReadOnly), inImage)
 	for _, name := range spec.ReadOnly {
-		if !slices.ContainsFunc(copied(*spec), func(dir string) bool { _, ok := below(dir, name); return ok }) {
+		if !slices.ContainsFunc(copiedDirs(*spec), func(dir string) bool { _, ok := below(dir, name); return ok }) {
 			return fault.Newf(fault.Invalid, "read_only_invalid", "the engine docker cannot make %s read-only: it protects paths in the workspace only", name)
 		}
 	}
@@ -116,15 +116,15 @@ func inImage(name string) bool {
 	return true
 }
 
-// copied returns the paths in the sandbox to which files of this host are copied.
-func copied(spec engine.Spec) (dirs []string) {
-	for _, v := range plan(strings.Repeat("0", 32), spec) {
+// copiedDirs returns the paths in the sandbox to which files of this host are copied.
+func copiedDirs(spec engine.Spec) (dirs []string) {
+	for _, v := range planVolumes(strings.Repeat("0", 32), spec) {
 		dirs = append(dirs, v.target)
 	}
 	return dirs
 }
 
-// tree is a directory of this host to copy.
+// tree is a directory of this host that is copied to target in the sandbox.
 type tree struct {
 	root   *os.Root
 	target string
@@ -147,7 +147,7 @@ func openTrees(l *layout) (list []tree, err error) {
 			l.protected = append(l.protected, filepath.Join(v.target, name))
 		}
 	}
-	// A directory is mounted before those below it.
+	// A directory must be mounted before the directories below it.
 	slices.Sort(l.protected)
 	return list, nil
 }
@@ -162,9 +162,9 @@ func closeTrees(list []tree) {
 func (e *Engine) start(ctx context.Context, id string, l layout, trees []tree) error {
 	for _, t := range trees {
 		from, to := io.Pipe()
-		go func() { to.CloseWithError(pack(to, t.root, t.target, t.cover)) }()
+		go func() { to.CloseWithError(writeTar(to, t.root, t.target, t.cover)) }()
 		err := e.put(ctx, id, t.target, from)
-		from.Close() // after an error, it ends the packing
+		from.Close() // after an error, this ends writeTar
 		if err != nil {
 			return fmt.Errorf("copy the files of %s: %w", t.target, err)
 		}

@@ -27,8 +27,8 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	for again := false; ; again = true {
-		streams, fresh, err := e.open(ctx, c)
+	for retried := false; ; retried = true {
+		streams, created, err := e.openStreams(ctx, c)
 		if err != nil {
 			return nil, e.explain("reach sandbox "+id, err)
 		}
@@ -40,27 +40,29 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 			return nil, engine.PortClosed(port, err)
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case fresh || again:
-			e.drop(c.id)
-			if _, gone := e.running(ctx, id); gone != nil {
-				return nil, gone
+		case created || retried:
+			e.dropStreams(c.id)
+			if _, err := e.running(ctx, id); err != nil {
+				return nil, err
 			}
 			return nil, fmt.Errorf("dial %s:%d: %w", id, port, err)
 		}
 		// A program in the sandbox may have killed the other end, or the daemon may have restarted.
-		e.drop(c.id)
+		// Try once more with new streams.
+		e.dropStreams(c.id)
 	}
 }
 
-// open returns the streams into a container, and creates them on first use.
-func (e *Engine) open(ctx context.Context, c found) (_ *relay.Streams, fresh bool, err error) {
+// openStreams returns the streams into a container. On first use it creates them and returns created
+// = true.
+func (e *Engine) openStreams(ctx context.Context, c runningContainer) (_ *relay.Streams, created bool, err error) {
 	e.mu.Lock()
 	known := e.streams[c.id]
 	e.mu.Unlock()
 	if known != nil {
 		select {
 		case <-known.streams.Done():
-			e.drop(c.id)
+			e.dropStreams(c.id)
 		default:
 			return known.streams, false, nil
 		}
@@ -71,33 +73,34 @@ func (e *Engine) open(ctx context.Context, c found) (_ *relay.Streams, fresh boo
 			return nil, false, err
 		}
 	}
-	made, err := e.client.ExecCreate(ctx, c.id, client.ExecCreateOptions{
+	exec, err := e.client.ExecCreate(ctx, c.id, client.ExecCreateOptions{
 		AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: []string{c.guest, guestboot.ChannelRole},
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	attached, err := e.client.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	attached, err := e.client.ExecAttach(ctx, exec.ID, client.ExecAttachOptions{})
 	if err != nil {
 		return nil, false, err
 	}
-	in := newExecConnection(attached.HijackedResponse)
-	if in.streams, err = relay.NewStreams(in); err != nil {
+	conn := newExecConnection(attached.HijackedResponse)
+	if conn.streams, err = relay.NewStreams(conn); err != nil {
 		return nil, false, err
 	}
 	e.mu.Lock()
-	before := e.streams[c.id]
-	e.streams[c.id] = in
+	earlier := e.streams[c.id]
+	e.streams[c.id] = conn
 	e.mu.Unlock()
-	if before != nil {
-		// Another caller created its streams first. Use those.
-		go func() { <-in.streams.Done(); _ = before.close() }()
+	if earlier != nil {
+		// Another caller has created streams at the same time and may be using them. Close them only
+		// with the new ones.
+		go func() { <-conn.streams.Done(); _ = earlier.close() }()
 	}
-	return in.streams, true, nil
+	return conn.streams, true, nil
 }
 
-// drop removes streams that have ended.
-func (e *Engine) drop(container string) {
+// dropStreams forgets the streams into a container after they have failed.
+func (e *Engine) dropStreams(container string) {
 	e.mu.Lock()
 	known := e.streams[container]
 	delete(e.streams, container)
@@ -107,31 +110,31 @@ func (e *Engine) drop(container string) {
 	}
 }
 
-// found is a running container.
-type found struct {
+// runningContainer describes a running container.
+type runningContainer struct {
 	id, guest string
 	pid       int
 	paused    bool
 }
 
 // running returns the running container of a sandbox.
-func (e *Engine) running(ctx context.Context, id string) (found, error) {
+func (e *Engine) running(ctx context.Context, id string) (runningContainer, error) {
 	name, err := e.nameOf(id)
 	if err != nil {
-		return found{}, err
+		return runningContainer{}, err
 	}
 	c, err := e.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
 	if cerrdefs.IsNotFound(err) {
-		return found{}, unknown(id)
+		return runningContainer{}, unknownSandbox(id)
 	}
 	if err != nil {
-		return found{}, e.explain("inspect sandbox "+id, err)
+		return runningContainer{}, e.explain("inspect sandbox "+id, err)
 	}
 	state := c.Container.State
 	if state == nil || !state.Running {
-		return found{}, engine.HasStopped(id, nil)
+		return runningContainer{}, engine.HasStopped(id, nil)
 	}
-	return found{id: c.Container.ID, guest: c.Container.Path, pid: state.Pid, paused: state.Paused}, nil
+	return runningContainer{id: c.Container.ID, guest: c.Container.Path, pid: state.Pid, paused: state.Paused}, nil
 }
 
 // nameOf returns the name of a sandbox's container.
@@ -141,24 +144,25 @@ func (e *Engine) nameOf(id string) (string, error) {
 		return "", err
 	}
 	if owner == "" || !validID(id) {
-		return "", unknown(id)
+		return "", unknownSandbox(id)
 	}
 	return containerName(owner, id), nil
 }
 
-func unknown(id string) error {
+// unknownSandbox returns the fault for an ID without a container.
+func unknownSandbox(id string) error {
 	return fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
 }
 
-// thawPause is the interval at which a caller that waits checks a paused container.
-const thawPause = 100 * time.Millisecond
+// pollInterval is the interval at which a waiting caller checks the state of a container.
+const pollInterval = 100 * time.Millisecond
 
 // awaitThaw waits until a paused container continues.
-func (e *Engine) awaitThaw(ctx context.Context, c found) (found, error) {
+func (e *Engine) awaitThaw(ctx context.Context, c runningContainer) (runningContainer, error) {
 	select {
 	case <-ctx.Done():
 		return c, context.Cause(ctx)
-	case <-time.After(thawPause):
+	case <-time.After(pollInterval):
 	}
 	now, err := e.client.ContainerInspect(ctx, c.id, client.ContainerInspectOptions{})
 	if err != nil {

@@ -26,14 +26,14 @@ const Name = "docker"
 
 // Images is a store of images that the daemon does not share.
 type Images interface {
-	// ExportTo writes an image as docker save does, under another name.
-	ExportTo(ctx context.Context, image engine.OCI, as string, w io.Writer) error
+	// ExportTo writes an image under another name, in the format of docker save.
+	ExportTo(ctx context.Context, image engine.OCI, name string, w io.Writer) error
 }
 
 // Options configure the engine.
 type Options struct {
-	// StateDir is the server's state directory. It holds an ID, with which everything that the
-	// engine creates in the daemon is labelled.
+	// StateDir is the server's state directory. It holds an ID, which labels all objects that the
+	// engine creates in the daemon.
 	StateDir string
 	Log      *slog.Logger
 	// Guest is the path of the statically linked guest program on this host.
@@ -57,8 +57,8 @@ type Engine struct {
 
 	mu              sync.Mutex
 	streams         map[string]*execConnection // by container
-	version         string                     // the daemon's, after its first answer
-	derived         map[string]string          // images with the guest, by the image that they are built from
+	version         string                     // the daemon's version, once it is known
+	derived         map[string]string          // IDs of images with the guest, by base image and guest
 	failedCreations map[string]bool            // IDs whose creation failed before anything was created
 }
 
@@ -86,9 +86,9 @@ func New(o Options) (*Engine, error) {
 	}, nil
 }
 
-// newClient returns a client of the daemon at an address, or of the one that the environment names.
-// If the environment is wrong, each call of the client fails instead: other engines must not fail
-// because of a variable for another program.
+// newClient returns a client of the daemon at an address, or of the daemon that the environment
+// names. If the environment is invalid, newClient succeeds and each call of the client fails: a wrong
+// variable of another program must not stop other engines.
 func newClient(host string) (*client.Client, error) {
 	options := []client.Opt{client.FromEnv}
 	if host != "" {
@@ -101,7 +101,7 @@ func newClient(host string) (*client.Client, error) {
 	return client.New(client.WithHost(client.DefaultDockerHost), client.WithDialContext(func(context.Context, string, string) (net.Conn, error) { return nil, err }))
 }
 
-// userspaceKernels are runtimes with a user-space kernel, under their usual names in a daemon.
+// userspaceKernels lists the usual names of OCI runtimes with a user-space kernel.
 var userspaceKernels = []string{"runsc", "io.containerd.runsc.v1"}
 
 // Info implements engine.Engine.
@@ -123,7 +123,7 @@ func (e *Engine) Info() engine.Info {
 		info.Boundary = engine.UserspaceKernel
 	}
 	if !slices.Contains(info.Egress, engine.EgressTap) {
-		info.Notes = append(info.Notes, "a sandbox has no network: one requires a daemon on this host, root, and a runtime that uses the host's network stack")
+		info.Notes = append(info.Notes, "a sandbox has no network: a network requires a daemon on this host, root, and a runtime that uses the host's network stack")
 	}
 	return info
 }
@@ -131,14 +131,15 @@ func (e *Engine) Info() engine.Info {
 // userspaceKernel reports whether sandboxes have their own kernel.
 func (e *Engine) userspaceKernel() bool { return slices.Contains(userspaceKernels, e.o.Runtime) }
 
+// daemonVersion returns the daemon's version, or "" before its first answer.
 func (e *Engine) daemonVersion() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.version
 }
 
-// listTime bounds List. A server lists all engines before it serves requests, and a hanging daemon
-// must not block the sandboxes of other engines.
+// listTime bounds List. A server lists the sandboxes of all engines before it serves requests, and a
+// hanging daemon must not block the sandboxes of other engines.
 const listTime = 10 * time.Second
 
 // List implements engine.Engine.

@@ -25,8 +25,8 @@ const guestPath = "/.crannog/crannog-guest"
 func TestMain(m *testing.M) {
 	reexec.Dispatch(
 		enginetest.ProbeRole(),
-		reexec.Role{Match: inside(guestboot.ChannelRole), Run: guestmain.Channel},
-		reexec.Role{Match: inside(guestboot.PlainFlag), Run: guestmain.Main},
+		reexec.Role{Match: matchGuest(guestboot.ChannelRole), Run: guestmain.Channel},
+		reexec.Role{Match: matchGuest(guestboot.PlainFlag), Run: guestmain.Main},
 	)
 	code := m.Run()
 	if shared.daemon != nil {
@@ -38,9 +38,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// inside matches the arguments of this program when it is started as the guest with a first
-// argument.
-func inside(first string) func(args []string) bool {
+// matchGuest returns a function that matches the arguments of this program when it is started as the
+// guest with the given first argument.
+func matchGuest(first string) func(args []string) bool {
 	return func(args []string) bool { return len(args) > 1 && args[0] == guestPath && args[1] == first }
 }
 
@@ -52,6 +52,7 @@ var shared struct {
 	err    error
 }
 
+// daemon returns the shared daemon and the image of its sandboxes.
 func daemon(t testing.TB) (*dockertest.Daemon, engine.Image) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, dockertest.Requirement, hosttest.Python, hosttest.Bash)
@@ -72,6 +73,7 @@ func daemon(t testing.TB) (*dockertest.Daemon, engine.Image) {
 	return shared.daemon, engine.Image{OCI: &image, Guest: guestPath}
 }
 
+// opener returns a function that opens an engine on the daemon with an OCI runtime.
 func opener(d *dockertest.Daemon, runtime string) func(t testing.TB, dir string) engine.Engine {
 	return func(t testing.TB, dir string) engine.Engine {
 		t.Helper()
@@ -95,7 +97,7 @@ func opener(d *dockertest.Daemon, runtime string) func(t testing.TB, dir string)
 func residue(d *dockertest.Daemon) func(t testing.TB, dir string) map[string]int {
 	return func(t testing.TB, dir string) map[string]int {
 		t.Helper()
-		counts, err := d.Held(context.Background(), dir)
+		counts, err := d.CountObjects(context.Background(), dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +115,7 @@ func TestConformance(t *testing.T) {
 }
 
 // The daemon's other runtime gets the same request, but applies it differently.
-func TestConformanceCrun(t *testing.T) {
+func TestConformanceOfCrun(t *testing.T) {
 	d, image := daemon(t)
 	hosttest.Need(t, hosttest.Program("crun"))
 	c := enginetest.Config{Open: opener(d, "crun"), Image: image, Residue: residue(d), Cycles: 3, LosesOnlyPrograms: true, Waive: waived, Only: []string{"lifecycle/create-is-ready"}}
@@ -123,15 +125,15 @@ func TestConformanceCrun(t *testing.T) {
 	enginetest.Run(t, c)
 }
 
-// smoke are the rules that make test checks. make test-docker checks all rules.
+// smoke lists the rules that make test checks. make test-docker checks all rules.
 var smoke = []string{
 	"lifecycle/create-is-ready", "lifecycle/probe-passes-here", "lifecycle/canceled-create-leaves-nothing", "lifecycle/used-id-is-exists", "images/",
 	"files/", "freeze/", "restart/another-process-finds-the-sandbox", "boundary/probes-are-refused", "boundary/only-loopback", "boundary/host-secrets-are-absent",
 	"limits/memory-ends-the-sandbox-with-a-reason", "limits/processes-are-bounded", "limits/limits-that-are-not-shown-are-read-back", "leaks/",
 }
 
-// waived are rules that need root in the sandbox, namespaces that programs create, or a workspace
-// that is not a copy.
+// waived lists the rules that this engine cannot keep, with the reasons. They need root in the
+// sandbox, namespaces that programs create, or a workspace that is not a copy.
 var waived = map[string]string{
 	"exec/root-on-request":                              "no program in a container without capabilities is root",
 	"exec/writable-places":                              "/etc is a tmpfs of the sandbox's only user, because the guest, which is that user, writes it",

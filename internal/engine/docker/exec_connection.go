@@ -17,12 +17,12 @@ import (
 )
 
 // execConnection is a connection over the standard streams of a program in a container. The daemon
-// sends output and errors of the program as frames, each with a header that states the stream and
-// the length.
+// sends standard output and standard error as frames. The header of each frame has the number of the
+// stream and the length.
 type execConnection struct {
 	net.Conn
 	hijacked client.HijackedResponse
-	left     uint32 // bytes left of the present frame of output
+	unread   uint32 // bytes of the current frame of output that are not read yet
 	streams  *relay.Streams
 	once     sync.Once
 
@@ -30,8 +30,8 @@ type execConnection struct {
 	stderr strings.Builder // the beginning of standard error
 }
 
-// Types of frames, and the size of their header.
 const (
+	// frameOutput and frameErrors are types of frames, and frameHeader is the size of their header.
 	frameOutput = 1
 	frameErrors = 2
 	frameHeader = 8
@@ -44,10 +44,10 @@ func newExecConnection(h client.HijackedResponse) *execConnection {
 }
 
 // Read reads from the program's standard output.
-func (i *execConnection) Read(b []byte) (int, error) {
-	for i.left == 0 {
+func (c *execConnection) Read(b []byte) (int, error) {
+	for c.unread == 0 {
 		var header [frameHeader]byte
-		if _, err := io.ReadFull(i.hijacked.Reader, header[:]); err != nil {
+		if _, err := io.ReadFull(c.hijacked.Reader, header[:]); err != nil {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				err = io.EOF
 			}
@@ -55,51 +55,52 @@ func (i *execConnection) Read(b []byte) (int, error) {
 		}
 		size := binary.BigEndian.Uint32(header[4:])
 		if header[0] == frameOutput {
-			i.left = size
+			c.unread = size
 			continue
 		}
-		if err := i.readErrors(int64(size)); err != nil {
+		if err := c.readErrors(int64(size)); err != nil {
 			return 0, err
 		}
 	}
-	n, err := i.hijacked.Reader.Read(b[:min(len(b), int(i.left))])
-	i.left -= uint32(n)
+	n, err := c.hijacked.Reader.Read(b[:min(len(b), int(c.unread))])
+	c.unread -= uint32(n)
 	return n, err
 }
 
 // readErrors stores the beginning of the program's standard error.
-func (i *execConnection) readErrors(size int64) error {
+func (c *execConnection) readErrors(size int64) error {
 	text := new(strings.Builder)
-	if _, err := io.CopyN(text, i.hijacked.Reader, min(size, maxErrors)); err != nil {
+	if _, err := io.CopyN(text, c.hijacked.Reader, min(size, maxErrors)); err != nil {
 		return err
 	}
-	i.mu.Lock()
-	if i.stderr.Len() < maxErrors {
-		i.stderr.WriteString(text.String())
+	c.mu.Lock()
+	if c.stderr.Len() < maxErrors {
+		c.stderr.WriteString(text.String())
 	}
-	i.mu.Unlock()
-	_, err := io.CopyN(io.Discard, i.hijacked.Reader, max(size-maxErrors, 0))
+	c.mu.Unlock()
+	_, err := io.CopyN(io.Discard, c.hijacked.Reader, max(size-maxErrors, 0))
 	return err
 }
 
 // errors returns what the program printed on standard error.
-func (i *execConnection) errors() string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return strings.TrimSpace(i.stderr.String())
+func (c *execConnection) errors() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.TrimSpace(c.stderr.String())
 }
 
 // Close implements net.Conn.
-func (i *execConnection) Close() error {
-	i.once.Do(i.hijacked.Close)
+func (c *execConnection) Close() error {
+	c.once.Do(c.hijacked.Close)
 	return nil
 }
 
-func (i *execConnection) close() error {
-	if i.streams != nil {
-		return i.streams.Close() // this also closes the connection
+// close closes the streams over the connection, if there are any, and the connection.
+func (c *execConnection) close() error {
+	if c.streams != nil {
+		return c.streams.Close() // this also closes the connection
 	}
-	return i.Close()
+	return c.Close()
 }
 
 // boot sends the guest its configuration and returns when the guest is ready.
@@ -113,12 +114,12 @@ func boot(ctx context.Context, conn *execConnection, spec engine.Spec) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	words := conn.errors()
-	if late := <-written; late != nil {
-		err = errors.Join(err, late)
+	message := conn.errors()
+	if writeErr := <-written; writeErr != nil {
+		err = errors.Join(err, writeErr)
 	}
-	if words != "" {
-		err = fmt.Errorf("%w: %s", err, words)
+	if message != "" {
+		err = fmt.Errorf("%w: %s", err, message)
 	}
 	return err
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// imageKinds are the kinds of images from which a container can start: an image in the daemon, or
+// imageKinds lists the kinds of images from which a container can start: an image in the daemon, or
 // one that is loaded into it. A container cannot start from directories of this host, because the
-// daemon may run on another one.
+// daemon may run on another host.
 var imageKinds = []engine.ImageKind{engine.ImageOCI}
 
 const codeNoImage = "image_not_found"
 
-// base ensures that the daemon has exactly the requested image, and not another one under its name.
-// It returns the daemon's ID of the image.
-func (e *Engine) base(ctx context.Context, owner string, image engine.OCI) (string, error) {
+// ensureImage loads the requested image into the daemon if it is missing, and returns the daemon's ID
+// of the image. It never returns another image with the same name.
+func (e *Engine) ensureImage(ctx context.Context, owner string, image engine.OCI) (string, error) {
 	id, err := e.imageID(ctx, image)
 	if err == nil || !cerrdefs.IsNotFound(err) {
 		return id, err
@@ -43,7 +43,7 @@ func (e *Engine) base(ctx context.Context, owner string, image engine.OCI) (stri
 	return id, err
 }
 
-// imageID returns the daemon's ID of exactly this image.
+// imageID returns the daemon's ID of the image with this digest.
 func (e *Engine) imageID(ctx context.Context, image engine.OCI) (string, error) {
 	found, err := e.client.ImageInspect(ctx, image.Digest)
 	if err != nil {
@@ -76,8 +76,8 @@ func (e *Engine) FindImage(ctx context.Context, ref string) (engine.FoundImage, 
 	return image, nil
 }
 
-// loadedName returns the name that an image of our store gets in the daemon. Its own name could
-// replace an image of the daemon's other users.
+// loadedName returns the name of an image of our store in the daemon. Under its original name it
+// could replace an image of the daemon's other users.
 func loadedName(owner string, image engine.OCI) string {
 	_, hex, _ := strings.Cut(image.Digest, ":")
 	return "crannog/" + owner[:12] + ":" + hex[:min(len(hex), 12)]

@@ -23,9 +23,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// withGuest returns an image that adds the guest's program and the content of directories that are
-// empty in a container. The guest cannot be mounted, because a mount needs a file on the daemon's
-// host. The new image is built once for each image and guest.
+// withGuest returns an image that consists of base, the guest's program at target, and the content of
+// directories that are empty in a container. The guest cannot be mounted, because a mount needs a
+// file on the daemon's host. The new image is built once for each base image and guest.
 func (e *Engine) withGuest(ctx context.Context, owner, base, target string) (string, error) {
 	program, err := os.ReadFile(e.o.Guest)
 	if err != nil {
@@ -46,12 +46,12 @@ func (e *Engine) withGuest(ctx context.Context, owner, base, target string) (str
 		return "", err
 	}
 	defer unlock()
-	id, err := e.derivedImage(ctx, owner, base, digest)
+	id, err := e.findDerivedImage(ctx, owner, base, digest)
 	if err != nil {
 		return "", err
 	}
 	if id == "" {
-		if id, err = e.derive(ctx, owner, base, digest, target, program); err != nil {
+		if id, err = e.buildDerivedImage(ctx, owner, base, digest, target, program); err != nil {
 			return "", fmt.Errorf("put the guest into an image: %w", err)
 		}
 	}
@@ -82,9 +82,9 @@ func (e *Engine) lockImages(ctx context.Context) (unlock func(), err error) {
 	return func() { file.Close() }, nil
 }
 
-// derivedImage finds an image that was built before. It removes unused images with the guest of an
-// earlier version.
-func (e *Engine) derivedImage(ctx context.Context, owner, base, digest string) (found string, err error) {
+// findDerivedImage finds an image that was built before. It removes unused images with the guest of
+// an earlier version.
+func (e *Engine) findDerivedImage(ctx context.Context, owner, base, digest string) (found string, err error) {
 	list, err := e.client.ImageList(ctx, client.ImageListOptions{Filters: filters(owner, "")})
 	if err != nil {
 		return "", err
@@ -100,14 +100,14 @@ func (e *Engine) derivedImage(ctx context.Context, owner, base, digest string) (
 	return found, nil
 }
 
-// derive builds the image in a container that never runs.
-func (e *Engine) derive(ctx context.Context, owner, base, digest, target string, program []byte) (_ string, err error) {
+// buildDerivedImage builds an image with the guest in a container that never runs.
+func (e *Engine) buildDerivedImage(ctx context.Context, owner, base, digest, target string, program []byte) (_ string, err error) {
 	name := containerName(owner, "") + "image"
 	// The lock is held, so a container with this name was left by a process that died.
 	if _, err := e.client.ContainerRemove(ctx, name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil && !cerrdefs.IsNotFound(err) {
 		return "", err
 	}
-	made, err := e.client.ContainerCreate(ctx, client.ContainerCreateOptions{
+	created, err := e.client.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name:       name,
 		Config:     &container.Config{Image: base, Entrypoint: []string{target}, Cmd: []string{}, Labels: map[string]string{labelOwner: owner}, NetworkDisabled: true},
 		HostConfig: &container.HostConfig{NetworkMode: "none"},
@@ -116,22 +116,22 @@ func (e *Engine) derive(ctx context.Context, owner, base, digest, target string,
 		return "", err
 	}
 	defer func() {
-		ctx, cancel := cleanup(ctx)
+		ctx, cancel := cleanupContext(ctx)
 		defer cancel()
-		_, failed := e.client.ContainerRemove(ctx, made.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		err = errors.Join(err, failed)
+		_, removeErr := e.client.ContainerRemove(ctx, created.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		err = errors.Join(err, removeErr)
 	}()
-	accounts, err := e.accounts(ctx, made.ID)
+	accounts, err := e.accounts(ctx, created.ID)
 	if err != nil {
 		return "", err
 	}
-	if err := e.put(ctx, made.ID, "/", guestLayer(target, program, accounts)); err != nil {
+	if err := e.put(ctx, created.ID, "/", guestLayer(target, program, accounts)); err != nil {
 		return "", err
 	}
-	if err := e.copyEtc(ctx, made.ID); err != nil {
+	if err := e.copyEtc(ctx, created.ID); err != nil {
 		return "", err
 	}
-	image, err := e.client.ContainerCommit(ctx, made.ID, client.ContainerCommitOptions{
+	image, err := e.client.ContainerCommit(ctx, created.ID, client.ContainerCommitOptions{
 		Changes: []string{"LABEL " + labelBase + "=" + base, "LABEL " + labelGuest + "=" + digest},
 	})
 	return image.ID, err
@@ -143,21 +143,22 @@ func (e *Engine) put(ctx context.Context, id, at string, content io.Reader) erro
 	return err
 }
 
-// file reads a small file of a container that does not run. For a missing file it returns "".
-func (e *Engine) file(ctx context.Context, id, name string) (string, error) {
-	got, err := e.client.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: name})
+// readFile reads a small file of a container that does not run. For a missing file it returns "".
+func (e *Engine) readFile(ctx context.Context, id, name string) (string, error) {
+	copied, err := e.client.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: name})
 	if cerrdefs.IsNotFound(err) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	defer got.Content.Close()
-	archive := tar.NewReader(got.Content)
+	defer copied.Content.Close()
+	archive := tar.NewReader(copied.Content)
 	if _, err := archive.Next(); err != nil {
 		return "", err
 	}
-	text, err := io.ReadAll(io.LimitReader(archive, 4<<20))
+	const maxSize = 4 << 20
+	text, err := io.ReadAll(io.LimitReader(archive, maxSize))
 	return string(text), err
 }
 
@@ -168,7 +169,7 @@ func (e *Engine) accounts(ctx context.Context, id string) (map[string]string, er
 		{"etc/passwd", "root:x:0:0:root:/root:/bin/sh\n", fmt.Sprintf("user:x:%d:%[1]d:user:/home/user:/bin/sh\n", engine.UserID)},
 		{"etc/group", "root:x:0:\n", fmt.Sprintf("user:x:%d:\n", engine.UserID)},
 	} {
-		text, err := e.file(ctx, id, "/"+f.name)
+		text, err := e.readFile(ctx, id, "/"+f.name)
 		if err != nil {
 			return nil, err
 		}
@@ -221,10 +222,10 @@ func guestLayer(target string, program []byte, files map[string]string) io.Reade
 // copyEtc copies /etc of a container to the directory from which the guest fills /etc. Only files
 // that every user may read are copied, because the guest is not root.
 func (e *Engine) copyEtc(ctx context.Context, id string) error {
-	got, err := e.client.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: "/etc"})
+	copied, err := e.client.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: "/etc"})
 	if err != nil {
 		return err
 	}
-	defer got.Content.Close()
-	return e.put(ctx, id, guestboot.FillDir, got.Content)
+	defer copied.Content.Close()
+	return e.put(ctx, id, guestboot.FillDir, copied.Content)
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Without a daemon, nothing hangs: each method returns a fault with a fix. A state directory for
-// which nothing was ever created is empty.
-func TestUnreachable(t *testing.T) {
+// Without a daemon, no method hangs: each returns a fault with a hint. List needs no daemon if nothing
+// was ever created for the state directory.
+func TestUnreachableDaemon(t *testing.T) {
 	dir := t.TempDir()
 	e, err := docker.New(docker.Options{StateDir: dir, Host: "unix://" + filepath.Join(dir, "none"), Guest: os.Args[0]})
 	if err != nil {
@@ -29,7 +29,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	defer e.Close()
 	if list, err := e.List(t.Context()); err != nil || len(list) > 0 {
-		t.Errorf("list before anything was made: %v %v", list, err)
+		t.Errorf("List before anything was created: %v %v", list, err)
 	}
 	refused := engine.Refusal(e.Probe(t.Context()))
 	if fault.CodeOf(refused) != "docker_unreachable" || fault.HintOf(refused) == "" {
@@ -41,12 +41,12 @@ func TestUnreachable(t *testing.T) {
 		t.Errorf("create: %v", err)
 	}
 	if _, err := e.List(t.Context()); fault.CodeOf(err) != "docker_unreachable" {
-		t.Errorf("list after something may have been made: %v", err)
+		t.Errorf("List after Create: %v", err)
 	}
 }
 
-// ready reports whether a sandbox's guest answers.
-func ready(t testing.TB, e engine.Engine, id string) error {
+// checkReady returns an error unless a sandbox's guest answers.
+func checkReady(t testing.TB, e engine.Engine, id string) error {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return e.Dial(ctx, id, guestboot.Port)
@@ -65,10 +65,10 @@ func ready(t testing.TB, e engine.Engine, id string) error {
 	return err
 }
 
-// After a daemon was killed and restarted, it finds its sandboxes. With live-restore they continue
-// and can be reached again, otherwise they have ended. In neither case is anything lost or left
-// behind.
-func TestDaemonIsKilled(t *testing.T) {
+// After a daemon was killed and restarted, the engine finds its sandboxes. With live-restore they
+// continue and can be reached again, otherwise they have ended. In both cases they can be removed
+// completely.
+func TestSandboxesAfterDaemonIsKilled(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, dockertest.Requirement, hosttest.Python, hosttest.Bash)
 	settings := map[string]bool{"live-restore": true}
 	if hosttest.Full() {
@@ -106,7 +106,7 @@ func TestDaemonIsKilled(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if err := ready(t, e, "box1"); err != nil {
+			if err := checkReady(t, e, "box1"); err != nil {
 				t.Fatal(err)
 			}
 			type end struct {
@@ -119,14 +119,14 @@ func TestDaemonIsKilled(t *testing.T) {
 				waited <- end{exit, err}
 			}()
 			d.Kill()
-			if err := ready(t, e, "box1"); err == nil || !strings.Contains(err.Error(), "does not answer") {
+			if err := checkReady(t, e, "box1"); err == nil || !strings.Contains(err.Error(), "does not answer") {
 				t.Errorf("with a dead daemon: %v", err)
 			}
 			if err := d.Run(); err != nil {
 				t.Fatal(err)
 			}
 			if live {
-				hosttest.EventuallyNoError(t, func() error { return ready(t, e, "box1") })
+				hosttest.EventuallyNoError(t, func() error { return checkReady(t, e, "box1") })
 				list, err := e.List(t.Context())
 				if err != nil || len(list) != 1 || list[0].State != engine.Running {
 					t.Errorf("list: %+v %v", list, err)

@@ -19,13 +19,13 @@ func (e *Engine) Usage(ctx context.Context, id string) (engine.Usage, error) {
 	if err != nil {
 		return engine.Usage{}, err
 	}
-	got, err := e.client.ContainerStats(ctx, c.id, client.ContainerStatsOptions{})
+	response, err := e.client.ContainerStats(ctx, c.id, client.ContainerStatsOptions{})
 	if err != nil {
 		return engine.Usage{}, e.explain("measure sandbox "+id, err)
 	}
 	var s container.StatsResponse
-	err = json.NewDecoder(got.Body).Decode(&s)
-	if err := errors.Join(err, got.Body.Close()); err != nil {
+	err = json.NewDecoder(response.Body).Decode(&s)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
 		return engine.Usage{}, e.explain("measure sandbox "+id, err)
 	}
 	cache := s.MemoryStats.Stats["total_inactive_file"] // control groups of version 1
@@ -42,9 +42,8 @@ func (e *Engine) Usage(ctx context.Context, id string) (engine.Usage, error) {
 	}, nil
 }
 
-// Bounds implements engine.Meter. It returns the limits that the daemon has set in the kernel. They
-// may differ from the requested ones: if the host lacks the control group for a limit, the daemon
-// only warns.
+// Bounds implements engine.Meter. It returns the limits that the daemon reports. They may differ from
+// the requested limits: if the host lacks the control group for a limit, the daemon only warns.
 func (e *Engine) Bounds(ctx context.Context, id string) (engine.Limits, error) {
 	name, err := e.nameOf(id)
 	if err != nil {
@@ -52,7 +51,7 @@ func (e *Engine) Bounds(ctx context.Context, id string) (engine.Limits, error) {
 	}
 	c, err := e.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
 	if cerrdefs.IsNotFound(err) {
-		return engine.Limits{}, unknown(id)
+		return engine.Limits{}, unknownSandbox(id)
 	}
 	if err != nil {
 		return engine.Limits{}, e.explain("inspect sandbox "+id, err)
@@ -78,7 +77,7 @@ func (e *Engine) Freeze(ctx context.Context, id string) error {
 		return err
 	}
 	_, err = e.client.ContainerPause(ctx, c.id, client.ContainerPauseOptions{})
-	return e.hasState(ctx, id, err, true)
+	return e.ignoreIfInState(ctx, id, err, true)
 }
 
 // Thaw implements engine.Freezer.
@@ -88,18 +87,18 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 		return err
 	}
 	_, err = e.client.ContainerUnpause(ctx, c.id, client.ContainerUnpauseOptions{})
-	return e.hasState(ctx, id, err, false)
+	return e.ignoreIfInState(ctx, id, err, false)
 }
 
-// hasState returns nil if the container has the wanted state, because another caller has changed it
-// already.
-func (e *Engine) hasState(ctx context.Context, id string, err error, paused bool) error {
+// ignoreIfInState returns the error of a change of state, or nil if the container has the wanted state
+// because another caller has already changed it.
+func (e *Engine) ignoreIfInState(ctx context.Context, id string, err error, paused bool) error {
 	if err == nil {
 		return nil
 	}
-	c, gone := e.running(ctx, id)
-	if gone != nil {
-		return gone
+	c, inspectErr := e.running(ctx, id)
+	if inspectErr != nil {
+		return inspectErr
 	}
 	if c.paused == paused {
 		return nil

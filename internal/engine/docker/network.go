@@ -15,12 +15,12 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// egressKinds returns how this engine connects sandboxes. It uses no bridge of the daemon: a
-// container on a bridge reaches the host, even if the bridge is internal.
+// egressKinds returns how this engine can connect sandboxes to the gateway. It uses no bridge of the
+// daemon: a container on a bridge reaches the host, even if the bridge is internal.
 func (e *Engine) egressKinds() []engine.EgressKind {
 	kinds := []engine.EgressKind{engine.EgressNone}
-	// A device is created from outside, in the namespace of a container on this host. A user-space
-	// kernel ignores it.
+	// A tap device is created from outside, in the network namespace of a container on this host. A
+	// user-space kernel would ignore the device.
 	if e.local && os.Geteuid() == 0 && !e.userspaceKernel() {
 		kinds = append(kinds, engine.EgressTap)
 	}
@@ -33,12 +33,12 @@ func (e *Engine) connect(ctx context.Context, container string, spec *engine.Spe
 	if !spec.Egress.Connected() {
 		return nil
 	}
-	namespace, err := e.namespace(ctx, container)
+	namespace, err := e.openNamespace(ctx, container)
 	if err != nil {
 		return err
 	}
 	defer namespace.Close()
-	device, err := deviceIn(namespace)
+	device, err := createDevice(namespace)
 	if err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func (e *Engine) connect(ctx context.Context, container string, spec *engine.Spe
 	return err
 }
 
-// namespace opens the network namespace of a running container.
-func (e *Engine) namespace(ctx context.Context, container string) (*os.File, error) {
+// openNamespace opens the network namespace of a running container.
+func (e *Engine) openNamespace(ctx context.Context, container string) (*os.File, error) {
 	c, err := e.client.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
 	if err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func (e *Engine) namespace(ctx context.Context, container string) (*os.File, err
 	if err != nil {
 		return nil, err
 	}
-	// The daemon's PID may be of another PID namespace, or may have been reused. The device must
-	// not appear in the host's network.
+	// The daemon's PID may belong to another PID namespace, or may have been reused. Without this
+	// check, the device could appear in the host's network.
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err == nil && !strings.Contains(string(groups), container) {
 		err = fmt.Errorf("process %d of this host is not in the container", pid)
@@ -74,8 +74,8 @@ func (e *Engine) namespace(ctx context.Context, container string) (*os.File, err
 	return namespace, nil
 }
 
-// deviceIn creates the device in a namespace, on a thread that is not used again.
-func deviceIn(namespace *os.File) (device *os.File, err error) {
+// createDevice creates the network device in a namespace, on a thread that is not used again.
+func createDevice(namespace *os.File) (device *os.File, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -19,12 +19,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// testConfig returns the guest's configuration for a sandbox.
 func testConfig(id string) []byte {
 	return []byte(`{"sandbox_id":"` + id + `","template_id":"t","hostname":"box","access_token":"access","control_token":"control",` +
 		`"default_user":"user","memory_bytes":1,"milli_cpu":1,"disk_bytes":1,"pids":1}`)
 }
 
-// run runs a shell command in a sandbox and returns the guest's answer.
+// run runs a shell command in a sandbox and returns the guest's response.
 func run(t testing.TB, e engine.Engine, id, line string) string {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -57,7 +58,7 @@ const send = `echo hello > /dev/udp/93.184.216.34/9`
 
 // Packets of a sandbox arrive at the gateway's end of its device, from the address that the gateway
 // expects. A sandbox without a device sends nothing.
-func TestTap(t *testing.T) {
+func TestTapConnectsSandbox(t *testing.T) {
 	d, image := daemon(t)
 	hosttest.Need(t, hosttest.TUN)
 	dir := t.TempDir()
@@ -96,11 +97,11 @@ func TestTap(t *testing.T) {
 	for packet := make([]byte, 1<<16); ; {
 		n, err := gateway.Read(packet)
 		if err != nil {
-			t.Fatalf("the datagram does not come out: %v", err)
+			t.Fatalf("the datagram does not arrive at the gateway: %v", err)
 		}
 		if n > 28 && packet[0]>>4 == 4 && net.IP(packet[16:20]).Equal(net.IPv4(93, 184, 216, 34)) {
 			if !net.IP(packet[12:16]).Equal(net.IPv4(10, 199, 0, 2)) || !bytes.Contains(packet[:n], []byte("hello")) {
-				t.Errorf("it is % x", packet[:n])
+				t.Errorf("the packet is % x, want hello from 10.199.0.2", packet[:n])
 			}
 			break
 		}
@@ -109,9 +110,9 @@ func TestTap(t *testing.T) {
 		return nil, fault.New(fault.Denied, "no_such_policy", "the gateway refuses")
 	}}
 	if err := create("refused", refused); fault.CodeOf(err) != "no_such_policy" {
-		t.Errorf("created with %v", err)
+		t.Errorf("Create after a refused attachment returned %v, want no_such_policy", err)
 	}
 	if list, err := e.List(t.Context()); err != nil || len(list) != 2 {
-		t.Errorf("held: %v %v", list, err)
+		t.Errorf("List returned %v, %v; want the two sandboxes", list, err)
 	}
 }

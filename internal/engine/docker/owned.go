@@ -16,7 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// Labels of everything in the daemon that belongs to a state directory. A daemon may serve several.
+// Labels of the objects in the daemon that belong to a state directory. A daemon may serve several
+// state directories.
 const (
 	labelOwner   = "dev.crannog.owner"   // the ID of the state directory
 	labelSandbox = "dev.crannog.sandbox" // the sandbox's ID
@@ -24,12 +25,12 @@ const (
 	labelGuest   = "dev.crannog.guest"   // the digest of the guest's program
 )
 
-// ownerFile holds the ID of the state directory. It is not derived from the directory's path, so
+// ownerFile holds the ID of the state directory. The ID is not derived from the directory's path, so
 // that a moved directory keeps its sandboxes.
 const ownerFile = "owner"
 
-// owner returns the ID of this state directory in labels. If there is none yet, it creates one or
-// returns "", depending on create.
+// owner returns the ID of this state directory, which labels its objects in the daemon. If the
+// directory has no ID yet, owner creates one or returns "", depending on create.
 func (e *Engine) owner(create bool) (string, error) {
 	path := filepath.Join(e.dir, ownerFile)
 	text, err := os.ReadFile(path)
@@ -61,11 +62,11 @@ func (e *Engine) owner(create bool) (string, error) {
 	return e.owner(false)
 }
 
-// containerName returns a name that is unique to a sandbox of this state directory, so that the
-// daemon itself refuses a second one.
+// containerName returns the name of a sandbox's container. It is unique to the sandbox and the state
+// directory, so the daemon refuses a second container for the sandbox.
 func containerName(owner, id string) string { return "crannog-" + owner[:12] + "-" + id }
 
-// filters selects by the label of an owner and, unless it is "", that of a sandbox.
+// filters selects objects by the label of their owner and, unless id is "", of their sandbox.
 func filters(owner, id string) client.Filters {
 	f := client.Filters{}.Add("label", labelOwner+"="+owner)
 	if id != "" {
@@ -74,11 +75,13 @@ func filters(owner, id string) client.Filters {
 	return f
 }
 
+// containers lists the containers of an owner and, unless id is "", of one sandbox.
 func (e *Engine) containers(ctx context.Context, owner, id string) ([]container.Summary, error) {
 	found, err := e.client.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filters(owner, id)})
 	return found.Items, err
 }
 
+// volumes lists the volumes of an owner and, unless id is "", of one sandbox.
 func (e *Engine) volumes(ctx context.Context, owner, id string) ([]volume.Volume, error) {
 	found, err := e.client.VolumeList(ctx, client.VolumeListOptions{Filters: filters(owner, id)})
 	return found.Items, err

@@ -25,13 +25,13 @@ const probeTime = 5 * time.Second
 func (e *Engine) Probe(ctx context.Context) []engine.Finding {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	got, err := e.client.Info(ctx, client.InfoOptions{})
+	response, err := e.client.Info(ctx, client.InfoOptions{})
 	if err != nil {
 		f := engine.Fail("Docker daemon", fault.PublicText(e.unreachable(err)), fault.HintOf(e.unreachable(err)))
 		f.Code = codeUnreachable
 		return []engine.Finding{f}
 	}
-	info := got.Info
+	info := response.Info
 	e.mu.Lock()
 	e.version = info.ServerVersion
 	e.mu.Unlock()
@@ -72,15 +72,15 @@ func (e *Engine) Probe(ctx context.Context) []engine.Finding {
 
 // unreachable returns the fault for a daemon that does not answer.
 func (e *Engine) unreachable(err error) error {
-	hint := "start it, or set docker_host or DOCKER_HOST to the address of a running daemon"
+	hint := "start the daemon, or set docker_host or DOCKER_HOST to the address of a running daemon"
 	if strings.Contains(err.Error(), "permission denied") {
 		hint = "give this user access to the daemon's socket, which makes the user root on the daemon's host"
 	}
 	return fault.Wrap(err, fault.Unavailable, codeUnreachable, "the Docker daemon at "+e.client.DaemonHost()+" does not answer").WithHint(hint)
 }
 
-// explain converts errors that a user can resolve into faults.
-func (e *Engine) explain(what string, err error) error {
+// explain converts an error of an operation into a fault that a user can act on.
+func (e *Engine) explain(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -89,11 +89,11 @@ func (e *Engine) explain(what string, err error) error {
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fault.Wrap(err, fault.Timeout, "create_timeout", what+": it took too long")
+		return fault.Wrap(err, fault.Timeout, "create_timeout", operation+": it took too long")
 	case errors.Is(err, context.Canceled):
-		return fault.Wrap(err, fault.Canceled, "canceled", what+": the caller canceled the request")
+		return fault.Wrap(err, fault.Canceled, "canceled", operation+": the caller canceled the request")
 	case client.IsErrConnectionFailed(err), cerrdefs.IsUnavailable(err):
 		return e.unreachable(err)
 	}
-	return fault.Wrap(err, fault.Unavailable, "engine_failed", fmt.Sprintf("%s: %v", what, err))
+	return fault.Wrap(err, fault.Unavailable, "engine_failed", fmt.Sprintf("%s: %v", operation, err))
 }

@@ -17,13 +17,13 @@ var update = flag.Bool("update", false, "write the golden files")
 
 // The golden file contains each right, mount and limit of a sandbox, so that a reviewer sees every
 // change of the request.
-func TestRequest(t *testing.T) {
+func TestRequestEqualsGoldenFile(t *testing.T) {
 	spec := engine.Spec{
 		ID: "box1", Hostname: "box", Workspace: "/home/me/project", Image: engine.Image{OCI: &engine.OCI{}, Guest: "/.crannog/crannog-guest"},
 		Boot: engine.Boot{Config: []byte(`{"access_token":"canary-token"}`)},
 	}
 	l := layout{
-		owner: strings.Repeat("ab", 16), image: "sha256:0123", runtime: "crun", spec: spec, volumes: plan(strings.Repeat("ab", 16), spec),
+		owner: strings.Repeat("ab", 16), image: "sha256:0123", runtime: "crun", spec: spec, volumes: planVolumes(strings.Repeat("ab", 16), spec),
 		protected: []string{"/workspace/.git/hooks"},
 	}
 	request := l.request()
@@ -36,7 +36,7 @@ func TestRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if bytes.Contains(got, []byte("canary-token")) {
-		t.Error("the request has the sandbox's tokens in it, which docker inspect shows")
+		t.Error("the request contains the sandbox's tokens, which docker inspect would show")
 	}
 	path := filepath.Join("testdata", "request.json")
 	if *update {
@@ -53,9 +53,9 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// The profile lists the allowed calls by name. None of the calls that attacks on kernels have used
-// is among them.
-func TestProfile(t *testing.T) {
+// The profile lists the allowed calls by name. It allows none of the calls that attacks on kernels
+// have used.
+func TestSeccompProfileAllowsNoDangerousCalls(t *testing.T) {
 	var profile struct {
 		DefaultAction string
 		Syscalls      []struct {
@@ -68,7 +68,7 @@ func TestProfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if profile.DefaultAction != "SCMP_ACT_ERRNO" {
-		t.Errorf("by default %s", profile.DefaultAction)
+		t.Errorf("the default action is %s, want SCMP_ACT_ERRNO", profile.DefaultAction)
 	}
 	allowed := map[string]bool{}
 	for _, s := range profile.Syscalls {
@@ -94,7 +94,7 @@ func TestProfile(t *testing.T) {
 
 // A hidden path is empty, even if it is reached through a link. A link out of the tree hides
 // nothing.
-func TestCovers(t *testing.T) {
+func TestHiddenPathsAreNotCopied(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"keep", "secrets/key"} {
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
@@ -125,13 +125,13 @@ func TestCovers(t *testing.T) {
 	}
 	slices.Sort(empty)
 	if !slices.Equal(empty, []string{"keep", "secrets"}) {
-		t.Errorf("hidden: %v", empty)
+		t.Errorf("the hidden paths are %v, want keep and secrets", empty)
 	}
-	var whole, packed bytes.Buffer
-	if err := pack(&whole, root, workspaceDir, cover{}); err != nil || strings.Count(whole.String(), "canary") != 2 {
-		t.Fatalf("control: %v %d", err, strings.Count(whole.String(), "canary"))
+	var complete, withoutHidden bytes.Buffer
+	if err := writeTar(&complete, root, workspaceDir, cover{}); err != nil || strings.Count(complete.String(), "canary") != 2 {
+		t.Fatalf("control: the tar without hidden paths has %d secrets, %v; want 2", strings.Count(complete.String(), "canary"), err)
 	}
-	if err := pack(&packed, root, workspaceDir, c); err != nil || strings.Contains(packed.String(), "canary") {
-		t.Errorf("what is hidden leaves this host: %v", err)
+	if err := writeTar(&withoutHidden, root, workspaceDir, c); err != nil || strings.Contains(withoutHidden.String(), "canary") {
+		t.Errorf("a hidden file is in the tar, %v", err)
 	}
 }

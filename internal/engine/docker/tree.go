@@ -18,9 +18,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// cover tells which paths of a tree are emptied and which are write-protected when it is copied.
+// cover lists the paths of a tree that are emptied and those that are write-protected in the copy.
+// Paths are relative to the tree, with links resolved.
 type cover struct {
-	empty  map[string]bool // relative to the tree, with links resolved
+	empty  map[string]bool
 	locked map[string]bool
 }
 
@@ -59,7 +60,7 @@ func resolveCover(root *os.Root, target string, spec engine.Spec) (c cover, err 
 	return c, nil
 }
 
-// below returns a path relative to a directory that contains it.
+// below returns name relative to dir, and reports whether it is below dir.
 func below(dir, name string) (string, bool) {
 	if !path.IsAbs(name) || path.Clean(name) != name || !strings.HasPrefix(name, dir+"/") {
 		return "", false
@@ -73,12 +74,13 @@ var errOutside = errors.New("the link points outside the tree")
 const maxLinks = 40
 
 // resolve follows the links of a path as a program in the sandbox would: an absolute link leads to
-// the sandbox's files and never to the host's.
+// the sandbox's files and never to the host's. It returns the resolved path, and reports whether
+// there was a link.
 func resolve(root *os.Root, target, name string) (place string, linked bool, err error) {
-	rest := strings.Split(name, "/")
-	for links := 0; len(rest) > 0; {
-		next := path.Join(place, rest[0])
-		rest = rest[1:]
+	elements := strings.Split(name, "/") // not resolved yet
+	for links := 0; len(elements) > 0; {
+		next := path.Join(place, elements[0])
+		elements = elements[1:]
 		info, err := root.Lstat(next)
 		if err != nil {
 			return "", linked, err
@@ -102,22 +104,22 @@ func resolve(root *os.Root, target, name string) (place string, linked bool, err
 		if !ok {
 			return "", true, errOutside
 		}
-		place, rest = "", append(strings.Split(inside, "/"), rest...)
+		place, elements = "", append(strings.Split(inside, "/"), elements...)
 	}
 	return place, linked, nil
 }
 
-// pack writes a tree of this host as a tar in which everything belongs to the sandbox's user.
+// writeTar writes a tree of this host as a tar in which all files belong to the sandbox's user.
 // Hidden files are empty in the tar too, so that their content never leaves this host.
-func pack(w io.Writer, root *os.Root, target string, c cover) error {
+func writeTar(w io.Writer, root *os.Root, target string, c cover) error {
 	archive := tar.NewWriter(w)
 	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if err := packOne(archive, root, target, name, entry, c.empty[name]); err != nil {
+		if err := writeEntry(archive, root, target, name, entry, c.empty[name]); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // it was removed after the directory was read
+				return nil // the file was removed after the directory was read
 			}
 			return fmt.Errorf("copy %s: %w", name, err)
 		}
@@ -129,7 +131,8 @@ func pack(w io.Writer, root *os.Root, target string, c cover) error {
 	return errors.Join(err, archive.Close())
 }
 
-func packOne(archive *tar.Writer, root *os.Root, target, name string, entry fs.DirEntry, empty bool) error {
+// writeEntry writes one file of a tree to a tar.
+func writeEntry(archive *tar.Writer, root *os.Root, target, name string, entry fs.DirEntry, empty bool) error {
 	info, err := entry.Info()
 	if err != nil {
 		return err
@@ -177,7 +180,8 @@ func packOne(archive *tar.Writer, root *os.Root, target, name string, entry fs.D
 	return copyExactly(archive, file, header.Size)
 }
 
-// copyExactly copies as many bytes as the header states, from a file that may be changing.
+// copyExactly copies size bytes from a file that may be changing. It adds zeros if the file is
+// shorter, because the header of the tar already states the size.
 func copyExactly(w io.Writer, file io.Reader, size int64) error {
 	n, err := io.Copy(w, io.LimitReader(file, size))
 	if err == nil && n < size {
@@ -186,6 +190,7 @@ func copyExactly(w io.Writer, file io.Reader, size int64) error {
 	return err
 }
 
+// zeros reads as an endless sequence of zero bytes.
 type zeros struct{}
 
 // Read implements io.Reader.

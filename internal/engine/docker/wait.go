@@ -13,14 +13,15 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
+// validID reports whether an ID can be that of a sandbox.
 func validID(id string) bool { return ids.ValidSandbox(id) }
 
 // retryPause is the delay between attempts while the daemon cannot be reached, for example during
 // its restart.
 const retryPause = 500 * time.Millisecond
 
-// killed is the exit code of a program that was killed by SIGKILL.
-const killed = 128 + 9
+// exitKilled is the exit code of a program that was killed by SIGKILL.
+const exitKilled = 128 + 9
 
 // Wait implements engine.Engine.
 func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
@@ -42,7 +43,7 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 	case ctx.Err() != nil:
 		return engine.Exit{}, ctx.Err()
 	case cerrdefs.IsNotFound(err):
-		return engine.Exit{}, unknown(id)
+		return engine.Exit{}, unknownSandbox(id)
 	case err != nil:
 		return engine.Exit{}, e.explain("wait for sandbox "+id, err)
 	}
@@ -52,12 +53,12 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 			return engine.Exit{}, ctx.Err()
 		}
 		if err == nil || cerrdefs.IsNotFound(err) {
-			now, err := e.client.ContainerInspect(ctx, c.Container.ID, client.ContainerInspectOptions{})
+			inspected, err := e.client.ContainerInspect(ctx, c.Container.ID, client.ContainerInspectOptions{})
 			if cerrdefs.IsNotFound(err) {
-				return engine.Exit{Reason: engine.ReasonKilled, Code: killed, At: time.Now()}, nil
+				return engine.Exit{Reason: engine.ReasonKilled, Code: exitKilled, At: time.Now()}, nil
 			}
-			if err == nil && now.Container.State != nil && !now.Container.State.Running {
-				return exitOf(*now.Container.State), nil
+			if err == nil && inspected.Container.State != nil && !inspected.Container.State.Running {
+				return exitOf(*inspected.Container.State), nil
 			}
 		}
 		select {
@@ -93,7 +94,7 @@ func exitOf(s container.State) engine.Exit {
 		exit.Reason = engine.ReasonOOM
 	case s.Status == container.StateCreated:
 		exit.Reason = engine.ReasonCrashed // its creation was interrupted
-	case s.ExitCode == killed:
+	case s.ExitCode == exitKilled:
 		exit.Reason = engine.ReasonKilled
 	}
 	return exit
@@ -117,26 +118,29 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// noteFailedCreation lets the next Remove of an ID succeed without the daemon. If a creation failed
-// because the daemon could not be reached, the caller will remove the sandbox.
+// noteFailedCreation makes the next Remove of an ID succeed without the daemon. After a creation that
+// failed because the daemon cannot be reached, the caller removes the sandbox, and must not fail
+// again.
 func (e *Engine) noteFailedCreation(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.failedCreations[id] = true
 }
 
+// takeFailedCreation reports whether noteFailedCreation was called for an ID, and clears the note.
 func (e *Engine) takeFailedCreation(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	was := e.failedCreations[id]
+	failed := e.failedCreations[id]
 	delete(e.failedCreations, id)
-	return was
+	return failed
 }
 
+// remove removes a sandbox's container and volumes.
 func (e *Engine) remove(ctx context.Context, owner, id string) error {
 	name := containerName(owner, id)
 	if c, err := e.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{}); err == nil {
-		defer e.drop(c.Container.ID)
+		defer e.dropStreams(c.Container.ID)
 	} else if !cerrdefs.IsNotFound(err) {
 		return err
 	}
@@ -148,11 +152,11 @@ func (e *Engine) remove(ctx context.Context, owner, id string) error {
 		if !cerrdefs.IsConflict(err) {
 			return err
 		}
-		// Another caller is removing it. Wait until that is done.
+		// Another caller is removing the container. Wait until that is done.
 		select {
 		case <-ctx.Done():
 			return errors.Join(err, context.Cause(ctx))
-		case <-time.After(thawPause):
+		case <-time.After(pollInterval):
 		}
 	}
 	volumes, err := e.volumes(ctx, owner, id)

@@ -13,7 +13,7 @@ import (
 )
 
 var archiveRules = []rule{
-	{"archive/files-are-restored-without-memory", filesComeBack},
+	{"archive/files-are-restored-without-memory", archiveRestoresFiles},
 	{"archive/has-kinds-owners-and-removals", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
@@ -36,22 +36,22 @@ var archiveRules = []rule{
 		})
 		other.want(t, "cat d/f; readlink d/l; stat -c '%a %U' d/f; test -p d/p && cat /etc/own; ls /etc/mime.types /usr/bin/true 2>&1 | grep -c 'No such'",
 			"inside\nf\n640 user\nown\n2")
-		if one, two := b.shAs(t, "root", "cat /etc/machine-id").stdout, other.shAs(t, "root", "cat /etc/machine-id").stdout; one == two {
+		if source, restored := b.shAs(t, "root", "cat /etc/machine-id").stdout, other.shAs(t, "root", "cat /etc/machine-id").stdout; source == restored {
 			t.Error("the machine ID was copied with the files")
 		}
 	}},
-	{"archive/nothing-runs-while-files-are-extracted", extracted("while :; do echo 1 >> busy1; sleep 0.01; done >/dev/null 2>&1 &")},
+	{"archive/nothing-runs-while-files-are-extracted", extractsSavedFiles("while :; do echo 1 >> busy1; sleep 0.01; done >/dev/null 2>&1 &")},
 	{"archive/busy-programs-do-not-run-while-files-are-extracted",
-		extracted("for n in 3 2 1; do (while :; do echo $n >> busy$n; done) >/dev/null 2>&1 & done")},
+		extractsSavedFiles("for n in 3 2 1; do (while :; do echo $n >> busy$n; done) >/dev/null 2>&1 & done")},
 	{"archive/large-files-do-not-end-the-sandbox", largeFiles},
 }
 
-// filesComeBack checks that a sandbox that boots with another's archive has its files and none of
-// its running programs.
-func filesComeBack(t testing.TB, c *Config) {
+// archiveRestoresFiles checks that a sandbox that boots with the archive of another sandbox has its
+// files and none of its running programs.
+func archiveRestoresFiles(t testing.TB, c *Config) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e)
-	memory(t, b)
+	startCounter(t, b)
 	b.sh(t, "mkdir d && echo inside > d/f && ln -s f d/l && echo x > gone && rm gone && echo more >> d/f")
 	archiver, f := archive(t, e)
 	if err := archiver.Archive(t.Context(), b.id, f); err != nil {
@@ -77,13 +77,14 @@ func filesComeBack(t testing.TB, c *Config) {
 	b.want(t, ask, "2")
 }
 
-// extracted checks that the extracted files of a saved state are as they were when it was saved,
-// even if programs were writing to them.
-func extracted(busy string) func(t testing.TB, c *Config) {
-	return func(t testing.TB, c *Config) { extract(t, c, busy) }
+// extractsSavedFiles returns a test which checks that the extracted files of a saved state are as
+// they were when it was saved, even if programs were writing to them. The shell command busy starts
+// such programs.
+func extractsSavedFiles(busy string) func(t testing.TB, c *Config) {
+	return func(t testing.TB, c *Config) { extractSavedFiles(t, c, busy) }
 }
 
-func extract(t testing.TB, c *Config, busy string) {
+func extractSavedFiles(t testing.TB, c *Config, busy string) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e)
 	b.sh(t, "mkdir d && echo inside > d/f")
@@ -111,11 +112,11 @@ func extract(t testing.TB, c *Config, busy string) {
 					t.Errorf("%s differs between extractions: %d bytes, then %d", name, len(first[name]), len(files[name]))
 				}
 			}
-			t.Errorf("%d files, then %d", len(first), len(files))
+			t.Errorf("the first extraction has %d files, a later one %d; want equal files", len(first), len(files))
 		}
 	}
 	if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("left: %v, %v", list, err)
+		t.Errorf("sandboxes after the extraction: %v, %v; want none", list, err)
 	}
 }
 
@@ -127,10 +128,10 @@ func largeFiles(t testing.TB, c *Config) {
 	archiver, f := archive(t, e)
 	b.want(t, "truncate -s 600m holes && stat -c %s holes", "629145600")
 	if err := archiver.Archive(t.Context(), b.id, f); err != nil {
-		t.Errorf("600 MiB: %v", err)
+		t.Errorf("archive a sparse file of 600 MiB: %v", err)
 	}
 	if list := tarList(t, f); !strings.Contains(list, "home/user/holes") {
-		t.Errorf("the archive has only\n%s", list)
+		t.Errorf("the archive does not list the sparse file:\n%s", list)
 	}
 	// Otherwise a sandbox with a small disk could fill the host's disk.
 	if info, err := f.Stat(); err != nil || info.Size() < 600<<20 || info.Sys().(*syscall.Stat_t).Blocks*512 > 100<<20 {
@@ -138,7 +139,7 @@ func largeFiles(t testing.TB, c *Config) {
 	}
 	b.want(t, "truncate -s 4t holes && stat -c %s holes", "4398046511104")
 	if err := archiver.Archive(t.Context(), b.id, f); fault.KindOf(err) != fault.Exhausted {
-		t.Errorf("4 TiB: %v", err)
+		t.Errorf("archive a sparse file of 4 TiB: got %v, want exhausted", err)
 	}
 	b.want(t, "stat -c %s holes", "4398046511104")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// benchmark measures something that callers wait for. The function prepare returns the measured
-// step, and a function to call after it.
+// benchmark measures an operation that callers wait for. The function prepare returns the measured
+// step, and a function to call after each step.
 type benchmark struct {
 	name    string
 	prepare func(t testing.TB, c *Config) (step, after func())
@@ -80,7 +80,8 @@ func Benchmarks(b *testing.B, c Config) {
 	}
 }
 
-// go test runs no benchmarks by default, so this check detects one that no longer works.
+// benchmarkRules runs each benchmark twice, because go test runs no benchmarks by default and would
+// not notice one that no longer works.
 var benchmarkRules = []rule{
 	{"benchmarks/work", func(t testing.TB, c *Config) {
 		for _, m := range benchmarks {
@@ -94,6 +95,7 @@ var benchmarkRules = []rule{
 	}},
 }
 
+// remove removes a sandbox, also after the end of the test's context.
 func remove(t testing.TB, e engine.Engine, id string) {
 	t.Helper()
 	if err := e.Remove(context.WithoutCancel(t.Context()), id); err != nil {

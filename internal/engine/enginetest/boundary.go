@@ -84,13 +84,13 @@ var boundaryRules = []rule{
 		b.want(t, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '", "lo")
 	}},
 	{"boundary/host-processes-are-invisible", func(t testing.TB, c *Config) {
-		const look = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"
-		control, _ := exec.CommandContext(t.Context(), "/bin/sh", "-c", look).Output()
+		const listProcesses = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"
+		control, _ := exec.CommandContext(t.Context(), "/bin/sh", "-c", listProcesses).Output()
 		if !strings.Contains(string(control), filepath.Base(os.Args[0])) {
 			t.Errorf("control: the server's process is invisible on the host: %.300q", control)
 		}
 		b := c.start(t, c.Open(t, t.TempDir()))
-		r := b.shAs(t, "root", look)
+		r := b.shAs(t, "root", listProcesses)
 		if strings.Contains(r.stdout, filepath.Base(os.Args[0])) {
 			t.Errorf("the server's process is visible: %q", r.stdout)
 		}
@@ -106,8 +106,8 @@ var boundaryRules = []rule{
 			setIDControl(t)
 		}
 		b := c.start(t, c.Open(t, t.TempDir()))
-		// Several places are tried, because a place that ignores set-id bits must not hide one that
-		// does not.
+		// Several directories are tried, because one that ignores set-id bits must not hide another
+		// that honours them.
 		for _, path := range []string{"/tmp/id", "/home/user/id", "/id", "/dev/shm/id", "/workspace/id"} {
 			if r := b.shAs(t, "root", "cp /usr/bin/id "+path+" && chmod 4755 "+path+" && test -u "+path); r.code != 0 {
 				t.Fatalf("control: %+v", r)
@@ -125,6 +125,7 @@ var boundaryRules = []rule{
 	}},
 }
 
+// workspaceIsCopyOnWrite checks that changes to the workspace do not reach the host.
 func workspaceIsCopyOnWrite(t testing.TB, c *Config) {
 	ws := t.TempDir()
 	for name, text := range map[string]string{"keep": "host", "change": "host", "delete": "host"} {
@@ -137,15 +138,16 @@ func workspaceIsCopyOnWrite(t testing.TB, c *Config) {
 		"hostbox\nbox")
 	for name, text := range map[string]string{"keep": "host", "change": "host", "delete": "host"} {
 		if data, err := os.ReadFile(filepath.Join(ws, name)); err != nil || string(data) != text {
-			t.Errorf("%s on the host: %q %v", name, data, err)
+			t.Errorf("%s on the host contains %q, %v; want %q", name, data, err, text)
 		}
 	}
 	if entries, err := os.ReadDir(ws); err != nil || len(entries) != 3 {
-		t.Errorf("the host's directory now holds %v %v", entries, err)
+		t.Errorf("the host's directory contains %v, %v; want the three files", entries, err)
 	}
 }
 
-// setIDControl is the control: on the host, another user who runs such a copy becomes root.
+// setIDControl is the control: on the host, an unprivileged user who runs a set-id copy of id becomes
+// root.
 func setIDControl(t testing.TB) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "crannog-set-id-")
@@ -157,7 +159,7 @@ func setIDControl(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The copy prints a number and nothing else, and exists only for this one call.
+	// The copy can only print user IDs, and exists only for this call.
 	path := filepath.Join(dir, "id")
 	if err := errors.Join(os.WriteFile(path, program, 0o755), os.Chmod(path, fs.ModeSetuid|0o755), os.Chmod(dir, 0o755)); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// describe returns the metadata and a checksum of one file, without its access time.
+// describe returns the metadata and a checksum of a file, without its access time.
 func describe(t testing.TB, path string) string {
 	t.Helper()
 	var s unix.Stat_t
@@ -37,8 +37,9 @@ func describe(t testing.TB, path string) string {
 	return fmt.Sprintf("%d %o %d:%d %d links, %d bytes %x, %v %v %q", s.Ino, s.Mode, s.Uid, s.Gid, s.Nlink, s.Size, sum[:8], s.Mtim, s.Ctim, attributes[:max(n, 0)])
 }
 
-// shownFile creates a file on the host that every user may write, below a directory that sandboxes
-// see. It returns the parent of the file's directory, and the file's path.
+// shownFile creates a file on the host that every user may write, below parent, a directory that
+// sandboxes see. It returns the new directory that contains the file's directory, and the file's
+// path.
 func shownFile(t testing.TB, parent string) (dir, path string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(parent, "crannog-canary-")
@@ -50,11 +51,11 @@ func shownFile(t testing.TB, parent string) (dir, path string) {
 	if err := os.Mkdir(filepath.Dir(path), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte("the host's own"), 0o666); err != nil {
+	if err := os.WriteFile(path, []byte("content of the host"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for _, open := range []string{dir, filepath.Dir(path)} {
-		if err := os.Chmod(open, 0o777); err != nil {
+	for _, d := range []string{dir, filepath.Dir(path)} {
+		if err := os.Chmod(d, 0o777); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,23 +65,24 @@ func shownFile(t testing.TB, parent string) (dir, path string) {
 	return dir, path
 }
 
-// shownPlaces are directories of the host that sandboxes see, each with its path in the sandbox.
-var shownPlaces = map[string]string{"/usr/share": "/usr/share", "/usr/bin": "/usr/bin", "/usr/sbin": "/sbin"}
+// shownDirs maps directories of the host that sandboxes see to their paths in the sandbox.
+var shownDirs = map[string]string{"/usr/share": "/usr/share", "/usr/bin": "/usr/bin", "/usr/sbin": "/sbin"}
 
+// hostFilesDoNotChange checks that attacks on files that a sandbox sees do not change them on the
+// host.
 func hostFilesDoNotChange(t testing.TB, c *Config) {
-	wantChanged(t)
-	// Sandboxes see the template's tree, which the server made, and programs of the host. Files for
-	// each persona are created among these programs if this process is root. The host's own
-	// programs are not attacked, because a broken boundary would damage the machine.
+	wantChangesOnHost(t)
+	// Sandboxes see the tree of the template and programs of the host. If this process is root, it
+	// creates files for each persona among these programs. The host's own programs are not attacked,
+	// because a broken boundary would damage the machine.
 	var shown []string
 	if dir := c.Image.View().Dir; dir != "" {
 		shown = append(shown, dir)
 	}
 	paths := map[persona][]string{}
-	everybody := []persona{asUser, asOwner, asRoot}
-	for _, as := range everybody {
+	for _, as := range []persona{asUser, asOwner, asRoot} {
 		if os.Geteuid() == 0 {
-			for place, inside := range shownPlaces {
+			for place, inside := range shownDirs {
 				dir, path := shownFile(t, place)
 				shown = append(shown, dir)
 				paths[as] = append(paths[as], inside+strings.TrimPrefix(path, place))
@@ -91,19 +93,19 @@ func hostFilesDoNotChange(t testing.TB, c *Config) {
 	before := trees(t, shown)
 	b := c.start(t, c.Open(t, t.TempDir()))
 	for _, as := range personas(b.e) {
-		done := map[string]bool{}
+		succeeded := map[string]bool{}
 		for _, a := range b.probe(t, c, as, append([]string{changeFiles}, paths[as]...)...) {
-			done[a.Name] = done[a.Name] || a.succeeded()
+			succeeded[a.Name] = succeeded[a.Name] || a.succeeded()
 		}
-		// Root in the sandbox can change visible files in its own copy. Thus the attacks do not
-		// fail merely for lack of permission.
+		// Control: root in the sandbox can change visible files in its own copy, so the attacks do
+		// not fail only for lack of permission.
 		for _, name := range []string{"write", "map", "mode", "owner", "replace", "remove"} {
-			if as == asRoot && !done[name] && !b.e.Info().NoRoot {
+			if as == asRoot && !succeeded[name] && !b.e.Info().NoRoot {
 				t.Errorf("control: root in the sandbox cannot %s any file", name)
 			}
 		}
 		for _, name := range []string{"splice", "vmsplice"} {
-			if done[name] {
+			if succeeded[name] {
 				t.Errorf("%s onto a file that is open for reading succeeds as %s", name, as)
 			}
 		}
@@ -113,9 +115,9 @@ func hostFilesDoNotChange(t testing.TB, c *Config) {
 	}
 }
 
-// wantChanged is the control: on the host, each of the changes succeeds, with write permission
+// wantChangesOnHost is the control: on the host, each of the changes succeeds, with write permission
 // where a correct kernel requires it.
-func wantChanged(t testing.TB) {
+func wantChangesOnHost(t testing.TB) {
 	t.Helper()
 	t.Setenv(traceeEnv, strconv.Itoa(os.Getpid()))
 	for _, change := range fileChanges {
@@ -132,6 +134,7 @@ func wantChanged(t testing.TB) {
 	}
 }
 
+// trees returns the metadata of the files below several directories.
 func trees(t testing.TB, dirs []string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -141,8 +144,8 @@ func trees(t testing.TB, dirs []string) map[string]string {
 	return all
 }
 
-// hostStateDoesNotChange lets root in the sandbox try to change settings of the whole machine:
-// kernel settings, name, clock.
+// hostStateDoesNotChange checks that root in the sandbox cannot change settings of the whole machine:
+// kernel settings, host name, clock.
 func hostStateDoesNotChange(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
 	state := func() string {
@@ -159,13 +162,13 @@ func hostStateDoesNotChange(t testing.TB, c *Config) {
 		return text.String()
 	}
 	before, start := state(), time.Now()
-	set := 0
+	changed := 0
 	for _, a := range b.probe(t, c, asRoot, changeSettings) {
 		if a.succeeded() {
-			set++
+			changed++
 		}
 	}
-	if set == 0 && ownKernel(b.e) {
+	if changed == 0 && ownKernel(b.e) {
 		t.Error("control: root in the sandbox changes no setting of the sandbox's own kernel")
 	}
 	// The clock is moved by so little that a success would not harm the machine.
@@ -176,7 +179,7 @@ func hostStateDoesNotChange(t testing.TB, c *Config) {
 	if after := state(); after != before {
 		t.Errorf("the host was %s and is %s", before, after)
 	}
-	// This compares the wall clock with the monotonic clock.
+	// The attack has moved the clock if the wall clock advanced more than the monotonic clock.
 	if end := time.Now(); end.Round(0).Sub(start.Round(0))-end.Sub(start) > 30*time.Second {
 		t.Errorf("the host's clock was %v and is %v", start, end)
 	}

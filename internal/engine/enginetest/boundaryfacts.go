@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// factFiles identify a machine. A sandbox has files with some of these names, but with different
-// content.
+// factFiles lists files that identify a machine. A sandbox has files with some of these names, but
+// with different content.
 var factFiles = []string{
 	"/etc/machine-id", "/var/lib/dbus/machine-id", "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/etc/hostname",
 	"/proc/version", "/proc/cmdline", "/proc/sys/kernel/osrelease", "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow",
@@ -23,12 +23,14 @@ var factFiles = []string{
 	"/sys/devices/virtual/dmi/id/product_uuid", "/proc/device-tree/serial-number", "/sys/hypervisor/uuid",
 }
 
-// boundToExist are the factFiles that every host has.
-var boundToExist = []string{"/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/proc/version", "/proc/cmdline", "/etc/passwd", "/proc/mounts"}
+// alwaysPresent lists the factFiles that every host has.
+var alwaysPresent = []string{"/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/proc/version", "/proc/cmdline", "/etc/passwd", "/proc/mounts"}
 
-// kernelFiles identify the kernel, as any program can read from uname.
+// kernelFiles lists files that identify the kernel, like uname. Sandboxes that share the host's
+// kernel show them.
 var kernelFiles = []string{"/proc/version", "/proc/sys/kernel/osrelease"}
 
+// hostIdentityIsNotShown checks that no file in a sandbox identifies the host.
 func hostIdentityIsNotShown(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
 	inside := b.shAs(t, "root", "for f in "+strings.Join(factFiles, " ")+`; do echo "== $f"; cat "$f" 2>/dev/null; echo; done; echo "== dmesg"; dmesg`).stdout
@@ -44,7 +46,7 @@ func hostIdentityIsNotShown(t testing.TB, c *Config) {
 		data, err := os.ReadFile(path)
 		text := strings.TrimSpace(string(data))
 		if text == "" {
-			if slices.Contains(boundToExist, path) {
+			if slices.Contains(alwaysPresent, path) {
 				t.Errorf("control: %s of the host is empty: %v", path, err)
 			}
 			continue
@@ -53,10 +55,10 @@ func hostIdentityIsNotShown(t testing.TB, c *Config) {
 			continue
 		}
 		if facts[path] == text {
-			t.Errorf("%s has the content of the host's file", path) // no content, because it may be a secret
+			t.Errorf("%s has the content of the host's file", path) // the content may be a secret, so it is not printed
 		}
 	}
-	// Such lines describe one person, one password or one disk.
+	// A line of these files describes one account or one disk of the host.
 	for _, path := range []string{"/etc/shadow", "/etc/gshadow", "/proc/partitions"} {
 		data, _ := os.ReadFile(path)
 		for line := range strings.Lines(string(data)) {
@@ -69,7 +71,8 @@ func hostIdentityIsNotShown(t testing.TB, c *Config) {
 	wantNoAddresses(t, b)
 }
 
-// wantNoMessages compares the messages of the two kernels, without their times.
+// wantNoMessages checks that the kernel messages in the sandbox are not those of the host. It
+// compares them without their times.
 func wantNoMessages(t testing.TB, inside string) {
 	t.Helper()
 	buf := make([]byte, 1<<20)
@@ -111,8 +114,8 @@ for _, name in socket.if_nameindex():
 	}
 }
 
-// hostSecretsAreAbsent searches for the server's secrets and for paths of the host in all
-// information about processes in the sandbox.
+// hostSecretsAreAbsent checks that no information about processes in the sandbox contains the
+// server's secrets or paths of the host.
 func hostSecretsAreAbsent(t testing.TB, c *Config) {
 	const canary = "canary-7d1f0b"
 	t.Setenv("CRANNOG_TEST_SECRET", canary)
@@ -121,14 +124,14 @@ func hostSecretsAreAbsent(t testing.TB, c *Config) {
 		t.Fatal(err)
 	}
 	state := t.TempDir()
-	needles := []string{canary, accessToken, controlToken, state, self, filepath.Base(self)}
+	secrets := []string{canary, accessToken, controlToken, state, self, filepath.Base(self)}
 	if dir := c.Image.View().Dir; dir != "" {
-		needles = append(needles, dir)
+		secrets = append(secrets, dir)
 	}
-	// The control: a child of this process shows them in the same places.
+	// The control: a child of this process shows the secrets in the same places.
 	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", `cat /proc/$$/environ /proc/$$/cmdline /proc/$PPID/maps; true`, accessToken, controlToken, state, c.Image.View().Dir)
-	if out, err := child.CombinedOutput(); err != nil || slices.ContainsFunc(needles, func(n string) bool { return !strings.Contains(string(out), n) }) {
-		t.Errorf("control: a process of the host does not show them: %v %q", err, out)
+	if out, err := child.CombinedOutput(); err != nil || slices.ContainsFunc(secrets, func(n string) bool { return !strings.Contains(string(out), n) }) {
+		t.Errorf("control: a process of the host does not show the secrets: %v %q", err, out)
 	}
 	b := c.start(t, c.Open(t, state))
 	for _, user := range []string{"user", "root"} {
@@ -136,9 +139,9 @@ func hostSecretsAreAbsent(t testing.TB, c *Config) {
 	cat $p/environ $p/cmdline $p/maps $p/smaps $p/mounts $p/mountinfo $p/cgroup $p/status $p/comm $p/limits 2>/dev/null
 	ls -l $p/ $p/fd $p/ns $p/task 2>/dev/null
 done | tr '\0' '\n'; cat /proc/cmdline /proc/keys /proc/net/unix /proc/mounts 2>/dev/null; env; find /sys /dev -name '*crannog*'`)
-		for _, needle := range needles {
-			if i := strings.Index(r.stdout, needle); i >= 0 {
-				t.Errorf("%q is readable as %s: %q", needle, user, r.stdout[max(0, i-100):min(len(r.stdout), i+200)])
+		for _, secret := range secrets {
+			if i := strings.Index(r.stdout, secret); i >= 0 {
+				t.Errorf("%q is readable as %s: %q", secret, user, r.stdout[max(0, i-100):min(len(r.stdout), i+200)])
 			}
 		}
 		if !strings.Contains(r.stdout, c.Image.Guest) {

@@ -14,36 +14,36 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// hostPlaces are directories whose content on the host is not visible in a sandbox.
-var hostPlaces = []string{
+// hostDirs lists directories whose content on the host is not visible in a sandbox.
+var hostDirs = []string{
 	"/boot", "/dev/shm", "/etc", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp",
 	"/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp",
 }
 
-// wellKnown are files that a host may have and a sandbox does not.
+// wellKnown lists files that a host may have and a sandbox does not.
 var wellKnown = []string{
 	"/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/dbus/system_bus_socket", "/run/systemd/private",
 	"/var/lib/dpkg/status", "/etc/ssl/private/*", "/etc/ssh/*", "/etc/fstab", "/etc/gshadow", "/etc/sudoers",
 	"/root/.ssh/*", "/home/*/.ssh/*", "/root/.*_history", "/home/*/.*_history", "/root/.bashrc", "/root/.gitconfig",
 }
 
-// absentDirs are directories that a host may have and a sandbox does not.
+// absentDirs lists directories that a host may have and a sandbox does not.
 var absentDirs = []string{
 	"/boot", "/etc/ssh", "/etc/ssl/private", "/lost+found", "/media", "/mnt", "/old_root", "/opt", "/run/dbus", "/run/systemd", "/srv",
 	"/var/backups", "/var/lib/dpkg", "/var/spool", "/home/[!u]*",
 }
 
-// maxPaths bounds how many paths are tried in each way.
+// maxPaths bounds the number of paths that the probes try to reach.
 const maxPaths = 40
 
-// canaries creates files and a socket in the host's directories. Every user may open them, so that
-// they are not merely hidden by permissions.
-func canaries(t testing.TB) (files []string) {
+// createCanaries creates files and sockets in the host's directories. Every user may open them, so
+// that permissions alone cannot hide them.
+func createCanaries(t testing.TB) (files []string) {
 	t.Helper()
-	for _, place := range hostPlaces {
-		dir, err := os.MkdirTemp(place, "crannog-canary-")
+	for _, parent := range hostDirs {
+		dir, err := os.MkdirTemp(parent, "crannog-canary-")
 		if os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
-			t.Logf("no canary in %s: %v", place, err)
+			t.Logf("no canary in %s: %v", parent, err)
 			continue
 		}
 		if err != nil {
@@ -51,7 +51,7 @@ func canaries(t testing.TB) (files []string) {
 		}
 		t.Cleanup(func() { os.RemoveAll(dir) })
 		names := []string{"secret"}
-		if place == "/home" {
+		if parent == "/home" {
 			names = []string{".ssh/id_ed25519", ".bash_history"}
 		}
 		for _, name := range names {
@@ -66,14 +66,14 @@ func canaries(t testing.TB) (files []string) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if place == "/run" || place == "/tmp" {
+		if parent == "/run" || parent == "/tmp" {
 			files = append(files, listen(t, filepath.Join(dir, "docker.sock")))
 		}
 	}
 	return files
 }
 
-// listen listens on a socket to which every user may connect.
+// listen listens on a socket to which every user may connect, and returns its path.
 func listen(t testing.TB, path string) string {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -96,18 +96,19 @@ func listen(t testing.TB, path string) string {
 	return path
 }
 
+// hostFilesAreAbsent checks that a sandbox cannot reach files of the host by any of the probes.
 func hostFilesAreAbsent(t testing.TB, c *Config) {
 	dir := t.TempDir()
 	e := c.Open(t, dir)
 	b := c.start(t, e)
-	paths := canaries(t)
+	paths := createCanaries(t)
 	if len(paths) == 0 {
 		t.Fatal("the host has no place for a canary")
 	}
 	wantReached(t, paths)
 	for _, pattern := range wellKnown {
 		for _, path := range glob(pattern) {
-			if take(path) == nil && len(paths) < maxPaths {
+			if readOrConnect(path) == nil && len(paths) < maxPaths {
 				paths = append(paths, path)
 			}
 		}
@@ -122,23 +123,23 @@ func hostFilesAreAbsent(t testing.TB, c *Config) {
 	}
 	var reached []string
 	for _, as := range personas(e) {
-		own := "/home/user/" + newID()
-		if r := b.sh(t, "echo own > "+own); r.code != 0 {
+		sandboxFile := "/home/user/" + newID()
+		if r := b.sh(t, "echo own > "+sandboxFile); r.code != 0 {
 			t.Fatalf("%+v", r)
 		}
-		for _, a := range b.probe(t, c, as, append([]string{reachFiles, own}, paths...)...) {
+		for _, a := range b.probe(t, c, as, append([]string{reachFiles, sandboxFile}, paths...)...) {
 			switch {
-			case a.succeeded() && a.Path == own:
+			case a.succeeded() && a.Path == sandboxFile:
 				reached = append(reached, a.Name)
-			case a.Path != own && a.succeeded():
+			case a.Path != sandboxFile && a.succeeded():
 				t.Errorf("%s of the host is reached by %s as %s", a.Path, a.Name, as)
 			case a.Errno == 0:
 				t.Errorf("%s by %s as %s: %s", a.Path, a.Name, as, a.Text)
 			}
 		}
 	}
-	// The control of these ways: each reaches a file of the sandbox. Ways through the first process
-	// are excluded, because that is the guest, which has no file open.
+	// Control: each probe reaches a file of the sandbox. Probes through the first process are
+	// excluded, because that is the guest, which has no file open.
 	for name := range probesByPath {
 		refused := !ownKernel(e) && slices.Contains([]string{"bind", "chroot"}, name)
 		if !slices.Contains(reached, name) && !strings.Contains(name, "init") && !refused {
@@ -147,36 +148,36 @@ func hostFilesAreAbsent(t testing.TB, c *Config) {
 	}
 }
 
-// wantReached is the control: on the host, each way reaches a canary, and each canary is reached in
-// some way.
+// wantReached is the control: on the host, each probe reaches a canary, and each canary is reached by
+// a probe.
 func wantReached(t testing.TB, paths []string) {
 	t.Helper()
-	by, to := map[string]bool{}, map[string]bool{}
+	probesReaching, pathsReached := map[string]bool{}, map[string]bool{}
 	for _, a := range probeHost(t, append([]string{reachFiles}, paths...)...) {
 		if a.succeeded() {
-			by[a.Name], to[a.Path] = true, true
+			probesReaching[a.Name], pathsReached[a.Path] = true, true
 		}
 	}
 	for _, path := range paths {
-		if !to[path] {
+		if !pathsReached[path] {
 			t.Errorf("control: %s is not reached on the host", path)
 		}
 	}
 	for name := range probesByPath {
 		// A user other than root has no rights over PID 1 of the host.
-		if !by[name] && (os.Geteuid() == 0 || !strings.Contains(name, "init")) {
+		if !probesReaching[name] && (os.Geteuid() == 0 || !strings.Contains(name, "init")) {
 			t.Errorf("control: nothing is reached by %s on the host", name)
 		}
 	}
 }
 
-// sandboxFiles returns some of the files that the host stores for another sandbox.
+// sandboxFiles returns some of the files that the engine stores on the host for another sandbox.
 func sandboxFiles(t testing.TB, c *Config, e engine.Engine, dir string) (files []string) {
 	t.Helper()
 	other := c.start(t, e)
 	other.want(t, "echo other > /tmp/mark && cat /tmp/mark", "other")
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && take(path) == nil {
+		if err == nil && d.Type().IsRegular() && readOrConnect(path) == nil {
 			files = append(files, path)
 		}
 		return nil
@@ -204,6 +205,7 @@ func tree(t testing.TB, dir string) map[string]string {
 	return found
 }
 
+// differences lists the files that differ between two results of tree.
 func differences(before, after map[string]string) (list []string) {
 	for path, text := range before {
 		if after[path] != text {

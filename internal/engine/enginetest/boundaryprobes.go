@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// probe runs the probe program in a sandbox.
+// probe runs the probe program in a sandbox as a persona and returns its results.
 func (b *testSandbox) probe(t testing.TB, c *Config, as persona, args ...string) []answer {
 	t.Helper()
 	user := string(as)
@@ -32,8 +32,9 @@ func (b *testSandbox) probe(t testing.TB, c *Config, as persona, args ...string)
 	return decodeAnswers(t, []byte(r.stdout))
 }
 
-// probeHost runs the probe program on the host, where it must succeed. Its mounts and addresses are
-// in separate namespaces, and a user other than root is root of these.
+// probeHost runs the probe program on the host, where the probes must succeed. Its mounts and
+// addresses are in separate namespaces. If this process is not root, the program is root in a user
+// namespace.
 func probeHost(t testing.TB, args ...string) []answer {
 	t.Helper()
 	sleeper := exec.CommandContext(t.Context(), "sleep", "600")
@@ -46,7 +47,7 @@ func probeHost(t testing.TB, args ...string) []answer {
 	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{probeArg}, args...)...)
 	if os.Geteuid() == 0 {
-		// Namespaces that are unshared after the start are private from the host.
+		// A mount namespace that is unshared after the start does not propagate mounts to the host.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS}
 	} else {
 		cmd.SysProcAttr = ownNamespaces()
@@ -64,9 +65,9 @@ func probeHost(t testing.TB, args ...string) []answer {
 // ownKernel reports whether the sandboxes of an engine have a kernel other than the host's.
 func ownKernel(e engine.Engine) bool { return e.Info().Boundary.AtLeast(engine.UserspaceKernel) }
 
-// personas are the users as which a probe is tried. If sandboxes share the host's kernel, no
-// program may create namespaces, because it would have rights over that kernel in them. Root is
-// last, because it removes files that the others need.
+// personas returns the users as which a probe is tried. If sandboxes share the host's kernel, no
+// program may create namespaces, because in them it would have rights over that kernel. Root is last,
+// because it removes files that the others need.
 func personas(e engine.Engine) []persona {
 	if ownKernel(e) {
 		return []persona{asUser, asOwner, asRoot}
@@ -74,6 +75,7 @@ func personas(e engine.Engine) []persona {
 	return []persona{asUser, asRoot}
 }
 
+// decodeAnswers parses the output of the probe program.
 func decodeAnswers(t testing.TB, out []byte) (list []answer) {
 	t.Helper()
 	for line := range bytes.Lines(out) {
@@ -86,6 +88,7 @@ func decodeAnswers(t testing.TB, out []byte) (list []answer) {
 	return list
 }
 
+// probesAreRefused checks that every dangerous system call is refused in a sandbox.
 func probesAreRefused(t testing.TB, c *Config) {
 	if os.Geteuid() == 0 {
 		wantControl(t, probeHost(t, append([]string{makeCalls}, probeNames()...)...))
@@ -108,14 +111,14 @@ func probesAreRefused(t testing.TB, c *Config) {
 	}
 }
 
-// wantControl checks that every probe is permitted on the host, except those for which the host has
-// just answered that it lacks the feature.
+// wantControl checks that every probe is permitted on the host, except those for which the host's
+// answer shows that it lacks the feature.
 func wantControl(t testing.TB, list []answer) {
 	t.Helper()
 	if len(list) != len(probes) {
 		t.Fatalf("control: %d answers to %d probes: %+v", len(list), len(probes), list)
 	}
-	shown := 0
+	permitted := 0
 	for _, a := range list {
 		p := probes[a.Name]
 		off, _ := os.ReadFile(p.off.path)
@@ -123,7 +126,7 @@ func wantControl(t testing.TB, list []answer) {
 		case a.Errno == 0 && a.Text != "":
 			t.Errorf("control of %s: %s", a.Name, a.Text)
 		case !p.refused(a):
-			shown++
+			permitted++
 		case slices.Contains(p.lacks, a.Errno):
 			t.Logf("%s has no control here: the host itself answers %q", a.Name, a.Text)
 		case p.off.path != "" && strings.TrimSpace(string(off)) == p.off.value:
@@ -134,5 +137,5 @@ func wantControl(t testing.TB, list []answer) {
 			t.Logf("%s has no control here: %s on the host as root", a.Name, a.Text)
 		}
 	}
-	t.Logf("%d of %d probes are permitted on this host", shown, len(list))
+	t.Logf("%d of %d probes are permitted on this host", permitted, len(list))
 }

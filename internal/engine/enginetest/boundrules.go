@@ -12,10 +12,10 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// boundRules are about the host files that a state refers to.
+// boundRules check the list of host files that a saved state refers to.
 var boundRules = []rule{
-	{"bound/F24-exactly-what-is-open-and-mapped", func(t testing.TB, c *Config) {
-		// The programs are in a directory of the test, which is mounted in the root.
+	{"bound/F24-lists-exactly-open-and-mapped-files", func(t testing.TB, c *Config) {
+		// The programs are in a directory of the host, which the sandbox sees.
 		dir := t.TempDir()
 		for name, from := range map[string]string{"runs": "/bin/sleep", "ended": "/bin/true", "open": "/etc/passwd", "later": "/bin/true"} {
 			data, err := os.ReadFile(from)
@@ -27,17 +27,17 @@ var boundRules = []rule{
 			}
 		}
 		e := c.Open(t, t.TempDir())
-		shown := func(s *engine.Spec) {
+		withPrograms := func(s *engine.Spec) {
 			s.Image, _ = s.Image.Show(engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
 		}
-		b := c.start(t, e, shown)
+		b := c.start(t, e, withPrograms)
 		b.want(t, "cd /.crannog/programs/1 && ./ended && cat later >/dev/null && ls -l >/dev/null; "+
 			"setsid ./runs 1000 4<open >/dev/null 2>&1 & while ! pgrep -x runs >/dev/null; do sleep 0.02; done; echo up", "up")
 		binder, ok := e.(engine.Binder)
 		if !ok {
 			t.Fatal("the engine cannot list the files that a state refers to")
 		}
-		of := func() (list []hostfiles.File, names string) {
+		listFiles := func() (list []hostfiles.File, names string) {
 			t.Helper()
 			found, bound, err := binder.CheckpointBound(t.Context(), b.id, t.TempDir())
 			if err != nil || !bound {
@@ -45,45 +45,45 @@ var boundRules = []rule{
 			}
 			defer found.Open.Close()
 			files := found.Files
-			var own []string
+			var inDir []string // names of the files in the test's directory
 			for _, f := range files {
 				if name, ok := strings.CutPrefix(f.Path, dir+"/"); ok {
-					own, list = append(own, name), append(list, f)
+					inDir, list = append(inDir, name), append(list, f)
 				}
 			}
 			if !slices.ContainsFunc(files, func(f hostfiles.File) bool { return strings.HasPrefix(filepath.Base(f.Path), "libc.so") }) {
 				t.Errorf("no C library among %+v", files)
 			}
-			return list, strings.Join(own, ", ")
+			return list, strings.Join(inDir, ", ")
 		}
-		list, names := of()
+		list, names := listFiles()
 		if names != "open, runs" {
-			t.Errorf("it refers to %s", names)
+			t.Errorf("the state refers to %q, want open and runs", names)
 		}
-		changed := func(what string, list []hostfiles.File, want ...string) {
+		wantChanged := func(when string, list []hostfiles.File, want ...string) {
 			t.Helper()
-			others, err := hostfiles.Changed(list)
+			changed, err := hostfiles.Changed(list)
 			var got []string
-			for _, f := range others {
+			for _, f := range changed {
 				got = append(got, filepath.Base(f.Path))
 			}
 			if err != nil || !slices.Equal(got, want) {
-				t.Errorf("%s: %q has changed, %v", what, got, err)
+				t.Errorf("after %s: the changed files are %q, %v; want %q", when, got, err, want)
 			}
 		}
 		replace(t, filepath.Join(dir, "ended"))
-		changed("a program that had ended", list)
+		wantChanged("replacing a program that had ended", list)
 		replace(t, filepath.Join(dir, "runs"))
-		changed("a program that runs", list, "runs")
+		wantChanged("replacing a program that runs", list, "runs")
 		// A mapped file is listed with its content, although another file now has its path.
-		again, names := of()
+		again, names := listFiles()
 		if names != "open, runs" || again[1].Sum != list[1].Sum {
-			t.Errorf("after its replacement it refers to %s: %+v, before: %+v", names, again, list)
+			t.Errorf("after a file was replaced the state refers to %s: %+v, before: %+v", names, again, list)
 		}
-		changed("a mapped file that was replaced", again, "runs")
+		wantChanged("listing a replaced file again", again, "runs")
 		b.want(t, "pgrep -c -x runs", "1")
 	}},
-	{"bound/F24-a-state-that-is-bound-goes-on", func(t testing.TB, c *Config) {
+	{"bound/F24-sandbox-continues-after-bound-checkpoint", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo before > f", "")
 		dir := t.TempDir()
@@ -95,9 +95,9 @@ var boundRules = []rule{
 		b.want(t, "echo after > f; cat f", "after")
 		c.copyOf(t, b.e, dir).want(t, "cat f", "before")
 	}},
-	{"bound/F24-goes-on-with-copies-of-what-changed", func(t testing.TB, c *Config) {
-		// A shell reads its code from its file again after it has continued. The file of one shell
-		// is replaced, and the directory of another is removed.
+	{"bound/F24-restores-with-copies-of-changed-files", func(t testing.TB, c *Config) {
+		// After a restore, a shell reads its code from its file again. The file of one shell is
+		// replaced, and the directory of another is removed.
 		dir := t.TempDir()
 		shell, err := os.ReadFile("/bin/sh")
 		if err != nil {
@@ -112,10 +112,10 @@ var boundRules = []rule{
 			}
 		}
 		e := c.Open(t, t.TempDir())
-		shown := func(s *engine.Spec) {
+		withPrograms := func(s *engine.Spec) {
 			s.Image, _ = s.Image.Show(engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
 		}
-		b := c.start(t, e, shown)
+		b := c.start(t, e, withPrograms)
 		const program = `read x; trap "echo trapped" USR1; kill -USR1 $$; case $x in a*) echo $((6*7)) >`
 		b.want(t, "mkfifo one two; cd /.crannog/programs/1; "+
 			"setsid ./changed -c '"+program+" ~/one.out;; esac' <>~/one >/dev/null 2>&1 & "+
@@ -141,7 +141,7 @@ var boundRules = []rule{
 			t.Fatal(err)
 		}
 		copies := func(s *engine.Spec) {
-			shown(s)
+			withPrograms(s)
 			for i, f := range found.Files {
 				if !strings.HasPrefix(f.Path, dir) {
 					continue
@@ -150,34 +150,34 @@ var boundRules = []rule{
 					s.StandIns = append(s.StandIns, engine.Bind{Target: f.Inside})
 					continue
 				}
-				kept, err := store.Keep(f, found.Open[i])
-				if err != nil || !kept.Kept {
+				stored, err := store.Keep(f, found.Open[i])
+				if err != nil || !stored.Kept {
 					t.Fatalf("%s is not retained: %v", f.Path, err)
 				}
-				at, err := store.Find(kept)
-				if err != nil || at == "" {
+				path, err := store.Find(stored)
+				if err != nil || path == "" {
 					t.Fatalf("no copy of %s: %v", f.Path, err)
 				}
-				s.StandIns = append(s.StandIns, engine.Bind{Source: at, Target: f.Inside})
+				s.StandIns = append(s.StandIns, engine.Bind{Source: path, Target: f.Inside})
 			}
 		}
 		const continueScript = "echo a >one; echo a >two; while pgrep -x 'changed|removed' >/dev/null; do sleep 0.02; done; cat one.out two.out 2>&1"
 		copied := c.copyOf(t, e, saved, copies)
 		copied.want(t, "cmp /bin/sh /.crannog/programs/1/changed && cmp /bin/sh /.crannog/programs/1/old/lib/removed && echo same", "same")
-		// The copy is listed as the file that it stands in for.
+		// A stand-in is listed as the file that it replaces.
 		again, bound, err := e.(engine.Binder).CheckpointBound(t.Context(), copied.id, t.TempDir())
 		if err != nil || !bound {
 			t.Fatalf("of the copy: bound %v, %v", bound, err)
 		}
 		again.Open.Close()
 		if !slices.EqualFunc(found.Files, again.Files, func(a, b hostfiles.File) bool { return a.Path == b.Path && a.Inside == b.Inside && a.Sum == b.Sum }) {
-			t.Errorf("it refers to %+v, and its copy to %+v", found.Files, again.Files)
+			t.Errorf("the state refers to %+v, and that of its copy to %+v", found.Files, again.Files)
 		}
 		copied.want(t, continueScript, "42\n42")
 	}},
-	{"bound/F24-what-was-moved-is-not-known", func(t testing.TB, c *Config) {
-		// gVisor opens a file again by its path at the time of the save, but the host lists it by
-		// its present path.
+	{"bound/F24-moved-files-make-the-list-unknown", func(t testing.TB, c *Config) {
+		// gVisor opens a file again by its path at the time of the checkpoint, but the host's kernel
+		// reports its current path.
 		dir := t.TempDir()
 		program, err := os.ReadFile("/bin/sleep")
 		if err != nil {
@@ -211,7 +211,7 @@ var boundRules = []rule{
 	}},
 }
 
-// replace replaces a file by another one under the same name, as a package manager does.
+// replace replaces a file by another one with the same name, as a package manager does.
 func replace(t testing.TB, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -21,8 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// sound is the suite's configuration for the fake, which fulfils the contract.
-func sound(t testing.TB) *Config {
+// fakeConfig is the suite's configuration for the fake engine, which fulfils the contract.
+func fakeConfig(t testing.TB) *Config {
 	return &Config{
 		Open:  func(t testing.TB, dir string) engine.Engine { return openFake(t, dir) },
 		Image: engine.ViewOf(t.TempDir(), ""), Cycles: 2,
@@ -44,7 +44,7 @@ func children(t testing.TB) (n int) {
 	for _, path := range found {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		if len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
@@ -54,6 +54,7 @@ func children(t testing.TB) (n int) {
 	return n
 }
 
+// openFake opens the fake engine on a state directory.
 func openFake(t testing.TB, dir string) *fake.Programs {
 	t.Helper()
 	e, err := fake.NewPrograms(fake.Options{Dir: dir + "/run"})
@@ -63,40 +64,40 @@ func openFake(t testing.TB, dir string) *fake.Programs {
 	return e
 }
 
-// like is the fake with one or more methods replaced.
-type like struct{ *fake.Programs }
+// correct is the fake engine. The defective engines below embed it and override some methods.
+type correct struct{ *fake.Programs }
 
 type (
 	leaksProcess struct {
-		like
+		correct
 		t testing.TB
 	}
 	leaksDescriptor struct {
-		like
+		correct
 		t testing.TB
 	}
-	removesNothing   struct{ like }
-	waitsNot         struct{ like }
-	listsNothing     struct{ like }
-	takesAnyID       struct{ like }
-	takesTakenID     struct{ like }
-	takesAnyRoot     struct{ like }
-	takesAnyEgress   struct{ like }
-	dialsVaguely     struct{ like }
-	passesNoProbe    struct{ like }
-	freezesNot       struct{ like }
-	thawsNot         struct{ like }
-	savesFrozen      struct{ like }
-	dropsAFile       struct{ like }
-	archivesNothing  struct{ like }
-	restoresAnew     struct{ like }
-	savesMore        struct{ like }
-	replacesNothing  struct{ like }
-	measuresConstant struct{ like }
-	observesNothing  struct{ like }
-	showsHidden      struct{ like }
-	writesReadOnly   struct{ like }
-	writesTheHost    struct{ like }
+	ignoresRemove           struct{ correct }
+	returnsFromWaitAtOnce   struct{ correct }
+	listsNoSandbox          struct{ correct }
+	acceptsInvalidID        struct{ correct }
+	acceptsUsedID           struct{ correct }
+	acceptsMissingImage     struct{ correct }
+	acceptsUndeclaredEgress struct{ correct }
+	hidesClosedPort         struct{ correct }
+	failsProbe              struct{ correct }
+	ignoresFreeze           struct{ correct }
+	ignoresThaw             struct{ correct }
+	savesFrozenSandbox      struct{ correct }
+	archivesWithoutOneFile  struct{ correct }
+	archivesNothing         struct{ correct }
+	restoresAsNewSandbox    struct{ correct }
+	savesUndeclaredPart     struct{ correct }
+	ignoresReplace          struct{ correct }
+	measuresConstantUsage   struct{ correct }
+	ignoresEvents           struct{ correct }
+	ignoresHide             struct{ correct }
+	ignoresReadOnly         struct{ correct }
+	changesHostFiles        struct{ correct }
 )
 
 func (e leaksProcess) Create(ctx context.Context, spec engine.Spec) error {
@@ -105,7 +106,7 @@ func (e leaksProcess) Create(ctx context.Context, spec engine.Spec) error {
 		return err
 	}
 	e.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return e.like.Create(ctx, spec)
+	return e.correct.Create(ctx, spec)
 }
 
 func (e leaksDescriptor) Create(ctx context.Context, spec engine.Spec) error {
@@ -114,68 +115,68 @@ func (e leaksDescriptor) Create(ctx context.Context, spec engine.Spec) error {
 		return err
 	}
 	e.t.Cleanup(func() { f.Close() })
-	return e.like.Create(ctx, spec)
+	return e.correct.Create(ctx, spec)
 }
 
-func (removesNothing) Remove(context.Context, string) error { return nil }
+func (ignoresRemove) Remove(context.Context, string) error { return nil }
 
-func (waitsNot) Wait(context.Context, string) (engine.Exit, error) {
+func (returnsFromWaitAtOnce) Wait(context.Context, string) (engine.Exit, error) {
 	return engine.Exit{Reason: engine.ReasonKilled, At: time.Now()}, nil
 }
 
-func (listsNothing) List(context.Context) ([]engine.Status, error) { return nil, nil }
+func (listsNoSandbox) List(context.Context) ([]engine.Status, error) { return nil, nil }
 
-func (e takesAnyID) Create(ctx context.Context, spec engine.Spec) error {
-	if err := e.like.Create(ctx, spec); fault.CodeOf(err) != "id_invalid" {
+func (e acceptsInvalidID) Create(ctx context.Context, spec engine.Spec) error {
+	if err := e.correct.Create(ctx, spec); fault.CodeOf(err) != "id_invalid" {
 		return err
 	}
 	return nil
 }
 
-func (e takesTakenID) Create(ctx context.Context, spec engine.Spec) error {
-	return errors.Join(e.Remove(ctx, spec.ID), e.like.Create(ctx, spec))
+func (e acceptsUsedID) Create(ctx context.Context, spec engine.Spec) error {
+	return errors.Join(e.Remove(ctx, spec.ID), e.correct.Create(ctx, spec))
 }
 
-func (e takesAnyRoot) Create(ctx context.Context, spec engine.Spec) error {
+func (e acceptsMissingImage) Create(ctx context.Context, spec engine.Spec) error {
 	spec.Image = engine.Image{}
-	return e.like.Create(ctx, spec)
+	return e.correct.Create(ctx, spec)
 }
 
-func (e takesAnyEgress) Create(ctx context.Context, spec engine.Spec) error {
+func (e acceptsUndeclaredEgress) Create(ctx context.Context, spec engine.Spec) error {
 	spec.Egress = engine.Egress{}
-	return e.like.Create(ctx, spec)
+	return e.correct.Create(ctx, spec)
 }
 
-func (e dialsVaguely) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+func (e hidesClosedPort) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	if port != guestboot.Port {
 		return nil, errors.New("no")
 	}
-	return e.like.Dial(ctx, id, port)
+	return e.correct.Dial(ctx, id, port)
 }
 
-func (passesNoProbe) Probe(context.Context) []engine.Finding {
+func (failsProbe) Probe(context.Context) []engine.Finding {
 	return []engine.Finding{engine.Fail("host", "too old", "get another")}
 }
 
-func (freezesNot) Freeze(context.Context, string) error { return nil }
-func (freezesNot) Thaw(context.Context, string) error   { return nil }
+func (ignoresFreeze) Freeze(context.Context, string) error { return nil }
+func (ignoresFreeze) Thaw(context.Context, string) error   { return nil }
 
-func (thawsNot) Thaw(context.Context, string) error { return nil }
+func (ignoresThaw) Thaw(context.Context, string) error { return nil }
 
-func (e savesFrozen) Checkpoint(ctx context.Context, id, dir string) error {
-	return errors.Join(e.Thaw(ctx, id), e.like.Checkpoint(ctx, id, dir))
+func (e savesFrozenSandbox) Checkpoint(ctx context.Context, id, dir string) error {
+	return errors.Join(e.Thaw(ctx, id), e.correct.Checkpoint(ctx, id, dir))
 }
 
-func (e savesMore) Checkpoint(ctx context.Context, id, dir string) error {
-	return errors.Join(e.like.Checkpoint(ctx, id, dir), os.WriteFile(filepath.Join(dir, "more"), nil, 0o600))
+func (e savesUndeclaredPart) Checkpoint(ctx context.Context, id, dir string) error {
+	return errors.Join(e.correct.Checkpoint(ctx, id, dir), os.WriteFile(filepath.Join(dir, "more"), nil, 0o600))
 }
 
-func (e dropsAFile) Archive(ctx context.Context, id string, w io.Writer) error {
-	var whole bytes.Buffer
-	if err := e.like.Archive(ctx, id, &whole); err != nil {
+func (e archivesWithoutOneFile) Archive(ctx context.Context, id string, w io.Writer) error {
+	var archive bytes.Buffer
+	if err := e.correct.Archive(ctx, id, &archive); err != nil {
 		return err
 	}
-	r, out := tar.NewReader(&whole), tar.NewWriter(w)
+	r, out := tar.NewReader(&archive), tar.NewWriter(w)
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -200,32 +201,32 @@ func (archivesNothing) Archive(_ context.Context, _ string, w io.Writer) error {
 	return tar.NewWriter(w).Close()
 }
 
-func (e restoresAnew) Restore(ctx context.Context, spec engine.Spec, _ string) error {
+func (e restoresAsNewSandbox) Restore(ctx context.Context, spec engine.Spec, _ string) error {
 	return e.Create(ctx, spec)
 }
 
-func (replacesNothing) Replace(context.Context, engine.Spec, string) error { return nil }
+func (ignoresReplace) Replace(context.Context, engine.Spec, string) error { return nil }
 
-func (measuresConstant) Usage(context.Context, string) (engine.Usage, error) {
+func (measuresConstantUsage) Usage(context.Context, string) (engine.Usage, error) {
 	return engine.Usage{CPUTime: 1, MemoryBytes: 1}, nil
 }
 
-func (e observesNothing) Create(ctx context.Context, spec engine.Spec) error {
+func (e ignoresEvents) Create(ctx context.Context, spec engine.Spec) error {
 	spec.Events = nil
-	return e.like.Create(ctx, spec)
+	return e.correct.Create(ctx, spec)
 }
 
-func (e showsHidden) Create(ctx context.Context, spec engine.Spec) error {
+func (e ignoresHide) Create(ctx context.Context, spec engine.Spec) error {
 	spec.Hide = nil
-	return e.like.Create(ctx, spec)
+	return e.correct.Create(ctx, spec)
 }
 
-func (e writesReadOnly) Create(ctx context.Context, spec engine.Spec) error {
+func (e ignoresReadOnly) Create(ctx context.Context, spec engine.Spec) error {
 	spec.ReadOnly = nil
-	return e.like.Create(ctx, spec)
+	return e.correct.Create(ctx, spec)
 }
 
-// Create also removes a file on the host that the sandbox should remove in its own view only.
-func (e writesTheHost) Create(ctx context.Context, spec engine.Spec) error {
-	return errors.Join(e.like.Create(ctx, spec), os.Remove(filepath.Join(spec.Workspace, "delete")))
+// Create also removes a file of the workspace on the host.
+func (e changesHostFiles) Create(ctx context.Context, spec engine.Spec) error {
+	return errors.Join(e.correct.Create(ctx, spec), os.Remove(filepath.Join(spec.Workspace, "delete")))
 }

@@ -23,18 +23,19 @@ type guestSource struct{ *testSandbox }
 
 // Tree implements changeset.Source.
 func (b guestSource) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
-	return b.ask(ctx, guest.PathTree, req)
+	return b.post(ctx, guest.PathTree, req)
 }
 
 // Pack implements changeset.Source.
 func (b guestSource) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
-	return b.ask(ctx, guest.PathPack, req)
+	return b.post(ctx, guest.PathPack, req)
 }
 
 // Redactor implements changeset.Source.
 func (b guestSource) Redactor() changeset.Redactor { return nil }
 
-func (b guestSource) ask(ctx context.Context, path string, body any) (io.ReadCloser, error) {
+// post sends a request to the guest and returns the body of its response.
+func (b guestSource) post(ctx context.Context, path string, body any) (io.ReadCloser, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func (b guestSource) ask(ctx context.Context, path string, body any) (io.ReadClo
 	return res.Body, nil
 }
 
-// changesRules are about the guarantees on which a comparison of a sandbox's files relies.
+// changesRules check the guarantees on which a comparison of a sandbox's files relies.
 var changesRules = []rule{
 	// P37
 	{"changes/exported-files-equal-those-in-the-sandbox", exportedChanges},
@@ -64,23 +65,24 @@ var changesRules = []rule{
 	{"changes/a-racing-program-does-not-expose-other-files", racingProgram},
 }
 
-// changed is a sandbox with a workspace and the base of its comparison.
-type changed struct {
+// workspaceSandbox is a sandbox with a workspace, and the base with which its files are compared.
+type workspaceSandbox struct {
 	guestSource
 	dir  string
 	base changeset.Base
-	sums int // how many files were read
+	read int // how many files were read
 }
 
 // Tree counts the files that have to be read.
-func (b *changed) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
+func (b *workspaceSandbox) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
 	if req.Sums {
-		b.sums += len(req.Paths)
+		b.read += len(req.Paths)
 	}
 	return b.guestSource.Tree(ctx, req)
 }
 
-func (c *Config) workspace(t testing.TB, files map[string]string, hide ...string) *changed {
+// startWithWorkspace starts a sandbox with a workspace of these files.
+func (c *Config) startWithWorkspace(t testing.TB, files map[string]string, hide ...string) *workspaceSandbox {
 	t.Helper()
 	dir := openTemp(t)
 	for name, text := range files {
@@ -102,10 +104,11 @@ func (c *Config) workspace(t testing.TB, files map[string]string, hide ...string
 		t.Fatal(err)
 	}
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace, s.Hide = dir, hide })
-	return &changed{guestSource: guestSource{b}, dir: dir, base: changeset.Base{Start: start, Outside: root}}
+	return &workspaceSandbox{guestSource: guestSource{b}, dir: dir, base: changeset.Base{Start: start, Outside: root}}
 }
 
-func (b *changed) compare(t testing.TB) *changeset.Set {
+// compare returns the changes of the workspace.
+func (b *workspaceSandbox) compare(t testing.TB) *changeset.Set {
 	t.Helper()
 	set, err := changeset.Compare(t.Context(), b, b.base, changeset.Options{Dir: "/workspace", Text: true})
 	if err != nil {
@@ -114,7 +117,8 @@ func (b *changed) compare(t testing.TB) *changeset.Set {
 	return set
 }
 
-func paths(set *changeset.Set) string {
+// changeList returns the changes of a set as one line.
+func changeList(set *changeset.Set) string {
 	var all []string
 	for _, c := range set.Changes {
 		all = append(all, string(c.Op)+" "+c.Path)
@@ -122,55 +126,57 @@ func paths(set *changeset.Set) string {
 	return strings.Join(all, ", ")
 }
 
+// exportedChanges checks that the changes that a sandbox reports, applied to the host's workspace,
+// give the same files.
 func exportedChanges(t testing.TB, c *Config) {
-	b := c.workspace(t, map[string]string{"a.txt": "one\ntwo\n", "gone": "x", "dir/old": "x", "same": "same", ".env": "canary-31"}, "/workspace/.env")
-	if set := b.compare(t); len(set.Changes) > 0 || b.sums > 0 {
-		t.Fatalf("a new sandbox has changed %s, and %d files were read", paths(set), b.sums)
+	b := c.startWithWorkspace(t, map[string]string{"a.txt": "one\ntwo\n", "gone": "x", "dir/old": "x", "same": "same", ".env": "canary-31"}, "/workspace/.env")
+	if set := b.compare(t); len(set.Changes) > 0 || b.read > 0 {
+		t.Fatalf("a new sandbox has changed %s, and %d files were read", changeList(set), b.read)
 	}
 	b.want(t, `cd /workspace && echo three >> a.txt && rm -r gone dir && mkdir -p new/deep && echo '#!/bin/sh' > new/deep/run &&
 		chmod 755 new/deep/run && ln -s ../a.txt new/link && echo done`, "done")
-	// The host's file changes. The sandbox does not see that.
+	// A change of the host's file is not visible in the sandbox.
 	if err := os.WriteFile(filepath.Join(b.dir, "same"), []byte("of the host's"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	set := b.compare(t)
 	want := "changed a.txt, removed dir, removed dir/old, removed gone, created new, created new/deep, created new/deep/run, created new/link"
-	if got := paths(set); got != want {
+	if got := changeList(set); got != want {
 		t.Fatalf("got %s, want %s", got, want)
 	}
 	if set.Added != 3 || set.Removed != 2 || !strings.Contains(set.Changes[0].Text, "+three\n") {
-		t.Errorf("+%d -%d %q", set.Added, set.Removed, set.Changes[0].Text)
+		t.Errorf("the set has +%d -%d lines and the text %q, want +3 -2", set.Added, set.Removed, set.Changes[0].Text)
 	}
-	now, err := changeset.Apply(t.Context(), b, b.base.Outside, set.Changes, changeset.ApplyOptions{Dir: "/workspace", Journals: t.TempDir()})
+	applied, err := changeset.Apply(t.Context(), b, b.base.Outside, set.Changes, changeset.ApplyOptions{Dir: "/workspace", Journals: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(b.dir, "a.txt"))
 	if err != nil || string(text) != "one\ntwo\nthree\n" {
-		t.Errorf("a.txt is %q, %v", text, err)
+		t.Errorf("a.txt contains %q, %v", text, err)
 	}
 	info, err := os.Stat(filepath.Join(b.dir, "new/deep/run"))
 	if err != nil || info.Mode() != 0o755 {
 		t.Errorf("run is %v, %v", info, err)
 	}
 	if _, err := os.Lstat(filepath.Join(b.dir, "dir")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("dir: %v", err)
+		t.Errorf("the removed dir exists on the host: %v", err)
 	}
 	// Later changes are compared with the applied ones.
-	b.base.Brought = now
+	b.base.Brought = applied
 	if set := b.compare(t); len(set.Changes) > 0 {
-		t.Errorf("still changed: %s", paths(set))
+		t.Errorf("still changed: %s", changeList(set))
 	}
 	b.want(t, "cd /workspace && echo four >> a.txt && echo done", "done")
-	if set := b.compare(t); paths(set) != "changed a.txt" || set.Added != 1 || set.Changes[0].Conflict != "" {
-		t.Errorf("got %s, %+v", paths(set), set.Changes)
+	if set := b.compare(t); changeList(set) != "changed a.txt" || set.Added != 1 || set.Changes[0].Conflict != "" {
+		t.Errorf("got %s, %+v", changeList(set), set.Changes)
 	}
 }
 
-// A program can give a file any size and modification time, but cannot choose the change time
-// (ctime).
+// forgedTimes checks that a program cannot hide a change: it can give a file any size and
+// modification time, but cannot choose the change time (ctime).
 func forgedTimes(t testing.TB, c *Config) {
-	b := c.workspace(t, map[string]string{"forged": "content before!", "touched": "x", "back": "x", "mode": "x", "calm": "x"})
+	b := c.startWithWorkspace(t, map[string]string{"forged": "content before!", "touched": "x", "back": "x", "mode": "x", "calm": "x"})
 	b.want(t, `cd /workspace && printf 'CONTENT of now!' > .new && touch -r forged .new && mv .new forged && touch -d @1000000000 touched &&
 		mv back b2 && mv b2 back && chmod 700 mode && chmod 644 mode && echo done`, "done")
 	info, err := os.Stat(filepath.Join(b.dir, "forged"))
@@ -185,16 +191,16 @@ func forgedTimes(t testing.TB, c *Config) {
 	if r := b.shAs(t, "root", "date -s @"+fmt.Sprint(info.ModTime().Unix())); r.code == 0 {
 		t.Error("root sets the clock")
 	}
-	if set := b.compare(t); paths(set) != "changed forged" {
-		t.Errorf("got %s", paths(set))
+	if set := b.compare(t); changeList(set) != "changed forged" {
+		t.Errorf("got %s", changeList(set))
 	}
-	if b.sums != 4 {
-		t.Errorf("%d files were read, want the 4 that were touched", b.sums)
+	if b.read != 4 {
+		t.Errorf("%d files were read, want the 4 that were touched", b.read)
 	}
 }
 
-// race replaces a directory of the workspace by a link to another directory, and back.
-const race = `
+// racingScript replaces a directory of the workspace by a link to another directory, and back.
+const racingScript = `
 import os, time
 end = time.time() + 4
 print("racing", flush=True)
@@ -202,19 +208,19 @@ while time.time() < end:
     os.rename("d", "kept"); os.symlink("/tmp/elsewhere", "d"); os.unlink("d"); os.rename("kept", "d")
 `
 
-// If a program replaces a file while it is listed or packed, the file never appears under a wrong
-// name.
+// racingProgram checks that a program cannot expose files outside the workspace by replacing a
+// directory by a link while the workspace is compared.
 func racingProgram(t testing.TB, c *Config) {
-	b := c.workspace(t, map[string]string{"d/file": "content of the workspace"})
+	b := c.startWithWorkspace(t, map[string]string{"d/file": "content of the workspace"})
 	b.want(t, "mkdir /tmp/elsewhere && echo canary-elsewhere > /tmp/elsewhere/file && cd /workspace && cp -r d e && rm -r d && mv e d && echo new > d/file && echo done", "done")
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if r, err := b.exec(t.Context(), "user", "/bin/sh", "-c", "cd /workspace && python3 -c '"+race+"'"); err != nil || r.code != 0 {
+		if r, err := b.exec(t.Context(), "user", "/bin/sh", "-c", "cd /workspace && python3 -c '"+racingScript+"'"); err != nil || r.code != 0 {
 			t.Errorf("the race: %+v, %v", r, err)
 		}
 	}()
-	seen, swapped := 0, 0
+	seen, replacements := 0, 0
 	for running := true; running; {
 		select {
 		case <-ended:
@@ -232,12 +238,12 @@ func racingProgram(t testing.TB, c *Config) {
 			case strings.HasSuffix(c.Path, "/file") && c.New != nil:
 				seen++
 			case c.Path == "kept" || c.Path == "d":
-				swapped++
+				replacements++
 			}
 		}
 	}
-	if seen == 0 || swapped == 0 {
-		t.Errorf("the race never happened: %d, %d", seen, swapped)
+	if seen == 0 || replacements == 0 {
+		t.Errorf("the race never happened: %d, %d", seen, replacements)
 	}
 }
 

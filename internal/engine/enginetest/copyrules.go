@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// identity prints the properties that must differ between copies, one per line.
-const identity = "uname -n; cat /etc/hostname; cat /etc/machine-id; cat /proc/sys/kernel/random/boot_id; head -c 8 /dev/urandom | od -An -tx1"
+// printIdentity prints the properties that must differ between copies, one per line.
+const printIdentity = "uname -n; cat /etc/hostname; cat /etc/machine-id; cat /proc/sys/kernel/random/boot_id; head -c 8 /dev/urandom | od -An -tx1"
 
 var copyRules = []rule{
 	// P26
@@ -21,18 +21,18 @@ var copyRules = []rule{
 		dir := save(t, b)
 		seen := map[string]string{}
 		for _, one := range []*testSandbox{b, c.copyOf(t, b.e, dir), c.copyOf(t, b.e, dir)} {
-			lines := strings.Split(strings.TrimSpace(one.shAs(t, "root", identity).stdout), "\n")
+			lines := strings.Split(strings.TrimSpace(one.shAs(t, "root", printIdentity).stdout), "\n")
 			if len(lines) != 5 || lines[0] != lines[1] {
-				t.Fatalf("%s says %q", one.id, lines)
+				t.Fatalf("%s prints the identity %q, want 5 lines with one host name", one.id, lines)
 			}
 			for i, line := range lines[1:] {
 				if other, taken := seen[line]; taken || len(line) < 3 {
-					t.Errorf("line %d of %s is that of %s: %q", i+1, one.id, other, line)
+					t.Errorf("line %d of the identity of %s is equal to one of %s, or too short: %q", i+1, one.id, other, line)
 				}
 				seen[line] = one.id
 			}
 		}
-		// The control: what should not change does not change.
+		// The control: a checkpoint does not change the identity of the source.
 		b.want(t, "cat /proc/sys/kernel/random/boot_id | wc -c", "37")
 		first := b.shAs(t, "root", "cat /etc/machine-id /proc/sys/kernel/random/boot_id").stdout
 		save(t, b)
@@ -53,7 +53,7 @@ var copyRules = []rule{
 			}
 		}
 	}},
-	{"copies/clocks-are-right", knowTheTime},
+	{"copies/clocks-are-right", clocksAreRight},
 	{"copies/streams-of-the-source-survive", func(t testing.TB, c *Config) {
 		// A program that waits for its input continues to wait in the source, and the copy's guest
 		// serves new streams at once.
@@ -63,7 +63,7 @@ var copyRules = []rule{
 			_, err := b.exec(t.Context(), "user", "/bin/sh", "-c", ": > begun; while ! test -e enough; do sleep 0.1; done; echo done")
 			ended <- err
 		}()
-		hosttest.Eventually(t, "it runs", func() bool { return b.sh(t, "test -e begun").code == 0 })
+		hosttest.Eventually(t, "the program runs", func() bool { return b.sh(t, "test -e begun").code == 0 })
 		other := c.copyOf(t, b.e, save(t, b))
 		other.want(t, "echo well", "well")
 		b.sh(t, ": > enough")
@@ -120,9 +120,9 @@ var copyRules = []rule{
 		c.copyOf(t, e, save(t, b)).want(t, "stat -c %s f", "20971520")
 	}},
 	{"copies/cycles-leave-nothing", func(t testing.TB, c *Config) {
-		b, gone := c.counted(t)
+		b, wantNothingLeft := c.counted(t)
 		saved := save(t, b)
-		turn := func() {
+		createAndRemove := func() {
 			other := c.copyOf(t, b.e, saved)
 			other.want(t, "echo x", "x")
 			other.client.CloseIdleConnections()
@@ -131,8 +131,8 @@ var copyRules = []rule{
 			}
 		}
 		for range 2 * c.Cycles {
-			turn()
+			createAndRemove()
 		}
-		gone()
+		wantNothingLeft()
 	}},
 }

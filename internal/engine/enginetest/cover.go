@@ -16,10 +16,10 @@ var coverRules = []rule{
 	{"cover/mounts-are-shown-at-their-paths", mountsAreShown},
 	{"cover/volumes-are-shared-with-the-host", volumesAreShared},
 	{"cover/volumes-are-no-part-of-a-state", volumesAreNotSaved},
-	{"cover/hidden-paths-are-empty", hiddenIsEmpty},
-	{"cover/absent-paths-do-not-exist", absentIsNotThere},
-	{"cover/read-only-paths-cannot-be-changed", readOnlyIsNotChanged},
-	{"cover/read-only-moves-with-a-directory-above", protectedMovesAlong},
+	{"cover/hidden-paths-are-empty", hiddenPathsAreEmpty},
+	{"cover/absent-paths-do-not-exist", absentPathsDoNotExist},
+	{"cover/read-only-paths-cannot-be-changed", readOnlyPathsCannotBeChanged},
+	{"cover/read-only-moves-with-a-directory-above", protectedPathMovesWithParent},
 	{"cover/unprotectable-paths-are-refused", func(t testing.TB, c *Config) {
 		ws := coverTree(t)
 		for _, path := range []string{"/workspace/none", "/workspace/link", "workspace/keep", "/workspace/../etc", "/", "/proc/self"} {
@@ -27,7 +27,7 @@ var coverRules = []rule{
 			spec.Workspace, spec.ReadOnly = ws, []string{path}
 			err := c.Open(t, t.TempDir()).Create(t.Context(), spec)
 			if fault.KindOf(err) != fault.Invalid {
-				t.Errorf("%s: %v", path, err)
+				t.Errorf("read-only %s: got %v, want invalid", path, err)
 			}
 		}
 	}},
@@ -50,7 +50,7 @@ var coverRules = []rule{
 		})
 		b.want(t, "cat /workspace/keep", "")
 		if data, err := os.ReadFile(outside); err != nil || string(data) != "host" {
-			t.Errorf("a file of the host: %q %v", data, err)
+			t.Errorf("the file on the host contains %q, %v; want host", data, err)
 		}
 	}},
 }
@@ -77,24 +77,25 @@ func coverTree(t testing.TB) string {
 	return ws
 }
 
-func hiddenIsEmpty(t testing.TB, c *Config) {
+// hiddenPathsAreEmpty checks that hidden files cannot be read.
+func hiddenPathsAreEmpty(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	e := c.Open(t, t.TempDir())
-	change := func(s *engine.Spec) { s.Workspace = ws }
+	withWorkspace := func(s *engine.Spec) { s.Workspace = ws }
 	// The control: the same search finds files that are not hidden.
-	c.start(t, e, change).want(t, search, "3")
-	b := c.start(t, e, change, func(s *engine.Spec) { s.Hide = toHide })
+	c.start(t, e, withWorkspace).want(t, search, "3")
+	b := c.start(t, e, withWorkspace, func(s *engine.Spec) { s.Hide = toHide })
 	wantHidden(t, b)
 	b.want(t, "cd /workspace && cat keep && echo x > new && rm keep && cat new", "plainx")
 }
 
-// toHide and toProtect are paths of a coverTree. The search counts the readable secrets in such a
-// tree.
+// toHide and toProtect are paths of a coverTree.
 var (
 	toHide    = []string{"/workspace/secrets/deep", "/workspace/.env", "/workspace/secrets", "/workspace/none", "/workspace/keep/none"}
 	toProtect = []string{"/workspace/rules.md", "/workspace/.git/hooks"}
 )
 
+// search counts the readable secrets in a coverTree.
 const search = "cd /workspace && grep -r canary-31 . 2>/dev/null | wc -l"
 
 // wantHidden checks that no path of toHide can be read or changed.
@@ -102,10 +103,10 @@ func wantHidden(t testing.TB, b *testSandbox) {
 	t.Helper()
 	for _, user := range []string{"user", "root"} {
 		if r := b.shAs(t, user, search); strings.TrimSpace(r.stdout) != "0" {
-			t.Errorf("as %s: %+v", user, r)
+			t.Errorf("hidden files are readable as %s: %+v", user, r)
 		}
 		if r := b.shAs(t, user, "cat /workspace/.env /workspace/secrets/key; ls -A /workspace/secrets"); r.stdout != "" {
-			t.Errorf("as %s: %+v", user, r)
+			t.Errorf("hidden files are readable as %s: %+v", user, r)
 		}
 		for _, attempt := range []string{
 			"echo x > .env", "rm -f .env", "mv .env other", "ln .env other", "touch secrets/new", "rmdir secrets", "mv secrets other",
@@ -117,7 +118,7 @@ func wantHidden(t testing.TB, b *testSandbox) {
 			"unshare -Urm sh -c 'mkdir -p /tmp/o && mount --rbind /workspace /tmp/o && { umount /tmp/o/secrets; grep -r canary-31 /tmp/o; }'",
 		} {
 			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 {
-				t.Errorf("%s as %s: %+v", attempt, user, r)
+				t.Errorf("%s succeeds as %s: %+v", attempt, user, r)
 			}
 		}
 	}
@@ -130,27 +131,29 @@ var protectedAttempts = []string{
 	"mkdir .git/hooks/d", "rm .git/hooks/pre-commit", "chmod 777 .git/hooks", "mv .git/hooks .git/old", "rm -r .git/hooks",
 }
 
-func readOnlyIsNotChanged(t testing.TB, c *Config) {
+// readOnlyPathsCannotBeChanged checks that no attempt changes a protected path.
+func readOnlyPathsCannotBeChanged(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	e := c.Open(t, t.TempDir())
-	change := func(s *engine.Spec) { s.Workspace = ws }
+	withWorkspace := func(s *engine.Spec) { s.Workspace = ws }
 	// The control: each attempt succeeds in a sandbox without protection.
-	free := c.start(t, e, change)
+	unprotected := c.start(t, e, withWorkspace)
 	for _, attempt := range protectedAttempts {
-		if r := free.sh(t, "cp -r /workspace /tmp/w && cd /tmp/w && "+attempt+" && rm -rf /tmp/w"); r.code != 0 {
+		if r := unprotected.sh(t, "cp -r /workspace /tmp/w && cd /tmp/w && "+attempt+" && rm -rf /tmp/w"); r.code != 0 {
 			t.Errorf("control of %s: %+v", attempt, r)
 		}
 	}
 	if ownKernel(e) {
-		free.want(t, "unshare -Urm sh -c 'mkdir -p /tmp/o && mount --bind /workspace /tmp/o && cat /tmp/o/rules.md && umount /tmp/o'", "be good")
+		unprotected.want(t, "unshare -Urm sh -c 'mkdir -p /tmp/o && mount --bind /workspace /tmp/o && cat /tmp/o/rules.md && umount /tmp/o'", "be good")
 	}
-	b := c.start(t, e, change, func(s *engine.Spec) { s.ReadOnly = toProtect })
+	b := c.start(t, e, withWorkspace, func(s *engine.Spec) { s.ReadOnly = toProtect })
 	wantProtected(t, b)
 	b.want(t, "cd /workspace && echo x > .git/HEAD && mv keep kept && cat .git/HEAD kept", "x\nplain")
 }
 
-// A directory above may be renamed, and the protected path moves with it.
-func protectedMovesAlong(t testing.TB, c *Config) {
+// protectedPathMovesWithParent checks that a directory above a protected path can be renamed, and that
+// the path stays protected.
+func protectedPathMovesWithParent(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace, s.ReadOnly = ws, toProtect })
 	b.want(t, "cd /workspace && mv .git moved && cat moved/hooks/pre-commit", "#!/bin/sh")
@@ -169,15 +172,16 @@ func wantProtected(t testing.TB, b *testSandbox) {
 			"unshare -Urm sh -c 'mkdir -p /tmp/o && mount --bind /workspace /tmp/o && echo x >> /tmp/o/rules.md'",
 		}) {
 			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 {
-				t.Errorf("%s as %s: %+v", attempt, user, r)
+				t.Errorf("%s succeeds as %s: %+v", attempt, user, r)
 			}
 		}
 	}
 	b.want(t, "cd /workspace && cat rules.md .git/hooks/pre-commit", "be good#!/bin/sh")
 }
 
-// No program can restore an absent file, and its name is free.
-func absentIsNotThere(t testing.TB, c *Config) {
+// absentPathsDoNotExist checks that no program can reach an absent file, and that its name can be
+// used.
+func absentPathsDoNotExist(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
 		s.Workspace, s.Absent = ws, []string{"/workspace/.env", "/workspace/secrets", "/workspace/none"}
@@ -190,12 +194,12 @@ func absentIsNotThere(t testing.TB, c *Config) {
 			"unshare -Urm sh -c 'mkdir -p /tmp/o && mount --bind /workspace /tmp/o && grep -r canary-31 /tmp/o'",
 		} {
 			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 || strings.Contains(r.stdout, "canary") {
-				t.Errorf("%s as %s: %+v", attempt, user, r)
+				t.Errorf("%s succeeds as %s: %+v", attempt, user, r)
 			}
 		}
 	}
 	b.want(t, "cd /workspace && echo own > .env && mv .env e && cat e && mkdir -p secrets/deep && ls -A secrets", "own\ndeep")
 	if data, err := os.ReadFile(filepath.Join(ws, ".env")); err != nil || string(data) != "TOKEN=canary-31" {
-		t.Errorf("the host's: %q %v", data, err)
+		t.Errorf("the file on the host contains %q, %v; want it unchanged", data, err)
 	}
 }

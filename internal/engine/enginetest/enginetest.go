@@ -1,6 +1,6 @@
-// Package enginetest owns the engine contract as a list of named rules. A rule runs exactly when
-// the engine declares the features that the rule needs (see needs.go). A rule that runs and cannot
-// hold is waived by name, with a reason.
+// Package enginetest owns the engine contract as a list of named rules. A rule runs exactly when the
+// engine declares the features that the rule needs (see needs.go). A rule that an engine cannot keep
+// is waived by name, with a reason.
 package enginetest
 
 import (
@@ -20,9 +20,9 @@ type Config struct {
 	Open func(t testing.TB, dir string) engine.Engine
 	// Image is the image that sandboxes start from. Its guest is the test binary or the real guest.
 	Image engine.Image
-	// Residue counts what the engine owns for a state directory by kind: processes, control groups,
-	// namespaces, objects in a service. The leak rules compare it before and after. In addition
-	// they count on every host: files below the directory, mounts and sockets that name it,
+	// Residue counts, by kind, the engine's resources for a state directory: processes, control
+	// groups, namespaces, objects in a service. The leak rules compare the counts before and after a
+	// test. They also count the files below the directory, the mounts and sockets that name it,
 	// descriptors and goroutines.
 	Residue func(t testing.TB, dir string) map[string]int
 	// Groups lists, for each cgroup hierarchy, the groups of sandboxes below a state directory, and
@@ -32,10 +32,10 @@ type Config struct {
 	// Forbidden are shell commands that must fail in the sandbox for every user and print nothing,
 	// such as system calls that only the engine's own guest may make.
 	Forbidden []string
-	// LosesOnlyPrograms says that a program that exceeds the memory limit ends alone, and its
-	// sandbox continues. Otherwise the sandbox ends, with the reason.
+	// LosesOnlyPrograms is set if a program that exceeds the memory limit is killed and its sandbox
+	// continues. Otherwise the sandbox ends, with a reason.
 	LosesOnlyPrograms bool
-	// Waive maps the name of a rule that cannot hold to the reason.
+	// Waive maps the names of rules that the engine cannot keep to the reasons.
 	Waive map[string]string
 	// Only lists rules or groups of rules ("limits/") to check, for an engine that was already
 	// checked in full and is opened with other options. An empty list means all rules.
@@ -44,34 +44,35 @@ type Config struct {
 	Cycles int
 }
 
-// rule is one promise of the contract.
+// rule is one requirement of the contract.
 type rule struct {
 	name string
 	test func(t testing.TB, c *Config)
 }
 
 // in reports whether the rule has this name or is in this group ("limits/").
-func (r rule) in(only string) bool {
-	return r.name == only || strings.HasSuffix(only, "/") && strings.HasPrefix(r.name, only)
+func (r rule) in(nameOrGroup string) bool {
+	return r.name == nameOrGroup || strings.HasSuffix(nameOrGroup, "/") && strings.HasPrefix(r.name, nameOrGroup)
 }
 
+// rules returns all rules.
 func rules() []rule {
 	return slices.Concat(lifecycleRules, imageRules, fileRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, ownersRules, imageOwnersRules, namespaceRules,
 		stateRules, archiveRules, freezeRules, boundRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, spareRules, recordRules, changesRules,
 		sharedRules, leakRules, benchmarkRules)
 }
 
-// exclusiveRules are the rules that concurrent rules could disturb: they count resources of the
-// whole host or of this process, change its environment, or measure.
+// exclusiveRules lists the rules and groups that do not run concurrently with others: they count
+// resources of the host or of this process, change its environment, or measure.
 var exclusiveRules = []string{
 	"boundary/", "leaks/", "link/cycles-leave-nothing", "copies/cycles-leave-nothing", "prestarted/are-used-and-dropped",
 	"copies/a-full-disk-does-not-end-the-source", "state/replaces-in-place", "state/continues-if-it-cannot-be-replaced", "state/truncated-is-refused",
 	"limits/cpu-is-bounded", "limits/usage-grows", "benchmarks/",
 }
 
-// measuring are the rules that may pass by chance on a busy host. If such a rule passes, its waiver
-// may still be needed.
-var measuring = []string{"limits/cpu-is-bounded"}
+// measuringRules lists the rules that may pass by chance on a busy host. If such a rule passes, its
+// waiver may still be needed.
+var measuringRules = []string{"limits/cpu-is-bounded"}
 
 // Run checks every rule as a subtest, several at once.
 func Run(t *testing.T, c Config) {
@@ -80,12 +81,12 @@ func Run(t *testing.T, c Config) {
 	}
 	e := c.Open(t, t.TempDir())
 	info := e.Info()
-	if wrong := slices.Concat(undeclared(e), c.mistakes(info)); len(wrong) > 0 {
-		t.Fatalf("%s", strings.Join(wrong, "\n"))
+	if mistakes := slices.Concat(undeclared(e), c.mistakes(info)); len(mistakes) > 0 {
+		t.Fatalf("%s", strings.Join(mistakes, "\n"))
 	}
-	run, left := c.plan(info)
-	for _, why := range left {
-		t.Log(why)
+	run, skipped := c.plan(info)
+	for _, reason := range skipped {
+		t.Log(reason)
 	}
 	for _, r := range run {
 		t.Run(r.name, func(t *testing.T) {
@@ -97,7 +98,7 @@ func Run(t *testing.T, c Config) {
 	}
 }
 
-// check runs one rule. For a waived rule it checks that the rule does not hold.
+// check runs one rule. For a waived rule it checks that the rule fails.
 func (c *Config) check(t testing.TB, r rule) {
 	t.Helper()
 	reason := c.Waive[r.name]
@@ -107,25 +108,25 @@ func (c *Config) check(t testing.TB, r rule) {
 	}
 	result := record(t, hosttest.Patience(hosttest.Hang), func(t testing.TB) { r.test(t, c) })
 	t.Logf("waived: %s: %s", reason, result.text())
-	if result.passed() && !slices.ContainsFunc(measuring, r.in) {
-		t.Errorf("the rule %s holds, so its waiver is not needed", r.name)
+	if result.passed() && !slices.ContainsFunc(measuringRules, r.in) {
+		t.Errorf("the rule %s passes, so its waiver is not needed", r.name)
 	}
 }
 
-// plan returns the rules that run for the features that the engine declares, and what is missing
-// for each of the others.
-func (c *Config) plan(info engine.Info) (run []rule, left []string) {
+// plan returns the rules that run for the features that the engine declares. For each other rule it
+// returns a text with the missing features.
+func (c *Config) plan(info engine.Info) (run []rule, skipped []string) {
 	for _, r := range rules() {
 		if len(c.Only) > 0 && !slices.ContainsFunc(c.Only, r.in) {
 			continue
 		}
 		if lacks := r.needs().missing(info, c); len(lacks) > 0 {
-			left = append(left, fmt.Sprintf("%s does not run without %s", r.name, strings.Join(lacks, ", ")))
+			skipped = append(skipped, fmt.Sprintf("%s does not run without %s", r.name, strings.Join(lacks, ", ")))
 			continue
 		}
 		run = append(run, r)
 	}
-	return run, left
+	return run, skipped
 }
 
 // mistakes lists errors in the configuration.
@@ -147,8 +148,8 @@ func (c *Config) mistakes(info engine.Info) (list []string) {
 			list = append(list, fmt.Sprintf("rule %q is waived and would not run: the engine has no %s", name, strings.Join(lacks, ", ")))
 		}
 	}
-	groups := slices.Concat(c.Only, exclusiveRules, measuring)
-	for _, n := range needed {
+	groups := slices.Concat(c.Only, exclusiveRules, measuringRules)
+	for _, n := range needsByRule {
 		groups = append(groups, n.rules)
 	}
 	for _, group := range groups {

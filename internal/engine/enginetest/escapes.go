@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// sharedRules are about attacks of programs on engines whose sandboxes share the host's kernel.
+// sharedRules check that attacks fail on engines whose sandboxes share the host's kernel.
 var sharedRules = []rule{
 	{"shared-kernel/attacks-fail", attacksFail},
 }
@@ -25,18 +25,21 @@ var sharedRules = []rule{
 //go:embed testdata/attacks.py
 var attacks string
 
-// attack is one attempt.
+// attack is the result of one attempt.
 type attack struct {
 	Name string `json:"name"`
-	Open bool   `json:"open"` // it succeeded
+	Open bool   `json:"open"` // whether the attempt succeeded
 	Why  string `json:"why"`
 }
 
-// withoutControl are attacks that a properly configured host may refuse as well, because its kernel
-// lacks the feature or a setting disables it. On such a host a refusal in the sandbox proves
-// nothing.
+// withoutControl lists attacks that a host may refuse as well, because its kernel lacks the feature or
+// a setting disables it. On such a host a refusal in the sandbox proves nothing.
 var withoutControl = []string{"type-into-terminal", "x32-call", "read-config", "read-keys", "audit-socket", "vsock", "algorithm-socket", "io-uring", "userfaultfd", "bpf", "perf"}
 
+// minAttacks is the minimum number of attempts of the program attacks.
+const minAttacks = 40
+
+// attacksFail checks that no attack succeeds in a sandbox.
 func attacksFail(t testing.TB, c *Config) {
 	if os.Geteuid() == 0 {
 		control := attacksOnHost(t)
@@ -45,8 +48,8 @@ func attacksFail(t testing.TB, c *Config) {
 				t.Errorf("control: %s fails on the host too: %s", a.Name, a.Why)
 			}
 		}
-		if len(control) < 40 {
-			t.Errorf("control: %d attacks", len(control))
+		if len(control) < minAttacks {
+			t.Errorf("control: %d attacks were tried, want at least %d", len(control), minAttacks)
 		}
 	}
 	b := c.start(t, c.Open(t, t.TempDir()))
@@ -58,7 +61,7 @@ func attacksFail(t testing.TB, c *Config) {
 			t.Fatalf("as %s: %v %+v", as, err, r)
 		}
 		list := decodeAttacks(t, r.stdout)
-		if len(list) < 40 {
+		if len(list) < minAttacks {
 			t.Fatalf("as %s: %d attacks: %+v", as, len(list), r)
 		}
 		for _, a := range list {
@@ -71,8 +74,8 @@ func attacksFail(t testing.TB, c *Config) {
 	b.want(t, "echo alive", "alive")
 }
 
-// attacksOnHost is the positive control: it runs as root of the host, in no sandbox, with another
-// process as the guest.
+// attacksOnHost is the control: it runs the attacks as root of the host, outside any sandbox, with
+// another process in the role of the guest.
 func attacksOnHost(t testing.TB) []attack {
 	t.Helper()
 	victim := exec.CommandContext(t.Context(), "sleep", "600")
@@ -82,7 +85,7 @@ func attacksOnHost(t testing.TB) []attack {
 	defer func() { _ = victim.Process.Kill(); _ = victim.Wait() }()
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
-	// Its mounts and names are in separate namespaces.
+	// The program's mounts, host name and System V objects are in separate namespaces.
 	out, err := exec.CommandContext(ctx, "unshare", "-mui", "--propagation", "private", "python3", "-c", attacks, fmt.Sprint(victim.Process.Pid)).CombinedOutput()
 	if err != nil {
 		t.Fatalf("control: %v %s", err, out)
@@ -90,6 +93,7 @@ func attacksOnHost(t testing.TB) []attack {
 	return decodeAttacks(t, string(out))
 }
 
+// decodeAttacks parses the output of the program attacks.
 func decodeAttacks(t testing.TB, text string) (list []attack) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &list); err != nil {

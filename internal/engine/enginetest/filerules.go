@@ -10,21 +10,21 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// fileRules are about the files that a sandbox sees. They use commands that every guest runs;
-// attempts of hostile programs are in the rules of boundary/ and cover/.
+// fileRules check the files that a sandbox sees. They use commands that every guest supports. The
+// rules of boundary/ and cover/ check attempts of hostile programs.
 var fileRules = []rule{
 	// P4
 	{"files/the-workspace-is-copy-on-write", func(t testing.TB, c *Config) {
-		ws := shownTree(t)
+		ws := createWorkspace(t)
 		b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 		b.want(t, "cd /workspace && cat keep dir/deep && echo box > change && rm delete && echo box > new && mv keep moved && rm -r dir && cat moved change new",
 			"host\nhost\nhost\nbox\nbox")
 		b.want(t, "cd /workspace; test -e delete || test -e dir || test -e keep || echo gone", "gone")
-		wantTree(t, ws)
+		wantUnchangedWorkspace(t, ws)
 	}},
 	// P3
 	{"files/links-do-not-reach-the-host", func(t testing.TB, c *Config) {
-		ws, outside := shownTree(t), filepath.Join(t.TempDir(), "secret")
+		ws, outside := createWorkspace(t), filepath.Join(t.TempDir(), "secret")
 		if err := os.WriteFile(outside, []byte("outside"), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -40,38 +40,38 @@ var fileRules = []rule{
 		}
 	}},
 	{"files/sandboxes-do-not-see-each-other", func(t testing.TB, c *Config) {
-		e, ws := c.Open(t, t.TempDir()), shownTree(t)
-		shown := func(s *engine.Spec) { s.Workspace = ws }
-		one, two := c.start(t, e, shown), c.start(t, e, shown)
+		e, ws := c.Open(t, t.TempDir()), createWorkspace(t)
+		withWorkspace := func(s *engine.Spec) { s.Workspace = ws }
+		first, second := c.start(t, e, withWorkspace), c.start(t, e, withWorkspace)
 		for _, dir := range []string{"/tmp", "/var/tmp", "/home/user", "/workspace", "/dev/shm"} {
-			one.want(t, "echo mark > "+dir+"/mark; cat "+dir+"/mark", "mark")
-			two.want(t, "test -e "+dir+"/mark || echo none", "none")
+			first.want(t, "echo mark > "+dir+"/mark; cat "+dir+"/mark", "mark")
+			second.want(t, "test -e "+dir+"/mark || echo none", "none")
 		}
 	}},
 	// P4
 	{"files/hidden-paths-are-empty", func(t testing.TB, c *Config) {
-		ws := shownTree(t)
+		ws := createWorkspace(t)
 		e := c.Open(t, t.TempDir())
-		shown := func(s *engine.Spec) { s.Workspace = ws }
-		c.start(t, e, shown).want(t, "cat /workspace/keep /workspace/dir/deep", "host\nhost") // the control
-		b := c.start(t, e, shown, func(s *engine.Spec) { s.Hide = []string{"/workspace/keep", "/workspace/dir", "/workspace/none"} })
+		withWorkspace := func(s *engine.Spec) { s.Workspace = ws }
+		c.start(t, e, withWorkspace).want(t, "cat /workspace/keep /workspace/dir/deep", "host\nhost") // the control
+		b := c.start(t, e, withWorkspace, func(s *engine.Spec) { s.Hide = []string{"/workspace/keep", "/workspace/dir", "/workspace/none"} })
 		b.want(t, "cd /workspace; cat keep; test -e dir/deep || echo none", "none")
 		for _, attempt := range []string{"echo x > keep", "rm -f keep; test ! -e keep", "mv keep other", "echo x > dir/new", "mv dir other", "rm -r dir"} {
 			if r := b.sh(t, "cd /workspace && "+attempt); r.code == 0 {
-				t.Errorf("%s: %+v", attempt, r)
+				t.Errorf("%s succeeds: %+v", attempt, r)
 			}
 		}
 		b.want(t, "cd /workspace && cat change && echo x > new && rm delete && cat new", "host\nx")
-		wantTree(t, ws)
+		wantUnchangedWorkspace(t, ws)
 	}},
 	// P4
 	{"files/read-only-paths-cannot-be-changed", func(t testing.TB, c *Config) {
-		ws := shownTree(t)
+		ws := createWorkspace(t)
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e, func(s *engine.Spec) { s.Workspace, s.ReadOnly = ws, []string{"/workspace/keep", "/workspace/dir"} })
 		for _, attempt := range []string{"echo x >> keep", "rm -f keep; test ! -e keep", "mv keep other", "mv change keep", "echo x > dir/deep", "echo x > dir/new", "rm -r dir", "mv dir other"} {
 			if r := b.sh(t, "cd /workspace && "+attempt); r.code == 0 {
-				t.Errorf("%s: %+v", attempt, r)
+				t.Errorf("%s succeeds: %+v", attempt, r)
 			}
 		}
 		b.want(t, "cd /workspace && cat keep dir/deep && echo x > new && cat new", "host\nhost\nx")
@@ -86,14 +86,14 @@ var fileRules = []rule{
 	}},
 }
 
-// shownTree creates a workspace on the host for wantTree.
-func shownTree(t testing.TB) string {
+// createWorkspace creates a workspace on the host for wantUnchangedWorkspace.
+func createWorkspace(t testing.TB) string {
 	t.Helper()
 	ws := t.TempDir()
 	if err := os.Mkdir(filepath.Join(ws, "dir"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range hostNames {
+	for _, name := range workspaceFiles {
 		if err := os.WriteFile(filepath.Join(ws, name), []byte("host\n"), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -101,12 +101,13 @@ func shownTree(t testing.TB) string {
 	return ws
 }
 
-var hostNames = []string{"keep", "change", "delete", "dir/deep"}
+// workspaceFiles lists the files of createWorkspace.
+var workspaceFiles = []string{"keep", "change", "delete", "dir/deep"}
 
-// wantTree checks that the workspace on the host is unchanged.
-func wantTree(t testing.TB, ws string) {
+// wantUnchangedWorkspace checks that the workspace on the host is unchanged.
+func wantUnchangedWorkspace(t testing.TB, ws string) {
 	t.Helper()
-	for _, name := range hostNames {
+	for _, name := range workspaceFiles {
 		if data, err := os.ReadFile(filepath.Join(ws, name)); err != nil || string(data) != "host\n" {
 			t.Errorf("%s on the host: %q %v", name, data, err)
 		}

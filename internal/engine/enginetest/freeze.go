@@ -15,9 +15,9 @@ import (
 var freezeRules = []rule{
 	{"freeze/programs-stop-and-continue", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
-		memory(t, b)
-		was := number(t, b.sh(t, ask).stdout)
-		freezer(b).hold(t, b)
+		startCounter(t, b)
+		before := number(t, b.sh(t, ask).stdout)
+		freezer(b).freeze(t, b)
 		answered, ctx := make(chan result, 1), hosttest.Context(t)
 		go func() {
 			r, err := b.exec(ctx, "user", "/bin/sh", "-c", ask)
@@ -26,7 +26,7 @@ var freezeRules = []rule{
 			}
 			answered <- r
 		}()
-		// A sandbox that is not frozen answers much sooner, on any machine.
+		// A sandbox that is not frozen answers much sooner than this timeout, on any machine.
 		select {
 		case r := <-answered:
 			t.Errorf("a frozen sandbox answers: %+v", r)
@@ -34,15 +34,15 @@ var freezeRules = []rule{
 		case <-time.After(hosttest.Patience(time.Second)):
 		}
 		freezer(b).thaw(t, b)
-		if r := <-answered; r.code != 0 || strings.TrimSpace(r.stdout) != fmt.Sprint(was+1) {
-			t.Errorf("the answer after the thaw: %+v, want %d", r, was+1)
+		if r := <-answered; r.code != 0 || strings.TrimSpace(r.stdout) != fmt.Sprint(before+1) {
+			t.Errorf("the answer after the thaw: %+v, want %d", r, before+1)
 		}
 		b.want(t, "echo alive", "alive")
 	}},
 	{"freeze/a-frozen-sandbox-is-listed-and-removed", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
-		freezer(b).hold(t, b)
+		freezer(b).freeze(t, b)
 		if list, err := e.List(t.Context()); err != nil || len(list) != 1 || list[0].State != engine.Running {
 			t.Errorf("listed as %+v, %v", list, err)
 		}
@@ -68,7 +68,7 @@ var freezeRules = []rule{
 	{"freeze/another-process-thaws-it", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		b := c.start(t, c.Open(t, dir))
-		freezer(b).hold(t, b)
+		freezer(b).freeze(t, b)
 		later := attach(t, c.Open(t, dir), b.id)
 		freezer(later).thaw(t, later)
 		later.want(t, "echo alive", "alive")
@@ -76,10 +76,10 @@ var freezeRules = []rule{
 	}},
 	{"freeze/is-idempotent", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
-		freezer(b).thaw(t, b) // it runs
+		freezer(b).thaw(t, b) // the sandbox is not frozen
 		b.want(t, "echo runs", "runs")
-		freezer(b).hold(t, b)
-		freezer(b).hold(t, b)
+		freezer(b).freeze(t, b)
+		freezer(b).freeze(t, b)
 		freezer(b).thaw(t, b)
 		b.want(t, "echo runs again", "runs again")
 		freezer(b).thaw(t, b)
@@ -97,7 +97,7 @@ var freezeRules = []rule{
 	{"freeze/a-frozen-sandbox-is-not-saved", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		saved := save(t, b)
-		freezer(b).hold(t, b)
+		freezer(b).freeze(t, b)
 		if err := saver(b.e).Checkpoint(t.Context(), b.id, t.TempDir()); fault.CodeOf(err) != engine.CodeFrozen {
 			t.Errorf("checkpoint: %v", err)
 		}
@@ -111,7 +111,7 @@ var freezeRules = []rule{
 	}},
 	{"freeze/a-frozen-sandbox-is-not-archived", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
-		freezer(b).hold(t, b)
+		freezer(b).freeze(t, b)
 		archiver, f := archive(t, b.e)
 		if err := archiver.Archive(t.Context(), b.id, f); fault.CodeOf(err) != engine.CodeFrozen {
 			t.Errorf("archive: %v", err)
@@ -123,19 +123,19 @@ var freezeRules = []rule{
 	}},
 }
 
-// frost is a Freezer that fails a test on errors.
-type frost struct{ engine.Freezer }
+// testFreezer is a Freezer that fails a test on errors.
+type testFreezer struct{ engine.Freezer }
 
-func freezer(b *testSandbox) frost { return frost{b.e.(engine.Freezer)} }
+func freezer(b *testSandbox) testFreezer { return testFreezer{b.e.(engine.Freezer)} }
 
-func (f frost) hold(t testing.TB, b *testSandbox) {
+func (f testFreezer) freeze(t testing.TB, b *testSandbox) {
 	t.Helper()
 	if err := f.Freeze(t.Context(), b.id); err != nil {
 		t.Fatalf("freeze: %v", err)
 	}
 }
 
-func (f frost) thaw(t testing.TB, b *testSandbox) {
+func (f testFreezer) thaw(t testing.TB, b *testSandbox) {
 	t.Helper()
 	if err := f.Thaw(t.Context(), b.id); err != nil {
 		t.Fatalf("thaw: %v", err)

@@ -26,15 +26,15 @@ var imageRules = []rule{
 	{"images/undeclared-kinds-are-refused", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
-		refused := func(what string, image engine.Image, kind fault.Kind, code string) {
+		wantRefused := func(name string, image engine.Image, kind fault.Kind, code string) {
 			spec := c.spec(newID())
 			spec.Image = image
 			err := e.Create(t.Context(), spec)
 			if fault.KindOf(err) != kind || fault.CodeOf(err) != code {
-				t.Errorf("%s: %v, want the code %q", what, err, code)
+				t.Errorf("create with %s: got %v, want the code %q", name, err, code)
 			}
 			if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
-				t.Errorf("%s: left behind: %v %v", what, list, err)
+				t.Errorf("create with %s left sandboxes: %v %v", name, list, err)
 			}
 		}
 		kinds := e.Info().Images
@@ -43,13 +43,13 @@ var imageRules = []rule{
 		}
 		for kind, image := range images(dir) {
 			if !slices.Contains(kinds, kind) {
-				refused(string(kind), image, fault.Unsupported, "image_unsupported")
+				wantRefused(string(kind), image, fault.Unsupported, "image_unsupported")
 			}
 			if other := c.Image; kind != other.Kind() {
 				two := image
 				two.HostView, two.Guest = other.HostView, other.Guest
 				if two.Kind() == "" {
-					refused(string(kind)+" and another", two, fault.Invalid, "image_invalid")
+					wantRefused(string(kind)+" and another", two, fault.Invalid, "image_invalid")
 				}
 			}
 		}

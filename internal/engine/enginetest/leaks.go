@@ -30,12 +30,13 @@ var leakRules = []rule{
 		dir := t.TempDir()
 		e := c.Open(t, dir)
 		before := c.Residue(t, dir)
-		none := before["processes"]
+		processes := before["processes"]
 		cycle(t, c, e)
-		// Processes of the removed sandbox that still end would hide those of the next one.
+		// Processes of the removed sandbox that have not ended yet would be counted in before, and
+		// hide those of the next sandbox.
 		hosttest.Eventually(t, "the processes of the removed sandbox have ended", func() bool {
 			before = c.Residue(t, dir)
-			return before["processes"] <= none
+			return before["processes"] <= processes
 		})
 		c.start(t, e)
 		if len(hosttest.Grown(before, c.Residue(t, dir))) == 0 {
@@ -54,6 +55,7 @@ var leakRules = []rule{
 	}},
 }
 
+// cycle creates a sandbox, uses it and removes it.
 func cycle(t testing.TB, c *Config, e engine.Engine) {
 	t.Helper()
 	b := c.start(t, e)
@@ -64,8 +66,8 @@ func cycle(t testing.TB, c *Config, e engine.Engine) {
 	}
 }
 
-// count returns the numbers of the host's resources for an engine's state directory, and of the
-// engine's own resources for it.
+// count counts the host's resources for an engine's state directory and the engine's own resources
+// for it.
 func (c *Config) count(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	n := hosttest.Host(t, dir)

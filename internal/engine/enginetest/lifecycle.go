@@ -20,11 +20,11 @@ var lifecycleRules = []rule{
 	{"lifecycle/probe-passes-here", func(t testing.TB, c *Config) {
 		findings := c.Open(t, t.TempDir()).Probe(t.Context())
 		if len(findings) == 0 {
-			t.Error("nothing was checked")
+			t.Error("Probe returned no findings")
 		}
 		for _, f := range findings {
 			if f.Check == "" || f.Detail == "" || !slices.Contains([]engine.Result{engine.ResultOK, engine.ResultWarn}, f.Result) {
-				t.Errorf("%+v", f)
+				t.Errorf("got the finding %+v, want a passed check with a detail", f)
 			}
 		}
 	}},
@@ -125,7 +125,7 @@ var lifecycleRules = []rule{
 				}
 			}
 			if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
-				t.Errorf("after %v: %v %v", timeout, list, err)
+				t.Errorf("sandboxes left after a creation canceled after %v: %v %v", timeout, list, err)
 			}
 		}
 	}},
@@ -137,7 +137,7 @@ var lifecycleRules = []rule{
 			t.Error("a sandbox started from a root that does not exist")
 		}
 		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
-			t.Errorf("left behind: %v %v", list, err)
+			t.Errorf("sandboxes left behind: %v %v", list, err)
 		}
 	}},
 	{"lifecycle/undeclared-egress-is-refused", func(t testing.TB, c *Config) {
@@ -153,28 +153,28 @@ var lifecycleRules = []rule{
 				continue
 			}
 			spec := c.spec(newID())
-			spec.Egress = engine.Egress{Kind: kind, End: end} // loopback has no end
+			spec.Egress = engine.Egress{Kind: kind, End: end} // invalid even for EgressNone, which has no end
 			if err := e.Create(t.Context(), spec); err == nil {
 				t.Errorf("a sandbox started with an egress of the kind %s, although only %v are declared", kind, declared)
 				remove(t, e, spec.ID)
 			}
 		}
 		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
-			t.Errorf("left behind: %v %v", list, err)
+			t.Errorf("sandboxes left behind: %v %v", list, err)
 		}
 	}},
 	{"lifecycle/dial-distinguishes-closed-port-and-unknown-sandbox", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		if _, err := e.Dial(t.Context(), b.id, 4242); fault.CodeOf(err) != "port_closed" {
-			t.Errorf("closed port: got %v", err)
+			t.Errorf("dial a closed port: got %v, want port_closed", err)
 		}
 		if _, err := e.Dial(t.Context(), "nosuchsandbox", guestboot.Port); fault.KindOf(err) != fault.NotFound {
-			t.Errorf("unknown sandbox: got %v", err)
+			t.Errorf("dial an unknown sandbox: got %v, want not found", err)
 		}
 		for _, port := range []int{0, -1, 65536} {
 			if _, err := e.Dial(t.Context(), b.id, port); fault.KindOf(err) != fault.Invalid {
-				t.Errorf("port %d: got %v", port, err)
+				t.Errorf("dial port %d: got %v, want invalid", port, err)
 			}
 		}
 	}},
@@ -211,7 +211,7 @@ var lifecycleRules = []rule{
 		}
 		wg.Wait()
 		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
-			t.Errorf("left behind: %v %v", list, err)
+			t.Errorf("sandboxes left behind: %v %v", list, err)
 		}
 	}},
 }

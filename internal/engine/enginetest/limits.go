@@ -24,7 +24,7 @@ var limitRules = []rule{
 			engine.DefaultLimits.DiskBytes, engine.DefaultLimits.DiskInodes,
 		} {
 			if v <= 0 {
-				t.Errorf("a default is %d", v)
+				t.Errorf("a default limit is %d, want more than 0", v)
 			}
 		}
 	}},
@@ -39,7 +39,7 @@ var limitRules = []rule{
 		defer cancel()
 		r, err := b.exec(ctx, "user", "python3", "-c", "import time; x = b'x' * (300 << 20); time.sleep(20)")
 		if err == nil && r.code == 0 {
-			t.Error("300 MiB fit into 192")
+			t.Error("300 MiB fit into 192 MiB")
 		}
 		if c.LosesOnlyPrograms {
 			// The host's kernel kills only the program that uses too much.
@@ -61,9 +61,10 @@ var limitRules = []rule{
 		b.want(t, "grep MemTotal /proc/meminfo | tr -s ' ' | cut -d' ' -f2", "524288")
 	}},
 	{"limits/closed-connections-are-forgotten", func(t testing.TB, c *Config) {
-		// Each closed connection takes memory, and a test of a server makes thousands.
+		// The kernel remembers each closed connection for a while, which takes memory, and the tests
+		// of a server make thousands of connections.
 		b := c.start(t, c.Open(t, t.TempDir()))
-		const closed = `python3 -c '
+		const checkClosed = `python3 -c '
 import socket, time
 def bound():
     s = socket.socket()
@@ -83,9 +84,9 @@ print("remembered" if not bound() else "gone")
 end = time.monotonic() + 30
 while not bound() and time.monotonic() < end: time.sleep(0.05)
 print("forgotten" if time.monotonic() < end else "still there")'`
-		b.want(t, closed, "remembered\nforgotten")
+		b.want(t, checkClosed, "remembered\nforgotten")
 		if _, ok := b.e.(engine.Checkpointer); ok {
-			c.copyOf(t, b.e, save(t, b)).want(t, closed, "remembered\nforgotten")
+			c.copyOf(t, b.e, save(t, b)).want(t, checkClosed, "remembered\nforgotten")
 		}
 	}},
 	{"limits/disk-is-full-at-the-limit", func(t testing.TB, c *Config) {
@@ -175,32 +176,32 @@ os.killpg(0, 9)'`
 		}
 		share := float64(after.CPUTime-before.CPUTime) / float64(after.At.Sub(before.At))
 		if share > 0.40 {
-			t.Errorf("used %.2f processors of 0.25", share)
+			t.Errorf("the sandbox used %.2f processors, want at most 0.25 and some tolerance", share)
 		}
 	}},
 	{"limits/limits-that-are-not-shown-are-read-back", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		info := e.Info()
 		b := c.start(t, e, func(s *engine.Spec) { s.Limits.MilliCPU, s.Limits.MemoryBytes = 1000, 512<<20 })
-		asked := engine.Limits{MilliCPU: 1000, MemoryBytes: 512 << 20}.OrDefault()
-		var have engine.Limits
+		requested := engine.Limits{MilliCPU: 1000, MemoryBytes: 512 << 20}.OrDefault()
+		var bounds engine.Limits
 		meter, ok := e.(engine.Meter)
 		if ok {
 			var err error
-			if have, err = meter.Bounds(t.Context(), b.id); err != nil {
+			if bounds, err = meter.Bounds(t.Context(), b.id); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := meter.Bounds(t.Context(), "nosuchsandbox"); fault.KindOf(err) != fault.NotFound {
-				t.Errorf("an unknown sandbox: %v", err)
+				t.Errorf("Bounds of an unknown sandbox: got %v, want not found", err)
 			}
 		}
-		holds := have.Fields()
-		for limit, maximum := range asked.Fields() {
+		readBack := bounds.Fields()
+		for limit, maximum := range requested.Fields() {
 			if !slices.Contains(info.Enforces, limit) || slices.Contains(info.Shows, limit) {
 				continue
 			}
-			if !ok || *holds[limit] <= 0 || *holds[limit] > *maximum {
-				t.Errorf("the limit %s is %d, is not visible in the sandbox, and is read back as %d", limit, *maximum, *holds[limit])
+			if !ok || *readBack[limit] <= 0 || *readBack[limit] > *maximum {
+				t.Errorf("the limit %s is %d, is not visible in the sandbox, and is read back as %d", limit, *maximum, *readBack[limit])
 			}
 		}
 	}},
@@ -218,7 +219,7 @@ os.killpg(0, 9)'`
 			t.Fatal(err)
 		}
 		if after.CPUTime <= before.CPUTime || after.MemoryBytes <= 0 {
-			t.Errorf("before %+v, after %+v", before, after)
+			t.Errorf("the usage was %+v and is %+v, want more processor time and some memory", before, after)
 		}
 	}},
 }

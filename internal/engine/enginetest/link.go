@@ -24,7 +24,7 @@ var linkRules = []rule{
 			b.want(t, python(`s = socket.socket(2, 2); s.settimeout(10); s.connect(("`+server+`", 53)); s.send(b"query"); print(s.recv(512).decode())`), "answer")
 		}
 		if n := len(p.seen("query")); n != 2 {
-			t.Errorf("the peer got %d queries", n)
+			t.Errorf("the peer got %d queries, want 2", n)
 		}
 	}},
 	{"link/without-one-the-network-is-unreachable", func(t testing.TB, c *Config) {
@@ -36,7 +36,7 @@ var linkRules = []rule{
 			without.want(t, python(dialing(to, 80)), "ENETUNREACH")
 		}
 		if n := len(p.seen("tcp 198.18.0.7:80")); n != 1 {
-			t.Errorf("the peer of another sandbox was reached: %d", n)
+			t.Errorf("the peer saw %d connections, want only that of its own sandbox", n)
 		}
 	}},
 	{"link/raw-packets-are-refused", func(t testing.TB, c *Config) {
@@ -54,7 +54,7 @@ var linkRules = []rule{
 		for _, to := range []string{"2606:4700::1111", "fd00:ec2::254", "ff02::1%eth0", "fe80::1%eth0", "::ffff:169.254.169.254"} {
 			r := b.sh(t, python(dialing(to, 80)))
 			if got := strings.TrimSpace(r.stdout); got == "connected" {
-				t.Errorf("%s: %+v", to, r)
+				t.Errorf("a connection to %s: %+v", to, r)
 			}
 		}
 		b.want(t, python(dialing("198.18.0.7", 80)), "connected")
@@ -102,7 +102,7 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 	{"link/cycles-leave-nothing", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
-		once := func() {
+		createAndRemove := func() {
 			b, p := c.startLinked(t, e, func(s *engine.Spec) { s.Hide, s.ReadOnly = []string{"/etc/hosts"}, []string{"/etc/passwd"} })
 			b.want(t, python(dialing("198.18.0.7", 80)), "connected")
 			b.client.CloseIdleConnections()
@@ -111,14 +111,14 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 			}
 			<-p.link.Done()
 		}
-		once()
+		createAndRemove()
 		before := c.count(t, dir)
 		cycles := min(c.Cycles, 50)
 		for range cycles {
-			once()
+			createAndRemove()
 		}
 		var after map[string]int
-		hosttest.Eventually(t, "everything is gone", func() bool {
+		hosttest.Eventually(t, "nothing of the sandboxes is left", func() bool {
 			after = c.count(t, dir)
 			return len(hosttest.Grown(before, after)) == 0
 		})
@@ -128,25 +128,27 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 	}},
 }
 
-// peer is the other end of a sandbox's network attachment. It accepts connections to 198.18.0.7:
-// port 80 says hello, port 81 says hello and keeps the connection open once it is answered, and
-// port 82 notes what it receives. It refuses ports from 9000 on, and all other traffic.
+// peer is the other end of a sandbox's network attachment. It accepts connections to 198.18.0.7 and
+// sends hello. It then closes connections to port 80, keeps those to port 81 open once it has
+// received a byte, and records what it receives on port 82. It refuses ports from 9000 on, and all
+// other traffic.
 type peer struct {
 	link attachment.Attachment
-	held chan struct{}
+	held chan struct{} // receives a value for each connection that is kept open
 
 	mu  sync.Mutex
 	log []string
 }
 
-func (p *peer) note(what string) {
+// note adds an event to the peer's log.
+func (p *peer) note(event string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.log = append(p.log, what)
+	p.log = append(p.log, event)
 }
 
-// seen returns the peer's notes that begin with prefix. A connection noted twice in a row is
-// returned once, because a sandbox connects again if a slow peer has not answered yet.
+// seen returns the peer's events that begin with prefix. Two equal connections in a row are returned
+// once, because a sandbox connects again if a slow peer has not answered yet.
 func (p *peer) seen(prefix string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,6 +156,7 @@ func (p *peer) seen(prefix string) []string {
 	return slices.CompactFunc(log, func(a, b string) bool { return a == b && strings.HasPrefix(a, "tcp ") })
 }
 
+// TCP handles a connection of the sandbox.
 func (p *peer) TCP(f *attachment.Flow) {
 	p.note("tcp " + f.Destination().String())
 	if f.Destination().Addr() != netip.MustParseAddr("198.18.0.7") || f.Destination().Port() >= 9000 {
@@ -167,7 +170,7 @@ func (p *peer) TCP(f *attachment.Flow) {
 	_, _ = io.WriteString(c, "hello")
 	switch f.Destination().Port() {
 	case 81:
-		// Until the peer has answered, the sandbox may not know that it is connected.
+		// The sandbox is certain to be connected once it has sent a byte.
 		if _, err := c.Read(make([]byte, 1)); err != nil {
 			return
 		}
@@ -175,28 +178,30 @@ func (p *peer) TCP(f *attachment.Flow) {
 		_, _ = io.Copy(io.Discard, c)
 	case 82:
 		if output, _ := io.ReadAll(c); len(output) > 0 {
-			p.note("said " + string(output))
+			p.note("received " + string(output))
 		}
 	}
 }
 
+// Names answers a name query of the sandbox.
 func (p *peer) Names(query []byte, _ int) []byte {
 	p.note(string(query))
 	return []byte("answer")
 }
 
+// Dropped records a packet that the attachment dropped.
 func (p *peer) Dropped(proto string, dst netip.AddrPort) { p.note(proto + " " + dst.String()) }
 
 // newPeer creates an attachment with a peer, which ends with the test, and returns the sandbox's
 // end. The caller closes that end.
 func newPeer(t testing.TB) (*os.File, *peer) {
 	t.Helper()
-	end, ours, err := attachment.Pair(attachment.Packets)
+	end, peerEnd, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &peer{held: make(chan struct{}, 8)}
-	if p.link, err = attachment.Open(attachment.Packets, ours, p, attachment.Options{}); err != nil {
+	if p.link, err = attachment.Open(attachment.Packets, peerEnd, p, attachment.Options{}); err != nil {
 		end.Close()
 		t.Fatal(err)
 	}
@@ -217,7 +222,7 @@ func python(program string) string {
 	return "python3 -c '\nimport socket, errno, os\n" + program + "'"
 }
 
-// dialing returns a program that prints the result of a connection attempt.
+// dialing returns a Python program that prints the result of a connection attempt.
 func dialing(host string, port int) string {
 	return fmt.Sprintf(`
 try:
@@ -227,6 +232,7 @@ except TimeoutError: print("timeout")
 except OSError as e: print(errno.errorcode.get(e.errno, str(e)))`, host, port)
 }
 
+// linkReachesItsPeer checks that packets of a sandbox reach its peer and no other destination.
 func linkReachesItsPeer(t testing.TB, c *Config) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -255,7 +261,7 @@ except OSError as e: print(errno.errorcode[e.errno])`), "ECONNREFUSED")
 	if got := p.seen(""); !slices.Equal(got, want) {
 		t.Errorf("the peer saw %q, want %q", got, want)
 	}
-	// Whatever the sandbox sends, only the peer can receive it.
+	// The sandbox cannot reach the addresses of the host either; only the peer receives its packets.
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// needs are the features that an engine must declare for a rule to run.
+// needs lists the features that an engine must declare for a rule to run.
 type needs struct {
 	can      []engine.Capability
 	enforces []engine.Limit
@@ -20,8 +20,8 @@ type needs struct {
 	// background is set for rules in which a program starts another one, which WebAssembly modules
 	// cannot do.
 	background bool
-	// shared is set for rules of sandboxes that use the host's kernel, and own for rules of those
-	// with another kernel.
+	// shared is set for rules that apply only to sandboxes on the host's kernel, and own for rules
+	// that apply only to sandboxes with another kernel.
 	shared, own bool
 	// ownRoot requires an engine with engine.Info.OwnRoot that starts from a view of the host.
 	ownRoot bool
@@ -34,9 +34,9 @@ type needs struct {
 // programImages are the kinds of images that contain Linux programs.
 var programImages = []engine.ImageKind{engine.ImageHostView, engine.ImageLayers, engine.ImageOCI, engine.ImageDisk}
 
-// needed lists the needs of rules or groups of rules. If several entries match a rule, the rule
-// needs all of them. A rule without an entry runs on every engine.
-var needed = []struct {
+// needsByRule lists the needs of rules or groups of rules. If several entries match a rule, the rule
+// needs all of their features. A rule without an entry runs on every engine.
+var needsByRule = []struct {
 	rules string
 	needs needs
 }{
@@ -67,8 +67,8 @@ var needed = []struct {
 	{"state/", needs{can: can(engine.CanCheckpoint)}},
 	{"state/memory-files-and-listeners-continue", needs{programs: true}},
 	{"state/limits-hold-in-a-copy", needs{programs: true, enforces: limits(engine.LimitPIDs, engine.LimitDisk)}},
-	{"state/a-copys-memory-limit-is-its-own", needs{programs: true, enforces: limits(engine.LimitMemory)}},
-	{"state/a-copy-has-a-group-of-its-own", needs{config: "Groups"}},
+	{"state/a-copy-has-a-separate-memory-limit", needs{programs: true, enforces: limits(engine.LimitMemory)}},
+	{"state/a-copy-has-a-separate-group", needs{config: "Groups"}},
 	{"state/covers-hold-in-a-copy", needs{programs: true}},
 	{"memory/", needs{programs: true, can: can(engine.CanCheckpoint)}},
 	{"benchmarks/", needs{can: can(engine.CanCheckpoint)}},
@@ -85,9 +85,9 @@ var needed = []struct {
 	{"freeze/a-frozen-sandbox-is-not-archived", needs{can: can(engine.CanArchive)}},
 
 	{"bound/", needs{can: can(engine.CanCheckpoint, engine.CanBind)}},
-	{"bound/F24-exactly-what-is-open-and-mapped", needs{programs: true}},
-	{"bound/F24-goes-on-with-copies-of-what-changed", needs{programs: true}},
-	{"bound/F24-what-was-moved-is-not-known", needs{programs: true}},
+	{"bound/F24-lists-exactly-open-and-mapped-files", needs{programs: true}},
+	{"bound/F24-restores-with-copies-of-changed-files", needs{programs: true}},
+	{"bound/F24-moved-files-make-the-list-unknown", needs{programs: true}},
 
 	{"copies/", needs{can: can(engine.CanCheckpoint)}},
 	{"copies/have-their-own-identity", needs{programs: true}},
@@ -125,13 +125,15 @@ var needed = []struct {
 	{"record/limits-that-a-program-sets-are-not-recorded", needs{programs: true, enforces: limits(engine.LimitPIDs)}},
 }
 
+// can and limits keep the entries of needsByRule short.
+
 func can(list ...engine.Capability) []engine.Capability { return list }
 
 func limits(list ...engine.Limit) []engine.Limit { return list }
 
 // needs returns all needs of the rule.
 func (r rule) needs() (all needs) {
-	for _, n := range needed {
+	for _, n := range needsByRule {
 		if !r.in(n.rules) {
 			continue
 		}
@@ -155,9 +157,9 @@ func (r rule) needs() (all needs) {
 
 // missing lists the needs that the engine does not declare.
 func (n needs) missing(info engine.Info, c *Config) (list []string) {
-	for _, one := range n.can {
-		if !slices.Contains(info.Capabilities, one) {
-			list = append(list, "the capability "+string(one))
+	for _, capability := range n.can {
+		if !slices.Contains(info.Capabilities, capability) {
+			list = append(list, "the capability "+string(capability))
 		}
 	}
 	for _, one := range n.enforces {
@@ -189,7 +191,7 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 		list = append(list, "programs that start other programs")
 	}
 	if n.ownRoot && (!info.OwnRoot || c.Image.Kind() != engine.ImageHostView) {
-		list = append(list, "a root of its own and a view of the host")
+		list = append(list, "a separate root user and a view of the host")
 	}
 	if n.volumes && !info.Volumes {
 		list = append(list, "volumes")
@@ -202,14 +204,14 @@ func (n needs) missing(info engine.Info, c *Config) (list []string) {
 
 // undeclared lists the differences between the declaration of an engine and its implementation.
 func undeclared(e engine.Engine) (list []string) {
-	info, has := e.Info(), engine.Implemented(e)
-	for _, one := range has {
+	info, implemented := e.Info(), engine.Implemented(e)
+	for _, one := range implemented {
 		if !slices.Contains(info.Capabilities, one) {
 			list = append(list, fmt.Sprintf("the engine implements the capability %s and does not declare it", one))
 		}
 	}
 	for _, one := range info.Capabilities {
-		if !slices.Contains(has, one) {
+		if !slices.Contains(implemented, one) {
 			list = append(list, fmt.Sprintf("the engine declares the capability %s and does not implement it", one))
 		}
 	}

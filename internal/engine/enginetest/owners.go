@@ -11,20 +11,20 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// ownersRules are about the owners of a workspace's files in the sandbox (F11).
+// ownersRules check the owners of a workspace's files in the sandbox (F11).
 var ownersRules = []rule{
-	{"owners/the-workspace-belongs-to-the-user", workspaceIsTheUsers},
+	{"owners/the-workspace-belongs-to-the-user", workspaceBelongsToUser},
 	{"owners/permissions-hold-inside", permissionsHoldInside},
 	{"owners/hold-in-a-copy", ownersHoldInACopy},
-	{"owners/protected-paths-can-be-read", coveredCanBeRead},
+	{"owners/protected-paths-can-be-read", protectedPathsCanBeRead},
 }
 
 // statOwner prints owner, group and mode of paths.
 const statOwner = "stat -c '%u:%g %a' "
 
-// ownedTree creates a workspace whose files have various modes and, if this process may change
-// owners, various owners.
-func ownedTree(t testing.TB) string {
+// createOwnedWorkspace creates a workspace whose files have various modes and, if this process may
+// change owners, various owners.
+func createOwnedWorkspace(t testing.TB) string {
 	t.Helper()
 	ws := t.TempDir()
 	for _, f := range []struct {
@@ -65,11 +65,12 @@ func ownedTree(t testing.TB) string {
 	return ws
 }
 
-func workspaceIsTheUsers(t testing.TB, c *Config) {
-	ws := ownedTree(t)
+// workspaceBelongsToUser checks that all files of a workspace belong to the sandbox's user.
+func workspaceBelongsToUser(t testing.TB, c *Config) {
+	ws := createOwnedWorkspace(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
-	const all = "cd /workspace && find . | sort | xargs " + statOwner
-	b.want(t, all, strings.TrimSpace(`1000:1000 700
+	const listOwners = "cd /workspace && find . | sort | xargs " + statOwner
+	b.want(t, listOwners, strings.TrimSpace(`1000:1000 700
 1000:1000 755
 1000:1000 700
 1000:1000 644
@@ -88,17 +89,18 @@ func workspaceIsTheUsers(t testing.TB, c *Config) {
 	// A file that root creates belongs to root, and a file that root gives away keeps its new
 	// owner.
 	if r := b.shAs(t, "root", "cd /workspace && echo r > roots && chmod 600 roots && chown 0:0 theirs && cat none moved"); r.code != 0 {
-		t.Errorf("root: %+v", r)
+		t.Errorf("root in the sandbox cannot change owners: %+v", r)
 	}
 	b.want(t, "cd /workspace && cat roots theirs 2>/dev/null; "+statOwner+"roots theirs", "0:0 600\n0:0 640")
 	// The host's files have not changed.
 	if data, err := os.ReadFile(filepath.Join(ws, "private")); err != nil || string(data) != "private" {
-		t.Errorf("the host's file: %q %v", data, err)
+		t.Errorf("the file on the host contains %q, %v; want it unchanged", data, err)
 	}
 }
 
+// permissionsHoldInside checks that the user's permissions in the sandbox are enforced.
 func permissionsHoldInside(t testing.TB, c *Config) {
-	ws := ownedTree(t)
+	ws := createOwnedWorkspace(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 	b.want(t, "grep -E '^Cap(Inh|Prm|Eff|Amb)' /proc/self/status | tr -d '\\t'",
 		"CapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\nCapAmb:0000000000000000")
@@ -110,59 +112,60 @@ func permissionsHoldInside(t testing.TB, c *Config) {
 		"cat /etc/shadow", "chown 0 private", "mv /etc/passwd /workspace/p", "ln -s x /usr/new",
 	} {
 		if r := b.sh(t, "cd /workspace && "+attempt); r.code == 0 {
-			t.Errorf("the user may %s: %+v", attempt, r)
+			t.Errorf("%s succeeds as the user: %+v", attempt, r)
 		}
 	}
 	// The control: root may do all of them.
 	for _, attempt := range []string{"cat none", "echo x > read-only", "touch /etc/new", "mkdir /new", "chown 0 private", "cat /etc/shadow"} {
 		if r := b.shAs(t, "root", "cd /workspace && "+attempt); r.code != 0 {
-			t.Errorf("control: root may not %s: %+v", attempt, r)
+			t.Errorf("control: %s fails as root: %+v", attempt, r)
 		}
 	}
 	// An unreadable file can still be listed, without an error.
 	if r := b.sh(t, "cd /workspace && ls -l none && ls -l /etc/shadow"); r.code != 0 || r.stderr != "" {
-		t.Errorf("list: %+v", r)
+		t.Errorf("unreadable files cannot be listed: %+v", r)
 	}
 	// A set-id file of the host is an ordinary file in the sandbox.
 	b.want(t, "cd /workspace && cat /usr/bin/id > set-id; chmod 4755 set-id && ./set-id -u", "1000")
 }
 
+// ownersHoldInACopy checks that the owners of files are the same in copies.
 func ownersHoldInACopy(t testing.TB, c *Config) {
-	ws := ownedTree(t)
+	ws := createOwnedWorkspace(t)
 	e := c.Open(t, t.TempDir())
-	plain := func(s *engine.Spec) { s.Workspace = ws }
-	b := c.start(t, e, plain)
+	withWorkspace := func(s *engine.Spec) { s.Workspace = ws }
+	b := c.start(t, e, withWorkspace)
 	b.want(t, "cd /workspace && echo x > made && cat private", "private")
 	saved := save(t, b)
-	other := c.copyOf(t, e, saved, plain, continuesAs(guest.Copied))
+	other := c.copyOf(t, e, saved, withWorkspace, continuesAs(guest.Copied))
 	spec := c.spec(b.id)
-	plain(&spec)
+	withWorkspace(&spec)
 	continuesAs(guest.RolledBack)(&spec)
 	if err := saver(e).Replace(t.Context(), spec, saved); err != nil {
 		t.Fatal(err)
 	}
-	back := attach(t, e, b.id)
-	// A copy of a copy: the translated owners survive a second save and restore.
-	third := c.copyOf(t, e, save(t, other), plain, continuesAs(guest.Copied))
-	for _, one := range []*testSandbox{other, back, third} {
+	rolledBack := attach(t, e, b.id)
+	// The owners also survive a second checkpoint and restore.
+	copyOfCopy := c.copyOf(t, e, save(t, other), withWorkspace, continuesAs(guest.Copied))
+	for _, sandbox := range []*testSandbox{other, rolledBack, copyOfCopy} {
 		// dir/private was not looked up before the state was saved.
-		one.want(t, "cd /workspace && "+statOwner+"made private dir/private theirs && cat dir/private && echo y > dir/private && "+statOwner+"dir/private",
+		sandbox.want(t, "cd /workspace && "+statOwner+"made private dir/private theirs && cat dir/private && echo y > dir/private && "+statOwner+"dir/private",
 			"1000:1000 644\n1000:1000 600\n1000:1000 600\n1000:1000 640\ndir/private1000:1000 600")
-		if r := one.sh(t, "cat /workspace/none"); r.code == 0 {
-			t.Errorf("%s reads a file without read permission: %+v", one.id, r)
+		if r := sandbox.sh(t, "cat /workspace/none"); r.code == 0 {
+			t.Errorf("%s reads a file without read permission: %+v", sandbox.id, r)
 		}
 	}
 	// A state cannot be restored with owners other than those of the save.
-	bare := c.spec(newID())
-	continuesAs(guest.Copied)(&bare)
-	if err := saver(e).Restore(t.Context(), bare, saved); err == nil {
-		t.Error("a state with a workspace is restored without one")
+	spec = c.spec(newID())
+	continuesAs(guest.Copied)(&spec)
+	if err := saver(e).Restore(t.Context(), spec, saved); err == nil {
+		t.Error("a state with a workspace is restored without sandbox")
 	}
 }
 
-// The user can still read a protected path of the workspace.
-func coveredCanBeRead(t testing.TB, c *Config) {
-	ws := ownedTree(t)
+// protectedPathsCanBeRead checks that the user can read, but not change, a protected path.
+func protectedPathsCanBeRead(t testing.TB, c *Config) {
+	ws := createOwnedWorkspace(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
 		s.Workspace, s.ReadOnly, s.Hide = ws, []string{"/workspace/private", "/workspace/dir"}, []string{"/workspace/dir/deep", "/workspace/theirs"}
 	})
@@ -175,7 +178,7 @@ func coveredCanBeRead(t testing.TB, c *Config) {
 			"unshare -Urm sh -c 'mount -o remount,rw,bind /workspace/dir && touch /workspace/dir/new'",
 		} {
 			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 {
-				t.Errorf("%s as %s: %+v", attempt, user, r)
+				t.Errorf("%s succeeds as %s: %+v", attempt, user, r)
 			}
 		}
 	}

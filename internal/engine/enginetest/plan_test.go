@@ -10,50 +10,51 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// The rules that run depend only on what an engine declares.
-func TestRulesRunExactlyWhenDeclared(t *testing.T) {
-	all := []engine.Capability{engine.CanMeasure, engine.CanObserve, engine.CanFreeze, engine.CanCheckpoint, engine.CanBind, engine.CanArchive, engine.CanWarm}
-	every := []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm}
-	whole := engine.Info{
-		Boundary: engine.OwnKernel, Capabilities: all, Enforces: every, Shows: every,
+// The rules that run depend only on the features that an engine declares.
+func TestPlanDependsOnDeclaredFeatures(t *testing.T) {
+	allCapabilities := []engine.Capability{engine.CanMeasure, engine.CanObserve, engine.CanFreeze, engine.CanCheckpoint, engine.CanBind, engine.CanArchive, engine.CanWarm}
+	allLimits := []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm}
+	fullInfo := engine.Info{
+		Boundary: engine.OwnKernel, Capabilities: allCapabilities, Enforces: allLimits, Shows: allLimits,
 		Images: []engine.ImageKind{engine.ImageHostView}, Egress: []engine.EgressKind{engine.EgressNone, engine.EgressPackets},
 	}
-	whole.OwnRoot, whole.Volumes = true, true
-	full := Config{Image: engine.ViewOf("/view", "/guest"), Groups: func(testing.TB, string) map[string][]string { return nil }, Forbidden: []string{"false"}}
-	without := func(change func(i *engine.Info, c *Config)) []string {
-		i, c := whole, full
-		i.Capabilities, i.Enforces, i.Shows = slices.Clone(all), slices.Clone(every), slices.Clone(every)
+	fullInfo.OwnRoot, fullInfo.Volumes = true, true
+	fullConfig := Config{Image: engine.ViewOf("/view", "/guest"), Groups: func(testing.TB, string) map[string][]string { return nil }, Forbidden: []string{"false"}}
+	skippedRules := func(change func(i *engine.Info, c *Config)) []string {
+		i, c := fullInfo, fullConfig
+		i.Capabilities, i.Enforces, i.Shows = slices.Clone(allCapabilities), slices.Clone(allLimits), slices.Clone(allLimits)
 		change(&i, &c)
-		run, left := c.plan(i)
-		if len(run)+len(left) != len(rules()) {
-			t.Errorf("%d rules run and %d do not, of %d", len(run), len(left), len(rules()))
+		run, skipped := c.plan(i)
+		if len(run)+len(skipped) != len(rules()) {
+			t.Errorf("%d rules run and %d are skipped, want %d in all", len(run), len(skipped), len(rules()))
 		}
 		var names []string
-		for _, why := range left {
-			name, _, _ := strings.Cut(why, " ")
+		for _, reason := range skipped {
+			name, _, _ := strings.Cut(reason, " ")
 			names = append(names, name)
 		}
 		return names
 	}
-	less := func(c engine.Capability) func(*engine.Info, *Config) {
+	withoutCapability := func(c engine.Capability) func(*engine.Info, *Config) {
 		return func(i *engine.Info, _ *Config) {
-			i.Capabilities = slices.DeleteFunc(i.Capabilities, func(one engine.Capability) bool { return one == c })
+			i.Capabilities = slices.DeleteFunc(i.Capabilities, func(other engine.Capability) bool { return other == c })
 		}
 	}
 	for name, c := range map[string]struct {
 		change func(i *engine.Info, c *Config)
-		// run lists rules and groups that do not run. All others run, except those in but.
-		left []string
-		but  []string
+		// skipped lists the rules and groups that do not run. All others run, except those in
+		// ignored, which are not checked.
+		skipped []string
+		ignored []string
 	}{
 		"everything":  {func(*engine.Info, *Config) {}, nil, nil},
-		"no meter":    {less(engine.CanMeasure), []string{"limits/usage-grows", "limits/cpu-is-bounded"}, nil},
-		"no observer": {less(engine.CanObserve), []string{"record/", "prestarted/are-watched-when-used"}, nil},
-		"no freezer":  {less(engine.CanFreeze), []string{"freeze/"}, nil},
-		"no archiver": {less(engine.CanArchive), []string{"archive/", "freeze/a-frozen-sandbox-is-not-archived"}, nil},
-		"no warmer":   {less(engine.CanWarm), []string{"prestarted/"}, nil},
-		"no binder":   {less(engine.CanBind), []string{"bound/"}, nil},
-		"no checkpointer": {less(engine.CanCheckpoint), []string{
+		"no meter":    {withoutCapability(engine.CanMeasure), []string{"limits/usage-grows", "limits/cpu-is-bounded"}, nil},
+		"no observer": {withoutCapability(engine.CanObserve), []string{"record/", "prestarted/are-watched-when-used"}, nil},
+		"no freezer":  {withoutCapability(engine.CanFreeze), []string{"freeze/"}, nil},
+		"no archiver": {withoutCapability(engine.CanArchive), []string{"archive/", "freeze/a-frozen-sandbox-is-not-archived"}, nil},
+		"no warmer":   {withoutCapability(engine.CanWarm), []string{"prestarted/"}, nil},
+		"no binder":   {withoutCapability(engine.CanBind), []string{"bound/"}, nil},
+		"no checkpointer": {withoutCapability(engine.CanCheckpoint), []string{
 			"state/", "memory/", "copies/", "prestarted/", "bound/", "benchmarks/", "owners/hold-in-a-copy", "imageowners/hold-in-a-copy", "freeze/a-frozen-sandbox-is-not-saved",
 			"archive/nothing-runs-while-files-are-extracted", "archive/busy-programs-do-not-run-while-files-are-extracted",
 			"record/restored-sandboxes-are-watched-from-the-start", "record/copies-and-replaced-sandboxes-are-watched",
@@ -67,36 +68,36 @@ func TestRulesRunExactlyWhenDeclared(t *testing.T) {
 		}, nil},
 		"shows the host's memory": {func(i *engine.Info, _ *Config) { i.Shows = i.Shows[1:] }, []string{"limits/programs-see-the-memory-limit"}, nil},
 		"no limit of memory": {func(i *engine.Info, _ *Config) { i.Enforces = i.Enforces[1:] }, []string{
-			"limits/memory-ends-the-sandbox-with-a-reason", "state/a-copys-memory-limit-is-its-own", "archive/large-files-do-not-end-the-sandbox",
+			"limits/memory-ends-the-sandbox-with-a-reason", "state/a-copy-has-a-separate-memory-limit", "archive/large-files-do-not-end-the-sandbox",
 		}, nil},
-		"no groups":            {func(_ *engine.Info, c *Config) { c.Groups = nil }, []string{"state/a-copy-has-a-group-of-its-own"}, nil},
-		"forbids no line":      {func(_ *engine.Info, c *Config) { c.Forbidden = nil }, []string{"copies/only-the-guest-may-change-the-identity"}, nil},
-		"a root of the host's": {func(i *engine.Info, _ *Config) { i.OwnRoot = false }, []string{"imageowners/"}, nil},
-		"no view of the host":  {func(_ *engine.Info, c *Config) { c.Image = engine.Image{} }, []string{"imageowners/"}, nil},
-		"a jail":               {func(i *engine.Info, _ *Config) { i.Boundary = engine.SharedKernel }, []string{"namespaces/", "limits/closed-connections-are-forgotten"}, nil},
+		"no groups":                {func(_ *engine.Info, c *Config) { c.Groups = nil }, []string{"state/a-copy-has-a-separate-group"}, nil},
+		"no forbidden commands":    {func(_ *engine.Info, c *Config) { c.Forbidden = nil }, []string{"copies/only-the-guest-may-change-the-identity"}, nil},
+		"root is that of the host": {func(i *engine.Info, _ *Config) { i.OwnRoot = false }, []string{"imageowners/"}, nil},
+		"no view of the host":      {func(_ *engine.Info, c *Config) { c.Image = engine.Image{} }, []string{"imageowners/"}, nil},
+		"a jail":                   {func(i *engine.Info, _ *Config) { i.Boundary = engine.SharedKernel }, []string{"namespaces/", "limits/closed-connections-are-forgotten"}, nil},
 		"no boundary": {func(i *engine.Info, _ *Config) { i.Boundary = engine.NoBoundary }, []string{
 			"exec/", "boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "changes/", "link/", "memory/", "prestarted/",
 		}, []string{"limits/", "state/", "archive/", "bound/", "copies/", "record/"}},
 	} {
-		got := without(c.change)
+		got := skippedRules(c.change)
 		for _, r := range rules() {
 			in := func(list []string) bool { return slices.ContainsFunc(list, r.in) }
-			if in(c.but) {
+			if in(c.ignored) {
 				continue
 			}
-			// An engine that declares everything has its own kernel.
-			if want := in(c.left) || r.in("shared-kernel/") && name != "a jail"; slices.Contains(got, r.name) != want {
-				t.Errorf("%s: %s is left out: %t, want %t", name, r.name, !want, want)
+			// The changed description has its own kernel, except that of a jail.
+			if want := in(c.skipped) || r.in("shared-kernel/") && name != "a jail"; slices.Contains(got, r.name) != want {
+				t.Errorf("%s: the rule %s is skipped: %t, want %t", name, r.name, !want, want)
 			}
 		}
 	}
 }
 
-func TestMistakesOfAConfigurationAreFound(t *testing.T) {
+func TestConfigMistakesAreFound(t *testing.T) {
 	info := openFake(t, t.TempDir()).Info()
-	good := sound(t)
-	if wrong := good.mistakes(info); len(wrong) > 0 {
-		t.Fatalf("control: %q", wrong)
+	valid := fakeConfig(t)
+	if mistakes := valid.mistakes(info); len(mistakes) > 0 {
+		t.Fatalf("control: the valid configuration has the mistakes %q", mistakes)
 	}
 	for want, change := range map[string]func(c *Config){
 		"has no Residue":            func(c *Config) { c.Residue = nil },
@@ -105,10 +106,10 @@ func TestMistakesOfAConfigurationAreFound(t *testing.T) {
 		"waived and would not run":  func(c *Config) { c.Waive = map[string]string{"link/there-is-no-ipv6": "x"} },
 		`there is no rule "nothing`: func(c *Config) { c.Only = []string{"nothing/"} },
 	} {
-		c := *good
+		c := *valid
 		change(&c)
-		if wrong := c.mistakes(info); len(wrong) != 1 || !strings.Contains(wrong[0], want) {
-			t.Errorf("%s: found %q", want, wrong)
+		if mistakes := c.mistakes(info); len(mistakes) != 1 || !strings.Contains(mistakes[0], want) {
+			t.Errorf("found the mistakes %q, want one with %q", mistakes, want)
 		}
 	}
 }
@@ -117,61 +118,60 @@ func TestMistakesOfAConfigurationAreFound(t *testing.T) {
 func TestUnneededWaiversFail(t *testing.T) {
 	const name = "lifecycle/list-has-every-sandbox"
 	r := rules()[slices.IndexFunc(rules(), func(r rule) bool { return r.name == name })]
-	c := sound(t)
-	if result := record(t, soon, func(t testing.TB) { c.check(t, r) }); !result.passed() {
-		t.Errorf("control: %s", result.text())
+	c := fakeConfig(t)
+	if result := record(t, failTimeout, func(t testing.TB) { c.check(t, r) }); !result.passed() {
+		t.Errorf("control: the rule fails: %s", result.text())
 	}
 	c.Waive = map[string]string{name: "for a test"}
-	if result := record(t, soon, func(t testing.TB) { c.check(t, r) }); result.passed() || !strings.Contains(result.text(), "not needed") {
-		t.Errorf("an unneeded waiver: %s", result.text())
+	if result := record(t, failTimeout, func(t testing.TB) { c.check(t, r) }); result.passed() || !strings.Contains(result.text(), "not needed") {
+		t.Errorf("the waiver of a rule that passes is accepted: %s", result.text())
 	}
-	c.Open = func(t testing.TB, dir string) engine.Engine { return listsNothing{like{openFake(t, dir)}} }
-	if result := record(t, soon, func(t testing.TB) { c.check(t, r) }); !result.passed() {
-		t.Errorf("a needed waiver: %s", result.text())
+	c.Open = func(t testing.TB, dir string) engine.Engine { return listsNoSandbox{correct{openFake(t, dir)}} }
+	if result := record(t, failTimeout, func(t testing.TB) { c.check(t, r) }); !result.passed() {
+		t.Errorf("the waiver of a rule that fails is refused: %s", result.text())
 	}
 }
 
-// hides and claims are engines whose declaration differs from their methods.
+// The declarations of these engines differ from their methods.
 type (
-	hides  struct{ like }
-	claims struct{ engine.Engine }
+	hidesFreezer       struct{ correct }
+	withoutMethods     struct{ engine.Engine }
+	hasUnknownBoundary struct{ correct }
 )
 
-func (e hides) Info() engine.Info {
-	i := e.like.Info()
+func (e hidesFreezer) Info() engine.Info {
+	i := e.correct.Info()
 	i.Capabilities = slices.DeleteFunc(i.Capabilities, func(c engine.Capability) bool { return c == engine.CanFreeze })
 	return i
 }
 
-func TestDeclarationsThatDifferAreFound(t *testing.T) {
+func TestUndeclaredFindsDifferences(t *testing.T) {
 	e := openFake(t, t.TempDir())
-	if wrong := undeclared(e); len(wrong) > 0 {
-		t.Errorf("control: %q", wrong)
+	if differences := undeclared(e); len(differences) > 0 {
+		t.Errorf("control: the fake engine has the differences %q", differences)
 	}
-	if wrong := undeclared(hides{like{e}}); len(wrong) != 1 || !strings.Contains(wrong[0], "implements the capability freezer and does not declare it") {
-		t.Errorf("one that hides what it implements: %q", wrong)
+	if differences := undeclared(hidesFreezer{correct{e}}); len(differences) != 1 || !strings.Contains(differences[0], "implements the capability freezer and does not declare it") {
+		t.Errorf("an engine with an undeclared freezer: found %q", differences)
 	}
-	wrong := undeclared(claims{e})
-	if len(wrong) != len(e.Info().Capabilities) || !strings.Contains(wrong[0], "does not implement it") {
-		t.Errorf("one that claims what it does not implement: %q", wrong)
+	differences := undeclared(withoutMethods{e})
+	if len(differences) != len(e.Info().Capabilities) || !strings.Contains(differences[0], "does not implement it") {
+		t.Errorf("an engine that declares missing capabilities: found %q", differences)
 	}
-	if wrong := undeclared(nameless{like{e}}); len(wrong) != 1 {
-		t.Errorf("one without a boundary of its own: %q", wrong)
+	if differences := undeclared(hasUnknownBoundary{correct{e}}); len(differences) != 1 {
+		t.Errorf("an engine with an unknown boundary: found %q", differences)
 	}
 }
 
-type nameless struct{ like }
-
-func (e nameless) Info() engine.Info {
-	i := e.like.Info()
+func (e hasUnknownBoundary) Info() engine.Info {
+	i := e.correct.Info()
 	i.Boundary = "own-kernal"
 	return i
 }
 
-// Without a boundary, the fake still runs most of the contract.
-func TestTheFakeRunsWhatNeedsNoPrograms(t *testing.T) {
+// The fake engine has no boundary, and still runs most of the contract.
+func TestFakeRunsRulesWithoutPrograms(t *testing.T) {
 	e := openFake(t, t.TempDir())
-	run, _ := sound(t).plan(e.Info())
+	run, _ := fakeConfig(t).plan(e.Info())
 	groups := map[string]int{}
 	for _, r := range run {
 		group, _, _ := strings.Cut(r.name, "/")

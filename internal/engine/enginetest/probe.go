@@ -20,18 +20,18 @@ import (
 const (
 	probeArg = "enginetest-probe"
 
-	makeCalls      = "call"     // the probes, by name
-	reachFiles     = "reach"    // each way to each of the named files
-	changeFiles    = "change"   // each change of each of the named files
-	changeSettings = "settings" // settings of the kernel
+	makeCalls      = "call"     // runs the named probes
+	reachFiles     = "reach"    // tries to reach each named file with each of probesByPath
+	changeFiles    = "change"   // tries each of fileChanges on each named file
+	changeSettings = "settings" // tries to change kernel settings
 	inNamespaces   = "own"      // runs the rest of its arguments as root of separate namespaces
 )
 
-// These environment variables mark a process as a control. The second one names the process that
-// stands for PID 1.
 const (
+	// controlEnv is the environment variable that marks a process as a control on the host.
 	controlEnv = "PROBE_CONTROL"
-	traceeEnv  = "PROBE_TRACEE"
+	// traceeEnv holds the PID of the process that a control attacks instead of PID 1.
+	traceeEnv = "PROBE_TRACEE"
 )
 
 // ProbeRole lets a test binary run the probes. The same binary runs in a sandbox, where a probe
@@ -51,8 +51,9 @@ func ProbeRole() reexec.Role {
 	}
 }
 
-func answers(what string, args []string) (list []answer) {
-	switch what {
+// answers runs the attempts that mode selects and returns their results.
+func answers(mode string, args []string) (list []answer) {
+	switch mode {
 	case makeCalls:
 		for _, name := range args {
 			list = append(list, newAnswer(name, "", onOwnThread(probes[name].try)))
@@ -60,8 +61,8 @@ func answers(what string, args []string) (list []answer) {
 	case reachFiles:
 		for _, name := range slices.Sorted(maps.Keys(probesByPath)) {
 			paths := args
-			if slices.Contains(sparing, name) {
-				paths = args[:min(len(args), sparingPaths)]
+			if slices.Contains(expensiveProbes, name) {
+				paths = args[:min(len(args), expensivePaths)]
 			}
 			for _, path := range paths {
 				list = append(list, newAnswer(name, path, onOwnThread(func() error { return probesByPath[name](path) })))
@@ -74,7 +75,7 @@ func answers(what string, args []string) (list []answer) {
 			}
 		}
 	case changeSettings:
-		return setAll()
+		return trySettings()
 	case inNamespaces:
 		cmd := exec.Command("/proc/self/exe", append([]string{probeArg}, args...)...)
 		cmd.SysProcAttr = ownNamespaces()
@@ -100,9 +101,10 @@ type answer struct {
 	Name  string
 	Path  string        `json:",omitempty"`
 	Errno syscall.Errno `json:",omitempty"`
-	Text  string        `json:",omitempty"` // text of the error, also without a number
+	Text  string        `json:",omitempty"` // the text of the error, also if it has no number
 }
 
+// newAnswer returns the answer for an attempt that returned err.
 func newAnswer(name, path string, err error) answer {
 	a := answer{Name: name, Path: path}
 	if err != nil {
@@ -114,6 +116,7 @@ func newAnswer(name, path string, err error) answer {
 	return a
 }
 
+// succeeded reports whether the attempt returned no error.
 func (a answer) succeeded() bool { return a.Errno == 0 && a.Text == "" }
 
 // onOwnThread runs an attempt on a separate thread, which ends with it, so that changes to the
@@ -131,18 +134,18 @@ func onOwnThread(try func() error) error {
 // arguments that are invalid on a kernel that permits them, so that nothing happens there.
 type probe struct {
 	try func() error
-	// refusals are additional errors that count as a refusal of this attempt.
+	// refusals lists additional errors that count as a refusal of this attempt.
 	refusals []syscall.Errno
-	// lacks are the errors of a host without the feature. Only these, or a setting that disables
-	// the feature, excuse a host from the control.
+	// lacks lists the errors of a host without the feature. On such a host, or if off shows that a
+	// setting disables the feature, the control may fail.
 	lacks []syscall.Errno
 	off   setting
-	// allowed lists the personas for which the attempt succeeds in the sandbox, and why it gives
-	// them nothing.
+	// allowed maps the personas for which the attempt succeeds in the sandbox to the reason why that
+	// is harmless.
 	allowed map[persona]string
 }
 
-// setting is a file of the host, and its content if a feature is disabled.
+// setting is a settings file of the host, and its content if a feature is disabled.
 type setting struct{ path, value string }
 
 // refused reports whether an answer is a refusal.
@@ -162,7 +165,7 @@ const (
 	asOwner persona = "root of its own namespaces"
 )
 
-// probes are all attempts by name.
+// probes holds all attempts by name.
 var probes = func() map[string]probe {
 	all := map[string]probe{}
 	for _, group := range []map[string]probe{kernelProbes, mountProbes, fileProbes, initProbes, rightProbes} {
@@ -176,4 +179,5 @@ var probes = func() map[string]probe {
 	return all
 }()
 
+// probeNames returns the names of all probes.
 func probeNames() []string { return slices.Sorted(maps.Keys(probes)) }

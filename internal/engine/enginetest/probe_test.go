@@ -21,13 +21,13 @@ func TestProbesAreDocumented(t *testing.T) {
 	}
 	for _, name := range names {
 		if !strings.Contains(text, "`"+name+"`") {
-			t.Errorf("docs/reference/threat-model.md does not know `%s`", name)
+			t.Errorf("docs/reference/threat-model.md does not name the probe `%s`", name)
 		}
 	}
 	for name, p := range probes {
 		for as, why := range p.allowed {
 			if !strings.Contains(text, why) {
-				t.Errorf("docs/reference/threat-model.md does not say why %s may %s: %s", as, name, why)
+				t.Errorf("docs/reference/threat-model.md does not give the reason why %s may %s: %s", as, name, why)
 			}
 		}
 	}

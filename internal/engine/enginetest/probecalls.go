@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// syscallProbe returns an attempt that makes a system call.
 func syscallProbe(nr uintptr, args ...uintptr) func() error {
 	return func() error {
 		var a [6]uintptr
@@ -33,13 +34,14 @@ func descriptor(get func() (int, error)) func() error {
 	}
 }
 
+// socketProbe returns an attempt that creates a socket.
 func socketProbe(family, kind, protocol int) func() error {
 	return descriptor(func() (int, error) { return unix.Socket(family, kind, protocol) })
 }
 
 const (
-	bad  = ^uintptr(4095) // an address that is never mapped
-	none = ^uintptr(0)    // a descriptor that is never open
+	badAddress = ^uintptr(4095) // an address that is never mapped
+	badFD      = ^uintptr(0)    // a descriptor that is never open
 )
 
 var (
@@ -48,35 +50,35 @@ var (
 	noSuchFile   = []syscall.Errno{unix.ENOENT}
 )
 
-// kernelProbes are calls that try to reach the kernel of the machine.
+// kernelProbes holds system calls that try to reach the machine's kernel.
 var kernelProbes = map[string]probe{
-	"kexec-load":      {try: syscallProbe(unix.SYS_KEXEC_LOAD, 0, 99, bad, none), lacks: noSuchCall},
-	"kexec-file-load": {try: syscallProbe(unix.SYS_KEXEC_FILE_LOAD, none, none, 0, 0, 0xffff), lacks: noSuchCall},
-	"init-module":     {try: syscallProbe(unix.SYS_INIT_MODULE, bad, 1, bad), lacks: noSuchCall},
-	"finit-module":    {try: syscallProbe(unix.SYS_FINIT_MODULE, none, bad, 0), lacks: noSuchCall},
-	"delete-module":   {try: syscallProbe(unix.SYS_DELETE_MODULE, bad, 0), lacks: noSuchCall},
-	"acct":            {try: syscallProbe(unix.SYS_ACCT, bad), lacks: noSuchCall},
-	"swapon":          {try: syscallProbe(unix.SYS_SWAPON, bad, 0), lacks: noSuchCall},
-	"swapoff":         {try: syscallProbe(unix.SYS_SWAPOFF, bad), lacks: noSuchCall},
-	"quotactl":        {try: syscallProbe(unix.SYS_QUOTACTL, 0x80000700, bad, 0, bad), lacks: noSuchCall},
+	"kexec-load":      {try: syscallProbe(unix.SYS_KEXEC_LOAD, 0, 99, badAddress, badFD), lacks: noSuchCall},
+	"kexec-file-load": {try: syscallProbe(unix.SYS_KEXEC_FILE_LOAD, badFD, badFD, 0, 0, 0xffff), lacks: noSuchCall},
+	"init-module":     {try: syscallProbe(unix.SYS_INIT_MODULE, badAddress, 1, badAddress), lacks: noSuchCall},
+	"finit-module":    {try: syscallProbe(unix.SYS_FINIT_MODULE, badFD, badAddress, 0), lacks: noSuchCall},
+	"delete-module":   {try: syscallProbe(unix.SYS_DELETE_MODULE, badAddress, 0), lacks: noSuchCall},
+	"acct":            {try: syscallProbe(unix.SYS_ACCT, badAddress), lacks: noSuchCall},
+	"swapon":          {try: syscallProbe(unix.SYS_SWAPON, badAddress, 0), lacks: noSuchCall},
+	"swapoff":         {try: syscallProbe(unix.SYS_SWAPOFF, badAddress), lacks: noSuchCall},
+	"quotactl":        {try: syscallProbe(unix.SYS_QUOTACTL, 0x80000700, badAddress, 0, badAddress), lacks: noSuchCall},
 	"reboot":          {try: syscallProbe(unix.SYS_REBOOT, 1, 2, 3, 0)},
 	"iopl":            {try: syscallProbe(unix.SYS_IOPL, 3), lacks: noSuchCall},
 	"ioperm":          {try: syscallProbe(unix.SYS_IOPERM, 0x80, 1, 1), lacks: noSuchCall},
-	"set-hostname":    {try: syscallProbe(unix.SYS_SETHOSTNAME, bad, 1)},
-	"set-domain-name": {try: syscallProbe(unix.SYS_SETDOMAINNAME, bad, 1)},
+	"set-hostname":    {try: syscallProbe(unix.SYS_SETHOSTNAME, badAddress, 1)},
+	"set-domain-name": {try: syscallProbe(unix.SYS_SETDOMAINNAME, badAddress, 1)},
 	// A time zone of seven days is invalid, but a caller that may not set the clock is refused
 	// first.
 	"set-time": {try: func() error {
 		zone := [2]int32{7 * 24 * 60, 0}
 		return errnoOf(unix.Syscall(unix.SYS_SETTIMEOFDAY, 0, uintptr(unsafe.Pointer(&zone)), 0))
 	}},
-	// A tick of zero length is invalid too, see above.
+	// A tick of zero length is invalid too, but a caller without the right is refused first.
 	"adjust-time": {try: func() error { _, err := unix.Adjtimex(&unix.Timex{Modes: adjTick}); return err }},
 	"adjust-clock": {try: func() error {
 		_, err := unix.ClockAdjtime(unix.CLOCK_REALTIME, &unix.Timex{Modes: adjTick})
 		return err
 	}},
-	// A level of zero length is invalid too. 8 is SYSLOG_ACTION_CONSOLE_LEVEL.
+	// 8 is SYSLOG_ACTION_CONSOLE_LEVEL. Its level of zero length is invalid, see set-time.
 	"console-level": {try: syscallProbe(unix.SYS_SYSLOG, 8, 0, 0)},
 	"bpf": {lacks: noSuchCall, try: descriptor(func() (int, error) {
 		attr := [32]uint32{2, 4, 4, 1} // an array of one entry of four bytes
@@ -102,7 +104,7 @@ var kernelProbes = map[string]probe{
 	"request-key":    {lacks: noSuchCall, try: func() error { _ = addKey(); _, err := unix.RequestKey("user", keyName, "", 0); return err }},
 	"search-keyring": {lacks: noSuchCall, try: func() error { _ = addKey(); return searchKeyring() }},
 	"user-keyring":   {lacks: noSuchCall, try: func() error { _, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_USER_KEYRING, true); return err }},
-	// gVisor allows this call for two bits that change nothing. This is another bit.
+	// gVisor allows this call for two other bits, which change nothing.
 	"personality": {try: syscallProbe(unix.SYS_PERSONALITY, 0x0040000), refusals: []syscall.Errno{unix.EINVAL}}, // ADDR_NO_RANDOMIZE
 	"push-input":  {try: pushInput, refusals: []syscall.Errno{unix.ENOTTY}},
 	"alg-socket":  {try: socketProbe(unix.AF_ALG, unix.SOCK_SEQPACKET, 0), lacks: noSuchFamily},
@@ -118,6 +120,7 @@ const (
 	keyName = "crannog-probe"
 )
 
+// errnoOf returns the error of a system call's results.
 func errnoOf(_, _ uintptr, errno syscall.Errno) error {
 	if errno != 0 {
 		return errno
@@ -131,6 +134,7 @@ func addKey() error {
 	return err
 }
 
+// searchKeyring searches for the key of addKey.
 func searchKeyring() error {
 	_, err := unix.KeyctlSearch(unix.KEY_SPEC_PROCESS_KEYRING, "user", keyName, 0)
 	return err
@@ -159,8 +163,8 @@ func pushInput() error {
 	return errnoOf(unix.Syscall(unix.SYS_IOCTL, uintptr(slave), unix.TIOCSTI, uintptr(unsafe.Pointer(&letter))))
 }
 
-// connectLinkLocal connects to a metadata service. The control has one, on the loopback of a
-// separate network namespace.
+// connectLinkLocal connects to the address of cloud metadata services. The control runs a service at
+// this address, on the loopback of a separate network namespace.
 func connectLinkLocal() error {
 	const address = "169.254.169.254:80"
 	if os.Getenv(controlEnv) != "" {
@@ -180,6 +184,7 @@ func connectLinkLocal() error {
 	return err
 }
 
+// listenLinkLocal adds the address to the loopback interface and listens on it.
 func listenLinkLocal(address string) (net.Listener, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

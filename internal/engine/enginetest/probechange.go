@@ -13,15 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// change is an attempt to change a file. If a correct kernel requires write permission for it, its
-// control has that permission.
+// change is an attempt to change a file. The argument writable is set in a control, which has write
+// permission where a correct kernel requires it.
 type change struct {
 	name string
 	try  func(path string, writable bool) error
 }
 
+// overwritten is the text that attempts write.
 const overwritten = "written by a probe"
 
+// fileChanges lists attempts to change a file, in the order in which they are tried.
 var fileChanges = []change{
 	{"write", withFile(os.O_WRONLY, func(f *os.File) error { _, err := f.WriteString(overwritten); return err })},
 	{"append", withFile(os.O_WRONLY|os.O_APPEND, func(f *os.File) error { _, err := f.WriteString(overwritten); return err })},
@@ -43,40 +45,42 @@ var fileChanges = []change{
 		_, err = unix.Sendfile(int(f.Fd()), int(from.Fd()), nil, 4)
 		return err
 	})},
-	{"mode", plain(func(path string) error { return os.Chmod(path, 0o7777) })},
-	{"owner", plain(func(path string) error { return os.Chown(path, 4242, 4242) })},
-	{"times", plain(func(path string) error { return os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)) })},
-	{"attribute", plain(func(path string) error { return unix.Setxattr(path, "user.probe", []byte("x"), 0) })},
+	{"mode", onPath(func(path string) error { return os.Chmod(path, 0o7777) })},
+	{"owner", onPath(func(path string) error { return os.Chown(path, 4242, 4242) })},
+	{"times", onPath(func(path string) error { return os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)) })},
+	{"attribute", onPath(func(path string) error { return unix.Setxattr(path, "user.probe", []byte("x"), 0) })},
 	{"through-descriptor", withReadable(func(f *os.File) error {
 		return appendTo("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 	})},
-	{"through-init", plain(func(path string) error { return appendTo(initFile("root") + path) })},
-	{"through-link", plain(func(path string) error {
-		return scratch(path, func(name string) error { return errors.Join(os.Symlink(path, name), appendTo(name)) })
+	{"through-init", onPath(func(path string) error { return appendTo(initFile("root") + path) })},
+	{"through-link", onPath(func(path string) error {
+		return withNewName(path, func(name string) error { return errors.Join(os.Symlink(path, name), appendTo(name)) })
 	})},
-	{"through-hard-link", plain(func(path string) error {
-		return scratch(path, func(name string) error { return errors.Join(os.Link(path, name), appendTo(name)) })
+	{"through-hard-link", onPath(func(path string) error {
+		return withNewName(path, func(name string) error { return errors.Join(os.Link(path, name), appendTo(name)) })
 	})},
 	{"splice", withReadable(func(f *os.File) error { return throughPipe(f, false) })},
 	{"vmsplice", withReadable(func(f *os.File) error { return throughPipe(f, true) })},
 	{"map-privately", withReadable(func(f *os.File) error { return writeMapped(f, unix.MAP_PRIVATE) })},
 	// Mapping and splicing need a file with content, so they come after the others.
 	{"truncate", withFile(os.O_WRONLY|os.O_TRUNC, func(*os.File) error { return nil })},
-	{"sibling", plain(func(path string) error { return os.WriteFile(path+".probe", []byte(overwritten), 0o666) })},
-	{"move", plain(func(path string) error { return os.Rename(path, path+".moved") })},
-	{"replace", plain(func(path string) error {
+	{"sibling", onPath(func(path string) error { return os.WriteFile(path+".probe", []byte(overwritten), 0o666) })},
+	{"move", onPath(func(path string) error { return os.Rename(path, path+".moved") })},
+	{"replace", onPath(func(path string) error {
 		return errors.Join(os.WriteFile(path+".new", []byte(overwritten), 0o666), os.Rename(path+".new", path))
 	})},
-	{"remove", plain(os.Remove)},
-	{"move-directory", plain(func(path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".moved") })},
+	{"remove", onPath(os.Remove)},
+	{"move-directory", onPath(func(path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".moved") })},
 }
 
-func plain(try func(path string) error) func(string, bool) error {
+// onPath returns an attempt that does not depend on write permission of a descriptor.
+func onPath(try func(path string) error) func(string, bool) error {
 	return func(path string, _ bool) error { return try(path) }
 }
 
+// withFile returns an attempt on a file that is opened with the given flags.
 func withFile(flags int, try func(f *os.File) error) func(string, bool) error {
-	return plain(func(path string) error {
+	return onPath(func(path string) error {
 		f, err := os.OpenFile(path, flags, 0)
 		if err != nil {
 			return err
@@ -86,6 +90,8 @@ func withFile(flags int, try func(f *os.File) error) func(string, bool) error {
 	})
 }
 
+// withReadable returns an attempt on a file that is open for reading only, or in a control also for
+// writing.
 func withReadable(try func(f *os.File) error) func(string, bool) error {
 	return func(path string, writable bool) error {
 		if writable {
@@ -95,6 +101,7 @@ func withReadable(try func(f *os.File) error) func(string, bool) error {
 	}
 }
 
+// appendTo appends to a file.
 func appendTo(path string) error {
 	return withFile(os.O_WRONLY|os.O_APPEND, func(f *os.File) error { _, err := f.WriteString(overwritten); return err })(path, false)
 }
@@ -117,8 +124,8 @@ func writeMapped(f *os.File, flags int) error {
 	return errors.Join(unix.Madvise(data, unix.MADV_DONTNEED), unix.Munmap(data))
 }
 
-// throughPipe splices the file's own pages into a pipe, writes after them, and sends the content of
-// the pipe back.
+// throughPipe splices the file's own pages into a pipe, writes more data to the pipe, and splices the
+// content of the pipe back into the file.
 func throughPipe(f *os.File, fromMemory bool) error {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -144,8 +151,8 @@ func throughPipe(f *os.File, fromMemory bool) error {
 	return err
 }
 
-// settings are kernel settings that can be changed without harm to the machine, because an attempt
-// that succeeds must not break it.
+// settings maps kernel settings to new values. The values are harmless, because an attempt that
+// succeeds must not break the machine.
 var settings = map[string]string{
 	"/proc/sys/net/ipv4/tcp_sack":            "0",
 	"/proc/sys/net/ipv4/tcp_recovery":        "0",
@@ -156,12 +163,12 @@ var settings = map[string]string{
 	"/proc/sys/vm/stat_interval":             "2",
 }
 
-// setAll tries to change each setting and returns the results.
-func setAll() (list []answer) {
+// trySettings tries to change each setting and returns the results.
+func trySettings() (list []answer) {
 	for _, path := range slices.Sorted(maps.Keys(settings)) {
 		err := os.WriteFile(path, []byte(settings[path]), 0)
 		if now, _ := os.ReadFile(path); err == nil && strings.Join(strings.Fields(string(now)), " ") != settings[path] {
-			err = errors.New("it has a value other than the written one")
+			err = errors.New("the setting does not have the written value")
 		}
 		list = append(list, newAnswer("set", path, err))
 	}

@@ -13,24 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openProbe returns an attempt that opens the first of some files that can be opened, and neither
-// reads nor writes it.
+// openProbe returns an attempt that opens one of the files which match the patterns. It neither reads
+// nor writes the file.
 func openProbe(flags int, patterns ...string) func() error {
 	return func() error {
-		last := error(unix.ENOENT)
+		lastErr := error(unix.ENOENT)
 		for _, pattern := range patterns {
 			for _, path := range glob(pattern) {
 				f, err := os.OpenFile(path, flags, 0)
 				if err == nil {
 					return f.Close()
 				}
-				last = err
+				lastErr = err
 			}
 		}
-		return last
+		return lastErr
 	}
 }
 
+// glob returns the paths that match a pattern.
 func glob(pattern string) []string {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
@@ -39,9 +40,10 @@ func glob(pattern string) []string {
 	return paths
 }
 
+// ownFuse is the reason why /dev/fuse may be opened.
 const ownFuse = "its file systems are in the sandbox's own kernel"
 
-// fileProbes open files through which the machine's kernel can be read or changed.
+// fileProbes holds attempts to open files through which the machine's kernel can be read or changed.
 var fileProbes = map[string]probe{
 	"open-kcore":        {try: openProbe(os.O_RDONLY, "/proc/kcore"), lacks: noSuchFile},
 	"open-kmsg":         {try: openProbe(os.O_RDONLY, "/dev/kmsg"), lacks: noSuchFile},
@@ -74,15 +76,14 @@ var fileProbes = map[string]probe{
 	}, lacks: []syscall.Errno{unix.EOPNOTSUPP}},
 }
 
-// makeBelow returns an attempt to create and remove a directory below dir, in which a kernel would
-// show a control group.
+// makeBelow returns an attempt to create a control group below dir and to remove it.
 func makeBelow(dir string) func() error {
 	return func() error {
-		at := dir
+		parent := dir
 		if groups := glob(filepath.Join(dir, "*", "cgroup.procs")); len(groups) > 0 {
-			at = filepath.Dir(groups[0])
+			parent = filepath.Dir(groups[0])
 		}
-		name := filepath.Join(at, fmt.Sprintf("crannog-probe-%d", os.Getpid()))
+		name := filepath.Join(parent, fmt.Sprintf("crannog-probe-%d", os.Getpid()))
 		if err := os.Mkdir(name, 0o755); err != nil {
 			return err
 		}
@@ -116,8 +117,8 @@ func readSymbols() error {
 	return unix.EACCES // all addresses are zero
 }
 
-// openByHandle opens a directory by its inode number, bypassing all paths. If the number cannot be
-// read, it is guessed: the root of a disk has the number 2.
+// openByHandle opens the root directory by its file handle, which bypasses all paths. If the handle
+// cannot be read, it guesses the inode number: the root of a disk often has the number 2.
 func openByHandle() error {
 	handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, "/", 0)
 	if err != nil {

@@ -18,24 +18,25 @@ const (
 	ownRights = "root of its own namespace is the sandbox's user"
 )
 
-// mountProbes try to change which files are visible.
+// mountProbes holds attempts to change which files are visible.
 var mountProbes = map[string]probe{
-	"mount-tmpfs":          {try: onScratch(func(dir string) error { return unix.Mount("tmpfs", dir, "tmpfs", 0, "") }), allowed: map[persona]string{asOwner: ownMounts}},
-	"mount-disk":           {try: onScratch(func(dir string) error { return unix.Mount("/dev/null", dir, "ext4", 0, "") })},
-	"cgroup-release-agent": {try: onScratch(releaseAgent), lacks: []syscall.Errno{unix.ENODEV}},
+	"mount-tmpfs":          {try: withMountPoint(func(dir string) error { return unix.Mount("tmpfs", dir, "tmpfs", 0, "") }), allowed: map[persona]string{asOwner: ownMounts}},
+	"mount-disk":           {try: withMountPoint(func(dir string) error { return unix.Mount("/dev/null", dir, "ext4", 0, "") })},
+	"cgroup-release-agent": {try: withMountPoint(openReleaseAgent), lacks: []syscall.Errno{unix.ENODEV}},
 	"remount-root":         {try: func() error { return unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND, "") }, allowed: map[persona]string{asOwner: ownMounts}},
 	"umount":               {try: func() error { return unix.Unmount("/dev/shm", unix.MNT_DETACH) }, allowed: map[persona]string{asOwner: ownMounts}},
-	"pivot-root":           {try: syscallProbe(unix.SYS_PIVOT_ROOT, bad, bad), allowed: map[persona]string{asOwner: ownMounts}},
+	"pivot-root":           {try: syscallProbe(unix.SYS_PIVOT_ROOT, badAddress, badAddress), allowed: map[persona]string{asOwner: ownMounts}},
 	"open-tree": {try: descriptor(func() (int, error) {
 		return unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	}), lacks: noSuchCall, allowed: map[persona]string{asOwner: ownMounts}},
 	"fsopen":        {try: descriptor(func() (int, error) { return unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC) }), lacks: noSuchCall, allowed: map[persona]string{asOwner: ownMounts}},
-	"move-mount":    {try: syscallProbe(unix.SYS_MOVE_MOUNT, none, bad, none, bad, 0), lacks: noSuchCall, allowed: map[persona]string{asOwner: ownMounts}},
-	"mount-setattr": {try: syscallProbe(unix.SYS_MOUNT_SETATTR, none, bad, 0, bad, 32), lacks: noSuchCall},
+	"move-mount":    {try: syscallProbe(unix.SYS_MOVE_MOUNT, badFD, badAddress, badFD, badAddress, 0), lacks: noSuchCall, allowed: map[persona]string{asOwner: ownMounts}},
+	"mount-setattr": {try: syscallProbe(unix.SYS_MOUNT_SETATTR, badFD, badAddress, 0, badAddress, 32), lacks: noSuchCall},
 }
 
-// onScratch makes an attempt on a new directory, and unmounts what the attempt has mounted there.
-func onScratch(try func(dir string) error) func() error {
+// withMountPoint returns an attempt that runs try on a new directory, and then unmounts what it has
+// mounted there.
+func withMountPoint(try func(dir string) error) func() error {
 	return func() error {
 		dir, err := os.MkdirTemp("/tmp", "crannog-probe-")
 		if err != nil {
@@ -47,17 +48,17 @@ func onScratch(try func(dir string) error) func() error {
 	}
 }
 
-// releaseAgent opens the file that names a program that the machine's kernel runs when a group
-// becomes empty. The hierarchy is new and has no controllers, so the machine's own groups are not
-// affected.
-func releaseAgent(dir string) error {
+// openReleaseAgent opens the file with the name of the program that the machine's kernel runs when a
+// control group becomes empty. The hierarchy is new and has no controllers, so the machine's own
+// groups are not affected.
+func openReleaseAgent(dir string) error {
 	if err := unix.Mount("cgroup", dir, "cgroup", 0, "none,name=crannog-probe"); err != nil {
 		return err
 	}
 	return openProbe(os.O_WRONLY, filepath.Join(dir, "release_agent"))()
 }
 
-// initProbes attack the first process.
+// initProbes holds attacks on the first process.
 var initProbes = map[string]probe{
 	"trace-guest":           {try: traceInit},
 	"read-init-memory":      {try: openInit("mem")},
@@ -74,8 +75,8 @@ var initProbes = map[string]probe{
 	"join-init-user": {try: joinInitUser, refusals: []syscall.Errno{unix.EINVAL}},
 }
 
-// initPID returns 1, or in a control the PID of a process that stands for it, because the machine's
-// own PID 1 must not be attacked and may be protected from root.
+// initPID returns 1, or in a control the PID of another process, because the machine's own PID 1 must
+// not be attacked and may be protected from root.
 func initPID() int {
 	var n int
 	if _, err := fmt.Sscan(os.Getenv(traceeEnv), &n); err == nil {
@@ -84,12 +85,15 @@ func initPID() int {
 	return 1
 }
 
+// initFile returns the path of a file of the first process in /proc.
 func initFile(name string) string { return fmt.Sprintf("/proc/%d/%s", initPID(), name) }
 
+// openInit returns an attempt that opens a file of the first process.
 func openInit(name string) func() error {
 	return func() error { return openProbe(os.O_RDONLY, initFile(name))() }
 }
 
+// traceInit attaches to the first process as a debugger does.
 func traceInit() error {
 	if err := errnoOf(unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(initPID()), 0, 0, 0, 0)); err != nil {
 		return err
@@ -97,17 +101,18 @@ func traceInit() error {
 	return errnoOf(unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(initPID()), 0, 0, 0, 0))
 }
 
-// copyInitMemory reads memory at an unmapped address. A process without permission is refused
-// before that matters.
+// copyInitMemory reads memory of the first process at an unmapped address. A process without
+// permission is refused before the address is checked.
 func copyInitMemory() error {
 	to := make([]byte, 8)
 	local := []unix.Iovec{{Base: &to[0]}}
 	local[0].SetLen(len(to))
-	_, err := unix.ProcessVMReadv(initPID(), local, []unix.RemoteIovec{{Base: bad, Len: len(to)}}, 0)
+	_, err := unix.ProcessVMReadv(initPID(), local, []unix.RemoteIovec{{Base: badAddress, Len: len(to)}}, 0)
 	return err
 }
 
-// takeInitFile requests a descriptor that is not open, for the same reason.
+// takeInitFile requests a descriptor of the first process that is not open. A process without
+// permission is refused before the number is checked.
 func takeInitFile() error {
 	pidfd, err := unix.PidfdOpen(initPID(), 0)
 	if err != nil {
@@ -117,6 +122,7 @@ func takeInitFile() error {
 	return descriptor(func() (int, error) { return unix.PidfdGetfd(pidfd, 1<<20, 0) })()
 }
 
+// joinInit returns an attempt that joins a namespace of the first process.
 func joinInit(kind string, flag int) func() error {
 	return func() error {
 		// A thread that shares its root with another thread cannot join a mount namespace.
@@ -132,8 +138,9 @@ func joinInit(kind string, flag int) func() error {
 	}
 }
 
-// joinInitUser joins a user namespace, which a process with threads cannot do. The control joins a
-// child of the host's namespace, because no process can join its own.
+// joinInitUser joins the user namespace of the first process, with Python because a process with
+// threads cannot do so. In the control, that process is in a child of the host's user namespace,
+// because no process can join its own.
 func joinInitUser() error {
 	const line = `import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -149,10 +156,10 @@ sys.exit(0 if libc.setns(fd, 0x10000000) == 0 else ctypes.get_errno())`
 	return err
 }
 
-// noSuchUser is the error of a user namespace without root.
+// noSuchUser lists the error of setresuid in a user namespace without root.
 var noSuchUser = []syscall.Errno{unix.EINVAL}
 
-// rightProbes try to gain more rights than the process has.
+// rightProbes holds attempts to gain more rights than the process has.
 var rightProbes = map[string]probe{
 	"raise-capability": {try: func() error { return capability.Raise(false) }, allowed: map[persona]string{asOwner: ownRights}},
 	"raise-ambient":    {try: raiseAmbient, allowed: map[persona]string{asOwner: ownRights}},
@@ -163,13 +170,15 @@ var rightProbes = map[string]probe{
 	"map-users":   {try: mapUsers},
 }
 
+// raiseAmbient tries to add an ambient capability.
 func raiseAmbient() error {
-	// The result of this call decides about the next: only a permitted and inheritable capability
-	// can be ambient.
+	// An error of this call makes the next one fail: only a permitted and inheritable capability can
+	// be ambient.
 	_ = capability.Raise(true)
 	return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_SYS_ADMIN, 0, 0)
 }
 
+// setUsers sets the real, effective and saved user ID of this thread.
 func setUsers(user, effective, saved uintptr) error {
 	return errnoOf(unix.RawSyscall(unix.SYS_SETRESUID, user, effective, saved))
 }

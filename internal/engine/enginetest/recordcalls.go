@@ -2,9 +2,8 @@ package enginetest
 
 import "testing"
 
-// strange makes file system calls in all the ways that have a distinct result, and prints the
-// results.
-const strange = `cat > strange.py <<'X'
+// unusualCalls makes file system calls with unusual arguments, and prints the results.
+const unusualCalls = `cat > calls.py <<'X'
 import ctypes, os, shutil, struct
 libc = ctypes.CDLL(None, use_errno=True)
 def call(name, *args):
@@ -60,7 +59,7 @@ call("fchmod", n, 0o640); call("fchmod", 99, 0o640); call("truncate", b"f", -1);
 libc.mkdir(None, 0); print(ctypes.get_errno())
 show()
 X
-python3 strange.py 2>&1; python3 -c '
+python3 calls.py 2>&1; python3 -c '
 import os, resource, signal
 signal.signal(signal.SIGXFSZ, lambda *a: print("too large"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
@@ -70,22 +69,24 @@ except OSError as e: print(e)
 '; rm -rf w`
 
 var recordCallRules = []rule{
-	// P32: our system calls in an observed sandbox return what gVisor's return.
+	// P32: the engine's own implementations of system calls in an observed sandbox return the same
+	// results as gVisor's.
 	{"record/system-calls-return-the-same-results", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
-		watched, _ := c.watched(t, e)
-		plain := c.start(t, e)
-		got, want := watched.sh(t, strange), plain.sh(t, strange)
+		observed, _ := c.startObserved(t, e)
+		unobserved := c.start(t, e)
+		got, want := observed.sh(t, unusualCalls), unobserved.sh(t, unusualCalls)
 		if len(want.stdout) < 10_000 || want.code != 0 {
-			t.Fatalf("the control prints too little: %+v", want)
+			t.Fatalf("control: the program prints too little: %+v", want)
 		}
 		if got.stdout != want.stdout {
 			a, b := firstDifference(got.stdout, want.stdout)
-			t.Errorf("watched %q\nand not %q", a, b)
+			t.Errorf("an observed sandbox prints %q\nand another %q", a, b)
 		}
 	}},
 }
 
+// firstDifference returns the parts of two texts around their first difference.
 func firstDifference(a, b string) (string, string) {
 	i := 0
 	for i < len(a) && i < len(b) && a[i] == b[i] {

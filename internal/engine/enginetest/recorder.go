@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// recorder is a testing.TB whose result is inspected and not reported, for a rule that is waived or
-// that must fail for a broken engine.
+// recorder is a testing.TB whose result is inspected and not reported. It is for a rule that is waived
+// or that must fail for a defective engine.
 type recorder struct {
 	testing.TB
 	ctx  context.Context
@@ -62,6 +62,7 @@ func (r *recorder) inGoroutine(do func()) {
 	<-done
 }
 
+// passed reports whether the test ended without a failure or skip.
 func (r *recorder) passed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,15 +76,16 @@ func (r *recorder) text() string {
 	return strings.Join(r.log, "\n")
 }
 
+// note adds a line to the log.
 func (r *recorder) note(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.log = append(r.log, text)
 }
 
-// The following methods implement testing.TB. The embedded real test does the rest.
+// The following methods implement testing.TB. The embedded real test implements the others.
 
-// Hang implements hosttest.Hurried.
+// Hang implements hosttest.ShortHang.
 func (r *recorder) Hang() time.Duration { return r.hang }
 
 func (r *recorder) Context() context.Context { return r.ctx }

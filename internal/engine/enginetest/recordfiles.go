@@ -11,11 +11,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// changes returns the file events of a sandbox since the last call, by path.
-func (v *eventFile) changes(t testing.TB, b *testSandbox) map[string]events.Event {
+// newChanges returns the file events of a sandbox since the last call, by path.
+func (v *eventFile) newChanges(t testing.TB, b *testSandbox) map[string]events.Event {
 	t.Helper()
 	out := map[string]events.Event{}
-	for _, e := range only(v.seen(t, b), events.File, anyEvent) {
+	for _, e := range filter(v.surveyNew(t, b), events.File, anyEvent) {
 		if _, twice := out[e.Path]; twice && e.Unhashed == "" {
 			t.Logf("%s has more than one event", e.Path)
 		}
@@ -28,16 +28,17 @@ func (v *eventFile) changes(t testing.TB, b *testSandbox) map[string]events.Even
 // /home/user/a".
 func (v *eventFile) wantChanges(t testing.TB, b *testSandbox, line string, want ...string) map[string]events.Event {
 	t.Helper()
-	v.changes(t, b)
+	v.newChanges(t, b)
 	if r := b.sh(t, line); r.code != 0 {
 		t.Fatalf("%s: %+v", line, r)
 	}
 	return v.compare(t, b, line, want...)
 }
 
+// compare compares the new file events with descriptions.
 func (v *eventFile) compare(t testing.TB, b *testSandbox, line string, want ...string) map[string]events.Event {
 	t.Helper()
-	all := v.changes(t, b)
+	all := v.newChanges(t, b)
 	var got []string
 	for path, e := range all {
 		got = append(got, fmt.Sprintf("%s %s", e.Op, path))
@@ -50,33 +51,34 @@ func (v *eventFile) compare(t testing.TB, b *testSandbox, line string, want ...s
 	return all
 }
 
+// sum returns the SHA-256 checksum of a text.
 func sum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
 var recordFileRules = []rule{
 	// P32
 	{"record/each-file-has-its-size-and-checksum", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
-		v.changes(t, b)
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
+		v.newChanges(t, b)
 		const n = 2000
 		b.sh(t, fmt.Sprintf(`mkdir d; i=0; while [ $i -lt %d ]; do echo "file $i" > d/$i; i=$((i+1)); done`, n))
-		got := v.changes(t, b)
+		got := v.newChanges(t, b)
 		if e := got["/home/user/d"]; e.Op != events.Created || e.Type != "dir" {
-			t.Errorf("the directory: %+v", e)
+			t.Errorf("the event of the directory is %+v, want a created directory", e)
 		}
 		for i := range n {
 			text := fmt.Sprintf("file %d\n", i)
 			e := got[fmt.Sprintf("/home/user/d/%d", i)]
 			if e.Op != events.Created || e.Type != "file" || e.Size != int64(len(text)) || e.Sum != sum(text) || e.UID != 1000 || e.Command == 0 {
-				t.Fatalf("file %d: %+v", i, e)
+				t.Fatalf("the event of file %d is %+v", i, e)
 			}
 		}
 		if len(got) != n+1 {
-			t.Errorf("%d events", len(got))
+			t.Errorf("got %d events, want %d", len(got), n+1)
 		}
 	}},
 	// P32
 	{"record/only-changes-are-recorded", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		v.wantChanges(t, b, "echo a > a; mkdir e; echo b > e/b; echo l > l; ln -s a s",
 			"created /home/user/a", "created /home/user/e", "created /home/user/e/b", "created /home/user/l", "created /home/user/s")
 		v.wantChanges(t, b, "echo x > gone; rm gone; mkdir f; rmdir f; cat a e/b /etc/passwd; ls -la; : >> a; echo a > a")
@@ -92,7 +94,7 @@ var recordFileRules = []rule{
 	}},
 	// P32
 	{"record/names-are-real-paths", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		v.wantChanges(t, b, "mkdir -p real/deep; ln -s real/deep way; ln -s way/f to", "created /home/user/real", "created /home/user/real/deep", "created /home/user/way", "created /home/user/to")
 		v.wantChanges(t, b, "echo x > to; cd way; echo y > ../../x; mkdir ./m; cd /; echo z > proc/self/cwd/tmp/z",
 			"created /home/user/real/deep/f", "created /home/user/x", "created /home/user/real/deep/m", "created /tmp/z")
@@ -114,41 +116,41 @@ os.close(os.open("i", os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=r))
 			t.Logf("no namespaces inside: %s", r.stderr)
 		}
 		r := b.shAs(t, "root", "mkdir /tmp/top; cp -a /home/user/real /tmp/top/; python3 -c '\nimport os\nos.chroot(\"/tmp/top\"); os.chdir(\"/\"); open(\"/real/c\", \"w\").write(\"c\")'")
-		if got := v.changes(t, b); r.code != 0 || got["/tmp/top/real/c"].Op != events.Created {
-			t.Errorf("%+v: %v", r, got)
+		if got := v.newChanges(t, b); r.code != 0 || got["/tmp/top/real/c"].Op != events.Created {
+			t.Errorf("a file created after chroot is not recorded with its real path: %+v: %v", r, got)
 		}
 	}},
 	// P32
 	{"record/open-files-are-checked-again", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
-		v.wantChanges(t, b, `cat > hold.py <<'X'
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
+		v.wantChanges(t, b, `cat > write.py <<'X'
 import mmap, os, sys, time
 f = open("held", "w+b", buffering=0); f.write(b"1" * 4096)
 m = mmap.mmap(f.fileno(), 4096)
 g = open("log", "ab", buffering=0)
 print("open", flush=True)
-for line in open("tell"):
+for line in open("commands"):
     if line == "map\n": m[0] = ord("2")
     if line == "close\n": f.close()
     if line == "log\n": g.write(b"line\n")
     open("done", "w").write(line)
 X
-mkfifo tell; setsid sleep 1000 > tell 2>&1 </dev/null & setsid python3 hold.py > out 2>&1 </dev/null & while ! grep -q open out; do sleep 0.05; done; : > done`,
-			"created /home/user/hold.py", "created /home/user/tell", "created /home/user/held", "created /home/user/log", "created /home/user/out", "created /home/user/done")
-		tell := func(word string) string {
-			return fmt.Sprintf("echo %s > tell; while ! grep -q %s done; do sleep 0.05; done", word, word)
+mkfifo commands; setsid sleep 1000 > commands 2>&1 </dev/null & setsid python3 write.py > out 2>&1 </dev/null & while ! grep -q open out; do sleep 0.05; done; : > done`,
+			"created /home/user/write.py", "created /home/user/commands", "created /home/user/held", "created /home/user/log", "created /home/user/out", "created /home/user/done")
+		command := func(word string) string {
+			return fmt.Sprintf("echo %s > commands; while ! grep -q %s done; do sleep 0.05; done", word, word)
 		}
-		v.wantChanges(t, b, tell("map"), "changed /home/user/held", "changed /home/user/done")
-		v.wantChanges(t, b, tell("log"), "changed /home/user/log", "changed /home/user/done")
-		v.wantChanges(t, b, tell("close"), "changed /home/user/done")
-		got := v.wantChanges(t, b, "mv held elsewhere; "+tell("log"), "removed /home/user/held", "created /home/user/elsewhere", "changed /home/user/log", "changed /home/user/done")
+		v.wantChanges(t, b, command("map"), "changed /home/user/held", "changed /home/user/done")
+		v.wantChanges(t, b, command("log"), "changed /home/user/log", "changed /home/user/done")
+		v.wantChanges(t, b, command("close"), "changed /home/user/done")
+		got := v.wantChanges(t, b, "mv held elsewhere; "+command("log"), "removed /home/user/held", "created /home/user/elsewhere", "changed /home/user/log", "changed /home/user/done")
 		if want := sum("2" + strings.Repeat("1", 4095)); got["/home/user/elsewhere"].Sum != want {
-			t.Errorf("the write to the mapping: %+v", got["/home/user/elsewhere"])
+			t.Errorf("the event of the mapped file is %+v, want the checksum after the write", got["/home/user/elsewhere"])
 		}
 	}},
 	// P32
 	{"record/unnamed-files-that-get-a-name", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		got := v.wantChanges(t, b, `cat > link.py <<'X'
 import ctypes, os, sys
 try:
@@ -163,16 +165,16 @@ os.write(f, b"content")
 X
 python3 link.py`, "created /home/user/link.py", "created /home/user/named")
 		if e := got["/home/user/named"]; e.Sum != sum("content") {
-			t.Errorf("%+v", e)
+			t.Errorf("the event of the named file is %+v, want the checksum of its content", e)
 		}
 	}},
 	// P32
 	{"record/changes-are-recorded-when-a-command-ends", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo x > x; cat x", "x")
 		hosttest.Eventually(t, "the file is recorded without a survey", func() bool {
-			v.more(t)
-			return len(only(v.read, events.File, func(e events.Event) bool { return e.Path == "/home/user/x" })) == 1
+			v.readNew(t)
+			return len(filter(v.read, events.File, func(e events.Event) bool { return e.Path == "/home/user/x" })) == 1
 		})
 	}},
 }

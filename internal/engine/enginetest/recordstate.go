@@ -17,11 +17,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// first checks the first event since the last call, which is that of a new kernel.
-func (v *eventFile) first(t testing.TB) {
+// wantBegan checks that the first event since the last call is the start of a new kernel.
+func (v *eventFile) wantBegan(t testing.TB) {
 	t.Helper()
-	if all := v.more(t); len(all) == 0 || all[0].Kind != events.Began {
-		t.Errorf("begins with %+v", all)
+	if all := v.readNew(t); len(all) == 0 || all[0].Kind != events.Began {
+		t.Errorf("the new events are %+v, want the start of a kernel first", all)
 	}
 }
 
@@ -29,15 +29,15 @@ func (v *eventFile) first(t testing.TB) {
 func (v *eventFile) wantProgram(t testing.TB, b *testSandbox, word string) events.Event {
 	t.Helper()
 	b.want(t, "/bin/true "+word+"; echo", "")
-	all := only(v.seen(t, b), events.Exec, marked(word))
+	all := filter(v.surveyNew(t, b), events.Exec, hasArgument(word))
 	if len(all) != 1 {
-		t.Fatalf("%s was seen %d times", word, len(all))
+		t.Fatalf("the program with the argument %s was recorded %d times, want once", word, len(all))
 	}
 	return all[0]
 }
 
-// numbered checks that no event is missing or duplicated.
-func (v *eventFile) numbered(t testing.TB) {
+// wantNoGaps checks that no event is missing or duplicated.
+func (v *eventFile) wantNoGaps(t testing.TB) {
 	t.Helper()
 	for i, e := range v.read {
 		if e.Seq != uint64(i+1) {
@@ -46,8 +46,8 @@ func (v *eventFile) numbered(t testing.TB) {
 	}
 }
 
-// holders counts the processes that have the file open.
-func (v *eventFile) holders(t testing.TB) (others int) {
+// countHolders counts the other processes that have the file open.
+func (v *eventFile) countHolders(t testing.TB) (others int) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*/fd")
 	if err != nil {
@@ -72,66 +72,66 @@ func (v *eventFile) holders(t testing.TB) (others int) {
 var recordStateRules = []rule{
 	// P32
 	{"record/restored-sandboxes-are-watched-from-the-start", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		b.sh(t, `echo old > old; setsid sh -c 'exec 3>>held; while :; do [ -e go ] && echo line >&3 && rm go; sleep 0.05; done' >/dev/null 2>&1 </dev/null & echo $! > pid; while [ ! -e held ]; do sleep 0.05; done`)
 		loop := number(t, b.sh(t, "cat pid").stdout)
 		saved := save(t, b)
-		if got := v.more(t); len(only(got, events.File, func(e events.Event) bool { return e.Path == "/home/user/old" })) != 1 {
-			t.Error("an earlier change has a wrong author")
+		if got := v.readNew(t); len(filter(got, events.File, func(e events.Event) bool { return e.Path == "/home/user/old" })) != 1 {
+			t.Error("a change before the checkpoint was not recorded once")
 		}
 		for range 2 {
 			w := newEvents(t)
 			other := c.copyOf(t, b.e, saved, func(s *engine.Spec) { s.Events = w.f })
-			w.first(t)
+			w.wantBegan(t)
 			w.wantProgram(t, other, "restored")
 			w.wantChanges(t, other, "touch go; while [ -e go ]; do sleep 0.05; done; echo new > new", "changed /home/user/held", "created /home/user/new")
 			w.wantChanges(t, other, "echo more >> old; rm new", "changed /home/user/old", "removed /home/user/new")
-			if all := only(w.read, events.Exec, func(e events.Event) bool { return filepath.Base(e.Program) == "sleep" && e.Command == loop }); len(all) == 0 {
+			if all := filter(w.read, events.Exec, func(e events.Event) bool { return filepath.Base(e.Program) == "sleep" && e.Command == loop }); len(all) == 0 {
 				t.Error("programs of a restored sandbox belong to no command")
 			}
-			w.numbered(t)
+			w.wantNoGaps(t)
 		}
 		v.wantProgram(t, b, "source")
-		v.numbered(t)
+		v.wantNoGaps(t)
 	}},
 	// P32
 	{"record/copies-and-replaced-sandboxes-are-watched", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		b.sh(t, "echo old > old")
 		saved := save(t, b)
-		if got := only(v.more(t), events.File, func(e events.Event) bool { return e.Path == "/home/user/old" }); len(got) != 1 {
+		if got := filter(v.readNew(t), events.File, func(e events.Event) bool { return e.Path == "/home/user/old" }); len(got) != 1 {
 			t.Errorf("changes before the save: %+v", got)
 		}
 		w := newEvents(t)
 		other := c.copyOf(t, b.e, saved, func(s *engine.Spec) { s.Events = w.f })
-		w.first(t)
+		w.wantBegan(t)
 		w.wantProgram(t, other, "copied")
 		w.wantChanges(t, other, "echo more >> old; echo new > new", "changed /home/user/old", "created /home/user/new")
-		w.numbered(t)
+		w.wantNoGaps(t)
 		spec := c.spec(b.id)
 		spec.Events, spec.Boot.Config = v.f, renewed(b.id, "box", guest.RolledBack)
 		if err := saver(b.e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
-		v.first(t)
+		v.wantBegan(t)
 		v.wantProgram(t, attach(t, b.e, b.id), "replaced")
-		v.numbered(t)
+		v.wantNoGaps(t)
 	}},
 	// P32
 	{"record/continues-with-zombies", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
-		// This is a child that has ended, and a program whose first thread has ended.
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
+		// A child that has ended, and a program whose first thread has ended.
 		b.sh(t, `setsid sh -c 'sleep 0 & exec sleep 1000' >/dev/null 2>&1 </dev/null &
 setsid python3 -c '
 import ctypes, threading, time
 threading.Thread(target=time.sleep, args=(1000,)).start()
 ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
-		const ended = "grep -hc '^State:.Z' /proc/[0-9]*/status | grep -c 1"
-		hosttest.Eventually(t, "two have ended", func() bool { return strings.TrimSpace(b.sh(t, ended).stdout) == "2" })
+		const countZombies = "grep -hc '^State:.Z' /proc/[0-9]*/status | grep -c 1"
+		hosttest.Eventually(t, "both are zombies", func() bool { return strings.TrimSpace(b.sh(t, countZombies).stdout) == "2" })
 		saved := save(t, b)
 		w := newEvents(t)
 		other := c.copyOf(t, b.e, saved, func(s *engine.Spec) { s.Events = w.f })
-		other.want(t, ended, "2")
+		other.want(t, countZombies, "2")
 		w.wantProgram(t, other, "copied")
 		w.wantChanges(t, other, "echo new > new", "created /home/user/new")
 		spec := c.spec(b.id)
@@ -139,43 +139,43 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		if err := saver(b.e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
-		now := attach(t, b.e, b.id)
-		now.want(t, ended, "2")
-		v.wantProgram(t, now, "replaced")
+		replaced := attach(t, b.e, b.id)
+		replaced.want(t, countZombies, "2")
+		v.wantProgram(t, replaced, "replaced")
 	}},
 	// P32
 	{"record/replaced-sandboxes-continue-the-same-file", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		saved := save(t, b)
 		broken := t.TempDir()
 		if err := os.CopyFS(broken, os.DirFS(saved)); err != nil {
 			t.Fatal(err)
 		}
-		damage(t, broken, small(b.e)[0])
+		damage(t, broken, smallParts(b.e)[0])
 		spec := c.spec(b.id)
 		spec.Events, spec.Boot.Config = v.f, renewed(b.id, "box", guest.RolledBack)
 		b.sh(t, "echo a > a; setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
 		if err := saver(b.e).Replace(t.Context(), spec, broken); err == nil {
-			t.Fatal("replaced from half a state")
+			t.Fatal("a sandbox was replaced from a damaged state")
 		}
 		v.wantProgram(t, b, "failed")
 		v.wantChanges(t, b, "echo a > a; echo b > b", "created /home/user/b")
 		if err := saver(b.e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
-		v.first(t)
-		now := attach(t, b.e, b.id)
-		v.wantProgram(t, now, "replaced")
-		v.wantChanges(t, now, "echo b > b", "created /home/user/b")
-		v.numbered(t)
+		v.wantBegan(t)
+		replaced := attach(t, b.e, b.id)
+		v.wantProgram(t, replaced, "replaced")
+		v.wantChanges(t, replaced, "echo b > b", "created /home/user/b")
+		v.wantNoGaps(t)
 	}},
 	// P32
 	{"record/outlives-the-process-that-started-it", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
-		b, v := c.watched(t, c.Open(t, dir))
-		v.more(t)
-		// Another process with the same state directory takes over. The first one's descriptor is
-		// gone with it.
+		b, v := c.startObserved(t, c.Open(t, dir))
+		v.readNew(t)
+		// Another process with the same state directory takes over. The descriptor of the first
+		// process is closed, as at its end.
 		if err := v.f.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -187,53 +187,53 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		}
 		defer f.Close()
 		v.f, v.r = f, events.NewReader(f, v.r.Offset(), uint64(len(v.read)))
-		got := v.seen(t, later)
-		if len(only(got, events.Exec, marked("later"))) != 1 || len(only(got, events.File, anyEvent)) == 0 {
+		got := v.surveyNew(t, later)
+		if len(filter(got, events.Exec, hasArgument("later"))) != 1 || len(filter(got, events.File, anyEvent)) == 0 {
 			t.Errorf("after a restart: %+v", got)
 		}
-		v.numbered(t)
+		v.wantNoGaps(t)
 	}},
 	// P32
 	{"record/removal-leaves-no-descriptor", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
-		b, v := c.watched(t, e)
+		b, v := c.startObserved(t, e)
 		b.want(t, "echo x", "x")
-		if v.holders(t) == 0 {
-			t.Error("no process has the file: the control does not hold")
+		if v.countHolders(t) == 0 {
+			t.Error("control: no process has the file of a running sandbox open")
 		}
 		if err := e.Remove(t.Context(), b.id); err != nil {
 			t.Fatal(err)
 		}
-		if n := v.holders(t); n != 0 {
-			t.Errorf("%d processes have it still", n)
+		if n := v.countHolders(t); n != 0 {
+			t.Errorf("%d processes still have the file open", n)
 		}
 	}},
 	// P32
 	{"record/programs-cannot-stop-it", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
-		v.more(t)
-		// An argument never becomes a line of its own, whatever it contains.
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
+		v.readNew(t)
+		// Attack: an argument with line breaks must not become a separate line.
 		b.sh(t, `/bin/true 'forged
 {"seq":9,"time":"2026-01-01T00:00:00Z","kind":"exit","pid":9}
 '; printf '{"seq":10}\n' > /proc/self/fd/1`)
 		b.shAs(t, "root", `mount -t tmpfs x /home; umount /proc /; kill -STOP 1; /bin/true stopped; kill -CONT 1; kill -USR1 1; true`)
-		if n := len(only(v.seen(t, b), events.Exec, marked("stopped"))); n != 1 {
-			t.Errorf("a program that ran while the guest was stopped was seen %d times", n)
+		if n := len(filter(v.surveyNew(t, b), events.Exec, hasArgument("stopped"))); n != 1 {
+			t.Errorf("a program that ran while the guest was stopped was recorded %d times, want once", n)
 		}
 		v.wantProgram(t, b, "still")
 		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 		defer cancel()
 		_, _ = b.exec(ctx, "root", "/bin/sh", "-c", "echo last > /home/user/last; /bin/true evidence; kill -9 -1; kill -9 1")
 		hosttest.Eventually(t, "the last actions are recorded", func() bool {
-			v.more(t)
-			return len(only(v.read, events.Exec, marked("evidence"))) == 1 &&
-				len(only(v.read, events.File, func(e events.Event) bool { return e.Path == "/home/user/last" })) == 1
+			v.readNew(t)
+			return len(filter(v.read, events.Exec, hasArgument("evidence"))) == 1 &&
+				len(filter(v.read, events.File, func(e events.Event) bool { return e.Path == "/home/user/last" })) == 1
 		})
-		v.numbered(t)
+		v.wantNoGaps(t)
 	}},
 	// P32
 	{"record/the-end-of-the-guest-loses-nothing", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		const script = `import os
 for i in range(300):
     open("/home/user/%d" % i, "w").write("x" * i)
@@ -243,17 +243,17 @@ os.kill(1, 15); os.kill(1, 9)
 		defer cancel()
 		_, _ = b.exec(ctx, "root", "/usr/bin/python3", "-c", script)
 		hosttest.Eventually(t, "all files are recorded", func() bool {
-			v.more(t)
-			return len(only(v.read, events.File, func(e events.Event) bool {
+			v.readNew(t)
+			return len(filter(v.read, events.File, func(e events.Event) bool {
 				return e.Op == events.Created && strings.HasPrefix(e.Path, "/home/user/")
 			})) == 300
 		})
 	}},
 	// P32
 	{"record/a-race-does-not-hide-a-name", func(t testing.TB, c *Config) {
-		b, v := c.watched(t, c.Open(t, t.TempDir()))
-		// One thread changes the paths of another's calls during the calls, and the directories on
-		// the way.
+		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
+		// Attack: one thread changes the arguments of the calls of others, and the directories of the
+		// paths, during the calls.
 		r := b.sh(t, `mkdir r; cd r; mkdir a b; cat > ../race.py <<'X'
 import ctypes, os, random, threading, time
 libc = ctypes.CDLL(None)
@@ -283,22 +283,22 @@ for t in threads: t.start()
 for t in threads: t.join()
 X
 python3 ../race.py; cd; find r -mindepth 1 | sort`)
-		there := map[string]bool{}
-		v.seen(t, b)
-		for _, e := range only(v.read, events.File, func(e events.Event) bool { return strings.HasPrefix(e.Path, "/home/user/r/") }) {
+		recorded := map[string]bool{}
+		v.surveyNew(t, b)
+		for _, e := range filter(v.read, events.File, func(e events.Event) bool { return strings.HasPrefix(e.Path, "/home/user/r/") }) {
 			if e.Op == events.Removed {
-				delete(there, e.Path)
+				delete(recorded, e.Path)
 			} else {
-				there[e.Path] = true
+				recorded[e.Path] = true
 			}
 		}
 		var got []string
-		for path := range there {
+		for path := range recorded {
 			got = append(got, strings.TrimPrefix(path, "/home/user/"))
 		}
 		slices.Sort(got)
 		if want := strings.Fields(r.stdout); r.code != 0 || !slices.Equal(got, want) {
-			t.Errorf("the events say\n%q\nand the files are\n%q (%s)", got, want, r.stderr)
+			t.Errorf("according to the events the files are\n%q\nwant\n%q (%s)", got, want, r.stderr)
 		}
 	}},
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// replacedByOtherProcess checks that a process that waits for a sandbox does not mistake the end of
-// an instance, which another process has replaced, for the end of the sandbox.
+// replacedByOtherProcess checks that a process that waits for a sandbox does not return when another
+// process replaces the sandbox's instance.
 func replacedByOtherProcess(t testing.TB, c *Config) {
 	dir := t.TempDir()
 	e, other := c.Open(t, dir), c.Open(t, dir)
@@ -53,6 +53,6 @@ func replacedByOtherProcess(t testing.TB, c *Config) {
 	select {
 	case <-exits:
 	case <-hosttest.Late():
-		t.Error("the wait does not end when the sandbox is gone")
+		t.Error("Wait does not return after the sandbox is removed")
 	}
 }

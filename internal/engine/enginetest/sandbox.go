@@ -29,6 +29,7 @@ const (
 	controlToken = "enginetest-control"
 )
 
+// sequence numbers the IDs of this process.
 var sequence atomic.Int64
 
 // newID returns an ID that no other test of this process uses.
@@ -48,6 +49,7 @@ type result struct {
 	status         string
 }
 
+// spec returns the specification of a sandbox with default options.
 func (c *Config) spec(id string) engine.Spec {
 	return engine.Spec{ID: id, Hostname: "box", Image: c.Image, Boot: engine.Boot{Config: guestConfig(id)}}
 }
@@ -55,6 +57,7 @@ func (c *Config) spec(id string) engine.Spec {
 // absent returns a configuration with which the guest removes the placeholders of absent files.
 func (c *Config) absent(id string, paths []string) []byte { return guestConfig(id, paths...) }
 
+// guestConfig returns the guest's configuration for a new sandbox.
 func guestConfig(id string, absent ...string) []byte {
 	config, err := json.Marshal(guest.Config{
 		SandboxID: id, TemplateID: "base", Hostname: "box", AccessToken: accessToken, ControlToken: controlToken,
@@ -93,10 +96,8 @@ func attach(t testing.TB, e engine.Engine, id string) *testSandbox {
 	return &testSandbox{e: e, id: id, client: &http.Client{Transport: transport}}
 }
 
-// exec runs a command as a user and collects its output.
-//
-// On engines on which no program can be root, the command runs as the sandbox's user, which has all
-// rights that a program in the sandbox can have.
+// exec runs a command as a user and collects its output. On engines on which no program can be root,
+// commands of root run as the sandbox's user, which has all rights that a program can have there.
 func (b *testSandbox) exec(ctx context.Context, user string, argv ...string) (result, error) {
 	if user == "root" && b.e.Info().NoRoot {
 		user = "user"
@@ -113,17 +114,17 @@ func (b *testSandbox) exec(ctx context.Context, user string, argv ...string) (re
 		return result{}, err
 	}
 	defer stream.Close()
-	var out, errOut bytes.Buffer
+	var stdout, stderr bytes.Buffer
 	for stream.Receive() {
 		switch e := stream.Msg().GetEvent().GetEvent().(type) {
 		case *processpb.ProcessEvent_Data:
-			out.Write(e.Data.GetStdout())
-			errOut.Write(e.Data.GetStderr())
+			stdout.Write(e.Data.GetStdout())
+			stderr.Write(e.Data.GetStderr())
 		case *processpb.ProcessEvent_End:
-			return result{out.String(), errOut.String(), int(e.End.GetExitCode()), e.End.GetStatus()}, nil
+			return result{stdout.String(), stderr.String(), int(e.End.GetExitCode()), e.End.GetStatus()}, nil
 		}
 	}
-	return result{out.String(), errOut.String(), -1, ""}, errors.Join(stream.Err(), errors.New("the stream ended before the command"))
+	return result{stdout.String(), stderr.String(), -1, ""}, errors.Join(stream.Err(), errors.New("the stream ended before the command"))
 }
 
 // sh runs a shell command as the sandbox's user and fails the test if it cannot be started. The
@@ -133,6 +134,7 @@ func (b *testSandbox) sh(t testing.TB, line string) result {
 	return b.shAs(t, "user", line)
 }
 
+// shAs is sh as another user.
 func (b *testSandbox) shAs(t testing.TB, user, line string) result {
 	t.Helper()
 	ctx, cancel := hosttest.Bounded(t)

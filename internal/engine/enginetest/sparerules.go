@@ -10,10 +10,10 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// spareRules are about sandboxes that use a prestarted kernel.
+// spareRules check sandboxes that use a prestarted kernel.
 var spareRules = []rule{
 	{"prestarted/are-used-and-dropped", func(t testing.TB, c *Config) {
-		b, gone := c.counted(t)
+		b, wantNothingLeft := c.counted(t)
 		saved := save(t, b)
 		for range 3 {
 			warm(t, c, b.e, 2)
@@ -25,7 +25,7 @@ var spareRules = []rule{
 			}
 		}
 		warm(t, c, b.e, 0)
-		gone()
+		wantNothingLeft()
 	}},
 	{"prestarted/get-the-name-of-a-new-sandbox", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
@@ -47,7 +47,7 @@ var spareRules = []rule{
 		copied := c.copyOf(t, b.e, saved)
 		copied.want(t, "uname -n", copied.id)
 		hosttest.Eventually(t, "a kernel of this kind is prestarted again", func() bool { return counter(b.e).Prestarted() == 2 })
-		// The kernel of the other kind existed all the time, because none is started this fast.
+		// The kernel of the other kind has existed all the time: a new one could not be ready yet.
 		b.e.(engine.Warmer).Warm(both[:1])
 		if n := counter(b.e).Prestarted(); n != 1 {
 			t.Errorf("%d prestarted kernels of the other kind are left", n)
@@ -57,7 +57,7 @@ var spareRules = []rule{
 	// P32
 	{"prestarted/are-watched-when-used", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
-		b, v := c.watched(t, e)
+		b, v := c.startObserved(t, e)
 		v.wantProgram(t, b, "before")
 		warm(t, c, e, 1)
 		spec := c.spec(b.id)
@@ -65,9 +65,9 @@ var spareRules = []rule{
 		if err := saver(e).Replace(t.Context(), spec, ""); err != nil {
 			t.Fatal(err)
 		}
-		v.first(t)
+		v.wantBegan(t)
 		v.wantProgram(t, attach(t, e, b.id), "spare")
-		v.numbered(t)
+		v.wantNoGaps(t)
 	}},
 	{"prestarted/do-not-reserve-an-id", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
@@ -77,27 +77,28 @@ var spareRules = []rule{
 		spec := c.spec(b.id)
 		spec.Boot.Config = renewed(b.id, "box", guest.Copied)
 		if err := saver(e).Restore(t.Context(), spec, saved); fault.KindOf(err) != fault.Exists {
-			t.Errorf("got %v", err)
+			t.Errorf("restore with a used ID: got %v, want exists", err)
 		}
 		b.want(t, "echo well", "well")
 	}},
 	{"prestarted/have-their-own-links", func(t testing.TB, c *Config) {
-		linksAreTheirOwn(t, c, func(c *Config, e engine.Engine, n int) { warm(t, c, e, n) })
+		copiesHaveOwnLinks(t, c, func(c *Config, e engine.Engine, n int) { warm(t, c, e, n) })
 	}},
 }
 
 // warm requests prestarted kernels and waits until they exist.
 func warm(t testing.TB, c *Config, e engine.Engine, n int) {
 	t.Helper()
-	like := c.spec("any")
-	like.Hostname = "" // ignored
-	warmAll(t, e, []engine.Prestarted{{Spec: like, Count: n}}, n)
+	spec := c.spec("any")
+	spec.Hostname = "" // ignored
+	warmAll(t, e, []engine.Prestarted{{Spec: spec, Count: n}}, n)
 }
 
+// warmAll is warm for kernels of several kinds.
 func warmAll(t testing.TB, e engine.Engine, wanted []engine.Prestarted, n int) {
 	t.Helper()
 	e.(engine.Warmer).Warm(wanted)
-	// They outlive their engine value unless it is closed.
+	// Prestarted kernels outlive their engine value unless it is closed.
 	if closer, ok := e.(io.Closer); ok {
 		t.Cleanup(func() {
 			if err := closer.Close(); err != nil {

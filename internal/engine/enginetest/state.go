@@ -21,6 +21,7 @@ func renewed(id, hostname string, how guest.Renewal) []byte {
 	return marshal(renewal(id, hostname, how))
 }
 
+// renewal returns the guest's configuration of a sandbox that continues in the given way.
 func renewal(id, hostname string, how guest.Renewal) guest.Config {
 	return guest.Config{
 		SandboxID: id, TemplateID: "base", Hostname: hostname, AccessToken: accessToken, ControlToken: controlToken,
@@ -28,7 +29,7 @@ func renewal(id, hostname string, how guest.Renewal) guest.Config {
 	}
 }
 
-// archived returns the configuration of a sandbox that boots with the files of another.
+// archived returns the configuration of a sandbox that boots with the files of an archive.
 func archived(id string) []byte {
 	return marshal(guest.Config{
 		SandboxID: id, TemplateID: "base", Hostname: id, AccessToken: accessToken, ControlToken: controlToken,
@@ -36,6 +37,7 @@ func archived(id string) []byte {
 	})
 }
 
+// marshal encodes a guest's configuration.
 func marshal(config guest.Config) []byte {
 	data, err := json.Marshal(config)
 	if err != nil {
@@ -47,8 +49,8 @@ func marshal(config guest.Config) []byte {
 // saver returns the engine as a Checkpointer, for rules that need one.
 func saver(e engine.Engine) engine.Checkpointer { return e.(engine.Checkpointer) }
 
-// small lists the parts of a state that are read before the sandbox runs.
-func small(e engine.Engine) (names []string) {
+// smallParts lists the parts of a state that are read before the sandbox runs.
+func smallParts(e engine.Engine) (names []string) {
 	for _, p := range saver(e).Parts() {
 		if p.Kind == engine.PartSmall {
 			names = append(names, p.Name)
@@ -98,27 +100,27 @@ func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...fun
 	return attach(t, e, id)
 }
 
-// memory starts a shell loop with a number that exists only in memory. The loop adds one to it for
-// each request of ask.
-func memory(t testing.TB, b *testSandbox) {
+// startCounter starts a shell loop with a number that exists only in memory. The loop increments the
+// number for each request of ask.
+func startCounter(t testing.TB, b *testSandbox) {
 	t.Helper()
 	b.sh(t, "n=0; while :; do test -e ask && rm ask && n=$((n+1)) && echo $n > answer.new && mv answer.new answer; sleep 0.02; done >/dev/null 2>&1 &")
 	b.want(t, ask, "1")
 }
 
-// ask prints the next number of the loop that memory has started.
+// ask prints the next number of the loop of startCounter.
 const ask = "rm -f answer; echo x > ask; while ! test -e answer; do sleep 0.02; done; cat answer"
 
-// listener starts a program with a number that exists only in memory, which it serves and
-// increments on a port.
-func listener(t testing.TB, b *testSandbox, port int) {
+// startListener starts a program with a number that exists only in memory. The program increments the
+// number for each request on a port, and returns it.
+func startListener(t testing.TB, b *testSandbox, port int) {
 	t.Helper()
 	serve(t, b, port, "itertools; count = itertools.count(1)", "str(next(count))")
 }
 
-// serve starts a Python program that imports modules, and answers each line on a port with its
-// value.
-func serve(t testing.TB, b *testSandbox, port int, imports, answer string) {
+// serve starts a Python program that imports modules, and answers each HTTP request on a port with
+// the value of an expression.
+func serve(t testing.TB, b *testSandbox, port int, imports, expression string) {
 	t.Helper()
 	b.sh(t, fmt.Sprintf(`cat > keep.py <<'X'
 import http.server, %s
@@ -130,14 +132,16 @@ class H(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", %d), H).serve_forever()
 X
 setsid python3 keep.py >/dev/null 2>&1 &
-`, imports, answer, port))
+`, imports, expression, port))
 	hosttest.Eventually(t, "the program listens", func() bool { return b.sh(t, get(port)).code == 0 })
 }
 
+// get returns a shell command that sends a request to a port and prints the response.
 func get(port int) string {
 	return fmt.Sprintf(`python3 -c 'import urllib.request as u; print(u.urlopen("http://127.0.0.1:%d/").read().decode())'`, port)
 }
 
+// number parses a number.
 func number(t testing.TB, text string) int {
 	t.Helper()
 	var n int
@@ -172,7 +176,7 @@ func tarFiles(t testing.TB, f *os.File) map[string]string {
 	}
 }
 
-// tarList lists the entries of an archive: path, kind or mode, owner.
+// tarList lists the entries of an archive, each with its path, its kind or mode, and its owner.
 func tarList(t testing.TB, f *os.File) string {
 	t.Helper()
 	if _, err := f.Seek(0, io.SeekStart); err != nil {

@@ -18,31 +18,31 @@ var stateRules = []rule{
 	// P25
 	{"state/memory-files-and-listeners-continue", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
-		listener(t, b, 8001)
+		startListener(t, b, 8001)
 		b.sh(t, "echo before > f; echo shared > /dev/shm/f")
-		was := number(t, b.sh(t, get(8001)).stdout)
+		before := number(t, b.sh(t, get(8001)).stdout)
 		dir := save(t, b)
-		b.want(t, get(8001), fmt.Sprint(was+1))
+		b.want(t, get(8001), fmt.Sprint(before+1))
 		b.sh(t, "echo after > f; echo new > g; rm /dev/shm/f")
 		for range 2 {
 			other := c.copyOf(t, b.e, dir)
 			other.want(t, "cat f /dev/shm/f; ls g 2>&1 | grep -c 'No such'", "before\nshared\n1")
-			other.want(t, get(8001), fmt.Sprint(was+1))
-			other.want(t, get(8001), fmt.Sprint(was+2))
+			other.want(t, get(8001), fmt.Sprint(before+1))
+			other.want(t, get(8001), fmt.Sprint(before+2))
 		}
 		b.want(t, "cat f", "after")
-		b.want(t, get(8001), fmt.Sprint(was+2))
+		b.want(t, get(8001), fmt.Sprint(before+2))
 	}},
 	{"state/memory-and-files-continue", memoryAndFiles},
 	{"state/consists-of-its-parts", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		dir := save(t, b)
 		var want []string
-		big := 0
+		large := 0 // parts that are not small
 		for _, p := range saver(b.e).Parts() {
 			want = append(want, p.Name)
 			if p.Kind != engine.PartSmall {
-				big++
+				large++
 			}
 			info, err := os.Lstat(filepath.Join(dir, p.Name))
 			if err != nil || !info.Mode().IsRegular() {
@@ -50,25 +50,25 @@ var stateRules = []rule{
 			}
 		}
 		entries, err := os.ReadDir(dir)
-		if err != nil || big != 1 || len(entries) != len(want) {
-			t.Errorf("a state has %v, and its parts are %v, of which %d are not small: %v", entries, want, big, err)
+		if err != nil || large != 1 || len(entries) != len(want) {
+			t.Errorf("a state has %v, and its parts are %v, of which %d are not small: %v", entries, want, large, err)
 		}
 	}},
 	{"state/a-copy-is-saved-too", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
-		memory(t, b)
-		was := number(t, b.sh(t, ask).stdout)
+		startCounter(t, b)
+		before := number(t, b.sh(t, ask).stdout)
 		for range 3 {
 			b = c.copyOf(t, b.e, save(t, b))
-			was++
-			b.want(t, ask, fmt.Sprint(was))
+			before++
+			b.want(t, ask, fmt.Sprint(before))
 		}
 	}},
 	{"state/a-removed-sandbox-is-restored-under-its-id", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
-		memory(t, b)
-		was := number(t, b.sh(t, ask).stdout)
+		startCounter(t, b)
+		before := number(t, b.sh(t, ask).stdout)
 		dir := t.TempDir()
 		if err := saver(e).Checkpoint(t.Context(), b.id, dir); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ var stateRules = []rule{
 			t.Fatal(err)
 		}
 		again := attach(t, e, b.id)
-		again.want(t, ask, fmt.Sprint(was+1))
+		again.want(t, ask, fmt.Sprint(before+1))
 	}},
 	{"state/an-end-during-a-save-is-reported", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
@@ -104,16 +104,16 @@ var stateRules = []rule{
 		case err := <-ended:
 			t.Fatal(err)
 		}
-		// This is nearly always during a save.
+		// The sandbox ends while a state is being saved, nearly always.
 		_, _ = b.exec(t.Context(), "root", "/bin/kill", "-9", "1")
 		if err := <-ended; fault.KindOf(err) != fault.NotFound {
 			t.Errorf("got %v", err)
 		}
 	}},
 	{"state/replaces-in-place", func(t testing.TB, c *Config) {
-		b, gone := c.counted(t)
-		memory(t, b)
-		was := number(t, b.sh(t, ask).stdout)
+		b, wantNothingLeft := c.counted(t)
+		startCounter(t, b)
+		before := number(t, b.sh(t, ask).stdout)
 		b.sh(t, "echo before > f")
 		saved := save(t, b)
 		b.sh(t, "echo after > f")
@@ -123,35 +123,35 @@ var stateRules = []rule{
 			if err := saver(b.e).Replace(t.Context(), spec, saved); err != nil {
 				t.Fatal(err)
 			}
-			now := attach(t, b.e, b.id)
-			now.want(t, "cat f; echo more >> f", "before")
-			now.want(t, ask, fmt.Sprint(was+1))
-			now.client.CloseIdleConnections()
+			replaced := attach(t, b.e, b.id)
+			replaced.want(t, "cat f; echo more >> f", "before")
+			replaced.want(t, ask, fmt.Sprint(before+1))
+			replaced.client.CloseIdleConnections()
 		}
-		gone()
+		wantNothingLeft()
 	}},
 	{"state/continues-if-it-cannot-be-replaced", func(t testing.TB, c *Config) {
-		b, gone := c.counted(t)
-		memory(t, b)
+		b, wantNothingLeft := c.counted(t)
+		startCounter(t, b)
 		saved := save(t, b)
-		damage(t, saved, small(b.e)[0])
-		was := number(t, b.sh(t, ask).stdout)
+		damage(t, saved, smallParts(b.e)[0])
+		before := number(t, b.sh(t, ask).stdout)
 		spec := c.spec(b.id)
 		spec.Boot.Config = renewed(b.id, "box", guest.RolledBack)
 		if err := saver(b.e).Replace(t.Context(), spec, saved); err == nil {
-			t.Fatal("replaced from half a state")
+			t.Fatal("a sandbox was replaced from a damaged state")
 		}
-		b.want(t, ask, fmt.Sprint(was+1))
-		gone()
+		b.want(t, ask, fmt.Sprint(before+1))
+		wantNothingLeft()
 	}},
 	{"state/truncated-is-refused", func(t testing.TB, c *Config) {
-		b, gone := c.counted(t)
+		b, wantNothingLeft := c.counted(t)
 		saved := save(t, b)
 		control := c.copyOf(t, b.e, saved) // the control: the state is complete
 		if err := b.e.Remove(t.Context(), control.id); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range small(b.e) {
+		for _, name := range smallParts(b.e) {
 			broken := t.TempDir()
 			if err := os.CopyFS(broken, os.DirFS(saved)); err != nil {
 				t.Fatal(err)
@@ -161,11 +161,11 @@ var stateRules = []rule{
 			spec := c.spec(id)
 			spec.Boot.Config = renewed(id, "box", guest.Copied)
 			if err := saver(b.e).Restore(t.Context(), spec, broken); err == nil {
-				t.Errorf("%s: half of it was enough", name)
+				t.Errorf("a state with a truncated %s before restored", name)
 				_ = b.e.Remove(t.Context(), id)
 			}
 		}
-		gone()
+		wantNothingLeft()
 	}},
 	{"state/unknown-is-not-found", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
@@ -182,18 +182,19 @@ var stateRules = []rule{
 		e := c.Open(t, dir)
 		b := c.start(t, e)
 		b.want(t, "echo x", "x")
-		theirs, err := c.Open(t, dir).Dial(t.Context(), b.id, guestboot.Port)
+		stream, err := c.Open(t, dir).Dial(t.Context(), b.id, guestboot.Port)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer theirs.Close()
-		// An engine that cannot do this returns an error, and the sandbox is unharmed.
+		defer stream.Close()
+		// An engine that cannot save a sandbox with such streams returns a conflict, and the sandbox
+		// continues.
 		if err := saver(e).Checkpoint(t.Context(), b.id, t.TempDir()); err != nil && fault.KindOf(err) != fault.Conflict {
 			t.Errorf("got %v, want a conflict or a saved state", err)
 		}
 		b.want(t, "echo x", "x")
-		theirs.Close()
-		hosttest.Eventually(t, "it can be saved again", func() bool {
+		stream.Close()
+		hosttest.Eventually(t, "the sandbox can be saved again", func() bool {
 			return saver(e).Checkpoint(t.Context(), b.id, t.TempDir()) == nil
 		})
 		b.want(t, "echo x", "x")
@@ -214,7 +215,7 @@ var stateRules = []rule{
 
 // counted starts a sandbox in a new engine. The returned function removes the sandbox and waits
 // until no more resources exist than before.
-func (c *Config) counted(t testing.TB) (b *testSandbox, gone func()) {
+func (c *Config) counted(t testing.TB) (b *testSandbox, wantNothingLeft func()) {
 	t.Helper()
 	dir := t.TempDir()
 	e := c.Open(t, dir)
@@ -253,18 +254,18 @@ func damage(t testing.TB, dir, name string) {
 // and that each continues independently.
 func memoryAndFiles(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
-	memory(t, b)
+	startCounter(t, b)
 	b.sh(t, "echo before > f")
-	was := number(t, b.sh(t, ask).stdout)
+	before := number(t, b.sh(t, ask).stdout)
 	dir := save(t, b)
-	b.want(t, ask, fmt.Sprint(was+1))
+	b.want(t, ask, fmt.Sprint(before+1))
 	b.sh(t, "echo after > f; echo new > g")
 	for range 2 {
 		other := c.copyOf(t, b.e, dir)
 		other.want(t, "cat f; test -e g || echo none", "before\nnone")
-		other.want(t, ask, fmt.Sprint(was+1))
-		other.want(t, ask, fmt.Sprint(was+2))
+		other.want(t, ask, fmt.Sprint(before+1))
+		other.want(t, ask, fmt.Sprint(before+2))
 	}
 	b.want(t, "cat f", "after")
-	b.want(t, ask, fmt.Sprint(was+2))
+	b.want(t, ask, fmt.Sprint(before+2))
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// volumesAreShared: what programs write to a volume is on the host at once and outlives the
-// sandbox; a read-only volume cannot be changed; links in it lead to the sandbox's own files.
+// volumesAreShared checks that files which programs write to a volume are on the host at once and
+// outlive the sandbox, and that a read-only volume cannot be changed.
 func volumesAreShared(t testing.TB, c *Config) {
 	dir := t.TempDir()
 	if err := os.Chown(dir, engine.UserID, engine.UserID); err != nil {
@@ -19,26 +19,26 @@ func volumesAreShared(t testing.TB, c *Config) {
 		t.Fatal(err)
 	}
 	e := c.Open(t, t.TempDir())
-	shown := func(readOnly bool) func(*engine.Spec) {
+	withVolume := func(readOnly bool) func(*engine.Spec) {
 		return func(s *engine.Spec) {
 			s.Volumes = []engine.Volume{{Source: dir, Target: "/mnt/data", ReadOnly: readOnly}}
 		}
 	}
-	writer, reader := c.start(t, e, shown(false)), c.start(t, e, shown(true))
+	writer, reader := c.start(t, e, withVolume(false)), c.start(t, e, withVolume(true))
 	writer.want(t, "cd /mnt/data && cat seed && echo kept > f && mkdir d && mv f d/ && chmod 640 d/f && ln -s /etc/hostname link && rm seed 2>/dev/null; ls", "seedd\nlink")
 	reader.want(t, "cat /mnt/data/d/f", "kept")
 	if r := reader.sh(t, "echo x > /mnt/data/d/f || mkdir /mnt/data/x || rm -r /mnt/data/d"); r.code == 0 {
-		t.Errorf("a read-only volume: %+v", r)
+		t.Errorf("a read-only volume was changed: %+v", r)
 	}
 	if err := e.Remove(t.Context(), writer.id); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(filepath.Join(dir, "d/f")); err != nil || string(data) != "kept\n" {
-		t.Errorf("the host's file: %q %v", data, err)
+		t.Errorf("the file on the host contains %q, %v; want the text of the sandbox", data, err)
 	}
 }
 
-// volumesAreNotSaved: a restored sandbox has the files of a volume as they are now, also those that
+// volumesAreNotSaved checks that a restored sandbox has the present files of a volume, also those that
 // its programs have open.
 func volumesAreNotSaved(t testing.TB, c *Config) {
 	dir := t.TempDir()
@@ -46,8 +46,8 @@ func volumesAreNotSaved(t testing.TB, c *Config) {
 		t.Fatal(err)
 	}
 	e := c.Open(t, t.TempDir())
-	shown := func(s *engine.Spec) { s.Volumes = []engine.Volume{{Source: dir, Target: "/mnt/data"}} }
-	b := c.start(t, e, shown)
+	withVolume := func(s *engine.Spec) { s.Volumes = []engine.Volume{{Source: dir, Target: "/mnt/data"}} }
+	b := c.start(t, e, withVolume)
 	b.want(t, "echo before > /mnt/data/f; setsid sh -c 'exec 3</mnt/data/f; mkfifo /tmp/go; read x </tmp/go; cat <&3 >/tmp/out' >/dev/null 2>&1 & while ! test -p /tmp/go; do sleep 0.02; done; echo up", "up")
 	saved := t.TempDir()
 	if err := e.(engine.Checkpointer).Checkpoint(t.Context(), b.id, saved); err != nil {
@@ -57,5 +57,5 @@ func volumesAreNotSaved(t testing.TB, c *Config) {
 	if err := e.Remove(t.Context(), b.id); err != nil {
 		t.Fatal(err)
 	}
-	c.copyOf(t, e, saved, shown).want(t, "cat /mnt/data/f /mnt/data/g; echo x >/tmp/go; while ! test -s /tmp/out; do sleep 0.02; done; cat /tmp/out", "after\nmore\nafter")
+	c.copyOf(t, e, saved, withVolume).want(t, "cat /mnt/data/f /mnt/data/g; echo x >/tmp/go; while ! test -s /tmp/out; do sleep 0.02; done; cat /tmp/out", "after\nmore\nafter")
 }

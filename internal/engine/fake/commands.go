@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// simple runs one command with its redirections, or sets variables.
-func (p *processes) simple(s *session, words []word) (int, error) {
+// runCommand runs a simple command with its redirections, or sets a variable.
+func (p *processes) runCommand(s *session, words []word) (int, error) {
 	var argv []string
-	var to, from string
-	add, shown := false, true
+	var outputFile, inputFile string
+	appends, showErrors := false, true
 	for i := 0; i < len(words); i++ {
 		w := words[i]
 		text, err := expand(w, s.variables)
@@ -26,7 +26,7 @@ func (p *processes) simple(s *session, words []word) (int, error) {
 		}
 		switch text {
 		case "2>/dev/null":
-			shown = false
+			showErrors = false
 			continue
 		case "2>&1":
 			continue
@@ -39,9 +39,9 @@ func (p *processes) simple(s *session, words []word) (int, error) {
 		case err != nil:
 			return 0, err
 		case text == "<":
-			from = target
+			inputFile = target
 		default:
-			to, add = target, text == ">>"
+			outputFile, appends = target, text == ">>"
 		}
 	}
 	if len(argv) == 0 {
@@ -52,25 +52,25 @@ func (p *processes) simple(s *session, words []word) (int, error) {
 		return 0, nil
 	}
 	var input *string
-	if from != "" {
-		text, err := s.b.state.text(s.absolute(from))
+	if inputFile != "" {
+		text, err := s.b.state.text(s.absolute(inputFile))
 		if err != nil {
 			fmt.Fprintln(&s.err, err)
 			return 1, nil
 		}
 		input = &text
 	}
-	one := *s
-	one.out, one.err = strings.Builder{}, strings.Builder{}
-	code, err := p.command(&one, argv, input)
-	s.cwd = one.cwd
-	if shown {
-		s.err.WriteString(one.err.String())
+	sub := *s // collects the output of this command
+	sub.out, sub.err = strings.Builder{}, strings.Builder{}
+	code, err := p.start(&sub, argv, input)
+	s.cwd = sub.cwd
+	if showErrors {
+		s.err.WriteString(sub.err.String())
 	}
-	if to == "" {
-		s.out.WriteString(one.out.String())
-	} else if err == nil && to != "/dev/null" {
-		if err := s.store(s.absolute(to), one.out.String(), add); err != nil {
+	if outputFile == "" {
+		s.out.WriteString(sub.out.String())
+	} else if err == nil && outputFile != "/dev/null" {
+		if err := s.store(s.absolute(outputFile), sub.out.String(), appends); err != nil {
 			fmt.Fprintln(&s.err, err)
 			return 1, nil
 		}
@@ -79,8 +79,8 @@ func (p *processes) simple(s *session, words []word) (int, error) {
 }
 
 // store writes a file, or appends to it.
-func (s *session) store(key, text string, add bool) error {
-	if add {
+func (s *session) store(key, text string, appends bool) error {
+	if appends {
 		before, err := s.b.state.text(key)
 		if err == nil {
 			text = before + text
@@ -89,10 +89,11 @@ func (s *session) store(key, text string, add bool) error {
 	return s.b.state.put(key, file{Type: fileType, Text: text, UID: s.uid(), command: s.command})
 }
 
-// Builtins run in the shell. Every other program is a separate process.
+// builtins lists the commands that run in the shell. Every other program is a separate process.
 var builtins = []string{"echo", ":", "test", "[", "exit", "cd"}
 
-func (p *processes) command(s *session, argv []string, input *string) (int, error) {
+// start runs a builtin in the shell, or a program as a process with events.
+func (p *processes) start(s *session, argv []string, input *string) (int, error) {
 	if slices.Contains(builtins, argv[0]) {
 		return s.program(argv, input)
 	}
@@ -106,8 +107,8 @@ func (p *processes) command(s *session, argv []string, input *string) (int, erro
 	code, err := child.program(argv, input)
 	s.out.WriteString(child.out.String())
 	s.err.WriteString(child.err.String())
-	if ended := p.b.ended(&child, code, started); ended != nil {
-		return 0, ended
+	if err := p.b.ended(&child, code, started); err != nil {
+		return 0, err
 	}
 	return code, err
 }
@@ -144,53 +145,53 @@ func (s *session) program(argv []string, input *string) (int, error) {
 		}
 		return 0, errSyntax
 	default:
-		return s.filing(name, args, input)
+		return s.runFileProgram(name, args, input)
 	}
 	return 0, nil
 }
 
-// test is the command of that name, which [ calls too.
+// test implements the commands test and [.
 func (s *session) test(args []string) (int, error) {
 	if n := len(args); n > 0 && args[n-1] == "]" {
 		args = args[:n-1]
 	}
-	not := len(args) > 0 && args[0] == "!"
-	if not {
+	negate := len(args) > 0 && args[0] == "!"
+	if negate {
 		args = args[1:]
 	}
-	holds := false
+	result := false
 	switch {
 	case len(args) == 2 && strings.Contains("-e -f -d -s", args[0]):
 		s.b.state.mu.Lock()
 		f, _, ok := s.b.state.follow(s.absolute(args[1]))
 		s.b.state.mu.Unlock()
-		holds = ok && (args[0] == "-e" || args[0] == "-f" && f.Type == fileType || args[0] == "-d" && f.Type == dirType || args[0] == "-s" && f.Text != "")
+		result = ok && (args[0] == "-e" || args[0] == "-f" && f.Type == fileType || args[0] == "-d" && f.Type == dirType || args[0] == "-s" && f.Text != "")
 	case len(args) == 3 && args[1] == "=":
-		holds = args[0] == args[2]
+		result = args[0] == args[2]
 	case len(args) == 3 && args[1] == "-lt":
-		a, one := strconv.Atoi(args[0])
-		b, two := strconv.Atoi(args[2])
-		if one != nil || two != nil {
+		a, errA := strconv.Atoi(args[0])
+		b, errB := strconv.Atoi(args[2])
+		if errA != nil || errB != nil {
 			return 2, nil
 		}
-		holds = a < b
+		result = a < b
 	default:
 		return 0, errSyntax
 	}
-	if holds == not {
+	if result == negate {
 		return 1, nil
 	}
 	return 0, nil
 }
 
-// filing runs the programs that work on files.
-func (s *session) filing(name string, args []string, input *string) (int, error) {
+// runFileProgram runs the programs that work on files.
+func (s *session) runFileProgram(name string, args []string, input *string) (int, error) {
 	var flags string
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {
 		flags, args = flags+args[0][1:], args[1:]
 	}
 	state, code := s.b.state, 0
-	check := func(err error) {
+	report := func(err error) {
 		if err != nil {
 			fmt.Fprintf(&s.err, "%s: %v\n", name, err)
 			code = 1
@@ -203,9 +204,9 @@ func (s *session) filing(name string, args []string, input *string) (int, error)
 			text = *input
 		}
 		for _, arg := range args {
-			one, err := state.text(s.absolute(arg))
-			check(err)
-			text += one
+			content, err := state.text(s.absolute(arg))
+			report(err)
+			text += content
 		}
 		if name == "wc" {
 			text = strconv.Itoa(strings.Count(text, "\n")) + "\n"
@@ -214,17 +215,17 @@ func (s *session) filing(name string, args []string, input *string) (int, error)
 	case name == "rm" && strings.Trim(flags, "rf") == "":
 		for _, arg := range args {
 			if err := state.drop(s.absolute(arg), strings.Contains(flags, "r")); !strings.Contains(flags, "f") {
-				check(err)
+				report(err)
 			}
 		}
 	case name == "mkdir" && flags == "":
 		for _, arg := range args {
-			check(state.put(s.absolute(arg), file{Type: dirType, UID: s.uid(), command: s.command}))
+			report(state.put(s.absolute(arg), file{Type: dirType, UID: s.uid(), command: s.command}))
 		}
 	case name == "mv" && flags == "" && len(args) == 2:
-		check(state.move(s.absolute(args[0]), s.absolute(args[1]), s.command))
+		report(state.move(s.absolute(args[0]), s.absolute(args[1]), s.command))
 	case name == "ln" && flags == "s" && len(args) == 2:
-		check(state.put(s.absolute(args[1]), file{Type: linkType, Text: args[0], UID: s.uid(), command: s.command}))
+		report(state.put(s.absolute(args[1]), file{Type: linkType, Text: args[0], UID: s.uid(), command: s.command}))
 	case name == "readlink" && flags == "" && len(args) == 1:
 		state.mu.Lock()
 		f := state.files[s.absolute(args[0])]

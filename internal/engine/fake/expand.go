@@ -22,8 +22,8 @@ func expand(w word, variables map[string]string) (string, error) {
 			if !ok {
 				break
 			}
-			if sum, ok := strings.CutPrefix(after, "(("); ok {
-				expression, rest, ok := strings.Cut(sum, "))")
+			if arithmetic, ok := strings.CutPrefix(after, "(("); ok {
+				expression, rest, ok := strings.Cut(arithmetic, "))")
 				if !ok {
 					return "", errSyntax
 				}

@@ -1,6 +1,6 @@
 // Package fake owns an engine without isolation for tests of its callers. It implements the
-// contract, serves guests in this process, and fails on demand. It must never run anything that
-// does not come from a test.
+// contract, serves guests in this process, and fails on demand. It must never run programs that do
+// not come from a test.
 package fake
 
 import (
@@ -43,8 +43,8 @@ type Guest func(spec engine.Spec) (ports map[int]http.Handler, end func(), err e
 
 // Options configure an Engine.
 type Options struct {
-	// Name and Boundary are returned by Info. "" is "fake" and no boundary. They let tests have
-	// several engines in one process.
+	// Name and Boundary are returned by Info, for tests with several engines in one process. The
+	// defaults are "fake" and no boundary.
 	Name     string
 	Boundary engine.Boundary
 	// Dir contains a directory per sandbox. Engines of one directory in one process have the same
@@ -56,11 +56,11 @@ type Options struct {
 	Fault func(step Step, id string) error
 	// Enforces is returned by Info, for tests of its callers.
 	Enforces []engine.Limit
-	// Shows is returned by Info too. Ignores lists limits of Enforces that do not hold.
+	// Shows is returned by Info too. Ignores lists limits of Enforces that the fake does not enforce.
 	Shows, Ignores []engine.Limit
-	// OnHost makes Info report that sandboxes have neither a network nor files of their own.
+	// OnHost makes Info report that sandboxes use the host's network and files.
 	OnHost bool
-	// Format is the format of saved states. "" is the fake's own.
+	// Format is the format of saved states. The default is "fake/1".
 	Format string
 
 	programs bool // set by NewPrograms
@@ -83,11 +83,12 @@ type sharedState struct {
 	boxes map[string]*instance
 }
 
-// worlds stands for the kernel, which preserves sandboxes when their server restarts.
-var worlds = struct {
-	mu sync.Mutex
-	m  map[string]*sharedState
-}{m: make(map[string]*sharedState)}
+// sharedStates holds the state of each directory. It stands for the kernel, in which sandboxes survive
+// a restart of their server.
+var sharedStates = struct {
+	mu    sync.Mutex
+	byDir map[string]*sharedState
+}{byDir: make(map[string]*sharedState)}
 
 // New opens an engine on a directory, which it creates if necessary.
 func New(o Options) (*Engine, error) {
@@ -105,21 +106,21 @@ func New(o Options) (*Engine, error) {
 	if o.Fault == nil {
 		o.Fault = func(Step, string) error { return nil }
 	}
-	worlds.mu.Lock()
-	defer worlds.mu.Unlock()
-	w := worlds.m[dir]
-	if w == nil {
-		w = &sharedState{boxes: make(map[string]*instance)}
-		worlds.m[dir] = w
+	sharedStates.mu.Lock()
+	defer sharedStates.mu.Unlock()
+	shared := sharedStates.byDir[dir]
+	if shared == nil {
+		shared = &sharedState{boxes: make(map[string]*instance)}
+		sharedStates.byDir[dir] = shared
 	}
-	return &Engine{options: o, shared: w}, nil
+	return &Engine{options: o, shared: shared}, nil
 }
 
 // Close ends all sandboxes of the directory, as when the machine shuts down. Their files stay.
 func (e *Engine) Close() {
-	worlds.mu.Lock()
-	delete(worlds.m, e.options.Dir)
-	worlds.mu.Unlock()
+	sharedStates.mu.Lock()
+	delete(sharedStates.byDir, e.options.Dir)
+	sharedStates.mu.Unlock()
 	e.shared.mu.Lock()
 	boxes := slices.Collect(maps.Values(e.shared.boxes))
 	clear(e.shared.boxes)
@@ -146,6 +147,7 @@ func (e *Engine) Probe(context.Context) []engine.Finding {
 	return []engine.Finding{engine.OK("fake", "runs everywhere")}
 }
 
+// idPattern matches valid sandbox IDs.
 var idPattern = regexp.MustCompile(`^[a-z0-9]{1,40}$`)
 
 // List returns running and stopped sandboxes. Directories of an earlier process are listed as
@@ -179,14 +181,15 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	return out, nil
 }
 
+// find returns a sandbox of this process, or nil.
 func (e *Engine) find(id string) *instance {
 	e.shared.mu.Lock()
 	defer e.shared.mu.Unlock()
 	return e.shared.boxes[id]
 }
 
-// left reports whether only a directory of the sandbox is left.
-func (e *Engine) left(id string) bool {
+// hasDirectory reports whether a sandbox has a directory.
+func (e *Engine) hasDirectory(id string) bool {
 	if !idPattern.MatchString(id) {
 		return false
 	}
@@ -194,8 +197,10 @@ func (e *Engine) left(id string) bool {
 	return err == nil
 }
 
+// dir returns the directory of a sandbox.
 func (e *Engine) dir(id string) string { return filepath.Join(e.options.Dir, id) }
 
+// unknown returns the fault for an ID without a sandbox.
 func unknown(id string) error {
 	return fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
 }
@@ -203,15 +208,15 @@ func unknown(id string) error {
 // Residue counts the resources of the engines of a directory in this process.
 func Residue(dir string) map[string]int {
 	n := map[string]int{"sandboxes": 0, "ports": 0, "streams": 0, "loops": 0, "frozen": 0, "watched": 0}
-	worlds.mu.Lock()
-	w := worlds.m[dir]
-	worlds.mu.Unlock()
-	if w == nil {
+	sharedStates.mu.Lock()
+	shared := sharedStates.byDir[dir]
+	sharedStates.mu.Unlock()
+	if shared == nil {
 		return n
 	}
-	w.mu.Lock()
-	boxes := slices.Collect(maps.Values(w.boxes))
-	w.mu.Unlock()
+	shared.mu.Lock()
+	boxes := slices.Collect(maps.Values(shared.boxes))
+	shared.mu.Unlock()
 	for _, b := range boxes {
 		n["sandboxes"]++
 		for _, l := range b.ports {

@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
+// open opens a fake engine with programs on a state directory.
 func open(t testing.TB, dir string) engine.Engine {
 	t.Helper()
 	e, err := fake.NewPrograms(fake.Options{Dir: dir + "/run"})
@@ -20,6 +21,7 @@ func open(t testing.TB, dir string) engine.Engine {
 	return e
 }
 
+// config returns the configuration of the contract's rules for the fake engine.
 func config(root string) enginetest.Config {
 	return enginetest.Config{
 		Open: open, Image: engine.ViewOf(root, ""),
@@ -27,18 +29,19 @@ func config(root string) enginetest.Config {
 	}
 }
 
-// This measures the fake's own time, so that the benchmark of a service can subtract it.
+// BenchmarkConformance measures the time that the fake itself needs, so that the benchmarks of callers
+// can subtract it.
 func BenchmarkConformance(b *testing.B) {
 	enginetest.Benchmarks(b, config(b.TempDir()))
 }
 
-// No rule is waived, because everything that the fake declares holds.
+// The fake passes every rule for the features that it declares, without waivers.
 func TestConformance(t *testing.T) {
 	enginetest.Run(t, config(t.TempDir()))
 }
 
 // A failed step leaves nothing behind, and a failed removal can be repeated.
-func TestFaults(t *testing.T) {
+func TestFailedStepsLeaveNothing(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	var at fake.Step
 	dir := t.TempDir()
@@ -58,7 +61,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: %v", at, err)
 		}
 		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
-			t.Errorf("%s left %v, %v", at, list, err)
+			t.Errorf("after a fault at %s the sandboxes %v are left, %v", at, list, err)
 		}
 	}
 	for _, step := range fake.Steps[4:] {
@@ -75,13 +78,13 @@ func TestFaults(t *testing.T) {
 			t.Errorf("after %s: %v", step, err)
 		}
 		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
-			t.Errorf("%s left %v, %v", step, list, err)
+			t.Errorf("after a fault at %s the sandboxes %v are left, %v", step, list, err)
 		}
 	}
 }
 
 // A sandbox of a dead process is listed, counts as ended, and can be removed.
-func TestLeftover(t *testing.T) {
+func TestSandboxOfEndedProcess(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(dir+"/box", 0o700); err != nil {
 		t.Fatal(err)
@@ -99,7 +102,7 @@ func TestLeftover(t *testing.T) {
 		t.Errorf("wait %+v, %v", exit, err)
 	}
 	if err := e.Create(t.Context(), engine.Spec{ID: "box"}); fault.KindOf(err) != fault.Exists {
-		t.Errorf("create over it: %v", err)
+		t.Errorf("create with its ID: got %v, want exists", err)
 	}
 	if err := e.Remove(t.Context(), "box"); err != nil {
 		t.Error(err)

@@ -28,8 +28,8 @@ const (
 	linkType = "link"
 )
 
-// places are directories that exist from the start.
-var places = []string{"", "tmp", "var", "var/tmp", "home", "home/user", "root", "workspace", "etc", "dev", "dev/shm"}
+// initialDirs lists the directories that exist from the start.
+var initialDirs = []string{"", "tmp", "var", "var/tmp", "home", "home/user", "root", "workspace", "etc", "dev", "dev/shm"}
 
 // key returns the key of an absolute path in State.files.
 func key(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
@@ -40,15 +40,17 @@ func (s *State) find(key string) (file, bool) {
 	switch {
 	case ok:
 		return f, f.Type != removedType
-	case slices.Contains(places, key):
+	case slices.Contains(initialDirs, key):
 		return file{Type: dirType}, true
 	}
 	return s.host.find(key)
 }
 
-// follow is like look, but follows links.
+// follow is like find, but follows links. It also returns the key of the file. The caller holds the
+// lock of the state.
 func (s *State) follow(key string) (file, string, bool) {
-	for range 40 {
+	const maxLinks = 40
+	for range maxLinks {
 		f, ok := s.find(key)
 		if !ok || f.Type != linkType {
 			return f, key, ok
@@ -65,10 +67,10 @@ func (s *State) put(key string, f file) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.Type == fileType {
-		if there, to, ok := s.follow(key); ok && there.Type == dirType {
+		if existing, target, ok := s.follow(key); ok && existing.Type == dirType {
 			return fmt.Errorf("%s: is a directory", key)
 		} else if ok {
-			key = to
+			key = target
 		}
 	}
 	if dir, _, ok := s.follow(strings.TrimPrefix(path.Dir("/"+key), "/")); !ok || dir.Type != dirType {
@@ -77,7 +79,7 @@ func (s *State) put(key string, f file) error {
 	if _, ok := s.find(key); ok && f.Type != fileType {
 		return fmt.Errorf("%s: %w", key, fs.ErrExist)
 	}
-	if err := s.host.guard(key, false); err != nil {
+	if err := s.host.guard(key); err != nil {
 		return err
 	}
 	s.files[key] = f
@@ -121,18 +123,19 @@ func (s *State) forget(name string) {
 	}
 }
 
-// drop removes the file at a key and, if all is set, everything below it.
-func (s *State) drop(key string, all bool) error {
+// drop removes the file at a key. If recursive is set, it also removes a directory with all files
+// below it.
+func (s *State) drop(key string, recursive bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := s.below(key)
 	if len(names) == 0 {
 		return fmt.Errorf("%s: %w", key, fs.ErrNotExist)
 	}
-	if f, _ := s.find(key); f.Type == dirType && !all {
+	if f, _ := s.find(key); f.Type == dirType && !recursive {
 		return fmt.Errorf("%s: is a directory", key)
 	}
-	if err := s.host.guard(key, true); err != nil {
+	if err := s.host.guardTree(key); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -152,7 +155,7 @@ func (s *State) move(from, to string, command int) error {
 	if len(names) == 0 {
 		return fmt.Errorf("%s: %w", from, fs.ErrNotExist)
 	}
-	if err := errors.Join(s.host.guard(from, true), s.host.guard(to, true)); err != nil {
+	if err := errors.Join(s.host.guardTree(from), s.host.guardTree(to)); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -166,10 +169,10 @@ func (s *State) move(from, to string, command int) error {
 
 // pack writes the files of a state as a tar.
 func pack(s *State, w io.Writer) error {
-	kept := s.copy().Files
+	files := s.copy().Files
 	t := tar.NewWriter(w)
-	for _, name := range slices.Sorted(maps.Keys(kept)) {
-		f := kept[name]
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		f := files[name]
 		h := &tar.Header{Name: name, Mode: 0o644, Typeflag: tar.TypeReg, Size: int64(len(f.Text)), Uid: int(f.UID)}
 		switch f.Type {
 		case dirType:

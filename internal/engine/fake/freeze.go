@@ -9,15 +9,16 @@ import (
 
 // Freeze implements engine.Freezer. Every command of the sandbox's programs waits until Thaw.
 func (e *Programs) Freeze(ctx context.Context, id string) error {
-	return e.hold(ctx, id, true)
+	return e.setFrozen(ctx, id, true)
 }
 
 // Thaw implements engine.Freezer.
 func (e *Programs) Thaw(ctx context.Context, id string) error {
-	return e.hold(ctx, id, false)
+	return e.setFrozen(ctx, id, false)
 }
 
-func (e *Engine) hold(ctx context.Context, id string, hold bool) error {
+// setFrozen freezes or thaws a sandbox.
+func (e *Engine) setFrozen(ctx context.Context, id string, freeze bool) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -25,42 +26,43 @@ func (e *Engine) hold(ctx context.Context, id string, hold bool) error {
 	if b == nil || !b.running() {
 		return unknown(id)
 	}
-	b.holding.Lock()
-	defer b.holding.Unlock()
-	if b.held == hold {
+	b.freezing.Lock()
+	defer b.freezing.Unlock()
+	if b.isFrozen == freeze {
 		return nil
 	}
-	if hold {
+	if freeze {
 		b.turn.Lock()
 	} else {
 		b.turn.Unlock()
 	}
-	b.held = hold
+	b.isFrozen = freeze
 	return nil
 }
 
+// frozen reports whether the sandbox is frozen.
 func (b *instance) frozen() bool {
-	b.holding.Lock()
-	defer b.holding.Unlock()
-	return b.held
+	b.freezing.Lock()
+	defer b.freezing.Unlock()
+	return b.isFrozen
 }
 
-// release lets programs see that their sandbox has ended.
-func (b *instance) release() {
-	b.holding.Lock()
-	defer b.holding.Unlock()
-	if b.held {
+// releasePrograms thaws an ended sandbox, so that its programs notice its end.
+func (b *instance) releasePrograms() {
+	b.freezing.Lock()
+	defer b.freezing.Unlock()
+	if b.isFrozen {
 		b.turn.Unlock()
 	}
-	b.held = false
+	b.isFrozen = false
 }
 
-// frozenState returns the state while no program runs. It first writes the events of changes,
-// because a copy does not write them.
-func (b *instance) frozenState() (saved, error) {
-	b.holding.Lock()
-	defer b.holding.Unlock()
-	if b.held {
+// pausedState returns the state at a moment when no program runs. It first writes the events of
+// changes, because a sandbox that is restored from the state does not write them.
+func (b *instance) pausedState() (saved, error) {
+	b.freezing.Lock()
+	defer b.freezing.Unlock()
+	if b.isFrozen {
 		return saved{}, engine.Frozen(b.id)
 	}
 	b.turn.Lock()

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -15,8 +16,9 @@ import (
 // removedType marks a file of the host that was removed in the sandbox.
 const removedType = "gone"
 
-// shown are the host's files that a sandbox sees. The sandbox's writes are in State.files.
-type shown struct {
+// hostFiles gives access to the host's files that a sandbox sees. The sandbox's writes are in
+// State.files.
+type hostFiles struct {
 	roots    map[string]*os.Root // directories of the host, by the key at which they are shown
 	hidden   []string            // keys at which nothing can be read or changed
 	readOnly []string            // keys at and below which nothing can be changed
@@ -24,9 +26,10 @@ type shown struct {
 
 var errReadOnly = errors.New("the file system is read-only")
 
-// show opens the host's files for a sandbox. Links cannot lead outside.
-func show(spec engine.Spec) (*shown, error) {
-	s := &shown{roots: map[string]*os.Root{}}
+// openHostFiles opens the host's files for a sandbox. Links cannot lead outside of these
+// directories.
+func openHostFiles(spec engine.Spec) (*hostFiles, error) {
+	s := &hostFiles{roots: map[string]*os.Root{}}
 	binds := spec.Mounts
 	if spec.Workspace != "" {
 		binds = append([]engine.Bind{{Source: spec.Workspace, Target: "/workspace"}}, binds...)
@@ -50,7 +53,8 @@ func show(spec engine.Spec) (*shown, error) {
 	return s, nil
 }
 
-func (s *shown) close() error {
+// close closes the directories.
+func (s *hostFiles) close() error {
 	if s == nil {
 		return nil
 	}
@@ -61,6 +65,7 @@ func (s *shown) close() error {
 	return errors.Join(errs...)
 }
 
+// within reports whether a name is one of dirs, and whether it is below one of them.
 func within(name string, dirs []string) (at, below bool) {
 	for _, dir := range dirs {
 		at = at || name == dir
@@ -69,8 +74,8 @@ func within(name string, dirs []string) (at, below bool) {
 	return at, below
 }
 
-// find returns a file of the host.
-func (s *shown) find(name string) (file, bool) {
+// find returns the host's file at a key.
+func (s *hostFiles) find(name string) (file, bool) {
 	if s == nil {
 		return file{}, false
 	}
@@ -106,7 +111,7 @@ func (s *shown) find(name string) (file, bool) {
 }
 
 // names lists the files of the host at and below a key.
-func (s *shown) names(name string) (list []string) {
+func (s *hostFiles) names(name string) (list []string) {
 	if s == nil {
 		return nil
 	}
@@ -123,8 +128,8 @@ func (s *shown) names(name string) (list []string) {
 	return list
 }
 
-// guard returns an error if a key, or with all set a key below it, may not be changed.
-func (s *shown) guard(name string, all bool) error {
+// guard returns an error if the file at a key must not be changed.
+func (s *hostFiles) guard(name string) error {
 	if s == nil {
 		return nil
 	}
@@ -132,11 +137,19 @@ func (s *shown) guard(name string, all bool) error {
 		if at, below := within(name, list); at || below {
 			return fmt.Errorf("%s: %w", name, errReadOnly)
 		}
-		for _, one := range list {
-			if all && strings.HasPrefix(one, name+"/") {
-				return fmt.Errorf("%s: %w", one, errReadOnly)
-			}
-		}
 	}
 	return nil
+}
+
+// guardTree returns an error if the file at a key or a file below it must not be changed.
+func (s *hostFiles) guardTree(name string) error {
+	if s == nil {
+		return nil
+	}
+	for _, protected := range slices.Concat(s.hidden, s.readOnly) {
+		if strings.HasPrefix(protected, name+"/") {
+			return fmt.Errorf("%s: %w", protected, errReadOnly)
+		}
+	}
+	return s.guard(name)
 }

@@ -20,7 +20,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if !idPattern.MatchString(spec.ID) {
 		return fault.Newf(fault.Invalid, "id_invalid", "the ID %q is not 1 to 40 characters of a-z and 0-9", spec.ID)
 	}
-	if err := e.at(ctx, CreateBegin, spec.ID); err != nil {
+	if err := e.reach(ctx, CreateBegin, spec.ID); err != nil {
 		return err
 	}
 	return e.create(ctx, spec, "")
@@ -75,8 +75,9 @@ func checkRoot(dir string) error {
 	return err
 }
 
+// boot serves the guest of a new sandbox.
 func (e *Engine) boot(ctx context.Context, spec engine.Spec, dir string) error {
-	if err := e.at(ctx, CreateDir, spec.ID); err != nil {
+	if err := e.reach(ctx, CreateDir, spec.ID); err != nil {
 		return err
 	}
 	b, err := e.serve(spec, dir, nil)
@@ -86,24 +87,24 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, dir string) error {
 	e.shared.mu.Lock()
 	e.shared.boxes[spec.ID] = b
 	e.shared.mu.Unlock()
-	if err := e.at(ctx, CreateServe, spec.ID); err != nil {
+	if err := e.reach(ctx, CreateServe, spec.ID); err != nil {
 		return err
 	}
-	if err := b.answers(ctx); err != nil {
+	if err := b.checkReady(ctx); err != nil {
 		return fmt.Errorf("create %s: guest: %w", spec.ID, err)
 	}
-	return e.at(ctx, CreateReady, spec.ID)
+	return e.reach(ctx, CreateReady, spec.ID)
 }
 
-// at makes a step fail on demand, or if the context has ended.
-func (e *Engine) at(ctx context.Context, step Step, id string) error {
+// reach is called at each step. It fails if the test wants so, or if the context has ended.
+func (e *Engine) reach(ctx context.Context, step Step, id string) error {
 	if err := e.options.Fault(step, id); err != nil {
 		return fmt.Errorf("%s %s: %w", step, id, err)
 	}
 	return context.Cause(ctx)
 }
 
-// take removes a sandbox from the world, so that only one caller stops it.
+// take removes a sandbox from the shared state, so that only one caller stops it.
 func (e *Engine) take(id string) *instance {
 	e.shared.mu.Lock()
 	defer e.shared.mu.Unlock()
@@ -117,19 +118,19 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	if !idPattern.MatchString(id) {
 		return nil // no sandbox can have this ID
 	}
-	if err := e.at(ctx, RemoveBegin, id); err != nil {
+	if err := e.reach(ctx, RemoveBegin, id); err != nil {
 		return err
 	}
 	if b := e.take(id); b != nil {
 		b.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()})
 	}
-	if err := e.at(ctx, RemoveStop, id); err != nil {
+	if err := e.reach(ctx, RemoveStop, id); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(e.dir(id)); err != nil {
 		return fmt.Errorf("remove %s: %w", id, err)
 	}
-	return e.at(ctx, RemoveDir, id)
+	return e.reach(ctx, RemoveDir, id)
 }
 
 // Dial opens a stream to a port of the guest.
@@ -148,8 +149,8 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 	b := e.find(id)
 	if b == nil {
-		if e.left(id) {
-			// Its process ended together with the process that created it.
+		if e.hasDirectory(id) {
+			// The sandbox ended together with the process that created it.
 			return engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()}, nil
 		}
 		return engine.Exit{}, unknown(id)
@@ -192,16 +193,16 @@ func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
 	if b == nil || !b.running() {
 		return engine.Limits{}, unknown(id)
 	}
-	have := b.limits
-	for limit, value := range have.Fields() {
+	bounds := b.limits
+	for limit, value := range bounds.Fields() {
 		if !slices.Contains(e.options.Enforces, limit) || slices.Contains(e.options.Ignores, limit) {
 			*value = 0
 		}
 	}
-	return have, nil
+	return bounds, nil
 }
 
-// Usage measures the directory, because there is nothing else to measure.
+// Usage returns the size of the sandbox's directory, and fixed or computed values for the rest.
 func (e *Engine) Usage(ctx context.Context, id string) (engine.Usage, error) {
 	b := e.find(id)
 	if b == nil || !b.running() {

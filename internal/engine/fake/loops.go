@@ -13,30 +13,30 @@ type loop struct {
 	User, Cwd string
 }
 
-// background starts a loop in the background. The caller has the turn.
+// background starts a loop in the background. The caller holds turn and one.
 func (p *processes) background(l loop, n *node) {
 	s := &session{b: p.b, ctx: context.Background(), user: l.User, cwd: l.Cwd, variables: l.Variables, background: true}
 	s.pid = int(p.last.Add(1)) + 1
 	s.parent, s.command = 1, s.pid
 	p.b.loops[&l] = true
 	go func() {
-		for goes := true; goes; {
+		for active := true; active; {
 			p.b.turn.RLock()
 			p.b.one.Lock()
 			code, err := p.eval(s, n.left)
 			if err == nil && code == 0 {
 				_, err = p.eval(s, n.right)
 			}
-			goes = err == nil && code == 0 && p.b.running()
-			if !goes {
+			active = err == nil && code == 0 && p.b.running()
+			if !active {
 				delete(p.b.loops, &l)
 			}
 			s.out.Reset()
 			s.err.Reset()
 			p.b.one.Unlock()
 			p.b.turn.RUnlock()
-			if goes {
-				_ = s.sleep(max(s.nap, time.Millisecond)) // the next turn notices the end
+			if active {
+				_ = s.sleep(max(s.nap, time.Millisecond)) // the next iteration notices the end of the sandbox
 				s.nap = 0
 			}
 		}

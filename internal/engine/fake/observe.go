@@ -16,14 +16,17 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// watch records what the programs of a sandbox do. It is used by one command at a time, or by a
-// caller that has stopped all of them.
+// watch records what the programs of a sandbox do. One command at a time uses it, or a caller that has
+// stopped all commands.
 type watch struct {
 	file   *os.File
 	writer *events.Writer
 	seq    uint64
-	known  map[string]file // as last recorded
+	known  map[string]file // the files as last recorded
 }
+
+// defaultEventBytes bounds the file of events if the specification has no bound.
+const defaultEventBytes = 64 << 20
 
 // newWatch starts to record events of a sandbox with these files. The events follow those of the
 // previous instance, if there was one.
@@ -36,7 +39,7 @@ func newWatch(spec engine.Spec, state *State, before *watch) (*watch, error) {
 		return nil, fmt.Errorf("events: %w", err)
 	}
 	if flags&unix.O_APPEND == 0 {
-		return nil, fault.New(fault.Invalid, "events_invalid", "the file of events is not opened to append")
+		return nil, fault.New(fault.Invalid, "events_invalid", "the file of events is not opened for appending")
 	}
 	fd, err := unix.FcntlInt(spec.Events.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -48,7 +51,7 @@ func newWatch(spec engine.Spec, state *State, before *watch) (*watch, error) {
 	}
 	limit := spec.EventBytes
 	if limit == 0 {
-		limit = 64 << 20
+		limit = defaultEventBytes
 	}
 	w.writer, err = events.NewWriter(fd, w.seq+1, limit, false)
 	if err == nil {
@@ -67,6 +70,8 @@ func (b *instance) watched() *watch {
 	return b.watch
 }
 
+// write appends an event. If must is set, it also uses the space that is reserved for the ends of
+// processes. A nil watch writes nothing.
 func (w *watch) write(e *events.Event, must bool) error {
 	if w == nil {
 		return nil
@@ -81,44 +86,45 @@ func (b *instance) recordChanges() error {
 	if b.watch == nil {
 		return nil
 	}
-	now := b.state.copy().Files
-	names := slices.Collect(maps.Keys(now))
+	current := b.state.copy().Files
+	names := slices.Collect(maps.Keys(current))
 	for name := range b.watch.known {
-		if _, ok := now[name]; !ok {
+		if _, ok := current[name]; !ok {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		was, before := b.watch.known[name]
-		before = before && was.Type != removedType
-		is, after := now[name]
-		if _, known := b.watch.known[name]; !known {
-			was, before = b.state.host.find(name)
+		oldFile, existed := b.watch.known[name]
+		if existed {
+			existed = oldFile.Type != removedType
+		} else {
+			oldFile, existed = b.state.host.find(name)
 		}
-		after = after && is.Type != removedType
-		e := &events.Event{Kind: events.File, Path: "/" + name, UID: is.UID, Command: is.command}
+		newFile, exists := current[name]
+		exists = exists && newFile.Type != removedType
+		e := &events.Event{Kind: events.File, Path: "/" + name, UID: newFile.UID, Command: newFile.command}
 		switch {
-		case before && after && was.Type == is.Type && was.Text == is.Text && was.UID == is.UID, !before && !after:
+		case existed && exists && oldFile.Type == newFile.Type && oldFile.Text == newFile.Text && oldFile.UID == newFile.UID, !existed && !exists:
 			continue
-		case !after:
+		case !exists:
 			e.Op = events.Removed
-		case before:
+		case existed:
 			e.Op = events.Changed
 		default:
 			e.Op = events.Created
 		}
-		if after {
-			e.Type = is.Type
-			if is.Type != dirType {
-				e.Size, e.Sum = int64(len(is.Text)), is.sum()
+		if exists {
+			e.Type = newFile.Type
+			if newFile.Type != dirType {
+				e.Size, e.Sum = int64(len(newFile.Text)), newFile.sum()
 			}
 		}
 		if err := b.watch.write(e, false); err != nil {
 			return fault.Wrap(err, fault.Exhausted, "events_full", "the file of events has no room")
 		}
 	}
-	b.watch.known = now
+	b.watch.known = current
 	return nil
 }
 
@@ -150,9 +156,9 @@ func (e *Programs) Survey(ctx context.Context, id string) error {
 	if b.watch == nil {
 		return fault.Newf(fault.Conflict, "not_watched", "sandbox %q is not watched", id)
 	}
-	b.holding.Lock()
-	defer b.holding.Unlock()
-	if b.held {
+	b.freezing.Lock()
+	defer b.freezing.Unlock()
+	if b.isFrozen {
 		return b.recordChanges()
 	}
 	b.turn.Lock()

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// listener accepts in-memory pipes, so that tests need no ports, and so that the tests' fake clocks
-// see all waits.
+// listener accepts in-memory pipes. They need no ports, and waiting for them is visible to the clock
+// of a synctest bubble.
 type listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -17,6 +17,7 @@ type listener struct {
 	open map[*conn]struct{}
 }
 
+// newListener returns an open listener.
 func newListener() *listener {
 	return &listener{
 		conns: make(chan net.Conn), closed: make(chan struct{}), open: make(map[*conn]struct{}),
@@ -30,6 +31,7 @@ type conn struct {
 	l *listener
 }
 
+// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.l.mu.Lock()
 	delete(c.l.open, c)
@@ -37,6 +39,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
+// dial opens a stream and returns the client's end.
 func (l *listener) dial(ctx context.Context) (net.Conn, error) {
 	near, far := net.Pipe()
 	c := &conn{Conn: far, l: l}
@@ -47,17 +50,17 @@ func (l *listener) dial(ctx context.Context) (net.Conn, error) {
 	case l.conns <- c:
 		return near, nil
 	case <-l.closed:
-		return nil, drop(near, c, net.ErrClosed)
+		return nil, closeBoth(near, c, net.ErrClosed)
 	case <-ctx.Done():
-		return nil, drop(near, c, context.Cause(ctx))
+		return nil, closeBoth(near, c, context.Cause(ctx))
 	}
 }
 
-// drop closes both ends of an unused pipe. Closing a pipe does not fail.
-func drop(near, far net.Conn, why error) error {
+// closeBoth closes both ends of an unused pipe, which does not fail, and returns err.
+func closeBoth(near, far net.Conn, err error) error {
 	near.Close()
 	far.Close()
-	return why
+	return err
 }
 
 // Accept waits for a stream.
@@ -88,6 +91,7 @@ func (l *listener) Close() error {
 // Addr returns an address that names the fake.
 func (l *listener) Addr() net.Addr { return addr{} }
 
+// addr is the address of every listener.
 type addr struct{}
 
 func (addr) Network() string { return "pipe" }

@@ -55,12 +55,13 @@ type session struct {
 	user, cwd   string
 	variables   map[string]string
 	pid, parent int
-	command     int
-	background  bool          // it has the turn for a whole iteration of its loop
-	nap         time.Duration // how long an iteration of the loop sleeps after its turn
+	command     int           // PID of the process that the client started
+	background  bool          // it holds the locks for a whole iteration of its loop
+	nap         time.Duration // how long the loop sleeps after the iteration
 	out, err    strings.Builder
 }
 
+// uid returns the ID of the session's user.
 func (s *session) uid() uint32 {
 	if s.user == "root" {
 		return 0
@@ -80,6 +81,7 @@ type processes struct {
 	last atomic.Int64 // PID of the last process
 }
 
+// handler returns the HTTP handler of the service.
 func (p *processes) handler() http.Handler {
 	path, handler := processpbconnect.NewProcessHandler(p)
 	mux := http.NewServeMux()
@@ -119,6 +121,7 @@ func (p *processes) Start(ctx context.Context, req *connect.Request[processpb.St
 	return nil
 }
 
+// home returns the home directory of a user.
 func home(user string) string {
 	if user == "root" {
 		return "/root"
@@ -129,7 +132,7 @@ func home(user string) string {
 // run runs a command and records its events.
 func (p *processes) run(s *session, argv []string) (int, error) {
 	started := time.Now()
-	if err := s.turn(func() error { return p.b.began(s, argv) }); err != nil {
+	if err := s.exclusively(func() error { return p.b.began(s, argv) }); err != nil {
 		return 0, err
 	}
 	code, err := p.execute(s, argv)
@@ -137,13 +140,14 @@ func (p *processes) run(s *session, argv []string) (int, error) {
 		p.b.stop(engine.Exit{Reason: engine.ReasonKilled, Code: 137, At: time.Now()})
 		return 0, err
 	}
-	return code, errors.Join(err, s.turn(func() error { return errors.Join(p.b.ended(s, code, started), p.b.recordChanges()) }))
+	return code, errors.Join(err, s.exclusively(func() error { return errors.Join(p.b.ended(s, code, started), p.b.recordChanges()) }))
 }
 
+// execute runs a shell command or a program and returns its exit code.
 func (p *processes) execute(s *session, argv []string) (int, error) {
 	if len(argv) != 3 || argv[0] != "/bin/sh" || argv[1] != "-c" {
 		var code int
-		err := s.turn(func() (err error) { code, err = s.program(argv, nil); return err })
+		err := s.exclusively(func() (err error) { code, err = s.program(argv, nil); return err })
 		return code, err
 	}
 	n, err := parse(argv[2])
@@ -157,8 +161,8 @@ func (p *processes) execute(s *session, argv []string) (int, error) {
 	return code, err
 }
 
-// turn calls a function while the sandbox is not frozen.
-func (s *session) turn(do func() error) error {
+// exclusively calls a function while the sandbox is not frozen and no other command runs.
+func (s *session) exclusively(do func() error) error {
 	if s.background {
 		return do()
 	}
@@ -172,6 +176,7 @@ func (s *session) turn(do func() error) error {
 	return do()
 }
 
+// eval runs a node of the syntax tree and returns its exit code.
 func (p *processes) eval(s *session, n *node) (code int, err error) {
 	switch n.op {
 	case ";":
@@ -193,7 +198,7 @@ func (p *processes) eval(s *session, n *node) (code int, err error) {
 		if n.left.op != "while" {
 			return 0, errSyntax
 		}
-		return 0, s.turn(func() error {
+		return 0, s.exclusively(func() error {
 			p.background(loop{n.left.source, maps.Clone(s.variables), s.user, s.cwd}, n.left)
 			return nil
 		})
@@ -207,7 +212,7 @@ func (p *processes) eval(s *session, n *node) (code int, err error) {
 			}
 		}
 	}
-	err = s.turn(func() (err error) { code, err = p.simple(s, n.words); return err })
+	err = s.exclusively(func() (err error) { code, err = p.runCommand(s, n.words); return err })
 	if wait, ok := errors.AsType[errSleep](err); ok {
 		if s.background {
 			s.nap += time.Duration(wait)
@@ -226,6 +231,7 @@ type errSleep time.Duration
 
 func (e errSleep) Error() string { return "sleep " + time.Duration(e).String() }
 
+// sleep waits, at most until the sandbox or the request ends.
 func (s *session) sleep(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -30,14 +30,14 @@ type instance struct {
 	done    chan struct{}
 	state   *State
 
-	// turn is locked for reading by each command while it runs, and for writing while no command
-	// may run. one serialises the commands. The locks are taken in this order, after holding.
-	turn    sync.RWMutex
-	one     sync.Mutex
-	loops   map[*loop]bool // guarded by one
-	watch   *watch         // guarded by one
-	holding sync.Mutex
-	held    bool // the sandbox is frozen; guarded by holding
+	// Each command locks turn for reading while it runs; it is locked for writing while no command
+	// may run. one serialises the commands. The order of the locks is freezing, turn, one.
+	turn     sync.RWMutex
+	one      sync.Mutex
+	loops    map[*loop]bool // guarded by one
+	watch    *watch         // guarded by one
+	freezing sync.Mutex
+	isFrozen bool // guarded by freezing
 
 	next atomic.Pointer[instance] // the instance that has replaced this one
 
@@ -45,8 +45,8 @@ type instance struct {
 	exit engine.Exit // written before done is closed
 }
 
-// serve starts the guest's handlers. Its events follow those of the previous instance, if there was
-// one.
+// serve starts the guest of a new instance. Its events continue those of the previous instance, if
+// there was one.
 func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*instance, error) {
 	state, loops, err := load(spec, dir)
 	if err != nil {
@@ -86,7 +86,7 @@ func (e *Engine) serve(spec engine.Spec, dir string, before *watch) (*instance, 
 // programs returns a guest with the fake's own programs.
 func (b *instance) programs(spec engine.Spec, loops []loop, before *watch) (Guest, error) {
 	var err error
-	if b.state.host, err = show(spec); err != nil {
+	if b.state.host, err = openHostFiles(spec); err != nil {
 		return nil, err
 	}
 	if b.watch, err = newWatch(spec, b.state, before); err != nil {
@@ -113,7 +113,7 @@ func (b *instance) stop(exit engine.Exit) (first bool) {
 		}
 		b.exit = exit
 		close(b.done)
-		b.release()
+		b.releasePrograms()
 		b.turn.Lock() // running commands have ended
 		defer b.turn.Unlock()
 		if b.watch != nil {
@@ -121,11 +121,12 @@ func (b *instance) stop(exit engine.Exit) (first bool) {
 			b.watch.file.Close()
 			b.watch = nil
 		}
-		_ = b.state.host.close() // it was only read
+		_ = b.state.host.close() // the files were only read
 	})
 	return first
 }
 
+// running reports whether the sandbox has not ended.
 func (b *instance) running() bool {
 	select {
 	case <-b.done:
@@ -135,6 +136,7 @@ func (b *instance) running() bool {
 	}
 }
 
+// dial opens a stream to a port of the guest.
 func (b *instance) dial(ctx context.Context, port int) (net.Conn, error) {
 	l := b.ports[port]
 	if l == nil {
@@ -147,8 +149,8 @@ func (b *instance) dial(ctx context.Context, port int) (net.Conn, error) {
 	return conn, err
 }
 
-// answers checks once whether the guest is ready.
-func (b *instance) answers(ctx context.Context) error {
+// checkReady returns an error unless the guest answers that it is ready.
+func (b *instance) checkReady(ctx context.Context) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return b.dial(ctx, guestboot.Port)
 	}}
@@ -175,8 +177,8 @@ func controlOnly(spec engine.Spec) (map[int]http.Handler, func(), error) {
 }
 
 // Control serves a guest's control service for tests with their own handlers. It answers that the
-// guest is ready, and passes updates on. Other requests go to next. If next is nil, they are not
-// found.
+// guest is ready, and passes each update to updated. Other requests go to next. If next is nil, they
+// are answered with 404.
 func Control(spec engine.Spec, next http.Handler, updated ...func(guest.Update)) http.Handler {
 	var config guest.Config
 	err := json.Unmarshal(spec.Boot.Config, &config)

@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// The shell of a fake sandbox runs commands in this process and on files in memory. It supports
-// lists with ; && || and &, while loops, variables, arithmetic, quotes and redirections, and the
-// programs of programs.go. Everything else fails.
+// This file parses the language of the fake's shell, whose commands run in this process and on files
+// in memory. The shell supports lists with ; && || and &, while loops, variables, arithmetic, quotes
+// and redirections, and the programs of commands.go. All other syntax is an error.
 
 // node is a node of the syntax tree: a list, a loop or a command.
 type node struct {
@@ -25,11 +25,13 @@ type word struct {
 	op     bool // an operator or the end of a line, not a word
 }
 
+// piece is a part of a word with one kind of quotes.
 type piece struct {
 	text    string
 	literal bool // in single quotes, so that nothing is replaced
 }
 
+// plain returns the text of a word without replacing variables.
 func (w word) plain() string {
 	var text strings.Builder
 	for _, p := range w.pieces {
@@ -40,17 +42,18 @@ func (w word) plain() string {
 
 var errSyntax = errors.New("the shell of the fake does not support this syntax")
 
-// The operators are matched in this order, longer ones first.
+// operators lists the operators in the order in which they are matched: longer ones first.
 var operators = []string{"2>&1", "2>/dev/null", "&&", "||", ">>", ";", "&", ">", "<", "\n"}
 
+// tokens splits a line into words and operators.
 func tokens(line string) (list []word, err error) {
-	var now word
+	var current word
 	started := false
 	end := func() {
 		if started {
-			list = append(list, now)
+			list = append(list, current)
 		}
-		now, started = word{}, false
+		current, started = word{}, false
 	}
 scan:
 	for len(line) > 0 {
@@ -59,7 +62,7 @@ scan:
 			if !ok {
 				return nil, errSyntax
 			}
-			now.pieces, started, line = append(now.pieces, piece{text, c == '\''}), true, rest
+			current.pieces, started, line = append(current.pieces, piece{text, c == '\''}), true, rest
 			continue
 		}
 		for _, op := range operators {
@@ -82,10 +85,10 @@ scan:
 		} else if strings.ContainsRune("|(){}`", rune(line[0])) {
 			return nil, errSyntax
 		}
-		if n := len(now.pieces); n > 0 && started && !now.pieces[n-1].literal {
-			now.pieces[n-1].text += line[:size]
+		if n := len(current.pieces); n > 0 && started && !current.pieces[n-1].literal {
+			current.pieces[n-1].text += line[:size]
 		} else {
-			now.pieces = append(now.pieces, piece{text: line[:size]})
+			current.pieces = append(current.pieces, piece{text: line[:size]})
 		}
 		started, line = true, line[size:]
 	}
@@ -96,6 +99,7 @@ scan:
 // parser reads tokens into nodes.
 type parser struct{ tokens []word }
 
+// parse returns the syntax tree of a command line.
 func parse(line string) (*node, error) {
 	list, err := tokens(line)
 	if err != nil {
@@ -109,6 +113,7 @@ func parse(line string) (*node, error) {
 	return n, err
 }
 
+// peek returns the text of the next token, or "".
 func (p *parser) peek() string {
 	if len(p.tokens) == 0 {
 		return ""
@@ -124,18 +129,18 @@ func (p *parser) list() (*node, error) {
 			p.tokens = p.tokens[1:]
 			continue
 		}
-		one, err := p.chain()
+		next, err := p.chain()
 		if err != nil {
 			return nil, err
 		}
 		if p.peek() == "&" {
 			p.tokens = p.tokens[1:]
-			one = &node{op: "&", left: one}
+			next = &node{op: "&", left: next}
 		}
 		if all == nil {
-			all = one
+			all = next
 		} else {
-			all = &node{op: ";", left: all, right: one}
+			all = &node{op: ";", left: all, right: next}
 		}
 	}
 	if all == nil {
@@ -144,6 +149,7 @@ func (p *parser) list() (*node, error) {
 	return all, nil
 }
 
+// chain parses commands that are joined by && and ||.
 func (p *parser) chain() (*node, error) {
 	all, err := p.command()
 	for err == nil && (p.peek() == "&&" || p.peek() == "||") {
@@ -156,6 +162,7 @@ func (p *parser) chain() (*node, error) {
 	return all, err
 }
 
+// command parses one command, which may be a loop or negated.
 func (p *parser) command() (*node, error) {
 	if p.peek() == "while" {
 		return p.loop()
@@ -179,8 +186,9 @@ func (p *parser) command() (*node, error) {
 	return n, nil
 }
 
+// loop parses a while loop.
 func (p *parser) loop() (*node, error) {
-	whole := p.tokens
+	fromHere := p.tokens
 	p.tokens = p.tokens[1:]
 	n := &node{op: "while"}
 	var err error
@@ -192,7 +200,7 @@ func (p *parser) loop() (*node, error) {
 		return nil, errSyntax
 	}
 	p.tokens = p.tokens[1:]
-	n.source = source(whole[:len(whole)-len(p.tokens)])
+	n.source = source(fromHere[:len(fromHere)-len(p.tokens)])
 	// The output of a loop is ignored, because it runs in the background.
 	for len(p.tokens) > 0 && p.tokens[0].op && strings.ContainsAny(p.peek(), "<>") {
 		target := !strings.HasPrefix(p.peek(), "2")
@@ -203,7 +211,7 @@ func (p *parser) loop() (*node, error) {
 	return n, nil
 }
 
-// source returns a text from which the parser produces the same nodes.
+// source returns a text that the parser reads as the same tokens.
 func source(list []word) string {
 	var text strings.Builder
 	for _, w := range list {

@@ -26,8 +26,8 @@ const (
 	ExtractSaved    Step = "extract-saved"    // the files are written
 	RestoreBegin    Step = "restore-begin"    // nothing has been done; the steps of Create follow
 	ReplaceBegin    Step = "replace-begin"    // nothing has been done
-	ReplaceReady    Step = "replace-ready"    // the new guest has answered, the old one still runs
-	ReplaceStop     Step = "replace-stop"     // the old one is stopped, so neither runs
+	ReplaceReady    Step = "replace-ready"    // the new guest has answered, the old guest still runs
+	ReplaceStop     Step = "replace-stop"     // the old guest is stopped; if this step fails, neither runs
 )
 
 // StateSteps lists these steps in order.
@@ -46,12 +46,12 @@ func (e *Engine) Parts() []engine.Part {
 	return []engine.Part{{Name: stateName, Kind: engine.PartSmall}, {Name: "memory.pages", Kind: engine.PartPages}}
 }
 
-// State is the memory and the files of a sandbox. It stands for those of programs.
+// State holds the memory and the files of a sandbox's programs.
 type State struct {
 	mu     sync.Mutex
 	memory map[string]string
 	files  map[string]file
-	host   *shown // nil if nothing of the host is shown
+	host   *hostFiles // nil if no files of the host are shown
 }
 
 // saved is the stored form of a State, with the background loops.
@@ -61,7 +61,7 @@ type saved struct {
 	Loops  []loop
 }
 
-// Remember stores a value in memory, which only a saved state preserves.
+// Remember stores a value in memory, which a checkpoint preserves and an archive does not.
 func (s *State) Remember(key, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,8 @@ func (s *State) File(name string) string {
 func (s *State) size() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 4096
+	const page = 4096
+	n := page
 	for k, v := range s.memory {
 		n += len(k) + len(v)
 	}
@@ -103,8 +104,10 @@ func (s *State) size() int64 {
 	return int64(n)
 }
 
+// newState returns an empty state.
 func newState() *State { return &State{memory: map[string]string{}, files: map[string]file{}} }
 
+// copy returns a copy without background loops.
 func (s *State) copy() saved {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,14 +135,14 @@ func (e *Engine) Format() string {
 
 // Checkpoint implements engine.Checkpointer.
 func (e *Engine) Checkpoint(ctx context.Context, id, dir string) error {
-	if err := e.at(ctx, CheckpointBegin, id); err != nil {
+	if err := e.reach(ctx, CheckpointBegin, id); err != nil {
 		return err
 	}
 	b := e.find(id)
 	if b == nil || !b.running() {
 		return unknown(id)
 	}
-	state, err := b.frozenState()
+	state, err := b.pausedState()
 	if err != nil {
 		return err
 	}
@@ -152,9 +155,10 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string) error {
 			return fmt.Errorf("checkpoint %s: %w", id, err)
 		}
 	}
-	return e.at(ctx, CheckpointSaved, id)
+	return e.reach(ctx, CheckpointSaved, id)
 }
 
+// writeNew writes a file that must not exist yet.
 func writeNew(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -164,7 +168,8 @@ func writeNew(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// load reads a saved state or, if dir is "", an archive if there is one, and the loops to continue.
+// load returns the initial state of a sandbox and the loops to continue: from the saved state in dir,
+// or if dir is "", from the files in the specification.
 func load(spec engine.Spec, dir string) (*State, []loop, error) {
 	s := newState()
 	if dir != "" {
@@ -172,12 +177,12 @@ func load(spec engine.Spec, dir string) (*State, []loop, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		var kept saved
-		if err := json.Unmarshal(data, &kept); err != nil {
+		var stored saved
+		if err := json.Unmarshal(data, &stored); err != nil {
 			return nil, nil, err
 		}
-		s.memory, s.files = kept.Memory, kept.Files
-		return s, kept.Loops, nil
+		s.memory, s.files = stored.Memory, stored.Files
+		return s, stored.Loops, nil
 	}
 	if spec.Boot.Files == nil {
 		return s, nil, nil
@@ -187,7 +192,7 @@ func load(spec engine.Spec, dir string) (*State, []loop, error) {
 
 // Archive implements engine.Archiver.
 func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) error {
-	if err := e.at(ctx, ArchiveBegin, id); err != nil {
+	if err := e.reach(ctx, ArchiveBegin, id); err != nil {
 		return err
 	}
 	b := e.find(id)
@@ -200,12 +205,12 @@ func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) error {
 	if err := pack(b.state, w); err != nil {
 		return err
 	}
-	return e.at(ctx, ArchiveSaved, id)
+	return e.reach(ctx, ArchiveSaved, id)
 }
 
 // Extract implements engine.Archiver.
 func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io.Writer) error {
-	if err := e.at(ctx, ExtractBegin, spec.ID); err != nil {
+	if err := e.reach(ctx, ExtractBegin, spec.ID); err != nil {
 		return err
 	}
 	s, _, err := load(spec, dir)
@@ -215,12 +220,12 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io
 	if err := pack(s, w); err != nil {
 		return err
 	}
-	return e.at(ctx, ExtractSaved, spec.ID)
+	return e.reach(ctx, ExtractSaved, spec.ID)
 }
 
 // Restore implements engine.Checkpointer.
 func (e *Engine) Restore(ctx context.Context, spec engine.Spec, dir string) error {
-	if err := e.at(ctx, RestoreBegin, spec.ID); err != nil {
+	if err := e.reach(ctx, RestoreBegin, spec.ID); err != nil {
 		return err
 	}
 	return e.create(ctx, spec, dir)
@@ -228,7 +233,7 @@ func (e *Engine) Restore(ctx context.Context, spec engine.Spec, dir string) erro
 
 // Replace implements engine.Checkpointer.
 func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) error {
-	if err := e.at(ctx, ReplaceBegin, spec.ID); err != nil {
+	if err := e.reach(ctx, ReplaceBegin, spec.ID); err != nil {
 		return err
 	}
 	if err := spec.Egress.Check(e.Info().Egress); err != nil {
@@ -245,13 +250,13 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
-	drop := func() { b.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()}) }
-	if err := b.answers(ctx); err != nil {
-		drop()
+	stopNew := func() { b.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()}) }
+	if err := b.checkReady(ctx); err != nil {
+		stopNew()
 		return fmt.Errorf("replace %s: guest: %w", spec.ID, err)
 	}
-	if err := e.at(ctx, ReplaceReady, spec.ID); err != nil {
-		drop()
+	if err := e.reach(ctx, ReplaceReady, spec.ID); err != nil {
+		stopNew()
 		return err
 	}
 	e.shared.mu.Lock()
@@ -259,8 +264,8 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	e.shared.mu.Unlock()
 	old.next.Store(b)
 	old.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()})
-	if err := e.at(ctx, ReplaceStop, spec.ID); err != nil {
-		drop()
+	if err := e.reach(ctx, ReplaceStop, spec.ID); err != nil {
+		stopNew()
 		if e.find(spec.ID) == b {
 			e.take(spec.ID)
 			err = errors.Join(err, os.RemoveAll(e.dir(spec.ID)))

@@ -13,25 +13,25 @@ import (
 
 // A state can be restored any number of times under other IDs, and the copies are independent.
 // Files can be restored without memory.
-func TestSavedStateGoesOn(t *testing.T) {
+func TestCopiesOfStateAreIndependent(t *testing.T) {
 	e, err := fake.New(fake.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	ctx, image := t.Context(), t.TempDir()
+	ctx, stateDir := t.Context(), t.TempDir()
 	config := []byte(`{"control_token":"c"}`)
 	if err := e.Create(ctx, engine.Spec{ID: "a", Boot: engine.Boot{Config: config}}); err != nil {
 		t.Fatal(err)
 	}
 	e.State("a").Remember("x", "1")
 	e.State("a").Write("f", "one")
-	if err := e.Checkpoint(ctx, "a", image); err != nil {
+	if err := e.Checkpoint(ctx, "a", stateDir); err != nil {
 		t.Fatal(err)
 	}
 	e.State("a").Remember("x", "2")
 	for _, id := range []string{"b", "c"} {
-		if err := e.Restore(ctx, engine.Spec{ID: id, Boot: engine.Boot{Config: config}}, image); err != nil {
+		if err := e.Restore(ctx, engine.Spec{ID: id, Boot: engine.Boot{Config: config}}, stateDir); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestSavedStateGoesOn(t *testing.T) {
 			t.Errorf("%s remembers %q, want %q", id, got, want)
 		}
 	}
-	if err := e.Replace(ctx, engine.Spec{ID: "a", Boot: engine.Boot{Config: config}}, image); err != nil || e.State("a").Memory("x") != "1" {
+	if err := e.Replace(ctx, engine.Spec{ID: "a", Boot: engine.Boot{Config: config}}, stateDir); err != nil || e.State("a").Memory("x") != "1" {
 		t.Errorf("replaced: %v, %q", err, e.State("a").Memory("x"))
 	}
 	name := filepath.Join(t.TempDir(), "files.tar")
@@ -57,13 +57,12 @@ func TestSavedStateGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := e.State("d"); s.File("f") != "one" || s.Memory("x") != "" {
-		t.Errorf("of files alone: %q and %q", s.File("f"), s.Memory("x"))
+		t.Errorf("a sandbox made from an archive has the file %q and the memory %q, want only the file", s.File("f"), s.Memory("x"))
 	}
 }
 
-// After a failed step the old sandbox still runs, except after the step at which neither sandbox
-// runs.
-func TestStateFaults(t *testing.T) {
+// After a failed step the old sandbox still runs, except after ReplaceStop.
+func TestFailedStateStepsKeepSandbox(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	var at fake.Step
 	e, err := fake.New(fake.Options{Dir: t.TempDir(), Fault: func(step fake.Step, _ string) error {
@@ -76,12 +75,12 @@ func TestStateFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	ctx, image := t.Context(), t.TempDir()
+	ctx, stateDir := t.Context(), t.TempDir()
 	spec := engine.Spec{ID: "box", Boot: engine.Boot{Config: []byte(`{"control_token":"c"}`)}}
 	if err := e.Create(ctx, spec); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Checkpoint(ctx, "box", image); err != nil {
+	if err := e.Checkpoint(ctx, "box", stateDir); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Create(filepath.Join(t.TempDir(), "files.tar"))
@@ -94,12 +93,12 @@ func TestStateFaults(t *testing.T) {
 		fake.CheckpointSaved: func() error { return e.Checkpoint(ctx, "box", t.TempDir()) },
 		fake.ArchiveBegin:    func() error { return e.Archive(ctx, "box", f) },
 		fake.ArchiveSaved:    func() error { return e.Archive(ctx, "box", f) },
-		fake.ExtractBegin:    func() error { return e.Extract(ctx, spec, image, f) },
-		fake.ExtractSaved:    func() error { return e.Extract(ctx, spec, image, f) },
-		fake.RestoreBegin:    func() error { return e.Restore(ctx, engine.Spec{ID: "other"}, image) },
-		fake.ReplaceBegin:    func() error { return e.Replace(ctx, spec, image) },
-		fake.ReplaceReady:    func() error { return e.Replace(ctx, spec, image) },
-		fake.ReplaceStop:     func() error { return e.Replace(ctx, spec, image) },
+		fake.ExtractBegin:    func() error { return e.Extract(ctx, spec, stateDir, f) },
+		fake.ExtractSaved:    func() error { return e.Extract(ctx, spec, stateDir, f) },
+		fake.RestoreBegin:    func() error { return e.Restore(ctx, engine.Spec{ID: "other"}, stateDir) },
+		fake.ReplaceBegin:    func() error { return e.Replace(ctx, spec, stateDir) },
+		fake.ReplaceReady:    func() error { return e.Replace(ctx, spec, stateDir) },
+		fake.ReplaceStop:     func() error { return e.Replace(ctx, spec, stateDir) },
 	}
 	for _, at = range fake.StateSteps {
 		if err := ops[at](); !errors.Is(err, broken) {
@@ -112,12 +111,12 @@ func TestStateFaults(t *testing.T) {
 		}
 	}
 	at = ""
-	if err := e.Replace(ctx, spec, image); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("replace of what is not there: %v", err)
+	if err := e.Replace(ctx, spec, stateDir); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("replace a missing sandbox: got %v, want not found", err)
 	}
 }
 
-func TestAnEgressThatIsNotDeclaredIsRefused(t *testing.T) {
+func TestUndeclaredEgressIsRefused(t *testing.T) {
 	e, err := fake.New(fake.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -127,18 +126,18 @@ func TestAnEgressThatIsNotDeclaredIsRefused(t *testing.T) {
 	if err := e.Create(t.Context(), spec); err != nil {
 		t.Fatal(err)
 	}
-	image := t.TempDir()
-	if err := e.Checkpoint(t.Context(), "box", image); err != nil {
+	stateDir := t.TempDir()
+	if err := e.Checkpoint(t.Context(), "box", stateDir); err != nil {
 		t.Fatal(err)
 	}
-	wrong := spec
-	wrong.Egress = engine.Egress{Kind: engine.EgressTap, End: os.Stdin}
-	other := wrong
+	undeclared := spec
+	undeclared.Egress = engine.Egress{Kind: engine.EgressTap, End: os.Stdin}
+	other := undeclared
 	other.ID = "other"
 	for name, err := range map[string]error{
 		"create":  e.Create(t.Context(), other),
-		"restore": e.Restore(t.Context(), other, image),
-		"replace": e.Replace(t.Context(), wrong, image),
+		"restore": e.Restore(t.Context(), other, stateDir),
+		"replace": e.Replace(t.Context(), undeclared, stateDir),
 	} {
 		if fault.CodeOf(err) != "egress_unsupported" {
 			t.Errorf("%s: %v", name, err)

@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
+// architecture is a part of the format of saved states.
 const architecture = runtime.GOARCH
 
 // Archive implements engine.Archiver. gVisor reads each file as a whole into its kernel's memory
@@ -33,10 +34,9 @@ func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) (err error
 	if b.rec.Spec == nil {
 		return fault.Newf(fault.Conflict, "sandbox_too_old", "sandbox %q was created by an earlier version, which did not store enough to copy it", id)
 	}
-	// The directory is named like that of a prestarted kernel, so that the cleanup of dead
-	// processes also removes what a crash leaves there, which can be as large as the sandbox's
-	// memory.
-	dir, err := e.prestartedDirOf(ownName(*b.rec.Spec))
+	// The directory has the name of a prestarted kernel's directory, so that the cleanup of dead
+	// processes also removes it after a crash. It can be as large as the sandbox's memory.
+	dir, err := e.prestartedDirOf(uniqueName(*b.rec.Spec))
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io
 	spec = spec.Bare()
 	spec.Limits = spec.Limits.OrDefault()
 	spec.Limits.MemoryBytes = max(spec.Limits.MemoryBytes, prestartedMemory())
-	kind, err := kindToRestore(reducedPlatform, dir)
+	kind, err := kindToRestore(idlePlatformName, dir)
 	if err != nil {
 		return err
 	}
@@ -65,18 +65,19 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io
 		return err
 	}
 	defer k.discard()
-	if err := k.read(ctx, dir, w); err != nil {
+	if err := k.writeFiles(ctx, dir, w); err != nil {
 		if k.died(err) {
 			return fault.Wrap(err, fault.Exhausted, "file_too_large", fmt.Sprintf("a file of sandbox %q is larger than the memory of this host allows to copy, holes included", id)).
-				WithHint("remove it, or save the sandbox with its memory")
+				WithHint("remove the file, or save the sandbox with its memory")
 		}
 		return saveFault(id, fmt.Errorf("files: %w", err))
 	}
 	return nil
 }
 
-// read makes a kernel restore a saved state without running anything, and writes its files.
-func (k *kernel) read(ctx context.Context, dir string, w io.Writer) error {
+// writeFiles makes a kernel restore a saved state without running its programs, and writes its files
+// to w.
+func (k *kernel) writeFiles(ctx context.Context, dir string, w io.Writer) error {
 	// The guest waits for the rest of its configuration, which is never sent.
 	if _, err := k.config.write.WriteString("{"); err != nil {
 		return err
@@ -93,8 +94,8 @@ func (k *kernel) read(ctx context.Context, dir string, w io.Writer) error {
 		return err
 	}
 	k.b.boundMemory()
-	// When gVisor loads the state, it creates new handlers and drops the clients of the former
-	// ones.
+	// When gVisor loads the state, it replaces the handlers of its control calls and closes their
+	// connections, so the next call needs a new connection.
 	return k.call(ctx, func(conn *urpc.Client) error {
 		if err := conn.Call(boot.ContMgrPause, nil, nil); err != nil {
 			return fmt.Errorf("pause: %w", err)
@@ -113,7 +114,7 @@ func (k *kernel) call(ctx context.Context, do func(*urpc.Client) error) error {
 		return err
 	}
 	defer conn.Close()
-	defer breakOff(ctx, conn)()
+	defer abortWithContext(ctx, conn)()
 	if err := do(conn); err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}

@@ -11,50 +11,51 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// On Linux, reading the kernel's own attributes of a file (security labels, access lists) needs no
-// permission on the file. gVisor requires read permission, so that ls -l fails at a file that its
-// user may not read.
+// This file corrects a difference to Linux, where reading the kernel's attributes of a file (security
+// labels, access lists) needs no permission on the file. gVisor requires read permission, so ls -l
+// fails for a file that its user may not read.
 
-// ownAttributes are the name prefixes of these attributes.
-var ownAttributes = []string{linux.XATTR_SECURITY_PREFIX, linux.XATTR_SYSTEM_PREFIX}
+// kernelAttributes lists the name prefixes of these attributes.
+var kernelAttributes = []string{linux.XATTR_SECURITY_PREFIX, linux.XATTR_SYSTEM_PREFIX}
 
-// attributesOf are the calls that read an attribute by path. The value is whether the call follows
+// attributeCalls lists the calls that read an attribute by path. The value is whether the call follows
 // a link at the end of the path.
-var attributesOf = map[string]bool{"getxattr": true, "lgetxattr": false}
+var attributeCalls = map[string]bool{"getxattr": true, "lgetxattr": false}
 
-// allowAttributes wraps those calls.
+// allowAttributes wraps these calls in the kernel's system call tables.
 func allowAttributes() {
 	for _, table := range callTables() {
 		for number, entry := range table.Table {
-			follow, ok := attributesOf[entry.Name]
+			follow, ok := attributeCalls[entry.Name]
 			if !ok {
 				continue
 			}
-			entry.Fn = attribute(entry.Fn, follow)
+			entry.Fn = withoutReadPermission(entry.Fn, follow)
 			table.Table[number] = entry
 		}
 		table.Init()
 	}
 }
 
-// attribute returns "no such attribute" if the task may look up the file but not read it. A file
-// with an access list then appears to have none.
-func attribute(gvisors sentry.SyscallFn, follow bool) sentry.SyscallFn {
+// withoutReadPermission wraps a call. It returns "no such attribute" if the task may look up the file
+// but not read it. A file with an access list then appears to have none.
+func withoutReadPermission(original sentry.SyscallFn, follow bool) sentry.SyscallFn {
 	return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
-		value, control, err := gvisors(t, number, args)
+		value, control, err := original(t, number, args)
 		if !linuxerr.Equals(linuxerr.EACCES, err) {
 			return value, control, err
 		}
 		name, nameErr := t.CopyInString(args[1].Pointer(), linux.XATTR_NAME_MAX+1)
-		if nameErr != nil || !isOwn(name) || !found(t, args, follow) {
+		if nameErr != nil || !isKernelAttribute(name) || !mayLookUp(t, args, follow) {
 			return value, control, err
 		}
 		return 0, nil, linuxerr.ENODATA
 	}
 }
 
-func isOwn(attribute string) bool {
-	for _, prefix := range ownAttributes {
+// isKernelAttribute reports whether an attribute is one of the kernel's.
+func isKernelAttribute(attribute string) bool {
+	for _, prefix := range kernelAttributes {
 		if strings.HasPrefix(attribute, prefix) {
 			return true
 		}
@@ -62,8 +63,8 @@ func isOwn(attribute string) bool {
 	return false
 }
 
-// found reports whether the task may look up the file in its arguments.
-func found(t *sentry.Task, args arch.SyscallArguments, follow bool) bool {
+// mayLookUp reports whether the task may look up the file in its arguments.
+func mayLookUp(t *sentry.Task, args arch.SyscallArguments, follow bool) bool {
 	path, err := t.CopyInString(args[0].Pointer(), linux.PATH_MAX)
 	if err != nil {
 		return false

@@ -19,10 +19,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// A sandbox that is restored from another one's state needs its own host name and boot ID. gVisor
-// lets programs with CAP_SYS_ADMIN set the host name, which no program of a sandbox has, and lets
-// none set the boot ID. Our kernel therefore has one more system call. Only the first process may
-// use it, because all programs of the user are its descendants.
+// A sandbox that is restored from the state of another sandbox needs its own host name and boot ID.
+// gVisor lets only programs with CAP_SYS_ADMIN set the host name, and no program set the boot ID.
+// Our kernel therefore has an additional system call. Only the first process, the guest, may use it.
 
 // nameBytes is the maximum length of a host name, as in Linux.
 const nameBytes = 64
@@ -43,35 +42,35 @@ func addBecome() {
 	}
 }
 
-// become sets the host name to the string at the first argument with the length of the second,
-// unless that is 0, and draws a new boot ID if the third is 1. Before that, it installs the plan of
-// the files that the sandbox's user owns.
+// become is the system call. Its arguments are the address and length of a host name, which is set
+// unless the length is 0, and 1 to draw a new boot ID. Before that, become installs the plan of the
+// files that the sandbox's user owns.
 func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 	if t.ThreadGroup() != t.Kernel().GlobalInit() {
 		return 0, nil, linuxerr.EPERM
 	}
-	// The guest makes this call first after a boot, and after it was restored from a saved state.
+	// This is the guest's first call after a boot, and after a restore from a saved state.
 	occupied.Store(true)
-	trim.Of(t.Kernel())
+	trim.SetKernel(t.Kernel())
 	if err := clock.Calibrate(t.Kernel().Timekeeper()); err != nil {
 		t.Warningf("programs need a system call to read the time: %v", err)
 	}
-	if err := forgetSoon(t.Kernel()); err != nil {
+	if err := setTimeWait(t.Kernel()); err != nil {
 		t.Warningf("%v", err)
 	}
 	if err := installOwners(t); err != nil {
 		t.Warningf("%v", err)
 		return 0, nil, linuxerr.ENOTRECOVERABLE
 	}
-	size, fresh := args[1].SizeT(), args[2].Uint()
-	if size > nameBytes || fresh > 1 {
+	size, newBootID := args[1].SizeT(), args[2].Uint()
+	if size > nameBytes || newBootID > 1 {
 		return 0, nil, linuxerr.EINVAL
 	}
 	name := make([]byte, size)
 	if _, err := t.CopyInBytes(args[0].Pointer(), name); err != nil {
 		return 0, nil, err
 	}
-	if fresh == 1 {
+	if newBootID == 1 {
 		if err := drawBootID(t); err != nil {
 			t.Warningf("boot ID: %v", err)
 			return 0, nil, linuxerr.EIO
@@ -97,17 +96,19 @@ func drawBootID(t *sentry.Task) error {
 	defer dentry.DecRef(t)
 	file, ok := dentry.Dentry().Impl().(*kernfs.Dentry)
 	if !ok {
-		return fmt.Errorf("it is a %T", dentry.Dentry().Impl())
+		return fmt.Errorf("the file has the unexpected type %T", dentry.Dentry().Impl())
 	}
-	text, fresh := reflect.Indirect(reflect.ValueOf(file.Inode())).FieldByName("StaticData").FieldByName("Data"), newUUID()+"\n"
+	text := reflect.Indirect(reflect.ValueOf(file.Inode())).FieldByName("StaticData").FieldByName("Data")
+	newText := newUUID() + "\n"
 	// A concurrent reader sees the old or the new text, which have the same length.
-	if text.Kind() != reflect.String || !text.CanSet() || text.Len() != len(fresh) {
-		return fmt.Errorf("its inode is a %T", file.Inode())
+	if text.Kind() != reflect.String || !text.CanSet() || text.Len() != len(newText) {
+		return fmt.Errorf("the file has an inode of the unexpected type %T", file.Inode())
 	}
-	text.SetString(fresh)
+	text.SetString(newText)
 	return nil
 }
 
+// newUUID returns a random UUID.
 func newUUID() string {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {

@@ -28,9 +28,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// bootArg0 is the argv[0] of the child that creates one sandbox's kernel and exits. A panic in
-// gVisor's code ends this child and not the server. Besides, gVisor uses the standard streams of
-// its process as those of the sandbox.
+// bootArg0 is the argv[0] of the child that creates one sandbox's kernel and exits. It is a separate
+// process, because a panic in gVisor's code must not end the server, and because gVisor uses the
+// standard streams of its process as those of the sandbox.
 const bootArg0 = "crannog-boot"
 
 // bootRequest is sent to the child on descriptor 3.
@@ -71,10 +71,9 @@ type bootResult struct {
 
 // runBoot is the main function of the child.
 func runBoot() {
-	// The following changes the thread's namespaces and mounts.
+	// The child changes the namespaces and mounts of this thread.
 	runtime.LockOSThread()
-	// This process lives for a few hundredths of a second, and garbage collection would only delay
-	// the sandbox.
+	// This process lives for less than 0.1 s, and garbage collection would only delay the sandbox.
 	debug.SetGCPercent(-1)
 	in, out := os.NewFile(3, "request"), os.NewFile(4, "result")
 	unix.CloseOnExec(3)
@@ -92,6 +91,7 @@ func runBoot() {
 	os.Exit(0)
 }
 
+// makeKernel reads a request and creates the kernel of a sandbox.
 func makeKernel(in io.Reader) (result bootResult, err error) {
 	result.Times.Began = time.Now()
 	var req bootRequest
@@ -102,7 +102,7 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	if err := req.confine(); err != nil {
 		return result, err
 	}
-	registerReducedPlatform()
+	registerIdlePlatform()
 	if err := req.assembleRoot(); err != nil {
 		return result, err
 	}
@@ -165,18 +165,18 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	return result, nil
 }
 
-// confine restricts this child and its descendants to some processors if there is no group. If
-// there is one, the child is in the group from its first instruction.
+// confine restricts this child and its descendants to some processors if there is no control group.
+// Otherwise the child is in the group from its first instruction.
 func (r *bootRequest) confine() error {
 	if r.CPUs == 0 {
 		return nil
 	}
-	var have, want unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &have); err != nil {
+	var available, want unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &available); err != nil {
 		return fmt.Errorf("processors: %w", err)
 	}
-	for cpu := 0; want.Count() < min(r.CPUs, have.Count()); cpu++ {
-		if have.IsSet(cpu) {
+	for cpu := 0; want.Count() < min(r.CPUs, available.Count()); cpu++ {
+		if available.IsSet(cpu) {
 			want.Set(cpu)
 		}
 	}
@@ -198,13 +198,13 @@ func confineThreads(want *unix.CPUSet) error {
 			if err != nil {
 				return fmt.Errorf("processors: %w", err)
 			}
-			var have unix.CPUSet
-			if err := unix.SchedGetaffinity(id, &have); errors.Is(err, unix.ESRCH) {
-				continue // it ended after it was listed
+			var current unix.CPUSet
+			if err := unix.SchedGetaffinity(id, &current); errors.Is(err, unix.ESRCH) {
+				continue // the thread has ended after the listing
 			} else if err != nil {
 				return fmt.Errorf("processors: %w", err)
 			}
-			if have == *want {
+			if current == *want {
 				continue
 			}
 			if err := unix.SchedSetaffinity(id, want); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -216,8 +216,8 @@ func confineThreads(want *unix.CPUSet) error {
 	return nil
 }
 
-// runtimeConfig returns gVisor's configuration, with its root directory and the sandbox's own.
-// Settings that are not named here have gVisor's defaults.
+// runtimeConfig returns gVisor's configuration with gVisor's root directory and the sandbox's
+// directory. Settings that are not named here have gVisor's defaults.
 func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 	flags := rflag.NewFlagSet("crannog", rflag.ContinueOnError)
 	config.RegisterFlags(flags)
@@ -227,7 +227,7 @@ func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 		// The network is gVisor's own stack, which gets its interfaces in startRoot only. "none"
 		// would refuse the forwarded connections by which the server reaches the guest.
 		"network": "sandbox",
-		// Our own group is joined in confine, which is faster and also works without root.
+		// The child is already in our control group, which is faster and also works without root.
 		"ignore-cgroups": "true",
 		"host-settings":  "ignore",
 		// Writes go to an unnamed file in the sandbox's directory. They use disk instead of memory,
@@ -237,7 +237,7 @@ func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 		"rootless": fmt.Sprint(os.Getenv("CRANNOG_ROOTLESS") == "1"),
 		// Without this, gVisor ignores set-id bits even where new privileges are allowed.
 		"allow-suid": fmt.Sprint(!r.OCI.Process.NoNewPrivileges),
-		"panic-log":  filepath.Join(box, wordsName),
+		"panic-log":  filepath.Join(box, crashOutputName),
 		// No device or socket of the host can be reached by a path.
 		"host-uds":  "none",
 		"host-fifo": "none",
@@ -255,7 +255,8 @@ func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 // for an RCU grace period of 10 to 15 ms per boot.
 const highDescriptor = 300
 
-// cleanTarget returns an error for a bind target that could leave the root.
+// cleanTarget returns the path of a bind target below the root, or an error for a target that could
+// leave the root.
 func cleanTarget(root, target string) (string, error) {
 	if !filepath.IsAbs(target) || filepath.Clean(target) != target || strings.Contains(target, "..") {
 		return "", fmt.Errorf("bind target %q is not a clean absolute path", target)

@@ -12,24 +12,25 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// fullDisk is a writer to a full disk.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 
-// F24: a list of files is valid only if the kernel was certainly still writing when it was made.
-// However a save ends, it ends.
-func TestF24LookedAtWhileItWrites(t *testing.T) {
+// F24: a list of files is valid only if the kernel was certainly still writing when the list was made.
+// Every checkpoint ends, also if the disk is full or the kernel hangs.
+func TestF24ListIsMadeWhileKernelWrites(t *testing.T) {
 	state := bytes.Repeat([]byte("state"), 50_000)
 	for name, c := range map[string]struct {
-		size         int
-		looked, sure bool
+		size            int
+		looked, certain bool
 	}{
-		"long": {len(state), true, true}, "none": {0, false, false}, "short": {enough - 1, false, false},
-		"in the pipe": {enough + 1, true, false},
+		"long": {len(state), true, true}, "none": {0, false, false}, "short": {listAfter - 1, false, false},
+		"in the pipe": {listAfter + 1, true, false},
 	} {
 		var got bytes.Buffer
 		looked := false
-		end, written, err := halfway(&got, func() { looked = true })
+		end, written, err := copyWithPause(&got, func() { looked = true })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,23 +38,23 @@ func TestF24LookedAtWhileItWrites(t *testing.T) {
 		if err = errors.Join(err, end.Close()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if sure, err := written(nil); err != nil || sure != c.sure || looked != c.looked || !bytes.Equal(got.Bytes(), state[:c.size]) {
-			t.Errorf("%s: sure %v, looked %v, %d bytes, %v", name, sure, looked, got.Len(), err)
+		if certain, err := written(nil); err != nil || certain != c.certain || looked != c.looked || !bytes.Equal(got.Bytes(), state[:c.size]) {
+			t.Errorf("%s: certain is %v, looked is %v, %d bytes were copied, %v", name, certain, looked, got.Len(), err)
 		}
 	}
 	// If the disk is full, the writer gets an error with the reason.
-	end, written, err := halfway(fullDisk{}, func() {})
+	end, written, err := copyWithPause(fullDisk{}, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := end.Write(state); !errors.Is(err, unix.EPIPE) {
-		t.Errorf("a full disk: %v", err)
+		t.Errorf("write to the pipe with a full disk: got %v, want EPIPE", err)
 	}
 	if _, err := written(nil); !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("a full disk: %v", err)
+		t.Errorf("written with a full disk: got %v, want ENOSPC", err)
 	}
 	// A hanging kernel keeps its end open, but does not block callers.
-	end, written, err = halfway(io.Discard, func() {})
+	end, written, err = copyWithPause(io.Discard, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,15 +64,15 @@ func TestF24LookedAtWhileItWrites(t *testing.T) {
 	select {
 	case err := <-done:
 		if err == nil {
-			t.Error("a save that failed is no error")
+			t.Error("written returned no error for a failed checkpoint")
 		}
 	case <-hosttest.Late():
-		t.Fatal("it waits for a kernel that does not answer")
+		t.Fatal("written waits for a kernel that does not answer")
 	}
 }
 
 // F24: a state is bound only to the host's files in the root.
-func TestF24WhereAnOpenFileIsOnTheHost(t *testing.T) {
+func TestF24HostPathOfOpenFile(t *testing.T) {
 	spec := &engine.Spec{
 		Image: engine.ViewOf("", "", []engine.Bind{{Source: "/usr", Target: "/usr"}, {Source: "/opt/p", Target: "/.crannog/programs/1"}, {Source: "/x/lib", Target: "/usr/lib"}}...),
 		Hide:  []string{"/.crannog/programs/1/hidden"}, Absent: []string{"/usr/absent"},
@@ -81,7 +82,7 @@ func TestF24WhereAnOpenFileIsOnTheHost(t *testing.T) {
 		"/.crannog/programs/10/a": "", "/workspace/usr/bin/sh": "", "/etc/passwd": "", "/.crannog/programs/1/hidden": "", "/usr/absent/a": "",
 	} {
 		if got, _ := hostPath(spec, inside); got != want {
-			t.Errorf("%s is %q and not %q", inside, got, want)
+			t.Errorf("the path of %s on the host is %q, want %q", inside, got, want)
 		}
 	}
 }

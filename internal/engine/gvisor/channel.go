@@ -16,9 +16,9 @@ import (
 // the kernel: the pipe to read from, followed by the pipe to write to.
 const channelDescriptor = 5
 
-// The channel's two pipes have names in the sandbox's directory, so that the next server can take
-// over the channel. One process at a time owns it, by a lock on the pipe that the process reads.
-// All others use port forwarding.
+// Names of the channel's two pipes in the sandbox's directory. They have names, so that the next
+// server can take over the channel. One process at a time owns the channel, by a lock on the pipe that
+// the process reads. All others use port forwarding.
 const (
 	toGuestName   = "to-guest"
 	fromGuestName = "from-guest"
@@ -27,13 +27,13 @@ const (
 // makeChannel creates a channel's pipes in a directory and returns the sandbox's ends and ours. The
 // sandbox also holds its input pipe open for writing, so that it sees no end of file when a server
 // dies.
-func makeChannel(dir string) (theirs []*os.File, ours *relay.Channel, err error) {
+func makeChannel(dir string) (sandboxEnds []*os.File, channel *relay.Channel, err error) {
 	for _, name := range []string{toGuestName, fromGuestName} {
 		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
 			return nil, nil, fmt.Errorf("channel: %w", err)
 		}
 	}
-	if ours, err = openChannel(dir); err != nil {
+	if channel, err = openChannel(dir); err != nil {
 		return nil, nil, err
 	}
 	for _, end := range []struct {
@@ -43,12 +43,12 @@ func makeChannel(dir string) (theirs []*os.File, ours *relay.Channel, err error)
 		// gVisor takes over the descriptors, so they must not be registered with Go's poller.
 		fd, err := unix.Open(filepath.Join(dir, end.name), end.flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
-			closeFiles(theirs)
-			return nil, nil, errors.Join(fmt.Errorf("channel: %w", err), ours.Close())
+			closeFiles(sandboxEnds)
+			return nil, nil, errors.Join(fmt.Errorf("channel: %w", err), channel.Close())
 		}
-		theirs = append(theirs, os.NewFile(uintptr(fd), end.name))
+		sandboxEnds = append(sandboxEnds, os.NewFile(uintptr(fd), end.name))
 	}
-	return theirs, ours, nil
+	return sandboxEnds, channel, nil
 }
 
 // openChannel opens our end and sends the guest a greeting.
@@ -67,17 +67,17 @@ func openChannel(dir string) (*relay.Channel, error) {
 		read.Close()
 		return nil, fmt.Errorf("channel: %w", err)
 	}
-	widen(read, write)
+	enlarge(read, write)
 	return relay.NewChannel(read, write)
 }
 
-// widePipe is the capacity of each pipe of a channel, unless a limit on the user's pipes applies.
-// Each time that a pipe becomes empty or full, the other side has to be woken.
-const widePipe = 256 << 10
+// pipeCapacity is the capacity of each pipe of a channel, unless a limit on the user's pipes applies.
+// A large pipe is less often empty or full, and each time the other side has to be woken.
+const pipeCapacity = 256 << 10
 
-// widen enlarges pipes. A user other than root has a limit for all pipes together, beyond which
-// each later pipe has one or two pages.
-func widen(pipes ...*os.File) {
+// enlarge enlarges pipes of root. Other users have a limit for all pipes together, beyond which each
+// later pipe has one or two pages.
+func enlarge(pipes ...*os.File) {
 	if os.Geteuid() != 0 {
 		return
 	}
@@ -88,16 +88,17 @@ func widen(pipes ...*os.File) {
 		}
 		_ = raw.Control(func(fd uintptr) {
 			// A smaller pipe works as well.
-			_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe)
+			_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeCapacity)
 		})
 	}
 }
 
-// openedChannel returns the sandbox's channel, or nil if another process owns it or it is broken. A
-// sandbox of an earlier version has none.
+// openedChannel returns the sandbox's channel, and opens it on first use. It returns nil if another
+// process owns the channel, if the channel is broken, or if the sandbox is of an earlier version and
+// has no channel.
 func (b *instance) openedChannel(ctx context.Context) *relay.Channel {
-	// A guest that does not read delays this, and b.mu is needed to end the sandbox. Therefore only
-	// one open runs at a time, and without that lock.
+	// A guest that does not read delays the opening, and b.mu is needed to end the sandbox. Therefore
+	// the channel is opened without that lock, by one goroutine at a time.
 	select {
 	case b.opening <- struct{}{}:
 		defer func() { <-b.opening }()
@@ -127,7 +128,7 @@ func (b *instance) openedChannel(ctx context.Context) *relay.Channel {
 	return channel
 }
 
-// dropChannel ends all streams. The caller holds b.mu.
+// dropChannel closes the channel and all its streams. The caller holds b.mu.
 func (b *instance) dropChannel() {
 	if b.channel != nil {
 		_ = b.channel.Close() // its streams end, even if this fails
@@ -135,13 +136,13 @@ func (b *instance) dropChannel() {
 	}
 }
 
-// remindGuest makes the guest check its channel, regardless of who opened it.
+// remindGuest makes the guest check its channel, also if another process has opened it.
 func (b *instance) remindGuest() {
 	b.mu.Lock()
 	path := filepath.Join(b.dir, toGuestName)
 	b.mu.Unlock()
 	// A sandbox of an earlier version has no channel, and the channel of an ended sandbox has no
-	// reader. Then there is nothing to check.
+	// reader. In both cases the guest has nothing to check.
 	pipe, err := os.OpenFile(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return

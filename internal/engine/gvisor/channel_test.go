@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// unread returns a sandbox whose channel is full because its guest does not read.
-func unread(t *testing.T) *instance {
+// withFullChannel returns a sandbox whose channel is full because its guest does not read.
+func withFullChannel(t *testing.T) *instance {
 	t.Helper()
 	b := newInstance(&Engine{log: slog.New(slog.DiscardHandler)}, record{ID: "box", Kernel: "k"}, t.TempDir())
 	for _, name := range []string{toGuestName, fromGuestName} {
@@ -27,7 +27,7 @@ func unread(t *testing.T) *instance {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pipe.Close() })
-	widen(pipe) // like openChannel: a full pipe then stays full
+	enlarge(pipe) // like openChannel: a full pipe then stays full
 	if err := pipe.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +40,8 @@ func unread(t *testing.T) *instance {
 	return b
 }
 
-// ends checks that an operation ends.
-func ends(t *testing.T, what string, do func()) {
+// wantEnd checks that an operation ends.
+func wantEnd(t *testing.T, name string, do func()) {
 	t.Helper()
 	ended := make(chan struct{})
 	go func() {
@@ -51,28 +51,28 @@ func ends(t *testing.T, what string, do func()) {
 	select {
 	case <-ended:
 	case <-hosttest.Late():
-		t.Fatalf("%s does not come to its end", what)
+		t.Fatalf("%s does not end", name)
 	}
 }
 
-// A save does not wait for a guest that does not read its channel.
-func TestNudgeOfAFullChannel(t *testing.T) {
-	b := unread(t)
-	ends(t, "the nudge", b.remindGuest)
+// A checkpoint does not wait for a guest that does not read its channel.
+func TestRemindGuestWithFullChannel(t *testing.T) {
+	b := withFullChannel(t)
+	wantEnd(t, "remindGuest", b.remindGuest)
 }
 
 // The end of a sandbox does not wait for a channel that is being opened. Opening the channel ends
 // as well.
-func TestOpeningAFullChannel(t *testing.T) {
-	b := unread(t)
+func TestEndWhileFullChannelIsOpened(t *testing.T) {
+	b := withFullChannel(t)
 	opened := make(chan bool, 1)
 	go func() { opened <- b.openedChannel(t.Context()) != nil }()
 	hosttest.Eventually(t, "the opening has begun", func() bool { return len(b.opening) > 0 })
 	time.Sleep(50 * time.Millisecond)
-	ends(t, "the box", func() { b.ended(nil) })
+	wantEnd(t, "the sandbox", func() { b.ended(nil) })
 	select {
-	case had := <-opened:
-		if had {
+	case ok := <-opened:
+		if ok {
 			t.Error("a channel without a reader was opened")
 		}
 	case <-hosttest.Late():

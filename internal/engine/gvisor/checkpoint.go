@@ -20,19 +20,19 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// imageFiles are the files of a saved state, in the order in which gVisor expects them: the
-// kernel's objects, the location of each page of memory, the pages.
-var imageFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"}
+// stateFiles lists the files of a saved state, in the order in which gVisor expects them: the kernel's
+// objects, the location of each page of memory, the pages.
+var stateFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"}
 
 // Parts implements engine.Checkpointer.
 func (e *Engine) Parts() []engine.Part {
 	return []engine.Part{
-		{Name: imageFiles[0], Kind: engine.PartSmall}, {Name: imageFiles[1], Kind: engine.PartSmall}, {Name: imageFiles[2], Kind: engine.PartPages},
+		{Name: stateFiles[0], Kind: engine.PartSmall}, {Name: stateFiles[1], Kind: engine.PartSmall}, {Name: stateFiles[2], Kind: engine.PartPages},
 	}
 }
 
-// generation counts our own changes that make new states unusable for the kernels of earlier
-// versions. Since generation 2, the workspace belongs to the user, and the user has no capability.
+// generation counts the changes of this package after which kernels of earlier versions cannot restore
+// new states. Since generation 2, the workspace belongs to the user, and the user has no capability.
 const generation = "2"
 
 // Format implements engine.Checkpointer. A state can be read by the same version of gVisor, on the
@@ -53,7 +53,8 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string) error {
 	return err
 }
 
-func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*instance)) (sure bool, err error) {
+// checkpoint saves the state of a running sandbox. See save for look and certain.
+func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*instance)) (certain bool, err error) {
 	b, err := e.find(id)
 	if err != nil {
 		return false, err
@@ -65,19 +66,19 @@ func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*inst
 	if b.frozen() {
 		return false, engine.Frozen(id)
 	}
-	if sure, err = b.save(ctx, dir, look); err != nil {
+	if certain, err = b.save(ctx, dir, look); err != nil {
 		return false, b.endedMeanwhile(ctx, err)
 	}
-	return sure, nil
+	return certain, nil
 }
 
 // save writes the sandbox's state. If look is not nil, save calls it at a time when the sandbox has
-// exactly the files open that its state refers to. The result sure reports that the sandbox stayed
-// paused until look returned.
-func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (sure bool, err error) {
+// exactly the files open that its state refers to. certain reports whether the sandbox certainly
+// stayed paused until look returned.
+func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (certain bool, err error) {
 	started, id := time.Now(), b.rec.ID
-	// Only the sandbox itself can report its changes: one that is restored from its state begins
-	// with an empty list.
+	// Only this sandbox can report its changes: a sandbox that is restored from its state begins with
+	// an empty list of changes.
 	if err := b.flushBefore(ctx); err != nil {
 		return false, err
 	}
@@ -87,15 +88,15 @@ func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (
 		b.e.log.Warn("cannot release the free memory of a sandbox before its save", "sandbox", id, "err", err)
 	}
 	trimmed := time.Now()
-	files, err := openImage(dir, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
+	files, err := openState(dir, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
 	if err != nil {
 		return false, saveFault(id, err)
 	}
 	defer closeFiles(files)
 	sent, written := slices.Clone(files), func(error) (bool, error) { return false, nil }
 	if look != nil {
-		// The state's file is a pipe to this process, see halfway.
-		if sent[0], written, err = halfway(files[0], func() { look(b) }); err != nil {
+		// The state's file is a pipe to this process, see copyWithPause.
+		if sent[0], written, err = copyWithPause(files[0], func() { look(b) }); err != nil {
 			return false, saveFault(id, err)
 		}
 		defer sent[0].Close()
@@ -113,9 +114,9 @@ func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (
 	err = b.conns.call(ctx, boot.ContMgrCheckpoint, &opts, nil)
 	if look != nil {
 		err = errors.Join(err, sent[0].Close())
-		var lost error
-		sure, lost = written(err)
-		err = errors.Join(err, lost)
+		var writeErr error
+		certain, writeErr = written(err)
+		err = errors.Join(err, writeErr)
 	}
 	b.remindGuest()
 	if err != nil {
@@ -123,12 +124,12 @@ func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (
 	}
 	b.e.log.Debug("sandbox saved", "sandbox", id,
 		"survey", surveyed.Sub(started), "trim", trimmed.Sub(surveyed), "save", time.Since(trimmed), "all", time.Since(started))
-	return sure, nil
+	return certain, nil
 }
 
-// forwarding is gVisor's error for a sandbox into which a port is forwarded. The sandbox's kernel
-// itself copies the data, so it cannot be paused.
-const forwarding = "waiter.ChannelNotifier"
+// forwardingError is a part of gVisor's error for a sandbox into which a port is forwarded. The
+// sandbox's kernel itself copies the data, so it cannot be paused.
+const forwardingError = "waiter.ChannelNotifier"
 
 // saveFault converts an error that a caller can resolve into a fault.
 func saveFault(id string, err error) error {
@@ -136,17 +137,18 @@ func saveFault(id string, err error) error {
 		return fault.Wrap(err, fault.Exhausted, "disk_full", "the disk is too full for the sandbox's state").
 			WithHint("crannog prune removes unused files; crannog snapshot rm removes snapshots")
 	}
-	if strings.Contains(err.Error(), forwarding) {
-		// The rest of gVisor's text describes its memory.
+	if strings.Contains(err.Error(), forwardingError) {
+		// gVisor's error is not added, because it describes the kernel's memory.
 		return fault.Newf(fault.Conflict, "streams_in_the_way", "sandbox %q cannot be saved, because another program of this host has open streams into it", id).
 			WithHint("end that program, or use one crannog serve for all work")
 	}
 	return fmt.Errorf("save %s: %w", id, err)
 }
 
-func openImage(dir string, flags int) ([]*os.File, error) {
+// openState opens the files of a saved state.
+func openState(dir string, flags int) ([]*os.File, error) {
 	var files []*os.File
-	for _, name := range imageFiles {
+	for _, name := range stateFiles {
 		f, err := os.OpenFile(filepath.Join(dir, name), flags, 0o600)
 		if err != nil {
 			closeFiles(files)
@@ -157,6 +159,7 @@ func openImage(dir string, flags int) ([]*os.File, error) {
 	return files, nil
 }
 
+// closeFiles closes files after which no error matters.
 func closeFiles(files []*os.File) {
 	for _, f := range files {
 		f.Close()
@@ -166,7 +169,7 @@ func closeFiles(files []*os.File) {
 // resume makes a kernel continue from a saved state. Programs already run while pages are still
 // being read.
 func resume(conn *urpc.Client, dir string) error {
-	files, err := openImage(dir, unix.O_RDONLY)
+	files, err := openState(dir, unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -177,10 +180,10 @@ func resume(conn *urpc.Client, dir string) error {
 
 // Restore implements engine.Checkpointer.
 func (e *Engine) Restore(ctx context.Context, spec engine.Spec, dir string) error {
-	if err := ready(&spec); err != nil {
+	if err := prepareSpec(&spec); err != nil {
 		return err
 	}
-	kind, err := kindToRestore(running, dir)
+	kind, err := kindToRestore(systrapName, dir)
 	if err != nil {
 		return err
 	}
@@ -209,7 +212,7 @@ func (e *Engine) kernelFor(ctx context.Context, kind kernelKind, spec engine.Spe
 
 // Replace implements engine.Checkpointer.
 func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) error {
-	if err := ready(&spec); err != nil {
+	if err := prepareSpec(&spec); err != nil {
 		return err
 	}
 	old, err := e.find(spec.ID)
@@ -220,9 +223,9 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	if old.frozen() {
 		return engine.Frozen(spec.ID)
 	}
-	kind := kernelKind{platform: running}
+	kind := kernelKind{platform: systrapName}
 	if dir != "" {
-		if kind, err = kindToRestore(running, dir); err != nil {
+		if kind, err = kindToRestore(systrapName, dir); err != nil {
 			return err
 		}
 	}
@@ -240,7 +243,8 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		k.discard()
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
-	// The old sandbox is paused, so that nothing is done twice. It continues if the new one fails.
+	// The old sandbox is paused, so that the two do not do the same work twice. It continues if the
+	// new sandbox fails.
 	if err := old.pauseWithin(pauseTimeout); err != nil {
 		k.discard()
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
@@ -259,8 +263,8 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 // exchange replaces a sandbox by another running one, and ends the old one.
 func (e *Engine) exchange(old, next *instance, id string) error {
 	if err := old.replaceBy(next, id); err != nil {
-		undo := errors.Join(next.destroy(), old.destroy())
-		return fault.Wrap(errors.Join(err, undo), fault.Internal, "replace_failed", fmt.Sprintf("sandbox %s could not be replaced and has ended", id))
+		undoErr := errors.Join(next.destroy(), old.destroy())
+		return fault.Wrap(errors.Join(err, undoErr), fault.Internal, "replace_failed", fmt.Sprintf("sandbox %s could not be replaced and has ended", id))
 	}
 	e.publish(next)
 	// The old sandbox is paused and no longer has the ID, so no caller has to wait for its end.

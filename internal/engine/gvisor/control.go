@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/host/interrupt"
 )
 
-// controlConns is a small pool of connections to one sandbox's control socket. A
-// connection carries one call at a time.
+// controlConns is a small pool of connections to one sandbox's control socket. A connection carries
+// one call at a time.
 type controlConns struct {
 	mu     sync.Mutex
 	socket string
@@ -24,9 +24,10 @@ type controlConns struct {
 	closed bool
 }
 
-// maxIdle bounds how many descriptors an idle sandbox uses.
+// maxIdle bounds the number of idle connections, each of which uses a descriptor.
 const maxIdle = 4
 
+// setSocket sets the path of the control socket.
 func (c *controlConns) setSocket(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,29 +42,31 @@ func (c *controlConns) call(ctx context.Context, method string, arg, result any)
 	}
 	conn, err := c.get(ctx)
 	if err != nil {
-		return &unanswered{err}
+		return &noAnswerError{err}
 	}
-	inTime := breakOff(ctx, conn)
+	inTime := abortWithContext(ctx, conn)
 	err = conn.Call(method, arg, result)
 	if !inTime() {
-		// The connection is closed, so that a late answer is not taken for the answer to the next
+		// The connection is closed, so that a late answer is not mistaken for the answer to the next
 		// call.
 		return errors.Join(context.Cause(ctx), err)
 	}
 	if _, remote := errors.AsType[urpc.RemoteError](err); err != nil && !remote {
 		conn.Close()
-		return &unanswered{err}
+		return &noAnswerError{err}
 	}
 	c.put(conn)
 	return err
 }
 
-// breakOff ends a connection's call when the context ends. The returned function cancels this. The
-// client's own Close waits for the call. The socket's Close does not, and is safe during a call.
-func breakOff(ctx context.Context, conn *urpc.Client) (inTime func() bool) {
+// abortWithContext aborts a connection's call when the context ends. The returned function cancels
+// this, and reports whether it was in time. The client's own Close would wait for the call. The
+// socket's Close does not, and is safe during a call.
+func abortWithContext(ctx context.Context, conn *urpc.Client) (inTime func() bool) {
 	return interrupt.When(ctx, func() { _ = conn.Socket.Close() }) // the call fails in any case
 }
 
+// get returns an idle connection or a new one.
 func (c *controlConns) get(ctx context.Context) (*urpc.Client, error) {
 	c.mu.Lock()
 	if n := len(c.idle); n > 0 {
@@ -77,6 +80,7 @@ func (c *controlConns) get(ctx context.Context) (*urpc.Client, error) {
 	return connectControl(ctx, socket)
 }
 
+// put returns a connection to the pool.
 func (c *controlConns) put(conn *urpc.Client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,6 +91,7 @@ func (c *controlConns) put(conn *urpc.Client) {
 	c.idle = append(c.idle, conn)
 }
 
+// close closes the idle connections. Later ones are closed after their call.
 func (c *controlConns) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,8 +102,9 @@ func (c *controlConns) close() {
 	c.idle = nil
 }
 
-// A paused kernel accepts no connections. When its backlog is full, the next caller has to wait.
-const acceptPause = 10 * time.Millisecond
+// connectPause is the delay between attempts to connect. A paused kernel accepts no connections, and
+// when its backlog is full, the next caller has to wait.
+const connectPause = 10 * time.Millisecond
 
 // connectControl opens a control socket for gVisor's client, whose own function waits for the
 // kernel without a context.
@@ -125,7 +131,7 @@ func connectControl(ctx context.Context, socket string) (*urpc.Client, error) {
 		case <-ctx.Done():
 			unix.Close(fd)
 			return nil, context.Cause(ctx)
-		case <-time.After(acceptPause):
+		case <-time.After(connectPause):
 		}
 	}
 	conn, err := unet.NewSocket(fd)
@@ -136,9 +142,9 @@ func connectControl(ctx context.Context, socket string) (*urpc.Client, error) {
 	return urpc.NewClient(conn), nil
 }
 
-// controlAddress returns an address of a control socket through its directory's descriptor, valid
-// until done is called. A socket address has room for 107 bytes, and a state directory's path may
-// be longer.
+// controlAddress returns a short address of a control socket, through a descriptor of its directory.
+// It is valid until done is called. A socket address has room for 107 bytes, and the path of a state
+// directory may be longer.
 func controlAddress(socket string) (address string, done func(), err error) {
 	dir, done, err := sandboxdir.Short(filepath.Dir(socket))
 	return filepath.Join(dir, filepath.Base(socket)), done, err

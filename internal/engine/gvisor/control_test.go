@@ -18,30 +18,31 @@ import (
 
 // silentKernel is a control socket that accepts calls and never answers.
 func silentKernel(t *testing.T) (socket string) {
-	return actedKernel(t, func(string) bool { return false }).rec.Socket
+	return startFakeKernel(t, func(string) bool { return false }).rec.Socket
 }
 
+// errCallerLeft is the cause with which the tests cancel a context.
 var errCallerLeft = errors.New("the caller left")
 
-// endsWithContext checks that a call ends when its context ends, with the context's cause.
-func endsWithContext(t *testing.T, call func(context.Context) error) {
+// wantEndWithContext checks that a call ends when its context ends, with the context's cause.
+func wantEndWithContext(t *testing.T, call func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- call(ctx) }()
 	select {
 	case err := <-ended:
-		t.Fatalf("there was no answer, and it ended with %v", err)
+		t.Fatalf("the call returned %v before its context ended", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	cancel(errCallerLeft)
 	select {
 	case err := <-ended:
 		if !errors.Is(err, errCallerLeft) {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("the call returned %v, want the cause of the context", err)
 		}
 	case <-hosttest.Late():
-		t.Fatal("it does not end with its context")
+		t.Fatal("the call does not end with its context")
 	}
 }
 
@@ -50,14 +51,14 @@ func TestCallEndsWithItsContext(t *testing.T) {
 	before := descriptors(t)
 	t.Run("pool", func(t *testing.T) {
 		conns := controlConns{socket: silentKernel(t)}
-		endsWithContext(t, func(ctx context.Context) error { return conns.call(ctx, boot.ContMgrPause, nil, nil) })
+		wantEndWithContext(t, func(ctx context.Context) error { return conns.call(ctx, boot.ContMgrPause, nil, nil) })
 		if len(conns.idle) != 0 {
-			t.Error("the next call would take the answer of this one for its own")
+			t.Error("the connection is back in the pool, so the next call could get a late answer")
 		}
 	})
 	t.Run("kernel", func(t *testing.T) {
 		k := &kernel{b: &instance{rec: record{Socket: silentKernel(t)}}}
-		endsWithContext(t, func(ctx context.Context) error {
+		wantEndWithContext(t, func(ctx context.Context) error {
 			return k.call(ctx, func(conn *urpc.Client) error { return conn.Call(boot.ContMgrPause, nil, nil) })
 		})
 	})
@@ -77,11 +78,12 @@ func TestCallEndsWithItsContext(t *testing.T) {
 		}
 		defer first.Close()
 		conns := controlConns{socket: socket}
-		endsWithContext(t, func(ctx context.Context) error { return conns.call(ctx, boot.ContMgrPause, nil, nil) })
+		wantEndWithContext(t, func(ctx context.Context) error { return conns.call(ctx, boot.ContMgrPause, nil, nil) })
 	})
 	hosttest.NoMore(t, "descriptors", before, func() int { return descriptors(t) })
 }
 
+// descriptors returns the number of open descriptors.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")

@@ -59,7 +59,7 @@ func (r *bootRequest) cover() error {
 		}
 		t.Close()
 		if t.Link {
-			return fmt.Errorf("protect %s: it is a symbolic link; protect its target, or the directory that contains it", path)
+			return fmt.Errorf("protect %s: the path is a symbolic link; protect its target, or the directory that contains it", path)
 		}
 		if !covered[t.Inside] {
 			covered[t.Inside] = true
@@ -83,8 +83,9 @@ func (r *bootRequest) mountCover(c owners.Cover) {
 	}
 }
 
-// hide covers one place. If the cover is permanent, hide also mounts it in the sandbox.
-func (r *bootRequest) hide(t rootpath.Location, covered map[string]bool, stays bool) error {
+// hide covers one path in the file server's tree. If permanent is set, it also mounts the cover in the
+// sandbox.
+func (r *bootRequest) hide(t rootpath.Location, covered map[string]bool, permanent bool) error {
 	if covered[t.Inside] {
 		return nil
 	}
@@ -101,7 +102,7 @@ func (r *bootRequest) hide(t rootpath.Location, covered map[string]bool, stays b
 	if err := showAt(empty, t.File); err != nil {
 		return err
 	}
-	if stays {
+	if permanent {
 		r.mountCover(owners.Cover{Path: t.Inside, Blank: t.Directory})
 	}
 	return nil
@@ -109,7 +110,7 @@ func (r *bootRequest) hide(t rootpath.Location, covered map[string]bool, stays b
 
 // showAt mounts source read-only over exactly the file that was opened. A path could lead to
 // another file by now.
-func showAt(source string, place *os.File) error {
+func showAt(source string, target *os.File) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("copy the mount of %s: %w", source, err)
@@ -117,11 +118,12 @@ func showAt(source string, place *os.File) error {
 	defer unix.Close(tree)
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, attr); err != nil {
-		return fmt.Errorf("make it read-only: %w", err)
+		return fmt.Errorf("make the cover read-only: %w", err)
 	}
-	return unix.MoveMount(tree, "", int(place.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	return unix.MoveMount(tree, "", int(target.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
+// makeEmpty creates an empty file if it does not exist.
 func makeEmpty(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
 	if err != nil {

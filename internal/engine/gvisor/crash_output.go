@@ -16,36 +16,37 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// wordsName is the file in a sandbox's directory that receives the standard error of its kernel:
-// what Go's runtime prints about a crash.
-const wordsName = "panic"
+// crashOutputName is the file in a sandbox's directory that receives the standard error of its kernel,
+// which is the output of Go's runtime about a crash.
+const crashOutputName = "panic"
 
-// maxWords bounds how much of it is read. A sandbox that has broken into its kernel may write any
-// amount.
-const maxWords = 512
+// maxCrashOutput bounds how much of the file is read. A sandbox that has broken into its kernel may
+// write any amount.
+const maxCrashOutput = 512
 
-// timeout bounds the wait for the end of a sandbox that does not answer.
-const timeout = 5 * time.Second
+// endTimeout bounds the wait for the end of a sandbox that does not answer.
+const endTimeout = 5 * time.Second
 
-// errKilled is the error for a guest that was killed by a signal before it was ready. Only gVisor
-// or the host can have sent it, because no program of the sandbox runs by then.
+// errKilled is the error for a guest that was killed by a signal before it was ready. Only gVisor or
+// the host can have sent the signal, because no other program of the sandbox runs yet.
 var errKilled = fmt.Errorf("%w: ended by signal", engine.ErrSilent)
 
 // errKernelEnded is the error for a kernel that ended without a message. If a guest was killed, its
 // kernel can be gone before the exit status of the guest is read.
 var errKernelEnded = errors.New("its kernel ended: it may have been killed, or the host may lack memory")
 
-// endedEarly reports whether a start failed through no fault of the sandbox.
+// endedEarly reports whether a start failed because the guest or the kernel was killed, so that
+// another attempt may succeed.
 func endedEarly(err error) bool {
 	return errors.Is(err, errKilled) || errors.Is(err, errKernelEnded)
 }
 
-// silence returns the reason for the end of a guest that printed nothing.
-func (b *instance) silence(ctx context.Context) error {
+// silentEnd returns the reason for the end of a guest that printed nothing.
+func (b *instance) silentEnd(ctx context.Context) error {
 	ended := make(chan *unix.WaitStatus, 1)
 	// The call ends with the kernel, which the caller is about to kill.
 	go func() { ended <- b.guestExit() }()
-	late := time.NewTimer(timeout)
+	late := time.NewTimer(endTimeout)
 	defer late.Stop()
 	select {
 	case status := <-ended:
@@ -65,24 +66,25 @@ func (b *instance) silence(ctx context.Context) error {
 	case <-late.C:
 		return engine.ErrSilent
 	}
-	if words := b.lastWords(); words != "" {
-		return fmt.Errorf("its kernel crashed: %q", words)
+	if message := b.crashMessage(); message != "" {
+		return fmt.Errorf("its kernel crashed: %q", message)
 	}
 	return errKernelEnded
 }
 
-// unanswered is the error of a call that the sandbox's kernel did not answer.
-type unanswered struct{ error }
+// noAnswerError is the error of a call that the sandbox's kernel did not answer.
+type noAnswerError struct{ error }
 
-func (u *unanswered) Unwrap() error { return u.error }
+// Unwrap supports errors.Is and errors.As.
+func (u *noAnswerError) Unwrap() error { return u.error }
 
 // endedMeanwhile replaces an error of a call to the sandbox's kernel if its cause is the end of the
 // sandbox, for example because the sandbox reached its memory limit.
 func (b *instance) endedMeanwhile(ctx context.Context, err error) error {
-	if _, lost := errors.AsType[*unanswered](err); !lost || fault.KindOf(err) != fault.Internal {
+	if _, noAnswer := errors.AsType[*noAnswerError](err); !noAnswer || fault.KindOf(err) != fault.Internal {
 		return err
 	}
-	late := time.NewTimer(timeout)
+	late := time.NewTimer(endTimeout)
 	defer late.Stop()
 	select {
 	case <-b.guestless:
@@ -103,15 +105,15 @@ func (b *instance) endedMeanwhile(ctx context.Context, err error) error {
 	return ended
 }
 
-// lastWords returns the first line that the sandbox's kernel printed about its crash, or "". The
+// crashMessage returns the first line that the sandbox's kernel printed about its crash, or "". The
 // sandbox may have written it, so callers must quote it.
-func (b *instance) lastWords() string {
-	f, err := os.OpenFile(filepath.Join(b.dir, wordsName), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+func (b *instance) crashMessage() string {
+	f, err := os.OpenFile(filepath.Join(b.dir, crashOutputName), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "" // a sandbox of an earlier version
 	}
 	defer f.Close()
-	output, err := io.ReadAll(io.LimitReader(f, maxWords))
+	output, err := io.ReadAll(io.LimitReader(f, maxCrashOutput))
 	if err != nil {
 		return ""
 	}

@@ -16,19 +16,19 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Only in this test's program, the kernel of a restored sandbox crashes when the guest prepares
-// itself, because the guest then looks up files.
+// init makes the kernel of a restored sandbox with the host name crashes panic at newfstatat, a call
+// that the guest makes when it prepares itself. This happens only in the program of these tests.
 func init() {
-	for table, look := range map[*sentry.SyscallTable]uintptr{linux.AMD64: 262, linux.ARM64: 79} { // newfstatat
-		call := table.Table[look]
-		before := call.Fn
+	for table, newfstatat := range map[*sentry.SyscallTable]uintptr{linux.AMD64: 262, linux.ARM64: 79} {
+		call := table.Table[newfstatat]
+		original := call.Fn
 		call.Fn = func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 			if t.Kernel().CheckpointGen().Restore && t.UTSNamespace().HostName() == crashes {
 				panic("made by a test")
 			}
-			return before(t, number, args)
+			return original(t, number, args)
 		}
-		table.Table[look] = call
+		table.Table[newfstatat] = call
 	}
 }
 
@@ -36,17 +36,17 @@ func init() {
 const crashes = "crashes"
 
 // If the kernel of a sandbox crashed, the error contains the kernel's crash message.
-func TestCrashIsTold(t *testing.T) {
+func TestRestoreErrorNamesCrash(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	c := enginetest.Config{Open: open(false), Image: root(t)}
 	dir := c.Saved(t, "true")
 	e := c.Open(t, t.TempDir())
 	err := e.(engine.Checkpointer).Restore(t.Context(), engine.Spec{ID: crashes, Image: c.Image, Boot: engine.Boot{Config: config(t, crashes)}}, dir)
 	if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), `its kernel crashed: "panic: made by a test"`) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want the crash message", err)
 	}
 	if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("left: %v %v", list, err)
+		t.Errorf("sandboxes left: %v %v", list, err)
 	}
 }
 

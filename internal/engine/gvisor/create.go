@@ -20,7 +20,7 @@ import (
 
 // Create implements engine.Engine.
 func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
-	if err := ready(&spec); err != nil {
+	if err := prepareSpec(&spec); err != nil {
 		return err
 	}
 	err := e.create(ctx, spec)
@@ -33,7 +33,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	return err
 }
 
-// create starts the sandbox in a new kernel. After an error nothing of it is left.
+// create starts the sandbox in a new kernel. After an error nothing of the sandbox is left.
 func (e *Engine) create(ctx context.Context, spec engine.Spec) error {
 	k, err := e.newKernel(ctx, spec, e.kernelName(spec), e.instanceDir(spec.ID))
 	if err != nil {
@@ -42,24 +42,25 @@ func (e *Engine) create(ctx context.Context, spec engine.Spec) error {
 	return e.launch(ctx, k, spec, "")
 }
 
-// takes is the part of Info for checking specifications. It is the same on every host.
-var takes = engine.Info{
+// specInfo is the part of Info for checking specifications. It does not depend on the state of the
+// host.
+var specInfo = engine.Info{
 	Name: "gvisor", Images: imageKinds, Egress: egressKinds, Capabilities: []engine.Capability{engine.CanObserve}, Volumes: os.Geteuid() == 0,
 }
 
-// ready checks a specification and fills in the default limits.
-func ready(spec *engine.Spec) error {
-	if err := spec.Check(takes); err != nil {
+// prepareSpec checks a specification and fills in the default limits.
+func prepareSpec(spec *engine.Spec) error {
+	if err := spec.Check(specInfo); err != nil {
 		return err
 	}
 	spec.Limits = spec.Limits.OrDefault()
 	return checkEvents(spec)
 }
 
-// launch starts the guest in a kernel, or restores the state in a directory, and registers the
-// sandbox. After an error nothing of it is left.
-func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
-	if err := e.startIn(ctx, k, spec, image); err != nil {
+// launch starts the guest in a kernel, or restores the state in stateDir unless that is "", and
+// registers the sandbox. After an error nothing of the sandbox is left.
+func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, stateDir string) error {
+	if err := e.startWithPriority(ctx, k, spec, stateDir); err != nil {
 		k.discard()
 		return e.explain(spec.ID, err)
 	}
@@ -67,22 +68,23 @@ func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, image 
 	return nil
 }
 
-// startIn starts a sandbox. An unhurried one yields the processors to others until it is ready.
-func (e *Engine) startIn(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
+// startWithPriority starts a sandbox. An unhurried sandbox yields the processors to others until it is
+// ready.
+func (e *Engine) startWithPriority(ctx context.Context, k *kernel, spec engine.Spec, stateDir string) error {
 	if !spec.Unhurried {
-		return e.start(ctx, k, spec, image)
+		return e.start(ctx, k, spec, stateDir)
 	}
 	// A prestarted kernel was created before its sandbox was known.
-	if err := k.yield(true); err != nil {
+	if err := k.setYield(true); err != nil {
 		return err
 	}
-	if err := e.start(ctx, k, spec, image); err != nil {
+	if err := e.start(ctx, k, spec, stateDir); err != nil {
 		return err
 	}
-	return k.yield(false)
+	return k.setYield(false)
 }
 
-// publish registers a running sandbox and watches it.
+// publish registers a running sandbox and watches for its end.
 func (e *Engine) publish(b *instance) {
 	e.mu.Lock()
 	e.boxes[b.rec.ID] = b
@@ -92,7 +94,7 @@ func (e *Engine) publish(b *instance) {
 }
 
 // start runs the guest and returns when it is ready.
-func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
+func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, stateDir string) error {
 	k.times.wanted = time.Now()
 	go k.config.send(spec.Boot.Stream())
 	// The network comes first, because gVisor does not read it later.
@@ -100,18 +102,18 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	if spec.Egress.Connected() {
 		network = linked(spec.Egress.End)
 	}
-	network.IsRestore = image != ""
+	network.IsRestore = stateDir != ""
 	err := k.call(ctx, func(conn *urpc.Client) error {
-		if err := observe(conn, spec, image != ""); err != nil {
+		if err := observe(conn, spec, stateDir != ""); err != nil {
 			return err
 		}
 		if err := conn.Call(boot.ContMgrSetNetworkArgs, network, nil); err != nil {
 			return fmt.Errorf("network: %w", err)
 		}
-		if image == "" {
+		if stateDir == "" {
 			return conn.Call(boot.ContMgrRootContainerStart, &k.b.rec.Kernel, nil)
 		}
-		return resume(conn, image)
+		return resume(conn, stateDir)
 	})
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
@@ -121,7 +123,7 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	err = engine.AwaitReady(ctx, k.output)
 	k.output = nil
 	if errors.Is(err, engine.ErrSilent) {
-		return k.b.silence(ctx)
+		return k.b.silentEnd(ctx)
 	}
 	if err != nil {
 		return err
@@ -134,8 +136,8 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 // namespaces is reached or zero, the kernel returns "no space" or "too many users" rather than "not
 // permitted".
 func (e *Engine) startFault(err error) error {
-	for _, refusal := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EUSERS, syscall.EINVAL} {
-		if e.rootless && errors.Is(err, refusal) {
+	for _, errno := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EUSERS, syscall.EINVAL} {
+		if e.rootless && errors.Is(err, errno) {
 			return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable",
 				"on this host, this user cannot create user namespaces").WithHint(userNamespaceHint())
 		}
@@ -144,15 +146,15 @@ func (e *Engine) startFault(err error) error {
 		var files unix.Rlimit
 		if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Cur <= highDescriptor {
 			return fault.Wrap(err, fault.Unsupported, "open_files_limit",
-				fmt.Sprintf("the limit of open files is %d, and a sandbox's kernel needs %d while it starts", files.Cur, fewestFiles)).
-				WithHint(fmt.Sprintf("raise it: ulimit -n %d, or LimitNOFILE= in the unit of a service", fewestFiles))
+				fmt.Sprintf("the limit of open files is %d, and a sandbox's kernel needs %d while it starts", files.Cur, recommendedFiles)).
+				WithHint(fmt.Sprintf("raise the limit: ulimit -n %d, or LimitNOFILE= in the unit of a service", recommendedFiles))
 		}
 	}
 	return fmt.Errorf("start gvisor: %w", err)
 }
 
-// fewestFiles is the limit of open files to recommend if the present one is too low.
-const fewestFiles = 1024
+// recommendedFiles is the limit of open files to recommend if the present limit is too low.
+const recommendedFiles = 1024
 
 // explain converts errors that a user can resolve into faults.
 func (e *Engine) explain(id string, err error) error {
@@ -172,9 +174,10 @@ func (e *Engine) explain(id string, err error) error {
 }
 
 // drainTime bounds how long the output of a dead child is read, because an unknown process may hold
-// it open.
+// the output open.
 const drainTime = 2 * time.Second
 
+// drain returns the remaining output of a dead child.
 func drain(r *os.File) string {
 	_ = r.SetReadDeadline(time.Now().Add(drainTime)) // without a deadline, the read still ends with the child's processes
 	data, _ := io.ReadAll(io.LimitReader(r, 64<<10))

@@ -42,10 +42,10 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 		if errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
 			return nil, dialFault(id, port, err)
 		}
-		// This checks whether the guest is alive.
+		// A forwarded port works without the channel, and shows whether the guest is alive.
 		e.log.Info("the guest's channel failed; forwarding a port instead", "sandbox", id, "err", err)
 	}
-	channel, err := b.forwardPatiently(ctx)
+	channel, err := b.forwardWithRetry(ctx)
 	if err != nil {
 		return nil, dialFault(id, port, err)
 	}
@@ -56,16 +56,18 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	return conn, nil
 }
 
-// A sandbox's kernel that has no descriptor left cannot accept a stream, and returns this text.
-// Programs that used up the descriptors free them when they end, which takes the kernel a moment.
 const (
-	noDescriptor      = "stream FD is required"
+	// noDescriptor is a part of the error of a sandbox's kernel that has no descriptor left and cannot
+	// accept a stream.
+	noDescriptor = "stream FD is required"
+	// descriptorTimeout bounds how long Dial waits for a free descriptor. Programs that used up the
+	// descriptors free them when they end, which takes the kernel a moment.
 	descriptorTimeout = 3 * time.Second
 	descriptorPause   = 50 * time.Millisecond
 )
 
-// forwardPatiently repeats forward while the sandbox's kernel is out of descriptors.
-func (b *instance) forwardPatiently(ctx context.Context) (net.Conn, error) {
+// forwardWithRetry repeats forward while the sandbox's kernel has no free descriptor.
+func (b *instance) forwardWithRetry(ctx context.Context) (net.Conn, error) {
 	for started := time.Now(); ; {
 		conn, err := b.forward(ctx)
 		if err == nil || !strings.Contains(err.Error(), noDescriptor) || time.Since(started) > descriptorTimeout {
@@ -88,21 +90,22 @@ func (b *instance) forward(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "dial"), os.NewFile(uintptr(fds[1]), "dial")
-	defer ours.Close() // FileConn uses a copy
+	serverEnd, kernelEnd := os.NewFile(uintptr(fds[0]), "dial"), os.NewFile(uintptr(fds[1]), "dial")
+	defer serverEnd.Close() // FileConn uses a copy
 	args := &boot.PortForwardOpts{
-		FilePayload: urpc.FilePayload{Files: []*os.File{theirs}},
+		FilePayload: urpc.FilePayload{Files: []*os.File{kernelEnd}},
 		ContainerID: b.rec.Kernel,
 		Port:        guestboot.RelayPort,
 	}
 	err = b.conns.call(ctx, boot.ContMgrPortForward, args, nil)
-	theirs.Close() // the sandbox has a copy, and its end must be noticed
+	kernelEnd.Close() // the sandbox has a copy; with ours open, we would not notice when it is closed
 	if err != nil {
 		return nil, err
 	}
-	return net.FileConn(ours)
+	return net.FileConn(serverEnd)
 }
 
+// dialFault converts an error of Dial into a fault.
 func dialFault(id string, port int, err error) error {
 	if strings.Contains(err.Error(), noDescriptor) {
 		return fault.Wrap(err, fault.Unavailable, "descriptors_exhausted", fmt.Sprintf("the programs in sandbox %q have used up its file descriptors", id)).
@@ -113,8 +116,8 @@ func dialFault(id string, port int, err error) error {
 	}
 	// If the relay's port has no listener, the guest has ended.
 	_, remote := errors.AsType[urpc.RemoteError](err)
-	gone := remote && strings.Contains(err.Error(), "refused") || errors.Is(err, io.EOF)
-	if gone || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+	stopped := remote && strings.Contains(err.Error(), "refused") || errors.Is(err, io.EOF)
+	if stopped || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 		return engine.HasStopped(id, err)
 	}
 	return fmt.Errorf("dial %s:%d: %w", id, port, err)

@@ -10,13 +10,13 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// errReplaced is the error for a sandbox whose directory now belongs to another one.
+// errReplaced is the error for a sandbox whose directory now belongs to another sandbox.
 var errReplaced = errors.New("another process has replaced the sandbox")
 
-// kept opens the directory of a sandbox and reads its record. Another process may exchange the
-// directory with another sandbox's at any time. The returned path leads to the same one until done
-// is called. The caller holds b.mu.
-func (b *instance) kept() (rec record, dir string, done func(), err error) {
+// openDirectory opens the directory of a sandbox and reads its record. Another process may exchange
+// the directory with that of another sandbox at any time, but the returned path leads to the opened
+// directory until done is called. The caller holds b.mu.
+func (b *instance) openDirectory() (rec record, dir string, done func(), err error) {
 	dir, done, err = sandboxdir.Short(b.dir)
 	if err != nil {
 		return rec, "", nil, err
@@ -46,13 +46,13 @@ func (b *instance) move(id string, flags uint) error {
 	if err := unix.Renameat2(unix.AT_FDCWD, b.dir, unix.AT_FDCWD, dir, flags); err != nil {
 		return err
 	}
-	b.rec.ID, b.dir = id, dir // no other field: its memory watch is running
+	b.rec.ID, b.dir = id, dir // no other field, because the memory watch reads them
 	return nil
 }
 
-// adopt records that this process has to remove what is left of a replaced sandbox. The process
-// that created the sandbox may run for long, and after a crash of this process no other would
-// remove it.
+// adopt records this process as the creator of a sandbox that is about to be replaced. After a crash
+// of this process, the cleanup then removes the sandbox. With the former creator, which may run for
+// long, it would not.
 func (b *instance) adopt() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,13 +60,13 @@ func (b *instance) adopt() error {
 	if err != nil {
 		return err
 	}
-	kept, dir, done, err := b.kept()
+	rec, dir, done, err := b.openDirectory()
 	if err != nil {
 		return err
 	}
 	defer done()
-	kept.Creator = self
-	return kept.write(dir)
+	rec.Creator = self
+	return rec.write(dir)
 }
 
 // replaceBy gives this sandbox's directory to a running sandbox. A caller that finds this sandbox
@@ -74,10 +74,10 @@ func (b *instance) adopt() error {
 func (b *instance) replaceBy(next *instance, id string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	spare := next.dir
+	nextDir := next.dir
 	if err := next.move(id, unix.RENAME_EXCHANGE); err != nil {
 		return err
 	}
-	b.dir = spare
+	b.dir = nextDir
 	return nil
 }

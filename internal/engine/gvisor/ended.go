@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// over reports whether the sandbox is known to have ended. Another process may have created one
-// with the same ID since.
+// over reports whether the sandbox is known to have ended. Another process may have created a sandbox
+// with the same ID since then.
 func (b *instance) over() bool {
 	select {
 	case <-b.done:
@@ -36,8 +36,8 @@ func (b *instance) watch() {
 			close(b.guestless)
 			if status != nil {
 				b.flushLast()
-				// No program runs any more. By itself, gVisor would wait ten seconds for our calls
-				// before it ends.
+				// No program runs any more. Without the kill, gVisor would wait ten seconds for our
+				// calls before it ends.
 				if err := b.rec.Sentry.Kill(10 * time.Second); err != nil {
 					b.e.log.Error("end the kernel after its guest", "sandbox", b.rec.ID, "err", err)
 				}
@@ -59,7 +59,7 @@ func (b *instance) ended(status *unix.WaitStatus) {
 		return
 	default:
 	}
-	kept, dir, done, err := b.kept()
+	rec, dir, done, err := b.openDirectory()
 	if err == nil {
 		defer done()
 	}
@@ -76,17 +76,17 @@ func (b *instance) ended(status *unix.WaitStatus) {
 		b.exit.Reason, b.exit.Code = engine.ReasonExited, status.ExitStatus()
 	default:
 		// A kernel that printed nothing was killed.
-		if words := b.lastWords(); words != "" {
-			b.e.log.Error("the kernel of a sandbox crashed", "sandbox", b.rec.ID, "words", words)
+		if message := b.crashMessage(); message != "" {
+			b.e.log.Error("the kernel of a sandbox crashed", "sandbox", b.rec.ID, "words", message)
 		}
 	}
 	b.conns.close()
 	b.dropChannel()
 	if b.rec.Exit == nil && !b.removed && !b.replaced {
 		exit := b.exit
-		b.rec.Exit, kept.Exit = &exit, &exit
+		b.rec.Exit, rec.Exit = &exit, &exit
 		if err == nil {
-			err = kept.write(dir)
+			err = rec.write(dir)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			b.e.log.Error("record exit", "sandbox", b.rec.ID, "err", err)
@@ -97,7 +97,7 @@ func (b *instance) ended(status *unix.WaitStatus) {
 
 // Wait implements engine.Engine.
 func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
-	var before *instance
+	var previous *instance
 	for {
 		b, err := e.find(id)
 		if err != nil {
@@ -109,10 +109,10 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 		case <-ctx.Done():
 			return engine.Exit{}, ctx.Err()
 		}
-		// If another process has replaced the sandbox, the replacement runs.
-		if !b.replaced || b == before {
+		// If another process has replaced the sandbox, wait for the replacement.
+		if !b.replaced || b == previous {
 			return b.exit, nil
 		}
-		before = b
+		previous = b
 	}
 }

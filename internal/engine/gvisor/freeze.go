@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// frozenName is a file in a frozen sandbox's directory. gVisor counts how often a kernel was paused
-// and crashes on one resume too many, so each pause is recorded for later processes. After a crash
-// between the pause and the creation of the file, the sandbox stays paused until it is removed.
+// frozenName is a file that exists in a frozen sandbox's directory. gVisor counts how often a kernel
+// was paused and crashes on a resume too many, so each pause is recorded for later processes. After a
+// crash between the pause and the creation of the file, the sandbox stays paused until it is removed.
 const frozenName = "frozen"
 
 // Freeze implements engine.Freezer.
@@ -43,7 +43,7 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 		} else if err != nil {
 			return fmt.Errorf("thaw %s: %w", id, err)
 		}
-		// The file is gone, so the sandbox must not stay frozen if the caller cancels now.
+		// The file is removed, so the sandbox must not stay frozen if the caller cancels now.
 		if err := b.resume(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("thaw %s: %w", id, err)
 		}
@@ -59,9 +59,9 @@ func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance
 		return err
 	}
 	b.watch()
-	gone := engine.HasStopped(id, nil)
+	errStopped := engine.HasStopped(id, nil)
 	if b.over() {
-		return gone
+		return errStopped
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -69,13 +69,13 @@ func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance
 	mark := b.frozenMark()
 	dir, err := os.Open(filepath.Dir(mark))
 	if errors.Is(err, fs.ErrNotExist) {
-		return gone
+		return errStopped
 	} else if err != nil {
 		return err
 	}
 	defer dir.Close() // closing releases the lock
 	for {
-		// Another process holds the lock for as long as a pause may take.
+		// This may wait for another process, which holds the lock during a pause.
 		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
 			break
 		}
@@ -89,12 +89,13 @@ func (e *Engine) exclusively(ctx context.Context, id string, do func(b *instance
 	return nil
 }
 
-// frozen reports whether a caller froze the sandbox.
+// frozen reports whether the sandbox is frozen.
 func (b *instance) frozen() bool {
 	_, err := os.Lstat(b.frozenMark())
 	return err == nil
 }
 
+// frozenMark returns the path of the file frozenName.
 func (b *instance) frozenMark() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,10 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// kernelKind is what differs between kernels of sandboxes with the same specification.
+// kernelKind holds the properties in which kernels of sandboxes with the same specification differ.
 type kernelKind struct {
 	platform string // the gVisor platform that programs run on
-	// inherited are the capabilities that the guest passed to the sandbox's user in the first
+	// inherited lists the capabilities that the guest passed to the sandbox's user in the first
 	// generation of states. That generation had no translation of owners.
 	inherited []string
 }
@@ -26,7 +26,7 @@ type kernelKind struct {
 // kernel, and the version after the upgrade saves it.
 func kindToRestore(platform, dir string) (kernelKind, error) {
 	kind := kernelKind{platform: platform}
-	f, err := os.Open(filepath.Join(dir, imageFiles[0]))
+	f, err := os.Open(filepath.Join(dir, stateFiles[0]))
 	if err != nil {
 		return kind, fmt.Errorf("saved state: %w", err)
 	}
@@ -35,13 +35,13 @@ func kindToRestore(platform, dir string) (kernelKind, error) {
 	if err != nil {
 		return kind, fmt.Errorf("saved state: %w", err)
 	}
-	saved := map[string]*specs.Spec{}
+	savedSpecs := map[string]*specs.Spec{}
 	if text := metadata[boot.ContainerSpecsKey]; text != "" {
-		if err := json.Unmarshal([]byte(text), &saved); err != nil {
+		if err := json.Unmarshal([]byte(text), &savedSpecs); err != nil {
 			return kind, fmt.Errorf("specification of the saved state: %w", err)
 		}
 	}
-	for _, spec := range saved {
+	for _, spec := range savedSpecs {
 		if spec != nil && spec.Process != nil && spec.Process.Capabilities != nil {
 			kind.inherited = spec.Process.Capabilities.Inheritable
 		}
@@ -49,7 +49,7 @@ func kindToRestore(platform, dir string) (kernelKind, error) {
 	return kind, nil
 }
 
-// takePrestartedOf returns a prestarted kernel of a kind, or nil. Prestarted kernels are of the
+// takePrestartedOf returns a prestarted kernel of a kind, or nil. All prestarted kernels are of the
 // present generation.
 func (e *Engine) takePrestartedOf(kind kernelKind, spec engine.Spec) *kernel {
 	if len(kind.inherited) > 0 {

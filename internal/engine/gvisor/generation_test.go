@@ -8,14 +8,14 @@ import (
 
 // P7: states of this version's format and of the first generation can be restored. States of other
 // versions of gVisor, other processors or later generations cannot.
-func TestFormatsThatAreRestored(t *testing.T) {
+func TestRestoresFormatsOfKnownGenerations(t *testing.T) {
 	e := &Engine{}
-	own := e.Format()
-	first := own[:len(own)-len("/"+generation)]
+	current := e.Format()
+	first := current[:len(current)-len("/"+generation)]
 	for format, want := range map[string]bool{
-		own:                 true,
+		current:             true,
 		first:               true,
-		own + "0":           false,
+		current + "0":       false,
 		first + "/3":        false,
 		first + "/":         false,
 		"gvisor/v0/amd64/2": false,
@@ -24,21 +24,21 @@ func TestFormatsThatAreRestored(t *testing.T) {
 		"/" + generation:    false,
 	} {
 		if got := e.Restores(format); got != want {
-			t.Errorf("%q: %v", format, got)
+			t.Errorf("Restores(%q) = %v, want %v", format, got, want)
 		}
 	}
 }
 
 // A file that is not a saved state causes an error before a kernel is created.
-func TestNoSavedState(t *testing.T) {
+func TestKindToRestoreRejectsOtherFiles(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := kindToRestore(running, dir); err == nil {
-		t.Error("an empty directory is a state")
+	if _, err := kindToRestore(systrapName, dir); err == nil {
+		t.Error("an empty directory was accepted as a state")
 	}
-	if err := os.WriteFile(filepath.Join(dir, imageFiles[0]), []byte("not a state"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, stateFiles[0]), []byte("not a state"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kindToRestore(running, dir); err == nil {
-		t.Error("a file of another kind is a state")
+	if _, err := kindToRestore(systrapName, dir); err == nil {
+		t.Error("another file was accepted as a state")
 	}
 }

@@ -33,10 +33,10 @@ type Options struct {
 	// StateDir is the server's state directory. The engine stores everything below run/ in it.
 	StateDir string
 	Log      *slog.Logger
-	// Runtime is a program that has only the engine's Roles, and therefore starts faster. If it is
-	// "", this program is started again.
+	// Runtime is a program that has only the engine's Roles, and therefore starts faster. If Runtime
+	// is "", the engine starts this program again.
 	Runtime string
-	// NoCgroups makes the engine run without control groups, as on a host without writable ones.
+	// NoCgroups makes the engine run without control groups, as on a host where none is writable.
 	NoCgroups bool
 }
 
@@ -66,16 +66,17 @@ var (
 	_ engine.Observer     = (*Engine)(nil)
 )
 
-var silence sync.Once
+// silenceLog makes New discard gVisor's log once.
+var silenceLog sync.Once
 
 // New opens the engine on a state directory, which several processes may share.
 func New(o Options) (*Engine, error) {
 	if !reexec.Dispatched() {
 		return nil, engine.NotDispatched("gVisor runs as a second process of the same program")
 	}
-	// gVisor's client code writes to standard error, which belongs to the program that embeds us.
-	// Everything important is returned as an error.
-	silence.Do(func() { log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}}) })
+	// gVisor's client code logs to standard error, which belongs to the program that links this
+	// package. All important messages are returned as errors.
+	silenceLog.Do(func() { log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}}) })
 	e := &Engine{
 		dir:      filepath.Join(o.StateDir, "run"),
 		runtime:  runtimeProgram(o),
@@ -103,7 +104,7 @@ func (e *Engine) Info() engine.Info {
 		Version:  runtimeVersion(),
 		Boundary: engine.UserspaceKernel,
 		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm),
-		// The sandbox has its own kernel, so all its sizes are the limits.
+		// The sandbox has its own kernel, which shows the limits as its sizes.
 		Shows:      []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		OwnNetwork: true,
 		OwnFiles:   true,
@@ -131,8 +132,8 @@ func (e *Engine) Info() engine.Info {
 // thisProgram is this program, which has the engine's Roles too.
 const thisProgram = "/proc/self/exe"
 
-// runtimeProgram returns the program of the options, unless it cannot be executed where it is, for
-// example on a file system mounted with noexec.
+// runtimeProgram returns the program of the options, or this program if that cannot be executed, for
+// example because its file system is mounted with noexec.
 func runtimeProgram(o Options) string {
 	if o.Runtime == "" {
 		return thisProgram
@@ -188,8 +189,8 @@ func (e *Engine) find(id string) (*instance, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if now := e.boxes[id]; now != nil && now != known {
-		return now, nil
+	if current := e.boxes[id]; current != nil && current != known {
+		return current, nil
 	}
 	b := newInstance(e, rec, e.instanceDir(id))
 	e.boxes[id] = b

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// open returns a function that opens an engine on a state directory.
 func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
 	return func(t testing.TB, dir string) engine.Engine {
 		t.Helper()
@@ -39,6 +40,7 @@ func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
 	}
 }
 
+// root returns an image that shows the host, with this test binary as the guest.
 func root(t testing.TB) engine.Image {
 	t.Helper()
 	self, err := os.Executable()
@@ -52,12 +54,11 @@ func root(t testing.TB) engine.Image {
 	return r
 }
 
-// suite is the suite's configuration for this engine.
+// suite returns the configuration of the contract's rules for this engine.
 func suite(t testing.TB, noCgroups bool) enginetest.Config {
 	t.Helper()
 	c := enginetest.Config{
 		Open: open(noCgroups), Image: root(t), Residue: gvisortest.Residue, Forbidden: []string{become},
-		// Pages are read while programs already run, so a truncated file ends the sandbox later.
 	}
 	if !noCgroups {
 		c.Groups = groupsOf
@@ -68,12 +69,12 @@ func suite(t testing.TB, noCgroups bool) enginetest.Config {
 func TestConformance(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	// tests/cycles creates hundreds of sandboxes through a server on this engine. Here a few are
-	// enough to show what each leaves behind, and where.
+	// enough to show which resources a sandbox leaves behind.
 	cycles := 15
 	if hosttest.Full() {
 		cycles = 100
 	}
-	// Each of these rules takes long, as on the machine that tests/unified boots.
+	// On the slow machine that tests/unified boots, each cycle takes long, so it sets a small number.
 	if text := os.Getenv("CRANNOG_TEST_CYCLES"); text != "" {
 		var err error
 		if cycles, err = strconv.Atoi(text); err != nil {
@@ -90,8 +91,8 @@ func BenchmarkConformance(b *testing.B) {
 	enginetest.Benchmarks(b, suite(b, false))
 }
 
-// only returns the rules that make test checks for a second configuration of the engine, or all of
-// them for make test-full.
+// only returns the rules that make test checks for a second configuration of the engine. For make
+// test-full it returns nil, which stands for all rules.
 func only(rules ...string) []string {
 	if hosttest.Full() {
 		return nil
@@ -99,15 +100,14 @@ func only(rules ...string) []string {
 	return rules
 }
 
-// Without groups the engine works as described in Info().Notes. Other code limits a sandbox, finds
-// its processes and ends them.
+// Without control groups, other code limits a sandbox, finds its processes and ends them.
 func TestConformanceWithoutCgroups(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	rules := only("lifecycle/canceled-create-leaves-nothing", "lifecycle/probe-passes-here", "limits/", "restart/", "leaks/",
-		"freeze/programs-stop-and-continue", "state/limits-hold-in-a-copy", "state/a-copys-memory-limit-is-its-own", "record/reached-limits-are-recorded")
+		"freeze/programs-stop-and-continue", "state/limits-hold-in-a-copy", "state/a-copy-has-a-separate-memory-limit", "record/reached-limits-are-recorded")
 	c := suite(t, true)
 	c.Cycles, c.Only = 3, rules
-	c.Waive = map[string]string{"limits/cpu-is-bounded": "without groups only whole processors can be asked for"}
+	c.Waive = map[string]string{"limits/cpu-is-bounded": "without groups only whole processors can be requested"}
 	enginetest.Run(t, c)
 }
 
@@ -125,8 +125,8 @@ func TestConformanceRootless(t *testing.T) {
 		c := suite(t, true)
 		c.Cycles, c.Only = 3, rules
 		c.Waive = map[string]string{
-			"limits/cpu-is-bounded":                      "without groups only whole processors can be asked for",
-			"copies/a-full-disk-does-not-end-the-source": "its small disk is a mount of root's",
+			"limits/cpu-is-bounded":                      "without groups only whole processors can be requested",
+			"copies/a-full-disk-does-not-end-the-source": "only root can mount the small disk of the rule",
 		}
 		enginetest.Run(t, c)
 		return

@@ -14,6 +14,7 @@ import (
 // minKernel is the oldest Linux that gVisor's systrap platform supports.
 var minKernel = [2]int{4, 14}
 
+// checkKernel checks the version of the host's kernel.
 func checkKernel() engine.Finding {
 	const name = "kernel"
 	var u unix.Utsname
@@ -31,6 +32,7 @@ func checkKernel() engine.Finding {
 	return engine.OK(name, "Linux "+release)
 }
 
+// checkUserNamespaces checks whether this user may create user namespaces.
 func (e *Engine) checkUserNamespaces() engine.Finding {
 	const name = "user namespaces"
 	if !e.rootless {
@@ -48,6 +50,7 @@ func (e *Engine) checkUserNamespaces() engine.Finding {
 	return engine.OK(name, "allowed")
 }
 
+// checkAppArmor checks whether AppArmor restricts user namespaces.
 func (e *Engine) checkAppArmor() engine.Finding {
 	const name = "apparmor"
 	restricted, err := readNumber("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
@@ -63,8 +66,8 @@ func (e *Engine) checkAppArmor() engine.Finding {
 	return f
 }
 
-// checkGroups reports what New found when it created a control group, which is the only reliable
-// test: a writable group may still lack a controller or contain processes.
+// checkGroups reports whether New could create a control group. Only creating one is a reliable test:
+// a writable group may still lack a controller or contain processes.
 func (e *Engine) checkGroups() engine.Finding {
 	const name = "cgroups"
 	if e.groups == nil {
@@ -86,6 +89,7 @@ func checkTracing() engine.Finding {
 	return engine.OK(name, "available")
 }
 
+// readNumber reads a file that contains one number.
 func readNumber(path string) (int64, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -20,18 +20,18 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 )
 
-// A sandbox's writes go to a gVisor file system that can limit the number of files. gVisor passes
-// it only the size, so the number is added in the kernel process itself, after the process has read
-// its arguments.
+// A sandbox's writes go to a file system of gVisor that can limit the number of files. gVisor passes
+// only the size limit to the file system, so this file adds the number in the kernel process itself,
+// after the process has read its arguments.
 
-// inodesKey is the annotation that passes the number to the kernel process.
+// inodesKey is the annotation that passes the limit of files to the kernel process.
 const inodesKey = "dev.crannog.inodes"
 
-// sharedInodes limits the files of each tmpfs that a sandbox has besides its root: one for each
-// page of 64 MiB, regardless of its size.
+// sharedInodes limits the files of each tmpfs that a sandbox has besides its root: one file for each
+// page of 64 MiB, whatever the size of the tmpfs is.
 const sharedInodes = 16384
 
-// boundInodes adds the limit to a specification.
+// boundInodes adds the limit of files to a specification.
 func boundInodes(spec *specs.Spec, limit int64) {
 	if spec.Annotations == nil {
 		spec.Annotations = map[string]string{}
@@ -44,15 +44,16 @@ func boundInodes(spec *specs.Spec, limit int64) {
 	}
 }
 
+// inodesOption returns the tmpfs option for a limit of files.
 func inodesOption(n int64) string { return fmt.Sprintf("nr_inodes=%d", n) }
 
-// memoryOptions are the tmpfs options that gVisor accepts.
+// memoryOptions lists the tmpfs options that gVisor accepts.
 //
 //go:linkname memoryOptions gvisor.dev/gvisor/runsc/boot.tmpfsAllowedData
 var memoryOptions []string
 
-// bootCommand starts gVisor's kernel with the inode limit and with the user's files. If either
-// cannot be set, nothing starts.
+// bootCommand starts gVisor's kernel with the limit of files and the plan of owners. If either cannot
+// be set, the kernel does not start.
 type bootCommand struct{ *sentrycmd.Boot }
 
 // Execute implements subcommands.Command.
@@ -63,7 +64,7 @@ func (b bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any) 
 		err = limitRoot(f, values[inodesKey])
 	}
 	if err == nil {
-		owned, err = owners.Parse(values[owners.Annotation])
+		ownersPlan, err = owners.Parse(values[owners.Annotation])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kernel of a sandbox:", err)
@@ -75,11 +76,11 @@ func (b bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any) 
 // annotations reads the annotations of the process's specification. It preserves the offset of the
 // descriptor, because gVisor reads it again.
 func annotations(f *flag.FlagSet) (map[string]string, error) {
-	given := f.Lookup("spec-fd")
-	if given == nil {
+	specFlag := f.Lookup("spec-fd")
+	if specFlag == nil {
 		return nil, errors.New("gVisor has no flag for the specification")
 	}
-	fd, err := strconv.Atoi(given.Value.String())
+	fd, err := strconv.Atoi(specFlag.Value.String())
 	if err != nil {
 		return nil, err
 	}
@@ -109,17 +110,17 @@ func limitRoot(f *flag.FlagSet, text string) error {
 		return fmt.Errorf("invalid limit of files in the specification: %q", text)
 	}
 	const name = "gofer-mount-confs"
-	given := f.Lookup(name)
-	if given == nil {
+	confFlag := f.Lookup(name)
+	if confFlag == nil {
 		return errors.New("gVisor has no flag for the root's settings")
 	}
-	confs, ok := given.Value.(*specutils.GoferMountConfFlags)
+	confs, ok := confFlag.Value.(*specutils.GoferMountConfFlags)
 	if !ok || len(*confs) == 0 || (*confs)[0].Size == "" {
-		return fmt.Errorf("unexpected settings of the root: %q", given.Value)
+		return fmt.Errorf("unexpected settings of the root: %q", confFlag.Value)
 	}
-	// Without root, gVisor starts itself once more with the same arguments, and would not
-	// understand them with the limit included.
-	given.Value = printedAs{confs, confs.String()}
+	// Without root, gVisor starts itself again with the same flags, and cannot parse a flag that
+	// includes the limit. So the flag still prints its original text.
+	confFlag.Value = printedAs{confs, confs.String()}
 	(*confs)[0].Size += "," + inodesOption(limit)
 	return nil
 }

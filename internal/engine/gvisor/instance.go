@@ -33,16 +33,17 @@ type instance struct {
 	mu      sync.Mutex
 	exit    engine.Exit
 	removed bool // Remove was called and caused the exit
-	// Set if another process has replaced the sandbox by another one; valid once done is closed.
+	// replaced is set if another process has replaced the sandbox. It is valid once done is closed.
 	replaced bool
 
-	restored atomic.Bool // it no longer restores a saved state
+	restored atomic.Bool // whether a restore of the sandbox has finished
 
 	conns   controlConns
 	channel *relay.Channel // nil until its first use
 	opening chan struct{}  // full while the channel is opened
 }
 
+// newInstance returns the handle of a sandbox with a record.
 func newInstance(e *Engine, rec record, dir string) *instance {
 	return &instance{
 		e: e, rec: rec, dir: dir,
@@ -86,9 +87,9 @@ func (b *instance) destroy() error {
 	b.removed = true
 	b.mu.Unlock()
 	const timeout = 10 * time.Second
-	gofer := make(chan error, 1)
-	go func() { gofer <- b.rec.Gofer.Kill(timeout) }() // both end at once
-	errs := []error{b.rec.Sentry.Kill(timeout), <-gofer}
+	goferErr := make(chan error, 1)
+	go func() { goferErr <- b.rec.Gofer.Kill(timeout) }() // in parallel with the kernel
+	errs := []error{b.rec.Sentry.Kill(timeout), <-goferErr}
 	if b.rec.Sentry.PID == 0 {
 		errs = append(errs, b.killUntracked())
 	}

@@ -14,11 +14,11 @@ import (
 // A crash is logged even if no caller waits. An end without output is not logged.
 func TestCrashIsLogged(t *testing.T) {
 	for name, c := range map[string]struct {
-		said, logged string
+		output, logged string
 	}{
 		"crash":  {"panic: made by a test\n\ngoroutine 1 [running]:\n", `words="panic: made by a test"`},
 		"forged": {"\x1b[2J\nlevel=INFO", `words="\x1b[2J"`},
-		"long":   {strings.Repeat("x", 1<<20), "words=" + strings.Repeat("x", maxWords) + "\n"},
+		"long":   {strings.Repeat("x", 1<<20), "words=" + strings.Repeat("x", maxCrashOutput) + "\n"},
 		"killed": {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -28,13 +28,13 @@ func TestCrashIsLogged(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, wordsName), []byte(c.said), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, crashOutputName), []byte(c.output), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			b := newInstance(e, record{ID: "box", Kernel: "box"}, dir)
 			b.ended(nil)
 			if b.exit.Reason != engine.ReasonCrashed {
-				t.Errorf("reason %q", b.exit.Reason)
+				t.Errorf("the reason is %q, want crashed", b.exit.Reason)
 			}
 			if got := log.String(); (c.logged == "") != (got == "") || !strings.Contains(got, c.logged) || strings.Count(got, "\n") > 1 {
 				t.Errorf("logged %.100q, want %.100q", got, c.logged)

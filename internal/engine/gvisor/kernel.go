@@ -21,26 +21,26 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// kernel is a sandbox in which nothing runs yet. Its processes, root and limits exist, and it waits
-// for a guest to be started or restored.
+// kernel is a sandbox in which no program runs yet. Its processes, root and limits exist, and a guest
+// can be started or restored in it.
 type kernel struct {
 	b *instance
 	kernelKind
 	config pipe     // our end of the guest's standard input
-	output *os.File // what the guest prints
+	output *os.File // the guest's output
 	times  timeline
 }
 
 // discard frees all resources of a kernel that will not be used.
 func (k *kernel) discard() {
 	k.close()
-	// The caller's context may have caused the failure, so the cleanup has a deadline of its own.
+	// The cleanup does not use the caller's context, whose end may have caused the failure.
 	if err := k.b.destroy(); err != nil {
 		k.b.e.log.Error("undo create", "sandbox", k.b.rec.ID, "err", err)
 	}
 }
 
-// close closes our ends.
+// close closes the server's ends of the pipes.
 func (k *kernel) close() {
 	k.config.close()
 	if k.output != nil {
@@ -48,9 +48,9 @@ func (k *kernel) close() {
 	}
 }
 
-// newKernel creates a kernel in a directory of its own. After an error nothing of it is left.
+// newKernel creates a kernel in a new directory. After an error nothing of the kernel is left.
 func (e *Engine) newKernel(ctx context.Context, spec engine.Spec, name, dir string) (*kernel, error) {
-	return e.newKernelOn(ctx, kernelKind{platform: running}, spec, name, dir)
+	return e.newKernelOn(ctx, kernelKind{platform: systrapName}, spec, name, dir)
 }
 
 // newKernelOn is newKernel for a kind of kernel.
@@ -63,15 +63,15 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
-	asked := time.Now()
+	requested := time.Now()
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return nil, taken(spec.ID)
 		}
 		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
-	kept := spec.Bare()
-	rec := record{ID: spec.ID, Kernel: name, Created: asked, Creator: self, Limits: spec.Limits, Spec: &kept}
+	bare := spec.Bare()
+	rec := record{ID: spec.ID, Kernel: name, Created: requested, Creator: self, Limits: spec.Limits, Spec: &bare}
 	k := &kernel{b: newInstance(e, rec, dir), kernelKind: kind}
 	defer func() {
 		if err != nil {
@@ -82,25 +82,25 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
 	if e.groups != nil {
-		// The names of the group's directories are known before they are created. After a crash in
-		// between there are only empty groups of this name, which Remove finds by name.
+		// The record does not have the group yet. After a crash before it does, only empty groups are
+		// left, which Remove finds by this name.
 		if k.b.rec.Group, err = e.groups.Create(name, spec.Limits); err != nil {
 			return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 		}
 	}
 	if spec.Unhurried {
-		if err := k.yield(true); err != nil {
+		if err := k.setYield(true); err != nil {
 			return nil, err
 		}
 	}
-	k.times.asked, k.times.forked = asked, time.Now()
+	k.times.asked, k.times.forked = requested, time.Now()
 	result, err := e.boot(ctx, spec, k)
 	if err != nil {
 		return nil, e.explain(spec.ID, err)
 	}
-	asked, forked := k.times.asked, k.times.forked
+	forked := k.times.forked
 	k.times = result.Times
-	k.times.asked, k.times.forked, k.times.answered = asked, forked, time.Now()
+	k.times.asked, k.times.forked, k.times.answered = requested, forked, time.Now()
 	k.b.rec.Sentry, k.b.rec.Gofer, k.b.rec.Socket = result.Sentry, result.Gofer, result.Socket
 	k.b.conns.setSocket(result.Socket)
 	if err := k.b.rec.write(dir); err != nil {
@@ -109,35 +109,37 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 	return k, nil
 }
 
-// yield gives other sandboxes priority over this one, or takes it away, if groups can arrange that.
-func (k *kernel) yield(yes bool) error {
+// setYield gives other sandboxes priority over this one, or ends that. Without control groups it does
+// nothing.
+func (k *kernel) setYield(yields bool) error {
 	if k.b.rec.Group == nil {
 		return nil
 	}
-	if err := k.b.rec.Group.Yield(yes); err != nil {
+	if err := k.b.rec.Group.Yield(yields); err != nil {
 		return fmt.Errorf("weight of %s: %w", k.b.rec.Kernel, err)
 	}
 	return nil
 }
 
+// taken returns the fault for an ID in use.
 func taken(id string) error {
 	return fault.Newf(fault.Exists, "sandbox_exists", "sandbox %q exists", id)
 }
 
-// boot runs the child that makes the kernel.
+// boot runs the child that creates the kernel.
 func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootResult, error) {
 	var result bootResult
 	plan, err := ownersOf(spec)
 	if err != nil {
 		return result, err
 	}
-	channel, ours, err := makeChannel(k.b.dir)
+	sandboxEnds, channel, err := makeChannel(k.b.dir)
 	if err != nil {
 		return result, err
 	}
-	defer closeFiles(channel)
+	defer closeFiles(sandboxEnds)
 	k.b.mu.Lock()
-	k.b.channel = ours
+	k.b.channel = channel
 	k.b.mu.Unlock()
 	p, err := newPipes()
 	if err != nil {
@@ -145,8 +147,8 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	}
 	cmd := exec.CommandContext(ctx, e.runtime)
 	cmd.Args = []string{bootArg0, k.b.rec.Kernel}
-	// The child is not parallel. gVisor removes this setting from the environment of the processes
-	// that it starts.
+	// The child does not work in parallel. gVisor removes this setting from the environment of the
+	// processes that it starts.
 	cmd.Env = []string{"GOMAXPROCS=1"}
 	if e.rootless {
 		cmd.Env = append(cmd.Env, "CRANNOG_ROOTLESS=1")
@@ -154,7 +156,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.config.read, p.output.write, p.output.write
 	cmd.ExtraFiles = make([]*os.File, highDescriptor-2)
 	cmd.ExtraFiles[0], cmd.ExtraFiles[1] = p.request.read, p.result.write
-	cmd.ExtraFiles[channelDescriptor-3], cmd.ExtraFiles[channelDescriptor-2] = channel[0], channel[1]
+	cmd.ExtraFiles[channelDescriptor-3], cmd.ExtraFiles[channelDescriptor-2] = sandboxEnds[0], sandboxEnds[1]
 	cmd.ExtraFiles[highDescriptor-3] = p.request.read
 	cmd.SysProcAttr = e.bootAttr()
 	start := cmd.Start
@@ -166,7 +168,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 		p.closeAll()
 		return result, e.startFault(err)
 	}
-	p.closeTheirs()
+	p.closeChildEnds()
 	k.config, k.output = pipe{write: p.config.write}, p.output.read
 	request, err := json.Marshal(e.bootRequest(spec, k, plan))
 	if err != nil {
@@ -197,6 +199,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	return result, err
 }
 
+// bootRequest returns the request for the child that creates a kernel.
 func (e *Engine) bootRequest(spec engine.Spec, k *kernel, plan owners.Plan) bootRequest {
 	b := k.b
 	req := bootRequest{
@@ -234,8 +237,8 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel, plan owners.Plan) boot
 	return req
 }
 
-// bootAttr gives the child its own mount namespace. Without root, it also gets a user namespace in
-// which it may mount.
+// bootAttr returns attributes that give the child its own mount namespace and, without root, a user
+// namespace in which it may mount.
 func (e *Engine) bootAttr() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS,

@@ -14,11 +14,11 @@ import (
 
 // The error of a dead child contains the child's output, even if a process that the child started
 // still holds its output open.
-func TestChildThatLeftSomebody(t *testing.T) {
+func TestDeadChildWithRunningProcess(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
-	program, left := filepath.Join(dir, "runtime"), filepath.Join(dir, "left")
-	script := fmt.Sprintf("#!/bin/sh\nsleep 3000 3>&- 4>&- &\necho $! > %s\necho last words >&2\nexit 1\n", left)
+	program, pidFile := filepath.Join(dir, "runtime"), filepath.Join(dir, "pid")
+	script := fmt.Sprintf("#!/bin/sh\nsleep 3000 3>&- 4>&- &\necho $! > %s\necho last words >&2\nexit 1\n", pidFile)
 	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -28,15 +28,15 @@ func TestChildThatLeftSomebody(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		var pid int
-		if text, err := os.ReadFile(left); err == nil {
+		if text, err := os.ReadFile(pidFile); err == nil {
 			_, _ = fmt.Sscan(string(text), &pid)
 		}
 		if p, err := os.FindProcess(pid); err != nil || pid < 2 || p.Kill() != nil {
-			t.Errorf("it ended with what was left, %d, or nothing was left", pid)
+			t.Errorf("control: the process %d of the child does not run any more", pid)
 		}
 	})
 	err = e.Create(t.Context(), engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa", Image: engine.ViewOf(dir, "")})
 	if err == nil || !strings.Contains(err.Error(), "last words") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want an error with the output of the child", err)
 	}
 }

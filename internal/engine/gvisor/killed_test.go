@@ -23,44 +23,45 @@ type killLog struct {
 	count int
 }
 
-func (m *killLog) Handle(ctx context.Context, r slog.Record) error {
+// Handle implements slog.Handler.
+func (h *killLog) Handle(ctx context.Context, r slog.Record) error {
 	if strings.HasPrefix(r.Message, "the guest was killed") {
-		m.count++
-		if m.file != "" {
-			if err := os.WriteFile(m.file, nil, 0o644); err != nil {
+		h.count++
+		if h.file != "" {
+			if err := os.WriteFile(h.file, nil, 0o644); err != nil {
 				return err
 			}
 		}
 	}
-	return m.Handler.Handle(ctx, r)
+	return h.Handler.Handle(ctx, r)
 }
 
 // A guest that is killed before it is ready is started a second time, but not a third time.
-func TestAKilledGuestStartsAgain(t *testing.T) {
+func TestKilledGuestIsStartedAgain(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Bash)
 	for _, repaired := range []bool{true, false} {
 		r := root(t)
-		// This guest kills itself while the file does not exist.
-		signs := t.TempDir()
-		if err := os.Chmod(signs, 0o755); err != nil {
+		// This guest kills itself unless the file repaired exists.
+		shared := t.TempDir()
+		if err := os.Chmod(shared, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Mkdir(filepath.Join(r.View().Dir, "signs"), 0o755); err != nil {
+		if err := os.Mkdir(filepath.Join(r.View().Dir, "shared"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		r, err := r.Show(engine.Bind{Source: signs, Target: "/signs"})
+		r, err := r.Show(engine.Bind{Source: shared, Target: "/shared"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		script := "#!/bin/bash\n[ -e /signs/mended ] || kill -9 $$\nexec -a " + ocispec.GuestArg0 + " " + r.Guest + "\n"
-		if err := os.WriteFile(filepath.Join(signs, "guest"), []byte(script), 0o755); err != nil {
+		script := "#!/bin/bash\n[ -e /shared/repaired ] || kill -9 $$\nexec -a " + ocispec.GuestArg0 + " " + r.Guest + "\n"
+		if err := os.WriteFile(filepath.Join(shared, "guest"), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		r.Guest = "/signs/guest"
+		r.Guest = "/shared/guest"
 
 		log := &killLog{Handler: slog.NewTextHandler(t.Output(), nil)}
 		if repaired {
-			log.file = filepath.Join(signs, "mended")
+			log.file = filepath.Join(shared, "repaired")
 		}
 		e, err := gvisor.New(gvisor.Options{StateDir: t.TempDir(), Log: slog.New(log)})
 		if err != nil {
@@ -74,13 +75,13 @@ func TestAKilledGuestStartsAgain(t *testing.T) {
 			t.Errorf("a guest that is killed each time: %v", err)
 		}
 		if log.count != 1 {
-			t.Errorf("mended %v: %d warnings, want 1", repaired, log.count)
+			t.Errorf("repaired %v: %d warnings, want 1", repaired, log.count)
 		}
 		if err := e.Remove(t.Context(), "killed"); err != nil {
 			t.Error(err)
 		}
 		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
-			t.Errorf("left: %v %v", list, err)
+			t.Errorf("sandboxes left: %v %v", list, err)
 		}
 	}
 }

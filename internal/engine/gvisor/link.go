@@ -11,18 +11,17 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// egressKinds are the kinds of egress that gVisor's network stack supports.
+// egressKinds lists the kinds of egress that gVisor's network stack supports.
 var egressKinds = []engine.EgressKind{engine.EgressNone, engine.EgressPackets}
 
-// loopback is the network configuration of a sandbox without other interfaces.
+// loopback returns the network configuration of a sandbox without other interfaces.
 func loopback() *boot.CreateLinksAndRoutesArgs {
 	return &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
 }
 
-// linked is the network configuration of a sandbox with an attachment: one interface, whose packets
-// are datagrams on the descriptor. There is no network namespace in which packets could take
-// another route, and no IPv6. Neither end computes checksums, because nothing between them changes
-// the data.
+// linked returns the network configuration of a sandbox with an attachment: one interface, whose
+// packets are datagrams on the descriptor. Packets can take no other route, and there is no IPv6.
+// Neither end computes checksums, because nothing between them changes the data.
 func linked(end *os.File) *boot.CreateLinksAndRoutesArgs {
 	prefix := egress.SandboxPrefix.Masked()
 	args := loopback()
@@ -43,6 +42,7 @@ func linked(end *os.File) *boot.CreateLinksAndRoutesArgs {
 	return args
 }
 
+// subnet returns an IPv4 network.
 func subnet(ip net.IP, bits int) net.IPNet {
 	return net.IPNet{IP: ip, Mask: net.CIDRMask(bits, 32)}
 }

@@ -15,11 +15,10 @@ import (
 )
 
 // On Linux, the loopback interface of a new network namespace has no address until a program adds
-// one. On gVisor it has its addresses at once. Therefore bubblewrap, which adds 127.0.0.1 and exits
-// on an error, failed to start with a network namespace, as did the sandboxes of agents that use
-// it.
+// one. On gVisor it has its addresses at once. Without the correction in this file, bubblewrap would
+// fail in a new network namespace, because it adds 127.0.0.1 and exits on an error.
 
-// netlinkProtocols are gVisor's constructors of netlink sockets.
+// netlinkProtocols holds gVisor's constructors of netlink sockets.
 //
 //go:linkname netlinkProtocols gvisor.dev/gvisor/pkg/sentry/socket/netlink.protocols
 var netlinkProtocols map[int]netlink.Provider
@@ -30,20 +29,20 @@ func allowLoopbackAddress() {
 	netlinkProtocols[linux.NETLINK_ROUTE] = func(*sentry.Task) (netlink.Protocol, *syserr.Error) { return &routes{}, nil }
 }
 
-// gvisorsRoutes is an alias, because a field may not have the name of one of its methods.
-type gvisorsRoutes = route.Protocol
+// originalRoutes is an alias for embedding, because a field must not have the name of a method.
+type originalRoutes = route.Protocol
 
 // routes handles the messages about interfaces, addresses and routes.
-type routes struct{ gvisorsRoutes }
+type routes struct{ originalRoutes }
 
 var _ netlink.RouteProtocol = (*routes)(nil)
 
 // ProcessMessage implements netlink.Protocol.
 func (r *routes) ProcessMessage(ctx context.Context, s *netlink.Socket, msg *nlmsg.Message, ms *nlmsg.MessageSet) *syserr.Error {
-	err := r.gvisorsRoutes.ProcessMessage(ctx, s, msg, ms)
+	err := r.originalRoutes.ProcessMessage(ctx, s, msg, ms)
 	if err == syserr.ErrExists && msg.Header().Type == linux.RTM_NEWADDR {
-		var about linux.InterfaceAddrMessage
-		if _, ok := msg.GetData(&about); ok && about.Index == linux.LOOPBACK_IFINDEX {
+		var address linux.InterfaceAddrMessage
+		if _, ok := msg.GetData(&address); ok && address.Index == linux.LOOPBACK_IFINDEX {
 			return nil
 		}
 	}

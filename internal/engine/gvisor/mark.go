@@ -12,20 +12,19 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/limits"
 )
 
-// When a command is ended, the guest must find all of its processes, including one that has created
-// its own session and whose parent has ended. Therefore the guest marks the first process of each
-// command with a resource limit that nothing enforces and that children inherit (package lineage).
+// When a command is ended, the guest must find all of its processes, including a process that has
+// created its own session and whose parent has ended. Therefore the guest marks the first process of
+// each command with a resource limit that is not enforced and that children inherit (package lineage).
 //
-// gVisor lets no program set that limit. Our kernel lets a process without a mark set one, once: a
-// program that could change its mark would survive the end of its command.
+// gVisor lets no program set that limit. Our kernel lets a process without a mark set one, once. A
+// program that could change its mark would escape the end of its command.
 
-// addMarks makes prlimit64 of our kernel accept marks. addBecome initialises the tables of
-// callTables.
+// addMarks makes prlimit64 of our kernel accept marks.
 func addMarks() {
 	for _, table := range callTables() {
 		for number, entry := range table.Table {
 			if entry.Name == "prlimit64" {
-				entry.Fn = takingMarks(entry.Fn)
+				entry.Fn = withMarks(entry.Fn)
 				table.Table[number] = entry
 			}
 		}
@@ -33,17 +32,18 @@ func addMarks() {
 	}
 }
 
-// takingMarks handles the limit that holds the mark, and passes all others to gVisor's call.
-func takingMarks(gvisors sentry.SyscallFn) sentry.SyscallFn {
+// withMarks wraps prlimit64. It handles the limit that holds the mark, and passes all others to
+// gVisor's function.
+func withMarks(original sentry.SyscallFn) sentry.SyscallFn {
 	return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 		if args[1].Int() != linux.RLIMIT_LOCKS {
-			return gvisors(t, number, args)
+			return original(t, number, args)
 		}
-		first := t.ThreadGroup() == t.Kernel().GlobalInit()
-		if args[2].Pointer() == 0 && !first {
-			return gvisors(t, number, args) // reads, under the usual conditions
+		isFirst := t.ThreadGroup() == t.Kernel().GlobalInit()
+		if args[2].Pointer() == 0 && !isFirst {
+			return original(t, number, args) // this only reads the limit
 		}
-		return 0, nil, mark(t, first, args)
+		return 0, nil, mark(t, isFirst, args)
 	}
 }
 
@@ -52,7 +52,7 @@ var marking sync.Mutex
 
 // mark reads the mark of a process, and sets it if the process has none. A process may mark itself,
 // and the first process may mark all others.
-func mark(t *sentry.Task, first bool, args arch.SyscallArguments) error {
+func mark(t *sentry.Task, isFirst bool, args arch.SyscallArguments) error {
 	target := t
 	if pid := sentry.ThreadID(args[0].Int()); pid < 0 {
 		return linuxerr.EINVAL
@@ -61,7 +61,7 @@ func mark(t *sentry.Task, first bool, args arch.SyscallArguments) error {
 			return linuxerr.ESRCH
 		}
 	}
-	if !first && target.ThreadGroup() != t.ThreadGroup() {
+	if !isFirst && target.ThreadGroup() != t.ThreadGroup() {
 		return linuxerr.EPERM
 	}
 	old, err := setMark(t, target.ThreadGroup().Limits(), args[2].Pointer())
@@ -77,22 +77,22 @@ func mark(t *sentry.Task, first bool, args arch.SyscallArguments) error {
 
 // setMark sets the mark that is stored at an address, unless the address is zero, and returns the
 // previous mark.
-func setMark(t *sentry.Task, of *limits.LimitSet, at hostarch.Addr) (limits.Limit, error) {
+func setMark(t *sentry.Task, set *limits.LimitSet, at hostarch.Addr) (limits.Limit, error) {
 	if at == 0 {
-		return of.Get(limits.Locks), nil
+		return set.Get(limits.Locks), nil
 	}
 	var in [16]byte
 	if _, err := t.CopyInBytes(at, in[:]); err != nil {
 		return limits.Limit{}, err
 	}
-	return replaceMark(of, limits.Limit{Cur: binary.NativeEndian.Uint64(in[:]), Max: binary.NativeEndian.Uint64(in[8:])})
+	return replaceMark(set, limits.Limit{Cur: binary.NativeEndian.Uint64(in[:]), Max: binary.NativeEndian.Uint64(in[8:])})
 }
 
-// replaceMark sets the mark if there is none.
-func replaceMark(of *limits.LimitSet, to limits.Limit) (limits.Limit, error) {
+// replaceMark sets the mark if the process has none, and returns the previous mark.
+func replaceMark(set *limits.LimitSet, to limits.Limit) (limits.Limit, error) {
 	marking.Lock()
 	defer marking.Unlock()
-	old := of.Get(limits.Locks)
+	old := set.Get(limits.Locks)
 	switch {
 	case to.Cur > to.Max:
 		return old, linuxerr.EINVAL
@@ -100,7 +100,7 @@ func replaceMark(of *limits.LimitSet, to limits.Limit) (limits.Limit, error) {
 	case old.Cur != limits.Infinity || old.Max != limits.Infinity:
 		return old, linuxerr.EPERM
 	default:
-		of.SetUnchecked(limits.Locks, to)
+		set.SetUnchecked(limits.Locks, to)
 	}
 	return old, nil
 }

@@ -14,21 +14,21 @@ func TestF6MarkIsSetOnce(t *testing.T) {
 	set := limits.NewLimitSet()
 	set.SetUnchecked(limits.Locks, none)
 	if _, err := replaceMark(set, none); err != nil {
-		t.Errorf("what is there already: %v", err)
+		t.Errorf("setting the present value: %v", err)
 	}
 	if _, err := replaceMark(set, limits.Limit{Cur: 6, Max: 5}); !linuxerr.Equals(linuxerr.EINVAL, err) {
-		t.Errorf("more than the most: %v", err)
+		t.Errorf("a value above its maximum: got %v, want EINVAL", err)
 	}
 	if old, err := replaceMark(set, mark); err != nil || old != none {
-		t.Errorf("the first: %v, %v", old, err)
+		t.Errorf("setting the first mark: previous %v, %v", old, err)
 	}
 	child := set.GetCopy()
 	for _, to := range []limits.Limit{none, {Cur: 4, Max: 5}, {Cur: 4, Max: 4}, {Cur: 0, Max: 5}} {
 		if _, err := replaceMark(child, to); !linuxerr.Equals(linuxerr.EPERM, err) {
-			t.Errorf("another, %v: %v", to, err)
+			t.Errorf("changing the mark to %v: got %v, want EPERM", to, err)
 		}
 	}
 	if got := child.Get(limits.Locks); got != mark {
-		t.Errorf("the child has %v", got)
+		t.Errorf("the child has the mark %v, want %v", got, mark)
 	}
 }

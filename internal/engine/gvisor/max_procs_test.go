@@ -7,28 +7,28 @@ import (
 )
 
 // While timers are late the function is not called. Afterwards it is called once.
-func TestWhenCalm(t *testing.T) {
+func TestRunWhenIdleWaitsWhileTimersAreLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()
-		behind := 5 * time.Millisecond // of every second reading of the clock
-		looks := 0
+		delay := 5 * time.Millisecond // of every second reading of the clock
+		readings := 0
 		now := func() time.Time {
-			if looks++; looks%2 == 0 {
-				return time.Now().Add(behind)
+			if readings++; readings%2 == 0 {
+				return time.Now().Add(delay)
 			}
 			return time.Now()
 		}
-		var done []time.Duration
-		runWhenIdle(now, time.Second, func() { done = append(done, time.Since(started)) })
-		time.Sleep(time.Second + 2*recheck)
+		var calls []time.Duration
+		runWhenIdle(now, time.Second, func() { calls = append(calls, time.Since(started)) })
+		time.Sleep(time.Second + 2*recheckPause)
 		synctest.Wait()
-		if len(done) != 0 {
-			t.Fatalf("done after %v, when timers were late", done)
+		if len(calls) != 0 {
+			t.Fatalf("the function was called after %v, while timers were late", calls)
 		}
-		behind = time.Millisecond
+		delay = time.Millisecond
 		time.Sleep(time.Minute)
-		if len(done) != 1 || done[0] != time.Second+3*recheck {
-			t.Errorf("done after %v", done)
+		if len(calls) != 1 || calls[0] != time.Second+3*recheckPause {
+			t.Errorf("the function was called after %v, want once after %v", calls, time.Second+3*recheckPause)
 		}
 	})
 }

@@ -14,34 +14,34 @@ const memoryInterval = 250 * time.Millisecond
 // than the report takes for a large memory, and longer than the kernel takes to load a saved state.
 const maxSilence = time.Minute
 
-// boundMemory starts the watch of a sandbox's memory once, if it has no group. It must be called
-// before anything runs in the sandbox for long.
+// boundMemory starts the memory watch of a sandbox without a group, once. It must be called before
+// programs can run in the sandbox for long.
 func (b *instance) boundMemory() {
 	if b.rec.Group == nil {
 		b.bounding.Do(func() {
-			b.setBehind()
+			b.lowerPriority()
 			go b.watchMemory(b.rec.ID, maxSilence)
 		})
 	}
 }
 
-// watchMemory kills the sandbox when it uses more than its limit, or does not report its use. It
-// replaces the host's kernel if no group can be created.
+// watchMemory kills the sandbox when it exceeds its limit, or does not report its use for the time
+// silence. It replaces the control group, which cannot be created on this host.
 func (b *instance) watchMemory(id string, silence time.Duration) {
 	tick := time.NewTicker(memoryInterval)
 	defer tick.Stop()
-	for told := time.Now(); ; {
+	for reported := time.Now(); ; {
 		select {
 		case <-b.done:
 			return
 		case <-tick.C:
 		}
-		held, err := b.memory()
+		used, err := b.memory()
 		if err == nil {
-			told = time.Now()
+			reported = time.Now()
 		}
-		silent := time.Since(told) > silence
-		if held <= b.rec.Limits.MemoryBytes && !silent {
+		silent := time.Since(reported) > silence
+		if used <= b.rec.Limits.MemoryBytes && !silent {
 			continue
 		}
 		if silent {

@@ -11,8 +11,8 @@ import (
 
 // A sandbox without a group that does not report its memory is ended as if it used too much. A
 // sandbox that reports continues.
-func TestMemoryThatIsNotTold(t *testing.T) {
-	for name, told := range map[string]bool{"told": true, "not told": false} {
+func TestSandboxWithoutMemoryReportIsKilled(t *testing.T) {
+	for name, reports := range map[string]bool{"reports": true, "does not report": false} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "/bin/cat")
 			if _, err := cmd.StdinPipe(); err != nil {
@@ -21,17 +21,17 @@ func TestMemoryThatIsNotTold(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			b := actedKernel(t, func(string) bool { return true })
-			if !told {
+			b := startFakeKernel(t, func(string) bool { return true })
+			if !reports {
 				b.conns.setSocket(b.dir + "/none")
 			}
 			b.rec.Limits = engine.DefaultLimits
 			b.rec.Sentry = processOf(cmd.Process.Pid)
 			// On a busy machine the report may be late.
 			timeout := hosttest.Patience(hosttest.Hang)
-			window, over := time.After(8*memoryInterval), hosttest.Late()
-			if told {
-				over = window
+			window, end := time.After(8*memoryInterval), hosttest.Late()
+			if reports {
+				end = window
 			} else {
 				timeout = 2 * memoryInterval
 			}
@@ -42,23 +42,23 @@ func TestMemoryThatIsNotTold(t *testing.T) {
 			}()
 			select {
 			case <-watched:
-				if told {
-					t.Error("it was ended")
+				if reports {
+					t.Error("a sandbox that reports its memory was killed")
 				}
-			case <-over:
-				if !told {
-					t.Error("it does not end")
+			case <-end:
+				if !reports {
+					t.Error("a sandbox that does not report its memory was not killed")
 				}
 			}
-			if alive := b.rec.Sentry.Alive(); alive != told {
-				t.Errorf("alive: %t", alive)
+			if alive := b.rec.Sentry.Alive(); alive != reports {
+				t.Errorf("the kernel is alive: %t, want %t", alive, reports)
 			}
-			if exit := b.rec.Exit; (exit == nil) != told || exit != nil && exit.Reason != engine.ReasonOOM {
-				t.Errorf("exit: %+v", exit)
+			if exit := b.rec.Exit; (exit == nil) != reports || exit != nil && exit.Reason != engine.ReasonOOM {
+				t.Errorf("the exit is %+v, want oom only without reports", exit)
 			}
 			close(b.done)
 			<-watched
-			_ = cmd.Process.Kill() // control: it may have ended
+			_ = cmd.Process.Kill() // it may have ended
 			_ = cmd.Wait()
 		})
 	}

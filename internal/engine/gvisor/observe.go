@@ -18,31 +18,31 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// eventBytes is the default size limit of a file of events, and leastEvents the smallest limit that
-// a caller can set.
 const (
-	eventBytes  = 64 << 20
-	leastEvents = 64 << 10
+	// defaultEventBytes is the default size limit of a file of events.
+	defaultEventBytes = 64 << 20
+	// minEventBytes is the smallest limit that a caller can set.
+	minEventBytes = 64 << 10
 )
 
-// checkEvents refuses a file that the kernel could do more to than append.
+// checkEvents fills in the default limit, and refuses a file to which the kernel could do more than
+// append: a compromised kernel must not be able to overwrite its earlier events.
 func checkEvents(spec *engine.Spec) error {
 	if spec.Events == nil {
 		return nil
 	}
 	if spec.EventBytes == 0 {
-		spec.EventBytes = eventBytes
+		spec.EventBytes = defaultEventBytes
 	}
-	if spec.EventBytes < leastEvents {
-		return fault.Newf(fault.Invalid, "events_too_small", "a file of events needs at least %d bytes, not %d", leastEvents, spec.EventBytes)
+	if spec.EventBytes < minEventBytes {
+		return fault.Newf(fault.Invalid, "events_too_small", "a file of events needs at least %d bytes, not %d", minEventBytes, spec.EventBytes)
 	}
 	flags, err := unix.FcntlInt(spec.Events.Fd(), unix.F_GETFL, 0)
 	if err != nil {
 		return fmt.Errorf("events: %w", err)
 	}
-	// A compromised kernel must not be able to overwrite its earlier events.
 	if flags&unix.O_APPEND == 0 || flags&unix.O_ACCMODE == unix.O_RDONLY {
-		return fault.New(fault.Invalid, "events_not_append", "the file of events is not opened to append")
+		return fault.New(fault.Invalid, "events_not_append", "the file of events is not opened for appending")
 	}
 	return nil
 }
@@ -63,8 +63,8 @@ func observe(conn *urpc.Client, spec engine.Spec, restored bool) error {
 	return nil
 }
 
-// observeAgain lets a paused sandbox continue after the last event of a file that another sandbox
-// has written to.
+// observeAgain makes a paused sandbox number its next events after the last event in the file, which
+// another sandbox may have written.
 func (b *instance) observeAgain(ctx context.Context, spec engine.Spec) error {
 	if spec.Events == nil {
 		return nil
@@ -77,6 +77,7 @@ func (b *instance) observeAgain(ctx context.Context, spec engine.Spec) error {
 	return b.conns.call(ctx, boot.ContMgrCreateTraceSession, session, nil)
 }
 
+// newSession returns the request to observe programs, with events that follow those in the file.
 func newSession(spec engine.Spec, restored bool) (*boot.CreateTraceSessionArgs, error) {
 	last, torn, err := lastEvent(spec.Events)
 	return &boot.CreateTraceSessionArgs{
@@ -118,8 +119,7 @@ func (e *Engine) Survey(ctx context.Context, id string) error {
 	return b.flushEvents(ctx)
 }
 
-// flushEvents asks the kernel to write the pending events, and waits for it. A kernel that is not
-// observed has none.
+// flushEvents makes the kernel write the pending events, and returns when they are written.
 func (b *instance) flushEvents(ctx context.Context) error {
 	var sessions []seccheck.SessionConfig
 	if err := b.conns.call(ctx, boot.ContMgrListTraceSessions, nil, &sessions); err != nil {
@@ -147,8 +147,8 @@ const notWatched = "not_watched"
 // lastEventsTimeout bounds how long the end of a sandbox waits for the events of its last changes.
 const lastEventsTimeout = 10 * time.Second
 
-// flushBefore records changes before a sandbox's state is saved. A sandbox that is not observed has
-// none.
+// flushBefore is flushEvents before a sandbox's state is saved. It succeeds for a sandbox that is not
+// observed.
 func (b *instance) flushBefore(ctx context.Context) error {
 	if err := b.flushEvents(ctx); err != nil && fault.CodeOf(err) != notWatched {
 		return err
@@ -164,7 +164,7 @@ func (b *instance) flushLast() {
 	b.mu.Lock()
 	removed := b.removed
 	b.mu.Unlock()
-	// A removal surveys the sandbox first, and then kills the kernel that would answer.
+	// After a removal an error is expected: the removal has made a survey and killed the kernel.
 	if err != nil && !removed {
 		b.e.log.Warn("record the last changes of a sandbox", "sandbox", b.rec.ID, "err", err)
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEarlyComesFirst checks that packages first and early are initialised first. If they imported
-// a large package, they would run after the work that they are to avoid.
+// TestEarlyComesFirst checks that packages first and early are initialised before large packages. If
+// they imported one, they would run only after the work that they avoid.
 func TestEarlyComesFirst(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")

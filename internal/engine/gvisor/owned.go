@@ -27,7 +27,7 @@ func ownersOf(spec engine.Spec) (owners.Plan, error) {
 			plan.Places = append(plan.Places, b.Target)
 		}
 	}
-	// The user may change everything that is shown copy-on-write.
+	// The user may change all files that are shown copy-on-write.
 	for _, m := range spec.Mounts {
 		plan.Places = append(plan.Places, m.Target)
 	}
@@ -41,8 +41,8 @@ func ownersOf(spec engine.Spec) (owners.Plan, error) {
 	return plan, nil
 }
 
-// planOwners adds the plan to a specification. The order of covers is fixed, so that a saved state
-// finds the same plan again, and directories come before their content.
+// planOwners adds the plan to a specification. Its covers are sorted, so that a restored state has the
+// same plan as when it was saved, and directories come before their content.
 func planOwners(spec *specs.Spec, plan owners.Plan) error {
 	plan.Covers = slices.SortedFunc(slices.Values(plan.Covers), func(a, b owners.Cover) int {
 		return cmp.Or(cmp.Compare(len(a.Path), len(b.Path)), cmp.Compare(a.Path, b.Path))
@@ -55,14 +55,14 @@ func planOwners(spec *specs.Spec, plan owners.Plan) error {
 	return nil
 }
 
-// owned is the plan of this process's sandbox.
-var owned owners.Plan
+// ownersPlan is the plan of this process's sandbox.
+var ownersPlan owners.Plan
 
 // installOwners activates the plan before the first process does anything else. Without it, the
 // sandbox's user could not access the workspace, and covered paths of the workspace would be
 // visible.
 func installOwners(t *sentry.Task) error {
-	if err := owners.Install(t, owned); err != nil {
+	if err := owners.Install(t, ownersPlan); err != nil {
 		return fmt.Errorf("owners of files: %w", err)
 	}
 	return nil

@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// actedKernel returns a sandbox whose kernel is the function answer, which reports whether a call
-// is answered at all.
-func actedKernel(t *testing.T, answer func(method string) bool) *instance {
+// startFakeKernel returns a sandbox with a fake kernel, which calls answer for each call and
+// answers if that returns true.
+func startFakeKernel(t *testing.T, answer func(method string) bool) *instance {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "control")
 	l, err := net.Listen("unix", socket)
@@ -50,19 +50,20 @@ func actedKernel(t *testing.T, answer func(method string) bool) *instance {
 	return newInstance(e, record{ID: "box", Kernel: "k", Socket: socket}, t.TempDir())
 }
 
-func arrives(t *testing.T, what string, signal <-chan struct{}) {
+// wantSignal waits for a signal.
+func wantSignal(t *testing.T, event string, signal <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-signal:
 	case <-hosttest.Late():
-		t.Fatalf("it does not come to it: %s", what)
+		t.Fatalf("this does not happen: %s", event)
 	}
 }
 
 // A failure to continue the events uses none of the time for resuming the sandbox.
-func TestGoesOnWithoutItsEvents(t *testing.T) {
+func TestResumeAfterFailedEvents(t *testing.T) {
 	resumed := make(chan struct{})
-	b := actedKernel(t, func(method string) bool {
+	b := startFakeKernel(t, func(method string) bool {
 		if method != boot.ContMgrResume {
 			return false
 		}
@@ -76,43 +77,43 @@ func TestGoesOnWithoutItsEvents(t *testing.T) {
 	}
 	defer events.Close()
 	if err := b.resumeWithin(t.Context(), engine.Spec{Events: events}, hosttest.Patience(time.Second)); err == nil {
-		t.Error("events that were not gone on with are no error")
+		t.Error("resumeWithin returned no error although the events could not be continued")
 	}
 	select {
 	case <-resumed:
 	default:
-		t.Error("the call returned before the box continued")
+		t.Error("resumeWithin returned before the sandbox was resumed")
 	}
 }
 
 // P46: a sandbox that pauses only after its caller gave up is resumed.
-func TestStandsStillTooLate(t *testing.T) {
+func TestLatePauseIsResumed(t *testing.T) {
 	late, resumed := make(chan struct{}), make(chan struct{})
-	b := actedKernel(t, func(method string) bool {
+	b := startFakeKernel(t, func(method string) bool {
 		switch method {
 		case boot.ContMgrPause:
 			<-late
 		case boot.ContMgrResume:
 			close(resumed)
 		default:
-			t.Errorf("it was asked for %s", method)
+			t.Errorf("unexpected call of %s", method)
 		}
 		return true
 	})
 	if err := b.pauseWithin(50 * time.Millisecond); err == nil {
-		t.Fatal("it is told as standing still")
+		t.Fatal("pauseWithin returned no error for a sandbox that does not pause")
 	}
 	select {
 	case <-resumed:
-		t.Fatal("it was told to go on while it ran: gVisor falls over such a call")
+		t.Fatal("the sandbox was resumed before it was paused, which crashes gVisor")
 	case <-time.After(100 * time.Millisecond):
 	}
 	close(late)
-	arrives(t, "the box continues", resumed)
+	wantSignal(t, "the sandbox is resumed", resumed)
 	// Control: a sandbox that pauses in time stays paused.
 	calls := make(chan string, 9)
-	b = actedKernel(t, func(method string) bool { calls <- method; return true })
+	b = startFakeKernel(t, func(method string) bool { calls <- method; return true })
 	if err := errors.Join(b.pauseWithin(hosttest.Patience(hosttest.Hang)), b.resume(t.Context())); err != nil || <-calls != boot.ContMgrPause || <-calls != boot.ContMgrResume {
-		t.Errorf("in time: %v", err)
+		t.Errorf("pause and resume in time: %v", err)
 	}
 }

@@ -12,33 +12,34 @@ import (
 	"gvisor.dev/gvisor/pkg/hostarch"
 )
 
-// waits reports whether the arguments of a kernel process say that it was prestarted for a later
-// restore.
-func waits(args []string) bool {
+// isPrestarted reports whether the arguments of a kernel process show that it was prestarted for a
+// later restore.
+func isPrestarted(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool {
 		dir, ok := strings.CutPrefix(arg, "--bundle=")
-		return ok && strings.HasPrefix(filepath.Base(dir), prestartedDir+waitingName)
+		return ok && strings.HasPrefix(filepath.Base(dir), prestartedPrefix+waitingName)
 	})
 }
 
-// unclaimed is how long a prestarted kernel has to finish its own start.
-const unclaimed = 25 * time.Millisecond
+// preheatDelay is how long after the creation of its platform a prestarted kernel is preheated. By
+// then its own start has finished.
+const preheatDelay = 25 * time.Millisecond
 
-// heated is a little more memory than a kernel needs to read a state.
-const heated = 8 << 20
+// preheatBytes is how much memory is populated, a little more than a kernel needs to read a state.
+const preheatBytes = 8 << 20
 
 // occupied is set once a guest runs in this kernel.
 var occupied atomic.Bool
 
-// preheat populates, while no caller waits, the memory that a sandbox needs at once when it is
-// restored in a prestarted kernel: memory for the state's objects, and the pages of this program.
-// Otherwise each page is a page fault, and page faults were a quarter of the time of a restore.
-// Unneeded memory is released after the restore.
+// preheat populates the memory that a restore in a prestarted kernel needs: memory for the state's
+// objects, and the pages of this program. It does so while no caller waits. Without it, each page
+// would be a page fault, and page faults were a quarter of the time of a restore. Unused memory is
+// released after the restore.
 func preheat(pages []span) {
 	if occupied.Load() {
 		return
 	}
-	populate(heated)
+	populate(preheatBytes)
 	for _, s := range pages {
 		// An error changes nothing.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.end-s.start, unix.MADV_POPULATE_READ)
@@ -56,6 +57,6 @@ func populate(bytes int) {
 			pieces[i][at] = 1
 		}
 	}
-	runtime.KeepAlive(pieces) // keep the memory until here
+	runtime.KeepAlive(pieces) // otherwise the memory could be reused before all is populated
 	runtime.GC()
 }

@@ -15,9 +15,10 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
+// probeArg0 is the argv[0] of the process that runs probe.
 const probeArg0 = "crannog-probe"
 
-// probeTime bounds the probe: a mount or a namespace can hang instead of failing.
+// probeTime bounds the probe, because creating a mount or a namespace can hang instead of failing.
 const probeTime = 5 * time.Second
 
 // Probe implements engine.Engine.
@@ -41,18 +42,19 @@ func (e *Engine) checkNamespaces(ctx context.Context) engine.Finding {
 	if err == nil {
 		return engine.OK(name, "can be created, with mounts in them")
 	}
-	why := fmt.Sprintf("%v: %s", err, bytes.TrimSpace(out))
+	reason := fmt.Sprintf("%v: %s", err, bytes.TrimSpace(out))
 	if e.rootless {
-		f := engine.Fail(name, "on this host, this user cannot create user namespaces with mounts: "+why, userNamespaceHint())
+		f := engine.Fail(name, "on this host, this user cannot create user namespaces with mounts: "+reason, userNamespaceHint())
 		f.Code = "user_namespaces_unavailable"
 		return f
 	}
-	f := engine.Fail(name, "on this host, root cannot create mount namespaces: "+why,
+	f := engine.Fail(name, "on this host, root cannot create mount namespaces: "+reason,
 		"in a container, run it privileged or with CAP_SYS_ADMIN and without a seccomp profile that denies mount and unshare")
 	f.Code = "namespaces_unavailable"
 	return f
 }
 
+// runProbe is the main function of that process.
 func runProbe() {
 	if err := probe(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -60,6 +62,7 @@ func runProbe() {
 	}
 }
 
+// probe mounts a directory and creates the namespaces of a sandbox.
 func probe(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)

@@ -19,21 +19,22 @@ func processOf(pid int) process.Process {
 }
 
 // If processes cannot be listed, they do not count as absent.
-func TestStraysAreUnknown(t *testing.T) {
+func TestUntrackedProcessesReportsListError(t *testing.T) {
 	hosttest.WithoutDescriptors(t, func() {
-		if strays, err := (&instance{rec: record{Kernel: "k"}}).untrackedProcesses(); err == nil {
-			t.Errorf("strays were not looked for, and the result is %v", strays)
+		if processes, err := (&instance{rec: record{Kernel: "k"}}).untrackedProcesses(); err == nil {
+			t.Errorf("processes cannot be listed, and the result is %v without an error", processes)
 		}
 	})
 }
 
-// An unreadable record ends no sandbox. Only a missing record allows its removal.
-func TestUnreadableRecord(t *testing.T) {
+// List returns an error for an unreadable record. Otherwise the caller would remove the sandbox as
+// unknown.
+func TestListReportsUnreadableRecord(t *testing.T) {
 	e := emptyEngine(t)
 	if err := os.MkdirAll(e.instanceDir("iaaaaaaaaaaaaaaaaaaa")+"/"+sandboxdir.RecordName, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := e.List(t.Context()); err == nil {
-		t.Errorf("it is listed as %+v", list)
+		t.Errorf("List returned %+v without an error", list)
 	}
 }

@@ -42,9 +42,10 @@ func isRuntime(args []string) bool {
 		(len(args) > 1 && args[0] == "/proc/self/exe" && args[1] == "umount")
 }
 
+// runRuntime runs a process that gVisor starts.
 func runRuntime() {
-	quicken(filepath.Base(os.Args[0]))
-	var trimmed error
+	speedUpStart(filepath.Base(os.Args[0]))
+	var trimErr error
 	if filepath.Base(os.Args[0]) == kernelArg0 {
 		watch.Install(callTables()...)
 		numbers.Install(callTables()...)
@@ -53,14 +54,14 @@ func runRuntime() {
 		allowLoopbackAddress()
 		allowAttributes()
 		concealDisks()
-		registerReducedPlatform()
-		trimmed = trim.Install()
+		registerIdlePlatform()
+		trimErr = trim.Install()
 	}
-	if err := errors.Join(tameLibc(), filters.Install(), trimmed); err != nil {
+	if err := errors.Join(restartWithTunables(), filters.Install(), trimErr); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	// A sandbox needs three of gVisor's commands.
+	// A sandbox needs only three of gVisor's commands.
 	cli.Run(nil, map[util.SubCommand]string{
 		bootCommand{new(sentrycmd.Boot)}: "",
 		new(cmd.Gofer):                   "",

@@ -10,12 +10,12 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// imageKinds are the kinds of images from which assembleRoot builds a root.
+// imageKinds lists the kinds of images from which assembleRoot builds a root.
 var imageKinds = []engine.ImageKind{engine.ImageHostView}
 
 // assembleRoot mounts the sandbox's root in this process's own mount namespace: the template's
 // directory, the host directories shown in it, and the workspace. The mounts disappear with the
-// last process of the sandbox. They are never visible to the host, so none can be left behind.
+// last process of the sandbox. They are never visible to the host, so a crash leaves no mount behind.
 func (r *bootRequest) assembleRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
@@ -44,8 +44,8 @@ func (r *bootRequest) assembleRoot() error {
 	return r.shadowMeminfo()
 }
 
-// bindReadOnly mounts source at target. It is recursive, because a directory may have file systems
-// mounted below it. In a user namespace, the kernel refuses to reveal what those mounts hide.
+// bindReadOnly mounts source read-only at target. The mount includes file systems that are mounted
+// below source: in a user namespace, the kernel refuses to reveal the files that those hide.
 func bindReadOnly(source, target string) error {
 	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("show %s: %w", source, err)

@@ -17,60 +17,60 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// prestartedDir is the name prefix of a prestarted kernel's directory. No sandbox's ID can begin
-// with it. It is followed by the kernel's name and the process that creates it, because that
-// process may be killed before it writes a record.
-const prestartedDir = "spare-"
+// prestartedPrefix is the name prefix of a prestarted kernel's directory. No sandbox's ID can begin
+// with it. The name continues with the kernel's name and the process that creates the kernel, because
+// that process may be killed before it writes a record.
+const prestartedPrefix = "spare-"
 
-// Names of kernels begin with their purpose.
+// Names of kernels begin with a letter for their purpose.
 const (
-	startingName = "k" // a sandbox that starts at once
-	waitingName  = "w" // a sandbox that is not known yet
+	startingName = "k" // for a sandbox that starts at once
+	waitingName  = "w" // prestarted, for a later sandbox
 )
 
-// kindOf returns a string of all settings that cannot change once a kernel exists.
+// kindOf returns a hash of all settings that cannot change once a kernel exists.
 func kindOf(spec engine.Spec) string {
 	data, err := json.Marshal(spec.Bare())
 	if err != nil {
-		return "" // of no kind, so it is never prestarted
+		return "" // kernels of this kind are never prestarted
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }
 
-// ownName returns a name that no other kernel ever has.
-func ownName(spec engine.Spec) string {
-	use := startingName
+// uniqueName returns a name that no other kernel ever has.
+func uniqueName(spec engine.Spec) string {
+	purpose := startingName
 	if spec.Unhurried {
-		use = waitingName
+		purpose = waitingName
 	}
-	return use + strings.ToLower(rand.Text()[:19])
+	return purpose + strings.ToLower(rand.Text()[:19])
 }
 
-// kernelName returns the name of a new sandbox's kernel. It is the sandbox's ID, so that its
-// control group can be recognised on the host. While an earlier kernel of the sandbox is being
-// removed, the name is a different one, because it identifies the group, the control socket and the
-// processes that are being removed.
+// kernelName returns the name of a new sandbox's kernel. It is the sandbox's ID, so that its control
+// group can be recognised on the host. While an earlier kernel with this name is being removed, it is
+// a unique name instead, because the name identifies the group, the control socket and the processes
+// to remove.
 func (e *Engine) kernelName(spec engine.Spec) string {
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
-		return ownName(spec)
+		return uniqueName(spec)
 	}
-	spares := slices.DeleteFunc(entries, func(entry os.DirEntry) bool { return !strings.HasPrefix(entry.Name(), prestartedDir) })
-	if held, err := e.names(spares, spec.ID); held || err != nil {
-		return ownName(spec)
+	prestartedDirs := slices.DeleteFunc(entries, func(entry os.DirEntry) bool { return !strings.HasPrefix(entry.Name(), prestartedPrefix) })
+	if used, err := e.recordNames(prestartedDirs, spec.ID); used || err != nil {
+		return uniqueName(spec)
 	}
 	return spec.ID
 }
 
-// newPrestarted creates a kernel in a directory of its own.
+// newPrestarted creates a kernel in the directory of a prestarted kernel.
 func (e *Engine) newPrestarted(ctx context.Context, spec engine.Spec) (*kernel, error) {
-	return e.newPrestartedOn(ctx, kernelKind{platform: running}, spec)
+	return e.newPrestartedOn(ctx, kernelKind{platform: systrapName}, spec)
 }
 
 // newPrestartedOn is newPrestarted for a kind of kernel.
 func (e *Engine) newPrestartedOn(ctx context.Context, kind kernelKind, spec engine.Spec) (*kernel, error) {
-	name := ownName(spec)
+	name := uniqueName(spec)
 	dir, err := e.prestartedDirOf(name)
 	if err != nil {
 		return nil, err
@@ -82,32 +82,31 @@ func (e *Engine) newPrestartedOn(ctx context.Context, kind kernelKind, spec engi
 // prestartedDirOf returns the directory of a prestarted kernel that this process creates.
 func (e *Engine) prestartedDirOf(name string) (string, error) {
 	self, err := process.Identify(os.Getpid())
-	return filepath.Join(e.dir, prestartedDir+name+suffix(self)), err
+	return filepath.Join(e.dir, prestartedPrefix+name+suffix(self)), err
 }
 
-// newPrestartedSlowly creates a prestarted kernel with low priority, because no caller waits for
-// it.
+// newPrestartedSlowly creates a prestarted kernel with low priority, because no caller waits for it.
 func (e *Engine) newPrestartedSlowly(ctx context.Context, spec engine.Spec) (*kernel, error) {
 	spec.Unhurried = true
 	k, err := e.newPrestarted(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	if err := k.yield(false); err != nil {
+	if err := k.setYield(false); err != nil {
 		k.discard()
 		return nil, err
 	}
 	return k, nil
 }
 
-// removePrestarted removes prestarted kernels and replaced sandboxes whose process has ended.
+// removePrestarted removes prestarted kernels and replaced sandboxes whose creator has ended.
 func (e *Engine) removePrestarted() {
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
 		return // List reports the error
 	}
 	for _, entry := range entries {
-		name, ok := strings.CutPrefix(entry.Name(), prestartedDir)
+		name, ok := strings.CutPrefix(entry.Name(), prestartedPrefix)
 		if !ok {
 			continue
 		}
@@ -117,12 +116,12 @@ func (e *Engine) removePrestarted() {
 			e.log.Warn("cannot inspect a prestarted kernel", "err", err)
 			continue
 		}
-		named := false
+		nameUsed := false
 		if err != nil {
 			// A kernel that is being created has no record for a moment.
-			kernel, maker := cutSuffix(name)
-			rec = record{ID: kernel, Kernel: kernel, Creator: maker}
-			if named, err = e.names(entries, kernel); err != nil {
+			kernel, creator := cutSuffix(name)
+			rec = record{ID: kernel, Kernel: kernel, Creator: creator}
+			if nameUsed, err = e.recordNames(entries, kernel); err != nil {
 				e.log.Warn("cannot inspect a prestarted kernel", "err", err)
 				continue
 			}
@@ -130,10 +129,10 @@ func (e *Engine) removePrestarted() {
 		if rec.Creator.Alive() {
 			continue
 		}
-		if named {
-			// This directory contained an earlier instance of a sandbox that was restored. The
-			// present kernel of the sandbox was created here and has the directory's name, so it
-			// must not be killed.
+		if nameUsed {
+			// This directory contains what is left of an earlier instance of a sandbox. The
+			// sandbox's present kernel was created in a directory of this name and still has the
+			// name, so it must not be killed.
 			err = sandboxdir.Remove(dir)
 		} else {
 			err = newInstance(e, rec, dir).destroy()
@@ -144,9 +143,9 @@ func (e *Engine) removePrestarted() {
 	}
 }
 
-// names reports whether the record in one of the directories names a kernel. A removal removes the
-// record last.
-func (e *Engine) names(entries []os.DirEntry, kernel string) (bool, error) {
+// recordNames reports whether the record in one of the directories names a kernel. A removal deletes
+// the record last.
+func (e *Engine) recordNames(entries []os.DirEntry, kernel string) (bool, error) {
 	for _, entry := range entries {
 		if !entry.IsDir() {
 			continue

@@ -9,36 +9,36 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// refillAfter is the delay between the use of a prestarted kernel and the start of the next one.
+// refillAfter is the delay between the use of a prestarted kernel and the creation of the next.
 const refillAfter = 250 * time.Millisecond
 
 // prestartedTimeout bounds the creation of a prestarted kernel.
 const prestartedTimeout = time.Minute
 
-// prestarted are the kernels that wait for a sandbox to be restored in them.
+// prestarted holds the kernels that wait for a sandbox.
 type prestarted struct {
-	mu     sync.Mutex
-	stocks []*stock // of the requested kinds
-	making bool
-	later  *time.Timer // starts the next one; nil if none is due
-	closed bool
-	done   sync.WaitGroup
-	turn   func() (done func(), ok bool) // called before one is started; if nil, it may always be started
+	mu       sync.Mutex
+	stocks   []*stock    // of the requested kinds
+	creating bool        // whether a kernel is being created
+	refill   *time.Timer // calls refill; nil if no refill is due
+	closed   bool
+	done     sync.WaitGroup                // goroutines that create or discard kernels
+	acquire  func() (done func(), ok bool) // set by Pace, or nil
 }
 
 // stock holds the prestarted kernels of one kind.
 type stock struct {
 	kind string
 	spec engine.Spec
-	want int
+	want int // how many kernels were requested
 	have []*kernel
 }
 
 // Pace implements engine.Warmer.
-func (e *Engine) Pace(turn func() (done func(), ok bool)) {
+func (e *Engine) Pace(acquire func() (done func(), ok bool)) {
 	e.spares.mu.Lock()
 	defer e.spares.mu.Unlock()
-	e.spares.turn = turn
+	e.spares.acquire = acquire
 }
 
 // Warm implements engine.Warmer.
@@ -53,23 +53,23 @@ func (e *Engine) Warm(wanted []engine.Prestarted) {
 	s := &e.spares
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var drop []*kernel
+	var unwanted []*kernel
 	for _, old := range s.stocks {
 		for _, k := range old.have {
 			if !addToStock(next, old.kind, k) {
-				drop = append(drop, k)
+				unwanted = append(unwanted, k)
 			}
 		}
 	}
 	s.stocks = next
-	if len(drop) > 0 {
+	if len(unwanted) > 0 {
 		s.done.Go(func() {
-			for _, k := range drop {
+			for _, k := range unwanted {
 				k.discard()
 			}
 		})
 	}
-	if s.later == nil {
+	if s.refill == nil {
 		e.refill()
 	}
 }
@@ -101,33 +101,33 @@ func (e *Engine) Prestarted() int {
 func (e *Engine) refill() {
 	s := &e.spares
 	at := slices.IndexFunc(s.stocks, func(st *stock) bool { return len(st.have) < st.want })
-	if s.making || s.closed || at < 0 {
+	if s.creating || s.closed || at < 0 {
 		return
 	}
 	done := func() {}
-	if s.turn != nil {
-		allowed, ok := s.turn()
+	if s.acquire != nil {
+		release, ok := s.acquire()
 		if !ok {
 			e.refillLater()
 			return
 		}
-		done = allowed
+		done = release
 	}
-	s.making = true
-	short := s.stocks[at]
+	s.creating = true
+	target := s.stocks[at]
 	s.done.Go(func() {
 		defer done()
 		ctx, cancel := context.WithTimeout(context.Background(), prestartedTimeout)
 		defer cancel()
-		k, err := e.newPrestartedSlowly(ctx, short.spec)
+		k, err := e.newPrestartedSlowly(ctx, target.spec)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.making = false
+		s.creating = false
 		switch {
 		case err != nil:
 			e.log.Warn("cannot prestart a kernel", "err", err)
-			short.want = 0 // until the next request
-		case s.closed || !addToStock(s.stocks, short.kind, k):
+			target.want = 0 // do not retry until the next call of Warm
+		case s.closed || !addToStock(s.stocks, target.kind, k):
 			s.done.Go(k.discard)
 		default:
 			e.log.Debug("prestarted kernel is ready", "kernel", k.b.rec.Kernel)
@@ -136,22 +136,23 @@ func (e *Engine) refill() {
 	})
 }
 
-// refillLater starts the next kernel once the sandbox that took one has started in it, because both
-// need the same amount of processor time. The caller holds e.spares.mu.
+// refillLater calls refill after refillAfter. By then the sandbox that uses a prestarted kernel has
+// started, and the creation of the next kernel does not delay it. The caller holds e.spares.mu.
 func (e *Engine) refillLater() {
 	s := &e.spares
-	if s.later != nil || s.closed {
+	if s.refill != nil || s.closed {
 		return
 	}
-	s.later = time.AfterFunc(refillAfter, func() {
+	s.refill = time.AfterFunc(refillAfter, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.later = nil
+		s.refill = nil
 		e.refill()
 	})
 }
 
-// takePrestarted returns a running prestarted kernel that fits, or nil.
+// takePrestarted removes a running prestarted kernel of a specification's kind from its stock and
+// returns it, or returns nil.
 func (e *Engine) takePrestarted(spec engine.Spec) *kernel {
 	kind := kindOf(spec)
 	s := &e.spares
@@ -180,13 +181,13 @@ func (e *Engine) Close() error {
 	s := &e.spares
 	s.mu.Lock()
 	s.closed = true
-	if s.later != nil {
-		s.later.Stop()
+	if s.refill != nil {
+		s.refill.Stop()
 	}
-	drop := s.stocks
+	stocks := s.stocks
 	s.stocks = nil
 	s.mu.Unlock()
-	for _, st := range drop {
+	for _, st := range stocks {
 		for _, k := range st.have {
 			k.discard()
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
+// emptyEngine returns an engine without sandboxes.
 func emptyEngine(t *testing.T) *Engine {
 	t.Helper()
 	e, err := New(Options{StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
@@ -21,16 +22,16 @@ func emptyEngine(t *testing.T) *Engine {
 	return e
 }
 
-// If a server is killed before a prestarted kernel has its record, the next server removes the
-// kernel, but none of a running server.
-func TestSparesWithoutARecord(t *testing.T) {
+// If a server is killed before a prestarted kernel has its record, the next server removes the kernel.
+// It removes no kernel of a running server.
+func TestListRemovesKernelsWithoutRecord(t *testing.T) {
 	dir := t.TempDir()
 	e, err := New(Options{StateDir: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := func(name string) string {
-		path := filepath.Join(e.dir, prestartedDir+name)
+	create := func(name string) string {
+		path := filepath.Join(e.dir, prestartedPrefix+name)
 		if err := os.Mkdir(path, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -39,33 +40,33 @@ func TestSparesWithoutARecord(t *testing.T) {
 	self := processOf(os.Getpid())
 	earlier := self
 	earlier.Start--
-	lives := made("klives" + suffix(self))
-	over := []string{made("kover" + suffix(earlier)), made("kold"), made("kodd.x-y")}
-	// The directory of an interrupted copy for reading files contains a state.
-	if err := os.WriteFile(filepath.Join(over[0], imageFiles[0]), []byte("large"), 0o600); err != nil {
+	running := create("krunning" + suffix(self))
+	ended := []string{create("kended" + suffix(earlier)), create("kold"), create("kodd.x-y")}
+	// The directory of an interrupted Archive contains a state.
+	if err := os.WriteFile(filepath.Join(ended[0], stateFiles[0]), []byte("large"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.List(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range over {
+	for _, path := range ended {
 		if _, err := os.Stat(path); !os.IsNotExist(err) {
 			t.Errorf("%s is left: %v", path, err)
 		}
 	}
-	if _, err := os.Stat(lives); err != nil {
+	if _, err := os.Stat(running); err != nil {
 		t.Error(err)
 	}
 }
 
-// The directory of an earlier instance of a restored sandbox is named after the present kernel of
-// the sandbox. If a server is killed between the removal of the record in it and that of the
-// directory, the sandbox must keep its kernel.
-func TestDirectoryOfAReplacedBox(t *testing.T) {
+// The directory of a replaced instance has the name of the sandbox's present kernel. If a server is
+// killed after it has removed the record in that directory and before it removes the directory, the
+// cleanup must not kill the sandbox's kernel.
+func TestCleanupKeepsKernelWithSameName(t *testing.T) {
 	e := emptyEngine(t)
 	earlier := processOf(os.Getpid())
 	earlier.Start--
-	kernel := func(name string) *exec.Cmd {
+	startKernel := func(name string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), "/bin/cat")
 		cmd.Args = []string{"runsc-sandbox", "-", name}
 		if _, err := cmd.StdinPipe(); err != nil {
@@ -74,91 +75,90 @@ func TestDirectoryOfAReplacedBox(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Mkdir(filepath.Join(e.dir, prestartedDir+name+suffix(earlier)), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(e.dir, prestartedPrefix+name+suffix(earlier)), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		return cmd
 	}
 	const id = "iaaaaaaaaaaaaaaaaaaa"
-	held, stray := kernel("kheld"), kernel("kstray")
-	rec := record{ID: id, Kernel: "kheld", Sentry: processOf(held.Process.Pid)}
+	used, untracked := startKernel("kused"), startKernel("kuntracked")
+	rec := record{ID: id, Kernel: "kused", Sentry: processOf(used.Process.Pid)}
 	if err := errors.Join(os.Mkdir(e.instanceDir(id), 0o700), rec.write(e.instanceDir(id))); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- stray.Wait() }()
+	go func() { ended <- untracked.Wait() }()
 	list, err := e.List(t.Context())
 	if err != nil || len(list) != 1 || list[0].State != engine.Running || !rec.Sentry.Alive() {
-		t.Errorf("the box: %+v, %v", list, err)
+		t.Errorf("the sandbox is listed as %+v, %v; want running", list, err)
 	}
 	if err := <-ended; err == nil {
-		t.Error("control: a kernel of which no box knows was not ended")
+		t.Error("control: a kernel that no record names was not killed")
 	}
-	left, err := filepath.Glob(filepath.Join(e.dir, prestartedDir+"*"))
+	left, err := filepath.Glob(filepath.Join(e.dir, prestartedPrefix+"*"))
 	if err != nil || len(left) != 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("directories left: %v, %v", left, err)
 	}
-	if err := held.Process.Kill(); err != nil {
+	if err := used.Process.Kill(); err != nil {
 		t.Error(err)
 	}
-	_ = held.Wait() // it was killed
+	_ = used.Wait() // it was killed
 }
 
-// The process that replaced a sandbox removes what is left of it, because the process that created
-// the sandbox may run for long after a crash of the other one.
-func TestAReplacedBoxIsItsReplacers(t *testing.T) {
+// The process that replaces a sandbox becomes its creator in the record. After a crash of this
+// process, the cleanup then removes the replaced sandbox, although its first creator may still run.
+func TestReplacingProcessAdoptsSandbox(t *testing.T) {
 	e := emptyEngine(t)
-	made := func(rec record, dir string) *instance {
+	create := func(rec record, dir string) *instance {
 		if err := errors.Join(os.Mkdir(dir, 0o700), rec.write(dir)); err != nil {
 			t.Fatal(err)
 		}
 		return newInstance(e, rec, dir)
 	}
 	const id = "iaaaaaaaaaaaaaaaaaaa"
-	self, maker := processOf(os.Getpid()), processOf(os.Getppid())
-	old := made(record{ID: id, Kernel: "kold", Creator: maker, Sentry: maker}, e.instanceDir(id))
-	next := made(record{ID: id, Kernel: "knext", Creator: self, Sentry: self}, filepath.Join(e.dir, prestartedDir+"knext"))
+	self, creator := processOf(os.Getpid()), processOf(os.Getppid())
+	old := create(record{ID: id, Kernel: "kold", Creator: creator, Sentry: creator}, e.instanceDir(id))
+	next := create(record{ID: id, Kernel: "knext", Creator: self, Sentry: self}, filepath.Join(e.dir, prestartedPrefix+"knext"))
 	if err := errors.Join(old.adopt(), old.replaceBy(next, id)); err != nil {
 		t.Fatal(err)
 	}
 	if rec, err := readRecord(old.dir); err != nil || rec.Kernel != "kold" || rec.Creator != self {
-		t.Errorf("the replaced one: %+v, %v", rec, err)
+		t.Errorf("the record of the replaced instance is %+v, %v", rec, err)
 	}
 	if rec, err := readRecord(e.instanceDir(id)); err != nil || rec.Kernel != "knext" {
-		t.Errorf("the new one: %+v, %v", rec, err)
+		t.Errorf("the record of the new instance is %+v, %v", rec, err)
 	}
-	// A process that still uses the old instance of the sandbox changes nothing of the new one.
+	// A process that still uses the old instance does not change the record of the new one.
 	stale := newInstance(e, old.rec, e.instanceDir(id))
 	if err := stale.adopt(); !errors.Is(err, errReplaced) {
-		t.Errorf("a replaced box was adopted: %v", err)
+		t.Errorf("adopting a replaced instance: got %v, want errReplaced", err)
 	}
 	stale.ended(nil)
 	if rec, err := readRecord(e.instanceDir(id)); err != nil || rec.Exit != nil || rec.Kernel != "knext" {
-		t.Errorf("the new one after the end of the old one: %+v, %v", rec, err)
+		t.Errorf("after the end of the old instance, the record of the new one is %+v, %v", rec, err)
 	}
 }
 
-// If a restored sandbox is created again, its kernel's name differs from that of a kernel that is
-// still being removed.
-func TestNoNameTwice(t *testing.T) {
+// The name of a new kernel differs from that of a kernel which is still being removed.
+func TestKernelNameDiffersFromRemovedKernel(t *testing.T) {
 	e := emptyEngine(t)
 	spec := engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa"}
-	dir := filepath.Join(e.dir, prestartedDir+"kother"+suffix(processOf(os.Getpid())))
+	dir := filepath.Join(e.dir, prestartedPrefix+"kother"+suffix(processOf(os.Getpid())))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for kernel, free := range map[string]bool{spec.ID: false, "kother": true} {
+	for kernel, nameFree := range map[string]bool{spec.ID: false, "kother": true} {
 		if err := (record{ID: spec.ID, Kernel: kernel}).write(dir); err != nil {
 			t.Fatal(err)
 		}
-		if name := e.kernelName(spec); (name == spec.ID) != free {
-			t.Errorf("beside the removal of %s it is called %s", kernel, name)
+		if name := e.kernelName(spec); (name == spec.ID) != nameFree {
+			t.Errorf("while the kernel %s is being removed, the new name is %s", kernel, name)
 		}
 	}
 	if err := os.Remove(filepath.Join(dir, sandboxdir.RecordName)); err != nil {
 		t.Fatal(err)
 	}
 	if name := e.kernelName(spec); name != spec.ID {
-		t.Errorf("beside the end of a removal it is called %s", name)
+		t.Errorf("after the record is removed, the new name is %s, want the ID", name)
 	}
 }

@@ -13,11 +13,10 @@ import (
 // For a host directory that is mounted directly, such as one that the policy makes read-only,
 // statfs would return the host's live counts of blocks and files. They reveal to programs in the
 // sandbox the size of the host's disk, how full it is and, over time, what others on the machine
-// do. Two sandboxes could communicate through them. Therefore such a mount shows the counts of the
-// sandbox's own disk.
+// do. Two sandboxes could also communicate through them. Therefore such a mount shows the counts of
+// the sandbox's own disk.
 
-// concealDisks replaces the calls that report about file systems. addBecome initialises the tables
-// of callTables.
+// concealDisks replaces the calls that report about file systems.
 func concealDisks() {
 	for _, table := range callTables() {
 		for number, entry := range table.Table {
@@ -75,8 +74,8 @@ func fstatfs(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *s
 }
 
 // reportDisk writes the result for the file system at a path.
-func reportDisk(t *sentry.Task, args arch.SyscallArguments, at *vfs.PathOperation) (uintptr, *sentry.SyscallControl, error) {
-	found, err := t.Kernel().VFS().StatFSAt(t, t.Credentials(), at)
+func reportDisk(t *sentry.Task, args arch.SyscallArguments, op *vfs.PathOperation) (uintptr, *sentry.SyscallControl, error) {
+	found, err := t.Kernel().VFS().StatFSAt(t, t.Credentials(), op)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -87,8 +86,8 @@ func reportDisk(t *sentry.Task, args arch.SyscallArguments, at *vfs.PathOperatio
 	return 0, nil, err
 }
 
-// ownDisk returns what the first process sees at its root: the sandbox's disk. It is empty if that
-// cannot be found out.
+// ownDisk returns the description of the sandbox's disk, which is the root of the first process. It is
+// empty if the disk cannot be determined.
 func ownDisk(t *sentry.Task) linux.Statfs {
 	init := t.Kernel().GlobalInit()
 	if init == nil || init.Leader() == nil {
@@ -114,10 +113,10 @@ func ownDisk(t *sentry.Task) linux.Statfs {
 func concealed(host, own linux.Statfs) linux.Statfs {
 	own.Type, own.NameLength, own.Flags = host.Type, host.NameLength, host.Flags
 	if own.BlockSize == 0 {
-		own.BlockSize, own.FragmentSize = linuxPage, linuxPage
+		own.BlockSize, own.FragmentSize = usualBlockSize, usualBlockSize
 	}
 	return own
 }
 
-// linuxPage is the usual size of a block.
-const linuxPage = 4096
+// usualBlockSize is the usual size of a block.
+const usualBlockSize = 4096

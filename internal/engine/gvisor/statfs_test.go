@@ -6,9 +6,8 @@ import (
 	"gvisor.dev/gvisor/pkg/abi/linux"
 )
 
-// S10: about a file system of the host, a program can find out only the type and the maximum length
-// of names.
-func TestS10Concealed(t *testing.T) {
+// S10: a program can learn only the type of a host file system and its maximum length of names.
+func TestS10HostDiskIsConcealed(t *testing.T) {
 	host := linux.Statfs{
 		Type: linux.V9FS_MAGIC, BlockSize: 512, Blocks: 11, BlocksFree: 12, BlocksAvailable: 13, Files: 14, FilesFree: 15,
 		FSID: [2]int32{16, 17}, NameLength: 255, FragmentSize: 512, Flags: 1, Spare: [4]uint64{18},
@@ -17,10 +16,10 @@ func TestS10Concealed(t *testing.T) {
 	want := own
 	want.Type, want.NameLength, want.Flags = host.Type, 255, 1
 	if got := concealed(host, own); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 	want = linux.Statfs{Type: host.Type, BlockSize: 4096, NameLength: 255, FragmentSize: 4096, Flags: 1}
 	if got := concealed(host, linux.Statfs{}); got != want {
-		t.Errorf("without its own: %+v, want %+v", got, want)
+		t.Errorf("without a known disk of the sandbox: got %+v, want %+v", got, want)
 	}
 }

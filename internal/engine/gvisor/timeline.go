@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// timeline records how long each step of one boot took. The child takes its times in another
-// process of the same machine, so all of them are wall clock times.
+// timeline records when each step of one boot ended. Some times come from the child, which is another
+// process, so all of them are wall clock times.
 type timeline struct {
 	asked    time.Time // a kernel was requested
 	forked   time.Time // the child was requested: record and group exist
 	Began    time.Time // the child's main began
-	Rooted   time.Time // limits joined, root assembled, settings prepared
+	Rooted   time.Time // the root is assembled and the settings are prepared
 	Made     time.Time // gVisor's kernel and file server run
 	answered time.Time // the child's answer has arrived
-	wanted   time.Time // a sandbox was to run in the kernel, which may have been prestarted
+	wanted   time.Time // a start of a sandbox in the kernel was requested
 	started  time.Time // the network is up and the guest was told to start
 }
 

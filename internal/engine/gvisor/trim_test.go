@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// TestUntouchedMemoryIsGivenBack reads from a state how much memory gVisor had to search during the
-// save: memory that programs had reserved and never written.
-func TestUntouchedMemoryIsGivenBack(t *testing.T) {
+// TestCheckpointReleasesUntouchedMemory reads from a state how much memory gVisor had to search for
+// data during the checkpoint: memory that programs had reserved and never written.
+func TestCheckpointReleasesUntouchedMemory(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	c := enginetest.Config{Open: open(false), Image: root(t)}
 	dir := c.Saved(t, "(python3 -c 'import time; time.sleep(600)' & bash -c 'sleep 600; :' & sleep 600 &) >/dev/null 2>&1; python3 -c 'import json, threading'")
@@ -23,25 +23,25 @@ func TestUntouchedMemoryIsGivenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The length of the memory of programs comes first, followed by the memory.
+	// The file begins with the length of the description of the memory.
 	size := binary.LittleEndian.Uint64(data)
 	var memory pgallocpb.MemoryFileMetadataProto
 	if err := proto.Unmarshal(data[8:8+size], &memory); err != nil {
 		t.Fatal(err)
 	}
-	var held, empty uint64
+	var used, empty uint64
 	for _, r := range memory.MemAcct {
 		if r.KnownCommitted {
-			held += r.End - r.Start
+			used += r.End - r.Start
 		} else {
 			empty += r.End - r.Start
 		}
 	}
-	t.Logf("%d KB hold something, %d KB do not", held>>10, empty>>10)
+	t.Logf("%d KB have content, %d KB have none", used>>10, empty>>10)
 	if empty >= 4<<20 {
-		t.Errorf("gVisor looked through %d bytes that hold nothing", empty)
+		t.Errorf("gVisor searched %d bytes without content, want less than 4 MiB", empty)
 	}
-	if held < 1<<20 {
-		t.Errorf("only %d bytes hold something: that is no box", held)
+	if used < 1<<20 {
+		t.Errorf("control: only %d bytes have content, want at least 1 MiB", used)
 	}
 }

@@ -28,9 +28,9 @@ func (b *instance) usage() engine.Usage {
 	return u
 }
 
-// bounds reads the limits that hold on the host: those of the sandbox's group or, without one, the
-// processors on which its kernel may run. The sandbox's own kernel enforces all others, and
-// programs in it can read them.
+// bounds reads the limits that the host enforces: those of the sandbox's group or, without a group,
+// the processors on which its kernel may run. The sandbox's own kernel enforces all other limits, and
+// shows them to programs.
 func (b *instance) bounds() engine.Limits {
 	if b.rec.Group != nil {
 		return b.rec.Group.Bounds()
@@ -42,19 +42,19 @@ func (b *instance) bounds() engine.Limits {
 	return engine.Limits{MilliCPU: int64(set.Count()) * 1000}
 }
 
-// memory returns the memory of a sandbox without a group. With an error, it is only that of its
-// processes, without the programs in the sandbox.
+// memory returns the memory use of a sandbox without a group. If it also returns an error, the memory
+// of programs in the sandbox is not included.
 func (b *instance) memory() (int64, error) {
-	// Only gVisor can report the memory of the programs: its pages are in a file that is mapped
-	// piece by piece as they are used, and no process's own figures include all of it.
+	// Only gVisor can report the memory of programs. Their pages are in a file of which each process
+	// maps only the parts that it uses, so no figures of a process include all of it.
 	total, err := b.programMemory()
 	for _, p := range []process.Process{b.rec.Sentry, b.rec.Gofer} {
-		total += ownMemory(p.PID)
+		total += privateMemory(p.PID)
 	}
 	return total, err
 }
 
-// usageTime bounds a request to a sandbox that may be too busy to answer.
+// usageTime bounds the request for the memory of programs: a sandbox may be too busy to answer.
 const usageTime = 5 * time.Second
 
 // programMemory returns the memory of programs and of files in memory in the sandbox.
@@ -71,10 +71,10 @@ func (b *instance) programMemory() (int64, error) {
 // processes lists the sandbox's host processes: gVisor's kernel and file server, and the stubs that
 // run the programs.
 func (b *instance) processes() []int {
-	var out []int
+	var pids []int
 	for queue := []int{b.rec.Sentry.PID, b.rec.Gofer.PID}; len(queue) > 0; queue = queue[1:] {
 		pid := queue[0]
-		out = append(out, pid)
+		pids = append(pids, pid)
 		tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		for _, task := range tasks {
 			data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
@@ -85,12 +85,12 @@ func (b *instance) processes() []int {
 			}
 		}
 	}
-	return out
+	return pids
 }
 
-// ownMemory returns a process's share of memory, without its mappings of the file that gVisor
-// reports.
-func ownMemory(pid int) (bytes int64) {
+// privateMemory returns a process's share of memory, without its mappings of the file with the memory
+// of programs.
+func privateMemory(pid int) (bytes int64) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		return 0
@@ -115,6 +115,7 @@ func ownMemory(pid int) (bytes int64) {
 // supports.
 const clockTick = 10 * time.Millisecond
 
+// cpuTime returns the processor time that a process has used, or 0 if it has ended.
 func cpuTime(pid int) time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

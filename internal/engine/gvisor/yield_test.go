@@ -14,7 +14,7 @@ import (
 )
 
 // A sandbox for which no caller waits yields the processors to others until it is ready.
-func TestUnhurriedYields(t *testing.T) {
+func TestUnhurriedSandboxHasLowWeight(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	e, err := New(Options{StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
@@ -29,16 +29,16 @@ func TestUnhurriedYields(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := engine.Spec{Image: root, Limits: engine.Limits{}.OrDefault()}
-	made := func(k *kernel, err error) int {
+	weightOf := func(k *kernel, err error) int {
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer k.discard()
 		return weight(t, k)
 	}
-	hurried := made(e.newPrestarted(t.Context(), spec))
-	if spare := made(e.newPrestartedSlowly(t.Context(), spec)); spare != hurried {
-		t.Errorf("a spare kernel that is ready has weight %d, another %d", spare, hurried)
+	normal := weightOf(e.newPrestarted(t.Context(), spec))
+	if prestarted := weightOf(e.newPrestartedSlowly(t.Context(), spec)); prestarted != normal {
+		t.Errorf("a prestarted kernel that is ready has the weight %d, want %d", prestarted, normal)
 	}
 	spec.Unhurried = true
 	k, err := e.newPrestarted(t.Context(), spec)
@@ -46,11 +46,11 @@ func TestUnhurriedYields(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.discard()
-	if low := weight(t, k); low*10 > hurried || low == 0 {
-		t.Errorf("while it is made it has weight %d, another %d", low, hurried)
+	if low := weight(t, k); low*10 > normal || low == 0 {
+		t.Errorf("while it is created the kernel has the weight %d, want at most a tenth of %d", low, normal)
 	}
-	if err := k.yield(false); err != nil || weight(t, k) != hurried {
-		t.Errorf("afterwards it has weight %d, another %d: %v", weight(t, k), hurried, err)
+	if err := k.setYield(false); err != nil || weight(t, k) != normal {
+		t.Errorf("afterwards the kernel has the weight %d, %v; want %d", weight(t, k), err, normal)
 	}
 }
 

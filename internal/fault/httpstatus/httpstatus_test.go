@@ -32,6 +32,6 @@ func TestEveryKindHasAStatus(t *testing.T) {
 		}
 	}
 	if got := Of(errors.New("not classified")); got != 500 {
-		t.Errorf("an unclassified error has the status %d", got)
+		t.Errorf("an unclassified error has the status %d, want 500", got)
 	}
 }

@@ -36,7 +36,7 @@ func TestS12ACopyUsesUpNoInodes(t *testing.T) {
 		steps = append(steps, nil)
 		_, err := unpack(t.Context(), bytes.NewReader(stream(t, steps...)), small, copytree.Options{Confine: true})
 		if fault.CodeOf(err) != copytree.CodeDiskFull || !strings.Contains(err.Error(), "inodes") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: unpack: error %v", name, err)
 		}
 		only(t, small)
 		// Control: half of them are copied.
@@ -141,7 +141,7 @@ func TestS12NoSetIDFromAStream(t *testing.T) {
 	check(t, err)
 	for name, want := range map[string]fs.FileMode{"t": fs.ModeDir | 0o755, "t/f": 0o755} {
 		if info, err := os.Stat(filepath.Join(dest, name)); err != nil || info.Mode() != want {
-			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+			t.Errorf("%s: Stat: got %v, error %v", name, info.Mode(), err)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func TestS12StreamsAreBounded(t *testing.T) {
 			_, err = r.Next()
 		}
 		if !errors.Is(err, copytree.ErrMalformed) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Next: error %v", name, err)
 		}
 	}
 	// Control: a stream just within the limits is read.

@@ -113,7 +113,7 @@ func TestF9KeepsWhatATreeHas(t *testing.T) {
 		t.Errorf("the program has %v and %v", info.Mode(), info.ModTime())
 	}
 	if info, err := os.Stat(filepath.Join(out, "closed")); err != nil || info.Mode().Perm() != 0o500 {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("Stat: got %v, error %v", info, err)
 	}
 	for name, want := range map[string]string{"link": "bin/tool", "far": "/nowhere"} {
 		if got, err := os.Readlink(filepath.Join(out, name)); err != nil || got != want {
@@ -121,7 +121,7 @@ func TestF9KeepsWhatATreeHas(t *testing.T) {
 		}
 	}
 	if data, err := os.ReadFile(filepath.Join(out, "od\xffd\n\"", "\xfe")); err != nil || string(data) != "bytes" {
-		t.Errorf("%q %v", data, err)
+		t.Errorf("ReadFile: got %q, error %v", data, err)
 	}
 	only(t, dir, "out", "src")
 	// A second copy is merged with the first, whose other files stay.
@@ -131,7 +131,7 @@ func TestF9KeepsWhatATreeHas(t *testing.T) {
 	_, err = unpack(t.Context(), bytes.NewReader(pack(t, src+"/.", false)), out, copytree.Options{})
 	check(t, err)
 	if data, err := os.ReadFile(filepath.Join(out, "bin", "tool")); err != nil || string(data) != "new" {
-		t.Errorf("%q %v", data, err)
+		t.Errorf("ReadFile: got %q, error %v", data, err)
 	}
 	if _, err := os.Stat(filepath.Join(out, "mine")); err != nil {
 		t.Error(err)
@@ -164,7 +164,7 @@ func TestF9HolesStayHoles(t *testing.T) {
 	check(t, err)
 	defer c.Close()
 	if _, err := c.ReadAt(text, 1<<39); err != nil || string(text) != "in the middle" {
-		t.Errorf("%q %v", text, err)
+		t.Errorf("ReadAt: got %q, error %v", text, err)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestS12BrokenCopyLeavesNothing(t *testing.T) {
 	only(t, dest, "tree")
 	only(t, filepath.Join(dest, "tree"), "a")
 	if data, err := os.ReadFile(filepath.Join(dest, "tree", "a")); err != nil || string(data) != "old" {
-		t.Errorf("%q %v", data, err)
+		t.Errorf("ReadFile: got %q, error %v", data, err)
 	}
 	// Control: a complete copy is written.
 	if _, err := unpack(t.Context(), bytes.NewReader(whole), dest, copytree.Options{}); err != nil {

@@ -85,10 +85,10 @@ func TestF9HostileStreamsStayInside(t *testing.T) {
 	_, err := unpack(t.Context(), bytes.NewReader(stream(t, dir("t"), file("f", 1), "x", nil, nil)), dest, copytree.Options{Confine: true})
 	check(t, err)
 	if data, err := os.ReadFile(filepath.Join(outside, "victim")); err != nil || string(data) != "mine" {
-		t.Errorf("%q %v", data, err)
+		t.Errorf("ReadFile: got %q, error %v", data, err)
 	}
 	if data, err := os.ReadFile(filepath.Join(dest, "t", "f")); err != nil || string(data) != "x" {
-		t.Errorf("%q %v", data, err)
+		t.Errorf("ReadFile: got %q, error %v", data, err)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestF9LinksStayInside(t *testing.T) {
 		check(t, err)
 		_, err = os.Lstat(filepath.Join(dest, "t", "a", "b", "l"))
 		if (err == nil) != want || sum.Links+sum.Outward != 1 || (sum.Links == 1) != want {
-			t.Errorf("%s: %v, %+v", target, err, sum)
+			t.Errorf("Lstat(%s): error %v, got %+v", target, err, sum)
 		}
 		// Control: into a sandbox every link is copied unchanged.
 		inside := t.TempDir()

@@ -42,7 +42,7 @@ func TestTablesSurviveTheirText(t *testing.T) {
 	}
 	got, err := fileowners.Read(file)
 	if err != nil || len(got) != len(table) {
-		t.Fatalf("%v %v", got, err)
+		t.Fatalf("Read: got %v, error %v", got, err)
 	}
 	for name, owner := range table {
 		if got[name] != owner {

@@ -62,10 +62,10 @@ func TestF15Find(t *testing.T) {
 		t.Errorf("the newest node is not first: %v", got)
 	}
 	if trees[0].Env["PYENV_ROOT"] != dir+"/.pyenv" || string(trees[2].Copy[".tool-versions"]) != "ruby 3.3.0\n" {
-		t.Errorf("%+v", trees)
+		t.Errorf("Find: got %+v", trees)
 	}
 	if trees, err := h.Find([]string{"cargo", "nvm"}); err != nil || len(trees) != 2 {
-		t.Errorf("%v, %v", trees, err)
+		t.Errorf("Find: got %v, error %v", trees, err)
 	}
 	if _, err := h.Find([]string{"fnm"}); fault.CodeOf(err) != "tools_not_found" {
 		t.Errorf("what is not installed: %v", err)
@@ -105,7 +105,7 @@ func TestF15NeverTheHomeItself(t *testing.T) {
 	// Control: a directory with only programs is shown.
 	h := Host{Home: me, Variable: func(name string) string { return map[string]string{"GOPATH": me}[name] }}
 	if trees, err := h.Find([]string{"go"}); err != nil || len(trees) != 1 || trees[0].Dir != me+"/bin" {
-		t.Errorf("%v, %v", trees, err)
+		t.Errorf("Find: got %v, error %v", trees, err)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestF15Absent(t *testing.T) {
 	}
 	// A program that PATH finds earlier, in a directory that the sandbox sees too, is not missing.
 	if got := h.Absent(path("system/bin", ".pyenv/shims"), path("system/bin")); len(got) != 1 || got[0].Name != "pip" {
-		t.Errorf("%v", got)
+		t.Errorf("Absent: got %v", got)
 	}
 	if got := (Host{Home: t.TempDir()}).Absent(path(".pyenv/shims"), nil); got != nil {
 		t.Errorf("of another home: %v", got)

@@ -33,13 +33,13 @@ type About struct {
 	Started  time.Time
 }
 
-// Options configure New. Desk, Act, Authenticate, Refused and Log are required.
+// Options configure New. Sessions, Act, Authenticate, Refused and Log are required.
 type Options struct {
-	Desk *session.Registry
-	// Act answers a request of the /v1 API for a caller.
+	Sessions *session.Registry
+	// Act answers a request to the /v1 API with the permissions of a caller.
 	Act func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal)
-	// Authenticate returns the caller of a request without a session. The machine's user may create
-	// links.
+	// Authenticate returns the caller of a request without a session. Only the machine's user may
+	// create sign-in links.
 	Authenticate func(*http.Request) (sandbox.Principal, error)
 	// Refused writes an audit entry about a refused request.
 	Refused func(actor, what, code string)
@@ -75,13 +75,13 @@ type Machine interface {
 
 // Console is the console's handler. Close closes its streams.
 type Console struct {
-	o       Options
-	files   files
-	mux     *http.ServeMux
-	open    open
-	checkup checkup
-	stop    context.CancelFunc
-	swept   chan struct{}
+	o            Options
+	files        files
+	mux          *http.ServeMux
+	openRequests openRequests
+	checkup      checkup
+	stop         context.CancelFunc
+	expiryEnded  chan struct{}
 }
 
 // expireEvery bounds how late streams of an expired session are closed. New requests check the
@@ -97,9 +97,9 @@ func New(o Options) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Console{o: o, files: files, mux: http.NewServeMux(), swept: make(chan struct{})}
+	c := &Console{o: o, files: files, mux: http.NewServeMux(), expiryEnded: make(chan struct{})}
 	c.routes()
-	o.Desk.OnEnd(c.open.end)
+	o.Sessions.OnEnd(c.openRequests.end)
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
 	go c.expireSessions(ctx)
@@ -109,16 +109,16 @@ func New(o Options) (*Console, error) {
 // Close closes open streams.
 func (c *Console) Close() {
 	c.stop()
-	<-c.swept
-	c.open.endAll()
+	<-c.expiryEnded
+	c.openRequests.endAll()
 }
 
 func (c *Console) expireSessions(ctx context.Context) {
-	defer close(c.swept)
+	defer close(c.expiryEnded)
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()
 	for {
-		if err := c.o.Desk.Sweep(ctx); err != nil && ctx.Err() == nil {
+		if err := c.o.Sessions.Sweep(ctx); err != nil && ctx.Err() == nil {
 			c.o.Log.Warn("expired console sessions not removed", "err", err)
 		}
 		select {
@@ -132,7 +132,7 @@ func (c *Console) expireSessions(ctx context.Context) {
 // ServeHTTP answers all requests below Path.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	guardHeaders(w.Header())
-	if err := c.rightHost(r); err != nil {
+	if err := c.checkHost(r); err != nil {
 		c.refuse(w, r, audit.Anonymous, err)
 		return
 	}
@@ -146,21 +146,21 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveAPI answers requests of pages.
+// serveAPI answers the API requests of the console's pages.
 func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 	// The answer may contain text of a sandbox. A browser that opens it directly must not treat it
 	// as a page.
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
 	w.Header().Set("Cache-Control", "no-store")
-	if err := ownPage(r); err != nil {
+	if err := checkOrigin(r); err != nil {
 		c.refuse(w, r, audit.Anonymous, err)
 		return
 	}
-	if err := plainBody(r); err != nil {
+	if err := checkBodyType(r); err != nil {
 		v1.WriteProblem(w, err)
 		return
 	}
-	if _, pattern := c.mux.Handler(r); pattern == "" || !oneForm(r) {
+	if _, pattern := c.mux.Handler(r); pattern == "" || !isCanonicalPath(r) {
 		v1.WriteProblem(w, notFound(r))
 		return
 	}

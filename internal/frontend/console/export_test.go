@@ -2,7 +2,7 @@ package console
 
 import "github.com/crannog/crannog/internal/frontend/console/session"
 
-// APIScopes are the scopes of the own API's routes.
+// APIScopes returns the scope that each /v1 route needs in the console.
 func APIScopes() map[string]session.Scope {
 	out := map[string]session.Scope{}
 	for _, r := range apiRules {
@@ -12,5 +12,5 @@ func APIScopes() map[string]session.Scope {
 	return out
 }
 
-// Accepts is accepts.
+// Accepts exports accepts to tests.
 func Accepts(header, name string) bool { return accepts(header, name) }

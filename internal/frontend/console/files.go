@@ -18,7 +18,7 @@ import (
 )
 
 // dist holds the files of the front end, if make built it before this package. A plain go build
-// embeds only a note.
+// embeds only a README.
 //
 //go:embed all:dist
 var dist embed.FS

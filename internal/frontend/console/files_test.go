@@ -11,11 +11,12 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-func TestFiles(t *testing.T) {
+// TestServedFilesAndHeaders checks the body, the encoding and the headers of each path.
+func TestServedFilesAndHeaders(t *testing.T) {
 	s := newSite(t)
 	for _, c := range []struct {
-		path, takes, body, coding, kind, cache string
-		status                                 int
+		path, acceptEncoding, body, encoding, mediaType, cache string
+		status                                                 int
 	}{
 		{"/console/", "", "<!doctype html><title>Crannog</title>", "", "text/html", "no-store", 200},
 		{"/console/", "gzip, br", "index in brotli", "br", "text/html", "no-store", 200},
@@ -35,12 +36,12 @@ func TestFiles(t *testing.T) {
 		{"/console/README.md", "", "<!doctype html><title>Crannog</title>", "", "text/html", "no-store", 200},
 	} {
 		h := http.Header{}
-		if c.takes != "" {
-			h.Set("Accept-Encoding", c.takes)
+		if c.acceptEncoding != "" {
+			h.Set("Accept-Encoding", c.acceptEncoding)
 		}
-		g := s.send(sent{path: c.path, header: h})
-		if g.status != c.status || g.body != c.body || g.header.Get("Content-Encoding") != c.coding || !strings.HasPrefix(g.header.Get("Content-Type"), c.kind) || !strings.Contains(g.header.Get("Cache-Control"), c.cache) {
-			t.Errorf("%s taking %q: %d %q %v", c.path, c.takes, g.status, g.body, g.header)
+		g := s.send(siteRequest{path: c.path, header: h})
+		if g.status != c.status || g.body != c.body || g.header.Get("Content-Encoding") != c.encoding || !strings.HasPrefix(g.header.Get("Content-Type"), c.mediaType) || !strings.Contains(g.header.Get("Cache-Control"), c.cache) {
+			t.Errorf("%s with Accept-Encoding %q: got %d %q %v", c.path, c.acceptEncoding, g.status, g.body, g.header)
 		}
 		csp := g.header.Get("Content-Security-Policy")
 		for _, part := range []string{"default-src 'none'", "script-src 'self';", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "http://*.localhost:* http://*.sbx.example.com https://*.sbx.example.com blob:"} {
@@ -53,24 +54,25 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %v", c.path, g.header)
 		}
 	}
-	if g := s.send(sent{method: "POST", path: "/console/"}); g.status != 400 {
-		t.Errorf("POST: %d", g.status)
+	if g := s.send(siteRequest{method: "POST", path: "/console/"}); g.status != 400 {
+		t.Errorf("POST to a file: got status %d, want 400", g.status)
 	}
-	if g := s.send(sent{path: "/console"}); g.status != 301 || g.header.Get("Location") != "/console/" {
-		t.Errorf("%d %v", g.status, g.header)
+	if g := s.send(siteRequest{path: "/console"}); g.status != 301 || g.header.Get("Location") != "/console/" {
+		t.Errorf("%s: got %d %v, want a redirect to /console/", "/console", g.status, g.header)
 	}
 	// Browsers are redirected to the console, and other programs get the same response as before.
-	if g := s.send(sent{path: "/", header: http.Header{"Accept": {"text/html,*/*;q=0.8"}}}); g.status != 303 || g.header.Get("Location") != "/console/" {
-		t.Errorf("a browser: %d %v", g.status, g.header)
+	if g := s.send(siteRequest{path: "/", header: http.Header{"Accept": {"text/html,*/*;q=0.8"}}}); g.status != 303 || g.header.Get("Location") != "/console/" {
+		t.Errorf("/ for a browser: got %d %v, want a redirect to the console", g.status, g.header)
 	}
-	if g := s.send(sent{path: "/", header: http.Header{"Accept": {"*/*"}}}); g.status == 303 {
-		t.Errorf("curl: %d", g.status)
+	if g := s.send(siteRequest{path: "/", header: http.Header{"Accept": {"*/*"}}}); g.status == 303 {
+		t.Errorf("/ for curl: got status %d, want no redirect", g.status)
 	}
 }
 
-// Where the domain names no port, a preview has the port of the page that shows it. A browser would
-// show nothing of a preview that the policy does not name.
-func TestPreviewsMayBeShown(t *testing.T) {
+// TestContentPolicyAllowsPreviews checks that the content security policy names the addresses of
+// previews, because browsers block all others. If the domain has no port, a preview has the port of
+// the page that shows it.
+func TestContentPolicyAllowsPreviews(t *testing.T) {
 	s := newSite(t)
 	for host, want := range map[string]string{
 		"sbx.example.com:8443":  " http://*.sbx.example.com:8443 https://*.sbx.example.com:8443;",
@@ -78,7 +80,7 @@ func TestPreviewsMayBeShown(t *testing.T) {
 		"sbx.example.com:0":     " blob:;",
 		"sbx.example.com:99999": " blob:;",
 	} {
-		csp := s.send(sent{path: "/console/", host: host}).header.Get("Content-Security-Policy")
+		csp := s.send(siteRequest{path: "/console/", host: host}).header.Get("Content-Security-Policy")
 		_, frames, _ := strings.Cut(csp, "frame-src")
 		if frames, _, _ = strings.Cut(frames, " base-uri"); !strings.HasSuffix(frames, want) || strings.Contains(csp, "*;") || strings.Count(csp, "script-src") != 1 {
 			t.Errorf("%s: %q", host, csp)
@@ -86,32 +88,33 @@ func TestPreviewsMayBeShown(t *testing.T) {
 	}
 }
 
-func TestNotBuilt(t *testing.T) {
-	s := open(t, filepath.Join(t.TempDir(), "s"), fstest.MapFS{"README.md": {Data: []byte("a note")}})
-	g := s.send(sent{path: "/console/"})
+// TestMissingBuildExplainsFix checks a program that was built without the console.
+func TestMissingBuildExplainsFix(t *testing.T) {
+	s := openSite(t, filepath.Join(t.TempDir(), "s"), fstest.MapFS{"README.md": {Data: []byte("a file")}})
+	g := s.send(siteRequest{path: "/console/"})
 	if g.status != 404 || !strings.HasPrefix(g.header.Get("Content-Type"), "text/plain") || !strings.Contains(g.body, console.NotBuilt) || !strings.Contains(g.body, "make") {
 		t.Errorf("%d %v %s", g.status, g.header, g.body)
 	}
-	// The path still answers its own requests.
-	if g := s.send(sent{path: "/console/api/session", cookie: s.sign(session.Viewer)}); g.status != 200 {
-		t.Errorf("%d", g.status)
+	// The API below the path still works.
+	if g := s.send(siteRequest{path: "/console/api/session", cookie: s.sign(session.Viewer)}); g.status != 200 {
+		t.Errorf("session: got status %d, want 200", g.status)
 	}
 }
 
-// P43: data that a sandbox chose is never a page of the console's origin, whatever content type a
-// handler sets.
-func TestInert(t *testing.T) {
+// TestSandboxDataIsNeverAPage checks that a browser never shows a sandbox's data as a page of the
+// console's origin, whatever content type a handler sets (P43).
+func TestSandboxDataIsNeverAPage(t *testing.T) {
 	s := newSite(t)
 	cookie, box := s.sign(session.Operator), s.sandbox()
 	for path, want := range map[string]string{
 		"/plain": "application/json; charset=utf-8", "/svg": "application/octet-stream", "/html": "application/octet-stream", "/none": "application/octet-stream",
 	} {
-		g := s.send(sent{path: "/console/api/sandboxes/" + box + "/file?path=" + path, cookie: cookie})
-		if g.status != 200 || g.body != evil || g.header.Get("Content-Type") != want {
+		g := s.send(siteRequest{path: "/console/api/sandboxes/" + box + "/file?path=" + path, cookie: cookie})
+		if g.status != 200 || g.body != hostileHTML || g.header.Get("Content-Type") != want {
 			t.Errorf("%s: %d %q %v", path, g.status, g.body, g.header)
 		}
 		if path != "/plain" && !strings.HasPrefix(g.header.Get("Content-Disposition"), "attachment") {
-			t.Errorf("%s is shown: %v", path, g.header)
+			t.Errorf("%s is not sent as a download: %v", path, g.header)
 		}
 		if g.header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(g.header.Get("Content-Security-Policy"), "sandbox") || g.header.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %v", path, g.header)
@@ -119,13 +122,14 @@ func TestInert(t *testing.T) {
 	}
 }
 
+// FuzzAccepts checks that an encoding is accepted only if the header names it.
 func FuzzAccepts(f *testing.F) {
 	for _, seed := range []string{"br", "gzip, deflate, br;q=0.5", "br;q=0", "*", "br;;q=1", "br;q=NaN", "BR ; q=1", ";,;"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, header string) {
 		if console.Accepts(header, "br") && !strings.Contains(strings.ToLower(header), "br") {
-			t.Errorf("%q", header)
+			t.Errorf("br is accepted, which is not in %q", header)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// guardHeaders are set on every answer, errors included.
+// guardHeaders sets the security headers of every response, errors included.
 func guardHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
@@ -23,10 +23,10 @@ func guardHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 }
 
-// rightHost refuses an unknown host name. With DNS rebinding, another site's name can lead to this
+// checkHost rejects an unknown host name. With DNS rebinding, another site's name can lead to this
 // server, and for a browser its pages would have the console's origin.
-func (c *Console) rightHost(r *http.Request) error {
-	if ownName(hostOf(r.Host), r, c.o.Hosts) {
+func (c *Console) checkHost(r *http.Request) error {
+	if isOwnName(hostOf(r.Host), r, c.o.Hosts) {
 		return nil
 	}
 	return fault.New(fault.Denied, "host_not_allowed", "the console does not have this host name").
@@ -42,7 +42,8 @@ func hostOf(hostport string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-func ownName(host string, r *http.Request, names []string) bool {
+// isOwnName reports whether host is a name or an address of this server.
+func isOwnName(host string, r *http.Request, names []string) bool {
 	if host == "" {
 		return false
 	}
@@ -63,52 +64,53 @@ func ownName(host string, r *http.Request, names []string) bool {
 	return addr.IsLoopback() || err == nil && at.Addr().Unmap() == addr.Unmap()
 }
 
-// ownPage refuses requests of pages with another origin, such as a sandbox's preview, because the
+// checkOrigin rejects requests from pages with another origin, such as a sandbox's preview, because the
 // browser sends the cookie for all pages of the same site.
-func ownPage(r *http.Request) error {
+func checkOrigin(r *http.Request) error {
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" && site != "none" {
-			return foreign()
+			return crossOriginError()
 		}
 	}
 	origins := r.Header.Values("Origin")
 	for _, origin := range origins {
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || !strings.EqualFold(u.Host, r.Host) {
-			return foreign()
+			return crossOriginError()
 		}
 	}
 	// A browser sends the origin with a WebSocket handshake. This check alone prevents another site
 	// from opening one.
-	if upgrades(r) && len(origins) != 1 {
-		return foreign()
+	if isUpgrade(r) && len(origins) != 1 {
+		return crossOriginError()
 	}
 	return nil
 }
 
-// oneForm reports whether a path is in the form that pages use. Handlers behind this check may
-// split a path differently: with an escaped slash, another route could answer than the one whose
+// isCanonicalPath reports whether a path is in the form that pages use. Handlers behind this check may
+// split another form differently: with an escaped slash, another route could answer than the one whose
 // scope was checked, and a viewer could read contents of files. The mux would also redirect a
 // browser for a path that is not clean.
-func oneForm(r *http.Request) bool {
+func isCanonicalPath(r *http.Request) bool {
 	written := r.URL.EscapedPath()
 	return strings.HasPrefix(written, apiPath+"/") && !strings.Contains(strings.ToLower(written), "%2f") && path.Clean(r.URL.Path) == r.URL.Path
 }
 
-func foreign() error {
+func crossOriginError() error {
 	return fault.New(fault.Denied, "cross_origin", "only the console's own pages may send this request")
 }
 
-func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
+func isUpgrade(r *http.Request) bool { return r.Header.Get("Upgrade") != "" }
 
-func unsafe(method string) bool {
+// isUnsafeMethod reports whether requests with a method may change something.
+func isUnsafeMethod(method string) bool {
 	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
 }
 
-// plainBody refuses a body that an HTML form of any page could send. Files are uploaded by PUT,
+// checkBodyType rejects a body that an HTML form of any page could send. Files are uploaded by PUT,
 // which forms cannot send.
-func plainBody(r *http.Request) error {
-	if !unsafe(r.Method) || r.ContentLength == 0 || r.Method == http.MethodPut && isUpload(r.URL.Path) {
+func checkBodyType(r *http.Request) error {
+	if !isUnsafeMethod(r.Method) || r.ContentLength == 0 || r.Method == http.MethodPut && isUpload(r.URL.Path) {
 		return nil
 	}
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))

@@ -11,15 +11,15 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// P42: no request without a valid session has an effect in the console: without a cookie, with a
-// wrong one, with one that was signed out, or with a used link.
-func TestNoSession(t *testing.T) {
+// TestRequestsWithoutSessionAreRejected sends requests without a cookie, with a wrong one, with the
+// cookie of a session that was signed out, and with a used link (P42).
+func TestRequestsWithoutSessionAreRejected(t *testing.T) {
 	s := newSite(t)
 	token := s.token(session.Admin)
-	in := func() got {
-		return s.send(sent{method: "POST", path: "/console/api/session", body: `{"token":"` + token + `"}`})
+	signIn := func() siteResponse {
+		return s.send(siteRequest{method: "POST", path: "/console/api/session", body: `{"token":"` + token + `"}`})
 	}
-	g := in()
+	g := signIn()
 	c, err := http.ParseSetCookie(g.header.Get("Set-Cookie"))
 	if g.status != 200 || err != nil {
 		t.Fatalf("%d %s", g.status, g.body)
@@ -35,48 +35,49 @@ func TestNoSession(t *testing.T) {
 		t.Errorf("%s", g.body)
 	}
 	if strings.Contains(g.body, c.Value) || strings.Contains(g.body, token) {
-		t.Error("the answer shows what opens the session")
+		t.Error("the response contains the cookie or the token")
 	}
-	if g := in(); g.status != 401 || g.code() != "token_invalid" || g.header.Get("Set-Cookie") != "" {
+	if g := signIn(); g.status != 401 || g.code() != "token_invalid" || g.header.Get("Set-Cookie") != "" {
 		t.Errorf("a used link: %d %s", g.status, g.body)
 	}
 	wrong := strings.Repeat("A", len(c.Value))
 	for name, cookie := range map[string]string{"none": "", "wrong": wrong, "the token": token, "the ID": v.ID, "short": "x"} {
 		for _, path := range []string{"/v1/sandboxes", "/v1/version", "/session", "/doctor", "/sessions", "/events", "/policy/schema", "/v1/no-such-route"} {
-			if g := s.send(sent{path: "/console/api" + path, cookie: cookie}); g.status != 401 {
+			if g := s.send(siteRequest{path: "/console/api" + path, cookie: cookie}); g.status != 401 {
 				t.Errorf("%s cookie: %s: %d %s", name, path, g.status, g.body)
 			}
 		}
 	}
-	// The control: the right cookie works, also beside others of the same name. A preview on a
-	// subdomain of the console can set as many cookies as a browser stores, and must not sign a
-	// user out with them.
-	tossed := strings.Repeat(wrong+"; crannog_console=", 180)
-	for _, cookie := range []string{c.Value, wrong + "; crannog_console=" + c.Value, tossed + c.Value} {
-		if g := s.send(sent{path: "/console/api/v1/sandboxes", cookie: cookie}); g.status != 200 {
+	// Control: the right cookie works, also beside other cookies of the same name. A preview on a
+	// subdomain of the console can set as many cookies as a browser stores, and must not be able to
+	// sign a user out with them.
+	manyCookies := strings.Repeat(wrong+"; crannog_console=", 180)
+	for _, cookie := range []string{c.Value, wrong + "; crannog_console=" + c.Value, manyCookies + c.Value} {
+		if g := s.send(siteRequest{path: "/console/api/v1/sandboxes", cookie: cookie}); g.status != 200 {
 			t.Errorf("the right cookie: %d %s", g.status, g.body)
 		}
 	}
-	if g := s.send(sent{method: "DELETE", path: "/console/api/session", cookie: c.Value}); g.status != 204 || !strings.Contains(g.header.Get("Set-Cookie"), "Max-Age=0") {
+	if g := s.send(siteRequest{method: "DELETE", path: "/console/api/session", cookie: c.Value}); g.status != 204 || !strings.Contains(g.header.Get("Set-Cookie"), "Max-Age=0") {
 		t.Errorf("sign-out: %d %v", g.status, g.header)
 	}
-	if g := s.send(sent{path: "/console/api/v1/sandboxes", cookie: c.Value}); g.status != 401 {
+	if g := s.send(siteRequest{path: "/console/api/v1/sandboxes", cookie: c.Value}); g.status != 401 {
 		t.Errorf("after sign-out: %d", g.status)
 	}
-	list := s.recorded(audit.ConsoleInvited, audit.ConsoleSignedIn, audit.ConsoleSignedOut, audit.Action)
-	s.has(list, "console.signed_in console:"+v.ID+" admin")
-	s.has(list, "console.signed_out console:"+v.ID+" admin signed_out")
-	s.has(list, "action anonymous POST /console/api/session token_invalid")
+	list := s.auditEntries(audit.ConsoleInvited, audit.ConsoleSignedIn, audit.ConsoleSignedOut, audit.Action)
+	s.wantEntry(list, "console.signed_in console:"+v.ID+" admin")
+	s.wantEntry(list, "console.signed_out console:"+v.ID+" admin signed_out")
+	s.wantEntry(list, "action anonymous POST /console/api/session token_invalid")
 }
 
-// P42: the cookie gives access to nothing outside of the console.
-func TestCookieOpensNothingElse(t *testing.T) {
+// TestCookieWorksOnlyForConsole checks that the cookie gives access to nothing outside of the console
+// (P42).
+func TestCookieWorksOnlyForConsole(t *testing.T) {
 	s := newSite(t)
 	cookie := s.sign(session.Admin)
-	if g := s.send(sent{path: "/console/api/v1/keys", cookie: cookie}); g.status != 200 {
+	if g := s.send(siteRequest{path: "/console/api/v1/keys", cookie: cookie}); g.status != 200 {
 		t.Fatalf("inside: %d %s", g.status, g.body)
 	}
-	for _, q := range []sent{
+	for _, q := range []siteRequest{
 		{path: "/v1/sandboxes"}, {path: "/v1/keys"}, {method: "POST", path: "/v1/keys", body: `{"name":"x"}`}, {path: "/sandboxes"}, {path: "/v2/sandboxes"}, {path: "/mcp"},
 	} {
 		q.cookie = cookie
@@ -86,15 +87,16 @@ func TestCookieOpensNothingElse(t *testing.T) {
 	}
 }
 
-// P42: no other site can act here, whatever a browser adds to its requests.
-func TestOtherSites(t *testing.T) {
+// TestCrossSiteRequestsAreRejected checks that a page of another origin cannot act in the console,
+// although the browser adds the cookie to its requests (P42).
+func TestCrossSiteRequestsAreRejected(t *testing.T) {
 	s := newSite(t)
 	cookie, box := s.sign(session.Admin), s.sandbox()
 	own := "http://" + s.addr
-	stop := sent{method: "POST", path: "/console/api/v1/sandboxes/" + box + "/timeout", body: `{"seconds":600}`, cookie: cookie}
-	attach := sent{path: "/console/api/sandboxes/" + box + "/terminals/1/attach", cookie: cookie}
-	cell := sent{method: "POST", path: "/console/api/sandboxes/" + box + "/cells?path=/plain", body: "{}", cookie: cookie}
-	read := sent{path: "/console/api/v1/sandboxes", cookie: cookie}
+	stop := siteRequest{method: "POST", path: "/console/api/v1/sandboxes/" + box + "/timeout", body: `{"seconds":600}`, cookie: cookie}
+	attach := siteRequest{path: "/console/api/sandboxes/" + box + "/terminals/1/attach", cookie: cookie}
+	cell := siteRequest{method: "POST", path: "/console/api/sandboxes/" + box + "/cells?path=/plain", body: "{}", cookie: cookie}
+	read := siteRequest{path: "/console/api/v1/sandboxes", cookie: cookie}
 	h := func(pairs ...string) http.Header {
 		out := http.Header{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -106,33 +108,33 @@ func TestOtherSites(t *testing.T) {
 		return h(append(pairs, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key", "x3JJHMbDL1EzLkh9GBhXDw==")...)
 	}
 	for name, c := range map[string]struct {
-		q    sent
+		q    siteRequest
 		with http.Header
 		want int
 	}{
-		"own page":               {stop, h("Origin", own, "Sec-Fetch-Site", "same-origin"), 200},
-		"own page, old browser":  {stop, h("Origin", own), 200},
-		"no browser":             {stop, h(), 200},
-		"other site":             {stop, h("Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"), 403},
-		"other, old browser":     {stop, h("Origin", "https://evil.example"), 403},
-		"a preview":              {stop, h("Origin", "http://8080-"+box+".localhost", "Sec-Fetch-Site", "same-site"), 403},
-		"no origin":              {stop, h("Origin", "null"), 403},
-		"the same on other port": {stop, h("Origin", "http://127.0.0.1:1"), 403},
-		"two origins":            {stop, h("Origin", own, "Origin", "https://evil.example"), 403},
-		"origin of a file":       {stop, h("Origin", "file://"+s.addr), 403},
-		"a reading other site":   {read, h("Sec-Fetch-Site", "cross-site"), 403},
-		"a reading preview":      {read, h("Sec-Fetch-Site", "same-site"), 403},
-		"an own reader":          {read, h("Sec-Fetch-Site", "same-origin"), 200},
-		"a form":                 {stop, h("Content-Type", "text/plain"), 400},
-		"another form":           {stop, h("Content-Type", "application/x-www-form-urlencoded"), 400},
-		"a cell":                 {cell, h(), 200},
-		"a form with a cell":     {cell, h("Content-Type", "text/plain"), 400},
-		"a form of parts":        {cell, h("Content-Type", "multipart/form-data; boundary=x"), 400},
-		"a body of no type":      {cell, h("Content-Type", ""), 400},
-		"own terminal":           {attach, ws("Origin", own, "Sec-Fetch-Site", "same-origin"), 200},
-		"terminal, other site":   {attach, ws("Origin", "https://evil.example"), 403},
-		"terminal, no origin":    {attach, ws(), 403},
-		"terminal, a preview":    {attach, ws("Origin", "http://8080-x.localhost"), 403},
+		"own page":                {stop, h("Origin", own, "Sec-Fetch-Site", "same-origin"), 200},
+		"own page, old browser":   {stop, h("Origin", own), 200},
+		"not a browser":           {stop, h(), 200},
+		"other site":              {stop, h("Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"), 403},
+		"other site, old browser": {stop, h("Origin", "https://evil.example"), 403},
+		"a preview":               {stop, h("Origin", "http://8080-"+box+".localhost", "Sec-Fetch-Site", "same-site"), 403},
+		"origin null":             {stop, h("Origin", "null"), 403},
+		"same host, other port":   {stop, h("Origin", "http://127.0.0.1:1"), 403},
+		"two origins":             {stop, h("Origin", own, "Origin", "https://evil.example"), 403},
+		"file origin":             {stop, h("Origin", "file://"+s.addr), 403},
+		"read by another site":    {read, h("Sec-Fetch-Site", "cross-site"), 403},
+		"read by a preview":       {read, h("Sec-Fetch-Site", "same-site"), 403},
+		"read by own page":        {read, h("Sec-Fetch-Site", "same-origin"), 200},
+		"plain text form":         {stop, h("Content-Type", "text/plain"), 400},
+		"URL-encoded form":        {stop, h("Content-Type", "application/x-www-form-urlencoded"), 400},
+		"JSON cell":               {cell, h(), 200},
+		"plain text cell":         {cell, h("Content-Type", "text/plain"), 400},
+		"multipart cell":          {cell, h("Content-Type", "multipart/form-data; boundary=x"), 400},
+		"cell without a type":     {cell, h("Content-Type", ""), 400},
+		"own terminal":            {attach, ws("Origin", own, "Sec-Fetch-Site", "same-origin"), 200},
+		"terminal, other site":    {attach, ws("Origin", "https://evil.example"), 403},
+		"terminal, no origin":     {attach, ws(), 403},
+		"terminal, a preview":     {attach, ws("Origin", "http://8080-x.localhost"), 403},
 	} {
 		c.q.header = c.with
 		if g := s.send(c.q); g.status != c.want || c.want == 403 && g.code() != "cross_origin" {
@@ -140,23 +142,23 @@ func TestOtherSites(t *testing.T) {
 		}
 	}
 	// A link on another site leads to the page, but signs no user in or out.
-	if g := s.send(sent{path: "/console/", header: h("Sec-Fetch-Site", "cross-site")}); g.status != 200 {
-		t.Errorf("a link: %d", g.status)
+	if g := s.send(siteRequest{path: "/console/", header: h("Sec-Fetch-Site", "cross-site")}); g.status != 200 {
+		t.Errorf("a link on another site: got status %d, want 200", g.status)
 	}
-	evil := sent{method: "POST", path: "/console/api/session", body: `{"token":"` + s.token(session.Viewer) + `"}`, header: h("Origin", "https://evil.example")}
-	if g := s.send(evil); g.status != 403 || g.header.Get("Set-Cookie") != "" {
-		t.Errorf("another site signs in: %d", g.status)
+	hostileHTML := siteRequest{method: "POST", path: "/console/api/session", body: `{"token":"` + s.token(session.Viewer) + `"}`, header: h("Origin", "https://evil.example")}
+	if g := s.send(hostileHTML); g.status != 403 || g.header.Get("Set-Cookie") != "" {
+		t.Errorf("sign-in by another site: got status %d, want 403", g.status)
 	}
-	evil.header = nil
-	if g := s.send(evil); g.status != 200 {
-		t.Errorf("the same link, without: %d %s", g.status, g.body)
+	hostileHTML.header = nil
+	if g := s.send(hostileHTML); g.status != 200 {
+		t.Errorf("the same link without an origin: got %d %s, want 200", g.status, g.body)
 	}
-	s.has(s.recorded(audit.Action), "action anonymous GET /console/api/v1/sandboxes cross_origin")
+	s.wantEntry(s.auditEntries(audit.Action), "action anonymous GET /console/api/v1/sandboxes cross_origin")
 }
 
-// P42: a foreign name that resolves to this address is refused, so that its pages never have the
-// console's origin.
-func TestRebinding(t *testing.T) {
+// TestUnknownHostNamesAreRejected checks that a name of another site that resolves to this address
+// (DNS rebinding) is rejected. Otherwise its pages would have the console's origin (P42).
+func TestUnknownHostNamesAreRejected(t *testing.T) {
 	s := newSite(t)
 	cookie := s.sign(session.Admin)
 	_, port, _ := strings.Cut(s.addr, ":")
@@ -167,53 +169,53 @@ func TestRebinding(t *testing.T) {
 		"10.0.0.1": false, "0.0.0.0:" + port: false, "127.0.0.1.nip.io": false, "x.console.example.net": false, "2130706433": false, "[::ffff:10.0.0.1]": false,
 	} {
 		for _, path := range []string{"/console/", "/console/api/v1/sandboxes"} {
-			g := s.send(sent{path: path, cookie: cookie, host: host})
+			g := s.send(siteRequest{path: path, cookie: cookie, host: host})
 			if want := map[bool]int{true: 200, false: 403}[ok]; g.status != want || !ok && g.code() != "host_not_allowed" {
 				t.Errorf("%s as %s: %d %s", path, host, g.status, g.body)
 			}
 		}
 	}
-	s.has(s.recorded(audit.Action), "action anonymous GET /console/ host_not_allowed")
+	s.wantEntry(s.auditEntries(audit.Action), "action anonymous GET /console/ host_not_allowed")
 }
 
-// P42: only the machine's user makes links, and no session can make another.
-func TestLinks(t *testing.T) {
+// TestOnlyLocalUserCreatesLinks checks that sessions and API keys cannot create sign-in links (P42).
+func TestOnlyLocalUserCreatesLinks(t *testing.T) {
 	s := newSite(t)
 	secret, _, err := s.d.Keys.Create(t.Context(), "ci")
 	if err != nil {
 		t.Fatal(err)
 	}
-	make := func(with string, h http.Header, socket bool) int {
-		return s.send(sent{method: "POST", path: "/console/api/tokens", body: `{"scope":"admin"}`, cookie: with, header: h, socket: socket}).status
+	create := func(with string, h http.Header, socket bool) int {
+		return s.send(siteRequest{method: "POST", path: "/console/api/tokens", body: `{"scope":"admin"}`, cookie: with, header: h, socket: socket}).status
 	}
 	admin := s.sign(session.Admin)
-	if got := make(admin, nil, false); got != 401 {
-		t.Errorf("a session: %d", got)
+	if got := create(admin, nil, false); got != 401 {
+		t.Errorf("a session creates a link: got status %d, want 401", got)
 	}
-	if got := make("", http.Header{"X-Api-Key": {secret}, "Content-Type": {"application/json"}}, false); got != 403 {
-		t.Errorf("a key: %d", got)
+	if got := create("", http.Header{"X-Api-Key": {secret}, "Content-Type": {"application/json"}}, false); got != 403 {
+		t.Errorf("an API key creates a link: got status %d, want 403", got)
 	}
-	if got := make("", nil, false); got != 401 {
-		t.Errorf("without a session: %d", got)
+	if got := create("", nil, false); got != 401 {
+		t.Errorf("a caller without a session creates a link: got status %d, want 401", got)
 	}
-	if got := make("", nil, true); got != 201 {
-		t.Errorf("the machine's user: %d", got)
+	if got := create("", nil, true); got != 201 {
+		t.Errorf("the machine's user creates a link: got status %d, want 201", got)
 	}
 	for _, body := range []string{`{}`, `{"scope":"root"}`, `{"scope":"admin","session_seconds":-1}`, `{"scope":"admin","session_seconds":9223372036854775807}`, `{"scope":"admin","x":1}`, `[]`, `{"scope":"admin"}{}`} {
-		if g := s.send(sent{method: "POST", path: "/console/api/tokens", body: body, socket: true}); g.status != 400 {
+		if g := s.send(siteRequest{method: "POST", path: "/console/api/tokens", body: body, socket: true}); g.status != 400 {
 			t.Errorf("%s: %d %s", body, g.status, g.body)
 		}
 	}
 }
 
-// A session survives a restart of the server.
+// TestSessionsSurviveARestart opens the console twice on the same directory.
 func TestSessionsSurviveARestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
-	s := open(t, dir, page)
+	s := openSite(t, dir, page)
 	cookie := s.sign(session.Operator)
 	s.stop()
-	s = open(t, dir, page)
-	if g := s.send(sent{path: "/console/api/session", cookie: cookie}); g.status != 200 || !strings.Contains(g.body, `"scope":"operator"`) {
+	s = openSite(t, dir, page)
+	if g := s.send(siteRequest{path: "/console/api/session", cookie: cookie}); g.status != 200 || !strings.Contains(g.body, `"scope":"operator"`) {
 		t.Errorf("%d %s", g.status, g.body)
 	}
 }

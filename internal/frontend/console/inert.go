@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// inertWriter passes on only content that a browser displays as data. Other content is sent as a
-// download: a page, a picture with scripts or a style sheet that a sandbox wrote would otherwise
-// have the console's origin.
+// inertWriter passes on only content that a browser displays as data. It sends other content as a
+// download. Otherwise a page, a picture with scripts or a style sheet that a sandbox wrote would have
+// the console's origin.
 type inertWriter struct {
 	http.ResponseWriter
 	started bool
@@ -21,6 +21,7 @@ const (
 	partsType = "multipart/mixed" // a file with its signature
 )
 
+// inertType reports whether browsers show content of a media type as data.
 func inertType(kind string) bool {
 	switch kind {
 	case "application/json", "application/problem+json", "application/x-ndjson", "application/jsonl",
@@ -30,6 +31,7 @@ func inertType(kind string) bool {
 	return false
 }
 
+// begin completes the headers before the first byte of a response is sent.
 func (w *inertWriter) begin(status int) {
 	if w.started || status < http.StatusOK && status != http.StatusSwitchingProtocols {
 		return
@@ -73,5 +75,5 @@ func (w *inertWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (w *inertWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// checkup caches the results of doctor briefly: the checks start processes, and reloading a page
-// must not start them each time.
+// checkup caches the results of doctor briefly. The checks start processes, so reloading a page must
+// not run them each time.
 type checkup struct {
 	mu    sync.Mutex
 	at    time.Time
@@ -20,8 +20,8 @@ type checkup struct {
 
 const (
 	checkupAge = 20 * time.Second
-	// checkupTime bounds the checks.
-	checkupTime = time.Minute
+	// checkupTimeout bounds the checks.
+	checkupTimeout = time.Minute
 )
 
 func (c *Console) doctor(w http.ResponseWriter, r *http.Request, _ session.Session) {
@@ -30,18 +30,18 @@ func (c *Console) doctor(w http.ResponseWriter, r *http.Request, _ session.Sessi
 	if c.checkup.found == nil || time.Since(c.checkup.at) > checkupAge {
 		// Other requests share the result, so it must not depend on the first client's connection.
 		// If that client left, a canceled check would report a failing engine.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), checkupTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), checkupTimeout)
 		defer cancel()
 		c.checkup.found, c.checkup.at = c.o.Machine.Doctor(ctx), time.Now()
 	}
-	answer(w, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		At       time.Time `json:"at"`
 		Findings any       `json:"findings"`
 	}{c.checkup.at.UTC(), c.checkup.found})
 }
 
 func (c *Console) settings(w http.ResponseWriter, _ *http.Request, _ session.Session) {
-	answer(w, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		Settings []config.Value `json:"settings"`
 	}{c.o.Machine.Settings()})
 }
@@ -53,7 +53,7 @@ type Template struct {
 }
 
 func (c *Console) templates(w http.ResponseWriter, _ *http.Request, _ session.Session) {
-	answer(w, http.StatusOK, struct {
+	writeJSON(w, http.StatusOK, struct {
 		Templates []Template `json:"templates"`
 	}{c.o.Machine.Templates()})
 }

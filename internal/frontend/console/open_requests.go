@@ -12,9 +12,9 @@ import (
 // errEnded is the cause with which requests of an ended session are cancelled.
 var errEnded = errors.New("the session has ended")
 
-// open contains the requests in progress, by session. They are canceled with their session.
+// openRequests contains the requests in progress, by session. They are canceled with their session.
 // Otherwise an open stream would show data to a user who has signed out.
-type open struct {
+type openRequests struct {
 	mu    sync.Mutex
 	calls map[string]map[*call]struct{}
 }
@@ -22,7 +22,7 @@ type open struct {
 type call struct{ cancel context.CancelCauseFunc }
 
 // begin registers a request, until done is called.
-func (o *open) begin(ctx context.Context, id string) (_ context.Context, done func()) {
+func (o *openRequests) begin(ctx context.Context, id string) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c := &call{cancel}
 	o.mu.Lock()
@@ -45,7 +45,7 @@ func (o *open) begin(ctx context.Context, id string) (_ context.Context, done fu
 }
 
 // end cancels a session's requests.
-func (o *open) end(id string) {
+func (o *openRequests) end(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for c := range o.calls[id] {
@@ -53,7 +53,7 @@ func (o *open) end(id string) {
 	}
 }
 
-func (o *open) endAll() {
+func (o *openRequests) endAll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, calls := range o.calls {
@@ -63,28 +63,28 @@ func (o *open) endAll() {
 	}
 }
 
-// idleBody bounds how long an upload may pause.
-const idleBody = 30 * time.Second
+// maxBodyIdle bounds how long an upload may pause.
+const maxBodyIdle = 30 * time.Second
 
-// steady lets an upload take any time while data arrives. For other bodies, the server bounds the
-// total time.
-func steady(w http.ResponseWriter, r *http.Request) *http.Request {
+// withIdleDeadline returns a request whose body may take any time while data arrives. For other
+// bodies, the server bounds the total time.
+func withIdleDeadline(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
 	}
 	in := *r
-	in.Body = &steadyBody{r.Body, http.NewResponseController(w)}
+	in.Body = &idleDeadlineBody{r.Body, http.NewResponseController(w)}
 	return &in
 }
 
-type steadyBody struct {
+type idleDeadlineBody struct {
 	io.ReadCloser
 	rc *http.ResponseController
 }
 
 // Read implements io.Reader.
-func (b *steadyBody) Read(p []byte) (int, error) {
+func (b *idleDeadlineBody) Read(p []byte) (int, error) {
 	// Without a deadline there is no connection that the client could hold.
-	_ = b.rc.SetReadDeadline(time.Now().Add(idleBody))
+	_ = b.rc.SetReadDeadline(time.Now().Add(maxBodyIdle))
 	return b.ReadCloser.Read(p)
 }

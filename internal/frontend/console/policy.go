@@ -42,7 +42,7 @@ func (c *Console) policyRoutes() {
 }
 
 func (c *Console) policySchema(w http.ResponseWriter, _ *http.Request, _ session.Session) {
-	answer(w, http.StatusOK, json.RawMessage(policy.Schema()))
+	writeJSON(w, http.StatusOK, json.RawMessage(policy.Schema()))
 }
 
 type preset struct {
@@ -69,7 +69,7 @@ func (c *Console) policyPresets(w http.ResponseWriter, r *http.Request, _ sessio
 		}
 		list = append(list, preset{d.Name, text})
 	}
-	answer(w, http.StatusOK, list)
+	writeJSON(w, http.StatusOK, list)
 }
 
 // layers returns the policies above a sandbox's own.
@@ -118,7 +118,7 @@ func (c *Console) policyLint(w http.ResponseWriter, r *http.Request, _ session.S
 		}
 		out.Problems = append(out.Problems, one)
 	}
-	answer(w, http.StatusOK, out)
+	writeJSON(w, http.StatusOK, out)
 }
 
 type explanation struct {
@@ -153,7 +153,7 @@ func (c *Console) policyExplain(w http.ResponseWriter, r *http.Request, caller s
 		return
 	}
 	d, steps := p.Foresee(request)
-	answer(w, http.StatusOK, explanation{string(d.Effect), d.Rule, d.Layer, d.Reason, d.Fix, append([]policy.Step{}, steps...)})
+	writeJSON(w, http.StatusOK, explanation{string(d.Effect), d.Rule, d.Layer, d.Reason, d.Fix, append([]policy.Step{}, steps...)})
 }
 
 // policyOf returns the policy of a sandbox, or the policy that results from a document.
@@ -219,7 +219,7 @@ func (c *Console) policyVersions(w http.ResponseWriter, r *http.Request, caller 
 		}
 	}
 	slices.Reverse(list)
-	answer(w, http.StatusOK, list)
+	writeJSON(w, http.StatusOK, list)
 }
 
 // replaced is a policy that is no longer in force.

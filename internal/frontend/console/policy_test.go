@@ -8,17 +8,18 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-func TestPolicyEditor(t *testing.T) {
+// TestPolicyEditorRoutes checks the schema, the presets, lint, explain and the versions of a policy.
+func TestPolicyEditorRoutes(t *testing.T) {
 	s := newSite(t)
 	viewer, admin := s.sign(session.Viewer), s.sign(session.Admin)
 	var schema struct {
 		Properties map[string]any `json:"properties"`
 	}
-	if g := s.send(sent{path: "/console/api/policy/schema", cookie: viewer}); json.Unmarshal([]byte(g.body), &schema) != nil || schema.Properties["network"] == nil {
+	if g := s.send(siteRequest{path: "/console/api/policy/schema", cookie: viewer}); json.Unmarshal([]byte(g.body), &schema) != nil || schema.Properties["network"] == nil {
 		t.Errorf("%d %.200s", g.status, g.body)
 	}
 	var presets []struct{ Name, Document string }
-	if g := s.send(sent{path: "/console/api/policy/presets", cookie: viewer}); json.Unmarshal([]byte(g.body), &presets) != nil || len(presets) != 7 {
+	if g := s.send(siteRequest{path: "/console/api/policy/presets", cookie: viewer}); json.Unmarshal([]byte(g.body), &presets) != nil || len(presets) != 7 {
 		t.Errorf("%d %.200s", g.status, g.body)
 	}
 	post := func(path string, body any) string {
@@ -27,7 +28,7 @@ func TestPolicyEditor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.send(sent{method: "POST", path: "/console/api/policy/" + path, body: string(text), cookie: viewer}).body
+		return s.send(siteRequest{method: "POST", path: "/console/api/policy/" + path, body: string(text), cookie: viewer}).body
 	}
 	for _, p := range presets {
 		if got := post("lint", map[string]string{"document": p.Document}); !strings.HasPrefix(got, `{"ok":true`) {
@@ -47,7 +48,7 @@ func TestPolicyEditor(t *testing.T) {
 			t.Errorf("%s %s: %s", c[0], c[1], got)
 		}
 	}
-	g := s.send(sent{method: "POST", path: "/console/api/v1/sandboxes", body: `{"network":{"policy":` + quote(doc) + `}}`, cookie: admin})
+	g := s.send(siteRequest{method: "POST", path: "/console/api/v1/sandboxes", body: `{"network":{"policy":` + quote(doc) + `}}`, cookie: admin})
 	var sb struct{ ID string }
 	if err := json.Unmarshal([]byte(g.body), &sb); err != nil || g.status != 201 {
 		// Without a gateway there are no policies to enforce on this engine.
@@ -65,24 +66,24 @@ func TestPolicyEditor(t *testing.T) {
 		Digest, Actor, Document string
 		Seq                     int64
 	}
-	if g := s.send(sent{path: "/console/api/sandboxes/" + sb.ID + "/policy/versions", cookie: viewer}); json.Unmarshal([]byte(g.body), &versions) != nil || len(versions) != 1 || versions[0].Digest == "" || versions[0].Document == "" {
+	if g := s.send(siteRequest{path: "/console/api/sandboxes/" + sb.ID + "/policy/versions", cookie: viewer}); json.Unmarshal([]byte(g.body), &versions) != nil || len(versions) != 1 || versions[0].Digest == "" || versions[0].Document == "" {
 		t.Errorf("%d %s", g.status, g.body)
 	}
 	// Each replaced policy stays readable, so that any two can be compared.
 	for _, level := range []string{"light", "strict"} {
-		if g := s.send(sent{method: "PUT", path: "/console/api/v1/sandboxes/" + sb.ID + "/access", cookie: admin, body: `{"level":"` + level + `"}`}); g.status != 200 {
+		if g := s.send(siteRequest{method: "PUT", path: "/console/api/v1/sandboxes/" + sb.ID + "/access", cookie: admin, body: `{"level":"` + level + `"}`}); g.status != 200 {
 			t.Fatalf("%d %s", g.status, g.body)
 		}
 	}
-	if g := s.send(sent{path: "/console/api/sandboxes/" + sb.ID + "/policy/versions", cookie: viewer}); json.Unmarshal([]byte(g.body), &versions) != nil || len(versions) != 3 {
+	if g := s.send(siteRequest{path: "/console/api/sandboxes/" + sb.ID + "/policy/versions", cookie: viewer}); json.Unmarshal([]byte(g.body), &versions) != nil || len(versions) != 3 {
 		t.Fatalf("%d %s", g.status, g.body)
 	}
 	for i, level := range []string{"strict", "light", "standard"} {
 		if !strings.Contains(versions[i].Document, "level: "+level) {
-			t.Errorf("version %d is no %s policy: %+v", i, level, versions[i])
+			t.Errorf("version %d: got %+v, want level %s", i, versions[i], level)
 		}
 	}
-	if g := s.send(sent{path: "/console/api/sandboxes/none/policy/versions", cookie: viewer}); g.status != 404 {
+	if g := s.send(siteRequest{path: "/console/api/sandboxes/none/policy/versions", cookie: viewer}); g.status != 404 {
 		t.Errorf("%d %s", g.status, g.body)
 	}
 }
@@ -95,47 +96,49 @@ func quote(text string) string {
 	return string(b)
 }
 
-// An expensive result is cached instead of being computed for each page load.
-func TestDoctorIsKept(t *testing.T) {
+// TestDoctorResultIsCached checks that several page loads run the checks only once.
+func TestDoctorResultIsCached(t *testing.T) {
 	s := newSite(t)
 	viewer := s.sign(session.Viewer)
 	for range 5 {
-		if g := s.send(sent{path: "/console/api/doctor", cookie: viewer}); g.status != 200 || !strings.Contains(g.body, `"findings":["kernel"]`) {
+		if g := s.send(siteRequest{path: "/console/api/doctor", cookie: viewer}); g.status != 200 || !strings.Contains(g.body, `"findings":["kernel"]`) {
 			t.Errorf("%d %s", g.status, g.body)
 		}
 	}
-	if s.machine.asked != 1 {
-		t.Errorf("asked %d times", s.machine.asked)
+	if s.machine.checks != 1 {
+		t.Errorf("the checks ran %d times, want once", s.machine.checks)
 	}
-	if g := s.send(sent{path: "/console/api/templates", cookie: viewer}); !strings.Contains(g.body, `"name":"base"`) {
+	if g := s.send(siteRequest{path: "/console/api/templates", cookie: viewer}); !strings.Contains(g.body, `"name":"base"`) {
 		t.Error(g.body)
 	}
-	if g := s.send(sent{path: "/console/api/settings", cookie: s.sign(session.Admin)}); !strings.Contains(g.body, `"name":"listen"`) {
+	if g := s.send(siteRequest{path: "/console/api/settings", cookie: s.sign(session.Admin)}); !strings.Contains(g.body, `"name":"listen"`) {
 		t.Error(g.body)
 	}
 }
 
-// P42: sign-in requests of strangers cost nothing.
-func TestHostileSignIn(t *testing.T) {
+// TestInvalidSignInsAreLimited checks sign-in requests with invalid bodies, and that guesses from one
+// address are limited (P42).
+func TestInvalidSignInsAreLimited(t *testing.T) {
 	s := newSite(t)
 	for body, want := range map[string]int{
 		`{"token":"x"}`: 401, `{"token":""}`: 401, `{}`: 401, `{"token":1}`: 400, `{"token":"x","y":1}`: 400, `null`: 401, `[`: 400, `{"token":"x"} {}`: 400,
 		`{"token":"` + strings.Repeat("A", 8<<10) + `"}`: 429, // more than is read
 	} {
-		if g := s.send(sent{method: "POST", path: "/console/api/session", body: body}); g.status != want && g.status != 413 {
+		if g := s.send(siteRequest{method: "POST", path: "/console/api/session", body: body}); g.status != want && g.status != 413 {
 			t.Errorf("%.40s: %d %s", body, g.status, g.body)
 		}
 	}
 	for range 10 {
-		s.send(sent{method: "POST", path: "/console/api/session", body: `{"token":"x"}`})
+		s.send(siteRequest{method: "POST", path: "/console/api/session", body: `{"token":"x"}`})
 	}
-	if g := s.send(sent{method: "POST", path: "/console/api/session", body: `{"token":"x"}`}); g.status != 429 || g.code() != "too_many_tries" {
-		t.Errorf("after many: %d %s", g.status, g.body)
+	if g := s.send(siteRequest{method: "POST", path: "/console/api/session", body: `{"token":"x"}`}); g.status != 429 || g.code() != "too_many_tries" {
+		t.Errorf("sign-in after many failures: got %d %s, want 429", g.status, g.body)
 	}
 }
 
-// The result of a check that was canceled because its client left is not shown to others.
-func TestDoctorOutlivesWhoAsks(t *testing.T) {
+// TestDoctorContinuesAfterClientLeaves checks that the checks are not canceled when their client
+// leaves. Otherwise other clients would get the cached result of canceled checks.
+func TestDoctorContinuesAfterClientLeaves(t *testing.T) {
 	s := newSite(t)
 	first, second := s.sign(session.Viewer), s.sign(session.Viewer)
 	left := make(chan struct{})
@@ -143,16 +146,16 @@ func TestDoctorOutlivesWhoAsks(t *testing.T) {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		s.send(sent{path: "/console/api/doctor", cookie: first})
+		s.send(siteRequest{path: "/console/api/doctor", cookie: first})
 	}()
 	<-s.machine.started
 	// The streams of the session are closed before this request is answered.
-	if g := s.send(sent{method: "DELETE", path: "/console/api/session", cookie: first}); g.status != 204 {
+	if g := s.send(siteRequest{method: "DELETE", path: "/console/api/session", cookie: first}); g.status != 204 {
 		t.Fatalf("%d %s", g.status, g.body)
 	}
 	close(left)
 	<-answered
-	if g := s.send(sent{path: "/console/api/doctor", cookie: second}); g.status != 200 || !strings.Contains(g.body, `"findings":["kernel"]`) {
+	if g := s.send(siteRequest{path: "/console/api/doctor", cookie: second}); g.status != 200 || !strings.Contains(g.body, `"findings":["kernel"]`) {
 		t.Errorf("%d %s", g.status, g.body)
 	}
 }

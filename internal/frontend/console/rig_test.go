@@ -30,6 +30,7 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
+// templates resolves every name to the same template.
 type templates struct{}
 
 func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
@@ -38,13 +39,13 @@ func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Temp
 
 // machine holds the findings that doctor would return.
 type machine struct {
-	asked   int
+	checks  int
 	started chan struct{} // unless nil, a search begins, and lasts until left is closed
 	left    <-chan struct{}
 }
 
 func (m *machine) Doctor(ctx context.Context) any {
-	m.asked++
+	m.checks++
 	if m.started != nil {
 		close(m.started)
 		<-m.left
@@ -60,12 +61,12 @@ func (*machine) Templates() []console.Template {
 	return []console.Template{{ID: "base0000000000000000", Name: "base"}}
 }
 
-// hostile answers with data of a sandbox, like a careless handler.
-type hostile struct{ called chan session.Session }
+// hostileHandler answers with HTML that a sandbox chose, like a careless handler.
+type hostileHandler struct{ called chan session.Session }
 
-const evil = `<script>fetch("/console/api/v1/keys")</script>`
+const hostileHTML = `<script>fetch("/console/api/v1/keys")</script>`
 
-func (h *hostile) ServeSession(w http.ResponseWriter, r *http.Request, caller session.Session) {
+func (h *hostileHandler) ServeSession(w http.ResponseWriter, r *http.Request, caller session.Session) {
 	select {
 	case h.called <- caller:
 	default:
@@ -83,7 +84,7 @@ func (h *hostile) ServeSession(w http.ResponseWriter, r *http.Request, caller se
 		w.Header().Set("Content-Type", "text/html")
 		w.Header().Set("Content-Disposition", "inline")
 	}
-	_, _ = io.WriteString(w, evil)
+	_, _ = io.WriteString(w, hostileHTML)
 }
 
 // site is a real server, with a console whose front end is two small files.
@@ -93,13 +94,13 @@ type site struct {
 	dir         string
 	addr        string
 	machine     *machine
-	inside      *hostile
-	ownAPIPaths chan string // paths that the own API was asked for
+	inside      *hostileHandler
+	ownAPIPaths chan string // paths of requests that the console passed to the /v1 API
 	stop        func()
 }
 
 var page = fstest.MapFS{
-	"README.md":             {Data: []byte("a note")},
+	"README.md":             {Data: []byte("readme")},
 	"index.html":            {Data: []byte("<!doctype html><title>Crannog</title>")},
 	"index.html.br":         {Data: []byte("index in brotli")},
 	"assets/index-a1.js":    {Data: []byte("plain script")},
@@ -108,7 +109,7 @@ var page = fstest.MapFS{
 	"other/secret.txt":      {Data: []byte("not to be served")},
 }
 
-func open(t *testing.T, dir string, files fs.FS) *site {
+func openSite(t *testing.T, dir string, files fs.FS) *site {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	eng, err := fake.New(fake.Options{Dir: filepath.Join(dir, "run"), Guest: func(spec engine.Spec) (map[int]http.Handler, func(), error) {
@@ -119,13 +120,13 @@ func open(t *testing.T, dir string, files fs.FS) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(eng.Close)
-	s := &site{t: t, dir: dir, machine: &machine{}, inside: &hostile{make(chan session.Session, 1)}, ownAPIPaths: make(chan string, 1)}
+	s := &site{t: t, dir: dir, machine: &machine{}, inside: &hostileHandler{make(chan session.Session, 1)}, ownAPIPaths: make(chan string, 1)}
 	s.d, err = server.Open(t.Context(), server.Options{
 		StateDir: dir, Log: log, Engines: fake.Registry(eng), Templates: templates{}, Server: true, Version: "test", Domain: "sbx.example.com",
 		Settings: sandbox.Settings{AnyBoundary: true},
 		Frontends: []server.FrontendMount{{Path: console.Path, Home: true, Open: func(in server.Backend) server.Frontend {
 			c, err := console.New(console.Options{
-				Desk: in.Server.Sessions,
+				Sessions: in.Server.Sessions,
 				Act: func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) {
 					select {
 					case s.ownAPIPaths <- r.URL.String():
@@ -170,35 +171,35 @@ func open(t *testing.T, dir string, files fs.FS) *site {
 		}
 	}
 	t.Cleanup(s.stop)
-	// The port answers only once the local socket is there.
-	if g := s.send(sent{path: "/health"}); g.status != http.StatusOK {
+	// The server opens the local socket before the port answers.
+	if g := s.send(siteRequest{path: "/health"}); g.status != http.StatusOK {
 		t.Fatalf("health: %d %s", g.status, g.body)
 	}
 	return s
 }
 
-func newSite(t *testing.T) *site { return open(t, filepath.Join(t.TempDir(), "s"), page) }
+func newSite(t *testing.T) *site { return openSite(t, filepath.Join(t.TempDir(), "s"), page) }
 
-// sent is one request with its headers.
-type sent struct {
+// siteRequest is a request to the server. No method means GET.
+type siteRequest struct {
 	method, path, body, cookie, host string
 	header                           http.Header
-	socket                           bool
+	socket                           bool // sends over the local socket, as the machine's user
 }
 
-type got struct {
+type siteResponse struct {
 	status int
 	header http.Header
 	body   string
 }
 
-func (g got) code() string {
+func (g siteResponse) code() string {
 	var p api.Problem
 	_ = json.Unmarshal([]byte(g.body), &p)
 	return p.Code
 }
 
-func (s *site) send(q sent) got {
+func (s *site) send(q siteRequest) siteResponse {
 	s.t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true}
 	if q.socket {
@@ -232,13 +233,13 @@ func (s *site) send(q sent) got {
 	if _, err := body.ReadFrom(res.Body); err != nil {
 		s.t.Fatal(err)
 	}
-	return got{res.StatusCode, res.Header, body.String()}
+	return siteResponse{res.StatusCode, res.Header, body.String()}
 }
 
 // token creates a link over the local socket, as the command line does.
 func (s *site) token(scope session.Scope) string {
 	s.t.Helper()
-	g := s.send(sent{method: "POST", path: "/console/api/tokens", body: `{"scope":"` + scope.String() + `","name":"Ann"}`, socket: true})
+	g := s.send(siteRequest{method: "POST", path: "/console/api/tokens", body: `{"scope":"` + scope.String() + `","name":"Ann"}`, socket: true})
 	var link api.ConsoleLink
 	if err := json.Unmarshal([]byte(g.body), &link); err != nil || g.status != http.StatusCreated {
 		s.t.Fatalf("a link: %d %s", g.status, g.body)
@@ -252,7 +253,7 @@ func (s *site) token(scope session.Scope) string {
 // sign signs in and returns the cookie.
 func (s *site) sign(scope session.Scope) string {
 	s.t.Helper()
-	g := s.send(sent{method: "POST", path: "/console/api/session", body: `{"token":"` + s.token(scope) + `"}`})
+	g := s.send(siteRequest{method: "POST", path: "/console/api/session", body: `{"token":"` + s.token(scope) + `"}`})
 	if g.status != http.StatusOK {
 		s.t.Fatalf("sign in: %d %s", g.status, g.body)
 	}
@@ -274,7 +275,7 @@ func (s *site) sandbox() string {
 }
 
 // recorded returns the audit entries as "kind actor do outcome".
-func (s *site) recorded(kinds ...audit.Kind) (list []string) {
+func (s *site) auditEntries(kinds ...audit.Kind) (list []string) {
 	s.t.Helper()
 	err := s.d.Record.Read(s.t.Context(), audit.Filter{Kinds: kinds}, false, func(e audit.Entry) error {
 		var f struct{ Do, Outcome, Scope, Reason string }
@@ -290,7 +291,7 @@ func (s *site) recorded(kinds ...audit.Kind) (list []string) {
 	return list
 }
 
-func (s *site) has(list []string, want string) {
+func (s *site) wantEntry(list []string, want string) {
 	s.t.Helper()
 	if slices.Contains(list, want) {
 		return

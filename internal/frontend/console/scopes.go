@@ -13,7 +13,7 @@ type rule struct {
 	scope session.Scope
 }
 
-// apiRules are the routes of the /v1 API. A route that is not listed needs an admin.
+// apiRules are the routes of the /v1 API with their scopes. A route that is not listed needs an admin.
 var apiRules = []rule{
 	{"GET /v1/version", session.Viewer},
 	{"GET /v1/engine", session.Viewer},
@@ -151,6 +151,7 @@ func (c *Console) routes() {
 	}
 }
 
+// group registers routes with one handler.
 func (c *Console) group(rules []rule, to session.Handler) {
 	for _, r := range rules {
 		c.handle(r.route, r.scope, to)

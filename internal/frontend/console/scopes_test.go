@@ -15,8 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// P42: a viewer reads, an operator works with sandboxes, and a path in no table needs an admin.
-func TestScopes(t *testing.T) {
+// TestRoutesNeedTheirScope checks that a viewer reads, an operator works with sandboxes, and a route in
+// no table needs an admin (P42).
+func TestRoutesNeedTheirScope(t *testing.T) {
 	s := newSite(t)
 	box := s.sandbox()
 	at := "/console/api/v1/sandboxes/" + box
@@ -67,43 +68,45 @@ func TestScopes(t *testing.T) {
 		{session.Admin, "DELETE", "/console/api/sessions/c1", ""},
 	} {
 		for scope, cookie := range cookies {
-			g := s.send(sent{method: c.method, path: c.path, body: c.body, cookie: cookie})
+			g := s.send(siteRequest{method: c.method, path: c.path, body: c.body, cookie: cookie})
 			if small := g.status == 403 && g.code() == "scope_too_small"; small == scope.Has(c.need) || g.status == 401 {
 				t.Errorf("%s %s as %s: %d %s", c.method, c.path, scope, g.status, g.body)
 			}
 		}
 	}
 	for _, path := range []string{"/console/api/nothing", "/console/api/", "/console/api", "/console/api/v1", "/console/api//v1/keys", "/console/api/v1/../v1/keys", "/console/api/v1/%2e%2e/v1/keys", "/console/api/sandboxes/x"} {
-		if g := s.send(sent{path: path, cookie: cookies[session.Admin]}); g.status != 404 {
+		if g := s.send(siteRequest{path: path, cookie: cookies[session.Admin]}); g.status != 404 {
 			t.Errorf("%s: %d %s", path, g.status, g.body)
 		}
 	}
 	var viewer string
-	for _, one := range s.recorded(audit.Action) {
+	for _, one := range s.auditEntries(audit.Action) {
 		if strings.HasSuffix(one, "POST "+at+"/timeout scope_too_small") {
 			viewer = one
 		}
 	}
 	if !strings.HasPrefix(viewer, "action console:c") {
-		t.Errorf("what a viewer tried is not in the record: %q", viewer)
+		t.Errorf("got audit entry %q of the viewer's attempt, want one of its session", viewer)
 	}
-	s.has(s.recorded(audit.Action), strings.Split(viewer, " POST")[0]+" POST "+at+"/timeout scope_too_small")
+	s.wantEntry(s.auditEntries(audit.Action), strings.Split(viewer, " POST")[0]+" POST "+at+"/timeout scope_too_small")
 }
 
-// P42: a viewer sees which files have changed, but not their content.
-func TestViewersGetNoText(t *testing.T) {
+// TestViewersGetNoFileContent checks that a viewer sees which files have changed, but not their
+// content (P42).
+func TestViewersGetNoFileContent(t *testing.T) {
 	s := newSite(t)
 	at := "/v1/sandboxes/" + s.sandbox() + "/changes"
 	for scope, want := range map[session.Scope]string{session.Viewer: at + "?since=start", session.Operator: at + "?since=start&text=true&%74ext=1"} {
-		s.send(sent{path: "/console/api" + at + "?since=start&text=true&%74ext=1", cookie: s.sign(scope)})
+		s.send(siteRequest{path: "/console/api" + at + "?since=start&text=true&%74ext=1", cookie: s.sign(scope)})
 		if got := <-s.ownAPIPaths; got != want {
 			t.Errorf("%s: %s", scope, got)
 		}
 	}
 }
 
-// P42: the route that answers is the one whose scope was checked, however a path is written.
-func TestOnePathOneRoute(t *testing.T) {
+// TestEscapedPathsCannotBypassScopes checks that escapes in a path cannot lead to another route than
+// the one whose scope was checked (P42).
+func TestEscapedPathsCannotBypassScopes(t *testing.T) {
 	s := newSite(t)
 	box, viewer := s.sandbox(), s.sign(session.Viewer)
 	for _, rest := range []string{"export", "changes?text=true"} {
@@ -111,23 +114,23 @@ func TestOnePathOneRoute(t *testing.T) {
 			"/console/%61pi/v1/sandboxes/" + box + "%2F" + rest, "/consol%65/api/v1/sandboxes/" + box + "%2f" + rest,
 			"/console/api/v1/sandboxes/" + box + "%2F" + rest, "/console/api/%76%31/sandboxes/" + box + "%2F" + rest,
 		} {
-			if g := s.send(sent{path: path, cookie: viewer}); g.status != http.StatusNotFound {
+			if g := s.send(siteRequest{path: path, cookie: viewer}); g.status != http.StatusNotFound {
 				t.Errorf("%s: %d %s", path, g.status, g.body)
 			}
 			select {
 			case acted := <-s.ownAPIPaths:
-				t.Errorf("%s asks for %s", path, acted)
+				t.Errorf("%s was passed to the API as %s", path, acted)
 			default:
 			}
 		}
 	}
-	if g := s.send(sent{path: "/console/api/v1/sandboxes/%" + strconv.FormatInt(int64(box[0]), 16) + box[1:], cookie: viewer}); g.status != http.StatusOK || !strings.Contains(g.body, box) {
+	if g := s.send(siteRequest{path: "/console/api/v1/sandboxes/%" + strconv.FormatInt(int64(box[0]), 16) + box[1:], cookie: viewer}); g.status != http.StatusOK || !strings.Contains(g.body, box) {
 		t.Errorf("an ID with an escape: %d %s", g.status, g.body)
 	}
 }
 
-// Every operation of the API has its scope, and operations that change something need at least an
-// operator.
+// TestEveryOperationHasAScope checks that every operation of the API has a scope, and that operations
+// that change something need at least an operator.
 func TestEveryOperationHasAScope(t *testing.T) {
 	data, err := v1.OpenAPI()
 	if err != nil {
@@ -157,58 +160,59 @@ func TestEveryOperationHasAScope(t *testing.T) {
 			switch reads := method == "get" || route == "POST /v1/record/verify" || route == "POST /v1/audit/verify"; {
 			case adminOnly(path):
 				if there {
-					t.Errorf("%s is below an admin", route)
+					t.Errorf("%s must need an admin", route)
 				}
 			case !there:
 				t.Errorf("%s has no scope: is it for viewers, operators, or admins only?", route)
 			case !reads && scope < session.Operator:
-				t.Errorf("%s changes something, and a %s may", route, scope)
+				t.Errorf("%s changes something, but needs only the scope %s", route, scope)
 			}
 			delete(scopes, route)
 		}
 	}
 	for route := range scopes {
-		t.Errorf("%s has a scope, and there is no such operation", route)
+		t.Errorf("the table has a scope for %s, which is not an operation", route)
 	}
 	if seen < 40 {
-		t.Errorf("only %d operations were looked at", seen)
+		t.Errorf("checked %d operations, want at least 40", seen)
 	}
 }
 
-// P42: no page gets a token that gives access to a sandbox without the server.
-func TestNoTokensInPages(t *testing.T) {
+// TestResponsesToPagesHaveNoTokens checks that no page gets a token that gives access to a sandbox
+// without the server (P42).
+func TestResponsesToPagesHaveNoTokens(t *testing.T) {
 	s := newSite(t)
 	cookie := s.sign(session.Admin)
-	g := s.send(sent{method: "POST", path: "/console/api/v1/sandboxes", body: `{"private_ports":true}`, cookie: cookie})
+	g := s.send(siteRequest{method: "POST", path: "/console/api/v1/sandboxes", body: `{"private_ports":true}`, cookie: cookie})
 	var sb struct{ ID, State string }
 	if err := json.Unmarshal([]byte(g.body), &sb); err != nil || g.status != 201 {
 		t.Fatalf("%d %s", g.status, g.body)
 	}
 	at := "/console/api/v1/sandboxes/" + sb.ID
-	answers := []got{g, s.send(sent{path: at, cookie: cookie}), s.send(sent{path: "/console/api/v1/sandboxes", cookie: cookie}),
-		s.send(sent{method: "POST", path: at + "/timeout", body: `{"seconds":600}`, cookie: cookie}), s.send(sent{method: "PUT", path: at + "/access", body: `{}`, cookie: cookie})}
+	answers := []siteResponse{g, s.send(siteRequest{path: at, cookie: cookie}), s.send(siteRequest{path: "/console/api/v1/sandboxes", cookie: cookie}),
+		s.send(siteRequest{method: "POST", path: at + "/timeout", body: `{"seconds":600}`, cookie: cookie}), s.send(siteRequest{method: "PUT", path: at + "/access", body: `{}`, cookie: cookie})}
 	for i, a := range answers {
 		if strings.Contains(a.body, "_token") {
-			t.Errorf("answer %d shows a token: %s", i, a.body)
+			t.Errorf("response %d contains a token: %s", i, a.body)
 		}
 	}
-	if g := s.send(sent{path: "/v1/sandboxes/" + sb.ID, socket: true}); !strings.Contains(g.body, "access_token") || !strings.Contains(g.body, "traffic_token") {
-		t.Errorf("the machine's user: %s", g.body)
+	if g := s.send(siteRequest{path: "/v1/sandboxes/" + sb.ID, socket: true}); !strings.Contains(g.body, "access_token") || !strings.Contains(g.body, "traffic_token") {
+		t.Errorf("the machine's user got no tokens: %s", g.body)
 	}
-	s.has(s.recorded(audit.Action), strings.Join([]string{"action", actorIn(t, s, cookie), "create ok"}, " "))
+	s.wantEntry(s.auditEntries(audit.Action), strings.Join([]string{"action", actorIn(t, s, cookie), "create ok"}, " "))
 }
 
 func actorIn(t *testing.T, s *site, cookie string) string {
 	t.Helper()
 	var v struct{ ID string }
-	if err := json.Unmarshal([]byte(s.send(sent{path: "/console/api/session", cookie: cookie}).body), &v); err != nil {
+	if err := json.Unmarshal([]byte(s.send(siteRequest{path: "/console/api/session", cookie: cookie}).body), &v); err != nil {
 		t.Fatal(err)
 	}
 	return "console:" + v.ID
 }
 
-// P42: the open streams of a session end with it.
-func TestRevoked(t *testing.T) {
+// TestRevokedSessionEndsItsStreams revokes a session that has an open stream (P42).
+func TestRevokedSessionEndsItsStreams(t *testing.T) {
 	s := newSite(t)
 	admin, operator := s.sign(session.Admin), s.sign(session.Operator)
 	box := s.sandbox()
@@ -229,13 +233,13 @@ func TestRevoked(t *testing.T) {
 			Mine      bool
 		}
 	}
-	if g := s.send(sent{path: "/console/api/sessions", cookie: admin}); json.Unmarshal([]byte(g.body), &list) != nil || len(list.Sessions) != 2 || !list.Sessions[0].Mine || list.Sessions[1].Mine {
+	if g := s.send(siteRequest{path: "/console/api/sessions", cookie: admin}); json.Unmarshal([]byte(g.body), &list) != nil || len(list.Sessions) != 2 || !list.Sessions[0].Mine || list.Sessions[1].Mine {
 		t.Errorf("%s", g.body)
 	}
-	if g := s.send(sent{path: "/console/api/sessions", socket: true}); g.status != 200 {
+	if g := s.send(siteRequest{path: "/console/api/sessions", socket: true}); g.status != 200 {
 		t.Errorf("the machine's user: %d %s", g.status, g.body)
 	}
-	if g := s.send(sent{method: "DELETE", path: "/console/api/sessions/" + caller.ID, cookie: admin}); g.status != 204 {
+	if g := s.send(siteRequest{method: "DELETE", path: "/console/api/sessions/" + caller.ID, cookie: admin}); g.status != 204 {
 		t.Fatalf("%d %s", g.status, g.body)
 	}
 	ended := make(chan struct{})
@@ -243,10 +247,10 @@ func TestRevoked(t *testing.T) {
 	select {
 	case <-ended:
 	case <-hosttest.Late():
-		t.Error("a stream outlives its session")
+		t.Error("the stream of a revoked session is still open")
 	}
-	if g := s.send(sent{path: "/console/api/session", cookie: operator}); g.status != 401 {
+	if g := s.send(siteRequest{path: "/console/api/session", cookie: operator}); g.status != 401 {
 		t.Errorf("%d", g.status)
 	}
-	s.has(s.recorded(audit.ConsoleSignedOut), "console.signed_out "+actorIn(t, s, admin)+" operator revoked")
+	s.wantEntry(s.auditEntries(audit.ConsoleSignedOut), "console.signed_out "+actorIn(t, s, admin)+" operator revoked")
 }

@@ -14,8 +14,8 @@ import (
 // any server.
 func LinkOf(base, token string) string { return base + Path + "/#token=" + token }
 
-// makeLink creates a one-time link for the machine's user. Sessions cannot create links, because
-// their users could otherwise stay signed in for ever.
+// makeLink creates a one-time link for the machine's user. Sessions cannot create links. Otherwise
+// their users could stay signed in for ever.
 func (c *Console) makeLink(w http.ResponseWriter, r *http.Request) {
 	caller, err := c.machineUser(r)
 	if err != nil {
@@ -37,18 +37,19 @@ func (c *Console) makeLink(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, fault.New(fault.Invalid, "session_life_invalid", "the lifetime of a session is too long"))
 		return
 	}
-	secret, t, err := c.o.Desk.Issue(r.Context(), caller.Actor(), session.Request{Name: in.Name, Scope: scope, Life: time.Duration(in.Seconds) * time.Second})
+	secret, t, err := c.o.Sessions.Issue(r.Context(), caller.Actor(), session.Request{Name: in.Name, Scope: scope, Life: time.Duration(in.Seconds) * time.Second})
 	if err != nil {
 		c.fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusCreated, api.ConsoleLink{
+	writeJSON(w, http.StatusCreated, api.ConsoleLink{
 		URL: LinkOf(c.o.Base, secret), Token: secret, Scope: t.Scope.String(), ExpiresAt: t.Expires, Seconds: int64(t.Life / time.Second),
 	})
 }
 
-// overseer returns the caller if it may manage sessions: an admin, or the machine's user.
-func (c *Console) overseer(r *http.Request) (actor, own string, err error) {
+// sessionAdmin returns the actor of a request that may manage sessions: an admin, or the machine's
+// user. ownID is the ID of the admin's session.
+func (c *Console) sessionAdmin(r *http.Request) (actor, ownID string, err error) {
 	if len(r.CookiesNamed(CookieName)) == 0 {
 		p, err := c.machineUser(r)
 		return p.Actor(), "", err
@@ -61,12 +62,12 @@ func (c *Console) overseer(r *http.Request) (actor, own string, err error) {
 }
 
 func (c *Console) listSessions(w http.ResponseWriter, r *http.Request) {
-	actor, own, err := c.overseer(r)
+	actor, ownID, err := c.sessionAdmin(r)
 	if err != nil {
 		c.refuse(w, r, actor, err)
 		return
 	}
-	list, err := c.o.Desk.List(r.Context())
+	list, err := c.o.Sessions.List(r.Context())
 	if err != nil {
 		c.fail(w, r, err)
 		return
@@ -74,19 +75,19 @@ func (c *Console) listSessions(w http.ResponseWriter, r *http.Request) {
 	out := api.ConsoleSessionList{Sessions: make([]api.ConsoleSession, 0, len(list))}
 	for _, s := range list {
 		out.Sessions = append(out.Sessions, api.ConsoleSession{
-			ID: s.ID, Name: s.Name, Scope: s.Scope.String(), CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Mine: s.ID == own,
+			ID: s.ID, Name: s.Name, Scope: s.Scope.String(), CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Mine: s.ID == ownID,
 		})
 	}
-	answer(w, http.StatusOK, out)
+	writeJSON(w, http.StatusOK, out)
 }
 
 func (c *Console) revoke(w http.ResponseWriter, r *http.Request) {
-	actor, _, err := c.overseer(r)
+	actor, _, err := c.sessionAdmin(r)
 	if err != nil {
 		c.refuse(w, r, actor, err)
 		return
 	}
-	if _, err := c.o.Desk.End(r.Context(), actor, r.PathValue("id"), "revoked"); err != nil {
+	if _, err := c.o.Sessions.End(r.Context(), actor, r.PathValue("id"), "revoked"); err != nil {
 		c.fail(w, r, err)
 		return
 	}

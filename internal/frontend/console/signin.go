@@ -64,9 +64,9 @@ func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.S
 		return
 	}
 	if isUpload(r.URL.Path) {
-		r = steady(w, r)
+		r = withIdleDeadline(w, r)
 	}
-	ctx, done := c.open.begin(r.Context(), caller.ID)
+	ctx, done := c.openRequests.begin(r.Context(), caller.ID)
 	defer done()
 	// The session may have ended between the look-up and here.
 	if _, err := c.sessionOf(r); err != nil {
@@ -79,7 +79,7 @@ func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.S
 
 func tooSmall(need session.Scope, caller session.Session) error {
 	return fault.Newf(fault.Denied, "scope_too_small", "this requires the scope %s, but the session has %s", need, caller.Scope).
-		WithHint("crannog console --scope " + need.String() + " makes a link with it")
+		WithHint("crannog console --scope " + need.String() + " creates a link with that scope")
 }
 
 // sessionOf returns the session of a request.
@@ -88,7 +88,7 @@ func (c *Console) sessionOf(r *http.Request) (session.Session, error) {
 	err := error(fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console creates a sign-in link"))
 	for _, cookie := range cookies[:min(len(cookies), maxCookies)] {
 		var s session.Session
-		if s, err = c.o.Desk.Verify(r.Context(), cookie.Value); err == nil {
+		if s, err = c.o.Sessions.Verify(r.Context(), cookie.Value); err == nil {
 			return s, nil
 		}
 		if fault.KindOf(err) != fault.Unauthenticated {
@@ -105,7 +105,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	cookie, s, err := c.o.Desk.SignIn(r.Context(), token, addressOf(r))
+	cookie, s, err := c.o.Sessions.SignIn(r.Context(), token, addressOf(r))
 	switch fault.CodeOf(err) {
 	case "token_invalid", "too_many_tries":
 		c.refuse(w, r, audit.Anonymous, err)
@@ -117,12 +117,12 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	if old, err := c.sessionOf(r); err == nil {
 		// The browser drops its earlier cookie now, so that session could not be signed out later.
-		if _, err := c.o.Desk.End(r.Context(), old.Principal().Actor(), old.ID, "signed_out"); err != nil {
+		if _, err := c.o.Sessions.End(r.Context(), old.Principal().Actor(), old.ID, "signed_out"); err != nil {
 			c.o.Log.Warn("earlier console session not ended", "session", old.ID, "err", err)
 		}
 	}
 	http.SetCookie(w, c.cookie(r, cookie, int(time.Until(s.ExpiresAt)/time.Second)))
-	answer(w, http.StatusOK, c.view(s))
+	writeJSON(w, http.StatusOK, c.view(s))
 }
 
 // cookie returns the cookie for the browser. It is sent only to the console.
@@ -140,13 +140,13 @@ func (c *Console) signedIn(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	answer(w, http.StatusOK, c.view(s))
+	writeJSON(w, http.StatusOK, c.view(s))
 }
 
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
 	s, err := c.sessionOf(r)
 	if err == nil {
-		_, err = c.o.Desk.End(r.Context(), s.Principal().Actor(), s.ID, "signed_out")
+		_, err = c.o.Sessions.End(r.Context(), s.Principal().Actor(), s.ID, "signed_out")
 	}
 	if err != nil {
 		c.fail(w, r, err)
@@ -177,7 +177,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, limit int64, into any) err
 		if _, end := d.Token(); errors.Is(end, io.EOF) {
 			return nil
 		}
-		err = errors.New("something follows")
+		err = errors.New("data follows the object")
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", limit)
@@ -194,7 +194,7 @@ func addressOf(r *http.Request) string {
 	return host
 }
 
-func answer(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, status int, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		v1.WriteProblem(w, err)
@@ -202,7 +202,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// A write error means that the client has left; nothing remains to be done.
+	// A write error means that the client has left.
 	_, _ = w.Write(append(data, '\n'))
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/packages"
 )
 
-// No field of a flow is lost on its way to a client, or swapped with another.
-func TestFlowKeepsEachField(t *testing.T) {
+// TestFlowCopiesEachField checks that no field of a flow is lost, or swapped with another.
+func TestFlowCopiesEachField(t *testing.T) {
 	from := egress.Record{
 		Time: time.Unix(1, 0), Sandbox: "sandbox", Seq: 2, Kind: "kind", Method: "method", Host: "host", Port: 3, Path: "path",
 		Address: "address", Status: 4,
@@ -52,7 +52,7 @@ func TestFlowKeepsEachField(t *testing.T) {
 			continue
 		}
 		if !reflect.DeepEqual(value, want.Convert(field.Type).Interface()) {
-			t.Errorf("%s is %v", field.Name, value)
+			t.Errorf("%s: got %v, want %v", field.Name, value, want)
 		}
 	}
 }
@@ -66,6 +66,7 @@ func encoded(t *testing.T, v any) string {
 	return string(data)
 }
 
+// TestSubject checks the text of each kind of destination, and its length.
 func TestSubject(t *testing.T) {
 	for want, r := range map[string]api.FlowRecord{
 		"GET https://a.test/x": {Method: "GET", Host: "a.test", Port: 443, Path: "/x"},
@@ -82,6 +83,6 @@ func TestSubject(t *testing.T) {
 		}
 	}
 	if got := Subject(api.FlowRecord{Method: "GET", Host: "a.test", Port: 80, Path: "/" + strings.Repeat("x", 5000)}); len([]rune(got)) > 250 {
-		t.Errorf("a path of a sandbox fills the reader's screen: %d letters", len([]rune(got)))
+		t.Errorf("got %d characters for a long path, want at most 250", len([]rune(got)))
 	}
 }

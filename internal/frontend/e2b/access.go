@@ -9,10 +9,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// accessWords are fields of the /v1 API's access. E2B's API ignores unknown fields, and the
-// internet is open by default. So `{"level": "strict"}` must be an error, because it would be
-// accepted and have no effect.
-type accessWords struct {
+// accessFields are fields of the /v1 API's access. E2B's API ignores unknown fields, and by default
+// the internet is open. `{"level": "strict"}` must therefore be an error. Otherwise it would be
+// accepted without an effect.
+type accessFields struct {
 	Access json.RawMessage `json:"access"`
 	Level  json.RawMessage `json:"level"`
 	Policy json.RawMessage `json:"policy"`
@@ -20,8 +20,8 @@ type accessWords struct {
 
 func isSet(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// refuseBare refuses these fields outside of access.
-func (a accessWords) refuseBare() error {
+// rejectMisplaced returns an error for level or policy outside of the field access.
+func (a accessFields) rejectMisplaced() error {
 	for _, f := range []struct {
 		name  string
 		value json.RawMessage
@@ -34,18 +34,18 @@ func (a accessWords) refuseBare() error {
 	return nil
 }
 
-// refuseAll refuses these fields in calls about a sandbox whose access is already set.
-func (a accessWords) refuseAll(hint string) error {
+// rejectAccess returns an error for any of these fields, in calls that cannot set the access.
+func (a accessFields) rejectAccess(hint string) error {
 	if isSet(a.Access) {
 		return fault.New(fault.Invalid, "field_misplaced", `this call has no field "access"`).WithHint(hint)
 	}
-	return a.refuseBare()
+	return a.rejectMisplaced()
 }
 
 // parse parses the field access of create, with the meaning of /v1. The field is an extension of
-// E2B's API. An unknown field in it is an error, because its author may rely on it as a
-// restriction.
-func (a accessWords) parse() (sandbox.Access, error) {
+// E2B's API. An unknown field in the object is an error, because the client may rely on it as
+// a restriction.
+func (a accessFields) parse() (sandbox.Access, error) {
 	var in wire.Access
 	d := json.NewDecoder(bytes.NewReader(a.Access))
 	d.DisallowUnknownFields()
@@ -70,5 +70,5 @@ func (b newSandbox) access() (sandbox.Access, error) {
 		return sandbox.Access{}, fault.New(fault.Invalid, "access_twice", `"access" excludes allow_internet_access: false and the egress fields of "network"`).
 			WithHint(`use "access" only: net, allow and policy`)
 	}
-	return b.accessWords.parse()
+	return b.accessFields.parse()
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// A caller that uses the fields of /v1 gets the requested access, and not the open internet of a
-// request without them.
-func TestAccessOfCreate(t *testing.T) {
+// TestCreateWithAccess checks that a caller that uses the fields of /v1 gets the requested access, and
+// not the open internet of a request without them.
+func TestCreateWithAccess(t *testing.T) {
 	for _, path := range []string{"/sandboxes", "/v2/sandboxes"} {
 		for _, c := range []struct {
 			fields string
@@ -22,7 +22,7 @@ func TestAccessOfCreate(t *testing.T) {
 			// Clients of the first generation always send this field.
 			{`"access":{"level":"light","net":"dev"},"allow_internet_access":true,"network":{"allowOut":[],"denyOut":null,"allowPublicTraffic":false}`, sandbox.Access{Level: "light", Net: "dev"}, nil},
 			{`"access":{"allow":["a.test"],"policy":"policy: v1\nnetwork: {hosts: [{host: b.test, rules: [{id: r, do: allow}]}]}\n"}`, sandbox.Access{Allow: []string{"a.test"}}, []string{"b.test"}},
-			{`"access":null,"level":null,"policy":null`, sandbox.Access{Net: "policy"}, nil}, // nothing said
+			{`"access":null,"level":null,"policy":null`, sandbox.Access{Net: "policy"}, nil}, // null means absent
 		} {
 			boxes, h := newAPI(t)
 			w := do(h, "POST", path, `{"templateID":"base",`+c.fields+`}`)
@@ -61,14 +61,14 @@ func TestAccessOfCreate(t *testing.T) {
 			wantFailure(t, do(h, "POST", path, `{"templateID":"base",`+c.fields+`}`), http.StatusBadRequest, c.code, c.text)
 		}
 		if boxes.made != 0 {
-			t.Errorf("%d sandboxes were made all the same", boxes.made)
+			t.Errorf("%d sandboxes were created by rejected requests, want none", boxes.made)
 		}
 	}
 }
 
-// For a sandbox whose access is already set, such a field is refused too, because a successful call
-// must have done what was requested.
-func TestAccessIsOfCreateAlone(t *testing.T) {
+// TestOtherCallsRejectAccess checks that calls about an existing sandbox reject these fields, because
+// they would have no effect.
+func TestOtherCallsRejectAccess(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":false}`)
 	for _, body := range []string{`{"access":{"level":"strict"}}`, `{"level":"strict"}`, `{"policy":"policy: v1"}`} {
@@ -77,6 +77,6 @@ func TestAccessIsOfCreateAlone(t *testing.T) {
 		}
 	}
 	if boxes.forks != 0 || reaches(t, boxes, id, "a.test") {
-		t.Error("something was done all the same")
+		t.Error("a rejected request forked a sandbox or changed its network")
 	}
 }

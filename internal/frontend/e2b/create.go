@@ -21,7 +21,7 @@ var (
 // parsed so that a wrong type is refused. It has no effect, because every sandbox requires its
 // token.
 type newSandbox struct {
-	accessWords
+	accessFields
 	TemplateID          string            `json:"templateID"`
 	Timeout             *int64            `json:"timeout"`
 	Metadata            map[string]string `json:"metadata"`
@@ -91,7 +91,7 @@ func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
 	if err != nil {
 		return sandbox.CreateRequest{}, err
 	}
-	if err := b.checkOffered(); err != nil {
+	if err := b.checkSupported(); err != nil {
 		return sandbox.CreateRequest{}, err
 	}
 	limits, err := b.Limits.limits()
@@ -128,10 +128,10 @@ func (b newSandbox) onEnd() sandbox.OnEnd {
 	}
 }
 
-// checkOffered refuses unsupported fields. If they were ignored, the caller would have less
+// checkSupported refuses unsupported fields. If they were ignored, the caller would have less
 // isolation, or less state, than expected.
-func (b newSandbox) checkOffered() error {
-	if err := b.refuseBare(); err != nil {
+func (b newSandbox) checkSupported() error {
+	if err := b.rejectMisplaced(); err != nil {
 		return err
 	}
 	e := b.onEnd()

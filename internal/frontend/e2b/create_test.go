@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func TestCreateAnswersWithAllThatClientsRead(t *testing.T) {
+func TestCreateResponseHasRequiredFields(t *testing.T) {
 	boxes, h := newAPI(t)
 	w := do(h, "POST", "/v2/sandboxes", `{"templateID":" Base:default ","metadata":{"a b":"ü"},"envVars":{"K":"v"},"unknown":[1]}`)
 	if w.Code != http.StatusCreated {
@@ -32,7 +32,7 @@ func TestCreateAnswersWithAllThatClientsRead(t *testing.T) {
 	}
 }
 
-func TestCreateTimeouts(t *testing.T) {
+func TestCreateTimeout(t *testing.T) {
 	for _, c := range []struct {
 		path, timeout string
 		want          time.Duration // 0 is an error
@@ -58,7 +58,7 @@ func TestCreateTimeouts(t *testing.T) {
 	}
 }
 
-func TestOldClientsFlagsAreAccepted(t *testing.T) {
+func TestCreateAcceptsFlagsOfOldClients(t *testing.T) {
 	_, h := newAPI(t)
 	for _, flags := range []string{
 		`"secure":true,"timeout":300,"allow_internet_access":true`,
@@ -72,7 +72,7 @@ func TestOldClientsFlagsAreAccepted(t *testing.T) {
 	}
 }
 
-func TestCreateRefusesWhatIsNotOffered(t *testing.T) {
+func TestCreateRejectsUnsupportedFields(t *testing.T) {
 	boxes, h := newAPI(t)
 	for _, field := range []string{
 		`"mcp":{}`,
@@ -86,11 +86,11 @@ func TestCreateRefusesWhatIsNotOffered(t *testing.T) {
 		}
 	}
 	if boxes.made != 0 {
-		t.Errorf("%d sandboxes were made all the same", boxes.made)
+		t.Errorf("%d sandboxes were created by rejected requests, want none", boxes.made)
 	}
 }
 
-func TestCreateRefusesBadInput(t *testing.T) {
+func TestCreateRejectsInvalidInput(t *testing.T) {
 	boxes, h := newAPI(t)
 	deep := strings.Repeat("[", 200_000)
 	for _, c := range []struct {
@@ -137,11 +137,11 @@ func TestCreateRefusesBadInput(t *testing.T) {
 		wantFailure(t, do(h, "POST", "/v2/sandboxes", c.body), c.status, c.code, "")
 	}
 	if boxes.made != 0 {
-		t.Errorf("%d sandboxes were made all the same", boxes.made)
+		t.Errorf("%d sandboxes were created by rejected requests, want none", boxes.made)
 	}
 }
 
-func TestUnknownTemplateHasTheWiresText(t *testing.T) {
+func TestUnknownTemplateErrorText(t *testing.T) {
 	_, h := newAPI(t)
 	wantFailure(t, do(h, "POST", "/sandboxes", `{"templateID":"Nope"}`), 404, "template_not_found", "template 'nope' not found")
 	wantFailure(t, do(h, "POST", "/sandboxes", `{"templateID":"base:v9"}`), 404, "template_tag_not_found",
@@ -175,11 +175,11 @@ func TestCreateLimits(t *testing.T) {
 	}
 }
 
-func TestPrivatePortsAndMaskedHost(t *testing.T) {
+func TestCreatePrivatePortsAndMaskedHost(t *testing.T) {
 	boxes, h := newAPI(t)
 	w := do(h, "POST", "/v2/sandboxes", `{"templateID":"base","network":{"allowPublicTraffic":false,"maskRequestHost":"localhost:${PORT}"}}`)
 	if got := object(t, w); got["trafficAccessToken"] != "traffic" {
-		t.Errorf("create answers %v", got)
+		t.Errorf("got response %v, want a traffic token", got)
 	}
 	if !boxes.last.PrivatePorts || boxes.last.MaskRequestHost != "localhost:${PORT}" {
 		t.Errorf("the service got %+v", boxes.last)
@@ -195,8 +195,8 @@ func TestPrivatePortsAndMaskedHost(t *testing.T) {
 	}
 }
 
-// TestF3VolumesHaveNames: E2B's volumes are the caller's, or the directories that the operator
-// shares by name. A name never becomes a path of the host, whatever it looks like.
+// TestF3VolumesHaveNames checks that E2B's volumes are volumes of the caller, or directories that the
+// operator shares by name. A name never becomes a path of the host, even if it looks like one.
 func TestF3VolumesHaveNames(t *testing.T) {
 	boxes, h := newAPI(t)
 	w := do(h, "POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"data","path":"/mnt/data"},{"name":"/etc","path":"/x"}]}`)
@@ -206,6 +206,6 @@ func TestF3VolumesHaveNames(t *testing.T) {
 	}
 	w = do(h, "POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"path":"/etc"}]}`)
 	if w.Code != http.StatusBadRequest {
-		t.Errorf("no name: %d %s", w.Code, w.Body)
+		t.Errorf("volume without a name: got %d %s, want 400", w.Code, w.Body)
 	}
 }

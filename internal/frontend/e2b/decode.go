@@ -39,12 +39,12 @@ func decode(w http.ResponseWriter, r *http.Request, into any, emptyOK bool) erro
 	// Unmarshal bounds the nesting depth, so deep nesting is an error and not a stack overflow, and
 	// it refuses trailing data.
 	if err := json.Unmarshal(body, into); err != nil {
-		return badJSON(err)
+		return invalidJSON(err)
 	}
 	return nil
 }
 
-func badJSON(err error) error {
+func invalidJSON(err error) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fault.Newf(fault.Invalid, "field_invalid", "the field %q has the wrong type or is out of range", wrong.Field)
 	}

@@ -22,15 +22,15 @@ func TestDecode(t *testing.T) {
 		emptyOK bool
 		code    string
 	}{
-		"an object":       {strings.NewReader(` {"a":1,"later":2}`), false, ""},
-		"nothing":         {strings.NewReader(" \n"), true, ""},
-		"nothing, needed": {strings.NewReader(""), false, "body_missing"},
-		"a list":          {strings.NewReader("[]"), false, "body_invalid"},
-		"half of it":      {strings.NewReader(`{"a":`), false, "body_invalid"},
-		"two":             {strings.NewReader(`{"a":1}{"a":2}`), false, "body_invalid"},
-		"another type":    {strings.NewReader(`{"a":"1"}`), false, "field_invalid"},
-		"too large":       {strings.NewReader(`{"b":"` + strings.Repeat("x", maxBody) + `"}`), false, httpstatus.BodyTooLarge},
-		"cut off":         {iotest.ErrReader(errors.New("connection reset")), false, "body_unreadable"},
+		"an object":      {strings.NewReader(` {"a":1,"later":2}`), false, ""},
+		"empty, allowed": {strings.NewReader(" \n"), true, ""},
+		"empty":          {strings.NewReader(""), false, "body_missing"},
+		"a list":         {strings.NewReader("[]"), false, "body_invalid"},
+		"incomplete":     {strings.NewReader(`{"a":`), false, "body_invalid"},
+		"two objects":    {strings.NewReader(`{"a":1}{"a":2}`), false, "body_invalid"},
+		"wrong type":     {strings.NewReader(`{"a":"1"}`), false, "field_invalid"},
+		"too large":      {strings.NewReader(`{"b":"` + strings.Repeat("x", maxBody) + `"}`), false, httpstatus.BodyTooLarge},
+		"read error":     {iotest.ErrReader(errors.New("connection reset")), false, "body_unreadable"},
 	} {
 		var into struct{ A int }
 		r := httptest.NewRequest("POST", "/", c.body)
@@ -44,7 +44,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestMetadataFilter(t *testing.T) {
+func TestParseMetadata(t *testing.T) {
 	for text, want := range map[string]map[string]string{
 		"": nil, "a%3Db": {"a": "b"}, "a%3Db%26c%3D": {"a": "b", "c": ""}, "a%3D1%2526b%26%26": {"a": "1&b"}, "a%3Db%26a%3Db": {"a": "b"},
 	} {
@@ -59,7 +59,8 @@ func TestMetadataFilter(t *testing.T) {
 	}
 }
 
-// If a route could be reached without a caller, it would show every sandbox.
+// TestRoutesNeedACaller checks that a request without a caller reaches no route. Otherwise it would
+// see every sandbox.
 func TestRoutesNeedACaller(t *testing.T) {
 	a := &api{Deps: Deps{Log: slog.New(slog.DiscardHandler)}, mux: http.NewServeMux()}
 	called := false
@@ -84,8 +85,8 @@ func TestRoutesNeedACaller(t *testing.T) {
 	}
 }
 
-// Warm sandboxes match requests of clients that set only a template.
-func TestUsual(t *testing.T) {
+// TestDefaultRequestSetsOnlyTemplate checks the request that warm sandboxes have to match.
+func TestDefaultRequestSetsOnlyTemplate(t *testing.T) {
 	req, err := DefaultRequest("base")
 	if err != nil || req.Template != "base" || len(req.Env) != 0 || len(req.Metadata) != 0 {
 		t.Errorf("%+v %v", req, err)

@@ -28,7 +28,7 @@ func newAPI(t testing.TB) (*memory, http.Handler) {
 	})
 }
 
-// do sends a request as the SDKs do: with a key, its body without a length.
+// do sends a request as the SDKs do: with a key, and with a body of unknown length.
 func do(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	var reader io.Reader
 	if body != "" {
@@ -44,6 +44,7 @@ func do(h http.Handler, method, path, body string, headers ...string) *httptest.
 	return w
 }
 
+// object decodes a response that must be a JSON object.
 func object(t testing.TB, w *httptest.ResponseRecorder) map[string]any {
 	t.Helper()
 	var v map[string]any
@@ -53,8 +54,8 @@ func object(t testing.TB, w *httptest.ResponseRecorder) map[string]any {
 	return v
 }
 
-// wantFailure checks that an error has its status in both places, as clients
-// read the number in the body.
+// wantFailure checks that an error has its status in the header and in the body, because clients read
+// the number in the body.
 func wantFailure(t testing.TB, w *httptest.ResponseRecorder, status int, errorCode, message string) {
 	t.Helper()
 	if w.Code != status {
@@ -69,6 +70,7 @@ func wantFailure(t testing.TB, w *httptest.ResponseRecorder, status int, errorCo
 	}
 }
 
+// create creates a sandbox and returns its ID.
 func create(t testing.TB, h http.Handler, body string) string {
 	t.Helper()
 	w := do(h, "POST", "/v2/sandboxes", body)
@@ -78,7 +80,8 @@ func create(t testing.TB, h http.Handler, body string) string {
 	return object(t, w)["sandboxID"].(string)
 }
 
-func TestNothingIsLearnedWithoutAKey(t *testing.T) {
+// TestInvalidKeyRevealsNothing checks that all requests with an invalid key get the same response.
+func TestInvalidKeyRevealsNothing(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fill(1, "k1")
 	want := do(h, "GET", "/no/such/thing", "", "X-API-KEY", "").Body.String()
@@ -100,7 +103,7 @@ func TestNothingIsLearnedWithoutAKey(t *testing.T) {
 			w := do(h, c.method, c.path, c.body, "X-API-KEY", key)
 			wantFailure(t, w, http.StatusUnauthorized, "key_invalid", "API key")
 			if w.Body.String() != want {
-				t.Errorf("%s %s tells itself apart: %s", c.method, c.path, w.Body)
+				t.Errorf("%s %s: got %s, want the same body as for an unknown route", c.method, c.path, w.Body)
 			}
 		}
 	}
@@ -116,7 +119,7 @@ func TestHealthNeedsNoKey(t *testing.T) {
 	}
 }
 
-func TestAnotherKeysSandboxDoesNotExist(t *testing.T) {
+func TestSandboxOfAnotherKeyIsNotFound(t *testing.T) {
 	_, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
 	for _, c := range []struct{ method, path, body string }{
@@ -160,12 +163,10 @@ func TestSandboxIDs(t *testing.T) {
 		"%E2%80%AE":               http.StatusBadRequest,
 		strings.Repeat("a", 9999): http.StatusBadRequest,
 		unknownID:                 http.StatusNotFound,
-		"web":                     http.StatusNotFound, // names are not this wire's
+		"web":                     http.StatusNotFound, // this API has no names
 	} {
 		w := do(h, "GET", "/sandboxes/"+path, "")
-		switch w.Code {
-		case status:
-		default:
+		if w.Code != status {
 			t.Errorf("%.60s: %d, want %d", path, w.Code, status)
 		}
 		if status == http.StatusBadRequest {
@@ -174,7 +175,7 @@ func TestSandboxIDs(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotRunDoesNotExist(t *testing.T) {
+func TestEndedSandboxIsNotFound(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fill(1, "k1")
 	for _, state := range []sandbox.State{sandbox.Creating, sandbox.Stopping, sandbox.Stopped} {
@@ -184,8 +185,8 @@ func TestWhatDoesNotRunDoesNotExist(t *testing.T) {
 	}
 }
 
-// A client that connects to a sandbox while it is being ended gets an error.
-func TestConnectToWhatIsEnding(t *testing.T) {
+// TestConnectToEndingSandbox checks that a client that connects to a stopping sandbox gets a conflict.
+func TestConnectToEndingSandbox(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fill(1, "k1")
 	for _, path := range []string{"/v2/sandboxes/%s/connect", "/sandboxes/%s/connect", "/sandboxes/%s/resume"} {
@@ -197,7 +198,7 @@ func TestConnectToWhatIsEnding(t *testing.T) {
 	}
 }
 
-func TestNotOffered(t *testing.T) {
+func TestUnsupportedRoutes(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fill(1, "k1")
 	id := boxes.boxes[0].ID
@@ -220,7 +221,7 @@ func TestNotOffered(t *testing.T) {
 	wantFailure(t, do(h, "PATCH", "/sandboxes/"+id, ""), http.StatusNotFound, "route_not_found", "no such endpoint")
 }
 
-func TestEveryKindHasAStatus(t *testing.T) {
+func TestStatusOfEachFaultKind(t *testing.T) {
 	boxes, h := newAPI(t)
 	want := map[fault.Kind]int{
 		fault.Internal: 500, fault.Invalid: 400, fault.Unauthenticated: 401, fault.Denied: 403,
@@ -236,7 +237,7 @@ func TestEveryKindHasAStatus(t *testing.T) {
 		}
 		wantFailure(t, w, want[kind], "some_code", text)
 		if kind == fault.Internal && strings.Contains(w.Body.String(), "some text") {
-			t.Error("the text of an internal error reached a caller")
+			t.Error("the response contains the text of an internal error")
 		}
 	}
 	for err, status := range map[*fault.Error]int{
@@ -248,17 +249,17 @@ func TestEveryKindHasAStatus(t *testing.T) {
 	}
 }
 
-func TestInternalCauseStaysInside(t *testing.T) {
+func TestInternalCauseIsNotSent(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fail = io.ErrUnexpectedEOF
 	w := do(h, "GET", "/v2/sandboxes", "")
 	wantFailure(t, w, http.StatusInternalServerError, "internal", "internal error")
 	if strings.Contains(w.Body.String(), "EOF") {
-		t.Errorf("a cause reached a caller: %s", w.Body)
+		t.Errorf("the response contains the cause: %s", w.Body)
 	}
 }
 
-func TestDetailHasEveryRequiredField(t *testing.T) {
+func TestDetailHasRequiredFields(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fill(1, "k1")
 	boxes.boxes[0].Limits = sandbox.Limits{Limits: engine.Limits{MilliCPU: 1500, MemoryBytes: 256 << 20, DiskBytes: 1 << 30}}

@@ -24,11 +24,11 @@ type failure struct {
 
 // fail answers with an error.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
-	told := a.failureOf(r, err)
+	body := a.failureOf(r, err)
 	if after := fault.RetryAfterSeconds(err); after > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(after))
 	}
-	writeJSON(w, told.Code, told)
+	writeJSON(w, body.Code, body)
 }
 
 // WriteFailure answers a request that was refused before it reached a route.
@@ -36,11 +36,11 @@ func WriteFailure(w http.ResponseWriter, err *fault.Error) {
 	if after := fault.RetryAfterSeconds(err); after > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(after))
 	}
-	told := failure{Code: httpstatus.Of(err), Message: err.Text, ErrorCode: err.Code}
+	body := failure{Code: httpstatus.Of(err), Message: err.Text, ErrorCode: err.Code}
 	if err.Hint != "" {
-		told.Message += "; " + err.Hint
+		body.Message += "; " + err.Hint
 	}
-	writeJSON(w, told.Code, told)
+	writeJSON(w, body.Code, body)
 }
 
 // failureOf returns the body for an error. It logs internal errors.

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// A request that is refused before its route gets the same body as any other error, with when to
-// try again.
+// TestWriteFailure checks that a request that is rejected before its route gets the same body as any
+// other error, with the header Retry-After.
 func TestWriteFailure(t *testing.T) {
 	for want, err := range map[string]*fault.Error{
 		`{"code":401,"message":"no key; send X-API-Key","error_code":"key_missing"}`: fault.New(fault.Unauthenticated, "key_missing", "no key").WithHint("send X-API-Key"),
@@ -22,7 +22,7 @@ func TestWriteFailure(t *testing.T) {
 			t.Errorf("%s: %v", w.Body, w.Header())
 		}
 		if after := w.Header().Get("Retry-After"); (after == "2") != (w.Code == http.StatusTooManyRequests) {
-			t.Errorf("%d: try again after %q", w.Code, after)
+			t.Errorf("status %d: got Retry-After %q", w.Code, after)
 		}
 	}
 }

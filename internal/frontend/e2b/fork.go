@@ -11,7 +11,7 @@ const maxForks = 100
 
 // forkBody is the body of fork. Pointers distinguish "absent" from zero.
 type forkBody struct {
-	accessWords
+	accessFields
 	Count   *int   `json:"count"`
 	Timeout *int64 `json:"timeout"`
 }
@@ -24,7 +24,7 @@ type forkResult struct {
 
 // request converts the body for the sandbox service.
 func (b forkBody) request() (sandbox.ForkRequest, error) {
-	if err := b.refuseAll("a copy has the access of its source and cannot get another"); err != nil {
+	if err := b.rejectAccess("a copy has the access of its source and cannot get another"); err != nil {
 		return sandbox.ForkRequest{}, err
 	}
 	req := sandbox.ForkRequest{Count: 1}
@@ -63,8 +63,8 @@ func (a *api) fork(w http.ResponseWriter, r *http.Request, caller sandbox.Princi
 	results := make([]forkResult, 0, len(forks))
 	for _, f := range forks {
 		if f.Err != nil {
-			told := a.failureOf(r, f.Err)
-			results = append(results, forkResult{Error: &told})
+			failed := a.failureOf(r, f.Err)
+			results = append(results, forkResult{Error: &failed})
 			continue
 		}
 		made := a.sandboxBody(f.Sandbox)

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// escape writes a filter as the SDKs do, without the transport's own
-// decoding.
+// escape encodes a filter as the SDKs do, but without the last encoding, which the router decodes.
 func escape(filter map[string]string) string {
 	component := func(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 	var pairs []string
@@ -18,6 +17,7 @@ func escape(filter map[string]string) string {
 	return strings.Join(pairs, "&")
 }
 
+// FuzzMetadataFilter checks that a filter has no empty names, and that encoded filters are decoded.
 func FuzzMetadataFilter(f *testing.F) {
 	for _, seed := range []string{"", "a=b", "a%2520b=x%2526y&k=v", "%", "=", "&&", "a=b&a=c", "%253D=%253D", "a=b=c", "\x00=\xff"} {
 		f.Add(seed, "key", "value")
@@ -27,7 +27,7 @@ func FuzzMetadataFilter(f *testing.F) {
 		if filter, err := parseMetadata(raw); err == nil {
 			for name := range filter {
 				if name == "" {
-					t.Fatalf("%q gives a condition without a name", raw)
+					t.Fatalf("%q was parsed to a condition without a name", raw)
 				}
 			}
 		}
@@ -37,11 +37,12 @@ func FuzzMetadataFilter(f *testing.F) {
 		// The server filters by exactly the fields that the client sets.
 		got, err := parseMetadata(escape(map[string]string{k: v}))
 		if err != nil || len(got) != 1 || got[k] != v {
-			t.Fatalf("{%q: %q} arrives as %q, %v", k, v, got, err)
+			t.Fatalf("got %q, %v; want {%q: %q}", got, err, k, v)
 		}
 	})
 }
 
+// FuzzPageToken checks that a parsed token is the same after encoding it again.
 func FuzzPageToken(f *testing.F) {
 	for _, ascending := range []bool{true, false} {
 		f.Add(pageToken{time.Unix(1, 2), "i1", ascending}.String(), ascending)
@@ -60,6 +61,7 @@ func FuzzPageToken(f *testing.F) {
 	})
 }
 
+// FuzzSandboxID checks the characters of accepted IDs.
 func FuzzSandboxID(f *testing.F) {
 	for _, seed := range []string{"i0", "i0-c", "", "-", "a-b-c", "A", "../x", "i\x00"} {
 		f.Add(seed)
@@ -67,12 +69,12 @@ func FuzzSandboxID(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw string) {
 		id, err := sandboxID(raw)
 		if err == nil && (id == "" || strings.ContainsAny(id, "-/.\\\x00 ABC") || !strings.HasPrefix(raw, id)) {
-			t.Fatalf("%q is taken for %q", raw, id)
+			t.Fatalf("%q was parsed as %q", raw, id)
 		}
 	})
 }
 
-// The result of a query is bounded, and belongs to one sandbox or one name.
+// FuzzSnapshotQuery checks that a parsed query is bounded and has valid IDs and names.
 func FuzzSnapshotQuery(f *testing.F) {
 	for _, seed := range []string{
 		"", "sandboxID=i0&name=a&limit=5", "name=a:default", "name=a/b", "limit=-1", "nextToken=x", "%zz", "a;b",
@@ -87,7 +89,7 @@ func FuzzSnapshotQuery(f *testing.F) {
 		}
 		if q.Limit < 1 || q.Limit > maxPage || q.Sandbox != "" && !isID(q.Sandbox) || q.AfterID != "" && !isID(q.AfterID) ||
 			strings.ContainsAny(q.Name, ":/ ABCDEFGHIJKLMNOPQRSTUVWXYZ") {
-			t.Fatalf("%q asks for %+v", raw, q)
+			t.Fatalf("%q was parsed as %+v", raw, q)
 		}
 	})
 }

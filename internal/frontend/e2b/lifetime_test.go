@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestRemove(t *testing.T) {
+func TestRemoveSandbox(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
 	w := do(h, "DELETE", "/sandboxes/"+id, "")
@@ -40,7 +40,7 @@ func TestSetTimeout(t *testing.T) {
 	wantFailure(t, do(h, "POST", "/sandboxes/"+unknownID+"/timeout", `{"timeout":1}`), http.StatusNotFound, "sandbox_not_found", "")
 }
 
-func TestConnectNeverShortens(t *testing.T) {
+func TestConnectNeverShortensLifetime(t *testing.T) {
 	_, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","timeout":1000}`)
 	end := func() any { return object(t, do(h, "GET", "/sandboxes/"+id, ""))["endAt"] }
@@ -57,7 +57,7 @@ func TestConnectNeverShortens(t *testing.T) {
 			t.Fatalf("%s %s: %d %s", c.path, c.body, w.Code, w.Body)
 		}
 		if got := object(t, w); got["sandboxID"] != id || got["envdAccessToken"] != "token1" || got["envdVersion"] == nil {
-			t.Errorf("connect answers %v", got)
+			t.Errorf("got connect response %v", got)
 		}
 		if after := end(); after != before {
 			t.Errorf("%s %s moved the end from %v to %v", c.path, c.body, before, after)
@@ -65,11 +65,11 @@ func TestConnectNeverShortens(t *testing.T) {
 	}
 	do(h, "POST", "/v2/sandboxes/"+id+"/connect", `{"timeout":2000}`)
 	if end() == before {
-		t.Error("connect did not extend")
+		t.Error("connect with a longer timeout did not extend the lifetime")
 	}
 }
 
-func TestConnectDefaults(t *testing.T) {
+func TestConnectDefaultTimeout(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","timeout":1}`)
 	before := time.Now()
@@ -83,7 +83,7 @@ func TestConnectDefaults(t *testing.T) {
 	wantFailure(t, do(h, "POST", "/v2/sandboxes/"+unknownID+"/connect", ``), http.StatusNotFound, "sandbox_not_found", "")
 }
 
-func TestRefresh(t *testing.T) {
+func TestRefreshLifetime(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","timeout":1}`)
 	path := "/sandboxes/" + id + "/refreshes"

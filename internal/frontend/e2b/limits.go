@@ -13,10 +13,10 @@ import (
 const maxSeconds = math.MaxInt32
 
 // createTimeout parses the timeout of create.
-func createTimeout(asked *int64, g generation) (time.Duration, error) {
+func createTimeout(requested *int64, g generation) (time.Duration, error) {
 	seconds := g.defaultTimeout
-	if asked != nil {
-		seconds = *asked
+	if requested != nil {
+		seconds = *requested
 	}
 	if seconds <= 0 {
 		return 0, fault.New(fault.Invalid, "timeout_invalid", "Timeout must be greater than 0")

@@ -21,18 +21,19 @@ const (
 	statePaused  = "paused"
 )
 
-// The states of /v1 that this API calls running, those that it calls paused, and both.
+// runningStates are the states of /v1 that this API calls running, pausedStates those that it calls
+// paused, and visibleStates both.
 var (
 	runningStates = []sandbox.State{sandbox.Running}
 	pausedStates  = []sandbox.State{sandbox.Paused, sandbox.Pausing, sandbox.Resuming}
-	wireStates    = slices.Concat(runningStates, pausedStates)
+	visibleStates = slices.Concat(runningStates, pausedStates)
 )
 
 // listQuery is the parsed query of a list call.
 type listQuery struct {
 	filter  sandbox.Filter
 	running bool   // running sandboxes are requested
-	empty   bool   // nothing can match
+	empty   bool   // no sandbox can match
 	ref     string // template to filter by, or ""
 }
 
@@ -155,7 +156,7 @@ func parseListQuery(raw string) (listQuery, error) {
 func parseStates(values []string) ([]sandbox.State, error) {
 	joined := strings.Join(values, ",")
 	if joined == "" {
-		return wireStates, nil
+		return visibleStates, nil
 	}
 	var running, paused []sandbox.State
 	for s := range strings.SplitSeq(joined, ",") {
@@ -181,9 +182,9 @@ func parseOrder(s string) (ascending bool, err error) {
 	return false, invalidQuery("order")
 }
 
-func parseLimit(s string, absent, limit int) (int, error) {
+func parseLimit(s string, unsupportedRoutes, limit int) (int, error) {
 	if s == "" {
-		return absent, nil
+		return unsupportedRoutes, nil
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 || n > limit {
@@ -192,8 +193,8 @@ func parseLimit(s string, absent, limit int) (int, error) {
 	return n, nil
 }
 
-// resolveTemplate returns the ID of the template in the filter. A template that does not exist
-// matches no sandbox.
+// resolveTemplate sets the ID of the template in the filter. A template that does not exist matches no
+// sandbox.
 func (a *api) resolveTemplate(ctx context.Context, q *listQuery) error {
 	if q.ref == "" {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 )
 
+// listed returns the IDs in a list, and checks that each row has the required fields.
 func listed(t testing.TB, w *httptest.ResponseRecorder) []string {
 	t.Helper()
 	if w.Code != http.StatusOK {
@@ -33,7 +34,8 @@ func listed(t testing.TB, w *httptest.ResponseRecorder) []string {
 	return ids
 }
 
-func TestTenThousandInPages(t *testing.T) {
+// TestTenThousandSandboxesInPages reads all pages in both orders, and the list without pages.
+func TestTenThousandSandboxesInPages(t *testing.T) {
 	boxes, h := newAPI(t)
 	const n = 10_000
 	boxes.fill(n, "k1")
@@ -67,11 +69,11 @@ func TestTenThousandInPages(t *testing.T) {
 		}
 	}
 	if got := len(listed(t, do(h, "GET", "/sandboxes", ""))); got != n {
-		t.Errorf("the first generation's list has %d rows", got)
+		t.Errorf("got %d rows in the list without pages, want %d", got, n)
 	}
 }
 
-func TestNextTokens(t *testing.T) {
+func TestListPageTokens(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fill(3, "k1")
 	w := do(h, "GET", "/v2/sandboxes?limit=2", "")
@@ -91,7 +93,7 @@ func TestNextTokens(t *testing.T) {
 		encode([]byte("yesterday__i1")),
 		encode([]byte("2026-01-02T03:04:05Z__I1")),
 		encode([]byte("2026-01-02T03:04:05Z__i1__desc")),
-		encode([]byte("2026-01-02T03:04:05Z__i1__asc")), // of the other order
+		encode([]byte("2026-01-02T03:04:05Z__i1__asc")), // for ascending order
 		encode(make([]byte, 1000)),
 	} {
 		w := do(h, "GET", "/v2/sandboxes?nextToken="+url.QueryEscape(bad), "")
@@ -108,8 +110,8 @@ func TestListFilters(t *testing.T) {
 	boxes.boxes[1].Metadata = map[string]string{"k": "v"}
 	first, second, third := boxes.boxes[0].ID, boxes.boxes[1].ID, boxes.boxes[2].ID
 	all := []string{third, second, first}
-	// As the SDK escapes {"a b":"x&y=z","k":"v"}: three times.
-	triple := "metadata=a%252520b%3Dx%252526y%25253Dz%26k%3Dv"
+	// The SDK encodes {"a b":"x&y=z","k":"v"} three times.
+	encodedThrice := "metadata=a%252520b%3Dx%252526y%25253Dz%26k%3Dv"
 	for query, want := range map[string][]string{
 		"":                                      all,
 		"state=running":                         all,
@@ -117,7 +119,7 @@ func TestListFilters(t *testing.T) {
 		"state=running&state=paused":            all,
 		"state=paused":                          {},
 		"order=asc":                             {first, second, third},
-		triple:                                  {first},
+		encodedThrice:                           {first},
 		"metadata=k%3Dv":                        {second, first},
 		"metadata=k%3Dw":                        {},
 		"metadata=plus%3D1%25252B1":             {first},
@@ -140,7 +142,7 @@ func TestListFilters(t *testing.T) {
 			t.Errorf("%s: X-Total-Running %q", query, total)
 		}
 	}
-	if got := listed(t, do(h, "GET", "/sandboxes?"+triple, "")); !equal(got, []string{first}) {
+	if got := listed(t, do(h, "GET", "/sandboxes?"+encodedThrice, "")); !equal(got, []string{first}) {
 		t.Errorf("the first generation's filter finds %v", got)
 	}
 }
@@ -157,7 +159,7 @@ func equal(a, b []string) bool {
 	return true
 }
 
-func TestListRefusesBadQueries(t *testing.T) {
+func TestListRejectsInvalidQueries(t *testing.T) {
 	_, h := newAPI(t)
 	for query, code := range map[string]string{
 		"state=gone":                 "query_invalid",

@@ -51,7 +51,7 @@ func (a *api) running(r *http.Request, caller sandbox.Principal) (sandbox.Sandbo
 // existing returns the sandbox in the path. In this API, only running and paused sandboxes exist.
 func (a *api) existing(r *http.Request, caller sandbox.Principal) (sandbox.Sandbox, error) {
 	found, err := a.known(r, caller)
-	if err == nil && !slices.Contains(wireStates, found.State) {
+	if err == nil && !slices.Contains(visibleStates, found.State) {
 		err = unknownSandbox(found.ID)
 	}
 	return found, err

@@ -26,8 +26,8 @@ func (m *memory) origin(caller sandbox.Principal, s string) (sandbox.Template, e
 	return t, err
 }
 
-// changed finds a sandbox whose state a call is about to save or to change.
-func (m *memory) changed(caller sandbox.Principal, ref string) (int, error) {
+// findForChange finds a sandbox for a call that saves or changes its state. It fails with failState.
+func (m *memory) findForChange(caller sandbox.Principal, ref string) (int, error) {
 	i, err := m.find(caller, ref)
 	if err == nil {
 		err = m.failState
@@ -38,7 +38,7 @@ func (m *memory) changed(caller sandbox.Principal, ref string) (int, error) {
 func (m *memory) Pause(_ context.Context, caller sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.changed(caller, ref)
+	i, err := m.findForChange(caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -76,7 +76,7 @@ func (m *memory) ResumeFiles(ctx context.Context, caller sandbox.Principal, ref 
 func (m *memory) Fork(_ context.Context, caller sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.changed(caller, ref)
+	i, err := m.findForChange(caller, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (m *memory) Fork(_ context.Context, caller sandbox.Principal, ref string, r
 func (m *memory) Snapshot(_ context.Context, caller sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.changed(caller, ref)
+	i, err := m.findForChange(caller, ref)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}

@@ -21,7 +21,7 @@ const (
 	templateID = "aaaaaaaaaaaaaaaaaaaa"
 )
 
-// keys has two callers.
+// keys knows the API keys of two callers.
 type keys struct{}
 
 func (keys) Verify(_ context.Context, secret string) (key.Key, error) {
@@ -55,17 +55,17 @@ type memory struct {
 	last    sandbox.CreateRequest
 	samples []sandbox.Metric
 	entries []sandbox.LogEntry
-	fail    error // what every call returns, if set
-	// above are the operator's policy layers above those of callers.
+	fail    error // returned by every call, unless nil
+	// above are the operator's policy layers, which apply before those of callers.
 	above []policy.Layer
 
 	snapshots []sandbox.Snapshot
-	filesOnly bool   // what the latest pause was asked for
+	filesOnly bool   // argument of the latest Pause
 	reboots   int    // calls of ResumeFiles
 	forks     int    // copies that the latest fork made
-	between   func() // called by Resume before it looks
-	failFork  error  // of each second copy
-	failState error  // of Pause, Fork and Snapshot
+	between   func() // called by Resume before it finds the sandbox
+	failFork  error  // error of each second copy
+	failState error  // returned by Pause, Fork and Snapshot
 }
 
 func (m *memory) Create(_ context.Context, caller sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
@@ -148,7 +148,7 @@ func (m *memory) List(_ context.Context, caller sandbox.Principal, f sandbox.Fil
 			continue
 		}
 		if f.AfterID != "" && order(s, after) <= 0 || s.StartedAt.Before(f.StartedAfter) ||
-			f.TemplateID != "" && s.TemplateID != f.TemplateID || !holds(s.Metadata, f.Metadata) {
+			f.TemplateID != "" && s.TemplateID != f.TemplateID || !hasMetadata(s.Metadata, f.Metadata) {
 			continue
 		}
 		if len(page.Sandboxes) == f.Limit {
@@ -160,7 +160,7 @@ func (m *memory) List(_ context.Context, caller sandbox.Principal, f sandbox.Fil
 	return page, nil
 }
 
-func holds(have, want map[string]string) bool {
+func hasMetadata(have, want map[string]string) bool {
 	for k, v := range want {
 		if have[k] != v {
 			return false

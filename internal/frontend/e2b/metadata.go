@@ -17,7 +17,7 @@ func parseMetadata(value string) (map[string]string, error) {
 	}
 	joined, err := url.QueryUnescape(value)
 	if err != nil {
-		return nil, badMetadata()
+		return nil, invalidMetadata()
 	}
 	filter := map[string]string{}
 	for pair := range strings.SplitSeq(joined, "&") {
@@ -26,26 +26,26 @@ func parseMetadata(value string) (map[string]string, error) {
 		}
 		k, v, ok := strings.Cut(pair, "=")
 		if !ok {
-			return nil, badMetadata()
+			return nil, invalidMetadata()
 		}
 		name, err := url.QueryUnescape(k)
 		if err != nil || name == "" {
-			return nil, badMetadata()
+			return nil, invalidMetadata()
 		}
 		want, err := url.QueryUnescape(v)
 		if err != nil {
-			return nil, badMetadata()
+			return nil, invalidMetadata()
 		}
 		// All conditions must hold, and no sandbox has two values for a key.
 		if before, twice := filter[name]; twice && before != want {
-			return nil, badMetadata()
+			return nil, invalidMetadata()
 		}
 		filter[name] = want
 	}
 	return filter, nil
 }
 
-func badMetadata() error {
+func invalidMetadata() error {
 	return fault.New(fault.Invalid, "metadata_filter_invalid", "the metadata filter is malformed").
 		WithHint("it is an escaped query of escaped keys and values")
 }

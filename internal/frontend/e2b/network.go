@@ -34,11 +34,11 @@ type transformBody struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// stillSealed is returned in place of a header's fixed value, which is secret.
-const stillSealed = "[sealed]"
+// sealedPlaceholder is returned in place of a header's fixed value, which is secret.
+const sealedPlaceholder = "[sealed]"
 
-// placeholderStart is the prefix of placeholders for stored values.
-const placeholderStart = "${e2b."
+// secretPlaceholderPrefix is the prefix of placeholders for stored values.
+const secretPlaceholderPrefix = "${e2b."
 
 // access converts the API's network to an access. Without fields the internet is open. The built-in
 // rules and the server's own policies apply in any case. The sandbox always has a network
@@ -83,15 +83,15 @@ func (e egress) transforms() (given, shown policy.Transforms, err error) {
 			}
 			out := make(map[string]string, len(rule.Transform.Headers))
 			for name, value := range rule.Transform.Headers {
-				if value == stillSealed {
+				if value == sealedPlaceholder {
 					// The client sent back a displayed placeholder, which would be used as the
 					// header's value.
-					return nil, nil, fault.New(fault.Invalid, "invalid_network", "rules: "+stillSealed+" is a placeholder for a hidden value").
+					return nil, nil, fault.New(fault.Invalid, "invalid_network", "rules: "+sealedPlaceholder+" is a placeholder for a hidden value").
 						WithHint("send the header's value again, or store it as a secret and write ${e2b.secrets.NAME}")
 				}
 				out[name] = value
-				if !strings.Contains(value, placeholderStart) {
-					out[name] = stillSealed
+				if !strings.Contains(value, secretPlaceholderPrefix) {
+					out[name] = sealedPlaceholder
 				}
 			}
 			given[domain] = append(given[domain], rule.Transform.Headers)
@@ -105,13 +105,13 @@ func (e egress) transforms() (given, shown policy.Transforms, err error) {
 func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body struct {
 		egress
-		accessWords
+		accessFields
 		AllowInternetAccess *bool `json:"allow_internet_access"`
 	}
 	if err := decode(w, r, &body, true); err != nil {
 		return err
 	}
-	if err := body.refuseAll("PUT /v1/sandboxes/ID/access replaces it"); err != nil {
+	if err := body.rejectAccess("PUT /v1/sandboxes/ID/access replaces it"); err != nil {
 		return err
 	}
 	found, err := a.existing(r, caller)

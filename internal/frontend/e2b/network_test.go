@@ -41,38 +41,38 @@ func decoded(t testing.TB, text string) (v any) {
 	return v
 }
 
-func TestNetworkOfCreate(t *testing.T) {
+func TestCreateNetwork(t *testing.T) {
 	for _, c := range []struct {
-		name, fields   string
-		internet       bool
-		reaches, fails string
-		lists          string // of info, besides allowPublicTraffic
+		name, fields      string
+		internet          bool
+		reachable, denied string
+		lists             string // of info, besides allowPublicTraffic
 	}{
-		{"nothing given is open", ``, true, "a.test 8.8.8.8", "", `{}`},
+		{"no fields: open", ``, true, "a.test 8.8.8.8", "", `{}`},
 		{"the flag of old clients", `,"allow_internet_access":true`, true, "a.test", "", `{}`},
-		{"null is nothing given", `,"allow_internet_access":null,"network":{"allowOut":null,"denyOut":null,"rules":null,"egressProxy":null}`, true, "a.test", "", `{}`},
+		{"null fields: open", `,"allow_internet_access":null,"network":{"allowOut":null,"denyOut":null,"rules":null,"egressProxy":null}`, true, "a.test", "", `{}`},
 		{"no internet", `,"allow_internet_access":false`, false, "", "a.test 8.8.8.8", `{}`},
-		{"no internet but", `,"allow_internet_access":false,"network":{"allowOut":["A.test","1.1.1.1"]}`, false, "a.test 1.1.1.1", "b.test 1.1.1.2", `{"allowOut":["A.test","1.1.1.1"]}`},
+		{"no internet, some allowed", `,"allow_internet_access":false,"network":{"allowOut":["A.test","1.1.1.1"]}`, false, "a.test 1.1.1.1", "b.test 1.1.1.2", `{"allowOut":["A.test","1.1.1.1"]}`},
 		{"lists", `,"network":{"allowOut":["*.b.test"],"denyOut":["0.0.0.0/0","9.9.9.9"]}`, false, "x.b.test", "b.test 9.9.9.9", `{"allowOut":["*.b.test"],"denyOut":["0.0.0.0/0","9.9.9.9"]}`},
 		{"some denied", `,"network":{"denyOut":["8.8.8.0/24"]}`, true, "a.test 8.8.4.4", "8.8.8.8", `{"denyOut":["8.8.8.0/24"]}`},
-		{"rules open nothing", `,"allow_internet_access":false,"network":{"rules":{"a.test":[{}]}}`, false, "", "a.test", `{"rules":{"a.test":[]}}`},
+		{"rules allow no hosts", `,"allow_internet_access":false,"network":{"rules":{"a.test":[{}]}}`, false, "", "a.test", `{"rules":{"a.test":[]}}`},
 	} {
 		boxes, h := newAPI(t)
 		id := create(t, h, `{"templateID":"base"`+c.fields+`}`)
 		if boxes.last.Access.Net != sandbox.NetPolicy {
-			t.Errorf("%s: net %q; without a link nothing could be allowed later", c.name, boxes.last.Access.Net)
+			t.Errorf("%s: net %q; without a network attachment no host could be allowed later", c.name, boxes.last.Access.Net)
 		}
 		internet, network := infoOf(t, h, id)
 		delete(network, "allowPublicTraffic")
 		if internet != c.internet || !reflect.DeepEqual(any(network), decoded(t, c.lists)) {
 			t.Errorf("%s: info shows %v and %v", c.name, internet, network)
 		}
-		for host := range strings.FieldsSeq(c.reaches) {
+		for host := range strings.FieldsSeq(c.reachable) {
 			if !reaches(t, boxes, id, host) {
 				t.Errorf("%s: %s is not reached", c.name, host)
 			}
 		}
-		for host := range strings.FieldsSeq(c.fails) {
+		for host := range strings.FieldsSeq(c.denied) {
 			if reaches(t, boxes, id, host) {
 				t.Errorf("%s: %s is reached", c.name, host)
 			}
@@ -80,7 +80,7 @@ func TestNetworkOfCreate(t *testing.T) {
 	}
 }
 
-func TestNetworkErrors(t *testing.T) {
+func TestInvalidNetworkIsRejected(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":false}`)
 	made := boxes.made
@@ -114,11 +114,11 @@ func TestNetworkErrors(t *testing.T) {
 		wantFailure(t, do(h, "PUT", "/sandboxes/"+id+"/network", `{`+c.fields+`}`), status, c.code, text)
 	}
 	if boxes.made != made || reaches(t, boxes, id, "a.test") {
-		t.Error("what was refused changed something")
+		t.Error("a rejected request created a sandbox or opened the network")
 	}
 }
 
-func TestSetNetworkReplacesAll(t *testing.T) {
+func TestSetNetworkReplacesAllFields(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":false}`)
 	put := func(body string) {
@@ -129,29 +129,29 @@ func TestSetNetworkReplacesAll(t *testing.T) {
 	}
 	put(`{"allowOut":["a.test"],"denyOut":["0.0.0.0/0"]}`)
 	if !reaches(t, boxes, id, "a.test") || reaches(t, boxes, id, "b.test") {
-		t.Error("the lists do not hold")
+		t.Error("the allow list is not applied")
 	}
 	put(`{"denyOut":["8.8.8.8"]}`)
 	if !reaches(t, boxes, id, "b.test") || reaches(t, boxes, id, "8.8.8.8") {
-		t.Error("what was left out is not cleared")
+		t.Error("an absent list was not cleared")
 	}
 	if internet, network := infoOf(t, h, id); !internet || network["allowOut"] != nil || len(network["denyOut"].([]any)) != 1 {
 		t.Errorf("info shows %v %v", internet, network)
 	}
 	put(`{"allow_internet_access":false}`)
 	if reaches(t, boxes, id, "b.test") {
-		t.Error("the internet is still there")
+		t.Error("b.test can still be reached without internet access")
 	}
 	put(`{}`)
 	if !reaches(t, boxes, id, "8.8.8.8") {
-		t.Error("an empty update does not clear all")
+		t.Error("an empty update did not clear all lists")
 	}
 	boxes.boxes[0].Access.Level = "strict"
 	put(`{}`)
 	if boxes.boxes[0].Access.Level != "strict" {
-		t.Error("the call took the sandbox's level away")
+		t.Error("the call removed the sandbox's level")
 	}
-	// Access to a sandbox of another key, or to none, reveals nothing.
+	// A sandbox of another key gives the same error as one that does not exist.
 	for _, c := range [][2]string{{unknownID, goodKey}, {id, otherKey}} {
 		wantFailure(t, do(h, "PUT", "/sandboxes/"+c[0]+"/network", `{}`, "X-API-KEY", c[1]), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	}
@@ -159,8 +159,9 @@ func TestSetNetworkReplacesAll(t *testing.T) {
 	wantFailure(t, do(h, "PUT", "/sandboxes/"+id+"/network", `{}`), http.StatusConflict, "network_fixed", "")
 }
 
-// A fixed value is passed to the service to be encrypted, and appears nowhere else.
-func TestFixedValuesAreNotShown(t *testing.T) {
+// TestFixedHeaderValuesAreHidden checks that a fixed value of a header is passed to the service, which
+// encrypts it, and appears nowhere else.
+func TestFixedHeaderValuesAreHidden(t *testing.T) {
 	boxes, h := newAPI(t)
 	const value = "Bearer canary-of-a-fixed-header"
 	rules := `"rules":{"a.test":[{"transform":{"headers":{"Authorization":"` + value + `","X-Key":"k ${e2b.secrets.KEY}"}}}]}`
@@ -171,9 +172,9 @@ func TestFixedValuesAreNotShown(t *testing.T) {
 		if len(access.Values) != 1 || access.Values[policy.OwnPrefix+"1"].Reveal() != value {
 			t.Errorf("values %v", access.Values)
 		}
-		kept, err := json.Marshal(access)
-		if err != nil || strings.Contains(string(kept), "canary") {
-			t.Errorf("%v: the value is in what is kept: %s", err, kept)
+		stored, err := json.Marshal(access)
+		if err != nil || strings.Contains(string(stored), "canary") {
+			t.Errorf("%v: the stored access contains the value: %s", err, stored)
 		}
 		binds := access.Documents[0].Secrets.Bind
 		if len(binds) != 2 || binds[0].Name != policy.OwnPrefix+"1" || binds[1].Name != "KEY" || binds[1].Format != "k {}" {
@@ -192,26 +193,27 @@ func TestFixedValuesAreNotShown(t *testing.T) {
 	check()
 }
 
-// The description of the internet access is the one in force, not the requested one.
-func TestInfoTellsWhatIsInForce(t *testing.T) {
+// TestInfoShowsEffectiveInternetAccess checks that info shows the access in force, not the requested
+// one.
+func TestInfoShowsEffectiveInternetAccess(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":true}`)
 	if internet, _ := infoOf(t, h, id); !internet {
-		t.Error("an open sandbox is not open")
+		t.Error("info shows no internet access for an open sandbox")
 	}
 	boxes.above = []policy.Layer{{Kind: policy.LayerOrganisation, Document: policy.Document{
 		Policy: "v1", Name: "org", Network: policy.Network{Unlisted: "deny"},
 	}}}
 	if internet, _ := infoOf(t, h, id); internet || reaches(t, boxes, id, "a.test") {
-		t.Error("the organisation closed what info calls open")
+		t.Error("info shows internet access that the organisation's policy denies")
 	}
 	boxes.above = nil
 	boxes.boxes[0].Unlinked = true
 	if internet, _ := infoOf(t, h, id); internet {
-		t.Error("a sandbox that lost its link is called open")
+		t.Error("info shows internet access for a sandbox that lost its network attachment")
 	}
 	boxes.boxes[0].Unlinked, boxes.boxes[0].Access = false, sandbox.Access{Net: sandbox.NetNone}
 	if internet, _ := infoOf(t, h, id); internet {
-		t.Error("a sandbox without a link is called open")
+		t.Error("info shows internet access for a sandbox without a network")
 	}
 }

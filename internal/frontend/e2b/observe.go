@@ -129,14 +129,14 @@ func (a *api) logsV1(w http.ResponseWriter, r *http.Request, caller sandbox.Prin
 	return nil
 }
 
-// logger is the source of all entries. E2B's own command line filters by it.
-const logger = "sandbox"
+// logSource is the source of all entries. E2B's own command line filters by it.
+const logSource = "sandbox"
 
-// lineOf returns an entry as the JSON object that E2B's own command line parses
-// from each line. It needs a level and a logger, and shows all other fields.
+// lineOf returns an entry as the JSON object that E2B's own command line parses from each line. The
+// command line needs a level and a logger, and shows all other fields.
 func lineOf(e logEntry) (string, error) {
 	object := maps.Clone(e.Fields)
-	object["level"], object["logger"], object["message"] = e.Level, logger, e.Message
+	object["level"], object["logger"], object["message"] = e.Level, logSource, e.Message
 	line, err := json.Marshal(object)
 	if err != nil {
 		return "", fmt.Errorf("encode a log entry: %w", err)
@@ -157,7 +157,7 @@ func (a *api) logsV2(w http.ResponseWriter, r *http.Request, caller sandbox.Prin
 	return nil
 }
 
-// levels in ascending order: a query returns its level and all above it.
+// levels are the log levels in ascending order. A query returns its level and all higher ones.
 var levels = []string{"debug", "info", "warn", "error"}
 
 type logQuery struct {
@@ -209,16 +209,16 @@ func (a *api) logs(r *http.Request, caller sandbox.Principal, q logQuery) ([]log
 		all = slices.Clone(all) // the service may share the returned slice
 		slices.Reverse(all)
 	}
-	chosen := []logEntry{}
+	selected := []logEntry{}
 	for _, e := range all {
-		if len(chosen) == q.limit {
+		if len(selected) == q.limit {
 			break
 		}
 		if q.matches(e) {
-			chosen = append(chosen, logEntryOf(e))
+			selected = append(selected, logEntryOf(e))
 		}
 	}
-	return chosen, nil
+	return selected, nil
 }
 
 func (q logQuery) matches(e sandbox.LogEntry) bool {

@@ -45,17 +45,17 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	if get("?start=1772625630&end=1772625680"); len(rows) != 1 {
-		t.Errorf("%d samples in a window of one", len(rows))
+		t.Errorf("got %d samples in a range with one sample", len(rows))
 	}
 	if get("?start=1872625630"); rows == nil || len(rows) != 0 {
-		t.Errorf("samples of the future: %v", rows)
+		t.Errorf("got %v for a range in the future, want no samples", rows)
 	}
 	for _, query := range []string{"?start=x", "?end=-1", "?start=9223372036854775807", "?start=20&end=10", "?%zz"} {
 		wantFailure(t, do(h, "GET", "/sandboxes/"+id+"/metrics"+query, ""), http.StatusBadRequest, "query_invalid", "")
 	}
 }
 
-func TestMetricsOfMany(t *testing.T) {
+func TestMetricsOfSeveralSandboxes(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fill(2, "k1")
 	boxes.samples = []sandbox.Metric{{At: noon, CPUCount: 1}, {At: noon.Add(time.Second), CPUCount: 2}}
@@ -124,19 +124,19 @@ func TestLogs(t *testing.T) {
 	first := object(t, do(h, "GET", "/sandboxes/"+id+"/logs?start=1772625603500&limit=1", ""))
 	lines, entries := first["logs"].([]any), first["logEntries"].([]any)
 	if len(lines) != 1 || len(entries) != 1 {
-		t.Errorf("the first generation reads %v", first)
+		t.Errorf("got logs of the first version %v, want one line and one entry", first)
 	}
 	if boxes.entries[0].Level != "debug" {
-		t.Error("reading backward turned the service's own slice around")
+		t.Error("reading backward reversed the service's own slice")
 	}
 }
 
-// E2B's command line parses each line as JSON and calls string methods of its
-// level and its logger.
-func TestF22LinesAreObjects(t *testing.T) {
+// TestF22LogLinesAreJSONObjects checks that each line is a JSON object with a level and a logger,
+// because E2B's command line reads them.
+func TestF22LogLinesAreJSONObjects(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fill(1, "k1")
-	boxes.boxes[0].State = sandbox.Stopped // logs are read after the end, too
+	boxes.boxes[0].State = sandbox.Stopped // logs can be read after the end
 	id := boxes.boxes[0].ID
 	boxes.entries = []sandbox.LogEntry{
 		{At: noon, Level: "warn", Message: `a "quoted" line`, Fields: map[string]string{"reason": "killed", "logger": "x", "level": "", "message": "y"}},

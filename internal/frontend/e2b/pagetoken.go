@@ -35,27 +35,27 @@ func (t pageToken) String() string {
 // refused, because its page would skip or repeat rows.
 func parsePageToken(s string, ascending bool) (pageToken, error) {
 	if len(s) > maxToken {
-		return pageToken{}, badToken()
+		return pageToken{}, invalidToken()
 	}
 	plain, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimRight(s, "="))
 	if err != nil {
-		return pageToken{}, badToken()
+		return pageToken{}, invalidToken()
 	}
 	parts := strings.Split(string(plain), tokenSeparator)
 	t := pageToken{ascending: len(parts) == 3 && parts[2] == tokenAscending}
 	if len(parts) != 2 && !t.ascending {
-		return pageToken{}, badToken()
+		return pageToken{}, invalidToken()
 	}
 	t.id = parts[1]
 	if t.after, err = time.Parse(time.RFC3339Nano, parts[0]); err != nil || !isID(t.id) {
-		return pageToken{}, badToken()
+		return pageToken{}, invalidToken()
 	}
 	if t.ascending != ascending {
-		return pageToken{}, badToken()
+		return pageToken{}, invalidToken()
 	}
 	return t, nil
 }
 
-func badToken() error {
+func invalidToken() error {
 	return fault.New(fault.Invalid, "next_token_invalid", "Invalid next token")
 }

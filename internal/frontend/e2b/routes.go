@@ -40,9 +40,9 @@ func (a *api) routes() {
 	a.handle("/", a.unknownRoute)
 }
 
-// absent are the unsupported parts of the E2B API, by the first segment of the path without its
+// unsupportedRoutes are the unsupported parts of the E2B API, by the first segment of the path without its
 // version.
-var absent = map[string]string{
+var unsupportedRoutes = map[string]string{
 	"templates":     "building and listing templates",
 	"volumes":       "volumes",
 	"volumecontent": "volumes",
@@ -56,16 +56,16 @@ var absent = map[string]string{
 
 func (a *api) unknownRoute(_ http.ResponseWriter, r *http.Request, _ sandbox.Principal) error {
 	segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	if len(segments) > 1 && isVersion(segments[0]) {
+	if len(segments) > 1 && isAPIVersion(segments[0]) {
 		segments = segments[1:]
 	}
-	if what, ok := absent[segments[0]]; ok && (segments[0] != "templates" || a.Builds == nil) && (segments[0] != "volumes" || a.Volumes == nil) {
+	if what, ok := unsupportedRoutes[segments[0]]; ok && (segments[0] != "templates" || a.Builds == nil) && (segments[0] != "volumes" || a.Volumes == nil) {
 		return notSupported(what)
 	}
 	return fault.New(fault.NotFound, "route_not_found", "no such endpoint")
 }
 
-func isVersion(s string) bool {
+func isAPIVersion(s string) bool {
 	return len(s) == 2 && s[0] == 'v' && s[1] >= '1' && s[1] <= '9'
 }
 

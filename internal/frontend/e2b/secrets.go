@@ -40,9 +40,8 @@ type newSecret struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// infoOfSecret returns the description of a secret. Neither it nor any other answer contains a
-// value.
-type infoOfSecret struct {
+// secretBody describes a secret. No response contains the value of a secret.
+type secretBody struct {
 	SecretID       string            `json:"secretID"`
 	Name           string            `json:"name"`
 	CurrentVersion int64             `json:"currentVersion"`
@@ -51,8 +50,8 @@ type infoOfSecret struct {
 	UpdatedAt      time.Time         `json:"updatedAt"`
 }
 
-func infoOf(info secrets.Info) infoOfSecret {
-	out := infoOfSecret{
+func secretBodyOf(info secrets.Info) secretBody {
+	out := secretBody{
 		SecretID: info.ID, Name: info.Name, CurrentVersion: info.Version, Metadata: info.Metadata,
 		CreatedAt: info.Created, UpdatedAt: info.Updated,
 	}
@@ -62,7 +61,7 @@ func infoOf(info secrets.Info) infoOfSecret {
 	return out
 }
 
-func holder(caller sandbox.Principal) secrets.Caller { return secrets.Caller{Owner: caller.KeyID} }
+func secretOwner(caller sandbox.Principal) secrets.Caller { return secrets.Caller{Owner: caller.KeyID} }
 
 func readSecret(w http.ResponseWriter, r *http.Request) (newSecret, []byte, error) {
 	var in newSecret
@@ -85,11 +84,11 @@ func (a *api) createSecret(w http.ResponseWriter, r *http.Request, caller sandbo
 		return err
 	}
 	defer clear(value)
-	info, err := a.Secrets.Set(r.Context(), holder(caller), in.Name, value, in.Metadata)
+	info, err := a.Secrets.Set(r.Context(), secretOwner(caller), in.Name, value, in.Metadata)
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusCreated, infoOf(info))
+	writeJSON(w, http.StatusCreated, secretBodyOf(info))
 	return nil
 }
 
@@ -99,25 +98,25 @@ func (a *api) updateSecret(w http.ResponseWriter, r *http.Request, caller sandbo
 		return err
 	}
 	defer clear(value)
-	info, err := a.Secrets.Rotate(r.Context(), holder(caller), r.PathValue("id"), value, in.Metadata)
+	info, err := a.Secrets.Rotate(r.Context(), secretOwner(caller), r.PathValue("id"), value, in.Metadata)
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, infoOf(info))
+	writeJSON(w, http.StatusOK, secretBodyOf(info))
 	return nil
 }
 
 func (a *api) secretInfo(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
-	info, err := a.Secrets.Find(r.Context(), holder(caller), r.PathValue("id"))
+	info, err := a.Secrets.Find(r.Context(), secretOwner(caller), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, infoOf(info))
+	writeJSON(w, http.StatusOK, secretBodyOf(info))
 	return nil
 }
 
 func (a *api) destroySecret(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
-	if _, err := a.Secrets.Remove(r.Context(), holder(caller), r.PathValue("id")); err != nil {
+	if _, err := a.Secrets.Remove(r.Context(), secretOwner(caller), r.PathValue("id")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -133,7 +132,7 @@ func (a *api) listSecrets(w http.ResponseWriter, r *http.Request, caller sandbox
 	if err != nil {
 		return err
 	}
-	list, err := a.Secrets.List(r.Context(), holder(caller))
+	list, err := a.Secrets.List(r.Context(), secretOwner(caller))
 	if err != nil {
 		return err
 	}
@@ -142,37 +141,37 @@ func (a *api) listSecrets(w http.ResponseWriter, r *http.Request, caller sandbox
 		if err != nil {
 			return err
 		}
-		list = slices.DeleteFunc(list, func(info secrets.Info) bool { return secretPlace(info) <= after })
+		list = slices.DeleteFunc(list, func(info secrets.Info) bool { return secretPosition(info) <= after })
 	}
 	if len(list) > limit {
 		list = list[:limit]
-		w.Header().Set("X-Next-Token", base64.RawURLEncoding.EncodeToString([]byte(secretPlace(list[limit-1]))))
+		w.Header().Set("X-Next-Token", base64.RawURLEncoding.EncodeToString([]byte(secretPosition(list[limit-1]))))
 	}
-	rows := make([]infoOfSecret, 0, len(list))
+	rows := make([]secretBody, 0, len(list))
 	for _, info := range list {
-		rows = append(rows, infoOf(info))
+		rows = append(rows, secretBodyOf(info))
 	}
 	writeJSON(w, http.StatusOK, rows)
 	return nil
 }
 
-// placeLayout is a time format whose texts sort by time.
-const placeLayout = "2006-01-02T15:04:05.000000000Z"
+// sortableTime is a time format whose texts sort by time.
+const sortableTime = "2006-01-02T15:04:05.000000000Z"
 
-// secretPlace returns a secret's position in the list. The next page is correct even if the secret
+// secretPosition returns a secret's position in the list. The next page is correct even if the secret
 // has been removed since.
-func secretPlace(info secrets.Info) string {
-	return info.Created.UTC().Format(placeLayout) + " " + info.ID
+func secretPosition(info secrets.Info) string {
+	return info.Created.UTC().Format(sortableTime) + " " + info.ID
 }
 
 func parseSecretToken(s string) (string, error) {
 	plain, err := base64.RawURLEncoding.Strict().DecodeString(s)
 	if err != nil || len(s) > maxToken {
-		return "", badToken()
+		return "", invalidToken()
 	}
 	at, id, ok := strings.Cut(string(plain), " ")
-	if _, err := time.Parse(placeLayout, at); err != nil || !ok || !strings.HasPrefix(id, secrets.IDPrefix) {
-		return "", badToken()
+	if _, err := time.Parse(sortableTime, at); err != nil || !ok || !strings.HasPrefix(id, secrets.IDPrefix) {
+		return "", invalidToken()
 	}
 	return string(plain), nil
 }

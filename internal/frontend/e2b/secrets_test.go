@@ -16,7 +16,7 @@ import (
 
 const canary = "canary-Zq81-value-of-a-secret"
 
-// secretsAPI is the API on the real vault and store.
+// secretsAPI returns the API with a real vault and store.
 func secretsAPI(t testing.TB) http.Handler {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ func secretsAPI(t testing.TB) http.Handler {
 	})
 }
 
-func TestSecretsLife(t *testing.T) {
+func TestSecretLifecycle(t *testing.T) {
 	h := secretsAPI(t)
 	w := do(h, "POST", "/secrets", `{"name":"openai-api-key","value":"`+canary+`","metadata":{"team":"pay"}}`)
 	if w.Code != http.StatusCreated {
@@ -45,7 +45,7 @@ func TestSecretsLife(t *testing.T) {
 	id, _ := made["secretID"].(string)
 	for _, field := range []string{"secretID", "name", "currentVersion", "metadata", "createdAt", "updatedAt"} {
 		if made[field] == nil {
-			t.Errorf("%s is missing, which clients need: %v", field, made)
+			t.Errorf("the response lacks %s: %v", field, made)
 		}
 	}
 	if len(made) != 6 || made["currentVersion"] != 1.0 {
@@ -60,7 +60,7 @@ func TestSecretsLife(t *testing.T) {
 		if w := do(h, "GET", "/secrets/"+ref, ""); w.Code != 200 || object(t, w)["secretID"] != id {
 			t.Errorf("%s: %d %s", ref, w.Code, w.Body)
 		}
-		// To another key it does not exist.
+		// For another key the secret does not exist.
 		wantFailure(t, do(h, "GET", "/secrets/"+ref, "", "X-API-KEY", otherKey), 404, "secret_not_found", "secret")
 		wantFailure(t, do(h, "POST", "/secrets/"+ref, `{"value":"another value"}`, "X-API-KEY", otherKey), 404, "secret_not_found", "secret")
 		wantFailure(t, do(h, "DELETE", "/secrets/"+ref, "", "X-API-KEY", otherKey), 404, "secret_not_found", "secret")
@@ -74,7 +74,7 @@ func TestSecretsLife(t *testing.T) {
 	wantFailure(t, do(h, "DELETE", "/secrets/"+id, ""), 404, "secret_not_found", id)
 }
 
-func TestSecretsPages(t *testing.T) {
+func TestSecretListPages(t *testing.T) {
 	h := secretsAPI(t)
 	for i := range 7 {
 		if w := do(h, "POST", "/secrets", fmt.Sprintf(`{"name":"S%d","value":"%s"}`, i, canary)); w.Code != 201 {
@@ -105,7 +105,7 @@ func TestSecretsPages(t *testing.T) {
 		query = "?limit=3&nextToken=" + next
 	}
 	if got := strings.Join(names, " "); got != "S0 S1 S2 S3 S4 S5 S6" {
-		t.Errorf("pages give %s", got)
+		t.Errorf("got names %s from all pages, want S0 to S6", got)
 	}
 	for _, query := range []string{"?limit=0", "?limit=101", "?limit=x", "?nextToken=x", "?nextToken=AAAA", "?nextToken=" + strings.Repeat("A", 400)} {
 		if w := do(h, "GET", "/secrets"+query, ""); w.Code != http.StatusBadRequest {
@@ -114,8 +114,8 @@ func TestSecretsPages(t *testing.T) {
 	}
 }
 
-// No answer repeats a value, whatever is wrong with a call.
-func TestNoAnswerShowsASecret(t *testing.T) {
+// TestNoResponseContainsASecret checks valid requests and errors of every kind.
+func TestNoResponseContainsASecret(t *testing.T) {
 	h := secretsAPI(t)
 	for _, c := range []struct {
 		body string

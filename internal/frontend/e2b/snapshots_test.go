@@ -1,7 +1,6 @@
 package e2b_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -13,9 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/e2b"
 )
 
-type ctx = context.Context
-
-func newAPIOf(t testing.TB, boxes *memory, lifetimes e2b.Lifetimes) http.Handler {
+// newAPIWith returns an API whose Lifetimes the test provides.
+func newAPIWith(t testing.TB, boxes *memory, lifetimes e2b.Lifetimes) http.Handler {
 	t.Helper()
 	return e2b.New(e2b.Deps{
 		Finder: boxes, Lifetimes: lifetimes, Monitor: boxes, Access: boxes, States: boxes, Snapshots: boxes, Templates: templates{}, Keys: keys{},
@@ -23,6 +21,7 @@ func newAPIOf(t testing.TB, boxes *memory, lifetimes e2b.Lifetimes) http.Handler
 	})
 }
 
+// array decodes a response that must be a JSON array.
 func array(t testing.TB, w *httptest.ResponseRecorder) []map[string]any {
 	t.Helper()
 	var v []map[string]any
@@ -32,7 +31,7 @@ func array(t testing.TB, w *httptest.ResponseRecorder) []map[string]any {
 	return v
 }
 
-func take(t testing.TB, h http.Handler, id, body string) map[string]any {
+func takeSnapshot(t testing.TB, h http.Handler, id, body string) map[string]any {
 	t.Helper()
 	w := do(h, "POST", "/sandboxes/"+id+"/snapshots", body)
 	if w.Code != http.StatusCreated {
@@ -41,18 +40,18 @@ func take(t testing.TB, h http.Handler, id, body string) map[string]any {
 	return object(t, w)
 }
 
-func TestSnapshots(t *testing.T) {
+func TestTakeSnapshot(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
-	plain := take(t, h, id, `{}`)
+	plain := takeSnapshot(t, h, id, `{}`)
 	if names, ok := plain["names"].([]any); plain["snapshotID"] != "s0000000000000000000:default" || !ok || len(names) != 0 {
-		t.Errorf("a snapshot without a name is %v", plain)
+		t.Errorf("got snapshot without a name %v", plain)
 	}
-	named := take(t, h, id, `{"name":" Before "}`)
+	named := takeSnapshot(t, h, id, `{"name":" Before "}`)
 	if names := named["names"].([]any); len(names) != 1 || names[0] != "before:default" || boxes.snapshots[1].Name != "before" {
-		t.Errorf("a named snapshot is %v", named)
+		t.Errorf("got named snapshot %v", named)
 	}
-	take(t, h, id, ``)
+	takeSnapshot(t, h, id, ``)
 	for body, code := range map[string]string{
 		`{"name":"a b"}`: "template_reference_invalid", `{"name":"../x"}`: "template_reference_invalid", `{"name":7}`: "field_invalid",
 	} {
@@ -66,7 +65,7 @@ func TestSnapshots(t *testing.T) {
 	if len(boxes.snapshots) != 3 {
 		t.Errorf("%d snapshots", len(boxes.snapshots))
 	}
-	// Each is a template to create from.
+	// A sandbox can be created from each snapshot.
 	for _, ref := range []string{plain["snapshotID"].(string), "before", "before:default"} {
 		create(t, h, `{"templateID":"`+ref+`"}`)
 	}
@@ -83,7 +82,7 @@ func TestListSnapshots(t *testing.T) {
 		if i%2 == 1 {
 			id, body = second, fmt.Sprintf(`{"name":"name%d"}`, i%10)
 		}
-		take(t, h, id, body)
+		takeSnapshot(t, h, id, body)
 	}
 	for query, want := range map[string]int{
 		"": n, "limit=7": n, "sandboxID=" + first: n / 2, "sandboxID=" + second + "-client": n / 2, "sandboxID=" + unknownID: 0,
@@ -130,14 +129,14 @@ func TestRemoveSnapshot(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
 	for _, ref := range []string{"s0000000000000000000%3Adefault", "s0000000000000000000:default", "s0000000000000000000", "before"} {
-		take(t, h, id, `{"name":"before"}`)
+		takeSnapshot(t, h, id, `{"name":"before"}`)
 		wantFailure(t, do(h, "DELETE", "/templates/"+ref, "", "X-API-KEY", otherKey), http.StatusNotFound, "template_not_found", "not found")
 		if w := do(h, "DELETE", "/templates/"+ref, ""); w.Code != http.StatusNoContent || w.Body.Len() != 0 || len(boxes.snapshots) != 0 {
 			t.Fatalf("%s: %d %s, %d left", ref, w.Code, w.Body, len(boxes.snapshots))
 		}
 		wantFailure(t, do(h, "DELETE", "/templates/"+ref, ""), http.StatusNotFound, "template_not_found", "not found")
 	}
-	take(t, h, id, `{"name":"before"}`)
+	takeSnapshot(t, h, id, `{"name":"before"}`)
 	for ref, status := range map[string]int{
 		"base": http.StatusForbidden, "team%2Fbefore": http.StatusNotFound, "before:v1": http.StatusNotFound, "a%2Fb%2Fc": http.StatusBadRequest,
 		"..%2F..%2Fetc": http.StatusBadRequest,
@@ -147,14 +146,14 @@ func TestRemoveSnapshot(t *testing.T) {
 		}
 	}
 	if len(boxes.snapshots) != 1 {
-		t.Error("a refused call removed the snapshot")
+		t.Error("a rejected request removed the snapshot")
 	}
 }
 
 func TestTemplateAliases(t *testing.T) {
 	_, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
-	take(t, h, id, `{"name":"before"}`)
+	takeSnapshot(t, h, id, `{"name":"before"}`)
 	for ref, want := range map[string]map[string]any{
 		"base":             {"templateID": templateID, "public": true},
 		"before":           {"templateID": "s0000000000000000000", "public": false},

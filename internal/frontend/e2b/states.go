@@ -20,8 +20,7 @@ type States interface {
 // resumeDefault is the default timeout of resume, in seconds.
 const resumeDefault = 15
 
-// stateOf returns the API's state. A sandbox that does not answer now but can do so again is
-// paused.
+// stateOf returns the state in this API. A sandbox that does not run now but can run again is paused.
 func stateOf(s sandbox.Sandbox) string {
 	if s.State == sandbox.Running {
 		return stateRunning
@@ -96,11 +95,11 @@ func (a *api) resume(w http.ResponseWriter, r *http.Request, caller sandbox.Prin
 	if body.AutoPause != nil && *body.AutoPause != found.OnEnd.Pause {
 		return notSupported("changing the action at a sandbox's end when resuming it")
 	}
-	resumed, was, err := a.resumer(body.Memory)(r.Context(), caller, found.ID, d)
+	resumed, wasPaused, err := a.resumer(body.Memory)(r.Context(), caller, found.ID, d)
 	if err != nil {
 		return notFoundAs(err, found.ID)
 	}
-	if !was {
+	if !wasPaused {
 		return alreadyRunning(found.ID) // another caller was faster
 	}
 	writeJSON(w, http.StatusCreated, a.sandboxBody(resumed))
@@ -127,8 +126,8 @@ func (a *api) resumer(memory *bool) func(context.Context, sandbox.Principal, str
 	return a.States.Resume
 }
 
-// connects bounds how often connect retries with a sandbox that is paused during the call.
-const connects = 3
+// maxConnectAttempts bounds how often connect retries with a sandbox that is paused during the call.
+const maxConnectAttempts = 3
 
 // connect resumes a paused sandbox. It extends the life of a running one to d from now, but never
 // shortens it.
@@ -141,28 +140,28 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, caller sandbox.Pri
 	if err != nil {
 		return err
 	}
-	gone := unknownSandbox(found.ID)
-	for range connects {
+	extendErr := unknownSandbox(found.ID)
+	for range maxConnectAttempts {
 		if found.State == sandbox.Running {
 			var extended sandbox.Sandbox
-			if extended, gone = a.Lifetimes.Extend(r.Context(), caller, found.ID, d); gone == nil {
+			if extended, extendErr = a.Lifetimes.Extend(r.Context(), caller, found.ID, d); extendErr == nil {
 				writeJSON(w, http.StatusOK, a.sandboxBody(extended))
 				return nil
 			}
-			if fault.KindOf(gone) != fault.NotFound {
-				return gone
+			if fault.KindOf(extendErr) != fault.NotFound {
+				return extendErr
 			}
 			// The sandbox's lifetime ended during the call: it is paused, or has been removed.
 		}
-		var was bool
+		var wasPaused bool
 		id := found.ID
-		if found, was, err = a.resumer(body.Memory)(r.Context(), caller, id, d); err != nil {
+		if found, wasPaused, err = a.resumer(body.Memory)(r.Context(), caller, id, d); err != nil {
 			return notFoundAs(err, id)
 		}
-		if was {
+		if wasPaused {
 			writeJSON(w, http.StatusCreated, a.sandboxBody(found))
 			return nil
 		}
 	}
-	return notFoundAs(gone, found.ID)
+	return notFoundAs(extendErr, found.ID)
 }

@@ -1,6 +1,7 @@
 package e2b_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ func pause(t testing.TB, h http.Handler, id string) {
 	}
 }
 
-func TestPause(t *testing.T) {
+func TestPauseSandbox(t *testing.T) {
 	for body, filesOnly := range map[string]bool{``: false, `{}`: false, `{"memory":null}`: false, `{"memory":true}`: false, `{"memory":false}`: true} {
 		boxes, h := newAPI(t)
 		id := create(t, h, `{"templateID":"base"}`)
@@ -32,12 +33,12 @@ func TestPause(t *testing.T) {
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", `{"memory":"no"}`), http.StatusBadRequest, "field_invalid", "memory")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", `[]`), http.StatusBadRequest, "body_invalid", "")
 	if boxes.boxes[0].State != sandbox.Running {
-		t.Error("a refused pause paused")
+		t.Error("a rejected request paused the sandbox")
 	}
 	boxes.fail = fault.New(fault.Unavailable, "busy", "try again")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", ``), http.StatusServiceUnavailable, "busy", "try again")
 	boxes.fail = nil
-	// The clients take each 409 for "paused already", which is no failure.
+	// Clients take status 409 as "already paused", which they do not report as a failure.
 	boxes.failState = fault.New(fault.Conflict, "snapshot_programs_changed", "programs have changed")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", ``), http.StatusServiceUnavailable, "snapshot_programs_changed", "programs have changed")
 	boxes.failState = fault.New(fault.Conflict, sandbox.CodeRemoved, "removed in between")
@@ -46,7 +47,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-func TestAPausedSandboxIsThere(t *testing.T) {
+func TestPausedSandboxIsVisible(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","timeout":1000,"autoPause":true,"autoResume":{"enabled":true}}`)
 	pause(t, h, id)
@@ -56,7 +57,7 @@ func TestAPausedSandboxIsThere(t *testing.T) {
 	}
 	at, err := time.Parse(time.RFC3339Nano, got["endAt"].(string))
 	if err != nil || !at.Equal(boxes.boxes[0].PausedAt.Truncate(time.Microsecond)) {
-		t.Errorf("endAt %v is not when it was paused, %v", got["endAt"], boxes.boxes[0].PausedAt)
+		t.Errorf("got endAt %v, want the time of the pause, %v", got["endAt"], boxes.boxes[0].PausedAt)
 	}
 	if l := got["lifecycle"].(map[string]any); l["onTimeout"] != "pause" || l["autoResume"] != true {
 		t.Errorf("lifecycle = %v", l)
@@ -73,9 +74,9 @@ func TestAPausedSandboxIsThere(t *testing.T) {
 		}
 	}
 	if ids := listed(t, do(h, "GET", "/sandboxes", "")); len(ids) != 0 {
-		t.Errorf("the first generation, which knows running ones only, lists %v", ids)
+		t.Errorf("the list of the first version, which has only running sandboxes, contains %v", ids)
 	}
-	// Calls that need a running sandbox do not find it, or report that it is paused.
+	// Calls that need a running sandbox return "not found" or "paused".
 	for path, body := range map[string]string{"timeout": `{"timeout":9}`, "refreshes": ``, "snapshots": `{}`} {
 		wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/"+path, body), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	}
@@ -92,7 +93,7 @@ func TestAPausedSandboxIsThere(t *testing.T) {
 	}
 }
 
-func TestTheWayThereAndBackIsPaused(t *testing.T) {
+func TestPausingAndResumingCountAsPaused(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fill(1, "k1")
 	id := boxes.boxes[0].ID
@@ -100,10 +101,10 @@ func TestTheWayThereAndBackIsPaused(t *testing.T) {
 		boxes.boxes[0].State = state
 		got := object(t, do(h, "GET", "/sandboxes/"+id, ""))
 		if got["state"] != "paused" || got["endAt"] != "2026-01-02T04:04:05.678901Z" {
-			t.Errorf("%s is shown as %v until %v", state, got["state"], got["endAt"])
+			t.Errorf("state %s: got %v until %v", state, got["state"], got["endAt"])
 		}
 		if ids := listed(t, do(h, "GET", "/v2/sandboxes?state=paused", "")); len(ids) != 1 {
-			t.Errorf("%s is not listed", state)
+			t.Errorf("a sandbox in the state %s is not listed as paused", state)
 		}
 	}
 }
@@ -136,17 +137,17 @@ func TestConnectResumes(t *testing.T) {
 		if left := time.Until(boxes.boxes[0].EndAt); left > c.want || left < c.want-time.Since(before) {
 			t.Errorf("%s %s: %s left, want %s", c.path, c.body, left, c.want)
 		}
-		// Once it runs, connect returns that, and resume is a conflict.
+		// On a running sandbox, connect succeeds, and resume is a conflict.
 		want := http.StatusOK
 		if c.path == "/sandboxes/%/resume" {
 			want = http.StatusConflict
 		}
 		if w := do(h, "POST", withID(c.path, id), c.body); w.Code != want {
-			t.Errorf("again: %s %s: %d %s", c.path, c.body, w.Code, w.Body)
+			t.Errorf("second call of %s %s: got %d %s", c.path, c.body, w.Code, w.Body)
 		}
 		// A running sandbox is not booted again.
 		if boxes.reboots != c.reboots {
-			t.Errorf("%s %s: booted anew %d times", c.path, c.body, boxes.reboots)
+			t.Errorf("%s %s: the sandbox booted again %d times", c.path, c.body, boxes.reboots)
 		}
 	}
 }
@@ -160,47 +161,48 @@ func withID(path, id string) string {
 	return path
 }
 
-func TestResumeRefuses(t *testing.T) {
+func TestResumeRejectsInvalidRequests(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
 	end := boxes.boxes[0].EndAt
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", `{"timeout":9999}`), http.StatusConflict, "sandbox_running", "already running")
 	if !boxes.boxes[0].EndAt.Equal(end) {
-		t.Error("a refused resumption moved the end")
+		t.Error("a rejected resume changed the end")
 	}
 	pause(t, h, id)
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", `{"timeout":-1}`), http.StatusBadRequest, "timeout_invalid", "Timeout must be")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", `{"autoPause":true}`), http.StatusNotImplemented, "not_supported", "")
 	if boxes.boxes[0].State != sandbox.Paused {
-		t.Error("a refused call resumed")
+		t.Error("a rejected request resumed the sandbox")
 	}
 	wantFailure(t, do(h, "POST", "/sandboxes/"+unknownID+"/resume", ``), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
-	// Another caller resumes it between this call's two steps.
+	// Another caller resumes the sandbox between the look-up and the resume.
 	boxes.between = func() { boxes.boxes[0].State = sandbox.Running }
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", ``), http.StatusConflict, "sandbox_running", "already running")
 }
 
-// A sandbox whose time is up between the two steps of connect is not lost.
-func TestConnectWhileItIsPaused(t *testing.T) {
+// TestConnectResumesSandboxPausedMeanwhile checks a sandbox that is paused between the look-up and the
+// extension of its lifetime.
+func TestConnectResumesSandboxPausedMeanwhile(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
-	looks := 0
-	boxes.between = func() { looks++ }
+	resumes := 0
+	boxes.between = func() { resumes++ }
 	paused := &pausedAfter{memory: boxes}
-	h = newAPIOf(t, boxes, paused)
+	h = newAPIWith(t, boxes, paused)
 	w := do(h, "POST", "/v2/sandboxes/"+id+"/connect", ``)
-	if w.Code != http.StatusCreated || looks != 1 {
-		t.Errorf("%d %s after %d looks", w.Code, w.Body, looks)
+	if w.Code != http.StatusCreated || resumes != 1 {
+		t.Errorf("%d %s after %d looks", w.Code, w.Body, resumes)
 	}
 }
 
-// pausedAfter pauses a sandbox right after it was first looked up.
+// pausedAfter pauses a sandbox in its first call of Extend.
 type pausedAfter struct {
 	*memory
 	done bool
 }
 
-func (p *pausedAfter) Extend(ctx ctx, caller sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error) {
+func (p *pausedAfter) Extend(ctx context.Context, caller sandbox.Principal, id string, d time.Duration) (sandbox.Sandbox, error) {
 	if !p.done {
 		p.done = true
 		if _, err := p.Pause(ctx, caller, id, false); err != nil {
@@ -210,7 +212,7 @@ func (p *pausedAfter) Extend(ctx ctx, caller sandbox.Principal, id string, d tim
 	return p.memory.Extend(ctx, caller, id, d)
 }
 
-func TestOnEnd(t *testing.T) {
+func TestCreateOnEnd(t *testing.T) {
 	for body, want := range map[string]sandbox.OnEnd{
 		``:                   {},
 		`,"autoPause":false`: {},
@@ -231,7 +233,7 @@ func TestOnEnd(t *testing.T) {
 	}
 }
 
-func TestFork(t *testing.T) {
+func TestForkSandbox(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","timeout":1000}`)
 	path := "/sandboxes/" + id + "/fork"
@@ -248,12 +250,12 @@ func TestFork(t *testing.T) {
 		}
 		made := array(t, w)
 		if len(made) != want.count {
-			t.Errorf("%q makes %d", body, len(made))
+			t.Errorf("%q: got %d copies, want %d", body, len(made), want.count)
 		}
 		for _, one := range made {
 			s, _ := one["sandbox"].(map[string]any)
 			if s == nil || one["error"] != nil || s["sandboxID"] == id || s["envdAccessToken"] == "token1" || s["envdVersion"] == nil {
-				t.Errorf("%q: a copy is %v", body, one)
+				t.Errorf("%q: got copy %v", body, one)
 			}
 		}
 		if left := time.Until(boxes.boxes[len(boxes.boxes)-1].EndAt); left > want.timeout || left < want.timeout-time.Since(before) {
@@ -268,12 +270,12 @@ func TestFork(t *testing.T) {
 		wantFailure(t, do(h, "POST", path, body), http.StatusBadRequest, code, "")
 	}
 	if boxes.forks != 0 {
-		t.Error("a refused call forked")
+		t.Error("a rejected request forked the sandbox")
 	}
 	wantFailure(t, do(h, "POST", "/sandboxes/"+unknownID+"/fork", ``), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 }
 
-func TestEachCopyHasItsOwnError(t *testing.T) {
+func TestForkReportsErrorPerCopy(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
 	boxes.failFork = fault.New(fault.Exhausted, "too_many_sandboxes", "no room")
@@ -293,6 +295,6 @@ func TestEachCopyHasItsOwnError(t *testing.T) {
 	boxes.failFork = fault.Wrap(http.ErrServerClosed, fault.Internal, "x", "secret cause")
 	made = array(t, do(h, "POST", "/sandboxes/"+id+"/fork", `{"count":2}`))
 	if e := made[1]["error"].(map[string]any); e["code"] != 500.0 || e["message"] != "internal error" {
-		t.Errorf("an internal error is told as %v", e)
+		t.Errorf("got internal error %v, want no details", e)
 	}
 }

@@ -48,7 +48,7 @@ func (a *api) requestBuild(w http.ResponseWriter, r *http.Request, caller sandbo
 	}
 	limits := &limitsBody{MemoryMB: body.MemoryMB, DiskMB: body.MinFreeDiskMB}
 	if n := body.CPUCount; n != nil {
-		const limit = 1 << 20 // far above any machine, far from an overflow
+		const limit = 1 << 20 // above any machine, and far below an overflow
 		if *n <= 0 || *n > limit {
 			return fault.New(fault.Invalid, "limits_invalid", "cpuCount must be a number above zero")
 		}
@@ -58,7 +58,7 @@ func (a *api) requestBuild(w http.ResponseWriter, r *http.Request, caller sandbo
 	if err != nil {
 		return err
 	}
-	// The commands of a build reach what a sandbox without an access reaches.
+	// Commands of a build have the network access of a sandbox that is created without an access.
 	access, err := egress{}.access(nil)
 	if err != nil {
 		return err
@@ -95,7 +95,8 @@ func (a *api) startBuild(w http.ResponseWriter, r *http.Request, caller sandbox.
 		return err
 	}
 	if isSet(body.FromImageRegistry) {
-		// They would be sent to a host of the caller's choice, from inside the operator's network.
+		// The server would send the credentials to a host of the caller's choice, from inside the
+		// operator's network (server-side request forgery).
 		return fault.New(fault.Invalid, "registry_credentials", "this server fetches no images for clients of this API, so it takes no credentials of a registry").
 			WithHint("on the server's machine: crannog image pull IMAGE; then name the image without credentials")
 	}
@@ -125,7 +126,7 @@ func buildEntriesOf(list []templatebuild.Entry) []buildEntry {
 	return bodies
 }
 
-// maxEntries is how many lines of a log an answer has. Clients ask until they get none.
+// maxEntries bounds the lines of a log in one response. Clients send requests until they get none.
 const maxEntries = 100
 
 type buildReason struct {
@@ -152,7 +153,7 @@ func (a *api) buildStatus(w http.ResponseWriter, r *http.Request, caller sandbox
 	if err != nil {
 		return err
 	}
-	answer := struct {
+	body := struct {
 		TemplateID string       `json:"templateID"`
 		BuildID    string       `json:"buildID"`
 		Status     string       `json:"status"`
@@ -161,13 +162,13 @@ func (a *api) buildStatus(w http.ResponseWriter, r *http.Request, caller sandbox
 		Reason     *buildReason `json:"reason,omitempty"`
 	}{b.Template, b.ID, string(b.State), buildEntriesOf(entries), []string{}, nil}
 	if b.State == templatebuild.Failed {
-		answer.Reason = &buildReason{Message: b.Error, Step: b.Step, LogEntries: []buildEntry{}}
+		body.Reason = &buildReason{Message: b.Error, Step: b.Step, LogEntries: []buildEntry{}}
 	}
-	writeJSON(w, http.StatusOK, answer)
+	writeJSON(w, http.StatusOK, body)
 	return nil
 }
 
-// uploadPath begins the path of an upload, which ends in its token.
+// uploadPath is the beginning of an upload's path. The rest of the path is the token.
 const uploadPath = "/templates/uploads/"
 
 func uploadToken(r *http.Request) (string, bool) {
@@ -189,26 +190,26 @@ func (a *api) uploadLink(w http.ResponseWriter, r *http.Request, caller sandbox.
 	return nil
 }
 
-// uploadPause is how long the client of an upload may send nothing.
-const uploadPause = time.Minute
+// maxUploadIdle is how long the client of an upload may pause.
+const maxUploadIdle = time.Minute
 
-// receive takes an upload. It may take long, but not without bytes.
+// receive receives an upload, which may take any time while data arrives.
 func (a *api) receive(w http.ResponseWriter, r *http.Request, token string) error {
-	if err := a.Builds.Receive(token, &slowBody{r.Body, http.NewResponseController(w)}); err != nil {
+	if err := a.Builds.Receive(token, &idleDeadlineBody{r.Body, http.NewResponseController(w)}); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusOK)
 	return nil
 }
 
-// slowBody extends the time limit of a body with each piece of it.
-type slowBody struct {
+// idleDeadlineBody is a body whose time limit is extended by each read.
+type idleDeadlineBody struct {
 	io.Reader
 	rc *http.ResponseController
 }
 
 // Read implements io.Reader.
-func (b *slowBody) Read(p []byte) (int, error) {
-	_ = b.rc.SetReadDeadline(time.Now().Add(uploadPause)) // without a connection there is no limit
+func (b *idleDeadlineBody) Read(p []byte) (int, error) {
+	_ = b.rc.SetReadDeadline(time.Now().Add(maxUploadIdle)) // without a connection there is no limit
 	return b.Reader.Read(p)
 }

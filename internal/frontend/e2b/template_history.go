@@ -37,16 +37,16 @@ func historyBodyOf(id, status string, created, ended time.Time, l engine.Limits)
 	return b
 }
 
-// templateWithBuilds answers with a template and its builds: those of this API, and the versions
-// that were made otherwise.
+// templateWithBuilds answers with a template and its builds: builds of this API, and versions that
+// were created by other means.
 func (a *api) templateWithBuilds(w http.ResponseWriter, r *http.Request, caller sandbox.Principal, name string) error {
 	t, err := a.Made.Inspect(caller, name)
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return err
 	}
-	records, listed := a.Builds.List(caller)
-	if listed != nil {
-		return listed
+	records, listErr := a.Builds.List(caller)
+	if listErr != nil {
+		return listErr
 	}
 	records = slices.DeleteFunc(records, func(b templatebuild.Record) bool {
 		return b.Template != t.ID && (t.ID != "" || b.Template != name && b.Name != name)
@@ -55,7 +55,7 @@ func (a *api) templateWithBuilds(w http.ResponseWriter, r *http.Request, caller 
 		if len(records) == 0 {
 			return err
 		}
-		// Its first build has not ended, or has failed.
+		// The template does not exist yet: its first build has not ended, or has failed.
 		t.ID, t.Name, t.Owner, t.Created = records[0].Template, records[0].Name, records[0].Owner, records[len(records)-1].Created
 	}
 	var builds []historyBody
@@ -81,10 +81,10 @@ func (a *api) templateWithBuilds(w http.ResponseWriter, r *http.Request, caller 
 	return nil
 }
 
-// key returns the build's ID as a page token can have it.
+// key returns the build's ID in the form that a page token accepts.
 func (b historyBody) key() string { return strings.ReplaceAll(b.BuildID, "-", "") }
 
-// buildLogs answers with a part of a build's log, from a time on or back from it.
+// buildLogs answers with a part of a build's log, forward or backward from a time.
 func (a *api) buildLogs(w http.ResponseWriter, r *http.Request, caller sandbox.Principal, template, id string) error {
 	q, err := parseLogQuery(r.URL.RawQuery, "cursor")
 	if err != nil {

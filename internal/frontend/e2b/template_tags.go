@@ -10,7 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// tagBody is a tag of a template. The time is that of its build: when a tag was moved is not kept.
+// tagBody is a tag of a template. CreatedAt is the time of the tagged build, because the server does
+// not store when a tag was moved.
 type tagBody struct {
 	Tag       string    `json:"tag"`
 	BuildID   string    `json:"buildID"`
@@ -32,7 +33,7 @@ func (a *api) listTags(w http.ResponseWriter, caller sandbox.Principal, name str
 	return nil
 }
 
-// assignTags lets tags lead to a build that another tag names.
+// assignTags makes tags refer to the build of another tag.
 func (a *api) assignTags(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body struct {
 		Target string   `json:"target"`
@@ -49,14 +50,14 @@ func (a *api) assignTags(w http.ResponseWriter, r *http.Request, caller sandbox.
 		return err
 	}
 	v, ok := t.Tagged(body.Tags[0])
-	if !ok { // it was removed in between
+	if !ok { // another request removed the tag
 		return fault.New(fault.Conflict, "template_removed", "the tag was removed at the same time")
 	}
 	writeJSON(w, http.StatusCreated, map[string]any{"buildID": t.BuildOf(v), "tags": body.Tags})
 	return nil
 }
 
-// removeTags removes tags, and each build to which no other tag leads.
+// removeTags removes tags, and each build without another tag.
 func (a *api) removeTags(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var body struct {
 		Name string   `json:"name"`

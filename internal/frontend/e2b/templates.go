@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// MadeTemplates are the templates that callers have made.
+// MadeTemplates manages the templates that callers have created.
 type MadeTemplates interface {
 	List(caller sandbox.Principal) ([]catalog.Template, error)
 	Inspect(caller sandbox.Principal, name string) (catalog.Template, error)
@@ -24,7 +24,7 @@ type MadeTemplates interface {
 func (a *api) templateRoutes() {
 	a.handle("GET /templates/{rest...}", a.getTemplate)
 	if a.Made == nil || a.Builds == nil {
-		a.handle("GET /templates", a.unknownRoute) // or the router would redirect
+		a.handle("GET /templates", a.unknownRoute) // without this route, the router would redirect
 		return
 	}
 	a.handle("GET /templates", a.listTemplates(false))
@@ -37,8 +37,8 @@ func (a *api) templateRoutes() {
 	a.handle("POST /v2/templates/{id}/builds/{build}", a.startBuild)
 }
 
-// getTemplate chooses the call by the path. A name may have a slash, escaped or not, so that the
-// router cannot tell the patterns apart.
+// getTemplate chooses the call by the path. The router cannot do so, because a name may contain a
+// slash, escaped or not.
 func (a *api) getTemplate(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/templates/"), "/")
 	for i, p := range parts {
@@ -70,7 +70,7 @@ func (a *api) getTemplate(w http.ResponseWriter, r *http.Request, caller sandbox
 	return a.unknownRoute(w, r, caller)
 }
 
-// templateBody is a template in a list. The server does not count how often one is used.
+// templateBody is a template in a list. The server does not count how often a template is used.
 type templateBody struct {
 	TemplateID    string     `json:"templateID"`
 	BuildID       string     `json:"buildID"`
@@ -106,8 +106,8 @@ func templateBodyOf(t catalog.Template) templateBody {
 
 func namesOf(t catalog.Template) []string { return append([]string{t.Name}, t.Aliases...) }
 
-// listTemplates answers with the templates that callers have made, the newest first: all of them,
-// or a page.
+// listTemplates answers with the templates that callers have created, newest first: all of them, or
+// one page.
 func (a *api) listTemplates(paged bool) call {
 	return func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 		all, err := a.Made.List(caller)
@@ -139,7 +139,7 @@ func newestFirst(x time.Time, xID string, y time.Time, yID string) int {
 	return strings.Compare(xID, yID)
 }
 
-// pageOf returns a page of a list in the order of newestFirst, and sets the token of the next one.
+// pageOf returns a page of a list that is sorted by newestFirst, and sets the token of the next page.
 func pageOf[T any](w http.ResponseWriter, r *http.Request, all []T, key func(T) (time.Time, string)) ([]T, error) {
 	query := r.URL.Query()
 	limit, err := parseLimit(query.Get("limit"), maxPage, maxPage)
@@ -164,8 +164,8 @@ func pageOf[T any](w http.ResponseWriter, r *http.Request, all []T, key func(T) 
 	return all, nil
 }
 
-// publishTemplate changes who may use a template. Only templates of the server's own user are for
-// all keys, so a key's template stays its own.
+// publishTemplate answers the call that publishes a template. Only templates of the server's own user
+// are public, so a request that would change this is an error.
 func (a *api) publishTemplate(named bool) call {
 	return func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 		var body struct {
@@ -191,13 +191,13 @@ func (a *api) publishTemplate(named bool) call {
 	}
 }
 
-// removeTemplate removes a template that was made, or one tag of it. The host's templates, and
-// images, cannot be removed here.
+// removeTemplate removes a template that a caller has created, or one tag of it. Templates of the host
+// and images cannot be removed by this API.
 func (a *api) removeTemplate(ctx context.Context, caller sandbox.Principal, ref sandbox.Reference) error {
 	if a.Made != nil {
-		made, missing := a.Made.Inspect(caller, ref.Path())
+		made, inspectErr := a.Made.Inspect(caller, ref.Path())
 		if err := a.Made.Remove(ctx, caller, ref.String(), ref.Tag != sandbox.DefaultTag); fault.KindOf(err) != fault.NotFound {
-			if err == nil && missing == nil && ref.Tag == sandbox.DefaultTag && a.Builds != nil {
+			if err == nil && inspectErr == nil && ref.Tag == sandbox.DefaultTag && a.Builds != nil {
 				_, err = a.Builds.Drop(caller, made.ID)
 			}
 			return err
@@ -212,7 +212,7 @@ func (a *api) removeTemplate(ctx context.Context, caller sandbox.Principal, ref 
 // templateAlias reports whether a template, or a snapshot of the caller, has this name.
 func (a *api) templateAlias(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	found, ref, err := a.findSnapshot(r, caller)
-	answer := struct {
+	body := struct {
 		TemplateID string `json:"templateID"`
 		Public     bool   `json:"public"`
 	}{TemplateID: found.ID}
@@ -221,11 +221,11 @@ func (a *api) templateAlias(w http.ResponseWriter, r *http.Request, caller sandb
 		if t, err = a.Templates.Resolve(r.Context(), ref); err == nil && !caller.MayStart(t) {
 			err = sandbox.TemplateUnknown(ref)
 		}
-		answer.TemplateID, answer.Public = t.ID, t.Owner == ""
+		body.TemplateID, body.Public = t.ID, t.Owner == ""
 	}
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, answer)
+	writeJSON(w, http.StatusOK, body)
 	return nil
 }

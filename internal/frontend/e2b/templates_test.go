@@ -23,8 +23,8 @@ const (
 	madeID  = "taaaaaaaaaaaaaaaaaaa"
 )
 
-// makers has one template, and one build of it.
-type makers struct {
+// templateService has one template, and one build of it. It records the requests.
+type templateService struct {
 	req      templatebuild.Request
 	spec     templatebuild.Spec
 	uploaded string
@@ -34,30 +34,30 @@ type makers struct {
 	entries  []templatebuild.Entry
 }
 
-func (m *makers) template() catalog.Template {
+func (m *templateService) template() catalog.Template {
 	v := catalog.Version{Number: 1, Created: time.Unix(1, 0), Build: buildID}
 	v.Limits.MemoryBytes = 256 << 20
 	return catalog.Template{ID: madeID, Name: "ns/mine", Owner: "k1", Created: time.Unix(1, 0), Last: 1, Versions: []catalog.Version{v}, Tags: map[string]int{"default": 1, "v1": 1}}
 }
 
-func (m *makers) record() templatebuild.Record {
+func (m *templateService) record() templatebuild.Record {
 	return templatebuild.Record{ID: buildID, Template: madeID, Name: "ns/mine", Tags: []string{"v1"}, State: m.state, Created: time.Unix(1, 0), Error: "why", Step: "2"}
 }
 
-func (m *makers) Inspect(_ sandbox.Principal, name string) (catalog.Template, error) {
+func (m *templateService) Inspect(_ sandbox.Principal, name string) (catalog.Template, error) {
 	if name != "ns/mine" && name != madeID {
 		return catalog.Template{}, fault.New(fault.NotFound, "template_not_found", "not found")
 	}
 	return m.template(), nil
 }
 
-func (m *makers) List(sandbox.Principal) ([]catalog.Template, error) {
+func (m *templateService) List(sandbox.Principal) ([]catalog.Template, error) {
 	other := m.template()
 	other.ID, other.Name, other.Owner, other.Created = "tbbbbbbbbbbbbbbbbbbb", "other", "", time.Unix(2, 0)
 	return []catalog.Template{m.template(), other}, nil
 }
 
-func (m *makers) Tag(_ context.Context, _ sandbox.Principal, name string, tags []string) (catalog.Template, error) {
+func (m *templateService) Tag(_ context.Context, _ sandbox.Principal, name string, tags []string) (catalog.Template, error) {
 	t := m.template()
 	for _, tag := range tags {
 		t.Tags[tag] = 1
@@ -65,28 +65,28 @@ func (m *makers) Tag(_ context.Context, _ sandbox.Principal, name string, tags [
 	return t, nil
 }
 
-func (m *makers) Remove(_ context.Context, _ sandbox.Principal, name string, _ bool) error {
+func (m *templateService) Remove(_ context.Context, _ sandbox.Principal, name string, _ bool) error {
 	m.removed = append(m.removed, name)
 	return nil
 }
 
-// builder is the other half, whose List has another type.
-type builder struct{ *makers }
+// buildService implements TemplateBuilds, whose List has another type than that of MadeTemplates.
+type buildService struct{ *templateService }
 
-func (b builder) List(sandbox.Principal) ([]templatebuild.Record, error) {
+func (b buildService) List(sandbox.Principal) ([]templatebuild.Record, error) {
 	return []templatebuild.Record{b.record()}, nil
 }
 
-func (b builder) Request(_ context.Context, _ sandbox.Principal, req templatebuild.Request) (templatebuild.Record, error) {
+func (b buildService) Request(_ context.Context, _ sandbox.Principal, req templatebuild.Request) (templatebuild.Record, error) {
 	b.req = req
 	return b.record(), nil
 }
 
-func (b builder) Link(_ sandbox.Principal, template, hash string) (bool, string, error) {
+func (b buildService) Link(_ sandbox.Principal, template, hash string) (bool, string, error) {
 	return hash == "there", "TOKEN", nil
 }
 
-func (b builder) Receive(token string, r io.Reader) error {
+func (b buildService) Receive(token string, r io.Reader) error {
 	if token != "TOKEN" {
 		return fault.New(fault.NotFound, "upload_not_found", "not valid")
 	}
@@ -95,32 +95,32 @@ func (b builder) Receive(token string, r io.Reader) error {
 	return err
 }
 
-func (b builder) Start(_ context.Context, _ sandbox.Principal, template, id string, spec templatebuild.Spec) error {
+func (b buildService) Start(_ context.Context, _ sandbox.Principal, template, id string, spec templatebuild.Spec) error {
 	b.spec = spec
 	return nil
 }
 
-func (b builder) Status(_ sandbox.Principal, template, id string, offset, limit int) (templatebuild.Record, []templatebuild.Entry, error) {
+func (b buildService) Status(_ sandbox.Principal, template, id string, offset, limit int) (templatebuild.Record, []templatebuild.Entry, error) {
 	list := b.entries[min(offset, len(b.entries)):]
 	return b.record(), list[:min(limit, len(list))], nil
 }
 
-func (b builder) Drop(_ sandbox.Principal, template string) (bool, error) {
+func (b buildService) Drop(_ sandbox.Principal, template string) (bool, error) {
 	b.dropped = template
 	return true, nil
 }
 
-func newMakersAPI(t testing.TB) (*makers, http.Handler) {
+func newTemplatesAPI(t testing.TB) (*templateService, http.Handler) {
 	t.Helper()
-	boxes, m := &memory{}, &makers{state: templatebuild.Building}
+	boxes, m := &memory{}, &templateService{state: templatebuild.Building}
 	return m, e2b.New(e2b.Deps{
 		Finder: boxes, Lifetimes: boxes, Monitor: boxes, Access: boxes, States: boxes, Snapshots: boxes, Templates: templates{}, Keys: keys{},
-		Made: m, Builds: builder{m}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Made: m, Builds: buildService{m}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 }
 
 func TestTemplateBuild(t *testing.T) {
-	m, h := newMakersAPI(t)
+	m, h := newTemplatesAPI(t)
 	w := do(h, "POST", "/v3/templates", `{"name":"ns/mine","tags":["v1"],"cpuCount":2,"memoryMB":512}`)
 	if got := object(t, w); w.Code != http.StatusAccepted || got["templateID"] != madeID || got["buildID"] != buildID {
 		t.Errorf("request: %d %v", w.Code, got)
@@ -140,7 +140,7 @@ func TestTemplateBuild(t *testing.T) {
 	if err != nil || w.Code != http.StatusCreated || link["present"] != false || at.Host != "example.com" {
 		t.Fatalf("link: %d %v", w.Code, link)
 	}
-	// An upload has no key.
+	// An upload is sent without an API key.
 	put := func(path string) int {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("PUT", path, strings.NewReader("tar")))
@@ -150,7 +150,7 @@ func TestTemplateBuild(t *testing.T) {
 		t.Errorf("upload: %d %q", code, m.uploaded)
 	}
 	if code := put(at.Path + "0"); code != http.StatusNotFound {
-		t.Errorf("another token: %d", code)
+		t.Errorf("upload with another token: got status %d, want 404", code)
 	}
 
 	path := "/v2/templates/" + madeID + "/builds/" + buildID
@@ -164,7 +164,7 @@ func TestTemplateBuild(t *testing.T) {
 }
 
 func TestTemplateBuildStatus(t *testing.T) {
-	m, h := newMakersAPI(t)
+	m, h := newTemplatesAPI(t)
 	for n := range 150 {
 		m.entries = append(m.entries, templatebuild.Entry{Time: time.Unix(int64(n), 0), Level: []string{"info", "error"}[n%2], Message: "line"})
 	}
@@ -183,23 +183,23 @@ func TestTemplateBuildStatus(t *testing.T) {
 	m.state = templatebuild.Failed
 	reason := object(t, do(h, "GET", path+"/status", ""))["reason"].(map[string]any)
 	if reason["message"] != "why" || reason["step"] != "2" {
-		t.Errorf("the reason is %v", reason)
+		t.Errorf("got reason %v of the failed build", reason)
 	}
 	logs := object(t, do(h, "GET", path+"/logs?cursor=100000&direction=backward&level=error&limit=20", ""))["logs"].([]any)
 	if first := logs[0].(map[string]any); len(logs) != 20 || first["timestamp"] != "1970-01-01T00:01:39Z" || first["level"] != "error" {
-		t.Errorf("%d lines, the first %v", len(logs), first)
+		t.Errorf("got %d log lines, the first %v", len(logs), first)
 	}
 }
 
-func TestMadeTemplates(t *testing.T) {
-	m, h := newMakersAPI(t)
+func TestListAndChangeTemplates(t *testing.T) {
+	m, h := newTemplatesAPI(t)
 	if list := array(t, do(h, "GET", "/templates", "")); len(list) != 2 || list[0]["public"] != true || list[1]["memoryMB"] != float64(256) || list[1]["buildID"] != buildID {
-		t.Errorf("the list is %v", list)
+		t.Errorf("got list %v", list)
 	}
 	w := do(h, "GET", "/v2/templates?limit=1", "")
 	next := w.Header().Get("X-Next-Token")
 	if list := array(t, do(h, "GET", "/v2/templates?nextToken="+next, "")); next == "" || len(list) != 1 || list[0]["templateID"] != madeID {
-		t.Errorf("the second page is %v", list)
+		t.Errorf("got second page %v", list)
 	}
 	for _, path := range []string{"/templates/ns%2Fmine", "/templates/" + madeID} {
 		if got := object(t, do(h, "GET", path, "")); got["templateID"] != madeID || len(got["builds"].([]any)) != 1 {
@@ -207,7 +207,7 @@ func TestMadeTemplates(t *testing.T) {
 		}
 	}
 	if tags := array(t, do(h, "GET", "/templates/ns%2Fmine/tags", "")); len(tags) != 2 || tags[1]["tag"] != "v1" || tags[1]["buildID"] != buildID {
-		t.Errorf("the tags are %v", tags)
+		t.Errorf("got tags %v", tags)
 	}
 	if w := do(h, "POST", "/templates/tags", `{"target":"ns/mine:v1","tags":["v2"]}`); w.Code != http.StatusCreated || object(t, w)["buildID"] != buildID {
 		t.Errorf("assign: %d %s", w.Code, w.Body)

@@ -28,15 +28,15 @@ type contentFailure struct {
 // content serves the files of a volume.
 func (a *api) content(w http.ResponseWriter, r *http.Request) {
 	if err := a.serveContent(w, r); err != nil {
-		told := a.failureOf(r, err)
-		writeJSON(w, told.Code, contentFailure{told.ErrorCode, told.Message})
+		failed := a.failureOf(r, err)
+		writeJSON(w, failed.Code, contentFailure{failed.ErrorCode, failed.Message})
 	}
 }
 
 func (a *api) serveContent(w http.ResponseWriter, r *http.Request) error {
 	id, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, contentPath), "/")
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	who, err := a.Volumes.ByToken(id, token)
+	owner, err := a.Volumes.ByToken(id, token)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (a *api) serveContent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c := contentCall{a.Volumes, w, r, who, id, query, query.Get("path")}
+	c := contentCall{a.Volumes, w, r, owner, id, query, query.Get("path")}
 	serve := map[string]func() error{
 		"GET path": c.stat, "PATCH path": c.setAttributes, "DELETE path": c.remove,
 		"GET dir": c.list, "POST dir": c.makeDir, "GET file": c.read, "PUT file": c.write,
@@ -60,15 +60,15 @@ type contentCall struct {
 	volumes Volumes
 	w       http.ResponseWriter
 	r       *http.Request
-	who     sandbox.Principal
+	owner   sandbox.Principal
 	id      string
 	query   url.Values
 	path    string
 }
 
-// with opens the files for reading.
-func (c contentCall) with(do func(*volume.Files) error) error {
-	files, err := c.volumes.Files(c.who, c.id)
+// withFiles opens the files for reading and calls do.
+func (c contentCall) withFiles(do func(*volume.Files) error) error {
+	files, err := c.volumes.Files(c.owner, c.id)
 	if err != nil {
 		return err
 	}
@@ -76,10 +76,11 @@ func (c contentCall) with(do func(*volume.Files) error) error {
 	return do(files)
 }
 
-// change makes a change and answers with the description of the file.
+// change calls do with the files open for writing, and answers with the description of the file. what
+// names the change in the audit log.
 func (c contentCall) change(what string, status int, do func(*volume.Files) error) error {
 	var e volume.Entry
-	err := c.volumes.Change(c.r.Context(), c.who, what, c.id, func(f *volume.Files) (err error) {
+	err := c.volumes.Change(c.r.Context(), c.owner, what, c.id, func(f *volume.Files) (err error) {
 		if err = do(f); err == nil {
 			e, err = f.Stat(c.path)
 		}
@@ -93,7 +94,7 @@ func (c contentCall) change(what string, status int, do func(*volume.Files) erro
 }
 
 func (c contentCall) stat() error {
-	return c.with(func(f *volume.Files) error {
+	return c.withFiles(func(f *volume.Files) error {
 		e, err := f.Stat(c.path)
 		if err != nil {
 			return err
@@ -115,7 +116,7 @@ func (c contentCall) list() error {
 		}
 		depth = n
 	}
-	return c.with(func(f *volume.Files) error {
+	return c.withFiles(func(f *volume.Files) error {
 		entries, err := f.List(c.path, depth)
 		if err != nil {
 			return err
@@ -138,7 +139,7 @@ func (c contentCall) makeDir() error {
 }
 
 func (c contentCall) read() error {
-	return c.with(func(f *volume.Files) error {
+	return c.withFiles(func(f *volume.Files) error {
 		file, err := f.Read(c.path)
 		if err != nil {
 			return err
@@ -164,7 +165,7 @@ func (c contentCall) write() error {
 	if err != nil {
 		return err
 	}
-	body := &slowBody{c.r.Body, http.NewResponseController(c.w)}
+	body := &idleDeadlineBody{c.r.Body, http.NewResponseController(c.w)}
 	return c.change("write", http.StatusCreated, func(f *volume.Files) error {
 		force := c.query.Get("force")
 		if force == "true" {
@@ -191,7 +192,7 @@ func (c contentCall) setAttributes() error {
 }
 
 func (c contentCall) remove() error {
-	err := c.volumes.Change(c.r.Context(), c.who, "delete", c.id, func(f *volume.Files) error { return f.Remove(c.path) })
+	err := c.volumes.Change(c.r.Context(), c.owner, "delete", c.id, func(f *volume.Files) error { return f.Remove(c.path) })
 	if err == nil {
 		c.w.WriteHeader(http.StatusNoContent)
 	}

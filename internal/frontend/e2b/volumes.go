@@ -12,14 +12,14 @@ import (
 
 // Volumes manages volumes and their files; volumes.Service implements it.
 type Volumes interface {
-	List(ctx context.Context, who sandbox.Principal) ([]volumes.Info, error)
-	Find(who sandbox.Principal, ref string) (volume.Volume, error)
-	Create(ctx context.Context, who sandbox.Principal, req volumes.Request) (volume.Volume, error)
-	Remove(ctx context.Context, who sandbox.Principal, ref string) error
-	// ByToken returns the owner of the volume that a token opens.
+	List(ctx context.Context, caller sandbox.Principal) ([]volumes.Info, error)
+	Find(caller sandbox.Principal, ref string) (volume.Volume, error)
+	Create(ctx context.Context, caller sandbox.Principal, req volumes.Request) (volume.Volume, error)
+	Remove(ctx context.Context, caller sandbox.Principal, ref string) error
+	// ByToken returns the owner of the volume to which a token gives access.
 	ByToken(id, token string) (sandbox.Principal, error)
-	Files(who sandbox.Principal, ref string) (*volume.Files, error)
-	Change(ctx context.Context, who sandbox.Principal, what, ref string, do func(*volume.Files) error) error
+	Files(caller sandbox.Principal, ref string) (*volume.Files, error)
+	Change(ctx context.Context, caller sandbox.Principal, what, ref string, do func(*volume.Files) error) error
 }
 
 func (a *api) volumeRoutes() {
@@ -39,10 +39,10 @@ type volumeBody struct {
 	Token    string `json:"token,omitempty"`
 }
 
-func bodyOfVolume(v volume.Volume) volumeBody { return volumeBody{v.ID, v.Name, v.Token} }
+func volumeBodyOf(v volume.Volume) volumeBody { return volumeBody{v.ID, v.Name, v.Token} }
 
-func (a *api) listVolumes(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	all, err := a.Volumes.List(r.Context(), who)
+func (a *api) listVolumes(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
+	all, err := a.Volumes.List(r.Context(), caller)
 	if err != nil {
 		return err
 	}
@@ -54,60 +54,60 @@ func (a *api) listVolumes(w http.ResponseWriter, r *http.Request, who sandbox.Pr
 	return nil
 }
 
-func (a *api) createVolume(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+func (a *api) createVolume(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 	var in struct {
 		Name string `json:"name"`
 	}
 	if err := decode(w, r, &in, false); err != nil {
 		return err
 	}
-	v, err := a.Volumes.Create(r.Context(), who, volumes.Request{Name: in.Name})
+	v, err := a.Volumes.Create(r.Context(), caller, volumes.Request{Name: in.Name})
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusCreated, bodyOfVolume(v))
+	writeJSON(w, http.StatusCreated, volumeBodyOf(v))
 	return nil
 }
 
-func (a *api) volumeInfo(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	v, err := a.Volumes.Find(who, r.PathValue("id"))
+func (a *api) volumeInfo(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
+	v, err := a.Volumes.Find(caller, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, bodyOfVolume(v))
+	writeJSON(w, http.StatusOK, volumeBodyOf(v))
 	return nil
 }
 
-func (a *api) removeVolume(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	if err := a.Volumes.Remove(r.Context(), who, r.PathValue("id")); err != nil {
+func (a *api) removeVolume(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
+	if err := a.Volumes.Remove(r.Context(), caller, r.PathValue("id")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
-// mountOfVolume is a volume of a sandbox.
-type mountOfVolume struct {
+// volumeMountBody is a volume of a sandbox.
+type volumeMountBody struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
 }
 
 // volumeMounts lists the volumes and the shared directories of a sandbox.
-func volumeMounts(s sandbox.Sandbox) []mountOfVolume {
-	out := []mountOfVolume{}
+func volumeMounts(s sandbox.Sandbox) []volumeMountBody {
+	out := []volumeMountBody{}
 	for _, m := range s.Volumes {
-		out = append(out, mountOfVolume{m.Name, m.Target})
+		out = append(out, volumeMountBody{m.Name, m.Target})
 	}
 	for _, m := range s.Mounts {
 		if m.Name != "" {
-			out = append(out, mountOfVolume{m.Name, m.Target})
+			out = append(out, volumeMountBody{m.Name, m.Target})
 		}
 	}
 	return out
 }
 
-// volumesOf converts the volumes of a creation. The name may also be that of a directory that the
-// server's settings share, as it was before there were volumes.
+// volumesOf converts the volumes of a create request. For compatibility with earlier versions, a name
+// may also be that of a directory that the server's settings share.
 func volumesOf(list []newVolume) (out []sandbox.VolumeMount, err error) {
 	for _, v := range list {
 		if v.Name == "" {

@@ -16,28 +16,28 @@ import (
 // nil for data in another format, because a sandbox chooses part of the data, and a later version
 // may have changed the format.
 func Of(kind audit.Kind, data json.RawMessage) any {
-	read, known := readers[kind]
+	decode, known := decoders[kind]
 	if !known {
 		return nil
 	}
-	return read(data)
+	return decode(data)
 }
 
-var readers = map[audit.Kind]func(json.RawMessage) any{
-	audit.SandboxStarted: as[payload.Started],
-	audit.SandboxEnded:   as[payload.Ended],
-	audit.PolicyChanged:  as[payload.Policy],
-	audit.CommandStarted: as[observe.Started],
-	audit.CommandEnded:   as[observe.Ended],
-	audit.Flow:           as[egress.Record],
-	audit.Exec:           as[ingest.Exec],
-	audit.Exit:           as[ingest.Exit],
-	audit.File:           as[ingest.File],
+var decoders = map[audit.Kind]func(json.RawMessage) any{
+	audit.SandboxStarted: decodeAs[payload.Started],
+	audit.SandboxEnded:   decodeAs[payload.Ended],
+	audit.PolicyChanged:  decodeAs[payload.Policy],
+	audit.CommandStarted: decodeAs[observe.Started],
+	audit.CommandEnded:   decodeAs[observe.Ended],
+	audit.Flow:           decodeAs[egress.Record],
+	audit.Exec:           decodeAs[ingest.Exec],
+	audit.Exit:           decodeAs[ingest.Exit],
+	audit.File:           decodeAs[ingest.File],
 	// Both the server and the engine write entries of these kinds; the engine's have more fields.
-	audit.LimitHit: as[ingest.Limit],
+	audit.LimitHit: decodeAs[ingest.Limit],
 }
 
-func as[T any](data json.RawMessage) any {
+func decodeAs[T any](data json.RawMessage) any {
 	var value T
 	if json.Unmarshal(data, &value) != nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 )
 
-// A written value is read back as the same value.
-func TestWhatIsWrittenIsRead(t *testing.T) {
+// TestDecodeOfEachKind checks that the encoded data of each kind is decoded to the same value.
+func TestDecodeOfEachKind(t *testing.T) {
 	exit := 3
 	for kind, written := range map[audit.Kind]any{
 		audit.SandboxStarted: payload.Started{Name: "a", Template: "host", Engine: "fake", Level: "standard", Net: "deny"},
@@ -32,28 +32,29 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := Of(kind, data); !reflect.DeepEqual(got, written) {
-			t.Errorf("%s is read as %#v, written was %#v", kind, got, written)
+			t.Errorf("%s: got %#v, want %#v", kind, got, written)
 		}
 	}
-	// The server's own form of a limit has fewer fields.
+	// A limit entry of the server has fewer fields.
 	data, err := json.Marshal(payload.Limit{Limit: "memory", Most: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := Of(audit.LimitHit, data); got != (ingest.Limit{Limit: "memory", Most: 1 << 20}) {
-		t.Errorf("read as %#v", got)
+		t.Errorf("limit entry of the server: got %#v", got)
 	}
 }
 
-func TestDataOfAnotherFormIsNone(t *testing.T) {
-	for kind := range readers {
+// TestInvalidDataIsNil checks data in another format, and an unknown kind.
+func TestInvalidDataIsNil(t *testing.T) {
+	for kind := range decoders {
 		for _, data := range []string{"", "[]", `"x"`, `{"n":`} {
 			if got := Of(kind, json.RawMessage(data)); got != nil {
-				t.Errorf("%s: %q is read as %#v", kind, data, got)
+				t.Errorf("%s: decoded %q to %#v, want nil", kind, data, got)
 			}
 		}
 	}
 	if got := Of("no.kind", json.RawMessage("{}")); got != nil {
-		t.Errorf("an unknown kind is %#v", got)
+		t.Errorf("unknown kind: got %#v, want nil", got)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// endless answers a first chunk and then waits for the client to go.
+// endless sends a first chunk and then waits until the client leaves.
 func endless(started chan<- struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "first\n")
@@ -29,8 +29,9 @@ func endless(started chan<- struct{}) http.Handler {
 	})
 }
 
-// P11: a stream into a sandbox that ends is cut.
-func TestStreamsBreakWhenTheSandboxGoes(t *testing.T) {
+// TestStreamBreaksWhenSandboxEnds checks that the client of a stream gets an error, and not a
+// complete response, when the sandbox ends (P11).
+func TestStreamBreaksWhenSandboxEnds(t *testing.T) {
 	w := newTestProxy(t)
 	w.serve(boxID, 4000, endless(nil))
 	res, err := w.front.Client().Do(w.request(t, 4000, "GET", "/"))
@@ -40,15 +41,15 @@ func TestStreamsBreakWhenTheSandboxGoes(t *testing.T) {
 	defer res.Body.Close()
 	first := make([]byte, 6)
 	if _, err := io.ReadFull(res.Body, first); err != nil || string(first) != "first\n" {
-		t.Fatalf("the first chunk is not passed on at once: %q, %v", first, err)
+		t.Fatalf("got first chunk %q, %v; want it at once", first, err)
 	}
 	w.kill(boxID)
 	if rest, err := io.ReadAll(res.Body); err == nil {
-		t.Fatalf("the stream ends as if it were complete, after %q", rest)
+		t.Fatalf("the stream ended without an error, after %q", rest)
 	}
 }
 
-func TestARequestWithoutAnAnswerLearnsThatTheSandboxWent(t *testing.T) {
+func TestPendingRequestFailsWhenSandboxEnds(t *testing.T) {
 	w := newTestProxy(t)
 	started := make(chan struct{}, 1)
 	w.serve(boxID, 4000, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -62,7 +63,7 @@ func TestARequestWithoutAnAnswerLearnsThatTheSandboxWent(t *testing.T) {
 	wantRefusal(t, <-done, map[string]any{"sandboxId": boxID, "message": "The sandbox was not found", "code": 502.0})
 }
 
-func TestUploadsEndWhenTheSandboxGoes(t *testing.T) {
+func TestUploadEndsWhenSandboxEnds(t *testing.T) {
 	w := newTestProxy(t)
 	started := make(chan struct{}, 1)
 	w.serve(boxID, 4000, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -74,14 +75,14 @@ func TestUploadsEndWhenTheSandboxGoes(t *testing.T) {
 	if _, err := io.WriteString(conn, "3\r\nabc\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	<-started // the upload is not held back until it is complete
+	<-started // the proxy forwards the upload before it is complete
 	w.kill(boxID)
 	res, err := http.ReadResponse(reader, nil)
 	if err != nil || res.StatusCode != http.StatusBadGateway || !res.Close {
-		t.Fatalf("a broken upload is answered with %+v, %v", res, err)
+		t.Fatalf("broken upload: got %+v, %v; want 502 and a closed connection", res, err)
 	}
 	if _, err := io.Copy(io.Discard, reader); err != nil {
-		t.Fatalf("its connection is not closed: %v", err)
+		t.Fatalf("broken upload: the connection is not closed: %v", err)
 	}
 }
 
@@ -110,7 +111,7 @@ func (w *testProxy) dial(t *testing.T) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-// switcher takes over the connection and echoes.
+// switcher switches the protocol and echoes all input.
 func switcher(w http.ResponseWriter, r *http.Request) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -123,7 +124,7 @@ func switcher(w http.ResponseWriter, r *http.Request) {
 
 const upgradeRequest = "GET /ws HTTP/1.1\nHost: 4000-%s.x.y\nConnection: Upgrade\nUpgrade: websocket\n\n"
 
-func TestUpgradedConnections(t *testing.T) {
+func TestUpgradedConnectionIsResetWhenSandboxEnds(t *testing.T) {
 	w := newTestProxy(t)
 	w.serve(boxID, 4000, http.HandlerFunc(switcher))
 	conn, reader := w.raw(t, upgradeRequest)
@@ -135,16 +136,16 @@ func TestUpgradedConnections(t *testing.T) {
 		_, _ = io.WriteString(conn, text)
 		got := make([]byte, len(text))
 		if _, err := io.ReadFull(reader, got); err != nil || string(got) != text {
-			t.Fatalf("%q comes back as %q, %v", text, got, err)
+			t.Fatalf("echo of %q: got %q, %v", text, got, err)
 		}
 	}
 	w.kill(boxID)
 	if _, err := reader.ReadByte(); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("an upgraded connection ends with %v and not with a reset", err)
+		t.Errorf("upgraded connection: got error %v, want a reset", err)
 	}
 }
 
-func TestUnframedAnswersAreReset(t *testing.T) {
+func TestHTTP10ResponseIsResetWhenSandboxEnds(t *testing.T) {
 	w := newTestProxy(t)
 	started := make(chan struct{}, 1)
 	w.serve(boxID, 4000, endless(started))
@@ -155,10 +156,11 @@ func TestUnframedAnswersAreReset(t *testing.T) {
 	}
 	w.kill(boxID)
 	if rest, err := io.ReadAll(reader); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("an HTTP/1.0 answer ends with %v after %q and not with a reset", err, rest)
+		t.Errorf("HTTP/1.0 response: got error %v after %q, want a reset", err, rest)
 	}
 }
 
+// TestFullDuplex checks that a program can answer parts of a request before the request ends.
 func TestFullDuplex(t *testing.T) {
 	w := newTestProxy(t)
 	w.serve(boxID, 4000, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -191,11 +193,11 @@ func TestFullDuplex(t *testing.T) {
 	}
 	_, _ = io.WriteString(conn, "0\r\n\r\n")
 	if rest, err := io.ReadAll(res.Body); err != nil || len(rest) != 0 {
-		t.Errorf("the end: %q, %v", rest, err)
+		t.Errorf("after the end of the upload: got %q, %v; want nothing", rest, err)
 	}
 }
 
-func TestASandboxThatComesBackIsReached(t *testing.T) {
+func TestResumedSandboxIsReachable(t *testing.T) {
 	w := newTestProxy(t)
 	w.kill(boxID)
 	a := w.send(t, w.request(t, guestboot.Port, "GET", "/"))
@@ -207,17 +209,17 @@ func TestASandboxThatComesBackIsReached(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreKept(t *testing.T) {
+func TestConnectionsAreReused(t *testing.T) {
 	w := newTestProxy(t)
 	for range 20 {
 		w.send(t, w.request(t, guestboot.Port, "GET", "/"))
 	}
 	if n := w.dials.Load(); n != 1 {
-		t.Errorf("20 requests, one after the other, took %d dials", n)
+		t.Errorf("got %d dials for 20 requests, want 1", n)
 	}
 }
 
-func TestABadAnswerFromInsideIsABadGateway(t *testing.T) {
+func TestInvalidResponseIsBadGateway(t *testing.T) {
 	w := newTestProxy(t)
 	w.listen(boxID, 4000, func(l net.Listener) {
 		t.Cleanup(func() { l.Close() })
@@ -236,10 +238,11 @@ func TestABadAnswerFromInsideIsABadGateway(t *testing.T) {
 	wantRefusal(t, a, map[string]any{"sandboxId": boxID, "port": 4000.0, "code": 502.0})
 }
 
-func TestNothingIsLeft(t *testing.T) {
+// TestEndedSandboxesLeakNoGoroutines ends sandboxes with open streams.
+func TestEndedSandboxesLeakNoGoroutines(t *testing.T) {
 	w := newTestProxy(t)
 	started := make(chan struct{}, 1000)
-	w.send(t, w.request(t, guestboot.Port, "GET", "/")) // what is made once is made
+	w.send(t, w.request(t, guestboot.Port, "GET", "/")) // starts goroutines that stay
 	w.front.Client().CloseIdleConnections()
 	before := runtime.NumGoroutine()
 	for round := range 20 {
@@ -266,14 +269,14 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	w.front.Client().CloseIdleConnections()
 	// Each of the 20 servers inside keeps its accept loop until the test ends.
-	hosttest.Eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+20+2 })
+	hosttest.Eventually(t, "the goroutines of ended sandboxes end", func() bool { return runtime.NumGoroutine() <= before+20+2 })
 
 	w.proxy.Close()
 	a := w.send(t, w.request(t, guestboot.Port, "GET", "/"))
 	wantRefusal(t, a, map[string]any{"message": "The sandbox was not found"})
 }
 
-func TestAClientThatVanishesFreesEverything(t *testing.T) {
+func TestRequestIsCancelledWhenClientLeaves(t *testing.T) {
 	w := newTestProxy(t)
 	started := make(chan struct{}, 1)
 	left := make(chan struct{}, 1)
@@ -288,6 +291,6 @@ func TestAClientThatVanishesFreesEverything(t *testing.T) {
 	select {
 	case <-left:
 	case <-hosttest.Late():
-		t.Fatal("the program inside never learns that its client left")
+		t.Fatal("the request inside was not cancelled when its client left")
 	}
 }

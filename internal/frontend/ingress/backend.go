@@ -22,7 +22,7 @@ const codePortClosed = "port_closed"
 const (
 	dialTries    = 5
 	firstBackoff = 100 * time.Millisecond
-	lastBackoff  = 400 * time.Millisecond
+	maxBackoff   = 400 * time.Millisecond
 )
 
 // Idle connections to the guest are reused for a long time. Those to programs are closed early: a
@@ -137,13 +137,13 @@ func dialRetry(ctx context.Context, tries int, dial func() (net.Conn, error)) (n
 			return nil, err
 		case <-timer.C:
 		}
-		wait = min(2*wait, lastBackoff)
+		wait = min(2*wait, maxBackoff)
 	}
 }
 
-// left reports whether the sandbox has ended. It returns true as soon as the service has signalled
-// the end, before other code of this package notices it.
-func (b *backend) left() bool {
+// hasEnded reports whether the sandbox has ended. It returns true as soon as the service has
+// signalled the end, before other code of this package notices it.
+func (b *backend) hasEnded() bool {
 	select {
 	case <-b.gone:
 		return true

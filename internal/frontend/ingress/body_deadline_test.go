@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Data that a client sends long after the response to its request is not taken for the next
-// request, and does not keep the connection open.
-func TestALateBodyIsNoRequest(t *testing.T) {
+// TestLateBodyIsNotANewRequest checks a client that sends the body long after the response (request
+// smuggling). The body is not parsed as the next request, and does not keep the connection open.
+func TestLateBodyIsNotANewRequest(t *testing.T) {
 	t.Parallel()
 	w := newTestProxy(t)
 	w.serve(boxID, 4000, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,12 +40,12 @@ func TestALateBodyIsNoRequest(t *testing.T) {
 	} else if _, err := io.ReadFull(resp.Body, body); err != nil || string(body) != "early" {
 		t.Fatalf("control: %q %v", body, err)
 	}
-	// The end of the connection is awaited, not the end of the answer.
+	// This waits for the end of the connection, not for the end of the response.
 	rest, err := io.ReadAll(from)
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
-		t.Fatal("the connection is held for the body's sake")
+		t.Fatal("the connection is still open, waiting for the body")
 	}
-	_, _ = io.WriteString(conn, smuggled) // it is closed, so this fails at the latest with the next read
+	_, _ = io.WriteString(conn, smuggled) // the connection is closed, so this or the next read fails
 	if more, _ := io.ReadAll(from); strings.Contains(string(rest)+string(more), "HTTP/1.1") {
 		t.Errorf("the late body was answered: %q %q", rest, more)
 	}

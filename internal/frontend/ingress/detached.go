@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// detach returns the request with a context that outlives the client, once a command that
-// continues without its client has begun to answer. The output is recorded for clients that request
-// it later. The end of the sandbox ends the context.
+// detach returns the request of a command that continues without its client. Once the command has
+// begun to answer, the request's context outlives the client, so that the output is recorded for
+// clients that request it later. The end of the sandbox ends the context.
 func (t *trip) detach(ctx context.Context, in *http.Request) *http.Request {
 	if !t.visit.Lasts() {
 		return in

@@ -3,11 +3,11 @@ package ingress
 // ResumePause is how long a failed resume is not retried.
 const ResumePause = resumePause
 
-// Waiting is how many requests wait for a sandbox to be resumed.
+// Waiting returns the number of requests that wait for a sandbox to be resumed.
 func (p *Proxy) Waiting(id string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if k := p.wakings[id]; k != nil {
+	if k := p.pendingResumes[id]; k != nil {
 		return k.waiting
 	}
 	return 0

@@ -49,16 +49,16 @@ func rewrite(pr *httputil.ProxyRequest) {
 	redaction.Request(out.Header, t.port, t.redactor)
 }
 
-// answered processes an answer from the sandbox.
-func answered(r *http.Response) error {
+// modifyResponse processes an answer from the sandbox.
+func modifyResponse(r *http.Response) error {
 	t := tripOf(r.Request)
 	if t == nil {
 		return nil
 	}
-	if t.back.left() {
-		return errGone // the saved state will not know of this output
+	if t.back.hasEnded() {
+		return errGone // the saved state does not include this output
 	}
-	harden(r, t)
+	restrictOrigin(r, t)
 	if err := redaction.Answer(r, t.port, t.redactor); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ var sameOrigin = []string{
 
 // harden prevents content of a sandbox from acting in the server's origin: an HTML file behind a
 // signed URL is shown without scripts and without access to the origin's storage.
-func harden(r *http.Response, t *trip) {
+func restrictOrigin(r *http.Response, t *trip) {
 	if !t.shared {
 		return
 	}
@@ -103,9 +103,9 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case t == nil:
 		p.Log.Error("request without a target", "err", err)
 		(&refusal{status: http.StatusInternalServerError, message: "internal error"}).write(w, r)
-	case t.mayWait(r) && (isAway(err) || t.back.left()):
+	case t.canRetry(r) && (isAway(err) || t.back.hasEnded()):
 		t.unsent = true
-	case t.back.left(), errors.Is(context.Cause(r.Context()), errGone):
+	case t.back.hasEnded(), errors.Is(context.Cause(r.Context()), errGone):
 		// No part of an answer was sent, so this answer is the proxy's own. An answer in progress
 		// is cut off. The rest of an upload is not read, so the connection cannot be reused.
 		w.Header().Set("Connection", "close")

@@ -14,8 +14,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// P12: the control service cannot be reached from outside.
-func TestControlPathsAreNotReachable(t *testing.T) {
+// TestReservedPathsAreNotReachable checks that no spelling of a path reaches the guest's control
+// service (P12).
+func TestReservedPathsAreNotReachable(t *testing.T) {
 	w := newTestProxy(t)
 	for _, path := range []string{
 		"/_crannog/ready", "/_crannog", "/_crannog/", "/_crannog/update", "//_crannog/ready", "/./_crannog/ready",
@@ -46,13 +47,14 @@ func TestControlPathsAreNotReachable(t *testing.T) {
 // aim sets the target of a request to exactly this text.
 func aim(r *http.Request, path string) {
 	if strings.HasPrefix(path, "//") {
-		r.URL.Path = path // as Opaque it would be taken for a host
+		r.URL.Path = path // in Opaque it would be parsed as a host
 		return
 	}
 	r.URL.Opaque = path
 }
 
-func TestOtherPathsPass(t *testing.T) {
+// TestOtherPathsAreForwarded checks that similar paths reach the sandbox unchanged.
+func TestOtherPathsAreForwarded(t *testing.T) {
 	w := newTestProxy(t)
 	for _, path := range []string{
 		"/", "/health", "/files?path=/init", "/files?path=%2f_crannog", "/process.Process/Start", "/initial", "/upgrades",
@@ -70,7 +72,7 @@ func TestOtherPathsPass(t *testing.T) {
 	}
 }
 
-func TestControlHeaderNeverArrives(t *testing.T) {
+func TestControlHeaderIsRemoved(t *testing.T) {
 	w := newTestProxy(t)
 	for _, port := range []int{guestboot.Port, 3000, 49999} {
 		if port == 49999 {
@@ -93,7 +95,7 @@ func TestControlHeaderNeverArrives(t *testing.T) {
 	}
 }
 
-func TestRequestsArriveAsTheyWere(t *testing.T) {
+func TestRequestIsForwardedUnchanged(t *testing.T) {
 	w := newTestProxy(t)
 	r := w.request(t, 3000, "POST", "/p?b=2&a=1;c&%zz&d")
 	r.Body = io.NopCloser(strings.NewReader("body"))
@@ -126,7 +128,7 @@ func TestRequestsArriveAsTheyWere(t *testing.T) {
 	}
 }
 
-func TestMaskedHost(t *testing.T) {
+func TestMaskRequestHost(t *testing.T) {
 	w := newTestProxy(t)
 	w.add("i2", func(s *sandbox.Sandbox) { s.MaskRequestHost = "localhost:${PORT}" })
 	for _, port := range []int{3000, 49983} {
@@ -140,7 +142,7 @@ func TestMaskedHost(t *testing.T) {
 	}
 }
 
-func TestNoTunnelToTheGuest(t *testing.T) {
+func TestUpgradeAndCONNECTAreRejected(t *testing.T) {
 	w := newTestProxy(t)
 	for _, protocol := range []string{"h2c", "websocket", "anything"} {
 		r := w.request(t, guestboot.Port, "GET", "/x")
@@ -164,9 +166,9 @@ func TestNoTunnelToTheGuest(t *testing.T) {
 	}
 }
 
-func TestSignedFilesCannotActInOurOrigin(t *testing.T) {
+func TestSignedFilesCannotActInServerOrigin(t *testing.T) {
 	w := newTestProxy(t)
-	evil := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+	hostile := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "text/html")
 		rw.Header().Set("Set-Cookie", "session=stolen")
 		rw.Header().Set("Clear-Site-Data", "*")
@@ -174,30 +176,29 @@ func TestSignedFilesCannotActInOurOrigin(t *testing.T) {
 		_, _ = io.WriteString(rw, "<script>1</script>")
 	})
 	w.add("i2", nil)
-	w.serve("i2", guestboot.Port, evil)
+	w.serve("i2", guestboot.Port, hostile)
 	sig := signature.Sign("a.html", signature.Read, "", "token-i2", 0)
 	a := w.get(t, "GET", "/files?path=a.html&signature="+url.QueryEscape(sig), "")
 	if !strings.Contains(a.Header.Get("Content-Security-Policy"), "sandbox") || a.Header.Get("X-Content-Type-Options") != "nosniff" {
-		t.Errorf("scripts of a sandbox's file run in our origin: %v", a.Header)
+		t.Errorf("scripts of a signed file can run in the server's origin: %v", a.Header)
 	}
 	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Refresh"} {
 		if a.Header.Get(name) != "" {
-			t.Errorf("a sandbox sets %s for our origin", name)
+			t.Errorf("a signed file sets %s for the server's origin", name)
 		}
 	}
-	// A page of any origin may request the same address, of a port that it names in headers, if the
-	// sandbox that signed the address agrees. A browser caches the answer under the address, and
-	// would show it there later.
-	w.serve("i2", 3000, evil)
+	// A page of any origin may request the same address of another port, which it names in headers.
+	// A browser caches the answer under the address, and would show it there later.
+	w.serve("i2", 3000, hostile)
 	r := w.request(t, 3000, "GET", "/files?path=a.html&signature="+url.QueryEscape(sig))
 	r.Header.Set("E2b-Sandbox-Id", "i2")
 	r.Header.Set("Origin", "http://3000-i2.x.y")
 	a = w.send(t, r)
 	if !strings.Contains(a.Header.Get("Content-Security-Policy"), "sandbox") || a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Set-Cookie") != "" {
-		t.Errorf("what a port answered to a page runs in our origin: %v", a.Header)
+		t.Errorf("an answer of a port to a page can run in the server's origin: %v", a.Header)
 	}
-	// The control: all of this is allowed in the sandbox's own origin, and for programs, which have
-	// no origin.
+	// Control: all of this is allowed in the sandbox's own origin, and for programs, which send no
+	// Origin header.
 	r.Header.Del("Origin")
 	if a = w.send(t, r); a.Header.Get("Set-Cookie") == "" || a.Header.Get("Content-Security-Policy") != "" {
 		t.Errorf("an answer to a program is changed: %v", a.Header)

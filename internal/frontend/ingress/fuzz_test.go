@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
+// FuzzHost checks that a parsed host name has a valid port and ID.
 func FuzzHost(f *testing.F) {
 	for _, seed := range []string{
 		"3000-i1.x.y", "3000-i1-c.x:80", "49983-i1.localhost", "", ".", "-", "1-.x", "-i.x", "[::1]:80", "127.0.0.1",
@@ -25,11 +26,11 @@ func FuzzHost(f *testing.F) {
 			return
 		}
 		if strings.Trim(port, "0123456789") != "" || port == "" || !isID(id) {
-			t.Fatalf("%q is taken for port %q of %q", host, port, id)
+			t.Fatalf("%q was parsed as port %q of %q", host, port, id)
 		}
-		to, refusal := checked(id, port)
+		to, refusal := parseTarget(id, port)
 		if refusal == nil && (to.port < 1 || to.port > 65535 || to.id != id) {
-			t.Fatalf("%q leads to %+v", host, to)
+			t.Fatalf("%q was parsed as the target %+v", host, to)
 		}
 		if !strings.HasPrefix(strings.ToLower(host), port+"-"+id) {
 			t.Fatalf("%q does not begin with %s-%s", host, port, id)
@@ -37,6 +38,7 @@ func FuzzHost(f *testing.F) {
 	})
 }
 
+// FuzzReserved checks that a path that a plain router would route to a private path is reserved.
 func FuzzReserved(f *testing.F) {
 	for _, seed := range []string{"/_crannog/ready", "/%5fcrannog", "//init", "/a/../init", "/files", "/%", "/%2525", "\\init", "/;/init"} {
 		f.Add(seed)
@@ -46,14 +48,14 @@ func FuzzReserved(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// Whatever a plain router would take for a private path is refused.
 		plain, _, _ := strings.Cut(strings.TrimPrefix(path.Clean("/"+u.Path), "/"), "/")
 		if controlPaths[plain] && !reserved(u) {
-			t.Fatalf("%q passes as %q", raw, plain)
+			t.Fatalf("%q is not reserved, but a router reads it as %q", raw, plain)
 		}
 	})
 }
 
+// FuzzControlHeader checks that no spelling of the control header remains.
 func FuzzControlHeader(f *testing.F) {
 	for _, seed := range []string{"X-Crannog-Control", "x_crannog_control", "X-Other", ""} {
 		f.Add(seed)
@@ -64,14 +66,14 @@ func FuzzControlHeader(f *testing.F) {
 		h.Del("Kept")
 		for left := range h {
 			if http.CanonicalHeaderKey(left) == controlHeader {
-				t.Fatalf("%q stays", left)
+				t.Fatalf("the header %q was not removed", left)
 			}
 		}
 	})
 }
 
-// Whatever a stranger sends, it does not cause a resume.
-func FuzzMayWake(f *testing.F) {
+// FuzzInvalidTokenNeverResumes checks that a request without a valid token never resumes a sandbox.
+func FuzzInvalidTokenNeverResumes(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"/health", ""}, {"/files?path=a&signature=v1_x", "x"}, {"/files?signature=&signature_expiration=0", ""},
 		{"/files?signature_expiration=-1;signature=v1_", "token\x00"}, {"/execute", "secre"}, {"//files?path=%zz", "secret "},
@@ -91,7 +93,7 @@ func FuzzMayWake(f *testing.F) {
 		}
 		r := &http.Request{Method: http.MethodGet, URL: u, Header: http.Header{tokenHeader: {token}, TrafficHeader: {token}}}
 		if mayResume(r, to, box) == nil {
-			t.Fatalf("%q with the token %q wakes port %d", raw, token, to.port)
+			t.Fatalf("%q with the token %q resumes the sandbox by port %d", raw, token, to.port)
 		}
 	})
 }

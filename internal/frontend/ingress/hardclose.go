@@ -24,7 +24,7 @@ type hardCloser struct {
 // part of its saved state. With later output, clients would rely on actions that are missing after
 // a resume.
 func (h *hardCloser) Write(p []byte) (int, error) {
-	if h.back.left() {
+	if h.back.hasEnded() {
 		panic(http.ErrAbortHandler)
 	}
 	return h.ResponseWriter.Write(p)
@@ -58,7 +58,7 @@ type hardConn struct {
 
 // Write passes on output from before the sandbox ended.
 func (c *hardConn) Write(p []byte) (int, error) {
-	if c.back.left() {
+	if c.back.hasEnded() {
 		return 0, errGone
 	}
 	return c.Conn.Write(p)
@@ -66,7 +66,7 @@ func (c *hardConn) Write(p []byte) (int, error) {
 
 // Close ends the connection.
 func (c *hardConn) Close() error {
-	if c.back.left() {
+	if c.back.hasEnded() {
 		reset(c.Conn)
 	}
 	return c.Conn.Close()
@@ -74,11 +74,11 @@ func (c *hardConn) Close() error {
 
 // CloseWrite passes on the end of the program's output.
 func (c *hardConn) CloseWrite() error {
-	if c.back.left() {
+	if c.back.hasEnded() {
 		return c.Close()
 	}
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
+	if halfCloser, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return halfCloser.CloseWrite()
 	}
 	return c.Conn.Close()
 }
@@ -96,17 +96,17 @@ func failReads(rc *http.ResponseController) {
 	_ = rc.SetReadDeadline(time.Unix(1, 0)) // without deadlines there is no connection to wait for
 }
 
-// breakOff is deferred around a request. The end of an HTTP/1.0 answer is the end of the
-// connection, so an incomplete answer is marked by a reset; in later versions, by a missing last
-// chunk.
-func breakOff(back *backend, w http.ResponseWriter, r *http.Request) {
+// abortConnection is deferred around a request, and makes an incomplete answer recognisable. In
+// HTTP/1.0 the end of the connection is the end of the answer, so the connection is reset. In later
+// versions the last chunk is missing.
+func abortConnection(back *backend, w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
 		return
 	}
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		rc := http.NewResponseController(w)
-		if back.left() && !r.ProtoAtLeast(1, 1) {
+		if back.hasEnded() && !r.ProtoAtLeast(1, 1) {
 			if conn, _, err := rc.Hijack(); err == nil {
 				reset(conn)
 				_ = conn.Close() // it is reset either way

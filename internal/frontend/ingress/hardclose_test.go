@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// halfConn is a connection that can end its output alone, like those of TCP.
+// halfConn is a connection that can end only its output, like TCP.
 type halfConn struct {
 	net.Conn
-	half  bool
-	reset bool
+	halfClosed bool
+	reset      bool
 }
 
-func (c *halfConn) CloseWrite() error { c.half = true; return nil }
+func (c *halfConn) CloseWrite() error { c.halfClosed = true; return nil }
 
 func (c *halfConn) SetLinger(sec int) error { c.reset = sec == 0; return nil }
 
@@ -34,15 +34,15 @@ func hijacked(t *testing.T, gone bool) (*hardConn, *halfConn, net.Conn) {
 	return &hardConn{Conn: under, back: b}, under, theirs
 }
 
-// The end of a program's output is not the end of its input, as long as the connection can tell
-// them apart.
-func TestTheEndOfTheOutput(t *testing.T) {
+// TestCloseWriteKeepsInputOpen checks that CloseWrite ends only the output, if the connection
+// supports that.
+func TestCloseWriteKeepsInputOpen(t *testing.T) {
 	c, under, _ := hijacked(t, false)
-	if err := c.CloseWrite(); err != nil || !under.half || under.reset {
+	if err := c.CloseWrite(); err != nil || !under.halfClosed || under.reset {
 		t.Errorf("%v %+v", err, under)
 	}
 	c, under, client := hijacked(t, false)
-	c.Conn = under.Conn // it cannot
+	c.Conn = under.Conn // this connection cannot end only its output
 	if err := c.CloseWrite(); err != nil {
 		t.Error(err)
 	}
@@ -51,22 +51,22 @@ func TestTheEndOfTheOutput(t *testing.T) {
 	}
 }
 
-// A client whose sandbox is gone must not take a cut output for a complete one.
-func TestAGoneSandboxResets(t *testing.T) {
+// TestEndedSandboxResetsConnection checks that a client can tell cut output from complete output.
+func TestEndedSandboxResetsConnection(t *testing.T) {
 	for name, end := range map[string]func(*hardConn) error{"close": (*hardConn).Close, "end of output": (*hardConn).CloseWrite} {
 		c, under, _ := hijacked(t, true)
 		if _, err := c.Write([]byte("more")); !errors.Is(err, errGone) {
 			t.Errorf("%s: more output: %v", name, err)
 		}
-		if err := end(c); err != nil || !under.reset || under.half {
+		if err := end(c); err != nil || !under.reset || under.halfClosed {
 			t.Errorf("%s: %v %+v", name, err, under)
 		}
 	}
 }
 
-// Only numbers of ports are asked of a sandbox.
-func TestDialWithoutAPort(t *testing.T) {
-	b := newBackend(nil, "box", make(chan struct{})) // no sandbox is asked
+// TestDialRejectsAddressWithoutPort checks addresses without a numeric port.
+func TestDialRejectsAddressWithoutPort(t *testing.T) {
+	b := newBackend(nil, "box", make(chan struct{})) // fails before it uses the Traffic
 	defer b.close()
 	for _, address := range []string{"box", "box:http", "box:"} {
 		if conn, err := b.guest.DialContext(t.Context(), "tcp", address); err == nil {

@@ -22,12 +22,13 @@ import (
 
 var stars = strings.Repeat("*", len(sealedValue))
 
-// both runs a test without a redactor, which is its control, and with one.
-func (w *testProxy) both(t *testing.T, do func(t *testing.T, shown string)) {
+// withAndWithoutRedactor runs a test without a redactor, as a control, and with one. shown is the
+// text that the client gets in place of sealedValue.
+func (w *testProxy) withAndWithoutRedactor(t *testing.T, do func(t *testing.T, shown string)) {
 	t.Helper()
-	w.masked(nil)
+	w.setRedactor(nil)
 	t.Run("control", func(t *testing.T) { do(t, sealedValue) })
-	w.masked(valueMask(t))
+	w.setRedactor(valueMask(t))
 	t.Run("masked", func(t *testing.T) { do(t, stars) })
 }
 
@@ -39,15 +40,15 @@ func zipped(text string) []byte {
 	return b.Bytes()
 }
 
-// A file is redacted with its length unchanged, also if it is requested compressed or in parts, and
-// also by a guest that an attacker has replaced.
-func TestDownloadsAreMasked(t *testing.T) {
+// TestDownloadsAreRedacted checks that a file is redacted with its length unchanged, also if a
+// client requests it compressed or in parts, and also if an attacker has replaced the guest.
+func TestDownloadsAreRedacted(t *testing.T) {
 	w := newTestProxy(t)
 	content := strings.Repeat("x", 100_000) + sealedValue + strings.Repeat("y", 50_000) + knownToken
 	files := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/octet-stream")
 		switch {
-		case r.URL.Query().Has("rude"), r.Header.Get("Accept-Encoding") == "gzip":
+		case r.URL.Query().Has("unasked-gzip"), r.Header.Get("Accept-Encoding") == "gzip":
 			rw.Header().Set("Content-Encoding", "gzip")
 			_, _ = rw.Write(zipped(content))
 		default:
@@ -56,7 +57,7 @@ func TestDownloadsAreMasked(t *testing.T) {
 	})
 	w.serve(boxID, guestboot.Port, files)
 	w.serve(boxID, 3000, files)
-	w.both(t, func(t *testing.T, shown string) {
+	w.withAndWithoutRedactor(t, func(t *testing.T, shown string) {
 		want := strings.ReplaceAll(content, sealedValue, shown)
 		for _, port := range []int{guestboot.Port, 3000} {
 			r := w.request(t, port, "GET", "/files")
@@ -68,7 +69,7 @@ func TestDownloadsAreMasked(t *testing.T) {
 			if a := w.send(t, w.request(t, port, "HEAD", "/files")); a.Header.Get("Content-Length") != strconv.Itoa(len(content)) {
 				t.Errorf("port %d: HEAD: %v", port, a.Header)
 			}
-			for _, query := range []string{"", "?rude"} {
+			for _, query := range []string{"", "?unasked-gzip"} {
 				r := w.request(t, port, "GET", "/files"+query)
 				r.Header.Set("Accept-Encoding", "gzip")
 				a := w.send(t, r)
@@ -103,8 +104,8 @@ func TestDownloadsAreMasked(t *testing.T) {
 	})
 }
 
-// An answer in an encoding that cannot be decoded does not pass.
-func TestUnreadableAnswersDoNotPass(t *testing.T) {
+// TestUndecodableResponsesAreBlocked checks responses in an encoding that the proxy cannot decode.
+func TestUndecodableResponsesAreBlocked(t *testing.T) {
 	w := newTestProxy(t)
 	answer := func(head string, body []byte, status int) http.Handler {
 		return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
@@ -119,11 +120,11 @@ func TestUnreadableAnswersDoNotPass(t *testing.T) {
 		"part of gzip": answer("gzip", zipped(sealedValue), 206),
 	} {
 		w.serve(boxID, 3000, h)
-		w.masked(nil)
+		w.setRedactor(nil)
 		if a := w.send(t, w.request(t, 3000, "GET", "/")); a.StatusCode >= 300 {
 			t.Errorf("%s without a mask: %d", name, a.StatusCode)
 		}
-		w.masked(valueMask(t))
+		w.setRedactor(valueMask(t))
 		a := w.send(t, w.request(t, 3000, "GET", "/"))
 		if a.StatusCode != http.StatusBadGateway || !strings.Contains(a.text, "could not be redacted") || strings.Contains(a.text, sealedValue) {
 			t.Errorf("%s: %d %s", name, a.StatusCode, a.text)
@@ -141,13 +142,13 @@ func TestUnreadableAnswersDoNotPass(t *testing.T) {
 		}
 	}
 	if err == nil {
-		t.Error("a broken gzip ends like a whole answer")
+		t.Error("a response with invalid gzip data ended without an error")
 	}
 }
 
-// Headers are redacted wherever they are: in front of a response, in an early response, in
-// trailers, and in the response that switches the protocol.
-func TestHeadersAreMasked(t *testing.T) {
+// TestHeadersAreRedacted checks the headers of a response, of an early response, of trailers, and
+// of the response that switches the protocol.
+func TestHeadersAreRedacted(t *testing.T) {
 	w := newTestProxy(t)
 	w.serve(boxID, 3000, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		h := rw.Header()
@@ -169,7 +170,7 @@ func TestHeadersAreMasked(t *testing.T) {
 		h.Set("X-Announced", sealedValue)
 		h.Set(http.TrailerPrefix+"X-Late", sealedValue)
 	}))
-	w.both(t, func(t *testing.T, shown string) {
+	w.withAndWithoutRedactor(t, func(t *testing.T, shown string) {
 		early := ""
 		trace := &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
 			early = h.Get("Link")
@@ -199,16 +200,16 @@ func TestHeadersAreMasked(t *testing.T) {
 	})
 }
 
-// The data of an upgraded connection is redacted with its length unchanged, even if the halves of a
-// value arrive at different times. Other data is passed on at once.
-func TestUpgradedConnectionsAreMasked(t *testing.T) {
+// TestUpgradedConnectionsAreRedacted checks that data is redacted with its length unchanged, even
+// if the halves of a value arrive at different times. Other data is passed on at once.
+func TestUpgradedConnectionsAreRedacted(t *testing.T) {
 	w := newTestProxy(t)
 	extensions := make(chan string, 2)
 	w.serve(boxID, 4000, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		extensions <- r.Header.Get("Sec-Websocket-Extensions")
 		switcher(rw, r)
 	}))
-	w.both(t, func(t *testing.T, shown string) {
+	w.withAndWithoutRedactor(t, func(t *testing.T, shown string) {
 		conn, reader := w.raw(t, strings.ReplaceAll(upgradeRequest, "Upgrade: websocket", "Upgrade: websocket\nSec-WebSocket-Extensions: permessage-deflate"))
 		if got := <-extensions; (got == "") != (shown == stars) {
 			t.Errorf("extensions %q", got)
@@ -216,7 +217,7 @@ func TestUpgradedConnectionsAreMasked(t *testing.T) {
 		if res, err := http.ReadResponse(reader, nil); err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 			t.Fatalf("%v, %v", res, err)
 		}
-		speak := func(text, want string) {
+		sendAndExpect := func(text, want string) {
 			t.Helper()
 			if _, err := io.WriteString(conn, text); err != nil {
 				t.Fatal(err)
@@ -226,20 +227,21 @@ func TestUpgradedConnectionsAreMasked(t *testing.T) {
 				t.Errorf("%q comes back as %q, %v; want %q", text, got, err, want)
 			}
 		}
-		speak("t", "t")
-		speak("k-Zr ", "k-Zr ")
+		sendAndExpect("t", "t")
+		sendAndExpect("k-Zr ", "k-Zr ")
 		if shown == stars {
-			speak("\x81\x17"+sealedValue[:9], "\x81\x17")
-			speak(sealedValue[9:]+"!", stars+"!")
+			sendAndExpect("\x81\x17"+sealedValue[:9], "\x81\x17")
+			sendAndExpect(sealedValue[9:]+"!", stars+"!")
 			return
 		}
-		speak("\x81\x17"+sealedValue[:9], "\x81\x17"+sealedValue[:9])
-		speak(sealedValue[9:]+"!", sealedValue[9:]+"!")
+		sendAndExpect("\x81\x17"+sealedValue[:9], "\x81\x17"+sealedValue[:9])
+		sendAndExpect(sealedValue[9:]+"!", sealedValue[9:]+"!")
 	})
 }
 
-// While the values to redact are unknown, no response passes, and no request is sent.
-func TestNothingPassesWithoutItsMask(t *testing.T) {
+// TestNothingIsForwardedWithoutRedactor checks that, while the values to redact are unknown, no
+// request is sent and no response passes.
+func TestNothingIsForwardedWithoutRedactor(t *testing.T) {
 	w := newTestProxy(t)
 	w.mu.Lock()
 	w.boxes[boxID].lost = errors.New("the vault is closed")
@@ -252,7 +254,7 @@ func TestNothingPassesWithoutItsMask(t *testing.T) {
 			t.Errorf("port %d: %d %s", port, a.StatusCode, a.text)
 		}
 	}
-	// Clients of the services show the text.
+	// Clients of the services get the error text.
 	for name, options := range protocols {
 		before := w.dials.Load()
 		s, err := w.processes(t, options...).Start(t.Context(), connect.NewRequest(&pb.StartRequest{}))
@@ -269,20 +271,20 @@ func TestNothingPassesWithoutItsMask(t *testing.T) {
 			}
 		}
 		if w.dials.Load() != before {
-			t.Errorf("%s: the sandbox was asked", name)
+			t.Errorf("%s: a request was sent to the sandbox", name)
 		}
 	}
 	w.mu.Lock()
 	w.boxes[boxID].lost = nil
 	w.mu.Unlock()
 	if a := w.send(t, w.request(t, 3000, "GET", "/")); a.StatusCode != http.StatusOK {
-		t.Errorf("the control: %d", a.StatusCode)
+		t.Errorf("control: got status %d, want 200", a.StatusCode)
 	}
 }
 
-// Patterns are applied only to the output of programs: a file that looks like a token arrives
-// unchanged, and can be requested in parts.
-func TestPatternsLeaveFilesAlone(t *testing.T) {
+// TestPatternsDoNotChangeFiles checks that patterns apply only to the output of programs: a file
+// that looks like a token arrives unchanged, and can be requested in parts.
+func TestPatternsDoNotChangeFiles(t *testing.T) {
 	w := newTestProxy(t)
 	files := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("X-Encoding", r.Header.Get("Accept-Encoding"))
@@ -290,7 +292,7 @@ func TestPatternsLeaveFilesAlone(t *testing.T) {
 	})
 	w.serve(boxID, guestboot.Port, files)
 	w.serve(boxID, 3000, files)
-	w.masked(maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}))
+	w.setRedactor(maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}))
 	for _, port := range []int{guestboot.Port, 3000} {
 		r := w.request(t, port, "GET", "/files")
 		r.Header.Set("Accept-Encoding", "gzip, br")

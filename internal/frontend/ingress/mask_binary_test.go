@@ -34,11 +34,11 @@ func (askBinary) WrapStreamingClient(next connect.StreamingClientFunc) connect.S
 func TestBinaryOutputKeepsItsLength(t *testing.T) {
 	w := newTestProxy(t)
 	text := "a " + sealedValue + " b " + knownToken + " c"
-	p := &player{script: func(send func(*pb.ProcessEvent) error) error {
+	p := &scriptedGuest{script: func(send func(*pb.ProcessEvent) error) error {
 		return errors.Join(send(printed("stdout", text[:13])), send(printed("stdout", text[13:])), send(ended()))
 	}}
 	w.guestPlays(p)
-	w.masked(valueMask(t))
+	w.setRedactor(valueMask(t))
 	for name, options := range protocols {
 		got := w.play(t, p, false, append(options, connect.WithInterceptors(askBinary{}))...).text["stdout"]
 		if len(got) != len(text) || strings.Contains(got, sealedValue) || !strings.HasSuffix(got, " b "+knownToken+" c") {

@@ -21,21 +21,21 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// finder is a guest with a file whose name is a secret.
-type finder struct {
+// secretNamesGuest is a guest with a file whose name is a secret.
+type secretNamesGuest struct {
 	filesystempbconnect.UnimplementedFilesystemHandler
 	next chan struct{}
 }
 
-func (f *finder) ListDir(context.Context, *connect.Request[fs.ListDirRequest]) (*connect.Response[fs.ListDirResponse], error) {
+func (f *secretNamesGuest) ListDir(context.Context, *connect.Request[fs.ListDirRequest]) (*connect.Response[fs.ListDirResponse], error) {
 	return connect.NewResponse(&fs.ListDirResponse{Entries: []*fs.EntryInfo{{Name: "n-" + sealedValue, Path: "/x/n-" + sealedValue, Size: 7}}}), nil
 }
 
-func (f *finder) Stat(context.Context, *connect.Request[fs.StatRequest]) (*connect.Response[fs.StatResponse], error) {
+func (f *secretNamesGuest) Stat(context.Context, *connect.Request[fs.StatRequest]) (*connect.Response[fs.StatResponse], error) {
 	return nil, connect.NewError(connect.CodeNotFound, errors.New("no "+sealedValue))
 }
 
-func (f *finder) WatchDir(_ context.Context, _ *connect.Request[fs.WatchDirRequest], s *connect.ServerStream[fs.WatchDirResponse]) error {
+func (f *secretNamesGuest) WatchDir(_ context.Context, _ *connect.Request[fs.WatchDirRequest], s *connect.ServerStream[fs.WatchDirResponse]) error {
 	for _, name := range []string{sealedValue[:10], sealedValue, "plain"} {
 		if err := s.Send(&fs.WatchDirResponse{Event: &fs.WatchDirResponse_Filesystem{Filesystem: &fs.FilesystemEvent{Name: name}}}); err != nil {
 			return err
@@ -45,14 +45,15 @@ func (f *finder) WatchDir(_ context.Context, _ *connect.Request[fs.WatchDirReque
 	return nil
 }
 
-// Names of files are redacted in every response of the file system, and each event is sent at once.
-func TestNamesAreMasked(t *testing.T) {
+// TestFileNamesAreRedacted checks that names are redacted in every response of the file system, and
+// that each event is sent at once.
+func TestFileNamesAreRedacted(t *testing.T) {
 	w := newTestProxy(t)
-	f := &finder{next: make(chan struct{})}
+	f := &secretNamesGuest{next: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.Handle(filesystempbconnect.NewFilesystemHandler(f, connect.WithCodec(codec.JSON{})))
 	w.serve(boxID, guestboot.Port, mux)
-	w.both(t, func(t *testing.T, shown string) {
+	w.withAndWithoutRedactor(t, func(t *testing.T, shown string) {
 		for name, options := range protocols {
 			client := filesystempbconnect.NewFilesystemClient(&addressed{w.front.Client()}, w.front.URL, options...)
 			list, err := client.ListDir(t.Context(), connect.NewRequest(&fs.ListDirRequest{}))
@@ -87,8 +88,9 @@ func TestNamesAreMasked(t *testing.T) {
 	})
 }
 
-// Lines of the interpreter are decoded before they are redacted.
-func TestInterpreterIsMasked(t *testing.T) {
+// TestInterpreterOutputIsRedacted checks that lines of the interpreter are decoded before they are
+// redacted.
+func TestInterpreterOutputIsRedacted(t *testing.T) {
 	w := newTestProxy(t)
 	picture := base64.StdEncoding.EncodeToString([]byte("\x89PNG" + sealedValue + "\x00\xff"))
 	number := "1234567890123"
@@ -116,7 +118,7 @@ func TestInterpreterIsMasked(t *testing.T) {
 			_, _ = io.WriteString(rw, line+"\n")
 			_ = http.NewResponseController(rw).Flush()
 			if strings.Contains(line, "keepalive") {
-				<-seen // the client has it
+				<-seen // the client has received the line
 			}
 		}
 	}))
@@ -146,11 +148,11 @@ func TestInterpreterIsMasked(t *testing.T) {
 		}
 		return text
 	}
-	w.masked(nil)
+	w.setRedactor(nil)
 	if _, all := run(); all != strings.Join(script, "\n")+"\n" {
 		t.Errorf("without a mask: %s", all)
 	}
-	w.masked(maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}, sealedValue, number))
+	w.setRedactor(maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}, sealedValue, number))
 	lines, all := run()
 	if len(lines) != len(script)-1 { // one is no JSON
 		t.Errorf("%d lines", len(lines))

@@ -42,33 +42,34 @@ func valueMask(t testing.TB) *sandbox.Redactor {
 	return maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}, sealedValue)
 }
 
-// masked gives the sandbox a redactor, or none.
-func (w *testProxy) masked(m *sandbox.Redactor) {
+// setRedactor sets the redactor of the sandbox. Nil means none.
+func (w *testProxy) setRedactor(m *sandbox.Redactor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.boxes[boxID].redactor = m
 }
 
-// player is a guest whose processes print the script of a test.
-type player struct {
+// scriptedGuest is a guest whose processes send the events of a script.
+type scriptedGuest struct {
 	processpbconnect.UnimplementedProcessHandler
 	script func(send func(*pb.ProcessEvent) error) error
 }
 
-func (p *player) Start(_ context.Context, _ *connect.Request[pb.StartRequest], s *connect.ServerStream[pb.StartResponse]) error {
+func (p *scriptedGuest) Start(_ context.Context, _ *connect.Request[pb.StartRequest], s *connect.ServerStream[pb.StartResponse]) error {
 	return p.script(func(e *pb.ProcessEvent) error { return s.Send(&pb.StartResponse{Event: e}) })
 }
 
-func (p *player) Connect(_ context.Context, _ *connect.Request[pb.ConnectRequest], s *connect.ServerStream[pb.ConnectResponse]) error {
+func (p *scriptedGuest) Connect(_ context.Context, _ *connect.Request[pb.ConnectRequest], s *connect.ServerStream[pb.ConnectResponse]) error {
 	return p.script(func(e *pb.ProcessEvent) error { return s.Send(&pb.ConnectResponse{Event: e}) })
 }
 
-func (p *player) List(context.Context, *connect.Request[pb.ListRequest]) (*connect.Response[pb.ListResponse], error) {
+func (p *scriptedGuest) List(context.Context, *connect.Request[pb.ListRequest]) (*connect.Response[pb.ListResponse], error) {
 	return connect.NewResponse(&pb.ListResponse{Processes: []*pb.ProcessInfo{
 		{Pid: 7, Config: &pb.ProcessConfig{Cmd: "curl", Args: []string{"-H", "X-Key: " + sealedValue}}},
 	}}), nil
 }
 
+// printed returns an output event of a stream.
 func printed(from string, data string) *pb.ProcessEvent {
 	d := &pb.ProcessEvent_DataEvent{}
 	switch from {
@@ -82,6 +83,7 @@ func printed(from string, data string) *pb.ProcessEvent {
 	return &pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: d}}
 }
 
+// ended returns the end event of a process.
 func ended() *pb.ProcessEvent {
 	failed := "exit status 3: " + sealedValue
 	return &pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: &pb.ProcessEvent_EndEvent{ExitCode: 3, Exited: true, Status: "exit status 3", Error: &failed}}}
@@ -99,7 +101,7 @@ type processOutput struct {
 	events map[string]int
 }
 
-func (h *processOutput) take(e *pb.ProcessEvent) {
+func (h *processOutput) add(e *pb.ProcessEvent) {
 	if h.text == nil {
 		h.text, h.events = map[string]string{}, map[string]int{}
 	}
@@ -141,7 +143,7 @@ func (a *addressed) Do(r *http.Request) (*http.Response, error) {
 }
 
 // play runs a script and returns what a client of a protocol receives.
-func (w *testProxy) play(t *testing.T, p *player, attach bool, options ...connect.ClientOption) processOutput {
+func (w *testProxy) play(t *testing.T, p *scriptedGuest, attach bool, options ...connect.ClientOption) processOutput {
 	t.Helper()
 	var h processOutput
 	client := w.processes(t, options...)
@@ -151,7 +153,7 @@ func (w *testProxy) play(t *testing.T, p *player, attach bool, options ...connec
 			t.Fatal(err)
 		}
 		for s.Receive() {
-			h.take(s.Msg().GetEvent())
+			h.add(s.Msg().GetEvent())
 		}
 		if err := s.Err(); err != nil {
 			t.Error(err)
@@ -163,7 +165,7 @@ func (w *testProxy) play(t *testing.T, p *player, attach bool, options ...connec
 		t.Fatal(err)
 	}
 	for s.Receive() {
-		h.take(s.Msg().GetEvent())
+		h.add(s.Msg().GetEvent())
 	}
 	if err := s.Err(); err != nil {
 		t.Error(err)
@@ -171,27 +173,27 @@ func (w *testProxy) play(t *testing.T, p *player, attach bool, options ...connec
 	return h
 }
 
-func (w *testProxy) guestPlays(p *player) {
+func (w *testProxy) guestPlays(p *scriptedGuest) {
 	mux := http.NewServeMux()
 	mux.Handle(processpbconnect.NewProcessHandler(p, connect.WithCodec(codec.JSON{})))
 	w.serve(boxID, guestboot.Port, mux)
 }
 
-// Whatever a process prints, in whatever pieces and over whatever protocol, a value is redacted on
-// each of its streams, and all other output arrives unchanged.
-func TestProcessOutputIsMasked(t *testing.T) {
+// TestProcessOutputIsRedacted checks each stream, each protocol and several ways to cut the output:
+// a value is redacted, and all other output arrives unchanged.
+func TestProcessOutputIsRedacted(t *testing.T) {
 	w := newTestProxy(t)
 	text := "a " + sealedValue + " b " + sealedValue[:12]
 	pieces := map[string]func(func(string) error) error{
-		"whole":       func(say func(string) error) error { return say(text) },
-		"single byte": func(say func(string) error) error { return eachByte(text, say) },
-		"cut in two":  func(say func(string) error) error { return errors.Join(say(text[:13]), say(text[13:])) },
+		"whole":       func(emit func(string) error) error { return emit(text) },
+		"single byte": func(emit func(string) error) error { return eachByte(text, emit) },
+		"cut in two":  func(emit func(string) error) error { return errors.Join(emit(text[:13]), emit(text[13:])) },
 	}
-	p := &player{}
+	p := &scriptedGuest{}
 	w.guestPlays(p)
-	for piece, speak := range pieces {
+	for piece, emitPieces := range pieces {
 		p.script = func(send func(*pb.ProcessEvent) error) error {
-			err := speak(func(s string) error {
+			err := emitPieces(func(s string) error {
 				// The streams are split alike and must not be mixed.
 				return errors.Join(send(printed("stdout", s)), send(printed("stderr", s)), send(keepalive()), send(printed("pty", s)))
 			})
@@ -199,9 +201,9 @@ func TestProcessOutputIsMasked(t *testing.T) {
 		}
 		for name, options := range protocols {
 			for _, attach := range []bool{false, true} {
-				w.masked(nil)
+				w.setRedactor(nil)
 				plain := w.play(t, p, attach, options...)
-				w.masked(valueMask(t))
+				w.setRedactor(valueMask(t))
 				got := w.play(t, p, attach, options...)
 				for _, from := range []string{"stdout", "stderr", "pty"} {
 					// The control: the same bytes without a redactor.
@@ -210,7 +212,7 @@ func TestProcessOutputIsMasked(t *testing.T) {
 					}
 					want := "a [redacted:KEY] b [redacted:KEY]"
 					if piece == "single byte" {
-						// Fewer than six letters are not held back, because terminals would stall.
+						// Fewer than six characters are not held back, because terminals would stall.
 						want = "a tk-Zr[redacted:KEY] b tk-Zr[redacted:KEY]"
 					}
 					if got.text[from] != want {
@@ -229,29 +231,29 @@ func TestProcessOutputIsMasked(t *testing.T) {
 	}
 }
 
-func eachByte(text string, say func(string) error) error {
+func eachByte(text string, emit func(string) error) error {
 	var errs []error
 	for i := range len(text) {
-		errs = append(errs, say(text[i:i+1]))
+		errs = append(errs, emit(text[i:i+1]))
 	}
 	return errors.Join(errs...)
 }
 
-// A terminal shows each key at once, even one that begins a value. A value whose halves arrive at
-// different times is redacted, whatever arrives between them.
-func TestOutputNeverStalls(t *testing.T) {
+// TestTerminalOutputIsSentAtOnce checks that a terminal shows each key at once, even if the key
+// could begin a value. A value whose halves arrive at different times is redacted.
+func TestTerminalOutputIsSentAtOnce(t *testing.T) {
 	w := newTestProxy(t)
-	w.masked(valueMask(t))
-	output, go1 := make(chan struct{}), make(chan struct{}, 1)
-	p := &player{script: func(send func(*pb.ProcessEvent) error) error {
+	w.setRedactor(valueMask(t))
+	seen, release := make(chan struct{}), make(chan struct{}, 1)
+	p := &scriptedGuest{script: func(send func(*pb.ProcessEvent) error) error {
 		for _, key := range "tk-Zr" { // five letters of the value
 			if err := send(printed("pty", string(key))); err != nil {
 				return err
 			}
-			<-output // not before the client has seen it
+			<-seen // waits until the client has received the key
 		}
 		err := errors.Join(send(printed("pty", "!"+sealedValue[:10])), send(keepalive()))
-		<-go1
+		<-release
 		return errors.Join(err, send(printed("pty", sealedValue[10:]+".")), send(ended()))
 	}}
 	w.guestPlays(p)
@@ -264,47 +266,48 @@ func TestOutputNeverStalls(t *testing.T) {
 	var h processOutput
 	for i := range 5 {
 		if !s.Receive() {
-			t.Fatalf("key %d does not come: %v", i, s.Err())
+			t.Fatalf("key %d did not arrive: %v", i, s.Err())
 		}
-		h.take(s.Msg().GetEvent())
-		output <- struct{}{}
+		h.add(s.Msg().GetEvent())
+		seen <- struct{}{}
 	}
 	for h.events["keepalive"] == 0 {
 		if !s.Receive() {
-			t.Fatalf("the keepalive does not come: %v", s.Err())
+			t.Fatalf("the keepalive did not arrive: %v", s.Err())
 		}
-		h.take(s.Msg().GetEvent())
+		h.add(s.Msg().GetEvent())
 	}
 	if h.text["pty"] != "tk-Zr!" {
-		t.Errorf("before the value is whole: %q", h.text["pty"])
+		t.Errorf("before the second half of the value: got %q, want \"tk-Zr!\"", h.text["pty"])
 	}
-	go1 <- struct{}{}
+	release <- struct{}{}
 	for s.Receive() {
-		h.take(s.Msg().GetEvent())
+		h.add(s.Msg().GetEvent())
 	}
 	if h.text["pty"] != "tk-Zr![redacted:KEY]." || h.end == nil {
 		t.Errorf("%q, end %v, %v", h.text["pty"], h.end, s.Err())
 	}
 }
 
-// If a stream ends in an error, held output is sent before the error, which is redacted too.
-func TestErrorsOfStreamsAreMasked(t *testing.T) {
+// TestStreamErrorsAreRedacted checks a stream that ends in an error: output that was held back is
+// sent first, and the error is redacted too.
+func TestStreamErrorsAreRedacted(t *testing.T) {
 	w := newTestProxy(t)
-	p := &player{script: func(send func(*pb.ProcessEvent) error) error {
+	p := &scriptedGuest{script: func(send func(*pb.ProcessEvent) error) error {
 		err := send(printed("stdout", "x tk-Zr8q"))
 		return errors.Join(err, connect.NewError(connect.CodeInvalidArgument, errors.New("no "+sealedValue+" here")))
 	}}
 	w.guestPlays(p)
 	for name, options := range protocols {
 		for _, m := range []*sandbox.Redactor{nil, valueMask(t)} {
-			w.masked(m)
+			w.setRedactor(m)
 			s, err := w.processes(t, options...).Start(t.Context(), connect.NewRequest(&pb.StartRequest{}))
 			if err != nil {
 				t.Fatal(err)
 			}
 			var h processOutput
 			for s.Receive() {
-				h.take(s.Msg().GetEvent())
+				h.add(s.Msg().GetEvent())
 			}
 			err = s.Err()
 			if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.HasPrefix(h.text["stdout"], "x ") {
@@ -317,35 +320,36 @@ func TestErrorsOfStreamsAreMasked(t *testing.T) {
 	}
 }
 
-// Known tokens are redacted in the output of programs, even without any secret.
+// TestPatternsInOutput checks that known forms of tokens are redacted in output, even without any
+// secret.
 func TestPatternsInOutput(t *testing.T) {
 	w := newTestProxy(t)
-	p := &player{script: func(send func(*pb.ProcessEvent) error) error {
+	p := &scriptedGuest{script: func(send func(*pb.ProcessEvent) error) error {
 		return errors.Join(send(printed("stdout", knownToken[:20])), send(printed("stdout", knownToken[20:]+"\n")), send(ended()))
 	}}
 	w.guestPlays(p)
-	w.masked(maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}))
+	w.setRedactor(maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}))
 	if got := w.play(t, p, false, connect.WithProtoJSON()).text["stdout"]; got != "[redacted:github-token]\n" {
 		t.Errorf("%q", got)
 	}
-	w.masked(maskOf(t, sandbox.RedactorOptions{Outputs: true}))
+	w.setRedactor(maskOf(t, sandbox.RedactorOptions{Outputs: true}))
 	if got := w.play(t, p, false, connect.WithProtoJSON()).text["stdout"]; got != knownToken+"\n" {
 		t.Errorf("without patterns: %q", got)
 	}
 	// Outputs that the policy excludes from redaction are not redacted, except for patterns.
-	w.masked(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))
+	w.setRedactor(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))
 	if got := w.play(t, p, false); got.end.GetError() != "exit status 3: "+sealedValue || got.text["stdout"] != "[redacted:github-token]\n" {
 		t.Errorf("%v", got)
 	}
 }
 
-// Answers of one message are redacted, in every codec.
-func TestUnaryAnswersAreMasked(t *testing.T) {
+// TestUnaryResponsesAreRedacted checks responses of one message, in every codec.
+func TestUnaryResponsesAreRedacted(t *testing.T) {
 	w := newTestProxy(t)
-	w.guestPlays(&player{})
+	w.guestPlays(&scriptedGuest{})
 	for name, options := range protocols {
 		for _, m := range []*sandbox.Redactor{nil, valueMask(t)} {
-			w.masked(m)
+			w.setRedactor(m)
 			res, err := w.processes(t, options...).List(t.Context(), connect.NewRequest(&pb.ListRequest{}))
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)

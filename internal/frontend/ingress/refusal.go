@@ -51,7 +51,7 @@ type body struct {
 
 // write answers with JSON, or with a small page to a browser that navigates.
 func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
-	boundRest(w)
+	limitUnreadBody(w)
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")

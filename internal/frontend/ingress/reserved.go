@@ -19,8 +19,8 @@ var controlPaths = map[string]bool{
 // deceive.
 const maxDecodings = 4
 
-// reserved reports whether any reader could take a path for one of the guest's private paths: a
-// reader that decodes once more, takes a backslash for a slash, removes dots and double slashes, or
+// reserved reports whether any reader could parse a path as one of the guest's private paths: a
+// reader that decodes once more, treats a backslash as a slash, removes dots and double slashes, or
 // ignores case. The guest requires its control token too; this check stops guesses earlier.
 func reserved(u *url.URL) bool {
 	p := u.Path
@@ -37,8 +37,7 @@ func reserved(u *url.URL) bool {
 	return true
 }
 
-// firstSegment returns the first segment of a path as its most lenient
-// reader sees it.
+// firstSegment returns the first segment of a path as the most lenient reader would parse it.
 func firstSegment(p string) string {
 	p = strings.Map(func(c rune) rune {
 		switch {

@@ -8,9 +8,10 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// traced is the context of a request. It records whether a connection was used, if that matters.
-func (t *trip) traced(r *http.Request) context.Context {
-	if !t.mayWait(r) {
+// traceConnection returns the context of a request. If the request could be retried, the context
+// records whether a connection was used.
+func (t *trip) traceConnection(r *http.Request) context.Context {
+	if !t.canRetry(r) {
 		return r.Context()
 	}
 	return httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
@@ -18,9 +19,9 @@ func (t *trip) traced(r *http.Request) context.Context {
 	})
 }
 
-// mayWait reports whether a request whose sandbox has ended can be retried. No part of it may have
+// canRetry reports whether a request whose sandbox has ended can be retried. No part of it may have
 // been sent, and no part of its body that would be needed again may have been read. Calls to
 // Crannog's own servers in the sandbox are excluded, because each has exactly one audit entry.
-func (t *trip) mayWait(r *http.Request) bool {
+func (t *trip) canRetry(r *http.Request) bool {
 	return !t.sent && (r.Body == nil || r.Body == http.NoBody) && t.port != guestboot.Port && t.port != guestboot.InterpreterPort
 }

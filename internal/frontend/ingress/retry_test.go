@@ -17,13 +17,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// dozing is the traffic of a sandbox that is paused when a request first connects to it.
-type dozing struct {
+// pausesOnDial is the traffic of a sandbox that is paused when a request first connects to it.
+type pausesOnDial struct {
 	*inside
 	once sync.Once
 }
 
-func (d *dozing) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+func (d *pausesOnDial) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	first := false
 	d.once.Do(func() { first = true })
 	if first {
@@ -33,10 +33,10 @@ func (d *dozing) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	return d.inside.Dial(ctx, id, port)
 }
 
-// A request that was not sent yet when its sandbox was paused is served after the sandbox has
-// resumed. A request with a body may have been read from, and a call to our own servers is in the
-// audit log: these get an error.
-func TestWhatWasNotSentIsServedAfterAResumption(t *testing.T) {
+// TestUnsentRequestIsRetriedAfterResume checks that a request that was not sent yet when its
+// sandbox was paused is served after the resume. Requests with a body, and calls to Crannog's own
+// servers, get an error: the body may have been read, and the call is already in the audit log.
+func TestUnsentRequestIsRetriedAfterResume(t *testing.T) {
 	for name, c := range map[string]struct {
 		port   int
 		method string
@@ -44,21 +44,21 @@ func TestWhatWasNotSentIsServedAfterAResumption(t *testing.T) {
 		wake   bool
 		status int
 	}{
-		"a program":            {3000, "GET", "", true, http.StatusOK},
-		"an upload":            {3000, "POST", "all of it", true, http.StatusBadGateway},
-		"the guest":            {guestboot.Port, "GET", "", true, http.StatusBadGateway},
-		"one that stays there": {3000, "GET", "", false, http.StatusBadGateway},
+		"a program":   {3000, "GET", "", true, http.StatusOK},
+		"an upload":   {3000, "POST", "all of it", true, http.StatusBadGateway},
+		"the guest":   {guestboot.Port, "GET", "", true, http.StatusBadGateway},
+		"not resumed": {3000, "GET", "", false, http.StatusBadGateway},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTestProxy(t)
-			w.add(sleeper, func(s *sandbox.Sandbox) { wakeful(s); s.OnEnd.Wake = c.wake })
-			w.serve(sleeper, guestboot.Port, echoBody("guest"))
-			w.serve(sleeper, 3000, echoBody("program"))
-			p := ingress.New(ingress.Deps{Traffic: &dozing{inside: w.inside}, Waker: w.inside, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+			w.add(pausedID, func(s *sandbox.Sandbox) { resumesOnTraffic(s); s.OnEnd.Wake = c.wake })
+			w.serve(pausedID, guestboot.Port, echoBody("guest"))
+			w.serve(pausedID, 3000, echoBody("program"))
+			p := ingress.New(ingress.Deps{Traffic: &pausesOnDial{inside: w.inside}, Waker: w.inside, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 			t.Cleanup(p.Close)
 			front := httptest.NewServer(p)
 			t.Cleanup(front.Close)
-			req := w.to(t, c.port, c.method, "/hello?a=b", "X-Access-Token", "token-"+sleeper)
+			req := w.requestTo(t, c.port, c.method, "/hello?a=b", "X-Access-Token", "token-"+pausedID)
 			req.URL.Host = front.Listener.Addr().String()
 			if c.body != "" {
 				req.Body, req.ContentLength = io.NopCloser(strings.NewReader(c.body)), int64(len(c.body))
@@ -69,7 +69,7 @@ func TestWhatWasNotSentIsServedAfterAResumption(t *testing.T) {
 			}
 			woken := w.wakes()
 			if served := c.status == http.StatusOK; served != (len(woken) == 1) || served != (a.Header.Get("X-Uri") == "/hello?a=b") {
-				t.Errorf("woken are %v, and %q was reached", woken, a.Header.Get("X-Uri"))
+				t.Errorf("got resumes of %v, and the request %q inside", woken, a.Header.Get("X-Uri"))
 			}
 		})
 	}

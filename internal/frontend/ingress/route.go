@@ -54,7 +54,7 @@ func hasRoutingHeader(h http.Header) bool {
 // inside has that origin, and must not reach another sandbox by setting a header.
 func (p *Proxy) route(r *http.Request) (target, *refusal) {
 	if port, id, ok := p.hostTarget(r.Host); ok {
-		return checked(id, port)
+		return parseTarget(id, port)
 	}
 	if hasRoutingHeader(r.Header) {
 		ids, ports := r.Header[IDHeader], r.Header[PortHeader]
@@ -62,7 +62,7 @@ func (p *Proxy) route(r *http.Request) (target, *refusal) {
 		if len(ids) != 1 || len(ports) != 1 || ids[0] == "" || ports[0] == "" {
 			return target{}, badRequest("missing header")
 		}
-		to, refusal := checked(ids[0], ports[0])
+		to, refusal := parseTarget(ids[0], ports[0])
 		// Only pages send an Origin. An attacker's page could request an address of this origin
 		// with such headers, and the browser would later show the cached answer to a user who opens
 		// that address.
@@ -73,7 +73,7 @@ func (p *Proxy) route(r *http.Request) (target, *refusal) {
 }
 
 // checked parses an ID and a port.
-func checked(id, port string) (target, *refusal) {
+func parseTarget(id, port string) (target, *refusal) {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
 		return target{}, badRequest("Invalid sandbox port")

@@ -136,7 +136,7 @@ func TestUnknownSandboxAndClosedPort(t *testing.T) {
 	}
 }
 
-func TestAPortThatOpensLateIsReached(t *testing.T) {
+func TestLateListenerIsReached(t *testing.T) {
 	w := newTestProxy(t)
 	done := make(chan answer, 1)
 	go func() { done <- w.send(t, w.request(t, 4000, "GET", "/")) }()
@@ -187,7 +187,7 @@ func TestSignedFileURLsFindTheirSandbox(t *testing.T) {
 		{"head", "HEAD", query("a", "", signature.Sign("a", signature.Read, "", "second", 0), 0), "second"},
 		{"write", "POST", query("a", "", signature.Sign("a", signature.Write, "", "second", 0), 0), "second"},
 		{"preflight", "OPTIONS", query("a", "", signature.Sign("a", signature.Write, "", "second", 0), 0), "second"},
-		{"expired goes to the guest, who says so", "GET", query("a", "", signature.Sign("a", signature.Read, "", "second", 9), 9), "second"},
+		{"expired, rejected by the guest", "GET", query("a", "", signature.Sign("a", signature.Read, "", "second", 9), 9), "second"},
 		{"first", "GET", query("", "", signature.Sign("", signature.Read, "", "token-"+boxID, 0), 0), "guest"},
 		{"read signature for a write", "POST", query("a", "", signature.Sign("a", signature.Read, "", "second", 0), 0), ""},
 		{"another path", "GET", query("b", "", signature.Sign("a", signature.Read, "", "second", 0), 0), ""},
@@ -212,15 +212,15 @@ func TestSignedFileURLsFindTheirSandbox(t *testing.T) {
 	wantRefusal(t, w.get(t, "GET", "/files?path=%zz", ""), map[string]any{"code": 400.0})
 	for _, other := range []string{"/files/", "/files/compose", "/filesystem"} {
 		if a := w.get(t, "GET", other, ""); a.Header.Get("X-Control-Plane") == "" {
-			t.Errorf("%s without headers is not the control plane's", other)
+			t.Errorf("%s without headers is not routed to the control plane", other)
 		}
 	}
 	if a := w.get(t, "DELETE", "/files", ""); a.Header.Get("X-Control-Plane") == "" {
-		t.Error("DELETE /files is not the control plane's")
+		t.Error("DELETE /files is not routed to the control plane")
 	}
 }
 
-func TestPrivatePortsNeedTheirToken(t *testing.T) {
+func TestPrivatePortsNeedToken(t *testing.T) {
 	w := newTestProxy(t)
 	w.add("i2", func(s *sandbox.Sandbox) { s.TrafficToken = "secret" })
 	w.serve("i2", 3000, echo("program"))

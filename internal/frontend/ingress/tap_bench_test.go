@@ -23,9 +23,9 @@ func BenchmarkTap(b *testing.B) {
 	chunk := strings.Repeat("2026-11-21 12:00:00 INFO request served in 12 ms path=/v1/items status=200\n", 500)[:32<<10]
 	const chunks = 2048
 	for name, script := range map[string]func(send func(*pb.ProcessEvent) error) error{
-		"true": func(send func(*pb.ProcessEvent) error) error { return errors.Join(send(begun(7)), send(ended())) },
+		"true": func(send func(*pb.ProcessEvent) error) error { return errors.Join(send(startEvent(7)), send(ended())) },
 		"64MiB": func(send func(*pb.ProcessEvent) error) error {
-			err := send(begun(7))
+			err := send(startEvent(7))
 			for range chunks {
 				err = errors.Join(err, send(printed("stdout", chunk)))
 			}
@@ -58,11 +58,11 @@ func BenchmarkTap(b *testing.B) {
 					w.proxy = ingress.New(ingress.Deps{Traffic: w.inside, Waker: w.inside, Log: log, Tap: x.tap})
 					w.front = httptest.NewServer(w.proxy)
 					b.Cleanup(func() { w.front.Close(); w.proxy.Close() })
-					guest := &starter{}
+					guest := &countingGuest{}
 					guest.script = script
 					x.serves(guest)
 					if masked == "masked" {
-						w.masked(maskOf(b, sandbox.RedactorOptions{Outputs: true, Patterns: true}, sealedValue))
+						w.setRedactor(maskOf(b, sandbox.RedactorOptions{Outputs: true, Patterns: true}, sealedValue))
 					}
 					if name == "64MiB" {
 						b.SetBytes(chunks * int64(len(chunk)))

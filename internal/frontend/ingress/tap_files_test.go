@@ -57,7 +57,7 @@ func (x *observedProxy) files(t testing.TB) {
 }
 
 // Each uploaded or downloaded file has one entry, with the transferred bytes.
-func TestFilesAreOnRecord(t *testing.T) {
+func TestTransfersAreRecorded(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Run("all", func(t *testing.T) {
 		x := newObservedProxy(t)
@@ -94,13 +94,13 @@ func TestFilesAreOnRecord(t *testing.T) {
 		}
 		n := count()
 		if _, err := get("path=/absent"); err != nil || count() != n {
-			t.Errorf("%v: an entry about nothing: %+v", err, last())
+			t.Errorf("%v: an entry about an absent file: %+v", err, last())
 		}
 		if _, err := get("path=/x", "X-Access-Token", ""); err != nil || count() != n+1 || last() != (observe.Moved{Do: "GET /files", Outcome: "unauthenticated"}) {
-			t.Errorf("%v: a stranger that was turned away: %+v", err, last())
+			t.Errorf("%v: a rejected request: %+v", err, last())
 		}
 		for name, c := range map[string]struct{ kind, body, encoding string }{
-			"plain": {"application/octet-stream", content, ""}, "packed": {"application/octet-stream", packed(t, content), "gzip"},
+			"plain": {"application/octet-stream", content, ""}, "gzip": {"application/octet-stream", gzipped(t, content), "gzip"},
 		} {
 			x.post(t, guestboot.Port, "/files?path=/in", c.kind, c.body, map[string]string{"Content-Encoding": c.encoding})
 			want := observe.Moved{Do: "file.upload", Outcome: "ok", Path: "/in", Bytes: int64(len(content)), Sum: sum(content)}
@@ -108,7 +108,7 @@ func TestFilesAreOnRecord(t *testing.T) {
 				t.Errorf("%s: %+v", name, last())
 			}
 		}
-		kind, body := form(t, "d/one", "1", "/two", "22")
+		kind, body := multipartForm(t, "d/one", "1", "/two", "22")
 		n = count()
 		x.post(t, guestboot.Port, "/files", kind, body, nil)
 		all := dataOf[observe.Moved](t, x.record, audit.Action)[n:]
@@ -125,17 +125,17 @@ func TestFilesAreOnRecord(t *testing.T) {
 			t.Errorf("%d", res.StatusCode)
 		}
 		if got, err := get("path=/a"); err == nil {
-			t.Errorf("%d bytes came, and their end", len(got))
+			t.Errorf("%d bytes were sent, and the download was completed", len(got))
 		}
 		x.front.CloseClientConnections()
 	})
-	noneLeft(t, before)
+	checkGoroutines(t, before)
 }
 
 // A cell of the interpreter is a command, and files are surveyed after it.
-func TestCellsAreOnRecord(t *testing.T) {
+func TestCellsAreRecorded(t *testing.T) {
 	x := newObservedProxy(t)
-	x.masked(valueMask(t))
+	x.setRedactor(valueMask(t))
 	script := []string{
 		`{"type":"number_of_executions","execution_count":1}`, `{"type":"stdout","text":"a ` + sealedValue[:9] + `","timestamp":"T"}`,
 		`{"type":"stdout","text":"` + sealedValue[9:] + `\n","timestamp":"T"}`, `{"type":"stderr","text":"e\n","timestamp":"T"}`, `{"type":"keepalive"}`,
@@ -169,20 +169,20 @@ func TestCellsAreOnRecord(t *testing.T) {
 	if text, _ := x.replay(t, 1); text != out+"e\n42\n" {
 		t.Errorf("%q", text)
 	}
-	looked := func() {
+	awaitSurvey := func() {
 		t.Helper()
 		if id := <-x.surveyed; id != boxID {
 			t.Errorf("%q", id)
 		}
 	}
-	looked() // before the next cell, which would share it
+	awaitSurvey() // before the next cell, which would share it
 	fails = true
 	x.post(t, guestboot.InterpreterPort, "/%65xecute", "application/json", `{"code":"1/0","language":"python"}`, nil)
 	if b, e := x.started(t)[1], x.ended(t)[1]; b.Language != "python" || e.Error != "ZeroDivisionError" || *e.Exit != 1 {
 		t.Errorf("%+v, %+v", b, e)
 	}
-	looked()
-	// A request without a code, or of a stranger, is not in the audit log.
+	awaitSurvey()
+	// A request without code, or without the token, is not in the audit log.
 	for _, body := range []string{"", "{}", "[", `{"code":1}`} {
 		x.post(t, guestboot.InterpreterPort, "/execute", "application/json", body, nil)
 	}
@@ -198,12 +198,12 @@ func TestCellsAreOnRecord(t *testing.T) {
 }
 
 // P34: where the policy shows values in outputs, callers see them and the audit log does not.
-func TestShownValuesAreNotOnRecord(t *testing.T) {
+func TestUnredactedValuesAreNotRecorded(t *testing.T) {
 	x := newObservedProxy(t)
-	x.masked(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))
-	guest := &starter{}
+	x.setRedactor(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))
+	guest := &countingGuest{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
-		return errors.Join(send(begun(7)), send(printed("stdout", sealedValue)), send(ended()))
+		return errors.Join(send(startEvent(7)), send(printed("stdout", sealedValue)), send(ended()))
 	}
 	x.serves(guest)
 	x.serve(boxID, guestboot.InterpreterPort, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -218,37 +218,37 @@ func TestShownValuesAreNotOnRecord(t *testing.T) {
 	}
 	var h processOutput
 	for s.Receive() {
-		h.take(s.Msg().GetEvent())
+		h.add(s.Msg().GetEvent())
 	}
 	if err := s.Err(); err != nil || h.text["stdout"] != sealedValue {
-		t.Fatalf("control: heard %q, %v", h.text, err)
+		t.Fatalf("control: the caller got %q, %v", h.text, err)
 	}
 	if _, body := x.post(t, guestboot.InterpreterPort, "/execute", "application/json", `{"code":"raise `+sealedValue+`"}`, nil); !strings.Contains(body, sealedValue) {
 		t.Fatalf("control: %q", body)
 	}
 	x.files(t)
 	x.post(t, guestboot.Port, "/files?path=/in/"+url.QueryEscape(sealedValue), "application/octet-stream", "x", nil)
-	masked := 0
+	redacted := 0
 	for _, e := range x.record.Entries() {
 		if strings.Contains(string(e.Data), sealedValue) {
 			t.Errorf("the value is in %s", e.Data)
 		}
-		masked += strings.Count(string(e.Data), "[redacted:KEY]")
+		redacted += strings.Count(string(e.Data), "[redacted:KEY]")
 	}
-	if masked != 5 { // argument, name, code, error, path
-		t.Errorf("%d masked", masked)
+	if redacted != 5 { // argument, name, code, error, path
+		t.Errorf("%d are redacted", redacted)
 	}
 }
 
-// A hundred commands at once leave a hundred entries of each kind, numbers
-// from 1 to 100, and no goroutine.
-func TestManyAtOnce(t *testing.T) {
+// A hundred concurrent commands leave a hundred entries of each kind, with numbers from 1 to 100,
+// and no goroutine.
+func TestConcurrentCommands(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Run("all", func(t *testing.T) {
 		x := newObservedProxy(t)
-		guest := &starter{}
+		guest := &countingGuest{}
 		guest.script = func(send func(*pb.ProcessEvent) error) error {
-			return errors.Join(send(begun(7)), send(printed("stdout", "hello\n")), send(ended()))
+			return errors.Join(send(startEvent(7)), send(printed("stdout", "hello\n")), send(ended()))
 		}
 		x.serves(guest)
 		const many = 100
@@ -273,5 +273,5 @@ func TestManyAtOnce(t *testing.T) {
 		}
 		x.front.CloseClientConnections()
 	})
-	noneLeft(t, before)
+	checkGoroutines(t, before)
 }

@@ -22,33 +22,33 @@ import (
 var dialects = map[string][]connect.ClientOption{
 	"binary":            {},
 	"json":              {connect.WithProtoJSON()},
-	"binary, packed":    {connect.WithSendGzip()},
-	"json, packed":      {connect.WithProtoJSON(), connect.WithSendGzip()},
+	"binary, gzip":      {connect.WithSendGzip()},
+	"json, gzip":        {connect.WithProtoJSON(), connect.WithSendGzip()},
 	"grpc-web":          {connect.WithGRPCWeb()},
 	"grpc-web, json":    {connect.WithGRPCWeb(), connect.WithProtoJSON()},
-	"grpc-web, packed":  {connect.WithGRPCWeb(), connect.WithSendGzip()},
-	"wants all in gzip": {connect.WithAcceptCompression("gzip", nil, nil), connect.WithCompressMinBytes(1 << 20)},
+	"grpc-web, gzip":    {connect.WithGRPCWeb(), connect.WithSendGzip()},
+	"accepts only gzip": {connect.WithAcceptCompression("gzip", nil, nil), connect.WithCompressMinBytes(1 << 20)},
 }
 
 // P35: the output of a command is recorded as its caller saw it, in every encoding, with its
 // secrets redacted. Without a redactor the recording contains them. The audit log has the command
 // and its result.
-func TestCommandsAreOnRecord(t *testing.T) {
+func TestCommandsAreRecorded(t *testing.T) {
 	x := newObservedProxy(t)
-	guest := &starter{}
+	guest := &countingGuest{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
-		return errors.Join(send(begun(7)), send(printed("stdout", "a "+sealedValue[:9])), send(keepalive()),
+		return errors.Join(send(startEvent(7)), send(printed("stdout", "a "+sealedValue[:9])), send(keepalive()),
 			send(printed("stdout", sealedValue[9:]+" é\xe2\x82")), send(printed("stderr", "err\n")), send(printed("stdout", "\xac\n")), send(ended()))
 	}
 	x.serves(guest)
 	n := 0
 	for name, options := range dialects {
-		x.both(t, func(t *testing.T, _ string) {
+		x.withAndWithoutRedactor(t, func(t *testing.T, _ string) {
 			n++
 			x.mu.Lock()
-			bare := x.boxes[boxID].redactor == nil
+			unredacted := x.boxes[boxID].redactor == nil
 			x.mu.Unlock()
-			shown := map[bool]string{true: sealedValue, false: "[redacted:KEY]"}[bare]
+			shown := map[bool]string{true: sealedValue, false: "[redacted:KEY]"}[unredacted]
 			dir, tag := "/tmp", "t"
 			req := connect.NewRequest(&pb.StartRequest{
 				Process: &pb.ProcessConfig{Cmd: "curl", Args: []string{"-H", "X-Key: " + sealedValue}, Envs: map[string]string{"B": sealedValue, "A": "1"}, Cwd: &dir}, Tag: &tag,
@@ -60,13 +60,13 @@ func TestCommandsAreOnRecord(t *testing.T) {
 			}
 			var h processOutput
 			for s.Receive() {
-				h.take(s.Msg().GetEvent())
+				h.add(s.Msg().GetEvent())
 			}
 			if err := s.Err(); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if h.text["stdout"] != "a "+shown+" é€\n" {
-				t.Errorf("%s: heard %q", name, h.text)
+				t.Errorf("%s: the caller got %q", name, h.text)
 			}
 			if len(x.started(t)) != n || len(x.ended(t)) != n {
 				t.Fatalf("%s: %d started, %d ended, want %d", name, len(x.started(t)), len(x.ended(t)), n)
@@ -87,24 +87,24 @@ func TestCommandsAreOnRecord(t *testing.T) {
 				t.Errorf("%s: %v", name, last)
 			}
 			for _, entry := range x.record.Entries() {
-				if !bare && strings.Contains(string(entry.Data), sealedValue) && entry.Seq >= int64(2*n-2) {
+				if !unredacted && strings.Contains(string(entry.Data), sealedValue) && entry.Seq >= int64(2*n-2) {
 					t.Errorf("%s: the value is in %s", name, entry.Data)
 				}
 			}
 		})
 	}
 	if len(guest.runs) != n {
-		t.Errorf("%d ran of %d", len(guest.runs), n)
+		t.Errorf("%d of %d commands ran", len(guest.runs), n)
 	}
 }
 
 // Terminals: their size, its changes, and a second viewer.
-func TestTerminalsAreOnRecord(t *testing.T) {
+func TestTerminalsAreRecorded(t *testing.T) {
 	x := newObservedProxy(t)
 	next := make(chan struct{})
-	guest := &starter{}
+	guest := &countingGuest{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
-		err := errors.Join(send(begun(9)), send(printed("pty", "$ ")))
+		err := errors.Join(send(startEvent(9)), send(printed("pty", "$ ")))
 		<-next
 		return errors.Join(err, send(printed("pty", "bye\r\n")), send(ended()))
 	}
@@ -163,12 +163,12 @@ func TestTerminalsAreOnRecord(t *testing.T) {
 
 // A command that does not run, one whose caller leaves and one whose sandbox ends each have a
 // different end in the audit log.
-func TestEndsThatAreNone(t *testing.T) {
+func TestCommandsThatDoNotExit(t *testing.T) {
 	x := newObservedProxy(t)
 	seen := make(chan struct{}, 10)
-	guest := &starter{}
+	guest := &countingGuest{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
-		err := errors.Join(send(begun(7)), send(printed("stdout", "x")))
+		err := errors.Join(send(startEvent(7)), send(printed("stdout", "x")))
 		for i := 0; err == nil; i++ {
 			err = send(keepalive())
 		}
@@ -211,7 +211,7 @@ func TestEndsThatAreNone(t *testing.T) {
 	start(t.Context())
 	x.kill(boxID)
 	<-seen
-	hosttest.Eventually(t, "the ends of commands whose sandbox went", func() bool { return len(x.ended(t)) == before+2 })
+	hosttest.Eventually(t, "the ends of commands whose caller left or whose sandbox ended", func() bool { return len(x.ended(t)) == before+2 })
 	for _, e := range x.ended(t)[before:] {
 		if !e.Lost || e.Exit != nil || e.Stdout == nil || e.Stdout.Bytes != 1 || e.PID != 7 {
 			t.Errorf("%+v", e)
@@ -224,12 +224,12 @@ func TestEndsThatAreNone(t *testing.T) {
 
 // F27: a command whose caller has left continues, and is still observed: its later output is
 // recorded, and its end has an entry.
-func TestF27OutputWithoutACaller(t *testing.T) {
+func TestF27OutputWithoutCaller(t *testing.T) {
 	x := newObservedProxy(t)
 	left := make(chan struct{})
-	guest := &starter{}
+	guest := &countingGuest{}
 	guest.script = func(send func(*pb.ProcessEvent) error) error {
-		err := errors.Join(send(begun(7)), send(printed("stdout", "early")))
+		err := errors.Join(send(startEvent(7)), send(printed("stdout", "early")))
 		<-left
 		// The first write to a caller that has gone may still succeed.
 		for range 100 {
@@ -258,10 +258,10 @@ func TestF27OutputWithoutACaller(t *testing.T) {
 
 // If the audit log refuses an entry, nothing runs, in any encoding. A request that the guest would
 // run is never forwarded unparsed.
-func TestNothingRunsUnrecorded(t *testing.T) {
+func TestUnrecordedRequestsDoNotRun(t *testing.T) {
 	x := newObservedProxy(t)
-	guest := &starter{}
-	guest.script = func(send func(*pb.ProcessEvent) error) error { return errors.Join(send(begun(7)), send(ended())) }
+	guest := &countingGuest{}
+	guest.script = func(send func(*pb.ProcessEvent) error) error { return errors.Join(send(startEvent(7)), send(ended())) }
 	x.serves(guest)
 	cells := 0
 	x.serve(boxID, guestboot.InterpreterPort, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { cells++ }))
@@ -295,16 +295,16 @@ func TestNothingRunsUnrecorded(t *testing.T) {
 		{"charset in capitals", "/process.Process/Start", "Application/Connect+JSON;Charset=UTF-8", enveloped(0, `{"process":{"cmd":"sneaked"}}`), nil},
 		{"unknown fields", "/process.Process/Start", "application/connect+json", enveloped(0, `{"later":[1],"process":{"cmd":"sneaked","x":{}}}`), nil},
 		{"escaped names", "/process.Process/Start", "application/connect+json", enveloped(0, `{"pr\u006fcess":{"cmd":"sneaked"}}`), nil},
-		{"message packed", "/process.Process/Start", "application/connect+proto", enveloped(1, packed(t, binaryStart[5:])), map[string]string{"Connect-Content-Encoding": "gzip"}},
-		{"no time", "/process.Process/Start", "application/connect+proto", binaryStart, map[string]string{"Connect-Timeout-Ms": "1"}},
+		{"message in gzip", "/process.Process/Start", "application/connect+proto", enveloped(1, gzipped(t, binaryStart[5:])), map[string]string{"Connect-Content-Encoding": "gzip"}},
+		{"short timeout", "/process.Process/Start", "application/connect+proto", binaryStart, map[string]string{"Connect-Timeout-Ms": "1"}},
 	} {
 		before := len(guest.runs)
 		res, body := x.post(t, guestboot.Port, c.path, c.kind, c.body, c.header)
 		ran, on := len(guest.runs)-before, len(x.started(t))
 		if ran > 0 && (on == 0 || x.started(t)[on-1].Argv[0] != "sneaked" || len(x.record.Entries(audit.CommandStarted)) != len(x.record.Entries(audit.CommandEnded))) {
-			t.Errorf("%s: it ran unseen: %d %q", c.name, res.StatusCode, body)
+			t.Errorf("%s: it ran without an entry: %d %q", c.name, res.StatusCode, body)
 		}
-		if ran == 0 && c.name != "no time" {
+		if ran == 0 && c.name != "short timeout" {
 			t.Errorf("%s: it did not run, so that nothing is tested: %d %q", c.name, res.StatusCode, body)
 		}
 	}
@@ -322,10 +322,10 @@ func TestNothingRunsUnrecorded(t *testing.T) {
 }
 
 // A caller without the token can neither run commands nor fill the audit log.
-func TestStrangersLeaveNoTrace(t *testing.T) {
+func TestCallersWithoutTokenRunNothing(t *testing.T) {
 	x := newObservedProxy(t)
-	guest := &starter{}
-	guest.script = func(send func(*pb.ProcessEvent) error) error { return errors.Join(send(begun(7)), send(ended())) }
+	guest := &countingGuest{}
+	guest.script = func(send func(*pb.ProcessEvent) error) error { return errors.Join(send(startEvent(7)), send(ended())) }
 	x.serves(guest)
 	for _, token := range []string{"", "token-", "token-" + boxID + "x"} {
 		req := connect.NewRequest(&pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "x"}})

@@ -30,8 +30,8 @@ const (
 	maxAttempts = 3
 )
 
-// waking is one resume, which all requests for its sandbox share.
-type waking struct {
+// pendingResume is one resume, which all requests for its sandbox share.
+type pendingResume struct {
 	done    chan struct{} // closed when err is set
 	err     error
 	waiting int // guarded by Proxy.mu
@@ -39,7 +39,7 @@ type waking struct {
 
 // resumeFor handles a request for a paused sandbox. It returns true if the sandbox was resumed and
 // the request should be retried. Otherwise the request has been answered.
-func (p *Proxy) resumeFor(w http.ResponseWriter, r *http.Request, to target) (again, answered bool) {
+func (p *Proxy) resumeFor(w http.ResponseWriter, r *http.Request, to target) (retry, answered bool) {
 	box, ok := p.Waker.ResumesOnTraffic(r.Context(), to.id)
 	if !ok {
 		return false, false
@@ -76,8 +76,8 @@ func mayResume(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 	return notFound(to.id)
 }
 
-// hasToken compares in constant time, so that the token cannot be guessed
-// byte by byte. An empty token matches nothing.
+// hasToken compares in constant time, so that the token cannot be guessed byte by byte. An empty
+// token matches nothing.
 func hasToken(r *http.Request, box sandbox.Sandbox) bool {
 	got := r.Header.Get(tokenHeader)
 	return box.AccessToken != "" && subtle.ConstantTimeCompare([]byte(got), []byte(box.AccessToken)) == 1
@@ -105,10 +105,10 @@ func (p *Proxy) wake(ctx context.Context, id string) error {
 		p.mu.Unlock()
 		return sandbox.Unknown(id)
 	}
-	k := p.wakings[id]
+	k := p.pendingResumes[id]
 	if k == nil {
-		k = &waking{done: make(chan struct{})}
-		p.wakings[id] = k
+		k = &pendingResume{done: make(chan struct{})}
+		p.pendingResumes[id] = k
 		go p.resume(id, k)
 	}
 	if k.waiting >= maxWaiting {
@@ -133,7 +133,7 @@ func (p *Proxy) wake(ctx context.Context, id string) error {
 }
 
 // resume resumes a sandbox for all waiting requests.
-func (p *Proxy) resume(id string, k *waking) {
+func (p *Proxy) resume(id string, k *pendingResume) {
 	ctx, cancel := context.WithTimeoutCause(p.ctx, wakeTimeout,
 		fault.New(fault.Timeout, "resume_timeout", "the sandbox was not resumed in time"))
 	defer cancel()
@@ -144,8 +144,8 @@ func (p *Proxy) resume(id string, k *waking) {
 	forget := func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.wakings[id] == k {
-			delete(p.wakings, id)
+		if p.pendingResumes[id] == k {
+			delete(p.pendingResumes, id)
 		}
 	}
 	switch {
@@ -202,13 +202,13 @@ func preflight(r *http.Request) bool {
 // allowAny answers a preflight as the guest would. A preflight carries no token, so it cannot
 // resume the sandbox, and without an answer the browser never sends the request with the token.
 func allowAny(w http.ResponseWriter, r *http.Request) {
-	boundRest(w)
+	limitUnreadBody(w)
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Allow-Methods", "HEAD, GET, POST, PUT, PATCH, DELETE")
 	// A star does not cover Authorization, so the requested headers are named.
-	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
-		h.Set("Access-Control-Allow-Headers", asked)
+	if requested := r.Header.Get("Access-Control-Request-Headers"); requested != "" {
+		h.Set("Access-Control-Allow-Headers", requested)
 	}
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusNoContent)

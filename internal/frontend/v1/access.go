@@ -132,8 +132,8 @@ type flowsInput struct {
 	Within float64 `query:"asked_within_seconds" minimum:"0" doc:"For a sandbox without a network: only names that programs tried to resolve in the last N seconds."`
 }
 
-// Limits of an answer that is not a stream. A client continues after the last flow. Without them, a
-// sandbox could fill its file with the longest possible flows, and every caller could load all of
+// Limits of an answer that is not a stream. A client continues after the last flow. Without limits,
+// a sandbox could fill its file with the longest possible flows, and every caller could load all of
 // them into the server's memory.
 const (
 	maxFlows     = 10_000
@@ -173,17 +173,17 @@ func (h *accessHandlers) flows(ctx context.Context, caller sandbox.Principal, in
 		if err != nil && c.Context().Err() == nil {
 			// Without its end the answer is not valid JSON, so that no client takes it for
 			// complete.
-			h.log.Warn("flow list broke off", "sandbox", sb.ID, "err", err)
+			h.log.Warn("flow list is incomplete", "sandbox", sb.ID, "err", err)
 		}
 	}}, nil
 }
 
-// errEnough ends the reading of flows.
-var errEnough = errors.New("the answer is long enough")
+// errPageFull ends the reading of flows.
+var errPageFull = errors.New("the answer is long enough")
 
 // writeFlows writes one flow at a time, as it is read.
 func writeFlows(w io.Writer, asked []string, read func(yield func(egress.Record) error) error) error {
-	return writeAround(w, api.FlowList{Records: []api.FlowRecord{}, Asked: asked}, []hole{{`"records":[]`, func() error {
+	return writeWithPlaceholders(w, api.FlowList{Records: []api.FlowRecord{}, Asked: asked}, []placeholder{{`"records":[]`, func() error {
 		if _, err := io.WriteString(w, `"records":[`); err != nil {
 			return err
 		}
@@ -196,7 +196,7 @@ func writeFlows(w io.Writer, asked []string, read func(yield func(egress.Record)
 			// An answer always contains at least one flow. Otherwise a client could not continue
 			// after it.
 			if size += len(piece); count == maxFlows || count > 0 && size > maxFlowBytes {
-				return errEnough
+				return errPageFull
 			}
 			if count++; count > 1 {
 				piece = append([]byte{','}, piece...)
@@ -204,7 +204,7 @@ func writeFlows(w io.Writer, asked []string, read func(yield func(egress.Record)
 			_, err = w.Write(piece)
 			return err
 		})
-		if err != nil && !errors.Is(err, errEnough) {
+		if err != nil && !errors.Is(err, errPageFull) {
 			return err
 		}
 		_, err = io.WriteString(w, "]")
@@ -231,6 +231,6 @@ func (h *accessHandlers) followFlows(c huma.Context, caller sandbox.Principal, i
 		return nil
 	})
 	if err != nil && c.Context().Err() == nil {
-		h.log.Warn("stream of flows broke off", "sandbox", id, "err", err)
+		h.log.Warn("stream of flows ended early", "sandbox", id, "err", err)
 	}
 }

@@ -58,7 +58,7 @@ func (h *approvalHandlers) streamApprovals(c huma.Context, caller approval.Calle
 	return err
 }
 
-// used by events and heartbeats
+// eventStream writes events and heartbeats to a client, from more than one goroutine.
 type eventStream struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -17,16 +17,16 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// askRig is a rig with approvals and one sandbox of the key k1.
-type askRig struct {
+// approvalRig is a rig with approvals and one sandbox of the key k1.
+type approvalRig struct {
 	*rig
 	approvals *approval.Service
 	sb        api.Sandbox
 }
 
-func newAskRig(t *testing.T) *askRig {
+func newApprovalRig(t *testing.T) *approvalRig {
 	t.Helper()
-	r := &askRig{rig: newRig(t)}
+	r := &approvalRig{rig: newRig(t)}
 	deps := r.deps
 	st, err := store.Open(t.Context(), t.TempDir())
 	if err != nil {
@@ -57,27 +57,27 @@ func newAskRig(t *testing.T) *askRig {
 	return r
 }
 
-func (r *askRig) ask(body string, quorum int) egress.ApprovalOutcome {
+func (r *approvalRig) requestApproval(body string, quorum int) egress.ApprovalOutcome {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	cancel()
-	a, err := r.approvals.Ask(ctx, r.question(body, quorum))
+	a, err := r.approvals.Ask(ctx, r.hostRequest(body, quorum))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return a
 }
 
-func (r *askRig) question(body string, quorum int) egress.ApprovalRequest {
+func (r *approvalRig) hostRequest(body string, quorum int) egress.ApprovalRequest {
 	return egress.ApprovalRequest{
 		Sandbox: r.sb.ID, Kind: egress.AskHost, Summary: "reach a.example.com", Rule: "network.unlisted", Policy: "sha256:p", Quorum: quorum,
 		Facts: map[string]string{"host": "a.example.com", "port": "443", "body": body},
 	}
 }
 
-func TestAnswerOverHTTP(t *testing.T) {
-	r := newAskRig(t)
-	first := r.ask("1", 0)
+func TestApprovalsOverHTTP(t *testing.T) {
+	r := newApprovalRig(t)
+	first := r.requestApproval("1", 0)
 	var list api.ApprovalList
 	if code, _ := r.call("GET", "/v1/approvals?sandbox=web", "", &list); code != 200 || len(list.Approvals) != 1 || list.Approvals[0].ID != first.Approval {
 		t.Fatalf("%d %+v", code, list)
@@ -92,13 +92,13 @@ func TestAnswerOverHTTP(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
-	if a, err := r.approvals.Ask(ctx, r.question("1", 0)); err != nil || !a.Granted {
+	if a, err := r.approvals.Ask(ctx, r.hostRequest("1", 0)); err != nil || !a.Granted {
 		t.Errorf("%+v %v", a, err)
 	}
 	if r.call("GET", "/v1/approvals?state=spent,denied", "", &list); len(list.Approvals) != 1 || list.Approvals[0].SpentAt == nil {
 		t.Errorf("%+v", list)
 	}
-	second := "/v1/approvals/" + r.ask("2", 0).Approval
+	second := "/v1/approvals/" + r.requestApproval("2", 0).Approval
 	for _, test := range []struct {
 		method, path, body string
 		status             int
@@ -128,8 +128,8 @@ var approvalRoutes = [][2]string{
 	{"GET", "/v1/approvals"}, {"GET", "/v1/approvals/i1"}, {"POST", "/v1/approvals/i1/approve"}, {"POST", "/v1/approvals/i1/deny"}, {"GET", "/v1/approvals/events"},
 }
 
-func TestApprovalsAreDescribed(t *testing.T) {
-	r := newAskRig(t)
+func TestOpenAPIHasApprovals(t *testing.T) {
+	r := newApprovalRig(t)
 	var doc struct {
 		Paths map[string]map[string]map[string]any `json:"paths"`
 	}
@@ -143,9 +143,9 @@ func TestApprovalsAreDescribed(t *testing.T) {
 
 // A3, P2: a program inside cannot approve its own request with the sandbox's tokens, and another
 // key does not even learn of the request.
-func TestNobodyElseAnswers(t *testing.T) {
-	r := newAskRig(t)
-	id := r.ask("1", 0).Approval
+func TestOnlyOwnerDecides(t *testing.T) {
+	r := newApprovalRig(t)
+	id := r.requestApproval("1", 0).Approval
 	// From here on as in a server: only callers with a key.
 	deps := r.deps
 	deps.Auth = func(req *http.Request) (sandbox.Principal, error) {
@@ -168,13 +168,13 @@ func TestNobodyElseAnswers(t *testing.T) {
 			}
 		}
 	}
-	stranger, _, err := r.keys.Create(t.Context(), "stranger")
+	otherKey, _, err := r.keys.Create(t.Context(), "stranger")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, route := range approvalRoutes[1:4] {
 		req := httptest.NewRequest(route[0], strings.Replace(route[1], "i1", id, 1), strings.NewReader(`{"reason":"me"}`))
-		req.Header.Set("X-Api-Key", stranger)
+		req.Header.Set("X-Api-Key", otherKey)
 		req.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		if r.handler.ServeHTTP(w, req); w.Code != http.StatusNotFound {
@@ -192,10 +192,10 @@ func TestNobodyElseAnswers(t *testing.T) {
 	}
 }
 
-// A4: text that a sandbox chose reaches every client made inert.
-func TestAnswersAreInert(t *testing.T) {
-	r := newAskRig(t)
-	q := r.question("\x1b[2J\u202e\u200b\n", 0)
+// A4: text that a sandbox chose is made inert for every client.
+func TestApprovalTextIsInert(t *testing.T) {
+	r := newApprovalRig(t)
+	q := r.hostRequest("\x1b[2J\u202e\u200b\n", 0)
 	q.Summary = "reach\r\nevent: approved\n\x1b]0;x\x07"
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -211,7 +211,7 @@ func TestAnswersAreInert(t *testing.T) {
 }
 
 // raw returns a response unchanged; of a stream, the part up to the first event.
-func (r *askRig) raw(path string, stream bool) string {
+func (r *approvalRig) raw(path string, stream bool) string {
 	r.t.Helper()
 	srv := httptest.NewServer(r.handler)
 	defer srv.Close()
@@ -229,7 +229,7 @@ func (r *askRig) raw(path string, stream bool) string {
 	return text.String()
 }
 
-func (r *askRig) get(ctx context.Context, url, last string) *http.Response {
+func (r *approvalRig) get(ctx context.Context, url, last string) *http.Response {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -252,7 +252,7 @@ type frame struct {
 	data     api.ApprovalEvent
 }
 
-func (r *askRig) read(lines *bufio.Scanner) (f frame) {
+func (r *approvalRig) read(lines *bufio.Scanner) (f frame) {
 	r.t.Helper()
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ": ")
@@ -272,13 +272,13 @@ func (r *askRig) read(lines *bufio.Scanner) (f frame) {
 	return f
 }
 
-func TestEventsResume(t *testing.T) {
-	r := newAskRig(t)
+func TestApprovalEventsResume(t *testing.T) {
+	r := newApprovalRig(t)
 	srv := httptest.NewServer(r.handler)
 	defer srv.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
-	first := r.ask("1", 0)
+	first := r.requestApproval("1", 0)
 	resp := r.get(ctx, srv.URL+"/v1/approvals/events", "")
 	if ct := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || ct != "text/event-stream" {
 		t.Fatalf("%d %s", resp.StatusCode, ct)
@@ -288,7 +288,7 @@ func TestEventsResume(t *testing.T) {
 	if open.name != "pending" || open.data.Approval.ID != first.Approval || open.id == "" {
 		t.Fatalf("%+v", open)
 	}
-	second := r.ask("2", 0)
+	second := r.requestApproval("2", 0)
 	if live := r.read(lines); live.data.Approval.ID != second.Approval {
 		t.Errorf("%+v", live)
 	}

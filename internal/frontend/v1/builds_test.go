@@ -76,7 +76,7 @@ func newBuilds(t *testing.T) (*rig, *builder) {
 	return r.with(r.deps), b
 }
 
-func TestBuildIsCreated(t *testing.T) {
+func TestCreateBuild(t *testing.T) {
 	r, b := newBuilds(t)
 	var made api.Build
 	code, p := r.call("POST", "/v1/builds", `{"tag":"t","dockerfile":"FROM x","target":"s","args":{"A":"1"},"secrets":{"k":"dg=="},"no_cache":true,
@@ -100,7 +100,7 @@ func TestBuildIsCreated(t *testing.T) {
 	}
 }
 
-func TestBuildsAreShownAndCanceled(t *testing.T) {
+func TestListAndCancelBuilds(t *testing.T) {
 	r, b := newBuilds(t)
 	var list api.BuildList
 	if code, _ := r.call("GET", "/v1/builds", "", &list); code != 200 || len(list.Builds) != 2 || list.Builds[0].Error != "no room" || list.Builds[0].Code != "disk_full" || list.Builds[0].EndedAt == nil {
@@ -127,8 +127,8 @@ func TestBuildsAreShownAndCanceled(t *testing.T) {
 	}
 }
 
-// A build's events come as lines. The last one has the image or the reason for its absence.
-func TestBuildRuns(t *testing.T) {
+// A build's events are sent as lines. The last one has the image or the reason for its absence.
+func TestRunBuild(t *testing.T) {
 	for name, c := range map[string]struct {
 		outcome error
 		code    string

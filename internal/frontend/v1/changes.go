@@ -72,8 +72,8 @@ type changesInput struct {
 
 type changesOutput struct{ Body api.Changes }
 
-func (w Selection) request(text bool) sandbox.ChangesRequest {
-	return sandbox.ChangesRequest{Since: w.Since, Dir: w.Dir, Paths: w.Paths, Text: text}
+func (s Selection) request(text bool) sandbox.ChangesRequest {
+	return sandbox.ChangesRequest{Since: s.Since, Dir: s.Dir, Paths: s.Paths, Text: text}
 }
 
 func (h *changeHandlers) changes(ctx context.Context, caller sandbox.Principal, in *changesInput) (*changesOutput, error) {

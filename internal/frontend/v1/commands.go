@@ -27,7 +27,7 @@ func (c *Commands) Run(ctx context.Context, caller sandbox.Principal, sb sandbox
 	}
 	guest, done := c.handlers.guest(caller, sb, redactor)
 	defer done()
-	run := &oneRun{handlers: c.handlers, who: caller, sb: sb, client: guest}
+	run := &commandRun{handlers: c.handlers, caller: caller, sb: sb, client: guest}
 	p, err := run.start(ctx, spec)
 	if err != nil {
 		return client.Exit{}, err

@@ -12,9 +12,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// deniedTime bounds how long an answer waits for denials, so that a guest that a program stopped
+// denialTimeout bounds how long an answer waits for denials, so that a guest that a program stopped
 // does not delay it. The audit log contains all denials.
-const deniedTime = 2 * time.Second
+const denialTimeout = 2 * time.Second
 
 // denials finds the denials of a sandbox during a command.
 type denials struct {
@@ -40,7 +40,7 @@ func (d *denials) mark(sb sandbox.Sandbox) mark {
 // since returns the denials after begin. Without a network these are the names that programs tried
 // to resolve, if the command failed: a successful command did not need them.
 func (d *denials) since(ctx context.Context, caller sandbox.Principal, sb sandbox.Sandbox, begin mark, failed bool) []api.Denial {
-	ctx, cancel := context.WithTimeout(ctx, deniedTime)
+	ctx, cancel := context.WithTimeout(ctx, denialTimeout)
 	defer cancel()
 	var list denial.List
 	switch {

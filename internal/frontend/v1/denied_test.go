@@ -46,48 +46,48 @@ func (w *fakeFlows) Asked(context.Context, sandbox.Principal, string, time.Time)
 	return w.names, nil
 }
 
-func (w *fakeFlows) refuse(host string) {
+func (w *fakeFlows) deny(host string) {
 	w.records = append(w.records, egress.Record{Kind: egress.KindDNS, Host: host, Decision: egress.Decision{Effect: egress.Deny, Rule: "network.unlisted", Fix: "--allow " + host}})
 }
 
-func TestExecTellsWhatWasRefusedToItsCommand(t *testing.T) {
-	way := &fakeFlows{}
-	d := &denials{way, slog.New(slog.DiscardHandler)}
+func TestExecReportsDenialsOfItsCommand(t *testing.T) {
+	log := &fakeFlows{}
+	d := &denials{log, slog.New(slog.DiscardHandler)}
 	linked := sandbox.Sandbox{ID: "i1", Access: sandbox.Access{Net: sandbox.NetPolicy}}
-	way.refuse("before.test")
+	log.deny("before.test")
 	started := d.mark(linked)
-	if got := d.since(t.Context(), sandbox.Principal{}, linked, started, true); got != nil || way.reads != 0 {
-		t.Errorf("nothing was refused: told %v with %d reads", got, way.reads)
+	if got := d.since(t.Context(), sandbox.Principal{}, linked, started, true); got != nil || log.reads != 0 {
+		t.Errorf("nothing was denied: got %v with %d reads", got, log.reads)
 	}
-	way.records = append(way.records, egress.Record{Host: "good.test", Decision: egress.Decision{Effect: egress.Allow}})
-	way.refuse("a.test")
-	way.refuse("a.test")
+	log.records = append(log.records, egress.Record{Host: "good.test", Decision: egress.Decision{Effect: egress.Allow}})
+	log.deny("a.test")
+	log.deny("a.test")
 	want := []api.Denial{{What: "a.test", Rule: "network.unlisted", Fix: "--allow a.test"}}
 	if got := d.since(t.Context(), sandbox.Principal{}, linked, started, false); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	for i := range 3 * denial.Most {
-		way.refuse(fmt.Sprint(i, ".test"))
+	for i := range 3 * denial.MaxListed {
+		log.deny(fmt.Sprint(i, ".test"))
 	}
-	if got := d.since(t.Context(), sandbox.Principal{}, linked, started, false); len(got) != denial.Most {
-		t.Errorf("%d refusals are told", len(got))
+	if got := d.since(t.Context(), sandbox.Principal{}, linked, started, false); len(got) != denial.MaxListed {
+		t.Errorf("%d denials are returned", len(got))
 	}
 }
 
-func TestExecTellsWhatWasMissedWithoutANetwork(t *testing.T) {
-	way := &fakeFlows{names: []string{"a.test"}}
-	d := &denials{way, slog.New(slog.DiscardHandler)}
-	shut := sandbox.Sandbox{ID: "i1", Access: sandbox.Access{Net: sandbox.NetNone}}
-	started := d.mark(shut)
-	if got := d.since(t.Context(), sandbox.Principal{}, shut, started, false); got != nil || way.reads != 0 {
-		t.Errorf("the command did not fail: told %v with %d reads", got, way.reads)
+func TestExecReportsNamesWithoutNetwork(t *testing.T) {
+	log := &fakeFlows{names: []string{"a.test"}}
+	d := &denials{log, slog.New(slog.DiscardHandler)}
+	unattached := sandbox.Sandbox{ID: "i1", Access: sandbox.Access{Net: sandbox.NetNone}}
+	started := d.mark(unattached)
+	if got := d.since(t.Context(), sandbox.Principal{}, unattached, started, false); got != nil || log.reads != 0 {
+		t.Errorf("the command did not fail: got %v with %d reads", got, log.reads)
 	}
 	want := []api.Denial{{What: "a.test", Rule: "network.none", Fix: "--allow a.test"}}
-	if got := d.since(t.Context(), sandbox.Principal{}, shut, started, true); !slices.Equal(got, want) {
+	if got := d.since(t.Context(), sandbox.Principal{}, unattached, started, true); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	way.names = nil
-	if got := d.since(t.Context(), sandbox.Principal{}, shut, started, true); got != nil {
-		t.Errorf("the guest did not say, told %+v", got)
+	log.names = nil
+	if got := d.since(t.Context(), sandbox.Principal{}, unattached, started, true); got != nil {
+		t.Errorf("the guest did not respond, got %+v", got)
 	}
 }

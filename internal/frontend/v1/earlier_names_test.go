@@ -10,15 +10,15 @@ import (
 
 type otherCalls = Changes
 
-// changed contains the change set of a sandbox that has ended.
-type changed struct{ otherCalls }
+// keptChanges contains the change set of a sandbox that has ended.
+type keptChanges struct{ otherCalls }
 
-func (changed) Changes(context.Context, sandbox.Principal, string, sandbox.ChangesRequest) (sandbox.ChangeSet, error) {
+func (keptChanges) Changes(context.Context, sandbox.Principal, string, sandbox.ChangesRequest) (sandbox.ChangeSet, error) {
 	return sandbox.ChangeSet{Files: 2, Kept: true}, nil
 }
 
 // A client of an earlier version knows only the field names linked, kept and looked.
-func TestEarlierNamesOfFieldsAreSent(t *testing.T) {
+func TestEarlierFieldNamesAreSent(t *testing.T) {
 	r := newRig(t)
 	var created struct {
 		ID      string `json:"id"`
@@ -34,7 +34,7 @@ func TestEarlierNamesOfFieldsAreSent(t *testing.T) {
 	if n := created.Network; n == nil || n.Linked == nil || n.Attached == nil || *n.Linked || *n.Attached {
 		t.Errorf("%+v", n)
 	}
-	h := &changeHandlers{service: changed{}}
+	h := &changeHandlers{service: keptChanges{}}
 	out, err := h.changes(t.Context(), sandbox.Principal{}, &changesInput{})
 	if err != nil {
 		t.Fatal(err)

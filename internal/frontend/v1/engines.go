@@ -80,10 +80,10 @@ const probeLife = 10 * time.Second
 // probes keeps the latest result of each engine's Probe.
 type probes struct {
 	mu   sync.Mutex
-	last map[string]probed
+	last map[string]probeResult
 }
 
-type probed struct {
+type probeResult struct {
 	at      time.Time
 	refusal error
 }
@@ -93,14 +93,14 @@ func (p *probes) refusal(ctx context.Context, e engine.Engine) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name := e.Info().Name
-	if was, ok := p.last[name]; ok && time.Since(was.at) < probeLife {
-		return was.refusal
+	if last, ok := p.last[name]; ok && time.Since(last.at) < probeLife {
+		return last.refusal
 	}
 	if p.last == nil {
-		p.last = make(map[string]probed)
+		p.last = make(map[string]probeResult)
 	}
 	// Other clients share the result, so it must not depend on this client's connection.
-	now := probed{time.Now(), engine.Refusal(e.Probe(context.WithoutCancel(ctx)))}
-	p.last[name] = now
-	return now.refusal
+	current := probeResult{time.Now(), engine.Refusal(e.Probe(context.WithoutCancel(ctx)))}
+	p.last[name] = current
+	return current.refusal
 }

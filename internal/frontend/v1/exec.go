@@ -27,9 +27,9 @@ import (
 // defaultOutput is the default limit of output.
 const defaultOutput = 1 << 20
 
-// outputRoom bounds the output of all calls in memory. Otherwise many callers with large limits
+// outputMemory bounds the output of all calls in memory. Otherwise many callers with large limits
 // could use up the server's memory.
-const outputRoom = 256 << 20
+const outputMemory = 256 << 20
 
 // shareKey is the context key of a call's share of that memory.
 type shareKey struct{}
@@ -42,8 +42,8 @@ type Guests interface {
 	// Redactor returns the redactor for all output of the sandbox. After an error no output may be
 	// passed on. Its errors are those of Dial.
 	Redactor(ctx context.Context, id string) (*sandbox.Redactor, error)
-	// Gone returns a channel that is closed when the sandbox's instance ends, or nil for
-	// an unknown sandbox.
+	// Gone returns a channel that is closed when the sandbox's instance ends, or nil for an unknown
+	// sandbox.
 	Gone(id string) <-chan struct{}
 }
 
@@ -59,11 +59,11 @@ type execHandlers struct {
 }
 
 func (h *execHandlers) register(r *registry) {
-	register(r, h.withOutputRoom(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return its output")), h.exec)
+	register(r, h.reserveOutput(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return its output")), h.exec)
 }
 
-// withOutputRoom reserves memory for the output of each call until the call ends.
-func (h *execHandlers) withOutputRoom(o huma.Operation) huma.Operation {
+// reserveOutput reserves memory for the output of each call until the call ends.
+func (h *execHandlers) reserveOutput(o huma.Operation) huma.Operation {
 	o.Middlewares = append(o.Middlewares, func(c huma.Context, next func(huma.Context)) {
 		share := h.output.Share()
 		defer share.Close()
@@ -110,7 +110,7 @@ func (h *execHandlers) exec(ctx context.Context, caller sandbox.Principal, in *e
 const maxStarts = 3
 
 func (h *execHandlers) execOnce(ctx context.Context, caller sandbox.Principal, in *execInput, timeout time.Duration) (*execOutput, error) {
-	sb, err := h.awake(ctx, caller, in.ID)
+	sb, err := h.runnable(ctx, caller, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -133,16 +133,16 @@ func (h *execHandlers) execOnce(ctx context.Context, caller sandbox.Principal, i
 	// No caller gets more than the sandbox's own limit, because the answer is held in the server's
 	// memory.
 	limit := orDefault(sb.Limits.OutputBytes, defaultOutput)
-	if asked := in.Body.OutputBytes; asked > 0 {
-		limit = min(asked, limit)
+	if requested := in.Body.OutputBytes; requested > 0 {
+		limit = min(requested, limit)
 	}
 	share, ok := ctx.Value(shareKey{}).(*client.Share)
 	if !ok {
 		return nil, errors.New("too many calls of exec hold output in memory")
 	}
 	started := h.denials.mark(sb)
-	run := &oneRun{
-		handlers: h, who: caller, sb: sb, gone: h.guests.Gone(sb.ID),
+	run := &commandRun{
+		handlers: h, caller: caller, sb: sb, gone: h.guests.Gone(sb.ID),
 		client: guest, out: client.NewCollectorIn(share, limit),
 	}
 	result, err := run.do(ctx, spec, in.Body.Stdin)
@@ -176,23 +176,23 @@ func (h *execHandlers) guest(caller sandbox.Principal, sb sandbox.Sandbox, redac
 	tapped := h.tap.Transport(masked, observe.Call{
 		Sandbox: sb.ID, Port: guestboot.Port, Actor: caller.Actor(), How: observe.HowExec, Token: sb.AccessToken, Mask: redactor,
 	})
-	return client.New(&http.Client{Transport: tapped, CheckRedirect: stay}, "http://guest", header), transport.CloseIdleConnections
+	return client.New(&http.Client{Transport: tapped, CheckRedirect: noRedirect}, "http://guest", header), transport.CloseIdleConnections
 }
 
-// stay follows no redirect, because a hostile guest could choose its target.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// noRedirect makes a client follow no redirect, because a hostile guest could choose its target.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// oneRun is one command from start to answer.
-type oneRun struct {
+// commandRun is one command from start to answer.
+type commandRun struct {
 	handlers *execHandlers
-	who      sandbox.Principal
+	caller   sandbox.Principal
 	sb       sandbox.Sandbox
 	gone     <-chan struct{} // of its instance; nil if not known
 	client   *client.Client
 	out      *client.Collector
 }
 
-func (r *oneRun) do(ctx context.Context, spec client.Spec, stdin string) (api.ExecResult, error) {
+func (r *commandRun) do(ctx context.Context, spec client.Spec, stdin string) (api.ExecResult, error) {
 	started := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -223,7 +223,7 @@ const startGrace = 10 * time.Second
 
 // start starts the command. If the caller leaves during the start, the start is not interrupted:
 // the command may run already, and only the answer contains its PID, with which it can be killed.
-func (r *oneRun) start(ctx context.Context, spec client.Spec) (*client.Process, error) {
+func (r *commandRun) start(ctx context.Context, spec client.Spec) (*client.Process, error) {
 	stream, cut := context.WithCancel(context.WithoutCancel(ctx))
 	late := context.AfterFunc(ctx, func() { time.AfterFunc(startGrace, cut) })
 	p, err := r.client.Start(stream, spec)
@@ -238,7 +238,7 @@ func (r *oneRun) start(ctx context.Context, spec client.Spec) (*client.Process, 
 }
 
 // abandon kills the command of a caller that has left, because its output would not be read.
-func (r *oneRun) abandon(ctx context.Context, p *client.Process, err error) error {
+func (r *commandRun) abandon(ctx context.Context, p *client.Process, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (r *oneRun) abandon(ctx context.Context, p *client.Process, err error) erro
 
 // explainEnd returns the answer for a broken stream. If the sandbox was ended by its memory limit
 // or lifetime, that is a result. Otherwise it is an error.
-func (r *oneRun) explainEnd(ctx context.Context, result api.ExecResult, err error) (api.ExecResult, error) {
+func (r *commandRun) explainEnd(ctx context.Context, result api.ExecResult, err error) (api.ExecResult, error) {
 	if fault.CodeOf(err) != client.CodeLost {
 		return result, err
 	}
@@ -264,7 +264,7 @@ func (r *oneRun) explainEnd(ctx context.Context, result api.ExecResult, err erro
 			return result, err
 		}
 	}
-	sb, getErr := r.handlers.finder.Get(ctx, r.who, r.sb.ID)
+	sb, getErr := r.handlers.finder.Get(ctx, r.caller, r.sb.ID)
 	switch {
 	case getErr != nil:
 		return result, err
@@ -283,7 +283,7 @@ func (r *oneRun) explainEnd(ctx context.Context, result api.ExecResult, err erro
 }
 
 // changed is the error of a command whose sandbox was paused or rolled back.
-func (r *oneRun) changed(sb sandbox.Sandbox, cause error) error {
+func (r *commandRun) changed(sb sandbox.Sandbox, cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, client.CodeLost,
 		fmt.Sprintf("sandbox %s was paused or rolled back while the command ran, and is %s now", sb.ID, sb.State)).
 		WithHint("the command may have run partly; check before running it again")

@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// awake returns a sandbox that can run a command now. It waits for a sandbox that is being resumed,
-// and resumes a paused sandbox that resumes on traffic, because a command is traffic too.
-func (h *execHandlers) awake(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+// runnable returns a sandbox that can run a command now. It waits for a sandbox that is being
+// resumed, and resumes a paused sandbox that resumes on traffic, because a command is traffic too.
+func (h *execHandlers) runnable(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error) {
 	sb, err := h.finder.Get(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err

@@ -19,38 +19,38 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// flown is a sandbox with many flows.
-type flown struct {
-	oneBox
+// fakeFlowLog is a sandbox with many flows.
+type fakeFlowLog struct {
+	fakeSandbox
 	NetworkLog
 	records int
 	path    string
 	asked   []string
-	lost    error // after all records
+	failure error // after all records
 	read    int
 }
 
-func (f *flown) Asked(context.Context, sandbox.Principal, string, time.Time) ([]string, error) {
+func (f *fakeFlowLog) Asked(context.Context, sandbox.Principal, string, time.Time) ([]string, error) {
 	return f.asked, nil
 }
 
-func (f *flown) Flows(_ context.Context, _ sandbox.Principal, _ string, filter flows.Filter, _ bool, yield func(egress.Record) error) error {
+func (f *fakeFlowLog) Flows(_ context.Context, _ sandbox.Principal, _ string, filter flows.Filter, _ bool, yield func(egress.Record) error) error {
 	for seq := filter.After + 1; seq <= uint64(f.records); seq++ {
 		f.read++
 		if err := yield(egress.Record{Seq: seq, Path: f.path}); err != nil {
 			return err
 		}
 	}
-	return f.lost
+	return f.failure
 }
 
-func (f *flown) get(t *testing.T, after uint64) (string, int) {
+func (f *fakeFlowLog) get(t *testing.T, after uint64) (string, int) {
 	t.Helper()
 	h := New(Deps{
 		Finder: f, NetworkLog: f, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
 		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil },
 	})
-	w := &longest{ResponseRecorder: httptest.NewRecorder()}
+	w := &writeRecorder{ResponseRecorder: httptest.NewRecorder()}
 	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", fmt.Sprintf("/v1/sandboxes/i1/network/log?after=%d", after), nil))
 	if kind := w.Header().Get("Content-Type"); w.Code != http.StatusOK || kind != "application/json" {
 		t.Fatalf("%d %q %s", w.Code, kind, w.Body)
@@ -58,22 +58,22 @@ func (f *flown) get(t *testing.T, after uint64) (string, int) {
 	return w.Body.String(), w.n
 }
 
-// longest remembers the longest write.
-type longest struct {
+// writeRecorder remembers the longest write.
+type writeRecorder struct {
 	*httptest.ResponseRecorder
 	n int
 }
 
-func (l *longest) Write(b []byte) (int, error) {
+func (l *writeRecorder) Write(b []byte) (int, error) {
 	l.n = max(l.n, len(b))
 	return l.ResponseRecorder.Write(b)
 }
 
 // Records are returned in pages, and a client that continues after the last record gets all of
 // them.
-func TestFlowsComeInPieces(t *testing.T) {
+func TestFlowsAreReturnedInPages(t *testing.T) {
 	long := strings.Repeat("<\x01", 4<<10) // each takes six bytes
-	for _, f := range []*flown{
+	for _, f := range []*fakeFlowLog{
 		{}, {asked: []string{`"records":[]`, "a.test"}}, {records: 1, path: `","records":[]`},
 		{records: 2*maxFlows + 5, path: "/a"}, {records: 1000, path: long}, {records: 2, path: strings.Repeat(long, 800)},
 	} {
@@ -92,7 +92,7 @@ func TestFlowsComeInPieces(t *testing.T) {
 			}
 			for _, r := range list.Records {
 				if next++; r.Seq != next || r.Path != f.path {
-					t.Fatalf("%d records: %d came, %d was awaited", f.records, r.Seq, next)
+					t.Fatalf("%d records: got %d, want %d", f.records, r.Seq, next)
 				}
 			}
 			if len(list.Records) > maxFlows || len(list.Records) > 1 && len(text) > maxFlowBytes+1<<10 || f.read > len(list.Records)+1 {
@@ -103,14 +103,14 @@ func TestFlowsComeInPieces(t *testing.T) {
 			}
 		}
 		if int(next) != f.records || f.records > maxFlows && answers < 3 {
-			t.Errorf("%d records: %d came in %d answers", f.records, next, answers)
+			t.Errorf("%d records: got %d in %d answers", f.records, next, answers)
 		}
 	}
 }
 
 // An incomplete list is not taken for a complete one.
-func TestFlowsBreakOff(t *testing.T) {
-	f := &flown{records: 3, path: "/a", lost: errors.New("damaged")}
+func TestIncompleteFlowListIsInvalid(t *testing.T) {
+	f := &fakeFlowLog{records: 3, path: "/a", failure: errors.New("damaged")}
 	text, _ := f.get(t, 0)
 	if json.Valid(bytes.TrimSpace([]byte(text))) || !strings.HasPrefix(text, `{"records":[{`) {
 		t.Errorf("%s", text)

@@ -177,7 +177,7 @@ func (h *imageHandlers) lines(caller sandbox.Principal, work func(context.Contex
 		return nil, err
 	}
 	return progressLines(func(ctx context.Context, send func(api.ImageEvent)) api.ImageEvent {
-		list, err := work(ctx, steady(send))
+		list, err := work(ctx, throttleProgress(send))
 		if err != nil {
 			logInternal(ctx, h.log, "images", err)
 			problem := problemOf(err).Problem
@@ -191,9 +191,9 @@ func (h *imageHandlers) lines(caller sandbox.Principal, work func(context.Contex
 	}), nil
 }
 
-// steady passes on the first and the last progress of each blob, and a few updates per second
-// between them. One goroutine at a time calls it.
-func steady(send func(api.ImageEvent)) func(library.Progress) {
+// throttleProgress passes on the first and the last progress of each blob, and a few updates per
+// second between them. One goroutine at a time calls it.
+func throttleProgress(send func(api.ImageEvent)) func(library.Progress) {
 	sent := map[string]time.Time{}
 	return func(p library.Progress) {
 		key := p.Stage + p.Digest
@@ -226,7 +226,7 @@ func (h *imageHandlers) export(_ context.Context, caller sandbox.Principal, in *
 		c.SetHeader("Cache-Control", "no-store")
 		c.SetStatus(http.StatusOK)
 		if err := h.transfer.Export(c.Context(), in.Image, in.Format, c.BodyWriter()); err != nil && c.Context().Err() == nil {
-			h.log.WarnContext(c.Context(), "an image was not exported as a whole", "image", in.Image, "err", err)
+			h.log.WarnContext(c.Context(), "an image was exported incompletely", "image", in.Image, "err", err)
 			panic(http.ErrAbortHandler) // the client must not take it for a complete one
 		}
 	}}, nil

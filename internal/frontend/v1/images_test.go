@@ -23,7 +23,7 @@ import (
 // imageStore is a library of one image. It records the requested changes.
 type imageStore struct {
 	changes []string
-	broken  error // outcome of a transfer
+	failure error // outcome of a transfer
 }
 
 func digest(letter string) imagespec.Hash {
@@ -52,12 +52,12 @@ func (s *imageStore) Inspect(ref string) (library.Image, error) {
 
 func (s *imageStore) Remove(_ context.Context, _ sandbox.Principal, ref string) ([]string, error) {
 	s.changes = append(s.changes, "remove "+ref)
-	return nil, s.broken
+	return nil, s.failure
 }
 
 func (s *imageStore) Prune(context.Context, sandbox.Principal) (library.Pruned, error) {
 	s.changes = append(s.changes, "prune")
-	return library.Pruned{Blobs: 1, Roots: 2, Bytes: 3}, s.broken
+	return library.Pruned{Blobs: 1, Roots: 2, Bytes: 3}, s.failure
 }
 
 func (s *imageStore) Pull(_ context.Context, _ sandbox.Principal, ref, platform string, report func(library.Progress)) (library.Image, error) {
@@ -66,17 +66,17 @@ func (s *imageStore) Pull(_ context.Context, _ sandbox.Principal, ref, platform 
 		report(library.Progress{Stage: "pull", Digest: "x", Done: done, Total: 1000})
 	}
 	report(library.Progress{Stage: "pull", Digest: "y", Done: 5, Total: 5, Present: true})
-	return debian(), s.broken
+	return debian(), s.failure
 }
 
 func (s *imageStore) Push(_ context.Context, _ sandbox.Principal, ref, to string, _ func(library.Progress)) error {
 	s.changes = append(s.changes, "push "+ref+" "+to)
-	return s.broken
+	return s.failure
 }
 
 func (s *imageStore) Import(_ context.Context, _ sandbox.Principal, from, as, _ string, _ func(library.Progress)) ([]library.Image, error) {
 	s.changes = append(s.changes, "import "+from+" "+as)
-	return []library.Image{debian()}, s.broken
+	return []library.Image{debian()}, s.failure
 }
 
 func (s *imageStore) Export(_ context.Context, ref, format string, w io.Writer) error {
@@ -84,11 +84,11 @@ func (s *imageStore) Export(_ context.Context, ref, format string, w io.Writer) 
 	if _, err := io.WriteString(w, "the tar"); err != nil {
 		return err
 	}
-	return s.broken
+	return s.failure
 }
 
 func (r *rig) withImages(s *imageStore, caller sandbox.Principal) *rig {
-	r.deps.Images, r.deps.ImageTransfer, r.who = s, s, caller
+	r.deps.Images, r.deps.ImageTransfer, r.caller = s, s, caller
 	return r.with(r.deps)
 }
 
@@ -103,7 +103,7 @@ func (r *rig) raw(method, path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-func TestImagesAreShown(t *testing.T) {
+func TestListImages(t *testing.T) {
 	r := newRig(t).withImages(&imageStore{}, sandbox.Principal{KeyID: "k1"})
 	var list api.ImageList
 	if code, _ := r.call("GET", "/v1/images", "", &list); code != 200 || len(list.Images) != 2 {
@@ -114,7 +114,7 @@ func TestImagesAreShown(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	if b.Resolved != "" || b.Unpacked != 0 || b.MadeAt != nil {
-		t.Errorf("an image without these has %+v", b)
+		t.Errorf("an image without these fields has %+v", b)
 	}
 	var img api.Image
 	if code, _ := r.call("GET", "/v1/images/inspect?image=debian:13", "", &img); code != 200 || img.Config == nil || img.Config.User != "me" || img.Config.WorkingDir != "/w" ||
@@ -128,7 +128,7 @@ func TestImagesAreShown(t *testing.T) {
 
 // Changes of images use this user's disk and credentials for registries: a key may not make them,
 // and neither may a browser.
-func TestImagesAreChangedByLocalCallersOnly(t *testing.T) {
+func TestOnlyLocalCallersChangeImages(t *testing.T) {
 	calls := [][3]string{
 		{"DELETE", "/v1/images?image=debian:13", ""}, {"POST", "/v1/images/prune", ""}, {"POST", "/v1/images/pull", `{"image":"debian:13"}`},
 		{"POST", "/v1/images/push", `{"image":"debian:13"}`}, {"POST", "/v1/images/import", `{"path":"/f"}`}, {"GET", "/v1/images/archive?image=debian:13", ""},
@@ -155,7 +155,7 @@ func TestImagesAreChangedByLocalCallersOnly(t *testing.T) {
 	}
 }
 
-// Progress comes as lines: the first and last step of each blob, few between them, then the
+// Progress is sent as lines: the first and last step of each blob, few between them, then the
 // outcome.
 func TestImageProgress(t *testing.T) {
 	s := &imageStore{}
@@ -184,7 +184,7 @@ func TestImageProgress(t *testing.T) {
 		"a known error":    {fault.New(fault.Denied, "registry_denied", "the registry wants a login").WithHint("log in"), `"hint":"log in"`, false},
 		"an unknown error": {errors.New("secret detail"), `"finished":true,"problem"`, true},
 	} {
-		s.broken = c.err
+		s.failure = c.err
 		r.log.Reset()
 		w := r.raw("POST", "/v1/images/push", `{"image":"debian:13","to":"r.test/x"}`)
 		if w.Code != 200 || !strings.Contains(w.Body.String(), c.want) || strings.Contains(w.Body.String(), "secret detail") || strings.Contains(r.log.String(), "secret detail") != c.log {
@@ -205,10 +205,10 @@ func TestImageExport(t *testing.T) {
 		}
 	}
 	// A part of a tar must not be taken for all of it.
-	s.broken = errors.New("the disk fails")
+	s.failure = errors.New("the disk fails")
 	defer func() {
 		if got := recover(); got != http.ErrAbortHandler { //nolint:errorlint // the server compares it like this
-			t.Errorf("the answer ended as if it were whole: %v", got)
+			t.Errorf("the answer ended as if it were complete: %v", got)
 		}
 	}()
 	r.raw("GET", "/v1/images/archive?image=debian:13", "")

@@ -8,10 +8,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// PackageCache lists and removes what the package cache has.
+// PackageCache lists and removes the content of the package cache.
 type PackageCache interface {
 	List() ([]store.Listed, error)
-	Prune(most int64) (store.Pruned, error)
+	Prune(maxBytes int64) (store.Pruned, error)
 	Budget() int64
 }
 
@@ -29,8 +29,8 @@ func (h *packageHandlers) register(r *registry) {
 
 type packageCacheOutput struct{ Body api.PackageCache }
 
-func (h *packageHandlers) list(_ context.Context, who sandbox.Principal, _ *struct{}) (*packageCacheOutput, error) {
-	if err := onHostOnly(who); err != nil {
+func (h *packageHandlers) list(_ context.Context, caller sandbox.Principal, _ *struct{}) (*packageCacheOutput, error) {
+	if err := onHostOnly(caller); err != nil {
 		return nil, err
 	}
 	all, err := h.cache.List()
@@ -51,8 +51,8 @@ type prunePackagesInput struct{ Body api.PrunePackages }
 
 type prunedPackagesOutput struct{ Body api.PrunedPackages }
 
-func (h *packageHandlers) prune(_ context.Context, who sandbox.Principal, in *prunePackagesInput) (*prunedPackagesOutput, error) {
-	if err := onHostOnly(who); err != nil {
+func (h *packageHandlers) prune(_ context.Context, caller sandbox.Principal, in *prunePackagesInput) (*prunedPackagesOutput, error) {
+	if err := onHostOnly(caller); err != nil {
 		return nil, err
 	}
 	done, err := h.cache.Prune(in.Body.Keep)

@@ -15,10 +15,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// full is a queue in which one request waits.
-type full struct{}
+// fakeQueue is a queue in which one request waits.
+type fakeQueue struct{}
 
-func (full) Queue(_ context.Context, caller sandbox.Principal) (lifecycle.Queue, error) {
+func (fakeQueue) Queue(_ context.Context, caller sandbox.Principal) (lifecycle.Queue, error) {
 	return lifecycle.Queue{
 		Status:    admission.Status{AtOnce: 2, Starting: 2, Waiting: 1, MaxWaiting: 10, ServiceTime: time.Second, Wait: 1500 * time.Millisecond, Totals: admission.Totals{Refused: 3}},
 		Positions: []admission.Position{{Label: caller.KeyID, Sandbox: "i1", Number: 1, Expected: 500 * time.Millisecond}},
@@ -30,8 +30,8 @@ func (r *rig) withQueue(q Queue) *rig {
 	return r.with(r.deps)
 }
 
-func TestQueueIsShown(t *testing.T) {
-	r := newRig(t).withQueue(full{})
+func TestQueueAndMetrics(t *testing.T) {
+	r := newRig(t).withQueue(fakeQueue{})
 	var q api.Queue
 	if code, _ := r.call("GET", "/v1/queue", "", &q); code != 200 || q.AtOnce != 2 || q.Waiting != 1 || q.WaitSeconds != 1.5 || q.Refused != 3 ||
 		len(q.Requests) != 1 || q.Requests[0] != (api.QueuedStart{RequestID: "k1", SandboxID: "i1", Place: 1, ExpectedSeconds: 0.5}) {
@@ -51,20 +51,20 @@ func TestQueueIsShown(t *testing.T) {
 	}
 }
 
-// busy refuses every creation, and records the deadline that it would have had.
-type busy struct {
+// overloadedLifetimes refuses every creation, and records the deadline that it would have had.
+type overloadedLifetimes struct {
 	Lifetimes
 	deadline time.Time
 }
 
-func (b *busy) Create(ctx context.Context, _ sandbox.Principal, _ sandbox.CreateRequest) (sandbox.Sandbox, error) {
+func (b *overloadedLifetimes) Create(ctx context.Context, _ sandbox.Principal, _ sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	b.deadline, _ = ctx.Deadline()
 	return sandbox.Sandbox{}, fault.New(fault.Exhausted, admission.CodeOverloaded, "too many wait").WithRetryAfter(11500 * time.Millisecond)
 }
 
-func TestOverloadSaysWhenToTryAgain(t *testing.T) {
+func TestOverloadHasRetryAfter(t *testing.T) {
 	r := newRig(t)
-	b := &busy{}
+	b := &overloadedLifetimes{}
 	r.deps.Lifetimes = b
 	r.with(r.deps)
 	for _, c := range []struct {

@@ -82,7 +82,7 @@ func (h *recordHandlers) exportRecord(ctx context.Context, caller sandbox.Princi
 		c.SetHeader("Content-Type", "application/x-ndjson")
 		c.SetStatus(http.StatusOK)
 		if err := h.record.Export(c.Context(), c.BodyWriter(), f); err != nil && c.Context().Err() == nil {
-			h.log.Warn("export of the audit log broke off", "err", err)
+			h.log.Warn("export of the audit log is incomplete", "err", err)
 		}
 	}}, nil
 }

@@ -33,7 +33,7 @@ func (h *recordHandlers) followRecord(c huma.Context, caller sandbox.Principal, 
 		return
 	}
 	defer out.heartbeat(ctx, cancel, "\n")()
-	put := func(e audit.Entry) error {
+	sendEntry := func(e audit.Entry) error {
 		line, err := json.Marshal(toEntry(e))
 		if err != nil {
 			return err
@@ -43,63 +43,63 @@ func (h *recordHandlers) followRecord(c huma.Context, caller sandbox.Principal, 
 	}
 	var err error
 	if f.Sandboxes == nil {
-		err = h.record.Read(ctx, f, true, put)
+		err = h.record.Read(ctx, f, true, sendEntry)
 	} else {
-		err = h.followOwn(ctx, caller, &f, put)
+		err = h.followOwned(ctx, caller, &f, sendEntry)
 	}
 	if err != nil && ctx.Err() == nil {
-		h.log.Warn("stream of the audit log broke off", "err", err)
+		h.log.Warn("stream of the audit log ended early", "err", err)
 	}
 }
 
-// followOwn includes sandboxes that the caller creates while it follows: each new entry is checked
-// for its owner.
-func (h *recordHandlers) followOwn(ctx context.Context, caller sandbox.Principal, f *audit.Filter, put func(audit.Entry) error) error {
-	if err := h.record.Read(ctx, *f, false, put); err != nil {
+// followOwned includes sandboxes that the caller creates while it follows: each new entry is
+// checked for its owner.
+func (h *recordHandlers) followOwned(ctx context.Context, caller sandbox.Principal, f *audit.Filter, sendEntry func(audit.Entry) error) error {
+	if err := h.record.Read(ctx, *f, false, sendEntry); err != nil {
 		return err
 	}
-	seen := owners{finder: h.finder, who: caller, others: map[string]time.Time{}, own: map[string]bool{}}
+	cache := owners{finder: h.finder, caller: caller, others: map[string]time.Time{}, owned: map[string]bool{}}
 	for _, id := range f.Sandboxes {
-		seen.own[id] = true
+		cache.owned[id] = true
 	}
 	all := *f
 	all.Sandboxes, all.Newest, all.Limit = nil, false, 0
 	return h.record.Read(ctx, all, true, func(e audit.Entry) error {
-		own, err := seen.has(ctx, e.Sandbox)
-		if err != nil || !own {
+		owned, err := cache.has(ctx, e.Sandbox)
+		if err != nil || !owned {
 			return err
 		}
-		return put(e)
+		return sendEntry(e)
 	})
 }
 
 // owners caches the owners of sandboxes.
 type owners struct {
 	finder Finder
-	who    sandbox.Principal
-	own    map[string]bool
+	caller sandbox.Principal
+	owned  map[string]bool
 	others map[string]time.Time
 }
 
-// askAgain is when an unknown owner is looked up again, because the sandbox may not have been
+// recheckAfter is when an unknown owner is looked up again, because the sandbox may not have been
 // stored yet.
-const askAgain = 5 * time.Second
+const recheckAfter = 5 * time.Second
 
 func (o *owners) has(ctx context.Context, id string) (bool, error) {
-	if id == "" || o.own[id] {
+	if id == "" || o.owned[id] {
 		return id != "", nil
 	}
 	now := time.Now()
-	if now.Sub(o.others[id]) < askAgain {
+	if now.Sub(o.others[id]) < recheckAfter {
 		return false, nil
 	}
-	sb, err := o.finder.Get(ctx, o.who, id)
+	sb, err := o.finder.Get(ctx, o.caller, id)
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return false, err
 	}
 	// A name of one of the caller's sandboxes may be another sandbox's ID.
 	if err == nil && sb.ID == id {
-		o.own[id] = true
+		o.owned[id] = true
 		return true, nil
 	}
 	if len(o.others) > maxOwned {

@@ -21,19 +21,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// owns contains the sandboxes of the key. No other method of the interface is called.
-type owns struct {
+// keySandboxes contains the sandboxes of the key. No other method of the interface is called.
+type keySandboxes struct {
 	ids map[string]bool
 }
 
-func (o owns) Get(_ context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+func (o keySandboxes) Get(_ context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error) {
 	if caller.Local && strings.HasPrefix(ref, "box") || o.ids[ref] {
 		return sandbox.Sandbox{ID: ref}, nil
 	}
 	return sandbox.Sandbox{}, fault.Newf(fault.NotFound, "sandbox_not_found", "there is no sandbox %s", ref)
 }
 
-func (o owns) List(_ context.Context, _ sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
+func (o keySandboxes) List(_ context.Context, _ sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
 	var page sandbox.Page
 	if f.AfterID == "" {
 		for id := range o.ids {
@@ -43,8 +43,8 @@ func (o owns) List(_ context.Context, _ sandbox.Principal, f sandbox.Filter) (sa
 	return page, nil
 }
 
-// recorded is the API on a real audit log.
-func recorded(t *testing.T) (*rig, *audit.Log, owns) {
+// newRecordRig returns the API on a real audit log, the log, and the sandboxes of the key k1.
+func newRecordRig(t *testing.T) (*rig, *audit.Log, keySandboxes) {
 	t.Helper()
 	l, err := audit.Open(audit.Options{Dir: filepath.Join(t.TempDir(), "record"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -55,16 +55,16 @@ func recorded(t *testing.T) (*rig, *audit.Log, owns) {
 			t.Error(err)
 		}
 	})
-	r := &rig{t: t, who: sandbox.Principal{KeyID: "k1"}}
-	mine := owns{ids: map[string]bool{"box1": true}}
+	r := &rig{t: t, caller: sandbox.Principal{KeyID: "k1"}}
+	mine := keySandboxes{ids: map[string]bool{"box1": true}}
 	r.with(Deps{
 		Finder: mine, Record: l, Log: slog.New(slog.DiscardHandler),
-		Auth: func(*http.Request) (sandbox.Principal, error) { return r.who, nil },
+		Auth: func(*http.Request) (sandbox.Principal, error) { return r.caller, nil },
 	})
 	return r, l, mine
 }
 
-func note(t *testing.T, l *audit.Log, from, to int) {
+func appendEntries(t *testing.T, l *audit.Log, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
 		d := audit.Draft{Kind: audit.Exec, Sandbox: fmt.Sprintf("box%d", i%3), Data: i}
@@ -93,9 +93,9 @@ func (r *rig) entries(query string) (out []int64, next string) {
 }
 
 func TestRecordPages(t *testing.T) {
-	r, l, _ := recorded(t)
-	r.who = sandbox.Principal{Local: true}
-	note(t, l, 0, 25)
+	r, l, _ := newRecordRig(t)
+	r.caller = sandbox.Principal{Local: true}
+	appendEntries(t, l, 0, 25)
 	for _, c := range []struct {
 		query string
 		want  []int64
@@ -138,9 +138,9 @@ func TestRecordPages(t *testing.T) {
 }
 
 // P2: no caller learns of another key's sandbox, not even from the audit log.
-func TestAKeySeesTheEntriesOfItsOwnSandboxes(t *testing.T) {
-	r, l, mine := recorded(t)
-	note(t, l, 0, 20)
+func TestKeySeesOnlyItsOwnEntries(t *testing.T) {
+	r, l, mine := newRecordRig(t)
+	appendEntries(t, l, 0, 20)
 	for _, c := range []struct {
 		query string
 		want  []int64
@@ -187,9 +187,9 @@ func TestAKeySeesTheEntriesOfItsOwnSandboxes(t *testing.T) {
 
 // P2: a key that follows the audit log gets the entries of its own sandboxes, also of those that it
 // creates while it follows, and no others.
-func TestFollowingTheRecord(t *testing.T) {
-	r, l, _ := recorded(t)
-	note(t, l, 0, 8)
+func TestFollowRecord(t *testing.T) {
+	r, l, _ := newRecordRig(t)
+	appendEntries(t, l, 0, 8)
 	server := httptest.NewServer(r.handler)
 	defer server.Close()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -228,19 +228,19 @@ func TestFollowingTheRecord(t *testing.T) {
 	expect("all", all, 1, 4)
 	expect("newest", newest, 4)
 	expect("one", one, 4)
-	note(t, l, 8, 17)
+	appendEntries(t, l, 8, 17)
 	expect("all", all, 10, 13, 16)
 	expect("newest", newest, 10, 13, 16)
 	expect("one", one, 10, 13, 16)
 }
 
-func TestVerifyProveAndExportOverTheAPI(t *testing.T) {
-	r, l, _ := recorded(t)
-	r.who = sandbox.Principal{Local: true}
-	note(t, l, 0, 9)
+func TestVerifyProveAndExport(t *testing.T) {
+	r, l, _ := newRecordRig(t)
+	r.caller = sandbox.Principal{Local: true}
+	appendEntries(t, l, 0, 9)
 	var c api.Checkpoint
 	r.call("GET", "/v1/record/checkpoint", "", &c)
-	note(t, l, 9, 12)
+	appendEntries(t, l, 9, 12)
 	body, err := json.Marshal(api.VerifyRecord{Against: []string{c.Note}})
 	if err != nil {
 		t.Fatal(err)

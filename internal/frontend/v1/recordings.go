@@ -19,8 +19,8 @@ import (
 
 // Recorded decides which recordings a caller may read, and which recordings outlive their sandbox.
 type Recorded interface {
-	// Recorded returns the ID of the sandbox whose recordings a caller may read: a
-	// sandbox of the caller, or for local callers an ended one with retained recordings.
+	// Recorded returns the ID of the sandbox whose recordings a caller may read: a sandbox of the
+	// caller, or for local callers an ended one with retained recordings.
 	Recorded(ctx context.Context, caller sandbox.Principal, ref string) (id string, err error)
 	// KeepRecordings retains the recordings of a sandbox after its end, as long as changes are
 	// retained. The ID is empty if there are none. Only local callers may do so.

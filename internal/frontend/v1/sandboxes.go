@@ -16,8 +16,8 @@ import (
 
 // Finder finds the sandboxes of a caller.
 type Finder interface {
-	// Get finds a sandbox by ID, by name or, for local callers, by a unique prefix of its
-	// ID. A sandbox of another key is NotFound.
+	// Get finds a sandbox by ID, by name or, for local callers, by a unique prefix of its ID. A
+	// sandbox of another key is NotFound.
 	Get(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error)
 	List(ctx context.Context, caller sandbox.Principal, f sandbox.Filter) (sandbox.Page, error)
 }

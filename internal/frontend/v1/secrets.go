@@ -36,18 +36,18 @@ func (h *secretHandlers) register(r *registry) {
 	register(r, op("secrets-rotate-key", "POST", "/secrets/rotate-key", "Encrypt all secrets with a new key"), h.rotateSecretsKey)
 }
 
-// holder returns the owner of a caller's secrets. Local callers have their own secrets, and do not
-// see those of keys.
-func holder(caller sandbox.Principal) secrets.Caller {
+// secretOwner returns the owner of a caller's secrets. Local callers have their own secrets, and do
+// not see those of keys.
+func secretOwner(caller sandbox.Principal) secrets.Caller {
 	if caller.Local {
 		return secrets.Caller{Local: true}
 	}
 	return secrets.Caller{Owner: caller.KeyID}
 }
 
-// plainText returns an error for a value that is not UTF-8, because a JSON decoder would replace
+// secretValue returns an error for a value that is not UTF-8, because a JSON decoder would replace
 // its bytes by U+FFFD and store another secret.
-func plainText(value string) ([]byte, error) {
+func secretValue(value string) ([]byte, error) {
 	if strings.ContainsRune(value, '\uFFFD') {
 		return nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be UTF-8 text").
 			WithHint("encode it, for example as base64")
@@ -60,7 +60,7 @@ type secretBody struct{ Body api.Secret }
 type secretsOutput struct{ Body api.SecretList }
 
 func (h *secretHandlers) listSecrets(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*secretsOutput, error) {
-	list, err := h.secrets.List(ctx, holder(caller))
+	list, err := h.secrets.List(ctx, secretOwner(caller))
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +74,12 @@ func (h *secretHandlers) listSecrets(ctx context.Context, caller sandbox.Princip
 type createSecretInput struct{ Body api.CreateSecret }
 
 func (h *secretHandlers) createSecret(ctx context.Context, caller sandbox.Principal, in *createSecretInput) (*secretBody, error) {
-	value, err := plainText(in.Body.Value)
+	value, err := secretValue(in.Body.Value)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(value)
-	info, err := h.secrets.Set(ctx, holder(caller), in.Body.Name, value, in.Body.Metadata)
+	info, err := h.secrets.Set(ctx, secretOwner(caller), in.Body.Name, value, in.Body.Metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ type SecretRef struct {
 }
 
 func (h *secretHandlers) getSecret(ctx context.Context, caller sandbox.Principal, in *SecretRef) (*secretBody, error) {
-	info, err := h.secrets.Find(ctx, holder(caller), in.ID)
+	info, err := h.secrets.Find(ctx, secretOwner(caller), in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -105,12 +105,12 @@ type rotateSecretInput struct {
 }
 
 func (h *secretHandlers) rotateSecret(ctx context.Context, caller sandbox.Principal, in *rotateSecretInput) (*secretBody, error) {
-	value, err := plainText(in.Body.Value)
+	value, err := secretValue(in.Body.Value)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(value)
-	info, err := h.secrets.Rotate(ctx, holder(caller), in.ID, value, in.Body.Metadata)
+	info, err := h.secrets.Rotate(ctx, secretOwner(caller), in.ID, value, in.Body.Metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (h *secretHandlers) rotateSecret(ctx context.Context, caller sandbox.Princi
 }
 
 func (h *secretHandlers) removeSecret(ctx context.Context, caller sandbox.Principal, in *SecretRef) (*struct{}, error) {
-	_, err := h.secrets.Remove(ctx, holder(caller), in.ID)
+	_, err := h.secrets.Remove(ctx, secretOwner(caller), in.ID)
 	return nil, err
 }
 
@@ -128,7 +128,7 @@ func (h *secretHandlers) rotateSecretsKey(ctx context.Context, caller sandbox.Pr
 	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
-	moved, err := h.secrets.RotateKey(ctx, holder(caller))
+	moved, err := h.secrets.RotateKey(ctx, secretOwner(caller))
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func secretRig(t *testing.T) *rig {
 			t.Error(err)
 		}
 	})
-	r := &rig{t: t, log: &bytes.Buffer{}, who: sandbox.Principal{KeyID: "k1"}}
+	r := &rig{t: t, log: &bytes.Buffer{}, caller: sandbox.Principal{KeyID: "k1"}}
 	r.with(Deps{
 		Secrets: secrets.New(secrets.Options{Store: st, Keys: secrets.NewKeyFile(filepath.Join(dir, secrets.KeyFileName))}),
 		Log:     slog.New(slog.NewTextHandler(r.log, nil)),
@@ -39,7 +39,7 @@ func secretRig(t *testing.T) *rig {
 			if req.Header.Get("X-Api-Key") != secret {
 				return sandbox.Principal{}, fault.New(fault.Unauthenticated, "key_invalid", "no")
 			}
-			return r.who, nil
+			return r.caller, nil
 		},
 	})
 	return r
@@ -62,7 +62,7 @@ func TestSecrets(t *testing.T) {
 	}
 	// Another key and the machine's user see nothing of it.
 	for _, caller := range []sandbox.Principal{{KeyID: "k2"}, {Local: true}} {
-		r.who = caller
+		r.caller = caller
 		var list api.SecretList
 		if code, _ := r.call("GET", "/v1/secrets", "", &list); code != 200 || list.Secrets == nil || len(list.Secrets) != 0 {
 			t.Errorf("%+v lists %d %+v", caller, code, list)
@@ -73,16 +73,16 @@ func TestSecrets(t *testing.T) {
 			}
 		}
 	}
-	r.who = sandbox.Principal{KeyID: "k1"}
+	r.caller = sandbox.Principal{KeyID: "k1"}
 	if code, p := r.call("POST", "/v1/secrets/rotate-key", "", nil); code != 403 || p.Code != "local_only" {
 		t.Errorf("a key rotates the key of all: %d %+v", code, p)
 	}
-	r.who = sandbox.Principal{Local: true}
+	r.caller = sandbox.Principal{Local: true}
 	var rotated api.RotatedKey
 	if code, _ := r.call("POST", "/v1/secrets/rotate-key", "", &rotated); code != 200 || rotated.Moved != 2 {
 		t.Errorf("%d %+v", code, rotated)
 	}
-	r.who = sandbox.Principal{KeyID: "k1"}
+	r.caller = sandbox.Principal{KeyID: "k1"}
 	if code, _ := r.call("DELETE", "/v1/secrets/TOKEN", "", nil); code != 204 {
 		t.Error(code)
 	}
@@ -97,7 +97,7 @@ func TestSecrets(t *testing.T) {
 }
 
 // No answer and no log line repeats a value, whatever is wrong with a call.
-func TestNoAnswerShowsASecret(t *testing.T) {
+func TestSecretValuesAreNotShown(t *testing.T) {
 	r := secretRig(t)
 	for _, c := range [][3]string{
 		{"POST", "/v1/secrets", `{"name":"TOKEN","value":"` + canary + `"}`},

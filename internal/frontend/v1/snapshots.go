@@ -13,8 +13,8 @@ type Snapshots interface {
 	// Snapshot takes a snapshot of a running sandbox, which pauses briefly.
 	Snapshot(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error)
 	Snapshots(ctx context.Context, caller sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error)
-	// FindSnapshot finds a snapshot by ID or name. A snapshot of another key is NotFound
-	// with the code "snapshot_not_found".
+	// FindSnapshot finds a snapshot by ID or name. A snapshot of another key is NotFound with the
+	// code "snapshot_not_found".
 	FindSnapshot(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Snapshot, error)
 	// RemoveSnapshot removes a snapshot. Sandboxes and snapshots created from it stay.
 	RemoveSnapshot(ctx context.Context, caller sandbox.Principal, ref string) error

@@ -25,8 +25,7 @@ type States interface {
 	// Fork copies a running sandbox. The error applies to all copies. Each copy also has its own
 	// error.
 	Fork(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
-	// Rollback restores a running or paused sandbox in place to a snapshot that the caller
-	// may use.
+	// Rollback restores a running or paused sandbox in place to a snapshot that the caller may use.
 	Rollback(ctx context.Context, caller sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error)
 	// Reset restores a sandbox in place to the template or snapshot from which it was created.
 	Reset(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error)
@@ -71,7 +70,7 @@ type pauseInput struct {
 }
 
 func (h *stateHandlers) pause(ctx context.Context, caller sandbox.Principal, in *pauseInput) (*sandboxBody, error) {
-	return answer(caller)(h.states.Pause(ctx, caller, in.ID, orZero(in.Body).FilesOnly))
+	return sandboxFor(caller)(h.states.Pause(ctx, caller, in.ID, orZero(in.Body).FilesOnly))
 }
 
 type resumeInput struct {
@@ -89,7 +88,7 @@ func (h *stateHandlers) resume(ctx context.Context, caller sandbox.Principal, in
 		resume = h.states.ResumeFiles
 	}
 	sb, _, err := resume(ctx, caller, in.ID, d)
-	return answer(caller)(sb, err)
+	return sandboxFor(caller)(sb, err)
 }
 
 type rollbackInput struct {
@@ -98,15 +97,15 @@ type rollbackInput struct {
 }
 
 func (h *stateHandlers) rollback(ctx context.Context, caller sandbox.Principal, in *rollbackInput) (*sandboxBody, error) {
-	return answer(caller)(h.states.Rollback(ctx, caller, in.ID, in.Body.Snapshot))
+	return sandboxFor(caller)(h.states.Rollback(ctx, caller, in.ID, in.Body.Snapshot))
 }
 
 func (h *stateHandlers) reset(ctx context.Context, caller sandbox.Principal, in *Ref) (*sandboxBody, error) {
-	return answer(caller)(h.states.Reset(ctx, caller, in.ID))
+	return sandboxFor(caller)(h.states.Reset(ctx, caller, in.ID))
 }
 
-// answer converts a sandbox for its caller.
-func answer(caller sandbox.Principal) func(sandbox.Sandbox, error) (*sandboxBody, error) {
+// sandboxFor converts a sandbox for its caller.
+func sandboxFor(caller sandbox.Principal) func(sandbox.Sandbox, error) (*sandboxBody, error) {
 	return func(sb sandbox.Sandbox, err error) (*sandboxBody, error) {
 		if err != nil {
 			return nil, err

@@ -20,16 +20,16 @@ import (
 type fakeStates struct {
 	Finder
 	Lifetimes
-	sb      sandbox.Sandbox
-	shots   []sandbox.Snapshot
-	asked   []string
-	err     error
-	started chan struct{} // unless nil, closed when a pause begins, which continues
-	block   chan struct{} // closed when a pause is broken off
+	sb        sandbox.Sandbox
+	snapshots []sandbox.Snapshot
+	calls     []string
+	err       error
+	started   chan struct{} // unless nil, closed when a pause begins, which continues
+	canceled  chan struct{} // closed when a pause is canceled
 }
 
 func (b *fakeStates) record(format string, args ...any) {
-	b.asked = append(b.asked, fmt.Sprintf(format, args...))
+	b.calls = append(b.calls, fmt.Sprintf(format, args...))
 }
 
 func (b *fakeStates) Get(_ context.Context, _ sandbox.Principal, ref string) (sandbox.Sandbox, error) {
@@ -41,10 +41,10 @@ func (b *fakeStates) Get(_ context.Context, _ sandbox.Principal, ref string) (sa
 
 func (b *fakeStates) Pause(ctx context.Context, _ sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
 	b.record("pause %s %v", ref, filesOnly)
-	if b.block != nil {
+	if b.canceled != nil {
 		close(b.started)
 		<-ctx.Done()
-		close(b.block)
+		close(b.canceled)
 		return b.sb, ctx.Err()
 	}
 	b.sb.State, b.sb.PausedAt = sandbox.Paused, time.Unix(1000, 0)
@@ -92,7 +92,7 @@ func (b *fakeStates) Snapshot(_ context.Context, _ sandbox.Principal, ref string
 
 func (b *fakeStates) Snapshots(_ context.Context, _ sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
 	b.record("snapshots %s %s %d %s", f.Sandbox, f.Name, f.Limit, f.AfterID)
-	rest := b.shots
+	rest := b.snapshots
 	for i, s := range rest {
 		if s.ID == f.AfterID {
 			rest = rest[i+1:]
@@ -130,7 +130,7 @@ func TestStates(t *testing.T) {
 	for _, test := range []struct {
 		method, path, body string
 		status             int
-		asked              string
+		calls              string
 	}{
 		{"POST", "/v1/sandboxes/i1/pause", ``, 200, "pause i1 false"},
 		{"POST", "/v1/sandboxes/i1/pause", `{"files_only":true}`, 200, "pause i1 true"},
@@ -161,10 +161,10 @@ func TestStates(t *testing.T) {
 		{"GET", "/v1/snapshots?cursor=AAAA", ``, 400, ""},
 		{"GET", "/v1/snapshots?bogus=1", ``, 400, ""},
 	} {
-		b.asked = nil
+		b.calls = nil
 		code, p := r.call(test.method, test.path, test.body, nil)
-		if asked := strings.Join(b.asked, ";"); code != test.status || asked != test.asked {
-			t.Errorf("%s %s %.40s: %d %q %s, want %d %q", test.method, test.path, test.body, code, asked, p.Detail, test.status, test.asked)
+		if calls := strings.Join(b.calls, ";"); code != test.status || calls != test.calls {
+			t.Errorf("%s %s %.40s: %d %q %s, want %d %q", test.method, test.path, test.body, code, calls, p.Detail, test.status, test.calls)
 		}
 	}
 	b.err = fault.New(fault.Conflict, "sandbox_paused", "it is paused")
@@ -176,7 +176,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-func TestPausedSandboxIsDescribed(t *testing.T) {
+func TestPausedSandbox(t *testing.T) {
 	r, _ := newFakeStates(t)
 	var sb api.Sandbox
 	r.call("POST", "/v1/sandboxes/i1/pause", "", &sb)
@@ -188,7 +188,7 @@ func TestPausedSandboxIsDescribed(t *testing.T) {
 
 // Each copy has its own result, and an internal error shows no more in it than in any other
 // response.
-func TestForksFailOneByOne(t *testing.T) {
+func TestForksFailSeparately(t *testing.T) {
 	r, _ := newFakeStates(t)
 	var list api.ForkList
 	if code, _ := r.call("POST", "/v1/sandboxes/i1/fork", `{"count":4}`, &list); code != http.StatusCreated || len(list.Forks) != 4 {
@@ -212,7 +212,7 @@ func TestForksFailOneByOne(t *testing.T) {
 func TestSnapshotPages(t *testing.T) {
 	r, b := newFakeStates(t)
 	for i := range 5 {
-		b.shots = append(b.shots, sandbox.Snapshot{ID: fmt.Sprint("s", i), CreatedAt: time.Unix(int64(100-i), 0)})
+		b.snapshots = append(b.snapshots, sandbox.Snapshot{ID: fmt.Sprint("s", i), CreatedAt: time.Unix(int64(100-i), 0)})
 	}
 	var seen []string
 	path := "/v1/snapshots?limit=2"
@@ -232,7 +232,7 @@ func TestSnapshotPages(t *testing.T) {
 	}
 }
 
-func TestCreateSaysWhatHappensAtTheEnd(t *testing.T) {
+func TestCreateWithOnEnd(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"on_end":{"wake":true}}`: "", `{"on_end":{}}`: "",
 		`{"on_end":{"pause":true,"files_only":true,"wake":true}}`: "on_end_invalid", `{"on_end":{"files_only":true}}`: "on_end_invalid",
@@ -251,24 +251,24 @@ func TestCreateSaysWhatHappensAtTheEnd(t *testing.T) {
 func TestExecInPausedSandbox(t *testing.T) {
 	r, b := newFakeStates(t)
 	b.sb.State = sandbox.Paused
-	if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["true"]}`, nil); code != 409 || p.Code != "sandbox_paused" || len(b.asked) > 0 {
-		t.Errorf("%d %+v %v", code, p, b.asked)
+	if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["true"]}`, nil); code != 409 || p.Code != "sandbox_paused" || len(b.calls) > 0 {
+		t.Errorf("%d %+v %v", code, p, b.calls)
 	}
 	b.sb.OnEnd.Wake = true
 	r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["true"]}`, nil)
-	if got := strings.Join(b.asked, ";"); got != "resume i1 0s" {
-		t.Errorf("asked: %q", got)
+	if got := strings.Join(b.calls, ";"); got != "resume i1 0s" {
+		t.Errorf("calls: %q", got)
 	}
-	b.sb.State, b.asked = sandbox.Stopped, nil
-	if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["true"]}`, nil); code != 409 || p.Code != "not_running" || len(b.asked) > 0 {
-		t.Errorf("%d %+v %v", code, p, b.asked)
+	b.sb.State, b.calls = sandbox.Stopped, nil
+	if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["true"]}`, nil); code != 409 || p.Code != "not_running" || len(b.calls) > 0 {
+		t.Errorf("%d %+v %v", code, p, b.calls)
 	}
 }
 
 // If the client closes the request, the operation is canceled.
-func TestClosedRequestIsBrokenOff(t *testing.T) {
+func TestClosedRequestIsCanceled(t *testing.T) {
 	r, b := newFakeStates(t)
-	b.started, b.block = make(chan struct{}), make(chan struct{})
+	b.started, b.canceled = make(chan struct{}), make(chan struct{})
 	srv := httptest.NewServer(r.handler)
 	defer srv.Close()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -288,10 +288,10 @@ func TestClosedRequestIsBrokenOff(t *testing.T) {
 	req.Header.Set("Content-Type", "application/json")
 	if res, err := http.DefaultClient.Do(req); err == nil {
 		res.Body.Close()
-		t.Fatalf("it answered %s", res.Status)
+		t.Fatalf("it returned %s", res.Status)
 	}
 	select {
-	case <-b.block:
+	case <-b.canceled:
 	case <-hosttest.Late():
 		t.Fatal("the pause continues")
 	}

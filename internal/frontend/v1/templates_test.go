@@ -35,7 +35,7 @@ func web() catalog.Template {
 	}
 }
 
-func (s *templateStore) note(name, format string, args ...any) (catalog.Template, error) {
+func (s *templateStore) record(name, format string, args ...any) (catalog.Template, error) {
 	if name != "web" {
 		return catalog.Template{}, fault.Newf(fault.NotFound, "template_not_found", "there is no template %s", name)
 	}
@@ -48,24 +48,24 @@ func (s *templateStore) List(sandbox.Principal) ([]catalog.Template, error) {
 }
 
 func (s *templateStore) Inspect(_ sandbox.Principal, name string) (catalog.Template, error) {
-	return s.note(name, "inspect")
+	return s.record(name, "inspect")
 }
 
 func (s *templateStore) Create(_ context.Context, _ sandbox.Principal, req catalog.Request) (catalog.Template, error) {
 	s.request = req
-	return s.note(req.Template, "create")
+	return s.record(req.Template, "create")
 }
 
 func (s *templateStore) Tag(_ context.Context, _ sandbox.Principal, name string, tags []string) (catalog.Template, error) {
-	return s.note(name, "tag %v", tags)
+	return s.record(name, "tag %v", tags)
 }
 
 func (s *templateStore) Alias(_ context.Context, _ sandbox.Principal, name string, aliases []string) (catalog.Template, error) {
-	return s.note(name, "alias %v", aliases)
+	return s.record(name, "alias %v", aliases)
 }
 
 func (s *templateStore) Remove(_ context.Context, _ sandbox.Principal, name string, tagged bool) error {
-	_, err := s.note(strings.TrimSuffix(name, ":old"), "remove %s %t", name, tagged)
+	_, err := s.record(strings.TrimSuffix(name, ":old"), "remove %s %t", name, tagged)
 	return err
 }
 
@@ -82,7 +82,7 @@ func newTemplates(t *testing.T) (*rig, *templateStore) {
 }
 
 // A template is shown with the names of its variables, not with their values, which may be secrets.
-func TestTemplatesAreShown(t *testing.T) {
+func TestListTemplates(t *testing.T) {
 	r, _ := newTemplates(t)
 	w := r.raw("GET", "/v1/templates", "")
 	if w.Code != 200 || strings.Contains(w.Body.String(), "secret") {
@@ -105,7 +105,7 @@ func TestTemplatesAreShown(t *testing.T) {
 	}
 }
 
-func TestTemplateIsCreated(t *testing.T) {
+func TestCreateTemplate(t *testing.T) {
 	r, s := newTemplates(t)
 	body := `{"template":"web","image":"debian:13","user":"me","working_dir":"/w","env":{"A":"1"},"limits":{"memory_bytes":1073741824},"access":{"net":"none"},"start":["serve"],"ready":["check"],"ready_timeout_seconds":1.5}`
 	if code, p := r.call("POST", "/v1/templates", body, nil); code != 201 {
@@ -126,7 +126,7 @@ func TestTemplateIsCreated(t *testing.T) {
 	}
 }
 
-func TestTemplateIsChanged(t *testing.T) {
+func TestChangeTemplate(t *testing.T) {
 	r, s := newTemplates(t)
 	for _, c := range []struct {
 		method, path, body string

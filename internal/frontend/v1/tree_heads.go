@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// stampEvery is how often a tree head is signed for results of commands, and stampTimeout
+	// signEvery is how often a tree head is signed for results of commands, and signTimeout
 	// bounds the signing.
-	stampEvery   = 100 * time.Millisecond
-	stampTimeout = 5 * time.Second
+	signEvery   = 100 * time.Millisecond
+	signTimeout = 5 * time.Second
 )
 
 // treeHeads signs tree heads of the audit log for results of requests. A command does not wait for
@@ -37,15 +37,15 @@ func (t *treeHeads) newest() *api.Checkpoint {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.busy && time.Since(t.at) >= stampEvery {
+	if !t.busy && time.Since(t.at) >= signEvery {
 		t.busy = true
-		go t.stamp()
+		go t.sign()
 	}
 	return t.last
 }
 
-func (t *treeHeads) stamp() {
-	ctx, cancel := context.WithTimeout(context.Background(), stampTimeout)
+func (t *treeHeads) sign() {
+	ctx, cancel := context.WithTimeout(context.Background(), signTimeout)
 	defer cancel()
 	c, err := t.record.Checkpoint(ctx)
 	t.mu.Lock()
@@ -65,7 +65,7 @@ func (t *treeHeads) covering(ctx context.Context) string {
 	if t.record == nil {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stampTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), signTimeout)
 	defer cancel()
 	c, err := t.record.Checkpoint(ctx)
 	if err != nil {

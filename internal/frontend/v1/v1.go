@@ -104,7 +104,7 @@ func resources(d Deps) []resource {
 		&recordHandlers{d.Finder, d.Record, d.Log},
 		&recordingHandlers{d.Recordings, d.Recorded, d.Log},
 		&queueHandlers{d.Queue},
-		&execHandlers{d.Finder, d.States, d.Guests, &denials{d.NetworkLog, d.Log}, d.Tap, heads, cmp.Or(d.Output, client.NewBudget(outputRoom))},
+		&execHandlers{d.Finder, d.States, d.Guests, &denials{d.NetworkLog, d.Log}, d.Tap, heads, cmp.Or(d.Output, client.NewBudget(outputMemory))},
 		&pruneHandlers{d.Pruner},
 		&engineHandlers{registry: d.Engines},
 		&keyHandlers{d.Keys},

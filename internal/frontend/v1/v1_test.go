@@ -46,7 +46,7 @@ type rig struct {
 	handler http.Handler
 	keys    *key.Ring
 	log     *bytes.Buffer
-	who     sandbox.Principal
+	caller  sandbox.Principal
 }
 
 // secret is the key that the rig accepts.
@@ -54,7 +54,7 @@ const secret = "right"
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, log: &bytes.Buffer{}, who: sandbox.Principal{KeyID: "k1"}}
+	r := &rig{t: t, log: &bytes.Buffer{}, caller: sandbox.Principal{KeyID: "k1"}}
 	dir := t.TempDir()
 	log := slog.New(slog.NewTextHandler(r.log, nil))
 	eng, err := fake.New(fake.Options{Dir: filepath.Join(dir, "run"), Enforces: []engine.Limit{engine.LimitPIDs}})
@@ -82,7 +82,7 @@ func newRig(t *testing.T) *rig {
 			if req.Header.Get("X-Api-Key") != secret {
 				return sandbox.Principal{}, fault.New(fault.Unauthenticated, "key_invalid", "no")
 			}
-			return r.who, nil
+			return r.caller, nil
 		},
 	})
 	return r
@@ -137,7 +137,7 @@ var everyRoute = [][2]string{
 }
 
 // P1: without a key the API reveals nothing, not even which routes exist.
-func TestStrangersLearnNothing(t *testing.T) {
+func TestWithoutKeyNothingIsRevealed(t *testing.T) {
 	r := newRig(t)
 	var first string
 	for _, route := range everyRoute {
@@ -150,12 +150,12 @@ func TestStrangersLearnNothing(t *testing.T) {
 			first = w.Body.String()
 		}
 		if w.Body.String() != first {
-			t.Errorf("%v answers otherwise: %s", route, w.Body)
+			t.Errorf("%v is answered differently: %s", route, w.Body)
 		}
 	}
 }
 
-func TestDocumentHasEveryRoute(t *testing.T) {
+func TestOpenAPIHasEveryRoute(t *testing.T) {
 	r := newRig(t)
 	var doc struct {
 		OpenAPI string                               `json:"openapi"`
@@ -172,7 +172,7 @@ func TestDocumentHasEveryRoute(t *testing.T) {
 	}
 }
 
-func TestCreateAndAnswer(t *testing.T) {
+func TestCreateSandbox(t *testing.T) {
 	r := newRig(t)
 	var sb api.Sandbox
 	body := `{"timeout_seconds":60.5,"metadata":{"a":"b"},"env":{"TOKEN":"hush"},"limits":{"pids":64}}`
@@ -185,7 +185,7 @@ func TestCreateAndAnswer(t *testing.T) {
 	}
 	const life = 60500 * time.Millisecond
 	if ends := *sb.EndsAt; ends.Before(started.Add(life)) || ends.After(time.Now().Add(life)) {
-		t.Errorf("begun at %v, it ends at %v", started, ends)
+		t.Errorf("started at %v, it ends at %v", started, ends)
 	}
 	var list api.SandboxList
 	r.call("GET", "/v1/sandboxes?metadata=a%3Db", "", &list)
@@ -196,7 +196,7 @@ func TestCreateAndAnswer(t *testing.T) {
 		t.Errorf("timeout: %d", code)
 	}
 	// Another key's sandbox is not found, in every way to ask for it.
-	r.who = sandbox.Principal{KeyID: "k2"}
+	r.caller = sandbox.Principal{KeyID: "k2"}
 	for _, route := range everyRoute[2:9] {
 		path := strings.ReplaceAll(route[1], "i1", sb.ID)
 		body := map[string]string{"POST": `{"seconds":1}`}[route[0]]
@@ -261,7 +261,7 @@ func TestBadRequests(t *testing.T) {
 
 func TestLocalCallers(t *testing.T) {
 	r := newRig(t)
-	r.who = sandbox.Principal{Local: true}
+	r.caller = sandbox.Principal{Local: true}
 	var made api.NewKey
 	if code, _ := r.call("POST", "/v1/keys", `{"name":"robot"}`, &made); code != http.StatusCreated || !strings.HasPrefix(made.Secret, key.Prefix) {
 		t.Fatalf("%d %+v", code, made)
@@ -307,7 +307,7 @@ func TestLocalCallers(t *testing.T) {
 }
 
 // A panic is answered as an internal error without its cause, and is logged.
-func TestPanicIsAnswered(t *testing.T) {
+func TestPanicIsAnInternalError(t *testing.T) {
 	r := newRig(t)
 	r.deps.Finder = nil
 	r.with(r.deps)
@@ -341,7 +341,7 @@ func TestEveryKindHasStatus(t *testing.T) {
 	}
 }
 
-func TestInternalTextStaysInside(t *testing.T) {
+func TestInternalErrorsAreNotRevealed(t *testing.T) {
 	p := problemOf(errors.New("password is hunter2"))
 	b, err := json.Marshal(p)
 	if err != nil || strings.Contains(string(b), "hunter2") {
@@ -369,7 +369,7 @@ func FuzzCursor(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		at, id, err := readCursor(s)
 		if err == nil && (id == "" || at.IsZero()) {
-			t.Fatalf("%q is taken", s)
+			t.Fatalf("%q is accepted", s)
 		}
 	})
 }

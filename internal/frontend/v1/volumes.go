@@ -17,13 +17,13 @@ import (
 
 // Volumes manages volumes and their files.
 type Volumes interface {
-	List(ctx context.Context, who sandbox.Principal) ([]volumes.Info, error)
-	Inspect(ctx context.Context, who sandbox.Principal, ref string) (volumes.Info, error)
-	Create(ctx context.Context, who sandbox.Principal, req volumes.Request) (volume.Volume, error)
-	Remove(ctx context.Context, who sandbox.Principal, ref string) error
-	Snapshot(ctx context.Context, who sandbox.Principal, ref, name string) (volume.Volume, error)
-	Files(who sandbox.Principal, ref string) (*volume.Files, error)
-	Change(ctx context.Context, who sandbox.Principal, what, ref string, do func(*volume.Files) error) error
+	List(ctx context.Context, caller sandbox.Principal) ([]volumes.Info, error)
+	Inspect(ctx context.Context, caller sandbox.Principal, ref string) (volumes.Info, error)
+	Create(ctx context.Context, caller sandbox.Principal, req volumes.Request) (volume.Volume, error)
+	Remove(ctx context.Context, caller sandbox.Principal, ref string) error
+	Snapshot(ctx context.Context, caller sandbox.Principal, ref, name string) (volume.Volume, error)
+	Files(caller sandbox.Principal, ref string) (*volume.Files, error)
+	Change(ctx context.Context, caller sandbox.Principal, what, ref string, do func(*volume.Files) error) error
 }
 
 type volumeHandlers struct {
@@ -55,8 +55,8 @@ type VolumeRef struct {
 
 type volumesOutput struct{ Body api.VolumeList }
 
-func (h *volumeHandlers) list(ctx context.Context, who sandbox.Principal, _ *struct{}) (*volumesOutput, error) {
-	all, err := h.volumes.List(ctx, who)
+func (h *volumeHandlers) list(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*volumesOutput, error) {
+	all, err := h.volumes.List(ctx, caller)
 	if err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func (h *volumeHandlers) list(ctx context.Context, who sandbox.Principal, _ *str
 
 type volumeOutput struct{ Body api.Volume }
 
-func (h *volumeHandlers) inspect(ctx context.Context, who sandbox.Principal, in *VolumeRef) (*volumeOutput, error) {
-	v, err := h.volumes.Inspect(ctx, who, in.Volume)
+func (h *volumeHandlers) inspect(ctx context.Context, caller sandbox.Principal, in *VolumeRef) (*volumeOutput, error) {
+	v, err := h.volumes.Inspect(ctx, caller, in.Volume)
 	if err != nil {
 		return nil, err
 	}
@@ -79,16 +79,16 @@ func (h *volumeHandlers) inspect(ctx context.Context, who sandbox.Principal, in 
 
 type createVolumeInput struct{ Body api.CreateVolume }
 
-func (h *volumeHandlers) create(ctx context.Context, who sandbox.Principal, in *createVolumeInput) (*volumeOutput, error) {
-	v, err := h.volumes.Create(ctx, who, volumes.Request{Name: in.Body.Name, Bytes: in.Body.Bytes, Files: in.Body.Files, Unlimited: in.Body.Unlimited})
+func (h *volumeHandlers) create(ctx context.Context, caller sandbox.Principal, in *createVolumeInput) (*volumeOutput, error) {
+	v, err := h.volumes.Create(ctx, caller, volumes.Request{Name: in.Body.Name, Bytes: in.Body.Bytes, Files: in.Body.Files, Unlimited: in.Body.Unlimited})
 	if err != nil {
 		return nil, err
 	}
 	return &volumeOutput{toVolume(volumes.Info{Volume: v})}, nil
 }
 
-func (h *volumeHandlers) remove(ctx context.Context, who sandbox.Principal, in *VolumeRef) (*struct{}, error) {
-	return nil, h.volumes.Remove(ctx, who, in.Volume)
+func (h *volumeHandlers) remove(ctx context.Context, caller sandbox.Principal, in *VolumeRef) (*struct{}, error) {
+	return nil, h.volumes.Remove(ctx, caller, in.Volume)
 }
 
 type snapshotVolumeInput struct {
@@ -96,8 +96,8 @@ type snapshotVolumeInput struct {
 	Body api.SnapshotVolume
 }
 
-func (h *volumeHandlers) snapshot(ctx context.Context, who sandbox.Principal, in *snapshotVolumeInput) (*volumeOutput, error) {
-	v, err := h.volumes.Snapshot(ctx, who, in.Volume, in.Body.Name)
+func (h *volumeHandlers) snapshot(ctx context.Context, caller sandbox.Principal, in *snapshotVolumeInput) (*volumeOutput, error) {
+	v, err := h.volumes.Snapshot(ctx, caller, in.Volume, in.Body.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +110,8 @@ type VolumePath struct {
 	Path string `query:"path" maxLength:"4096" doc:"Path in the volume; all of it if absent."`
 }
 
-func (h *volumeHandlers) read(_ context.Context, who sandbox.Principal, in *VolumePath) (*huma.StreamResponse, error) {
-	files, err := h.volumes.Files(who, in.Volume)
+func (h *volumeHandlers) read(_ context.Context, caller sandbox.Principal, in *VolumePath) (*huma.StreamResponse, error) {
+	files, err := h.volumes.Files(caller, in.Volume)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (h *volumeHandlers) read(_ context.Context, who sandbox.Principal, in *Volu
 		c.SetHeader("Cache-Control", "no-store")
 		c.SetStatus(http.StatusOK)
 		if err := files.WriteTar(in.Path, c.BodyWriter()); err != nil && c.Context().Err() == nil {
-			h.log.WarnContext(c.Context(), "files of a volume were not sent as a whole", "volume", in.Volume, "err", err)
+			h.log.WarnContext(c.Context(), "files of a volume were sent incompletely", "volume", in.Volume, "err", err)
 			panic(http.ErrAbortHandler) // the client must not take it for a complete one
 		}
 	}}, nil
@@ -160,8 +160,8 @@ func (b *slowBody) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-func (h *volumeHandlers) write(ctx context.Context, who sandbox.Principal, in *volumeUpload) (*struct{}, error) {
-	return nil, h.volumes.Change(ctx, who, "write", in.Volume, func(f *volume.Files) error { return f.ReadTar(in.Path, in.body) })
+func (h *volumeHandlers) write(ctx context.Context, caller sandbox.Principal, in *volumeUpload) (*struct{}, error) {
+	return nil, h.volumes.Change(ctx, caller, "write", in.Volume, func(f *volume.Files) error { return f.ReadTar(in.Path, in.body) })
 }
 
 func toVolume(v volumes.Info) api.Volume {

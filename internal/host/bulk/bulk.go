@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// Size is the greatest size of a piece.
+// Size is the size of a buffer, and so the maximum size of one write.
 const Size = 256 << 10
 
 var buffers = sync.Pool{New: func() any { return new([Size]byte) }}
 
-// Copy copies until the end of src or until an error. It writes the result of each read at once,
-// and holds no buffer after it returns.
+// Copy copies src to dst until the end of src or until an error, and returns the number of bytes
+// copied. It passes on the result of each read at once, and holds no buffer after it returns.
 func Copy(dst func([]byte) error, src io.Reader) (int64, error) {
 	buffer := buffers.Get().(*[Size]byte)
 	defer buffers.Put(buffer)

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-func TestMonitorSlackensOneThreadAndNotThisOne(t *testing.T) {
+func TestMonitorChangesOnlyTheMonitorThread(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	if err := calm.Monitor(); err != nil {
 		t.Fatal(err)
@@ -44,16 +44,16 @@ func TestMonitorSlackensOneThreadAndNotThisOne(t *testing.T) {
 		}
 	}
 	if len(slack) != 1 || slices.Contains(slack, os.Getpid()) {
-		t.Errorf("the threads %v have the slack, this process is %d", slack, os.Getpid())
+		t.Errorf("the threads %v have the timer slack, want one that is not the main thread %d", slack, os.Getpid())
 	}
 }
 
-func TestUncollectedEnds(t *testing.T) {
+func TestGarbageCollectionResumes(t *testing.T) {
 	before := debug.SetGCPercent(80)
 	defer debug.SetGCPercent(before)
 	calm.Uncollected(time.Hour, 1<<40)
 	if now := debug.SetGCPercent(80); now != -1 {
-		t.Errorf("garbage is collected at %d %%", now)
+		t.Errorf("GC percent is %d, want -1 (off)", now)
 	}
 	calm.Uncollected(0, 1<<40)
 	hosttest.Eventually(t, "garbage is collected again", func() bool { return debug.SetGCPercent(-1) == 80 })

@@ -15,9 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// share is the fraction of the free space that one reserve may take, so that reserves do not fill a
-// small disk.
-const share = 16
+// maxShare is the divisor of the free space that bounds one reservation: at most a sixteenth, so
+// that reservations do not fill a small disk.
+const maxShare = 16
 
 // Ahead reserves disk space for n bytes of a file from an offset on, without changing the size of
 // the file. A later write to that range needs no further space, so no other process can take the
@@ -31,12 +31,12 @@ func Ahead(f *os.File, from, n int64) error {
 	if err := unix.Fstatfs(int(f.Fd()), &s); err != nil {
 		return fmt.Errorf("reserve disk: %w", err)
 	}
-	if free := int64(s.Bavail) * s.Bsize; n > free/share {
+	if free := int64(s.Bavail) * s.Bsize; n > free/maxShare {
 		return nil
 	}
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, from, n)
-	for _, cannot := range []error{unix.EOPNOTSUPP, unix.ENOSYS, unix.ENOSPC, unix.EDQUOT} {
-		if errors.Is(err, cannot) {
+	for _, expected := range []error{unix.EOPNOTSUPP, unix.ENOSYS, unix.ENOSPC, unix.EDQUOT} {
+		if errors.Is(err, expected) {
 			return nil
 		}
 	}
@@ -62,8 +62,9 @@ func Free(dir string) (free, total int64, err error) {
 const (
 	// FileName is the reserve's name in the state directory.
 	FileName = "reserve"
-	size     = 32 << 20
-	part     = 4 << 20
+	// fullSize is the reserve's size, and partSize is how much of it one Release frees.
+	fullSize = 32 << 20
+	partSize = 4 << 20
 )
 
 // Reserve is a file that holds disk space for operations that delete things. It is safe for
@@ -89,10 +90,10 @@ func (r *Reserve) Fill() error {
 	if err := unix.Fstatfs(int(f.Fd()), &s); err != nil {
 		return fmt.Errorf("disk reserve: %w", err)
 	}
-	return Ahead(f, 0, min(size, int64(s.Bavail)*s.Bsize/share/part*part))
+	return Ahead(f, 0, min(fullSize, int64(s.Bavail)*s.Bsize/maxShare/partSize*partSize))
 }
 
-// Release releases a part of the reserve, and reports whether there was any.
+// Release frees one part of the reserve, and reports whether there was a part to free.
 func (r *Reserve) Release() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,8 +107,8 @@ func (r *Reserve) Release() bool {
 		return false
 	}
 	const hole = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-	for at := int64(size - part); at >= 0; at -= part {
-		if err := unix.Fallocate(int(f.Fd()), hole, at, part); err != nil {
+	for at := int64(fullSize - partSize); at >= 0; at -= partSize {
+		if err := unix.Fallocate(int(f.Fd()), hole, at, partSize); err != nil {
 			return f.Truncate(0) == nil
 		}
 		var now unix.Stat_t
@@ -118,8 +119,8 @@ func (r *Reserve) Release() bool {
 	return false
 }
 
-// Floor returns how much of a disk must be free before anything new may begin: a twentieth of its
-// size, and at most 1 GiB.
+// Floor returns how much space a disk must have free before a new sandbox or snapshot may be made: a
+// twentieth of its size, and at most 1 GiB.
 func Floor(total int64) int64 { return min(total/20, 1<<30) }
 
 // CheckFloor returns an error if the disk's free space is below the floor.
@@ -135,8 +136,8 @@ func CheckFloor(dir string) error {
 	return nil
 }
 
-// Check checks whether a directory's disk has space for new sandboxes. The zero value has no
-// limits. It is for tests that write nothing.
+// Check checks whether a directory's disk has space for new sandboxes. The zero value allows
+// everything; it is for tests that write nothing.
 type Check struct{ Dir string }
 
 // Check returns an error if the disk's free space is below the floor.
@@ -147,8 +148,8 @@ func (r Check) Check() error {
 	return CheckFloor(r.Dir)
 }
 
-// Fit returns how much of an amount one sandbox may take without bringing the disk below its floor:
-// all of it, or the largest power of two that fits.
+// Fit returns how many bytes of the requested amount one sandbox may use without bringing the disk
+// below its floor: the whole amount, or the largest power of two that fits.
 func (r Check) Fit(amount int64) int64 {
 	if r.Dir == "" {
 		return amount
@@ -157,7 +158,9 @@ func (r Check) Fit(amount int64) int64 {
 	if err != nil {
 		return amount // the write that needs the disk reports the error
 	}
-	for free -= Floor(total); amount > free && amount > 1; {
+	free -= Floor(total)
+	for amount > free && amount > 1 {
+		// The next lower power of two.
 		amount = 1 << (bits.Len64(uint64(amount-1)) - 1)
 	}
 	return amount

@@ -16,14 +16,14 @@ import (
 // and crashes of the process see complete, and that a loss of power may undo.
 type Options struct {
 	// Draft is the name of the temporary file, in the same directory, to which the content is
-	// written first. A "*" in it stands for a unique part, for directories with several concurrent
-	// writers. Without one, a draft that a crash left behind is removed first, and the caller must
-	// hold a lock. If Draft is "", it is the name of the file with ".new" appended.
+	// written first. A "*" in the name stands for a unique part, for directories with several
+	// concurrent writers. Without a "*", a draft that a crash left behind is removed first, and the
+	// caller must hold a lock. "" stands for the name of the file with ".new" appended.
 	Draft string
 	// Mode is the file's mode, whatever the umask is. 0 stands for 0600 less the umask.
 	Mode fs.FileMode
 	// Sync syncs the content before the file gets its name, and the directory before the call
-	// returns. A file that other state refers to needs it: a key, a signature, a checkpoint.
+	// returns. Files that other state refers to need it: keys, signatures, checkpoints.
 	Sync bool
 	// Step, unless nil, is called before each step: "write", "sync", "close", "name" and "sync
 	// directory". If it returns an error, the step fails with it. It is for tests in which a step
@@ -33,19 +33,19 @@ type Options struct {
 
 // Replace writes a file and gives it its name, replacing any file of that name.
 func Replace(path string, data []byte, o Options) error {
-	return ReplaceWith(path, o, bytesOf(data))
+	return ReplaceWith(path, o, writeBytes(data))
 }
 
-// ReplaceWith is Replace for content that is produced while it is written.
+// ReplaceWith is Replace for content that the function write produces.
 func ReplaceWith(path string, o Options, write func(io.Writer) error) error {
 	return o.put(path, write, func(draft string) error { return os.Rename(draft, path) })
 }
 
-// Create writes a file if there is none of its name. Otherwise the error is fs.ErrExist; with
-// Lasting, the existing file's name is then on the disk too.
+// Create writes a file if no file has its name. Otherwise it returns fs.ErrExist; with Sync, the
+// directory has been synced then too, so the existing file's name survives a loss of power.
 func Create(path string, data []byte, o Options) error {
 	var exists error
-	err := o.put(path, bytesOf(data), func(draft string) error {
+	err := o.put(path, writeBytes(data), func(draft string) error {
 		err := os.Link(draft, path)
 		if errors.Is(err, fs.ErrExist) {
 			exists, err = err, nil
@@ -69,7 +69,8 @@ func SyncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func bytesOf(data []byte) func(io.Writer) error {
+// writeBytes returns a function that writes data.
+func writeBytes(data []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
@@ -80,16 +81,16 @@ func bytesOf(data []byte) func(io.Writer) error {
 // unchanged, except if syncing the directory failed: then the file may be old or new.
 func (o Options) put(path string, write func(io.Writer) error, name func(draft string) error) error {
 	dir := filepath.Dir(path)
-	f, err := o.begin(path)
+	f, err := o.createDraft(path)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(o.fill(f, write), o.step("close", f.Close)); err != nil {
+	if err := errors.Join(o.writeDraft(f, write), o.step("close", f.Close)); err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	if err := o.step("name", func() error { return name(f.Name()) }); err != nil {
-		if gone := os.Remove(f.Name()); !errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, gone)
+		if removeErr := os.Remove(f.Name()); !errors.Is(removeErr, fs.ErrNotExist) {
+			err = errors.Join(err, removeErr)
 		}
 		return err
 	}
@@ -99,9 +100,9 @@ func (o Options) put(path string, write func(io.Writer) error, name func(draft s
 	return o.step("sync directory", func() error { return SyncDir(dir) })
 }
 
-// begin creates the draft, and never opens an existing file: an attacker who could put a link or a
-// file in its place would choose which file we write, or read our data.
-func (o Options) begin(path string) (*os.File, error) {
+// createDraft creates the draft, and never opens an existing file: an attacker who could put a link
+// or a file in its place would choose which file we write, or read our data.
+func (o Options) createDraft(path string) (*os.File, error) {
 	draft := o.Draft
 	if draft == "" {
 		draft = filepath.Base(path) + ".new"
@@ -116,7 +117,8 @@ func (o Options) begin(path string) (*os.File, error) {
 	return os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
 }
 
-func (o Options) fill(f *os.File, write func(io.Writer) error) error {
+// writeDraft writes the content, sets the mode and syncs, as the options require.
+func (o Options) writeDraft(f *os.File, write func(io.Writer) error) error {
 	if err := o.step("write", func() error { return write(f) }); err != nil {
 		return err
 	}
@@ -131,6 +133,7 @@ func (o Options) fill(f *os.File, write func(io.Writer) error) error {
 	return o.step("sync", f.Sync)
 }
 
+// step runs one step of a write, unless the test hook Step fails it.
 func (o Options) step(name string, do func() error) error {
 	if o.Step != nil {
 		if err := o.Step(name); err != nil {

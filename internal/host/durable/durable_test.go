@@ -37,7 +37,7 @@ func names(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-func TestReplace(t *testing.T) {
+func TestReplaceWritesContentAndMode(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
 	for _, o := range []durable.Options{{}, {Sync: true}, {Draft: ".draft-*"}, {Draft: ".other", Sync: true, Mode: 0o755}} {
@@ -46,21 +46,21 @@ func TestReplace(t *testing.T) {
 				t.Fatalf("%+v: %v", o, err)
 			}
 			if got := read(t, path); got != text {
-				t.Errorf("%+v: %q, not %q", o, got, text)
+				t.Errorf("%+v: the file contains %q, want %q", o, got, text)
 			}
 		}
 		info, err := os.Stat(path)
 		if want := max(o.Mode, 0o600); err != nil || info.Mode() != want {
-			t.Errorf("%+v: mode %v, %v", o, info.Mode(), err)
+			t.Errorf("%+v: mode %v, %v; want %v", o, info.Mode(), err, want)
 		}
 		if got := names(t, dir); !slices.Equal(got, []string{"file"}) {
-			t.Errorf("%+v left %q", o, got)
+			t.Errorf("%+v: the directory has %q, want only the file", o, got)
 		}
 	}
 }
 
 // A Mode is applied regardless of the umask.
-func TestModeIsExact(t *testing.T) {
+func TestModeIgnoresUmask(t *testing.T) {
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
 	path := filepath.Join(t.TempDir(), "file")
@@ -68,31 +68,31 @@ func TestModeIsExact(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o755 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("mode %v, %v; want 0755", info.Mode(), err)
 	}
 }
 
-// Only files with Lasting are synced, and in the order that makes them last: the content before the
-// name, and the directory before the call returns.
-func TestSteps(t *testing.T) {
-	for want, lasting := range map[string]bool{"write close name": false, "write sync close name sync directory": true} {
+// Only writes with Sync are synced, in an order that survives a loss of power: the content before
+// the name, and the directory before the call returns.
+func TestSyncOrder(t *testing.T) {
+	for want, sync := range map[string]bool{"write close name": false, "write sync close name sync directory": true} {
 		var steps []string
-		o := durable.Options{Sync: lasting, Step: func(name string) error { steps = append(steps, name); return nil }}
+		o := durable.Options{Sync: sync, Step: func(name string) error { steps = append(steps, name); return nil }}
 		if err := durable.Replace(filepath.Join(t.TempDir(), "file"), nil, o); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(steps, " "); got != want {
-			t.Errorf("lasting %v: %s", lasting, got)
+			t.Errorf("Sync %v: the steps are %q, want %q", sync, got, want)
 		}
 	}
 }
 
 // Whichever step fails, the error is returned, the file is complete, old or new, and no draft is
 // left.
-func TestAFailedStepLosesNothing(t *testing.T) {
+func TestFailedStepLeavesCompleteFile(t *testing.T) {
 	broken := errors.New("broken")
 	for _, draft := range []string{"", ".draft-*"} {
-		for _, fails := range []string{"write", "sync", "close", "name", "sync directory"} {
+		for _, failing := range []string{"write", "sync", "close", "name", "sync directory"} {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "file")
 			if err := durable.Replace(path, []byte("old"), durable.Options{}); err != nil {
@@ -100,36 +100,37 @@ func TestAFailedStepLosesNothing(t *testing.T) {
 			}
 			open := descriptors(t)
 			err := durable.Replace(path, []byte("new"), durable.Options{Draft: draft, Sync: true, Step: func(name string) error {
-				if name == fails {
+				if name == failing {
 					return broken
 				}
 				return nil
 			}})
 			if !errors.Is(err, broken) {
-				t.Errorf("%s: %v", fails, err)
+				t.Errorf("%s fails: got %v, want its error", failing, err)
 			}
 			want := "old"
-			if fails == "sync directory" {
+			if failing == "sync directory" {
 				want = "new"
 			}
 			if got := read(t, path); got != want {
-				t.Errorf("%s: %q", fails, got)
+				t.Errorf("%s fails: the file contains %q, want %q", failing, got, want)
 			}
 			if got := names(t, dir); !slices.Equal(got, []string{"file"}) {
-				t.Errorf("%s left %q", fails, got)
+				t.Errorf("%s fails: the directory has %q, want only the file", failing, got)
 			}
 			if now := descriptors(t); now != open {
-				t.Errorf("%s: %d descriptors were open, and now %d are", fails, open, now)
+				t.Errorf("%s fails: %d descriptors were open before, %d after", failing, open, now)
 			}
 		}
 	}
 }
 
+// descriptors returns the number of open descriptors of this process.
 func descriptors(t *testing.T) int { t.Helper(); return len(names(t, "/proc/self/fd")) }
 
 // If the process is killed at any step, the file is complete, and leftovers do not stop the next
-// writer.
-func TestAKilledWriterLosesNothing(t *testing.T) {
+// writer. The test runs itself in a child process, which kills itself.
+func TestKilledWriterLeavesCompleteFile(t *testing.T) {
 	if at := os.Getenv("DURABLE_DIES_AT"); at != "" {
 		_ = durable.Replace(os.Getenv("DURABLE_PATH"), []byte("new"), durable.Options{Sync: true, Step: func(name string) error {
 			if name == at {
@@ -144,24 +145,24 @@ func TestAKilledWriterLosesNothing(t *testing.T) {
 		if err := durable.Replace(path, []byte("old"), durable.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(os.Args[0], "-test.run=^TestAKilledWriterLosesNothing$")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKilledWriterLeavesCompleteFile$")
 		cmd.Env = append(os.Environ(), "DURABLE_DIES_AT="+at, "DURABLE_PATH="+path)
 		out, err := cmd.CombinedOutput()
 		if st, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); err == nil || !ok || st.Signal() != syscall.SIGKILL {
-			t.Fatalf("%s: the control: it was not killed: %v\n%s", at, err, out)
+			t.Fatalf("control: the child was not killed at %s: %v\n%s", at, err, out)
 		}
 		want := "old"
 		if at == "sync directory" {
 			want = "new"
 		}
 		if got := read(t, path); got != want {
-			t.Errorf("%s: %q", at, got)
+			t.Errorf("killed at %s: the file contains %q, want %q", at, got, want)
 		}
 		if err := durable.Replace(path, []byte("next"), durable.Options{}); err != nil || read(t, path) != "next" {
-			t.Errorf("%s: %v", at, err)
+			t.Errorf("killed at %s: the next write failed: %v", at, err)
 		}
 		if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{"file"}) {
-			t.Errorf("%s: %q is left", at, got)
+			t.Errorf("killed at %s: the directory has %q, want only the file", at, got)
 		}
 	}
 }
@@ -185,14 +186,14 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		t.Errorf("the link was followed: %q", got)
 	}
 	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() || read(t, path) != "ours" {
-		t.Errorf("%v, %v", info.Mode(), err)
+		t.Errorf("the file has mode %v, %v; want a regular file with the new content", info.Mode(), err)
 	}
 }
 
-func TestFailures(t *testing.T) {
+func TestFailedCallsLeaveNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	// The target is a directory that is not empty.
-	path := filepath.Join(dir, "taken")
+	path := filepath.Join(dir, "directory")
 	if err := os.MkdirAll(filepath.Join(path, "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -200,12 +201,12 @@ func TestFailures(t *testing.T) {
 		t.Error("a directory was replaced")
 	}
 	// The function that produces the content fails.
-	short := errors.New("short")
+	errWrite := errors.New("write failed")
 	err := durable.ReplaceWith(filepath.Join(dir, "file"), durable.Options{}, func(w io.Writer) error {
 		_, err := io.WriteString(w, "half")
-		return errors.Join(err, short)
+		return errors.Join(err, errWrite)
 	})
-	if !errors.Is(err, short) {
+	if !errors.Is(err, errWrite) {
 		t.Error(err)
 	}
 	if err := durable.Replace(filepath.Join(dir, "no", "file"), nil, durable.Options{}); !errors.Is(err, fs.ErrNotExist) {
@@ -214,8 +215,8 @@ func TestFailures(t *testing.T) {
 	if err := durable.SyncDir(filepath.Join(dir, "no")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	if got := names(t, dir); !slices.Equal(got, []string{"taken"}) {
-		t.Errorf("%q is left", got)
+	if got := names(t, dir); !slices.Equal(got, []string{"directory"}) {
+		t.Errorf("the directory has %q, want no other files", got)
 	}
 }
 
@@ -224,36 +225,36 @@ func TestCreateHasOneWinner(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "key")
 	var mu sync.Mutex
-	won := ""
-	var all sync.WaitGroup
+	winner := "" // the content that the successful caller wrote
+	var callers sync.WaitGroup
 	for i := range 16 {
-		all.Go(func() {
+		callers.Go(func() {
 			text := strings.Repeat(string(rune('a'+i)), 4096)
 			err := durable.Create(path, []byte(text), durable.Options{Draft: ".key-*", Sync: true})
 			switch {
 			case err == nil:
 				mu.Lock()
 				defer mu.Unlock()
-				if won != "" {
-					t.Error("two won")
+				if winner != "" {
+					t.Error("two calls created the file")
 				}
-				won = text
+				winner = text
 			case !errors.Is(err, fs.ErrExist):
 				t.Error(err)
 			}
 		})
 	}
-	all.Wait()
-	if got := read(t, path); won == "" || got != won {
-		t.Error("the file is not the winner's")
+	callers.Wait()
+	if got := read(t, path); winner == "" || got != winner {
+		t.Error("the file does not have the content of the successful call")
 	}
 	if got := names(t, dir); !slices.Equal(got, []string{"key"}) {
-		t.Errorf("%q is left", got)
+		t.Errorf("the directory has %q, want no other files", got)
 	}
 }
 
-// An existing file does not hide the fact that its name could not be made durable.
-func TestCreateTellsOfTheDirectory(t *testing.T) {
+// Create returns the error of syncing the directory even if the file exists already.
+func TestCreateReportsDirectorySyncError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	broken := errors.New("broken")
 	o := durable.Options{Sync: true, Step: func(name string) error {
@@ -269,8 +270,8 @@ func TestCreateTellsOfTheDirectory(t *testing.T) {
 	}
 }
 
-// Readers see one content or the other, never a part.
-func TestReadersSeeAWholeFile(t *testing.T) {
+// Concurrent readers see the old or the new content, never a part of one.
+func TestReadersSeeCompleteFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	contents := []string{strings.Repeat("a", 64<<10), strings.Repeat("b", 96<<10)}
 	if err := durable.Replace(path, []byte(contents[0]), durable.Options{}); err != nil {
@@ -290,7 +291,7 @@ func TestReadersSeeAWholeFile(t *testing.T) {
 	go func() { writers.Wait(); close(done) }()
 	for {
 		if got := read(t, path); !slices.Contains(contents, got) {
-			t.Fatalf("%d bytes", len(got))
+			t.Fatalf("a reader saw %d bytes, want one of the complete contents", len(got))
 		}
 		select {
 		case <-done:

@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded"
 )
 
+// program installs a program with the given content, checks its file, and returns its path.
 func program(t *testing.T, dir string, content []byte) string {
 	t.Helper()
 	path, err := embedded.Program(fstest.MapFS{"bin/tool": {Data: content}}, "bin/tool", dir)
@@ -23,27 +24,27 @@ func program(t *testing.T, dir string, content []byte) string {
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o755 {
-		t.Fatalf("%v %v", info, err)
+		t.Fatalf("%s is %v, %v; want mode 0755", path, info, err)
 	}
 	return path
 }
 
-func TestEachVersionHasAFileOfItsOwn(t *testing.T) {
+func TestEachVersionHasSeparateFile(t *testing.T) {
 	dir := t.TempDir()
 	old := program(t, dir, []byte("first version"))
 	if again := program(t, dir, []byte("first version")); again != old {
 		t.Errorf("the same program is at %s and %s", old, again)
 	}
 	if next := program(t, dir, []byte("other version")); next == old {
-		t.Error("another version took the file's place")
+		t.Error("another version has the same path")
 	}
 	if got, err := os.ReadFile(old); err != nil || string(got) != "first version" {
 		t.Errorf("the first version's file now holds %q, %v", got, err)
 	}
 }
 
-// Leftovers of a crash or a full disk are not taken for the program.
-func TestACutFileIsWrittenAgain(t *testing.T) {
+// A file that a crash or a full disk cut short is not mistaken for the program.
+func TestTruncatedFileIsWrittenAgain(t *testing.T) {
 	dir := t.TempDir()
 	content := bytes.Repeat([]byte("x"), 100<<10)
 	path := program(t, dir, content)
@@ -53,13 +54,13 @@ func TestACutFileIsWrittenAgain(t *testing.T) {
 	program(t, dir, content)
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
-		t.Errorf("%v %v", entries, err)
+		t.Errorf("the directory has %v, %v; want one file", entries, err)
 	}
 }
 
-func TestAProgramThatIsNotCarried(t *testing.T) {
+func TestProgramNotEmbedded(t *testing.T) {
 	_, err := embedded.Program(fstest.MapFS{}, "bin/tool", t.TempDir())
 	if !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want fs.ErrNotExist", err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idle is how long a program must be unused before it is removed.
-const idle = 24 * time.Hour
+// minIdle is how long a program must be unused before it is removed.
+const minIdle = 24 * time.Hour
 
 // Prune removes the programs of earlier versions from dir and returns their paths. It keeps a
 // program that was requested within a day, that a running process has requested, that a process
@@ -38,7 +38,7 @@ func Prune(dir string, keep func(path string) bool) (removed []string, err error
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		info, err := e.Info()
-		if err != nil || !info.Mode().IsRegular() || time.Since(info.ModTime()) < idle || !ours(e.Name()) || keep(path) {
+		if err != nil || !info.Mode().IsRegular() || time.Since(info.ModTime()) < minIdle || !isProgramName(e.Name()) || keep(path) {
 			continue
 		}
 		old[identityOf(info)] = path
@@ -46,13 +46,13 @@ func Prune(dir string, keep func(path string) bool) (removed []string, err error
 	if len(old) == 0 {
 		return nil, nil
 	}
-	if err := dropRunning(old); err != nil {
+	if err := dropUsed(old); err != nil {
 		return nil, fmt.Errorf("prune programs: %w", err)
 	}
 	var failed []error
 	for _, path := range old {
-		gone, err := remove(path)
-		if gone {
+		ok, err := remove(path)
+		if ok {
 			removed = append(removed, path)
 		}
 		failed = append(failed, err)
@@ -60,19 +60,21 @@ func Prune(dir string, keep func(path string) bool) (removed []string, err error
 	return removed, errors.Join(failed...)
 }
 
-// ours reports whether a name is one that nameOf makes, or one that a crash in install left.
-func ours(name string) bool {
-	if strings.HasPrefix(name, newFile) {
+// isProgramName reports whether a name has the form that nameOf gives a program, or that of a file
+// which a crash in install left. Other files in the directory are not touched.
+func isProgramName(name string) bool {
+	if strings.HasPrefix(name, draftPrefix) {
 		return true
 	}
-	rest, sum, _ := cutLast(name)
-	_, size, ok := cutLast(rest)
+	nameAndSize, sum, _ := cutLast(name)
+	_, size, ok := cutLast(nameAndSize)
 	if _, err := strconv.ParseUint(size, 10, 63); err != nil || !ok || len(sum) != 32 {
 		return false
 	}
 	return strings.Trim(sum, "0123456789abcdef") == ""
 }
 
+// cutLast cuts s at its last hyphen.
 func cutLast(s string) (before, after string, ok bool) {
 	i := strings.LastIndexByte(s, '-')
 	if i < 0 {
@@ -81,8 +83,8 @@ func cutLast(s string) (before, after string, ok bool) {
 	return s[:i], s[i+1:], true
 }
 
-// remove deletes one program unless a process is using it.
-func remove(path string) (gone bool, err error) {
+// remove deletes one program unless a process is using it, and reports whether it did.
+func remove(path string) (removed bool, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -91,8 +93,8 @@ func remove(path string) (gone bool, err error) {
 		return false, fmt.Errorf("prune programs: %w", err)
 	}
 	defer f.Close()
-	// The lock is held until the name is gone. A process that requests the program now waits, and
-	// then finds that it has to write the program again.
+	// The lock is held until the name is removed. A process that requests the program now waits for
+	// the lock, and then finds that it has to write the program again.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return false, nil
@@ -100,7 +102,7 @@ func remove(path string) (gone bool, err error) {
 		return false, fmt.Errorf("prune programs: lock %s: %w", path, err)
 	}
 	// Another process may have requested it since the listing.
-	if info, err := os.Stat(path); err != nil || time.Since(info.ModTime()) < idle {
+	if info, err := os.Stat(path); err != nil || time.Since(info.ModTime()) < minIdle {
 		return false, nil
 	}
 	if err := os.Remove(path); err != nil {
@@ -121,8 +123,8 @@ func identityOf(info fs.FileInfo) identity {
 	return identity{s.Dev, s.Ino}
 }
 
-// dropRunning removes from the list the programs that some process is using.
-func dropRunning(list map[identity]string) error {
+// dropUsed removes from the list the programs that some process is using.
+func dropUsed(list map[identity]string) error {
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
 		return err
@@ -131,31 +133,31 @@ func dropRunning(list map[identity]string) error {
 		if _, err := strconv.Atoi(p.Name()); err != nil {
 			continue
 		}
-		if err := dropHeld(list, filepath.Join("/proc", p.Name())); err != nil {
+		if err := dropUsedBy(list, filepath.Join("/proc", p.Name())); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// dropHeld removes from the list what one process runs, has open or has mapped.
-func dropHeld(list map[identity]string, process string) error {
+// dropUsedBy removes from the list the programs that one process runs, has open or has mapped.
+func dropUsedBy(list map[identity]string, process string) error {
 	links := []string{"exe"}
 	fds, err := os.ReadDir(filepath.Join(process, "fd"))
-	if err := unreadable(err); err != nil {
+	if err := inspectionError(err); err != nil {
 		return err
 	}
 	for _, fd := range fds {
 		links = append(links, filepath.Join("fd", fd.Name()))
 	}
-	for _, l := range links {
-		if info, err := os.Stat(filepath.Join(process, l)); err == nil {
+	for _, link := range links {
+		if info, err := os.Stat(filepath.Join(process, link)); err == nil {
 			delete(list, identityOf(info))
 		}
 	}
 	maps, err := os.Open(filepath.Join(process, "maps"))
 	if err != nil {
-		return unreadable(err)
+		return inspectionError(err)
 	}
 	defer maps.Close()
 	lines := bufio.NewScanner(maps)
@@ -167,11 +169,11 @@ func dropHeld(list map[identity]string, process string) error {
 			}
 		}
 	}
-	return unreadable(lines.Err())
+	return inspectionError(lines.Err())
 }
 
-// dropInode compares the inode number alone: some file systems show another device in a map than in
-// a file's own information.
+// dropInode removes from the list the programs with an inode number. It ignores the device, because
+// some file systems show another device in /proc/PID/maps than stat returns.
 func dropInode(list map[identity]string, inode uint64) {
 	for id := range list {
 		if id.inode == inode {
@@ -180,11 +182,11 @@ func dropInode(list map[identity]string, inode uint64) {
 	}
 }
 
-// unreadable returns the error of inspecting a process if it matters. A process that has ended uses
-// no file. A process that we may not inspect belongs to another user or to the host, since
-// sandboxes of this directory are ours. If it uses a file all the same, it keeps that file without
-// the name; only a new start from the same path would fail.
-func unreadable(err error) error {
+// inspectionError returns the error of inspecting a process, or nil if the error does not matter. A
+// process that has ended uses no file. A process that we may not inspect belongs to another user,
+// while sandboxes of this directory run as this user. If it uses a file all the same, it keeps the
+// deleted file; only a new start from the same path would fail.
+func inspectionError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrPermission) {
 		return nil
 	}

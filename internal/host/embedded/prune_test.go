@@ -15,18 +15,19 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded"
 )
 
-// version puts a program of an earlier version into dir, last used at the given time ago.
-func version(t *testing.T, dir, letter string, ago time.Duration) string {
+// addVersion puts a program of an earlier version into dir, last used that long ago.
+func addVersion(t *testing.T, dir, letter string, ago time.Duration) string {
 	t.Helper()
 	path := filepath.Join(dir, "tool-12-"+strings.Repeat(letter, 32))
 	if err := os.WriteFile(path, []byte("a version "+letter), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	age(t, path, ago)
+	setAge(t, path, ago)
 	return path
 }
 
-func age(t *testing.T, path string, ago time.Duration) {
+// setAge sets how long ago a file was last used.
+func setAge(t *testing.T, path string, ago time.Duration) {
 	t.Helper()
 	at := time.Now().Add(-ago)
 	if err := os.Chtimes(path, at, at); err != nil {
@@ -34,24 +35,24 @@ func age(t *testing.T, path string, ago time.Duration) {
 	}
 }
 
-func TestPruneLeavesWhatIsUsed(t *testing.T) {
+func TestPruneKeepsUsedPrograms(t *testing.T) {
 	dir := t.TempDir()
 	const day = 24 * time.Hour
-	asked := program(t, dir, []byte("this version"))
-	age(t, asked, 3*day)
-	fresh := version(t, dir, "a", day-time.Hour)
-	kept := version(t, dir, "b", 3*day)
-	old := version(t, dir, "c", 3*day)
-	open := version(t, dir, "d", 3*day)
-	mapped := version(t, dir, "e", 3*day)
-	running := version(t, dir, "f", 3*day)
-	half := filepath.Join(dir, ".new-123")
+	requested := program(t, dir, []byte("this version"))
+	setAge(t, requested, 3*day)
+	recent := addVersion(t, dir, "a", day-time.Hour)
+	kept := addVersion(t, dir, "b", 3*day)
+	old := addVersion(t, dir, "c", 3*day)
+	open := addVersion(t, dir, "d", 3*day)
+	mapped := addVersion(t, dir, "e", 3*day)
+	running := addVersion(t, dir, "f", 3*day)
+	draft := filepath.Join(dir, ".new-123")
 	foreign := filepath.Join(dir, "notes.txt")
-	for _, path := range []string{half, foreign} {
+	for _, path := range []string{draft, foreign} {
 		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		age(t, path, 3*day)
+		setAge(t, path, 3*day)
 	}
 	f, err := os.Open(open)
 	if err != nil {
@@ -69,20 +70,20 @@ func TestPruneLeavesWhatIsUsed(t *testing.T) {
 	}
 	defer unix.Munmap(memory)
 	stop := start(t, running)
-	age(t, running, 3*day)
+	setAge(t, running, 3*day)
 
 	keep := func(path string) bool { return path == kept }
 	removed, err := embedded.Prune(dir, keep)
 	slices.Sort(removed)
-	if want := []string{half, old}; err != nil || !slices.Equal(removed, want) {
+	if want := []string{draft, old}; err != nil || !slices.Equal(removed, want) {
 		t.Errorf("removed %v, %v; want %v", removed, err, want)
 	}
-	for _, path := range []string{asked, fresh, kept, open, mapped, running, foreign} {
+	for _, path := range []string{requested, recent, kept, open, mapped, running, foreign} {
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, path := range []string{half, old} {
+	for _, path := range []string{draft, old} {
 		if _, err := os.Stat(path); err == nil {
 			t.Errorf("%s is still there", path)
 		}
@@ -94,14 +95,14 @@ func TestPruneLeavesWhatIsUsed(t *testing.T) {
 		t.Errorf("removed %v, %v", removed, err)
 	}
 	if removed, err := embedded.Prune(dir, nil); err == nil {
-		t.Errorf("without anybody to ask it removed %v", removed)
+		t.Errorf("without a keep function it removed %v", removed)
 	}
 	if removed, err := embedded.Prune(filepath.Join(dir, "none"), keep); err != nil || len(removed) > 0 {
-		t.Errorf("a directory that is not there: %v %v", removed, err)
+		t.Errorf("a directory that does not exist: removed %v, %v", removed, err)
 	}
 }
 
-// start makes a program of a file and runs it.
+// start turns a file into a copy of cat and runs it until stop is called.
 func start(t *testing.T, path string) (stop func()) {
 	t.Helper()
 	cat, err := exec.LookPath("cat")
@@ -140,16 +141,16 @@ func start(t *testing.T, path string) (stop func()) {
 }
 
 // A program that was removed after it was requested is written again.
-func TestARemovedProgramIsWrittenAgain(t *testing.T) {
+func TestRemovedProgramIsWrittenAgain(t *testing.T) {
 	dir := t.TempDir()
 	path := program(t, dir, []byte("this version"))
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	if again := program(t, dir, []byte("this version")); again != path {
-		t.Errorf("%s, and then %s", path, again)
+		t.Errorf("the program is at %s, want %s as before", again, path)
 	}
-	age(t, path, 72*time.Hour)
+	setAge(t, path, 72*time.Hour)
 	if removed, err := embedded.Prune(dir, func(string) bool { return false }); err != nil || len(removed) > 0 {
 		t.Errorf("removed %v, %v", removed, err)
 	}

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inUse lists the programs that this process has requested. Each is kept open with a shared lock
-// until the process ends, because a server may start its next sandbox long after it looked for the
-// program.
+// inUse holds the programs that this process has requested, by path. Each is kept open with a shared
+// lock until the process ends, because a server may start its next sandbox long after it requested
+// the program.
 var inUse struct {
 	sync.Mutex
 	files map[string]*os.File
@@ -57,6 +57,6 @@ func sameFile(f *os.File, path string) bool {
 	if err != nil {
 		return false
 	}
-	there, err := os.Stat(path)
-	return err == nil && os.SameFile(open, there)
+	named, err := os.Stat(path)
+	return err == nil && os.SameFile(open, named)
 }

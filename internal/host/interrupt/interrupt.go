@@ -7,18 +7,18 @@ import (
 	"sync"
 )
 
-// When calls stop in another goroutine when ctx ends. The returned function cancels that, and
-// reports whether it did so before stop was called. Otherwise it returns only after stop has
-// returned. The stop function of context.AfterFunc does not wait, so stop could then interrupt the
-// next request on the same connection.
-func When(ctx context.Context, stop func()) (over func() bool) {
+// When calls interrupt in another goroutine when ctx ends. The returned function release cancels
+// that call and reports whether it was in time. If interrupt has been called already, release waits
+// until it has returned. The function that context.AfterFunc returns does not wait, so interrupt
+// could then hit the next request on the same connection.
+func When(ctx context.Context, interrupt func()) (release func() bool) {
 	done := make(chan struct{})
-	take := context.AfterFunc(ctx, func() {
+	cancel := context.AfterFunc(ctx, func() {
 		defer close(done)
-		stop()
+		interrupt()
 	})
 	return sync.OnceValue(func() bool {
-		inTime := take()
+		inTime := cancel()
 		if !inTime {
 			<-done
 		}

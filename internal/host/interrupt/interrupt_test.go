@@ -9,36 +9,36 @@ import (
 	"github.com/crannog/crannog/internal/host/interrupt"
 )
 
-func TestInTime(t *testing.T) {
+func TestReleaseBeforeContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	over := interrupt.When(ctx, func() { t.Error("it was called") })
+	release := interrupt.When(ctx, func() { t.Error("interrupt was called") })
 	for range 2 {
-		if !over() {
-			t.Error("stop reports that it was called")
+		if !release() {
+			t.Error("release returned false, want true: interrupt was not called")
 		}
 	}
 	cancel()
 }
 
-// After stop has returned, the function does not run any more, however long it takes.
-func TestTooLate(t *testing.T) {
+// After release has returned, interrupt does not run any more, however long it takes.
+func TestReleaseWaitsForInterrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		called := false
-		over := interrupt.When(ctx, func() {
+		release := interrupt.When(ctx, func() {
 			time.Sleep(time.Second)
 			called = true
 		})
 		cancel()
-		synctest.Wait() // it has begun
-		if over() {
-			t.Error("stop reports that it was not called")
+		synctest.Wait() // interrupt has begun
+		if release() {
+			t.Error("release returned true, want false: interrupt was called")
 		}
 		if !called {
-			t.Error("over returned before stop was called")
+			t.Error("release returned before interrupt did")
 		}
-		if over() {
-			t.Error("the second stop reports that it was not called")
+		if release() {
+			t.Error("the second release returned true, want false")
 		}
 	})
 }

@@ -1,5 +1,6 @@
-// Package landlock owns the calls of Landlock, the part of the kernel with which a process gives up
-// rights on files: its version, the rights that a version knows, and rule sets.
+// Package landlock owns the system calls of Landlock, with which a process gives up rights on files
+// and the network. It knows the kernel's version of Landlock, the rights of each version, and rule
+// sets.
 package landlock
 
 import (
@@ -11,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filesByVersion lists the rights on files that each version added.
-var filesByVersion = [...]uint64{
+// addedRights holds the rights on files that each version of Landlock added.
+var addedRights = [...]uint64{
 	1: unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
 		unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
 		unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
@@ -23,17 +24,17 @@ var filesByVersion = [...]uint64{
 	5: unix.LANDLOCK_ACCESS_FS_IOCTL_DEV,
 }
 
-// Versions that add what callers decide about.
+// Versions of Landlock that added rights which callers must treat specially.
 const (
-	// Refer is the first version that can allow to move files between directories. Older ones
-	// refuse it under every rule set.
+	// Refer is the first version in which a rule can allow moving files between directories. Older
+	// versions refuse such moves under every rule set.
 	Refer = 2
-	// BindTCP is the first version that restricts TCP.
+	// BindTCP is the first version that can restrict TCP ports.
 	BindTCP = 4
 )
 
-// Version returns the kernel's version of Landlock. It is zero if the kernel has none, or if it is
-// turned off.
+// Version returns the kernel's version of Landlock. It is zero if the kernel has no Landlock, or if
+// Landlock is turned off.
 func Version() (int, error) {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errors.Is(errno, unix.ENOSYS) || errors.Is(errno, unix.EOPNOTSUPP) {
@@ -48,7 +49,7 @@ func Version() (int, error) {
 // Files returns all rights on files that a version knows.
 func Files(version int) uint64 {
 	var rights uint64
-	for v, added := range filesByVersion {
+	for v, added := range addedRights {
 		if v <= version {
 			rights |= added
 		}
@@ -56,7 +57,7 @@ func Files(version int) uint64 {
 	return rights
 }
 
-// Ruleset has the rights that a process gives up, and where it keeps some of them.
+// Ruleset lists the rights that a process gives up, and the files on which it keeps some of them.
 type Ruleset struct{ fd int }
 
 // New returns a rule set that refuses the given rights on files and on the network.
@@ -70,7 +71,7 @@ func New(files, network uint64) (*Ruleset, error) {
 	return &Ruleset{int(fd)}, nil
 }
 
-// Close frees the rule set. It stays in force.
+// Close closes the descriptor of the rule set. Restrictions that are in force remain.
 func (r *Ruleset) Close() error { return unix.Close(r.fd) }
 
 // Allow keeps rights on a file, or on a directory and all that is below it.
@@ -93,9 +94,9 @@ func (r *Ruleset) AllowFile(f *os.File, rights uint64) error {
 	return nil
 }
 
-// Restrict puts the rule set into force. It holds for the threads on which call makes the system
-// call, and for all that they start. The process must have given up gaining privileges
-// (PR_SET_NO_NEW_PRIVS), or have CAP_SYS_ADMIN.
+// Restrict puts the rule set into force with the function call, which makes a system call. The
+// restriction applies to the threads on which call makes it, and to everything that they start. The
+// process must have given up gaining privileges (PR_SET_NO_NEW_PRIVS), or have CAP_SYS_ADMIN.
 func (r *Ruleset) Restrict(call func(trap, a1, a2, a3 uintptr) error) error {
 	return call(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(r.fd), 0, 0)
 }

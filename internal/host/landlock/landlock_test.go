@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/host/landlock"
 )
 
-func TestFilesGrowWithTheVersion(t *testing.T) {
+func TestFileRightsPerVersion(t *testing.T) {
 	for version, want := range map[int]int{0: 0, 1: 13, 2: 14, 3: 15, 4: 15, 5: 16, 6: 16, 100: 16} {
 		if got := bits.OnesCount64(landlock.Files(version)); got != want {
 			t.Errorf("version %d has %d rights, want %d", version, got, want)
@@ -25,8 +25,8 @@ func TestFilesGrowWithTheVersion(t *testing.T) {
 	}
 }
 
-// kernel returns the kernel's Landlock version. Without Landlock, the test checks only that.
-func kernel(t *testing.T) int {
+// kernelVersion returns the kernel's Landlock version.
+func kernelVersion(t *testing.T) int {
 	t.Helper()
 	version, err := landlock.Version()
 	if err != nil {
@@ -35,16 +35,16 @@ func kernel(t *testing.T) int {
 	return version
 }
 
-// The kernel refuses a rule set without rights, so that an empty one is not mistaken for a
+// The kernel refuses a rule set without rights, so a caller cannot mistake an empty one for a
 // restriction.
-func TestARulesetWithoutRights(t *testing.T) {
+func TestNewRejectsEmptyRuleset(t *testing.T) {
 	if _, err := landlock.New(0, 0); err == nil {
-		t.Error("a rule set that refuses nothing was made")
+		t.Error("New accepted a rule set that refuses nothing")
 	}
 }
 
-func TestRestrict(t *testing.T) {
-	version := kernel(t)
+func TestRestrictLimitsFilesAndPorts(t *testing.T) {
+	version := kernelVersion(t)
 	if version == 0 {
 		if _, err := landlock.New(unix.LANDLOCK_ACCESS_FS_READ_FILE, 0); err == nil {
 			t.Error("a kernel without Landlock made a rule set")
@@ -101,7 +101,7 @@ func TestRestrict(t *testing.T) {
 		}
 		if network != 0 {
 			if err := bindTCP(); !errors.Is(err, unix.EACCES) {
-				t.Errorf("a port of TCP: %v", err)
+				t.Errorf("bind a TCP port: got %v, want EACCES", err)
 			}
 		}
 	})

@@ -11,23 +11,24 @@ import (
 	"sync"
 )
 
-// Checked reports whether the order is checked.
+// Checked reports whether this build checks the order of locks.
 const Checked = true
 
-// held lists the locks of one goroutine in the order in which it took them.
-type held struct {
+// heldLock is a lock that a goroutine holds.
+type heldLock struct {
 	place int
 	name  string
 }
 
 var (
-	mu  sync.Mutex
-	all = make(map[uint64][]held)
+	mu sync.Mutex
+	// locksOf lists the locks that each goroutine holds, in the order in which it took them.
+	locksOf = make(map[uint64][]heldLock)
 )
 
-// goroutine returns the number of the calling goroutine, which the runtime shows only in a stack
+// goroutineID returns the number of the calling goroutine, which the runtime shows only in a stack
 // trace.
-func goroutine() uint64 {
+func goroutineID() uint64 {
 	var buf [64]byte
 	text := buf[:runtime.Stack(buf[:], false)]
 	text = bytes.TrimPrefix(text, []byte("goroutine "))
@@ -43,15 +44,15 @@ func goroutine() uint64 {
 func enter[R Rank]() uint64 {
 	var r R
 	place, name := r.Rank()
-	id := goroutine()
+	id := goroutineID()
 	mu.Lock()
 	defer mu.Unlock()
-	for _, h := range all[id] {
+	for _, h := range locksOf[id] {
 		if h.place >= place {
 			panic(fmt.Sprintf("lockorder: %s is taken while %s is held", name, h.name))
 		}
 	}
-	all[id] = append(all[id], held{place, name})
+	locksOf[id] = append(locksOf[id], heldLock{place, name})
 	return id
 }
 
@@ -61,12 +62,12 @@ func leave[R Rank](id uint64) {
 	place, name := r.Rank()
 	mu.Lock()
 	defer mu.Unlock()
-	i := slices.Index(all[id], held{place, name})
+	i := slices.Index(locksOf[id], heldLock{place, name})
 	if i < 0 {
 		panic(fmt.Sprintf("lockorder: %s is released by a goroutine that does not hold it", name))
 	}
-	if all[id] = slices.Delete(all[id], i, i+1); len(all[id]) == 0 {
-		delete(all, id)
+	if locksOf[id] = slices.Delete(locksOf[id], i, i+1); len(locksOf[id]) == 0 {
+		delete(locksOf, id)
 	}
 }
 
@@ -77,7 +78,7 @@ type Mutex[R Rank] struct{ inner sync.Mutex }
 func (m *Mutex[R]) Lock() { enter[R](); m.inner.Lock() }
 
 // Unlock unlocks. The goroutine that locked must call it.
-func (m *Mutex[R]) Unlock() { m.inner.Unlock(); leave[R](goroutine()) }
+func (m *Mutex[R]) Unlock() { m.inner.Unlock(); leave[R](goroutineID()) }
 
 // RWMutex is a sync.RWMutex with a rank.
 type RWMutex[R Rank] struct{ inner sync.RWMutex }
@@ -86,17 +87,17 @@ type RWMutex[R Rank] struct{ inner sync.RWMutex }
 func (m *RWMutex[R]) Lock() { enter[R](); m.inner.Lock() }
 
 // Unlock unlocks. The goroutine that locked must call it.
-func (m *RWMutex[R]) Unlock() { m.inner.Unlock(); leave[R](goroutine()) }
+func (m *RWMutex[R]) Unlock() { m.inner.Unlock(); leave[R](goroutineID()) }
 
 // RLock checks the order and locks for reading.
 func (m *RWMutex[R]) RLock() { enter[R](); m.inner.RLock() }
 
-// RUnlock unlocks, in the goroutine that has locked.
-func (m *RWMutex[R]) RUnlock() { m.inner.RUnlock(); leave[R](goroutine()) }
+// RUnlock unlocks. The goroutine that locked must call it.
+func (m *RWMutex[R]) RUnlock() { m.inner.RUnlock(); leave[R](goroutineID()) }
 
 // Enter records that the goroutine takes a lock of another kind with a rank. The returned function
 // records the release, and another goroutine may call it.
-func Enter[R Rank]() (left func()) {
+func Enter[R Rank]() (leave func()) {
 	id := enter[R]()
 	return sync.OnceFunc(func() { leave[R](id) })
 }

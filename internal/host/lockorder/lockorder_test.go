@@ -16,8 +16,8 @@ type (
 func (outer) Rank() (int, string) { return 1, "outer" }
 func (inner) Rank() (int, string) { return 2, "inner" }
 
-// panics returns what a function panics with, or "".
-func panics(do func()) (text string) {
+// panicText returns the text with which a function panics, or "".
+func panicText(do func()) (text string) {
 	defer func() {
 		if p := recover(); p != nil {
 			text = p.(string)
@@ -27,41 +27,41 @@ func panics(do func()) (text string) {
 	return ""
 }
 
-// take locks and unlocks.
-func take(l sync.Locker) {
+// lockAndUnlock locks and unlocks l.
+func lockAndUnlock(l sync.Locker) {
 	l.Lock()
 	defer l.Unlock()
 }
 
-func TestLocksInOrderAreTaken(t *testing.T) {
+func TestLocksInOrderDoNotPanic(t *testing.T) {
 	var a lockorder.RWMutex[outer]
 	var b lockorder.Mutex[inner]
-	if text := panics(func() {
+	if text := panicText(func() {
 		a.Lock()
-		take(&b)
+		lockAndUnlock(&b)
 		a.Unlock()
 		a.RLock()
 		b.Lock()
-		a.RUnlock() // in any order
+		a.RUnlock() // locks may be released in any order
 		b.Unlock()
 		leave := lockorder.Enter[outer]()
-		take(&b)
+		lockAndUnlock(&b)
 		var group sync.WaitGroup
-		group.Go(leave) // by another goroutine
+		group.Go(leave) // another goroutine may release
 		group.Wait()
-		take(&a)
+		lockAndUnlock(&a)
 	}); text != "" {
 		t.Error(text)
 	}
 	// Another goroutine's locks do not matter.
 	b.Lock()
 	var group sync.WaitGroup
-	group.Go(func() { take(&a) })
+	group.Go(func() { lockAndUnlock(&a) })
 	group.Wait()
 	b.Unlock()
 }
 
-// The control: with the race detector each wrong order is found, although no goroutine waits.
+// With the race detector each wrong order is found, although no goroutine waits.
 func TestWrongOrdersPanic(t *testing.T) {
 	if !lockorder.Checked {
 		return // only the test with the detector checks this
@@ -87,12 +87,12 @@ func TestWrongOrdersPanic(t *testing.T) {
 			lockorder.Enter[outer]()
 		},
 	} {
-		if text := panics(do); !strings.HasPrefix(text, "lockorder: outer is taken while ") {
+		if text := panicText(do); !strings.HasPrefix(text, "lockorder: outer is taken while ") {
 			t.Errorf("%s: %q", name, text)
 		}
 	}
 	var a lockorder.Mutex[outer]
-	if text := panics(a.Lock); text != "" {
+	if text := panicText(a.Lock); text != "" {
 		t.Errorf("after the panics: %s", text)
 	}
 }

@@ -4,7 +4,7 @@ package lockorder
 
 import "sync"
 
-// Checked reports whether the order is checked.
+// Checked reports whether this build checks the order of locks.
 const Checked = false
 
 // Mutex is a sync.Mutex with a rank.
@@ -13,6 +13,5 @@ type Mutex[R Rank] struct{ sync.Mutex }
 // RWMutex is a sync.RWMutex with a rank.
 type RWMutex[R Rank] struct{ sync.RWMutex }
 
-// Enter records that the goroutine takes a lock of another kind with a rank. The returned function
-// records the release, and another goroutine may call it.
+// Enter does nothing in this build, and nor does the returned function.
 func Enter[R Rank]() (leave func()) { return func() {} }

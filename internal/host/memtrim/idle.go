@@ -14,45 +14,48 @@ import (
 // enough that a program that computes for a while before it answers is not slowed down.
 const After = 10 * time.Second
 
-// worth is the minimum number of bytes that must have been allocated since the last release to make
-// another one worthwhile.
-const worth = 1 << 20
+// minAllocated is how many bytes must have been allocated since the last release to make another
+// release worthwhile.
+const minAllocated = 1 << 20
 
-// ReleaseWhenIdle starts to watch this process. Watching an idle process costs nothing: only the
-// collector wakes it.
+// ReleaseWhenIdle starts to watch this process, and gives free memory back to the host whenever no
+// garbage collection has run for the given time. Watching an idle process costs nothing, because
+// only a collection wakes the watch.
 func ReleaseWhenIdle(after time.Duration) {
 	w := &watch{after: after, free: debug.FreeOSMemory}
-	w.timer = time.AfterFunc(after, w.quiet)
-	w.next()
+	w.timer = time.AfterFunc(after, w.release)
+	w.awaitCollection()
 }
 
-// watch runs after each collection, and again when no other collection has followed for a while.
+// watch resets its timer after each collection. When the timer fires, the process is idle.
 type watch struct {
 	after time.Duration
 	timer *time.Timer
 	free  func()
-	at    atomic.Uint64 // the total allocated when memory was last given back
+	// releasedAt is how many bytes had been allocated in total when memory was last given back.
+	releasedAt atomic.Uint64
 }
 
-// bait is an object that each collection finds to be garbage. The pointer keeps it out of the
-// blocks that small objects share.
-type bait struct{ _ *bait }
+// garbage is an object that the next collection frees, which tells the watch about the collection.
+// The pointer keeps it out of the blocks that small objects share.
+type garbage struct{ _ *garbage }
 
-func (w *watch) next() {
-	runtime.AddCleanup(new(bait), (*watch).collected, w)
+// awaitCollection makes the next collection call collected.
+func (w *watch) awaitCollection() {
+	runtime.AddCleanup(new(garbage), (*watch).collected, w)
 }
 
 func (w *watch) collected() {
 	w.timer.Reset(w.after)
-	w.next()
+	w.awaitCollection()
 }
 
-// quiet gives back the free memory. Its own collection starts the timer once more, which then finds
-// too little to release.
-func (w *watch) quiet() {
+// release gives free memory back to the host. debug.FreeOSMemory collects garbage, which starts the
+// timer once more; that call then finds too few new allocations and does nothing.
+func (w *watch) release() {
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
-	if stats.TotalAlloc-w.at.Swap(stats.TotalAlloc) < worth {
+	if stats.TotalAlloc-w.releasedAt.Swap(stats.TotalAlloc) < minAllocated {
 		return
 	}
 	w.free()

@@ -13,34 +13,34 @@ import (
 // sink keeps the compiler from removing unused allocations.
 var sink [][]byte
 
-func TestGivesBackOnceAfterWork(t *testing.T) {
+func TestReleaseOnlyAfterNewAllocations(t *testing.T) {
 	// Only the collections of this test count.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	freed := make(chan struct{}, 10)
 	w := &watch{free: func() { freed <- struct{}{} }}
 	armed := make(chan struct{}, 10)
 	w.timer = time.AfterFunc(time.Hour, func() { armed <- struct{}{} })
-	w.next()
+	w.awaitCollection()
 
 	for range 64 {
 		sink = append(sink, make([]byte, 64<<10))
 	}
 	collectUntil(t, armed)
-	w.quiet()
+	w.release()
 	if len(freed) != 1 {
 		t.Fatalf("gave back %d times after 4 MB", len(freed))
 	}
-	w.quiet()
+	w.release()
 	if len(freed) != 1 {
 		t.Error("gave back again, after nothing")
 	}
-	// Later collections wake it too.
+	// A later collection resets the timer too.
 	collectUntil(t, armed)
 	sink = nil
 }
 
-// collectUntil collects until the watch was woken. One collection is not always enough: the timer
-// is armed before the next bait is allocated, so a collection may find none.
+// collectUntil collects garbage until the watch's timer fires. One collection is not always enough:
+// the timer is reset before the next garbage object is allocated, so a collection may find none.
 func collectUntil(t *testing.T, armed <-chan struct{}) {
 	t.Helper()
 	for deadline := hosttest.Deadline(); ; {
@@ -56,22 +56,22 @@ func collectUntil(t *testing.T, armed <-chan struct{}) {
 	}
 }
 
-func TestMemoryGoesToTheHost(t *testing.T) {
+func TestReleaseWhenIdleReturnsMemory(t *testing.T) {
 	const size = 64 << 20
 	before := useMemory(size)
 	ReleaseWhenIdle(0)
 	hosttest.EventuallyNoError(t, func() error {
 		var after runtime.MemStats
 		runtime.ReadMemStats(&after)
-		if after.HeapReleased < before.HeapReleased+size/2 { // the rest of the test also needs some of the time
-			return fmt.Errorf("released %d before, %d after", before.HeapReleased, after.HeapReleased)
+		if after.HeapReleased < before.HeapReleased+size/2 { // other allocations of the test may keep some
+			return fmt.Errorf("%d bytes were released before, %d after; want at least half of the block more", before.HeapReleased, after.HeapReleased)
 		}
 		return nil
 	})
 }
 
-// useMemory uses that much memory and reads the figures during the use. It has a frame of its own,
-// so that nothing in the caller's frame still points to the memory.
+// useMemory allocates size bytes and reads the memory statistics while they are in use. It is not
+// inlined, so that nothing in the caller's frame still points to the memory.
 //
 //go:noinline
 func useMemory(size int) (used runtime.MemStats) {

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-func TestOf(t *testing.T) {
+func TestOfReturnsPeerOfConnection(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestOf(t *testing.T) {
 	defer c.Close()
 	cred, err := peercred.Of(c.(*net.UnixConn))
 	if err != nil || int(cred.Pid) != os.Getpid() || int(cred.Uid) != os.Geteuid() {
-		t.Errorf("%+v, %v", cred, err)
+		t.Errorf("got %+v, %v; want the credentials of this process", cred, err)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-func TestEnded(t *testing.T) {
+func TestEndedDetectsKilledProcess(t *testing.T) {
 	cmd := exec.Command("sleep", "600")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -7,16 +7,16 @@ var commandLine [256]byte
 // Arguments returns the arguments of this process, beginning with the name by which it was started,
 // as far as they fit into a few hundred bytes.
 func Arguments() (args []string) {
-	rest := commandLine[:read("/proc/self/cmdline\x00", commandLine[:])]
-	for len(rest) > 0 {
+	unread := commandLine[:read("/proc/self/cmdline\x00", commandLine[:])]
+	for len(unread) > 0 {
 		end := 0
-		for end < len(rest) && rest[end] != 0 {
+		for end < len(unread) && unread[end] != 0 {
 			end++
 		}
-		if end == len(rest) {
+		if end == len(unread) {
 			break // cut off
 		}
-		args, rest = append(args, string(rest[:end])), rest[end+1:]
+		args, unread = append(args, string(unread[:end])), unread[end+1:]
 	}
 	return args
 }

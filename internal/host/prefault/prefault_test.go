@@ -14,19 +14,19 @@ import (
 
 const page = 4 << 10
 
-// fresh is set for the process that runs the test.
-const fresh = "PREFAULT_FRESH"
+// childVariable is set in the environment of the process that runs the test.
+const childVariable = "PREFAULT_FRESH"
 
 // sink keeps the compiler from removing unused allocations.
 var sink [][]byte
 
-// TestHeap allocates the populated memory and counts the page faults.
-func TestHeap(t *testing.T) {
+// TestHeapAvoidsPageFaults allocates the populated memory and counts the page faults.
+func TestHeapAvoidsPageFaults(t *testing.T) {
 	hosttest.Need(t, hosttest.Requirement{Name: fmt.Sprintf("pages of %d bytes", page), Has: func() bool { return os.Getpagesize() == page }})
-	if os.Getenv(fresh) == "" {
+	if os.Getenv(childVariable) == "" {
 		// The address of the next allocation is only known in a process that has just started.
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHeap$", "-test.count=1")
-		cmd.Env = append(os.Environ(), fresh+"=1")
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHeapAvoidsPageFaults$", "-test.count=1")
+		cmd.Env = append(os.Environ(), childVariable+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
@@ -36,22 +36,22 @@ func TestHeap(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	const size = 8 << 20
 	const used, pages = size * 3 / 4, size * 3 / 4 / page
-	if n := faultsOf(t, func() { fill(used) }); n < pages {
+	if n := countFaults(t, func() { fill(used) }); n < pages {
 		t.Errorf("%d faults for %d pages that were not populated", n, pages)
 	}
 	prefault.Heap(0, size)
 	// The runtime's own threads cause some faults too, more on a busy machine.
-	if n := faultsOf(t, func() { fill(used) }); n > pages/4 {
+	if n := countFaults(t, func() { fill(used) }); n > pages/4 {
 		t.Errorf("%d faults for %d pages that were populated", n, pages)
 	}
-	if n := faultsOf(t, func() { fill(used) }); n < pages/2 {
-		t.Errorf("%d faults for %d pages beyond what was asked for", n, pages)
+	if n := countFaults(t, func() { fill(used) }); n < pages/2 {
+		t.Errorf("%d faults for %d pages beyond the populated ones", n, pages)
 	}
 	sink = nil
 	debug.FreeOSMemory()
 	prefault.Heap(0, size)
 	debug.FreeOSMemory()
-	if n := faultsOf(t, func() { fill(used) }); n < pages/2 {
+	if n := countFaults(t, func() { fill(used) }); n < pages/2 {
 		t.Errorf("%d faults for %d pages that were given back", n, pages)
 	}
 }
@@ -65,7 +65,8 @@ func fill(size int) {
 	}
 }
 
-func faultsOf(t *testing.T, do func()) int64 {
+// countFaults returns how many page faults a function causes.
+func countFaults(t *testing.T, do func()) int64 {
 	t.Helper()
 	var before, after syscall.Rusage
 	err := syscall.Getrusage(syscall.RUSAGE_SELF, &before)

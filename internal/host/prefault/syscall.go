@@ -2,14 +2,14 @@ package prefault
 
 import "unsafe"
 
-// call makes a system call that does not block. Package syscall could do so, but a package that
-// imports it is initialised after most of the standard library.
+// call makes a system call that does not block. It replaces package syscall, because a package that
+// imports that one is initialised after most of the standard library.
 //
 //go:noescape
 func call(number, a, b, c uintptr) (result uintptr)
 
-// dataStart and dataEnd are the bounds of variables that are initialised or hold pointers. Large
-// tables without pointers lie behind them.
+// dataStart and dataEnd return the bounds of the variables that have an initial value or hold
+// pointers. Large tables without pointers lie behind them.
 func dataStart() uintptr
 func dataEnd() uintptr
 
@@ -26,11 +26,11 @@ func read(path string, buf []byte) (n int) {
 		return 0
 	}
 	for n < len(buf) {
-		got := call(sysRead, fd, address(&buf[n]), uintptr(len(buf)-n))
-		if failed(got) || got == 0 {
+		count := call(sysRead, fd, address(&buf[n]), uintptr(len(buf)-n))
+		if failed(count) || count == 0 {
 			break
 		}
-		n += int(got)
+		n += int(count)
 	}
 	call(sysClose, fd, 0, 0)
 	return n

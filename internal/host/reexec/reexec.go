@@ -9,15 +9,15 @@ import (
 	"sync/atomic"
 )
 
-// Role is a role of a process that the binary starts from itself.
+// Role is the task of a process that this binary starts from itself.
 type Role struct {
 	// Match reports whether the arguments of the process, argv[0] first, select this role.
 	Match func(args []string) bool
-	// Run does the work and never returns to the caller's main.
+	// Run does the work of the role. The process exits when it returns.
 	Run func()
 }
 
-// Arg0 matches processes whose program name is one of names.
+// Arg0 returns a Match function for processes whose argv[0] has one of these base names.
 func Arg0(names ...string) func([]string) bool {
 	return func(args []string) bool {
 		base := filepath.Base(args[0])
@@ -25,6 +25,7 @@ func Arg0(names ...string) func([]string) bool {
 	}
 }
 
+// dispatched is set when Dispatch has found no role.
 var dispatched atomic.Bool
 
 // Dispatch runs the first role that matches, and returns only if none did. A program that links the
@@ -41,6 +42,6 @@ func Dispatch(roles ...Role) {
 	dispatched.Store(true)
 }
 
-// Dispatched reports whether this program called Dispatch. Otherwise an engine must not start the
-// program again: the child would run the program's main a second time instead of its role.
+// Dispatched reports whether this program called Dispatch. If it did not, an engine must not start
+// the program again: the child would run the program's main a second time instead of a role.
 func Dispatched() bool { return dispatched.Load() }

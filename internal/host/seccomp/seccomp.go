@@ -1,9 +1,8 @@
-// Package seccomp owns the form of system call filters: the BPF program's input and results, and
-// how the filter is installed. Callers decide which calls a filter allows.
+// Package seccomp owns assembling and installing system call filters: the input and the results of
+// the BPF program. Callers decide which calls a filter allows.
 package seccomp
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"unsafe"
@@ -26,8 +25,8 @@ func OffsetArgument(n int) uint32 { return offsetArguments + 8*uint32(n) }
 // Results of a filter.
 const (
 	Allow = unix.SECCOMP_RET_ALLOW
-	// Kill kills a process that uses another architecture's numbers. No program does so by mistake,
-	// and an allow list of numbers does not apply to them.
+	// Kill kills a process that uses another architecture's system calls. No program does so by
+	// mistake, and such a call could bypass a list of allowed numbers.
 	Kill = unix.SECCOMP_RET_KILL_PROCESS
 	// Refuse returns the error for a caller without permission.
 	Refuse = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
@@ -36,11 +35,11 @@ const (
 	Unknown = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 )
 
-// longest is the maximum number of instructions that the kernel accepts.
-const longest = 4096
+// maxInstructions is the maximum length of a filter that the kernel accepts.
+const maxInstructions = 4096
 
-// Assemble returns a program that kills a process which uses another architecture's numbers, and
-// otherwise continues with the code. The number of the call is loaded then. The code must return a
+// Assemble returns a filter that kills a process which uses another architecture's system calls, and
+// otherwise continues with code. The call's number is loaded when code begins. Code must return a
 // result on every path.
 func Assemble(code []bpf.Instruction) ([]unix.SockFilter, error) {
 	raw, err := bpf.Assemble(append([]bpf.Instruction{
@@ -54,8 +53,8 @@ func Assemble(code []bpf.Instruction) ([]unix.SockFilter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(raw) > longest {
-		return nil, errors.New("the filter is longer than the kernel accepts")
+	if len(raw) > maxInstructions {
+		return nil, fmt.Errorf("the filter has %d instructions, and the kernel accepts %d", len(raw), maxInstructions)
 	}
 	program := make([]unix.SockFilter, len(raw))
 	for i, r := range raw {

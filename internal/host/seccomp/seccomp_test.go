@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/host/seccomp/seccomptest"
 )
 
-// A list of allowed numbers does not apply to the calls of another architecture, so none of them
-// may pass.
-func TestOtherMachinesAreKilled(t *testing.T) {
+// The same number is another call on another architecture. A process could use one to bypass a list
+// of allowed numbers, so none of them may pass.
+func TestCallsOfOtherArchitecturesAreKilled(t *testing.T) {
 	program, err := seccomp.Assemble([]bpf.Instruction{
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_READ, SkipTrue: 1},
 		bpf.RetConstant{Val: seccomp.Unknown},
@@ -26,20 +26,20 @@ func TestOtherMachinesAreKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	filter := seccomptest.New(t, program)
-	for name, c := range map[string]struct{ machine, number, argument, want uint32 }{
-		"allowed":           {seccomp.Architecture, unix.SYS_READ, 7, seccomp.Allow},
-		"another argument":  {seccomp.Architecture, unix.SYS_READ, 8, seccomp.Refuse},
-		"another call":      {seccomp.Architecture, unix.SYS_READ + 1, 7, seccomp.Unknown},
-		"another machine":   {seccomp.Architecture + 1, unix.SYS_READ, 7, seccomp.Kill},
-		"another interface": {seccomp.Architecture, seccomp.Foreign + unix.SYS_READ, 7, seccomp.Kill},
+	for name, c := range map[string]struct{ architecture, number, argument, want uint32 }{
+		"allowed":              {seccomp.Architecture, unix.SYS_READ, 7, seccomp.Allow},
+		"another argument":     {seccomp.Architecture, unix.SYS_READ, 8, seccomp.Refuse},
+		"another call":         {seccomp.Architecture, unix.SYS_READ + 1, 7, seccomp.Unknown},
+		"another architecture": {seccomp.Architecture + 1, unix.SYS_READ, 7, seccomp.Kill},
+		"another interface":    {seccomp.Architecture, seccomp.Foreign + unix.SYS_READ, 7, seccomp.Kill},
 	} {
-		if got := filter.Answer(c.number, c.machine, 0, c.argument); got != c.want {
+		if got := filter.Answer(c.number, c.architecture, 0, c.argument); got != c.want {
 			t.Errorf("%s: %#x, want %#x", name, got, c.want)
 		}
 	}
 }
 
-func TestTooLong(t *testing.T) {
+func TestAssembleRejectsLongFilter(t *testing.T) {
 	if _, err := seccomp.Assemble(slices.Repeat([]bpf.Instruction{bpf.RetConstant{Val: seccomp.Allow}}, 4096)); err == nil {
 		t.Error("a program above the kernel's limit was assembled")
 	}

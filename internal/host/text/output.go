@@ -9,10 +9,10 @@ import (
 // that could control a terminal, change the direction of writing or hide words from a person are
 // dropped or marked. A carriage return begins a new line.
 //
-// It drops what Strict marks, because a model reads pages of output, in which marks for colours
-// would be noise. It preserves the joiners and accents of all languages. Package cast has a
-// separate rule for terminals, which passes drawing sequences: a terminal obeys them, while a model
-// would have to read them.
+// Output drops the sequences that Strict replaces by marks, because a model reads pages of output, in
+// which marks for colours would be noise. It preserves the joiners and accents of all languages.
+// Package cast has a separate rule for terminals. That rule passes drawing sequences, which a
+// terminal obeys and a model would have to read.
 func Output(s string) string {
 	if !suspicious(s) {
 		return s
@@ -23,7 +23,7 @@ func Output(s string) string {
 		c := s[i]
 		switch {
 		case c == 0x1b:
-			i += escape(s[i:])
+			i += escapeLength(s[i:])
 			continue
 		case c == '\r':
 			if i+1 < len(s) && s[i+1] == '\n' {
@@ -62,7 +62,7 @@ func InPlace(s string) string {
 		case r == '\n' || r == '\t':
 			return r
 		case r < 0x20:
-			return 0x2400 + r // its picture
+			return 0x2400 + r // the Unicode picture of the control character
 		case r == 0x7f:
 			return 0x2421
 		case hidden(r):
@@ -85,9 +85,8 @@ func suspicious(s string) bool {
 // maxEscape bounds an escape sequence. A longer one is treated as text.
 const maxEscape = 4096
 
-// escape returns the length of the escape sequence at the start of s, at
-// least 1.
-func escape(s string) int {
+// escapeLength returns the length of the escape sequence at the start of s, at least 1.
+func escapeLength(s string) int {
 	if len(s) < 2 {
 		return len(s)
 	}

@@ -14,8 +14,8 @@ import (
 
 const big = 1 << 20
 
-// purposes lists all functions that make text harmless.
-var purposes = []struct {
+// cleaners lists all functions that make text harmless.
+var cleaners = []struct {
 	name string
 	do   func(string) string
 }{
@@ -29,17 +29,17 @@ var purposes = []struct {
 }
 
 const (
-	m    = "\ufffd" // marked
-	gone = ""       // dropped
-	same = "="      // stays
+	m    = "\ufffd" // the mark that replaces a character
+	gone = ""       // the character is dropped
+	same = "="      // the text stays unchanged
 )
 
 // A4: text of a sandbox cannot move a cursor, reverse the writing direction, start a line or be
 // hidden from the person who decides by it. The table shows where the functions agree and differ.
 func TestTextIsInert(t *testing.T) {
 	for _, row := range []struct {
-		what, in string
-		want     [7]string // in the order of purposes
+		name, in string
+		want     [7]string // in the order of cleaners
 	}{
 		{"a letter", "é", [7]string{same, same, same, same, same, "?", same}},
 		{"a letter of many", "漢", [7]string{same, same, same, same, same, "?", same}},
@@ -79,22 +79,22 @@ func TestTextIsInert(t *testing.T) {
 		{"half a surrogate", "\xed\xa0\x80", [7]string{m + m + m, m + m + m, m + m + m, m + m + m, m, "???", `\ufffd\ufffd\ufffd`}},
 		{"accents", "e\u0301\u0301\u0301", [7]string{"e\u0301\u0301" + m, "e\u0301\u0301" + m, same, same, same, "e???", same}},
 	} {
-		for i, p := range purposes {
+		for i, p := range cleaners {
 			want := row.want[i]
 			if want == same {
 				want = row.in
 			}
 			if got := p.do("a" + row.in + "b"); got != "a"+want+"b" {
-				t.Errorf("%s of %s: %+q, not %+q", p.name, row.what, got, "a"+want+"b")
+				t.Errorf("%s of %s: got %+q, want %+q", p.name, row.name, got, "a"+want+"b")
 			}
 		}
 	}
 }
 
-// Honest text stays unchanged wherever people read it.
-func TestHonestTextStays(t *testing.T) {
+// Harmless text stays unchanged for every reader.
+func TestHarmlessTextIsUnchanged(t *testing.T) {
 	for _, s := range []string{"", "POST api.github.com/repos/acme/pay/pulls", "Zürich → 東京 é", "e\u0301", "ไม่"} {
-		for _, p := range purposes {
+		for _, p := range cleaners {
 			if got := p.do(s); p.name != "ASCII" && got != s {
 				t.Errorf("%s: %q became %q", p.name, s, got)
 			}
@@ -109,7 +109,7 @@ func TestHonestTextStays(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestLimitsOfLength(t *testing.T) {
 	long := strings.Repeat("x", big)
 	if got := text.Strict(long, 100); len(got) > 160 || !strings.HasSuffix(got, "… (1048576 bytes, 100 shown)") {
 		t.Errorf("Strict: %q", got)
@@ -142,9 +142,9 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// moves reports whether no purpose passes a character: controls, direction overrides, and
-// characters that carry an invisible message.
-func moves(r rune) bool {
+// isHarmful reports whether every cleaner must remove a character: controls, direction overrides,
+// and characters that carry an invisible message.
+func isHarmful(r rune) bool {
 	return r != '\n' && r != '\t' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) ||
 		unicode.In(r, unicode.Zl, unicode.Zp) || r >= 0xe0000 && r <= 0xe0fff || r == 0xfeff
 }
@@ -155,12 +155,12 @@ func FuzzText(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string, limit int) {
 		limit %= 4096
-		for _, p := range purposes {
+		for _, p := range cleaners {
 			if p.name == "EscapeJSON" {
 				continue
 			}
 			got := p.do(s)
-			if !utf8.ValidString(got) || strings.ContainsFunc(got, moves) {
+			if !utf8.ValidString(got) || strings.ContainsFunc(got, isHarmful) {
 				t.Fatalf("%s: %q became %q", p.name, s, got)
 			}
 			if again := p.do(got); again != got {
@@ -188,7 +188,7 @@ func FuzzText(f *testing.F) {
 		if err := json.Unmarshal(escaped, &after); err != nil || before != after {
 			t.Fatalf("%q: %s says %q, %v", s, escaped, after, err)
 		}
-		if strings.ContainsFunc(string(escaped), func(r rune) bool { return r < ' ' || moves(r) || unicode.Is(unicode.Cf, r) }) {
+		if strings.ContainsFunc(string(escaped), func(r rune) bool { return r < ' ' || isHarmful(r) || unicode.Is(unicode.Cf, r) }) {
 			t.Fatalf("%q became %q", s, escaped)
 		}
 	})

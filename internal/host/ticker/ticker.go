@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Every calls a function each time d has passed. The function's context ends when the returned stop
-// function is called, which waits for a call that is running.
+// Every calls do each time d has passed. The returned function stop ends the context of do, and
+// waits for a call that is running.
 func Every(ctx context.Context, d time.Duration, do func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/host/ticker"
 )
 
-func TestEvery(t *testing.T) {
+func TestEveryCallsUntilStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
 		var ended atomic.Bool
@@ -22,16 +22,16 @@ func TestEvery(t *testing.T) {
 		})
 		time.Sleep(59 * time.Second)
 		if n := n.Load(); n != 0 {
-			t.Errorf("%d before the first time", n)
+			t.Errorf("%d calls before the first interval has passed, want 0", n)
 		}
 		time.Sleep(2 * time.Minute)
 		if n := n.Load(); n != 2 {
-			t.Errorf("%d after three minutes less a second", n)
+			t.Errorf("%d calls one second before the third interval ends, want 2", n)
 		}
 		time.Sleep(time.Minute)
 		stop()
 		if n := n.Load(); n != 3 || !ended.Load() {
-			t.Errorf("%d, and the last one continued: %t", n, !ended.Load())
+			t.Errorf("%d calls, want 3; the last call continued after stop: %t", n, !ended.Load())
 		}
 		stop()
 		ctx, cancel := context.WithCancel(t.Context())

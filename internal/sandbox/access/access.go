@@ -18,7 +18,7 @@ type Rows interface {
 	Get(ctx context.Context, id string) (sandbox.Row, error)
 }
 
-// Deps is what a Service needs. Without Gateway, Sealed or Questions, requests that need them are
+// Deps is what a Service needs. Without Gateway, Sealed or Approvals, requests that need them are
 // refused.
 type Deps struct {
 	Settings  sandbox.Settings
@@ -37,8 +37,8 @@ type Deps struct {
 type Service struct {
 	deps Deps
 
-	mu    lockorder.Mutex[rank]
-	masks map[string]*sandbox.Redactor // by sandboxes that run or are being created
+	mu        lockorder.Mutex[rank]
+	redactors map[string]*sandbox.Redactor // by IDs of sandboxes that run or are being created
 	// ended contains the redactors of ended sandboxes with events that are not in the audit log
 	// yet.
 	ended map[string]*sandbox.Redactor
@@ -51,7 +51,7 @@ func (rank) Rank() (int, string) { return 7, "access.Service.mu" }
 
 // New returns a Service.
 func New(d Deps) *Service {
-	return &Service{deps: d, masks: make(map[string]*sandbox.Redactor), ended: make(map[string]*sandbox.Redactor)}
+	return &Service{deps: d, redactors: make(map[string]*sandbox.Redactor), ended: make(map[string]*sandbox.Redactor)}
 }
 
 // Compile compiles the policy of an access, without regard to an engine.

@@ -17,10 +17,10 @@ import (
 
 const value = "a value that must not be seen"
 
-// vault resolves each binding to one value.
-type vault struct{ kept map[string]config.Secret }
+// fakeSealed resolves each binding to one value.
+type fakeSealed struct{ kept map[string]config.Secret }
 
-func (v *vault) Resolve(_ context.Context, _ sandbox.Holder, p *policy.Policy) ([]egress.Secret, error) {
+func (v *fakeSealed) Resolve(_ context.Context, _ sandbox.Holder, p *policy.Policy) ([]egress.Secret, error) {
 	var list []egress.Secret
 	for _, b := range p.Document().Secrets.Bind {
 		list = append(list, egress.Secret{Name: b.Name, Value: value})
@@ -28,12 +28,12 @@ func (v *vault) Resolve(_ context.Context, _ sandbox.Holder, p *policy.Policy) (
 	return list, nil
 }
 
-func (v *vault) Keep(_ context.Context, _, _ string, values map[string]config.Secret) error {
+func (v *fakeSealed) Keep(_ context.Context, _, _ string, values map[string]config.Secret) error {
 	v.kept = values
 	return nil
 }
 
-func (v *vault) Drop(context.Context, string, string) error { v.kept = nil; return nil }
+func (v *fakeSealed) Drop(context.Context, string, string) error { v.kept = nil; return nil }
 
 // rows holds one row.
 type rows struct{ row sandbox.Row }
@@ -45,7 +45,7 @@ func (r rows) Get(_ context.Context, id string) (sandbox.Row, error) {
 	return r.row, nil
 }
 
-func bound(t *testing.T) sandbox.Access {
+func boundAccess(t *testing.T) sandbox.Access {
 	t.Helper()
 	d, err := policy.Parse([]byte("policy: v1\nnetwork:\n  hosts:\n    - host: api.example.com\nsecrets:\n  bind:\n    - name: KEY\n      host: api.example.com\n      header: Authorization\n"))
 	if err != nil {
@@ -57,14 +57,14 @@ func bound(t *testing.T) sandbox.Access {
 func newService(t *testing.T, known func(string) (string, bool), row sandbox.Row) *access.Service {
 	t.Helper()
 	return access.New(access.Deps{
-		Rows: rows{row}, Sealed: &vault{}, Known: known, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Rows: rows{row}, Sealed: &fakeSealed{}, Known: known, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 }
 
-// The values that a policy binds are redacted before any other component gets them, and also in
-// events that are read after the sandbox's end.
+// TestBoundValuesAreRedacted checks that the values which a policy binds are redacted before any
+// other component gets them, and also in events that are read after the end of the sandbox.
 func TestBoundValuesAreRedacted(t *testing.T) {
-	r := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: bound(t)}}
+	r := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: boundAccess(t)}}
 	known := true
 	s := newService(t, func(string) (string, bool) { return "", known }, r)
 	p, err := s.Compile(r.Access)
@@ -75,42 +75,43 @@ func TestBoundValuesAreRedacted(t *testing.T) {
 	if err != nil || len(a.Secrets) != 1 || a.Secrets[0].Value != value {
 		t.Fatalf("%+v, %v", a.Secrets, err)
 	}
-	seen := func(when string) {
+	wantRedacted := func(when string) {
 		t.Helper()
-		hide, err := s.EntryRedactor(t.Context(), "one")
+		redactEntry, err := s.EntryRedactor(t.Context(), "one")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := hide("x " + value + " y"); got == "x "+value+" y" {
-			t.Errorf("%s: %q", when, got)
+		if got := redactEntry("x " + value + " y"); got == "x "+value+" y" {
+			t.Errorf("%s: the value is not redacted in %q", when, got)
 		}
 	}
-	seen("while it runs")
+	wantRedacted("while it runs")
 	s.Retain("one")
 	s.Forget("one")
 	known = false
-	seen("while it ends")
+	wantRedacted("while it ends")
 	s.Release("one")
-	seen("by its row alone") // like another process does
+	wantRedacted("by its row alone") // like another process does
 	if _, err := s.EntryRedactor(t.Context(), "other"); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("of an unknown sandbox: %v", err)
+		t.Errorf("redactor of an unknown sandbox: got error %v, want NotFound", err)
 	}
 	if got := access.Variables(a.Secrets, map[string]string{"A": "b"}); got["KEY"] != access.Placeholder("KEY") || got["A"] != "b" {
 		t.Errorf("%v", got)
 	}
 }
 
-// If a sandbox ends while its values are being resolved, no redactor is left.
-func TestAnEndLeavesNoMask(t *testing.T) {
-	r := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: bound(t)}}
-	var gone atomic.Bool
-	s := newService(t, func(string) (string, bool) { return "", !gone.Load() }, r)
+// TestEndLeavesNoRedactor checks that no redactor is left if a sandbox ends while its values are
+// being resolved.
+func TestEndLeavesNoRedactor(t *testing.T) {
+	r := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: boundAccess(t)}}
+	var ended atomic.Bool
+	s := newService(t, func(string) (string, bool) { return "", !ended.Load() }, r)
 	p, err := s.Compile(r.Access)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 200 {
-		gone.Store(false)
+		ended.Store(false)
 		var group sync.WaitGroup
 		group.Go(func() {
 			if _, err := s.Resolve(t.Context(), r, p); err != nil {
@@ -118,24 +119,25 @@ func TestAnEndLeavesNoMask(t *testing.T) {
 			}
 		})
 		group.Go(func() {
-			gone.Store(true)
+			ended.Store(true)
 			s.Forget("one")
 		})
 		group.Wait()
 		if s.Redactor("one") != nil {
-			t.Fatal("the redactor of an ended sandbox is left")
+			t.Fatal("the redactor of an ended sandbox still exists")
 		}
 	}
-	gone.Store(false)
+	ended.Store(false)
 	if _, err := s.Resolve(t.Context(), r, p); err != nil || s.Redactor("one") == nil {
-		t.Errorf("of one that runs: %v", err)
+		t.Errorf("redactor of a running sandbox is missing: %v", err)
 	}
 }
 
-// Without a gateway, a secret store or approvers, requests that need them are refused.
-func TestWhatIsNotThereIsRefused(t *testing.T) {
+// TestMissingDependenciesAreReported checks that requests which need a gateway, a secret store or
+// approvers fail if the service has none.
+func TestMissingDependenciesAreReported(t *testing.T) {
 	s := access.New(access.Deps{Known: func(string) (string, bool) { return "", true }, Log: slog.New(slog.DiscardHandler)})
-	linked := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: bound(t)}}
+	linked := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "one", Access: boundAccess(t)}}
 	p, err := s.Compile(linked.Access)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +153,7 @@ func TestWhatIsNotThereIsRefused(t *testing.T) {
 		"network_unavailable": plan, "secrets_unavailable": resolve, "nobody_to_ask": ask, "secrets_without_network": unused,
 	} {
 		if fault.CodeOf(err) != code {
-			t.Errorf("want %s: %v", code, err)
+			t.Errorf("got error %v, want %s", err, code)
 		}
 	}
 	if fault.CodeOf(attach) != "network_unavailable" {

@@ -36,19 +36,19 @@ func (s *Service) ApprovalRequest(r sandbox.Row, caller sandbox.Principal, w san
 	if err != nil {
 		return egress.ApprovalRequest{}, false, err
 	}
-	if verdict(before, w).Effect == egress.Allow {
+	if firstDecision(before, w).Effect == egress.Allow {
 		return egress.ApprovalRequest{}, true, nil
 	}
-	if d := verdict(after, w); d.Effect != egress.Allow {
+	if d := firstDecision(after, w); d.Effect != egress.Allow {
 		return egress.ApprovalRequest{}, false, fault.Newf(fault.Denied, "not_grantable", "no approval could allow %s: %s", endpoint, d.Reason).
 			WithHint("rule " + d.Rule + " of the " + d.Layer + " has precedence over every approval")
 	}
 	quorum, expiry := before.Approval(w.Host, w.Port)
-	asker := "local"
+	requester := "local"
 	if !caller.Local {
-		asker = approval.RequesterKey(caller.KeyID)
+		requester = approval.RequesterKey(caller.KeyID)
 		if s.deps.Settings.AgentsAnswer {
-			asker = "an agent's key, which may decide requests"
+			requester = "an agent's key, which may decide requests"
 		}
 	}
 	summary := "let the sandbox reach " + endpoint + " from now on"
@@ -60,7 +60,7 @@ func (s *Service) ApprovalRequest(r sandbox.Row, caller sandbox.Principal, w san
 	return egress.ApprovalRequest{
 		Sandbox: r.ID, Kind: egress.AskWiden, Summary: summary, Rule: "access.request",
 		Facts: map[string]string{
-			approval.FactHost: w.Host, approval.FactPort: strconv.Itoa(w.Port), "to": after.Digest(), approval.FactRequester: asker,
+			approval.FactHost: w.Host, approval.FactPort: strconv.Itoa(w.Port), "to": after.Digest(), approval.FactRequester: requester,
 		},
 		Policy: before.Digest(), Quorum: quorum, Expiry: int64(expiry / time.Second),
 	}, false, nil
@@ -86,8 +86,8 @@ func (s *Service) Retire(ctx context.Context, id, keep, reason string) {
 	}
 }
 
-// verdict returns the policy's decision for a first request to a host.
-func verdict(p *policy.Policy, w sandbox.HostRequest) egress.Decision {
+// firstDecision returns the policy's decision for a first request to a host.
+func firstDecision(p *policy.Policy, w sandbox.HostRequest) egress.Decision {
 	c := p.Connect(w.Host, w.Port)
 	if c.Effect != egress.Allow || !c.Inspect {
 		return c.Decision

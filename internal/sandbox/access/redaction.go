@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
+// redactorOptions returns what the policy requires to be redacted in output.
 func redactorOptions(p *policy.Policy) sandbox.RedactorOptions {
 	d := p.Document().Redact
 	return sandbox.RedactorOptions{Outputs: d.Outputs == nil || *d.Outputs, Patterns: d.Patterns != nil && *d.Patterns}
@@ -33,7 +34,7 @@ func redactorValues(secrets []egress.Secret) []redact.Value {
 // Redact adds values to a sandbox's redactor. It must be called before the gateway gets the values.
 // Values that are already redacted stay redacted.
 func (s *Service) Redact(id string, p *policy.Policy, secrets []egress.Secret) error {
-	added, err := s.add(id, redactorValues(secrets), redactorOptions(p))
+	added, err := s.addValues(id, redactorValues(secrets), redactorOptions(p))
 	if err != nil {
 		return fmt.Errorf("redaction of %s: %w", id, err)
 	}
@@ -45,17 +46,18 @@ func (s *Service) Redact(id string, p *policy.Policy, secrets []egress.Secret) e
 	return nil
 }
 
-func (s *Service) add(id string, values []redact.Value, options sandbox.RedactorOptions) (added bool, err error) {
+// addValues adds values to the redactor of a sandbox, and reports whether it created the redactor.
+func (s *Service) addValues(id string, values []redact.Value, options sandbox.RedactorOptions) (added bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.masks[id]
+	m := s.redactors[id]
 	if added = m == nil; added {
 		m = &sandbox.Redactor{}
 	}
 	if err := m.Add(values, options); err != nil {
 		return false, err
 	}
-	s.masks[id] = m
+	s.redactors[id] = m
 	return added, nil
 }
 
@@ -63,14 +65,14 @@ func (s *Service) add(id string, values []redact.Value, options sandbox.Redactor
 func (s *Service) Redactor(id string) *sandbox.Redactor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.masks[id]
+	return s.redactors[id]
 }
 
 // Forget drops the redactor of a sandbox that was removed.
 func (s *Service) Forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.masks, id)
+	delete(s.redactors, id)
 }
 
 // Retain preserves the redactor of a sandbox that is about to end, for events that have not been
@@ -78,7 +80,7 @@ func (s *Service) Forget(id string) {
 func (s *Service) Retain(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.masks[id]; m != nil {
+	if m := s.redactors[id]; m != nil {
 		s.ended[id] = m
 	}
 }
@@ -99,7 +101,7 @@ func (s *Service) Recall(ctx context.Context, r sandbox.Row) error {
 	if err != nil {
 		return err
 	}
-	return s.learn(ctx, r, p)
+	return s.resolveRedactor(ctx, r, p)
 }
 
 // ReloadRedactor creates the redactor again after another process has put another policy into
@@ -108,7 +110,7 @@ func (s *Service) Recall(ctx context.Context, r sandbox.Row) error {
 func (s *Service) ReloadRedactor(ctx context.Context, r sandbox.Row) (*policy.Policy, error) {
 	p, err := s.Compile(r.Access)
 	if err == nil {
-		err = s.learn(ctx, r, p)
+		err = s.resolveRedactor(ctx, r, p)
 	}
 	if err != nil {
 		s.Forget(r.ID)
@@ -116,7 +118,8 @@ func (s *Service) ReloadRedactor(ctx context.Context, r sandbox.Row) (*policy.Po
 	return p, err
 }
 
-func (s *Service) learn(ctx context.Context, r sandbox.Row, p *policy.Policy) error {
+// resolveRedactor adds the values that the policy binds to the redactor of a sandbox.
+func (s *Service) resolveRedactor(ctx context.Context, r sandbox.Row, p *policy.Policy) error {
 	if !r.Access.Linked() {
 		return s.Redact(r.ID, p, nil)
 	}
@@ -150,7 +153,7 @@ func (s *Service) Unavailable(id string, err error) error {
 func (s *Service) EntryRedactor(ctx context.Context, id string) (func(string) string, error) {
 	digest, _ := s.deps.Known(id)
 	s.mu.Lock()
-	m := s.masks[id]
+	m := s.redactors[id]
 	if m == nil {
 		m = s.ended[id]
 	}
@@ -162,15 +165,15 @@ func (s *Service) EntryRedactor(ctx context.Context, id string) (func(string) st
 	}
 	// Another process may have created the sandbox, or changed its policy.
 	if m == nil || digest != "" && digest != r.PolicyDigest {
-		fresh, err := s.RedactorOf(ctx, r)
+		current, err := s.RedactorOf(ctx, r)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, fresh.Record())
+		list = append(list, current.Record())
 	}
 	return func(text string) string {
-		for _, hide := range list {
-			text = hide.String(text)
+		for _, redactor := range list {
+			text = redactor.String(text)
 		}
 		return text
 	}, nil

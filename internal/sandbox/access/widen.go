@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// widenHold is how long a change waits for its approval.
-const widenHold = 20 * time.Second
+// widenWait is how long a change waits for its approval.
+const widenWait = 20 * time.Second
 
 // CarefulLevel is the level under which widening the policy of a running sandbox requires an
 // approval.
@@ -45,9 +45,9 @@ func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 		return fault.New(fault.Denied, "policy_widening_denied", "making a strict sandbox's policy wider requires an approval, but this server has no approvers")
 	}
 	quorum, expiry := before.Document().Approvals.Quorum, time.Duration(before.Document().Approvals.Timeout)
-	ask, cancel := context.WithTimeout(ctx, widenHold)
+	waitCtx, cancel := context.WithTimeout(ctx, widenWait)
 	defer cancel()
-	answer, err := s.deps.Approvals.Ask(ask, egress.ApprovalRequest{
+	outcome, err := s.deps.Approvals.Ask(waitCtx, egress.ApprovalRequest{
 		Sandbox: r.ID, Kind: egress.AskWiden, Summary: "let the sandbox's policy be wider: " + strings.Join(wider, "; "),
 		Facts: map[string]string{"wider": strings.Join(wider, "\n"), "to": after.Digest()},
 		Rule:  "policy.widen", Policy: before.Digest(), Quorum: quorum, Expiry: int64(expiry / time.Second),
@@ -55,12 +55,12 @@ func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 	if err != nil {
 		return err
 	}
-	if answer.Granted {
+	if outcome.Granted {
 		return nil
 	}
-	e := fault.Newf(fault.Denied, "policy_widening_"+answer.State, "making a strict sandbox's policy wider needs an approval, which is %s", answer.State)
-	if answer.Approval != "" {
-		e = e.WithHint(approval.HowToGrant(answer.Approval, r.Owner, quorum) + "; then request the same change again")
+	e := fault.Newf(fault.Denied, "policy_widening_"+outcome.State, "making a strict sandbox's policy wider needs an approval, which is %s", outcome.State)
+	if outcome.Approval != "" {
+		e = e.WithHint(approval.HowToGrant(outcome.Approval, r.Owner, quorum) + "; then request the same change again")
 	}
 	return e
 }

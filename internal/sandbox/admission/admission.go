@@ -20,14 +20,13 @@ import (
 const (
 	DefaultMaxWaiting = 1000
 	DefaultMaxWait    = 5 * time.Minute
-	// slotsPerProcessor is how many sandboxes may start at once for each
-	// processor. A start also waits for the disk and for other processes, so one
-	// for each processor leaves some of their time unused; beyond four, starts
-	// only make each other slower.
+	// slotsPerProcessor is the maximum number of sandboxes that start at once for each processor.
+	// A start also waits for the disk and for other processes, so one start for each processor
+	// would leave processors idle. More than four only make each other slower.
 	slotsPerProcessor = 4
-	// backgroundLeast is how many pieces of background work may run at once while no caller waits.
+	// minBackground is how many pieces of background work may run at once while no caller waits.
 	// With only one, loading a language would block the pool for seconds.
-	backgroundLeast = 2
+	minBackground = 2
 )
 
 // Options configure a Queue. The zero value of each field is its default.
@@ -48,10 +47,10 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Ask describes the work to be admitted.
-type Ask struct {
-	// Key identifies the caller. Keys take turns, so that the many requests of one key do not delay
-	// the others.
+// Request describes the work to be admitted.
+type Request struct {
+	// Key identifies the caller. Keys takeSlot turns, so that the many requests of one key do not
+	// delay the others.
 	Key string
 	// Label is the caller's name for the request, and Sandbox is the sandbox to start. Both are for
 	// display.
@@ -73,7 +72,7 @@ type Queue struct {
 	limit      limit
 	service    average // duration of one start
 	lines      rotation
-	others     map[*entry]int // starts of other processes ahead of an admitted caller
+	preceding  map[*entry]int // starts of other processes ahead of an admitted caller
 	running    int            // callers that were admitted and are not done
 	background int            // background work that was admitted and is not done
 	totals     Totals
@@ -91,7 +90,7 @@ type Totals struct {
 func New(o Options) *Queue {
 	q := &Queue{
 		maxWaiting: o.MaxWaiting, maxWait: o.MaxWait, machine: o.Machine, log: o.Log, now: o.Now,
-		limit: newLimit(o.AtOnce, runtime.GOMAXPROCS(0)), others: make(map[*entry]int),
+		limit: newLimit(o.AtOnce, runtime.GOMAXPROCS(0)), preceding: make(map[*entry]int),
 	}
 	if q.maxWaiting == 0 {
 		q.maxWaiting = DefaultMaxWaiting
@@ -108,9 +107,9 @@ func New(o Options) *Queue {
 	return q
 }
 
-// MostAtOnce returns the greatest number of sandboxes that may ever start at once on a machine with
-// that many processors.
-func MostAtOnce(processors int) int { return max(1, processors) * slotsPerProcessor }
+// MaxAtOnce returns the maximum number of sandboxes that may start at once on a machine with the
+// given number of processors.
+func MaxAtOnce(processors int) int { return max(1, processors) * slotsPerProcessor }
 
 // Turn is the right to start one sandbox.
 type Turn struct {
@@ -118,18 +117,17 @@ type Turn struct {
 	started time.Time
 	caller  bool
 	release func()      // releases the machine's slot
-	late    *time.Timer // gives the turn's place to the next caller
-	passed  sync.Once   // the place belongs to the next caller
+	timeout *time.Timer // gives the turn's place to the next caller
+	passed  sync.Once   // gives the place away once
 	once    sync.Once
 }
 
-// Admit waits until the caller may start a sandbox. The Turn that it returns must
-// be ended with Done. It fails at once with a fault of kind Exhausted that says
-// when to try again, if the queue is full or if the expected wait is longer than
-// allowed or than the context's deadline permits; and with the context's cause if
-// the context ends first.
-func (q *Queue) Admit(ctx context.Context, ask Ask) (*Turn, error) {
-	e, err := q.enter(ctx, ask)
+// Admit waits until the caller may start a sandbox. The caller must end the returned Turn with
+// Done. If the queue is full, or the expected wait exceeds MaxWait or the context's deadline, Admit
+// fails at once. That error is of kind Exhausted and has the time after which to try again. If the
+// context ends first, Admit returns its cause.
+func (q *Queue) Admit(ctx context.Context, request Request) (*Turn, error) {
+	e, err := q.enter(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +154,7 @@ func (q *Queue) Admit(ctx context.Context, ask Ask) (*Turn, error) {
 		}
 	}
 	t.started = q.now()
-	t.late = time.AfterFunc(q.patience(), t.pass)
+	t.timeout = time.AfterFunc(q.placeTimeout(), t.pass)
 	return t, nil
 }
 
@@ -166,7 +164,7 @@ func (q *Queue) Admit(ctx context.Context, ask Ask) (*Turn, error) {
 func (q *Queue) Try() *Turn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lines.count > 0 || q.running+q.background >= max(q.limit.now, backgroundLeast) {
+	if q.lines.count > 0 || q.running+q.background >= max(q.limit.now, minBackground) {
 		return nil
 	}
 	t := &Turn{queue: q, release: func() {}}
@@ -185,11 +183,11 @@ func (q *Queue) Try() *Turn {
 // queued callers.
 func (t *Turn) Done(succeeded bool) {
 	t.once.Do(func() {
-		if t.late != nil {
-			t.late.Stop()
+		if t.timeout != nil {
+			t.timeout.Stop()
 		}
 		if succeeded && t.caller {
-			t.queue.served(t.started)
+			t.queue.recordStart(t.started)
 		}
 		t.pass()
 	})

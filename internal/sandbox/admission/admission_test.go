@@ -13,10 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// begin admits one caller, which must not have to wait.
-func begin(t *testing.T, q *Queue, key string) *Turn {
+// admit admits one caller, which must not have to wait.
+func admit(t *testing.T, q *Queue, key string) *Turn {
 	t.Helper()
-	turn, err := q.Admit(t.Context(), Ask{Key: key})
+	turn, err := q.Admit(t.Context(), Request{Key: key})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,12 +26,12 @@ func begin(t *testing.T, q *Queue, key string) *Turn {
 // serve runs one start of that duration.
 func serve(t *testing.T, q *Queue, d time.Duration) {
 	t.Helper()
-	turn := begin(t, q, "first")
+	turn := admit(t, q, "first")
 	time.Sleep(d) // of the synctest bubble's clock
 	turn.Done(true)
 }
 
-func TestAtMostAsManyAtOnce(t *testing.T) {
+func TestQueueLimitsConcurrentStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{AtOnce: 3})
 		var mu sync.Mutex
@@ -39,7 +39,7 @@ func TestAtMostAsManyAtOnce(t *testing.T) {
 		var group sync.WaitGroup
 		for range 100 {
 			group.Go(func() {
-				turn, err := q.Admit(t.Context(), Ask{Key: "a"})
+				turn, err := q.Admit(t.Context(), Request{Key: "a"})
 				if err != nil {
 					t.Error(err)
 					return
@@ -71,12 +71,12 @@ func TestAtMostAsManyAtOnce(t *testing.T) {
 // order in which they are served.
 func order(t *testing.T, q *Queue, keys ...string) (served []string) {
 	t.Helper()
-	busy := begin(t, q, "busy")
+	busy := admit(t, q, "busy")
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	for i, key := range keys {
 		group.Go(func() {
-			turn, err := q.Admit(t.Context(), Ask{Key: key, Label: fmt.Sprint(i)})
+			turn, err := q.Admit(t.Context(), Request{Key: key, Label: fmt.Sprint(i)})
 			if err != nil {
 				t.Error(err)
 				return
@@ -111,17 +111,17 @@ func TestKeysTakeTurns(t *testing.T) {
 	})
 }
 
-func TestPlaces(t *testing.T) {
+func TestPositionsAndStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{AtOnce: 2})
 		serve(t, q, time.Second)
-		first, second := begin(t, q, "a"), begin(t, q, "a")
+		first, second := admit(t, q, "a"), admit(t, q, "a")
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		for i, key := range []string{"a", "a", "a", "b", "b"} {
 			group.Go(func() {
-				if _, err := q.Admit(ctx, Ask{Key: key, Label: fmt.Sprint(i), Sandbox: "s"}); !errors.Is(err, context.Canceled) {
-					t.Errorf("got %v", err)
+				if _, err := q.Admit(ctx, Request{Key: key, Label: fmt.Sprint(i), Sandbox: "s"}); !errors.Is(err, context.Canceled) {
+					t.Errorf("got error %v, want Canceled", err)
 				}
 			})
 			synctest.Wait()
@@ -142,7 +142,7 @@ func TestPlaces(t *testing.T) {
 		}
 		// A new key comes after the first caller of each other key, so it has the third place.
 		if s := q.Status(); s.Waiting != 5 || s.Starting != 2 || s.AtOnce != 2 || s.Wait != 1500*time.Millisecond {
-			t.Errorf("status %+v", s)
+			t.Errorf("got status %+v", s)
 		}
 		cancel()
 		group.Wait()
@@ -159,19 +159,19 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 		q := New(Options{AtOnce: 1, MaxWaiting: 4})
 		serve(t, q, 10*time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
-		turn := begin(t, q, "a")
+		turn := admit(t, q, "a")
 		var group sync.WaitGroup
 		for _, key := range []string{"a", "a", "b", "c"} {
-			group.Go(func() { _, _ = q.Admit(ctx, Ask{Key: key}) })
+			group.Go(func() { _, _ = q.Admit(ctx, Request{Key: key}) })
 			synctest.Wait()
 			if key == "b" {
 				// One key may fill at most half of the queue, so that others find room.
-				overloaded(t.Context(), t, q, "a")
+				wantOverloaded(t.Context(), t, q, "a")
 			}
 		}
 		started := time.Now()
-		overloaded(t.Context(), t, q, "d")
-		group.Go(func() { _, _ = q.Admit(ctx, Ask{Key: "d", Always: true}) })
+		wantOverloaded(t.Context(), t, q, "d")
+		group.Go(func() { _, _ = q.Admit(ctx, Request{Key: "d", Always: true}) })
 		synctest.Wait()
 		if n := q.Status().Waiting; n != 5 {
 			t.Errorf("%d wait, want 5 with the one that is never refused", n)
@@ -188,9 +188,10 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 	})
 }
 
-func overloaded(ctx context.Context, t *testing.T, q *Queue, key string) {
+// wantOverloaded checks that Admit refuses a caller at once.
+func wantOverloaded(ctx context.Context, t *testing.T, q *Queue, key string) {
 	t.Helper()
-	_, err := q.Admit(ctx, Ask{Key: key})
+	_, err := q.Admit(ctx, Request{Key: key})
 	if fault.KindOf(err) != fault.Exhausted || fault.CodeOf(err) != CodeOverloaded || fault.RetryAfter(err) < time.Second {
 		t.Errorf("got %v, retry after %s", err, fault.RetryAfter(err))
 	}
@@ -201,23 +202,23 @@ func TestDeadlineThatCannotBeMetIsRefusedAtOnce(t *testing.T) {
 		q := New(Options{AtOnce: 1, MaxWait: time.Minute})
 		serve(t, q, 10*time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
-		turn := begin(t, q, "a")
+		turn := admit(t, q, "a")
 		var group sync.WaitGroup
 		for range 2 {
-			group.Go(func() { _, _ = q.Admit(ctx, Ask{Key: "a"}) })
+			group.Go(func() { _, _ = q.Admit(ctx, Request{Key: "a"}) })
 		}
 		synctest.Wait()
 		late, stop := context.WithTimeout(ctx, 29*time.Second)
-		overloaded(late, t, q, "a") // third: 30 s
+		wantOverloaded(late, t, q, "a") // third: 30 s
 		stop()
 		enough, stop := context.WithTimeout(ctx, 31*time.Second)
-		group.Go(func() { _, _ = q.Admit(enough, Ask{Key: "a"}) })
+		group.Go(func() { _, _ = q.Admit(enough, Request{Key: "a"}) })
 		synctest.Wait()
 		for range 3 {
-			group.Go(func() { _, _ = q.Admit(ctx, Ask{Key: "a"}) })
+			group.Go(func() { _, _ = q.Admit(ctx, Request{Key: "a"}) })
 		}
 		synctest.Wait()
-		overloaded(ctx, t, q, "a") // seventh: 70 s
+		wantOverloaded(ctx, t, q, "a") // seventh: 70 s
 		if s := q.Status(); s.Waiting != 6 {
 			t.Errorf("%d wait, want 6", s.Waiting)
 		}
@@ -240,7 +241,7 @@ func TestBackgroundWorkComesLast(t *testing.T) {
 		}
 		second.Done(true)
 		// Running background work does not delay a caller.
-		a, b := begin(t, q, "a"), begin(t, q, "a")
+		a, b := admit(t, q, "a"), admit(t, q, "a")
 		pool.Done(true)
 		if q.Try() != nil {
 			t.Error("background work beside as many callers as there are places")
@@ -251,8 +252,8 @@ func TestBackgroundWorkComesLast(t *testing.T) {
 		}
 		pool.Done(true)
 		ctx, cancel := context.WithCancel(t.Context())
-		a = begin(t, q, "a")
-		go func() { _, _ = q.Admit(ctx, Ask{Key: "a"}) }()
+		a = admit(t, q, "a")
+		go func() { _, _ = q.Admit(ctx, Request{Key: "a"}) }()
 		synctest.Wait()
 		if q.Try() != nil {
 			t.Error("background work before a caller that waits")
@@ -262,18 +263,18 @@ func TestBackgroundWorkComesLast(t *testing.T) {
 		a.Done(true)
 		b.Done(true)
 		if s := q.Status(); s.Starting != 0 || s.Background != 0 {
-			t.Errorf("at the end %+v", s)
+			t.Errorf("status at the end: %+v", s)
 		}
 	})
 }
 
-func TestStartThatStandsStillGivesItsPlaceAway(t *testing.T) {
+func TestHungStartLosesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Options{AtOnce: 1})
 		serve(t, q, time.Second)
-		stuck := begin(t, q, "attacker")
+		stuck := admit(t, q, "attacker")
 		started := time.Now()
-		other := begin(t, q, "a")
+		other := admit(t, q, "a")
 		if took := time.Since(started); took != minTimeout {
 			t.Errorf("another key waited for %s, want %s", took, minTimeout)
 		}
@@ -285,15 +286,15 @@ func TestStartThatStandsStillGivesItsPlaceAway(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesWhenItsTurnComesPassesItOn(t *testing.T) {
+func TestCanceledCallerPassesItsTurnOn(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			q := New(Options{AtOnce: 1})
-			turn := begin(t, q, "a")
+			turn := admit(t, q, "a")
 			ctx, cancel := context.WithCancel(t.Context())
 			var group sync.WaitGroup
 			group.Go(func() {
-				if turn, err := q.Admit(ctx, Ask{Key: "a"}); err == nil {
+				if turn, err := q.Admit(ctx, Request{Key: "a"}); err == nil {
 					turn.Done(false)
 				}
 			})
@@ -301,7 +302,7 @@ func TestWhoLeavesWhenItsTurnComesPassesItOn(t *testing.T) {
 			group.Go(cancel)
 			group.Go(func() { turn.Done(true) })
 			group.Wait()
-			begin(t, q, "a").Done(true)
+			admit(t, q, "a").Done(true)
 		})
 	}
 }

@@ -3,13 +3,13 @@ package admission
 import "time"
 
 const (
-	// windowLeast is the least number of starts that are counted before the limit changes, and
-	// windowRounds the number of starts per place. With fewer starts, the measured rate would be
+	// minWindow is the minimum number of starts that are counted before the limit changes, and
+	// startsPerPlace is the minimum for each place. With fewer starts, the measured rate would be
 	// mostly noise.
-	windowLeast  = 12
-	windowRounds = 4
-	// better is the least relative change of the rate that counts as a difference.
-	better = 0.05
+	minWindow      = 12
+	startsPerPlace = 4
+	// minDifference is the smallest relative change of the rate that counts.
+	minDifference = 0.05
 )
 
 // limit is how many starts may run at once. It begins with the number of processors
@@ -18,7 +18,7 @@ const (
 // the rate has risen and reverses if the rate has fallen. If the step made no
 // difference it goes down, because each start is then faster.
 type limit struct {
-	now, least, limit int
+	now, lowest, highest int
 
 	direction int
 	rate      float64 // starts per second in the previous window, or 0
@@ -29,17 +29,17 @@ type limit struct {
 // newLimit returns a limit that is fixed if atOnce is positive.
 func newLimit(atOnce, processors int) limit {
 	if atOnce > 0 {
-		return limit{now: atOnce, least: atOnce, limit: atOnce}
+		return limit{now: atOnce, lowest: atOnce, highest: atOnce}
 	}
 	n := max(1, processors)
-	return limit{now: n, least: n, limit: MostAtOnce(n), direction: 1}
+	return limit{now: n, lowest: n, highest: MaxAtOnce(n), direction: 1}
 }
 
 // completed counts a successful start, and reports whether the limit has changed. waiting reports
 // whether callers wait: without a queue, the rate of starts is the rate of requests and says
 // nothing about the machine.
 func (l *limit) completed(now time.Time, waiting bool) bool {
-	if l.least == l.limit {
+	if l.lowest == l.highest {
 		return false
 	}
 	if !waiting {
@@ -52,20 +52,20 @@ func (l *limit) completed(now time.Time, waiting bool) bool {
 	}
 	l.finished++
 	elapsed := now.Sub(l.started)
-	if l.finished < max(windowLeast, windowRounds*l.now) || elapsed <= 0 {
+	if l.finished < max(minWindow, startsPerPlace*l.now) || elapsed <= 0 {
 		return false
 	}
 	rate := float64(l.finished) / elapsed.Seconds()
 	switch {
 	case l.rate == 0:
 		l.direction = 1
-	case rate < l.rate*(1-better):
+	case rate < l.rate*(1-minDifference):
 		l.direction = -l.direction
-	case rate < l.rate*(1+better):
+	case rate < l.rate*(1+minDifference):
 		l.direction = -1
 	}
 	before := l.now
-	l.now = min(max(l.now+l.direction, l.least), l.limit)
+	l.now = min(max(l.now+l.direction, l.lowest), l.highest)
 	if l.now == before {
 		// The limit is at an end of its range: the next step leads away from it.
 		l.direction = -l.direction

@@ -20,18 +20,18 @@ import (
 type Machine struct {
 	dir       string
 	slots     int
-	stallTime time.Duration // after so long without progress of others, none is expected
+	stallTime time.Duration // after this time without progress, other processes count as stopped
 	drawn     atomic.Int64  // tickets of this process
 }
 
 const (
 	slotPrefix   = "slot-"
 	ticketPrefix = "ticket-"
-	// A waiting process polls after pollLeast, and less and less often down to maxPoll.
-	pollLeast = 2 * time.Millisecond
-	maxPoll   = 20 * time.Millisecond
-	// standstill is longer than a start may take.
-	standstill = 2 * time.Minute
+	// A waiting process polls after minPoll first, and increases the time between polls to maxPoll.
+	minPoll = 2 * time.Millisecond
+	maxPoll = 20 * time.Millisecond
+	// stallTimeout is longer than a start may takeSlot.
+	stallTimeout = 2 * time.Minute
 )
 
 // MachineDir returns the directory of the current user's Machine.
@@ -59,24 +59,24 @@ func OpenMachine(dir string, slots int) (*Machine, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
 		return nil, fmt.Errorf("slots for starts: %s is not a directory that only this user can write", dir)
 	}
-	return &Machine{dir: dir, slots: max(1, slots), stallTime: standstill}, nil
+	return &Machine{dir: dir, slots: max(1, slots), stallTime: stallTimeout}, nil
 }
 
-// acquire waits for a slot, and calls waits with the number of tickets that are
-// ahead. Tickets are served in the order in which they were drawn. The returned
+// acquire waits for a slot, and calls reportAhead with the number of tickets that
+// are ahead. Tickets are served in the order in which they were drawn. The returned
 // function gives the slot back. If no ticket moves for a long time, other processes
 // are stopped, for example by a debugger. acquire then returns without a slot, so
 // that they do not block this process as well.
-func (m *Machine) acquire(ctx context.Context, waits func(ahead int)) (release func(), err error) {
+func (m *Machine) acquire(ctx context.Context, reportAhead func(ahead int)) (release func(), err error) {
 	if release := m.try(); release != nil {
 		return release, nil
 	}
-	ticket, err := m.draw()
+	ticket, err := m.drawTicket()
 	if err != nil {
 		return nil, err
 	}
 	defer ticket.end()
-	wait := pollLeast
+	wait := minPoll
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	last, moved := -1, time.Now()
@@ -85,14 +85,14 @@ func (m *Machine) acquire(ctx context.Context, waits func(ahead int)) (release f
 		if err != nil {
 			return nil, err
 		}
-		waits(ahead)
+		reportAhead(ahead)
 		if ahead != last {
 			last, moved = ahead, time.Now()
 		} else if time.Since(moved) > m.stallTime {
 			return func() {}, nil
 		}
 		if ahead == 0 {
-			if release := m.take(); release != nil {
+			if release := m.takeSlot(); release != nil {
 				return release, nil
 			}
 		}
@@ -112,11 +112,11 @@ func (m *Machine) try() (release func()) {
 	if ahead, err := m.ahead(""); ahead > 0 || err != nil {
 		return nil
 	}
-	return m.take()
+	return m.takeSlot()
 }
 
-// take locks a free slot, or returns nil.
-func (m *Machine) take() (release func()) {
+// takeSlot locks a free slot, or returns nil if there is none.
+func (m *Machine) takeSlot() (release func()) {
 	for i := range m.slots {
 		path := filepath.Join(m.dir, fmt.Sprintf("%s%d", slotPrefix, i))
 		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
@@ -139,9 +139,9 @@ type ticket struct {
 	fd        int
 }
 
-// draw creates a ticket. It locks the file before the file has a name, so that no other process
-// takes it for a dead process's ticket.
-func (m *Machine) draw() (*ticket, error) {
+// drawTicket creates a ticket. It locks the file before the file has a name, so that no other
+// process mistakes it for a ticket of a dead process.
+func (m *Machine) drawTicket() (*ticket, error) {
 	fd, err := unix.Open(m.dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("ticket for a start: %w", err)
@@ -180,18 +180,18 @@ func (m *Machine) ahead(own string) (int, error) {
 	}
 	n := 0
 	for _, name := range names {
-		if strings.HasPrefix(name, ticketPrefix) && (own == "" || name < own) && held(filepath.Join(m.dir, name)) {
+		if strings.HasPrefix(name, ticketPrefix) && (own == "" || name < own) && isHeld(filepath.Join(m.dir, name)) {
 			n++
 		}
 	}
 	return n, nil
 }
 
-// held reports whether a ticket's process is alive, and removes the ticket if it is not.
-func held(path string) bool {
+// isHeld reports whether a ticket's process is alive, and removes the ticket if it is not.
+func isHeld(path string) bool {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return false // it has been given back
+		return false // its process has removed it
 	}
 	defer unix.Close(fd)
 	if lock(fd) != nil {

@@ -33,7 +33,7 @@ func hold(what, dir string) int {
 		if m.try() == nil {
 			return 2
 		}
-	} else if _, err := m.draw(); err != nil {
+	} else if _, err := m.drawTicket(); err != nil {
 		return 3
 	}
 	_, _ = os.Stdout.WriteString("held\n")
@@ -43,8 +43,9 @@ func hold(what, dir string) int {
 	return 0
 }
 
-// other starts another process that holds a slot or a ticket, and returns a function that kills it.
-func other(t *testing.T, what, dir string) (kill func()) {
+// startHolder starts another process that holds a slot or a ticket, and returns a function that
+// kills it.
+func startHolder(t *testing.T, what, dir string) (kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), holdEnv+"="+what+":"+dir)
@@ -78,9 +79,10 @@ func openMachine(t *testing.T, slots int) *Machine {
 	return m
 }
 
+// ignore is a reportAhead function that does nothing.
 func ignore(int) {}
 
-func TestMachineHasSoManySlots(t *testing.T) {
+func TestMachineLimitsSlots(t *testing.T) {
 	m := openMachine(t, 3)
 	var now, maximum atomic.Int64
 	var group sync.WaitGroup
@@ -103,7 +105,7 @@ func TestMachineHasSoManySlots(t *testing.T) {
 		t.Errorf("%d at once, want at most 3", maximum.Load())
 	}
 	if left := entries(t, m); len(left) > 3 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("%v remain, want at most the 3 slots", left)
 	}
 }
 
@@ -119,18 +121,18 @@ func entries(t *testing.T, m *Machine) (names []string) {
 	return names
 }
 
-func TestSlotOfAnotherProcessIsFreeWhenItDies(t *testing.T) {
+func TestSlotIsFreeAfterProcessDies(t *testing.T) {
 	m := openMachine(t, 1)
-	kill := other(t, "slot", m.dir)
+	kill := startHolder(t, "slot", m.dir)
 	if m.try() != nil {
 		t.Fatal("two processes have one slot")
 	}
-	told := make(chan int, 1)
+	reported := make(chan int, 1)
 	done := make(chan error, 1)
 	go func() {
 		release, err := m.acquire(t.Context(), func(ahead int) {
 			select {
-			case told <- ahead:
+			case reported <- ahead:
 			default:
 			}
 		})
@@ -139,7 +141,7 @@ func TestSlotOfAnotherProcessIsFreeWhenItDies(t *testing.T) {
 		}
 		done <- err
 	}()
-	if ahead := <-told; ahead != 0 {
+	if ahead := <-reported; ahead != 0 {
 		t.Errorf("%d ahead, want 0", ahead)
 	}
 	kill()
@@ -148,9 +150,9 @@ func TestSlotOfAnotherProcessIsFreeWhenItDies(t *testing.T) {
 	}
 }
 
-func TestTicketsAreServedInOrderAndGoWithTheirProcess(t *testing.T) {
+func TestTicketsAreServedInOrder(t *testing.T) {
 	m := openMachine(t, 1)
-	kill := other(t, "ticket", m.dir)
+	kill := startHolder(t, "ticket", m.dir)
 	if m.try() != nil {
 		t.Fatal("a slot was taken before the process that waits")
 	}
@@ -186,13 +188,14 @@ func TestTicketsAreServedInOrderAndGoWithTheirProcess(t *testing.T) {
 	}
 }
 
-// A process that is stopped with a slot, or with the oldest ticket, delays others only for a while.
+// TestStoppedProcessDoesNotStopOthers checks that a process that is stopped while it holds a slot
+// or the oldest ticket delays others only until the stall timeout.
 func TestStoppedProcessDoesNotStopOthers(t *testing.T) {
 	for _, what := range []string{"slot", "ticket"} {
 		t.Run(what, func(t *testing.T) {
 			m := openMachine(t, 1)
 			m.stallTime = 0
-			other(t, what, m.dir)
+			startHolder(t, what, m.dir)
 			release, err := m.acquire(t.Context(), ignore)
 			if err != nil {
 				t.Fatal(err)
@@ -202,19 +205,19 @@ func TestStoppedProcessDoesNotStopOthers(t *testing.T) {
 	}
 }
 
-func TestDirectoryThatOthersCanWriteIsRefused(t *testing.T) {
+func TestOpenMachineRejectsWritableDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "starts")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenMachine(dir, 1); err != nil {
-		t.Fatal(err) // the control
+		t.Fatal(err) // a private directory is accepted
 	}
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenMachine(dir, 1); err == nil {
-		t.Error("taken, though every user could hold its slots")
+		t.Error("a directory is accepted in which every user could hold the slots")
 	}
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(t.TempDir(), link); err != nil {

@@ -12,43 +12,43 @@ import (
 const CodeOverloaded = "overloaded"
 
 // enter puts a caller into the queue, or refuses it.
-func (q *Queue) enter(ctx context.Context, ask Ask) (*entry, error) {
+func (q *Queue) enter(ctx context.Context, request Request) (*entry, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !ask.Always {
-		if err := q.refuse(ctx, ask.Key); err != nil {
+	if !request.Always {
+		if err := q.checkCapacity(ctx, request.Key); err != nil {
 			q.totals.Refused++
 			return nil, err
 		}
 	}
-	e := &entry{ask: ask, since: q.now(), admitted: make(chan struct{})}
+	e := &entry{request: request, since: q.now(), admitted: make(chan struct{})}
 	q.lines.add(e)
 	q.dispatch()
 	return e, nil
 }
 
-// Check returns the error with which Admit would refuse a caller now, or nil.
+// Check returns the error with which Admit would checkCapacity a caller now, or nil.
 func (q *Queue) Check(ctx context.Context, key string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	err := q.refuse(ctx, key)
+	err := q.checkCapacity(ctx, key)
 	if err != nil {
 		q.totals.Refused++
 	}
 	return err
 }
 
-// refuse returns an error if a caller of that key should not wait. q.mu must be
-// held.
-func (q *Queue) refuse(ctx context.Context, key string) error {
+// checkCapacity returns an error if the queue is full or the expected wait is too long for a caller
+// of that key. q.mu must be held.
+func (q *Queue) checkCapacity(ctx context.Context, key string) error {
 	if q.lines.count >= q.maxWaiting {
 		return q.overloaded(fmt.Sprintf("%d sandboxes are waiting to start, which is the limit", q.lines.count), q.lines.count/4)
 	}
-	if own := q.lines.waiting(key); own >= (q.maxWaiting+1)/2 {
-		return q.overloaded(fmt.Sprintf("%d sandboxes of this key are waiting to start, which is the limit per key", own), own/4)
+	if count := q.lines.waiting(key); count >= (q.maxWaiting+1)/2 {
+		return q.overloaded(fmt.Sprintf("%d sandboxes of this key are waiting to start, which is the limit per key", count), count/4)
 	}
 	place := q.lines.nextPosition(key)
 	if q.running < q.limit.now {
@@ -81,7 +81,7 @@ func (q *Queue) overloaded(text string, ahead int) error {
 		WithHint(fmt.Sprintf("try again in %s, or raise max_queued or max_queue_wait", after)).WithRetryAfter(after)
 }
 
-// excess returns the number of starts that take as long as the given time. q.mu must be held.
+// excess returns the number of starts that takeSlot as long as the given time. q.mu must be held.
 func (q *Queue) excess(d time.Duration) int {
 	if q.service.value <= 0 {
 		return 1
@@ -103,7 +103,7 @@ func (q *Queue) leave(e *entry) bool {
 }
 
 // dispatch admits the next callers while there are free places. q.mu must be held. Running
-// background work does not delay a caller: it cannot be interrupted, and may take seconds.
+// background work does not delay a caller: it cannot be interrupted, and may takeSlot seconds.
 func (q *Queue) dispatch() {
 	for q.running < q.limit.now {
 		e := q.lines.next()
@@ -122,10 +122,10 @@ func (q *Queue) setPreceding(e *entry, ahead int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if ahead < 0 {
-		delete(q.others, e)
+		delete(q.preceding, e)
 		return
 	}
-	q.others[e] = ahead
+	q.preceding[e] = ahead
 }
 
 // A start that takes timeoutFactor times as long as usual, and at least
@@ -136,10 +136,9 @@ const (
 	defaultTimeout = time.Minute
 )
 
-// patience returns how long a start keeps its place. Without this limit, an attacker could resume a
-// few snapshots whose guest hangs and so occupy all places until the time limits are reached, again
-// and again.
-func (q *Queue) patience() time.Duration {
+// placeTimeout returns how long a start keeps its place. Without this limit, an attacker could
+// resume snapshots whose guest hangs, and so occupy all places again and again.
+func (q *Queue) placeTimeout() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.service.value == 0 {
@@ -148,8 +147,8 @@ func (q *Queue) patience() time.Duration {
 	return max(timeoutFactor*q.service.value, minTimeout)
 }
 
-// served records a successful start.
-func (q *Queue) served(started time.Time) {
+// recordStart records the duration of a successful start.
+func (q *Queue) recordStart(started time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.now()

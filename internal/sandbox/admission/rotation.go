@@ -7,7 +7,7 @@ import (
 
 // entry is one caller that waits.
 type entry struct {
-	ask      Ask
+	request  Request
 	since    time.Time
 	admitted chan struct{} // closed when its turn has come
 }
@@ -18,24 +18,25 @@ type line struct {
 	entries []*entry
 }
 
-// rotation holds a line for each key with waiting callers. Lines take turns, one caller each, so
-// that a key that requests one sandbox does not wait for the hundred sandboxes of another.
+// rotation holds a line for each key with waiting callers. Lines takeSlot turns, one caller each,
+// so that a key that requests one sandbox does not wait for the hundred sandboxes of another.
 type rotation struct {
-	lines []*line // the next one's turn is first
+	lines []*line // the line whose turn is next is first
 	count int
 }
 
+// find returns the index of the line of a key, or -1.
 func (r *rotation) find(key string) int {
 	return slices.IndexFunc(r.lines, func(l *line) bool { return l.key == key })
 }
 
 func (r *rotation) add(e *entry) {
 	r.count++
-	if at := r.find(e.ask.Key); at >= 0 {
+	if at := r.find(e.request.Key); at >= 0 {
 		r.lines[at].entries = append(r.lines[at].entries, e)
 		return
 	}
-	r.lines = append(r.lines, &line{key: e.ask.Key, entries: []*entry{e}})
+	r.lines = append(r.lines, &line{key: e.request.Key, entries: []*entry{e}})
 }
 
 // next removes and returns the caller whose turn it is, or returns nil.
@@ -56,7 +57,7 @@ func (r *rotation) next() *entry {
 
 // remove removes a caller, and reports whether it was there.
 func (r *rotation) remove(e *entry) bool {
-	at := r.find(e.ask.Key)
+	at := r.find(e.request.Key)
 	if at < 0 {
 		return false
 	}
@@ -72,6 +73,7 @@ func (r *rotation) remove(e *entry) bool {
 	return true
 }
 
+// waiting returns the number of waiting callers of a key.
 func (r *rotation) waiting(key string) int {
 	if at := r.find(key); at >= 0 {
 		return len(r.lines[at].entries)

@@ -53,9 +53,9 @@ func (q *Queue) Positions(key string, all bool) []Position {
 	defer q.mu.Unlock()
 	now := q.now()
 	var out []Position
-	for e, ahead := range q.others {
-		if all || e.ask.Key == key {
-			p := Position{Label: e.ask.Label, Sandbox: e.ask.Sandbox, Number: ahead + 1, Waited: now.Sub(e.since)}
+	for e, ahead := range q.preceding {
+		if all || e.request.Key == key {
+			p := Position{Label: e.request.Label, Sandbox: e.request.Sandbox, Number: ahead + 1, Waited: now.Sub(e.since)}
 			p.Expected, _ = q.expected(p.Number)
 			out = append(out, p)
 		}
@@ -65,7 +65,7 @@ func (q *Queue) Positions(key string, all bool) []Position {
 			continue
 		}
 		for i, e := range l.entries {
-			p := Position{Label: e.ask.Label, Sandbox: e.ask.Sandbox, Number: q.lines.position(at, i), Waited: now.Sub(e.since)}
+			p := Position{Label: e.request.Label, Sandbox: e.request.Sandbox, Number: q.lines.position(at, i), Waited: now.Sub(e.since)}
 			p.Expected, _ = q.expected(p.Number)
 			out = append(out, p)
 		}

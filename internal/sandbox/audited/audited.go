@@ -1,4 +1,5 @@
-// Package audited executes callers' requests and writes an audit entry for each.
+// Package audited owns the audit entries of callers' requests: it executes each request and writes
+// its entry.
 package audited
 
 import (

@@ -22,7 +22,7 @@ type Action struct {
 	ref     string
 	sandbox string
 	started time.Time
-	written bool // whether it succeeded
+	written bool // its entry has been written
 }
 
 // actionKey is the context key of the action. Through the context, the code that finds the sandbox
@@ -37,21 +37,21 @@ func (l *Log) Begin(ctx context.Context, actor, name, ref string) (context.Conte
 
 // About records the sandbox of a context's action.
 func About(ctx context.Context, id string) {
-	if a := of(ctx); a != nil && a.sandbox == "" {
+	if a := actionOf(ctx); a != nil && a.sandbox == "" {
 		a.sandbox = id
 	}
 }
 
 // Actor returns the actor of a context.
 func Actor(ctx context.Context) string {
-	if a := of(ctx); a != nil {
+	if a := actionOf(ctx); a != nil {
 		return a.actor
 	}
 	return Server
 }
 
-// of returns the action of a context, or nil.
-func of(ctx context.Context) *Action {
+// actionOf returns the action of a context, or nil.
+func actionOf(ctx context.Context) *Action {
 	a, _ := ctx.Value(actionKey{}).(*Action)
 	return a
 }
@@ -59,7 +59,7 @@ func of(ctx context.Context) *Action {
 // Commit writes the entry of the context's action, if it has none yet. The caller can then undo the
 // action if the audit log refuses the entry.
 func Commit(ctx context.Context) error {
-	if a := of(ctx); a != nil {
+	if a := actionOf(ctx); a != nil {
 		return a.Commit(ctx, nil)
 	}
 	return nil
@@ -68,7 +68,7 @@ func Commit(ctx context.Context) error {
 // AppendStart writes the entries of a sandbox's start, together with that of the action that
 // creates it. A fork is one action for many sandboxes and gets an entry of its own.
 func (l *Log) AppendStart(ctx context.Context, id string, drafts ...audit.Draft) error {
-	a := of(ctx)
+	a := actionOf(ctx)
 	if a == nil || a.name != Create {
 		return l.Append(ctx, drafts...)
 	}
@@ -90,7 +90,7 @@ func (a *Action) Commit(ctx context.Context, err error) error {
 	if a.written {
 		return nil
 	}
-	ctx, cancel := finishing(ctx)
+	ctx, cancel := finishContext(ctx)
 	defer cancel()
 	if err := a.log.Append(ctx, a.draft(nil)); err != nil {
 		return err
@@ -114,12 +114,12 @@ func (a *Action) Finish(ctx context.Context, err error) error {
 // failed writes an entry for a failed action. Entries about failures that any client can cause are
 // limited.
 func (a *Action) failed(err error) {
-	if common(err) {
-		a.log.refuse(a.draft(err))
+	if anyClientCanCause(err) {
+		a.log.noteRefused(a.draft(err))
 		return
 	}
-	if lost := a.log.Note(a.draft(err)); lost != nil {
-		a.log.log.Warn("failed request not in the audit log", "sandbox", a.sandbox, "err", lost)
+	if noteErr := a.log.Note(a.draft(err)); noteErr != nil {
+		a.log.log.Warn("failed request not in the audit log", "sandbox", a.sandbox, "err", noteErr)
 	}
 }
 

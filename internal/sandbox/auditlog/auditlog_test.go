@@ -18,7 +18,7 @@ func newLog(t *testing.T) (*auditlog.Log, *audittest.Log) {
 	return auditlog.New(r, slog.New(slog.NewTextHandler(t.Output(), nil))), r
 }
 
-// actions returns the actions with an outcome, by their names.
+// actions returns the payloads of all entries about actions.
 func actions(t *testing.T, r *audittest.Log) (list []payload.Action) {
 	t.Helper()
 	for _, e := range r.Entries() {
@@ -34,8 +34,9 @@ func actions(t *testing.T, r *audittest.Log) (list []payload.Action) {
 	return list
 }
 
-// An action has one entry, even if its implementation has committed it already.
-func TestAnActionHasOneEntry(t *testing.T) {
+// TestActionHasOneEntry checks that an action has one entry, even if its implementation has
+// committed it already.
+func TestActionHasOneEntry(t *testing.T) {
 	l, r := newLog(t)
 	ctx, a := l.Begin(t.Context(), "alice", "fork", "web")
 	auditlog.About(ctx, "one")
@@ -58,9 +59,9 @@ func TestAnActionHasOneEntry(t *testing.T) {
 	}
 }
 
-// The entry of a creation is written together with that of the start. The entry of another action
-// is not, since a fork starts many sandboxes.
-func TestACreationIsWrittenWithItsStart(t *testing.T) {
+// TestCreationIsWrittenWithStart checks that the entry of a creation is written together with that
+// of the start. The entry of a fork is not, because a fork starts many sandboxes.
+func TestCreationIsWrittenWithStart(t *testing.T) {
 	for name, want := range map[string]int{auditlog.Create: 2, "fork": 1} {
 		l, r := newLog(t)
 		ctx, a := l.Begin(t.Context(), "alice", name, "")
@@ -76,18 +77,18 @@ func TestACreationIsWrittenWithItsStart(t *testing.T) {
 	}
 }
 
-// If the audit log refuses an entry, the action does not happen, unless it must. Then the missing
-// entry is counted, and the count is written as soon as the log works again.
-func TestARefusalStopsOrIsCounted(t *testing.T) {
+// TestRefusedEntryStopsActionOrIsCounted checks that Commit fails if the audit log refuses the
+// entry. Finish succeeds, and the number of missing entries is written when the log works again.
+func TestRefusedEntryStopsActionOrIsCounted(t *testing.T) {
 	l, r := newLog(t)
 	r.Fail(func(audit.Draft) bool { return true })
 	ctx, a := l.Begin(t.Context(), "alice", "snapshot", "web")
 	if err := a.Commit(ctx, nil); fault.KindOf(err) != fault.Unavailable {
-		t.Errorf("a commit that was refused: %v", err)
+		t.Errorf("Commit without a working log: got error %v, want Unavailable", err)
 	}
 	ctx, a = l.Begin(t.Context(), "alice", "remove", "web")
 	if err := a.Finish(ctx, nil); err != nil {
-		t.Errorf("a removal that was refused: %v", err)
+		t.Errorf("Finish without a working log: %v", err)
 	}
 	r.Fail(nil)
 	l.Tick(t.Context())
@@ -101,8 +102,9 @@ func TestARefusalStopsOrIsCounted(t *testing.T) {
 	}
 }
 
-// Any client can be refused any number of times, but the number of entries per minute is limited.
-func TestRefusalsAreBounded(t *testing.T) {
+// TestEntriesOfRefusedRequestsAreLimited checks that the number of entries per minute is limited,
+// because a client can send any number of requests that are refused.
+func TestEntriesOfRefusedRequestsAreLimited(t *testing.T) {
 	l, r := newLog(t)
 	for range 500 {
 		l.Refused("unknown", "GET /", "unauthenticated")
@@ -112,6 +114,6 @@ func TestRefusalsAreBounded(t *testing.T) {
 		}
 	}
 	if n := len(actions(t, r)); n == 0 || n > 60 {
-		t.Errorf("%d entries", n)
+		t.Errorf("got %d entries, want 1 to 60", n)
 	}
 }

@@ -1,6 +1,6 @@
-// Package auditlog writes the actions of a service and the requests of its callers into the audit
-// log: entries that must be durable before an action, entries that must not stop an action, and a
-// limited number of entries per minute about refused requests.
+// Package auditlog owns the audit entries of a service. It writes the actions of the service and
+// the requests of its callers: entries that must be durable before an action, entries that must not
+// stop an action, and a limited number of entries per minute about refused requests.
 package auditlog
 
 import (
@@ -55,7 +55,7 @@ func (l *Log) Append(ctx context.Context, drafts ...audit.Draft) error {
 // entry: a full disk must not prevent the end of a dangerous sandbox. Refused entries are counted,
 // and the count is written when the log works again.
 func (l *Log) AppendAnyway(ctx context.Context, drafts ...audit.Draft) {
-	ctx, cancel := finishing(ctx)
+	ctx, cancel := finishContext(ctx)
 	defer cancel()
 	err := l.Append(ctx, drafts...)
 	if err == nil {
@@ -89,19 +89,19 @@ func (l *Log) reportLost(ctx context.Context) {
 // Tick writes entries that are due.
 func (l *Log) Tick(ctx context.Context) {
 	l.mu.Lock()
-	over := l.refused.over(time.Now())
+	omitted := l.refused.nextMinute(time.Now())
 	l.mu.Unlock()
-	l.reportOver(over)
+	l.reportOmitted(omitted)
 	l.reportLost(ctx)
 }
 
-// finishing returns a context for an entry that is written even if the caller goes away.
-func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+// finishContext returns a context for an entry that is written even if the caller goes away.
+func finishContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 }
 
-// common reports whether any client can cause a failure any number of times.
-func common(err error) bool {
+// anyClientCanCause reports whether any client can cause a failure any number of times.
+func anyClientCanCause(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unauthenticated, fault.Denied, fault.NotFound, fault.Invalid:
 		return true
@@ -122,5 +122,5 @@ func (l *Log) Refused(actor, what, outcome string) {
 	if len(what) > limit {
 		what = what[:limit] + "…"
 	}
-	l.refuse(audit.Draft{Kind: audit.Action, Actor: actor, Data: payload.Action{Do: what, Outcome: outcome}})
+	l.noteRefused(audit.Draft{Kind: audit.Action, Actor: actor, Data: payload.Action{Do: what, Outcome: outcome}})
 }

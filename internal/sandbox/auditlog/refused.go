@@ -20,26 +20,26 @@ type refused struct {
 	count int64
 }
 
-// over begins a new minute and returns the number of refused requests without an entry in the last
-// one.
-func (r *refused) over(now time.Time) int64 {
+// nextMinute begins a new minute if the last one has passed. It returns the number of refused
+// requests of that minute that have no entry.
+func (r *refused) nextMinute(now time.Time) int64 {
 	if now.Sub(r.since) < refusedEvery {
 		return 0
 	}
-	over := max(r.count-maxRefused, 0)
+	omitted := max(r.count-maxRefused, 0)
 	*r = refused{since: now}
-	return over
+	return omitted
 }
 
-// refuse writes an entry about a refused request, or counts it.
-func (l *Log) refuse(d audit.Draft) {
+// noteRefused writes an entry about a refused request, or counts it.
+func (l *Log) noteRefused(d audit.Draft) {
 	now := time.Now()
 	l.mu.Lock()
-	over := l.refused.over(now)
+	omitted := l.refused.nextMinute(now)
 	l.refused.count++
 	full := l.refused.count > maxRefused
 	l.mu.Unlock()
-	l.reportOver(over)
+	l.reportOmitted(omitted)
 	if full {
 		return
 	}
@@ -50,15 +50,16 @@ func (l *Log) refuse(d audit.Draft) {
 	}
 }
 
-// reportOver writes an entry with the number of refused requests that have no entry of their own.
-func (l *Log) reportOver(over int64) {
-	if over == 0 {
+// reportOmitted writes an entry with the number of refused requests that have no entry of their
+// own.
+func (l *Log) reportOmitted(omitted int64) {
+	if omitted == 0 {
 		return
 	}
-	d := audit.Draft{Kind: audit.Action, Actor: Server, Data: payload.Action{Do: "refused", Outcome: "too_many", Count: over}}
+	d := audit.Draft{Kind: audit.Action, Actor: Server, Data: payload.Action{Do: "refused", Outcome: "too_many", Count: omitted}}
 	if err := l.recorder.Note(d); err != nil {
 		l.mu.Lock()
-		l.refused.count += over // reported with the next one
+		l.refused.count += omitted // reported with the next one
 		l.lost++
 		l.mu.Unlock()
 	}

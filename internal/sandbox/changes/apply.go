@@ -20,9 +20,9 @@ func (s *Service) Apply(ctx context.Context, caller sandbox.Principal, ref strin
 	if req.DryRun {
 		return s.apply(ctx, caller, ref, req) // only a comparison
 	}
-	ctx, d := s.audit.Begin(ctx, caller, "apply", ref)
+	ctx, action := s.audit.Begin(ctx, caller, "apply", ref)
 	out, err := s.apply(ctx, caller, ref, req)
-	return out, d.Finish(ctx, err)
+	return out, action.Finish(ctx, err)
 }
 
 func (s *Service) apply(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ApplyRequest) (_ sandbox.Applied, err error) {
@@ -57,32 +57,32 @@ func (s *Service) apply(ctx context.Context, caller sandbox.Principal, ref strin
 		return out, nil
 	}
 	if req.Provenance {
-		if err := s.maySign(c.chosen, true); err != nil {
+		if err := s.checkSignable(c.chosen, true); err != nil {
 			return sandbox.Applied{}, err
 		}
 	}
 	if out.Approval, err = s.decideExport(ctx, o, c, o.record.Workspace, req.Digest); err != nil {
 		return sandbox.Applied{}, err
 	}
-	now, err := s.applyShared(ctx, o, c.chosen, req.Overwrite, func(come []changeset.Change) error {
+	entries, err := s.applyShared(ctx, o, c.chosen, req.Overwrite, func(applied []changeset.Change) error {
 		// This precedes the writing of the files, so that nothing leaves the sandbox without an
 		// entry and a signature.
-		c.chosen, out.Applied = come, come
+		c.chosen, out.Applied = applied, applied
 		err := s.recordExport(ctx, caller, o, c, o.record.Workspace, out.Approval)
 		if err == nil && req.Provenance {
-			out.Provenance, err = s.attest(ctx, caller, o, c, released{out: outApply, approval: out.Approval})
+			out.Provenance, err = s.attest(ctx, caller, o, c, release{out: outApply, approval: out.Approval})
 		}
 		return err
 	})
 	if err != nil {
-		if len(now) > 0 && !o.kept {
+		if len(entries) > 0 && !o.isRetained {
 			// The files of the workspace were written, but those of the repository were not.
-			err = errors.Join(err, s.manifests.Amend(o.record.ID, now))
+			err = errors.Join(err, s.manifests.Amend(o.record.ID, entries))
 		}
 		return sandbox.Applied{}, err
 	}
 	s.log.Info("changes applied", "sandbox", o.record.ID, "files", len(c.chosen))
-	if o.kept {
+	if o.isRetained {
 		if len(c.chosen) == len(set.Changes) {
 			return out, s.dropRetained(o.record.ID)
 		}
@@ -91,7 +91,7 @@ func (s *Service) apply(ctx context.Context, caller sandbox.Principal, ref strin
 	}
 	// The files are written. If the new manifest cannot be saved, the next comparison attributes
 	// the changes to another process.
-	if err := s.manifests.Amend(o.record.ID, now); err != nil {
+	if err := s.manifests.Amend(o.record.ID, entries); err != nil {
 		s.log.Warn("applied changes not recorded", "sandbox", o.record.ID, "err", err)
 	}
 	return out, nil
@@ -99,16 +99,16 @@ func (s *Service) apply(ctx context.Context, caller sandbox.Principal, ref strin
 
 // Export writes changes to an unnamed file.
 func (s *Service) Export(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ExportRequest) (*sandbox.Exported, error) {
-	ctx, d := s.audit.Begin(ctx, caller, "export", ref)
+	ctx, action := s.audit.Begin(ctx, caller, "export", ref)
 	out, err := s.export(ctx, caller, ref, req)
-	return out, d.Finish(ctx, err)
+	return out, action.Finish(ctx, err)
 }
 
 func (s *Service) export(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ExportRequest) (_ *sandbox.Exported, err error) {
 	if req.Format != formatTar && req.Format != formatPatch {
 		return nil, fault.New(fault.Invalid, "format_invalid", "the format is tar or patch")
 	}
-	if s.kept == nil {
+	if s.retained == nil {
 		return nil, fault.New(fault.Unsupported, "export_unavailable", "this server does not support exports")
 	}
 	o, err := s.open(ctx, caller, ref, req.ChangesRequest)
@@ -133,7 +133,7 @@ func (s *Service) export(ctx context.Context, caller sandbox.Principal, ref stri
 		return nil, exportDenied(c.decision)
 	}
 	if req.Provenance {
-		if err := s.maySign(c.chosen, false); err != nil {
+		if err := s.checkSignable(c.chosen, false); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +148,7 @@ func (s *Service) export(ctx context.Context, caller sandbox.Principal, ref stri
 		err = s.recordExport(ctx, caller, o, c, req.Format, approval)
 	}
 	if err == nil && req.Provenance {
-		out.Provenance, err = s.attest(ctx, caller, o, c, released{out: req.Format, artifact: out.SHA256, approval: approval})
+		out.Provenance, err = s.attest(ctx, caller, o, c, release{out: req.Format, artifact: out.SHA256, approval: approval})
 	}
 	if err != nil {
 		return nil, errors.Join(err, out.Close())
@@ -164,7 +164,7 @@ const (
 // write stages the choice and writes the file from it. Afterwards the choice contains the checksums
 // of the written content.
 func (s *Service) write(ctx context.Context, o *comparison, c *choice, format string) (_ *sandbox.Exported, err error) {
-	draft, err := s.kept.Begin(o.record.ID)
+	draft, err := s.retained.Begin(o.record.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -217,19 +217,20 @@ func (s *Service) write(ctx context.Context, o *comparison, c *choice, format st
 
 // staged returns the changes as they were staged, under their own paths.
 func staged(all, some []changeset.Change) []changeset.Change {
-	by := make(map[string]changeset.Change, len(some))
+	byPath := make(map[string]changeset.Change, len(some))
 	for _, c := range some {
-		by[c.Path] = c
+		byPath[c.Path] = c
 	}
 	out := slices.Clone(all)
 	for i := range out {
-		if c, ok := by[out[i].Path]; ok {
+		if c, ok := byPath[out[i].Path]; ok {
 			out[i] = c
 		}
 	}
 	return out
 }
 
+// onlyDirectory reports whether a change is about a directory.
 func onlyDirectory(c changeset.Change) bool {
 	e := c.New
 	if e == nil {
@@ -238,12 +239,12 @@ func onlyDirectory(c changeset.Change) bool {
 	return e.Type == changeset.Dir
 }
 
-// patch returns an error that names the changes for which a patch has no representation.
+// patch writes a patch. It returns an error if the patch cannot represent all changes.
 func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *comparison, list []changeset.Change) error {
-	left, err := changeset.WritePatch(ctx, w, staged, o.base, list, o.source.Redactor, changeset.Bounds{})
-	if err != nil || len(left) == 0 {
+	omitted, err := changeset.WritePatch(ctx, w, staged, o.base, list, o.source.Redactor, changeset.Bounds{})
+	if err != nil || len(omitted) == 0 {
 		return err
 	}
-	return fault.Newf(fault.Conflict, "patch_incomplete", "%d changes cannot be in a patch, such as that of %.200q: files that are binary or very large, that contained a secret before, or whose earlier content is not known", len(left), left[0].Path).
+	return fault.Newf(fault.Conflict, "patch_incomplete", "%d changes cannot be in a patch, such as that of %.200q: files that are binary or very large, that contained a secret before, or whose earlier content is not known", len(omitted), omitted[0].Path).
 		WithHint("export a tar, or name the other paths")
 }

@@ -1,6 +1,6 @@
-// Package changes compares the files of a sandbox with an earlier state, and exports the changes:
-// into the host's directory, as a file, with a signed statement, or as retained changes beyond the
-// sandbox's end.
+// Package changes owns the comparison of a sandbox's files with an earlier state, and the export of
+// the changes: into the host's directory, as a file, with a signed statement, or as retained
+// changes beyond the sandbox's end.
 package changes
 
 import (
@@ -98,24 +98,24 @@ type Deps struct {
 
 // Service compares and exports what sandboxes changed. It is safe for concurrent use.
 type Service struct {
-	source    Source
-	audit     Audit
-	log       *slog.Logger
-	questions sandbox.ApprovalRequests
-	manifests *workspace.Manifests
-	copies    *workspace.Copies
-	kept      *retained.Store
-	journals  string
-	signing   *provenance.Keys
-	version   string
-	comparing slots
+	source      Source
+	audit       Audit
+	log         *slog.Logger
+	approvals   sandbox.ApprovalRequests
+	manifests   *workspace.Manifests
+	copies      *workspace.Copies
+	retained    *retained.Store
+	journals    string
+	signing     *provenance.Keys
+	version     string
+	comparisons slots
 }
 
 // New makes a Service.
 func New(d Deps) *Service {
 	return &Service{
-		source: d.Source, audit: d.Audit, log: d.Log, questions: d.Approvals,
-		manifests: d.Manifests, copies: d.Copies, kept: d.Retained, journals: d.Journals,
-		signing: d.Provenance, version: d.Version, comparing: make(slots, maxComparing),
+		source: d.Source, audit: d.Audit, log: d.Log, approvals: d.Approvals,
+		manifests: d.Manifests, copies: d.Copies, retained: d.Retained, journals: d.Journals,
+		signing: d.Provenance, version: d.Version, comparisons: make(slots, maxComparisons),
 	}
 }

@@ -20,7 +20,7 @@ const (
 
 // Changes compares the files of a sandbox with an earlier state.
 func (s *Service) Changes(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ChangesRequest) (_ sandbox.ChangeSet, err error) {
-	in, err := policy.Chosen(req.Paths)
+	isChosen, err := policy.Chosen(req.Paths)
 	if err != nil {
 		return sandbox.ChangeSet{}, err
 	}
@@ -33,18 +33,18 @@ func (s *Service) Changes(ctx context.Context, caller sandbox.Principal, ref str
 	if err != nil {
 		return sandbox.ChangeSet{}, err
 	}
-	out := sandbox.ChangeSet{Sandbox: o.record.ID, Since: o.since, Dir: o.dir, TakenAt: set.TakenAt, Kept: o.kept}
-	list := slices.DeleteFunc(set.Changes, func(c changeset.Change) bool { return !in(c.Path) })
+	out := sandbox.ChangeSet{Sandbox: o.record.ID, Since: o.since, Dir: o.dir, TakenAt: set.TakenAt, Kept: o.isRetained}
+	list := slices.DeleteFunc(set.Changes, func(c changeset.Change) bool { return !isChosen(c.Path) })
 	out.Digest, out.Files = changeset.Digest(list), len(list)
-	left := maxShownText
+	textLeft := maxShownText
 	for i := range list {
 		c := &list[i]
 		out.Added += c.Added
 		out.Removed += c.Removed
-		if !o.shows(c.Path) {
+		if !o.mayShowText(c.Path) {
 			c.Text = ""
 		}
-		if left -= len(c.Text); left < 0 {
+		if textLeft -= len(c.Text); textLeft < 0 {
 			c.Text, out.Truncated = "", true
 		}
 	}
@@ -62,17 +62,17 @@ func (s *Service) Changes(ctx context.Context, caller sandbox.Principal, ref str
 	return out, nil
 }
 
-// shows reports whether the text of a file may appear in a diff. A file that the policy excludes
-// from exports must not leave as a diff either. A file whose export requires approval may appear,
-// because the approver has to see it.
-func (o *comparison) shows(path string) bool {
-	return o.policy.Export(false).Effect != egress.Deny && o.takes(path)
+// mayShowText reports whether the text of a file may appear in a diff. A file that the policy
+// excludes from exports must not leave as a diff either. A file whose export requires approval may
+// appear, because the approver has to see it.
+func (o *comparison) mayShowText(path string) bool {
+	return o.policy.Export(false).Effect != egress.Deny && o.mayExport(path)
 }
 
-// takes reports whether a path may be exported at all. The paths in a policy are relative to the
-// workspace. A file of the same name elsewhere does not match; otherwise a program inside could
+// mayExport reports whether a path may be exported at all. The paths in a policy are relative to
+// the workspace. A file of the same name elsewhere does not match; otherwise a program inside could
 // place a file there to have it exported.
-func (o *comparison) takes(path string) bool {
+func (o *comparison) mayExport(path string) bool {
 	if o.dir != sandbox.WorkspaceDir {
 		return len(o.policy.Document().Filesystem.Export.Only) == 0
 	}
@@ -90,14 +90,14 @@ type choice struct {
 // choose selects the changes that may be exported: first by the rules that always hold, then by the
 // policy, then by the request.
 func (o *comparison) choose(all []changeset.Change, paths []string, protected, overwrite bool) (choice, error) {
-	in, err := policy.Chosen(paths)
+	isChosen, err := policy.Chosen(paths)
 	if err != nil {
 		return choice{}, err
 	}
-	inside := func(c changeset.Change) bool { return in(c.Path) && o.takes(c.Path) }
+	included := func(c changeset.Change) bool { return isChosen(c.Path) && o.mayExport(c.Path) }
 	chosen, left := changeset.Select(all, func(c changeset.Change) bool {
 		flagged := c.Has(changeset.Protected) || c.Has(changeset.RunsByItself)
-		return inside(c) && (protected || !flagged) && (overwrite || c.Conflict == "")
+		return included(c) && (protected || !flagged) && (overwrite || c.Conflict == "")
 	})
 	for _, c := range chosen {
 		// A directory that is included because of its files counts as requested, and so do its
@@ -107,7 +107,7 @@ func (o *comparison) choose(all []changeset.Change, paths []string, protected, o
 		}
 	}
 	out := choiceOf(o, chosen, changeset.Digest(chosen))
-	out.left = slices.DeleteFunc(left, func(c changeset.Change) bool { return !inside(c) })
+	out.left = slices.DeleteFunc(left, func(c changeset.Change) bool { return !included(c) })
 	return out, nil
 }
 

@@ -18,13 +18,13 @@ const sinceStart = "start"
 // comparison is the source of a sandbox's changes: its current files, their earlier
 // state, and the policy that decides which of them may be exported.
 type comparison struct {
-	record sandbox.Row
-	policy *policy.Policy
-	source changeset.Source
-	base   changeset.Base
-	dir    string
-	since  string
-	kept   bool
+	record     sandbox.Row
+	policy     *policy.Policy
+	source     changeset.Source
+	base       changeset.Base
+	dir        string
+	since      string
+	isRetained bool
 	// git is the comparison of the repository that the workspace shares, or nil. Its files appear
 	// among the changes as if the repository were the workspace's own .git.
 	git *comparison
@@ -33,10 +33,11 @@ type comparison struct {
 	redactor *sandbox.Redactor
 	masked   map[string]changeset.Conflict
 	undo     []func() error
-	// until is this comparison's time limit, and done releases its place among those that run.
-	until   time.Time
-	done    func() error
-	service *Service
+	// deadline is the time limit of this comparison, and releaseSlot releases its place among the
+	// running comparisons.
+	deadline    time.Time
+	releaseSlot func() error
+	service     *Service
 }
 
 // close closes all opened resources in reverse order.
@@ -48,11 +49,11 @@ func (o *comparison) close() error {
 	return errors.Join(errs...)
 }
 
-// compare is called once. It releases the comparison's place, so that other exports do not wait
-// while a person decides about this one.
+// compare compares the current files with the earlier state. It is called once. It releases the
+// comparison's place, so that other exports do not wait while a person decides about this one.
 func (o *comparison) compare(ctx context.Context, lines, text bool) (_ *changeset.Set, err error) {
-	defer func() { err = errors.Join(err, o.done()) }()
-	ctx, cancel := inTime(ctx, o.until)
+	defer func() { err = errors.Join(err, o.releaseSlot()) }()
+	ctx, cancel := withTimeLimit(ctx, o.deadline)
 	defer cancel()
 	opts := changeset.Options{Dir: o.dir, Lines: lines, Text: text}
 	if o.showsHost() {
@@ -65,9 +66,9 @@ func (o *comparison) compare(ctx context.Context, lines, text bool) (_ *changese
 		hidden := sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))
 		opts.Ignore = func(name string) bool {
 			// The file that names the shared repository belongs to the host.
-			own := o.git != nil && isGit(name)
+			isPointer := o.git != nil && isGit(name)
 			name = path.Join(o.dir, name)
-			return own || match.Denied(name) || hidden(name) != ""
+			return isPointer || match.Denied(name) || hidden(name) != ""
 		}
 	}
 	set, err := changeset.Compare(ctx, o.source, o.base, opts)
@@ -84,7 +85,7 @@ func (o *comparison) compare(ctx context.Context, lines, text bool) (_ *changese
 		if err == nil && o.git != nil {
 			err = o.addRepository(ctx, set, lines, text)
 		}
-		o.remember(set.Changes)
+		o.markMasked(set.Changes)
 		set.Digest = changeset.Digest(set.Changes)
 	}
 	return set, err
@@ -95,8 +96,8 @@ func (o *comparison) showsHost() bool {
 	return o.dir == sandbox.WorkspaceDir || slices.ContainsFunc(o.record.Base.Mounts, func(m sandbox.Mount) bool { return sandbox.Overlap(o.dir, m.Target) })
 }
 
-// remember marks the files whose content was redacted when they were retained.
-func (o *comparison) remember(list []changeset.Change) {
+// markMasked marks the files whose content was redacted when they were retained.
+func (o *comparison) markMasked(list []changeset.Change) {
 	for i := range list {
 		c := &list[i]
 		conflict, masked := o.masked[c.Path]

@@ -11,27 +11,27 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// maxComparing is how many comparisons may run at once. Each holds the file lists of several trees
-// in memory, which a sandbox can make very long.
-const maxComparing = 2
+// maxComparisons is how many comparisons may run at once. Each holds the file lists of several
+// trees in memory, which a sandbox can make very long.
+const maxComparisons = 2
 
-// comparingTime limits one comparison. Otherwise sandboxes that list their files a byte at a time
-// would block everyone else's comparisons for ever.
-const comparingTime = 5 * time.Minute
+// comparisonTimeout limits one comparison. Otherwise sandboxes that list their files a byte at a
+// time would block the comparisons of all others for ever.
+const comparisonTimeout = 5 * time.Minute
 
 // slots limits the comparisons that run at once.
 type slots chan struct{}
 
 // await waits for a place among the running comparisons, and returns a function that releases it.
 // The context ends with the time limit of the place.
-func (t slots) await(ctx context.Context) (until time.Time, done func() error, err error) {
+func (t slots) await(ctx context.Context) (deadline time.Time, done func() error, err error) {
 	select {
 	case t <- struct{}{}:
 	case <-ctx.Done():
 		return time.Time{}, nil, sandbox.Canceled(context.Cause(ctx))
 	}
 	returned := false
-	return time.Now().Add(comparingTime), func() error {
+	return time.Now().Add(comparisonTimeout), func() error {
 		if !returned {
 			returned = true
 			<-t
@@ -40,10 +40,10 @@ func (t slots) await(ctx context.Context) (until time.Time, done func() error, e
 	}, nil
 }
 
-// inTime returns a context with the time limit of a comparison.
-func inTime(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(ctx, until,
-		fault.Newf(fault.Timeout, "comparison_timeout", "the sandbox's files could not be compared within %s", comparingTime))
+// withTimeLimit returns a context with the time limit of a comparison.
+func withTimeLimit(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, deadline,
+		fault.Newf(fault.Timeout, "comparison_timeout", "the sandbox's files could not be compared within %s", comparisonTimeout))
 }
 
 // guestTimeout is how long a guest may send nothing in the middle of an answer, as while it
@@ -53,24 +53,24 @@ const guestTimeout = 2 * time.Minute
 // errGuestSilent is the cause with which the guest's stream is canceled.
 var errGuestSilent = fault.Newf(fault.Timeout, "guest_silent", "the sandbox's guest sent no data for %s", guestTimeout)
 
-// awaited sends a request to the guest and cancels it when the next piece of the answer takes
-// longer than guestTimeout. A program with root inside may have replaced the guest, and must not
+// withGuestTimeout sends a request to the guest, and cancels it when the guest sends nothing for
+// guestTimeout. A program with root inside may have replaced the guest, and must not
 // block the caller by answering slowly.
-func awaited(ctx context.Context, ask func(context.Context) (*http.Response, error)) (*http.Response, error) {
+func withGuestTimeout(ctx context.Context, send func(context.Context) (*http.Response, error)) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(guestTimeout, func() { cancel(errGuestSilent) })
+	timer := time.AfterFunc(guestTimeout, func() { cancel(errGuestSilent) })
 	end := func() {
-		late.Stop()
+		timer.Stop()
 		cancel(nil)
 	}
-	res, err := ask(ctx)
+	res, err := send(ctx)
 	if err != nil {
 		err = silenceOr(ctx, err)
 		end()
 		return nil, err
 	}
-	late.Stop()
-	res.Body = &listened{ReadCloser: res.Body, ctx: ctx, late: late, end: end}
+	timer.Stop()
+	res.Body = &timedBody{ReadCloser: res.Body, ctx: ctx, timer: timer, end: end}
 	return res, nil
 }
 
@@ -82,21 +82,21 @@ func silenceOr(ctx context.Context, err error) error {
 	return err
 }
 
-// listened is the body of an answer that awaited returns.
-type listened struct {
+// timedBody is the body of an answer that withGuestTimeout returns.
+type timedBody struct {
 	io.ReadCloser
-	ctx  context.Context
-	late *time.Timer
-	end  func()
+	ctx   context.Context
+	timer *time.Timer
+	end   func()
 }
 
 // Read implements io.Reader.
-func (l *listened) Read(b []byte) (int, error) {
+func (l *timedBody) Read(b []byte) (int, error) {
 	// The timeout is stopped between reads, because the guest may be silent while the caller does
 	// not read.
-	l.late.Reset(guestTimeout)
+	l.timer.Reset(guestTimeout)
 	n, err := l.ReadCloser.Read(b)
-	l.late.Stop()
+	l.timer.Stop()
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = silenceOr(l.ctx, err)
 	}
@@ -104,7 +104,7 @@ func (l *listened) Read(b []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (l *listened) Close() error {
+func (l *timedBody) Close() error {
 	l.end()
 	return l.ReadCloser.Close()
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// spell is a body that yields each piece after a delay, until the request ends.
-type spell struct {
+// slowBody is a body that returns each byte after a pause, until its context ends.
+type slowBody struct {
 	ctx    context.Context
 	pauses []time.Duration
 }
 
-func (s *spell) Read(b []byte) (int, error) {
+func (s *slowBody) Read(b []byte) (int, error) {
 	if len(s.pauses) == 0 {
 		return 0, io.EOF
 	}
@@ -32,29 +32,29 @@ func (s *spell) Read(b []byte) (int, error) {
 	}
 }
 
-func (*spell) Close() error { return nil }
+func (*slowBody) Close() error { return nil }
 
-// A guest that stops sending is not waited for, neither before its answer nor in the middle of it.
-// A guest that sends a little at a time is waited for as long as its caller waits, and a reader may
-// take its time.
-func TestSilentGuestsAreNotAwaited(t *testing.T) {
-	const little = guestTimeout - time.Second
+// TestSilentGuestTimesOut checks that a request fails if the guest stops sending before or within
+// its answer. A guest that pauses for a short time after each byte and a slow reader cause no
+// timeout.
+func TestSilentGuestTimesOut(t *testing.T) {
+	const shortPause = guestTimeout - time.Second
 	for name, c := range map[string]struct {
 		before time.Duration
 		pauses []time.Duration
 		reader time.Duration
 		want   string
 	}{
-		"well":          {little, []time.Duration{little, little, little}, 0, ""},
+		"slow guest":    {shortPause, []time.Duration{shortPause, shortPause, shortPause}, 0, ""},
 		"slow reader":   {0, []time.Duration{0, 0}, time.Hour, ""},
 		"never answers": {time.Hour, nil, 0, "guest_silent"},
-		"falls silent":  {0, []time.Duration{little, time.Hour}, 0, "guest_silent"},
+		"falls silent":  {0, []time.Duration{shortPause, time.Hour}, 0, "guest_silent"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			res, err := awaited(t.Context(), func(ctx context.Context) (*http.Response, error) {
+			res, err := withGuestTimeout(t.Context(), func(ctx context.Context) (*http.Response, error) {
 				select {
 				case <-time.After(c.before):
-					return &http.Response{Body: &spell{ctx, c.pauses}}, nil
+					return &http.Response{Body: &slowBody{ctx, c.pauses}}, nil
 				case <-ctx.Done():
 					return nil, ctx.Err()
 				}
@@ -67,16 +67,16 @@ func TestSilentGuestsAreNotAwaited(t *testing.T) {
 				err = res.Body.Close()
 			}
 			if fault.CodeOf(err) != c.want && (err != nil || c.want != "") {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got error %v, want code %q", name, err, c.want)
 			}
 		})
 	}
-	// A caller that goes away does not count as the guest's silence.
+	// A canceled caller does not count as a silent guest.
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		res, err := awaited(ctx, func(ctx context.Context) (*http.Response, error) {
-			return &http.Response{Body: &spell{ctx, []time.Duration{time.Hour}}}, nil
+		res, err := withGuestTimeout(ctx, func(ctx context.Context) (*http.Response, error) {
+			return &http.Response{Body: &slowBody{ctx, []time.Duration{time.Hour}}}, nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -90,15 +90,15 @@ func TestSilentGuestsAreNotAwaited(t *testing.T) {
 	})
 }
 
-// A comparison has a time limit, which its context enforces.
-func TestComparisonsEnd(t *testing.T) {
+// TestComparisonTimesOut checks the time limit of a comparison and of the wait for a slot.
+func TestComparisonTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := make(slots, 1)
-		until, done, err := all.await(t.Context())
+		deadline, done, err := all.await(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := inTime(t.Context(), until)
+		ctx, cancel := withTimeLimit(t.Context(), deadline)
 		defer cancel()
 		<-ctx.Done()
 		if err := sandbox.Canceled(context.Cause(ctx)); fault.CodeOf(err) != "comparison_timeout" {
@@ -109,7 +109,7 @@ func TestComparisonsEnd(t *testing.T) {
 		if _, _, err := all.await(short); fault.CodeOf(err) != "timeout" {
 			t.Error(err)
 		}
-		// Giving a turn back twice frees only one.
+		// Releasing a slot twice frees only one slot.
 		if err := errors.Join(done(), done()); err != nil || len(all) != 0 {
 			t.Error(err, len(all))
 		}

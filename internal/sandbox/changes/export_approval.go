@@ -18,20 +18,20 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// exportHold is how long an export waits for an approval. It is long enough to use an existing
+// exportWait is how long an export waits for an approval. It is long enough to use an existing
 // approval. A caller whose request is still pending retries later.
-const exportHold = time.Second
+const exportWait = time.Second
 
 // Limits of the lists in an approval request. The digest covers everything.
 const (
-	askedPaths = 100
-	askedBytes = 1800
+	maxListedPaths = 100
+	maxListedBytes = 1800
 )
 
 // approveExport requests approval of exactly these changes. A grant is bound to the digest and the
 // destination, and is used up here.
 func (s *Service) approveExport(ctx context.Context, o *comparison, c choice, to string) (string, error) {
-	if s.questions == nil {
+	if s.approvals == nil {
 		return "", fault.New(fault.Denied, "export_unasked", "the policy requires an approval for this export, but this server has no approvers")
 	}
 	doc := o.policy.Document().Approvals
@@ -46,9 +46,9 @@ func (s *Service) approveExport(ctx context.Context, o *comparison, c choice, to
 	if c.removals > 0 {
 		summary += fmt.Sprintf(", and remove %d", c.removals)
 	}
-	ask, cancel := context.WithTimeout(ctx, exportHold)
+	waitCtx, cancel := context.WithTimeout(ctx, exportWait)
 	defer cancel()
-	answer, err := s.questions.Ask(ask, egress.ApprovalRequest{
+	outcome, err := s.approvals.Ask(waitCtx, egress.ApprovalRequest{
 		Sandbox: o.record.ID, Kind: kind, Summary: summary,
 		Facts: map[string]string{
 			"digest": c.digest, "to": to, "files": strconv.Itoa(len(c.chosen) - c.removals), "deletions": strconv.Itoa(c.removals),
@@ -59,15 +59,15 @@ func (s *Service) approveExport(ctx context.Context, o *comparison, c choice, to
 	if err != nil {
 		return "", err
 	}
-	if answer.Granted {
-		return answer.Approval, nil
+	if outcome.Granted {
+		return outcome.Approval, nil
 	}
-	e := fault.Newf(fault.Denied, "export_"+answer.State, "these changes need an approval, which is %s", answer.State)
+	e := fault.Newf(fault.Denied, "export_"+outcome.State, "these changes need an approval, which is %s", outcome.State)
 	switch {
-	case answer.State == "denied" && answer.Reason != "":
-		e = e.WithHint("the reason was: " + answer.Reason)
-	case answer.Approval != "":
-		e = e.WithHint(approval.HowToGrant(answer.Approval, o.record.Owner, doc.Quorum) + "; then repeat the command")
+	case outcome.State == "denied" && outcome.Reason != "":
+		e = e.WithHint("the reason was: " + outcome.Reason)
+	case outcome.Approval != "":
+		e = e.WithHint(approval.HowToGrant(outcome.Approval, o.record.Owner, doc.Quorum) + "; then repeat the command")
 	}
 	return "", e
 }
@@ -91,7 +91,7 @@ func namesOf(all []changeset.Change) string {
 			for _, f := range c.Flags {
 				entry.WriteString(" (" + string(f) + ")")
 			}
-			if shown == askedPaths || b.Len()+len(entry.String())+2 > askedBytes {
+			if shown == maxListedPaths || b.Len()+len(entry.String())+2 > maxListedBytes {
 				return b.String() + fmt.Sprintf("; and %d more", len(all)-shown)
 			}
 			if shown++; b.Len() > 0 {
@@ -116,9 +116,9 @@ func (s *Service) recordExport(ctx context.Context, caller sandbox.Principal, o 
 	return s.audit.Append(ctx, s.exportDraft(ctx, caller, o, c, to, approval))
 }
 
-// flaggedBytes limits the total length of paths in an entry. A sandbox chooses them, and with too
-// many of the longest ones the entry could not be written.
-const flaggedBytes = 32 << 10
+// maxFlaggedBytes limits the total length of paths in an entry. A sandbox chooses them, and with
+// too many of the longest ones the entry could not be written.
+const maxFlaggedBytes = 32 << 10
 
 // toDiff is the destination of an export whose text was shown as a diff.
 const toDiff = "diff"
@@ -129,15 +129,15 @@ func (s *Service) exportDraft(ctx context.Context, caller sandbox.Principal, o *
 		To: to, Digest: c.digest, Files: len(c.chosen) - c.removals, Deletions: c.removals,
 		Rule: c.decision.Rule, Policy: o.policy.Digest(), Approval: approval, Masked: changeset.CountMasked(c.chosen),
 	}
-	room := flaggedBytes
-	var told func(string) string
+	bytesLeft := maxFlaggedBytes
+	var redactName func(string) string
 	for _, ch := range c.chosen {
-		if len(ch.Flags) > 0 && len(e.Flagged) < askedPaths && len(ch.Path) <= room {
-			room -= len(ch.Path)
-			if told == nil {
-				told = s.nameRedactor(ctx, o)
+		if len(ch.Flags) > 0 && len(e.Flagged) < maxListedPaths && len(ch.Path) <= bytesLeft {
+			bytesLeft -= len(ch.Path)
+			if redactName == nil {
+				redactName = s.nameRedactor(ctx, o)
 			}
-			e.Flagged = append(e.Flagged, told(ch.Path))
+			e.Flagged = append(e.Flagged, redactName(ch.Path))
 		}
 	}
 	return audit.Draft{Kind: audit.Exported, Sandbox: o.record.ID, Actor: caller.Actor(), Data: e}
@@ -147,7 +147,7 @@ func (s *Service) exportDraft(ctx context.Context, caller sandbox.Principal, o *
 // sandbox chooses the names, so secrets are removed even if the policy shows them inside.
 func (s *Service) nameRedactor(ctx context.Context, o *comparison) func(names string) string {
 	redactor := o.redactor
-	if o.kept {
+	if o.isRetained {
 		var err error
 		if redactor, err = s.source.RetainedRedactor(ctx, o.record); err != nil {
 			s.log.Warn("file names omitted: the sandbox's secrets are not known", "sandbox", o.record.ID, "err", err)

@@ -9,7 +9,7 @@ import (
 // gitVerdict holds the first hidden and the first protected file that a commit changes.
 type gitVerdict struct{ hidden, protected string }
 
-func (v gitVerdict) none() bool { return v == gitVerdict{} }
+func (v gitVerdict) isEmpty() bool { return v == gitVerdict{} }
 
 func (v *gitVerdict) add(o gitVerdict) {
 	if o.hidden != "" {
@@ -20,22 +20,22 @@ func (v *gitVerdict) add(o gitVerdict) {
 	}
 }
 
-// brings returns the hidden and protected files that the new commits of a reference change,
-// compared with the commits on which they are based; old is the reference's earlier target.
-func (j *gitInspection) brings(r *inspectedRepository, dir, id, old string) (gitVerdict, error) {
+// inspectReference returns the hidden and protected files that the new commits of a reference
+// change, compared with the commits on which they are based; old is the reference's earlier target.
+func (j *gitInspection) inspectReference(r *inspectedRepository, dir, id, old string) (gitVerdict, error) {
 	if r.err != nil {
 		return gitVerdict{}, r.err
 	}
-	v, err := j.inspectTip(r, top(dir), id, old)
-	if err != nil || v.none() || r.history.Whole() {
+	v, err := j.inspectTip(r, workTree(dir), id, old)
+	if err != nil || v.isEmpty() || r.history.Whole() {
 		return v, err
 	}
 	// The set of new commits must be exact before a reference is rejected.
 	if err := r.history.Complete(); err != nil {
 		return gitVerdict{}, err
 	}
-	r.looked = nil
-	return j.inspectTip(r, top(dir), id, old)
+	r.inspected = nil
+	return j.inspectTip(r, workTree(dir), id, old)
 }
 
 func (j *gitInspection) inspectTip(r *inspectedRepository, inside, id, old string) (gitVerdict, error) {
@@ -51,32 +51,32 @@ func (j *gitInspection) inspectTip(r *inspectedRepository, inside, id, old strin
 		if old == "" {
 			return gitVerdict{}, nil // an unrelated history, which replaces nothing
 		}
-		was, err := r.history.Find(old)
+		earlier, err := r.history.Find(old)
 		if err != nil {
 			return gitVerdict{}, err
 		}
 		tree := ""
-		if was != nil {
-			tree = was.Tree
+		if earlier != nil {
+			tree = earlier.Tree
 		}
 		bases = []string{tree}
 	}
-	v, err := j.against(r, inside, bases, tip.Tree)
+	v, err := j.compareTrees(r, inside, bases, tip.Tree)
 	if err != nil || v.hidden != "" {
 		return v, err
 	}
 	// If an intermediate commit removes a hidden file, the file is lost wherever that commit is
 	// checked out, cherry-picked, reverted or bisected, even if a later commit restores it.
-	made, err := r.history.New(tip)
+	newCommits, err := r.history.New(tip)
 	if err != nil {
 		return gitVerdict{}, err
 	}
-	for _, c := range made {
-		between, err := j.inspectCommit(r, inside, c)
+	for _, c := range newCommits {
+		verdict, err := j.inspectCommit(r, inside, c)
 		if err != nil {
 			return gitVerdict{}, err
 		}
-		v.add(between)
+		v.add(verdict)
 	}
 	return v, nil
 }
@@ -84,15 +84,15 @@ func (j *gitInspection) inspectTip(r *inspectedRepository, inside, id, old strin
 // inspectCommit checks one commit. Only files that differ from those of every parent are compared
 // with the bases: a merge may take one side's file, and so may later commits.
 func (j *gitInspection) inspectCommit(r *inspectedRepository, inside string, c *objects.Commit) (gitVerdict, error) {
-	if v, ok := r.looked[c]; ok {
+	if v, ok := r.inspected[c]; ok {
 		return v, nil
 	}
 	v, err := j.compareCommit(r, inside, c)
 	if err == nil {
-		if r.looked == nil {
-			r.looked = map[*objects.Commit]gitVerdict{}
+		if r.inspected == nil {
+			r.inspected = map[*objects.Commit]gitVerdict{}
 		}
-		r.looked[c] = v
+		r.inspected[c] = v
 	}
 	return v, err
 }
@@ -101,7 +101,7 @@ func (j *gitInspection) compareCommit(r *inspectedRepository, inside string, c *
 	touched := false
 	for _, parent := range r.history.Parents(c) {
 		err := r.reader.Changed(parent, c.Tree, func(name, _ string) error {
-			touched = touched || j.guarded(path.Join(inside, name))
+			touched = touched || j.isGuarded(path.Join(inside, name))
 			return nil
 		})
 		if err != nil {
@@ -115,19 +115,20 @@ func (j *gitInspection) compareCommit(r *inspectedRepository, inside string, c *
 	if err != nil {
 		return gitVerdict{}, err
 	}
-	return j.against(r, inside, bases, c.Tree)
+	return j.compareTrees(r, inside, bases, c.Tree)
 }
 
-func (j *gitInspection) guarded(inside string) bool {
-	return j.hides(inside) || j.match.Protected(inside)
+// isGuarded reports whether the policy hides or protects a path.
+func (j *gitInspection) isGuarded(inside string) bool {
+	return j.isHidden(inside) || j.match.Protected(inside)
 }
 
-// against compares a tree with its bases. A file is unchanged if it equals that of any base.
-func (j *gitInspection) against(r *inspectedRepository, inside string, bases []string, tree string) (v gitVerdict, err error) {
+// compareTrees compares a tree with its bases. A file is unchanged if it equals that of any base.
+func (j *gitInspection) compareTrees(r *inspectedRepository, inside string, bases []string, tree string) (v gitVerdict, err error) {
 	changed := map[string]int{}
 	for _, base := range bases {
 		err := r.reader.Changed(base, tree, func(name, _ string) error {
-			if j.guarded(path.Join(inside, name)) {
+			if j.isGuarded(path.Join(inside, name)) {
 				changed[name]++
 			}
 			return nil
@@ -139,7 +140,7 @@ func (j *gitInspection) against(r *inspectedRepository, inside string, bases []s
 	for name, n := range changed {
 		switch {
 		case n < len(bases):
-		case j.hides(path.Join(inside, name)):
+		case j.isHidden(path.Join(inside, name)):
 			v.add(gitVerdict{hidden: name})
 		default:
 			v.add(gitVerdict{protected: name})

@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
 )
 
+// sumOf returns the SHA-256 of a text in hexadecimal.
 func sumOf(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])

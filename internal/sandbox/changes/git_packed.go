@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// unjudged returns changes without the flags of git references.
-func unjudged(list []changeset.Change) []changeset.Change {
+// withoutGitFlags returns changes without the flags of git references.
+func withoutGitFlags(list []changeset.Change) []changeset.Change {
 	out := slices.Clone(list)
 	for i := range out {
 		if out[i].Has(changeset.HiddenChanged) || out[i].Has(changeset.GitUnchecked) {
@@ -21,10 +21,10 @@ func unjudged(list []changeset.Change) []changeset.Change {
 	return out
 }
 
-// packed checks references whose files were removed. If packed-refs has the same reference, the
-// reference still exists. If packed-refs itself is not exported, the removal must not be exported
-// either, because the branch would be lost. Unchanged references are dropped.
-func (j *gitInspection) packed(same map[string]bool) {
+// checkPacked checks references whose files were removed. If packed-refs has the same reference,
+// the reference still exists. If packed-refs itself is not exported, the removal must not be
+// exported either, because the branch would be lost. Unchanged references are dropped.
+func (j *gitInspection) checkPacked(same map[string]bool) {
 	for i := range j.set.Changes {
 		c := &j.set.Changes[i]
 		dir, rest := j.repositoryOf(c.Path)
@@ -38,7 +38,7 @@ func (j *gitInspection) packed(same map[string]bool) {
 		all := &j.set.Changes[at]
 		text, _ := j.text(all, maxRefFile)
 		switch id, packed := refNames("packed-refs", string(text))[rest]; {
-		case packed && j.names(c.Path)[rest] == id:
+		case packed && j.earlierReferences(c.Path)[rest] == id:
 			same[c.Path] = true
 		case all.Refused():
 			c.Flags = append(c.Flags, changeset.GitUnchecked)

@@ -14,28 +14,29 @@ import (
 	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
 )
 
-// reference flags a file of references.
-func (j *gitInspection) reference(c *changeset.Change) {
+// flagReference flags a file of references if the commits of one of them change hidden or protected
+// files.
+func (j *gitInspection) flagReference(c *changeset.Change) {
 	dir, rest := j.repositoryOf(c.Path)
 	text, ok := j.text(c, maxRefFile)
 	if !ok || strings.HasPrefix(rest, "reftable/") {
-		j.unchecked(c)
+		j.flagUnchecked(c)
 		return
 	}
 	r := j.repository(gitfile.Common(dir))
-	was := j.names(c.Path)
+	was := j.earlierReferences(c.Path)
 	for name, id := range refNames(rest, string(text)) {
 		if was[name] == id || slices.Contains(r.known, id) {
 			continue
 		}
-		found, err := j.brings(r, dir, id, was[name])
+		found, err := j.inspectReference(r, dir, id, was[name])
 		switch {
 		case err != nil:
-			j.unchecked(c)
+			j.flagUnchecked(c)
 		case found.hidden != "":
 			c.Flags, c.Because = append(c.Flags, changeset.HiddenChanged), found.hidden
 		case found.protected != "":
-			j.protect(c, found.protected)
+			j.flagProtected(c, found.protected)
 			continue
 		default:
 			continue
@@ -44,9 +45,9 @@ func (j *gitInspection) reference(c *changeset.Change) {
 	}
 }
 
-// names returns the references that a file contained.
-func (j *gitInspection) names(file string) map[string]string {
-	text, err := gitfile.Read(j.was, file, maxRefFile)
+// earlierReferences returns the references that a file contained at the start of the sandbox.
+func (j *gitInspection) earlierReferences(file string) map[string]string {
+	text, err := gitfile.Read(j.before, file, maxRefFile)
 	if err != nil {
 		return nil
 	}
@@ -58,14 +59,14 @@ func (j *gitInspection) names(file string) map[string]string {
 func refNames(file, text string) map[string]string {
 	all := map[string]string{}
 	if file != "packed-refs" {
-		if id := hash(text); id != "" {
+		if id := commitID(text); id != "" {
 			all[file] = id
 		}
 		return all
 	}
 	for line := range strings.Lines(text) {
 		id, name, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if id = hash(strings.TrimPrefix(id, "^")); id != "" {
+		if id = commitID(strings.TrimPrefix(id, "^")); id != "" {
 			all[cmp.Or(name, id)] = id
 		}
 	}
@@ -80,14 +81,14 @@ func (j *gitInspection) repository(dir string) *inspectedRepository {
 	}
 	r := &inspectedRepository{}
 	j.repos[dir] = r
-	came := newFiles{root: j.files, names: map[string]string{}}
-	for name, as := range j.fetched {
+	fetched := newFiles{root: j.files, names: map[string]string{}}
+	for name, file := range j.fetched {
 		if rest, ok := strings.CutPrefix(name, path.Join(dir, "objects")+"/"); ok {
-			came.names[rest] = as
+			fetched.names[rest] = file
 		}
 	}
-	sources := []objects.Files{came}
-	host, undo, err := hostObjects(j.was, path.Join(dir, "objects"))
+	sources := []objects.Files{fetched}
+	host, undo, err := hostObjects(j.before, path.Join(dir, "objects"))
 	r.undo = append(r.undo, undo)
 	if r.err = err; err != nil {
 		return r
@@ -96,7 +97,7 @@ func (j *gitInspection) repository(dir string) *inspectedRepository {
 		return r
 	}
 	r.undo = append(r.undo, r.reader.Close)
-	if r.known, r.err = knownNames(j.was, dir); r.err == nil {
+	if r.known, r.err = knownNames(j.before, dir); r.err == nil {
 		r.history, r.err = objects.NewHistory(r.reader, r.known)
 	}
 	return r
@@ -110,11 +111,11 @@ type newFiles struct {
 
 // Open implements objects.Files.
 func (f newFiles) Open(name string) (*os.File, error) {
-	as, ok := f.names[name]
+	file, ok := f.names[name]
 	if !ok {
 		return nil, fs.ErrNotExist
 	}
-	return f.root.Open(as)
+	return f.root.Open(file)
 }
 
 // Names implements objects.Files.
@@ -128,38 +129,38 @@ func (f newFiles) Names() ([]string, error) {
 	return out, nil
 }
 
-// index returns the index to export. equal reports whether it tracks the same files as the host's
-// index, whatever metadata it has about the files inside. A nil index means that the file stays
-// unchanged.
-func (j *gitInspection) index(c *changeset.Change) (text []byte, equal bool) {
+// exportedIndex returns the index to export. equal reports whether it tracks the same files as the
+// host's index, whatever metadata it has about the files inside. A nil index means that the file
+// stays unchanged.
+func (j *gitInspection) exportedIndex(c *changeset.Change) (text []byte, equal bool) {
 	dir, _ := j.repositoryOf(c.Path)
-	inside := top(dir)
-	hidden := func(name string) bool { return j.hides(path.Join(inside, name)) }
+	inside := workTree(dir)
+	hidden := func(name string) bool { return j.isHidden(path.Join(inside, name)) }
 	data, ok := j.text(c, index.MaxBytes)
-	var mine, theirs *index.Index
+	var sandboxIndex, hostIndex *index.Index
 	if ok {
-		mine, _ = index.Parse(data) // malformed data is nil
+		sandboxIndex, _ = index.Parse(data) // malformed data is nil
 	}
 	if j.o.base.Outside != nil {
-		theirs, _ = gitfile.ReadIndex(j.o.base.Outside, c.Path)
+		hostIndex, _ = gitfile.ReadIndex(j.o.base.Outside, c.Path)
 	}
 	switch {
-	case mine == nil && j.deny && (!ok || theirs != nil && theirs.Tracks(hidden)):
+	case sandboxIndex == nil && j.deny && (!ok || hostIndex != nil && hostIndex.Tracks(hidden)):
 		c.Flags = append(c.Flags, changeset.GitUnchecked)
 		return nil, false
-	case mine == nil || theirs == nil || !mine.Fits(theirs):
+	case sandboxIndex == nil || hostIndex == nil || !sandboxIndex.Fits(hostIndex):
 		return nil, false
 	}
-	restored := mine.Restore(theirs, hidden)
-	if mine.Same(theirs) {
+	restored := sandboxIndex.Restore(hostIndex, hidden)
+	if sandboxIndex.Same(hostIndex) {
 		return nil, true
 	}
 	// The next commit on the host would include the staged changes.
-	if name := mine.Other(theirs, func(name string) bool { return j.match.Protected(path.Join(inside, name)) }); name != "" {
-		j.protect(c, name)
+	if name := sandboxIndex.Other(hostIndex, func(name string) bool { return j.match.Protected(path.Join(inside, name)) }); name != "" {
+		j.flagProtected(c, name)
 	}
 	if !restored {
 		return nil, false
 	}
-	return mine.Bytes(), false
+	return sandboxIndex.Bytes(), false
 }

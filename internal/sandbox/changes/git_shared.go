@@ -47,9 +47,9 @@ func splitGit(all []changeset.Entry) (tree, git []changeset.Entry) {
 // their content. Other files in the objects directory control how objects are read.
 var objectName = regexp.MustCompile(`^objects/([0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})|pack/pack-[0-9a-f]{40,64}\.(pack|idx|rev))$`)
 
-// mayLeave reports whether a file of a shared repository may be exported at all. This sandbox must
-// not change the files of other work trees or of the main one.
-func mayLeave(g *sandbox.Shared, name string) bool {
+// mayExportShared reports whether a file of a shared repository may be exported at all. This
+// sandbox must not change the files of other work trees or of the main one.
+func mayExportShared(g *sandbox.Shared, name string) bool {
 	top, rest, below := strings.Cut(name, "/")
 	switch top {
 	case "objects":
@@ -57,8 +57,8 @@ func mayLeave(g *sandbox.Shared, name string) bool {
 		return dir || objectName.MatchString(name)
 	case "refs":
 		// These references belong to another work tree.
-		own, _, _ := strings.Cut(rest, "/")
-		return g.Worktree == "" || own != "bisect" && own != "worktree" && own != "rewritten"
+		first, _, _ := strings.Cut(rest, "/")
+		return g.Worktree == "" || first != "bisect" && first != "worktree" && first != "rewritten"
 	case "logs":
 		return g.Worktree == "" || rest != "HEAD"
 	case "packed-refs", "shallow", "config", "hooks", "info":
@@ -87,7 +87,7 @@ func (s *Service) openShared(ctx context.Context, o *comparison) error {
 		return fmt.Errorf("open the repository: %w", err)
 	}
 	o.undo = append(o.undo, host.Close)
-	o.git = o.part(g)
+	o.git = o.repositoryComparison(g)
 	o.git.base.Outside = host
 	o.base.Start, o.git.base.Start = splitGit(o.base.Start)
 	o.base.Brought, o.git.base.Brought = splitGit(o.base.Brought)
@@ -104,8 +104,8 @@ func (s *Service) openShared(ctx context.Context, o *comparison) error {
 	return err
 }
 
-// part is the comparison of the files of a repository.
-func (o *comparison) part(g *sandbox.Shared) *comparison {
+// repositoryComparison returns the comparison of the files of a repository.
+func (o *comparison) repositoryComparison(g *sandbox.Shared) *comparison {
 	return &comparison{record: o.record, policy: o.policy, source: o.source, dir: g.Target, since: o.since, redactor: o.redactor, service: o.service}
 }
 
@@ -144,7 +144,7 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 		Protected: func(name string) bool { return match.Protected(path.Join(inside, name)) },
 		Ignore: func(name string) bool {
 			at := path.Join(g.dir, name)
-			return !mayLeave(shared, name) || match.Denied(at) || match.Denied(path.Join(inside, name)) || hidden(at) != ""
+			return !mayExportShared(shared, name) || match.Denied(at) || match.Denied(path.Join(inside, name)) || hidden(at) != ""
 		},
 	})
 	if err != nil {
@@ -175,11 +175,11 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 }
 
 // applyShared applies changes to the workspace and to the repository that it shares. All checks for
-// both come first; then ready is called once, with all changes. It returns the new manifest
+// both applied first; then ready is called once, with all changes. It returns the new manifest
 // entries, also with an error.
 func (s *Service) applyShared(ctx context.Context, o *comparison, chosen []changeset.Change, overwrite bool, ready func([]changeset.Change) error) ([]changeset.Entry, error) {
-	options := func(of *comparison, ready func([]changeset.Change) error) changeset.ApplyOptions {
-		return changeset.ApplyOptions{Dir: of.dir, Journals: s.journals, Overwrite: overwrite, Ready: ready}
+	options := func(target *comparison, ready func([]changeset.Change) error) changeset.ApplyOptions {
+		return changeset.ApplyOptions{Dir: target.dir, Journals: s.journals, Overwrite: overwrite, Ready: ready}
 	}
 	var tree, git []changeset.Change
 	for _, c := range chosen {
@@ -192,26 +192,26 @@ func (s *Service) applyShared(ctx context.Context, o *comparison, chosen []chang
 	if len(git) == 0 {
 		return changeset.Apply(ctx, o.source, o.base.Outside, tree, options(o, ready))
 	}
-	var now []changeset.Entry
-	there, err := changeset.Apply(ctx, o.git.source, o.git.base.Outside, git, options(o.git, func(come []changeset.Change) error {
+	var entries []changeset.Entry
+	gitEntries, err := changeset.Apply(ctx, o.git.source, o.git.base.Outside, git, options(o.git, func(applied []changeset.Change) error {
 		var all []changeset.Change
-		for _, c := range come {
+		for _, c := range applied {
 			all = append(all, c.Renamed(underGit))
 		}
 		if len(tree) == 0 {
 			return ready(all)
 		}
 		var err error
-		now, err = changeset.Apply(ctx, o.source, o.base.Outside, tree, options(o, func(come []changeset.Change) error {
-			all = append(all, come...)
+		entries, err = changeset.Apply(ctx, o.source, o.base.Outside, tree, options(o, func(applied []changeset.Change) error {
+			all = append(all, applied...)
 			slices.SortFunc(all, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
 			return ready(all)
 		}))
 		return err
 	}))
-	for _, e := range there {
+	for _, e := range gitEntries {
 		e.Path = underGit(e.Path)
-		now = append(now, e)
+		entries = append(entries, e)
 	}
-	return now, err
+	return entries, err
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// TestF3WhatComesOutOfASharedRepository: a sandbox in one work tree can neither change another work
-// tree nor the files that control how git reads objects.
-func TestF3WhatComesOutOfASharedRepository(t *testing.T) {
-	tree, sub := &sandbox.Shared{Worktree: "one"}, &sandbox.Shared{}
+// TestF3ExportsOfSharedRepository checks that a sandbox in one work tree can neither change another
+// work tree nor the files that control how git reads objects.
+func TestF3ExportsOfSharedRepository(t *testing.T) {
+	workTree, submodule := &sandbox.Shared{Worktree: "one"}, &sandbox.Shared{}
 	for name, want := range map[string][2]bool{
 		"refs": {true, true}, "refs/heads/x": {true, true}, "packed-refs": {true, true}, "logs/refs/heads/x": {true, true},
 		"objects": {true, true}, "objects/ab": {true, true}, "objects/pack": {true, true}, "config": {true, true}, "hooks/pre-commit": {true, true},
@@ -19,7 +19,7 @@ func TestF3WhatComesOutOfASharedRepository(t *testing.T) {
 		"worktrees/one/HEAD": {true, false}, "worktrees/one/index": {true, false}, "worktrees/one/gitdir": {false, false}, "worktrees/one": {false, false},
 		"worktrees/two/HEAD": {false, false}, "worktrees/one/commondir": {false, false}, "worktrees/one/locked": {false, false}, "modules/x/config": {false, false}, "worktrees/onex/HEAD": {false, false},
 	} {
-		if got := [2]bool{mayLeave(tree, name), mayLeave(sub, name)}; got != want {
+		if got := [2]bool{mayExportShared(workTree, name), mayExportShared(submodule, name)}; got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}

@@ -33,24 +33,25 @@ func (b guestFiles) Redactor() changeset.Redactor {
 
 // Tree implements changeset.Source.
 func (b guestFiles) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
-	return b.ask(ctx, guest.PathTree, req)
+	return b.request(ctx, guest.PathTree, req)
 }
 
 // Pack implements changeset.Source.
 func (b guestFiles) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
-	return b.ask(ctx, guest.PathPack, req)
+	return b.request(ctx, guest.PathPack, req)
 }
 
-// maxComplaint limits the length of a guest's error message.
-const maxComplaint = 4 << 10
+// maxErrorBytes limits the length of a guest's error message.
+const maxErrorBytes = 4 << 10
 
-func (b guestFiles) ask(ctx context.Context, where string, req any) (io.ReadCloser, error) {
+// request sends a request to the guest and returns the body of its answer.
+func (b guestFiles) request(ctx context.Context, path string, req any) (io.ReadCloser, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return nil, err
 	}
-	res, err := awaited(ctx, func(ctx context.Context) (*http.Response, error) {
-		return b.source.Guest(ctx, b.row, http.MethodPost, where, bytes.NewReader(body))
+	res, err := withGuestTimeout(ctx, func(ctx context.Context) (*http.Response, error) {
+		return b.source.Guest(ctx, b.row, http.MethodPost, path, bytes.NewReader(body))
 	})
 	if err != nil {
 		if errors.Is(err, errGuestSilent) {
@@ -65,7 +66,7 @@ func (b guestFiles) ask(ctx context.Context, where string, req any) (io.ReadClos
 		return res.Body, nil
 	}
 	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxComplaint))
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBytes))
 	return nil, fault.Wrap(errors.Join(fmt.Errorf("guest answered %d: %.200q", res.StatusCode, b.redactor.Record().Bytes(text)), err), fault.Unsupported, "files_unavailable",
 		"the sandbox's guest belongs to an earlier version, which cannot list files")
 }

@@ -33,7 +33,7 @@ func (s *Service) open(ctx context.Context, caller sandbox.Principal, ref string
 	if strings.HasPrefix(o.dir, sandbox.WorkspaceDir+"/") {
 		// Rules about protected, exported and executed files use paths relative to the workspace,
 		// and a template contains no earlier state of the workspace.
-		return nil, fault.New(fault.Invalid, "dir_invalid", "what is below "+sandbox.WorkspaceDir+" is compared as a part of it").
+		return nil, fault.New(fault.Invalid, "dir_invalid", "a directory below "+sandbox.WorkspaceDir+" is compared as a part of it").
 			WithHint("leave the directory out, and name paths: crannog diff SANDBOX src/")
 	}
 	defer func() {
@@ -42,21 +42,21 @@ func (s *Service) open(ctx context.Context, caller sandbox.Principal, ref string
 		}
 	}()
 	r, err := s.source.Resolve(ctx, caller, ref)
-	maybeKept := (fault.KindOf(err) == fault.NotFound || err == nil && r.State == sandbox.Stopped) && s.kept != nil
-	if err != nil && !maybeKept {
+	maybeRetained := (fault.KindOf(err) == fault.NotFound || err == nil && r.State == sandbox.Stopped) && s.retained != nil
+	if err != nil && !maybeRetained {
 		return nil, err
 	}
-	var waited error
-	if o.until, o.done, waited = s.comparing.await(ctx); waited != nil {
-		return nil, waited
+	var waitErr error
+	if o.deadline, o.releaseSlot, waitErr = s.comparisons.await(ctx); waitErr != nil {
+		return nil, waitErr
 	}
-	o.undo = append(o.undo, o.done)
-	ctx, cancel := inTime(ctx, o.until)
+	o.undo = append(o.undo, o.releaseSlot)
+	ctx, cancel := withTimeLimit(ctx, o.deadline)
 	defer cancel()
-	if maybeKept {
+	if maybeRetained {
 		// The sandbox's row exists, so it can also be found by its name.
-		if found, keptErr := s.openRetained(caller, cmp.Or(r.ID, ref), o); found || keptErr != nil {
-			return o, keptErr
+		if found, retainedErr := s.openRetained(caller, cmp.Or(r.ID, ref), o); found || retainedErr != nil {
+			return o, retainedErr
 		}
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Service) open(ctx context.Context, caller sandbox.Principal, ref string
 // openSource opens the sandbox's current files.
 func (s *Service) openSource(ctx context.Context, o *comparison) error {
 	r := o.record
-	if r.State == sandbox.Stopped && s.kept != nil && s.kept.Has(r.ID) {
+	if r.State == sandbox.Stopped && s.retained != nil && s.retained.Has(r.ID) {
 		return fault.Newf(fault.Conflict, "changes_expired", "the retained changes of sandbox %s have expired", r.ID)
 	}
 	opened, err := s.source.Open(ctx, r)
@@ -105,11 +105,11 @@ func (s *Service) openSnapshot(ctx context.Context, caller sandbox.Principal, o 
 	}
 	o.undo = append(o.undo, opened.Close)
 	source := guestFiles{source: s.source, row: opened.Row, redactor: opened.Mask}
-	if err := s.fetchOld(ctx, o, source); err != nil || o.record.Base.Git == nil || o.dir != sandbox.WorkspaceDir {
+	if err := s.fetchBase(ctx, o, source); err != nil || o.record.Base.Git == nil || o.dir != sandbox.WorkspaceDir {
 		return err
 	}
-	o.git = o.part(o.record.Base.Git)
-	err = s.fetchOld(ctx, o.git, source)
+	o.git = o.repositoryComparison(o.record.Base.Git)
+	err = s.fetchBase(ctx, o.git, source)
 	o.undo = append(o.undo, o.git.undo...)
 	return err
 }

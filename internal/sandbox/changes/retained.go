@@ -20,16 +20,16 @@ var retainedBounds = changeset.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
 
 // KeepChanges retains the changes below the workspace beyond the sandbox's end.
 func (s *Service) KeepChanges(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.KeptChanges, error) {
-	ctx, d := s.audit.Begin(ctx, caller, "changes.keep", ref)
+	ctx, action := s.audit.Begin(ctx, caller, "changes.keep", ref)
 	out, err := s.keepChanges(ctx, caller, ref)
 	if err == nil && out.Files == 0 {
 		return out, nil // nothing was done
 	}
-	return out, d.Commit(ctx, err)
+	return out, action.Commit(ctx, err)
 }
 
 func (s *Service) keepChanges(ctx context.Context, caller sandbox.Principal, ref string) (_ sandbox.KeptChanges, err error) {
-	if err := s.mayKeep(caller); err != nil {
+	if err := s.checkMayRetain(caller); err != nil {
 		return sandbox.KeptChanges{}, err
 	}
 	o, err := s.open(ctx, caller, ref, sandbox.ChangesRequest{})
@@ -38,7 +38,7 @@ func (s *Service) keepChanges(ctx context.Context, caller sandbox.Principal, ref
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
 	r := o.record
-	if o.kept || r.Workspace == "" {
+	if o.isRetained || r.Workspace == "" {
 		return sandbox.KeptChanges{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox has no host directory to which its changes could be applied")
 	}
 	if s.source.Unchanged(ctx, r) {
@@ -58,14 +58,14 @@ func (s *Service) keepChanges(ctx context.Context, caller sandbox.Principal, ref
 			return sandbox.KeptChanges{}, err
 		}
 	}
-	draft, err := s.kept.Begin(r.ID)
+	draft, err := s.retained.Begin(r.ID)
 	if err != nil {
 		return sandbox.KeptChanges{}, err
 	}
 	// A change that may not be exported is retained as a line without content, and a file whose
 	// name contains a secret not at all. Everything else is redacted now, because the values may be
 	// gone later. Git references are checked again when they are exported.
-	list, refused := changeset.Select(unjudged(set.Changes), func(changeset.Change) bool { return true })
+	list, refused := changeset.Select(withoutGitFlags(set.Changes), func(changeset.Change) bool { return true })
 	refused = slices.DeleteFunc(refused, func(c changeset.Change) bool { return c.Has(changeset.SecretName) })
 	if list, err = changeset.Stage(ctx, o.source, o.dir, list, draft.Files, retainedBounds); err != nil {
 		return sandbox.KeptChanges{}, errors.Join(err, draft.Abort())
@@ -90,7 +90,7 @@ func (s *Service) keepChanges(ctx context.Context, caller sandbox.Principal, ref
 		return sandbox.KeptChanges{}, err
 	}
 	m.ID = r.ID
-	return toRetained(m), s.Sweep()
+	return keptChanges(m), s.Sweep()
 }
 
 // maskedOf returns the files in which text was redacted. Files that were too large to be inspected
@@ -113,22 +113,23 @@ func maskedOf(list []changeset.Change) []retained.Masked {
 	return out
 }
 
-func toRetained(m retained.Meta) sandbox.KeptChanges {
+// keptChanges returns the description of retained changes for callers.
+func keptChanges(m retained.Meta) sandbox.KeptChanges {
 	return sandbox.KeptChanges{
 		ID: m.ID, Workspace: m.Workspace, TakenAt: m.TakenAt, ExpiresAt: m.ExpiresAt, Files: m.Files, Added: m.Added, Removed: m.Removed,
 	}
 }
 
-// mayKeep refuses callers that may not retain changes. Retained changes are meant for the host's
-// directories, and use the host's disk.
-func (s *Service) mayKeep(caller sandbox.Principal) error {
+// checkMayRetain refuses callers that may not retain changes. Retained changes are meant for the
+// host's directories, and use the host's disk.
+func (s *Service) checkMayRetain(caller sandbox.Principal) error {
 	if err := caller.Check(); err != nil {
 		return err
 	}
 	if !caller.Local {
 		return fault.New(fault.Denied, "changes_not_local", "only callers on the server's own machine retain changes of ended sandboxes")
 	}
-	if s.kept == nil {
+	if s.retained == nil {
 		return fault.New(fault.Unsupported, "changes_unavailable", "this server does not retain changes")
 	}
 	return nil
@@ -136,32 +137,32 @@ func (s *Service) mayKeep(caller sandbox.Principal) error {
 
 // ListChanges returns the retained changes, newest first.
 func (s *Service) ListChanges(_ context.Context, caller sandbox.Principal) ([]sandbox.KeptChanges, error) {
-	if err := s.mayKeep(caller); err != nil {
+	if err := s.checkMayRetain(caller); err != nil {
 		return nil, err
 	}
-	list, err := s.kept.List()
+	list, err := s.retained.List()
 	if err != nil {
 		return nil, err
 	}
 	out := make([]sandbox.KeptChanges, len(list))
 	for i, m := range list {
-		out[i] = toRetained(m)
+		out[i] = keptChanges(m)
 	}
 	return out, nil
 }
 
 // DiscardChanges removes the retained changes of a sandbox.
 func (s *Service) DiscardChanges(ctx context.Context, caller sandbox.Principal, id string) error {
-	ctx, d := s.audit.Begin(ctx, caller, "changes.discard", id)
-	return d.Finish(ctx, s.discardChanges(ctx, caller, id))
+	ctx, action := s.audit.Begin(ctx, caller, "changes.discard", id)
+	return action.Finish(ctx, s.discardChanges(ctx, caller, id))
 }
 
 // discardChanges removes the retained changes of a run, and also its recordings.
 func (s *Service) discardChanges(ctx context.Context, caller sandbox.Principal, id string) error {
-	if err := s.mayKeep(caller); err != nil {
+	if err := s.checkMayRetain(caller); err != nil {
 		return err
 	}
-	if _, err := s.kept.Meta(id); err != nil {
+	if _, err := s.retained.Meta(id); err != nil {
 		return err
 	}
 	return errors.Join(s.dropRetained(id), s.source.DropRecording(ctx, id))
@@ -170,7 +171,7 @@ func (s *Service) discardChanges(ctx context.Context, caller sandbox.Principal, 
 // openRetained opens the retained changes of a sandbox that does not exist any more. It reports
 // whether there are any.
 func (s *Service) openRetained(caller sandbox.Principal, id string, o *comparison) (bool, error) {
-	m, err := s.kept.Meta(id)
+	m, err := s.retained.Meta(id)
 	if fault.KindOf(err) == fault.NotFound || err == nil && !caller.Local {
 		return false, nil
 	}
@@ -180,14 +181,14 @@ func (s *Service) openRetained(caller sandbox.Principal, id string, o *compariso
 	if o.dir != m.Dir || o.since != sinceStart {
 		return true, fault.Newf(fault.Conflict, "changes_kept", "sandbox %s has ended; only its changes in %s since its start were retained", id, m.Dir)
 	}
-	o.kept, o.masked = true, make(map[string]changeset.Conflict, len(m.Masked))
+	o.isRetained, o.masked = true, make(map[string]changeset.Conflict, len(m.Masked))
 	for _, f := range m.Masked {
 		o.masked[string(f.Path)] = f.Conflict
 	}
-	was := m.Made
-	o.record = sandbox.Row{Base: sandbox.Base{Copy: m.Copy, Revision: was.Revision, Absent: m.Hidden}, Sandbox: sandbox.Sandbox{
-		ID: id, Owner: m.Owner, Workspace: m.Workspace, State: sandbox.Stopped, StartedAt: was.StartedAt, Template: was.Template,
-		TemplateID: was.TemplateID, Engine: was.Engine, Boundary: engine.Boundary(was.Boundary), Origin: was.Origin, Parent: was.Parent,
+	made := m.Made
+	o.record = sandbox.Row{Base: sandbox.Base{Copy: m.Copy, Revision: made.Revision, Absent: m.Hidden}, Sandbox: sandbox.Sandbox{
+		ID: id, Owner: m.Owner, Workspace: m.Workspace, State: sandbox.Stopped, StartedAt: made.StartedAt, Template: made.Template,
+		TemplateID: made.TemplateID, Engine: made.Engine, Boundary: engine.Boundary(made.Boundary), Origin: made.Origin, Parent: made.Parent,
 	}}
 	if err := json.Unmarshal(m.Access, &o.record.Access); err != nil {
 		return true, fmt.Errorf("retained changes of %s: %w", id, err)
@@ -206,13 +207,13 @@ func (s *Service) openRetained(caller sandbox.Principal, id string, o *compariso
 		return true, err
 	}
 	if o.git == nil {
-		o.source, err = s.kept.Files(id, o.base.Start)
+		o.source, err = s.retained.Files(id, o.base.Start)
 		return true, err
 	}
-	if o.source, err = s.kept.Part(id, o.base.Start, notGit); err != nil {
+	if o.source, err = s.retained.Part(id, o.base.Start, notGit); err != nil {
 		return true, err
 	}
-	o.git.source, err = s.kept.Part(id, o.git.base.Start, ofGit)
+	o.git.source, err = s.retained.Part(id, o.git.base.Start, ofGit)
 	return true, err
 }
 
@@ -220,10 +221,10 @@ func (s *Service) openRetained(caller sandbox.Principal, id string, o *compariso
 // were compared, unless the sandbox itself still needs it.
 func (s *Service) dropRetained(id string) error {
 	copied := ""
-	if m, err := s.kept.Meta(id); err == nil {
+	if m, err := s.retained.Meta(id); err == nil {
 		copied = m.Copy
 	}
-	if err := s.kept.Remove(id); err != nil {
+	if err := s.retained.Remove(id); err != nil {
 		return err
 	}
 	return s.source.Forget(id, copied)
@@ -231,10 +232,10 @@ func (s *Service) dropRetained(id string) error {
 
 // ForgetAll removes all retained changes.
 func (s *Service) ForgetAll() error {
-	if s.kept == nil {
+	if s.retained == nil {
 		return nil
 	}
-	list, err := s.kept.List()
+	list, err := s.retained.List()
 	errs := []error{err}
 	for _, m := range list {
 		errs = append(errs, s.dropRetained(m.ID))
@@ -244,12 +245,12 @@ func (s *Service) ForgetAll() error {
 
 // Sweep removes retained changes that have expired.
 func (s *Service) Sweep() error {
-	if s.kept == nil {
+	if s.retained == nil {
 		return nil
 	}
-	gone, err := s.kept.Sweep()
+	expired, err := s.retained.Sweep()
 	errs := []error{err}
-	for _, id := range gone {
+	for _, id := range expired {
 		errs = append(errs, s.dropRetained(id))
 	}
 	return errors.Join(errs...)

@@ -18,16 +18,16 @@ import (
 // outApply is the output format of an apply.
 const outApply = "apply"
 
-// released describes an export for its signed statement.
-type released struct {
+// release describes an export for its signed statement.
+type release struct {
 	out      string // tar, patch or apply
 	artifact string // SHA-256 of the written file, or ""
 	approval string
 }
 
-// maySign returns an error for a request that could not be signed, so that it does not use up an
-// approval.
-func (s *Service) maySign(chosen []changeset.Change, files bool) error {
+// checkSignable returns an error for a request that could not be signed, so that it does not use up
+// an approval.
+func (s *Service) checkSignable(chosen []changeset.Change, files bool) error {
 	if s.signing == nil {
 		return fault.New(fault.Unsupported, "provenance_unavailable", "this server does not sign statements")
 	}
@@ -52,13 +52,13 @@ func filesOf(chosen []changeset.Change) []provenance.File {
 // attest signs a statement about an export. The signed tree head in the statement covers the audit
 // entry of the export. An entry about the signature is durable before the caller gets the
 // signature, so the audit log lists all signatures.
-func (s *Service) attest(ctx context.Context, caller sandbox.Principal, o *comparison, c choice, out released) ([]byte, error) {
-	point, err := s.audit.Checkpoint(ctx)
+func (s *Service) attest(ctx context.Context, caller sandbox.Principal, o *comparison, c choice, out release) ([]byte, error) {
+	treeHead, err := s.audit.Checkpoint(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r := o.record
-	name, _, _ := strings.Cut(point.Note, "\n")
+	name, _, _ := strings.Cut(treeHead.Note, "\n")
 	statement, err := provenance.Release{
 		Artifact: out.artifact, Files: filesOf(c.chosen),
 		Sandbox: r.ID, StartedAt: r.StartedAt, OutAt: time.Now(),
@@ -70,7 +70,7 @@ func (s *Service) attest(ctx context.Context, caller sandbox.Principal, o *compa
 			Changes: c.digest, Removals: c.removals, Masked: changeset.CountMasked(c.chosen), Approval: out.approval,
 		},
 		TemplateID: r.TemplateID, Revision: r.Base.Revision, Commit: o.commit(),
-		Record: provenance.Checkpoint{Size: point.Size, Root: point.Root, Note: point.Note},
+		Record: provenance.Checkpoint{Size: treeHead.Size, Root: treeHead.Root, Note: treeHead.Note},
 		Server: strings.TrimPrefix(name, "crannog/"), Version: s.version,
 	}.Statement()
 	if err != nil {
@@ -87,6 +87,6 @@ func (s *Service) attest(ctx context.Context, caller sandbox.Principal, o *compa
 	sum := sha256.Sum256(envelope)
 	return envelope, s.audit.Append(ctx, audit.Draft{Kind: audit.ProvenanceSigned, Sandbox: r.ID, Actor: caller.Actor(), Data: payload.Provenance{
 		Artifact: out.artifact, Subjects: len(statement.Subject), Envelope: hex.EncodeToString(sum[:]), Key: signer.Public.ID(),
-		Digest: c.digest, Policy: o.policy.Digest(), Checkpoint: point.Size,
+		Digest: c.digest, Policy: o.policy.Digest(), Checkpoint: treeHead.Size,
 	}})
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// textSize is the size of the largest file of a snapshot whose content is fetched. For larger files
-// no text is shown.
-const textSize = 16 << 20
+// maxTextBytes is the size of the largest file of a snapshot whose content is fetched. For larger
+// files no text is shown.
+const maxTextBytes = 16 << 20
 
-// fetchOld makes a snapshot the earlier state for a comparison with o's files. It fetches the list
+// fetchBase makes a snapshot the earlier state for a comparison with o's files. It fetches the list
 // of the snapshot's files with checksums of those that may differ, and their content into a private
 // directory.
-func (s *Service) fetchOld(ctx context.Context, o *comparison, old changeset.Source) error {
+func (s *Service) fetchBase(ctx context.Context, o *comparison, old changeset.Source) error {
 	was, err := treeOf(ctx, old, changeset.TreeRequest{Dir: o.dir})
 	if err != nil {
 		return err
@@ -34,19 +34,19 @@ func (s *Service) fetchOld(ctx context.Context, o *comparison, old changeset.Sou
 		return err
 	}
 	var texts []changeset.Change
-	told := make(map[string]changeset.Entry, len(sums))
+	withSums := make(map[string]changeset.Entry, len(sums))
 	for i, e := range sums {
-		told[e.Path] = e
-		if e.Type == changeset.Regular && e.Sum != "" && e.Size <= textSize {
+		withSums[e.Path] = e
+		if e.Type == changeset.Regular && e.Sum != "" && e.Size <= maxTextBytes {
 			texts = append(texts, changeset.Change{Path: e.Path, Op: changeset.Created, New: &sums[i]})
 		}
 	}
 	for i, e := range o.base.Start {
-		if t, ok := told[e.Path]; ok {
+		if t, ok := withSums[e.Path]; ok {
 			o.base.Start[i] = t
 		}
 	}
-	return s.stageOld(ctx, o, old, texts)
+	return s.stageBase(ctx, o, old, texts)
 }
 
 func treeOf(ctx context.Context, source changeset.Source, req changeset.TreeRequest) ([]changeset.Entry, error) {
@@ -60,13 +60,13 @@ func treeOf(ctx context.Context, source changeset.Source, req changeset.TreeRequ
 
 // differing returns the regular files of one tree that may be missing or different in another tree.
 func differing(was, now []changeset.Entry) [][]byte {
-	there := make(map[string]changeset.Entry, len(now))
+	current := make(map[string]changeset.Entry, len(now))
 	for _, e := range now {
-		there[e.Path] = e
+		current[e.Path] = e
 	}
 	out := [][]byte{}
 	for _, e := range was {
-		n, ok := there[e.Path]
+		n, ok := current[e.Path]
 		same := ok && n.Type == e.Type && n.Size == e.Size && n.Mode == e.Mode && n.MTime.Equal(e.MTime) && n.CTime.Equal(e.CTime)
 		if e.Type == changeset.Regular && !same {
 			out = append(out, []byte(e.Path))
@@ -75,12 +75,12 @@ func differing(was, now []changeset.Entry) [][]byte {
 	return out
 }
 
-// stageOld fetches files under their own names.
-func (s *Service) stageOld(ctx context.Context, o *comparison, old changeset.Source, list []changeset.Change) error {
-	if s.kept == nil {
+// stageBase fetches files under their own names.
+func (s *Service) stageBase(ctx context.Context, o *comparison, old changeset.Source, list []changeset.Change) error {
+	if s.retained == nil {
 		return fault.New(fault.Unsupported, "changes_unavailable", "this server cannot compare snapshots")
 	}
-	draft, err := s.kept.Begin(o.record.ID)
+	draft, err := s.retained.Begin(o.record.ID)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *Service) stageOld(ctx context.Context, o *comparison, old changeset.Sou
 		return err
 	}
 	defer staged.Close()
-	if _, err := changeset.Stage(ctx, old, o.dir, list, staged, changeset.Bounds{FileBytes: textSize}); err != nil {
+	if _, err := changeset.Stage(ctx, old, o.dir, list, staged, changeset.Bounds{FileBytes: maxTextBytes}); err != nil {
 		return err
 	}
 	for i, c := range list {

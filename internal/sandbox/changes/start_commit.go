@@ -23,31 +23,31 @@ func (o *comparison) commit() string {
 	if o.dir != sandbox.WorkspaceDir || o.base.Outside == nil || o.record.Base.Copy != "" {
 		return ""
 	}
-	head, _ := o.unmoved(".git/HEAD")
+	head, _ := o.readUnchanged(".git/HEAD")
 	ref, symbolic := strings.CutPrefix(head, "ref: ")
 	if !symbolic {
-		return hash(head)
+		return commitID(head)
 	}
 	if ref = strings.TrimSpace(ref); !strings.HasPrefix(ref, "refs/") || path.Clean(ref) != ref {
 		return ""
 	}
-	text, there := o.unmoved(".git/" + ref)
+	text, there := o.readUnchanged(".git/" + ref)
 	if there {
-		return hash(text)
+		return commitID(text)
 	}
-	packed, _ := o.unmoved(".git/packed-refs")
+	packed, _ := o.readUnchanged(".git/packed-refs")
 	for line := range strings.Lines(packed) {
 		if id, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name == ref {
-			return hash(id)
+			return commitID(id)
 		}
 	}
 	return ""
 }
 
-// unmoved reads a file of the workspace's host directory that is unchanged since the sandbox's
-// start. there reports whether the file exists or existed then; if so, no other file may be read in
-// its place.
-func (o *comparison) unmoved(name string) (text string, there bool) {
+// readUnchanged reads a file of the workspace's host directory that is unchanged since the
+// sandbox's start. there reports whether the file exists or existed then; if so, no other file may
+// be read in its place.
+func (o *comparison) readUnchanged(name string) (text string, there bool) {
 	var was *changeset.Entry
 	for i := range o.base.Start {
 		if o.base.Start[i].Path == name {
@@ -74,8 +74,8 @@ func (o *comparison) unmoved(name string) (text string, there bool) {
 	return string(data), true
 }
 
-// hash returns the text if it is a commit's name, and "" otherwise.
-func hash(text string) string {
+// commitID returns the text if it is the ID of a commit, and "" otherwise.
+func commitID(text string) string {
 	text = strings.TrimSpace(text)
 	if len(text) != 40 && len(text) != 64 || strings.Trim(text, "0123456789abcdef") != "" {
 		return ""

@@ -1,4 +1,4 @@
-// Package demand decides how many sandboxes of each kind are worth having ready: it counts
+// Package demand owns the decision how many sandboxes of each kind should be warm. It counts
 // requests, reduces old counts over time, and divides a memory budget. It creates nothing and has
 // no clock.
 package demand
@@ -13,12 +13,12 @@ import (
 const (
 	// halfLife is the time in which half of the counted demand is forgotten.
 	halfLife = 5 * time.Minute
-	// burst is the time within which creations count as one burst: about as long as it takes to
+	// burst is the time within which creations count as one burst: about as decay as it takes to
 	// make a few more sandboxes.
 	burst = time.Second
-	// regular is the least recent demand for a kind to count. A single request is not enough,
+	// minHeat is the minimum recent demand for a kind to count. A single request is not enough,
 	// because it may be the only one.
-	regular = 1.5
+	minHeat = 1.5
 	// cold is the demand below which the counts of a kind are dropped.
 	cold = 0.2
 )
@@ -44,13 +44,14 @@ type entry struct {
 	peak float64 // the greatest value of now, fading with halfLife
 }
 
+// fade reduces the counts by the time since the last call.
 func (e *entry) fade(at time.Time) {
 	d := max(0, at.Sub(e.at))
 	e.at = at
-	long := math.Exp2(-float64(d) / float64(halfLife))
-	e.heat *= long
+	decay := math.Exp2(-float64(d) / float64(halfLife))
+	e.heat *= decay
 	e.now *= math.Exp(-float64(d) / float64(burst))
-	e.peak = max(e.peak*long, e.now)
+	e.peak = max(e.peak*decay, e.now)
 }
 
 // Add counts a creation.
@@ -84,13 +85,13 @@ func (b *Counter) Known(kind string) bool {
 // forget drops cold kinds, and the coldest if there are too many.
 func (b *Counter) forget(at time.Time) {
 	var coldest string
-	least := math.Inf(1)
+	lowest := math.Inf(1)
 	for kind, e := range b.kinds {
 		e.fade(at)
 		if e.heat < cold {
 			delete(b.kinds, kind)
-		} else if e.heat < least {
-			coldest, least = kind, e.heat
+		} else if e.heat < lowest {
+			coldest, lowest = kind, e.heat
 		}
 	}
 	if len(b.kinds) >= maxKinds {
@@ -104,39 +105,39 @@ type Share struct {
 	Count int
 }
 
-// Want divides a budget. First it gives one sandbox to each kind: the kinds of floors first, then
+// Shares divides a budget. First it gives one sandbox to each kind: the kinds of floors first, then
 // the others by demand. Then it gives more to the kinds that bursts most likely need. The result is
 // in the order in which to create them. The cost of a kind must be positive.
-func (b *Counter) Want(at time.Time, budget int64, cost func(kind string) int64) []Share {
+func (b *Counter) Shares(at time.Time, budget int64, cost func(kind string) int64) []Share {
 	b.forget(at)
-	type demandOf struct {
+	type candidate struct {
 		Share
 		limit int
 		heat  float64
 	}
-	var wishes []demandOf
+	var candidates []candidate
 	for _, kind := range b.floors {
-		wishes = append(wishes, demandOf{Share: Share{Kind: kind}, limit: 1, heat: math.Inf(1)})
+		candidates = append(candidates, candidate{Share: Share{Kind: kind}, limit: 1, heat: math.Inf(1)})
 	}
 	for kind, e := range b.kinds {
-		if e.heat < regular {
+		if e.heat < minHeat {
 			continue
 		}
 		limit := min(MaxEach, max(1, int(math.Round(e.peak))))
-		if i := slices.IndexFunc(wishes, func(w demandOf) bool { return w.Kind == kind }); i >= 0 {
-			wishes[i].limit = limit
+		if i := slices.IndexFunc(candidates, func(w candidate) bool { return w.Kind == kind }); i >= 0 {
+			candidates[i].limit = limit
 		} else {
-			wishes = append(wishes, demandOf{Share: Share{Kind: kind}, limit: limit, heat: e.heat})
+			candidates = append(candidates, candidate{Share: Share{Kind: kind}, limit: limit, heat: e.heat})
 		}
 	}
-	slices.SortStableFunc(wishes, func(a, b demandOf) int {
+	slices.SortStableFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.heat, a.heat), cmp.Compare(b.limit, a.limit))
 	})
 	total := 0
-	for round, more := 0, true; more; round++ {
-		more = false
-		for i := range wishes {
-			w := &wishes[i]
+	for round, added := 0, true; added; round++ {
+		added = false
+		for i := range candidates {
+			w := &candidates[i]
 			price := cost(w.Kind)
 			if w.Count != round || w.Count >= w.limit || total >= MaxTotal || price <= 0 || price > budget {
 				continue
@@ -144,11 +145,11 @@ func (b *Counter) Want(at time.Time, budget int64, cost func(kind string) int64)
 			budget -= price
 			w.Count++
 			total++
-			more = true
+			added = true
 		}
 	}
 	var out []Share
-	for _, w := range wishes {
+	for _, w := range candidates {
 		if w.Count > 0 {
 			out = append(out, w.Share)
 		}

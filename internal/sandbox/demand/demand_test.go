@@ -9,24 +9,25 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func one(string) int64 { return 1 }
+// unitCost is a cost function in which each sandbox costs 1.
+func unitCost(string) int64 { return 1 }
 
 func (b *Counter) counts(at time.Time, budget int64) map[string]int {
 	out := map[string]int{}
-	for _, s := range b.Want(at, budget, one) {
+	for _, s := range b.Shares(at, budget, unitCost) {
 		out[s.Kind] = s.Count
 	}
 	return out
 }
 
-func TestOneCreationIsNoDemand(t *testing.T) {
+func TestSingleCreationIsNoDemand(t *testing.T) {
 	var b Counter
 	if got := b.counts(start, 100); len(got) != 0 {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("shares without creations: got %v, want none", got)
 	}
 	b.Add("a", start)
 	if got := b.counts(start, 100); len(got) != 0 {
-		t.Errorf("after one: %v", got)
+		t.Errorf("shares after one creation: got %v, want none", got)
 	}
 	b.Add("a", start.Add(time.Minute))
 	if got := b.counts(start.Add(time.Minute), 100); got["a"] != 1 {
@@ -46,7 +47,7 @@ func TestBurstsAreRemembered(t *testing.T) {
 		t.Errorf("after a burst of 10: %v", got)
 	}
 	if got := b.counts(start.Add(5*time.Minute), 100); got["a"] != 5 {
-		t.Errorf("half a life later: %v", got)
+		t.Errorf("one half-life later: got %v, want 5", got)
 	}
 	for range 1000 {
 		b.Add("a", start.Add(5*time.Minute))
@@ -54,7 +55,7 @@ func TestBurstsAreRemembered(t *testing.T) {
 	if got := b.counts(start.Add(5*time.Minute), 1000); got["a"] != MaxEach {
 		t.Errorf("after a burst of 1000: %v", got)
 	}
-	// For creations one after the other, a burst's number of sandboxes is enough.
+	// Creations one after the other need only as many sandboxes as fall into one burst.
 	var slow Counter
 	at := start
 	for range 1000 {
@@ -62,7 +63,7 @@ func TestBurstsAreRemembered(t *testing.T) {
 		slow.Add("a", at)
 	}
 	if got := slow.counts(at, 100); got["a"] < 1 || got["a"] > 3 {
-		t.Errorf("two a second: %v", got)
+		t.Errorf("two creations per second: got %v, want 1 to 3", got)
 	}
 }
 
@@ -79,7 +80,7 @@ func TestFloorsComeFirst(t *testing.T) {
 		0: "[]", 1: "[{first 1}]", 2: "[{first 1} {second 1}]", 3: "[{first 1} {second 1} {hot 1}]",
 		5: "[{first 1} {second 1} {hot 2} {warm 1}]", 10: "[{first 1} {second 1} {hot 5} {warm 3}]", 1000: "[{first 1} {second 1} {hot 20} {warm 3}]",
 	} {
-		if got := fmt.Sprint(b.Want(start, budget, one)); got != want {
+		if got := fmt.Sprint(b.Shares(start, budget, unitCost)); got != want {
 			t.Errorf("with %d: %s, want %s", budget, got, want)
 		}
 	}
@@ -87,15 +88,15 @@ func TestFloorsComeFirst(t *testing.T) {
 	b.Add("first", start)
 	b.Add("first", start)
 	if got := b.counts(start, 1000); got["first"] != 2 {
-		t.Errorf("a floor that is asked for: %v", got)
+		t.Errorf("floor kind with demand: got %v, want 2", got)
 	}
 	// A kind without cost is not counted, because the number of its sandboxes would have no limit.
-	if got := b.Want(start, 100, func(string) int64 { return 0 }); len(got) != 0 {
-		t.Errorf("for nothing: %v", got)
+	if got := b.Shares(start, 100, func(string) int64 { return 0 }); len(got) != 0 {
+		t.Errorf("shares of kinds without cost: got %v, want none", got)
 	}
 }
 
-func TestTooManyKinds(t *testing.T) {
+func TestKindsAndTotalAreLimited(t *testing.T) {
 	var b Counter
 	b.Add("kept", start)
 	b.Add("kept", start)
@@ -111,11 +112,11 @@ func TestTooManyKinds(t *testing.T) {
 			b.Add(fmt.Sprint("hot", n), start)
 		}
 	}
-	for _, s := range b.Want(start, 1<<40, one) {
+	for _, s := range b.Shares(start, 1<<40, unitCost) {
 		total += s.Count
 	}
 	if total != MaxTotal {
-		t.Errorf("%d in all, want %d", total, MaxTotal)
+		t.Errorf("got %d sandboxes in total, want %d", total, MaxTotal)
 	}
 }
 
@@ -144,7 +145,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-func TestPressurePasses(t *testing.T) {
+func TestBudgetReturnsAfterPressure(t *testing.T) {
 	roomy := Memory{Total: 100, Available: 50}
 	pressed := roomy
 	pressed.Stalled = 50

@@ -11,12 +11,13 @@ type Memory struct {
 }
 
 const (
-	// share is the percentage of the available memory that is used unless an amount is configured.
-	share = 10
-	// stalled is the percentage of time stalled for memory that counts as pressure, and scarce the
-	// percentage of all memory that must stay available.
-	stalled = 10
-	scarce  = 8
+	// sharePercent is the percentage of the available memory that is used unless an amount is
+	// configured.
+	sharePercent = 10
+	// stalledPercent is the percentage of time stalled for memory that counts as pressure, and
+	// availablePercent the percentage of all memory that must stay available.
+	stalledPercent   = 10
+	availablePercent = 8
 	// reliefTime is how long pressure must have been absent before the budget rises again.
 	reliefTime = 30 * time.Second
 )
@@ -26,16 +27,16 @@ type Gauge struct {
 	// Fixed is the operator's limit. Zero means a share of the available memory.
 	Fixed int64
 
-	pressed time.Time
+	lastPressure time.Time
 }
 
 // Budget returns how much memory all warm sandboxes together may use. used is what they use now.
 // Under pressure, and for a while after, the budget is zero.
 func (g *Gauge) Budget(m Memory, used int64, at time.Time) int64 {
-	if m.Stalled >= stalled || m.Available < m.Total/100*scarce {
-		g.pressed = at
+	if m.Stalled >= stalledPercent || m.Available < m.Total/100*availablePercent {
+		g.lastPressure = at
 	}
-	if !g.pressed.IsZero() && at.Sub(g.pressed) < reliefTime {
+	if !g.lastPressure.IsZero() && at.Sub(g.lastPressure) < reliefTime {
 		return 0
 	}
 	// The available memory does not include the memory of the warm sandboxes.
@@ -44,5 +45,5 @@ func (g *Gauge) Budget(m Memory, used int64, at time.Time) int64 {
 		// Otherwise less than half would remain for the sandboxes that callers request.
 		return min(g.Fixed, free/2)
 	}
-	return free / 100 * share
+	return free / 100 * sharePercent
 }

@@ -16,13 +16,13 @@ const (
 // use. It is not safe for concurrent use.
 type Pace struct {
 	last          time.Time // when a creation was last in progress
-	asked         time.Time // when a creation was last requested
+	requested     time.Time // when a creation was last requested
 	closeTogether bool      // whether the last request came soon after the one before
 }
 
 // Add records that a caller requests a sandbox.
 func (p *Pace) Add(at time.Time) {
-	p.last, p.asked, p.closeTogether = at, at, at.Sub(p.asked) < soon
+	p.last, p.requested, p.closeTogether = at, at, at.Sub(p.requested) < soon
 }
 
 // End records that a creation or a change of state has ended.

@@ -34,7 +34,7 @@ func TestPaceLeavesTimeToCallers(t *testing.T) {
 	}
 }
 
-func TestBackoffDoublesUpToABound(t *testing.T) {
+func TestBackoffDoublesUpToLimit(t *testing.T) {
 	var b Backoff
 	if left := b.Left(start); left > 0 {
 		t.Errorf("before a failure %v are left", left)
@@ -52,7 +52,7 @@ func TestBackoffDoublesUpToABound(t *testing.T) {
 	}
 	b.Succeed()
 	if left := b.Left(start); left != failPauseMax {
-		t.Errorf("a success made of the pause %v", left)
+		t.Errorf("after Succeed %v of the pause are left, want it unchanged", left)
 	}
 	if got := b.Fail(start.Add(failPauseMax)); got != FailPause {
 		t.Errorf("after a success and a failure the pause is %v, not %v", got, FailPause)

@@ -11,10 +11,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// Survey makes the engine write events about changed files. It is called before an instance ends,
-// and does not stop it from ending.
+// Survey makes the engine write events about changed files. It is called before an instance ends.
+// A failure does not prevent the end.
 func (s *Service) Survey(ctx context.Context, id string) {
-	if s.spools == nil {
+	if s.ingester == nil {
 		return
 	}
 	r, err := s.deps.Rows.Get(ctx, id)
@@ -28,22 +28,22 @@ func (s *Service) Survey(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
 	defer cancel()
 	err = o.Survey(ctx, id)
-	if err == nil || unknown(err) { // it does not run any more
+	if err == nil || isNotFound(err) { // the sandbox does not run any more
 		return
 	}
 	s.deps.Log.Warn("changed files of a sandbox not surveyed", "sandbox", id, "err", err)
 	s.deps.Audit.AppendAnyway(ctx, audit.Draft{Kind: audit.Gap, Sandbox: id, Actor: auditlog.Server, Data: ingest.Gap{Of: "events", Reason: "survey"}})
 }
 
-// Drain ingests the remaining events. Events that the audit log refuses stay in the files and are
-// ingested later.
+// Drain ingests the remaining events and reports whether it succeeded. Events that the audit log
+// rejects stay in the files and are ingested later. With last, no more events will be written.
 func (s *Service) Drain(ctx context.Context, id string, last bool) bool {
-	if s.spools == nil {
+	if s.ingester == nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
 	defer cancel()
-	if err := errors.Join(s.spools.Drain(ctx, id, last), s.spools.Leave(id)); err != nil {
+	if err := errors.Join(s.ingester.Drain(ctx, id, last), s.ingester.Leave(id)); err != nil {
 		s.deps.Log.Warn("events of a sandbox are not in the audit log yet", "sandbox", id, "err", err)
 		s.pending.Store(true)
 		return false
@@ -64,18 +64,18 @@ func (s *Service) End(ctx context.Context, r sandbox.Row) (all bool, err error) 
 // Forget removes a sandbox's files once all their events are in the audit log. CatchUp retries the
 // rest.
 func (s *Service) Forget(ctx context.Context, id string) error {
-	if s.spools == nil {
+	if s.ingester == nil {
 		return s.Remove(id)
 	}
-	if left, err := s.spools.Has(id); err != nil || !left {
+	if remaining, err := s.ingester.Has(id); err != nil || !remaining {
 		return errors.Join(err, s.Remove(id))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
 	defer cancel()
-	if err := s.spools.Drain(ctx, id, true); err != nil {
+	if err := s.ingester.Drain(ctx, id, true); err != nil {
 		s.deps.Log.Warn("events of a sandbox are not in the audit log yet", "sandbox", id, "err", err)
 		s.pending.Store(true)
-		return s.spools.Leave(id)
+		return s.ingester.Leave(id)
 	}
 	return s.Remove(id)
 }
@@ -83,8 +83,8 @@ func (s *Service) Forget(ctx context.Context, id string) error {
 // Remove removes a sandbox's files.
 func (s *Service) Remove(id string) error {
 	var err error
-	if s.spools != nil {
-		err = s.spools.Remove(id)
+	if s.ingester != nil {
+		err = s.ingester.Remove(id)
 	}
 	if s.deps.Flows != nil {
 		err = errors.Join(err, s.deps.Flows.Remove(id))
@@ -103,10 +103,10 @@ func (s *Service) Retry(ctx context.Context) error {
 // CatchUp ingests the events of sandboxes that no goroutine follows, and removes the event files of
 // sandboxes that no longer exist.
 func (s *Service) CatchUp(ctx context.Context) error {
-	if s.spools == nil {
+	if s.ingester == nil {
 		return nil
 	}
-	ids, err := s.spools.List()
+	ids, err := s.ingester.List()
 	if err != nil {
 		return err
 	}
@@ -123,13 +123,13 @@ func (s *Service) CatchUp(ctx context.Context) error {
 func (s *Service) catchUpOne(ctx context.Context, id string) error {
 	r, err := s.deps.Rows.Get(ctx, id)
 	switch {
-	case unknown(err):
+	case isNotFound(err):
 		return s.Forget(ctx, id)
 	case err != nil:
 		return err
 	case r.State == sandbox.Stopped || r.State == sandbox.Paused:
 		if s.Drain(ctx, id, r.State == sandbox.Stopped) && r.State == sandbox.Stopped {
-			return s.spools.Remove(id)
+			return s.ingester.Remove(id)
 		}
 	}
 	return nil
@@ -137,23 +137,23 @@ func (s *Service) catchUpOne(ctx context.Context, id string) error {
 
 // RemoveEvents removes the events of an ended sandbox, all of which are in the audit log.
 func (s *Service) RemoveEvents(id string) error {
-	if s.spools == nil {
+	if s.ingester == nil {
 		return nil
 	}
-	return s.spools.Remove(id)
+	return s.ingester.Remove(id)
 }
 
 // Exclusive runs write while no other process ingests the events of a sandbox. It reports to write
 // whether another process may have written the same events before.
 func (s *Service) Exclusive(ctx context.Context, id string, write func(again bool) error) error {
-	if s.spools == nil {
+	if s.ingester == nil {
 		return write(true)
 	}
 	limited, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
-	err := s.spools.Exclusive(limited, id, write)
-	if left := s.spools.Leave(id); left != nil {
-		s.deps.Log.Warn("events not closed", "sandbox", id, "err", left)
+	err := s.ingester.Exclusive(limited, id, write)
+	if leaveErr := s.ingester.Leave(id); leaveErr != nil {
+		s.deps.Log.Warn("events not closed", "sandbox", id, "err", leaveErr)
 	}
 	if err != nil {
 		// The disk is full, or the process that holds the file hangs. Ending the sandbox has
@@ -170,18 +170,18 @@ func (s *Service) SweepFlows(ctx context.Context) error {
 		return nil
 	}
 	return sandbox.Sweep(s.deps.Flows, func(id string) (bool, error) {
-		if s.spools != nil {
+		if s.ingester != nil {
 			// CatchUp removes it once it is in the audit log.
-			if left, err := s.spools.Has(id); err != nil || left {
+			if remaining, err := s.ingester.Has(id); err != nil || remaining {
 				return true, err
 			}
 		}
 		_, err := s.deps.Rows.Get(ctx, id)
-		if unknown(err) {
+		if isNotFound(err) {
 			return false, nil
 		}
 		return true, err
 	})
 }
 
-func unknown(err error) bool { return fault.KindOf(err) == fault.NotFound }
+func isNotFound(err error) bool { return fault.KindOf(err) == fault.NotFound }

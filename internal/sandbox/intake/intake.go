@@ -1,5 +1,5 @@
-// Package intake ingests the events that engines and the egress gateway write about sandboxes into
-// the audit log. It keeps the event files until all their events are in the log.
+// Package intake owns the way of events from engines and the egress gateway into the audit log. It
+// ingests the events of each sandbox, and keeps their files until all events are in the log.
 package intake
 
 import (
@@ -56,9 +56,9 @@ type Redactors interface {
 
 // Service is safe for concurrent use.
 type Service struct {
-	deps    Deps
-	spools  *ingest.Ingester // nil ingests nothing
-	pending atomic.Bool      // whether events were left that can be ingested later
+	deps     Deps
+	ingester *ingest.Ingester // nil if no events are ingested
+	pending  atomic.Bool      // some events were not ingested yet; Retry does it
 }
 
 // New returns a Service.
@@ -71,9 +71,9 @@ func New(d Deps) (*Service, error) {
 	if d.Flows != nil {
 		forms = append(forms, ingest.Flows(d.Flows.Path()))
 	}
-	hide := func(ctx context.Context, id string) (ingest.Redact, error) { return d.Redactors.EntryRedactor(ctx, id) }
+	redactor := func(ctx context.Context, id string) (ingest.Redact, error) { return d.Redactors.EntryRedactor(ctx, id) }
 	var err error
-	if s.spools, err = ingest.Open(ingest.Options{Record: d.Audit.Recorder(), Forms: forms, Redact: hide, Log: d.Log}); err != nil {
+	if s.ingester, err = ingest.Open(ingest.Options{Record: d.Audit.Recorder(), Forms: forms, Redact: redactor, Log: d.Log}); err != nil {
 		return nil, fmt.Errorf("open the events of engines: %w", err)
 	}
 	return s, nil
@@ -81,40 +81,40 @@ func New(d Deps) (*Service, error) {
 
 // Close ingests the events that are known to remain, and closes the files.
 func (s *Service) Close(ctx context.Context) error {
-	if s.spools == nil {
+	if s.ingester == nil {
 		return nil
 	}
-	return errors.Join(s.Retry(context.WithoutCancel(ctx)), s.spools.Close())
+	return errors.Join(s.Retry(context.WithoutCancel(ctx)), s.ingester.Close())
 }
 
 // Watches reports whether events are ingested at all.
-func (s *Service) Watches() bool { return s.spools != nil }
+func (s *Service) Watches() bool { return s.ingester != nil }
 
 // Flows returns the flow files of network attachments, or nil.
 func (s *Service) Flows() *flows.Dir { return s.deps.Flows }
 
 // Follow ingests the events of a running sandbox as they are written.
 func (s *Service) Follow(id string) {
-	if s.spools != nil {
-		s.spools.Follow(id)
+	if s.ingester != nil {
+		s.ingester.Follow(id)
 	}
 }
 
 // Leave stops following the events of a sandbox because another process follows them.
 func (s *Service) Leave(id string) error {
-	if s.spools == nil {
+	if s.ingester == nil {
 		return nil
 	}
-	return s.spools.Leave(id)
+	return s.ingester.Leave(id)
 }
 
 // Open opens the file into which the engine writes events, or returns nil if there is none. The
 // caller closes it.
 func (s *Service) Open(r sandbox.Row) (*os.File, error) {
-	if s.spools == nil {
+	if s.ingester == nil {
 		return nil, nil
 	}
-	f, err := s.spools.Create(r.ID)
+	f, err := s.ingester.Create(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (s *Service) Open(r sandbox.Row) (*os.File, error) {
 
 // Retain preserves the redactor of a sandbox whose events are not all read yet.
 func (s *Service) Retain(id string) {
-	if s.spools != nil {
+	if s.ingester != nil {
 		s.deps.Redactors.Retain(id)
 	}
 }

@@ -23,9 +23,9 @@ func (t *eventList) Next() (events.Event, error) {
 	return e, nil
 }
 
-// The workspace counts as unchanged only if the events prove it. A gap, a broken line
-// or an unknown path means that the files are compared.
-func TestOnlyWhatWasSeenIsUnchanged(t *testing.T) {
+// TestUnchangedNeedsCompleteEvents checks that the workspace counts as unchanged only if the events
+// prove it. After a gap, a broken line or an unknown path, the files must be compared.
+func TestUnchangedNeedsCompleteEvents(t *testing.T) {
 	file := func(path string) events.Event { return events.Event{Kind: events.File, Path: path} }
 	started := events.Event{Kind: events.Began}
 	for name, c := range map[string]struct {
@@ -44,7 +44,7 @@ func TestOnlyWhatWasSeenIsUnchanged(t *testing.T) {
 		"damaged":             {eventList{started, {}}, false},
 	} {
 		if got := untouched(&c.events, sandbox.Base{}); got != c.want {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}
 }

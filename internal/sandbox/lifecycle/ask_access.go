@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// leastWait is long enough to get an existing decision: a grant is left for the next request if no
-// caller waits for it.
-const leastWait = 200 * time.Millisecond
+// minWait is the minimum time to wait for a decision. It is long enough to get one that exists
+// already.
+const minWait = 200 * time.Millisecond
 
 // AskAccess requests approval for a sandbox to reach a host until the sandbox ends, and adds the
 // host once approved. A host that is already allowed is granted at once. A host that no approval
@@ -37,17 +37,17 @@ func (s *Service) AskAccess(ctx context.Context, caller sandbox.Principal, ref s
 	if err != nil || granted {
 		return egress.ApprovalOutcome{Granted: granted, State: string(approval.Approved), Reason: "it is allowed already"}, err
 	}
-	wait, cancel := context.WithTimeout(ctx, max(w.Wait, leastWait))
+	waitCtx, cancel := context.WithTimeout(ctx, max(w.Wait, minWait))
 	defer cancel()
-	answer, err := s.access.Ask(wait, q)
-	if err != nil || !answer.Granted {
-		return answer, err
+	outcome, err := s.access.Ask(waitCtx, q)
+	if err != nil || !outcome.Granted {
+		return outcome, err
 	}
 	// Using up the grant and adding the host must not stop because the caller went away.
 	if err := s.Amend(context.WithoutCancel(ctx), r.ID, net.JoinHostPort(w.Host, strconv.Itoa(w.Port))); err != nil {
 		return egress.ApprovalOutcome{}, err
 	}
-	return answer, nil
+	return outcome, nil
 }
 
 // Amend adds an approved host to the access of a sandbox.

@@ -21,7 +21,7 @@ func (s *Service) recordStart(ctx context.Context, r sandbox.Row, from string) e
 		Name: r.Name, Owner: r.Owner, Template: r.Template, TemplateID: r.TemplateID, From: from,
 		Origin: r.Origin, Parent: r.Parent, Engine: r.Engine, Boundary: string(r.Boundary), Workspace: r.Workspace,
 		Level: r.PolicyLevel, Policy: r.PolicyDigest, Net: string(r.Access.Net), Checked: r.Checked, Ephemeral: r.Ephemeral,
-		EndAt: stamp(r.EndAt), Watched: watched && s.intake.Watches(),
+		EndAt: formatTime(r.EndAt), Watched: watched && s.intake.Watches(),
 		Limits: payload.Limits{
 			MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU, PIDs: r.Limits.PIDs,
 			DiskBytes: r.Limits.DiskBytes, DiskInodes: r.Limits.DiskInodes, ShmBytes: r.Limits.ShmBytes,
@@ -33,21 +33,21 @@ func (s *Service) recordStart(ctx context.Context, r sandbox.Row, from string) e
 	return s.audit.AppendStart(ctx, r.ID, auditlog.Entry(ctx, audit.SandboxStarted, r.ID, f))
 }
 
-// stamp formats a time, or returns "" for none.
-func stamp(t time.Time) string {
+// formatTime formats a time, or returns "" for none.
+func formatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// life makes sure that a sandbox gets one entry about its end. The process that finishes the end
-// may be another than the one that began it, or both may finish it.
-const life = "life/"
+// lifeSource is the prefix of the source of the entry about a sandbox's end. The source ensures
+// that there is one entry, even if several processes finish the same end.
+const lifeSource = "life/"
 
 // recordEnd writes the end of a sandbox, once.
 func (s *Service) recordEnd(ctx context.Context, r sandbox.Row, at time.Time) error {
-	source := life + r.ID
+	source := lifeSource + r.ID
 	write := func(again bool) error {
 		if again {
 			done, err := s.audit.Recorder().Position(ctx, source)

@@ -22,15 +22,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// reads are the methods for callers that change nothing. A new method must be either here or in
-// recorded, which checks its audit entry.
-var reads = []string{
+// readOnlyMethods are the methods for callers that change nothing. A new method must be either here
+// or in recordedActions, which checks its audit entry.
+var readOnlyMethods = []string{
 	"Get", "List", "Metrics", "Logs", "Policy", "Flows", "FlowSize", "Asked", "Snapshots", "FindSnapshot", "Census", "Queue",
-	"AskAccess", // it is a question, which package approval records
+	"AskAccess", // package approval records the request
 }
 
-// recorded calls every method that changes something, with the name of its action.
-var recorded = []struct {
+// recordedActions calls every method that changes something, with the name of its action.
+var recordedActions = []struct {
 	method, do string
 	act        func(ctx context.Context, r *rig, id string) error
 }{
@@ -120,7 +120,8 @@ func actions(t *testing.T, r *audittest.Log) []payload.Action {
 	return out
 }
 
-func kinds(r *audittest.Log, id string) map[audit.Kind]int {
+// countKinds counts the entries about a sandbox by their kinds.
+func countKinds(r *audittest.Log, id string) map[audit.Kind]int {
 	n := make(map[audit.Kind]int)
 	for _, e := range r.Entries() {
 		if e.Sandbox == id {
@@ -135,7 +136,7 @@ func TestActionsAreInTheAuditLog(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Name = "web" })
 	want := []string{"create"}
-	for _, d := range recorded {
+	for _, d := range recordedActions {
 		if err := d.act(t.Context(), r, sb.ID); err != nil {
 			t.Fatalf("%s: %v", d.do, err)
 		}
@@ -153,7 +154,7 @@ func TestActionsAreInTheAuditLog(t *testing.T) {
 		t.Errorf("actions %v, want %v", got, want)
 	}
 	// The copies of the fork have entries of their own.
-	life := kinds(r.record, sb.ID)
+	life := countKinds(r.record, sb.ID)
 	for kind, n := range map[audit.Kind]int{
 		audit.SandboxStarted: 1, audit.SandboxEnded: 1, audit.SandboxPaused: 1, audit.SandboxResumed: 1, audit.SandboxReplaced: 2,
 		audit.SandboxCopied: 1, audit.SnapshotTaken: 1, audit.SnapshotRemoved: 1, audit.PolicyChanged: 1,
@@ -168,9 +169,9 @@ func TestActionsAreInTheAuditLog(t *testing.T) {
 }
 
 // A new method must either be audited or be listed as one that needs no entry.
-func TestEachMethodIsAnActionOrARead(t *testing.T) {
-	known := slices.Concat(reads, []string{"Create"})
-	for _, d := range recorded {
+func TestEachMethodIsAuditedOrReadOnly(t *testing.T) {
+	known := slices.Concat(readOnlyMethods, []string{"Create"})
+	for _, d := range recordedActions {
 		known = append(known, d.method)
 	}
 	for _, d := range recordedWithoutSandbox {
@@ -178,7 +179,7 @@ func TestEachMethodIsAnActionOrARead(t *testing.T) {
 	}
 	for method := range reflect.TypeFor[*audited.Service]().Methods() {
 		if forCaller(method.Type) && !slices.Contains(known, method.Name) {
-			t.Errorf("%s: is it a read, or is it in the audit log?", method.Name)
+			t.Errorf("%s: list the method in readOnlyMethods or in recordedActions", method.Name)
 		}
 	}
 }
@@ -193,9 +194,9 @@ func forCaller(method reflect.Type) bool {
 	return false
 }
 
-// If the audit log refuses the entry of an action, the action does not happen and leaves nothing.
-// The end of a sandbox does happen, and the gap is reported when the audit log works again.
-func TestRecordRefuses(t *testing.T) {
+// TestRefusedEntryStopsAction checks that an action whose entry the audit log refuses does not
+// happen and leaves nothing. The end of a sandbox does happen.
+func TestRefusedEntryStopsAction(t *testing.T) {
 	refuses := func(kinds ...audit.Kind) func(audit.Draft) bool {
 		return func(d audit.Draft) bool { return len(kinds) == 0 || slices.Contains(kinds, d.Kind) }
 	}
@@ -204,7 +205,7 @@ func TestRecordRefuses(t *testing.T) {
 		r.record.Fail(refuses(broken...))
 		_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Name: "web"})
 		wantKind(t, err, fault.Unavailable, "record_unavailable")
-		r.nothing()
+		r.wantNothingLeft()
 		r.record.Fail(nil)
 		r.create(alice, func(c *sandbox.CreateRequest) { c.Name = "web" })
 	}
@@ -212,7 +213,7 @@ func TestRecordRefuses(t *testing.T) {
 		r := newRig(t)
 		sb := r.create(alice)
 		r.record.Fail(refuses())
-		d := recorded[slices.IndexFunc(recorded, func(d struct {
+		d := recordedActions[slices.IndexFunc(recordedActions, func(d struct {
 			method, do string
 			act        func(ctx context.Context, r *rig, id string) error
 		},
@@ -223,11 +224,11 @@ func TestRecordRefuses(t *testing.T) {
 		if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
 			t.Error(err)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	}
 }
 
-func TestPausedStaysPausedUnrecorded(t *testing.T) {
+func TestResumeNeedsAuditEntry(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	r.record.Fail(func(audit.Draft) bool { return true })
@@ -250,13 +251,13 @@ func TestPausedStaysPausedUnrecorded(t *testing.T) {
 	}
 }
 
-// A sandbox that ends by itself has exactly one entry about its end, even if several callers finish
-// it.
-func TestEndsOnce(t *testing.T) {
+// TestEndIsRecordedOnce checks that a sandbox that ends by itself has one entry about its end, even
+// if several callers finish the end.
+func TestEndIsRecordedOnce(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	r.engine.Stop(sb.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
-	hosttest.Eventually(t, "it has ended", func() bool { return kinds(r.record, sb.ID)[audit.SandboxEnded] == 1 })
+	hosttest.Eventually(t, "it has ended", func() bool { return countKinds(r.record, sb.ID)[audit.SandboxEnded] == 1 })
 	errs := make(chan error)
 	for range 4 {
 		go func() { errs <- r.Forget(context.Background(), alice, sb.ID) }()
@@ -266,13 +267,14 @@ func TestEndsOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := kinds(r.record, sb.ID); n[audit.SandboxEnded] != 1 || n[audit.LimitHit] != 1 {
+	if n := countKinds(r.record, sb.ID); n[audit.SandboxEnded] != 1 || n[audit.LimitHit] != 1 {
 		t.Errorf("%v", n)
 	}
 }
 
-// A request for another owner's sandbox is audited, and cannot fill the audit log.
-func TestRefusedRequestsAreBounded(t *testing.T) {
+// TestRefusedRequestsAreAudited checks that requests for another owner's sandbox are audited, but
+// cannot fill the audit log.
+func TestRefusedRequestsAreAudited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		for range 1000 {
@@ -333,12 +335,12 @@ func (r *rig) checkAudit() {
 	for _, row := range rows {
 		live[row.ID] = true
 		if row.State != sandbox.Waiting && state[row.ID] != row.State {
-			r.t.Errorf("%s is %s, and %q in the record", row.ID, row.State, state[row.ID])
+			r.t.Errorf("%s is %s, but %q in the audit log", row.ID, row.State, state[row.ID])
 		}
 	}
 	for id, s := range state {
 		if !live[id] && s != sandbox.Stopped {
-			r.t.Errorf("%s is gone, and %s in the audit log", id, s)
+			r.t.Errorf("%s does not exist, but is %s in the audit log", id, s)
 		}
 	}
 }

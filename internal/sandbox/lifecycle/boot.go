@@ -26,11 +26,11 @@ type boot struct {
 	spec   engine.Spec
 	config guest.Config
 	from   source
-	// launch is the specification that the engine gets.
+	// launch makes the engine start the instance.
 	launch func(ctx context.Context) error
 
 	attachment *sandbox.Attachment // nil is no network
-	env        map[string]string   // of the network
+	env        map[string]string   // variables of the network
 	state      *savedstate.Opened
 	// detached replaces the caller's context once the old instance has lost its network, and stop
 	// ends it.
@@ -69,7 +69,7 @@ func (b *boot) steps() []steps.Step {
 		{Name: stepPolicy, Do: b.resolve, Undo: b.cut},
 		{Name: stepNetwork, Do: b.attach, Undo: b.detach, Finally: b.closeNetwork},
 		{Name: stepEvents, Do: b.openEvents, Finally: b.closeEvents},
-		{Name: stepStart, Do: b.startBounded, Undo: b.remove},
+		{Name: stepStart, Do: b.startChecked, Undo: b.remove},
 		{Name: stepServe, Do: b.serve},
 		{Name: stepClose, Do: func(context.Context) error { return b.state.Close() }},
 	}
@@ -82,7 +82,7 @@ func (b *boot) steps() []steps.Step {
 }
 
 func (b *boot) showFiles(ctx context.Context) (err error) {
-	copies := b.s.kept.workspaces.Copies()
+	copies := b.s.data.workspaces.Copies()
 	if b.spec.Workspace, err = rootfs.Workspace(ctx, copies, b.row, b.policy, b.from.again); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (b *boot) attach(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.attachment != nil && b.madeInside() {
+	if b.attachment != nil && b.engineMakesNetwork() {
 		b.spec.Egress = engine.Egress{Kind: engine.EgressTap, Attach: b.attachEnd}
 		return nil
 	}
@@ -154,8 +154,8 @@ func (b *boot) attach(ctx context.Context) error {
 	return nil
 }
 
-// madeInside reports whether the engine creates both ends of a sandbox's network itself.
-func (b *boot) madeInside() bool {
+// engineMakesNetwork reports whether the engine creates both ends of a sandbox's network itself.
+func (b *boot) engineMakesNetwork() bool {
 	kinds := b.s.engines.info(b.row.Engine).Egress
 	return !slices.Contains(kinds, engine.EgressPackets) && slices.Contains(kinds, engine.EgressTap)
 }
@@ -191,7 +191,7 @@ func (b *boot) connect(link sandbox.Link) {
 
 func (b *boot) detach(ctx context.Context) error { return b.s.detach(ctx, b.row) }
 
-// closeNetwork closes this process's copy of the sandbox's end.
+// closeNetwork closes the descriptor of the sandbox's end of the network in this process.
 func (b *boot) closeNetwork(error) {
 	closeFile(b.spec.Egress.End)
 	if b.stop != nil {
@@ -233,16 +233,16 @@ func (b *boot) start(ctx context.Context) (err error) {
 	defer cancel()
 	if err := b.runOn(ctx, dir); err != nil {
 		err = rootfs.BootError(err)
-		if late := context.Cause(ctx); late != nil {
-			err = errors.Join(canceled(late), err)
+		if cause := context.Cause(ctx); cause != nil {
+			err = errors.Join(canceled(cause), err)
 		}
 		return err
 	}
 	return nil
 }
 
-// startBounded starts the instance and checks that its limits hold.
-func (b *boot) startBounded(ctx context.Context) error {
+// startChecked starts the instance and checks that its limits hold.
+func (b *boot) startChecked(ctx context.Context) error {
 	if err := b.launch(ctx); err != nil {
 		return err
 	}
@@ -263,11 +263,11 @@ func (b *boot) startBounded(ctx context.Context) error {
 
 func (b *boot) remove(ctx context.Context) error { return b.s.removeInstance(ctx, b.row.ID) }
 
-// undone returns the error for the caller of a failed sequence: the reason why the context ended,
-// or the error of the step.
-func undone(ctx context.Context, err error) error {
-	if because := context.Cause(ctx); because != nil {
-		return canceled(because)
+// sequenceError returns the error for the caller of a failed sequence: the reason why the context
+// ended, or the error of the step.
+func sequenceError(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return canceled(cause)
 	}
 	return err
 }

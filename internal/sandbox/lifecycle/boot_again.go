@@ -28,8 +28,8 @@ func (s *Service) bootAgain(r *sandbox.Row, from source) []steps.Step {
 		}
 		if !b.from.Memory() {
 			// The sandbox can be resumed as long as these programs exist.
-			was := r.Base.Image
-			b.from.Image = &was
+			earlier := r.Base.Image
+			b.from.Image = &earlier
 			if r.Base, err = s.states.Renewed(ctx, r.TemplateID, r.Base); err != nil {
 				return err
 			}
@@ -49,14 +49,14 @@ func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) erro
 	return nil
 }
 
-// notResumed returns the error for the caller of a failed resumption, which was undone as far as
+// resumeFailure returns the error for the caller of a failed resumption, which was undone as far as
 // possible.
-func (s *Service) notResumed(ctx context.Context, id string, err error) error {
+func (s *Service) resumeFailure(ctx context.Context, id string, err error) error {
 	if steps.Left(err) {
-		s.operations.owe(id) // the maintenance loop tries again
+		s.operations.markUnwritten(id) // the maintenance loop tries again
 	}
-	if because := context.Cause(ctx); because != nil {
-		err = errors.Join(canceled(because), err)
+	if cause := context.Cause(ctx); cause != nil {
+		err = errors.Join(canceled(cause), err)
 	}
 	s.log.Warn("sandbox not resumed", "sandbox", id, "err", err)
 	return err

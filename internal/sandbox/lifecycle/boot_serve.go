@@ -22,14 +22,15 @@ import (
 const codeNotReady = "template_not_ready"
 
 const (
-	// startLife is the greatest time limit of a command, because the template's program ends with
+	// startTimeout is the maximum time limit of a command, because the template's program ends with
 	// its sandbox.
-	startLife = 100 * 24 * time.Hour
-	// readyEvery is how often the ready command is run, and readyTry how long each run may take.
-	readyEvery = 100 * time.Millisecond
-	readyTry   = 30 * time.Second
-	// outputShown is how much of the end of a program's output an error shows.
-	outputShown = 2 << 10
+	startTimeout = 100 * 24 * time.Hour
+	// readyEvery is how often the ready command is run, and readyTimeout how long each run may
+	// take.
+	readyEvery   = 100 * time.Millisecond
+	readyTimeout = 30 * time.Second
+	// maxShownOutput is how much of the end of a program's output an error shows.
+	maxShownOutput = 2 << 10
 )
 
 // serve starts the template's program in a booted instance, and waits until it is ready. In an
@@ -59,13 +60,13 @@ func (b *boot) serveIn(ctx context.Context, st *sandbox.Start) error {
 	defer transport.CloseIdleConnections()
 	// Redirects are not followed, because a program that has replaced the guest could choose their
 	// target.
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	inside := &served{
-		client: client.New(&http.Client{Transport: transport, CheckRedirect: stay}, "http://guest", http.Header{files.TokenHeader: {b.row.AccessToken}}),
+	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	inside := &templateProgram{
+		client: client.New(&http.Client{Transport: transport, CheckRedirect: noRedirect}, "http://guest", http.Header{files.TokenHeader: {b.row.AccessToken}}),
 		dir:    b.row.Base.DefaultDir,
 	}
 	if b.attachment != nil && len(b.attachment.Secrets) > 0 {
-		inside.silent = true // its output may show what is redacted elsewhere
+		inside.hideOutput = true // its output may show what is redacted elsewhere
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, st.ReadyTimeout(),
 		fault.Newf(fault.Timeout, codeNotReady, "the program of the template was not ready within %s", st.ReadyTimeout()))
@@ -73,41 +74,41 @@ func (b *boot) serveIn(ctx context.Context, st *sandbox.Start) error {
 	return inside.run(ctx, st)
 }
 
-// served is the template's program in a sandbox while it is being started.
-type served struct {
-	client *client.Client
-	dir    string
-	silent bool
-	output tail
+// templateProgram is the template's program in a sandbox while it is being started.
+type templateProgram struct {
+	client     *client.Client
+	dir        string
+	hideOutput bool
+	output     tail
 }
 
 // run starts the program and runs the ready command until it succeeds.
-func (v *served) run(ctx context.Context, st *sandbox.Start) error {
-	program, err := v.start(ctx, st.Command, startLife)
+func (v *templateProgram) run(ctx context.Context, st *sandbox.Start) error {
+	program, err := v.start(ctx, st.Command, startTimeout)
 	if err != nil {
 		return err
 	}
 	ended := make(chan client.Exit, 1)
-	over := make(chan struct{})
+	streamed := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(streamed)
 		if exit, err := program.Stream(&v.output, &v.output); err == nil {
 			ended <- exit
 		}
 	}()
 	err = v.awaitReady(ctx, st.Ready, ended)
-	program.Close() // it continues
-	<-over
+	program.Close() // the program continues
+	<-streamed
 	if err == nil {
 		return nil
 	}
-	if text := v.output.text(); text != "" && !v.silent {
+	if text := v.output.text(); text != "" && !v.hideOutput {
 		err = fault.Wrap(err, fault.KindOf(err), fault.CodeOf(err), fault.PublicText(err)+"; it printed: "+text)
 	}
 	return err
 }
 
-func (v *served) start(ctx context.Context, command []string, life time.Duration) (*client.Process, error) {
+func (v *templateProgram) start(ctx context.Context, command []string, life time.Duration) (*client.Process, error) {
 	p, err := v.client.Start(ctx, client.Spec{Cmd: command[0], Args: command[1:], Dir: v.dir, Timeout: life})
 	if err != nil {
 		return nil, fmt.Errorf("start %q: %w", command[0], err)
@@ -116,7 +117,7 @@ func (v *served) start(ctx context.Context, command []string, life time.Duration
 }
 
 // awaitReady runs the ready command until it succeeds, the program fails or the context ends.
-func (v *served) awaitReady(ctx context.Context, ready []string, ended <-chan client.Exit) error {
+func (v *templateProgram) awaitReady(ctx context.Context, ready []string, ended <-chan client.Exit) error {
 	if len(ready) == 0 {
 		return nil
 	}
@@ -145,8 +146,8 @@ func (v *served) awaitReady(ctx context.Context, ready []string, ended <-chan cl
 	}
 }
 
-func (v *served) try(ctx context.Context, ready []string) (int, error) {
-	p, err := v.start(ctx, ready, readyTry)
+func (v *templateProgram) try(ctx context.Context, ready []string) (int, error) {
+	p, err := v.start(ctx, ready, readyTimeout)
 	if err != nil {
 		return 0, err
 	}
@@ -158,15 +159,15 @@ func (v *served) try(ctx context.Context, ready []string) (int, error) {
 }
 
 // tail keeps the end of a program's output. One goroutine at a time writes it.
-type tail struct{ kept []byte }
+type tail struct{ end []byte }
 
 // Write implements io.Writer.
 func (t *tail) Write(p []byte) (int, error) {
-	t.kept = append(t.kept, p...)
-	if n := len(t.kept) - outputShown; n > 0 {
-		t.kept = append(t.kept[:0], t.kept[n:]...)
+	t.end = append(t.end, p...)
+	if n := len(t.end) - maxShownOutput; n > 0 {
+		t.end = append(t.end[:0], t.end[n:]...)
 	}
 	return len(p), nil
 }
 
-func (t *tail) text() string { return strings.TrimSpace(strings.ToValidUTF8(string(t.kept), "?")) }
+func (t *tail) text() string { return strings.TrimSpace(strings.ToValidUTF8(string(t.end), "?")) }

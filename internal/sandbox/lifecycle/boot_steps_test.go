@@ -23,18 +23,18 @@ import (
 // errStep is the error with which a step fails.
 var errStep = fault.New(fault.Exhausted, "step_fails", "the step fails as the test wants")
 
-// breaking wraps a store, a gateway and a vault that fail at a chosen call, and that record their
+// failingDeps is a store, a gateway and a secret store that fail at a chosen step and record their
 // contents.
-type breaking struct {
+type failingDeps struct {
 	sandbox.Store
 	mu       sync.Mutex
 	fails    string
 	attached map[string]bool
 	kept     map[string]bool
-	ran      []string // which of the steps that can fail were executed
+	ran      []string // executed steps
 }
 
-func (b *breaking) step(name string) error {
+func (b *failingDeps) step(name string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ran = append(b.ran, name)
@@ -44,17 +44,17 @@ func (b *breaking) step(name string) error {
 	return nil
 }
 
-func (b *breaking) fail(name string) {
+func (b *failingDeps) fail(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fails, b.ran = name, nil
 }
 
-func (b *breaking) Insert(ctx context.Context, r sandbox.Row, limit int) error {
+func (b *failingDeps) Insert(ctx context.Context, r sandbox.Row, limit int) error {
 	return errors.Join(b.step("row"), b.Store.Insert(ctx, r, limit))
 }
 
-func (b *breaking) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
+func (b *failingDeps) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	if m.To == sandbox.Running && slices.Contains(m.From, sandbox.Creating) {
 		if err := b.step("running"); err != nil {
 			return false, err
@@ -63,7 +63,7 @@ func (b *breaking) Move(ctx context.Context, id string, m sandbox.Move) (bool, e
 	return b.Store.Move(ctx, id, m)
 }
 
-func (b *breaking) hold(list *map[string]bool, id string, on bool) {
+func (b *failingDeps) setPresent(list *map[string]bool, id string, on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if *list == nil {
@@ -74,8 +74,8 @@ func (b *breaking) hold(list *map[string]bool, id string, on bool) {
 	}
 }
 
-func (b *breaking) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
-	b.hold(&b.attached, a.Sandbox, true)
+func (b *failingDeps) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
+	b.setPresent(&b.attached, a.Sandbox, true)
 	if err := b.step("network"); err != nil {
 		return sandbox.Link{}, err
 	}
@@ -83,32 +83,33 @@ func (b *breaking) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link
 	return sandbox.Link{End: null}, err
 }
 
-func (b *breaking) Detach(_ context.Context, id string) error {
-	b.hold(&b.attached, id, false)
+func (b *failingDeps) Detach(_ context.Context, id string) error {
+	b.setPresent(&b.attached, id, false)
 	return nil
 }
 
-func (b *breaking) Update(context.Context, sandbox.Attachment) error           { return nil }
-func (b *breaking) Adopt(context.Context, []string) (lost []string, err error) { return nil, nil }
+func (b *failingDeps) Update(context.Context, sandbox.Attachment) error           { return nil }
+func (b *failingDeps) Adopt(context.Context, []string) (lost []string, err error) { return nil, nil }
 
-func (b *breaking) Keep(_ context.Context, id, _ string, _ map[string]config.Secret) error {
-	b.hold(&b.kept, id, true)
+func (b *failingDeps) Keep(_ context.Context, id, _ string, _ map[string]config.Secret) error {
+	b.setPresent(&b.kept, id, true)
 	return b.step("values")
 }
 
-func (b *breaking) Drop(_ context.Context, id, _ string) error {
-	b.hold(&b.kept, id, false)
+func (b *failingDeps) Drop(_ context.Context, id, _ string) error {
+	b.setPresent(&b.kept, id, false)
 	return nil
 }
 
-func (b *breaking) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]egress.Secret, error) {
+func (b *failingDeps) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]egress.Secret, error) {
 	return []egress.Secret{{Name: "KEY", Value: "a value of the sandbox alone"}}, b.step("policy")
 }
 
-// Whichever step of a creation fails, the caller gets its error and nothing is left: no row,
-// instance, attachment, sealed value, redactor or file; and the next creation succeeds.
-func TestEachFailedStepOfACreationIsUndone(t *testing.T) {
-	b := &breaking{}
+// TestFailedCreationStepIsUndone lets each step of a creation fail in turn. The caller gets the
+// error, and no row, instance, attachment, sealed value, redactor or file is left. The next
+// creation succeeds.
+func TestFailedCreationStepIsUndone(t *testing.T) {
+	b := &failingDeps{}
 	events := filepath.Join(t.TempDir(), "events")
 	r := newRig(t, func(d *lifecycle.Deps) {
 		b.Store = d.Store
@@ -119,9 +120,9 @@ func TestEachFailedStepOfACreationIsUndone(t *testing.T) {
 	create := func() (sandbox.Sandbox, error) {
 		return r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: access})
 	}
-	clean := func(when string) {
+	wantClean := func(when string) {
 		t.Helper()
-		r.nothing()
+		r.wantNothingLeft()
 		if len(b.attached) > 0 || len(b.kept) > 0 {
 			t.Errorf("%s: attached %v, sealed %v", when, b.attached, b.kept)
 		}
@@ -153,9 +154,9 @@ func TestEachFailedStepOfACreationIsUndone(t *testing.T) {
 			switch step {
 			case "events":
 				if err == nil {
-					t.Error("a sandbox without a place for its events was made")
+					t.Error("a sandbox was created although its events cannot be written")
 				}
-				// It cannot be undone either: the row stays until that is possible.
+				// The undo fails too, so the row stays until the undo is possible.
 				if rows, err := r.store.List(t.Context(), sandbox.Query{AllOwners: true}); err != nil || len(rows) != 1 || rows[0].State != sandbox.Stopping {
 					t.Errorf("%d rows, %v", len(rows), err)
 				}
@@ -171,7 +172,7 @@ func TestEachFailedStepOfACreationIsUndone(t *testing.T) {
 			default:
 				wantKind(t, err, fault.Exhausted, "step_fails")
 			}
-			clean("after the failure")
+			wantClean("after the failure")
 		})
 	}
 	// Control: all steps are executed if none fails.
@@ -191,13 +192,13 @@ func TestEachFailedStepOfACreationIsUndone(t *testing.T) {
 	if err := r.Forget(t.Context(), local, sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	clean("after its end")
+	wantClean("after its end")
 }
 
-// A resumption whose boot fails leaves the sandbox paused with its image, and nothing of
-// an instance; the next one succeeds.
-func TestEachFailedStepOfAResumptionIsUndone(t *testing.T) {
-	b := &breaking{}
+// TestFailedResumptionStepIsUndone checks that a failed resumption leaves the sandbox paused with
+// its image and without an instance. The next resumption succeeds.
+func TestFailedResumptionStepIsUndone(t *testing.T) {
+	b := &failingDeps{}
 	r := newRig(t, func(d *lifecycle.Deps) {
 		b.Store = d.Store
 		d.Store, d.Gateway, d.Sealed = b, b, b
@@ -224,9 +225,9 @@ func TestEachFailedStepOfAResumptionIsUndone(t *testing.T) {
 		r.setFault(nil)
 		r.record.Fail(nil)
 		if err == nil {
-			t.Errorf("%s: it was resumed", step)
+			t.Errorf("%s fails, but the sandbox was resumed", step)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 		r.wantImages(1)
 		row, err := r.store.Get(t.Context(), sb.ID)
 		if err != nil || row.State != sandbox.Paused || len(b.attached) > 0 {

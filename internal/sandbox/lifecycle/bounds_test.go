@@ -14,9 +14,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// onBlindEngine returns a rig whose engine has a boundary, shows no limits inside and does not
-// enforce some of the limits that it reports.
-func onBlindEngine(t *testing.T, ignores ...engine.Limit) *rig {
+// newRigWithHiddenLimits returns a rig whose engine has a boundary, shows no limits inside and does
+// not enforce some of the limits that it reports.
+func newRigWithHiddenLimits(t *testing.T, ignores ...engine.Limit) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), ends: make(map[string]time.Time)}
 	r.open(func(d *lifecycle.Deps) {
@@ -36,16 +36,17 @@ func onBlindEngine(t *testing.T, ignores ...engine.Limit) *rig {
 	return r
 }
 
-// An engine that shares the host's kernel enforces limits, but its programs see the host's figures.
-// So the engine is asked about the limits, not the guest.
-func TestLimitsHoldWhereTheInsideShowsTheHost(t *testing.T) {
-	r := onBlindEngine(t)
-	sb := r.create(alice, on("other"))
+// TestHiddenLimitsAreCheckedOutside checks that the limits of an engine that shares the host's
+// kernel are read from the engine. Programs inside see the values of the host, so the guest cannot
+// check.
+func TestHiddenLimitsAreCheckedOutside(t *testing.T) {
+	r := newRigWithHiddenLimits(t)
+	sb := r.create(alice, onEngine("other"))
 	r.mu.Lock()
 	config := r.boots[len(r.boots)-1]
 	r.mu.Unlock()
 	if c := config.Checks; c.MemoryBytes != 0 || c.PIDs != 0 || c.DiskBytes != 0 || !config.HostMemory {
-		t.Errorf("the guest is asked for %+v, and told that memory is the host's: %t", c, config.HostMemory)
+		t.Errorf("the guest checks %+v, and HostMemory is %t", c, config.HostMemory)
 	}
 	if !slices.ContainsFunc(sb.Checked, func(s string) bool { return strings.HasPrefix(s, "checked from outside: at most ") }) {
 		t.Errorf("checked is %q", sb.Checked)
@@ -58,13 +59,13 @@ func TestLimitsHoldWhereTheInsideShowsTheHost(t *testing.T) {
 	}
 }
 
-func TestClaimedLimitThatDoesNotHoldIsRefused(t *testing.T) {
-	r := onBlindEngine(t, engine.LimitCPU)
+func TestUnenforcedLimitIsRejected(t *testing.T) {
+	r := newRigWithHiddenLimits(t, engine.LimitCPU)
 	_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Engine: "other"})
 	if fault.CodeOf(err) != "limit_not_effective" || fault.KindOf(err) != fault.Unsupported || !strings.Contains(fault.PublicText(err), "cpus") {
 		t.Errorf("got %v", err)
 	}
-	if left := r.holds("other"); len(left) != 0 {
-		t.Errorf("left: %v", left)
+	if left := r.instancesOn("other"); len(left) != 0 {
+		t.Errorf("instances remain: %v", left)
 	}
 }

@@ -49,12 +49,12 @@ func (s *Service) stableRow(ctx context.Context, id string) (sandbox.Row, error)
 	for {
 		r, err := s.store.Get(ctx, id)
 		if err == nil {
-			err = s.engines.mustServe(r)
+			err = s.engines.checkServed(r)
 		}
 		if err != nil || r.State != sandbox.Pausing && r.State != sandbox.Resuming {
 			return r, err
 		}
-		if s.operations.stranded(s.process, r) {
+		if s.operations.isStranded(s.process, r) {
 			if err := s.repair(ctx, id); err != nil {
 				return sandbox.Row{}, err
 			}
@@ -72,7 +72,7 @@ func (s *Service) stableRow(ctx context.Context, id string) (sandbox.Row, error)
 // maintenance loop repairs the row.
 func (s *Service) move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	moved, err := s.store.Move(ctx, id, m)
-	s.operations.moved(id, err)
+	s.operations.recordMove(id, err)
 	return moved, err
 }
 
@@ -82,20 +82,20 @@ func withoutCaller(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 }
 
-// unlessRemoved is a context that ends early only if the sandbox is removed. It does not end
+// unlessRemoved returns a context that ends early only if the sandbox is removed. It does not end
 // because a caller goes away or this process shuts down.
 func unlessRemoved(ctx context.Context) (context.Context, func()) {
-	lasts, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	detached, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		if because := context.Cause(ctx); fault.CodeOf(because) == sandbox.CodeRemoved {
-			cancel(because)
+		if cause := context.Cause(ctx); fault.CodeOf(cause) == sandbox.CodeRemoved {
+			cancel(cause)
 		}
 	})
-	return lasts, func() { stop(); cancel(nil) }
+	return detached, func() { stop(); cancel(nil) }
 }
 
-// notNow is the error for a sandbox in a state that does not allow the operation.
-func notNow(r sandbox.Row) error {
+// stateConflict returns the error for a sandbox in a state that does not allow the operation.
+func stateConflict(r sandbox.Row) error {
 	switch r.State {
 	case sandbox.Stopping:
 		return fault.Newf(fault.Conflict, "sandbox_stopping", "Sandbox \"%s\" is being stopped", r.ID)

@@ -16,7 +16,7 @@ import (
 )
 
 // Changes returns the service that compares and exports the changes of this Service's sandboxes.
-func (s *Service) Changes() *changes.Service { return s.kept.changes }
+func (s *Service) Changes() *changes.Service { return s.data.changes }
 
 // changesSource gives package changes access to the sandboxes of a Service.
 type changesSource struct{ s *Service }
@@ -36,7 +36,7 @@ func (c changesSource) Policy(a sandbox.Access) (*policy.Policy, error) { return
 
 // HostBinds implements changes.Source.
 func (c changesSource) HostBinds(ctx context.Context, r sandbox.Row, p *policy.Policy) ([]engine.Bind, error) {
-	return rootfs.Mounts(ctx, c.s.kept.workspaces.Copies(), r, p, r.Base.HostBinds(), true)
+	return rootfs.Mounts(ctx, c.s.data.workspaces.Copies(), r, p, r.Base.HostBinds(), true)
 }
 
 // Open implements changes.Source.
@@ -50,17 +50,17 @@ func (c changesSource) Open(ctx context.Context, r sandbox.Row) (changes.Opened,
 		if err != nil {
 			return changes.Opened{}, c.s.access.Unavailable(r.ID, err)
 		}
-		other, drop, err := c.s.reading(ctx, r, r.Base, r.Limits, r.Workspace, r.Saved)
-		return changes.Opened{Row: other, Mask: mask, Close: drop}, err
+		copied, drop, err := c.s.bootReader(ctx, r, r.Base, r.Limits, r.Workspace, r.Saved)
+		return changes.Opened{Row: copied, Mask: mask, Close: drop}, err
 	case sandbox.Creating, sandbox.Stopping, sandbox.Pausing, sandbox.Resuming, sandbox.Waiting, sandbox.Stopped:
 	}
-	return changes.Opened{}, notNow(r)
+	return changes.Opened{}, stateConflict(r)
 }
 
 // OpenSnapshot implements changes.Source.
 func (c changesSource) OpenSnapshot(ctx context.Context, r sandbox.Row, n sandbox.Stored) (changes.Opened, error) {
-	other, drop, err := c.s.reading(ctx, r, n.Base, n.Limits, n.Workspace, n.SavedState())
-	return changes.Opened{Row: other, Close: drop}, err
+	copied, drop, err := c.s.bootReader(ctx, r, n.Base, n.Limits, n.Workspace, n.SavedState())
+	return changes.Opened{Row: copied, Close: drop}, err
 }
 
 // Guest implements changes.Source.
@@ -88,14 +88,14 @@ func (c changesSource) Forget(id, copied string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if r, err := c.s.store.Get(ctx, id); err == nil && r.State != sandbox.Stopped {
-		return nil // it needs them itself
+		return nil // the sandbox still needs them
 	}
-	return errors.Join(c.s.kept.workspaces.Forget(id), c.s.kept.workspaces.DropCopyOf(ctx, copied))
+	return errors.Join(c.s.data.workspaces.Forget(id), c.s.data.workspaces.DropCopyOf(ctx, copied))
 }
 
 // DropRecording implements changes.Source.
 func (c changesSource) DropRecording(ctx context.Context, id string) error {
-	return c.s.kept.recordings.Discard(ctx, id)
+	return c.s.data.recordings.Discard(ctx, id)
 }
 
 // changesAudit writes the audit entries of package changes.

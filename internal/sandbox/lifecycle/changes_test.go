@@ -123,8 +123,8 @@ func (y *workspaceRig) remove(name string) {
 	}
 }
 
-// outside returns a file of the host, or "-" if there is none.
-func (y *workspaceRig) outside(name string) string {
+// hostFile returns the text of a file of the host, or "-" if there is none.
+func (y *workspaceRig) hostFile(name string) string {
 	y.t.Helper()
 	text, err := os.ReadFile(filepath.Join(y.host, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -154,14 +154,14 @@ func paths(list []changeset.Change) (out []string) {
 
 func level(l string) sandbox.Access { return sandbox.Access{Level: l, Net: sandbox.NetNone} }
 
-func TestWhatIsAllowedIsApplied(t *testing.T) {
+func TestAllowedChangesAreApplied(t *testing.T) {
 	y := newWorkspaceRig(t, level("standard"))
 	want := []string{"changed a.txt", "created new", "created new/b.txt"}
 	if got := y.changes(); !slices.Equal(got, want) {
 		t.Fatalf("%q", got)
 	}
 	dry, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{DryRun: true})
-	if err != nil || len(dry.Applied) != 3 || dry.Decision.Effect != egress.Allow || y.outside("a.txt") != "one\n" {
+	if err != nil || len(dry.Applied) != 3 || dry.Decision.Effect != egress.Allow || y.hostFile("a.txt") != "one\n" {
 		t.Fatalf("%+v %v", dry, err)
 	}
 	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Digest: "sha256:other"})
@@ -170,11 +170,11 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 	if err != nil || len(done.Applied) != 3 {
 		t.Fatalf("%+v %v", done, err)
 	}
-	if y.outside("a.txt") != "one\ntwo\n" || y.outside("new/b.txt") != "new\n" {
-		t.Error("it is not there")
+	if y.hostFile("a.txt") != "one\ntwo\n" || y.hostFile("new/b.txt") != "new\n" {
+		t.Error("the applied files are not on the host")
 	}
 	if got := y.changes(); got != nil {
-		t.Errorf("what was applied is still a change: %q", got)
+		t.Errorf("applied changes are still listed: %q", got)
 	}
 	// Later comparisons use the applied state.
 	write(t, y.inside, "a.txt", "three\n")
@@ -183,7 +183,7 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 	}
 	set, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
 	if err != nil || set.Changes[0].Conflict != "" {
-		t.Errorf("it conflicts with itself: %+v %v", set, err)
+		t.Errorf("an applied file has a conflict: %+v %v", set, err)
 	}
 	exports := y.record.Entries(audit.Exported)
 	if len(exports) != 1 || exports[0].Sandbox != y.sb.ID || !strings.Contains(string(exports[0].Data), dry.Digest) {
@@ -193,16 +193,16 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 
 // P38: if the policy requires an approval, nothing is exported before it, and then exactly the
 // approved changes, once.
-func TestDeletionsAreAskedAbout(t *testing.T) {
+func TestDeletionsNeedApproval(t *testing.T) {
 	y := newWorkspaceRig(t, level("standard"))
 	y.remove("gone.txt")
 	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
-	if y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "-" || y.outside("gone.txt") != "x\n" {
-		t.Fatal("something came out unasked")
+	if y.hostFile("a.txt") != "one\n" || y.hostFile("new/b.txt") != "-" || y.hostFile("gone.txt") != "x\n" {
+		t.Fatal("changes were applied without an approval")
 	}
 	if n := len(y.record.Entries(audit.Exported)); n != 0 {
-		t.Errorf("%d exports on record", n)
+		t.Errorf("%d audited exports, want none", n)
 	}
 	q := y.approvals.asked[0]
 	if q.Kind != egress.AskDelete || q.Rule != policy.RuleDeletions || q.Facts["deletions"] != "1" || q.Facts["files"] != "3" || q.Facts["to"] != y.host ||
@@ -233,21 +233,21 @@ func TestDeletionsAreAskedAbout(t *testing.T) {
 	}
 	y.approvals.granted = true
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
-	if err != nil || done.Approval != "a1" || y.outside("gone.txt") != "-" || y.outside("a.txt") != "evil\n" {
+	if err != nil || done.Approval != "a1" || y.hostFile("gone.txt") != "-" || y.hostFile("a.txt") != "evil\n" {
 		t.Fatalf("%+v %v", done, err)
 	}
 	// The grant is used up.
 	y.remove("same.txt")
 	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
-	if y.outside("same.txt") != "same\n" {
-		t.Error("a grant was spent twice")
+	if y.hostFile("same.txt") != "same\n" {
+		t.Error("a grant was used twice")
 	}
 }
 
 // P38: a policy that denies an export lets nothing out, not even as text. Files that an allowing
 // policy does not name are not exported.
-func TestWhatAPolicyKeepsInside(t *testing.T) {
+func TestPolicyDeniesExports(t *testing.T) {
 	deny := sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{
 		{Policy: "v1", Filesystem: policy.Filesystem{Export: policy.Export{Do: egress.Deny}}},
 	}}
@@ -264,16 +264,16 @@ func TestWhatAPolicyKeepsInside(t *testing.T) {
 	}
 	for _, c := range set.Changes {
 		if c.Text != "" {
-			t.Errorf("the text of %s comes out", c.Path)
+			t.Errorf("the text of %s is shown", c.Path)
 		}
 	}
-	only, err := policy.Artifacts("new/**")
+	artifacts, err := policy.Artifacts("new/**")
 	if err != nil {
 		t.Fatal(err)
 	}
-	y = newWorkspaceRig(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{only}})
+	y = newWorkspaceRig(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{artifacts}})
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Overwrite: true})
-	if err != nil || y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "new\n" {
+	if err != nil || y.hostFile("a.txt") != "one\n" || y.hostFile("new/b.txt") != "new\n" {
 		t.Errorf("%+v %v", done, err)
 	}
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
@@ -283,12 +283,12 @@ func TestWhatAPolicyKeepsInside(t *testing.T) {
 
 // P38: the paths in a policy are below the workspace. The same names elsewhere do not match, and no
 // part of the workspace counts as elsewhere.
-func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
-	only, err := policy.Artifacts("new/**")
+func TestExportPathsAreBelowWorkspace(t *testing.T) {
+	artifacts, err := policy.Artifacts("new/**")
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := newWorkspaceRig(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{only}})
+	named := newWorkspaceRig(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{artifacts}})
 	elsewhere := sandbox.ChangesRequest{Dir: "/no-such-place", Text: true}
 	_, err = named.Changes().Export(t.Context(), local, named.sb.ID, sandbox.ExportRequest{ChangesRequest: elsewhere, Format: "tar"})
 	wantKind(t, err, fault.NotFound, "nothing_to_export")
@@ -298,10 +298,10 @@ func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 	}
 	for _, c := range set.Changes {
 		if c.Text != "" {
-			t.Errorf("the text of %s comes out", c.Path)
+			t.Errorf("the text of %s is shown", c.Path)
 		}
 	}
-	all := newWorkspaceRig(t, level("light")) // the control
+	all := newWorkspaceRig(t, level("light")) // control
 	out, err := all.Changes().Export(t.Context(), local, all.sb.ID, sandbox.ExportRequest{ChangesRequest: elsewhere, Format: "tar"})
 	if err != nil {
 		t.Fatal(err)
@@ -314,31 +314,31 @@ func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 }
 
 // P38: nothing is exported without an audit entry.
-func TestNothingComesOutUnrecorded(t *testing.T) {
+func TestExportNeedsAuditEntry(t *testing.T) {
 	y := newWorkspaceRig(t, level("light"))
 	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Exported })
 	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
-	if y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "-" {
-		t.Error("it came out")
+	if y.hostFile("a.txt") != "one\n" || y.hostFile("new/b.txt") != "-" {
+		t.Error("changes were applied without an audit entry")
 	}
 	_, err = y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar"})
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
-	y.record.Fail(nil) // the control
-	if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.outside("a.txt") == "one\n" {
-		t.Errorf("with the record: %v", err)
+	y.record.Fail(nil) // control
+	if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.hostFile("a.txt") == "one\n" {
+		t.Errorf("apply with a working audit log: %v", err)
 	}
 }
 
 // P38: reading the content of files is an export, and has an audit entry. Names and counts are not.
-func TestTextsThatAreShownAreOnRecord(t *testing.T) {
+func TestShownTextIsAudited(t *testing.T) {
 	y := newWorkspaceRig(t, level("light"))
 	// The longest paths that a sandbox can choose fit into an entry.
 	for i := range 100 {
 		write(t, y.inside, fmt.Sprintf("%s/%d/.envrc", strings.Repeat("\x01", 200)+strings.Repeat("/"+strings.Repeat("\x01", 200), 15), i), "export X=1\n")
 	}
 	if _, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{}); err != nil || len(y.record.Entries(audit.Exported)) != 0 {
-		t.Fatalf("a look: %v %+v", err, y.record.Entries(audit.Exported))
+		t.Fatalf("comparison without text: %v, audit entries %+v", err, y.record.Entries(audit.Exported))
 	}
 	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Exported })
 	_, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
@@ -366,7 +366,7 @@ func TestTextsThatAreShownAreOnRecord(t *testing.T) {
 }
 
 // P38: flagged files are exported only on request, and some files not even then.
-func TestFlaggedFilesStayInside(t *testing.T) {
+func TestFlaggedFilesAreNotExported(t *testing.T) {
 	y := newWorkspaceRig(t, level("light"))
 	write(t, y.inside, ".git/hooks/post-checkout", "#!/bin/sh\n")
 	write(t, y.inside, ".envrc", "export X=1\n")
@@ -374,23 +374,23 @@ func TestFlaggedFilesStayInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
-	if err != nil || y.outside(".envrc") != "-" || y.outside(".git/hooks/post-checkout") != "-" || y.outside("a.txt") == "one\n" {
+	if err != nil || y.hostFile(".envrc") != "-" || y.hostFile(".git/hooks/post-checkout") != "-" || y.hostFile("a.txt") == "one\n" {
 		t.Fatalf("%+v %v", done, err)
 	}
 	if skipped := paths(done.Skipped); !slices.Contains(skipped, "created .envrc") || !slices.Contains(skipped, "created out") {
-		t.Errorf("left out: %q", skipped)
+		t.Errorf("skipped changes: %q", skipped)
 	}
-	if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true}); err != nil || y.outside(".envrc") == "-" {
-		t.Errorf("by name: %v", err)
+	if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true}); err != nil || y.hostFile(".envrc") == "-" {
+		t.Errorf("apply of protected files on request: %v", err)
 	}
 	if _, err := os.Lstat(filepath.Join(y.host, "out")); err == nil {
-		t.Error("a link out came out")
+		t.Error("a link that leads out of the workspace was applied")
 	}
 }
 
 // Keys see and export the changes of their own sandboxes, but change no directory of the host. For
 // other keys the sandbox does not exist.
-func TestWhoMayBringOut(t *testing.T) {
+func TestExportPermissions(t *testing.T) {
 	y := newWorkspaceRig(t, level("light"))
 	sb := y.create(alice)
 	for _, ref := range []string{y.sb.ID, sb.ID} {

@@ -21,7 +21,7 @@ func (s *Service) Close(ctx context.Context) error {
 	s.operations.close()
 	s.pool.Load().Close()
 
-	held := s.live.heldIDs()
+	held := s.live.ephemeralIDs()
 	errs := make([]error, len(held))
 	var group sync.WaitGroup
 	for i, id := range held {
@@ -56,7 +56,7 @@ func (s *Service) erase(ctx context.Context, id string) error {
 	if err := s.intake.Forget(ctx, id); err != nil {
 		return err
 	}
-	if err := s.kept.recordings.Drop(id); err != nil {
+	if err := s.data.recordings.Drop(id); err != nil {
 		return err
 	}
 	if err := s.store.Delete(ctx, id); err != nil {

@@ -12,19 +12,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Many comparisons at once wait for each other, because each may make the server hold as much
-// memory as a sandbox can cause. Callers that leave get an error.
+// TestComparisonsTakeTurns checks that concurrent comparisons wait for each other, because a
+// sandbox can make the server use much memory for each. Callers whose context ends get an error.
 func TestComparisonsTakeTurns(t *testing.T) {
 	y := newWorkspaceRig(t, sandbox.Access{})
-	come, goOn := make(chan struct{}), make(chan struct{})
+	entered, proceed := make(chan struct{}), make(chan struct{})
 	files := y.files
 	y.files = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == guest.PathTree {
 			select {
-			case come <- struct{}{}:
-			case <-goOn:
+			case entered <- struct{}{}:
+			case <-proceed:
 			}
-			<-goOn
+			<-proceed
 		}
 		files.ServeHTTP(w, r)
 	})
@@ -36,19 +36,19 @@ func TestComparisonsTakeTurns(t *testing.T) {
 			ended <- err
 		}()
 	}
-	<-come
-	<-come
+	<-entered
+	<-entered
 	select {
-	case <-come:
-		t.Error("three boxes are asked at once")
+	case <-entered:
+		t.Error("three comparisons run at once")
 	case <-time.After(200 * time.Millisecond):
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := y.Changes().Changes(ctx, local, y.sb.ID, sandbox.ChangesRequest{}); fault.CodeOf(err) != "timeout" {
-		t.Errorf("one that leaves: %v", err)
+		t.Errorf("comparison with a short deadline: got error %v, want timeout", err)
 	}
-	close(goOn)
+	close(proceed)
 	for range callers {
 		if err := <-ended; err != nil {
 			t.Error(err)

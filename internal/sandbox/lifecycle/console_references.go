@@ -13,15 +13,15 @@ import (
 // destinations.
 func checkReferences(caller sandbox.Principal, next, before sandbox.Access) error {
 	if caller.Session == "" {
-		return nil // references of keys are refused where they are resolved
+		return nil // the secret store rejects such references of keys
 	}
 	for _, d := range next.Documents {
 		for _, b := range d.Secrets.Bind {
 			if b.From == "" {
 				continue
 			}
-			kept := func(e bound) bool { return e == bound{b.Name, b.From, b.Host, b.Port} }
-			if !slices.ContainsFunc(boundIn(before), kept) {
+			isSame := func(e binding) bool { return e == binding{b.Name, b.From, b.Host, b.Port} }
+			if !slices.ContainsFunc(bindingsOf(before), isSame) {
 				return fault.New(fault.Denied, "local_only", "a console session can bind stored secrets, but no files or variables of the server's machine").
 					WithHint("store it as a secret: crannog secret set " + b.Name)
 			}
@@ -30,16 +30,16 @@ func checkReferences(caller sandbox.Principal, next, before sandbox.Access) erro
 	return nil
 }
 
-// bound is the source of a binding, and its destination.
-type bound struct {
+// binding is the source of a binding, and its destination.
+type binding struct {
 	name, from, host string
 	port             int
 }
 
-func boundIn(a sandbox.Access) (list []bound) {
+func bindingsOf(a sandbox.Access) (list []binding) {
 	for _, d := range a.Documents {
 		for _, b := range d.Secrets.Bind {
-			list = append(list, bound{b.Name, b.From, b.Host, b.Port})
+			list = append(list, binding{b.Name, b.From, b.Host, b.Port})
 		}
 	}
 	return list

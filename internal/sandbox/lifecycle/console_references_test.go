@@ -10,7 +10,7 @@ import (
 
 // P42: a session of the web console sees all sandboxes, and cannot name files or variables of the
 // server's machine; the machine's user can.
-func TestConsoleNamesNothingOfTheHost(t *testing.T) {
+func TestConsoleCannotNameHostResources(t *testing.T) {
 	keys, with := newSecretStore(t)
 	keys.set("TOKEN", firstValue)
 	r := newRig(t, with)
@@ -18,9 +18,9 @@ func TestConsoleNamesNothingOfTheHost(t *testing.T) {
 	if console.Actor() != "console:c1" || console.OnHost() || !local.OnHost() || alice.OnHost() {
 		t.Errorf("%q", console.Actor())
 	}
-	hers := r.create(alice)
-	if _, err := r.Get(t.Context(), console, hers.ID); err != nil {
-		t.Errorf("it sees not all: %v", err)
+	aliceSandbox := r.create(alice)
+	if _, err := r.Get(t.Context(), console, aliceSandbox.ID); err != nil {
+		t.Errorf("the console does not see another owner's sandbox: %v", err)
 	}
 	for name, req := range map[string]sandbox.CreateRequest{
 		"workspace": {Workspace: t.TempDir()}, "ephemeral": {Ephemeral: true}, "file": {Access: bindFile("a.test")},
@@ -31,24 +31,24 @@ func TestConsoleNamesNothingOfTheHost(t *testing.T) {
 		}
 	}
 	if _, err := r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: bindFile("a.test")}); err != nil {
-		t.Errorf("the machine's user: %v", err)
+		t.Errorf("creation by the local user: %v", err)
 	}
-	box, err := r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: bindFile("a.test")})
+	sb, err := r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: bindFile("a.test")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	set := func(caller sandbox.Principal, a sandbox.Access) error {
-		_, err := r.SetAccess(t.Context(), caller, box.ID, func(sandbox.Access) (sandbox.Access, error) { return a, nil })
+		_, err := r.SetAccess(t.Context(), caller, sb.ID, func(sandbox.Access) (sandbox.Access, error) { return a, nil })
 		return err
 	}
 	if err := set(console, bindFile("a.test")); err != nil {
-		t.Errorf("what is bound already: %v", err)
+		t.Errorf("console keeps an existing binding: %v", err)
 	}
 	if err := set(console, bindFile("b.test")); fault.CodeOf(err) != "local_only" {
-		t.Errorf("to another host: %v", err)
+		t.Errorf("console binds a file to another host: got error %v, want local_only", err)
 	}
 	if err := set(local, bindFile("b.test")); err != nil {
-		t.Errorf("the machine's user changes it: %v", err)
+		t.Errorf("the local user changes the binding: %v", err)
 	}
 }
 

@@ -32,37 +32,38 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// crashOf selects when the process dies that retains the changes of a run: while it retains them
-// and ends the sandbox, or while it discards them. The level follows.
+// crashMode selects when the process dies: while it retains the changes of a run and ends the
+// sandbox, or while it discards the changes. The value ends with the level of the sandbox.
 const (
-	crashOf   = "CRANNOG_TEST_CRASH_OF"
-	ofKeeping = "keeping "
-	ofThrow   = "throwing "
+	crashMode       = "CRANNOG_TEST_CRASH_OF"
+	crashRetaining  = "keeping "
+	crashDiscarding = "throwing "
 )
 
-// keeping contains the stores that a Service needs to retain changes of runs.
-func keeping(dir string, step func(string)) (option, *recording.Store) {
+// retainedStores returns the option with the stores that a Service needs to retain changes of runs,
+// and the store of recordings.
+func retainedStores(dir string, step func(string)) (option, *recording.Store) {
 	changes := retained.New(filepath.Join(dir, "changes"))
 	changes.Step = step
-	tapes := recording.New(recording.Options{Dir: filepath.Join(dir, "recordings"), Step: step})
+	recordings := recording.New(recording.Options{Dir: filepath.Join(dir, "recordings"), Step: step})
 	return func(d *lifecycle.Deps) {
-		d.Kept, d.Recordings, d.Journals = changes, tapes, filepath.Join(dir, "applies")
+		d.Kept, d.Recordings, d.Journals = changes, recordings, filepath.Join(dir, "applies")
 		d.Manifests, d.Copies = workspace.NewManifests(filepath.Join(dir, "manifests")), workspace.New(filepath.Join(dir, "workspaces"))
-	}, tapes
+	}, recordings
 }
 
 // commandOutput is the output of the run's command.
-const commandOutput = "what it said"
+const commandOutput = "output of the command"
 
-// leave creates a sandbox, and does what crannog run does at its end.
-func leave(dir, what string) error {
+// retainAndDiscard creates a sandbox, and then retains and discards its data as crannog run does.
+func retainAndDiscard(dir, what string) error {
 	n, err := strconv.Atoi(os.Getenv(crashAt))
 	if err != nil {
 		return err
 	}
-	level, throws := strings.CutPrefix(what, ofThrow)
-	level, keeps := strings.CutPrefix(level, ofKeeping)
-	b := &bomb{left: -1}
+	level, throws := strings.CutPrefix(what, crashDiscarding)
+	level, keeps := strings.CutPrefix(level, crashRetaining)
+	b := &crashCounter{left: -1}
 	ctx := context.Background()
 	st, err := store.Open(ctx, dir)
 	if err != nil {
@@ -82,9 +83,9 @@ func leave(dir, what string) error {
 	if err != nil {
 		return err
 	}
-	with, tapes := keeping(dir, func(string) { b.tick() })
+	with, recordings := retainedStores(dir, func(string) { b.tick() })
 	deps := lifecycle.Deps{
-		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: templates{}, Log: slog.New(slog.DiscardHandler),
+		Store: crashingStore{st, b}, Engines: fake.Registry(eng), Templates: templates{}, Log: slog.New(slog.DiscardHandler),
 		Audit: auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
 	}
 	with(&deps)
@@ -101,12 +102,12 @@ func leave(dir, what string) error {
 	if err := os.WriteFile(filepath.Join(dir, "inside", "new.txt"), []byte("new\n"), 0o644); err != nil {
 		return err
 	}
-	tape, err := tapes.Begin(sb.ID, recording.Head{How: "start", Command: []string{"x"}, Started: time.Now()})
+	output, err := recordings.Begin(sb.ID, recording.Head{How: "start", Command: []string{"x"}, Started: time.Now()})
 	if err != nil {
 		return err
 	}
-	tape.Output(1, []byte(commandOutput))
-	if err := tape.End(recording.Tail{Ended: time.Now()}); err != nil {
+	output.Output(1, []byte(commandOutput))
+	if err := output.End(recording.Tail{Ended: time.Now()}); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "id"), []byte(sb.ID), 0o600); err != nil {
@@ -134,13 +135,13 @@ func leave(dir, what string) error {
 		b.left = n
 		err = s.Changes().DiscardChanges(ctx, local, sb.ID)
 	}
-	return errors.Join(err, s.Close(ctx), tapes.Close(), st.Close())
+	return errors.Join(err, s.Close(ctx), recordings.Close(), st.Close())
 }
 
 // The retained data of a run is complete or absent, whenever the process dies that retains or
 // discards it. The next start removes everything that belongs to neither state.
-func TestCrashWhileKeeping(t *testing.T) {
-	for _, what := range []string{ofKeeping + "strict", ofKeeping + "standard", ofThrow + "strict", ofThrow + "standard"} {
+func TestCrashWhileRetaining(t *testing.T) {
+	for _, what := range []string{crashRetaining + "strict", crashRetaining + "standard", crashDiscarding + "strict", crashDiscarding + "standard"} {
 		t.Run(what, func(t *testing.T) {
 			outcomes := map[string]int{}
 			const tooMany, fewest = 100, 3
@@ -153,16 +154,16 @@ func TestCrashWhileKeeping(t *testing.T) {
 					write(t, filepath.Join(dir, name), "same.txt", "same\n")
 				}
 				cmd := exec.Command(os.Args[0])
-				cmd.Env = append(os.Environ(), crashDir+"="+dir, crashAt+"="+strconv.Itoa(n), crashOf+"="+what)
+				cmd.Env = append(os.Environ(), crashDir+"="+dir, crashAt+"="+strconv.Itoa(n), crashMode+"="+what)
 				out, err := cmd.CombinedOutput()
-				outcome := leftBehind(t, dir)
+				outcome := checkRetainedData(t, dir)
 				if t.Failed() {
 					t.Fatalf("at step %d: %s", n, outcome)
 				}
 				outcomes[outcome]++
 				if err == nil {
 					if n <= fewest {
-						t.Errorf("the child lived through %d steps; the test has lost its mines", n)
+						t.Errorf("the child survived %d steps; its crash points are not reached", n)
 					}
 					break
 				}
@@ -180,8 +181,8 @@ func TestCrashWhileKeeping(t *testing.T) {
 	}
 }
 
-// leftBehind starts a new Service and checks what a user finds after the crash.
-func leftBehind(t *testing.T, dir string) string {
+// checkRetainedData starts a new Service and checks what a user finds after the crash.
+func checkRetainedData(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "id"))
 	if err != nil {
@@ -189,14 +190,14 @@ func leftBehind(t *testing.T, dir string) string {
 	}
 	id := string(text)
 	r := &rig{t: t, dir: dir, ends: map[string]time.Time{}}
-	with, tapes := keeping(dir, nil)
+	with, recordings := retainedStores(dir, nil)
 	r.open(with)
 	defer r.engine.Close()
 	defer r.close()
 	report := r.reconcile()
-	r.nothing()
+	r.wantNothingLeft()
 	if _, err := r.Get(t.Context(), local, id); err == nil {
-		t.Errorf("the sandbox is there: %+v", report)
+		t.Errorf("the sandbox still exists: %+v", report)
 	}
 	left := func(name string) []string {
 		entries, err := os.ReadDir(filepath.Join(dir, name))
@@ -215,7 +216,7 @@ func leftBehind(t *testing.T, dir string) string {
 	changed := left("changes")
 	// Under strict they are compared with a copy, otherwise with a list.
 	if compared := append(left("manifests"), left("workspaces")...); !slices.Equal(compared, changed) {
-		t.Errorf("%q to compare with, and %q in changes", compared, changed)
+		t.Errorf("earlier states of %q, want those of the retained changes %q", compared, changed)
 	}
 	if len(changed) > 0 {
 		outcome = append(outcome, "changes")
@@ -224,14 +225,14 @@ func leftBehind(t *testing.T, dir string) string {
 			t.Errorf("%q: %+v %v", changed, set.Changes, err)
 		}
 	}
-	of, err := r.Recordings().Recorded(t.Context(), local, id)
-	if _, stranger := r.Recordings().Recorded(t.Context(), alice, id); stranger == nil {
+	found, err := r.Recordings().Recorded(t.Context(), local, id)
+	if _, aliceErr := r.Recordings().Recorded(t.Context(), alice, id); aliceErr == nil {
 		t.Error("another key finds the recordings")
 	}
 	switch kept := left("recordings"); {
-	case err == nil && of == id:
+	case err == nil && found == id:
 		outcome = append(outcome, "recordings")
-		f, err := tapes.Open(id, 1)
+		f, err := recordings.Open(id, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,9 +31,9 @@ const (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashDir); dir != "" {
-		work := live
-		if what := os.Getenv(crashOf); what != "" {
-			work = func(dir string) error { return leave(dir, what) }
+		work := createAndForget
+		if what := os.Getenv(crashMode); what != "" {
+			work = func(dir string) error { return retainAndDiscard(dir, what) }
 		}
 		if err := work(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -44,53 +44,53 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bomb kills this process at its n-th tick.
-type bomb struct{ left int }
+// crashCounter kills this process at the n-th call of tick.
+type crashCounter struct{ left int }
 
-func (b *bomb) tick() {
+func (b *crashCounter) tick() {
 	if b.left--; b.left == 0 {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	}
 }
 
-// mined is a store that ticks before and after each write.
-type mined struct {
+// crashingStore is a store that ticks before and after each write.
+type crashingStore struct {
 	sandbox.Store
-	*bomb
+	*crashCounter
 }
 
-func (m mined) Insert(ctx context.Context, r sandbox.Row, max int) error {
+func (m crashingStore) Insert(ctx context.Context, r sandbox.Row, max int) error {
 	m.tick()
 	defer m.tick()
 	return m.Store.Insert(ctx, r, max)
 }
 
-func (m mined) Move(ctx context.Context, id string, move sandbox.Move) (bool, error) {
+func (m crashingStore) Move(ctx context.Context, id string, move sandbox.Move) (bool, error) {
 	m.tick()
 	defer m.tick()
 	return m.Store.Move(ctx, id, move)
 }
 
-func (m mined) Delete(ctx context.Context, id string) error {
+func (m crashingStore) Delete(ctx context.Context, id string) error {
 	m.tick()
 	defer m.tick()
 	return m.Store.Delete(ctx, id)
 }
 
-func (m mined) Append(ctx context.Context, id string, e sandbox.LogEntry) error {
+func (m crashingStore) Append(ctx context.Context, id string, e sandbox.LogEntry) error {
 	m.tick()
 	defer m.tick()
 	return m.Store.Append(ctx, id, e)
 }
 
-// live creates a sandbox, removes it and removes its row.
-func live(dir string) error {
+// createAndForget creates a sandbox, removes it and removes its row.
+func createAndForget(dir string) error {
 	n, err := strconv.Atoi(os.Getenv(crashAt))
 	if err != nil {
 		return err
 	}
-	b := &bomb{left: n}
+	b := &crashCounter{left: n}
 	ctx := context.Background()
 	st, err := store.Open(ctx, dir)
 	if err != nil {
@@ -104,7 +104,7 @@ func live(dir string) error {
 		return err
 	}
 	s, err := audited.NewService(lifecycle.Deps{
-		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: templates{}, Log: slog.New(slog.DiscardHandler),
+		Store: crashingStore{st, b}, Engines: fake.Registry(eng), Templates: templates{}, Log: slog.New(slog.DiscardHandler),
 		Audit: auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func TestCrashAtEachStep(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			if n < 20 {
-				t.Errorf("the child lived through %d steps; the test has lost its mines", n)
+				t.Errorf("the child survived %d steps; its crash points are not reached", n)
 			}
 			return
 		}
@@ -138,12 +138,12 @@ func TestCrashAtEachStep(t *testing.T) {
 		if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
 			t.Fatalf("step %d: %v\n%s", n, err, out)
 		}
-		pickUp(t, n, dir)
+		checkAfterCrash(t, n, dir)
 	}
 }
 
-// pickUp opens what a crash left and checks that nothing of it is alive.
-func pickUp(t *testing.T, n int, dir string) {
+// checkAfterCrash opens the state after a crash, and checks that no sandbox of it is alive.
+func checkAfterCrash(t *testing.T, n int, dir string) {
 	t.Helper()
 	r := &rig{t: t, dir: dir, ends: map[string]time.Time{}}
 	r.open()
@@ -157,7 +157,7 @@ func pickUp(t *testing.T, n int, dir string) {
 		})
 		return err == nil && len(page.Sandboxes) == 0
 	})
-	r.nothing()
+	r.wantNothingLeft()
 	if t.Failed() {
 		t.Fatalf("step %d: report %+v", n, report)
 	}

@@ -42,20 +42,20 @@ func (s *Service) Create(ctx context.Context, caller sandbox.Principal, req sand
 		return sandbox.Sandbox{}, err
 	}
 	from.request, from.search = req.RequestID, search
-	if made, claimed, err := s.pool.Load().Acquire(ctx, warmpool.Plan{Row: r, Template: template, Policy: compiled, Spec: spec, Config: config}); claimed {
-		return made, err
+	if sb, acquired, err := s.pool.Load().Acquire(ctx, warmpool.Plan{Row: r, Template: template, Policy: compiled, Spec: spec, Config: config}); acquired {
+		return sb, err
 	}
 	// Nothing has to be undone after an error here.
 	if err := s.starts.queue.Check(ctx, r.Owner); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	ctx, release, err := s.operations.hold(ctx, r.ID)
+	ctx, release, err := s.operations.beginNew(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	defer release()
 
-	if err := s.make(ctx, s.newBoot(r, compiled, spec, config, from)); err != nil {
+	if err := s.runCreation(ctx, s.newBoot(r, compiled, spec, config, from)); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if search != nil {
@@ -69,7 +69,7 @@ func (s *Service) created(ctx context.Context, r sandbox.Row, started time.Time,
 	r.State, r.Access.Values = sandbox.Running, nil
 	s.track(r)
 	if r.Ephemeral {
-		s.live.hold(r.ID)
+		s.live.addEphemeral(r.ID)
 	}
 	s.log.Info("sandbox created", "sandbox", r.ID, "owner", r.Owner, "engine", r.Engine, "from", source, "took", time.Since(started))
 	s.note(ctx, r.ID, "info", "sandbox created", map[string]string{
@@ -78,7 +78,7 @@ func (s *Service) created(ctx context.Context, r sandbox.Row, started time.Time,
 	return r.Shown()
 }
 
-func removedMeanwhile() error {
+func removedDuringRequest() error {
 	return fault.New(fault.Conflict, sandbox.CodeRemoved, "the sandbox was removed while the request ran")
 }
 

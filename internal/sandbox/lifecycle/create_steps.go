@@ -16,16 +16,16 @@ const (
 	stepValues    = "encrypt its own secret values"
 	stepTurn      = "wait for a turn"
 	stepWorkspace = "start to write the manifest of the workspace"
-	stepNoted     = "wait for the manifest of the workspace"
+	stepManifest  = "wait for the manifest of the workspace"
 	stepEntry     = "write the audit entry"
 	stepRunning   = "set the row to running"
 )
 
-// make creates a sandbox for a creation, a fork, or the reading of a saved state. After an error
-// nothing is left, or the row refers to the remains.
-func (s *Service) make(ctx context.Context, b *boot) error {
+// runCreation creates a sandbox for a creation, a fork, or the reading of a saved state. After an
+// error nothing is left, or the row refers to the remains.
+func (s *Service) runCreation(ctx context.Context, b *boot) error {
 	id := b.row.ID
-	noted, done := func() {}, func(error) {}
+	waitManifest, releaseTurn := func() {}, func(error) {}
 	before := []steps.Step{
 		// The row comes before the instance, so that Reconcile finds the instance after a crash
 		// between the two.
@@ -39,22 +39,22 @@ func (s *Service) make(ctx context.Context, b *boot) error {
 		{Name: stepTurn, Do: func(ctx context.Context) error {
 			turn, err := s.starts.admit(ctx, b.row, b.from.request, false)
 			if err == nil {
-				done = turn
+				releaseTurn = turn
 			}
 			return err
-		}, Finally: func(err error) { done(err) }},
+		}, Finally: func(err error) { releaseTurn(err) }},
 		{Name: stepWorkspace, Do: func(ctx context.Context) error {
-			noted = s.kept.workspaces.Note(ctx, b.row, b.from.again || b.from.Saved.FilesOnly)
+			waitManifest = s.data.workspaces.Note(ctx, b.row, b.from.again || b.from.Saved.FilesOnly)
 			b.from.search.Start()
 			return nil
 		}, Undo: func(ctx context.Context) error {
-			noted()
+			waitManifest()
 			s.intake.Drain(ctx, id, true)
-			return errors.Join(s.kept.workspaces.DropCopy(ctx, b.row), s.kept.workspaces.Forget(id))
+			return errors.Join(s.data.workspaces.DropCopy(ctx, b.row), s.data.workspaces.Forget(id))
 		}},
 	}
 	after := []steps.Step{
-		{Name: stepNoted, Do: func(context.Context) error { noted(); return nil }},
+		{Name: stepManifest, Do: func(context.Context) error { waitManifest(); return nil }},
 		{Name: stepEntry, Do: func(ctx context.Context) error {
 			origin := "engine"
 			if b.from.reading {
@@ -62,7 +62,7 @@ func (s *Service) make(ctx context.Context, b *boot) error {
 			}
 			return s.recordStart(ctx, b.row, origin)
 		}},
-		{Name: stepRunning, Do: b.makeRunning},
+		{Name: stepRunning, Do: b.setRunning},
 	}
 	err := steps.Run(ctx, undoTimeout, slices.Concat(before, b.steps(), after)...)
 	if err == nil {
@@ -72,11 +72,11 @@ func (s *Service) make(ctx context.Context, b *boot) error {
 	if steps.Left(err) {
 		b.markCrashed(ctx)
 	}
-	return undone(ctx, err)
+	return sequenceError(ctx, err)
 }
 
-// makeRunning sets the row of a new sandbox to running.
-func (b *boot) makeRunning(ctx context.Context) error {
+// setRunning sets the row of a new sandbox to running.
+func (b *boot) setRunning(ctx context.Context) error {
 	move := sandbox.Move{From: []sandbox.State{sandbox.Creating}, To: sandbox.Running}
 	if b.from.search != nil {
 		b.row.Base.Keys = b.from.search.Found()
@@ -88,7 +88,7 @@ func (b *boot) makeRunning(ctx context.Context) error {
 	}
 	if !moved {
 		// Another process removed the row, so the sandbox must not exist.
-		return removedMeanwhile()
+		return removedDuringRequest()
 	}
 	return nil
 }

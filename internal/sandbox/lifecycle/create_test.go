@@ -20,7 +20,7 @@ import (
 )
 
 // P10: invalid input gives a typed error, and leaves nothing.
-func TestCreateRefuses(t *testing.T) {
+func TestCreateRejectsInvalidRequests(t *testing.T) {
 	r := newRig(t)
 	type req = sandbox.CreateRequest
 	big := map[string]string{}
@@ -81,11 +81,11 @@ func TestCreateRefuses(t *testing.T) {
 			}
 		})
 	}
-	r.nothing()
+	r.wantNothingLeft()
 }
 
 // A request that names neither template nor image gets the template of its engine.
-func TestTemplateOfTheEngine(t *testing.T) {
+func TestDefaultTemplateOfEngine(t *testing.T) {
 	r := newRig(t)
 	sb, err := r.Create(t.Context(), alice, sandbox.CreateRequest{})
 	if err != nil || sb.TemplateID == "" || sb.Template != sandbox.BaseTemplate {
@@ -171,7 +171,9 @@ func TestLimitsOfSmallHost(t *testing.T) {
 // The guest gets the values that the API reports for the sandbox.
 func TestGuestConfig(t *testing.T) {
 	var spec engine.Spec
-	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(spy{d.Engines.Default().(*fake.Engine), &spec}) })
+	r := newRig(t, func(d *lifecycle.Deps) {
+		d.Engines = fake.Registry(recordingEngine{d.Engines.Default().(*fake.Engine), &spec})
+	})
 	dir := t.TempDir()
 	sb := r.create(local, func(c *sandbox.CreateRequest) {
 		c.Name, c.Workspace, c.PrivatePorts = "web.1", dir, true
@@ -202,17 +204,18 @@ func TestGuestConfig(t *testing.T) {
 	}
 }
 
-type spy struct {
+// recordingEngine records the specification of the last created instance.
+type recordingEngine struct {
 	*fake.Engine
 	spec *engine.Spec
 }
 
-func (s spy) Create(ctx context.Context, spec engine.Spec) error {
+func (s recordingEngine) Create(ctx context.Context, spec engine.Spec) error {
 	*s.spec = spec
 	return s.Engine.Create(ctx, spec)
 }
 
-func TestTooMany(t *testing.T) {
+func TestCreateEnforcesMaxLive(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Settings.MaxLive = 5 })
 	var group sync.WaitGroup
 	errs := make(chan error, 20)
@@ -235,8 +238,8 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// hold blocks creations at a step until the returned function is called.
-func (r *rig) hold(step fake.Step) (reached <-chan string, release func()) {
+// blockAt blocks creations at a step until the returned function is called.
+func (r *rig) blockAt(step fake.Step) (reached <-chan string, release func()) {
 	ids, free := make(chan string, 1), make(chan struct{})
 	r.setFault(func(at fake.Step, id string) error {
 		if at == step {
@@ -251,7 +254,7 @@ func (r *rig) hold(step fake.Step) (reached <-chan string, release func()) {
 func TestRemoveCancelsCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		reached, release := r.hold(fake.CreateDir)
+		reached, release := r.blockAt(fake.CreateDir)
 		created := make(chan error)
 		go func() {
 			_, err := r.Create(context.Background(), alice, sandbox.CreateRequest{Template: "base"})
@@ -268,14 +271,14 @@ func TestRemoveCancelsCreate(t *testing.T) {
 		}
 		_, err := r.Get(t.Context(), alice, id)
 		wantKind(t, err, fault.NotFound, "sandbox_not_found")
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
-func TestCallerGoesAway(t *testing.T) {
+func TestCanceledCallerUndoesCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		reached, release := r.hold(fake.CreateServe)
+		reached, release := r.blockAt(fake.CreateServe)
 		ctx, cancel := context.WithCancel(t.Context())
 		created := make(chan error)
 		go func() {
@@ -286,14 +289,14 @@ func TestCallerGoesAway(t *testing.T) {
 		cancel()
 		release()
 		wantKind(t, <-created, fault.Canceled, "canceled")
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
 func TestCloseCancelsCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		reached, release := r.hold(fake.CreateServe)
+		reached, release := r.blockAt(fake.CreateServe)
 		created := make(chan error)
 		go func() {
 			_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base"})
@@ -310,43 +313,43 @@ func TestCloseCancelsCreate(t *testing.T) {
 		}
 		_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base"})
 		wantKind(t, err, fault.Unavailable, "shutting_down")
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
-// broken is a store in which the last step of a creation fails.
-type broken struct {
+// failingMove is a store in which the last step of a creation fails.
+type failingMove struct {
 	sandbox.Store
-	steal bool // another process removed the row, instead of an error
+	removed bool // the row is removed instead of an error
 }
 
-var errBroken = errors.New("broken on purpose")
+var errInjected = errors.New("broken on purpose")
 
-func (b broken) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
+func (b failingMove) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	if m.To != sandbox.Running {
 		return b.Store.Move(ctx, id, m)
 	}
-	if !b.steal {
-		return false, errBroken
+	if !b.removed {
+		return false, errInjected
 	}
 	return false, b.Store.Delete(ctx, id)
 }
 
-func TestCreateFailsAfterTheBoot(t *testing.T) {
-	for _, steal := range []bool{false, true} {
-		r := newRig(t, func(d *lifecycle.Deps) { d.Store = broken{d.Store, steal} })
+func TestCreateFailsAfterBoot(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		r := newRig(t, func(d *lifecycle.Deps) { d.Store = failingMove{d.Store, removed} })
 		_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base"})
-		if steal {
+		if removed {
 			wantKind(t, err, fault.Conflict, "sandbox_removed")
-		} else if !errors.Is(err, errBroken) {
+		} else if !errors.Is(err, errInjected) {
 			t.Errorf("got %v", err)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	}
 }
 
-// A removal that fails is tried again until it works.
-func TestRemoveFailsAtEachStep(t *testing.T) {
+// TestFailedRemoveIsRetried checks that a failed removal is retried until it succeeds.
+func TestFailedRemoveIsRetried(t *testing.T) {
 	for _, step := range fake.Steps[4:] {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
@@ -354,11 +357,11 @@ func TestRemoveFailsAtEachStep(t *testing.T) {
 			gone := r.Gone(sb.ID)
 			r.setFault(func(at fake.Step, _ string) error {
 				if at == step {
-					return errBroken
+					return errInjected
 				}
 				return nil
 			})
-			if err := r.Remove(t.Context(), alice, sb.ID); !errors.Is(err, errBroken) {
+			if err := r.Remove(t.Context(), alice, sb.ID); !errors.Is(err, errInjected) {
 				t.Errorf("%s: %v", step, err)
 			}
 			<-gone
@@ -370,31 +373,31 @@ func TestRemoveFailsAtEachStep(t *testing.T) {
 			if got := r.stopped(sb.ID); got.Reason != "killed" {
 				t.Errorf("%s: reason %q", step, got.Reason)
 			}
-			r.nothing()
+			r.wantNothingLeft()
 		})
 	}
 }
 
-// If the undo of a failed creation fails, it is tried again too.
-func TestUndoFails(t *testing.T) {
+// TestFailedUndoIsRetried checks that a failed undo of a failed creation is retried.
+func TestFailedUndoIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(d *lifecycle.Deps) { d.Store = broken{d.Store, false} })
+		r := newRig(t, func(d *lifecycle.Deps) { d.Store = failingMove{d.Store, false} })
 		r.setFault(func(at fake.Step, _ string) error {
 			if at == fake.RemoveBegin {
-				return errBroken
+				return errInjected
 			}
 			return nil
 		})
 		if _, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base"}); err == nil {
-			t.Error("created")
+			t.Error("the sandbox was created although its row cannot be set to running")
 		}
 		r.setFault(nil)
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		hosttest.Eventually(t, "the attendant cleans up", func() bool {
+		hosttest.Eventually(t, "the maintenance loop removes the instance", func() bool {
 			held, err := r.engine.List(t.Context())
 			return err == nil && len(held) == 0
 		})
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// lateTimeout limits how long Close waits for pauses that deadlines started.
-const lateTimeout = 30 * time.Second
+// closePauseTimeout limits how long Close waits for pauses that deadlines started.
+const closePauseTimeout = 30 * time.Second
 
 // awaitPauses waits for pauses in progress. Without a server, only short commands use this package:
 // each would begin a pause and exit before the pause is finished.
 func (d *deadlines) awaitPauses(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePauseTimeout)
 	defer cancel()
 	d.mu.Lock()
-	late := slices.Collect(maps.Keys(d.late))
+	pauses := slices.Collect(maps.Keys(d.pauses))
 	d.mu.Unlock()
-	for _, over := range late {
+	for _, done := range pauses {
 		select {
-		case <-over:
+		case <-done:
 		case <-ctx.Done():
 			return
 		}
@@ -33,15 +33,15 @@ func (d *deadlines) awaitPauses(ctx context.Context) {
 
 // startPause pauses a sandbox in the background.
 func (d *deadlines) startPause(b *liveSandbox) {
-	over := make(chan struct{})
+	done := make(chan struct{})
 	d.mu.Lock()
-	d.late[over] = true
+	d.pauses[done] = true
 	d.mu.Unlock()
 	end := func() {
 		d.mu.Lock()
-		delete(d.late, over)
+		delete(d.pauses, done)
 		d.mu.Unlock()
-		close(over)
+		close(done)
 	}
 	if !d.work.start(func() { d.pause(b); end() }) {
 		end()
@@ -55,18 +55,18 @@ func (d *deadlines) pause(b *liveSandbox) {
 	// Close ends operations in progress; the next process pauses the sandbox.
 	ctx, r, release, err := d.sandboxes.lockForChangeOf(d.work.ctx, b.id)
 	if err == nil {
-		err = d.pauseLate(ctx, r)
+		err = d.pauseOverdue(ctx, r)
 		release()
 	}
 	switch {
 	case err == nil || d.work.ended() || fault.CodeOf(err) == codeShuttingDown:
-		d.live.undelay(b.id)
+		d.live.clearDelay(b.id)
 	case slices.Contains([]string{sandbox.CodeUnknown, sandbox.CodeNotRunning, sandbox.CodeRemoved, sandbox.CodeChanged}, fault.CodeOf(err)):
 		// Another process has extended, paused or ended it.
 		ctx, cancel := withoutCaller(d.work.ctx)
 		defer cancel()
 		if err := d.operations.locked(ctx, b.id, d.sandboxes.refresh); err != nil {
-			d.log.Warn("sandbox not settled", "sandbox", b.id, "err", err)
+			d.log.Warn("changed row of a sandbox not adopted", "sandbox", b.id, "err", err)
 		}
 	default:
 		d.log.Warn("sandbox not paused in time, and tried again", "sandbox", b.id, "tries", delay.tries, "at", delay.until, "err", err)
@@ -77,9 +77,9 @@ func (d *deadlines) pause(b *liveSandbox) {
 	d.retry(b)
 }
 
-// pauseLate pauses a sandbox whose time is up and was not extended. It ends the sandbox instead if
-// the pause is so late that no client would still wait for it.
-func (d *deadlines) pauseLate(ctx context.Context, r sandbox.Row) error {
+// pauseOverdue pauses a sandbox whose time is up and was not extended. It ends the sandbox instead
+// if the pause is so late that no client would still wait for it.
+func (d *deadlines) pauseOverdue(ctx context.Context, r sandbox.Row) error {
 	if r.State != sandbox.Running || r.EndAt.IsZero() || r.EndAt.After(time.Now()) {
 		return d.sandboxes.refresh(ctx, r.ID)
 	}

@@ -43,8 +43,8 @@ type deadlines struct {
 	retention time.Duration
 	wake      chan struct{} // holds a value if a deadline has changed
 
-	mu   lockorder.Mutex[rankDeadlines]
-	late map[chan struct{}]bool // pauses in progress
+	mu     lockorder.Mutex[rankDeadlines]
+	pauses map[chan struct{}]bool // pauses in progress
 }
 
 // checkAll makes run check all deadlines again.
@@ -135,7 +135,7 @@ const notifyTimeout = 2 * time.Second
 // ID must be held, so that an older end is not sent after a newer one.
 func (d *deadlines) notify(ctx context.Context, r sandbox.Row) {
 	if r.OnEnd.Pause {
-		return // it has no end to enforce
+		return // the guest has no end to enforce
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyTimeout)
 	defer cancel()

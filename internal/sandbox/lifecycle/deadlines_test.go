@@ -29,7 +29,7 @@ func (r *rig) stopped(id string) sandbox.Sandbox {
 	return sandbox.Sandbox{}
 }
 
-func TestExpiry(t *testing.T) {
+func TestSandboxesEndAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		short := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout = time.Minute })
@@ -43,7 +43,7 @@ func TestExpiry(t *testing.T) {
 		time.Sleep(time.Until(short.EndAt) - time.Nanosecond)
 		synctest.Wait()
 		if sb, _ := r.Get(t.Context(), alice, short.ID); sb.State != sandbox.Running {
-			t.Errorf("a nanosecond before its end it is %s (%s)", sb.State, sb.Reason)
+			t.Errorf("a nanosecond before its end the sandbox is %s (%s)", sb.State, sb.Reason)
 		}
 		time.Sleep(time.Nanosecond)
 		if sb := r.stopped(short.ID); sb.Reason != "timeout" || sb.StoppedAt.Sub(short.EndAt) > 10*time.Millisecond {
@@ -62,7 +62,7 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-func TestChangingTheEnd(t *testing.T) {
+func TestSetTimeoutAndExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		ctx := t.Context()
@@ -76,14 +76,14 @@ func TestChangingTheEnd(t *testing.T) {
 			t.Errorf("extended by an hour: %v, %v", time.Until(later.EndAt), err)
 		}
 		r.mu.Lock()
-		told := r.ends[sb.ID]
+		guestEnd := r.ends[sb.ID]
 		r.mu.Unlock()
-		if !told.Equal(later.EndAt) {
-			t.Errorf("guest was told %v, want %v", told, later.EndAt)
+		if !guestEnd.Equal(later.EndAt) {
+			t.Errorf("the guest has the end %v, want %v", guestEnd, later.EndAt)
 		}
 		time.Sleep(30 * time.Minute)
 		if got, _ := r.Get(ctx, alice, sb.ID); got.State != sandbox.Running {
-			t.Fatalf("extended, and %s (%s)", got.State, got.Reason)
+			t.Fatalf("extended sandbox is %s (%s)", got.State, got.Reason)
 		}
 		shorter, err := r.SetTimeout(ctx, alice, sb.ID, time.Second)
 		if err != nil || time.Until(shorter.EndAt) != time.Second {
@@ -109,11 +109,11 @@ func TestChangingTheEnd(t *testing.T) {
 		if err != nil || now.State != sandbox.Stopped || now.Reason != sandbox.ReasonKilled {
 			t.Errorf("ended now: %+v, %v", now, err)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
-func TestDeafGuestIsToldAgain(t *testing.T) {
+func TestGuestEndIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		sb := r.create(alice)
@@ -132,12 +132,12 @@ func TestDeafGuestIsToldAgain(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !r.ends[sb.ID].Equal(later.EndAt) {
-			t.Errorf("guest was told %v, want %v", r.ends[sb.ID], later.EndAt)
+			t.Errorf("the guest has the end %v, want %v", r.ends[sb.ID], later.EndAt)
 		}
 	})
 }
 
-func TestReasons(t *testing.T) {
+func TestReasonOfEnd(t *testing.T) {
 	for _, tc := range []struct {
 		exit engine.Reason
 		late bool // after its end
@@ -159,13 +159,14 @@ func TestReasons(t *testing.T) {
 			if got := r.stopped(sb.ID); got.Reason != tc.want || !got.StoppedAt.Equal(exit.At) {
 				t.Errorf("%s, late %t: reason %q at %v, want %q at %v", tc.exit, tc.late, got.Reason, got.StoppedAt, tc.want, exit.At)
 			}
-			r.nothing()
+			r.wantNothingLeft()
 		})
 	}
 }
 
-// Another process changes the row, and this one must adopt the change.
-func TestFollowsOtherProcesses(t *testing.T) {
+// TestChangesOfOtherProcessesAreAdopted checks that this process adopts changes of a row that
+// another process makes.
+func TestChangesOfOtherProcessesAreAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		other := &rig{t: t, dir: r.dir, ends: make(map[string]time.Time)}
@@ -173,7 +174,7 @@ func TestFollowsOtherProcesses(t *testing.T) {
 		defer other.close()
 		sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout = time.Minute })
 		if _, ok := other.Live(sb.ID); !ok {
-			t.Error("the other process does not find it")
+			t.Error("the other process does not find the sandbox")
 		}
 		if _, err := other.Extend(t.Context(), alice, sb.ID, time.Hour); err != nil {
 			t.Fatal(err)
@@ -181,7 +182,7 @@ func TestFollowsOtherProcesses(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if got, _ := r.Get(t.Context(), alice, sb.ID); got.State != sandbox.Running {
-			t.Errorf("extended elsewhere, and %s (%s)", got.State, got.Reason)
+			t.Errorf("sandbox extended by another process is %s (%s)", got.State, got.Reason)
 		}
 		if sb, ok := r.Live(sb.ID); !ok || time.Until(sb.EndAt) < 50*time.Minute {
 			t.Errorf("live %t, end in %v", ok, time.Until(sb.EndAt))
@@ -194,7 +195,7 @@ func TestFollowsOtherProcesses(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if got, _ := r.Get(t.Context(), alice, tight.ID); got.State != sandbox.Running {
-			t.Errorf("extended elsewhere, and %s (%s)", got.State, got.Reason)
+			t.Errorf("sandbox extended by another process is %s (%s)", got.State, got.Reason)
 		}
 		if err := r.Remove(t.Context(), alice, tight.ID); err != nil {
 			t.Fatal(err)
@@ -205,9 +206,9 @@ func TestFollowsOtherProcesses(t *testing.T) {
 		}
 		<-gone
 		if _, ok := r.Live(sb.ID); ok {
-			t.Error("live after its removal elsewhere")
+			t.Error("the sandbox is live after its removal by another process")
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
@@ -242,7 +243,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-func TestRecordsAreRetired(t *testing.T) {
+func TestOldRowsAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(d *lifecycle.Deps) { d.Settings.Retention = 10 * time.Minute })
 		sb := r.create(alice)
@@ -251,7 +252,7 @@ func TestRecordsAreRetired(t *testing.T) {
 		}
 		time.Sleep(9 * time.Minute)
 		if _, err := r.Get(t.Context(), alice, sb.ID); err != nil {
-			t.Errorf("record after 9 of 10 minutes: %v", err)
+			t.Errorf("row after 9 of 10 minutes: %v", err)
 		}
 		time.Sleep(3 * time.Minute)
 		_, err := r.Get(t.Context(), alice, sb.ID)

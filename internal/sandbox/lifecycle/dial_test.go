@@ -13,38 +13,38 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// misdialed is an engine whose dials of one port fail as a test wants.
-type misdialed struct {
+// failingDialEngine is an engine whose dials of one port fail as a test wants.
+type failingDialEngine struct {
 	*fake.Engine
 	dial func() error
 }
 
-const misdialedPort = 9
+const failingPort = 9
 
-func (e *misdialed) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
-	if port == misdialedPort {
+func (e *failingDialEngine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	if port == failingPort {
 		return nil, e.dial()
 	}
 	return e.Engine.Dial(ctx, id, port)
 }
 
-// A sandbox that is being changed is never NotFound: callers take that for
-// its end.
-func TestASandboxThatIsChangedIsNotGone(t *testing.T) {
+// TestChangingSandboxIsNotMissing checks that a sandbox whose state is being changed is never
+// NotFound, which callers would treat as its end.
+func TestChangingSandboxIsNotMissing(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
-	look := func(want string) {
+	wantCode := func(want string) {
 		t.Helper()
 		conn, err := r.Dial(t.Context(), sb.ID, 80)
 		if err == nil {
 			conn.Close()
 		}
 		if fault.CodeOf(err) != want || fault.KindOf(err) != fault.Conflict {
-			t.Errorf("dial: %v, want %s", err, want)
+			t.Errorf("dial: got error %v, want %s", err, want)
 		}
 		// The redactor of its next instance may exist already.
 		if _, err := r.Redactor(t.Context(), sb.ID); err != nil && (fault.CodeOf(err) != want || fault.KindOf(err) != fault.Conflict) {
-			t.Errorf("mask: %v, want %s", err, want)
+			t.Errorf("redactor: got error %v, want %s", err, want)
 		}
 	}
 	for at, change := range map[fake.Step]func() error{
@@ -58,7 +58,7 @@ func TestASandboxThatIsChangedIsNotGone(t *testing.T) {
 		r.setFault(func(step fake.Step, _ string) error {
 			if step == at && !seen {
 				seen = true
-				look(sandbox.CodeChanged)
+				wantCode(sandbox.CodeChanged)
 			}
 			return nil
 		})
@@ -73,7 +73,7 @@ func TestASandboxThatIsChangedIsNotGone(t *testing.T) {
 	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	look("sandbox_paused")
+	wantCode("sandbox_paused")
 	if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -85,10 +85,10 @@ func TestASandboxThatIsChangedIsNotGone(t *testing.T) {
 	}
 }
 
-// An engine's error about an instance that was replaced is not returned as an error
-// of the sandbox, and its text goes only to the log.
-func TestFailedDials(t *testing.T) {
-	e := &misdialed{}
+// TestDialErrors checks that an engine's error about a replaced instance is not returned as an
+// error of the sandbox, and that the text of an internal error is not returned.
+func TestDialErrors(t *testing.T) {
+	e := &failingDialEngine{}
 	r := newRig(t, func(d *lifecycle.Deps) {
 		e.Engine, _ = d.Engines.Default().(*fake.Engine)
 		d.Engines = fake.Registry(e)
@@ -103,10 +103,10 @@ func TestFailedDials(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		says  error
-		while func()
-		kind  fault.Kind
-		code  string
+		err    error
+		during func()
+		kind   fault.Kind
+		code   string
 	}{
 		"stopped":            {stopped, func() {}, fault.NotFound, "sandbox_not_found"},
 		"stopped in a reset": {stopped, reset, fault.Conflict, sandbox.CodeChanged},
@@ -115,8 +115,8 @@ func TestFailedDials(t *testing.T) {
 		"closed":             {closed, func() {}, fault.Unavailable, "port_closed"},
 		"closed in a reset":  {closed, reset, fault.Conflict, sandbox.CodeChanged},
 	} {
-		e.dial = func() error { test.while(); return test.says }
-		_, err := r.Dial(t.Context(), sb.ID, misdialedPort)
+		e.dial = func() error { test.during(); return test.err }
+		_, err := r.Dial(t.Context(), sb.ID, failingPort)
 		if fault.KindOf(err) != test.kind || fault.CodeOf(err) != test.code || strings.Contains(fault.PublicText(err), "urpc") {
 			t.Errorf("%s: %s %s %q", name, fault.KindOf(err), fault.CodeOf(err), fault.PublicText(err))
 		}

@@ -26,7 +26,7 @@ func (s *Service) Remove(ctx context.Context, caller sandbox.Principal, ref stri
 // remove ends a sandbox with the reason killed. For an ephemeral sandbox it also removes the row.
 func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 	id := r.ID
-	defer s.operations.precede(id)()
+	defer s.operations.cancelForRemoval(id)()
 	// A removal that has begun is finished even if its caller goes away, because a half-removed
 	// sandbox is useless.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
@@ -36,13 +36,13 @@ func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
 		return err
 	}
 	defer unlock()
-	now, err := s.store.Get(ctx, id)
+	current, err := s.store.Get(ctx, id)
 	if err != nil {
 		return ignoreUnknown(err)
 	}
 	// A sandbox that existed only on disk has no end that callers could look up afterwards.
-	kept := !r.Ephemeral && now.State != sandbox.Paused
-	if _, err = s.end(ctx, id, sandbox.ReasonKilled, time.Time{}); err != nil || kept {
+	keepRow := !r.Ephemeral && current.State != sandbox.Paused
+	if _, err = s.end(ctx, id, sandbox.ReasonKilled, time.Time{}); err != nil || keepRow {
 		return err
 	}
 	return s.erase(ctx, id)
@@ -71,11 +71,11 @@ func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (boo
 	if err == nil {
 		// This is checked before the row is changed: without its engine the instance could not be
 		// ended.
-		if err := s.engines.mustServe(r); err != nil {
+		if err := s.engines.checkServed(r); err != nil {
 			return false, err
 		}
 	}
-	started, err := s.stopping(ctx, id, sandbox.Move{
+	started, err := s.beginStop(ctx, id, sandbox.Move{
 		From: []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming}, To: sandbox.Stopping, Reason: reason,
 	})
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (boo
 // endRun is end for an instance that has stopped by itself. It does nothing if the sandbox has
 // another instance by now, or is being paused.
 func (s *Service) endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error {
-	started, err := s.stopping(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: reason, Run: run})
+	started, err := s.beginStop(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: reason, Run: run})
 	if err != nil {
 		return err
 	}
@@ -97,16 +97,17 @@ func (s *Service) endRun(ctx context.Context, id string, run int64, reason strin
 	return s.finish(ctx, id, at)
 }
 
-// stopping records that a sandbox is being ended. If the disk is full, perhaps because of this very
-// sandbox, the instance ends first, which frees its space. If the row still cannot be written, it
-// keeps naming an instance that does not exist, and the next reconciliation ends the sandbox again.
-func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool, error) {
+// beginStop records that a sandbox is being ended. If the disk is full, perhaps because of this
+// very sandbox, the instance ends first, which frees its space. If the row still cannot be written,
+// it keeps naming an instance that does not exist, and the next reconciliation ends the sandbox
+// again.
+func (s *Service) beginStop(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	started, err := s.store.Move(ctx, id, m)
 	if fault.KindOf(err) != fault.Exhausted {
 		return started, err
 	}
 	s.log.Warn("the disk is full: ending a sandbox before its row can be written", "sandbox", id, "err", err)
-	if row, gone := s.store.Get(ctx, id); gone == nil && row.State == sandbox.Paused {
+	if row, getErr := s.store.Get(ctx, id); getErr == nil && row.State == sandbox.Paused {
 		return false, err // nothing of it runs
 	}
 	s.intake.Retain(id)
@@ -136,14 +137,14 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 		return err
 	}
 	// This happens while the secrets of the sandbox are still known.
-	all, err := s.intake.End(ctx, row)
+	complete, err := s.intake.End(ctx, row)
 	if err != nil {
 		return err
 	}
-	if err := s.kept.workspaces.DropCopy(ctx, row); err != nil {
+	if err := s.data.workspaces.DropCopy(ctx, row); err != nil {
 		return err
 	}
-	if err := s.kept.workspaces.Forget(id); err != nil {
+	if err := s.data.workspaces.Forget(id); err != nil {
 		return err
 	}
 	if err := s.states.Remove(ctx, row.Saved.Image); err != nil {
@@ -164,13 +165,13 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err != nil || !stopped {
 		return err
 	}
-	if all {
+	if complete {
 		if err := s.intake.RemoveEvents(id); err != nil {
 			s.log.Warn("events of a sandbox not removed", "sandbox", id, "err", err)
 		}
 	}
 	s.access.Retire(ctx, id, "", "the sandbox has ended")
-	s.kept.recordings.Close(id)
+	s.data.recordings.Close(id)
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
 		return ignoreUnknown(err) // another process has removed the row

@@ -21,9 +21,9 @@ type engines struct {
 // end them.
 func (e engines) served(r sandbox.Row) bool { return e.Has(r.Engine) }
 
-// mustServe refuses an operation on a sandbox whose engine is not registered. A stopped sandbox is
-// only a row, which needs no engine.
-func (e engines) mustServe(r sandbox.Row) error {
+// checkServed refuses an operation on a sandbox whose engine is not registered. A stopped sandbox
+// is only a row, which needs no engine.
+func (e engines) checkServed(r sandbox.Row) error {
 	if r.State == sandbox.Stopped {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (e engines) mustServe(r sandbox.Row) error {
 	return err
 }
 
-// choice is the policy's requirement for the engine.
+// choice returns the policy's requirement for the engine.
 func (e engines) choice(p *policy.Policy) engine.Choice {
 	return engine.Choice{Least: engine.Boundary(p.Document().Isolation.AtLeast), AnyBoundary: e.anyBoundary}
 }
@@ -61,7 +61,7 @@ func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t san
 		}
 		return chosen, e.WhyNotDefault(c, chosen), nil
 	}
-	made, err := e.Of(from.Engine)
+	origin, err := e.Of(from.Engine)
 	if err != nil {
 		return nil, "", err
 	}
@@ -72,17 +72,17 @@ func (e engines) chooseEngine(req sandbox.CreateRequest, p *policy.Policy, t san
 		return nil, "", fault.Newf(fault.Invalid, "snapshot_engine", "the memory of snapshot %s was saved by the engine %s, and %s cannot restore it", from.ID, from.Engine, asked).
 			WithHint("omit the engine, or take a snapshot of files only")
 	}
-	return made, "", e.Check(c, made)
+	return origin, "", e.Check(c, origin)
 }
 
 // template returns the default template of an engine: the host's tools, or an empty one for engines
 // that run no programs of the host.
 func (e engines) template(name string) string {
-	one, err := e.Named(name)
+	eng, err := e.Named(name)
 	if err != nil {
 		return sandbox.BaseTemplate // the choice of the engine fails for the same reason, or finds one
 	}
-	kinds := one.Info().Images
+	kinds := eng.Info().Images
 	if slices.Contains(kinds, engine.ImageModule) && !slices.Contains(kinds, engine.ImageHostView) {
 		return sandbox.ModuleTemplate
 	}
@@ -99,11 +99,11 @@ func neededToPause(filesOnly bool) engine.Capability {
 
 // info describes the engine of a row.
 func (e engines) info(name string) engine.Info {
-	one, err := e.Of(name)
+	eng, err := e.Of(name)
 	if err != nil {
 		return engine.Info{} // the boot fails for the same reason
 	}
-	return one.Info()
+	return eng.Info()
 }
 
 // imageFinder returns the ability of the requested engine, or of the default one, to find images in
@@ -112,20 +112,20 @@ func (e engines) imageFinder(asked string) engine.ImageFinder {
 	if asked == "" {
 		asked = e.Default().Info().Name
 	}
-	able, _ := engine.As[engine.ImageFinder](e.Registry, asked)
-	return able
+	ability, _ := engine.As[engine.ImageFinder](e.Registry, asked)
+	return ability
 }
 
 // meter returns an engine's ability to measure, or nil.
 func (e engines) meter(name string) engine.Meter {
-	able, _ := engine.As[engine.Meter](e.Registry, name)
-	return able
+	ability, _ := engine.As[engine.Meter](e.Registry, name)
+	return ability
 }
 
 // observer returns an engine's ability to write events about programs, or nil.
 func (e engines) observer(name string) engine.Observer {
-	able, _ := engine.As[engine.Observer](e.Registry, name)
-	return able
+	ability, _ := engine.As[engine.Observer](e.Registry, name)
+	return ability
 }
 
 // instance identifies a sandbox's instance on an engine.
@@ -133,24 +133,24 @@ type instance struct{ engine, id string }
 
 // inventory lists the instances on the engines of this process.
 type inventory struct {
-	held map[instance]bool
+	instances map[instance]bool
 	// silent are the engines that did not list their instances, such as one whose service does not
 	// answer. Their instances are unknown, so none of their sandboxes counts as lost.
 	silent map[string]error
 }
 
 // has reports whether an instance exists, as far as its engine is known.
-func (i inventory) has(one instance) bool {
-	return i.held[one] || i.silent[one.engine] != nil
+func (i inventory) has(wanted instance) bool {
+	return i.instances[wanted] || i.silent[wanted.engine] != nil
 }
 
 // instances lists the instances on the engines of this process. The failure of one engine does not
 // prevent listing the others.
 func (e engines) instances(ctx context.Context) (inventory, error) {
 	all := inventory{map[instance]bool{}, map[string]error{}}
-	for _, one := range e.All() {
-		name := one.Info().Name
-		list, err := one.List(ctx)
+	for _, eng := range e.All() {
+		name := eng.Info().Name
+		list, err := eng.List(ctx)
 		if ctx.Err() != nil {
 			return inventory{}, context.Cause(ctx)
 		}
@@ -159,7 +159,7 @@ func (e engines) instances(ctx context.Context) (inventory, error) {
 			continue
 		}
 		for _, status := range list {
-			all.held[instance{name, status.ID}] = true
+			all.instances[instance{name, status.ID}] = true
 		}
 	}
 	return all, nil

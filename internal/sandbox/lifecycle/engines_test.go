@@ -29,8 +29,8 @@ func (r *rig) withEngine(name string, boundary engine.Boundary) option {
 	}
 }
 
-// twoEngines returns a rig with the engines fake, which is the default, and other.
-func twoEngines(t *testing.T) *rig {
+// newRigWithTwoEngines returns a rig with the engines fake, which is the default, and other.
+func newRigWithTwoEngines(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), ends: make(map[string]time.Time)}
 	r.open(r.withEngine("other", engine.NoBoundary))
@@ -41,12 +41,13 @@ func twoEngines(t *testing.T) *rig {
 	return r
 }
 
-func on(name string) func(*sandbox.CreateRequest) {
+// onEngine returns an option that requests an engine.
+func onEngine(name string) func(*sandbox.CreateRequest) {
 	return func(c *sandbox.CreateRequest) { c.Engine = name }
 }
 
-// holds returns the IDs of the instances on an engine of the rig.
-func (r *rig) holds(name string) []string {
+// instancesOn returns the IDs of the instances on an engine of the rig.
+func (r *rig) instancesOn(name string) []string {
 	r.t.Helper()
 	dir := "run"
 	if name != "fake" {
@@ -68,14 +69,14 @@ func (r *rig) holds(name string) []string {
 	return ids
 }
 
-func TestEachSandboxIsOnItsEngine(t *testing.T) {
-	r, ctx := twoEngines(t), t.Context()
-	first, other := r.create(alice), r.create(alice, on("other"))
+func TestSandboxUsesRequestedEngine(t *testing.T) {
+	r, ctx := newRigWithTwoEngines(t), t.Context()
+	first, other := r.create(alice), r.create(alice, onEngine("other"))
 	if first.Engine != "fake" || other.Engine != "other" {
 		t.Fatalf("the engines are %q and %q", first.Engine, other.Engine)
 	}
-	if got := r.holds("other"); !slices.Equal(got, []string{other.ID}) || !slices.Equal(r.holds("fake"), []string{first.ID}) {
-		t.Errorf("other holds %v and fake %v", got, r.holds("fake"))
+	if got := r.instancesOn("other"); !slices.Equal(got, []string{other.ID}) || !slices.Equal(r.instancesOn("fake"), []string{first.ID}) {
+		t.Errorf("other holds %v and fake %v", got, r.instancesOn("fake"))
 	}
 	conn, err := r.Dial(ctx, other.ID, 8080)
 	if err != nil {
@@ -85,15 +86,15 @@ func TestEachSandboxIsOnItsEngine(t *testing.T) {
 	if _, err := r.Pause(ctx, alice, other.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := r.Resume(ctx, alice, other.ID, 0); err != nil || !slices.Equal(r.holds("other"), []string{other.ID}) {
-		t.Errorf("resumed: %v; other holds %v", err, r.holds("other"))
+	if _, _, err := r.Resume(ctx, alice, other.ID, 0); err != nil || !slices.Equal(r.instancesOn("other"), []string{other.ID}) {
+		t.Errorf("resumed: %v; other holds %v", err, r.instancesOn("other"))
 	}
 	forks, err := r.Fork(ctx, alice, other.ID, sandbox.ForkRequest{Count: 1})
 	if err != nil || forks[0].Err != nil || forks[0].Sandbox.Engine != "other" {
 		t.Fatalf("the copy is %+v, %v", forks, err)
 	}
-	if err := r.Remove(ctx, alice, other.ID); err != nil || !slices.Equal(r.holds("other"), []string{forks[0].Sandbox.ID}) {
-		t.Errorf("removed: %v; other holds %v", err, r.holds("other"))
+	if err := r.Remove(ctx, alice, other.ID); err != nil || !slices.Equal(r.instancesOn("other"), []string{forks[0].Sandbox.ID}) {
+		t.Errorf("removed: %v; other holds %v", err, r.instancesOn("other"))
 	}
 	_, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Engine: "none"})
 	wantKind(t, err, fault.Invalid, engine.CodeUnknown)
@@ -102,12 +103,12 @@ func TestEachSandboxIsOnItsEngine(t *testing.T) {
 	}
 }
 
-func TestMemoryIsRestoredOnItsEngine(t *testing.T) {
-	r, ctx := twoEngines(t), t.Context()
-	sb := r.create(alice, on("other"))
-	whole, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{})
-	if err != nil || whole.Engine != "other" {
-		t.Fatalf("%+v, %v", whole, err)
+func TestMemoryIsRestoredBySameEngine(t *testing.T) {
+	r, ctx := newRigWithTwoEngines(t), t.Context()
+	sb := r.create(alice, onEngine("other"))
+	memory, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{})
+	if err != nil || memory.Engine != "other" {
+		t.Fatalf("%+v, %v", memory, err)
 	}
 	files, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{FilesOnly: true})
 	if err != nil {
@@ -121,58 +122,58 @@ func TestMemoryIsRestoredOnItsEngine(t *testing.T) {
 		asked  string
 		engine string
 	}{
-		"memory, no engine":  {whole.ID, "", "other"},
-		"memory, its engine": {whole.ID, "other", "other"},
+		"memory, no engine":  {memory.ID, "", "other"},
+		"memory, its engine": {memory.ID, "other", "other"},
 		"files, no engine":   {files.ID, "", "other"},
 		"files, another":     {files.ID, "fake", "fake"},
 	} {
-		if made := r.create(alice, from(c.of), on(c.asked)); made.Engine != c.engine {
-			t.Errorf("%s: it is on %s, want %s", name, made.Engine, c.engine)
+		if made := r.create(alice, from(c.of), onEngine(c.asked)); made.Engine != c.engine {
+			t.Errorf("%s: the sandbox is on %s, want %s", name, made.Engine, c.engine)
 		}
 	}
-	_, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: whole.ID, Engine: "fake"})
+	_, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: memory.ID, Engine: "fake"})
 	wantKind(t, err, fault.Invalid, "snapshot_engine")
-	_, err = r.Rollback(ctx, alice, r.create(alice).ID, whole.ID)
+	_, err = r.Rollback(ctx, alice, r.create(alice).ID, memory.ID)
 	wantKind(t, err, fault.Invalid, "snapshot_other_machine")
-	if _, err := r.Rollback(ctx, alice, sb.ID, whole.ID); err != nil {
-		t.Errorf("put back on its engine: %v", err)
+	if _, err := r.Rollback(ctx, alice, sb.ID, memory.ID); err != nil {
+		t.Errorf("rollback on the same engine: %v", err)
 	}
 }
 
-// A process without the engine of a row can neither see whether the sandbox runs nor end it, so it
-// must not treat the sandbox as lost.
-func TestAMissingEngineLosesNothing(t *testing.T) {
-	r, ctx := twoEngines(t), t.Context()
-	here, runs := r.create(alice), r.create(alice, on("other"))
-	paused, ending := r.create(alice, on("other")), r.create(alice, on("other"))
-	snap, err := r.Snapshot(ctx, alice, runs.ID, sandbox.SnapshotRequest{})
+// A process without the engine of a row can neither see whether the sandbox running nor end it, so
+// it must not treat the sandbox as lost.
+func TestMissingEngineLosesNoSandbox(t *testing.T) {
+	r, ctx := newRigWithTwoEngines(t), t.Context()
+	served, running := r.create(alice), r.create(alice, onEngine("other"))
+	paused, stopping := r.create(alice, onEngine("other")), r.create(alice, onEngine("other"))
+	snap, err := r.Snapshot(ctx, alice, running.ID, sandbox.SnapshotRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Pause(ctx, alice, paused.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	before := r.holds("other")
+	before := r.instancesOn("other")
 	r.close()
 
 	r.open()
-	if _, err := r.store.Move(ctx, ending.ID, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: "killed"}); err != nil {
+	if _, err := r.store.Move(ctx, stopping.ID, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: "killed"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.store.SetEnd(ctx, runs.ID, time.Now().Add(-time.Hour), false); err != nil {
+	if _, err := r.store.SetEnd(ctx, running.ID, time.Now().Add(-time.Hour), false); err != nil {
 		t.Fatal(err)
 	}
 	report, err := r.Reconcile(ctx)
-	unserved := []string{runs.ID, ending.ID}
+	unserved := []string{running.ID, stopping.ID}
 	slices.Sort(unserved)
 	slices.Sort(report.Unserved)
-	if err != nil || !slices.Equal(report.Unserved, unserved) || !slices.Equal(report.Adopted, []string{here.ID}) {
+	if err != nil || !slices.Equal(report.Unserved, unserved) || !slices.Equal(report.Adopted, []string{served.ID}) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	if _, err := r.Prune(ctx, sandbox.Principal{Local: true}); err != nil {
 		t.Errorf("prune: %v", err)
 	}
-	for id, want := range map[string]sandbox.State{runs.ID: sandbox.Running, paused.ID: sandbox.Paused, ending.ID: sandbox.Stopping} {
+	for id, want := range map[string]sandbox.State{running.ID: sandbox.Running, paused.ID: sandbox.Paused, stopping.ID: sandbox.Stopping} {
 		if sb, err := r.Get(ctx, alice, id); err != nil || sb.State != want || sb.Engine != "other" {
 			t.Errorf("the row of %s is %s on %s (%v), want %s", id, sb.State, sb.Engine, err, want)
 		}
@@ -200,7 +201,7 @@ func TestAMissingEngineLosesNothing(t *testing.T) {
 			return err
 		},
 	} {
-		for _, id := range []string{runs.ID, paused.ID} {
+		for _, id := range []string{running.ID, paused.ID} {
 			if err := act(id); fault.CodeOf(err) != engine.CodeUnavailable {
 				t.Errorf("%s of %s: %v", name, id, err)
 			}
@@ -209,33 +210,33 @@ func TestAMissingEngineLosesNothing(t *testing.T) {
 			continue
 		}
 		// The same request succeeds where the engine is registered.
-		if err := act(here.ID); fault.CodeOf(err) == engine.CodeUnavailable {
+		if err := act(served.ID); fault.CodeOf(err) == engine.CodeUnavailable {
 			t.Errorf("%s of a sandbox whose engine is there: %v", name, err)
 		}
-		if sb, err := r.Get(ctx, alice, here.ID); err != nil || sb.State != sandbox.Running {
-			here = r.create(alice)
+		if sb, err := r.Get(ctx, alice, served.ID); err != nil || sb.State != sandbox.Running {
+			served = r.create(alice)
 		}
 	}
 	_, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: snap.ID})
 	wantKind(t, err, fault.Unsupported, engine.CodeUnavailable)
-	if got := r.holds("other"); !slices.Equal(got, before) {
-		t.Errorf("the engine held %v and holds %v", before, got)
+	if got := r.instancesOn("other"); !slices.Equal(got, before) {
+		t.Errorf("the engine had the instances %v, and now has %v", before, got)
 	}
-	if _, err := r.store.SetEnd(ctx, runs.ID, time.Now().Add(time.Hour), false); err != nil {
+	if _, err := r.store.SetEnd(ctx, running.ID, time.Now().Add(time.Hour), false); err != nil {
 		t.Fatal(err)
 	}
 	r.close()
 
 	r.open(r.withEngine("other", engine.NoBoundary))
 	report, err = r.Reconcile(ctx)
-	if err != nil || !slices.Contains(report.Adopted, runs.ID) || !slices.Equal(report.Finished, []string{ending.ID}) || len(report.Unserved) != 0 {
+	if err != nil || !slices.Contains(report.Adopted, running.ID) || !slices.Equal(report.Finished, []string{stopping.ID}) || len(report.Unserved) != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
 	if _, _, err := r.Resume(ctx, alice, paused.ID, 0); err != nil {
-		t.Errorf("it does not resume: %v", err)
+		t.Errorf("the paused sandbox does not resume: %v", err)
 	}
-	if conn, err := r.Dial(ctx, runs.ID, 8080); err != nil {
-		t.Errorf("it is not reached: %v", err)
+	if conn, err := r.Dial(ctx, running.ID, 8080); err != nil {
+		t.Errorf("the running sandbox cannot be reached: %v", err)
 	} else {
 		conn.Close()
 	}
@@ -245,10 +246,10 @@ func TestAMissingEngineLosesNothing(t *testing.T) {
 }
 
 // Neither age, lost data nor a full disk removes a snapshot whose engine is missing.
-func TestAMissingEngineKeepsItsSnapshots(t *testing.T) {
-	r, ctx := twoEngines(t), t.Context()
-	here, other := r.create(alice), r.create(alice, on("other"))
-	old := r.snapshot(alice, here.ID, "here")
+func TestMissingEngineKeepsSnapshots(t *testing.T) {
+	r, ctx := newRigWithTwoEngines(t), t.Context()
+	served, other := r.create(alice), r.create(alice, onEngine("other"))
+	old := r.snapshot(alice, served.ID, "here")
 	kept := r.snapshot(alice, other.ID, "other")
 	r.close()
 
@@ -265,7 +266,7 @@ func TestAMissingEngineKeepsItsSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	prune()
-	_, err := r.Snapshot(ctx, alice, here.ID, sandbox.SnapshotRequest{})
+	_, err := r.Snapshot(ctx, alice, served.ID, sandbox.SnapshotRequest{})
 	wantKind(t, err, fault.Exhausted, "snapshot_budget")
 	_, err = r.FindSnapshot(ctx, alice, old.ID)
 	wantKind(t, err, fault.NotFound, "snapshot_not_found")
@@ -292,6 +293,7 @@ func TestAMissingEngineKeepsItsSnapshots(t *testing.T) {
 	wantKind(t, err, fault.NotFound, "snapshot_not_found")
 }
 
+// atLeast returns an access whose policy requires a boundary.
 func atLeast(b engine.Boundary) sandbox.Access {
 	return sandbox.Access{Level: "minimal", Documents: []policy.Document{
 		{Policy: "v1", Name: "isolation", Isolation: policy.Isolation{AtLeast: string(b)}},
@@ -299,7 +301,7 @@ func atLeast(b engine.Boundary) sandbox.Access {
 }
 
 // A request that names no engine runs on an engine that supports everything it asks for.
-func TestWhatIsAskedForChoosesTheEngine(t *testing.T) {
+func TestLimitsChooseEngine(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
 	r.close()
 	r.open(func(d *lifecycle.Deps) {
@@ -327,13 +329,13 @@ func TestWhatIsAskedForChoosesTheEngine(t *testing.T) {
 	}
 }
 
-// strict makes the policy's requirement for the boundary effective.
-func strict(d *lifecycle.Deps) { d.Settings.AnyBoundary = false }
+// requireBoundary makes the policy's requirement for the boundary effective.
+func requireBoundary(d *lifecycle.Deps) { d.Settings.AnyBoundary = false }
 
-func TestThePolicyChoosesTheBoundary(t *testing.T) {
+func TestPolicyChoosesBoundary(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
 	r.close()
-	r.open(strict, r.withEngine("machine", engine.OwnKernel), r.withEngine("kernel", engine.UserspaceKernel), r.withEngine("jail", engine.SharedKernel))
+	r.open(requireBoundary, r.withEngine("machine", engine.OwnKernel), r.withEngine("kernel", engine.UserspaceKernel), r.withEngine("jail", engine.SharedKernel))
 	for name, c := range map[string]struct {
 		asked  string
 		access sandbox.Access
@@ -354,7 +356,7 @@ func TestThePolicyChoosesTheBoundary(t *testing.T) {
 		sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Engine: c.asked, Access: c.access})
 		if c.code == "" {
 			if err != nil || sb.Engine != c.want {
-				t.Errorf("%s: it is on %q, %v; want %s", name, sb.Engine, err, c.want)
+				t.Errorf("%s: the sandbox is on %q, %v; want %s", name, sb.Engine, err, c.want)
 			}
 			continue
 		}
@@ -364,64 +366,64 @@ func TestThePolicyChoosesTheBoundary(t *testing.T) {
 	}
 }
 
-func TestALivePolicyKeepsTheBoundary(t *testing.T) {
+func TestPolicyChangeKeepsBoundary(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
 	r.close()
-	r.open(strict, r.withEngine("jail", engine.SharedKernel))
-	sb := r.create(alice, on("jail"), func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Level: "light"} })
-	to := func(a sandbox.Access) error {
+	r.open(requireBoundary, r.withEngine("jail", engine.SharedKernel))
+	sb := r.create(alice, onEngine("jail"), func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Level: "light"} })
+	setAccess := func(a sandbox.Access) error {
 		_, err := r.SetAccess(ctx, alice, sb.ID, func(sandbox.Access) (sandbox.Access, error) { return a, nil })
 		return err
 	}
-	if err := to(atLeast(engine.UserspaceKernel)); fault.CodeOf(err) != engine.CodeTooWeak {
-		t.Errorf("a policy that wants more: %v", err)
+	if err := setAccess(atLeast(engine.UserspaceKernel)); fault.CodeOf(err) != engine.CodeTooWeak {
+		t.Errorf("stronger boundary than the engine has: got error %v", err)
 	}
-	if err := to(atLeast(engine.SharedKernel)); err != nil {
-		t.Errorf("a policy that the engine meets: %v", err)
+	if err := setAccess(atLeast(engine.SharedKernel)); err != nil {
+		t.Errorf("boundary that the engine has: %v", err)
 	}
 	snap, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	slept := r.create(alice, on("jail"), func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Level: "light"} })
-	if _, err := r.Pause(ctx, alice, slept.ID, false); err != nil {
+	paused := r.create(alice, onEngine("jail"), func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Level: "light"} })
+	if _, err := r.Pause(ctx, alice, paused.ID, false); err != nil {
 		t.Fatal(err)
 	}
 	r.close()
 
 	// The organisation's policy requires a stronger boundary from now on.
-	for _, one := range []struct {
+	for _, test := range []struct {
 		least engine.Boundary
 		code  string
 	}{{engine.UserspaceKernel, engine.CodeTooWeak}, {engine.SharedKernel, ""}} {
-		r.open(strict, r.withEngine("jail", engine.SharedKernel), func(d *lifecycle.Deps) {
-			d.Settings.Organisation = &policy.Document{Policy: "v1", Name: "org", Isolation: policy.Isolation{AtLeast: string(one.least)}}
+		r.open(requireBoundary, r.withEngine("jail", engine.SharedKernel), func(d *lifecycle.Deps) {
+			d.Settings.Organisation = &policy.Document{Policy: "v1", Name: "org", Isolation: policy.Isolation{AtLeast: string(test.least)}}
 		})
 		if _, err := r.Reconcile(ctx); err != nil {
 			t.Fatal(err)
 		}
-		forks, forked := r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
-		if forked == nil {
-			forked = forks[0].Err
+		forks, forkErr := r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
+		if forkErr == nil {
+			forkErr = forks[0].Err
 		}
-		_, back := r.Rollback(ctx, alice, sb.ID, snap.ID)
-		_, _, resumed := r.Resume(ctx, alice, slept.ID, 0)
-		for name, err := range map[string]error{"fork": forked, "rollback": back, "resume": resumed} {
-			if one.code == "" && err != nil || one.code != "" && fault.CodeOf(err) != one.code {
-				t.Errorf("%s under at least %s: %v", name, one.least, err)
+		_, rollbackErr := r.Rollback(ctx, alice, sb.ID, snap.ID)
+		_, _, resumeErr := r.Resume(ctx, alice, paused.ID, 0)
+		for name, err := range map[string]error{"fork": forkErr, "rollback": rollbackErr, "resume": resumeErr} {
+			if test.code == "" && err != nil || test.code != "" && fault.CodeOf(err) != test.code {
+				t.Errorf("%s under at least %s: %v", name, test.least, err)
 			}
 		}
 		if now, err := r.Get(ctx, alice, sb.ID); err != nil || now.State != sandbox.Running {
-			t.Errorf("under at least %s it is %s, %v", one.least, now.State, err)
+			t.Errorf("under at least %s the sandbox is %s, %v", test.least, now.State, err)
 		}
 		r.close()
 	}
 }
 
-func TestAWarmSandboxIsOfTheEngineThatWasAskedFor(t *testing.T) {
+func TestWarmSandboxMatchesEngine(t *testing.T) {
 	p := newPoolRig(t)
 	p.close()
-	p.open(p.claimable, p.withEngine("other", engine.NoBoundary))
+	p.open(p.withClaims, p.withEngine("other", engine.NoBoundary))
 	p.start(opened)
 	warm := p.rows()[0]
 	req := opened

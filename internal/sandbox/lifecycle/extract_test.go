@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-func TestResumeOfFilesOnly(t *testing.T) {
+func TestResumeFiles(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Name, c.Timeout = "web", 7*time.Minute })
 	r.state(sb.ID).Remember("x", "1")
@@ -28,11 +28,11 @@ func TestResumeOfFilesOnly(t *testing.T) {
 	}
 	_, _, err := r.ResumeFiles(t.Context(), bob, sb.ID, 0)
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
-	back, was, err := r.ResumeFiles(t.Context(), alice, "web", 0)
-	if err != nil || !was || back.State != sandbox.Running || back.ID != sb.ID || back.AccessToken != sb.AccessToken {
-		t.Fatalf("%+v, %t, %v", back, was, err)
+	got, resumed, err := r.ResumeFiles(t.Context(), alice, "web", 0)
+	if err != nil || !resumed || got.State != sandbox.Running || got.ID != sb.ID || got.AccessToken != sb.AccessToken {
+		t.Fatalf("%+v, %t, %v", got, resumed, err)
 	}
-	if left := time.Until(back.EndAt); left > 7*time.Minute || left < 6*time.Minute {
+	if left := time.Until(got.EndAt); left > 7*time.Minute || left < 6*time.Minute {
 		t.Errorf("ends in %v", left)
 	}
 	if s := r.state(sb.ID); s.Memory("x") != "" || s.File("f") != "one" {
@@ -45,38 +45,40 @@ func TestResumeOfFilesOnly(t *testing.T) {
 
 	// A running sandbox stays as it is, except for a later end.
 	r.state(sb.ID).Remember("x", "2")
-	again, was, err := r.ResumeFiles(t.Context(), alice, sb.ID, time.Hour)
-	if err != nil || was || time.Until(again.EndAt) < 59*time.Minute || r.state(sb.ID).Memory("x") != "2" {
-		t.Errorf("a running one: %+v, %t, %v", again, was, err)
+	again, resumed, err := r.ResumeFiles(t.Context(), alice, sb.ID, time.Hour)
+	if err != nil || resumed || time.Until(again.EndAt) < 59*time.Minute || r.state(sb.ID).Memory("x") != "2" {
+		t.Errorf("resumption of a running sandbox: %+v, %t, %v", again, resumed, err)
 	}
 	// If no memory was saved, there is none to omit.
 	if _, err := r.Pause(t.Context(), alice, sb.ID, true); err != nil {
 		t.Fatal(err)
 	}
-	if _, was, err := r.ResumeFiles(t.Context(), alice, sb.ID, 0); err != nil || !was || r.state(sb.ID).File("f") != "one" {
-		t.Errorf("files only: %t, %v", was, err)
+	if _, resumed, err := r.ResumeFiles(t.Context(), alice, sb.ID, 0); err != nil || !resumed || r.state(sb.ID).File("f") != "one" {
+		t.Errorf("files only: %t, %v", resumed, err)
 	}
 	r.wantImages(0)
 }
 
-// After any failure it is paused as before, with its memory.
-func TestResumeOfFilesOnlyFailsAtEachStep(t *testing.T) {
-	resumeFails(t, (*rig).ResumeFiles, fake.ExtractBegin, fake.ExtractSaved, fake.CreateDir, fake.CreateServe, fake.CreateReady)
+// TestFailedResumeFilesLeavesPaused checks that after any failure the sandbox is paused with its
+// memory as before.
+func TestFailedResumeFilesLeavesPaused(t *testing.T) {
+	checkFailedResume(t, (*rig).ResumeFiles, fake.ExtractBegin, fake.ExtractSaved, fake.CreateDir, fake.CreateServe, fake.CreateReady)
 }
 
 // removalWaits reports whether a removal has canceled the running operation and waits for its end.
 func removalWaits() bool {
 	stacks := make([]byte, 4<<20)
-	for one := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-		if strings.Contains(one, "(*Service).remove(") && strings.Contains(one, ".acquire(") {
+	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(stack, "(*Service).remove(") && strings.Contains(stack, ".acquire(") {
 			return true
 		}
 	}
 	return false
 }
 
-// A caller that goes away, and a removal, end the work on its files at once.
-func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
+// TestResumeFilesIsCanceled checks that a canceled caller and a removal end the extraction of files
+// at once.
+func TestResumeFilesIsCanceled(t *testing.T) {
 	for name, end := range map[string]func(r *rig, id string, cancel func()) error{
 		"caller": func(_ *rig, _ string, cancel func()) error { cancel(); return nil },
 		"remove": func(r *rig, id string, _ func()) error { return r.Remove(context.Background(), alice, id) },
@@ -102,7 +104,7 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 			go func() { _, _, err := r.ResumeFiles(ctx, alice, sb.ID, 0); done <- err }()
 			<-started
 			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Resuming {
-				t.Errorf("during the resume it is %s, %v", got.State, err)
+				t.Errorf("during the resumption the sandbox is %s, %v", got.State, err)
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- end(r, sb.ID, cancel) }()
@@ -113,7 +115,7 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 			}
 			close(block)
 			if err := <-done; err == nil {
-				t.Error("it went on")
+				t.Error("the resumption was not canceled")
 			}
 			if name == "remove" {
 				if err := <-ended; err != nil {
@@ -127,7 +129,7 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 			}
 			r.wantImages(want)
 			if list, err := r.engine.List(t.Context()); err != nil || len(list) != 0 {
-				t.Errorf("left: %v, %v", list, err)
+				t.Errorf("instances remain: %v, %v", list, err)
 			}
 		})
 	}
@@ -135,12 +137,12 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 
 // Changed programs of the host make a sandbox's memory unusable, but not its files. After it boots
 // with the new programs, its memory can be saved again.
-func TestFilesGoOnWithOtherPrograms(t *testing.T) {
+func TestResumeFilesWithChangedPrograms(t *testing.T) {
 	r := newRig(t)
 	var revision atomic.Value
 	revision.Store("1")
 	r.close()
-	r.open(func(d *lifecycle.Deps) { d.Templates = revised{&revision} })
+	r.open(func(d *lifecycle.Deps) { d.Templates = changingTemplates{&revision} })
 	paused, reset := r.create(alice), r.create(alice)
 	r.state(paused.ID).Write("f", "one")
 	if _, err := r.Pause(t.Context(), alice, paused.ID, false); err != nil {
@@ -171,7 +173,7 @@ func TestFilesGoOnWithOtherPrograms(t *testing.T) {
 
 // A guest restored from memory that an earlier version saved is asked only for checks that it
 // knows. A guest that boots with the files is of this version.
-func TestOlderGuests(t *testing.T) {
+func TestOlderGuestGetsKnownChecks(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(walledFake{d.Engines.Default().(*fake.Engine)}) })
 	sb := r.create(alice)
 	row, err := r.store.Get(t.Context(), sb.ID)
@@ -197,7 +199,7 @@ func TestOlderGuests(t *testing.T) {
 			t.Fatal(err)
 		}
 		if asked := r.booted().Checks.PIDs != 0; asked != tc.asked {
-			t.Errorf("asked: %t", asked)
+			t.Errorf("checks of processes requested: got %t, want %t", asked, tc.asked)
 		}
 	}
 }

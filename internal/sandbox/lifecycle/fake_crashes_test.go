@@ -25,15 +25,15 @@ var errDead = errors.New("this process is dead")
 // crashPoints stops a process at its n-th tick: all its later calls hang, as if it had been killed
 // there, while its sandboxes continue.
 type crashPoints struct {
-	mu     sync.Mutex
-	armed  bool
-	left   int
-	fell   chan struct{} // closed at the n-th tick
-	buried chan struct{} // closed when the test ends, so that nothing hangs on
+	mu        sync.Mutex
+	armed     bool
+	left      int
+	crashed   chan struct{} // closed at the n-th tick
+	testEnded chan struct{} // closed when the test ends, so that hanging calls return
 }
 
-func newGrave() *crashPoints {
-	return &crashPoints{fell: make(chan struct{}), buried: make(chan struct{})}
+func newCrashPoints() *crashPoints {
+	return &crashPoints{crashed: make(chan struct{}), testEnded: make(chan struct{})}
 }
 
 func (g *crashPoints) arm(n int) {
@@ -49,14 +49,14 @@ func (g *crashPoints) tick() error {
 		return nil
 	}
 	if g.left--; g.left == 0 {
-		close(g.fell)
+		close(g.crashed)
 	}
 	dead := g.left <= 0
 	g.mu.Unlock()
 	if !dead {
 		return nil
 	}
-	<-g.buried
+	<-g.testEnded
 	return errDead
 }
 
@@ -75,64 +75,64 @@ func (g *crashPoints) crashAround(do func() error) error {
 	return err
 }
 
-// doomed is a store whose process dies at a tick.
-type doomed struct {
+// hangingStore is a store whose process dies at a tick.
+type hangingStore struct {
 	sandbox.Store
 	*crashPoints
 }
 
-func (d doomed) Insert(ctx context.Context, r sandbox.Row, max int) error {
+func (d hangingStore) Insert(ctx context.Context, r sandbox.Row, max int) error {
 	return d.crashAround(func() error { return d.Store.Insert(ctx, r, max) })
 }
 
-func (d doomed) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
+func (d hangingStore) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	return crashAround(d.crashPoints, func() (bool, error) { return d.Store.Move(ctx, id, m) })
 }
 
-func (d doomed) Delete(ctx context.Context, id string) error {
+func (d hangingStore) Delete(ctx context.Context, id string) error {
 	return d.crashAround(func() error { return d.Store.Delete(ctx, id) })
 }
 
-func (d doomed) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
+func (d hangingStore) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
 	return d.crashAround(func() error { return d.Store.InsertSnapshot(ctx, n) })
 }
 
-func (d doomed) KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *sandbox.Needs) error {
+func (d hangingStore) KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *sandbox.Needs) error {
 	return d.crashAround(func() error { return d.Store.KeepSnapshot(ctx, id, sum, bytes, needs) })
 }
 
-func (d doomed) DeleteSnapshot(ctx context.Context, id string) error {
+func (d hangingStore) DeleteSnapshot(ctx context.Context, id string) error {
 	return d.crashAround(func() error { return d.Store.DeleteSnapshot(ctx, id) })
 }
 
-// torn is fakeImages whose process dies at a tick.
-type torn struct {
+// hangingImages is fakeImages whose process dies at a tick.
+type hangingImages struct {
 	*fakeImages
 	*crashPoints
 }
 
-func (a torn) Begin(id string) (sandbox.Draft, error) {
+func (a hangingImages) Begin(id string) (sandbox.Draft, error) {
 	d, err := crashAround(a.crashPoints, func() (sandbox.Draft, error) { return a.fakeImages.Begin(id) })
-	return tornDraft{d, a.crashPoints}, err
+	return hangingDraft{d, a.crashPoints}, err
 }
 
-func (a torn) Remove(ctx context.Context, id string) error {
+func (a hangingImages) Remove(ctx context.Context, id string) error {
 	return a.crashAround(func() error { return a.fakeImages.Remove(ctx, id) })
 }
 
-type tornDraft struct {
+type hangingDraft struct {
 	sandbox.Draft
 	*crashPoints
 }
 
-func (d tornDraft) Commit(ctx context.Context, parent string) (sandbox.Image, error) {
+func (d hangingDraft) Commit(ctx context.Context, parent string) (sandbox.Image, error) {
 	return crashAround(d.crashPoints, func() (sandbox.Image, error) { return d.Draft.Commit(ctx, parent) })
 }
 
-func (d tornDraft) Abort() error { return d.crashAround(d.Draft.Abort) }
+func (d hangingDraft) Abort() error { return d.crashAround(d.Draft.Abort) }
 
-// victim is a Service of a process that dies, on the state of a rig.
-func victim(t *testing.T, r *rig, g *crashPoints) *audited.Service {
+// newCrashingService returns a Service of a process that dies, on the state of a rig.
+func newCrashingService(t *testing.T, r *rig, g *crashPoints) *audited.Service {
 	t.Helper()
 	st, err := store.Open(t.Context(), r.dir)
 	if err != nil {
@@ -143,7 +143,7 @@ func victim(t *testing.T, r *rig, g *crashPoints) *audited.Service {
 		t.Fatal(err)
 	}
 	s, err := audited.NewService(lifecycle.Deps{
-		Store: doomed{st, g}, Engines: fake.Registry(eng), Templates: templates{}, Images: torn{r.images, g}, Log: slog.New(slog.DiscardHandler),
+		Store: hangingStore{st, g}, Engines: fake.Registry(eng), Templates: templates{}, Images: hangingImages{r.images, g}, Log: slog.New(slog.DiscardHandler),
 		Audit: auditlog.New(r.record, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true}, Process: sandbox.Process{PID: 1 << 30, Start: "dead"},
 	})
 	if err != nil {
@@ -151,10 +151,10 @@ func victim(t *testing.T, r *rig, g *crashPoints) *audited.Service {
 	}
 	t.Cleanup(func() {
 		g.mu.Lock()
-		g.armed, g.left = true, min(g.left, 0) // it is dead, whether it hung or not
+		g.armed, g.left = true, min(g.left, 0) // the process counts as dead, whether a call hung or not
 		g.mu.Unlock()
-		close(g.buried)
-		_ = s.Close(context.Background()) // it cannot write how it ended
+		close(g.testEnded)
+		_ = s.Close(context.Background()) // a dead process cannot write its end
 		if err := st.Close(); err != nil {
 			t.Error(err)
 		}
@@ -164,7 +164,7 @@ func victim(t *testing.T, r *rig, g *crashPoints) *audited.Service {
 
 // P7: a process that is killed at any step of saving or restoring a state loses no
 // sandbox. The sandbox runs or is paused, with its data, and nothing else is left.
-func TestDeathAtEachStepOfStates(t *testing.T) {
+func TestCrashAtEachStepOfStateChange(t *testing.T) {
 	type setup struct {
 		s  *audited.Service
 		id string
@@ -201,16 +201,16 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 			steps := 0
 			for n := 1; ; n++ {
 				if n == 200 {
-					t.Fatal("it still dies at step 200")
+					t.Fatal("the process still crashes at step 200")
 				}
 				ended := false
 				t.Run(fmt.Sprint(n), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						g := newGrave()
+						g := newCrashPoints()
 						r := newRig(t, func(d *lifecycle.Deps) {
 							d.Alive = func(p sandbox.Process) bool { return p.Start != "dead" }
 						})
-						s := victim(t, r, g)
+						s := newCrashingService(t, r, g)
 						sb, err := s.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
 						if err != nil {
 							t.Fatal(err)
@@ -233,15 +233,15 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 						select {
 						case err := <-done:
 							if err != nil {
-								t.Errorf("it failed by itself: %v", err)
+								t.Errorf("the operation failed without a crash: %v", err)
 							}
 							ended = true
-						case <-g.fell:
+						case <-g.crashed:
 							synctest.Wait() // until nothing changes any more
 						}
-						r.survives(sb.ID, op.want)
+						r.checkSurvives(sb.ID, op.want)
 						if f := r.state(sb.ID).File("f"); f != "kept" && name != "reset" {
-							t.Errorf("its file holds %q", f)
+							t.Errorf("file f is %q, want kept", f)
 						}
 					})
 				})
@@ -251,15 +251,15 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 				steps++
 			}
 			if steps < 4 {
-				t.Errorf("it lived through %d steps; the test has lost its mines", steps)
+				t.Errorf("the process survived %d steps; its crash points are not reached", steps)
 			}
 		})
 	}
 }
 
-// survives checks that a sandbox continues with one of the values, that no step is half done, and
-// that everything that exists belongs to a row.
-func (r *rig) survives(id string, want []string) {
+// checkSurvives checks that a sandbox continues with one of the values, that no step is half done,
+// and that everything that exists belongs to a row.
+func (r *rig) checkSurvives(id string, want []string) {
 	r.t.Helper()
 	ctx := r.t.Context()
 	r.record.Crash()
@@ -271,7 +271,7 @@ func (r *rig) survives(id string, want []string) {
 	report := r.reconcile()
 	got, err := r.Get(ctx, local, id)
 	if err != nil || got.State != sandbox.Running && got.State != sandbox.Paused {
-		r.t.Fatalf("it is %s (%s), %v; report %+v", got.State, got.Reason, err, report)
+		r.t.Fatalf("the sandbox is %s (%s), %v; report %+v", got.State, got.Reason, err, report)
 	}
 	snapshots, err := r.Snapshots(ctx, local, sandbox.SnapshotFilter{})
 	if err != nil {
@@ -301,7 +301,7 @@ func (r *rig) survives(id string, want []string) {
 		r.t.Errorf("the engine holds %v for %v, %v", held, live, err)
 	}
 	if _, _, err := r.Resume(ctx, local, id, 0); err != nil {
-		r.t.Fatalf("it does not go on: %v", err)
+		r.t.Fatalf("the sandbox does not resume: %v", err)
 	}
 	if x := r.state(id).Memory("x"); !slices.Contains(want, x) || r.body(id) != id {
 		r.t.Errorf("x is %q, want one of %q", x, want)

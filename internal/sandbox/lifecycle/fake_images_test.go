@@ -20,16 +20,16 @@ import (
 type fakeImages struct {
 	dir string
 
-	mu     sync.Mutex
-	budget error // of Begin
-	limit  int   // greatest number of images, if not zero
-	commit error // of Commit
-	leased int
-	loose  map[string]bool // images that a reboot would lose
+	mu          sync.Mutex
+	budget      error // of Begin
+	limit       int   // greatest number of images, if not zero
+	commit      error // of Commit
+	leased      int
+	unpersisted map[string]bool // images that a reboot would lose
 }
 
 func newFakeImages(dir string) (*fakeImages, error) {
-	a := &fakeImages{dir: dir, loose: make(map[string]bool)}
+	a := &fakeImages{dir: dir, unpersisted: make(map[string]bool)}
 	return a, errors.Join(os.RemoveAll(filepath.Join(dir, "drafts")),
 		os.MkdirAll(filepath.Join(dir, "drafts"), 0o700), os.MkdirAll(filepath.Join(dir, "images"), 0o700))
 }
@@ -45,22 +45,22 @@ func (a *fakeImages) Begin(id string) (sandbox.Draft, error) {
 	if list, _ := os.ReadDir(filepath.Join(a.dir, "images")); a.limit > 0 && len(list) >= a.limit {
 		return nil, fault.New(fault.Exhausted, "snapshot_budget", "full")
 	}
-	d := &sketch{a: a, id: id, dir: filepath.Join(a.dir, "drafts", id)}
+	d := &fakeDraft{a: a, id: id, dir: filepath.Join(a.dir, "drafts", id)}
 	return d, os.Mkdir(d.dir, 0o700)
 }
 
-type sketch struct {
+type fakeDraft struct {
 	a       *fakeImages
 	id, dir string
 	parts   []engine.Part
 	ended   bool
 }
 
-func (d *sketch) Declare(parts []engine.Part) { d.parts = parts }
+func (d *fakeDraft) Declare(parts []engine.Part) { d.parts = parts }
 
-func (d *sketch) Dir() string { return d.dir }
+func (d *fakeDraft) Dir() string { return d.dir }
 
-func (d *sketch) Abort() error {
+func (d *fakeDraft) Abort() error {
 	if d.ended {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (d *sketch) Abort() error {
 	return os.RemoveAll(d.dir)
 }
 
-func (d *sketch) Commit(_ context.Context, parent string) (sandbox.Image, error) {
+func (d *fakeDraft) Commit(_ context.Context, parent string) (sandbox.Image, error) {
 	d.a.mu.Lock()
 	err := d.a.commit
 	d.a.mu.Unlock()
@@ -84,7 +84,7 @@ func (d *sketch) Commit(_ context.Context, parent string) (sandbox.Image, error)
 	}
 	d.ended = true
 	d.a.mu.Lock()
-	d.a.loose[d.id] = true
+	d.a.unpersisted[d.id] = true
 	d.a.mu.Unlock()
 	return sandbox.Image{ID: d.id, Sum: sum, Bytes: size}, err
 }
@@ -106,7 +106,7 @@ func sumOf(dir string) (string, int64, error) {
 	return hex.EncodeToString(h.Sum(nil)), size, nil
 }
 
-type hold struct {
+type fakeLease struct {
 	a   *fakeImages
 	id  string
 	sum string
@@ -119,19 +119,19 @@ func (a *fakeImages) Lease(_ context.Context, id, sum string) (sandbox.Lease, er
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.leased++
-	return &hold{a, id, sum}, nil
+	return &fakeLease{a, id, sum}, nil
 }
 
-func (l *hold) Dir() string { return l.a.image(l.id) }
+func (l *fakeLease) Dir() string { return l.a.image(l.id) }
 
-func (l *hold) Verify(context.Context) error {
+func (l *fakeLease) Verify(context.Context) error {
 	if sum, _, err := sumOf(l.Dir()); err != nil || sum != l.sum {
 		return errors.Join(fault.New(fault.Invalid, "snapshot_damaged", "the image was changed"), err)
 	}
 	return nil
 }
 
-func (l *hold) Release() error {
+func (l *fakeLease) Release() error {
 	l.a.mu.Lock()
 	defer l.a.mu.Unlock()
 	l.a.leased--
@@ -169,7 +169,7 @@ func (a *fakeImages) Persist(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	clear(a.loose)
+	clear(a.unpersisted)
 	return nil
 }
 

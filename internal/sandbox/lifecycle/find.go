@@ -12,11 +12,12 @@ import (
 // Get finds a sandbox by ID, name or, for local callers, unique ID prefix.
 func (s *Service) Get(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Sandbox, error) {
 	r, err := s.resolve(ctx, caller, ref)
-	return s.linkOf(r).Shown(), err
+	return s.withLinkState(r).Shown(), err
 }
 
-// linkOf adds a fact that is not in the row: whether the sandbox has lost its network attachment.
-func (s *Service) linkOf(r sandbox.Row) sandbox.Row {
+// withLinkState sets a field that is not in the row: whether the sandbox has lost its network
+// attachment.
+func (s *Service) withLinkState(r sandbox.Row) sandbox.Row {
 	if sb, ok := s.live.get(r.ID); ok {
 		r.Unlinked = sb.Unlinked
 	}
@@ -54,7 +55,7 @@ func (s *Service) resolve(ctx context.Context, caller sandbox.Principal, ref str
 }
 
 // choose selects one of several rows, in the order of their rank. A local caller's own sandbox has
-// precedence over a key's with the same name.
+// precedence over a key's with the rows name.
 func choose(found []sandbox.Row, ref string, caller sandbox.Principal) (sandbox.Row, error) {
 	ranks := make([][]sandbox.Row, 3)
 	for _, r := range found {
@@ -68,14 +69,14 @@ func choose(found []sandbox.Row, ref string, caller sandbox.Principal) (sandbox.
 			ranks[2] = append(ranks[2], r)
 		}
 	}
-	for _, same := range ranks {
-		switch len(same) {
+	for _, rows := range ranks {
+		switch len(rows) {
 		case 0:
 			continue
 		case 1:
-			return same[0], nil
+			return rows[0], nil
 		}
-		for _, r := range same {
+		for _, r := range rows {
 			if r.Name == ref && r.Owner == caller.KeyID {
 				return r, nil
 			}
@@ -120,7 +121,7 @@ func (s *Service) List(ctx context.Context, caller sandbox.Principal, f sandbox.
 	}
 	page.Sandboxes = make([]sandbox.Sandbox, len(rows))
 	for i, r := range rows {
-		page.Sandboxes[i] = s.linkOf(r).Shown()
+		page.Sandboxes[i] = s.withLinkState(r).Shown()
 	}
 	return page, nil
 }

@@ -73,8 +73,8 @@ func (s *Service) Flows(ctx context.Context, caller sandbox.Principal, ref strin
 	}
 }
 
-// maxAsked limits the length of a guest's answer about names.
-const maxAsked = 64 << 10
+// maxLookupBytes limits the length of a guest's answer about names.
+const maxLookupBytes = 64 << 10
 
 // FlowSize returns the present size of a sandbox's flow files in bytes.
 func (s *Service) FlowSize(id string) int64 {
@@ -95,7 +95,7 @@ func (s *Service) Asked(ctx context.Context, caller sandbox.Principal, ref strin
 		return nil, nil
 	}
 	// The sandbox may have had a network and secrets before.
-	hide, err := s.access.EntryRedactor(ctx, r.ID)
+	redact, err := s.access.EntryRedactor(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -107,28 +107,28 @@ func (s *Service) Asked(ctx context.Context, caller sandbox.Principal, ref strin
 	if res.StatusCode != http.StatusOK {
 		return nil, fault.Newf(fault.Unavailable, "guest_failed", "the guest answered %s", res.Status)
 	}
-	var asked guest.Lookups
-	if err := json.NewDecoder(io.LimitReader(res.Body, maxAsked)).Decode(&asked); err != nil {
+	var lookups guest.Lookups
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxLookupBytes)).Decode(&lookups); err != nil {
 		return nil, fmt.Errorf("names looked up in %s: %w", r.ID, err)
 	}
-	names := askedAfter(asked, time.Since(since))
+	names := namesAfter(lookups, time.Since(since))
 	for i, name := range names {
-		names[i] = hide(name)
+		names[i] = redact(name)
 	}
 	// The guest's inspection looks up a name that does not exist. That is not a lookup of a
 	// program.
 	return slices.DeleteFunc(names, func(name string) bool { return name == policy.UnusedName }), nil
 }
 
-// askedAfter returns the names that were looked up within the given time. The guest reports the age
+// namesAfter returns the names that were looked up within the given time. The guest reports the age
 // of each lookup because its clock differs from the host's.
-func askedAfter(asked guest.Lookups, ago time.Duration) []string {
-	if len(asked.AgoUS) != len(asked.Names) {
-		return asked.Names // an earlier version's, which does not report it
+func namesAfter(lookups guest.Lookups, ago time.Duration) []string {
+	if len(lookups.AgoUS) != len(lookups.Names) {
+		return lookups.Names // a guest of an earlier version does not report ages
 	}
 	var names []string
-	for i, name := range asked.Names {
-		if asked.AgoUS[i] <= ago.Microseconds() {
+	for i, name := range lookups.Names {
+		if lookups.AgoUS[i] <= ago.Microseconds() {
 			names = append(names, name)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A follower of a sandbox's flows learns of its end, even if another process created the sandbox a
-// moment ago.
-func TestFollowersOfASandboxMadeElsewhere(t *testing.T) {
+// TestFlowFollowerLearnsEnd checks that a follower of a sandbox's flows gets the end of the stream,
+// even if another process has just created the sandbox.
+func TestFlowFollowerLearnsEnd(t *testing.T) {
 	logs := flows.New(t.TempDir())
 	with := func(d *lifecycle.Deps) { d.Gateway, d.Flows = &inputRecorder{}, logs }
 	r := newRig(t, with)
@@ -43,6 +43,6 @@ func TestFollowersOfASandboxMadeElsewhere(t *testing.T) {
 			t.Error(err)
 		}
 	case <-hosttest.Late():
-		t.Error("the sandbox has ended, and the follower does not know")
+		t.Error("the sandbox has ended, but its flows are still followed")
 	}
 }

@@ -12,34 +12,35 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// unreadable is a store that fails to read a row once, when its countdown is over.
-type unreadable struct {
+// failingReads is a store that fails to read a row once, when its countdown is over.
+type failingReads struct {
 	sandbox.Store
 	reads *atomic.Int64
 }
 
-func (u unreadable) Get(ctx context.Context, id string) (sandbox.Row, error) {
+func (u failingReads) Get(ctx context.Context, id string) (sandbox.Row, error) {
 	if u.reads.Add(-1) == 0 {
-		return sandbox.Row{}, errBroken
+		return sandbox.Row{}, errInjected
 	}
 	return u.Store.Get(ctx, id)
 }
 
-// A row that cannot be read is not mistaken for one that does not exist. Otherwise a sandbox whose
-// engine is missing would be marked as ending, although nothing here can end it.
-func TestForgetReportsAnUnreadableRow(t *testing.T) {
-	r := twoEngines(t)
-	sb := r.create(alice, on("other"))
+// TestForgetReportsUnreadableRow checks that a row that cannot be read is not mistaken for a
+// missing row. Otherwise a sandbox whose engine is missing would be marked as ending, although
+// nothing here can end it.
+func TestForgetReportsUnreadableRow(t *testing.T) {
+	r := newRigWithTwoEngines(t)
+	sb := r.create(alice, onEngine("other"))
 	r.close()
 	reads := &atomic.Int64{}
-	r.open(func(d *lifecycle.Deps) { d.Store = unreadable{d.Store, reads} })
-	const many = 12
-	broke := 0
-	for n := range int64(many) {
+	r.open(func(d *lifecycle.Deps) { d.Store = failingReads{d.Store, reads} })
+	const rounds = 12
+	reported := 0
+	for n := range int64(rounds) {
 		reads.Store(n + 1)
 		err := r.Forget(t.Context(), alice, sb.ID)
-		if errors.Is(err, errBroken) {
-			broke++
+		if errors.Is(err, errInjected) {
+			reported++
 		} else if fault.CodeOf(err) != engine.CodeUnavailable {
 			t.Errorf("read %d fails: %v", n+1, err)
 		}
@@ -47,7 +48,7 @@ func TestForgetReportsAnUnreadableRow(t *testing.T) {
 			t.Errorf("read %d fails: the row is %s, %v", n+1, row.State, err)
 		}
 	}
-	if broke < 2 || broke == many {
-		t.Errorf("%d of %d failed reads were reported", broke, many)
+	if reported < 2 || reported == rounds {
+		t.Errorf("%d of %d failed reads were reported", reported, rounds)
 	}
 }

@@ -26,16 +26,16 @@ func (s *Service) Fork(ctx context.Context, caller sandbox.Principal, ref string
 	if err != nil {
 		return forks, err
 	}
-	lost := auditlog.Commit(ctx)
-	if lost == nil {
+	commitErr := auditlog.Commit(ctx)
+	if commitErr == nil {
 		return forks, nil
 	}
 	for _, f := range forks {
 		if f.Err == nil {
-			lost = errors.Join(lost, s.drop(ctx, f.Sandbox.ID))
+			commitErr = errors.Join(commitErr, s.drop(ctx, f.Sandbox.ID))
 		}
 	}
-	return nil, lost
+	return nil, commitErr
 }
 
 func (s *Service) fork(ctx context.Context, caller sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
@@ -46,7 +46,7 @@ func (s *Service) fork(ctx context.Context, caller sandbox.Principal, ref string
 	if err != nil {
 		return nil, err
 	}
-	r, draft, needs, err := s.template(ctx, caller, ref, req.FilesOnly)
+	r, draft, needs, err := s.saveForCopies(ctx, caller, ref, req.FilesOnly)
 	if err != nil {
 		return nil, err
 	}
@@ -69,15 +69,15 @@ func (s *Service) fork(ctx context.Context, caller sandbox.Principal, ref string
 	return forks, nil
 }
 
-// template saves a running sandbox once for all its copies.
-func (s *Service) template(ctx context.Context, caller sandbox.Principal, ref string, filesOnly bool) (sandbox.Row, sandbox.Draft, *sandbox.Needs, error) {
+// saveForCopies saves a running sandbox once for all its copies.
+func (s *Service) saveForCopies(ctx context.Context, caller sandbox.Principal, ref string, filesOnly bool) (sandbox.Row, sandbox.Draft, *sandbox.Needs, error) {
 	ctx, r, release, err := s.lockForChange(ctx, caller, ref)
 	if err != nil {
 		return sandbox.Row{}, nil, nil, err
 	}
 	defer release()
 	if r.State != sandbox.Running {
-		return sandbox.Row{}, nil, nil, notNow(r)
+		return sandbox.Row{}, nil, nil, stateConflict(r)
 	}
 	save, _, err := s.states.Saver(ctx, r, filesOnly)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *Service) template(ctx context.Context, caller sandbox.Principal, ref st
 // one usually waits for the disk.
 func (s *Service) copyAll(ctx context.Context, r sandbox.Row, from source, ttl time.Duration, req sandbox.ForkRequest) []sandbox.Fork {
 	forks := make([]sandbox.Fork, req.Count)
-	p, values, err := s.planner.ofCopies(ctx, r)
+	p, values, err := s.planner.planCopies(ctx, r)
 	if err == nil && req.FilesOnly {
 		r.Base, err = s.states.Renewed(ctx, r.TemplateID, r.Base)
 	}
@@ -108,12 +108,12 @@ func (s *Service) copyAll(ctx context.Context, r sandbox.Row, from source, ttl t
 		}
 		return forks
 	}
-	seats := make(chan struct{}, runtime.NumCPU()+1)
+	slots := make(chan struct{}, runtime.NumCPU()+1)
 	var group sync.WaitGroup
 	for i := range forks {
-		seats <- struct{}{}
+		slots <- struct{}{}
 		group.Go(func() {
-			defer func() { <-seats }()
+			defer func() { <-slots }()
 			forks[i].Sandbox, forks[i].Err = s.copyOne(ctx, s.planner.copyRow(r, values, ttl, req.Ephemeral), p, from)
 		})
 	}
@@ -128,12 +128,12 @@ func (s *Service) copyOne(ctx context.Context, r sandbox.Row, p *policy.Policy, 
 		return sandbox.Sandbox{}, canceled(context.Cause(ctx))
 	}
 	spec, config := s.planner.compose(&r, p)
-	ctx, release, err := s.operations.hold(ctx, r.ID)
+	ctx, release, err := s.operations.beginNew(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	defer release()
-	if err := s.make(ctx, s.newBoot(r, p, spec, config, from)); err != nil {
+	if err := s.runCreation(ctx, s.newBoot(r, p, spec, config, from)); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	return s.created(ctx, r, started, "copy"), nil

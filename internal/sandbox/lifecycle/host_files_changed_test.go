@@ -17,27 +17,27 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// mapping is an engine that reports which files a state refers to: those that this process has open
-// below a directory.
-type mapping struct {
+// mappingEngine is an engine that reports which files a state refers to: those that this process
+// has open below a directory.
+type mappingEngine struct {
 	*fake.Engine
-	dir   string
-	knows *atomic.Bool
-	shown *atomic.Value // the stand-ins of the last restored instance
+	dir          string
+	reportsFiles *atomic.Bool
+	shown        *atomic.Value // the stand-ins of the last restored instance
 }
 
-func (b mapping) Restore(ctx context.Context, spec engine.Spec, dir string) error {
+func (b mappingEngine) Restore(ctx context.Context, spec engine.Spec, dir string) error {
 	b.shown.Store(spec.StandIns)
 	return b.Engine.Restore(ctx, spec, dir)
 }
 
-func (b mapping) Replace(ctx context.Context, spec engine.Spec, dir string) error {
+func (b mappingEngine) Replace(ctx context.Context, spec engine.Spec, dir string) error {
 	b.shown.Store(spec.StandIns)
 	return b.Engine.Replace(ctx, spec, dir)
 }
 
-func (b mapping) CheckpointBound(ctx context.Context, id, dir string) (list engine.Bound, bound bool, err error) {
-	if err := b.Checkpoint(ctx, id, dir); err != nil || !b.knows.Load() {
+func (b mappingEngine) CheckpointBound(ctx context.Context, id, dir string) (list engine.Bound, bound bool, err error) {
+	if err := b.Checkpoint(ctx, id, dir); err != nil || !b.reportsFiles.Load() {
 		return engine.Bound{}, false, err
 	}
 	if list.Open, err = hostfiles.OpenBy(os.Getpid(), b.dir); err != nil {
@@ -54,16 +54,16 @@ func (b mapping) CheckpointBound(ctx context.Context, id, dir string) (list engi
 	return list, true, nil
 }
 
-var _ engine.Binder = mapping{}
+var _ engine.Binder = mappingEngine{}
 
 // F24: packages of the host may change. Only files that a memory refers to matter, for each way to
 // save and to restore it.
-func TestF24OtherPackagesDoNotCount(t *testing.T) {
+func TestF24UnrelatedPackagesMayChange(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
 	var revision atomic.Value
-	var knows atomic.Bool
+	var reportsFiles atomic.Bool
 	revision.Store("1")
-	knows.Store(true)
+	reportsFiles.Store(true)
 	dir := t.TempDir()
 	mapped := filepath.Join(dir, "libmapped.so")
 	replace := func(text string) {
@@ -76,16 +76,16 @@ func TestF24OtherPackagesDoNotCount(t *testing.T) {
 		}
 	}
 	replace("one")
-	held, err := os.Open(mapped)
+	openFile, err := os.Open(mapped)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer held.Close()
+	defer openFile.Close()
 	r.close()
 	open := func() {
 		t.Helper()
 		r.open(func(d *lifecycle.Deps) {
-			d.Templates, d.Engines = revised{&revision}, fake.Registry(mapping{d.Engines.Default().(*fake.Engine), dir, &knows, &atomic.Value{}})
+			d.Templates, d.Engines = changingTemplates{&revision}, fake.Registry(mappingEngine{d.Engines.Default().(*fake.Engine), dir, &reportsFiles, &atomic.Value{}})
 		})
 	}
 	open()
@@ -107,19 +107,19 @@ func TestF24OtherPackagesDoNotCount(t *testing.T) {
 		t.Errorf("fork: %v, %v", forks, err)
 	}
 	if _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: n.ID}); err != nil {
-		t.Errorf("of a snapshot: %v", err)
+		t.Errorf("creation from a snapshot: %v", err)
 	}
 	if _, err := r.Rollback(ctx, alice, sb.ID, n.ID); err != nil {
 		t.Errorf("rollback: %v", err)
 	}
 
 	// An engine that cannot report the files is not assumed to need none.
-	knows.Store(false)
+	reportsFiles.Store(false)
 	_, err = r.Pause(ctx, alice, late.ID, false)
 	wantKind(t, err, fault.Conflict, "snapshot_programs_changed")
-	knows.Store(true)
+	reportsFiles.Store(true)
 
-	replace("two") // what is mapped
+	replace("two") // the mapped file changes
 	for what, do := range map[string]func() error{
 		"resume": func() error { _, _, err := r.Resume(ctx, alice, paused.ID, 0); return err },
 		"pause":  func() error { _, err := r.Pause(ctx, alice, sb.ID, false); return err },
@@ -141,13 +141,13 @@ func TestF24OtherPackagesDoNotCount(t *testing.T) {
 		}
 	}
 	if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Running {
-		t.Errorf("it is %s, %v", got.State, err)
+		t.Errorf("the sandbox is %s, %v", got.State, err)
 	}
 	if _, err := r.Pause(ctx, alice, sb.ID, true); err != nil {
-		t.Errorf("files alone: %v", err)
+		t.Errorf("pause of files only: %v", err)
 	}
 	if _, _, err := r.ResumeFiles(ctx, alice, paused.ID, 0); err != nil {
-		t.Errorf("files of what has memory: %v", err)
+		t.Errorf("resumption of the files of saved memory: %v", err)
 	}
 	replace("one") // the same content counts as the same file
 	if _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: n.ID}); err != nil {
@@ -157,12 +157,12 @@ func TestF24OtherPackagesDoNotCount(t *testing.T) {
 
 // F24: mapped files are copied, so that a change of their package does not matter either, until the
 // copy is removed.
-func TestF24WhatIsMappedIsKept(t *testing.T) {
+func TestF24MappedFilesAreCopied(t *testing.T) {
 	r, ctx := newRig(t), t.Context()
 	var revision atomic.Value
-	var knows atomic.Bool
+	var reportsFiles atomic.Bool
 	revision.Store("1")
-	knows.Store(true)
+	reportsFiles.Store(true)
 	dir, copies := t.TempDir(), filepath.Join(t.TempDir(), "copies")
 	mapped := filepath.Join(dir, "libmapped.so")
 	replace := func(text string) {
@@ -175,11 +175,11 @@ func TestF24WhatIsMappedIsKept(t *testing.T) {
 		}
 	}
 	replace("one")
-	held, err := os.Open(mapped)
+	openFile, err := os.Open(mapped)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer held.Close()
+	defer openFile.Close()
 	store, err := hostfiles.OpenStore(copies)
 	if err != nil {
 		t.Fatal(err)
@@ -188,10 +188,10 @@ func TestF24WhatIsMappedIsKept(t *testing.T) {
 	open := func() {
 		t.Helper()
 		r.open(func(d *lifecycle.Deps) {
-			d.Templates, d.HostFiles, d.Engines = revised{&revision}, store, fake.Registry(mapping{d.Engines.Default().(*fake.Engine), dir, &knows, &shown})
+			d.Templates, d.HostFiles, d.Engines = changingTemplates{&revision}, store, fake.Registry(mappingEngine{d.Engines.Default().(*fake.Engine), dir, &reportsFiles, &shown})
 		})
 	}
-	stands := func(what string, do func() error) {
+	wantCopy := func(what string, do func() error) {
 		t.Helper()
 		shown.Store([]engine.Bind(nil))
 		if err := do(); err != nil {
@@ -200,7 +200,7 @@ func TestF24WhatIsMappedIsKept(t *testing.T) {
 		}
 		list, _ := shown.Load().([]engine.Bind)
 		if len(list) != 1 || list[0].Target != mapped {
-			t.Errorf("%s: it is shown %+v", what, list)
+			t.Errorf("%s: the instance got the copies %+v", what, list)
 		} else if data, err := os.ReadFile(list[0].Source); err != nil || string(data) != "one" {
 			t.Errorf("%s: the copy is %q, %v", what, data, err)
 		}
@@ -215,7 +215,7 @@ func TestF24WhatIsMappedIsKept(t *testing.T) {
 	}
 	for what, needs := range map[string]*sandbox.Needs{"paused": got.Needs, "snapshot": n.Needs} {
 		if needs == nil || len(needs.Files) != 1 || needs.Files[0].Path != mapped || !needs.Files[0].Kept {
-			t.Errorf("%s: what it depends on is %+v", what, needs)
+			t.Errorf("%s: needed files are %+v", what, needs)
 		}
 	}
 	// Checked first: a file that was replaced while its program runs.
@@ -224,16 +224,16 @@ func TestF24WhatIsMappedIsKept(t *testing.T) {
 	if _, err := r.Pause(ctx, alice, sb.ID, false); err != nil {
 		t.Errorf("pause with a file that was replaced: %v", err)
 	}
-	stands("resume", func() error { _, _, err := r.Resume(ctx, alice, sb.ID, 0); return err })
+	wantCopy("resume", func() error { _, _, err := r.Resume(ctx, alice, sb.ID, 0); return err })
 	if err := os.Remove(mapped); err != nil {
 		t.Fatal(err)
 	}
 	r.close()
 	open() // everything that matters is on the disk
-	stands("resume later", func() error { _, _, err := r.Resume(ctx, alice, paused.ID, 0); return err })
-	stands("create", func() error { _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: n.ID}); return err })
-	stands("rollback", func() error { _, err := r.Rollback(ctx, alice, sb.ID, n.ID); return err })
-	stands("fork", func() error {
+	wantCopy("resume later", func() error { _, _, err := r.Resume(ctx, alice, paused.ID, 0); return err })
+	wantCopy("create", func() error { _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: n.ID}); return err })
+	wantCopy("rollback", func() error { _, err := r.Rollback(ctx, alice, sb.ID, n.ID); return err })
+	wantCopy("fork", func() error {
 		forks, err := r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
 		if err == nil {
 			err = forks[0].Err
@@ -250,23 +250,23 @@ func TestF24WhatIsMappedIsKept(t *testing.T) {
 	if err := r.RemoveSnapshot(ctx, alice, n.ID); err != nil {
 		t.Fatal(err)
 	}
-	long := time.Now().Add(-24 * time.Hour)
-	for _, held := range []bool{true, false} {
-		if held {
+	dayAgo := time.Now().Add(-24 * time.Hour)
+	for _, referenced := range []bool{true, false} {
+		if referenced {
 			if _, err := r.Pause(ctx, alice, paused.ID, false); err != nil {
 				t.Fatal(err)
 			}
 		} else if err := r.Remove(ctx, alice, paused.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chtimes(at, long, long); err != nil {
+		if err := os.Chtimes(at, dayAgo, dayAgo); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := r.Prune(ctx, local); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := os.Stat(at); (err == nil) != held {
-			t.Errorf("held %v, and the copy: %v", held, err)
+		if _, err := os.Stat(at); (err == nil) != referenced {
+			t.Errorf("referenced %v, but the copy: %v", referenced, err)
 		}
 	}
 }

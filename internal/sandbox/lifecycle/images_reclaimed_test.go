@@ -14,22 +14,23 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Saved state is made durable even if the caller of Close was told to stop.
-func TestCloseKeepsWhatWasSaved(t *testing.T) {
+// TestClosePersistsSavedState checks that saved state is made durable even if the context of Close
+// has ended.
+func TestClosePersistsSavedState(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	r.snapshot(alice, sb.ID, "s")
 	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	over, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.Close(over); err != nil {
+	if err := r.Close(ended); err != nil {
 		t.Error(err)
 	}
 	r.Service = nil
-	if len(r.images.loose) > 0 {
-		t.Errorf("a reboot would lose %v", r.images.loose)
+	if len(r.images.unpersisted) > 0 {
+		t.Errorf("a reboot would lose %v", r.images.unpersisted)
 	}
 	if err := r.store.Close(); err != nil {
 		t.Error(err)
@@ -37,7 +38,7 @@ func TestCloseKeepsWhatWasSaved(t *testing.T) {
 }
 
 // Images without a row are removed to make room for a new one; images with a row are not.
-func TestWhatNobodyHoldsMakesRoom(t *testing.T) {
+func TestUnreferencedImagesMakeRoom(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	r.images.limit = 2
@@ -64,7 +65,7 @@ func TestWhatNobodyHoldsMakesRoom(t *testing.T) {
 
 // A process that ends waits for the pauses that deadlines have begun, but not for one that takes
 // too long. The sandbox of the latter keeps running, and no error is reported for it.
-func TestPauseAtTheEndOfAProcess(t *testing.T) {
+func TestCloseWaitsForPauses(t *testing.T) {
 	for state, saving := range map[sandbox.State]time.Duration{sandbox.Paused: 20 * time.Second, sandbox.Running: 2 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
@@ -81,7 +82,7 @@ func TestPauseAtTheEndOfAProcess(t *testing.T) {
 			r.open()
 			row, err := r.store.Get(t.Context(), sb.ID)
 			if err != nil || row.State != state {
-				t.Errorf("saved for %v, it is %s, %v", saving, row.State, err)
+				t.Errorf("pause that takes %v: the sandbox is %s, %v", saving, row.State, err)
 			}
 			entries, err := r.store.Entries(t.Context(), sb.ID)
 			if err != nil || slices.ContainsFunc(entries, func(e sandbox.LogEntry) bool { return strings.Contains(e.Message, "cannot be paused") }) {

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// most fills the zero fields of an operator's maxima with the host's resources.
-func most(set sandbox.Limits) (sandbox.Limits, error) {
+// fillMaximum fills the zero fields of an operator's maxima with the host's resources.
+func fillMaximum(set sandbox.Limits) (sandbox.Limits, error) {
 	var info syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&info); err != nil {
 		return sandbox.Limits{}, fmt.Errorf("read the host's memory: %w", err)
@@ -44,9 +44,9 @@ func most(set sandbox.Limits) (sandbox.Limits, error) {
 	return set, nil
 }
 
-// shmOf returns the size of /dev/shm for a memory size: half of it, as in Linux. Its content counts
-// against the memory.
-func shmOf(memory int64) int64 { return memory / 2 }
+// defaultShm returns the size of /dev/shm for a memory size: half of it, as in Linux. Its content
+// counts against the memory.
+func defaultShm(memory int64) int64 { return memory / 2 }
 
 // limits replaces zero fields by the defaults and rejects values out of range.
 func (pl *planner) limits(asked sandbox.Limits) (sandbox.Limits, error) {
@@ -60,7 +60,7 @@ func (pl *planner) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 				*f.Value = max(pl.room.Fit(*f.Value), *lows[i].Value)
 			}
 			if f.Limit == engine.LimitShm {
-				*f.Value = min(shmOf(asked.MemoryBytes), *highs[i].Value)
+				*f.Value = min(defaultShm(asked.MemoryBytes), *highs[i].Value)
 			}
 		}
 		if *f.Value < *lows[i].Value || *f.Value > *highs[i].Value {
@@ -76,19 +76,19 @@ func (pl *planner) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 	return asked, nil
 }
 
-// held returns the limits as the engine can enforce them. A default is lowered to the engine's
-// maximum. A request for more than the maximum is refused, because the caller would otherwise run
-// out of space unexpectedly.
-func held(limits, asked sandbox.Limits, e engine.Info) (sandbox.Limits, error) {
-	hold := limits
-	hold.Limits = e.Hold(limits.Limits)
-	have, wanted := hold.Fields(), asked.Fields()
+// enforceable returns the limits as the engine can enforce them. A default is lowered to the
+// engine's maximum. A request for more than the maximum is refused, because the caller would
+// otherwise run out of space unexpectedly.
+func enforceable(limits, asked sandbox.Limits, e engine.Info) (sandbox.Limits, error) {
+	lowered := limits
+	lowered.Limits = e.Hold(limits.Limits)
+	have, requested := lowered.Fields(), asked.Fields()
 	for i, f := range have {
-		if *wanted[i].Value > *f.Value {
+		if *requested[i].Value > *f.Value {
 			return sandbox.Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
-				"%s is %s, and the engine %s keeps files in memory, of which at most %s can be %s here", f.Name, f.Text(*wanted[i].Value), e.Name, f.Text(*f.Value), f.Name).
+				"%s is %s, and the engine %s keeps files in memory, of which at most %s can be %s here", f.Name, f.Text(*requested[i].Value), e.Name, f.Text(*f.Value), f.Name).
 				WithHint("request more memory or less " + f.Name)
 		}
 	}
-	return hold, nil
+	return lowered, nil
 }

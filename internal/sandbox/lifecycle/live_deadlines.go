@@ -33,7 +33,7 @@ func (l *liveSandboxes) takeDue(now time.Time) (pause, end []*liveSandbox) {
 			continue
 		}
 		b.ending = true
-		if b.record.OnEnd.Pause {
+		if b.row.OnEnd.Pause {
 			pause = append(pause, b)
 		} else {
 			end = append(end, b)
@@ -54,7 +54,7 @@ func (l *liveSandboxes) setEnd(r sandbox.Row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b := l.all[r.ID]; b != nil {
-		b.record.EndAt, b.notBefore = r.EndAt, time.Time{}
+		b.row.EndAt, b.notBefore = r.EndAt, time.Time{}
 	}
 	delete(l.delays, r.ID)
 }
@@ -68,16 +68,16 @@ func (l *liveSandboxes) refresh(r sandbox.Row) (another bool) {
 	if b == nil {
 		return false
 	}
-	b.record.EndAt, b.ending = r.EndAt, false
-	return r.State == sandbox.Running && b.record.Run != r.Run
+	b.row.EndAt, b.ending = r.EndAt, false
+	return r.State == sandbox.Running && b.row.Run != r.Run
 }
 
 // setEndUnsent records whether the guest of a sandbox must still be sent its end.
-func (l *liveSandboxes) setEndUnsent(id string, owed bool) {
+func (l *liveSandboxes) setEndUnsent(id string, unsent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b := l.all[id]; b != nil {
-		b.endUnsent = owed
+		b.endUnsent = unsent
 	}
 }
 
@@ -86,16 +86,16 @@ func (l *liveSandboxes) unsentEnd(id string) (sandbox.Row, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if b := l.all[id]; b != nil {
-		return b.record, b.endUnsent
+		return b.row, b.endUnsent
 	}
 	return sandbox.Row{}, false
 }
 
-// delayLeast and maxDelay are the shortest and the longest delay of a deadline after a failed
+// minDelay and maxDelay are the shortest and the longest delay of a deadline after a failed
 // pause.
 const (
-	delayLeast = time.Second
-	maxDelay   = time.Minute
+	minDelay = time.Second
+	maxDelay = time.Minute
 )
 
 // delay sets the time of the next attempt if a pause fails, later each time. It is called before
@@ -105,7 +105,7 @@ func (l *liveSandboxes) delay(id string) delay {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := l.delays[id]
-	d = delay{tries: d.tries + 1, until: time.Now().Add(min(delayLeast<<min(d.tries, 16), maxDelay))}
+	d = delay{tries: d.tries + 1, until: time.Now().Add(min(minDelay<<min(d.tries, 16), maxDelay))}
 	l.delays[id] = d
 	if b := l.all[id]; b != nil {
 		b.notBefore = d.until
@@ -113,8 +113,8 @@ func (l *liveSandboxes) delay(id string) delay {
 	return d
 }
 
-// undelay forgets the failed pauses of a sandbox.
-func (l *liveSandboxes) undelay(id string) {
+// clearDelay forgets the failed pauses of a sandbox.
+func (l *liveSandboxes) clearDelay(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.delays, id)

@@ -19,7 +19,7 @@ type liveSandbox struct {
 
 	// The fields below are guarded by liveSandboxes.mu.
 
-	record sandbox.Row
+	row    sandbox.Row
 	ending bool // its deadline is being executed
 	// notBefore is the time of the next check of the deadline, if that is later than the sandbox's
 	// end.
@@ -28,8 +28,8 @@ type liveSandbox struct {
 	samples   ring
 }
 
-// left reports whether the sandbox, or this instance of it, has ended.
-func (b *liveSandbox) left() bool {
+// hasEnded reports whether the sandbox, or this instance of it, has ended.
+func (b *liveSandbox) hasEnded() bool {
 	select {
 	case <-b.gone:
 		return true
@@ -38,9 +38,9 @@ func (b *liveSandbox) left() bool {
 	}
 }
 
-// nextDeadline returns when a deadline requires action. Zero means that there is no deadline.
+// nextDeadline returns when a deadline requires action. Zero means that watched is no deadline.
 func (b *liveSandbox) nextDeadline() time.Time {
-	end := b.record.EndAt
+	end := b.row.EndAt
 	if !end.IsZero() && b.notBefore.After(end) {
 		return b.notBefore
 	}
@@ -49,10 +49,10 @@ func (b *liveSandbox) nextDeadline() time.Time {
 
 // liveSandboxes holds the running sandboxes that this process watches.
 type liveSandboxes struct {
-	mu     lockorder.RWMutex[rankLive]
-	all    map[string]*liveSandbox
-	held   map[string]bool  // ephemeral sandboxes that end with this process
-	delays map[string]delay // of failed pauses
+	mu        lockorder.RWMutex[rankLive]
+	all       map[string]*liveSandbox
+	ephemeral map[string]bool  // ephemeral sandboxes that end with this process
+	delays    map[string]delay // of failed pauses
 }
 
 // delay is the delay of a failed pause.
@@ -62,7 +62,7 @@ type delay struct {
 }
 
 func newLiveSandboxes() *liveSandboxes {
-	return &liveSandboxes{all: make(map[string]*liveSandbox), held: make(map[string]bool), delays: make(map[string]delay)}
+	return &liveSandboxes{all: make(map[string]*liveSandbox), ephemeral: make(map[string]bool), delays: make(map[string]delay)}
 }
 
 // add adds a sandbox unless one with its ID exists, if watch starts to watch it.
@@ -109,7 +109,7 @@ func (l *liveSandboxes) find(id string) (*liveSandbox, sandbox.Row) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if b := l.all[id]; b != nil {
-		return b, b.record
+		return b, b.row
 	}
 	return nil, sandbox.Row{}
 }
@@ -125,7 +125,7 @@ func (l *liveSandboxes) list() []*liveSandbox {
 func (l *liveSandboxes) current(b *liveSandbox) (sandbox.Row, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return b.record, l.all[b.id] == b
+	return b.row, l.all[b.id] == b
 }
 
 // update changes this process's copy of the row of a sandbox that is watched.
@@ -133,21 +133,21 @@ func (l *liveSandboxes) update(id string, change func(*sandbox.Row)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b := l.all[id]; b != nil {
-		change(&b.record)
+		change(&b.row)
 	}
 }
 
 // compare reports whether the sandbox of a row is watched, whether its known instance and end match
 // the row, and whether its policy differs.
-func (l *liveSandboxes) compare(r sandbox.Row) (there, same, policyChanged bool) {
+func (l *liveSandboxes) compare(r sandbox.Row) (watched, same, policyChanged bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	b := l.all[r.ID]
 	if b == nil {
 		return false, false, false
 	}
-	same = b.record.Run == r.Run && (b.ending || b.record.EndAt.Equal(r.EndAt) && !b.endUnsent)
-	return true, same, b.record.PolicyDigest != r.PolicyDigest
+	same = b.row.Run == r.Run && (b.ending || b.row.EndAt.Equal(r.EndAt) && !b.endUnsent)
+	return true, same, b.row.PolicyDigest != r.PolicyDigest
 }
 
 // addSample adds a reading, unless its time is not after that of the previous one: the usage
@@ -156,7 +156,7 @@ func (l *liveSandboxes) addSample(b *liveSandbox, usage engine.Usage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if usage.At.After(b.samples.last.At) {
-		b.samples.add(usage, b.record.Limits)
+		b.samples.add(usage, b.row.Limits)
 	}
 }
 
@@ -167,24 +167,24 @@ func (l *liveSandboxes) samples(b *liveSandbox, from, to time.Time) []sandbox.Me
 	return b.samples.between(from, to)
 }
 
-// hold marks a sandbox as ending with this process.
-func (l *liveSandboxes) hold(id string) {
+// addEphemeral marks a sandbox as ending with this process.
+func (l *liveSandboxes) addEphemeral(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held[id] = true
+	l.ephemeral[id] = true
 }
 
-// heldIDs returns the sandboxes that end with this process.
-func (l *liveSandboxes) heldIDs() []string {
+// ephemeralIDs returns the sandboxes that end with this process.
+func (l *liveSandboxes) ephemeralIDs() []string {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return slices.Collect(maps.Keys(l.held))
+	return slices.Collect(maps.Keys(l.ephemeral))
 }
 
 // forget drops the state of a sandbox that was removed.
 func (l *liveSandboxes) forget(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.held, id)
+	delete(l.ephemeral, id)
 	delete(l.delays, id)
 }

@@ -12,11 +12,12 @@ import (
 // retries failed operations.
 const maintainEvery = 5 * time.Second
 
-// keepStopped limits the number of rows of stopped sandboxes, whatever their age, so that a client
-// that creates and removes in a loop does not fill the disk. They are counted once in removeRounds.
+// maxStoppedRows limits the number of rows of stopped sandboxes, whatever their age, so that a
+// client that creates and removes in a loop does not fill the disk. They are counted once in
+// removeRounds.
 const (
-	keepStopped  = 10_000
-	removeRounds = 12
+	maxStoppedRows = 10_000
+	removeRounds   = 12
 )
 
 // maintain keeps this Service and the store consistent.
@@ -46,7 +47,7 @@ func (s *Service) maintain() {
 			if err := s.repairAllPaused(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
 				s.log.Warn("instances of paused sandboxes not removed", "err", err)
 			}
-			if err := s.reconciler.again(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
+			if err := s.reconciler.retrySilent(s.work.ctx); err != nil && s.work.ctx.Err() == nil {
 				s.log.Warn("state not reconciled", "err", err)
 			}
 		}
@@ -59,7 +60,7 @@ func (s *Service) maintain() {
 func (s *Service) removeOldRows(ctx context.Context) error {
 	for _, q := range []sandbox.Query{
 		{StoppedBefore: time.Now().Add(-s.settings.Retention)},
-		{Filter: sandbox.Filter{States: []sandbox.State{sandbox.Stopped}}, Skip: keepStopped},
+		{Filter: sandbox.Filter{States: []sandbox.State{sandbox.Stopped}}, Skip: maxStoppedRows},
 	} {
 		q.AllOwners = true
 		old, err := s.store.List(ctx, q)

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// concurrentCallers is many callers who act on each other's sandboxes.
+// concurrentCallers lets many callers act on their own and on other owners' sandboxes.
 type concurrentCallers struct {
 	t        *testing.T
 	services []*rig
@@ -46,11 +46,11 @@ func (c *concurrentCallers) caller(seed uint64, caller sandbox.Principal) error 
 				return err
 			}
 		case n < 9:
-			if err := c.intrude(r, caller, rnd); err != nil {
+			if err := c.actOnOther(r, caller, rnd); err != nil {
 				return err
 			}
 		default:
-			if err := wholly(r.Reconcile(c.t.Context())); err != nil {
+			if err := incompleteError(r.Reconcile(c.t.Context())); err != nil {
 				return fmt.Errorf("reconcile: %w", err)
 			}
 		}
@@ -77,38 +77,38 @@ func (c *concurrentCallers) act(r *rig, caller sandbox.Principal, id string, rnd
 	return nil
 }
 
-// intrude tries to operate on another owner's sandbox.
-func (c *concurrentCallers) intrude(r *rig, caller sandbox.Principal, rnd *rand.Rand) error {
+// actOnOther tries to operate on another owner's sandbox.
+func (c *concurrentCallers) actOnOther(r *rig, caller sandbox.Principal, rnd *rand.Rand) error {
 	c.mu.Lock()
-	var victim string
+	var otherID string
 	for id, owner := range c.owners { // in random order
 		if owner != caller.KeyID {
-			victim = id
+			otherID = id
 			break
 		}
 	}
 	c.mu.Unlock()
-	if victim == "" {
+	if otherID == "" {
 		return nil
 	}
 	ops := []func() error{
-		func() error { return r.Remove(c.t.Context(), caller, victim) },
-		func() error { return r.Forget(c.t.Context(), caller, victim) },
-		func() error { _, err := r.SetTimeout(c.t.Context(), caller, victim, 0); return err },
-		func() error { _, err := r.Get(c.t.Context(), caller, victim); return err },
+		func() error { return r.Remove(c.t.Context(), caller, otherID) },
+		func() error { return r.Forget(c.t.Context(), caller, otherID) },
+		func() error { _, err := r.SetTimeout(c.t.Context(), caller, otherID, 0); return err },
+		func() error { _, err := r.Get(c.t.Context(), caller, otherID); return err },
 	}
 	err := ops[rnd.IntN(len(ops))]()
 	if fault.KindOf(err) != fault.NotFound || fault.CodeOf(err) != "sandbox_not_found" {
-		return fmt.Errorf("%s got at %s: %v", caller.KeyID, victim, err)
+		return fmt.Errorf("%s acted on %s of another owner: %v", caller.KeyID, otherID, err)
 	}
 	return nil
 }
 
 // P2, P9: owners that act at once through several processes never reach each other's
 // sandboxes, and nothing is left behind.
-func TestCrowd(t *testing.T) {
+func TestConcurrentOwnersStayApart(t *testing.T) {
 	before := runtime.NumGoroutine()
-	t.Run("crowd", func(t *testing.T) {
+	t.Run("callers", func(t *testing.T) {
 		first := newRig(t)
 		second := &rig{t: t, dir: first.dir, ends: map[string]time.Time{}}
 		second.open()
@@ -134,7 +134,7 @@ func TestCrowd(t *testing.T) {
 			_, live := first.Live(firstKey(c.owners))
 			return err == nil && len(held) == 0 && !live
 		})
-		first.nothing()
+		first.wantNothingLeft()
 	})
 	hosttest.Eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }
@@ -147,7 +147,7 @@ func firstKey(m map[string]string) string {
 }
 
 // P10: ten thousand sandboxes are listed in pages, each once and in order.
-func TestTenThousand(t *testing.T) {
+func TestListOfTenThousand(t *testing.T) {
 	n := 10_000
 	if raceDetector {
 		n = 1000 // SQLite in Go is forty times slower with the race detector

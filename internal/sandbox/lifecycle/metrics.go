@@ -73,14 +73,14 @@ func (s *Service) measureAll() {
 			if meter == nil {
 				continue
 			}
-			if err := s.read(s.work.ctx, meter, b); err != nil && fault.KindOf(err) != fault.NotFound && s.work.ctx.Err() == nil {
+			if err := s.sample(s.work.ctx, meter, b); err != nil && fault.KindOf(err) != fault.NotFound && s.work.ctx.Err() == nil {
 				s.log.Warn("sandbox not measured", "sandbox", b.id, "err", err)
 			}
 		}
 	}
 }
 
-func (s *Service) read(ctx context.Context, meter engine.Meter, b *liveSandbox) error {
+func (s *Service) sample(ctx context.Context, meter engine.Meter, b *liveSandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
 	usage, err := meter.Usage(ctx, b.id)
@@ -97,7 +97,7 @@ func (s *Service) Metrics(ctx context.Context, caller sandbox.Principal, ref str
 	if err != nil {
 		return nil, err
 	}
-	if err := s.engines.mustServe(r); err != nil {
+	if err := s.engines.checkServed(r); err != nil {
 		return nil, err
 	}
 	meter := s.engines.meter(r.Engine)
@@ -114,7 +114,7 @@ func (s *Service) Metrics(ctx context.Context, caller sandbox.Principal, ref str
 	if b == nil {
 		return []sandbox.Metric{}, nil
 	}
-	if err := s.read(ctx, meter, b); err != nil && fault.KindOf(err) != fault.NotFound {
+	if err := s.sample(ctx, meter, b); err != nil && fault.KindOf(err) != fault.NotFound {
 		return nil, err
 	}
 	return s.live.samples(b, from, to), nil

@@ -12,11 +12,11 @@ import (
 // the network: NAME=PATH[:ro|:cow], separated by semicolons.
 func ParseShares(text string) (map[string]sandbox.Mount, error) {
 	shares := map[string]sandbox.Mount{}
-	for one := range strings.SplitSeq(text, ";") {
-		if one = strings.TrimSpace(one); one == "" {
+	for entry := range strings.SplitSeq(text, ";") {
+		if entry = strings.TrimSpace(entry); entry == "" {
 			continue
 		}
-		name, source, _ := strings.Cut(one, "=")
+		name, source, _ := strings.Cut(entry, "=")
 		m := sandbox.Mount{Name: strings.TrimSpace(name), Source: strings.TrimSpace(source)}
 		if rest, ok := strings.CutSuffix(m.Source, ":ro"); ok {
 			m.Source, m.ReadOnly = rest, true
@@ -24,7 +24,7 @@ func ParseShares(text string) (map[string]sandbox.Mount, error) {
 		m.Source = strings.TrimSuffix(m.Source, ":cow")
 		_, twice := shares[m.Name]
 		if checkName(m.Name) != nil || m.Name == "" || !filepath.IsAbs(m.Source) || twice {
-			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "mounts: %.200q is not NAME=/PATH[:ro|:cow], or its name appears twice", one)
+			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "mounts: %.200q is not NAME=/PATH[:ro|:cow], or its name appears twice", entry)
 		}
 		shares[m.Name] = m
 	}

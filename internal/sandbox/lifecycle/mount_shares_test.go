@@ -8,9 +8,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// TestF3SharedByName: callers over the network mount the directories that the operator lists and no
-// others, and never with more rights than listed.
-func TestF3SharedByName(t *testing.T) {
+// TestF3SharesAreMountedByName checks that callers over the network mount only the directories that
+// the operator lists, and never with more rights than listed.
+func TestF3SharesAreMountedByName(t *testing.T) {
 	dir := t.TempDir()
 	shares, err := ParseShares("data=" + dir + "; models=" + dir + ":ro ;tmp=" + dir + ":cow;")
 	if err != nil || len(shares) != 3 || shares["data"].ReadOnly || !shares["models"].ReadOnly || shares["tmp"].Source != dir {
@@ -22,7 +22,7 @@ func TestF3SharedByName(t *testing.T) {
 		}
 	}
 	s := sandbox.Settings{Mounts: shares}
-	far := sandbox.Principal{KeyID: "key"}
+	remote := sandbox.Principal{KeyID: "key"}
 	for _, c := range []struct {
 		mount sandbox.Mount
 		code  string
@@ -34,7 +34,7 @@ func TestF3SharedByName(t *testing.T) {
 		{sandbox.Mount{Source: dir, Target: "/mnt/x"}, "local_only"},
 	} {
 		req := sandbox.CreateRequest{Mounts: []sandbox.Mount{c.mount}}
-		err := checkLocal(far, req)
+		err := checkLocal(remote, req)
 		if err == nil {
 			_, err = rootfs.ResolveMounts(s, req.Mounts)
 		}

@@ -14,17 +14,17 @@ import (
 // unfinished ones of earlier processes.
 type operations struct {
 	locks locks
-	// after is called at the end of each operation that was begun.
-	after func()
+	// onEnd is called at the end of each operation that was begun.
+	onEnd func()
 
 	mu       lockorder.RWMutex[rankOperations]
 	closed   bool
-	cancels  map[string]context.CancelCauseFunc // of operations that were begun
+	cancels  map[string]context.CancelCauseFunc // by the IDs of sandboxes with an operation
 	removing map[string]int                     // removals that wait or are in progress
 	// unwritten are sandboxes in a transitional state for which this process could not write the
 	// outcome.
 	unwritten map[string]bool
-	failures  map[string]failure // of resuming
+	failures  map[string]failure // of resumptions, by sandbox ID
 	started   sync.WaitGroup
 }
 
@@ -34,9 +34,9 @@ type failure struct {
 	err error
 }
 
-func newOperations(after func()) *operations {
+func newOperations(onEnd func()) *operations {
 	return &operations{
-		after: after, cancels: make(map[string]context.CancelCauseFunc), removing: make(map[string]int),
+		onEnd: onEnd, cancels: make(map[string]context.CancelCauseFunc), removing: make(map[string]int),
 		unwritten: make(map[string]bool), failures: make(map[string]failure),
 	}
 }
@@ -63,7 +63,7 @@ func (o *operations) begin(ctx context.Context, id string) (context.Context, fun
 	}
 	if o.removing[id] > 0 {
 		cancel(nil)
-		return nil, nil, removedMeanwhile()
+		return nil, nil, removedDuringRequest()
 	}
 	o.started.Add(1)
 	o.cancels[id] = cancel
@@ -72,14 +72,14 @@ func (o *operations) begin(ctx context.Context, id string) (context.Context, fun
 		delete(o.cancels, id)
 		o.mu.Unlock()
 		cancel(nil)
-		o.after()
+		o.onEnd()
 		o.started.Done()
 	}, nil
 }
 
-// hold is begin for a new sandbox, with its lock held until the returned function is called. A
+// beginNew is begin for a new sandbox, with its lock held until the returned function is called. A
 // concurrent removal cancels the context and then waits for the lock.
-func (o *operations) hold(ctx context.Context, id string) (context.Context, func(), error) {
+func (o *operations) beginNew(ctx context.Context, id string) (context.Context, func(), error) {
 	ctx, done, err := o.begin(ctx, id)
 	if err != nil {
 		return nil, nil, err
@@ -117,15 +117,15 @@ func (o *operations) busy() bool {
 	return len(o.cancels) > 0
 }
 
-// precede cancels the running operation of a sandbox that is to be removed, and rejects the waiting
-// ones until done is called. Otherwise a client could prevent the removal by requesting one change
-// of state after the other.
-func (o *operations) precede(id string) (done func()) {
+// cancelForRemoval cancels the running operation of a sandbox that is to be removed, and rejects
+// the waiting ones until done is called. Otherwise a client could prevent the removal by requesting
+// one change of state after the other.
+func (o *operations) cancelForRemoval(id string) (done func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.removing[id]++
 	if cancel := o.cancels[id]; cancel != nil {
-		cancel(removedMeanwhile())
+		cancel(removedDuringRequest())
 	}
 	return func() {
 		o.mu.Lock()
@@ -147,31 +147,31 @@ func (o *operations) close() {
 	o.started.Wait()
 }
 
-// owe leaves a sandbox in a transitional state to the maintenance loop.
-func (o *operations) owe(id string) {
+// markUnwritten leaves a sandbox in a transitional state to the maintenance loop.
+func (o *operations) markUnwritten(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unwritten[id] = true
 }
 
-// owes reports whether a sandbox was left to the maintenance loop.
-func (o *operations) owes(id string) bool {
+// isUnwritten reports whether a sandbox was left to the maintenance loop.
+func (o *operations) isUnwritten(id string) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.unwritten[id]
 }
 
-// stranded reports whether no process is left to take a row out of its transitional state. Either
+// isStranded reports whether no process is left to take a row out of its transitional state. Either
 // the process that set the state is dead, or it is this one and it failed to write the outcome.
-func (o *operations) stranded(p process, r sandbox.Row) bool {
+func (o *operations) isStranded(p process, r sandbox.Row) bool {
 	if r.State != sandbox.Pausing && r.State != sandbox.Resuming {
 		return false
 	}
-	return o.owes(r.ID) || p.dead(r.Actor)
+	return o.isUnwritten(r.ID) || p.dead(r.Actor)
 }
 
-// moved records the outcome of writing a sandbox's next state.
-func (o *operations) moved(id string, err error) {
+// recordMove records the outcome of writing a sandbox's next state.
+func (o *operations) recordMove(id string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch code := fault.CodeOf(err); {
@@ -194,8 +194,8 @@ func (o *operations) failedSince(id string, started time.Time) error {
 	return nil
 }
 
-// resumed records the outcome of resuming a sandbox.
-func (o *operations) resumed(id string, err error) {
+// recordResume records the outcome of resuming a sandbox.
+func (o *operations) recordResume(id string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.failures, id)

@@ -17,7 +17,7 @@ func TestCloseCancelsOperations(t *testing.T) {
 		o := newOperations(func() { ended++ })
 		ctx, done, err := o.begin(t.Context(), "a")
 		if err != nil || !o.busy() || !o.running("a") || o.running("b") {
-			t.Fatalf("not under way: %v", err)
+			t.Fatalf("the operation is not in progress: %v", err)
 		}
 		closed := make(chan struct{})
 		go func() { o.close(); close(closed) }()
@@ -43,14 +43,14 @@ func TestCloseCancelsOperations(t *testing.T) {
 }
 
 // A removal has priority over all other operations on a sandbox.
-func TestARemovalPrecedes(t *testing.T) {
+func TestRemovalHasPriority(t *testing.T) {
 	o := newOperations(func() {})
 	ctx, done, err := o.begin(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	removed := o.precede("a")
-	again := o.precede("a")
+	removed := o.cancelForRemoval("a")
+	again := o.cancelForRemoval("a")
 	if code := fault.CodeOf(context.Cause(ctx)); code != sandbox.CodeRemoved {
 		t.Errorf("canceled with %q", code)
 	}
@@ -67,52 +67,52 @@ func TestARemovalPrecedes(t *testing.T) {
 	done()
 }
 
-func TestWhatIsOwed(t *testing.T) {
+func TestUnwrittenSandboxesAreStranded(t *testing.T) {
 	o := newOperations(func() {})
 	pausing := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "a", State: sandbox.Pausing}}
-	here := process{alive: func(sandbox.Process) bool { return true }}
+	self := process{alive: func(sandbox.Process) bool { return true }}
 	for _, step := range []struct {
 		err       error
-		endUnsent bool
+		unwritten bool
 	}{
 		{fault.New(fault.Exhausted, sandbox.CodeTooMany, "too many"), false}, // the row is unchanged
 		{errors.New("disk"), true},
 		{fault.New(fault.Exhausted, sandbox.CodeTooManyPaused, "too many"), true},
 		{nil, false},
 	} {
-		o.moved("a", step.err)
-		if o.owes("a") != step.endUnsent || o.stranded(here, pausing) != step.endUnsent {
-			t.Errorf("after %v: owed %t, stranded %t", step.err, o.owes("a"), o.stranded(here, pausing))
+		o.recordMove("a", step.err)
+		if o.isUnwritten("a") != step.unwritten || o.isStranded(self, pausing) != step.unwritten {
+			t.Errorf("after %v: unwritten %t, stranded %t", step.err, o.isUnwritten("a"), o.isStranded(self, pausing))
 		}
 	}
-	o.owe("a")
+	o.markUnwritten("a")
 	running := pausing
 	running.State = sandbox.Running
-	if !o.stranded(here, pausing) || o.stranded(here, running) {
+	if !o.isStranded(self, pausing) || o.isStranded(self, running) {
 		t.Error("only a transitional state can be stranded")
 	}
 }
 
-// Requests that waited while another failed share its error; a request whose caller went away says
-// nothing about the others.
-func TestFailuresAreShared(t *testing.T) {
+// TestFailedResumeIsShared checks that requests which waited while another one failed share its
+// error. The error of a canceled request is not shared.
+func TestFailedResumeIsShared(t *testing.T) {
 	o := newOperations(func() {})
 	before := time.Now().Add(-time.Hour)
 	failed := errors.New("no memory")
-	o.resumed("a", failed)
+	o.recordResume("a", failed)
 	if err := o.failedSince("a", before); !errors.Is(err, failed) {
-		t.Errorf("not shared: %v", err)
+		t.Errorf("the failure is not shared: %v", err)
 	}
 	if err := o.failedSince("a", time.Now().Add(time.Hour)); err != nil {
 		t.Errorf("a later request has %v", err)
 	}
-	o.resumed("a", fault.New(fault.Canceled, "canceled", "gone"))
+	o.recordResume("a", fault.New(fault.Canceled, "canceled", "gone"))
 	if err := o.failedSince("a", before); err != nil {
 		t.Errorf("a canceled request is shared: %v", err)
 	}
-	o.resumed("a", failed)
+	o.recordResume("a", failed)
 	o.forget("a")
 	if err := o.failedSince("a", before); err != nil {
-		t.Errorf("remembered: %v", err)
+		t.Errorf("the failure of a removed sandbox is shared: %v", err)
 	}
 }

@@ -50,38 +50,38 @@ func (w *inputRecorder) Update(_ context.Context, a sandbox.Attachment) error   
 func (w *inputRecorder) Detach(context.Context, string) error                       { return nil }
 func (w *inputRecorder) Adopt(context.Context, []string) (lost []string, err error) { return nil, nil }
 
-// safe stores sandboxes' own values.
-type safe struct {
-	mu   sync.Mutex
-	kept map[string]map[string]map[string]config.Secret // by sandbox and name
+// ownValueStore stores sandboxes' own values.
+type ownValueStore struct {
+	mu     sync.Mutex
+	values map[string]map[string]map[string]config.Secret // by sandbox and name
 }
 
-func (s *safe) Keep(_ context.Context, id, name string, values map[string]config.Secret) error {
+func (s *ownValueStore) Keep(_ context.Context, id, name string, values map[string]config.Secret) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kept[id] == nil {
-		s.kept[id] = map[string]map[string]config.Secret{}
+	if s.values[id] == nil {
+		s.values[id] = map[string]map[string]config.Secret{}
 	}
-	if _, there := s.kept[id][name]; there {
+	if _, exists := s.values[id][name]; exists {
 		return errors.New("the name is not new")
 	}
-	s.kept[id][name] = maps.Clone(values)
+	s.values[id][name] = maps.Clone(values)
 	return nil
 }
 
-func (s *safe) Drop(_ context.Context, id, but string) error {
+func (s *ownValueStore) Drop(_ context.Context, id, but string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.kept[id], func(name string, _ map[string]config.Secret) bool { return name != but })
+	maps.DeleteFunc(s.values[id], func(name string, _ map[string]config.Secret) bool { return name != but })
 	return nil
 }
 
-func (s *safe) Resolve(_ context.Context, h sandbox.Holder, p *policy.Policy) (list []egress.Secret, err error) {
+func (s *ownValueStore) Resolve(_ context.Context, h sandbox.Holder, p *policy.Policy) (list []egress.Secret, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range p.Binds() {
-		value, there := s.kept[h.Sandbox][h.Own][b.Name]
-		if !there {
+		value, exists := s.values[h.Sandbox][h.Own][b.Name]
+		if !exists {
 			return nil, errors.New("no value of " + b.Name)
 		}
 		list = append(list, egress.Secret{Name: b.Name, Value: value.Reveal(), Host: b.Host, Header: b.Header})
@@ -89,17 +89,17 @@ func (s *safe) Resolve(_ context.Context, h sandbox.Holder, p *policy.Policy) (l
 	return list, nil
 }
 
-func (s *safe) count() (n int) {
+func (s *ownValueStore) count() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, names := range s.kept {
+	for _, names := range s.values {
 		n += len(names)
 	}
 	return n
 }
 
-// ruled returns an access with a header of a fixed value.
-func ruled(t testing.TB, value string) sandbox.Access {
+// accessWithHeader returns an access with a header of a fixed value.
+func accessWithHeader(t testing.TB, value string) sandbox.Access {
 	t.Helper()
 	d, fixed, err := policy.FromE2B(nil, nil, nil, policy.Transforms{"a.test": {{"X-Key": value}}})
 	if err != nil {
@@ -113,20 +113,20 @@ func ruled(t testing.TB, value string) sandbox.Access {
 
 // A sandbox's own values are encrypted before they are used, are found by another process, and are
 // removed with the access that bound them.
-func TestOwnValues(t *testing.T) {
-	way, keeps := &inputRecorder{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
-	with := func(d *lifecycle.Deps) { d.Gateway, d.Sealed = way, keeps }
+func TestOwnSecretValues(t *testing.T) {
+	gateway, store := &inputRecorder{}, &ownValueStore{values: map[string]map[string]map[string]config.Secret{}}
+	with := func(d *lifecycle.Deps) { d.Gateway, d.Sealed = gateway, store }
 	r := newRig(t, with)
 	ctx := t.Context()
 	value := func() string {
-		way.mu.Lock()
-		defer way.mu.Unlock()
-		if len(way.last.Secrets) != 1 {
-			t.Fatalf("%d secrets", len(way.last.Secrets))
+		gateway.mu.Lock()
+		defer gateway.mu.Unlock()
+		if len(gateway.last.Secrets) != 1 {
+			t.Fatalf("%d secrets", len(gateway.last.Secrets))
 		}
-		return way.last.Secrets[0].Value
+		return gateway.last.Secrets[0].Value
 	}
-	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary-one")})
+	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: accessWithHeader(t, "canary-one")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,65 +144,65 @@ func TestOwnValues(t *testing.T) {
 	// Another process has only the row.
 	r.close()
 	r.open(with)
-	if err := wholly(r.Reconcile(ctx)); err != nil {
+	if err := incompleteError(r.Reconcile(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	way.last = sandbox.Attachment{}
+	gateway.last = sandbox.Attachment{}
 	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || value() != "canary-one" {
 		t.Fatalf("%v, %q", err, value())
 	}
 
 	// After a failed change, exactly the old values are stored.
-	way.fail = errors.New("no way")
-	if _, err := r.SetAccess(ctx, alice, sb.ID, to(ruled(t, "canary-two"))); err == nil {
+	gateway.fail = errors.New("no way")
+	if _, err := r.SetAccess(ctx, alice, sb.ID, replaceWith(accessWithHeader(t, "canary-two"))); err == nil {
 		t.Fatal("a change without a gateway succeeded")
 	}
-	way.fail = nil
-	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || value() != "canary-one" || keeps.count() != 1 {
-		t.Errorf("%v, %q, %d kept", err, value(), keeps.count())
+	gateway.fail = nil
+	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || value() != "canary-one" || store.count() != 1 {
+		t.Errorf("%v, %q, %d kept", err, value(), store.count())
 	}
-	// A change that keeps the document keeps its values.
+	// A change that store the document store its values.
 	same := func(a sandbox.Access) (sandbox.Access, error) { a.Allow = append(a.Allow, "b.test"); return a, nil }
 	if _, err := r.SetAccess(ctx, alice, sb.ID, same); err != nil || value() != "canary-one" {
 		t.Errorf("%v, %q", err, value())
 	}
-	if got, err := r.SetAccess(ctx, alice, sb.ID, to(ruled(t, "canary-three"))); err != nil || value() != "canary-three" || keeps.count() != 1 || got.Access.Values != nil {
-		t.Errorf("%v, %q, %d kept", err, value(), keeps.count())
+	if got, err := r.SetAccess(ctx, alice, sb.ID, replaceWith(accessWithHeader(t, "canary-three"))); err != nil || value() != "canary-three" || store.count() != 1 || got.Access.Values != nil {
+		t.Errorf("%v, %q, %d kept", err, value(), store.count())
 	}
 	// An owner cannot name another owner's secrets.
-	foreign := ruled(t, "x")
+	foreign := accessWithHeader(t, "x")
 	foreign.Values, foreign.Own = nil, "own_of_another"
-	if _, err := r.SetAccess(ctx, alice, sb.ID, to(foreign)); err == nil {
+	if _, err := r.SetAccess(ctx, alice, sb.ID, replaceWith(foreign)); err == nil {
 		t.Error("values that are not the sandbox's were bound")
 	}
-	if err := r.Remove(ctx, alice, sb.ID); err != nil || keeps.count() != 0 {
-		t.Errorf("%v: %d outlive the sandbox", err, keeps.count())
+	if err := r.Remove(ctx, alice, sb.ID); err != nil || store.count() != 0 {
+		t.Errorf("%v: %d outlive the sandbox", err, store.count())
 	}
 
 	// The values of a sandbox whose creation failed are removed.
-	way.fail = errors.New("no way")
-	if _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary-four")}); err == nil || keeps.count() != 0 {
-		t.Errorf("%v: %d outlive a failed creation", err, keeps.count())
+	gateway.fail = errors.New("no way")
+	if _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: accessWithHeader(t, "canary-four")}); err == nil || store.count() != 0 {
+		t.Errorf("%v: %d outlive a failed creation", err, store.count())
 	}
 }
 
 // A request for E2B's open network is not a request for the loosest setting of everything else.
-func TestListsKeepTheUsualLevelOfFiles(t *testing.T) {
-	a := ruled(t, "canary-one")
+func TestListsKeepDefaultFileLevel(t *testing.T) {
+	a := accessWithHeader(t, "canary-one")
 	p, _, err := a.Compile(sandbox.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	usual, err := policy.Level("standard")
+	standard, err := policy.Level("standard")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := p.Document()
-	if d.Network.Unlisted != "allow" || d.Isolation != usual.Isolation || len(d.Filesystem.Deny) < len(usual.Filesystem.Deny) || *d.Redact.Patterns != *usual.Redact.Patterns {
+	if d.Network.Unlisted != "allow" || d.Isolation != standard.Isolation || len(d.Filesystem.Deny) < len(standard.Filesystem.Deny) || *d.Redact.Patterns != *standard.Redact.Patterns {
 		t.Errorf("the policy is %+v", d)
 	}
 	a.Lists = nil
-	if p, _, err = a.Compile(sandbox.Settings{}); err != nil || p.Document().Isolation == usual.Isolation {
-		t.Errorf("%v: it is so without them too", err)
+	if p, _, err = a.Compile(sandbox.Settings{}); err != nil || p.Document().Isolation == standard.Isolation {
+		t.Errorf("%v: without lists the policy has the same isolation", err)
 	}
 }

@@ -34,7 +34,7 @@ func (s *Service) Pause(ctx context.Context, caller sandbox.Principal, ref strin
 // the sandbox.
 func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due time.Time) (sandbox.Row, error) {
 	if r.State != sandbox.Running {
-		return sandbox.Row{}, notNow(r)
+		return sandbox.Row{}, stateConflict(r)
 	}
 	started := time.Now()
 	save, format, err := s.states.Saver(ctx, r, filesOnly)
@@ -53,7 +53,7 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 		Change: &sandbox.Change{Saved: &r.Saved},
 	})
 	if err != nil || !moved {
-		return sandbox.Row{}, errors.Join(err, draft.Abort(), s.stale(ctx, r.ID, moved, err))
+		return sandbox.Row{}, errors.Join(err, draft.Abort(), s.staleReason(ctx, r.ID, moved, err))
 	}
 	// First the streams and the network are closed. The instance keeps running until its image is
 	// written and the row names the image. Nothing that it does after the image was taken reaches a
@@ -61,7 +61,7 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	s.intake.Retain(r.ID)
 	s.cut(r.ID)
 	s.intake.Survey(ctx, r.ID)
-	err = s.gate(ctx, r, false)
+	err = s.setNetworkOpen(ctx, r, false)
 	if err == nil {
 		r.Saved.Needs, err = s.states.Save(ctx, r, draft, save)
 	}
@@ -71,8 +71,8 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	return s.commitPause(ctx, r, draft, started)
 }
 
-// gate closes a sandbox's network, or opens it again as its policy allows.
-func (s *Service) gate(ctx context.Context, r sandbox.Row, open bool) error {
+// setNetworkOpen closes a sandbox's network, or opens it again as its policy allows.
+func (s *Service) setNetworkOpen(ctx context.Context, r sandbox.Row, open bool) error {
 	if !s.access.Connects() || !r.Access.Linked() {
 		return nil
 	}
@@ -95,8 +95,9 @@ func (s *Service) gate(ctx context.Context, r sandbox.Row, open bool) error {
 	return nil
 }
 
-// stale reads a sandbox's row again and returns the reason why its state could not be changed.
-func (s *Service) stale(ctx context.Context, id string, moved bool, err error) error {
+// staleReason reads a sandbox's row again and returns the reason why its state could not be
+// changed.
+func (s *Service) staleReason(ctx context.Context, id string, moved bool, err error) error {
 	if err != nil || moved {
 		return nil
 	}
@@ -104,21 +105,21 @@ func (s *Service) stale(ctx context.Context, id string, moved bool, err error) e
 	if err != nil {
 		return err
 	}
-	return errors.Join(notNow(r), s.refresh(ctx, id))
+	return errors.Join(stateConflict(r), s.refresh(ctx, id))
 }
 
 // undoPause makes a sandbox usable again after its pause has failed.
 func (s *Service) undoPause(ctx context.Context, r sandbox.Row, draft sandbox.Draft, cause error) error {
-	if because := context.Cause(ctx); because != nil {
-		cause = errors.Join(canceled(because), cause)
+	if canceledBy := context.Cause(ctx); canceledBy != nil {
+		cause = errors.Join(canceled(canceledBy), cause)
 	}
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	s.log.Warn("sandbox not paused", "sandbox", r.ID, "err", cause)
-	if err := s.gate(ctx, r, true); err != nil {
+	if err := s.setNetworkOpen(ctx, r, true); err != nil {
 		// If the row became running with the network closed, the network would stay closed. The
 		// maintenance loop opens it.
-		s.operations.owe(r.ID)
+		s.operations.markUnwritten(r.ID)
 		return errors.Join(cause, err, draft.Abort())
 	}
 	moved, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Pausing}, To: sandbox.Running, Change: &sandbox.Change{Saved: &sandbox.Saved{}}})
@@ -147,7 +148,7 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 		return sandbox.Row{}, err // the maintenance loop takes care of it
 	}
 	if !moved {
-		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.states.Remove(ctx, r.Saved.Image))
+		return sandbox.Row{}, errors.Join(removedDuringRequest(), s.states.Remove(ctx, r.Saved.Image))
 	}
 	r.State = sandbox.Paused
 	if err := s.stopInstance(ctx, r); err != nil {

@@ -73,7 +73,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Error("streams are not cut")
 	}
 	if _, ok := r.Live(sb.ID); ok {
-		t.Error("live while it is paused")
+		t.Error("the sandbox is live while it is paused")
 	}
 	r.wantImages(1)
 	if list, err := r.engine.List(ctx); err != nil || len(list) != 0 {
@@ -98,15 +98,15 @@ func TestPauseAndResume(t *testing.T) {
 	_, err = r.SetTimeout(ctx, alice, sb.ID, time.Minute)
 	wantKind(t, err, fault.NotFound, "sandbox_not_running")
 
-	back, was, err := r.Resume(ctx, alice, sb.ID, 0)
-	if err != nil || !was || back.State != sandbox.Running || !back.PausedAt.IsZero() {
-		t.Fatalf("resumed %+v, %t, %v", back, was, err)
+	resumed, wasPaused, err := r.Resume(ctx, alice, sb.ID, 0)
+	if err != nil || !wasPaused || resumed.State != sandbox.Running || !resumed.PausedAt.IsZero() {
+		t.Fatalf("resumed %+v, %t, %v", resumed, wasPaused, err)
 	}
-	if left := time.Until(back.EndAt); left > 7*time.Minute || left < 6*time.Minute {
+	if left := time.Until(resumed.EndAt); left > 7*time.Minute || left < 6*time.Minute {
 		t.Errorf("ends in %v", left)
 	}
-	if back.AccessToken != sb.AccessToken || back.Name != "web" || back.Metadata["a"] != "b" || !back.StartedAt.Equal(sb.StartedAt) {
-		t.Errorf("it came back as another: %+v", back)
+	if resumed.AccessToken != sb.AccessToken || resumed.Name != "web" || resumed.Metadata["a"] != "b" || !resumed.StartedAt.Equal(sb.StartedAt) {
+		t.Errorf("the resumed sandbox differs: %+v", resumed)
 	}
 	if got := r.state(sb.ID).Memory("x"); got != "1" {
 		t.Errorf("memory is %q", got)
@@ -115,12 +115,12 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("the guest was given %+v", c)
 	}
 	r.wantImages(0)
-	again, was, err := r.Resume(ctx, alice, sb.ID, time.Hour)
-	if err != nil || was || time.Until(again.EndAt) < 59*time.Minute {
-		t.Errorf("a running one: %t, %v, %v", was, again.EndAt, err)
+	again, wasPaused, err := r.Resume(ctx, alice, sb.ID, time.Hour)
+	if err != nil || wasPaused || time.Until(again.EndAt) < 59*time.Minute {
+		t.Errorf("resume of a running sandbox: %t, %v, %v", wasPaused, again.EndAt, err)
 	}
 	if shorter, _, err := r.Resume(ctx, alice, sb.ID, time.Minute); err != nil || !shorter.EndAt.Equal(again.EndAt) {
-		t.Errorf("its end was made earlier: %v, %v", shorter.EndAt, err)
+		t.Errorf("resume made the end earlier: %v, %v", shorter.EndAt, err)
 	}
 }
 
@@ -144,8 +144,8 @@ func TestPauseOfFilesOnly(t *testing.T) {
 	r.wantImages(0)
 }
 
-// A paused sandbox has no row that could be looked up once it is removed.
-func TestRemovalOfAPausedSandbox(t *testing.T) {
+// A paused sandbox has no row that could be live up once it is removed.
+func TestRemoveDeletesPausedSandbox(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
@@ -157,11 +157,11 @@ func TestRemovalOfAPausedSandbox(t *testing.T) {
 	_, err := r.Get(t.Context(), alice, sb.ID)
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
 	r.wantImages(0)
-	r.nothing()
+	r.wantNothingLeft()
 }
 
 // A pause that fails at any step leaves the sandbox as it was.
-func TestPauseFailsAtEachStep(t *testing.T) {
+func TestFailedPauseLeavesRunning(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	for name, fail := range map[string]func(*rig){
 		"begin":  func(r *rig) { r.images.budget = fault.New(fault.Exhausted, "snapshot_budget", "full") },
@@ -181,10 +181,10 @@ func TestPauseFailsAtEachStep(t *testing.T) {
 			r.setFault(nil)
 			r.images.budget, r.images.commit = nil, nil
 			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Running {
-				t.Errorf("it is %s, %v", got.State, err)
+				t.Errorf("the sandbox is %s, %v", got.State, err)
 			}
 			if _, ok := r.Live(sb.ID); !ok || r.body(sb.ID) != sb.ID || r.state(sb.ID).Memory("x") != "1" {
-				t.Error("it does not go on")
+				t.Error("the sandbox does not continue")
 			}
 			r.wantImages(0)
 			if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
@@ -194,33 +194,33 @@ func TestPauseFailsAtEachStep(t *testing.T) {
 	}
 }
 
-// watching is an engine that reports when it surveys a sandbox's files.
-type watching struct {
+// surveyEngine is an engine that reports when it surveys a sandbox's files.
+type surveyEngine struct {
 	*fake.Engine
-	looks func(id string)
+	onSurvey func(id string)
 }
 
-func (w watching) Create(ctx context.Context, spec engine.Spec) error {
+func (w surveyEngine) Create(ctx context.Context, spec engine.Spec) error {
 	spec.Events, spec.EventBytes = nil, 0 // there are no programs to watch
 	return w.Engine.Create(ctx, spec)
 }
 
-func (w watching) Survey(_ context.Context, id string) error {
-	w.looks(id)
+func (w surveyEngine) Survey(_ context.Context, id string) error {
+	w.onSurvey(id)
 	return nil
 }
 
-// Comparing all files takes time. A sandbox that is shown as paused or stopped serves
-// no more requests during it. An answer would be cut off, and a request that could
-// have waited for the resume would be lost.
-func TestNobodyGetsInWhileTheLastChangesAreLookedAt(t *testing.T) {
-	var looked []bool
+// TestSandboxIsNotLiveDuringSurvey checks that a sandbox serves no requests while its files are
+// surveyed before a pause or its end. An answer would be cut off, and a request that could have
+// waited for the resumption would be lost.
+func TestSandboxIsNotLiveDuringSurvey(t *testing.T) {
+	var live []bool
 	var r *rig
 	r = newRig(t, func(d *lifecycle.Deps) {
 		d.Events = t.TempDir()
-		d.Engines = fake.Registry(watching{d.Engines.Default().(*fake.Engine), func(id string) {
-			_, live := r.Live(id)
-			looked = append(looked, live)
+		d.Engines = fake.Registry(surveyEngine{d.Engines.Default().(*fake.Engine), func(id string) {
+			_, isLive := r.Live(id)
+			live = append(live, isLive)
 		}})
 	})
 	for _, act := range []func(id string) error{
@@ -230,25 +230,25 @@ func TestNobodyGetsInWhileTheLastChangesAreLookedAt(t *testing.T) {
 		},
 		func(id string) error { return r.Remove(t.Context(), alice, id) },
 	} {
-		looked = nil
+		live = nil
 		sb := r.create(alice)
 		if err := act(sb.ID); err != nil {
 			t.Fatal(err)
 		}
-		if len(looked) == 0 || slices.Contains(looked, true) {
-			t.Errorf("it was live during the survey: %v", looked)
+		if len(live) == 0 || slices.Contains(live, true) {
+			t.Errorf("the sandbox was live during the survey: %v", live)
 		}
 	}
 }
 
-// A resumption that fails at any step leaves the sandbox paused, with its whole state.
-func TestResumeFailsAtEachStep(t *testing.T) {
-	resumeFails(t, (*rig).Resume, fake.RestoreBegin, fake.CreateDir, fake.CreateServe, fake.CreateReady)
+// A resumption that fails at any step leaves the sandbox paused, with its pagesData state.
+func TestFailedResumeLeavesPaused(t *testing.T) {
+	checkFailedResume(t, (*rig).Resume, fake.RestoreBegin, fake.CreateDir, fake.CreateServe, fake.CreateReady)
 }
 
-// resumeFails makes a way to resume fail at each of some steps, after which the sandbox is paused
-// as before, with its memory.
-func resumeFails(t *testing.T, resume func(*rig, context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error), steps ...fake.Step) {
+// checkFailedResume makes a resumption fail at each of some steps, and checks that the sandbox is
+// then paused with its memory as before.
+func checkFailedResume(t *testing.T, resume func(*rig, context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error), steps ...fake.Step) {
 	broken := errors.New("broken on purpose")
 	for _, step := range steps {
 		t.Run(string(step), func(t *testing.T) {
@@ -264,40 +264,40 @@ func resumeFails(t *testing.T, resume func(*rig, context.Context, sandbox.Princi
 			}
 			r.setFault(nil)
 			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || got.FilesOnly {
-				t.Errorf("it is %+v, %v", got, err)
+				t.Errorf("the sandbox is %+v, %v", got, err)
 			}
 			r.wantImages(1)
 			if list, err := r.engine.List(t.Context()); err != nil || len(list) != 0 {
-				t.Errorf("left: %v, %v", list, err)
+				t.Errorf("instances remain: %v, %v", list, err)
 			}
 			if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
-				t.Errorf("the next try: %v", err)
+				t.Errorf("the next attempt: %v", err)
 			}
 		})
 	}
 }
 
 // P25: a state that was changed on disk is not restored.
-func TestChangedStateIsRefused(t *testing.T) {
+func TestResumeRejectsDamagedState(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	pages, err := filepath.Glob(filepath.Join(r.dir, "album", "images", "*", "memory.pages"))
+	pages, err := filepath.Glob(filepath.Join(r.dir, "states", "images", "*", "memory.pages"))
 	if err != nil || len(pages) != 1 {
 		t.Fatalf("%v, %v", pages, err)
 	}
-	whole, err := os.ReadFile(pages[0])
+	pagesData, err := os.ReadFile(pages[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(pages[0], append(whole, ' '), 0o600); err != nil {
+	if err := os.WriteFile(pages[0], append(pagesData, ' '), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = r.Resume(t.Context(), alice, sb.ID, 0)
 	wantKind(t, err, fault.Invalid, "snapshot_damaged")
-	if err := os.WriteFile(pages[0], whole, 0o600); err != nil {
+	if err := os.WriteFile(pages[0], pagesData, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil {
@@ -306,7 +306,7 @@ func TestChangedStateIsRefused(t *testing.T) {
 }
 
 // Concurrent requests to resume share one resumption, and all of them wait for a pause in progress.
-func TestResumesShareOne(t *testing.T) {
+func TestConcurrentResumesShareOne(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	saving, release := make(chan struct{}), make(chan struct{})
@@ -325,22 +325,22 @@ func TestResumesShareOne(t *testing.T) {
 	})
 	<-saving
 	if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Pausing {
-		t.Errorf("it is %s, %v", got.State, err)
+		t.Errorf("the sandbox is %s, %v", got.State, err)
 	}
 	if _, ok := r.Live(sb.ID); ok {
-		t.Error("live while it is paused")
+		t.Error("the sandbox is live while it is paused")
 	}
 	var mu sync.Mutex
 	resumed := 0
 	for range 8 {
 		group.Go(func() {
-			got, was, err := r.Resume(t.Context(), alice, sb.ID, 0)
+			got, wasPaused, err := r.Resume(t.Context(), alice, sb.ID, 0)
 			if err != nil || got.State != sandbox.Running {
 				t.Errorf("%s, %v", got.State, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if was {
+			if wasPaused {
 				resumed++
 			}
 		})
@@ -348,13 +348,13 @@ func TestResumesShareOne(t *testing.T) {
 	close(release)
 	group.Wait()
 	if resumed != 1 || r.body(sb.ID) != sb.ID {
-		t.Errorf("%d have resumed it", resumed)
+		t.Errorf("%d requests have resumed the sandbox, want 1", resumed)
 	}
 	r.wantImages(0)
 }
 
 // A paused sandbox counts for one limit, a running one for the other.
-func TestPausedSandboxesAreBounded(t *testing.T) {
+func TestPauseEnforcesMaxPaused(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Settings.MaxLive, d.Settings.MaxPaused = 2, 1 })
 	ctx := t.Context()
 	first, second := r.create(alice), r.create(alice)
@@ -375,7 +375,7 @@ func TestPausedSandboxesAreBounded(t *testing.T) {
 	}
 }
 
-func TestPauseAtTheEnd(t *testing.T) {
+func TestPauseAtDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		ctx := t.Context()
@@ -389,7 +389,7 @@ func TestPauseAtTheEnd(t *testing.T) {
 		time.Sleep(time.Minute + time.Second)
 		synctest.Wait()
 		if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Paused {
-			t.Fatalf("it is %s (%s), %v", got.State, got.Reason, err)
+			t.Fatalf("the sandbox is %s (%s), %v", got.State, got.Reason, err)
 		}
 		woken, err := r.Wake(ctx, sb.ID)
 		if err != nil || time.Until(woken.EndAt) != 5*time.Minute || r.state(sb.ID).Memory("x") != "1" {
@@ -406,7 +406,7 @@ func TestPauseAtTheEnd(t *testing.T) {
 
 // A failed pause does not end the sandbox. The pause is retried until no client would
 // still wait for the sandbox.
-func TestPauseAtTheEndIsTriedAgain(t *testing.T) {
+func TestFailedPauseAtDeadlineIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(d *lifecycle.Deps) { d.Settings.Retention = time.Hour })
 		ctx := t.Context()
@@ -425,7 +425,7 @@ func TestPauseAtTheEndIsTriedAgain(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		synctest.Wait()
 		if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Running || tries < 20 || tries > 60 {
-			t.Errorf("it is %s after %d tries, %v", got.State, tries, err)
+			t.Errorf("the sandbox is %s after %d tries, %v", got.State, tries, err)
 		}
 		r.setFault(func(step fake.Step, id string) error {
 			if step == fake.CheckpointBegin && id == late.ID {
@@ -436,30 +436,31 @@ func TestPauseAtTheEndIsTriedAgain(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Paused {
-			t.Errorf("with room it is %s, %v", got.State, err)
+			t.Errorf("after the disk has space, the sandbox is %s, %v", got.State, err)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if got, err := r.Get(ctx, alice, late.ID); err != nil || got.Reason != sandbox.ReasonPauseFailed {
-			t.Errorf("in the end it is %s (%s), %v", got.State, got.Reason, err)
+			t.Errorf("after the retention, the sandbox is %s (%s), %v", got.State, got.Reason, err)
 		}
 		r.wantImages(1)
 	})
 }
 
-func TestContradictionsOfTheEnd(t *testing.T) {
+func TestCreateRejectsContradictoryOnEnd(t *testing.T) {
 	r := newRig(t)
 	for _, o := range []sandbox.OnEnd{{FilesOnly: true}, {Pause: true, FilesOnly: true, Wake: true}} {
 		_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", OnEnd: o})
 		wantKind(t, err, fault.Invalid, "on_end_invalid")
 	}
-	blind := newRig(t, func(d *lifecycle.Deps) { d.Images = nil })
-	_, err := blind.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", OnEnd: sandbox.OnEnd{Pause: true}})
+	withoutImages := newRig(t, func(d *lifecycle.Deps) { d.Images = nil })
+	_, err := withoutImages.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", OnEnd: sandbox.OnEnd{Pause: true}})
 	wantKind(t, err, fault.Unsupported, "state_unsupported")
 }
 
-// A paused sandbox that is ended now keeps its row, like any other, and no image.
-func TestAPausedSandboxIsEnded(t *testing.T) {
+// TestZeroTimeoutEndsPausedSandbox checks that a paused sandbox that is ended keeps its row, but
+// not its image.
+func TestZeroTimeoutEndsPausedSandbox(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {

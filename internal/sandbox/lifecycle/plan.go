@@ -38,7 +38,7 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 		func() error { return checkRequestID(req.RequestID) },
 		func() error { return checkMetadata(req.Metadata) },
 		func() error { return checkEnv(req.Env) },
-		func() error { return checkRedactor(req.MaskRequestHost) },
+		func() error { return checkMaskRequestHost(req.MaskRequestHost) },
 	} {
 		if err := check(); err != nil {
 			return sandbox.Row{}, sandbox.Template{}, nil, err
@@ -52,7 +52,7 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	template, asked, err := pl.startsFrom(ctx, caller, req)
+	template, templateName, err := pl.startsFrom(ctx, caller, req)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -104,7 +104,7 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	template.Origin.Inherit(&limits, req.Limits)
-	if limits, err = held(limits, req.Limits, info); err != nil {
+	if limits, err = enforceable(limits, req.Limits, info); err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
 	tools, err := rootfs.ResolveTools(pl.settings, req.Tools, compiled, template.Origin)
@@ -133,7 +133,7 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 	}
 	req.Access = access.NameValues(req.Access.Resolved())
 	r := sandbox.Row{ControlToken: ids.NewToken(), Process: pl.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{
-		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: asked, State: sandbox.Creating, OnEnd: req.OnEnd,
+		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: templateName, State: sandbox.Creating, OnEnd: req.OnEnd,
 		Owner: caller.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
 		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,
 		AccessToken: ids.NewToken(), MaskRequestHost: req.MaskRequestHost, Workspace: workspace,

@@ -26,12 +26,12 @@ const (
 // repetition limit inside the expression is compiled at every start, also of the processes of each
 // sandbox, and takes longer than all other such work.
 type pattern struct {
-	form  *regexp.Regexp
-	limit int
+	expression *regexp.Regexp
+	limit      int
 }
 
 func (p pattern) MatchString(s string) bool {
-	return utf8.RuneCountInString(s) <= p.limit && p.form.MatchString(s)
+	return utf8.RuneCountInString(s) <= p.limit && p.expression.MatchString(s)
 }
 
 var (
@@ -113,8 +113,9 @@ func checkEnv(env map[string]string) error {
 	return nil
 }
 
-// checkRedactor rejects line ends and other characters that must not appear in an HTTP header.
-func checkRedactor(host string) error {
+// checkMaskRequestHost rejects line ends and other characters that must not appear in an HTTP
+// header.
+func checkMaskRequestHost(host string) error {
 	if host != "" && !hostPattern.MatchString(host) {
 		return fault.New(fault.Invalid, "mask_request_host_invalid",
 			"maskRequestHost is a host name in ASCII of at most 255 characters, with an optional port")

@@ -41,9 +41,9 @@ func (pl *planner) compose(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest
 	}, p, pl.engines.info(r.Engine), rootfs.MasksOfBase(b), b.NoRoot, r.Hostname())
 }
 
-// ofCopies returns the policy of all copies, and the sandbox's own secret values, which are
-// encrypted again for each copy.
-func (pl *planner) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy, map[string]config.Secret, error) {
+// planCopies returns the policy of the copies of a sandbox, and the sandbox's own secret values,
+// which are encrypted again for each copy.
+func (pl *planner) planCopies(ctx context.Context, r sandbox.Row) (*policy.Policy, map[string]config.Secret, error) {
 	p, err := pl.compileOn(r.Engine, r.Access)
 	if err != nil || r.Access.Own == "" {
 		return p, nil, err

@@ -11,8 +11,8 @@ type process struct {
 // dead reports whether a process has ended.
 func (p process) dead(other sandbox.Process) bool { return other != p.self && !p.alive(other) }
 
-// other reports whether another process runs.
-func (p process) other(by sandbox.Process) bool { return by != p.self && p.alive(by) }
+// otherAlive reports whether another process runs.
+func (p process) otherAlive(q sandbox.Process) bool { return q != p.self && p.alive(q) }
 
 // abandoned reports whether the process on which the row depends is dead: the one that creates the
 // sandbox, hands it out or owns it.
@@ -21,13 +21,13 @@ func (p process) abandoned(r sandbox.Row) bool {
 	return needs && p.dead(r.Process)
 }
 
-// changes reports whether another process has a sandbox in a transitional state.
-func (p process) changes(r sandbox.Row) bool {
+// changedByOther reports whether another process has a sandbox in a transitional state.
+func (p process) changedByOther(r sandbox.Row) bool {
 	switch r.State {
 	case sandbox.Creating:
-		return p.other(r.Process)
+		return p.otherAlive(r.Process)
 	case sandbox.Pausing, sandbox.Resuming:
-		return p.other(r.Actor)
+		return p.otherAlive(r.Actor)
 	case sandbox.Waiting, sandbox.Running, sandbox.Paused, sandbox.Stopping, sandbox.Stopped:
 	}
 	return false

@@ -15,22 +15,22 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// censusTime limits a request to a guest that may be too busy to answer.
-const censusTime = 10 * time.Second
+// censusTimeout limits a request to a guest that may be too busy to answer.
+const censusTimeout = 10 * time.Second
 
 // Census returns the processes of a sandbox and the ports on which they listen. A program with root
 // inside may have replaced the guest, so the answer cannot be trusted. Secret values are redacted
 // in it.
 func (s *Service) Census(ctx context.Context, caller sandbox.Principal, ref string) (census.Census, error) {
-	r, err := s.runningOne(ctx, caller, ref)
+	r, err := s.resolveRunning(ctx, caller, ref)
 	if err != nil {
 		return census.Census{}, err
 	}
-	hide, err := s.access.EntryRedactor(ctx, r.ID)
+	redact, err := s.access.EntryRedactor(ctx, r.ID)
 	if err != nil {
 		return census.Census{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, censusTime)
+	ctx, cancel := context.WithTimeout(ctx, censusTimeout)
 	defer cancel()
 	res, err := s.engines.askGuest(ctx, r, http.MethodGet, guest.PathCensus, nil)
 	if err != nil {
@@ -51,14 +51,14 @@ func (s *Service) Census(ctx context.Context, caller sandbox.Principal, ref stri
 	}
 	for i := range c.Processes {
 		p := &c.Processes[i]
-		p.User, p.Tag = hide(p.User), hide(p.Tag)
+		p.User, p.Tag = redact(p.User), redact(p.Tag)
 		for j := range p.Args {
-			p.Args[j] = hide(p.Args[j])
+			p.Args[j] = redact(p.Args[j])
 		}
 		if p.Command != nil {
-			p.Command.Tag = hide(p.Command.Tag)
+			p.Command.Tag = redact(p.Command.Tag)
 			for j := range p.Command.Args {
-				p.Command.Args[j] = hide(p.Command.Args[j])
+				p.Command.Args[j] = redact(p.Command.Args[j])
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func (s *Service) SignalProcess(ctx context.Context, caller sandbox.Principal, r
 	if pid <= 1 || sig < 1 || sig > 31 {
 		return fault.New(fault.Invalid, "invalid_signal", "signals are numbers from 1 to 31, and process IDs must be greater than 1")
 	}
-	r, err := s.runningOne(ctx, caller, ref)
+	r, err := s.resolveRunning(ctx, caller, ref)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *Service) SignalProcess(ctx context.Context, caller sandbox.Principal, r
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, censusTime)
+	ctx, cancel := context.WithTimeout(ctx, censusTimeout)
 	defer cancel()
 	res, err := s.engines.askGuest(ctx, r, http.MethodPost, guest.PathSignal, bytes.NewReader(body))
 	if err != nil {
@@ -94,11 +94,11 @@ func (s *Service) SignalProcess(ctx context.Context, caller sandbox.Principal, r
 	return guestFailed(fmt.Errorf("the guest answered %s", res.Status))
 }
 
-// runningOne finds a sandbox that can answer requests.
-func (s *Service) runningOne(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Row, error) {
+// resolveRunning finds a sandbox that can answer requests.
+func (s *Service) resolveRunning(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.Row, error) {
 	r, err := s.resolve(ctx, caller, ref)
 	if err == nil && r.State != sandbox.Running {
-		err = notNow(r)
+		err = stateConflict(r)
 	}
 	return r, err
 }

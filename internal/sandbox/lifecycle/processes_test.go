@@ -27,7 +27,7 @@ func TestCensus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says := func(status int, body any) {
+	setAnswer := func(status int, body any) {
 		t.Helper()
 		text, ok := body.(string)
 		if !ok {
@@ -44,16 +44,16 @@ func TestCensus(t *testing.T) {
 			_, _ = io.WriteString(w, text)
 		})
 	}
-	says(200, census.Census{Processes: []census.Process{{PID: 5, Args: []string{"curl", "-H", "Key: " + firstValue}}}, Ports: make([]int, 9999)})
+	setAnswer(200, census.Census{Processes: []census.Process{{PID: 5, Args: []string{"curl", "-H", "Key: " + firstValue}}}, Ports: make([]int, 9999)})
 	c, err := r.Census(ctx, alice, sb.ID)
 	if err != nil || len(c.Processes) != 1 || len(c.Ports) != census.MaxPorts || !c.Cut {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	if args := strings.Join(c.Processes[0].Args, " "); strings.Contains(args, firstValue) || !strings.HasPrefix(args, "curl -H Key: ") {
-		t.Errorf("shown: %q", args)
+		t.Errorf("arguments are shown as %q", args)
 	}
 	if _, err := r.Census(ctx, bob, sb.ID); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("to another key: %v", err)
+		t.Errorf("census for another key: got error %v", err)
 	}
 	for _, bad := range []struct {
 		status int
@@ -63,13 +63,13 @@ func TestCensus(t *testing.T) {
 		{404, "", "census_unsupported"}, {500, "x", "guest_failed"}, {200, "no JSON", "guest_failed"},
 		{200, `{"processes":[` + strings.Repeat(" ", census.MaxBytes), "guest_failed"},
 	} {
-		says(bad.status, bad.body)
+		setAnswer(bad.status, bad.body)
 		if _, err := r.Census(ctx, alice, sb.ID); fault.CodeOf(err) != bad.code {
 			t.Errorf("%d: %v", bad.status, err)
 		}
 	}
-	k.fail(fault.New(fault.Unavailable, "vault_lost", "the vault is gone"))
-	says(200, census.Census{Processes: []census.Process{{PID: 5, Args: []string{firstValue}}}})
+	k.fail(fault.New(fault.Unavailable, "secrets_unavailable", "no secrets"))
+	setAnswer(200, census.Census{Processes: []census.Process{{PID: 5, Args: []string{firstValue}}}})
 	if c, err := r.Census(ctx, alice, sb.ID); err == nil && len(c.Processes) > 0 && c.Processes[0].Args[0] == firstValue {
 		t.Error("a value is shown that cannot be redacted")
 	}
@@ -77,7 +77,7 @@ func TestCensus(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := r.Census(ctx, alice, sb.ID); fault.CodeOf(err) != "sandbox_not_running" {
-		t.Errorf("of an ended one: %v", err)
+		t.Errorf("census of an ended sandbox: got error %v", err)
 	}
 }
 
@@ -119,6 +119,6 @@ func TestSignalProcess(t *testing.T) {
 		found = found || e.Actor == "key:alice" && a.Do == "process.signal" && a.Outcome == "ok" && e.Sandbox == sb.ID
 	}
 	if !found {
-		t.Error("it is not on record")
+		t.Error("the signal has no audit entry")
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// readingTime is the lifetime of the temporary copy, which ends itself if its process has died.
-const readingTime = 10 * time.Minute
+// readerLifetime is the lifetime of the temporary copy, which ends itself if its process has died.
+const readerLifetime = 10 * time.Minute
 
-// reading boots a temporary copy of a saved state in order to read its files. The copy has no
+// bootReader boots a temporary copy of a saved state in order to read its files. The copy has no
 // network, no secrets and no path masks, belongs to this process, and is removed by the returned
 // function. Its programs continue to run, but can reach no peer.
-func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base, limits sandbox.Limits, workspace string, saved sandbox.Saved) (sandbox.Row, func() error, error) {
+func (s *Service) bootReader(ctx context.Context, r sandbox.Row, base sandbox.Base, limits sandbox.Limits, workspace string, saved sandbox.Saved) (sandbox.Row, func() error, error) {
 	if err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, base, saved); err != nil {
 		return sandbox.Row{}, nil, err
 	}
@@ -25,18 +25,18 @@ func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base,
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}
-	c := s.planner.copyRow(r, nil, readingTime, true)
+	c := s.planner.copyRow(r, nil, readerLifetime, true)
 	c.Base, c.Limits, c.Workspace, c.Access = base, limits, workspace, access
 	c.PolicyDigest, c.TrafficToken, c.OnEnd = p.Digest(), "", sandbox.OnEnd{}
 	spec, config := s.planner.compose(&c, p)
-	ctx, release, err := s.operations.hold(ctx, c.ID)
+	ctx, release, err := s.operations.beginNew(ctx, c.ID)
 	if err != nil {
 		return sandbox.Row{}, nil, err
 	}
 	defer release()
 	started := time.Now()
 	from := source{Source: savedstate.Source{Saved: saved}, renew: guest.Copied, again: true, reading: true}
-	if err := s.make(ctx, s.newBoot(c, p, spec, config, from)); err != nil {
+	if err := s.runCreation(ctx, s.newBoot(c, p, spec, config, from)); err != nil {
 		return sandbox.Row{}, nil, err
 	}
 	s.created(ctx, c, started, "reading")

@@ -20,7 +20,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	if err != nil {
 		return report, fmt.Errorf("reconcile: %w", err)
 	}
-	return report, errors.Join(s.reconciler.dropEnded(ctx), s.reconnect(ctx), s.intake.CatchUp(ctx), s.intake.SweepFlows(ctx), s.kept.sweep(ctx))
+	return report, errors.Join(s.reconciler.dropEnded(ctx), s.reconnect(ctx), s.intake.CatchUp(ctx), s.intake.SweepFlows(ctx), s.data.sweep(ctx))
 }
 
 // Pruned is the result of Prune.
@@ -44,15 +44,15 @@ func (s *Service) Prune(ctx context.Context, caller sandbox.Principal) (Pruned, 
 			return out, err
 		}
 		failed = report.Failed
-		if err := s.kept.discard(ctx); err != nil {
+		if err := s.data.discard(ctx); err != nil {
 			return out, err
 		}
 		out.Freed, err = s.sweepStates(ctx)
 		if err == nil {
 			// Without a server, no maintenance loop would deduplicate the images later.
-			var settled int64
-			settled, err = s.states.Deduplicate(ctx)
-			out.Freed += settled
+			var deduplicated int64
+			deduplicated, err = s.states.Deduplicate(ctx)
+			out.Freed += deduplicated
 		}
 		if err != nil {
 			return out, err

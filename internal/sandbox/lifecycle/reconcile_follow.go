@@ -35,13 +35,13 @@ func (c *reconciler) follow(ctx context.Context) error {
 	for _, r := range rows {
 		seen[r.ID] = true
 		if err := c.reconcileRow(ctx, r); err != nil {
-			c.log.Warn("sandbox not settled", "sandbox", r.ID, "err", err)
+			c.log.Warn("sandbox not reconciled", "sandbox", r.ID, "err", err)
 		}
 	}
 	for _, b := range c.live.list() {
 		if !seen[b.id] {
 			if err := c.operations.locked(ctx, b.id, c.repairs.refresh); err != nil {
-				c.log.Warn("sandbox not settled", "sandbox", b.id, "err", err)
+				c.log.Warn("sandbox not reconciled", "sandbox", b.id, "err", err)
 			}
 		}
 	}
@@ -57,19 +57,19 @@ func (c *reconciler) reconcileRow(ctx context.Context, r sandbox.Row) error {
 		return c.operations.locked(ctx, r.ID, c.abandon)
 	case r.State == sandbox.Stopping:
 		return c.operations.locked(ctx, r.ID, c.finishEnd)
-	case c.operations.stranded(c.process, r):
+	case c.operations.isStranded(c.process, r):
 		return c.operations.locked(ctx, r.ID, c.repairs.repair)
 	case r.State != sandbox.Running:
 		return nil
 	}
-	there, same, policyChanged := c.live.compare(r)
+	watched, same, policyChanged := c.live.compare(r)
 	if policyChanged {
 		if err := c.operations.locked(ctx, r.ID, c.repairs.adoptPolicy); err != nil {
 			return err
 		}
 	}
 	switch {
-	case !there:
+	case !watched:
 		return ignoreUnknown(c.repairs.adopt(ctx, r.ID))
 	case same:
 		return nil
@@ -99,7 +99,7 @@ func (c *reconciler) resend(ctx context.Context, id string) error {
 	if err := c.repairs.refresh(ctx, id); err != nil {
 		return err
 	}
-	if r, owed := c.live.unsentEnd(id); owed {
+	if r, unsent := c.live.unsentEnd(id); unsent {
 		c.deadlines.notify(ctx, r)
 	}
 	return nil

@@ -25,38 +25,38 @@ func (r Report) Empty() bool {
 	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Unserved, r.Left, r.Mended, r.Failed, r.Silent)) == 0
 }
 
-// crewSize is how many sandboxes are reconciled at once. A removal mostly waits for the kernel.
-const crewSize = 8
+// maxWorkers is how many sandboxes are reconciled at once. A removal mostly waits for the kernel.
+const maxWorkers = 8
 
-// crew reconciles several sandboxes at once and adds each to the list of the report that its work
-// returns.
-type crew struct {
+// workers reconciles several sandboxes at once and adds each to the list of the report that its
+// work returns.
+type workers struct {
 	group sync.WaitGroup
-	seats chan struct{}
+	slots chan struct{}
 
 	mu     sync.Mutex
 	failed map[string]error
 }
 
-func (c *crew) do(id string, work func() (*[]string, error)) {
-	if c.seats == nil {
-		c.seats = make(chan struct{}, crewSize)
+func (w *workers) do(id string, work func() (*[]string, error)) {
+	if w.slots == nil {
+		w.slots = make(chan struct{}, maxWorkers)
 	}
-	c.seats <- struct{}{}
-	c.group.Go(func() {
-		defer func() { <-c.seats }()
+	w.slots <- struct{}{}
+	w.group.Go(func() {
+		defer func() { <-w.slots }()
 		list, err := work()
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		switch {
-		case err != nil && c.failed == nil:
-			c.failed = map[string]error{id: err}
+		case err != nil && w.failed == nil:
+			w.failed = map[string]error{id: err}
 		case err != nil:
-			c.failed[id] = err
+			w.failed[id] = err
 		case list != nil:
 			*list = append(*list, id)
 		}
 	})
 }
 
-func (c *crew) wait() { c.group.Wait() }
+func (w *workers) wait() { w.group.Wait() }

@@ -40,14 +40,15 @@ func (r *rig) body(id string) string {
 func (r *rig) reconcile() lifecycle.Report {
 	r.t.Helper()
 	report, err := r.Reconcile(r.t.Context())
-	if err := wholly(report, err); err != nil {
+	if err := incompleteError(report, err); err != nil {
 		r.t.Error(err)
 	}
 	return report
 }
 
-// wholly returns the error of a Reconcile that must not leave anything to do.
-func wholly(report lifecycle.Report, err error) error {
+// incompleteError returns the error of a Reconcile, or an error if it could not reconcile all
+// sandboxes.
+func incompleteError(report lifecycle.Report, err error) error {
 	if err == nil && len(report.Failed) > 0 {
 		return fmt.Errorf("not reconciled: %q", report.Failed)
 	}
@@ -55,19 +56,19 @@ func wholly(report lifecycle.Report, err error) error {
 }
 
 // P9: after a restart every running sandbox is usable as before.
-func TestRestartAdopts(t *testing.T) {
+func TestRestartAdoptsSandboxes(t *testing.T) {
 	r := newRig(t)
-	var made []sandbox.Sandbox
+	var sandboxes []sandbox.Sandbox
 	for range 20 {
-		made = append(made, r.create(alice))
+		sandboxes = append(sandboxes, r.create(alice))
 	}
 	r.close()
 	r.open()
 	report := r.reconcile()
-	if len(report.Adopted) != len(made) || len(report.Lost)+len(report.Orphans)+len(report.Expired) != 0 {
+	if len(report.Adopted) != len(sandboxes) || len(report.Lost)+len(report.Orphans)+len(report.Expired) != 0 {
 		t.Errorf("report %+v", report)
 	}
-	for _, sb := range made {
+	for _, sb := range sandboxes {
 		got, ok := r.Live(sb.ID)
 		if !ok || got.AccessToken != sb.AccessToken || !got.EndAt.Equal(sb.EndAt) || got.Owner != "alice" {
 			t.Errorf("adopted %+v, want %+v", got, sb)
@@ -76,39 +77,39 @@ func TestRestartAdopts(t *testing.T) {
 			t.Errorf("%s answers %q", sb.ID, output)
 		}
 	}
-	for _, sb := range made {
+	for _, sb := range sandboxes {
 		if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
 			t.Error(err)
 		}
 	}
-	r.nothing()
+	r.wantNothingLeft()
 }
 
-func TestRestartAfterTheEnd(t *testing.T) {
+func TestRestartEndsExpiredSandboxes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		over := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout = time.Minute })
+		expired := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout = time.Minute })
 		soon := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout = 2 * time.Minute })
 		r.close()
 		time.Sleep(90 * time.Second)
 		r.open()
 		report := r.reconcile()
-		if !slices.Equal(report.Expired, []string{over.ID}) || !slices.Equal(report.Adopted, []string{soon.ID}) {
+		if !slices.Equal(report.Expired, []string{expired.ID}) || !slices.Equal(report.Adopted, []string{soon.ID}) {
 			t.Errorf("report %+v", report)
 		}
-		if sb := r.stopped(over.ID); sb.Reason != "timeout" {
+		if sb := r.stopped(expired.ID); sb.Reason != "timeout" {
 			t.Errorf("reason %q", sb.Reason)
 		}
 		time.Sleep(time.Minute)
 		if sb := r.stopped(soon.ID); sb.Reason != "timeout" {
 			t.Errorf("reason of the adopted one %q", sb.Reason)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
 // One sandbox that cannot be reconciled does not block the others: the maintenance loop retries it.
-func TestReconcileGoesOn(t *testing.T) {
+func TestReconcileContinuesAfterFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		stuck, fine := r.create(alice), r.create(alice)
@@ -137,11 +138,11 @@ func TestReconcileGoesOn(t *testing.T) {
 		if err := r.Remove(t.Context(), alice, fine.ID); err != nil {
 			t.Error(err)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
-func TestReconcileDisagreement(t *testing.T) {
+func TestReconcileFindsLostAndOrphaned(t *testing.T) {
 	r := newRig(t)
 	lost := r.create(alice)
 	kept := r.create(alice)
@@ -169,12 +170,12 @@ func TestReconcileDisagreement(t *testing.T) {
 		t.Errorf("lost one: %+v, %v", sb, err)
 	}
 	if again := r.reconcile(); len(again.Lost)+len(again.Orphans)+len(again.Finished) != 0 {
-		t.Errorf("a second look finds %+v", again)
+		t.Errorf("the second reconciliation finds %+v", again)
 	}
 }
 
 // Sandboxes of a dead process are removed; those of a living one stay.
-func TestReconcileOwners(t *testing.T) {
+func TestReconcileRemovesAbandonedSandboxes(t *testing.T) {
 	dead := sandbox.Process{PID: 4, Start: "dead"}
 	other := sandbox.Process{PID: 5, Start: "alive"}
 	as := func(p sandbox.Process) option { return func(d *lifecycle.Deps) { d.Process = p } }
@@ -214,7 +215,7 @@ func TestReconcileOwners(t *testing.T) {
 		t.Error("the ephemeral sandbox outlived its holder")
 	}
 	if output := third.body(kept.ID); output != kept.ID {
-		t.Errorf("the kept one answers %q", output)
+		t.Errorf("the other sandbox answers %q", output)
 	}
 }
 
@@ -222,7 +223,7 @@ func TestReconcileOwners(t *testing.T) {
 // is dead; either a start or a running process finds it. Sandboxes that outlive their process, or
 // whose process lives, stay.
 func TestPausedSandboxesOfDeadProcesses(t *testing.T) {
-	for name, look := range map[string]func(*rig) []string{
+	for name, find := range map[string]func(*rig) []string{
 		"start": func(r *rig) []string { return r.reconcile().Abandoned },
 		"later": func(*rig) []string { time.Sleep(10 * time.Second); return nil },
 	} {
@@ -246,7 +247,7 @@ func TestPausedSandboxesOfDeadProcesses(t *testing.T) {
 				third := &rig{t: t, dir: first.dir, ends: map[string]time.Time{}}
 				third.open(alive)
 				defer third.close()
-				if found := look(third); name == "start" && !slices.Equal(found, []string{gone.ID}) {
+				if found := find(third); name == "start" && !slices.Equal(found, []string{gone.ID}) {
 					t.Errorf("abandoned: %v", found)
 				}
 				synctest.Wait()
@@ -278,28 +279,28 @@ func TestThisProcessIsAlive(t *testing.T) {
 func TestPrune(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
-	hers, his, runs := r.create(alice), r.create(bob), r.create(alice)
-	for caller, sb := range map[sandbox.Principal]sandbox.Sandbox{alice: hers, bob: his} {
+	aliceSandbox, bobSandbox, running := r.create(alice), r.create(bob), r.create(alice)
+	for caller, sb := range map[sandbox.Principal]sandbox.Sandbox{alice: aliceSandbox, bob: bobSandbox} {
 		if err := r.Remove(ctx, caller, sb.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
 	pruned, err := r.Prune(ctx, alice)
-	if err != nil || len(pruned.Sandboxes) != 1 || pruned.Sandboxes[0].ID != hers.ID {
+	if err != nil || len(pruned.Sandboxes) != 1 || pruned.Sandboxes[0].ID != aliceSandbox.ID {
 		t.Errorf("alice prunes %+v, %v", pruned, err)
 	}
 	if err := os.Mkdir(filepath.Join(r.dir, "run", "leftover"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	pruned, err = r.Prune(ctx, local)
-	if err != nil || len(pruned.Sandboxes) != 1 || pruned.Sandboxes[0].ID != his.ID {
+	if err != nil || len(pruned.Sandboxes) != 1 || pruned.Sandboxes[0].ID != bobSandbox.ID {
 		t.Errorf("a local caller prunes %+v, %v", pruned, err)
 	}
 	if _, err := os.Stat(filepath.Join(r.dir, "run", "leftover")); !os.IsNotExist(err) {
-		t.Errorf("what was dead is still there: %v", err)
+		t.Errorf("the orphaned directory still exists: %v", err)
 	}
-	if output := r.body(runs.ID); output != runs.ID {
-		t.Errorf("the running one answers %q", output)
+	if output := r.body(running.ID); output != running.ID {
+		t.Errorf("the running sandbox answers %q", output)
 	}
 }
 

@@ -75,16 +75,16 @@ func (c *reconciler) run(ctx context.Context) (Report, error) {
 	}
 	c.noteSilent(before, after, &report)
 	wanted := make(map[string]bool, len(rows))
-	var work crew
+	var work workers
 	for _, r := range rows {
 		wanted[r.ID] = true
 		work.do(r.ID, func() (*[]string, error) { return c.reconcile(ctx, r, after.has(instance{r.Engine, r.ID}), &report) })
 	}
-	for one := range before.held {
-		if wanted[one.id] {
+	for inst := range before.instances {
+		if wanted[inst.id] {
 			continue
 		}
-		work.do(one.id, func() (*[]string, error) { return c.orphan(ctx, one, &report) })
+		work.do(inst.id, func() (*[]string, error) { return c.removeOrphan(ctx, inst, &report) })
 	}
 	work.wait()
 	for id, err := range work.failed {
@@ -108,8 +108,9 @@ func (c *reconciler) noteSilent(before, after inventory, report *Report) {
 	c.silent.Store(len(report.Silent) > 0)
 }
 
-// again reconciles again once a silent engine answers, and removes its instances without a row.
-func (c *reconciler) again(ctx context.Context) error {
+// retrySilent reconciles again once a silent engine answers, and removes its instances without a
+// row.
+func (c *reconciler) retrySilent(ctx context.Context) error {
 	if !c.silent.Load() {
 		return nil
 	}
@@ -118,25 +119,25 @@ func (c *reconciler) again(ctx context.Context) error {
 }
 
 // reconcile repairs one live row, and returns the list of the report to which the sandbox belongs.
-func (c *reconciler) reconcile(ctx context.Context, r sandbox.Row, there bool, report *Report) (*[]string, error) {
+func (c *reconciler) reconcile(ctx context.Context, r sandbox.Row, exists bool, report *Report) (*[]string, error) {
 	switch {
 	case !c.engines.served(r):
 		return &report.Unserved, nil
 	case c.process.abandoned(r):
 		return &report.Abandoned, c.operations.locked(ctx, r.ID, c.abandon)
-	case c.operations.stranded(c.process, r):
+	case c.operations.isStranded(c.process, r):
 		return &report.Mended, c.operations.locked(ctx, r.ID, c.repairs.repair)
 	case r.State == sandbox.Stopping:
 		return &report.Finished, c.operations.locked(ctx, r.ID, c.finishEnd)
 	case r.State != sandbox.Running:
 		return &report.Left, nil
-	case !there:
+	case !exists:
 		return &report.Lost, c.operations.locked(ctx, r.ID, func(ctx context.Context, id string) error {
 			return c.ends.endRun(ctx, id, r.Run, sandbox.ReasonLost, time.Time{})
 		})
 	case r.OnEnd.Pause: // its deadline pauses it if its time was up
 	case !r.EndAt.IsZero() && !r.EndAt.After(time.Now()):
-		return &report.Expired, c.operations.locked(ctx, r.ID, c.overdue)
+		return &report.Expired, c.operations.locked(ctx, r.ID, c.endOverdue)
 	}
 	if err := c.repairs.adopt(ctx, r.ID); err != nil {
 		return nil, ignoreUnknown(err) // removed since the rows were read
@@ -144,8 +145,8 @@ func (c *reconciler) reconcile(ctx context.Context, r sandbox.Row, there bool, r
 	return &report.Adopted, nil
 }
 
-// overdue ends a sandbox whose time expired while no process watched it.
-func (c *reconciler) overdue(ctx context.Context, id string) error {
+// endOverdue ends a sandbox whose time expired while no process watched it.
+func (c *reconciler) endOverdue(ctx context.Context, id string) error {
 	started, err := c.store.Move(ctx, id, sandbox.Move{
 		From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: sandbox.ReasonTimeout, EndedBy: time.Now(),
 	})
@@ -155,22 +156,22 @@ func (c *reconciler) overdue(ctx context.Context, id string) error {
 	return c.ends.finish(ctx, id, time.Time{})
 }
 
-// orphan removes an instance without a row.
-func (c *reconciler) orphan(ctx context.Context, one instance, report *Report) (*[]string, error) {
-	id := one.id
+// removeOrphan removes an instance without a row.
+func (c *reconciler) removeOrphan(ctx context.Context, inst instance, report *Report) (*[]string, error) {
+	id := inst.id
 	unlock, err := c.operations.locks.acquire(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	r, err := c.store.Get(ctx, id)
-	if err == nil && r.State == sandbox.Paused && r.Engine == one.engine {
+	if err == nil && r.State == sandbox.Paused && r.Engine == inst.engine {
 		return &report.Orphans, c.repairs.repairPaused(ctx, id)
 	}
 	if err == nil && r.State != sandbox.Stopped || err != nil && !isUnknown(err) {
 		return nil, err
 	}
-	e, err := c.engines.Of(one.engine)
+	e, err := c.engines.Of(inst.engine)
 	if err != nil {
 		return nil, err
 	}

@@ -24,12 +24,12 @@ type recordingsRig struct {
 	path       string
 }
 
-func newStudio(t *testing.T) *recordingsRig {
+func newRecordingsRig(t *testing.T) *recordingsRig {
 	t.Helper()
 	dir := t.TempDir()
 	s := &recordingsRig{path: filepath.Join(dir, "recordings")}
 	var with option
-	with, s.recordings = keeping(dir, nil)
+	with, s.recordings = retainedStores(dir, nil)
 	s.rig = newRig(t, with)
 	return s
 }
@@ -37,18 +37,18 @@ func newStudio(t *testing.T) *recordingsRig {
 // recordCommand records a command of a sandbox.
 func (s *recordingsRig) recordCommand(id string) {
 	s.t.Helper()
-	tape, err := s.recordings.Begin(id, recording.Head{How: "start", Command: []string{"x"}, Started: time.Now()})
+	output, err := s.recordings.Begin(id, recording.Head{How: "start", Command: []string{"x"}, Started: time.Now()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	tape.Output(1, []byte(commandOutput))
-	if err := tape.End(recording.Tail{Ended: time.Now()}); err != nil {
+	output.Output(1, []byte(commandOutput))
+	if err := output.End(recording.Tail{Ended: time.Now()}); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// recorded returns the sandboxes that have recordings.
-func (s *recordingsRig) recorded() []string {
+// recordedIDs returns the sandboxes that have recordings.
+func (s *recordingsRig) recordedIDs() []string {
 	s.t.Helper()
 	ids, err := s.recordings.List()
 	if err != nil {
@@ -59,17 +59,17 @@ func (s *recordingsRig) recorded() []string {
 
 // The output of commands outlives its sandbox if a caller on this machine requests it, and only
 // such callers can read it then.
-func TestKeptRecordings(t *testing.T) {
-	s := newStudio(t)
-	for _, keeps := range []bool{false, true} {
+func TestRetainedRecordings(t *testing.T) {
+	s := newRecordingsRig(t)
+	for _, retain := range []bool{false, true} {
 		sb := s.create(alice)
 		if k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err != nil || k.ID != "" {
-			t.Errorf("kept of nothing: %+v %v", k, err)
+			t.Errorf("retained although there are no recordings: %+v %v", k, err)
 		}
 		s.recordCommand(sb.ID)
 		_, err := s.Recordings().KeepRecordings(t.Context(), alice, sb.ID)
 		wantKind(t, err, fault.Denied, "recordings_not_local")
-		if keeps {
+		if retain {
 			k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID)
 			if err != nil || k.ID != sb.ID || k.ExpiresAt.Sub(k.TakenAt) != retained.Life {
 				t.Fatalf("%+v %v", k, err)
@@ -86,12 +86,12 @@ func TestKeptRecordings(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.reconcile()
-		if got := len(s.recorded()); (got == 1) != keeps {
-			t.Fatalf("kept %v, and %d are there", keeps, got)
+		if got := len(s.recordedIDs()); (got == 1) != retain {
+			t.Fatalf("retained %v, and %d sandboxes have recordings", retain, got)
 		}
 		id, err := s.Recordings().Recorded(t.Context(), local, sb.ID)
-		if keeps && (err != nil || id != sb.ID) || !keeps && fault.KindOf(err) != fault.NotFound {
-			t.Errorf("kept %v: %q %v", keeps, id, err)
+		if retain && (err != nil || id != sb.ID) || !retain && fault.KindOf(err) != fault.NotFound {
+			t.Errorf("retained %v: got %q %v", retain, id, err)
 		}
 		// For the key, its sandbox does not exist any more.
 		_, err = s.Recordings().Recorded(t.Context(), alice, sb.ID)
@@ -113,28 +113,28 @@ func TestKeptRecordings(t *testing.T) {
 		wantKind(t, do(alice), fault.Denied, "recordings_not_local")
 	}
 	wantKind(t, s.Recordings().DiscardRecordings(t.Context(), local, "../x"), fault.NotFound, "sandbox_not_found")
-	if err := s.Recordings().DiscardRecordings(t.Context(), local, list[0].ID); err != nil || len(s.recorded()) != 0 {
-		t.Errorf("%v, %q", err, s.recorded())
+	if err := s.Recordings().DiscardRecordings(t.Context(), local, list[0].ID); err != nil || len(s.recordedIDs()) != 0 {
+		t.Errorf("%v, %q", err, s.recordedIDs())
 	}
 	wantKind(t, s.Recordings().DiscardRecordings(t.Context(), local, list[0].ID), fault.NotFound, "recordings_not_found")
-	var did []string
+	var names []string
 	for _, e := range s.record.Entries(audit.Action) {
 		var a payload.Action
 		if err := json.Unmarshal(e.Data, &a); err != nil {
 			t.Fatal(err)
 		}
 		if strings.HasPrefix(a.Do, "recordings.") && a.Outcome == "ok" {
-			did = append(did, a.Do)
+			names = append(names, a.Do)
 		}
 	}
-	if fmt.Sprint(did) != "[recordings.keep recordings.discard]" {
-		t.Errorf("%q", did)
+	if fmt.Sprint(names) != "[recordings.keep recordings.discard]" {
+		t.Errorf("%q", names)
 	}
 }
 
 // Without an audit entry nothing is retained.
-func TestUnrecordedKeepsNothing(t *testing.T) {
-	s := newStudio(t)
+func TestRetainingNeedsAuditEntry(t *testing.T) {
+	s := newRecordingsRig(t)
 	sb := s.create(local)
 	s.recordCommand(sb.ID)
 	s.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Action })
@@ -142,14 +142,14 @@ func TestUnrecordedKeepsNothing(t *testing.T) {
 		t.Errorf("%+v", k)
 	}
 	if _, ok := s.recordings.Retained(sb.ID); ok {
-		t.Error("it is kept")
+		t.Error("recordings are retained without an audit entry")
 	}
 }
 
 // Recordings are removed when they expire, when there are too many, and when everything is pruned.
 // Those of an existing sandbox stay as long as it does.
-func TestKeptRecordingsEnd(t *testing.T) {
-	s := newStudio(t)
+func TestRetainedRecordingsExpire(t *testing.T) {
+	s := newRecordingsRig(t)
 	now := time.Now()
 	name := func(n int) string { return fmt.Sprintf("i%019d", n) }
 	for n := range 103 {
@@ -164,8 +164,8 @@ func TestKeptRecordingsEnd(t *testing.T) {
 	if _, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.recorded(); len(got) != 100 || got[0] != name(0) || got[98] != name(98) {
-		t.Fatalf("%d are there: %q", len(got), got)
+	if got := s.recordedIDs(); len(got) != 100 || got[0] != name(0) || got[98] != name(98) {
+		t.Fatalf("%d sandboxes have recordings: %q", len(got), got)
 	}
 	at := now.Add(-retained.Life - time.Second)
 	if _, err := s.recordings.Retain(recording.Retained{Sandbox: name(5), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
@@ -178,13 +178,13 @@ func TestKeptRecordingsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.reconcile()
-	if got := len(s.recorded()); got != 98 {
-		t.Errorf("%d are there", got)
+	if got := len(s.recordedIDs()); got != 98 {
+		t.Errorf("%d sandboxes have recordings", got)
 	}
 	if _, err := s.Prune(t.Context(), local); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.recorded(); len(got) != 1 || got[0] != sb.ID {
+	if got := s.recordedIDs(); len(got) != 1 || got[0] != sb.ID {
 		t.Errorf("%q", got)
 	}
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Redactor implements Traffic. For a sandbox that an earlier process created, the values are
-// resolved again at the first request.
+// Redactor returns the redactor of a running sandbox. For a sandbox that an earlier process
+// created, the values are resolved again at the first request.
 func (s *Service) Redactor(ctx context.Context, id string) (*sandbox.Redactor, error) {
 	if m := s.access.Redactor(id); m != nil {
 		return m, nil
 	}
 	if _, ok := s.Live(id); !ok {
-		return nil, s.absent(ctx, id, nil)
+		return nil, s.notRunningHere(ctx, id, nil)
 	}
 	unlock, err := s.operations.locks.acquire(ctx, id)
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Service) Redactor(ctx context.Context, id string) (*sandbox.Redactor, e
 	if m := s.access.Redactor(id); m != nil {
 		return m, nil
 	}
-	return nil, s.absent(ctx, id, nil)
+	return nil, s.notRunningHere(ctx, id, nil)
 }
 
 // adoptPolicy adopts a policy that another process has put into force.

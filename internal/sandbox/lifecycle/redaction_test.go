@@ -25,21 +25,21 @@ import (
 
 // secretStore is a secret store and a gateway in memory, which fail at a chosen call.
 type secretStore struct {
-	mu     sync.Mutex
-	values map[string][]string // newest first, by name
-	lost   error
-	// heard is the latest input of the gateway, and masked reports whether its values were redacted
-	// by then.
-	masks  func(id string) *sandbox.Redactor
-	shown  []string
-	update int
+	mu      sync.Mutex
+	values  map[string][]string // newest first, by name
+	failure error
+	// redactorOf returns a sandbox's redactor, and unredacted are values that the gateway got
+	// before they were redacted.
+	redactorOf func(id string) *sandbox.Redactor
+	unredacted []string
+	update     int
 }
 
 func (k *secretStore) Resolve(_ context.Context, _ sandbox.Holder, p *policy.Policy) ([]egress.Secret, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.lost != nil {
-		return nil, k.lost
+	if k.failure != nil {
+		return nil, k.failure
 	}
 	var list []egress.Secret
 	for _, b := range p.Binds() {
@@ -74,8 +74,8 @@ func (k *secretStore) recordUnredacted(a sandbox.Attachment) {
 	defer k.mu.Unlock()
 	k.update++
 	for _, s := range a.Secrets {
-		if m := k.masks(a.Sandbox); m != nil && !s.Plain && strings.Contains(m.Text().String(s.Value), s.Value) {
-			k.shown = append(k.shown, s.Value)
+		if m := k.redactorOf(a.Sandbox); m != nil && !s.Plain && strings.Contains(m.Text().String(s.Value), s.Value) {
+			k.unredacted = append(k.unredacted, s.Value)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (k *secretStore) set(name string, values ...string) {
 	k.values[name] = values
 	k.mu.Unlock()
 }
-func (k *secretStore) fail(err error) { k.mu.Lock(); k.lost = err; k.mu.Unlock() }
+func (k *secretStore) fail(err error) { k.mu.Lock(); k.failure = err; k.mu.Unlock() }
 
 const (
 	firstValue  = "tk-first-Zr8qP2mW"
@@ -112,25 +112,25 @@ func binding(t *testing.T, names ...string) sandbox.Access {
 }
 
 func newSecretStore(t *testing.T) (*secretStore, option) {
-	k := &secretStore{values: map[string][]string{}, masks: func(string) *sandbox.Redactor { return nil }}
+	k := &secretStore{values: map[string][]string{}, redactorOf: func(string) *sandbox.Redactor { return nil }}
 	t.Cleanup(func() {
-		if len(k.shown) > 0 {
-			t.Errorf("values were in use before they were redacted: %q", k.shown)
+		if len(k.unredacted) > 0 {
+			t.Errorf("values were in use before they were redacted: %q", k.unredacted)
 		}
 	})
 	return k, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = k, k }
 }
 
-func hides(t *testing.T, m *sandbox.Redactor, want bool, values ...string) {
+func wantRedacted(t *testing.T, m *sandbox.Redactor, want bool, values ...string) {
 	t.Helper()
 	for _, v := range values {
 		if text, bytes := m.Text().String(v), m.Bytes().String(v); (text != v) != want || (bytes != v) != want {
-			t.Errorf("%s becomes %q and %q", v, text, bytes)
+			t.Errorf("%s is redacted as %q and %q", v, text, bytes)
 		}
 	}
 }
 
-func (r *rig) mask(id string) *sandbox.Redactor {
+func (r *rig) redactor(id string) *sandbox.Redactor {
 	r.t.Helper()
 	m, err := r.Redactor(r.t.Context(), id)
 	if err != nil {
@@ -141,7 +141,7 @@ func (r *rig) mask(id string) *sandbox.Redactor {
 
 // The values that a policy binds are redacted before they can be used, through every change: of the
 // value, of the policy, and of the process.
-func TestMaskFollowsTheSecrets(t *testing.T) {
+func TestRedactorFollowsSecrets(t *testing.T) {
 	k, with := newSecretStore(t)
 	k.set("KEY", firstValue)
 	k.set("OTHER", otherValue)
@@ -151,49 +151,49 @@ func TestMaskFollowsTheSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := r.mask(sb.ID)
-	k.masks = func(id string) *sandbox.Redactor { m, _ := r.Redactor(context.Background(), id); return m }
-	hides(t, m, true, firstValue)
-	hides(t, m, false, secondValue, otherValue, "abc")
+	m := r.redactor(sb.ID)
+	k.redactorOf = func(id string) *sandbox.Redactor { m, _ := r.Redactor(context.Background(), id); return m }
+	wantRedacted(t, m, true, firstValue)
+	wantRedacted(t, m, false, secondValue, otherValue, "abc")
 
 	// A new value: both are redacted, by the redactor that open streams use already.
 	k.set("KEY", secondValue)
 	if err := r.RotateSecrets(ctx, "alice"); err != nil {
 		t.Fatal(err)
 	}
-	hides(t, m, true, firstValue, secondValue)
+	wantRedacted(t, m, true, firstValue, secondValue)
 
 	// The value is removed: values that were in use stay redacted.
 	k.set("KEY")
 	if err := r.RotateSecrets(ctx, "alice"); err != nil {
 		t.Fatal(err)
 	}
-	hides(t, m, true, firstValue, secondValue)
+	wantRedacted(t, m, true, firstValue, secondValue)
 
 	// Another policy: values that the old one bound stay redacted.
 	setAccess(t, r, sb.ID, binding(t, "OTHER"))
-	hides(t, m, true, firstValue, secondValue, otherValue)
+	wantRedacted(t, m, true, firstValue, secondValue, otherValue)
 	setAccess(t, r, sb.ID, binding(t))
-	hides(t, m, true, firstValue, secondValue, otherValue)
-	if m != r.mask(sb.ID) {
-		t.Error("open streams do not learn of changes")
+	wantRedacted(t, m, true, firstValue, secondValue, otherValue)
+	if m != r.redactor(sb.ID) {
+		t.Error("open streams have another redactor than new ones")
 	}
 
 	// The next process resolves values in use, and earlier ones that the store still has.
 	k.set("KEY", secondValue, firstValue)
 	setAccess(t, r, sb.ID, binding(t, "KEY"))
-	k.masks = func(string) *sandbox.Redactor { return nil }
+	k.redactorOf = func(string) *sandbox.Redactor { return nil }
 	r.close()
 	r.open(with)
 	k.fail(errors.New("sealed: " + secondValue))
 	for range 2 {
 		m, err := r.Redactor(ctx, sb.ID)
 		if m != nil || fault.CodeOf(err) != "mask_unavailable" || strings.Contains(fault.PublicText(err), secondValue) {
-			t.Fatalf("with a closed vault: %v, %v", m, err)
+			t.Fatalf("while the secret store fails: %v, %v", m, err)
 		}
 	}
 	k.fail(nil)
-	hides(t, r.mask(sb.ID), true, firstValue, secondValue)
+	wantRedacted(t, r.redactor(sb.ID), true, firstValue, secondValue)
 
 	if err := r.Remove(ctx, alice, sb.ID); err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func setAccess(t *testing.T, r *rig, id string, a sandbox.Access) {
 }
 
 // A policy whose secrets were lost with the process before can be replaced.
-func TestLostSecretsCanBeLeftBehind(t *testing.T) {
+func TestPolicyWithLostSecretsCanBeReplaced(t *testing.T) {
 	k, with := newSecretStore(t)
 	k.set("KEY", firstValue)
 	r := newRig(t, with)
@@ -226,14 +226,14 @@ func TestLostSecretsCanBeLeftBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	setAccess(t, r, sb.ID, binding(t))
-	if m := r.mask(sb.ID); m.Bytes() != nil {
-		t.Error("there is something to mask")
+	if m := r.redactor(sb.ID); m.Bytes() != nil {
+		t.Error("a sandbox without secrets redacts values")
 	}
 }
 
 // A sandbox without secrets has a redactor only for patterns, and none if its level does not look
 // for these.
-func TestMaskOfASandboxWithoutSecrets(t *testing.T) {
+func TestRedactorWithoutSecrets(t *testing.T) {
 	_, with := newSecretStore(t)
 	r := newRig(t, with)
 	const token = "ghp_0123456789abcdefABCDEF0123456789abcd"
@@ -242,7 +242,7 @@ func TestMaskOfASandboxWithoutSecrets(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", level, err)
 		}
-		m := r.mask(sb.ID)
+		m := r.redactor(sb.ID)
 		if m.Bytes() != nil || (m.Text() != nil) != masked || (m.Text().String(token) != token) != masked {
 			t.Errorf("%s: text %v, bytes %v", level, m.Text(), m.Bytes())
 		}
@@ -257,7 +257,7 @@ func TestMaskOfASandboxWithoutSecrets(t *testing.T) {
 
 // A policy that another process put in force is redacted here too; if its values cannot be
 // resolved, nothing passes.
-func TestMaskFollowsOtherProcesses(t *testing.T) {
+func TestRedactorFollowsOtherProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, with := newSecretStore(t)
 		k.set("KEY", firstValue)
@@ -276,8 +276,8 @@ func TestMaskFollowsOtherProcesses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := r.mask(sb.ID)
-		hides(t, m, false, otherValue)
+		m := r.redactor(sb.ID)
+		wantRedacted(t, m, false, otherValue)
 		change := func(a sandbox.Access) {
 			t.Helper()
 			if _, err := other.SetAccess(t.Context(), alice, sb.ID, func(sandbox.Access) (sandbox.Access, error) { return a, nil }); err != nil {
@@ -286,22 +286,22 @@ func TestMaskFollowsOtherProcesses(t *testing.T) {
 		}
 		change(binding(t, "OTHER"))
 		time.Sleep(6 * time.Second)
-		hides(t, m, true, firstValue, otherValue)
+		wantRedacted(t, m, true, firstValue, otherValue)
 
 		change(binding(t, "KEY", "OTHER"))
 		k.fail(errors.New("closed"))
 		time.Sleep(6 * time.Second)
 		if _, err := r.Redactor(t.Context(), sb.ID); fault.CodeOf(err) != "mask_unavailable" {
-			t.Errorf("with a closed vault: %v", err)
+			t.Errorf("while the secret store fails: %v", err)
 		}
 		k.fail(nil)
 		time.Sleep(6 * time.Second)
-		hides(t, r.mask(sb.ID), true, firstValue, otherValue)
+		wantRedacted(t, r.redactor(sb.ID), true, firstValue, otherValue)
 	})
 }
 
 // P34: the audit log has no value, even if the policy shows values in outputs.
-func TestMaskOfTheRecord(t *testing.T) {
+func TestAuditRedactorHidesAllValues(t *testing.T) {
 	const value, token = "tk-Zr8qP2mW", "ghp_0123456789abcdefABCDEF0123456789abcd"
 	for _, o := range []sandbox.RedactorOptions{{}, {Patterns: true}, {Outputs: true}, {Outputs: true, Patterns: true}} {
 		m, err := sandbox.NewRedactor([]redact.Value{{Name: "KEY", Data: []byte(value)}}, o)

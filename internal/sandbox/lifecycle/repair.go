@@ -17,7 +17,7 @@ import (
 // must be held.
 func (s *Service) repair(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
-	if err != nil || !s.operations.stranded(s.process, r) {
+	if err != nil || !s.operations.isStranded(s.process, r) {
 		return ignoreUnknown(err)
 	}
 	// If several processes find the sandbox, one of them continues.
@@ -40,7 +40,7 @@ func (s *Service) repair(ctx context.Context, id string) error {
 		err = s.repairReplace(ctx, r)
 	}
 	if err != nil {
-		s.operations.owe(id) // this process has to finish it now
+		s.operations.markUnwritten(id) // this process has to finish it now
 	}
 	return err
 }
@@ -49,11 +49,11 @@ func (s *Service) repair(ctx context.Context, id string) error {
 // after the row names the saved state. Without an instance the sandbox is lost, and a partial image
 // is left to garbage collection.
 func (s *Service) repairPause(ctx context.Context, r sandbox.Row) error {
-	runs, err := s.runs(ctx, r.ID)
+	running, err := s.isRunning(ctx, r.ID)
 	if err != nil {
 		return err
 	}
-	if !runs {
+	if !running {
 		_, err = s.end(ctx, r.ID, sandbox.ReasonLost, time.Time{})
 		return err
 	}
@@ -62,21 +62,21 @@ func (s *Service) repairPause(ctx context.Context, r sandbox.Row) error {
 		return err
 	}
 	defer done()
-	if err := s.gate(ctx, r, true); err != nil {
+	if err := s.setNetworkOpen(ctx, r, true); err != nil {
 		return err
 	}
 	moved, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Pausing}, To: sandbox.Running, Change: &sandbox.Change{Saved: &sandbox.Saved{}}})
 	if err != nil || !moved {
 		return err
 	}
-	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), Reason: "mended"}))
+	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: formatTime(r.EndAt), Reason: "mended"}))
 	r.State, r.Saved = sandbox.Running, sandbox.Saved{}
 	s.track(r)
 	return nil
 }
 
-// runs asks the engine whether a sandbox's instance runs.
-func (s *Service) runs(ctx context.Context, id string) (bool, error) {
+// isRunning asks the engine whether a sandbox's instance runs.
+func (s *Service) isRunning(ctx context.Context, id string) (bool, error) {
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
 		return false, err
@@ -98,11 +98,11 @@ func (s *Service) repairReplace(ctx context.Context, r sandbox.Row) (err error) 
 		return err
 	}
 	defer done()
-	admitted, err := s.starts.admit(ctx, r, "", true)
+	releaseTurn, err := s.starts.admit(ctx, r, "", true)
 	if err != nil {
 		return err
 	}
-	defer func() { admitted(err) }()
+	defer func() { releaseTurn(err) }()
 	from, at, err := s.rollbackSource(ctx, r, r.Pending)
 	if err == nil {
 		err = s.stopInstance(ctx, r)
@@ -111,15 +111,15 @@ func (s *Service) repairReplace(ctx context.Context, r sandbox.Row) (err error) 
 		err = s.restart(ctx, &r, from)
 	}
 	if err == nil {
-		_, err = s.replaced(ctx, r, at)
+		_, err = s.commitReplace(ctx, r, at)
 		return err
 	}
 	if ctx.Err() != nil {
 		return err // this process ends: another one continues
 	}
 	s.log.Error("sandbox lost: it could not be rolled back", "sandbox", r.ID, "err", err)
-	_, lost := s.end(ctx, r.ID, sandbox.ReasonCrashed, time.Time{})
-	return lost
+	_, endErr := s.end(ctx, r.ID, sandbox.ReasonCrashed, time.Time{})
+	return endErr
 }
 
 // repairPaused removes the instance of a paused sandbox that the pause failed to remove. It changes
@@ -141,13 +141,13 @@ func (s *Service) repairPaused(ctx context.Context, id string) error {
 func (s *Service) repairAllPaused(ctx context.Context) error {
 	all, err := s.engines.instances(ctx)
 	errs := []error{err}
-	for one := range all.held {
-		if _, runs := s.live.get(one.id); runs {
+	for inst := range all.instances {
+		if _, running := s.live.get(inst.id); running {
 			continue
 		}
 		// Check first without the lock, because a start holds it for long.
-		r, err := s.store.Get(ctx, one.id)
-		if err == nil && r.State == sandbox.Paused && r.Engine == one.engine {
+		r, err := s.store.Get(ctx, inst.id)
+		if err == nil && r.State == sandbox.Paused && r.Engine == inst.engine {
 			err = s.operations.locked(ctx, r.ID, s.repairPaused)
 		}
 		errs = append(errs, ignoreUnknown(err))

@@ -41,7 +41,7 @@ func (s *Service) rollbackTo(ctx context.Context, caller sandbox.Principal, ref 
 	}
 	defer release()
 	if r.State != sandbox.Running && r.State != sandbox.Paused {
-		return sandbox.Sandbox{}, notNow(r)
+		return sandbox.Sandbox{}, stateConflict(r)
 	}
 	if err := r.Base.CheckRebuildable(); err != nil {
 		return sandbox.Sandbox{}, err
@@ -71,7 +71,7 @@ func (s *Service) rollbackTo(ctx context.Context, caller sandbox.Principal, ref 
 	return r.Shown(), err
 }
 
-// rollbackSource returns the source for a rollback: toStart or a snapshot, which must be of the
+// rollbackSource returns the source for a rollback: ToStart or a snapshot, which must be of the
 // same kind.
 func (s *Service) rollbackSource(ctx context.Context, r sandbox.Row, target string) (source, string, error) {
 	if target == sandbox.ToStart {
@@ -98,30 +98,30 @@ func (s *Service) rollbackSource(ctx context.Context, r sandbox.Row, target stri
 
 // replace replaces the instance of a running sandbox. The caller holds the sandbox's lock.
 func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, from source, at string) (_ sandbox.Row, err error) {
-	done, err := s.starts.admit(ctx, r, from.request, false)
+	releaseTurn, err := s.starts.admit(ctx, r, from.request, false)
 	if err != nil {
 		return sandbox.Row{}, err
 	}
-	defer func() { done(err) }()
+	defer func() { releaseTurn(err) }()
 	old := r
 	moved, err := s.move(ctx, r.ID, sandbox.Move{
 		From: []sandbox.State{sandbox.Running}, To: sandbox.Resuming, By: s.process.self, Run: r.Run, Next: true, Change: &sandbox.Change{Pending: &target},
 	})
 	if err != nil || !moved {
-		return sandbox.Row{}, errors.Join(err, s.stale(ctx, r.ID, moved, err))
+		return sandbox.Row{}, errors.Join(err, s.staleReason(ctx, r.ID, moved, err))
 	}
 	r.Run++
 	from.replace = true
 	s.intake.Survey(ctx, r.ID)
 	s.cut(r.ID)
 	if err := s.restart(ctx, &r, from); err != nil {
-		return sandbox.Row{}, s.notReplaced(ctx, old, err)
+		return sandbox.Row{}, s.undoReplace(ctx, old, err)
 	}
-	return s.replaced(ctx, r, at)
+	return s.commitReplace(ctx, r, at)
 }
 
-// replaced makes the new instance the sandbox's instance.
-func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandbox.Row, error) {
+// commitReplace makes the new instance the sandbox's instance.
+func (s *Service) commitReplace(ctx context.Context, r sandbox.Row, at string) (sandbox.Row, error) {
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	none := ""
@@ -134,7 +134,7 @@ func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandb
 	}
 	if !moved {
 		s.cut(r.ID)
-		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopInstance(ctx, r))
+		return sandbox.Row{}, errors.Join(removedDuringRequest(), s.stopInstance(ctx, r))
 	}
 	r.State, r.At, r.Pending = sandbox.Running, at, ""
 	s.track(r)
@@ -144,21 +144,21 @@ func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandb
 	return r, nil
 }
 
-// notReplaced translates the error of a failed replacement, depending on whether the old instance
+// undoReplace translates the error of a failed replacement, depending on whether the old instance
 // still runs.
-func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) error {
-	if because := context.Cause(ctx); because != nil {
-		cause = errors.Join(canceled(because), cause)
+func (s *Service) undoReplace(ctx context.Context, r sandbox.Row, cause error) error {
+	if canceledBy := context.Cause(ctx); canceledBy != nil {
+		cause = errors.Join(canceled(canceledBy), cause)
 	}
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	s.log.Warn("sandbox not rolled back", "sandbox", r.ID, "err", cause)
-	runs, err := s.runs(ctx, r.ID)
+	running, err := s.isRunning(ctx, r.ID)
 	if err != nil {
-		s.operations.owe(r.ID)
+		s.operations.markUnwritten(r.ID)
 		return errors.Join(cause, err)
 	}
-	if !runs || isReplaceFailed(cause) {
+	if !running || isReplaceFailed(cause) {
 		_, err := s.end(ctx, r.ID, sandbox.ReasonCrashed, time.Time{})
 		return errors.Join(fault.Wrap(cause, fault.KindOf(cause), codeReplaceFailed,
 			"the sandbox could not be rolled back, and is stopped: "+fault.PublicText(cause)).WithHint("its snapshots are unchanged"), err)

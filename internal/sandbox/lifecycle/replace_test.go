@@ -13,10 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// revised is a template store with a template whose programs change.
-type revised struct{ revision *atomic.Value }
+// changingTemplates is a template store with a template whose programs change.
+type changingTemplates struct{ revision *atomic.Value }
 
-func (s revised) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+func (s changingTemplates) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	t, err := templates{}.Resolve(ctx, ref)
 	t.Revision, _ = s.revision.Load().(string)
 	return t, err
@@ -47,7 +47,7 @@ func TestRollbackAndReset(t *testing.T) {
 	}
 	// The end of the old instance is not the end of the sandbox.
 	if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Running {
-		t.Errorf("it is %s (%s), %v", got.State, got.Reason, err)
+		t.Errorf("the sandbox is %s (%s), %v", got.State, got.Reason, err)
 	}
 	back, err = r.Reset(ctx, alice, sb.ID)
 	if err != nil || back.At != "" || r.state(sb.ID).Memory("x") != "" {
@@ -60,7 +60,7 @@ func TestRollbackAndReset(t *testing.T) {
 	made := r.create(alice, from("first"))
 	r.state(made.ID).Remember("x", "3")
 	if back, err = r.Reset(ctx, alice, made.ID); err != nil || r.state(made.ID).Memory("x") != "1" || back.At != first.ID {
-		t.Errorf("back to its origin: %+v, %v", back, err)
+		t.Errorf("reset to the origin: %+v, %v", back, err)
 	}
 	// The sandbox of the snapshot may be running, and uses the names in it.
 	if c := r.booted(); c.Renew != guest.Copied || c.AccessToken != made.AccessToken {
@@ -72,13 +72,13 @@ func TestRollbackAndReset(t *testing.T) {
 	_, err = r.Reset(ctx, alice, made.ID)
 	wantKind(t, err, fault.Conflict, "origin_gone")
 	if r.body(made.ID) != made.ID {
-		t.Error("it does not go on")
+		t.Error("the sandbox does not continue")
 	}
 	r.wantImages(0)
 }
 
 // A paused sandbox that is rolled back runs, and its paused state is removed.
-func TestRollbackOfAPausedSandbox(t *testing.T) {
+func TestRollbackOfPausedSandbox(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	sb := r.create(alice)
@@ -100,7 +100,7 @@ func TestRollbackOfAPausedSandbox(t *testing.T) {
 	r.wantImages(1)
 }
 
-func TestRollbackFailsAtEachStep(t *testing.T) {
+func TestFailedRollback(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	for _, step := range []fake.Step{fake.ReplaceBegin, fake.ReplaceReady, fake.ReplaceStop} {
 		t.Run(string(step), func(t *testing.T) {
@@ -118,23 +118,23 @@ func TestRollbackFailsAtEachStep(t *testing.T) {
 			got, _ := r.Get(ctx, alice, sb.ID)
 			if step == fake.ReplaceStop {
 				if got.State != sandbox.Stopped || got.Reason != sandbox.ReasonCrashed || fault.CodeOf(err) != "replace_failed" {
-					t.Errorf("it is %s (%s), and the caller was told %v", got.State, got.Reason, err)
+					t.Errorf("the sandbox is %s (%s), and the error is %v", got.State, got.Reason, err)
 				}
-				r.nothing()
+				r.wantNothingLeft()
 				return
 			}
 			if got.State != sandbox.Running || r.state(sb.ID).Memory("x") != "2" || r.body(sb.ID) != sb.ID {
-				t.Errorf("it is %s (%s)", got.State, got.Reason)
+				t.Errorf("the sandbox is %s (%s)", got.State, got.Reason)
 			}
 			if _, err := r.Rollback(ctx, alice, sb.ID, n.ID); err != nil || r.state(sb.ID).Memory("x") != "" {
-				t.Errorf("the next try: %v", err)
+				t.Errorf("the next attempt: %v", err)
 			}
 			r.wantImages(1)
 		})
 	}
 }
 
-func TestRollbackToAnotherMachine(t *testing.T) {
+func TestRollbackRejectsOtherInstance(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	one := r.create(alice)
@@ -143,7 +143,7 @@ func TestRollbackToAnotherMachine(t *testing.T) {
 	_, err := r.Rollback(ctx, alice, two.ID, n.ID)
 	wantKind(t, err, fault.Invalid, "snapshot_other_machine")
 	if _, err := r.Rollback(ctx, alice, r.create(alice).ID, n.ID); err != nil {
-		t.Errorf("another sandbox of its kind: %v", err)
+		t.Errorf("rollback of another sandbox of the same kind: %v", err)
 	}
 }
 
@@ -159,29 +159,29 @@ func TestFork(t *testing.T) {
 		t.Fatalf("%d, %v", len(forks), err)
 	}
 	seen := map[string]bool{sb.ID: true, sb.AccessToken: true, sb.TrafficToken: true}
-	made := 0
+	copies := 0
 	for _, f := range forks {
 		if f.Err != nil {
 			wantKind(t, f.Err, fault.Exhausted, "too_many_sandboxes")
 			continue
 		}
-		made++
+		copies++
 		c := f.Sandbox
-		for _, own := range []string{c.ID, c.AccessToken, c.TrafficToken} {
-			if own == "" || seen[own] {
-				t.Errorf("%q is not its own", own)
+		for _, value := range []string{c.ID, c.AccessToken, c.TrafficToken} {
+			if value == "" || seen[value] {
+				t.Errorf("%q is not its value", value)
 			}
-			seen[own] = true
+			seen[value] = true
 		}
 		if c.Parent != sb.ID || c.Name != "" || c.Owner != alice.KeyID || c.Metadata["a"] != "b" || c.Env["C"] != "d" || r.state(c.ID).Memory("x") != "1" || r.body(c.ID) != c.ID {
 			t.Errorf("copy %+v", c)
 		}
 	}
-	if made != 4 {
-		t.Errorf("%d copies, want 4", made)
+	if copies != 4 {
+		t.Errorf("%d copies, want 4", copies)
 	}
 	if r.state(sb.ID).Memory("x") != "1" || r.body(sb.ID) != sb.ID {
-		t.Error("the source does not go on")
+		t.Error("the source does not continue")
 	}
 	r.wantImages(0)
 	for _, n := range []int{0, -1, 101} {
@@ -195,7 +195,7 @@ func TestFork(t *testing.T) {
 }
 
 // A copy that fails at any step leaves nothing, and the others are made.
-func TestForkFailsAtEachStep(t *testing.T) {
+func TestFailedCopyLeavesNothing(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	for _, step := range []fake.Step{fake.RestoreBegin, fake.CreateDir, fake.CreateServe, fake.CreateReady} {
 		t.Run(string(step), func(t *testing.T) {
@@ -227,13 +227,13 @@ func TestForkFailsAtEachStep(t *testing.T) {
 				t.Error(err)
 			}
 			r.wantImages(0)
-			r.nothing()
+			r.wantNothingLeft()
 		})
 	}
 }
 
 // If the caller goes away, finished copies stay, and nothing of the others does.
-func TestForkIsCanceled(t *testing.T) {
+func TestCanceledForkLeavesNothing(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -249,7 +249,7 @@ func TestForkIsCanceled(t *testing.T) {
 	}
 	for _, f := range forks {
 		if f.Err == nil {
-			t.Errorf("made after its caller had gone: %s", f.Sandbox.ID)
+			t.Errorf("copy %s was made after the caller was canceled", f.Sandbox.ID)
 		} else if fault.KindOf(f.Err) != fault.Canceled {
 			t.Errorf("got %v", f.Err)
 		}
@@ -259,5 +259,5 @@ func TestForkIsCanceled(t *testing.T) {
 		t.Error(err)
 	}
 	r.wantImages(0)
-	r.nothing()
+	r.wantNothingLeft()
 }

@@ -72,8 +72,8 @@ func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) 
 }
 
 // resumeOrExtend resumes a sandbox, or extends a running one, and reports whether it was paused.
-// may can refuse to resume the sandbox.
-func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration, filesOnly bool, may func(sandbox.Row) error) (sandbox.Sandbox, bool, error) {
+// allowed can refuse to resume the sandbox.
+func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration, filesOnly bool, allowed func(sandbox.Row) error) (sandbox.Sandbox, bool, error) {
 	started := time.Now()
 	ctx, r, release, err := s.lockForChangeOf(ctx, id)
 	if err != nil {
@@ -84,11 +84,11 @@ func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration
 		r, err = s.extendEnd(ctx, r, d)
 		return r.Shown(), false, err
 	}
-	if err := may(r); err != nil {
+	if err := allowed(r); err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
 	if r.State != sandbox.Paused {
-		return sandbox.Sandbox{}, false, notNow(r)
+		return sandbox.Sandbox{}, false, stateConflict(r)
 	}
 	from := source{Source: savedstate.Source{Saved: r.Saved, Files: filesOnly}, renew: guest.Resumed, again: true}
 	if filesOnly {
@@ -102,7 +102,7 @@ func (s *Service) resumeOrExtend(ctx context.Context, id string, d time.Duration
 		return sandbox.Sandbox{}, true, err
 	}
 	r, err = s.restore(ctx, r, r.EndIn(d), from, nil)
-	s.operations.resumed(id, err)
+	s.operations.recordResume(id, err)
 	return r.Shown(), true, err
 }
 
@@ -130,19 +130,19 @@ const slowStart = time.Second
 // sandbox is paused as before. The caller must have registered an operation on the sandbox.
 func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, from source, at *string) (_ sandbox.Row, err error) {
 	started := time.Now()
-	others := false             // programs of the host have changed
-	if from.Saved.Image != "" { // its start has no memory that could not be restored
+	programsChanged := false    // programs of the host have changed since the pause
+	if from.Saved.Image != "" { // without a saved image there is no memory to check
 		err := s.states.CheckFits(ctx, r.Engine, r.TemplateID, r.Base, from.Saved)
 		// Nothing runs while files are extracted.
-		if others = from.Files && fault.CodeOf(err) == savedstate.CodePrograms; err != nil && !others {
+		if programsChanged = from.Files && fault.CodeOf(err) == savedstate.CodePrograms; err != nil && !programsChanged {
 			return sandbox.Row{}, err
 		}
 	}
-	done, err := s.starts.admit(ctx, r, from.request, false)
+	releaseTurn, err := s.starts.admit(ctx, r, from.request, false)
 	if err != nil {
 		return sandbox.Row{}, err
 	}
-	defer func() { done(err) }()
+	defer func() { releaseTurn(err) }()
 	moved := false
 	before := []steps.Step{
 		{Name: stepResuming, Do: func(ctx context.Context) (err error) {
@@ -150,7 +150,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 				From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, By: s.process.self, Run: r.Run, Next: true, MaxLive: s.settings.MaxLive,
 			})
 			if err != nil || !moved {
-				return errors.Join(err, s.stale(ctx, r.ID, moved, err))
+				return errors.Join(err, s.staleReason(ctx, r.ID, moved, err))
 			}
 			r.Run, r.EndAt, r.PausedAt = r.Run+1, end, time.Time{}
 			return nil
@@ -172,15 +172,15 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 		return s.audit.Append(ctx, s.resumedEntry(ctx, r, at, from))
 	}}
 	if err = steps.Run(ctx, undoTimeout, slices.Concat(before, s.bootAgain(&r, from), []steps.Step{after})...); err != nil {
-		if others && fault.KindOf(err) == fault.Internal {
+		if programsChanged && fault.KindOf(err) == fault.Internal {
 			err = fault.Wrap(err, fault.Conflict, savedstate.CodePrograms, "the files cannot be extracted: programs of the host that the sandbox had open have changed since, and one of them is missing").
 				WithHint("put the same packages back, and try again; the server's log names the file")
 		}
-		return sandbox.Row{}, s.notResumed(ctx, r.ID, err)
+		return sandbox.Row{}, s.resumeFailure(ctx, r.ID, err)
 	}
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
-	image, kept := r.Saved.Image, !from.Files && !r.Saved.FilesOnly
+	image, memoryRestored := r.Saved.Image, !from.Files && !r.Saved.FilesOnly
 	r.Saved = sandbox.Saved{}
 	moved, err = s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running, Change: &sandbox.Change{
 		Saved: &r.Saved, PausedAt: &r.PausedAt, EndAt: &r.EndAt, At: at, Checked: r.Checked, Base: &r.Base,
@@ -190,7 +190,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 	}
 	if !moved {
 		s.cut(r.ID)
-		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopInstance(ctx, r))
+		return sandbox.Row{}, errors.Join(removedDuringRequest(), s.stopInstance(ctx, r))
 	}
 	r.State = sandbox.Running
 	if at != nil {
@@ -205,7 +205,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 	}
 	s.log.Info("sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(started))
 	message := "sandbox resumed"
-	if !kept {
+	if !memoryRestored {
 		message = "sandbox booted again with its files"
 	}
 	s.note(ctx, r.ID, "info", message, map[string]string{"took": time.Since(started).Round(time.Millisecond).String()})
@@ -218,5 +218,5 @@ func (s *Service) resumedEntry(ctx context.Context, r sandbox.Row, at *string, f
 	if at != nil {
 		return auditlog.Entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})
 	}
-	return auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.Files || from.Saved.FilesOnly})
+	return auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: formatTime(r.EndAt), FilesOnly: from.Files || from.Saved.FilesOnly})
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // The changes of a run can be applied or discarded after its sandbox has ended.
-func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
+func TestRetainedChangesOutliveSandbox(t *testing.T) {
 	y := newWorkspaceRig(t, level("standard"))
 	y.remove("gone.txt")
 	k, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID)
@@ -53,7 +53,7 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	wantKind(t, err, fault.Denied, "export_pending")
 	y.approvals.granted = true
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
-	if err != nil || y.outside("a.txt") != "mine\n" || y.outside("new/b.txt") != "new\n" || y.outside("gone.txt") != "-" {
+	if err != nil || y.hostFile("a.txt") != "mine\n" || y.hostFile("new/b.txt") != "new\n" || y.hostFile("gone.txt") != "-" {
 		t.Fatalf("%+v %v", done, err)
 	}
 	if len(done.Skipped) != 1 || done.Skipped[0].Conflict != changeset.ChangedOutside {
@@ -62,7 +62,7 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
 		t.Errorf("%q", got)
 	}
-	if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Overwrite: true}); err != nil || y.outside("a.txt") != "one\ntwo\n" {
+	if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Overwrite: true}); err != nil || y.hostFile("a.txt") != "one\ntwo\n" {
 		t.Fatal(err)
 	}
 	// Everything was applied, so nothing is left of it.
@@ -72,7 +72,7 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 }
 
 // An ended sandbox with retained changes is found by its name and ID.
-func TestKeptChangesByReference(t *testing.T) {
+func TestRetainedChangesByReference(t *testing.T) {
 	y := newWorkspaceRig(t, level("standard"))
 	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestStrictChanges(t *testing.T) {
 	if err := os.RemoveAll(y.inside); err != nil {
 		t.Fatal(err)
 	}
-	if err := wholly(y.Reconcile(t.Context())); err != nil {
+	if err := incompleteError(y.Reconcile(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt", "created new", "created new/b.txt", "changed same.txt"}) {
@@ -112,14 +112,14 @@ func TestStrictChanges(t *testing.T) {
 	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
 	if hint := fault.HintOf(err); !strings.Contains(hint, "crannog console --name") || !strings.HasSuffix(hint, "; then repeat the command") {
-		t.Errorf("the hint does not say who is the second person: %q", hint)
+		t.Errorf("the hint does not name the second approver: %q", hint)
 	}
-	if q := y.approvals.asked[0]; q.Kind != egress.AskExport || q.Rule != policy.RuleExport || q.Quorum != 2 || y.outside("a.txt") != "one\n" {
+	if q := y.approvals.asked[0]; q.Kind != egress.AskExport || q.Rule != policy.RuleExport || q.Quorum != 2 || y.hostFile("a.txt") != "one\n" {
 		t.Errorf("%+v", q)
 	}
 	y.approvals.granted = true
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
-	if err != nil || y.outside("a.txt") != "one\ntwo\n" || y.outside("same.txt") != "mine\n" || len(done.Skipped) != 1 || done.Skipped[0].Conflict == "" {
+	if err != nil || y.hostFile("a.txt") != "one\ntwo\n" || y.hostFile("same.txt") != "mine\n" || len(done.Skipped) != 1 || done.Skipped[0].Conflict == "" {
 		t.Fatalf("%+v %v", done, err)
 	}
 	if err := y.Changes().DiscardChanges(t.Context(), local, y.sb.ID); err != nil {
@@ -128,7 +128,7 @@ func TestStrictChanges(t *testing.T) {
 	for _, dir := range []string{"workspaces", "manifests", "changes", "applies"} {
 		entries, err := os.ReadDir(filepath.Join(y.state, dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) || len(entries) != 0 {
-			t.Errorf("left in %s: %v %v", dir, entries, err)
+			t.Errorf("files remain in %s: %v %v", dir, entries, err)
 		}
 	}
 }
@@ -136,11 +136,11 @@ func TestStrictChanges(t *testing.T) {
 // Retained changes need the copy of the workspace that their sandbox had, even if it was made for
 // another sandbox, and whatever other user of the copy is removed. The copy is removed with its
 // last user.
-func TestKeptChangesHoldTheCopy(t *testing.T) {
+func TestRetainedChangesKeepWorkspaceCopy(t *testing.T) {
 	y := newWorkspaceRig(t, level("strict"))
 	ctx := t.Context()
 	n := y.snapshot(local, y.sb.ID, "")
-	heir, err := y.Create(ctx, local, sandbox.CreateRequest{Template: n.ID, Access: level("strict")})
+	second, err := y.Create(ctx, local, sandbox.CreateRequest{Template: n.ID, Access: level("strict")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,28 +149,28 @@ func TestKeptChangesHoldTheCopy(t *testing.T) {
 		return func() error { return y.Changes().DiscardChanges(ctx, local, id) }
 	}
 	reconcile := func() error { _, err := y.Reconcile(ctx); return err }
-	for _, id := range []string{y.sb.ID, heir.ID} {
+	for _, id := range []string{y.sb.ID, second.ID} {
 		if k, err := y.Changes().KeepChanges(ctx, local, id); err != nil || k.Files == 0 {
 			t.Fatal(k, err)
 		}
 	}
 	for _, step := range []struct {
-		what    string
-		do      func() error
-		of      []string // which has retained changes
-		without bool     // the copy
+		what     string
+		do       func() error
+		retained []string // IDs with retained changes
+		without  bool     // the copy
 	}{
-		{"end of the first", forget(y.sb.ID), []string{y.sb.ID, heir.ID}, false},
-		{"end of its heir", forget(heir.ID), []string{y.sb.ID, heir.ID}, false},
-		{"removal of the snapshot", func() error { return y.RemoveSnapshot(ctx, local, n.ID) }, []string{y.sb.ID, heir.ID}, false},
-		{"discarding the first's", discard(y.sb.ID), []string{heir.ID}, false},
-		{"a new start", reconcile, []string{heir.ID}, false},
-		{"discarding the heir's", discard(heir.ID), nil, true},
+		{"end of the first", forget(y.sb.ID), []string{y.sb.ID, second.ID}, false},
+		{"end of the second", forget(second.ID), []string{y.sb.ID, second.ID}, false},
+		{"removal of the snapshot", func() error { return y.RemoveSnapshot(ctx, local, n.ID) }, []string{y.sb.ID, second.ID}, false},
+		{"discarding those of the first", discard(y.sb.ID), []string{second.ID}, false},
+		{"a new start", reconcile, []string{second.ID}, false},
+		{"discarding those of the second", discard(second.ID), nil, true},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.what, err)
 		}
-		for _, id := range step.of {
+		for _, id := range step.retained {
 			if set, err := y.Changes().Changes(ctx, local, id, sandbox.ChangesRequest{}); err != nil || set.Files == 0 {
 				t.Errorf("after the %s: %d files of %s, %v", step.what, set.Files, id, err)
 			}
@@ -184,7 +184,7 @@ func TestKeptChangesHoldTheCopy(t *testing.T) {
 
 // Removing a snapshot removes the copy if nothing else needs it, and not a copy that retained
 // changes need.
-func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
+func TestRemovedSnapshotKeepsNeededCopy(t *testing.T) {
 	for _, kept := range []bool{true, false} {
 		y := newWorkspaceRig(t, level("strict"))
 		n := y.snapshot(local, y.sb.ID, "")
@@ -205,8 +205,8 @@ func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
 		}
 		if kept {
 			y.approvals.granted = true
-			if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.outside("a.txt") != "one\ntwo\n" {
-				t.Errorf("%q, %v", y.outside("a.txt"), err)
+			if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.hostFile("a.txt") != "one\ntwo\n" {
+				t.Errorf("%q, %v", y.hostFile("a.txt"), err)
 			}
 		}
 	}
@@ -214,7 +214,7 @@ func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
 
 // Retained changes expire when no decision is made in time, together with everything that they
 // needed.
-func TestKeptChangesExpire(t *testing.T) {
+func TestRetainedChangesExpire(t *testing.T) {
 	y := newWorkspaceRig(t, level("strict"))
 	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
@@ -244,18 +244,18 @@ func TestKeptChangesExpire(t *testing.T) {
 	}
 	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
-	if err := wholly(y.Reconcile(t.Context())); err != nil {
+	if err := incompleteError(y.Reconcile(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{"workspaces", "manifests", "changes"} {
 		entries, err := os.ReadDir(filepath.Join(y.state, dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) || len(entries) != 0 {
-			t.Errorf("left in %s: %v %v", dir, entries, err)
+			t.Errorf("files remain in %s: %v %v", dir, entries, err)
 		}
 	}
 }
 
-func TestNothingChangedKeepsNothing(t *testing.T) {
+func TestUnchangedWorkspaceRetainsNothing(t *testing.T) {
 	y := newWorkspaceRig(t, level("standard"))
 	write(t, y.inside, "a.txt", "one\n")
 	if err := os.RemoveAll(filepath.Join(y.inside, "new")); err != nil {
@@ -270,29 +270,29 @@ func TestNothingChangedKeepsNothing(t *testing.T) {
 }
 
 // The manifest of a workspace is removed with its sandbox, also by a creation that fails.
-func TestManifestsGoWithTheirSandboxes(t *testing.T) {
+func TestManifestsAreRemovedWithSandboxes(t *testing.T) {
 	state := t.TempDir()
 	y := newRig(t, func(d *lifecycle.Deps) { d.Manifests = workspace.NewManifests(state) })
 	host := t.TempDir()
-	left := func(want int) {
+	wantManifests := func(want int) {
 		t.Helper()
 		if entries, err := os.ReadDir(state); err != nil || len(entries) != want {
-			t.Errorf("%d manifests and not %d, %v", len(entries), want, err)
+			t.Errorf("%d manifests, want %d, %v", len(entries), want, err)
 		}
 	}
 	sb := y.create(local, func(c *sandbox.CreateRequest) { c.Workspace = host })
-	left(1)
+	wantManifests(1)
 	forks, err := y.Fork(t.Context(), local, sb.ID, sandbox.ForkRequest{Count: 2})
 	if err != nil || forks[0].Err != nil || forks[1].Err != nil {
 		t.Fatalf("%+v %v", forks, err)
 	}
-	left(3)
+	wantManifests(3)
 	for _, id := range []string{sb.ID, forks[0].Sandbox.ID, forks[1].Sandbox.ID} {
 		if err := y.Forget(t.Context(), local, id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	left(0)
+	wantManifests(0)
 	y.setFault(func(step fake.Step, _ string) error {
 		if strings.HasPrefix(string(step), "create") {
 			return errors.New("no")
@@ -300,7 +300,7 @@ func TestManifestsGoWithTheirSandboxes(t *testing.T) {
 		return nil
 	})
 	if _, err := y.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Workspace: host}); err == nil {
-		t.Fatal("it was created")
+		t.Fatal("the sandbox was created")
 	}
-	left(0)
+	wantManifests(0)
 }

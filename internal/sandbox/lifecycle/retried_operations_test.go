@@ -14,52 +14,52 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// flaky is a store whose moves fail while it is down.
-type flaky struct {
+// failingMoves is a store whose moves fail while it is down.
+type failingMoves struct {
 	sandbox.Store
 	down *atomic.Bool
 }
 
-func (f flaky) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
+func (f failingMoves) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
 	if f.down.Load() {
-		return false, errBroken
+		return false, errInjected
 	}
 	return f.Store.Move(ctx, id, m)
 }
 
 // A sandbox whose end cannot be written ends as soon as it can be.
-func TestExpiryIsRetried(t *testing.T) {
+func TestFailedEndIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
-		r := newRig(t, func(d *lifecycle.Deps) { d.Store = flaky{d.Store, &down} })
+		r := newRig(t, func(d *lifecycle.Deps) { d.Store = failingMoves{d.Store, &down} })
 		sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout = time.Minute })
 		down.Store(true)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if got, _ := r.Get(t.Context(), alice, sb.ID); got.State != sandbox.Running {
-			t.Fatalf("state %s, and nothing could be written", got.State)
+			t.Fatalf("state %s although no row could be written", got.State)
 		}
 		down.Store(false)
 		time.Sleep(2 * time.Second)
 		if got := r.stopped(sb.ID); got.Reason != "timeout" {
 			t.Errorf("reason %q", got.Reason)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }
 
 // An instance of a paused sandbox that could not be removed is removed later, even if
 // the sandbox is never resumed. The sandbox does not change by it.
-func TestMachineOfAPausedSandboxIsRemovedLater(t *testing.T) {
+func TestInstanceOfPausedSandboxIsRemovedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		sb, runs := r.create(alice, forHours), r.create(alice, forHours)
+		sb, running := r.create(alice, withLongTimeout), r.create(alice, withLongTimeout)
 		r.state(sb.ID).Remember("x", "1")
-		r.failAt(fake.RemoveBegin, errBroken)
+		r.failAt(fake.RemoveBegin, errInjected)
 		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
 			t.Fatal(err)
 		}
-		held := func() []engine.Status {
+		instances := func() []engine.Status {
 			list, err := r.engine.List(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -67,13 +67,13 @@ func TestMachineOfAPausedSandboxIsRemovedLater(t *testing.T) {
 			return list
 		}
 		time.Sleep(2 * time.Minute)
-		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || len(held()) != 2 {
-			t.Fatalf("the sandbox is %s, %v; held: %v", got.State, err, held())
+		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || len(instances()) != 2 {
+			t.Fatalf("the sandbox is %s, %v; held: %v", got.State, err, instances())
 		}
 		r.setFault(nil)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if list := held(); len(list) != 1 || list[0].ID != runs.ID {
+		if list := instances(); len(list) != 1 || list[0].ID != running.ID {
 			t.Errorf("held: %v", list)
 		}
 		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
@@ -82,7 +82,7 @@ func TestMachineOfAPausedSandboxIsRemovedLater(t *testing.T) {
 	})
 }
 
-func forHours(c *sandbox.CreateRequest) { c.Timeout = 8 * time.Hour }
+func withLongTimeout(c *sandbox.CreateRequest) { c.Timeout = 8 * time.Hour }
 
 // failingWait is an engine whose Wait fails for a while.
 type failingWait struct {
@@ -92,7 +92,7 @@ type failingWait struct {
 
 func (b failingWait) Wait(ctx context.Context, id string) (engine.Exit, error) {
 	if time.Now().Before(b.until) {
-		return engine.Exit{}, errBroken
+		return engine.Exit{}, errInjected
 	}
 	return b.Engine.Wait(ctx, id)
 }
@@ -107,7 +107,7 @@ func TestWaitIsRetried(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if _, ok := r.Live(sb.ID); !ok {
-			t.Error("not live, and it runs")
+			t.Error("not live, and it running")
 		}
 		r.engine.Stop(sb.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
 		time.Sleep(10 * time.Second)
@@ -137,11 +137,11 @@ func TestMetricsUnsupported(t *testing.T) {
 
 // An ephemeral sandbox leaves no row when it is removed; one that ends by itself keeps its reason
 // until its process closes.
-func TestEphemeralRecords(t *testing.T) {
+func TestEphemeralSandboxLeavesNoRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		brief := func(c *sandbox.CreateRequest) { c.Ephemeral = true }
-		removed, died := r.create(local, brief), r.create(local, brief)
+		ephemeral := func(c *sandbox.CreateRequest) { c.Ephemeral = true }
+		removed, died := r.create(local, ephemeral), r.create(local, ephemeral)
 		if err := r.Remove(t.Context(), local, removed.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -156,6 +156,6 @@ func TestEphemeralRecords(t *testing.T) {
 		}
 		_, err = r.Get(t.Context(), local, died.ID)
 		wantKind(t, err, fault.NotFound, "sandbox_not_found")
-		r.nothing()
+		r.wantNothingLeft()
 	})
 }

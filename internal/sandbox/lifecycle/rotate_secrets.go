@@ -23,14 +23,14 @@ func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 	if !s.access.Connects() {
 		return nil
 	}
-	lasts, cancel := withoutCaller(ctx)
+	detached, cancel := withoutCaller(ctx)
 	defer cancel()
 	// Every sandbox that read a value before the change has a row by now.
-	rows, err := s.store.List(lasts, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: liveStates}})
+	rows, err := s.store.List(detached, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{States: liveStates}})
 	if err != nil {
 		return err
 	}
-	done, left := make(chan error, len(rows)), 0
+	done, pending := make(chan error, len(rows)), 0
 	for _, r := range rows {
 		// The pool may be handing a warm sandbox to the owner right now.
 		if !r.Access.Linked() || r.Owner != owner && r.State != sandbox.Waiting {
@@ -39,22 +39,22 @@ func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 		if !s.work.start(func() { done <- s.rotate(s.work.ctx, r.ID, owner) }) {
 			return shuttingDown()
 		}
-		left++
+		pending++
 	}
-	late := time.NewTimer(rotateWait)
-	defer late.Stop()
+	timer := time.NewTimer(rotateWait)
+	defer timer.Stop()
 	var errs []error
-	for ; left > 0; left-- {
+	for ; pending > 0; pending-- {
 		select {
 		case err := <-done:
 			errs = append(errs, err)
 			continue
 		case <-ctx.Done():
 			errs = append(errs, canceled(context.Cause(ctx)))
-		case <-late.C:
-			s.log.Warn("secrets will be updated later in sandboxes that are being changed", "owner", owner, "sandboxes", left)
+		case <-timer.C:
+			s.log.Warn("secrets will be updated later in sandboxes that are being changed", "owner", owner, "sandboxes", pending)
 			errs = append(errs, fault.Newf(fault.Timeout, "secret_not_everywhere",
-				"the change is stored, but %d sandboxes that are being started, saved or changed get it only afterwards", left).
+				"the change is stored, but %d sandboxes that are being started, saved or changed get it only afterwards", pending).
 				WithHint("repeat the request to wait for them"))
 		}
 		break
@@ -95,20 +95,20 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 		return false, nil
 	}
 	if r.State != sandbox.Running {
-		return s.process.changes(r), nil
+		return s.process.changedByOther(r), nil
 	}
 	p, err := s.access.Compile(r.Access)
 	if err != nil || len(p.Document().Secrets.Bind) == 0 {
 		return false, err
 	}
-	finding, cancel := withoutCaller(ctx)
-	a := s.attachmentOrNone(finding, r, p)
+	resolveCtx, cancel := withoutCaller(ctx)
+	a := s.attachmentOrNone(resolveCtx, r, p)
 	cancel()
-	telling, cancel := withoutCaller(ctx)
+	updateCtx, cancel := withoutCaller(ctx)
 	defer cancel()
-	err = s.access.Update(telling, a)
+	err = s.access.Update(updateCtx, a)
 	if fault.CodeOf(err) == egress.CodeNotAttached {
-		return false, nil // its attachment is lost, and the old value with it
+		return false, nil // the attachment is lost, so the old value cannot be used either
 	}
 	if err != nil {
 		return false, fmt.Errorf("secrets of %s: %w", id, err)

@@ -14,35 +14,34 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// crossing is a gateway at which something else happens once, right before an update, or whose
-// updates fail.
-type crossing struct {
-	links
-	now  sync.Mutex
-	hook func(sandbox.Attachment) error
+// hookedGateway is a gateway that calls a hook once, right before an update.
+type hookedGateway struct {
+	fakeGateway
+	hookMu sync.Mutex
+	hook   func(sandbox.Attachment) error
 }
 
-func (c *crossing) Update(ctx context.Context, a sandbox.Attachment) error {
-	c.now.Lock()
+func (c *hookedGateway) Update(ctx context.Context, a sandbox.Attachment) error {
+	c.hookMu.Lock()
 	hook := c.hook
 	c.hook = nil
-	c.now.Unlock()
+	c.hookMu.Unlock()
 	if hook != nil {
 		if err := hook(a); err != nil {
 			return err
 		}
 	}
-	return c.links.Update(ctx, a)
+	return c.fakeGateway.Update(ctx, a)
 }
 
-func (c *crossing) before(hook func(sandbox.Attachment) error) {
-	c.now.Lock()
+func (c *hookedGateway) setHook(hook func(sandbox.Attachment) error) {
+	c.hookMu.Lock()
 	c.hook = hook
-	c.now.Unlock()
+	c.hookMu.Unlock()
 }
 
 // value returns the value that a sandbox's requests carry.
-func (c *crossing) value(id string) string {
+func (c *hookedGateway) value(id string) string {
 	a := c.all()[id]
 	if len(a.Secrets) == 0 {
 		return ""
@@ -51,24 +50,24 @@ func (c *crossing) value(id string) string {
 }
 
 // newRotation returns a rig with a sandbox that uses a secret.
-func newRotation(t *testing.T) (*rig, *crossing, *secretStore, sandbox.Sandbox) {
+func newRotation(t *testing.T) (*rig, *hookedGateway, *secretStore, sandbox.Sandbox) {
 	t.Helper()
 	k, _ := newSecretStore(t)
 	k.set("KEY", firstValue)
-	way := &crossing{links: links{attached: map[string]sandbox.Attachment{}}}
-	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = way, k })
+	gateway := &hookedGateway{fakeGateway: fakeGateway{attached: map[string]sandbox.Attachment{}}}
+	r := newRig(t, func(d *lifecycle.Deps) { d.Gateway, d.Sealed = gateway, k })
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = binding(t, "KEY") })
-	return r, way, k, sb
+	return r, gateway, k, sb
 }
 
 // A rotation does not restore a policy that was replaced while it resolved the values.
-func TestRotationKeepsANarrowerPolicy(t *testing.T) {
+func TestRotationKeepsNarrowerPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, way, _, sb := newRotation(t)
+		r, gateway, _, sb := newRotation(t)
 		set := make(chan error, 1)
-		way.before(func(sandbox.Attachment) error {
+		gateway.setHook(func(sandbox.Attachment) error {
 			go func() {
-				_, err := r.SetAccess(t.Context(), alice, sb.ID, to(sandbox.Access{Net: sandbox.NetNone}))
+				_, err := r.SetAccess(t.Context(), alice, sb.ID, replaceWith(sandbox.Access{Net: sandbox.NetNone}))
 				set <- err
 			}()
 			synctest.Wait()
@@ -81,16 +80,16 @@ func TestRotationKeepsANarrowerPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		row, err := r.store.Get(t.Context(), sb.ID)
-		if a := way.all()[sb.ID]; err != nil || a.Policy.Digest() != row.PolicyDigest || way.open(sb.ID) || len(a.Secrets) > 0 {
+		if a := gateway.all()[sb.ID]; err != nil || a.Policy.Digest() != row.PolicyDigest || gateway.isOpen(sb.ID) || len(a.Secrets) > 0 {
 			t.Errorf("%v: another policy is in force than the row's, with %d secrets", err, len(a.Secrets))
 		}
 	})
 }
 
 // A rotation does not open a network that was closed for a pause.
-func TestRotationOpensNothingForAPause(t *testing.T) {
+func TestRotationKeepsNetworkClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, way, _, sb := newRotation(t)
+		r, gateway, _, sb := newRotation(t)
 		saved, paused := make(chan struct{}), make(chan error, 1)
 		r.setFault(func(at fake.Step, _ string) error {
 			if at == fake.CheckpointBegin {
@@ -98,7 +97,7 @@ func TestRotationOpensNothingForAPause(t *testing.T) {
 			}
 			return nil
 		})
-		way.before(func(sandbox.Attachment) error {
+		gateway.setHook(func(sandbox.Attachment) error {
 			go func() {
 				_, err := r.Pause(t.Context(), alice, sb.ID, false)
 				paused <- err
@@ -111,9 +110,9 @@ func TestRotationOpensNothingForAPause(t *testing.T) {
 		}
 		synctest.Wait()
 		if row, err := r.store.Get(t.Context(), sb.ID); err != nil || row.State != sandbox.Pausing {
-			t.Fatalf("it is %s, %v", row.State, err)
+			t.Fatalf("the sandbox is %s, %v", row.State, err)
 		}
-		if a := way.all()[sb.ID]; way.open(sb.ID) || len(a.Secrets) > 0 {
+		if a := gateway.all()[sb.ID]; gateway.isOpen(sb.ID) || len(a.Secrets) > 0 {
 			t.Error("the network is open while the sandbox is saved")
 		}
 		close(saved)
@@ -125,7 +124,7 @@ func TestRotationOpensNothingForAPause(t *testing.T) {
 
 // A sandbox that had read the old value, and does not run yet when the new one is set, has the new
 // one once the rotation is answered.
-func TestRotationReachesWhatIsBeingStarted(t *testing.T) {
+func TestRotationReachesStartingSandboxes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		at    fake.Step
 		start func(r *rig, id string) (string, error)
@@ -156,7 +155,7 @@ func TestRotationReachesWhatIsBeingStarted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, way, k, sb := newRotation(t)
+				r, gateway, k, sb := newRotation(t)
 				var once sync.Once
 				rotated := make(chan error, 1)
 				r.setFault(func(at fake.Step, _ string) error {
@@ -176,16 +175,16 @@ func TestRotationReachesWhatIsBeingStarted(t *testing.T) {
 				if err := <-rotated; err != nil {
 					t.Fatal(err)
 				}
-				if got := way.value(id); got != secondValue {
-					t.Errorf("it continues with %q", got)
+				if got := gateway.value(id); got != secondValue {
+					t.Errorf("the sandbox has the value %q, want the new one", got)
 				}
 			})
 		})
 	}
 }
 
-// So does a warm sandbox that is being handed out.
-func TestRotationReachesWhatIsBeingClaimed(t *testing.T) {
+// TestRotationReachesAcquiredSandbox checks the same for a warm sandbox that is being handed out.
+func TestRotationReachesAcquiredSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := newSecretStore(t)
 		k.set("KEY", firstValue)
@@ -203,22 +202,22 @@ func TestRotationReachesWhatIsBeingClaimed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, claimed := p.configs(sb.ID); !claimed {
-			t.Fatal("it was not claimed")
+			t.Fatal("the sandbox was not acquired from the pool")
 		}
 		if err := <-rotated; err != nil {
 			t.Fatal(err)
 		}
-		if a := p.links.all()[sb.ID]; a.Secrets[0].Value != secondValue {
-			t.Errorf("it continues with %q", a.Secrets[0].Value)
+		if a := p.fakeGateway.all()[sb.ID]; a.Secrets[0].Value != secondValue {
+			t.Errorf("the sandbox has the value %q, want the new one", a.Secrets[0].Value)
 		}
 	})
 }
 
 // A rotation returns in bounded time, and lists the sandboxes that it has not
 // reached. These get the value later.
-func TestRotationDoesNotWaitForEver(t *testing.T) {
+func TestRotationHasTimeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, way, k, sb := newRotation(t)
+		r, gateway, k, sb := newRotation(t)
 		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
 			t.Fatal(err)
 		}
@@ -238,15 +237,15 @@ func TestRotationDoesNotWaitForEver(t *testing.T) {
 		started := time.Now()
 		wantKind(t, r.RotateSecrets(t.Context(), alice.KeyID), fault.Timeout, "secret_not_everywhere")
 		if took := time.Since(started); took > time.Minute {
-			t.Errorf("it was answered after %s", took)
+			t.Errorf("the rotation returned after %s", took)
 		}
 		close(restore)
 		if err := <-resumed; err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if got := way.value(sb.ID); got != secondValue {
-			t.Errorf("it continues with %q", got)
+		if got := gateway.value(sb.ID); got != secondValue {
+			t.Errorf("the sandbox has the value %q, want the new one", got)
 		}
 	})
 }
@@ -254,11 +253,11 @@ func TestRotationDoesNotWaitForEver(t *testing.T) {
 // A sandbox that another process is starting is found by its row.
 func TestRotationWaitsForOtherProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, way, k, sb := newRotation(t)
+		r, gateway, k, sb := newRotation(t)
 		other := sandbox.Process{PID: 5, Start: "alive"}
 		second := &rig{t: t, dir: r.dir, ends: map[string]time.Time{}}
 		second.open(func(d *lifecycle.Deps) {
-			d.Gateway, d.Sealed, d.Process = way, k, other
+			d.Gateway, d.Sealed, d.Process = gateway, k, other
 			d.Alive = func(sandbox.Process) bool { return true }
 		})
 		defer second.close()
@@ -271,8 +270,8 @@ func TestRotationWaitsForOtherProcesses(t *testing.T) {
 		rotated := make(chan error, 1)
 		go func() { rotated <- second.RotateSecrets(t.Context(), alice.KeyID) }()
 		time.Sleep(time.Second)
-		if got := way.value(sb.ID); got != firstValue {
-			t.Errorf("it was handed %q while another process changes it", got)
+		if got := gateway.value(sb.ID); got != firstValue {
+			t.Errorf("the sandbox got %q while another process changes it", got)
 		}
 		if _, err := r.store.Move(t.Context(), sb.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running}); err != nil {
 			t.Fatal(err)
@@ -280,26 +279,26 @@ func TestRotationWaitsForOtherProcesses(t *testing.T) {
 		if err := <-rotated; err != nil {
 			t.Error(err)
 		}
-		if got := way.value(sb.ID); got != secondValue {
-			t.Errorf("it continues with %q", got)
+		if got := gateway.value(sb.ID); got != secondValue {
+			t.Errorf("the sandbox has the value %q, want the new one", got)
 		}
 	})
 }
 
 // A sandbox that has lost its attachment does not make a rotation fail.
-func TestRotationPassesWhatHasNoLink(t *testing.T) {
-	r, way, k, sb := newRotation(t)
-	way.before(func(sandbox.Attachment) error { return fault.New(fault.NotFound, "network_not_attached", "it is gone") })
+func TestRotationSkipsLostAttachments(t *testing.T) {
+	r, gateway, k, sb := newRotation(t)
+	gateway.setHook(func(sandbox.Attachment) error { return fault.New(fault.NotFound, "network_not_attached", "it is gone") })
 	k.set("KEY", secondValue, firstValue)
 	if err := r.RotateSecrets(t.Context(), alice.KeyID); err != nil {
 		t.Error(err)
 	}
 	// Any other failure does: the old value may still work.
-	way.before(func(sandbox.Attachment) error { return fault.New(fault.NotFound, "another", "it is gone") })
+	gateway.setHook(func(sandbox.Attachment) error { return fault.New(fault.NotFound, "another", "it is gone") })
 	if err := r.RotateSecrets(t.Context(), alice.KeyID); fault.CodeOf(err) != "another" {
 		t.Error(err)
 	}
-	if err := r.RotateSecrets(t.Context(), alice.KeyID); err != nil || way.value(sb.ID) != secondValue {
-		t.Errorf("%v, %q", err, way.value(sb.ID))
+	if err := r.RotateSecrets(t.Context(), alice.KeyID); err != nil || gateway.value(sb.ID) != secondValue {
+		t.Errorf("%v, %q", err, gateway.value(sb.ID))
 	}
 }

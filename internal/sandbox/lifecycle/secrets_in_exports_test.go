@@ -22,15 +22,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// forms are the encodings in which a program may have written a value, and its second half, which a
-// redactor that works piece by piece would leave.
-func forms(value string) []string {
+// encodings returns the encodings in which a program may have written a value, and its second half,
+// which a redactor that works piece by piece would leave.
+func encodings(value string) []string {
 	b64 := base64.StdEncoding.EncodeToString([]byte("xy" + value + "z")) // their ends depend on what is beside the value
 	return []string{value[len(value)/2:], b64[4 : len(b64)-4], hex.EncodeToString([]byte(value))}
 }
 
-func shows(text, value string) bool {
-	return slices.ContainsFunc(forms(value), func(f string) bool { return strings.Contains(text, f) })
+func containsValue(text, value string) bool {
+	return slices.ContainsFunc(encodings(value), func(f string) bool { return strings.Contains(text, f) })
 }
 
 // newSecretsRig returns a workspaceRig whose programs have obtained the value of a secret and
@@ -56,10 +56,10 @@ func newSecretsRig(t *testing.T, bound bool) (*workspaceRig, *secretStore) {
 	return y, k
 }
 
-var holding = []string{"raw", "encoded", "big", ".envrc"}
+var filesWithSecret = []string{"raw", "encoded", "big", ".envrc"}
 
-// out is everything that an export writes.
-func (y *workspaceRig) out(format string) (*sandbox.Exported, string) {
+// exportFile exports the changes and returns the written text.
+func (y *workspaceRig) exportFile(format string) (*sandbox.Exported, string) {
 	y.t.Helper()
 	out, err := y.Changes().Export(y.t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format, Protected: true, Provenance: true})
 	if err != nil {
@@ -73,8 +73,8 @@ func (y *workspaceRig) out(format string) (*sandbox.Exported, string) {
 	return out, string(text)
 }
 
-// words are all texts that the audit log and approvers got.
-func (y *workspaceRig) words() string {
+// auditText returns all texts that the audit log and approvers got.
+func (y *workspaceRig) auditText() string {
 	y.t.Helper()
 	var all strings.Builder
 	for _, e := range y.record.Entries() {
@@ -87,12 +87,12 @@ func (y *workspaceRig) words() string {
 // P44: the value of a secret that a program has obtained leaves its sandbox by no
 // diff, export or apply, and the signature covers what was exported. The control is a
 // sandbox with the same files and without a binding of the secret.
-func TestSecretsDoNotComeOutInFiles(t *testing.T) {
+func TestExportsContainNoSecrets(t *testing.T) {
 	for _, bound := range []bool{true, false} {
 		y, _ := newSecretsRig(t, bound)
 		count := 0
 		if bound {
-			count = len(holding)
+			count = len(filesWithSecret)
 		}
 		set, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
 		if err != nil {
@@ -102,18 +102,18 @@ func TestSecretsDoNotComeOutInFiles(t *testing.T) {
 		for _, c := range set.Changes {
 			text.WriteString(c.Text)
 			if c.Has(changeset.Masked) && c.New.Sum != "" {
-				t.Errorf("a guess at what is in %s can be checked", c.Path)
+				t.Errorf("the checksum of %s allows to check a guess of its content", c.Path)
 			}
 		}
-		if shows(text.String(), firstValue) == bound || changeset.CountMasked(set.Changes) != count {
-			t.Errorf("bound %v: diff shows %v, %d masked", bound, shows(text.String(), firstValue), changeset.CountMasked(set.Changes))
+		if containsValue(text.String(), firstValue) == bound || changeset.CountMasked(set.Changes) != count {
+			t.Errorf("bound %v: diff shows %v, %d masked", bound, containsValue(text.String(), firstValue), changeset.CountMasked(set.Changes))
 		}
 		for _, format := range []string{"tar", "patch"} {
-			out, text := y.out(format)
-			if shows(text, firstValue) == bound || out.Masked != count {
-				t.Errorf("bound %v: %s shows %v, %d masked", bound, format, shows(text, firstValue), out.Masked)
+			out, text := y.exportFile(format)
+			if containsValue(text, firstValue) == bound || out.Masked != count {
+				t.Errorf("bound %v: %s shows %v, %d masked", bound, format, containsValue(text, firstValue), out.Masked)
 			}
-			st := y.verified(out.Provenance, provenance.Check{Artifact: shaOf([]byte(text))})
+			st := y.verify(out.Provenance, provenance.Check{Artifact: shaOf([]byte(text))})
 			if st.Predicate.BuildDefinition.InternalParameters.Masked != count {
 				t.Errorf("%+v", st.Predicate.BuildDefinition.InternalParameters)
 			}
@@ -122,38 +122,38 @@ func TestSecretsDoNotComeOutInFiles(t *testing.T) {
 		if err != nil || changeset.CountMasked(done.Applied) != count {
 			t.Fatalf("%+v %v", done, err)
 		}
-		for _, name := range holding {
+		for _, name := range filesWithSecret {
 			inside, err := os.ReadFile(filepath.Join(y.inside, name))
 			if err != nil {
 				t.Fatal(err)
 			}
-			came := y.outside(name)
-			if shows(came, firstValue) == bound || len(came) != len(inside) {
-				t.Errorf("bound %v: %s shows %v, %d of %d bytes", bound, name, shows(came, firstValue), len(came), len(inside))
+			hostText := y.hostFile(name)
+			if containsValue(hostText, firstValue) == bound || len(hostText) != len(inside) {
+				t.Errorf("bound %v: %s shows %v, %d of %d bytes", bound, name, containsValue(hostText, firstValue), len(hostText), len(inside))
 			}
-			y.verified(done.Provenance, provenance.Check{Artifact: shaOf([]byte(came)), Path: filepath.Join(y.host, name)})
+			y.verify(done.Provenance, provenance.Check{Artifact: shaOf([]byte(hostText)), Path: filepath.Join(y.host, name)})
 		}
-		if bound && !strings.Contains(y.words(), `"masked":4`) {
-			t.Error("the audit log does not say that something was redacted")
+		if bound && !strings.Contains(y.auditText(), `"masked":4`) {
+			t.Error("the audit log does not have the number of redacted files")
 		}
 	}
 }
 
 // P44: an earlier value is redacted like the one in use.
-func TestEarlierSecretsDoNotComeOut(t *testing.T) {
+func TestExportsContainNoEarlierSecrets(t *testing.T) {
 	y, k := newSecretsRig(t, true)
 	k.set("KEY", secondValue)
 	if err := y.RotateSecrets(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	write(t, y.inside, "raw", firstValue+" "+secondValue)
-	if _, text := y.out("tar"); shows(text, firstValue) || shows(text, secondValue) {
-		t.Error("it comes out")
+	if _, text := y.exportFile("tar"); containsValue(text, firstValue) || containsValue(text, secondValue) {
+		t.Error("an export contains a secret")
 	}
 }
 
 // P44: a file whose name contains a secret stays inside, and its name is not shown.
-func TestNamesOfSecretsStayInside(t *testing.T) {
+func TestFilesNamedAfterSecretsAreNotExported(t *testing.T) {
 	for _, bound := range []bool{true, false} {
 		y, _ := newSecretsRig(t, bound)
 		write(t, y.inside, "dir-"+firstValue+"/.envrc", "1")
@@ -164,7 +164,7 @@ func TestNamesOfSecretsStayInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, text := y.out("tar")
+		_, text := y.exportFile("tar")
 		done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true})
 		if err != nil {
 			t.Fatal(err)
@@ -178,18 +178,18 @@ func TestNamesOfSecretsStayInside(t *testing.T) {
 				t.Errorf("bound %v: the name is in %s: %v", bound, where, strings.Contains(output, firstValue))
 			}
 		}
-		if bound && strings.Contains(y.words(), firstValue) {
-			t.Error("the name is in the record")
+		if bound && strings.Contains(y.auditText(), firstValue) {
+			t.Error("the name is in the audit log")
 		}
-		if came := y.outside("dir-" + firstValue + "/.envrc"); (came == "-") != bound {
-			t.Errorf("bound %v: it came as %q", bound, came)
+		if hostText := y.hostFile("dir-" + firstValue + "/.envrc"); (hostText == "-") != bound {
+			t.Errorf("bound %v: the host file has %q", bound, hostText)
 		}
 	}
 }
 
-// P44: kept changes hold no secret value, and need none for redaction: the values may
+// P44: retained changes contain no secret value, and need none for redaction: the values may
 // no longer be known when the changes are exported.
-func TestKeptChangesHoldNoSecret(t *testing.T) {
+func TestRetainedChangesContainNoSecret(t *testing.T) {
 	for _, bound := range []bool{true, false} {
 		y, k := newSecretsRig(t, bound)
 		write(t, y.inside, "name-"+firstValue, "1")
@@ -206,18 +206,18 @@ func TestKeptChangesHoldNoSecret(t *testing.T) {
 		}
 		k.fail(errors.New("closed"))
 		kept := filepath.Join(y.state, "changes")
-		for _, form := range forms(firstValue) {
+		for _, form := range encodings(firstValue) {
 			if held := hosttest.Holding(t, kept, form); (len(held) == 0) != bound {
 				t.Errorf("bound %v: the value is kept in %q", bound, held)
 			}
 		}
 		count := 0
 		if bound {
-			count = len(holding) + 1
+			count = len(filesWithSecret) + 1
 		}
-		out, text := y.out("tar")
-		if shows(text, firstValue) == bound || out.Masked != count {
-			t.Errorf("bound %v: tar shows %v, %d masked", bound, shows(text, firstValue), out.Masked)
+		out, text := y.exportFile("tar")
+		if containsValue(text, firstValue) == bound || out.Masked != count {
+			t.Errorf("bound %v: tar shows %v, %d masked", bound, containsValue(text, firstValue), out.Masked)
 		}
 		done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Overwrite: !bound})
 		if err != nil {
@@ -225,33 +225,33 @@ func TestKeptChangesHoldNoSecret(t *testing.T) {
 		}
 		if bound {
 			// The host's file was changed since, and contains the value too.
-			if len(done.Skipped) != 1 || done.Skipped[0].Path != "same.txt" || y.outside("same.txt") != "mine "+firstValue {
+			if len(done.Skipped) != 1 || done.Skipped[0].Path != "same.txt" || y.hostFile("same.txt") != "mine "+firstValue {
 				t.Errorf("%+v", done.Skipped)
 			}
 		}
-		if came := y.outside("raw"); shows(came, firstValue) == bound || came == "-" {
-			t.Errorf("bound %v: %q", bound, came)
+		if hostText := y.hostFile("raw"); containsValue(hostText, firstValue) == bound || hostText == "-" {
+			t.Errorf("bound %v: %q", bound, hostText)
 		}
 	}
 }
 
 // A file of the host that also contains the value is not replaced without an approval. This holds
 // for retained changes too, when the value is not known any more.
-func TestAKeptFileReplacesNoSecretUnasked(t *testing.T) {
+func TestHostFileWithSecretIsNotReplaced(t *testing.T) {
 	k, with := newSecretStore(t)
 	k.set("KEY", firstValue)
 	access := binding(t, "KEY")
 	access.Level = "light"
 	y := newWorkspaceRigWith(t, access, with, map[string]string{"config": "key " + firstValue + "\n"})
 	write(t, y.inside, "config", "key "+firstValue+"\nmore\n")
-	skips := func() {
+	wantSkipped := func() {
 		t.Helper()
 		done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"config"}})
-		if err != nil || len(done.Skipped) != 1 || done.Skipped[0].Conflict != changeset.SecretOutside || !strings.Contains(y.outside("config"), firstValue) {
+		if err != nil || len(done.Skipped) != 1 || done.Skipped[0].Conflict != changeset.SecretOutside || !strings.Contains(y.hostFile("config"), firstValue) {
 			t.Fatalf("%+v %v", done, err)
 		}
 	}
-	skips()
+	wantSkipped()
 	if _, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -259,24 +259,24 @@ func TestAKeptFileReplacesNoSecretUnasked(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.fail(errors.New("closed"))
-	skips()
+	wantSkipped()
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"config"}, Overwrite: true})
-	if err != nil || changeset.CountMasked(done.Applied) != 1 || strings.Contains(y.outside("config"), firstValue) {
+	if err != nil || changeset.CountMasked(done.Applied) != 1 || strings.Contains(y.hostFile("config"), firstValue) {
 		t.Errorf("%+v %v", done, err)
 	}
 }
 
 // The redactor of a paused sandbox comes from its policy; if it cannot be created, nothing leaves a
 // paused or a running sandbox.
-func TestNothingLeavesUnmasked(t *testing.T) {
+func TestExportsNeedRedactor(t *testing.T) {
 	y, k := newSecretsRig(t, true)
 	if _, err := y.Pause(t.Context(), local, y.sb.ID, true); err != nil {
 		t.Fatal(err)
 	}
-	if _, text := y.out("tar"); shows(text, firstValue) {
-		t.Error("it comes out of a paused sandbox")
+	if _, text := y.exportFile("tar"); containsValue(text, firstValue) {
+		t.Error("an export of a paused sandbox contains the secret")
 	}
-	refused := func() {
+	wantUnavailable := func() {
 		t.Helper()
 		k.fail(errors.New("closed"))
 		defer k.fail(nil)
@@ -287,17 +287,17 @@ func TestNothingLeavesUnmasked(t *testing.T) {
 		_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 		wantKind(t, err, fault.Unavailable, "mask_unavailable")
 	}
-	refused()
+	wantUnavailable()
 	if _, _, err := y.Resume(t.Context(), local, y.sb.ID, 0); err != nil {
 		t.Fatal(err)
 	}
 	y.close()
 	y.open(y.options)
-	refused()
-	if y.outside("raw") != "-" {
-		t.Error("it came out")
+	wantUnavailable()
+	if y.hostFile("raw") != "-" {
+		t.Error("the secret was exported")
 	}
 	if _, err := y.Changes().Changes(context.Background(), local, y.sb.ID, sandbox.ChangesRequest{}); err != nil {
-		t.Errorf("the control: %v", err)
+		t.Errorf("control: %v", err)
 	}
 }

@@ -37,7 +37,7 @@ type Service struct {
 	audit  *auditlog.Log
 	intake *intake.Service
 	states *savedstate.Service
-	kept   kept
+	data   sandboxData
 
 	planner    *planner
 	starts     starts
@@ -69,7 +69,7 @@ func NewService(d Deps) (*Service, error) {
 		d.Admission = admission.New(admission.Options{Log: d.Log})
 	}
 	settings := d.Settings.WithDefaults()
-	limit, err := most(settings.Max)
+	limit, err := fillMaximum(settings.Max)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox service: %w", err)
 	}
@@ -84,7 +84,7 @@ func NewService(d Deps) (*Service, error) {
 	s.operations = newOperations(func() { s.pool.Load().Wake() })
 	s.deadlines = &deadlines{
 		sandboxes: s, store: d.Store, engines: s.engines, live: s.live, operations: s.operations, work: s.work, log: d.Log,
-		retention: settings.Retention, wake: make(chan struct{}, 1), late: make(map[chan struct{}]bool),
+		retention: settings.Retention, wake: make(chan struct{}, 1), pauses: make(map[chan struct{}]bool),
 	}
 	s.states = savedstate.New(savedstate.Deps{
 		Rows: d.Store, Engines: d.Engines, Templates: d.Templates, Images: d.Images, HostFiles: d.HostFiles, Log: d.Log, NewID: newSnapshotID,
@@ -113,12 +113,12 @@ func NewService(d Deps) (*Service, error) {
 	if d.Kept != nil {
 		w.Retained = d.Kept
 	}
-	s.kept.workspaces = workspaces.New(w)
-	s.kept.recordings = recordings.New(recordings.Deps{
+	s.data.workspaces = workspaces.New(w)
+	s.data.recordings = recordings.New(recordings.Deps{
 		Resolve: s.resolve, Rows: d.Store, Recordings: d.Recordings, Log: d.Log,
 		HasChanges: func(id string) bool { return d.Kept != nil && d.Kept.Has(id) },
 	})
-	s.kept.changes = changes.New(changes.Deps{
+	s.data.changes = changes.New(changes.Deps{
 		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Approvals, Manifests: d.Manifests, Copies: d.Copies,
 		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
 	})
@@ -129,4 +129,4 @@ func NewService(d Deps) (*Service, error) {
 }
 
 // Recordings manages recordings of the output of commands.
-func (s *Service) Recordings() *recordings.Service { return s.kept.recordings }
+func (s *Service) Recordings() *recordings.Service { return s.data.recordings }

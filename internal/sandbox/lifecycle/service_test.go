@@ -59,8 +59,8 @@ type rig struct {
 	format string         // directory of saved states; "" is the fake's own
 
 	mu            sync.Mutex
-	ends          map[string]time.Time // what guests were told
-	boots         []guest.Config       // what guests were given
+	ends          map[string]time.Time // ends that guests were sent
+	boots         []guest.Config       // configurations of booted guests
 	refuseUpdates bool                 // guests refuse updates
 	// files, if set, is what guests list and pack for any directory.
 	files http.Handler
@@ -91,7 +91,7 @@ func (r *rig) open(options ...option) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if r.images, err = newFakeImages(filepath.Join(r.dir, "album")); err != nil {
+	if r.images, err = newFakeImages(filepath.Join(r.dir, "states")); err != nil {
 		r.t.Fatal(err)
 	}
 	if r.record == nil {
@@ -126,8 +126,8 @@ func (r *rig) close() {
 	r.Service = nil
 }
 
-// answered are the paths of the guest that a test answers with files.
-var answered = []string{guest.PathTree, guest.PathPack, guest.PathCensus, guest.PathSignal}
+// guestFilePaths are the paths of the guest that a test answers with files.
+var guestFilePaths = []string{guest.PathTree, guest.PathPack, guest.PathCensus, guest.PathSignal}
 
 func (r *rig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	var config guest.Config
@@ -145,15 +145,15 @@ func (r *rig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	})
 	return map[int]http.Handler{8080: hello, guestboot.Port: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
-		deaf := r.refuseUpdates && req.URL.Path == guest.PathUpdate
+		refuses := r.refuseUpdates && req.URL.Path == guest.PathUpdate
 		files := r.files
 		r.mu.Unlock()
-		if files != nil && slices.Contains(answered, req.URL.Path) && req.Header.Get(guest.ControlHeader) == config.ControlToken {
+		if files != nil && slices.Contains(guestFilePaths, req.URL.Path) && req.Header.Get(guest.ControlHeader) == config.ControlToken {
 			files.ServeHTTP(w, req)
 			return
 		}
-		if deaf {
-			http.Error(w, "deaf", http.StatusTeapot)
+		if refuses {
+			http.Error(w, "the guest refuses updates", http.StatusTeapot)
 			return
 		}
 		control.ServeHTTP(w, req)
@@ -189,16 +189,16 @@ func (r *rig) create(caller sandbox.Principal, change ...func(*sandbox.CreateReq
 	return sb
 }
 
-// nothing fails the test unless engine, directory and live rows are empty.
-func (r *rig) nothing() {
+// wantNothingLeft fails the test unless engine, directory and live rows are empty.
+func (r *rig) wantNothingLeft() {
 	r.t.Helper()
 	held, err := r.engine.List(r.t.Context())
 	if err != nil || len(held) != 0 {
-		r.t.Errorf("engine holds %v, %v", held, err)
+		r.t.Errorf("instances remain: %v, %v", held, err)
 	}
 	entries, err := os.ReadDir(filepath.Join(r.dir, "run"))
 	if err != nil || len(entries) != 0 {
-		r.t.Errorf("left in the directory: %v, %v", entries, err)
+		r.t.Errorf("files remain in the directory: %v, %v", entries, err)
 	}
 	rows, err := r.store.List(r.t.Context(), sandbox.Query{AllOwners: true, Filter: sandbox.Filter{
 		States: []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Stopping},
@@ -215,7 +215,7 @@ func wantKind(t *testing.T, err error, kind fault.Kind, code string) {
 	}
 }
 
-func TestLife(t *testing.T) {
+func TestSandboxLifecycle(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	sb := r.create(alice, func(c *sandbox.CreateRequest) {
@@ -262,18 +262,18 @@ func TestLife(t *testing.T) {
 		t.Errorf("log: %+v, %v", entries, err)
 	}
 	if err := r.Remove(ctx, alice, sb.ID); err != nil {
-		t.Errorf("removal of the record: %v", err)
+		t.Errorf("removal of the row: %v", err)
 	}
 	_, err = r.Get(ctx, alice, sb.ID)
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
-	r.nothing()
+	r.wantNothingLeft()
 }
 
-func TestOwners(t *testing.T) {
+func TestOwnersSeeOnlyTheirSandboxes(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
-	hers := r.create(alice, func(c *sandbox.CreateRequest) { c.Name = "web" })
-	his := r.create(bob, func(c *sandbox.CreateRequest) { c.Name = "web" })
+	aliceSandbox := r.create(alice, func(c *sandbox.CreateRequest) { c.Name = "web" })
+	bobSandbox := r.create(bob, func(c *sandbox.CreateRequest) { c.Name = "web" })
 	ops := map[string]func(ref string) error{
 		"get":     func(ref string) error { _, err := r.Get(ctx, bob, ref); return err },
 		"remove":  func(ref string) error { return r.Remove(ctx, bob, ref) },
@@ -284,33 +284,33 @@ func TestOwners(t *testing.T) {
 		"logs":    func(ref string) error { _, err := r.Logs(ctx, bob, ref); return err },
 	}
 	for name, op := range ops {
-		err := op(hers.ID)
+		err := op(aliceSandbox.ID)
 		wantKind(t, err, fault.NotFound, "sandbox_not_found")
-		if want := `Sandbox "` + hers.ID + `" doesn't exist or you don't have access to it`; fault.PublicText(err) != want {
+		if want := `Sandbox "` + aliceSandbox.ID + `" doesn't exist or you don't have access to it`; fault.PublicText(err) != want {
 			t.Errorf("%s: %q, want %q", name, fault.PublicText(err), want)
 		}
-		wantKind(t, op(his.ID[:8]), fault.NotFound, "sandbox_not_found")
+		wantKind(t, op(bobSandbox.ID[:8]), fault.NotFound, "sandbox_not_found")
 	}
-	if got, err := r.Get(ctx, bob, "web"); err != nil || got.ID != his.ID {
+	if got, err := r.Get(ctx, bob, "web"); err != nil || got.ID != bobSandbox.ID {
 		t.Errorf("bob's web: %v, %v", got.ID, err)
 	}
 	_, err := r.Get(ctx, local, "web")
 	wantKind(t, err, fault.Conflict, "sandbox_ambiguous")
 	page, err := r.List(ctx, bob, sandbox.Filter{})
-	if err != nil || len(page.Sandboxes) != 1 || page.Sandboxes[0].ID != his.ID || page.Running != 1 {
+	if err != nil || len(page.Sandboxes) != 1 || page.Sandboxes[0].ID != bobSandbox.ID || page.Running != 1 {
 		t.Errorf("bob lists %+v, %v", page, err)
 	}
 	page, err = r.List(ctx, local, sandbox.Filter{})
 	if err != nil || len(page.Sandboxes) != 2 || page.Running != 2 {
 		t.Errorf("a local caller lists %+v, %v", page, err)
 	}
-	_, err = r.Get(ctx, sandbox.Principal{}, hers.ID)
+	_, err = r.Get(ctx, sandbox.Principal{}, aliceSandbox.ID)
 	wantKind(t, err, fault.Unauthenticated, "unauthenticated")
 	_, err = r.Create(ctx, bob, sandbox.CreateRequest{Template: "base", Name: "web"})
 	wantKind(t, err, fault.Exists, "sandbox_name_taken")
 }
 
-func TestCreateFailsAtEachStep(t *testing.T) {
+func TestFailedCreateLeavesNothing(t *testing.T) {
 	r := newRig(t)
 	broken := errors.New("broken on purpose")
 	for _, step := range fake.Steps[:4] {
@@ -324,12 +324,12 @@ func TestCreateFailsAtEachStep(t *testing.T) {
 		if !errors.Is(err, broken) || fault.PublicText(err) != "internal error" {
 			t.Errorf("%s: %v", step, err)
 		}
-		r.nothing()
+		r.wantNothingLeft()
 	}
 	r.setFault(nil)
 	page, err := r.List(t.Context(), local, sandbox.Filter{})
 	if err != nil || len(page.Sandboxes) != 0 {
-		t.Errorf("records of what never was: %+v, %v", page, err)
+		t.Errorf("rows of failed creations: %+v, %v", page, err)
 	}
 	r.create(alice, func(c *sandbox.CreateRequest) { c.Name = "web" })
 }

@@ -41,13 +41,13 @@ func (s *Service) SetAccess(ctx context.Context, caller sandbox.Principal, ref s
 			return sandbox.Sandbox{}, err
 		}
 	}
-	asked := r.PolicyDigest
+	requestedUnder := r.PolicyDigest
 	return s.setAccess(ctx, caller, r.ID, func(a sandbox.Access) (sandbox.Access, error) {
 		p, err := s.access.Compile(a)
 		if err != nil {
 			return a, err
 		}
-		if p.Level() == access.CarefulLevel && p.Digest() != asked {
+		if p.Level() == access.CarefulLevel && p.Digest() != requestedUnder {
 			return a, fault.New(fault.Conflict, "policy_changed", "the policy has changed since the request; try again")
 		}
 		return change(a)
@@ -68,7 +68,7 @@ func (s *Service) setAccess(ctx context.Context, caller sandbox.Principal, ref s
 	if r, err = s.store.Get(ctx, r.ID); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	if err := s.engines.mustServe(r); err != nil {
+	if err := s.engines.checkServed(r); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if r.State != sandbox.Running {

@@ -34,7 +34,7 @@ func (s *Service) setEnd(ctx context.Context, caller sandbox.Principal, ref stri
 		return sandbox.Sandbox{}, err
 	}
 	defer unlock()
-	if err := s.engines.mustServe(r); err != nil {
+	if err := s.engines.checkServed(r); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if d == 0 && !onlyLater {

@@ -25,8 +25,8 @@ func shaOf(data []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// exported is the content of an export, and its envelope.
-func (y *workspaceRig) exported(format string) (data, envelope []byte) {
+// exportSigned returns the content of an export and its signed statement.
+func (y *workspaceRig) exportSigned(format string) (data, envelope []byte) {
 	y.t.Helper()
 	out, err := y.Changes().Export(y.t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format, Provenance: true})
 	if err != nil {
@@ -39,8 +39,8 @@ func (y *workspaceRig) exported(format string) (data, envelope []byte) {
 	return data, out.Provenance
 }
 
-// verified returns a statement after checking that it holds for a file.
-func (y *workspaceRig) verified(envelope []byte, c provenance.Check) *provenance.Statement {
+// verify returns a statement after checking that it holds for a file.
+func (y *workspaceRig) verify(envelope []byte, c provenance.Check) *provenance.Statement {
 	y.t.Helper()
 	key, err := y.keys.Public()
 	if err != nil {
@@ -54,20 +54,20 @@ func (y *workspaceRig) verified(envelope []byte, c provenance.Check) *provenance
 	return st
 }
 
-// P41: what comes out is signed as it is, with the policy in force, after the audit entry.
-func TestExportsAreSignedFor(t *testing.T) {
+// P41: exports are signed with their content and the policy in force, after the audit entry.
+func TestExportsAreSigned(t *testing.T) {
 	for _, format := range []string{"tar", "patch"} {
 		y := newWorkspaceRig(t, level("light"))
 		y.remove("gone.txt")
-		data, envelope := y.exported(format)
-		st := y.verified(envelope, provenance.Check{Artifact: shaOf(data)})
-		y.verified(envelope, provenance.Check{Artifact: shaOf([]byte("one\ntwo\n")), As: "/workspace/a.txt"})
+		data, envelope := y.exportSigned(format)
+		st := y.verify(envelope, provenance.Check{Artifact: shaOf(data)})
+		y.verify(envelope, provenance.Check{Artifact: shaOf([]byte("one\ntwo\n")), As: "/workspace/a.txt"})
 		if len(st.Subject) != 3 {
 			t.Errorf("%+v", st.Subject)
 		}
 		for _, secret := range []string{y.host, "TOKEN", "never-in-a-statement"} {
 			if strings.Contains(string(decode(t, envelope)), secret) {
-				t.Errorf("%q is in it", secret)
+				t.Errorf("the statement contains %q", secret)
 			}
 		}
 		d, run := st.Predicate.BuildDefinition, st.Predicate.RunDetails
@@ -83,9 +83,9 @@ func TestExportsAreSignedFor(t *testing.T) {
 		if err := json.Unmarshal(signed[0].Data, &f); err != nil {
 			t.Fatal(err)
 		}
-		point, ok := st.Checkpoint()
-		if !ok || point.Size <= exports[0].Seq || point.Size > signed[0].Seq || f.Checkpoint != point.Size {
-			t.Errorf("the checkpoint of %d entries does not cover the export at %d", point.Size, exports[0].Seq)
+		treeHead, ok := st.Checkpoint()
+		if !ok || treeHead.Size <= exports[0].Seq || treeHead.Size > signed[0].Seq || f.Checkpoint != treeHead.Size {
+			t.Errorf("the tree head of %d entries does not cover the export at %d", treeHead.Size, exports[0].Seq)
 		}
 		if f.Artifact != shaOf(data) || f.Envelope != shaOf(envelope) || f.Digest != d.InternalParameters.Changes || f.Policy != y.sb.PolicyDigest || f.Subjects != 3 {
 			t.Errorf("%+v", f)
@@ -94,28 +94,28 @@ func TestExportsAreSignedFor(t *testing.T) {
 }
 
 // P41: files that are applied are signed before they are written.
-func TestAppliedFilesAreSignedFor(t *testing.T) {
+func TestAppliedFilesAreSigned(t *testing.T) {
 	y := newWorkspaceRig(t, level("light"))
 	dry, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true, DryRun: true})
 	if err != nil || dry.Provenance != nil {
-		t.Fatalf("of nothing: %v", err)
+		t.Fatalf("dry run: %v", err)
 	}
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := filepath.Join(y.host, "new/b.txt")
-	y.verified(done.Provenance, provenance.Check{Artifact: shaOf([]byte(y.outside("new/b.txt"))), Path: at})
+	y.verify(done.Provenance, provenance.Check{Artifact: shaOf([]byte(y.hostFile("new/b.txt"))), Path: at})
 	y.remove("gone.txt")
 	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
 	wantKind(t, err, fault.Invalid, "provenance_empty")
-	if y.outside("gone.txt") != "x\n" {
-		t.Error("it came out without the requested signature")
+	if y.hostFile("gone.txt") != "x\n" {
+		t.Error("a file was removed without the requested signature")
 	}
 }
 
 // P41: without an audit entry no signature is returned, and nothing comes out.
-func TestNothingIsSignedUnrecorded(t *testing.T) {
+func TestSignatureNeedsAuditEntry(t *testing.T) {
 	y := newWorkspaceRig(t, level("light"))
 	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.ProvenanceSigned })
 	for _, signed := range []bool{true, false} {
@@ -131,17 +131,17 @@ func TestNothingIsSignedUnrecorded(t *testing.T) {
 	}
 	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
-	if y.outside("a.txt") != "one\n" {
-		t.Error("it came out unsigned")
+	if y.hostFile("a.txt") != "one\n" {
+		t.Error("a file was applied without its signature")
 	}
 	y.record.Fail(nil)
-	if _, envelope := y.exported("tar"); len(envelope) == 0 {
+	if _, envelope := y.exportSigned("tar"); len(envelope) == 0 {
 		t.Error("nothing is signed")
 	}
 }
 
 // Requesting a signature does not bypass a policy that denies or asks.
-func TestSigningIsNoWayOut(t *testing.T) {
+func TestSignatureDoesNotBypassPolicy(t *testing.T) {
 	y := newWorkspaceRig(t, level("strict"))
 	_, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
 	wantKind(t, err, fault.Denied, "export_pending")
@@ -149,7 +149,7 @@ func TestSigningIsNoWayOut(t *testing.T) {
 		t.Errorf("%d were signed", n)
 	}
 	y.approvals.granted = true
-	_, envelope := y.exported("tar")
+	_, envelope := y.exportSigned("tar")
 	if !strings.Contains(string(decode(t, envelope)), `"approval":"a1"`) {
 		t.Errorf("%s", decode(t, envelope))
 	}
@@ -167,7 +167,7 @@ func decode(t *testing.T, envelope []byte) []byte {
 }
 
 // A service without keys returns an error before an approval is used.
-func TestWithoutKeysNothingIsSigned(t *testing.T) {
+func TestSignatureNeedsKeys(t *testing.T) {
 	y := newWorkspaceRigWith(t, level("light"), func(d *lifecycle.Deps) { d.Provenance = nil })
 	_, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
 	wantKind(t, err, fault.Unsupported, "provenance_unavailable")
@@ -177,7 +177,7 @@ func TestWithoutKeysNothingIsSigned(t *testing.T) {
 }
 
 // The retained changes of an ended sandbox are signed with what is known about it.
-func TestKeptChangesAreSignedFor(t *testing.T) {
+func TestRetainedChangesAreSigned(t *testing.T) {
 	y := newWorkspaceRig(t, level("light"))
 	if k, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil || k.Files == 0 {
 		t.Fatalf("%+v %v", k, err)
@@ -188,8 +188,8 @@ func TestKeptChangesAreSignedFor(t *testing.T) {
 	if err := y.Remove(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	data, envelope := y.exported("tar")
-	st := y.verified(envelope, provenance.Check{Artifact: shaOf(data)})
+	data, envelope := y.exportSigned("tar")
+	st := y.verify(envelope, provenance.Check{Artifact: shaOf(data)})
 	if d := st.Predicate.BuildDefinition; d.ExternalParameters.Template != "base" || d.InternalParameters.Engine != y.sb.Engine ||
 		!st.Predicate.RunDetails.Metadata.StartedOn.Equal(y.sb.StartedAt) || len(d.ResolvedDependencies) == 0 {
 		t.Errorf("%+v", st.Predicate)
@@ -197,7 +197,7 @@ func TestKeptChangesAreSignedFor(t *testing.T) {
 }
 
 // The commit is that of the sandbox's start, or none is claimed.
-func TestCommitOfTheWorkspace(t *testing.T) {
+func TestSignedStatementNamesCommit(t *testing.T) {
 	const first, second = "1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222"
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -211,28 +211,28 @@ func TestCommitOfTheWorkspace(t *testing.T) {
 		"made since":         {nil, func(y *workspaceRig) { write(y.t, y.host, ".git/HEAD", second+"\n") }, ""},
 		"no commit":          {map[string]string{".git/HEAD": "ref: refs/heads/main\n"}, nil, ""},
 		"a way out":          {map[string]string{".git/HEAD": "ref: refs/../../a.txt\n"}, nil, ""},
-		"committed since":    {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": first + "\n"}, func(y *workspaceRig) { y.replaced(".git/refs/heads/main", second+"\n") }, ""},
+		"committed since":    {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": first + "\n"}, func(y *workspaceRig) { y.replaceHostFile(".git/refs/heads/main", second+"\n") }, ""},
 		"first commit since": {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": first + " refs/heads/main\n"}, func(y *workspaceRig) { write(y.t, y.host, ".git/refs/heads/main", second+"\n") }, ""},
-		"on another branch":  {map[string]string{".git/HEAD": first + "\n"}, func(y *workspaceRig) { y.replaced(".git/HEAD", second+"\n") }, ""},
+		"on another branch":  {map[string]string{".git/HEAD": first + "\n"}, func(y *workspaceRig) { y.replaceHostFile(".git/HEAD", second+"\n") }, ""},
 		"edited in place":    {map[string]string{".git/HEAD": first + "\n"}, func(y *workspaceRig) { write(y.t, y.host, ".git/HEAD", second+"\n") }, ""},
 		"another of its time": {map[string]string{".git/HEAD": first + "\n"}, func(y *workspaceRig) {
 			at := filepath.Join(y.host, ".git/HEAD")
 			info, err := os.Stat(at)
-			y.replaced(".git/HEAD", second+"\n")
+			y.replaceHostFile(".git/HEAD", second+"\n")
 			if err = errors.Join(err, os.Chtimes(at, info.ModTime(), info.ModTime())); err != nil {
 				y.t.Fatal(err)
 			}
 		}, ""},
 		"what is inside":      {map[string]string{".git/HEAD": first + "\n"}, func(y *workspaceRig) { write(y.t, y.inside, ".git/HEAD", second+"\n") }, first},
 		"what is not a hash":  {map[string]string{".git/HEAD": strings.Repeat("g", 40)}, nil, ""},
-		"a link to elsewhere": {map[string]string{".git/config": ""}, func(y *workspaceRig) { y.linked(".git/HEAD") }, ""},
+		"a link to elsewhere": {map[string]string{".git/config": ""}, func(y *workspaceRig) { y.linkHostFile(".git/HEAD") }, ""},
 	} {
 		y := newWorkspaceRigWith(t, level("light"), nil, c.files)
 		if c.later != nil {
 			c.later(y)
 		}
-		data, envelope := y.exported("tar")
-		st := y.verified(envelope, provenance.Check{Artifact: shaOf(data)})
+		data, envelope := y.exportSigned("tar")
+		st := y.verify(envelope, provenance.Check{Artifact: shaOf(data)})
 		var commits []string
 		for _, d := range st.Predicate.BuildDefinition.ResolvedDependencies {
 			if d.Digest != nil {
@@ -245,8 +245,8 @@ func TestCommitOfTheWorkspace(t *testing.T) {
 	}
 }
 
-// replaced puts another file in a host file's place, as git does.
-func (y *workspaceRig) replaced(name, text string) {
+// replaceHostFile replaces a file of the host by renaming another file, as git does.
+func (y *workspaceRig) replaceHostFile(name, text string) {
 	y.t.Helper()
 	write(y.t, y.host, name+".lock", text)
 	if err := os.Rename(filepath.Join(y.host, name+".lock"), filepath.Join(y.host, name)); err != nil {
@@ -254,7 +254,7 @@ func (y *workspaceRig) replaced(name, text string) {
 	}
 }
 
-func (y *workspaceRig) linked(name string) {
+func (y *workspaceRig) linkHostFile(name string) {
 	y.t.Helper()
 	other := filepath.Join(y.t.TempDir(), "other")
 	if err := os.WriteFile(other, slices.Repeat([]byte("3"), 40), 0o644); err != nil {

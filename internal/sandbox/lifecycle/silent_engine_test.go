@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// silentEngine is an engine of which no call succeeds while it is silent, as one whose service does
-// not run.
+// silentEngine is an engine whose calls all fail while it is silent, like those of an engine whose
+// service does not run.
 type silentEngine struct {
 	*fake.Engine
 	silent *atomic.Bool
@@ -76,13 +76,13 @@ func (r *rig) withSilent(silent *atomic.Bool) option {
 
 // An engine that does not answer must not keep a server from starting: the sandboxes of the other
 // engines are used as before, and its own are neither lost nor forgotten.
-func TestASilentEngineStopsNoOther(t *testing.T) {
+func TestSilentEngineDoesNotBlockOthers(t *testing.T) {
 	ctx, silent := t.Context(), new(atomic.Bool)
 	r := newRig(t, func(*lifecycle.Deps) {})
 	r.close()
 	r.open(r.withSilent(silent))
-	here, there := r.create(alice), r.create(alice, on("other"))
-	ending, orphan := r.create(alice, on("other")), r.create(alice, on("other"))
+	served, other := r.create(alice), r.create(alice, onEngine("other"))
+	removed, orphan := r.create(alice, onEngine("other")), r.create(alice, onEngine("other"))
 	r.close()
 
 	silent.Store(true)
@@ -91,13 +91,13 @@ func TestASilentEngineStopsNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	report, err := r.Reconcile(ctx)
-	adopted := []string{here.ID, there.ID, ending.ID}
+	adopted := []string{served.ID, other.ID, removed.ID}
 	slices.Sort(adopted)
 	slices.Sort(report.Adopted)
 	if err != nil || !slices.Equal(report.Adopted, adopted) || !slices.Equal(report.Silent, []string{"other"}) || len(report.Lost)+len(report.Orphans)+len(report.Failed) != 0 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	if got := r.body(here.ID); got != here.ID {
+	if got := r.body(served.ID); got != served.ID {
 		t.Errorf("a sandbox of the other engine answers %q", got)
 	}
 	if made := r.create(alice); made.Engine != "fake" {
@@ -105,12 +105,12 @@ func TestASilentEngineStopsNoOther(t *testing.T) {
 	}
 	_, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Engine: "other"})
 	wantKind(t, err, fault.Unavailable, codeSilent)
-	wantKind(t, r.Remove(ctx, alice, ending.ID), fault.Unavailable, codeSilent)
-	if sb, err := r.Get(ctx, alice, there.ID); err != nil || sb.State != sandbox.Running {
-		t.Errorf("its sandbox is %s, %v", sb.State, err)
+	wantKind(t, r.Remove(ctx, alice, removed.ID), fault.Unavailable, codeSilent)
+	if sb, err := r.Get(ctx, alice, other.ID); err != nil || sb.State != sandbox.Running {
+		t.Errorf("a sandbox of the silent engine is %s, %v", sb.State, err)
 	}
-	if got := len(r.holds("other")); got != 3 {
-		t.Errorf("it holds %d sandboxes, want 3", got)
+	if got := len(r.instancesOn("other")); got != 3 {
+		t.Errorf("the silent engine has %d sandboxes, want 3", got)
 	}
 
 	silent.Store(false)
@@ -118,10 +118,10 @@ func TestASilentEngineStopsNoOther(t *testing.T) {
 	if !slices.Equal(report.Orphans, []string{orphan.ID}) || len(report.Silent) != 0 {
 		t.Errorf("when it answers again: %+v", report)
 	}
-	if got := r.holds("other"); !slices.Equal(got, []string{there.ID}) {
-		t.Errorf("it holds %v, want %s", got, there.ID)
+	if got := r.instancesOn("other"); !slices.Equal(got, []string{other.ID}) {
+		t.Errorf("the engine has %v, want %s", got, other.ID)
 	}
-	if got := r.body(there.ID); got != there.ID {
-		t.Errorf("its sandbox answers %q", got)
+	if got := r.body(other.ID); got != other.ID {
+		t.Errorf("a sandbox of the engine answers %q", got)
 	}
 }

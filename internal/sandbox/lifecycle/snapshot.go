@@ -41,9 +41,9 @@ func checkSnapshotName(name string) (string, error) {
 
 const maxSnapshotName = 63
 
-// noTemplate rejects the name of an existing template: a sandbox would be made from the template,
-// while E2B's request to remove a template would remove the snapshot.
-func (pl *planner) noTemplate(ctx context.Context, name string) error {
+// checkNotTemplate rejects the name of an existing template: a sandbox would be made from the
+// template, while E2B's request to remove a template would remove the snapshot.
+func (pl *planner) checkNotTemplate(ctx context.Context, name string) error {
 	if name == "" {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (s *Service) Snapshot(ctx context.Context, caller sandbox.Principal, ref st
 	}
 	name, err := checkSnapshotName(req.Name)
 	if err == nil {
-		err = s.planner.noTemplate(ctx, name)
+		err = s.planner.checkNotTemplate(ctx, name)
 	}
 	if err != nil {
 		return sandbox.Snapshot{}, err
@@ -72,7 +72,7 @@ func (s *Service) Snapshot(ctx context.Context, caller sandbox.Principal, ref st
 	}
 	defer release()
 	if r.State != sandbox.Running {
-		return sandbox.Snapshot{}, notNow(r)
+		return sandbox.Snapshot{}, stateConflict(r)
 	}
 	save, format, err := s.states.Saver(ctx, r, req.FilesOnly)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Service) Snapshot(ctx context.Context, caller sandbox.Principal, ref st
 		Base: r.Base, Limits: r.Limits, Workspace: r.Workspace, Access: r.Access, Process: s.process.self, KeptFor: req.KeptFor,
 	}
 	n.Access.Values, n.Access.Own = nil, "" // values belong to the sandbox alone
-	if err := s.take(ctx, r, &n, save); err != nil {
+	if err := s.takeSnapshot(ctx, r, &n, save); err != nil {
 		s.log.Warn("snapshot not taken", "sandbox", r.ID, "err", err)
 		return sandbox.Snapshot{}, err
 	}
@@ -98,8 +98,8 @@ func (s *Service) Snapshot(ctx context.Context, caller sandbox.Principal, ref st
 	return n.Snapshot, nil
 }
 
-// take executes the steps that leave data behind.
-func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, save savedstate.Saver) (err error) {
+// takeSnapshot executes the steps that leave data behind.
+func (s *Service) takeSnapshot(ctx context.Context, r sandbox.Row, n *sandbox.Stored, save savedstate.Saver) (err error) {
 	draft, err := s.states.Begin(ctx, n.ID)
 	if err != nil {
 		return err
@@ -124,12 +124,12 @@ func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, sa
 		return savedstate.DiskFull(err)
 	}
 	n.Sum, n.Bytes, n.Needs = image.Sum, image.Bytes, n.Base.Needs
-	if err := s.audit.Append(ctx, auditlog.Entry(ctx, audit.SnapshotTaken, r.ID, snapshotFact(*n))); err != nil {
+	if err := s.audit.Append(ctx, auditlog.Entry(ctx, audit.SnapshotTaken, r.ID, snapshotPayload(*n))); err != nil {
 		return err
 	}
 	return s.store.KeepSnapshot(ctx, n.ID, n.Sum, n.Bytes, n.Base.Needs)
 }
 
-func snapshotFact(n sandbox.Stored) payload.Snapshot {
+func snapshotPayload(n sandbox.Stored) payload.Snapshot {
 	return payload.Snapshot{ID: n.ID, Name: n.Name, FilesOnly: n.FilesOnly, Sum: n.Sum, Bytes: n.Bytes}
 }

@@ -112,7 +112,7 @@ func (s *Service) RemoveSnapshot(ctx context.Context, caller sandbox.Principal, 
 func (s *Service) removeSnapshot(ctx context.Context, n sandbox.Stored) error {
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
-	if err := s.audit.Append(ctx, auditlog.Entry(ctx, audit.SnapshotRemoved, n.Sandbox, snapshotFact(n))); err != nil {
+	if err := s.audit.Append(ctx, auditlog.Entry(ctx, audit.SnapshotRemoved, n.Sandbox, snapshotPayload(n))); err != nil {
 		return err
 	}
 	if err := s.store.DeleteSnapshot(ctx, n.ID); err != nil {
@@ -125,5 +125,5 @@ func (s *Service) removeSnapshot(ctx context.Context, n sandbox.Stored) error {
 	if err := s.states.Remove(ctx, n.ID); err != nil {
 		return err
 	}
-	return s.kept.workspaces.DropCopyOf(ctx, n.Base.Copy)
+	return s.data.workspaces.DropCopyOf(ctx, n.Base.Copy)
 }

@@ -27,11 +27,12 @@ func (r *rig) snapshot(caller sandbox.Principal, id, name string) sandbox.Snapsh
 	return n
 }
 
+// from returns an option that starts a sandbox from a template or snapshot.
 func from(ref string) func(*sandbox.CreateRequest) {
 	return func(c *sandbox.CreateRequest) { c.Template = ref }
 }
 
-func TestSnapshotsAreATree(t *testing.T) {
+func TestSnapshotsFormTree(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	sb := r.create(alice)
@@ -53,7 +54,7 @@ func TestSnapshotsAreATree(t *testing.T) {
 	}
 	child := r.create(alice, from("base-ready"))
 	if child.Origin != first.ID || child.At != first.ID || child.Template != "base" || child.TemplateID != templateID || r.state(child.ID).Memory("x") != "1" {
-		t.Errorf("made of it: %+v, %q", child, r.state(child.ID).Memory("x"))
+		t.Errorf("sandbox from the snapshot: %+v, %q", child, r.state(child.ID).Memory("x"))
 	}
 	if c := r.booted(); c.Renew != guest.Copied || c.SandboxID != child.ID || c.AccessToken != child.AccessToken || child.AccessToken == sb.AccessToken {
 		t.Errorf("its guest was given %+v", c)
@@ -85,23 +86,23 @@ func TestSnapshotsAreATree(t *testing.T) {
 		t.Errorf("parent %q, %v", n.Parent, err)
 	}
 	if r.body(child.ID) != child.ID {
-		t.Error("what was made from it was removed with it")
+		t.Error("a sandbox from a removed snapshot was removed too")
 	}
 	r.wantImages(2)
 }
 
 // P2: no caller learns of another key's snapshots, by any request that takes a
 // snapshot.
-func TestSnapshotsOfAnotherKey(t *testing.T) {
+func TestSnapshotsAreHiddenFromOtherKeys(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
-	sb, his := r.create(alice), r.create(bob)
+	sb, bobSandbox := r.create(alice), r.create(bob)
 	n := r.snapshot(alice, sb.ID, "hers")
 	for _, ref := range []string{n.ID, "hers", "no-such"} {
 		_, err := r.FindSnapshot(ctx, bob, ref)
 		wantKind(t, err, fault.NotFound, "snapshot_not_found")
 		wantKind(t, r.RemoveSnapshot(ctx, bob, ref), fault.NotFound, "snapshot_not_found")
-		_, err = r.Rollback(ctx, bob, his.ID, ref)
+		_, err = r.Rollback(ctx, bob, bobSandbox.ID, ref)
 		wantKind(t, err, fault.NotFound, "snapshot_not_found")
 		_, err = r.Create(ctx, bob, sandbox.CreateRequest{Template: ref})
 		wantKind(t, err, fault.NotFound, "template_not_found")
@@ -121,7 +122,7 @@ func TestSnapshotsOfAnotherKey(t *testing.T) {
 	r.create(alice, from(n.ID)) // the control
 }
 
-func TestNamesOfSnapshots(t *testing.T) {
+func TestSnapshotNames(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	for _, name := range []string{"a/b", "a:b", "ä", "aaaaaaaaaaaaaaaaaaaa", "a b"} {
@@ -135,7 +136,7 @@ func TestNamesOfSnapshots(t *testing.T) {
 	r.wantImages(1)
 }
 
-func TestSnapshotFailsAtEachStep(t *testing.T) {
+func TestFailedSnapshotLeavesNothing(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	for name, fail := range map[string]func(*rig){
 		"begin":  func(r *rig) { r.images.budget = broken },
@@ -152,7 +153,7 @@ func TestSnapshotFailsAtEachStep(t *testing.T) {
 			}
 			page, err := r.Snapshots(t.Context(), local, sandbox.SnapshotFilter{})
 			if got, _ := r.Get(t.Context(), alice, sb.ID); err != nil || len(page.Snapshots) != 0 || got.At != "" || r.body(sb.ID) != sb.ID {
-				t.Errorf("left %+v, %v; the sandbox is at %q", page, err, got.At)
+				t.Errorf("snapshots remain: %+v, %v; the sandbox is at %q", page, err, got.At)
 			}
 			r.wantImages(0)
 		})
@@ -183,13 +184,13 @@ func TestSnapshotOfFilesOnly(t *testing.T) {
 }
 
 // Saved memory is restored only with the same format, programs and fixed limits.
-func TestWhatMemoryNeeds(t *testing.T) {
+func TestMemoryNeedsSameInstance(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	var revision atomic.Value
 	revision.Store("1")
 	r.close()
-	r.open(func(d *lifecycle.Deps) { d.Templates = revised{&revision} })
+	r.open(func(d *lifecycle.Deps) { d.Templates = changingTemplates{&revision} })
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Limits.PIDs, c.Limits.MemoryBytes = 99, 256<<20 })
 	n := r.snapshot(alice, sb.ID, "n")
 	paused := r.create(alice)
@@ -215,7 +216,7 @@ func TestWhatMemoryNeeds(t *testing.T) {
 		if r.format = ""; code == "snapshot_format" {
 			r.format = "fake/2"
 		}
-		r.open(func(d *lifecycle.Deps) { d.Templates = revised{&revision}; change(d) })
+		r.open(func(d *lifecycle.Deps) { d.Templates = changingTemplates{&revision}; change(d) })
 		_, err := create(engine.Limits{})
 		wantKind(t, err, fault.Conflict, code)
 		_, _, err = r.Resume(ctx, alice, paused.ID, 0)
@@ -227,7 +228,7 @@ func TestWhatMemoryNeeds(t *testing.T) {
 			_, err = r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
 			wantKind(t, err, fault.Conflict, code)
 			if _, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{FilesOnly: true}); err != nil {
-				t.Errorf("files alone: %v", err)
+				t.Errorf("snapshot of files only: %v", err)
 			}
 		}
 		if _, ok := r.Live(sb.ID); ok {
@@ -241,20 +242,20 @@ func TestWhatMemoryNeeds(t *testing.T) {
 	}
 	r.close()
 	r.format = ""
-	r.open(func(d *lifecycle.Deps) { d.Templates = revised{&revision} })
+	r.open(func(d *lifecycle.Deps) { d.Templates = changingTemplates{&revision} })
 	if _, err := create(engine.Limits{}); err != nil {
-		t.Errorf("with the same again: %v", err)
+		t.Errorf("creation with the same format and programs: %v", err)
 	}
 }
 
 // Snapshots and paused sandboxes outlive the process. Unreferenced images are
 // removed, and a sandbox that has lost its data is reported as lost.
-func TestSavedStatesAndRestarts(t *testing.T) {
+func TestSavedStatesSurviveRestart(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	sb, lost := r.create(alice), r.create(alice)
 	r.state(sb.ID).Remember("x", "1")
-	n, bare := r.snapshot(alice, sb.ID, "n"), r.snapshot(alice, sb.ID, "bare")
+	n, withoutImage := r.snapshot(alice, sb.ID, "n"), r.snapshot(alice, sb.ID, "bare")
 	for _, id := range []string{sb.ID, lost.ID} {
 		if _, err := r.Pause(ctx, alice, id, false); err != nil {
 			t.Fatal(err)
@@ -265,9 +266,9 @@ func TestSavedStatesAndRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.close()
-	album := filepath.Join(r.dir, "album")
-	if err := errors.Join(os.Mkdir(filepath.Join(album, "images", "orphan"), 0o700), os.Mkdir(filepath.Join(album, "drafts", "half"), 0o700),
-		os.RemoveAll(filepath.Join(album, "images", row.Saved.Image)), os.RemoveAll(filepath.Join(album, "images", bare.ID))); err != nil {
+	statesDir := filepath.Join(r.dir, "states")
+	if err := errors.Join(os.Mkdir(filepath.Join(statesDir, "images", "orphan"), 0o700), os.Mkdir(filepath.Join(statesDir, "drafts", "half"), 0o700),
+		os.RemoveAll(filepath.Join(statesDir, "images", row.Saved.Image)), os.RemoveAll(filepath.Join(statesDir, "images", withoutImage.ID))); err != nil {
 		t.Fatal(err)
 	}
 	r.open()
@@ -277,17 +278,17 @@ func TestSavedStatesAndRestarts(t *testing.T) {
 		t.Errorf("without their images: %+v, %v", pruned, err)
 	}
 	r.wantImages(2)
-	_, err = r.FindSnapshot(ctx, alice, bare.ID)
+	_, err = r.FindSnapshot(ctx, alice, withoutImage.ID)
 	wantKind(t, err, fault.NotFound, "snapshot_not_found")
 	if _, _, err := r.Resume(ctx, alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
 		t.Errorf("resumed: %v", err)
 	}
 	if made := r.create(alice, from(n.ID)); r.state(made.ID).Memory("x") != "1" {
-		t.Error("made of it: its memory is gone")
+		t.Error("sandbox from the snapshot: its memory is gone")
 	}
 }
 
-func TestSnapshotsAreRetiredIfTheOperatorSaysSo(t *testing.T) {
+func TestOldSnapshotsAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(d *lifecycle.Deps) { d.Settings.SnapshotRetention = time.Hour })
 		sb := r.create(local, func(c *sandbox.CreateRequest) { c.Forever = true })
@@ -304,22 +305,22 @@ func TestSnapshotsAreRetiredIfTheOperatorSaysSo(t *testing.T) {
 	})
 }
 
-// shown is the shelf with a template that mounts a file of the host.
-type shown struct{ file string }
+// hostFileTemplates has a template that mounts a file of the host.
+type hostFileTemplates struct{ file string }
 
-func (s shown) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+func (s hostFileTemplates) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	t, err := templates{}.Resolve(ctx, ref)
 	t.Image = engine.ViewOf(t.Image.View().Dir, "", engine.Bind{Source: s.file, Target: "/guest"})
 	return t, err
 }
 
-// Files that only a snapshot needs are needed.
-func TestProgramsOfSnapshotsAreNeeded(t *testing.T) {
+// TestProgramsIncludeSnapshots checks that Programs returns files that only a snapshot needs.
+func TestProgramsIncludeSnapshots(t *testing.T) {
 	guestFile := filepath.Join(t.TempDir(), "guest")
 	if err := os.WriteFile(guestFile, nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r := newRig(t, func(d *lifecycle.Deps) { d.Templates = shown{guestFile} })
+	r := newRig(t, func(d *lifecycle.Deps) { d.Templates = hostFileTemplates{guestFile} })
 	sb := r.create(alice)
 	snapshot := r.snapshot(alice, sb.ID, "")
 	if err := r.Forget(t.Context(), alice, sb.ID); err != nil {

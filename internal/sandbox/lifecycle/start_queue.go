@@ -20,7 +20,7 @@ type starts struct {
 // start's error when the start is over. A caller that holds a turn must not call admit: with one
 // start at a time it would wait for itself. request is the caller's name for the request, or "".
 func (s starts) admit(ctx context.Context, r sandbox.Row, request string, always bool) (done func(error), err error) {
-	turn, err := s.queue.Admit(ctx, admission.Ask{Key: r.Owner, Label: request, Sandbox: r.ID, Always: always})
+	turn, err := s.queue.Admit(ctx, admission.Request{Key: r.Owner, Label: request, Sandbox: r.ID, Always: always})
 	if err != nil {
 		if ended := context.Cause(ctx); ended != nil && errors.Is(err, ended) {
 			err = canceled(err)

@@ -15,19 +15,19 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// gated is a rig whose boots block until the test releases them.
-type gated struct {
+// gatedRig is a rig whose boots block until the test releases them.
+type gatedRig struct {
 	*rig
-	boots chan string   // IDs of sandboxes that have begun to boot
-	gate  chan struct{} // each value releases one; closed releases all
-	let   func()
+	boots      chan string   // IDs of sandboxes that have begun to boot
+	gate       chan struct{} // each value releases one; closed releases all
+	releaseAll func()
 }
 
-func newGatedRig(t *testing.T, o admission.Options) *gated {
-	g := &gated{boots: make(chan string, 1000), gate: make(chan struct{})}
-	g.let = sync.OnceFunc(func() { close(g.gate) })
+func newGatedRig(t *testing.T, o admission.Options) *gatedRig {
+	g := &gatedRig{boots: make(chan string, 1000), gate: make(chan struct{})}
+	g.releaseAll = sync.OnceFunc(func() { close(g.gate) })
 	g.rig = newRig(t, func(d *lifecycle.Deps) { d.Admission = admission.New(o) })
-	t.Cleanup(g.let) // before the rig is closed
+	t.Cleanup(g.releaseAll) // before the rig is closed
 	g.setFault(func(at fake.Step, id string) error {
 		if at == fake.Steps[0] {
 			g.boots <- id
@@ -39,7 +39,7 @@ func newGatedRig(t *testing.T, o admission.Options) *gated {
 }
 
 // begin requests a sandbox in the background.
-func (g *gated) begin(ctx context.Context, caller sandbox.Principal, label string) <-chan error {
+func (g *gatedRig) begin(ctx context.Context, caller sandbox.Principal, label string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		_, err := g.Create(ctx, caller, sandbox.CreateRequest{Template: "base", RequestID: label})
@@ -49,7 +49,7 @@ func (g *gated) begin(ctx context.Context, caller sandbox.Principal, label strin
 }
 
 // places waits until so many wait, and returns the caller's own.
-func (g *gated) places(caller sandbox.Principal, waiting int) map[string]int {
+func (g *gatedRig) places(caller sandbox.Principal, waiting int) map[string]int {
 	g.t.Helper()
 	var q lifecycle.Queue
 	hosttest.Eventually(g.t, fmt.Sprintf("%d wait", waiting), func() bool {
@@ -66,7 +66,7 @@ func (g *gated) places(caller sandbox.Principal, waiting int) map[string]int {
 	return places
 }
 
-// A burst is started in order, so many at once, and none of it is lost. P48
+// P48: a burst of requests is started in order, only two at a time, and no request is lost.
 func TestBurstIsAdmittedInOrder(t *testing.T) {
 	g := newGatedRig(t, admission.Options{AtOnce: 2})
 	const burst = 50
@@ -80,7 +80,7 @@ func TestBurstIsAdmittedInOrder(t *testing.T) {
 		}
 	}
 	if more := len(g.boots); more != 0 {
-		t.Errorf("%d boot beside the two that may", more)
+		t.Errorf("%d more boots than the two that are admitted", more)
 	}
 	places := g.places(alice, burst-2)
 	if places["2"] != 1 || places[fmt.Sprint(burst-1)] != burst-2 {
@@ -92,7 +92,7 @@ func TestBurstIsAdmittedInOrder(t *testing.T) {
 	if seen := g.places(local, burst-2); len(seen) != burst-2 {
 		t.Errorf("a local caller sees %d", len(seen))
 	}
-	g.let()
+	g.releaseAll()
 	for i, done := range all {
 		if err := <-done; err != nil {
 			t.Errorf("%d: %v", i, err)
@@ -103,8 +103,9 @@ func TestBurstIsAdmittedInOrder(t *testing.T) {
 	}
 }
 
-// A request that waits is listed, can be removed, and leaves with its caller.
-func TestWaitingRequestCanBeRemovedAndLeft(t *testing.T) {
+// TestWaitingRequestIsRemovedOrCanceled checks that a waiting request is listed, can be removed,
+// and ends when its caller is canceled.
+func TestWaitingRequestIsRemovedOrCanceled(t *testing.T) {
 	g := newGatedRig(t, admission.Options{AtOnce: 1})
 	first := g.begin(t.Context(), alice, "first")
 	<-g.boots
@@ -128,7 +129,7 @@ func TestWaitingRequestCanBeRemovedAndLeft(t *testing.T) {
 		t.Error(err)
 	}
 	wantKind(t, <-removed, fault.Conflict, sandbox.CodeRemoved)
-	g.let()
+	g.releaseAll()
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
@@ -138,7 +139,7 @@ func TestWaitingRequestCanBeRemovedAndLeft(t *testing.T) {
 	}
 }
 
-func TestOverloadIsRefusedAtOnceAndLeavesNothing(t *testing.T) {
+func TestOverloadLeavesNothing(t *testing.T) {
 	g := newGatedRig(t, admission.Options{AtOnce: 1, MaxWaiting: 2})
 	first := g.begin(t.Context(), alice, "")
 	<-g.boots
@@ -153,7 +154,7 @@ func TestOverloadIsRefusedAtOnceAndLeavesNothing(t *testing.T) {
 	g.places(bob, 2)
 	_, err = g.Create(t.Context(), sandbox.Principal{KeyID: "carol"}, sandbox.CreateRequest{Template: "base"})
 	wantKind(t, err, fault.Exhausted, admission.CodeOverloaded)
-	g.let()
+	g.releaseAll()
 	for _, done := range []<-chan error{first, second, third} {
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -167,7 +168,7 @@ func TestOverloadIsRefusedAtOnceAndLeavesNothing(t *testing.T) {
 
 // Resuming and rolling back wait for their turn too, and after a refusal the sandbox is paused or
 // runs as before.
-func TestResumingWaitsForItsTurn(t *testing.T) {
+func TestResumeWaitsForTurn(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Admission = admission.New(admission.Options{AtOnce: 1, MaxWaiting: 1}) })
 	paused := r.create(alice)
 	if _, err := r.Pause(t.Context(), alice, paused.ID, false); err != nil {
@@ -183,7 +184,7 @@ func TestResumingWaitsForItsTurn(t *testing.T) {
 		}
 		return nil
 	})
-	g := &gated{rig: r}
+	g := &gatedRig{rig: r}
 	first := g.begin(t.Context(), alice, "")
 	<-started
 	second := g.begin(t.Context(), alice, "")

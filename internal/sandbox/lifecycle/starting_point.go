@@ -69,12 +69,12 @@ func (pl *planner) startingPoint(ctx context.Context, caller sandbox.Principal, 
 	if err == nil || !isUnknown(err) || ref.Namespace != "" || ref.Tag != sandbox.DefaultTag {
 		return t, err
 	}
-	n, missing := pl.snapshots.find(ctx, caller, ref.Name)
-	if isUnknown(missing) {
+	n, findErr := pl.snapshots.find(ctx, caller, ref.Name)
+	if isUnknown(findErr) {
 		return sandbox.Template{}, err // as if there were no snapshots
 	}
-	if missing != nil {
-		return sandbox.Template{}, missing
+	if findErr != nil {
+		return sandbox.Template{}, findErr
 	}
 	if n.FilesOnly {
 		// The snapshot has no memory, so its sandbox boots like any other of its template.
@@ -111,18 +111,18 @@ func (pl *planner) origin(r *sandbox.Row, t sandbox.Template, p *policy.Policy) 
 		from.again = false
 		return from, nil
 	}
-	taken, err := pl.access.Compile(n.Access)
+	snapshotPolicy, err := pl.access.Compile(n.Access)
 	if err != nil {
 		return source{}, err
 	}
 	// A copy omits denied files instead of masking them, so the same files must be denied.
-	if why := r.Base.Difference(n.Base); why != "" || n.Base.Copy != "" && !reflect.DeepEqual(p.Files(), taken.Files()) {
+	if why := r.Base.Difference(n.Base); why != "" || n.Base.Copy != "" && !reflect.DeepEqual(p.Files(), snapshotPolicy.Files()) {
 		if why == "" {
 			why = "the workspace was copied under other rules"
 		}
 		return source{}, fault.Newf(fault.Invalid, "snapshot_policy",
 			"the policy masks other files than the snapshot, whose masks cannot change when its memory is restored: %s", why).
-			WithHint("use the level and the file rules of the snapshot (level " + taken.Level() + "), or take a snapshot of files only")
+			WithHint("use the level and the file rules of the snapshot (level " + snapshotPolicy.Level() + "), or take a snapshot of files only")
 	}
 	r.Base.Copy = n.Base.Copy
 	return fromSnapshot(*n, guest.Copied), nil

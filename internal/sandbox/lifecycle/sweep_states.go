@@ -35,7 +35,7 @@ func (s *Service) dropLost(ctx context.Context) error {
 	paused, snapshots, err := s.states.Missing(ctx)
 	errs := []error{err}
 	for _, r := range paused {
-		errs = append(errs, s.operations.locked(ctx, r.ID, func(ctx context.Context, id string) error { return s.lost(ctx, r) }))
+		errs = append(errs, s.operations.locked(ctx, r.ID, func(ctx context.Context, id string) error { return s.endLost(ctx, r) }))
 	}
 	for _, n := range snapshots {
 		s.log.Error("snapshot dropped: its data is gone", "snapshot", n.ID, "sandbox", n.Sandbox)
@@ -44,8 +44,8 @@ func (s *Service) dropLost(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// lost ends a paused sandbox whose image is missing. The lock must be held.
-func (s *Service) lost(ctx context.Context, old sandbox.Row) error {
+// endLost ends a paused sandbox whose image is missing. The lock must be held.
+func (s *Service) endLost(ctx context.Context, old sandbox.Row) error {
 	r, err := s.store.Get(ctx, old.ID)
 	if err != nil || r.State != sandbox.Paused || r.Saved.Image != old.Saved.Image {
 		return ignoreUnknown(err)
@@ -79,8 +79,8 @@ func (s *Service) Programs(ctx context.Context) (map[string]bool, error) {
 	for _, r := range rows {
 		add(r.Base)
 	}
-	for _, one := range saved {
-		add(one.Base)
+	for _, n := range saved {
+		add(n.Base)
 	}
 	return need, nil
 }

@@ -11,7 +11,7 @@ import (
 // withDefaults returns a request with the settings of its template. The template of another key
 // must not set where secrets are sent, because its policy could guess their names.
 func withDefaults(caller sandbox.Principal, req sandbox.CreateRequest, t sandbox.Template) (_ sandbox.CreateRequest, err error) {
-	if t.Owner != "" && t.Owner != caller.KeyID && len(boundIn(accessOf(t))) > 0 {
+	if t.Owner != "" && t.Owner != caller.KeyID && len(bindingsOf(accessOf(t))) > 0 {
 		return req, fault.New(fault.Denied, "template_secrets", "the template belongs to an API key, and its policy would bind your secrets").
 			WithHint("create your own template from the same image")
 	}

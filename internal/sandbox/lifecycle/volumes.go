@@ -15,9 +15,9 @@ func (pl *planner) resolveVolumes(who sandbox.Principal, req sandbox.CreateReque
 	if len(req.Volumes) > sandbox.MaxMounts {
 		return req, fault.Newf(fault.Invalid, "mounts_invalid", "a sandbox can have at most %d volumes", sandbox.MaxMounts)
 	}
-	asked := req.Volumes
+	requested := req.Volumes
 	req.Volumes, req.Mounts = nil, slices.Clone(req.Mounts)
-	for _, m := range asked {
+	for _, m := range requested {
 		id, err := pl.findVolume(who, m.Name)
 		if _, shared := pl.settings.Mounts[m.Name]; shared && m.OrShared && fault.KindOf(err) == fault.NotFound {
 			req.Mounts = append(req.Mounts, sandbox.Mount{Name: m.Name, Target: m.Target, ReadOnly: m.ReadOnly})

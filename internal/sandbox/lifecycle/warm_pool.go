@@ -79,7 +79,7 @@ func (w warmInstances) Boot(ctx context.Context, warm warmpool.Boot) (map[string
 // Adopt implements warmpool.Instances.
 func (w warmInstances) Adopt(ctx context.Context, r sandbox.Row, handOver func(context.Context) error) (sandbox.Sandbox, error) {
 	s, started := w.s, time.Now()
-	ctx, release, err := s.operations.hold(ctx, r.ID)
+	ctx, release, err := s.operations.beginNew(ctx, r.ID)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}

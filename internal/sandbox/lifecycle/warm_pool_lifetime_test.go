@@ -26,7 +26,7 @@ import (
 
 // A creation that fails leaves nothing, and is not retried at once. If its removal fails, the
 // removal is retried until it succeeds.
-func TestFillFails(t *testing.T) {
+func TestFailedFillIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPoolRig(t)
 		tries, broken := 0, true
@@ -51,36 +51,36 @@ func TestFillFails(t *testing.T) {
 		p.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if rows := p.rows(); len(rows) != 1 || p.waiting() != 1 {
-			t.Errorf("%d rows, %d wait", len(rows), p.waiting())
+		if rows := p.rows(); len(rows) != 1 || p.countWarm() != 1 {
+			t.Errorf("%d rows, %d are warm", len(rows), p.countWarm())
 		}
-		p.leavesNothing()
+		p.wantCleanClose()
 	})
 }
 
 // Warm sandboxes are removed when memory is short, and made again when it is not.
-func TestPoolMakesRoom(t *testing.T) {
+func TestPoolShrinksUnderMemoryPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPoolRig(t)
 		p.start(opened, plain)
 		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30, Stalled: 30})
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if p.waiting() != 0 {
-			t.Error("under pressure something waits")
+		if p.countWarm() != 0 {
+			t.Error("sandboxes are warm under memory pressure")
 		}
-		p.nothing()
+		p.wantNothingLeft()
 		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30})
 		time.Sleep(40 * time.Second)
 		synctest.Wait()
-		if p.waiting() != 2 {
-			t.Errorf("%d wait after it has passed", p.waiting())
+		if p.countWarm() != 2 {
+			t.Errorf("%d are warm after it has passed", p.countWarm())
 		}
 		p.setMemory(demand.Memory{Total: 40 << 30, Available: 1 << 29})
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if p.waiting() != 0 {
-			t.Errorf("%d wait where memory is scarce", p.waiting())
+		if p.countWarm() != 0 {
+			t.Errorf("%d are warm where memory is scarce", p.countWarm())
 		}
 	})
 }
@@ -96,8 +96,8 @@ func TestPoolFollowsDemand(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := p.waiting(); n != 6 {
-			t.Errorf("%d wait after a burst of 5", n)
+		if n := p.countWarm(); n != 6 {
+			t.Errorf("%d are warm after a burst of 5", n)
 		}
 		time.Sleep(5 * time.Minute)
 		for _, r := range p.rows() {
@@ -107,8 +107,8 @@ func TestPoolFollowsDemand(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := p.waiting(); n != 1 {
-			t.Errorf("%d wait an hour later", n)
+		if n := p.countWarm(); n != 1 {
+			t.Errorf("%d are warm an hour later", n)
 		}
 		if boot, _, _ := p.configs(p.rows()[0].ID); boot.Offline {
 			t.Error("the warm one is not of the usual kind")
@@ -151,17 +151,17 @@ func TestPreload(t *testing.T) {
 				}
 				p.Remove(t.Context(), alice, sb.ID)
 				p.close()
-				if drafts, err := os.ReadDir(filepath.Join(p.dir, "album", "drafts")); err != nil || len(drafts) != 0 {
-					t.Errorf("left: %v, %v", drafts, err)
+				if drafts, err := os.ReadDir(filepath.Join(p.dir, "states", "drafts")); err != nil || len(drafts) != 0 {
+					t.Errorf("drafts remain: %v, %v", drafts, err)
 				}
-				p.leavesNothing()
+				p.wantCleanClose()
 			})
 		})
 	}
 }
 
 // A request for a kind that starts at once finds it warm while languages load for others.
-func TestLoadingHoldsNobodyUp(t *testing.T) {
+func TestLoadingLanguagesDoesNotBlockOthers(t *testing.T) {
 	p := newPoolRig(t)
 	load := make(chan struct{})
 	loads := sync.OnceFunc(func() { close(load) })
@@ -175,7 +175,7 @@ func TestLoadingHoldsNobodyUp(t *testing.T) {
 	loaded := sandbox.CreateRequest{Template: "code-interpreter-v1"}
 	p.begin(loaded, plain)
 	for range 3 {
-		p.waits(1)
+		p.awaitWarm(1)
 		sb, err := p.Create(t.Context(), alice, plain)
 		if _, _, claimed := p.configs(sb.ID); err != nil || !claimed {
 			t.Errorf("claimed %t, %v", claimed, err)
@@ -192,13 +192,13 @@ func TestLoadingHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// shifting is a shelf whose template's programs change.
-type shifting struct {
+// templatesWithRevision has a template whose programs change.
+type templatesWithRevision struct {
 	templates
 	revision *atomic.Pointer[string]
 }
 
-func (s shifting) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+func (s templatesWithRevision) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	t, err := s.templates.Resolve(ctx, ref)
 	t.Revision = *s.revision.Load()
 	return t, err
@@ -211,7 +211,7 @@ func TestPoolFollowsTemplate(t *testing.T) {
 		var revision atomic.Pointer[string]
 		set := func(to string) { revision.Store(&to) }
 		set("old")
-		p := newPoolRig(t, func(d *lifecycle.Deps) { d.Templates = shifting{revision: &revision} })
+		p := newPoolRig(t, func(d *lifecycle.Deps) { d.Templates = templatesWithRevision{revision: &revision} })
 		p.start(opened)
 		old := p.rows()[0].ID
 		set("new")
@@ -234,7 +234,7 @@ func TestPoolFollowsTemplate(t *testing.T) {
 		synctest.Wait()
 		for _, r := range p.rows() {
 			if r.Base.Revision != "newer" {
-				t.Errorf("one waits with the programs %q", r.Base.Revision)
+				t.Errorf("a warm sandbox has the programs %q", r.Base.Revision)
 			}
 		}
 	})
@@ -254,7 +254,7 @@ func TestClosingPoolHandsNothingOut(t *testing.T) {
 			return nil
 		})
 		p.begin(opened, plain)
-		p.waits(1)
+		p.awaitWarm(1)
 		time.Sleep(time.Second)
 		go func() {
 			defer close(closed)
@@ -264,21 +264,21 @@ func TestClosingPoolHandsNothingOut(t *testing.T) {
 		_, err := p.Create(t.Context(), alice, opened)
 		wantKind(t, err, fault.Unavailable, "shutting_down")
 		if made.Load() != 2 {
-			t.Fatalf("%d were made", made.Load())
+			t.Fatalf("%d sandboxes were created, want 2", made.Load())
 		}
 		close(second)
 		<-closed
-		p.leavesNothing()
+		p.wantCleanClose()
 	})
 }
 
-// slow is a secret store that takes its time, and then fails.
-type slow struct {
-	*safe
+// slowSecretStore is a secret store that takes its time, and then fails.
+type slowSecretStore struct {
+	*ownValueStore
 	asked, answer chan struct{}
 }
 
-func (s slow) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]egress.Secret, error) {
+func (s slowSecretStore) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]egress.Secret, error) {
 	close(s.asked)
 	<-s.answer
 	return nil, errors.New("no value")
@@ -286,40 +286,40 @@ func (s slow) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]egress
 
 // A sandbox that a request returns after its kind was given up is ended: no request would get it,
 // and close would not find it.
-func TestGivenBackToNoKind(t *testing.T) {
+func TestReturnedSandboxWithoutKindIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var revision atomic.Pointer[string]
 		set := func(to string) { revision.Store(&to) }
 		set("old")
-		vault := slow{asked: make(chan struct{}), answer: make(chan struct{})}
+		secrets := slowSecretStore{asked: make(chan struct{}), answer: make(chan struct{})}
 		p := newPoolRig(t, func(d *lifecycle.Deps) {
-			vault.safe = d.Sealed.(*safe)
-			d.Templates, d.Sealed = shifting{revision: &revision}, vault
+			secrets.ownValueStore = d.Sealed.(*ownValueStore)
+			d.Templates, d.Sealed = templatesWithRevision{revision: &revision}, secrets
 		})
 		p.start(opened)
 		old := p.rows()[0].ID
 		refused := make(chan error, 1)
 		go func() {
-			_, err := p.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary")})
+			_, err := p.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Access: accessWithHeader(t, "canary")})
 			refused <- err
 		}()
-		<-vault.asked
+		<-secrets.asked
 		set("new")
 		time.Sleep(time.Minute)
 		if rows := p.rows(); !slices.ContainsFunc(rows, func(r sandbox.Row) bool { return r.ID == old }) {
-			t.Fatalf("it was not held: %v", rows)
+			t.Fatalf("the sandbox is not in use by the request: %v", rows)
 		}
-		close(vault.answer)
+		close(secrets.answer)
 		if err := <-refused; err == nil {
-			t.Error("it was made without its value")
+			t.Error("the sandbox was created without its value")
 		}
 		synctest.Wait()
 		for _, r := range p.rows() {
 			if r.Base.Revision != "new" {
-				t.Errorf("one waits with the programs %q", r.Base.Revision)
+				t.Errorf("a warm sandbox has the programs %q", r.Base.Revision)
 			}
 		}
-		p.leavesNothing()
+		p.wantCleanClose()
 	})
 }
 
@@ -336,5 +336,5 @@ func TestPoolLeavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.leavesNothing()
+	p.wantCleanClose()
 }

@@ -14,31 +14,31 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// warming is the fake engine with a record of the kernels that it should keep ready.
-type warming struct {
+// warmerEngine is the fake engine with a record of the kernels that it should keep ready.
+type warmerEngine struct {
 	*fake.Engine
 
 	mu     sync.Mutex
 	wanted []engine.Prestarted
 }
 
-func (w *warming) Pace(func() (func(), bool)) {}
+func (w *warmerEngine) Pace(func() (func(), bool)) {}
 
-func (w *warming) Warm(wanted []engine.Prestarted) {
+func (w *warmerEngine) Warm(wanted []engine.Prestarted) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wanted = wanted
 }
 
-func (w *warming) all() []engine.Prestarted {
+func (w *warmerEngine) all() []engine.Prestarted {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.wanted
 }
 
-// kept returns how many kernels of the last kind are wanted.
-func (w *warming) kept() (engine.Spec, int) {
+// latest returns how many kernels of the last kind are wanted.
+func (w *warmerEngine) latest() (engine.Spec, int) {
 	if all := w.all(); len(all) > 0 {
 		return all[0].Spec, all[0].Count
 	}
@@ -46,11 +46,11 @@ func (w *warming) kept() (engine.Spec, int) {
 }
 
 // newWarmRig returns a pool whose engine records the kernels that it should keep ready.
-func newWarmRig(t *testing.T) (*poolRig, *warming) {
+func newWarmRig(t *testing.T) (*poolRig, *warmerEngine) {
 	t.Helper()
-	var w *warming
+	var w *warmerEngine
 	p := newPoolRig(t, func(d *lifecycle.Deps) {
-		w = &warming{Engine: d.Engines.Default().(*fake.Engine)}
+		w = &warmerEngine{Engine: d.Engines.Default().(*fake.Engine)}
 		d.Engines = fake.Registry(w)
 	})
 	return p, w
@@ -58,20 +58,20 @@ func newWarmRig(t *testing.T) (*poolRig, *warming) {
 
 // Pre-started kernels for restored sandboxes are kept while saved states are in use,
 // and not under memory pressure or at the end of the process.
-func TestSparesFollowRestores(t *testing.T) {
+func TestPrestartedKernelsFollowRestores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newWarmRig(t)
 		p.start()
 		sb := p.create(alice, func(c *sandbox.CreateRequest) { c.Limits.MemoryBytes = 256 << 20 })
 		time.Sleep(time.Second)
-		if _, n := w.kept(); n != 0 {
-			t.Errorf("%d before anything was saved", n)
+		if _, n := w.latest(); n != 0 {
+			t.Errorf("%d kernels before anything was saved", n)
 		}
 		if _, err := p.Pause(t.Context(), alice, sb.ID, false); err != nil {
 			t.Fatal(err)
 		}
-		if spec, n := w.kept(); n != 1 || spec.Limits.MemoryBytes != 256<<20 || spec.ID != "" || spec.Image.View().Dir == "" {
-			t.Errorf("%d of %+v after a pause", n, spec)
+		if spec, n := w.latest(); n != 1 || spec.Limits.MemoryBytes != 256<<20 || spec.ID != "" || spec.Image.View().Dir == "" {
+			t.Errorf("%d kernels of %+v after a pause", n, spec)
 		}
 		if _, _, err := p.Resume(t.Context(), alice, sb.ID, time.Hour); err != nil {
 			t.Fatal(err)
@@ -79,51 +79,51 @@ func TestSparesFollowRestores(t *testing.T) {
 		if _, err := p.Fork(t.Context(), alice, sb.ID, sandbox.ForkRequest{Count: 20, Timeout: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
-		if _, n := w.kept(); n != 4 {
-			t.Errorf("%d after twenty copies", n)
+		if _, n := w.latest(); n != 4 {
+			t.Errorf("%d kernels after twenty copies", n)
 		}
 		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30, Stalled: 50})
 		time.Sleep(time.Minute)
-		if _, n := w.kept(); n != 0 {
-			t.Errorf("%d under pressure", n)
+		if _, n := w.latest(); n != 0 {
+			t.Errorf("%d kernels under pressure", n)
 		}
 		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30})
 		time.Sleep(90 * time.Second)
-		if _, n := w.kept(); n == 0 {
-			t.Error("none when it has passed")
+		if _, n := w.latest(); n == 0 {
+			t.Error("no kernels after the pressure has passed")
 		}
 		time.Sleep(10 * time.Minute)
-		if _, n := w.kept(); n != 0 {
-			t.Errorf("%d long after", n)
+		if _, n := w.latest(); n != 0 {
+			t.Errorf("%d kernels long after the last restore", n)
 		}
 		if _, err := p.Pause(t.Context(), alice, sb.ID, false); err != nil {
 			t.Fatal(err)
 		}
-		if _, n := w.kept(); n != 1 {
-			t.Errorf("%d after another pause", n)
+		if _, n := w.latest(); n != 1 {
+			t.Errorf("%d kernels after another pause", n)
 		}
 		p.close()
-		if _, n := w.kept(); n != 0 {
-			t.Errorf("%d at the end", n)
+		if _, n := w.latest(); n != 0 {
+			t.Errorf("%d kernels after Close", n)
 		}
 	})
 }
 
 // Sandboxes of two kinds that are resumed by turns do not take the kernels from each other.
-func TestSparesOfKindsByTurns(t *testing.T) {
+func TestPrestartedKernelsOfSeveralKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newWarmRig(t)
 		p.start()
-		var boxes []string
+		var ids []string
 		for _, mb := range []int64{256, 512, 300, 400, 350} {
-			boxes = append(boxes, p.create(alice, func(c *sandbox.CreateRequest) {
+			ids = append(ids, p.create(alice, func(c *sandbox.CreateRequest) {
 				c.Limits.MemoryBytes, c.Timeout = mb<<20, time.Hour
 			}).ID)
 		}
-		fork := func(box, n int) {
+		fork := func(index, n int) {
 			t.Helper()
 			time.Sleep(2 * time.Second) // not a burst together with the one before
-			if _, err := p.Fork(t.Context(), alice, boxes[box], sandbox.ForkRequest{Count: n, Timeout: time.Hour}); err != nil {
+			if _, err := p.Fork(t.Context(), alice, ids[index], sandbox.ForkRequest{Count: n, Timeout: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -149,15 +149,15 @@ func TestSparesOfKindsByTurns(t *testing.T) {
 		want("twenty of one", 256, 256, 256, 512)
 		time.Sleep(4 * time.Minute)
 		want("one not seen for long", 256, 256, 256, 256)
-		for box := range boxes {
-			fork(box, 1)
+		for index := range ids {
+			fork(index, 1)
 		}
 		want("more kinds than there is room for", 350, 400, 300, 512)
 	})
 }
 
 // Pre-started kernels count towards the memory of warm sandboxes.
-func TestSparesAreCounted(t *testing.T) {
+func TestPrestartedKernelsCountAsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newWarmRig(t)
 		p.options.Bytes = 50 << 20
@@ -166,7 +166,7 @@ func TestSparesAreCounted(t *testing.T) {
 		if _, err := p.Fork(t.Context(), alice, sb.ID, sandbox.ForkRequest{Count: 20, Timeout: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
-		if _, n := w.kept(); n != 2 {
+		if _, n := w.latest(); n != 2 {
 			t.Errorf("%d kernels in 50 MiB", n)
 		}
 		if status, _ := p.Pool(); status.Used < 40<<20 || status.Used > status.Budget {

@@ -29,8 +29,8 @@ import (
 // poolRig is a rig with a gateway, whose guests can be claimed.
 type poolRig struct {
 	*rig
-	links *links
-	safe  *safe
+	fakeGateway *fakeGateway
+	values      *ownValueStore
 
 	mu      sync.Mutex
 	booted  map[string]guest.Config
@@ -41,14 +41,14 @@ type poolRig struct {
 	options warmpool.Options // beyond what start sets
 }
 
-// links is a gateway that remembers each sandbox's attachment.
-type links struct {
+// fakeGateway is a gateway that remembers each sandbox's attachment.
+type fakeGateway struct {
 	mu       sync.Mutex
 	attached map[string]sandbox.Attachment
 	fail     error
 }
 
-func (l *links) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
+func (l *fakeGateway) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.attached[a.Sandbox] = a
@@ -56,32 +56,32 @@ func (l *links) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, e
 	return sandbox.Link{End: null, Env: map[string]string{"SSL_CERT_FILE": "/" + a.Sandbox}}, err
 }
 
-func (l *links) Update(_ context.Context, a sandbox.Attachment) error {
+func (l *fakeGateway) Update(_ context.Context, a sandbox.Attachment) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, there := l.attached[a.Sandbox]; !there || l.fail != nil {
+	if _, exists := l.attached[a.Sandbox]; !exists || l.fail != nil {
 		return errors.Join(errors.New("not attached"), l.fail)
 	}
 	l.attached[a.Sandbox] = a
 	return nil
 }
 
-func (l *links) Detach(_ context.Context, id string) error {
+func (l *fakeGateway) Detach(_ context.Context, id string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.attached, id)
 	return nil
 }
 
-func (l *links) Adopt(context.Context, []string) ([]string, error) { return nil, nil }
+func (l *fakeGateway) Adopt(context.Context, []string) ([]string, error) { return nil, nil }
 
-func (l *links) failWith(err error) {
+func (l *fakeGateway) failWith(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fail = err
 }
 
-func (l *links) all() map[string]sandbox.Attachment {
+func (l *fakeGateway) all() map[string]sandbox.Attachment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.attached)
@@ -92,10 +92,10 @@ func newPoolRig(t *testing.T, options ...option) *poolRig {
 	p := &poolRig{
 		rig:    &rig{t: t, dir: t.TempDir(), ends: make(map[string]time.Time)},
 		booted: map[string]guest.Config{}, claimed: map[string]guest.Config{},
-		links: &links{attached: map[string]sandbox.Attachment{}}, safe: &safe{kept: map[string]map[string]map[string]config.Secret{}},
+		fakeGateway: &fakeGateway{attached: map[string]sandbox.Attachment{}}, values: &ownValueStore{values: map[string]map[string]map[string]config.Secret{}},
 		memory: demand.Memory{Total: 40 << 30, Available: 20 << 30},
 	}
-	p.open(append([]option{p.claimable}, options...)...)
+	p.open(append([]option{p.withClaims}, options...)...)
 	t.Cleanup(func() {
 		p.close()
 		p.engine.Close()
@@ -103,13 +103,13 @@ func newPoolRig(t *testing.T, options ...option) *poolRig {
 	return p
 }
 
-// claimable installs an engine with the same directory whose guests can be claimed.
-func (p *poolRig) claimable(d *lifecycle.Deps) {
+// withClaims installs an engine with the same directory whose guests can be claimed.
+func (p *poolRig) withClaims(d *lifecycle.Deps) {
 	e, err := fake.New(fake.Options{Dir: filepath.Join(p.dir, "run"), Guest: p.guest, Fault: p.fail, Enforces: enforced, Shows: enforced})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	d.Engines, d.Gateway, d.Sealed = fake.Registry(e), p.links, p.safe
+	d.Engines, d.Gateway, d.Sealed = fake.Registry(e), p.fakeGateway, p.values
 }
 
 // guest serves a control service whose tokens a claim changes.
@@ -182,16 +182,17 @@ var (
 	opened = sandbox.CreateRequest{Template: "base", Access: sandbox.Access{Net: sandbox.NetOpen}}
 )
 
-func (p *poolRig) start(usual ...sandbox.CreateRequest) {
+// start starts a pool and waits until the default sandboxes are warm.
+func (p *poolRig) start(defaults ...sandbox.CreateRequest) {
 	p.t.Helper()
-	p.begin(usual...)
-	p.waits(len(usual))
+	p.begin(defaults...)
+	p.awaitWarm(len(defaults))
 }
 
 // begin starts a pool without waiting for warm sandboxes.
-func (p *poolRig) begin(usual ...sandbox.CreateRequest) {
+func (p *poolRig) begin(defaults ...sandbox.CreateRequest) {
 	o := p.options
-	o.Defaults, o.Preload = usual, map[string][]string{"code-interpreter-v1": {"python", "javascript"}}
+	o.Defaults, o.Preload = defaults, map[string][]string{"code-interpreter-v1": {"python", "javascript"}}
 	o.Memory = func() (demand.Memory, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -200,27 +201,27 @@ func (p *poolRig) begin(usual ...sandbox.CreateRequest) {
 	p.StartPool(o)
 }
 
-// waits waits until at least that many sandboxes are warm.
-func (p *poolRig) waits(n int) {
+// awaitWarm waits until at least that many sandboxes are warm.
+func (p *poolRig) awaitWarm(n int) {
 	p.t.Helper()
-	hosttest.Eventually(p.t, "sandboxes wait", func() bool { return p.waiting() >= n })
+	hosttest.Eventually(p.t, "sandboxes are warm", func() bool { return p.countWarm() >= n })
 }
 
-// leavesNothing fails the test if the end of the Service leaves anything but rows.
-func (p *poolRig) leavesNothing() {
+// wantCleanClose fails the test if the end of the Service leaves anything but rows.
+func (p *poolRig) wantCleanClose() {
 	p.t.Helper()
 	p.close()
-	p.open(p.claimable)
-	p.nothing()
+	p.open(p.withClaims)
+	p.wantNothingLeft()
 	if rows := p.rows(); len(rows) != 0 {
 		p.t.Errorf("waiting rows: %v", rows)
 	}
-	if left := p.links.all(); len(left) != 0 || p.safe.count() != 0 {
-		p.t.Errorf("left: %v, %d values", left, p.safe.count())
+	if left := p.fakeGateway.all(); len(left) != 0 || p.values.count() != 0 {
+		p.t.Errorf("attachments remain: %v, and %d values", left, p.values.count())
 	}
 }
 
-func (p *poolRig) waiting() (n int) {
+func (p *poolRig) countWarm() (n int) {
 	status, _ := p.Pool()
 	for _, k := range status.Kinds {
 		n += k.Waiting

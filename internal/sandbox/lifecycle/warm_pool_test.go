@@ -56,7 +56,7 @@ func TestPoolHandsOut(t *testing.T) {
 		if err := p.Remove(t.Context(), alice, sb.ID); err != nil {
 			t.Error(err)
 		}
-		p.waits(2)
+		p.awaitWarm(2)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestWaitingReachesNothing(t *testing.T) {
 	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(walled{d.Engines.Default()}) })
 	p.start(opened)
 	row := p.rows()[0]
-	before := p.links.all()[row.ID]
+	before := p.fakeGateway.all()[row.ID]
 	if before.Policy.Reachable("example.com") || before.Owner != "" || before.Secrets != nil {
 		t.Errorf("attached as %+v", before)
 	}
@@ -115,12 +115,12 @@ func TestWaitingReachesNothing(t *testing.T) {
 		t.Errorf("booted with the checks %+v", boot.Checks)
 	}
 	req := opened
-	req.Access = ruled(t, "sesame-open-now")
+	req.Access = accessWithHeader(t, "sesame-open-now")
 	sb, err := p.Create(t.Context(), alice, req)
 	if err != nil || sb.ID != row.ID {
 		t.Fatalf("%s, %v", sb.ID, err)
 	}
-	after := p.links.all()[row.ID]
+	after := p.fakeGateway.all()[row.ID]
 	if !after.Policy.Reachable("example.com") || after.Owner != "alice" || len(after.Secrets) != 1 || after.Secrets[0].Value != "sesame-open-now" {
 		t.Errorf("claimed as %+v", after)
 	}
@@ -203,7 +203,7 @@ func TestSnapshotsAreNotClaimed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.waits(1)
+	p.awaitWarm(1)
 	from := opened
 	from.Template = snap.ID
 	made, err := p.Create(t.Context(), alice, from)
@@ -227,7 +227,7 @@ func TestPoolFails(t *testing.T) {
 		"policy does not hold": answer(http.StatusConflict, probe.Failure+"x"),
 		"refused":              answer(http.StatusConflict, "no"),
 		"no claims":            answer(http.StatusNotFound, "no"),
-		"lost link":            func() { p.links.failWith(errors.New("lost")) },
+		"lost link":            func() { p.fakeGateway.failWith(errors.New("lost")) },
 	} {
 		rows := p.rows()
 		id := rows[len(rows)-1].ID // the oldest is taken first
@@ -237,13 +237,13 @@ func TestPoolFails(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, sb.ID, err)
 		}
 		p.setRefuse(nil)
-		p.links.failWith(nil)
+		p.fakeGateway.failWith(nil)
 		hosttest.Eventually(t, "the one that failed is gone", func() bool {
 			_, err := p.store.Get(t.Context(), id)
-			_, there := p.links.all()[id]
+			_, there := p.fakeGateway.all()[id]
 			return fault.KindOf(err) == fault.NotFound && !there
 		})
-		p.waits(1)
+		p.awaitWarm(1)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestClaimRefuses(t *testing.T) {
 	p.start(opened)
 	id := p.rows()[0].ID
 	unbound := opened
-	unbound.Access = ruled(t, "sesame-open-now")
+	unbound.Access = accessWithHeader(t, "sesame-open-now")
 	unbound.Access.Values = nil
 	if _, err := p.Create(t.Context(), alice, unbound); err == nil {
 		t.Error("a value that is not there is bound")
@@ -261,14 +261,14 @@ func TestClaimRefuses(t *testing.T) {
 	named := opened
 	named.Name = "web"
 	first, err := p.Create(t.Context(), alice, named)
-	if err != nil || first.ID != id || len(p.safe.kept[id]) != 0 {
-		t.Fatalf("%s, %v, left %v", first.ID, err, p.safe.kept)
+	if err != nil || first.ID != id || len(p.values.values[id]) != 0 {
+		t.Fatalf("%s, %v, left %v", first.ID, err, p.values.values)
 	}
 	if err := p.Remove(t.Context(), alice, first.ID); err != nil {
 		t.Fatal(err)
 	}
-	p.waits(1)
-	p.leavesNothing()
+	p.awaitWarm(1)
+	p.wantCleanClose()
 }
 
 // A name that is taken is refused without using up a warm sandbox.
@@ -280,7 +280,7 @@ func TestTakenNameUsesNothingUp(t *testing.T) {
 	if _, err := p.Create(t.Context(), alice, named); err != nil {
 		t.Fatal(err)
 	}
-	p.waits(1)
+	p.awaitWarm(1)
 	id := p.rows()[0].ID
 	_, err := p.Create(t.Context(), alice, named)
 	wantKind(t, err, fault.Exists, "sandbox_name_taken")
@@ -302,7 +302,7 @@ func TestClaimsShareNothing(t *testing.T) {
 		burst.Go(func() { p.create(alice) })
 	}
 	burst.Wait() // so that several are wanted
-	p.waits(3)
+	p.awaitWarm(3)
 	for _, r := range p.rows()[:2] {
 		p.engine.Stop(r.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
 	}
@@ -363,6 +363,6 @@ func TestReconcileWaiting(t *testing.T) {
 // newRigOn returns another process with the same state.
 func newRigOn(p *poolRig, options ...option) *rig {
 	r := &rig{t: p.t, dir: p.dir, ends: map[string]time.Time{}}
-	r.open(append([]option{p.claimable}, options...)...)
+	r.open(append([]option{p.withClaims}, options...)...)
 	return r
 }

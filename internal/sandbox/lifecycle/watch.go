@@ -22,7 +22,7 @@ func (s *Service) track(r sandbox.Row) {
 		return // a process that has the engine watches it
 	}
 	ctx, cancel := context.WithCancel(s.work.ctx)
-	b := &liveSandbox{id: r.ID, record: r, gone: make(chan struct{}), cancel: cancel}
+	b := &liveSandbox{id: r.ID, row: r, gone: make(chan struct{}), cancel: cancel}
 	if !s.live.add(b, func() bool { return s.work.start(func() { s.watch(ctx, e, b) }) }) {
 		cancel()
 		return

@@ -32,7 +32,7 @@ func (d *fakeApprovals) Ask(_ context.Context, q egress.ApprovalRequest) (egress
 
 func (d *fakeApprovals) Retire(context.Context, string, string, string) error { return nil }
 
-func to(a sandbox.Access) func(sandbox.Access) (sandbox.Access, error) {
+func replaceWith(a sandbox.Access) func(sandbox.Access) (sandbox.Access, error) {
 	return func(sandbox.Access) (sandbox.Access, error) { return a, nil }
 }
 
@@ -46,7 +46,7 @@ func TestAStrictPolicyIsNotMadeWiderUnasked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.SetAccess(ctx, alice, sb.ID, to(light))
+	_, err = r.SetAccess(ctx, alice, sb.ID, replaceWith(light))
 	wantKind(t, err, fault.Denied, "policy_widening_pending")
 	if hint := fault.HintOf(err); !strings.Contains(hint, "2 people must approve: ") || !strings.Contains(hint, "the sandbox's key") {
 		t.Errorf("the hint does not say whose approval counts: %q", hint)
@@ -58,11 +58,11 @@ func TestAStrictPolicyIsNotMadeWiderUnasked(t *testing.T) {
 		t.Fatalf("asked %+v", d.asked)
 	}
 	d.granted = true
-	if got, err := r.SetAccess(ctx, alice, sb.ID, to(light)); err != nil || got.PolicyLevel != "light" {
+	if got, err := r.SetAccess(ctx, alice, sb.ID, replaceWith(light)); err != nil || got.PolicyLevel != "light" {
 		t.Fatalf("granted: the level is %q, %v", got.PolicyLevel, err)
 	}
 	// Making a policy stricter never asks, nor does a policy that is not strict.
-	if _, err := r.SetAccess(ctx, alice, sb.ID, to(strict)); err != nil {
+	if _, err := r.SetAccess(ctx, alice, sb.ID, replaceWith(strict)); err != nil {
 		t.Fatal(err)
 	}
 	if len(d.asked) != 2 {

@@ -1,5 +1,5 @@
-// Package recordings decides who may retain and read recordings of the output of commands, and how
-// long these outlive their sandbox.
+// Package recordings owns the recordings of commands beyond the end of their sandbox: which callers
+// may retain and read them, and how long they are kept.
 package recordings
 
 import (
@@ -39,12 +39,12 @@ type Service struct{ deps Deps }
 // New returns a Service.
 func New(d Deps) *Service { return &Service{d} }
 
-// maxRecorded limits the number of sandboxes whose recordings are retained without retained
+// maxRetained limits the number of sandboxes whose recordings are retained without retained
 // changes. The size counts against the limit of all recordings.
-const maxRecorded = 100
+const maxRetained = 100
 
-// mayKeep refuses callers that must not retain recordings.
-func (s *Service) mayKeep(caller sandbox.Principal) error {
+// checkMayRetain refuses callers that must not retain recordings.
+func (s *Service) checkMayRetain(caller sandbox.Principal) error {
 	if err := caller.Check(); err != nil {
 		return err
 	}
@@ -57,10 +57,11 @@ func (s *Service) mayKeep(caller sandbox.Principal) error {
 	return nil
 }
 
-// Recorded implements Recorded.
+// Recorded returns the ID of a sandbox whose recordings a caller may read: an existing one, or an
+// ended one with retained recordings.
 func (s *Service) Recorded(ctx context.Context, caller sandbox.Principal, ref string) (string, error) {
 	r, err := s.deps.Resolve(ctx, caller, ref)
-	if err == nil || !unknown(err) || !caller.Local || s.deps.Recordings == nil || !ids.ValidSandbox(ref) {
+	if err == nil || !isNotFound(err) || !caller.Local || s.deps.Recordings == nil || !ids.ValidSandbox(ref) {
 		return r.ID, err
 	}
 	if _, ok := s.deps.Recordings.Retained(ref); !ok {
@@ -69,7 +70,8 @@ func (s *Service) Recorded(ctx context.Context, caller sandbox.Principal, ref st
 	return ref, nil
 }
 
-// KeepRecordings implements Recorded.
+// KeepRecordings retains the recordings of a sandbox beyond its end. The result is empty if there
+// are none.
 func (s *Service) KeepRecordings(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
 	out, err := s.keepRecordings(ctx, caller, ref)
 	if err != nil || out.ID == "" { // nothing was done
@@ -82,7 +84,7 @@ func (s *Service) KeepRecordings(ctx context.Context, caller sandbox.Principal, 
 }
 
 func (s *Service) keepRecordings(ctx context.Context, caller sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
-	if err := s.mayKeep(caller); err != nil {
+	if err := s.checkMayRetain(caller); err != nil {
 		return sandbox.KeptRecordings{}, err
 	}
 	r, err := s.deps.Resolve(ctx, caller, ref)
@@ -91,19 +93,20 @@ func (s *Service) keepRecordings(ctx context.Context, caller sandbox.Principal, 
 	}
 	now := time.Now().UTC().Round(0)
 	k := recording.Retained{Sandbox: r.ID, Workspace: r.Workspace, TakenAt: now, ExpiresAt: now.Add(retained.Life)}
-	if any, err := s.deps.Recordings.Retain(k); err != nil || !any {
+	if found, err := s.deps.Recordings.Retain(k); err != nil || !found {
 		return sandbox.KeptRecordings{}, err
 	}
-	return toKeptRecordings(k), nil
+	return describe(k), nil
 }
 
-func toKeptRecordings(k recording.Retained) sandbox.KeptRecordings {
+// describe returns the description of retained recordings for callers.
+func describe(k recording.Retained) sandbox.KeptRecordings {
 	return sandbox.KeptRecordings{ID: k.Sandbox, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt}
 }
 
-// ListRecordings implements Recorded.
+// ListRecordings returns the retained recordings, newest first.
 func (s *Service) ListRecordings(_ context.Context, caller sandbox.Principal) ([]sandbox.KeptRecordings, error) {
-	if err := s.mayKeep(caller); err != nil {
+	if err := s.checkMayRetain(caller); err != nil {
 		return nil, err
 	}
 	list, err := s.deps.Recordings.ListRetained()
@@ -113,15 +116,15 @@ func (s *Service) ListRecordings(_ context.Context, caller sandbox.Principal) ([
 	var out []sandbox.KeptRecordings
 	for _, k := range list {
 		if time.Now().Before(k.ExpiresAt) {
-			out = append(out, toKeptRecordings(k))
+			out = append(out, describe(k))
 		}
 	}
 	return out, nil
 }
 
-// DiscardRecordings implements Recorded.
+// DiscardRecordings removes the retained recordings of an ended sandbox.
 func (s *Service) DiscardRecordings(ctx context.Context, caller sandbox.Principal, id string) error {
-	if err := s.mayKeep(caller); err != nil {
+	if err := s.checkMayRetain(caller); err != nil {
 		return err
 	}
 	if !ids.ValidSandbox(id) {
@@ -144,7 +147,7 @@ func (s *Service) Discard(ctx context.Context, id string) error {
 		return err
 	}
 	_, err := s.deps.Rows.Get(ctx, id)
-	if unknown(err) {
+	if isNotFound(err) {
 		return s.deps.Recordings.Remove(id)
 	}
 	return err
@@ -178,13 +181,13 @@ func (s *Service) Sweep(ctx context.Context) error {
 	}
 	err := sandbox.Sweep(s.deps.Recordings, func(id string) (bool, error) {
 		_, err := s.deps.Rows.Get(ctx, id)
-		if !unknown(err) {
+		if !isNotFound(err) {
 			return true, err
 		}
 		// This is checked last, because recordings are retained before the row of a sandbox is
 		// removed.
-		_, stays := s.deps.Recordings.Retained(id)
-		return stays, nil
+		_, isRetained := s.deps.Recordings.Retained(id)
+		return isRetained, nil
 	})
 	return errors.Join(err, s.expire(ctx))
 }
@@ -201,7 +204,7 @@ func (s *Service) expire(ctx context.Context) error {
 			if s.deps.HasChanges(k.Sandbox) {
 				continue
 			}
-			if n++; n <= maxRecorded {
+			if n++; n <= maxRetained {
 				continue
 			}
 		}
@@ -222,4 +225,4 @@ func (s *Service) DiscardAll(ctx context.Context) error {
 	return err
 }
 
-func unknown(err error) bool { return fault.KindOf(err) == fault.NotFound }
+func isNotFound(err error) bool { return fault.KindOf(err) == fault.NotFound }

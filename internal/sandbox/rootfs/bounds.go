@@ -18,8 +18,8 @@ func hiddenLimits(r sandbox.Row, shows []engine.Limit) []engine.Limit {
 	return slices.DeleteFunc(slices.Clone(r.Enforced), func(l engine.Limit) bool { return slices.Contains(shows, l) })
 }
 
-// boundWords describes the checks of CheckBounds.
-func boundWords(r sandbox.Row, shows []engine.Limit) (list []string) {
+// describeBounds describes the checks of CheckBounds.
+func describeBounds(r sandbox.Row, shows []engine.Limit) (list []string) {
 	limits := hiddenLimits(r, shows)
 	for _, f := range r.Limits.Fields() {
 		if slices.Contains(limits, f.Limit) {
@@ -38,15 +38,15 @@ func CheckBounds(ctx context.Context, e engine.Engine, r sandbox.Row) error {
 	if len(limits) == 0 {
 		return nil
 	}
-	var have sandbox.Limits
+	var inForce sandbox.Limits
 	if meter, ok := e.(engine.Meter); ok {
 		bounds, err := meter.Bounds(ctx, r.ID)
 		if err != nil {
 			return err
 		}
-		have.Limits = bounds
+		inForce.Limits = bounds
 	}
-	holds := have.Fields()
+	inForceFields := inForce.Fields()
 	for i, f := range r.Limits.Fields() {
 		if !slices.Contains(limits, f.Limit) {
 			continue
@@ -56,17 +56,17 @@ func CheckBounds(ctx context.Context, e engine.Engine, r sandbox.Row) error {
 			// If no cgroup limits the processor time, the number of processors does.
 			limit = (limit + 999) / 1000 * 1000
 		}
-		switch got := *holds[i].Value; {
+		switch got := *inForceFields[i].Value; {
 		case got <= 0:
-			return notBounded(info.Name, f, "cannot be read back")
+			return limitNotEffective(info.Name, f, "cannot be read back")
 		case got > limit:
-			return notBounded(info.Name, f, "is "+f.Text(got))
+			return limitNotEffective(info.Name, f, "is "+f.Text(got))
 		}
 	}
 	return nil
 }
 
-func notBounded(name string, f sandbox.LimitField, found string) error {
+func limitNotEffective(name string, f sandbox.LimitField, found string) error {
 	return fault.Newf(fault.Unsupported, codeBounds, "the engine %s reports a limit of %s of %s, but the limit in force %s", name, f.Text(*f.Value), f.Name, found).
 		WithHint("nothing was started; this is a fault of crannog or of its engine, please report it with the output of crannog doctor")
 }

@@ -14,8 +14,8 @@ import (
 
 var everyLimit = []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm}
 
-// bounded is the row of a sandbox on an engine that claims all limits.
-func bounded() sandbox.Row {
+// limitedRow returns the row of a sandbox on an engine that claims all limits.
+func limitedRow() sandbox.Row {
 	r := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "a", Boundary: engine.SharedKernel, Enforced: everyLimit, Limits: sandbox.DefaultLimits}}
 	r.Limits.MilliCPU = 1500
 	r.Base.Knows = sandbox.GuestKnows
@@ -27,17 +27,17 @@ func TestOnlyShownLimitsAreCheckedInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := bounded()
+	r := limitedRow()
 	inside, checked := checks(r, p, Masks{}, everyLimit)
 	if inside.MemoryBytes != r.Limits.MemoryBytes || inside.PIDs != r.Limits.PIDs || inside.DiskBytes != r.Limits.DiskBytes || inside.DiskInodes != r.Limits.DiskInodes {
-		t.Errorf("all is shown, and checked is %+v", inside)
+		t.Errorf("all limits are shown inside, but the checks are %+v", inside)
 	}
-	if slices.ContainsFunc(checked, func(s string) bool { return strings.HasPrefix(s, "outside") }) {
-		t.Errorf("all is shown, and said is %q", checked)
+	if slices.ContainsFunc(checked, func(s string) bool { return strings.HasPrefix(s, "checked from outside") }) {
+		t.Errorf("all limits are shown inside, but %q has checks from outside", checked)
 	}
 	inside, checked = checks(r, p, Masks{}, []engine.Limit{engine.LimitDisk})
 	if inside.MemoryBytes != 0 || inside.PIDs != 0 || inside.DiskInodes != 0 || inside.DiskBytes != r.Limits.DiskBytes {
-		t.Errorf("only disk is shown, and checked is %+v", inside)
+		t.Errorf("only the disk limit is shown inside, but the checks are %+v", inside)
 	}
 	for _, want := range []string{"checked from outside: at most 1g of memory", "checked from outside: at most 512 of pids", "checked from outside: at most 1.5 of cpus"} {
 		if !slices.Contains(checked, want) {
@@ -46,23 +46,23 @@ func TestOnlyShownLimitsAreCheckedInside(t *testing.T) {
 	}
 }
 
-func TestLimitsThatNoProgramSeesAreReadBack(t *testing.T) {
+func TestCheckBoundsReadsHiddenLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		options fake.Options
-		limits  func(*engine.Limits) // of the instance
+		limits  func(*engine.Limits) // changes the limits of the instance
 		code    string
 	}{
 		"enforced and not shown":          {fake.Options{Enforces: everyLimit}, nil, ""},
-		"narrower than asked for":         {fake.Options{Enforces: everyLimit}, func(l *engine.Limits) { l.PIDs-- }, ""},
+		"narrower than requested":         {fake.Options{Enforces: everyLimit}, func(l *engine.Limits) { l.PIDs-- }, ""},
 		"whole processors":                {fake.Options{Enforces: everyLimit}, func(l *engine.Limits) { l.MilliCPU = 2000 }, ""},
 		"a processor too many":            {fake.Options{Enforces: everyLimit}, func(l *engine.Limits) { l.MilliCPU = 2001 }, codeBounds},
-		"wider than asked for":            {fake.Options{Enforces: everyLimit}, func(l *engine.Limits) { l.MemoryBytes++ }, codeBounds},
+		"wider than requested":            {fake.Options{Enforces: everyLimit}, func(l *engine.Limits) { l.MemoryBytes++ }, codeBounds},
 		"wider, and shown":                {fake.Options{Enforces: everyLimit, Shows: everyLimit}, func(l *engine.Limits) { l.MemoryBytes++ }, ""},
 		"neither enforced nor shown":      {fake.Options{Enforces: everyLimit, Ignores: []engine.Limit{engine.LimitShm}}, nil, codeBounds},
 		"not enforced, and others shown":  {fake.Options{Enforces: everyLimit, Shows: everyLimit[1:], Ignores: everyLimit[:1]}, nil, codeBounds},
 		"not enforced, and shown as well": {fake.Options{Enforces: everyLimit, Shows: everyLimit, Ignores: everyLimit}, nil, ""},
 	} {
-		r := bounded()
+		r := limitedRow()
 		c.options.Dir = t.TempDir()
 		e, err := fake.New(c.options)
 		if err != nil {
@@ -86,15 +86,15 @@ func TestLimitsThatNoProgramSeesAreReadBack(t *testing.T) {
 	}
 }
 
-// In an instance with the host's own network and files, the guest binds no address and writes no
-// file.
-func TestOnlyASandboxWithItsOwnIsGivenFiles(t *testing.T) {
+// TestFilesNeedOwnNetworkAndFiles checks that in an instance with the network or files of the host
+// the guest binds no address and writes no file.
+func TestFilesNeedOwnNetworkAndFiles(t *testing.T) {
 	p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Level: "standard"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, info := range []engine.Info{{}, {OwnNetwork: true}, {OwnFiles: true}, {OwnNetwork: true, OwnFiles: true}} {
-		r := bounded()
+		r := limitedRow()
 		_, config := ComposeMasked(&r, sandbox.Template{}, p, info, Masks{}, false, "box")
 		own := info.OwnNetwork && info.OwnFiles
 		if config.Offline != own || (len(config.Files) > 0) != own || config.HostFiles == info.OwnFiles {

@@ -28,11 +28,11 @@ func checks(r sandbox.Row, p *policy.Policy, c Masks, shows []engine.Limit) (pro
 	checks := probe.Checks{
 		Refused:  probes.Refused,
 		Dropped:  probes.Dropped,
-		Hidden:   firstOf(c.hide),
-		ReadOnly: firstOf(c.readOnly),
+		Hidden:   firstPaths(c.hide),
+		ReadOnly: firstPaths(c.readOnly),
 	}
 	if r.Base.NoRoot {
-		checks.Sealed = unwritten(p.Files())
+		checks.Sealed = unwritableDirs(p.Files())
 	}
 	if r.Access.Linked() {
 		checks.Known, checks.Unknown, checks.Reached, checks.Closed = probes.Known, probes.Unknown, probes.Reached, probes.Closed
@@ -42,79 +42,81 @@ func checks(r sandbox.Row, p *policy.Policy, c Masks, shows []engine.Limit) (pro
 	}
 	for _, l := range []struct {
 		limit engine.Limit
-		have  int64
-		want  *int64
+		value int64
+		check *int64
 	}{
 		{engine.LimitMemory, r.Limits.MemoryBytes, &checks.MemoryBytes}, {engine.LimitDisk, r.Limits.DiskBytes, &checks.DiskBytes},
 		{engine.LimitInodes, r.Limits.DiskInodes, &checks.DiskInodes}, {engine.LimitPIDs, r.Limits.PIDs, &checks.PIDs},
 	} {
 		if slices.Contains(r.Enforced, l.limit) && slices.Contains(shows, l.limit) {
-			*l.want = l.have
+			*l.check = l.value
 		}
 	}
 	if r.Base.Knows < 1 {
 		checks.Reached, checks.Closed, checks.Sealed, checks.DiskInodes, checks.PIDs = nil, nil, nil, 0, 0
 	}
-	return checks, append(words(checks), boundWords(r, shows)...)
+	return checks, append(describeChecks(checks), describeBounds(r, shows)...)
 }
 
-func firstOf(list []string) []string { return list[:min(len(list), maxProbed)] }
+// firstPaths returns the first paths of a list, at most maxProbed.
+func firstPaths(list []string) []string { return list[:min(len(list), maxProbed)] }
 
-func words(c probe.Checks) []string {
+// describeChecks returns a description of each check.
+func describeChecks(c probe.Checks) []string {
 	var list []string
-	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	if c.Offline {
-		say("no address outside has a route")
+		add("no address outside has a route")
 	}
 	for _, a := range c.Refused {
-		say("no connection to %s", a)
+		add("no connection to %s", a)
 	}
 	for _, a := range c.Dropped {
-		say("no answer to a datagram to %s", a)
+		add("no answer to a datagram to %s", a)
 	}
 	for _, n := range c.Unknown {
-		say("the name %s has no address", n)
+		add("the name %s has no address", n)
 	}
 	for _, n := range c.Known {
-		say("the name %s has an address", n)
+		add("the name %s has an address", n)
 	}
 	for _, at := range c.Reached {
-		say("a connection to %s opens", at)
+		add("a connection to %s opens", at)
 	}
 	for _, at := range c.Closed {
-		say("no connection to %s", at)
+		add("no connection to %s", at)
 	}
 	for _, f := range c.Hidden {
-		say("%s shows nothing", f)
+		add("%s shows nothing", f)
 	}
 	for _, f := range c.ReadOnly {
-		say("%s cannot be written", f)
+		add("%s cannot be written", f)
 	}
 	for _, f := range c.Sealed {
-		say("no file can be made in %s", f)
+		add("no file can be made in %s", f)
 	}
 	if c.MemoryBytes > 0 {
-		say("no more than %d bytes of memory", c.MemoryBytes)
+		add("no more than %d bytes of memory", c.MemoryBytes)
 	}
 	if c.DiskBytes > 0 {
-		say("no more than %d bytes of disk", c.DiskBytes)
+		add("no more than %d bytes of disk", c.DiskBytes)
 	}
 	if c.DiskInodes > 0 {
-		say("no more than %d files", c.DiskInodes)
+		add("no more than %d files", c.DiskInodes)
 	}
 	if c.PIDs > 0 {
-		say("no more than %d processes", c.PIDs)
+		add("no more than %d processes", c.PIDs)
 	}
 	return list
 }
 
 // BootError returns the error of a boot that the guest aborted, with the guest's reason if there is
 // one.
-func BootError(err error) error { return outgrown(disagreed(err)) }
+func BootError(err error) error { return explainOldGuest(explainFinding(err)) }
 
-// outgrown explains the failure of a guest in saved memory that does not implement all checks of
-// this version. Without the missing checks it is not proved that limits and policy hold.
-func outgrown(err error) error {
+// explainOldGuest explains the failure of a guest in saved memory that does not implement all
+// checks of this version. Without the missing checks it is not proved that limits and policy hold.
+func explainOldGuest(err error) error {
 	if err == nil || !strings.Contains(err.Error(), guest.Unknown) {
 		return err
 	}
@@ -125,10 +127,10 @@ func outgrown(err error) error {
 // maxFinding limits the length of a reported finding.
 const maxFinding = 400
 
-// disagreed returns the error of a boot that the guest aborted because the policy did not hold. A
-// bare internal error would make callers try again. The text comes from a sandbox, so it is
+// explainFinding returns the error of a boot that the guest aborted because the policy did not
+// hold. A bare internal error would make callers try again. The text comes from a sandbox, so it is
 // shortened, and line breaks and control characters are removed.
-func disagreed(err error) error {
+func explainFinding(err error) error {
 	if err == nil || !strings.Contains(err.Error(), probe.Failure) {
 		return err
 	}

@@ -11,24 +11,24 @@ import (
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
-// A finding from inside reaches the caller, shortened and without terminal controls; any other
-// failure stays an internal error.
-func TestFailedLookIsTold(t *testing.T) {
+// TestBootErrorExplainsFinding checks that a finding from inside reaches the caller, shortened and
+// without terminal controls. Any other failure stays an internal error.
+func TestBootErrorExplainsFinding(t *testing.T) {
 	found := fmt.Errorf("create: guest: %w", errors.New(probe.Failure+": /etc/x can be read\x1b[2J\nsecond "+strings.Repeat("ä", 500)))
-	err := disagreed(found)
+	err := explainFinding(found)
 	text := fault.PublicText(err)
 	if fault.CodeOf(err) != "policy_not_effective" || !errors.Is(err, found) || !strings.Contains(text, "/etc/x can be read") {
 		t.Errorf("got %q (%v)", text, err)
 	}
 	if strings.ContainsAny(text, "\x1b\n") || len(text) > 600 || strings.ToValidUTF8(text, "?") != text {
-		t.Errorf("told %q", text)
+		t.Errorf("public text is not clean: %q", text)
 	}
 	old := fmt.Errorf("restore: guest: %w", errors.New(guest.Unknown+` "pids"`))
-	if got := outgrown(old); fault.CodeOf(got) != "snapshot_guest" || !errors.Is(got, old) || fault.HintOf(got) == "" {
+	if got := explainOldGuest(old); fault.CodeOf(got) != "snapshot_guest" || !errors.Is(got, old) || fault.HintOf(got) == "" {
 		t.Errorf("got %v", got)
 	}
 	other := errors.New("create: no such file")
-	if got := outgrown(disagreed(other)); !errors.Is(got, other) || fault.PublicText(got) != "internal error" {
+	if got := explainOldGuest(explainFinding(other)); !errors.Is(got, other) || fault.PublicText(got) != "internal error" {
 		t.Errorf("got %v", got)
 	}
 }

@@ -15,36 +15,36 @@ import (
 // Compose returns the specification for the engine and the guest, and the search for keys in the
 // workspace, which may be nil. It records in the row which checks the guest will make.
 func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info) (engine.Spec, guest.Config, *KeySearch, error) {
-	covered, err := pathMasks(r.Workspace, r.Base, p)
+	masks, err := pathMasks(r.Workspace, r.Base, p)
 	if err == nil {
-		err = checkWhole(t.Image, p.Files(), info)
+		err = checkFileRules(t.Image, p.Files(), info)
 	}
 	if err == nil {
-		err = covered.maskPrograms(t.Image, p.Files().Matcher())
+		err = masks.maskPrograms(t.Image, p.Files().Matcher())
 	}
 	if err == nil {
-		err = covered.maskTools(t.Tools, p.Files().Matcher())
+		err = masks.maskTools(t.Tools, p.Files().Matcher())
 	}
 	if err == nil && r.Boundary != engine.NoBoundary {
 		// The guest's own files are read-only for every user inside, so that no program can change
 		// the code that inspects the sandbox. They also give each sandbox a read-only path for the
 		// inspection's attempt to write.
-		covered.readOnly = append([]string{t.Image.Guest}, covered.readOnly...)
-		err = covered.maskTree(t.Image, p.Files())
+		masks.readOnly = append([]string{t.Image.Guest}, masks.readOnly...)
+		err = masks.maskTree(t.Image, p.Files())
 	}
 	if err != nil {
 		return engine.Spec{}, guest.Config{}, nil, err
 	}
-	covered.hideBelowReadOnly()
+	masks.hideBelowReadOnly()
 	if n := t.Origin; n != nil && !n.FilesOnly {
-		covered.continueMemory(n.Base, p.Files().Matcher())
+		masks.continueMemory(n.Base, p.Files().Matcher())
 	}
 	var search *KeySearch
 	if r.Workspace != "" {
-		search = &KeySearch{workspace: r.Workspace, files: covered.files}
+		search = &KeySearch{workspace: r.Workspace, files: masks.files}
 	}
-	spec, config := ComposeMasked(r, t, p, info, covered, sealed(p.Files()), r.Hostname())
-	for _, f := range firstOf(covered.absent) {
+	spec, config := ComposeMasked(r, t, p, info, masks, hasWriteList(p.Files()), r.Hostname())
+	for _, f := range firstPaths(masks.absent) {
 		r.Checked = append(r.Checked, f+" is not there")
 	}
 	if r.ShowsHost() && p.Files().Workspace == workspaceCopy && r.Base.Copy == "" {
@@ -54,24 +54,24 @@ func Compose(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.I
 }
 
 // ComposeMasked is Compose with given path masks. It records the instance's base.
-func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info, covered Masks, noRoot bool, hostname string) (engine.Spec, guest.Config) {
+func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info engine.Info, masks Masks, noRoot bool, hostname string) (engine.Spec, guest.Config) {
 	r.Base = sandbox.Base{
-		Image: t.Image, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
-		Repos: covered.repos, Tools: t.Tools,
+		Image: t.Image, Hide: masks.hide, Absent: masks.absent, ReadOnly: masks.readOnly, NoRoot: noRoot,
+		Repos: masks.repos, Tools: t.Tools,
 		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision, ImageDigest: t.ImageDigest, Start: t.Start,
 		Knows: sandbox.GuestKnows - t.Older, Saves: sandbox.SavedBy(info),
 	}.WithMountsOf(r.Base)
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot, config.OneUser = noRoot || info.NoRoot, info.NoRoot
-	if info.NoRoot || noRoot && superuser(config.DefaultUser) {
+	if info.NoRoot || noRoot && isRoot(config.DefaultUser) {
 		// Most images name no user, which means root. Crannog adds the account "user" to each of
 		// them, which is also the only one on an engine without root.
 		config.DefaultUser = defaultUser
 	}
-	config.Absent = covered.absent
-	config.Skip = covered.skips()
+	config.Absent = masks.absent
+	config.Skip = masks.skips()
 	config.Tools = guestTools(t.Tools)
-	config.Checks, r.Checked = checks(*r, p, covered, info.Shows)
+	config.Checks, r.Checked = checks(*r, p, masks, info.Shows)
 	config.HostMemory = r.Boundary != engine.NoBoundary && !slices.Contains(info.Shows, engine.LimitMemory)
 	config.HostFiles = !info.OwnFiles
 	if !r.Access.Linked() && info.OwnNetwork && info.OwnFiles {
@@ -82,7 +82,7 @@ func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info en
 		ID: r.ID, Hostname: hostname, Image: t.Image,
 		Mounts: r.Base.HostBinds(), Links: r.Base.Links,
 		SetID:  t.Image.View().Owners != "" && !noRoot && info.OwnRoot,
-		Limits: r.Limits.Limits, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly,
+		Limits: r.Limits.Limits, Hide: masks.hide, Absent: masks.absent, ReadOnly: masks.readOnly,
 	}, config
 }
 
@@ -98,8 +98,8 @@ func AddEnv(env, more map[string]string) {
 // defaultUser is the account that owns a workspace.
 const defaultUser = "user"
 
-// superuser reports whether the user of an image, NAME[:GROUP] or numbers, is root.
-func superuser(user string) bool {
+// isRoot reports whether the user of an image, NAME[:GROUP] or numbers, is root.
+func isRoot(user string) bool {
 	name, _, _ := strings.Cut(user, ":")
 	return name == "root" || name == "0"
 }

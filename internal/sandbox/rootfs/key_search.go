@@ -31,30 +31,30 @@ type candidates struct {
 	seen  int
 }
 
-// likely contains parts of the names that people give to credential files.
-var likely = []string{"env", "secret", "token", "key", "cred", "passw", "auth", "config", "conf", "setting", "rc", "local", "deploy", "account", "note", "todo", "tfvars", "tfstate", "compose"}
+// credentialNames contains parts of the names that people give to credential files.
+var credentialNames = []string{"env", "secret", "token", "key", "cred", "passw", "auth", "config", "conf", "setting", "rc", "local", "deploy", "account", "note", "todo", "tfvars", "tfstate", "compose"}
 
-// texts are the extensions of files that people write.
-var texts = []string{".txt", ".md", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".properties", ".xml", ".sh", ".py", ".js", ".ts", ".tsx", ".go", ".rb", ".php", ".java", ".ipynb", ".tf", ".http", ".sql", ".log"}
+// textExtensions are the extensions of files that people write.
+var textExtensions = []string{".txt", ".md", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".properties", ".xml", ".sh", ".py", ".js", ".ts", ".tsx", ".go", ".rb", ".php", ".java", ".ipynb", ".tf", ".http", ".sql", ".log"}
 
-// others are directories with files from third parties, such as dependencies.
-var others = []string{"node_modules", "vendor", "site-packages", ".venv", "venv", "target", "dist", ".tox", "__pycache__"}
+// thirdPartyDirs are directories with files from third parties, such as dependencies.
+var thirdPartyDirs = []string{"node_modules", "vendor", "site-packages", ".venv", "venv", "target", "dist", ".tox", "__pycache__"}
 
 // add adds one file by its path inside.
 func (c *candidates) add(inside string) {
 	rel := strings.TrimPrefix(inside, sandbox.WorkspaceDir+"/")
 	parts := strings.Split(rel, "/")
 	if slices.Contains(parts[:len(parts)-1], ".git") && !strings.HasSuffix(rel, ".git/config") {
-		return // packed, and found as files of the work tree
+		return // git packs its contents, which are also files of the work tree
 	}
 	c.seen++
 	name := strings.ToLower(parts[len(parts)-1])
 	rank := 2
 	switch {
-	case slices.ContainsFunc(others, func(o string) bool { return slices.Contains(parts[:len(parts)-1], o) }):
-	case slices.ContainsFunc(likely, func(l string) bool { return strings.Contains(name, l) }):
+	case slices.ContainsFunc(thirdPartyDirs, func(o string) bool { return slices.Contains(parts[:len(parts)-1], o) }):
+	case slices.ContainsFunc(credentialNames, func(l string) bool { return strings.Contains(name, l) }):
 		rank = 0
-	case slices.ContainsFunc(texts, func(end string) bool { return strings.HasSuffix(name, end) }):
+	case slices.ContainsFunc(textExtensions, func(end string) bool { return strings.HasSuffix(name, end) }):
 		rank = 1
 	}
 	if len(c.ranks[rank]) < maxCandidates {
@@ -72,8 +72,8 @@ func (c *candidates) inOrder() []string {
 	return all
 }
 
-// forms recognises keys by their form alone.
-var forms = sync.OnceValue(func() *redact.Redactor {
+// keyPatterns recognizes keys by their form alone.
+var keyPatterns = sync.OnceValue(func() *redact.Redactor {
 	r, err := redact.New(nil, redact.Options{Patterns: true})
 	if err != nil {
 		panic(err) // it has no values that could be invalid
@@ -98,7 +98,7 @@ func (k *KeySearch) Start() {
 	k.done = make(chan struct{})
 	go func() {
 		defer close(k.done)
-		k.keys = k.check()
+		k.keys = k.search()
 	}()
 }
 
@@ -111,27 +111,27 @@ func (k *KeySearch) Found() sandbox.Keys {
 	return k.keys
 }
 
-func (k *KeySearch) check() sandbox.Keys {
+func (k *KeySearch) search() sandbox.Keys {
 	keys := sandbox.Keys{Left: k.files.seen}
 	root, err := os.OpenRoot(k.workspace)
 	if err != nil {
 		return keys
 	}
 	defer root.Close()
-	left := int64(maxKeyBytes)
+	bytesLeft := int64(maxKeyBytes)
 	buf := make([]byte, maxFileBytes)
 	for _, name := range k.files.inOrder() {
-		if keys.Looked == maxKeyFiles || left <= 0 {
+		if keys.Looked == maxKeyFiles || bytesLeft <= 0 {
 			break
 		}
-		text, ok := beginning(root, name, buf[:min(left, maxFileBytes)])
+		text, ok := readBeginning(root, name, buf[:min(bytesLeft, maxFileBytes)])
 		if !ok {
 			continue
 		}
-		left -= int64(len(text))
+		bytesLeft -= int64(len(text))
 		keys.Looked++
 		keys.Left--
-		kinds := forms().Found(text)
+		kinds := keyPatterns().Found(text)
 		if len(kinds) == 0 {
 			continue
 		}
@@ -142,11 +142,11 @@ func (k *KeySearch) check() sandbox.Keys {
 	return keys
 }
 
-// beginning reads the first bytes of a regular file. It does not block on a pipe that has replaced
-// the file, and does not follow a link, which could lead to a file that the policy hides. A root
-// follows links within itself in spite of O_NOFOLLOW, so the opened file is compared with the one
-// that has the name.
-func beginning(root *os.Root, name string, buf []byte) ([]byte, bool) {
+// readBeginning reads the first bytes of a regular file. It does not block on a pipe that has
+// replaced the file, and does not follow a link, which could lead to a file that the policy hides.
+// A root follows links within itself in spite of O_NOFOLLOW, so the opened file is compared with
+// the one that has the name.
+func readBeginning(root *os.Root, name string, buf []byte) ([]byte, bool) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, false

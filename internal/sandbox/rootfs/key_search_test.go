@@ -15,11 +15,11 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// aToken has the form of a GitHub token, and is not one.
-const aToken = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
+// fakeToken has the form of a GitHub token, but is not valid.
+const fakeToken = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
 
-// searched creates a workspace with files and searches it under a level.
-func searched(t *testing.T, level string, files map[string]string) sandbox.Keys {
+// searchWorkspace creates a workspace with files and searches it under a level.
+func searchWorkspace(t *testing.T, level string, files map[string]string) sandbox.Keys {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -52,12 +52,12 @@ func searched(t *testing.T, level string, files map[string]string) sandbox.Keys 
 }
 
 // S8: contents that look like keys are found whatever the name of the file is. Files that the
-// policy hides are not inside, and not named.
+// policy hides are not searched or named, because they are not inside.
 func TestS8ContentsThatLookLikeKeys(t *testing.T) {
 	pem := "-----BEGIN RSA PRIVATE KEY-----\nMIIBOgIBAAJBAKj34GkxFhD90vcNLYLInFEX6Ppy1tPf9Cnzj4p4WGeKLs1Pt8Qu\n-----END RSA PRIVATE KEY-----\n"
-	got := searched(t, "standard", map[string]string{
-		"a/b/innocent.dat": "x = " + aToken + "\n", "README.md": "see AKIA" + "ABCDEFGHIJKLMNOP and " + aToken, "deep/er/x.bin": pem, ".git/config": "url = https://me:" + aToken + "@github.com/x/y\n",
-		".env": aToken, "plain.txt": "nothing: ghp_short, sk-and-words-joined-by-dashes-alone\n", ".git/objects/aa/b": aToken,
+	got := searchWorkspace(t, "standard", map[string]string{
+		"a/b/innocent.dat": "x = " + fakeToken + "\n", "README.md": "see AKIA" + "ABCDEFGHIJKLMNOP and " + fakeToken, "deep/er/x.bin": pem, ".git/config": "url = https://me:" + fakeToken + "@github.com/x/y\n",
+		".env": fakeToken, "plain.txt": "nothing: ghp_short, sk-and-words-joined-by-dashes-alone\n", ".git/objects/aa/b": fakeToken,
 	})
 	var names []string
 	for _, f := range got.Files {
@@ -69,28 +69,28 @@ func TestS8ContentsThatLookLikeKeys(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// Control: the same file is named where it is visible.
-	if got := searched(t, "minimal", map[string]string{".env": aToken}); got.Count != 1 || got.Files[0].Name != ".env" {
+	if got := searchWorkspace(t, "minimal", map[string]string{".env": fakeToken}); got.Count != 1 || got.Files[0].Name != ".env" {
 		t.Errorf("%+v", got)
 	}
 }
 
-// The search is limited in files and bytes, begins with likely names, and counts what it leaves
-// out.
-func TestS8TheLookIsBounded(t *testing.T) {
-	files := map[string]string{"zzz/deploy-notes.txt": aToken, "node_modules/x/secret.js": aToken}
+// TestS8KeySearchIsLimited checks that the search is limited in files and bytes, begins with likely
+// names, and counts the files that it leaves out.
+func TestS8KeySearchIsLimited(t *testing.T) {
+	files := map[string]string{"zzz/deploy-notes.txt": fakeToken, "node_modules/x/secret.js": fakeToken}
 	for i := range 2 * maxKeyFiles {
 		files[fmt.Sprintf("src/%04d.dat", i)] = "x"
 	}
-	got := searched(t, "standard", files)
+	got := searchWorkspace(t, "standard", files)
 	if got.Looked != maxKeyFiles || got.Left != len(files)-maxKeyFiles || got.Count != 1 || got.Files[0].Name != "zzz/deploy-notes.txt" {
 		t.Errorf("%+v", got)
 	}
 	large := strings.Repeat("some text. ", maxFileBytes/8)
 	files = map[string]string{}
 	for i := range 2 * maxKeyBytes / maxFileBytes {
-		files[fmt.Sprintf("%04d.txt", i)] = large + aToken // beyond the part that is read
+		files[fmt.Sprintf("%04d.txt", i)] = large + fakeToken // beyond the part that is read
 	}
-	got = searched(t, "standard", files)
+	got = searchWorkspace(t, "standard", files)
 	if got.Looked != maxKeyBytes/maxFileBytes || got.Left != got.Looked || got.Count != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -98,10 +98,10 @@ func TestS8TheLookIsBounded(t *testing.T) {
 
 // S8: a program on the host may replace a file before it is searched. The search does not block,
 // does not follow a link, and does not take the replacement for the file.
-func TestS8WhatTookAFilesPlace(t *testing.T) {
+func TestS8ReplacedFilesAreNotSearched(t *testing.T) {
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	for _, name := range []string{filepath.Join(dir, "file"), outside} {
-		if err := os.WriteFile(name, []byte(aToken), 0o644); err != nil {
+		if err := os.WriteFile(name, []byte(fakeToken), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestS8WhatTookAFilesPlace(t *testing.T) {
 	select {
 	case <-search.done:
 	case <-hosttest.Late():
-		t.Fatal("it waits for a writer")
+		t.Fatal("the search blocks on a pipe")
 	}
 	// Control: the file itself.
 	if got := search.Found(); got.Looked != 1 || got.Left != 5 || got.Count != 1 || got.Files[0].Name != "file" {
@@ -126,19 +126,19 @@ func TestS8WhatTookAFilesPlace(t *testing.T) {
 }
 
 // S8: if many files have keys, all are counted, and the first few are named.
-func TestS8FewAreNamed(t *testing.T) {
+func TestS8ReportNamesFirstFiles(t *testing.T) {
 	files := map[string]string{}
 	for i := range 2 * sandbox.MaxNamed {
-		files[fmt.Sprintf("%02d.txt", i)] = aToken
+		files[fmt.Sprintf("%02d.txt", i)] = fakeToken
 	}
-	if got := searched(t, "standard", files); got.Count != len(files) || len(got.Files) != sandbox.MaxNamed {
-		t.Errorf("%d, of which %d are named", got.Count, len(got.Files))
+	if got := searchWorkspace(t, "standard", files); got.Count != len(files) || len(got.Files) != sandbox.MaxNamed {
+		t.Errorf("%d files have keys and %d are named, want all counted and the first few named", got.Count, len(got.Files))
 	}
 }
 
 // S8: the number of remembered files is limited for each rank separately, before they are sorted:
 // many files of one kind cannot hide one of another.
-func TestS8TheListIsBounded(t *testing.T) {
+func TestS8CandidatesAreLimitedPerRank(t *testing.T) {
 	var c candidates
 	const n = 3 * maxCandidates
 	for i := range n {
@@ -148,7 +148,7 @@ func TestS8TheListIsBounded(t *testing.T) {
 	c.add(sandbox.WorkspaceDir + "/a.txt")
 	list := c.inOrder()
 	if len(list) != maxCandidates+2 || list[0] != "deep/er/token.bin" || list[1] != "a.txt" || c.seen != n+2 {
-		t.Errorf("%d of %d, the first are %q", len(list), c.seen, list[:2])
+		t.Errorf("%d candidates of %d files, the first are %q", len(list), c.seen, list[:2])
 	}
 }
 
@@ -163,7 +163,7 @@ func BenchmarkKeySearch(b *testing.B) {
 		search.files.add(sandbox.WorkspaceDir + "/" + name)
 	}
 	for b.Loop() {
-		if k := search.check(); k.Looked != maxKeyFiles {
+		if k := search.search(); k.Looked != maxKeyFiles {
 			b.Fatal(k)
 		}
 	}

@@ -17,9 +17,9 @@ import (
 // maxTarget limits the length of a path inside.
 const maxTarget = 1024
 
-// taken are paths at and below which nothing can be mounted: the workspace, and paths that the
-// kernel, the guest or its programs use.
-var taken = []string{sandbox.WorkspaceDir, "/proc", "/sys", "/dev", "/.crannog", "/etc", "/run"}
+// reservedPaths are paths at and below which nothing can be mounted: the workspace, and paths that
+// the kernel, the guest or its programs use.
+var reservedPaths = []string{sandbox.WorkspaceDir, "/proc", "/sys", "/dev", "/.crannog", "/etc", "/run"}
 
 // ResolveMounts checks the mounts of a request. It follows links only once, here, under the
 // caller's own permissions.
@@ -102,7 +102,7 @@ func checkTarget(b *sandbox.Base, image engine.Image, target string) error {
 	if !path.IsAbs(target) || path.Clean(target) != target || target == "/" || len(target) > maxTarget || strings.ContainsRune(target, 0) {
 		return refuse("a mount point is an absolute path without . and .., and not / itself")
 	}
-	for _, t := range taken {
+	for _, t := range reservedPaths {
 		if sandbox.Overlap(target, t) {
 			return refuse(t + " is not for mounts")
 		}
@@ -156,7 +156,7 @@ func (c *Masks) maskMounts(b sandbox.Base, p *policy.Policy) error {
 			continue // a repository whose history has a hidden file
 		}
 		git := b.Git != nil && m.Target == b.Git.Target
-		if whole, _ := onList(files.Write, m.Target); m.ReadOnly || !files.Writable || !git && sealed(files) && !whole {
+		if whole, _ := onList(files.Write, m.Target); m.ReadOnly || !files.Writable || !git && hasWriteList(files) && !whole {
 			c.readOnly = append(c.readOnly, m.Target)
 		}
 		info, err := os.Stat(m.Source)
@@ -171,11 +171,11 @@ func (c *Masks) maskMounts(b sandbox.Base, p *policy.Policy) error {
 			continue
 		}
 		w := c.walk(m.Source, m.Target, files)
-		probes := w.check
+		visit := w.check
 		if git {
-			probes = w.onlyGit(b.Git, probes)
+			visit = w.onlyGit(b.Git, visit)
 		}
-		if err := w.below(m.Source, m.Target, probes); err != nil {
+		if err := w.walkDir(m.Source, m.Target, visit); err != nil {
 			return err
 		}
 		if err := w.findTracked(files, nil); err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// TestF3PlacesOfMounts: a mount cannot hide files of the template, the workspace or another mount,
-// nor show under another name what the policy denies.
-func TestF3PlacesOfMounts(t *testing.T) {
+// TestF3MountTargets checks that a mount cannot hide files of the template, the workspace or
+// another mount, nor show under another name what the policy denies.
+func TestF3MountTargets(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"usr", "home/user", "tmp", "opt"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
@@ -35,7 +35,7 @@ func TestF3PlacesOfMounts(t *testing.T) {
 		"/proc/x": false, "/dev": false, "/.crannog/x": false, "/run/x": false, "/mnt": false, "/mnt/x": false, "/mnt/x/y": false, "/srv/tree/x": false,
 	} {
 		if err := checkTarget(&b, root, target); (err == nil) != free || err != nil && fault.CodeOf(err) != "mount_target_invalid" {
-			t.Errorf("%q: %v", target, err)
+			t.Errorf("mount point %q: got error %v, want allowed %t", target, err, free)
 		}
 	}
 	p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Level: "standard"}})
@@ -62,7 +62,7 @@ func TestF3PlacesOfMounts(t *testing.T) {
 		{"plain", "/mnt/data", ""}, {"other", "/mnt/data", ""},
 		{".ssh", "/mnt/data", "policy_denies_mount"}, {".ssh/old", "/mnt/data", "policy_denies_mount"}, {"innocent", "/mnt/data", "policy_denies_mount"},
 		{"plain", "/mnt/.ssh", "policy_denies_mount"}, {"plain", "/mnt/.ssh/data", "policy_denies_mount"},
-		// A way out of the sandbox, and the whole of the host.
+		// These would connect the sandbox to the host, or mount all of the host.
 		{"pipe", "/mnt/data", "mounts_invalid"}, {"/dev/null", "/mnt/data", "mounts_invalid"}, {"/", "/mnt/data", "mounts_invalid"},
 		{"none", "/mnt/data", "mounts_invalid"}, {"plain", long[:maxTarget], ""}, {"plain", long[:maxTarget+1], "mount_target_invalid"},
 	} {
@@ -80,7 +80,7 @@ func TestF3PlacesOfMounts(t *testing.T) {
 	}
 	t.Chdir(home)
 	if _, err := ResolveMounts((sandbox.Settings{}), []sandbox.Mount{{Source: "plain", Target: "/mnt/data"}}); fault.CodeOf(err) != "mounts_invalid" {
-		t.Errorf("a source relative to the server: %v", err)
+		t.Errorf("relative source: got error %v, want mounts_invalid", err)
 	}
 	for n, code := range map[int]string{sandbox.MaxMounts: "", sandbox.MaxMounts + 1: "mounts_invalid"} {
 		if _, err := ResolveMounts((sandbox.Settings{}), slices.Repeat([]sandbox.Mount{{Source: home, Target: "/mnt/data"}}, n)); err == nil != (code == "") || err != nil && fault.CodeOf(err) != code {
@@ -89,9 +89,10 @@ func TestF3PlacesOfMounts(t *testing.T) {
 	}
 }
 
-// TestF3RepositoriesThatAreShown: the repository elsewhere that a workspace belongs to is shown
-// only if the policy and the template allow it, and the directories that it borrows from never are.
-func TestF3RepositoriesThatAreShown(t *testing.T) {
+// TestF3SharedRepositoriesAreShown checks that the repository outside of the workspace to which the
+// workspace belongs is mounted only if the policy and the template allow it. Object directories
+// that the repository borrows are never mounted.
+func TestF3SharedRepositoriesAreShown(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

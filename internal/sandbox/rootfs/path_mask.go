@@ -1,6 +1,6 @@
-// Package rootfs decides which files of the host a sandbox sees: the workspace, mounts, programs
-// and repositories that are mounted, which of their files a policy hides or makes read-only, and
-// which of these rules the guest checks from inside before it is ready.
+// Package rootfs owns the selection of host files that a sandbox sees: the workspace, mounts,
+// programs and repositories that are mounted, which of their files a policy hides or makes
+// read-only, and which of these rules the guest checks from inside before it is ready.
 package rootfs
 
 import (
@@ -16,8 +16,8 @@ const workspaceCopy = "copy"
 // Limits of path masks. Each masked path costs the sandbox a mount, and each file of the workspace
 // has to be checked.
 const (
-	maxCovered = 512
-	maxWalked  = 500_000 // as many as can be compared later
+	maxMasked       = 512
+	maxCheckedFiles = 500_000 // a comparison has the same limit
 )
 
 // Masks are the path masks of a sandbox. An empty file is mounted over the paths in hide, the paths
@@ -43,7 +43,7 @@ func pathMasks(workspace string, b sandbox.Base, p *policy.Policy) (Masks, error
 	files := p.Files()
 	if workspace != "" {
 		w := c.walk(workspace, sandbox.WorkspaceDir, files)
-		if err := w.below(workspace, sandbox.WorkspaceDir, w.check); err != nil {
+		if err := w.walkDir(workspace, sandbox.WorkspaceDir, w.check); err != nil {
 			return Masks{}, err
 		}
 		if err := w.findTracked(files, b.Git); err != nil {
@@ -56,9 +56,9 @@ func pathMasks(workspace string, b sandbox.Base, p *policy.Policy) (Masks, error
 	if err := c.maskMounts(b, p); err != nil {
 		return Masks{}, err
 	}
-	if n := c.count(); n > maxCovered {
+	if n := c.count(); n > maxMasked {
 		return Masks{}, fault.Newf(fault.Exhausted, "policy_covers_too_much",
-			"the policy hides or makes read-only %d paths of the workspace and the mounts, above the limit of %d", n, maxCovered).
+			"the policy hides or makes read-only %d paths of the workspace and the mounts, above the limit of %d", n, maxMasked).
 			WithHint("hide their directory instead, or use a smaller one as --workspace")
 	}
 	return c, nil

@@ -21,7 +21,8 @@ var userDirs = []string{"/home/user", "/tmp", "/var/tmp", sandbox.WorkspaceDir}
 // They contain nothing of the host, so no policy hides them.
 var alwaysVisible = []string{"/.crannog", "/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root", "/home", sandbox.WorkspaceDir}
 
-// onList reports whether a list has a path that equals this one, or is above or below it.
+// onList reports whether a list covers a path as a whole, because it has the path or one above it,
+// or in part, because it has a path below it.
 func onList(list []string, name string) (whole, part bool) {
 	for _, l := range list {
 		switch {
@@ -34,9 +35,9 @@ func onList(list []string, name string) (whole, part bool) {
 	return false, part
 }
 
-// sealed reports whether a policy lists the writable paths, in which case no user inside may be
-// root.
-func sealed(files policy.Files) bool { return !slices.Contains(files.Write, "/") }
+// hasWriteList reports whether a policy lists the writable paths, in which case no user inside may
+// be root.
+func hasWriteList(files policy.Files) bool { return !slices.Contains(files.Write, "/") }
 
 // maskTree hides paths that a policy excludes from reading, and makes paths read-only that it
 // excludes from writing. Everything but the user's own directories belongs to root.
@@ -47,7 +48,7 @@ func (c *Masks) maskTree(image engine.Image, files policy.Files) error {
 		// may still be hidden.
 		readable = slices.Concat(readable, slices.DeleteFunc(slices.Clone(files.Write), func(w string) bool { return w == "/" }))
 	}
-	if err := c.maskUnread(image, "/", readable); err != nil || !sealed(files) {
+	if err := c.maskUnread(image, "/", readable); err != nil || !hasWriteList(files) {
 		return err
 	}
 	for _, dir := range userDirs {
@@ -64,8 +65,9 @@ func (c *Masks) maskTree(image engine.Image, files policy.Files) error {
 	return nil
 }
 
-// unwritten returns some directories of a sealed sandbox in which no program may create a file.
-func unwritten(files policy.Files) (list []string) {
+// unwritableDirs returns some directories of a sandbox with a write list in which no program may
+// create a file.
+func unwritableDirs(files policy.Files) (list []string) {
 	for _, dir := range []string{"/usr", "/etc"} {
 		if whole, _ := onList(files.Write, dir); !whole {
 			list = append(list, dir)
@@ -74,15 +76,16 @@ func unwritten(files policy.Files) (list []string) {
 	return list
 }
 
-// checkWhole refuses file rules for an image whose files an engine does not expose as a directory.
-// The server cannot list the files, and the sandbox's only user may own some of its directories.
-func checkWhole(image engine.Image, files policy.Files, info engine.Info) error {
+// checkFileRules refuses file rules for an image whose files an engine does not expose as a
+// directory. The server cannot list the files, and the sandbox's only user may own some of its
+// directories.
+func checkFileRules(image engine.Image, files policy.Files, info engine.Info) error {
 	if image.HostView != nil || image.Kind() == "" {
 		return nil
 	}
 	name := ""
 	switch {
-	case sealed(files):
+	case hasWriteList(files):
 		name = "filesystem.write"
 	case !slices.Contains(files.Read, "/"):
 		name = "filesystem.read"
@@ -93,12 +96,13 @@ func checkWhole(image engine.Image, files policy.Files, info engine.Info) error 
 		WithHint("use another engine, which crannog engines lists, or a level other than strict")
 }
 
-// maskUnread descends only into directories that contain a listed path.
+// maskUnread hides the entries of a directory that a list of readable paths does not cover. It
+// descends only into directories that contain a listed path.
 func (c *Masks) maskUnread(image engine.Image, dir string, list []string) error {
 	if whole, _ := onList(list, dir); whole {
 		return nil
 	}
-	names, err := listed(image, dir)
+	names, err := listDir(image, dir)
 	if err != nil {
 		return err
 	}
@@ -118,9 +122,9 @@ func (c *Masks) maskUnread(image engine.Image, dir string, list []string) error 
 	return nil
 }
 
-// listed returns the entries of a directory of a template or an image. It omits symbolic links,
+// listDir returns the entries of a directory of a template or an image. It omits symbolic links,
 // because their targets are hidden themselves.
-func listed(image engine.Image, dir string) ([]string, error) {
+func listDir(image engine.Image, dir string) ([]string, error) {
 	view := image.View()
 	top, rel := view.Dir, strings.TrimPrefix(dir, "/")
 	for _, b := range view.Binds {

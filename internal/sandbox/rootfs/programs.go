@@ -144,14 +144,14 @@ func (c *Masks) maskPrograms(image engine.Image, match policy.Matcher) error {
 			return err
 		}
 	}
-	if n := c.count(); n > maxCovered {
-		return fault.Newf(fault.Exhausted, "policy_covers_too_much", "the policy hides or protects %d paths, above the limit of %d", n, maxCovered)
+	if n := c.count(); n > maxMasked {
+		return fault.Newf(fault.Exhausted, "policy_covers_too_much", "the policy hides or protects %d paths, above the limit of %d", n, maxMasked)
 	}
 	return nil
 }
 
 // walkProgram visits all files of a program.
-func walkProgram(source string, probes func(string, fs.DirEntry) error) error {
+func walkProgram(source string, visit func(string, fs.DirEntry) error) error {
 	seen := 0
 	return filepath.WalkDir(source, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -160,10 +160,10 @@ func walkProgram(source string, probes func(string, fs.DirEntry) error) error {
 			}
 			return err
 		}
-		if seen++; seen > maxWalked {
-			return fault.Newf(fault.Exhausted, "programs_too_large", "a program of the host has more than %d files", maxWalked)
+		if seen++; seen > maxCheckedFiles {
+			return fault.Newf(fault.Exhausted, "programs_too_large", "a program of the host has more than %d files", maxCheckedFiles)
 		}
-		return probes(name, d)
+		return visit(name, d)
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func TestProgramsOfTheHost(t *testing.T) {
+func TestHostPrograms(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"tree/bin/x", "tree/.env", "tree/deep/.env", "tree/ok/a", "alone"} {
 		path := filepath.Join(dir, name)
@@ -39,23 +39,23 @@ func TestProgramsOfTheHost(t *testing.T) {
 		t.Fatalf("%v %+v", err, binds)
 	}
 	shared := []engine.Bind{{Source: "/usr", Target: "/usr"}}
-	one := sandbox.Template{Image: engine.ViewOf("", "", shared...), Revision: "r"}
-	two := one
-	if err := AddPrograms(&one, binds); err != nil {
+	changed := sandbox.Template{Image: engine.ViewOf("", "", shared...), Revision: "r"}
+	unchanged := changed
+	if err := AddPrograms(&changed, binds); err != nil {
 		t.Fatal(err)
 	}
-	if len(two.Image.View().Binds) != 1 || len(one.Image.View().Binds) != 3 || !strings.HasPrefix(one.Revision, "r+") {
-		t.Errorf("%+v, and of another %+v", one, two)
+	if len(unchanged.Image.View().Binds) != 1 || len(changed.Image.View().Binds) != 3 || !strings.HasPrefix(changed.Revision, "r+") {
+		t.Errorf("got %+v, and the original template is %+v", changed, unchanged)
 	}
 	// Saved memory is restored only with the same programs.
-	same, err := programsRevision(one.Image)
-	if err != nil || "r"+same != one.Revision {
-		t.Errorf("%v: %s is not %s", err, same, one.Revision)
+	same, err := programsRevision(changed.Image)
+	if err != nil || "r"+same != changed.Revision {
+		t.Errorf("%v: %s is not %s", err, same, changed.Revision)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "tree/ok/a"), []byte("22"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if other, err := programsRevision(one.Image); err != nil || other == same {
+	if other, err := programsRevision(changed.Image); err != nil || other == same {
 		t.Errorf("%v: a changed program has the same revision", err)
 	}
 	if none, err := programsRevision(engine.ViewOf("", "", shared...)); err != nil || none != "" {
@@ -66,15 +66,15 @@ func TestProgramsOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c Masks
-	if err := c.maskPrograms(one.Image, p.Files().Matcher()); err != nil {
+	if err := c.maskPrograms(changed.Image, p.Files().Matcher()); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(c.hide)
 	if want := []string{"/.crannog/programs/2/.env", "/.crannog/programs/2/deep/.env"}; !slices.Equal(c.hide, want) {
-		t.Errorf("hidden are %v", c.hide)
+		t.Errorf("hidden paths are %v, want %v", c.hide, want)
 	}
-	of := sandbox.Template{Origin: &sandbox.Stored{}}
-	if err := AddPrograms(&of, binds); fault.CodeOf(err) != "snapshot_programs" {
-		t.Errorf("with a snapshot: %v", err)
+	fromSnapshot := sandbox.Template{Origin: &sandbox.Stored{}}
+	if err := AddPrograms(&fromSnapshot, binds); fault.CodeOf(err) != "snapshot_programs" {
+		t.Errorf("programs for a snapshot: got error %v, want snapshot_programs", err)
 	}
 }

@@ -134,12 +134,12 @@ func otherModules(g *sandbox.Shared, rel string) bool {
 
 // onlyGit hides files that are not part of the repository, or that belong to submodules of other
 // work trees, and checks the rest.
-func (w *walk) onlyGit(git *sandbox.Shared, probes func(name, inside string, d fs.DirEntry) error) func(name, inside string, d fs.DirEntry) error {
+func (w *walk) onlyGit(git *sandbox.Shared, visit func(name, inside string, d fs.DirEntry) error) func(name, inside string, d fs.DirEntry) error {
 	bare := path.Base(git.Target) != ".git"
 	return func(name, inside string, d fs.DirEntry) error {
 		rel := strings.TrimPrefix(inside, git.Target+"/")
 		if !d.IsDir() || !otherModules(git, rel) && (!bare || strings.Contains(rel, "/") || slices.Contains(gitDirs, rel)) {
-			return probes(name, inside, d)
+			return visit(name, inside, d)
 		}
 		if !w.copied {
 			w.hide = append(w.hide, inside)

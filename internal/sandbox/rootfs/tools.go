@@ -116,8 +116,8 @@ func (c *Masks) maskTools(trees []hosttools.Tree, match policy.Matcher) error {
 			c.hide = append(c.hide, path.Join(ToolPath(i+1), filepath.ToSlash(rel)))
 		}
 	}
-	if n := c.count(); n > maxCovered {
-		return fault.Newf(fault.Exhausted, "policy_covers_too_much", "%d paths are hidden or protected, above the limit of %d, many of them in the directories of version managers", n, maxCovered).
+	if n := c.count(); n > maxMasked {
+		return fault.Newf(fault.Exhausted, "policy_covers_too_much", "%d paths are hidden or protected, above the limit of %d, many of them in the directories of version managers", n, maxMasked).
 			WithHint("name the version managers that are needed")
 	}
 	return nil

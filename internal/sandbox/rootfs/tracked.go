@@ -19,7 +19,7 @@ import (
 // its content is in each commit that contains it. git is the repository of the workspace, if it
 // lies elsewhere.
 func (w *walk) findTracked(files policy.Files, git *sandbox.Shared) error {
-	hidden := slices.Concat(w.absent, w.left)
+	hidden := slices.Concat(w.absent, w.omitted)
 	if len(w.repositories) == 0 || len(files.Deny) == 0 || len(hidden) == 0 && files.Tracked == policy.TrackedAllow {
 		return nil
 	}
@@ -87,13 +87,13 @@ func (w *walk) hideRepository(root *os.Root, top string) error {
 	if !ok {
 		return nil
 	}
-	whole := gitfile.Common(dir)
+	repository := gitfile.Common(dir)
 	if text, err := gitfile.Read(root, path.Join(dir, "commondir"), gitfile.MaxLink); err == nil {
 		if to := path.Join(dir, strings.TrimRight(string(text), "\r\n")); filepath.IsLocal(to) {
-			whole = to // of a work tree whose repository has another name
+			repository = to // a linked work tree names its repository in this file
 		}
 	}
-	for _, name := range []string{path.Join(relative, ".git"), dir, whole} {
+	for _, name := range []string{path.Join(relative, ".git"), dir, repository} {
 		real, inside, ok := w.target(filepath.Join(w.root, name))
 		if !ok {
 			return fault.Newf(fault.Denied, "policy_hides_tracked", "the policy hides the repository of %s, and %s cannot be hidden", top, name)
@@ -162,8 +162,8 @@ func (w *walk) tracked(at *mountedFile, top string, hidden []string) (sandbox.Re
 		return r, err
 	}
 	defer root.Close()
-	x, err := gitfile.ReadIndex(root, at.name)
-	if err != nil || x == nil {
+	index, err := gitfile.ReadIndex(root, at.name)
+	if err != nil || index == nil {
 		return r, err
 	}
 	r.Index = path.Join(at.inside, at.name)
@@ -174,9 +174,9 @@ func (w *walk) tracked(at *mountedFile, top string, hidden []string) (sandbox.Re
 	}
 	hides := sandbox.HiddenBelow(r.Hidden)
 	used := map[string]bool{}
-	for i := range x.Entries {
-		name := x.Entries[i].Name
-		if i > 0 && x.Entries[i-1].Name == name {
+	for i := range index.Entries {
+		name := index.Entries[i].Name
+		if i > 0 && index.Entries[i-1].Name == name {
 			continue // another side of a merge conflict
 		}
 		h := hides(name)

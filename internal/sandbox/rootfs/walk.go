@@ -20,15 +20,16 @@ type walk struct {
 	inside       string // its path inside
 	match        policy.Matcher
 	copied       bool
-	fixed        map[string]bool // read-only, and not below another
-	left         []string        // hidden, and missing in a copy
+	fixed        map[string]bool // read-only directories that are not below another one
+	omitted      []string        // hidden files that are missing in a copy
 	repositories []string        // directories with a .git, by their path inside
 	// throughLinks are the directories that were entered through links, each with the path under
 	// which the policy rules apply to it.
 	throughLinks map[string]bool
 }
 
-// walk starts the search of a directory of the host. The limits count over all directories.
+// walk prepares the search of a directory of the host. The limits apply to all searched directories
+// together.
 func (c *Masks) walk(root, inside string, files policy.Files) *walk {
 	return &walk{
 		Masks: c, root: root, inside: inside, match: files.Matcher(), copied: files.Workspace == workspaceCopy,
@@ -40,8 +41,9 @@ func (c *Masks) walk(root, inside string, files policy.Files) *walk {
 // pattern.
 const anyFile = "/\x00"
 
-// below checks the entries of a directory of the workspace, given the path inside that leads to it.
-func (w *walk) below(dir, inside string, probes func(name, inside string, d fs.DirEntry) error) error {
+// walkDir calls visit for each file below a directory of the host. inside is the path of the
+// directory inside.
+func (w *walk) walkDir(dir, inside string, visit func(name, inside string, d fs.DirEntry) error) error {
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
@@ -56,15 +58,15 @@ func (w *walk) below(dir, inside string, probes func(name, inside string, d fs.D
 		case name == dir:
 			return nil
 		}
-		if w.seen++; w.seen > maxWalked {
-			return fault.Newf(fault.Exhausted, "workspace_too_large", "the workspace and the mounts have more than %d files to check against the policy", maxWalked).
+		if w.seen++; w.seen > maxCheckedFiles {
+			return fault.Newf(fault.Exhausted, "workspace_too_large", "the workspace and the mounts have more than %d files to check against the policy", maxCheckedFiles).
 				WithHint("use a smaller directory as --workspace")
 		}
 		rel, err := filepath.Rel(dir, name)
 		if err != nil {
 			return err
 		}
-		return probes(name, path.Join(inside, filepath.ToSlash(rel)), d)
+		return visit(name, path.Join(inside, filepath.ToSlash(rel)), d)
 	})
 }
 
@@ -90,7 +92,7 @@ func (w *walk) check(name, inside string, d fs.DirEntry) error {
 	link := d.Type()&fs.ModeSymlink != 0
 	hide, readOnly := w.maskOf(inside, d)
 	// Files in a read-only directory need no mount of their own, and no link in it can be replaced.
-	readOnly = readOnly && !w.inFixed(inside)
+	readOnly = readOnly && !w.belowReadOnly(inside)
 	if path.Base(inside) == ".git" && !hide {
 		w.repositories = append(w.repositories, path.Dir(inside))
 	}
@@ -98,8 +100,8 @@ func (w *walk) check(name, inside string, d fs.DirEntry) error {
 	case hide && link:
 		return w.hideTarget(name)
 	case hide:
-		if w.copied { // it is not copied
-			w.left = append(w.left, inside)
+		if w.copied { // the copy does not contain it
+			w.omitted = append(w.omitted, inside)
 		} else {
 			w.absent = append(w.absent, inside)
 		}
@@ -118,8 +120,8 @@ func (w *walk) check(name, inside string, d fs.DirEntry) error {
 	return nil
 }
 
-// inFixed reports whether a path is below a read-only directory.
-func (w *walk) inFixed(inside string) bool {
+// belowReadOnly reports whether a path is below a read-only directory.
+func (w *walk) belowReadOnly(inside string) bool {
 	for dir := path.Dir(inside); len(dir) > 1; dir = path.Dir(dir) {
 		if w.fixed[dir] {
 			return true
@@ -137,7 +139,7 @@ func readOnlyLink(inside string) error {
 func (w *walk) target(name string) (real, inside string, ok bool) {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
-		return "", "", false // it is broken, here and inside
+		return "", "", false // the link is broken on the host and inside
 	}
 	rel, err := filepath.Rel(w.root, real)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
@@ -154,26 +156,27 @@ func (w *walk) hideTarget(name string) error {
 	return nil
 }
 
+// hideOnce adds a path to the absent ones, unless it is there already.
 func (w *walk) hideOnce(inside string) {
 	if !slices.Contains(w.absent, inside) {
 		w.absent = append(w.absent, inside)
 	}
 }
 
-// follow checks the target directory of a link, if the policy has paths that go through the link.
-// It hides files at their real location.
+// follow checks the target directory of a link if the policy has paths that lead through the link.
+// Files are hidden at their real location.
 func (w *walk) follow(name, inside string) error {
-	way, could := w.match.Behind(inside)
-	if !could {
+	rest, leads := w.match.Behind(inside)
+	if !leads {
 		return nil
 	}
 	dir, _, ok := w.target(name)
-	key := dir + "\x00" + way
+	key := dir + "\x00" + rest
 	if !ok || w.throughLinks[key] {
 		return nil
 	}
 	w.throughLinks[key] = true
-	return w.below(dir, inside, func(name, inside string, d fs.DirEntry) error {
+	return w.walkDir(dir, inside, func(name, inside string, d fs.DirEntry) error {
 		hide, readOnly := w.maskOf(inside, d)
 		switch {
 		case hide:

@@ -39,31 +39,31 @@ func ResolveWorkspace(dir string) (string, error) {
 
 // Workspace returns the directory that becomes a sandbox's workspace: the caller's own, into which
 // the sandbox never writes, or a copy where the policy requires one. Later instances of a sandbox
-// use the same as the first.
+// use the same as the first. If again is set, the copy exists already.
 func Workspace(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *policy.Policy, again bool) (string, error) {
-	of := r.Base.Copy
-	if of == "" {
+	copyID := r.Base.Copy
+	if copyID == "" {
 		return r.Workspace, nil
 	}
 	if copies == nil {
 		return "", fault.New(fault.Unsupported, "workspace_copy_unavailable", "the policy requires a copy of the workspace, which this server cannot create")
 	}
 	if again {
-		return copies.Find(of)
+		return copies.Find(copyID)
 	}
 	match, hidden := p.Files().Matcher(), sandbox.HiddenBelow(r.Base.Absent)
-	return copies.Make(ctx, of, r.Workspace, r.Limits.DiskBytes, func(name string) bool {
+	return copies.Make(ctx, copyID, r.Workspace, r.Limits.DiskBytes, func(name string) bool {
 		name = path.Join(sandbox.WorkspaceDir, name)
 		return match.Denied(name) || hidden(name) != ""
 	})
 }
 
-// Mounts returns what the engine mounts of the host: the directories themselves, into which the
-// sandbox never writes, or copies where the policy requires them. Later instances of a sandbox use
-// the same as the first.
+// Mounts returns the host directories that the engine mounts: the directories themselves, into
+// which the sandbox never writes, or copies where the policy requires them. Later instances of a
+// sandbox use the same as the first. If again is set, the copies exist already.
 func Mounts(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *policy.Policy, list []engine.Bind, again bool) ([]engine.Bind, error) {
-	of := r.Base.Copy
-	if of == "" || len(list) == 0 {
+	copyID := r.Base.Copy
+	if copyID == "" || len(list) == 0 {
 		return list, nil
 	}
 	list = slices.Clone(list)
@@ -71,11 +71,11 @@ func Mounts(ctx context.Context, copies *workspace.Copies, r sandbox.Row, p *pol
 	for i := range list {
 		var err error
 		if again {
-			list[i].Source, err = copies.FindPart(of, i+1)
+			list[i].Source, err = copies.FindPart(copyID, i+1)
 		} else {
 			target := list[i].Target
 			outside := outsideRepository(r.Base, target)
-			list[i].Source, err = copies.MakePart(ctx, of, i+1, list[i].Source, r.Limits.DiskBytes, func(name string) bool {
+			list[i].Source, err = copies.MakePart(ctx, copyID, i+1, list[i].Source, r.Limits.DiskBytes, func(name string) bool {
 				at := path.Join(target, name)
 				return match.Denied(at) || hidden(at) != "" || outside(name)
 			})

@@ -32,7 +32,7 @@ func (s *Service) CheckFits(ctx context.Context, name, templateID string, b sand
 			}
 		}
 	}
-	return s.sameFiles(ctx, templateID, b, from.Needs)
+	return s.checkHostFiles(ctx, templateID, b, from.Needs)
 }
 
 // Renewed returns the base of an instance that restores no memory. It uses the current programs,

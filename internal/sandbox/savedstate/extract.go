@@ -36,8 +36,8 @@ func (s *Service) extract(ctx context.Context, name string, spec engine.Spec, di
 		fault.Newf(fault.Timeout, "save_timeout", "the files were not extracted from the saved memory within %s", saveTimeout))
 	defer cancel()
 	if err := a.Extract(ctx, spec, dir, files); err != nil {
-		if late := context.Cause(ctx); late != nil {
-			err = errors.Join(sandbox.Canceled(late), err)
+		if cause := context.Cause(ctx); cause != nil {
+			err = errors.Join(sandbox.Canceled(cause), err)
 		}
 		return nil, nil, errors.Join(fmt.Errorf("files of %s: %w", spec.ID, DiskFull(err)), files.Close())
 	}

@@ -17,9 +17,9 @@ type hostFiles struct {
 	log    *slog.Logger
 }
 
-// standIns returns the copies that replace changed files of the host, and the first changed file
-// without a copy.
-func (h hostFiles) standIns(needs *sandbox.Needs) (list []engine.Bind, missing string, err error) {
+// replacements returns the copies that replace changed files of the host, and the first changed
+// file without a copy.
+func (h hostFiles) replacements(needs *sandbox.Needs) (list []engine.Bind, missing string, err error) {
 	if needs == nil {
 		return nil, "", nil
 	}
@@ -50,18 +50,18 @@ func (h hostFiles) keep(r sandbox.Row, list engine.Bound) []hostfiles.File {
 	if h.copies == nil {
 		return list.Files
 	}
-	var lost error
+	var copyErr error
 	count := 0
 	for i, f := range list.Files {
-		kept, err := h.copies.Keep(f, list.Open[i])
+		copied, err := h.copies.Keep(f, list.Open[i])
 		if err != nil {
-			lost = err
+			copyErr = err
 			count++
 		}
-		list.Files[i] = kept
+		list.Files[i] = copied
 	}
-	if lost != nil {
-		h.log.Warn("host files to which saved memory refers were not copied", "sandbox", r.ID, "files", count, "err", lost)
+	if copyErr != nil {
+		h.log.Warn("host files to which saved memory refers were not copied", "sandbox", r.ID, "files", count, "err", copyErr)
 	}
 	return list.Files
 }

@@ -16,16 +16,16 @@ func (s *Service) Begin(ctx context.Context, id string) (sandbox.Draft, error) {
 	if err := s.Available(); err != nil {
 		return nil, err
 	}
-	draft, refused := s.deps.Images.Begin(id)
-	if fault.CodeOf(refused) != codeBudget {
-		return draft, refused
+	draft, beginErr := s.deps.Images.Begin(id)
+	if fault.CodeOf(beginErr) != codeBudget {
+		return draft, beginErr
 	}
-	dropped, err := s.dropLoose(ctx)
+	dropped, err := s.dropUnreferencedImages(ctx)
 	if err != nil {
 		s.deps.Log.Warn("unreferenced images not removed", "err", err)
 	}
 	if dropped == 0 {
-		return nil, refused
+		return nil, beginErr
 	}
 	s.deps.Log.Info("unreferenced images removed", "images", dropped)
 	return s.deps.Images.Begin(id)
@@ -34,9 +34,9 @@ func (s *Service) Begin(ctx context.Context, id string) (sandbox.Draft, error) {
 // Draft begins an image that gets no row, and that is removed with this process.
 func (s *Service) Draft() (sandbox.Draft, error) { return s.deps.Images.Begin(s.deps.NewID()) }
 
-// dropLoose is dropImages for use while a caller waits. It leaves packs alone, so that it does not
-// wait for another process that is writing them.
-func (s *Service) dropLoose(ctx context.Context) (dropped int, err error) {
+// dropUnreferencedImages removes images without a row while a caller waits. Unlike dropImages it
+// leaves packs alone, so that it does not wait for another process that is writing them.
+func (s *Service) dropUnreferencedImages(ctx context.Context) (dropped int, err error) {
 	if err := s.dropUnfinished(ctx); err != nil {
 		return 0, err
 	}
@@ -86,7 +86,7 @@ func (s *Service) dropImages(ctx context.Context) (int64, error) {
 	freed, err := s.deps.Images.Prune(ctx, func(id string) bool {
 		held, err := s.deps.Rows.HoldsImage(ctx, id)
 		failed = errors.Join(failed, err)
-		return held || err != nil // in doubt it is kept
+		return held || err != nil // in doubt keep the image
 	})
 	return freed, errors.Join(err, failed)
 }
@@ -103,7 +103,7 @@ func (s *Service) Remove(ctx context.Context, id string) error {
 	return err
 }
 
-// Sized adds a fact that is not in a snapshot's row: how much disk only this snapshot uses.
+// Sized returns the snapshots of rows, with the size that the removal of each would free.
 func (s *Service) Sized(ctx context.Context, rows []sandbox.Stored) ([]sandbox.Snapshot, error) {
 	out := make([]sandbox.Snapshot, len(rows))
 	if len(rows) == 0 || s.deps.Images == nil {

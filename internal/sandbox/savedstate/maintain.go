@@ -19,7 +19,7 @@ func (s *Service) RequestDeduplication() {
 // The first maintenance of saved states comes soon after the start, but not while a caller may be
 // waiting for its first sandbox. Then it is repeated at intervals.
 const (
-	sweepFirst = 3 * time.Second
+	firstSweep = 3 * time.Second
 	sweepEvery = time.Hour
 )
 
@@ -31,11 +31,11 @@ func (s *Service) Run(ctx context.Context, sweep func(context.Context) (int64, e
 	if s.deps.Images == nil {
 		return
 	}
-	timer := time.NewTimer(sweepFirst)
+	timer := time.NewTimer(firstSweep)
 	defer timer.Stop()
 	var quiet <-chan time.Time
 	for {
-		what := "settling"
+		what := "deduplicating"
 		var err error
 		select {
 		case <-ctx.Done():
@@ -52,7 +52,7 @@ func (s *Service) Run(ctx context.Context, sweep func(context.Context) (int64, e
 			err = errors.Join(err, s.files.sync())
 		case <-timer.C:
 			timer.Reset(sweepEvery)
-			what = "looking through"
+			what = "reconciling"
 			_, err = sweep(ctx)
 			s.RequestDeduplication()
 		}
@@ -75,7 +75,7 @@ func (s *Service) Persist(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
 	defer cancel()
 	// Callers were told that the state is saved, and the next process may still make it durable, so
-	// Close does not fail.
+	// this does not fail.
 	if err := errors.Join(s.deps.Images.Persist(ctx), s.files.sync()); err != nil {
 		s.deps.Log.Error("saved states are not on the disk yet: a reboot may lose them", "err", err)
 	}
@@ -101,7 +101,7 @@ func (s *Service) Missing(ctx context.Context) (paused []sandbox.Row, snapshots 
 	if err != nil {
 		return nil, nil, err
 	}
-	kept, err := s.deps.Rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, Templates: true})
+	stored, err := s.deps.Rows.ListSnapshots(ctx, sandbox.SnapshotQuery{AllOwners: true, Templates: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -110,12 +110,12 @@ func (s *Service) Missing(ctx context.Context) (paused []sandbox.Row, snapshots 
 		return nil, nil, err
 	}
 	for _, r := range rows {
-		if _, there := sizes[r.Saved.Image]; !there && s.deps.Engines.Has(r.Engine) {
+		if _, exists := sizes[r.Saved.Image]; !exists && s.deps.Engines.Has(r.Engine) {
 			paused = append(paused, r)
 		}
 	}
-	for _, n := range kept {
-		if _, there := sizes[n.ID]; !there && s.deps.Engines.Has(n.Engine) {
+	for _, n := range stored {
+		if _, exists := sizes[n.ID]; !exists && s.deps.Engines.Has(n.Engine) {
 			snapshots = append(snapshots, n)
 		}
 	}
@@ -126,9 +126,9 @@ func (s *Service) Missing(ctx context.Context) (paused []sandbox.Row, snapshots 
 // returns the number of freed bytes.
 func (s *Service) DropUnreferenced(ctx context.Context) (int64, error) {
 	freed, err := s.dropImages(ctx)
-	copies, lost := s.files.prune(ctx)
+	copies, pruneErr := s.files.prune(ctx)
 	if freed += copies; freed > 0 {
 		s.deps.Log.Info("unreferenced data removed", "bytes", freed)
 	}
-	return freed, errors.Join(err, lost)
+	return freed, errors.Join(err, pruneErr)
 }

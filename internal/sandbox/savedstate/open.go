@@ -107,9 +107,9 @@ func (s *Service) StandIns(from Source) ([]engine.Bind, error) {
 	if from.Saved.Image != "" {
 		needs = from.Saved.Needs
 	}
-	list, missing, err := s.files.standIns(needs)
+	list, missing, err := s.files.replacements(needs)
 	if missing != "" && !from.Files {
-		return nil, otherPrograms(missing)
+		return nil, programsChanged(missing)
 	}
 	return list, err
 }

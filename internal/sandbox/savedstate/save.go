@@ -38,7 +38,7 @@ func (s *Service) Saver(ctx context.Context, r sandbox.Row, filesOnly bool) (Sav
 		}
 		return func(ctx context.Context, draft sandbox.Draft) (*sandbox.Needs, error) {
 			draft.Declare(c.Parts())
-			return s.savedMemory(ctx, r, c, draft.Dir())
+			return s.saveMemory(ctx, r, c, draft.Dir())
 		}, c.Format(), nil
 	}
 	a, err := archiver(s.deps.Engines, r.Engine)
@@ -63,8 +63,8 @@ func (s *Service) Save(ctx context.Context, r sandbox.Row, draft sandbox.Draft, 
 	defer cancel()
 	needs, err := save(ctx, draft)
 	if err != nil {
-		if late := context.Cause(ctx); late != nil {
-			err = errors.Join(sandbox.Canceled(late), err)
+		if cause := context.Cause(ctx); cause != nil {
+			err = errors.Join(sandbox.Canceled(cause), err)
 		}
 		return nil, fmt.Errorf("save %s: %w", r.ID, DiskFull(err))
 	}
@@ -81,8 +81,8 @@ func DiskFull(err error) error {
 	return err
 }
 
-// savedMemory saves a sandbox's memory, and keeps copies of the host files to which it refers.
-func (s *Service) savedMemory(ctx context.Context, r sandbox.Row, c engine.Checkpointer, dir string) (*sandbox.Needs, error) {
+// saveMemory saves a sandbox's memory, and keeps copies of the host files to which it refers.
+func (s *Service) saveMemory(ctx context.Context, r sandbox.Row, c engine.Checkpointer, dir string) (*sandbox.Needs, error) {
 	binder, ok := c.(engine.Binder)
 	if !ok {
 		return nil, c.Checkpoint(ctx, r.ID, dir)
@@ -97,5 +97,5 @@ func (s *Service) savedMemory(ctx context.Context, r sandbox.Row, c engine.Check
 		needs = &sandbox.Needs{Files: s.files.keep(r, list)}
 	}
 	// A state that could never be restored is discarded.
-	return needs, s.sameFiles(ctx, r.TemplateID, r.Base, needs)
+	return needs, s.checkHostFiles(ctx, r.TemplateID, r.Base, needs)
 }

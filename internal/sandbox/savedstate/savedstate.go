@@ -80,15 +80,15 @@ func (s *Service) CanSave(engineName string, filesOnly bool) error {
 
 // Checkpointer returns an engine's ability to save memory and to restore it.
 func Checkpointer(r *engine.Registry, name string) (engine.Checkpointer, error) {
-	one, err := r.Of(name)
+	e, err := r.Of(name)
 	if err != nil {
 		return nil, err
 	}
-	c, ok := one.(engine.Checkpointer)
+	c, ok := e.(engine.Checkpointer)
 	if !ok {
 		err := fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save or copy memory and processes", name).
 			WithHint("use an engine for which crannog engines lists the capability checkpointer")
-		if _, ok := one.(engine.Archiver); ok {
+		if _, ok := e.(engine.Archiver); ok {
 			err = err.WithHint("save only files (--files-only, or files_only in the API), or use an engine with the capability checkpointer")
 		}
 		return nil, err
@@ -108,11 +108,11 @@ func CanReplace(r *engine.Registry, name string) error {
 
 // archiver returns an engine's ability to write files alone.
 func archiver(r *engine.Registry, name string) (engine.Archiver, error) {
-	one, err := r.Of(name)
+	e, err := r.Of(name)
 	if err != nil {
 		return nil, err
 	}
-	a, ok := one.(engine.Archiver)
+	a, ok := e.(engine.Archiver)
 	if !ok {
 		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", name).
 			WithHint("use an engine for which crannog engines lists the capability archiver")

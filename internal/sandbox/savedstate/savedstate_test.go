@@ -14,8 +14,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/savedstate"
 )
 
-// A service without images refuses to save, and has nothing to maintain.
-func TestWithoutImages(t *testing.T) {
+// TestServiceWithoutImages checks that a service without images does not save, and has nothing to
+// maintain.
+func TestServiceWithoutImages(t *testing.T) {
 	s := savedstate.New(savedstate.Deps{})
 	ctx := t.Context()
 	_, _, saver := s.Saver(ctx, sandbox.Row{}, false)
@@ -35,21 +36,21 @@ func TestWithoutImages(t *testing.T) {
 		t.Errorf("%v, %d, %v, %v", err, freed, paused, snapshots)
 	}
 	if o, err := s.Open(ctx, "fake", engine.Spec{}, savedstate.Source{}); err != nil || o.Dir != "" || o.Archive != nil || o.Close() != nil {
-		t.Errorf("a first boot: %+v, %v", o, err)
+		t.Errorf("Open without a saved state: %+v, %v", o, err)
 	}
 }
 
-func TestSourcesOfMemory(t *testing.T) {
+func TestSourceReportsMemory(t *testing.T) {
 	memory := savedstate.Source{Saved: sandbox.Saved{Image: "a"}}
 	files := savedstate.Source{Saved: sandbox.Saved{Image: "a", FilesOnly: true}}
 	without := memory
 	without.Files = true
 	if !memory.Memory() || files.Memory() || without.Memory() || (savedstate.Source{}).Memory() {
-		t.Error("programs are restored from memory alone")
+		t.Error("Memory must report true only for a state with memory that is not ignored")
 	}
 }
 
-func TestAStateIsClosedOnce(t *testing.T) {
+func TestOpenedIsClosedOnce(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "files"))
 	if err != nil {
 		t.Fatal(err)
@@ -59,11 +60,11 @@ func TestAStateIsClosedOnce(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := f.Stat(); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("the archive is open: %v", err)
+		t.Errorf("the archive is still open: %v", err)
 	}
 }
 
-func TestAFullDiskIsNamed(t *testing.T) {
+func TestDiskFullIsClassified(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		err := savedstate.DiskFull(fmt.Errorf("write: %w", cause))
 		if fault.KindOf(err) != fault.Exhausted || fault.CodeOf(err) != "snapshot_disk_full" || !errors.Is(err, cause) {
@@ -72,6 +73,6 @@ func TestAFullDiskIsNamed(t *testing.T) {
 	}
 	other := errors.New("other")
 	if err := savedstate.DiskFull(other); fault.KindOf(err) == fault.Exhausted || !errors.Is(err, other) {
-		t.Error("another error is changed")
+		t.Error("an unrelated error is changed")
 	}
 }

@@ -1,4 +1,5 @@
-// Package steps runs a list of named steps, each of which can be undone.
+// Package steps owns sequences of named steps that can be undone: it runs the steps in order, and
+// undoes them if one fails.
 package steps
 
 import (
@@ -48,10 +49,10 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Cause, e.Left}
 }
 
-// Run executes the steps in order. If one fails, it undoes that one and those before it, the last
-// one first, within the time limit and even if ctx has ended. The undo stops at the first failure,
-// because the earlier steps are needed to find what is left, such as a row that names an instance.
-// An error is an *Error.
+// Run executes the steps in order. If a step fails, it undoes that step and those before it, the
+// last one first, within the time limit and even if ctx has ended. The undo stops at the first
+// failure, because the earlier steps are needed to find what is left, such as a row that names an
+// instance. An error is an *Error.
 func Run(ctx context.Context, undoTime time.Duration, list ...Step) (err error) {
 	started := 0
 	defer func() {

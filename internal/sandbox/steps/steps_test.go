@@ -28,7 +28,8 @@ func (c *trace) step(name string, do, undo error) steps.Step {
 	}
 }
 
-// Whichever step fails, it and those before it are undone in reverse, and no later one is called.
+// TestEachFailureIsUndone lets each step fail in turn. That step and those before it must be undone
+// in reverse order, and no later step may be called.
 func TestEachFailureIsUndone(t *testing.T) {
 	const n = 4
 	for fails := range n + 1 {
@@ -69,8 +70,9 @@ func TestEachFailureIsUndone(t *testing.T) {
 	}
 }
 
-// If an undo fails, the steps before it are kept, by which the rest is found.
-func TestTheUndoStopsWhereItFails(t *testing.T) {
+// TestUndoStopsAtFailure checks that after a failed undo the earlier steps are not undone, because
+// they are needed to find what is left.
+func TestUndoStopsAtFailure(t *testing.T) {
 	var c trace
 	err := steps.Run(t.Context(), time.Minute, c.step("row", nil, nil), c.step("instance", nil, errFails), c.step("start", errors.New("no memory"), nil))
 	var e *steps.Error
@@ -82,8 +84,8 @@ func TestTheUndoStopsWhereItFails(t *testing.T) {
 	}
 }
 
-// A caller that goes away does not stop the undo.
-func TestTheUndoLastsLongerThanItsCaller(t *testing.T) {
+// TestUndoOutlivesCanceledContext checks that the undo runs even if the context has ended.
+func TestUndoOutlivesCanceledContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var c trace
 	last := steps.Step{Name: "wait", Do: func(ctx context.Context) error { cancel(); return ctx.Err() }}

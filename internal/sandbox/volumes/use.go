@@ -15,14 +15,14 @@ type use struct {
 	mount sandbox.VolumeMount
 }
 
-func ids(list []use) (out []string) {
+func sandboxIDs(list []use) (out []string) {
 	for _, u := range list {
 		out = append(out, u.row.ID)
 	}
 	return out
 }
 
-// users returns the sandboxes that have each volume. One that has ended has none.
+// users returns the sandboxes that have each volume. Ended sandboxes do not count.
 func (s *Service) users(ctx context.Context) (map[string][]use, error) {
 	rows, err := s.rows.List(ctx, sandbox.Query{AllOwners: true})
 	if err != nil {
@@ -40,14 +40,15 @@ func (s *Service) users(ctx context.Context) (map[string][]use, error) {
 	return used, nil
 }
 
-// checkUnused returns an error if a sandbox uses the volume in a way that matters.
-func (s *Service) checkUnused(ctx context.Context, v volume.Volume, matters func(sandbox.Row, sandbox.VolumeMount) bool) error {
+// checkUnused returns an error if a sandbox uses the volume in a way for which conflicts
+// reports true.
+func (s *Service) checkUnused(ctx context.Context, v volume.Volume, conflicts func(sandbox.Row, sandbox.VolumeMount) bool) error {
 	used, err := s.users(ctx)
 	if err != nil {
 		return err
 	}
 	for _, u := range used[v.ID] {
-		if matters(u.row, u.mount) {
+		if conflicts(u.row, u.mount) {
 			return fault.Newf(fault.Conflict, "volume_in_use", "the sandbox %s has the volume %q", u.row.ID, v.Name).
 				WithHint("end the sandbox first: crannog rm " + u.row.ID)
 		}
@@ -64,8 +65,8 @@ func (s *Service) Resolve(who sandbox.Principal, name string) (id string, err er
 // Attach implements sandbox.Volumes.
 func (s *Service) Attach(id string) (dir string, err error) { return s.store.Attach(id) }
 
-// ByToken returns the owner of the volume that a token opens. All invalid tokens and unknown volumes
-// give the same error.
+// ByToken returns the owner of the volume that a token opens. All invalid tokens and unknown
+// volumes give the same error.
 func (s *Service) ByToken(id, token string) (sandbox.Principal, error) {
 	v, err := s.store.Get(id)
 	if err != nil && fault.KindOf(err) != fault.NotFound {

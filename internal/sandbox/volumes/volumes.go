@@ -1,4 +1,5 @@
-// Package volumes owns who may use which volume, and which sandboxes use one. It writes an audit
+// Package volumes owns the permissions and the use of volumes: which callers may use a volume, and
+// which sandboxes have it. It writes an audit
 // entry for each change.
 package volumes
 
@@ -13,7 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/state/volume"
 )
 
-// Both constants are the same user: one of these would not compile otherwise.
+// Both packages must use the same user ID: if the IDs differ, one of these constants does not
+// compile.
 const (
 	_ = uint(volume.UserID - engine.UserID)
 	_ = uint(engine.UserID - volume.UserID)
@@ -42,7 +44,7 @@ type Deps struct {
 // DefaultBudget is the total size of the volumes of a key unless the operator sets another.
 const DefaultBudget = 20 << 30
 
-// New returns a Service. It removes what processes left that ended while they changed a volume.
+// New returns a Service. It also removes incomplete changes of processes that died.
 func New(d Deps) (*Service, error) {
 	if d.Budget == 0 {
 		d.Budget = DefaultBudget
@@ -124,7 +126,7 @@ func (s *Service) List(ctx context.Context, who sandbox.Principal) ([]Info, erro
 	var out []Info
 	for _, v := range list {
 		if maySee(who, v) {
-			out = append(out, Info{Volume: v, Sandboxes: ids(used[v.ID])})
+			out = append(out, Info{Volume: v, Sandboxes: sandboxIDs(used[v.ID])})
 		}
 	}
 	return out, nil
@@ -141,7 +143,7 @@ func (s *Service) Inspect(ctx context.Context, who sandbox.Principal, ref string
 		return Info{}, err
 	}
 	u, err := s.store.Usage(v)
-	return Info{Volume: v, Usage: &u, Sandboxes: ids(used[v.ID])}, err
+	return Info{Volume: v, Usage: &u, Sandboxes: sandboxIDs(used[v.ID])}, err
 }
 
 // Find returns a volume with its token.
@@ -158,13 +160,13 @@ func (s *Service) Create(ctx context.Context, who sandbox.Principal, req Request
 
 // commit writes the entry of a new volume, and removes the volume if that fails.
 func (s *Service) commit(ctx context.Context, action *auditlog.Action, v volume.Volume, err error) error {
-	if lost := action.Commit(ctx, err); lost != nil {
+	if commitErr := action.Commit(ctx, err); commitErr != nil {
 		if err == nil {
-			if left := s.store.Remove(v.ID, func() error { return nil }); left != nil {
-				s.log.Error("a volume without an audit entry is left", "volume", v.ID, "err", left)
+			if removeErr := s.store.Remove(v.ID, func() error { return nil }); removeErr != nil {
+				s.log.Error("a volume without an audit entry is left", "volume", v.ID, "err", removeErr)
 			}
 		}
-		return lost
+		return commitErr
 	}
 	return nil
 }
@@ -201,8 +203,8 @@ func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string)
 	return action.Finish(ctx, err)
 }
 
-// Snapshot creates a volume with the present content of another one. No running sandbox may have
-// that one writable.
+// Snapshot creates a volume with the present content of another one. No running sandbox may
+// have the other one mounted writable.
 func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref, name string) (volume.Volume, error) {
 	ctx, action := s.audit.Begin(ctx, who.Actor(), "volume.snapshot", ref)
 	v, err := s.find(who, ref)

@@ -26,7 +26,7 @@ var local = sandbox.Principal{Local: true}
 
 func key(id string) sandbox.Principal { return sandbox.Principal{KeyID: id} }
 
-func service(t *testing.T, r *rows) *volumes.Service {
+func newService(t *testing.T, r *rows) *volumes.Service {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	s, err := volumes.New(volumes.Deps{
@@ -45,7 +45,7 @@ func service(t *testing.T, r *rows) *volumes.Service {
 
 func TestKeysSeeTheirOwnVolumes(t *testing.T) {
 	hosttest.Need(t, hosttest.Loop)
-	s := service(t, &rows{})
+	s := newService(t, &rows{})
 	mine, err := s.Create(t.Context(), key("a"), volumes.Request{Name: "data", Bytes: volume.MinBytes})
 	if err != nil {
 		t.Fatal(err)
@@ -88,12 +88,12 @@ func TestKeysSeeTheirOwnVolumes(t *testing.T) {
 
 func TestVolumesInUse(t *testing.T) {
 	used := &rows{}
-	s := service(t, used)
+	s := newService(t, used)
 	v, err := s.Create(t.Context(), local, volumes.Request{Name: "data", Unlimited: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := func(state sandbox.State, readOnly bool) {
+	setUser := func(state sandbox.State, readOnly bool) {
 		*used = rows{{Sandbox: sandbox.Sandbox{ID: "i1", State: state}, Base: sandbox.Base{Volumes: []sandbox.VolumeMount{{ID: v.ID, ReadOnly: readOnly}}}}}
 	}
 	for _, c := range []struct {
@@ -104,7 +104,7 @@ func TestVolumesInUse(t *testing.T) {
 		{sandbox.Running, false, false, false}, {sandbox.Running, true, false, true}, {sandbox.Paused, false, false, true},
 		{sandbox.Creating, false, false, false},
 	} {
-		in(c.state, c.readOnly)
+		setUser(c.state, c.readOnly)
 		copied, err := s.Snapshot(t.Context(), local, "data", "copy")
 		if (err == nil) != c.snapshot || err != nil && fault.CodeOf(err) != "volume_in_use" {
 			t.Errorf("%s, read-only %v: snapshot: %v", c.state, c.readOnly, err)
@@ -118,8 +118,8 @@ func TestVolumesInUse(t *testing.T) {
 			t.Errorf("%s: removal: %v", c.state, err)
 		}
 	}
-	in(sandbox.Stopped, false)
+	setUser(sandbox.Stopped, false)
 	if err := s.Remove(t.Context(), local, "data"); err != nil {
-		t.Errorf("of an ended sandbox: %v", err)
+		t.Errorf("removal of the volume of an ended sandbox: %v", err)
 	}
 }

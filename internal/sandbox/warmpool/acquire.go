@@ -17,21 +17,21 @@ import (
 )
 
 // Acquire hands a caller a warm sandbox, if there is one of the requested kind, and reports whether
-// it did. A fault of the pool is not an error: the caller then makes a new sandbox.
-func (p *Pool) Acquire(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, error) {
-	r := asked.Row
-	if p == nil || r.ShowsHost() || len(r.Base.Volumes) > 0 || rootfs.ShowsPrograms(asked.Spec.Image) || len(asked.Template.Tools) > 0 || r.Origin != asked.Template.OwnMemory() || p.nameTaken(ctx, r) {
+// it did. A fault of the pool is not an error: the caller then creates a new sandbox.
+func (p *Pool) Acquire(ctx context.Context, requested Plan) (sandbox.Sandbox, bool, error) {
+	r := requested.Row
+	if p == nil || !canBeWarm(requested) || p.nameTaken(ctx, r) {
 		return sandbox.Sandbox{}, false, nil
 	}
-	w := p.take(asked)
+	w := p.take(requested)
 	if w == nil {
 		return sandbox.Sandbox{}, false, nil
 	}
 	r.ID, r.ControlToken = w.id, w.control
 	started := false
-	made, err := p.deps.Instances.Adopt(ctx, r, func(ctx context.Context) error {
+	acquired, err := p.deps.Instances.Adopt(ctx, r, func(ctx context.Context) error {
 		started = true
-		err := p.handOver(ctx, w, r, asked.Policy, asked.Config)
+		err := p.handOver(ctx, w, r, requested.Policy, requested.Config)
 		if _, untouched := errors.AsType[*untouchedError](err); err != nil && !untouched && ctx.Err() != nil {
 			return &refusedError{sandbox.Canceled(context.Cause(ctx))}
 		}
@@ -39,7 +39,7 @@ func (p *Pool) Acquire(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, 
 	})
 	if err == nil {
 		w.guest.close()
-		return made, true, nil
+		return acquired, true, nil
 	}
 	if !started {
 		p.putBack(w)
@@ -53,7 +53,7 @@ func (p *Pool) Acquire(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, 
 	if refused, ok := errors.AsType[*refusedError](err); ok {
 		return sandbox.Sandbox{}, true, refused.cause
 	}
-	if errors.Is(err, errNotHeld) {
+	if errors.Is(err, errPolicyNotEnforced) {
 		p.deps.Log.Error("warm sandbox did not match the request", "sandbox", w.id, "err", err)
 	} else {
 		p.deps.Log.Warn("warm sandbox not handed over", "sandbox", w.id, "err", err)
@@ -61,9 +61,16 @@ func (p *Pool) Acquire(ctx context.Context, asked Plan) (sandbox.Sandbox, bool, 
 	return sandbox.Sandbox{}, false, nil
 }
 
-// nameTaken checks for a live sandbox of the name before a warm one is used up: otherwise a caller
-// could empty the pool by requesting one name again and again. Rows.Acquire makes the final check,
-// so an error here is ignored.
+// canBeWarm reports whether a warm sandbox can fulfill a request. A request for host files, volumes
+// or a snapshot needs an instance of its own.
+func canBeWarm(requested Plan) bool {
+	r := requested.Row
+	return !r.ShowsHost() && len(r.Base.Volumes) == 0 && !rootfs.ShowsPrograms(requested.Spec.Image) &&
+		len(requested.Template.Tools) == 0 && r.Origin == requested.Template.OwnMemory()
+}
+
+// nameTaken reports whether a live sandbox has the requested name. Without this check, a caller
+// could empty the pool by requesting one name again and again. Rows.Acquire makes the final check.
 func (p *Pool) nameTaken(ctx context.Context, r sandbox.Row) bool {
 	if r.Name == "" {
 		return false
@@ -85,8 +92,8 @@ func (e *untouchedError) Error() string { return e.cause.Error() }
 func (e *refusedError) Error() string   { return e.cause.Error() }
 
 // take counts a request and takes a warm sandbox of its kind out of the pool, or returns nil.
-func (p *Pool) take(asked Plan) *warm {
-	key, err := keyOf(asked)
+func (p *Pool) take(requested Plan) *warm {
+	key, err := keyOf(requested)
 	if err != nil {
 		p.deps.Log.Error("kind of sandbox not determined", "err", err)
 		return nil
@@ -98,11 +105,11 @@ func (p *Pool) take(asked Plan) *warm {
 	p.demand.Add(key, now)
 	k := p.kinds[key]
 	if k == nil {
-		if k, err = p.newKind(asked); err != nil {
+		if k, err = p.newKind(requested); err != nil {
 			p.deps.Log.Error("kind of sandbox not determined", "err", err)
 			return nil
 		}
-		k.preload = p.options.Preload[asked.Template.Name]
+		k.preload = p.options.Preload[requested.Template.Name]
 		p.addKind(k)
 		// The kind may be a usual one whose template has changed.
 		p.defaultsUpdated = p.defaultsUpdated.Add(-defaultKindsInterval)
@@ -127,14 +134,14 @@ func (p *Pool) putBack(w *warm) {
 	var ctx context.Context
 	p.mu.Lock()
 	ctx, w.unwatch = context.WithCancel(p.ctx)
-	kept := !p.closed && p.kinds[w.kind.key] == w.kind
-	if kept {
+	returned := !p.closed && p.kinds[w.kind.key] == w.kind
+	if returned {
 		w.kind.acquired--
 		w.kind.ready = append(w.kind.ready, w)
 		p.watches.Go(func() { p.watch(ctx, w) })
 	}
 	p.mu.Unlock()
-	if !kept {
+	if !returned {
 		p.discard(w)
 	}
 }
@@ -165,8 +172,8 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 	if w.kind.attached {
 		a, err := p.bind(ctx, r, policy)
 		if err != nil {
-			if dropped := p.deps.Access.DropValues(context.WithoutCancel(ctx), r.ID, ""); dropped != nil {
-				return errors.Join(err, dropped)
+			if dropErr := p.deps.Access.DropValues(context.WithoutCancel(ctx), r.ID, ""); dropErr != nil {
+				return errors.Join(err, dropErr)
 			}
 			return &untouchedError{err}
 		}
@@ -176,7 +183,7 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 		}
 		env = access.Variables(a.Secrets, w.env)
 	} else if _, err := p.deps.Access.Plan(ctx, r, policy); err != nil {
-		return &untouchedError{err} // its bindings could not be used
+		return &untouchedError{err} // without a network, its bindings could not be used
 	}
 	attached := time.Now()
 	config.SandboxID, config.Hostname, config.ControlToken = r.ID, cmp.Or(r.Name, r.ID), r.ControlToken
@@ -187,14 +194,14 @@ func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *pol
 	if err := w.guest.post(ctx, guest.PathClaim, config); err != nil {
 		return err
 	}
-	held := time.Now()
+	claimed := time.Now()
 	r.State, r.Access.Values = sandbox.Running, nil
 	if err := p.deps.Instances.Record(ctx, r); err != nil {
 		return &refusedError{err}
 	}
 	recorded := time.Now()
 	acquired, err := p.deps.Rows.Acquire(ctx, r, p.deps.MaxLive)
-	p.deps.Log.Debug("sandbox handed over", "sandbox", r.ID, "link", attached.Sub(started), "guest", held.Sub(attached), "record", recorded.Sub(held), "row", time.Since(recorded))
+	p.deps.Log.Debug("sandbox handed over", "sandbox", r.ID, "link", attached.Sub(started), "guest", claimed.Sub(attached), "record", recorded.Sub(claimed), "row", time.Since(recorded))
 	switch {
 	case fault.KindOf(err) == fault.Exhausted || fault.KindOf(err) == fault.Exists:
 		return &refusedError{err}

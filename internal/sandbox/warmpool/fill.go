@@ -23,13 +23,13 @@ func (p *Pool) fill(k *kind) error {
 	}
 	p.makeSnapshot(k, closed)
 	w := &warm{kind: k, probed: started}
-	plan, err := p.vacant(k, closed)
+	plan, err := p.planWarm(k, closed)
 	if err != nil {
 		return err
 	}
-	if err = p.make(w, plan); err != nil {
+	if err = p.bootWarm(w, plan); err != nil {
 		if steps.Left(err) {
-			p.discard(w) // it tries again
+			p.discard(w) // discard retries the removal
 		}
 		return err
 	}
@@ -41,12 +41,12 @@ func (p *Pool) fill(k *kind) error {
 	if bytes > 0 {
 		k.measured = bytes
 	}
-	kept := !p.closed
-	if kept {
+	added := !p.closed
+	if added {
 		k.ready = append(k.ready, w)
 	}
 	p.mu.Unlock()
-	if !kept {
+	if !added {
 		p.discard(w)
 		return nil
 	}
@@ -55,14 +55,14 @@ func (p *Pool) fill(k *kind) error {
 	return nil
 }
 
-// vacant plans a warm sandbox of a kind. It has no owner, an ID and tokens that no client knows,
+// planWarm plans a warm sandbox of a kind. It has no owner, an ID and tokens that no client knows,
 // and no data of any request.
-func (p *Pool) vacant(k *kind, closed *policy.Policy) (Plan, error) {
+func (p *Pool) planWarm(k *kind, closed *policy.Policy) (Plan, error) {
 	info := k.engine.Info()
 	r := p.deps.Instances.Reserve()
 	r.StartedAt = time.Now().UTC().Round(0)
-	r.EndAt = r.StartedAt.Add(waitFor)
-	r.State, r.TemplateID, r.Template, r.Limits = sandbox.Waiting, k.template.ID, k.asked, k.limits
+	r.EndAt = r.StartedAt.Add(warmLifetime)
+	r.State, r.TemplateID, r.Template, r.Limits = sandbox.Waiting, k.template.ID, k.requestedTemplate, k.limits
 	r.Engine, r.Boundary, r.Enforced = info.Name, info.Boundary, info.Enforces
 	r.Origin, r.At = k.template.OwnMemory(), k.template.OwnMemory()
 	r.Access, r.PolicyLevel, r.PolicyDigest = k.closedAccess().Resolved(), closed.Level(), closed.Digest()
@@ -78,8 +78,8 @@ func (p *Pool) vacant(k *kind, closed *policy.Policy) (Plan, error) {
 	return plan, err
 }
 
-// make executes the steps of a creation without a caller.
-func (p *Pool) make(w *warm, plan Plan) (err error) {
+// bootWarm executes the steps of a creation without a caller.
+func (p *Pool) bootWarm(w *warm, plan Plan) (err error) {
 	w.id, w.control = plan.Row.ID, plan.Row.ControlToken
 	w.env, err = p.deps.Instances.Boot(p.ctx, Boot{
 		Plan: plan,
@@ -89,7 +89,7 @@ func (p *Pool) make(w *warm, plan Plan) (err error) {
 		},
 		Ready: func(ctx context.Context) error {
 			w.guest = connect(w.kind.engine, w.id, w.control)
-			return w.guest.postpone(ctx, time.Now().Add(waitFor))
+			return w.guest.postpone(ctx, time.Now().Add(warmLifetime))
 		},
 	})
 	if err != nil && w.guest != nil {
@@ -139,5 +139,5 @@ func (p *Pool) discard(w *warm) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.retry = time.Now().Add(demand.FailPause)
-	p.doomed = append(p.doomed, w)
+	p.failedRemovals = append(p.failedRemovals, w)
 }

@@ -26,8 +26,9 @@ const requestTimeout = 2 * time.Second
 // maxRefusal limits the length of a guest's error message.
 const maxRefusal = 4 << 10
 
-// errNotHeld is returned if the inspection from inside finds that the owner's policy does not hold.
-var errNotHeld = errors.New("the owner's policy does not hold in a warm sandbox")
+// errPolicyNotEnforced is returned if the inspection from inside finds that the owner's policy does
+// not hold.
+var errPolicyNotEnforced = errors.New("the owner's policy does not hold in a warm sandbox")
 
 // connection is an open connection to a guest's control service, so that an acquisition need not
 // open one.
@@ -64,7 +65,7 @@ func (l *connection) post(ctx context.Context, path string, what any) error {
 	case err != nil:
 		return err
 	case res.StatusCode == http.StatusConflict && strings.Contains(string(answer), probe.Failure):
-		return fmt.Errorf("%w: %s", errNotHeld, answer)
+		return fmt.Errorf("%w: %s", errPolicyNotEnforced, answer)
 	}
 	return fmt.Errorf("guest answered %s", res.Status)
 }

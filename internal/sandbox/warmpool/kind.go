@@ -20,25 +20,25 @@ import (
 // The assumed memory of a warm sandbox until one is measured, and the lower limit of measurements,
 // because a sandbox uses some of its memory only later.
 const (
-	leastPrice   = 16 << 20
-	guessedPrice = 32 << 20
-	// preloadPrice is the least amount of memory that a loaded language adds.
+	minPrice     = 16 << 20
+	assumedPrice = 32 << 20
+	// preloadPrice is the minimum memory that a loaded language adds.
 	preloadPrice = 48 << 20
 )
 
 // kind comprises all properties of a sandbox that cannot change after its boot.
 type kind struct {
-	engine   engine.Engine
-	key      string
-	family   string // the key without the state of the template's programs
-	name     string // name for people
-	template sandbox.Template
-	asked    string // the template's name in the request
-	limits   sandbox.Limits
-	masks    rootfs.Masks
-	noRoot   bool
-	attached bool
-	preload  []string
+	engine            engine.Engine
+	key               string
+	family            string // the key without the state of the template's programs
+	name              string // name for people
+	template          sandbox.Template
+	requestedTemplate string // the template's name in the request
+	limits            sandbox.Limits
+	masks             rootfs.Masks
+	noRoot            bool
+	attached          bool
+	preload           []string
 
 	// The fields below are written by the loop that fills the kind, under Pool.mu.
 
@@ -50,7 +50,7 @@ type kind struct {
 	ready    []*warm // the oldest first
 	filling  bool    // one more is being made
 	measured int64   // memory of one sandbox in bytes, or 0
-	acquired int64   // were handed to callers
+	acquired int64   // sandboxes that were handed to callers
 	missed   int64   // requests that found none
 }
 
@@ -65,7 +65,7 @@ type warm struct {
 	// restored is set if it was restored from a template snapshot.
 	restored bool
 	probed   time.Time // guarded by Pool.mu
-	probing  *task     // the latest; guarded by Pool.mu while it is in the pool
+	probing  *task     // the latest probe; guarded by Pool.mu while it is in the pool
 	// warmUp is set before it enters the pool.
 	warmUp *warmUp
 	retry  time.Time // when its removal is retried
@@ -75,9 +75,9 @@ type warm struct {
 func (k *kind) price() int64 {
 	loaded := int64(len(k.preload)) * preloadPrice
 	if k.measured > 0 {
-		return max(k.measured, leastPrice+loaded)
+		return max(k.measured, minPrice+loaded)
 	}
-	return guessedPrice + loaded
+	return assumedPrice + loaded
 }
 
 // take removes and returns the oldest sandbox, or returns nil. If possible it takes one that is
@@ -145,7 +145,7 @@ func (p *Pool) newKind(plan Plan) (*kind, error) {
 		return nil, err
 	}
 	k := &kind{
-		engine: e, key: key, family: family, name: r.Template, template: plan.Template, asked: r.Template, limits: r.Limits,
+		engine: e, key: key, family: family, name: r.Template, template: plan.Template, requestedTemplate: r.Template, limits: r.Limits,
 		masks: rootfs.MasksOf(plan.Spec), noRoot: plan.Config.NoRoot, attached: r.Access.Linked(),
 	}
 	if k.attached {
@@ -172,14 +172,14 @@ func (p *Pool) closedPolicy(k *kind) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	open := closed.Reachable(policy.UnusedName)
+	reachable := closed.Reachable(policy.UnusedName)
 	for _, h := range closed.Document().Network.Hosts {
-		open = open || h.Host != "" && closed.Reachable(strings.TrimPrefix(h.Host, "*."))
+		reachable = reachable || h.Host != "" && closed.Reachable(strings.TrimPrefix(h.Host, "*."))
 	}
 	for _, b := range closed.Binds() {
-		open = open || closed.Reachable(b.Host)
+		reachable = reachable || closed.Reachable(b.Host)
 	}
-	if open {
+	if reachable {
 		return nil, fault.New(fault.Internal, "pool_not_closed", "the policy of a warm sandbox is not closed")
 	}
 	return closed, nil

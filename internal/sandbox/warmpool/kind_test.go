@@ -6,40 +6,41 @@ import (
 	"testing/synctest"
 )
 
-// A request does not wait for a warm-up or a probe while another warm sandbox is free.
-func TestTakeLeavesRehearsing(t *testing.T) {
-	over := make(chan struct{})
-	close(over)
-	rehearsing := &warm{id: "rehearsing", warmUp: &warmUp{started: true, task: task{over: make(chan struct{})}}}
-	rehearsed := &warm{id: "rehearsed", warmUp: &warmUp{started: true, task: task{over: over}}}
-	fresh := &warm{id: "fresh", warmUp: &warmUp{task: task{over: make(chan struct{})}}}
-	looked := &warm{id: "looked at", warmUp: &warmUp{}, probing: &task{over: make(chan struct{})}}
-	k := &kind{ready: []*warm{rehearsing, looked, rehearsed, fresh}}
-	for _, want := range []*warm{rehearsed, fresh, rehearsing, looked, nil} {
+// TestTakePrefersIdleSandboxes checks that a request does not get a sandbox in its warm-up or being
+// probed while another warm sandbox is free.
+func TestTakePrefersIdleSandboxes(t *testing.T) {
+	done := make(chan struct{})
+	close(done)
+	warmingUp := &warm{id: "warmingUp", warmUp: &warmUp{started: true, task: task{done: make(chan struct{})}}}
+	warmedUp := &warm{id: "warmedUp", warmUp: &warmUp{started: true, task: task{done: done}}}
+	fresh := &warm{id: "fresh", warmUp: &warmUp{task: task{done: make(chan struct{})}}}
+	probed := &warm{id: "probed", warmUp: &warmUp{}, probing: &task{done: make(chan struct{})}}
+	k := &kind{ready: []*warm{warmingUp, probed, warmedUp, fresh}}
+	for _, want := range []*warm{warmedUp, fresh, warmingUp, probed, nil} {
 		if w := k.take(); w != want {
-			t.Fatalf("took %+v, not %+v", w, want)
+			t.Fatalf("took %+v, want %+v", w, want)
 		}
 	}
 }
 
-// A caller that is given a sandbox during a probe waits until the probe has reached
-// the guest: the deadline that the probe sets there is not the caller's. A sandbox
-// that did not answer is not handed out, because it might still apply that deadline.
-func TestALookComesBeforeItsClaim(t *testing.T) {
+// TestAcquireWaitsForProbe checks that an acquisition waits for a probe in progress, because the
+// probe sets a deadline in the guest that is not the caller's. A sandbox that did not answer is not
+// handed out, because its guest might still apply that deadline.
+func TestAcquireWaitsForProbe(t *testing.T) {
 	silent := errors.New("no answer")
 	for _, want := range []error{nil, silent} {
 		synctest.Test(t, func(t *testing.T) {
-			w := &warm{warmUp: &warmUp{}, probing: &task{over: make(chan struct{})}}
+			w := &warm{warmUp: &warmUp{}, probing: &task{done: make(chan struct{})}}
 			done := make(chan error, 1)
 			go func() { done <- w.awaitTasks(t.Context()) }()
 			synctest.Wait()
 			select {
 			case err := <-done:
-				t.Fatalf("it waited for nothing: %v", err)
+				t.Fatalf("awaitTasks returned before the probe was done: %v", err)
 			default:
 			}
 			w.probing.err = want
-			close(w.probing.over)
+			close(w.probing.done)
 			if err := <-done; !errors.Is(err, want) {
 				t.Errorf("%v, want %v", err, want)
 			}

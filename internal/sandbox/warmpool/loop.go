@@ -13,8 +13,8 @@ type loop struct {
 	stop    context.CancelFunc
 	ended   chan struct{}
 	wake    chan struct{}
-	watches sync.WaitGroup // of warm sandboxes; may outlast the loop
-	lanes   sync.WaitGroup // fills in parallel to the loop, which end before it
+	watches sync.WaitGroup // goroutines that watch warm sandboxes; they may outlast the loop
+	fills   sync.WaitGroup // fills in parallel to the loop, which end before it
 }
 
 func newLoop() *loop {
@@ -23,10 +23,10 @@ func newLoop() *loop {
 	return l
 }
 
-// run calls step until halt: after a nudge, and after the delay that step returned.
+// run calls step until halt: after wakeNow, and after the delay that step returned.
 func (l *loop) run(step func() time.Duration) {
 	defer close(l.ended)
-	defer l.lanes.Wait()
+	defer l.fills.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

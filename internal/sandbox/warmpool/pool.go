@@ -25,9 +25,9 @@ type Options struct {
 	// Preload lists the languages that the code interpreter loads in warm sandboxes, by the
 	// template's name.
 	Preload map[string][]string
-	// Rehearse is the delay before a warm sandbox's warm-up, which executes a typical first command
-	// without a caller. Zero disables the warm-up.
-	Rehearse time.Duration
+	// WarmUpAfter is the delay before a warm sandbox's warm-up, which executes a typical first
+	// command without a caller. Zero disables the warm-up.
+	WarmUpAfter time.Duration
 	// Memory reads the machine's memory; nil reads /proc.
 	Memory func() (demand.Memory, error)
 }
@@ -39,9 +39,9 @@ const (
 	poolIdle = 30 * time.Second
 	// defaultKindsInterval is how often the usual kinds are determined again.
 	defaultKindsInterval = 30 * time.Second
-	// waitFor is the lifetime of a warm sandbox, so that none outlives its server for long, and
-	// checkInterval the interval of the probes that extend it.
-	waitFor       = 10 * time.Minute
+	// warmLifetime is the lifetime of a warm sandbox, so that none outlives its server for long,
+	// and checkInterval the interval of the probes that extend it.
+	warmLifetime  = 10 * time.Minute
 	checkInterval = 4 * time.Minute
 )
 
@@ -51,20 +51,20 @@ type rank struct{}
 
 func (rank) Rank() (int, string) { return 6, "warmpool.Pool.mu" }
 
-// Pool keeps sandboxes ready for callers. Its exported methods may be called on nil, which keeps
-// none.
+// Pool keeps sandboxes ready for callers. Its exported methods may be called on a nil Pool, which
+// keeps none.
 type Pool struct {
 	deps    Deps
 	options Options
 	*loop
-	gauge  demand.Gauge // of the loop
-	logged int64        // creations that were logged, of the loop
+	gauge  demand.Gauge // used by the loop only
+	logged int64        // creations that were logged; used by the loop only
 
-	mu     lockorder.Mutex[rank]
-	closed bool
-	demand demand.Counter
-	kinds  map[string]*kind
-	doomed []*warm // sandboxes whose removal failed
+	mu             lockorder.Mutex[rank]
+	closed         bool
+	demand         demand.Counter
+	kinds          map[string]*kind
+	failedRemovals []*warm // sandboxes whose removal failed
 	// retired are template snapshots to be removed.
 	retired  []*templateSnapshot
 	restores restores
@@ -75,7 +75,7 @@ type Pool struct {
 	defaultsUpdated time.Time
 	memory          demand.Memory
 	budget          int64
-	loading         bool // a kind with languages is being filled
+	loading         bool // a kind with languages is being recordFill
 }
 
 // New returns a pool that keeps nothing ready until Start.
@@ -170,16 +170,16 @@ func (p *Pool) Close() {
 	p.mu.Unlock()
 	p.halt()
 	p.mu.Lock()
-	all := p.doomed
+	all := p.failedRemovals
 	for _, k := range p.kinds {
 		all = slices.Concat(all, k.ready)
 		k.ready = nil
 		p.dropSnapshot(k)
 	}
-	p.doomed = nil
+	p.failedRemovals = nil
 	p.mu.Unlock()
 	p.dropRetired()
-	for name := range p.restores.asked {
+	for name := range p.restores.engines {
 		if warmer, ok := engine.As[engine.Warmer](p.deps.Engines, name); ok {
 			warmer.Warm(nil)
 		}

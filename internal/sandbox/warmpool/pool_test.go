@@ -26,15 +26,15 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// instances makes sandboxes on the fake engine, without rows or audit entries.
+// instances creates sandboxes on the fake engine, without rows or audit entries.
 type instances struct {
 	engine *fake.Engine
 	access *access.Service
 
-	mu                         sync.Mutex
-	made                       int
-	discarded, owned           []string
-	adopt, record, claim, gone error // what fails; gone simulates a missing row
+	mu                           sync.Mutex
+	made                         int
+	discarded, owned             []string
+	adopt, record, acquire, gone error // errors to return; gone simulates a missing row
 }
 
 func (i *instances) set(do func()) {
@@ -111,7 +111,7 @@ func (i *instances) Find(context.Context, string, sandbox.Principal) ([]sandbox.
 func (i *instances) Acquire(context.Context, sandbox.Row, int) (bool, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.claim == nil && i.gone == nil, i.claim
+	return i.acquire == nil && i.gone == nil, i.acquire
 }
 
 func (i *instances) isDiscarded(id string) bool {
@@ -139,11 +139,11 @@ func start(t *testing.T) (*warmpool.Pool, *instances) {
 		p.Close()
 		left, err := e.List(context.Background())
 		if err != nil || slices.ContainsFunc(left, func(s engine.Status) bool { return !slices.Contains(i.owned, s.ID) }) {
-			t.Errorf("left: %v, %v", left, err)
+			t.Errorf("sandboxes remain after Close: %v, %v", left, err)
 		}
 		e.Close()
 	})
-	waits(t, p)
+	awaitWarm(t, p)
 	return p, i
 }
 
@@ -162,12 +162,14 @@ func serve(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	})}, nil, nil
 }
 
-func waits(t *testing.T, p *warmpool.Pool) {
+// awaitWarm waits until the pool has one warm sandbox.
+func awaitWarm(t *testing.T, p *warmpool.Pool) {
 	t.Helper()
-	hosttest.Eventually(t, "a sandbox waits", func() bool { return waiting(p) == 1 })
+	hosttest.Eventually(t, "the pool has one warm sandbox", func() bool { return countWarm(p) == 1 })
 }
 
-func waiting(p *warmpool.Pool) (n int) {
+// countWarm returns the number of warm sandboxes.
+func countWarm(p *warmpool.Pool) (n int) {
 	status, _ := p.Status()
 	for _, k := range status.Kinds {
 		n += k.Waiting
@@ -175,18 +177,19 @@ func waiting(p *warmpool.Pool) (n int) {
 	return n
 }
 
-func claim(t *testing.T, p *warmpool.Pool, i *instances) (sandbox.Sandbox, bool, error) {
+// acquire requests a sandbox of the pool's default kind.
+func acquire(t *testing.T, p *warmpool.Pool, i *instances) (sandbox.Sandbox, bool, error) {
 	t.Helper()
-	asked, err := i.plan()
+	requested, err := i.plan()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.Acquire(t.Context(), asked)
+	return p.Acquire(t.Context(), requested)
 }
 
-func TestAClaimHandsOver(t *testing.T) {
+func TestAcquireHandsOver(t *testing.T) {
 	p, i := start(t)
-	got, acquired, err := claim(t, p, i)
+	got, acquired, err := acquire(t, p, i)
 	if err != nil || !acquired || got.ID != "i1" {
 		t.Errorf("%v, %t, %v", got.ID, acquired, err)
 	}
@@ -194,34 +197,35 @@ func TestAClaimHandsOver(t *testing.T) {
 	if len(status.Kinds) != 1 || status.Kinds[0].Claimed != 1 || status.Kinds[0].Missed != 0 {
 		t.Errorf("status: %+v", status)
 	}
-	p.Wake() // the request is over
-	waits(t, p)
+	p.Wake() // the request is done
+	awaitWarm(t, p)
 	p.Close()
 	if i.isDiscarded("i1") {
 		t.Error("a caller's sandbox was discarded")
 	}
 }
 
-// A request that ends before it has reached the sandbox leaves it in the pool.
-func TestARequestThatEndsEarlyUsesNothingUp(t *testing.T) {
+// TestFailedAdoptionKeepsSandbox checks that a request which ends before it has reached the sandbox
+// leaves the sandbox in the pool.
+func TestFailedAdoptionKeepsSandbox(t *testing.T) {
 	p, i := start(t)
 	closing := fault.New(fault.Unavailable, "shutting_down", "closing")
 	i.set(func() { i.adopt = closing })
-	if _, acquired, err := claim(t, p, i); !acquired || !errors.Is(err, closing) {
+	if _, acquired, err := acquire(t, p, i); !acquired || !errors.Is(err, closing) {
 		t.Errorf("%t, %v", acquired, err)
 	}
-	if waiting(p) != 1 || i.isDiscarded("i1") {
-		t.Error("the sandbox was used up")
+	if countWarm(p) != 1 || i.isDiscarded("i1") {
+		t.Error("the sandbox is no longer in the pool")
 	}
 	i.set(func() { i.adopt = nil })
-	if got, acquired, err := claim(t, p, i); err != nil || !acquired || got.ID != "i1" {
+	if got, acquired, err := acquire(t, p, i); err != nil || !acquired || got.ID != "i1" {
 		t.Errorf("%v, %t, %v", got.ID, acquired, err)
 	}
 }
 
-// A fault of the request is its error; after a fault of the pool, the sandbox is made anew. In both
-// cases a request has reached the warm sandbox, which no other request may get.
-func TestASandboxThatWasReachedIsDiscarded(t *testing.T) {
+// TestReachedSandboxIsDiscarded checks that a warm sandbox which a failed request has reached is
+// not handed to another request. The caller gets an error of the request, but not one of the pool.
+func TestReachedSandboxIsDiscarded(t *testing.T) {
 	refused := fault.New(fault.Unavailable, "audit_log_full", "no entry")
 	many := fault.New(fault.Exhausted, sandbox.CodeTooMany, "too many")
 	for name, test := range map[string]struct {
@@ -230,14 +234,14 @@ func TestASandboxThatWasReachedIsDiscarded(t *testing.T) {
 		want     error
 	}{
 		"the entry is refused":  {func(i *instances) { i.record = refused }, true, refused},
-		"too many sandboxes":    {func(i *instances) { i.claim = many }, true, many},
+		"too many sandboxes":    {func(i *instances) { i.acquire = many }, true, many},
 		"the row is gone":       {func(i *instances) { i.gone = errors.New("gone") }, false, nil},
-		"the store is not read": {func(i *instances) { i.claim = errors.New("disk") }, false, nil},
+		"the store is not read": {func(i *instances) { i.acquire = errors.New("disk") }, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, i := start(t)
 			i.set(func() { test.fail(i) })
-			if _, acquired, err := claim(t, p, i); acquired != test.acquired || !errors.Is(err, test.want) {
+			if _, acquired, err := acquire(t, p, i); acquired != test.acquired || !errors.Is(err, test.want) {
 				t.Errorf("%t, %v", acquired, err)
 			}
 			hosttest.Eventually(t, "it is discarded", func() bool { return i.isDiscarded("i1") })
@@ -245,15 +249,16 @@ func TestASandboxThatWasReachedIsDiscarded(t *testing.T) {
 	}
 }
 
-// A request for another kind finds nothing, and is counted.
-func TestAnotherKindIsMissed(t *testing.T) {
+// TestOtherKindCountsAsMissed checks that a request for another kind gets no sandbox and is
+// counted.
+func TestOtherKindCountsAsMissed(t *testing.T) {
 	p, i := start(t)
-	asked, err := i.plan()
+	requested, err := i.plan()
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked.Config.NoRoot = !asked.Config.NoRoot
-	if _, acquired, err := p.Acquire(t.Context(), asked); acquired || err != nil {
+	requested.Config.NoRoot = !requested.Config.NoRoot
+	if _, acquired, err := p.Acquire(t.Context(), requested); acquired || err != nil {
 		t.Errorf("%t, %v", acquired, err)
 	}
 	status, _ := p.Status()
@@ -261,12 +266,12 @@ func TestAnotherKindIsMissed(t *testing.T) {
 	for _, k := range status.Kinds {
 		missed += k.Missed
 	}
-	if missed != 1 || waiting(p) < 1 {
+	if missed != 1 || countWarm(p) < 1 {
 		t.Errorf("status: %+v", status)
 	}
 }
 
-func TestNoPoolClaimsNothing(t *testing.T) {
+func TestNilPoolDoesNothing(t *testing.T) {
 	var p *warmpool.Pool
 	p.Wake()
 	p.DropAttached()

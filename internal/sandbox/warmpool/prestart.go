@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// These are kernels that the engine starts in advance for sandboxes that are restored from a saved
-// state.
+// Limits of pre-started kernels: the engine starts them in advance for sandboxes that are restored
+// from a saved state.
 const (
 	// prestartTime is how long after the last restore they are kept.
 	prestartTime = 5 * time.Minute
@@ -48,9 +48,9 @@ func (p *Pool) noteRestore(name string, spec engine.Spec) {
 
 // restores records which sandboxes with a saved state were used recently.
 type restores struct {
-	seen  []restored      // of different kinds, the last first
-	asked map[string]bool // engines that were asked for some
-	count int             // how many the engines are to have
+	seen    []restored      // of different kinds, the last first
+	engines map[string]bool // engines that were requested to have pre-started kernels
+	count   int             // how many kernels the engines should have
 }
 
 // restored is the recent history of sandboxes of one kind.
@@ -58,7 +58,7 @@ type restored struct {
 	engine string
 	spec   engine.Spec
 	at     time.Time
-	burst  int // how many followed each other closely
+	burst  int // restores that followed each other within a second
 }
 
 // note moves a kind to the front.
@@ -74,8 +74,8 @@ func (r *restores) note(name string, spec engine.Spec, now time.Time) {
 	r.seen = r.seen[:min(len(r.seen), maxPrestart)]
 }
 
-// wanted returns the kernels to have ready, at most most: one for each recent kind, and for the
-// last kind as many as were restored in quick succession.
+// wanted returns at most limit kernels to start in advance: one for each recent kind, and more for
+// the last kind if its sandboxes were restored in quick succession.
 func (r *restores) wanted(now time.Time, limit int) []prestarted {
 	r.seen = slices.DeleteFunc(r.seen, func(k restored) bool { return now.Sub(k.at) >= prestartTime })
 	var all []prestarted
@@ -88,7 +88,7 @@ func (r *restores) wanted(now time.Time, limit int) []prestarted {
 	return all
 }
 
-// bytes returns how much of the warm memory the spare kernels use.
+// bytes returns how much of the warm memory the pre-started kernels use.
 func (r *restores) bytes() int64 { return int64(r.count) * prestartBytes }
 
 // prestarted describes the kernels that an engine should have ready.
@@ -104,21 +104,21 @@ func (p *Pool) prestart(now time.Time) {
 	r := &p.restores
 	all := r.wanted(now, min(maxPrestart, int(max(p.budget, 0)/prestartBytes)))
 	r.count = 0
-	by := make(map[string][]engine.Prestarted)
-	for name := range r.asked {
-		by[name] = nil // none, unless some follow
+	byEngine := make(map[string][]engine.Prestarted)
+	for name := range r.engines {
+		byEngine[name] = nil // an engine that is not in the new list gets an empty one
 	}
-	r.asked = make(map[string]bool)
-	for _, one := range all {
-		if _, ok := engine.As[engine.Warmer](p.deps.Engines, one.engine); !ok {
+	r.engines = make(map[string]bool)
+	for _, k := range all {
+		if _, ok := engine.As[engine.Warmer](p.deps.Engines, k.engine); !ok {
 			continue
 		}
-		r.count += one.Count
-		r.asked[one.engine] = true
-		by[one.engine] = append(by[one.engine], one.Prestarted)
+		r.count += k.Count
+		r.engines[k.engine] = true
+		byEngine[k.engine] = append(byEngine[k.engine], k.Prestarted)
 	}
 	p.mu.Unlock()
-	for name, list := range by {
+	for name, list := range byEngine {
 		if warmer, ok := engine.As[engine.Warmer](p.deps.Engines, name); ok {
 			warmer.Warm(list)
 		}

@@ -68,8 +68,8 @@ func (p *Pool) report(now time.Time) {
 	for _, k := range status.Kinds {
 		acquired, missed, waiting = acquired+k.Claimed, missed+k.Missed, waiting+k.Waiting
 	}
-	if asked := acquired + missed; asked != p.logged {
-		p.logged = asked
+	if total := acquired + missed; total != p.logged {
+		p.logged = total
 		p.deps.Log.Info("sandboxes wait", "waiting", waiting, "bytes", status.Used, "budget", status.Budget, "claimed", acquired, "missed", missed)
 	}
 }

@@ -41,19 +41,19 @@ func (p *Pool) step() time.Duration {
 		return err
 	}
 	if len(k.preload) == 0 {
-		return p.filled(k, fill(), wait)
+		return p.recordFill(k, fill(), wait)
 	}
 	// Languages take seconds to load. Requests for other kinds must not find an empty pool until
 	// then.
-	p.lanes.Go(func() {
-		p.filled(k, fill(), 0)
+	p.fills.Go(func() {
+		p.recordFill(k, fill(), 0)
 		p.wakeNow()
 	})
 	return 0
 }
 
-// filled records the result of making a sandbox of a kind, and returns when to step again.
-func (p *Pool) filled(k *kind, err error, wait time.Duration) time.Duration {
+// recordFill records the result of making a sandbox of a kind, and returns when to step again.
+func (p *Pool) recordFill(k *kind, err error, wait time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k.filling = false
@@ -99,11 +99,11 @@ func (p *Pool) measure(now time.Time) {
 
 // wants returns how many of each kind should be warm. p.mu must be held.
 func (p *Pool) wants(now time.Time) []demand.Share {
-	list := p.demand.Want(now, max(p.budget-p.restores.bytes(), 0), func(key string) int64 {
+	list := p.demand.Shares(now, max(p.budget-p.restores.bytes(), 0), func(key string) int64 {
 		if k := p.kinds[key]; k != nil {
 			return k.price()
 		}
-		return 0 // none
+		return 0 // the pool does not have this kind
 	})
 	for key, k := range p.kinds {
 		if len(k.ready) == 0 && !k.filling && !p.demand.Known(key) {
@@ -118,9 +118,9 @@ func (p *Pool) wants(now time.Time) []demand.Share {
 func (p *Pool) surplus(now time.Time) *warm {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.doomed) > 0 && now.After(p.doomed[0].retry) {
-		w := p.doomed[0]
-		p.doomed = p.doomed[1:]
+	if len(p.failedRemovals) > 0 && now.After(p.failedRemovals[0].retry) {
+		w := p.failedRemovals[0]
+		p.failedRemovals = p.failedRemovals[1:]
 		return w
 	}
 	want := make(map[string]int)
@@ -142,7 +142,7 @@ func (p *Pool) dueProbe(now time.Time) (*warm, *task) {
 	for _, k := range p.kinds {
 		for _, w := range k.ready {
 			if now.Sub(w.probed) >= checkInterval {
-				w.probed, w.probing = now, &task{over: make(chan struct{})}
+				w.probed, w.probing = now, &task{done: make(chan struct{})}
 				return w, w.probing
 			}
 		}
@@ -150,7 +150,7 @@ func (p *Pool) dueProbe(now time.Time) (*warm, *task) {
 	return nil, nil
 }
 
-// lacking returns a kind that needs another sandbox, marked as being filled, with the turn to
+// lacking returns a kind that needs another sandbox, marked as being recordFill, with the turn to
 // create it; or when to step again.
 func (p *Pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 	busy := p.deps.Instances.Busy()
@@ -163,7 +163,7 @@ func (p *Pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 		if len(k.ready) >= share.Count || k.filling || p.loading && len(k.preload) > 0 {
 			continue
 		}
-		// A waiting caller takes precedence over a possible one.
+		// A waiting caller takes precedence done a possible one.
 		if left := p.pace.Left(now); busy || left > 0 {
 			return nil, nil, max(left, demand.Hasty/4)
 		}

@@ -9,42 +9,41 @@ import (
 
 // task is one probe of a warm sandbox, or another action on it without a caller.
 type task struct {
-	over chan struct{}
-	err  error // set before over is closed
+	done chan struct{}
+	err  error // set before done is closed
 }
 
-// running reports whether the probe has started and not finished. A nil probe counts
-// as finished.
+// running reports whether the task has started and not finished. A nil task counts as finished.
 func (l *task) running() bool {
 	if l == nil {
 		return false
 	}
 	select {
-	case <-l.over:
+	case <-l.done:
 		return false
 	default:
 		return true
 	}
 }
 
-// wait waits until the task is over, and returns whether it succeeded.
+// wait waits until the task is done, and returns whether it succeeded.
 func (l *task) wait(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
 	select {
-	case <-l.over:
+	case <-l.done:
 		return l.err
 	case <-ctx.Done():
 		return &untouchedError{sandbox.Canceled(context.Cause(ctx))}
 	}
 }
 
-// look probes a warm sandbox, and postpones its end.
+// probe checks that a warm sandbox answers, and postpones its end.
 func (p *Pool) probe(w *warm, l *task) {
-	err := w.guest.postpone(p.ctx, time.Now().Add(waitFor))
+	err := w.guest.postpone(p.ctx, time.Now().Add(warmLifetime))
 	l.err = err
-	close(l.over)
+	close(l.done)
 	if err == nil || p.ctx.Err() != nil {
 		return
 	}

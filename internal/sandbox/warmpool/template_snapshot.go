@@ -81,7 +81,7 @@ func bootWaiting(ctx context.Context, e engine.Engine, spec engine.Spec, config 
 	if dir == "" {
 		err = e.Create(ctx, spec)
 	} else {
-		err = e.(engine.Checkpointer).Restore(ctx, spec, dir) // it made the snapshot
+		err = e.(engine.Checkpointer).Restore(ctx, spec, dir) // this engine made the snapshot
 	}
 	if err != nil {
 		return fmt.Errorf("create %s: %w", spec.ID, rootfs.BootError(err))
@@ -89,10 +89,10 @@ func bootWaiting(ctx context.Context, e engine.Engine, spec engine.Spec, config 
 	return nil
 }
 
-// makeSnapshot makes the template snapshot of a kind that should have one, if possible. It is
-// removed with this process, like each draft.
+// makeSnapshot makes the template snapshot of a kind that should have one, if possible. The
+// snapshot is removed with this process, like each draft.
 func (p *Pool) makeSnapshot(k *kind, closed *policy.Policy) {
-	// Otherwise the program of a template would be started a second time.
+	// A template with a program gets no snapshot: the program would be started a second time.
 	if k.template.Start != nil || len(k.loadedBefore()) == 0 || k.snapshot != nil || p.deps.Drafts == nil || time.Now().Before(k.bootUntil) {
 		return
 	}
@@ -118,14 +118,14 @@ func (p *Pool) makeSnapshot(k *kind, closed *policy.Policy) {
 // save boots a sandbox of the kind, saves it and ends it.
 func (p *Pool) save(k *kind, closed *policy.Policy, c engine.Checkpointer) (_ *templateSnapshot, err error) {
 	w := &warm{kind: k}
-	plan, err := p.vacant(k, closed)
+	plan, err := p.planWarm(k, closed)
 	if err != nil {
 		return nil, err
 	}
 	w.id, plan.Config.Preload = plan.Row.ID, k.loadedBefore()
 	defer p.discard(w)
 	started := time.Now()
-	if err := p.make(w, plan); err != nil {
+	if err := p.bootWarm(w, plan); err != nil {
 		return nil, err
 	}
 	z := &templateSnapshot{booted: time.Since(started)}

@@ -31,7 +31,7 @@ type warmUp struct {
 
 func newWarmUp(config guest.Config) *warmUp {
 	config.Renew, config.Files, config.Preload = guest.Claimed, nil, nil
-	return &warmUp{config: config, since: time.Now(), task: task{over: make(chan struct{})}}
+	return &warmUp{config: config, since: time.Now(), task: task{done: make(chan struct{})}}
 }
 
 // running reports whether the warm-up has begun and not finished. Pool.mu must be held.
@@ -39,7 +39,7 @@ func (r *warmUp) running() bool { return r.started && r.task.running() }
 
 // nextWarmUp returns a sandbox that is due for its warm-up, with the turn to run it.
 func (p *Pool) nextWarmUp(now time.Time) (*warm, *warmUp, *admission.Turn) {
-	if p.options.Rehearse <= 0 || p.deps.Instances.Busy() {
+	if p.options.WarmUpAfter <= 0 || p.deps.Instances.Busy() {
 		return nil, nil, nil
 	}
 	p.mu.Lock()
@@ -49,7 +49,7 @@ func (p *Pool) nextWarmUp(now time.Time) (*warm, *warmUp, *admission.Turn) {
 	}
 	for _, k := range p.kinds {
 		for _, w := range k.ready {
-			if r := w.warmUp; !r.started && now.Sub(r.since) >= p.options.Rehearse {
+			if r := w.warmUp; !r.started && now.Sub(r.since) >= p.options.WarmUpAfter {
 				turn := p.deps.Admission.Try()
 				if turn == nil {
 					return nil, nil, nil
@@ -67,13 +67,13 @@ func (p *Pool) nextWarmUp(now time.Time) (*warm, *warmUp, *admission.Turn) {
 // caller owns the sandbox.
 func (p *Pool) runWarmUp(w *warm, r *warmUp) {
 	started := time.Now()
-	r.config.EndAt = started.Add(waitFor) // it may have been postponed
+	r.config.EndAt = started.Add(warmLifetime) // it may have been postponed
 	ran, err := w.guest.run(p.ctx, r.config.AccessToken)
 	if err == nil {
 		err = w.guest.post(p.ctx, guest.PathClaim, r.config)
 	}
 	r.err = err
-	close(r.over)
+	close(r.done)
 	if err == nil || p.ctx.Err() != nil {
 		p.deps.Log.Debug("warm sandbox has done its warm-up", "sandbox", w.id, "ran", ran, "took", time.Since(started))
 		return

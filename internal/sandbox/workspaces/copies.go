@@ -9,28 +9,28 @@ import (
 // DropCopy removes the copy of a sandbox's workspace, if there is one and
 // nothing else refers to it.
 func (s *Service) DropCopy(ctx context.Context, r sandbox.Row) error {
-	of := r.Base.Copy
-	if of == "" && r.Base.CheckRebuildable() != nil {
-		of = r.ID // a row of an earlier version may not say so
+	copyID := r.Base.Copy
+	if copyID == "" && r.Base.CheckRebuildable() != nil {
+		copyID = r.ID // a row of an earlier version may not name its copy
 	}
-	if s.deps.Copies == nil || of == "" {
+	if s.deps.Copies == nil || copyID == "" {
 		return nil
 	}
-	held, err := s.holdsCopy(ctx, of, r.ID)
+	held, err := s.holdsCopy(ctx, copyID, r.ID)
 	if err != nil || held {
 		return err
 	}
-	return s.deps.Copies.Remove(of)
+	return s.deps.Copies.Remove(copyID)
 }
 
 // holdsCopy reports whether anything but a sandbox needs the copy of a workspace. Retained changes
 // are checked last, because they are stored while their sandbox still has the copy.
-func (s *Service) holdsCopy(ctx context.Context, of, but string) (bool, error) {
-	held, err := s.deps.Rows.Holds(ctx, of, but)
+func (s *Service) holdsCopy(ctx context.Context, copyID, but string) (bool, error) {
+	held, err := s.deps.Rows.Holds(ctx, copyID, but)
 	if err != nil || held {
 		return held, err
 	}
-	return s.deps.Retained != nil && s.deps.Retained.Needs(of), nil
+	return s.deps.Retained != nil && s.deps.Retained.Needs(copyID), nil
 }
 
 // SweepCopies removes unreferenced copies.
@@ -44,7 +44,7 @@ func (s *Service) SweepCopies(ctx context.Context) error {
 			return held, err
 		}
 		r, err := s.deps.Rows.Get(ctx, id)
-		if unknown(err) {
+		if isNotFound(err) {
 			return false, nil
 		}
 		return err == nil && r.State != sandbox.Stopped && r.Base.CheckRebuildable() != nil, err
@@ -52,16 +52,16 @@ func (s *Service) SweepCopies(ctx context.Context) error {
 }
 
 // DropCopyOf removes the copy of a workspace if nothing refers to it.
-func (s *Service) DropCopyOf(ctx context.Context, of string) error {
-	if s.deps.Copies == nil || of == "" {
+func (s *Service) DropCopyOf(ctx context.Context, copyID string) error {
+	if s.deps.Copies == nil || copyID == "" {
 		return nil
 	}
-	held, err := s.holdsCopy(ctx, of, "")
+	held, err := s.holdsCopy(ctx, copyID, "")
 	if err != nil || held {
 		return err
 	}
-	if r, err := s.deps.Rows.Get(ctx, of); err == nil && r.State != sandbox.Stopped || err != nil && !unknown(err) {
+	if r, err := s.deps.Rows.Get(ctx, copyID); err == nil && r.State != sandbox.Stopped || err != nil && !isNotFound(err) {
 		return err
 	}
-	return s.deps.Copies.Remove(of)
+	return s.deps.Copies.Remove(copyID)
 }

@@ -19,7 +19,7 @@ func (s *Service) Note(ctx context.Context, r sandbox.Row, continues bool) (wait
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := s.noteOrRefer(ctx, r, continues); err != nil && ctx.Err() == nil {
+		if err := s.writeManifest(ctx, r, continues); err != nil && ctx.Err() == nil {
 			// Without a manifest no comparison is possible, which the comparison then reports.
 			s.deps.Log.Warn("manifest of the workspace not written", "sandbox", r.ID, "err", err)
 		}
@@ -27,10 +27,10 @@ func (s *Service) Note(ctx context.Context, r sandbox.Row, continues bool) (wait
 	return func() { <-done }
 }
 
-// noteOrRefer records the manifest of a new workspace. A sandbox that starts from a saved state
+// writeManifest writes the manifest of a new workspace. A sandbox that starts from a saved state
 // refers to the manifest of the saved sandbox.
-func (s *Service) noteOrRefer(ctx context.Context, r sandbox.Row, continues bool) error {
-	if first := s.beganAs(ctx, r, continues); first != "" {
+func (s *Service) writeManifest(ctx context.Context, r sandbox.Row, continues bool) error {
+	if first := s.firstSandbox(ctx, r, continues); first != "" {
 		err := s.deps.Manifests.Refer(r.ID, first)
 		if fault.CodeOf(err) != "manifest_gone" {
 			return err
@@ -42,8 +42,8 @@ func (s *Service) noteOrRefer(ctx context.Context, r sandbox.Row, continues bool
 	return s.deps.Manifests.Make(ctx, r.ID, r.Workspace, nil)
 }
 
-// beganAs returns the sandbox whose files a new one starts with, or "".
-func (s *Service) beganAs(ctx context.Context, r sandbox.Row, continues bool) string {
+// firstSandbox returns the ID of the sandbox with whose files a new sandbox starts, or "".
+func (s *Service) firstSandbox(ctx context.Context, r sandbox.Row, continues bool) string {
 	switch {
 	case r.Parent != "":
 		return r.Parent
@@ -75,7 +75,7 @@ func (s *Service) SweepManifests(ctx context.Context) error {
 	errs := []error{err}
 	for _, id := range list {
 		r, err := s.deps.Rows.Get(ctx, id)
-		if err == nil && r.State != sandbox.Stopped || err != nil && !unknown(err) {
+		if err == nil && r.State != sandbox.Stopped || err != nil && !isNotFound(err) {
 			continue
 		}
 		errs = append(errs, s.Forget(id))

@@ -45,4 +45,4 @@ func New(d Deps) *Service { return &Service{d} }
 // Copies are the copies of workspaces, or nil.
 func (s *Service) Copies() *workspace.Copies { return s.deps.Copies }
 
-func unknown(err error) bool { return fault.KindOf(err) == fault.NotFound }
+func isNotFound(err error) bool { return fault.KindOf(err) == fault.NotFound }

@@ -190,7 +190,7 @@ func TestAbortLeavesNothing(t *testing.T) {
 }
 
 // Changes that were stored exactly one day ago are expired.
-func TestLife(t *testing.T) {
+func TestSandboxLifeCycle(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := retained.New(dir)

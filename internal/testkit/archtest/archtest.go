@@ -8,9 +8,9 @@ type Folder struct {
 	Owns string
 }
 
-// Folders lists all folders, highest first. A package imports only packages of its own folder and
-// of folders below it, so the list shows the direction of dependencies. Within a folder Go itself
-// refuses a cycle.
+// Folders lists all folders, the highest layer first. A package imports only packages of its own
+// folder and of later ones in this list, so the list shows the direction of dependencies. Within a
+// folder, Go itself refuses a cycle.
 var Folders = []Folder{
 	{"tests", "tests through the real binary and real clients"},
 	{"bench", "the benchmarks for all figures in the documents"},

@@ -24,16 +24,18 @@ var update = flag.Bool("update", false, "rewrite the list of folders in docs/int
 
 const module = "github.com/crannog/crannog"
 
-// longest is the maximum length of a file that people write. Generated files are not counted.
-const longest = 500
+// maxLines is the maximum length of a hand-written file.
+const maxLines = 500
 
-type listed struct {
+// listedPackage is a package in the output of go list.
+type listedPackage struct {
 	ImportPath, Dir, Doc string
 	Imports              []string
 	GoFiles              []string
 }
 
-func packages(t *testing.T) []listed {
+// packages lists all packages of the repository that have files other than tests.
+func packages(t *testing.T) []listedPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,Imports,GoFiles", "./...")
 	cmd.Dir = "../../.."
@@ -41,9 +43,9 @@ func packages(t *testing.T) []listed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []listed
+	var all []listedPackage
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p listed
+		var p listedPackage
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return all
 		} else if err != nil {
@@ -108,32 +110,32 @@ func TestOnlyTheEngineKnowsGVisor(t *testing.T) {
 	}
 }
 
-// engineNames are names that belong to one engine, to its files, or to the descriptors that it
-// passes to its guest. Neutral code that uses one would be wrong for every other engine.
+// engineNames matches names that belong to one engine, to its files, or to the descriptors that it
+// passes to its guest. Code for all engines that uses such a name would be wrong for other engines.
 var engineNames = regexp.MustCompile(`(?i)gvisor|runsc|systrap|checkpoint\.img|pages(_meta)?\.img|relayport|channelf[dl]|becomesyscall`)
 
-// engineNamesIn lists the files whose code may use such a name, with the reason.
+// engineNamesIn maps the files whose code may use such a name to the reason.
 var engineNamesIn = map[string]string{
 	"internal/engine/gvisor/":               "it is the engine",
 	"internal/server/":                      "it registers the engine",
-	"internal/engine/jail/setup/":           "a jail's first process becomes the guest, which is lent a socket at this descriptor",
-	"internal/engine/microvm/machine/":      "a machine's first process becomes the guest, which is lent a port at this descriptor",
+	"internal/engine/jail/setup/":           "a jail's first process becomes the guest, and passes it a socket at this descriptor",
+	"internal/engine/microvm/machine/":      "a machine's first process becomes the guest, and passes it a port at this descriptor",
 	"internal/engine/docker/docker.go":      "a daemon may have a runtime of that name",
 	"cmd/crannog-runtime/":                  "it is the engine's program",
 	"bench/":                                "it measures the engine beside others",
 	"internal/egress/attachment/":           "it uses the network stack as a library",
 	"internal/testkit/archtest/archtest.go": "it describes a folder",
-	"internal/testkit/servetest/cleanup.go": "a real server runs this engine, so it asks what that leaves behind",
+	"internal/testkit/servetest/cleanup.go": "a real server runs this engine, so the check looks for its leftovers",
 	"internal/store/states.go":              "rows from before engines had names belong to this engine",
 	"internal/cli/engines.go":               "an example of the help text",
-	"internal/guest/guestboot/":             "it owns what an engine may lend its guest",
-	"internal/guest/guestmain/guestmain.go": "the guest asks whether it was lent a channel",
-	"internal/guest/guestmain/names.go":     "the guest uses the call by which an own kernel takes a name",
-	"internal/guest/guestmain/relay.go":     "the guest uses the channel that it was lent",
+	"internal/guest/guestboot/":             "it owns the descriptors that an engine may pass to its guest",
+	"internal/guest/guestmain/guestmain.go": "the guest checks whether the engine passed it a channel",
+	"internal/guest/guestmain/names.go":     "the guest uses the system call that sets the kernel's host name",
+	"internal/guest/guestmain/relay.go":     "the guest uses the channel that the engine passed to it",
 	"internal/guest/guestmain/events.go":    "the file by which the engine's kernel announces a restore; absent elsewhere",
 }
 
-// Neutral code has no name of an engine, neither in identifiers nor in strings.
+// Code for all engines names no engine, neither in identifiers nor in strings.
 func TestNeutralCodeNamesNoEngine(t *testing.T) {
 	used := map[string]bool{}
 	files := token.NewFileSet()
@@ -176,11 +178,11 @@ func TestNeutralCodeNamesNoEngine(t *testing.T) {
 	}
 }
 
-// Every sandbox pays for the guest's size, and several times for that of the program for gVisor, so
-// they must not grow unnoticed.
-func TestTheProgramsOfABoxStaySmall(t *testing.T) {
-	heavy := []string{"modernc.org/", "github.com/danielgtaylor/", "github.com/spf13/", module + "/internal/sandbox", module + "/internal/server"}
-	for program, more := range map[string][]string{
+// Every sandbox needs memory for the guest, and several times for the program for gVisor, so these
+// programs must not link large dependencies.
+func TestSandboxProgramsHaveFewDependencies(t *testing.T) {
+	heavyModules := []string{"modernc.org/", "github.com/danielgtaylor/", "github.com/spf13/", module + "/internal/sandbox", module + "/internal/server"}
+	for program, alsoHeavy := range map[string][]string{
 		"crannog-guest":   {"gvisor.dev/"},
 		"crannog-runtime": {"gvisor.dev/gvisor/runsc/cli/maincli", "connectrpc.com/", module + "/internal/guest/gen/", module + "/internal/host/embedded/runtimebin"},
 	} {
@@ -192,7 +194,7 @@ func TestTheProgramsOfABoxStaySmall(t *testing.T) {
 		}
 		for dep := range strings.Lines(string(out)) {
 			dep = strings.TrimSpace(dep)
-			for _, h := range slices.Concat(heavy, more) {
+			for _, h := range slices.Concat(heavyModules, alsoHeavy) {
 				if h = strings.TrimSuffix(h, "/"); dep == h || strings.HasPrefix(dep, h+"/") {
 					t.Errorf("%s links %s", program, dep)
 				}
@@ -201,7 +203,7 @@ func TestTheProgramsOfABoxStaySmall(t *testing.T) {
 	}
 }
 
-func TestEveryPackageSaysWhatItOwns(t *testing.T) {
+func TestEveryPackageHasComment(t *testing.T) {
 	for _, p := range packages(t) {
 		if p.Doc == "" {
 			t.Errorf("%s has no package comment", p.ImportPath)
@@ -217,8 +219,8 @@ func TestFilesAreShort(t *testing.T) {
 		if !slices.Contains([]string{".go", ".ts", ".mjs", ".js", ".py", ".sh"}, filepath.Ext(path)) || generated(data) {
 			return
 		}
-		if n := bytes.Count(data, []byte("\n")); n > longest {
-			t.Errorf("%s has %d lines, above %d", path, n, longest)
+		if n := bytes.Count(data, []byte("\n")); n > maxLines {
+			t.Errorf("%s has %d lines, above %d", path, n, maxLines)
 		}
 	})
 }
@@ -233,8 +235,8 @@ func TestNoReplaceDirective(t *testing.T) {
 	}
 }
 
-// Every promise has its own number and a test that names it: "P7" anywhere in the comments of a
-// test file counts.
+// Every promise in docs/reference/promises.md has its own number and a test that names it: "P7"
+// anywhere in the comments of a test file counts.
 func TestPromisesAreTested(t *testing.T) {
 	doc, err := os.Open("../../../docs/reference/promises.md")
 	if err != nil {
@@ -261,6 +263,7 @@ func TestPromisesAreTested(t *testing.T) {
 	}
 }
 
+// provedPromises returns the promises that a comment of a test names.
 func provedPromises(t *testing.T) map[string]bool {
 	t.Helper()
 	number := regexp.MustCompile(`\bP\d+\b`)
@@ -290,6 +293,7 @@ func provedPromises(t *testing.T) map[string]bool {
 	return proved
 }
 
+// begin and end enclose the list of folders in the architecture document.
 const begin, end = "<!-- layers -->", "<!-- /layers -->"
 
 func TestArchitectureDocument(t *testing.T) {
@@ -316,7 +320,7 @@ func TestArchitectureDocument(t *testing.T) {
 }
 
 // folders lists the folders and their packages, highest folder first.
-func folders(all []listed) string {
+func folders(all []listedPackage) string {
 	var b strings.Builder
 	for i, f := range Folders {
 		var names []string
@@ -361,10 +365,12 @@ func wrap(b *strings.Builder, entry string) {
 	b.WriteByte('\n')
 }
 
+// generated reports whether a file was written by a program.
 func generated(data []byte) bool {
 	return regexp.MustCompile(`(?m)^(//|#) Code generated .* DO NOT EDIT\.$`).Match(data)
 }
 
+// walk visits the regular files of the repository, without build output and dependencies.
 func walk(t *testing.T, visit func(path string, data []byte)) {
 	t.Helper()
 	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// clocked lists, by directory, the places in tests that depend on the clock of the machine: a
-// sleep, a timer or deadline that does not go through hosttest, or a measured duration. The
-// remaining ones provoke a timeout, watch for a while that an event does not come, or only log. The
-// numbers may only fall.
-var clocked = map[string]int{
+// clockBudget is the number of places in the tests of each directory that depend on the machine's
+// clock: a sleep, a timer or deadline that does not go through hosttest, or a measured duration. The
+// remaining places provoke a timeout, check for a while that an event does not happen, or only log.
+// The numbers may only fall.
+var clockBudget = map[string]int{
 	"../../..":                       1,
 	"cmd/crannog":                    2,
 	"internal/egress/approval":       1,
@@ -62,8 +62,8 @@ func TestDeadlinesOnlyBoundHangs(t *testing.T) {
 	found := map[string][]string{}
 	walk(t, func(name string, data []byte) {
 		dir := strings.TrimPrefix(path.Dir(name), "../../../")
-		helpers := strings.HasSuffix(dir, "internal/engine/enginetest") || strings.HasSuffix(dir, "internal/testkit/servetest")
-		if !helpers && !strings.HasSuffix(name, "_test.go") || strings.HasSuffix(dir, "internal/testkit/hosttest") {
+		testSupport := strings.HasSuffix(dir, "internal/engine/enginetest") || strings.HasSuffix(dir, "internal/testkit/servetest")
+		if !testSupport && !strings.HasSuffix(name, "_test.go") || strings.HasSuffix(dir, "internal/testkit/hosttest") {
 			return
 		}
 		set := token.NewFileSet()
@@ -76,7 +76,7 @@ func TestDeadlinesOnlyBoundHangs(t *testing.T) {
 			if !ok {
 				return true
 			}
-			if called(call, "synctest") == "Test" {
+			if calledFunction(call, "synctest") == "Test" {
 				return false
 			}
 			if waitsByClock(call) {
@@ -86,20 +86,20 @@ func TestDeadlinesOnlyBoundHangs(t *testing.T) {
 		})
 	})
 	for dir, places := range found {
-		if limit := clocked[dir]; len(places) > limit {
+		if limit := clockBudget[dir]; len(places) > limit {
 			t.Errorf("%s has %d places that depend on the clock, and may have %d. Use hosttest.Eventually, Late, Deadline or Patience, or a synctest bubble:\n%s",
 				dir, len(places), limit, strings.Join(places, "\n"))
 		}
 	}
-	for dir, limit := range clocked {
+	for dir, limit := range clockBudget {
 		if n := len(found[dir]); n < limit {
 			t.Logf("%s has only %d of %d: the number here can fall", dir, n, limit)
 		}
 	}
 }
 
-// called returns the name of a package's function that is called, or "".
-func called(call *ast.CallExpr, pkg string) string {
+// calledFunction returns the name of the function of package pkg that is called, or "".
+func calledFunction(call *ast.CallExpr, pkg string) string {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
 		return ""
@@ -110,14 +110,15 @@ func called(call *ast.CallExpr, pkg string) string {
 	return f.Sel.Name
 }
 
+// waitsByClock reports whether a call depends on the machine's clock.
 func waitsByClock(call *ast.CallExpr) bool {
-	switch called(call, "time") {
+	switch calledFunction(call, "time") {
 	case "Sleep", "Since":
 		return true
 	case "After", "AfterFunc", "NewTimer":
 		return !scaled(call)
 	}
-	if name := called(call, "context"); name == "WithTimeout" || name == "WithDeadline" {
+	if name := calledFunction(call, "context"); name == "WithTimeout" || name == "WithDeadline" {
 		return !scaled(call)
 	}
 	f, ok := call.Fun.(*ast.SelectorExpr)
@@ -126,17 +127,17 @@ func waitsByClock(call *ast.CallExpr) bool {
 
 // scaled reports whether an argument of a call is a duration or a time that hosttest returned, or
 // is no time at all.
-func scaled(call *ast.CallExpr) (is bool) {
+func scaled(call *ast.CallExpr) (found bool) {
 	for _, arg := range call.Args {
 		if c, ok := arg.(*ast.CompositeLit); ok && len(c.Elts) == 0 {
 			return true // time.Time{} removes a deadline
 		}
 		ast.Inspect(arg, func(n ast.Node) bool {
 			if x, ok := n.(*ast.Ident); ok && x.Name == "hosttest" {
-				is = true
+				found = true
 			}
 			return true
 		})
 	}
-	return is
+	return found
 }

@@ -148,8 +148,7 @@ func deadLinks(p page, all map[string]page, stat func(path string) (fs.FileInfo,
 	return dead
 }
 
-// TestLinksOfPages checks that each relative link leads to a file, and each anchor to a
-// heading.
+// TestLinksOfPages checks that each relative link leads to a file, and each anchor to a heading.
 func TestLinksOfPages(t *testing.T) {
 	all := pages(t)
 	links := 0
@@ -166,9 +165,9 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
-// wide lists the lines of prose of a page that are too wide. Headings, images and lines
-// without a space cannot be broken and are not counted.
-func wide(p page) []string {
+// wideLines lists the lines of prose of a page that are too wide. Headings, images and lines without
+// a space cannot be broken and are not counted.
+func wideLines(p page) []string {
 	var found []string
 	for _, l := range p.prose {
 		text := strings.TrimSpace(l.text)
@@ -183,14 +182,14 @@ func wide(p page) []string {
 
 func TestProseIsNarrow(t *testing.T) {
 	for _, p := range pages(t) {
-		for _, line := range wide(p) {
+		for _, line := range wideLines(p) {
 			t.Errorf("%s, above %d", line, proseColumns)
 		}
 	}
 }
 
-// Control: the checks find what they look for.
-func TestChecksOfPages(t *testing.T) {
+// Control: the checks find dead links and wide lines.
+func TestChecksOfPagesFindFaults(t *testing.T) {
 	long := strings.Repeat("word ", 25)
 	p := readPage("docs/a.md", "# Title `x` of [it](b.md)\n## Same\n## Same\n"+
 		"[1](#title-x-of-it) [2](#same-1) [3](#same-2) [4](b.md#here) [5](b.md#there) [6](c.md)\n"+
@@ -211,12 +210,12 @@ func TestChecksOfPages(t *testing.T) {
 	if want := "#same-2 b.md#there c.md ../e.png ../../f.md"; strings.Join(got, " ") != want {
 		t.Errorf("dead links are %q, want %s", got, want)
 	}
-	if got := wide(p); len(got) != 1 || !strings.HasPrefix(got[0], "docs/a.md:11 ") {
+	if got := wideLines(p); len(got) != 1 || !strings.HasPrefix(got[0], "docs/a.md:11 ") {
 		t.Errorf("wide lines are %q", got)
 	}
 }
 
-// TestEveryCallIsInTheReference compares the list of the API's reference with its
+// TestEveryCallIsInTheReference compares the API calls in docs/reference/api.md with the OpenAPI
 // description.
 func TestEveryCallIsInTheReference(t *testing.T) {
 	data, err := os.ReadFile("../../../api/openapi.json")
@@ -275,9 +274,9 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
-// TestWhereToLook checks the table of CONTRIBUTING.md that maps a task to the file that a
+// TestContributingNamesFiles checks the table of CONTRIBUTING.md that maps a task to the file that a
 // newcomer would guess: each file exists, and there are at least twenty tasks.
-func TestWhereToLook(t *testing.T) {
+func TestContributingNamesFiles(t *testing.T) {
 	data, err := os.ReadFile("../../../CONTRIBUTING.md")
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// An object above these limits has more than one task, and no reader can keep it in mind.
+// maxMethods and maxFields are the limits of an object. A larger one has more than one task, and no
+// reader can keep it in mind.
 const (
 	maxMethods = 100
 	maxFields  = 20
@@ -25,7 +26,7 @@ const (
 // a number that is within its limit.
 const objectsFile = "objects.tsv"
 
-// size is the number of methods and fields of an object, or of its budget.
+// size is the number of methods and fields of an object, or the budget for them.
 type size struct{ methods, fields int }
 
 // allows returns how many methods and fields an object with this budget may have: the limit or the
@@ -95,6 +96,7 @@ func tooHigh(budget, lower size) bool {
 	return (budget.methods-lower.methods)*10 > budget.methods || (budget.fields-lower.fields)*10 > budget.fields
 }
 
+// readObjects reads the budgets, by directory and name of the type.
 func readObjects(t *testing.T) map[string]size {
 	t.Helper()
 	data, err := os.ReadFile(objectsFile)
@@ -105,15 +107,15 @@ func readObjects(t *testing.T) map[string]size {
 	for line := range strings.Lines(string(data)) {
 		words := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		if len(words) != 3 {
-			t.Fatalf("%s: %q", objectsFile, line)
+			t.Fatalf("%s: the line %q is not a name, a number of methods and a number of fields", objectsFile, line)
 		}
 		methods, err := strconv.Atoi(words[1])
 		if err != nil {
-			t.Fatalf("%s: %q", objectsFile, line)
+			t.Fatalf("%s: the line %q is not a name, a number of methods and a number of fields", objectsFile, line)
 		}
 		fields, err := strconv.Atoi(words[2])
 		if err != nil {
-			t.Fatalf("%s: %q", objectsFile, line)
+			t.Fatalf("%s: the line %q is not a name, a number of methods and a number of fields", objectsFile, line)
 		}
 		budget[words[0]] = size{methods, fields}
 	}
@@ -184,7 +186,7 @@ func (c counter) add(dir string, file *ast.File) {
 				}
 				if s, ok := typ.Type.(*ast.StructType); ok {
 					name := dir + "." + typ.Name.Name
-					c.fields[name] = max(c.fields[name], state(s))
+					c.fields[name] = max(c.fields[name], countFields(s))
 				}
 			}
 		}
@@ -219,17 +221,18 @@ func receiver(typ ast.Expr) string {
 	return ""
 }
 
-// state returns the number of fields of an object. A struct whose fields are all exported is a
-// message or a list of settings and has no state, so it may be as long as what it describes.
-func state(s *ast.StructType) int {
-	fields, own := 0, false
+// countFields returns the number of fields of an object, or 0 for an object without state. A struct
+// whose fields are all exported is a message or a list of settings and has no state, so it may be
+// as long as what it describes.
+func countFields(s *ast.StructType) int {
+	fields, hasPrivate := 0, false
 	for _, field := range s.Fields.List {
 		fields += max(1, len(field.Names)) // an embedded type has no name
 		for _, name := range field.Names {
-			own = own || !name.IsExported()
+			hasPrivate = hasPrivate || !name.IsExported()
 		}
 	}
-	if !own {
+	if !hasPrivate {
 		return 0
 	}
 	return fields

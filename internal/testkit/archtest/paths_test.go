@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// namedPath is a file or folder of the repository in a code span.
+// namedPath matches a file or folder of the repository in a code span.
 var namedPath = regexp.MustCompile("`((?:api|bench|cmd|console|docs|internal|proto|tests)/[A-Za-z0-9_./-]+)`")
 
-// historical names the page that names files as they were when a line of it was written.
+// historical is the page whose entries name files as they were when the entry was written.
 const historical = "CHANGELOG.md"
 
 // missingPaths lists the files and folders that a page names and that do not exist.

@@ -13,14 +13,14 @@ import (
 	"testing"
 )
 
-// banned are phrases that keep a newcomer from understanding a text at once. A phrase may span two
-// lines, also in comments.
+// banned matches phrases that keep a newcomer from understanding a text at once. A phrase may span
+// two lines, also in comments.
 var banned = regexp.MustCompile(`(?i)\b(` + strings.ReplaceAll(
 	"nobody|whoever|for who|of then|comes about|tells whether|says what|goes on|meanwhile|in the place of",
 	" ", `(?:[ \t]+|[ \t]*\n[ \t]*(?://|#|\*)*[ \t]*)`) + `)\b`)
 
-// account is the line of /etc/passwd for an account that every Linux system has.
-var account = regexp.MustCompile(`(?m)^nobody:x:65534:65534:nobody:`)
+// accountLine matches the line of /etc/passwd for an account that every Linux system has.
+var accountLine = regexp.MustCompile(`(?m)^nobody:x:65534:65534:nobody:`)
 
 // prose lists the kinds of files that people read.
 var prose = []string{".go", ".md", ".ts", ".tsx", ".mjs", ".py", ".yaml", ".yml", ".txtar", ".sh"}
@@ -37,7 +37,7 @@ func bannedWords(t *testing.T, root string) []string {
 	t.Helper()
 	var found []string
 	add := func(path string, line int, text string) {
-		for _, at := range inText(text) {
+		for _, at := range bannedInText(text) {
 			found = append(found, fmt.Sprintf("%s:%d: %q", path, line+strings.Count(text[:at[0]], "\n"), text[at[0]:at[1]]))
 		}
 	}
@@ -68,7 +68,7 @@ func bannedWords(t *testing.T, root string) []string {
 		}
 		switch ext {
 		case ".go":
-			inGo(data, func(line int, text string) { add(path, line, text) })
+			visitGoText(data, func(line int, text string) { add(path, line, text) })
 		case ".md":
 			add(path, 1, codeSpan.ReplaceAllString(string(data), "``")) // a name, not a word
 		default:
@@ -82,15 +82,15 @@ func bannedWords(t *testing.T, root string) []string {
 	return found
 }
 
-// inText returns where a text has banned phrases.
-func inText(text string) [][]int {
-	return banned.FindAllStringIndex(account.ReplaceAllStringFunc(text, func(line string) string {
+// bannedInText returns the positions of banned phrases in a text.
+func bannedInText(text string) [][]int {
+	return banned.FindAllStringIndex(accountLine.ReplaceAllStringFunc(text, func(line string) string {
 		return strings.Repeat("-", len(line))
 	}), -1)
 }
 
-// inGo calls text for each string of a Go file, and for each group of adjacent comments.
-func inGo(data []byte, text func(line int, text string)) {
+// visitGoText calls visit for each string of a Go file, and for each group of adjacent comments.
+func visitGoText(data []byte, visit func(line int, text string)) {
 	files := token.NewFileSet()
 	file := files.AddFile("", -1, len(data))
 	var s scanner.Scanner
@@ -99,7 +99,7 @@ func inGo(data []byte, text func(line int, text string)) {
 	first, last := 0, 0
 	flush := func() {
 		if comment != "" {
-			text(first, comment)
+			visit(first, comment)
 		}
 		comment = ""
 	}
@@ -117,7 +117,7 @@ func inGo(data []byte, text func(line int, text string)) {
 			last = line + strings.Count(lit, "\n")
 		case token.STRING:
 			flush()
-			text(line, lit)
+			visit(line, lit)
 		case token.EOF:
 			flush()
 			return
@@ -126,11 +126,11 @@ func inGo(data []byte, text func(line int, text string)) {
 	}
 }
 
-// The test has to find each place where a reader meets a phrase, and no other.
+// The check finds each banned phrase that a reader would see, and nothing else.
 func TestPlainWordsAreFound(t *testing.T) {
 	var got []string
-	inGo([]byte("package p\n\n// Nobody tells\n// whether\nvar nobody = \"goes on\" + `a\nmeanwhile` /* whoever */\n\n// A clerk tells\n\n// whether\n"), func(line int, text string) {
-		for _, at := range inText(text) {
+	visitGoText([]byte("package p\n\n// Nobody tells\n// whether\nvar nobody = \"goes on\" + `a\nmeanwhile` /* whoever */\n\n// A clerk tells\n\n// whether\n"), func(line int, text string) {
+		for _, at := range bannedInText(text) {
 			got = append(got, fmt.Sprintf("%d %s", line, text[at[0]:at[1]]))
 		}
 	})
@@ -138,12 +138,12 @@ func TestPlainWordsAreFound(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("found %q, want %q", got, want)
 	}
-	if got := inText("undergoes once, nobodys, of thence"); len(got) != 0 {
-		t.Errorf("it finds parts of words: %v", got)
+	if got := bannedInText("undergoes once, nobodys, of thence"); len(got) != 0 {
+		t.Errorf("parts of words are found: %v", got)
 	}
 }
 
-// Each kind of file that people read is searched, and no program's output.
+// Each kind of file that people read is searched, but not build output.
 func TestPlainWordsInEachKindOfFile(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -166,13 +166,13 @@ func TestPlainWordsInEachKindOfFile(t *testing.T) {
 }
 
 // The account in /etc/passwd is a name, and only exactly its line is exempt.
-func TestPlainWordsLeaveTheAccount(t *testing.T) {
+func TestPlainWordsAllowAccountLine(t *testing.T) {
 	const line = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-	if got := inText("root:x:0:0:root:/root:/bin/bash\n" + line); len(got) != 0 {
+	if got := bannedInText("root:x:0:0:root:/root:/bin/bash\n" + line); len(got) != 0 {
 		t.Errorf("the account is found: %v", got)
 	}
 	for _, text := range []string{"as " + line, "nobody: reads", "nobody:x:1000:1000:nobody:", line + "nobody reads"} {
-		if len(inText(text)) == 0 {
+		if len(bannedInText(text)) == 0 {
 			t.Errorf("%q passes", text)
 		}
 	}

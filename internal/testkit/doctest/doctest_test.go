@@ -8,7 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/doctest"
 )
 
-func TestListItem(t *testing.T) {
+func TestListItemWrapsAt100Columns(t *testing.T) {
 	if got, want := doctest.ListItem("one  two\nthree"), "- one two three\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -18,8 +18,8 @@ import (
 type Requirement struct {
 	Name string
 	Has  func() bool
-	// RemoteTarget names a make target that runs the tests for this ability on another machine, and
-	// fails without it. Only an ability with such a target may be missing on CI.
+	// RemoteTarget names the tests that run in a machine with this feature, and fail if it is
+	// missing there. Only a feature with such tests may be missing on CI.
 	RemoteTarget string
 }
 
@@ -29,7 +29,8 @@ var (
 	Node   = Program("node")
 	Bash   = Program("bash")
 	Git    = Program("git")
-	// Unified is the cgroup setup of most hosts. The machine that tests/unified boots has it too.
+	// Unified is cgroup version 2, as most hosts have it. The machine that tests/unified boots has it
+	// too.
 	Unified = Requirement{Name: "control groups of version 2 with controllers", Has: unified, RemoteTarget: "tests/unified"}
 	// TUN is the ability to create network devices whose packets a program sends and receives.
 	TUN = Requirement{Name: "/dev/net/tun that this user may open", Has: tun}
@@ -59,12 +60,11 @@ func loop() bool {
 }
 
 func unified() bool {
-	have, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
-	return err == nil && slices.Contains(strings.Fields(string(have)), "memory")
+	controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil && slices.Contains(strings.Fields(string(controllers)), "memory")
 }
 
-// Program is the ability to run a program that sandboxes see too, so the program must be below
-// /usr.
+// Program returns the requirement of a program that sandboxes see too, so it must be below /usr.
 func Program(name string) Requirement {
 	return Requirement{Name: name + " in /usr/bin or /usr/local/bin", Has: func() bool {
 		for _, dir := range []string{"/usr/bin/", "/usr/local/bin/"} {
@@ -84,19 +84,19 @@ func Must() bool { return os.Getenv("CRANNOG_TEST_HOST") == "must" }
 // change (listed in docs/internals/testing.md).
 func Full() bool { return os.Getenv("CRANNOG_TEST_FULL") != "" }
 
-// Need skips or fails the test if the host lacks an ability.
-func Need(t testing.TB, abilities ...Requirement) {
+// Need skips or fails the test if the host does not meet a requirement.
+func Need(t testing.TB, requirements ...Requirement) {
 	t.Helper()
-	for _, a := range abilities {
-		if a.Has() {
+	for _, r := range requirements {
+		if r.Has() {
 			continue
 		}
-		if a.RemoteTarget != "" {
-			t.Skipf("this host has no %s: %s runs this test", a.Name, a.RemoteTarget)
+		if r.RemoteTarget != "" {
+			t.Skipf("this host has no %s: %s runs this test", r.Name, r.RemoteTarget)
 		}
 		if Must() {
-			t.Fatalf("this host has no %s, and CRANNOG_TEST_HOST is must", a.Name)
+			t.Fatalf("this host has no %s, and CRANNOG_TEST_HOST is must", r.Name)
 		}
-		t.Skipf("this host has no %s", a.Name)
+		t.Skipf("this host has no %s", r.Name)
 	}
 }

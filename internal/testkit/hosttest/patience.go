@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deadlines in tests. Machines differ in speed by a factor of five and more, and one machine does
-// so from day to day, so no test may fail because of wall time:
+// Rules for deadlines in tests. Machines differ in speed by a factor of five and more, and so does
+// one machine from day to day, so no test may fail because of wall time:
 //
 //   - A deadline only bounds a hang. It is Hang or longer, and goes through
 //     Patience, which scales it by the measured speed of the machine.
 //   - A test waits for the event itself: a channel, the end of a process, or
 //     Eventually. It does not sleep and then look.
 //   - To prove that one thing takes no longer than another, a test checks the
-//     mechanism: order, counts, or the clock of a synctest bubble. What has to
-//     be measured in seconds belongs in bench.
+//     mechanism: order, counts, or the clock of a synctest bubble. Durations
+//     are measured in bench.
 //   - A count that varies with load, such as goroutines or descriptors right
-//     after an operation, is polled with NoMore until it has settled.
+//     after an operation, is polled with NoMore until it is low enough.
 
 // Hang is how long a test waits, on a machine as fast as the reference, before it assumes a hang.
 const Hang = 2 * time.Minute
@@ -35,12 +35,12 @@ const Hang = 2 * time.Minute
 // 2.5 stands for a machine that takes 2.5 times as long as the reference.
 const SpeedVariable = "CRANNOG_TEST_SPEED"
 
-// reference is how long measure took on the reference machine: two idle virtual processors of 2024,
-// on which `bwrap … true` takes 12 ms. slowest bounds the factor, so that a disturbed measurement
-// cannot turn a hang into hours.
 const (
+	// reference is how long measure took on the reference machine: two idle virtual processors of
+	// 2024, on which `bwrap … true` takes 12 ms.
 	reference = 25 * time.Millisecond
-	slowest   = 10
+	// maxSlowness bounds the factor, so that a disturbed measurement cannot turn a hang into hours.
+	maxSlowness = 10
 )
 
 // Slowness returns how many times as long this machine takes as the reference, with the current
@@ -49,17 +49,18 @@ const (
 var Slowness = sync.OnceValue(func() float64 {
 	text := os.Getenv(SpeedVariable)
 	if text == "" {
-		return factor(measure())
+		return slownessOf(measure())
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(f > 0) {
 		panic(fmt.Sprintf("%s is %q, which is not a positive number", SpeedVariable, text))
 	}
-	return min(max(f, 1), slowest)
+	return min(max(f, 1), maxSlowness)
 })
 
-func factor(took time.Duration) float64 {
-	return min(max(float64(took)/float64(reference), 1), slowest)
+// slownessOf returns the factor of a machine on which measure took that long.
+func slownessOf(took time.Duration) float64 {
+	return min(max(float64(took)/float64(reference), 1), maxSlowness)
 }
 
 // measure does a fixed amount of work that resembles the work of tests: switches between threads,
@@ -69,14 +70,14 @@ func factor(took time.Duration) float64 {
 func measure() time.Duration {
 	const rounds, size, switches = 10, 4 << 20, 40
 	data := make([]byte, 1<<20)
-	there, back := pipe(), pipe()
-	go echo(there[0], back[1])
+	requests, replies := pipe(), pipe()
+	go echo(requests[0], replies[1])
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	started := monotonic()
 	for range rounds {
 		for range switches {
-			if err := pass(back[0], there[1]); err != nil {
+			if err := pass(replies[0], requests[1]); err != nil {
 				panic(fmt.Sprintf("the speed of this machine cannot be measured: %v", err))
 			}
 		}
@@ -97,7 +98,7 @@ func measure() time.Duration {
 	}
 	took := monotonic() - started
 	// The other thread ends when the pipe is closed.
-	for _, fd := range []int{there[1], back[0]} {
+	for _, fd := range []int{requests[1], replies[0]} {
 		if err := unix.Close(fd); err != nil {
 			panic(fmt.Sprintf("the speed of this machine cannot be measured: %v", err))
 		}
@@ -165,8 +166,8 @@ func Patience(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * Slowness())
 }
 
-// ShortHang is a test that is expected to fail. It has a shorter timeout for hangs, so that it
-// fails soon.
+// ShortHang is implemented by a testing.TB whose test is expected to fail. It has a shorter timeout
+// for hangs, so that it fails soon.
 type ShortHang interface{ Hang() time.Duration }
 
 // hang returns how long something may take in a test before it hangs.
@@ -191,17 +192,18 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// Bounded is Context for one of many steps. The returned function ends the context.
+// Bounded is Context for one of many steps of a test. The returned function ends the context at the
+// end of the step.
 func Bounded(t testing.TB) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), hang(t))
 }
 
-// Eventually waits until a condition holds. If that hangs, it fails the test with the stacks of all
-// goroutines. The condition may fail the test itself.
-func Eventually(t testing.TB, what string, holds func() bool) {
+// Eventually waits until a condition is true. If that hangs, it fails the test with the stacks of
+// all goroutines. The condition may fail the test itself.
+func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	end := time.Now().Add(hang(t))
-	for pause := time.Millisecond; !holds(); pause = min(2*pause, 50*time.Millisecond) {
+	for pause := time.Millisecond; !condition(); pause = min(2*pause, 50*time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("still false after %s: %s\n%s", hang(t), what, stacks())
 		}
@@ -209,8 +211,8 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// EventuallyNoError waits until a check succeeds. If that hangs, it fails the test with the last
-// error.
+// EventuallyNoError waits until a check returns no error. If that hangs, it fails the test with the
+// last error.
 func EventuallyNoError(t testing.TB, check func() error) {
 	t.Helper()
 	var err error
@@ -226,8 +228,8 @@ func EventuallyNoError(t testing.TB, check func() error) {
 	}
 }
 
-// NoMore waits until a count is at most a number. Resources that an operation leaves for a moment,
-// such as goroutines, may disappear later on a busy machine.
+// NoMore waits until a count is at most limit. Resources that an operation leaves for a moment, such
+// as goroutines, may disappear later on a busy machine.
 func NoMore(t testing.TB, what string, limit int, count func() int) {
 	t.Helper()
 	n := 0
@@ -243,6 +245,7 @@ func NoMore(t testing.TB, what string, limit int, count func() int) {
 	}
 }
 
+// stacks returns the stacks of all goroutines.
 func stacks() []byte {
 	buffer := make([]byte, 1<<20)
 	return buffer[:runtime.Stack(buffer, true)]

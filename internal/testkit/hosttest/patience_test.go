@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-func TestTheFactorIsBounded(t *testing.T) {
+func TestSlownessIsBounded(t *testing.T) {
 	for took, want := range map[time.Duration]float64{
-		0: 1, reference / 2: 1, reference: 1, 3 * reference: 3, slowest * reference: slowest, time.Hour: slowest,
+		0: 1, reference / 2: 1, reference: 1, 3 * reference: 3, maxSlowness * reference: maxSlowness, time.Hour: maxSlowness,
 	} {
-		if got := factor(took); got != want {
-			t.Errorf("%s: %v, not %v", took, got, want)
+		if got := slownessOf(took); got != want {
+			t.Errorf("the slowness after a measurement of %s is %v, want %v", took, got, want)
 		}
 	}
-	if s := Slowness(); s < 1 || s > slowest || Patience(time.Minute) < time.Minute || Patience(Hang) != time.Duration(float64(Hang)*s) {
+	if s := Slowness(); s < 1 || s > maxSlowness || Patience(time.Minute) < time.Minute || Patience(Hang) != time.Duration(float64(Hang)*s) {
 		t.Errorf("a factor of %v, and a minute is %s", s, Patience(time.Minute))
 	}
 }
 
-// The clock of a bubble stops during the work, so that a measurement with it would find any machine
-// infinitely fast.
-func TestMeasuringInABubble(t *testing.T) {
+// The clock of a synctest bubble stands still during work. A measurement with it would find any
+// machine infinitely fast.
+func TestMeasureInSynctestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()
 		if took := measure(); took <= 0 {
@@ -48,7 +48,7 @@ func (r *recorder) Fatalf(string, ...any) {
 	runtime.Goexit()
 }
 
-func TestWhatHangsFails(t *testing.T) {
+func TestWaitsFailAfterHang(t *testing.T) {
 	for name, wait := range map[string]func(t testing.TB, done func() bool){
 		"Eventually": func(t testing.TB, done func() bool) { Eventually(t, "done", done) },
 		"EventuallyNoError": func(t testing.TB, done func() bool) {
@@ -69,18 +69,18 @@ func TestWhatHangsFails(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			for _, holds := range []bool{true, false} {
+			for _, finishes := range []bool{true, false} {
 				started, r, ended := time.Now(), &recorder{TB: t}, make(chan struct{})
 				go func() {
 					defer close(ended)
-					wait(r, func() bool { return holds && time.Since(started) > Hang/2 })
+					wait(r, func() bool { return finishes && time.Since(started) > Hang/2 })
 				}()
 				<-ended
-				if r.failed == holds {
-					t.Errorf("%s: what holds is %t, and it failed is %t", name, holds, r.failed)
+				if r.failed == finishes {
+					t.Errorf("%s: the event happens: %t, the wait failed: %t", name, finishes, r.failed)
 				}
-				if took := time.Since(started); holds != (took < Patience(Hang)) {
-					t.Errorf("%s: it waited for %s", name, took)
+				if took := time.Since(started); finishes != (took < Patience(Hang)) {
+					t.Errorf("%s: the wait took %s", name, took)
 				}
 			}
 		})

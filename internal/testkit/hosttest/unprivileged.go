@@ -23,7 +23,7 @@ func RerunUnprivileged(t *testing.T, name string) {
 	if err := os.Chown(dir, Unprivileged, Unprivileged); err != nil {
 		t.Fatal(err)
 	}
-	// The test binary is in a directory that only root may enter, so it is copied.
+	// The test binary is copied, because its directory is open only to root.
 	program := filepath.Join(dir, "rootless.test")
 	copyProgram(t, program)
 	cmd := exec.CommandContext(t.Context(), program, "-test.run", name, "-test.v")

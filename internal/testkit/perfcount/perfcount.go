@@ -17,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Counts are the counts of some programs so far.
+// Counts holds how much kernel work some programs have caused so far.
 type Counts struct {
 	Faults    int64         // page faults; pages that a system call populated do not count
 	Switches  int64         // context switches, voluntary and involuntary
 	Calls     int64         // system calls, if HasCalls
-	HasCalls  bool          // whether this host offers the tracepoint that counts them
+	HasCalls  bool          // whether this host has the tracepoint that counts system calls
 	Processor time.Duration // processor time of all threads
 }
 
-// Sub returns the difference to an earlier reading.
+// Sub returns the counts since an earlier reading.
 func (c Counts) Sub(before Counts) Counts {
 	return Counts{
 		Faults: c.Faults - before.Faults, Switches: c.Switches - before.Switches,
@@ -35,17 +35,17 @@ func (c Counts) Sub(before Counts) Counts {
 	}
 }
 
-// Counter counts for the programs that its goroutine starts, their threads and all their
-// descendants, including those whose parent has ended, because children inherit counters. It does
-// not count between fork and exec.
+// Counter counts the work of the programs that its goroutine starts, of their threads and of all
+// their descendants, because children inherit counters. It counts descendants whose parent has
+// ended, and does not count between fork and exec.
 type Counter struct {
 	faults, switches, clock event
 	calls                   *event // nil if there is no tracepoint
 }
 
-// Open returns a counter for the programs that the calling goroutine starts from
-// now on. It locks the goroutine to its thread until Close, because the kernel
-// inherits from threads.
+// Open returns a counter for the programs that the calling goroutine starts from now on. It locks
+// the goroutine to its thread until Close, because processes inherit counters from the thread that
+// starts them.
 func Open() (_ *Counter, err error) {
 	runtime.LockOSThread()
 	c := &Counter{faults: closed, switches: closed, clock: closed}

@@ -12,12 +12,12 @@ import (
 	"github.com/crannog/crannog/internal/testkit/perfcount"
 )
 
-// child is set for the process that touches pages and leaves a grandchild that
-// touches some more.
-const child = "PERFCOUNT_TOUCH"
+// childVariable holds, in the environment of a child process, the number of pages that it touches.
+// With the suffix _MORE, the child starts a grandchild that touches as many.
+const childVariable = "PERFCOUNT_TOUCH"
 
 func TestMain(m *testing.M) {
-	if pages, err := strconv.Atoi(os.Getenv(child)); err == nil {
+	if pages, err := strconv.Atoi(os.Getenv(childVariable)); err == nil {
 		os.Exit(touchPages(pages))
 	}
 	os.Exit(m.Run())
@@ -28,27 +28,27 @@ func touchPages(pages int) int {
 	if err != nil {
 		return 1
 	}
-	if os.Getenv(child+"_AT_ONCE") != "" && unix.Madvise(data, unix.MADV_POPULATE_WRITE) != nil {
+	if os.Getenv(childVariable+"_AT_ONCE") != "" && unix.Madvise(data, unix.MADV_POPULATE_WRITE) != nil {
 		return 2
 	}
 	for at := 0; at < len(data); at += 1 << 12 {
 		data[at] = 1
 	}
-	if os.Getenv(child+"_MORE") == "" {
+	if os.Getenv(childVariable+"_MORE") == "" {
 		return 0
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = []string{child + "=" + strconv.Itoa(pages)}
+	cmd.Env = []string{childVariable + "=" + strconv.Itoa(pages)}
 	if cmd.Run() != nil {
 		return 3
 	}
 	return 0
 }
 
-func TestCountsWhatDescendantsDo(t *testing.T) {
+func TestCounterIncludesDescendants(t *testing.T) {
 	hosttest.Need(t, hosttest.PerfEvents)
 	const pages = 4096
-	alone := count(t, child+"=0")
+	alone := count(t, childVariable+"=0")
 	if alone.Faults <= 0 || alone.Switches <= 0 || alone.Processor <= 0 {
 		t.Fatalf("a program costs nothing: %+v", alone)
 	}
@@ -57,11 +57,11 @@ func TestCountsWhatDescendantsDo(t *testing.T) {
 	}
 	// Two processes touch pages; the page faults of Go itself differ from run to run.
 	const slack = pages / 4
-	both := count(t, child+"="+strconv.Itoa(pages), child+"_MORE=1")
+	both := count(t, childVariable+"="+strconv.Itoa(pages), childVariable+"_MORE=1")
 	if touched := both.Faults - 2*alone.Faults; touched < 2*pages-slack || touched > 2*pages+slack {
 		t.Errorf("%d page faults for %d pages of two processes", touched, 2*pages)
 	}
-	if populated := count(t, child+"="+strconv.Itoa(pages), child+"_AT_ONCE=1"); populated.Faults > alone.Faults+slack {
+	if populated := count(t, childVariable+"="+strconv.Itoa(pages), childVariable+"_AT_ONCE=1"); populated.Faults > alone.Faults+slack {
 		t.Errorf("populated pages counted as faults: %d, alone %d", populated.Faults, alone.Faults)
 	}
 }

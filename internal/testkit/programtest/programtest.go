@@ -1,5 +1,5 @@
-// Package programtest owns the program that tests run: one that was built before, or one that it
-// builds itself.
+// Package programtest owns the crannog binary that tests run: one that was built before, or one that
+// the package builds itself.
 package programtest
 
 import (
@@ -16,8 +16,8 @@ import (
 const Variable = "CRANNOG_TEST_PROGRAM"
 
 // Place puts the program into a directory and returns its path there. It copies the file that
-// Variable names, or builds the program if the variable is not set. The copy is needed because
-// users of a sandbox are other users on the host, who may not enter the repository.
+// Variable names, or builds the program if the variable is not set. The copy is needed because some
+// tests run the program as another user, who may not enter the repository.
 func Place(dir string) (string, error) {
 	program := filepath.Join(dir, "crannog")
 	if built := os.Getenv(Variable); built != "" {

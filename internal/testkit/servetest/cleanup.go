@@ -14,18 +14,19 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// owner lists the resources of an engine on this host for a state directory.
-type owner interface {
+// resources lists what an engine has on this host for a state directory.
+type resources interface {
 	// Processes lists the IDs of the processes that run for sandboxes.
 	Processes(t testing.TB, state string) []string
-	// Files lists the files that exist while a sandbox does.
+	// Files lists the files that exist only while a sandbox exists.
 	Files(state string) []string
-	// Shared reports whether a line of mountinfo is of a mount that stays after the last sandbox.
+	// Shared reports whether a line of mountinfo describes a mount that remains after the last
+	// sandbox.
 	Shared(mount string) bool
 }
 
-// engines are the engines on which a server's sandboxes may run.
-var engines = []owner{gvisortest.Owner{}, jailtest.Owner{}}
+// engines holds the engines on which a server's sandboxes may run.
+var engines = []resources{gvisortest.Owner{}, jailtest.Owner{}}
 
 // Processes counts the processes that run for sandboxes below a state directory.
 func Processes(t testing.TB, state string) (n int) {
@@ -41,15 +42,15 @@ func Processes(t testing.TB, state string) (n int) {
 func NothingLeft(t testing.TB, state string, ids ...string) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
-		if n, left := Processes(t, state), traces(t, state, ids); n > 0 || len(left) > 0 {
+		if n, left := Processes(t, state), leftovers(t, state, ids); n > 0 || len(left) > 0 {
 			return fmt.Errorf("left: %d processes, %v", n, left)
 		}
 		return nil
 	})
 }
 
-// traces lists what is left of sandboxes, other than processes.
-func traces(t testing.TB, state string, ids []string) (left []string) {
+// leftovers lists the files, mounts and control groups that sandboxes have left.
+func leftovers(t testing.TB, state string, ids []string) (left []string) {
 	t.Helper()
 	for _, e := range engines {
 		left = append(left, e.Files(state)...)
@@ -59,7 +60,7 @@ func traces(t testing.TB, state string, ids []string) (left []string) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		shared := slices.ContainsFunc(engines, func(e owner) bool { return e.Shared(line) })
+		shared := slices.ContainsFunc(engines, func(e resources) bool { return e.Shared(line) })
 		if strings.Contains(line, state) && !shared {
 			left = append(left, strings.TrimSpace(line))
 		}

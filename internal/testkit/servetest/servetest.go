@@ -19,7 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/programtest"
 )
 
-// Main builds the program once, for a test's TestMain: every test runs the real program.
+// Main is for a package's TestMain. It builds the real program once for all tests, stores its path
+// in program, and runs the tests.
 func Main(m *testing.M, program *string) int {
 	dir, err := os.MkdirTemp("", "crannog-built-")
 	if err != nil {
@@ -61,8 +62,8 @@ func Start(t testing.TB, program, state string, flags ...string) *Server {
 	return StartOnly(t, program, state, flags...)
 }
 
-// StartOnly is Start without the removal at the end, for a state directory that another version of
-// the program uses next.
+// StartOnly is Start without the removal of sandboxes at the end, for a state directory that another
+// version of the program uses next.
 func StartOnly(t testing.TB, program, state string, flags ...string) *Server {
 	t.Helper()
 	s := &Server{State: state}
@@ -104,7 +105,7 @@ func (s *Server) Kill() {
 	_ = s.cmd.Wait()
 }
 
-// Stop ends the server as an operator does.
+// Stop ends the server with SIGTERM, as an operator does.
 func (s *Server) Stop(t testing.TB) {
 	t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {

@@ -165,7 +165,7 @@ func openConsole(in server.Backend, url string, log *slog.Logger) server.Fronten
 		Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Record: in.Server.Record, Log: log,
 	})
 	c, consoleErr := console.New(console.Options{
-		Desk: in.Server.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: in.Server.Service.Refused, Live: l, Inside: x,
+		Sessions: in.Server.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: in.Server.Service.Refused, Live: l, Inside: x,
 		About: console.About{Version: "fleet", Engine: "fake", Boundary: "none"}, Base: url, Log: log,
 	})
 	if err := errors.Join(err, insideErr, consoleErr); err != nil {

@@ -30,9 +30,9 @@ var Requirement = hosttest.Requirement{Name: "dockerd", Has: func() bool { _, er
 
 // Daemon is a running Docker daemon.
 type Daemon struct {
-	// Host is its address.
+	// Host is the daemon's address.
 	Host string
-	// Image is the name of an image that the daemon has.
+	// Image is an image that the daemon has.
 	Image engine.OCI
 
 	dir     string
@@ -43,8 +43,8 @@ type Daemon struct {
 	log *os.File
 }
 
-// startScript runs dockerd in its own mount namespace. If the host has a hierarchy of cgroup
-// version 1, the script unmounts that of version 2 there, because crun refuses a mixture in which
+// startScript runs dockerd in its own mount namespace. On a host with cgroup version 1, the script
+// unmounts the hierarchy of version 2 in that namespace, because crun refuses a mixture in which
 // version 2 has controllers. The host's mounts do not change.
 const startScript = `if [ -e /sys/fs/cgroup/memory ]; then umount /sys/fs/cgroup/unified 2>/dev/null; fi; exec dockerd --config-file "$0"`
 
@@ -52,8 +52,8 @@ const startScript = `if [ -e /sys/fs/cgroup/memory ]; then umount /sys/fs/cgroup
 type Options struct {
 	// LiveRestore lets containers continue while the daemon is stopped.
 	LiveRestore bool
-	// HostMounts runs the daemon in the host's mount namespace, for a daemon that is restarted:
-	// containers of the earlier daemon stay in its mount namespace.
+	// HostMounts runs the daemon in the host's mount namespace. A daemon that is restarted needs it,
+	// because containers of the earlier daemon stay in that daemon's mount namespace.
 	HostMounts bool
 }
 
@@ -83,7 +83,7 @@ func Start(dir string, o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// Run starts the daemon again after Kill.
+// Run starts the daemon, at first or again after Kill.
 func (d *Daemon) Run() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,14 +123,15 @@ func (d *Daemon) Kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_ = d.cmd.Process.Kill()
-	_ = d.cmd.Wait() // the error says that it was killed
+	_ = d.cmd.Wait() // its error reports only that the daemon was killed
 	// Kill the daemon's containerd too. If PID 1 of the host does not reap it, the next daemon
-	// would take its PID for that of a running containerd.
-	_ = d.endSupervisor()
-	_ = os.Remove(d.supervisorFile())
+	// would mistake the zombie for a running containerd.
+	_ = d.killContainerd()
+	_ = os.Remove(d.containerdPIDFile())
 }
 
-func (d *Daemon) supervisorFile() string {
+// containerdPIDFile is the file in which the daemon's containerd stores its process ID.
+func (d *Daemon) containerdPIDFile() string {
 	return filepath.Join(d.dir, "exec/containerd/containerd.pid")
 }
 
@@ -141,10 +142,10 @@ func (d *Daemon) Stop() error {
 	defer d.log.Close()
 	// The daemon ends its own containerd.
 	err := d.cmd.Process.Signal(syscall.SIGTERM)
-	if waited := d.cmd.Wait(); waited != nil && !errors.As(waited, new(*exec.ExitError)) {
-		err = errors.Join(err, waited)
+	if waitErr := d.cmd.Wait(); waitErr != nil && !errors.As(waitErr, new(*exec.ExitError)) {
+		err = errors.Join(err, waitErr)
 	}
-	return errors.Join(err, d.endSupervisor(), d.unmount(), os.RemoveAll(d.dir))
+	return errors.Join(err, d.killContainerd(), d.unmount(), os.RemoveAll(d.dir))
 }
 
 // unmount removes the mounts that a killed daemon has left on this host.
@@ -161,11 +162,11 @@ func (d *Daemon) unmount() error {
 	return err
 }
 
-// endSupervisor ends containerd, which outlives a killed daemon.
-func (d *Daemon) endSupervisor() error {
-	text, err := os.ReadFile(d.supervisorFile())
+// killContainerd kills containerd, which outlives a killed daemon.
+func (d *Daemon) killContainerd() error {
+	text, err := os.ReadFile(d.containerdPIDFile())
 	if err != nil {
-		return nil // it has ended
+		return nil // containerd has ended
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {

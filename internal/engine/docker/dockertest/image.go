@@ -18,16 +18,16 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// programs are programs of this host that are copied into the image.
+// programs lists the programs of this host that are copied into the image.
 var programs = strings.Fields(`sh bash cat ls mkdir rm rmdir mv cp ln chmod chown touch stat head tail cut tr sort wc grep sed find xargs id hostname
 	sleep echo test true false env date timeout mktemp tee sha256sum python3 unshare mount umount mknod dd ps kill uname basename dirname
 	readlink ip nsenter setpriv prlimit df free nproc awk curl getent python3.11`)
 
-// trees are directories that these programs also read.
+// trees lists the directories and files that these programs also read.
 var trees = []string{"/usr/lib/python3.11", "/etc/ssl/certs/ca-certificates.crt"}
 
-// left lists parts of the trees that no test needs, and that are left out of the image.
-var left = []string{"__pycache__", "test", "tests", "idlelib", "lib2to3", "tkinter", "ensurepip", "config-3.11-x86_64-linux-gnu"}
+// omitted lists directories of the trees that no test needs and the image does not contain.
+var omitted = []string{"__pycache__", "test", "tests", "idlelib", "lib2to3", "tkinter", "ensurepip", "config-3.11-x86_64-linux-gnu"}
 
 // Import loads an image with programs of this host into the daemon, under a name.
 func (d *Daemon) Import(ctx context.Context, name string) (engine.OCI, error) {
@@ -39,19 +39,19 @@ func (d *Daemon) Import(ctx context.Context, name string) (engine.OCI, error) {
 	from, to := io.Pipe()
 	go func() { to.CloseWithError(WriteImage(to)) }()
 	defer from.Close()
-	answer, err := c.ImageImport(ctx, client.ImageImportSource{Source: from, SourceName: "-"}, name, client.ImageImportOptions{})
+	response, err := c.ImageImport(ctx, client.ImageImportSource{Source: from, SourceName: "-"}, name, client.ImageImportOptions{})
 	if err != nil {
 		return engine.OCI{}, err
 	}
-	_, err = io.Copy(io.Discard, answer)
-	if err := errors.Join(err, answer.Close()); err != nil {
+	_, err = io.Copy(io.Discard, response)
+	if err := errors.Join(err, response.Close()); err != nil {
 		return engine.OCI{}, err
 	}
-	made, err := c.ImageInspect(ctx, name)
+	image, err := c.ImageInspect(ctx, name)
 	if err != nil {
 		return engine.OCI{}, err
 	}
-	return engine.OCI{Ref: name, Digest: made.ID}, nil
+	return engine.OCI{Ref: name, Digest: image.ID}, nil
 }
 
 // WriteImage writes the files of the image as a tar.
@@ -59,7 +59,7 @@ func WriteImage(w io.Writer) error {
 	archive := tar.NewWriter(w)
 	files := map[string]bool{}
 	for _, name := range programs {
-		path := debians(name)
+		path := findProgram(name)
 		if path == "" {
 			continue // the test that needs the program reports it
 		}
@@ -76,7 +76,7 @@ func WriteImage(w io.Writer) error {
 			at = to
 			files[at] = true
 		}
-		libraries(path, files)
+		addLibraries(path, files)
 	}
 	for _, tree := range trees {
 		err := filepath.WalkDir(tree, func(path string, entry fs.DirEntry, err error) error {
@@ -84,14 +84,14 @@ func WriteImage(w io.Writer) error {
 				return err
 			}
 			if entry.IsDir() {
-				if slices.Contains(left, entry.Name()) {
+				if slices.Contains(omitted, entry.Name()) {
 					return fs.SkipDir
 				}
 				return nil
 			}
 			files[path] = true
 			if strings.HasSuffix(path, ".so") {
-				libraries(path, files)
+				addLibraries(path, files)
 			}
 			return nil
 		})
@@ -128,8 +128,8 @@ func WriteImage(w io.Writer) error {
 	return archive.Close()
 }
 
-// debians returns the path of a program of a Debian package, regardless of PATH.
-func debians(name string) string {
+// findProgram returns the path of a program of a Debian package, regardless of PATH.
+func findProgram(name string) string {
 	for _, dir := range []string{"/usr/bin", "/usr/sbin"} {
 		if path := filepath.Join(dir, name); exec.Command("test", "-x", path).Run() == nil { //nolint:noctx // TestMain has no context
 			return path
@@ -138,8 +138,8 @@ func debians(name string) string {
 	return ""
 }
 
-// libraries adds the shared libraries of a program.
-func libraries(program string, files map[string]bool) {
+// addLibraries adds the shared libraries of a program to files.
+func addLibraries(program string, files map[string]bool) {
 	out, err := exec.Command("ldd", program).Output() //nolint:noctx // as above
 	if err != nil {
 		return // a script or a static program
@@ -163,6 +163,7 @@ func libraries(program string, files map[string]bool) {
 	}
 }
 
+// addFile adds a file of this host to the tar under the same path.
 func addFile(archive *tar.Writer, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,9 +9,9 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Held counts the daemon's containers and volumes of a state directory. Images are not counted,
-// because they stay for later sandboxes.
-func (d *Daemon) Held(ctx context.Context, state string) (map[string]int, error) {
+// CountObjects counts the daemon's containers, volumes and networks of a state directory. Images are
+// not counted, because they stay for later sandboxes.
+func (d *Daemon) CountObjects(ctx context.Context, state string) (map[string]int, error) {
 	counts := map[string]int{"containers": 0, "volumes": 0, "networks": 0}
 	owner, err := os.ReadFile(filepath.Join(state, "docker/owner"))
 	if os.IsNotExist(err) {
@@ -25,16 +25,16 @@ func (d *Daemon) Held(ctx context.Context, state string) (map[string]int, error)
 		return nil, err
 	}
 	defer c.Close()
-	ours := client.Filters{}.Add("label", "dev.crannog.owner="+strings.TrimSpace(string(owner)))
-	containers, err := c.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: ours})
+	byOwner := client.Filters{}.Add("label", "dev.crannog.owner="+strings.TrimSpace(string(owner)))
+	containers, err := c.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: byOwner})
 	if err != nil {
 		return nil, err
 	}
-	volumes, err := c.VolumeList(ctx, client.VolumeListOptions{Filters: ours})
+	volumes, err := c.VolumeList(ctx, client.VolumeListOptions{Filters: byOwner})
 	if err != nil {
 		return nil, err
 	}
-	networks, err := c.NetworkList(ctx, client.NetworkListOptions{Filters: ours})
+	networks, err := c.NetworkList(ctx, client.NetworkListOptions{Filters: byOwner})
 	if err != nil {
 		return nil, err
 	}

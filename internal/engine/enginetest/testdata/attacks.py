@@ -1,4 +1,6 @@
-# Each attack returns, or raises OSError. Those that could hang or end the process run in a child.
+# Tries attacks on the host and on the guest, and prints a JSON list of the results. Each attack runs
+# in a child process, returns if it succeeds, and otherwise raises OSError.
+# The argument is the PID of the guest, or in a control of another process.
 import ctypes, fcntl, json, mmap, os, pty, signal, socket, struct, sys, termios
 
 victim = int(sys.argv[1])
@@ -16,17 +18,18 @@ def call(number, *args):
     return result
 
 
-def known(number, *args):
-    """The call is reached: the kernel judges its arguments."""
+def reaches_kernel(number, *args):
+    """Succeeds if the kernel handles the call, even if it rejects the invalid arguments."""
     try:
         return call(number, *args)
     except OSError as err:
+        # EINVAL, EFAULT, EBADF, ESRCH, ENOENT
         if err.errno not in (22, 14, 9, 3, 2):
             raise
 
 
 def attempt(name, do):
-    """Tries in a child, which a filter may kill."""
+    """Runs an attack in a child process, which a filter may kill."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -36,7 +39,7 @@ def attempt(name, do):
             do()
             os.write(write, b"open")
         except BaseException as err:
-            os.write(write, ("held %r" % err).encode())
+            os.write(write, ("refused: %r" % err).encode())
         os._exit(0)
     os.close(write)
     text = os.read(read, 4096).decode(errors="replace")
@@ -135,16 +138,16 @@ attempt("copy-of-mounts", lambda: os.close(call(428, -100, b"/", 1)))
 attempt("change-root", lambda: call(161, b"/tmp"))
 attempt("device-node", lambda: os.mknod("/tmp/zero%d" % os.getpid(), 0o20666, os.makedev(1, 5)))
 attempt("disk-node", lambda: os.mknod("/tmp/disk%d" % os.getpid(), 0o60666, os.makedev(254, 0)))
-attempt("handle-of-file", lambda: known(304, 3, 0, 0))
-attempt("io-uring", lambda: known(425, 8, 0))
+attempt("handle-of-file", lambda: reaches_kernel(304, 3, 0, 0))
+attempt("io-uring", lambda: reaches_kernel(425, 8, 0))
 attempt("userfaultfd", lambda: os.close(call(323, 1)))
-attempt("bpf", lambda: known(321, 0, 0, 0))
-attempt("perf", lambda: known(298, 0, 0, -1, -1, 0))
+attempt("bpf", lambda: reaches_kernel(321, 0, 0, 0))
+attempt("perf", lambda: reaches_kernel(298, 0, 0, -1, -1, 0))
 attempt("key-ring", lambda: call(250, 0, -3, 1))
 attempt("add-key", lambda: call(248, b"user", b"x", b"y", 1, -2))
 attempt("watch-all-files", lambda: os.close(call(300, 0x200, 0)))
 attempt("kernel-log", lambda: call(103, 10, 0, 0))
-attempt("set-clock", lambda: known(227, 0, 0))
+attempt("set-clock", lambda: reaches_kernel(227, 0, 0))
 attempt("raise-priority", lambda: os.setpriority(os.PRIO_PROCESS, 0, -5))
 attempt("host-name", lambda: socket.sethostname("elsewhere"))
 attempt("raw-socket", lambda: sock(socket.AF_INET, socket.SOCK_RAW, 1))

@@ -7,8 +7,8 @@ import (
 )
 
 // A clock that was not started is not changed, because its page does not exist yet.
-func TestStandsStill(t *testing.T) {
+func TestCalibrateRejectsStoppedClock(t *testing.T) {
 	if err := Calibrate(sentry.NewTimekeeper()); err == nil {
-		t.Error("a clock that stands still was read")
+		t.Error("Calibrate accepted a clock that was not started")
 	}
 }

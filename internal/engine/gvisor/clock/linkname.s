@@ -1,2 +1,1 @@
-// An assembly file lets the package declare a function that another package
-// holds (go:linkname).
+// This empty assembly file allows the package to declare a function without a body (go:linkname).

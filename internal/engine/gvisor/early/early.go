@@ -1,10 +1,10 @@
-// Package early owns the work that a process of a sandbox does, or skips, before gVisor's packages
-// initialise themselves. Go initialises a package as soon as all its imports are ready, in the
-// order of their paths. This package imports almost nothing, so it comes before all of gVisor's. A
+// Package early owns the settings that a process of a sandbox changes before gVisor's packages
+// initialise themselves. Go initialises a package as soon as all its imports are initialised, in the
+// order of import paths. This package imports almost nothing, so it comes before gVisor's packages. A
 // test checks that.
 //
 // Initialisation takes most of the start of this program: 5 to 7 ms of processor time, three times
-// for each sandbox. Package first comes before this one, and may import nothing.
+// for each sandbox. Package first runs even earlier, and may import nothing.
 package early
 
 import (
@@ -28,13 +28,13 @@ func init() {
 		unimplementedCalls.Do(func() {})
 	}
 	if first.Known {
-		begin()
+		applyStartSettings()
 	}
 }
 
-// unimplementedCalls is what guards gVisor's counter of the system calls that it does not know: two
-// thousand values with a name each. Only the kernel process counts, so the counter is made only
-// there.
+// unimplementedCalls is the sync.Once of gVisor's counter of unknown system calls, which has two
+// thousand named values. Only the kernel process needs the counter, so other processes do not create
+// it.
 //
 //go:linkname unimplementedCalls gvisor.dev/gvisor/pkg/sentry/kernel.unimplementedSyscallCounterInit
 var unimplementedCalls sync.Once

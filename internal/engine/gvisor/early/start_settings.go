@@ -7,15 +7,15 @@ import (
 	"github.com/crannog/crannog/internal/host/calm"
 )
 
-// The settings that Go had before this package changed them: the number of processors, and the
-// garbage collection target in percent.
 var (
+	// Processors is the value of GOMAXPROCS before this package changed it.
 	Processors = runtime.GOMAXPROCS(0)
-	Percent    = 100
+	// Percent is the garbage collection target before this package changed it.
+	Percent = 100
 )
 
-// begin prepares a process that will initialise all of gVisor.
-func begin() {
+// applyStartSettings prepares a process that will initialise all of gVisor.
+func applyStartSettings() {
 	// A collection would find almost nothing. Each process later decides when it starts to collect.
 	Percent = debug.SetGCPercent(-1)
 	// With one processor, no work is distributed while packages initialise themselves. If the other

@@ -9,10 +9,11 @@ import (
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 )
 
-// Each process of a sandbox reads the generated file before anything else. JSON with the same
-// content took 3 ms. The file is a sequence of 32-bit numbers: lists and strings begin with their
-// length.
+// Each process of a sandbox reads the generated file at its start. The format is binary, because
+// decoding JSON took 3 ms. The file is a sequence of 32-bit numbers and strings; lists and strings
+// begin with their length.
 
+// errShort is returned for a file that ends too early.
 var errShort = errors.New("the file of seccomp programs is truncated")
 
 // Encode returns the content of the generated file.
@@ -54,22 +55,24 @@ func Decode(data []byte) (boot, gofer []precompiledseccomp.Program, err error) {
 	return boot, gofer, nil
 }
 
-// reader reads numbers and strings until the data ends.
+// reader reads numbers and strings. It sets short if the data ends too early.
 type reader struct {
 	unread []byte
 	short  bool
 }
 
+// bytes reads n bytes.
 func (r *reader) bytes(n int) []byte {
 	if r.short || n > len(r.unread) {
 		r.short = true
 		return nil
 	}
-	taken := r.unread[:n]
+	data := r.unread[:n]
 	r.unread = r.unread[n:]
-	return taken
+	return data
 }
 
+// number reads a number.
 func (r *reader) number() uint32 {
 	if b := r.bytes(4); b != nil {
 		return binary.LittleEndian.Uint32(b)
@@ -87,8 +90,10 @@ func (r *reader) count() int {
 	return n
 }
 
+// text reads a string.
 func (r *reader) text() string { return string(r.bytes(r.count())) }
 
+// programs reads a list of programs.
 func (r *reader) programs() []precompiledseccomp.Program {
 	list := make([]precompiledseccomp.Program, r.count())
 	for i := range list {

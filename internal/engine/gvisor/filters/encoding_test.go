@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/filters"
 )
 
-func TestWhatIsWrittenDownIsReadAgain(t *testing.T) {
+func TestDecodeReadsEncodedPrograms(t *testing.T) {
 	boot := []precompiledseccomp.Program{
 		{Name: "one", Bytecode32: []uint32{1, 0xffffffff}, VarOffsets: map[string][]int{"a": {0, 7}, "b": {}}},
 		{Name: "two", Bytecode32: []uint32{3}, VarOffsets: map[string][]int{}},
@@ -25,7 +25,7 @@ func TestWhatIsWrittenDownIsReadAgain(t *testing.T) {
 	}
 	for n := range data {
 		if _, _, err := filters.Decode(data[:n]); err == nil {
-			t.Errorf("the first %d of %d bytes are taken for all", n, len(data))
+			t.Errorf("Decode accepted the first %d of %d bytes", n, len(data))
 		}
 	}
 }

@@ -17,9 +17,10 @@ import (
 
 //go:generate go run ./generate programs.bin
 
-// The registries have no setter: a release build of gVisor fills them from a generated file in its
-// package. A wrong entry cannot weaken a filter by accident, because a program is looked up by a
-// name that spells out every option it was compiled for, and a missing one is compiled at boot.
+// bootPrograms and goferPrograms are gVisor's registries of programs. They have no setter: a release
+// build of gVisor fills them from a generated file in its package. A wrong entry cannot weaken a
+// filter by accident: a program is looked up by a name with every option for which it was compiled,
+// and a missing program is compiled at boot.
 
 //go:linkname bootPrograms gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
 var bootPrograms map[string]precompiledseccomp.Program
@@ -27,6 +28,8 @@ var bootPrograms map[string]precompiledseccomp.Program
 //go:linkname goferPrograms gvisor.dev/gvisor/runsc/fsgofer/filter.precompiledPrograms
 var goferPrograms map[string]precompiledseccomp.Program
 
+// programs is the generated file.
+//
 //go:embed programs.bin
 var programs []byte
 
@@ -36,7 +39,7 @@ func Install() error {
 	if err != nil {
 		return errors.Join(errors.New("seccomp programs"), err)
 	}
-	// Listing runs the sync.Once that would otherwise reset the maps later.
+	// ListPrecompiled runs a sync.Once that would otherwise reset the maps later.
 	bootfilter.ListPrecompiled()
 	goferfilter.ListPrecompiled()
 	for _, program := range boot {

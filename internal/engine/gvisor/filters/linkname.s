@@ -1,2 +1,1 @@
-// An assembly file lets the package declare variables that another package
-// holds (go:linkname).
+// This empty assembly file allows the package to refer to variables of other packages (go:linkname).

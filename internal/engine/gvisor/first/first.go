@@ -1,7 +1,7 @@
-// Package first owns what a process of a sandbox does before anything else. It populates the memory
-// that the start will need, or does a small task and exits if nothing else has to be initialised.
-// It imports only packages without imports, so that Go initialises it before the standard library.
-// A test checks that.
+// Package first owns the first actions of a process of a sandbox. It populates the memory that the
+// start will need, or does a small task and exits before other packages are initialised. It imports
+// only packages without imports, so that Go initialises it before the standard library. A test checks
+// that.
 package first
 
 import "github.com/crannog/crannog/internal/host/prefault"
@@ -11,7 +11,7 @@ var Known bool
 
 func init() {
 	args := prefault.Arguments()
-	if fd, dir, ok := unmounting(args); ok {
+	if fd, dir, ok := parseUnmount(args); ok {
 		prefault.Exit(unmount(fd, dir))
 	}
 	switch prefault.Base(args) {
@@ -21,7 +21,7 @@ func init() {
 		prefault.Data()
 		prefault.Heap(0, 3<<20)
 	case "runsc-gofer":
-		// It needs little more than its packages do, see below.
+		// The file server needs little more memory than its packages, see sentrySkip.
 		Known = true
 	case "runsc-sandbox":
 		Known = true
@@ -29,13 +29,13 @@ func init() {
 	}
 }
 
-// The kernel process populates the memory that its start touches after the packages are
-// initialised, measured with `perf record -e page-faults -c 1 -d`. Memory of the packages
-// themselves is left to page faults: it has a block for each size class, of which they use the
-// first page or two. The same holds for the end of the range, which is mostly stacks of goroutines
-// that use little of them. If those pages were populated, the sandbox would occupy 1.7 MB more for
-// its whole life. Of these 3 MB a tenth stays unused.
 const (
+	// sentrySkip is the memory that the initialisation of packages uses. It is not populated, because
+	// the packages use only a page or two of each block.
 	sentrySkip = 1 << 20
+	// sentryHeap is the memory that the start of the kernel process touches after that, as measured
+	// with `perf record -e page-faults -c 1 -d`. A tenth of it stays unused. Memory beyond it is
+	// mostly stacks, of which goroutines use little. Populating all of it would occupy 1.7 MB more
+	// for the whole life of the sandbox.
 	sentryHeap = 3 << 20
 )

@@ -14,9 +14,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-func TestUnmounting(t *testing.T) {
-	if fd, dir, ok := unmounting([]string{"/proc/self/exe", "umount", "--sync-fd=3", "/proc"}); !ok || fd != 3 || dir != "/proc" {
-		t.Errorf("%d %q %t", fd, dir, ok)
+func TestParseUnmountArguments(t *testing.T) {
+	if fd, dir, ok := parseUnmount([]string{"/proc/self/exe", "umount", "--sync-fd=3", "/proc"}); !ok || fd != 3 || dir != "/proc" {
+		t.Errorf("got %d, %q, %t; want 3, /proc, true", fd, dir, ok)
 	}
 	for _, args := range [][]string{
 		nil, {"/proc/self/exe"}, {"/proc/self/exe", "umount"}, {"/proc/self/exe", "umount", "--sync-fd=3"},
@@ -24,14 +24,14 @@ func TestUnmounting(t *testing.T) {
 		{"/proc/self/exe", "umount", "--sync-fd=x", "/proc"}, {"/proc/self/exe", "umount", "--sync-fd=-1", "/proc"}, {"/proc/self/exe", "umount", "--sync-fd=0", "/proc"},
 		{"/proc/self/exe", "umount", "3", "/proc"}, {"/proc/self/exe", "boot", "--sync-fd=3", "/proc"}, {"crannog", "umount", "--sync-fd=3", "/proc"},
 	} {
-		if _, _, ok := unmounting(args); ok {
-			t.Errorf("%q was taken", args)
+		if _, _, ok := parseUnmount(args); ok {
+			t.Errorf("the arguments %q were accepted", args)
 		}
 	}
 }
 
-// TestUnmounts starts this very program as gVisor does.
-func TestUnmounts(t *testing.T) {
+// TestUnmountCommand starts this test's program as gVisor starts its unmount command.
+func TestUnmountCommand(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
 	done := make(chan struct{})
@@ -46,18 +46,18 @@ func TestUnmounts(t *testing.T) {
 			return
 		}
 		for _, c := range []struct {
-			say  string
-			left bool
+			input        string // of the pipe
+			staysMounted bool
 		}{{"", true}, {"x", false}} {
 			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
 				t.Error(err)
 				return
 			}
-			err := unmounter(t, dir, c.say)
-			if left := mounted(t, dir); left != c.left || (err == nil) == c.left {
-				t.Errorf("told %q: %v, still mounted: %t", c.say, err, left)
+			err := runUnmount(t, dir, c.input)
+			if stays := mounted(t, dir); stays != c.staysMounted || (err == nil) == c.staysMounted {
+				t.Errorf("with the input %q: %v, still mounted: %t, want %t", c.input, err, stays, c.staysMounted)
 			}
-			if c.left {
+			if c.staysMounted {
 				if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 					t.Error(err)
 				}
@@ -67,7 +67,8 @@ func TestUnmounts(t *testing.T) {
 	<-done
 }
 
-func unmounter(t *testing.T, dir, say string) error {
+// runUnmount runs the unmount command for a directory, with an input on its pipe.
+func runUnmount(t *testing.T, dir, input string) error {
 	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -81,15 +82,16 @@ func unmounter(t *testing.T, dir, say string) error {
 		return err
 	}
 	if !mounted(t, dir) {
-		t.Error("nothing is mounted before the byte")
+		t.Error("the directory was unmounted before the input")
 	}
-	if _, err := write.WriteString(say); err != nil {
+	if _, err := write.WriteString(input); err != nil {
 		return err
 	}
 	write.Close()
 	return cmd.Wait()
 }
 
+// mounted reports whether a file system is mounted at a directory.
 func mounted(t *testing.T, dir string) bool {
 	t.Helper()
 	data, err := os.ReadFile("/proc/thread-self/mountinfo")

@@ -1,5 +1,5 @@
-// Package gvisortest counts the resources of the engine gvisor on this host for a state directory,
-// so that tests detect leaks.
+// Package gvisortest owns counting the resources of the engine gvisor on this host for a state
+// directory, so that tests detect leaks.
 package gvisortest
 
 import (
@@ -34,16 +34,16 @@ func (Owner) Files(state string) []string {
 	return append(found, sockets...)
 }
 
-// Shared reports whether a line of mountinfo is of a mount that all sandboxes share and that stays:
-// gVisor has one empty network namespace for all of them.
+// Shared reports whether a line of mountinfo describes a mount that all sandboxes share and that
+// remains: gVisor has one empty network namespace for all of them.
 func (Owner) Shared(mount string) bool { return strings.Contains(mount, "null-netns") }
 
 // Temporary is the pattern of files that gVisor creates outside a state directory.
 const Temporary = "/tmp/runsc*"
 
-// Processes lists the processes that run for sandboxes below a state directory, which the arguments
-// of gVisor's processes name. A child that boots a sandbox belongs to the process that started it.
-// It is also listed if its parent has ended.
+// Processes lists the processes that run for sandboxes of a state directory. The arguments of gVisor's
+// processes contain the directory. A child that boots a sandbox is listed if its parent belongs to the
+// directory or has ended.
 func Processes(t testing.TB, dir string) (pids []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -51,33 +51,33 @@ func Processes(t testing.TB, dir string) (pids []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if ours, _ := sandboxProcess(e.Name(), dir); ours {
+		if isOurs, _ := sandboxProcess(e.Name(), dir); isOurs {
 			pids = append(pids, e.Name())
 		}
 	}
 	return pids
 }
 
-// sandboxProcess reports whether a process runs for a sandbox of this state directory, or for one
-// of another directory.
-func sandboxProcess(pid, dir string) (ours, others bool) {
+// sandboxProcess reports whether a process runs for a sandbox of this state directory, or for a
+// sandbox of another directory.
+func sandboxProcess(pid, dir string) (isOurs, isOther bool) {
 	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
 	if err != nil {
-		return false, false // it is no process or has ended
+		return false, false // not a process, or it has ended
 	}
 	switch text := string(line); {
 	case strings.HasPrefix(text, "crannog-boot"):
-		ours = bootsFor(pid, dir)
-		return ours, !ours
+		isOurs = bootsFor(pid, dir)
+		return isOurs, !isOurs
 	case strings.HasPrefix(text, "runsc-"):
 		return strings.Contains(text, dir), !strings.Contains(text, dir)
 	}
 	return false, false
 }
 
-// bootsFor reports whether a child that boots a sandbox may do so for this state directory. That is
-// the case if this process or one that names the directory started it, or if its parent has ended,
-// so that an ancestor of this process or init adopted it.
+// bootsFor reports whether a child that boots a sandbox may belong to this state directory. That is
+// the case if its parent is this process or a process with the directory in its arguments or
+// environment, or if its parent has ended, so that init or an ancestor of this process adopted it.
 func bootsFor(pid, dir string) bool {
 	parent := parentOf(pid)
 	for self := strconv.Itoa(os.Getpid()); self != ""; self = parentOf(self) {
@@ -108,16 +108,16 @@ func parentOf(pid string) string {
 	return fields[1]
 }
 
-// Groups counts the control groups of sandboxes. It excludes those in which a sandbox of another
-// state directory runs, because other tests may run on this host.
+// Groups counts the control groups of sandboxes. It excludes groups with processes of sandboxes of
+// other state directories, because other tests may run on this host.
 func Groups(dir string) (n int) {
 	for _, pattern := range []string{"/sys/fs/cgroup/crannog/*", "/sys/fs/cgroup/*/crannog/*"} {
 		found, _ := filepath.Glob(pattern) // Glob fails only for malformed patterns
 		for _, group := range found {
 			procs, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 			if err == nil && !slices.ContainsFunc(strings.Fields(string(procs)), func(pid string) bool {
-				_, others := sandboxProcess(pid, dir)
-				return others
+				_, isOther := sandboxProcess(pid, dir)
+				return isOther
 			}) {
 				n++
 			}

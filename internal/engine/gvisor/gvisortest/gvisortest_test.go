@@ -12,10 +12,10 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// boots starts a process with the name of a child that boots a sandbox, and returns its PID. The
-// parent is a shell with a state directory in its environment, which waits for the process or ends
-// at once.
-func boots(t *testing.T, dir string, waits bool) (pid string) {
+// startBootProcess starts a process with the name of a child that boots a sandbox, and returns its
+// PID. The parent is a shell with a state directory in its environment, which waits for the process
+// or ends at once.
+func startBootProcess(t *testing.T, dir string, waits bool) (pid string) {
 	t.Helper()
 	script := `exec 3<&0; bash -c 'exec -a crannog-boot cat' <&3 >/dev/null & echo $!; exec >&-; `
 	if waits {
@@ -62,13 +62,14 @@ func boots(t *testing.T, dir string, waits bool) (pid string) {
 	}
 }
 
-// Tests of other packages start sandboxes at the same time.
-func TestAChildThatBootsBelongsToItsParent(t *testing.T) {
+// A booting child of another state directory is not listed, because tests of other packages start
+// sandboxes at the same time.
+func TestBootProcessBelongsToItsParent(t *testing.T) {
 	hosttest.Need(t, hosttest.Bash)
 	dir := t.TempDir()
-	ours, others, orphan := boots(t, dir, true), boots(t, t.TempDir()+"-other", true), boots(t, t.TempDir(), false)
+	ours, other, orphan := startBootProcess(t, dir, true), startBootProcess(t, t.TempDir()+"-other", true), startBootProcess(t, t.TempDir(), false)
 	found := gvisortest.Processes(t, dir)
-	if !slices.Contains(found, ours) || slices.Contains(found, others) || !slices.Contains(found, orphan) {
-		t.Errorf("found %q of ours %s, another's %s, and %s, which has no parent", found, ours, others, orphan)
+	if !slices.Contains(found, ours) || slices.Contains(found, other) || !slices.Contains(found, orphan) {
+		t.Errorf("found %q; want our process %s and the orphan %s, not %s", found, ours, orphan, other)
 	}
 }

@@ -115,7 +115,7 @@ func wrapped(name string, fn sentry.SyscallFn) sentry.SyscallFn {
 			if !may(args) {
 				return fn(t, number, args)
 			}
-			begin(t)
+			unifyDevices(t)
 			fd, control, err := fn(t, number, args)
 			if err == nil && control == nil {
 				opened(t, int32(fd))
@@ -126,7 +126,7 @@ func wrapped(name string, fn sentry.SyscallFn) sentry.SyscallFn {
 	if places := named[name]; places != nil {
 		content := name == "truncate"
 		return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
-			begin(t)
+			unifyDevices(t)
 			files := hold(t, places(args))
 			value, control, err := fn(t, number, args)
 			for _, vd := range files {
@@ -138,7 +138,7 @@ func wrapped(name string, fn sentry.SyscallFn) sentry.SyscallFn {
 	}
 	if makes[name] {
 		return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
-			begin(t)
+			unifyDevices(t)
 			return fn(t, number, args)
 		}
 	}

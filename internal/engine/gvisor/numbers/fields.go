@@ -9,19 +9,20 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// gVisor has no function to set these numbers, so they are written into its fields. The offsets are
-// taken from its own types. With a version that has other fields, files get gVisor's numbers, and
-// TestScripts/run_numbers fails.
+// gVisor has no function to set these numbers, so this package writes them into gVisor's fields, at
+// offsets that it takes from gVisor's types. With a version that has other fields, files get gVisor's
+// numbers, and TestScripts/run_numbers fails.
 
+// fileSystems is the prefix of the import paths of gVisor's file systems.
 const fileSystems = "gvisor.dev/gvisor/pkg/sentry/fsimpl/"
 
-// overlayFields are the offsets of fields in a file of an overlay.
+// overlayFields holds the offsets of fields in a file of an overlay.
 type overlayFields struct {
 	copied, upper, lower, minor, ino uintptr
 	err                              error
 }
 
-// upperFields are the offsets of fields in a file of the layer that an overlay writes to.
+// upperFields holds the offsets of fields in a file of the upper layer, to which an overlay writes.
 type upperFields struct {
 	inode   uintptr
 	ino, fs uintptr // in the inode
@@ -30,9 +31,10 @@ type upperFields struct {
 	err     error
 }
 
-// finder finds fields by name and type.
+// finder finds fields by name and type, and records the first error.
 type finder struct{ err error }
 
+// field returns the field with a name, whose type must satisfy want.
 func (f *finder) field(of reflect.Type, name string, want func(reflect.Type) bool) reflect.StructField {
 	if f.err != nil || of.Kind() != reflect.Struct {
 		return reflect.StructField{Type: of}
@@ -44,13 +46,15 @@ func (f *finder) field(of reflect.Type, name string, want func(reflect.Type) boo
 	return field
 }
 
-func is[T any](t reflect.Type) bool { return t == reflect.TypeFor[T]() }
+// isType reports whether a type is T.
+func isType[T any](t reflect.Type) bool { return t == reflect.TypeFor[T]() }
 
-func pointer(t reflect.Type) bool { return t.Kind() == reflect.Pointer }
+// isPointer reports whether a type is a pointer.
+func isPointer(t reflect.Type) bool { return t.Kind() == reflect.Pointer }
 
-// belongs reports whether a type is the one with this name in a file system of gVisor.
-func belongs(t reflect.Type, system string) bool {
-	return pointer(t) && t.Elem().PkgPath() == fileSystems+system && t.Elem().Name() == "dentry"
+// isDentryOf reports whether a type is the type of files of a file system of gVisor.
+func isDentryOf(t reflect.Type, system string) bool {
+	return isPointer(t) && t.Elem().PkgPath() == fileSystems+system && t.Elem().Name() == "dentry"
 }
 
 var (
@@ -58,61 +62,65 @@ var (
 	uppers   sync.Map // reflect.Type → *upperFields
 )
 
+// overlayOf returns the fields of a file of an overlay, or nil for other files.
 func overlayOf(impl vfs.DentryImpl) *overlayFields {
 	t := reflect.TypeOf(impl)
 	if known, ok := overlays.Load(t); ok {
 		return known.(*overlayFields)
 	}
 	var l *overlayFields
-	if belongs(t, "overlay") {
+	if isDentryOf(t, "overlay") {
 		l = findOverlay(t)
 	}
 	overlays.Store(t, l)
 	return l
 }
 
+// findOverlay finds the fields of an overlay's type of files.
 func findOverlay(t reflect.Type) *overlayFields {
 	var f finder
 	of := t.Elem()
 	l := &overlayFields{
-		copied: f.field(of, "copiedUp", is[atomicbitops.Uint32]).Offset,
-		upper:  f.field(of, "upperVD", is[vfs.VirtualDentry]).Offset,
-		lower:  f.field(of, "lowerVDs", is[[]vfs.VirtualDentry]).Offset,
-		minor:  f.field(of, "devMinor", is[atomicbitops.Uint32]).Offset,
-		ino:    f.field(of, "ino", is[atomicbitops.Uint64]).Offset,
+		copied: f.field(of, "copiedUp", isType[atomicbitops.Uint32]).Offset,
+		upper:  f.field(of, "upperVD", isType[vfs.VirtualDentry]).Offset,
+		lower:  f.field(of, "lowerVDs", isType[[]vfs.VirtualDentry]).Offset,
+		minor:  f.field(of, "devMinor", isType[atomicbitops.Uint32]).Offset,
+		ino:    f.field(of, "ino", isType[atomicbitops.Uint64]).Offset,
 	}
 	l.err = f.err
 	return l
 }
 
+// upperOf returns the fields of a file of the upper layer, or nil for other files.
 func upperOf(impl vfs.DentryImpl) *upperFields {
 	t := reflect.TypeOf(impl)
 	if known, ok := uppers.Load(t); ok {
 		return known.(*upperFields)
 	}
 	var l *upperFields
-	if belongs(t, "tmpfs") {
+	if isDentryOf(t, "tmpfs") {
 		l = findUpper(t)
 	}
 	uppers.Store(t, l)
 	return l
 }
 
+// findUpper finds the fields of the upper layer's type of files.
 func findUpper(t reflect.Type) *upperFields {
 	var f finder
-	inode := f.field(t.Elem(), "inode", pointer)
+	inode := f.field(t.Elem(), "inode", isPointer)
 	if f.err != nil {
 		return &upperFields{err: f.err}
 	}
-	fs := f.field(inode.Type.Elem(), "fs", pointer)
+	fs := f.field(inode.Type.Elem(), "fs", isPointer)
 	if f.err != nil {
 		return &upperFields{err: f.err}
 	}
 	l := &upperFields{
 		inode: inode.Offset, fs: fs.Offset,
-		ino:   f.field(inode.Type.Elem(), "ino", is[uint64]).Offset,
-		minor: f.field(fs.Type.Elem(), "devMinor", is[uint32]).Offset,
-		last:  f.field(fs.Type.Elem(), "nextInoMinusOne", is[atomicbitops.Uint64]).Offset,
+		ino:   f.field(inode.Type.Elem(), "ino", isType[uint64]).Offset,
+		minor: f.field(fs.Type.Elem(), "devMinor", isType[uint32]).Offset,
+		last:  f.field(fs.Type.Elem(), "nextInoMinusOne", isType[atomicbitops.Uint64]).Offset,
 	}
 	l.err = f.err
 	return l

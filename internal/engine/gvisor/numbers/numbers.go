@@ -1,5 +1,5 @@
-// Package numbers owns the device and inode numbers of files in a sandbox: a host file keeps its
-// numbers when it is changed, which gVisor's overlay does not ensure. It runs in gVisor's kernel
+// Package numbers owns the device and inode numbers of files in a sandbox. It makes a host file keep
+// its numbers when it is changed, which gVisor's overlay does not do. It runs in gVisor's kernel
 // process.
 package numbers
 
@@ -22,42 +22,45 @@ import (
 // device, the numbers of new files begin beyond those of the host's files, and a copy gets the
 // number of its original.
 
-// firstMade is the first number of files that are created in the sandbox. The file server numbers
-// the host's files from 1, and JavaScript represents integers up to 2^53 exactly.
-const firstMade = 1 << 40
+// firstNumber is the first inode number of files that are created in the sandbox. It is beyond the
+// numbers of the host's files, which the file server numbers from 1, and below 2^53, up to which
+// JavaScript represents integers exactly.
+const firstNumber = 1 << 40
 
-// maxBefore bounds the files that were created before numbers started there: directories in which
-// gVisor mounts something. A kernel with more was saved by a version without this package, and
-// keeps its numbers.
-const maxBefore = 1024
+// maxEarlyFiles bounds the number of files in the upper layer that were created before this package
+// set the next number to firstNumber: directories in which gVisor mounts file systems. A kernel
+// with more such files was saved by a version without this package, and keeps its numbers.
+const maxEarlyFiles = 1024
 
-// A copied host file may have the number of such a file, and an archive of the sandbox would treat
-// two files with one number as hard links of one file. Therefore the number at which later ones
-// begin encodes how many there were, and no copy gets one of their numbers.
-const beforeShift = 24
+// earlyFilesShift is the position at which the next number encodes how many such early files there
+// are. No copy of a host file gets the number of an early file: an archive of the sandbox would treat
+// two files with one number as hard links of one file.
+const earlyFilesShift = 24
 
-// before returns how many files were created before numbers started at firstMade.
-func before(last uint64) uint64 {
-	if last < firstMade {
+// earlyFiles returns how many files were created before numbers started at firstNumber, given the last
+// number.
+func earlyFiles(last uint64) uint64 {
+	if last < firstNumber {
 		return 0
 	}
-	return min((last-firstMade)>>beforeShift, maxBefore)
+	return min((last-firstNumber)>>earlyFilesShift, maxEarlyFiles)
 }
 
-// device is the minor number of both layers, plus one. 0 means that it is not known yet, and apart
-// means that the layers have different devices.
+// device is the minor number of both layers, plus one. 0 means that it is not known yet, and
+// differentDevices that the layers have different devices.
 var device atomic.Uint64
 
-const rangeSize = 1 << 40
+const differentDevices = 1 << 40
 
 // at returns a pointer to a field of a value.
-func at[T any](of unsafe.Pointer, offset uintptr) *T { return (*T)(unsafe.Add(of, offset)) }
+func at[T any](value unsafe.Pointer, offset uintptr) *T { return (*T)(unsafe.Add(value, offset)) }
 
 // object returns the pointer in an interface.
 func object(impl vfs.DentryImpl) unsafe.Pointer { return reflect.ValueOf(impl).UnsafePointer() }
 
-// begin gives both layers the same device, before a program creates or copies a file.
-func begin(t *sentry.Task) {
+// unifyDevices gives both layers the same device. It is called before a program creates or copies a
+// file.
+func unifyDevices(t *sentry.Task) {
 	if device.Load() != 0 {
 		return
 	}
@@ -76,7 +79,7 @@ func begin(t *sentry.Task) {
 	defer top.DecRef(t)
 	root := top.Dentry().Impl()
 	if over == nil || over != overlayOf(root) {
-		return // another program reveals it
+		return // a later program has the layers as expected
 	}
 	if over.err != nil || at[atomicbitops.Uint32](object(d), over.copied).Load() != 0 {
 		return
@@ -86,29 +89,29 @@ func begin(t *sentry.Task) {
 	if at[atomicbitops.Uint32](object(root), over.copied).Load() == 0 || !upper.Ok() {
 		return
 	}
-	made := upperOf(upper.Dentry().Impl())
-	if made == nil || made.err != nil {
-		device.Store(rangeSize)
+	fields := upperOf(upper.Dentry().Impl())
+	if fields == nil || fields.err != nil {
+		device.Store(differentDevices)
 		return
 	}
-	fs := *at[unsafe.Pointer](*at[unsafe.Pointer](object(upper.Dentry().Impl()), made.inode), made.fs)
-	last := at[atomicbitops.Uint64](fs, made.last)
-	if n := last.Load(); n < firstMade && (n > maxBefore || !last.CompareAndSwap(n, firstMade+n<<beforeShift)) {
-		if n > maxBefore {
-			device.Store(rangeSize)
+	fs := *at[unsafe.Pointer](*at[unsafe.Pointer](object(upper.Dentry().Impl()), fields.inode), fields.fs)
+	last := at[atomicbitops.Uint64](fs, fields.last)
+	if n := last.Load(); n < firstNumber && (n > maxEarlyFiles || !last.CompareAndSwap(n, firstNumber+n<<earlyFilesShift)) {
+		if n > maxEarlyFiles {
+			device.Store(differentDevices)
 		}
 		return
 	}
-	atomic.StoreUint32(at[uint32](fs, made.minor), host)
+	atomic.StoreUint32(at[uint32](fs, fields.minor), host)
 	device.Store(uint64(host) + 1)
 }
 
-// CopyNumbers gives a copied file the numbers of its original. content reports that the copy will
-// be written. If the host's file has several names, the copy is then a different file than the
-// other names, and those keep the numbers.
+// CopyNumbers gives a copied file the numbers of its original. content is set if the copy will be
+// written. If the host's file has several names, the copy then becomes a separate file with new
+// numbers, and the other names keep the old numbers.
 func CopyNumbers(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, content bool) {
-	one := device.Load()
-	if one == 0 || one == rangeSize {
+	shared := device.Load()
+	if shared == 0 || shared == differentDevices {
 		return
 	}
 	over := overlayOf(vd.Dentry().Impl())
@@ -122,16 +125,16 @@ func CopyNumbers(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, co
 	}
 	lower, upper := *at[[]vfs.VirtualDentry](d, over.lower), *at[vfs.VirtualDentry](d, over.upper)
 	if len(lower) == 0 {
-		return // it was created here, or was copied when it was last looked up
+		return // the file was created in the sandbox, or was copied before its last lookup
 	}
-	made := upperOf(upper.Dentry().Impl())
-	if made == nil || made.err != nil {
+	fields := upperOf(upper.Dentry().Impl())
+	if fields == nil || fields.err != nil {
 		return
 	}
-	inode := *at[unsafe.Pointer](object(upper.Dentry().Impl()), made.inode)
-	fs := *at[unsafe.Pointer](inode, made.fs)
-	number := at[uint64](inode, made.ino)
-	if atomic.LoadUint64(number) < firstMade || uint64(atomic.LoadUint32(at[uint32](fs, made.minor)))+1 != one {
+	inode := *at[unsafe.Pointer](object(upper.Dentry().Impl()), fields.inode)
+	fs := *at[unsafe.Pointer](inode, fields.fs)
+	number := at[uint64](inode, fields.ino)
+	if atomic.LoadUint64(number) < firstNumber || uint64(atomic.LoadUint32(at[uint32](fs, fields.minor)))+1 != shared {
 		return
 	}
 	const mask = linux.STATX_INO | linux.STATX_NLINK | linux.STATX_TYPE
@@ -140,7 +143,7 @@ func CopyNumbers(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, co
 	if err != nil || stat.Mask&mask != mask || stat.Mode&linux.S_IFMT == linux.S_IFDIR || content && stat.Nlink > 1 {
 		return
 	}
-	if stat.Ino <= before(at[atomicbitops.Uint64](fs, made.last).Load()) {
+	if stat.Ino <= earlyFiles(at[atomicbitops.Uint64](fs, fields.last).Load()) {
 		return
 	}
 	atomic.StoreUint64(number, stat.Ino)

@@ -15,11 +15,11 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// ids are the attributes of a file that hold its owner.
-const ids = linux.STATX_UID | linux.STATX_GID
+// ownerMask selects the attributes of a file that hold its owner.
+const ownerMask = linux.STATX_UID | linux.STATX_GID
 
-// filesystem shows the host's files as gVisor's file client does, but changes the owners of some.
-// The client does everything else.
+// filesystem shows the host's files through gVisor's file client, and changes the owners of some. All
+// other methods are the client's.
 type filesystem struct {
 	vfsfs vfs.Filesystem
 	vfs.FilesystemImpl
@@ -29,7 +29,7 @@ type filesystem struct {
 	places   []vfs.VirtualDentry
 	uid, gid uint32
 	plan     string
-	// files come from the plan, so they are not saved separately.
+	// files is the table of the plan, and is not saved separately.
 	files fileowners.Table
 }
 
@@ -47,7 +47,7 @@ func lowerOf(root vfs.VirtualDentry) (vfs.VirtualDentry, error) {
 	return opts.LowerRoots[0], nil
 }
 
-// newFilesystem takes over the overlay's reference to the client.
+// newFilesystem returns a filesystem for a plan. It takes over the overlay's reference to the client.
 func newFilesystem(t *sentry.Task, client *vfs.Filesystem, lower vfs.VirtualDentry, plan Plan) (*filesystem, error) {
 	v := t.Kernel().VFS()
 	opts := lower.Mount().Options()
@@ -82,7 +82,7 @@ func (f *filesystem) Release(ctx context.Context) {
 // Sync implements vfs.FilesystemImpl.Sync. The kernel also knows the client and syncs it directly.
 func (f *filesystem) Sync(context.Context) error { return nil }
 
-// resolve returns the file at a path, and a function that releases it.
+// resolve returns the file at a path, and a function that releases the reference.
 func (f *filesystem) resolve(ctx context.Context, rp *vfs.ResolvingPath) (*vfs.Dentry, func(), error) {
 	if rp.Done() {
 		return rp.Start(), func() {}, nil // rp holds the reference
@@ -113,18 +113,18 @@ func (f *filesystem) StatAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs
 	} else {
 		stat, err = rp.VirtualFilesystem().StatAt(ctx, rp.Credentials(), f.operationFor(d), &opts)
 	}
-	if err != nil || stat.Mask&(ids|linux.STATX_MODE) == 0 {
+	if err != nil || stat.Mask&(ownerMask|linux.STATX_MODE) == 0 {
 		return stat, err
 	}
-	if f.owned(d) {
+	if f.isOwned(d) {
 		stat.UID, stat.GID = f.uid, f.gid
 		return stat, nil
 	}
-	return stat, f.adopt(ctx, d, &stat)
+	return stat, f.setOwner(ctx, d, &stat)
 }
 
-// adopt replaces the owner and set-id bits in a file's attributes by those in the table.
-func (f *filesystem) adopt(ctx context.Context, d *vfs.Dentry, stat *linux.Statx) error {
+// setOwner replaces the owner and set-id bits in a file's attributes by those in the table.
+func (f *filesystem) setOwner(ctx context.Context, d *vfs.Dentry, stat *linux.Statx) error {
 	if len(f.files) == 0 {
 		return nil
 	}
@@ -143,8 +143,8 @@ func (f *filesystem) adopt(ctx context.Context, d *vfs.Dentry, stat *linux.Statx
 	return nil
 }
 
-// owned reports whether a file is below one of the places.
-func (f *filesystem) owned(d *vfs.Dentry) bool {
+// isOwned reports whether a file is one of the places or below one.
+func (f *filesystem) isOwned(d *vfs.Dentry) bool {
 	for _, place := range f.places {
 		if f.IsDescendant(place, vfs.MakeVirtualDentry(f.mount, d)) {
 			return true
@@ -163,8 +163,8 @@ func (f *filesystem) OpenAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs
 	return rp.VirtualFilesystem().OpenAt(ctx, rp.Credentials(), f.operationFor(d), &opts)
 }
 
-// The following methods are what gVisor's generator would write. They make the translation part of
-// a saved state, so that it is in force before any restored program runs.
+// The following methods replace those that gVisor's generator would write. They make the translation
+// a part of a saved state, so that it is active before any restored program runs.
 
 func init() { state.Register((*filesystem)(nil)) }
 
@@ -197,7 +197,7 @@ func (f *filesystem) StateLoad(_ gocontext.Context, from state.Source) {
 	from.Load(5, &f.gid)
 	from.Load(6, &f.plan)
 	from.AfterLoad(func() {
-		// Text that cannot be parsed differs from that of the plan with which Install compares it.
+		// An error is reported by Install, which compares the text with that of its plan.
 		if plan, err := Parse(f.plan); err == nil {
 			f.files = plan.Files
 		}

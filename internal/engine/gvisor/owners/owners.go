@@ -22,8 +22,8 @@ import (
 // Without a translation, the sandbox's user could only work on them with capabilities that bypass
 // all file permissions. An id-mapped mount of the host would translate too, but needs root, and
 // does not work on every file system. The translation is therefore made where the sandbox's kernel
-// reads attributes of host files, below the overlay that holds the programs' writes. Permissions
-// are then checked with the translated IDs.
+// reads attributes of host files, below the overlay that holds the programs' writes. Permissions are
+// checked with the translated IDs.
 
 // Annotation is the key of the annotation that holds a Plan in a specification.
 const Annotation = "dev.crannog.owners"
@@ -32,18 +32,19 @@ const Annotation = "dev.crannog.owners"
 type Plan struct {
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
-	// Places are directories and files of the host, by their paths in the sandbox. Everything below
-	// them belongs to the user. No program may look at them before Install.
+	// Places lists directories and files of the host by their paths in the sandbox. They and all files
+	// below them belong to the user. No program may look them up before Install.
 	Places []string `json:"places,omitempty"`
-	// Files has the owners and set-id bits of other files, by their paths in the sandbox. No
-	// program may look at these before Install either.
+	// Files has the owners and set-id bits of other files, by their paths in the sandbox. No program
+	// may look them up before Install either.
 	Files fileowners.Table `json:"files,omitempty"`
-	// Covers are mounted over paths below the places, in this order.
+	// Covers lists covers over paths below the places, in the order in which they are mounted.
 	Covers []Cover `json:"covers,omitempty"`
 }
 
-// Cover prevents programs from changing a path or from seeing it. gVisor's own mounts of host
-// directories are not below the overlay, and would show the host's IDs.
+// Cover is a mount that prevents programs from changing a path or from seeing its content. gVisor's
+// own mounts of host directories cannot be used, because they are not below the overlay and would show
+// the host's IDs.
 type Cover struct {
 	Path string `json:"path"`
 	// Blank covers a directory with an empty one. Otherwise the content stays visible and cannot be
@@ -88,24 +89,24 @@ func Install(t *sentry.Task, plan Plan) error {
 	if err != nil {
 		return err
 	}
-	shown, err := private[*vfs.Filesystem](lower.Mount(), "fs")
+	fs, err := private[*vfs.Filesystem](lower.Mount(), "fs")
 	if err != nil {
 		return err
 	}
-	if f, ok := (*shown).Impl().(*filesystem); ok {
-		return f.is(plan)
+	if f, ok := (*fs).Impl().(*filesystem); ok {
+		return f.checkPlan(plan)
 	}
 	if len(plan.Places)+len(plan.Files) == 0 {
 		return nil
 	}
-	f, err := newFilesystem(t, *shown, lower, plan)
+	f, err := newFilesystem(t, *fs, lower, plan)
 	if err != nil {
 		return err
 	}
 	// Only the overlay uses the mount below it, and reads the mount's file system on each lookup.
-	*shown = &f.vfsfs
+	*fs = &f.vfsfs
 	for _, place := range plan.Places {
-		if err := check(t, root, place, plan); err != nil {
+		if err := checkOwner(t, root, place, plan); err != nil {
 			return err
 		}
 	}
@@ -117,9 +118,9 @@ func Install(t *sentry.Task, plan Plan) error {
 	return nil
 }
 
-// is returns an error unless f was made from the plan. A saved state that continued under another
-// plan could show what the new plan covers.
-func (f *filesystem) is(plan Plan) error {
+// checkPlan returns an error unless f was made from the plan. A saved state that continued with
+// another plan could show files that the new plan covers.
+func (f *filesystem) checkPlan(plan Plan) error {
 	text, err := plan.Text()
 	if err != nil {
 		return err
@@ -130,10 +131,11 @@ func (f *filesystem) is(plan Plan) error {
 	return nil
 }
 
-// check looks up a place as programs will. The overlay caches a file's owner at its first lookup,
-// so a place that was looked up too early would keep the host's owner.
-func check(t *sentry.Task, root vfs.VirtualDentry, place string, plan Plan) error {
-	stat, err := t.Kernel().VFS().StatAt(t, creds(t), at(root, place), &vfs.StatOptions{Mask: ids})
+// checkOwner looks up a place and returns an error unless it belongs to the user. The overlay caches a
+// file's owner at its first lookup, so a place that was looked up too early would keep the host's
+// owner.
+func checkOwner(t *sentry.Task, root vfs.VirtualDentry, place string, plan Plan) error {
+	stat, err := t.Kernel().VFS().StatAt(t, creds(t), at(root, place), &vfs.StatOptions{Mask: ownerMask})
 	if err != nil {
 		return fmt.Errorf("stat %s: %w", place, err)
 	}
@@ -144,7 +146,7 @@ func check(t *sentry.Task, root vfs.VirtualDentry, place string, plan Plan) erro
 }
 
 // mount mounts the cover. Programs cannot remove it: they may not unmount in this namespace, and in
-// a namespace of their own its mounts are locked.
+// their own namespaces its mounts are locked.
 func (c Cover) mount(t *sentry.Task, root vfs.VirtualDentry) error {
 	v, target := t.Kernel().VFS(), at(root, c.Path)
 	opts := vfs.MountOptions{ReadOnly: true, Flags: vfs.MountFlags{NoSUID: true, NoDev: true}}
@@ -154,26 +156,26 @@ func (c Cover) mount(t *sentry.Task, root vfs.VirtualDentry) error {
 		_, err := v.MountAt(t, creds(t), "tmpfs", target, "tmpfs", &opts)
 		return err
 	}
-	// This includes the mounts below, so that paths which they hide stay hidden.
+	// The bind includes the mounts below the path, so that paths which they hide stay hidden.
 	if err := v.BindAt(t, creds(t), target, target, true); err != nil {
 		return err
 	}
 	if err := v.RemountAt(t, creds(t), target, &opts); err != nil {
 		return err
 	}
-	made, err := v.GetDentryAt(t, creds(t), target, &vfs.GetDentryOptions{})
+	covered, err := v.GetDentryAt(t, creds(t), target, &vfs.GetDentryOptions{})
 	if err != nil {
 		return err
 	}
-	defer made.DecRef(t)
-	if made.Mount() == root.Mount() || !made.Mount().ReadOnly() {
+	defer covered.DecRef(t)
+	if covered.Mount() == root.Mount() || !covered.Mount().ReadOnly() {
 		return linuxerr.EROFS
 	}
 	return nil
 }
 
-// at returns an operation on a path as the first process sees it. Links were resolved before the
-// sandbox was created, and new ones are not followed.
+// at returns an operation on a path in the first process's view. It does not follow links: those in
+// the path were resolved before the sandbox was created.
 func at(root vfs.VirtualDentry, path string) *vfs.PathOperation {
 	return &vfs.PathOperation{Root: root, Start: root, Path: fspath.Parse(path)}
 }
@@ -183,8 +185,8 @@ func creds(t *sentry.Task) *auth.Credentials {
 	return auth.NewRootCredentials(t.Kernel().RootUserNamespace())
 }
 
-// private returns an unexported field of a gVisor struct. If a version of gVisor has another name
-// or type for it, private returns an error, and no sandbox starts.
+// private returns an unexported field of a gVisor struct. If a version of gVisor has another name or
+// type for the field, private returns an error, and no sandbox starts.
 func private[T any](of any, name string) (*T, error) {
 	field := reflect.ValueOf(of)
 	if field.Kind() != reflect.Pointer || field.Elem().Kind() != reflect.Struct {

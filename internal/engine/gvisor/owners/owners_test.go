@@ -9,7 +9,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-func TestPlansSurviveTheirText(t *testing.T) {
+func TestParseReadsTextOfPlan(t *testing.T) {
 	for _, want := range []Plan{
 		{},
 		{UID: 1000, GID: 1001, Places: []string{"/workspace", "/p\"\n\xc3\xa9"}, Covers: []Cover{{Path: "/workspace/a"}, {Path: "/workspace/b", Blank: true}}},
@@ -19,46 +19,46 @@ func TestPlansSurviveTheirText(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := Parse(text); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, %v", text, got, err)
+			t.Errorf("the text %s is parsed as %+v, %v; want %+v", text, got, err, want)
 		}
 	}
 	if got, err := Parse(""); err != nil || !reflect.DeepEqual(got, Plan{}) {
-		t.Errorf("no text: %+v, %v", got, err)
+		t.Errorf("empty text is parsed as %+v, %v; want the zero Plan", got, err)
 	}
 	if _, err := Parse("{"); err == nil {
-		t.Error("half a text is a plan")
+		t.Error("Parse accepted truncated text")
 	}
 }
 
-func TestOwns(t *testing.T) {
+func TestOwnsPathsBelowPlaces(t *testing.T) {
 	p := Plan{Places: []string{"/workspace", "/.crannog/programs/1"}}
 	for path, want := range map[string]bool{
 		"/workspace": true, "/workspace/a/b": true, "/.crannog/programs/1/x": true,
 		"/workspaces": false, "/": false, "/.crannog": false, "/.crannog/programs/10": false, "": false,
 	} {
 		if p.Owns(path) != want {
-			t.Errorf("%s: not %v", path, want)
+			t.Errorf("Owns(%q) = %v, want %v", path, !want, want)
 		}
 	}
 }
 
-// If a version of gVisor has another name or type for something, that is an error.
-func TestPrivate(t *testing.T) {
+// If a version of gVisor has another name or type for a field, that is an error.
+func TestPrivateRejectsUnknownFields(t *testing.T) {
 	type other struct{ opts *overlay.FilesystemOptions }
 	if _, err := private[overlay.FilesystemOptions](&other{opts: &overlay.FilesystemOptions{}}, "opts"); err == nil || !strings.Contains(err.Error(), "opts of") {
-		t.Errorf("another type: %v", err)
+		t.Errorf("a field of another type: got %v, want an error", err)
 	}
 	if _, err := private[*vfs.Filesystem](&other{}, "filesystem"); err == nil {
-		t.Error("another name")
+		t.Error("a field with another name was accepted")
 	}
 	if _, err := private[int](7, "x"); err == nil {
-		t.Error("no pointer")
+		t.Error("a value that is no pointer was accepted")
 	}
 	if _, err := private[*vfs.Filesystem](&vfs.Mount{}, "fs"); err != nil {
-		t.Errorf("this version: %v", err)
+		t.Errorf("the field of this version: %v", err)
 	}
 	var s struct{ hidden int }
 	if p, err := private[int](&s, "hidden"); err != nil || p != &s.hidden {
-		t.Errorf("%v, %v", p, err)
+		t.Errorf("got %v, %v; want the address of the field", p, err)
 	}
 }

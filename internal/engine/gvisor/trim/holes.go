@@ -8,10 +8,9 @@ import (
 	"gvisor.dev/gvisor/pkg/hostarch"
 )
 
-// least is the size of the smallest hole that is released. Each costs the kernel a call in the
-// program's process, and one more entry in the state. Reading the pages of a smaller hole costs
-// less.
-const least = 8 * hostarch.PageSize
+// minHole is the size of the smallest hole that is released. Releasing a hole costs the kernel a call
+// in the program's process, and an entry in the state. Reading the pages of a smaller hole costs less.
+const minHole = 8 * hostarch.PageSize
 
 // hole is a part of a file that has no pages.
 type hole struct{ start, end uint64 }
@@ -29,7 +28,7 @@ func holes(fd int, start, end uint64) ([]hole, error) {
 		if err != nil {
 			return all, err
 		}
-		if next-at >= least {
+		if next-at >= minHole {
 			all = append(all, hole{at, next})
 		}
 		start = next
@@ -42,7 +41,7 @@ func holes(fd int, start, end uint64) ([]hole, error) {
 func seek(fd int, from, end uint64, what int) (uint64, error) {
 	at, err := unix.Seek(fd, int64(from), what)
 	if errors.Is(err, unix.ENXIO) && what == unix.SEEK_DATA {
-		return end, nil // there is none
+		return end, nil // no page follows
 	}
 	if err != nil {
 		return 0, fmt.Errorf("memory file at %#x: %w", from, err)

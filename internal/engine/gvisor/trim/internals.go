@@ -10,24 +10,24 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 )
 
-// gVisor does not export what is read here. If a version of it has other names or types, an error
-// reports that, and no memory is released.
+// gVisor does not export the fields that this file reads. If a version of gVisor has other names or
+// types, an error reports that, and no memory is released.
 
 // private returns an unexported field of a struct of another package.
 func private[T any](of any, name string) (*T, error) {
-	field, err := hidden(of, name)
+	field, err := fieldOf(of, name)
 	if err != nil {
 		return nil, err
 	}
 	found, ok := field.Interface().(*T)
 	if !ok {
-		return nil, fmt.Errorf("%s of gVisor's %T is a %v and no %v", name, of, field.Type(), reflect.TypeFor[*T]())
+		return nil, fmt.Errorf("%s of gVisor's %T is a %v, not a %v", name, of, field.Type(), reflect.TypeFor[*T]())
 	}
 	return found, nil
 }
 
-// hidden returns a pointer to such a field, of any type.
-func hidden(of any, name string) (reflect.Value, error) {
+// fieldOf returns a pointer to an unexported field of any type.
+func fieldOf(of any, name string) (reflect.Value, error) {
 	field := reflect.ValueOf(of).Elem().FieldByName(name)
 	if !field.IsValid() {
 		return field, fmt.Errorf("gVisor's %T has no %s", of, name)
@@ -73,8 +73,8 @@ func untouched(m *mm.MemoryManager, mf *pgalloc.MemoryFile, fd int) ([]span, err
 	return spans, nil
 }
 
-// locked is the lock of the tables of a program's memory.
-type locked interface {
+// rlocker is the type of the locks of the tables of a program's memory.
+type rlocker interface {
 	RLock()
 	RUnlock()
 }
@@ -88,24 +88,23 @@ func reserved(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (areas []area, err er
 	}()
 	var tables [2]reflect.Value
 	for i, names := range [][2]string{{"mappingMu", "vmas"}, {"activeMu", "pmas"}} { // in the order of gVisor's locks
-		lock, err := hidden(m, names[0])
+		lock, err := fieldOf(m, names[0])
 		if err != nil {
 			return nil, err
 		}
-		if tables[i], err = hidden(m, names[1]); err != nil {
+		if tables[i], err = fieldOf(m, names[1]); err != nil {
 			return nil, err
 		}
-		mu := lock.Interface().(locked)
+		mu := lock.Interface().(rlocker)
 		mu.RLock()
 		defer mu.RUnlock()
 	}
-	var plain []span
+	var anonymous []span
 	each(tables[0], func(at span, vma reflect.Value) {
-		// Memory that maps a file would show the file's content again: after a save, a page of it
-		// that a program has filled with zeros has no page of its own. Locked memory must stay,
-		// because a program has requested that.
+		// Only anonymous memory reads as zeros after its release. Memory that maps a file would show
+		// the file's content again. Locked memory must stay, because a program has requested that.
 		if vma.FieldByName("mappable").IsNil() && vma.FieldByName("mlockMode").IsZero() {
-			plain = append(plain, at)
+			anonymous = append(anonymous, at)
 		}
 	})
 	file := reflect.ValueOf(mf).Pointer()
@@ -115,14 +114,16 @@ func reserved(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (areas []area, err er
 			areas = append(areas, area{at, pma.FieldByName("off").Uint()})
 		}
 	})
-	return within(areas, plain), nil
+	return within(areas, anonymous), nil
 }
 
-// each calls f with the entries of one of gVisor's tables. The names of the methods are spelled
-// out, so that the linker keeps them.
+// each calls f with the entries of one of gVisor's tables. The names of the methods are constants, so
+// that the linker keeps the methods.
 func each(table reflect.Value, f func(span, reflect.Value)) {
-	for at := table.MethodByName("FirstSegment").Call(nil)[0]; at.MethodByName("Ok").Call(nil)[0].Bool(); at = at.MethodByName("NextSegment").Call(nil)[0] {
-		f(at.MethodByName("Range").Call(nil)[0].Interface().(span), at.MethodByName("ValuePtr").Call(nil)[0].Elem())
+	segment := table.MethodByName("FirstSegment").Call(nil)[0]
+	for segment.MethodByName("Ok").Call(nil)[0].Bool() {
+		f(segment.MethodByName("Range").Call(nil)[0].Interface().(span), segment.MethodByName("ValuePtr").Call(nil)[0].Elem())
+		segment = segment.MethodByName("NextSegment").Call(nil)[0]
 	}
 }
 

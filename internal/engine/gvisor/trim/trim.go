@@ -16,41 +16,41 @@ import (
 	gsync "gvisor.dev/gvisor/pkg/sync"
 )
 
-// gVisor reserves memory for programs in pieces of 2 MB, and a save reads each page of them to find
-// out which contain data. Reading a page allocates it. For a nearly empty sandbox, half of the time
-// of a save is spent on allocating, comparing and freeing pages. A program could declare with
-// madvise that it does not need them. This package does so on its behalf, for pages that the memory
-// file does not have.
+// gVisor reserves memory for programs in pieces of 2 MB, and a checkpoint reads each page of a
+// piece to determine whether it contains data. Reading a page allocates it. For a nearly empty
+// sandbox, allocating, comparing and freeing pages takes half of the time of a checkpoint. A
+// program could declare with madvise that it does not need the pages. This package does so on its
+// behalf, for pages that the memory file does not have.
 
-// Metric is the name of our metric in gVisor. We cannot add a call to gVisor, but it computes a
-// metric when a client reads it. Reading this metric releases the memory, and its value is the
-// number of bytes so far, or Failed.
+// Metric is the name of our metric in gVisor. We cannot add a control call to gVisor, but it
+// computes a metric when a client reads it. Reading this metric releases the memory, and its value
+// is the total number of bytes released, or Failed.
 const Metric = "crannog_trimmed_bytes"
 
-// Failed is the value if something in the kernel was not as expected. The kernel's own log has the
-// details.
+// Failed is the value after an error. The kernel's log has the error.
 const Failed = -1
 
 var (
-	kernel atomic.Pointer[sentry.Kernel]
-	total  atomic.Uint64
+	kernel atomic.Pointer[sentry.Kernel] // set by SetKernel
+	total  atomic.Uint64                 // the number of bytes released so far
 	// trimming is locked while memory is released, because concurrent callers would find the same
 	// memory.
 	trimming sync.Mutex
 )
 
-// Install prepares a kernel that starts to release memory.
+// Install registers the metric in a starting kernel.
 func Install() error {
 	return metric.RegisterCustomUint64Metric("/crannog/trimmed_bytes", metric.Uint64Metadata{
 		Cumulative: true, Sync: true, Unit: metricpb.MetricMetadata_UNITS_NONE,
 		Description: "Bytes that programs had reserved and not touched, and that were released. Reading this metric releases such memory.",
-	}, func(...*metric.FieldValue) uint64 { return now() })
+	}, func(...*metric.FieldValue) uint64 { return releaseMemory() })
 }
 
-// Of sets the kernel whose memory is released, once programs run in it.
-func Of(k *sentry.Kernel) { kernel.Store(k) }
+// SetKernel sets the kernel whose memory is released. It is called once programs run in the kernel.
+func SetKernel(k *sentry.Kernel) { kernel.Store(k) }
 
-func now() uint64 {
+// releaseMemory releases memory and returns the value of the metric.
+func releaseMemory() uint64 {
 	k := kernel.Load()
 	if k == nil {
 		return 0
@@ -72,7 +72,7 @@ func trim(k *sentry.Kernel) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	outside, err := private[gsync.Mutex](k, "extMu")
+	extMu, err := private[gsync.Mutex](k, "extMu")
 	if err != nil {
 		return 0, err
 	}
@@ -83,11 +83,10 @@ func trim(k *sentry.Kernel) (uint64, error) {
 	// No program may write to a page between the check and its release.
 	k.Pause()
 	defer k.Unpause()
-	// A save holds this lock during its whole duration, as does everything that changes a kernel
-	// from outside. It comes before all other locks of the kernel. Pause takes it too, and has
-	// released it before this.
-	outside.Lock()
-	defer outside.Unlock()
+	// Every operation that changes a kernel from outside holds this lock, such as a checkpoint. It
+	// comes before all other locks of the kernel. Pause takes and releases it too.
+	extMu.Lock()
+	defer extMu.Unlock()
 	var bytes uint64
 	var errs []error
 	for m := range managers(k) {

@@ -11,8 +11,8 @@ import (
 
 const page = hostarch.PageSize
 
-// memory is a file like gVisor's, with some pages, few of which have content.
-func memory(t *testing.T, pages int, touched ...int) int {
+// createMemory creates a file like gVisor's memory file, in which only the touched pages have content.
+func createMemory(t *testing.T, pages int, touched ...int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -34,20 +34,20 @@ func memory(t *testing.T, pages int, touched ...int) int {
 	return fd
 }
 
-func TestHoles(t *testing.T) {
-	fd := memory(t, 100, 20, 21, 40, 44, 80)
+func TestHolesBetweenTouchedPages(t *testing.T) {
+	fd := createMemory(t, 100, 20, 21, 40, 44, 80)
 	for _, c := range []struct {
 		name       string
 		start, end uint64
 		want       []hole
 	}{
-		{"all", 0, 100, []hole{{0, 20}, {22, 40}, {45, 80}, {81, 100}}}, // the three between 40 and 44 are too few
+		{"all", 0, 100, []hole{{0, 20}, {22, 40}, {45, 80}, {81, 100}}}, // the three pages between 40 and 44 are too few
 		{"a part", 10, 60, []hole{{10, 20}, {22, 40}, {45, 60}}},
 		{"nothing touched", 50, 70, []hole{{50, 70}}},
 		{"nothing else", 20, 22, nil},
 		{"nothing", 30, 30, nil},
-		{"just enough", 22, 22 + least/page, []hole{{22, 22 + least/page}}},
-		{"too few", 22, 22 + least/page - 1, nil},
+		{"just enough", 22, 22 + minHole/page, []hole{{22, 22 + minHole/page}}},
+		{"too few", 22, 22 + minHole/page - 1, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := holes(fd, c.start*page, c.end*page)
@@ -58,49 +58,49 @@ func TestHoles(t *testing.T) {
 				got[i] = hole{got[i].start / page, got[i].end / page}
 			}
 			if !reflect.DeepEqual(got, c.want) {
-				t.Errorf("%v, want %v", got, c.want)
+				t.Errorf("got the holes %v, want %v", got, c.want)
 			}
 		})
 	}
 }
 
 // Memory beyond the end of the file does not count.
-func TestNoHolesBehindTheEnd(t *testing.T) {
-	if got, err := holes(memory(t, 10), 20*page, 40*page); err == nil {
-		t.Errorf("%v", got)
+func TestHolesBeyondEndOfFile(t *testing.T) {
+	if got, err := holes(createMemory(t, 10), 20*page, 40*page); err == nil {
+		t.Errorf("got the holes %v beyond the end of the file, want an error", got)
 	}
 }
 
 // A page of zeros is not a hole, because gVisor itself finds those pages.
-func TestZerosAreNoHole(t *testing.T) {
-	fd := memory(t, 32)
+func TestPagesOfZerosAreNoHoles(t *testing.T) {
+	fd := createMemory(t, 32)
 	if _, err := unix.Pwrite(fd, make([]byte, 32*page), 0); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := holes(fd, 0, 32*page); err != nil || got != nil {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("got the holes %v, %v; want none", got, err)
 	}
 }
 
-func TestPartsWithin(t *testing.T) {
+func TestWithinReturnsParts(t *testing.T) {
 	in := func(start, end hostarch.Addr) span { return span{Start: start, End: end} }
 	areas := []area{{in(10, 20), 100}, {in(20, 60), 300}, {in(90, 99), 700}}
 	got := within(areas, []span{in(0, 5), in(15, 30), in(40, 50), in(80, 100)})
 	want := []area{{in(15, 20), 105}, {in(20, 30), 300}, {in(40, 50), 320}, {in(90, 99), 700}}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("got the parts %v, want %v", got, want)
 	}
 }
 
-func TestPrivateFields(t *testing.T) {
-	of := &struct{ inside int }{7}
-	if got, err := private[int](of, "inside"); err != nil || *got != 7 {
-		t.Errorf("%v, %v", got, err)
+func TestPrivateReturnsField(t *testing.T) {
+	value := &struct{ inside int }{7}
+	if got, err := private[int](value, "inside"); err != nil || *got != 7 {
+		t.Errorf("got %v, %v; want 7", got, err)
 	}
-	if _, err := private[string](of, "inside"); err == nil {
-		t.Error("a field of another type was taken")
+	if _, err := private[string](value, "inside"); err == nil {
+		t.Error("a field of another type was accepted")
 	}
-	if _, err := private[int](of, "outside"); err == nil {
-		t.Error("a field that is not there was taken")
+	if _, err := private[int](value, "outside"); err == nil {
+		t.Error("a field that does not exist was accepted")
 	}
 }

@@ -178,7 +178,7 @@ func TestF1OtherEntries(t *testing.T) {
 	for what, c := range map[string]struct{ mine, want string }{"added": {"dir1/", "dir1/new"}, "elsewhere": {"dir2/", ""}} {
 		of := func(name string) bool { return strings.HasPrefix(name, c.mine) }
 		if got, back := added.Other(host, of), host.Other(added, of); got != c.want || back != c.want {
-			t.Errorf("%s: %q %q", what, got, back)
+			t.Errorf("%s: Other: got %q, %q", what, got, back)
 		}
 	}
 	if got := r.read().Other(host, hidden); got != ".env" {
@@ -194,7 +194,7 @@ func TestSplitIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := index.Parse(data); err != index.ErrSplit { //nolint:errorlint // it is returned as it is
-		t.Errorf("%v", err)
+		t.Errorf("Parse: error %v", err)
 	}
 }
 

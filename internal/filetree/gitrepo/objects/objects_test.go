@@ -118,15 +118,15 @@ func TestF1Since(t *testing.T) {
 	reader := r.open()
 	tree, bases, err := since(reader, gone, []string{host})
 	if err != nil || len(bases) != 1 || bases[0] != r.git("rev-parse", host+"^{tree}") {
-		t.Fatalf("%s %v %v", tree, bases, err)
+		t.Fatalf("since: got %s, %v, error %v", tree, bases, err)
 	}
 	if got := changed(t, reader, bases[0], tree); !slices.Equal(got, []string{".env", "c", "dir/b", "dir/b/now/dir"}) {
-		t.Errorf("%v", got)
+		t.Errorf("changed: got %v", got)
 	}
 	// A known commit is its own base, even if others reach it.
 	for _, known := range [][]string{{host}, {gone}, {gone, host}} {
 		if tree, bases, err := since(reader, root, known); err != nil || len(bases) != 1 || bases[0] != tree {
-			t.Errorf("%v: %v %v", known, bases, err)
+			t.Errorf("since(%v): got %v, error %v", known, bases, err)
 		}
 	}
 	// An unrelated history has no base.
@@ -137,12 +137,12 @@ func TestF1Since(t *testing.T) {
 	r.git("tag", "-a", "-m", "t", "tagged")
 	reader = r.open()
 	if _, bases, err := since(reader, alone, []string{host}); err != nil || len(bases) != 0 {
-		t.Errorf("%v %v", bases, err)
+		t.Errorf("since: got %v, error %v", bases, err)
 	}
 	for _, id := range []string{both, r.git("rev-parse", "tagged")} {
 		tree, bases, err := since(reader, id, []string{host, root, strings.Repeat("1", 40)})
 		if err != nil || len(bases) != 1 || !slices.Equal(changed(t, reader, bases[0], tree), []string{"x"}) {
-			t.Errorf("%v %v", bases, err)
+			t.Errorf("since: got %v, error %v", bases, err)
 		}
 	}
 	if tree, _, err := since(reader, r.git("rev-parse", "HEAD^{tree}"), []string{host}); err != nil || tree != "" {
@@ -193,10 +193,10 @@ func TestF1NewCommits(t *testing.T) {
 	}
 	bases, err := h.Bases(c)
 	if want := []string{r.git("rev-parse", host+"^{tree}"), r.git("rev-parse", upstream+"^{tree}")}; err != nil || !slices.Equal(bases, slices.Sorted(slices.Values(want))) {
-		t.Errorf("%v %v", bases, err)
+		t.Errorf("Bases: got %v, error %v", bases, err)
 	}
 	if parents := h.Parents(c); len(parents) != 2 {
-		t.Errorf("%v", parents)
+		t.Errorf("Parents: got %v", parents)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestF1SinceWithWrongClocks(t *testing.T) {
 	reader := r.open()
 	tree, bases, err := since(reader, r.git("rev-parse", "HEAD"), []string{host})
 	if err != nil || len(bases) != 1 || !slices.Equal(changed(t, reader, bases[0], tree), []string{".env"}) {
-		t.Errorf("%v %v", bases, err)
+		t.Errorf("since: got %v, error %v", bases, err)
 	}
 }
 

@@ -76,16 +76,16 @@ func TestF3Finds(t *testing.T) {
 	} {
 		r, err := Find(filepath.Join(at, c.top))
 		if err != nil || r == nil {
-			t.Fatalf("%s: %v, %v", c.top, r, err)
+			t.Fatalf("Find(%s): got %v, error %v", c.top, r, err)
 		}
 		if r.Dir != filepath.Join(at, c.dir) || r.Worktree != c.name || r.Relative != c.relative {
-			t.Errorf("%s: %+v", c.top, r)
+			t.Errorf("Find(%s): got %+v", c.top, r)
 		}
 	}
 	// A tree with its repository inside, or without one, has nothing to show.
 	for _, top := range []string{"repo", "super", "."} {
 		if r, err := Find(filepath.Join(at, top)); r != nil || err != nil {
-			t.Errorf("%s: %v, %v", top, r, err)
+			t.Errorf("Find(%s): got %v, error %v", top, r, err)
 		}
 	}
 	if b := Borrows(filepath.Join(at, "borrower")); len(b) != 1 || b[0] != filepath.Join(repo, ".git/objects") {
@@ -130,7 +130,7 @@ func TestF3NothingElseIsFollowed(t *testing.T) {
 		step()
 		r, err := Find(tree)
 		if r != nil || fault.CodeOf(err) != CodeNotFollowed {
-			t.Errorf("%s: %+v, %v", name, r, err)
+			t.Errorf("%s: Find: got %+v, error %v", name, r, err)
 		}
 	}
 	// Control: the same tree, with a repository that names it.
@@ -188,14 +188,14 @@ func FuzzWorktreeOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		// A value has no bytes that the file does not have.
 		if got := worktreeOf([]byte(text)); len(got) > len(text) {
-			t.Errorf("%q: %q", text, got)
+			t.Errorf("worktreeOf: got %q, %q", text, got)
 		}
 		// The last assignment wins.
 		if strings.ContainsRune(text, '\\') {
 			return
 		}
 		if got := worktreeOf([]byte(text + "\n[core]\nworktree = here\n")); got != "here" {
-			t.Errorf("%q: %q", text, got)
+			t.Errorf("worktreeOf: got %q, %q", text, got)
 		}
 	})
 }

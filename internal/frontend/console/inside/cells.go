@@ -17,14 +17,14 @@ import (
 const (
 	// maxCode bounds the body of a cell.
 	maxCode = 4 << 20
-	// maxShown bounds a line of the interpreter that is shown. Plain code can produce lines of 24
+	// maxShownLine bounds a line of the interpreter that is shown. Plain code can produce lines of 24
 	// MiB, of which several copies would be in memory.
-	maxShown = 8 << 20
-	// maxRead is the size of the read buffer. The kind of a longer line is searched only in the
+	maxShownLine = 8 << 20
+	// readBufferSize is the size of the read buffer. The kind of a longer line is searched only in the
 	// part that fits into it.
-	maxRead = 64 << 10
-	// cellWrite is how long a page may take to read one line.
-	cellWrite = 30 * time.Second
+	readBufferSize = 64 << 10
+	// cellWriteTimeout is how long a page may take to read one line.
+	cellWriteTimeout = 30 * time.Second
 )
 
 // cell runs code and streams its output as lines of JSON. If the page leaves, the code is
@@ -38,40 +38,40 @@ func (x *Inside) cell(w http.ResponseWriter, r *http.Request, v visit) error {
 	if err := readJSON(w, r, maxCode, &in); err != nil {
 		return err
 	}
-	ask := map[string]string{"code": in.Code}
+	fields := map[string]string{"code": in.Code}
 	switch {
 	case in.Context != "":
-		ask["context_id"] = in.Context
+		fields["context_id"] = in.Context
 	case in.Language != "":
-		ask["language"] = in.Language
+		fields["language"] = in.Language
 	}
-	body, err := json.Marshal(ask)
+	body, err := json.Marshal(fields)
 	if err != nil {
 		return err
 	}
-	to := x.reach(v, 0)
-	defer to.close()
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, base+"/execute", bytes.NewReader(body))
+	guest := x.connect(v, 0)
+	defer guest.close()
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, baseURL+"/execute", bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	req.Header = to.header(guestboot.InterpreterPort)
+	req.Header = guest.header(guestboot.InterpreterPort)
 	req.Header.Set("Content-Type", "application/json")
 	started := time.Now()
-	res, err := to.client.Do(req)
+	res, err := guest.client.Do(req)
 	if err != nil {
-		return lost(err)
+		return guestFailed(err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return refused(res, "cell")
+		return guestHTTPError(res, "cell")
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
 	out := &cellLines{w: w, rc: http.NewResponseController(w)}
 	defer out.clearDeadline()
-	end, err := out.pass(res.Body)
+	end, err := out.copyLines(res.Body)
 	if err != nil || end.Lost && r.Context().Err() != nil {
 		return nil // the page has left
 	}
@@ -82,24 +82,24 @@ func (x *Inside) cell(w http.ResponseWriter, r *http.Request, v visit) error {
 
 // pass sends output of the interpreter to the page until the last line, which it returns. An error
 // means that the page has left.
-func (c *cellLines) pass(body io.Reader) (end cellEnd, err error) {
+func (c *cellLines) copyLines(body io.Reader) (end cellEnd, err error) {
 	end = cellEnd{Type: "end"}
-	lines := cellReader{source: bufio.NewReaderSize(body, maxRead)}
+	lines := cellReader{source: bufio.NewReaderSize(body, readBufferSize)}
 	for {
 		line, size, err := lines.next()
 		if err != nil {
 			end.Lost = true
 			return end, nil
 		}
-		if size > maxShown {
+		if size > maxShownLine {
 			if err := c.send(tooLarge(line, size)); err != nil {
 				return end, err
 			}
 			continue
 		}
-		next, count, over := readLine(line)
+		next, count, ended := readLine(line)
 		end.Count = max(end.Count, count)
-		if over {
+		if ended {
 			return end, nil
 		}
 		if err := c.send(next); err != nil {
@@ -110,28 +110,28 @@ func (c *cellLines) pass(body io.Reader) (end cellEnd, err error) {
 
 // cellReader reads the interpreter's lines.
 type cellReader struct {
-	source *bufio.Reader
-	held   []byte
+	source  *bufio.Reader
+	partial []byte
 }
 
 // next returns a line, valid until the next call, and its size. For a line larger than maxShown it
 // returns only the beginning.
 func (c *cellReader) next() (line []byte, size int64, err error) {
-	c.held = nil // do not keep a large buffer until the cell ends
+	c.partial = nil // do not keep a large buffer until the cell ends
 	for {
 		part, err := c.source.ReadSlice('\n')
 		size += int64(len(part))
 		switch {
-		case err == nil && c.held == nil:
+		case err == nil && c.partial == nil:
 			return part, size, nil
-		case size <= maxShown:
-			c.held = append(c.held, part...)
-		case len(c.held) > maxRead:
-			c.held = bytes.Clone(c.held[:maxRead])
+		case size <= maxShownLine:
+			c.partial = append(c.partial, part...)
+		case len(c.partial) > readBufferSize:
+			c.partial = bytes.Clone(c.partial[:readBufferSize])
 		}
 		switch {
 		case err == nil, errors.Is(err, io.EOF) && size > 0:
-			return c.held, size, nil
+			return c.partial, size, nil
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, 0, err
 		}
@@ -215,8 +215,8 @@ func byMedia(f *guestwire.Forms) map[string]json.RawMessage {
 // tooLarge returns the replacement for a line that is too large to be shown. It looks only at the
 // line's beginning, where the guest puts the kind.
 func tooLarge(line []byte, size int64) any {
-	kind, name := opening(line)
-	text := fmt.Sprintf("[%d MB, too large to be shown here: the limit is %d MB]", size>>20, maxShown>>20)
+	kind, name := lineHeader(line)
+	text := fmt.Sprintf("[%d MB, too large to be shown here: the limit is %d MB]", size>>20, maxShownLine>>20)
 	switch kind {
 	case "stdout", "stderr":
 		return cellText{Type: kind, Text: quote(text + "\n")}
@@ -228,9 +228,8 @@ func tooLarge(line []byte, size int64) any {
 	return nil
 }
 
-// opening reads the kind of a line, and the name of an error, from the line's
-// beginning.
-func opening(line []byte) (kind, name string) {
+// lineHeader reads the kind of a line, and the name of an error, from the line's beginning.
+func lineHeader(line []byte) (kind, name string) {
 	d := json.NewDecoder(bytes.NewReader(line))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return "", ""
@@ -256,7 +255,7 @@ func opening(line []byte) (kind, name string) {
 
 // readLine parses a line of the interpreter. It skips unknown lines, and passes only known forms to
 // the page.
-func readLine(line []byte) (next any, count int, over bool) {
+func readLine(line []byte) (next any, count int, ended bool) {
 	var kind struct {
 		Type  string `json:"type"`
 		Count int    `json:"execution_count"`
@@ -305,7 +304,7 @@ func (c *cellLines) send(line any) error {
 	if line == nil {
 		return nil
 	}
-	_ = c.rc.SetWriteDeadline(time.Now().Add(cellWrite)) // without a deadline the connection cannot block
+	_ = c.rc.SetWriteDeadline(time.Now().Add(cellWriteTimeout)) // without a deadline the connection cannot block
 	// Line breaks in text of a sandbox are escaped, so that each value stays on one line. HTML
 	// characters are not escaped: no browser parses these lines as HTML, and six bytes for each
 	// would need six times the memory.

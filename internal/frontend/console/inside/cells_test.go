@@ -11,16 +11,16 @@ import (
 	"testing"
 )
 
-// passed passes lines of the interpreter to a page. It returns what the page shows, and the memory
-// that was used for it.
-func passed(t *testing.T, answer string) (lines []map[string]any, end cellEnd, taken uint64) {
+// copyToPage copies lines of the interpreter to a page. It returns the lines that the page shows, and
+// the number of allocated bytes.
+func copyToPage(t *testing.T, answer string) (lines []map[string]any, end cellEnd, allocated uint64) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	w.Body = bytes.NewBuffer(make([]byte, 0, 64<<20))
 	out := &cellLines{w: w, rc: http.NewResponseController(w)}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	end, err := out.pass(strings.NewReader(answer))
+	end, err := out.copyLines(strings.NewReader(answer))
 	runtime.ReadMemStats(&after)
 	if err != nil {
 		t.Fatal(err)
@@ -35,10 +35,10 @@ func passed(t *testing.T, answer string) (lines []map[string]any, end cellEnd, t
 	return lines, end, after.TotalAlloc - before.TotalAlloc
 }
 
-// The output of a cell is in memory a few times and not dozens of times, whatever its characters
-// are. Output that is too large is reported as such.
-func TestLargeResults(t *testing.T) {
-	const behind = `{"type":"stdout","text":"later"}` + "\n" + `{"type":"number_of_executions","execution_count":4}` + "\n" + `{"type":"end_of_execution"}` + "\n"
+// TestLargeCellOutputUsesLittleMemory checks that the output of a cell is copied only a few times,
+// whatever its characters are. Output that is too large is replaced with a note.
+func TestLargeCellOutputUsesLittleMemory(t *testing.T) {
+	const followingLines = `{"type":"stdout","text":"later"}` + "\n" + `{"type":"number_of_executions","execution_count":4}` + "\n" + `{"type":"end_of_execution"}` + "\n"
 	letters := strings.Repeat("<", 6<<20)
 	long := strings.Repeat("<", 24<<20)
 	var many strings.Builder
@@ -49,7 +49,7 @@ func TestLargeResults(t *testing.T) {
 	many.WriteString("}")
 	for name, c := range map[string]struct {
 		line string
-		said string
+		want string // prefix of the shown text
 	}{
 		"letters of HTML":   {`{"type":"result","text":"` + letters + `"}`, letters},
 		"printed":           {`{"type":"stdout","text":"` + letters + `"}`, letters},
@@ -59,7 +59,7 @@ func TestLargeResults(t *testing.T) {
 		"a large print":     {`{"type":"stderr","text":"` + long + `"}`, "[24 MB, too large"},
 		"a large traceback": {`{"type":"error","name":"E","value":"v","traceback":"` + long + `"}`, "E: [24 MB, too large"},
 	} {
-		lines, end, taken := passed(t, c.line+"\n"+behind)
+		lines, end, allocated := copyToPage(t, c.line+"\n"+followingLines)
 		if end.Lost || end.Count != 4 || len(lines) != 2 || lines[1]["text"] != "later" {
 			t.Errorf("%s: %d lines, %+v", name, len(lines), end)
 			continue
@@ -71,24 +71,25 @@ func TestLargeResults(t *testing.T) {
 		case "error":
 			value = lines[0]["traceback"]
 		}
-		if text, _ := value.(string); !strings.HasPrefix(text, c.said) {
-			t.Errorf("%s: %.80v", name, value)
+		if text, _ := value.(string); !strings.HasPrefix(text, c.want) {
+			t.Errorf("%s: got %.80v, want prefix %.80q", name, value, c.want)
 		}
-		if limit := uint64(10 * maxShown); taken > limit {
-			t.Errorf("%s: took %d MiB", name, taken>>20)
+		if limit := uint64(10 * maxShownLine); allocated > limit {
+			t.Errorf("%s: allocated %d MiB", name, allocated>>20)
 		}
 	}
-	if lines, end, _ := passed(t, `{"type":"stdout","text":"a"}`+"\n"+`{"type":"keepalive"`); len(lines) != 1 || !end.Lost {
-		t.Errorf("%v, %+v", lines, end)
+	if lines, end, _ := copyToPage(t, `{"type":"stdout","text":"a"}`+"\n"+`{"type":"keepalive"`); len(lines) != 1 || !end.Lost {
+		t.Errorf("incomplete stream: got lines %v and end %+v, want one line and Lost", lines, end)
 	}
-	if lines, _, _ := passed(t, long); len(lines) != 0 {
-		t.Errorf("%.80v", lines)
+	if lines, _, _ := copyToPage(t, long); len(lines) != 0 {
+		t.Errorf("text that is not JSON: got lines %.80v, want none", lines)
 	}
 }
 
-// Texts that are passed on unchanged are still valid texts.
-func TestLinesOfOtherForms(t *testing.T) {
-	lines, _, _ := passed(t, `{"type":"stdout","text":{"a":1}}
+// TestMalformedLinesStayValidJSON checks lines with values of the wrong type and with invalid
+// escapes.
+func TestMalformedLinesStayValidJSON(t *testing.T) {
+	lines, _, _ := copyToPage(t, `{"type":"stdout","text":{"a":1}}
 {"type":"stdout","text":null}
 {"type":"error","name":"E"}
 {"type":"error","name":"E","value":"a\nb","traceback":["x"]}

@@ -10,15 +10,15 @@ import (
 	"github.com/crannog/crannog/internal/guest/client"
 )
 
-// control is the right of one viewer to type. Its context ends with the right.
+// control is the right of one viewer to type. Its context is cancelled when the viewer loses control.
 type control struct {
 	holder *viewer
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// entryTime bounds writing an audit entry.
-const entryTime = 10 * time.Second
+// entryTimeout bounds writing an audit entry.
+const entryTimeout = 10 * time.Second
 
 // take gives control to a viewer, and takes it from the previous holder. The audit entry is written
 // before anything can be typed.
@@ -26,19 +26,19 @@ func (h *hub) take(ctx context.Context, v *viewer) error {
 	h.controlMu.Lock()
 	defer h.controlMu.Unlock()
 	h.mu.Lock()
-	was, done := h.control, h.done
+	previous, done := h.control, h.done
 	h.mu.Unlock()
 	if done {
 		return fault.New(fault.Conflict, "terminal_ended", "the program has ended")
 	}
-	if was != nil && was.holder == v {
+	if previous != nil && previous.holder == v {
 		return nil
 	}
 	data := payload.Control{PID: h.key.pid, Do: "take"}
-	if was != nil {
-		data.Displaced = was.holder.actor()
+	if previous != nil {
+		data.Displaced = previous.holder.actor()
 	}
-	ctx, cancel := context.WithTimeout(ctx, entryTime)
+	ctx, cancel := context.WithTimeout(ctx, entryTimeout)
 	defer cancel()
 	err := h.x.deps.Record.Append(ctx, audit.Draft{Kind: audit.TerminalControl, Sandbox: h.key.sandbox, Actor: v.actor(), Data: data})
 	if err != nil {
@@ -56,7 +56,7 @@ func (h *hub) take(ctx context.Context, v *viewer) error {
 	return nil
 }
 
-// drop takes control away from a viewer, if it has it.
+// drop takes control away from a viewer that has it. left means that the viewer has disconnected.
 func (h *hub) drop(v *viewer, left bool) {
 	h.controlMu.Lock()
 	defer h.controlMu.Unlock()
@@ -77,8 +77,8 @@ func (h *hub) drop(v *viewer, left bool) {
 	}
 }
 
-// held returns the control of a viewer, or an error without it.
-func (h *hub) held(v *viewer) (*control, error) {
+// controlOf returns the control of a viewer, or an error if the viewer has no control.
+func (h *hub) controlOf(v *viewer) (*control, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.control == nil || h.control.holder != v {
@@ -88,21 +88,21 @@ func (h *hub) held(v *viewer) (*control, error) {
 }
 
 const (
-	// piece is the maximum of input that is sent at once.
-	piece = 32 << 10
-	// typeTime bounds how long sending input may block because a program does not read it.
-	typeTime = 30 * time.Second
+	// maxInputChunk is the largest input that is sent at once.
+	maxInputChunk = 32 << 10
+	// inputTimeout bounds how long sending input may block because a program does not read it.
+	inputTimeout = 30 * time.Second
 )
 
 // input sends a viewer's input.
 func (h *hub) input(v *viewer, data []byte) error {
 	for len(data) > 0 {
-		c, err := h.held(v)
+		c, err := h.controlOf(v)
 		if err != nil {
 			return err
 		}
-		n := min(len(data), piece)
-		ctx, cancel := context.WithTimeout(c.ctx, typeTime)
+		n := min(len(data), maxInputChunk)
+		ctx, cancel := context.WithTimeout(c.ctx, inputTimeout)
 		err = h.prog.Write(ctx, data[:n])
 		late := ctx.Err() != nil && c.ctx.Err() == nil
 		cancel()
@@ -112,10 +112,10 @@ func (h *hub) input(v *viewer, data []byte) error {
 		case v.ctx.Err() != nil:
 			return v.ctx.Err()
 		case c.ctx.Err() != nil:
-			if now, err := h.held(v); err != nil || now == c {
+			if now, err := h.controlOf(v); err != nil || now == c {
 				return err // another viewer has control now
 			}
-			continue // control was taken, and taken back
+			continue // the viewer lost control and has taken it again
 		case err != nil:
 			return err
 		}
@@ -126,11 +126,11 @@ func (h *hub) input(v *viewer, data []byte) error {
 
 // resize changes the window's size for a viewer.
 func (h *hub) resize(v *viewer, size client.Size) error {
-	c, err := h.held(v)
+	c, err := h.controlOf(v)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, typeTime)
+	ctx, cancel := context.WithTimeout(c.ctx, inputTimeout)
 	defer cancel()
 	if err := h.prog.Resize(ctx, size); err != nil {
 		return err

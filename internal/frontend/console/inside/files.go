@@ -52,19 +52,19 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 			return err
 		}
 	}
-	ctx, in := x.within(r, v, answerTime)
-	defer in.close()
-	at, err := in.files().Stat(ctx, call(in, &filesystempb.StatRequest{Path: dir}))
+	ctx, guest := x.connectWithin(r, v, answerTimeout)
+	defer guest.close()
+	at, err := guest.files().Stat(ctx, call(guest, &filesystempb.StatRequest{Path: dir}))
 	if err != nil {
 		return guestError(err)
 	}
-	// The paths of its entries are built from this path and sent back to the sandbox. A shortened
-	// path would name another file.
+	// The page builds paths of entries from this path and sends them back to the sandbox. A
+	// shortened path would name another file.
 	here, err := checkPath(at.Msg.GetEntry().GetPath())
 	if err != nil {
-		return lost(err)
+		return guestFailed(err)
 	}
-	list, err := in.lists().ListDir(ctx, call(in, &filesystempb.ListDirRequest{Path: dir, Depth: 1}))
+	list, err := guest.lists().ListDir(ctx, call(guest, &filesystempb.ListDirRequest{Path: dir, Depth: 1}))
 	if err != nil {
 		return guestError(err)
 	}
@@ -78,7 +78,7 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 		found, out.Cut = found[:maxEntries], true
 	}
 	for _, e := range found {
-		// a name with a slash would be another path
+		// A name with a slash would be another path.
 		if n := e.GetName(); n == "" || n == "." || n == ".." || len(n) > maxPath || strings.Contains(n, "/") {
 			continue
 		}
@@ -87,12 +87,12 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 	return writeJSON(w, http.StatusOK, out)
 }
 
-// entryOf converts a file of the sandbox. Its path is built from its directory's, because the
-// sandbox's own value cannot be trusted.
+// entryOf converts a file of the sandbox. It builds the path from the directory's path, because the
+// path that the sandbox sent cannot be trusted.
 func entryOf(e *filesystempb.EntryInfo, dir string) Entry {
 	out := Entry{
 		Name: e.GetName(), Path: path.Join(dir, e.GetName()), Type: "other", Size: e.GetSize(), Mode: e.GetMode() & 0o7777,
-		Modified: e.GetModifiedTime().AsTime().UTC(), Target: short(e.GetSymlinkTarget()),
+		Modified: e.GetModifiedTime().AsTime().UTC(), Target: clipMessage(e.GetSymlinkTarget()),
 	}
 	if y := out.Modified.Year(); y < 0 || y > 9999 {
 		out.Modified = time.Time{} // such a time cannot be encoded in JSON
@@ -115,15 +115,15 @@ func entryOf(e *filesystempb.EntryInfo, dir string) Entry {
 // download sends a file as a download. A browser must never show it as a page of the console,
 // whatever its content or name.
 func (x *Inside) download(w http.ResponseWriter, r *http.Request, v visit) error {
-	in := x.reach(v, answerTime)
-	defer in.close()
-	name, res, err := in.file(r, http.MethodGet, nil)
+	guest := x.connect(v, answerTimeout)
+	defer guest.close()
+	name, res, err := guest.file(r, http.MethodGet, nil)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return refused(res, "file")
+		return guestHTTPError(res, "file")
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
@@ -156,12 +156,12 @@ func attachment(name string) string {
 }
 
 // file requests the content of the named file.
-func (r reach) file(from *http.Request, method string, body io.Reader) (string, *http.Response, error) {
+func (r guestConn) file(from *http.Request, method string, body io.Reader) (string, *http.Response, error) {
 	name, err := checkPath(from.URL.Query().Get("path"))
 	if err != nil {
 		return "", nil, err
 	}
-	req, err := http.NewRequestWithContext(from.Context(), method, base+"/files?"+url.Values{"path": {name}}.Encode(), body)
+	req, err := http.NewRequestWithContext(from.Context(), method, baseURL+"/files?"+url.Values{"path": {name}}.Encode(), body)
 	if err != nil {
 		return "", nil, err
 	}
@@ -173,26 +173,26 @@ func (r reach) file(from *http.Request, method string, body io.Reader) (string, 
 	}
 	res, err := r.client.Do(req)
 	if err != nil {
-		return "", nil, lost(err)
+		return "", nil, guestFailed(err)
 	}
 	return name, res, nil
 }
 
 // upload writes a file. The sandbox's own limits apply.
 func (x *Inside) upload(w http.ResponseWriter, r *http.Request, v visit) error {
-	in := x.reach(v, answerTime)
-	defer in.close()
+	guest := x.connect(v, answerTimeout)
+	defer guest.close()
 	body := io.Reader(r.Body)
 	if r.ContentLength == 0 {
 		body = http.NoBody
 	}
-	_, res, err := in.file(r, http.MethodPost, body)
+	_, res, err := guest.file(r, http.MethodPost, body)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return refused(res, "file")
+		return guestHTTPError(res, "file")
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -203,9 +203,9 @@ func (x *Inside) removeFile(w http.ResponseWriter, r *http.Request, v visit) err
 	if err != nil {
 		return err
 	}
-	ctx, in := x.within(r, v, workTime)
-	defer in.close()
-	_, err = in.files().Remove(ctx, call(in, &filesystempb.RemoveRequest{Path: name}))
+	ctx, guest := x.connectWithin(r, v, workTimeout)
+	defer guest.close()
+	_, err = guest.files().Remove(ctx, call(guest, &filesystempb.RemoveRequest{Path: name}))
 	if err != nil {
 		return guestError(err)
 	}
@@ -223,9 +223,9 @@ func (x *Inside) makeDir(w http.ResponseWriter, r *http.Request, v visit) error 
 	if _, err := checkPath(in.Path); err != nil {
 		return err
 	}
-	ctx, to := x.within(r, v, workTime)
-	defer to.close()
-	_, err := to.files().MakeDir(ctx, call(to, &filesystempb.MakeDirRequest{Path: in.Path}))
+	ctx, guest := x.connectWithin(r, v, workTimeout)
+	defer guest.close()
+	_, err := guest.files().MakeDir(ctx, call(guest, &filesystempb.MakeDirRequest{Path: in.Path}))
 	if err != nil {
 		return guestError(err)
 	}
@@ -241,14 +241,14 @@ func (x *Inside) moveFile(w http.ResponseWriter, r *http.Request, v visit) error
 	if err := readJSON(w, r, maxSmall, &in); err != nil {
 		return err
 	}
-	_, from := checkPath(in.From)
-	_, to := checkPath(in.To)
-	if err := errors.Join(from, to); err != nil {
+	_, fromErr := checkPath(in.From)
+	_, toErr := checkPath(in.To)
+	if err := errors.Join(fromErr, toErr); err != nil {
 		return err
 	}
-	ctx, box := x.within(r, v, workTime)
-	defer box.close()
-	_, err := box.files().Move(ctx, call(box, &filesystempb.MoveRequest{Source: in.From, Destination: in.To}))
+	ctx, guest := x.connectWithin(r, v, workTimeout)
+	defer guest.close()
+	_, err := guest.files().Move(ctx, call(guest, &filesystempb.MoveRequest{Source: in.From, Destination: in.To}))
 	if err != nil {
 		return guestError(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// typed is a message from a page.
-type typed struct {
+// pageMessage is a message from a page.
+type pageMessage struct {
 	Type string `json:"type"`
 	Cols int    `json:"cols"`
 	Rows int    `json:"rows"`
@@ -28,15 +28,15 @@ type (
 		PID  int    `json:"pid"`
 		Cols uint16 `json:"cols"`
 		Rows uint16 `json:"rows"`
-		controlled
+		controlState
 		Scope string `json:"scope"`
 	}
 	controlFrame struct {
 		Type string `json:"type"`
-		controlled
+		controlState
 	}
-	// controlled names the viewer who may type, or null, and whether it is this page.
-	controlled struct {
+	// controlState names the viewer who may type, or null, and whether it is this page.
+	controlState struct {
 		Controller *string `json:"controller"`
 		Mine       bool    `json:"mine"`
 	}

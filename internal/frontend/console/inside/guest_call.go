@@ -24,48 +24,48 @@ import (
 )
 
 const (
-	// base is the URL for requests into sandboxes; the dialer ignores its host.
-	base = "http://localhost"
-	// idle is how long an unused in-memory connection is kept.
-	idle = 30 * time.Second
-	// answerTime bounds the guest's answer to a request about files. workTime bounds moving or
+	// baseURL is the URL for requests into sandboxes; the dialer ignores its host.
+	baseURL = "http://localhost"
+	// idleTimeout is how long an unused in-memory connection stays open.
+	idleTimeout = 30 * time.Second
+	// answerTimeout bounds the guest's answer to a request about files. workTimeout bounds moving or
 	// removing files, of which there may be many. Without these limits, a guest that an attacker
 	// controls could block requests for ever, and a browser opens so few connections that the whole
 	// console would hang.
-	answerTime = 30 * time.Second
-	workTime   = 10 * time.Minute
+	answerTimeout = 30 * time.Second
+	workTimeout   = 10 * time.Minute
 )
 
-// reach is a connection into a sandbox for a caller.
-type reach struct {
+// guestConn is a connection to the guest of a sandbox, for one caller.
+type guestConn struct {
 	visit
 	client *http.Client
 	close  func()
 }
 
-// reach returns a connection whose answers must begin within a time. Zero is for calls that answer
-// only when they have finished.
-func (x *Inside) reach(v visit, begins time.Duration) reach {
+// connect returns a connection whose answers must begin within a time. Zero means no limit, for
+// calls that answer only when they have finished.
+func (x *Inside) connect(v visit, answerWithin time.Duration) guestConn {
 	caller := v.who.Principal()
 	t := &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return x.deps.Dial(ctx, caller) },
-		DisableCompression: true, IdleConnTimeout: idle, MaxIdleConnsPerHost: 4, ResponseHeaderTimeout: begins,
+		DisableCompression: true, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: 4, ResponseHeaderTimeout: answerWithin,
 	}
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return reach{v, &http.Client{Transport: t, CheckRedirect: stay}, t.CloseIdleConnections}
+	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return guestConn{v, &http.Client{Transport: t, CheckRedirect: noRedirect}, t.CloseIdleConnections}
 }
 
-// within bounds the whole answer by a context.
-func (x *Inside) within(r *http.Request, v visit, d time.Duration) (context.Context, reach) {
+// connectWithin is like connect, but d bounds the time until the whole answer has arrived.
+func (x *Inside) connectWithin(r *http.Request, v visit, d time.Duration) (context.Context, guestConn) {
 	ctx, cancel := context.WithTimeout(r.Context(), d)
-	in := x.reach(v, 0)
-	leave := in.close
-	in.close = func() { cancel(); leave() }
-	return ctx, in
+	guest := x.connect(v, 0)
+	closeConn := guest.close
+	guest.close = func() { cancel(); closeConn() }
+	return ctx, guest
 }
 
-// header adds the port and the sandbox's token.
-func (r reach) header(port int) http.Header {
+// header returns the request headers with the port and the sandbox's tokens.
+func (r guestConn) header(port int) http.Header {
 	h := http.Header{}
 	h.Set(ingress.IDHeader, r.box.ID)
 	h.Set(ingress.PortHeader, strconv.Itoa(port))
@@ -76,32 +76,32 @@ func (r reach) header(port int) http.Header {
 	return h
 }
 
-func (r reach) process() *client.Client {
-	return client.New(r.client, base, r.header(guestboot.Port))
+func (r guestConn) process() *client.Client {
+	return client.New(r.client, baseURL, r.header(guestboot.Port))
 }
 
 // files is the client for calls about one file.
-func (r reach) files() filesystempbconnect.FilesystemClient {
-	return guestwire.Filesystem(r.client, base, guestwire.One)
+func (r guestConn) files() filesystempbconnect.FilesystemClient {
+	return guestwire.Filesystem(r.client, baseURL, guestwire.One)
 }
 
 // lists is the client for lists of files. It reads one entry more than a page shows, to find out
 // whether there are more.
-func (r reach) lists() filesystempbconnect.FilesystemClient {
+func (r guestConn) lists() filesystempbconnect.FilesystemClient {
 	limit := guestwire.Listing
 	limit.Items, limit.Cut = maxEntries+1, true
-	return guestwire.Filesystem(r.client, base, limit)
+	return guestwire.Filesystem(r.client, baseURL, limit)
 }
 
 // call sends a request to the file service.
-func call[T any](r reach, msg *T) *connect.Request[T] {
+func call[T any](r guestConn, msg *T) *connect.Request[T] {
 	req := connect.NewRequest(msg)
 	maps.Copy(req.Header(), r.header(guestboot.Port))
 	return req
 }
 
-// kinds map the guest's error codes to faults.
-var kinds = map[connect.Code]fault.Kind{
+// codeKinds maps the guest's error codes to kinds of faults.
+var codeKinds = map[connect.Code]fault.Kind{
 	connect.CodeNotFound: fault.NotFound, connect.CodeAlreadyExists: fault.Exists, connect.CodePermissionDenied: fault.Denied,
 	connect.CodeInvalidArgument: fault.Invalid, connect.CodeFailedPrecondition: fault.Conflict, connect.CodeResourceExhausted: fault.Exhausted,
 	connect.CodeUnimplemented: fault.Unsupported, connect.CodeCanceled: fault.Canceled,
@@ -112,41 +112,42 @@ func guestError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ours := errors.AsType[*fault.Error](err); ours {
+	if _, ownPorts := errors.AsType[*fault.Error](err); ownPorts {
 		return err
 	}
 	e, ok := errors.AsType[*connect.Error](err)
 	if !ok {
-		return lost(err)
+		return guestFailed(err)
 	}
-	kind, ok := kinds[e.Code()]
+	kind, ok := codeKinds[e.Code()]
 	if !ok {
-		return lost(err)
+		return guestFailed(err)
 	}
-	return fault.Wrap(err, kind, "file_"+string(kind), short(e.Message()))
+	return fault.Wrap(err, kind, "file_"+string(kind), clipMessage(e.Message()))
 }
 
-func lost(cause error) error {
+// guestFailed returns the error of a guest that did not answer.
+func guestFailed(cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, "guest_failed", "the sandbox did not answer")
 }
 
-// statuses map the guest's HTTP statuses to faults.
-var statuses = map[int]fault.Kind{
+// statusKinds maps the guest's HTTP statuses to kinds of faults.
+var statusKinds = map[int]fault.Kind{
 	http.StatusBadRequest: fault.Invalid, http.StatusUnauthorized: fault.Denied, http.StatusForbidden: fault.Denied,
 	http.StatusNotFound: fault.NotFound, http.StatusConflict: fault.Conflict, http.StatusRequestEntityTooLarge: fault.Exhausted,
 	http.StatusInsufficientStorage: fault.Exhausted, http.StatusTooManyRequests: fault.Exhausted, http.StatusServiceUnavailable: fault.Unavailable,
 }
 
-// refused returns the error of a failed plain HTTP request.
-func refused(res *http.Response, code string) error {
+// guestHTTPError returns the error of a failed plain HTTP request.
+func guestHTTPError(res *http.Response, code string) error {
 	var body struct {
 		Message string `json:"message"`
 	}
 	text := "the sandbox answered " + strconv.Itoa(res.StatusCode)
 	if json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&body) == nil && body.Message != "" {
-		text = short(strings.TrimSpace(body.Message))
+		text = clipMessage(strings.TrimSpace(body.Message))
 	}
-	kind, ok := statuses[res.StatusCode]
+	kind, ok := statusKinds[res.StatusCode]
 	if !ok {
 		kind = fault.Unavailable
 	}

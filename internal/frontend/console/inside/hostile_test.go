@@ -17,11 +17,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// files requests a list from a guest that an attacker has replaced, and that answers with the given
-// data.
-func files(t *testing.T, list []byte) *httptest.ResponseRecorder {
+// listFromHostileGuest requests a list of files from a guest that an attacker has replaced. The guest
+// answers with the given data.
+func listFromHostileGuest(t *testing.T, list []byte) *httptest.ResponseRecorder {
 	t.Helper()
-	l := &memory{conns: make(chan net.Conn), done: make(chan struct{})}
+	l := &memoryListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	guest := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
@@ -36,11 +36,11 @@ func files(t *testing.T, list []byte) *httptest.ResponseRecorder {
 	go func() { served <- guest.Serve(l) }()
 	defer func() { guest.Close(); <-served }()
 	x, err := New(Deps{
-		Sandboxes: one{}, Census: unused{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
+		Sandboxes: runningSandbox{}, Census: unusedServices{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
 		Dial: func(context.Context, sandbox.Principal) (net.Conn, error) {
-			ours, theirs := net.Pipe()
+			ownPorts, theirs := net.Pipe()
 			l.conns <- theirs
-			return ours, nil
+			return ownPorts, nil
 		},
 	})
 	if err != nil {
@@ -53,24 +53,24 @@ func files(t *testing.T, list []byte) *httptest.ResponseRecorder {
 	return w
 }
 
-// P45: an entry takes two bytes on the wire and hundreds in memory. The number of decoded entries
-// is limited to what a page shows, and the size of each is limited too.
-func TestHostileLists(t *testing.T) {
+// TestHostileFileListIsLimited sends too many entries, and too large ones. An entry takes two bytes on
+// the wire and hundreds in memory, so a small answer could exhaust the server's memory (P45).
+func TestHostileFileListIsLimited(t *testing.T) {
 	entry := []byte("\x0a\x03\x0a\x01a")
 	for n, cut := range map[int]bool{3: false, maxEntries: false, maxEntries + 1: true, 2 * maxEntries: true} {
-		w := files(t, bytes.Repeat(entry, n))
+		w := listFromHostileGuest(t, bytes.Repeat(entry, n))
 		text := w.Body.Bytes()
 		if shown := bytes.Count(text, []byte(`"name":"a"`)); w.Code != http.StatusOK || shown != min(n, maxEntries) || bytes.Contains(text, []byte(`"cut":true`)) != cut {
-			t.Errorf("%d: %d, %d are shown", n, w.Code, shown)
+			t.Errorf("%d entries: got status %d and %d shown", n, w.Code, shown)
 		}
 	}
 	// Data after the limit is not read, so it need not be valid.
-	if w := files(t, append(bytes.Repeat(entry, maxEntries+1), "\x0a\x02\x0a\x01\x0a\x01\xff"...)); w.Code != http.StatusOK {
-		t.Errorf("what is left out is read: %d %s", w.Code, w.Body)
+	if w := listFromHostileGuest(t, append(bytes.Repeat(entry, maxEntries+1), "\x0a\x02\x0a\x01\x0a\x01\xff"...)); w.Code != http.StatusOK {
+		t.Errorf("invalid data after the limit: got %d %s, want 200", w.Code, w.Body)
 	}
-	words := bytes.Repeat([]byte{0x5a, 0}, 100_001)
-	w := files(t, append(fmt.Appendf(nil, "\x0a%s", []byte{0xc2, 0x9a, 0x0c}), words...))
+	manyFields := bytes.Repeat([]byte{0x5a, 0}, 100_001)
+	w := listFromHostileGuest(t, append(fmt.Appendf(nil, "\x0a%s", []byte{0xc2, 0x9a, 0x0c}), manyFields...))
 	if w.Code != http.StatusTooManyRequests && w.Code != http.StatusRequestEntityTooLarge || !bytes.Contains(w.Body.Bytes(), []byte("answer_too_large")) {
-		t.Errorf("words of a file: %d %.200s", w.Code, w.Body)
+		t.Errorf("entry with too many fields: got %d %.200s", w.Code, w.Body)
 	}
 }

@@ -29,13 +29,13 @@ type hubKey struct {
 // hub is one terminal: a program on one side, and all its viewers on the other. It reads output as
 // fast as the program prints, whether or not viewers keep up.
 type hub struct {
-	x       *Inside
-	key     hubKey
-	command []string
-	started time.Time
-	own     bool // opened here, and kept without viewers
-	prog    program
-	release func() // ends the connection to the guest
+	x          *Inside
+	key        hubKey
+	command    []string
+	started    time.Time
+	openedHere bool // the console started the program, so the hub stays without viewers
+	prog       program
+	release    func() // ends the connection to the guest
 
 	controlMu sync.Mutex // held while control changes hands; locked before mu
 
@@ -52,9 +52,9 @@ type hub struct {
 
 // Limits of terminals: each holds its output, and a stream.
 const (
-	maxHubs    = 256
-	maxOfBox   = 16
-	maxViewers = 32
+	maxHubs           = 256
+	maxHubsPerSandbox = 16
+	maxViewers        = 32
 )
 
 // add registers the terminal of a running program, and starts to read it. If another request
@@ -63,7 +63,7 @@ func (x *Inside) add(h *hub) (*hub, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	// A program that was just started is a new one, even if its process ID was used before.
-	if other := x.openHub(h.key); other != nil && !h.own {
+	if other := x.openHub(h.key); other != nil && !h.openedHere {
 		return other, nil
 	}
 	if err := x.checkCapacity(h.key); err != nil {
@@ -86,7 +86,7 @@ func (x *Inside) checkCapacity(key hubKey) error {
 	switch {
 	case x.ctx.Err() != nil:
 		return fault.New(fault.Unavailable, "shutting_down", "the server is shutting down")
-	case len(x.hubs) >= maxHubs || same >= maxOfBox:
+	case len(x.hubs) >= maxHubs || same >= maxHubsPerSandbox:
 		return fault.New(fault.Exhausted, "too_many_terminals", "too many terminals are open").WithHint("end a program on a terminal")
 	}
 	return nil
@@ -178,7 +178,7 @@ func (h *hub) leave(v *viewer) {
 	h.drop(v, true)
 	h.mu.Lock()
 	delete(h.viewers, v)
-	empty := len(h.viewers) == 0 && !h.own
+	empty := len(h.viewers) == 0 && !h.openedHere
 	h.closing = h.closing || empty
 	h.mu.Unlock()
 	if empty {

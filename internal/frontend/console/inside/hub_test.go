@@ -23,24 +23,24 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// shell is a program that a test controls.
-type shell struct {
+// fakeProgram is a program whose output and input a test controls.
+type fakeProgram struct {
 	out   chan []byte
 	typed chan string
-	stuck chan struct{} // unless nil, typing waits for it
+	stuck chan struct{} // unless nil, Write blocks until it is closed
 	sizes chan client.Size
 	once  sync.Once
 	shut  chan struct{}
 }
 
-func newShell() *shell {
-	return &shell{out: make(chan []byte), typed: make(chan string, 100), sizes: make(chan client.Size, 100), shut: make(chan struct{})}
+func newFakeProgram() *fakeProgram {
+	return &fakeProgram{out: make(chan []byte), typed: make(chan string, 100), sizes: make(chan client.Size, 100), shut: make(chan struct{})}
 }
 
-func (*shell) PID() uint32 { return 7 }
-func (s *shell) Close()    { s.once.Do(func() { close(s.shut) }) }
+func (*fakeProgram) PID() uint32 { return 7 }
+func (s *fakeProgram) Close()    { s.once.Do(func() { close(s.shut) }) }
 
-func (s *shell) Stream(stdout, _ io.Writer) (client.Exit, error) {
+func (s *fakeProgram) Stream(stdout, _ io.Writer) (client.Exit, error) {
 	for {
 		select {
 		case b, ok := <-s.out:
@@ -56,7 +56,7 @@ func (s *shell) Stream(stdout, _ io.Writer) (client.Exit, error) {
 	}
 }
 
-func (s *shell) Write(ctx context.Context, b []byte) error {
+func (s *fakeProgram) Write(ctx context.Context, b []byte) error {
 	if s.stuck != nil {
 		select {
 		case <-s.stuck:
@@ -68,39 +68,39 @@ func (s *shell) Write(ctx context.Context, b []byte) error {
 	return nil
 }
 
-func (s *shell) Resize(_ context.Context, size client.Size) error { s.sizes <- size; return nil }
+func (s *fakeProgram) Resize(_ context.Context, size client.Size) error { s.sizes <- size; return nil }
 
-type unused struct{}
+type unusedServices struct{}
 
-func (unused) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
+func (unusedServices) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
 	return sandbox.Sandbox{}, errors.New("unused")
 }
 
-func (unused) Census(context.Context, sandbox.Principal, string) (census.Census, error) {
+func (unusedServices) Census(context.Context, sandbox.Principal, string) (census.Census, error) {
 	return census.Census{}, errors.New("unused")
 }
 
-func (unused) SignalProcess(context.Context, sandbox.Principal, string, int, syscall.Signal) error {
+func (unusedServices) SignalProcess(context.Context, sandbox.Principal, string, int, syscall.Signal) error {
 	return errors.New("unused")
 }
 
-func newHub(t *testing.T) (*hub, *shell, *audittest.Log) {
+func newHub(t *testing.T) (*hub, *fakeProgram, *audittest.Log) {
 	t.Helper()
-	book := &audittest.Log{}
+	auditLog := &audittest.Log{}
 	x, err := New(Deps{
-		Sandboxes: unused{}, Census: unused{}, Record: book, Log: slog.New(slog.DiscardHandler),
+		Sandboxes: unusedServices{}, Census: unusedServices{}, Record: auditLog, Log: slog.New(slog.DiscardHandler),
 		Dial: func(context.Context, sandbox.Principal) (net.Conn, error) { return nil, errors.New("unused") },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newShell()
-	h, err := x.add(&hub{key: hubKey{"box", 7}, own: true, prog: s, release: func() {}})
+	s := newFakeProgram()
+	h, err := x.add(&hub{key: hubKey{"box", 7}, openedHere: true, prog: s, release: func() {}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close(); x.Close() })
-	return h, s, book
+	return h, s, auditLog
 }
 
 func newViewer(t *testing.T, h *hub, id string) *viewer {
@@ -113,29 +113,29 @@ func newViewer(t *testing.T, h *hub, id string) *viewer {
 	return v
 }
 
-// One viewer may type at a time, and only after the audit log has the entry. A displaced viewer
-// cannot type any more.
-func TestControl(t *testing.T) {
-	h, s, book := newHub(t)
+// TestOnlyControllerMayType checks that one viewer may type at a time, and only after the audit log
+// has the entry. A displaced viewer cannot type any more.
+func TestOnlyControllerMayType(t *testing.T) {
+	h, s, auditLog := newHub(t)
 	alice, bob := newViewer(t, h, "alice"), newViewer(t, h, "bob")
 	if err := h.input(alice, []byte("x")); fault.CodeOf(err) != "no_control" {
-		t.Errorf("without control: %v", err)
+		t.Errorf("typing without control: got %v, want no_control", err)
 	}
 	if err := h.resize(alice, client.Size{Cols: 1, Rows: 1}); fault.CodeOf(err) != "no_control" {
-		t.Errorf("resized without control: %v", err)
+		t.Errorf("resizing without control: got %v, want no_control", err)
 	}
-	book.Fail(func(audit.Draft) bool { return true })
+	auditLog.Fail(func(audit.Draft) bool { return true })
 	if err := h.take(t.Context(), alice); fault.CodeOf(err) != "record_unavailable" {
-		t.Errorf("unrecorded: %v", err)
+		t.Errorf("taking control without an audit entry: got %v, want record_unavailable", err)
 	}
 	if err := h.input(alice, []byte("x")); fault.CodeOf(err) != "no_control" {
-		t.Errorf("without a record: %v", err)
+		t.Errorf("typing after a failed take: got %v, want no_control", err)
 	}
-	book.Fail(nil)
+	auditLog.Fail(nil)
 	if err := h.take(t.Context(), alice); err != nil {
 		t.Fatal(err)
 	}
-	book.Crash() // what is not durable by now is lost
+	auditLog.Crash() // loses entries that are not on disk yet
 	if err := h.input(alice, []byte("ls\n")); err != nil || <-s.typed != "ls\n" {
 		t.Errorf("%v", err)
 	}
@@ -146,37 +146,37 @@ func TestControl(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-late; fault.CodeOf(err) != "no_control" {
-		t.Errorf("the displaced one typed: %v", err)
+		t.Errorf("pending input of the displaced viewer: got %v, want no_control", err)
 	}
 	s.stuck = nil
-	if err := h.input(bob, bytes.Repeat([]byte("y"), 2*piece+1)); err != nil || len(<-s.typed)+len(<-s.typed)+len(<-s.typed) != 2*piece+1 {
+	if err := h.input(bob, bytes.Repeat([]byte("y"), 2*maxInputChunk+1)); err != nil || len(<-s.typed)+len(<-s.typed)+len(<-s.typed) != 2*maxInputChunk+1 {
 		t.Errorf("%v", err)
 	}
 	if err := h.resize(bob, client.Size{Cols: 100, Rows: 40}); err != nil || <-s.sizes != (client.Size{Cols: 100, Rows: 40}) {
 		t.Errorf("%v", err)
 	}
 	if err := h.input(alice, []byte("x")); fault.CodeOf(err) != "no_control" {
-		t.Errorf("the displaced one: %v", err)
+		t.Errorf("typing of the displaced viewer: got %v, want no_control", err)
 	}
 	h.leave(bob)
 	var output []string
-	for _, e := range book.Entries(audit.TerminalControl) {
+	for _, e := range auditLog.Entries(audit.TerminalControl) {
 		output = append(output, e.Actor+string(e.Data))
 	}
 	want := []string{
 		`console:alice{"pid":7,"do":"take"}`, `console:bob{"pid":7,"do":"take","displaced":"console:alice"}`, `console:bob{"pid":7,"do":"release","left":true}`,
 	}
 	if !slices.Equal(output, want) {
-		t.Errorf("the record says %q", output)
+		t.Errorf("got audit entries %q, want %q", output, want)
 	}
 	if len(s.typed) != 0 {
-		t.Errorf("typed: %q", <-s.typed)
+		t.Errorf("the program got unexpected input %q", <-s.typed)
 	}
 }
 
-// A viewer that does not read is disconnected, and neither the program nor another viewer waits for
-// it.
-func TestSlowViewer(t *testing.T) {
+// TestSlowViewerIsDisconnected checks that a viewer that does not read is disconnected, and delays
+// neither the program nor another viewer.
+func TestSlowViewerIsDisconnected(t *testing.T) {
 	h, s, _ := newHub(t)
 	slow, fast := newViewer(t, h, "slow"), newViewer(t, h, "fast")
 	var seen int
@@ -195,21 +195,21 @@ func TestSlowViewer(t *testing.T) {
 		}
 	}
 	if seen != 40*len(chunk) {
-		t.Errorf("the fast one has %d of %d", seen, 40*len(chunk))
+		t.Errorf("the fast viewer got %d of %d bytes", seen, 40*len(chunk))
 	}
 	out, _, code, _ := slow.next()
 	if code == 0 || !strings.Contains(string(out[len(out)-1].data), "too_slow") {
-		t.Errorf("the slow one: %d, %v", code, out)
+		t.Errorf("the slow viewer got code %d and %v, want too_slow", code, out)
 	}
-	if h.mu.Lock(); cap(h.out.kept) > 4*maxLag {
-		t.Errorf("%d bytes are held", cap(h.out.kept))
+	if h.mu.Lock(); cap(h.out.buf) > 4*maxLag {
+		t.Errorf("the hub buffers %d bytes, want at most 4*maxLag", cap(h.out.buf))
 	}
 	h.mu.Unlock()
 }
 
-// A viewer that attaches later gets the last output, from the beginning of a line, and the exit
-// code.
-func TestReplayAndEnd(t *testing.T) {
+// TestLateViewerGetsReplayAndExitCode checks that a viewer that attaches later gets the last output,
+// from the beginning of a line, and the exit code.
+func TestLateViewerGetsReplayAndExitCode(t *testing.T) {
 	h, s, _ := newHub(t)
 	first := newViewer(t, h, "first")
 	line := append(bytes.Repeat([]byte("w"), 99), '\n')
@@ -222,17 +222,17 @@ func TestReplayAndEnd(t *testing.T) {
 		printed := h.out.end
 		h.mu.Unlock()
 		if printed == all {
-			break // the last of it has been taken in
+			break // the hub has stored all output
 		}
 	}
 	late := newViewer(t, h, "late")
 	out, _, _, _ := late.next()
 	if !strings.Contains(string(out[0].data), `"type":"ready"`) || !strings.Contains(string(out[0].data), `"controller":null`) {
-		t.Errorf("first %s", out[0].data)
+		t.Errorf("got first message %s, want ready without a controller", out[0].data)
 	}
 	got := len(out[1].data)
 	if !bytes.HasPrefix(out[1].data, line) {
-		t.Errorf("it begins with %.20q", out[1].data)
+		t.Errorf("the replay begins with %.20q, want a whole line", out[1].data)
 	}
 	for more := true; more; {
 		out, more, _, _ = late.next()
@@ -241,51 +241,52 @@ func TestReplayAndEnd(t *testing.T) {
 		}
 	}
 	if got > scrollback || got < scrollback-2*len(line) {
-		t.Errorf("%d bytes are replayed", got)
+		t.Errorf("got %d replayed bytes, want about %d", got, scrollback)
 	}
 	close(s.out)
 	for code := 0; code == 0; {
 		<-late.changed
 		out, _, c, _ := late.next()
 		if code = int(c); code != 0 && !strings.Contains(string(out[len(out)-1].data), `{"type":"exit","exit_code":3}`) {
-			t.Errorf("the end is %s", out[len(out)-1].data)
+			t.Errorf("got last message %s, want exit code 3", out[len(out)-1].data)
 		}
 	}
 	if h.x.find(h.key) != nil {
-		t.Error("a terminal that has ended is kept")
+		t.Error("the hub of an ended terminal is still registered")
 	}
 }
 
-// The hub of a terminal that was opened elsewhere uses no memory once it has no viewers.
-func TestOthersTerminalIsLetGo(t *testing.T) {
+// TestUnwatchedForeignTerminalIsReleased checks that the hub of a terminal that another caller opened
+// is removed with its last viewer.
+func TestUnwatchedForeignTerminalIsReleased(t *testing.T) {
 	h, s, _ := newHub(t)
-	h.own = false
+	h.openedHere = false
 	v, w := newViewer(t, h, "v"), newViewer(t, h, "w")
 	h.leave(v)
 	if h.x.find(h.key) != h {
-		t.Error("let go of with a viewer")
+		t.Error("the hub was removed although it has a viewer")
 	}
 	h.leave(w)
 	<-s.shut
 	if h.x.find(h.key) != nil {
-		t.Error("kept")
+		t.Error("the hub without viewers is still registered")
 	}
 	if err := h.enter(v); !errors.Is(err, errClosing) {
-		t.Errorf("entered: %v", err)
+		t.Errorf("entering a closing hub: got %v, want errClosing", err)
 	}
 }
 
-// A viewer that attaches while the last one leaves gets a new stream of the same terminal, however
-// long the detachment takes.
-func TestComingWhileLettingGo(t *testing.T) {
+// TestViewerAttachesWhileHubCloses checks that a viewer that attaches while the last one leaves gets
+// a new stream of the same terminal.
+func TestViewerAttachesWhileHubCloses(t *testing.T) {
 	h, _, _ := newHub(t)
 	h.mu.Lock()
-	h.own, h.closing = false, true // as leave does before it does the rest
+	h.openedHere, h.closing = false, true // the state in the middle of leave
 	h.mu.Unlock()
 	if h.x.find(h.key) != nil {
-		t.Error("a hub that accepts no viewers is found")
+		t.Error("find returned a hub that accepts no viewers")
 	}
-	s := newShell()
+	s := newFakeProgram()
 	t.Cleanup(s.Close)
 	next := &hub{key: h.key, prog: s, release: func() {}}
 	if got, err := h.x.add(next); got != next || err != nil {
@@ -293,12 +294,12 @@ func TestComingWhileLettingGo(t *testing.T) {
 	}
 	newViewer(t, next, "v")
 	if h.x.find(h.key) != next {
-		t.Error("the new one is not found")
+		t.Error("find does not return the new hub")
 	}
 }
 
-// Terminals and viewers are bounded.
-func TestHubBounds(t *testing.T) {
+// TestTerminalsAndViewersAreLimited opens as many terminals and viewers as allowed, and one more.
+func TestTerminalsAndViewersAreLimited(t *testing.T) {
 	h, _, _ := newHub(t)
 	for range maxViewers {
 		newViewer(t, h, "v")
@@ -306,45 +307,45 @@ func TestHubBounds(t *testing.T) {
 	if err := h.enter(&viewer{}); fault.KindOf(err) != fault.Exhausted {
 		t.Errorf("%v", err)
 	}
-	for i := 1; i < maxOfBox; i++ {
-		s := newShell()
+	for i := 1; i < maxHubsPerSandbox; i++ {
+		s := newFakeProgram()
 		t.Cleanup(s.Close)
-		if _, err := h.x.add(&hub{key: hubKey{"box", 100 + i}, own: true, prog: s, release: func() {}}); err != nil {
+		if _, err := h.x.add(&hub{key: hubKey{"box", 100 + i}, openedHere: true, prog: s, release: func() {}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := h.x.add(&hub{key: hubKey{"box", 9}, own: true}); fault.KindOf(err) != fault.Exhausted {
+	if _, err := h.x.add(&hub{key: hubKey{"box", 9}, openedHere: true}); fault.KindOf(err) != fault.Exhausted {
 		t.Errorf("%v", err)
 	}
 }
 
-// Rates are computed from the time between two measurements, even if two people request them at
-// once. A process ID that is used again is another process.
-func TestRates(t *testing.T) {
+// TestCPURates checks that rates are computed from the time between two measurements, even if two
+// people request them at once. A process with a reused PID is another process.
+func TestCPURates(t *testing.T) {
 	var r rates
 	now := time.Now()
 	p := census.Process{PID: 5, Start: 1, CPU: time.Second}
 	if got := r.shares("a", []census.Process{p}, now); len(got) != 0 {
-		t.Errorf("at the first look: %v", got)
+		t.Errorf("first measurement: got rates %v, want none", got)
 	}
 	p.CPU += 500 * time.Millisecond
 	if got := r.shares("a", []census.Process{p}, now.Add(time.Second)); got[idOf(p)] != 0.5 {
 		t.Errorf("%v", got)
 	}
 	if got := r.shares("a", []census.Process{p}, now.Add(1100*time.Millisecond)); got[idOf(p)] != 0.5 {
-		t.Errorf("of a look just after: %v", got)
+		t.Errorf("measurement shortly after: got rates %v, want 0.5", got)
 	}
 	q := census.Process{PID: 5, Start: 9, CPU: 200 * time.Millisecond}
 	if got := r.shares("a", []census.Process{q}, now.Add(2*time.Second)); got[idOf(q)] != 0.2 {
-		t.Errorf("of a new one: %v", got)
+		t.Errorf("new process with the same PID: got rates %v, want 0.2", got)
 	}
 	if got := r.shares("a", []census.Process{q}, now.Add(time.Hour)); len(got) != 0 {
-		t.Errorf("after an hour: %v", got)
+		t.Errorf("after an hour: got rates %v, want none", got)
 	}
 }
 
-// A file is always downloaded and never shown as a page, whatever its name.
-func TestAttachment(t *testing.T) {
+// TestAttachmentEscapesFileName checks that a file is always downloaded, whatever its name contains.
+func TestAttachmentEscapesFileName(t *testing.T) {
 	for name, want := range map[string]string{
 		"a.txt": "attachment; filename=a.txt", "x\r\nSet-Cookie: a": `attachment; filename="x__Set-Cookie: a"`, "a\u202egpj.exe": "attachment; filename=a_gpj.exe",
 		"": "attachment; filename=file", "é": "attachment; filename*=utf-8''%C3%A9", `a"b\c`: "attachment; filename=a_b_c",
@@ -355,7 +356,7 @@ func TestAttachment(t *testing.T) {
 	}
 }
 
-// Lines of the interpreter are converted to lines of the console, or dropped.
+// FuzzReadLine checks that lines of the interpreter are converted to known lines, or dropped.
 func FuzzReadLine(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"stdout","text":"x\n"}`, `{"type":"result","is_main_result":true,"text":"1","png":"AAAA","html":null,"evil":"x"}`, `{"type":"end_of_execution"}`,
@@ -378,6 +379,7 @@ func FuzzReadLine(f *testing.F) {
 	})
 }
 
+// FuzzScroll checks the bounds of the buffer and of the replay.
 func FuzzScroll(f *testing.F) {
 	f.Add(10, 300000, 2)
 	f.Add(3<<20, 1, 1)
@@ -393,8 +395,8 @@ func FuzzScroll(f *testing.F) {
 		if at := s.replay(); at < s.start() || at > s.end || s.end-at > scrollback {
 			t.Errorf("replay at %d of %d to %d", at, s.start(), s.end)
 		}
-		if len(s.kept) > 2*maxLag {
-			t.Errorf("%d bytes", len(s.kept))
+		if len(s.buf) > 2*maxLag {
+			t.Errorf("%d bytes", len(s.buf))
 		}
 	})
 }

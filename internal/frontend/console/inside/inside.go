@@ -55,14 +55,13 @@ type Deps struct {
 	Domain string
 }
 
-// Inside serves pages about the inside of sandboxes. It is safe for concurrent
-// use.
+// Inside serves pages about the inside of sandboxes. It is safe for concurrent use.
 type Inside struct {
 	deps  Deps
 	mux   *http.ServeMux
 	rates rates
 
-	ctx    context.Context // of terminals
+	ctx    context.Context // ends all terminals when it is done
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
@@ -141,8 +140,8 @@ func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWr
 	})
 }
 
-// running returns a running sandbox. It does not resume a paused one, because viewing must not do
-// so.
+// running returns a running sandbox. It does not resume a paused sandbox, because looking at a page
+// must not change a sandbox.
 func (x *Inside) running(ctx context.Context, caller session.Session, ref string) (sandbox.Sandbox, error) {
 	box, err := x.deps.Sandboxes.Get(ctx, caller.Principal(), ref)
 	if err != nil {
@@ -170,4 +169,5 @@ func (x *Inside) fail(w http.ResponseWriter, r *http.Request, err error) {
 // maxMessage bounds a sandbox's text in an answer.
 const maxMessage = 1 << 10
 
-func short(message string) string { return text.Clip(text.Lines(message), maxMessage) }
+// clipMessage returns a text of a sandbox, bounded and without control characters.
+func clipMessage(message string) string { return text.Clip(text.Lines(message), maxMessage) }

@@ -20,26 +20,27 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// listing is the response to a list of files.
 type listing struct {
 	Path    string
 	Entries []inside.Entry
 }
 
-// Files are listed, uploaded, downloaded, moved and removed, and each action is in the audit log
-// with its actor.
-func TestFiles(t *testing.T) {
+// TestFileActionsAreRecorded lists, uploads, downloads, moves and removes files. Each action is in the
+// audit log with its actor.
+func TestFileActionsAreRecorded(t *testing.T) {
 	s := newStack(t)
 	at := func(name string) string { return "?path=" + url.QueryEscape(filepath.Join(s.home, name)) }
 	content := "<script>alert(1)</script>\x00\xff"
-	s.ask("alice/operator", "PUT", "/file"+at("evil.html"), content, nil)
-	s.ask("alice/operator", "PUT", "/file"+at("empty"), "", nil)
-	s.ask("alice/operator", "POST", "/dirs", fmt.Sprintf(`{"path":%q}`, s.home+"/d"), nil)
-	s.ask("alice/operator", "POST", "/move", fmt.Sprintf(`{"from":%q,"to":%q}`, s.home+"/empty", s.home+"/d/full"), nil)
+	s.request("alice/operator", "PUT", "/file"+at("evil.html"), content, nil)
+	s.request("alice/operator", "PUT", "/file"+at("empty"), "", nil)
+	s.request("alice/operator", "POST", "/dirs", fmt.Sprintf(`{"path":%q}`, s.home+"/d"), nil)
+	s.request("alice/operator", "POST", "/move", fmt.Sprintf(`{"from":%q,"to":%q}`, s.home+"/empty", s.home+"/d/full"), nil)
 	if err := os.Symlink("/etc/passwd", filepath.Join(s.home, "link")); err != nil {
 		t.Fatal(err)
 	}
 	var l listing
-	s.ask("bob/viewer", "GET", "/files"+at(""), "", &l)
+	s.request("bob/viewer", "GET", "/files"+at(""), "", &l)
 	types := map[string]string{}
 	for _, e := range l.Entries {
 		types[e.Name] = e.Type
@@ -50,13 +51,13 @@ func TestFiles(t *testing.T) {
 	if l.Path != s.home || types["evil.html"] != "file" || types["d"] != "dir" || types["link"] != "symlink" || len(types) != 3 {
 		t.Errorf("%+v", l)
 	}
-	s.ask("bob/viewer", "GET", "/files", "", &l)
+	s.request("bob/viewer", "GET", "/files", "", &l)
 	if l.Path != s.home {
-		t.Errorf("without a path it is %q", l.Path)
+		t.Errorf("list without a path: got %q, want the home directory", l.Path)
 	}
 	res, text := s.do("alice/operator", "GET", "/file"+at("evil.html"), "")
 	if text != content {
-		t.Errorf("%q came out", text)
+		t.Errorf("downloaded %q, want %q", text, content)
 	}
 	for name, want := range map[string]string{
 		"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff", "Content-Disposition": "attachment; filename=evil.html",
@@ -66,9 +67,9 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	s.ask("alice/operator", "DELETE", "/file"+at("d"), "", nil)
+	s.request("alice/operator", "DELETE", "/file"+at("d"), "", nil)
 	if _, err := os.Stat(filepath.Join(s.home, "d")); err == nil {
-		t.Error("d is there")
+		t.Error("the removed directory d still exists")
 	}
 	for path, code := range map[string]string{
 		"/file" + at("none"): "file_not_found", "/file?path=relative": "invalid_path", "/file?path=%2Fa%00b": "invalid_path",
@@ -91,12 +92,13 @@ func TestFiles(t *testing.T) {
 	}
 	want := []string{"file.upload ok", "file.upload ok", "file.mkdir ok", "file.move ok", "file.download ok", "file.remove ok"}
 	if !slices.Equal(output, want) {
-		t.Errorf("the record says %q", output)
+		t.Errorf("got audit entries %q, want %q", output, want)
 	}
 }
 
-// A long path is sent in full, because the page uses it for actions on the file.
-func TestLongPaths(t *testing.T) {
+// TestLongPathIsSentInFull checks a long path. The page uses it for actions on the file, so it must
+// not be shortened.
+func TestLongPathIsSentInFull(t *testing.T) {
 	s := newStack(t)
 	dir := filepath.Join(s.home, strings.Repeat(strings.Repeat("d", 200)+"/", 8))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -106,14 +108,14 @@ func TestLongPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	var l listing
-	s.ask("bob/viewer", "GET", "/files?path="+url.QueryEscape(dir), "", &l)
+	s.request("bob/viewer", "GET", "/files?path="+url.QueryEscape(dir), "", &l)
 	if l.Path != dir || len(l.Entries) != 1 || l.Entries[0].Path != filepath.Join(dir, "a") {
 		t.Errorf("%+v", l)
 	}
 }
 
-// Names of files are data, whatever is in them.
-func TestHostileNames(t *testing.T) {
+// TestHostileFileNamesAreData checks that names with markup and control characters are escaped.
+func TestHostileFileNamesAreData(t *testing.T) {
 	s := newStack(t)
 	for _, name := range []string{"a\nb", "<img src=x onerror=alert(1)>", "\x1b[2J", "\u202etxt.exe", "bad\xff\xfe"} {
 		if err := os.WriteFile(filepath.Join(s.home, name), nil, 0o600); err != nil {
@@ -130,9 +132,9 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// A viewer can read and not change anything, and a caller without a scope can do neither. Nothing
-// inside a sandbox that is not running is shown.
-func TestScopes(t *testing.T) {
+// TestActionsNeedScope checks that a viewer can read but not change anything, and that a caller
+// without a scope can do neither. Nothing is shown of a sandbox that is not running.
+func TestActionsNeedScope(t *testing.T) {
 	s := newStack(t)
 	for _, route := range []string{
 		"PUT /file?path=/x", "GET /file?path=/x", "DELETE /file?path=/x", "POST /dirs", "POST /move", "POST /cells", "POST /terminals", "DELETE /processes/5",
@@ -157,12 +159,13 @@ func TestScopes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, text := s.do("bob/viewer", "GET", "/files", ""); !strings.Contains(text, "sandbox_not_running") {
-		t.Errorf("of an ended one: %s", text)
+		t.Errorf("files of an ended sandbox: got %s, want sandbox_not_running", text)
 	}
 }
 
-// Processes are listed, with their use as a rate, and can be ended. The end is in the audit log.
-func TestProcesses(t *testing.T) {
+// TestProcessListAndSignals lists processes with their CPU rate, and ends one. The signal is in the
+// audit log.
+func TestProcessListAndSignals(t *testing.T) {
 	s := newStack(t)
 	child := exec.CommandContext(t.Context(), "sh", "-c", "while :; do :; done", "x\x1b]0;evil\x07")
 	if err := child.Start(); err != nil {
@@ -172,7 +175,7 @@ func TestProcesses(t *testing.T) {
 	find := func() (p inside.Process) {
 		t.Helper()
 		var list struct{ Processes []inside.Process }
-		s.ask("bob/viewer", "GET", "/processes", "", &list)
+		s.request("bob/viewer", "GET", "/processes", "", &list)
 		i := slices.IndexFunc(list.Processes, func(p inside.Process) bool { return p.PID == child.Process.Pid })
 		if i < 0 {
 			t.Fatal("the child is not in the list")
@@ -197,25 +200,25 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("%s: %s %s", bad, res.Status, text)
 		}
 	}
-	s.ask("alice/operator", "DELETE", path+"?signal=KILL", "", nil)
+	s.request("alice/operator", "DELETE", path+"?signal=KILL", "", nil)
 	if err := child.Wait(); err == nil || child.ProcessState.String() != "signal: killed" {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the process ended with %v, want killed", err)
 	}
 	if res, _ := s.do("alice/operator", "DELETE", path, ""); res.StatusCode != http.StatusNotFound {
-		t.Errorf("again: %s", res.Status)
+		t.Errorf("signal to an ended process: got %s, want 404", res.Status)
 	}
 	found := false
 	for _, e := range s.entries(audit.Action) {
 		found = found || e.Actor == "console:alice" && strings.Contains(string(e.Data), `"process.signal","outcome":"ok"`)
 	}
 	if !found {
-		t.Error("the signal is not on record")
+		t.Error("the audit log has no entry of the signal")
 	}
 }
 
-// A port on which something listens is shown, with an address of another
-// origin.
-func TestPorts(t *testing.T) {
+// TestListeningPortsHavePreviewURLs checks that a port on which a program listens is shown with an
+// address of another origin.
+func TestListeningPortsHavePreviewURLs(t *testing.T) {
 	s := newStack(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -224,7 +227,7 @@ func TestPorts(t *testing.T) {
 	defer l.Close()
 	port := l.Addr().(*net.TCPAddr).Port
 	var list struct{ Ports []inside.Port }
-	s.ask("bob/viewer", "GET", "/ports", "", &list)
+	s.request("bob/viewer", "GET", "/ports", "", &list)
 	_, own, _ := net.SplitHostPort(strings.TrimPrefix(s.url, "http://"))
 	want := inside.Port{Port: port, PreviewURL: fmt.Sprintf("http://%d-%s.boxes.test:%s/", port, s.box.ID, own)}
 	if !slices.Contains(list.Ports, want) {
@@ -232,16 +235,16 @@ func TestPorts(t *testing.T) {
 	}
 	// A page that was loaded over a proxy with TLS shows no preview without TLS.
 	s.header = http.Header{"X-Forwarded-Proto": {"https"}}
-	s.ask("bob/viewer", "GET", "/ports", "", &list)
+	s.request("bob/viewer", "GET", "/ports", "", &list)
 	want.PreviewURL = strings.Replace(want.PreviewURL, "http:", "https:", 1)
 	if !slices.Contains(list.Ports, want) {
 		t.Errorf("behind a proxy %+v is not among %+v", want, list.Ports)
 	}
 }
 
-// The output of a cell is sent as lines of JSON, which end with its duration. The code is in the
-// audit log.
-func TestCell(t *testing.T) {
+// TestCellOutputAndAuditEntry checks that the output of a cell is sent as lines of JSON, which end
+// with its duration. The code is in the audit log.
+func TestCellOutputAndAuditEntry(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Fatal("the test needs python3")
 	}
@@ -282,6 +285,6 @@ func TestCell(t *testing.T) {
 		found = found || e.Actor == "console:alice" && bytes.Contains(e.Data, []byte("1+1"))
 	}
 	if !found {
-		t.Errorf("the cell is not on record: %+v", s.entries(audit.CommandStarted))
+		t.Errorf("the audit log has no entry of the cell: %+v", s.entries(audit.CommandStarted))
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// ours are the ports of Crannog's own programs inside.
-var ours = append(guestboot.Ports(), 53)
+// ownPorts are the ports of Crannog's own programs inside.
+var ownPorts = append(guestboot.Ports(), 53)
 
 // Port is a port on which a program listens.
 type Port struct {
@@ -33,7 +33,7 @@ func (x *Inside) ports(w http.ResponseWriter, r *http.Request, v visit) error {
 		Ports []Port `json:"ports"`
 	}{[]Port{}}
 	for _, port := range c.Ports {
-		if port < 1 || port > 65535 || slices.Contains(ours, port) {
+		if port < 1 || port > 65535 || slices.Contains(ownPorts, port) {
 			continue
 		}
 		out.Ports = append(out.Ports, Port{port, x.preview(r, v.box.ID, port), v.box.TrafficToken != ""})

@@ -28,9 +28,9 @@ type Process struct {
 	Memory int64    `json:"memory"` // resident bytes
 	// Terminal means that a caller started the process on a terminal.
 	Terminal bool `json:"terminal"`
-	// Asked means that a caller started the process.
-	Asked bool   `json:"asked"`
-	Tag   string `json:"tag,omitempty"`
+	// Requested means that a caller started the process.
+	Requested bool   `json:"asked"`
+	Tag       string `json:"tag,omitempty"`
 }
 
 func (x *Inside) processes(w http.ResponseWriter, r *http.Request, v visit) error {
@@ -44,7 +44,7 @@ func (x *Inside) processes(w http.ResponseWriter, r *http.Request, v visit) erro
 		Cut       bool      `json:"cut,omitempty"`
 	}{make([]Process, 0, len(c.Processes)), c.Cut}
 	for _, p := range c.Processes {
-		one := Process{PID: p.PID, Parent: p.Parent, User: p.User, Args: p.Args, Memory: p.Memory, Terminal: p.Terminal, Asked: p.Requested, Tag: p.Tag}
+		one := Process{PID: p.PID, Parent: p.Parent, User: p.User, Args: p.Args, Memory: p.Memory, Terminal: p.Terminal, Requested: p.Requested, Tag: p.Tag}
 		if cpu, ok := rate[idOf(p)]; ok {
 			one.CPU = &cpu
 		}
@@ -65,18 +65,18 @@ type processID struct {
 func idOf(p census.Process) processID { return processID{p.PID, p.Start} }
 
 const (
-	// atLeast is the least time between two measurements for a rate.
-	atLeast = 500 * time.Millisecond
-	// forgetAfter is how long a measurement is stored, and maxMeasured the number of sandboxes with
+	// minRateInterval is the least time between two measurements for a rate.
+	minRateInterval = 500 * time.Millisecond
+	// measurementLifetime is how long a measurement is stored, and maxMeasured the number of sandboxes with
 	// measurements.
-	forgetAfter = time.Minute
-	maxMeasured = 256
+	measurementLifetime = time.Minute
+	maxMeasured         = 256
 )
 
 // rates holds the CPU times at the last request of any viewer.
 type rates struct {
-	mu    sync.Mutex
-	looks map[string]*measurement
+	mu   sync.Mutex
+	last map[string]*measurement
 }
 
 type measurement struct {
@@ -89,22 +89,22 @@ type measurement struct {
 func (r *rates) shares(id string, list []census.Process, now time.Time) map[processID]float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.looks == nil {
-		r.looks = map[string]*measurement{}
+	if r.last == nil {
+		r.last = map[string]*measurement{}
 	}
-	old := r.looks[id]
-	if old != nil && now.Sub(old.at) < atLeast {
+	old := r.last[id]
+	if old != nil && now.Sub(old.at) < minRateInterval {
 		return old.rate // another viewer has just measured
 	}
-	for other, l := range r.looks {
-		if now.Sub(l.at) > forgetAfter {
-			delete(r.looks, other)
+	for other, l := range r.last {
+		if now.Sub(l.at) > measurementLifetime {
+			delete(r.last, other)
 		}
 	}
-	if old != nil && now.Sub(old.at) > forgetAfter {
+	if old != nil && now.Sub(old.at) > measurementLifetime {
 		old = nil
 	}
-	if len(r.looks) >= maxMeasured && r.looks[id] == nil {
+	if len(r.last) >= maxMeasured && r.last[id] == nil {
 		return nil
 	}
 	next := &measurement{at: now, spent: make(map[processID]time.Duration, len(list)), rate: map[processID]float64{}}
@@ -117,7 +117,7 @@ func (r *rates) shares(id string, list []census.Process, now time.Time) map[proc
 		used := p.CPU - old.spent[idOf(p)]
 		next.rate[idOf(p)] = max(0, float64(used)/float64(now.Sub(old.at)))
 	}
-	r.looks[id] = next
+	r.last[id] = next
 	return next.rate
 }
 
@@ -141,8 +141,8 @@ func (x *Inside) endProcess(w http.ResponseWriter, r *http.Request, v visit) err
 	return nil
 }
 
-// isTerminal finds a terminal of a sandbox by its process ID.
-func (x *Inside) isTerminal(ctx context.Context, v visit, pid int) (census.Process, error) {
+// findTerminal returns the program with a PID if it runs on a terminal.
+func (x *Inside) findTerminal(ctx context.Context, v visit, pid int) (census.Process, error) {
 	c, err := x.deps.Census.Census(ctx, v.who.Principal(), v.box.ID)
 	if err != nil {
 		return census.Process{}, err

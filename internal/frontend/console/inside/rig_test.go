@@ -32,11 +32,11 @@ type stack struct {
 	box    sandbox.Sandbox
 	daemon *server.Server
 	client *http.Client
-	header http.Header // of each request, besides
+	header http.Header // added to each request
 }
 
-// testHandler serves the inside for the caller that a header names. The console takes the caller
-// from the cookie instead.
+// testHandler serves requests for the caller that the header Who names, such as alice/operator. The
+// real console takes the caller from the cookie.
 type testHandler struct{ *inside.Inside }
 
 func (d testHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -118,8 +118,8 @@ func (s *stack) do(caller, method, path, body string) (*http.Response, string) {
 	return res, string(text)
 }
 
-// ask is do for requests that succeed and are answered with JSON.
-func (s *stack) ask(caller, method, path, body string, into any) {
+// request is like do, but fails the test on an error status, and decodes the JSON response.
+func (s *stack) request(caller, method, path, body string, into any) {
 	s.t.Helper()
 	res, text := s.do(caller, method, path, body)
 	if res.StatusCode >= 300 {

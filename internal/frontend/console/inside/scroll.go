@@ -12,24 +12,24 @@ const (
 
 // scroll is the newest output of a terminal. Positions count from its first byte.
 type scroll struct {
-	kept []byte
-	end  int64 // position after the last byte
+	buf []byte
+	end int64 // position after the last byte
 }
 
-func (s *scroll) start() int64 { return s.end - int64(len(s.kept)) }
+func (s *scroll) start() int64 { return s.end - int64(len(s.buf)) }
 
 // add appends output, and drops the oldest.
 func (s *scroll) add(b []byte) {
 	s.end += int64(len(b))
 	if len(b) >= maxLag {
-		s.kept = append(s.kept[:0], b[len(b)-maxLag:]...)
+		s.buf = append(s.buf[:0], b[len(b)-maxLag:]...)
 		return
 	}
 	// The buffer may grow to twice the size, so that moving the data is rare.
-	if len(s.kept)+len(b) > 2*maxLag {
-		s.kept = append(s.kept[:0], s.kept[len(s.kept)-(maxLag-len(b)):]...)
+	if len(s.buf)+len(b) > 2*maxLag {
+		s.buf = append(s.buf[:0], s.buf[len(s.buf)-(maxLag-len(b)):]...)
 	}
-	s.kept = append(s.kept, b...)
+	s.buf = append(s.buf, b...)
 }
 
 // from copies at most limit bytes from a position on. It reports false if the position is no longer
@@ -38,12 +38,12 @@ func (s *scroll) from(at int64, limit int) ([]byte, bool) {
 	if at < s.start() {
 		return nil, false
 	}
-	b := s.kept[at-s.start():]
+	b := s.buf[at-s.start():]
 	return bytes.Clone(b[:min(len(b), limit)]), true
 }
 
-// lineEnd bounds the search for the end of a line in the scrollback.
-const lineEnd = 4 << 10
+// maxLineSearch bounds the search for the end of a line in the scrollback.
+const maxLineSearch = 4 << 10
 
 // replay returns the position at which a new viewer begins. It is the start of a line, if possible,
 // so that no incomplete escape sequence is shown.
@@ -52,8 +52,8 @@ func (s *scroll) replay() int64 {
 	if at == 0 {
 		return 0 // all of it
 	}
-	head := s.kept[at-s.start():]
-	if i := bytes.IndexByte(head[:min(len(head), lineEnd)], '\n'); i >= 0 {
+	head := s.buf[at-s.start():]
+	if i := bytes.IndexByte(head[:min(len(head), maxLineSearch)], '\n'); i >= 0 {
 		at += int64(i) + 1
 	}
 	return at

@@ -19,35 +19,36 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// one is a running sandbox.
-type one struct{}
+// runningSandbox is a lookup that always returns a running sandbox.
+type runningSandbox struct{}
 
-func (one) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
+func (runningSandbox) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
 	return sandbox.Sandbox{ID: "box", State: sandbox.Running}, nil
 }
 
-// An attacker who is root inside may replace the guest and never answer. A page must not wait for
-// ever: its browser has few connections, and the whole console would stop.
-func TestSilentGuest(t *testing.T) {
+// TestSilentGuestTimesOut checks a guest that never answers, because an attacker who is root inside
+// has replaced it. A page must not wait for ever: a browser opens few connections, so the whole
+// console would hang.
+func TestSilentGuestTimesOut(t *testing.T) {
 	for _, c := range []struct {
 		method, path, body string
 		limit              time.Duration
 	}{
-		{"GET", "files?path=/x", "", answerTime},
-		{"GET", "file?path=/x", "", answerTime},
-		{"PUT", "file?path=/x", "text", answerTime},
-		{"DELETE", "file?path=/x", "", workTime},
-		{"POST", "dirs", `{"path":"/x"}`, workTime},
-		{"POST", "move", `{"from":"/x","to":"/y"}`, workTime},
-		{"POST", "terminals", `{"cols":80,"rows":24}`, startTime},
+		{"GET", "files?path=/x", "", answerTimeout},
+		{"GET", "file?path=/x", "", answerTimeout},
+		{"PUT", "file?path=/x", "text", answerTimeout},
+		{"DELETE", "file?path=/x", "", workTimeout},
+		{"POST", "dirs", `{"path":"/x"}`, workTimeout},
+		{"POST", "move", `{"from":"/x","to":"/y"}`, workTimeout},
+		{"POST", "terminals", `{"cols":80,"rows":24}`, startTimeout},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			x, err := New(Deps{
-				Sandboxes: one{}, Census: unused{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
+				Sandboxes: runningSandbox{}, Census: unusedServices{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
 				Dial: func(context.Context, sandbox.Principal) (net.Conn, error) {
-					ours, theirs := net.Pipe()
+					ownPorts, theirs := net.Pipe()
 					go func() { _, _ = io.Copy(io.Discard, theirs) }()
-					return ours, nil
+					return ownPorts, nil
 				},
 			})
 			if err != nil {
@@ -64,13 +65,13 @@ func TestSilentGuest(t *testing.T) {
 	}
 }
 
-// memory is a listener with in-memory connections.
-type memory struct {
+// memoryListener is a listener with in-memory connections.
+type memoryListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 }
 
-func (m *memory) Accept() (net.Conn, error) {
+func (m *memoryListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-m.conns:
 		return c, nil
@@ -79,11 +80,12 @@ func (m *memory) Accept() (net.Conn, error) {
 	}
 }
 
-func (m *memory) Close() error   { close(m.done); return nil }
-func (m *memory) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "memory"} }
+func (m *memoryListener) Close() error   { close(m.done); return nil }
+func (m *memoryListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "memory"} }
 
-// A page whose program is slow to read a paste is not treated as gone.
-func TestSlowProgram(t *testing.T) {
+// TestSlowProgramKeepsPageConnected checks that a page is not disconnected while its program is slow to
+// read a pasted text.
+func TestSlowProgramKeepsPageConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, s, _ := newHub(t)
 		s.stuck = make(chan struct{})
@@ -91,10 +93,10 @@ func TestSlowProgram(t *testing.T) {
 		if err := h.take(t.Context(), v); err != nil {
 			t.Fatal(err)
 		}
-		looked := make(chan struct{})
-		m := &memory{make(chan net.Conn), make(chan struct{})}
+		handlerDone := make(chan struct{})
+		m := &memoryListener{make(chan net.Conn), make(chan struct{})}
 		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			defer close(looked)
+			defer close(handlerDone)
 			var err error
 			if v.conn, err = websocket.Accept(w, r, nil); err != nil {
 				t.Error(err)
@@ -105,20 +107,20 @@ func TestSlowProgram(t *testing.T) {
 		go func() { _ = srv.Serve(m) }()
 		defer srv.Close()
 		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-			ours, theirs := net.Pipe()
+			ownPorts, theirs := net.Pipe()
 			m.conns <- theirs
-			return ours, nil
+			return ownPorts, nil
 		}}
 		conn, _, err := websocket.Dial(t.Context(), "ws://memory/", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen, gone := make(chan string, 100), make(chan error, 1)
+		seen, readErr := make(chan string, 100), make(chan error, 1)
 		go func() {
 			for {
 				kind, data, err := conn.Read(t.Context())
 				if err != nil {
-					gone <- err
+					readErr <- err
 					return
 				}
 				if kind == websocket.MessageBinary {
@@ -131,26 +133,26 @@ func TestSlowProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(6 * time.Second)
-		s.out <- []byte("later") // which does not wait either
+		s.out <- []byte("later") // output must not wait for the input
 		synctest.Wait()
 		if len(seen) != 1 {
 			t.Error("nothing is shown while the program does not read")
 		}
-		time.Sleep(typeTime - 10*time.Second)
-		if len(gone) > 0 {
-			t.Fatalf("the page was cut off: %v", <-gone)
+		time.Sleep(inputTimeout - 10*time.Second)
+		if len(readErr) > 0 {
+			t.Fatalf("the page was cut off: %v", <-readErr)
 		}
 		close(s.stuck)
 		if got := <-s.typed; got != "pasted" {
 			t.Errorf("typed %q", got)
 		}
 		time.Sleep(2 * pingEvery)
-		if len(gone) > 0 {
-			t.Fatalf("the page was cut off afterwards: %v", <-gone)
+		if len(readErr) > 0 {
+			t.Fatalf("the page was cut off afterwards: %v", <-readErr)
 		}
 		v.cancel()
-		<-looked
+		<-handlerDone
 		_ = conn.CloseNow() // it was closed by the other side
-		<-gone
+		<-readErr
 	})
 }

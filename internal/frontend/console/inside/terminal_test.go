@@ -39,9 +39,9 @@ func (s *stack) attach(t *testing.T, caller string, pid int, query string) *scre
 	return &screen{t: t, conn: conn, ctx: ctx}
 }
 
-// until reads until a message of the given type arrives, or, for "", until the output contains the
+// waitFor reads until a message of the given type arrives, or, for "", until the output contains the
 // text.
-func (s *screen) until(kind, text string) map[string]any {
+func (s *screen) waitFor(kind, text string) map[string]any {
 	s.t.Helper()
 	for {
 		if kind == "" && strings.Contains(s.seen, text) {
@@ -79,60 +79,61 @@ func (s *screen) write(text string) {
 	}
 }
 
-// Two people watch one terminal: only the one with control can type, and both see the output. The
-// other one takes control, and a viewer that attaches later gets the earlier output.
-func TestTerminal(t *testing.T) {
+// TestTwoViewersShareTerminal has two people watch one terminal: only the one with control can type,
+// and both see the output. Then the other one takes control, and a viewer that attaches later gets
+// the earlier output.
+func TestTwoViewersShareTerminal(t *testing.T) {
 	s := newStack(t)
 	var term inside.Terminal
-	s.ask("alice/operator", "POST", "/terminals", `{"cols":90,"rows":30,"command":["/bin/sh"]}`, &term)
+	s.request("alice/operator", "POST", "/terminals", `{"cols":90,"rows":30,"command":["/bin/sh"]}`, &term)
 	a, b := s.attach(t, "alice/operator", term.PID, "?cols=100&rows=40"), s.attach(t, "bob/operator", term.PID, "")
-	if m := a.until("ready", ""); m["controller"] != nil || m["mine"] != false || m["cols"] != 90.0 || m["scope"] != "operator" {
+	if m := a.waitFor("ready", ""); m["controller"] != nil || m["mine"] != false || m["cols"] != 90.0 || m["scope"] != "operator" {
 		t.Errorf("%v", m)
 	}
-	b.until("ready", "")
+	b.waitFor("ready", "")
 	a.write("echo too-early\n")
-	a.until("error", "no_control")
+	a.waitFor("error", "no_control")
 	a.sendMessage(`{"type":"take"}`)
-	a.until("control", `"mine":true`)
-	if m := b.until("control", "alice"); m["mine"] != false {
+	a.waitFor("control", `"mine":true`)
+	if m := b.waitFor("control", "alice"); m["mine"] != false {
 		t.Errorf("%v", m)
 	}
-	b.until("size", `"cols":100`)
+	b.waitFor("size", `"cols":100`)
 	a.write("echo $((6*7))-$(stty size | tr ' ' x)\n")
-	a.until("", "42-40x100")
-	b.until("", "42-40x100")
+	a.waitFor("", "42-40x100")
+	b.waitFor("", "42-40x100")
 	b.write("echo nothing\n")
-	b.until("error", "no_control")
+	b.waitFor("error", "no_control")
 	b.sendMessage(`{"type":"take"}`)
-	b.until("control", `"mine":true`)
-	if m := a.until("control", "bob"); m["mine"] != false {
+	b.waitFor("control", `"mine":true`)
+	if m := a.waitFor("control", "bob"); m["mine"] != false {
 		t.Errorf("%v", m)
 	}
 	a.write("echo displaced\n")
-	a.until("error", "no_control")
+	a.waitFor("error", "no_control")
 	b.write("printf 'by-%s\\n' bob\n")
-	a.until("", "by-bob")
+	a.waitFor("", "by-bob")
 
 	var list struct{ Terminals []inside.Terminal }
-	s.ask("bob/operator", "GET", "/terminals", "", &list)
+	s.request("bob/operator", "GET", "/terminals", "", &list)
 	if len(list.Terminals) != 1 || list.Terminals[0].PID != term.PID || list.Terminals[0].Viewers != 2 || *list.Terminals[0].Controller != "bob" || !list.Terminals[0].Mine {
 		t.Errorf("%+v", list)
 	}
 	v := s.attach(t, "eve/viewer", term.PID, "")
-	v.until("", "42-40x100")
+	v.waitFor("", "42-40x100")
 	v.sendMessage(`{"type":"take"}`)
-	v.until("error", "scope_too_small")
+	v.waitFor("error", "scope_too_small")
 	for _, bad := range []string{`{"type":"grab"}`, `x`, `{"type":"resize","cols":0,"rows":5}`, `{"type":"resize","cols":5,"rows":5000}`} {
 		v.sendMessage(bad)
-		v.until("error", "")
+		v.waitFor("error", "")
 	}
 	b.sendMessage(`{"type":"release"}`)
-	v.until("control", `"controller":null`)
+	v.waitFor("control", `"controller":null`)
 	b.sendMessage(`{"type":"take"}`)
-	b.until("control", `"mine":true`)
+	b.waitFor("control", `"mine":true`)
 	b.write("exit 3\n")
 	for _, each := range []*screen{a, b, v} {
-		if m := each.until("exit", ""); m["exit_code"] != 3.0 {
+		if m := each.waitFor("exit", ""); m["exit_code"] != 3.0 {
 			t.Errorf("%v", m)
 		}
 	}
@@ -146,16 +147,16 @@ func TestTerminal(t *testing.T) {
 		output = append(output, e.Actor+" "+string(e.Data))
 	}
 	if len(output) != 4 || !strings.Contains(output[1], `"displaced":"console:alice"`) || !strings.Contains(output[2], "release") {
-		t.Errorf("the record says %q", output)
+		t.Errorf("got audit entries %q, want take, take with displaced, release, take", output)
 	}
 	if n := len(s.entries(audit.CommandStarted)); n != 1 {
-		t.Errorf("%d commands for three viewers", n)
+		t.Errorf("got %d command entries for three viewers, want 1", n)
 	}
 }
 
-// A page can show a terminal that was opened elsewhere, such as by an SDK, and type into it. The
-// program continues when the pages leave.
-func TestOthersTerminal(t *testing.T) {
+// TestTerminalOpenedElsewhere checks that a page can show a terminal that an SDK opened, and type into
+// it. The program continues when the pages leave.
+func TestTerminalOpenedElsewhere(t *testing.T) {
 	s := newStack(t)
 	before := runtime.NumGoroutine()
 	header := http.Header{"X-Access-Token": {s.box.AccessToken}, "E2b-Sandbox-Id": {s.box.ID}, "E2b-Sandbox-Port": {"49983"}}
@@ -166,17 +167,17 @@ func TestOthersTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := make(chan string, 100)
-	go func() { _, _ = p.Stream(writes(out), nil); close(out) }()
+	go func() { _, _ = p.Stream(chanWriter(out), nil); close(out) }()
 	a := s.attach(t, "alice/operator", int(p.PID()), "")
-	if m := a.until("ready", ""); m["cols"] != 80.0 || m["rows"] != 24.0 {
+	if m := a.waitFor("ready", ""); m["cols"] != 80.0 || m["rows"] != 24.0 {
 		t.Errorf("%v", m)
 	}
 	b := s.attach(t, "bob/viewer", int(p.PID()), "")
-	b.until("ready", "")
+	b.waitFor("ready", "")
 	a.sendMessage(`{"type":"take"}`)
-	a.until("control", "true")
+	a.waitFor("control", "true")
 	a.write("meow\n")
-	b.until("", "meow\r\nmeow")
+	b.waitFor("", "meow\r\nmeow")
 	a.conn.Close(websocket.StatusNormalClosure, "")
 	b.conn.Close(websocket.StatusNormalClosure, "")
 	if err := p.Write(t.Context(), []byte("still\n")); err != nil {
@@ -187,31 +188,32 @@ func TestOthersTerminal(t *testing.T) {
 		seen += <-out
 	}
 	c := s.attach(t, "alice/operator", int(p.PID()), "")
-	c.until("ready", "")
+	c.waitFor("ready", "")
 	c.sendMessage(`{"type":"take"}`)
-	c.until("control", "true")
+	c.waitFor("control", "true")
 	c.write("\x04")
-	c.until("exit", "")
+	c.waitFor("exit", "")
 	for range out {
 	}
 	if res, _ := s.do("alice/operator", "GET", fmt.Sprintf("/terminals/%d/attach", p.PID()), ""); res.StatusCode != http.StatusNotFound {
-		t.Errorf("after its end: %s", res.Status)
+		t.Errorf("attach after the end: got %s, want 404", res.Status)
 	}
 	transport.CloseIdleConnections()
 	s.client.CloseIdleConnections()
-	// The goroutines that served them end by themselves, within the timeout of idle connections.
+	// Goroutines of the connections end within the timeout of idle connections.
 	hosttest.NoMore(t, "goroutines", before+20, runtime.NumGoroutine)
 }
 
-type writes chan string
+type chanWriter chan string
 
-func (w writes) Write(b []byte) (int, error) { w <- string(b); return len(b), nil }
+func (w chanWriter) Write(b []byte) (int, error) { w <- string(b); return len(b), nil }
 
-// Another site's page may not open a terminal with the browser's cookie.
-func TestForeignOrigin(t *testing.T) {
+// TestForeignOriginCannotAttach checks that a page of another site cannot open a terminal, although
+// the browser sends the console's cookie.
+func TestForeignOriginCannotAttach(t *testing.T) {
 	s := newStack(t)
 	var term inside.Terminal
-	s.ask("alice/operator", "POST", "/terminals", `{"cols":80,"rows":24,"command":["/bin/cat"]}`, &term)
+	s.request("alice/operator", "POST", "/terminals", `{"cols":80,"rows":24,"command":["/bin/cat"]}`, &term)
 	at := strings.Replace(s.url, "http", "ws", 1) + inside.Path + s.box.ID + fmt.Sprintf("/terminals/%d/attach", term.PID)
 	for origin, ok := range map[string]bool{"https://evil.example": false, "null": false, s.url: true} {
 		conn, res, err := websocket.Dial(t.Context(), at, &websocket.DialOptions{HTTPHeader: http.Header{"Who": {"alice/operator"}, "Origin": {origin}}})

@@ -26,6 +26,7 @@ type Terminal struct {
 	Mine       bool    `json:"mine"`
 }
 
+// show returns the terminal as a page lists it.
 func (h *hub) show(caller session.Session) Terminal {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,6 +75,7 @@ var shells = [][]string{{"/bin/bash", "-il"}, {"/bin/sh", "-i"}}
 // maxWindow bounds a window, in characters.
 const maxWindow = 1000
 
+// windowOf returns the size of a window, or an error if it is out of range.
 func windowOf(cols, rows int) (client.Size, error) {
 	if cols < 1 || rows < 1 || cols > maxWindow || rows > maxWindow {
 		return client.Size{}, fault.Newf(fault.Invalid, "invalid_size", "columns and rows must be from 1 to %d", maxWindow)
@@ -100,7 +102,7 @@ func (x *Inside) openTerminal(w http.ResponseWriter, r *http.Request, v visit) e
 	if err != nil {
 		return err
 	}
-	way := x.reach(v, 0)
+	guest := x.connect(v, 0)
 	commands := shells
 	if len(in.Command) > 0 {
 		commands = [][]string{in.Command}
@@ -109,19 +111,19 @@ func (x *Inside) openTerminal(w http.ResponseWriter, r *http.Request, v visit) e
 	var cut context.CancelFunc
 	var command []string
 	for _, command = range commands {
-		p, cut, err = x.begin(r.Context(), way, command, size)
+		p, cut, err = x.begin(r.Context(), guest, command, size)
 		// If the sandbox does not answer for one shell, it would not answer for another.
 		if err == nil || len(in.Command) > 0 || fault.KindOf(err) == fault.Timeout {
 			break
 		}
 	}
 	if err != nil {
-		way.close()
+		guest.close()
 		return err
 	}
 	h := &hub{
-		key: hubKey{v.box.ID, int(p.PID())}, command: slices.Clone(command), started: time.Now().UTC(), own: true,
-		prog: p, size: size, release: func() { cut(); way.close() },
+		key: hubKey{v.box.ID, int(p.PID())}, command: slices.Clone(command), started: time.Now().UTC(), openedHere: true,
+		prog: p, size: size, release: func() { cut(); guest.close() },
 	}
 	if _, err := x.add(h); err != nil {
 		p.Close()
@@ -131,27 +133,27 @@ func (x *Inside) openTerminal(w http.ResponseWriter, r *http.Request, v visit) e
 	return writeJSON(w, http.StatusCreated, h.show(v.who))
 }
 
-// startTime bounds opening a terminal.
-const startTime = 20 * time.Second
+// startTimeout bounds opening a terminal.
+const startTimeout = 20 * time.Second
 
 // begin starts a program on a terminal.
-func (x *Inside) begin(ctx context.Context, way reach, command []string, size client.Size) (*client.Process, context.CancelFunc, error) {
+func (x *Inside) begin(ctx context.Context, guest guestConn, command []string, size client.Size) (*client.Process, context.CancelFunc, error) {
 	spec := client.Spec{
 		Cmd: command[0], Args: command[1:], TTY: &size, Stdin: true,
 		Env: map[string]string{"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"},
 	}
-	return x.openDetached(ctx, func(ctx context.Context) (*client.Process, error) { return way.process().Start(ctx, spec) })
+	return x.openDetached(ctx, func(ctx context.Context) (*client.Process, error) { return guest.process().Start(ctx, spec) })
 }
 
 // openDetached opens a stream that outlives the request. The stream ends when it is closed, at the
 // latest with the server. The request's context bounds only the opening.
 func (x *Inside) openDetached(ctx context.Context, open func(context.Context) (*client.Process, error)) (*client.Process, context.CancelFunc, error) {
 	stream, cut := context.WithCancel(x.ctx)
-	late := time.AfterFunc(startTime, cut)
+	late := time.AfterFunc(startTimeout, cut)
 	gone := context.AfterFunc(ctx, cut)
 	p, err := open(stream)
-	inTime, still := late.Stop(), gone()
-	if !inTime || err == nil && !still {
+	inTime, clientStays := late.Stop(), gone()
+	if !inTime || err == nil && !clientStays {
 		if err == nil {
 			p.Close()
 		}
@@ -164,27 +166,27 @@ func (x *Inside) openDetached(ctx context.Context, open func(context.Context) (*
 	return p, cut, nil
 }
 
-// open returns the terminal with a process ID: one that is already open in this server, or else one
-// that another caller has started.
+// open returns the terminal with a process ID. It uses the hub that is already open in this server,
+// or attaches to the program that another caller has started.
 func (x *Inside) open(ctx context.Context, v visit, pid int) (*hub, error) {
 	key := hubKey{v.box.ID, pid}
 	if h := x.find(key); h != nil {
 		return h, nil
 	}
-	found, err := x.isTerminal(ctx, v, pid)
+	found, err := x.findTerminal(ctx, v, pid)
 	if err != nil {
 		return nil, err
 	}
-	way := x.reach(v, 0)
+	guest := x.connect(v, 0)
 	p, cut, err := x.openDetached(ctx, func(ctx context.Context) (*client.Process, error) {
-		return way.process().AttachTerminal(ctx, uint32(pid), "")
+		return guest.process().AttachTerminal(ctx, uint32(pid), "")
 	})
 	if err != nil {
-		way.close()
+		guest.close()
 		return nil, err
 	}
 	h := &hub{
-		key: key, command: found.Args, prog: p, release: func() { cut(); way.close() },
+		key: key, command: found.Args, prog: p, release: func() { cut(); guest.close() },
 		size: client.Size{Cols: found.Cols, Rows: found.Rows},
 	}
 	got, err := x.add(h)

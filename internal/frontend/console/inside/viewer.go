@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// maxTyped bounds one message of a page, such as a pasted text.
-	maxTyped = 1 << 20
-	// shownAtOnce bounds the output in one message.
-	shownAtOnce = 64 << 10
-	// showTime bounds how long a page may take to read one message.
-	showTime = 10 * time.Second
+	// maxPageMessage bounds one message of a page, such as a pasted text.
+	maxPageMessage = 1 << 20
+	// maxOutputChunk bounds the output in one message.
+	maxOutputChunk = 64 << 10
+	// sendTimeout bounds how long a page may take to read one message.
+	sendTimeout = 10 * time.Second
 	// pingEvery is how often pages are pinged, to detect those that left silently.
 	pingEvery = 30 * time.Second
-	// maxTries bounds the attempts to open a terminal that is being closed at the same time.
-	maxTries = 3
+	// maxOpenAttempts bounds the attempts to open a terminal that is being closed at the same time.
+	maxOpenAttempts = 3
 )
 
 // viewer is one page that shows a terminal.
@@ -38,7 +38,7 @@ type viewer struct {
 	cancel  context.CancelFunc
 	conn    *websocket.Conn
 	changed chan struct{}
-	wanted  client.Size // of its window
+	window  client.Size // size of the page's window, if known
 	// typing means that the program is slow to read the page's input. During that time nothing is
 	// read from the page, not even its answers to pings.
 	typing atomic.Bool
@@ -71,14 +71,14 @@ func (x *Inside) attach(w http.ResponseWriter, r *http.Request, at visit) error 
 	if err != nil {
 		return err
 	}
-	wanted, err := requestedSize(r)
+	window, err := requestedSize(r)
 	if err != nil {
 		return err
 	}
-	v := &viewer{who: at.who, changed: make(chan struct{}, 1), wanted: wanted}
+	v := &viewer{who: at.who, changed: make(chan struct{}, 1), window: window}
 	v.ctx, v.cancel = context.WithCancel(r.Context())
 	defer v.cancel()
-	for range maxTries {
+	for range maxOpenAttempts {
 		if v.hub, err = x.open(r.Context(), at, pid); err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (x *Inside) attach(w http.ResponseWriter, r *http.Request, at visit) error 
 
 // stream shows the terminal until the page, the session or the program ends.
 func (v *viewer) stream() {
-	v.conn.SetReadLimit(maxTyped)
+	v.conn.SetReadLimit(maxPageMessage)
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -145,7 +145,7 @@ func (v *viewer) read() {
 		if kind == websocket.MessageBinary {
 			err = v.hub.input(v, data)
 		} else {
-			err = v.do(data)
+			err = v.handleMessage(data)
 		}
 		v.typing.Store(false)
 		if err != nil && v.ctx.Err() == nil {
@@ -154,8 +154,8 @@ func (v *viewer) read() {
 	}
 }
 
-func (v *viewer) do(data []byte) error {
-	var in typed
+func (v *viewer) handleMessage(data []byte) error {
+	var in pageMessage
 	if json.Unmarshal(data, &in) != nil {
 		return fault.New(fault.Invalid, "invalid_json", "a message must be JSON with a type")
 	}
@@ -164,10 +164,10 @@ func (v *viewer) do(data []byte) error {
 		if !v.who.Scope.Has(session.Operator) {
 			return fault.Newf(fault.Denied, "scope_too_small", "taking control needs the scope %s", session.Operator)
 		}
-		if err := v.hub.take(v.ctx, v); err != nil || v.wanted == (client.Size{}) {
+		if err := v.hub.take(v.ctx, v); err != nil || v.window == (client.Size{}) {
 			return err
 		}
-		return v.hub.resize(v, v.wanted)
+		return v.hub.resize(v, v.window)
 	case "release":
 		v.hub.drop(v, false)
 		return nil
@@ -176,7 +176,7 @@ func (v *viewer) do(data []byte) error {
 		if err != nil {
 			return err
 		}
-		v.wanted = size
+		v.window = size
 		return v.hub.resize(v, size)
 	}
 	return fault.New(fault.Invalid, "unknown_type", "a message must be take, release or resize")
@@ -184,7 +184,7 @@ func (v *viewer) do(data []byte) error {
 
 // send sends one message. If the page does not read it, send disconnects the page.
 func (v *viewer) send(m message) {
-	ctx, cancel := context.WithTimeout(v.ctx, showTime)
+	ctx, cancel := context.WithTimeout(v.ctx, sendTimeout)
 	defer cancel()
 	if v.conn.Write(ctx, m.kind, m.data) != nil {
 		v.cancel()
@@ -216,7 +216,7 @@ func (v *viewer) write() (websocket.StatusCode, string) {
 			if v.typing.Load() {
 				continue
 			}
-			ctx, cancel := context.WithTimeout(v.ctx, showTime)
+			ctx, cancel := context.WithTimeout(v.ctx, sendTimeout)
 			err := v.conn.Ping(ctx)
 			cancel()
 			if err != nil && !v.typing.Load() {
@@ -233,23 +233,23 @@ func (v *viewer) next() (out []message, more bool, code websocket.StatusCode, wh
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	text := func(frame any) { out = append(out, textMessage(frame)) }
-	var holds controlled
+	var state controlState
 	if h.control != nil {
 		name := h.control.holder.name()
-		holds.Controller, holds.Mine = &name, h.control.holder == v
+		state.Controller, state.Mine = &name, h.control.holder == v
 	}
 	switch {
 	case !v.started:
-		text(readyFrame{"ready", h.key.pid, h.size.Cols, h.size.Rows, holds, v.who.Scope.String()})
+		text(readyFrame{"ready", h.key.pid, h.size.Cols, h.size.Rows, state, v.who.Scope.String()})
 	case v.sentControl != h.control:
-		text(controlFrame{"control", holds})
+		text(controlFrame{"control", state})
 	}
 	if v.started && v.size != h.size {
 		text(sizeFrame{"size", h.size.Cols, h.size.Rows})
 	}
 	v.started, v.sentControl, v.size = true, h.control, h.size
-	data, here := h.out.from(v.at, shownAtOnce)
-	if !here {
+	data, buffered := h.out.from(v.at, maxOutputChunk)
+	if !buffered {
 		text(failFrame{"error", "too_slow", "the terminal printed faster than this page read"})
 		return out, false, websocket.StatusPolicyViolation, "too slow"
 	}

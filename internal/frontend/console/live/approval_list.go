@@ -16,17 +16,18 @@ const (
 	maxPending = 1000
 )
 
-// approvalList contains the pending approval requests, and the latest decisions.
+// approvalList contains the pending approval requests, and the latest events about them.
 type approvalList struct {
 	ready   bool
 	pending map[string]api.Approval
-	of      map[string]int // pending requests, by sandbox
-	events  []api.ApprovalEvent
-	next    int64 // number of the next event, from 0
+	// pendingCount is the number of pending requests, by sandbox.
+	pendingCount map[string]int
+	events       []api.ApprovalEvent
+	next         int64 // number of the next event, from 0
 }
 
 func newApprovalList() *approvalList {
-	return &approvalList{pending: map[string]api.Approval{}, of: map[string]int{}}
+	return &approvalList{pending: map[string]api.Approval{}, pendingCount: map[string]int{}}
 }
 
 // watchApprovals follows approval requests and decisions.
@@ -36,7 +37,7 @@ func (l *Live) watchApprovals(ctx context.Context) {
 		open, err := l.deps.Approvals.List(ctx, caller, approval.Query{States: []approval.State{approval.Pending}, Limit: maxPending})
 		if err == nil {
 			l.mu.Lock()
-			l.asked.begin(open, l.rows)
+			l.approvals.reset(open, l.rows)
 			l.wake()
 			l.mu.Unlock()
 			err = l.deps.Approvals.Watch(ctx, caller, approval.Query{Limit: maxPending}, approval.FromNow, l.handle)
@@ -54,7 +55,7 @@ func (l *Live) watchApprovals(ctx context.Context) {
 func (l *Live) handle(e approval.Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.asked.take(approval.ShowEvent(e), l.rows) {
+	if l.approvals.take(approval.ShowEvent(e), l.rows) {
 		for _, s := range l.streams {
 			if s.topics.approvals {
 				s.notify()
@@ -64,13 +65,13 @@ func (l *Live) handle(e approval.Event) error {
 	return nil
 }
 
-// begin replaces the list of pending requests.
-func (a *approvalList) begin(open []approval.Approval, f *rowTable) {
-	for id := range a.of {
+// reset replaces the list of pending requests.
+func (a *approvalList) reset(open []approval.Approval, f *rowTable) {
+	for id := range a.pendingCount {
 		f.markChanged(id)
 	}
 	clear(a.pending)
-	clear(a.of)
+	clear(a.pendingCount)
 	for _, one := range open {
 		a.put(approval.Show(one), f)
 	}
@@ -80,7 +81,7 @@ func (a *approvalList) begin(open []approval.Approval, f *rowTable) {
 
 func (a *approvalList) put(one api.Approval, f *rowTable) {
 	if _, there := a.pending[one.ID]; !there {
-		a.of[one.Sandbox]++
+		a.pendingCount[one.Sandbox]++
 	}
 	a.pending[one.ID] = one
 	f.markChanged(one.Sandbox)
@@ -92,8 +93,8 @@ func (a *approvalList) drop(id string, f *rowTable) {
 		return
 	}
 	delete(a.pending, id)
-	if a.of[one.Sandbox]--; a.of[one.Sandbox] <= 0 {
-		delete(a.of, one.Sandbox)
+	if a.pendingCount[one.Sandbox]--; a.pendingCount[one.Sandbox] <= 0 {
+		delete(a.pendingCount, one.Sandbox)
 	}
 	f.markChanged(one.Sandbox)
 }
@@ -117,7 +118,7 @@ func (a *approvalList) take(e api.ApprovalEvent, f *rowTable) bool {
 	return true
 }
 
-// send writes events that a stream has not received: the list first.
+// send writes events that a stream has not received. A new stream gets the whole list first.
 func (a *approvalList) send(s *stream, out *frames) {
 	if !a.ready || s.event == a.next {
 		return

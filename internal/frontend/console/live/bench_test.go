@@ -36,38 +36,39 @@ func (s constantSandboxes) Get(context.Context, sandbox.Principal, string) (sand
 	return s[0], nil
 }
 
-type nothing struct{}
+// noData has no approval requests and no audit entries, and measures constant CPU use.
+type noData struct{}
 
-func (nothing) List(context.Context, approval.Caller, approval.Query) ([]approval.Approval, error) {
+func (noData) List(context.Context, approval.Caller, approval.Query) ([]approval.Approval, error) {
 	return nil, nil
 }
 
-func (nothing) Watch(ctx context.Context, _ approval.Caller, _ approval.Query, _ int64, _ func(approval.Event) error) error {
+func (noData) Watch(ctx context.Context, _ approval.Caller, _ approval.Query, _ int64, _ func(approval.Event) error) error {
 	<-ctx.Done()
 	return nil
 }
 
-func (nothing) Read(ctx context.Context, _ audit.Filter, follow bool, _ func(audit.Entry) error) error {
+func (noData) Read(ctx context.Context, _ audit.Filter, follow bool, _ func(audit.Entry) error) error {
 	if follow {
 		<-ctx.Done()
 	}
 	return ctx.Err()
 }
 
-func (nothing) Usage(context.Context, string) (engine.Usage, error) {
+func (noData) Usage(context.Context, string) (engine.Usage, error) {
 	now := time.Now()
 	return engine.Usage{At: now, CPUTime: time.Duration(now.UnixNano()) / 4}, nil
 }
 
-// BenchmarkSecond measures one second of a fleet in which every sandbox runs a command, with many
-// pages watching. Its time is the share of a processor that is used.
+// BenchmarkSecond measures the work of one second for a fleet in which every sandbox runs a command
+// and pages watch. The time per operation is the share of a processor that the console uses.
 func BenchmarkSecond(b *testing.B) {
 	for _, pages := range []int{1, 5} {
-		b.Run(fmt.Sprintf("boxes=1000/pages=%d", pages), func(b *testing.B) { second1000(b, pages) })
+		b.Run(fmt.Sprintf("boxes=1000/pages=%d", pages), func(b *testing.B) { benchmarkSecond(b, pages) })
 	}
 }
 
-func second1000(b *testing.B, pages int) {
+func benchmarkSecond(b *testing.B, pages int) {
 	var all constantSandboxes
 	for i := range 1000 {
 		all = append(all, sandbox.Sandbox{
@@ -75,7 +76,7 @@ func second1000(b *testing.B, pages int) {
 			Template: "base", Engine: "fake", PolicyLevel: "standard", Metadata: map[string]string{"team": "one", "task": "two"},
 		})
 	}
-	l, err := New(Deps{Sandboxes: all, Approvals: nothing{}, Record: nothing{}, Meter: nothing{}, Log: slog.New(slog.DiscardHandler)})
+	l, err := New(Deps{Sandboxes: all, Approvals: noData{}, Record: noData{}, Meter: noData{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -115,9 +116,9 @@ func second1000(b *testing.B, pages int) {
 	b.ReportMetric(float64(bytes)/float64(b.N)/float64(pages), "bytes/page")
 }
 
-// Streams at the same version share one frame. A stream that is behind gets what it misses, and one
-// that is too far behind gets everything.
-func TestChangesOfVersions(t *testing.T) {
+// TestStreamsAtSameVersionShareFrame checks that a stream that is behind gets only changed rows, and
+// a stream that is too far behind gets all rows.
+func TestStreamsAtSameVersionShareFrame(t *testing.T) {
 	f := newRowTable()
 	now := time.Now()
 	boxOf := func(id string) sandbox.Sandbox {
@@ -130,10 +131,10 @@ func TestChangesOfVersions(t *testing.T) {
 	f.rebuild(nil, true, now)
 	got := f.changes(one)
 	if !bytes.Contains(got, []byte(`"full":false`)) || bytes.Contains(got, []byte(`"id":"b"`)) || !bytes.Contains(got, []byte(`"id":"c"`)) || !bytes.Contains(got, []byte(`"removed":["a"]`)) {
-		t.Errorf("after %d: %s", one, got)
+		t.Errorf("changes after version %d: got %s, want c and the removed a", one, got)
 	}
 	if again := f.changes(one); &again[0] != &got[0] {
-		t.Error("the frame was made twice")
+		t.Error("the frame was encoded twice")
 	}
 	for i := range maxGone + 1 {
 		id := fmt.Sprintf("g%d", i)
@@ -141,33 +142,33 @@ func TestChangesOfVersions(t *testing.T) {
 		f.rebuild(nil, true, now)
 	}
 	if got := f.changes(one); !bytes.Contains(got, []byte(`"full":true`)) {
-		t.Errorf("too far behind: %s", got)
+		t.Errorf("stream that is too far behind: got %s, want all rows", got)
 	}
 	if len(f.gone) > maxGone || len(f.rows) != 1 {
-		t.Errorf("%d rows, %d gone", len(f.rows), len(f.gone))
+		t.Errorf("got %d rows and %d removed ones, want 1 and at most %d", len(f.rows), len(f.gone), maxGone)
 	}
 }
 
-// Buffered data is bounded by number and by bytes.
-func TestLinesAreBounded(t *testing.T) {
+// TestBufferedEntriesAreLimited checks that the buffer is bounded by number and by bytes.
+func TestBufferedEntriesAreLimited(t *testing.T) {
 	n := newLines()
 	for i := range int64(3 * maxLines) {
 		n.add(audit.Entry{Seq: i})
 	}
 	if len(n.ring) != maxLines || n.newest() != 3*maxLines-1 || n.first() != 2*maxLines {
-		t.Errorf("%d from %d to %d", len(n.ring), n.first(), n.newest())
+		t.Errorf("got %d entries from %d to %d, want %d from %d to %d", len(n.ring), n.first(), n.newest(), maxLines, 2*maxLines, 3*maxLines-1)
 	}
 	if _, here := n.after(n.first() - 2); here {
-		t.Error("what is not at hand is")
+		t.Error("after reports a dropped entry as buffered")
 	}
 	if got, here := n.after(n.first() - 1); !here || len(got) != batch || got[0].entry.Seq != n.first() {
-		t.Errorf("%d, %t", len(got), here)
+		t.Errorf("got %d entries, buffered %t; want a full batch from the first entry", len(got), here)
 	}
 	big := make([]byte, 1<<20)
 	for i := range int64(20) {
 		n.add(audit.Entry{Seq: 3*maxLines + i, Data: big})
 	}
 	if n.bytes > maxLineBytes {
-		t.Errorf("%d bytes", n.bytes)
+		t.Errorf("got %d buffered bytes, want at most %d", n.bytes, maxLineBytes)
 	}
 }

@@ -25,9 +25,9 @@ const (
 	// maxBehind bounds the entries of all sandboxes that a returning client gets. A page cannot
 	// show more, and requests earlier ones when it needs them.
 	maxBehind = 20_000
-	// retry is the pause after a failed read, at first and at most.
-	retry    = time.Second
-	lastTime = 30 * time.Second
+	// retry is the first pause after a failed read, and maxRetryDelay the longest.
+	retry         = time.Second
+	maxRetryDelay = 30 * time.Second
 )
 
 // line is a buffered entry. It is encoded once for all streams.
@@ -35,7 +35,7 @@ type line struct {
 	entry audit.Entry
 	once  sync.Once
 	shown []byte
-	flow  []byte // of a flow: in the form of a network flow
+	flow  []byte // the entry as a network flow, if it is one
 }
 
 // show encodes the entry for streams.
@@ -61,7 +61,7 @@ func (n *line) show() ([]byte, []byte) {
 
 // lines are the newest entries, without gaps.
 type lines struct {
-	known bool  // where to look for the end of the log
+	known bool  // whether the end of the log was found
 	next  int64 // number of the first unread entry
 	// failures counts how often reading the audit log has failed.
 	failures int64
@@ -104,7 +104,7 @@ func (n *lines) after(seq int64) ([]*line, bool) {
 
 // follow reads the audit log as it is written.
 func (l *Live) follow(ctx context.Context) {
-	for rest := retry; ctx.Err() == nil; rest = min(2*rest, lastTime) {
+	for delay := retry; ctx.Err() == nil; delay = min(2*delay, maxRetryDelay) {
 		l.mu.Lock()
 		from, known := l.lines.next, l.lines.known
 		l.mu.Unlock()
@@ -124,7 +124,7 @@ func (l *Live) follow(ctx context.Context) {
 		l.lines.failures++
 		l.wake()
 		l.mu.Unlock()
-		pause(ctx, rest)
+		pause(ctx, delay)
 	}
 }
 
@@ -162,7 +162,7 @@ func (l *Live) sendEntries(s *stream, out *frames) (more bool, err error) {
 	}
 	l.mu.Unlock()
 	if !known {
-		return false, nil // the end of the log is not known yet, so neither is what is new
+		return false, nil // without the end of the log, new entries cannot be told from old ones
 	}
 	if resumed {
 		if seq, err = l.catchUp(s, out, seq, newest); err != nil {
@@ -192,7 +192,8 @@ func (l *Live) sendEntries(s *stream, out *frames) (more bool, err error) {
 	return last < newest, nil
 }
 
-// catchUp checks the last entry that a client claims to have received.
+// catchUp checks the number of the last entry that a returning client claims to have received. It
+// returns the number after which to continue, and reports gaps to the client.
 func (l *Live) catchUp(s *stream, out *frames, seq, newest int64) (int64, error) {
 	if seq > newest {
 		// The client's audit log was removed, and another one started.

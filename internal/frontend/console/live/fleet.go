@@ -13,11 +13,11 @@ import (
 const (
 	// refreshEvery is the interval at which the rows are read even without a known change.
 	refreshEvery = 10 * time.Second
-	// settles is how long after an entry the rows are read again, because an entry may be written
+	// settleTime is how long after an entry the rows are read again, because an entry may be written
 	// before its row.
-	settles = 2 * time.Second
-	// lingers is how long an ended sandbox is shown.
-	lingers = 10 * time.Minute
+	settleTime = 2 * time.Second
+	// endedRowLifetime is how long an ended sandbox is shown.
+	endedRowLifetime = 10 * time.Minute
 	// maxEnded bounds the ended sandboxes that are shown.
 	maxEnded = 200
 	// maxGone bounds the list of removed rows. A stream that is further behind gets all rows.
@@ -34,7 +34,7 @@ type rowTable struct {
 
 	version int64 // of the newest row; 0 before the first list
 	rows    map[string]*row
-	gone    []endedRow // by version
+	gone    []endedRow // removed rows, by version
 	dropped int64      // versions up to this one are not in gone
 	listed  time.Time
 	active  time.Time // when stale was set last
@@ -47,7 +47,7 @@ type row struct {
 	sb      sandbox.Sandbox
 	data    []byte
 	version int64
-	ended   time.Time // since when it has ended, or zero
+	ended   time.Time // when the sandbox ended, or zero
 }
 
 type endedRow struct {
@@ -61,14 +61,14 @@ func newRowTable() *rowTable {
 
 func (f *rowTable) markChanged(id string) { f.changed[id] = true }
 
-// living are the states of sandboxes that have not ended.
-var living = []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming, sandbox.Stopping}
+// liveStates are the states of sandboxes that have not ended.
+var liveStates = []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming, sandbox.Stopping}
 
 // refresh updates the rows, at most once a second.
 func (l *Live) refresh(ctx context.Context) {
 	l.mu.Lock()
 	now, before := time.Now(), l.rows.version
-	wanted := l.rows.looks(now)
+	wanted := l.rows.needsList(now)
 	l.mu.Unlock()
 	if wanted {
 		list, ended, err := l.list(ctx)
@@ -84,7 +84,7 @@ func (l *Live) refresh(ctx context.Context) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rows.rebuild(l.asked.of, wanted, now)
+	l.rows.rebuild(l.approvals.pendingCount, wanted, now)
 	if l.rows.version == before {
 		return
 	}
@@ -95,12 +95,12 @@ func (l *Live) refresh(ctx context.Context) {
 	}
 }
 
-// looks reports whether the list has to be read.
-func (f *rowTable) looks(now time.Time) bool {
+// needsList reports whether the list of sandboxes has to be read again.
+func (f *rowTable) needsList(now time.Time) bool {
 	if f.stale {
 		f.stale, f.active = false, now
 	}
-	if f.version == 0 || now.Sub(f.active) < settles || now.Sub(f.listed) >= refreshEvery {
+	if f.version == 0 || now.Sub(f.active) < settleTime || now.Sub(f.listed) >= refreshEvery {
 		return true
 	}
 	for _, r := range f.rows {
@@ -115,7 +115,7 @@ func (f *rowTable) looks(now time.Time) bool {
 
 // list reads all sandboxes that have not ended, and those that ended recently.
 func (l *Live) list(ctx context.Context) (all, ended []sandbox.Sandbox, err error) {
-	f := sandbox.Filter{States: living, Ascending: true, Limit: page}
+	f := sandbox.Filter{States: liveStates, Ascending: true, Limit: page}
 	for {
 		p, err := l.deps.Sandboxes.List(ctx, everyone, f)
 		if err != nil {
@@ -164,8 +164,8 @@ func (f *rowTable) missing(list []sandbox.Sandbox) []string {
 	return out
 }
 
-// replace takes over a new list. Sandboxes in neither part of it are dropped, unless they were
-// already shown as ended.
+// replace updates the rows from a new list. Rows of sandboxes that are in neither part of the list
+// are removed, unless they were already shown as ended.
 func (f *rowTable) replace(list, ended []sandbox.Sandbox, now time.Time) {
 	there := make(map[string]bool, len(list)+len(ended))
 	put := func(sb sandbox.Sandbox, since time.Time) {
@@ -190,7 +190,7 @@ func (f *rowTable) replace(list, ended []sandbox.Sandbox, now time.Time) {
 	var old []*row
 	for id, r := range f.rows {
 		switch {
-		case r.ended.IsZero() && !there[id], !r.ended.IsZero() && now.Sub(r.ended) > lingers:
+		case r.ended.IsZero() && !there[id], !r.ended.IsZero() && now.Sub(r.ended) > endedRowLifetime:
 			f.remove(id)
 		case !r.ended.IsZero():
 			old = append(old, r)
@@ -223,7 +223,7 @@ func (f *rowTable) remove(id string) {
 	}
 }
 
-// rebuild encodes the rows that may have changed; after a list, all of them.
+// rebuild encodes the rows that may have changed, or all rows if all is set.
 func (f *rowTable) rebuild(pending map[string]int, all bool, now time.Time) {
 	next := f.version + 1
 	build := func(id string, r *row) {

@@ -60,8 +60,8 @@ type Deps struct {
 
 // Limits of streams. Each uses a connection and a little memory.
 const (
-	maxStreams = 256
-	maxOfOne   = 32 // streams of one session
+	maxStreams           = 256
+	maxStreamsPerSession = 32 // streams of one session
 )
 
 var _ session.Handler = (*Live)(nil)
@@ -81,13 +81,13 @@ type Live struct {
 	stop    context.CancelFunc
 	work    sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	streams map[string]*stream
-	rows    *rowTable
-	asked   *approvalList
-	lines   *lines
-	meters  *meters
+	mu        sync.Mutex
+	closed    bool
+	streams   map[string]*stream
+	rows      *rowTable
+	approvals *approvalList
+	lines     *lines
+	meters    *meters
 }
 
 // New returns a Live without streams. Close ends it.
@@ -97,7 +97,7 @@ func New(d Deps) (*Live, error) {
 	}
 	return &Live{
 		deps: d, streams: map[string]*stream{},
-		rows: newRowTable(), asked: newApprovalList(), lines: newLines(), meters: newMeters(),
+		rows: newRowTable(), approvals: newApprovalList(), lines: newLines(), meters: newMeters(),
 	}, nil
 }
 
@@ -150,7 +150,7 @@ func (l *Live) join(s *stream) error {
 	case l.closed:
 		l.mu.Unlock()
 		return fault.New(fault.Unavailable, "shutting_down", "the server is shutting down")
-	case len(l.streams) >= maxStreams || mine >= maxOfOne:
+	case len(l.streams) >= maxStreams || mine >= maxStreamsPerSession:
 		l.mu.Unlock()
 		return fault.New(fault.Exhausted, "too_many_streams", "too many pages are open").
 			WithHint("close one")
@@ -180,7 +180,7 @@ func (l *Live) leave(s *stream) {
 // start starts the collector. The caller holds l.joining.
 func (l *Live) start(ctx context.Context) error {
 	l.mu.Lock()
-	l.asked.ready = false
+	l.approvals.ready = false
 	clear(l.meters.last)
 	l.mu.Unlock()
 	if err := l.readBack(ctx); err != nil {
@@ -210,12 +210,12 @@ func (l *Live) wake() {
 	}
 }
 
-// second is how often the fleet is read and sandboxes are measured.
-const second = time.Second
+// tickInterval is how often the fleet is read and sandboxes are measured.
+const tickInterval = time.Second
 
 // tick polls data that has no change events of its own, once per second.
 func (l *Live) tick(ctx context.Context) {
-	ticker := time.NewTicker(second)
+	ticker := time.NewTicker(tickInterval)
 	defer ticker.Stop()
 	for {
 		l.refresh(ctx)

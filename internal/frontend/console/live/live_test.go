@@ -33,54 +33,55 @@ func rowsOf(t *testing.T, e event) rowsEvent {
 	return f
 }
 
-func every([]byte) bool { return true }
+// anyData accepts every event.
+func anyData([]byte) bool { return true }
 
-// A page gets all rows first, and then changed rows: a new sandbox, its commands, its denied
-// requests, and its end.
-func TestFleet(t *testing.T) {
+// TestFleetSendsAllRowsThenChanges checks that a page first gets all rows, and then changed rows: a
+// new sandbox, its commands, its denied requests, and its end.
+func TestFleetSendsAllRowsThenChanges(t *testing.T) {
 	r := newRig(t)
 	r.boxes.put(box("aaa"))
 	p := r.open("topics=fleet", "")
-	f := rowsOf(t, p.until("fleet", every))
+	f := rowsOf(t, p.until("fleet", anyData))
 	if !f.Full || len(f.Sandboxes) != 1 || f.Sandboxes[0].ID != "aaa" || f.Sandboxes[0].LastCommand != nil || f.Sandboxes[0].Attention != 0 {
 		t.Fatalf("first %+v", f)
 	}
 	r.boxes.put(box("bbb"))
-	r.note(flow("bbb", 1, egress.Deny)) // one of its own checks
+	r.note(flow("bbb", 1, egress.Deny)) // a denial of a readiness probe
 	late := flow("bbb", 2, egress.Deny)
 	r.note(audit.Draft{Kind: audit.SandboxStarted, Sandbox: "bbb", Actor: "local:0", Data: payload.Started{}})
-	r.note(late) // which came into the record after it
-	if f = rowsOf(t, p.until("fleet", has(`"bbb"`))); f.Full || len(f.Sandboxes) != 1 {
-		t.Errorf("a new sandbox: %+v", f)
+	r.note(late) // a denial of a probe that was recorded after the start
+	if f = rowsOf(t, p.until("fleet", containing(`"bbb"`))); f.Full || len(f.Sandboxes) != 1 {
+		t.Errorf("new sandbox: got %+v, want one changed row", f)
 	}
 	r.note(audit.Draft{Kind: audit.CommandStarted, Sandbox: "bbb", Data: observe.Started{N: 1, Argv: []string{"printf", "a\x1b[2Jb\nc\xff"}}})
-	f = rowsOf(t, p.until("fleet", has("printf")))
+	f = rowsOf(t, p.until("fleet", containing("printf")))
 	if got := f.Sandboxes[0].LastCommand; got.Text != "printf a\uFFFD[2Jb c\uFFFD" || got.ExitCode != nil {
-		t.Errorf("the command is %+v", got)
+		t.Errorf("got last command %+v", got)
 	}
 	one := 1
 	r.note(audit.Draft{Kind: audit.CommandEnded, Sandbox: "bbb", Data: observe.Ended{N: 1, Exit: &one}})
-	f = rowsOf(t, p.until("fleet", has(`"exit_code":1`)))
+	f = rowsOf(t, p.until("fleet", containing(`"exit_code":1`)))
 	if f.Sandboxes[0].AttentionWhy != "its last command failed" {
-		t.Errorf("attention %+v", f.Sandboxes[0])
+		t.Errorf("failed command: got attention of %+v", f.Sandboxes[0])
 	}
 	r.note(flow("bbb", 1, egress.Deny))
-	f = rowsOf(t, p.until("fleet", has(`"denied":1`)))
+	f = rowsOf(t, p.until("fleet", containing(`"denied":1`)))
 	if f.Sandboxes[0].Attention <= 4000 {
-		t.Errorf("a refusal is %+v", f.Sandboxes[0])
+		t.Errorf("denied request: got attention of %+v, want above 4000", f.Sandboxes[0])
 	}
 	gone := box("bbb")
 	gone.State, gone.Reason, gone.StoppedAt = sandbox.Stopped, "oom", time.Now()
 	r.boxes.put(gone)
 	r.note(audit.Draft{Kind: audit.SandboxEnded, Sandbox: "bbb", Data: payload.Ended{Reason: "oom"}})
-	f = rowsOf(t, p.until("fleet", has(`"stopped"`)))
+	f = rowsOf(t, p.until("fleet", containing(`"stopped"`)))
 	if row := f.Sandboxes[0]; !row.OOM || row.Reason != "oom" || row.Attention != 3000 {
-		t.Errorf("ended: %+v", row)
+		t.Errorf("ended sandbox: got %+v, want out of memory", row)
 	}
 	r.boxes.remove("aaa")
 	r.note(audit.Draft{Kind: audit.Action, Sandbox: "aaa", Data: payload.Action{Do: "forget", Outcome: "ok"}})
-	if f = rowsOf(t, p.until("fleet", has(`"removed":["aaa"]`))); len(f.Sandboxes) != 0 {
-		t.Errorf("removed: %+v", f)
+	if f = rowsOf(t, p.until("fleet", containing(`"removed":["aaa"]`))); len(f.Sandboxes) != 0 {
+		t.Errorf("removed sandbox: got %+v, want no rows", f)
 	}
 }
 
@@ -91,9 +92,9 @@ func flow(id string, seq uint64, effect egress.Effect) audit.Draft {
 	}}
 }
 
-// For a sandbox whose network is followed, a denied request is sent with its rule; for others
-// nothing is sent.
-func TestFlows(t *testing.T) {
+// TestFlowsOfFollowedSandbox checks that flows are sent only for the sandbox whose network is
+// followed, with the rule of a denial.
+func TestFlowsOfFollowedSandbox(t *testing.T) {
 	r := newRig(t)
 	p := r.open("topics=network:aaa", "")
 	r.note(flow("bbb", 1, egress.Deny))
@@ -107,39 +108,40 @@ func TestFlows(t *testing.T) {
 		t.Errorf("%+v, %v", e, err)
 	}
 	if e.id != "1" {
-		t.Errorf("a flow is resumed from %q", e.id)
+		t.Errorf("got event ID %q, want 1", e.id)
 	}
 }
 
-// Approval requests are first sent as a list, then as they are made and decided, and the sandbox's
-// row has their number.
-func TestApprovals(t *testing.T) {
+// TestApprovalListThenEvents checks that a page first gets the list of approval requests, and then
+// each new one and each decision. The sandbox's row has the number of pending requests.
+func TestApprovalListThenEvents(t *testing.T) {
 	r := newRig(t)
 	r.boxes.put(box("aaa"))
-	r.asks.open = []approval.Approval{{ID: "a1", Sandbox: "aaa", State: approval.Pending, Summary: "one"}}
+	r.approvals.open = []approval.Approval{{ID: "a1", Sandbox: "aaa", State: approval.Pending, Summary: "one"}}
 	p, f := r.open("topics=approvals", ""), r.open("topics=fleet", "")
-	p.until("approvals", has(`"a1"`))
-	f.until("fleet", has(`"pending":1`))
-	r.asks.next <- approval.Event{Type: "pending", Approval: r.asks.open[0]} // the service tells of open ones again
-	r.asks.next <- approval.Event{Type: "pending", Approval: approval.Approval{ID: "a2", Sandbox: "aaa", State: approval.Pending}}
-	e := p.until("approval", every)
+	p.until("approvals", containing(`"a1"`))
+	f.until("fleet", containing(`"pending":1`))
+	r.approvals.next <- approval.Event{Type: "pending", Approval: r.approvals.open[0]} // the service repeats pending requests
+	r.approvals.next <- approval.Event{Type: "pending", Approval: approval.Approval{ID: "a2", Sandbox: "aaa", State: approval.Pending}}
+	e := p.until("approval", anyData)
 	if !strings.Contains(e.data, `"a2"`) {
-		t.Errorf("told twice: %s", e.data)
+		t.Errorf("got event %s, want only a2, because a1 was in the list", e.data)
 	}
-	f.until("fleet", has(`"pending":2`))
-	r.asks.next <- approval.Event{Type: "denied", Approval: approval.Approval{ID: "a1", Sandbox: "aaa", State: approval.Denied}}
-	p.until("approval", has(`"denied"`))
-	f.until("fleet", has(`"pending":1`))
+	f.until("fleet", containing(`"pending":2`))
+	r.approvals.next <- approval.Event{Type: "denied", Approval: approval.Approval{ID: "a1", Sandbox: "aaa", State: approval.Denied}}
+	p.until("approval", containing(`"denied"`))
+	f.until("fleet", containing(`"pending":1`))
 }
 
-// Watched sandboxes are measured once a second, and their use of the processor is a rate.
-func TestMetrics(t *testing.T) {
+// TestWatchedSandboxesAreMeasured checks that watched sandboxes are measured, and that their CPU use
+// is a rate.
+func TestWatchedSandboxesAreMeasured(t *testing.T) {
 	r := newRig(t)
 	r.boxes.put(box("aaa"))
 	r.boxes.put(box("bbb"))
 	p := r.open("watch=bbb,zzz", "")
 	var m struct{ Rows []live.Metric }
-	if err := json.Unmarshal([]byte(p.until("metrics", every).data), &m); err != nil {
+	if err := json.Unmarshal([]byte(p.until("metrics", anyData).data), &m); err != nil {
 		t.Fatal(err)
 	}
 	if len(m.Rows) != 1 || m.Rows[0].ID != "bbb" || m.Rows[0].CPU < 0.2 || m.Rows[0].CPU > 0.3 || m.Rows[0].Memory != 7<<20 || m.Rows[0].MemoryLimit != 512<<20 {
@@ -147,13 +149,13 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A page's topics can be changed while the stream is open, only by its own session.
-func TestChange(t *testing.T) {
+// TestTopicsCanBeChanged checks that only the session of a stream can change its topics.
+func TestTopicsCanBeChanged(t *testing.T) {
 	r := newRig(t)
 	r.note(audit.Draft{Kind: audit.ServerStarted})
 	p := r.open("", "")
 	if got := r.change("mallory", p.stream, `{"topics":["record"]}`); got != http.StatusNotFound {
-		t.Errorf("another session: %d", got)
+		t.Errorf("change by another session: got status %d, want 404", got)
 	}
 	for _, body := range []string{`{"topics":["records"]}`, `{"topics":["record:../x"]}`, `{"watch":["A"]}`, `{"topic":["fleet"]}`, `x`} {
 		if got := r.change("alice", p.stream, body); got != http.StatusBadRequest {
@@ -169,13 +171,13 @@ func TestChange(t *testing.T) {
 	}
 	p.close()
 	if got := r.change("alice", "ABC", `{"topics":[]}`); got != http.StatusNotFound {
-		t.Errorf("a stream that is none: %d", got)
+		t.Errorf("change of an unknown stream: got status %d, want 404", got)
 	}
 }
 
-// A page whose stream broke continues where it was, also with a server that was restarted: no entry
-// is lost or repeated.
-func TestResume(t *testing.T) {
+// TestStreamResumesWithoutGaps checks that a page whose stream broke gets every entry once, also if
+// the server was restarted.
+func TestStreamResumesWithoutGaps(t *testing.T) {
 	dir, b := filepath.Join(t.TempDir(), "record"), &boxes{}
 	r := newRigOn(t, openRecord(t, dir), b)
 	p := r.open("topics=record:aaa", "")
@@ -208,7 +210,7 @@ func TestResume(t *testing.T) {
 	last = p.lastID
 	r.close()
 	r = newRigOn(t, openRecord(t, dir), b)
-	note(700) // more than is read at once
+	note(700) // more than a batch
 	p = r.open("topics=record:aaa", last)
 	note(1)
 	read(701)
@@ -220,12 +222,13 @@ func TestResume(t *testing.T) {
 	p.close()
 	p = r.open("topics=record", "99999")
 	if e := p.next(); e.name != "gap" {
-		t.Errorf("of another record: %+v", e)
+		t.Errorf("resume with a number of another audit log: got %+v, want a gap", e)
 	}
 }
 
-// A page that was away for too long is notified of the gap, and gets the newest entries.
-func TestFarBehind(t *testing.T) {
+// TestLongAbsenceReportsGap checks that a page that was away for too long is notified of the gap, and
+// gets the newest entries.
+func TestLongAbsenceReportsGap(t *testing.T) {
 	r := newRig(t)
 	const n = 21_000
 	drafts := make([]audit.Draft, n)
@@ -250,8 +253,8 @@ func TestFarBehind(t *testing.T) {
 	}
 }
 
-// A page gets heartbeats on a stream without events, with the position of the stream.
-func TestBeat(t *testing.T) {
+// TestHeartbeatHasPosition checks that a stream without events sends heartbeats with its position.
+func TestHeartbeatHasPosition(t *testing.T) {
 	r := newRigOn(t, openRecord(t, filepath.Join(t.TempDir(), "record")), &boxes{}, func(d *live.Deps) { d.Heartbeat = time.Millisecond })
 	r.note(audit.Draft{Kind: audit.ServerStarted})
 	p := r.open("topics=approvals", "")
@@ -271,8 +274,9 @@ func TestBeat(t *testing.T) {
 	}
 }
 
-// Text that a sandbox chose is data: it cannot end a line, begin another event or be invalid text.
-func TestHostileText(t *testing.T) {
+// TestHostileTextStaysInEvent checks that text that a sandbox chose cannot end a line, begin another
+// event or be invalid UTF-8.
+func TestHostileTextStaysInEvent(t *testing.T) {
 	r := newRig(t)
 	evil := box("aaa")
 	evil.Name = "x\n\nevent: hello\ndata: {}\n\n\u202e<script>\xff"
@@ -286,26 +290,27 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// Streams are bounded, and nothing works while no page is connected.
-func TestBoundsAndRest(t *testing.T) {
+// TestStreamLimitsAndClose checks the number of streams, invalid requests, and that a closed Live
+// reads nothing.
+func TestStreamLimitsAndClose(t *testing.T) {
 	r := newRig(t)
 	var pages []*page
 	for range 32 {
 		pages = append(pages, r.open("topics=fleet", ""))
 	}
-	if p := r.ask("alice", "topics=fleet", ""); p.res.StatusCode != http.StatusTooManyRequests {
-		t.Errorf("one too many: %d", p.res.StatusCode)
+	if p := r.subscribe("alice", "topics=fleet", ""); p.res.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("one stream too many: got status %d, want 429", p.res.StatusCode)
 	}
-	if p := r.ask("bob", "topics=fleet", ""); p.res.StatusCode != http.StatusOK {
-		t.Errorf("of somebody else: %d", p.res.StatusCode)
+	if p := r.subscribe("bob", "topics=fleet", ""); p.res.StatusCode != http.StatusOK {
+		t.Errorf("stream of another session: got status %d, want 200", p.res.StatusCode)
 	}
 	for i, q := range []string{"topics=x", "after=x", "after=-2", "watch=..", "color=red", "topics=a&topics=b", "topics=" + strings.Repeat("fleet,", 65)} {
-		if p := r.ask("carol", q, ""); p.res.StatusCode != http.StatusBadRequest {
-			t.Errorf("%d: %d", i, p.res.StatusCode)
+		if p := r.subscribe("carol", q, ""); p.res.StatusCode != http.StatusBadRequest {
+			t.Errorf("invalid request %d (%.20s): got status %d, want 400", i, q, p.res.StatusCode)
 		}
 	}
 	for _, p := range pages {
-		p.until("fleet", every)
+		p.until("fleet", anyData)
 	}
 	r.live.Close()
 	for _, p := range pages {
@@ -316,10 +321,10 @@ func TestBoundsAndRest(t *testing.T) {
 		}
 	}
 	before := r.boxes.lists.Load()
-	if p := r.ask("alice", "topics=fleet", ""); p.res.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("after the end: %d", p.res.StatusCode)
+	if p := r.subscribe("alice", "topics=fleet", ""); p.res.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("stream after Close: got status %d, want 503", p.res.StatusCode)
 	}
 	if after := r.boxes.lists.Load(); after != before {
-		t.Errorf("%d lists after the end", after-before)
+		t.Errorf("sandboxes were listed %d times after Close, want 0", after-before)
 	}
 }

@@ -12,11 +12,11 @@ import (
 const (
 	// maxMeasured bounds the sandboxes that are measured for all streams.
 	maxMeasured = 1000
-	// measureFor bounds the time for measurements within each second. If engines are slow, the
+	// measureBudget bounds the time for measurements within each second. If engines are slow, the
 	// remaining sandboxes are measured in the next second.
-	measureFor = 400 * time.Millisecond
-	// measureOne bounds measuring one sandbox.
-	measureOne = 250 * time.Millisecond
+	measureBudget = 400 * time.Millisecond
+	// measureTimeout bounds measuring one sandbox.
+	measureTimeout = 250 * time.Millisecond
 )
 
 // Metric is the resource use of one sandbox.
@@ -59,20 +59,20 @@ func (l *Live) measure(ctx context.Context) {
 	done := 0
 	for i := range ids {
 		id := ids[(l.meters.start+i)%len(ids)]
-		one, cancel := context.WithTimeout(ctx, measureOne)
+		one, cancel := context.WithTimeout(ctx, measureTimeout)
 		u, err := l.deps.Meter.Usage(one, id)
 		cancel()
 		if err == nil {
 			usages[id] = u // an ended sandbox has no measurements
 		}
-		if done++; ctx.Err() != nil || time.Since(started) > measureFor {
+		if done++; ctx.Err() != nil || time.Since(started) > measureBudget {
 			break
 		}
 	}
 	l.meters.start = (l.meters.start + done) % len(ids)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.meters.take(usages, l.rows, time.Now())
+	l.meters.add(usages, l.rows, time.Now())
 	for _, s := range l.streams {
 		if len(s.topics.watch) > 0 {
 			s.notify()
@@ -104,8 +104,8 @@ func (l *Live) watched() []string {
 	return out
 }
 
-// take computes rates from measurements.
-func (m *meters) take(usages map[string]engine.Usage, f *rowTable, now time.Time) {
+// add computes rates from measurements.
+func (m *meters) add(usages map[string]engine.Usage, f *rowTable, now time.Time) {
 	m.tick++
 	m.at = now
 	for id, u := range usages {

@@ -26,7 +26,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// boxes are the rows of a store.
+// boxes contains the sandboxes that the service would list.
 type boxes struct {
 	mu    sync.Mutex
 	rows  []sandbox.Sandbox // by start
@@ -83,20 +83,20 @@ func (b *boxes) Get(_ context.Context, _ sandbox.Principal, ref string) (sandbox
 	return sandbox.Sandbox{}, sandbox.Unknown(ref)
 }
 
-// questions are the approval requests of a test.
-type questions struct {
+// approvalQueue provides the approval requests and events of a test.
+type approvalQueue struct {
 	mu   sync.Mutex
 	open []approval.Approval
 	next chan approval.Event
 }
 
-func (q *questions) List(context.Context, approval.Caller, approval.Query) ([]approval.Approval, error) {
+func (q *approvalQueue) List(context.Context, approval.Caller, approval.Query) ([]approval.Approval, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.open), nil
 }
 
-func (q *questions) Watch(ctx context.Context, _ approval.Caller, _ approval.Query, _ int64, each func(approval.Event) error) error {
+func (q *approvalQueue) Watch(ctx context.Context, _ approval.Caller, _ approval.Query, _ int64, each func(approval.Event) error) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -117,13 +117,14 @@ func (m meter) Usage(context.Context, string) (engine.Usage, error) {
 	return engine.Usage{At: now, CPUTime: now.Sub(m.started) / 4, MemoryBytes: 7 << 20}, nil
 }
 
+// rig is a Live on a test server, with its dependencies.
 type rig struct {
-	t     testing.TB
-	live  *live.Live
-	boxes *boxes
-	asks  *questions
-	log   *audit.Log
-	srv   *httptest.Server
+	t         testing.TB
+	live      *live.Live
+	boxes     *boxes
+	approvals *approvalQueue
+	log       *audit.Log
+	srv       *httptest.Server
 }
 
 func openRecord(t testing.TB, dir string) *audit.Log {
@@ -142,9 +143,9 @@ func newRig(t testing.TB) *rig {
 
 func newRigOn(t testing.TB, log *audit.Log, b *boxes, change ...func(*live.Deps)) *rig {
 	t.Helper()
-	r := &rig{t: t, boxes: b, asks: &questions{next: make(chan approval.Event)}, log: log}
+	r := &rig{t: t, boxes: b, approvals: &approvalQueue{next: make(chan approval.Event)}, log: log}
 	deps := live.Deps{
-		Sandboxes: b, Approvals: r.asks, Record: log, Meter: meter{time.Now()}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Sandboxes: b, Approvals: r.approvals, Record: log, Meter: meter{time.Now()}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Version: "test", Started: time.Now(),
 	}
 	for _, f := range change {
@@ -162,7 +163,7 @@ func newRigOn(t testing.TB, log *audit.Log, b *boxes, change ...func(*live.Deps)
 	return r
 }
 
-// close may be called twice.
+// close ends the streams and the server. It may be called twice.
 func (r *rig) close() {
 	r.live.Close()
 	r.srv.CloseClientConnections()
@@ -182,6 +183,7 @@ func (r *rig) note(d audit.Draft) {
 // event is one event of a stream.
 type event struct{ name, id, data string }
 
+// page is a client that reads one stream.
 type page struct {
 	t      testing.TB
 	res    *http.Response
@@ -194,7 +196,7 @@ type page struct {
 // open opens a stream and reads its hello.
 func (r *rig) open(query, lastID string) *page {
 	r.t.Helper()
-	p := r.ask("alice", query, lastID)
+	p := r.subscribe("alice", query, lastID)
 	if p.res.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(p.res.Body)
 		r.t.Fatalf("%s: %s", p.res.Status, body)
@@ -211,7 +213,8 @@ func (r *rig) open(query, lastID string) *page {
 	return p
 }
 
-func (r *rig) ask(session, query, lastID string) *page {
+// subscribe requests a stream as a session, without checking the response.
+func (r *rig) subscribe(session, query, lastID string) *page {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.srv.URL+live.Path+"?"+query, nil)
@@ -271,7 +274,7 @@ func (p *page) read() (event, error) {
 	}
 }
 
-// until reads events until one with the name is accepted.
+// until reads events until one has the name and ok accepts its data.
 func (p *page) until(name string, ok func(data []byte) bool) event {
 	p.t.Helper()
 	for {
@@ -281,7 +284,7 @@ func (p *page) until(name string, ok func(data []byte) bool) event {
 	}
 }
 
-func has(text string) func([]byte) bool {
+func containing(text string) func([]byte) bool {
 	return func(data []byte) bool { return bytes.Contains(data, []byte(text)) }
 }
 

@@ -44,13 +44,13 @@ type Command struct {
 
 // Levels of attention. Within a level, a greater count comes first.
 const (
-	wantsAnswer = 5000
-	wasDenied   = 4000
-	outOfMemory = 3000
-	lostLink    = 2000
-	failed      = 1000
-	lies        = 100 // it runs, but no command runs in it
-	limit       = 999
+	attentionPending   = 5000
+	attentionDenied    = 4000
+	attentionOOM       = 3000
+	attentionNoNetwork = 2000
+	attentionFailed    = 1000
+	attentionIdle      = 100 // the sandbox runs, but no command runs in it
+	maxAttentionCount  = 999
 )
 
 // idleAfter is how long after its last command a sandbox counts as idle.
@@ -81,19 +81,19 @@ func attention(r Row, sb sandbox.Sandbox, f *summary, now time.Time) (int, strin
 	live := sb.State != sandbox.Stopped
 	switch {
 	case r.Pending == 1:
-		return wantsAnswer + 1, "an approval request is pending"
+		return attentionPending + 1, "an approval request is pending"
 	case r.Pending > 1:
-		return wantsAnswer + min(r.Pending, limit), "approval requests are pending"
+		return attentionPending + min(r.Pending, maxAttentionCount), "approval requests are pending"
 	case live && lately > 0:
-		return wasDenied + min(lately, limit), "a request was denied"
+		return attentionDenied + min(lately, maxAttentionCount), "a request was denied"
 	case r.OOM:
-		return outOfMemory, "it ran out of memory"
+		return attentionOOM, "it ran out of memory"
 	case live && sb.Unlinked:
-		return lostLink, "it has lost its network"
+		return attentionNoNetwork, "it has lost its network"
 	case live && r.LastCommand != nil && r.LastCommand.ExitCode != nil && *r.LastCommand.ExitCode != 0:
-		return failed, "its last command failed"
+		return attentionFailed, "its last command failed"
 	case sb.State == sandbox.Running && now.Sub(sb.StartedAt) > idleAfter && (r.LastCommand == nil || now.Sub(r.LastCommand.At) > idleAfter):
-		return lies, "no command ran recently"
+		return attentionIdle, "no command ran recently"
 	}
 	return 0, ""
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A page that does not read does not delay others, and the server buffers nothing for it: when it
+// TestSlowPageDoesNotDelayOthers checks that a page that does not read delays no other page. When it
 // reads again, it gets the missed entries from the audit log.
-func TestSlowReader(t *testing.T) {
+func TestSlowPageDoesNotDelayOthers(t *testing.T) {
 	r := newRig(t)
 	slow, fast := r.open("topics=record:aaa", ""), r.open("topics=record:aaa", "")
 	// The entries are few and long. The slow page is disconnected if all this takes half a minute.
@@ -35,13 +35,13 @@ func TestSlowReader(t *testing.T) {
 		}
 		for want := from; want < from+each; want++ {
 			if e := fast.next(); e.id != strconv.Itoa(want) {
-				t.Fatalf("the fast one got %s for %d", e.id, want)
+				t.Fatalf("the fast page got entry %s, want %d", e.id, want)
 			}
 		}
 	}
 	for want := range n {
 		if e := slow.next(); e.id != strconv.Itoa(want) {
-			t.Fatalf("the slow one got %s for %d", e.id, want)
+			t.Fatalf("the slow page got entry %s, want %d", e.id, want)
 		}
 	}
 }
@@ -59,33 +59,34 @@ func (f *flaky) Read(ctx context.Context, filter audit.Filter, follow bool, yiel
 	return f.Log.Read(ctx, filter, follow, yield)
 }
 
-// A page is notified when the audit log cannot be read, and gets the missed entries when it can.
-func TestRecordThatFails(t *testing.T) {
+// TestUnreadableLogIsReported checks that a page is notified when the audit log cannot be read, and
+// later gets the missed entries.
+func TestUnreadableLogIsReported(t *testing.T) {
 	log := &flaky{Log: openRecord(t, filepath.Join(t.TempDir(), "record"))}
 	log.fails.Store(1)
 	r := newRigOn(t, log.Log, &boxes{}, func(d *live.Deps) { d.Record = log })
 	p := r.open("topics=record", "")
 	r.note(audit.Draft{Kind: audit.ServerStarted})
 	e := p.next()
-	if e.name == "gap" {
+	if e.name == "gap" { // none if the read failed before the page connected
 		e = p.next()
-	} // else it broke before the page was there
+	}
 	if e.name != "entry" || e.id != "0" {
 		t.Errorf("%+v", e)
 	}
 	if log.fails.Load() >= 0 {
-		t.Error("nothing failed")
+		t.Error("the audit log was never read, so the test proves nothing")
 	}
 }
 
-// shut is an audit log that cannot be read until it is opened.
-type shut struct {
+// unreadableLog is an audit log that cannot be read until it is opened.
+type unreadableLog struct {
 	*audit.Log
 	open  atomic.Bool
 	tried chan struct{}
 }
 
-func (s *shut) Read(ctx context.Context, filter audit.Filter, follow bool, yield func(audit.Entry) error) error {
+func (s *unreadableLog) Read(ctx context.Context, filter audit.Filter, follow bool, yield func(audit.Entry) error) error {
 	if !s.open.Load() {
 		select {
 		case s.tried <- struct{}{}:
@@ -96,17 +97,17 @@ func (s *shut) Read(ctx context.Context, filter audit.Filter, follow bool, yield
 	return s.Log.Read(ctx, filter, follow, yield)
 }
 
-// While the end of the audit log is unknown, no page is told that the log is another one, and no
-// page gets everything again once the log can be read.
-func TestRecordThatIsUnknown(t *testing.T) {
-	log := &shut{Log: openRecord(t, filepath.Join(t.TempDir(), "record")), tried: make(chan struct{}, 1)}
+// TestUnknownEndOfLogRepeatsNothing checks that, while the end of the audit log is unknown, no page is
+// told that the log is another one. When the log can be read, no page gets old entries again.
+func TestUnknownEndOfLogRepeatsNothing(t *testing.T) {
+	log := &unreadableLog{Log: openRecord(t, filepath.Join(t.TempDir(), "record")), tried: make(chan struct{}, 1)}
 	r := newRigOn(t, log.Log, &boxes{}, func(d *live.Deps) { d.Record = log })
 	for range 4 {
 		r.note(audit.Draft{Kind: audit.ServerStarted})
 	}
-	fresh, back := r.open("topics=record", ""), r.open("topics=record", "1")
-	if fresh.lastID != "" || back.lastID != "1" {
-		t.Errorf("they would go on after %q and %q", fresh.lastID, back.lastID)
+	newPage, returningPage := r.open("topics=record", ""), r.open("topics=record", "1")
+	if newPage.lastID != "" || returningPage.lastID != "1" {
+		t.Errorf("the streams start after %q and %q, want none and 1", newPage.lastID, returningPage.lastID)
 	}
 	<-log.tried
 	log.open.Store(true)
@@ -114,25 +115,25 @@ func TestRecordThatIsUnknown(t *testing.T) {
 		if want == "4" {
 			r.note(audit.Draft{Kind: audit.ServerStopped})
 		}
-		e := back.next()
+		e := returningPage.next()
 		for e.name == "gap" && strings.Contains(e.data, "cannot be read now") {
-			e = back.next()
+			e = returningPage.next()
 		}
 		if e.name != "entry" || e.id != want {
 			t.Fatalf("%+v, want %s", e, want)
 		}
 	}
-	e := fresh.next()
+	e := newPage.next()
 	for e.name == "gap" && strings.Contains(e.data, "cannot be read now") {
-		e = fresh.next()
+		e = newPage.next()
 	}
 	if e.name != "entry" || e.id != "4" {
 		t.Errorf("%+v", e)
 	}
 }
 
-// Pages connect and disconnect concurrently, and leave nothing.
-func TestNothingIsLeft(t *testing.T) {
+// TestClosedStreamsLeakNoGoroutines has pages connect and disconnect concurrently.
+func TestClosedStreamsLeakNoGoroutines(t *testing.T) {
 	r := newRig(t)
 	r.boxes.put(box("aaa"))
 	r.note(audit.Draft{Kind: audit.ServerStarted})
@@ -143,8 +144,8 @@ func TestNothingIsLeft(t *testing.T) {
 	for i := range 8 {
 		pages.Go(func() {
 			for range 6 {
-				p := r.ask("page"+strconv.Itoa(i), "topics=fleet,approvals,record&watch=aaa", "")
-				p.until("fleet", every)
+				p := r.subscribe("page"+strconv.Itoa(i), "topics=fleet,approvals,record&watch=aaa", "")
+				p.until("fleet", anyData)
 				p.close()
 			}
 		})

@@ -19,9 +19,9 @@ const (
 	// writeTimeout bounds how long a client may take to read one write, so that a client that
 	// stopped reading does not hold a connection for ever.
 	writeTimeout = 30 * time.Second
-	// gather is how long a stream collects events before it sends, so that a burst needs few
+	// collectDelay is how long a stream collects events before it sends, so that a burst needs few
 	// writes.
-	gather = 25 * time.Millisecond
+	collectDelay = 25 * time.Millisecond
 )
 
 // stream is the stream of one page. It contains no events, only its position: the events are in
@@ -33,15 +33,14 @@ type stream struct {
 	cancel  context.CancelFunc
 	changed chan struct{}
 
-	// Topics and all fields that turn changes are guarded by Live.mu.
-	topics  topics
-	entry   int64 // the last entry that was processed
-	resumed bool  // entry is the client's value, not yet checked
-	// the failures of the audit log that the client was informed of
-	failures    int64
-	rowsVersion int64 // version of the fleet that it has
-	meter       int64 // the last measurement that it has
-	event       int64 // the last event about approval requests; -1 before the list
+	// Live.mu guards the fields below.
+	topics      topics
+	entry       int64 // the last entry that was processed
+	resumed     bool  // entry is the client's value, not yet checked
+	failures    int64 // failures of the audit log that the client was informed of
+	rowsVersion int64 // version of the fleet that was sent
+	meter       int64 // the last measurement that was sent
+	event       int64 // the last approval event that was sent; -1 before the list
 }
 
 func (s *stream) notify() {
@@ -51,8 +50,8 @@ func (s *stream) notify() {
 	}
 }
 
-// turn changes the topics. Events of new topics begin now.
-func (s *stream) turn(t topics, newest int64) {
+// setTopics changes the topics. Events of new topics begin now.
+func (s *stream) setTopics(t topics, newest int64) {
 	if t.entries() && !s.topics.entries() && !s.resumed {
 		s.entry = newest
 	}
@@ -65,7 +64,8 @@ func (s *stream) turn(t topics, newest int64) {
 	s.topics = t
 }
 
-// stream returns an error only before anything is sent. Later errors end the stream.
+// stream answers a request with a stream of events. It returns an error only before anything is sent;
+// later errors end the stream.
 func (l *Live) stream(w http.ResponseWriter, r *http.Request, session string) error {
 	a, err := readSubscription(r)
 	if err != nil {
@@ -83,7 +83,7 @@ func (l *Live) stream(w http.ResponseWriter, r *http.Request, session string) er
 	if a.resume {
 		s.entry = a.after
 	}
-	s.turn(a.topics, s.entry)
+	s.setTopics(a.topics, s.entry)
 	l.mu.Unlock()
 	first, known := l.resumePoint(s)
 
@@ -136,7 +136,7 @@ func (l *Live) serve(s *stream, out *frames) {
 			}
 			out.event("beat", struct{}{})
 		case <-s.changed:
-			pause(s.ctx, gather)
+			pause(s.ctx, collectDelay)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func (l *Live) collect(s *stream, out *frames) (more bool, err error) {
 		l.meters.send(s, out)
 	}
 	if s.topics.approvals {
-		l.asked.send(s, out)
+		l.approvals.send(s, out)
 	}
 	l.mu.Unlock()
 	return l.sendEntries(s, out)
@@ -200,7 +200,7 @@ func (f *frames) event(name string, data any) {
 	b, err := json.Marshal(data)
 	if err != nil {
 		// All types that are sent can be encoded.
-		b, name = []byte(`{"topic":"all","text":"an event could not be written down"}`), "gap"
+		b, name = []byte(`{"topic":"all","text":"an event could not be encoded"}`), "gap"
 	}
 	f.raw(name, b)
 }
@@ -213,8 +213,8 @@ func (f *frames) raw(name string, data []byte) {
 	f.text("\n\n")
 }
 
-// keep bounds the memory that a stream holds between two writes.
-const keep = 256 << 10
+// maxKeptBuffer bounds the memory that a stream holds between two writes.
+const maxKeptBuffer = 256 << 10
 
 func (f *frames) flush() error {
 	if f.buf.Len() == 0 {
@@ -229,7 +229,7 @@ func (f *frames) flush() error {
 	if _, err := f.w.Write(f.buf.Bytes()); err != nil {
 		return err
 	}
-	if f.buf.Cap() > keep {
+	if f.buf.Cap() > maxKeptBuffer {
 		f.buf = bytes.Buffer{}
 	}
 	f.buf.Reset()

@@ -21,11 +21,11 @@ const window = 60
 // summary contains facts about one sandbox from the audit log, as far as it was read.
 type summary struct {
 	last    *Command
-	n       int // the number of last
+	n       int // number of the command in last
 	denied  int
 	refused [window]count // by second
 	since   time.Time     // before it, denials come from readiness probes
-	before  int           // number of denials when it was paused
+	before  int           // number of denials when the sandbox was paused
 	oom     bool
 	sent    [window]count // bytes by second
 }
@@ -76,19 +76,19 @@ func (f *summary) egress(now time.Time) float64 {
 	return float64(sum(&f.sent, now, egressSpan)) / egressSpan
 }
 
-// learnt are the kinds of entries that change these facts.
-var learnt = []audit.Kind{
+// summaryKinds are the kinds of entries from which summaries are computed.
+var summaryKinds = []audit.Kind{
 	audit.CommandStarted, audit.CommandEnded, audit.Flow, audit.LimitHit,
 	audit.SandboxStarted, audit.SandboxEnded, audit.SandboxPaused, audit.SandboxResumed, audit.SandboxReplaced,
 }
 
-// ready drops denials of readiness probes, which need no attention.
-func (f *summary) ready(at time.Time) {
+// dropProbeDenials drops denials of readiness probes, which need no attention.
+func (f *summary) dropProbeDenials(at time.Time) {
 	f.denied, f.refused, f.since, f.oom = f.before, [window]count{}, at, false
 }
 
-// learn updates the facts from an entry. A sandbox has chosen part of its data, so unreadable data
-// is ignored.
+// learn updates the facts from an entry. A sandbox may have chosen part of the data, so data that
+// cannot be decoded is ignored.
 func (f *rowTable) learn(e audit.Entry) {
 	if e.Sandbox == "" {
 		return
@@ -120,7 +120,7 @@ func (f *rowTable) learn(e audit.Entry) {
 		}
 		f.stale = true
 	case audit.SandboxStarted, audit.SandboxResumed:
-		f.of(e.Sandbox).ready(e.Time)
+		f.of(e.Sandbox).dropProbeDenials(e.Time)
 		f.stale = true
 	case audit.SandboxPaused:
 		k := f.of(e.Sandbox)
@@ -129,7 +129,7 @@ func (f *rowTable) learn(e audit.Entry) {
 	case audit.SandboxReplaced:
 		k := f.of(e.Sandbox)
 		k.before = k.denied
-		k.ready(e.Time)
+		k.dropProbeDenials(e.Time)
 		f.stale = true
 	case audit.Exec, audit.Exit, audit.File, audit.Gap:
 		return // events inside change no row
@@ -181,15 +181,15 @@ func (f *rowTable) of(id string) *summary {
 }
 
 const (
-	// lookedAt bounds the entries that are read at the start to fill the rows.
-	lookedAt = 4000
+	// maxReadBack bounds the entries that are read at the start to fill the rows.
+	maxReadBack = 4000
 	// maxLag is the number of entries that may be written while no page is connected, before the
 	// facts are read again.
 	maxLag = 20_000
 )
 
 // readBack finds the end of the audit log, and reads the last entries about the fleet. It does
-// nothing if it ran a short while ago.
+// noData if it ran a short while ago.
 func (l *Live) readBack(ctx context.Context) error {
 	newest := int64(-1)
 	err := l.deps.Record.Read(ctx, audit.Filter{Newest: true, Limit: 1}, false, func(e audit.Entry) error {
@@ -206,7 +206,7 @@ func (l *Live) readBack(ctx context.Context) error {
 		return nil
 	}
 	var old []audit.Entry
-	err = l.deps.Record.Read(ctx, audit.Filter{Kinds: learnt, Before: newest + 1, Newest: true, Limit: lookedAt}, false, func(e audit.Entry) error {
+	err = l.deps.Record.Read(ctx, audit.Filter{Kinds: summaryKinds, Before: newest + 1, Newest: true, Limit: maxReadBack}, false, func(e audit.Entry) error {
 		old = append(old, e)
 		return nil
 	})
@@ -221,7 +221,7 @@ func (l *Live) readBack(ctx context.Context) error {
 		l.lines.known = true
 		for _, s := range l.streams {
 			if !s.resumed {
-				s.entry = newest // it is told from now on, as it asked
+				s.entry = newest // a new stream gets only later entries
 			}
 		}
 		l.wake()

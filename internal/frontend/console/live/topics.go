@@ -137,7 +137,7 @@ func (l *Live) change(w http.ResponseWriter, r *http.Request, session, id string
 		return fault.New(fault.NotFound, "stream_not_found", "there is no such stream of this session").
 			WithHint("open one with GET /console/api/events")
 	}
-	s.turn(t, l.lines.newest())
+	s.setTopics(t, l.lines.newest())
 	s.notify()
 	l.mu.Unlock()
 	w.WriteHeader(http.StatusNoContent)

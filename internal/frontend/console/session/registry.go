@@ -26,9 +26,9 @@ const (
 	TokenLife = 10 * time.Minute
 	// DefaultLife is the default lifetime of a session.
 	DefaultLife = 12 * time.Hour
-	maxLife     = 30 * 24 * time.Hour
+	maxLife     = 30 * 24 * time.Hour // of a session
 	minLife     = time.Minute
-	maxName     = 64
+	maxName     = 64 // bytes
 	// maxTokens bounds unused tokens, and maxSessions signed-in sessions.
 	maxTokens   = 100
 	maxSessions = 1000
@@ -72,26 +72,26 @@ type Options struct {
 
 // Registry signs people in and out of the console. It is safe for concurrent use.
 type Registry struct {
-	o     Options
-	tries tries
+	o        Options
+	attempts attempts
 
 	mu    sync.Mutex
-	ended []func(id string)
+	onEnd []func(id string)
 }
 
 // NewRegistry returns a Registry.
 func NewRegistry(o Options) *Registry { return &Registry{o: o} }
 
-// OnEnd sets the function that is called for each session that ends, to close its streams.
+// OnEnd adds a function that is called for each session that ends, to close its streams.
 func (d *Registry) OnEnd(ended func(id string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ended = append(d.ended, ended)
+	d.onEnd = append(d.onEnd, ended)
 }
 
 func (d *Registry) notify(id string) {
 	d.mu.Lock()
-	list := slices.Clone(d.ended)
+	list := slices.Clone(d.onEnd)
 	d.mu.Unlock()
 	for _, ended := range list {
 		ended(id)
@@ -117,22 +117,22 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 	if err := checkName(r.Name); err != nil {
 		return "", t, err
 	}
-	waiting, err := d.o.Store.SweepConsole(ctx, time.Now())
+	unused, err := d.o.Store.SweepConsole(ctx, time.Now())
 	if err != nil {
-		return "", t, fmt.Errorf("make a token: %w", err)
+		return "", t, fmt.Errorf("create a sign-in token: %w", err)
 	}
-	if waiting >= maxTokens {
-		return "", t, fault.Newf(fault.Exhausted, "too_many_tokens", "%d console links are not used yet", waiting).
+	if unused >= maxTokens {
+		return "", t, fault.Newf(fault.Exhausted, "too_many_tokens", "%d console links are not used yet", unused).
 			WithHint("they expire after ten minutes")
 	}
 	secret, hash := newSecret()
 	t = Token{Hash: hash, Name: r.Name, Scope: r.Scope, Life: r.Life, Expires: time.Now().Add(TokenLife).UTC().Round(0)}
 	err = d.o.Record.Append(ctx, audit.Draft{Kind: audit.ConsoleInvited, Actor: actor, Data: payload.Console{Name: t.Name, Scope: t.Scope.String(), Seconds: int64(t.Life / time.Second)}})
 	if err != nil {
-		return "", t, fmt.Errorf("make a token: %w", err)
+		return "", t, fmt.Errorf("create a sign-in token: %w", err)
 	}
 	if err := d.o.Store.InsertConsoleToken(ctx, t); err != nil {
-		return "", t, fmt.Errorf("make a token: %w", err)
+		return "", t, fmt.Errorf("create a sign-in token: %w", err)
 	}
 	return secret, t, nil
 }
@@ -140,11 +140,11 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 // SignIn exchanges a token for a session and returns the cookie, of which only the hash is stored.
 // from is the client's address. All invalid tokens give the same error.
 func (d *Registry) SignIn(ctx context.Context, secret, from string) (cookie string, s Session, err error) {
-	t, err := d.take(ctx, secret)
+	t, err := d.takeToken(ctx, secret)
 	if fault.KindOf(err) == fault.NotFound {
 		// Only failures are counted, so that strangers at an address cannot lock out a user there
 		// who has a valid link.
-		if err := d.tries.failed(from, time.Now()); err != nil {
+		if err := d.attempts.failed(from, time.Now()); err != nil {
 			return "", s, err
 		}
 		return "", s, fault.New(fault.Unauthenticated, "token_invalid", "the link is no longer valid: it can be used once, within ten minutes").
@@ -172,10 +172,11 @@ func (d *Registry) SignIn(ctx context.Context, secret, from string) (cookie stri
 	return cookie, s, nil
 }
 
-func (d *Registry) take(ctx context.Context, secret string) (Token, error) {
+// takeToken removes a token from the store and returns it, or NotFound.
+func (d *Registry) takeToken(ctx context.Context, secret string) (Token, error) {
 	hash, ok := hashOf(secret)
 	if !ok {
-		return Token{}, unknown()
+		return Token{}, tokenNotFound()
 	}
 	t, err := d.o.Store.TakeConsoleToken(ctx, hash)
 	if err != nil {
@@ -184,7 +185,7 @@ func (d *Registry) take(ctx context.Context, secret string) (Token, error) {
 	// The look-up already compares hashes, and an attacker cannot choose the hash of a guess. This
 	// constant-time comparison protects even if the look-up changes.
 	if subtle.ConstantTimeCompare(t.Hash[:], hash[:]) != 1 || !time.Now().Before(t.Expires) || !t.Scope.Has(Viewer) {
-		return Token{}, unknown()
+		return Token{}, tokenNotFound()
 	}
 	return t, nil
 }
@@ -195,14 +196,14 @@ func (d *Registry) Verify(ctx context.Context, cookie string) (Session, error) {
 	if !ok {
 		return Session{}, signedOut()
 	}
-	kept, s, err := d.o.Store.ConsoleSession(ctx, hash)
+	stored, s, err := d.o.Store.ConsoleSession(ctx, hash)
 	if fault.KindOf(err) == fault.NotFound {
 		return Session{}, signedOut()
 	}
 	if err != nil {
 		return Session{}, fmt.Errorf("find session: %w", err)
 	}
-	if subtle.ConstantTimeCompare(kept[:], hash[:]) != 1 || !time.Now().Before(s.ExpiresAt) || !s.Scope.Has(Viewer) {
+	if subtle.ConstantTimeCompare(stored[:], hash[:]) != 1 || !time.Now().Before(s.ExpiresAt) || !s.Scope.Has(Viewer) {
 		return Session{}, signedOut()
 	}
 	return s, nil
@@ -223,8 +224,8 @@ func (d *Registry) List(ctx context.Context) ([]Session, error) {
 	return list, nil
 }
 
-// End signs a session out, even if the audit entry cannot be written: a full disk must not prevent
-// it.
+// End signs a session out. It does so even if the audit entry cannot be written, because a full disk
+// must not prevent a sign-out.
 func (d *Registry) End(ctx context.Context, actor, id, reason string) (Session, error) {
 	all, err := d.o.Store.ConsoleSessions(ctx)
 	if err != nil {
@@ -303,7 +304,7 @@ func nameInvalid() error {
 	return fault.Newf(fault.Invalid, "session_name_invalid", "a session's name is at most %d bytes of printable text", maxName)
 }
 
-func unknown() error { return fault.New(fault.NotFound, "token_not_found", "no such token") }
+func tokenNotFound() error { return fault.New(fault.NotFound, "token_not_found", "no such token") }
 
 func signedOut() error {
 	return fault.New(fault.Unauthenticated, "signed_out", "this browser is not signed in").WithHint("crannog console creates a sign-in link")

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// entryLog stores entries, or refuses them.
+// entryLog stores audit entries, or fails with full.
 type entryLog struct {
 	audit.Recorder
 	mu   sync.Mutex
@@ -70,7 +70,7 @@ func (d *registry) issue(r session.Request) string {
 	return secret
 }
 
-func (d *registry) in(secret string) (string, session.Session) {
+func (d *registry) signIn(secret string) (string, session.Session) {
 	d.t.Helper()
 	cookie, s, err := d.SignIn(d.t.Context(), secret, "127.0.0.1")
 	if err != nil {
@@ -79,15 +79,15 @@ func (d *registry) in(secret string) (string, session.Session) {
 	return cookie, s
 }
 
-// P42: a link works once, and no stored data gives access.
-func TestSignIn(t *testing.T) {
+// TestLinkWorksOnce checks that a link works once, and that no stored data gives access (P42).
+func TestLinkWorksOnce(t *testing.T) {
 	ctx := t.Context()
 	d := open(t, t.TempDir())
 	token := d.issue(session.Request{Name: "Ann", Scope: session.Operator, Life: time.Hour})
 	if len(token) < 22 {
 		t.Errorf("a token of %d characters has less than 128 bits", len(token))
 	}
-	cookie, s := d.in(token)
+	cookie, s := d.signIn(token)
 	if s.Name != "Ann" || s.Scope != session.Operator || s.ExpiresAt.Sub(s.CreatedAt) != time.Hour {
 		t.Errorf("%+v", s)
 	}
@@ -98,7 +98,7 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, _, err := d.SignIn(ctx, token, "127.0.0.1"); fault.KindOf(err) != fault.Unauthenticated || fault.CodeOf(err) != "token_invalid" {
-		t.Errorf("a second time: %v", err)
+		t.Errorf("second sign-in with the link: got %v, want token_invalid", err)
 	}
 	flip := []byte(cookie)
 	flip[3] ^= 1
@@ -112,20 +112,20 @@ func TestSignIn(t *testing.T) {
 	}
 	for _, secret := range []string{token, cookie} {
 		if len(hosttest.Holding(t, d.dir, secret)) > 0 {
-			t.Error("what opens something is on the disk")
+			t.Error("the token or the cookie is stored on disk")
 		}
 	}
 	if len(hosttest.Holding(t, d.dir, s.ID)) == 0 {
-		t.Error("the search finds nothing at all")
+		t.Error("control: the search does not find the session's ID either")
 	}
 	if _, err := d.End(ctx, s.Principal().Actor(), s.ID, "signed_out"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Verify(ctx, cookie); fault.KindOf(err) != fault.Unauthenticated {
-		t.Errorf("after the end: %v", err)
+		t.Errorf("verify after sign-out: got %v, want Unauthenticated", err)
 	}
 	if _, err := d.End(ctx, "local:0", s.ID, "revoked"); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("a second end: %v", err)
+		t.Errorf("second sign-out: got %v, want NotFound", err)
 	}
 	want := []string{"console.invited local:0 operator", "console.signed_in console:" + s.ID + " operator", "console.signed_out console:" + s.ID + " operator signed_out"}
 	if !slices.Equal(d.log.list, want) || !slices.Equal(d.ended, []string{s.ID}) {
@@ -133,12 +133,12 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-// P42: a session survives the process. A sign-in that cannot be recorded does not happen, but a
-// sign-out does.
-func TestSessionsLast(t *testing.T) {
+// TestSessionSurvivesRestart opens the store in two registries, like two processes. If audit entries
+// cannot be written, a sign-in fails, but a sign-out succeeds (P42).
+func TestSessionSurvivesRestart(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	d := open(t, dir)
-	cookie, s := d.in(d.issue(session.Request{Scope: session.Admin}))
+	cookie, s := d.signIn(d.issue(session.Request{Scope: session.Admin}))
 	unused := d.issue(session.Request{Scope: session.Viewer})
 	again := open(t, dir)
 	if got, err := again.Verify(ctx, cookie); err != nil || got.ID != s.ID {
@@ -146,23 +146,24 @@ func TestSessionsLast(t *testing.T) {
 	}
 	again.log.full = errors.New("full")
 	if _, _, err := again.Issue(ctx, "local:0", session.Request{Scope: session.Viewer}); err == nil {
-		t.Error("a link that is in no record")
+		t.Error("a link was created without an audit entry")
 	}
 	if _, _, err := again.SignIn(ctx, unused, "127.0.0.1"); err == nil {
-		t.Error("a sign-in that is in no record")
+		t.Error("a sign-in succeeded without an audit entry")
 	}
 	if list, err := again.List(ctx); err != nil || len(list) != 1 {
 		t.Errorf("%v, %v", list, err)
 	}
 	if _, err := again.End(ctx, "local:0", s.ID, "revoked"); err != nil {
-		t.Errorf("an end that is in no record: %v", err)
+		t.Errorf("sign-out without an audit entry: %v", err)
 	}
 	if _, err := d.Verify(ctx, cookie); err == nil {
-		t.Error("the session lives on in another process")
+		t.Error("the session is still valid in the other registry")
 	}
 }
 
-func TestTimes(t *testing.T) {
+// TestTokensAndSessionsExpire checks both one second before and at the end of their lifetime.
+func TestTokensAndSessionsExpire(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -170,21 +171,21 @@ func TestTimes(t *testing.T) {
 		token := d.issue(session.Request{Scope: session.Viewer, Life: time.Hour})
 		late := d.issue(session.Request{Scope: session.Viewer})
 		time.Sleep(session.TokenLife - time.Second)
-		cookie, s := d.in(token)
+		cookie, s := d.signIn(token)
 		time.Sleep(time.Second)
 		if _, _, err := d.SignIn(ctx, late, "127.0.0.1"); fault.CodeOf(err) != "token_invalid" {
-			t.Errorf("a late token: %v", err)
+			t.Errorf("expired token: got %v, want token_invalid", err)
 		}
 		time.Sleep(time.Hour - 2*time.Second)
 		if _, err := d.Verify(ctx, cookie); err != nil {
-			t.Errorf("a second before its end: %v", err)
+			t.Errorf("session one second before its end: %v", err)
 		}
 		if err := d.Sweep(ctx); err != nil || len(d.ended) != 0 {
 			t.Errorf("%v, ended %q", err, d.ended)
 		}
 		time.Sleep(time.Second)
 		if _, err := d.Verify(ctx, cookie); fault.KindOf(err) != fault.Unauthenticated {
-			t.Errorf("after its end: %v", err)
+			t.Errorf("expired session: got %v, want Unauthenticated", err)
 		}
 		if list, err := d.List(ctx); err != nil || len(list) != 0 {
 			t.Errorf("%v, %v", list, err)
@@ -198,8 +199,8 @@ func TestTimes(t *testing.T) {
 	})
 }
 
-// P42: the number of guesses per address is bounded, and with it their cost.
-func TestTries(t *testing.T) {
+// TestGuessesAreLimited checks the number of guesses per address and minute (P42).
+func TestGuessesAreLimited(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -211,7 +212,7 @@ func TestTries(t *testing.T) {
 				t.Fatalf("try %d: %v", i, err)
 			}
 		}
-		d.in(token) // from elsewhere
+		d.signIn(token) // from another address
 		time.Sleep(time.Minute)
 		if _, _, err := d.SignIn(ctx, strings.Repeat("A", 43), "10.0.0.1"); fault.CodeOf(err) != "token_invalid" {
 			t.Errorf("a minute later: %v", err)
@@ -219,8 +220,8 @@ func TestTries(t *testing.T) {
 	})
 }
 
-// S11: a stranger at the same address, such as behind one proxy, cannot lock out a person with a
-// valid link, however many invalid links the stranger tries.
+// TestS11FailuresLockOutNoValidLink checks that failures of another client at the same address, such
+// as behind one proxy, cannot lock out a person with a valid link.
 func TestS11FailuresLockOutNoValidLink(t *testing.T) {
 	d := open(t, t.TempDir())
 	for range 50 {
@@ -241,7 +242,8 @@ func TestS11FailuresLockOutNoValidLink(t *testing.T) {
 	}
 }
 
-func TestIssueRefuses(t *testing.T) {
+// TestIssueRejectsInvalidRequests checks invalid scopes, lifetimes and names, and too many links.
+func TestIssueRejectsInvalidRequests(t *testing.T) {
 	d := open(t, t.TempDir())
 	for name, r := range map[string]session.Request{
 		"no scope": {}, "scope 4": {Scope: 4}, "long": {Scope: session.Viewer, Life: 366 * 24 * time.Hour}, "short": {Scope: session.Viewer, Life: time.Second},
@@ -259,17 +261,18 @@ func TestIssueRefuses(t *testing.T) {
 	}
 }
 
-func TestScopes(t *testing.T) {
+// TestScopeIncludesLowerScopes checks valid, zero and unknown scopes.
+func TestScopeIncludesLowerScopes(t *testing.T) {
 	var zero session.Scope
 	if zero.Has(session.Viewer) || zero.Has(zero) || session.Admin.Has(zero) || session.Scope(9).Has(session.Viewer) || session.Viewer.Has(session.Operator) || !session.Admin.Has(session.Viewer) {
-		t.Error("a scope has what it must not have, or not what it must")
+		t.Error("Has returned a wrong result for a scope")
 	}
 	if (session.Session{}).Principal().Local {
-		t.Error("the zero session sees all sandboxes")
+		t.Error("the zero session is a local caller, which sees all sandboxes")
 	}
 	for _, text := range []string{"", "root", "Admin", "admin "} {
 		if _, err := session.ParseScope(text); err == nil {
-			t.Errorf("%q is a scope", text)
+			t.Errorf("ParseScope(%q) succeeded, want an error", text)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 // maxBody is the interpreter's limit for a request.
 const maxBody = 16 << 20
 
-// cell observes code that is run. It parses the request by the interpreter's rules. A request that
-// the interpreter would reject is passed on, so that the interpreter rejects it.
+// cell observes code that the interpreter runs. It parses the request by the interpreter's rules, and
+// passes on a request that the interpreter would reject, so that the interpreter rejects it.
 func (t *Tap) cell(r *http.Request, c Call) (*Visit, *refusal) {
 	var read bytes.Buffer
 	_, err := io.Copy(&read, io.LimitReader(r.Body, maxBody+1))
@@ -27,7 +27,7 @@ func (t *Tap) cell(r *http.Request, c Call) (*Visit, *refusal) {
 		Env      map[string]string `json:"env_vars"`
 	}
 	refused := err != nil || read.Len() > maxBody || json.Unmarshal(read.Bytes(), &in) != nil || in.Code == nil
-	ahead(r, &read)
+	restoreBody(r, &read)
 	if refused {
 		return nil, nil
 	}
@@ -43,8 +43,8 @@ func (t *Tap) cell(r *http.Request, c Call) (*Visit, *refusal) {
 		return nil, unrecorded(err)
 	}
 	return &Visit{answer: cmd.lines, done: func() {
-		cmd.over()
-		t.surveys.ask(c.Sandbox)
+		cmd.finish()
+		t.surveys.request(c.Sandbox)
 	}}, nil
 }
 
@@ -56,7 +56,7 @@ func (cmd *command) lines(res *http.Response) error {
 		return nil
 	}
 	l := &lines{cmd: cmd}
-	res.Body = &watched{ReadCloser: res.Body, parse: l.parse, end: func() {}}
+	res.Body = &observedBody{ReadCloser: res.Body, parse: l.parse, end: func() {}}
 	return nil
 }
 
@@ -76,7 +76,7 @@ type lines struct {
 	cmd  *command
 	held []byte
 	long bool   // the rest of a long line follows
-	cut  bool   // there was one
+	cut  bool   // a long line was cut
 	err  string // the name of the error that ended the code
 }
 
@@ -88,7 +88,7 @@ func (l *lines) parse(b []byte) {
 		case len(before) > room:
 			l.held = append(l.held, before[:room]...)
 			l.long, l.cut = true, true
-			l.beginning(l.held)
+			l.parseBeginning(l.held)
 			l.held = nil
 		case whole && len(l.held) == 0:
 			l.line(before)
@@ -109,18 +109,18 @@ func (l *lines) parse(b []byte) {
 
 // outputLine is the part of a line that is recorded. The rest is not copied.
 type outputLine struct {
-	Type      string `json:"type"`
-	Text      words  `json:"text"`
-	Name      string `json:"name"`
-	Value     string `json:"value"`
-	Traceback string `json:"traceback"`
+	Type      string    `json:"type"`
+	Text      textValue `json:"text"`
+	Name      string    `json:"name"`
+	Value     string    `json:"value"`
+	Traceback string    `json:"traceback"`
 }
 
-// words is a text; other JSON values decode to an empty one.
-type words string
+// textValue is a JSON string. Other JSON values decode to an empty text.
+type textValue string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (w *words) UnmarshalJSON(value []byte) error {
+func (w *textValue) UnmarshalJSON(value []byte) error {
 	*w = ""
 	if value[0] != '"' {
 		return nil
@@ -131,17 +131,17 @@ func (w *words) UnmarshalJSON(value []byte) error {
 func (l *lines) line(line []byte) {
 	var output outputLine
 	if json.Unmarshal(line, &output) != nil {
-		return // the guest writes none such, and a client passes it over
+		return // the guest never writes such a line, and clients ignore it
 	}
 	l.addOutput(output)
 }
 
-// leftOut stands in a recording for the rest of a line.
-const leftOut = "… the rest was not recorded …"
+// truncationNote replaces the rest of a long line in a recording.
+const truncationNote = "… the rest was not recorded …"
 
-// beginning parses the beginning of a long line. The outcome of the code must be found in it:
-// otherwise code that fails with a text of many MiB would be recorded as successful.
-func (l *lines) beginning(line []byte) {
+// parseBeginning parses the beginning of a long line. It must find the outcome of the code there.
+// Otherwise code that fails with a text of many MiB would be recorded as successful.
+func (l *lines) parseBeginning(line []byte) {
 	var output outputLine
 	d := json.NewDecoder(bytes.NewReader(line))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -153,9 +153,9 @@ func (l *lines) beginning(line []byte) {
 			break
 		}
 		at := d.InputOffset()
-		var value words
+		var value textValue
 		if err = d.Decode(&value); err != nil {
-			value = words(unfinished(line[at:]))
+			value = textValue(unfinished(line[at:]))
 		}
 		switch key {
 		case "type":
@@ -174,7 +174,7 @@ func (l *lines) beginning(line []byte) {
 		}
 	}
 	l.addOutput(output)
-	l.show(leftOut)
+	l.show(truncationNote)
 }
 
 // unfinished decodes a text whose end is missing, after its name. It may overwrite the memory after
@@ -212,7 +212,7 @@ func (l *lines) addOutput(output outputLine) {
 		if output.Traceback == "" {
 			output.Traceback = output.Name + ": " + output.Value
 		}
-		l.cmd.failedOf("\n" + output.Name + ": " + output.Value)
+		l.cmd.addCellError("\n" + output.Name + ": " + output.Value)
 		l.show(output.Traceback)
 	case "end_of_execution":
 		e := Ended{Error: l.err, Truncated: l.cut}

@@ -18,9 +18,9 @@ import (
 	"github.com/crannog/crannog/internal/audit/recording"
 )
 
-// recorded passes a response of the interpreter through a tap, in pieces. It returns the audit
-// entries, the recording, and the memory that was used.
-func recorded(t *testing.T, step int, answer string) (e Ended, shown string, taken uint64) {
+// recordCell passes a response of the interpreter through a tap, in pieces of size step. It returns
+// the audit entry of the end, the recorded output, and the number of allocated bytes.
+func recordCell(t *testing.T, step int, answer string) (e Ended, shown string, allocated uint64) {
 	t.Helper()
 	r := &audittest.Log{}
 	recordings := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
@@ -44,9 +44,9 @@ func recorded(t *testing.T, step int, answer string) (e Ended, shown string, tak
 	_, err = io.CopyBuffer(struct{ io.Writer }{sum}, res.Body, piece)
 	runtime.ReadMemStats(&after)
 	if want := sha256.Sum256([]byte(answer)); err != nil || !bytes.Equal(sum.Sum(nil), want[:]) {
-		t.Errorf("the caller gets something else: %v", err)
+		t.Errorf("the caller got a changed response: %v", err)
 	}
-	cmd.over()
+	cmd.finish()
 	f, err := recordings.Open("box1", cmd.recording.N())
 	if err != nil {
 		t.Fatal(err)
@@ -65,50 +65,51 @@ func recorded(t *testing.T, step int, answer string) (e Ended, shown string, tak
 	return lastEnd(t, r), shown, after.TotalAlloc - before.TotalAlloc
 }
 
-// P45: a line of many MiB, which simple code can print, is not buffered: the recording keeps its
-// beginning. Lines after it are processed as usual.
-func TestLongLinesAreNotHeld(t *testing.T) {
+// TestLongLinesAreNotBuffered checks a line of many MiB, which simple code can print: the recording has
+// its beginning, and lines after it are processed as usual (P45).
+func TestLongLinesAreNotBuffered(t *testing.T) {
 	long := strings.Repeat("A", 12<<20)
 	const end = `{"type":"stdout","text":"later\n"}` + "\n" + `{"type":"end_of_execution"}` + "\n"
 	for name, c := range map[string]struct {
 		line, failed string
-		shown        string // the beginning
-		least        int    // of what is recorded
+		shown        string // beginning of the recorded output
+		minLength    int    // of what is recorded
 	}{
-		"a picture":          {`{"type":"result","text":"<Figure>","png":"` + long + `"}`, "", "<Figure>\n" + leftOut + "\nlater\n", 0},
+		"a picture":          {`{"type":"result","text":"<Figure>","png":"` + long + `"}`, "", "<Figure>\n" + truncationNote + "\nlater\n", 0},
 		"a text":             {`{"type":"result","text":"a` + long + `"}`, "", "aAAA", maxLine - 100},
-		"within a letter":    {`{"type":"result","text":"` + strings.Repeat(`\u00e9`, 2<<20) + `"}`, "", "ééé", maxLine/3 - 100},
-		"how code failed":    {`{"type":"error","name":"E","value":"v","traceback":"t` + long + `"}`, "E", "tAAA", maxLine - 100},
-		"an object":          {`{"type":"result","data":{"a":[` + strings.Repeat("1,", 6<<20) + `1]},"text":"x"}`, "", leftOut, 0},
+		"within a character": {`{"type":"result","text":"` + strings.Repeat(`\u00e9`, 2<<20) + `"}`, "", "ééé", maxLine/3 - 100},
+		"an error":           {`{"type":"error","name":"E","value":"v","traceback":"t` + long + `"}`, "E", "tAAA", maxLine - 100},
+		"an object":          {`{"type":"result","data":{"a":[` + strings.Repeat("1,", 6<<20) + `1]},"text":"x"}`, "", truncationNote, 0},
 		"no JSON":            {long, "", "later", 0},
 		"a picture, shorter": {`{"type":"result","text":"<Figure>","png":"` + long[:2<<20] + `"}`, "", "<Figure>\nlater\n", 0},
 	} {
 		for _, step := range []int{32 << 10, 7 << 20} {
-			e, shown, taken := recorded(t, step, c.line+"\n"+end)
+			e, shown, allocated := recordCell(t, step, c.line+"\n"+end)
 			if e.Exit == nil || e.Error != c.failed || (*e.Exit == 1) != (c.failed != "") || e.Stdout == nil || e.Stdout.Bytes != 6 {
 				t.Errorf("%s: %s", name, text(t, e))
 			}
 			if e.Truncated != (len(c.line) > maxLine) {
 				t.Errorf("%s: truncated %t", name, e.Truncated)
 			}
-			if !strings.HasPrefix(shown, c.shown) || !strings.HasSuffix(shown, "later\n") || len(shown) < c.least || len(shown) > maxLine+1000 {
+			if !strings.HasPrefix(shown, c.shown) || !strings.HasSuffix(shown, "later\n") || len(shown) < c.minLength || len(shown) > maxLine+1000 {
 				t.Errorf("%s: %d bytes: %.80q", name, len(shown), shown)
 			}
-			if limit := uint64(13 * maxLine); taken > limit {
-				t.Errorf("%s, in pieces of %d: took %d MiB", name, step, taken>>20)
+			if limit := uint64(13 * maxLine); allocated > limit {
+				t.Errorf("%s, in pieces of %d: took %d MiB", name, step, allocated>>20)
 			}
 		}
 	}
 }
 
-// The memory for a long line is freed before the code ends, which may take hours.
-func TestRoomOfLinesIsGivenBack(t *testing.T) {
+// TestLineBufferIsReleased checks that the memory for a long line is freed before the code ends, which
+// may take hours.
+func TestLineBufferIsReleased(t *testing.T) {
 	tp, _ := newTap(t, nil)
 	cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowCell})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer cmd.over()
+	defer cmd.finish()
 	l := &lines{cmd: cmd}
 	for _, size := range []int{1 << 20, maxLine - 100, maxLine + 100} {
 		line, err := json.Marshal(map[string]string{"type": "result", "png": strings.Repeat("A", size)})
@@ -118,11 +119,11 @@ func TestRoomOfLinesIsGivenBack(t *testing.T) {
 		l.parse(line[:size/2])
 		l.parse(line[size/2:])
 		if cap(l.held) > 2*maxLine {
-			t.Errorf("a line of %d bytes takes %d", size, cap(l.held))
+			t.Errorf("line of %d bytes: the buffer has %d bytes", size, cap(l.held))
 		}
 		l.parse([]byte("\n"))
 		if cap(l.held) > maxHeld {
-			t.Errorf("after a line of %d bytes %d are kept", size, cap(l.held))
+			t.Errorf("after a line of %d bytes, the buffer still has %d bytes", size, cap(l.held))
 		}
 	}
 }

@@ -32,7 +32,7 @@ type command struct {
 	mu     sync.Mutex
 	pid    uint32
 	sums   [pty + 1]*counter
-	stderr client.Tail // of standard error
+	stderr client.Tail // end of standard error
 	ended  bool
 }
 
@@ -94,7 +94,7 @@ func (t *Tap) each(sandbox string, which *pb.ProcessSelector, do func(*command))
 	t.mu.Lock()
 	var found []*command
 	for cmd := range t.running[sandbox] {
-		if cmd.is(which) {
+		if cmd.matches(which) {
 			found = append(found, cmd)
 		}
 	}
@@ -104,7 +104,7 @@ func (t *Tap) each(sandbox string, which *pb.ProcessSelector, do func(*command))
 	}
 }
 
-func (cmd *command) is(which *pb.ProcessSelector) bool {
+func (cmd *command) matches(which *pb.ProcessSelector) bool {
 	if tag := which.GetTag(); tag != "" {
 		return cmd.what.Tag == tag
 	}
@@ -113,8 +113,8 @@ func (cmd *command) is(which *pb.ProcessSelector) bool {
 	return cmd.pid != 0 && cmd.pid == which.GetPid()
 }
 
-// runsAs records the command's PID.
-func (cmd *command) runsAs(pid uint32) {
+// setPID records the command's PID.
+func (cmd *command) setPID(pid uint32) {
 	cmd.mu.Lock()
 	defer cmd.mu.Unlock()
 	cmd.pid = pid
@@ -141,8 +141,8 @@ func (cmd *command) printed(source int, data []byte) {
 	}
 }
 
-// failedOf records the error of a cell.
-func (cmd *command) failedOf(text string) {
+// addCellError records the error of a cell as standard error.
+func (cmd *command) addCellError(text string) {
 	cmd.mu.Lock()
 	defer cmd.mu.Unlock()
 	cmd.stderr.Add([]byte(text))
@@ -167,8 +167,8 @@ func (cmd *command) failed(code string) {
 	cmd.end(Ended{Error: code, Lost: ran})
 }
 
-// over is called at the end of the request. A command without an end event counts as lost.
-func (cmd *command) over() { cmd.end(Ended{Lost: true}) }
+// finish is called at the end of the request. A command without an end event counts as lost.
+func (cmd *command) finish() { cmd.end(Ended{Lost: true}) }
 
 // end writes the entry about the end. Only the first call has an effect.
 func (cmd *command) end(e Ended) {

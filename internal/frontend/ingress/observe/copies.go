@@ -20,7 +20,7 @@ const copyPath = "/copy"
 // download.
 func (t *Tap) copies(r *http.Request, c Call) (*Visit, *refusal) {
 	query := r.URL.Query()
-	m := &move{tap: t, call: c, query: query.Get("path"), known: c.opened}
+	m := &move{tap: t, call: c, query: query.Get("path"), known: c.authorized}
 	m.user = short(query.Get("username"), c.Mask.Record())
 	if r.Method == http.MethodGet {
 		return &Visit{answer: m.copiedOut, done: func() {}}, nil
@@ -41,27 +41,27 @@ func (t *Tap) copies(r *http.Request, c Call) (*Visit, *refusal) {
 		})
 		_, _ = io.Copy(io.Discard, in) // it must not stop the body
 	}()
-	r.Body = &entering{ReadCloser: r.Body, pipe: out}
+	r.Body = &uploadBody{ReadCloser: r.Body, pipe: out}
 	return &Visit{answer: m.uploadedTo, done: m.stop}, nil
 }
 
-// maxPlace bounds the answer with the destination of a copy.
+// maxPlace bounds the response with the destination of a copy.
 const maxPlace = 64 << 10
 
-// uploadedTo is uploaded for a copy. The guest returns the destination: in an existing directory it
-// has the source's own name.
+// uploadedTo is like uploaded, for a copy. It reads the destination from the guest's response: in an
+// existing directory, the copy has the source's own name.
 func (m *move) uploadedTo(res *http.Response) error {
 	if res.StatusCode != http.StatusOK {
 		return m.uploaded(res)
 	}
 	var body bytes.Buffer
 	_, err := io.Copy(&body, io.LimitReader(res.Body, maxPlace))
-	res.Body = again{io.MultiReader(bytes.NewReader(body.Bytes()), res.Body), res.Body}
-	var sourceErr struct {
+	res.Body = partlyRead{io.MultiReader(bytes.NewReader(body.Bytes()), res.Body), res.Body}
+	var destination struct {
 		Path []byte `json:"path"`
 	}
-	if err == nil && json.Unmarshal(body.Bytes(), &sourceErr) == nil {
-		m.place = string(sourceErr.Path)
+	if err == nil && json.Unmarshal(body.Bytes(), &destination) == nil {
+		m.place = string(destination.Path)
 	}
 	return m.uploaded(res)
 }
@@ -72,7 +72,7 @@ func (m *move) copiedOut(res *http.Response) error {
 		return nil
 	}
 	in, out := io.Pipe()
-	l := &copying{ReadCloser: res.Body, pipe: out, done: make(chan struct{})}
+	l := &copyBody{ReadCloser: res.Body, pipe: out, done: make(chan struct{})}
 	go func() {
 		defer close(l.done)
 		err := eachCopied(in, actionDownload, m.query, func(f Moved) error {
@@ -89,15 +89,15 @@ func (m *move) copiedOut(res *http.Response) error {
 	return nil
 }
 
-// copying is an outgoing stream. Its end is passed on when all entries are written.
-type copying struct {
+// copyBody is an outgoing stream. Its end is passed on when all entries are written.
+type copyBody struct {
 	io.ReadCloser
 	pipe *io.PipeWriter
 	done chan struct{}
 	err  error // of writing entries, once done is closed
 }
 
-func (l *copying) Read(b []byte) (int, error) {
+func (l *copyBody) Read(b []byte) (int, error) {
 	n, err := l.ReadCloser.Read(b)
 	_, _ = l.pipe.Write(b[:n]) // fails only after the reader has stopped: see err
 	if err == nil {
@@ -120,7 +120,7 @@ func (l *copying) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (l *copying) Close() error {
+func (l *copyBody) Close() error {
 	_ = l.pipe.CloseWithError(io.ErrUnexpectedEOF) // never fails
 	<-l.done
 	return errors.Join(l.err, l.ReadCloser.Close())
@@ -130,15 +130,15 @@ func (l *copying) Close() error {
 func eachCopied(stream io.Reader, action, top string, do func(Moved) error) error {
 	in := copytree.NewReader(stream)
 	var dirs []string
-	var now *summed
+	var file *fileHash
 	for {
 		f, err := in.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			if now != nil {
-				err = errors.Join(do(now.end(true)), err)
+			if file != nil {
+				err = errors.Join(do(file.end(true)), err)
 			}
 			return err
 		case f.Entry != nil:
@@ -150,27 +150,27 @@ func eachCopied(stream io.Reader, action, top string, do func(Moved) error) erro
 			case copytree.Dir:
 				dirs = append(dirs, name)
 			case copytree.File:
-				now = &summed{count: newCounter(), size: f.Entry.Size}
-				now.moved = Moved{Do: action, Path: path.Join(append(dirs[:len(dirs):len(dirs)], name)...)}
+				file = &fileHash{count: newCounter(), size: f.Entry.Size}
+				file.moved = Moved{Do: action, Path: path.Join(append(dirs[:len(dirs):len(dirs)], name)...)}
 			case copytree.Link, copytree.LeftOut:
 			}
-		case f.End && now != nil:
-			if err := do(now.end(false)); err != nil {
+		case f.End && file != nil:
+			if err := do(file.end(false)); err != nil {
 				return err
 			}
-			now = nil
+			file = nil
 		case f.End:
 			dirs = dirs[:len(dirs)-1]
 		default:
-			now.hole(f.Offset)
-			now.count.add(f.Data)
-			now.at = f.Offset + int64(len(f.Data))
+			file.hole(f.Offset)
+			file.count.add(f.Data)
+			file.at = f.Offset + int64(len(f.Data))
 		}
 	}
 }
 
-// summed is a file whose hash is being computed.
-type summed struct {
+// fileHash is a file whose hash is being computed.
+type fileHash struct {
 	moved Moved
 	count *counter
 	size  int64
@@ -184,7 +184,7 @@ const maxZeros = 256 << 20
 
 // hole hashes the gap before the next piece: as zeros up to the limit for the file, then as the
 // hole's offset and length, 8 bytes each.
-func (s *summed) hole(until int64) {
+func (s *fileHash) hole(until int64) {
 	n := until - s.at
 	if n <= 0 {
 		return
@@ -200,7 +200,7 @@ func (s *summed) hole(until int64) {
 	s.count.add(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(s.at)), uint64(n)))
 }
 
-func (s *summed) end(lost bool) Moved {
+func (s *fileHash) end(lost bool) Moved {
 	if s.moved.Bytes, s.moved.Lost = s.at, lost; !lost {
 		s.hole(s.size)
 		s.moved.Bytes = s.size

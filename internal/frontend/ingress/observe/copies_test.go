@@ -37,9 +37,9 @@ func copiedTree(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// Each file of a copy has an entry with its hash, in both directions. A large hole is not read for
-// it.
-func TestF9CopiesAreOnRecord(t *testing.T) {
+// TestF9CopiesAreRecorded checks that each file of a copy has an entry with its hash, in both
+// directions. A large hole is hashed as its offset and length.
+func TestF9CopiesAreRecorded(t *testing.T) {
 	tp, r := newTap(t, nil)
 	stream := copiedTree(t)
 	plain := make([]byte, 5000)
@@ -54,17 +54,17 @@ func TestF9CopiesAreOnRecord(t *testing.T) {
 	put(0, 1<<39)
 	holes = append(holes, 'y')
 	put(1<<39+1, 1<<39-1)
-	for _, way := range []struct{ method, do string }{{http.MethodGet, actionDownload}, {http.MethodPost, actionUpload}} {
+	for _, direction := range []struct{ method, do string }{{http.MethodGet, actionDownload}, {http.MethodPost, actionUpload}} {
 		before := len(r.Entries(audit.Action))
-		req := httptest.NewRequest(way.method, "/copy?path=/home/t", bytes.NewReader(stream))
+		req := httptest.NewRequest(direction.method, "/copy?path=/home/t", bytes.NewReader(stream))
 		req.Header.Set(tokenHeader, "right")
 		w := httptest.NewRecorder()
 		v, ok := tp.Admit(w, req, Call{Sandbox: "box", Port: guestboot.Port, Token: "right"})
 		if !ok || v == nil {
-			t.Fatalf("%s was not watched: %d", way.method, w.Code)
+			t.Fatalf("%s was not observed: %d", direction.method, w.Code)
 		}
 		res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: req}
-		if way.method == http.MethodGet {
+		if direction.method == http.MethodGet {
 			res.Body = io.NopCloser(bytes.NewReader(stream))
 		} else if got, err := io.ReadAll(req.Body); err != nil || !bytes.Equal(got, stream) {
 			t.Errorf("the body changed: %v", err)
@@ -72,7 +72,7 @@ func TestF9CopiesAreOnRecord(t *testing.T) {
 		if err := v.Answer(res); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := io.ReadAll(res.Body); err != nil || way.method == http.MethodGet && !bytes.Equal(got, stream) {
+		if got, err := io.ReadAll(res.Body); err != nil || direction.method == http.MethodGet && !bytes.Equal(got, stream) {
 			t.Errorf("the answer changed: %v", err)
 		}
 		v.Done()
@@ -85,23 +85,23 @@ func TestF9CopiesAreOnRecord(t *testing.T) {
 			got = append(got, m)
 		}
 		want := []Moved{
-			{Do: way.do, Outcome: "ok", Path: "/home/t/sub/a", Bytes: 5000, Sum: sum(plain)},
-			{Do: way.do, Outcome: "ok", Path: "/home/t/big", Bytes: 1 << 40, Sum: sum(holes), Sparse: true},
+			{Do: direction.do, Outcome: "ok", Path: "/home/t/sub/a", Bytes: 5000, Sum: sum(plain)},
+			{Do: direction.do, Outcome: "ok", Path: "/home/t/big", Bytes: 1 << 40, Sum: sum(holes), Sparse: true},
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: got %+v, want %+v", way.method, got, want)
+			t.Errorf("%s: got %+v, want %+v", direction.method, got, want)
 		}
 	}
 	// Without the token nothing is uploaded, and nothing is observed.
 	req := httptest.NewRequest(http.MethodGet, "/copy?path=/", nil)
 	req.Header.Set(tokenHeader, "wrong")
 	if _, ok := tp.Admit(httptest.NewRecorder(), req, Call{Sandbox: "box", Port: guestboot.Port, Token: "right"}); !ok || req.Header.Get(tokenHeader) != "" {
-		t.Error("another token stayed")
+		t.Error("a wrong token was passed to the guest")
 	}
 }
 
-// If the audit log does not accept the entry, nothing is downloaded.
-func TestCopiesWithoutARecord(t *testing.T) {
+// TestCopyFailsWithoutAuditEntry checks that a download fails if the audit log rejects the entry.
+func TestCopyFailsWithoutAuditEntry(t *testing.T) {
 	tp, r := newTap(t, nil)
 	req := httptest.NewRequest(http.MethodGet, "/copy?path=/home/t", nil)
 	req.Header.Set(tokenHeader, "right")
@@ -112,7 +112,7 @@ func TestCopiesWithoutARecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadAll(res.Body); err == nil {
-		t.Error("it came out whole")
+		t.Error("the download succeeded without an audit entry")
 	}
 	_ = res.Body.Close()
 }

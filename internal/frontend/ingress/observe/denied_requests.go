@@ -23,9 +23,9 @@ type refusedRequests struct {
 	timer *time.Timer
 }
 
-// outsiders wraps the visit of a request without the sandbox's token. An entry is written if the
+// recordUnauthorized wraps the visit of a request without the sandbox's token. An entry is written if the
 // request is refused.
-func (t *Tap) outsiders(r *http.Request, c Call, where string, v *Visit) *Visit {
+func (t *Tap) recordUnauthorized(r *http.Request, c Call, where string, v *Visit) *Visit {
 	do := r.Method + " " + short(where, c.Mask.Record())
 	next := &Visit{answer: func(*http.Response) error { return nil }, done: func() {}}
 	if v != nil {
@@ -34,7 +34,7 @@ func (t *Tap) outsiders(r *http.Request, c Call, where string, v *Visit) *Visit 
 	answer := next.answer
 	next.answer = func(res *http.Response) error {
 		if res.StatusCode == http.StatusUnauthorized {
-			t.turnAway(c.Sandbox, do, "unauthenticated")
+			t.recordRefused(c.Sandbox, do, "unauthenticated")
 		}
 		return answer(res)
 	}
@@ -45,17 +45,17 @@ func (t *Tap) outsiders(r *http.Request, c Call, where string, v *Visit) *Visit 
 // belongs to a program and may contain a credential. A nil Tap writes nothing.
 func (t *Tap) TurnedAway(sandbox, method string, port int) {
 	if t != nil {
-		t.turnAway(sandbox, fmt.Sprintf("%.20s port %d", method, port), "denied")
+		t.recordRefused(sandbox, fmt.Sprintf("%.20s port %d", method, port), "denied")
 	}
 }
 
-func (t *Tap) turnAway(sandbox, do, outcome string) {
+func (t *Tap) recordRefused(sandbox, do, outcome string) {
 	t.mu.Lock()
-	n := t.turned[sandbox]
+	n := t.denied[sandbox]
 	if n == nil {
 		n = &refusedRequests{}
 		n.timer = time.AfterFunc(refusedInterval, func() { t.writeRefused(sandbox, n) })
-		t.turned[sandbox] = n
+		t.denied[sandbox] = n
 	}
 	n.count++
 	full := n.count > maxRefused
@@ -68,9 +68,9 @@ func (t *Tap) turnAway(sandbox, do, outcome string) {
 // writeRefused writes an entry with the number of refused requests that have no entry of their own.
 func (t *Tap) writeRefused(sandbox string, n *refusedRequests) {
 	t.mu.Lock()
-	mine := t.turned[sandbox] == n
+	mine := t.denied[sandbox] == n
 	if mine {
-		delete(t.turned, sandbox)
+		delete(t.denied, sandbox)
 	}
 	t.mu.Unlock()
 	n.timer.Stop()
@@ -82,7 +82,7 @@ func (t *Tap) writeRefused(sandbox string, n *refusedRequests) {
 // writeAllRefused writes the entries of all sandboxes when the Tap is closed.
 func (t *Tap) writeAllRefused() {
 	t.mu.Lock()
-	all := maps.Clone(t.turned)
+	all := maps.Clone(t.denied)
 	t.mu.Unlock()
 	for id, n := range all {
 		t.writeRefused(id, n)

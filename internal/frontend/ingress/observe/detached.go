@@ -10,7 +10,7 @@ import (
 // service do. Its output is still recorded then, and its end still gets an entry.
 type detachedCommand struct {
 	cmd        *command
-	started    atomic.Bool // its answer has
+	started    atomic.Bool // the answer has begun
 	handedOver atomic.Bool // the client has left, and the output is read here
 	atEnd      func()
 }
@@ -34,7 +34,7 @@ func newDetachedCommand(cmd *command) *Visit {
 // answer observes the events of the command.
 func (l *detachedCommand) answer(res *http.Response) error {
 	err := l.cmd.answer(res)
-	if _, watches := res.Body.(*watched); err == nil && watches {
+	if _, watches := res.Body.(*observedBody); err == nil && watches {
 		l.started.Store(true)
 		res.Body = &detachedBody{ReadCloser: res.Body, of: l}
 	}
@@ -49,16 +49,16 @@ func (l *detachedCommand) done() {
 }
 
 func (l *detachedCommand) over() {
-	l.cmd.over()
+	l.cmd.finish()
 	l.atEnd()
 }
 
-// detachedBody is the answer about a lasting command. If it is closed early, the rest is read in
+// detachedBody is the answer about a detached command. If it is closed early, the rest is read in
 // the background.
 type detachedBody struct {
 	io.ReadCloser
 	of     *detachedCommand
-	failed bool // or at its end
+	failed bool // a read has failed or reached the end
 }
 
 // Read implements io.Reader.

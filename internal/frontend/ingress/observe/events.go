@@ -26,7 +26,7 @@ func (cmd *command) answer(res *http.Response) error {
 		return nil
 	}
 	e := &events{cmd: cmd, decoder: redaction.Decoder{JSON: asJSON}}
-	res.Body = &watched{ReadCloser: res.Body, parse: e.parse, end: func() {
+	res.Body = &observedBody{ReadCloser: res.Body, parse: e.parse, end: func() {
 		if e.invalid {
 			cmd.end(Ended{Lost: true, Error: "unreadable"})
 		}
@@ -35,14 +35,14 @@ func (cmd *command) answer(res *http.Response) error {
 	return nil
 }
 
-// watched is a body whose reader is observed.
-type watched struct {
+// observedBody is a body whose reader is observed.
+type observedBody struct {
 	io.ReadCloser
 	parse func([]byte)
 	end   func()
 }
 
-func (w *watched) Read(b []byte) (int, error) {
+func (w *observedBody) Read(b []byte) (int, error) {
 	n, err := w.ReadCloser.Read(b)
 	w.parse(b[:n])
 	if err == io.EOF {
@@ -147,7 +147,7 @@ func (e *events) message(payload []byte) {
 			} `json:"error"`
 		}
 		if json.Unmarshal(payload, &end) == nil && end.Error != nil {
-			e.cmd.failed(known(end.Error.Code))
+			e.cmd.failed(knownCode(end.Error.Code))
 		}
 	case flagTrailers:
 		e.trailers(trailersOf(payload))
@@ -170,7 +170,7 @@ func (e *events) event(payload []byte) {
 	}
 	switch {
 	case event.GetStart() != nil:
-		e.cmd.runsAs(event.GetStart().GetPid())
+		e.cmd.setPID(event.GetStart().GetPid())
 	case event.GetEnd() != nil:
 		e.cmd.exited(event.GetEnd())
 	case event.GetData() != nil:
@@ -214,13 +214,13 @@ func grpcCode(h http.Header) string {
 		if _, err := fmt.Sscan(status, (*uint32)(&code)); err != nil {
 			return "unknown"
 		}
-		return known(code.String())
+		return knownCode(code.String())
 	}
 }
 
 // known returns a known code, or a fixed one, because a program with root inside could send any
 // text.
-func known(code string) string {
+func knownCode(code string) string {
 	var c connect.Code
 	if c.UnmarshalText([]byte(code)) != nil {
 		return "unknown"

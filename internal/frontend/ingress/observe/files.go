@@ -29,7 +29,7 @@ const urlActor = "url"
 
 // file observes an upload or download of a file.
 func (t *Tap) file(r *http.Request, c Call) (*Visit, *refusal) {
-	m := &move{tap: t, call: c, query: r.URL.Query().Get("path"), known: c.opened}
+	m := &move{tap: t, call: c, query: r.URL.Query().Get("path"), known: c.authorized}
 	if !m.known && r.Header.Get(tokenHeader) == "" {
 		m.call.Actor = urlActor
 	}
@@ -70,12 +70,12 @@ func (m *move) download(res *http.Response) error {
 	if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusPartialContent {
 		return nil
 	}
-	res.Body = &leaving{ReadCloser: res.Body, move: m, count: newCounter(), coding: res.Header.Get("Content-Encoding")}
+	res.Body = &downloadBody{ReadCloser: res.Body, move: m, count: newCounter(), coding: res.Header.Get("Content-Encoding")}
 	return nil
 }
 
-// leaving is an outgoing file.
-type leaving struct {
+// downloadBody hashes a file while the client reads it.
+type downloadBody struct {
 	io.ReadCloser
 	move   *move
 	count  *counter
@@ -84,7 +84,7 @@ type leaving struct {
 	err    error
 }
 
-func (l *leaving) Read(b []byte) (int, error) {
+func (l *downloadBody) Read(b []byte) (int, error) {
 	n, err := l.ReadCloser.Read(b)
 	l.count.add(b[:n])
 	if err != nil {
@@ -95,11 +95,11 @@ func (l *leaving) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (l *leaving) Close() error {
+func (l *downloadBody) Close() error {
 	return errors.Join(l.note(true), l.ReadCloser.Close())
 }
 
-func (l *leaving) note(lost bool) error {
+func (l *downloadBody) note(lost bool) error {
 	l.once.Do(func() {
 		sum := l.count.sum()
 		l.err = l.move.tap.Record.Note(l.move.draft(Moved{
@@ -122,16 +122,16 @@ func (m *move) upload(r *http.Request) {
 		// The guest does not read the rest of a body that it refused. This must not block the body.
 		_, _ = io.Copy(io.Discard, in)
 	}()
-	r.Body = &entering{ReadCloser: r.Body, pipe: out}
+	r.Body = &uploadBody{ReadCloser: r.Body, pipe: out}
 }
 
-// entering is an incoming body.
-type entering struct {
+// uploadBody copies a body to a pipe while the guest reads it.
+type uploadBody struct {
 	io.ReadCloser
 	pipe *io.PipeWriter
 }
 
-func (e *entering) Read(b []byte) (int, error) {
+func (e *uploadBody) Read(b []byte) (int, error) {
 	n, err := e.ReadCloser.Read(b)
 	_, _ = e.pipe.Write(b[:n]) // fails only after the reader has stopped
 	if err != nil {
@@ -140,7 +140,7 @@ func (e *entering) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (e *entering) Close() error {
+func (e *uploadBody) Close() error {
 	_ = e.pipe.CloseWithError(io.ErrUnexpectedEOF) // never fails, and not over an end
 	return e.ReadCloser.Close()
 }
@@ -230,7 +230,7 @@ const bodyEndTimeout = time.Second
 // error.
 func (m *move) uploaded(res *http.Response) error {
 	if res.StatusCode >= http.StatusMultipleChoices && !m.known {
-		return nil // anybody can be refused
+		return nil // a request without the token may be refused, and has no entry here
 	}
 	limit := time.NewTimer(bodyEndTimeout)
 	defer limit.Stop()

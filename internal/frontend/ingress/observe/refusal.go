@@ -18,7 +18,7 @@ type refusal struct {
 	err    error // the same error for callers in this process
 }
 
-// refuse writes an error for a client of plain HTTP.
+// refuse returns an error in the form for clients of plain HTTP.
 func refuse(status int, err error) *refusal {
 	body, jsonErr := json.Marshal(map[string]any{"code": status, "message": fault.PublicText(err), "error": fault.CodeOf(err)})
 	if jsonErr != nil { // strings and a number are always JSON
@@ -31,52 +31,52 @@ func (no *refusal) write(w http.ResponseWriter) {
 	h := w.Header()
 	maps.Copy(h, no.header)
 	h.Set("Cache-Control", "no-store")
-	// The guest gives the same answer: the token is what protects the sandbox.
+	// Like the guest, allow pages of every origin: the token protects the sandbox, not the origin.
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Expose-Headers", "*")
 	w.WriteHeader(no.status)
 	_, _ = w.Write(no.body) // an error means that the client left
 }
 
-// memory is a ResponseWriter that stores the answer.
-type memory struct {
+// bufferedResponse is a ResponseWriter that stores the answer.
+type bufferedResponse struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
-func (m *memory) Header() http.Header         { return m.header }
-func (m *memory) WriteHeader(status int)      { m.status = status }
-func (m *memory) Write(b []byte) (int, error) { return m.body.Write(b) }
+func (m *bufferedResponse) Header() http.Header         { return m.header }
+func (m *bufferedResponse) WriteHeader(status int)      { m.status = status }
+func (m *bufferedResponse) Write(b []byte) (int, error) { return m.body.Write(b) }
 
-// Flush does nothing: services require it.
-func (m *memory) Flush() {}
+// Flush does nothing. The services require the method.
+func (m *bufferedResponse) Flush() {}
 
-func (m *memory) refusal(err error) *refusal {
+func (m *bufferedResponse) refusal(err error) *refusal {
 	if m.status == 0 {
 		m.status = http.StatusOK
 	}
 	return &refusal{m.status, m.header, m.body.Bytes(), err}
 }
 
-// again is a body of which a part was read already.
-type again struct {
+// partlyRead is a body of which a part was read already.
+type partlyRead struct {
 	io.Reader
 	io.Closer
 }
 
-// ahead returns the request with its whole body, including the part that was read.
-func ahead(r *http.Request, read *bytes.Buffer) {
-	r.Body = again{io.MultiReader(read, r.Body), r.Body}
+// restoreBody gives the request its whole body, including the part that was read.
+func restoreBody(r *http.Request, read *bytes.Buffer) {
+	r.Body = partlyRead{io.MultiReader(read, r.Body), r.Body}
 }
 
-// last ends a visit and sends its answer.
-type last struct {
+// visitBody is the body of an answer. Its end is the end of the visit.
+type visitBody struct {
 	io.ReadCloser
 	visit *Visit
 }
 
-func (l *last) Read(b []byte) (int, error) {
+func (l *visitBody) Read(b []byte) (int, error) {
 	n, err := l.ReadCloser.Read(b)
 	if err != nil {
 		l.visit.Done()
@@ -84,7 +84,7 @@ func (l *last) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (l *last) Close() error {
+func (l *visitBody) Close() error {
 	defer l.visit.Done()
 	return l.ReadCloser.Close()
 }

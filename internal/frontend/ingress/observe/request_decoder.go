@@ -33,32 +33,32 @@ type processDecoder struct {
 	processpbconnect.UnimplementedProcessHandler
 }
 
-// fileDecoder does the same for the file system service.
+// fileDecoder is the same for the file system service.
 type fileDecoder struct {
 	filesystempbconnect.UnimplementedFilesystemHandler
 }
 
 func newDecoder() http.Handler {
 	mux := http.NewServeMux()
-	options := append(codec.Options(maxRequest), counting()...)
+	options := append(codec.Options(maxRequest), countingCodecs()...)
 	mux.Handle(processpbconnect.NewProcessHandler(processDecoder{}, options...))
 	mux.Handle(filesystempbconnect.NewFilesystemHandler(fileDecoder{}, options...))
 	return mux
 }
 
-// hearing is a request that is being decoded.
-type hearing struct {
-	// take is called with the message. Its error refuses the request.
+// decoding is a request that is being decoded.
+type decoding struct {
+	// take is called with the message. If it fails, the request is refused with its error.
 	take func(message any, header http.Header) error
 	err  error
 }
 
-type hearingKey struct{}
+type decodingKey struct{}
 
 func deliver(ctx context.Context, message any, header http.Header) error {
-	h, ok := ctx.Value(hearingKey{}).(*hearing)
+	h, ok := ctx.Value(decodingKey{}).(*decoding)
 	if !ok {
-		return connect.NewError(connect.CodeInternal, errors.New("no listener is registered"))
+		return connect.NewError(connect.CodeInternal, errors.New("the context has no decoding"))
 	}
 	if h.err = h.take(message, header); h.err != nil {
 		return connect.NewError(connect.CodeUnavailable, errors.New(fault.PublicText(h.err)))
@@ -94,17 +94,18 @@ func (fileDecoder) Remove(ctx context.Context, r *connect.Request[fspb.RemoveReq
 	return connect.NewResponse(&fspb.RemoveResponse{}), deliver(ctx, r.Msg, r.Header())
 }
 
-// passedOver are headers about time limits and compression of the answer. The decoder ignores them.
-var passedOver = []string{"Connect-Timeout-Ms", "Grpc-Timeout", "Connect-Accept-Encoding", "Grpc-Accept-Encoding", "Accept-Encoding"}
+// ignoredHeaders are headers about time limits and compression of the answer. The decoder ignores them.
+var ignoredHeaders = []string{"Connect-Timeout-Ms", "Grpc-Timeout", "Connect-Accept-Encoding", "Grpc-Accept-Encoding", "Accept-Encoding"}
 
-// listen decodes a request. If the request is refused, the answer is in the memory.
-func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
+// decode decodes a request and calls take with the message. If the request is refused, the returned
+// response has the error.
+func (t *Tap) decode(r *http.Request, where string, h *decoding) *bufferedResponse {
 	var read bytes.Buffer
 	// The library reads a message to its end even if it is too large. A caller may announce 4 GiB,
 	// and all of it would be held in memory.
 	body := io.LimitReader(r.Body, headSize+maxRequest+1)
 	header := r.Header.Clone()
-	for _, name := range passedOver {
+	for _, name := range ignoredHeaders {
 		header.Del(name)
 	}
 	copied := &http.Request{
@@ -112,9 +113,9 @@ func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: r.ContentLength,
 		Body: io.NopCloser(io.TeeReader(body, &read)),
 	}
-	answer := &memory{header: http.Header{}}
-	t.decoder.ServeHTTP(answer, copied.WithContext(context.WithValue(r.Context(), hearingKey{}, h)))
-	ahead(r, &read)
+	answer := &bufferedResponse{header: http.Header{}}
+	t.decoder.ServeHTTP(answer, copied.WithContext(context.WithValue(r.Context(), decodingKey{}, h)))
+	restoreBody(r, &read)
 	return answer
 }
 
@@ -122,7 +123,7 @@ func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
 func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	var cmd *command
 	var lasts bool
-	h := &hearing{take: func(message any, header http.Header) (err error) {
+	h := &decoding{take: func(message any, header http.Header) (err error) {
 		switch m := message.(type) {
 		case *pb.StartRequest:
 			lasts = !guestwire.Hangup(header)
@@ -135,7 +136,7 @@ func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 		}
 		return err
 	}}
-	answer := t.listen(r, where, h)
+	answer := t.decode(r, where, h)
 	switch {
 	case h.err != nil:
 		return nil, answer.refusal(h.err)
@@ -148,13 +149,13 @@ func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	if lasts {
 		return newDetachedCommand(cmd), nil
 	}
-	return &Visit{answer: cmd.answer, done: cmd.over}, nil
+	return &Visit{answer: cmd.answer, done: cmd.finish}, nil
 }
 
-// overhear records actions on a running command. Such a request runs nothing, so an unparsable one
+// observeAction records actions on a running command. Such a request runs nothing, so an unparsable one
 // is passed on.
-func (t *Tap) overhear(r *http.Request, c Call, where string) {
-	t.listen(r, where, &hearing{take: func(message any, _ http.Header) error {
+func (t *Tap) observeAction(r *http.Request, c Call, where string) {
+	t.decode(r, where, &decoding{take: func(message any, _ http.Header) error {
 		switch m := message.(type) {
 		case *pb.UpdateRequest:
 			size := m.GetPty().GetSize()

@@ -23,7 +23,7 @@ type surveys struct {
 
 	mu     sync.Mutex
 	closed bool
-	again  map[string]bool // of running surveys: whether another is requested
+	again  map[string]bool // sandboxes with a running survey, and whether another one is requested
 }
 
 func (s *surveys) start(t *Tap) {
@@ -39,8 +39,8 @@ func (s *surveys) close() {
 	s.work.Wait()
 }
 
-// ask requests a survey that begins after this call.
-func (s *surveys) ask(sandbox string) {
+// request requests a survey that begins after this call.
+func (s *surveys) request(sandbox string) {
 	if s.tap.Survey == nil {
 		return
 	}

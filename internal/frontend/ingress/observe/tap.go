@@ -38,8 +38,8 @@ type Tap struct {
 
 	mu      sync.Mutex
 	running map[string]map[*command]struct{} // by sandbox
-	idle    chan struct{}                    // closed when none runs, unless nil
-	turned  map[string]*refusedRequests      // by sandbox, of the last minute
+	idle    chan struct{}                    // unless nil, closed when no command runs
+	denied  map[string]*refusedRequests      // by sandbox, for the last minute
 }
 
 // New returns a Tap. Close ends it.
@@ -47,7 +47,7 @@ func New(d Deps) (*Tap, error) {
 	if d.Record == nil || d.Recordings == nil || d.Log == nil {
 		return nil, errors.New("tap: a dependency is missing")
 	}
-	t := &Tap{Deps: d, running: map[string]map[*command]struct{}{}, turned: map[string]*refusedRequests{}}
+	t := &Tap{Deps: d, running: map[string]map[*command]struct{}{}, denied: map[string]*refusedRequests{}}
 	t.decoder = newDecoder()
 	t.surveys.start(t)
 	return t, nil
@@ -97,7 +97,7 @@ type Call struct {
 	Token string
 	Mask  *sandbox.Redactor
 
-	opened bool // the request has the token
+	authorized bool // the request has the token
 }
 
 // TokenActor is the actor of a request with a sandbox's token and no other identity.
@@ -105,19 +105,18 @@ const TokenActor = "token"
 
 const tokenHeader = "X-Access-Token"
 
-// opens reports whether a request has the sandbox's token. Constant time, so that it cannot be
-// guessed byte by byte.
-func (c Call) opens(r *http.Request) bool {
+// hasToken reports whether a request has the sandbox's token. The comparison takes constant time, so
+// that the token cannot be guessed byte by byte.
+func (c Call) hasToken(r *http.Request) bool {
 	return c.Token != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(c.Token)) == 1
 }
 
 // Visit is one observed request. A nil Visit is not observed.
 type Visit struct {
-	answer func(*http.Response) error
-	done   func()
-	once   sync.Once
-	// set if the command continues without its client
-	detached *detachedCommand
+	answer   func(*http.Response) error
+	done     func()
+	once     sync.Once
+	detached *detachedCommand // set if the command continues without its client
 }
 
 // Answer observes an answer, which must be redacted already. After an error the answer must not be
@@ -159,10 +158,10 @@ func (t *Tap) visit(r *http.Request, c Call) (*Visit, *refusal) {
 		return nil, nil // other programs, with checks of their own
 	}
 	where := path.Clean("/" + r.URL.Path)
-	c.opened = c.opens(r)
+	c.authorized = c.hasToken(r)
 	v, no := t.observe(r, c, where)
-	if no == nil && !c.opened {
-		v = t.outsiders(r, c, where, v)
+	if no == nil && !c.authorized {
+		v = t.recordUnauthorized(r, c, where, v)
 	}
 	return v, no
 }
@@ -172,38 +171,39 @@ func (t *Tap) observe(r *http.Request, c Call, where string) (*Visit, *refusal) 
 	case c.Port == guestboot.Port && where == "/files":
 		return t.file(r, c)
 	case c.Port == guestboot.Port && where == copyPath && (r.Method == http.MethodGet || r.Method == http.MethodPost):
-		if !c.shut(r) {
+		if !c.removeWrongToken(r) {
 			return t.copies(r, c)
 		}
 	case r.Method != http.MethodPost:
 		return nil, nil // neither server runs anything for another method
 	case c.Port == guestboot.Port && (where == processPath+"Start" || where == processPath+"Connect"):
-		if !c.shut(r) {
+		if !c.removeWrongToken(r) {
 			return t.call(r, c, where)
 		}
 	case c.Port == guestboot.Port && (where == processPath+"Update" || where == processPath+"SendSignal"):
-		if !c.shut(r) {
-			t.overhear(r, c, where)
+		if !c.removeWrongToken(r) {
+			t.observeAction(r, c, where)
 		}
 	case c.Port == guestboot.Port && changesFiles(where):
-		if !c.shut(r) {
+		if !c.removeWrongToken(r) {
 			return t.observeChange(r, c, where)
 		}
 	case c.Port == guestboot.Port && where == composePath:
-		if !c.shut(r) {
+		if !c.removeWrongToken(r) {
 			return t.compose(r, c)
 		}
 	case c.Port == guestboot.InterpreterPort && where == "/execute":
-		if !c.shut(r) {
+		if !c.removeWrongToken(r) {
 			return t.cell(r, c)
 		}
 	}
 	return nil, nil
 }
 
-// shut removes a wrong token, so that the server inside refuses the request with its own error.
-func (c Call) shut(r *http.Request) bool {
-	if c.opened {
+// removeWrongToken removes the token of an unauthorized request, so that the server inside refuses the
+// request with its own error. It reports whether the request is unauthorized.
+func (c Call) removeWrongToken(r *http.Request) bool {
+	if c.authorized {
 		return false
 	}
 	r.Header.Del(tokenHeader)
@@ -242,7 +242,7 @@ func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if v != nil {
-		res.Body = &last{res.Body, v}
+		res.Body = &visitBody{res.Body, v}
 	}
 	return res, nil
 }

@@ -49,7 +49,7 @@ func lastEnd(t testing.TB, r *audittest.Log) (e Ended) {
 	t.Helper()
 	all := r.Entries(audit.CommandEnded)
 	if len(all) == 0 {
-		t.Fatal("nothing has ended")
+		t.Fatal("the audit log has no ended command")
 	}
 	if err := json.Unmarshal(all[len(all)-1].Data, &e); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func FuzzEvents(f *testing.F) {
 				e.parse(rest[:n])
 				rest = rest[n:]
 			}
-			cmd.over()
+			cmd.finish()
 			got := lastEnd(t, r)
 			var printed int64
 			for _, s := range []*Sum{got.Stdout, got.Stderr, got.PTY} {
@@ -127,8 +127,9 @@ func text(t testing.TB, e Ended) string {
 	return string(data)
 }
 
-// Large output is the same, whatever pieces it arrives in.
-func TestLargeOutputInPieces(t *testing.T) {
+// TestLargeOutputIsIndependentOfPieces checks that the recorded output is the same, however it is cut
+// into pieces.
+func TestLargeOutputIsIndependentOfPieces(t *testing.T) {
 	tp, r := newTap(t, nil)
 	large := strings.Repeat("0123456789abcdef", 5000)
 	var wire []byte
@@ -157,7 +158,7 @@ func TestLargeOutputInPieces(t *testing.T) {
 	}
 }
 
-// FuzzLines is the same for the interpreter's answers.
+// FuzzLines is like FuzzEvents, for responses of the interpreter.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte(`{"type":"stdout","text":"a"}` + "\n" + `{"type":"error","name":"E","value":"v"}` + "\n" + `{"type":"end_of_execution"}` + "\n"))
 	f.Add([]byte(`{"type":"result","text":"\ud800","png":"x"}` + "\n\n[\n" + `{"type":"stdout","text":["no"]}`))
@@ -177,7 +178,7 @@ func FuzzLines(f *testing.F) {
 				l.parse(rest[:n])
 				rest = rest[n:]
 			}
-			cmd.over()
+			cmd.finish()
 			if got := text(t, lastEnd(t, r)); i == 0 {
 				want = got
 			} else if got != want {
@@ -187,16 +188,17 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// Cells that end soon after each other share a survey of a sandbox's files, and those
-// that end during it share the next. Those of other sandboxes do not wait.
+// TestSurveysAreShared checks that cells that end soon after each other share a survey of the
+// sandbox's files, and that cells that end during a survey share the next one. Surveys of other
+// sandboxes do not wait.
 func TestSurveysAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var looks atomic.Int64
-		gate := make(chan struct{})
+		var surveysRun atomic.Int64
+		finish := make(chan struct{})
 		tp, _ := newTap(t, func(_ context.Context, id string) error {
 			if id == "box1" {
-				looks.Add(1)
-				<-gate
+				surveysRun.Add(1)
+				<-finish
 			}
 			return errors.New("no engine")
 		})
@@ -204,40 +206,40 @@ func TestSurveysAreShared(t *testing.T) {
 			time.Sleep(d)
 			synctest.Wait()
 		}
-		ask := func() {
+		requestTen := func() {
 			for range 10 {
-				tp.surveys.ask("box1")
+				tp.surveys.request("box1")
 				pass(surveyDelay / 20)
 			}
 		}
-		ask()
-		if n := looks.Load(); n != 0 {
-			t.Errorf("%d looks while cells follow each other", n)
+		requestTen()
+		if n := surveysRun.Load(); n != 0 {
+			t.Errorf("got %d surveys while cells follow each other, want 0", n)
 		}
 		pass(surveyDelay)
-		tp.surveys.ask("box2")
+		tp.surveys.request("box2")
 		pass(2 * surveyDelay)
-		if n := looks.Load(); n != 1 || len(tp.surveys.again) != 1 {
-			t.Errorf("%d looks, %v", n, tp.surveys.again)
+		if n := surveysRun.Load(); n != 1 || len(tp.surveys.again) != 1 {
+			t.Errorf("got %d surveys and running ones %v, want 1 of each", n, tp.surveys.again)
 		}
-		ask() // during the first survey
-		gate <- struct{}{}
+		requestTen() // during the first survey
+		finish <- struct{}{}
 		pass(2 * surveyDelay)
-		if n := looks.Load(); n != 2 {
-			t.Errorf("%d looks", n)
+		if n := surveysRun.Load(); n != 2 {
+			t.Errorf("got %d surveys, want 2", n)
 		}
-		gate <- struct{}{}
+		finish <- struct{}{}
 		pass(2 * surveyDelay)
-		if n := looks.Load(); n != 2 {
-			t.Errorf("%d looks, of which the last was not requested", n)
+		if n := surveysRun.Load(); n != 2 {
+			t.Errorf("got %d surveys, want 2, because no other was requested", n)
 		}
 		if len(tp.surveys.again) > 0 {
 			t.Errorf("%v", tp.surveys.again)
 		}
 		tp.Close()
-		tp.surveys.ask("box1")
-		if n := looks.Load(); n != 2 {
-			t.Errorf("%d looks after the end", n)
+		tp.surveys.request("box1")
+		if n := surveysRun.Load(); n != 2 {
+			t.Errorf("got %d surveys after Close, want 2", n)
 		}
 	})
 }
@@ -246,8 +248,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The transport for callers in this process does the same, and its error states why nothing was
-// run.
+// TestTransport checks the transport for callers in this process. If a command is not run, the error
+// says why.
 func TestTransport(t *testing.T) {
 	tp, r := newTap(t, nil)
 	reached := 0
@@ -289,15 +291,16 @@ func TestTransport(t *testing.T) {
 	}
 	var none *Tap
 	if _, same := none.Transport(base, Call{}).(roundTrip); !same {
-		t.Error("no tap, and something in between")
+		t.Error("the transport of a nil tap is not the base transport")
 	}
 	if _, err := New(Deps{}); err == nil {
-		t.Error("a tap without a record")
+		t.Error("New succeeded without dependencies")
 	}
 }
 
-// The stored part of a command is bounded, and cut between characters.
-func TestBounds(t *testing.T) {
+// TestStoredArgumentsAreBounded checks that the stored part of a command is bounded, and cut between
+// characters.
+func TestStoredArgumentsAreBounded(t *testing.T) {
 	long := strings.Repeat("é", limit)
 	for _, c := range []struct {
 		argv []string
@@ -359,9 +362,9 @@ func BenchmarkCommand(b *testing.B) {
 	}
 }
 
-// Many requests without a token are counted per minute and sandbox, and displace no
-// other entry.
-func TestStrangersAreBounded(t *testing.T) {
+// TestDeniedRequestsAreCounted checks that many requests without a token get few audit entries and one
+// with their count, per minute and sandbox.
+func TestDeniedRequestsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp, r := newTap(t, nil)
 		for range 100 {
@@ -378,27 +381,27 @@ func TestStrangersAreBounded(t *testing.T) {
 		if len(all) != maxRefused+2 || last.Sandbox != "box1" || !strings.Contains(string(last.Data), `"count":90`) {
 			t.Errorf("%d entries, the last %s %s", len(all), last.Sandbox, last.Data)
 		}
-		// In another minute, nothing of the last one is stored.
+		// After the minute, the count is forgotten.
 		tp.mu.Lock()
-		held := len(tp.turned)
+		held := len(tp.denied)
 		tp.mu.Unlock()
 		if tp.TurnedAway("box1", "GET", 8000); held != 0 || len(r.Entries()) != maxRefused+3 {
-			t.Errorf("%d are held, %d entries", held, len(r.Entries()))
+			t.Errorf("got %d counts after a minute and %d entries", held, len(r.Entries()))
 		}
 	})
 }
 
-// FuzzVerdict passes arbitrary results of a change. The audit log gets one of the known words,
-// whatever the sandbox sends.
-func FuzzVerdict(f *testing.F) {
+// FuzzChangeOutcome passes arbitrary responses to a change. The outcome in the audit log is always one
+// of the known values.
+func FuzzChangeOutcome(f *testing.F) {
 	f.Add(200, "application/proto", []byte{})
 	f.Add(404, "application/json", []byte(`{"code":"not_found","message":"m"}`))
 	f.Add(500, "text/plain", []byte(`{"code":7}`))
 	f.Add(200, "application/grpc-web+proto", append(framed(0, []byte{10, 0}), framed(flagTrailers, []byte("grpc-status: 5\r\n"))...))
 	f.Add(200, "application/grpc", []byte{0, 0xff, 0xff, 0xff, 0xff, 1})
 	f.Fuzz(func(t *testing.T, status int, kind string, body []byte) {
-		got := verdict(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}}, body)
-		if got != "ok" && got != "unreadable" && got != fmt.Sprintf("http_%d", status) && known(got) != got {
+		got := changeOutcome(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}}, body)
+		if got != "ok" && got != "unreadable" && got != fmt.Sprintf("http_%d", status) && knownCode(got) != got {
 			t.Errorf("%q", got)
 		}
 	})

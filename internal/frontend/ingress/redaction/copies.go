@@ -15,14 +15,14 @@ type copyReader struct {
 	redactor func() *redact.Redactor
 	content  *stream // of the current file
 	at       int64   // offset in the file of the next redacted byte
-	held     int64   // content that was read and not written yet
+	held     int64   // number of bytes that were read and not written yet
 	buffer   []byte
 	out      sink
 	writer   *copytree.Writer
 	pending
 }
 
-// sink collects what a Writer writes.
+// sink is a writer that appends to a slice.
 type sink struct{ to *[]byte }
 
 func (s *sink) Write(b []byte) (int, error) {
@@ -49,8 +49,8 @@ func (c *copyReader) fill() {
 		}
 		return
 	case err != nil:
-		if said, ok := errors.AsType[*copytree.SourceError](err); ok {
-			if c.err = c.writer.Fail(c.redactor().String(said.Text)); c.err == nil {
+		if sourceErr, ok := errors.AsType[*copytree.SourceError](err); ok {
+			if c.err = c.writer.Fail(c.redactor().String(sourceErr.Text)); c.err == nil {
 				c.err = io.EOF
 			}
 			return

@@ -13,7 +13,7 @@ import (
 
 // Decoder parses messages with the events of a process.
 type Decoder struct {
-	JSON    bool // or the binary codec
+	JSON    bool // whether messages are JSON; otherwise they are protobuf
 	decoded []byte
 }
 
@@ -58,23 +58,23 @@ func (d *Decoder) Printed(message []byte) (from int, data []byte, ok bool) {
 	if d.JSON {
 		return d.printedJSON(message)
 	}
-	event, ok := only(message, 1)
+	event, ok := onlyField(message, 1)
 	if ok {
-		data, ok = only(event, 2)
+		data, ok = onlyField(event, 2)
 	}
 	if !ok {
 		return 0, nil, false
 	}
 	for from = int(stdout); from <= int(pty); from++ {
-		if out, ok := only(data, protowire.Number(from)); ok {
+		if out, ok := onlyField(data, protowire.Number(from)); ok {
 			return from, out, true
 		}
 	}
 	return 0, nil, false
 }
 
-// only returns the bytes of a field that is the only content of a message.
-func only(message []byte, field protowire.Number) ([]byte, bool) {
+// onlyField returns the bytes of a field that is the only content of a message.
+func onlyField(message []byte, field protowire.Number) ([]byte, bool) {
 	number, kind, n := protowire.ConsumeTag(message)
 	if n < 0 || number != field || kind != protowire.BytesType {
 		return nil, false

@@ -9,13 +9,13 @@ import (
 	"github.com/crannog/crannog/internal/egress/redact"
 )
 
-// A message is preceded by a byte of flags and its length.
+// frameHead is the size of a message's header: a byte of flags and the length.
 const frameHead = 5
 
 const (
 	flagCompressed = 1
 	flagEnd        = 2    // Connect's last message, which is JSON
-	flagTrailers   = 0x80 // gRPC-Web's
+	flagTrailers   = 0x80 // gRPC-Web's last message, with trailers
 )
 
 // frameReader redacts each message separately and preserves its length. Text that was held back is

@@ -32,14 +32,14 @@ func testMask(t testing.TB, values ...string) *sandbox.Redactor {
 	return m
 }
 
-// processOutput are a process's streams as a client assembles them.
-type processOutput struct {
+// streamOutput contains the output of a process, as a client assembles it.
+type streamOutput struct {
 	outputs [pty + 1][][]byte
 	ended   bool
 }
 
-// listen reads messages as a client does. It returns false where a client would report an error.
-func listen(t testing.TB, wire []byte, asJSON bool) (h processOutput, ok bool) {
+// readStream reads messages as a client does. It returns false if a client would report an error.
+func readStream(t testing.TB, wire []byte, asJSON bool) (h streamOutput, ok bool) {
 	t.Helper()
 	for len(wire) > 0 {
 		if len(wire) < frameHead {
@@ -101,18 +101,18 @@ func FuzzEvents(f *testing.F) {
 		out, err := io.ReadAll(newEvents(bytes.NewReader(wire), asJSON, m.Text))
 		slow, slowErr := io.ReadAll(newEvents(iotest.OneByteReader(bytes.NewReader(wire)), asJSON, m.Text))
 		if (err == nil) != (slowErr == nil) || err == nil && !bytes.Equal(out, slow) {
-			t.Fatalf("how bytes come changes what comes out: %q, %v; %q, %v", out, err, slow, slowErr)
+			t.Fatalf("the result depends on the sizes of reads: %q, %v; %q, %v", out, err, slow, slowErr)
 		}
-		got, ok := listen(t, out, asJSON)
+		got, ok := readStream(t, out, asJSON)
 		if !ok {
-			t.Fatalf("%q becomes %q, which is no stream", wire, out)
+			t.Fatalf("%q was redacted to %q, which is not a valid stream", wire, out)
 		}
 		if err != nil {
-			return // cut off, which its reader sees
+			return // the stream is incomplete, and the reader gets the error
 		}
-		in, ok := listen(t, wire, asJSON)
+		in, ok := readStream(t, wire, asJSON)
 		if !ok || in.ended != got.ended {
-			t.Fatalf("%q is no stream and becomes %q", wire, out)
+			t.Fatalf("%q is not a valid stream, but was redacted to %q without an error", wire, out)
 		}
 		for from := range in.outputs {
 			want := m.Text().Stream()
@@ -128,7 +128,7 @@ func FuzzEvents(f *testing.F) {
 				t.Fatalf("%v: %q, want %q", output(from), all, text)
 			}
 			if bytes.Contains(all, []byte(sealedValue)) && !hasEnds(wire) {
-				t.Fatalf("%v shows the value: %q", output(from), all)
+				t.Fatalf("%v contains the value: %q", output(from), all)
 			}
 		}
 	})
@@ -168,14 +168,14 @@ func FuzzFrames(f *testing.F) {
 			size := int64(binary.BigEndian.Uint32(wire[at+1:]))
 			payload := out[at+frameHead : min(int64(at+frameHead)+size, int64(len(out)))]
 			if bytes.Contains(payload, []byte(sealedValue)) {
-				t.Fatalf("shown: %q", out)
+				t.Fatalf("the redacted message contains the value: %q", out)
 			}
 			at += frameHead + len(payload)
 		}
 	})
 }
 
-// FuzzJSON: valid JSON stays valid, and contains no secret.
+// FuzzJSON checks that redacted JSON is valid and contains no secret.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":"` + sealedValue + `"}`, `["\u0074k-Zr8qP2mW\/Lx4vB9+cd",12345678901]`, `{"png":"dGstWnI4cVAybVcvTHg0dkI5K2Nk"}`,
@@ -199,12 +199,12 @@ func FuzzJSON(f *testing.F) {
 		if !json.Valid(out) {
 			t.Fatalf("%q becomes %q", text, out)
 		}
-		var said any
-		if err := json.Unmarshal(out, &said); err != nil {
-			return // numbers beyond a float
+		var decoded any
+		if err := json.Unmarshal(out, &decoded); err != nil {
+			return // a number is out of the range of float64
 		}
-		if strings.Contains(flatten(said), sealedValue) {
-			t.Fatalf("%q says the value", out)
+		if strings.Contains(flatten(decoded), sealedValue) {
+			t.Fatalf("%q contains the value in decoded form", out)
 		}
 	})
 }

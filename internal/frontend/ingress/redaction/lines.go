@@ -18,9 +18,9 @@ const maxLine = 32 << 20
 type lineReader struct {
 	source *bufio.Reader
 	mask   *sandbox.Redactor
-	text   [2]struct { // standard output and error
+	text   [2]struct { // standard output and standard error
 		stream stream
-		seen   textLine // the last one
+		seen   textLine // the last line
 	}
 	pending
 }
@@ -45,9 +45,9 @@ func (r *lineReader) Read(b []byte) (int, error) { return r.read(b, r.fill) }
 
 func (r *lineReader) fill() {
 	for {
-		line, own, err := readLine(r.source)
+		line, copied, err := readLine(r.source)
 		if err == nil || errors.Is(err, io.EOF) && len(line) > 0 {
-			r.line(line, own)
+			r.line(line, copied)
 		}
 		if errors.Is(err, io.EOF) {
 			r.release()
@@ -63,9 +63,9 @@ func lineReady(source *bufio.Reader) bool {
 	return err == nil && bytes.IndexByte(here, '\n') >= 0
 }
 
-// readLine returns a line with its line break, valid until the next call, unless it is copied. With
-// io.EOF the last line may have no line break.
-func readLine(source *bufio.Reader) (line []byte, own bool, err error) {
+// readLine returns a line with its line break. If copied is false, the line is valid only until the
+// next call. With io.EOF, the last line may have no line break.
+func readLine(source *bufio.Reader) (line []byte, copied bool, err error) {
 	line, err = source.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
 		return line, false, err
@@ -83,18 +83,18 @@ func readLine(source *bufio.Reader) (line []byte, own bool, err error) {
 	}
 }
 
-// line redacts one line. A line that Crannog itself produced is not copied.
-func (r *lineReader) line(line []byte, own bool) {
+// line redacts one line. If copied is set, the line's memory may be kept.
+func (r *lineReader) line(line []byte, copied bool) {
 	// Find the kind first: the content of a result is redacted in place and need not be parsed
 	// before.
-	var is struct {
+	var kind struct {
 		Type string `json:"type"`
 	}
-	if json.Unmarshal(line, &is) == nil {
-		switch is.Type {
+	if json.Unmarshal(line, &kind) == nil {
+		switch kind.Type {
 		case "stdout", "stderr":
 			var t textLine
-			// a line that is not an object of strings is not text
+			// A line that is not an object of strings is not text.
 			if json.Unmarshal(line, &t) == nil {
 				from := 0
 				if t.Type == "stderr" {
@@ -108,7 +108,7 @@ func (r *lineReader) line(line []byte, own bool) {
 		}
 	}
 	masked := jsonMask{text: r.mask.Text(), pictures: r.mask.Bytes()}.mask(line)
-	if own && len(r.out) == 0 {
+	if copied && len(r.out) == 0 {
 		r.out = masked
 		return
 	}
@@ -117,7 +117,7 @@ func (r *lineReader) line(line []byte, own bool) {
 
 func (r *lineReader) print(i int, t textLine) {
 	k := &r.text[i]
-	k.seen = textLine{Type: t.Type, Time: t.Time} // without its text, which may be of many MiB
+	k.seen = textLine{Type: t.Type, Time: t.Time} // without its text, which may have many MiB
 	if masked := k.stream.append(nil, []byte(t.Text)); len(masked) > 0 || t.Text == "" {
 		r.writeMasked(t, masked)
 	}
@@ -148,7 +148,7 @@ func (r *lineReader) writeMasked(t textLine, masked []byte) {
 // appending is a writer that appends to a slice.
 type appending []byte
 
-// Write takes everything.
+// Write appends b.
 func (a *appending) Write(b []byte) (int, error) {
 	*a = append(*a, b...)
 	return len(b), nil

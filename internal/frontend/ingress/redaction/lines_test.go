@@ -11,20 +11,20 @@ import (
 	"testing/iotest"
 )
 
-// A result of many MiB, which plain code can produce, is in memory a few times and not dozens of
-// times while it is redacted.
-func TestLargeResultsTakeLittle(t *testing.T) {
+// TestLargeResultsUseLittleMemory checks that a result of many MiB, which plain code can produce, is
+// copied only a few times while it is redacted.
+func TestLargeResultsUseLittleMemory(t *testing.T) {
 	const size = 16 << 20
 	m := testMask(t, sealedValue)
 	secret := strings.Repeat("<", size) + sealedValue
 	for name, c := range map[string]struct {
 		line  string
-		limit uint64 // times the size
+		limit uint64 // allowed allocation, as a multiple of size
 	}{
 		"a text":             {`{"type":"result","text":"` + strings.Repeat("a b", size/3) + `"}`, 0},
 		"a picture":          {`{"type":"result","png":"` + strings.Repeat("QUJD", size/4) + `"}`, 1},
-		"letters of HTML":    {`{"type":"result","html":"` + strings.Repeat("<", size) + `"}`, 0},
-		"a secret in them":   {`{"type":"result","html":"` + secret + `"}`, 5}, // 3, and what the race detector makes of encoding/json's pool
+		"HTML characters":    {`{"type":"result","html":"` + strings.Repeat("<", size) + `"}`, 0},
+		"HTML with a secret": {`{"type":"result","html":"` + secret + `"}`, 5}, // 3 without the race detector, which makes encoding/json allocate more
 		"many small secrets": {`{"type":"result","data":["` + strings.Repeat(sealedValue+`","`, size/30) + `"]}`, 12},
 	} {
 		line := []byte(c.line)
@@ -39,15 +39,15 @@ func TestLargeResultsTakeLittle(t *testing.T) {
 			t.Errorf("%s: %d bytes become %d: %.80q", name, len(c.line), len(r.out), r.out)
 		}
 		if taken := after.TotalAlloc - before.TotalAlloc; taken > c.limit*size+4<<20 {
-			t.Errorf("%s: took %d MiB", name, taken>>20)
+			t.Errorf("%s: allocated %d MiB", name, taken>>20)
 		}
 	}
 }
 
-// The budget for a large line is released after the line was read, and does not include later
-// lines.
-func TestRoomOfLargeLines(t *testing.T) {
-	const short = "k7-Zr8qP" // its mask is longer
+// TestBufferOfLargeLinesIsReleased checks that the buffer for a large line is released after the line
+// was read.
+func TestBufferOfLargeLinesIsReleased(t *testing.T) {
+	const short = "k7-Zr8qP" // shorter than its replacement
 	m := testMask(t, sealedValue, short)
 	large := `{"type":"result","text":"` + strings.Repeat("a", 3<<20) + `"}` + "\n"
 	small := `{"type":"stdout","text":"b ` + sealedValue + ` \n"}` + "\n"
@@ -62,13 +62,13 @@ func TestRoomOfLargeLines(t *testing.T) {
 	if want := large + masked + large + masked; out.String() != want {
 		t.Errorf("%d bytes, want %d", out.Len(), len(want))
 	}
-	if cap(r.out) > maxRoom || len(r.text[0].seen.Text) > 0 {
-		t.Errorf("room for %d bytes is kept", cap(r.out))
+	if cap(r.out) > maxKeptBuffer || len(r.text[0].seen.Text) > 0 {
+		t.Errorf("the buffer still has %d bytes", cap(r.out))
 	}
 }
 
-// Strings that are escaped in pieces keep their meaning, wherever they are cut.
-func TestQuotedInPieces(t *testing.T) {
+// TestQuoteInPieces checks that strings that are quoted in pieces decode to the same text.
+func TestQuoteInPieces(t *testing.T) {
 	for _, letter := range []string{"a", "é", "€", "\U0001F600", `"`, "\\", "\n", "<", "\u2028", "\xff", "\xe2\x82", "\x80"} {
 		for shift := range 5 {
 			s := strings.Repeat("x", shift) + strings.Repeat(letter, 2*quotePiece/len(letter)+3)
@@ -88,7 +88,7 @@ func TestQuotedInPieces(t *testing.T) {
 	}
 }
 
-// Pictures are redacted in their content and in their encoding.
+// TestPictureFields checks that pictures are redacted in decoded and in encoded form.
 func TestPictureFields(t *testing.T) {
 	m := testMask(t, sealedValue)
 	mask := jsonMask{text: m.Text(), pictures: m.Bytes()}

@@ -46,7 +46,7 @@ func Answer(res *http.Response, port int, m *sandbox.Redactor) error {
 	}
 	Header(res.Header, m)
 	if res.StatusCode == http.StatusSwitchingProtocols {
-		return switched(res, m)
+		return redactUpgraded(res, m)
 	}
 	if res.Body == nil || res.Body == http.NoBody || res.ContentLength == 0 || res.Request.Method == http.MethodHead {
 		return nil
@@ -55,7 +55,7 @@ func Answer(res *http.Response, port int, m *sandbox.Redactor) error {
 	if (form == raw || form == frames || form == copies) && m.Bytes() == nil {
 		return nil
 	}
-	source, err := plain(res)
+	source, err := decodeBody(res)
 	if err != nil {
 		return err
 	}

@@ -13,16 +13,16 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// A value that becomes known while a process runs is redacted on its stream from then on. A value
-// that is no longer in use stays redacted.
-func TestValuesThatComeLater(t *testing.T) {
+// TestNewValuesAreRedactedInRunningStream checks that a value that becomes known while a process runs
+// is redacted from then on. A value that is no longer in use stays redacted.
+func TestNewValuesAreRedactedInRunningStream(t *testing.T) {
 	const later = "tk-later-9dQ7wE5r"
 	var now atomic.Pointer[redact.Redactor]
 	before, after := testMask(t, sealedValue), testMask(t, later, sealedValue)
 	now.Store(before.Text())
 	in, wire := io.Pipe()
 	r := newEvents(in, true, now.Load)
-	say := func(text string) string {
+	redactText := func(text string) string {
 		t.Helper()
 		go func() {
 			if _, err := wire.Write(message(t, true, stdout, text)); err != nil {
@@ -34,28 +34,28 @@ func TestValuesThatComeLater(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, ok := listen(t, buffer[:n], true)
+		h, ok := readStream(t, buffer[:n], true)
 		if !ok {
 			t.Fatalf("%q", buffer[:n])
 		}
 		return string(bytes.Join(h.outputs[stdout], nil))
 	}
-	if got := say(later + "." + sealedValue + "."); got != later+".[redacted:KEY]." {
+	if got := redactText(later + "." + sealedValue + "."); got != later+".[redacted:KEY]." {
 		t.Errorf("before: %q", got)
 	}
 	now.Store(after.Text())
-	if got := say(later + "." + sealedValue + "."); got != "[redacted:KEY].[redacted:KEY]." {
+	if got := redactText(later + "." + sealedValue + "."); got != "[redacted:KEY].[redacted:KEY]." {
 		t.Errorf("after: %q", got)
 	}
-	now.Store(nil) // the mask is off; the stream keeps to what it had
-	if got := say(later + "."); got != "[redacted:KEY]." {
+	now.Store(nil) // without a redactor, the stream keeps its last values
+	if got := redactText(later + "."); got != "[redacted:KEY]." {
 		t.Errorf("off: %q", got)
 	}
 }
 
-// A message that only announces a size takes no memory for it, and one that
-// is larger than any event ends the stream.
-func TestAnnouncedSizes(t *testing.T) {
+// TestAnnouncedSizesAllocateNothing checks that no memory is allocated for an announced size. A message
+// that is larger than any event ends the stream.
+func TestAnnouncedSizesAllocateNothing(t *testing.T) {
 	for size, code := range map[uint32]string{maxEvent: io.ErrUnexpectedEOF.Error(), maxEvent + 1: "too large", 1 << 31: "too large"} {
 		wire := append(binary.BigEndian.AppendUint32([]byte{0}, size), "few"...)
 		r := newEvents(bytes.NewReader(wire), false, testMask(t, sealedValue).Text)
@@ -63,17 +63,18 @@ func TestAnnouncedSizes(t *testing.T) {
 			t.Errorf("%d: %q, %v", size, out, err)
 		}
 		if cap(r.messages.large) > keepLarge {
-			t.Errorf("%d: %d bytes are held", size, cap(r.messages.large))
+			t.Errorf("%d: the buffer has %d bytes", size, cap(r.messages.large))
 		}
 	}
 	long := strings.NewReader(strings.Repeat("x", maxLine+1))
 	if out, err := io.ReadAll(newLines(long, testMask(t, sealedValue))); len(out) > 0 || err == nil || !strings.Contains(err.Error(), "too long") {
-		t.Errorf("a long line: %d bytes, %v", len(out), err)
+		t.Errorf("line above the limit: got %d bytes, %v", len(out), err)
 	}
 }
 
-// A message that is compressed although that was not requested ends the stream.
-func TestCompressedMessagesEndTheStream(t *testing.T) {
+// TestUnrequestedCompressionEndsStream checks a message that is compressed although the request did
+// not allow that.
+func TestUnrequestedCompressionEndsStream(t *testing.T) {
 	wire := append([]byte("\x01\x00\x00\x00\x05"), "xxxxx"...)
 	m := testMask(t, sealedValue)
 	for name, r := range map[string]io.Reader{
@@ -85,7 +86,7 @@ func TestCompressedMessagesEndTheStream(t *testing.T) {
 	}
 }
 
-// chunks is a process that prints much.
+// chunks returns the stream of a process that prints 4 MiB, in events of a size.
 func chunks(b *testing.B, asJSON bool, size int) []byte {
 	text := strings.Repeat("2026-11-21 12:00:00 INFO request served in 12 ms path=/v1/items status=200\n", 1<<16)
 	var wire []byte
@@ -116,7 +117,7 @@ func BenchmarkEvents(b *testing.B) {
 	}
 }
 
-// BenchmarkShort is a command that prints one line.
+// BenchmarkShort measures a command that prints one line.
 func BenchmarkShort(b *testing.B) {
 	patterns, err := sandbox.NewRedactor(nil, sandbox.RedactorOptions{Outputs: true, Patterns: true})
 	if err != nil {
@@ -130,8 +131,8 @@ func BenchmarkShort(b *testing.B) {
 	}
 }
 
-// Finding S6: a value as the name of a header is transmitted in another case, in which no redactor
-// of values found it.
+// TestFindingS6NamesOfHeaders checks a value that is the name of a header. HTTP changes the case of
+// names, so a plain search for the value would not find it.
 func TestFindingS6NamesOfHeaders(t *testing.T) {
 	m := testMask(t, sealedValue)
 	h := http.Header{"X-Kept": {"yes"}}
@@ -141,10 +142,10 @@ func TestFindingS6NamesOfHeaders(t *testing.T) {
 	Header(h, m)
 	for name := range h {
 		if strings.Contains(strings.ToLower(name), strings.ToLower(sealedValue)) {
-			t.Errorf("the name %s passes", name)
+			t.Errorf("the header %s was not removed", name)
 		}
 	}
 	if h.Get("X-Kept") != "yes" {
-		t.Error("the control is gone")
+		t.Error("control: another header was removed")
 	}
 }

@@ -21,7 +21,7 @@ type stream struct {
 	s        *redact.Stream
 }
 
-func (s *stream) fresh() *redact.Stream {
+func (s *stream) current() *redact.Stream {
 	r := s.redactor()
 	switch {
 	case s.s == nil:
@@ -33,12 +33,12 @@ func (s *stream) fresh() *redact.Stream {
 	return s.s
 }
 
-func (s *stream) append(dst, piece []byte) []byte { return s.fresh().Append(dst, piece) }
+func (s *stream) append(dst, piece []byte) []byte { return s.current().Append(dst, piece) }
 
-func (s *stream) end(dst []byte) []byte { return s.fresh().End(dst) }
+func (s *stream) end(dst []byte) []byte { return s.current().End(dst) }
 
-// maxRoom bounds the buffer that is kept for the next piece.
-const maxRoom = 4 * batch
+// maxKeptBuffer bounds the buffer that is kept for the next piece.
+const maxKeptBuffer = 4 * batch
 
 // pending is redacted output that has not been read yet.
 type pending struct {
@@ -56,7 +56,7 @@ func (p *pending) read(b []byte, fill func()) (int, error) {
 		if p.err != nil {
 			return 0, p.err
 		}
-		if p.out, p.next = p.out[:0], 0; cap(p.out) > maxRoom {
+		if p.out, p.next = p.out[:0], 0; cap(p.out) > maxKeptBuffer {
 			p.out = nil // a stream may last for hours
 		}
 		fill()
@@ -90,9 +90,9 @@ func (r *rawReader) fill() {
 	}
 }
 
-// switched redacts a sandbox's output on an upgraded connection. Lengths are preserved, so that
+// redactUpgraded redacts a sandbox's output on an upgraded connection. Lengths are preserved, so that
 // frames stay valid.
-func switched(res *http.Response, m *sandbox.Redactor) error {
+func redactUpgraded(res *http.Response, m *sandbox.Redactor) error {
 	if m.Bytes() == nil {
 		return nil
 	}
@@ -100,7 +100,7 @@ func switched(res *http.Response, m *sandbox.Redactor) error {
 	if !ok {
 		return unreadable("is no connection")
 	}
-	res.Status = "" // the program's own text, which no client needs
+	res.Status = "" // the status text could contain a value, and clients do not need it
 	res.Body = &upgraded{rawReader{source: conn, redactor: m.Bytes}, conn}
 	return nil
 }
@@ -124,9 +124,9 @@ func (u *upgraded) CloseWrite() error {
 	return u.conn.Close()
 }
 
-// plain decodes a body. The request asked for no encoding, so an answer in an unknown encoding is
+// decodeBody decodes a body. The request asked for no encoding, so an answer in an unknown encoding is
 // refused.
-func plain(res *http.Response) (io.ReadCloser, error) {
+func decodeBody(res *http.Response) (io.ReadCloser, error) {
 	var codings []string
 	for _, line := range res.Header["Content-Encoding"] {
 		for c := range strings.SplitSeq(line, ",") {
@@ -149,7 +149,8 @@ func plain(res *http.Response) (io.ReadCloser, error) {
 	return &gunzip{source: res.Body}, nil
 }
 
-// gunzip starts with the first read: a stream may have no data yet.
+// gunzip decompresses a body. It reads the header only with the first Read, because a stream may have
+// no data yet.
 type gunzip struct {
 	source io.ReadCloser
 	z      *gzip.Reader

@@ -21,15 +21,15 @@ type jsonMask struct{ text, pictures *redact.Redactor }
 // pictureFields contain base64.
 var pictureFields = map[string]bool{"png": true, "jpeg": true, "pdf": true}
 
-// longestField is the length of the longest of them.
-const longestField = len("jpeg")
+// maxFieldName is the length of the longest name in pictureFields.
+const maxFieldName = len("jpeg")
 
 func (m jsonMask) mask(text []byte) []byte {
 	if !json.Valid(text) {
 		return m.text.Bytes(text)
 	}
 	var out []byte // nil while unchanged
-	done := 0      // of text, up to where out has it
+	done := 0      // number of bytes of text that out already covers
 	replace := func(from, to int, with []byte) {
 		if out == nil {
 			out = make([]byte, 0, len(text)+len(with)-(to-from)+64)
@@ -42,24 +42,24 @@ func (m jsonMask) mask(text []byte) []byte {
 		switch c := text[i]; {
 		case c == '"':
 			end := stringEnd(text, i)
-			key := follows(text, end, ':')
-			said := unquote(text[i:end])
+			key := isFollowedBy(text, end, ':')
+			content := unquote(text[i:end])
 			var masked []byte
 			if !key && pictureFields[field] {
-				masked = m.maskBase64(said)
+				masked = m.maskBase64(content)
 			} else {
-				masked = m.text.Bytes(said)
+				masked = m.text.Bytes(content)
 			}
-			if !bytes.Equal(masked, said) {
+			if !bytes.Equal(masked, content) {
 				replace(i, end, masked)
 			}
-			if field = ""; key && len(said) <= longestField {
-				field = string(said)
+			if field = ""; key && len(content) <= maxFieldName {
+				field = string(content)
 			}
 			i = end
 		case c == '-' || '0' <= c && c <= '9':
 			end := i
-			for end < len(text) && numeric(text[end]) {
+			for end < len(text) && isNumeric(text[end]) {
 				end++
 			}
 			if masked := m.text.Bytes(text[i:end]); !bytes.Equal(masked, text[i:end]) {
@@ -103,7 +103,7 @@ func stringEnd(text []byte, at int) int {
 	}
 }
 
-func follows(text []byte, at int, c byte) bool {
+func isFollowedBy(text []byte, at int, c byte) bool {
 	for ; at < len(text); at++ {
 		switch text[at] {
 		case ' ', '\t', '\r', '\n':
@@ -114,7 +114,7 @@ func follows(text []byte, at int, c byte) bool {
 	return false
 }
 
-func numeric(c byte) bool {
+func isNumeric(c byte) bool {
 	return '0' <= c && c <= '9' || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E'
 }
 
@@ -126,7 +126,7 @@ func unquote(token []byte) []byte {
 	}
 	var s string
 	if err := json.Unmarshal(token, &s); err != nil {
-		return token // not reached: the whole was valid
+		return token // not reached, because the whole text is valid JSON
 	}
 	return []byte(s)
 }
@@ -144,7 +144,7 @@ func appendQuoted(dst, s []byte) []byte {
 	for len(s) > 0 {
 		n := min(quotePiece, len(s))
 		for back := 0; n < len(s) && !utf8.RuneStart(s[n]) && back < utf8.UTFMax-1; back++ {
-			n-- // not within a letter
+			n-- // do not cut within a character
 		}
 		quoted.Reset()
 		if err := e.Encode(string(s[:n])); err != nil { // strings always encode

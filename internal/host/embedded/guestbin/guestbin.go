@@ -1,6 +1,6 @@
-// Package guestbin owns the host's copy of the program that runs as PID 1 in a sandbox: the small
-// guest if it is embedded in this binary, otherwise this binary itself, which can also be the
-// guest.
+// Package guestbin owns the host's copy of the program that runs as PID 1 in a sandbox. This is the
+// small guest if it is embedded in this binary, otherwise this binary itself, which can also act as
+// the guest.
 package guestbin
 
 import (

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded/guestbin"
 )
 
-func TestPathIsAProgramEitherWay(t *testing.T) {
+func TestPathIsExecutable(t *testing.T) {
 	dir := t.TempDir()
 	path, err := guestbin.Path(dir)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package runtimebin owns the host's copy of the program that has only the roles of gVisor's
-// processes, if it is embedded in this binary.
+// Package runtimebin owns the host's copy of crannog-runtime, the small program that gVisor's
+// processes run, if it is embedded in this binary.
 package runtimebin
 
 import (
@@ -20,7 +20,7 @@ var bin embed.FS
 const embeddedName = "bin/crannog-runtime"
 
 // Path returns the program's path below dir, where it is written on first use. It returns "" if no
-// program is embedded. This binary then has the roles itself.
+// program is embedded. gVisor's processes then run this binary.
 func Path(dir string) (string, error) {
 	path, err := embedded.Program(bin, embeddedName, dir)
 	if errors.Is(err, fs.ErrNotExist) {

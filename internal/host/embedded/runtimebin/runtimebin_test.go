@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded/runtimebin"
 )
 
-// The program has its roles and does nothing else.
-func TestTheProgramRefusesWhatIsNoPartOfIts(t *testing.T) {
+// The program runs only as gVisor's processes, and refuses every command of crannog.
+func TestRuntimeRefusesOtherCommands(t *testing.T) {
 	path, err := runtimebin.Path(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -23,6 +23,6 @@ func TestTheProgramRefusesWhatIsNoPartOfIts(t *testing.T) {
 	}
 	err = exec.Command(path, "serve").Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 2 {
-		t.Errorf("%v", err)
+		t.Errorf("crannog-runtime serve ended with %v, want exit code 2", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded/wasmbin"
 )
 
-func TestPathIsAProgramOrNone(t *testing.T) {
+func TestPathIsExecutableOrEmpty(t *testing.T) {
 	path, err := wasmbin.Path(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package seccomptest runs system call filters in a virtual machine, so that tests can check their
-// results.
+// Package seccomptest owns running system call filters in the BPF interpreter of golang.org/x/net,
+// so that tests can check their results without installing them.
 package seccomptest
 
 import (
@@ -35,7 +35,7 @@ func New(t testing.TB, program []unix.SockFilter) Filter {
 // Answer returns the filter's result for a call whose arguments have these low halves.
 func (f Filter) Answer(number, architecture uint32, arguments ...uint32) uint32 {
 	f.t.Helper()
-	// The virtual machine reads big-endian numbers, as from a network.
+	// The interpreter reads big-endian numbers, as in network packets.
 	data := make([]byte, 64)
 	binary.BigEndian.PutUint32(data[seccomp.OffsetNumber:], number)
 	binary.BigEndian.PutUint32(data[seccomp.OffsetArchitecture:], architecture)

@@ -22,6 +22,7 @@ func main() {
 	}
 }
 
+// run compiles the programs and writes the file.
 func run(path string) error {
 	boot, err := bootconfig.PrecompiledPrograms()
 	if err != nil {
@@ -33,12 +34,12 @@ func run(path string) error {
 	}
 	var boots, gofers []precompiledseccomp.Program
 	for _, p := range boot {
-		if has(p.Name, `Platform="systrap"`, "HostNetwork=false", "NVProxy=false", "TPUProxy=false") && !has(p.Name, "RDMAProxy=true") {
+		if containsAll(p.Name, `Platform="systrap"`, "HostNetwork=false", "NVProxy=false", "TPUProxy=false") && !containsAll(p.Name, "RDMAProxy=true") {
 			boots = append(boots, p)
 		}
 	}
 	for _, p := range gofer {
-		if has(p.Name, "CgoEnabled=false", "UDSOpenEnabled=false", "UDSCreateEnabled=false") {
+		if containsAll(p.Name, "CgoEnabled=false", "UDSOpenEnabled=false", "UDSCreateEnabled=false") {
 			gofers = append(gofers, p)
 		}
 	}
@@ -48,7 +49,8 @@ func run(path string) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-func has(name string, parts ...string) bool {
+// containsAll reports whether a name contains all parts.
+func containsAll(name string, parts ...string) bool {
 	for _, part := range parts {
 		if !strings.Contains(name, part) {
 			return false
