@@ -23,8 +23,8 @@ const serverGroup = "crannog-server"
 // requiredControllers lists the controllers without which a tree is not used.
 var requiredControllers = []string{"memory", "cpu"}
 
-// Detect finds a place where groups can be created. In such a place at least memory and CPU
-// can be limited. The error states what is missing.
+// Detect finds a place where groups can be created that limit at least memory and CPU. The error
+// states what is missing.
 func Detect() (*Tree, error) {
 	mounts, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -100,9 +100,9 @@ func ownUnified(text string) string {
 	return "/"
 }
 
-// detectUnified tries the root group first, for a server that runs as root. Then
-// it tries the groups between the root and our own, highest first, for a delegated subtree. The
-// order makes commands of one user use the same groups wherever they were started.
+// detectUnified tries the root group first, for a server that runs as root. Then it tries the
+// groups between the root and our own, highest first, for a delegated subtree. Because of this
+// order, commands of one user use the same groups wherever they were started.
 func detectUnified(mount, own string) (*Tree, error) {
 	if err := checkStartInto(); err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func enable(base, dir string) error {
 
 // leaveOwnGroup moves this process into a group below its own. Except at the root, a version 2
 // group cannot have both processes and groups with limits, and a service manager starts a service
-// directly in its delegated group. It must not move other processes.
+// directly in its delegated group. Other processes in the group are not moved.
 func leaveOwnGroup(own string) error {
 	for _, pid := range numbers(filepath.Join(own, "cgroup.procs")) {
 		if pid != os.Getpid() {
@@ -235,7 +235,7 @@ func detectLegacy(mounts map[string]string) (*Tree, error) {
 	return t, nil
 }
 
-// checkWritable returns an error if a group that another program made cannot be used.
+// checkWritable returns an error if a group that another program created cannot be used.
 func checkWritable(dir string) error {
 	probe, err := os.MkdirTemp(dir, "probe-")
 	if err != nil {
