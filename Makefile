@@ -10,14 +10,14 @@ LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.ve
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-build: console ## bin/crannog, with the console, the small guest and the programs for gVisor and WebAssembly inside
+build: console ## bin/crannog, which contains the console, the small guest and the programs for gVisor and WebAssembly
 	go build -ldflags '-s -w' -o internal/host/embedded/guestbin/bin/crannog-guest ./cmd/crannog-guest
 	go build -ldflags '$(LDFLAGS)' -o internal/host/embedded/runtimebin/bin/crannog-runtime ./cmd/crannog-runtime
 	go build -ldflags '-s -w' -o internal/host/embedded/wasmbin/bin/crannog-wasm ./cmd/crannog-wasm
 	go build -ldflags '$(LDFLAGS)' -o bin/crannog ./cmd/crannog
 
-# Only if something changed: a rebuilt page of the console has other file names, so the program
-# would change too.
+# The console is rebuilt only if its sources changed: a rebuilt page has other file names, so the
+# program would change too.
 console: internal/frontend/console/dist/index.html ## the pages of the console, if node and npm are there
 
 internal/frontend/console/dist/index.html: $(shell find console \( -name node_modules -o -name gen \) -prune -o -type f -print)
@@ -25,21 +25,21 @@ internal/frontend/console/dist/index.html: $(shell find console \( -name node_mo
 
 # The three tiers of docs/internals/testing.md: check for each change, test for all promises,
 # test-full for tests that take too long.
-check: tests-begin check-source lint test-race test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; minutes
+check: tests-begin check-source lint test-race test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; takes minutes
 
 test: tests-begin build check-source test-race test-plain test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
-test-full: test ## also what is too long for each change: soak, emulated kernel, other variants, fuzzing
+test-full: test ## also the tests that take too long for each change: soak, emulated kernel, other variants, fuzzing
 	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-microvm test-jail test-escape test-e2b-old test-images test-dev test-upgrade test-pages test-long fuzz
 
-# Runs the test programs and measures their processor time. The measurements since tests-begin are
-# in CRANNOG_TIMES.
+# bin/timing runs the test programs and measures their processor time. CRANNOG_TIMES has the
+# measurements since tests-begin.
 TIMING := bin/timing
 export CRANNOG_TIMES ?= $(CURDIR)/bin/times
 # One build serves all packages.
 PROGRAM := CRANNOG_TEST_PROGRAM=$(CURDIR)/bin/crannog
-# go vet is part of check-source, so the tests do not repeat it. The limits for whole packages, here
-# and below, only end a hang.
+# go vet is part of check-source, so the tests do not repeat it. The time limits of whole packages,
+# here and below, only end a test that hangs.
 GOTEST := $(TIMING) test -vet=off
 
 tests-begin:
@@ -61,31 +61,32 @@ check-source:
 test-race: $(TIMING)
 	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race '-gcflags=modernc.org/...=-d=checkptr=0' -p 4 -skip '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 
-# These start the test program again for each step at which it is killed. With
-# the race detector they took more than a third of the time of internal/sandbox/lifecycle.
+# These tests start the test program again for each step at which it is killed. With the race
+# detector they took more than a third of the time of internal/sandbox/lifecycle.
 CRASHES := ^(TestCrashAtEachStepOfStateChange|TestCrashWhileRetaining|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage)$$
 
-# These pass many megabytes or many thousands of rows through code that other tests of their
+# These tests pass many megabytes or many thousands of rows through code that other tests of their
 # packages run with the race detector, which makes each byte ten times as expensive.
-LARGE := ^(TestLargeResultsUseLittleMemory|TestShownTextIsAudited|TestLongAbsenceReportsGap|TestSlowPageDoesNotDelayOthers|TestTreesAreBounded|TestFloodedOutputIsDiscarded|TestFlowsAreReturnedInPages|TestLongLinesAreNotBuffered|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandSandboxesInPages)$$
+LARGE := ^(TestLargeResultsUseLittleMemory|TestShownTextIsAudited|TestLongAbsenceReportsGap|TestSlowPageDoesNotDelayOthers|TestReadTreeEnforcesLimits|TestLargeOutputIsNotBuffered|TestFlowsAreReturnedInPages|TestLongLinesAreNotBuffered|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandSandboxesInPages)$$
 
-# Packages that the race detector cannot run with. The egress gateway gives up its privileges
-# differently in a program with C code, as a plain go build with a compiler makes; the race detector
-# adds C code too.
+# Packages that cannot be tested with the race detector. The egress gateway gives up its privileges
+# differently in a program with C code, such as a plain go build makes if a C compiler is there; the
+# race detector adds C code too.
 test-plain: $(TIMING)
 	packages=$$(tests/packages.sh plain) && $(GOTEST) -p 4 -timeout 40m $$packages ./internal/egress/confine
 	packages=$$(grep -rlE --include='*_test.go' "^func ($$(echo '$(CRASHES)|$(LARGE)' | tr -d '^()$$'))\(" internal | xargs dirname | sort -u | sed 's,^,./,') && \
 		$(GOTEST) -p 4 -run '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine ./internal/egress/gateway
 
-# Four packages at a time: a sandbox that starts keeps about one processor busy, but most tests
-# also wait. With three, a quarter of two processors was idle. The longest ones start first (tests/packages.sh).
+# Four packages at a time: a starting sandbox keeps about one processor busy, but most tests also
+# wait. With three, a quarter of two processors was idle. The longest ones start first
+# (tests/packages.sh).
 test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/complete
 	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 4 -timeout 60m $$packages
 	$(GOTEST) -run '^Example' -timeout 10m .
 	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran instead of HumanEval's 164 (TestHumanEval)"
 
-test-soak: $(TIMING) bin/crannog ## hundreds of sandboxes made and removed, and what they leave; longer races
+test-soak: $(TIMING) bin/crannog ## create and remove hundreds of sandboxes, and check what they leave; longer races
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/cycles ./internal/filetree/changeset
 
 test-variants: $(TIMING) bin/crannog ## the engine's rules in full: as root, without control groups, as an unprivileged user
@@ -98,18 +99,19 @@ test-docker: $(TIMING) ## all rules of the engine docker, on a Docker daemon tha
 test-microvm: $(TIMING) tests/unified/kernel/complete ## all rules of the engine microvm, on QEMU with an emulated processor
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -parallel 2 -timeout 3h ./internal/engine/microvm/...
 
-# A jail saves no memory, and no programs are in the audit log; the rest runs on gVisor alone.
+# A jail saves no memory, and the audit log does not have its programs. The rest of the skipped
+# tests run only on gVisor.
 NOT_JAIL := ^(TestAuditLogHasKnownCounts|TestCopiesHaveOwnAttachments|TestSecretIsNotOnHost|TestRootless|TestAttachmentKinds)$$
 
-test-jail: $(TIMING) bin/crannog ## the egress gateway's attacks and E2B's client with jails instead of gVisor
+test-jail: $(TIMING) bin/crannog ## attacks on the egress gateway, and E2B's client, with jails instead of gVisor
 	CRANNOG_DEFAULT_ENGINE=jail $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -skip '$(NOT_JAIL)' ./tests/causeway
 	CRANNOG_DEFAULT_ENGINE=jail CRANNOG_DEFAULT_LEVEL=light CRANNOG_TEST_SAVES=files $(TIMING) step tests/e2b-jail tests/e2b/run.sh bin/crannog
 
-test-escape: $(TIMING) bin/crannog ## every way out of a sandbox that is known, on every engine that this host can run
+test-escape: $(TIMING) bin/crannog ## every known way out of a sandbox, on every engine that this host can run
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h ./tests/escape
 
 # An emulated machine whose controllers are in control groups of version 2.
-test-unified: $(TIMING) bin/crannog tests/unified/kernel/complete ## what has to do with control groups, on a stock kernel with version 2 in an emulated machine
+test-unified: $(TIMING) bin/crannog tests/unified/kernel/complete ## the tests of control groups, on a stock kernel with version 2 in an emulated machine
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/unified -all
 
 tests/unified/kernel/complete:
@@ -134,8 +136,8 @@ test-e2b: $(TIMING) bin/crannog
 test-mcp: $(TIMING) bin/crannog
 	$(TIMING) step tests/mcp tests/mcp/run.sh bin/crannog
 
-# Each starts a server of its own and waits for it much of the time. The output of each is printed
-# when it ends.
+# Each of these starts a server of its own and waits for it much of the time. The output of each is
+# printed when it ends.
 test-clients: $(TIMING) bin/crannog ## the npm clients and the console in a browser, two at a time
 	speed=$${CRANNOG_TEST_SPEED:-$$(go run ./tests/speed)} && \
 		CRANNOG_TEST_SPEED=$$speed $(MAKE) --no-print-directory AT_ONCE=1 -k -j2 -Otarget test-browser test-e2b test-mcp
@@ -143,19 +145,19 @@ test-clients: $(TIMING) bin/crannog ## the npm clients and the console in a brow
 test-e2b-old: $(TIMING) bin/crannog ## the older SDK of E2B
 	CRANNOG_TEST_SDK=old $(TIMING) step tests/e2b-old tests/e2b/run.sh bin/crannog
 
-test-images: $(TIMING) bin/crannog ## a real Debian as an image, as root and without, from the mirror through the gateway
+test-images: $(TIMING) bin/crannog ## a real Debian as an image, as root and unprivileged, from the mirror through the gateway
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m ./tests/images
 
 test-dev: $(TIMING) bin/crannog ## SSH endpoints of sandboxes with OpenSSH, scp, sftp and rsync
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 30m ./tests/dev
 
-test-upgrade: $(TIMING) bin/crannog ## a state directory that an earlier commit made, opened with this one; the first run builds that commit
+test-upgrade: $(TIMING) bin/crannog ## open a state directory that an earlier commit made; the first run builds that commit
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m ./tests/upgrade
 
 test-pages: $(TIMING) bin/crannog ## the console's pages loaded in both themes, a fleet for longer, and the pictures of the README
 	CRANNOG_TEST_FULL=1 $(TIMING) step tests/browser-pages tests/browser/run.sh bin/crannog pages fleet pictures
 
-test-long: $(TIMING) bin/crannog ## attacks and kills of make test, more of each; E2B's pauses with every kind of file; a plain build with C code
+test-long: $(TIMING) bin/crannog ## more of the attacks and kills of make test; E2B's pauses with every kind of file; a plain build with C code
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 2h ./tests/abuse ./tests/crash
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -run '^TestPlainBuildOfAFreshClone$$' ./cmd/crannog
 	CRANNOG_TEST_FULL=1 $(TIMING) step tests/e2b-pause tests/e2b/run.sh bin/crannog test/pause.test.mjs
@@ -170,7 +172,7 @@ lint: ## golangci-lint with the rules of .golangci.yml
 vuln: ## known vulnerabilities in what the programs call, where the database can be reached
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
-gen: ## make the checked-in generated files again
+gen: ## update the generated files that are checked in
 	go generate ./...
 	go test ./internal/testkit/archtest ./internal/engine/linux/ocispec -update
 
@@ -180,7 +182,7 @@ fuzz: ## half a minute for each fuzz target
 bench: build ## every figure of docs/internals/performance.md
 	bench/run.sh
 
-clean: ## remove what build made
+clean: ## remove what the build made
 	rm -rf bin internal/frontend/console/dist/assets internal/frontend/console/dist/index.html* internal/host/embedded/guestbin/bin/crannog-guest internal/host/embedded/runtimebin/bin/crannog-runtime
 
 # The prerequisites of a tier run in this order.

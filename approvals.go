@@ -64,8 +64,8 @@ const maxApprovalEvent = 1 << 20
 
 // WatchApprovals calls each for every pending request and then for every change, until
 // ctx ends (nil), the stream fails, or each returns an error. sandbox selects one
-// sandbox; "" selects all. The stream continues after the event last, unless that is
-// "". WatchApprovals returns the last event, for the next call.
+// sandbox; "" selects all. If last is not "", the stream continues after that event.
+// WatchApprovals returns the ID of the last event, for the next call.
 func (c *Client) WatchApprovals(ctx context.Context, sandbox, last string, each func(api.ApprovalEvent) error) (string, error) {
 	query := url.Values{}
 	if sandbox != "" {
@@ -90,7 +90,7 @@ func (c *Client) WatchApprovals(ctx context.Context, sandbox, last string, each 
 		case "data":
 			var e api.ApprovalEvent
 			if err := json.Unmarshal([]byte(value), &e); err != nil {
-				return last, unreachable(fmt.Errorf("the event is not valid JSON: %w", err))
+				return last, unreachableError(fmt.Errorf("the event is not valid JSON: %w", err))
 			}
 			if err := each(e); err != nil {
 				return last, err
@@ -101,10 +101,10 @@ func (c *Client) WatchApprovals(ctx context.Context, sandbox, last string, each 
 	if ctx.Err() != nil {
 		return last, nil
 	}
-	return last, unreachable(errors.Join(lines.Err(), io.ErrUnexpectedEOF))
+	return last, unreachableError(errors.Join(lines.Err(), io.ErrUnexpectedEOF))
 }
 
-// stream opens a stream of server-sent events.
+// stream opens a stream of server-sent events, after the event last if that is not "".
 func (c *Client) stream(ctx context.Context, path, last string) (*http.Response, error) {
 	header := http.Header{"Accept": {"text/event-stream"}}
 	if last != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// buildPiece is how much of a context one request sends.
+// buildPiece is the size of the part of a build context that one request sends, in bytes.
 const buildPiece = 512 << 10
 
 // Build builds an image from a Dockerfile. source writes the context as a tar, or is nil.
@@ -36,14 +36,15 @@ func (c *Client) Build(ctx context.Context, req api.CreateBuild, source func(io.
 	return c.runBuild(ctx, path, progress)
 }
 
-// errSource ends the reading of a context that could not be written.
+// errSource closes the pipe of sendContext after an error of source.
 var errSource = errors.New("the context could not be written")
 
 // sendContext sends the tar that source writes, piece by piece.
 func (c *Client) sendContext(ctx context.Context, path string, source func(io.Writer) error) error {
 	r, w := io.Pipe()
 	defer r.Close()
-	// An error of source may itself be io.ErrUnexpectedEOF, which must not end a context as complete.
+	// An error of source may itself be io.ErrUnexpectedEOF, which must not end a context as
+	// complete.
 	var failed error
 	go func() {
 		if failed = source(w); failed != nil {
@@ -72,6 +73,7 @@ func (c *Client) sendContext(ctx context.Context, path string, source func(io.Wr
 	}
 }
 
+// runBuild runs a build whose context the server has, and reads its events until the end.
 func (c *Client) runBuild(ctx context.Context, path string, progress func(api.BuildEvent)) (api.Image, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+api.Prefix+path+"/run", bytes.NewReader(nil))
 	if err != nil {
@@ -82,16 +84,16 @@ func (c *Client) runBuild(ctx context.Context, path string, progress func(api.Bu
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return api.Image{}, unreachable(err)
+		return api.Image{}, unreachableError(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		return api.Image{}, answerError(resp)
+		return api.Image{}, responseError(resp)
 	}
 	for lines := json.NewDecoder(resp.Body); ; {
 		var e api.BuildEvent
 		if err := lines.Decode(&e); err != nil {
-			return api.Image{}, unreachable(fmt.Errorf("the build broke off: %w", errors.Join(err, ctx.Err())))
+			return api.Image{}, unreachableError(fmt.Errorf("the build broke off: %w", errors.Join(err, ctx.Err())))
 		}
 		switch {
 		case e.Problem != nil:

@@ -14,16 +14,16 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// maxAnswer bounds an answer of the API, so that a server cannot fill the client's memory. The
+// maxResponse bounds a response of the API, so that a server cannot fill the client's memory. The
 // largest is a list of sandboxes.
-const maxAnswer = 64 << 20
+const maxResponse = 64 << 20
 
-// call sends in as JSON and reads the answer into out. Both may be nil.
+// call sends in as JSON and decodes the response into out. Both may be nil.
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
 	return c.callAt(ctx, method, api.Prefix+path, in, out)
 }
 
-// callAt is call for a whole path.
+// callAt is call with a path that contains the API's prefix, or with a path of another API.
 func (c *Client) callAt(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -49,22 +49,22 @@ func (c *Client) callAt(ctx context.Context, method, path string, in, out any) e
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return unreachable(err)
+		return unreachableError(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		return answerError(resp)
+		return responseError(resp)
 	}
 	if out == nil {
 		return nil
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
-		return unreachable(fmt.Errorf("%s %s: the answer is not valid JSON: %w", method, path, err))
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxResponse)).Decode(out); err != nil {
+		return unreachableError(fmt.Errorf("%s %s: the answer is not valid JSON: %w", method, path, err))
 	}
 	return nil
 }
 
-// open begins to read an answer of any length, whose body the caller closes.
+// open sends a GET request whose response may have any length. The caller closes the body.
 func (c *Client) open(ctx context.Context, path string, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+api.Prefix+path, nil)
 	if err != nil {
@@ -76,11 +76,11 @@ func (c *Client) open(ctx context.Context, path string, header http.Header) (*ht
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, unreachableError(err)
 	}
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		defer resp.Body.Close()
-		return nil, answerError(resp)
+		return nil, responseError(resp)
 	}
 	return resp, nil
 }

@@ -123,7 +123,7 @@ func (c *Client) ExportOf(ctx context.Context, id string, o ExportOptions, w io.
 		}
 	}
 	if o.Provenance != nil {
-		return signedExport(resp, o.Provenance, w)
+		return copySignedExport(resp, o.Provenance, w)
 	}
 	if _, err := io.Copy(w, resp.Body); err != nil {
 		return errors.Join(errExportCut, err)

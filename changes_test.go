@@ -12,12 +12,12 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// wire is a server that records its requests and answers with the given responses.
-func wire(t *testing.T, answer http.HandlerFunc) (*Client, *[]*http.Request) {
+// newRecordingServer starts a server that records its requests, and returns a client of it.
+func newRecordingServer(t *testing.T, answer http.HandlerFunc) (*Client, *[]*http.Request) {
 	t.Helper()
-	var seen []*http.Request
+	var requests []*http.Request
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen = append(seen, r)
+		requests = append(requests, r)
 		answer(w, r)
 	}))
 	t.Cleanup(srv.Close)
@@ -25,11 +25,11 @@ func wire(t *testing.T, answer http.HandlerFunc) (*Client, *[]*http.Request) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, &seen
+	return c, &requests
 }
 
-func TestChangesOnTheWire(t *testing.T) {
-	c, seen := wire(t, func(w http.ResponseWriter, r *http.Request) {
+func TestChangesRequests(t *testing.T) {
+	c, requests := newRecordingServer(t, func(w http.ResponseWriter, r *http.Request) {
 		var out any
 		switch r.Method + " " + r.URL.Path {
 		case "GET /v1/sandboxes/i1/changes":
@@ -37,7 +37,7 @@ func TestChangesOnTheWire(t *testing.T) {
 		case "POST /v1/sandboxes/i1/apply":
 			var in api.Apply
 			if err := json.NewDecoder(r.Body).Decode(&in); err != nil || in.Digest != "d" || !in.Protected {
-				t.Errorf("%+v %v", in, err)
+				t.Errorf("NewDecoder(%+v): error %v", in, err)
 			}
 			out = api.Applied{Digest: "d", Approval: "a1"}
 		case "POST /v1/sandboxes/i1/changes/keep":
@@ -57,34 +57,34 @@ func TestChangesOnTheWire(t *testing.T) {
 	ctx, sb := t.Context(), &Sandbox{client: c, info: api.Sandbox{ID: "i1"}}
 	set, err := sb.Changes(ctx, ChangesOptions{Since: "start", Dir: "/tmp", Paths: []string{"a b", "*.go"}, Text: true})
 	if err != nil || set.Files != 2 {
-		t.Fatalf("%+v %v", set, err)
+		t.Fatalf("Changes: got %+v, error %v", set, err)
 	}
 	want := url.Values{"since": {"start"}, "dir": {"/tmp"}, "path": {"a b", "*.go"}, "text": {"true"}}
-	if got := (*seen)[0].URL.Query(); got.Encode() != want.Encode() || (*seen)[0].Header.Get("X-API-Key") != "k" {
+	if got := (*requests)[0].URL.Query(); got.Encode() != want.Encode() || (*requests)[0].Header.Get("X-API-Key") != "k" {
 		t.Errorf("%v", got)
 	}
 	if done, err := sb.Apply(ctx, api.Apply{Digest: "d", Protected: true}); err != nil || done.Approval != "a1" {
-		t.Errorf("%+v %v", done, err)
+		t.Errorf("Apply: got %+v, error %v", done, err)
 	}
 	if k, err := sb.KeepChanges(ctx); err != nil || k.Files != 1 {
-		t.Errorf("%+v %v", k, err)
+		t.Errorf("KeepChanges: got %+v, error %v", k, err)
 	}
 	if list, err := c.KeptChanges(ctx); err != nil || len(list) != 1 {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("KeptChanges: got %+v, error %v", list, err)
 	}
 	if err := c.DiscardChanges(ctx, "i1"); err != nil {
 		t.Error(err)
 	}
 }
 
-// An incomplete export is never taken for a complete one.
-func TestExportIsWholeOrAnError(t *testing.T) {
+// ExportOf never reports success for an incomplete export.
+func TestExportFailsOnIncompleteResponse(t *testing.T) {
 	answers := map[string]http.HandlerFunc{
-		"whole": func(w http.ResponseWriter, _ *http.Request) {
+		"complete": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "5")
 			w.Write([]byte("patch"))
 		},
-		"cut": func(w http.ResponseWriter, _ *http.Request) {
+		"truncated": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "50")
 			w.Write([]byte("patch"))
 		},
@@ -98,18 +98,18 @@ func TestExportIsWholeOrAnError(t *testing.T) {
 		},
 	}
 	for name, answer := range answers {
-		c, seen := wire(t, answer)
+		c, requests := newRecordingServer(t, answer)
 		var b bytes.Buffer
 		err := c.ExportOf(t.Context(), "i1", ExportOptions{Format: "patch", Protected: true, Digest: "d", ChangesOptions: ChangesOptions{Text: true}}, &b)
 		switch {
-		case name == "whole" && (err != nil || b.String() != "patch"):
-			t.Errorf("%q %v", b.String(), err)
+		case name == "complete" && (err != nil || b.String() != "patch"):
+			t.Errorf("ExportOf: got %q, error %v", b.String(), err)
 		case name == "refused" && (!errors.Is(err, ErrDenied) || Code(err) != "export_pending"):
-			t.Errorf("%s: %v", name, err)
-		case name != "whole" && err == nil:
+			t.Errorf("%s: ExportOf: error %v", name, err)
+		case name != "complete" && err == nil:
 			t.Errorf("%s: no error", name)
 		}
-		if q := (*seen)[0].URL.Query(); q.Get("format") != "patch" || q.Get("protected") != "true" || q.Get("digest") != "d" || q.Has("text") {
+		if q := (*requests)[0].URL.Query(); q.Get("format") != "patch" || q.Get("protected") != "true" || q.Get("digest") != "d" || q.Has("text") {
 			t.Errorf("%v", q)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-func TestLife(t *testing.T) {
+func TestSandboxLifeCycle(t *testing.T) {
 	c := newStack(t)
 	sb, err := c.Create(t.Context(), Name("one"), Metadata(map[string]string{"k": "v"}), Timeout(time.Minute), Env(map[string]string{"S": "secret"}))
 	if err != nil {
@@ -26,7 +26,7 @@ func TestLife(t *testing.T) {
 	}
 	info := sb.Info()
 	if info.Name != "one" || info.State != "running" || info.EndsAt == nil || info.AccessToken == "" || info.Boundary != "none" {
-		t.Errorf("%+v", info)
+		t.Errorf("Info: got %+v", info)
 	}
 	if info.Effective.MemoryBytes == 0 || info.Effective.Enforced == nil {
 		t.Errorf("limits: %+v", info.Effective)
@@ -60,7 +60,7 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := sb.Refresh(t.Context()); err == nil && sb.Info().State == "running" {
-		t.Error("it runs after its end")
+		t.Error("the sandbox runs after Kill")
 	}
 	if err := sb.Command("true").Run(); err == nil {
 		t.Error("a command runs in a sandbox that has ended")
@@ -76,11 +76,11 @@ func TestListPages(t *testing.T) {
 	}
 	var page api.SandboxList
 	if err := c.call(t.Context(), http.MethodGet, "/sandboxes?limit=2", nil, &page); err != nil || len(page.Sandboxes) != 2 || page.NextCursor == "" || page.Running != 3 {
-		t.Fatalf("%+v %v", page, err)
+		t.Fatalf("call(%+v): error %v", page, err)
 	}
-	var rest api.SandboxList
-	if err := c.call(t.Context(), http.MethodGet, "/sandboxes?limit=2&cursor="+page.NextCursor, nil, &rest); err != nil || len(rest.Sandboxes) != 1 || rest.NextCursor != "" {
-		t.Fatalf("%+v %v", rest, err)
+	var lastPage api.SandboxList
+	if err := c.call(t.Context(), http.MethodGet, "/sandboxes?limit=2&cursor="+page.NextCursor, nil, &lastPage); err != nil || len(lastPage.Sandboxes) != 1 || lastPage.NextCursor != "" {
+		t.Fatalf("call(%+v): error %v", lastPage, err)
 	}
 }
 
@@ -90,11 +90,11 @@ func TestExec(t *testing.T) {
 		in   api.Exec
 		want api.ExecResult
 	}{
-		"plain":    {api.Exec{Cmd: []string{"sh", "-c", "cat; echo e >&2; exit 4"}, Stdin: "in"}, api.ExecResult{ExitCode: 4, Stdout: "in", Stderr: "e\n"}},
-		"timeout":  {api.Exec{Cmd: []string{"sleep", "60"}, TimeoutSeconds: 0.1}, api.ExecResult{ExitCode: 124, Hit: api.HitTimeout}},
-		"output":   {api.Exec{Cmd: []string{"echo", "0123456789"}, OutputBytes: 4}, api.ExecResult{Stdout: "0123", Truncated: true, Hit: api.HitOutput}},
-		"disk":     {api.Exec{Cmd: []string{"sh", "-c", "echo 'x: No space left on device' >&2; exit 1"}}, api.ExecResult{ExitCode: 1, Stderr: "x: No space left on device\n", Hit: api.HitDiskFull}},
-		"no claim": {api.Exec{Cmd: []string{"sh", "-c", "echo 'No space left on device' >&2"}}, api.ExecResult{Stderr: "No space left on device\n"}},
+		"plain":   {api.Exec{Cmd: []string{"sh", "-c", "cat; echo e >&2; exit 4"}, Stdin: "in"}, api.ExecResult{ExitCode: 4, Stdout: "in", Stderr: "e\n"}},
+		"timeout": {api.Exec{Cmd: []string{"sleep", "60"}, TimeoutSeconds: 0.1}, api.ExecResult{ExitCode: 124, Hit: api.HitTimeout}},
+		"output":  {api.Exec{Cmd: []string{"echo", "0123456789"}, OutputBytes: 4}, api.ExecResult{Stdout: "0123", Truncated: true, Hit: api.HitOutput}},
+		"disk":    {api.Exec{Cmd: []string{"sh", "-c", "echo 'x: No space left on device' >&2; exit 1"}}, api.ExecResult{ExitCode: 1, Stderr: "x: No space left on device\n", Hit: api.HitDiskFull}},
+		"success": {api.Exec{Cmd: []string{"sh", "-c", "echo 'No space left on device' >&2"}}, api.ExecResult{Stderr: "No space left on device\n"}},
 		// F10: arguments, variables and input may contain any bytes.
 		"any byte": {api.Exec{Cmd: []string{"sh", "-c", `printf '%s' "$1$A" | od -An -tx1 | tr -d '\n'; od -An -tx1`, "sh", "a\xff"}, Env: map[string]string{"A": "\xfe"}, Stdin: "\x80"}, api.ExecResult{Stdout: " 61 ff fe 80\n"}},
 		"bytes":    {api.Exec{Cmd: []string{"printf", `a\377b`}}, api.ExecResult{Stdout: "a\uFFFDb"}},
@@ -114,13 +114,13 @@ func TestExec(t *testing.T) {
 	}
 	for _, bad := range []api.Exec{{}, {Cmd: []string{""}}, {Cmd: []string{"no-such-program"}}, {Cmd: []string{"true"}, TimeoutSeconds: -1}, {Cmd: []string{"true"}, Cwd: "/no/dir"}} {
 		if _, err := sb.Exec(t.Context(), bad); !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNotFound) {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("Exec(%+v): error %v", bad, err)
 		}
 	}
 }
 
-// If a caller goes away, its command is killed.
-func TestExecEndsWithItsCaller(t *testing.T) {
+// Exec kills its command when the caller's context ends.
+func TestExecKillsCommandOnCancel(t *testing.T) {
 	sb := newSandbox(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -131,11 +131,12 @@ func TestExecEndsWithItsCaller(t *testing.T) {
 	waitProcesses(t, sb, 1)
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("Exec: error %v", err)
 	}
 	waitProcesses(t, sb, 0)
 }
 
+// waitProcesses waits until n processes run in the sandbox.
 func waitProcesses(t *testing.T, sb *Sandbox, n int) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
@@ -144,7 +145,7 @@ func waitProcesses(t *testing.T, sb *Sandbox, n int) {
 			t.Fatal(err)
 		}
 		if len(list) != n {
-			return fmt.Errorf("there are %d processes and not %d", len(list), n)
+			return fmt.Errorf("got %d processes, want %d", len(list), n)
 		}
 		return nil
 	})
@@ -184,21 +185,21 @@ func TestHTTPClient(t *testing.T) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || string(body) != "from inside" {
-		t.Errorf("%q %v", body, err)
+		t.Errorf("ReadAll: got %q, error %v", body, err)
 	}
 	if got := resp.Header.Get("Seen-Token"); got != "" {
 		t.Error("a program inside saw the access token")
 	}
 	if _, err := client.Get("http://example.com/"); err == nil {
-		t.Error("another host is no error")
+		t.Error("a request to another host succeeded")
 	}
-	away, err := client.Get("http://localhost:8080/away")
+	redirect, err := client.Get("http://localhost:8080/away")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer away.Body.Close()
-	if away.StatusCode != http.StatusFound {
-		t.Errorf("a redirect to another host was followed: %s", away.Status)
+	defer redirect.Body.Close()
+	if redirect.StatusCode != http.StatusFound {
+		t.Errorf("a redirect to another host was followed: %s", redirect.Status)
 	}
 	closed, err := client.Get("http://localhost:9/")
 	if err != nil {
@@ -210,14 +211,14 @@ func TestHTTPClient(t *testing.T) {
 	}
 }
 
-func TestErrorsFromTheWire(t *testing.T) {
+func TestResponseErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		status int
 		body   string
 		kind   error
 		code   string
 	}{
-		"ours":  {404, `{"kind":"not_found","code":"sandbox_not_found","title":"x","detail":"gone","status":404}`, ErrNotFound, "sandbox_not_found"},
+		"API":   {404, `{"kind":"not_found","code":"sandbox_not_found","title":"x","detail":"gone","status":404}`, ErrNotFound, "sandbox_not_found"},
 		"proxy": {502, `{"sandboxId":"i","message":"The sandbox was not found","code":502}`, ErrUnavailable, "unavailable"},
 		"html":  {403, `<html>`, ErrDenied, "denied"},
 		"empty": {500, ``, ErrInternal, "internal"},
@@ -234,13 +235,13 @@ func TestErrorsFromTheWire(t *testing.T) {
 			}
 			_, err = c.Get(t.Context(), "x")
 			if !errors.Is(err, test.kind) || Code(err) != test.code {
-				t.Errorf("%v %q", err, Code(err))
+				t.Errorf("Get: error %v, got %q", err, Code(err))
 			}
 		})
 	}
 }
 
-func TestUnreachable(t *testing.T) {
+func TestUnreachableServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -254,12 +255,12 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Version(t.Context()); !errors.Is(err, ErrUnavailable) || Code(err) != "server_unreachable" {
-		t.Errorf("%v", err)
+		t.Errorf("Version: error %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Version(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("Version: error %v", err)
 	}
 }
 
@@ -268,15 +269,15 @@ func TestReferencesAreEscaped(t *testing.T) {
 	c := newStack(t)
 	for _, ref := range []string{"", ".", "..", "../keys", "a/b", "x?state=all", "a#b", "%2e%2e", "\x00", strings.Repeat("a", 300)} {
 		if _, err := c.Get(t.Context(), ref); !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrInvalid) {
-			t.Errorf("%q: %v", ref, err)
+			t.Errorf("Get(%q): error %v", ref, err)
 		}
 	}
 }
 
-func TestOptions(t *testing.T) {
+func TestNewOptions(t *testing.T) {
 	for _, base := range []string{"", "localhost:7070", "ftp://x", "http://"} {
 		if _, err := New(URL(base)); err == nil {
-			t.Errorf("%q is taken for a URL", base)
+			t.Errorf("%q was accepted as a URL", base)
 		}
 	}
 	t.Setenv("CRANNOG_URL", "")
@@ -284,25 +285,25 @@ func TestOptions(t *testing.T) {
 	t.Setenv("E2B_API_KEY", "e2b_1")
 	c, err := New(FromEnv())
 	if err != nil || c.base != "http://127.0.0.1:1" || c.key != "e2b_1" {
-		t.Errorf("%+v %v", c, err)
+		t.Errorf("New: got %+v, error %v", c, err)
 	}
 }
 
-func TestLocalNeedsMain(t *testing.T) {
+func TestLocalRequiresMain(t *testing.T) {
 	_, err := Local(t.Context(), State(t.TempDir()))
 	if Code(err) != "main_not_called" {
-		t.Errorf("%v", err)
+		t.Errorf("Local: error %v", err)
 	}
 }
 
 // Errors of the local socket do not name an address where no server listens.
-func TestErrorsOfTheSocketNameNoAddress(t *testing.T) {
+func TestSocketErrorsOmitAddress(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	c, err := New(Socket(socket))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Version(t.Context()); err == nil || strings.Contains(err.Error(), "127.0.0.1") || !strings.Contains(err.Error(), socket) {
-		t.Errorf("%v", err)
+		t.Errorf("Version: error %v", err)
 	}
 }

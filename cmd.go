@@ -49,19 +49,19 @@ type Cmd struct {
 	sandbox *Sandbox
 	proc    *client.Process
 	pipes   []io.Closer // pipe ends that Wait closes
-	stop    func() bool // ends the watch on ctx
+	unwatch func() bool // stops ending the program when ctx ends
 	feed    cmdInput
 	done    chan struct{}
 	result  cmdResult
 }
 
-// cmdInput is how a command gets its input.
+// cmdInput is the state of sending a command's input.
 type cmdInput struct {
-	pipe *io.PipeWriter // of StdinPipe
-	stop context.CancelFunc
+	pipe *io.PipeWriter     // of StdinPipe
+	stop context.CancelFunc // cancels sending Stdin
 }
 
-// cmdResult is how a command ended.
+// cmdResult is the result of a command.
 type cmdResult struct {
 	exit client.Exit
 	err  error
@@ -90,9 +90,9 @@ func (c *Cmd) Start() error {
 	// The stream outlives ctx by the time that a kill needs, so that the program's last output and
 	// its end are read.
 	stream, cut := context.WithCancel(context.WithoutCancel(c.ctx))
-	unwatch := context.AfterFunc(c.ctx, cut)
+	unlink := context.AfterFunc(c.ctx, cut)
 	c.proc, err = c.sandbox.processes().Start(stream, spec)
-	if !unwatch() && err == nil {
+	if !unlink() && err == nil {
 		err = c.ctx.Err()
 	}
 	if err != nil {
@@ -103,16 +103,17 @@ func (c *Cmd) Start() error {
 		}
 		return fromFault(err)
 	}
-	c.stop = context.AfterFunc(c.ctx, func() { c.end(cut) })
-	feeding, stopFeeding := context.WithCancel(context.WithoutCancel(c.ctx))
-	c.feed.stop = stopFeeding
+	c.unwatch = context.AfterFunc(c.ctx, func() { c.end(cut) })
+	feedCtx, stopFeed := context.WithCancel(context.WithoutCancel(c.ctx))
+	c.feed.stop = stopFeed
 	if spec.Stdin {
-		go c.feedStdin(feeding)
+		go c.feedStdin(feedCtx)
 	}
 	go c.pump(cut)
 	return nil
 }
 
+// spec returns the request that starts the command.
 func (c *Cmd) spec() (client.Spec, error) {
 	if len(c.Args) == 0 || c.Args[0] == "" {
 		return client.Spec{}, errors.New("crannog: the command names no program")
@@ -134,13 +135,13 @@ func (c *Cmd) spec() (client.Spec, error) {
 	return spec, nil
 }
 
-// pump passes on output until the end and then lets Wait return.
+// pump copies the output to Stdout and Stderr until the command ends, and then lets Wait return.
 func (c *Cmd) pump(cut context.CancelFunc) {
 	defer close(c.done)
 	defer cut()
 	exit, err := c.proc.Stream(orDiscard(c.Stdout), orDiscard(c.Stderr))
 	time.AfterFunc(feedGrace, c.feed.stop)
-	c.stop()
+	c.unwatch()
 	if err != nil {
 		// The reader of the output is gone, so the program is no longer needed. A broken stream
 		// alone is no reason to kill it: the sandbox may have been paused, or rolled back to a
@@ -165,7 +166,7 @@ func (c *Cmd) feedStdin(ctx context.Context) {
 }
 
 // feedGrace is how long a call that sends input may continue after the program has ended. Its
-// answer is usually on its way. Cancelling the call would close its connection, which net/http may
+// response usually arrives soon. Canceling the call would close its connection, which net/http may
 // already have given to another command's call.
 const feedGrace = time.Second
 
@@ -173,7 +174,7 @@ const feedGrace = time.Second
 const signalGrace = 5 * time.Second
 
 // end kills the program although the command's context is done, or hangs it up by closing the
-// stream. If a kill fails, closing the stream is the last resort.
+// stream. If a kill fails, end closes the stream, so that Wait returns.
 func (c *Cmd) end(cut context.CancelFunc) {
 	if c.Hangup || c.proc.Kill(c.ctx) != nil {
 		cut()
@@ -221,7 +222,7 @@ func (c *Cmd) Resize(size Size) error {
 	return fromFault(c.proc.Resize(c.ctx, client.Size{Cols: size.Cols, Rows: size.Rows}))
 }
 
-// processes reaches the guest's process service.
+// processes returns a client of the process service in the guest.
 func (s *Sandbox) processes() *client.Client {
 	return client.New(s.client.http, s.client.base, s.dataHeader(guestboot.Port))
 }

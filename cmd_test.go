@@ -30,10 +30,10 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-func TestCombinedOutputKeepsBoth(t *testing.T) {
+func TestCombinedOutputContainsBothStreams(t *testing.T) {
 	out, err := newSandbox(t).Command("sh", "-c", "echo a; echo b >&2").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "a\n") || !strings.Contains(string(out), "b\n") {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("Command: got %q, error %v", out, err)
 	}
 }
 
@@ -48,48 +48,48 @@ func TestStdin(t *testing.T) {
 	}
 }
 
-// late holds back the answer to the end of input until the command has ended,
-// and reports on the channel broken whether the call was cancelled by then.
-type late struct {
+// delayedTransport delays the response to CloseStdin until the command has ended,
+// and then sends the error of the call's context to the channel callErr.
+type delayedTransport struct {
 	http.RoundTripper
-	ended  <-chan struct{}
-	broken chan error
+	ended   <-chan struct{}
+	callErr chan error
 }
 
-func (l late) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l delayedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := l.RoundTripper.RoundTrip(r)
 	if strings.HasSuffix(r.URL.Path, "CloseStdin") {
 		<-l.ended
-		l.broken <- r.Context().Err()
+		l.callErr <- r.Context().Err()
 	}
 	return res, err
 }
 
 // The end of a command does not cancel the call that sends the end of its input: that could close a
 // connection that another command's call already uses.
-func TestTheEndBreaksNoCallOff(t *testing.T) {
+func TestProgramExitDoesNotCancelCloseStdin(t *testing.T) {
 	sb := newSandbox(t)
 	ended := make(chan struct{})
-	way := late{sb.client.http.Transport, ended, make(chan error, 1)}
-	sb.client.http.Transport = way
+	transport := delayedTransport{sb.client.http.Transport, ended, make(chan error, 1)}
+	sb.client.http.Transport = transport
 	cmd := sb.Command("cat")
 	cmd.Stdin = strings.NewReader("x")
 	if out, err := cmd.Output(); err != nil || string(out) != "x" {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("Output: got %q, error %v", out, err)
 	}
 	close(ended)
-	if err := <-way.broken; err != nil {
-		t.Errorf("the call is broken off: %v", err)
+	if err := <-transport.callErr; err != nil {
+		t.Errorf("the CloseStdin call was canceled: %v", err)
 	}
 }
 
-// A program whose input is lost on the way does not wait forever, and does not take a part for the
-// whole input.
+// A program whose input cannot be sent is killed. It neither waits forever nor sees an end of input
+// after a part.
 func TestLostInput(t *testing.T) {
 	sb := newSandbox(t)
 	for _, lost := range []string{"SendInput", "CloseStdin"} {
 		plain := sb.client.http.Transport
-		sb.client.http.Transport = without{plain, lost}
+		sb.client.http.Transport = failingTransport{plain, lost}
 		cmd := sb.CommandContext(t.Context(), "sh", "-c", "cat; echo end")
 		cmd.Stdin = strings.NewReader("x")
 		out, err := cmd.Output()
@@ -99,21 +99,21 @@ func TestLostInput(t *testing.T) {
 		}
 	}
 	// A program that does not need its input ends as usual.
-	sb.client.http.Transport = without{sb.client.http.Transport, "CloseStdin"}
+	sb.client.http.Transport = failingTransport{sb.client.http.Transport, "CloseStdin"}
 	cmd := sb.CommandContext(t.Context(), "echo", "done")
 	cmd.Stdin = strings.NewReader("x")
 	if out, err := cmd.Output(); err != nil || string(out) != "done\n" {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("Output: got %q, error %v", out, err)
 	}
 }
 
-// without loses the requests to one path.
-type without struct {
+// failingTransport fails the requests to one path.
+type failingTransport struct {
 	http.RoundTripper
 	path string
 }
 
-func (w without) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w failingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if strings.HasSuffix(r.URL.Path, w.path) {
 		return nil, io.ErrClosedPipe
 	}
@@ -140,21 +140,21 @@ func TestPipes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadFull(out, buf); err != nil || string(buf) != "line\n" {
-			t.Fatalf("%q %v", buf, err)
+			t.Fatalf("ReadFull(%q): error %v", buf, err)
 		}
 	}
 	if err := in.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if rest, err := io.ReadAll(out); err != nil || len(rest) > 0 {
-		t.Errorf("%q %v", rest, err)
+		t.Errorf("ReadAll: got %q, error %v", rest, err)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestCannotStart(t *testing.T) {
+func TestStartErrors(t *testing.T) {
 	sb := newSandbox(t)
 	err := sb.Command("no-such-program").Run()
 	if !errors.Is(err, ErrNotFound) || Code(err) != "command_not_found" {
@@ -177,10 +177,10 @@ func TestCannotStart(t *testing.T) {
 	cmd = sb.Command("true")
 	cmd.Env = []string{"broken"}
 	if err := cmd.Run(); err == nil {
-		t.Error("a broken variable is taken")
+		t.Error("an invalid variable was accepted")
 	}
 	if err := sb.Command("").Run(); err == nil {
-		t.Error("an empty command is taken")
+		t.Error("an empty command was accepted")
 	}
 }
 
@@ -218,7 +218,7 @@ func TestTimeoutKills(t *testing.T) {
 	err := cmd.Run()
 	exit, ok := errors.AsType[*ExitError](err)
 	if !ok || exit.ExitCode() != 124 || !errors.Is(err, ErrTimeout) {
-		t.Errorf("%#v", err)
+		t.Errorf("Run: error %#v", err)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestContextKills(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := sb.CommandContext(ctx, "sleep", "60").Run(); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("%v", err)
+		t.Fatalf("Run: error %v", err)
 	}
 	// The program itself has ended, and not only the stream.
 	waitProcesses(t, sb, 0)
@@ -238,17 +238,17 @@ func TestTerminal(t *testing.T) {
 	cmd.TTY = &Size{Cols: 101, Rows: 33}
 	out, err := cmd.Output()
 	if err != nil || !strings.Contains(string(out), "33 101") || !strings.Contains(string(out), "terminal") {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("Output: got %q, error %v", out, err)
 	}
 }
 
 // A writer that fails ends the program: the caller does not read its output any more.
 func TestBrokenWriterEndsProgram(t *testing.T) {
 	cmd := newSandbox(t).CommandContext(t.Context(), "yes")
-	broken := errors.New("no more")
-	cmd.Stdout = writerFunc(func([]byte) (int, error) { return 0, broken })
-	if err := cmd.Run(); !errors.Is(err, broken) {
-		t.Errorf("%v", err)
+	writeErr := errors.New("no more")
+	cmd.Stdout = writerFunc(func([]byte) (int, error) { return 0, writeErr })
+	if err := cmd.Run(); !errors.Is(err, writeErr) {
+		t.Errorf("Run: error %v", err)
 	}
 }
 
@@ -257,7 +257,7 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // Output is passed on and not collected, however large it is.
-func TestMuchOutputIsNotKept(t *testing.T) {
+func TestOutputIsNotBuffered(t *testing.T) {
 	const size = 300 << 20
 	cmd := newSandbox(t).Command("head", "-c", "314572800", "/dev/zero")
 	var n int
@@ -275,7 +275,8 @@ func TestMuchOutputIsNotKept(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeft(t *testing.T) {
+// Commands that have ended hold no descriptors and no goroutines.
+func TestCommandsLeaveNoDescriptorsOrGoroutines(t *testing.T) {
 	sb := newSandbox(t)
 	run := func() {
 		cmd := sb.CommandContext(t.Context(), "cat")

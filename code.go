@@ -113,6 +113,7 @@ func nextLine(r *bufio.Reader) (line []byte, err error) {
 	}
 }
 
+// execute sends code to the interpreter and returns the stream of its events.
 func (s *Sandbox) execute(ctx context.Context, code string, opts []CodeOption) (io.ReadCloser, error) {
 	in := map[string]any{"code": code}
 	for _, opt := range opts {
@@ -127,19 +128,20 @@ func (s *Sandbox) execute(ctx context.Context, code string, opts []CodeOption) (
 		return nil, fmt.Errorf("crannog: %w", err)
 	}
 	req.Header = s.dataHeader(guestboot.InterpreterPort)
-	s.addTraffic(req.Header)
+	s.addTrafficToken(req.Header)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := s.client.http.Do(req)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, unreachableError(err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
-		return nil, answerError(resp)
+		return nil, responseError(resp)
 	}
 	return resp.Body, nil
 }
 
+// readEvent parses one line of the interpreter's stream.
 func readEvent(line []byte) (Event, error) {
 	var wire struct {
 		Type      string `json:"type"`

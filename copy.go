@@ -36,8 +36,8 @@ type Copied struct {
 	Outward int
 }
 
-func copiedOf(where string, s copytree.Summary) Copied {
-	return Copied{Path: where, Files: s.Files, Directories: s.Directories, Links: s.Links, Bytes: s.Bytes, LeftOut: s.LeftOut, Outward: s.Outward}
+func newCopied(path string, s copytree.Summary) Copied {
+	return Copied{Path: path, Files: s.Files, Directories: s.Directories, Links: s.Links, Bytes: s.Bytes, LeftOut: s.LeftOut, Outward: s.Outward}
 }
 
 // CopyIn copies a file or a directory of the host into the sandbox: content, permissions, times,
@@ -92,7 +92,7 @@ func (f *FS) CopyOut(from, to string, o CopyOptions) (Copied, error) {
 	}
 	defer stage.Close()
 	sum, err := stage.Receive(f.ctx, frames, copytree.Options{Confine: true, KeepOwners: o.KeepOwners})
-	return copiedOf(place.Path(), sum), copyError(err)
+	return newCopied(place.Path(), sum), copyError(err)
 }
 
 // CopyTo copies a file or a directory of the sandbox into another one.
@@ -135,14 +135,14 @@ func (f *FS) copyIn(stream io.Reader, to string, o CopyOptions) (Copied, error) 
 		return Copied{}, err
 	}
 	defer resp.Body.Close()
-	var said struct {
+	var result struct {
 		Path []byte `json:"path"`
 		copytree.Summary
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxErrorBody)).Decode(&said); err != nil {
-		return Copied{}, unreachable(err)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxErrorBody)).Decode(&result); err != nil {
+		return Copied{}, unreachableError(err)
 	}
-	return copiedOf(string(said.Path), said.Summary), nil
+	return newCopied(string(result.Path), result.Summary), nil
 }
 
 // insidePath makes a path absolute. It keeps a slash at the end, which means that the path is a
@@ -154,6 +154,7 @@ func insidePath(name string) string {
 	return "/" + name
 }
 
+// copyCall sends a request to the guest's copy service.
 func (f *FS) copyCall(method string, query url.Values, body io.Reader) (*http.Response, error) {
 	if f.user != "" {
 		query.Set("username", f.user)
@@ -169,13 +170,13 @@ func (f *FS) copyCall(method string, query url.Values, body io.Reader) (*http.Re
 	}
 	resp, err := f.sandbox.client.http.Do(req)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, unreachableError(err)
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	err = answerError(resp)
+	err = responseError(resp)
 	if e, ok := errors.AsType[*Error](err); ok && resp.StatusCode == http.StatusNotFound && e.Message == "not found" {
 		return nil, fromFault(fault.New(fault.Unsupported, "guest_too_old", "the sandbox was started by an earlier version, which does not support this copy").
 			WithHint("start a new sandbox"))

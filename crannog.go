@@ -63,7 +63,7 @@ func Socket(path string) Option {
 	return func(o *options) error { o.socket = path; return nil }
 }
 
-// HTTP makes the client send every request with doer.
+// HTTP makes the client send every request with httpClient.
 func HTTP(httpClient *http.Client) Option {
 	return func(o *options) error { o.httpClient = httpClient; return nil }
 }
@@ -107,19 +107,20 @@ func New(opts ...Option) (*Client, error) {
 	closer := func() error { return nil }
 	if httpClient == nil {
 		transport := newTransport(dialerOf(o.socket))
-		httpClient = &http.Client{Transport: transport, CheckRedirect: stay}
+		httpClient = &http.Client{Transport: transport, CheckRedirect: refuseRedirect}
 		closer = func() error { transport.CloseIdleConnections(); return nil }
 	}
 	if o.socket != "" && o.base == DefaultURL {
-		o.base = "http://localhost" // errors name it, and no server listens at the default
+		o.base = "http://localhost" // errors contain the base URL, and no server listens at DefaultURL
 	}
 	return &Client{base: o.base, key: o.key, http: httpClient, closer: closer}, nil
 }
 
-// stay follows no redirect. If a program in the sandbox has taken over the guest, it could redirect
-// a call, with its method, body and token, to an address that only the caller can reach, or to the
-// server's own API with the rights of a local caller.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// refuseRedirect makes an HTTP client return a redirect instead of following it. If a program in
+// the sandbox has taken over the guest, it could redirect a call, with its method, body and token,
+// to an address that only the caller can reach, or to the server's API with the rights of a local
+// caller.
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 

@@ -85,15 +85,15 @@ func fromFault(err error) error {
 	return &Error{Kind: string(f.Kind), Code: fault.CodeOf(f), Message: text, Hint: f.Hint, RetryAfter: f.After}
 }
 
-// maxErrorBody bounds an error answer, which may come from another program than Crannog.
+// maxErrorBody bounds an error response, which may come from another program, such as a proxy.
 const maxErrorBody = 64 << 10
 
-// answerError parses an error answer of the API, or of the data plane, whose code is the HTTP
+// responseError parses an error response of the API, or of the data plane, whose code is the HTTP
 // status.
-func answerError(resp *http.Response) error {
+func responseError(resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	if err != nil {
-		return unreachable(err)
+		return unreachableError(err)
 	}
 	var p api.Problem
 	if json.Unmarshal(body, &p) == nil && p.Code != "" && p.Kind != "" {
@@ -134,9 +134,9 @@ func kindOfStatus(status int) fault.Kind {
 	return fault.Internal
 }
 
-// unreachable returns the error for a request without an answer. The cause stays in the chain, so
-// that errors.Is finds context.Canceled.
-func unreachable(cause error) error {
+// unreachableError returns the error for a request without a response. The cause stays in the
+// chain, so that errors.Is finds context.Canceled.
+func unreachableError(cause error) error {
 	return errors.Join(&Error{
 		Kind: string(fault.Unavailable), Code: "server_unreachable", Message: "the server cannot be reached",
 	}, cause)

@@ -26,9 +26,9 @@ func FuzzReadEvent(f *testing.F) {
 	})
 }
 
-// A program that replaces the interpreter cannot fill memory with names that no caller reads, and a
-// picture is copied out of its line once.
-func TestEventsTakeLittle(t *testing.T) {
+// readEvent drops unknown fields: a program that replaces the interpreter could fill the client's
+// memory with them. It copies a picture out of its line only once.
+func TestReadEventBoundsMemory(t *testing.T) {
 	var many strings.Builder
 	many.WriteString(`{"type":"result","is_main_result":true,"text":"x"`)
 	for i := range 1_000_000 {
@@ -37,10 +37,10 @@ func TestEventsTakeLittle(t *testing.T) {
 	many.WriteString("}")
 	picture := strings.Repeat("A", 20<<20)
 	for _, c := range []struct {
-		line string
-		form string
-		want int // letters
-		most uint64
+		line     string
+		form     string
+		want     int // bytes
+		maxBytes uint64
 	}{
 		{many.String(), "text", 3, 1 << 20},
 		{`{"type":"result","text":"x","png":"` + picture + `"}`, "png", len(picture) + 2, 30 << 20},
@@ -53,13 +53,13 @@ func TestEventsTakeLittle(t *testing.T) {
 		if err != nil || event.Text != "x" || len(event.Result[c.form]) != c.want || len(event.Result) > 2 {
 			t.Errorf("%s: %v, %d forms", c.form, err, len(event.Result))
 		}
-		if sandboxWith := after.TotalAlloc - before.TotalAlloc; sandboxWith > c.most {
-			t.Errorf("%s: took %d MiB", c.form, sandboxWith>>20)
+		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > c.maxBytes {
+			t.Errorf("%s: readEvent allocated %d MiB, want at most %d", c.form, allocated>>20, c.maxBytes>>20)
 		}
 	}
 }
 
-func TestEventsAreBounded(t *testing.T) {
+func TestNextLineBoundsLength(t *testing.T) {
 	long := strings.Repeat("x", maxEvent-1)
 	r := bufio.NewReader(strings.NewReader("a\n" + long + "\n\nb"))
 	for _, want := range []int{2, maxEvent, 1, 1} {

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// Apply with the digest of the changes that were shown applies those and no others.
+// Apply with a digest applies exactly the changes that were shown, or none.
 func ExampleSandbox_Apply() {
 	ctx := context.Background()
 	var client *crannog.Client // from Local: only callers on the server's machine apply
@@ -41,7 +41,7 @@ func ExampleSandbox_Apply() {
 	fmt.Println(len(applied.Applied), "files applied")
 }
 
-// The pipes of a Cmd are those of os/exec.
+// The pipes of a Cmd work like those of os/exec.
 func ExampleCmd_StdoutPipe() {
 	ctx := context.Background()
 	var sb *crannog.Sandbox // from Create or Get

@@ -27,7 +27,7 @@ func ExampleAllow() {
 	}
 }
 
-// A policy decides by method and path, and binds a secret that is never inside.
+// A policy decides by method and path. Its secret is added outside the sandbox.
 func ExamplePolicy() {
 	ctx := context.Background()
 	var client *crannog.Client // from New or Local

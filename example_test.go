@@ -81,7 +81,7 @@ func ExampleSandbox_Snapshot() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("kept as", snap.ID)
+	fmt.Println("snapshot", snap.ID)
 	next, err := client.Create(ctx, crannog.Template("installed"))
 	if err != nil {
 		log.Fatal(err)
@@ -103,7 +103,7 @@ func ExampleSandbox_Fork() {
 		fmt.Printf("%s %v\n", out, err)
 	}
 	if err != nil {
-		fmt.Println("there are fewer:", err)
+		fmt.Println("some copies failed:", err)
 	}
 }
 

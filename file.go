@@ -8,17 +8,17 @@ import (
 // file reads one file. The first Read requests its content, so that Stat costs one
 // call.
 type file struct {
-	fs   *FS
-	name string
-	info fs.FileInfo
-	body io.ReadCloser
-	shut bool
+	fs     *FS
+	name   string
+	info   fs.FileInfo
+	body   io.ReadCloser
+	closed bool
 }
 
 func (f *file) Stat() (fs.FileInfo, error) { return f.info, nil }
 
 func (f *file) Read(p []byte) (int, error) {
-	if f.shut {
+	if f.closed {
 		return 0, &fs.PathError{Op: "read", Path: f.name, Err: fs.ErrClosed}
 	}
 	if f.body == nil {
@@ -32,10 +32,10 @@ func (f *file) Read(p []byte) (int, error) {
 }
 
 func (f *file) Close() error {
-	if f.shut {
+	if f.closed {
 		return &fs.PathError{Op: "close", Path: f.name, Err: fs.ErrClosed}
 	}
-	f.shut = true
+	f.closed = true
 	if f.body == nil {
 		return nil
 	}

@@ -46,7 +46,7 @@ func (f *FS) As(user string) *FS { c := *f; c.user = user; return &c }
 // WithContext returns the same files with a context for every operation.
 func (f *FS) WithContext(ctx context.Context) *FS { c := *f; c.ctx = ctx; return &c }
 
-// Entry is what FileInfo.Sys returns.
+// Entry is the type of the value that FileInfo.Sys returns.
 type Entry struct {
 	Owner, Group string
 	// Link is the final target of a symbolic link; "" for other files.
@@ -76,7 +76,7 @@ func (f *FS) stat(op, name string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: op, Path: name, Err: fromConnect(err)}
 	}
-	return infoOf(resp.Msg.GetEntry(), path.Base(name)), nil
+	return newInfo(resp.Msg.GetEntry(), path.Base(name)), nil
 }
 
 // ReadDir lists a directory in the order of names.
@@ -84,7 +84,7 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrInvalid}
 	}
-	resp, err := f.reach(guestwire.Listing).ListDir(f.ctx, fsRequest(f, &filesystempb.ListDirRequest{Path: absolute(name), Depth: 1}))
+	resp, err := f.boundedRPC(guestwire.Listing).ListDir(f.ctx, fsRequest(f, &filesystempb.ListDirRequest{Path: absolute(name), Depth: 1}))
 	if err != nil {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fromConnect(err)}
 	}
@@ -94,7 +94,7 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 		if e.GetName() == "" || e.GetName() == "." || e.GetName() == ".." || strings.Contains(e.GetName(), "/") {
 			continue
 		}
-		entries = append(entries, fs.FileInfoToDirEntry(infoOf(e, e.GetName())))
+		entries = append(entries, fs.FileInfoToDirEntry(newInfo(e, e.GetName())))
 	}
 	sort.Slice(entries, func(i, j int) bool { return entries[i].Name() < entries[j].Name() })
 	return entries, nil
@@ -125,11 +125,11 @@ func (f *FS) download(name string) (io.ReadCloser, error) {
 	}
 	resp, err := f.sandbox.client.http.Do(req)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, unreachableError(err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
-		return nil, answerError(resp)
+		return nil, responseError(resp)
 	}
 	return resp.Body, nil
 }
@@ -149,15 +149,16 @@ func (f *FS) fileRequest(method, name string, body io.Reader) (*http.Request, er
 	return req, nil
 }
 
-// rpc is for calls about one file.
-func (f *FS) rpc() filesystempbconnect.FilesystemClient { return f.reach(guestwire.One) }
+// rpc returns a client for calls about one file.
+func (f *FS) rpc() filesystempbconnect.FilesystemClient { return f.boundedRPC(guestwire.One) }
 
-// reach bounds the answers, because the server itself reads them for MCP: a hostile guest must not
-// fill its memory.
-func (f *FS) reach(b guestwire.Bounds) filesystempbconnect.FilesystemClient {
+// boundedRPC returns a client that bounds the responses. The server itself reads them for MCP, and
+// a hostile guest could fill its memory.
+func (f *FS) boundedRPC(b guestwire.Bounds) filesystempbconnect.FilesystemClient {
 	return guestwire.Filesystem(f.sandbox.client.http, f.sandbox.client.base, b)
 }
 
+// fsRequest returns a request to the guest's file service, for the user of f.
 func fsRequest[T any](f *FS, msg *T) *connect.Request[T] {
 	req := connect.NewRequest(msg)
 	maps.Copy(req.Header(), f.sandbox.dataHeader(guestboot.Port))
@@ -169,7 +170,7 @@ func fsRequest[T any](f *FS, msg *T) *connect.Request[T] {
 
 // fromConnect returns an Error for the guest's error.
 func fromConnect(err error) error {
-	if _, ours := errors.AsType[*fault.Error](err); ours {
+	if _, isFault := errors.AsType[*fault.Error](err); isFault {
 		return fromFault(err)
 	}
 	e, ok := errors.AsType[*connect.Error](err)
@@ -208,7 +209,7 @@ func (i info) ModTime() time.Time { return i.time }
 func (i info) IsDir() bool        { return i.mode.IsDir() }
 func (i info) Sys() any           { return &i.entry }
 
-func infoOf(e *filesystempb.EntryInfo, name string) info {
+func newInfo(e *filesystempb.EntryInfo, name string) info {
 	mode := fs.FileMode(e.GetMode()) & fs.ModePerm
 	switch e.GetType() {
 	case filesystempb.FileType_FILE_TYPE_DIRECTORY:

@@ -12,8 +12,8 @@ import (
 	"testing/fstest"
 )
 
-// at returns the sandbox's files and a directory in them, as a name.
-func at(t *testing.T) (*FS, string) {
+// newTestFS returns the files of a new sandbox, and the name of an empty directory in them.
+func newTestFS(t *testing.T) (*FS, string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -23,7 +23,7 @@ func at(t *testing.T) (*FS, string) {
 }
 
 func TestWriteAndRead(t *testing.T) {
-	files, dir := at(t)
+	files, dir := newTestFS(t)
 	data := bytes.Repeat([]byte{0, 1, 2, 255}, 50_000)
 	for name, perm := range map[string]fs.FileMode{"plain": 0o644, "deep/er/tool": 0o755, "spa ce ü %2f?#": 0o600} {
 		full := dir + "/" + name
@@ -36,20 +36,20 @@ func TestWriteAndRead(t *testing.T) {
 		}
 		info, err := files.Stat(full)
 		if err != nil || info.Mode() != perm || info.Size() != int64(len(data)) {
-			t.Errorf("%s: %v %v", name, info, err)
+			t.Errorf("%s: Stat: got %v, error %v", name, info, err)
 		}
 	}
 }
 
-func TestMissing(t *testing.T) {
-	files, dir := at(t)
+func TestMissingFileErrors(t *testing.T) {
+	files, dir := newTestFS(t)
 	for what, err := range map[string]error{
-		"stat": second(files.Stat(dir + "/no")), "open": second(files.Open(dir + "/no")),
-		"read": second(files.ReadFile(dir + "/no")), "readdir": second(files.ReadDir(dir + "/no")),
+		"stat": errorOf(files.Stat(dir + "/no")), "open": errorOf(files.Open(dir + "/no")),
+		"read": errorOf(files.ReadFile(dir + "/no")), "readdir": errorOf(files.ReadDir(dir + "/no")),
 		"remove": files.Remove(dir + "/no"),
 	} {
 		if !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, ErrNotFound) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s of a missing file: got %v, want ErrNotFound", what, err)
 		}
 	}
 	if err := files.RemoveAll(dir + "/no"); err != nil {
@@ -57,21 +57,19 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
-
-// Names are those of package fs. Others must not reach the wire, where
-// "../../etc" would be a path like any other.
+// Names must be valid for package fs. Other names must not be sent to the guest, for which
+// "../../etc" is a path like any other.
 func TestInvalidNames(t *testing.T) {
-	files, _ := at(t)
+	files, _ := newTestFS(t)
 	for _, name := range []string{"", "/etc/passwd", "../etc/passwd", "a/../b", "a//b", "a/"} {
 		for what, err := range map[string]error{
-			"stat": second(files.Stat(name)), "open": second(files.Open(name)), "read": second(files.ReadFile(name)),
-			"readdir": second(files.ReadDir(name)), "write": files.WriteFile(name, nil, 0o644),
+			"stat": errorOf(files.Stat(name)), "open": errorOf(files.Open(name)), "read": errorOf(files.ReadFile(name)),
+			"readdir": errorOf(files.ReadDir(name)), "write": files.WriteFile(name, nil, 0o644),
 			"mkdir": files.MkdirAll(name), "remove": files.RemoveAll(name), "rename": files.Rename(name, "x"),
 			"chmod": files.Chmod(0o644, name),
 		} {
 			if !errors.Is(err, fs.ErrInvalid) {
-				t.Errorf("%s %q: %v", what, name, err)
+				t.Errorf("%s of the invalid name %q: got %v, want fs.ErrInvalid", what, name, err)
 			}
 		}
 	}
@@ -80,8 +78,8 @@ func TestInvalidNames(t *testing.T) {
 	}
 }
 
-func TestDirectories(t *testing.T) {
-	files, dir := at(t)
+func TestDirectoryOperations(t *testing.T) {
+	files, dir := newTestFS(t)
 	for range 2 {
 		if err := files.MkdirAll(dir + "/a/b"); err != nil {
 			t.Fatal(err)
@@ -101,7 +99,7 @@ func TestDirectories(t *testing.T) {
 	}
 	entries, err := files.ReadDir(dir)
 	if err != nil || len(entries) != 2 || entries[0].Name() != "a" || entries[1].Name() != "c" || !entries[0].IsDir() {
-		t.Errorf("%v %v", entries, err)
+		t.Errorf("ReadDir: got %v, error %v", entries, err)
 	}
 	if err := files.RemoveAll(dir + "/c"); err != nil {
 		t.Error(err)
@@ -110,7 +108,7 @@ func TestDirectories(t *testing.T) {
 
 // The standard library's own test of a file system, on a part of the sandbox's.
 func TestStandardFS(t *testing.T) {
-	files, dir := at(t)
+	files, dir := newTestFS(t)
 	for _, name := range []string{"one", "d/two", "d/e/three"} {
 		if err := files.WriteFile(dir+"/"+name, []byte(name), 0o644); err != nil {
 			t.Fatal(err)
@@ -125,19 +123,19 @@ func TestStandardFS(t *testing.T) {
 	}
 }
 
-func TestLinks(t *testing.T) {
-	files, dir := at(t)
+func TestStatFollowsLinks(t *testing.T) {
+	files, dir := newTestFS(t)
 	if err := os.Symlink("/etc/hostname", "/"+dir+"/link"); err != nil {
 		t.Fatal(err)
 	}
 	info, err := files.Stat(dir + "/link")
 	if err != nil || info.Sys().(*Entry).Link == "" {
-		t.Errorf("%v %v", info, err)
+		t.Errorf("Stat: got %v, error %v", info, err)
 	}
 }
 
 func TestUploadStreams(t *testing.T) {
-	files, dir := at(t)
+	files, dir := newTestFS(t)
 	const size = 40 << 20
 	if err := files.Upload(dir+"/big", io.LimitReader(zeros{}, size), 0o644); err != nil {
 		t.Fatal(err)

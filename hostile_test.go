@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 )
 
-// sandboxWith is a sandbox whose guest an attacker inside has replaced.
-func sandboxWith(t *testing.T, guest http.Handler) *Sandbox {
+// newHostileSandbox returns a sandbox whose guest an attacker inside has replaced.
+func newHostileSandbox(t *testing.T, guest http.Handler) *Sandbox {
 	t.Helper()
 	srv := httptest.NewServer(guest)
 	t.Cleanup(srv.Close)
@@ -31,8 +31,9 @@ func sandboxWith(t *testing.T, guest http.Handler) *Sandbox {
 	return &Sandbox{client: c}
 }
 
-// The server reads such answers too, for MCP, and must not run out of memory.
-func TestHostileFiles(t *testing.T) {
+// ReadDir and Stat bound their responses. The server uses both for MCP, and a hostile guest could
+// exhaust its memory.
+func TestFileCallsBoundResponses(t *testing.T) {
 	entries := func(n int) []byte { return bytes.Repeat([]byte{0x0a, 0}, n) }
 	long := append([]byte{0x0a, 0x80, 0x80, 0x80, 0x10, 0x1a, 0xfb, 0xff, 0xff, 0x0f}, bytes.Repeat([]byte("x"), 32<<20)...)
 	for name, c := range map[string]struct {
@@ -45,7 +46,7 @@ func TestHostileFiles(t *testing.T) {
 		"a long name":  {body: long[:32<<20+5], want: ErrExhausted},
 		"a bomb":       {body: entries(10), packed: true, want: ErrInternal},
 	} {
-		files := sandboxWith(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		files := newHostileSandbox(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 			out := io.WriteCloser(struct {
 				io.Writer
@@ -55,7 +56,7 @@ func TestHostileFiles(t *testing.T) {
 				w.Header().Set("Content-Encoding", "gzip")
 				out = gzip.NewWriter(w)
 			}
-			// A client that does not read all of the answer has disconnected.
+			// Writing fails if the client disconnects before the end.
 			_, _ = out.Write(c.body)
 			_ = out.Close()
 		})).FS().WithContext(t.Context())
@@ -68,34 +69,34 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// loggingClient is a guest whose chmod prints without end.
-type loggingClient struct {
+// floodingProcessService is a guest whose chmod prints a large output.
+type floodingProcessService struct {
 	processpbconnect.UnimplementedProcessHandler
-	held int64 // what was in memory before its end
+	heapGrowth int64 // in bytes, until all was printed
 }
 
-const printed = 64 << 20
+const printedBytes = 64 << 20
 
-func (l *loggingClient) Start(_ context.Context, _ *connect.Request[processpb.StartRequest], s *connect.ServerStream[processpb.StartResponse]) error {
-	say := func(e *processpb.ProcessEvent) error { return s.Send(&processpb.StartResponse{Event: e}) }
-	if err := say(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: &processpb.ProcessEvent_StartEvent{Pid: 7}}}); err != nil {
+func (l *floodingProcessService) Start(_ context.Context, _ *connect.Request[processpb.StartRequest], s *connect.ServerStream[processpb.StartResponse]) error {
+	send := func(e *processpb.ProcessEvent) error { return s.Send(&processpb.StartResponse{Event: e}) }
+	if err := send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: &processpb.ProcessEvent_StartEvent{Pid: 7}}}); err != nil {
 		return err
 	}
-	before, text := heap(), bytes.Repeat([]byte("x"), 32<<10)
-	for range printed / len(text) / 2 {
+	before, text := heapBytes(), bytes.Repeat([]byte("x"), 32<<10)
+	for range printedBytes / len(text) / 2 {
 		for _, out := range []*processpb.ProcessEvent_DataEvent{
 			{Output: &processpb.ProcessEvent_DataEvent_Stdout{Stdout: text}}, {Output: &processpb.ProcessEvent_DataEvent_Stderr{Stderr: text}},
 		} {
-			if err := say(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Data{Data: out}}); err != nil {
+			if err := send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Data{Data: out}}); err != nil {
 				return err
 			}
 		}
 	}
-	l.held = heap() - before
-	return say(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_End{End: &processpb.ProcessEvent_EndEvent{Exited: true, ExitCode: 1}}})
+	l.heapGrowth = heapBytes() - before
+	return send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_End{End: &processpb.ProcessEvent_EndEvent{Exited: true, ExitCode: 1}}})
 }
 
-func heap() int64 {
+func heapBytes() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -103,28 +104,28 @@ func heap() int64 {
 }
 
 // A change of permissions runs a program inside, which an attacker may have replaced.
-func TestHostileChmod(t *testing.T) {
-	l := &loggingClient{}
+func TestChmodBoundsErrorOutput(t *testing.T) {
+	l := &floodingProcessService{}
 	mux := http.NewServeMux()
 	mux.Handle(processpbconnect.NewProcessHandler(l))
-	err := sandboxWith(t, mux).FS().WithContext(t.Context()).Chmod(0o600, "x")
-	if err == nil || !strings.HasPrefix(err.Error(), "chmod: xxx") || len(err.Error()) > 3*maxComplaint {
-		t.Errorf("%.100v", err)
+	err := newHostileSandbox(t, mux).FS().WithContext(t.Context()).Chmod(0o600, "x")
+	if err == nil || !strings.HasPrefix(err.Error(), "chmod: xxx") || len(err.Error()) > 3*maxChmodError {
+		t.Errorf("Chmod: error %.100v", err)
 	}
-	if l.held > printed/4 {
-		t.Errorf("of %d bytes that it printed, %d are kept", printed, l.held)
+	if l.heapGrowth > printedBytes/4 {
+		t.Errorf("chmod printed %d bytes, and the heap grew by %d", printedBytes, l.heapGrowth)
 	}
 }
 
 // A guest that an attacker controls must not redirect a client to another address. The client has
 // its own network and, if it is local, its own permissions, and the method, the body and the
 // headers of the call would be sent along.
-func TestAHostileGuestRedirectsNoCall(t *testing.T) {
+func TestClientFollowsNoRedirect(t *testing.T) {
 	var reached atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
 	defer other.Close()
 	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
-		sb := sandboxWith(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sb := newHostileSandbox(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other.URL+"/v1/prune", status)
 		}))
 		ctx := t.Context()
@@ -143,7 +144,7 @@ func TestAHostileGuestRedirectsNoCall(t *testing.T) {
 		}
 	}
 	// The control: a client that follows redirects gets there.
-	res, err := other.Client().Get(sandboxWith(t, http.RedirectHandler(other.URL, http.StatusFound)).client.base)
+	res, err := other.Client().Get(newHostileSandbox(t, http.RedirectHandler(other.URL, http.StatusFound)).client.base)
 	if err != nil {
 		t.Fatal(err)
 	}

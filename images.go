@@ -27,7 +27,7 @@ func (c *Client) InspectImage(ctx context.Context, ref string) (api.Image, error
 	return out, err
 }
 
-// InspectImageOn is InspectImage, and also finds images in the own store of an engine, such as a
+// InspectImageOn is InspectImage, and also finds images in the store of an engine, such as a
 // Docker Engine. Local callers only.
 func (c *Client) InspectImageOn(ctx context.Context, ref, engine string) (api.Image, error) {
 	var out api.Image
@@ -55,7 +55,7 @@ func (c *Client) PruneImages(ctx context.Context) (api.PrunedImages, error) {
 
 // PullImage pulls an image from a registry. progress may be nil. Local callers only.
 func (c *Client) PullImage(ctx context.Context, req api.PullImage, progress func(api.ImageEvent)) (api.Image, error) {
-	list, err := c.imageWork(ctx, "pull", req, progress)
+	list, err := c.runImageOperation(ctx, "pull", req, progress)
 	if err != nil || len(list) == 0 {
 		return api.Image{}, err
 	}
@@ -64,14 +64,14 @@ func (c *Client) PullImage(ctx context.Context, req api.PullImage, progress func
 
 // PushImage pushes an image to a registry. progress may be nil. Local callers only.
 func (c *Client) PushImage(ctx context.Context, req api.PushImage, progress func(api.ImageEvent)) error {
-	_, err := c.imageWork(ctx, "push", req, progress)
+	_, err := c.runImageOperation(ctx, "push", req, progress)
 	return err
 }
 
 // ImportImage reads images from a file of the server's machine. progress may be nil. Local
 // callers only.
 func (c *Client) ImportImage(ctx context.Context, req api.ImportImage, progress func(api.ImageEvent)) ([]api.Image, error) {
-	return c.imageWork(ctx, "import", req, progress)
+	return c.runImageOperation(ctx, "import", req, progress)
 }
 
 // ExportImage writes an image as a tar, in the format "oci" or "docker". Local callers
@@ -94,13 +94,13 @@ func (c *Client) ExportImage(ctx context.Context, ref, format string, w io.Write
 
 func imageQuery(ref string) url.Values { return url.Values{"image": {ref}} }
 
-// imageWork requests work on images and reads its progress.
-func (c *Client) imageWork(ctx context.Context, what string, in any, progress func(api.ImageEvent)) ([]api.Image, error) {
+// runImageOperation starts an operation on images, such as "pull", and reads its progress.
+func (c *Client) runImageOperation(ctx context.Context, operation string, in any, progress func(api.ImageEvent)) ([]api.Image, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, fmt.Errorf("crannog: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+api.Prefix+"/images/"+what, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+api.Prefix+"/images/"+operation, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("crannog: %w", err)
 	}
@@ -110,16 +110,16 @@ func (c *Client) imageWork(ctx context.Context, what string, in any, progress fu
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, unreachableError(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		return nil, answerError(resp)
+		return nil, responseError(resp)
 	}
 	for lines := json.NewDecoder(resp.Body); ; {
 		var e api.ImageEvent
 		if err := lines.Decode(&e); err != nil {
-			return nil, unreachable(fmt.Errorf("%s of an image broke off: %w", what, errors.Join(err, ctx.Err())))
+			return nil, unreachableError(fmt.Errorf("%s of an image broke off: %w", operation, errors.Join(err, ctx.Err())))
 		}
 		switch {
 		case e.Problem != nil:

@@ -22,13 +22,13 @@ func Main() { standard.Dispatch() }
 // LocalOption configures Local.
 type LocalOption func(*standard.Options) error
 
-// State sets the state directory. The default is a directory of the user, below the
-// cache directory.
+// State sets the state directory. The default is the directory crannog in the user's cache
+// directory.
 func State(dir string) LocalOption {
 	return func(o *standard.Options) error { o.State = dir; return nil }
 }
 
-// Logger receives the log of the engine. The default discards it.
+// Logger sets the destination of the engine's log. By default the log is discarded.
 func Logger(log *slog.Logger) LocalOption {
 	return func(o *standard.Options) error { o.Log = log; return nil }
 }
@@ -75,7 +75,7 @@ func inProcess(ctx context.Context, d *server.Server) *Client {
 	transport := newTransport(local.Dial)
 	return &Client{
 		base: "http://localhost",
-		http: &http.Client{Transport: transport, CheckRedirect: stay},
+		http: &http.Client{Transport: transport, CheckRedirect: refuseRedirect},
 		closer: func() error {
 			transport.CloseIdleConnections()
 			return errors.Join(local.Close(), d.Close(context.WithoutCancel(ctx)))

@@ -65,6 +65,7 @@ func (s *Sandbox) Flows(ctx context.Context, o FlowOptions, yield func(api.FlowR
 	}
 }
 
+// followFlows calls yield for each flow until the sandbox ends.
 func (s *Sandbox) followFlows(ctx context.Context, path string, yield func(api.FlowRecord) error) error {
 	resp, err := s.client.open(ctx, path, nil)
 	if err != nil {
@@ -78,7 +79,7 @@ func (s *Sandbox) followFlows(ctx context.Context, path string, yield func(api.F
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return unreachable(err)
+			return unreachableError(err)
 		}
 		if err := yield(r); err != nil {
 			return err
@@ -91,7 +92,7 @@ func (s *Sandbox) Asked(ctx context.Context) ([]string, error) {
 	return s.AskedWithin(ctx, 0)
 }
 
-// AskedWithin is Asked for only the last part of the time. Zero means all.
+// AskedWithin is Asked for the given time before now. Zero means the whole life of the sandbox.
 func (s *Sandbox) AskedWithin(ctx context.Context, last time.Duration) ([]string, error) {
 	q := url.Values{"denied": {"true"}}
 	if last > 0 {

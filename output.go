@@ -15,13 +15,13 @@ func (c *Cmd) Output() ([]byte, error) {
 	}
 	var stdout bytes.Buffer
 	c.Stdout = &stdout
-	caught := &ends{limit: 32 << 10}
+	stderr := &headTail{limit: 32 << 10}
 	if c.Stderr == nil {
-		c.Stderr = caught
+		c.Stderr = stderr
 	}
 	err := c.Run()
-	if exit, ok := errors.AsType[*ExitError](err); ok && c.Stderr == caught {
-		exit.Stderr = caught.bytes()
+	if exit, ok := errors.AsType[*ExitError](err); ok && c.Stderr == stderr {
+		exit.Stderr = stderr.bytes()
 	}
 	return stdout.Bytes(), err
 }
@@ -90,15 +90,15 @@ func (c *Cmd) closePipes(err error) {
 	}
 }
 
-// ends stores the beginning and the end of the output, so that a noisy program cannot fill the
-// memory.
-type ends struct {
+// headTail stores the first and the last bytes of an output, so that a noisy program cannot fill
+// the memory.
+type headTail struct {
 	limit      int
 	head, tail []byte
 	skipped    bool
 }
 
-func (e *ends) Write(p []byte) (int, error) {
+func (e *headTail) Write(p []byte) (int, error) {
 	n := len(p)
 	if room := e.limit - len(e.head); room > 0 {
 		k := min(room, len(p))
@@ -113,7 +113,7 @@ func (e *ends) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (e *ends) bytes() []byte {
+func (e *headTail) bytes() []byte {
 	if !e.skipped {
 		return append(e.head, e.tail...)
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// PackageCache lists what the package cache of the server's machine has. Local callers only.
+// PackageCache describes the contents of the package cache of the server's machine. Local callers
+// only.
 func (c *Client) PackageCache(ctx context.Context) (api.PackageCache, error) {
 	var out api.PackageCache
 	err := c.call(ctx, http.MethodGet, "/package-cache", nil, &out)

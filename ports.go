@@ -60,15 +60,15 @@ func (t portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	maps.Copy(out.Header, t.sandbox.dataHeader(port))
 	// The token gives access to the guest, so a program inside must not see it.
 	out.Header.Del("X-Access-Token")
-	t.sandbox.addTraffic(out.Header)
+	t.sandbox.addTrafficToken(out.Header)
 	if transport := t.sandbox.client.http.Transport; transport != nil {
 		return transport.RoundTrip(out)
 	}
 	return http.DefaultTransport.RoundTrip(out)
 }
 
-// addTraffic adds the token for a private port.
-func (s *Sandbox) addTraffic(h http.Header) {
+// addTrafficToken adds the token for a private port.
+func (s *Sandbox) addTrafficToken(h http.Header) {
 	if token := s.Info().TrafficToken; token != "" {
 		h.Set("E2b-Traffic-Access-Token", token)
 	}

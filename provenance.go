@@ -18,8 +18,9 @@ import (
 	"github.com/crannog/crannog/internal/audit/provenance"
 )
 
-// signedExport separates an export from its envelope.
-func signedExport(resp *http.Response, envelope, export io.Writer) error {
+// copySignedExport reads a multipart response and writes its two parts, the envelope and the
+// export.
+func copySignedExport(resp *http.Response, envelope, export io.Writer) error {
 	kind, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/mixed" {
 		return errors.New("crannog: the server cannot sign exports; it has an earlier version")
@@ -99,7 +100,7 @@ func VerifyArtifact(c ArtifactCheck) (api.ProvenanceCheck, error) {
 	out := api.ProvenanceCheck{SHA256: check.Artifact, Key: key.ID(), RecordKey: c.RecordKey}
 	st, findings := provenance.Verify(c.Envelope, check)
 	if st != nil && c.RecordKey != "" {
-		f, err := ofRecord(st, c.RecordKey)
+		f, err := checkRecord(st, c.RecordKey)
 		if err != nil {
 			return api.ProvenanceCheck{}, fromFault(err)
 		}
@@ -120,24 +121,24 @@ func VerifyArtifact(c ArtifactCheck) (api.ProvenanceCheck, error) {
 	return out, nil
 }
 
-// ofRecord checks that the tree head in a statement belongs to an audit log.
-func ofRecord(st *provenance.Statement, key string) ([]provenance.Finding, error) {
+// checkRecord checks that the audit log with the given key signed the tree head in a statement.
+func checkRecord(st *provenance.Statement, key string) ([]provenance.Finding, error) {
 	if err := audit.CheckKey(key); err != nil {
 		return nil, err
 	}
-	wrong := func(text string) ([]provenance.Finding, error) {
+	finding := func(text string) ([]provenance.Finding, error) {
 		return []provenance.Finding{{Flaw: provenance.BadRecord, Text: text}}, nil
 	}
 	point, ok := st.Checkpoint()
 	if !ok {
-		return wrong("the statement names no signed tree head")
+		return finding("the statement names no signed tree head")
 	}
 	c, err := audit.OpenCheckpoint(point.Note, key)
 	if err != nil {
-		return wrong("the signed tree head in the statement does not belong to that audit log: " + err.Error())
+		return finding("the signed tree head in the statement does not belong to that audit log: " + err.Error())
 	}
 	if c.Size != point.Size || c.Root != point.Root {
-		return wrong("the statement contradicts its signed tree head about the audit log")
+		return finding("the statement contradicts its signed tree head about the audit log")
 	}
 	return nil, nil
 }

@@ -62,7 +62,7 @@ func (o RecordOptions) query() url.Values {
 const recordPage = "1000"
 
 // Record reads the audit log, the oldest entry first. After an error the iteration
-// ends.
+// headTail.
 func (c *Client) Record(ctx context.Context, o RecordOptions) iter.Seq2[api.Entry, error] {
 	return func(yield func(api.Entry, error) bool) {
 		if err := c.readRecord(ctx, o, func(e api.Entry) bool { return yield(e, nil) }); err != nil {
@@ -111,7 +111,7 @@ func (c *Client) followRecord(ctx context.Context, q url.Values, yield func(api.
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return unreachable(err)
+			return unreachableError(err)
 		}
 		if !yield(e) {
 			return nil

@@ -21,8 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// recorded is a client of a real record.
-func recorded(t *testing.T) (*Client, *audit.Log) {
+// newAuditServer starts an API server with an audit log, and returns a client of the server.
+func newAuditServer(t *testing.T) (*Client, *audit.Log) {
 	t.Helper()
 	l, err := audit.Open(audit.Options{Dir: filepath.Join(t.TempDir(), "record"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -46,7 +46,9 @@ func recorded(t *testing.T) (*Client, *audit.Log) {
 	return c, l
 }
 
-func enter(t *testing.T, l *audit.Log, from, to int) {
+// appendEntries appends entries with the numbers from from to to-1 as their data, of two
+// alternating kinds.
+func appendEntries(t *testing.T, l *audit.Log, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
 		kind := audit.Exec
@@ -59,8 +61,8 @@ func enter(t *testing.T, l *audit.Log, from, to int) {
 	}
 }
 
-func TestRecordIsReadInPagesAndFollowed(t *testing.T) {
-	c, l := recorded(t)
+func TestRecordReadsPagesAndFollows(t *testing.T) {
+	c, l := newAuditServer(t)
 	var batch []audit.Draft
 	for i := range 1200 {
 		batch = append(batch, audit.Draft{Kind: audit.Exec, Data: i})
@@ -71,14 +73,14 @@ func TestRecordIsReadInPagesAndFollowed(t *testing.T) {
 	n := int64(0)
 	for e, err := range c.Record(t.Context(), RecordOptions{}) {
 		if err != nil || e.Seq != n {
-			t.Fatalf("%d: %d, %v", n, e.Seq, err)
+			t.Fatalf("Record: entry %d has number %d, error %v", n, e.Seq, err)
 		}
 		n++
 	}
 	if n != 1200 {
-		t.Errorf("%d entries", n)
+		t.Errorf("Record: got %d entries, want 1200", n)
 	}
-	enter(t, l, 0, 4)
+	appendEntries(t, l, 0, 4)
 	var got []int64
 	for e, err := range c.Record(t.Context(), RecordOptions{Kinds: []string{"sandbox"}, From: 2, Since: time.Now().Add(-time.Hour)}) {
 		if err != nil {
@@ -87,7 +89,7 @@ func TestRecordIsReadInPagesAndFollowed(t *testing.T) {
 		got = append(got, e.Seq)
 	}
 	if !slices.Equal(got, []int64{1201, 1203}) {
-		t.Errorf("%v", got)
+		t.Errorf("Record of one group: got entries %v", got)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -98,56 +100,56 @@ func TestRecordIsReadInPagesAndFollowed(t *testing.T) {
 			break
 		}
 		if got = append(got, e.Seq); len(got) == 2 {
-			enter(t, l, 4, 6)
+			appendEntries(t, l, 4, 6)
 		}
 		if len(got) == 4 {
 			cancel()
 		}
 	}
 	if !slices.Equal(got, []int64{1202, 1203, 1204, 1205}) || !errors.Is(end, context.Canceled) {
-		t.Errorf("%v, %v", got, end)
+		t.Errorf("Record with Follow: got entries %v, error %v", got, end)
 	}
 }
 
-func TestRecordIsCheckedWithoutTheServer(t *testing.T) {
-	c, l := recorded(t)
-	enter(t, l, 0, 20)
+func TestAuditLogVerifiesWithoutServer(t *testing.T) {
+	c, l := newAuditServer(t)
+	appendEntries(t, l, 0, 20)
 	older, err := c.Checkpoint(t.Context())
 	if err != nil || older.Size != 20 {
-		t.Fatalf("%+v, %v", older, err)
+		t.Fatalf("Checkpoint: got %+v, error %v", older, err)
 	}
-	enter(t, l, 20, 30)
+	appendEntries(t, l, 20, 30)
 	if v, err := c.VerifyRecord(t.Context(), older.Note); err != nil || !v.OK || v.Entries != 30 {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("VerifyRecord: got %+v, error %v", v, err)
 	}
 	key, err := c.RecordKey(t.Context())
 	if err != nil || key != l.Key() {
-		t.Fatalf("%s, %v", key, err)
+		t.Fatalf("RecordKey: got %s, error %v", key, err)
 	}
 	var file bytes.Buffer
 	if err := c.ExportRecord(t.Context(), RecordOptions{From: 3}, &file); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := VerifyRecordFile(bytes.NewReader(file.Bytes()), key, older.Note); err != nil || !v.OK || v.Entries != 27 || v.First != 3 {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("VerifyRecordFile: got %+v, error %v", v, err)
 	}
 	forged := bytes.Replace(file.Bytes(), []byte(`"data":7`), []byte(`"data":8`), 1)
 	if v, err := VerifyRecordFile(bytes.NewReader(forged), key); err != nil || v.OK || v.Seq != 7 || v.Fault != "changed" {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("VerifyRecordFile: got %+v, error %v", v, err)
 	}
 	p, err := c.Proof(t.Context(), 7)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if e, err := CheckProof(p); err != nil || e.Seq != 7 || string(e.Data) != "7" {
-		t.Errorf("%+v, %v", e, err)
+		t.Errorf("CheckProof: got %+v, error %v", e, err)
 	}
 	p.Entry = strings.Replace(p.Entry, `"data":7`, `"data":8`, 1)
 	if _, err := CheckProof(p); !errors.Is(err, ErrInvalid) || Code(err) != "proof_invalid" {
 		t.Errorf("a forged proof: %v", err)
 	}
 	if _, err := c.Proof(t.Context(), 99); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a proof of nothing: %v", err)
+		t.Errorf("the proof of a missing entry: %v", err)
 	}
 }
 

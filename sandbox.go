@@ -29,7 +29,7 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 	}
 	for name, value := range req.Env {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
-			// Otherwise the JSON encoder would replace the bytes of the text.
+			// The JSON encoder would replace the invalid bytes.
 			return nil, fromFault(fault.Newf(fault.Invalid, "not_utf8", "the variable %q is not UTF-8", name).
 				WithHint("variables of a sandbox must be UTF-8; those of one command may have any bytes"))
 		}
@@ -51,7 +51,7 @@ func (c *Client) Get(ctx context.Context, ref string) (*Sandbox, error) {
 	return sb, nil
 }
 
-// ListOptions narrows List. The zero value lists running sandboxes.
+// ListOptions select sandboxes for List. The zero value lists running sandboxes.
 type ListOptions struct {
 	States   []string          // such as "paused"; "all" shows every state
 	Metadata map[string]string // all must match
@@ -93,7 +93,7 @@ func (s *Sandbox) Info() api.Sandbox {
 	return s.info
 }
 
-// Refresh requests the description from the server; Info then returns it too.
+// Refresh requests the description from the server. Info returns the same description afterwards.
 func (s *Sandbox) Refresh(ctx context.Context) (api.Sandbox, error) {
 	return s.change(ctx, http.MethodGet, "", nil)
 }
@@ -115,6 +115,7 @@ func (s *Sandbox) Extend(ctx context.Context, d time.Duration) error {
 	return err
 }
 
+// change sends a request about the sandbox, and stores the description in its response for Info.
 func (s *Sandbox) change(ctx context.Context, method, sub string, in any) (api.Sandbox, error) {
 	var info api.Sandbox
 	if err := s.client.call(ctx, method, s.path(sub), in, &info); err != nil {

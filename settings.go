@@ -29,15 +29,15 @@ func FromConfig(file string) LocalOption {
 		if o.Settings, err = standard.Settings(c); err != nil {
 			return err
 		}
-		named := slices.ContainsFunc(c.Values(), func(v config.Value) bool { return v.Name == "state" && v.Origin != "default" })
-		if named && o.State == "" {
+		stateIsSet := slices.ContainsFunc(c.Values(), func(v config.Value) bool { return v.Name == "state" && v.Origin != "default" })
+		if stateIsSet && o.State == "" {
 			o.State = c.State
 		}
 		o.PackageBudget = c.Disk.Packages
 		o.SecretsKey, o.SecretsExec, o.Record = c.Secrets.Key, c.Secrets.Exec, standard.Record(c)
 		o.Starts, o.DefaultEngine, o.Docker, o.MicroVM = standard.Starts(c), c.Engines.Default, standard.DockerOf(c), standard.MicroVMOf(c)
 		if before != nil {
-			return ceiling(o, before)
+			return setOrganisationPolicy(o, before)
 		}
 		return nil
 	}
@@ -51,13 +51,13 @@ func OrganisationPolicy(text string) LocalOption {
 		if err != nil {
 			return err
 		}
-		return ceiling(o, &d)
+		return setOrganisationPolicy(o, &d)
 	}
 }
 
-// ceiling sets the organisation's policy. A second one is refused, because only one of the two
-// could be in force.
-func ceiling(o *standard.Options, d *policy.Document) error {
+// setOrganisationPolicy sets the organisation's policy. A second one is refused, because only one
+// of the two could be in force.
+func setOrganisationPolicy(o *standard.Options, d *policy.Document) error {
 	if o.Settings.Organisation != nil {
 		return fault.New(fault.Invalid, "organisation_policy_twice", "the organisation's policy is given twice").
 			WithHint("name it with OrganisationPolicy, or in the settings file")

@@ -9,9 +9,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// Settings that cannot be read in full start nothing: the part that was not read might forbid
-// something.
-func TestLocalRefusesSettings(t *testing.T) {
+// Local refuses settings of which it understands only a part: the rest might forbid something.
+func TestLocalRejectsInvalidSettings(t *testing.T) {
 	file := func(name, text string) string {
 		path := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -25,13 +24,13 @@ func TestLocalRefusesSettings(t *testing.T) {
 		opts []crannog.LocalOption
 		code string
 	}{
-		"no file":          {[]crannog.LocalOption{crannog.FromConfig(filepath.Join(t.TempDir(), "none"))}, "invalid_settings"},
-		"a spelling":       {[]crannog.LocalOption{crannog.FromConfig(file("c.toml", "organization_policy = \"/x\"\n"))}, "invalid_settings"},
-		"a broken policy":  {[]crannog.LocalOption{crannog.FromConfig(file("c.toml", "organisation_policy = \""+file("o.yaml", "policy: v1\nnet: {}\n")+"\"\n"))}, "policy_invalid"},
-		"an unknown level": {[]crannog.LocalOption{crannog.FromConfig(file("c.toml", "default_level = \"king\"\n"))}, "level_unknown"},
-		"a broken text":    {[]crannog.LocalOption{crannog.OrganisationPolicy("policy: v1\nnet: {}\n")}, "policy_invalid"},
-		"two":              {[]crannog.LocalOption{named, crannog.OrganisationPolicy(good)}, "organisation_policy_twice"},
-		"two, turned":      {[]crannog.LocalOption{crannog.OrganisationPolicy(good), named}, "organisation_policy_twice"},
+		"no file":           {[]crannog.LocalOption{crannog.FromConfig(filepath.Join(t.TempDir(), "none"))}, "invalid_settings"},
+		"a misspelled name": {[]crannog.LocalOption{crannog.FromConfig(file("c.toml", "organization_policy = \"/x\"\n"))}, "invalid_settings"},
+		"a broken policy":   {[]crannog.LocalOption{crannog.FromConfig(file("c.toml", "organisation_policy = \""+file("o.yaml", "policy: v1\nnet: {}\n")+"\"\n"))}, "policy_invalid"},
+		"an unknown level":  {[]crannog.LocalOption{crannog.FromConfig(file("c.toml", "default_level = \"king\"\n"))}, "level_unknown"},
+		"a broken text":     {[]crannog.LocalOption{crannog.OrganisationPolicy("policy: v1\nnet: {}\n")}, "policy_invalid"},
+		"two":               {[]crannog.LocalOption{named, crannog.OrganisationPolicy(good)}, "organisation_policy_twice"},
+		"two, reversed":     {[]crannog.LocalOption{crannog.OrganisationPolicy(good), named}, "organisation_policy_twice"},
 		// The last check is that this program has called Main.
 		"good":      {[]crannog.LocalOption{named}, "main_not_called"},
 		"good text": {[]crannog.LocalOption{crannog.OrganisationPolicy(good), crannog.FromConfig(file("c.toml", "max_live = 1\n"))}, "main_not_called"},

@@ -10,7 +10,7 @@ import (
 
 // SnapshotOptions select snapshots. The zero value selects all of the caller's.
 type SnapshotOptions struct {
-	Sandbox string // ID of the sandbox that they were taken of
+	Sandbox string // ID of the sandbox that the snapshots were taken of
 	Name    string
 }
 
@@ -37,7 +37,7 @@ func (c *Client) Snapshots(ctx context.Context, o SnapshotOptions) ([]api.Snapsh
 	}
 }
 
-// FindSnapshot finds a snapshot by its ID or name. For one that does not exist, or that belongs to
+// FindSnapshot finds a snapshot by its ID or name. If the snapshot does not exist or belongs to
 // another key, the error is an ErrNotFound with the code "snapshot_not_found".
 func (c *Client) FindSnapshot(ctx context.Context, ref string) (api.Snapshot, error) {
 	var out api.Snapshot
@@ -45,7 +45,7 @@ func (c *Client) FindSnapshot(ctx context.Context, ref string) (api.Snapshot, er
 	return out, err
 }
 
-// RemoveSnapshot removes a snapshot, by ID or name. Sandboxes and snapshots created from it stay.
+// RemoveSnapshot removes a snapshot, by ID or name. Sandboxes and snapshots created from it remain.
 func (c *Client) RemoveSnapshot(ctx context.Context, ref string) error {
 	return c.call(ctx, http.MethodDelete, "/snapshots/"+segment(ref), nil, nil)
 }

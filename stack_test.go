@@ -14,29 +14,29 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// newStack returns a client of everything but the wall: the real service,
-// store, proxy and guest on the fake engine, whose programs run right here.
+// newStack returns a client of a server on the fake engine. Service, store, proxy and guest are the
+// real ones; the programs of a sandbox run on this machine, without isolation.
 func newStack(t testing.TB) *Client {
 	t.Helper()
 	c, _ := newStackOn(t)
 	return c
 }
 
-// newStackOn also returns the engine, which holds the instances in memory.
+// newStackOn is newStack, and also returns the engine, which holds the instances in memory.
 func newStackOn(t testing.TB) (*Client, *fake.Engine) {
 	t.Helper()
 	dir := t.TempDir()
 	home := t.TempDir()
 	log := slog.New(slog.DiscardHandler)
 	eng, err := fake.New(fake.Options{Dir: filepath.Join(dir, "run"), Guest: func(spec engine.Spec) (map[int]http.Handler, func(), error) {
-		return inside(spec, home, log)
+		return guestServers(spec, home, log)
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d, err := server.Open(t.Context(), server.Options{
 		StateDir: dir, Log: log, Engines: fake.Registry(eng), Templates: sandboxtest.Template{}, Version: "test",
-		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
+		Settings: sandbox.Settings{AnyBoundary: true}, // the fake engine has no boundary
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +51,9 @@ func newStackOn(t testing.TB) (*Client, *fake.Engine) {
 	return c, eng
 }
 
-// inside is everything that a sandbox serves: the guest, the interpreter, and a program on port
-// 8080.
-func inside(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handler, func(), error) {
+// guestServers returns the servers in a sandbox by port: the guest, the interpreter, and a program
+// on port 8080.
+func guestServers(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handler, func(), error) {
 	ports, end, err := sandboxtest.Guest(spec, home, log)
 	if err != nil {
 		return nil, nil, err

@@ -37,13 +37,13 @@ func (c *Client) InspectVolume(ctx context.Context, ref string) (api.Volume, err
 	return out, err
 }
 
-// RemoveVolume removes a volume and its files. A volume that a sandbox has is not removed.
+// RemoveVolume removes a volume and its files. A volume that a sandbox uses is not removed.
 func (c *Client) RemoveVolume(ctx context.Context, ref string) error {
 	return c.call(ctx, http.MethodDelete, volumePath(ref), nil, nil)
 }
 
-// SnapshotVolume creates a volume with the present files of another one, which no running sandbox
-// may have writable.
+// SnapshotVolume creates a volume with the present files of another one. No running sandbox may
+// have that volume mounted writable.
 func (c *Client) SnapshotVolume(ctx context.Context, ref, name string) (api.Volume, error) {
 	var out api.Volume
 	err := c.call(ctx, http.MethodPost, volumePath(ref)+"/snapshot", api.SnapshotVolume{Name: name}, &out)
@@ -75,11 +75,11 @@ func (c *Client) WriteVolume(ctx context.Context, ref, path string, tar io.Reade
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return unreachable(err)
+		return unreachableError(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		return answerError(resp)
+		return responseError(resp)
 	}
 	return nil
 }

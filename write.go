@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/gen/filesystempb"
 )
 
-// maxComplaint bounds the stored beginning and end of chmod's error output.
-const maxComplaint = 4 << 10
+// maxChmodError bounds the stored beginning and end of chmod's error output, in bytes each.
+const maxChmodError = 4 << 10
 
 // newFileMode is the mode that the file service gives a new file.
 const newFileMode = 0o644
@@ -45,11 +45,11 @@ func (f *FS) upload(name string, r io.Reader) error {
 	req.Header.Set("Content-Type", "application/octet-stream")
 	resp, err := f.sandbox.client.http.Do(req)
 	if err != nil {
-		return unreachable(err)
+		return unreachableError(err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return answerError(resp)
+		return responseError(resp)
 	}
 	return nil
 }
@@ -68,11 +68,11 @@ func (f *FS) Chmod(perm fs.FileMode, names ...string) error {
 	cmd.User = f.user
 	// A program with root inside may have replaced chmod, so its output must not fill the client's
 	// memory.
-	complaint := &ends{limit: maxComplaint}
-	cmd.Stderr = complaint
+	stderr := &headTail{limit: maxChmodError}
+	cmd.Stderr = stderr
 	if err := cmd.Run(); err != nil {
 		if _, ok := errors.AsType[*ExitError](err); ok {
-			return fmt.Errorf("chmod: %s", bytes.TrimSpace(complaint.bytes()))
+			return fmt.Errorf("chmod: %s", bytes.TrimSpace(stderr.bytes()))
 		}
 		return fmt.Errorf("chmod: %w", err)
 	}

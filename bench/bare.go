@@ -24,8 +24,8 @@ func (f *firstByte) Write(p []byte) (int, error) {
 	return f.buf.Write(p)
 }
 
-// checkMemory returns an error if the measured program did not do its work.
-func (f *firstByte) checkMemory(want string) error {
+// requireOutput returns an error if the measured program did not do its work.
+func (f *firstByte) requireOutput(want string) error {
 	if got := strings.TrimSpace(f.buf.String()); got != want {
 		return fmt.Errorf("printed %q, not %q", got, want)
 	}

@@ -22,11 +22,11 @@ const busyLoops = 4
 // measures on an idle machine, beside busy processes, and with a quarter of the processors taken
 // away.
 func burstFigures(ctx context.Context, b *bench) (err error) {
-	warmUpRequests, err := b.serve(ctx, b.crannog, "burst-warm", "--max-live", "1000")
+	warm, err := b.serve(ctx, b.crannog, "burst-warm", "--max-live", "1000")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, warmUpRequests.close()) }()
+	defer func() { err = errors.Join(err, warm.close()) }()
 	cold, err := b.serve(ctx, b.crannog, "burst-cold", "--max-live", "1000", "--pool", "off")
 	if err != nil {
 		return err
@@ -35,20 +35,20 @@ func burstFigures(ctx context.Context, b *bench) (err error) {
 	if err := os.MkdirAll(filepath.Join(b.dir, "stock"), 0o700); err != nil {
 		return err
 	}
-	if err := b.burstRounds(ctx, "an idle machine", warmUpRequests, cold); err != nil {
+	if err := b.burstRounds(ctx, "an idle machine", warm, cold); err != nil {
 		return err
 	}
 	stop, err := busyLoopsBeside(ctx, busyLoops)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(b.burstRounds(ctx, fmt.Sprintf("beside %d busy loops", busyLoops), warmUpRequests, cold), stop()); err != nil {
+	if err := errors.Join(b.burstRounds(ctx, fmt.Sprintf("beside %d busy loops", busyLoops), warm, cold), stop()); err != nil {
 		return err
 	}
 	if stop, err = throttleProcessors(ctx); err != nil {
 		return err
 	}
-	return errors.Join(b.burstRounds(ctx, fmt.Sprintf("%.0f %% of each processor taken away", 100*throttleShare), warmUpRequests, cold), stop())
+	return errors.Join(b.burstRounds(ctx, fmt.Sprintf("%.0f %% of each processor taken away", 100*throttleShare), warm, cold), stop())
 }
 
 // busyLoopsBeside starts processes, each of which keeps a processor busy.
@@ -83,7 +83,7 @@ type burstKind struct {
 }
 
 // burstKinds returns the kinds that this host can run.
-func (b *bench) burstKinds(warmUpRequests, cold *server) []burstKind {
+func (b *bench) burstKinds(warm, cold *server) []burstKind {
 	var kinds []burstKind
 	host := func(name string, argv []string) {
 		kinds = append(kinds, burstKind{name, func(ctx context.Context, ready func()) error {
@@ -108,15 +108,15 @@ func (b *bench) burstKinds(warmUpRequests, cold *server) []burstKind {
 			return errors.Join(err, sb.Kill(ctx))
 		}})
 	}
-	sb(nameWarm, warmUpRequests)
+	sb(nameWarm, warm)
 	sb(nameCold, cold)
 	return kinds
 }
 
 // burstRounds measures the kinds in turns, each round first one after the other and then all at
 // once.
-func (b *bench) burstRounds(ctx context.Context, where string, warmUpRequests, cold *server) error {
-	kinds := b.burstKinds(warmUpRequests, cold)
+func (b *bench) burstRounds(ctx context.Context, where string, warm, cold *server) error {
+	kinds := b.burstKinds(warm, cold)
 	s, succeeded, failures := newScores(), map[string]int{}, []string{}
 	for round := range b.crowdRounds() {
 		for i := range kinds {
@@ -129,7 +129,7 @@ func (b *bench) burstRounds(ctx context.Context, where string, warmUpRequests, c
 			if failed != "" {
 				failures = append(failures, failed)
 			}
-			if err := errors.Join(ctx.Err(), warmUpRequests.rest(ctx), cold.rest(ctx)); err != nil {
+			if err := errors.Join(ctx.Err(), warm.rest(ctx), cold.rest(ctx)); err != nil {
 				return err
 			}
 		}

@@ -114,7 +114,7 @@ func lifeBare(name string, argv []string, like *exec.Cmd) contender {
 		}
 		s.addTime(name+whole, time.Since(began))
 		s.addTime(name+first, out.at.Sub(began))
-		return out.checkMemory("ok")
+		return out.requireOutput("ok")
 	}}
 }
 
@@ -135,6 +135,6 @@ func lifeSandbox(name string, client *crannog.Client, opts ...crannog.CreateOpti
 		}
 		s.addTime(name+whole, time.Since(began))
 		s.addTime(name+first, out.at.Sub(began))
-		return out.checkMemory("ok")
+		return out.requireOutput("ok")
 	}}
 }

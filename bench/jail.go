@@ -32,12 +32,12 @@ func jailFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cold.close()) }()
-	warmUpRequests, err := b.serve(ctx, b.crannog, "jail-warm", append(jailFlags, "--verbose")...)
+	warm, err := b.serve(ctx, b.crannog, "jail-warm", append(jailFlags, "--verbose")...)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, warmUpRequests.close()) }()
-	if err := b.jailLives(ctx, cold, warmUpRequests); err != nil {
+	defer func() { err = errors.Join(err, warm.close()) }()
+	if err := b.jailLives(ctx, cold, warm); err != nil {
 		return err
 	}
 	if err := b.jailPrograms(ctx, cold); err != nil {
@@ -47,12 +47,12 @@ func jailFigures(ctx context.Context, b *bench) (err error) {
 }
 
 // jailLives measures the time from the creation to a program's first output.
-func (b *bench) jailLives(ctx context.Context, cold, warmUpRequests *server) error {
+func (b *bench) jailLives(ctx context.Context, cold, warm *server) error {
 	all := []contender{lifeBare(nameBare, []string{"/bin/echo", "ok"}, nil)}
 	if found("bwrap") {
 		all = append(all, lifeBare(nameBwrap, bubblewrap("/bin/echo", "ok"), nil))
 	}
-	pool := &poolCreator{warmUpRequests}
+	pool := &poolCreator{warm}
 	all = append(all, lifeSandbox(nameJailCold, cold.client), contender{nameJailWarm, pool.life})
 	s, err := race(ctx, b.n, all...)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *poolCreator) life(ctx context.Context, s *scores) error {
 			return ctx.Err()
 		case <-time.After(refill):
 		}
-		if warmUpRequests, err := c.try(ctx, s); warmUpRequests || err != nil {
+		if warm, err := c.try(ctx, s); warm || err != nil {
 			return err
 		}
 	}
@@ -116,7 +116,7 @@ func (c *poolCreator) life(ctx context.Context, s *scores) error {
 }
 
 // try measures one sandbox, and reports whether it was warm.
-func (c *poolCreator) try(ctx context.Context, s *scores) (warmUpRequests bool, err error) {
+func (c *poolCreator) try(ctx context.Context, s *scores) (warm bool, err error) {
 	var out firstByte
 	began := time.Now()
 	sb, err := c.client.Create(ctx, crannog.Timeout(5*time.Minute))
@@ -130,12 +130,12 @@ func (c *poolCreator) try(ctx context.Context, s *scores) (warmUpRequests bool, 
 	if err := errors.Join(err, sb.Kill(ctx)); err != nil {
 		return false, err
 	}
-	if warmUpRequests, err = c.addAcquisition(sb.ID(), s); !warmUpRequests || err != nil {
+	if warm, err = c.addAcquisition(sb.ID(), s); !warm || err != nil {
 		return false, err
 	}
 	s.addTime(nameJailWarm+first, out.at.Sub(began))
 	s.addTime(namePoolCreate, took)
-	return true, out.checkMemory("ok")
+	return true, out.requireOutput("ok")
 }
 
 // addAcquisition adds the durations that the server logged for a warm sandbox, and reports whether

@@ -22,30 +22,30 @@ const (
 
 // ttiFigures measures the time from a request for a sandbox to the result of a first command in it.
 func ttiFigures(ctx context.Context, b *bench) (err error) {
-	warmUpRequests, err := b.serve(ctx, b.crannog, "tti-warm", "--max-live", "1000", "--verbose")
+	warm, err := b.serve(ctx, b.crannog, "tti-warm", "--max-live", "1000", "--verbose")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, warmUpRequests.close()) }()
+	defer func() { err = errors.Join(err, warm.close()) }()
 	cold, err := b.serve(ctx, b.crannog, "tti-cold", "--max-live", "1000", "--pool", "off")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cold.close()) }()
-	if err := warmUpRequests.awaitMoreWarm(ctx, 0); err != nil {
+	if err := warm.awaitMoreWarm(ctx, 0); err != nil {
 		return err
 	}
-	if err := b.ttiOne(ctx, warmUpRequests, cold); err != nil {
+	if err := b.ttiOne(ctx, warm, cold); err != nil {
 		return err
 	}
-	if err := b.ttiCrowd(ctx, warmUpRequests, cold); err != nil {
+	if err := b.ttiCrowd(ctx, warm, cold); err != nil {
 		return err
 	}
-	return b.npmFigures(ctx, warmUpRequests, cold)
+	return b.npmFigures(ctx, warm, cold)
 }
 
 // ttiOne measures one sandbox at a time, of each kind in turn.
-func (b *bench) ttiOne(ctx context.Context, warmUpRequests, cold *server) error {
+func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 	liveSandbox, err := cold.client.Create(ctx, crannog.Timeout(time.Hour))
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (b *bench) ttiOne(ctx context.Context, warmUpRequests, cold *server) error 
 		}}
 	}
 	const exec = "`true` in a live sandbox"
-	all = append(all, sb(nameWarm, warmUpRequests), sb(nameCold, cold), inSandbox(exec, liveSandbox, "true"))
+	all = append(all, sb(nameWarm, warm), sb(nameCold, cold), inSandbox(exec, liveSandbox, "true"))
 	s, err := race(ctx, 2*b.n, all...)
 	if err != nil {
 		return err

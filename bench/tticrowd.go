@@ -23,7 +23,7 @@ type ttiCrowdRun struct {
 }
 
 // ttiCrowd measures many sandboxes that are requested at the same moment, and their cost.
-func (b *bench) ttiCrowd(ctx context.Context, warmUpRequests, cold *server) error {
+func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
 	w := &ttiCrowdRun{b: b, times: newScores(), costs: newScores()}
 	var all []func() error
 	if found("bwrap") {
@@ -33,7 +33,7 @@ func (b *bench) ttiCrowd(ctx context.Context, warmUpRequests, cold *server) erro
 		all = append(all, func() error { return w.bare(ctx, nameStock, b.stockDo("/bin/true")) })
 	}
 	all = append(all,
-		func() error { return w.sandboxes(ctx, nameWarm, warmUpRequests) },
+		func() error { return w.sandboxes(ctx, nameWarm, warm) },
 		func() error { return w.sandboxes(ctx, nameCold, cold) })
 	if err := runInTurns(b.crowdRounds(), all); err != nil {
 		return err

@@ -32,7 +32,7 @@ const (
 )
 
 // npmFigures measures how long a caller of the npm client waits.
-func (b *bench) npmFigures(ctx context.Context, warmUpRequests, cold *server) error {
+func (b *bench) npmFigures(ctx context.Context, warm, cold *server) error {
 	manifest, err := filepath.Abs(filepath.Join(b.npm, "package.json"))
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func (b *bench) npmFigures(ctx context.Context, warmUpRequests, cold *server) er
 		b.report.add(sec)
 		return nil
 	}
-	servers := []npmServer{{npmWarm, warmUpRequests.url, warmUpRequests.key, true}, {npmCold, cold.url, cold.key, true}}
+	servers := []npmServer{{npmWarm, warm.url, warm.key, true}, {npmCold, cold.url, cold.key, true}}
 	nothing, err := newStubServer(nil)
 	if err != nil {
 		return err

@@ -22,6 +22,6 @@ export default defineConfig({
     // `npm run dev` beside a server: CRANNOG_SERVER=http://127.0.0.1:7070
     proxy: { "/console/api": { target: process.env["CRANNOG_SERVER"] ?? "http://127.0.0.1:7070", ws: true } },
   },
-  // The limits only end a test that hangs: a machine that builds and tests at once is slow.
+  // The time limit only ends a test that hangs: a machine that builds and tests at once is slow.
   test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true, testTimeout: 300_000, setupFiles: ["src/app/timeout.fixture.ts"] },
 });

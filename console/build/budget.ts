@@ -2,13 +2,13 @@ import { gzipSync } from "node:zlib";
 import type { Plugin, Rollup } from "vite";
 
 /** The largest compressed size of the first page, in bytes. */
-const most = 200_000;
-/** The first page. */
-const page = /\/src\/fleet\/page\.tsx$/;
+const maxBytes = 200_000;
+/** The module of the first page. */
+const firstPage = /\/src\/fleet\/page\.tsx$/;
 
 /**
- * Prints what a browser must fetch before it shows the fleet, and fails above the limit. Otherwise
- * the page would grow with each change, and no single change would be the one that is too large.
+ * Prints the size of everything that a browser fetches before it shows the fleet, and fails above
+ * the limit. Without a limit the page would grow with each change.
  */
 export function budget(): Plugin {
   return {
@@ -27,15 +27,15 @@ export function budget(): Plugin {
           for (const other of file.imports) walk(other);
         };
         for (const file of Object.values(bundle)) {
-          if (file.type === "chunk" && (file.isEntry || page.test(file.facadeModuleId ?? ""))) walk(file.fileName);
+          if (file.type === "chunk" && (file.isEntry || firstPage.test(file.facadeModuleId ?? ""))) walk(file.fileName);
         }
         let sum = 0;
         for (const name of needed) sum += size(bundle[name]);
         if (process.env['CONSOLE_SIZES']) for (const name of [...needed].sort()) process.stdout.write(`${String(size(bundle[name])).padStart(8)} ${name}\n`);
         const kB = (n: number) => `${(n / 1000).toFixed(1)} kB`;
-        // Not through Vite's log, in which make allows only warnings.
-        process.stdout.write(`console: the first page is ${kB(sum)} compressed, of at most ${kB(most)}\n`);
-        if (sum > most) this.error(`the first page costs ${kB(sum)}, above ${kB(most)}: ${[...needed].join(", ")}`);
+        // Not through Vite's log, of which make shows only warnings.
+        process.stdout.write(`console: the first page is ${kB(sum)} compressed, of at most ${kB(maxBytes)}\n`);
+        if (sum > maxBytes) this.error(`the first page costs ${kB(sum)}, above ${kB(maxBytes)}: ${[...needed].join(", ")}`);
       },
     },
   };

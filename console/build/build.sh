@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the pages of the console into internal/frontend/console/dist, from where go build embeds
-# them. If they cannot be built, it prints the reason: the program works without them.
+# them. If it cannot build them, it prints the reason and succeeds: the program works without them.
 #
 #   console/build/build.sh
 set -eu

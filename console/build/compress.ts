@@ -3,9 +3,9 @@ import { join } from "node:path";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import type { Plugin } from "vite";
 
-const worthwhile = /\.(js|css|html|svg|json)$/;
+const compressible = /\.(js|css|html|svg|json)$/;
 
-/** Also writes each text file in two compressed forms, so that the server only chooses one. */
+/** Also writes each text file in two compressed forms, so that the server need not compress. */
 export function compress(dir: string): Plugin {
   return {
     name: "crannog-compress",
@@ -13,7 +13,7 @@ export function compress(dir: string): Plugin {
     closeBundle() {
       for (const name of readdirSync(dir, { recursive: true, encoding: "utf8" })) {
         const path = join(dir, name);
-        if (!worthwhile.test(name) || !statSync(path).isFile()) continue;
+        if (!compressible.test(name) || !statSync(path).isFile()) continue;
         const text = readFileSync(path);
         writeFileSync(`${path}.gz`, gzipSync(text, { level: 9 }));
         writeFileSync(`${path}.br`, brotliCompressSync(text, { params: { [constants.BROTLI_PARAM_QUALITY]: 11 } }));

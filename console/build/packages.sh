@@ -1,11 +1,11 @@
 #!/bin/sh
-# Installs the packages that the console is built with, exactly as in the lock file, and only if
-# that has changed. Scripts of packages are not run.
+# Installs the packages of the console's build, exactly as in the lock file, and only if it has
+# changed. Scripts of packages are not run.
 set -eu
 cd "$(dirname "$0")/.."
 
 if ! cmp -s package-lock.json node_modules/.crannog-lock; then
-	# A registry sometimes does not answer.
+	# Retry, because a registry sometimes does not answer.
 	try=1
 	until npm ci --no-audit --no-fund --ignore-scripts --fetch-retries 5 --loglevel=error; do
 		[ "$try" -lt 3 ] || exit 1

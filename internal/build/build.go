@@ -65,23 +65,23 @@ type Service struct {
 	records records.Store[Record]
 	self    sandbox.Process
 	mu      sync.Mutex
-	live    map[string]*live
+	live    map[string]*liveBuild
 }
 
-// live is a build of this process.
-type live struct {
-	who    sandbox.Principal
-	req    Request
-	plan   *dockerfile.Plan
-	warn   []dockerfile.Warning
-	upload sync.Mutex
-	cancel context.CancelCauseFunc // nil until it runs
+// liveBuild is a build of this process that has not ended.
+type liveBuild struct {
+	caller   sandbox.Principal
+	req      Request
+	plan     *dockerfile.Plan
+	warnings []dockerfile.Warning
+	upload   sync.Mutex
+	cancel   context.CancelCauseFunc // nil until it runs
 }
 
 // Open opens the builds of a state directory. Builds of processes that died are marked as failed,
 // and their files are removed.
 func Open(ctx context.Context, o Options) (*Service, error) {
-	s := &Service{o: o, live: map[string]*live{}}
+	s := &Service{o: o, live: map[string]*liveBuild{}}
 	var err error
 	if s.self, err = sandbox.ThisProcess(); err != nil {
 		return nil, err
@@ -113,6 +113,7 @@ func (s *Service) Cache() *stepcache.Cache { return s.cache }
 // Mounts returns the directory of cache mounts.
 func (s *Service) Mounts() string { return filepath.Join(s.o.Dir, "mounts") }
 
+// work returns the directory with the files of a build.
 func (s *Service) work(id string) string { return filepath.Join(s.o.Dir, "work", id) }
 
 // maxLive bounds the number of builds in one process that wait for their context or run.
@@ -157,7 +158,7 @@ func (s *Service) Create(_ context.Context, caller sandbox.Principal, req Reques
 	if err := os.Mkdir(s.work(r.ID), 0o700); err != nil {
 		return Record{}, nil, err
 	}
-	s.live[r.ID] = &live{who: caller, req: req, plan: plan, warn: file.Warnings}
+	s.live[r.ID] = &liveBuild{caller: caller, req: req, plan: plan, warnings: file.Warnings}
 	return r, file.Warnings, nil
 }
 
@@ -172,13 +173,13 @@ func (s *Service) dropStale() {
 	}
 	for _, r := range all {
 		if r.State == Waiting && time.Since(r.Created) > waitForContext && r.Process == s.self {
-			s.drop(r, fault.New(fault.Timeout, "build_abandoned", "the client uploaded no complete context in time"))
+			s.finish(r, fault.New(fault.Timeout, "build_abandoned", "the client uploaded no complete context in time"))
 		}
 	}
 }
 
-// drop ends a build and removes all its files except the image. A nil error means success.
-func (s *Service) drop(r Record, why error) {
+// finish ends a build and removes all its files except the image. A nil error means success.
+func (s *Service) finish(r Record, why error) {
 	s.mu.Lock()
 	delete(s.live, r.ID)
 	s.mu.Unlock()
@@ -189,17 +190,18 @@ func (s *Service) drop(r Record, why error) {
 }
 
 // find returns a build of this process that the caller may change.
-func (s *Service) find(caller sandbox.Principal, id string) (*live, error) {
+func (s *Service) find(caller sandbox.Principal, id string) (*liveBuild, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.live[id]
-	if l == nil || !caller.Local && l.who.KeyID != caller.KeyID {
-		return nil, unknown(id)
+	if l == nil || !caller.Local && l.caller.KeyID != caller.KeyID {
+		return nil, notFound(id)
 	}
 	return l, nil
 }
 
-func unknown(id string) error {
+// notFound returns the error for a build that does not exist, or belongs to another caller.
+func notFound(id string) error {
 	return fault.Newf(fault.NotFound, "build_not_found", "unknown build %.50q", id)
 }
 
@@ -252,6 +254,6 @@ func (s *Service) Cancel(_ context.Context, caller sandbox.Principal, id string)
 	if err != nil {
 		return err
 	}
-	s.drop(r, canceled)
+	s.finish(r, canceled)
 	return nil
 }

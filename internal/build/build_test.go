@@ -29,25 +29,25 @@ import (
 
 var local = sandbox.Principal{Local: true}
 
-// sandboxes stands for the sandbox service: a command "write NAME TEXT" changes a file, "fail"
-// exits with 3, and "wait" runs until it is canceled.
-type sandboxes struct {
+// fakeSandboxes is a sandbox service without sandboxes: a command "write NAME TEXT" changes a file,
+// "fail" exits with 3, and "wait" runs until it is canceled.
+type fakeSandboxes struct {
 	mu      sync.Mutex
 	ran     []solve.Command
 	cleaned []string
 	waits   chan struct{}
 }
 
-func (s *sandboxes) Runner(sandbox.Principal, string, sandbox.Access, sandbox.Limits) solve.Runner {
+func (s *fakeSandboxes) Runner(sandbox.Principal, string, sandbox.Access, sandbox.Limits) solve.Runner {
 	return s
 }
 
-func (s *sandboxes) Clean(_ context.Context, id string) error {
+func (s *fakeSandboxes) Clean(_ context.Context, id string) error {
 	s.cleaned = append(s.cleaned, id)
 	return nil
 }
 
-func (s *sandboxes) Run(ctx context.Context, c solve.Command) (int, error) {
+func (s *fakeSandboxes) Run(ctx context.Context, c solve.Command) (int, error) {
 	s.mu.Lock()
 	s.ran = append(s.ran, c)
 	s.mu.Unlock()
@@ -71,23 +71,24 @@ func (s *sandboxes) Run(ctx context.Context, c solve.Command) (int, error) {
 	return 0, errors.New("an unknown command")
 }
 
-type rig struct {
+// testService is a build service with fake sandboxes.
+type testService struct {
 	*build.Service
-	dir     string
-	boxes   *sandboxes
-	library *library.Library
-	audit   *audittest.Log
+	dir       string
+	sandboxes *fakeSandboxes
+	library   *library.Library
+	audit     *audittest.Log
 }
 
-func open(t *testing.T, dir string) *rig {
+func openService(t *testing.T, dir string) *testService {
 	t.Helper()
 	l, err := library.Open(library.Options{Dir: filepath.Join(dir, "oci"), Guest: "/bin/true"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{dir: filepath.Join(dir, "builds"), boxes: &sandboxes{waits: make(chan struct{})}, library: l, audit: &audittest.Log{}}
+	r := &testService{dir: filepath.Join(dir, "builds"), sandboxes: &fakeSandboxes{waits: make(chan struct{})}, library: l, audit: &audittest.Log{}}
 	r.Service, err = build.Open(t.Context(), build.Options{
-		Dir: r.dir, Library: l, Sandboxes: r.boxes, Audit: auditlog.New(r.audit, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler),
+		Dir: r.dir, Library: l, Sandboxes: r.sandboxes, Audit: auditlog.New(r.audit, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +96,8 @@ func open(t *testing.T, dir string) *rig {
 	return r
 }
 
-// left lists the files that builds have left in their working directory.
-func (r *rig) left(t *testing.T) int {
+// leftovers returns the number of files in the working directory of builds.
+func (r *testService) leftovers(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(r.dir, "work"))
 	if err != nil {
@@ -105,7 +106,8 @@ func (r *rig) left(t *testing.T) int {
 	return len(entries)
 }
 
-func (r *rig) build(t *testing.T, req build.Request, files map[string]string) (library.Image, error) {
+// build creates a build, uploads its files as the context, and runs it.
+func (r *testService) build(t *testing.T, req build.Request, files map[string]string) (library.Image, error) {
 	t.Helper()
 	record, _, err := r.Create(t.Context(), local, req)
 	if err != nil {
@@ -130,7 +132,7 @@ func (r *rig) build(t *testing.T, req build.Request, files map[string]string) (l
 	if err := buildcontext.Pack(t.Context(), root, ignore, &b); err != nil {
 		t.Fatal(err)
 	}
-	// A piece that is sent again is stored once. A piece that leaves a gap is refused.
+	// A piece that is sent again is stored once.
 	data := b.Bytes()
 	half := len(data) / 2
 	for _, piece := range [][2]int{{0, half}, {0, half}, {half, len(data)}} {
@@ -139,15 +141,16 @@ func (r *rig) build(t *testing.T, req build.Request, files map[string]string) (l
 		}
 	}
 	if err := r.Upload(t.Context(), local, record.ID, int64(len(data)+1), []byte("x")); fault.CodeOf(err) != "build_offset" {
-		t.Errorf("a gap: %v", err)
+		t.Errorf("Upload with a gap: got %v, want build_offset", err)
 	}
 	return r.Run(t.Context(), local, record.ID, func(solve.Event) {})
 }
 
+// simple is a Dockerfile that copies a file and runs one command.
 const simple = "FROM scratch\nCOPY f /f\nENV A=b\nWORKDIR /w\nRUN [\"write\", \"made\", \"text\"]\nCMD [\"/f\"]\n"
 
-func TestWhatIsBuiltIsCachedByItsInputs(t *testing.T) {
-	r := open(t, t.TempDir())
+func TestBuildCachesStepsByInputs(t *testing.T) {
+	r := openService(t, t.TempDir())
 	files := map[string]string{"f": "content"}
 	first, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(simple)}, files)
 	if err != nil {
@@ -158,44 +161,44 @@ func TestWhatIsBuiltIsCachedByItsInputs(t *testing.T) {
 	}
 	for name, want := range map[string]string{"f": "content", "made": "text"} {
 		if got, err := os.ReadFile(filepath.Join(first.Root.Tree(), name)); err != nil || string(got) != want {
-			t.Errorf("%s: %q, %v", name, got, err)
+			t.Errorf("%s: ReadFile: got %q, error %v", name, got, err)
 		}
 	}
 	again, err := r.build(t, build.Request{Tag: "app:2", Dockerfile: []byte(simple)}, files)
-	if err != nil || again.Digest != first.Digest || len(r.boxes.ran) != 1 {
-		t.Errorf("again: %v, %d commands, %v", again.Digest, len(r.boxes.ran), err)
+	if err != nil || again.Digest != first.Digest || len(r.sandboxes.ran) != 1 {
+		t.Errorf("again: %v, %d commands, %v", again.Digest, len(r.sandboxes.ran), err)
 	}
 	// A changed label causes no command to run again, but a changed variable may.
 	for change, ran := range map[string]int{"ENV A=b\nLABEL x=y": 0, "ENV A=c": 1} {
-		before := len(r.boxes.ran)
-		if _, err := r.build(t, build.Request{Tag: "app:3", Dockerfile: []byte(strings.Replace(simple, "ENV A=b", change, 1))}, files); err != nil || len(r.boxes.ran)-before != ran {
-			t.Errorf("%q: %d commands, %v", change, len(r.boxes.ran)-before, err)
+		before := len(r.sandboxes.ran)
+		if _, err := r.build(t, build.Request{Tag: "app:3", Dockerfile: []byte(strings.Replace(simple, "ENV A=b", change, 1))}, files); err != nil || len(r.sandboxes.ran)-before != ran {
+			t.Errorf("%q: %d commands, %v", change, len(r.sandboxes.ran)-before, err)
 		}
 	}
-	before := len(r.boxes.ran)
-	if _, err := r.build(t, build.Request{Tag: "app:4", Dockerfile: []byte(simple)}, map[string]string{"f": "other"}); err != nil || len(r.boxes.ran) != before+1 {
-		t.Errorf("another file: %d commands, %v", len(r.boxes.ran)-before, err)
+	before := len(r.sandboxes.ran)
+	if _, err := r.build(t, build.Request{Tag: "app:4", Dockerfile: []byte(simple)}, map[string]string{"f": "other"}); err != nil || len(r.sandboxes.ran) != before+1 {
+		t.Errorf("another file: %d commands, %v", len(r.sandboxes.ran)-before, err)
 	}
-	if _, err := r.build(t, build.Request{Tag: "app:5", Dockerfile: []byte(simple), NoCache: true}, files); err != nil || len(r.boxes.ran) != before+2 {
-		t.Errorf("without the cache: %d commands, %v", len(r.boxes.ran)-before, err)
+	if _, err := r.build(t, build.Request{Tag: "app:5", Dockerfile: []byte(simple), NoCache: true}, files); err != nil || len(r.sandboxes.ran) != before+2 {
+		t.Errorf("without the cache: %d commands, %v", len(r.sandboxes.ran)-before, err)
 	}
 	// Pruning keeps images that the cache refers to.
 	if _, err := r.library.Prune(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	before = len(r.boxes.ran)
-	if _, err := r.build(t, build.Request{Tag: "app:6", Dockerfile: []byte(simple)}, map[string]string{"f": "other"}); err != nil || len(r.boxes.ran) != before {
-		t.Errorf("after pruning: %d commands, %v", len(r.boxes.ran)-before, err)
+	before = len(r.sandboxes.ran)
+	if _, err := r.build(t, build.Request{Tag: "app:6", Dockerfile: []byte(simple)}, map[string]string{"f": "other"}); err != nil || len(r.sandboxes.ran) != before {
+		t.Errorf("after pruning: %d commands, %v", len(r.sandboxes.ran)-before, err)
 	}
-	if n := r.left(t); n != 0 {
-		t.Errorf("%d builds left something", n)
+	if n := r.leftovers(t); n != 0 {
+		t.Errorf("got %d files in the working directory, want 0", n)
 	}
 }
 
-func TestTheSameInputsGiveTheSameDigest(t *testing.T) {
+func TestBuildIsReproducible(t *testing.T) {
 	var digests []string
 	for range 2 {
-		r := open(t, t.TempDir())
+		r := openService(t, t.TempDir())
 		img, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(simple), Epoch: time.Unix(1_000_000_000, 0)}, map[string]string{"f": "content"})
 		if err != nil {
 			t.Fatal(err)
@@ -207,9 +210,9 @@ func TestTheSameInputsGiveTheSameDigest(t *testing.T) {
 	}
 }
 
-func TestSecretsAreInNoLayer(t *testing.T) {
+func TestSecretsAreNotStored(t *testing.T) {
 	const secret = "a-secret-of-the-test"
-	r := open(t, t.TempDir())
+	r := openService(t, t.TempDir())
 	text := "FROM scratch\nRUN --mount=type=secret,id=one,required=true --mount=type=secret,id=two,env=TWO [\"write\", \"run/secrets/one\", \"" + secret + "\"]\n"
 	if _, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(text)}, nil); fault.CodeOf(err) != "build_secret_missing" {
 		t.Errorf("without the secret: %v", err)
@@ -221,7 +224,7 @@ func TestSecretsAreInNoLayer(t *testing.T) {
 	if len(img.Layers) != 0 {
 		t.Errorf("the image has %d layers", len(img.Layers))
 	}
-	c := r.boxes.ran[len(r.boxes.ran)-1]
+	c := r.sandboxes.ran[len(r.sandboxes.ran)-1]
 	if len(c.Binds) != 1 || c.Binds[0].Target != "/run/secrets/one" || c.Env["TWO"] != "x" {
 		t.Errorf("the command had %+v and %v", c.Binds, c.Env)
 	}
@@ -244,53 +247,53 @@ func TestSecretsAreInNoLayer(t *testing.T) {
 	}
 }
 
-func TestACanceledBuildLeavesNothing(t *testing.T) {
-	r := open(t, t.TempDir())
+func TestCanceledBuildLeavesNoFiles(t *testing.T) {
+	r := openService(t, t.TempDir())
 	record, _, err := r.Create(t.Context(), local, build.Request{Tag: "app:1", Dockerfile: []byte("FROM scratch\nRUN [\"wait\"]\n")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
-		<-r.boxes.waits
+		<-r.sandboxes.waits
 		if err := r.Cancel(context.WithoutCancel(t.Context()), local, record.ID); err != nil {
 			t.Error(err)
 		}
 	}()
 	if _, err := r.Run(t.Context(), local, record.ID, func(solve.Event) {}); fault.KindOf(err) != fault.Canceled {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("Run: got %v", err)
 	}
-	if got, err := r.Get(local, record.ID); err != nil || got.State != build.Canceled || r.left(t) != 0 {
-		t.Errorf("it is %s, %v, and %d are left", got.State, err, r.left(t))
+	if got, err := r.Get(local, record.ID); err != nil || got.State != build.Canceled || r.leftovers(t) != 0 {
+		t.Errorf("Get: got state %s, error %v, and %d files are left", got.State, err, r.leftovers(t))
 	}
 	if _, err := r.Run(t.Context(), local, record.ID, func(solve.Event) {}); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("it ran again: %v", err)
+		t.Errorf("second Run: got %v, want NotFound", err)
 	}
 }
 
-func TestAFailedStepNamesItsLine(t *testing.T) {
-	r := open(t, t.TempDir())
+func TestFailedStepErrorNamesLine(t *testing.T) {
+	r := openService(t, t.TempDir())
 	_, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte("FROM scratch\n\nRUN [\"fail\"]\n")}, nil)
 	if fault.CodeOf(err) != "build_step_failed" || !strings.Contains(err.Error(), "line 3") || !strings.Contains(err.Error(), "exit code 3") {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("Run: got %v", err)
 	}
-	if list, err := r.List(local); err != nil || len(list) != 1 || list[0].State != build.Failed || r.left(t) != 0 {
-		t.Errorf("builds %+v, %v, and %d are left", list, err, r.left(t))
+	if list, err := r.List(local); err != nil || len(list) != 1 || list[0].State != build.Failed || r.leftovers(t) != 0 {
+		t.Errorf("builds %+v, %v, and %d are left", list, err, r.leftovers(t))
 	}
 	if _, err := r.library.Inspect("app:1"); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("there is an image: %v", err)
+		t.Errorf("Inspect of the image: got %v, want NotFound", err)
 	}
 }
 
 // A process that dies leaves its files, and the record of a running build.
-func TestAKilledBuildLeavesNothing(t *testing.T) {
+func TestOpenRemovesFilesOfDeadProcess(t *testing.T) {
 	dir := t.TempDir()
-	r := open(t, dir)
+	r := openService(t, dir)
 	record, _, err := r.Create(t.Context(), local, build.Request{Tag: "app:1", Dockerfile: []byte(simple)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again := open(t, dir); again.left(t) != 1 || len(again.boxes.cleaned) != 0 {
-		t.Error("a build of a process that lives was taken for a dead one's")
+	if again := openService(t, dir); again.leftovers(t) != 1 || len(again.sandboxes.cleaned) != 0 {
+		t.Error("Open removed a build of a living process")
 	}
 	path := filepath.Join(r.dir, "records", record.ID+".json")
 	record.State, record.Process.Start = build.Running, "another boot/1"
@@ -301,15 +304,15 @@ func TestAKilledBuildLeavesNothing(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again := open(t, dir)
+	again := openService(t, dir)
 	got, err := again.Get(local, record.ID)
-	if err != nil || got.State != build.Failed || got.Code != "build_interrupted" || again.left(t) != 0 || len(again.boxes.cleaned) != 1 {
-		t.Errorf("it is %+v, %v; %d are left, cleaned %q", got, err, again.left(t), again.boxes.cleaned)
+	if err != nil || got.State != build.Failed || got.Code != "build_interrupted" || again.leftovers(t) != 0 || len(again.sandboxes.cleaned) != 1 {
+		t.Errorf("Get: got %+v, error %v; %d files are left, cleaned %q", got, err, again.leftovers(t), again.sandboxes.cleaned)
 	}
 }
 
-func TestBuildsOfAnotherKeyAreNotFound(t *testing.T) {
-	r := open(t, t.TempDir())
+func TestBuildsOfOtherKeyAreNotFound(t *testing.T) {
+	r := openService(t, t.TempDir())
 	one, other := sandbox.Principal{KeyID: "one"}, sandbox.Principal{KeyID: "other"}
 	record, _, err := r.Create(t.Context(), one, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple)})
 	if err != nil {
@@ -322,7 +325,7 @@ func TestBuildsOfAnotherKeyAreNotFound(t *testing.T) {
 		"upload": r.Upload(t.Context(), other, record.ID, 0, nil), "cancel": r.Cancel(t.Context(), other, record.ID),
 	} {
 		if fault.KindOf(err) != fault.NotFound {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s with another key: got %v, want NotFound", what, err)
 		}
 	}
 	if _, err := r.Get(other, record.ID); fault.KindOf(err) != fault.NotFound {
@@ -339,9 +342,9 @@ func TestBuildsOfAnotherKeyAreNotFound(t *testing.T) {
 	}
 }
 
-// The files of another stage keep their owners and set-id bits, which the tree on the host has not.
-func TestFilesOfAnotherStageKeepTheirOwners(t *testing.T) {
-	r := open(t, t.TempDir())
+// Files of another stage keep their owners and set-id bits, although the tree on the host has none.
+func TestCopyFromStageKeepsOwners(t *testing.T) {
+	r := openService(t, t.TempDir())
 	text := "FROM scratch AS a\nCOPY --chmod=4755 f /bin/su\nCOPY --chown=33:34 --chmod=2750 f /srv/f\nCOPY f /plain\n" +
 		"FROM scratch\nCOPY --from=a / /\nCOPY --from=a --chown=7 /srv/f /other\n"
 	img, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(text)}, map[string]string{"f": "content"})

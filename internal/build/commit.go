@@ -63,6 +63,7 @@ func (c *Commits) Commit(ctx context.Context, caller sandbox.Principal, ref, nam
 	return img, action.Finish(context.WithoutCancel(ctx), err)
 }
 
+// commit creates the image, without an audit entry.
 func (c *Commits) commit(ctx context.Context, sb sandbox.Sandbox, name string) (library.Image, error) {
 	if sb.State != sandbox.Running {
 		return library.Image{}, fault.Newf(fault.Conflict, "sandbox_not_running", "the sandbox is %s, and only the files of a running one can become an image", sb.State).
@@ -82,7 +83,7 @@ func (c *Commits) commit(ctx context.Context, sb sandbox.Sandbox, name string) (
 	if err != nil {
 		return library.Image{}, err
 	}
-	if there, err := c.o.Library.Has(digest); err != nil || !there {
+	if exists, err := c.o.Library.Has(digest); err != nil || !exists {
 		return library.Image{}, errors.Join(err, sandbox.ImageMissing(sb.ImageDigest))
 	}
 	base, err := manifest.Load(c.o.Library.Blobs(), digest)
@@ -90,8 +91,8 @@ func (c *Commits) commit(ctx context.Context, sb sandbox.Sandbox, name string) (
 		return library.Image{}, err
 	}
 	config, layers := base.Config.DeepCopy(), slices.Clone(base.Manifest.Layers)
-	made := time.Now().UTC().Truncate(time.Second)
-	config.Created = v1.Time{Time: made}
+	created := time.Now().UTC().Truncate(time.Second)
+	config.Created = v1.Time{Time: created}
 	layer, changed, err := c.layer(ctx, sb)
 	if err != nil {
 		return library.Image{}, err

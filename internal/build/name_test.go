@@ -8,7 +8,7 @@ import (
 )
 
 // P60: a key cannot give a name to an image that another caller might use.
-func TestAKeyNamesOnlyItsOwnImages(t *testing.T) {
+func TestKeyMayNameOnlyItsOwnImages(t *testing.T) {
 	key := sandbox.Principal{KeyID: "k123"}
 	for name, allowed := range map[string]bool{
 		"localhost/k123/app": true, "localhost/k123/app:1": true, "localhost/k123/a/b:1": true,
@@ -17,7 +17,7 @@ func TestAKeyNamesOnlyItsOwnImages(t *testing.T) {
 		"registry.example/localhost/k123/app": false, "LOCALHOST/k123/app": false, "": false,
 	} {
 		if err := checkName(key, name); (err == nil) != allowed {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("checkName(%q): got error %v, want allowed %v", name, err, allowed)
 		}
 	}
 	if err := checkName(sandbox.Principal{}, "localhost//app"); err == nil {

@@ -60,7 +60,7 @@ func (s *Service) Get(who sandbox.Principal, id string) (Record, error) {
 	}
 	i := slices.IndexFunc(all, func(r Record) bool { return r.ID == id })
 	if i < 0 {
-		return Record{}, unknown(id)
+		return Record{}, notFound(id)
 	}
 	return all[i], nil
 }

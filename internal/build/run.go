@@ -51,21 +51,23 @@ func (s *Service) Run(ctx context.Context, caller sandbox.Principal, id string, 
 	if err == nil {
 		r.Digest = img.Digest.String()
 	}
-	s.drop(r, err)
+	s.finish(r, err)
 	return img, err
 }
 
-// serial passes on one event at a time, because stages report concurrently.
+// serial returns a function that calls report for one event at a time, because stages report
+// concurrently.
 func serial(report func(solve.Event)) func(solve.Event) {
-	turn := make(chan struct{}, 1)
+	lock := make(chan struct{}, 1)
 	return func(e solve.Event) {
-		turn <- struct{}{}
-		defer func() { <-turn }()
+		lock <- struct{}{}
+		defer func() { <-lock }()
 		report(e)
 	}
 }
 
-func (s *Service) build(ctx context.Context, l *live, id string, report func(solve.Event)) (library.Image, error) {
+// build runs the build in its directory.
+func (s *Service) build(ctx context.Context, l *liveBuild, id string, report func(solve.Event)) (library.Image, error) {
 	work := s.work(id)
 	from := filepath.Join(work, "context")
 	if err := os.Mkdir(from, 0o700); err != nil {
@@ -79,10 +81,10 @@ func (s *Service) build(ctx context.Context, l *live, id string, report func(sol
 		return library.Image{}, err
 	}
 	result, err := solve.Build(ctx, solve.Deps{
-		Blobs: s.o.Library.Blobs(), Hold: s.o.Library.Hold, Cache: s.cache, Images: bases{s.o.Library, l.who.OnHost()},
-		Runner: s.o.Sandboxes.Runner(l.who, id, l.req.Access, l.req.Limits),
+		Blobs: s.o.Library.Blobs(), Hold: s.o.Library.Hold, Cache: s.cache, Images: bases{s.o.Library, l.caller.OnHost()},
+		Runner: s.o.Sandboxes.Runner(l.caller, id, l.req.Access, l.req.Limits),
 		Work:   work, Mounts: s.Mounts(), Context: from, Limits: s.o.Library.Limits(), Report: serial(report),
-	}, l.plan, solve.Options{NoCache: l.req.NoCache, Epoch: l.req.Epoch, Secrets: l.req.Secrets, Owner: l.who.KeyID, Access: string(access)})
+	}, l.plan, solve.Options{NoCache: l.req.NoCache, Epoch: l.req.Epoch, Secrets: l.req.Secrets, Owner: l.caller.KeyID, Access: string(access)})
 	if err != nil {
 		return library.Image{}, err
 	}

@@ -22,6 +22,7 @@ type accessFlags struct {
 	artifacts []string
 }
 
+// add defines the flags.
 func (b *accessFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.level, "level", "", "`level` of the policy: strict, standard, light or minimal (default standard)")
 	f.StringVar(&b.policy, "policy", "", "`file` with a policy document; crannog policy check reads it first")
@@ -38,36 +39,38 @@ var nets = [][2]string{
 	{"policy", "as the level and the policy define"},
 }
 
-// offer completes the values of the flags.
+// offer registers completions for the values of the flags.
 func (b *accessFlags) offer(cmd *cobra.Command) {
 	offerValues(cmd, "level", levelNames())
-	var known []cobra.Completion
+	var completions []cobra.Completion
 	for _, n := range nets {
-		known = append(known, cobra.CompletionWithDesc(n[0], n[1]))
+		completions = append(completions, cobra.CompletionWithDesc(n[0], n[1]))
 	}
-	offerValues(cmd, "net", known)
+	offerValues(cmd, "net", completions)
 	if cmd.Flags().Lookup("allow") != nil {
 		// Hosts cannot be completed, and file names would be wrong.
 		offerValues(cmd, "allow", nil)
 	}
 }
 
+// levelNames returns the levels of a policy, with a description of each.
 func levelNames() []cobra.Completion {
 	notes := map[string]string{
 		"strict": "only listed hosts; files are copied", "standard": "asks about other hosts",
 		"light": "reads freely, asks about writes", "minimal": "open, and logged",
 	}
-	var known []cobra.Completion
+	var completions []cobra.Completion
 	for _, l := range policy.Levels() {
-		known = append(known, cobra.CompletionWithDesc(l, notes[l]))
+		completions = append(completions, cobra.CompletionWithDesc(l, notes[l]))
 	}
-	return known
+	return completions
 }
 
+// offerValues registers the completions of one flag.
 func offerValues(cmd *cobra.Command, flag string, values []cobra.Completion) {
 	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	if err != nil {
-		panic(err) // there is no such flag
+		panic(err) // the command does not define the flag
 	}
 }
 

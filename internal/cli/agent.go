@@ -24,16 +24,17 @@ const homeInside = "/home/user"
 // compilers and tests beside themselves.
 const agentMemory = 4 << 30
 
-// agentRun is a run of an agent that was named by its name alone, as in crannog run claude.
+// agentRun is a run of a known agent by its name, as in crannog run claude.
 type agentRun struct {
 	agents.Agent
 	found agents.Installation
 	keys  []agents.Key
 }
 
-// byName reports whether the arguments of a run name an agent: a known name as the first argument,
-// without -- before it. It returns the remaining arguments.
-func byName(dash int, args []string) (*agentRun, []string) {
+// agentByName returns the agent that the arguments of a run name: a known name as the first
+// argument, without -- before it. The agent is nil if there is none. It also returns the remaining
+// arguments.
+func agentByName(dash int, args []string) (*agentRun, []string) {
 	if dash == 0 || len(args) == 0 {
 		return nil, args
 	}
@@ -94,16 +95,18 @@ func (c *caller) host() agents.Host {
 	return h
 }
 
+// findKeys selects the agent's keys that are stored as secrets. Without any, it returns an error
+// with the command that stores one.
 func (r *agentRun) findKeys(ctx context.Context, c *connection) error {
 	stored, err := c.Secrets(ctx)
 	if err != nil {
 		return fail("find the keys of "+r.Name, err)
 	}
-	have := map[string]bool{}
+	isStored := map[string]bool{}
 	for _, s := range stored {
-		have[s.Name] = true
+		isStored[s.Name] = true
 	}
-	if r.keys = r.Usable(func(name string) bool { return have[name] }); len(r.keys) > 0 {
+	if r.keys = r.Usable(func(name string) bool { return isStored[name] }); len(r.keys) > 0 {
 		return nil
 	}
 	var names []string
@@ -127,14 +130,14 @@ func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) 
 	if err != nil {
 		return nil, err
 	}
-	rest := "deny"
+	unlisted := "deny" // effect for hosts that the policy does not list
 	switch {
 	case f.ask:
-		rest = "ask"
+		unlisted = "ask"
 	case f.net == "open":
-		rest = "allow"
+		unlisted = "allow"
 	}
-	document, err := r.Preset(r.keys, rest)
+	document, err := r.Preset(r.keys, unlisted)
 	if err == nil && access.Policy != "" {
 		// A policy of the user is complete, except for the hosts that the agent cannot work
 		// without.
@@ -169,9 +172,9 @@ func (r *agentRun) prepareFiles(ctx context.Context, sb *crannog.Sandbox) error 
 	return nil
 }
 
-// branchOff creates a git branch inside, in the sandbox's copy. The host's repository does not
+// createBranch creates a git branch in the sandbox's copy of the repository. The host's does not
 // change.
-func (b *runSandbox) branchOff(ctx context.Context, name string) error {
+func (b *runSandbox) createBranch(ctx context.Context, name string) error {
 	if t := b.sb.Info().HiddenTracked; t != nil && t.Without {
 		return fail("create the branch "+name, fault.Newf(fault.Conflict, "branch_failed",
 			"the policy hides the git repository, because it tracks the hidden file %s", inert(t.Names[0]))).
@@ -201,8 +204,8 @@ func checkBranch(f *runFlags) error {
 	return nil
 }
 
-// agentHelp lists the names of agents, for help.
-func agentHelp() string {
+// agentTable lists the known agents with their names and keys, for help.
+func agentTable() string {
 	var b strings.Builder
 	for _, agent := range agents.All() {
 		var names []string
@@ -219,7 +222,7 @@ func agentsHelp() string {
 	return `crannog run NAME [--] [ARG...] runs an agent that is installed on this machine in a
 sandbox of its own, with the current directory copy-on-write:
 
-` + agentHelp() + `
+` + agentTable() + `
 The program and its files are visible copy-on-write; the configuration and the logins
 in your home are not. The last column names the secrets that hold its key: the egress gateway
 sets it on requests to the agent's own API, and it is never inside. Store it once with

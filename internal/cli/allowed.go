@@ -16,7 +16,7 @@ import (
 func checkAllowed(allow []string) error {
 	for _, s := range allow {
 		if strings.Contains(s, "://") {
-			return urlAllowed(s)
+			return urlError(s)
 		}
 		host := s
 		if h, _, err := net.SplitHostPort(s); err == nil {
@@ -47,6 +47,7 @@ func checkAllowed(allow []string) error {
 	return nil
 }
 
+// machineHint names the addresses that no policy can allow.
 const machineHint = "no policy can allow this machine and its loopback, metadata services of clouds, link-local and multicast addresses"
 
 // firstAddress parses an address, or the first address of a prefix.
@@ -58,8 +59,8 @@ func firstAddress(s string) (netip.Addr, bool) {
 	return p.Masked().Addr(), err == nil
 }
 
-// urlAllowed explains that a host is expected in place of a URL.
-func urlAllowed(s string) error {
+// urlError explains that --allow needs a host and not a URL.
+func urlError(s string) error {
 	f := usagef("--allow: %q is a URL, but --allow needs a host", inert(s))
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {

@@ -51,8 +51,8 @@ func (a changeVerbs) applyCommand() *cobra.Command {
 func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []string) error {
 	ctx := cmd.Context()
 	if f.provenance != "" {
-		// This is checked first, because the changes cannot be taken back after they were applied.
-		if err := vacant(f.provenance); err != nil {
+		// This is checked first, because applied changes cannot be undone.
+		if err := checkVacant(f.provenance); err != nil {
 			return fail("write the provenance", err)
 		}
 	}
@@ -68,22 +68,22 @@ func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, arg
 		return fail("read the changes of "+t.name, err)
 	}
 	if f.dry || len(plan.Applied) == 0 {
-		return a.applied(plan)
+		return a.printApplied(plan)
 	}
-	asks := plan.Effect == string(egress.Ask)
+	needsApproval := plan.Effect == string(egress.Ask)
 	flagged := slices.ContainsFunc(plan.Applied, func(ch api.Change) bool { return len(ch.Flags) > 0 })
-	person := a.interactive() && !f.assumeYes
-	if person && (asks || flagged) {
+	atTerminal := a.interactive() && !f.assumeYes
+	if atTerminal && (needsApproval || flagged) {
 		a.showPlan(plan)
-		if err := a.confirm(false, false, fmt.Sprintf("apply %s to %s", plural(len(plan.Applied)), first(t.shows, "the directory"))); err != nil {
+		if err := a.confirm(false, false, fmt.Sprintf("apply %s to %s", fileCount(len(plan.Applied)), first(t.workspace, "the directory"))); err != nil {
 			return err
 		}
 	}
 	// The digest ensures that only the shown changes are applied.
 	req.Digest, req.DryRun, req.Provenance = plan.Digest, false, f.provenance != ""
 	done, err := c.ApplyOf(ctx, t.id, req)
-	if crannog.Code(err) == codePending && person && asks {
-		if err := a.grant(ctx, c, t.id, plan.Digest); err != nil {
+	if crannog.Code(err) == codePending && atTerminal && needsApproval {
+		if err := a.approveChanges(ctx, c, t.id, plan.Digest); err != nil {
 			return err
 		}
 		done, err = c.ApplyOf(ctx, t.id, req)
@@ -97,12 +97,12 @@ func (a changeVerbs) apply(cmd *cobra.Command, c *connection, f *applyFlags, arg
 			return fail("write the provenance of applied changes", err)
 		}
 	}
-	return a.applied(done)
+	return a.printApplied(done)
 }
 
-// grant approves the request for exactly the changes that the person at the terminal has just
-// agreed to.
-func (a changeVerbs) grant(ctx context.Context, c *connection, id, digest string) error {
+// approveChanges approves the request for exactly the changes that the person at the terminal has
+// just confirmed.
+func (a changeVerbs) approveChanges(ctx context.Context, c *connection, id, digest string) error {
 	// The request is not filtered by sandbox, because the sandbox may have ended.
 	rows, err := c.Approvals(ctx, crannog.ApprovalOptions{})
 	if err != nil {
@@ -141,9 +141,9 @@ func flaggedFirst(list []api.Change) []api.Change {
 	return out
 }
 
-// applied prints the applied and the omitted changes. A conflict has an exit code of its own,
+// printApplied prints the applied and the omitted changes. A conflict has an exit code of its own,
 // because part of the request was not done.
-func (a changeVerbs) applied(done api.Applied) error {
+func (a changeVerbs) printApplied(done api.Applied) error {
 	conflicts := 0
 	for _, ch := range done.Skipped {
 		if ch.Conflict != "" {
@@ -172,7 +172,7 @@ func (a changeVerbs) reportApplied(done api.Applied) {
 	}
 	listChanges(a.Stdout, flaggedFirst(done.Applied))
 	if len(done.Skipped) > 0 {
-		a.note("not applied: %s", plural(len(done.Skipped)))
+		a.note("not applied: %s", fileCount(len(done.Skipped)))
 		listChanges(a.Stderr, done.Skipped)
 		a.note("%s", adviceOn(done.Skipped))
 	}
@@ -180,13 +180,13 @@ func (a changeVerbs) reportApplied(done api.Applied) {
 	case len(done.Applied) == 0:
 		a.note("nothing is applied")
 	case done.DryRun && done.Effect == string(egress.Ask):
-		a.note("%s would be applied; %s needs an approval", plural(len(done.Applied)), done.Rule)
+		a.note("%s would be applied; %s needs an approval", fileCount(len(done.Applied)), done.Rule)
 	case done.DryRun && done.Effect == string(egress.Deny):
 		a.note("nothing is applied: %s denies it", done.Rule)
 	case done.DryRun:
-		a.note("%s would be applied", plural(len(done.Applied)))
+		a.note("%s would be applied", fileCount(len(done.Applied)))
 	default:
-		a.note("%s applied", plural(len(done.Applied)))
+		a.note("%s applied", fileCount(len(done.Applied)))
 	}
 	masked := 0
 	for _, ch := range done.Applied {
@@ -197,7 +197,7 @@ func (a changeVerbs) reportApplied(done api.Applied) {
 	a.reportMasked(masked)
 }
 
-// reportMasked warns that some files differ from those inside, because secrets in them were
+// reportMasked warns that some written files differ from the sandbox's, because their secrets were
 // redacted.
 func (a changeVerbs) reportMasked(files int) {
 	switch {
@@ -229,7 +229,8 @@ func adviceOn(list []api.Change) string {
 	return "docs/how-to/take-changes-out.md lists files that are never applied"
 }
 
-func plural(n int) string {
+// fileCount returns a number of files as text.
+func fileCount(n int) string {
 	if n == 1 {
 		return "1 file"
 	}

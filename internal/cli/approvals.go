@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/host/text"
 )
 
-// approvalVerbs are the commands about approval requests, and the prompt for them at the terminal of a command.
+// approvalVerbs are the commands about approval requests, and their prompt at a command's terminal.
 type approvalVerbs struct{ *app }
 
 func (a approvalVerbs) approvalsCommand() *cobra.Command {
@@ -36,11 +36,11 @@ func (a approvalVerbs) approvalsCommand() *cobra.Command {
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
 				if sandbox != "" {
-					of, err := c.subject(cmd.Context(), sandbox)
+					target, err := c.subject(cmd.Context(), sandbox)
 					if err != nil {
 						return err
 					}
-					sandbox = of.id
+					sandbox = target.id
 				}
 				switch {
 				case len(args) == 1:
@@ -85,10 +85,11 @@ func stateText(r api.Approval) string {
 	if r.Quorum <= 1 || r.State != string(approval.Pending) {
 		return r.State
 	}
-	return fmt.Sprintf("%s (%d of %d)", r.State, granted(r), r.Quorum)
+	return fmt.Sprintf("%s (%d of %d)", r.State, approvalCount(r), r.Quorum)
 }
 
-func granted(r api.Approval) int {
+// approvalCount returns the number of approvals that a request has.
+func approvalCount(r api.Approval) int {
 	n := 0
 	for _, v := range r.Votes {
 		if v.Granted {
@@ -101,15 +102,16 @@ func granted(r api.Approval) int {
 // reportMissing explains that an approval was counted but more are required, and who else can
 // approve. Otherwise the person would wait without knowing that others have to act.
 func (a approvalVerbs) reportMissing(r api.Approval) {
-	if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
+	if missing := r.Quorum - approvalCount(r); r.State == string(approval.Pending) && missing > 0 {
 		a.note("%d more needed, by %s", missing, approval.SecondPerson)
 	}
 }
 
-// lineLength bounds a text that a sandbox chose. The server bounds it too, but it may be someone
-// else's server.
+// lineLength bounds a text that a sandbox chose, in bytes. The server bounds such texts too, but a
+// client does not rely on a server of another owner.
 const lineLength = 4096
 
+// inert removes control characters, which could act on the terminal, and shortens a long text.
 func inert(s string) string { return text.Strict(s, lineLength) }
 
 func (a *app) showApproval(ctx context.Context, c *connection, id string) error {
@@ -200,7 +202,7 @@ func (a approvalVerbs) approveCommand() *cobra.Command {
 					return fail("approve "+inert(args[0]), err)
 				}
 				a.reportMissing(r)
-				return a.answered(r)
+				return a.printDecision(r)
 			})
 		},
 	}
@@ -226,7 +228,7 @@ func (a approvalVerbs) denyCommand() *cobra.Command {
 				if err != nil {
 					return fail("deny "+inert(args[0]), err)
 				}
-				return a.answered(r)
+				return a.printDecision(r)
 			})
 		},
 	}
@@ -234,8 +236,8 @@ func (a approvalVerbs) denyCommand() *cobra.Command {
 	return cmd
 }
 
-// answered prints the result of a decision.
-func (a approvalVerbs) answered(r api.Approval) error {
+// printDecision prints the result of a decision.
+func (a approvalVerbs) printDecision(r api.Approval) error {
 	if a.json {
 		return a.object(r)
 	}

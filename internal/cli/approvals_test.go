@@ -22,23 +22,24 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// templates has one template, for every reference.
 type templates struct{}
 
 func (templates) Resolve(context.Context, sandbox.Reference) (sandbox.Template, error) {
 	return sandbox.Template{ID: "base0000000000000000", Name: "base", Image: engine.ViewOf("/", "")}, nil
 }
 
-// served is a server with one sandbox, on a local socket.
-type served struct {
+// testServer is a server with one sandbox, on a local socket.
+type testServer struct {
 	t   *testing.T
 	d   *server.Server
 	dir string
 	box string
 }
 
-func newServed(t *testing.T) *served {
+func newTestServer(t *testing.T) *testServer {
 	t.Helper()
-	s := &served{t: t, dir: filepath.Join(t.TempDir(), "s")}
+	s := &testServer{t: t, dir: filepath.Join(t.TempDir(), "s")}
 	eng, err := fake.New(fake.Options{Dir: filepath.Join(t.TempDir(), "run")})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +47,7 @@ func newServed(t *testing.T) *served {
 	t.Cleanup(eng.Close)
 	s.d, err = server.Open(t.Context(), server.Options{
 		StateDir: s.dir, Log: slog.New(slog.DiscardHandler), Engines: fake.Registry(eng), Templates: templates{}, Server: true, Version: "test",
-		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
+		Settings: sandbox.Settings{AnyBoundary: true}, // the fake engine has no boundary
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -75,14 +76,15 @@ func newServed(t *testing.T) *served {
 	return s
 }
 
-func (s *served) run(args ...string) (code int, stdout, stderr string) {
+// run executes a command line against the server.
+func (s *testServer) run(args ...string) (code int, stdout, stderr string) {
 	s.t.Helper()
 	var out, errs bytes.Buffer
 	code = s.runTo(s.t.Context(), &out, &errs, args...)
 	return code, out.String(), errs.String()
 }
 
-func (s *served) runTo(ctx context.Context, out, errs interface{ Write([]byte) (int, error) }, args ...string) int {
+func (s *testServer) runTo(ctx context.Context, out, errs interface{ Write([]byte) (int, error) }, args ...string) int {
 	lookup := func(name string) (string, bool) {
 		if name == "CRANNOG_STATE" {
 			return s.dir, true
@@ -92,14 +94,16 @@ func (s *served) runTo(ctx context.Context, out, errs interface{ Write([]byte) (
 	return Run(ctx, args, Env{Stdout: out, Stderr: errs, Version: "v9", Config: config.Env{Lookup: lookup, UID: 1000, Home: "/home/someone"}})
 }
 
-func (s *served) question(body string) egress.ApprovalRequest {
+// question returns an approval request of the sandbox, with texts that contain control characters.
+func (s *testServer) question(body string) egress.ApprovalRequest {
 	return egress.ApprovalRequest{
 		Sandbox: s.box, Kind: egress.AskRequest, Summary: "POST\x1b[2J a.example.com\nApproved", Rule: policy.RuleUnlisted, Policy: "sha256:p",
 		Facts: map[string]string{"host": "a.example.com", "port": "443", "path": "/\u202ex", "body": body},
 	}
 }
 
-func (s *served) ask(q egress.ApprovalRequest) string {
+// ask submits a request without waiting for the decision, and returns its ID.
+func (s *testServer) ask(q egress.ApprovalRequest) string {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	cancel()
@@ -110,7 +114,7 @@ func (s *served) ask(q egress.ApprovalRequest) string {
 	return a.Approval
 }
 
-func (s *served) state(id string) approval.State {
+func (s *testServer) state(id string) approval.State {
 	s.t.Helper()
 	a, err := s.d.Approvals.Get(s.t.Context(), approval.Caller{Local: true}, id)
 	if err != nil {
@@ -120,28 +124,28 @@ func (s *served) state(id string) approval.State {
 }
 
 func TestApproveAndDeny(t *testing.T) {
-	s := newServed(t)
-	first, second := s.ask(s.question("1")), s.ask(s.question("2"))
+	s := newTestServer(t)
+	firstID, secondID := s.ask(s.question("1")), s.ask(s.question("2"))
 	code, stdout, _ := s.run("approvals")
-	if code != 0 || !strings.HasPrefix(stdout, "ID ") || strings.Count(stdout, "\n") != 3 || !strings.Contains(stdout, first) || !strings.Contains(stdout, "net.request") {
-		t.Errorf("%d %s", code, stdout)
+	if code != 0 || !strings.HasPrefix(stdout, "ID ") || strings.Count(stdout, "\n") != 3 || !strings.Contains(stdout, firstID) || !strings.Contains(stdout, "net.request") {
+		t.Errorf("run: got %d, %s", code, stdout)
 	}
-	code, stdout, _ = s.run("approvals", first)
+	code, stdout, _ = s.run("approvals", firstID)
 	if code != 0 || !strings.Contains(stdout, "a.example.com") || !strings.Contains(stdout, "would allow a.example.com:443") {
-		t.Errorf("%d %s", code, stdout)
+		t.Errorf("run: got %d, %s", code, stdout)
 	}
-	if code, stdout, stderr := s.run("approve", first, "--reason", "fine"); code != 0 || stdout != first+"\n" || s.state(first) != approval.Approved {
-		t.Errorf("%d %q %q", code, stdout, stderr)
+	if code, stdout, stderr := s.run("approve", firstID, "--reason", "fine"); code != 0 || stdout != firstID+"\n" || s.state(firstID) != approval.Approved {
+		t.Errorf("run: got %d, %q, %q", code, stdout, stderr)
 	}
-	if code, stdout, stderr := s.run("deny", second, "--reason", "use the mirror", "--json"); code != 0 || !strings.Contains(stdout, `"denied"`) || s.state(second) != approval.Denied {
-		t.Errorf("%d %q %q", code, stdout, stderr)
+	if code, stdout, stderr := s.run("deny", secondID, "--reason", "use the mirror", "--json"); code != 0 || !strings.Contains(stdout, `"denied"`) || s.state(secondID) != approval.Denied {
+		t.Errorf("run: got %d, %q, %q", code, stdout, stderr)
 	}
 	if _, stdout, _ := s.run("approvals", "-q"); stdout != "" {
-		t.Errorf("answered ones are listed: %s", stdout)
+		t.Errorf("decided requests are listed: %s", stdout)
 	}
 	var rows []api.Approval
 	if _, stdout, _ = s.run("approvals", "--all", "--sandbox", "web", "--json"); json.Unmarshal([]byte(stdout), &rows) != nil || len(rows) != 2 {
-		t.Errorf("%s", stdout)
+		t.Errorf("run: got %s", stdout)
 	}
 	for _, test := range []struct {
 		args []string
@@ -149,44 +153,44 @@ func TestApproveAndDeny(t *testing.T) {
 		want string
 	}{
 		{[]string{"approve", "a0"}, codeNotFound, "code=approval_not_found"},
-		{[]string{"approve", second}, codeConflict, "code=approval_over"},
-		{[]string{"deny", second, "--reason", "x"}, codeConflict, "code=approval_over"},
-		{[]string{"deny", first}, codeUsage, "code=usage"},
-		{[]string{"approve", first, "--once", "--always"}, codeUsage, "code=usage"},
+		{[]string{"approve", secondID}, codeConflict, "code=approval_over"},
+		{[]string{"deny", secondID, "--reason", "x"}, codeConflict, "code=approval_over"},
+		{[]string{"deny", firstID}, codeUsage, "code=usage"},
+		{[]string{"approve", firstID, "--once", "--always"}, codeUsage, "code=usage"},
 		{[]string{"approve"}, codeUsage, "code=usage"},
-		{[]string{"approvals", first, "--all"}, codeUsage, "code=usage"},
+		{[]string{"approvals", firstID, "--all"}, codeUsage, "code=usage"},
 		{[]string{"approvals", "--sandbox", "missing"}, codeNotFound, "code=sandbox_not_found"},
 	} {
 		code, _, stderr := s.run(test.args...)
 		if code != test.code || !strings.Contains(stderr, test.want) || !strings.HasPrefix(stderr, "error: ") {
-			t.Errorf("%v: %d %s", test.args, code, stderr)
+			t.Errorf("run(%v): got %d, %s", test.args, code, stderr)
 		}
 	}
-	third := s.ask(s.question("3"))
-	if _, stdout, _ := s.run("__complete", "approve", ""); !strings.Contains(stdout, third+"\t") || strings.Contains(stdout, first) {
+	thirdID := s.ask(s.question("3"))
+	if _, stdout, _ := s.run("__complete", "approve", ""); !strings.Contains(stdout, thirdID+"\t") || strings.Contains(stdout, firstID) {
 		t.Errorf("completion: %s", stdout)
 	}
 }
 
-// A4: no output format lets a request act on the terminal.
-func TestPrintedQuestionsAreInert(t *testing.T) {
-	s := newServed(t)
+// A4: in every output format, a request's text cannot act on the terminal.
+func TestApprovalOutputIsInert(t *testing.T) {
+	s := newTestServer(t)
 	id := s.ask(s.question("\x07\u200b\x9b"))
 	for _, args := range [][]string{{"approvals"}, {"approvals", "--json"}, {"approvals", "--jsonl"}, {"approvals", "--format", "{{.summary}}{{.facts}}"}, {"approvals", id}, {"__complete", "deny", ""}} {
 		code, stdout, stderr := s.run(args...)
 		if code != 0 || !strings.Contains(stdout, "a.example.com") || strings.ContainsAny(stdout, "\x1b\x07\u202e\u200b\u009b") || strings.Contains(stdout, "\nApproved") || strings.Contains(stdout, `\u001b`) {
-			t.Errorf("%v: %d %q %q", args, code, stdout, stderr)
+			t.Errorf("run(%v): got %d, %q, %q", args, code, stdout, stderr)
 		}
 	}
 }
 
-// lines is a writer that passes on lines.
-type lines struct {
+// lineChannel sends each written line to a channel.
+type lineChannel struct {
 	part bytes.Buffer
 	out  chan string
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *lineChannel) Write(p []byte) (int, error) {
 	for _, b := range p {
 		if b != '\n' {
 			l.part.WriteByte(b)
@@ -198,10 +202,10 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestWatchPrints(t *testing.T) {
-	s := newServed(t)
-	first := s.ask(s.question("1"))
-	out := &lines{out: make(chan string, 100)}
+func TestWatchPrintsEvents(t *testing.T) {
+	s := newTestServer(t)
+	firstID := s.ask(s.question("1"))
+	out := &lineChannel{out: make(chan string, 100)}
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	ended := make(chan int, 1)
@@ -212,21 +216,21 @@ func TestWatchPrints(t *testing.T) {
 		case line := <-out.out:
 			for _, w := range want {
 				if !strings.Contains(line, w) || strings.ContainsAny(line, "\x1b\u202e") {
-					t.Errorf("%q, want %q", line, w)
+					t.Errorf("watch: got line %q, want %q in it", line, w)
 				}
 			}
 		case <-ctx.Done():
-			t.Fatal("nothing was printed")
+			t.Fatal("watch printed no line in time")
 		}
 	}
-	next("pending", first, "net.request")
-	if code, _, stderr := s.run("deny", first, "--reason", "not today"); code != 0 {
+	next("pending", firstID, "net.request")
+	if code, _, stderr := s.run("deny", firstID, "--reason", "not today"); code != 0 {
 		t.Fatal(stderr)
 	}
-	next("vote", first)
-	next("denied", first, "not today")
+	next("vote", firstID)
+	next("denied", firstID, "not today")
 	cancel()
 	if code := <-ended; code != 0 {
-		t.Errorf("the end of watching is code %d", code)
+		t.Errorf("approvals --watch: got exit code %d, want 0", code)
 	}
 }

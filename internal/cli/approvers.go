@@ -9,13 +9,13 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// warnOfApprovers warns before a command runs that its changes will need the approval of a second
-// person. After the command it would be too late to find out that there is no second person, or
-// that none can sign in because no server runs.
+// warnOfApprovers warns, before a command runs, that its changes will need the approval of a second
+// person. After the command it would be too late to learn that there is no second person, or
+// that the person cannot sign in because no server runs.
 func (b *runSandbox) warnOfApprovers(ctx context.Context) {
 	c := b.app.config
-	written := b.flags.policy != "" || c.Policies.Organisation != "" || c.Policies.Project != ""
-	if !b.local || !written && first(b.flags.level, c.Policies.Level) != "strict" {
+	hasDocument := b.flags.policy != "" || c.Policies.Organisation != "" || c.Policies.Project != ""
+	if !b.local || !hasDocument && first(b.flags.level, c.Policies.Level) != "strict" {
 		// The policies of another machine are not known here. Only one level needs
 		// several people, so the other levels skip reading the policies.
 		return
@@ -24,15 +24,16 @@ func (b *runSandbox) warnOfApprovers(ctx context.Context) {
 	if err != nil {
 		return // the sandbox has this policy already, so an error is not the user's mistake
 	}
-	access, err := b.flags.asked()
+	access, err := b.flags.requestedAccess()
 	if err != nil {
 		return
 	}
-	if b.shows && !b.flags.noChanges && exportAsks(p) || access.Linked() {
+	if b.hasWorkspace && !b.flags.noChanges && exportAsks(p) || access.Linked() {
 		policyVerbs{b.app}.notePeople(p)
 	}
 }
 
+// exportAsks reports whether a policy asks for approval before changes are exported.
 func exportAsks(p *policy.Policy) bool {
 	out := p.Document().Filesystem.Export
 	return out.Do == egress.Ask || out.Deletions == egress.Ask

@@ -19,7 +19,7 @@ import (
 // engine in this process.
 type approver interface {
 	watcher
-	Approve(ctx context.Context, id, reason string, remember bool) (api.Approval, error)
+	Approve(ctx context.Context, id, reason string, keepRecordings bool) (api.Approval, error)
 	Deny(ctx context.Context, id, reason string) (api.Approval, error)
 }
 
@@ -41,20 +41,20 @@ func (a approvalVerbs) decideAtTerminal(ctx context.Context, service approver, s
 		ended <- follow(ctx, service, sandbox, func(e api.ApprovalEvent) error { d.handle(e.Approval); return nil })
 	}()
 	for {
-		r, over, ok := d.next(ctx)
+		r, requestCtx, ok := d.next(ctx)
 		if !ok {
 			return <-ended
 		}
-		if err := a.answer(over, service, c, r); err != nil && ctx.Err() == nil {
+		if err := a.answer(requestCtx, service, c, r); err != nil && ctx.Err() == nil {
 			a.note("%s", inert(fail("answer "+r.ID, err).Error()))
 		}
 		d.done()
 	}
 }
 
-// asking starts to show the approval requests of a sandbox at the terminal, which the command then
-// shares. The returned function stops it.
-func (a approvalVerbs) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd) func() {
+// startPrompts starts to show the approval requests of a sandbox at the terminal, which the command
+// then shares. The returned function stops the prompts.
+func (a approvalVerbs) startPrompts(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd) func() {
 	at := a.openConsole()
 	if at.tty == nil {
 		a.note("no terminal: each request that needs an approval is denied")
@@ -86,20 +86,20 @@ var errDecidedElsewhere = errors.New("it was decided elsewhere")
 func (a approvalVerbs) answer(ctx context.Context, service approver, c *console, r api.Approval) error {
 	// The event of this decision ends the prompt's context, and must not cancel sending the
 	// decision.
-	pass := func(say func(context.Context) (api.Approval, error)) error {
+	decide := func(send func(context.Context) (api.Approval, error)) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), decisionTime)
 		defer cancel()
-		r, err := say(ctx)
+		r, err := send(ctx)
 		if err == nil {
 			a.reportMissing(r)
 		}
-		return over(err)
+		return ignoreTooLate(err)
 	}
 	deny := func(why string) error {
-		return pass(func(ctx context.Context) (api.Approval, error) { return service.Deny(ctx, r.ID, why) })
+		return decide(func(ctx context.Context) (api.Approval, error) { return service.Deny(ctx, r.ID, why) })
 	}
-	approve := func(remember bool) error {
-		return pass(func(ctx context.Context) (api.Approval, error) { return service.Approve(ctx, r.ID, "", remember) })
+	approve := func(keepRecordings bool) error {
+		return decide(func(ctx context.Context) (api.Approval, error) { return service.Approve(ctx, r.ID, "", keepRecordings) })
 	}
 	if c.tty == nil {
 		return deny("there is no terminal for a prompt")
@@ -132,8 +132,8 @@ func (a approvalVerbs) answer(ctx context.Context, service approver, c *console,
 	}
 }
 
-// over ignores the error of a decision that came too late.
-func over(err error) error {
+// ignoreTooLate returns nil for the error of a decision about a request that was already decided.
+func ignoreTooLate(err error) error {
 	if crannog.Code(err) == "approval_over" {
 		return nil
 	}
@@ -146,6 +146,7 @@ const (
 	promptWidth = 200
 )
 
+// promptFor returns the text of a request and the prompt for the decision.
 func promptFor(r api.Approval) (lines []string, prompt string) {
 	r.Summary = text.Strict(r.Summary, promptWidth)
 	short := make(map[string]string, len(r.Facts))
@@ -208,10 +209,10 @@ func (d *promptQueue) next(ctx context.Context) (api.Approval, context.Context, 
 		if len(d.queue) > 0 {
 			r := d.queue[0]
 			d.queue = d.queue[1:]
-			over, cancel := context.WithCancelCause(ctx)
+			requestCtx, cancel := context.WithCancelCause(ctx)
 			d.current, d.cancel = r.ID, cancel
 			d.mu.Unlock()
-			return r, over, true
+			return r, requestCtx, true
 		}
 		d.mu.Unlock()
 		select {
@@ -222,6 +223,7 @@ func (d *promptQueue) next(ctx context.Context) (api.Approval, context.Context, 
 	return api.Approval{}, nil, false
 }
 
+// done ends the request that next returned.
 func (d *promptQueue) done() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -235,17 +237,17 @@ const watchBackoff = time.Second
 // follow watches until ctx ends. It continues a broken stream where it ended, so that a restart of
 // the server loses no events.
 func follow(ctx context.Context, c watcher, sandbox string, each func(api.ApprovalEvent) error) error {
-	last, heard, wait := "", false, watchBackoff
+	last, received, wait := "", false, watchBackoff
 	for {
 		var err error
 		last, err = c.WatchApprovals(ctx, sandbox, last, func(e api.ApprovalEvent) error {
-			heard, wait = true, watchBackoff
+			received, wait = true, watchBackoff
 			return each(e)
 		})
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if !heard || crannog.Code(err) != "server_unreachable" {
+		if !received || crannog.Code(err) != "server_unreachable" {
 			return fail("watch approvals", err)
 		}
 		timer := time.NewTimer(wait)

@@ -20,14 +20,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// screen is a terminal with a person at it.
+// screen is a pseudo terminal: the test types at one end and reads what the other end shows.
 type screen struct {
 	t           *testing.T
 	person, tty *os.File
 
-	mu   sync.Mutex
-	more *sync.Cond
-	seen bytes.Buffer
+	mu      sync.Mutex
+	changed *sync.Cond
+	content bytes.Buffer
 }
 
 func newScreen(t *testing.T) *screen {
@@ -48,14 +48,14 @@ func newScreen(t *testing.T) *screen {
 		t.Fatal(err)
 	}
 	s := &screen{t: t, person: person, tty: tty}
-	s.more = sync.NewCond(&s.mu)
+	s.changed = sync.NewCond(&s.mu)
 	go func() {
 		buf := make([]byte, 4096)
 		for {
 			n, err := person.Read(buf)
 			s.mu.Lock()
-			s.seen.Write(buf[:n])
-			s.more.Broadcast()
+			s.content.Write(buf[:n])
+			s.changed.Broadcast()
 			s.mu.Unlock()
 			if err != nil {
 				return
@@ -66,46 +66,46 @@ func newScreen(t *testing.T) *screen {
 	return s
 }
 
-// wait waits until a text is on the screen and returns the whole screen.
+// wait waits until a text is on the screen, and returns everything on the screen.
 func (s *screen) wait(text string) string {
 	s.t.Helper()
-	late := time.AfterFunc(hosttest.Patience(hosttest.Hang)+time.Second, func() { s.more.Broadcast() })
-	defer late.Stop()
+	wakeUp := time.AfterFunc(hosttest.Patience(hosttest.Hang)+time.Second, func() { s.changed.Broadcast() })
+	defer wakeUp.Stop()
 	deadline := hosttest.Deadline()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !strings.Contains(s.seen.String(), text) {
+	for !strings.Contains(s.content.String(), text) {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("%q is not on the screen: %q", text, s.seen.String())
+			s.t.Fatalf("%q is not on the screen: %q", text, s.content.String())
 		}
-		s.more.Wait()
+		s.changed.Wait()
 	}
-	return s.seen.String()
+	return s.content.String()
 }
 
 func (s *screen) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen.Reset()
+	s.content.Reset()
 }
 
-func (s *screen) typed(text string) {
+func (s *screen) typeText(text string) {
 	s.t.Helper()
 	if _, err := io.WriteString(s.person, text); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// desktop is a person at a screen, with a sandbox that makes requests.
-type desktop struct {
-	*served
+// promptTest is a screen that shows the approval requests of a server's sandbox.
+type promptTest struct {
+	*testServer
 	*screen
 	console *console
 }
 
-func newDesktop(t *testing.T, c func(*screen) *console) *desktop {
+func newPromptTest(t *testing.T, c func(*screen) *console) *promptTest {
 	t.Helper()
-	d := &desktop{served: newServed(t), screen: newScreen(t)}
+	d := &promptTest{testServer: newTestServer(t), screen: newScreen(t)}
 	d.console = c(d.screen)
 	client, err := crannog.New(crannog.Socket(server.SocketPath(d.dir)))
 	if err != nil {
@@ -128,10 +128,10 @@ func newDesktop(t *testing.T, c func(*screen) *console) *desktop {
 }
 
 // result waits for the result of a request, without repeating the request.
-func (d *desktop) result(id string) approval.Approval {
-	d.served.t.Helper()
+func (d *promptTest) result(id string) approval.Approval {
+	d.testServer.t.Helper()
 	var got approval.Approval
-	ctx, cancel := context.WithTimeout(d.served.t.Context(), hosttest.Patience(hosttest.Hang))
+	ctx, cancel := context.WithTimeout(d.testServer.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	err := d.d.Approvals.Watch(ctx, approval.Caller{Local: true}, approval.Query{}, 0, func(e approval.Event) error {
 		if e.Approval.ID == id && e.Approval.State != approval.Pending {
@@ -141,7 +141,7 @@ func (d *desktop) result(id string) approval.Approval {
 		return nil
 	})
 	if err == nil {
-		d.served.t.Fatalf("nothing came of %s", id)
+		d.testServer.t.Fatalf("request %s was not decided in time", id)
 	}
 	return got
 }
@@ -149,19 +149,19 @@ func (d *desktop) result(id string) approval.Approval {
 // promptEnd is the end of the prompt for a request about a.example.com.
 const promptEnd = "443): "
 
-func shared(s *screen) *console { return newConsole(s.tty, s.tty, true, nil) }
+func newSharedConsole(s *screen) *console { return newConsole(s.tty, s.tty, true, nil) }
 
 // A program that shares the terminal neither gets the decision nor makes it, and writes nothing
-// over the prompt; in both modes of a terminal.
-func TestTerminalAnswers(t *testing.T) {
+// the prompt, in both modes of a terminal.
+func TestPromptDecidesRequests(t *testing.T) {
 	for _, raw := range []bool{false, true} {
-		d := newDesktop(t, func(s *screen) *console {
+		d := newPromptTest(t, func(s *screen) *console {
 			if raw {
 				if _, err := term.MakeRaw(int(s.tty.Fd())); err != nil {
 					t.Fatal(err)
 				}
 			}
-			return shared(s)
+			return newSharedConsole(s)
 		})
 		in, out, _ := d.console.program(d.tty, d.tty)
 		got := make(chan string, 10)
@@ -175,14 +175,14 @@ func TestTerminalAnswers(t *testing.T) {
 				got <- string(buf[:n])
 			}
 		}()
-		d.typed("y\n") // input for the program
+		d.typeText("y\n") // input for the program
 		if text := <-got; strings.TrimSpace(text) != "y" {
 			t.Errorf("the program read %q", text)
 		}
 		id := d.ask(d.question("1"))
 		text := d.wait(promptEnd)
 		if !strings.Contains(text, "a.example.com") || strings.ContainsAny(text, "\u202e") || strings.Contains(text, "\x1b[2J") {
-			t.Errorf("%q", text)
+			t.Errorf("prompt: got %q", text)
 		}
 		wrote := make(chan struct{})
 		go func() {
@@ -192,16 +192,16 @@ func TestTerminalAnswers(t *testing.T) {
 			}
 		}()
 		d.clear()
-		d.typed("maybe\r")
+		d.typeText("maybe\r")
 		d.wait("Please type one")
 		d.wait(promptEnd)
-		d.typed("yx\x7fes\r")
+		d.typeText("yx\x7fes\r")
 		if a := d.result(id); a.State != approval.Approved || a.Votes[0].Who != "local" {
-			t.Errorf("raw %v: %+v", raw, a)
+			t.Errorf("raw %v: got request %+v, want approved by local", raw, a)
 		}
 		<-wrote
 		d.wait("Press y to go on")
-		d.typed("z\n")
+		d.typeText("z\n")
 		if text := <-got; strings.TrimSpace(text) != "z" {
 			t.Errorf("the program read %q after the question", text)
 		}
@@ -209,48 +209,49 @@ func TestTerminalAnswers(t *testing.T) {
 		d.clear()
 		second := d.ask(d.question("2"))
 		d.wait(promptEnd)
-		d.typed(map[bool]string{true: "\x03", false: "n\n"}[raw])
+		d.typeText(map[bool]string{true: "\x03", false: "n\n"}[raw])
 		if a := d.result(second); a.State != approval.Denied {
-			t.Errorf("%+v", a)
+			t.Errorf("got request %+v, want denied", a)
 		}
 	}
 }
 
 // If two people must approve, the first one is told that one more is needed, and how.
-func TestOneOfTwoIsToldOfTheOther(t *testing.T) {
-	d := newDesktop(t, shared)
+func TestPromptReportsMissingApprovals(t *testing.T) {
+	d := newPromptTest(t, newSharedConsole)
 	q := d.question("1")
 	q.Quorum = 2
 	id := d.ask(q)
 	d.wait("yes (this once), no: ") // "always" is not offered
-	d.typed("y\r")
+	d.typeText("y\r")
 	d.wait("1 more needed, by " + approval.SecondPerson)
 	if d.state(id) != approval.Pending {
 		t.Error("one person was enough")
 	}
 	if code, _, stderr := d.run("approve", id); code != codeConflict || !strings.Contains(stderr, "already_voted") || !strings.Contains(stderr, "crannog console --name SOMEBODY") {
-		t.Errorf("%d %s", code, stderr)
+		t.Errorf("run: got %d, %s", code, stderr)
 	}
 }
 
 // While a prompt is open, the program's output waits.
-func TestQuestionHoldsOutput(t *testing.T) {
-	d := newDesktop(t, shared)
+func TestOpenPromptDelaysOutput(t *testing.T) {
+	d := newPromptTest(t, newSharedConsole)
 	_, out, _ := d.console.program(d.tty, d.tty)
 	d.ask(d.question("1"))
 	d.wait(promptEnd)
 	if d.console.hold.TryLock() {
 		t.Fatal("the program could write over the question")
 	}
-	d.typed("n\n")
+	d.typeText("n\n")
 	if _, err := io.WriteString(out, "after"); err != nil {
 		t.Error(err)
 	}
 	d.wait("after")
 }
 
-func TestAnsweredElsewhere(t *testing.T) {
-	d := newDesktop(t, shared)
+// A decision in another process ends the prompt, and the next request is shown.
+func TestPromptEndsWhenDecidedElsewhere(t *testing.T) {
+	d := newPromptTest(t, newSharedConsole)
 	id := d.ask(d.question("1"))
 	d.wait(promptEnd)
 	if code, _, stderr := d.run("approve", id); code != 0 {
@@ -260,16 +261,16 @@ func TestAnsweredElsewhere(t *testing.T) {
 	d.clear()
 	second := d.ask(d.question("2"))
 	d.wait(promptEnd)
-	d.typed("n\n")
+	d.typeText("n\n")
 	if a := d.result(second); a.State != approval.Denied {
-		t.Errorf("%+v", a)
+		t.Errorf("got request %+v, want denied", a)
 	}
 }
 
 // Without a terminal, an approval request is denied at once.
-func TestNoTerminalDenies(t *testing.T) {
-	d := newDesktop(t, func(*screen) *console { return &console{} })
+func TestRequestsAreDeniedWithoutTerminal(t *testing.T) {
+	d := newPromptTest(t, func(*screen) *console { return &console{} })
 	if a := d.result(d.ask(d.question("1"))); a.State != approval.Denied || !strings.Contains(a.Reason, "no terminal") {
-		t.Errorf("%+v", a)
+		t.Errorf("got request %+v, want denied", a)
 	}
 }

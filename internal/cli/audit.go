@@ -61,6 +61,7 @@ func (f *entryFlags) add(a *app, cmd *cobra.Command) {
 	})
 }
 
+// options returns the selection of the flags.
 func (f *entryFlags) options(ctx context.Context, c *connection, now time.Time) (o crannog.RecordOptions, err error) {
 	o.Kinds = f.kinds
 	if o.Since, err = pointInTime(f.since, now); err != nil {
@@ -119,7 +120,7 @@ func (a auditVerbs) auditTailCommand() *cobra.Command {
 	return cmd
 }
 
-// maxTail is the maximum of entries in one answer.
+// maxTail is the maximum number of entries in one response of the server.
 const maxTail = 1000
 
 func (a auditVerbs) auditShowCommand() *cobra.Command {
@@ -140,7 +141,7 @@ func (a auditVerbs) auditShowCommand() *cobra.Command {
 					if jsonl || a.json {
 						return a.printRecord(ctx, c, o, jsonl)
 					}
-					return a.printStory(ctx, c, o)
+					return a.printByTime(ctx, c, o)
 				})
 			}
 			if f.sandbox != "" || len(f.kinds) > 0 || f.since != "" || f.until != "" {
@@ -158,6 +159,7 @@ func (a auditVerbs) auditShowCommand() *cobra.Command {
 	return cmd
 }
 
+// sequence parses the number of an entry.
 func sequence(text string) (int64, error) {
 	seq, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seq < 0 {
@@ -181,12 +183,12 @@ func (a auditVerbs) printRecord(ctx context.Context, c *connection, o crannog.Re
 	return nil
 }
 
-// storyWindow is how many entries are collected to sort them by time, because events from inside
+// sortWindow is the number of entries that are sorted together by time, because events from inside
 // reach the log a little later than actions from outside.
-const storyWindow = 2048
+const sortWindow = 2048
 
-// printStory prints entries in the order of their times.
-func (a auditVerbs) printStory(ctx context.Context, c *connection, o crannog.RecordOptions) error {
+// printByTime prints entries in the order of their times.
+func (a auditVerbs) printByTime(ctx context.Context, c *connection, o crannog.RecordOptions) error {
 	var window []api.Entry
 	flush := func(keep int) error {
 		slices.SortStableFunc(window, func(x, y api.Entry) int { return x.Time.Compare(y.Time) })
@@ -200,13 +202,13 @@ func (a auditVerbs) printStory(ctx context.Context, c *connection, o crannog.Rec
 	}
 	for e, err := range c.Record(ctx, o) {
 		if err != nil {
-			if shown := flush(0); shown != nil {
-				return shown
+			if err := flush(0); err != nil {
+				return err
 			}
 			return fail("read the audit log", err)
 		}
-		if window = append(window, e); len(window) >= 2*storyWindow {
-			if err := flush(storyWindow); err != nil {
+		if window = append(window, e); len(window) >= 2*sortWindow {
+			if err := flush(sortWindow); err != nil {
 				return err
 			}
 		}
@@ -234,7 +236,7 @@ func (a auditVerbs) showEntry(ctx context.Context, c *connection, seq int64, jso
 			return fail("read the audit log", err)
 		}
 		if e.Seq != seq {
-			break // it was dropped, or belongs to another owner
+			break // the entry was dropped, or belongs to another owner
 		}
 		if jsonl || a.json || a.quiet {
 			return a.printEntry(e, jsonl)

@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// hostile is what a program may put into any text that it chooses.
+// hostile is a text with control characters, as a program in a sandbox may choose it.
 const hostile = "a\nb\r\x1b]0;gone\x07\x1b[2J\u202Etxt\u2066\u2028\u009b31m\u200b\x00"
 
 // P30: text that a program chose can neither leave its line nor act on the reader's terminal.
-func TestEntriesAreShownInert(t *testing.T) {
+func TestEntryOutputIsInert(t *testing.T) {
 	text, err := json.Marshal(hostile)
 	if err != nil {
 		t.Fatal(err)
@@ -40,12 +40,12 @@ func TestEntriesAreShownInert(t *testing.T) {
 			}
 		}
 		if !strings.Contains(strings.Join(page, "\n"), "entry        0") {
-			t.Errorf("%q: %q", kind, page)
+			t.Errorf("entryPage(%q): got %q", kind, page)
 		}
 	}
 }
 
-func TestSummaryOfEntries(t *testing.T) {
+func TestEntrySummary(t *testing.T) {
 	for _, c := range []struct{ kind, data, want string }{
 		{"exec", `{"pid":7,"argv":["sh","-c","echo 'x'"],"program":"/bin/sh"}`, `[7] sh -c 'echo '\''x'\'''`},
 		{"exit", `{"pid":7,"code":0,"signal":9,"took_ns":1500000}`, "[7] signal 9 after 1.5ms"},
@@ -58,7 +58,7 @@ func TestSummaryOfEntries(t *testing.T) {
 		{"action", `[1]`, "data=[1]"},
 	} {
 		if got := summary(api.Entry{Kind: c.kind, Data: json.RawMessage(c.data)}); got != c.want {
-			t.Errorf("%s %s: %q, want %q", c.kind, c.data, got, c.want)
+			t.Errorf("summary of %s %s: got %q, want %q", c.kind, c.data, got, c.want)
 		}
 	}
 }
@@ -70,12 +70,12 @@ func TestPointInTime(t *testing.T) {
 		"2026-05-01": time.Date(2026, 5, 1, 0, 0, 0, 0, time.Local),
 	} {
 		if got, err := pointInTime(text, now); err != nil || !got.Equal(want) {
-			t.Errorf("%q: %v, %v", text, got, err)
+			t.Errorf("pointInTime(%q): got %v, error %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"soon", "-1h", "2026-13-01"} {
 		if _, err := pointInTime(text, now); err == nil {
-			t.Errorf("%q is a time", text)
+			t.Errorf("pointInTime(%q): got no error", text)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
+// artifactFlags are the flags of crannog audit verify-artifact.
 type artifactFlags struct {
 	provenance, key, recordKey, as, policy string
 }
@@ -65,7 +66,7 @@ func (a auditVerbs) verifyArtifact(name string, f *artifactFlags) error {
 		return fail(op, err)
 	}
 	check := crannog.ArtifactCheck{Envelope: envelope, As: f.as, Policy: f.policy}
-	whose, err := a.artifactKeys(&check, f)
+	owner, err := a.artifactKeys(&check, f)
 	if err != nil {
 		return fail(op, err)
 	}
@@ -88,7 +89,7 @@ func (a auditVerbs) verifyArtifact(name string, f *artifactFlags) error {
 			return err
 		}
 	case v.OK && !a.quiet:
-		if err := a.reportArtifact(name, v, whose); err != nil {
+		if err := a.reportArtifact(name, v, owner); err != nil {
 			return fail(op, err)
 		}
 	case !v.OK:
@@ -96,7 +97,7 @@ func (a auditVerbs) verifyArtifact(name string, f *artifactFlags) error {
 			fmt.Fprintf(a.Stdout, "%s: %s\n", found.Fault, inert(found.Text))
 		}
 		if !a.quiet {
-			fmt.Fprintf(a.Stdout, "verified with the key %s, %s\n", v.Key, whose)
+			fmt.Fprintf(a.Stdout, "verified with the key %s, %s\n", v.Key, owner)
 		}
 	}
 	if !v.OK {
@@ -105,14 +106,14 @@ func (a auditVerbs) verifyArtifact(name string, f *artifactFlags) error {
 	return nil
 }
 
-// artifactKeys returns the keys to verify with, and describes their owner. With --key, the audit
-// log's key must be given too, because this machine's key would belong to another server.
+// artifactKeys sets the keys to verify with, and returns a description of their origin. With --key,
+// this machine's key of the audit log is not used, because it belongs to another server.
 func (a auditVerbs) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, error) {
 	c.RecordKey = f.recordKey
 	if f.key != "" {
 		text, err := readAll(f.key)
 		c.Key = string(text)
-		return "which is that in " + f.key, err
+		return "from " + f.key, err
 	}
 	if a.config.Client.URL != "" {
 		return "", usagef("verifying a statement of another server needs --key FILE").
@@ -134,7 +135,7 @@ func (a auditVerbs) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (st
 }
 
 // reportArtifact prints the statement.
-func (a auditVerbs) reportArtifact(name string, v api.ProvenanceCheck, whose string) error {
+func (a auditVerbs) reportArtifact(name string, v api.ProvenanceCheck, owner string) error {
 	var st provenance.Statement
 	if err := json.Unmarshal(v.Statement, &st); err != nil {
 		return err
@@ -153,7 +154,7 @@ func (a auditVerbs) reportArtifact(name string, v api.ProvenanceCheck, whose str
 	line("policy", d.ExternalParameters.Policy+" from level "+d.ExternalParameters.Level)
 	line("changes", d.InternalParameters.Changes)
 	if n := d.InternalParameters.Masked; n > 0 {
-		line("masked", "redacted secrets in "+plural(n))
+		line("masked", "redacted secrets in "+fileCount(n))
 	}
 	line("approval", d.InternalParameters.Approval)
 	for _, dep := range d.ResolvedDependencies {
@@ -177,7 +178,7 @@ func (a auditVerbs) reportArtifact(name string, v api.ProvenanceCheck, whose str
 		}
 		line("record", text)
 	}
-	line("key", v.Key+", "+whose)
+	line("key", v.Key+", "+owner)
 	return nil
 }
 
@@ -215,8 +216,8 @@ func (a auditVerbs) auditKeyCommand() *cobra.Command {
 	return cmd
 }
 
-// besides writes a file and its provenance: both or neither.
-func besides(name, provenance string, write func(file, envelope io.Writer) error) error {
+// writeWithProvenance writes a file and its provenance: both or neither.
+func writeWithProvenance(name, provenance string, write func(file, envelope io.Writer) error) error {
 	made := false
 	err := toNewFile(provenance, func(envelope io.Writer) error {
 		err := toNewFile(name, func(file io.Writer) error { return write(file, envelope) })

@@ -54,6 +54,7 @@ func (a auditVerbs) auditVerifyCommand() *cobra.Command {
 	return cmd
 }
 
+// readNotes reads signed tree heads from files.
 func readNotes(files []string) ([]string, error) {
 	var out []string
 	for _, name := range files {
@@ -76,6 +77,7 @@ func readNotes(files []string) ([]string, error) {
 // maxSideFile bounds a file of tree heads or a proof.
 const maxSideFile = 64 << 20
 
+// readAll reads a file of at most maxSideFile bytes.
 func readAll(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -106,6 +108,7 @@ func (a auditVerbs) verifyFile(name, key string, notes []string) error {
 	return a.verdict(v)
 }
 
+// verdict prints the result of a verification. It returns an exit code if the log was changed.
 func (a auditVerbs) verdict(v api.Verification) error {
 	switch {
 	case a.json:

@@ -20,8 +20,9 @@ import (
 	"github.com/crannog/crannog/internal/packages"
 )
 
+// Bounds of the text of an entry, in bytes: on the single line of entryLine, and of each field of
+// entryPage.
 const (
-	// lineText bounds the text of an entry on one line; audit show prints all of it.
 	lineText = 240
 	pageText = 8192
 )
@@ -104,9 +105,10 @@ func summary(e api.Entry) string {
 	return strings.Join(parts, " ")
 }
 
+// rounded rounds a duration for display, to a tenth of a millisecond.
 func rounded(d time.Duration) time.Duration { return d.Round(time.Millisecond / 10) }
 
-// quoted returns a command for reading, roughly in the syntax of a shell.
+// quoted returns a command for display, roughly in the syntax of a shell.
 func quoted(argv []string) string {
 	parts := make([]string, len(argv))
 	for i, s := range argv {
@@ -121,6 +123,7 @@ func quoted(argv []string) string {
 // field is one field of an object. Fields keep the object's order.
 type field struct{ name, value string }
 
+// fields returns the fields of a JSON object. Other JSON becomes a single field named data.
 func fields(data json.RawMessage) []field {
 	in := json.NewDecoder(bytes.NewReader(data))
 	if open, err := in.Token(); err != nil || open != json.Delim('{') {

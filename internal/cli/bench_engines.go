@@ -42,7 +42,7 @@ func (a engineVerbs) benchEnginesCommand() *cobra.Command {
 			"  crannog bench engines --image python:3.12-slim --json",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error { return a.benchEngines(ctx, c, o) })
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error { return a.benchEngines(ctx, c, o) })
 		},
 	}
 	fl := cmd.Flags()

@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/frontend/denial"
 )
 
-// blocked reports denials of a sandbox while a command runs, each once.
+// blocked collects and reports the denials of a sandbox while a command runs, each once.
 type blocked struct {
 	app  *app
 	sb   *crannog.Sandbox
-	loud bool // prints it on standard error
+	loud bool // print each denial on standard error
 	stop context.CancelFunc
 	done sync.WaitGroup
 
@@ -62,8 +62,8 @@ func (a runVerbs) reportBlocked(ctx context.Context, sb *crannog.Sandbox, live b
 	return b
 }
 
-// lastWords is how long the end of a run waits for the last denials.
-const lastWords = 2 * time.Second
+// lastDenialsTimeout bounds how long the end of a run waits for the last denials.
+const lastDenialsTimeout = 2 * time.Second
 
 // end stops printing after all denials so far. Without a network it prints the names that programs
 // tried to resolve, if the command failed: a successful command did not need them.
@@ -71,7 +71,7 @@ func (b *blocked) end(ctx context.Context, failed bool) {
 	b.stop()
 	b.done.Wait()
 	b.app.screen.left()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastDenialsTimeout)
 	defer cancel()
 	info := b.sb.Info()
 	if info.Network.Attached {
@@ -96,20 +96,20 @@ func (b *blocked) all(ctx context.Context, failed bool) []api.Denial {
 	return b.list.All()
 }
 
-// print prints one denial. It prints a denied look-up once with its name, and does not repeat it
+// print prints one denial. It prints a denied look-up of a name once, and does not repeat it
 // for the connection that could not be made.
 func (b *blocked) print(r api.FlowRecord) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	told, n := b.list.Add(r)
+	reported, n := b.list.Add(r)
 	switch {
 	case n == 0 || !b.loud:
 	case n > denial.MaxListed:
 		b.note("more was blocked; crannog net log shows all while the sandbox is listed")
-	case told.Fix != "":
-		b.note("blocked %s  rule=%s  (allow: %s)", told.What, told.Rule, told.Fix)
+	case reported.Fix != "":
+		b.note("blocked %s  rule=%s  (allow: %s)", reported.What, reported.Rule, reported.Fix)
 	default:
-		b.note("blocked %s  rule=%s", told.What, told.Rule)
+		b.note("blocked %s  rule=%s", reported.What, reported.Rule)
 	}
 }
 

@@ -58,7 +58,7 @@ func (a cacheVerbs) statsCommand() *cobra.Command {
 	return cmd
 }
 
-// statsOf counts a list that is ordered by ecosystem and name.
+// statsOf counts the entries of each ecosystem in a list that is ordered by ecosystem and name.
 func statsOf(all []api.CachedPackage) []cacheStats {
 	var out []cacheStats
 	last := ""
@@ -111,12 +111,12 @@ func (a cacheVerbs) pruneCommand() *cobra.Command {
 		Long:    "Remove the least recently used data of the package cache, until at most the size of\n--keep is left. What a sandbox needs again is fetched again.",
 		Example: "  crannog cache prune --keep 1g",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			most, err := config.ParseSize(keep)
+			maxBytes, err := config.ParseSize(keep)
 			if err != nil {
 				return usagef("--keep %s: %v", keep, err)
 			}
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
-				done, err := c.PrunePackages(ctx, most)
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
+				done, err := c.PrunePackages(ctx, maxBytes)
 				if err != nil {
 					return fail("prune the package cache", err)
 				}

@@ -16,15 +16,15 @@ import (
 // changeVerbs are the commands about the changes of a sandbox: diff, apply, export and discard.
 type changeVerbs struct{ *app }
 
-// changesRef identifies the changes for a command: those of a sandbox, or the retained changes of
-// one that has ended.
+// changesRef identifies changes for a command: the changes of a sandbox, or the retained changes of
+// a sandbox that has ended.
 type changesRef struct {
-	id    string
-	name  string // name, or ID
-	kept  bool
-	at    time.Time
-	shows string // host directory of the workspace, or ""
-	paths []string
+	id        string
+	name      string // name, or ID
+	retained  bool
+	at        time.Time
+	workspace string // host directory, or ""
+	paths     []string
 }
 
 // selection contains the flags that select changes.
@@ -82,12 +82,12 @@ func (a changeVerbs) changesOf(ctx context.Context, c *connection, cmd *cobra.Co
 func candidates(ctx context.Context, c *connection) ([]changesRef, error) {
 	var all []changesRef
 	if c.local {
-		kept, err := c.KeptChanges(ctx)
+		retained, err := c.KeptChanges(ctx)
 		if err != nil {
 			return nil, fail("list retained changes", err)
 		}
-		for _, k := range kept {
-			all = append(all, changesRef{id: k.ID, name: k.ID, kept: true, at: k.TakenAt, shows: k.Workspace})
+		for _, k := range retained {
+			all = append(all, changesRef{id: k.ID, name: k.ID, retained: true, at: k.TakenAt, workspace: k.Workspace})
 		}
 	}
 	rows, err := c.List(ctx, crannog.ListOptions{States: alive})
@@ -102,14 +102,14 @@ func candidates(ctx context.Context, c *connection) ([]changesRef, error) {
 }
 
 func ofSandbox(r api.Sandbox) changesRef {
-	return changesRef{id: r.ID, name: label(r), at: r.StartedAt, shows: r.Workspace}
+	return changesRef{id: r.ID, name: label(r), at: r.StartedAt, workspace: r.Workspace}
 }
 
-// named finds the sandbox of a name or ID.
+// named finds the changes of a sandbox, by its name or ID.
 func (a changeVerbs) named(ctx context.Context, c *connection, all []changesRef, ref string) (changesRef, error) {
 	of, err := c.subject(ctx, ref)
 	for _, t := range all {
-		if t.kept && (t.id == ref || t.id == of.id) {
+		if t.retained && (t.id == ref || t.id == of.id) {
 			return t, nil
 		}
 	}
@@ -123,14 +123,14 @@ func (a changeVerbs) named(ctx context.Context, c *connection, all []changesRef,
 	return ofSandbox(of.sb.Info()), nil
 }
 
-// defaultOf returns the default sandbox: the newest one whose workspace is this directory.
+// defaultOf returns the changes of the newest sandbox whose workspace is the current directory.
 func (a changeVerbs) defaultOf(all []changesRef) (changesRef, error) {
 	here, err := resolved(".")
 	if err != nil {
 		return changesRef{}, fail("find the current directory", err)
 	}
 	for _, t := range all {
-		if t.shows == here {
+		if t.workspace == here {
 			return t, nil
 		}
 	}

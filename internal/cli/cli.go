@@ -76,7 +76,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 	if err == nil {
 		return 0
 	}
-	a.sort(cmd)
+	a.setKind(cmd)
 	if exit, ok := errors.AsType[exitCode](err); ok {
 		return int(exit)
 	}
@@ -84,9 +84,9 @@ func Run(ctx context.Context, args []string, env Env) int {
 	return a.codeOf(err)
 }
 
-// sort sets running and checking. Run also calls it, because mistakes in a command line are found
-// before anything is loaded.
-func (a *app) sort(cmd *cobra.Command) {
+// setKind sets running and checking. Run also calls it, because mistakes in a command line are
+// found before anything is loaded.
+func (a *app) setKind(cmd *cobra.Command) {
 	a.running, a.checking = cmd.Annotations["code"] == "own", cmd.Annotations["code"] == "check"
 }
 
@@ -95,6 +95,7 @@ type exitCode int
 
 func (exitCode) Error() string { return "the command failed" }
 
+// root returns the root command with all other commands.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "crannog",
@@ -133,7 +134,7 @@ func (a *app) root() *cobra.Command {
 	a.add(root, "manage", auditVerbs{a}.auditCommand())
 	a.add(root, "server", serverVerbs{a}.serveCommand(), consoleVerbs{a}.webConsoleCommand(), mcpVerbs{a}.mcpCommand(), doctorVerbs{a}.doctorCommand(), engineVerbs{a}.enginesCommand(), engineVerbs{a}.benchCommand(), imageVerbs{a}.command(), cacheVerbs{a}.command(), volumeVerbs{a}.command(), templateVerbs{a}.command(), keyVerbs{a}.keyCommand(), secretVerbs{a}.secretCommand(), a.configCommand(), completionCommand(a), manCommand(a), a.versionCommand())
 	a.addHelp(root)
-	groups(root)
+	checkSubcommands(root)
 	strictArgs(root)
 	return root
 }
@@ -153,6 +154,7 @@ func strictArgs(cmd *cobra.Command) {
 	}
 }
 
+// add adds commands to root, in a group of its help.
 func (a *app) add(root *cobra.Command, group string, commands ...*cobra.Command) {
 	for _, c := range commands {
 		c.GroupID = group
@@ -162,7 +164,7 @@ func (a *app) add(root *cobra.Command, group string, commands ...*cobra.Command)
 
 // load reads the settings before any command runs.
 func (a *app) load(cmd *cobra.Command, _ []string) error {
-	a.sort(cmd)
+	a.setKind(cmd)
 	c, err := config.Load(a.home, a.configFile)
 	if err != nil {
 		return fail("read the settings", invalid(codeSettings, err))

@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// run is one invocation without a server and without an engine.
+// run executes a command line without a server and without an engine.
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -41,28 +41,28 @@ func TestUsageErrors(t *testing.T) {
 	} {
 		code, stdout, stderr := run(t, args...)
 		if code != codeUsage || stdout != "" || !strings.Contains(stderr, "code=usage") {
-			t.Errorf("%v: %d %q %q", args, code, stdout, stderr)
+			t.Errorf("run(%v): got %d, %q, %q", args, code, stdout, stderr)
 		}
 	}
 	// An error of Crannog never looks like an error of the program that it runs.
 	for _, args := range [][]string{{"run"}, {"exec", "box"}, {"run", "--bogus"}, {"run", "--timeout", "soon", "true"}, {"shell", "a", "b"}} {
 		if code, _, stderr := run(t, args...); code != codeInternal {
-			t.Errorf("%v: %d %q", args, code, stderr)
+			t.Errorf("run(%v): got %d, %q", args, code, stderr)
 		}
 	}
 }
 
 func TestUnreachableServer(t *testing.T) {
 	if code, _, stderr := run(t, "ls"); code != codeUnreachable || !strings.Contains(stderr, "cause:") {
-		t.Errorf("%d %s", code, stderr)
+		t.Errorf("run: got %d, %s", code, stderr)
 	}
 	code, stdout, stderr := run(t, "ls", "--json")
 	if code != codeUnreachable || stdout != "" || !strings.HasPrefix(stderr, `{"error":{`) {
-		t.Errorf("%d %q %q", code, stdout, stderr)
+		t.Errorf("run: got %d, %q, %q", code, stdout, stderr)
 	}
 }
 
-func TestEveryKindHasCode(t *testing.T) {
+func TestErrorKindsHaveExitCodes(t *testing.T) {
 	a := &app{}
 	want := map[fault.Kind]int{
 		fault.NotFound: codeNotFound, fault.Denied: codeDenied, fault.Unauthenticated: codeDenied,
@@ -78,12 +78,12 @@ func TestEveryKindHasCode(t *testing.T) {
 			fail("read", &fs.PathError{Op: "open", Err: &crannog.Error{Kind: string(k)}}),
 		} {
 			if got := a.codeOf(err); got != code {
-				t.Errorf("%s: %d, want %d", k, got, code)
+				t.Errorf("codeOf(%s): got %d, want %d", k, got, code)
 			}
 		}
 		a.running = true
 		if got := a.codeOf(fault.New(k, "x", "x")); got != codeInternal {
-			t.Errorf("%s of a run: %d", k, got)
+			t.Errorf("codeOf(%s) of a run: got %d, want %d", k, got, codeInternal)
 		}
 		a.running = false
 	}
@@ -94,10 +94,10 @@ func TestPrintable(t *testing.T) {
 	const hostile = "a\x1b]0;owned\x07b\nc\td\u009b\u202egpj.exe\u2066\u2028\U000e0041e"
 	got := oneLine(hostile)
 	if strings.ContainsAny(got, "\x1b\x07\n\t\u009b\u202e\u2066\u2028\U000e0041") {
-		t.Errorf("%q", got)
+		t.Errorf("oneLine: got %q", got)
 	}
 	if got := printable(hostile); strings.ContainsAny(got, "\x1b\x07\u009b\u202e\u2066\u2028\U000e0041") || !strings.Contains(got, "b\nc\td") {
-		t.Errorf("%q", got)
+		t.Errorf("printable: got %q", got)
 	}
 	if got := oneLine(""); got != "-" {
 		t.Errorf("an empty cell: %q", got)
@@ -107,54 +107,54 @@ func TestPrintable(t *testing.T) {
 func TestInsidePath(t *testing.T) {
 	got := insidePath("/root/.local/bin:/usr/lib/go/bin:/usr/../etc:relative::/opt/x:/usr/bin:/usrx/bin", nil)
 	if got != "/usr/lib/go/bin:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin:/.crannog/bin" {
-		t.Error(got)
+		t.Errorf("insidePath: got %s", got)
 	}
 }
 
-func TestOnlyNamedEnvironmentGoesIn(t *testing.T) {
+func TestEnvironmentPassesOnlyListedVariables(t *testing.T) {
 	a := newApp(Env{Vars: []string{"SECRET=x", "LANG=C", "LC_ALL=C", "TERM=xterm", "TZ=UTC", "SSH_AUTH_SOCK=/x", "LANGUAGE=x", "broken"}})
 	for _, tty := range []bool{true, false} {
 		env := strings.Join(a.environment("", api.Sandbox{}, tty), " ")
 		if strings.Contains(env, "SECRET") || strings.Contains(env, "SSH") || strings.Contains(env, "TERM") != tty {
-			t.Error(env)
+			t.Errorf("environment with terminal %v: got %s", tty, env)
 		}
 	}
 }
 
-func TestHolds(t *testing.T) {
+func TestHoldsDirectory(t *testing.T) {
 	for dir, want := range map[string]bool{"/": true, "/home": true, "/home/me": true, "/home/me/src": false, "/home/mex": false, "/srv": false} {
-		if got := holds(dir, "/home/me"); got != want {
-			t.Errorf("%s: %v", dir, got)
+		if got := containsDir(dir, "/home/me"); got != want {
+			t.Errorf("holds(%s): got %v", dir, got)
 		}
 	}
 }
 
-func TestParsePlace(t *testing.T) {
+func TestParseCopyEnd(t *testing.T) {
 	for arg, want := range map[string]copyEnd{
 		"box:/a/b": {"box", "/a/b"}, "box:a:b": {"box", "a:b"}, "box:": {"box", ""}, "./a:b": {"", "./a:b"},
 		"/a:b": {"", "/a:b"}, ":x": {"", ":x"}, "plain": {"", "plain"}, "@last:x": {"@last", "x"}, "..:x": {"", "..:x"},
 	} {
 		if got := parseCopyEnd(arg); got != want {
-			t.Errorf("%s: %+v", arg, got)
+			t.Errorf("parseCopyEnd(%s): got %+v", arg, got)
 		}
 	}
 	for in, want := range map[string]string{"/": "/", "": "/workspace", "a": "/workspace/a", "a/": "/workspace/a/", "/a/.": "/a/.", "../x": "/workspace/../x"} {
 		if got := inside(in); got != want {
-			t.Errorf("%q: %q", in, got)
+			t.Errorf("inside(%q): got %q", in, got)
 		}
 	}
 }
 
-func TestForms(t *testing.T) {
+func TestAgoAndBytesText(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for d, want := range map[time.Duration]string{-5 * time.Second: "in 5s", 90 * time.Second: "1m ago", 3 * time.Hour: "3h ago", 72 * time.Hour: "3d ago"} {
 		if got := ago(now.Add(-d), now); got != want {
-			t.Errorf("%v: %s", d, got)
+			t.Errorf("ago(%v): got %s", d, got)
 		}
 	}
 	for n, want := range map[int64]string{0: "0B", 1023: "1023B", 1 << 20: "1.0MiB", 3 << 29: "1.5GiB", 1 << 62: "4.0EiB"} {
 		if got := bytesText(n); got != want {
-			t.Errorf("%d: %s", n, got)
+			t.Errorf("bytesText(%d): got %s", n, got)
 		}
 	}
 }
@@ -162,10 +162,10 @@ func TestForms(t *testing.T) {
 func TestHelpNamesEveryCommand(t *testing.T) {
 	code, stdout, _ := run(t, "help")
 	if code != 0 {
-		t.Fatal(code)
+		t.Fatalf("crannog help: got exit code %d, want 0", code)
 	}
 	if !strings.Contains(stdout, "exit-codes") {
-		t.Error("the topic of exit codes is not named")
+		t.Error("crannog help does not name the topic exit-codes")
 	}
 	for name := range strings.FieldsSeq("run exec shell ls ps inspect logs cp stop rm prune stats serve doctor key config version completion help") {
 		if !strings.Contains(stdout, "\n  "+name+" ") {
@@ -183,7 +183,7 @@ func TestF32Verdict(t *testing.T) {
 		err := verdict(list)
 		exit, _ := errors.AsType[exitCode](err)
 		if int(exit) != code {
-			t.Errorf("%v: %v", results, err)
+			t.Errorf("verdict(%v): error %v", results, err)
 		}
 	}
 }

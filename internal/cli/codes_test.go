@@ -18,9 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// asking has a command line for each command that needs a server. FILE is replaced by a policy
-// document.
-var asking = map[string]string{
+// serverArgs has the arguments for each command that needs a server.
+var serverArgs = map[string]string{
 	"apply": "dev", "approvals": "", "approve": "a0123456789abcdef012", "audit checkpoint": "", "audit export": "", "audit key": "--record", "audit prove": "1",
 	"audit show": "1", "audit tail": "", "audit verify": "", "commit": "dev x", "console": "", "console ls": "", "console revoke": "x", "cp": "dev:/x y",
 	"deny": "a0123456789abcdef012 --reason no", "dev": "../devcontainer/testdata/image", "diff": "dev", "discard": "dev -y", "exec": "dev true", "export": "dev --tar x.tar", "fork": "dev", "inspect": "dev",
@@ -32,8 +31,8 @@ var asking = map[string]string{
 	"volume cp": "x:/a b", "volume create": "x", "volume inspect": "x", "volume ls": "", "volume rm": "x", "volume snapshot": "x y",
 }
 
-// serverless are the commands that need no server.
-var serverless = strings.Split("audit verify-artifact,completion,config,doctor,man,mcp,mcp install,"+
+// localCommands are the commands that need no server.
+var localCommands = strings.Split("audit verify-artifact,completion,config,doctor,man,mcp,mcp install,"+
 	"mcp skill,mcp uninstall,policy check,policy test,secret rotate-key,serve,version", ",")
 
 // invoke runs one command against a server.
@@ -57,25 +56,25 @@ func invoke(t *testing.T, url string, args ...string) (code int, stdout, stderr 
 	return code, out.String(), errs.String()
 }
 
-// every calls do for each command that can be run.
-func every(cmd *cobra.Command, do func(path string, own bool)) {
+// eachCommand calls do for each command that can be run.
+func eachCommand(cmd *cobra.Command, do func(path string, own bool)) {
 	for _, sub := range cmd.Commands() {
 		if !sub.IsAvailableCommand() || sub.Name() == "help" {
 			continue
 		}
 		path := strings.TrimPrefix(sub.CommandPath(), "crannog ")
-		_, asks := asking[path]
+		_, needsServer := serverArgs[path]
 		// A command that only groups others cannot be run.
-		if sub.Runnable() && (!sub.HasSubCommands() || asks || slices.Contains(serverless, path)) {
+		if sub.Runnable() && (!sub.HasSubCommands() || needsServer || slices.Contains(localCommands, path)) {
 			do(path, sub.Annotations["code"] == "own")
 		}
-		every(sub, do)
+		eachCommand(sub, do)
 	}
 }
 
-// Before, a mistake had different exit codes: a wrong name was 2, 3 or 125, an unknown command of a
-// group 0.
-func TestF32OneCodeForEachMistake(t *testing.T) {
+// Each kind of mistake has one exit code in all commands. Earlier, a wrong name had the code 2, 3
+// or 125, depending on the command.
+func TestF32ExitCodeOfMistakes(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("Dockerfile", []byte("FROM scratch\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -89,7 +88,7 @@ func TestF32OneCodeForEachMistake(t *testing.T) {
 	}))
 	defer server.Close()
 	var known []string
-	every((&app{}).root(), func(path string, own bool) {
+	eachCommand((&app{}).root(), func(path string, own bool) {
 		known = append(known, path)
 		words := strings.Fields(path)
 		check := func(mistake string, want int, url string, args ...string) {
@@ -102,22 +101,22 @@ func TestF32OneCodeForEachMistake(t *testing.T) {
 			}
 		}
 		check("an unknown flag", codeUsage, "", "--no-such-flag")
-		check("a setting that cannot work", codeUsage, "no url", strings.Fields(asking[path])...)
-		rest, asks := asking[path]
-		if !asks {
+		check("a setting that cannot work", codeUsage, "no url", strings.Fields(serverArgs[path])...)
+		args, needsServer := serverArgs[path]
+		if !needsServer {
 			return
 		}
-		check("no server", codeUnreachable, "http://127.0.0.1:1", strings.Fields(rest)...)
+		check("no server", codeUnreachable, "http://127.0.0.1:1", strings.Fields(args)...)
 		for kind, want := range map[fault.Kind]int{
 			fault.NotFound: codeNotFound, fault.Denied: codeDenied, fault.Unauthenticated: codeDenied, fault.Conflict: codeConflict,
 			fault.Exists: codeConflict, fault.Invalid: codeUsage,
 		} {
 			problem = kind
-			check(string(kind), want, server.URL, strings.Fields(rest)...)
+			check(string(kind), want, server.URL, strings.Fields(args)...)
 		}
 	})
-	for _, path := range append(serverless, slices.Collect(func(yield func(string) bool) {
-		for path := range asking {
+	for _, path := range append(localCommands, slices.Collect(func(yield func(string) bool) {
+		for path := range serverArgs {
 			if !yield(path) {
 				return
 			}
@@ -128,8 +127,8 @@ func TestF32OneCodeForEachMistake(t *testing.T) {
 		}
 	}
 	for _, path := range known {
-		if _, asks := asking[path]; asks == slices.Contains(serverless, path) {
-			t.Errorf("say in this test whether %q asks a server, and with which words", path)
+		if _, needsServer := serverArgs[path]; needsServer == slices.Contains(localCommands, path) {
+			t.Errorf("command %q must be in exactly one of serverArgs and localCommands of this test", path)
 		}
 	}
 }
@@ -141,7 +140,7 @@ func TestF32UnknownCommandsOfGroups(t *testing.T) {
 			t.Errorf("%s shwo: %d %q %q", args, code, stdout, stderr)
 		}
 		if code, stdout, _ := run(t, args); code != 0 || !strings.Contains(stdout, "Available Commands") {
-			t.Errorf("%s: %d %q", args, code, stdout)
+			t.Errorf("run(%s): got %d, %q", args, code, stdout)
 		}
 	}
 }
@@ -181,7 +180,7 @@ func TestF32MistakesAreExplained(t *testing.T) {
 		"run --memory 512m --allow 1.1.1.1:53 true": "unreachable",
 	} {
 		if code, _, stderr := run(t, strings.Fields(line)...); code == 0 || !strings.Contains(stderr, want) {
-			t.Errorf("crannog %s: %d, and not %q:\n%s", line, code, want, stderr)
+			t.Errorf("crannog %s: got exit code %d, want %q in:\n%s", line, code, want, stderr)
 		}
 	}
 }
@@ -189,6 +188,6 @@ func TestF32MistakesAreExplained(t *testing.T) {
 func TestF32VersionFlag(t *testing.T) {
 	_, want, _ := run(t, "version")
 	if code, got, _ := run(t, "--version"); code != 0 || got != want || !strings.Contains(got, "v9") {
-		t.Errorf("%d %q, want %q", code, got, want)
+		t.Errorf("--version: got exit code %d and %q, want 0 and %q", code, got, want)
 	}
 }

@@ -18,11 +18,11 @@ type runResult struct {
 	ID string `json:"id"`
 	api.ExecResult
 	// Changes are the changes of the command below the workspace, if any.
-	Changes *leftover `json:"changes,omitempty"`
+	Changes *changeSummary `json:"changes,omitempty"`
 }
 
 // collect runs a command and prints one object with the result.
-func (a runVerbs) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal, left func(context.Context) *leftover) (int, error) {
+func (a runVerbs) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal, keepChanges func(context.Context) *changeSummary) (int, error) {
 	limit := a.config.Sandbox.OutputBytes
 	if maxOutput != "" {
 		n, err := config.ParseSize(maxOutput)
@@ -36,7 +36,7 @@ func (a runVerbs) collect(ctx context.Context, c *connection, sb *crannog.Sandbo
 	if a.Stdin == nil || isTerminal(a.Stdin) {
 		cmd.Stdin = bytes.NewReader(nil)
 	}
-	refused := a.watchBlocked(ctx, sb)
+	denials := a.watchBlocked(ctx, sb)
 	started := time.Now()
 	r := &relay{app: a.app, cmd: cmd, signals: signals, kill: func() { _ = cmd.Signal(syscall.SIGKILL) }}
 	code, timedOut, err := r.outcome(ctx)
@@ -55,12 +55,11 @@ func (a runVerbs) collect(ctx context.Context, c *connection, sb *crannog.Sandbo
 	result := runResult{ID: sb.ID(), ExecResult: out.Result(client.Exit{Code: code, TimedOut: timedOut})}
 	result.Hit = first(hit, result.Hit)
 	result.DurationMS = time.Since(started).Milliseconds()
-	result.Denied = refused.all(ctx, code != 0)
-	if left != nil {
-		result.Changes = left(ctx)
+	result.Denied = denials.all(ctx, code != 0)
+	if keepChanges != nil {
+		result.Changes = keepChanges(ctx)
 	}
-	// The audit log contains the exit by now. Without an audit log, the result is printed all the
-	// same.
+	// The audit log contains the exit by now. Without an audit log, the result has no tree head.
 	if sum, err := c.Checkpoint(ctx); err == nil {
 		result.Checkpoint = &sum
 	}

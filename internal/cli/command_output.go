@@ -22,7 +22,7 @@ func (a logVerbs) output(ctx context.Context, of subject, n string, follow bool)
 	if err != nil {
 		return err
 	}
-	one, ok := chosen(list, n)
+	command, ok := findCommand(list, n)
 	if !ok {
 		return fail("show command "+n, fault.Newf(fault.NotFound, "recording_not_found", "%s has no command %s", of.name, n)).
 			hint("crannog logs " + of.name + " lists its commands")
@@ -45,7 +45,7 @@ func (a logVerbs) output(ctx context.Context, of subject, n string, follow bool)
 	if err != nil && interrupt.Err() == nil && !errors.Is(err, errNothingYet) {
 		return fail("show command "+n, err)
 	}
-	if text := remark(one); text != "" && !follow && !a.quiet {
+	if text := remark(command); text != "" && !follow && !a.quiet {
 		fmt.Fprintln(a.Stderr, "crannog: "+text)
 	}
 	return nil
@@ -58,12 +58,12 @@ func (a logVerbs) recordingOf(ctx context.Context, of subject, n string, follow 
 	return of.client.RecordingOf(ctx, of.id, n)
 }
 
-// outputs follows the output of all commands of a sandbox.
-type outputs struct {
-	app *app
-	of  subject
-	f   *listFlags
-	all sync.WaitGroup
+// outputFollower follows the output of all commands of a sandbox.
+type outputFollower struct {
+	app    *app
+	of     subject
+	f      *listFlags
+	copies sync.WaitGroup
 
 	reported map[string]bool          // commands whose end was shown
 	known    map[string]chan struct{} // by number of the command; closed at its end
@@ -75,24 +75,24 @@ type outputs struct {
 // howConnect marks a caller that attached to a running command.
 const howConnect = "connect"
 
-// lines returns the new events of commands, and the commands whose output is to be followed from
-// now on. Without more, these are all commands. later is true after the first call, when a new
-// command has just started.
-func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api.LogEntry, started []api.Recording) {
+// lines returns log lines for the commands that started or ended since the last call, and the
+// commands whose output must be followed from now on. Without more, no output is followed, and each
+// command has one line. later is true after the first call, when a new command has just started.
+func (o *outputFollower) lines(commands []api.Recording, more, later bool) (lines []api.LogEntry, started []api.Recording) {
 	for i, c := range commands {
 		ended := !c.EndedAt.IsZero()
-		_, follows := o.known[c.ID]
+		_, isFollowed := o.known[c.ID]
 		switch {
 		case o.reported[c.ID]:
-		case follows && (!ended || !o.shown(c)):
+		case isFollowed && (!ended || !o.shown(c)):
 			// The end of the command is printed after its output.
-		case more && !follows && c.How != howConnect && !c.Dropped && (!ended || later || i == len(commands)-1):
+		case more && !isFollowed && c.How != howConnect && !c.Dropped && (!ended || later || i == len(commands)-1):
 			started = append(started, c)
 			lines = append(lines, commandLine(api.Recording{ID: c.ID, How: c.How, Command: c.Command, StartedAt: c.StartedAt}))
 		case ended || !more:
 			o.reported[c.ID] = true
 			line := commandLine(c)
-			if follows {
+			if isFollowed {
 				line.At = c.EndedAt
 			}
 			lines = append(lines, line)
@@ -102,10 +102,10 @@ func (o *outputs) lines(commands []api.Recording, more, later bool) (lines []api
 }
 
 // follow starts to show the output of a command.
-func (o *outputs) follow(ctx context.Context, c api.Recording) {
+func (o *outputFollower) follow(ctx context.Context, c api.Recording) {
 	done := make(chan struct{})
 	o.known[c.ID] = done
-	o.all.Go(func() {
+	o.copies.Go(func() {
 		defer close(done)
 		if err := o.copy(ctx, c); err != nil && ctx.Err() == nil {
 			o.app.note("command %s: %v", c.ID, err)
@@ -114,7 +114,7 @@ func (o *outputs) follow(ctx context.Context, c api.Recording) {
 }
 
 // shown reports whether the whole output of a command has been shown.
-func (o *outputs) shown(c api.Recording) bool {
+func (o *outputFollower) shown(c api.Recording) bool {
 	select {
 	case <-o.known[c.ID]:
 		return true
@@ -123,7 +123,7 @@ func (o *outputs) shown(c api.Recording) bool {
 	}
 }
 
-func (o *outputs) copy(ctx context.Context, c api.Recording) error {
+func (o *outputFollower) copy(ctx context.Context, c api.Recording) error {
 	recording, err := logVerbs{o.app}.recordingOf(ctx, o.of, c.ID, true)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (o *outputs) copy(ctx context.Context, c api.Recording) error {
 	defer recording.Close()
 	r, err := asciicast.NewReader(recording)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil // it has no recording
+		return nil // the command has no recording
 	}
 	if err != nil {
 		return err
@@ -155,8 +155,8 @@ func (o *outputs) copy(ctx context.Context, c api.Recording) error {
 	}
 }
 
-// print prints a part of the output, unchanged or as an entry.
-func (o *outputs) print(c api.Recording, at time.Time, text []byte) error {
+// print prints a part of a command's output, unchanged or as a log entry.
+func (o *outputFollower) print(c api.Recording, at time.Time, text []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(text) == 0 {
@@ -170,8 +170,8 @@ func (o *outputs) print(c api.Recording, at time.Time, text []byte) error {
 	return err
 }
 
-// log prints entries on lines of their own.
-func (o *outputs) log(entries []api.LogEntry) error {
+// log prints log entries, each on a line of its own.
+func (o *outputFollower) log(entries []api.LogEntry) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.inLine && len(entries) > 0 {

@@ -65,10 +65,10 @@ func (a *app) offerStart(cmd *cobra.Command) {
 		return a.snapshotNames(cmd.Context(), nil), cobra.ShellCompDirectiveNoFileComp
 	})
 	if err != nil {
-		panic(err) // there is no such flag
+		panic(err) // the command does not define the flag
 	}
 	if err := cmd.RegisterFlagCompletionFunc("image", imageVerbs{a}.completeImages); err != nil {
-		panic(err) // there is no such flag
+		panic(err) // the command does not define the flag
 	}
 	offerValues(cmd, "pull", []cobra.Completion{pullMissing, pullAlways, pullNever})
 	offerValues(cmd, "on-end", []cobra.Completion{
@@ -77,31 +77,31 @@ func (a *app) offerStart(cmd *cobra.Command) {
 	})
 }
 
-// names returns sandboxes in the given states.
-func (a *app) names(ctx context.Context, taken, states []string) []cobra.Completion {
+// names returns the names of sandboxes in the given states, without those in exclude.
+func (a *app) names(ctx context.Context, exclude, states []string) []cobra.Completion {
 	var found []cobra.Completion
-	answered := a.ask(ctx, func(ctx context.Context, c *connection) error {
+	reachable := a.askServer(ctx, func(ctx context.Context, c *connection) error {
 		rows, err := c.List(ctx, crannog.ListOptions{States: states})
 		for _, row := range rows {
-			if name := label(row); !slices.Contains(taken, name) {
+			if name := label(row); !slices.Contains(exclude, name) {
 				found = append(found, cobra.CompletionWithDesc(name, row.Template))
 			}
 		}
 		return err
 	})
-	if answered && (slices.Contains(states, "running") || slices.Contains(states, "all")) {
+	if reachable && (slices.Contains(states, "running") || slices.Contains(states, "all")) {
 		found = append(found, lastAlias)
 	}
 	return found
 }
 
-// snapshotNames returns snapshots.
-func (a *app) snapshotNames(ctx context.Context, taken []string) []cobra.Completion {
+// snapshotNames returns the names of snapshots, without those in exclude.
+func (a *app) snapshotNames(ctx context.Context, exclude []string) []cobra.Completion {
 	var found []cobra.Completion
-	a.ask(ctx, func(ctx context.Context, c *connection) error {
+	a.askServer(ctx, func(ctx context.Context, c *connection) error {
 		rows, err := c.Snapshots(ctx, crannog.SnapshotOptions{})
 		for _, row := range rows {
-			if name := first(row.Name, row.ID); !slices.Contains(taken, name) {
+			if name := first(row.Name, row.ID); !slices.Contains(exclude, name) {
 				found = append(found, cobra.CompletionWithDesc(name, "of "+row.Sandbox))
 			}
 		}
@@ -110,10 +110,10 @@ func (a *app) snapshotNames(ctx context.Context, taken []string) []cobra.Complet
 	return found
 }
 
-// ask requests names from a running server. It starts no engine, because the tab key must not wait
-// for one. Without a server, and after an error, it returns no names, because completion cannot
-// show errors.
-func (a *app) ask(ctx context.Context, work func(context.Context, *connection) error) (answered bool) {
+// askServer requests names from a running server. It starts no engine, because the tab key must not
+// wait for one. It reports whether a server is reachable. Errors are ignored, because completion
+// cannot show them.
+func (a *app) askServer(ctx context.Context, work func(context.Context, *connection) error) (reachable bool) {
 	if ctx == nil {
 		ctx = context.Background()
 	}

@@ -22,7 +22,7 @@ It takes effect in the next shell.
 
 func completionCommand(a *app) *cobra.Command {
 	var bare bool
-	print := map[string]func(*cobra.Command, io.Writer) error{
+	writeScript := map[string]func(*cobra.Command, io.Writer) error{
 		"bash": func(root *cobra.Command, w io.Writer) error { return root.GenBashCompletionV2(w, !bare) },
 		"zsh": func(root *cobra.Command, w io.Writer) error {
 			if bare {
@@ -42,9 +42,9 @@ func completionCommand(a *app) *cobra.Command {
 		Use: "completion bash|zsh|fish|powershell", Short: "Print the completion script of a shell", Long: completionHelp,
 		Args: cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs), ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		// A shell must be able to start even if the settings have a mistake.
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { a.sort(cmd); return nil },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { a.setKind(cmd); return nil },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return print[args[0]](cmd.Root(), a.Stdout)
+			return writeScript[args[0]](cmd.Root(), a.Stdout)
 		},
 	}
 	cmd.Flags().BoolVar(&bare, "no-descriptions", false, "print names without descriptions")

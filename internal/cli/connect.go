@@ -26,22 +26,22 @@ type connection struct {
 	where string
 }
 
-// connect finds the server: the one that was named, else the local one by its socket, else one
-// within this process.
+// connect connects to the server: the one of the setting url, else the local server by its socket,
+// else an engine in this process.
 func (a *app) connect(ctx context.Context) (*connection, error) {
 	if a.config.Client.URL != "" {
 		client, err := crannog.New(crannog.URL(a.config.Client.URL), crannog.Key(a.config.Client.Key.Reveal()))
 		if err != nil {
 			return nil, fail("reach the server", err)
 		}
-		return a.tell(&connection{client, false, false, "server at " + a.config.Client.URL}), nil
+		return a.logConnection(&connection{client, false, false, "server at " + a.config.Client.URL}), nil
 	}
 	if socket := a.config.Socket(); answers(ctx, socket) {
 		client, err := crannog.New(crannog.Socket(socket))
 		if err != nil {
 			return nil, fail("reach the server", err)
 		}
-		return a.tell(&connection{client, true, false, "local server at " + socket}), nil
+		return a.logConnection(&connection{client, true, false, "local server at " + socket}), nil
 	}
 	settings, err := a.settings()
 	if err != nil {
@@ -59,18 +59,19 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 	if err != nil {
 		return nil, fail("start an engine", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks"))
 	}
-	return a.tell(&connection{client, true, true, "no server runs; starting an engine in this process"}), nil
+	return a.logConnection(&connection{client, true, true, "no server runs; starting an engine in this process"}), nil
 }
 
-func (a *app) tell(c *connection) *connection {
+// logConnection prints with -v to which server the command is connected, and returns c.
+func (a *app) logConnection(c *connection) *connection {
 	if a.verbose {
 		fmt.Fprintln(a.Stderr, "crannog: "+c.where)
 	}
 	return c
 }
 
-// served reports whether a server is available. An engine in this process is not one.
-func (a *app) served(ctx context.Context) bool {
+// hasServer reports whether a server is available, other than an engine in this process.
+func (a *app) hasServer(ctx context.Context) bool {
 	return a.config.Client.URL != "" || answers(ctx, a.config.Socket())
 }
 
@@ -134,6 +135,7 @@ func (a *app) with(ctx context.Context, work func(*connection) error) (err error
 	return work(c)
 }
 
+// findHint returns advice for a sandbox that was not found.
 func findHint(err error) string {
 	if crannog.Code(err) == "server_unreachable" {
 		return "is the server running? crannog serve"
@@ -141,8 +143,8 @@ func findHint(err error) string {
 	return "crannog ls lists running sandboxes, crannog ls --all also ended ones"
 }
 
-// running returns an error for a sandbox that does not run.
-func running(info api.Sandbox) error {
+// checkRunning returns an error for a sandbox that does not run.
+func checkRunning(info api.Sandbox) error {
 	switch info.State {
 	case "running":
 		return nil
@@ -153,15 +155,16 @@ func running(info api.Sandbox) error {
 	return notRunning(info)
 }
 
-// notEnded returns an error for a sandbox that has ended. It is still listed, so "not found" would
-// be confusing.
-func notEnded(info api.Sandbox) error {
+// checkNotEnded returns an error for a sandbox that has ended. It is still listed, so "not found"
+// would be confusing.
+func checkNotEnded(info api.Sandbox) error {
 	if info.State != "stopped" {
 		return nil
 	}
 	return notRunning(info)
 }
 
+// notRunning returns the error for a sandbox that does not run.
 func notRunning(info api.Sandbox) error {
 	text := fmt.Sprintf("sandbox %s is %s", label(info), info.State)
 	if info.Reason != "" {
@@ -174,4 +177,5 @@ func notRunning(info api.Sandbox) error {
 	return f.hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + label(info) + " shows its audit entries")
 }
 
+// label returns the name of a sandbox, or its ID if it has none.
 func label(info api.Sandbox) string { return first(info.Name, info.ID) }

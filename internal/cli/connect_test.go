@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// diesListening is the variable with the socket on which this test program listens until it dies. A
-// process that it has started keeps the socket open.
+// diesListening is the environment variable with the path of a socket. With it, this test program
+// listens on the socket, passes it to a child process, and exits.
 const diesListening = "CRANNOG_TEST_DIES_LISTENING"
 
 func TestMain(m *testing.M) {
@@ -21,6 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// dieListening listens on a socket, starts a process that keeps the socket open, prints the PID of
+// that process, and exits.
 func dieListening(socket string) {
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -59,11 +61,11 @@ func TestDeadServerDoesNotAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heir, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	childPID, err := strconv.Atoi(strings.TrimSpace(string(out)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := os.FindProcess(heir)
+	p, err := os.FindProcess(childPID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,10 @@ import (
 // While a prompt is open, the program's output is held back and it gets no input. Otherwise the
 // program could draw over the prompt, and input for the program could be taken for the decision.
 type console struct {
-	tty    *os.File  // nil if there is no terminal
-	text   io.Writer // where prompts are written
-	in     *inlet    // source of typed input
-	shared bool      // the program's standard input is the terminal
+	tty    *os.File       // nil if there is no terminal
+	text   io.Writer      // where prompts are written
+	in     *inputSplitter // source of typed input
+	shared bool           // the program's standard input is the terminal
 	stdin  io.Reader
 
 	// hold is locked while a prompt is open, and during each write of the program.
@@ -44,7 +44,7 @@ func (a approvalVerbs) openConsole() *console {
 }
 
 func newConsole(tty *os.File, text io.Writer, shared bool, stdin io.Reader) *console {
-	c := &console{tty: tty, text: text, shared: shared, stdin: stdin, in: newInlet(tty, shared)}
+	c := &console{tty: tty, text: text, shared: shared, stdin: stdin, in: newInputSplitter(tty, shared)}
 	if !isTerminal(text) {
 		c.text = tty // a prompt that is written to a file would never be answered
 	}
@@ -56,24 +56,24 @@ func newConsole(tty *os.File, text io.Writer, shared bool, stdin io.Reader) *con
 
 // program returns the standard streams for the program in the sandbox.
 func (c *console) program(stdout, stderr io.Writer) (io.Reader, io.Writer, io.Writer) {
-	return c.stdin, &held{c, stdout}, &held{c, stderr}
+	return c.stdin, &heldWriter{c, stdout}, &heldWriter{c, stderr}
 }
 
-// held is a stream that blocks while a prompt is open.
-type held struct {
+// heldWriter is a stream of the program. Its Write blocks while a prompt is open.
+type heldWriter struct {
 	c *console
 	w io.Writer
 }
 
-func (h *held) Write(p []byte) (int, error) {
+func (h *heldWriter) Write(p []byte) (int, error) {
 	h.c.hold.Lock()
 	defer h.c.hold.Unlock()
 	return h.w.Write(p)
 }
 
-// plain resets terminal modes that would hide or garble a prompt: another character set, invisible
-// text, a hidden cursor.
-const plain = "\x0f\x1b(B\x1b[0m\x1b[?25h\r\n"
+// resetModes resets terminal modes that would hide or garble a prompt: another character set,
+// invisible text, a hidden cursor.
+const resetModes = "\x0f\x1b(B\x1b[0m\x1b[?25h\r\n"
 
 // errNoAnswer is returned if the terminal is closed, or the person typed Ctrl-C or Ctrl-D.
 var errNoAnswer = errors.New("there was no answer")
@@ -89,7 +89,7 @@ func (c *console) ask(ctx context.Context, lines []string, prompt string) (strin
 	// discarded if the terminal can be flushed.
 	_ = unix.IoctlSetInt(int(c.tty.Fd()), unix.TCFLSH, unix.TCIFLUSH)
 	var b bytes.Buffer
-	b.WriteString(plain)
+	b.WriteString(resetModes)
 	for _, line := range lines {
 		b.WriteString(line + "\r\n")
 	}
@@ -112,54 +112,54 @@ func (c *console) echoWriter() io.Writer {
 	return c.text
 }
 
-// inlet reads a terminal. It passes the input to the open prompt if there is one, else to the
-// program.
-type inlet struct {
+// inputSplitter reads a terminal. It passes the input to the open prompt if there is one, else to
+// the program.
+type inputSplitter struct {
 	src  io.Reader
-	keep bool // the program reads too
+	keep bool // the program reads the terminal too
 
-	mu      sync.Mutex
-	more    *sync.Cond
-	started bool
-	asking  bool
-	program []byte
-	answer  []byte
-	err     error
+	mu        sync.Mutex
+	changed   *sync.Cond
+	started   bool
+	prompting bool // a prompt is open
+	program   []byte
+	answer    []byte
+	err       error
 }
 
-// maxTyped bounds the unread input for a program.
-const maxTyped = 64 << 10
+// maxUnread bounds the unread input for a program, in bytes.
+const maxUnread = 64 << 10
 
-func newInlet(src io.Reader, keep bool) *inlet {
-	in := &inlet{src: src, keep: keep}
-	in.more = sync.NewCond(&in.mu)
+func newInputSplitter(src io.Reader, keep bool) *inputSplitter {
+	in := &inputSplitter{src: src, keep: keep}
+	in.changed = sync.NewCond(&in.mu)
 	return in
 }
 
-// start starts reading at the first use. The caller holds in.mu.
-func (in *inlet) start() {
+// start starts a goroutine that reads, at the first use. The caller holds in.mu.
+func (in *inputSplitter) start() {
 	if !in.started {
 		in.started = true
 		go in.readInput()
 	}
 }
 
-func (in *inlet) readInput() {
+func (in *inputSplitter) readInput() {
 	buf := make([]byte, 4<<10)
 	for {
 		n, err := in.src.Read(buf)
 		in.mu.Lock()
 		switch {
-		case in.asking:
+		case in.prompting:
 			in.answer = append(in.answer, buf[:n]...)
 		case in.keep:
 			in.program = append(in.program, buf[:n]...)
 		}
 		in.err = err
-		in.more.Broadcast()
+		in.changed.Broadcast()
 		// A prompt must get its input even if the program reads none.
-		for err == nil && len(in.program) > maxTyped && !in.asking {
-			in.more.Wait()
+		for err == nil && len(in.program) > maxUnread && !in.prompting {
+			in.changed.Wait()
 		}
 		in.mu.Unlock()
 		if err != nil {
@@ -169,7 +169,7 @@ func (in *inlet) readInput() {
 }
 
 // Read reads the program's input.
-func (in *inlet) Read(p []byte) (int, error) {
+func (in *inputSplitter) Read(p []byte) (int, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.start()
@@ -177,37 +177,38 @@ func (in *inlet) Read(p []byte) (int, error) {
 		if in.err != nil {
 			return 0, in.err
 		}
-		in.more.Wait()
+		in.changed.Wait()
 	}
 	n := copy(p, in.program)
 	in.program = in.program[n:]
-	in.more.Broadcast()
+	in.changed.Broadcast()
 	return n, nil
 }
 
 // begin directs input to a prompt until the returned function is called.
-func (in *inlet) begin() func() {
+func (in *inputSplitter) begin() func() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.start()
-	in.asking, in.answer = true, nil
-	in.more.Broadcast()
+	in.prompting, in.answer = true, nil
+	in.changed.Broadcast()
 	return func() {
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.asking = false
+		in.prompting = false
 	}
 }
 
 // line returns the typed line. It echoes only printable letters, so that pasted text cannot control
 // the terminal.
-func (in *inlet) line(ctx context.Context, echo io.Writer) (string, error) {
+func (in *inputSplitter) line(ctx context.Context, echo io.Writer) (string, error) {
 	defer context.AfterFunc(ctx, func() {
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.more.Broadcast()
+		in.changed.Broadcast()
 	})()
-	const interrupt, end, backspace, erase = 3, 4, 8, 127
+	const interrupt, end, backspace, erase = 3, 4, 8, 127 // ASCII
+	const maxAnswer = 32                                  // characters
 	var typed []byte
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -219,7 +220,7 @@ func (in *inlet) line(ctx context.Context, echo io.Writer) (string, error) {
 			case in.err != nil:
 				return "", errNoAnswer
 			}
-			in.more.Wait()
+			in.changed.Wait()
 		}
 		b := in.answer[0]
 		in.answer = in.answer[1:]
@@ -233,7 +234,7 @@ func (in *inlet) line(ctx context.Context, echo io.Writer) (string, error) {
 				typed = typed[:len(typed)-1]
 				_, _ = io.WriteString(echo, "\b \b")
 			}
-		case b >= ' ' && b < erase && len(typed) < 32:
+		case b >= ' ' && b < erase && len(typed) < maxAnswer:
 			typed = append(typed, b)
 			_, _ = echo.Write([]byte{b})
 		}

@@ -42,14 +42,15 @@ func (a copyVerbs) cpCommand() *cobra.Command {
 	return cmd
 }
 
+// copyFlags are the flags of crannog cp.
 type copyFlags struct {
 	user           string
 	follow, owners bool
 }
 
-// copied is the output of --json: the path of the copy, and its contents.
-type copied struct {
-	ID          string `json:"id,omitempty"` // ID of the sandbox that holds it; "" means this host
+// copyResult is the output of --json: the path of the copy, and its contents.
+type copyResult struct {
+	ID          string `json:"id,omitempty"` // ID of the sandbox with the copy; "" means this host
 	Path        string `json:"path"`
 	PathBytes   []byte `json:"path_base64,omitempty"` // the path, if it is not UTF-8
 	Files       int    `json:"files"`
@@ -112,7 +113,7 @@ func (a copyVerbs) cp(ctx context.Context, source, destination string, o copyFla
 	})
 }
 
-func (a copyVerbs) copyFiles(ctx context.Context, c *connection, from, to copyEnd, source string, o copyFlags) (*copied, error) {
+func (a copyVerbs) copyFiles(ctx context.Context, c *connection, from, to copyEnd, source string, o copyFlags) (*copyResult, error) {
 	var files [2]*crannog.FS
 	var id string
 	for i, p := range []copyEnd{from, to} {
@@ -152,7 +153,7 @@ func (a copyVerbs) copyFiles(ctx context.Context, c *connection, from, to copyEn
 	if n := done.Outward; n > 0 {
 		a.note("%d symbolic links were omitted because they point out of the copy", n)
 	}
-	result := &copied{
+	result := &copyResult{
 		ID: id, Path: done.Path, Files: done.Files, Directories: done.Directories, Links: done.Links,
 		Bytes: done.Bytes, LeftOut: done.LeftOut,
 	}
@@ -177,12 +178,13 @@ func (a copyVerbs) sandboxFS(ctx context.Context, c *connection, ref, user strin
 	if err != nil {
 		return nil, "", err
 	}
-	if err := a.awake(ctx, sb); err != nil {
+	if err := a.ensureRunning(ctx, sb); err != nil {
 		return nil, "", err
 	}
 	return sb.FS().As(user).WithContext(ctx), sb.ID(), nil
 }
 
+// completePath completes names of sandboxes and files of the host.
 func (a copyVerbs) completePath(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if strings.Contains(word, "/") || filepath.IsAbs(word) {
 		return nil, cobra.ShellCompDirectiveDefault

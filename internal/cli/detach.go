@@ -34,7 +34,7 @@ func (a runVerbs) detach() error {
 	if err != nil {
 		return err
 	}
-	output, says, err := os.Pipe()
+	output, reportEnd, err := os.Pipe()
 	if err != nil {
 		return err
 	}
@@ -43,16 +43,16 @@ func (a runVerbs) detach() error {
 	// in /proc as long as the process runs.
 	cmd := exec.Command("/proc/self/exe", holdVerb) //nolint:noctx // it outlives this process
 	cmd.Args[0], cmd.Env, cmd.Stdout, cmd.Stderr = os.Args[0], a.vars, a.Stdout, a.Stderr
-	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{says}, &syscall.SysProcAttr{Setsid: true}
+	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{reportEnd}, &syscall.SysProcAttr{Setsid: true}
 	in, err := cmd.StdinPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
-	says.Close()
+	reportEnd.Close()
 	if err != nil {
 		return fmt.Errorf("start the process that keeps its output: %w", err)
 	}
-	signals, release := caught()
+	signals, release := notifySignals()
 	defer release()
 	go func() {
 		// The process has its own session, so signals of the terminal do not reach it.
@@ -101,9 +101,9 @@ func textsOf(all [][]byte) []string {
 	return texts
 }
 
-// stay reports that the command has started, and waits until it ends. It first closes this
+// waitForEnd reports that the command has started, and waits until it ends. It first closes this
 // process's standard streams, so that their readers do not wait for the command.
-func (h *holder) stay(cmd *crannog.Cmd) error {
+func (h *holder) waitForEnd(cmd *crannog.Cmd) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err

@@ -148,7 +148,7 @@ func (a devVerbs) session(f *devFlags, dir string) (*devSession, error) {
 	if err != nil {
 		return nil, fail("find the directory", err)
 	}
-	if runVerbs(a).holdsState(full) {
+	if runVerbs(a).overlapsState(full) {
 		return nil, usagef("%s contains crannog's state, with the tokens of every sandbox", full)
 	}
 	if err := f.create.checkStart(); err != nil {
@@ -195,7 +195,7 @@ const anyShell = "if command -v bash >/dev/null 2>&1; then exec bash -l; fi; exe
 
 // run runs the user's command, or a shell.
 func (s *devSession) run(ctx context.Context, command []string) (int, error) {
-	signals, release := caught()
+	signals, release := notifySignals()
 	defer release()
 	if len(command) == 0 {
 		command = []string{"/bin/sh", "-c", anyShell}

@@ -109,6 +109,12 @@ func (s *devSession) create(ctx context.Context, digest string) error {
 	for _, m := range s.plan.Mounts {
 		opts = append(opts, crannog.Mount(api.Mount{Source: m.Source, Target: m.Target, ReadOnly: true}))
 	}
+	for _, v := range s.plan.Volumes {
+		if err := s.volume(ctx, v.Name); err != nil {
+			return err
+		}
+		opts = append(opts, crannog.Volume(api.VolumeMount{Name: v.Name, Target: v.Target, ReadOnly: v.ReadOnly}))
+	}
 	stop := s.progress("starting a sandbox from " + inert(image))
 	s.sb, err = s.conn.Create(ctx, append(opts, crannog.Forever())...)
 	stop()
@@ -121,6 +127,21 @@ func (s *devSession) create(ctx context.Context, digest string) error {
 		return errors.Join(err, s.sb.Kill(context.WithoutCancel(ctx)))
 	}
 	s.note("created sandbox %s from %s", s.sb.ID(), inert(image))
+	return nil
+}
+
+// volume creates a volume of the configuration, unless it exists. Like Docker's, it outlives the
+// container.
+func (s *devSession) volume(ctx context.Context, name string) error {
+	_, err := s.conn.InspectVolume(ctx, name)
+	if errors.Is(err, crannog.ErrNotFound) {
+		if _, err = s.conn.CreateVolume(ctx, api.CreateVolume{Name: name}); err == nil {
+			s.note("created volume %s", name)
+		}
+	}
+	if err != nil {
+		return fail("create the volume "+name, err)
+	}
 	return nil
 }
 

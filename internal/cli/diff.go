@@ -195,11 +195,12 @@ func (a changeVerbs) showText(ch api.Change) {
 	}
 	for line := range strings.Lines(text) {
 		line = harmless(strings.TrimSuffix(line, "\n"))
-		fmt.Fprintln(a.Stdout, paint(colour, hue(line), line))
+		fmt.Fprintln(a.Stdout, paint(colour, colourOf(line), line))
 	}
 }
 
-func hue(line string) string {
+// colourOf returns the escape code for a line of a unified diff, "" for none.
+func colourOf(line string) string {
 	switch {
 	case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"), strings.HasPrefix(line, "diff "):
 		return "1"
@@ -213,6 +214,7 @@ func hue(line string) string {
 	return ""
 }
 
+// paint returns text in a colour, if colour is true.
 func paint(colour bool, code, text string) string {
 	if !colour || code == "" {
 		return text
@@ -220,7 +222,7 @@ func paint(colour bool, code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// longestLine bounds the printed length of one line.
+// longestLine bounds the printed length of one line, in bytes.
 const longestLine = 64 << 10
 
 // harmless returns a line of a file without characters that move the cursor or change the direction

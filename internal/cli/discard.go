@@ -46,11 +46,11 @@ func (a changeVerbs) discard(cmd *cobra.Command, c *connection, yes bool, args [
 		a.note("its changes cannot be listed: %v", err)
 	}
 	if a.interactive() && !yes {
-		if err := a.confirm(false, t.kept && set.Files == 0, "discard "+thrown(t, set)); err != nil {
+		if err := a.confirm(false, t.retained && set.Files == 0, "discard "+discarded(t, set)); err != nil {
 			return err
 		}
 	}
-	if t.kept {
+	if t.retained {
 		err = c.DiscardChanges(ctx, t.id)
 	} else {
 		var sb *crannog.Sandbox
@@ -67,7 +67,7 @@ func (a changeVerbs) discard(cmd *cobra.Command, c *connection, yes bool, args [
 	if !a.quiet {
 		listChanges(a.Stdout, set.Changes)
 	}
-	a.note("discarded %s", thrown(t, set))
+	a.note("discarded %s", discarded(t, set))
 	return nil
 }
 
@@ -94,9 +94,10 @@ func (a changeVerbs) discardRecorded(ctx context.Context, c *connection, args []
 	return true, nil
 }
 
-func thrown(t changesRef, set api.Changes) string {
+// discarded describes what discard removes.
+func discarded(t changesRef, set api.Changes) string {
 	what := "the changes of " + t.name
-	if !t.kept {
+	if !t.retained {
 		what = "sandbox " + t.name
 	}
 	return fmt.Sprintf("%s: %s", what, counts(set.Files, set.Added, set.Removed))

@@ -84,8 +84,8 @@ func (a doctorVerbs) checkCauseway(ctx context.Context) []finding {
 	}
 	var parts, lacks []string
 	for _, c := range []struct {
-		holds    bool
-		has, not string
+		ok             bool
+		property, lack string
 	}{
 		{r.UID != 0, fmt.Sprintf("user %d", r.UID), "it runs as root"},
 		{!r.Capabilities, "no capabilities", "it has capabilities"},
@@ -95,10 +95,10 @@ func (a doctorVerbs) checkCauseway(ctx context.Context) []finding {
 		{r.Landlock > 0, fmt.Sprintf("landlock %d", r.Landlock), ""},
 	} {
 		switch {
-		case c.holds:
-			parts = append(parts, c.has)
-		case c.not != "":
-			lacks = append(lacks, c.not)
+		case c.ok:
+			parts = append(parts, c.property)
+		case c.lack != "":
+			lacks = append(lacks, c.lack)
 		}
 	}
 	findings := []finding{{name, resultOK, "can be started; " + strings.Join(parts, ", "), ""}}

@@ -107,7 +107,7 @@ func (a endVerbs) pruneCommand() *cobra.Command {
 				if dry {
 					return a.done(sandboxIDs(rows))
 				}
-				what, nothing, err := a.prunes(cmd.Context(), c, rows)
+				what, nothing, err := a.describePrune(cmd.Context(), c, rows)
 				if err != nil {
 					return err
 				}
@@ -120,7 +120,7 @@ func (a endVerbs) pruneCommand() *cobra.Command {
 				if err != nil {
 					return fail("remove ended sandboxes", err)
 				}
-				return a.pruned(pruned)
+				return a.printPruned(pruned)
 			})
 		},
 	}
@@ -129,9 +129,9 @@ func (a endVerbs) pruneCommand() *cobra.Command {
 	return cmd
 }
 
-// prunes describes what a prune would remove, and reports whether there is nothing to remove. It
-// counts retained changes separately, because a person may still want to apply them.
-func (a endVerbs) prunes(ctx context.Context, c *connection, rows []api.Sandbox) (what string, nothing bool, err error) {
+// describePrune describes what a prune would remove, and reports whether there is nothing to
+// remove. It counts retained changes separately, because a person may still want to apply them.
+func (a endVerbs) describePrune(ctx context.Context, c *connection, rows []api.Sandbox) (what string, nothing bool, err error) {
 	what = fmt.Sprintf("remove %d ended sandboxes", len(rows))
 	if !c.local {
 		return what, len(rows) == 0, nil
@@ -146,8 +146,8 @@ func (a endVerbs) prunes(ctx context.Context, c *connection, rows []api.Sandbox)
 	return what, len(rows)+len(kept) == 0, nil
 }
 
-// pruned prints the removed data and its size.
-func (a endVerbs) pruned(p api.Pruned) error {
+// printPruned prints the removed data and its size.
+func (a endVerbs) printPruned(p api.Pruned) error {
 	if a.json {
 		return a.object(p)
 	}
@@ -163,6 +163,7 @@ func (a *app) each(ctx context.Context, refs []string, verb string, do func(*cra
 	return a.with(ctx, func(c *connection) error { return a.eachOf(ctx, c, refs, verb, do) })
 }
 
+// eachOf is each with an open connection.
 func (a *app) eachOf(ctx context.Context, c *connection, refs []string, verb string, do func(*crannog.Sandbox) error) error {
 	return a.eachNamed(ctx, refs, func(ref string) (string, error) {
 		sb, err := c.find(ctx, ref)

@@ -78,7 +78,7 @@ func levelsOf(boundary string) string {
 	return strings.Join(accept, ",")
 }
 
-// engineNotes prints below the table what has no place in it.
+// engineNotes prints the details of each engine, below the table.
 func engineNotes(w io.Writer, engines []api.Engine) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, e := range engines {
@@ -107,7 +107,7 @@ func engineNotes(w io.Writer, engines []api.Engine) error {
 func (a *app) offerEngines(cmd *cobra.Command, flag string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var found []cobra.Completion
-		a.ask(cmd.Context(), func(ctx context.Context, c *connection) error {
+		a.askServer(cmd.Context(), func(ctx context.Context, c *connection) error {
 			engines, err := c.Engines(ctx)
 			for _, e := range engines {
 				found = append(found, cobra.CompletionWithDesc(e.Name, e.Boundary))
@@ -117,6 +117,6 @@ func (a *app) offerEngines(cmd *cobra.Command, flag string) {
 		return found, cobra.ShellCompDirectiveNoFileComp
 	})
 	if err != nil {
-		panic(err) // there is no such flag
+		panic(err) // the command does not define the flag
 	}
 }

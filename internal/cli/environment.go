@@ -27,6 +27,7 @@ func (c *caller) variable(name string) string {
 	return value
 }
 
+// lookUp returns one of the caller's environment variables, and whether it is set.
 func (c *caller) lookUp(name string) (string, bool) {
 	for _, pair := range slices.Backward(c.vars) {
 		if n, v, ok := strings.Cut(pair, "="); ok && n == name {
@@ -137,6 +138,7 @@ func (c *caller) assignments(pairs, files []string) ([]string, error) {
 	return env, nil
 }
 
+// readEnvFile reads the lines of a file, without comments and empty lines.
 func readEnvFile(name string) ([]string, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -23,6 +23,7 @@ type failure struct {
 func (f *failure) Error() string { return "cannot " + f.op + ": " + f.cause.Error() }
 func (f *failure) Unwrap() error { return f.cause }
 
+// hint returns the failure with advice about the next step.
 func (f *failure) hint(text string) *failure {
 	c := *f
 	c.help = text
@@ -42,6 +43,7 @@ func usagef(format string, args ...any) *failure {
 	return &failure{usage: true, cause: fault.Newf(fault.Invalid, "usage", format, args...)}
 }
 
+// invalid returns err as an invalid request with a fault code.
 func invalid(code string, err error) error { return fault.New(fault.Invalid, code, err.Error()) }
 
 // view is the printed form of an error.
@@ -53,6 +55,7 @@ type view struct {
 	Hint  string `json:"hint,omitempty"`
 }
 
+// viewOf returns the printed form of any error.
 func viewOf(err error) view {
 	v := view{Kind: string(fault.Internal), Code: string(fault.Internal), Cause: err.Error()}
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -71,6 +74,7 @@ func viewOf(err error) view {
 	return v
 }
 
+// first returns the first text that is not empty.
 func first(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
@@ -80,11 +84,11 @@ func first(texts ...string) string {
 	return ""
 }
 
-// report prints the three-part block, or its JSON form.
+// report prints an error with its operation, cause, hint and code, or as JSON.
 func (t *terminal) report(err error) {
 	v := viewOf(err)
 	if t.json {
-		// a struct of strings always marshals
+		// Encoding a struct of strings does not fail.
 		b, _ := json.Marshal(map[string]view{"error": v})
 		fmt.Fprintln(t.Stderr, string(b))
 		return
@@ -121,7 +125,7 @@ const (
 	codeUnreachable = 6
 )
 
-// Exit codes of commands that look for something.
+// Exit codes of commands that check something: a finding, and a failed check.
 const (
 	codeFound  = 1
 	codeCannot = 2
@@ -134,6 +138,7 @@ const (
 	codeNoProgram     = 127
 )
 
+// codeOf returns the exit code for an error.
 func (a *app) codeOf(err error) int {
 	v := viewOf(err)
 	if a.running {

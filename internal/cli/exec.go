@@ -47,7 +47,7 @@ func (a runVerbs) execCommand() *cobra.Command {
 }
 
 func (a runVerbs) exec(ctx context.Context, f *commandFlags, ref string, env, args []string) error {
-	signals, release := caught()
+	signals, release := notifySignals()
 	defer release()
 	var code int
 	err := a.with(ctx, func(c *connection) error {
@@ -55,7 +55,7 @@ func (a runVerbs) exec(ctx context.Context, f *commandFlags, ref string, env, ar
 		if err != nil {
 			return err
 		}
-		if err := a.awake(ctx, sb); err != nil {
+		if err := a.ensureRunning(ctx, sb); err != nil {
 			return err
 		}
 		tty := !f.noTTY && !a.json && a.interactive() && hasTerminals(sb.Info())
@@ -72,8 +72,8 @@ func (a runVerbs) exec(ctx context.Context, f *commandFlags, ref string, env, ar
 			return err
 		}
 		a.streams(cmd, tty)
-		tell := a.reportBlocked(ctx, sb, true)
-		defer func() { tell.end(ctx, code != 0) }()
+		denialReport := a.reportBlocked(ctx, sb, true)
+		defer func() { denialReport.end(ctx, code != 0) }()
 		code, err = a.attached(ctx, sb, cmd, signals)
 		return err
 	})
@@ -101,7 +101,7 @@ func (a runVerbs) attached(ctx context.Context, sb *crannog.Sandbox, cmd *cranno
 
 func (a runVerbs) shellCommand() *cobra.Command {
 	var f runFlags
-	var making []string
+	var newSandboxFlags []string
 	cmd := &cobra.Command{
 		Use:         "shell [flags] [SANDBOX]",
 		Short:       "Open a shell in a sandbox, or in a new one",
@@ -110,7 +110,7 @@ func (a runVerbs) shellCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			shell := []string{"bash", "-l"}
 			if len(args) == 1 {
-				if err := noneOf(cmd.Flags(), making, args[0]); err != nil {
+				if err := noneOf(cmd.Flags(), newSandboxFlags, args[0]); err != nil {
 					return err
 				}
 				pairs, err := a.assignments(f.env, f.envFiles)
@@ -132,7 +132,7 @@ func (a runVerbs) shellCommand() *cobra.Command {
 	f.addTools(cmd)
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "env" && flag.Name != "env-file" {
-			making = append(making, flag.Name)
+			newSandboxFlags = append(newSandboxFlags, flag.Name)
 		}
 	})
 	f.offer(cmd)
@@ -144,8 +144,8 @@ func (a runVerbs) shellCommand() *cobra.Command {
 
 // noneOf refuses flags about a new sandbox if the sandbox exists. For example, a user of --net none
 // must not believe that the shell has no network.
-func noneOf(f *pflag.FlagSet, making []string, ref string) error {
-	for _, name := range making {
+func noneOf(f *pflag.FlagSet, newSandboxFlags []string, ref string) error {
+	for _, name := range newSandboxFlags {
 		if f.Changed(name) {
 			return usagef("--%s is for a new sandbox, but %s already exists", name, inert(ref)).
 				hint("omit SANDBOX to create a new one; crannog policy set changes the policy of a running one")

@@ -77,7 +77,7 @@ func (a changeVerbs) export(cmd *cobra.Command, c *connection, f *exportFlags, a
 	case f.provenance == "":
 		err = toNewFile(name, write)
 	default:
-		err = besides(name, f.provenance, signed)
+		err = writeWithProvenance(name, f.provenance, signed)
 	}
 	if err != nil {
 		return fail("export the changes of "+t.name, err)
@@ -87,8 +87,8 @@ func (a changeVerbs) export(cmd *cobra.Command, c *connection, f *exportFlags, a
 	return nil
 }
 
-// vacant returns an error if a file with that name exists.
-func vacant(name string) error {
+// checkVacant returns an error if a file with that name exists.
+func checkVacant(name string) error {
 	if _, err := os.Lstat(name); err == nil {
 		return fault.Newf(fault.Exists, "file_exists", "%s exists already", name)
 	}
@@ -98,7 +98,7 @@ func vacant(name string) error {
 // toNewFile writes a new file under its final name once it is complete. After an error no file is
 // left.
 func toNewFile(name string, write func(io.Writer) error) (err error) {
-	if err := vacant(name); err != nil {
+	if err := checkVacant(name); err != nil {
 		return err
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")

@@ -9,19 +9,19 @@ import (
 )
 
 // A file and its provenance are both written, or neither, and existing files stay.
-func TestBothFilesOrNone(t *testing.T) {
+func TestWriteWithProvenanceWritesBothFilesOrNone(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {
 		before, between string
 		err             error
 		ok              bool
 	}{
-		"the control":                     {ok: true},
-		"an error":                        {err: broken},
-		"the file was there":              {before: "file"},
-		"the provenance was there":        {before: "provenance"},
-		"the file comes in between":       {between: "file"},
-		"the provenance comes in between": {between: "provenance"},
+		"success":                                {ok: true},
+		"an error":                               {err: broken},
+		"the file exists":                        {before: "file"},
+		"the provenance exists":                  {before: "provenance"},
+		"the file is created concurrently":       {between: "file"},
+		"the provenance is created concurrently": {between: "provenance"},
 	} {
 		dir := t.TempDir()
 		put := func(name string) {
@@ -33,14 +33,14 @@ func TestBothFilesOrNone(t *testing.T) {
 			}
 		}
 		put(c.before)
-		err := besides(filepath.Join(dir, "file"), filepath.Join(dir, "provenance"), func(file, envelope io.Writer) error {
+		err := writeWithProvenance(filepath.Join(dir, "file"), filepath.Join(dir, "provenance"), func(file, envelope io.Writer) error {
 			put(c.between)
 			_, err := file.Write([]byte("ours"))
 			_, more := envelope.Write([]byte("ours"))
 			return errors.Join(err, more, c.err)
 		})
 		if (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: writeWithProvenance: error %v", name, err)
 		}
 		list, err := os.ReadDir(dir)
 		if err != nil {
@@ -55,11 +55,11 @@ func TestBothFilesOrNone(t *testing.T) {
 				t.Errorf("%s: %s is left", name, f.Name())
 			}
 			if err != nil || string(text) != want {
-				t.Errorf("%s: %s is %q %v", name, f.Name(), text, err)
+				t.Errorf("%s: file %s: got %q, error %v", name, f.Name(), text, err)
 			}
 		}
 		if c.ok && len(list) != 2 {
-			t.Errorf("%s: %v", name, list)
+			t.Errorf("%s: got files %v, want 2", name, list)
 		}
 	}
 }

@@ -43,13 +43,13 @@ func (a stateVerbs) forkCommand() *cobra.Command {
 }
 
 func (a stateVerbs) fork(ctx context.Context, ref string, count int, ttl time.Duration, filesOnly bool) error {
-	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
+	return a.withInterrupt(ctx, func(ctx context.Context, c *connection) error {
 		sb, err := c.find(ctx, ref)
 		if err != nil {
 			return err
 		}
 		info := sb.Info()
-		if err := running(info); err != nil {
+		if err := checkRunning(info); err != nil {
 			return err
 		}
 		req := api.CreateFork{Count: count, FilesOnly: filesOnly}

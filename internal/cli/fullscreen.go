@@ -14,9 +14,9 @@ type fullScreen struct {
 	out io.Writer
 
 	mu       sync.Mutex
-	uses     bool
+	active   bool   // the program uses the alternate screen
 	sequence []byte // an incomplete escape sequence, with its ESC
-	held     []func()
+	waiting  []func()
 }
 
 // alternate are the terminal modes that switch to the alternate screen.
@@ -33,8 +33,8 @@ func (s *fullScreen) Write(p []byte) (int, error) {
 	for _, c := range p {
 		s.parse(c)
 	}
-	if !s.uses {
-		s.tell()
+	if !s.active {
+		s.runWaiting()
 	}
 	return n, err
 }
@@ -48,41 +48,41 @@ func (s *fullScreen) parse(c byte) {
 	case n == 0:
 		return
 	case n == 1 && c == 'c':
-		s.uses = false
+		s.active = false
 	case n == 1 && c == '[', n == 2 && c == '?', n > 2 && n < maxModes && (c >= '0' && c <= '9' || c == ';'):
 		s.sequence = append(s.sequence, c)
 		return
 	case n > 3 && (c == 'h' || c == 'l'):
 		modes := strings.Split(string(s.sequence[3:]), ";")
 		if slices.ContainsFunc(modes, func(m string) bool { return slices.Contains(alternate, m) }) {
-			s.uses = c == 'h'
+			s.active = c == 'h'
 		}
 	}
 	s.sequence = s.sequence[:0]
 }
 
-// tell calls the waiting functions. The caller holds s.mu.
-func (s *fullScreen) tell() {
-	for _, say := range s.held {
-		say()
+// runWaiting calls the waiting functions. The caller holds s.mu.
+func (s *fullScreen) runWaiting() {
+	for _, do := range s.waiting {
+		do()
 	}
-	s.held = nil
+	s.waiting = nil
 }
 
-// when calls say now, or after the program has left the alternate screen. A nil fullScreen calls it
+// when calls do now, or after the program has left the alternate screen. A nil fullScreen calls do
 // now.
-func (s *fullScreen) when(say func()) {
+func (s *fullScreen) when(do func()) {
 	if s == nil {
-		say()
+		do()
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.uses {
-		s.held = append(s.held, say)
+	if s.active {
+		s.waiting = append(s.waiting, do)
 		return
 	}
-	say()
+	do()
 }
 
 // left is called when the program has ended, even if it did not leave the alternate screen.
@@ -92,6 +92,6 @@ func (s *fullScreen) left() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.uses = false
-	s.tell()
+	s.active = false
+	s.runWaiting()
 }

@@ -12,7 +12,7 @@ import (
 
 // F28: while a program uses the whole screen, denials are held back; they are printed when the
 // program has left it.
-func TestF28NoticesWaitForTheScreen(t *testing.T) {
+func TestF28DenialsWaitForAlternateScreen(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestF28NoticesWaitForTheScreen(t *testing.T) {
 		cmd := &crannog.Cmd{}
 		(runVerbs{a}).streams(cmd, true)
 		b := &blocked{app: a, loud: true}
-		say := func(host string) {
+		printDenial := func(host string) {
 			b.print(api.FlowRecord{Host: host, Port: 443, Effect: "deny", Rule: "r", Kind: "connect"})
 		}
 		write := func(pieces []string) {
@@ -41,21 +41,21 @@ func TestF28NoticesWaitForTheScreen(t *testing.T) {
 			}
 		}
 		write([]string{"before \x1b[?25l\x1b[1;31m"})
-		if say("one.example"); !strings.Contains(err.String(), "one.example") {
-			t.Errorf("%s: outside of the screen: %q", name, err.String())
+		if printDenial("one.example"); !strings.Contains(err.String(), "one.example") {
+			t.Errorf("%s: not printed before the alternate screen: %q", name, err.String())
 		}
 		write(c.enter)
-		if say("two.example"); strings.Contains(err.String(), "two.example") {
-			t.Errorf("%s: drawn over the screen: %q", name, err.String())
+		if printDenial("two.example"); strings.Contains(err.String(), "two.example") {
+			t.Errorf("%s: printed over the alternate screen: %q", name, err.String())
 		}
 		write(c.leave)
 		if !strings.Contains(err.String(), "two.example") {
-			t.Errorf("%s: not told afterwards: %q", name, err.String())
+			t.Errorf("%s: not printed after the alternate screen: %q", name, err.String())
 		}
 		write(c.enter)
-		say("three.example")
+		printDenial("three.example")
 		if a.screen.left(); !strings.Contains(err.String(), "three.example") {
-			t.Errorf("%s: not told at the end of a program that was killed: %q", name, err.String())
+			t.Errorf("%s: not printed at the end of the program: %q", name, err.String())
 		}
 		if want := "before \x1b[?25l\x1b[1;31m" + strings.Join(c.enter, "") + strings.Join(c.leave, "") + strings.Join(c.enter, ""); out.String() != want {
 			t.Errorf("%s: output %q, want %q", name, out.String(), want)

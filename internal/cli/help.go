@@ -100,6 +100,7 @@ func (a *app) addHelp(root *cobra.Command) {
 	root.SetHelpCommand(help)
 }
 
+// printTree prints a command and all commands below it, indented by lead.
 func (a *app) printTree(cmd *cobra.Command, lead string) {
 	fmt.Fprintf(a.Stdout, "%s%s  %s\n", lead, cmd.Use, cmd.Short)
 	for _, sub := range cmd.Commands() {

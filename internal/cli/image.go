@@ -41,7 +41,7 @@ func (a imageVerbs) pullCommand() *cobra.Command {
 		Example:           "  crannog image pull python:3.12-slim ghcr.io/org/app:1",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				return a.every(ctx, args, func(ref string) error {
 					img, err := a.pullImage(ctx, c, api.PullImage{Image: ref, Platform: platform})
 					return errors.Join(err, a.printImage(img, err))
@@ -83,7 +83,7 @@ func (a imageVerbs) pushCommand() *cobra.Command {
 		Example:           "  crannog image push app:1 ghcr.io/org/app:1",
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				req := api.PushImage{Image: args[0]}
 				if len(args) == 2 {
 					req.To = args[1]
@@ -108,7 +108,7 @@ func (a imageVerbs) importCommand() *cobra.Command {
 			"wrote; compressed or not. - is standard input.",
 		Example: "  docker save app:1 | crannog image import -\n  crannog image import layout/ --name app:1",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				path, done, err := a.archivePath(args[0])
 				if err != nil {
 					return fail("import "+args[0], err)
@@ -167,14 +167,14 @@ func (a imageVerbs) exportCommand() *cobra.Command {
 		Example:           "  crannog image export app:1 -o app.tar\n  crannog image export app:1 --format docker | docker load",
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				if output == "" || output == "-" {
 					if f, ok := a.Stdout.(*os.File); ok && isTerminal(f) {
 						return usagef("cannot write an image to a terminal").hint("use -o FILE, or a pipe")
 					}
-					return a.exported(args[0], c.ExportImage(ctx, args[0], format, a.Stdout))
+					return a.exportResult(args[0], c.ExportImage(ctx, args[0], format, a.Stdout))
 				}
-				return a.exported(args[0], exportTo(output, func(w io.Writer) error { return c.ExportImage(ctx, args[0], format, w) }))
+				return a.exportResult(args[0], exportTo(output, func(w io.Writer) error { return c.ExportImage(ctx, args[0], format, w) }))
 			})
 		},
 	}
@@ -183,7 +183,8 @@ func (a imageVerbs) exportCommand() *cobra.Command {
 	return cmd
 }
 
-func (a imageVerbs) exported(ref string, err error) error {
+// exportResult adds the operation to an error of an export.
+func (a imageVerbs) exportResult(ref string, err error) error {
 	if err != nil {
 		return fail("export "+inert(ref), err)
 	}
@@ -256,20 +257,20 @@ func (a imageVerbs) inspectCommand() *cobra.Command {
 
 func (a imageVerbs) removeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm IMAGE...", Aliases: []string{"remove"}, Short: "Forget images", Args: cobra.MinimumNArgs(1),
+		Use: "rm IMAGE...", Aliases: []string{"remove"}, Short: "Remove images", Args: cobra.MinimumNArgs(1),
 		Long:              "Remove images by their names, or by the beginning of their digests. Sandboxes and\nsnapshots created from them keep the data that they need.",
 		ValidArgsFunction: a.completeImages,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				return a.every(ctx, args, func(ref string) error {
-					gone, err := c.RemoveImage(ctx, ref)
+					removed, err := c.RemoveImage(ctx, ref)
 					if err != nil {
 						return fail("remove image "+inert(ref), err)
 					}
 					if a.json {
-						return a.object(api.RemovedImages{Removed: append([]string{}, gone...)})
+						return a.object(api.RemovedImages{Removed: append([]string{}, removed...)})
 					}
-					for _, name := range gone {
+					for _, name := range removed {
 						fmt.Fprintln(a.Stdout, inert(name))
 					}
 					return nil
@@ -284,7 +285,7 @@ func (a imageVerbs) pruneCommand() *cobra.Command {
 		Use: "prune", Short: "Remove image data that no image, sandbox or snapshot needs", Args: cobra.NoArgs,
 		Long: "Remove layers and files that no image, sandbox or snapshot needs. Named images stay.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				done, err := c.PruneImages(ctx)
 				if err != nil {
 					return fail("prune images", err)

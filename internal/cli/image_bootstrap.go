@@ -47,7 +47,7 @@ func (a imageVerbs) bootstrapCommand() *cobra.Command {
 			"  crannog run --image localhost/debian:bookworm -- cat /etc/debian_version",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error { return a.bootstrap(ctx, c, &f) })
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error { return a.bootstrap(ctx, c, &f) })
 		},
 	}
 	fl := cmd.Flags()

@@ -89,7 +89,7 @@ func imageArgs(f *imageFlags, img api.Image, args []string) ([]string, error) {
 // completeImages completes the names of images.
 func (a imageVerbs) completeImages(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var found []cobra.Completion
-	a.ask(cmd.Context(), func(ctx context.Context, c *connection) error {
+	a.askServer(cmd.Context(), func(ctx context.Context, c *connection) error {
 		images, err := c.Images(ctx)
 		for _, img := range images {
 			if !slices.Contains(args, img.Name) {
@@ -110,6 +110,7 @@ type imageLine struct {
 	blobs map[string]api.ImageEvent
 }
 
+// imageProgress returns the progress line of an operation on the image or file what.
 func (a imageVerbs) imageProgress(what string) *imageLine {
 	return &imageLine{what: inert(what), line: a.newProgress(), blobs: map[string]api.ImageEvent{}}
 }

@@ -11,9 +11,10 @@ import (
 	"testing"
 )
 
+// beInterrupted is the environment variable that makes the test run as the interrupted process.
 const beInterrupted = "CRANNOG_TEST_INTERRUPTED"
 
-// The first interrupt requests the end, the second ends the process.
+// The first interrupt cancels the context, the second ends the process.
 func TestSecondInterrupt(t *testing.T) {
 	if os.Getenv(beInterrupted) != "" {
 		err := interruptible(t.Context(), func(ctx context.Context) error {
@@ -36,7 +37,7 @@ func TestSecondInterrupt(t *testing.T) {
 	output := bufio.NewScanner(out)
 	for _, want := range []string{"works", "ends"} {
 		if !output.Scan() || output.Text() != want {
-			t.Errorf("it says %q, want %q", output.Text(), want)
+			t.Errorf("the process printed %q, want %q", output.Text(), want)
 		}
 		if err := child.Process.Signal(syscall.SIGINT); err != nil {
 			t.Error(err)
@@ -45,6 +46,6 @@ func TestSecondInterrupt(t *testing.T) {
 	err = child.Wait()
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the process ended with %v, want signal SIGINT", err)
 	}
 }

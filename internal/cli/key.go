@@ -40,13 +40,13 @@ func (a keyVerbs) keyNewCommand() *cobra.Command {
 				name = args[0]
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
-				make := c.NewKey
+				create := c.NewKey
 				if mcp {
-					make = c.NewAgentKey
+					create = c.NewAgentKey
 				}
-				key, err := make(cmd.Context(), name)
+				key, err := create(cmd.Context(), name)
 				if err != nil {
-					return fail("make a key", err)
+					return fail("create a key", err)
 				}
 				if a.json {
 					return a.object(key)

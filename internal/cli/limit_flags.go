@@ -23,8 +23,8 @@ var amounts = []struct {
 	{"inodes", "10000", false, func(c config.Config) int64 { return c.Sandbox.DiskInodes }},
 }
 
-// mistaken is the least size that is accepted without a unit.
-const mistaken = 1 << 20
+// minPlainSize is the smallest size, in bytes, that is accepted without a unit.
+const minPlainSize = 1 << 20
 
 // checkAmounts refuses zero, because as a setting it means the default but could be taken for
 // unlimited. It also refuses a size without a unit.
@@ -34,14 +34,14 @@ func checkAmounts(cmd *cobra.Command, c config.Config) error {
 		if f == nil || !f.Changed {
 			continue
 		}
-		typed, n := f.Value.String(), a.value(c)
+		value, n := f.Value.String(), a.value(c)
 		if n == 0 {
-			return usagef("--%s: %s is zero, which does not mean unlimited", a.flag, inert(typed)).
+			return usagef("--%s: %s is zero, which does not mean unlimited", a.flag, inert(value)).
 				hint("leave --" + a.flag + " out for the default, or name an amount, such as --" + a.flag + " " + a.example)
 		}
-		if _, err := strconv.ParseUint(typed, 10, 63); a.size && err == nil && n < mistaken {
-			return usagef("--%s: %s is %s bytes, which is too little", a.flag, typed, typed).
-				hint("add a unit: --" + a.flag + " " + typed + "m is " + typed + " MiB")
+		if _, err := strconv.ParseUint(value, 10, 63); a.size && err == nil && n < minPlainSize {
+			return usagef("--%s: %s is %s bytes, which is too little", a.flag, value, value).
+				hint("add a unit: --" + a.flag + " " + value + "m is " + value + " MiB")
 		}
 	}
 	return nil

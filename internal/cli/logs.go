@@ -86,11 +86,11 @@ func (a logVerbs) follow(ctx context.Context, of subject, f *listFlags, more boo
 	}
 	interrupt, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	out := &outputs{app: a.app, of: of, f: f, known: map[string]chan struct{}{}, reported: map[string]bool{}}
-	defer out.all.Wait()
+	out := &outputFollower{app: a.app, of: of, f: f, known: map[string]chan struct{}{}, reported: map[string]bool{}}
+	defer out.copies.Wait()
 	defer stop()
 	for shown := -1; ; {
-		over := !more || of.over(ctx)
+		ended := !more || of.hasEnded(ctx)
 		entries, err := of.logs(ctx)
 		if err != nil {
 			return fail("read the log of "+of.id, err)
@@ -100,8 +100,8 @@ func (a logVerbs) follow(ctx context.Context, of subject, f *listFlags, more boo
 			return err
 		}
 		lines := slices.Clone(entries[min(max(0, shown), len(entries)):])
-		news, started := out.lines(commands, more, shown >= 0)
-		lines = append(lines, news...)
+		newLines, started := out.lines(commands, more, shown >= 0)
+		lines = append(lines, newLines...)
 		slices.SortStableFunc(lines, func(x, y api.LogEntry) int { return x.At.Compare(y.At) })
 		if len(lines) > 0 || !more {
 			if err := out.log(lines); err != nil {
@@ -112,11 +112,11 @@ func (a logVerbs) follow(ctx context.Context, of subject, f *listFlags, more boo
 		for _, c := range started {
 			out.follow(interrupt, c)
 		}
-		if over {
-			out.all.Wait()
-			rest, _ := out.lines(commands, more, true)
-			if len(rest) > 0 {
-				return out.log(rest)
+		if ended {
+			out.copies.Wait()
+			lastLines, _ := out.lines(commands, more, true)
+			if len(lastLines) > 0 {
+				return out.log(lastLines)
 			}
 			return nil
 		}
@@ -130,7 +130,7 @@ func (a logVerbs) follow(ctx context.Context, of subject, f *listFlags, more boo
 
 // commandLine returns a command as a line of the log.
 func commandLine(c api.Recording) api.LogEntry {
-	e := api.LogEntry{At: c.StartedAt, Level: "info", Message: "command " + c.ID, Fields: map[string]string{"command": words(c.Command)}}
+	e := api.LogEntry{At: c.StartedAt, Level: "info", Message: "command " + c.ID, Fields: map[string]string{"command": commandText(c.Command)}}
 	if c.How != "start" {
 		e.Fields["how"] = c.How
 	}
@@ -160,8 +160,8 @@ func commandLine(c api.Recording) api.LogEntry {
 	return e
 }
 
-// words returns a command on one line.
-func words(argv []string) string {
+// commandText returns a command on one line.
+func commandText(argv []string) string {
 	quoted := make([]string, len(argv))
 	for i, arg := range argv {
 		if quoted[i] = arg; arg == "" || strings.ContainsAny(arg, " \t\n'\"\\$`;|&<>(){}*?") {

@@ -75,7 +75,7 @@ func (a *app) withSandbox(ctx context.Context, ref string, work func(*connection
 		if err != nil {
 			return err
 		}
-		if err := a.awake(ctx, sb); err != nil {
+		if err := a.ensureRunning(ctx, sb); err != nil {
 			return err
 		}
 		return work(c, sb)

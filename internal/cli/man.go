@@ -17,7 +17,7 @@ func manCommand(a *app) *cobra.Command {
 		Example: "  crannog man ~/.local/share/man        # then: man crannog-run\n  sudo crannog man /usr/local/share/man",
 		// The pages do not depend on the settings, so a mistake in the settings must not prevent an
 		// installation.
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { a.sort(cmd); return nil },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { a.setKind(cmd); return nil },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			written, err := manual.Write(args[0], manual.Pages(cmd.Root(), a.version))
 			if err != nil {

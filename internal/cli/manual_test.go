@@ -16,7 +16,7 @@ import (
 var update = flag.Bool("update", false, "write the list of commands in docs/reference/cli.md")
 
 // The list of commands in docs/reference/cli.md equals the program's help texts.
-func TestReferencePage(t *testing.T) {
+func TestCommandReference(t *testing.T) {
 	const file = "../../docs/reference/cli.md"
 	old, err := os.ReadFile(file)
 	if err != nil {
@@ -41,10 +41,10 @@ func TestReferencePage(t *testing.T) {
 }
 
 // Every command and every topic of help has a page, and no page has an unknown roff request.
-func TestManPages(t *testing.T) {
+func TestManPagesCoverCommands(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man")
 	if code, stdout, stderr := run(t, "man", dir); code != 0 || stdout != "" || !strings.Contains(stderr, "wrote") {
-		t.Fatalf("%d %q %q", code, stdout, stderr)
+		t.Fatalf("run: got %d, %q, %q", code, stdout, stderr)
 	}
 	_, tree, _ := run(t, "help", "--tree")
 	commands := strings.Count(tree, "\n")
@@ -62,18 +62,18 @@ func TestManPages(t *testing.T) {
 		}
 	}
 	if code, _, stderr := run(t, "man"); code != codeUsage {
-		t.Errorf("without a directory: %d %s", code, stderr)
+		t.Errorf("man without a directory: got exit code %d, %s", code, stderr)
 	}
 	blocked := filepath.Join(dir, "man1", "crannog.1")
 	if code, _, stderr := run(t, "man", blocked); code != 1 || !strings.Contains(stderr, "write the man pages") {
-		t.Errorf("below a file: %d %s", code, stderr)
+		t.Errorf("man below a file: got exit code %d, %s", code, stderr)
 	}
 	t.Run("groff", func(t *testing.T) {
 		hosttest.Need(t, hosttest.Program("groff"))
 		const groff = "groff"
 		for _, page := range pages {
 			if out := warnings(t, groff, page); out != "" {
-				t.Errorf("%s: %s", page, out)
+				t.Errorf("warnings(%s): got %s", page, out)
 			}
 		}
 		// The control: groff reports a request that does not exist.
@@ -106,13 +106,13 @@ func TestCompletionScripts(t *testing.T) {
 	} {
 		for _, flags := range [][]string{nil, {"--no-descriptions"}} {
 			if code, stdout, stderr := run(t, append([]string{"completion", shell}, flags...)...); code != 0 || !strings.Contains(stdout, want) {
-				t.Errorf("%s %v: %d %s", shell, flags, code, stderr)
+				t.Errorf("run(%s, %v): got %d, %s", shell, flags, code, stderr)
 			}
 		}
 	}
 	for _, args := range [][]string{{"completion"}, {"completion", "csh"}} {
 		if code, stdout, _ := run(t, args...); code != codeUsage || stdout != "" {
-			t.Errorf("%v: %d %s", args, code, stdout)
+			t.Errorf("run(%v): got %d, %s", args, code, stdout)
 		}
 	}
 }

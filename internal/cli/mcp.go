@@ -21,6 +21,7 @@ import (
 // mcpVerbs are the commands about the MCP server and its registration with clients.
 type mcpVerbs struct{ *app }
 
+// mcpFlags are the flags of crannog mcp.
 type mcpFlags struct {
 	sandboxFlags
 	sandbox  string
@@ -134,24 +135,24 @@ func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcps
 	if err != nil {
 		return nil, err
 	}
-	kept := []crannog.CreateOption{crannog.Timeout(time.Hour), notEphemeral}
+	keepOptions := []crannog.CreateOption{crannog.Timeout(time.Hour), notEphemeral}
 	switch {
 	case ttl > 0:
 		o.Fixed = true
-		kept = []crannog.CreateOption{crannog.Timeout(ttl), notEphemeral}
+		keepOptions = []crannog.CreateOption{crannog.Timeout(ttl), notEphemeral}
 	case c.local:
 		// without the limited lifetime of other sandboxes
-		kept = []crannog.CreateOption{crannog.Timeout(0), crannog.Forever(), notEphemeral}
+		keepOptions = []crannog.CreateOption{crannog.Timeout(0), crannog.Forever(), notEphemeral}
 	}
 	if f.name != "" {
-		o.Keep = kept
+		o.Keep = keepOptions
 	}
 	if ttl > 0 && f.name == "" {
 		opts = append(opts, crannog.Timeout(ttl))
 	} else {
 		// A sandbox of this process ends soon after the process, even if the process is killed.
 		opts = append(opts, crannog.Timeout(leaseTime))
-		o.Hold = func(sb *crannog.Sandbox) func() { return runVerbs(a).hold(context.WithoutCancel(ctx), sb) }
+		o.Hold = func(sb *crannog.Sandbox) func() { return runVerbs(a).keepAlive(context.WithoutCancel(ctx), sb) }
 	}
 	if c.local {
 		opts = append(opts, crannog.Ephemeral())

@@ -45,7 +45,7 @@ func (a mcpVerbs) mcpInstallCommand() *cobra.Command {
 		},
 		ValidArgsFunction: completeClients,
 		RunE: func(_ *cobra.Command, args []string) error {
-			s, err := a.registered(&f, args[1:])
+			s, err := a.serverEntry(&f, args[1:])
 			if err != nil {
 				return err
 			}
@@ -87,9 +87,9 @@ func completeClients(_ *cobra.Command, args []string, _ string) ([]cobra.Complet
 	return registration.Clients(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// registered returns the content of the entry. Desktop programs may have another PATH, so the entry
-// contains the full path of this program.
-func (a mcpVerbs) registered(f *installFlags, flags []string) (registration.Server, error) {
+// serverEntry returns the content of the entry. Desktop programs may have another PATH, so the
+// entry contains the full path of this program.
+func (a mcpVerbs) serverEntry(f *installFlags, flags []string) (registration.Server, error) {
 	if f.http != "" {
 		u, err := url.Parse(f.http)
 		switch {
@@ -125,6 +125,7 @@ func (a mcpVerbs) registered(f *installFlags, flags []string) (registration.Serv
 	return s, nil
 }
 
+// configPlace returns the directories in which agents' programs have their configuration.
 func (a mcpVerbs) configPlace() (registration.Directories, error) {
 	dir, err := filepath.Abs(".")
 	if err != nil {
@@ -133,8 +134,8 @@ func (a mcpVerbs) configPlace() (registration.Directories, error) {
 	return registration.Directories{Home: a.home.Home, Directory: dir, Variable: a.variable}, nil
 }
 
-// edited is the output of --json.
-type edited struct {
+// editResult is the output of --json.
+type editResult struct {
 	Path    string `json:"path"`
 	Changed bool   `json:"changed"`
 	Diff    string `json:"diff,omitempty"`
@@ -146,7 +147,7 @@ func (a mcpVerbs) edit(change *registration.Change, err error, f *installFlags, 
 	if err != nil {
 		return fail(what, err)
 	}
-	out := edited{Path: change.Path, Diff: change.Diff()}
+	out := editResult{Path: change.Path, Diff: change.Diff()}
 	if change.Empty() {
 		if a.json {
 			return a.object(out)

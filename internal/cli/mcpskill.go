@@ -39,9 +39,9 @@ func (a mcpVerbs) mcpSkillCommand() *cobra.Command {
 func writeSkill(to string) (string, error) {
 	path := filepath.Join(to, "crannog", "SKILL.md")
 	text := registration.Skill()
-	have, err := os.ReadFile(path)
+	existing, err := os.ReadFile(path)
 	switch {
-	case err == nil && string(have) == text:
+	case err == nil && string(existing) == text:
 		return path, nil
 	case err == nil:
 		return "", usagef("%s exists and was edited", path).hint("remove it first")

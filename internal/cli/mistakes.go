@@ -107,9 +107,9 @@ func noCommand(parent *cobra.Command, name string) error {
 	return f.hint(strings.Replace(parent.CommandPath(), parent.Root().Name(), parent.Root().Name()+" help", 1) + " lists the commands")
 }
 
-// groups makes a command that only groups others refuse an unknown subcommand. Otherwise it would
-// print its help and succeed.
-func groups(cmd *cobra.Command) {
+// checkSubcommands makes a command that only groups others refuse an unknown subcommand. Otherwise
+// the command would print its help and succeed.
+func checkSubcommands(cmd *cobra.Command) {
 	cmd.SuggestFor = append(cmd.SuggestFor, commandHabits[cmd.Name()]...)
 	if cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args = cobra.ArbitraryArgs
@@ -121,19 +121,19 @@ func groups(cmd *cobra.Command) {
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		groups(sub)
+		checkSubcommands(sub)
 	}
 }
 
-// mountTyped refuses docker's -v DIR:DIR, which would be parsed as --verbose and a command of that
-// name.
-func mountTyped(cmd *cobra.Command, args []string) error {
+// checkMountHabit refuses docker's -v DIR:DIR, which would be parsed as --verbose and a command of
+// that name.
+func checkMountHabit(cmd *cobra.Command, args []string) error {
 	verbose := cmd.Flags().Lookup("verbose")
 	if verbose == nil || !verbose.Changed || cmd.ArgsLenAtDash() == 0 || len(args) == 0 {
 		return nil
 	}
-	source, _, two := strings.Cut(args[0], ":")
-	if !two || !strings.ContainsAny(source, "/.~") && source != "" {
+	source, _, hasColon := strings.Cut(args[0], ":")
+	if !hasColon || !strings.ContainsAny(source, "/.~") && source != "" {
 		return nil
 	}
 	return usagef("-v means --verbose, so %q would be the command", inert(args[0])).hint(mountHint(cmd))

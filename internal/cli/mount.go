@@ -39,6 +39,7 @@ func splitMount(text string) (api.Mount, error) {
 	return m, nil
 }
 
+// splitMounts parses the values of --mount.
 func splitMounts(list []string) ([]api.Mount, error) {
 	var out []api.Mount
 	for _, text := range list {
@@ -72,7 +73,7 @@ func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) 
 		if err != nil {
 			return nil, fail("find the directory of --mount", err)
 		}
-		if a.holdsState(real) {
+		if a.overlapsState(real) {
 			return nil, usagef("--mount: %s contains crannog's state, with the tokens of every sandbox", inert(real))
 		}
 		// Inside, the directory appears at the path as the user typed it, because other files refer
@@ -84,8 +85,8 @@ func (a runVerbs) mountsOf(b *sandboxFlags, c *connection) ([]api.Mount, error) 
 	return list, nil
 }
 
-// reportNotes prints which parts of the workspace are not visible in the sandbox, and why it runs on
-// another engine than the default one.
+// reportNotes prints which parts of the workspace are not visible in the sandbox, and why it runs
+// on another engine than the default one.
 func (b *runSandbox) reportNotes() {
 	for _, note := range b.sb.Info().Notes {
 		b.app.note("%s", inert(note))

@@ -13,12 +13,12 @@ func TestF3SplitMount(t *testing.T) {
 		"/a:b/c:/d": {Source: "/a:b/c", Target: "/d"}, "/a:b/c": {Source: "/a:b/c"},
 	} {
 		if got, err := splitMount(text); err != nil || got != want {
-			t.Errorf("%q: %+v, %v", text, got, err)
+			t.Errorf("splitMount(%q): got %+v, error %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", ":/b", "/a:rw", "/a:/b:rw", "/a:b", "/a:/b/../c", ":ro"} {
 		if got, err := splitMount(text); err == nil {
-			t.Errorf("%q: %+v", text, got)
+			t.Errorf("splitMount(%q): got %+v, want an error", text, got)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (a netVerbs) netLogCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := a.asked(ctx, of.sb); err != nil {
+				if err := a.printAskedNames(ctx, of.sb); err != nil {
 					return err
 				}
 				if of.sb == nil && !a.quiet {
@@ -72,8 +72,8 @@ func (a netVerbs) flows(ctx context.Context, of subject, o crannog.FlowOptions) 
 	return nil
 }
 
-// asked prints the names that programs tried to resolve in a sandbox without a network.
-func (a netVerbs) asked(ctx context.Context, sb *crannog.Sandbox) error {
+// printAskedNames prints the names that programs tried to resolve in a sandbox without a network.
+func (a netVerbs) printAskedNames(ctx context.Context, sb *crannog.Sandbox) error {
 	if sb == nil {
 		return nil
 	}
@@ -100,11 +100,12 @@ func (a netVerbs) printFlow(r api.FlowRecord) error {
 	if !r.Time.IsZero() {
 		at = r.Time.Local().Format("01-02 15:04:05.000")
 	}
-	_, err := fmt.Fprintf(a.Stdout, "%s  %-5s  %-9s  %s  rule=%s%s\n", at, r.Effect, r.Kind, denial.Subject(r), r.Rule, tail(r))
+	_, err := fmt.Fprintf(a.Stdout, "%s  %-5s  %-9s  %s  rule=%s%s\n", at, r.Effect, r.Kind, denial.Subject(r), r.Rule, flowDetails(r))
 	return err
 }
 
-func tail(r api.FlowRecord) string {
+// flowDetails returns the parts of a flow that not every flow has.
+func flowDetails(r api.FlowRecord) string {
 	var b strings.Builder
 	if r.Status > 0 {
 		fmt.Fprintf(&b, "  %d", r.Status)

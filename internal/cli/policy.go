@@ -50,7 +50,7 @@ func (a policyVerbs) policyShowCommand() *cobra.Command {
 			if len(args) == 1 {
 				ref = args[0]
 			}
-			text, ok, err := f.shipped(ref)
+			text, ok, err := f.builtInText(ref)
 			if err != nil {
 				return err
 			}
@@ -71,8 +71,9 @@ func (a policyVerbs) policyShowCommand() *cobra.Command {
 	return cmd
 }
 
-// shipped returns the text of a built-in level or network.
-func (b *accessFlags) shipped(ref string) (string, bool, error) {
+// builtInText returns the text of a built-in level or network, if the flags select only one of
+// these.
+func (b *accessFlags) builtInText(ref string) (string, bool, error) {
 	if ref != "" || b.policy != "" || len(b.allow) > 0 || (b.level == "") == (b.net == "") || b.net == "policy" {
 		return "", false, nil
 	}
@@ -90,9 +91,9 @@ func (b *accessFlags) shipped(ref string) (string, bool, error) {
 
 // policyFor returns the policy of a sandbox, or the policy that results from flags and settings.
 func (a policyVerbs) policyFor(ctx context.Context, ref string, f *accessFlags) (*policy.Policy, error) {
-	given := f.level != "" || f.net != "" || f.policy != "" || len(f.allow) > 0
+	hasFlags := f.level != "" || f.net != "" || f.policy != "" || len(f.allow) > 0
 	if ref == "" {
-		access, err := f.asked()
+		access, err := f.requestedAccess()
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +107,7 @@ func (a policyVerbs) policyFor(ctx context.Context, ref string, f *accessFlags) 
 		}
 		return p, nil
 	}
-	if given {
+	if hasFlags {
 		return nil, usagef("name a sandbox, or use --level, --policy, --net and --allow, not both").
 			hint("crannog policy set changes a sandbox's")
 	}
@@ -120,14 +121,14 @@ func (a policyVerbs) policyFor(ctx context.Context, ref string, f *accessFlags) 
 		if err != nil {
 			return fail("read the policy of "+sb.ID(), err)
 		}
-		p, err = compiled(text)
+		p, err = compilePolicy(text)
 		return err
 	})
 	return p, err
 }
 
-// asked returns the access that flags request.
-func (b *accessFlags) asked() (sandbox.Access, error) {
+// requestedAccess returns the access that flags request.
+func (b *accessFlags) requestedAccess() (sandbox.Access, error) {
 	in, err := b.access()
 	if err != nil {
 		return sandbox.Access{}, err
@@ -150,8 +151,8 @@ func (b *accessFlags) asked() (sandbox.Access, error) {
 	return out, nil
 }
 
-// compiled compiles the policy documents of a server.
-func compiled(text api.Policy) (*policy.Policy, error) {
+// compilePolicy compiles the policy documents of a server.
+func compilePolicy(text api.Policy) (*policy.Policy, error) {
 	layers := make([]policy.Layer, 0, len(text.Layers))
 	for _, l := range text.Layers {
 		d, err := policy.Parse([]byte(l.Document))

@@ -18,20 +18,20 @@ func TestRequestOf(t *testing.T) {
 		{"CONNECT", "[2001:db8::1]:22", policy.Request{Host: "2001:db8::1", Port: 22}},
 	} {
 		if got, err := requestOf(c.method, c.target); err != nil || got != c.want {
-			t.Errorf("%s %s: %+v, %v", c.method, c.target, got, err)
+			t.Errorf("requestOf(%s, %s): got %+v, error %v", c.method, c.target, got, err)
 		}
 	}
 	for _, c := range [][2]string{
 		{"CONNECT", "a.example:0"}, {"CONNECT", "a.example:65536"}, {"CONNECT", ":22"}, {"GET", "ftp://a.example/"}, {"GET", "https://u:p@a.example/"}, {"GET", "https:///"},
 	} {
 		if got, err := requestOf(c[0], c[1]); err == nil {
-			t.Errorf("%s %s: %+v", c[0], c[1], got)
+			t.Errorf("requestOf(%s, %s): got %+v, want an error", c[0], c[1], got)
 		}
 	}
 }
 
-// --level must accept every level that completion offers.
-func TestOfferedWordsWork(t *testing.T) {
+// --level and --net accept every value that completion offers.
+func TestCompletedLevelsAndNetworksAreAccepted(t *testing.T) {
 	for _, l := range policy.Levels() {
 		if _, err := (&accessFlags{level: l}).access(); err != nil {
 			t.Error(err)
@@ -47,10 +47,10 @@ func TestOfferedWordsWork(t *testing.T) {
 		{allow: []string{"https://a.example"}}, {allow: []string{""}}, {policy: "/nonexistent"},
 	} {
 		if got, err := f.access(); err == nil {
-			t.Errorf("%+v comes to %+v", f, got)
+			t.Errorf("access of %+v: got %+v, want an error", f, got)
 		}
 	}
 	if got, err := (&accessFlags{ask: true, allow: []string{"a.example"}}).access(); err != nil || got.Net != "policy" || len(got.Allow) != 1 {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("access: got %+v, error %v", got, err)
 	}
 }

@@ -46,8 +46,8 @@ func (a policyVerbs) policyCheckCommand() *cobra.Command {
 	return cmd
 }
 
-// text reads a file, or standard input for "-".
-func (a policyVerbs) text(name string) ([]byte, error) {
+// readText reads a file, or standard input for "-".
+func (a policyVerbs) readText(name string) ([]byte, error) {
 	var text []byte
 	var err error
 	if name == "-" {
@@ -61,8 +61,9 @@ func (a policyVerbs) text(name string) ([]byte, error) {
 	return text, nil
 }
 
+// checkPolicy returns the findings about a policy document as the given layer.
 func (a policyVerbs) checkPolicy(file, layer string) ([]policyFinding, error) {
-	text, err := a.text(file)
+	text, err := a.readText(file)
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +124,7 @@ func (a policyVerbs) printPolicyFindings(files []string, found []policyFinding) 
 	return nil
 }
 
+// lead returns a field's name as a prefix of a message.
 func lead(field string) string {
 	if field == "" {
 		return ""
@@ -130,7 +132,7 @@ func lead(field string) string {
 	return field + ": "
 }
 
-// lineOf returns a line number in the format that editors understand.
+// lineOf returns a file and a line number in the format that editors understand.
 func lineOf(file string, line int) string {
 	if line == 0 {
 		return file
@@ -161,14 +163,14 @@ func (a policyVerbs) policyTestCommand() *cobra.Command {
 				}
 				f.policy = args[0]
 			}
-			if err := a.networkAnyway(&f); err != nil {
+			if err := a.assumeNetwork(&f); err != nil {
 				return err
 			}
 			p, err := a.policyFor(cmd.Context(), "", &f)
 			if err != nil {
 				return err
 			}
-			text, err := a.text(cases)
+			text, err := a.readText(cases)
 			if err != nil {
 				return err
 			}

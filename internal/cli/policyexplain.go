@@ -27,7 +27,7 @@ func (a policyVerbs) policyExplainCommand() *cobra.Command {
 			"which rule. Nothing is sent. CONNECT HOST:PORT is a connection that the gateway does\n" +
 			"not inspect. Names are not resolved, so rules about addresses are not evaluated.\n" +
 			"export PATH and remove PATH stand for exporting a file below the workspace, and for\n" +
-			"brought out, or to be removed on the host too. The exit code is 0 if the policy\n" +
+			"removing it on the host too. The exit code is 0 if the policy\n" +
 			"allows the request, 1 if it asks or denies, 2 if it cannot be decided.",
 		Example: "  crannog policy explain mybox GET https://api.github.com/user\n" +
 			"  crannog policy explain --policy policy.yaml POST https://api.github.com/repos/a/b/pulls\n" +
@@ -42,16 +42,16 @@ func (a policyVerbs) policyExplainCommand() *cobra.Command {
 			if len(args) == 3 {
 				ref, args = args[0], args[1:]
 			}
-			outward := args[0] == "export" || args[0] == "remove"
+			isExport := args[0] == "export" || args[0] == "remove"
 			var r policy.Request
-			if !outward {
+			if !isExport {
 				var err error
 				if r, err = requestOf(args[0], args[1]); err != nil {
 					return err
 				}
 			}
 			if ref == "" {
-				if err := a.networkAnyway(&f); err != nil {
+				if err := a.assumeNetwork(&f); err != nil {
 					return err
 				}
 			}
@@ -60,7 +60,7 @@ func (a policyVerbs) policyExplainCommand() *cobra.Command {
 				return err
 			}
 			d, steps := p.ExplainExport(args[1], args[0] == "remove")
-			if !outward {
+			if !isExport {
 				d, steps = p.Foresee(r)
 			}
 			if err := a.printExplanation(explanation{strings.Join(args, " "), d, steps}); err != nil {
@@ -80,10 +80,10 @@ func (a policyVerbs) policyExplainCommand() *cobra.Command {
 	return cmd
 }
 
-// networkAnyway evaluates the level's network rules even if the flags give no network, because a
+// assumeNetwork selects the level's network rules if the flags give no network, because a
 // user who names only a level wants to see them.
-func (a policyVerbs) networkAnyway(f *accessFlags) error {
-	access, err := f.asked()
+func (a policyVerbs) assumeNetwork(f *accessFlags) error {
+	access, err := f.requestedAccess()
 	if err != nil {
 		return err
 	}

@@ -52,11 +52,11 @@ func (a policyVerbs) policySetCommand() *cobra.Command {
 }
 
 func (a policyVerbs) setPolicy(ctx context.Context, sb *crannog.Sandbox, f *accessFlags, dry bool) error {
-	kept, err := f.keeping(sb.Info().Network)
+	merged, err := f.withKept(sb.Info().Network)
 	if err != nil {
 		return err
 	}
-	access, err := kept.access()
+	access, err := merged.access()
 	if err != nil {
 		return err
 	}
@@ -65,9 +65,9 @@ func (a policyVerbs) setPolicy(ctx context.Context, sb *crannog.Sandbox, f *acce
 		return err
 	}
 	if dry {
-		after, err := kept.after(before)
+		after, err := merged.resultingPolicy(before)
 		if err != nil {
-			return fail("make the policy", err)
+			return fail("compile the policy", err)
 		}
 		return a.printChange(policyChange{sb.ID(), sb.Info().Network, policy.Widen(before, after)}, dry)
 	}
@@ -81,40 +81,41 @@ func (a policyVerbs) setPolicy(ctx context.Context, sb *crannog.Sandbox, f *acce
 	return a.printChange(policyChange{sb.ID(), sb.Info().Network, policy.Widen(before, after)}, dry)
 }
 
-// keeping adds to the flags those parts of its policy that a sandbox keeps.
-func (b *accessFlags) keeping(now api.Network) (accessFlags, error) {
-	kept := *b
-	asked, err := b.asked()
+// withKept returns the flags together with the parts of the present policy that a change keeps.
+func (b *accessFlags) withKept(current api.Network) (accessFlags, error) {
+	merged := *b
+	access, err := b.requestedAccess()
 	if err != nil {
-		return kept, err
+		return merged, err
 	}
-	named := b.level != "" || slices.ContainsFunc(asked.Documents, func(d policy.Document) bool { return d.Level != "" })
-	if !named && b.net != "open" && now.Net != "open" {
+	namesLevel := b.level != "" || slices.ContainsFunc(access.Documents, func(d policy.Document) bool { return d.Level != "" })
+	if !namesLevel && b.net != "open" && current.Net != "open" {
 		// An open network has its own level, which is removed with it.
-		kept.level = now.Level
+		merged.level = current.Level
 	}
 	if b.net == "" && len(b.allow) == 0 && b.policy == "" {
 		// Other flags change the policy, but not whether there is a network.
-		kept.net = string(sandbox.NetPolicy)
-		if !now.Attached {
-			kept.net = string(sandbox.NetNone)
+		merged.net = string(sandbox.NetPolicy)
+		if !current.Attached {
+			merged.net = string(sandbox.NetNone)
 		}
 	}
-	return kept, nil
+	return merged, nil
 }
 
+// policyNow returns the policy of a sandbox that is in force.
 func policyNow(ctx context.Context, sb *crannog.Sandbox) (*policy.Policy, error) {
 	text, err := sb.Policy(ctx)
 	if err != nil {
 		return nil, fail("read the policy of "+sb.ID(), err)
 	}
-	return compiled(text)
+	return compilePolicy(text)
 }
 
-// after returns the policy that results from the flags, combined with the organisation's and the
-// project's documents in force.
-func (b *accessFlags) after(before *policy.Policy) (*policy.Policy, error) {
-	access, err := b.asked()
+// resultingPolicy returns the policy that results from the flags, combined with the organisation's
+// and the project's documents in force.
+func (b *accessFlags) resultingPolicy(before *policy.Policy) (*policy.Policy, error) {
+	access, err := b.requestedAccess()
 	if err != nil {
 		return nil, err
 	}

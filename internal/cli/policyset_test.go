@@ -11,7 +11,7 @@ import (
 
 // A change keeps the level of a sandbox unless it names one, because the level also decides which
 // files may be exported.
-func TestAChangeKeepsTheLevel(t *testing.T) {
+func TestPolicySetKeepsLevel(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -22,33 +22,33 @@ func TestAChangeKeepsTheLevel(t *testing.T) {
 	}
 	plain := write("plain.yaml", "policy: v1\nnetwork:\n  hosts: [{host: a.example}]\n")
 	strict := write("strict.yaml", "policy: v1\nlevel: strict\nnetwork:\n  hosts: [{host: a.example}]\n")
-	linked, shut, open := api.Network{Attached: true, Net: "policy", Level: "light"}, api.Network{Net: "none", Level: "light"}, api.Network{Attached: true, Net: "open", Level: "minimal"}
+	limited, noNetwork, open := api.Network{Attached: true, Net: "policy", Level: "light"}, api.Network{Net: "none", Level: "light"}, api.Network{Attached: true, Net: "open", Level: "minimal"}
 	for i, c := range []struct {
 		flags      accessFlags
 		now        api.Network
 		level, net string
 	}{
-		{accessFlags{policy: plain}, linked, "light", ""},
-		{accessFlags{policy: strict}, linked, "", ""},
-		{accessFlags{policy: plain, level: "standard"}, linked, "standard", ""},
+		{accessFlags{policy: plain}, limited, "light", ""},
+		{accessFlags{policy: strict}, limited, "", ""},
+		{accessFlags{policy: plain, level: "standard"}, limited, "standard", ""},
 		{accessFlags{policy: plain}, open, "", ""},
-		{accessFlags{allow: []string{"a.example"}}, linked, "light", ""},
-		{accessFlags{net: "open"}, linked, "", "open"},
-		{accessFlags{level: "strict"}, linked, "strict", "policy"},
-		{accessFlags{artifacts: []string{"dist/**"}}, linked, "light", "policy"},
-		{accessFlags{artifacts: []string{"dist/**"}}, shut, "light", "none"},
-		{accessFlags{level: "strict"}, shut, "strict", "none"},
+		{accessFlags{allow: []string{"a.example"}}, limited, "light", ""},
+		{accessFlags{net: "open"}, limited, "", "open"},
+		{accessFlags{level: "strict"}, limited, "strict", "policy"},
+		{accessFlags{artifacts: []string{"dist/**"}}, limited, "light", "policy"},
+		{accessFlags{artifacts: []string{"dist/**"}}, noNetwork, "light", "none"},
+		{accessFlags{level: "strict"}, noNetwork, "strict", "none"},
 	} {
-		kept, err := c.flags.keeping(c.now)
-		if err != nil || kept.level != c.level || kept.net != c.net || !slices.Equal(kept.artifacts, c.flags.artifacts) {
-			t.Errorf("%d: level %q and network %q, %v, want %q and %q", i, kept.level, kept.net, err, c.level, c.net)
+		merged, err := c.flags.withKept(c.now)
+		if err != nil || merged.level != c.level || merged.net != c.net || !slices.Equal(merged.artifacts, c.flags.artifacts) {
+			t.Errorf("case %d: got level %q, network %q, error %v, want level %q, network %q", i, merged.level, merged.net, err, c.level, c.net)
 		}
 	}
 	// --artifact alone is a change, and reaches the server.
 	if code, _, stderr := run(t, "policy", "set", "a", "--artifact", "dist/**"); code != codeUnreachable {
-		t.Errorf("%d %s", code, stderr)
+		t.Errorf("run: got %d, %s", code, stderr)
 	}
 	if code, _, stderr := run(t, "policy", "set", "a"); code != codeUsage {
-		t.Errorf("%d %s", code, stderr)
+		t.Errorf("run: got %d, %s", code, stderr)
 	}
 }

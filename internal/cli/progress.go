@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// timeout is how long a wait shows no text.
-const timeout = 300 * time.Millisecond
+// progressDelay is the time before a wait shows a text.
+const progressDelay = 300 * time.Millisecond
 
 // progress shows text on a terminal if the wait is long. The returned function removes it.
 func (a *app) progress(text string) func() {
@@ -16,7 +16,7 @@ func (a *app) progress(text string) func() {
 	if p == nil {
 		return func() {}
 	}
-	timer := time.AfterFunc(timeout, func() { p.show(text) })
+	timer := time.AfterFunc(progressDelay, func() { p.show(text) })
 	return func() {
 		timer.Stop()
 		p.end()
@@ -29,7 +29,7 @@ type progressLine struct {
 
 	mu    sync.Mutex
 	shown string
-	over  bool
+	ended bool
 }
 
 // newProgress returns a line without text, or nil if none should be shown.
@@ -45,7 +45,7 @@ func (a *app) newProgress() *progressLine {
 func (p *progressLine) show(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over || text == p.shown {
+	if p.ended || text == p.shown {
 		return
 	}
 	if p.shown != "" {
@@ -59,7 +59,7 @@ func (p *progressLine) show(text string) {
 func (p *progressLine) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over = true; p.shown != "" {
+	if p.ended = true; p.shown != "" {
 		fmt.Fprint(p.out, "\r\x1b[K")
 		p.shown = ""
 	}

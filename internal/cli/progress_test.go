@@ -18,11 +18,11 @@ func TestProgress(t *testing.T) {
 			synctest.Wait()
 			fmt.Fprint(s.tty, then)
 			stop()
-			time.Sleep(time.Second) // the wait ended before its text was due
+			time.Sleep(time.Second) // no text may appear after stop
 		}
 		a := newApp(Env{Stderr: s.tty})
-		wait(a, timeout-1, "short;")
-		wait(a, timeout, "long;")
+		wait(a, progressDelay-1, "short;")
+		wait(a, progressDelay, "long;")
 		quiet, json := newApp(Env{Stderr: s.tty}), newApp(Env{Stderr: s.tty})
 		quiet.quiet, json.json = true, true
 		for _, silent := range []*app{quiet, json, newApp(Env{Stderr: s.tty, Vars: []string{"TERM=dumb"}})} {
@@ -31,7 +31,7 @@ func TestProgress(t *testing.T) {
 		var pipe bytes.Buffer
 		wait(newApp(Env{Stderr: &pipe}), time.Minute, "end")
 		if pipe.Len() > 0 {
-			t.Errorf("without a terminal it prints %q", pipe.String())
+			t.Errorf("progress without a terminal printed %q", pipe.String())
 		}
 	})
 	want := "short;crannog: resuming a…long;\r\x1b[Ksilent;silent;silent;end"

@@ -42,16 +42,16 @@ func (a listVerbs) psCommand() *cobra.Command {
 func psRow(p api.Process) []string {
 	return []string{
 		strconv.Itoa(p.PID), strconv.Itoa(p.Parent), cmp.Or(p.User, strconv.FormatUint(uint64(p.UID), 10)),
-		fmt.Sprintf("%.1fs", p.CPUSeconds), bytesText(p.MemoryBytes), from(p), strings.Join(p.Args, " "),
+		fmt.Sprintf("%.1fs", p.CPUSeconds), bytesText(p.MemoryBytes), commandCell(p), strings.Join(p.Args, " "),
 	}
 }
 
 // fromWidth is the maximum width of a command in the FROM column.
 const fromWidth = 40
 
-// from returns the FROM cell of a process. The row of a command's own process shows only the
+// commandCell returns the FROM cell of a process. The row of a command's own process shows only the
 // number.
-func from(p api.Process) string {
+func commandCell(p api.Process) string {
 	c := p.Command
 	if c == nil {
 		return ""

@@ -11,9 +11,9 @@ import (
 // queueEvery is how often the position in the server's queue is read.
 const queueEvery = time.Second
 
-// queued is progress for a request that may wait in the server's queue: it shows the request's
-// position and the expected wait.
-func (a *app) queued(ctx context.Context, c *connection, text string, own func(api.QueuedStart) bool) (stop func()) {
+// queueProgress is progress for a request that may wait in the server's queue: it also shows the
+// request's position and the expected wait. own selects the request.
+func (a *app) queueProgress(ctx context.Context, c *connection, text string, own func(api.QueuedStart) bool) (stop func()) {
 	p := a.newProgress()
 	if p == nil {
 		return func() {}
@@ -22,7 +22,7 @@ func (a *app) queued(ctx context.Context, c *connection, text string, own func(a
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		timer := time.NewTimer(timeout)
+		timer := time.NewTimer(progressDelay)
 		defer timer.Stop()
 		for {
 			select {

@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func TestPlaceInTheQueue(t *testing.T) {
+func TestPlaceInQueue(t *testing.T) {
 	q := api.Queue{Waiting: 87, Requests: []api.QueuedStart{
 		{RequestID: "other", SandboxID: "i1", Place: 11, ExpectedSeconds: 12},
 		{RequestID: "own", SandboxID: "i2", Place: 12, ExpectedSeconds: 13.7},
@@ -23,7 +23,7 @@ func TestPlaceInTheQueue(t *testing.T) {
 		{aboutSandbox("i5"), ""},
 	} {
 		if got := placeIn(q, c.own); got != c.want {
-			t.Errorf("got %q, want %q", got, c.want)
+			t.Errorf("placeIn: got %q, want %q", got, c.want)
 		}
 	}
 }

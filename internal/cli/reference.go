@@ -69,13 +69,13 @@ func (c *connection) find(ctx context.Context, ref string) (*crannog.Sandbox, er
 		return nil, err
 	}
 	if of.sb == nil {
-		return nil, of.ended()
+		return nil, of.endedError()
 	}
 	return of.sb, nil
 }
 
-// ended returns the error for a command that needs a sandbox that has not ended.
-func (of subject) ended() error {
+// endedError returns the error for a command that needs a sandbox that has not ended.
+func (of subject) endedError() error {
 	return fail("use the sandbox", fault.Newf(fault.Conflict, "not_running", "sandbox %s has ended", of.name)).
 		hint("crannog ls lists running sandboxes; crannog audit show --sandbox " + of.name + " shows its audit entries")
 }
@@ -129,7 +129,7 @@ func (c *connection) info(ctx context.Context, of subject) (api.Sandbox, error) 
 	e, ok := c.entry(ctx, of.id, audit.SandboxStarted)
 	f, known := entrydata.Of(audit.SandboxStarted, e.Data).(payload.Started)
 	if !ok || !known {
-		return api.Sandbox{}, of.ended()
+		return api.Sandbox{}, of.endedError()
 	}
 	info := api.Sandbox{
 		ID: of.id, Name: f.Name, Template: f.Template, TemplateID: f.TemplateID, State: "stopped", Owner: f.Owner,
@@ -168,8 +168,8 @@ func (of subject) flows(ctx context.Context, o crannog.FlowOptions, yield func(a
 	return nil
 }
 
-// over reports whether the sandbox has ended, so that no new data follows.
-func (of subject) over(ctx context.Context) bool {
+// hasEnded reports whether the sandbox has ended, so that no new data follows.
+func (of subject) hasEnded(ctx context.Context) bool {
 	if of.sb == nil {
 		return true
 	}

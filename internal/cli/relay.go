@@ -66,6 +66,7 @@ func (r *relay) outcome(ctx context.Context) (int, bool, error) {
 	return code, errors.Is(err, crannog.ErrTimeout) && failed == nil, failed
 }
 
+// result returns the exit code for the error of Wait, or the error if the command has none.
 func (r *relay) result(ctx context.Context, err error) (int, error) {
 	if err == nil {
 		return 0, nil
@@ -85,7 +86,7 @@ func (r *relay) result(ctx context.Context, err error) (int, error) {
 // forward passes signals to the command. The first is passed unchanged; a second signal that
 // requests an end becomes a kill.
 func (r *relay) forward(done <-chan struct{}) {
-	asked := 0
+	endRequests := 0
 	for {
 		select {
 		case <-done:
@@ -96,7 +97,7 @@ func (r *relay) forward(done <-chan struct{}) {
 				continue
 			}
 			if sig == syscall.SIGINT || sig == syscall.SIGTERM {
-				if asked++; asked > 1 {
+				if endRequests++; endRequests > 1 {
 					r.kill()
 					continue
 				}
@@ -107,6 +108,7 @@ func (r *relay) forward(done <-chan struct{}) {
 	}
 }
 
+// followSize passes changes of the terminal's size to the command until done is closed.
 func (r *relay) followSize(done <-chan struct{}) {
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
@@ -135,8 +137,8 @@ func (a runVerbs) streams(cmd *crannog.Cmd, tty bool) {
 	}
 }
 
-// caught returns the signals that are passed to the command.
-func caught() (<-chan os.Signal, func()) {
+// notifySignals returns the signals that are passed to the command.
+func notifySignals() (<-chan os.Signal, func()) {
 	c := make(chan os.Signal, 8)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	// If the reader of the output is closed, Write must return an error instead of ending the
@@ -162,7 +164,7 @@ func (a runVerbs) explainEnd(ctx context.Context, sb *crannog.Sandbox, err error
 		return 0, err
 	}
 	if info.State != "stopped" {
-		return 0, leftBehind(info)
+		return 0, interruptedError(info)
 	}
 	switch info.Reason {
 	case "oom":
@@ -177,9 +179,9 @@ func (a runVerbs) explainEnd(ctx context.Context, sb *crannog.Sandbox, err error
 	return 0, err
 }
 
-// leftBehind is the error of a command whose stream broke because its sandbox was paused or rolled
-// back. The error of the stream would not explain that.
-func leftBehind(info api.Sandbox) error {
+// interruptedError is the error of a command whose stream broke because its sandbox was paused or
+// rolled back. The error of the stream would not explain that.
+func interruptedError(info api.Sandbox) error {
 	text := fmt.Sprintf("sandbox %s was paused or rolled back while the command ran, and is %s now", label(info), info.State)
 	if info.State == "running" {
 		text = fmt.Sprintf("the command was interrupted, but sandbox %s runs: it was rolled back, or the connection broke", label(info))

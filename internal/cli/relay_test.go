@@ -14,19 +14,19 @@ import (
 
 // A command whose sandbox another caller pauses or resumes returns an error with the
 // sandbox's state, also if the command was cut off before it was known to run.
-func TestCommandsThatAreLeftBehind(t *testing.T) {
+func TestInterruptedCommandErrorHasSandboxState(t *testing.T) {
 	for state, want := range map[string]view{
 		"resuming": {Code: "stream_lost", Hint: "check before"},
 		"pausing":  {Code: "sandbox_paused", Hint: "crannog resume box"},
 		"paused":   {Code: "sandbox_paused", Hint: "crannog resume box"},
 	} {
 		for _, started := range []bool{false, true} {
-			var calls, looks atomic.Int32
+			var calls, lookups atomic.Int32
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch {
 				case r.Method == http.MethodGet:
 					now := state
-					if looks.Add(1) <= 2 { // found at first, and paused when it is read again
+					if lookups.Add(1) <= 2 { // the first two requests find a running sandbox
 						now = "running"
 					}
 					_ = json.NewEncoder(w).Encode(api.Sandbox{ID: "i1", Name: "box", State: now})
@@ -51,7 +51,7 @@ func TestCommandsThatAreLeftBehind(t *testing.T) {
 			_, err = runVerbs{&app{}}.attached(t.Context(), sb, sb.Command("true"), nil)
 			v := viewOf(fail("run true", err))
 			if v.Code != want.Code || !strings.HasSuffix(v.Cause, "and is "+state+" now") || !strings.Contains(v.Hint, want.Hint) || calls.Load() != 1 {
-				t.Errorf("%s, begun %v: %d calls, %+v", state, started, calls.Load(), v)
+				t.Errorf("state %s, started %v: got %d calls, error %+v", state, started, calls.Load(), v)
 			}
 		}
 	}

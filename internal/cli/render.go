@@ -80,6 +80,7 @@ func list[T any](t *terminal, f *listFlags, rows []T, id func(T) string, head []
 	return table(t.Stdout, head, cells)
 }
 
+// table prints rows below a head, with aligned columns.
 func table(w io.Writer, head []string, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(tw, strings.Join(head, "\t"))
@@ -92,10 +93,12 @@ func table(w io.Writer, head []string, rows [][]string) error {
 	return tw.Flush()
 }
 
-// oneLine prevents a name that a sandbox chose from leaving its cell.
+// oneLine returns a text on one line, without control characters. Otherwise a name that a sandbox
+// chose could leave its cell.
 func oneLine(cell string) string { return cmp.Or(text.Line(cell, longestLine), "-") }
 
-// formatted applies a Go template to the JSON form, so that names are the API's.
+// formatted prints rows with a Go template. It applies the template to the JSON form, so that the
+// field names are those of the API.
 func formatted[T any](w io.Writer, text string, rows []T) error {
 	t, err := template.New("format").Option("missingkey=zero").Parse(text)
 	if err != nil {
@@ -134,6 +137,7 @@ func ago(t, now time.Time) string {
 	}
 }
 
+// span returns a duration in its largest unit.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -16,34 +16,35 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
+// maxSpeed is the largest factor of --speed.
 const maxSpeed = 1000
 
 // player holds the options of a replay.
 type player struct {
 	speed float64
 	idle  time.Duration // longest pause; 0 means no limit
-	paced bool          // or print all at once
+	paced bool          // false prints all at once
 }
 
 // replay replays the named command, or the last one that has a recording.
-func (a logVerbs) replay(ctx context.Context, of subject, n string, p *player) error {
-	list, err := of.recordings(ctx)
+func (a logVerbs) replay(ctx context.Context, r subject, n string, p *player) error {
+	list, err := r.recordings(ctx)
 	if err != nil {
 		return err
 	}
-	one, ok := chosen(list, n)
+	command, ok := findCommand(list, n)
 	if !ok {
-		return fail("replay", fault.Newf(fault.NotFound, "recording_not_found", "%s has no recordings", of.name)).
-			hint("crannog logs " + of.name + " lists its commands")
+		return fail("replay", fault.Newf(fault.NotFound, "recording_not_found", "%s has no recordings", r.name)).
+			hint("crannog logs " + r.name + " lists its commands")
 	}
-	recording, err := of.client.RecordingOf(ctx, of.id, one.ID)
+	recording, err := r.client.RecordingOf(ctx, r.id, command.ID)
 	if err != nil {
-		return fail("replay command "+one.ID, err)
+		return fail("replay command "+command.ID, err)
 	}
 	defer recording.Close()
 	if a.json {
 		if _, err := io.Copy(a.Stdout, recording); err != nil {
-			return fail("replay command "+one.ID, err)
+			return fail("replay command "+command.ID, err)
 		}
 		return nil
 	}
@@ -52,18 +53,18 @@ func (a logVerbs) replay(ctx context.Context, of subject, n string, p *player) e
 	err = p.play(ctx, recording, a.Stdout)
 	switch {
 	case errors.Is(err, errNothingYet):
-		return fail("replay command "+one.ID, fault.New(fault.Conflict, "recording_not_ready", "it has no output yet"))
+		return fail("replay command "+command.ID, fault.New(fault.Conflict, "recording_not_ready", "it has no output yet"))
 	case err != nil && ctx.Err() == nil:
-		return fail("replay command "+one.ID, err)
+		return fail("replay command "+command.ID, err)
 	}
-	if text := remark(one); text != "" && ctx.Err() == nil && !a.quiet {
+	if text := remark(command); text != "" && ctx.Err() == nil && !a.quiet {
 		fmt.Fprintln(a.Stderr, "crannog: "+text)
 	}
 	return nil
 }
 
-// chosen finds a command by its number, or the last one with a recording.
-func chosen(list []api.Recording, n string) (api.Recording, bool) {
+// findCommand finds a command by its number, or the last one with a recording.
+func findCommand(list []api.Recording, n string) (api.Recording, bool) {
 	for _, v := range slices.Backward(list) {
 		if n == "" && !v.Dropped || n == v.ID {
 			return v, true
@@ -73,23 +74,24 @@ func chosen(list []api.Recording, n string) (api.Recording, bool) {
 }
 
 // remark describes what a replay cannot show. It returns "" if there is nothing.
-func remark(of api.Recording) string {
+func remark(r api.Recording) string {
 	var parts []string
-	if of.Truncated {
+	if r.Truncated {
 		parts = append(parts, "the rest of its output was not recorded")
 	}
 	switch {
-	case of.Lost:
+	case r.Lost:
 		parts = append(parts, "the server or the sandbox ended before the command; later output was not recorded")
-	case of.EndedAt.IsZero():
+	case r.EndedAt.IsZero():
 		parts = append(parts, "it has not ended")
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return "command " + of.ID + ": " + strings.Join(parts, "; ")
+	return "command " + r.ID + ": " + strings.Join(parts, "; ")
 }
 
+// errNothingYet is returned for the recording of a command without output so far.
 var errNothingYet = errors.New("the recording is empty")
 
 // play prints a recording to out. It passes on only drawing sequences, because a sandbox's output

@@ -13,7 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/asciicast"
 )
 
-func taped(t *testing.T, write func(*asciicast.Writer)) *bytes.Buffer {
+// newRecording returns a recording of the events that write adds.
+func newRecording(t *testing.T, write func(*asciicast.Writer)) *bytes.Buffer {
 	t.Helper()
 	var recording bytes.Buffer
 	w, err := asciicast.NewWriter(&recording, asciicast.Header{}, 0)
@@ -28,17 +29,17 @@ func taped(t *testing.T, write func(*asciicast.Writer)) *bytes.Buffer {
 }
 
 // A replay keeps the original times, or a fraction of them, and bounds pauses.
-func TestReplayTakesItsTime(t *testing.T) {
+func TestReplayKeepsPace(t *testing.T) {
 	for name, c := range map[string]struct {
 		player player
-		took   time.Duration
+		want   time.Duration
 	}{
-		"as it was": {player{speed: 1, paced: true}, 11 * time.Second}, "bound": {player{speed: 1, idle: 2 * time.Second, paced: true}, 3 * time.Second},
+		"original pace": {player{speed: 1, paced: true}, 11 * time.Second}, "limited pauses": {player{speed: 1, idle: 2 * time.Second, paced: true}, 3 * time.Second},
 		"faster": {player{speed: 10, paced: true}, 1100 * time.Millisecond}, "at once": {player{speed: 1}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				recording := taped(t, func(w *asciicast.Writer) {
+				recording := newRecording(t, func(w *asciicast.Writer) {
 					_ = w.Output(time.Second, 1, []byte("a\n"))
 					_ = w.Resize(time.Second, 10, 10)
 					_ = w.Output(11*time.Second, 2, []byte("b\x1b]52;c;eA==\a\n"))
@@ -49,15 +50,15 @@ func TestReplayTakesItsTime(t *testing.T) {
 				if err := c.player.play(t.Context(), recording, &out); err != nil {
 					t.Error(err)
 				}
-				if out.String() != "a\nb\n" || time.Since(started) != c.took {
-					t.Errorf("%q in %v", out.String(), time.Since(started))
+				if out.String() != "a\nb\n" || time.Since(started) != c.want {
+					t.Errorf("play: got %q in %v", out.String(), time.Since(started))
 				}
 			})
 		})
 	}
 }
 
-func TestReplayEnds(t *testing.T) {
+func TestReplayErrors(t *testing.T) {
 	p := player{speed: 1, paced: true}
 	if err := p.play(t.Context(), strings.NewReader(""), &strings.Builder{}); !errors.Is(err, errNothingYet) {
 		t.Error(err)
@@ -67,20 +68,20 @@ func TestReplayEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	recording := taped(t, func(w *asciicast.Writer) { _ = w.Output(time.Hour, 1, []byte("late")) })
+	recording := newRecording(t, func(w *asciicast.Writer) { _ = w.Output(time.Hour, 1, []byte("late")) })
 	var out strings.Builder
 	if err := p.play(ctx, recording, &out); !errors.Is(err, context.Canceled) || out.Len() > 0 {
-		t.Errorf("%v, %q", err, out.String())
+		t.Errorf("play: error %v, got %q", err, out.String())
 	}
 	// An incomplete recording is shown up to its end.
-	recording = taped(t, func(w *asciicast.Writer) { _ = w.Output(0, 1, []byte("whole")) })
+	recording = newRecording(t, func(w *asciicast.Writer) { _ = w.Output(0, 1, []byte("whole")) })
 	recording.WriteString(`[0.1,"o","cu`)
 	if err := p.play(t.Context(), recording, &out); err != nil || out.String() != "whole" {
-		t.Errorf("%v, %q", err, out.String())
+		t.Errorf("play: error %v, got %q", err, out.String())
 	}
 }
 
-func TestCommandsInTheLog(t *testing.T) {
+func TestCommandLine(t *testing.T) {
 	three, at := 3, time.Unix(1700000000, 0)
 	for want, c := range map[string]api.Recording{
 		"command 1: command=sh -c \"a b\" exit=3 took=1.5s":         {ID: "1", How: "start", Command: []string{"sh", "-c", "a b"}, StartedAt: at, EndedAt: at.Add(1500 * time.Millisecond), ExitCode: &three},
@@ -95,13 +96,13 @@ func TestCommandsInTheLog(t *testing.T) {
 			got.WriteString(" " + k + "=" + e.Fields[k])
 		}
 		if got.String() != want || !e.At.Equal(at) {
-			t.Errorf("%s, want %s", got.String(), want)
+			t.Errorf("commandLine: got %s, want %s", got.String(), want)
 		}
 	}
 	list := []api.Recording{{ID: "1"}, {ID: "2"}, {ID: "3", Dropped: true}}
 	for n, want := range map[string]string{"": "2", "1": "1", "3": "3", "4": ""} {
-		if got, ok := chosen(list, n); got.ID != want || ok != (want != "") {
-			t.Errorf("%q: %q", n, got.ID)
+		if got, ok := findCommand(list, n); got.ID != want || ok != (want != "") {
+			t.Errorf("chosen(%q): got %q", n, got.ID)
 		}
 	}
 }

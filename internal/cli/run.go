@@ -24,6 +24,7 @@ import (
 // runVerbs are the commands that run a program in a sandbox: run, exec and shell.
 type runVerbs struct{ *app }
 
+// runFlags are the flags of crannog run.
 type runFlags struct {
 	sandboxFlags
 	commandFlags
@@ -78,7 +79,7 @@ func (a runVerbs) runCommand() *cobra.Command {
 			"command leaves in the background keeps run waiting, unless the server's output is\n" +
 			"redirected (>/dev/null 2>&1) or --detach-children is given.\n\n" +
 			"As the first word, without -- before it, these names are agents that are installed\n" +
-			"on this machine (crannog help agents):\n\n" + strings.TrimRight(agentHelp(), "\n"),
+			"on this machine (crannog help agents):\n\n" + strings.TrimRight(agentTable(), "\n"),
 		Example:     "  crannog run -- sh -c 'echo $((6*7))'\n  crannog run --timeout 30s --memory 512m make test\n  tar c . | crannog run wc -c",
 		Annotations: map[string]string{"code": "own"},
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -88,10 +89,10 @@ func (a runVerbs) runCommand() *cobra.Command {
 			return agents.Names(), cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := mountTyped(cmd, args); err != nil {
+			if err := checkMountHabit(cmd, args); err != nil {
 				return err
 			}
-			f.agent, args = byName(cmd.ArgsLenAtDash(), args)
+			f.agent, args = agentByName(cmd.ArgsLenAtDash(), args)
 			return a.run(cmd.Context(), &f, args)
 		},
 	}
@@ -111,8 +112,8 @@ func (a runVerbs) runCommand() *cobra.Command {
 	return cmd
 }
 
-// kept reports whether the sandbox outlives the command.
-func (f *runFlags) kept() bool { return f.detach || f.name != "" || !f.rm }
+// outlives reports whether the sandbox outlives the command.
+func (f *runFlags) outlives() bool { return f.detach || f.name != "" || !f.rm }
 
 // check refuses contradictory flags before an engine is started.
 func (f *runFlags) check() error {
@@ -135,7 +136,7 @@ func (f *runFlags) check() error {
 	if err != nil {
 		return err
 	}
-	if onEnd != (api.OnEnd{}) && !f.kept() {
+	if onEnd != (api.OnEnd{}) && !f.outlives() {
 		return usagef("--on-end and --wake need --name or --detach: this sandbox is removed afterwards")
 	}
 	return nil
@@ -157,10 +158,10 @@ func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 	if err := a.checkMCP(f); err != nil {
 		return err
 	}
-	if f.detach && a.holder == nil && !a.served(ctx) {
+	if f.detach && a.holder == nil && !a.hasServer(ctx) {
 		return a.detach()
 	}
-	signals, release := caught()
+	signals, release := notifySignals()
 	defer release()
 	// Until the command runs, a signal cancels the start.
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -197,21 +198,21 @@ func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 		if err = box.prepare(ctx); err == nil {
 			code, err = box.do(ctx, c, args)
 			if err == nil && !a.json {
-				box.leftover(ctx)
+				box.keepChanges(ctx)
 			}
-			box.remember(ctx)
+			box.keepRecordings(ctx)
 		}
-		if err == nil && a.holder != nil && box.left != nil {
+		if err == nil && a.holder != nil && box.detached != nil {
 			release()
-			err = a.holder.stay(box.left)
+			err = a.holder.waitForEnd(box.detached)
 		}
 		return errors.Join(err, box.end(ctx))
 	})
-	if sig, ok := errors.AsType[signalled](context.Cause(ctx)); ok && code == 0 {
+	if sig, ok := errors.AsType[signalError](context.Cause(ctx)); ok && code == 0 {
 		return exitCode(128 + int(sig))
 	}
 	if err != nil {
-		return fail("run "+what(f, args), err)
+		return fail("run "+commandName(f, args), err)
 	}
 	if code != 0 {
 		return exitCode(code)
@@ -219,8 +220,8 @@ func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 	return nil
 }
 
-// what describes the command in errors.
-func what(f *runFlags, args []string) string {
+// commandName returns the name of the command for errors.
+func commandName(f *runFlags, args []string) string {
 	if f.agent != nil {
 		return f.agent.Name
 	}
@@ -237,32 +238,33 @@ func (b *runSandbox) prepare(ctx context.Context) (err error) {
 		err = b.flags.agent.prepareFiles(ctx, b.sb)
 	}
 	if err == nil && b.flags.branch != "" {
-		err = b.branchOff(ctx, b.flags.branch)
+		err = b.createBranch(ctx, b.flags.branch)
 	}
 	b.keep = b.keep && err == nil
 	return err
 }
 
-// signalled is a signal that arrived before the command ran.
-type signalled syscall.Signal
+// signalError is the cause of a context that a signal canceled.
+type signalError syscall.Signal
 
-func (s signalled) Error() string { return syscall.Signal(s).String() }
+func (s signalError) Error() string { return syscall.Signal(s).String() }
 
 // runSandbox is the sandbox of a run.
 type runSandbox struct {
-	app      *app
-	flags    *runFlags
-	sb       *crannog.Sandbox
-	dir      string
-	shows    bool // a host directory
-	keep     bool
-	local    bool // the engine is on this machine
-	signals  <-chan os.Signal
-	cancel   context.CancelCauseFunc
-	endLease func()       // ends the lease
-	left     *crannog.Cmd // the detached command, once it has started
+	app          *app
+	flags        *runFlags
+	sb           *crannog.Sandbox
+	dir          string // working directory of the command
+	hasWorkspace bool   // /workspace is a directory of the host
+	keep         bool   // the sandbox outlives the command
+	local        bool   // the engine is on this machine
+	signals      <-chan os.Signal
+	cancel       context.CancelCauseFunc
+	endLease     func()       // ends the lease
+	detached     *crannog.Cmd // the detached command, once it has started
 }
 
+// open creates the sandbox of a run.
 func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*runSandbox, error) {
 	opts, workspace, err := a.sandboxOptions(ctx, &f.sandboxFlags, c)
 	if err != nil {
@@ -279,7 +281,7 @@ func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals 
 	if err != nil {
 		return nil, err
 	}
-	b := &runSandbox{app: a.app, flags: f, signals: signals, cancel: cancel, endLease: func() {}, keep: f.kept(), local: c.local}
+	b := &runSandbox{app: a.app, flags: f, signals: signals, cancel: cancel, endLease: func() {}, keep: f.outlives(), local: c.local}
 	lease := false
 	switch {
 	case ttl > 0:
@@ -295,19 +297,19 @@ func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals 
 	if !b.keep && c.local {
 		opts = append(opts, crannog.Ephemeral())
 	}
-	b.dir, b.shows = first(f.cwd, "/workspace"), workspace
+	b.dir, b.hasWorkspace = first(f.cwd, "/workspace"), workspace
 	if !workspace && f.cwd == "" && !c.local {
 		b.dir = ""
 	}
 	request := rand.Text()
 	opts = append(opts, crannog.RequestID(request))
-	stop := a.queued(ctx, c, "starting a sandbox", func(q api.QueuedStart) bool { return q.RequestID == request })
+	stop := a.queueProgress(ctx, c, "starting a sandbox", func(q api.QueuedStart) bool { return q.RequestID == request })
 	create := make(chan struct{})
 	go func() {
 		select {
 		case s := <-signals:
 			if sig, ok := s.(syscall.Signal); ok {
-				cancel(signalled(sig))
+				cancel(signalError(sig))
 			}
 		case <-create:
 		}
@@ -319,7 +321,7 @@ func (a runVerbs) open(ctx context.Context, c *connection, f *runFlags, signals 
 		return nil, fail("create a sandbox", err)
 	}
 	if lease {
-		b.endLease = a.hold(ctx, b.sb)
+		b.endLease = a.keepAlive(ctx, b.sb)
 	}
 	return b, nil
 }
@@ -338,14 +340,15 @@ func (b *runSandbox) end(ctx context.Context) error {
 	return nil
 }
 
+// do runs the command in the sandbox, and returns its exit code.
 func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int, error) {
 	a := b.app
-	life := ctx
+	commandCtx := ctx
 	if b.flags.detach {
 		// The end of this process must not end the command.
-		life = context.WithoutCancel(ctx)
+		commandCtx = context.WithoutCancel(ctx)
 	}
-	cmd := b.sb.CommandContext(life, args[0], args[1:]...)
+	cmd := b.sb.CommandContext(commandCtx, args[0], args[1:]...)
 	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive() && hasTerminals(b.sb.Info())
 	// The sandbox's own variables take precedence over these defaults.
 	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, b.sb.Info(), tty), func(pair string) bool {
@@ -358,39 +361,39 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 		return 0, err
 	}
 	cmd.Dir = b.dir
-	if b.sb.Info().ImageDigest != "" && !b.shows && b.flags.cwd == "" {
+	if b.sb.Info().ImageDigest != "" && !b.hasWorkspace && b.flags.cwd == "" {
 		cmd.Dir = "" // the image sets these
 	}
 	if b.flags.detach {
-		return 0, b.leave(cmd)
+		return 0, b.startDetached(cmd)
 	}
 	runVerbs{a}.streams(cmd, tty)
-	leave := func() bool { return false }
+	endServer := func() bool { return false }
 	if b.flags.mcp {
-		leave = serveStdio(cmd)
-		defer leave()
+		endServer = serveStdio(cmd)
+		defer endServer()
 		cmd.Env = append(cmd.Env, b.withoutRegistry()...)
 	}
 	if b.flags.ask {
-		defer approvalVerbs{a}.asking(ctx, c, b.sb, cmd)()
+		defer approvalVerbs{a}.startPrompts(ctx, c, b.sb, cmd)()
 	}
 	if a.json {
-		return runVerbs{a}.collect(ctx, c, b.sb, cmd, b.flags.maxOutput, b.signals, b.leftover)
+		return runVerbs{a}.collect(ctx, c, b.sb, cmd, b.flags.maxOutput, b.signals, b.keepChanges)
 	}
-	tell := runVerbs{a}.reportBlocked(ctx, b.sb, !tty || !b.flags.agent.fullScreen())
+	denialReport := runVerbs{a}.reportBlocked(ctx, b.sb, !tty || !b.flags.agent.fullScreen())
 	var code int
-	defer func() { tell.end(ctx, code != 0) }()
-	r := &relay{app: a, cmd: cmd, signals: b.signals, kill: func() { b.cancel(signalled(syscall.SIGKILL)) }}
+	defer func() { denialReport.end(ctx, code != 0) }()
+	r := &relay{app: a, cmd: cmd, signals: b.signals, kill: func() { b.cancel(signalError(syscall.SIGKILL)) }}
 	var err error
 	code, err = r.run(ctx)
-	if leave() {
+	if endServer() {
 		code = 0 // a server that ends looks like a lost connection
 	}
 	if err != nil {
 		code, err = runVerbs{a}.explainEnd(ctx, b.sb, err)
 	}
 	if b.keep && err == nil && b.flags.name == "" {
-		a.note("kept as %s", b.sb.ID())
+		a.note("sandbox %s continues to run", b.sb.ID())
 	}
 	return code, err
 }
@@ -398,13 +401,14 @@ func (b *runSandbox) do(ctx context.Context, c *connection, args []string) (int,
 // hasTerminals reports whether a program inside can have a terminal.
 func hasTerminals(sb api.Sandbox) bool { return sb.Boundary != string(engine.WasmRuntime) }
 
-// leave starts the command without waiting for it. If it cannot start, the sandbox is removed.
-func (b *runSandbox) leave(cmd *crannog.Cmd) error {
+// startDetached starts the command without waiting for it. If it cannot start, the sandbox is
+// removed.
+func (b *runSandbox) startDetached(cmd *crannog.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		b.keep = false
 		return err
 	}
-	b.left = cmd
+	b.detached = cmd
 	if b.app.json {
 		return b.app.object(b.sb.Info())
 	}

@@ -53,6 +53,7 @@ type sandboxFlags struct {
 	accessFlags
 }
 
+// add defines the flags.
 func (b *sandboxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.name, "name", "", "keep the sandbox under this `name`")
 	f.StringVar(&b.template, "template", "", "template or snapshot to start from (default base)")
@@ -82,8 +83,9 @@ func (b *sandboxFlags) add(f *pflag.FlagSet) {
 	f.String("shm", "", "size of /dev/shm, which counts against the memory (half of the memory)")
 }
 
-// options turns flags and settings into arguments of Create. Only a local server can mount a
-// directory, because the path has no meaning elsewhere.
+// sandboxOptions turns flags and settings into options of Create, and reports whether a directory
+// of the host is mounted at /workspace. Only a local server can mount a directory, because the path
+// has no meaning elsewhere.
 func (a runVerbs) sandboxOptions(ctx context.Context, b *sandboxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
 	limits := api.Limits{
 		MemoryBytes: a.config.Sandbox.MemoryBytes, CPUMillis: a.config.Sandbox.MilliCPU, PIDs: a.config.Sandbox.PIDs,
@@ -248,6 +250,7 @@ func readFile(name string, limit int64) ([]byte, error) {
 	return text, err
 }
 
+// pairsOf parses NAME=VALUE texts of a flag.
 func pairsOf(flag string, pairs []string) (map[string]string, error) {
 	m := map[string]string{}
 	for _, pair := range pairs {
@@ -274,7 +277,7 @@ func (a runVerbs) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
 		if err != nil {
 			return "", fail("find the workspace", err)
 		}
-		if a.holdsState(dir) {
+		if a.overlapsState(dir) {
 			return "", usagef("--workspace: %s contains crannog's state, with the tokens of every sandbox", dir)
 		}
 		return dir, nil
@@ -286,10 +289,10 @@ func (a runVerbs) workspaceOf(b *sandboxFlags, c *connection) (string, error) {
 		return "", fail("find the current directory", err).hint("cd to an existing directory, or add --no-workspace")
 	}
 	switch {
-	case a.holdsState(dir):
+	case a.overlapsState(dir):
 		a.note("%s is not visible inside, because it contains crannog's state", dir)
 		return "", nil
-	case holds(dir, a.home.Home):
+	case containsDir(dir, a.home.Home):
 		// A home directory contains many keys and tokens, so it is mounted only on request.
 		a.note("%s is not visible inside, because it contains your home directory (--workspace . shows it)", dir)
 		return "", nil
@@ -306,18 +309,18 @@ func resolved(path string) (string, error) {
 	return filepath.EvalSymlinks(full)
 }
 
-// holdsState reports whether dir contains the state directory or is inside it. With such a
+// overlapsState reports whether dir contains the state directory or is inside it. With such a
 // workspace, a sandbox would see the tokens of other sandboxes.
-func (a runVerbs) holdsState(dir string) bool {
+func (a runVerbs) overlapsState(dir string) bool {
 	state := a.config.State
 	if r, err := resolved(state); err == nil {
 		state = r
 	}
-	return holds(dir, state) || holds(state, dir)
+	return containsDir(dir, state) || containsDir(state, dir)
 }
 
-// holds reports whether dir is home or a directory above it.
-func holds(dir, home string) bool {
+// containsDir reports whether dir is home or a directory above it.
+func containsDir(dir, home string) bool {
 	if home == "" {
 		return dir == "/"
 	}

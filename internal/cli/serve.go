@@ -26,6 +26,7 @@ import (
 // serverVerbs is the command that serves the API, with all its frontends.
 type serverVerbs struct{ *app }
 
+// serveFlags are the flags of crannog serve.
 type serveFlags struct {
 	key     string
 	keyFile string
@@ -90,7 +91,7 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 		return err
 	}
 	if f.dryRun {
-		return a.tryServe(ctx, log)
+		return a.checkServe(ctx, log)
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -113,11 +114,11 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 	}
 	secret, err := a.serverKey(ctx, d, given)
 	if err != nil {
-		return errors.Join(fail("make a key", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
+		return errors.Join(fail("create a key", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
 	}
 	link, err := a.firstLink(ctx, d, base)
 	if err != nil {
-		return errors.Join(fail("make a link to the console", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
+		return errors.Join(fail("create a link to the console", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
 	}
 	if err := d.Listen(ctx); err != nil {
 		return errors.Join(fail("start the server", err).hint(fault.HintOf(err)), listener.Close(), d.Close(context.WithoutCancel(ctx)))
@@ -147,6 +148,7 @@ func (a serverVerbs) webhook(log *slog.Logger) *approval.Webhook {
 	return &approval.Webhook{URL: a.config.Webhook.URL, Secret: a.config.Webhook.Secret.Reveal(), Log: log}
 }
 
+// serverLog returns the server's log, with the level of the settings.
 func (a serverVerbs) serverLog() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.config.LogLevel)); err != nil {
@@ -158,20 +160,20 @@ func (a serverVerbs) serverLog() (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// tryServe makes all checks that are possible without starting the server.
-func (a serverVerbs) tryServe(ctx context.Context, log *slog.Logger) error {
+// checkServe makes all checks that are possible without starting the server.
+func (a serverVerbs) checkServe(ctx context.Context, log *slog.Logger) error {
 	engines, err := standard.Engines(standard.Options{State: a.config.State, Log: log, DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config)})
 	if err != nil {
-		return fail("make the engines", err)
+		return fail("configure the engines", err)
 	}
 	if err := engine.Refusal(engines.Default().Probe(ctx)); err != nil {
-		return fail("run sandboxes here", err).hint(first(fault.HintOf(err), "crannog doctor says more"))
+		return fail("run sandboxes here", err).hint(first(fault.HintOf(err), "crannog doctor shows details"))
 	}
 	a.note("the settings are valid, and sandboxes can run here")
 	return nil
 }
 
-// maxKey is more than the length of any key.
+// maxKey bounds the file of a key, in bytes. Every key is shorter.
 const maxKey = 4 << 10
 
 // givenKey returns the secret that the user chose, or "".
@@ -240,6 +242,7 @@ func ownDomain(addr string) string {
 	return net.JoinHostPort("localhost", port)
 }
 
+// hostOf returns the host of an address.
 func hostOf(addr string) string {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// consoleFrontend serves the web console in front of a server.
+// consoleFrontend returns a function that creates the web console of a server.
 func (a serverVerbs) consoleFrontend(base, domain string, rules sandbox.Settings, log *slog.Logger) func(server.Backend) server.Frontend {
 	return func(in server.Backend) server.Frontend {
-		f, err := a.front(in, base, domain, rules, log)
+		f, err := a.newConsoleFrontend(in, base, domain, rules, log)
 		if err != nil {
 			panic("serve: " + err.Error()) // an option is missing, or the embedded files are damaged
 		}
@@ -25,7 +25,8 @@ func (a serverVerbs) consoleFrontend(base, domain string, rules sandbox.Settings
 	}
 }
 
-func (a serverVerbs) front(in server.Backend, base, domain string, rules sandbox.Settings, log *slog.Logger) (server.Frontend, error) {
+// newConsoleFrontend creates the web console of a server.
+func (a serverVerbs) newConsoleFrontend(in server.Backend, base, domain string, rules sandbox.Settings, log *slog.Logger) (server.Frontend, error) {
 	d, info := in.Server, in.Server.Engines.Default().Info()
 	live, inside, err := servePages(in, a.version, domain, log)
 	if err != nil {
@@ -60,12 +61,12 @@ func (m machine) Settings() []config.Value { return m.a.config.Values() }
 
 // Templates implements console.Machine.
 func (m machine) Templates() []web.Template {
-	made, err := m.server.MadeTemplates()
+	created, err := m.server.MadeTemplates()
 	if err != nil {
 		m.log.Warn("templates not listed", "err", err)
 	}
 	var list []web.Template
-	for _, t := range slices.Concat(template.Known(), made) {
+	for _, t := range slices.Concat(template.Known(), created) {
 		list = append(list, web.Template{ID: t[0], Name: t[1]})
 	}
 	return list

@@ -20,7 +20,7 @@ func (a serverVerbs) frontends(base, domain string, rules sandbox.Settings, log 
 	}
 }
 
-// mcpFrontend serves the tools of agents in front of a server.
+// mcpFrontend returns a function that creates the MCP frontend of a server.
 func (a serverVerbs) mcpFrontend(domain string, log *slog.Logger) func(server.Backend) server.Frontend {
 	return func(in server.Backend) server.Frontend {
 		h, err := mcpserver.NewHTTP(mcpserver.HTTPOptions{

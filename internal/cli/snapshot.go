@@ -40,14 +40,14 @@ func (a stateVerbs) snapshotCommand() *cobra.Command {
 }
 
 func (a stateVerbs) snapshot(ctx context.Context, refs []string, req api.CreateSnapshot) error {
-	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
-		var taken []api.Snapshot
+	return a.withInterrupt(ctx, func(ctx context.Context, c *connection) error {
+		var snapshots []api.Snapshot
 		err := a.every(ctx, refs, func(ref string) error {
 			sb, err := c.find(ctx, ref)
 			if err != nil {
 				return err
 			}
-			if err := notEnded(sb.Info()); err != nil {
+			if err := checkNotEnded(sb.Info()); err != nil {
 				return err
 			}
 			defer a.progress("saving the state of " + ref)()
@@ -56,22 +56,22 @@ func (a stateVerbs) snapshot(ctx context.Context, refs []string, req api.CreateS
 				return fail("snapshot "+ref, err)
 			}
 			a.reportHostFiles(snap.ID, snap.HostFiles)
-			taken = append(taken, snap)
+			snapshots = append(snapshots, snap)
 			return nil
 		})
-		return errors.Join(err, a.printTaken(taken))
+		return errors.Join(err, a.printNewSnapshots(snapshots))
 	})
 }
 
-// printTaken prints one snapshot as an object, as inspect does, and several as an array.
-func (a stateVerbs) printTaken(taken []api.Snapshot) error {
+// printNewSnapshots prints one snapshot as an object, as inspect does, and several as an array.
+func (a stateVerbs) printNewSnapshots(snapshots []api.Snapshot) error {
 	switch {
-	case a.json && len(taken) == 1:
-		return a.object(taken[0])
+	case a.json && len(snapshots) == 1:
+		return a.object(snapshots[0])
 	case a.json:
-		return a.object(append([]api.Snapshot{}, taken...))
+		return a.object(append([]api.Snapshot{}, snapshots...))
 	}
-	for _, snap := range taken {
+	for _, snap := range snapshots {
 		fmt.Fprintln(a.Stdout, snap.ID)
 	}
 	return nil
@@ -129,7 +129,7 @@ func (a stateVerbs) snapshotRemoveCommand() *cobra.Command {
 		Long:              "Remove snapshots. Sandboxes and snapshots created from them stay.",
 		ValidArgsFunction: a.completeSnapshots,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				return a.eachNamed(ctx, args, func(ref string) (string, error) {
 					snap, err := c.findSnapshot(ctx, ref)
 					if err != nil || dry {

@@ -32,7 +32,7 @@ func (a stateVerbs) pauseCommand() *cobra.Command {
 		ValidArgsFunction: a.completeStates("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.eachLong(cmd.Context(), args, "pause", func(ctx context.Context, sb *crannog.Sandbox) error {
-				if err := notEnded(sb.Info()); err != nil {
+				if err := checkNotEnded(sb.Info()); err != nil {
 					return err
 				}
 				switch {
@@ -71,13 +71,13 @@ func (a stateVerbs) resumeCommand() *cobra.Command {
 				return err
 			}
 			if dry {
-				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return notEnded(sb.Info()) })
+				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return checkNotEnded(sb.Info()) })
 			}
-			if err := a.confirm(yes, !filesOnly, fmt.Sprintf("boot %s again, and delete its saved memory and processes", counted(args))); err != nil {
+			if err := a.confirm(yes, !filesOnly, fmt.Sprintf("boot %s again, and delete its saved memory and processes", nameOrCount(args))); err != nil {
 				return err
 			}
 			return a.eachLong(cmd.Context(), args, "resume", func(ctx context.Context, sb *crannog.Sandbox) error {
-				if err := notEnded(sb.Info()); err != nil {
+				if err := checkNotEnded(sb.Info()); err != nil {
 					return err
 				}
 				if filesOnly {
@@ -103,13 +103,13 @@ func (a stateVerbs) resetCommand() *cobra.Command {
 		ValidArgsFunction: a.completeMany,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dry {
-				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return notEnded(sb.Info()) })
+				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return checkNotEnded(sb.Info()) })
 			}
-			if err := a.confirm(yes, false, fmt.Sprintf("reset %s to its initial state, and lose all later changes", counted(args))); err != nil {
+			if err := a.confirm(yes, false, fmt.Sprintf("reset %s to its initial state, and lose all later changes", nameOrCount(args))); err != nil {
 				return err
 			}
 			return a.eachLong(cmd.Context(), args, "reset", func(ctx context.Context, sb *crannog.Sandbox) error {
-				if err := notEnded(sb.Info()); err != nil {
+				if err := checkNotEnded(sb.Info()); err != nil {
 					return err
 				}
 				return sb.Reset(ctx)
@@ -145,14 +145,14 @@ func (a stateVerbs) rollback(ctx context.Context, args []string, yes, dry bool) 
 		if err != nil {
 			return err
 		}
-		if err := notEnded(sb.Info()); err != nil {
+		if err := checkNotEnded(sb.Info()); err != nil {
 			return err
 		}
 		var snap api.Snapshot
 		if len(args) == 2 {
 			snap, err = c.findSnapshot(ctx, args[1])
 		} else {
-			snap, err = c.latest(ctx, args[0], sb.Info())
+			snap, err = c.latestSnapshot(ctx, args[0], sb.Info())
 		}
 		if err != nil {
 			return err
@@ -167,7 +167,7 @@ func (a stateVerbs) rollback(ctx context.Context, args []string, yes, dry bool) 
 		// Signals are caught only from here on, so that an interrupt of the prompt ends the program
 		// as usual.
 		return interruptible(ctx, func(ctx context.Context) error {
-			stop := a.queued(ctx, c, "putting "+args[0]+" back to "+name, aboutSandbox(sb.ID()))
+			stop := a.queueProgress(ctx, c, "rolling "+args[0]+" back to "+name, aboutSandbox(sb.ID()))
 			err := sb.Rollback(ctx, snap.ID)
 			stop()
 			if err != nil {
@@ -178,9 +178,9 @@ func (a stateVerbs) rollback(ctx context.Context, args []string, yes, dry bool) 
 	})
 }
 
-// latest returns the snapshot from which a sandbox was last restored. If there is none, it returns
-// the newest snapshot of the sandbox.
-func (c *connection) latest(ctx context.Context, ref string, info api.Sandbox) (api.Snapshot, error) {
+// latestSnapshot returns the snapshot from which a sandbox was last restored. If there is none, it
+// returns the newest snapshot of the sandbox.
+func (c *connection) latestSnapshot(ctx context.Context, ref string, info api.Sandbox) (api.Snapshot, error) {
 	if info.At != "" {
 		return c.findSnapshot(ctx, info.At)
 	}
@@ -199,8 +199,8 @@ func (c *connection) latest(ctx context.Context, ref string, info api.Sandbox) (
 		hint("crannog reset " + ref + " resets it to its initial state")
 }
 
-// counted returns the name if there is one item, and otherwise the number of items.
-func counted(names []string) string {
+// nameOrCount returns the name if there is one sandbox, and otherwise their number.
+func nameOrCount(names []string) string {
 	if len(names) == 1 {
 		return names[0]
 	}
@@ -219,19 +219,19 @@ func lifetime(ttl string) (time.Duration, error) {
 	return d, nil
 }
 
-// breakable connects and calls do, which may take long.
-func (a *app) breakable(ctx context.Context, work func(context.Context, *connection) error) error {
+// withInterrupt connects to the server and calls work, which may take long and is interruptible.
+func (a *app) withInterrupt(ctx context.Context, work func(context.Context, *connection) error) error {
 	return interruptible(ctx, func(ctx context.Context) error {
 		return a.with(ctx, func(c *connection) error { return work(ctx, c) })
 	})
 }
 
-// interruptible calls do, which may take long. The first interrupt cancels do, and the server is
-// informed. A second one ends the program at once.
+// interruptible calls work, which may take long. The first interrupt cancels work, so that the
+// server ends the operation too. A second interrupt ends the program at once.
 func interruptible(ctx context.Context, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	signals, release := caught()
+	signals, release := notifySignals()
 	defer release()
 	done := make(chan struct{})
 	defer close(done)
@@ -243,7 +243,7 @@ func interruptible(ctx context.Context, work func(context.Context) error) error 
 					// The work may be done already, except for writing it to the disk, which the
 					// next process can do too. So the next signal ends the program.
 					signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-					cancel(signalled(sig))
+					cancel(signalError(sig))
 				}
 			case <-done:
 				return
@@ -251,7 +251,7 @@ func interruptible(ctx context.Context, work func(context.Context) error) error 
 		}
 	}()
 	err := work(ctx)
-	if sig, ok := errors.AsType[signalled](context.Cause(ctx)); ok && err != nil {
+	if sig, ok := errors.AsType[signalError](context.Cause(ctx)); ok && err != nil {
 		return exitCode(128 + int(sig))
 	}
 	return err
@@ -259,21 +259,21 @@ func interruptible(ctx context.Context, work func(context.Context) error) error 
 
 // eachLong is each for actions that may take long.
 func (a *app) eachLong(ctx context.Context, refs []string, verb string, do func(context.Context, *crannog.Sandbox) error) error {
-	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
+	return a.withInterrupt(ctx, func(ctx context.Context, c *connection) error {
 		return a.eachOf(ctx, c, refs, verb, func(sb *crannog.Sandbox) error {
-			defer a.queued(ctx, c, verb+" "+label(sb.Info()), aboutSandbox(sb.ID()))()
+			defer a.queueProgress(ctx, c, verb+" "+label(sb.Info()), aboutSandbox(sb.ID()))()
 			return do(ctx, sb)
 		})
 	})
 }
 
-// awake returns an error for a sandbox that cannot run a command. It waits for a sandbox that is
-// being resumed, and resumes one that resumes on traffic.
-func (a *app) awake(ctx context.Context, sb *crannog.Sandbox) error {
+// ensureRunning returns an error for a sandbox that cannot run a command. It waits for a sandbox
+// that is being resumed, and resumes a sandbox that would resume on traffic.
+func (a *app) ensureRunning(ctx context.Context, sb *crannog.Sandbox) error {
 	info := sb.Info()
-	saved := info.State == "pausing" || info.State == "paused"
-	if info.State != "resuming" && (!saved || info.OnEnd == nil || !info.OnEnd.Wake) {
-		return running(info)
+	isPaused := info.State == "pausing" || info.State == "paused"
+	if info.State != "resuming" && (!isPaused || info.OnEnd == nil || !info.OnEnd.Wake) {
+		return checkRunning(info)
 	}
 	defer a.progress("resuming " + label(info))()
 	if err := sb.Resume(ctx, 0); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-func TestStateUsage(t *testing.T) {
+func TestStateCommandsRejectBadUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"pause"}, {"resume"}, {"resume", "--ttl", "soon", "x"}, {"reset"}, {"rollback"}, {"rollback", "a", "b", "c"},
 		{"fork"}, {"fork", "a", "b"}, {"fork", "-n", "0", "a"}, {"fork", "-n", "101", "a"}, {"fork", "--ttl", "0", "a"},
@@ -19,7 +19,7 @@ func TestStateUsage(t *testing.T) {
 	} {
 		code, stdout, stderr := run(t, args...)
 		if code != codeUsage || stdout != "" || !strings.Contains(stderr, "code=usage") {
-			t.Errorf("%v: %d %q %q", args, code, stdout, stderr)
+			t.Errorf("run(%v): got %d, %q, %q", args, code, stdout, stderr)
 		}
 	}
 	// run reports mistakes before an engine is started.
@@ -35,7 +35,7 @@ func TestStateUsage(t *testing.T) {
 	} {
 		code, _, stderr := run(t, append([]string{"run"}, strings.Fields(args)...)...)
 		if code != codeInternal || !strings.Contains(stderr, want) || !strings.Contains(stderr, "code=usage") {
-			t.Errorf("%s: %d %q", args, code, stderr)
+			t.Errorf("run(%s): got %d, %q", args, code, stderr)
 		}
 	}
 	// A valid command line reaches the server.
@@ -45,7 +45,7 @@ func TestStateUsage(t *testing.T) {
 		{"resume", "--files-only", "-y", "a"}, {"resume", "--files-only", "--dry-run", "a"},
 	} {
 		if code, _, stderr := run(t, args...); code != codeUnreachable {
-			t.Errorf("%v: %d %q", args, code, stderr)
+			t.Errorf("run(%v): got %d, %q", args, code, stderr)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestNearest(t *testing.T) {
 		"b": "a", "production": "", "clean": "clean",
 	} {
 		if got := nearest(word, names); got != want {
-			t.Errorf("%q: %q and not %q", word, got, want)
+			t.Errorf("nearest(%q): got %q, want %q", word, got, want)
 		}
 	}
 	for _, test := range []struct {
@@ -65,12 +65,12 @@ func TestNearest(t *testing.T) {
 		want int
 	}{{"", "", 0}, {"abc", "", 3}, {"abc", "abc", 0}, {"abc", "acb", 1}, {"abcd", "bcd", 1}, {"ä", "a", 1}, {"kitten", "sitting", 3}} {
 		if got := edits(test.a, test.b); got != test.want {
-			t.Errorf("%q to %q is %d, and not %d", test.a, test.b, got, test.want)
+			t.Errorf("edits(%q, %q): got %d, want %d", test.a, test.b, got, test.want)
 		}
 	}
 }
 
-func TestTreeIsDrawn(t *testing.T) {
+func TestPrintTree(t *testing.T) {
 	now := time.Now()
 	at := func(minutes int) time.Time { return now.Add(-time.Duration(minutes) * time.Minute) }
 	snaps := []api.Snapshot{
@@ -86,7 +86,7 @@ func TestTreeIsDrawn(t *testing.T) {
 	}
 	var out bytes.Buffer
 	a := newApp(Env{Stdout: &out})
-	for _, root := range grow(snaps, boxes, now) {
+	for _, root := range buildTrees(snaps, boxes, now) {
 		stateVerbs{a}.printNode(root, "", "")
 	}
 	want := `another
@@ -100,19 +100,19 @@ base
 └── s4  (snapshot of i9, 2m ago, 0B)
 `
 	if out.String() != want {
-		t.Errorf("\n%s", out.String())
+		t.Errorf("tree: got\n%s\nwant\n%s", out.String(), want)
 	}
-	if roots := grow(nil, nil, now); roots == nil || len(roots) != 0 {
-		t.Errorf("nothing is %v", roots)
+	if roots := buildTrees(nil, nil, now); roots == nil || len(roots) != 0 {
+		t.Errorf("grow without snapshots: got %v, want an empty list", roots)
 	}
 }
 
-func TestPausedSandboxIsRefusedWithItsRemedy(t *testing.T) {
-	v := viewOf(running(api.Sandbox{ID: "i1", Name: "dev", State: "paused"}))
+func TestPausedSandboxErrorHasHint(t *testing.T) {
+	v := viewOf(checkRunning(api.Sandbox{ID: "i1", Name: "dev", State: "paused"}))
 	if v.Code != "sandbox_paused" || v.Hint != "crannog resume dev" {
-		t.Errorf("%+v", v)
+		t.Errorf("viewOf: got %+v", v)
 	}
-	if err := running(api.Sandbox{ID: "i1", State: "running"}); err != nil {
+	if err := checkRunning(api.Sandbox{ID: "i1", State: "running"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -47,13 +47,13 @@ func (a listVerbs) statsCommand() *cobra.Command {
 	return cmd
 }
 
-// sample measures the named sandboxes, or all. A sandbox that is not found but was measured or
-// listed before has just ended. Otherwise the name is wrong, and the other sandboxes are measured
-// all the same.
+// sample measures the named sandboxes, or all. It skips a sandbox that was listed or measured
+// before (again) and has ended since. A sandbox that was never found is an error, which does not
+// keep sample from measuring the others.
 func (a listVerbs) sample(ctx context.Context, c *connection, refs []string, again bool) ([]stat, error) {
-	gone := again && len(refs) > 1
+	mayHaveEnded := again && len(refs) > 1
 	if len(refs) == 0 {
-		gone = true
+		mayHaveEnded = true
 		rows, err := c.List(ctx, crannog.ListOptions{})
 		if err != nil {
 			return nil, fail("list sandboxes", err)
@@ -64,13 +64,13 @@ func (a listVerbs) sample(ctx context.Context, c *connection, refs []string, aga
 	err := a.every(ctx, refs, func(ref string) error {
 		sb, err := c.find(ctx, ref)
 		if err != nil {
-			if gone && errors.Is(err, crannog.ErrNotFound) {
+			if mayHaveEnded && errors.Is(err, crannog.ErrNotFound) {
 				return nil
 			}
 			return err
 		}
-		if err := notEnded(sb.Info()); err != nil {
-			if gone {
+		if err := checkNotEnded(sb.Info()); err != nil {
+			if mayHaveEnded {
 				return nil
 			}
 			return err

@@ -10,7 +10,8 @@ import (
 )
 
 // Limits for an MCP server on standard streams: how long it may continue after the end of its
-// input, and after it was told to end. Clients wait about as long before they kill this process.
+// endNotifier, and after it was told to end. Clients wait about as long before they kill this
+// process.
 const (
 	stdioGrace = 4 * time.Second
 	stdioKill  = time.Second
@@ -31,17 +32,17 @@ func (a runVerbs) checkMCP(f *runFlags) error {
 	return nil
 }
 
-// input is standard input with a channel that signals its end.
-type input struct {
+// endNotifier is standard input with a channel that is closed at its end.
+type endNotifier struct {
 	io.Reader
-	once sync.Once
-	gone chan struct{}
+	once  sync.Once
+	ended chan struct{}
 }
 
-func (i *input) Read(p []byte) (int, error) {
+func (i *endNotifier) Read(p []byte) (int, error) {
 	n, err := i.Reader.Read(p)
 	if err != nil {
-		i.once.Do(func() { close(i.gone) })
+		i.once.Do(func() { close(i.ended) })
 	}
 	return n, err
 }
@@ -50,15 +51,15 @@ func (i *input) Read(p []byte) (int, error) {
 // disconnected. It returns a function that stops this and reports whether the command had to be
 // ended.
 func serveStdio(cmd *crannog.Cmd) func() bool {
-	in := &input{Reader: cmd.Stdin, gone: make(chan struct{})}
+	in := &endNotifier{Reader: cmd.Stdin, ended: make(chan struct{})}
 	cmd.Stdin = in
 	done := make(chan struct{})
 	ended := make(chan bool, 1)
 	go func() {
-		signalled := false
-		defer func() { ended <- signalled }()
+		signalError := false
+		defer func() { ended <- signalError }()
 		select {
-		case <-in.gone: // read by the command's feed, so it runs
+		case <-in.ended: // read by the command's feed, so it runs
 		case <-done:
 			return
 		}
@@ -70,7 +71,7 @@ func serveStdio(cmd *crannog.Cmd) func() bool {
 			select {
 			case <-timer.C:
 				// The command may have just ended; Wait returns its result.
-				signalled = cmd.Signal(step.signal) == nil || signalled
+				signalError = cmd.Signal(step.signal) == nil || signalError
 			case <-done:
 				timer.Stop()
 				return

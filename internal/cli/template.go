@@ -55,7 +55,7 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 			"  crannog template build -f build/Dockerfile -t app:1 --build-arg VERSION=2 .\n" +
 			"  crannog template build -t app:1 --secret id=token,env=TOKEN --net none .",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error { return a.build(ctx, c, &f, args[0]) })
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error { return a.build(ctx, c, &f, args[0], a.flagLimits(cmd)) })
 		},
 	}
 	fl := cmd.Flags()
@@ -74,18 +74,20 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 	fl.StringVar(&f.policy, "policy", "", "`file` with a policy document")
 	fl.StringVar(&f.net, "net", "dev", "network of RUN: none, dev, open or policy")
 	fl.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`; may be repeated")
+	addLimits(fl, "the sandbox of a RUN")
 	f.offer(cmd)
 	return cmd
 }
 
-// maxDockerfile bounds a Dockerfile.
+// maxDockerfile bounds a Dockerfile, in bytes.
 const maxDockerfile = 512 << 10
 
-func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, dir string) error {
+func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, dir string, limits *api.Limits) error {
 	req, source, err := a.buildRequest(f, dir)
 	if err != nil {
 		return err
 	}
+	req.Limits = limits
 	show, err := a.newBuildProgress(f.progress)
 	if err != nil {
 		return err
@@ -101,7 +103,7 @@ func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, 
 			return fail("write "+f.output, err)
 		}
 	}
-	if err := a.version(ctx, c, &f.programFlags, req.Tag, img); err != nil {
+	if err := a.createVersion(ctx, c, &f.programFlags, req.Tag, img); err != nil {
 		return err
 	}
 	return imageVerbs(a).printImage(img, nil)
@@ -113,23 +115,23 @@ func (a templateVerbs) buildRequest(f *buildFlags, dir string) (req api.CreateBu
 	if err != nil {
 		return req, nil, fail("open the directory "+dir, err)
 	}
-	file, inside := f.file, "Dockerfile"
+	file, nameInContext := f.file, "Dockerfile"
 	switch file {
 	case "":
 		file = filepath.Join(dir, "Dockerfile")
 	case "-":
-		inside = ""
+		nameInContext = ""
 	default:
-		inside = file
+		nameInContext = file
 		if rel, err := filepath.Rel(dir, file); err == nil {
-			inside = filepath.ToSlash(rel)
+			nameInContext = filepath.ToSlash(rel)
 		}
 	}
 	text, err := a.dockerfile(file)
 	if err != nil {
 		return req, nil, fail("read the Dockerfile", err)
 	}
-	ignore, err := buildcontext.FindIgnore(root, inside)
+	ignore, err := buildcontext.FindIgnore(root, nameInContext)
 	if err != nil {
 		return req, nil, fail("read .dockerignore", err)
 	}
@@ -138,11 +140,11 @@ func (a templateVerbs) buildRequest(f *buildFlags, dir string) (req api.CreateBu
 		Args: map[string]string{}, Secrets: map[string][]byte{},
 	}
 	if req.Tag == "" {
-		whole, err := filepath.Abs(dir)
+		full, err := filepath.Abs(dir)
 		if err != nil {
 			return req, nil, err
 		}
-		req.Tag = strings.ToLower(filepath.Base(whole))
+		req.Tag = strings.ToLower(filepath.Base(full))
 	}
 	for _, arg := range f.args {
 		name, value, ok := strings.Cut(arg, "=")
@@ -174,6 +176,7 @@ func (a templateVerbs) buildRequest(f *buildFlags, dir string) (req api.CreateBu
 	}, nil
 }
 
+// dockerfile reads a Dockerfile, from standard input for "-".
 func (a templateVerbs) dockerfile(name string) ([]byte, error) {
 	var from io.Reader = a.Stdin
 	if name != "-" {
@@ -186,12 +189,12 @@ func (a templateVerbs) dockerfile(name string) ([]byte, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(from, maxDockerfile+1))
 	if err == nil && len(text) > maxDockerfile {
-		err = fmt.Errorf("it is larger than %d bytes", maxDockerfile)
+		err = fmt.Errorf("the file is larger than %d bytes", maxDockerfile)
 	}
 	return text, err
 }
 
-// maxSecret bounds one secret.
+// maxSecret bounds one secret, in bytes.
 const maxSecret = 64 << 10
 
 // buildSecrets reads the values of --secret.

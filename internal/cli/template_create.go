@@ -46,6 +46,7 @@ func (p *programFlags) into(req *api.CreateTemplate) error {
 	return nil
 }
 
+// shell returns the command line that runs text in a shell.
 func shell(text string) []string { return []string{"/bin/sh", "-c", text} }
 
 // createFlags are the flags of crannog template create.
@@ -70,7 +71,7 @@ func (a templateVerbs) createCommand() *cobra.Command {
 			"    --start 'python -m http.server 8000' --ready 'python -c \"import socket; socket.create_connection((\\\"127.0.0.1\\\", 8000))\"'\n" +
 			"  crannog run --template web -- python app.py",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				req, err := a.createRequest(cmd, &f, args[0])
 				if err != nil {
 					return err
@@ -95,15 +96,12 @@ func (a templateVerbs) createCommand() *cobra.Command {
 	fl.StringVar(&f.policy, "policy", "", "`file` with a policy document")
 	fl.StringVar(&f.net, "net", "", "upper limit of its sandboxes' network: none, dev, open or policy")
 	fl.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`; may be repeated")
-	// load reads these, because they are settings.
-	fl.String("memory", "", "memory of its sandboxes, such as 512m")
-	fl.String("cpus", "", "their CPUs, such as 1.5")
-	fl.String("pids", "", "their processes and threads")
-	fl.String("disk", "", "disk space for the files of each, such as 1g")
+	addLimits(fl, "its sandboxes")
 	f.offer(cmd)
 	return cmd
 }
 
+// createRequest returns the request for the flags of create.
 func (a templateVerbs) createRequest(cmd *cobra.Command, f *createFlags, name string) (req api.CreateTemplate, err error) {
 	req = api.CreateTemplate{Template: name, Image: f.image, User: f.user, WorkingDir: f.dir}
 	if req.Image == "" {
@@ -126,18 +124,37 @@ func (a templateVerbs) createRequest(cmd *cobra.Command, f *createFlags, name st
 		}
 		req.Access = &access
 	}
-	// The user's default setting is no property of the template; only a flag is.
-	limits := api.Limits{}
-	for flag, set := range map[string]func(){
+	req.Limits = a.flagLimits(cmd)
+	return req, nil
+}
+
+// addLimits adds the flags of flagLimits. of names the sandboxes that they limit.
+func addLimits(fl *pflag.FlagSet, of string) {
+	// load reads these, because they are settings.
+	fl.String("memory", "", "memory of "+of+", such as 512m")
+	fl.String("cpus", "", "CPUs of "+of+", such as 1.5")
+	fl.String("pids", "", "processes and threads of "+of)
+	fl.String("disk", "", "disk space for the files of "+of+", such as 1g")
+}
+
+// flagLimits returns the limits that flags set, or nil if there is none. A setting of the user for
+// sandboxes of his own does not count: only a flag is about a template or a build.
+func (a templateVerbs) flagLimits(cmd *cobra.Command) *api.Limits {
+	var limits api.Limits
+	set := false
+	for flag, apply := range map[string]func(){
 		"memory": func() { limits.MemoryBytes = a.config.Sandbox.MemoryBytes }, "cpus": func() { limits.CPUMillis = a.config.Sandbox.MilliCPU },
 		"pids": func() { limits.PIDs = a.config.Sandbox.PIDs }, "disk": func() { limits.DiskBytes = a.config.Sandbox.DiskBytes },
 	} {
 		if cmd.Flags().Changed(flag) {
-			set()
-			req.Limits = &limits
+			apply()
+			set = true
 		}
 	}
-	return req, nil
+	if !set {
+		return nil
+	}
+	return &limits
 }
 
 // printTemplate prints the template and its newest version, or one object.
@@ -155,8 +172,8 @@ func (a templateVerbs) printTemplate(t api.Template) error {
 	return nil
 }
 
-// version creates a version of the template that has the name of the built image.
-func (a templateVerbs) version(ctx context.Context, c *connection, program *programFlags, name string, img api.Image) error {
+// createVersion creates a version of the template that has the name of the built image.
+func (a templateVerbs) createVersion(ctx context.Context, c *connection, program *programFlags, name string, img api.Image) error {
 	req := api.CreateTemplate{Template: name, Image: img.Name}
 	if err := program.into(&req); err != nil {
 		return err
@@ -165,7 +182,7 @@ func (a templateVerbs) version(ctx context.Context, c *connection, program *prog
 		if len(req.Start) > 0 {
 			return usagef("--start: %q is not a valid template name", name).hint("create one from the image: crannog template create NAME --image " + inert(img.Name))
 		}
-		return nil // the name of a registry, from which templates do not come
+		return nil // a name with a registry cannot name a template
 	}
 	if _, err := c.CreateTemplate(ctx, req); err != nil {
 		return fail("create a template from "+inert(name), err)
@@ -210,6 +227,7 @@ type templateRow struct {
 	api.TemplateVersion
 }
 
+// readiness returns the READY cell of a version.
 func readiness(v api.TemplateVersion) string {
 	switch {
 	case v.Making:
@@ -278,7 +296,7 @@ func (a templateVerbs) removeCommand() *cobra.Command {
 		Example:           "  crannog template rm web:1\n  crannog template rm web",
 		ValidArgsFunction: a.completeTemplates,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				return a.every(ctx, args, func(name string) error {
 					if err := c.RemoveTemplate(ctx, name); err != nil {
 						return fail("remove "+inert(name), err)
@@ -293,7 +311,7 @@ func (a templateVerbs) removeCommand() *cobra.Command {
 // completeTemplates completes the names of templates.
 func (a templateVerbs) completeTemplates(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var found []cobra.Completion
-	a.ask(cmd.Context(), func(ctx context.Context, c *connection) error {
+	a.askServer(cmd.Context(), func(ctx context.Context, c *connection) error {
 		all, err := c.Templates(ctx)
 		for _, t := range all {
 			if !slices.Contains(args, t.Name) {
@@ -314,16 +332,16 @@ func (a imageVerbs) commitCommand() *cobra.Command {
 		Example:           "  crannog commit dev app:2\n  crannog run --image app:2",
 		ValidArgsFunction: a.completeStates("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				sb, err := c.find(ctx, args[0])
 				if err != nil {
 					return err
 				}
-				stop := a.progress("making the image " + inert(args[1]))
+				stop := a.progress("creating the image " + inert(args[1]))
 				img, err := sb.Commit(ctx, args[1])
 				stop()
 				if err != nil {
-					return fail("make an image of "+inert(args[0]), err)
+					return fail("create an image of "+inert(args[0]), err)
 				}
 				return a.printImage(img, nil)
 			})

@@ -15,17 +15,17 @@ import (
 
 // buildProgress shows the progress of a build on standard error.
 type buildProgress struct {
-	form  string
-	out   io.Writer
-	steps map[int]*shownStep
-	line  bool // the terminal has a line that the next one replaces
+	form      string
+	out       io.Writer
+	steps     map[int]*shownStep
+	hasStatus bool // the terminal shows a status line, which the next output replaces
 }
 
-// shownStep is a running step.
+// shownStep is the displayed state of a running step.
 type shownStep struct {
 	title, last string
-	tail        []string // what it printed, for the case that it fails
-	partialLine string   // of a line that has not ended
+	tail        []string // last lines of the output, shown if the step fails
+	partialLine string   // beginning of a line that has not ended
 }
 
 // Values of --progress.
@@ -86,6 +86,7 @@ func (p *buildProgress) note(text string) {
 	fmt.Fprintln(p.out, text)
 }
 
+// event shows an event of the build.
 func (p *buildProgress) event(e api.BuildEvent) {
 	if p.form == progressJSON {
 		p.json(e)
@@ -121,6 +122,7 @@ func (p *buildProgress) event(e api.BuildEvent) {
 	p.status()
 }
 
+// printf prints one line of the plain form.
 func (p *buildProgress) printf(step int, format string, args ...any) {
 	fmt.Fprintf(p.out, "#%d %s\n", step, fmt.Sprintf(format, args...))
 }
@@ -128,6 +130,7 @@ func (p *buildProgress) printf(step int, format string, args ...any) {
 // retainedLines is how many lines of a step's output are shown if it fails on a terminal.
 const retainedLines = 40
 
+// output stores output of a step, and prints complete lines in the plain form.
 func (p *buildProgress) output(step int, s *shownStep, data string) {
 	s.partialLine += data
 	for {
@@ -148,6 +151,7 @@ func (p *buildProgress) output(step int, s *shownStep, data string) {
 	}
 }
 
+// finish prints the end of a step.
 func (p *buildProgress) finish(step int, s *shownStep, how string) {
 	delete(p.steps, step)
 	if s.partialLine != "" && p.form == progressPlain {
@@ -161,10 +165,11 @@ func (p *buildProgress) finish(step int, s *shownStep, how string) {
 	fmt.Fprintf(p.out, "=> %s %s\n", s.title, how)
 }
 
+// erase removes the status line.
 func (p *buildProgress) erase() {
-	if p.line {
+	if p.hasStatus {
 		fmt.Fprint(p.out, "\r\x1b[K")
-		p.line = false
+		p.hasStatus = false
 	}
 }
 
@@ -192,7 +197,7 @@ func (p *buildProgress) status() {
 	}
 	p.erase()
 	fmt.Fprint(p.out, string(shown))
-	p.line = true
+	p.hasStatus = true
 }
 
 func (p *buildProgress) end() { p.erase() }

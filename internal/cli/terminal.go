@@ -75,6 +75,7 @@ func (t *terminal) interactive() bool {
 	return t.Stdin != nil && term.IsTerminal(int(t.Stdin.Fd())) && isTerminal(t.Stdout)
 }
 
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

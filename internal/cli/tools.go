@@ -91,13 +91,14 @@ func (b *runSandbox) reportTools() {
 			others = append(others, p.Name+" inside is "+p.Instead)
 		}
 	}
-	instead := ""
+	otherText := ""
 	if len(others) > 0 {
-		instead = "; " + strings.Join(others, ", ")
+		otherText = "; " + strings.Join(others, ", ")
 	}
-	a.note("programs of your home directory are not visible inside: %s%s (--tools mounts them, --tools=none hides this line)", strings.Join(names, ", "), instead)
+	a.note("programs of your home directory are not visible inside: %s%s (--tools mounts them, --tools=none hides this line)", strings.Join(names, ", "), otherText)
 }
 
+// managersOf returns the names of the version managers of tools.
 func managersOf(tools []api.Tool) (names []string) {
 	for _, t := range tools {
 		if !slices.Contains(names, t.Manager) {
@@ -118,7 +119,7 @@ func realDir(dir string) string {
 // shownDir maps a directory of the caller's PATH to its path inside, if its tools are mounted.
 func shownDir(dir string, tools []api.Tool) (string, bool) {
 	for _, t := range tools {
-		if holdsPath(t.Dir, dir) {
+		if isBelow(t.Dir, dir) {
 			return dir, true
 		}
 	}
@@ -133,6 +134,7 @@ func shownDir(dir string, tools []api.Tool) (string, bool) {
 	return "", false
 }
 
-func holdsPath(dir, path string) bool {
+// isBelow reports whether path is dir or a path below it.
+func isBelow(dir, path string) bool {
 	return path == dir || strings.HasPrefix(path, dir+string(os.PathSeparator))
 }

@@ -30,12 +30,12 @@ type node struct {
 func (a stateVerbs) treeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "tree", Short: "Show the tree of sandboxes and snapshots", Args: cobra.NoArgs,
-		Long: "Show the tree of sandboxes and snapshots. A snapshot is below the previous snapshot of\n" +
-			"came from at that time, a sandbox is below the one that it came from last, and the\n" +
+		Long: "Show the tree of sandboxes and snapshots. A snapshot is below the snapshot that its\n" +
+			"sandbox came from at that time, a sandbox is below the one that it came from last, and the\n" +
 			"rest is below its template.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
-				roots, err := lineage(cmd.Context(), c)
+				roots, err := readTrees(cmd.Context(), c)
 				if err != nil {
 					return err
 				}
@@ -56,8 +56,8 @@ func (a stateVerbs) treeCommand() *cobra.Command {
 	return cmd
 }
 
-// lineage reads all sandboxes and snapshots.
-func lineage(ctx context.Context, c *connection) ([]*node, error) {
+// readTrees reads all sandboxes and snapshots, and returns their trees.
+func readTrees(ctx context.Context, c *connection) ([]*node, error) {
 	snaps, err := c.Snapshots(ctx, crannog.SnapshotOptions{})
 	if err != nil {
 		return nil, fail("list snapshots", err)
@@ -66,11 +66,12 @@ func lineage(ctx context.Context, c *connection) ([]*node, error) {
 	if err != nil {
 		return nil, fail("list sandboxes", err)
 	}
-	return grow(snaps, boxes, time.Now()), nil
+	return buildTrees(snaps, boxes, time.Now()), nil
 }
 
-// grow builds the trees. States whose snapshot was removed are placed below its template.
-func grow(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*node {
+// buildTrees builds the trees. Sandboxes and snapshots whose snapshot was removed are placed below
+// its template.
+func buildTrees(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*node {
 	roots := []*node{}
 	byID := make(map[string]*node, len(snaps))
 	for _, s := range snaps {
@@ -79,7 +80,7 @@ func grow(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*node {
 			about: fmt.Sprintf("snapshot of %s, %s, %s", s.Sandbox, ago(s.CreatedAt, now), bytesText(s.Bytes)),
 		}
 	}
-	under := func(parent, template string, n *node) {
+	addBelow := func(parent, template string, n *node) {
 		p := byID[parent]
 		if p == nil {
 			i := slices.IndexFunc(roots, func(r *node) bool { return r.ID == template })
@@ -95,14 +96,14 @@ func grow(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*node {
 		if parent == s.ID {
 			parent = "" // a faulty server could send a cycle
 		}
-		under(parent, s.Template, byID[s.ID])
+		addBelow(parent, s.Template, byID[s.ID])
 	}
 	for _, b := range boxes {
 		n := &node{Kind: "sandbox", ID: b.ID, Name: b.Name, State: b.State, CopyOf: b.Parent, at: b.StartedAt, about: "sandbox, " + b.State}
 		if b.Parent != "" {
 			n.about += ", copy of " + b.Parent
 		}
-		under(b.At, b.Template, n)
+		addBelow(b.At, b.Template, n)
 	}
 	for _, r := range roots {
 		r.sort()

@@ -74,7 +74,7 @@ func (a volumeVerbs) listCommand() *cobra.Command {
 	var f listFlags
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List volumes", Args: cobra.NoArgs,
-		Long: "List volumes. SIZE is the quota, or none. SANDBOXES is how many have the volume.",
+		Long: "List volumes. SIZE is the quota, or none. SANDBOXES is how many use the volume.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				volumes, err := c.Volumes(cmd.Context())
@@ -100,7 +100,7 @@ func (a volumeVerbs) listCommand() *cobra.Command {
 func (a volumeVerbs) inspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect VOLUME...", Short: "Describe volumes as JSON", Args: cobra.MinimumNArgs(1),
-		Long:              "Describe volumes as JSON: quota, use, and the sandboxes that have them.",
+		Long:              "Describe volumes as JSON: quota, use, and the sandboxes that use them.",
 		ValidArgsFunction: a.completeVolumes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
@@ -119,10 +119,10 @@ func (a volumeVerbs) inspectCommand() *cobra.Command {
 func (a volumeVerbs) removeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm VOLUME...", Aliases: []string{"remove"}, Short: "Remove volumes with their files", Args: cobra.MinimumNArgs(1),
-		Long:              "Remove volumes with their files. A volume that a sandbox has, even a paused one,\nis not removed.",
+		Long:              "Remove volumes with their files. A volume that a sandbox uses, even a paused one,\nis not removed.",
 		ValidArgsFunction: a.completeVolumes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				return a.every(ctx, args, func(ref string) error {
 					if err := c.RemoveVolume(ctx, ref); err != nil {
 						return fail("remove volume "+inert(ref), err)
@@ -143,7 +143,7 @@ func (a volumeVerbs) snapshotCommand() *cobra.Command {
 		Example:           "  crannog volume snapshot data data-monday",
 		ValidArgsFunction: a.completeVolumes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				v, err := c.SnapshotVolume(ctx, args[0], args[1])
 				return a.printVolume(v, "copy volume "+inert(args[0]), err)
 			})
@@ -169,6 +169,7 @@ func splitVolume(text string) (api.VolumeMount, error) {
 	return m, nil
 }
 
+// splitVolumes parses the values of --volume.
 func splitVolumes(texts []string) (out []api.VolumeMount, err error) {
 	for _, text := range texts {
 		m, err := splitVolume(text)
@@ -183,7 +184,7 @@ func splitVolumes(texts []string) (out []api.VolumeMount, err error) {
 // completeVolumes completes the names of volumes.
 func (a volumeVerbs) completeVolumes(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var found []cobra.Completion
-	a.ask(cmd.Context(), func(ctx context.Context, c *connection) error {
+	a.askServer(cmd.Context(), func(ctx context.Context, c *connection) error {
 		volumes, err := c.Volumes(ctx)
 		for _, v := range volumes {
 			if !slices.Contains(args, v.Name) {

@@ -26,7 +26,7 @@ func (a volumeVerbs) copyCommand() *cobra.Command {
 			if (from.ref == "") == (to.ref == "") {
 				return usagef("exactly one of SOURCE and DESTINATION must be in a volume").hint("write VOLUME:/PATH for a path in a volume")
 			}
-			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
 				err := copyVolume(ctx, c, from, to)
 				if err != nil {
 					return fail("copy "+inert(args[0]), err)
@@ -37,6 +37,7 @@ func (a volumeVerbs) copyCommand() *cobra.Command {
 	}
 }
 
+// copyVolume copies between this host and a volume, as a tar.
 func copyVolume(ctx context.Context, c *connection, from, to copyEnd) error {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
@@ -62,7 +63,7 @@ func copyVolume(ctx context.Context, c *connection, from, to copyEnd) error {
 	return errors.Join(<-done, err)
 }
 
-// writeTree writes a file or a directory of this host as a tar. The name of a directory is left out
+// writeTree writes a file or a directory of this host as a tar. The name of a directory is omitted
 // if the path ends in "/.".
 func writeTree(to io.Writer, from string) error {
 	w := tar.NewWriter(to)
@@ -151,13 +152,15 @@ func readTree(from io.Reader, dir string, contents bool) error {
 	}
 }
 
+// storeEntry stores one entry of a tar below root.
 func storeEntry(root *os.Root, name string, head *tar.Header, from io.Reader) error {
 	mode := fs.FileMode(head.Mode) & fs.ModePerm
 	switch head.Typeflag {
 	case tar.TypeDir:
 		return root.MkdirAll(name, mode|0o700)
 	case tar.TypeSymlink:
-		// A link that leads out of the copy would change files elsewhere when it is written through.
+		// A link that leads out of the copy would change files elsewhere when it is written
+		// through.
 		if !filepath.IsLocal(filepath.Join(filepath.Dir(name), head.Linkname)) || filepath.IsAbs(head.Linkname) {
 			return nil
 		}

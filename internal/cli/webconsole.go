@@ -22,9 +22,10 @@ import (
 // consoleVerbs are the commands about the web console.
 type consoleVerbs struct{ *app }
 
+// linkFlags are the flags of crannog console.
 type linkFlags struct {
 	scope, name, life string
-	stay              bool
+	waitForEnd        bool
 }
 
 func (a consoleVerbs) webConsoleCommand() *cobra.Command {
@@ -43,20 +44,21 @@ func (a consoleVerbs) webConsoleCommand() *cobra.Command {
 	flags.StringVar(&f.scope, "scope", "admin", "what the session may do: viewer, operator or admin")
 	flags.StringVar(&f.life, "for", "12h", "how `long` the session lasts")
 	flags.StringVar(&f.name, "name", "", "`name` of the person, for the list and the audit log")
-	flags.BoolVar(&f.stay, "no-open", false, "open no browser, only print the link")
+	flags.BoolVar(&f.waitForEnd, "no-open", false, "open no browser, only print the link")
 	offerValues(cmd, "scope", []cobra.Completion{"viewer", "operator", "admin"})
 	cmd.AddCommand(a.consoleListCommand(), a.consoleRevokeCommand())
 	return cmd
 }
 
-// atServer returns an error if no server runs: an engine in this process has no console.
-func (a consoleVerbs) atServer(ctx context.Context) error {
+// checkServer returns an error if no server runs: an engine in this process has no console.
+func (a consoleVerbs) checkServer(ctx context.Context) error {
 	if a.config.Client.URL != "" || answers(ctx, a.config.Socket()) {
 		return nil
 	}
 	return fail("reach the console", fault.Newf(fault.Unavailable, "server_unreachable", "no server runs on the state directory %s", a.config.State)).hint("crannog serve starts one")
 }
 
+// signIn prints a link to the web console, and opens it in a browser on a desktop.
 func (a consoleVerbs) signIn(ctx context.Context, f *linkFlags) error {
 	life, err := config.ParseDuration(f.life)
 	if err != nil {
@@ -65,7 +67,7 @@ func (a consoleVerbs) signIn(ctx context.Context, f *linkFlags) error {
 	if _, err := session.ParseScope(f.scope); err != nil {
 		return usagef("--scope: %s", fault.PublicText(err))
 	}
-	if err := a.atServer(ctx); err != nil {
+	if err := a.checkServer(ctx); err != nil {
 		return err
 	}
 	return a.with(ctx, func(c *connection) error {
@@ -82,7 +84,7 @@ func (a consoleVerbs) signIn(ctx context.Context, f *linkFlags) error {
 		if !web.Built() {
 			a.note(web.NotBuilt)
 		}
-		if f.stay || !isTerminal(a.Stdout) || first(a.variable("WAYLAND_DISPLAY"), a.variable("DISPLAY")) == "" {
+		if f.waitForEnd || !isTerminal(a.Stdout) || first(a.variable("WAYLAND_DISPLAY"), a.variable("DISPLAY")) == "" {
 			return nil
 		}
 		return a.openBrowser(ctx, link.URL)
@@ -128,7 +130,7 @@ func (a consoleVerbs) consoleListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List console sessions", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.atServer(cmd.Context()); err != nil {
+			if err := a.checkServer(cmd.Context()); err != nil {
 				return err
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
@@ -151,7 +153,7 @@ func (a consoleVerbs) consoleRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "revoke SESSION...", Aliases: []string{"rm"}, Short: "End console sessions", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.atServer(cmd.Context()); err != nil {
+			if err := a.checkServer(cmd.Context()); err != nil {
 				return err
 			}
 			return a.with(cmd.Context(), func(c *connection) error {

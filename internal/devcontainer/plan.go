@@ -36,6 +36,7 @@ type Plan struct {
 	Folder       string             `json:"workspace_folder"`
 	Links        []Link             `json:"links,omitempty"`
 	Mounts       []ReadOnlyMount    `json:"mounts,omitempty"`
+	Volumes      []VolumeMount      `json:"volumes,omitempty"`
 	Ports        []int              `json:"forward_ports,omitempty"`
 	// PortAttributes are those of Ports.
 	PortAttributes map[int]PortAttributes `json:"port_attributes,omitempty"`

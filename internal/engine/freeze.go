@@ -11,8 +11,8 @@ import (
 type Freezer interface {
 	// Freeze stops the programs of a sandbox and returns when none of them runs. The sandbox stays
 	// frozen, also after a restart of this process, until Thaw or Remove. It counts as running, and
-	// Dial may wait until it is thawed. Checkpoint, Archive and Replace return an error with CodeFrozen.
-	// Freezing a frozen sandbox succeeds. An unknown or stopped sandbox is NotFound.
+	// Dial may wait until it is thawed. Checkpoint, Archive and Replace return an error with
+	// CodeFrozen. Freezing a frozen sandbox succeeds. An unknown or stopped sandbox is NotFound.
 	Freeze(ctx context.Context, id string) error
 
 	// Thaw lets the programs continue. Open streams into the sandbox survive. Thawing a sandbox

@@ -19,8 +19,8 @@ const (
 	ImageModule   ImageKind = "module"
 )
 
-// Image holds the files from which a sandbox starts. Exactly one of its kinds is set. Images are read-only: what
-// a sandbox writes goes to its own overlay.
+// Image holds the files from which a sandbox starts. Exactly one of its kinds is set. Images are
+// read-only: what a sandbox writes goes to its own overlay.
 type Image struct {
 	HostView *HostView
 	Layers   *Layers

@@ -4,7 +4,8 @@ import "context"
 
 // Observer is the ability to record what programs in a sandbox do: each program that is executed,
 // each process that ends, each file that is changed. The engine itself, not the guest, appends
-// events to Spec.Events. Therefore no program in the sandbox can forge, hide or stop them. An engine without this ability refuses a Spec with Events.
+// events to Spec.Events. Therefore no program in the sandbox can forge, hide or stop them. An
+// engine without this ability refuses a Spec with Events.
 type Observer interface {
 	// Survey records the present state of all files that have changed since the last survey. It
 	// returns when the events are in the file. The engine also makes a survey when a command ends,

@@ -55,7 +55,7 @@ func (d *Server) surfaces() *surfaces {
 		}),
 		e2b: e2b.New(e2b.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Access: d.Service,
-			States: d.Service, Snapshots: d.Service, Templates: o.Templates, Made: made, Builds: steps,
+			States: d.Service, Snapshots: d.Service, Templates: o.Templates, UserTemplates: made, Builds: steps,
 			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: rotating{d.Secrets, d}, Volumes: d.stored.volumes,
 		}),
 	}

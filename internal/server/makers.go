@@ -70,7 +70,7 @@ func (m makers) close() {
 }
 
 // forE2B returns the makers as E2B's API needs them, or nil.
-func (m makers) forE2B() (e2b.MadeTemplates, e2b.TemplateBuilds) {
+func (m makers) forE2B() (e2b.UserTemplates, e2b.TemplateBuilds) {
 	if m.steps == nil {
 		return nil, nil
 	}

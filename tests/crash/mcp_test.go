@@ -97,11 +97,11 @@ func TestKilledToolsLeaveOnlyNamedSandbox(t *testing.T) {
 		t.Errorf("sandboxes after the next start: got %+v, want only dev", list)
 	}
 	killNamed()
-	retries, killAgain := startTools(t, state, "--name", "dev")
-	if got := retries.callTool("bash", args{"command": "pwd; echo $X; cat /tmp/file"}); got != "/usr\n7\nprecious\n" {
+	again, killAgain := startTools(t, state, "--name", "dev")
+	if got := again.callTool("bash", args{"command": "pwd; echo $X; cat /tmp/file"}); got != "/usr\n7\nprecious\n" {
 		t.Errorf("the named sandbox after a kill: got %q", got)
 	}
-	retries.callTool("sandbox", args{"action": "stop"})
+	again.callTool("sandbox", args{"action": "stop"})
 	killAgain()
 	servetest.NothingLeft(t, state)
 }

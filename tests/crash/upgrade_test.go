@@ -51,16 +51,16 @@ func TestOtherGVisorRefusesMemory(t *testing.T) {
 	state := t.TempDir()
 	first := servetest.Start(t, program, state)
 	client := first.Client(t)
-	var prepareSaved [2]string
-	for i := range prepareSaved {
+	var paused [2]string
+	for i := range paused {
 		sb, err := client.Create(t.Context(), crannog.Timeout(life))
 		if err != nil {
 			t.Fatal(err)
 		}
-		prepareSaved[i] = sb.ID()
+		paused[i] = sb.ID()
 		startCounter(t, sb, 42)
 	}
-	sb, err := client.Get(t.Context(), prepareSaved[0])
+	sb, err := client.Get(t.Context(), paused[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestOtherGVisorRefusesMemory(t *testing.T) {
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if sb, err = client.Get(t.Context(), prepareSaved[1]); err == nil {
+	if sb, err = client.Get(t.Context(), paused[1]); err == nil {
 		err = sb.PauseFiles(t.Context())
 	}
 	if err != nil {
@@ -93,7 +93,7 @@ func TestOtherGVisorRefusesMemory(t *testing.T) {
 	}
 	_, err = client.Create(t.Context(), crannog.Template(withMemory.ID))
 	requireRefused("a new sandbox from a snapshot", err)
-	if sb, err = client.Get(t.Context(), prepareSaved[0]); err != nil {
+	if sb, err = client.Get(t.Context(), paused[0]); err != nil {
 		t.Fatal(err)
 	}
 	requireRefused("resume", sb.Resume(t.Context(), life))
@@ -106,7 +106,7 @@ func TestOtherGVisorRefusesMemory(t *testing.T) {
 	if got := output(t, fromFiles, "ls /home/user"); got != "keep.py" {
 		t.Errorf("the snapshot of files: got %q", got)
 	}
-	booted, err := client.Get(t.Context(), prepareSaved[1])
+	booted, err := client.Get(t.Context(), paused[1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestOtherGVisorRefusesMemory(t *testing.T) {
 
 	// The refused state still resumes with the version that saved it.
 	third := servetest.Start(t, program, state)
-	if sb, err = third.Client(t).Get(t.Context(), prepareSaved[0]); err != nil {
+	if sb, err = third.Client(t).Get(t.Context(), paused[0]); err != nil {
 		t.Fatal(err)
 	}
 	if err := sb.Resume(t.Context(), life); err != nil {

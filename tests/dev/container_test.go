@@ -55,7 +55,7 @@ func TestContainer(t *testing.T) {
 	dir := filepath.Join(u.home, "app")
 	config := fmt.Sprintf(`{
 		"image": "box:1", "remoteUser": "app", "workspaceFolder": "/code", "remoteEnv": {"GREETING": "hello"}, "containerEnv": {"GONE": "x"},
-		"forwardPorts": [%s], "portsAttributes": {"%[1]s": {"label": "web", "requireLocalPort": true}},
+		"mounts": ["source=cache,target=/cache,type=volume"], "forwardPorts": [%s], "portsAttributes": {"%[1]s": {"label": "web", "requireLocalPort": true}},
 		"postStartCommand": "httpd -p 127.0.0.1:%[1]s -h /code"
 	}`, port)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -88,6 +88,11 @@ func TestContainer(t *testing.T) {
 		if err := os.Remove(e.config); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// As with Docker, a new volume belongs to the user of the image.
+	u.crannog(t, "exec", "--user", "root", strings.TrimSpace(u.crannog(t, "ls", "-q")), "--", "sh", "-c", "echo kept > /cache/file")
+	if got := u.crannog(t, "dev", "--net", "none", "--no-forward", "--rebuild", "app", "--", "cat", "/cache/file"); got != "kept\n" {
+		t.Errorf("the volume has %q in a new sandbox", got)
 	}
 	ids := strings.Fields(u.crannog(t, "ls", "-q"))
 	if len(ids) != 1 {

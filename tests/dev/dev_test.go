@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// program is the one that is tested.
+// program is the path of the tested program.
 var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
@@ -42,10 +42,25 @@ func newUser(t *testing.T) *user {
 		t.Fatal(err)
 	}
 	u.must(t, "", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", u.key)
+	t.Cleanup(func() { u.end(t) })
 	return u
 }
 
-// command is a command of the user.
+// end removes the sandboxes that a failed test left: they would outlive it, with their mounts.
+func (u *user) end(t *testing.T) {
+	t.Helper()
+	ids, err := u.command(context.Background(), program, "--state", u.state, "ls", "-q").Output()
+	if err != nil {
+		t.Errorf("list the sandboxes: %v", err)
+	}
+	for _, id := range strings.Fields(string(ids)) {
+		if out, err := u.command(context.Background(), program, "--state", u.state, "rm", id).CombinedOutput(); err != nil {
+			t.Errorf("remove %s: %v: %s", id, err, out)
+		}
+	}
+}
+
+// command returns a command that runs as the user.
 func (u *user) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = u.home
@@ -53,7 +68,7 @@ func (u *user) command(ctx context.Context, name string, args ...string) *exec.C
 	return cmd
 }
 
-// result is how a command ended.
+// result is the result of a command.
 type result struct {
 	out, errs string
 	code      int
@@ -73,7 +88,7 @@ func (u *user) run(t *testing.T, input, name string, args ...string) result {
 	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
 }
 
-// must runs a command that succeeds, and returns its output.
+// must runs a command that must succeed, and returns its output.
 func (u *user) must(t *testing.T, input, name string, args ...string) string {
 	t.Helper()
 	r := u.run(t, input, name, args...)
@@ -123,7 +138,7 @@ func (e *endpoint) ssh(t *testing.T, input string, args ...string) result {
 	return e.run(t, input, "ssh", append([]string{"-F", e.config, "-o", "BatchMode=yes"}, args...)...)
 }
 
-// inside runs a line that succeeds, over SSH.
+// inside runs a shell line in the sandbox over SSH, which must succeed, and returns its output.
 func (e *endpoint) inside(t *testing.T, line string) string {
 	t.Helper()
 	return e.must(t, "", "ssh", "-F", e.config, "-o", "BatchMode=yes", e.alias, line)

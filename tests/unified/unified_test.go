@@ -71,9 +71,9 @@ func conformance(pattern string) string {
 // long.
 var steps = []step{
 	{Name: "groups", Script: "cgroup.test -test.v -test.count=1 -test.timeout 9m", Timeout: 10 * time.Minute, want: []string{
-		"--- PASS: TestStartIntoUnified", "--- PASS: TestMemoryIsBounded", "--- PASS: TestProcessorsAreBounded",
-		"--- PASS: TestAllOfAGroupEndsForItsMemory", "--- PASS: TestTheKernelHasTheSettings",
-		"--- PASS: TestDelegatedToAUser", "--- PASS: TestDelegatedToAService", "--- PASS: TestNotDelegated",
+		"--- PASS: TestStartIntoUnified", "--- PASS: TestMemoryLimit", "--- PASS: TestProcessorLimit",
+		"--- PASS: TestMemoryLimitKillsWholeGroup", "--- PASS: TestSettingsReachKernel",
+		"--- PASS: TestDelegationToUser", "--- PASS: TestDelegationToService", "--- PASS: TestDelegationIncomplete",
 	}, not: []string{"--- SKIP"}},
 	{Name: "doctor", Script: "crannog doctor", Timeout: 6 * time.Minute, long: true,
 		want: []string{"version 2, below /sys/fs/cgroup/crannog", "memory", "cpu"}, not: []string{"no writable cgroup"}},
@@ -101,8 +101,8 @@ var steps = []step{
 	{Name: "copies", Script: conformance("^TestConformance$/^state$/^a-copy-has-a-group-of-its-own$"), Timeout: 15 * time.Minute, long: true, want: []string{
 		"--- PASS: TestConformance/state/a-copy-has-a-separate-group",
 	}, not: []string{"--- SKIP"}},
-	{Name: "weights", Script: `gvisor.test -test.v -test.count=1 -test.run '^TestUnhurriedYields$'`, Timeout: 9 * time.Minute, long: true,
-		want: []string{"--- PASS: TestUnhurriedYields"}, not: []string{"--- SKIP"}},
+	{Name: "weights", Script: `gvisor.test -test.v -test.count=1 -test.run '^TestUnhurriedSandboxHasLowWeight$'`, Timeout: 9 * time.Minute, long: true,
+		want: []string{"--- PASS: TestUnhurriedSandboxHasLowWeight"}, not: []string{"--- SKIP"}},
 }
 
 // P6, P8, P14: limits hold on a stock kernel with only cgroup version 2: for root, for a user with

@@ -4,16 +4,17 @@ import { Button, Dialog, Problem } from "../parts";
 export interface AskProps {
   title: string;
   description?: string;
-  /** The word on the button. */
+  /** The text of the button that sends the form. */
   action: string;
+  /** Whether the form may be sent. */
   ready: boolean;
   onClose: () => void;
-  /** The dialog stays, with the error, if this fails. */
+  /** Sends the form. If it fails, the dialog stays open and shows the error. */
   onDo: () => Promise<void>;
   children: React.ReactNode;
 }
 
-/** A dialog with a form and one button that sends it. */
+/** A dialog with a form and a button that sends it. */
 export function Ask({ title, description, action, ready, onClose, onDo, children }: AskProps) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();

@@ -1,4 +1,3 @@
-/** The checks of this machine, as crannog doctor makes them. */
 import { useQuery } from "@tanstack/react-query";
 import { call } from "../api/client";
 import { Badge, Button, CopyText, Empty, Inert, Loading, Page, Problem, Time } from "../parts";
@@ -8,6 +7,7 @@ import { bySeverity, fixOf, headline, type Finding } from "./findings";
 const tones = { ok: "ok", warn: "warn", fail: "bad" } as const;
 const icons = { ok: "check", warn: "info", fail: "alert" } as const;
 
+/** The checks of this machine, as crannog doctor makes them. */
 export function DoctorPage() {
   const doctor = useQuery({ queryKey: ["doctor"], queryFn: () => call<{ at: string; findings: Finding[] | null }>("GET", "/doctor") });
   const findings = bySeverity(doctor.data?.findings ?? []);

@@ -15,7 +15,7 @@ describe("findings", () => {
     expect(headline([f("a", "fail"), f("b", "warn")])).toBe("1 check fails: sandboxes may not run.");
   });
 
-  it("distinguish a command from a sentence", () => {
+  it("show whether a fix is a command or a sentence", () => {
     expect(fixOf("sysctl -w kernel.x=1").command).toBe("sysctl -w kernel.x=1");
     expect(fixOf("Use a newer kernel").command).toBeUndefined();
   });

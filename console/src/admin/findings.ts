@@ -1,4 +1,4 @@
-// The findings of doctor, in order and as one line.
+// The findings of doctor: their order and their summary.
 
 export interface Finding {
   check: string;
@@ -16,6 +16,7 @@ export function bySeverity(findings: readonly Finding[]): Finding[] {
     .toSorted((a, b) => rank[a.result] - rank[b.result]);
 }
 
+/** headline summarizes the findings in one line. */
 export function headline(findings: readonly Finding[]): string {
   const count = (r: Finding["result"]) => findings.filter((f) => f.result === r).length;
   const [fail, warn] = [count("fail"), count("warn")];
@@ -24,8 +25,10 @@ export function headline(findings: readonly Finding[]): string {
   return "All checks pass.";
 }
 
-/** fixOf distinguishes a command, which can be copied, from a sentence. */
+/**
+ * fixOf returns a fix with its command, which can be copied, or without one if it is a sentence.
+ */
 export function fixOf(text: string): { command?: string; text: string } {
-  const looks = /^(sudo|apt|apt-get|dnf|yum|apk|crannog|sysctl|modprobe|systemctl|export|mount|echo|mkdir|chmod|chown|usermod|loginctl)\s/.test(text);
-  return looks ? { command: text, text } : { text };
+  const isCommand = /^(sudo|apt|apt-get|dnf|yum|apk|crannog|sysctl|modprobe|systemctl|export|mount|echo|mkdir|chmod|chown|usermod|loginctl)\s/.test(text);
+  return isCommand ? { command: text, text } : { text };
 }

@@ -1,4 +1,3 @@
-/** API keys, and the sessions of this console. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, unwrap, type Schemas } from "../api/client";
@@ -9,37 +8,38 @@ import { Sessions } from "./sessions";
 
 type Key = Schemas["Key"];
 
+/** API keys, and the sessions of this console. */
 export function KeysPage() {
-  const [making, setMaking] = useState(false);
+  const [creating, setCreating] = useState(false);
   return (
     <Page
       title="Keys"
       actions={
         <Can scope="admin">
-          <Button variant="primary" icon="plus" onClick={() => setMaking(true)}>
+          <Button variant="primary" icon="plus" onClick={() => setCreating(true)}>
             New key
           </Button>
         </Can>
       }
     >
       <Can scope="admin" otherwise={<Empty title="Keys are for admins">This session may not list keys.</Empty>}>
-        <Keys making={making} onMade={() => setMaking(false)} />
+        <Keys creating={creating} onCreated={() => setCreating(false)} />
         <Sessions />
       </Can>
     </Page>
   );
 }
 
-function Keys({ making, onMade }: { making: boolean; onMade: () => void }) {
+function Keys({ creating, onCreated }: { creating: boolean; onCreated: () => void }) {
   const queries = useQueryClient();
   const keys = useQuery({ queryKey: ["keys"], queryFn: async () => (await unwrap(api.GET("/v1/keys"))).keys ?? [] });
-  const [made, setMade] = useState<Schemas["NewKey"] | null>(null);
+  const [created, setCreated] = useState<Schemas["NewKey"] | null>(null);
   const [revoking, setRevoking] = useState<Key | null>(null);
   const refresh = () => queries.invalidateQueries({ queryKey: ["keys"] });
   const columns: Column<Key>[] = [
     { id: "name", header: "Name", cell: (k) => (k.name ? <Inert text={k.name} /> : <span className="quiet">none</span>) },
     { id: "id", header: "ID", cell: (k) => <CopyText text={k.id} /> },
-    { id: "made", header: "Made", cell: (k) => <Time at={k.created_at} relative /> },
+    { id: "created", header: "Created", cell: (k) => <Time at={k.created_at} relative /> },
     { id: "used", header: "Last used", cell: (k) => (k.last_used_at ? <Time at={k.last_used_at} relative /> : <span className="quiet">never</span>) },
     {
       id: "do",
@@ -61,17 +61,17 @@ function Keys({ making, onMade }: { making: boolean; onMade: () => void }) {
       {keys.data && (
         <Table label="API keys" columns={columns} rows={keys.data} rowKey={(k) => k.id} rowLabel={(k) => k.name || k.id} empty={<Empty title="No keys yet">The machine's own user needs no key.</Empty>} />
       )}
-      {making && (
+      {creating && (
         <NewKey
-          onClose={onMade}
-          onMade={(k) => {
-            onMade();
-            setMade(k);
+          onClose={onCreated}
+          onCreated={(k) => {
+            onCreated();
+            setCreated(k);
             void refresh();
           }}
         />
       )}
-      {made && <Shown made={made} onClose={() => setMade(null)} />}
+      {created && <CreatedKey created={created} onClose={() => setCreated(null)} />}
       {revoking && (
         <Confirm
           title="Revoke this key?"
@@ -95,7 +95,7 @@ function Keys({ making, onMade }: { making: boolean; onMade: () => void }) {
   );
 }
 
-function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (k: Schemas["NewKey"]) => void }) {
+function NewKey({ onClose, onCreated }: { onClose: () => void; onCreated: (k: Schemas["NewKey"]) => void }) {
   const [name, setName] = useState("");
   return (
     <Ask
@@ -103,7 +103,7 @@ function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (k: Schemas[
       action="Create key"
       ready
       onClose={onClose}
-      onDo={async () => onMade(await unwrap(api.POST("/v1/keys", { body: name.trim() ? { name: name.trim() } : {} })))}
+      onDo={async () => onCreated(await unwrap(api.POST("/v1/keys", { body: name.trim() ? { name: name.trim() } : {} })))}
     >
       <Field label="Name" hint="The person or program that uses the key. It shows later which key to revoke.">
         <input type="text" autoFocus autoComplete="off" maxLength={63} value={name} onChange={(e) => setName(e.target.value)} />
@@ -112,7 +112,8 @@ function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (k: Schemas[
   );
 }
 
-function Shown({ made, onClose }: { made: Schemas["NewKey"]; onClose: () => void }) {
+/** Shows the secret of a new key once. */
+function CreatedKey({ created, onClose }: { created: Schemas["NewKey"]; onClose: () => void }) {
   return (
     <Dialog
       title="The new key"
@@ -127,7 +128,7 @@ function Shown({ made, onClose }: { made: Schemas["NewKey"]; onClose: () => void
       }
     >
       <div className="d-once">
-        <CopyText text={made.secret} />
+        <CopyText text={created.secret} />
       </div>
     </Dialog>
   );

@@ -1,4 +1,3 @@
-/** Secrets: set, rotate and remove. Their values are never shown. */
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, unwrap, type Schemas } from "../api/client";
@@ -7,33 +6,35 @@ import "./admin.css";
 import { Ask } from "./ask";
 
 type Secret = Schemas["Secret"];
-type Doing = { what: "set" } | { what: "rotate" | "remove"; secret: Secret };
+/** The dialog that is open. */
+type OpenDialog = { what: "set" } | { what: "rotate" | "remove"; secret: Secret };
 
+/** Secrets: set, rotate and remove. Their values are never shown. */
 export function SecretsPage() {
-  const [doing, setDoing] = useState<Doing | null>(null);
+  const [dialog, setDialog] = useState<OpenDialog | null>(null);
   return (
     <Page
       title="Secrets"
       actions={
         <Can scope="admin">
-          <Button variant="primary" icon="plus" onClick={() => setDoing({ what: "set" })}>
+          <Button variant="primary" icon="plus" onClick={() => setDialog({ what: "set" })}>
             New secret
           </Button>
         </Can>
       }
     >
       <Can scope="admin" otherwise={<Empty title="Secrets are for admins">This session may not see their names.</Empty>}>
-        <Secrets doing={doing} onDoing={setDoing} />
+        <Secrets dialog={dialog} onDialog={setDialog} />
       </Can>
     </Page>
   );
 }
 
-function Secrets({ doing, onDoing }: { doing: Doing | null; onDoing: (d: Doing | null) => void }) {
+function Secrets({ dialog, onDialog }: { dialog: OpenDialog | null; onDialog: (d: OpenDialog | null) => void }) {
   const queries = useQueryClient();
   const secrets = useQuery({ queryKey: ["secrets"], queryFn: async () => (await unwrap(api.GET("/v1/secrets"))).secrets ?? [] });
   const done = (text: string) => {
-    onDoing(null);
+    onDialog(null);
     toast(text, { tone: "ok" });
     void queries.invalidateQueries({ queryKey: ["secrets"] });
   };
@@ -41,15 +42,15 @@ function Secrets({ doing, onDoing }: { doing: Doing | null; onDoing: (d: Doing |
     { id: "name", header: "Name", cell: (s) => <code><Inert text={s.name} /></code> },
     { id: "version", header: "Version", cell: (s) => s.version },
     { id: "changed", header: "Changed", cell: (s) => <Time at={s.updated_at} relative /> },
-    { id: "made", header: "Made", cell: (s) => <Time at={s.created_at} relative /> },
+    { id: "created", header: "Created", cell: (s) => <Time at={s.created_at} relative /> },
     {
       id: "do",
       header: "",
       align: "end",
       cell: (s) => (
         <span className="d-actions">
-          <Button onClick={() => onDoing({ what: "rotate", secret: s })}>Rotate</Button>
-          <Button variant="danger" onClick={() => onDoing({ what: "remove", secret: s })}>
+          <Button onClick={() => onDialog({ what: "rotate", secret: s })}>Rotate</Button>
+          <Button variant="danger" onClick={() => onDialog({ what: "remove", secret: s })}>
             Remove
           </Button>
         </span>
@@ -62,22 +63,22 @@ function Secrets({ doing, onDoing }: { doing: Doing | null; onDoing: (d: Doing |
       {secrets.error && <Problem error={secrets.error} retry={() => void secrets.refetch()} />}
       {secrets.isPending && <Loading />}
       {secrets.data && <Table label="Secrets" columns={columns} rows={secrets.data} rowKey={(s) => s.id} rowLabel={(s) => s.name} empty={<Empty title="No secrets yet" />} />}
-      {doing?.what === "set" && <SetSecret onClose={() => onDoing(null)} onDone={() => done("The secret is stored encrypted.")} />}
-      {doing?.what === "rotate" && <Rotate secret={doing.secret} onClose={() => onDoing(null)} onDone={() => done("The secret has a new value.")} />}
-      {doing?.what === "remove" && (
+      {dialog?.what === "set" && <SetSecret onClose={() => onDialog(null)} onDone={() => done("The secret is stored encrypted.")} />}
+      {dialog?.what === "rotate" && <Rotate secret={dialog.secret} onClose={() => onDialog(null)} onDone={() => done("The secret has a new value.")} />}
+      {dialog?.what === "remove" && (
         <Confirm
           title="Remove this secret?"
           what={
             <p>
-              <code>{doing.secret.name}</code> and all its values are deleted. A sandbox whose policy binds it continues without any secret of its policy. This cannot be undone.
+              <code>{dialog.secret.name}</code> and all its values are deleted. A sandbox whose policy binds it continues without any secret of its policy. This cannot be undone.
             </p>
           }
           action="Remove secret"
           danger
           open
-          onOpenChange={() => onDoing(null)}
+          onOpenChange={() => onDialog(null)}
           onConfirm={async () => {
-            await unwrap(api.DELETE("/v1/secrets/{id}", { params: { path: { id: doing.secret.id } } }));
+            await unwrap(api.DELETE("/v1/secrets/{id}", { params: { path: { id: dialog.secret.id } } }));
             done("The secret is removed.");
           }}
         />
@@ -86,6 +87,7 @@ function Secrets({ doing, onDoing }: { doing: Doing | null; onDoing: (d: Doing |
   );
 }
 
+// The server rejects shorter values.
 const minBytes = 8;
 
 function Value({ value, onChange }: { value: string; onChange: (v: string) => void }) {

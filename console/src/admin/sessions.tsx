@@ -3,7 +3,7 @@ import { useState } from "react";
 import { call } from "../api/client";
 import { Badge, Button, Confirm, CopyText, Inert, Loading, Problem, Table, Time, toast, type Column } from "../parts";
 
-interface Listed {
+interface ConsoleSession {
   id: string;
   name: string;
   scope: string;
@@ -15,9 +15,9 @@ interface Listed {
 /** The signed-in sessions of the console. */
 export function Sessions() {
   const queries = useQueryClient();
-  const sessions = useQuery({ queryKey: ["sessions"], queryFn: async () => (await call<{ sessions: Listed[] | null }>("GET", "/sessions")).sessions ?? [] });
-  const [ending, setEnding] = useState<Listed | null>(null);
-  const columns: Column<Listed>[] = [
+  const sessions = useQuery({ queryKey: ["sessions"], queryFn: async () => (await call<{ sessions: ConsoleSession[] | null }>("GET", "/sessions")).sessions ?? [] });
+  const [ending, setEnding] = useState<ConsoleSession | null>(null);
+  const columns: Column<ConsoleSession>[] = [
     {
       id: "name",
       header: "Name",

@@ -1,4 +1,3 @@
-/** The settings of the running server, and where each value came from. */
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { call } from "../api/client";
@@ -29,22 +28,23 @@ const columns: Column<Setting>[] = [
   { id: "origin", header: "From", cell: (s) => (s.origin === "default" ? <span className="quiet">default</span> : <Badge tone="info">{s.origin}</Badge>) },
 ];
 
+/** The settings of the running server, and where each value came from. */
 export function SettingsPage() {
-  const may = useCan("admin");
+  const isAdmin = useCan("admin");
   const session = useSession();
   const [changed, setChanged] = useState(false);
-  const settings = useQuery({ queryKey: ["settings"], queryFn: async () => (await call<{ settings: Setting[] | null }>("GET", "/settings")).settings ?? [], enabled: may });
+  const settings = useQuery({ queryKey: ["settings"], queryFn: async () => (await call<{ settings: Setting[] | null }>("GET", "/settings")).settings ?? [], enabled: isAdmin });
   const rows = settings.data?.filter((s) => !changed || s.origin !== "default") ?? [];
   return (
-    <Page title="Settings" actions={may && <Toggle label="Only changed settings" on={changed} onChange={setChanged} />}>
+    <Page title="Settings" actions={isAdmin && <Toggle label="Only changed settings" on={changed} onChange={setChanged} />}>
       {session && (
         <p className="quiet">
           {session.version} · engine {session.engine.name} ({session.engine.boundary}) · runs since <Time at={session.server_started} />
         </p>
       )}
-      {!may && <Empty title="Settings are for admins">Settings name files and addresses of the server's machine.</Empty>}
+      {!isAdmin && <Empty title="Settings are for admins">Settings name files and addresses of the server's machine.</Empty>}
       {settings.error && <Problem error={settings.error} retry={() => void settings.refetch()} />}
-      {may && settings.isPending && <Loading />}
+      {isAdmin && settings.isPending && <Loading />}
       {settings.data && (
         <div className="d-section p-stack">
           <Table label="Settings" columns={columns} rows={rows} rowKey={(s) => s.name} rowLabel={(s) => s.name} empty={<p className="quiet">Every setting has its default value.</p>} />

@@ -1,4 +1,3 @@
-/** All snapshots, with their sizes. */
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
@@ -8,12 +7,13 @@ import "./admin.css";
 
 type Snapshot = Schemas["Snapshot"];
 
+/** All snapshots, with their sizes. */
 export function SnapshotsPage() {
   const navigate = useNavigate();
   const queries = useQueryClient();
   const [removing, setRemoving] = useState<Snapshot | null>(null);
   const pages = useInfiniteQuery({
-    // The key differs from that of the whole list, because a list in pages has another form.
+    // This list is read page by page, so its cache key differs from that of the whole list.
     queryKey: ["snapshots", "pages"],
     queryFn: ({ pageParam }) => unwrap(api.GET("/v1/snapshots", { params: { query: pageParam ? { cursor: pageParam } : {} } })),
     initialPageParam: "",
@@ -35,16 +35,14 @@ export function SnapshotsPage() {
         </>
       ),
     },
-    {
-      id: "of",
-      header: "Of",
+    { id: "sandbox", header: "Sandbox",
       cell: (s) => (
         <Link to="/s/$id/$tab" params={{ id: s.sandbox, tab: "snapshots" }}>
           <Inert text={s.sandbox} />
         </Link>
       ),
     },
-    { id: "holds", header: "Holds", cell: (s) => (s.files_only ? <Badge tone="quiet">files</Badge> : <Badge tone="info">files and memory</Badge>) },
+    { id: "content", header: "Content", cell: (s) => (s.files_only ? <Badge tone="quiet">files</Badge> : <Badge tone="info">files and memory</Badge>) },
     { id: "size", header: "Size", align: "end", cell: (s) => <Bytes n={s.size_bytes} /> },
     { id: "own", header: "Frees", align: "end", cell: (s) => <Bytes n={s.own_bytes} /> },
     { id: "when", header: "Taken", align: "end", cell: (s) => <Time at={s.created_at} relative /> },

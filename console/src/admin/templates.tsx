@@ -1,4 +1,3 @@
-/** The templates that sandboxes can start from. */
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { call } from "../api/client";
@@ -10,6 +9,7 @@ interface Template {
   name: string;
 }
 
+/** The templates that sandboxes can start from. */
 export function TemplatesPage() {
   const navigate = useNavigate();
   const templates = useQuery({ queryKey: ["templates"], queryFn: async () => (await call<{ templates: Template[] | null }>("GET", "/templates")).templates ?? [] });

@@ -12,7 +12,7 @@ export type Schemas = components["schemas"];
 export const api = createClient<paths>({
   baseUrl: base,
   credentials: "same-origin",
-  // Looked up at each call, because a test may replace it.
+  // fetch is looked up at each call, because a test may replace it.
   fetch: (request) => globalThis.fetch(request),
 });
 
@@ -31,8 +31,8 @@ function checkSignedOut(status: number) {
 
 api.use({
   onRequest({ request }) {
-    // The server accepts unsafe requests only as JSON, which a form of another site cannot send. A
-    // request without a body has no type of its own.
+    // Cross-site request forgery: the server accepts unsafe requests only as JSON, which a form of
+    // another site cannot send. A request without a body would have no content type.
     if (request.method !== "GET" && !request.headers.has("Content-Type")) {
       request.headers.set("Content-Type", "application/json");
     }
@@ -62,13 +62,13 @@ export async function call<T>(method: string, path: string, body?: unknown, sign
   return read<T>(response);
 }
 
-/** The content of a response of the console's own paths. */
+/** Returns the content of a response of the console's own paths, or throws an ApiProblem. */
 export async function read<T>(response: Response): Promise<T> {
   checkSignedOut(response.status);
   return parseResponse<T>(response);
 }
 
-/** Like read, for a 401 that does not end the session. */
+/** Like read, for a response whose 401 does not mean that the session has ended. */
 export async function parseResponse<T>(response: Response): Promise<T> {
   const text = await response.text();
   let value: unknown = text;

@@ -33,15 +33,15 @@ export interface FleetRow {
   pending: number;
   denied: number;
   oom: boolean;
-  /** The greatest value needs a person's attention most. */
+  /** The greater, the more the sandbox needs a person's attention. */
   attention: number;
   attention_why: string;
 }
 
-/** One sample of one sandbox. */
+/** One sample of a sandbox's metrics. */
 export interface MetricRow {
   id: string;
-  /** Fraction of one core. */
+  /** CPU use, where 1 is one core. */
   cpu: number;
   memory: number;
   memory_limit: number;
@@ -61,9 +61,11 @@ export interface Entry {
   prev: string;
   kind: string;
   sandbox?: string;
-  /** key:ID, local:UID, console:SESSION, box or server. */
+  /** Who acted: key:ID, local:UID, console:SESSION, box or server. */
   actor?: string;
-  /** By kind. A sandbox may have chosen text in it: show it with Inert. */
+  /**
+   * Fields that depend on the kind. A sandbox may have chosen text in them, so show it with Inert.
+   */
   data?: Record<string, unknown>;
   source?: string;
   at?: number;
@@ -95,7 +97,7 @@ export interface FlowRecord {
   error?: string;
 }
 
-/** Events that a slow reader of the stream lost. */
+/** A note that a slow reader of the stream lost events. */
 export interface Gap {
   topic: string;
   text: string;

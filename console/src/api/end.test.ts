@@ -4,17 +4,17 @@ import { endSandbox } from "./end";
 describe("ending a sandbox", () => {
   let state: string;
   let refusal: string;
-  let ends: string; // the state that it is in by the time of the end
+  let stateAtEnd: string; // the state when the request arrives
   const sent: string[] = [];
   beforeEach(() => {
     sent.length = 0;
-    refusal = ends = "";
+    refusal = stateAtEnd = "";
     vi.stubGlobal("fetch", async (request: Request) => {
       sent.push(request.method);
       if (request.method === "POST") {
         expect(new URL(request.url).pathname).toMatch(/\/v1\/sandboxes\/s1\/timeout$/);
         expect(await request.json()).toEqual({ seconds: 0 });
-        if (ends) state = ends;
+        if (stateAtEnd) state = stateAtEnd;
         if (refusal) return Response.json({ code: refusal, detail: "no", status: 404 }, { status: 404, headers: { "Content-Type": "application/problem+json" } });
         return Response.json({ id: "s1", state: "stopped" });
       }
@@ -31,7 +31,7 @@ describe("ending a sandbox", () => {
   it("does not remove a sandbox that ended between the check and the request", async () => {
     state = "running";
     refusal = "sandbox_not_running";
-    ends = "stopped";
+    stateAtEnd = "stopped";
     expect(await endSandbox("s1", "running")).toBe(false);
     expect(sent).toEqual(["GET", "POST", "GET"]);
   });
@@ -42,7 +42,7 @@ describe("ending a sandbox", () => {
   ])("reports an error if the sandbox has not ended: %s, %s", async (code, then) => {
     state = "running";
     refusal = code;
-    ends = then;
+    stateAtEnd = then;
     await expect(endSandbox("s1", "running")).rejects.toThrow("no");
     expect(sent).not.toContain("DELETE");
   });
@@ -53,7 +53,7 @@ describe("ending a sandbox", () => {
   });
 
   it("does not remove a sandbox that was paused since", async () => {
-    for (state of ["pausing", "paused"]) await expect(endSandbox("s1", "running")).rejects.toThrow("It has been paused since.");
+    for (state of ["pausing", "paused"]) await expect(endSandbox("s1", "running")).rejects.toThrow("The sandbox has been paused since.");
     expect(sent).toEqual(["GET", "GET"]);
   });
 });

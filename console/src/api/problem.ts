@@ -24,12 +24,12 @@ export class ApiProblem extends Error {
   }
 }
 
-/** Converts an unsuccessful answer. */
+/** Converts the body of an unsuccessful response. */
 export function problemOf(status: number, body: unknown): ApiProblem {
   const b: Body = typeof body === "object" && body !== null ? body : {};
-  const word = (v: unknown) => (typeof v === "string" ? v : "");
-  const text = word(b.detail) || word(b.title) || (typeof body === "string" && body.length < 400 ? body : "");
-  return new ApiProblem(status, word(b.code) || `status_${status}`, text || `The server answered ${status}.`, word(b.hint));
+  const textOf = (v: unknown) => (typeof v === "string" ? v : "");
+  const text = textOf(b.detail) || textOf(b.title) || (typeof body === "string" && body.length < 400 ? body : "");
+  return new ApiProblem(status, textOf(b.code) || `status_${status}`, text || `The server answered ${status}.`, textOf(b.hint));
 }
 
 /** Converts anything thrown to an ApiProblem. */

@@ -6,7 +6,10 @@ import { inertLine } from "../parts/inert";
 import { canNotify, notify } from "./notify";
 import { badge } from "./favicon";
 
-/** Notifies the user, while the page is not visible, of a request that waits for a decision. */
+/**
+ * Announces new approval requests: to screen readers, on the tab's icon and, while the page is not
+ * visible, as desktop notifications.
+ */
 export function ApprovalAlerts() {
   const pending = useApprovals().pending.length;
   const navigate = useNavigate();
@@ -30,17 +33,17 @@ export function ApprovalAlerts() {
   }, [navigate]);
 
   useEffect(() => {
-    const reconnectNow = () => {
+    const update = () => {
       live.setHidden(document.hidden);
       if (!document.hidden) live.reconnectNow();
     };
-    // A page can be opened in the background.
+    // A page may be opened in a background tab.
     live.setHidden(document.hidden);
-    window.addEventListener("online", reconnectNow);
-    document.addEventListener("visibilitychange", reconnectNow);
+    window.addEventListener("online", update);
+    document.addEventListener("visibilitychange", update);
     return () => {
-      window.removeEventListener("online", reconnectNow);
-      document.removeEventListener("visibilitychange", reconnectNow);
+      window.removeEventListener("online", update);
+      document.removeEventListener("visibilitychange", update);
     };
   }, []);
 

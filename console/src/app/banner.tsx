@@ -6,8 +6,8 @@ import { useNow } from "../parts/clock";
 import { coarse } from "../parts/format";
 import { Icon } from "../parts/icon";
 
-/** How long before its end a warning about the session appears. */
-const warning = 10 * 60_000;
+/** How long before the session's end the warning appears. */
+const warningPeriod = 10 * 60_000;
 
 /** Messages for all pages: no server, another version, the session ends soon. */
 export function Banner({ session }: { session: Session }) {
@@ -33,7 +33,7 @@ export function Banner({ session }: { session: Session }) {
       </Line>
     );
   }
-  if (left < warning && !hidden) {
+  if (left < warningPeriod && !hidden) {
     return (
       <Line tone="warn">
         <span>{left > 0 ? `Your session ends in ${coarse(left)}.` : "Your session has ended."} To create a new link, run: crannog console</span>

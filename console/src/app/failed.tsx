@@ -22,7 +22,7 @@ export function Failed({ error, reset }: ErrorComponentProps) {
 }
 
 /** Shown for an unknown address. */
-export function Lost() {
+export function NotFound() {
   return (
     <Page title="Not found">
       <Empty title="There is nothing at this address">

@@ -10,12 +10,12 @@ export function faviconSVG(count: number): string {
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">${hut}${mark}</svg>`;
 }
 
-let plain: string | undefined;
+let plainIcon: string | undefined;
 
 /** Shows on the tab how many requests are pending. */
 export function badge(count: number) {
   const link = document.querySelector<HTMLLinkElement>("link[rel='icon']");
   if (!link) return;
-  plain ??= link.href;
-  link.href = count > 0 ? `data:image/svg+xml,${encodeURIComponent(faviconSVG(count))}` : plain;
+  plainIcon ??= link.href;
+  link.href = count > 0 ? `data:image/svg+xml,${encodeURIComponent(faviconSVG(count))}` : plainIcon;
 }

@@ -2,8 +2,8 @@ import { Kbd } from "../parts/button";
 import { Dialog } from "../parts/dialog";
 import { listShortcuts } from "./shortcuts";
 
-// Shortcuts that belong to a part of a page and not to the page.
-const elsewhere = [
+// Shortcuts of parts of a page, such as a table. They are not registered for the whole page.
+const partShortcuts = [
   { keys: "j", label: "Next row" },
   { keys: "k", label: "Previous row" },
   { keys: "Enter", label: "Open the row" },
@@ -14,7 +14,7 @@ const elsewhere = [
 /** The shortcuts that are available now. */
 export function Help({ open, onOpenChange }: { open: boolean; onOpenChange: (open: boolean) => void }) {
   const here = listShortcuts();
-  const all = [...here, ...elsewhere.filter((e) => !here.some((h) => h.keys === e.keys))];
+  const all = [...here, ...partShortcuts.filter((e) => !here.some((h) => h.keys === e.keys))];
   return (
     <Dialog title="Keyboard shortcuts" open={open} onOpenChange={onOpenChange} wide>
       <dl className="app-help">

@@ -1,6 +1,6 @@
 /**
- * How well a text matches what was typed: larger is better, 0 is no match. Each typed word must be
- * found. A match at the start is best, then one at the start of a word.
+ * Rates how well a text matches what was typed: larger is better, 0 is no match. Each typed word
+ * must be found. A match at the start of the text is best, then one at the start of a word.
  */
 export function score(text: string, typed: string): number {
   const have = text.toLowerCase();

@@ -27,8 +27,8 @@ export const navItems: readonly NavItem[] = [
   { to: "/doctor", label: "Doctor", icon: "doctor" },
 ];
 
-/** Reports whether a path is this page's or below it. */
-export function within(path: string, place: string): boolean {
-  if (place === "/") return path === "/" || path.startsWith("/s/");
-  return path === place || path.startsWith(`${place}/`);
+/** Reports whether a path is a page's or below it. */
+export function within(path: string, page: string): boolean {
+  if (page === "/") return path === "/" || path.startsWith("/s/");
+  return path === page || path.startsWith(`${page}/`);
 }

@@ -1,13 +1,13 @@
 import { useSyncExternalStore } from "react";
 
-const name = "crannog-notify";
+const storageKey = "crannog-notify";
 const listeners = new Set<() => void>();
 
 export type NotifyState = "on" | "off" | "refused" | "impossible";
 
 function switchedOn(): boolean {
   try {
-    return localStorage.getItem(name) === "on";
+    return localStorage.getItem(storageKey) === "on";
   } catch {
     return false;
   }
@@ -33,13 +33,13 @@ export function notify(title: string, options: NotificationOptions): Notificatio
   }
 }
 
-async function turn(on: boolean) {
+async function setEnabled(on: boolean) {
   const granted = on ? (await Notification.requestPermission()) === "granted" : false;
   try {
-    if (granted) localStorage.setItem(name, "on");
-    else localStorage.removeItem(name);
+    if (granted) localStorage.setItem(storageKey, "on");
+    else localStorage.removeItem(storageKey);
   } catch {
-    // The page asks again the next time.
+    // Without storage, the choice lasts until the page is reloaded.
   }
   for (const listener of listeners) listener();
 }
@@ -56,5 +56,5 @@ export function useNotify(): [NotifyState, (on: boolean) => void] {
     },
     state,
   );
-  return [now, (on) => void turn(on)];
+  return [now, (on) => void setEnabled(on)];
 }

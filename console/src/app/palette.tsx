@@ -15,7 +15,7 @@ import { type Theme, setTheme } from "./theme";
 interface Command {
   id: string;
   icon: IconName;
-  /** Also searched. */
+  /** The shown text, which is also searched. */
   text: string;
   quiet?: string;
   run: () => void;
@@ -35,7 +35,7 @@ export function Palette({ session, open, onOpenChange, onHelp }: PaletteProps) {
   const { pending } = useApprovals();
   const [notify, setNotify] = useNotify();
   const [typed, setTyped] = useState("");
-  const [at, setAt] = useState(0);
+  const [selected, setSelected] = useState(0);
   const list = useId();
 
   const commands = useMemo(() => {
@@ -59,7 +59,7 @@ export function Palette({ session, open, onOpenChange, onHelp }: PaletteProps) {
     return all;
   }, [navigate, session.scope, notify, setNotify, onHelp]);
 
-  const boxes = useMemo(
+  const sandboxes = useMemo(
     () =>
       rows.map((row): Command => ({
         id: row.id,
@@ -82,14 +82,14 @@ export function Palette({ session, open, onOpenChange, onHelp }: PaletteProps) {
     [pending, navigate],
   );
 
-  const found = [
+  const results = [
     ...best(requests, typed, (c) => `${c.text} ${c.id}`, typed ? 5 : 3),
     ...best(commands, typed, (c) => c.text, 20),
-    ...(typed ? best(boxes, typed, (c) => `${c.text} ${c.id}`, 20) : boxes.slice(0, 8)),
+    ...(typed ? best(sandboxes, typed, (c) => `${c.text} ${c.id}`, 20) : sandboxes.slice(0, 8)),
   ];
   const seq = /^#?(\d{1,15})$/.exec(typed.trim())?.[1];
-  if (seq) found.push({ id: "seq", icon: "record", text: `Entry ${seq} of the audit log`, run: () => void navigate({ to: "/record/$seq", params: { seq } }) });
-  const current = Math.min(at, found.length - 1);
+  if (seq) results.push({ id: "seq", icon: "record", text: `Entry ${seq} of the audit log`, run: () => void navigate({ to: "/record/$seq", params: { seq } }) });
+  const current = Math.min(selected, results.length - 1);
 
   const run = (command: Command | undefined) => {
     if (!command) return;
@@ -98,13 +98,13 @@ export function Palette({ session, open, onOpenChange, onHelp }: PaletteProps) {
   };
   const keys = (event: KeyboardEvent) => {
     const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
-    if (step !== 0 && found.length > 0) {
-      const to = (current + step + found.length) % found.length;
-      setAt(to);
+    if (step !== 0 && results.length > 0) {
+      const to = (current + step + results.length) % results.length;
+      setSelected(to);
       document.getElementById(`${list}-${to}`)?.scrollIntoView({ block: "nearest" });
       event.preventDefault();
     } else if (event.key === "Enter") {
-      run(found[current]);
+      run(results[current]);
       event.preventDefault();
     }
   };
@@ -121,25 +121,25 @@ export function Palette({ session, open, onOpenChange, onHelp }: PaletteProps) {
             aria-label="Search and commands"
             aria-expanded="true"
             aria-controls={list}
-            aria-activedescendant={found.length > 0 ? `${list}-${current}` : undefined}
+            aria-activedescendant={results.length > 0 ? `${list}-${current}` : undefined}
             autoComplete="off"
             spellCheck={false}
             placeholder="A sandbox, a page, or a command"
             value={typed}
             onChange={(event) => {
               setTyped(event.currentTarget.value);
-              setAt(0);
+              setSelected(0);
             }}
             onKeyDown={keys}
           />
           <ul id={list} role="listbox" aria-label="Results">
-            {found.map((command, i) => (
+            {results.map((command, i) => (
               <li
                 key={command.id}
                 id={`${list}-${i}`}
                 role="option"
                 aria-selected={i === current}
-                onMouseMove={() => setAt(i)}
+                onMouseMove={() => setSelected(i)}
                 onClick={() => run(command)}
               >
                 <Icon name={command.icon} />
@@ -148,7 +148,7 @@ export function Palette({ session, open, onOpenChange, onHelp }: PaletteProps) {
               </li>
             ))}
           </ul>
-          {found.length === 0 && <p className="app-palette-none quiet">No result.</p>}
+          {results.length === 0 && <p className="app-palette-none quiet">No result.</p>}
         </Radix.Content>
       </Radix.Portal>
     </Radix.Root>

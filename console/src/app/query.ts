@@ -11,7 +11,7 @@ export const queries = new QueryClient({
     queries: {
       staleTime: 5_000,
       gcTime: 2 * 60_000,
-      // The server would refuse a repeated request again.
+      // The server would reject a repeated request again.
       retry: (count, error) => count < 2 && !(error instanceof ApiProblem && error.status >= 400 && error.status < 500),
       refetchOnWindowFocus: false,
     },
@@ -36,17 +36,17 @@ export function beginQueries() {
     signOutReason.text = Date.parse(session.expires_at) <= Date.now() ? "Your session has expired." : "Your session has ended.";
     live.stop();
     queries.setQueryData(sessionQuery.queryKey, null);
-    // The next user may be another person, so the data is dropped. Not at once: the pages that show
-    // it are still mounted and would read it again.
-    setTimeout(() => queries.removeQueries({ predicate: others }), 0);
+    // Drop the data, because the next user may be another person. Do it later: the mounted pages
+    // would read the data again at once.
+    setTimeout(() => queries.removeQueries({ predicate: isNotSession }), 0);
   });
   // While the stream was broken, any data may have changed.
   live.onReturn.on(() => {
-    void queries.invalidateQueries({ predicate: others });
+    void queries.invalidateQueries({ predicate: isNotSession });
   });
 }
 
-/** Marks a query that does not depend on the signed-in session. */
-export function others(query: { queryKey: readonly unknown[] }): boolean {
+/** Reports whether a query is any but the one for the session itself. */
+export function isNotSession(query: { queryKey: readonly unknown[] }): boolean {
   return query.queryKey[0] !== sessionQuery.queryKey[0];
 }

@@ -11,15 +11,17 @@ const SignInPage = lazy(() => import("../signin/page").then((m) => ({ default: m
 // Taken before any other code reads the address.
 const tokenAtStart = takeToken();
 
-/** The sign-in page or the console. The requested page stays in the address until then. */
+/**
+ * The sign-in page or the console. The requested page stays in the address while the user signs in.
+ */
 export function Root() {
   const [token, setToken] = useState(tokenAtStart);
-  // A page that is opened with a token usually has no session yet, so none is requested.
+  // A page that is opened with a token usually has no session yet, so do not ask for one.
   const session = useQuery({ ...sessionQuery, enabled: token === null });
   const signedIn = session.data?.id;
 
   useEffect(() => {
-    // A link that is opened in a tab with the console only changes the fragment, and loads nothing.
+    // A link that is opened in a tab with the console changes only the fragment and loads nothing.
     const takeFromAddress = () => {
       const taken = takeToken();
       if (taken !== null) setToken(taken);

@@ -1,17 +1,17 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
 import { fleetSearch } from "../fleet/search";
 import { Loading } from "../parts/page";
-import { Failed, Lost } from "./failed";
+import { Failed, NotFound } from "./failed";
 import { readSearch as newSearch } from "../create/search";
 import { readSearch as policySearch } from "../policy/search";
 import { readSearch as recordSearch } from "../record/search";
 import { sandboxSearch } from "../sandbox/search";
 import { Root } from "./root";
 
-const root = createRootRoute({ component: Root, notFoundComponent: Lost, errorComponent: Failed });
+const root = createRootRoute({ component: Root, notFoundComponent: NotFound, errorComponent: Failed });
 
-// A line or two for each page, which is loaded when it is first opened. A page's filter is in the
-// search of the URL, so that the address restores the page completely.
+// Each page is loaded when it is first opened. Its filters are in the search part of the URL, so
+// that the address restores the page completely.
 const routes = [
   createRoute({
     getParentRoute: () => root,

@@ -52,7 +52,7 @@ export function Shell({ session }: { session: Session }) {
         <ul>
           {shown.map((p) => (
             <li key={p.to} className={p.small ? "app-place" : "app-place app-place-wide"}>
-              <NavLink place={p} here={within(path, p.to)} count={p.to === "/approvals" ? pending : 0} />
+              <NavLink item={p} here={within(path, p.to)} count={p.to === "/approvals" ? pending : 0} />
             </li>
           ))}
           <li className="app-place-more">
@@ -86,11 +86,11 @@ export function Shell({ session }: { session: Session }) {
   );
 }
 
-function NavLink({ place, here, count }: { place: NavItem; here: boolean; count: number }) {
+function NavLink({ item, here, count }: { item: NavItem; here: boolean; count: number }) {
   return (
-    <Link to={place.to} className="app-link" title={place.label} aria-current={here ? "page" : undefined}>
-      <Icon name={place.icon} />
-      <span>{place.label}</span>
+    <Link to={item.to} className="app-link" title={item.label} aria-current={here ? "page" : undefined}>
+      <Icon name={item.icon} />
+      <span>{item.label}</span>
       {count > 0 && (
         <span className="app-count">
           {count}
@@ -108,7 +108,7 @@ function useFocusOnArrival(path: string) {
   useEffect(() => {
     const [before, now] = [last.current.split("/"), path.split("/")];
     last.current = path;
-    // From tab to tab of one sandbox the focus stays on the tabs.
+    // Between tabs of one sandbox the focus stays on the tabs.
     const same = before[1] === now[1] && (now[1] !== "s" || before[2] === now[2]);
     if (!same) main.current?.focus({ preventScroll: true });
   }, [path]);

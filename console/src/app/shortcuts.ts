@@ -1,7 +1,7 @@
 import { useEffect, useRef } from "react";
 
 export interface Shortcut {
-  /** The text in the help; absent for a second key of the same action. */
+  /** The text in the help; empty for a second key of the same action. */
   label: string;
   run: (event: KeyboardEvent) => void;
 }
@@ -9,14 +9,14 @@ export interface Shortcut {
 /** Keys as they are written in help: "a", "?", "g f", "mod+k". */
 export type Shortcuts = Record<string, Shortcut>;
 
-// The most time between the two keys of "g f".
+// The longest time between the two keys of "g f", in milliseconds.
 const maxInterval = 1_200;
 
-const layers: Shortcuts[] = [];
+const handlers: Shortcuts[] = [];
 let pressed = "";
 let since = 0;
 
-/** The name of the key in an event, with mod for Ctrl and Command. */
+/** Returns the name of the key in an event, with mod for Ctrl and Command. */
 export function keyName(event: Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "altKey" | "shiftKey">): string {
   if (event.altKey) return "";
   const mod = event.ctrlKey || event.metaKey;
@@ -24,8 +24,8 @@ export function keyName(event: Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey"
   return mod ? `mod+${key}` : key;
 }
 
-/** Reports whether keys belong to the focused element and not to the page. */
-export function taken(target: EventTarget | null): boolean {
+/** Reports whether the focused element handles keys itself, so that the page must not. */
+export function handlesKeys(target: EventTarget | null): boolean {
   if (!(target instanceof Element)) return false;
   return target.closest("input, textarea, select, [contenteditable='true'], [role='textbox'], [data-keys='own'], .xterm, [role='menu']") !== null;
 }
@@ -34,7 +34,7 @@ export function taken(target: EventTarget | null): boolean {
 export function press(event: KeyboardEvent, now = Date.now()): boolean {
   const key = keyName(event);
   if (key === "" || event.defaultPrevented || event.isComposing) return false;
-  const typing = taken(event.target);
+  const typing = handlesKeys(event.target);
   // The palette opens everywhere except in a terminal, where Ctrl-K belongs to the shell.
   if (typing && !(key.startsWith("mod+") && !(event.target as Element).closest(".xterm"))) return false;
   const modal = document.querySelector("[role='dialog'], [role='alertdialog']") !== null;
@@ -42,8 +42,8 @@ export function press(event: KeyboardEvent, now = Date.now()): boolean {
   [pressed, since] = [key, now];
   for (const name of [pair, key]) {
     if (name === "") continue;
-    for (let i = layers.length - 1; i >= 0; i--) {
-      const shortcut = layers[i]?.[name];
+    for (let i = handlers.length - 1; i >= 0; i--) {
+      const shortcut = handlers[i]?.[name];
       if (!shortcut || (modal && !key.startsWith("mod+"))) continue;
       pressed = "";
       event.preventDefault();
@@ -56,18 +56,18 @@ export function press(event: KeyboardEvent, now = Date.now()): boolean {
 
 /** Adds shortcuts above the existing ones, until the returned function is called. */
 export function addShortcuts(shortcuts: Shortcuts): () => void {
-  layers.push(shortcuts);
+  handlers.push(shortcuts);
   return () => {
-    const at = layers.indexOf(shortcuts);
-    if (at >= 0) layers.splice(at, 1);
+    const at = handlers.indexOf(shortcuts);
+    if (at >= 0) handlers.splice(at, 1);
   };
 }
 
 /** All shortcuts that are available now, the innermost first, for the help. */
 export function listShortcuts(): { keys: string; label: string }[] {
   const all = new Map<string, string>();
-  for (const layer of [...layers].reverse()) {
-    for (const [keys, { label }] of Object.entries(layer)) if (!all.has(keys)) all.set(keys, label);
+  for (const handler of [...handlers].reverse()) {
+    for (const [keys, { label }] of Object.entries(handler)) if (!all.has(keys)) all.set(keys, label);
   }
   return [...all].filter(([, label]) => label !== "").map(([keys, label]) => ({ keys, label }));
 }
@@ -80,16 +80,16 @@ export function useShortcuts(shortcuts: Shortcuts) {
   });
   const names = Object.keys(shortcuts).join("\n");
   useEffect(() => {
-    const layer: Shortcuts = {};
+    const handler: Shortcuts = {};
     for (const name of names === "" ? [] : names.split("\n")) {
-      layer[name] = {
+      handler[name] = {
         get label() {
           return latest.current[name]?.label ?? "";
         },
         run: (event) => latest.current[name]?.run(event),
       };
     }
-    return addShortcuts(layer);
+    return addShortcuts(handler);
   }, [names]);
 }
 

@@ -1,8 +1,9 @@
 import { readFileSync, readdirSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 
-// Source patterns that could turn text of a sandbox into markup or code. The page's policy stops
-// most of it as well; this test makes sure that the source does not contain it at all.
+// Source patterns that could turn text of a sandbox into markup or code. The page's content
+// security policy stops most of them too; this test makes sure that the source does not contain
+// them at all.
 const forbidden: [string, RegExp][] = [
   ["markup from text", /dangerouslySetInnerHTML|\.(?:inner|outer)HTML\s*=(?!=)|insertAdjacentHTML|document\.write|createContextualFragment|parseFromString/],
   ["code from text", /\beval\s*\(|new\s+Function\s*\(|setTimeout\s*\(\s*["'`]|["'`]javascript:/],
@@ -10,8 +11,8 @@ const forbidden: [string, RegExp][] = [
   ["a frame with rights", /allow-same-origin[^\n]*allow-scripts|allow-scripts[^\n]*allow-same-origin/],
 ];
 
-// A preview has an origin of its own, which isPreview checks: its storage is separate, and it
-// cannot reach out of its frame.
+// A preview has its own origin, which isPreview checks. Its storage is separate, and it cannot
+// reach out of its frame.
 const excepted: Record<string, string[]> = { "sandbox/ports/tab.tsx": ["a frame with rights"] };
 
 function faults(text: string): string[] {

@@ -2,14 +2,14 @@ import { useSyncExternalStore } from "react";
 
 export type Theme = "system" | "light" | "dark";
 
-const name = "crannog-theme";
+const storageKey = "crannog-theme";
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const listeners = new Set<() => void>();
 let chosen: Theme = "system";
 
 function stored(): Theme {
   try {
-    const value = localStorage.getItem(name);
+    const value = localStorage.getItem(storageKey);
     return value === "light" || value === "dark" ? value : "system";
   } catch {
     return "system";
@@ -37,10 +37,10 @@ export function beginTheme() {
 export function setTheme(theme: Theme) {
   chosen = theme;
   try {
-    if (theme === "system") localStorage.removeItem(name);
-    else localStorage.setItem(name, theme);
+    if (theme === "system") localStorage.removeItem(storageKey);
+    else localStorage.setItem(storageKey, theme);
   } catch {
-    // If the choice cannot be stored, it lasts as long as the page.
+    // Without storage, the choice lasts until the page is reloaded.
   }
   apply();
 }

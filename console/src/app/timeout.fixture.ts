@@ -1,7 +1,7 @@
 import { configure } from "@testing-library/react";
 
 /**
- * How long, in milliseconds, a test waits for an event. It is generous, because the machine may be
+ * How long a test waits for an event, in milliseconds. It is generous, because the machine may be
  * busy.
  */
 export const eventTimeout = 120_000;

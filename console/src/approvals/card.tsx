@@ -7,7 +7,10 @@ import { factsOf, kindName, lastsOf, partsOf, rememberText, votesOf, type Fact, 
 
 const tones: Record<Urgency, Tone> = { calm: "quiet", soon: "warn", now: "bad", over: "quiet" };
 
-/** The remaining time of a request. It is not a live region: a screen reader that reads a clock aloud would hide all other text. */
+/**
+ * The remaining time of a request. It is not a live region, because a screen reader that reads a
+ * clock aloud would drown all other text.
+ */
 export function Countdown({ until }: { until: string }) {
   const left = leftOf(until, useNow(1000));
   return (
@@ -30,8 +33,10 @@ export function RequestState({ state }: { state: string }) {
 
 export interface Deciding {
   approve: () => void;
+  /** Allows the host permanently. */
   always: () => void;
   deny: () => void;
+  /** Decides all requests of the rule. */
   all: () => void;
   /** The number of pending requests with the same rule, this one included. */
   similar: number;
@@ -44,7 +49,7 @@ export interface CardProps {
   name?: string | undefined;
   /** How similar requests were decided before. */
   past?: string | undefined;
-  /** It has the keyboard focus. */
+  /** Whether the card has the keyboard focus. */
   focused?: boolean;
   deciding?: Deciding | undefined;
   ref?: Ref<HTMLElement>;
@@ -109,7 +114,7 @@ export function Card({ request: q, name, past, focused, deciding, ref, headRef, 
         {hashes.length > 0 && (
           <details className="a-more">
             <summary>
-              and {hashes.length} {hashes.length === 1 ? "more that must be the same" : "more, such as hashes, that must be the same"}
+              and {hashes.length} {hashes.length === 1 ? "more fact" : "more facts, such as hashes"}
             </summary>
             <Facts facts={hashes} />
           </details>

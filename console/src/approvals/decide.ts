@@ -1,5 +1,4 @@
-// Sends a decision, and remembers the approval requests that this tab has decided until the stream
-// confirms it.
+// Reads approval requests and sends decisions.
 import { useQuery } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
 import type { ApprovalRequest } from "./request";

@@ -5,7 +5,7 @@ import { alwaysText, partsOf, type ApprovalRequest } from "./request";
 
 const maxReason = 512;
 
-/** Denies a request, with the reason for the program inside. */
+/** Denies a request with a reason, which the program in the sandbox receives. */
 export function DenyDialog({ request, onClose, onDeny }: { request: ApprovalRequest; onClose: () => void; onDeny: (reason: string) => Promise<void> }) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);
@@ -78,14 +78,14 @@ export function AlwaysDialog({ request, onClose, onConfirm }: { request: Approva
 }
 
 export interface BulkProps {
-  /** The requests that were shown when it was opened. Later ones are not included. */
+  /** The requests that were shown when the dialog was opened. Later ones are not included. */
   requests: readonly ApprovalRequest[];
   names: ReadonlyMap<string, string>;
   onClose: () => void;
   onDecided: (id: string) => void;
 }
 
-/** Decides all requests of one rule, each of which is shown. */
+/** Decides all requests of a rule, each of which is shown. */
 export function BulkDialog({ requests, names, onClose, onDecided }: BulkProps) {
   const [reason, setReason] = useState("");
   const [busy, setBusy] = useState(false);

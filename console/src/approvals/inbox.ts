@@ -1,5 +1,5 @@
-// The inbox without its rendering: the order of the requests, which of them the keys act on, and
-// when a key or a click may count.
+// The state of the inbox without its rendering: the order of the requests, which of them keys act
+// on, and when a key or a click may decide.
 
 /** The fields of a request that the inbox needs. */
 export interface Expiring {
@@ -9,9 +9,9 @@ export interface Expiring {
 }
 
 /**
- * How long a card must have been visible to a person before a decision on it counts. A program
- * inside chooses when it requests an approval, so it could place a card under a finger that is
- * already moving.
+ * How long a card must have been visible before a decision on it counts. A program in a sandbox
+ * chooses when it requests an approval, so it could place a card under a finger that is already
+ * moving.
  */
 export const GUARD_MS = 400;
 
@@ -20,11 +20,11 @@ export interface Inbox {
   readonly order: readonly string[];
   /** The card that keys act on. */
   readonly focus: string | null;
-  /** Since when it has the focus. */
+  /** Time from which the card has had the focus. */
   readonly focusedAt: number;
-  /** Since when each card has been in its current position. */
+  /** Time from which each card has been in its current position. */
   readonly placedAt: Readonly<Record<string, number>>;
-  /** Since when the page itself has been visible. */
+  /** Time from which the page itself has been visible. */
   readonly shownAt: number;
 }
 
@@ -43,8 +43,8 @@ export function byDeadline<T extends Expiring>(requests: readonly T[]): T[] {
 }
 
 /**
- * reorder updates the pending requests. The focus stays with its card however the others move. If
- * its card is removed, the focus moves to the one below, or to the last.
+ * reorder updates the order of pending requests. The focus stays with its card when others move. If
+ * its card is removed, the focus moves to the card below, or else above.
  */
 export function reorder(inbox: Inbox, order: readonly string[], now: number): Inbox {
   const placedAt: Record<string, number> = {};
@@ -80,14 +80,14 @@ export function focusOn(inbox: Inbox, id: string | null, now: number): Inbox {
   return { ...inbox, focus: id, focusedAt: now };
 }
 
-/** shown notes that the page became visible: all of it is new to the viewer. */
+/** shown sets the time at which the page became visible, because all of it is new to the viewer. */
 export function shown(inbox: Inbox, now: number): Inbox {
   return { ...inbox, shownAt: now };
 }
 
 /**
- * keyCounts reports whether a key may decide on the card that has the focus. The
- * card must be in view: inView is since when it has been, or null.
+ * keyCounts reports whether a key may decide on the card with the focus. The card must be in view:
+ * inView is the time from which it has been, or null.
  */
 export function keyCounts(inbox: Inbox, inView: number | null, now: number): boolean {
   if (inbox.focus === null || inView === null) return false;
@@ -95,8 +95,8 @@ export function keyCounts(inbox: Inbox, inView: number | null, now: number): boo
 }
 
 /**
- * clickCounts is the same for a pointer, which hits a position and not a card: the card must not have
- * moved.
+ * clickCounts reports whether a click may decide on a card. A pointer hits a position and not a
+ * card, so the card must not have moved lately.
  */
 export function clickCounts(inbox: Inbox, id: string, now: number): boolean {
   const placed = inbox.placedAt[id];

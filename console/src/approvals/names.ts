@@ -3,7 +3,10 @@ import { useQueries } from "@tanstack/react-query";
 import { api, unwrap } from "../api/client";
 import type { ApprovalRequest } from "./request";
 
-/** useNames returns the names of the requests' sandboxes; one without a name, or removed, is not in it. */
+/**
+ * useNames returns the names of the requests' sandboxes by ID, without removed sandboxes and those
+ * that have no name.
+ */
 export function useNames(requests: readonly ApprovalRequest[]): ReadonlyMap<string, string> {
   const ids = [...new Set(requests.map((q) => q.sandbox))];
   const answers = useQueries({

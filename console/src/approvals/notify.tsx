@@ -1,7 +1,7 @@
 import { useNotify } from "../app/notify";
 import { Toggle } from "../parts";
 
-/** Turns desktop notifications on and off, if the browser has them and permits it. */
+/** A switch for desktop notifications, if the browser has them and permits them. */
 export function Notify() {
   const [state, turn] = useNotify();
   if (state === "impossible") return null;

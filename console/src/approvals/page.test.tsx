@@ -53,8 +53,8 @@ const request = (id: string, over: Partial<ApprovalRequest> = {}): ApprovalReque
   ...over,
 });
 
-/** Every head is in view as soon as it is observed. */
-class AlwaysSeen {
+/** An IntersectionObserver for which everything is in view at once. */
+class AlwaysInView {
   constructor(private readonly back: (seen: { target: Element; isIntersecting: boolean }[]) => void) {}
   observe(target: Element) {
     this.back([{ target, isIntersecting: true }]);
@@ -79,7 +79,7 @@ const wait = (ms: number) => act(async () => void (await vi.advanceTimersByTimeA
 
 beforeEach(() => {
   vi.useFakeTimers({ now: start });
-  vi.stubGlobal("IntersectionObserver", AlwaysSeen);
+  vi.stubGlobal("IntersectionObserver", AlwaysInView);
   Element.prototype.scrollIntoView = () => undefined;
   mocks.pending = [];
   mocks.can = true;

@@ -1,4 +1,3 @@
-/** The inbox: pending and decided approval requests. */
 import { useNavigate, useParams } from "@tanstack/react-router";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { useCan } from "../api/session";
@@ -15,17 +14,17 @@ import { byDeadline, clickCounts, emptyInbox, focusOn, keyCounts, move, reorder,
 import { useNames } from "./names";
 import { Notify } from "./notify";
 import { kindName, partsOf, pastOf, sameRule, type ApprovalRequest } from "./request";
-import { useInView, useShown } from "./view";
+import { useInView, useOnVisible } from "./view";
 
 type Open = { what: "deny" | "always"; request: ApprovalRequest } | { what: "bulk"; requests: readonly ApprovalRequest[] };
 
+/** The inbox: pending and decided approval requests. */
 export function ApprovalsPage() {
   const { id } = useParams({ strict: false }) as { id?: string };
   const { pending, recent, ready } = useApprovals();
   const streaming = useLiveState() === "live" && ready;
   const polled = usePending(!streaming);
-  // A list that was requested in an earlier break is older than the events of the stream since
-  // then.
+  // A list that was polled in an earlier interruption is older than the stream's events since then.
   const streamedAt = useRef(0);
   if (streaming) streamedAt.current = Date.now();
   const newer = polled.dataUpdatedAt >= streamedAt.current ? polled.data : undefined;
@@ -56,8 +55,8 @@ function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting
   const open = id !== undefined && waiting.some((q) => q.id === id);
   const one = useRequest(ready && !open ? id : undefined, stamp);
   const navigate = useNavigate();
-  const may = useCan("operator");
-  const [taking, setTaking] = useState(false);
+  const isOperator = useCan("operator");
+  const [revoking, setRevoking] = useState(false);
   if (id === undefined || open || !ready) return null;
   const close = (
     <Button variant="quiet" onClick={() => void navigate({ to: "/approvals" })}>
@@ -79,8 +78,8 @@ function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting
         request={one.data}
         note={
           <p className="a-actions">
-            {may && one.data.state === "approved" && (
-              <Button variant="danger" icon="deny" onClick={() => setTaking(true)}>
+            {isOperator && one.data.state === "approved" && (
+              <Button variant="danger" icon="deny" onClick={() => setRevoking(true)}>
                 Revoke…
               </Button>
             )}
@@ -88,10 +87,10 @@ function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting
           </p>
         }
       />
-      {taking && (
+      {revoking && (
         <DenyDialog
           request={one.data}
-          onClose={() => setTaking(false)}
+          onClose={() => setRevoking(false)}
           onDeny={async (reason) => {
             await send(id, { do: "deny", reason });
             toast("The grant is revoked.");
@@ -114,7 +113,7 @@ interface WaitingProps {
 }
 
 function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingProps) {
-  const may = useCan("operator");
+  const isOperator = useCan("operator");
   const decided = useDecided(stamp).data ?? [];
   const inView = useInView();
   const [inbox, setInbox] = useState(() => emptyInbox(Date.now()));
@@ -131,7 +130,7 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
   useEffect(() => {
     if (first !== undefined) setInbox((before) => focusOn(before, first, Date.now()));
   }, [first, order]);
-  useShown(() => setInbox((before) => shown(before, Date.now())));
+  useOnVisible(() => setInbox((before) => shown(before, Date.now())));
   useFocus(inbox.focus, cards.current, list);
 
   const decide = useCallback(
@@ -162,9 +161,9 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
 
   const press = (event: KeyboardEvent, action: "approve" | "always" | "deny") => {
     const q = waiting.find((each) => each.id === inbox.focus);
-    // A key that is held down decides nothing: it would act on the next card too.
+    // A held key decides nothing, because it would act on the next card too.
     if (!q || busy.has(q.id) || event.repeat) return;
-    if (!may) setHint("This session is read-only. An operator decides.");
+    if (!isOperator) setHint("This session is read-only. An operator decides.");
     else if (!keyCounts(inbox, inView.since(q.id), Date.now())) {
       cards.current.get(q.id)?.scrollIntoView({ block: "nearest" });
       setHint("Nothing was decided, because this card has just appeared. Read it, then press the key again.");
@@ -190,7 +189,7 @@ function Waiting({ waiting, ready, stamp, names, first, onAnswered }: WaitingPro
         <h2 id="a-waiting">
           Waiting <span className="quiet">{waiting.length}</span>
         </h2>
-        {waiting.length > 0 && may && (
+        {waiting.length > 0 && isOperator && (
           <p className="a-keys quiet">
             <Kbd>j</Kbd> <Kbd>k</Kbd> move · <Kbd>a</Kbd> approve once · <Kbd>A</Kbd> always allow · <Kbd>d</Kbd> deny
           </p>

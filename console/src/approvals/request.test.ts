@@ -34,7 +34,7 @@ describe("the agent's words", () => {
 });
 
 describe("facts", () => {
-  it("begin with the facts that matter to a person, end with hashes, and include every fact", () => {
+  it("start with what a person needs, end with hashes, and are complete", () => {
     expect(factsOf(base).map((f) => f.name)).toEqual(["method", "host", "port", "path", "zeta", "body_sha256"]);
     const whole = { ...base, facts: { ...base.facts, target: "https://api.example.com/things", target_sha256: "ff", "header_x-amz-target": "Delete" } };
     expect(factsOf(whole).map((f) => f.name)).toEqual(["method", "target", "host", "port", "path", "header_x-amz-target", "zeta", "body_sha256", "target_sha256"]);

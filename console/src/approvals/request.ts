@@ -1,4 +1,4 @@
-// The parts of an approval request for a person: what will happen, how long a grant lasts, and
+// Describes an approval request to a person: what will happen, how long an approval is valid, and
 // which words are the agent's.
 import type { Expiring } from "./inbox";
 
@@ -66,18 +66,18 @@ export function partsOf(q: ApprovalRequest): Parts {
 export interface Fact {
   name: string;
   value: string;
-  /** Whether people cannot read the value, such as a hash. */
+  /** Whether the value means nothing to a person, such as a hash. */
   dim: boolean;
 }
 
-const first = ["method", "target", "covers", "body", "host", "port", "path", "wider", "action", "kind", "package", "version", "registry", "repo", "git", "secret", "to", "files", "deletions", "paths", "asked_by"];
+const factOrder = ["method", "target", "covers", "body", "host", "port", "path", "wider", "action", "kind", "package", "version", "registry", "repo", "git", "secret", "to", "files", "deletions", "paths", "asked_by"];
 
 /** factsOf sorts facts that matter to a person first, and hashes last. */
 export function factsOf(q: ApprovalRequest): Fact[] {
   const rank = (name: string) => {
-    const position = first.indexOf(name);
+    const position = factOrder.indexOf(name);
     if (position >= 0) return position;
-    return isDim(name) ? first.length + 1 : first.length;
+    return isDim(name) ? factOrder.length + 1 : factOrder.length;
   };
   return Object.entries(q.facts)
     .map(([name, value]) => ({ name, value, dim: isDim(name) || (name === "to" && q.kind === "policy.widen") }))
@@ -88,22 +88,25 @@ function isDim(name: string): boolean {
   return name.endsWith("_sha256") || name === "digest" || name === "generation" || name === "tls";
 }
 
-/** lastsOf describes what else an approval allows. */
+/** lastsOf describes what an approval allows, and for how long. */
 export function lastsOf(q: ApprovalRequest): string {
   if (q.kind === "policy.widen") return "The policy stays changed until a person changes it back or the sandbox ends.";
-  // One request is for all uses, and names no body; the other is for one request.
+  // A request without a body hash covers all uses of the secret; one with it covers that request.
   if (q.kind === "secret.use" && q.facts["body_sha256"] === undefined) {
     return "Later uses of this secret at this host need no approval, until its value changes or the sandbox ends.";
   }
   if (q.facts["git"] === "fetch" && q.facts["covers"]) return "Requests of git that fetch from this repository are allowed for ten minutes. Other requests are not.";
   if (q.kind === "net.host") return "One connection to this host and port, with all data on it unless another rule asks.";
-  return "Facts request, once. A request that differs in one fact needs another approval.";
+  return "This request, once. A request that differs in one fact needs another approval.";
 }
 
 /** alwaysText describes the effect of a host that is allowed permanently. */
 export const alwaysText = "Later requests there need no approval, with any method and path, unless another rule asks or denies.";
 
-/** rememberText describes what allowing permanently would add; empty if the grant lasts anyway. */
+/**
+ * rememberText describes what a permanent permission would add. It is empty if the approval lasts
+ * anyway.
+ */
 export function rememberText(q: ApprovalRequest): string {
   if (q.kind === "policy.widen") return "";
   if (q.always) return `Always allowing it adds ${q.always} to this sandbox's policy. ${alwaysText}`;
@@ -118,14 +121,14 @@ export interface Count {
   text: string;
 }
 
-/** votesOf counts different people, as the server does. */
+/** votesOf counts the people who approved, each once, as the server does. */
 export function votesOf(q: ApprovalRequest): Count {
   const people = new Set((q.votes ?? []).filter((v) => v.granted).map((v) => v.who));
   const needed = Math.max(q.quorum, 1);
   return { given: people.size, needed, text: `${people.size} of ${needed} approved` };
 }
 
-/** sameRule returns the requests that one decision on a rule could decide. */
+/** sameRule returns the requests of the same rule and kind. */
 export function sameRule<T extends ApprovalRequest>(all: readonly T[], q: ApprovalRequest): T[] {
   return all.filter((each) => each.rule === q.rule && each.kind === q.kind);
 }

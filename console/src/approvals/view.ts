@@ -1,14 +1,14 @@
-// Which parts of the inbox are visible, and since when.
+// Tracks which parts of the inbox are visible, and since when.
 import { useCallback, useEffect, useRef } from "react";
 
 export interface InView {
   /** A ref for the head of a card. */
   watch: (id: string) => (element: HTMLElement | null) => void;
-  /** Since when it has been in view, or null. */
+  /** Returns the time from which a card has been in view, or null. */
   since: (id: string) => number | null;
 }
 
-/** useInView follows which cards' heads are on the screen. */
+/** useInView tracks which cards' heads are on the screen. */
 export function useInView(): InView {
   const since = useRef(new Map<string, number>());
   const elements = useRef(new Map<string, HTMLElement>());
@@ -62,19 +62,19 @@ export function useInView(): InView {
   return { watch, since: useCallback((id: string) => since.current.get(id) ?? null, []) };
 }
 
-/** useShown calls back whenever the page becomes visible. */
-export function useShown(back: () => void): void {
-  const last = useRef(back);
-  last.current = back;
+/** useOnVisible calls a function whenever the page becomes visible. */
+export function useOnVisible(callback: () => void): void {
+  const last = useRef(callback);
+  last.current = callback;
   useEffect(() => {
-    const on = () => {
+    const check = () => {
       if (document.visibilityState === "visible") last.current();
     };
-    document.addEventListener("visibilitychange", on);
-    window.addEventListener("focus", on);
+    document.addEventListener("visibilitychange", check);
+    window.addEventListener("focus", check);
     return () => {
-      document.removeEventListener("visibilitychange", on);
-      window.removeEventListener("focus", on);
+      document.removeEventListener("visibilitychange", check);
+      window.removeEventListener("focus", check);
     };
   }, []);
 }

@@ -1,4 +1,5 @@
-// The output and the result of a cell, built from its event stream. A program chose all of it.
+// Builds the output and the result of a cell from its event stream. A program in the sandbox chose
+// all of it.
 
 /** One line of POST /console/api/sandboxes/{id}/cells. */
 export type CellEvent =
@@ -14,24 +15,27 @@ export type Output =
 
 export interface CellRun {
   outputs: readonly Output[];
-  /** Characters that were dropped from the front of what it printed. */
+  /** Number of characters that were dropped from the beginning of the output. */
   dropped: number;
   state: "running" | "done" | "failed" | "interrupted" | "lost";
   durationMS?: number;
   count?: number;
 }
 
-/** maxText bounds what one cell keeps in the tab: a loop that prints must not fill it. */
+/**
+ * maxText is the most characters that the page keeps of a cell, so that a printing loop cannot fill
+ * the tab's memory.
+ */
 export const maxText = 512 * 1024;
 const maxResults = 64;
-// Each change between the two streams is a separate element on the page, and a program can make one
-// with every letter.
+// Each change between the two streams starts a separate element on the page, and a program could
+// cause one with every letter.
 const maxPieces = 1000;
 
 export const startRun: CellRun = { outputs: [], dropped: 0, state: "running" };
 
-/** take adds one event. */
-export function take(run: CellRun, e: CellEvent): CellRun {
+/** addEvent adds an event to a run. */
+export function addEvent(run: CellRun, e: CellEvent): CellRun {
   switch (e.type) {
     case "stdout":
     case "stderr":
@@ -116,7 +120,7 @@ export function viewsOf(data: Record<string, unknown>): View[] {
   return out;
 }
 
-/** frameView shows a data frame, which comes by columns, as a table. */
+/** frameView shows a data frame, whose data is sorted by columns, as a table. */
 function frameView(value: unknown): View[] {
   if (typeof value !== "object" || value === null || Array.isArray(value)) return [];
   const columns = Object.entries(value as Record<string, unknown>).filter((c): c is [string, unknown[]] => Array.isArray(c[1]));
@@ -129,7 +133,7 @@ function frameView(value: unknown): View[] {
 const maxRows = 1000;
 const maxColumns = 64;
 
-/** chartView shows a chart's numbers as a table; its picture comes beside it. */
+/** chartView shows a chart's numbers as a table, in addition to its picture. */
 function chartView(value: unknown): View[] {
   const chart = typeof value === "string" ? parsed(value) : value;
   if (typeof chart !== "object" || chart === null) return [];
@@ -166,15 +170,15 @@ function parsed(text: string): unknown {
   }
 }
 
-// The frame has sandbox="" and so an origin of its own, no scripts, no forms and no access to the
-// page. Its policy also prevents it from loading anything: a request would reveal to an outsider
-// that a person is viewing it.
+// The frame has sandbox="": its own origin, no scripts, no forms and no access to the page. Its
+// policy also forbids loading anything, because a request would tell an outsider that a person is
+// viewing it.
 const framePolicy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; base-uri 'none'";
 const frameLook =
   "body{font:13px system-ui,sans-serif;margin:8px;background:#fff;color:#1a1f23}table{border-collapse:collapse}" +
   "th,td{border:1px solid #dce1e5;padding:3px 8px;text-align:right}th{background:#f6f7f8}";
 
-/** framed returns a document of its own for HTML that a program made. */
+/** framed returns a document for the frame with HTML that a program made. */
 export function framed(html: string): string {
   return `<!doctype html><html><head><meta http-equiv="Content-Security-Policy" content="${framePolicy}"><meta charset="utf-8"><style>${frameLook}</style></head><body>${html}</body></html>`;
 }

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { framed, maxText, startRun, take, viewsOf, type CellEvent, type CellRun } from "./cells";
+import { addEvent, framed, maxText, startRun, viewsOf, type CellEvent, type CellRun } from "./cells";
 import { bodyOf, bytesOf, emptyForm, fieldFor, secondsOf } from "./form";
 import { LineReader, readLines } from "./ndjson";
 
-const run = (...events: CellEvent[]): CellRun => events.reduce(take, startRun);
+const run = (...events: CellEvent[]): CellRun => events.reduce(addEvent, startRun);
 
 describe("a cell's output", () => {
   it("is assembled as it arrives", () => {
@@ -123,13 +123,13 @@ describe("the form", () => {
   });
 
   it("leaves out empty fields", () => {
-    expect(bodyOf({ ...emptyForm, net: "" })).toEqual({ body: {}, wrong: {} });
+    expect(bodyOf({ ...emptyForm, net: "" })).toEqual({ body: {}, errors: {} });
   });
 
   it("becomes a request", () => {
     const f = { ...emptyForm, name: " web ", net: "policy", level: "strict", allow: "a.com\nb.com:8443", memory: "1G", cpu: "0.5", timeout: "1h", metadata: "team=pay\nx = a=b" };
     expect(bodyOf(f)).toEqual({
-      wrong: {},
+      errors: {},
       body: {
         name: "web",
         timeout_seconds: 3600,
@@ -142,8 +142,8 @@ describe("the form", () => {
 
   it("shows an error at the field, and sends no default instead", () => {
     const f = { ...emptyForm, memory: "lots", cpu: "-1", pids: "1.5", disk: "?", timeout: "5", allow: "https://a.com/", metadata: "team" };
-    expect(Object.keys(bodyOf({ ...f, net: "dev" }).wrong).toSorted()).toEqual(["allow", "cpu", "disk", "memory", "metadata", "pids", "timeout"]);
-    expect(bodyOf({ ...emptyForm, allow: "a.com" }).wrong.allow).toContain("need a network");
+    expect(Object.keys(bodyOf({ ...f, net: "dev" }).errors).toSorted()).toEqual(["allow", "cpu", "disk", "memory", "metadata", "pids", "timeout"]);
+    expect(bodyOf({ ...emptyForm, allow: "a.com" }).errors.allow).toContain("need a network");
   });
 
   it("shows the server's problems at their fields", () => {

@@ -26,7 +26,7 @@ const nets = [
 ];
 
 /** The form for a new sandbox. */
-export function CreateForm({ onMade, template }: { onMade: (made: Schemas["Sandbox"]) => void; template: string | undefined }) {
+export function CreateForm({ onCreated, template }: { onCreated: (created: Schemas["Sandbox"]) => void; template: string | undefined }) {
   const [form, setForm] = useState<Form>({ ...emptyForm, template: template ?? "" });
   const [wrong, setWrong] = useState<FieldErrors>({});
   const [error, setError] = useState<unknown>();
@@ -40,20 +40,20 @@ export function CreateForm({ onMade, template }: { onMade: (made: Schemas["Sandb
   };
   const show = (errors: FieldErrors) => {
     setWrong(errors);
-    // The focus moves to the error, for users of screen readers.
+    // Move the focus to the error, for users of screen readers.
     requestAnimationFrame(() => element.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus());
   };
-  const make = async () => {
+  const create = async () => {
     if (busy) return;
     setError(undefined);
-    const { body, wrong: errors } = bodyOf(form);
+    const { body, errors } = bodyOf(form);
     if (Object.keys(errors).length > 0) {
       show(errors);
       return;
     }
     setBusy(true);
     try {
-      onMade(await unwrap(api.POST("/v1/sandboxes", { body })));
+      onCreated(await unwrap(api.POST("/v1/sandboxes", { body })));
     } catch (e) {
       const problem = asProblem(e);
       const field = fieldFor(problem);
@@ -74,7 +74,7 @@ export function CreateForm({ onMade, template }: { onMade: (made: Schemas["Sandb
       className="c-form"
       onSubmit={(e) => {
         e.preventDefault();
-        void make();
+        void create();
       }}
     >
       <div className="c-two">
@@ -119,7 +119,7 @@ export function CreateForm({ onMade, template }: { onMade: (made: Schemas["Sandb
       </details>
       {error !== undefined && <Problem error={error} />}
       <div>
-        <Button variant="primary" busy={busy} onClick={() => void make()}>
+        <Button variant="primary" busy={busy} onClick={() => void create()}>
           Create
         </Button>
       </div>

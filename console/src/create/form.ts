@@ -1,4 +1,4 @@
-// The form for a new sandbox: its input, the request, and the field of each problem.
+// The form for a new sandbox: its input, the request, and the field that each problem belongs to.
 
 export interface Form {
   name: string;
@@ -70,62 +70,65 @@ const linesOf = (text: string) =>
     .map((l) => l.trim())
     .filter((l) => l !== "");
 
-/** bodyOf parses the form. An invalid field is an error, and never the default. */
-export function bodyOf(f: Form): { body: CreateBody; wrong: FieldErrors } {
+/**
+ * bodyOf parses the form into a request. An invalid field is an error and is never replaced by the
+ * default.
+ */
+export function bodyOf(f: Form): { body: CreateBody; errors: FieldErrors } {
   const body: CreateBody = {};
-  const wrong: FieldErrors = {};
+  const errors: FieldErrors = {};
   if (f.name.trim()) body.name = f.name.trim();
   if (f.template.trim()) body.template = f.template.trim();
   if (f.timeout.trim()) {
     const s = secondsOf(f.timeout);
-    if (s === null) wrong.timeout = "Write a time with its unit, such as 90s, 15m or 2h";
+    if (s === null) errors.timeout = "Write a time with its unit, such as 90s, 15m or 2h";
     else body.timeout_seconds = s;
   }
-  limitsOf(f, body, wrong);
+  limitsOf(f, body, errors);
   const access: NonNullable<CreateBody["access"]> = {};
   if (f.level) access.level = f.level as NonNullable<typeof access.level>;
   if (f.net) access.net = f.net as NonNullable<typeof access.net>;
   const allow = linesOf(f.allow);
   if (allow.length > 0) {
     const invalid = allow.find((h) => /[\s/]/.test(h) || h.includes("://"));
-    if (invalid) wrong.allow = `"${invalid}" is not a host: write example.com or example.com:8443`;
+    if (invalid) errors.allow = `"${invalid}" is not a host: write example.com or example.com:8443`;
     else access.allow = allow;
   }
   if (f.policy.trim()) access.policy = f.policy;
-  if (allow.length > 0 && f.net === "none") wrong.allow = "These hosts need a network: choose one above";
+  if (allow.length > 0 && f.net === "none") errors.allow = "These hosts need a network: choose one above";
   if (Object.keys(access).length > 0) body.access = access;
-  metadataOf(f, body, wrong);
-  return { body, wrong };
+  metadataOf(f, body, errors);
+  return { body, errors };
 }
 
-function limitsOf(f: Form, body: CreateBody, wrong: FieldErrors): void {
+function limitsOf(f: Form, body: CreateBody, errors: FieldErrors): void {
   const limits: NonNullable<CreateBody["limits"]> = {};
   for (const [field, name] of [["memory", "memory_bytes"], ["disk", "disk_bytes"]] as const) {
     if (!f[field].trim()) continue;
     const n = bytesOf(f[field]);
-    if (n === null) wrong[field] = "Write a size, such as 512M or 2G";
+    if (n === null) errors[field] = "Write a size, such as 512M or 2G";
     else limits[name] = n;
   }
   if (f.cpu.trim()) {
     const n = Number(f.cpu);
-    if (!(n > 0)) wrong.cpu = "Write a number of processors, such as 0.5 or 2";
+    if (!(n > 0)) errors.cpu = "Write a number of processors, such as 0.5 or 2";
     else limits.cpu_millis = Math.round(n * 1000);
   }
   if (f.pids.trim()) {
     const n = Number(f.pids);
-    if (!Number.isInteger(n) || n <= 0) wrong.pids = "Write a whole number, such as 256";
+    if (!Number.isInteger(n) || n <= 0) errors.pids = "Write a whole number, such as 256";
     else limits.pids = n;
   }
   if (Object.keys(limits).length > 0) body.limits = limits;
 }
 
-function metadataOf(f: Form, body: CreateBody, wrong: FieldErrors): void {
+function metadataOf(f: Form, body: CreateBody, errors: FieldErrors): void {
   const metadata: Record<string, string> = {};
   for (const line of f.metadata.split("\n").map((l) => l.trim())) {
     if (line === "") continue;
     const at = line.indexOf("=");
     if (at < 1) {
-      wrong.metadata = `"${line}" lacks a name and "=": write team=payments`;
+      errors.metadata = `"${line}" lacks a name and "=": write team=payments`;
       return;
     }
     metadata[line.slice(0, at).trim()] = line.slice(at + 1).trim();
@@ -133,7 +136,7 @@ function metadataOf(f: Form, body: CreateBody, wrong: FieldErrors): void {
   if (Object.keys(metadata).length > 0) body.metadata = metadata;
 }
 
-// Codes and texts of problems, and the fields that they belong to.
+// The codes and texts of the server's problems, and the fields that they belong to.
 const byCode: [RegExp, FieldName][] = [
   [/name/, "name"],
   [/template|image|snapshot/, "template"],
@@ -163,8 +166,8 @@ const byText: [RegExp, FieldName][] = [
 ];
 
 /**
- * fieldFor returns the field of a problem. Null is the form as a whole: a problem at the wrong
- * field is worse than one above all fields.
+ * fieldFor returns the field of a problem. Null means the form as a whole: a problem shown at the
+ * wrong field is worse than one shown above all fields.
  */
 export function fieldFor(problem: { code: string; text: string }): FieldName | null {
   if (problem.code !== "invalid_request") {

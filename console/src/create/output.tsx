@@ -7,7 +7,7 @@ const words = { running: "running", done: "done", failed: "failed", interrupted:
 const tones = { running: "info", done: "ok", failed: "bad", interrupted: "warn", lost: "bad" } as const;
 const icons = { running: "clock", done: "check", failed: "alert", interrupted: "stop", lost: "alert" } as const;
 
-/** A cell that was run, with all of its output. */
+/** A cell that was run, with its code and all of its output. */
 export function CellView({ cell, n }: { cell: Cell; n: number }) {
   const { run } = cell;
   return (
@@ -66,12 +66,12 @@ function Result({ data }: { data: Record<string, unknown> }) {
   return (
     <div className="c-result">
       {views.length > 1 && <Select label="Shown as" value={String(which)} onChange={(v) => setWhich(Number(v))} options={views.map((v, i) => ({ value: String(i), label: names[v.as] }))} />}
-      <Shown view={view} />
+      <ViewContent view={view} />
     </div>
   );
 }
 
-function Shown({ view }: { view: View }) {
+function ViewContent({ view }: { view: View }) {
   if (view.as === "image") return <img className="c-image" src={view.src} alt={view.alt} />;
   if (view.as === "text") return <pre className="c-text">{inert(view.text).text}</pre>;
   // The attribute sandbox is empty: no script, no origin, no forms, no navigation of the page.

@@ -30,7 +30,7 @@ export function NewPage() {
         {search.sandbox === undefined ? (
           <CreateForm
             template={search.template}
-            onMade={(sandbox) => {
+            onCreated={(sandbox) => {
               queries.setQueryData(["new", sandbox.id], sandbox);
               void navigate({ to: "/new", search: { sandbox: sandbox.id } });
             }}

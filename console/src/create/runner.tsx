@@ -12,7 +12,7 @@ const languages = [
   { value: "typescript", label: "TypeScript" },
 ];
 
-/** Runs cells in a sandbox. Their state stays between them. */
+/** Runs cells in a sandbox. Variables stay from one cell to the next. */
 export function Runner({ sandbox, error }: { sandbox: Schemas["Sandbox"]; error: unknown }) {
   const { cells, busy, run, interrupt } = useCells(sandbox.id);
   const [language, setLanguage] = useState("python");

@@ -1,7 +1,7 @@
 // Running cells in a sandbox, one at a time.
 import { useCallback, useEffect, useRef, useState } from "react";
 import { base, read } from "../api/client";
-import { startRun, take, type CellEvent, type CellRun } from "./cells";
+import { addEvent, startRun, type CellEvent, type CellRun } from "./cells";
 import { readLines } from "./ndjson";
 
 export interface Cell {
@@ -28,8 +28,8 @@ async function stream(sandbox: string, language: string, code: string, signal: A
   await readLines<CellEvent>(response.body, each);
 }
 
-// Output of thousands of lines is drawn at this interval.
-const pace = 80;
+// The interval in milliseconds at which output is drawn, because it may be thousands of lines.
+const drawInterval = 80;
 
 /** useCells keeps the cells of one sandbox while the page is open. */
 export function useCells(sandbox: string) {
@@ -55,10 +55,10 @@ export function useCells(sandbox: string) {
       setCells((all) => [...all, { id, language, code, run: state }]);
       try {
         await stream(sandbox, language, code, control.signal, (e) => {
-          state = take(state, e);
-          timer ??= setTimeout(show, pace);
+          state = addEvent(state, e);
+          timer ??= setTimeout(show, drawInterval);
         });
-        // A stream without an end event was cut.
+        // A stream that ends without an end event was cut off.
         if (state.state === "running") state = { ...state, state: "lost" };
         show();
       } catch (error) {

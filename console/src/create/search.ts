@@ -1,4 +1,5 @@
-// The fields of the page for a new sandbox in the URL. The router loads this at once.
+// The fields of the page for a new sandbox in the URL. The router loads this file at once, so it is
+// separate from the page.
 
 export interface NewSearch {
   /** The template or snapshot to start from. */
@@ -7,7 +8,7 @@ export interface NewSearch {
   sandbox?: string;
 }
 
-/** readSearch takes known fields from a URL and drops the rest. */
+/** readSearch returns the known fields of a URL and drops the rest. */
 export function readSearch(raw: Record<string, unknown>): NewSearch {
   const out: NewSearch = {};
   for (const name of ["template", "sandbox"] as const) {

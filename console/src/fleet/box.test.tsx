@@ -90,7 +90,7 @@ describe.each([
 
 describe("an action on many sandboxes", () => {
   it("does nothing before it is confirmed, and shows each result", async () => {
-    const asked = vi.fn((request: Request) =>
+    const requests = vi.fn((request: Request) =>
       Promise.resolve(
         request.method === "GET"
           ? Response.json({ state: request.url.endsWith("/box4") ? "stopped" : "running" })
@@ -99,16 +99,16 @@ describe("an action on many sandboxes", () => {
             : Response.json({ state: "stopped" }),
       ),
     );
-    vi.stubGlobal("fetch", asked);
+    vi.stubGlobal("fetch", requests);
     const close = vi.fn();
     const boxes = [row, { ...row, id: "box2", name: "two" }, { ...row, id: "box3", name: "three", state: "stopped" }, { ...row, id: "box4", name: "four" }];
     await show(<BulkDialog act="stop" rows={boxes} onClose={close} />);
-    expect(asked).not.toHaveBeenCalled();
+    expect(requests).not.toHaveBeenCalled();
     await userEvent.click(screen.getByRole("button", { name: "Stop 3 sandboxes" }));
     expect((await screen.findByText("2 stopped, 1 failed")).getAttribute("role")).toBe("status");
     expect(screen.getByText("it is being paused")).toBeDefined();
     // The fourth has ended since. Removing it would delete what is retained of it.
-    expect(asked.mock.calls.map(([r]) => [r.method, new URL(r.url).pathname]).filter(([method]) => method !== "GET")).toEqual([
+    expect(requests.mock.calls.map(([r]) => [r.method, new URL(r.url).pathname]).filter(([method]) => method !== "GET")).toEqual([
       ["POST", "/console/api/v1/sandboxes/box1/timeout"],
       ["POST", "/console/api/v1/sandboxes/box2/timeout"],
     ]);

@@ -3,11 +3,11 @@ import { StateBadge } from "../parts";
 import { Age, Attention, BoxMenu, BoxName, type BoxProps, Choose, Kind, LastCommand, boxLabel } from "./facts";
 import { Meter } from "./meter";
 
-// Below this score, the server only reports an idle sandbox, which is no reason for a coloured
-// edge.
-const pressing = 1000;
+// Below this score, the only reason is that the sandbox is idle, for which the tile gets no
+// coloured edge.
+const attentionThreshold = 1000;
 
-function opens(event: MouseEvent): boolean {
+function isOnTile(event: MouseEvent): boolean {
   return event.target instanceof Element && event.target.closest("a, button, input, label, [role='menuitem']") === null;
 }
 
@@ -16,14 +16,14 @@ export const Tile = memo(function Tile(props: BoxProps) {
   const { row, index, total, chosen, current, operator, onOpen } = props;
   return (
     <li
-      className={`fleet-tile fleet-box${row.attention >= pressing ? " fleet-needs" : ""}`}
+      className={`fleet-tile fleet-box${row.attention >= attentionThreshold ? " fleet-needs" : ""}`}
       aria-label={boxLabel(row)}
       aria-posinset={index + 1}
       aria-setsize={total}
       data-index={index}
       data-chosen={chosen || undefined}
       tabIndex={current ? 0 : -1}
-      onClick={(event) => opens(event) && onOpen(row)}
+      onClick={(event) => isOnTile(event) && onOpen(row)}
     >
       <div className="fleet-tile-head">
         {operator && <Choose {...props} />}
@@ -48,14 +48,14 @@ export const Line = memo(function Line(props: BoxProps) {
   return (
     <div
       role="row"
-      className={`fleet-line fleet-box${row.attention >= pressing ? " fleet-needs" : ""}`}
+      className={`fleet-line fleet-box${row.attention >= attentionThreshold ? " fleet-needs" : ""}`}
       aria-label={boxLabel(row)}
-      // The first row is the head.
+      // Row 1 is the header.
       aria-rowindex={index + 2}
       data-index={index}
       data-chosen={chosen || undefined}
       tabIndex={current ? 0 : -1}
-      onClick={(event) => opens(event) && onOpen(row)}
+      onClick={(event) => isOnTile(event) && onOpen(row)}
     >
       <span role="cell" className="fleet-c-name">
         {operator && <Choose {...props} />}
@@ -86,7 +86,7 @@ export const Line = memo(function Line(props: BoxProps) {
   );
 });
 
-/** The heads of the table's columns. */
+/** The headers of the table's columns. */
 export const columns = ["Name", "State", "Needs", "Kind", "Load", "Last command", "Age", "Actions"] as const;
 
 function Meters({ id }: { id: string }) {

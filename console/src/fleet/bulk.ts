@@ -6,13 +6,13 @@ import { type ApiProblem, asProblem } from "../api/problem";
 export type Act = "stop" | "pause" | "resume";
 
 /** The name of each action, and the states in which it is possible. */
-export const acts: Record<Act, { label: string; doing: string; done: string; fits: (row: FleetRow) => boolean }> = {
-  stop: { label: "Stop", doing: "Stopping", done: "stopped", fits: (row) => row.state !== "stopped" && row.state !== "stopping" },
-  pause: { label: "Pause", doing: "Pausing", done: "paused", fits: (row) => row.state === "running" },
-  resume: { label: "Resume", doing: "Resuming", done: "resumed", fits: (row) => row.state === "paused" },
+export const acts: Record<Act, { label: string; doing: string; done: string; isPossible: (row: FleetRow) => boolean }> = {
+  stop: { label: "Stop", doing: "Stopping", done: "stopped", isPossible: (row) => row.state !== "stopped" && row.state !== "stopping" },
+  pause: { label: "Pause", doing: "Pausing", done: "paused", isPossible: (row) => row.state === "running" },
+  resume: { label: "Resume", doing: "Resuming", done: "resumed", isPossible: (row) => row.state === "paused" },
 };
 
-/** Performs an action on one sandbox, as it was when the user confirmed. */
+/** Performs an action on one sandbox, for the state that it had when the user confirmed. */
 export async function perform(act: Act, { id, state }: Pick<FleetRow, "id" | "state">): Promise<void> {
   const params = { path: { id } };
   switch (act) {
@@ -37,11 +37,11 @@ export async function forEach<T>(
   all: readonly T[],
   run: (one: T) => Promise<void>,
   report: (one: T, outcome: Outcome) => void,
-  atOnce = 4,
+  parallel = 4,
 ): Promise<void> {
-  const left = [...all];
+  const remaining = [...all];
   const work = async () => {
-    for (let one = left.shift(); one !== undefined; one = left.shift()) {
+    for (let one = remaining.shift(); one !== undefined; one = remaining.shift()) {
       try {
         await run(one);
         report(one, { state: "done" });
@@ -50,5 +50,5 @@ export async function forEach<T>(
       }
     }
   };
-  await Promise.all(Array.from({ length: Math.min(atOnce, all.length) }, work));
+  await Promise.all(Array.from({ length: Math.min(parallel, all.length) }, work));
 }

@@ -6,10 +6,10 @@ import { title } from "./search";
 
 /** Asks for confirmation of an action on several sandboxes, performs it, and shows each result. */
 export function BulkDialog({ act, rows, onClose }: { act: Act; rows: readonly FleetRow[]; onClose: (failed: string[] | null) => void }) {
-  const { label, doing, done, fits } = acts[act];
+  const { label, doing, done, isPossible } = acts[act];
   // The action applies to the sandboxes that were shown when it was requested.
-  const [chosen] = useState(() => rows.filter(fits));
-  const [left] = useState(() => rows.length - chosen.length);
+  const [chosen] = useState(() => rows.filter(isPossible));
+  const [excluded] = useState(() => rows.length - chosen.length);
   const [outcomes, setOutcomes] = useState<ReadonlyMap<string, Outcome>>(new Map());
   const [phase, setPhase] = useState<"ask" | "work" | "end">("ask");
 
@@ -56,7 +56,7 @@ export function BulkDialog({ act, rows, onClose }: { act: Act; rows: readonly Fl
       }
     >
       {phase === "ask" && <p>{explanation}</p>}
-      {left > 0 && phase === "ask" && <p className="quiet">{left} of the chosen sandboxes are not included, because their state does not allow it.</p>}
+      {excluded > 0 && phase === "ask" && <p className="quiet">{excluded} of the chosen sandboxes are not included, because their state does not allow it.</p>}
       {phase !== "ask" && (
         <p role="status">
           {all.length - failed.length} {done}

@@ -6,10 +6,10 @@ import { type Act, acts } from "./bulk";
 import { inertLine } from "../parts/inert";
 import { plainTitle, title } from "./search";
 
-/** The properties of a tile and of a row. */
+/** The parts that a tile and a row of the table share. */
 export interface BoxProps {
   row: FleetRow;
-  /** Its place among all that match the filter, from 0, and the number of these. */
+  /** The sandbox's position among all that match the filter, from 0, and the number of these. */
   index: number;
   total: number;
   chosen: boolean;
@@ -54,13 +54,13 @@ export function BoxMenu({ row, operator, onAct, onOpen }: Pick<BoxProps, "row" |
   ];
   if (operator) {
     for (const act of ["pause", "resume", "stop"] as const) {
-      if (acts[act].fits(row)) items.push({ label: acts[act].label, danger: act === "stop", onSelect: () => onAct(act, row) });
+      if (acts[act].isPossible(row)) items.push({ label: acts[act].label, danger: act === "stop", onSelect: () => onAct(act, row) });
     }
   }
   return <Menu label={`Actions of ${plainTitle(row)}`} items={items} />;
 }
 
-/** The reasons why a person should look at it, with text. */
+/** The reasons why the sandbox needs a person's attention, with text. */
 export function Attention({ row }: { row: FleetRow }) {
   return (
     <span className="fleet-attention">
@@ -112,19 +112,19 @@ export function LastCommand({ row }: { row: FleetRow }) {
   );
 }
 
-/** Its age and remaining lifetime. */
+/** The sandbox's age and remaining lifetime. */
 export function Age({ row }: { row: FleetRow }) {
   const now = useNow(10_000);
-  const left = row.ends_at ? Date.parse(row.ends_at) - now : null;
+  const remaining = row.ends_at ? Date.parse(row.ends_at) - now : null;
   return (
-    <span className="fleet-age quiet" title={`made ${row.created_at}${row.ends_at ? `, ends ${row.ends_at}` : ""}`}>
+    <span className="fleet-age quiet" title={`created ${row.created_at}${row.ends_at ? `, ends ${row.ends_at}` : ""}`}>
       {coarse(Math.max(0, now - Date.parse(row.created_at)))}
-      {left !== null && row.state !== "stopped" && row.state !== "paused" && ` · ${left > 0 ? `${coarse(left)} left` : "ends now"}`}
+      {remaining !== null && row.state !== "stopped" && row.state !== "paused" && ` · ${remaining > 0 ? `${coarse(remaining)} left` : "ends now"}`}
     </span>
   );
 }
 
-/** Its engine and its boundary. */
+/** The sandbox's engine and boundary. */
 export function Kind({ row }: { row: FleetRow }) {
   return (
     <span className="fleet-kind quiet" title={`${row.engine}: ${row.boundary}`}>

@@ -146,7 +146,7 @@ describe("an action on many sandboxes", () => {
 
   it("leaves out sandboxes whose state does not allow it", () => {
     const states = ["creating", "running", "paused", "stopped"];
-    const fits = (act: keyof typeof acts) => states.filter((state) => acts[act].fits(box("a", { state })));
+    const fits = (act: keyof typeof acts) => states.filter((state) => acts[act].isPossible(box("a", { state })));
     expect(fits("pause")).toEqual(["running"]);
     expect(fits("resume")).toEqual(["paused"]);
     expect(fits("stop")).toEqual(["creating", "running", "paused"]);

@@ -1,8 +1,8 @@
 import { useEffect, useRef, useState } from "react";
 import type { FleetRow } from "../api/console";
 
-// No row moves until this long after the last movement of the pointer.
-const rest = 3_000;
+// No row moves until this many milliseconds after the pointer last moved.
+const holdPeriod = 3_000;
 
 /** The rows in their previous order, with new ones at the end. */
 export function keepOrder(before: readonly string[], sorted: readonly FleetRow[]): FleetRow[] {
@@ -28,7 +28,7 @@ export function useHeldOrder(sorted: FleetRow[], query: unknown): { rows: FleetR
   const touch = () => {
     setBusy(true);
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => setBusy(false), rest);
+    timer.current = setTimeout(() => setBusy(false), holdPeriod);
   };
   return { rows, touch };
 }

@@ -8,14 +8,14 @@ const width = 100;
 const height = 22;
 
 const kinds: Record<MetricKind, { label: string; floor: number; write: (n: number) => string }> = {
-  // A line that is scaled to its own maximum would turn noise into peaks.
+  // The scale is fixed: a line that is scaled to its own maximum would turn noise into peaks.
   cpu: { label: "CPU", floor: 1, write: cores },
   memory: { label: "Memory", floor: 64 * 2 ** 20, write: bytes },
   egress: { label: "Egress", floor: 16 * 1024, write: (n) => `${bytes(n)}/s` },
 };
 
 /**
- * One figure of a sandbox with its last minute. Changing values are written into the page directly,
+ * One metric of a sandbox with its last minute. Changing values are written into the page directly,
  * because React's state is too slow for a thousand sandboxes.
  */
 export const Meter = memo(function Meter({ id, kind }: { id: string; kind: MetricKind }) {

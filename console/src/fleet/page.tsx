@@ -26,7 +26,7 @@ export function FleetPage() {
   const input = useRef<HTMLInputElement>(null);
   const sorted = useMemo(() => sortFleet(filterFleet(rows, search), search.sort ?? "attention"), [rows, search]);
   const { rows: shown, touch } = useHeldOrder(sorted, search);
-  const picked = useMemo(() => rows.filter((row) => chosen.has(row.id)), [rows, chosen]);
+  const chosenRows = useMemo(() => rows.filter((row) => chosen.has(row.id)), [rows, chosen]);
   const table = search.view === "table";
 
   const change = useCallback(
@@ -59,7 +59,7 @@ export function FleetPage() {
       title="Fleet"
       actions={
         <>
-          <span className="fleet-count quiet">{ready && counted(rows, shown)}</span>
+          <span className="fleet-count quiet">{ready && countText(rows, shown)}</span>
           {/* A screen reader announces it only for a filter, because a fleet always changes. */}
           <span className="unseen" role="status">
             {ready && filtered && `${shown.length} found`}
@@ -78,20 +78,20 @@ export function FleetPage() {
       }
     >
       {rows.length > 0 && <FilterBar rows={rows} search={search} onChange={change} input={input} onLeave={focusFirst} />}
-      {operator && picked.length > 0 && (
+      {operator && chosenRows.length > 0 && (
         <div className="fleet-picked" role="group" aria-label="Chosen sandboxes">
-          <strong>{picked.length} chosen</strong>
+          <strong>{chosenRows.length} chosen</strong>
           {(["pause", "resume", "stop"] as const).map((name) => (
             <Button
               key={name}
               variant={name === "stop" ? "danger" : "plain"}
-              disabled={!picked.some(acts[name].fits)}
-              onClick={() => setTask({ act: name, rows: picked })}
+              disabled={!chosenRows.some(acts[name].isPossible)}
+              onClick={() => setTask({ act: name, rows: chosenRows })}
             >
               {acts[name].label}
             </Button>
           ))}
-          {picked.length < shown.length && (
+          {chosenRows.length < shown.length && (
             <Button variant="quiet" onClick={() => setChosen(new Set(shown.map((row) => row.id)))}>
               Choose all {shown.length}
             </Button>
@@ -134,7 +134,7 @@ function focusFirst() {
   document.querySelector<HTMLElement>(".fleet-box[tabindex='0']")?.focus();
 }
 
-function counted(rows: readonly FleetRow[], shown: readonly FleetRow[]): string {
+function countText(rows: readonly FleetRow[], shown: readonly FleetRow[]): string {
   const running = rows.reduce((n, row) => n + (row.state === "running" ? 1 : 0), 0);
   const of = shown.length === rows.length ? `${rows.length}` : `${shown.length} of ${rows.length}`;
   return `${of} ${rows.length === 1 ? "sandbox" : "sandboxes"}, ${running} running`;

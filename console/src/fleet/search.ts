@@ -5,7 +5,7 @@ export const sorts = ["attention", "name", "newest", "ends", "state"] as const;
 export type Sort = (typeof sorts)[number];
 
 /**
- * The filter and the order of the fleet, as in the address. An absent field does not filter; the
+ * The filter and the order of the fleet, as in the URL. An absent field does not filter; the
  * default order is by attention.
  */
 export interface FleetSearch {
@@ -22,12 +22,12 @@ export interface FleetSearch {
 
 const words = ["q", "state", "level", "owner", "label"] as const;
 
-/** Parses an address; unknown fields are ignored. */
+/** Parses the search of a URL; unknown fields are ignored. */
 export function fleetSearch(raw: Record<string, unknown>): FleetSearch {
   const search: FleetSearch = {};
   for (const name of words) {
     const value = raw[name];
-    // The router parses 12 and true as a number and a truth value.
+    // The router parses 12 as a number and true as a boolean.
     const text = typeof value === "string" ? value : typeof value === "number" || typeof value === "boolean" ? String(value) : "";
     if (text !== "") search[name] = text.slice(0, 200);
   }
@@ -71,7 +71,10 @@ function stateRank(state: string): number {
   return at < 0 ? stateOrder.length : at;
 }
 
-/** The rows in an order that does not change between equal rows from one second to the next. */
+/**
+ * Sorts rows. The order of equal rows is stable, so that they do not move from one second to the
+ * next.
+ */
 export function sortFleet(rows: readonly FleetRow[], sort: Sort): FleetRow[] {
   const by: Record<Sort, (a: FleetRow, b: FleetRow) => number> = {
     attention: (a, b) => b.attention - a.attention || stateRank(a.state) - stateRank(b.state),
@@ -91,7 +94,7 @@ function ends(row: FleetRow): number {
   return row.ends_at ? time(row.ends_at) : Number.MAX_SAFE_INTEGER;
 }
 
-// localeCompare takes a good part of a second for a thousand rows.
+// A collator, because localeCompare takes almost a second for a thousand rows.
 function compare(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
@@ -101,7 +104,7 @@ export function title(row: Pick<FleetRow, "name" | "id">): string {
   return row.name || row.id;
 }
 
-/** The same for attributes, which cannot contain an Inert element. */
+/** The display name for attributes, which cannot contain an Inert element. */
 export function plainTitle(row: Pick<FleetRow, "name" | "id">): string {
   return inertLine(title(row)).text;
 }

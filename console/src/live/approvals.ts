@@ -18,8 +18,8 @@ export class Approvals {
 
   /** Sets all pending requests. Returns those that are new to the page. */
   list(approvals: readonly Approval[]): Approval[] {
-    const was = this.view.ready;
-    const fresh = approvals.filter((a) => !this.seen.has(a.id));
+    const wasReady = this.view.ready;
+    const newRequests = approvals.filter((a) => !this.seen.has(a.id));
     this.byID.clear();
     this.seen.clear();
     for (const a of approvals) {
@@ -27,13 +27,13 @@ export class Approvals {
       this.seen.add(a.id);
     }
     this.show(this.view.recent, true);
-    return was ? fresh : [];
+    return wasReady ? newRequests : [];
   }
 
   /** Processes one change. Returns the request if it is new. */
   event({ approval }: ApprovalEvent): Approval[] {
     const waits = approval.state === "pending";
-    const fresh = waits && !this.seen.has(approval.id);
+    const newRequests = waits && !this.seen.has(approval.id);
     if (waits) {
       this.seen.add(approval.id);
       this.byID.set(approval.id, approval);
@@ -44,7 +44,7 @@ export class Approvals {
       const others = this.view.recent.filter((a) => a.id !== approval.id);
       this.show([approval, ...others].slice(0, maxRecent), this.view.ready);
     }
-    return fresh && this.view.ready ? [approval] : [];
+    return newRequests && this.view.ready ? [approval] : [];
   }
 
   private show(recent: readonly Approval[], ready: boolean) {

@@ -1,15 +1,16 @@
 export interface FeedView<T> {
-  /** The oldest first. */
+  /** The lines, oldest first. */
   items: readonly T[];
-  /** The number of events that the server reported lost; read them from the API. */
+  /** The note that events were lost; they can be read from the API. */
   gap: string | null;
   paused: boolean;
   /** The number of lines that arrived while paused. */
   held: number;
 }
 
-// Lines arrive by the hundred, so subscribers are notified at this interval.
-const pace = 150;
+// The interval in milliseconds at which subscribers are notified, because lines may arrive by the
+// hundred.
+const notifyInterval = 150;
 
 /** The newest lines of an endless list, for one list on one page. */
 export class Feed<T> {
@@ -57,9 +58,10 @@ export class Feed<T> {
     if (this.items.length > this.limit * 1.25) {
       for (const old of this.items.splice(0, this.items.length - this.limit)) this.keys.delete(this.key(old));
     }
-    this.timer ??= setTimeout(() => this.show(), pace);
+    this.timer ??= setTimeout(() => this.show(), notifyInterval);
   }
 
+  /** Records that the server reported lost events. */
   lost(text: string) {
     this.gap = text;
     this.show();

@@ -26,14 +26,14 @@ export class Fleet {
     let changed = event.full && !this.view.ready;
     if (event.full) {
       const next = new Map<string, FleetRow>();
-      for (const row of rows) next.set(row.id, this.same(row));
+      for (const row of rows) next.set(row.id, this.existingOrNew(row));
       changed ||= next.size !== this.byID.size || [...next].some(([id, row]) => this.byID.get(id) !== row);
       this.byID = next;
     } else {
       for (const row of rows) {
-        const kept = this.same(row);
-        if (kept === this.byID.get(row.id)) continue;
-        this.byID.set(row.id, kept);
+        const stored = this.existingOrNew(row);
+        if (stored === this.byID.get(row.id)) continue;
+        this.byID.set(row.id, stored);
         changed = true;
       }
       for (const id of event.removed ?? []) changed = this.byID.delete(id) || changed;
@@ -46,7 +46,7 @@ export class Fleet {
     return this.byID.get(id);
   }
 
-  private same(row: FleetRow): FleetRow {
+  private existingOrNew(row: FleetRow): FleetRow {
     const known = this.byID.get(row.id);
     return known && JSON.stringify(known) === JSON.stringify(row) ? known : row;
   }

@@ -1,4 +1,4 @@
-/** Package live owns the one event stream of this tab, and the hooks with which pages read it. */
+/** The hooks with which pages read live data, all from the one event stream of this tab. */
 import { useCallback, useEffect, useState, useSyncExternalStore } from "react";
 import type { Entry, FlowRecord } from "../api/console";
 import type { ApprovalView } from "./approvals";
@@ -29,7 +29,7 @@ export function useWatch(ids: readonly string[]) {
 }
 
 export interface MetricView {
-  /** Fraction of one core, the oldest of the last minute first. */
+  /** CPU use of the last minute, where 1 is one core, oldest first. */
   cpu: number[];
   memory: number[];
   /** Bytes per second. */
@@ -58,7 +58,7 @@ export function useApprovals(): ApprovalView {
 type FeedState<T> = Omit<FeedView<T>, "items"> & { setPaused: (paused: boolean) => void; items: readonly T[] };
 
 function useFeed<T>(topic: string, limit: number, key: (item: T) => string | number, from: (push: (item: T) => void) => () => void): FeedState<T> {
-  // Another sandbox has another list; the old one is dropped.
+  // Another topic has another list; the old one is dropped.
   const [feeds] = useState(() => new Map<string, Feed<T>>());
   let feed = feeds.get(topic);
   if (!feed) {
@@ -119,7 +119,7 @@ export function useLiveState(): LiveState {
   return useSyncExternalStore(live.onState.on, () => live.state);
 }
 
-/** Whether the fleet is paused, and how to change that. */
+/** Returns whether the fleet is paused, and a function that changes it. */
 export function useLivePaused(): [boolean, (paused: boolean) => void] {
   const paused = useSyncExternalStore(live.onState.on, () => live.paused);
   return [paused, (on) => live.setPaused(on)];

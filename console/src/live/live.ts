@@ -54,12 +54,12 @@ export class Live {
   readonly onState = new Emitter();
   readonly onFleet = new Emitter();
   readonly onApprovals = new Emitter();
-  /** A request that is new. */
+  /** Called with each new approval request. */
   readonly onRequest = new Emitter<[Approval]>();
   readonly onEntry = new Emitter<[Entry]>();
   readonly onFlow = new Emitter<[FlowRecord]>();
   readonly onGap = new Emitter<[Gap]>();
-  /** The stream is connected again; the argument is true if the server restarted. */
+  /** Called when the stream is connected again; the argument is true if the server restarted. */
   readonly onReturn = new Emitter<[boolean]>();
 
   private readonly stream: Stream;
@@ -70,7 +70,7 @@ export class Live {
   constructor(environment: StreamEnvironment) {
     this.stream = new Stream(
       environment,
-      (name, data) => this.take(name, data),
+      (name, data) => this.receive(name, data),
       () => this.onState.emit(),
     );
   }
@@ -94,20 +94,20 @@ export class Live {
   /** Subscribes to a topic until the returned function is called. */
   topic(name: string): () => void {
     this.topics.add(name);
-    this.carry();
+    this.updateSubscription();
     return () => {
       this.topics.drop(name);
-      this.carry();
+      this.updateSubscription();
     };
   }
 
   /** Subscribes to the metrics of some sandboxes in the same way. */
   watch(ids: readonly string[]): () => void {
     for (const id of ids) this.watched.add(id);
-    this.carry();
+    this.updateSubscription();
     return () => {
       for (const id of ids) this.watched.drop(id);
-      this.carry();
+      this.updateSubscription();
     };
   }
 
@@ -123,11 +123,11 @@ export class Live {
   setHidden(hidden: boolean) {
     if (this.hidden === hidden) return;
     this.hidden = hidden;
-    this.carry();
+    this.updateSubscription();
   }
 
-  private carry() {
-    this.stream.carry(this.topics.names(), this.hidden ? [] : this.watched.names());
+  private updateSubscription() {
+    this.stream.updateSubscription(this.topics.names(), this.hidden ? [] : this.watched.names());
   }
 
   private showFleet() {
@@ -136,7 +136,7 @@ export class Live {
     this.onFleet.emit();
   }
 
-  private take(name: EventName, data: unknown) {
+  private receive(name: EventName, data: unknown) {
     switch (name) {
       case "hello":
         this.receiveHello(data as Hello);
@@ -171,9 +171,9 @@ export class Live {
     if (before) this.onReturn.emit(before.server_started !== hello.server_started);
   }
 
-  private announce(fresh: Approval[]) {
+  private announce(requests: Approval[]) {
     this.onApprovals.emit();
-    for (const approval of fresh) this.onRequest.emit(approval);
+    for (const approval of requests) this.onRequest.emit(approval);
   }
 }
 

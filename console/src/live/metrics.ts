@@ -1,27 +1,27 @@
 import type { MetricRow } from "../api/console";
 
 /** The number of samples that are stored: a minute at one per second. */
-export const kept = 60;
-// After this many seconds without a sample, the line shows a gap: the page was hidden, the sandbox
+export const maxSamples = 60;
+// After this many seconds without a sample, the line shows a gap. The page was hidden, the sandbox
 // out of view, or the server unreachable.
-const silence = 3;
-// This many rings of sandboxes out of view are kept for scrolling back.
+const gapSeconds = 3;
+// The rings of this many sandboxes out of view are kept, for scrolling back.
 const maxRings = 400;
 
 export type MetricKind = "cpu" | "memory" | "egress";
 
 class Ring {
-  readonly cpu = new Float64Array(kept);
-  readonly memory = new Float64Array(kept);
-  readonly egress = new Float64Array(kept);
+  readonly cpu = new Float64Array(maxSamples);
+  readonly memory = new Float64Array(maxSamples);
+  readonly egress = new Float64Array(maxSamples);
   latest: MetricRow | undefined;
   count = 0;
   private next = 0;
   private at = 0;
 
   push(row: MetricRow, now: number) {
-    const missed = Math.min(kept, Math.round((now - this.at) / 1000) - 1);
-    if (this.count > 0 && missed >= silence) for (let i = 0; i < missed; i++) this.add(Number.NaN, Number.NaN, Number.NaN);
+    const missed = Math.min(maxSamples, Math.round((now - this.at) / 1000) - 1);
+    if (this.count > 0 && missed >= gapSeconds) for (let i = 0; i < missed; i++) this.add(Number.NaN, Number.NaN, Number.NaN);
     this.add(row.cpu, row.memory, row.egress);
     this.latest = row;
     this.at = now;
@@ -31,15 +31,15 @@ class Ring {
     this.cpu[this.next] = cpu;
     this.memory[this.next] = memory;
     this.egress[this.next] = egress;
-    this.next = (this.next + 1) % kept;
-    this.count = Math.min(this.count + 1, kept);
+    this.next = (this.next + 1) % maxSamples;
+    this.count = Math.min(this.count + 1, maxSamples);
   }
 
   /** The samples of a kind, one for each second, the oldest first; NaN where there is none. */
   read(kind: MetricKind): number[] {
     const from = this[kind];
     const points = new Array<number>(this.count);
-    for (let i = 0; i < this.count; i++) points[i] = from[(this.next - this.count + i + kept) % kept] ?? 0;
+    for (let i = 0; i < this.count; i++) points[i] = from[(this.next - this.count + i + maxSamples) % maxSamples] ?? 0;
     return points;
   }
 }
@@ -58,7 +58,7 @@ export class Metrics {
   apply(rows: readonly MetricRow[], now = Date.now()) {
     for (const row of rows) {
       const ring = this.rings.get(row.id) ?? new Ring();
-      // The newest entry is at the end, so that the oldest is found first.
+      // The ring that was updated last is at the end, so that the oldest is found first.
       this.rings.delete(row.id);
       this.rings.set(row.id, ring);
       ring.push(row, now);

@@ -5,7 +5,7 @@ import { Approvals } from "./approvals";
 import { Feed } from "./feed";
 import { Fleet } from "./fleet";
 import { Live } from "./live";
-import { Metrics, kept } from "./metrics";
+import { Metrics, maxSamples } from "./metrics";
 import type { Source } from "./stream";
 
 const box = (i: number, more: Partial<FleetRow> = {}) => fleetRow(`box${i}`, { name: `name ${i}`, owner: "", ...more });
@@ -62,9 +62,9 @@ describe("Metrics", () => {
 
   it("keeps the last minute, the oldest first", () => {
     const metrics = new Metrics();
-    for (let i = 0; i < kept + 5; i++) metrics.apply([sample("a", i)]);
+    for (let i = 0; i < maxSamples + 5; i++) metrics.apply([sample("a", i)]);
     const points = metrics.points("a", "cpu");
-    expect([points.length, points[0], points.at(-1)]).toEqual([kept, 5, kept + 4]);
+    expect([points.length, points[0], points.at(-1)]).toEqual([maxSamples, 5, maxSamples + 4]);
     expect(metrics.points("missing", "cpu")).toEqual([]);
   });
 
@@ -198,13 +198,13 @@ describe("Feed", () => {
 });
 
 describe("Live", () => {
-  class Quiet implements Source {
+  class FakeSource implements Source {
     listeners = new Map<string, (event: MessageEvent<string>) => void>();
     addEventListener(type: string, listener: (event: MessageEvent<string>) => void) {
       this.listeners.set(type, listener);
     }
     close() {}
-    say(type: string, data: unknown) {
+    emit(type: string, data: unknown) {
       this.listeners.get(type)?.(new MessageEvent(type, { data: JSON.stringify(data) }));
     }
   }
@@ -212,19 +212,19 @@ describe("Live", () => {
   afterEach(() => vi.useRealTimers());
 
   it("does not update the fleet while paused, and never delays a request", () => {
-    const source = new Quiet();
+    const source = new FakeSource();
     const live = new Live({ open: () => source, put: async () => 200, probe: async () => "ok", random: () => 0.5 });
     live.start();
-    source.say("hello", { stream: "s", server_started: "1", version: "1", resumed: false });
-    source.say("fleet", { full: true, sandboxes: [box(1)], removed: [] });
-    source.say("approvals", { approvals: [] });
+    source.emit("hello", { stream: "s", server_started: "1", version: "1", resumed: false });
+    source.emit("fleet", { full: true, sandboxes: [box(1)], removed: [] });
+    source.emit("approvals", { approvals: [] });
     live.setPaused(true);
-    const asked = vi.fn();
-    live.onRequest.on(asked);
-    source.say("fleet", { full: false, sandboxes: [box(2)], removed: [] });
-    source.say("approval", { type: "pending", approval: request("a1") });
+    const onRequest = vi.fn();
+    live.onRequest.on(onRequest);
+    source.emit("fleet", { full: false, sandboxes: [box(2)], removed: [] });
+    source.emit("approval", { type: "pending", approval: request("a1") });
     expect(live.fleetView.rows).toHaveLength(1);
-    expect(asked).toHaveBeenCalledTimes(1);
+    expect(onRequest).toHaveBeenCalledTimes(1);
     expect(live.approvals.view.pending).toHaveLength(1);
     live.setPaused(false);
     expect(live.fleetView.rows).toHaveLength(2);
@@ -233,7 +233,7 @@ describe("Live", () => {
 
   it("keeps a topic as long as one subscriber is left", async () => {
     const puts: string[][] = [];
-    const source = new Quiet();
+    const source = new FakeSource();
     const live = new Live({
       open: () => source,
       put: async (_stream, subscription) => (puts.push([...subscription.topics, ...subscription.watch]), 200),
@@ -241,7 +241,7 @@ describe("Live", () => {
       random: () => 0.5,
     });
     live.start();
-    source.say("hello", { stream: "s", server_started: "1", version: "1", resumed: false });
+    source.emit("hello", { stream: "s", server_started: "1", version: "1", resumed: false });
     const first = live.topic("fleet");
     const second = live.topic("fleet");
     const watch = live.watch(["a", "b"]);
@@ -261,12 +261,12 @@ describe("Live", () => {
   });
 
   it("reports a reconnect, and whether the server is the same", () => {
-    const source = new Quiet();
+    const source = new FakeSource();
     const live = new Live({ open: () => source, put: async () => 200, probe: async () => "ok", random: () => 0.5 });
     const back = vi.fn();
     live.onReturn.on(back);
     live.start();
-    for (const started of ["1", "1", "2"]) source.say("hello", { stream: "s", server_started: started, version: "1", resumed: false });
+    for (const started of ["1", "1", "2"]) source.emit("hello", { stream: "s", server_started: started, version: "1", resumed: false });
     expect(back.mock.calls).toEqual([[false], [true]]);
     live.stop();
   });

@@ -14,27 +14,27 @@ class FakeSource implements Source {
   close() {
     this.closed = true;
   }
-  say(type: string, data: unknown, id = "") {
+  emit(type: string, data: unknown, id = "") {
     this.raw(type, JSON.stringify(data), id);
   }
   raw(type: string, data: string, id = "") {
     for (const listener of this.listeners.get(type) ?? []) listener(new MessageEvent(type, { data, lastEventId: id }));
   }
   hello(stream: string, id = "") {
-    this.say("hello", { stream, server_started: "t", version: "1", resumed: false }, id);
+    this.emit("hello", { stream, server_started: "t", version: "1", resumed: false }, id);
   }
   fail() {
     this.raw("error", "");
   }
-  asks(name: string): string | null {
+  parameter(name: string): string | null {
     return this.url.searchParams.get(name);
   }
 }
 
 const sources: FakeSource[] = [];
 const puts: { stream: string; subscription: Subscription }[] = [];
-let answer: number;
-let found: "ok" | "signed-out" | "unreachable";
+let updateStatus: number;
+let probeResult: "ok" | "signed-out" | "unreachable";
 const environment: StreamEnvironment = {
   open: (url) => {
     const source = new FakeSource(url);
@@ -43,9 +43,9 @@ const environment: StreamEnvironment = {
   },
   put: (stream, subscription) => {
     puts.push({ stream, subscription });
-    return Promise.resolve(answer);
+    return Promise.resolve(updateStatus);
   },
-  probe: () => Promise.resolve(found),
+  probe: () => Promise.resolve(probeResult),
   random: () => 0.5,
 };
 const last = (): FakeSource => {
@@ -62,13 +62,13 @@ describe("Stream", () => {
   beforeEach(() => {
     vi.useFakeTimers();
     sources.length = puts.length = received.length = states.length = 0;
-    [answer, found] = [200, "ok"];
+    [updateStatus, probeResult] = [200, "ok"];
     stream = new Stream(
       environment,
       (name, data) => received.push([name, data]),
       () => states.push(stream.state),
     );
-    stream.carry(["approvals"], []);
+    stream.updateSubscription(["approvals"], []);
     stream.start();
   });
   afterEach(() => {
@@ -78,12 +78,12 @@ describe("Stream", () => {
 
   it("is live after the server's hello, with one connection", async () => {
     expect(stream.state).toBe("reconnecting");
-    expect(last().asks("topics")).toBe("approvals");
+    expect(last().parameter("topics")).toBe("approvals");
     last().hello("s1");
     expect(stream.state).toBe("live");
     for (let i = 0; i < 10; i++) {
       await vi.advanceTimersByTimeAsync(15_000);
-      last().say("beat", {});
+      last().emit("beat", {});
     }
     expect([sources.length, puts.length]).toEqual([1, 0]);
     expect(received.map(([name]) => name)).toEqual(["hello"]);
@@ -91,23 +91,23 @@ describe("Stream", () => {
 
   it("passes on received events", () => {
     last().hello("s1");
-    last().say("approvals", { approvals: [] });
+    last().emit("approvals", { approvals: [] });
     expect(received.map(([name]) => name)).toEqual(["hello", "approvals"]);
   });
 
   it("updates the server once when several topics change, and not without a change", async () => {
     last().hello("s1");
-    stream.carry(["approvals", "fleet"], []);
-    stream.carry(["fleet", "approvals"], ["b", "a"]);
+    stream.updateSubscription(["approvals", "fleet"], []);
+    stream.updateSubscription(["fleet", "approvals"], ["b", "a"]);
     await vi.advanceTimersByTimeAsync(1_000);
     expect(puts).toEqual([{ stream: "s1", subscription: { topics: ["approvals", "fleet"], watch: ["a", "b"] } }]);
-    stream.carry(["approvals", "fleet"], ["a", "b"]);
+    stream.updateSubscription(["approvals", "fleet"], ["a", "b"]);
     await vi.advanceTimersByTimeAsync(5_000);
     expect(puts).toHaveLength(1);
   });
 
   it("sends changes that were made while it was opening after the hello", async () => {
-    stream.carry(["fleet"], []);
+    stream.updateSubscription(["fleet"], []);
     last().hello("s1");
     await vi.advanceTimersByTimeAsync(1_000);
     expect(puts.map((p) => p.subscription.topics)).toEqual([["fleet"]]);
@@ -115,14 +115,14 @@ describe("Stream", () => {
 
   it("watches no more sandboxes than the server accepts", async () => {
     last().hello("s1");
-    stream.carry(["fleet"], Array.from({ length: 900 }, (_, i) => `box${i}`));
+    stream.updateSubscription(["fleet"], Array.from({ length: 900 }, (_, i) => `box${i}`));
     await vi.advanceTimersByTimeAsync(1_000);
     expect(puts[0]?.subscription.watch).toHaveLength(200);
   });
 
   it("reconnects with the current topics, after longer waits each time", async () => {
     last().hello("s1");
-    stream.carry(["fleet", "record:b1"], ["b1"]);
+    stream.updateSubscription(["fleet", "record:b1"], ["b1"]);
     const waits: number[] = [];
     for (let i = 0; i < 7; i++) {
       const before = sources.length;
@@ -135,7 +135,7 @@ describe("Stream", () => {
       waits.push(waited);
     }
     expect(waits).toEqual([500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000]);
-    expect([last().asks("topics"), last().asks("watch")]).toEqual(["fleet,record:b1", "b1"]);
+    expect([last().parameter("topics"), last().parameter("watch")]).toEqual(["fleet,record:b1", "b1"]);
     expect(sources.slice(0, -1).every((s) => s.closed)).toBe(true);
     expect(stream.state).toBe("offline");
     last().hello("s2");
@@ -156,65 +156,65 @@ describe("Stream", () => {
   });
 
   it("continues after the last received entry", async () => {
-    stream.carry(["record"], []);
+    stream.updateSubscription(["record"], []);
     last().hello("s1");
-    last().say("entry", { seq: 41 }, "41");
-    last().say("entry", { seq: 42 }, "42");
+    last().emit("entry", { seq: 41 }, "41");
+    last().emit("entry", { seq: 42 }, "42");
     last().fail();
     await vi.advanceTimersByTimeAsync(600);
-    expect(last().asks("after")).toBe("42");
+    expect(last().parameter("after")).toBe("42");
   });
 
   it.each([["record"], ["record:b1"], ["network:b1"]])("misses no event of %s before the first received one", async (topic) => {
-    stream.carry([topic], []);
+    stream.updateSubscription([topic], []);
     last().hello("s1", "40");
     last().fail();
     await vi.advanceTimersByTimeAsync(600);
-    expect(last().asks("after")).toBe("40");
+    expect(last().parameter("after")).toBe("40");
     last().hello("s2", "40");
-    last().say("flow", { seq: 44 }, "44");
+    last().emit("flow", { seq: 44 }, "44");
     // An event without a number has the last number that the server sent.
-    last().say("fleet", { full: true, sandboxes: [] }, "47");
+    last().emit("fleet", { full: true, sandboxes: [] }, "47");
     last().fail();
     await vi.advanceTimersByTimeAsync(600);
-    expect(last().asks("after")).toBe("47");
+    expect(last().parameter("after")).toBe("47");
   });
 
   it("requests no old entries if only the fleet is shown", async () => {
     last().hello("s1", "40");
     last().fail();
     await vi.advanceTimersByTimeAsync(600);
-    expect(last().asks("after")).toBeNull();
+    expect(last().parameter("after")).toBeNull();
   });
 
   it("requests no old entries once no page reads the audit log", async () => {
-    stream.carry(["record"], []);
+    stream.updateSubscription(["record"], []);
     last().hello("s1");
-    last().say("entry", { seq: 42 }, "42");
-    stream.carry(["fleet"], []);
-    stream.carry(["fleet", "record"], []);
+    last().emit("entry", { seq: 42 }, "42");
+    stream.updateSubscription(["fleet"], []);
+    stream.updateSubscription(["fleet", "record"], []);
     last().fail();
     await vi.advanceTimersByTimeAsync(600);
-    expect(last().asks("after")).toBeNull();
+    expect(last().parameter("after")).toBeNull();
   });
 
   it("opens another stream if the server no longer knows this one", async () => {
     last().hello("s1");
-    answer = 404;
-    stream.carry(["fleet"], []);
+    updateStatus = 404;
+    stream.updateSubscription(["fleet"], []);
     await vi.advanceTimersByTimeAsync(200);
     expect(last().closed).toBe(true);
     await vi.advanceTimersByTimeAsync(600);
     expect(sources).toHaveLength(2);
-    expect(last().asks("topics")).toBe("fleet");
+    expect(last().parameter("topics")).toBe("fleet");
   });
 
   it("repeats a refused update later", async () => {
     last().hello("s1");
-    answer = 503;
-    stream.carry(["fleet"], []);
+    updateStatus = 503;
+    stream.updateSubscription(["fleet"], []);
     await vi.advanceTimersByTimeAsync(1_000);
-    answer = 200;
+    updateStatus = 200;
     await vi.advanceTimersByTimeAsync(3_000);
     await vi.advanceTimersByTimeAsync(30_000);
     expect(puts).toHaveLength(2);
@@ -222,7 +222,7 @@ describe("Stream", () => {
 
   it("stops when the session has ended", async () => {
     last().hello("s1");
-    found = "signed-out";
+    probeResult = "signed-out";
     last().fail();
     await vi.advanceTimersByTimeAsync(120_000);
     expect(sources).toHaveLength(1);
@@ -231,7 +231,7 @@ describe("Stream", () => {
 
   it("opens no stream while the server is unreachable, and retries at once on request", async () => {
     last().hello("s1");
-    found = "unreachable";
+    probeResult = "unreachable";
     last().fail();
     await vi.advanceTimersByTimeAsync(60_000);
     expect(sources).toHaveLength(1);
@@ -243,17 +243,17 @@ describe("Stream", () => {
   });
 
   it("is not live on a silent stream, and opens another", async () => {
-    stream.carry(["record"], []);
+    stream.updateSubscription(["record"], []);
     last().hello("s1", "40");
     await vi.advanceTimersByTimeAsync(20_000);
-    last().say("beat", {}, "41");
+    last().emit("beat", {}, "41");
     await vi.advanceTimersByTimeAsync(34_000);
     expect([stream.state, last().closed]).toEqual(["live", false]);
     await vi.advanceTimersByTimeAsync(1_000);
     expect([stream.state, last().closed]).toEqual(["reconnecting", true]);
     await vi.advanceTimersByTimeAsync(600);
     expect(sources.map((s) => s.closed)).toEqual([true, false]);
-    expect(last().asks("after")).toBe("41");
+    expect(last().parameter("after")).toBe("41");
     last().hello("s2", "41");
     expect(stream.state).toBe("live");
   });
@@ -264,7 +264,7 @@ describe("Stream", () => {
   });
 
   it("does not trust a stream that was silent while the machine slept", () => {
-    stream.carry(["record"], []);
+    stream.updateSubscription(["record"], []);
     last().hello("s1", "40");
     vi.setSystemTime(Date.now() + 34_000); // no timer runs in between
     stream.reconnectNow();
@@ -272,7 +272,7 @@ describe("Stream", () => {
     vi.setSystemTime(Date.now() + 2_000);
     stream.reconnectNow();
     expect(sources.map((s) => s.closed)).toEqual([true, false]);
-    expect(last().asks("after")).toBe("40");
+    expect(last().parameter("after")).toBe("40");
   });
 
   it("treats half an event as a broken stream, and ignores a stream that it has left", async () => {
@@ -280,7 +280,7 @@ describe("Stream", () => {
     const old = last();
     old.raw("fleet", '{"full":tr');
     expect(old.closed).toBe(true);
-    old.say("fleet", { full: true, sandboxes: [] });
+    old.emit("fleet", { full: true, sandboxes: [] });
     old.fail();
     expect(received.map(([name]) => name)).toEqual(["hello"]);
     await vi.advanceTimersByTimeAsync(600);

@@ -4,12 +4,12 @@ export interface Source {
   close(): void;
 }
 
-/** The environment of the stream; tests replace it. */
+/** What the stream needs from the browser; tests replace it. */
 export interface StreamEnvironment {
   open: (url: string) => Source;
-  /** Tells the server what a stream should carry; resolves to the status. */
+  /** Sends the server a subscription; resolves to the status. */
   put: (stream: string, subscription: Subscription) => Promise<number>;
-  /** Why a stream may have broken: the session ended, or the server is unreachable. */
+  /** Finds out why a stream broke: the session ended, or the server is unreachable. */
   probe: () => Promise<"ok" | "signed-out" | "unreachable">;
   random: () => number;
 }
@@ -28,13 +28,13 @@ export type EventName = (typeof eventNames)[number];
 export const maxWatched = 200;
 
 const path = "/console/api/events";
-const first = 500;
-const longest = 15_000;
+const firstDelay = 500;
+const maxDelay = 15_000;
 const updateDelay = 120;
 // The server sends a heartbeat every 15 seconds. A stream that was silent for longer has failed,
 // even if the browser does not know: it gets no notice of a pulled cable or of a machine that
-// slept. A page must not claim to be live then.
-const quiet = 35_000;
+// slept. Then the page must not claim to be live.
+const silenceLimit = 35_000;
 // After this many failed attempts the page shows that it is offline.
 const maxFailures = 3;
 
@@ -80,15 +80,15 @@ export class Stream {
     clearTimeout(this.retry);
     clearTimeout(this.sync);
     this.close();
-    this.move("offline");
+    this.setState("offline");
   }
 
-  /** Sets what the stream should carry from now on. */
-  carry(topics: Iterable<string>, watch: Iterable<string>) {
+  /** Sets the subscription: the topics, and the sandboxes whose metrics are watched. */
+  updateSubscription(topics: Iterable<string>, watch: Iterable<string>) {
     this.subscription = { topics: [...topics].sort(), watch: [...watch].slice(0, maxWatched).sort() };
     // If no topic of the audit log is requested, there is no entry to continue after.
     if (!this.follows()) this.last = undefined;
-    this.later(updateDelay);
+    this.scheduleUpdate(updateDelay);
   }
 
   /**
@@ -96,7 +96,7 @@ export class Stream {
    * returned.
    */
   reconnectNow() {
-    if (!this.running || (this.source && Date.now() - this.lastEvent < quiet)) return;
+    if (!this.running || (this.source && Date.now() - this.lastEvent < silenceLimit)) return;
     clearTimeout(this.retry);
     this.open();
   }
@@ -109,7 +109,7 @@ export class Stream {
     const source = this.environment.open(`${path}?${query.toString()}`);
     this.source = source;
     this.lastEvent = Date.now();
-    this.listen();
+    this.watchForSilence();
     this.sent = JSON.stringify(this.subscription);
     for (const name of eventNames) {
       source.addEventListener(name, (event) => {
@@ -117,15 +117,15 @@ export class Stream {
       });
     }
     source.addEventListener("error", () => {
-      if (this.source === source) this.broken();
+      if (this.source === source) this.reconnectLater();
     });
   }
 
   /** Closes a stream that has been silent for too long. */
-  private listen() {
-    const left = this.lastEvent + quiet - Date.now();
-    if (left <= 0) this.broken();
-    else this.watch = setTimeout(() => this.listen(), left);
+  private watchForSilence() {
+    const left = this.lastEvent + silenceLimit - Date.now();
+    if (left <= 0) this.reconnectLater();
+    else this.watch = setTimeout(() => this.watchForSilence(), left);
   }
 
   private event(name: EventName, event: MessageEvent<string>) {
@@ -134,15 +134,15 @@ export class Stream {
     try {
       data = JSON.parse(event.data);
     } catch {
-      // An incomplete event is the sign of a broken stream, not of an empty one.
-      this.broken();
+      // An incomplete event shows that the stream is broken.
+      this.reconnectLater();
       return;
     }
     if (name === "hello") {
       this.id = (data as { stream?: string }).stream;
       this.failures = 0;
-      this.move("live");
-      this.later(0);
+      this.setState("live");
+      this.scheduleUpdate(0);
     }
     // Every event has the number to continue after, beginning with hello: a stream that breaks
     // before the first entry or flow must not miss it.
@@ -155,24 +155,24 @@ export class Stream {
     return this.subscription.topics.some((t) => /^(record$|record:|network:)/.test(t));
   }
 
-  private broken() {
+  private reconnectLater() {
     this.close();
     if (!this.running) return;
     this.failures++;
-    this.move(this.failures > maxFailures ? "offline" : "reconnecting");
-    const wait = Math.min(longest, first * 2 ** (this.failures - 1)) * (0.75 + this.environment.random() / 2);
-    this.retry = setTimeout(() => void this.again(), wait);
+    this.setState(this.failures > maxFailures ? "offline" : "reconnecting");
+    const wait = Math.min(maxDelay, firstDelay * 2 ** (this.failures - 1)) * (0.75 + this.environment.random() / 2);
+    this.retry = setTimeout(() => void this.reconnect(), wait);
   }
 
-  private async again() {
-    const found = await this.environment.probe();
+  private async reconnect() {
+    const cause = await this.environment.probe();
     if (!this.running || this.source) return;
-    if (found === "signed-out") this.stop();
-    else if (found === "unreachable") this.broken();
+    if (cause === "signed-out") this.stop();
+    else if (cause === "unreachable") this.reconnectLater();
     else this.open();
   }
 
-  private later(wait: number) {
+  private scheduleUpdate(wait: number) {
     clearTimeout(this.sync);
     this.sync = setTimeout(() => void this.update(), wait);
   }
@@ -187,14 +187,14 @@ export class Stream {
     this.putting = false;
     if (this.id !== id) {
       // A newer stream has been opened, with all of these topics.
-      this.later(0);
+      this.scheduleUpdate(0);
     } else if (status >= 200 && status < 300) {
       this.sent = text;
-      this.later(0);
+      this.scheduleUpdate(0);
     } else if (status === 404) {
-      this.broken();
+      this.reconnectLater();
     } else {
-      this.later(2_000);
+      this.scheduleUpdate(2_000);
     }
   }
 
@@ -206,7 +206,7 @@ export class Stream {
     clearTimeout(this.retry);
   }
 
-  private move(state: LiveState) {
+  private setState(state: LiveState) {
     if (this.state === state) return;
     this.state = state;
     this.changed();

@@ -14,12 +14,12 @@ function clock(interval: number): Clock {
   if (known) return known;
   const listeners = new Set<() => void>();
   let timer: ReturnType<typeof setInterval> | undefined;
-  const made: Clock = {
+  const clock: Clock = {
     now: Date.now(),
     subscribe(listener) {
       listeners.add(listener);
       timer ??= setInterval(() => {
-        made.now = Date.now();
+        clock.now = Date.now();
         for (const l of listeners) l();
       }, interval);
       return () => {
@@ -30,12 +30,12 @@ function clock(interval: number): Clock {
       };
     },
     read() {
-      if (timer === undefined) made.now = Date.now();
-      return Math.floor(made.now / interval) * interval;
+      if (timer === undefined) clock.now = Date.now();
+      return Math.floor(clock.now / interval) * interval;
     },
   };
-  clocks.set(interval, made);
-  return made;
+  clocks.set(interval, clock);
+  return clock;
 }
 
 /** The time, rounded to an interval. The component is drawn again when the interval passes. */

@@ -48,12 +48,12 @@ export interface ConfirmProps {
   title: string;
   /** The exact effect of the action. */
   what: ReactNode;
-  /** The word on the button. */
+  /** The text of the button that confirms. */
   action: string;
   danger?: boolean;
   open: boolean;
   onOpenChange: (open: boolean) => void;
-  /** The dialog stays, with the error, if this fails. */
+  /** Performs the action. If it fails, the dialog stays open and shows the error. */
   onConfirm: () => unknown;
 }
 

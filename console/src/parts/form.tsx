@@ -43,7 +43,7 @@ export function Field({ label, hint, error, children }: FieldProps) {
 }
 
 export interface SelectProps {
-  /** Its name for screen readers; a Field around it may give another. */
+  /** The control's name for screen readers; a Field around it may give another. */
   label: string;
   value: string;
   options: readonly (string | { value: string; label: string })[];

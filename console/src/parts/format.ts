@@ -1,4 +1,4 @@
-/** The format of numbers and times, in one place, so that pages agree. */
+/** Formats numbers and times, in one place, so that all pages agree. */
 
 const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
@@ -28,12 +28,12 @@ export function duration(ms: number): string {
   if (ms < 9_950) return `${(ms / 1000).toFixed(1)} s`;
   const s = Math.round(ms / 1000);
   if (s < 60) return `${s} s`;
-  if (s < 3600) return two(Math.floor(s / 60), "min", s % 60, "s");
-  if (s < 86_400) return two(Math.floor(s / 3600), "h", Math.floor((s % 3600) / 60), "min");
-  return two(Math.floor(s / 86_400), "d", Math.floor((s % 86_400) / 3600), "h");
+  if (s < 3600) return twoUnits(Math.floor(s / 60), "min", s % 60, "s");
+  if (s < 86_400) return twoUnits(Math.floor(s / 3600), "h", Math.floor((s % 3600) / 60), "min");
+  return twoUnits(Math.floor(s / 86_400), "d", Math.floor((s % 86_400) / 3600), "h");
 }
 
-function two(a: number, unit: string, b: number, small: string): string {
+function twoUnits(a: number, unit: string, b: number, small: string): string {
   return b === 0 ? `${a} ${unit}` : `${a} ${unit} ${b} ${small}`;
 }
 
@@ -78,7 +78,7 @@ export function localTime(at: Date, now = new Date()): string {
   return at.toDateString() === now.toDateString() ? clock.format(at) : local.format(at);
 }
 
-/** The same instant in UTC, to the second. */
+/** Date and time in UTC, to the second. */
 export function utc(at: Date): string {
   if (Number.isNaN(at.getTime())) return "–";
   return `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;

@@ -31,7 +31,7 @@ const bidi = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 const invisible =
   /[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 
-// Many combined accents cover the lines above and below.
+// Many combining accents on one letter cover the lines above and below.
 const stackedMarks = /(\p{M}{3})\p{M}+/gu;
 
 /** Removes characters that could deceive a reader; lines and tabs stay. */
@@ -50,7 +50,7 @@ export function inert(text: string): InertText {
   return { text: clean, changed: clean !== text.replace(/\r\n/g, "\n") };
 }
 
-/** The same on one line, for names and cells of tables. */
+/** Removes deceptive characters and line breaks, for names and cells of tables. */
 export function inertLine(text: string): InertText {
   const clean = inert(text);
   const line = clean.text.replace(/[\n\t]+/g, " ");

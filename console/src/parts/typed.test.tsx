@@ -5,15 +5,15 @@ import { useTyped } from "./typed";
 afterEach(cleanup);
 
 it("keeps typed text while the address follows, and accepts other changes of it", () => {
-  const said: string[] = [];
-  const { result, rerender } = renderHook(({ address }) => useTyped(address, (text) => said.push(text)), { initialProps: { address: "" } });
+  const reported: string[] = [];
+  const { result, rerender } = renderHook(({ address }) => useTyped(address, (text) => reported.push(text)), { initialProps: { address: "" } });
   const text = () => result.current[0];
   for (const typed of ["b", "bo", "box"]) {
     act(() => result.current[1](typed));
     expect(text()).toBe(typed);
   }
-  expect(said).toEqual(["b", "bo", "box"]);
-  // The address changes late, and not with every letter.
+  expect(reported).toEqual(["b", "bo", "box"]);
+  // The URL changes late, and not with every letter.
   for (const address of ["b", "box"]) {
     rerender({ address });
     expect(text()).toBe("box");

@@ -5,18 +5,18 @@ import { Icon } from "./icon";
 import { type InertText, inert, inertLine } from "./inert";
 
 /** A time in the reader's time zone, with UTC on hover. */
-export function Time({ at, relative: near }: { at: string; relative?: boolean }) {
+export function Time({ at, relative: isRelative }: { at: string; relative?: boolean }) {
   const date = new Date(at);
   if (Number.isNaN(date.getTime())) return <span className="quiet">–</span>;
   return (
-    <time dateTime={at} title={near ? `${localTime(date)} · ${utc(date)}` : utc(date)}>
-      {near ? <RelativeTime at={date.getTime()} /> : localTime(date)}
+    <time dateTime={at} title={isRelative ? `${localTime(date)} · ${utc(date)}` : utc(date)}>
+      {isRelative ? <RelativeTime at={date.getTime()} /> : localTime(date)}
     </time>
   );
 }
 
 function RelativeTime({ at }: { at: number }) {
-  // A time since the last tick of the clock must not be shown as in the future.
+  // A time after the last tick of the clock must not be shown as in the future.
   return relative(at, Math.max(useNow(10_000), Date.now()));
 }
 
@@ -74,7 +74,7 @@ export function Inert({ text, block = false }: { text: string; block?: boolean }
   );
 }
 
-// The mark is before the text: after a long text it would be cut off.
+// The mark is before the text: after a long text it would not be visible.
 function Cleaned({ clean }: { clean: InertText }) {
   if (!clean.changed) return null;
   return (

@@ -13,22 +13,22 @@ export interface ApplyProps {
 
 const levels: Level[] = ["strict", "standard", "light", "minimal"];
 const nets: { value: Net; label: string }[] = [
-  { value: "policy", label: "policy: what level and document say" },
+  { value: "policy", label: "policy: as level and document determine" },
   { value: "dev", label: "dev: registries, forges and models too" },
   { value: "open", label: "open: every public host too" },
 ];
 
-/** Asks once more before a running sandbox gets another policy. */
+/** Asks for confirmation before a running sandbox gets another policy. */
 export function ApplyDialog({ sandbox, document, warnings, onClose, onApplied }: ApplyProps) {
-  const now = sandbox.network;
-  const [level, setLevel] = useState<Level>(levels.find((l) => l === now.level) ?? "standard");
+  const current = sandbox.network;
+  const [level, setLevel] = useState<Level>(levels.find((l) => l === current.level) ?? "standard");
   const [net, setNet] = useState<Net>("policy");
   const what = (
     <div className="y-form">
       <p>
-        The sandbox <strong>{sandbox.name ? <Inert text={sandbox.name} /> : sandbox.id}</strong> gets the draft instead of everything that it was given: its own document, its network ({now.net}), and every host that was allowed by hand or by an approval. Pending requests, and grants that were not used, are void.
+        The sandbox <strong>{sandbox.name ? <Inert text={sandbox.name} /> : sandbox.id}</strong> gets the draft. It replaces the sandbox's own document, its network ({current.net}), and every host that was allowed by a person or an approval. Pending requests and unused grants become void.
       </p>
-      <Field label="Level" hint={`Now ${now.level}. If the draft names a level too, the stricter one counts.`}>
+      <Field label="Level" hint={`Now ${current.level}. If the draft names a level too, the stricter one counts.`}>
         <Select label="Level" value={level} options={levels} onChange={(v) => setLevel(v as Level)} />
       </Field>
       <Field label="Network">

@@ -3,16 +3,16 @@ import { Field, Select } from "../parts";
 import { differs, openDiff } from "./diff";
 
 /** A document that a draft can start from, or be compared with. */
-export interface Text {
+export interface NamedDocument {
   id: string;
   label: string;
   document: string;
 }
 
 /** The difference between the draft and another document. */
-export function Compare({ draft, texts, against, onAgainst }: { draft: string; texts: readonly Text[]; against: string | undefined; onAgainst: (id: string) => void }) {
+export function Compare({ draft, texts, against, onAgainst }: { draft: string; texts: readonly NamedDocument[]; against: string | undefined; onAgainst: (id: string) => void }) {
   const parent = useRef<HTMLDivElement>(null);
-  // The draft replaces this document.
+  // The draft replaces this document, so it is on the left.
   const text = texts.find((t) => t.id === against) ?? texts.findLast((t) => t.id.startsWith("layer-")) ?? texts[0];
   const before = text?.document;
   useEffect(() => {

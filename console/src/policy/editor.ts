@@ -41,13 +41,13 @@ const editorTheme = EditorView.theme({
   ".cm-collapsedLines": { color: "var(--text-quiet)", background: "var(--bg-sunken)" },
 });
 
-/** The extensions of every YAML editor here. */
+/** The extensions of every YAML editor of the console. */
 export function basics(label: string): Extension[] {
   return [
     lineNumbers(),
     foldGutter(),
     drawSelection(),
-    // Invisible characters are shown, because they hide what a line really means.
+    // Invisible characters are shown, because they can hide what a line means.
     highlightSpecialChars(),
     indentUnit.of("  "),
     EditorState.tabSize.of(2),
@@ -139,7 +139,7 @@ export interface EditorOptions {
   readOnly: boolean;
 }
 
-function diagnosed(lint: EditorOptions["lint"]): Extension {
+function diagnostics(lint: EditorOptions["lint"]): Extension {
   return linter(
     async (view): Promise<Diagnostic[]> => {
       const text = view.state.doc.toString();
@@ -169,7 +169,7 @@ export function openEditor(parent: HTMLElement, o: EditorOptions): EditorView {
         autocompletion({ override: [(context) => completions(o.schema, context)], icons: false }),
         hover(o.schema),
         lintGutter(),
-        diagnosed(o.lint),
+        diagnostics(o.lint),
         // Tab is not bound: a keyboard user must be able to leave the editor.
         keymap.of([{ key: "Enter", run: breakAfterKey }, ...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap]),
         EditorState.readOnly.of(o.readOnly),

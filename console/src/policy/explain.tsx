@@ -8,7 +8,7 @@ export interface Subject {
   of: () => { document: string } | { sandbox: string };
 }
 
-/** Asks which decision a policy makes about a request. Nothing is sent. */
+/** Asks the server how a policy decides about a request. The request itself is not sent. */
 export function Explain({ subjects }: { subjects: readonly Subject[] }) {
   const [method, setMethod] = useState("GET");
   const [typed, setTyped] = useState("");
@@ -16,7 +16,7 @@ export function Explain({ subjects }: { subjects: readonly Subject[] }) {
   const [which, setWhich] = useState(0);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();
-  const [found, setFound] = useState<{ of: string; asked: string; said: Explained } | null>(null);
+  const [result, setResult] = useState<{ of: string; request: string; explained: Explained } | null>(null);
   const subject = subjects[which] ?? subjects[0];
 
   const ask = async () => {
@@ -30,9 +30,9 @@ export function Explain({ subjects }: { subjects: readonly Subject[] }) {
     setError(undefined);
     setBusy(true);
     try {
-      setFound({ of: subject.label, asked: `${method} ${url.url}`, said: await explain(subject.of(), method, url.url) });
+      setResult({ of: subject.label, request: `${method} ${url.url}`, explained: await explain(subject.of(), method, url.url) });
     } catch (e) {
-      setFound(null);
+      setResult(null);
       setError(e);
     } finally {
       setBusy(false);
@@ -68,18 +68,18 @@ export function Explain({ subjects }: { subjects: readonly Subject[] }) {
         </Button>
       </form>
       {error !== undefined && <Problem error={error} />}
-      <div role="status">{found && <Answer {...found} />}</div>
+      <div role="status">{result && <Answer {...result} />}</div>
     </section>
   );
 }
 
-function Answer({ of, asked, said }: { of: string; asked: string; said: Explained }) {
+function Answer({ of, request, explained }: { of: string; request: string; explained: Explained }) {
   return (
     <div className="y-answer">
       <p>
-        <Verdict effect={said.effect} />{" "}
+        <Verdict effect={explained.effect} />{" "}
         <code>
-          <Inert text={asked} />
+          <Inert text={request} />
         </code>{" "}
         <span className="quiet">by {of}</span>
       </p>
@@ -87,37 +87,37 @@ function Answer({ of, asked, said }: { of: string; asked: string; said: Explaine
         <dt>Rule</dt>
         <dd>
           <code>
-            <Inert text={said.rule} />
+            <Inert text={explained.rule} />
           </code>
         </dd>
-        {said.layer && (
+        {explained.layer && (
           <>
             <dt>Layer</dt>
-            <dd>{said.layer}</dd>
+            <dd>{explained.layer}</dd>
           </>
         )}
-        {said.reason && (
+        {explained.reason && (
           <>
             <dt>Reason</dt>
             <dd>
-              <Inert text={said.reason} />
+              <Inert text={explained.reason} />
             </dd>
           </>
         )}
-        {said.fix && (
+        {explained.fix && (
           <>
             <dt>What would allow it</dt>
             <dd>
-              <Inert text={said.fix} />
+              <Inert text={explained.fix} />
             </dd>
           </>
         )}
       </dl>
-      {said.steps && said.steps.length > 0 && (
+      {explained.steps && explained.steps.length > 0 && (
         <details>
           <summary>How it was decided</summary>
           <ol className="y-steps">
-            {said.steps.map((s, i) => (
+            {explained.steps.map((s, i) => (
               <li key={i}>
                 <span className="quiet">{s.layer}</span>{" "}
                 {s.rule && (

@@ -1,4 +1,4 @@
-// The findings of the server in a document, and its decision about a request.
+// The server's findings about a document, and its decision about a request.
 
 export interface Finding {
   line: number;
@@ -50,7 +50,7 @@ function severityOf(s: string): Range["severity"] {
   return s === "warning" || s === "info" ? s : "error";
 }
 
-/** headline returns the result in one line. */
+/** headline summarizes the findings in one line. */
 export function headline(problems: readonly Finding[]): string {
   const errors = problems.filter((p) => severityOf(p.severity) === "error").length;
   const rest = problems.length - errors;
@@ -71,7 +71,7 @@ export interface Explanation {
 
 export const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] as const;
 
-/** asURL parses typed text as the URL of a request, or returns what is wrong. */
+/** asURL parses typed text as the URL of a request, or returns why it is invalid. */
 export function asURL(typed: string): { url: string } | { wrong: string } {
   const text = typed.trim();
   if (text === "") return { wrong: "Write a URL, such as https://api.github.com/repos" };

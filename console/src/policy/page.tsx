@@ -1,4 +1,3 @@
-/** The policy editor: write, check, explain, compare, apply. */
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useQueryClient } from "@tanstack/react-query";
 import type { EditorView } from "@codemirror/view";
@@ -6,7 +5,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { useCan } from "../api/session";
 import { Button, Field, Icon, Inert, inertLine, Loading, Menu, Page, Problem, Select, TabBar, toast } from "../parts";
 import { ApplyDialog } from "./applying";
-import { Compare, type Text } from "./compare";
+import { Compare, type NamedDocument } from "./compare";
 import { goToLine, openEditor, replaceAll } from "./editor";
 import { Explain, type Subject } from "./explain";
 import { headline, type Finding } from "./lint";
@@ -16,7 +15,7 @@ import type { Schema } from "./schema";
 import { readSearch } from "./search";
 import { Versions } from "./versions";
 
-const beginning = `policy: v1
+const initialDraft = `policy: v1
 name: my-policy
 level: standard
 network:
@@ -28,26 +27,27 @@ network:
 `;
 
 // The draft is kept outside of the page, so that visiting another page does not lose it.
-let kept = beginning;
+let savedDraft = initialDraft;
 
+/** The policy editor: write, check, explain, compare, apply. */
 export function PolicyPage() {
   const search = readSearch(useSearch({ strict: false }));
   const navigate = useNavigate();
-  const may = useCan("operator");
+  const isOperator = useCan("operator");
   const queries = useQueryClient();
   const schema = useSchema();
   const presets = usePresets();
   const running = useRunning();
   const policy = usePolicyOf(search.sandbox);
   const versions = useVersions(search.sandbox);
-  const [draft, setDraft] = useState(kept);
+  const [draft, setDraft] = useState(savedDraft);
   const [found, setFound] = useState<{ of: string; problems: readonly Finding[] } | null>(null);
   const [error, setError] = useState<unknown>();
   const [applying, setApplying] = useState(false);
   const view = useRef<EditorView | null>(null);
 
   const change = useCallback((document: string) => {
-    kept = document;
+    savedDraft = document;
     setDraft(document);
   }, []);
   const check = useCallback(async (document: string): Promise<readonly Finding[]> => {
@@ -63,10 +63,10 @@ export function PolicyPage() {
   }, []);
 
   const sandbox = running.data?.find((s) => s.id === search.sandbox || s.name === search.sandbox);
-  const texts = useMemo((): Text[] => {
-    const out: Text[] = [];
+  const texts = useMemo((): NamedDocument[] => {
+    const out: NamedDocument[] = [];
     if (policy.data) {
-      out.push({ id: "effective", label: "all that holds there now", document: policy.data.document });
+      out.push({ id: "effective", label: "the effective policy", document: policy.data.document });
       policy.data.layers?.forEach((l, i) => out.push({ id: `layer-${i}`, label: `its layer ${i + 1}: ${l.kind}`, document: l.document }));
     }
     for (const v of versions.data ?? []) if (v.document && v.digest !== policy.data?.digest) out.push({ id: v.digest, label: `version of entry ${v.seq}`, document: v.document });
@@ -74,34 +74,34 @@ export function PolicyPage() {
     return out;
   }, [policy.data, versions.data, presets.data]);
   const subjects = useMemo((): Subject[] => {
-    const all: Subject[] = [{ label: "the draft", of: () => ({ document: kept }) }];
+    const all: Subject[] = [{ label: "the draft", of: () => ({ document: savedDraft }) }];
     if (search.sandbox) all.push({ label: `the policy of ${inertLine(sandbox?.name || search.sandbox).text}`, of: () => ({ sandbox: search.sandbox ?? "" }) });
     return all;
   }, [search.sandbox, sandbox?.name]);
 
-  const start = (t: Text) => {
+  const start = (t: NamedDocument) => {
     if (view.current) replaceAll(view.current, t.document);
     change(t.document);
     toast(`The draft is now ${t.label}. Undo restores the previous one.`);
   };
   // A user who opens this page from a sandbox, and has no draft, starts from the requested policy of
   // that sandbox.
-  const asked = policy.data?.layers?.find((l) => l.kind === "task")?.document;
+  const taskDocument = policy.data?.layers?.find((l) => l.kind === "task")?.document;
   useEffect(() => {
-    if (asked === undefined || kept !== beginning) return;
-    if (view.current) replaceAll(view.current, asked);
-    change(asked);
-  }, [asked, change]);
-  const fresh = found?.of === draft;
+    if (taskDocument === undefined || savedDraft !== initialDraft) return;
+    if (view.current) replaceAll(view.current, taskDocument);
+    change(taskDocument);
+  }, [taskDocument, change]);
+  const isChecked = found?.of === draft;
   const errors = found?.problems.filter((p) => p.severity !== "warning" && p.severity !== "info").length ?? 0;
-  const blocked = !fresh ? "It is being checked" : errors > 0 ? "The draft has errors" : !sandbox ? "Choose a running sandbox" : "";
+  const blocked = !isChecked ? "The draft is being checked" : errors > 0 ? "The draft has errors" : !sandbox ? "Choose a running sandbox" : "";
   const diff = search.view === "diff";
 
   return (
     <Page
       title="Policy"
       actions={
-        may && (
+        isOperator && (
           <Button variant="primary" disabled={blocked !== ""} title={blocked || undefined} onClick={() => setApplying(true)}>
             Apply…
           </Button>
@@ -152,9 +152,9 @@ export function PolicyPage() {
             <h2 id="y-problems">Problems</h2>
             {error !== undefined && <Problem error={error} />}
             <p role="status" className="quiet">
-              {fresh && found ? headline(found.problems) : error === undefined ? "Checking…" : ""}
+              {isChecked && found ? headline(found.problems) : error === undefined ? "Checking…" : ""}
             </p>
-            {fresh && found && found.problems.length > 0 && (
+            {isChecked && found && found.problems.length > 0 && (
               <ul className="y-problems">
                 {found.problems.map((p, i) => (
                   <li key={i} data-severity={p.severity}>

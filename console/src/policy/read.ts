@@ -4,11 +4,13 @@ import { api, call, unwrap } from "../api/client";
 import type { Explanation, LintResult } from "./lint";
 import type { Schema } from "./schema";
 
+/** A policy that the server offers as a starting point. */
 export interface Preset {
   name: string;
   document: string;
 }
 
+/** A policy that a sandbox had, from the audit log. */
 export interface Version {
   digest: string;
   seq: number;
@@ -17,6 +19,7 @@ export interface Version {
   document?: string;
 }
 
+/** One step of the explanation: what a layer decided, and by which rule. */
 export interface Step {
   layer: string;
   rule?: string;
@@ -24,17 +27,17 @@ export interface Step {
   text: string;
 }
 
-const still = { staleTime: Number.POSITIVE_INFINITY };
+const neverStale = { staleTime: Number.POSITIVE_INFINITY };
 
 export function useSchema() {
-  return useQuery({ queryKey: ["policy", "schema"], queryFn: () => call<Schema>("GET", "/policy/schema"), ...still });
+  return useQuery({ queryKey: ["policy", "schema"], queryFn: () => call<Schema>("GET", "/policy/schema"), ...neverStale });
 }
 
 export function usePresets() {
   return useQuery({
     queryKey: ["policy", "presets"],
     queryFn: () => call<Preset[]>("GET", "/policy/presets"),
-    ...still,
+    ...neverStale,
   });
 }
 

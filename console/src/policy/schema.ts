@@ -1,5 +1,5 @@
-// Reads our JSON schema: which fields are valid at a path, which values a field takes, and what it
-// means.
+// Reads the JSON schema of policies: which fields are valid at a path, which values a field takes,
+// and what it means.
 
 export interface Schema {
   $ref?: string;
@@ -27,9 +27,9 @@ export function resolve(root: Schema, s: Schema | undefined): Schema {
     const name = at.$ref.replace(/^#\/(\$defs|definitions)\//, "");
     const next = at.$ref === "#" ? root : (root.$defs?.[name] ?? root.definitions?.[name]);
     if (!next) return {};
-    // Keywords beside a reference describe this one use in more detail.
-    const { $ref: _, ...beside } = at;
-    at = { ...next, ...beside };
+    // Keywords beside a reference describe this use of the target in more detail.
+    const { $ref: _, ...description } = at;
+    at = { ...next, ...description };
   }
   return at.$ref === undefined ? at : {};
 }
@@ -91,7 +91,7 @@ export function valuesAt(root: Schema, path: readonly string[]): string[] {
   if (!s) return [];
   if (s.enum) return [...new Set(s.enum.map(String))];
   if (s.type === "boolean") return ["true", "false"];
-  // A list on one line takes the values of its elements.
+  // A list on one line has the values of its elements.
   const inside = s.items ? at(root, [...path, "[]"]) : null;
   if (inside?.enum) return [...new Set(inside.enum.map(String))];
   return (s.examples ?? []).map(String);

@@ -1,14 +1,15 @@
-// The fields of the policy page in the URL. The router loads this at once.
+// The fields of the policy page in the URL. The router loads this file at once, so it is separate
+// from the page.
 
 export interface PolicySearch {
   /** ID of the sandbox whose policy is shown. */
   sandbox?: string;
   view?: "diff";
-  /** What the draft is compared with: effective, own, a preset's name, or a digest. */
+  /** What the draft is compared with: effective, layer-N, a preset's name, or a digest. */
   against?: string;
 }
 
-/** readSearch takes known fields from a URL and drops the rest. */
+/** readSearch returns the known fields of a URL and drops the rest. */
 export function readSearch(raw: Record<string, unknown>): PolicySearch {
   const out: PolicySearch = {};
   const text = (v: unknown) => (typeof v === "string" || typeof v === "number" ? String(v).slice(0, 256) : "");

@@ -4,9 +4,9 @@
 export interface Position {
   /** Keys from the top; "[]" is an element of a list. */
   path: string[];
-  /** What is being written at the end of path: a key, or the value of one. */
+  /** What the user writes at the end of path: a key, or the value of one. */
   at: "key" | "value";
-  /** The part of it before the position. */
+  /** The part of the key or value before the position. */
   typed: string;
   /** The offset of that part in the text. */
   from: number;

@@ -3,7 +3,7 @@ import { useEffect, useState } from "react";
 import { Badge, Button, CopyText, IconButton, Inert, inert, Loading, Problem, Time } from "../parts";
 import { summaryOf, toneOf, type Entry } from "./entry";
 import type { RecordSearch } from "./filter";
-import { checkProof, type Checked, type Proof } from "./proof";
+import { checkProof, type CheckedProof, type Proof } from "./proof";
 import { useEntry, useProof } from "./read";
 
 /** One entry with all of its data and the proof that it is in the audit log. */
@@ -16,8 +16,8 @@ export function Detail({ seq, search }: { seq: number; search: RecordSearch }) {
       <header className="r-detail-head">
         <h2>Entry {seq}</h2>
         <span className="r-steps">
-          <Step to={seq - 1} search={search} label="Previous entry" icon="chevron-up" />
-          <Step to={seq + 1} search={search} label="Next entry" icon="chevron-down" />
+          <EntryLink to={seq - 1} search={search} label="Previous entry" icon="chevron-up" />
+          <EntryLink to={seq + 1} search={search} label="Next entry" icon="chevron-down" />
           <IconButton icon="close" label="Close entry" onClick={close} />
         </span>
       </header>
@@ -26,7 +26,7 @@ export function Detail({ seq, search }: { seq: number; search: RecordSearch }) {
   );
 }
 
-function Step({ to, search, label, icon }: { to: number; search: RecordSearch; label: string; icon: "chevron-up" | "chevron-down" }) {
+function EntryLink({ to, search, label, icon }: { to: number; search: RecordSearch; label: string; icon: "chevron-up" | "chevron-down" }) {
   const navigate = useNavigate();
   return <IconButton icon={icon} label={label} disabled={to < 0} onClick={() => void navigate({ to: "/record/$seq", params: { seq: String(to) }, search })} />;
 }
@@ -73,7 +73,7 @@ function Body({ entry }: { entry: Entry }) {
           </>
         )}
         <dt>Previous hash</dt>
-        <dd>{entry.prev ? <CopyText text={entry.prev} label={`${entry.prev.slice(0, 16)}…`} /> : "none: it is the first"}</dd>
+        <dd>{entry.prev ? <CopyText text={entry.prev} label={`${entry.prev.slice(0, 16)}…`} /> : "none: this is the first entry"}</dd>
       </dl>
       {entry.data !== undefined && entry.data !== null && (
         <section aria-label="Data">
@@ -147,7 +147,7 @@ function ProofOf({ entry }: { entry: Entry }) {
 }
 
 function ProofResult({ proof }: { proof: Proof }) {
-  const [checked, setChecked] = useState<Checked | null>(null);
+  const [checked, setChecked] = useState<CheckedProof | null>(null);
   useEffect(() => {
     let unmounted = false;
     void checkProof(proof).then((c) => {
@@ -163,7 +163,7 @@ function ProofResult({ proof }: { proof: Proof }) {
     <div className="r-proof">
       <p>
         <Badge tone={bad ? "bad" : checked.included && checked.signed ? "ok" : "quiet"} icon={bad ? "alert" : "check"}>
-          {bad ? "does not hold" : checked.included && checked.signed ? "checked in this browser" : "not checked here"}
+          {bad ? "not valid" : checked.included && checked.signed ? "checked in this browser" : "not checked here"}
         </Badge>{" "}
         {checked.text}
       </p>

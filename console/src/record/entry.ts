@@ -1,9 +1,9 @@
 // An audit entry for people, on one line and in words.
 
-import type { Entry as Told } from "../api/console";
+import type { Entry as APIEntry } from "../api/console";
 
 /** One entry of the audit log, with unchecked data. */
-export type Entry = Omit<Told, "data"> & { data?: unknown };
+export type Entry = Omit<APIEntry, "data"> & { data?: unknown };
 
 /** Every kind, in the groups that the filter shows. */
 export const kindGroups: readonly { name: string; kinds: readonly string[] }[] = [
@@ -110,7 +110,7 @@ function endOf(d: Data): string {
   const code = d["exit"] ?? d["code"];
   const how = text(d["error"]) !== "" ? `failed: ${text(d["error"])}` : d["signal"] ? `ended by signal ${text(d["signal"])}` : named("exit code", code);
   const end = join(how, d["hit"] !== undefined && `reached the limit ${text(d["hit"])}`, d["lost"] === true && "the end was not received");
-  // Unknown is different from zero.
+  // An absent exit code is different from zero.
   return end === "" ? "no exit code" : end;
 }
 

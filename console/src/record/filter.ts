@@ -1,5 +1,5 @@
 // The filter of the audit log: its form in the URL, the part that the server applies, and the part
-// that is applied here.
+// that the browser applies.
 import { dataOf, kindGroups, summaryOf, type Entry } from "./entry";
 import { readSearch, searchKeys, type RecordSearch } from "./search";
 
@@ -33,19 +33,19 @@ export interface ServerQuery {
 }
 
 /** queryOf returns the fields that the server filters by, and those that are invalid. */
-export function queryOf(search: RecordSearch, now: number): { query: ServerQuery; wrong: string[] } {
+export function queryOf(search: RecordSearch, now: number): { query: ServerQuery; errors: string[] } {
   const query: ServerQuery = {};
-  const wrong: string[] = [];
+  const errors: string[] = [];
   if (search.sandbox) query.sandbox = search.sandbox;
   if (search.kind) query.kind = search.kind;
   for (const bound of ["since", "until"] as const) {
     const raw = search[bound];
     if (!raw) continue;
     const at = timeOf(raw, now);
-    if (at === null) wrong.push(`"${raw}" is not a time: write 2h, 3d, or a date`);
+    if (at === null) errors.push(`"${raw}" is not a time: write 2h, 3d, or a date`);
     else query[bound] = at;
   }
-  return { query, wrong };
+  return { query, errors };
 }
 
 /** hasKind reports whether a list of kinds and groups includes a kind. */
@@ -54,8 +54,8 @@ export function hasKind(list: string, kind: string): boolean {
   return list.split(",").some((each) => each.trim() === kind || each.trim() === group);
 }
 
-/** toggled returns a list of kinds with these added, or removed if all were in it. */
-export function toggled(list: string | undefined, kinds: readonly string[]): string {
+/** toggleKinds returns a list of kinds with these added, or removed if all were in it. */
+export function toggleKinds(list: string | undefined, kinds: readonly string[]): string {
   const has = new Set(kindGroups.flatMap((g) => g.kinds).filter((k) => list !== undefined && list !== "" && hasKind(list, k)));
   const on = kinds.every((k) => has.has(k));
   for (const k of kinds) {
@@ -66,19 +66,19 @@ export function toggled(list: string | undefined, kinds: readonly string[]): str
 }
 
 /**
- * keeps applies the whole filter to live entries and to those that the server returned: only this
- * checks actor and text.
+ * matchesFilter applies the whole filter, to live entries and to those that the server returned:
+ * only this checks actor and text.
  */
-export function keeps(e: Entry, search: RecordSearch, query: ServerQuery): boolean {
+export function matchesFilter(e: Entry, search: RecordSearch, query: ServerQuery): boolean {
   if (search.sandbox && e.sandbox !== search.sandbox && !(e.sandbox ?? "").startsWith(search.sandbox)) return false;
   if (search.kind && !hasKind(search.kind, e.kind)) return false;
   if (query.since && Date.parse(e.time) < Date.parse(query.since)) return false;
   if (query.until && Date.parse(e.time) >= Date.parse(query.until)) return false;
-  return matchesHere(e, search);
+  return matchesInBrowser(e, search);
 }
 
-/** matchesHere is the part of the filter that the server does not apply. */
-export function matchesHere(e: Entry, search: RecordSearch): boolean {
+/** matchesInBrowser applies the part of the filter that the server does not. */
+export function matchesInBrowser(e: Entry, search: RecordSearch): boolean {
   if (search.actor && !(e.actor ?? "").toLowerCase().includes(search.actor.toLowerCase())) return false;
   if (search.text) {
     const needle = search.text.toLowerCase();
@@ -88,7 +88,10 @@ export function matchesHere(e: Entry, search: RecordSearch): boolean {
   return true;
 }
 
-/** searchesHere reports whether pages may have fewer entries than were read. */
-export function searchesHere(search: RecordSearch): boolean {
+/**
+ * filtersInBrowser reports whether the browser applies part of the filter, so that pages may have
+ * fewer entries than were read.
+ */
+export function filtersInBrowser(search: RecordSearch): boolean {
   return search.actor !== undefined || search.text !== undefined;
 }

@@ -2,11 +2,11 @@ import { act, cleanup, fireEvent, render, screen } from "@testing-library/react"
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { Filters } from "./filters";
 
-const went: { text?: string }[] = [];
-vi.mock("@tanstack/react-router", () => ({ useNavigate: () => ({ search }: { search: { text?: string } }) => went.push(search) }));
+const navigations: { text?: string }[] = [];
+vi.mock("@tanstack/react-router", () => ({ useNavigate: () => ({ search }: { search: { text?: string } }) => navigations.push(search) }));
 
 beforeEach(() => {
-  went.length = 0;
+  navigations.length = 0;
   vi.useFakeTimers();
 });
 afterEach(() => {
@@ -15,7 +15,7 @@ afterEach(() => {
 });
 
 it("keeps typed text while the address follows", async () => {
-  const { rerender } = render(<Filters search={{}} wrong={[]} />);
+  const { rerender } = render(<Filters search={{}} errors={[]} />);
   const field = () => screen.getByLabelText<HTMLInputElement>("Text");
   const type = (value: string) => fireEvent.change(field(), { target: { value } });
   const wait = () => act(() => vi.advanceTimersByTimeAsync(400));
@@ -23,14 +23,14 @@ it("keeps typed text while the address follows", async () => {
   await wait();
   type("ab");
   // The address contains the first letter so far.
-  rerender(<Filters search={{ text: "a" }} wrong={[]} />);
+  rerender(<Filters search={{ text: "a" }} errors={[]} />);
   expect(field().value).toBe("ab");
   await wait();
-  expect(went.map((search) => search.text)).toEqual(["a", "ab"]);
-  rerender(<Filters search={{ text: "ab" }} wrong={[]} />);
+  expect(navigations.map((search) => search.text)).toEqual(["a", "ab"]);
+  rerender(<Filters search={{ text: "ab" }} errors={[]} />);
   type("abc");
-  rerender(<Filters search={{}} wrong={[]} />);
+  rerender(<Filters search={{}} errors={[]} />);
   expect(field().value).toBe("");
   await wait();
-  expect(went).toHaveLength(2);
+  expect(navigations).toHaveLength(2);
 });

@@ -3,12 +3,12 @@ import { useEffect, useRef, useState } from "react";
 import { useShortcuts } from "../app/shortcuts";
 import { Button, Menu } from "../parts";
 import { kindGroups } from "./entry";
-import { hasKind, isFiltered, toggled, withChange, type RecordSearch } from "./filter";
+import { hasKind, isFiltered, toggleKinds, withChange, type RecordSearch } from "./filter";
 
 type TextKey = "sandbox" | "actor" | "since" | "until" | "text";
 
 /** The filter. All of it is in the URL. */
-export function Filters({ search, wrong }: { search: RecordSearch; wrong: readonly string[] }) {
+export function Filters({ search, errors }: { search: RecordSearch; errors: readonly string[] }) {
   const navigate = useNavigate();
   const change = (to: Parameters<typeof withChange>[1]) =>
     void navigate({ to: ".", search: withChange(search, to), replace: true });
@@ -16,27 +16,27 @@ export function Filters({ search, wrong }: { search: RecordSearch; wrong: readon
   useShortcuts({ "/": { label: "Filter the audit log", run: () => text.current?.focus() } });
   return (
     <form className="r-filters" role="search" aria-label="Filter the audit log" onSubmit={(e) => e.preventDefault()}>
-      <Typed name="text" label="Text" placeholder="Any text" wide search={search} change={change} input={text} />
-      <Typed name="sandbox" label="Sandbox" placeholder="ID or name" search={search} change={change} />
-      <Typed name="actor" label="Actor" placeholder="key:, local:, box" search={search} change={change} />
-      <Typed name="since" label="From" placeholder="2h, 3d or a date" search={search} change={change} />
-      <Typed name="until" label="Until" placeholder="now" search={search} change={change} />
+      <FilterField name="text" label="Text" placeholder="Any text" wide search={search} change={change} input={text} />
+      <FilterField name="sandbox" label="Sandbox" placeholder="ID or name" search={search} change={change} />
+      <FilterField name="actor" label="Actor" placeholder="key:, local:, box" search={search} change={change} />
+      <FilterField name="since" label="From" placeholder="2h, 3d or a date" search={search} change={change} />
+      <FilterField name="until" label="Until" placeholder="now" search={search} change={change} />
       <Kinds kind={search.kind} onChange={(kind) => change({ kind: kind === "" ? undefined : kind })} />
       {isFiltered(search) && (
         <Button variant="quiet" icon="close" onClick={() => void navigate({ to: ".", search: {} })}>
           Clear
         </Button>
       )}
-      {wrong.map((w) => (
-        <p key={w} className="r-wrong" role="alert">
-          {w}
+      {errors.map((error) => (
+        <p key={error} className="r-wrong" role="alert">
+          {error}
         </p>
       ))}
     </form>
   );
 }
 
-interface TypedProps {
+interface FilterFieldProps {
   name: TextKey;
   label: string;
   placeholder: string;
@@ -46,27 +46,27 @@ interface TypedProps {
   input?: React.RefObject<HTMLInputElement | null>;
 }
 
-const addressDelay = 350;
+const urlDelay = 350;
 
-function Typed({ name, label, placeholder, wide, search, change, input }: TypedProps) {
-  const said = search[name] ?? "";
-  const [typed, setTyped] = useState(said);
+function FilterField({ name, label, placeholder, wide, search, change, input }: FilterFieldProps) {
+  const urlValue = search[name] ?? "";
+  const [typed, setTyped] = useState(urlValue);
   const latest = useRef(change);
   latest.current = change;
-  const sent = useRef(said);
+  const lastSent = useRef(urlValue);
   useEffect(() => {
-    // A value from the address must not replace what was typed since.
-    if (said !== sent.current) setTyped(said);
-    sent.current = said;
-  }, [said]);
+    // A new value from the URL must not replace text that was typed in the meantime.
+    if (urlValue !== lastSent.current) setTyped(urlValue);
+    lastSent.current = urlValue;
+  }, [urlValue]);
   useEffect(() => {
-    if (typed === said) return;
+    if (typed === urlValue) return;
     const timer = setTimeout(() => {
-      sent.current = typed;
+      lastSent.current = typed;
       latest.current({ [name]: typed === "" ? undefined : typed });
-    }, addressDelay);
+    }, urlDelay);
     return () => clearTimeout(timer);
-  }, [typed, said, name]);
+  }, [typed, urlValue, name]);
   return (
     <label className={wide ? "r-field r-field-wide" : "r-field"}>
       <span>{label}</span>
@@ -78,7 +78,7 @@ function Typed({ name, label, placeholder, wide, search, change, input }: TypedP
 function Kinds({ kind, onChange }: { kind: string | undefined; onChange: (kind: string) => void }) {
   const items = kindGroups.map((g) => {
     const on = kind !== undefined && g.kinds.every((k) => hasKind(kind, k));
-    return { label: `${on ? "✓ " : ""}${g.name}`, onSelect: () => onChange(toggled(kind, g.kinds)) };
+    return { label: `${on ? "✓ " : ""}${g.name}`, onSelect: () => onChange(toggleKinds(kind, g.kinds)) };
   });
   const chosen = kindGroups.filter((g) => kind !== undefined && g.kinds.some((k) => hasKind(kind, k))).map((g) => g.name);
   return (

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from "react";
 import { useEntries, useLiveState } from "../live";
 import { Button, Can, Empty, Loading, Page, Problem } from "../parts";
 import { Detail } from "./detail";
-import { isFiltered, keeps, queryOf, readSearch, searchesHere, withChange, type RecordSearch } from "./filter";
+import { isFiltered, matchesFilter, queryOf, readSearch, filtersInBrowser, withChange, type RecordSearch } from "./filter";
 import { Filters } from "./filters";
 import { Line } from "./line";
 import { merge } from "./pages";
@@ -17,9 +17,9 @@ export function RecordPage() {
   const { seq } = useParams({ strict: false }) as { seq?: string };
   const key = JSON.stringify(readSearch(raw));
   const search = useMemo(() => JSON.parse(key) as RecordSearch, [key]);
-  // Durations such as 2h are relative to when they were chosen; otherwise the list would never stay
-  // the same.
-  const { query, wrong } = useMemo(() => queryOf(search, Date.now()), [search]);
+  // A duration such as 2h is resolved once, when it is chosen. If it moved with the clock, the list
+  // would be loaded again and again.
+  const { query, errors } = useMemo(() => queryOf(search, Date.now()), [search]);
   const verification = useVerification();
   const [panel, setPanel] = useState(false);
   const open = seq !== undefined && /^\d+$/.test(seq) ? Number(seq) : null;
@@ -36,7 +36,7 @@ export function RecordPage() {
             Verify
           </Button>
           <Can scope="admin">
-            <a className="p-button p-button-plain" href={exportURL(query)} download="record.jsonl" title={searchesHere(search) ? "The export is filtered by sandbox, kind and time, and not by text or actor" : undefined}>
+            <a className="p-button p-button-plain" href={exportURL(query)} download="record.jsonl" title={filtersInBrowser(search) ? "The export is filtered by sandbox, kind and time, and not by text or actor" : undefined}>
               Export
             </a>
           </Can>
@@ -44,7 +44,7 @@ export function RecordPage() {
       }
     >
       {panel && <VerificationPanel v={verification} />}
-      <Filters search={search} wrong={wrong} />
+      <Filters search={search} errors={errors} />
       <div className="r-split" data-open={open !== null || undefined}>
         <Entries search={search} query={query} open={open} />
         {open !== null && <Detail key={open} seq={open} search={search} />}
@@ -55,22 +55,22 @@ export function RecordPage() {
 }
 
 const maxLive = 1000;
-// By then the stream sends the topics of this page.
-const settled = 1500;
+// After this delay, in milliseconds, the stream delivers the topics of this page.
+const catchUpDelay = 1500;
 
 function Entries({ search, query, open }: { search: RecordSearch; query: ReturnType<typeof queryOf>["query"]; open: number | null }) {
   const older = useOlder(search, query);
   const live = useEntries(null, { limit: maxLive });
   const navigate = useNavigate();
   const { setPaused } = live;
-  const [readOver, setReadOver] = useState<string | null>(null);
+  const [reloadedGap, setReadOver] = useState<string | null>(null);
   const paused = search.paused === true;
   useEffect(() => setPaused(paused), [paused, setPaused]);
   const state = useLiveState();
   const { catchUp } = older;
   useEffect(() => {
     if (paused || state !== "live") return;
-    const timer = setTimeout(catchUp, settled);
+    const timer = setTimeout(catchUp, catchUpDelay);
     return () => clearTimeout(timer);
   }, [catchUp, paused, state]);
 
@@ -78,27 +78,27 @@ function Entries({ search, query, open }: { search: RecordSearch; query: ReturnT
   const id = search.sandbox ? (older.entries[0]?.sandbox ?? search.sandbox) : undefined;
   const entries = useMemo(() => {
     const filter: RecordSearch = id ? { ...search, sandbox: id } : search;
-    return merge(older.entries, live.entries.filter((e) => keeps(e, filter, query)));
+    return merge(older.entries, live.entries.filter((e) => matchesFilter(e, filter, query)));
   }, [older.entries, live.entries, search, query, id]);
 
   return (
     <section className="r-entries" aria-label="Entries">
       <div className="r-bar">
         <p className="quiet" role="status">
-          {paused ? `Held still${live.held > 0 ? `, ${live.held} new` : ""}` : "New entries appear at the top"}
+          {paused ? `Paused${live.held > 0 ? `, ${live.held} new` : ""}` : "New entries appear at the top"}
         </p>
         <Button
           variant="quiet"
           icon={paused ? "play" : "pause"}
           onClick={() => void navigate({ to: ".", search: withChange(search, { paused: paused ? undefined : true }), replace: true })}
         >
-          {paused ? "Follow" : "Hold still"}
+          {paused ? "Continue" : "Pause"}
         </Button>
       </div>
-      {live.gap && live.gap !== readOver && (
+      {live.gap && live.gap !== reloadedGap && (
         <p className="r-gap" role="status">
           {live.gap}{" "}
-          <Button variant="quiet" icon="refresh" onClick={() => (setReadOver(live.gap), older.again())}>
+          <Button variant="quiet" icon="refresh" onClick={() => (setReadOver(live.gap), older.reload())}>
             Read again
           </Button>
         </p>
@@ -114,13 +114,13 @@ function Entries({ search, query, open }: { search: RecordSearch; query: ReturnT
 }
 
 function End({ older, search, none }: { older: Older; search: RecordSearch; none: boolean }) {
-  if (older.busy) return <Loading what={searchesHere(search) ? "Searching" : "Loading"} />;
+  if (older.busy) return <Loading what={filtersInBrowser(search) ? "Searching" : "Loading"} />;
   if (older.error !== undefined) return <Problem error={older.error} retry={older.more} />;
   if (older.before !== null) {
     return (
       <p className="r-end">
-        {searchesHere(search) && <span className="quiet">Searched back to entry {older.before}. </span>}
-        <Button onClick={older.more}>{searchesHere(search) ? "Search further back" : "Show older entries"}</Button>
+        {filtersInBrowser(search) && <span className="quiet">Searched back to entry {older.before}. </span>}
+        <Button onClick={older.more}>{filtersInBrowser(search) ? "Search further back" : "Show older entries"}</Button>
       </p>
     );
   }

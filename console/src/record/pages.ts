@@ -1,5 +1,5 @@
-// Reads the audit log backwards, in pages, with a filter that is partly applied here: if too few
-// entries match, more are read, up to a bound.
+// Reads the audit log backwards, in pages. Part of the filter is applied here and not by the
+// server, so if too few entries match, more are read, up to a bound.
 import type { Entry } from "./entry";
 
 export interface Page {
@@ -9,28 +9,28 @@ export interface Page {
   before: number | null;
 }
 
-/** ReadBack reads at most limit entries before one, the oldest first. */
+/** ReadBack reads at most limit entries before an entry, or the newest ones, oldest first. */
 export type ReadBack = (before: number | undefined, limit: number) => Promise<Entry[]>;
 
-const chunk = 200;
+const chunkSize = 200;
 const maxChunks = 10;
 
 /**
  * readPage reads backwards until it has enough entries, the audit log begins, or it has read
- * maxChunks chunks. The bound ends a search that finds nothing, which then reports how far it
+ * maxChunks chunks. The bound ends a search that finds nothing. The result states how far it
  * searched.
  */
-export async function readPage(read: ReadBack, keep: (e: Entry) => boolean, before: number | undefined, limit: number): Promise<Page> {
+export async function readPage(read: ReadBack, matches: (e: Entry) => boolean, before: number | undefined, limit: number): Promise<Page> {
   const found: Entry[][] = [];
   let count = 0;
   let from = before;
   for (let n = 0; n < maxChunks; n++) {
-    const entries = await read(from, chunk);
-    const kept = entries.filter(keep);
+    const entries = await read(from, chunkSize);
+    const kept = entries.filter(matches);
     found.unshift(kept);
     count += kept.length;
     const first = entries[0];
-    if (first === undefined || first.seq === 0 || entries.length < chunk) return { entries: found.flat(), before: null };
+    if (first === undefined || first.seq === 0 || entries.length < chunkSize) return { entries: found.flat(), before: null };
     from = first.seq;
     if (count >= limit) break;
   }

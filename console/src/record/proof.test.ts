@@ -4,14 +4,14 @@ import { checkProof, leafHash, rootFrom, type Proof } from "./proof";
 type Bytes = Uint8Array<ArrayBuffer>;
 
 // A second implementation of the tree, written from the text of RFC 6962, to compare with.
-async function node(a: Bytes, b: Bytes): Promise<Bytes> {
+async function nodeHash(a: Bytes, b: Bytes): Promise<Bytes> {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", new Uint8Array([1, ...a, ...b])));
 }
 const half = (n: number) => 2 ** Math.floor(Math.log2(n - 1));
 async function rootOf(leaves: Bytes[]): Promise<Bytes> {
   if (leaves.length === 1) return leaves[0] as Bytes;
   const k = half(leaves.length);
-  return node(await rootOf(leaves.slice(0, k)), await rootOf(leaves.slice(k)));
+  return nodeHash(await rootOf(leaves.slice(0, k)), await rootOf(leaves.slice(k)));
 }
 async function pathOf(m: number, leaves: Bytes[]): Promise<Bytes[]> {
   if (leaves.length === 1) return [];
@@ -40,7 +40,7 @@ async function signedProof(seq: number, size: number): Promise<Proof> {
 }
 
 describe("inclusion", () => {
-  it("verifies forevery entry of trees of every shape, and for no other", async () => {
+  it("verifies for every entry of trees of every shape, and for no other", async () => {
     for (let size = 1; size <= 17; size++) {
       const leaves = await Promise.all(Array.from({ length: size }, (_, i) => leafHash(`line ${i}`)));
       const root = base64(await rootOf(leaves));
@@ -56,7 +56,7 @@ describe("inclusion", () => {
     }
   });
 
-  it("is bound to an index in the tree", async () => {
+  it("fails for an index outside the tree", async () => {
     expect(await rootFrom(await leafHash("x"), 3, 3, [])).toBeNull();
     expect(await rootFrom(await leafHash("x"), -1, 3, [])).toBeNull();
   });

@@ -10,7 +10,7 @@ export interface Proof {
   key: string;
 }
 
-export interface Checked {
+export interface CheckedProof {
   /** The entry is in the tree of the signed tree head; null if the browser cannot check. */
   included: boolean | null;
   /** The tree head is signed by the key; null if the browser cannot check. */
@@ -33,12 +33,12 @@ async function sha256(...parts: Bytes[]): Promise<Bytes> {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", all));
 }
 
-const leafMark = new Uint8Array([0]);
-const nodeMark = new Uint8Array([1]);
+const leafPrefix = new Uint8Array([0]);
+const nodePrefix = new Uint8Array([1]);
 
 /** leafHash returns the hash of one line. */
 export function leafHash(line: string): Promise<Bytes> {
-  return sha256(leafMark, utf8(line));
+  return sha256(leafPrefix, utf8(line));
 }
 
 /**
@@ -53,13 +53,13 @@ export async function rootFrom(leaf: Bytes, seq: number, size: number, hashes: r
   for (const h of hashes) {
     if (last === 0) return null;
     if (index % 2 === 1 || index === last) {
-      node = await sha256(nodeMark, h, node);
+      node = await sha256(nodePrefix, h, node);
       while (index % 2 === 0 && index !== 0) {
         index = Math.floor(index / 2);
         last = Math.floor(last / 2);
       }
     } else {
-      node = await sha256(nodeMark, node, h);
+      node = await sha256(nodePrefix, node, h);
     }
     index = Math.floor(index / 2);
     last = Math.floor(last / 2);
@@ -67,13 +67,13 @@ export async function rootFrom(leaf: Bytes, seq: number, size: number, hashes: r
   return last === 0 ? node : null;
 }
 
-const same = (a: Bytes, b: Bytes) => a.length === b.length && a.every((v, i) => v === b[i]);
+const equal = (a: Bytes, b: Bytes) => a.length === b.length && a.every((v, i) => v === b[i]);
 
 /** checkProof never throws: an unreadable proof is not valid. */
-export async function checkProof(p: Proof): Promise<Checked> {
-  // Browsers compute hashes only on https and on this machine's own addresses.
+export async function checkProof(p: Proof): Promise<CheckedProof> {
+  // Browsers offer these functions only on HTTPS pages and on loopback addresses.
   if (!globalThis.crypto?.subtle) {
-    return { included: null, signed: null, text: "This browser checks no proofs over plain HTTP. Download the proof and check it with crannog audit prove --check." };
+    return { included: null, signed: null, text: "This browser cannot check proofs over plain HTTP. Download the proof and check it with crannog audit prove --check." };
   }
   try {
     const treeHead = treeHeadOf(p.checkpoint.note);
@@ -84,17 +84,17 @@ export async function checkProof(p: Proof): Promise<Checked> {
       return { included: false, signed: false, text: "The proof belongs to another entry." };
     }
     const root = await rootFrom(await leafHash(p.entry), p.seq, treeHead.size, (p.hashes ?? []).map(bytesOf));
-    if (root === null || !same(root, bytesOf(treeHead.root))) {
+    if (root === null || !equal(root, bytesOf(treeHead.root))) {
       return { included: false, signed: null, text: "The entry is not in the audit log of the signed tree head." };
     }
     const signed = await isSigned(p.checkpoint.note, p.key);
-    return { included: true, signed, text: wordsFor(signed) };
+    return { included: true, signed, text: textFor(signed) };
   } catch {
     return { included: false, signed: null, text: "The proof cannot be read." };
   }
 }
 
-function wordsFor(signed: boolean | null): string {
+function textFor(signed: boolean | null): string {
   if (signed === null) return "The entry is in the audit log of the tree head. This browser cannot check the signature.";
   if (!signed) return "The checkpoint is not signed by the key of the proof.";
   return "The entry is in the audit log of the tree head, which is signed by the key below.";
@@ -120,8 +120,8 @@ export async function isSigned(note: string, key: string): Promise<boolean | nul
     return null; // an older browser
   }
   for (const line of note.slice(end + 2).split("\n")) {
-    const [dash, by, signature] = line.split(" ");
-    if (dash !== "—" || by !== name || !signature) continue;
+    const [dash, signer, signature] = line.split(" ");
+    if (dash !== "—" || signer !== name || !signature) continue;
     const bytes = bytesOf(signature);
     const keyID = [...bytes.slice(0, 4)].map((b) => b.toString(16).padStart(2, "0")).join("");
     if (keyID !== id) continue;

@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useEffect, useRef, useState } from "react";
 import { api, call, unwrap } from "../api/client";
-import { matchesHere, type RecordSearch, type ServerQuery } from "./filter";
+import { matchesInBrowser, type RecordSearch, type ServerQuery } from "./filter";
 import type { Entry } from "./entry";
 import { merge, readPage, type ReadBack } from "./pages";
 import type { Proof } from "./proof";
@@ -14,7 +14,7 @@ function query(params: Record<string, string | number | boolean | undefined>): s
   return out.toString();
 }
 
-/** readBackwards reads pages before an entry, as the server filters them. */
+/** readBackwards returns a function that reads pages as the server filters them. */
 export function readBackwards(q: ServerQuery): ReadBack {
   return async (before, limit) => {
     const list = await call<{ entries: Entry[] | null }>("GET", `/v1/record?${query({ ...q, newest: true, limit, before: before === 0 ? undefined : before })}`);
@@ -32,7 +32,7 @@ export interface Older {
   error: unknown;
   more: () => void;
   /** Reads the newest entries again if the stream lost some. */
-  again: () => void;
+  reload: () => void;
   /** Adds the newest entries: the stream may have begun after the list was read. */
   catchUp: () => void;
 }
@@ -42,20 +42,20 @@ export function useOlder(search: RecordSearch, q: ServerQuery): Older {
   const key = JSON.stringify([search, q]);
   const [state, setState] = useState<{ key: string; entries: readonly Entry[]; before: number | null | undefined; error: unknown }>({ key, entries: [], before: undefined, error: undefined });
   const [busy, setBusy] = useState(true);
-  const turn = useRef(0);
+  const latest = useRef(0);
 
   const load = useCallback(
     async (before: number | undefined) => {
-      const mine = ++turn.current;
+      const generation = ++latest.current;
       setBusy(true);
       try {
-        const page = await readPage(readBackwards(q), (e) => matchesHere(e, search), before, pageSize);
-        if (mine !== turn.current) return;
+        const page = await readPage(readBackwards(q), (e) => matchesInBrowser(e, search), before, pageSize);
+        if (generation !== latest.current) return;
         setState((old) => ({ key, entries: merge(before === undefined ? [] : old.entries, page.entries), before: page.before, error: undefined }));
       } catch (error) {
-        if (mine === turn.current) setState((old) => ({ ...old, key, entries: before === undefined ? [] : old.entries, error }));
+        if (generation === latest.current) setState((old) => ({ ...old, key, entries: before === undefined ? [] : old.entries, error }));
       } finally {
-        if (mine === turn.current) setBusy(false);
+        if (generation === latest.current) setBusy(false);
       }
     },
     // The key identifies the whole query.
@@ -63,13 +63,13 @@ export function useOlder(search: RecordSearch, q: ServerQuery): Older {
   );
   useEffect(() => void load(undefined), [load]);
   const catchUp = useCallback(async () => {
-    const mine = turn.current;
+    const generation = latest.current;
     try {
-      const page = await readPage(readBackwards(q), (e) => matchesHere(e, search), undefined, pageSize);
+      const page = await readPage(readBackwards(q), (e) => matchesInBrowser(e, search), undefined, pageSize);
       // A page that is loading, or that was loaded since, includes them too.
-      if (mine === turn.current) setState((old) => (old.key === key && old.before !== undefined ? { ...old, entries: merge(old.entries, page.entries) } : old));
+      if (generation === latest.current) setState((old) => (old.key === key && old.before !== undefined ? { ...old, entries: merge(old.entries, page.entries) } : old));
     } catch {
-      // The stream reports its own errors; this is only an addition.
+      // The stream reports its own errors; these entries are only an addition.
     }
   }, [key]);
 
@@ -79,7 +79,7 @@ export function useOlder(search: RecordSearch, q: ServerQuery): Older {
     before: current && state.before !== undefined ? state.before : null,
     busy: busy || !current,
     error: current ? state.error : undefined,
-    again: () => void load(undefined),
+    reload: () => void load(undefined),
     catchUp: useCallback(() => void catchUp(), [catchUp]),
     more: () => void load(current && state.before !== null ? state.before : undefined),
   };
@@ -98,11 +98,11 @@ export function useEntry(seq: number) {
   });
 }
 
-export function useProof(seq: number, wanted: boolean) {
+export function useProof(seq: number, enabled: boolean) {
   return useQuery({
     queryKey: ["record", "proof", seq],
     queryFn: (): Promise<Proof> => unwrap(api.GET("/v1/record/{seq}/proof", { params: { path: { seq } } })),
-    enabled: wanted,
+    enabled: enabled,
     retry: false,
     staleTime: 0,
   });
@@ -112,8 +112,8 @@ export function useCheckpoint() {
   return useQuery({ queryKey: ["record", "checkpoint"], queryFn: () => unwrap(api.GET("/v1/record/checkpoint")), refetchInterval: 60_000 });
 }
 
-export function useRecordKey(wanted: boolean) {
-  return useQuery({ queryKey: ["record", "key"], queryFn: () => unwrap(api.GET("/v1/record/key")), enabled: wanted, staleTime: Number.POSITIVE_INFINITY, retry: false });
+export function useRecordKey(enabled: boolean) {
+  return useQuery({ queryKey: ["record", "key"], queryFn: () => unwrap(api.GET("/v1/record/key")), enabled: enabled, staleTime: Number.POSITIVE_INFINITY, retry: false });
 }
 
 /** verify makes the server read the whole log, and compare it with earlier signed tree heads if given. */

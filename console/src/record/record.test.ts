@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { describe, expect, it, vi } from "vitest";
 import { kindGroups, summaryOf, toneOf, type Entry } from "./entry";
-import { hasKind, isFiltered, keeps, queryOf, readSearch, timeOf, toggled, withChange } from "./filter";
+import { hasKind, isFiltered, matchesFilter, queryOf, readSearch, timeOf, toggleKinds, withChange } from "./filter";
 import { merge, readPage } from "./pages";
 import { verdictOf } from "./verdict";
 
@@ -31,17 +31,17 @@ describe("filter in the URL", () => {
     expect(timeOf("1d", now)).toBe("2030-01-01T00:00:00.000Z");
     expect(timeOf("2029-12-31T12:00:00Z", now)).toBe("2029-12-31T12:00:00.000Z");
     expect(timeOf("soon", now)).toBeNull();
-    expect(queryOf({ since: "soon", kind: "flow" }, now)).toMatchObject({ query: { kind: "flow" }, wrong: [expect.stringContaining("soon")] });
+    expect(queryOf({ since: "soon", kind: "flow" }, now)).toMatchObject({ query: { kind: "flow" }, errors: [expect.stringContaining("soon")] });
   });
 
   it("expands groups of kinds", () => {
     expect(hasKind("sandbox", "sandbox.ended")).toBe(true);
     expect(hasKind("sandbox.ended", "sandbox.started")).toBe(false);
     expect(hasKind("exec,flow", "flow")).toBe(true);
-    const all = toggled("", ["flow"]);
+    const all = toggleKinds("", ["flow"]);
     expect(all).toBe("flow");
-    expect(toggled("flow,exec", ["flow"])).toBe("exec");
-    expect(toggled("approval", ["approval.voted"]).split(",")).toHaveLength(3);
+    expect(toggleKinds("flow,exec", ["flow"])).toBe("exec");
+    expect(toggleKinds("approval", ["approval.voted"]).split(",")).toHaveLength(3);
   });
 
   it("has each kind of the server in one group", () => {
@@ -54,13 +54,13 @@ describe("filter in the URL", () => {
 
   it("filters live entries in the same way", () => {
     const e = entry(7, { sandbox: "s1", actor: "key:abc", kind: "flow", data: { host: "Example.com" } });
-    expect(keeps(e, { sandbox: "s1", kind: "flow", actor: "abc", text: "example" }, {})).toBe(true);
-    expect(keeps(e, { sandbox: "s2" }, {})).toBe(false);
-    expect(keeps(e, { kind: "exec" }, {})).toBe(false);
-    expect(keeps(e, { actor: "local" }, {})).toBe(false);
-    expect(keeps(e, { text: "other" }, {})).toBe(false);
-    expect(keeps(e, {}, { since: "2030-01-01T00:00:01Z" })).toBe(false);
-    expect(keeps(e, {}, { until: "2030-01-01T00:00:00Z" })).toBe(false);
+    expect(matchesFilter(e, { sandbox: "s1", kind: "flow", actor: "abc", text: "example" }, {})).toBe(true);
+    expect(matchesFilter(e, { sandbox: "s2" }, {})).toBe(false);
+    expect(matchesFilter(e, { kind: "exec" }, {})).toBe(false);
+    expect(matchesFilter(e, { actor: "local" }, {})).toBe(false);
+    expect(matchesFilter(e, { text: "other" }, {})).toBe(false);
+    expect(matchesFilter(e, {}, { since: "2030-01-01T00:00:01Z" })).toBe(false);
+    expect(matchesFilter(e, {}, { until: "2030-01-01T00:00:00Z" })).toBe(false);
   });
 });
 
@@ -100,7 +100,7 @@ describe("verification", () => {
   it("is described in words", () => {
     expect(verdictOf({ ok: true, entries: 17, first: 0, checkpoints: 1, uncovered: 2 })).toEqual({
       ok: true,
-      title: "17 entries from number 0 on are as written",
+      title: "17 entries from number 0 on are unchanged",
       detail: "1 checkpoint agrees. 2 entries are newer than the newest checkpoint.",
     });
   });

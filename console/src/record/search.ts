@@ -1,5 +1,5 @@
-// The fields of the audit log's filter in the URL. The router loads this at once, so it is a file
-// of its own.
+// The fields of the audit log's filter in the URL. The router loads this file at once, so it is
+// separate from the page.
 
 /** The fields in the URL. An absent field does not filter. */
 export interface RecordSearch {
@@ -17,7 +17,7 @@ export interface RecordSearch {
 
 export const searchKeys = ["sandbox", "kind", "actor", "since", "until", "text"] as const;
 
-/** readSearch takes known fields from a URL and drops the rest. */
+/** readSearch returns the known fields of a URL and drops the rest. */
 export function readSearch(raw: Record<string, unknown>): RecordSearch {
   const out: RecordSearch = {};
   for (const key of searchKeys) {

@@ -20,33 +20,33 @@ export interface Verdict {
   seq?: number;
 }
 
-const faults: Record<string, (seq: number) => string> = {
+const faultTitles: Record<string, (seq: number) => string> = {
   changed: (seq) => `Entry ${seq} was changed after it was written`,
-  missing: (seq) => `Entry ${seq} was cut out`,
+  missing: (seq) => `Entry ${seq} was removed`,
   reordered: (seq) => `Entry ${seq} is not at its position`,
-  cut: (seq) => `The end is gone, from entry ${seq} on`,
-  forked: () => "This is another history than a checkpoint is of",
+  cut: (seq) => `The entries from ${seq} on are missing`,
+  forked: () => "The history differs from that of a checkpoint",
   unsigned: () => "A signed tree head is not signed by this audit log's key",
   unreadable: () => "The files of the audit log cannot be read",
 };
 
-const one = (n: number, word: string, words: string) => `${n} ${n === 1 ? word : words}`;
+const counted = (n: number, singular: string, plural: string) => `${n} ${n === 1 ? singular : plural}`;
 
 export function verdictOf(v: Verification): Verdict {
   if (v.ok) {
-    const open = v.uncovered ? ` ${one(v.uncovered, "entry is", "entries are")} newer than the newest checkpoint.` : "";
+    const open = v.uncovered ? ` ${counted(v.uncovered, "entry is", "entries are")} newer than the newest checkpoint.` : "";
     return {
       ok: true,
-      title: `${one(v.entries, "entry", "entries")} from number ${v.first} on ${v.entries === 1 ? "is" : "are"} as written`,
-      detail: `${one(v.checkpoints, "checkpoint agrees", "checkpoints agree")}.${open}`,
+      title: `${counted(v.entries, "entry", "entries")} from number ${v.first} on ${v.entries === 1 ? "is" : "are"} unchanged`,
+      detail: `${counted(v.checkpoints, "checkpoint agrees", "checkpoints agree")}.${open}`,
     };
   }
   // An absent number is entry 0: the API leaves zero out.
   const seq = v.seq ?? 0;
-  const words = faults[v.fault ?? ""];
+  const titleOf = faultTitles[v.fault ?? ""];
   const out: Verdict = {
     ok: false,
-    title: words ? words(seq) : "The audit log was changed",
+    title: titleOf ? titleOf(seq) : "The audit log was changed",
     detail: v.text ?? "",
   };
   // The server's sentence may only repeat the title.

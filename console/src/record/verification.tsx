@@ -45,8 +45,8 @@ export function VerificationPanel({ v }: { v: ReturnType<typeof useVerification>
         {v.result && <Outcome result={v.result} />}
       </div>
       {v.error !== undefined && <Problem error={v.error} retry={() => void v.run()} />}
-      <Statement />
-      <Against run={v.run} busy={v.busy} />
+      <NewestCheckpoint />
+      <CompareForm run={v.run} busy={v.busy} />
     </section>
   );
 }
@@ -57,7 +57,7 @@ function Outcome({ result: { verdict, at, against } }: { result: Result }) {
       <Icon name={verdict.ok ? "check" : "alert"} size={20} />
       <div>
         <p>
-          <Badge tone={verdict.ok ? "ok" : "bad"}>{verdict.ok ? "verified" : "not as written"}</Badge> <strong>{verdict.title}</strong>
+          <Badge tone={verdict.ok ? "ok" : "bad"}>{verdict.ok ? "verified" : "not verified"}</Badge> <strong>{verdict.title}</strong>
         </p>
         {verdict.detail && (
           <p>
@@ -80,7 +80,7 @@ function Outcome({ result: { verdict, at, against } }: { result: Result }) {
   );
 }
 
-function Statement() {
+function NewestCheckpoint() {
   const c = useCheckpoint();
   if (c.error) return <Problem error={c.error} />;
   if (!c.data) return null;
@@ -100,25 +100,25 @@ function Statement() {
   );
 }
 
-function Against({ run, busy }: { run: (against: string[]) => Promise<void>; busy: boolean }) {
+function CompareForm({ run, busy }: { run: (against: string[]) => Promise<void>; busy: boolean }) {
   const [pasted, setPasted] = useState("");
-  const [wrong, setWrong] = useState("");
+  const [error, setError] = useState("");
   const compare = () => {
     let notes: string[] = [];
     try {
       notes = notesOf(pasted);
     } catch {
-      setWrong("These are no signed notes and no lines of JSON that have one.");
+      setError("This text contains no signed notes, also not in lines of JSON.");
       return;
     }
-    setWrong("");
+    setError("");
     if (notes.length > 0) void run(notes);
   };
   return (
     <details>
       <summary>Compare with signed tree heads that you kept elsewhere</summary>
       <div className="r-against">
-        <Field label="Signed notes" error={wrong || undefined} hint="Only copies outside this server reveal that a person with its key rewrote the history.">
+        <Field label="Signed notes" error={error || undefined} hint="Only copies outside this server reveal that a person with its key rewrote the history.">
           <textarea rows={6} spellCheck={false} className="mono" value={pasted} onChange={(e) => setPasted(e.target.value)} />
         </Field>
         <Button busy={busy} disabled={pasted.trim() === ""} onClick={compare}>

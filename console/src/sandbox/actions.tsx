@@ -9,7 +9,7 @@ import { Button, Confirm, Dialog, Field, Loading, Problem, toast, Toggle, format
 import { isLive, snapshotsQuery, useRefresh, useSandbox } from "./queries";
 import { lineage } from "./snapshots/tree";
 
-type Asked = "stop" | "pause" | "snapshot" | "fork" | "rollback" | "forget";
+type Action = "stop" | "pause" | "snapshot" | "fork" | "rollback" | "forget";
 
 /** The actions on a whole sandbox. Each describes its effect. */
 export function Actions() {
@@ -17,14 +17,14 @@ export function Actions() {
   const can = useCan("operator");
   const refresh = useRefresh();
   const navigate = useNavigate();
-  const [asked, ask] = useState<Asked>();
+  const [dialog, setDialog] = useState<Action>();
   const [busy, setBusy] = useState(false);
   if (!can) return null;
   const params = { path: { id: sandbox.id } };
   const close = (open: boolean) => {
-    if (!open) ask(undefined);
+    if (!open) setDialog(undefined);
   };
-  const open = (what: Asked) => ({ open: asked === what, onOpenChange: close });
+  const open = (what: Action) => ({ open: dialog === what, onOpenChange: close });
   const name = sandbox.name || sandbox.id;
   const resume = async () => {
     setBusy(true);
@@ -47,25 +47,25 @@ export function Actions() {
           Resume
         </Button>
       ) : (
-        <Button icon="pause" disabled={!running} onClick={() => ask("pause")}>
+        <Button icon="pause" disabled={!running} onClick={() => setDialog("pause")}>
           Pause
         </Button>
       )}
-      <Button icon="snapshot" disabled={!running} onClick={() => ask("snapshot")}>
+      <Button icon="snapshot" disabled={!running} onClick={() => setDialog("snapshot")}>
         Snapshot
       </Button>
-      <Button icon="fork" disabled={!running} onClick={() => ask("fork")}>
+      <Button icon="fork" disabled={!running} onClick={() => setDialog("fork")}>
         Fork
       </Button>
-      <Button icon="rollback" disabled={!running} onClick={() => ask("rollback")}>
+      <Button icon="rollback" disabled={!running} onClick={() => setDialog("rollback")}>
         Roll back
       </Button>
       {sandbox.state === "stopped" ? (
-        <Button icon="trash" variant="danger" onClick={() => ask("forget")}>
+        <Button icon="trash" variant="danger" onClick={() => setDialog("forget")}>
           Forget
         </Button>
       ) : (
-        <Button icon="stop" variant="danger" disabled={sandbox.state === "stopping"} onClick={() => ask("stop")}>
+        <Button icon="stop" variant="danger" disabled={sandbox.state === "stopping"} onClick={() => setDialog("stop")}>
           Stop
         </Button>
       )}
@@ -106,13 +106,13 @@ export function Actions() {
   );
 }
 
-interface Opened {
+interface DialogProps {
   open: boolean;
   onOpenChange: (open: boolean) => void;
 }
 
 /** Asks for the name of a snapshot and takes it. */
-export function TakeSnapshot({ open, onOpenChange }: Opened) {
+export function TakeSnapshot({ open, onOpenChange }: DialogProps) {
   const sandbox = useSandbox();
   const [name, setName] = useState("");
   const [filesOnly, setFilesOnly] = useState(false);
@@ -143,19 +143,19 @@ export function TakeSnapshot({ open, onOpenChange }: Opened) {
   );
 }
 
-function ForkDialog({ open, onOpenChange }: Opened) {
+function ForkDialog({ open, onOpenChange }: DialogProps) {
   const sandbox = useSandbox();
   const navigate = useNavigate();
   const [count, setCount] = useState(1);
   const fork = useSubmit(async () => {
     const { forks } = await unwrap(api.POST("/v1/sandboxes/{id}/fork", { params: { path: { id: sandbox.id } }, body: { count } }));
-    const made = (forks ?? []).flatMap((one: Schemas["Fork"]) => (one.sandbox ? [one.sandbox] : []));
+    const copies = (forks ?? []).flatMap((one: Schemas["Fork"]) => (one.sandbox ? [one.sandbox] : []));
     const failed = (forks ?? []).find((one: Schemas["Fork"]) => one.error)?.error;
-    const [first] = made;
+    const [first] = copies;
     if (!first) throw new Error(failed?.detail ?? "No copy was created.");
-    toast(failed ? `${made.length} of ${count} copies were made: ${failed.detail ?? failed.title}` : `${made.length === 1 ? "A copy was" : `${made.length} copies were`} made.`, { tone: failed ? "warn" : "ok" });
+    toast(failed ? `${copies.length} of ${count} copies were made: ${failed.detail ?? failed.title}` : `${copies.length === 1 ? "A copy was" : `${copies.length} copies were`} made.`, { tone: failed ? "warn" : "ok" });
     onOpenChange(false);
-    if (made.length === 1) void navigate({ to: "/s/$id/$tab", params: { id: first.id, tab: "live" } });
+    if (copies.length === 1) void navigate({ to: "/s/$id/$tab", params: { id: first.id, tab: "live" } });
     else void navigate({ to: "/" });
   });
   return (
@@ -174,7 +174,7 @@ function ForkDialog({ open, onOpenChange }: Opened) {
   );
 }
 
-function RollBackDialog({ open, onOpenChange }: Opened) {
+function RollBackDialog({ open, onOpenChange }: DialogProps) {
   const sandbox = useSandbox();
   const snapshots = useQuery({ ...snapshotsQuery, enabled: open });
   const [chosen, choose] = useState<string>();

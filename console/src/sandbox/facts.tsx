@@ -54,7 +54,7 @@ function boundaryTone(boundary: string) {
   return boundary === "shared-kernel" || boundary === "wasm-runtime" ? "warn" : "bad";
 }
 
-const steps = [
+const extensions = [
   ["15 minutes", 900],
   ["1 hour", 3600],
   ["8 hours", 28_800],
@@ -71,7 +71,7 @@ function TimeLeft() {
       </>
     );
   }
-  if (sandbox.state === "paused") return <>stands still</>;
+  if (sandbox.state === "paused") return <>paused</>;
   const left = sandbox.ends_at ? Date.parse(sandbox.ends_at) - now : undefined;
   const extend = async (seconds: number, label: string) => {
     try {
@@ -92,7 +92,7 @@ function TimeLeft() {
             label="Extend"
             icon="clock"
             head={<span className="quiet">Runs for at least</span>}
-            items={steps.map(([label, seconds]) => ({ label, onSelect: () => void extend(seconds, label) }))}
+            items={extensions.map(([label, seconds]) => ({ label, onSelect: () => void extend(seconds, label) }))}
           />
         </Can>
       )}
@@ -108,7 +108,7 @@ function Meters() {
   return (
     <div className="sb-meters">
       <Meter name="CPU" points={cpu} max={cores} value={latest ? format.cores(latest.cpu) : "–"} />
-      <Meter name="Memory" points={memory} max={latest?.memory_limit ?? sandbox.effective.memory_bytes ?? 0} value={latest ? <Bytes n={latest.memory} /> : "–"} said={latest ? format.bytes(latest.memory) : "–"} />
+      <Meter name="Memory" points={memory} max={latest?.memory_limit ?? sandbox.effective.memory_bytes ?? 0} value={latest ? <Bytes n={latest.memory} /> : "–"} text={latest ? format.bytes(latest.memory) : "–"} />
       <Meter name="Egress" points={egress} value={latest ? `${format.bytes(latest.egress)}/s` : "–"} />
       {latest !== undefined && latest.denied > 0 && (
         <Link to="/s/$id/$tab" params={{ id: sandbox.id, tab: "network" }} search={{ verdict: "denied" }} className="sb-denied">
@@ -121,11 +121,11 @@ function Meters() {
   );
 }
 
-function Meter({ name, points, max, value, said }: { name: string; points: number[]; max?: number; value: ReactNode; said?: string }) {
+function Meter({ name, points, max, value, text }: { name: string; points: number[]; max?: number; value: ReactNode; text?: string }) {
   return (
     <div className="sb-meter">
       <span className="quiet">{name}</span>
-      <Sparkline points={points} label={`${name} in the last minute, now ${said ?? String(value)}`} {...(max ? { max } : {})} />
+      <Sparkline points={points} label={`${name} in the last minute, now ${text ?? String(value)}`} {...(max ? { max } : {})} />
       <span className="sb-meter-now">{value}</span>
     </div>
   );

@@ -15,6 +15,7 @@ export interface LinesProps<T> {
   head?: ReactNode;
   /** The roles of the list and of each line for assistive technology. */
   as?: "list" | "table";
+  /** The accessible name of a line. */
   nameOf?: (item: T) => string;
   empty?: ReactNode;
 }
@@ -34,7 +35,7 @@ export function Lines<T>({ items, keyOf, label, height, children, follow = false
   useLayoutEffect(() => {
     if (follow && atEnd && frame.current) frame.current.scrollTop = frame.current.scrollHeight;
   }, [follow, atEnd, lastKey, total]);
-  const scrolled = () => {
+  const onScroll = () => {
     const box = frame.current;
     if (follow && box) setAtEnd(box.scrollHeight - box.scrollTop - box.clientHeight < 40);
   };
@@ -42,7 +43,7 @@ export function Lines<T>({ items, keyOf, label, height, children, follow = false
   const row = as === "table" ? "row" : "listitem";
   return (
     <div className="sb-lines-frame">
-      <div ref={frame} className="sb-lines" role={as} aria-label={label} tabIndex={0} onScroll={scrolled} aria-rowcount={as === "table" ? items.length : undefined}>
+      <div ref={frame} className="sb-lines" role={as} aria-label={label} tabIndex={0} onScroll={onScroll} aria-rowcount={as === "table" ? items.length : undefined}>
         {head}
         <div role={as === "table" ? "rowgroup" : "presentation"} style={{ height: total, position: "relative" }}>
           {lines.getVirtualItems().map((one) => {

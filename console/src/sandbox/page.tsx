@@ -31,7 +31,7 @@ const pages: Record<TabID, ReturnType<typeof lazy>> = {
 };
 
 // These tabs have lists that scroll by themselves, and fill the window.
-const filling: ReadonlySet<TabID> = new Set(["live", "terminal", "files", "network", "ports", "record"]);
+const fillsWindow: ReadonlySet<TabID> = new Set(["live", "terminal", "files", "network", "ports", "record"]);
 
 /** The page of one sandbox. */
 export function SandboxPage() {
@@ -81,7 +81,7 @@ function Loaded({ sandbox, tab, refName, stale }: { sandbox: Sandbox; tab: TabID
           current={tab}
           tabs={tabs.map((one) => ({ id: one, label: labels[one], to: `/s/${encodeURIComponent(refName)}/${one}` }))}
         />
-        <div className={filling.has(tab) ? "sb-tab sb-tab-fill" : "sb-tab"}>
+        <div className={fillsWindow.has(tab) ? "sb-tab sb-tab-fill" : "sb-tab"}>
           <Suspense fallback={<Loading />}>
             <Tab />
           </Suspense>

@@ -26,7 +26,7 @@ export const snapshotsQuery = queryOptions({
   queryFn: async () => {
     const all: Schemas["Snapshot"][] = [];
     let cursor: string | undefined;
-    // A server with more snapshots than this shows them on a page of their own.
+    // The number of pages is limited. The page Snapshots lists all.
     for (let page = 0; page < 20; page++) {
       const list = await unwrap(api.GET("/v1/snapshots", { params: { query: { limit: 100, ...(cursor ? { cursor } : {}) } } }));
       all.push(...(list.snapshots ?? []));
@@ -62,12 +62,12 @@ export function useInside<T>(what: string, options: { every?: number; enabled?: 
   });
 }
 
-/** The console's path for something inside a sandbox. */
+/** The console's own path of a resource inside a sandbox. */
 export function inside(id: string, what: string): string {
   return `/sandboxes/${encodeURIComponent(id)}/${what}`;
 }
 
-/** The console's path as a URL that a browser can open directly. */
+/** The same as a URL that a browser can open directly. */
 export function insideURL(id: string, what: string): string {
   return base + inside(id, what);
 }

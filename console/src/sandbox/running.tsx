@@ -6,5 +6,5 @@ import { hasEnded, isLive, type Sandbox } from "./queries";
 export function WhileRunning({ sandbox, what, anyway = false, children }: { sandbox: Sandbox; what: string; anyway?: boolean; children: ReactNode }) {
   if (isLive(sandbox) || anyway) return children;
   if (hasEnded(sandbox)) return <Empty title={`${what} of an ended sandbox are not available`}>Its actions are in the audit log.</Empty>;
-  return <Empty title={`It is ${sandbox.state}`}>{sandbox.state === "paused" ? `Resume it to see its ${what.toLowerCase()}.` : "Please wait."}</Empty>;
+  return <Empty title={`The sandbox is ${sandbox.state}`}>{sandbox.state === "paused" ? `Resume it to see its ${what.toLowerCase()}.` : "Please wait."}</Empty>;
 }

@@ -2,7 +2,7 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useEffect, useRef, useState } from "react";
 import { asProblem } from "../api/problem";
 import { sessionQuery, signIn } from "../api/session";
-import { signOutReason, others } from "../app/query";
+import { signOutReason, isNotSession } from "../app/query";
 import { Mark } from "../app/mark";
 import { Button } from "../parts/button";
 import { Field } from "../parts/form";
@@ -33,7 +33,7 @@ export function SignInPage({ token, onDone }: { token: string | null; onDone: ()
       const session = await signIn(given);
       signOutReason.text = "";
       // This session must not see data that another session has read here.
-      queries.removeQueries({ predicate: others });
+      queries.removeQueries({ predicate: isNotSession });
       queries.setQueryData(sessionQuery.queryKey, session);
       onDone();
     } catch (thrown) {

@@ -12,11 +12,11 @@ const session = { id: "s1", name: "local", scope: "viewer", version: "1" };
 const json = (status: number, body: unknown) => new Response(JSON.stringify(body), { status, headers: { "Content-Type": "application/json" } });
 
 describe("signing in", () => {
-  const asked = vi.fn<(input: string, init: RequestInit) => Promise<Response>>();
+  const requests = vi.fn<(input: string, init: RequestInit) => Promise<Response>>();
   let queries: QueryClient;
   beforeEach(() => {
-    asked.mockReset();
-    vi.stubGlobal("fetch", asked);
+    requests.mockReset();
+    vi.stubGlobal("fetch", requests);
     queries = new QueryClient({ defaultOptions: { queries: { retry: false } } });
     queries.setQueryData(sessionQuery.queryKey, null);
   });
@@ -36,17 +36,17 @@ describe("signing in", () => {
   };
 
   it("uses a token of the address once", async () => {
-    asked.mockResolvedValue(json(200, session));
+    requests.mockResolvedValue(json(200, session));
     queries.setQueryData(["keys"], ["read by an admin before"]);
     const done = show("abcdefghijklmnop");
     await vi.waitFor(() => expect(done).toHaveBeenCalled(), eventTimeout);
-    expect(asked.mock.calls.map(([url, init]) => [url, init.method, init.body])).toEqual([["/console/api/session", "POST", '{"token":"abcdefghijklmnop"}']]);
+    expect(requests.mock.calls.map(([url, init]) => [url, init.method, init.body])).toEqual([["/console/api/session", "POST", '{"token":"abcdefghijklmnop"}']]);
     expect(queries.getQueryData(sessionQuery.queryKey)).toEqual(session);
     expect(queries.getQueryData(["keys"])).toBeUndefined();
   });
 
   it("shows why it failed, and accepts another link", async () => {
-    asked.mockResolvedValueOnce(json(401, { code: "token_invalid", detail: "the token was used" }));
+    requests.mockResolvedValueOnce(json(401, { code: "token_invalid", detail: "the token was used" }));
     const out = vi.fn();
     const stop = onSignedOut(out);
     const done = show("abcdefghijklmnop");
@@ -54,17 +54,17 @@ describe("signing in", () => {
     expect(done).not.toHaveBeenCalled();
     // No session was ended: the browser may have a session besides the bad link.
     expect(out).not.toHaveBeenCalled();
-    asked.mockResolvedValueOnce(json(200, session));
+    requests.mockResolvedValueOnce(json(200, session));
     await userEvent.type(screen.getByLabelText("Link or token"), "http://x/console/#token=another{Enter}");
     await vi.waitFor(() => expect(done).toHaveBeenCalled(), eventTimeout);
-    expect(asked.mock.lastCall?.[1].body).toBe('{"token":"another"}');
+    expect(requests.mock.lastCall?.[1].body).toBe('{"token":"another"}');
     stop();
   });
 
   it("sends no request without a token", () => {
     show(null);
     expect(screen.getByRole("heading", { level: 1 }).textContent).toBe("Sign in to Crannog");
-    expect(asked).not.toHaveBeenCalled();
+    expect(requests).not.toHaveBeenCalled();
   });
 
   it("lets a user who is already signed in continue", async () => {

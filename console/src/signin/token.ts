@@ -1,12 +1,12 @@
-const shape = /^#token=([A-Za-z0-9_-]{16,256})$/;
+const tokenPattern = /^#token=([A-Za-z0-9_-]{16,256})$/;
 
 /**
- * The one-time token of the address. It is removed from the address at once, so that it is in no
- * history, no bookmark, and nothing that is shown on a screen.
+ * Returns the one-time token of the URL, or null. The token is removed from the URL at once, so
+ * that it appears in no history, bookmark or picture of the screen.
  */
 export function takeToken(place: Location = location, past: History = history): string | null {
   if (!place.hash.startsWith("#token=")) return null;
-  const token = shape.exec(place.hash)?.[1] ?? null;
+  const token = tokenPattern.exec(place.hash)?.[1] ?? null;
   past.replaceState(past.state, "", place.pathname + place.search);
   return token;
 }

@@ -20,11 +20,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// tree returns a directory with empty files.
 func tree(t *testing.T, files ...string) (string, *os.Root) {
 	t.Helper()
 	return hosttest.Files(t, 0o644, files...)
 }
 
+// packed returns the context of a directory as a tar, and the names of its entries.
 func packed(t *testing.T, root *os.Root, ignore *buildcontext.Ignore) ([]byte, []string) {
 	t.Helper()
 	var b bytes.Buffer
@@ -44,7 +46,7 @@ func packed(t *testing.T, root *os.Root, ignore *buildcontext.Ignore) ([]byte, [
 	}
 }
 
-func TestIgnoredFilesStay(t *testing.T) {
+func TestPackOmitsIgnoredFiles(t *testing.T) {
 	_, root := tree(t, "a.txt", "b.log", "dir/a.log", "dir/keep.log", "dir/sub/x", "node_modules/m/i.js", "Dockerfile")
 	for patterns, want := range map[string][]string{
 		"":                              {"Dockerfile", "a.txt", "b.log", "dir/", "dir/a.log", "dir/keep.log", "dir/sub/", "dir/sub/x", "node_modules/", "node_modules/m/", "node_modules/m/i.js"},
@@ -58,12 +60,12 @@ func TestIgnoredFilesStay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, got := packed(t, root, ignore); !slices.Equal(got, want) {
-			t.Errorf("%q leaves %q, want %q", patterns, got, want)
+			t.Errorf("Pack with patterns %q: got %q, want %q", patterns, got, want)
 		}
 	}
 }
 
-func TestTheDockerfileHasItsOwnIgnoreFile(t *testing.T) {
+func TestFindIgnorePrefersDockerfileSpecificFile(t *testing.T) {
 	dir, root := tree(t, "x", "y", "build/Dockerfile")
 	for name, text := range map[string]string{".dockerignore": "x\n", "build/Dockerfile.dockerignore": "y\nbuild\n.dockerignore\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
@@ -76,12 +78,12 @@ func TestTheDockerfileHasItsOwnIgnoreFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, got := packed(t, root, ignore); strings.Join(got, " ") != want {
-			t.Errorf("%s: %q, want %s", file, got, want)
+			t.Errorf("FindIgnore(%s): got %q, want %s", file, got, want)
 		}
 	}
 }
 
-func TestAContextIsUnpackedAsItWas(t *testing.T) {
+func TestUnpackRestoresPackedContext(t *testing.T) {
 	dir, root := tree(t, "a", "d/b")
 	if err := os.Symlink("../a", filepath.Join(dir, "d/link")); err != nil {
 		t.Fatal(err)
@@ -110,8 +112,8 @@ func TestAContextIsUnpackedAsItWas(t *testing.T) {
 	}
 }
 
-// A build reads no device, pipe or socket of the machine that has its context.
-func TestHostileContextsAreRefused(t *testing.T) {
+// Pack reads no device, pipe or socket: a hostile repository could contain one.
+func TestPackRejectsSpecialFiles(t *testing.T) {
 	ignore, err := buildcontext.ParseIgnore([]byte("left\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -137,18 +139,18 @@ func TestHostileContextsAreRefused(t *testing.T) {
 }
 
 // The client is not trusted: no entry is written outside the directory.
-func TestHostileArchivesAreRefused(t *testing.T) {
+func TestUnpackRejectsHostileArchives(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	for name, entries := range map[string][]tar.Header{
-		"an absolute name":      {{Name: outside, Typeflag: tar.TypeReg}},
-		"a name that leads out": {{Name: "../x", Typeflag: tar.TypeReg}},
-		"dots in between":       {{Name: "a/../../x", Typeflag: tar.TypeReg}},
-		"through a link":        {{Name: "l", Linkname: filepath.Dir(outside), Typeflag: tar.TypeSymlink}, {Name: "l/outside", Typeflag: tar.TypeReg}},
-		"over a link":           {{Name: "l", Linkname: outside, Typeflag: tar.TypeSymlink}, {Name: "l", Typeflag: tar.TypeReg}},
-		"a device":              {{Name: "d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}},
-		"a pipe":                {{Name: "p", Typeflag: tar.TypeFifo}},
-		"a hard link":           {{Name: "h", Linkname: "/etc/passwd", Typeflag: tar.TypeLink}},
-		"no name":               {{Name: "/", Typeflag: tar.TypeDir}},
+		"an absolute name":   {{Name: outside, Typeflag: tar.TypeReg}},
+		"a name outside":     {{Name: "../x", Typeflag: tar.TypeReg}},
+		"dots in the middle": {{Name: "a/../../x", Typeflag: tar.TypeReg}},
+		"through a link":     {{Name: "l", Linkname: filepath.Dir(outside), Typeflag: tar.TypeSymlink}, {Name: "l/outside", Typeflag: tar.TypeReg}},
+		"over a link":        {{Name: "l", Linkname: outside, Typeflag: tar.TypeSymlink}, {Name: "l", Typeflag: tar.TypeReg}},
+		"a device":           {{Name: "d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}},
+		"a pipe":             {{Name: "p", Typeflag: tar.TypeFifo}},
+		"a hard link":        {{Name: "h", Linkname: "/etc/passwd", Typeflag: tar.TypeLink}},
+		"no name":            {{Name: "/", Typeflag: tar.TypeDir}},
 	} {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
@@ -161,7 +163,7 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := buildcontext.Unpack(t.Context(), &b, t.TempDir(), buildcontext.DefaultLimits); fault.CodeOf(err) != buildcontext.CodeInvalid {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Unpack: error %v", name, err)
 		}
 		if _, err := os.Lstat(outside); err == nil {
 			t.Fatalf("%s: a file was written outside", name)
@@ -193,7 +195,7 @@ func FuzzUnpack(f *testing.F) {
 		}
 		_ = buildcontext.Unpack(t.Context(), &b, dir, buildcontext.DefaultLimits)
 		if entries, err := os.ReadDir(top); err != nil || len(entries) != 1 {
-			t.Errorf("%q, %q: outside is %v, %v", name, link, entries, err)
+			t.Errorf("Unpack of %q, %q: got files %v outside, error %v", name, link, entries, err)
 		}
 	})
 }
@@ -208,7 +210,7 @@ func FuzzIgnore(f *testing.F) {
 		}
 		_, root := tree(t, "a/b/c", "d")
 		if err := buildcontext.Pack(t.Context(), root, ignore, io.Discard); err != nil && fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%q: %v", patterns, err)
+			t.Errorf("Pack(%q): error %v", patterns, err)
 		}
 	})
 }

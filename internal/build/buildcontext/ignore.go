@@ -60,7 +60,7 @@ func FindIgnore(root *os.Root, dockerfile string) (*Ignore, error) {
 	return ParseIgnore(nil)
 }
 
-// matches reports whether a path is excluded, given the result for the directory above.
+// matches reports whether a path is excluded, given the result for its parent directory.
 func (i *Ignore) matches(name string, above patternmatcher.MatchInfo) (bool, patternmatcher.MatchInfo, error) {
 	return i.matcher.MatchesUsingParentResults(name, above)
 }

@@ -20,22 +20,24 @@ import (
 // files, directories and symbolic links: a build that read a device or a pipe of the machine might
 // never end, or might disclose data.
 func Pack(ctx context.Context, root *os.Root, ignore *Ignore, w io.Writer) error {
-	p := &packer{ctx: ctx, root: root, ignore: ignore, tar: tar.NewWriter(w), open: map[string]bool{}}
+	p := &packer{ctx: ctx, root: root, ignore: ignore, tar: tar.NewWriter(w), written: map[string]bool{}}
 	if err := p.directory(".", patternmatcher.MatchInfo{}); err != nil {
 		return err
 	}
 	return p.tar.Close()
 }
 
+// packer writes a context.
 type packer struct {
-	ctx    context.Context
-	root   *os.Root
-	ignore *Ignore
-	tar    *tar.Writer
-	open   map[string]bool // directories that are written already
+	ctx     context.Context
+	root    *os.Root
+	ignore  *Ignore
+	tar     *tar.Writer
+	written map[string]bool // directories that are written already
 }
 
-func (p *packer) directory(dir string, above patternmatcher.MatchInfo) error {
+// directory writes the files below a directory.
+func (p *packer) directory(dir string, parentMatch patternmatcher.MatchInfo) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
 	}
@@ -45,16 +47,16 @@ func (p *packer) directory(dir string, above patternmatcher.MatchInfo) error {
 	}
 	for _, e := range entries {
 		name := path.Join(dir, e.Name())
-		left, info, err := p.ignore.matches(name, above)
+		excluded, info, err := p.ignore.matches(name, parentMatch)
 		if err != nil {
 			return fault.Wrap(err, fault.Invalid, CodeInvalid, "the .dockerignore cannot be applied")
 		}
 		if e.IsDir() {
-			if left && p.ignore.prunes(name) {
+			if excluded && p.ignore.prunes(name) {
 				continue
 			}
-			if !left {
-				if err := p.above(name + "/x"); err != nil {
+			if !excluded {
+				if err := p.parents(name + "/x"); err != nil {
 					return err
 				}
 			}
@@ -63,35 +65,35 @@ func (p *packer) directory(dir string, above patternmatcher.MatchInfo) error {
 			}
 			continue
 		}
-		if left {
+		if excluded {
 			continue
 		}
-		if err := errors.Join(p.above(name), p.file(name)); err != nil {
+		if err := errors.Join(p.parents(name), p.file(name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// above writes the directories above an included file.
-func (p *packer) above(name string) error {
+// parents writes the parent directories of an included file, if they are not written yet.
+func (p *packer) parents(name string) error {
 	dir := path.Dir(name)
-	if dir == "." || p.open[dir] {
+	if dir == "." || p.written[dir] {
 		return nil
 	}
-	if err := p.above(dir); err != nil {
+	if err := p.parents(dir); err != nil {
 		return err
 	}
-	p.open[dir] = true
+	p.written[dir] = true
 	info, err := p.root.Lstat(dir)
 	if err != nil {
 		return err
 	}
-	return p.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: int64(info.Mode().Perm()) | sticky(info.Mode()), ModTime: info.ModTime()})
+	return p.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: int64(info.Mode().Perm()) | specialBits(info.Mode()), ModTime: info.ModTime()})
 }
 
-// sticky returns the sticky, set-user-ID and set-group-ID bits of a mode.
-func sticky(m fs.FileMode) (bits int64) {
+// specialBits returns the sticky, set-user-ID and set-group-ID bits of a mode.
+func specialBits(m fs.FileMode) (bits int64) {
 	for bit, value := range map[fs.FileMode]int64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
 		if m&bit != 0 {
 			bits |= value
@@ -100,12 +102,13 @@ func sticky(m fs.FileMode) (bits int64) {
 	return bits
 }
 
+// file writes a regular file or a symbolic link.
 func (p *packer) file(name string) error {
 	info, err := p.root.Lstat(name)
 	if err != nil {
 		return err
 	}
-	h := &tar.Header{Name: name, Mode: int64(info.Mode().Perm()) | sticky(info.Mode()), ModTime: info.ModTime()}
+	h := &tar.Header{Name: name, Mode: int64(info.Mode().Perm()) | specialBits(info.Mode()), ModTime: info.ModTime()}
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
 		h.Typeflag = tar.TypeSymlink
@@ -121,7 +124,7 @@ func (p *packer) file(name string) error {
 		return err
 	}
 	defer f.Close()
-	// Another file may have replaced it before it was opened.
+	// Another file may have replaced this one before it was opened.
 	if info, err = f.Stat(); err != nil {
 		return err
 	}
@@ -139,6 +142,7 @@ func (p *packer) file(name string) error {
 	return err
 }
 
+// refused returns the error for a file that a context must not contain.
 func refused(name, why string) error {
 	return fault.Newf(fault.Invalid, CodeInvalid, "%.200q of the build context cannot be used: %s", name, why).
 		WithHint("leave it out with a line in .dockerignore")

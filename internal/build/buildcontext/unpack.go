@@ -31,7 +31,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string, limits Limits) error {
 	}
 	defer root.Close()
 	entries := tar.NewReader(r)
-	left := limits.Bytes
+	remaining := limits.Bytes
 	for n := 0; ; n++ {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -43,7 +43,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string, limits Limits) error {
 		if err != nil {
 			return fault.Wrap(err, fault.Invalid, CodeInvalid, "the build context is not a complete tar archive")
 		}
-		if left -= h.Size; n >= limits.Entries || left < 0 {
+		if remaining -= h.Size; n >= limits.Entries || remaining < 0 {
 			return fault.Newf(fault.Exhausted, "build_context_large", "the build context has more than %d files or %d bytes", limits.Entries, limits.Bytes).
 				WithHint("leave files out with .dockerignore")
 		}
@@ -53,6 +53,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string, limits Limits) error {
 	}
 }
 
+// unpackOne unpacks one entry.
 func unpackOne(root *os.Root, h *tar.Header, content io.Reader) error {
 	name, err := cleanName(h.Name)
 	if err != nil {
@@ -77,28 +78,29 @@ func unpackOne(root *os.Root, h *tar.Header, content io.Reader) error {
 			err = root.Chmod(name, mode|0o700)
 		}
 	case tar.TypeSymlink:
-		return known(h.Name, root.Symlink(h.Linkname, name))
+		return entryError(h.Name, root.Symlink(h.Linkname, name))
 	case tar.TypeLink:
-		return known(h.Name, link(root, h.Linkname, name))
+		return entryError(h.Name, link(root, h.Linkname, name))
 	case tar.TypeReg:
 		err = writeFile(root, name, mode, content)
 	default:
 		return refused(h.Name, "it is a device, a pipe or a link of an unknown kind")
 	}
 	if err != nil {
-		return known(h.Name, err)
+		return entryError(h.Name, err)
 	}
-	return known(h.Name, root.Chtimes(name, h.ModTime, h.ModTime))
+	return entryError(h.Name, root.Chtimes(name, h.ModTime, h.ModTime))
 }
 
-func known(name string, err error) error {
+// entryError returns err as an error about a file of the context.
+func entryError(name string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return refused(name, err.Error())
 }
 
-// link makes a hard link to a file that was unpacked before. A link to a link could lead anywhere
+// link creates a hard link to a file that was unpacked before. A link to a link could lead anywhere
 // once it is followed, so only regular files are linked.
 func link(root *os.Root, target, name string) error {
 	from, err := cleanName(target)
@@ -110,7 +112,7 @@ func link(root *os.Root, target, name string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("it is a link to %.200q, which is no file", target)
+		return fmt.Errorf("it is a link to %.200q, which is not a regular file", target)
 	}
 	return root.Link(from, name)
 }

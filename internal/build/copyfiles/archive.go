@@ -23,28 +23,30 @@ type Archive struct{ item Item }
 // TakeArchives removes the tars from a selection and returns them. They are recognised by their
 // content, not by their names.
 func (s *Selection) TakeArchives() (list []Archive, err error) {
-	var rest []Item
+	var others []Item
 	for _, i := range s.Items {
 		if i.info == nil || !i.info.Mode().IsRegular() || i.Name == "" || strings.Contains(i.Name, "/") || s.Whole {
-			rest = append(rest, i)
+			others = append(others, i)
 			continue
 		}
-		is, err := isArchive(i)
+		unpack, err := isArchive(i)
 		if err != nil {
 			return nil, err
 		}
-		if is {
+		if unpack {
 			list = append(list, Archive{i})
 		} else {
-			rest = append(rest, i)
+			others = append(others, i)
 		}
 	}
-	s.Items, s.Several = rest, s.Several || len(list) > 0
+	s.Items, s.Several = others, s.Several || len(list) > 0
 	return list, nil
 }
 
+// xz is the magic number of xz.
 var xz = []byte{0xfd, '7', 'z', 'X', 'Z', 0}
 
+// isArchive reports whether a file is a tar, possibly compressed.
 func isArchive(i Item) (bool, error) {
 	r, err := i.uncompressed()
 	if err != nil {
@@ -63,6 +65,7 @@ type readCloser struct {
 // Close implements io.Closer.
 func (r readCloser) Close() error { return r.close() }
 
+// uncompressed opens a file and uncompresses its content.
 func (i Item) uncompressed() (io.ReadCloser, error) {
 	f, err := i.open()
 	if err != nil {
@@ -119,6 +122,7 @@ func (a Archive) Write(w *layertar.Writer, d Destination) error {
 	}
 }
 
+// unpack writes one entry of an archive.
 func (o *writer) unpack(target string, h tar.Header, content io.Reader) error {
 	if slices.Contains(strings.Split(h.Name, "/"), "..") || strings.HasPrefix(path.Base(h.Name), ".wh.") {
 		return fault.Newf(fault.Invalid, "build_archive_invalid", "the archive has the entry %.200q, which leads out of it", h.Name)

@@ -21,13 +21,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// source returns a build context with empty files, and its directory.
 func source(t *testing.T, files ...string) (string, copyfiles.Source) {
 	t.Helper()
 	dir, root := hosttest.Files(t, 0o640, files...)
 	return dir, copyfiles.Source{Root: root, What: "the build context"}
 }
 
-// layerOf returns the names and modes of a layer.
+// layerOf returns the names in a layer and its digest.
 func layerOf(t *testing.T, write func(*layertar.Writer) error) (names []string, digest string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +69,7 @@ func layerOf(t *testing.T, write func(*layertar.Writer) error) (names []string, 
 	}
 }
 
-func TestWhereFilesGo(t *testing.T) {
+func TestCopyDestinations(t *testing.T) {
 	_, src := source(t, "a", "b.md", "dir/x", "dir/sub/y.md", "dir/sub/z")
 	stage := map[string]bool{"": true, "is": true}
 	over := func(name string) (string, fs.FileInfo, error) {
@@ -100,17 +101,17 @@ func TestWhereFilesGo(t *testing.T) {
 	} {
 		s := &copyfiles.Selection{}
 		if err := s.Select(t.Context(), src, c.patterns, c.o); err != nil {
-			t.Errorf("%q: %v", c.patterns, err)
+			t.Errorf("Select(%q): error %v", c.patterns, err)
 			continue
 		}
 		got, _ := layerOf(t, func(w *layertar.Writer) error { return s.Write(w, copyfiles.Destination{Path: c.to, Over: over}) })
 		if !slices.Equal(got, c.want) {
-			t.Errorf("%q to %s: %q, want %q", c.patterns, c.to, got, c.want)
+			t.Errorf("copy %q to %s: got %q, want %q", c.patterns, c.to, got, c.want)
 		}
 	}
 }
 
-func TestDigestsAreOfContent(t *testing.T) {
+func TestSelectionDigestCoversContent(t *testing.T) {
 	dir, src := source(t, "a", "d/b")
 	digest := func() string {
 		t.Helper()
@@ -129,7 +130,7 @@ func TestDigestsAreOfContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if digest() != first {
-		t.Error("a time changes the digest")
+		t.Error("a changed time changed the digest")
 	}
 	for _, c := range []struct {
 		what   string
@@ -145,13 +146,13 @@ func TestDigestsAreOfContent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if digest() == before {
-			t.Errorf("%s does not change the digest", c.what)
+			t.Errorf("a change of %s did not change the digest", c.what)
 		}
 	}
 }
 
 // Links in a context copy nothing from outside it, and no pipe is read.
-func TestHostileSourcesAreRefused(t *testing.T) {
+func TestSelectRejectsFilesOutsideSource(t *testing.T) {
 	dir, src := source(t, "d/a")
 	for name, to := range map[string]string{"out": "/etc/hostname", "up": "../../../etc", "d/inner": "/etc/passwd"} {
 		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
@@ -161,7 +162,7 @@ func TestHostileSourcesAreRefused(t *testing.T) {
 	for _, pattern := range []string{"out", "up", "up/passwd", "none", "d/../../x", "n*"} {
 		s := &copyfiles.Selection{}
 		if err := s.Select(t.Context(), src, []string{pattern}, copyfiles.Options{}); err == nil || len(s.Items) > 0 {
-			t.Errorf("%s: %d files, %v", pattern, len(s.Items), err)
+			t.Errorf("Select(%s): got %d files, error %v", pattern, len(s.Items), err)
 		}
 	}
 	s := &copyfiles.Selection{}
@@ -180,22 +181,22 @@ func TestHostileSourcesAreRefused(t *testing.T) {
 	}
 }
 
-func TestModes(t *testing.T) {
+func TestParseMode(t *testing.T) {
 	for text, want := range map[string][2]int64{
 		"644": {0o644, 0o644}, "4755": {0o4755, 0o4755}, "u=rwX,go=rX": {0o644, 0o755}, "a+x": {0o751, 0o751}, "go-rwx": {0o600, 0o700}, "+r": {0o644, 0o754},
 	} {
 		mode, err := copyfiles.ParseMode(text)
 		if err != nil {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("ParseMode(%s): error %v", text, err)
 			continue
 		}
 		if got := [2]int64{(*mode)(0o640, false), (*mode)(0o750, true)}; got != want {
-			t.Errorf("%s: %o, want %o", text, got, want)
+			t.Errorf("mode %s: got %o, want %o", text, got, want)
 		}
 	}
 	for _, text := range []string{"", "9", "x", "u", "u=q", "77777"} {
 		if _, err := copyfiles.ParseMode(text); err == nil {
-			t.Errorf("%q is a mode", text)
+			t.Errorf("ParseMode(%q): got no error", text)
 		}
 	}
 }
@@ -234,7 +235,7 @@ func TestAddUnpacksArchives(t *testing.T) {
 			return nil
 		})
 		if want == nil && fault.CodeOf(failed) != "build_archive_invalid" || want != nil && (failed != nil || !slices.Equal(got, want)) {
-			t.Errorf("%s: %q, %v", name, got, failed)
+			t.Errorf("%s: got files %q, error %v", name, got, failed)
 		}
 	}
 	s := &copyfiles.Selection{}

@@ -28,8 +28,9 @@ const CodeMissing = "build_file_missing"
 // Source is a tree from which files are copied.
 type Source struct {
 	Root *os.Root
-	// Owner returns the owner and the set-id bits of a file. If it is nil, the files belong to root.
-	// The tree on the host has neither: it belongs to the server's user, and has no set-id bits.
+	// Owner returns the owner and the set-id bits of a file. If it is nil, the files belong to
+	// root. The tree on the host has neither: it belongs to the server's user, and has no set-id
+	// bits.
 	Owner func(name string) fileowners.Owner
 	// Resolve returns a path with all links resolved. If it is nil, links that lead out of the tree
 	// are not followed.
@@ -41,13 +42,13 @@ type Source struct {
 
 // Item is one file to copy.
 type Item struct {
-	Name string // path below the destination; "" is the destination itself
-	from string // path below the source
-	info fs.FileInfo
-	link string
-	data []byte // content of a file without a source
-	root *os.Root
-	of   fileowners.Owner
+	Name  string // path below the destination; "" is the destination itself
+	from  string // path below the source
+	info  fs.FileInfo
+	link  string
+	data  []byte // content of a file without a source
+	root  *os.Root
+	owner fileowners.Owner
 }
 
 // Selection is the set of files of one instruction.
@@ -141,6 +142,7 @@ func globDirs(root *os.Root, pattern string) (found []string) {
 	return found
 }
 
+// missing returns the error for a source that cannot be read.
 func (src Source) missing(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.Newf(fault.NotFound, CodeMissing, "%.200q is not in %s", name, src.What).WithHint(".dockerignore may exclude it; paths are relative to the context")
@@ -148,7 +150,7 @@ func (src Source) missing(name string, err error) error {
 	return fault.Wrap(err, fault.Invalid, "build_file_refused", fmt.Sprintf("%.200q of %s cannot be copied: %v", name, src.What, err))
 }
 
-// stat follows links at the end of a path, but none that leads out of the tree.
+// stat returns the path of a file with links resolved. Links out of the tree are not followed.
 func (src Source) stat(name string) (string, error) {
 	if src.Resolve != nil {
 		real, err := src.Resolve(name)
@@ -165,6 +167,7 @@ func (src Source) stat(name string) (string, error) {
 	return name, err
 }
 
+// walk adds the files of sources to a selection.
 type walk struct {
 	ctx     context.Context
 	src     Source
@@ -172,7 +175,9 @@ type walk struct {
 	out     *Selection
 }
 
-func (w *walk) source(name, pattern string, parents, only bool) error {
+// source adds a source: a file, or the content of a directory. single is true for the only source
+// of an instruction.
+func (w *walk) source(name, pattern string, parents, single bool) error {
 	real, err := w.src.stat(name)
 	if err != nil {
 		return w.src.missing(name, err)
@@ -184,24 +189,24 @@ func (w *walk) source(name, pattern string, parents, only bool) error {
 	if !info.IsDir() {
 		to := path.Base(name)
 		if parents {
-			to = kept(name, pattern)
+			to = preservedPath(name, pattern)
 		}
-		if left, err := w.exclude.MatchesOrParentMatches(path.Base(name)); err != nil || left {
+		if excluded, err := w.exclude.MatchesOrParentMatches(path.Base(name)); err != nil || excluded {
 			return err
 		}
 		return w.add(to, real, info)
 	}
 	to := ""
 	if parents {
-		to = kept(name, pattern)
+		to = preservedPath(name, pattern)
 	}
-	w.out.Whole = w.out.Whole || only && !parents
+	w.out.Whole = w.out.Whole || single && !parents
 	return w.directory(to, real, ".")
 }
 
-// kept returns the part of a source's path that --parents preserves: everything after "/./", or all
-// of it.
-func kept(name, pattern string) string {
+// preservedPath returns the part of a source's path that --parents preserves: everything after
+// "/./", or all of it.
+func preservedPath(name, pattern string) string {
 	if before, _, ok := strings.Cut(pattern, "/./"); ok {
 		return strings.TrimPrefix(strings.TrimPrefix(name, clean(before)), "/")
 	}
@@ -229,16 +234,16 @@ func (w *walk) directory(to, from, rel string) error {
 		if w.src.Skip != nil && w.src.Skip(child) {
 			continue
 		}
-		left, err := w.exclude.MatchesOrParentMatches(below)
+		excluded, err := w.exclude.MatchesOrParentMatches(below)
 		if err != nil {
 			return err
 		}
 		if e.IsDir() {
-			if left {
+			if excluded {
 				continue
 			}
 			err = w.directory(path.Join(to, e.Name()), child, below)
-		} else if !left {
+		} else if !excluded {
 			var info fs.FileInfo
 			if info, err = e.Info(); err == nil {
 				err = w.add(path.Join(to, e.Name()), child, info)
@@ -251,10 +256,11 @@ func (w *walk) directory(to, from, rel string) error {
 	return nil
 }
 
+// add adds one file, without the files below it.
 func (w *walk) add(to, from string, info fs.FileInfo) error {
 	i := Item{Name: to, from: from, info: info, root: w.src.Root}
 	if w.src.Owner != nil {
-		i.of = w.src.Owner(from)
+		i.owner = w.src.Owner(from)
 	}
 	switch {
 	case info.IsDir(), info.Mode().IsRegular():
@@ -270,7 +276,7 @@ func (w *walk) add(to, from string, info fs.FileInfo) error {
 	return nil
 }
 
-// Open opens the content of a file.
+// open opens the content of a file.
 func (i Item) open() (io.ReadCloser, error) {
 	if i.data != nil {
 		return io.NopCloser(strings.NewReader(string(i.data))), nil
@@ -295,7 +301,7 @@ func (s *Selection) Digest() (string, error) {
 		if i.info != nil {
 			mode = i.info.Mode()
 		}
-		fmt.Fprintf(sum, "%q %v %d %d %o %q\n", i.Name, mode, i.of.UID, i.of.GID, i.of.SetID, i.link)
+		fmt.Fprintf(sum, "%q %v %d %d %o %q\n", i.Name, mode, i.owner.UID, i.owner.GID, i.owner.SetID, i.link)
 		if !mode.IsRegular() {
 			continue
 		}

@@ -49,12 +49,14 @@ func ParseMode(text string) (*Mode, error) {
 	return &mode, nil
 }
 
+// clause is a part of a symbolic mode, such as u+x.
 type clause struct {
 	who, perm int64
 	op        byte
-	execute   bool // X
+	execute   bool // X: execute permission for directories and executable files
 }
 
+// parseSymbolic parses a mode such as u=rwX,go+r.
 func parseSymbolic(text string) (list []clause, err error) {
 	bad := fault.Newf(fault.Invalid, "build_mode_invalid", "--chmod: %.50q is not a mode", text).WithHint("a mode is octal, such as 755, or u=rwX,go=rX")
 	for part := range strings.SplitSeq(text, ",") {
@@ -103,6 +105,7 @@ func parseSymbolic(text string) (list []clause, err error) {
 	return list, nil
 }
 
+// apply returns the permission bits after the change.
 func (c clause) apply(bits int64, directory bool) int64 {
 	perm := c.perm
 	if c.execute && (directory || bits&0o111 != 0) {
@@ -118,6 +121,7 @@ func (c clause) apply(bits int64, directory bool) int64 {
 	return bits&^(c.who&0o777) | perm
 }
 
+// bitsOf returns the permission bits of a mode, as in a tar.
 func bitsOf(m fs.FileMode) int64 {
 	bits := int64(m.Perm())
 	for bit, value := range map[fs.FileMode]int64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
@@ -158,21 +162,23 @@ func (s *Selection) Write(w *layertar.Writer, d Destination) error {
 	return nil
 }
 
+// writer writes files into a layer.
 type writer struct {
 	w    *layertar.Writer
 	d    Destination
-	made map[string]bool
+	made map[string]bool // directories that exist in the stage or the layer
 }
 
+// header sets the owner of an entry.
 func (o *writer) header(h tar.Header, i Item) tar.Header {
-	h.Uid, h.Gid = int(i.of.UID), int(i.of.GID)
+	h.Uid, h.Gid = int(i.owner.UID), int(i.owner.GID)
 	if o.d.Owned {
 		h.Uid, h.Gid = o.d.UID, o.d.GID
 	}
 	return h
 }
 
-// above writes the directories that the stage lacks.
+// above writes a directory and its parents, if the stage lacks them.
 func (o *writer) above(dir string) error {
 	if o.made[dir] {
 		return nil
@@ -189,6 +195,7 @@ func (o *writer) above(dir string) error {
 	return o.w.Add(o.header(tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755, ModTime: time.Unix(0, 0)}, Item{}), nil)
 }
 
+// item writes one file.
 func (o *writer) item(to string, i Item) error {
 	if err := o.above(path.Dir(to)); err != nil {
 		return err
@@ -197,7 +204,7 @@ func (o *writer) item(to string, i Item) error {
 	was := fs.FileMode(0o644)
 	if i.info != nil {
 		was = i.info.Mode()
-		h.Mode, h.ModTime, h.Size = bitsOf(was)|int64(i.of.SetID), i.info.ModTime(), i.info.Size()
+		h.Mode, h.ModTime, h.Size = bitsOf(was)|int64(i.owner.SetID), i.info.ModTime(), i.info.Size()
 	}
 	if o.d.Mode != nil && was&fs.ModeSymlink == 0 {
 		h.Mode = (*o.d.Mode)(was, was.IsDir())

@@ -11,6 +11,7 @@ import (
 // expanded.
 func CheckAdd(c *instructions.AddCommand) error { return checkSources(c, c.SourcePaths) }
 
+// checkSources returns an error if one of the sources is a URL.
 func checkSources(c *instructions.AddCommand, sources []string) error {
 	for _, source := range sources {
 		if strings.Contains(source, "://") || strings.HasPrefix(source, "git@") {
@@ -23,8 +24,8 @@ func checkSources(c *instructions.AddCommand, sources []string) error {
 	return nil
 }
 
-// checkAdds refuses such an ADD before anything is built. A word with variables that the base image
-// may set is checked later, in its step.
+// checkAdds makes the check of CheckAdd before anything is built. A word with variables that the
+// base image may set is checked later, in its step.
 func (p *Plan) checkAdds(commands []instructions.Command) error {
 	values := map[string]string{}
 	for _, c := range commands {
@@ -42,7 +43,7 @@ func (p *Plan) checkAdds(commands []instructions.Command) error {
 		case *instructions.AddCommand:
 			var sources []string
 			for _, word := range c.SourcePaths {
-				if source, known := p.known(word, values); known {
+				if source, known := p.expandKnown(word, values); known {
 					sources = append(sources, source)
 				}
 			}
@@ -54,15 +55,15 @@ func (p *Plan) checkAdds(commands []instructions.Command) error {
 	return nil
 }
 
-// known replaces the variables of a word, and reports whether all of them have values.
-func (p *Plan) known(word string, values map[string]string) (string, bool) {
+// expandKnown replaces the variables of a word, and reports whether all of them have values.
+func (p *Plan) expandKnown(word string, values map[string]string) (string, bool) {
 	out, err := p.lex.ProcessWordWithMatches(word, shell.EnvsFromSlice(p.merged(p.Platform, values)))
 	return out.Result, err == nil && len(out.Unmatched) == 0
 }
 
 // set sets a variable, or removes it if its value is not known.
 func (p *Plan) set(values map[string]string, name, word string) {
-	value, known := p.known(word, values)
+	value, known := p.expandKnown(word, values)
 	if values[name] = value; !known {
 		delete(values, name)
 	}

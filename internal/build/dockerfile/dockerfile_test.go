@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
+// plan returns the plan of a Dockerfile.
 func plan(t *testing.T, text string, o dockerfile.Options) *dockerfile.Plan {
 	t.Helper()
 	f, err := dockerfile.Parse([]byte(text))
@@ -27,30 +28,30 @@ func plan(t *testing.T, text string, o dockerfile.Options) *dockerfile.Plan {
 	return p
 }
 
-func TestPlanTakesOnlyWhatTheTargetNeeds(t *testing.T) {
+func TestPlanContainsOnlyNeededStages(t *testing.T) {
 	p := plan(t, "ARG BASE=one\nARG VERSION\nFROM ${BASE}:${VERSION:-7} AS Tools\nFROM scratch AS unused\nFROM tools AS lib\n"+
 		"FROM scratch AS data\nFROM scratch\nCOPY --from=lib / /\nCOPY --from=3 / /\nCOPY --from=other:1 / /\n", dockerfile.Options{Args: map[string]string{"BASE": "two"}})
-	var have []int
+	var indexes []int
 	for i := range p.Stages {
-		have = append(have, i)
+		indexes = append(indexes, i)
 	}
-	slices.Sort(have)
-	if p.Target != 4 || !slices.Equal(have, []int{0, 2, 3, 4}) {
-		t.Errorf("target %d of the stages %v", p.Target, have)
+	slices.Sort(indexes)
+	if p.Target != 4 || !slices.Equal(indexes, []int{0, 2, 3, 4}) {
+		t.Errorf("got target %d, stages %v, want 4, [0 2 3 4]", p.Target, indexes)
 	}
 	if p.Stages[0].Base != "two:7" || p.Stages[2].Parent != 0 || !slices.Equal(p.Stages[4].Needs, []int{2, 3}) {
-		t.Errorf("planned %+v, %+v, %+v", p.Stages[0], p.Stages[2], p.Stages[4])
+		t.Errorf("got stages %+v, %+v, %+v", p.Stages[0], p.Stages[2], p.Stages[4])
 	}
 	if _, stage := p.From(4, "other:1"); stage {
-		t.Error("an image is taken for a stage")
+		t.Error("From returned a stage for an image")
 	}
 }
 
-func TestTargetsByNameAndNumber(t *testing.T) {
+func TestPlanFindsTarget(t *testing.T) {
 	const text = "FROM a AS First\nFROM b AS second\n"
 	for target, want := range map[string]int{"first": 0, "FIRST": 0, "1": 1, "": 1} {
 		if p := plan(t, text, dockerfile.Options{Target: target}); p.Target != want || len(p.Stages) != 1 {
-			t.Errorf("target %q: %d, %d stages", target, p.Target, len(p.Stages))
+			t.Errorf("target %q: got stage %d of %d stages", target, p.Target, len(p.Stages))
 		}
 	}
 	f, err := dockerfile.Parse([]byte(text))
@@ -64,7 +65,7 @@ func TestTargetsByNameAndNumber(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeBuiltIsNamed(t *testing.T) {
+func TestInvalidDockerfileErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                    "no",
 		"RUN true":                            "no build stage",
@@ -81,7 +82,7 @@ func TestWhatCannotBeBuiltIsNamed(t *testing.T) {
 			_, err = f.Plan(dockerfile.Options{Platform: "linux/amd64"})
 		}
 		if fault.KindOf(err) != fault.Invalid || !strings.Contains(strings.ToLower(err.Error()), want) {
-			t.Errorf("%q: %v, want %q", text, err, want)
+			t.Errorf("Dockerfile %q: got error %v, want %q in it", text, err, want)
 		}
 	}
 	if _, err := dockerfile.Parse(make([]byte, 2<<20)); fault.CodeOf(err) != dockerfile.CodeInvalid {
@@ -98,7 +99,7 @@ func TestArguments(t *testing.T) {
 		}
 		arg, ok := c.(*instructions.ArgCommand)
 		if !ok {
-			t.Fatalf("%T", c)
+			t.Fatalf("got an instruction of type %T, want ArgCommand", c)
 		}
 		for _, a := range arg.Args {
 			if v, ok := p.Argument(a); ok {
@@ -114,7 +115,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-func TestScriptsOfRun(t *testing.T) {
+func TestScriptOf(t *testing.T) {
 	for text, want := range map[string]dockerfile.Script{
 		"RUN echo a  b":                  {Args: []string{"/bin/sh", "-c", "echo a  b"}},
 		"RUN [\"echo\", \"a b\"]":        {Args: []string{"echo", "a b"}},
@@ -129,7 +130,7 @@ func TestScriptsOfRun(t *testing.T) {
 		}
 		got, err := dockerfile.ScriptOf(run, nil)
 		if err != nil || got.File != want.File || !slices.Equal(got.Args, want.Args) {
-			t.Errorf("%q: %q, %v", text, got, err)
+			t.Errorf("ScriptOf(%q): got %q, error %v", text, got, err)
 		}
 	}
 	if got := dockerfile.WithShell([]string{"a", "b"}, true, []string{"bash", "-ec"}); !slices.Equal(got, []string{"bash", "-ec", "a b"}) {
@@ -137,7 +138,7 @@ func TestScriptsOfRun(t *testing.T) {
 	}
 }
 
-func TestTheLinterWarns(t *testing.T) {
+func TestParseReturnsLinterWarnings(t *testing.T) {
 	f, err := dockerfile.Parse([]byte("from a AS b\nMAINTAINER x\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -151,13 +152,13 @@ func TestTheLinterWarns(t *testing.T) {
 	}
 }
 
-func TestTriggersOfABaseImage(t *testing.T) {
+func TestParseOne(t *testing.T) {
 	if c, err := dockerfile.ParseOne("RUN echo x"); err != nil || !strings.EqualFold(c.Name(), "run") {
-		t.Errorf("%v, %v", c, err)
+		t.Errorf("ParseOne: got %v, error %v", c, err)
 	}
 	for _, text := range []string{"", "RUN a\nRUN b", "FROM x"} {
 		if _, err := dockerfile.ParseOne(text); err == nil {
-			t.Errorf("%q is taken for one instruction", text)
+			t.Errorf("ParseOne(%q): got no error", text)
 		}
 	}
 }
@@ -177,8 +178,9 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// An ADD that cannot be built is refused before a step runs, if its stage is needed at all.
-func TestAddOfOtherPlacesIsRefusedFirst(t *testing.T) {
+// Plan rejects an ADD that cannot be built, so that no step runs before. It ignores stages that are
+// not needed.
+func TestPlanRejectsAddOfURL(t *testing.T) {
 	for text, want := range map[string]string{
 		"FROM a\nRUN x\nADD https://example.com/f /f\n":                        "line 3: ADD: \"https://example.com/f\"",
 		"FROM a\nADD git@example.com:x.git /f\n":                               "git@example.com",
@@ -191,7 +193,7 @@ func TestAddOfOtherPlacesIsRefusedFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := f.Plan(dockerfile.Options{Platform: "linux/amd64"}); fault.CodeOf(err) != dockerfile.CodeInvalid || !strings.Contains(fault.PublicText(err), want) {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("Plan(%q): error %v, want %q in it", text, err, want)
 		}
 	}
 	plan(t, "FROM a AS unused\nADD https://example.com/f /f\nFROM b\nADD f $UNKNOWN /f/\n", dockerfile.Options{})

@@ -55,6 +55,7 @@ func (p *Plan) Expand(c instructions.Command, env []string) error {
 	return nil
 }
 
+// words replaces the variables of words, each of which may become several.
 func (p *Plan) words(list, env []string) (out []string, err error) {
 	for _, word := range list {
 		more, err := p.lex.ProcessWords(word, shell.EnvsFromSlice(env))

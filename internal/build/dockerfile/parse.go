@@ -58,6 +58,7 @@ func Parse(text []byte) (*File, error) {
 	return f, nil
 }
 
+// line returns the number of an instruction's first line, or 0.
 func line(at []parser.Range) int {
 	if len(at) == 0 {
 		return 0
@@ -65,6 +66,7 @@ func line(at []parser.Range) int {
 	return at[0].Start.Line
 }
 
+// invalid returns the error for a Dockerfile that cannot be parsed.
 func invalid(err error) error {
 	return fault.Wrap(err, fault.Invalid, CodeInvalid, "the Dockerfile cannot be built: "+firstLine(err))
 }

@@ -27,7 +27,7 @@ type Stage struct {
 	Index    int
 	Name     string
 	Base     string // an image or Scratch, if Parent is negative
-	Parent   int    // the stage whose files it starts with
+	Parent   int    // index of the stage with whose files this one starts; negative if there is none
 	Platform string
 	Commands []instructions.Command
 	// Steps describe the commands one by one if they come from no Dockerfile.
@@ -74,7 +74,7 @@ func (f *File) Plan(o Options) (*Plan, error) {
 		}
 		p.Target = i
 	}
-	p.take(all, p.Target)
+	p.addStage(all, p.Target)
 	for _, s := range p.Stages {
 		if err := p.checkAdds(s.Commands); err != nil {
 			return nil, err
@@ -83,13 +83,14 @@ func (f *File) Plan(o Options) (*Plan, error) {
 	return p, nil
 }
 
-func (p *Plan) take(all []*Stage, i int) {
+// addStage adds a stage and the stages that it needs to the plan.
+func (p *Plan) addStage(all []*Stage, i int) {
 	if p.Stages[i] != nil {
 		return
 	}
 	p.Stages[i] = all[i]
 	for _, need := range all[i].Needs {
-		p.take(all, need)
+		p.addStage(all, need)
 	}
 }
 
@@ -107,6 +108,7 @@ func (p *Plan) find(name string, before int) (int, bool) {
 // From returns the stage that --from refers to in a stage, and false if it refers to an image.
 func (p *Plan) From(stage int, name string) (int, bool) { return p.find(name, stage) }
 
+// globals sets the arguments before the first FROM.
 func (p *Plan) globals(args []instructions.ArgCommand) error {
 	p.Globals = map[string]string{}
 	for _, command := range args {
@@ -123,6 +125,7 @@ func (p *Plan) globals(args []instructions.ArgCommand) error {
 	return nil
 }
 
+// merged returns variables as NAME=VALUE. Later maps take precedence.
 func (p *Plan) merged(list ...map[string]string) []string {
 	all := map[string]string{}
 	for _, m := range list {
@@ -143,6 +146,7 @@ func (p *Plan) argument(a instructions.KeyValuePairOptional, env []string) (*str
 	return &v, err
 }
 
+// stage returns the description of a stage.
 func (p *Plan) stage(i int, s instructions.Stage) (*Stage, error) {
 	env := p.merged(p.Platform, p.Globals)
 	base, err := p.Word(s.BaseName, env)

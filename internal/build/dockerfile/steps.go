@@ -29,7 +29,7 @@ func Steps(base, platform string, steps []Step) *Plan {
 	return &Plan{Stages: map[int]*Stage{0: one}, Globals: map[string]string{}, Platform: platformArgs(platform), lex: lex, names: map[string]int{}}
 }
 
-// RunArgs returns a RUN of a program with arguments, none of which a shell reads.
+// RunArgs returns a RUN of a program with arguments, without a shell.
 func RunArgs(args ...string) (instructions.Command, error) {
 	text, err := json.Marshal(args)
 	if err != nil {

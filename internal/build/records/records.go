@@ -36,10 +36,11 @@ type Store[R Record] struct {
 	Log string // the ending of each build's log beside its record; "" if there are none
 }
 
-// most is how many ended builds are stored.
-const most = 200
+// maxEnded is the maximum number of ended builds that are stored.
+const maxEnded = 200
 
-const ending = ".json"
+// recordSuffix is the suffix of the file names of records.
+const recordSuffix = ".json"
 
 // Put stores a record durably.
 func (s Store[R]) Put(r R) error {
@@ -47,14 +48,14 @@ func (s Store[R]) Put(r R) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(filepath.Join(s.Dir, r.Summary().ID+ending), data, durable.Options{Draft: ".record-*", Mode: 0o600, Sync: true})
+	return durable.Replace(filepath.Join(s.Dir, r.Summary().ID+recordSuffix), data, durable.Options{Draft: ".record-*", Mode: 0o600, Sync: true})
 }
 
 // Remove deletes the record of a build and its log.
 func (s Store[R]) Remove(id string) error {
-	names := []string{id + ending}
+	names := []string{id + recordSuffix}
 	if s.Log != "" {
-		names = []string{id + s.Log, id + ending}
+		names = []string{id + s.Log, id + recordSuffix}
 	}
 	var errs []error
 	for _, name := range names {
@@ -73,7 +74,7 @@ func (s Store[R]) List() ([]R, error) {
 	}
 	var list []R
 	for _, f := range files {
-		id, isRecord := strings.CutSuffix(f.Name(), ending)
+		id, isRecord := strings.CutSuffix(f.Name(), recordSuffix)
 		if !isRecord {
 			continue
 		}
@@ -90,7 +91,7 @@ func (s Store[R]) List() ([]R, error) {
 		}
 	}
 	slices.SortFunc(list, func(a, b R) int { return b.Summary().Created.Compare(a.Summary().Created) })
-	for i := most; i < len(list); i++ {
+	for i := maxEnded; i < len(list); i++ {
 		if old := list[i].Summary(); old.Ended {
 			_ = s.Remove(old.ID) // the next list tries again
 		}
@@ -99,9 +100,9 @@ func (s Store[R]) List() ([]R, error) {
 }
 
 // ListFor returns the records that a caller may see, newest first.
-func (s Store[R]) ListFor(who sandbox.Principal) ([]R, error) {
+func (s Store[R]) ListFor(caller sandbox.Principal) ([]R, error) {
 	all, err := s.List()
-	return slices.DeleteFunc(all, func(r R) bool { return !who.Local && r.Summary().Owner != who.KeyID }), err
+	return slices.DeleteFunc(all, func(r R) bool { return !caller.Local && r.Summary().Owner != caller.KeyID }), err
 }
 
 // Repair calls interrupted for each build whose process died, which has to store its end. It then
@@ -112,19 +113,19 @@ func (s Store[R]) Repair(work string, interrupted func(R) error) error {
 		return err
 	}
 	var errs []error
-	runs := map[string]bool{}
+	running := map[string]bool{}
 	for _, r := range all {
 		b := r.Summary()
 		if !b.Ended && !b.Process.Alive() {
 			errs = append(errs, interrupted(r))
 			b.Ended = true
 		}
-		runs[b.ID] = !b.Ended
+		running[b.ID] = !b.Ended
 	}
 	entries, err := os.ReadDir(work)
 	errs = append(errs, err)
 	for _, e := range entries {
-		if !runs[e.Name()] {
+		if !running[e.Name()] {
 			errs = append(errs, layer.RemoveTree(filepath.Join(work, e.Name())))
 		}
 	}

@@ -17,12 +17,12 @@ func (g *stage) addFiles(ctx context.Context, c *instructions.AddCommand, title 
 	if err := dockerfile.CheckAdd(c); err != nil {
 		return err
 	}
-	all := copying{c, c.SourcesAndDest, "", c.Chown, c.Chmod, c.Link, copyfiles.Options{Exclude: c.ExcludePatterns}}
+	all := copyInstruction{c, c.SourcesAndDest, "", c.Chown, c.Chmod, c.Link, copyfiles.Options{Exclude: c.ExcludePatterns}}
 	if c.Unpack != nil && !*c.Unpack {
 		return g.copyFiles(ctx, title, all)
 	}
 	selection := &copyfiles.Selection{}
-	content, err := g.selectNow(ctx, all, selection)
+	content, err := g.selectFiles(ctx, all, selection)
 	if err != nil {
 		return err
 	}

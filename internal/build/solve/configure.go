@@ -71,6 +71,7 @@ func (g *stage) configure(c instructions.Command) error {
 	return nil
 }
 
+// setEnv sets a variable of the image.
 func (g *stage) setEnv(name, value string) {
 	env := &g.image.Config.Env
 	for i, e := range *env {
@@ -82,9 +83,10 @@ func (g *stage) setEnv(name, value string) {
 	*env = append(slices.Clone(*env), name+"="+value)
 }
 
-// limit bounds a range of EXPOSE.
-const limit = 65535
+// maxPort is the largest port number of EXPOSE.
+const maxPort = 65535
 
+// expose adds the ports of EXPOSE to the image.
 func (g *stage) expose(c *instructions.ExposeCommand) error {
 	if g.image.Config.ExposedPorts == nil {
 		g.image.Config.ExposedPorts = map[string]struct{}{}
@@ -100,7 +102,7 @@ func (g *stage) expose(c *instructions.ExposeCommand) error {
 		}
 		from, err := strconv.ParseUint(first, 10, 16)
 		to, err2 := strconv.ParseUint(last, 10, 16)
-		if err != nil || err2 != nil || from == 0 || to < from || to > limit || !slices.Contains([]string{"tcp", "udp", "sctp"}, strings.ToLower(protocol)) {
+		if err != nil || err2 != nil || from == 0 || to < from || to > maxPort || !slices.Contains([]string{"tcp", "udp", "sctp"}, strings.ToLower(protocol)) {
 			return dockerfile.Refused(c, "%.50q is not a port", port)
 		}
 		for n := from; n <= to; n++ {

@@ -20,8 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// copying is the common part of COPY and ADD.
-type copying struct {
+// copyInstruction is the common part of COPY and ADD.
+type copyInstruction struct {
 	command      instructions.Command
 	files        instructions.SourcesAndDest
 	from         string
@@ -30,20 +30,22 @@ type copying struct {
 	options      copyfiles.Options
 }
 
+// copy runs COPY.
 func (g *stage) copy(ctx context.Context, c *instructions.CopyCommand, title string) error {
-	return g.copyFiles(ctx, title, copying{c, c.SourcesAndDest, c.From, c.Chown, c.Chmod, c.Link, copyfiles.Options{Exclude: c.ExcludePatterns, Parents: c.Parents}})
+	return g.copyFiles(ctx, title, copyInstruction{c, c.SourcesAndDest, c.From, c.Chown, c.Chmod, c.Link, copyfiles.Options{Exclude: c.ExcludePatterns, Parents: c.Parents}})
 }
 
-func (g *stage) copyFiles(ctx context.Context, title string, c copying) error {
+// copyFiles copies files into a new layer, or takes the layer from the cache.
+func (g *stage) copyFiles(ctx context.Context, title string, c copyInstruction) error {
 	selection := &copyfiles.Selection{}
-	content, err := g.selectBy(ctx, c, selection)
+	content, err := g.selectionKey(ctx, c, selection)
 	if err != nil {
 		return err
 	}
 	key := stepcache.Key("copy", content, g.absolute(c.files.DestPath), c.chown, c.chmod, strconv.FormatBool(c.link), fmt.Sprint(c.options))
 	return g.cached(ctx, title, key, func(_ int, w *layertar.Writer) error {
 		if len(selection.Items) == 0 {
-			if _, err := g.selectNow(ctx, c, selection); err != nil {
+			if _, err := g.selectFiles(ctx, c, selection); err != nil {
 				return err
 			}
 		}
@@ -55,11 +57,11 @@ func (g *stage) copyFiles(ctx context.Context, title string, c copying) error {
 	})
 }
 
-// selectBy returns an identifier of the files of an instruction. Files of another stage are
+// selectionKey returns an identifier of the files of an instruction. Files of another stage are
 // identified by that stage's layers, so that a build whose steps are all cached unpacks nothing.
-func (g *stage) selectBy(ctx context.Context, c copying, into *copyfiles.Selection) (string, error) {
+func (g *stage) selectionKey(ctx context.Context, c copyInstruction, into *copyfiles.Selection) (string, error) {
 	if c.from == "" {
-		return g.selectNow(ctx, c, into)
+		return g.selectFiles(ctx, c, into)
 	}
 	from, err := g.s.source(ctx, g.plan.Index, c.from)
 	if err != nil {
@@ -68,7 +70,8 @@ func (g *stage) selectBy(ctx context.Context, c copying, into *copyfiles.Selecti
 	return stepcache.Key(append([]string{"from", from.chain()}, c.files.SourcePaths...)...), nil
 }
 
-func (g *stage) selectNow(ctx context.Context, c copying, into *copyfiles.Selection) (string, error) {
+// selectFiles selects the files of an instruction, and returns their digest.
+func (g *stage) selectFiles(ctx context.Context, c copyInstruction, into *copyfiles.Selection) (string, error) {
 	src := copyfiles.Source{Root: g.s.context, What: "the build context"}
 	if c.from != "" {
 		from, err := g.s.source(ctx, g.plan.Index, c.from)
@@ -110,7 +113,8 @@ func (g *stage) absolute(name string) string {
 	return out
 }
 
-func (g *stage) destination(ctx context.Context, c copying) (copyfiles.Destination, error) {
+// destination returns the destination of an instruction in the stage.
+func (g *stage) destination(ctx context.Context, c copyInstruction) (copyfiles.Destination, error) {
 	d := copyfiles.Destination{Path: g.absolute(c.files.DestPath)}
 	var err error
 	if c.chmod != "" {
@@ -161,7 +165,7 @@ func (g *stage) destination(ctx context.Context, c copying) (copyfiles.Destinati
 
 func isLetter(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '_' }
 
-// maxAccounts bounds the size of an image's user database.
+// maxAccounts bounds the size of an image's user database, in bytes.
 const maxAccounts = 4 << 20
 
 // owner returns the user and group ID of USER[:GROUP]. Names are looked up in the image's own
@@ -222,7 +226,7 @@ func (g *stage) workdir(ctx context.Context, c *instructions.WorkdirCommand, tit
 	user := g.image.Config.User
 	g.image.Config.WorkingDir = dir
 	return g.cached(ctx, title, stepcache.Key("workdir", dir, user), func(_ int, w *layertar.Writer) error {
-		d, err := g.destination(ctx, copying{command: c, files: instructions.SourcesAndDest{DestPath: dir}, chown: user})
+		d, err := g.destination(ctx, copyInstruction{command: c, files: instructions.SourcesAndDest{DestPath: dir}, chown: user})
 		if err != nil {
 			return err
 		}

@@ -21,9 +21,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// showing is a file or directory that is mounted for a command. Changes to it are never part of a
+// shownFile is a file or directory that is mounted for a command. Changes to it are never part of a
 // layer.
-type showing struct {
+type shownFile struct {
 	source, target string
 	directory      bool
 	// keep stores the command's changes, or is nil.
@@ -37,6 +37,7 @@ type mounts struct {
 	key  string // part of the step's cache key
 }
 
+// mounts checks the mounts of a RUN and resolves their targets.
 func (g *stage) mounts(ctx context.Context, c *instructions.RunCommand) (mounts, error) {
 	m := mounts{g: g, list: instructions.GetMounts(c)}
 	parts := []string{}
@@ -73,15 +74,15 @@ func (g *stage) mounts(ctx context.Context, c *instructions.RunCommand) (mounts,
 
 // content returns a key for the content of a bind mount.
 func (m mounts) content(ctx context.Context, one *instructions.Mount) (string, error) {
-	c := copying{files: instructions.SourcesAndDest{SourcePaths: []string{"/" + one.Source}}, from: one.From}
-	return m.g.selectBy(ctx, c, &copyfiles.Selection{})
+	c := copyInstruction{files: instructions.SourcesAndDest{SourcePaths: []string{"/" + one.Source}}, from: one.From}
+	return m.g.selectionKey(ctx, c, &copyfiles.Selection{})
 }
 
 // show prepares the mounts for the command. dir is the step's own directory.
-func (m mounts) show(ctx context.Context, dir string, env map[string]string) (list []showing, release func(), err error) {
-	var held []*os.File
+func (m mounts) show(ctx context.Context, dir string, env map[string]string) (list []shownFile, release func(), err error) {
+	var locks []*os.File
 	release = func() {
-		for _, f := range held {
+		for _, f := range locks {
 			f.Close()
 		}
 	}
@@ -92,7 +93,7 @@ func (m mounts) show(ctx context.Context, dir string, env map[string]string) (li
 	}()
 	for i, one := range m.list {
 		place := filepath.Join(dir, strconv.Itoa(i))
-		s := showing{source: place, target: one.Target, directory: true}
+		s := shownFile{source: place, target: one.Target, directory: true}
 		switch one.Type { //nolint:exhaustive // the plan refuses the others
 		case instructions.MountTypeTmpfs:
 			err = makeDir(place, 0o1777)
@@ -106,7 +107,7 @@ func (m mounts) show(ctx context.Context, dir string, env map[string]string) (li
 		case instructions.MountTypeCache:
 			var lock *os.File
 			if s, lock, err = m.cache(ctx, one); lock != nil {
-				held = append(held, lock)
+				locks = append(locks, lock)
 			}
 		}
 		if err != nil {
@@ -117,14 +118,16 @@ func (m mounts) show(ctx context.Context, dir string, env map[string]string) (li
 	return list, release, nil
 }
 
+// makeDir creates a directory with exactly this mode, regardless of the umask.
 func makeDir(name string, mode uint32) error {
 	return errors.Join(os.Mkdir(name, 0o700), unix.Chmod(name, mode))
 }
 
-func (m mounts) bind(ctx context.Context, one *instructions.Mount) (showing, error) {
-	s := showing{target: one.Target}
-	top, name := m.g.s.Context, strings.TrimPrefix(path.Clean("/"+one.Source), "/")
-	tree := &stagetree.Tree{Dir: top}
+// bind returns the file or directory of a bind mount.
+func (m mounts) bind(ctx context.Context, one *instructions.Mount) (shownFile, error) {
+	s := shownFile{target: one.Target}
+	contextDir, name := m.g.s.Context, strings.TrimPrefix(path.Clean("/"+one.Source), "/")
+	tree := &stagetree.Tree{Dir: contextDir}
 	if one.From != "" {
 		from, err := m.g.s.source(ctx, m.g.plan.Index, one.From)
 		if err != nil {
@@ -152,7 +155,7 @@ func (m mounts) bind(ctx context.Context, one *instructions.Mount) (showing, err
 }
 
 // secret shows a secret as a file, or passes it as a variable. shown is false if no file is shown.
-func (m mounts) secret(one *instructions.Mount, place string, env map[string]string) (s showing, shown bool, err error) {
+func (m mounts) secret(one *instructions.Mount, place string, env map[string]string) (s shownFile, shown bool, err error) {
 	id := one.CacheID
 	if id == "" {
 		id = path.Base(one.Target)
@@ -174,7 +177,7 @@ func (m mounts) secret(one *instructions.Mount, place string, env map[string]str
 			return s, false, nil
 		}
 	}
-	s = showing{source: place, target: one.Target}
+	s = shownFile{source: place, target: one.Target}
 	if s.target == "" {
 		s.target = "/run/secrets/" + id
 	}
@@ -198,7 +201,7 @@ func (m mounts) secret(one *instructions.Mount, place string, env map[string]str
 }
 
 // cache returns a directory that persists between builds. Only one command at a time uses it.
-func (m mounts) cache(ctx context.Context, one *instructions.Mount) (showing, *os.File, error) {
+func (m mounts) cache(ctx context.Context, one *instructions.Mount) (shownFile, *os.File, error) {
 	id := one.CacheID
 	if id == "" {
 		id = one.Target
@@ -206,11 +209,11 @@ func (m mounts) cache(ctx context.Context, one *instructions.Mount) (showing, *o
 	home := filepath.Join(m.g.s.Mounts, stepcache.Key("mount", m.g.s.o.Owner, id))
 	data := filepath.Join(home, "data")
 	if err := os.MkdirAll(home, 0o700); err != nil {
-		return showing{}, nil, err
+		return shownFile{}, nil, err
 	}
 	lock, err := lockFile(ctx, filepath.Join(home, "lock"))
 	if err != nil {
-		return showing{}, nil, err
+		return shownFile{}, nil, err
 	}
 	if _, err := os.Lstat(data); errors.Is(err, os.ErrNotExist) {
 		mode := uint32(0o755)
@@ -226,7 +229,7 @@ func (m mounts) cache(ctx context.Context, one *instructions.Mount) (showing, *o
 			err = os.Lchown(data, int(*one.UID), int(gid)) //nolint:gosec // the parser bounds them
 		}
 		if err != nil {
-			return showing{}, lock, err
+			return shownFile{}, lock, err
 		}
 	}
 	limits := m.g.s.Limits
@@ -234,12 +237,13 @@ func (m mounts) cache(ctx context.Context, one *instructions.Mount) (showing, *o
 	if one.ReadOnly {
 		keep = nil
 	}
-	return showing{source: data, target: one.Target, directory: true, keep: keep}, lock, nil
+	return shownFile{source: data, target: one.Target, directory: true, keep: keep}, lock, nil
 }
 
 // lockRetry is the delay between attempts to take a lock that another process holds.
 const lockRetry = 100 * time.Millisecond
 
+// lockFile opens a file and locks it. It waits until ctx ends.
 func lockFile(ctx context.Context, name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

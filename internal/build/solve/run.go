@@ -22,6 +22,7 @@ import (
 // scriptPlace is the path of a here-document with its own interpreter line.
 const scriptPlace = "/.crannog/build-script"
 
+// run runs RUN, or takes its result from the cache.
 func (g *stage) run(ctx context.Context, c *instructions.RunCommand, title string) error {
 	script, err := dockerfile.ScriptOf(c, g.image.Config.Shell)
 	if err != nil {
@@ -46,7 +47,7 @@ func (g *stage) run(ctx context.Context, c *instructions.RunCommand, title strin
 		g.image.Config.User, g.image.Config.WorkingDir, network, mounts.key, g.s.o.Access)
 	maps.Copy(env, g.s.plan.Proxies())
 	return g.cached(ctx, title, key, func(step int, w *layertar.Writer) error {
-		return g.runNow(ctx, c, script, env, network == instructions.NetworkNone, mounts, step, w)
+		return g.runCommand(ctx, c, script, env, network == instructions.NetworkNone, mounts, step, w)
 	})
 }
 
@@ -61,7 +62,8 @@ func (g *stage) runEnv() map[string]string {
 	return env
 }
 
-func (g *stage) runNow(ctx context.Context, c *instructions.RunCommand, script dockerfile.Script, env map[string]string, offline bool, mounts mounts, step int, w *layertar.Writer) (err error) {
+// runCommand runs a command in a sandbox, and writes its changes as a layer.
+func (g *stage) runCommand(ctx context.Context, c *instructions.RunCommand, script dockerfile.Script, env map[string]string, offline bool, mounts mounts, step int, w *layertar.Writer) (err error) {
 	tree, err := g.files(ctx)
 	if err != nil {
 		return err
@@ -82,7 +84,7 @@ func (g *stage) runNow(ctx context.Context, c *instructions.RunCommand, script d
 		if err := os.WriteFile(path, []byte(script.File), 0o755); err != nil { //nolint:gosec // it is executed in the sandbox
 			return err
 		}
-		shown = append(shown, showing{source: path, target: scriptPlace})
+		shown = append(shown, shownFile{source: path, target: scriptPlace})
 		args = []string{scriptPlace}
 	}
 	var places []stagetree.MountTarget

@@ -152,6 +152,7 @@ func Build(ctx context.Context, d Deps, plan *dockerfile.Plan, o Options) (Resul
 	return Result{Config: target.finished(), Layers: target.layers}, nil
 }
 
+// stageName returns the name of a stage for people.
 func stageName(p *dockerfile.Stage) string {
 	if p.Name != "" {
 		return p.Name

@@ -35,8 +35,8 @@ type stage struct {
 	args   map[string]string
 	ownCmd bool // this stage has its own CMD
 	made   time.Time
-	// location and fresh describe the instruction that is built now: where it is for errors, and
-	// whether the cache is not asked for its result.
+	// location and fresh describe the current instruction: its place, for errors, and whether it
+	// must run even if the cache has its result.
 	location string
 	fresh    bool
 
@@ -120,6 +120,7 @@ func (g *stage) from(ctx context.Context) (err error) {
 	return nil
 }
 
+// defaultPath is the PATH of images that set none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environ returns the variables that words of the stage's instructions may use.
@@ -165,8 +166,8 @@ func (g *stage) history(text string, empty bool) {
 	g.image.History = append(g.image.History, v1.History{CreatedBy: text, Created: v1.Time{Time: g.at()}, EmptyLayer: empty, Comment: "crannog"})
 }
 
-// at returns the time of the image so far, which is that of its last layer. Thus a build that is
-// completely cached produces the same image again.
+// at returns the time of the image so far, which is the time of its last layer. Thus a build that
+// is completely cached produces the same image again.
 func (g *stage) at() time.Time {
 	if !g.s.o.Epoch.IsZero() {
 		return g.s.o.Epoch
@@ -174,6 +175,7 @@ func (g *stage) at() time.Time {
 	return g.made.UTC().Truncate(time.Second)
 }
 
+// finished returns the configuration of the complete image.
 func (g *stage) finished() *v1.ConfigFile {
 	c := g.image.DeepCopy()
 	c.Created = v1.Time{Time: g.at()}
@@ -185,8 +187,8 @@ func (g *stage) finished() *v1.ConfigFile {
 	return c
 }
 
-// cached returns the result of a step that writes a layer: that of an earlier build, or a new one
-// from work.
+// cached adds the layer of a step to the image: the layer of an earlier build, or a new one from
+// work.
 func (g *stage) cached(ctx context.Context, title, key string, work func(step int, w *layertar.Writer) error) error {
 	step, end := g.s.begin("[" + g.name + "] " + title)
 	epoch := ""
@@ -194,12 +196,12 @@ func (g *stage) cached(ctx context.Context, title, key string, work func(step in
 		epoch = g.s.o.Epoch.String()
 	}
 	key = stepcache.Key(g.chain(), epoch, key)
-	if e, ok := g.s.Cache.Find(key); ok && !g.s.o.NoCache && !g.fresh && g.have(e) {
+	if e, ok := g.s.Cache.Find(key); ok && !g.s.o.NoCache && !g.fresh && g.layerExists(e) {
 		g.add(title, e)
 		end(Cached, "")
 		return nil
 	}
-	e, err := g.make(ctx, key, step, work)
+	e, err := g.runStep(ctx, key, step, work)
 	if err != nil {
 		end(Failed, fault.PublicText(err))
 		return err
@@ -209,8 +211,8 @@ func (g *stage) cached(ctx context.Context, title, key string, work func(step in
 	return nil
 }
 
-// have reports whether the layer of an entry still exists.
-func (g *stage) have(e stepcache.Entry) bool {
+// layerExists reports whether the layer of an entry still exists.
+func (g *stage) layerExists(e stepcache.Entry) bool {
 	if e.Layer == nil {
 		return true
 	}
@@ -218,7 +220,8 @@ func (g *stage) have(e stepcache.Entry) bool {
 	return ok && size == e.Layer.Size
 }
 
-func (g *stage) make(ctx context.Context, key string, step int, work func(int, *layertar.Writer) error) (stepcache.Entry, error) {
+// runStep runs a step and stores its result in the cache.
+func (g *stage) runStep(ctx context.Context, key string, step int, work func(int, *layertar.Writer) error) (stepcache.Entry, error) {
 	e := stepcache.Entry{Made: time.Now()}
 	w, err := layertar.New(g.s.Work, g.s.o.Epoch)
 	if err != nil {
@@ -244,6 +247,7 @@ func (g *stage) make(ctx context.Context, key string, step int, work func(int, *
 	return e, g.s.Cache.Put(key, e)
 }
 
+// add adds the result of a step to the image.
 func (g *stage) add(title string, e stepcache.Entry) {
 	if e.Made.After(g.made) {
 		g.made = e.Made

@@ -15,12 +15,12 @@ import (
 	"github.com/crannog/crannog/internal/image/layer"
 )
 
-// machine lists files that each sandbox gets for itself. As with other builders, a command's
+// sandboxFiles are files that each sandbox gets for itself. As with other builders, a command's
 // changes to them are discarded.
-var machine = []string{"etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab", "etc/machine-id", "var/lib/dbus/machine-id"}
+var sandboxFiles = []string{"etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab", "etc/machine-id", "var/lib/dbus/machine-id"}
 
-// places are directories that each sandbox has. Files in them belong to the image.
-var places = []string{"run/lock", "workspace"}
+// sandboxDirs are directories that each sandbox has. Files in them belong to the image.
+var sandboxDirs = []string{"run/lock", "workspace"}
 
 // hidden are directories that are not part of an image.
 var hidden = []string{".crannog", "dev", "proc", "sys"}
@@ -33,7 +33,8 @@ type change struct {
 	opaque bool
 }
 
-func (c change) whiteout() bool {
+// isWhiteout reports whether the change is a removal.
+func (c change) isWhiteout() bool {
 	return c.header.Typeflag == tar.TypeChar && c.header.Devmajor == 0 && c.header.Devminor == 0
 }
 
@@ -76,13 +77,14 @@ func ReadChanges(f *os.File) (*Changes, error) {
 	return c, nil
 }
 
+// clean returns a path relative to the root.
 func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
 
 // linkedWhiteouts marks removals that an engine writes as links to the first one.
 func (c *Changes) linkedWhiteouts() {
 	removed := map[string]change{}
 	for _, one := range c.list {
-		if one.whiteout() {
+		if one.isWhiteout() {
 			removed[one.name] = one
 		}
 	}
@@ -152,7 +154,7 @@ func (c *Changes) Write(w sink, over *Tree, without []string) error {
 		return err
 	}
 	for _, one := range c.list {
-		if trust[one.name] || below(one.name, hidden) || below(one.name, without) || slices.Contains(machine, one.name) || over.unneeded(lower, one) {
+		if trust[one.name] || isBelow(one.name, hidden) || isBelow(one.name, without) || slices.Contains(sandboxFiles, one.name) || over.unneeded(lower, one) {
 			continue
 		}
 		if info, err := lower.Lstat(one.name); one.opaque && (err != nil || !info.IsDir()) {
@@ -165,7 +167,8 @@ func (c *Changes) Write(w sink, over *Tree, without []string) error {
 	return nil
 }
 
-func below(name string, list []string) bool {
+// isBelow reports whether a path is one of the list, or below one.
+func isBelow(name string, list []string) bool {
 	return slices.ContainsFunc(list, func(dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") })
 }
 
@@ -174,14 +177,14 @@ func below(name string, list []string) bool {
 func (t *Tree) unneeded(lower *os.Root, one change) bool {
 	info, err := lower.Lstat(one.name)
 	switch {
-	case one.whiteout():
+	case one.isWhiteout():
 		return errors.Is(err, fs.ErrNotExist) || t.made[one.name]
 	case one.header.Typeflag != tar.TypeDir || one.opaque && err == nil && !t.made[one.name]:
 		return false
 	case t.made[one.name]:
 		return true
 	case err != nil:
-		return slices.Contains(places, one.name)
+		return slices.Contains(sandboxDirs, one.name)
 	case !info.IsDir():
 		return false
 	}
@@ -195,11 +198,12 @@ func (t *Tree) unneeded(lower *os.Root, one change) bool {
 	return same && one.header.Mode&0o1777 == int64(stat.Mode&0o1777)
 }
 
+// write writes one change as an entry of a layer.
 func (c *Changes) write(w sink, one change) error {
 	h := one.header
 	h.Name = one.name
 	switch {
-	case one.whiteout():
+	case one.isWhiteout():
 		return w.Add(tar.Header{Typeflag: tar.TypeReg, Name: path.Join(path.Dir(one.name), ".wh."+path.Base(one.name)), ModTime: h.ModTime}, nil)
 	case h.Typeflag == tar.TypeDir:
 		h.Name += "/"
@@ -213,11 +217,11 @@ func (c *Changes) write(w sink, one change) error {
 	return w.Add(h, nil)
 }
 
-// ApplyTo applies the changes to a directory that preserves them for later commands.
+// ApplyTo applies the changes to a directory that later commands use, such as a cache mount.
 func (c *Changes) ApplyTo(ctx context.Context, dir string, limits layer.Limits) error {
 	r, w := io.Pipe()
 	go func() {
-		out := plain{tar.NewWriter(w)}
+		out := tarSink{tar.NewWriter(w)}
 		var err error
 		for _, one := range c.list {
 			if err = c.write(out, one); err != nil {
@@ -239,11 +243,11 @@ type sink interface {
 	Add(h tar.Header, content io.Reader) error
 }
 
-// plain writes entries to a tar unchanged.
-type plain struct{ *tar.Writer }
+// tarSink writes entries to a tar unchanged.
+type tarSink struct{ *tar.Writer }
 
 // Add implements sink.
-func (p plain) Add(h tar.Header, content io.Reader) error {
+func (p tarSink) Add(h tar.Header, content io.Reader) error {
 	h.Format = tar.FormatPAX
 	h.PAXRecords = nil
 	if err := p.WriteHeader(&h); err != nil || content == nil {

@@ -51,17 +51,18 @@ func archive(t *testing.T, entries ...tar.Header) *stagetree.Changes {
 	return c
 }
 
+// file returns an entry of a regular file.
 func file(name, content string) tar.Header {
 	return tar.Header{Name: "./" + name, Xattrs: map[string]string{"content": content}}
 }
 
 func dir(name string) tar.Header { return tar.Header{Name: "./" + name + "/", Typeflag: tar.TypeDir} }
 
-// written records the entries of a layer.
-type written []string
+// entryRecorder records the entries of a layer.
+type entryRecorder []string
 
 // Add records an entry.
-func (w *written) Add(h tar.Header, content io.Reader) error {
+func (w *entryRecorder) Add(h tar.Header, content io.Reader) error {
 	text := h.Name
 	if h.Linkname != "" {
 		text += ">" + h.Linkname
@@ -77,6 +78,7 @@ func (w *written) Add(h tar.Header, content io.Reader) error {
 	return nil
 }
 
+// stage returns a stage with files.
 func stage(t *testing.T, files ...string) *stagetree.Tree {
 	t.Helper()
 	top := filepath.Join(t.TempDir(), "stage")
@@ -96,7 +98,7 @@ func stage(t *testing.T, files ...string) *stagetree.Tree {
 	return tree
 }
 
-func TestChangesBecomeALayer(t *testing.T) {
+func TestWriteChangesAsLayer(t *testing.T) {
 	removed := tar.Header{Name: "./etc/old", Typeflag: tar.TypeChar}
 	c := archive(t, dir("var"), dir("etc"), file("etc/b", "B"),
 		// Removals that the engine writes as links to the first one.
@@ -111,7 +113,7 @@ func TestChangesBecomeALayer(t *testing.T) {
 		tar.Header{Name: "./etc/fresh/", Typeflag: tar.TypeDir, PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}},
 	)
 	over := stage(t, "etc/old", "etc/other", "etc/again/x", "run/x")
-	var got written
+	var got entryRecorder
 	if err := c.Write(&got, over, []string{"cache"}); err != nil {
 		t.Fatal(err)
 	}
@@ -122,52 +124,53 @@ func TestChangesBecomeALayer(t *testing.T) {
 }
 
 // Certificates of a sandbox belong to this machine's gateway and not to an image.
-func TestNoLayerTrustsTheGateway(t *testing.T) {
+func TestLayerOmitsGatewayCertificates(t *testing.T) {
 	const authority = "-----BEGIN CERTIFICATE-----\nQUJDREVGR0hJSktMTU5PUA==\n-----END CERTIFICATE-----\n"
 	link := func(name, to string) tar.Header {
 		return tar.Header{Name: "." + name, Typeflag: tar.TypeSymlink, Linkname: to}
 	}
-	given := []tar.Header{
+	gatewayFiles := []tar.Header{
 		dir("etc"), dir("etc/ssl"), dir("etc/ssl/certs"), file(strings.TrimPrefix(certs.AuthorityPath, "/"), authority),
 		link("/etc/ssl/certs/abcdef01.0", certs.AuthorityPath), link(certs.OtherBundles()[0], certs.BundlePath),
 	}
-	var got written
-	c := archive(t, append(slices.Clone(given), file(strings.TrimPrefix(certs.BundlePath, "/"), "roots\n"+authority), file("app", "A"))...)
+	var got entryRecorder
+	c := archive(t, append(slices.Clone(gatewayFiles), file(strings.TrimPrefix(certs.BundlePath, "/"), "roots\n"+authority), file("app", "A"))...)
 	if err := c.Write(&got, stage(t), nil); err != nil || strings.Join(got, " ") != "app=A" && !slices.Equal(got, []string{"app=A", "etc/"}) {
-		t.Errorf("a layer has %q, %v", got, err)
+		t.Errorf("layer: got %q, error %v", got, err)
 	}
 	got = nil
-	c = archive(t, append(slices.Clone(given), file(strings.TrimPrefix(certs.BundlePath, "/"), "roots"), link("/app.pem", certs.BundlePath))...)
+	c = archive(t, append(slices.Clone(gatewayFiles), file(strings.TrimPrefix(certs.BundlePath, "/"), "roots"), link("/app.pem", certs.BundlePath))...)
 	if err := c.Write(&got, stage(t), nil); err != nil || !slices.Contains(got, "etc/ssl/certs/ca-certificates.crt=roots") || !slices.Contains(got, "app.pem>"+certs.BundlePath) {
-		t.Errorf("what a command has installed is %q, %v", got, err)
+		t.Errorf("layer with installed certificates: got %q, error %v", got, err)
 	}
 }
 
-func TestACacheTakesOverChanges(t *testing.T) {
-	kept := t.TempDir()
+func TestApplyToUpdatesCache(t *testing.T) {
+	cache := t.TempDir()
 	for _, name := range []string{"stays", "goes"} {
-		if err := os.WriteFile(filepath.Join(kept, name), nil, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(cache, name), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c := archive(t, dir("c"), file("c/new", "N"), tar.Header{Name: "./c/goes", Typeflag: tar.TypeChar}, dir("c/d"), file("c/d/deep", "D"), file("other", "x"))
-	if err := c.Below("c").ApplyTo(t.Context(), kept, layer.DefaultLimits); err != nil {
+	if err := c.Below("c").ApplyTo(t.Context(), cache, layer.DefaultLimits); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"new": "N", "stays": "", "d/deep": "D"} {
-		if got, err := os.ReadFile(filepath.Join(kept, name)); err != nil || string(got) != want {
-			t.Errorf("%s: %q, %v", name, got, err)
+		if got, err := os.ReadFile(filepath.Join(cache, name)); err != nil || string(got) != want {
+			t.Errorf("%s: ReadFile: got %q, error %v", name, got, err)
 		}
 	}
 	for _, name := range []string{"goes", "other"} {
-		if _, err := os.Lstat(filepath.Join(kept, name)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is there: %v", name, err)
+		if _, err := os.Lstat(filepath.Join(cache, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s still exists: %v", name, err)
 		}
 	}
 }
 
-// A link of an image leads where it would in the sandbox, and never to this machine's files.
-func TestPlacesAreInTheStage(t *testing.T) {
+// Prepare resolves links of an image inside the stage, so that a link cannot lead to this machine's
+// files.
+func TestPrepareResolvesLinksInStage(t *testing.T) {
 	tree := stage(t, "real/x")
 	for name, to := range map[string]string{"out": "/etc", "up": "../../../etc", "in": "/real"} {
 		if err := os.Symlink(to, filepath.Join(tree.Dir, name)); err != nil {
@@ -176,13 +179,13 @@ func TestPlacesAreInTheStage(t *testing.T) {
 	}
 	at, undo, err := tree.Prepare("/work/dir", []stagetree.MountTarget{{Target: "/in/sub", Directory: true}, {Target: "/up/passwd2"}, {Target: "/run/secrets/x"}})
 	if err != nil || !slices.Equal(at, []string{"real/sub", "etc/passwd2", "run/secrets/x"}) {
-		t.Fatalf("places %q, %v", at, err)
+		t.Fatalf("Prepare: got %q, error %v", at, err)
 	}
 	if _, err := os.Lstat("/etc/passwd2"); err == nil {
-		t.Fatal("a file of this machine was made")
+		t.Fatal("Prepare created a file of this machine")
 	}
 	if !tree.Made("etc/hosts") || tree.Made("real") {
-		t.Error("what was made for sandboxes is not known")
+		t.Error("Made does not report what Prepare created")
 	}
 	if err := undo(); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,8 @@ type Tree struct {
 	limits layer.Limits
 	// made are paths that no layer has, because they were created for sandboxes.
 	made map[string]bool
-	// owners are the owners and set-id bits that the layers name. The files on the host have neither.
+	// owners are the owners and set-id bits that the layers name. The files on the host have
+	// neither.
 	owners layer.Owners
 }
 
@@ -83,12 +84,12 @@ type MountTarget struct {
 
 // Prepare creates the files that a sandbox needs, and the mount points. It returns the paths of the
 // mount points with all links resolved. undo removes the mount points that Prepare has created.
-func (t *Tree) Prepare(workingDir string, places []MountTarget) (at []string, undo func() error, err error) {
-	var fresh []string
+func (t *Tree) Prepare(workingDir string, targets []MountTarget) (at []string, undo func() error, err error) {
+	var created []string
 	undo = func() error {
 		return t.change(func(l *layer.Tree) error {
-			for _, one := range slices.Backward(fresh) {
-				if err := l.Drop(one); err != nil {
+			for _, name := range slices.Backward(created) {
+				if err := l.Drop(name); err != nil {
 					return err
 				}
 			}
@@ -103,13 +104,13 @@ func (t *Tree) Prepare(workingDir string, places []MountTarget) (at []string, un
 		for _, name := range made {
 			t.made[name] = true
 		}
-		for _, p := range places {
+		for _, p := range targets {
 			name := strings.TrimPrefix(path.Clean("/"+p.Target), "/")
 			missing, err := absent(l, name)
 			if err != nil {
 				return err
 			}
-			fresh = append(fresh, missing...)
+			created = append(created, missing...)
 			if p.Directory {
 				err = l.MakeStandardDirs(name, 0o755)
 			} else {
@@ -134,11 +135,11 @@ func absent(l *layer.Tree, name string) (list []string, err error) {
 	at := ""
 	for part := range strings.SplitSeq(name, "/") {
 		at = path.Join(at, part)
-		there, err := l.Exists(at)
+		exists, err := l.Exists(at)
 		if err != nil {
 			return nil, err
 		}
-		if !there {
+		if !exists {
 			list = append(list, at)
 		}
 	}

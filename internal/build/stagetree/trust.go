@@ -19,18 +19,18 @@ import (
 // not contain this authority.
 func (c *Changes) trust() (map[string]bool, error) {
 	authority := trim(certs.AuthorityPath)
-	own, err := c.read(authority)
-	if err != nil || own == nil {
+	authorityCert, err := c.read(authority)
+	if err != nil || authorityCert == nil {
 		return nil, err
 	}
 	drop := map[string]bool{authority: true}
-	block, _ := pem.Decode(own)
+	block, _ := pem.Decode(authorityCert)
 	for _, name := range []string{trim(certs.BundlePath), trim(certs.JavaPath)} {
 		data, err := c.read(name)
 		if err != nil {
 			return nil, err
 		}
-		if bytes.Contains(data, bytes.TrimSpace(own)) || block != nil && bytes.Contains(data, block.Bytes) {
+		if bytes.Contains(data, bytes.TrimSpace(authorityCert)) || block != nil && bytes.Contains(data, block.Bytes) {
 			drop[name] = true
 		}
 	}
@@ -52,18 +52,19 @@ func (c *Changes) trust() (map[string]bool, error) {
 	return drop, nil
 }
 
+// trim returns a path relative to the root.
 func trim(name string) string { return strings.TrimPrefix(name, "/") }
 
-// dropEmptied adds the directories that contain nothing else.
+// dropEmptied adds to drop the directories that contain only dropped files.
 func (c *Changes) dropEmptied(drop map[string]bool) {
-	above := map[string]bool{}
+	parents := map[string]bool{}
 	for name := range drop {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-			above[dir] = true
+			parents[dir] = true
 		}
 	}
 	for _, dir := range slices.Backward(c.list) {
-		if dir.header.Typeflag == tar.TypeDir && above[dir.name] && !c.needed(dir.name, drop) {
+		if dir.header.Typeflag == tar.TypeDir && parents[dir.name] && !c.needed(dir.name, drop) {
 			drop[dir.name] = true
 		}
 	}
@@ -79,7 +80,7 @@ func (c *Changes) needed(dir string, drop map[string]bool) bool {
 	return false
 }
 
-// maxTrust bounds the size of a list of root certificates.
+// maxTrust bounds the size of a list of root certificates, in bytes.
 const maxTrust = 16 << 20
 
 // read returns the content of a changed file, or nil.

@@ -1,5 +1,6 @@
 // Package stepcache owns the results of earlier builds: the layer of each step, by the digest of
-// everything that the step depends on. It holds no content; the blobs are in the image store.
+// everything that the step depends on. The cache contains no files; the layers are blobs of the
+// image store.
 package stepcache
 
 import (

@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Limits of uploaded files: of one upload, of all uploads of one caller, how long they are kept
-// unused, and how long a link for an upload is valid.
+// Limits of uploaded files: the bytes of one upload and of all uploads of one caller, how long
+// unused files are kept, and how long a link for an upload is valid.
 const (
 	maxUpload    = 4 << 30
 	maxUploads   = 16 << 30
@@ -27,7 +27,7 @@ const (
 	linkLifetime = time.Hour
 )
 
-// files stores what COPY steps need: a tar for each hash. The hash is chosen by the client and
+// files stores the files of COPY steps: a tar for each hash. The client chooses the hash, which
 // cannot be checked against the tar. So each caller has a directory of its own: with a wrong hash,
 // a caller replaces only its own files.
 type files struct {
@@ -35,10 +35,10 @@ type files struct {
 	limits uploadLimits
 	mu     sync.Mutex
 	links  map[string]upload // by token
-	used   map[string]int64  // bytes by directory, with those of unfinished uploads
+	used   map[string]int64  // bytes by directory, including unfinished uploads
 }
 
-// uploadLimits are the most bytes of one upload, and of all uploads of one caller.
+// uploadLimits are the maximum bytes of one upload, and of all uploads of one caller.
 type uploadLimits struct{ one, all int64 }
 
 func openFiles(dir string, limits uploadLimits) *files {
@@ -51,8 +51,10 @@ type upload struct {
 	expires time.Time
 }
 
+// hashForm matches a SHA-256 digest in hexadecimal.
 var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
+// owned returns the directory with the files of a caller.
 func (f *files) owned(caller sandbox.Principal) string {
 	sum := sha256.Sum256([]byte(caller.KeyID))
 	return filepath.Join(f.dir, hex.EncodeToString(sum[:16]))
@@ -66,7 +68,7 @@ func (f *files) path(caller sandbox.Principal, hash string) (string, error) {
 	return filepath.Join(f.owned(caller), hash), nil
 }
 
-// has reports whether the files of a hash are there, and keeps them for a further time.
+// has reports whether the file of a hash exists, and marks it as used now.
 func (f *files) has(path string) (bool, error) {
 	now := time.Now()
 	err := os.Chtimes(path, now, now)
@@ -76,20 +78,20 @@ func (f *files) has(path string) (bool, error) {
 	return err == nil, err
 }
 
-// Link returns whether the files of a hash are there already, and a token with which they may be
-// sent. The token alone authorizes the upload: clients send no key with it.
+// Link reports whether the files of a hash were uploaded, and returns a token with which they may
+// be uploaded. The token alone authorizes the upload: clients send no key with it.
 func (s *Service) Link(caller sandbox.Principal, template, hash string) (present bool, token string, err error) {
 	path, err := s.files.path(caller, hash)
 	if err != nil {
 		return false, "", err
 	}
 	s.mu.Lock()
-	waits := false
+	hasWaitingBuild := false
 	for _, l := range s.live {
-		waits = waits || l.record.Template == template && l.who.KeyID == caller.KeyID && l.cancel == nil
+		hasWaitingBuild = hasWaitingBuild || l.record.Template == template && l.caller.KeyID == caller.KeyID && l.cancel == nil
 	}
 	s.mu.Unlock()
-	if !waits {
+	if !hasWaitingBuild {
 		return false, "", fault.Newf(fault.NotFound, "build_not_found", "no build of the template %.50q waits for files", template)
 	}
 	if present, err = s.files.has(path); err != nil {
@@ -98,7 +100,7 @@ func (s *Service) Link(caller sandbox.Principal, template, hash string) (present
 	return present, s.files.link(path), nil
 }
 
-// link makes a token. Expired ones are forgotten.
+// link creates a token for an upload, and forgets expired tokens.
 func (f *files) link(path string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,7 +114,7 @@ func (f *files) link(path string) string {
 	return token
 }
 
-// Receive stores the tar that a token is for. A token is valid once.
+// Receive stores the tar of an upload. A token is valid once.
 func (s *Service) Receive(token string, r io.Reader) error {
 	f := s.files
 	f.mu.Lock()
@@ -126,7 +128,7 @@ func (s *Service) Receive(token string, r io.Reader) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	// What is there already is counted before anything changes, also if the upload is empty.
+	// Existing files are counted before the upload changes anything, even if it is empty.
 	if err := f.reserve(dir, 0); err != nil {
 		return err
 	}
@@ -135,11 +137,11 @@ func (s *Service) Receive(token string, r io.Reader) error {
 		return err
 	}
 	defer os.Remove(draft.Name())
-	w := &limited{draft: draft, files: f, dir: dir}
+	w := &limitedWriter{draft: draft, files: f, dir: dir}
 	defer func() { f.release(dir, w.size) }()
 	_, err = io.Copy(w, r)
-	if _, ours := errors.AsType[*fs.PathError](err); err != nil && !ours && fault.KindOf(err) != fault.Exhausted {
-		err = fault.Wrap(err, fault.Invalid, "upload_broken", "the upload broke off")
+	if _, isLocal := errors.AsType[*fs.PathError](err); err != nil && !isLocal && fault.KindOf(err) != fault.Exhausted {
+		err = fault.Wrap(err, fault.Invalid, "upload_broken", "the upload was interrupted")
 	}
 	if err := errors.Join(err, draft.Close()); err != nil {
 		return err
@@ -147,16 +149,16 @@ func (s *Service) Receive(token string, r io.Reader) error {
 	return f.complete(w, u.path)
 }
 
-// limited writes an upload whose bytes count as used before they are written. So uploads at the same
-// time have one limit together.
-type limited struct {
+// limitedWriter writes an upload, and reserves its bytes before it writes them. So concurrent
+// uploads share one limit.
+type limitedWriter struct {
 	draft *os.File
 	files *files
 	dir   string
 	size  int64
 }
 
-func (w *limited) Write(data []byte) (int, error) {
+func (w *limitedWriter) Write(data []byte) (int, error) {
 	n := int64(len(data))
 	if w.size+n > w.files.limits.one {
 		return 0, w.files.tooLarge()
@@ -168,12 +170,13 @@ func (w *limited) Write(data []byte) (int, error) {
 	return w.draft.Write(data)
 }
 
+// tooLarge returns the error for an upload above the limits.
 func (f *files) tooLarge() error {
 	return fault.Newf(fault.Exhausted, "upload_large", "an upload has at most %d bytes, and the uploads of one caller %d", f.limits.one, f.limits.all).
 		WithHint("leave files out with .dockerignore; uploads that no build has used for 14 days are removed")
 }
 
-// reserve counts bytes that are to be written into a directory.
+// reserve counts bytes as used before they are written into a directory.
 func (f *files) reserve(dir string, n int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,14 +195,16 @@ func (f *files) reserve(dir string, n int64) error {
 	return nil
 }
 
+// release takes back reserved bytes that were not stored.
 func (f *files) release(dir string, n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.used[dir] -= n
 }
 
-// complete gives an upload its name. If the name had a file, that file's bytes are no longer used.
-func (f *files) complete(w *limited, path string) error {
+// complete renames an upload to its final name. If it replaces a file, the bytes of that file no
+// longer count.
+func (f *files) complete(w *limitedWriter, path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var before int64
@@ -217,6 +222,7 @@ func (f *files) complete(w *limited, path string) error {
 // draftPrefix begins the name of an upload that is not complete.
 const draftPrefix = ".upload-"
 
+// sizeOf returns the total size of the files in a directory.
 func sizeOf(dir string) (sum int64, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {

@@ -14,8 +14,8 @@ import (
 
 var caller = sandbox.Principal{KeyID: "k1"}
 
-// limitedFiles returns a service with small limits, and a function that makes a link for a digest
-// that consists of one digit.
+// limitedFiles returns a service with small limits, and a function that creates an upload link for
+// a digest of one repeated digit.
 func limitedFiles(t *testing.T) (*Service, func(digit string) (token, path string)) {
 	t.Helper()
 	s := &Service{files: openFiles(t.TempDir(), uploadLimits{one: 100, all: 150})}
@@ -28,10 +28,11 @@ func limitedFiles(t *testing.T) (*Service, func(digit string) (token, path strin
 	}
 }
 
+// bytesOf returns a reader of n bytes.
 func bytesOf(n int) io.Reader { return strings.NewReader(strings.Repeat("x", n)) }
 
-// sizes returns the total size of the files of the caller.
-func sizes(t *testing.T, s *Service) int64 {
+// usedBytes returns the total size of the files of the caller.
+func usedBytes(t *testing.T, s *Service) int64 {
 	t.Helper()
 	n, err := sizeOf(s.files.owned(caller))
 	if err != nil {
@@ -40,39 +41,39 @@ func sizes(t *testing.T, s *Service) int64 {
 	return n
 }
 
-func TestUploadsHaveLimits(t *testing.T) {
+func TestUploadLimits(t *testing.T) {
 	s, link := limitedFiles(t)
 	send := func(digit string, n int) error {
 		token, _ := link(digit)
 		return s.Receive(token, bytesOf(n))
 	}
-	if err := send("1", 101); fault.CodeOf(err) != "upload_large" || sizes(t, s) != 0 {
-		t.Errorf("one upload above its limit: %v, and %d bytes are left", err, sizes(t, s))
+	if err := send("1", 101); fault.CodeOf(err) != "upload_large" || usedBytes(t, s) != 0 {
+		t.Errorf("one upload above its limit: %v, and %d bytes are left", err, usedBytes(t, s))
 	}
 	if err := send("1", 100); err != nil {
 		t.Fatal(err)
 	}
-	if err := send("2", 51); fault.CodeOf(err) != "upload_large" || sizes(t, s) != 100 {
-		t.Errorf("all uploads above their limit: %v, and %d bytes are left", err, sizes(t, s))
+	if err := send("2", 51); fault.CodeOf(err) != "upload_large" || usedBytes(t, s) != 100 {
+		t.Errorf("all uploads above their limit: %v, and %d bytes are left", err, usedBytes(t, s))
 	}
-	// A file that is replaced is not counted, and what a broken upload has written is not either.
+	// Neither a replaced file nor an interrupted upload counts.
 	if err := send("1", 50); err != nil {
 		t.Fatal(err)
 	}
 	token, _ := link("3")
 	broken := errors.New("the connection is reset")
-	if err := s.Receive(token, io.MultiReader(bytesOf(90), failing{broken})); !errors.Is(err, broken) || fault.KindOf(err) != fault.Invalid {
+	if err := s.Receive(token, io.MultiReader(bytesOf(90), failingReader{broken})); !errors.Is(err, broken) || fault.KindOf(err) != fault.Invalid {
 		t.Errorf("a broken upload: %v", err)
 	}
-	if err := send("2", 100); err != nil || sizes(t, s) != 150 {
-		t.Errorf("up to the limit: %v, %d bytes", err, sizes(t, s))
+	if err := send("2", 100); err != nil || usedBytes(t, s) != 150 {
+		t.Errorf("up to the limit: %v, %d bytes", err, usedBytes(t, s))
 	}
 	if err := send("3", 1); fault.CodeOf(err) != "upload_large" {
 		t.Errorf("above the limit: %v", err)
 	}
-	// Another process counts what is there.
+	// A new process counts the existing files.
 	s.files = openFiles(s.files.dir, s.files.limits)
-	// An empty upload, which is stored without counting, must not make it forget that.
+	// An empty upload must not make the process forget them.
 	if err := send("4", 0); err != nil {
 		t.Fatal(err)
 	}
@@ -82,37 +83,37 @@ func TestUploadsHaveLimits(t *testing.T) {
 	}
 }
 
-type failing struct{ err error }
+type failingReader struct{ err error }
 
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
+func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
-// Uploads at the same time have one limit together.
-func TestParallelUploadsShareTheLimit(t *testing.T) {
+// Concurrent uploads of one caller share one limit.
+func TestConcurrentUploadsShareLimit(t *testing.T) {
 	s, link := limitedFiles(t)
 	first, path := link("1")
 	second, _ := link("2")
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- s.Receive(first, r) }()
-	// When the last byte is read, those before it are stored.
+	// When the last byte was read, the bytes before it are stored.
 	for _, n := range []int{89, 1} {
 		if _, err := io.Copy(w, bytesOf(n)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := s.Receive(second, bytesOf(90)); fault.CodeOf(err) != "upload_large" {
-		t.Errorf("the second: %v", err)
+		t.Errorf("second upload: got %v, want upload_large", err)
 	}
 	if err := errors.Join(w.Close(), <-done); err != nil {
-		t.Errorf("the first: %v", err)
+		t.Errorf("first upload: %v", err)
 	}
-	if info, err := os.Stat(path); err != nil || info.Size() != 90 || sizes(t, s) != 90 {
-		t.Errorf("the first is %+v, %v, of %d bytes", info, err, sizes(t, s))
+	if info, err := os.Stat(path); err != nil || info.Size() != 90 || usedBytes(t, s) != 90 {
+		t.Errorf("first upload: got file %+v, error %v, and %d bytes in use", info, err, usedBytes(t, s))
 	}
 }
 
-// A token is valid once, and the file of one caller is not that of another.
-func TestUploadsBelongToTheirCaller(t *testing.T) {
+// A token is valid once, and callers have separate files for the same hash.
+func TestUploadsAreSeparatedByCaller(t *testing.T) {
 	s, link := limitedFiles(t)
 	token, path := link("1")
 	if err := s.Receive(token, bytesOf(1)); err != nil {

@@ -28,26 +28,27 @@ const (
 )
 
 // journal is the log of a build that has not ended. It is written to a file line by line, so that
-// what a process that died has reached can be read.
+// the log survives if the process dies.
 type journal struct {
 	mu      sync.Mutex
 	file    *os.File
 	entries []Entry
 	size    int
-	partial map[int]string // output of steps without the end of its line
+	partial map[int]string // beginnings of incomplete output lines, by step
 }
 
-// logEnding is the ending of the log's file beside the record of its build.
-const logEnding = ".log"
+// logSuffix is the suffix of the log's file name, beside the record of its build.
+const logSuffix = ".log"
 
+// newJournal creates the log of a build.
 func newJournal(dir, id string) (*journal, error) {
-	f, err := os.OpenFile(filepath.Join(dir, id+logEnding), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, id+logSuffix), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	return &journal{file: f, partial: map[int]string{}}, err
 }
 
 // readEntries reads the log of a build that has ended.
 func readEntries(dir, id string) ([]Entry, error) {
-	f, err := os.Open(filepath.Join(dir, id+logEnding))
+	f, err := os.Open(filepath.Join(dir, id+logSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -69,13 +70,14 @@ func readEntries(dir, id string) ([]Entry, error) {
 
 func (j *journal) close() error { return j.file.Close() }
 
-// from returns entries from an offset.
+// from returns at most limit entries from an offset.
 func (j *journal) from(offset, limit int) []Entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return page(j.entries, offset, limit)
 }
 
+// page returns at most limit entries of a list from an offset.
 func page(list []Entry, offset, limit int) []Entry {
 	if offset >= len(list) {
 		return nil
@@ -83,13 +85,14 @@ func page(list []Entry, offset, limit int) []Entry {
 	return list[offset:min(len(list), offset+limit)]
 }
 
+// add adds an entry.
 func (j *journal) add(level, message string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.write(level, message)
 }
 
-// write adds an entry, unless the log is full. The lock is held.
+// write adds an entry, unless the log is full. The caller holds j.mu.
 func (j *journal) write(level, message string) {
 	message = strings.ToValidUTF8(message[:min(len(message), maxLine)], "\ufffd")
 	if level == "info" {
@@ -97,7 +100,7 @@ func (j *journal) write(level, message string) {
 			return
 		}
 		if j.size += len(message) + len(time.RFC3339Nano); j.size > maxLogBytes {
-			level, message = "warn", "the log is too long: what follows is left out"
+			level, message = "warn", "the log is too long: later lines are omitted"
 		}
 	}
 	e := Entry{Time: time.Now().UTC().Round(0), Level: level, Message: message}
@@ -108,7 +111,7 @@ func (j *journal) write(level, message string) {
 	j.entries = append(j.entries, e)
 }
 
-// event adds what a build reports.
+// event adds an event of the build.
 func (j *journal) event(e solve.Event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -122,11 +125,11 @@ func (j *journal) event(e solve.Event) {
 	case solve.Output:
 		text := j.partial[e.Step] + e.Text
 		for {
-			line, rest, whole := strings.Cut(text, "\n")
-			if !whole && len(line) < maxLine {
+			line, rest, complete := strings.Cut(text, "\n")
+			if !complete && len(line) < maxLine {
 				break
 			}
-			if !whole {
+			if !complete {
 				line, rest = line[:maxLine], line[maxLine:]
 			}
 			j.write("info", strings.TrimRight(line, "\r"))

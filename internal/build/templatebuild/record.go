@@ -21,7 +21,7 @@ const (
 	Failed   State = "error"
 )
 
-// Record is what is stored about a build.
+// Record is the stored description of a build.
 type Record struct {
 	ID                string // a UUID
 	Template          string // the template's ID
@@ -32,11 +32,11 @@ type Record struct {
 	State             State
 	Created, Finished time.Time
 	Error, Code       string
-	Step              string // that failed: its number from 1, "base", "finalize" or ""
+	Step              string // the failed step: its number from 1, "base" or "finalize"; "" if none failed
 	Process           sandbox.Process
 }
 
-// Ended reports whether nothing of the build runs any more.
+// Ended reports whether the build has ended.
 func (r Record) Ended() bool { return r.State == Ready || r.State == Failed }
 
 // Summary implements records.Record.
@@ -44,7 +44,7 @@ func (r Record) Summary() records.Summary {
 	return records.Summary{ID: r.ID, Owner: r.Owner, Created: r.Created, Ended: r.Ended(), Process: r.Process}
 }
 
-// end notes how a build ended; nil is success.
+// end records how a build ended. A nil error means success.
 func (r *Record) end(err error, step string) {
 	r.State, r.Finished = Ready, time.Now().UTC().Round(0)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *Record) end(err error, step string) {
 	}
 }
 
-// textOf returns an error with the hint what to do next, for a client that shows one text.
+// textOf returns an error together with its hint, for a client that shows one text.
 func textOf(err error) string {
 	text := fault.PublicText(err)
 	if hint := fault.HintOf(err); hint != "" {
@@ -62,27 +62,27 @@ func textOf(err error) string {
 }
 
 // List returns the builds of a caller, the newest first.
-func (s *Service) List(who sandbox.Principal) ([]Record, error) {
-	return s.records.ListFor(who)
+func (s *Service) List(caller sandbox.Principal) ([]Record, error) {
+	return s.records.ListFor(caller)
 }
 
 // Status returns a build and the entries of its log from an offset, at most limit of them.
-func (s *Service) Status(who sandbox.Principal, template, id string, offset, limit int) (Record, []Entry, error) {
+func (s *Service) Status(caller sandbox.Principal, template, id string, offset, limit int) (Record, []Entry, error) {
 	s.mu.Lock()
-	l, err := s.findOwn(who, template, id)
+	l, err := s.findOwn(caller, template, id)
 	if err == nil {
 		r, entries := l.record, l.log.from(offset, limit)
 		s.mu.Unlock()
 		return r, entries, nil
 	}
 	s.mu.Unlock()
-	all, err := s.List(who)
+	all, err := s.List(caller)
 	if err != nil {
 		return Record{}, nil, err
 	}
 	i := slices.IndexFunc(all, func(r Record) bool { return r.ID == id && r.Template == template })
 	if i < 0 {
-		return Record{}, nil, unknown(id)
+		return Record{}, nil, notFound(id)
 	}
 	entries, err := readEntries(s.records.Dir, id)
 	return all[i], page(entries, offset, limit), err
@@ -90,8 +90,8 @@ func (s *Service) Status(who sandbox.Principal, template, id string, offset, lim
 
 // Drop cancels the builds of a template and forgets those that have ended. It reports whether there
 // were any.
-func (s *Service) Drop(who sandbox.Principal, template string) (bool, error) {
-	all, err := s.List(who)
+func (s *Service) Drop(caller sandbox.Principal, template string) (bool, error) {
+	all, err := s.List(caller)
 	if err != nil {
 		return false, err
 	}

@@ -23,24 +23,24 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Spec is how to build a template.
+// Spec describes how to build a template.
 type Spec struct {
-	Image    string // from which it is built; or
-	Template string
+	Image    string // the image to build on, or "" with Template
+	Template string // the template to build on, or "" with Image
 	Start    string // shell command of the program of its sandboxes, or ""
 	Ready    string // shell command that succeeds once that program is ready, or ""
 	Force    bool   // run all steps again
 	Steps    []Step
 }
 
-// Start begins to build what Request has named, once its files have arrived. It returns before the
-// build has ended, which Status reports.
+// Start starts a build of Request whose files were uploaded. It returns before the build has ended;
+// Status reports the end.
 func (s *Service) Start(_ context.Context, caller sandbox.Principal, template, id string, spec Spec) error {
 	if len(spec.Steps) > maxSteps {
-		return fault.Newf(fault.Exhausted, "build_steps_many", "the template has %d steps, and %d is the most", len(spec.Steps), maxSteps)
+		return fault.Newf(fault.Exhausted, "build_steps_many", "the template has %d steps, and the limit is %d", len(spec.Steps), maxSteps)
 	}
 	if (spec.Image == "") == (spec.Template == "") {
-		return fault.New(fault.Invalid, "build_base_invalid", "a template is built from an image or from a template: name one of both")
+		return fault.New(fault.Invalid, "build_base_invalid", "a template is built from an image or from a template: name exactly one of them")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,10 +66,10 @@ func (s *Service) Start(_ context.Context, caller sandbox.Principal, template, i
 	return nil
 }
 
-// work builds, and records the result.
-func (s *Service) work(ctx context.Context, l *live, spec Spec) {
+// work runs a build and records the result.
+func (s *Service) work(ctx context.Context, l *liveBuild, spec Spec) {
 	defer s.running.Done()
-	ctx, action := s.o.Audit.Begin(ctx, l.who.Actor(), "template.build", l.record.Name)
+	ctx, action := s.o.Audit.Begin(ctx, l.caller.Actor(), "template.build", l.record.Name)
 	step, err := s.build(ctx, l, spec)
 	if err != nil && ctx.Err() != nil {
 		err = fault.Wrap(context.Cause(ctx), fault.Canceled, "build_canceled", "the build was canceled")
@@ -86,11 +86,13 @@ func (s *Service) work(ctx context.Context, l *live, spec Spec) {
 	l.cancel(nil)
 }
 
-func (s *Service) dir(l *live) string { return filepath.Join(s.o.Dir, "work", l.record.ID) }
+// dir returns the working directory of a build.
+func (s *Service) dir(l *liveBuild) string { return filepath.Join(s.o.Dir, "work", l.record.ID) }
 
 // imageName is the name of a build's image until a version of the template has it.
 func imageName(id string) string { return "build.invalid/" + id }
 
+// forgetImage removes the temporary name of a build's image.
 func (s *Service) forgetImage(ctx context.Context, id string) error {
 	_, err := s.o.Library.Remove(ctx, imageName(id))
 	if fault.KindOf(err) == fault.NotFound {
@@ -99,9 +101,9 @@ func (s *Service) forgetImage(ctx context.Context, id string) error {
 	return err
 }
 
-// build returns the step that failed, in the names of E2B's clients.
-func (s *Service) build(ctx context.Context, l *live, spec Spec) (step string, err error) {
-	b, err := s.base(ctx, l.who, spec)
+// build builds a template. It returns the failed step, as E2B's clients name it.
+func (s *Service) build(ctx context.Context, l *liveBuild, spec Spec) (step string, err error) {
+	b, err := s.base(ctx, l.caller, spec)
 	if err != nil {
 		return baseStep, err
 	}
@@ -117,7 +119,7 @@ func (s *Service) build(ctx context.Context, l *live, spec Spec) (step string, e
 		return "", err
 	}
 	for _, hash := range p.files {
-		if err := s.unpack(ctx, l.who, hash, from); err != nil {
+		if err := s.unpack(ctx, l.caller, hash, from); err != nil {
 			return "", err
 		}
 	}
@@ -128,9 +130,9 @@ func (s *Service) build(ctx context.Context, l *live, spec Spec) (step string, e
 	platform := manifest.Host().String()
 	result, err := solve.Build(ctx, solve.Deps{
 		Blobs: s.o.Library.Blobs(), Hold: s.o.Library.Hold, Cache: s.o.Builds.Cache(), Images: b,
-		Runner: s.o.Sandboxes.Runner(l.who, l.record.ID, l.req.Access, l.req.Limits),
+		Runner: s.o.Sandboxes.Runner(l.caller, l.record.ID, l.req.Access, l.req.Limits),
 		Work:   work, Mounts: s.o.Builds.Mounts(), Context: from, Limits: s.o.Library.Limits(), Report: l.log.event,
-	}, dockerfile.Steps(b.ref, platform, p.steps), solve.Options{Owner: l.who.KeyID, Access: string(access)})
+	}, dockerfile.Steps(b.ref, platform, p.steps), solve.Options{Owner: l.caller.KeyID, Access: string(access)})
 	if err != nil {
 		return p.failed(err)
 	}
@@ -144,32 +146,33 @@ func (s *Service) build(ctx context.Context, l *live, spec Spec) (step string, e
 	if req.Settings.Limits == (sandbox.Limits{}) {
 		req.Settings.Limits = b.limits
 	}
-	l.log.add("info", "make the template")
-	if _, err := s.o.Catalog.Create(ctx, l.who, req); err != nil {
+	l.log.add("info", "create the template")
+	if _, err := s.o.Catalog.Create(ctx, l.caller, req); err != nil {
 		return finalStep, err
 	}
 	l.log.add("info", "the template is ready")
 	return "", nil
 }
 
-// failed returns the client's step in which an instruction failed, and the error in its words.
+// failed returns the client's step in which an instruction failed, and the error in terms of that
+// step.
 func (p *plan) failed(err error) (string, error) {
 	one, ok := errors.AsType[*solve.StepError](err)
 	if !ok || one.Step >= len(p.numbers) {
 		return baseStep, err
 	}
-	known, ok := errors.AsType[*fault.Error](err)
+	cause, ok := errors.AsType[*fault.Error](err)
 	if !ok {
 		return p.numbers[one.Step], err
 	}
-	text, title := known.Text, p.steps[one.Step].Title
+	text, title := cause.Text, p.steps[one.Step].Title
 	for _, hash := range p.files {
 		text = strings.ReplaceAll(text, hash+"/", "")
 	}
 	if !strings.HasPrefix(text, title) {
 		text = title + ": " + text
 	}
-	return p.numbers[one.Step], fault.Wrap(err, known.Kind, known.Code, text)
+	return p.numbers[one.Step], fault.Wrap(err, cause.Kind, cause.Code, text)
 }
 
 // unpack reads an upload into a directory that its hash names.
@@ -178,11 +181,11 @@ func (s *Service) unpack(ctx context.Context, caller sandbox.Principal, hash, in
 	if err != nil {
 		return err
 	}
-	there, err := s.files.has(name)
+	uploaded, err := s.files.has(name)
 	if err != nil {
 		return err
 	}
-	if !there {
+	if !uploaded {
 		return fault.Newf(fault.Conflict, "files_missing", "the files with the digest %s were not uploaded", hash)
 	}
 	f, err := os.Open(name)
@@ -192,7 +195,7 @@ func (s *Service) unpack(ctx context.Context, caller sandbox.Principal, hash, in
 	defer f.Close()
 	plain, err := layer.Uncompress(f)
 	if err != nil {
-		return fault.Wrap(err, fault.Invalid, buildcontext.CodeInvalid, "an upload is no tar, or not compressed with gzip")
+		return fault.Wrap(err, fault.Invalid, buildcontext.CodeInvalid, "an upload is not a tar, or is not compressed with gzip")
 	}
 	defer plain.Close()
 	dir := filepath.Join(into, hash)
@@ -202,7 +205,7 @@ func (s *Service) unpack(ctx context.Context, caller sandbox.Principal, hash, in
 	return buildcontext.Unpack(ctx, plain, dir, buildcontext.DefaultLimits)
 }
 
-// base is what a template is built from.
+// base is the image or template that a template is built on.
 type base struct {
 	library *library.Library
 	ref     string
@@ -212,7 +215,8 @@ type base struct {
 	start   *sandbox.Start
 }
 
-// Base implements solve.Images. A caller with a key does not make this server fetch an image.
+// Base implements solve.Images. It fetches no image, because callers with a key may not make the
+// server do that.
 func (b *base) Base(ctx context.Context, ref, platform string) (manifest.Image, error) {
 	if b.digest == "" || ref != b.ref {
 		img, err := b.library.Base(ctx, ref, platform, false)
@@ -253,7 +257,7 @@ func (s *Service) base(ctx context.Context, caller sandbox.Principal, spec Spec)
 			return nil, err
 		}
 		if t.ImageDigest != "" {
-			return b, b.of(spec.Template, t)
+			return b, b.useTemplate(spec.Template, t)
 		}
 		name = ref.Path()
 	}
@@ -274,8 +278,8 @@ func (s *Service) hostBase(b *base, name string) error {
 		WithHint("name an image of the server with fromImage, or give one this name: crannog image import FILE --name base")
 }
 
-// of builds on a template.
-func (b *base) of(name string, t sandbox.Template) error {
+// useTemplate makes a template the base.
+func (b *base) useTemplate(name string, t sandbox.Template) error {
 	b.ref, b.digest, b.limits, b.start = name, t.ImageDigest, t.Limits, t.Start
 	if t.DefaultUser == "" {
 		return b.plan.defaults()
@@ -287,8 +291,8 @@ func (b *base) of(name string, t sandbox.Template) error {
 // idle is the program of a template that has a ready command and no program of its own.
 var idle = []string{"/bin/sh", "-c", "while :; do sleep 86400; done"}
 
-// program returns the program of the template's sandboxes. Without commands it is that of the
-// template it is built on.
+// program returns the program of the template's sandboxes. Without commands, it is the program of
+// the template that this one is built on.
 func (b *base) program(spec Spec) *sandbox.Start {
 	if spec.Start == "" && spec.Ready == "" {
 		return b.start

@@ -19,18 +19,18 @@ import (
 type Step struct {
 	Kind  string
 	Args  []string
-	Files string // the hash of what COPY and ADD copy
+	Files string // the hash of the files that COPY or ADD copies
 	Force bool   // run it even if the cache has its result
 }
 
-// Limits of what a client may send.
+// Limits of a client's steps: their number, and the arguments of each.
 const (
 	maxSteps   = 500
 	maxArgs    = 512
 	maxArgText = 128 << 10
 )
 
-// Steps that fail outside of those of the client, as E2B's clients name them.
+// Names of E2B's clients for failures outside the client's own steps.
 const (
 	baseStep  = "base"
 	finalStep = "finalize"
@@ -40,23 +40,26 @@ const (
 type plan struct {
 	steps   []dockerfile.Step
 	numbers []string // the client's step to which each instruction belongs
-	user    string   // at this point
+	user    string   // current user
 	ownHome bool     // a step has set HOME
 	force   bool     // of the whole build
 	files   []string // hashes
 }
 
+// invalidStep returns the error for a step that cannot be built.
 func invalidStep(number int, format string, args ...any) error {
 	return fault.Newf(fault.Invalid, "build_step_invalid", "step "+strconv.Itoa(number)+": "+format, args...)
 }
 
+// add adds an instruction of a client's step.
 func (p *plan) add(number, title string, fresh bool, c instructions.Command) {
 	p.steps = append(p.steps, dockerfile.Step{Command: c, Title: title, Fresh: fresh || p.force})
 	p.numbers = append(p.numbers, number)
 }
 
-// accountScript makes an account unless the image has it. The account "user" has the number that the
-// server's own sandboxes give it. With a second argument, sudo asks the account for no password.
+// accountScript creates an account unless the image has it. The account "user" has the number that
+// the server's own sandboxes give it. With a second argument, sudo asks the account for no
+// password.
 const accountScript = `set -e
 name=$1 have= number=NUMBER
 mkdir -p /etc /home
@@ -85,12 +88,15 @@ if [ -n "$2" ] && [ -d /etc/sudoers.d ]; then
 fi
 `
 
-// login runs a command in a login shell, as E2B does: in bash if the image has it.
-const login = `if [ -x /bin/bash ]; then exec /bin/bash -l -c "$1"; fi; exec /bin/sh -l -c "$1"`
+// loginScript runs a command in a login shell, as E2B does: in bash if the image has it.
+const loginScript = `if [ -x /bin/bash ]; then exec /bin/bash -l -c "$1"; fi; exec /bin/sh -l -c "$1"`
 
 // loginCommand returns the words that run a command in a login shell.
-func loginCommand(command string) []string { return []string{"/bin/sh", "-c", login, "sh", command} }
+func loginCommand(command string) []string {
+	return []string{"/bin/sh", "-c", loginScript, "sh", command}
+}
 
+// run adds a RUN without a shell.
 func (p *plan) run(number, title string, fresh bool, args ...string) error {
 	c, err := dockerfile.RunArgs(args...)
 	if err != nil {
@@ -100,13 +106,13 @@ func (p *plan) run(number, title string, fresh bool, args ...string) error {
 	return nil
 }
 
-// setUser changes the user of what follows.
+// setUser changes the user of the following instructions.
 func (p *plan) setUser(number, name string) {
 	p.user = name
 	p.add(number, "USER "+name, false, &instructions.UserCommand{User: literal(name)})
 }
 
-// account makes an account, as root, and makes it the user of what follows.
+// account creates an account as root, and makes it the user of the following instructions.
 func (p *plan) account(number, name string, sudo, fresh bool) error {
 	if _, err := strconv.ParseUint(name, 10, 32); err != nil && name != "root" {
 		yes := ""
@@ -128,7 +134,8 @@ func literal(word string) string {
 	return strings.NewReplacer(`\`, `\\`, `$`, `\$`).Replace(word)
 }
 
-// defaults begins as E2B does with an image: as the account "user", in its home.
+// defaults adds the instructions with which E2B starts from an image: the account "user", and its
+// homeVariable as the working directory.
 func (p *plan) defaults() error {
 	if err := p.account(baseStep, "user", true, false); err != nil {
 		return err
@@ -137,7 +144,7 @@ func (p *plan) defaults() error {
 	return nil
 }
 
-// inherit begins as a template ended.
+// inherit adds the user, the directory and the variables of the template that is built on.
 func (p *plan) inherit(user, dir string, env map[string]string) {
 	p.setUser(baseStep, user)
 	if dir != "" {
@@ -199,9 +206,10 @@ func (p *plan) step(n int, s Step) error {
 	return nil
 }
 
-// home finds the variable HOME, which no image sets and each login does.
-var home = regexp.MustCompile(`\$HOME\b|\$\{HOME\}`)
+// homeVariable matches the variable HOME, which a login sets, but no image.
+var homeVariable = regexp.MustCompile(`\$HOME\b|\$\{HOME\}`)
 
+// homeOf returns the home directory of an account.
 func homeOf(user string) string {
 	if user == "root" {
 		return "/root"
@@ -209,6 +217,7 @@ func homeOf(user string) string {
 	return "/home/" + user
 }
 
+// env adds an ENV.
 func (p *plan) env(n int, s Step) error {
 	if len(s.Args) == 0 || len(s.Args)%2 != 0 {
 		return invalidStep(n, "ENV has no pairs of names and values")
@@ -221,7 +230,7 @@ func (p *plan) env(n int, s Step) error {
 		}
 		value := pair[1]
 		if p.ownHome = p.ownHome || pair[0] == "HOME"; !p.ownHome {
-			value = home.ReplaceAllLiteralString(value, literal(homeOf(p.user)))
+			value = homeVariable.ReplaceAllLiteralString(value, literal(homeOf(p.user)))
 		}
 		c.Env = append(c.Env, instructions.KeyValuePair{Key: pair[0], Value: value})
 		title = append(title, pair[0])
@@ -230,11 +239,12 @@ func (p *plan) env(n int, s Step) error {
 	return nil
 }
 
-// wildcard finds the beginning of a part of a pattern that only the clients have.
+// wildcard matches the beginning of a wildcard that the clients support, but a Dockerfile does not.
 var wildcard = regexp.MustCompile(`\*\*|\{|[!+@*?]\(`)
 
 // copy adds a COPY. The upload has only the files that match the source, by their paths below the
-// client's directory. So a pattern that a Dockerfile does not have means the directory before it.
+// client's directory. So a pattern that a Dockerfile does not support is replaced by the
+// directory before it.
 func (p *plan) copy(n int, s Step, arg func(int) string) error {
 	switch {
 	case !hashForm.MatchString(s.Files):

@@ -16,17 +16,18 @@ import (
 
 var hash = strings.Repeat("ab", 32)
 
+// run returns a RUN step.
 func run(command string, user ...string) templatebuild.Step {
 	return templatebuild.Step{Kind: "RUN", Args: append([]string{command}, user...)}
 }
 
-func TestStepsBecomeAVersion(t *testing.T) {
+func TestBuildCreatesTemplateVersion(t *testing.T) {
 	host := imagetest.Registry(t)
-	r := open(t, t.TempDir(), host)
+	r := openService(t, t.TempDir(), host)
 	image := r.pull(host)
-	made := r.request("ns/app:v1", "v2")
-	r.upload(made, hash, tarOf(t, tar.Header{Name: "src/a", Uname: "text"}, tar.Header{Name: "src/b", Typeflag: tar.TypeLink, Linkname: "src/a"}))
-	if present, _, err := r.Link(alice, made.Template, hash); err != nil || !present {
+	record := r.request("ns/app:v1", "v2")
+	r.upload(record, hash, tarOf(t, tar.Header{Name: "src/a", Uname: "text"}, tar.Header{Name: "src/b", Typeflag: tar.TypeLink, Linkname: "src/a"}))
+	if present, _, err := r.Link(alice, record.Template, hash); err != nil || !present {
 		t.Errorf("the files are not there: %v", err)
 	}
 	spec := templatebuild.Spec{Image: image, Start: "serve", Ready: "check", Steps: []templatebuild.Step{
@@ -35,15 +36,15 @@ func TestStepsBecomeAVersion(t *testing.T) {
 		run("one"), run("two", "root"), run("three"),
 		{Kind: "USER", Args: []string{"1234"}}, {Kind: "WORKDIR", Args: []string{"deep"}}, run("four"),
 	}}
-	if err := r.Start(t.Context(), alice, made.Template, made.ID, spec); err != nil {
+	if err := r.Start(t.Context(), alice, record.Template, record.ID, spec); err != nil {
 		t.Fatal(err)
 	}
-	now, log := r.end(made)
-	if now.State != templatebuild.Ready || !slices.Equal(now.Tags, []string{"v1", "v2"}) {
-		t.Fatalf("it ended as %+v:\n%s", now, strings.Join(log, "\n"))
+	status, log := r.end(record)
+	if status.State != templatebuild.Ready || !slices.Equal(status.Tags, []string{"v1", "v2"}) {
+		t.Fatalf("build: got %+v, want ready:\n%s", status, strings.Join(log, "\n"))
 	}
-	if got, want := r.boxes.commands()[1:], []string{"user: one", "root: two", "user: three", "1234: four"}; !slices.Equal(got, want) {
-		t.Errorf("it ran %q, want %q", got, want)
+	if got, want := r.sandboxes.commands()[1:], []string{"user: one", "root: two", "user: three", "1234: four"}; !slices.Equal(got, want) {
+		t.Errorf("commands: got %q, want %q", got, want)
 	}
 	for _, line := range []string{"info [template] RUN one", "info printed", "info and without an end"} {
 		if !slices.Contains(log, line) {
@@ -55,35 +56,35 @@ func TestStepsBecomeAVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	v, _ := found.Tagged("v2")
-	if found.ID != made.Template || found.BuildOf(v) != made.ID || found.Tags["v1"] != found.Tags["default"] || v.Start == nil || len(v.Start.Ready) == 0 {
+	if found.ID != record.Template || found.BuildOf(v) != record.ID || found.Tags["v1"] != found.Tags["default"] || v.Start == nil || len(v.Start.Ready) == 0 {
 		t.Errorf("the template is %+v", found)
 	}
 	ref, _ := sandbox.ParseReference("ns/app")
-	as, err := r.catalog.WithFallback(hostOnly{}).Resolve(t.Context(), ref)
-	if err != nil || as.DefaultUser != "1234" || as.DefaultDir != "/home/user/deep" || as.Env["X"] != `"image" /home/user` {
-		t.Errorf("sandboxes start as %q in %q with %v: %v", as.DefaultUser, as.DefaultDir, as.Env, err)
+	resolved, err := r.catalog.WithFallback(hostOnly{}).Resolve(t.Context(), ref)
+	if err != nil || resolved.DefaultUser != "1234" || resolved.DefaultDir != "/home/user/deep" || resolved.Env["X"] != `"image" /home/user` {
+		t.Errorf("sandboxes start as %q in %q with %v: %v", resolved.DefaultUser, resolved.DefaultDir, resolved.Env, err)
 	}
-	if list := r.left(); len(list) > 0 {
-		t.Errorf("it left %q", list)
+	if list := r.leftovers(); len(list) > 0 {
+		t.Errorf("files left in the working directory: %q", list)
 	}
 
-	// A template is built upon, without what the cache has.
+	// A build on a template runs only the new steps.
 	spec = templatebuild.Spec{Template: "ns/app:v1", Steps: []templatebuild.Step{run("five")}}
-	if now, log := r.build("child", spec); now.State != templatebuild.Ready {
-		t.Fatalf("upon a template: %+v:\n%s", now, strings.Join(log, "\n"))
+	if status, log := r.build("child", spec); status.State != templatebuild.Ready {
+		t.Fatalf("build on a template: got %+v:\n%s", status, strings.Join(log, "\n"))
 	}
-	if got := r.boxes.commands(); !slices.Equal(got, []string{"1234: five"}) {
-		t.Errorf("upon a template it ran %q", got)
+	if got := r.sandboxes.commands(); !slices.Equal(got, []string{"1234: five"}) {
+		t.Errorf("build on a template: got commands %q", got)
 	}
 	child, err := r.catalog.Inspect(alice, "child")
 	if v, _ := child.Newest(); err != nil || v.Start == nil || !slices.Contains(v.Start.Command, "serve") {
 		t.Errorf("the program is not inherited: %v", err)
 	}
-	if r.build("child", spec); len(r.boxes.commands()) > 0 {
-		t.Error("a step ran that the cache has")
+	if r.build("child", spec); len(r.sandboxes.commands()) > 0 {
+		t.Error("a cached step ran again")
 	}
 	spec.Steps[0].Force = true
-	if r.build("child", spec); !slices.Equal(r.boxes.commands(), []string{"1234: five"}) {
+	if r.build("child", spec); !slices.Equal(r.sandboxes.commands(), []string{"1234: five"}) {
 		t.Error("a forced step did not run")
 	}
 	if text, err := json.Marshal(r.entries.Entries()); err != nil || !bytes.Contains(text, []byte("template.build")) {
@@ -91,35 +92,35 @@ func TestStepsBecomeAVersion(t *testing.T) {
 	}
 }
 
-func TestHostileUploads(t *testing.T) {
+func TestHostileUploadsAreRejected(t *testing.T) {
 	host := imagetest.Registry(t)
-	r := open(t, t.TempDir(), host)
+	r := openService(t, t.TempDir(), host)
 	image := r.pull(host)
 	for what, data := range map[string][]byte{
 		"no tar":                  []byte("not a tar at all"),
-		"a path that leads out":   tarOf(t, tar.Header{Name: "../out", Uname: "x"}),
+		"a path outside":          tarOf(t, tar.Header{Name: "../out", Uname: "x"}),
 		"an absolute path":        tarOf(t, tar.Header{Name: "/out", Uname: "x"}),
 		"a link and a file in it": tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/tmp"}, tar.Header{Name: "l/out", Uname: "x"}),
 		"a hard link out":         tarOf(t, tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "../../etc/passwd"}),
 		"a hard link to a link":   tarOf(t, tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, tar.Header{Name: "h", Typeflag: tar.TypeLink, Linkname: "l"}),
 		"a device":                tarOf(t, tar.Header{Name: "d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}),
 	} {
-		made := r.request("hostile")
-		r.upload(made, hash, data)
-		err := r.Start(t.Context(), alice, made.Template, made.ID, templatebuild.Spec{Image: image, Steps: []templatebuild.Step{{Kind: "COPY", Args: []string{".", "/x"}, Files: hash}}})
+		record := r.request("hostile")
+		r.upload(record, hash, data)
+		err := r.Start(t.Context(), alice, record.Template, record.ID, templatebuild.Spec{Image: image, Steps: []templatebuild.Step{{Kind: "COPY", Args: []string{".", "/x"}, Files: hash}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if now, _ := r.end(made); now.State != templatebuild.Failed || now.Code != "build_context_invalid" {
-			t.Errorf("%s: %+v", what, now)
+		if status, _ := r.end(record); status.State != templatebuild.Failed || status.Code != "build_context_invalid" {
+			t.Errorf("%s: got %+v, want build_context_invalid", what, status)
 		}
 	}
-	if list := r.left(); len(list) > 0 {
-		t.Errorf("it left %q", list)
+	if list := r.leftovers(); len(list) > 0 {
+		t.Errorf("files left in the working directory: %q", list)
 	}
-	made := r.request("hostile")
+	record := r.request("hostile")
 	for _, bad := range []string{"", "../" + hash, strings.ToUpper(hash), hash + "0"} {
-		if _, _, err := r.Link(alice, made.Template, bad); fault.CodeOf(err) != "files_hash_invalid" {
+		if _, _, err := r.Link(alice, record.Template, bad); fault.CodeOf(err) != "files_hash_invalid" {
 			t.Errorf("the hash %q: %v", bad, err)
 		}
 	}
@@ -128,9 +129,9 @@ func TestHostileUploads(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeBuilt(t *testing.T) {
+func TestBuildErrors(t *testing.T) {
 	host := imagetest.Registry(t)
-	r := open(t, t.TempDir(), host)
+	r := openService(t, t.TempDir(), host)
 	image := r.pull(host)
 	for name, c := range map[string]struct {
 		spec       templatebuild.Spec
@@ -146,8 +147,8 @@ func TestWhatCannotBeBuilt(t *testing.T) {
 		"half a variable":      {templatebuild.Spec{Image: image, Steps: []templatebuild.Step{{Kind: "ENV", Args: []string{"A"}}}}, "build_step_invalid", ""},
 		"an account as a path": {templatebuild.Spec{Image: image, Steps: []templatebuild.Step{{Kind: "USER", Args: []string{"../x"}}}}, "build_step_invalid", ""},
 	} {
-		if now, log := r.build("bad", c.spec); now.State != templatebuild.Failed || now.Code != c.code || now.Step != c.step || now.Error == "" {
-			t.Errorf("%s: %+v:\n%s", name, now, strings.Join(log, "\n"))
+		if status, log := r.build("bad", c.spec); status.State != templatebuild.Failed || status.Code != c.code || status.Step != c.step || status.Error == "" {
+			t.Errorf("%s: %+v:\n%s", name, status, strings.Join(log, "\n"))
 		}
 	}
 	if _, err := r.catalog.Inspect(alice, "bad"); fault.KindOf(err) != fault.NotFound {
@@ -158,76 +159,76 @@ func TestWhatCannotBeBuilt(t *testing.T) {
 	}
 }
 
-func TestAnotherKey(t *testing.T) {
+func TestBuildsOfOtherKeyAreHidden(t *testing.T) {
 	host := imagetest.Registry(t)
-	r := open(t, t.TempDir(), host)
+	r := openService(t, t.TempDir(), host)
 	image := r.pull(host)
-	made := r.request("mine")
+	record := r.request("mine")
 	spec := templatebuild.Spec{Image: image}
-	if err := r.Start(t.Context(), bob, made.Template, made.ID, spec); fault.KindOf(err) != fault.NotFound {
+	if err := r.Start(t.Context(), bob, record.Template, record.ID, spec); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("start: %v", err)
 	}
-	if _, _, err := r.Status(bob, made.Template, made.ID, 0, 10); fault.KindOf(err) != fault.NotFound {
+	if _, _, err := r.Status(bob, record.Template, record.ID, 0, 10); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("status: %v", err)
 	}
-	if _, _, err := r.Link(bob, made.Template, hash); fault.KindOf(err) != fault.NotFound {
+	if _, _, err := r.Link(bob, record.Template, hash); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("upload: %v", err)
 	}
-	if found, err := r.Drop(bob, made.Template); found || err != nil {
+	if found, err := r.Drop(bob, record.Template); found || err != nil {
 		t.Errorf("drop: %v %v", found, err)
 	}
 	if list, err := r.List(bob); len(list) > 0 || err != nil {
 		t.Errorf("list: %v %v", list, err)
 	}
-	if err := r.Start(t.Context(), alice, made.Template, made.ID, spec); err != nil {
+	if err := r.Start(t.Context(), alice, record.Template, record.ID, spec); err != nil {
 		t.Fatal(err)
 	}
-	if now, log := r.end(made); now.State != templatebuild.Ready {
-		t.Fatalf("%+v: %q", now, log)
+	if status, log := r.end(record); status.State != templatebuild.Ready {
+		t.Fatalf("build: got %+v, log %q", status, log)
 	}
 	if _, err := r.Request(t.Context(), bob, templatebuild.Request{Name: "mine"}); fault.KindOf(err) != fault.Exists {
 		t.Errorf("a name that is taken: %v", err)
 	}
 }
 
-func TestCanceledAndInterrupted(t *testing.T) {
+func TestCanceledAndInterruptedBuilds(t *testing.T) {
 	host, dir := imagetest.Registry(t), t.TempDir()
-	r := open(t, dir, host)
+	r := openService(t, dir, host)
 	image := r.pull(host)
-	waits := templatebuild.Spec{Image: image, Steps: []templatebuild.Step{run("wait")}}
+	spec := templatebuild.Spec{Image: image, Steps: []templatebuild.Step{run("wait")}}
 	begin := func() templatebuild.Record {
-		made := r.request("waits")
-		if err := r.Start(t.Context(), alice, made.Template, made.ID, waits); err != nil {
+		record := r.request("waits")
+		if err := r.Start(t.Context(), alice, record.Template, record.ID, spec); err != nil {
 			t.Fatal(err)
 		}
-		<-r.boxes.waits
-		return made
+		<-r.sandboxes.waits
+		return record
 	}
-	made := begin()
-	if err := r.Start(t.Context(), alice, made.Template, made.ID, waits); fault.KindOf(err) != fault.Conflict {
+	record := begin()
+	if err := r.Start(t.Context(), alice, record.Template, record.ID, spec); fault.KindOf(err) != fault.Conflict {
 		t.Errorf("started twice: %v", err)
 	}
-	if found, err := r.Drop(alice, made.Template); !found || err != nil {
+	if found, err := r.Drop(alice, record.Template); !found || err != nil {
 		t.Errorf("drop: %v %v", found, err)
 	}
-	if now, _ := r.end(made); now.Code != "build_canceled" {
-		t.Errorf("canceled: %+v", now)
+	if status, _ := r.end(record); status.Code != "build_canceled" {
+		t.Errorf("canceled: %+v", status)
 	}
-	r.boxes.waits = make(chan struct{})
-	made = begin()
+	r.sandboxes.waits = make(chan struct{})
+	record = begin()
 	r.Close()
-	if now, _ := r.end(made); now.Code != "build_canceled" || !strings.Contains(now.Error, "canceled") {
-		t.Errorf("at the server's end: %+v", now)
+	if status, _ := r.end(record); status.Code != "build_canceled" || !strings.Contains(status.Error, "canceled") {
+		t.Errorf("at the server's end: %+v", status)
 	}
-	if list := r.left(); len(list) > 0 {
-		t.Errorf("it left %q", list)
+	if list := r.leftovers(); len(list) > 0 {
+		t.Errorf("files left in the working directory: %q", list)
 	}
 	if _, err := r.Request(t.Context(), alice, templatebuild.Request{Name: "late"}); fault.KindOf(err) != fault.Unavailable {
 		t.Errorf("after the end: %v", err)
 	}
-	// What is known of a build outlives the server.
-	next := open(t, dir, host)
-	if now, log := next.end(made); now.State != templatebuild.Failed || len(log) == 0 {
-		t.Errorf("after a restart: %+v, %q", now, log)
+	// The record and the log of a build outlive the server.
+	next := openService(t, dir, host)
+	if status, log := next.end(record); status.State != templatebuild.Failed || len(log) == 0 {
+		t.Errorf("after a restart: %+v, %q", status, log)
 	}
 }

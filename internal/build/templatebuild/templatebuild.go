@@ -23,14 +23,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// Catalog makes versions of templates.
+// Catalog creates versions of templates.
 type Catalog interface {
 	// Reserve checks the names of a version, and returns the ID of its template.
 	Reserve(caller sandbox.Principal, name string, tags []string) (id string, ref sandbox.Reference, err error)
 	Create(ctx context.Context, caller sandbox.Principal, req catalog.Request) (catalog.Template, error)
 }
 
-// Options are where builds are kept and what they work with.
+// Options are the directory and the dependencies of a Service.
 type Options struct {
 	Dir       string
 	Library   *library.Library
@@ -42,7 +42,7 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Request is a template to build.
+// Request describes a template to build.
 type Request struct {
 	Name   string // [namespace/]name[:tag]
 	Tags   []string
@@ -57,24 +57,24 @@ type Service struct {
 	records records.Store[Record]
 	files   *files
 	mu      sync.Mutex
-	live    map[string]*live // by build
+	live    map[string]*liveBuild // by ID of the build
 	closed  bool
 	running sync.WaitGroup
 }
 
-// live is a build of this process that has not ended.
-type live struct {
-	who    sandbox.Principal
+// liveBuild is a build of this process that has not ended.
+type liveBuild struct {
+	caller sandbox.Principal
 	req    Request
 	record Record
 	log    *journal
 	cancel context.CancelCauseFunc // nil until it runs
 }
 
-// Open opens the builds of a state directory. Those of processes that died are marked as failed,
-// and what they left is removed.
+// Open opens the builds of a state directory. Builds of processes that died are marked as failed,
+// and their files are removed.
 func Open(ctx context.Context, o Options) (*Service, error) {
-	s := &Service{o: o, live: map[string]*live{}}
+	s := &Service{o: o, live: map[string]*liveBuild{}}
 	var err error
 	if s.self, err = sandbox.ThisProcess(); err != nil {
 		return nil, err
@@ -84,12 +84,12 @@ func Open(ctx context.Context, o Options) (*Service, error) {
 			return nil, fmt.Errorf("template builds: %w", err)
 		}
 	}
-	s.records = records.Store[Record]{Dir: filepath.Join(o.Dir, "records"), Log: logEnding}
+	s.records = records.Store[Record]{Dir: filepath.Join(o.Dir, "records"), Log: logSuffix}
 	s.files = openFiles(filepath.Join(o.Dir, "files"), uploadLimits{one: maxUpload, all: maxUploads})
 	return s, errors.Join(s.repair(ctx), s.files.prune())
 }
 
-// repair removes what processes that died have left.
+// repair marks the builds of processes that died as failed, and removes their files.
 func (s *Service) repair(ctx context.Context) error {
 	return s.records.Repair(filepath.Join(s.o.Dir, "work"), func(r Record) error {
 		r.end(fault.New(fault.Unavailable, "build_interrupted", "the server ended while the template was built"), "")
@@ -97,7 +97,7 @@ func (s *Service) repair(ctx context.Context) error {
 	})
 }
 
-// Close cancels the builds and waits until nothing of them runs.
+// Close cancels the builds and waits until all of them have ended.
 func (s *Service) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -110,13 +110,13 @@ func (s *Service) Close() {
 	s.running.Wait()
 }
 
-// Limits of builds that have not ended, and how long one waits until it is started.
+// Limits of builds: how many may not have ended, and how long a build waits until it is started.
 const (
 	maxLive     = 32
 	waitForSpec = time.Hour
 )
 
-// Request begins a build, whose files and steps are sent next.
+// Request begins a build. The client then uploads its files, and starts it with its steps.
 func (s *Service) Request(_ context.Context, caller sandbox.Principal, req Request) (Record, error) {
 	id, ref, err := s.o.Catalog.Reserve(caller, req.Name, req.Tags)
 	if err != nil {
@@ -129,11 +129,11 @@ func (s *Service) Request(_ context.Context, caller sandbox.Principal, req Reque
 	case s.closed:
 		return Record{}, fault.New(fault.Unavailable, "server_closing", "the server is being stopped")
 	case len(s.live) >= maxLive:
-		return Record{}, fault.Newf(fault.Exhausted, "builds_many", "%d builds run or wait to be started, which is the most", maxLive)
+		return Record{}, fault.Newf(fault.Exhausted, "builds_many", "%d builds run or wait to be started, which is the limit", maxLive)
 	}
-	// Builds of a template that does not exist yet have one ID.
+	// Concurrent builds of a new template share its ID.
 	for _, l := range s.live {
-		if l.record.Name == ref.Path() && l.who.KeyID == caller.KeyID {
+		if l.record.Name == ref.Path() && l.caller.KeyID == caller.KeyID {
 			id = l.record.Template
 		}
 	}
@@ -148,10 +148,11 @@ func (s *Service) Request(_ context.Context, caller sandbox.Principal, req Reque
 	if err := errors.Join(s.records.Put(r), s.files.prune()); err != nil {
 		return Record{}, errors.Join(err, log.close())
 	}
-	s.live[r.ID] = &live{who: caller, req: req, record: r, log: log}
+	s.live[r.ID] = &liveBuild{caller: caller, req: req, record: r, log: log}
 	return r, nil
 }
 
+// newUUID returns a random UUID.
 func newUUID() string {
 	id := ids.NewUUID()
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
@@ -171,36 +172,37 @@ func tagsOf(ref sandbox.Reference, more []string) (tags []string) {
 	return tags
 }
 
-// dropStale fails builds that were never started. The lock is held.
+// dropStale fails builds that were never started. The caller holds s.mu.
 func (s *Service) dropStale() {
 	for id, l := range s.live {
 		if l.cancel == nil && time.Since(l.record.Created) > waitForSpec {
 			delete(s.live, id)
-			s.finish(l, fault.New(fault.Timeout, "build_abandoned", "it was never started"), "")
+			s.finish(l, fault.New(fault.Timeout, "build_abandoned", "the build was never started"), "")
 		}
 	}
 }
 
-// finish records how a build ended. It is not live any more.
-func (s *Service) finish(l *live, why error, step string) {
+// finish records how a build ended. The caller has removed it from s.live.
+func (s *Service) finish(l *liveBuild, why error, step string) {
 	l.record.end(why, step)
 	if why != nil {
 		l.log.add("error", l.record.Error)
 	}
 	if err := errors.Join(l.log.close(), s.records.Put(l.record)); err != nil {
-		s.o.Log.Warn("the end of a template build not recorded", "build", l.record.ID, "err", err)
+		s.o.Log.Warn("cannot record the end of a template build", "build", l.record.ID, "err", err)
 	}
 }
 
-// findOwn returns a live build that a caller may change. The lock is held.
-func (s *Service) findOwn(caller sandbox.Principal, template, id string) (*live, error) {
+// findOwn returns a live build that a caller may change. The caller holds s.mu.
+func (s *Service) findOwn(caller sandbox.Principal, template, id string) (*liveBuild, error) {
 	l := s.live[id]
-	if l == nil || l.record.Template != template || !caller.Local && l.who.KeyID != caller.KeyID {
-		return nil, unknown(id)
+	if l == nil || l.record.Template != template || !caller.Local && l.caller.KeyID != caller.KeyID {
+		return nil, notFound(id)
 	}
 	return l, nil
 }
 
-func unknown(id string) error {
+// notFound returns the error for a build that does not exist, or belongs to another caller.
+func notFound(id string) error {
 	return fault.Newf(fault.NotFound, "build_not_found", "there is no build %.50q of this template", id)
 }

@@ -35,25 +35,25 @@ var (
 	bob   = sandbox.Principal{KeyID: "bob"}
 )
 
-// sandboxes replaces the sandbox service. The command "fail" exits with 3, "wait" runs until it is
-// canceled, and all others print a line and change nothing.
-type sandboxes struct {
+// fakeSandboxes is a sandbox service without sandboxes. The command "fail" exits with 3, "wait"
+// runs until it is canceled, and all others print a line and change nothing.
+type fakeSandboxes struct {
 	mu      sync.Mutex
 	ran     []solve.Command
 	cleaned []string
 	waits   chan struct{}
 }
 
-func (s *sandboxes) Runner(sandbox.Principal, string, sandbox.Access, sandbox.Limits) solve.Runner {
+func (s *fakeSandboxes) Runner(sandbox.Principal, string, sandbox.Access, sandbox.Limits) solve.Runner {
 	return s
 }
 
-func (s *sandboxes) Clean(_ context.Context, id string) error {
+func (s *fakeSandboxes) Clean(_ context.Context, id string) error {
 	s.cleaned = append(s.cleaned, id)
 	return nil
 }
 
-func (s *sandboxes) Run(ctx context.Context, c solve.Command) (int, error) {
+func (s *fakeSandboxes) Run(ctx context.Context, c solve.Command) (int, error) {
 	s.mu.Lock()
 	s.ran = append(s.ran, c)
 	s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *sandboxes) Run(ctx context.Context, c solve.Command) (int, error) {
 }
 
 // commands returns the users and commands that ran since the last call.
-func (s *sandboxes) commands() (list []string) {
+func (s *fakeSandboxes) commands() (list []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.ran {
@@ -80,15 +80,15 @@ func (s *sandboxes) commands() (list []string) {
 	return list
 }
 
-func (s *sandboxes) Save(context.Context, sandbox.Principal, string, string) (string, string, error) {
+func (s *fakeSandboxes) Save(context.Context, sandbox.Principal, string, string) (string, string, error) {
 	return "", "no memory is saved", nil
 }
-func (s *sandboxes) Drop(context.Context, string) error { return nil }
-func (s *sandboxes) Sweep(context.Context, func(version, memory string) bool) error {
+func (s *fakeSandboxes) Drop(context.Context, string) error { return nil }
+func (s *fakeSandboxes) Sweep(context.Context, func(version, memory string) bool) error {
 	return nil
 }
 
-// hostOnly has the template base, which is no image.
+// hostOnly has only the template base, which has no image.
 type hostOnly struct{}
 
 func (hostOnly) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
@@ -98,19 +98,20 @@ func (hostOnly) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Templ
 	return sandbox.Template{ID: "tbase", Name: "base"}, nil
 }
 
-type rig struct {
+// testService is a build service with fake sandboxes.
+type testService struct {
 	*templatebuild.Service
-	t       *testing.T
-	dir     string
-	boxes   *sandboxes
-	library *library.Library
-	catalog *catalog.Catalog
-	entries *audittest.Log
+	t         *testing.T
+	dir       string
+	sandboxes *fakeSandboxes
+	library   *library.Library
+	catalog   *catalog.Catalog
+	entries   *audittest.Log
 }
 
-func open(t *testing.T, dir, host string) *rig {
+func openService(t *testing.T, dir, host string) *testService {
 	t.Helper()
-	r := &rig{t: t, dir: dir, boxes: &sandboxes{waits: make(chan struct{})}, entries: &audittest.Log{}}
+	r := &testService{t: t, dir: dir, sandboxes: &fakeSandboxes{waits: make(chan struct{})}, entries: &audittest.Log{}}
 	log := slog.New(slog.DiscardHandler)
 	audit := auditlog.New(r.entries, log)
 	var err error
@@ -120,15 +121,15 @@ func open(t *testing.T, dir, host string) *rig {
 	if r.catalog, err = catalog.Open(catalog.Options{Dir: filepath.Join(dir, "catalog"), Library: r.library}); err != nil {
 		t.Fatal(err)
 	}
-	builds, err := build.Open(t.Context(), build.Options{Dir: filepath.Join(dir, "builds"), Library: r.library, Sandboxes: r.boxes, Audit: audit, Log: log})
+	builds, err := build.Open(t.Context(), build.Options{Dir: filepath.Join(dir, "builds"), Library: r.library, Sandboxes: r.sandboxes, Audit: audit, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.catalog.Serve(t.Context(), r.boxes, audit); err != nil {
+	if err := r.catalog.Serve(t.Context(), r.sandboxes, audit); err != nil {
 		t.Fatal(err)
 	}
 	r.Service, err = templatebuild.Open(t.Context(), templatebuild.Options{
-		Dir: filepath.Join(dir, "builds", "templates"), Library: r.library, Builds: builds, Sandboxes: r.boxes, Catalog: r.catalog,
+		Dir: filepath.Join(dir, "builds", "templates"), Library: r.library, Builds: builds, Sandboxes: r.sandboxes, Catalog: r.catalog,
 		Templates: r.catalog.WithFallback(r.library.WithFallback(hostOnly{})), Audit: audit, Log: log,
 	})
 	if err != nil {
@@ -139,7 +140,7 @@ func open(t *testing.T, dir, host string) *rig {
 }
 
 // pull brings a small image to the machine, and returns its name.
-func (r *rig) pull(host string) string {
+func (r *testService) pull(host string) string {
 	r.t.Helper()
 	ref := host + "/small:1"
 	imagetest.Publish(r.t, ref, imagetest.Image(r.t, v1.Config{Env: []string{"A=image"}}, imagetest.Layer(r.t,
@@ -172,19 +173,20 @@ func tarOf(t *testing.T, list ...tar.Header) []byte {
 	return b.Bytes()
 }
 
-func (r *rig) request(name string, tags ...string) templatebuild.Record {
+// request begins a build.
+func (r *testService) request(name string, tags ...string) templatebuild.Record {
 	r.t.Helper()
-	made, err := r.Request(r.t.Context(), alice, templatebuild.Request{Name: name, Tags: tags})
+	record, err := r.Request(r.t.Context(), alice, templatebuild.Request{Name: name, Tags: tags})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return made
+	return record
 }
 
 // upload sends files for a hash.
-func (r *rig) upload(made templatebuild.Record, hash string, data []byte) {
+func (r *testService) upload(record templatebuild.Record, hash string, data []byte) {
 	r.t.Helper()
-	_, token, err := r.Link(alice, made.Template, hash)
+	_, token, err := r.Link(alice, record.Template, hash)
 	if err == nil {
 		err = r.Receive(token, bytes.NewReader(data))
 	}
@@ -192,46 +194,47 @@ func (r *rig) upload(made templatebuild.Record, hash string, data []byte) {
 		r.t.Fatal(err)
 	}
 	if err := r.Receive(token, bytes.NewReader(data)); fault.KindOf(err) != fault.NotFound {
-		r.t.Errorf("a link that was used: %v", err)
+		r.t.Errorf("second use of an upload link: got %v, want NotFound", err)
 	}
 }
 
 // end waits until a build has ended.
-func (r *rig) end(made templatebuild.Record) (templatebuild.Record, []string) {
+func (r *testService) end(record templatebuild.Record) (templatebuild.Record, []string) {
 	r.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		now, entries, err := r.Status(alice, made.Template, made.ID, 0, 1000)
+		status, entries, err := r.Status(alice, record.Template, record.ID, 0, 1000)
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if now.Ended() {
+		if status.Ended() {
 			var log []string
 			for _, e := range entries {
 				log = append(log, e.Level+" "+e.Message)
 			}
-			return now, log
+			return status, log
 		}
 		select {
 		case <-r.t.Context().Done():
-			r.t.Fatal("the build does not end")
+			r.t.Fatal("the build did not end in time")
 		case <-tick.C:
 		}
 	}
 }
 
-func (r *rig) build(name string, spec templatebuild.Spec) (templatebuild.Record, []string) {
+// build runs a build and waits for its end.
+func (r *testService) build(name string, spec templatebuild.Spec) (templatebuild.Record, []string) {
 	r.t.Helper()
-	made := r.request(name)
-	if err := r.Start(r.t.Context(), alice, made.Template, made.ID, spec); err != nil {
+	record := r.request(name)
+	if err := r.Start(r.t.Context(), alice, record.Template, record.ID, spec); err != nil {
 		r.t.Fatal(err)
 	}
-	return r.end(made)
+	return r.end(record)
 }
 
-// left lists what builds have left in their working directory and among the names of images.
-func (r *rig) left() (list []string) {
+// leftovers lists the files in the working directory of builds, and their temporary image names.
+func (r *testService) leftovers() (list []string) {
 	r.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(r.dir, "builds", "templates", "work"))
 	if err != nil {

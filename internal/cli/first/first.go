@@ -5,7 +5,7 @@ package first
 
 import "github.com/crannog/crannog/internal/host/prefault"
 
-// heap is how much of Go's heap `crannog run` uses.
+// heap is the part of Go's heap that crannog run uses, in bytes.
 const heap = 10 << 20
 
 func init() {

@@ -64,15 +64,16 @@ func tree(cmd *cobra.Command) []*cobra.Command {
 // children returns the commands and topics below a command that are not hidden.
 func children(cmd *cobra.Command) []*cobra.Command {
 	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(sub *cobra.Command) bool {
-		return !sub.IsAvailableCommand() && !topic(sub)
+		return !sub.IsAvailableCommand() && !isTopic(sub)
 	})
 }
 
-// topic reports whether a command only prints a text of crannog help.
-func topic(cmd *cobra.Command) bool { return cmd.IsAdditionalHelpTopicCommand() && !cmd.Hidden }
+// isTopic reports whether a command only prints a text of crannog help.
+func isTopic(cmd *cobra.Command) bool { return cmd.IsAdditionalHelpTopicCommand() && !cmd.Hidden }
 
+// section returns the section of the manual for a command.
 func section(cmd *cobra.Command) int {
-	if topic(cmd) {
+	if isTopic(cmd) {
 		return 7
 	}
 	return 1

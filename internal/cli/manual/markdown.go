@@ -8,7 +8,7 @@ import (
 )
 
 // Begin is the line of the page after which Markdown's output starts.
-const Begin = "<!-- Generated from the command table: go test ./internal/cli -run TestReferencePage -update -->"
+const Begin = "<!-- Generated from the command table: go test ./internal/cli -run TestCommandReference -update -->"
 
 // Markdown returns the reference of all commands: a table, one section for each topic of help
 // and one for each command.
@@ -17,7 +17,7 @@ func Markdown(root *cobra.Command) string {
 	b.WriteString("\n## Commands\n\n| command | what it does |\n|---|---|\n")
 	var commands, topics []*cobra.Command
 	for _, cmd := range tree(root)[1:] {
-		if topic(cmd) {
+		if isTopic(cmd) {
 			topics = append(topics, cmd)
 			continue
 		}
@@ -27,7 +27,7 @@ func Markdown(root *cobra.Command) string {
 	b.WriteString("\nEvery command takes these flags:\n\n")
 	fenced(&b, strings.TrimRight(root.PersistentFlags().FlagUsages(), "\n"))
 	for _, cmd := range topics {
-		fmt.Fprintf(&b, "\n## %s\n\n", sentence(cmd.Name()))
+		fmt.Fprintf(&b, "\n## %s\n\n", heading(cmd.Name()))
 		fenced(&b, text(cmd))
 	}
 	b.WriteString("\n## Each command\n")
@@ -55,10 +55,11 @@ func help(cmd *cobra.Command) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
+// fenced writes text as a code block.
 func fenced(b *strings.Builder, text string) { fmt.Fprintf(b, "```text\n%s\n```\n", text) }
 
-// sentence returns the name of a topic as a heading.
-func sentence(name string) string {
+// heading returns the name of a topic as a heading.
+func heading(name string) string {
 	words := strings.ReplaceAll(name, "-", " ")
 	return strings.ToUpper(words[:1]) + words[1:]
 }

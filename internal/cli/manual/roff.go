@@ -14,7 +14,7 @@ func roff(cmd *cobra.Command, version string) string {
 	name := pageName(cmd)
 	fmt.Fprintf(&b, ".TH \"%s\" \"%d\" \"\" \"crannog %s\" \"Crannog manual\"\n", escape(strings.ToUpper(name)), section(cmd), escape(version))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escape(name), escape(cmd.Short))
-	if !topic(cmd) {
+	if !isTopic(cmd) {
 		fmt.Fprintf(&b, ".SH SYNOPSIS\n%s\n", line(escape(cmd.UseLine())))
 	}
 	b.WriteString(".SH DESCRIPTION\n")
@@ -114,6 +114,7 @@ func seeAlso(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
+// reference returns the name of a command's page, in bold and with its section.
 func reference(cmd *cobra.Command) string {
 	return fmt.Sprintf("\\fB%s\\fR(%d)", escape(pageName(cmd)), section(cmd))
 }

@@ -27,10 +27,10 @@ var boundRules = []rule{
 			}
 		}
 		e := c.Open(t, t.TempDir())
-		shown := func(s *engine.Spec) {
+		withPrograms := func(s *engine.Spec) {
 			s.Image, _ = s.Image.Show(engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
 		}
-		b := c.start(t, e, shown)
+		b := c.start(t, e, withPrograms)
 		b.want(t, "cd /.crannog/programs/1 && ./ended && cat later >/dev/null && ls -l >/dev/null; "+
 			"setsid ./runs 1000 4<open >/dev/null 2>&1 & while ! pgrep -x runs >/dev/null; do sleep 0.02; done; echo up", "up")
 		binder, ok := e.(engine.Binder)
@@ -112,10 +112,10 @@ var boundRules = []rule{
 			}
 		}
 		e := c.Open(t, t.TempDir())
-		shown := func(s *engine.Spec) {
+		withPrograms := func(s *engine.Spec) {
 			s.Image, _ = s.Image.Show(engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
 		}
-		b := c.start(t, e, shown)
+		b := c.start(t, e, withPrograms)
 		const program = `read x; trap "echo trapped" USR1; kill -USR1 $$; case $x in a*) echo $((6*7)) >`
 		b.want(t, "mkfifo one two; cd /.crannog/programs/1; "+
 			"setsid ./changed -c '"+program+" ~/one.out;; esac' <>~/one >/dev/null 2>&1 & "+
@@ -141,7 +141,7 @@ var boundRules = []rule{
 			t.Fatal(err)
 		}
 		copies := func(s *engine.Spec) {
-			shown(s)
+			withPrograms(s)
 			for i, f := range found.Files {
 				if !strings.HasPrefix(f.Path, dir) {
 					continue
@@ -154,11 +154,11 @@ var boundRules = []rule{
 				if err != nil || !stored.Kept {
 					t.Fatalf("%s is not retained: %v", f.Path, err)
 				}
-				at, err := store.Find(stored)
-				if err != nil || at == "" {
+				path, err := store.Find(stored)
+				if err != nil || path == "" {
 					t.Fatalf("no copy of %s: %v", f.Path, err)
 				}
-				s.StandIns = append(s.StandIns, engine.Bind{Source: at, Target: f.Inside})
+				s.StandIns = append(s.StandIns, engine.Bind{Source: path, Target: f.Inside})
 			}
 		}
 		const continueScript = "echo a >one; echo a >two; while pgrep -x 'changed|removed' >/dev/null; do sleep 0.02; done; cat one.out two.out 2>&1"

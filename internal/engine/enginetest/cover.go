@@ -124,7 +124,7 @@ func wantHidden(t testing.TB, b *testSandbox) {
 	}
 }
 
-// protectedAttempts would withWorkspace the paths of toProtect.
+// protectedAttempts would change the paths of toProtect.
 var protectedAttempts = []string{
 	"echo x >> rules.md", "chmod 777 rules.md", "touch -d yesterday rules.md", "ln -sf keep rules.md", "mv keep rules.md", "mv rules.md away", "rm -f rules.md",
 	"echo x > .git/hooks/new", "echo x >> .git/hooks/pre-commit", "mv .git/hooks/pre-commit .git/hooks/x",

@@ -12,12 +12,12 @@ var restartRules = []rule{
 		dir := t.TempDir()
 		first := c.start(t, c.Open(t, dir))
 		first.want(t, "echo kept > /tmp/f && cat /tmp/f", "kept")
-		again := c.Open(t, dir)
-		list, err := again.List(t.Context())
+		reopened := c.Open(t, dir)
+		list, err := reopened.List(t.Context())
 		if err != nil || len(list) != 1 || list[0].ID != first.id || list[0].State != engine.Running || list[0].Created.IsZero() {
 			t.Fatalf("list: %+v %v", list, err)
 		}
-		attach(t, again, first.id).want(t, "cat /tmp/f", "kept")
+		attach(t, reopened, first.id).want(t, "cat /tmp/f", "kept")
 	}},
 	{"restart/a-recreated-sandbox-is-found", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
@@ -39,17 +39,17 @@ var restartRules = []rule{
 	{"restart/wait-works-after-it", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		first := c.start(t, c.Open(t, dir))
-		again := c.Open(t, dir)
+		reopened := c.Open(t, dir)
 		exits := make(chan engine.Exit, 1)
 		go func() {
-			exit, err := waitFor(t.Context(), again, first.id)
+			exit, err := waitFor(t.Context(), reopened, first.id)
 			if err != nil {
 				exit.Reason = engine.Reason(err.Error())
 			}
 			exits <- exit
 		}()
 		stillWaits(t, exits, 1)
-		if err := again.Remove(t.Context(), first.id); err != nil {
+		if err := reopened.Remove(t.Context(), first.id); err != nil {
 			t.Fatal(err)
 		}
 		if exit := <-exits; exit.Reason != engine.ReasonKilled {
@@ -59,11 +59,11 @@ var restartRules = []rule{
 	{"restart/remove-works-after-it", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		first := c.start(t, c.Open(t, dir))
-		again := c.Open(t, dir)
-		if err := again.Remove(t.Context(), first.id); err != nil {
+		reopened := c.Open(t, dir)
+		if err := reopened.Remove(t.Context(), first.id); err != nil {
 			t.Fatal(err)
 		}
-		if list, err := again.List(t.Context()); err != nil || len(list) != 0 {
+		if list, err := reopened.List(t.Context()); err != nil || len(list) != 0 {
 			t.Errorf("sandboxes left after the removal: %v %v", list, err)
 		}
 	}},

@@ -19,14 +19,14 @@ const removedType = "gone"
 // hostFiles gives access to the host's files that a sandbox sees. The sandbox's writes are in
 // State.files.
 type hostFiles struct {
-	roots    map[string]*os.Root // directories of the host, by the key at which they are hostFiles
+	roots    map[string]*os.Root // directories of the host, by the key at which they are shown
 	hidden   []string            // keys at which nothing can be read or changed
 	readOnly []string            // keys at and below which nothing can be changed
 }
 
 var errReadOnly = errors.New("the file system is read-only")
 
-// openHostFiles opens the host's files for a sandbox. Links cannot lead outside of the hostFiles
+// openHostFiles opens the host's files for a sandbox. Links cannot lead outside of these
 // directories.
 func openHostFiles(spec engine.Spec) (*hostFiles, error) {
 	s := &hostFiles{roots: map[string]*os.Root{}}

@@ -51,7 +51,7 @@ func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *se
 	}
 	// This is the guest's first call after a boot, and after a restore from a saved state.
 	occupied.Store(true)
-	trim.Of(t.Kernel())
+	trim.SetKernel(t.Kernel())
 	if err := clock.Calibrate(t.Kernel().Timekeeper()); err != nil {
 		t.Warningf("programs need a system call to read the time: %v", err)
 	}

@@ -46,7 +46,7 @@ func (e *Engine) CheckpointBound(ctx context.Context, id, dir string) (list engi
 	}
 	if listErr != nil {
 		open.Close()
-		e.log.Warn("cannot find out which files of the host a state refers to", "sandbox", id, "err", listErr)
+		e.log.Warn("cannot determine which files of the host a state refers to", "sandbox", id, "err", listErr)
 		return engine.Bound{}, false, nil
 	}
 	return list, true, nil
@@ -60,25 +60,25 @@ func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 	for _, o := range open {
 		inside := path.Clean("/" + strings.TrimPrefix(o.Path, rootName))
 		guestFound = guestFound || inside == rec.Spec.Image.Guest
-		place, top := hostPath(rec.Spec, inside)
-		if place == "" {
+		source, top := hostPath(rec.Spec, inside)
+		if source == "" {
 			others = append(others, o)
 			continue
 		}
 		moved := false
 		if !isStandIn(rec.Spec, inside) {
-			if moved, err = o.MovedSince(rec.Created, place, top); err != nil {
-				return list, fmt.Errorf("%s: %w", place, err)
+			if moved, err = o.MovedSince(rec.Created, source, top); err != nil {
+				return list, fmt.Errorf("%s: %w", source, err)
 			}
 		}
 		if moved {
 			// The host's kernel reports the present path. gVisor will open the original path, at
 			// which another file may be now.
-			return list, fmt.Errorf("%s may have been moved while the sandbox ran", place)
+			return list, fmt.Errorf("%s may have been moved while the sandbox ran", source)
 		}
-		f, err := o.At(place)
+		f, err := o.At(source)
 		if err != nil {
-			return list, fmt.Errorf("%s: %w", place, err)
+			return list, fmt.Errorf("%s: %w", source, err)
 		}
 		f.Inside = inside
 		list.Files, list.Open = append(list.Files, f), append(list.Open, o)
@@ -94,7 +94,7 @@ func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 // hostPath returns the host's path of a file in the sandbox, and the source of the bind that contains
 // the file. It returns "" unless the path is below one of the root's binds and no other file is
 // mounted there. Files of the workspace and of mounts may change at any time, so they are not listed.
-func hostPath(spec *engine.Spec, inside string) (place, top string) {
+func hostPath(spec *engine.Spec, inside string) (source, top string) {
 	found := ""
 	for _, b := range spec.Image.View().Binds {
 		// A later bind covers earlier ones.

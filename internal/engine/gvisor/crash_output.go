@@ -35,8 +35,8 @@ var errKilled = fmt.Errorf("%w: ended by signal", engine.ErrSilent)
 // kernel can be gone before the exit status of the guest is read.
 var errKernelEnded = errors.New("its kernel ended: it may have been killed, or the host may lack memory")
 
-// endedEarly reports whether a start failed because the guest or the kernel was killed, so that another
-// attempt may succeed.
+// endedEarly reports whether a start failed because the guest or the kernel was killed, so that
+// another attempt may succeed.
 func endedEarly(err error) bool {
 	return errors.Is(err, errKilled) || errors.Is(err, errKernelEnded)
 }

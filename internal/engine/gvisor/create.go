@@ -136,8 +136,8 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, stateDi
 // namespaces is reached or zero, the kernel returns "no space" or "too many users" rather than "not
 // permitted".
 func (e *Engine) startFault(err error) error {
-	for _, refusal := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EUSERS, syscall.EINVAL} {
-		if e.rootless && errors.Is(err, refusal) {
+	for _, errno := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EUSERS, syscall.EINVAL} {
+		if e.rootless && errors.Is(err, errno) {
 			return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable",
 				"on this host, this user cannot create user namespaces").WithHint(userNamespaceHint())
 		}

@@ -86,8 +86,8 @@ var tracePoints sync.Once
 // an error rather than no events.
 func skipTracePoints() { tracePoints.Do(func() {}) }
 
-// hookPlatform makes a kernel postpone garbage collection whenever it creates a platform: at its start,
-// and when a saved sandbox is restored in it, which may be long after the start.
+// hookPlatform makes a kernel postpone garbage collection whenever it creates a platform: at its
+// start, and when a saved sandbox is restored in it, which may be long after the start.
 func hookPlatform(postpone func(), pages []span) {
 	if systrap, err := platform.Lookup(systrapName); err == nil {
 		platform.Register(systrapName, hookedPlatform{systrap, postpone, pages, &atomic.Bool{}})

@@ -27,8 +27,8 @@ const linkedWithC = true
 //     no file.
 const tunables = "glibc.pthread.rseq=0:glibc.malloc.arena_max=1"
 
-// restartWithTunables executes this program again with those settings, because glibc reads them only at the
-// start. Only a build with cgo has a glibc.
+// restartWithTunables executes this program again with those settings, because glibc reads them
+// only at the start. Only a build with cgo has a glibc.
 func restartWithTunables() error {
 	const key = "GLIBC_TUNABLES"
 	if os.Getenv(key) == tunables {

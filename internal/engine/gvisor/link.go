@@ -20,8 +20,8 @@ func loopback() *boot.CreateLinksAndRoutesArgs {
 }
 
 // linked returns the network configuration of a sandbox with an attachment: one interface, whose
-// packets are datagrams on the descriptor. Packets can take no other route, and there is no IPv6. Neither end computes checksums, because nothing between them changes
-// the data.
+// packets are datagrams on the descriptor. Packets can take no other route, and there is no IPv6.
+// Neither end computes checksums, because nothing between them changes the data.
 func linked(end *os.File) *boot.CreateLinksAndRoutesArgs {
 	prefix := egress.SandboxPrefix.Masked()
 	args := loopback()

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// startFakeKernel returns a sandbox with a fake kernel, which calls answer for each call and answers if
-// that returns true.
+// startFakeKernel returns a sandbox with a fake kernel, which calls answer for each call and
+// answers if that returns true.
 func startFakeKernel(t *testing.T, answer func(method string) bool) *instance {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "control")

@@ -16,8 +16,8 @@ func idleMemory() uint64 {
 	return m.HeapIdle - m.HeapReleased
 }
 
-// inOwnProcess runs a test in a separate process, and reports whether this is that process. Memory that
-// other tests have left in the heap is not all returned to the host.
+// inOwnProcess runs a test in a separate process, and reports whether this is that process. Memory
+// that other tests have left in the heap is not all returned to the host.
 func inOwnProcess(t *testing.T) bool {
 	t.Helper()
 	const variable = "CRANNOG_TEST_OWN_PROCESS"

@@ -105,8 +105,8 @@ func TestCleanupKeepsKernelWithSameName(t *testing.T) {
 	_ = used.Wait() // it was killed
 }
 
-// The process that replaces a sandbox becomes its creator in the record. After a crash of this process,
-// the cleanup then removes the replaced sandbox, although its first creator may still run.
+// The process that replaces a sandbox becomes its creator in the record. After a crash of this
+// process, the cleanup then removes the replaced sandbox, although its first creator may still run.
 func TestReplacingProcessAdoptsSandbox(t *testing.T) {
 	e := emptyEngine(t)
 	create := func(rec record, dir string) *instance {

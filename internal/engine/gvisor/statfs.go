@@ -113,10 +113,10 @@ func ownDisk(t *sentry.Task) linux.Statfs {
 func concealed(host, own linux.Statfs) linux.Statfs {
 	own.Type, own.NameLength, own.Flags = host.Type, host.NameLength, host.Flags
 	if own.BlockSize == 0 {
-		own.BlockSize, own.FragmentSize = linuxPage, linuxPage
+		own.BlockSize, own.FragmentSize = usualBlockSize, usualBlockSize
 	}
 	return own
 }
 
-// linuxPage is the usual size of a block.
-const linuxPage = 4096
+// usualBlockSize is the usual size of a block.
+const usualBlockSize = 4096

@@ -12,7 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/trim"
 )
 
-// noRestoreError is gVisor's error for a caller that waits for the end of a restore when there is none.
+// noRestoreError is gVisor's error for a caller that waits for the end of a restore when there is
+// none.
 const noRestoreError = "sandbox is not being restored"
 
 // awaitStateRead waits until a restored sandbox has read all of its state. After that, later calls

@@ -19,9 +19,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxArchived bounds the size of the files of an archive, including their holes. Every reader of
+// maxArchivedSize bounds the size of the files of an archive, including their holes. Every reader of
 // an archive has to read all of it, and a sandbox can make a file of any size at no cost.
-const maxArchived = 256 << 30
+const maxArchivedSize = 256 << 30
 
 // Archive implements engine.Archiver. The engine reads the upper directories of the sandbox's
 // overlays. If control groups can freeze the sandbox, it is frozen while they are read. Otherwise a
@@ -108,7 +108,7 @@ func (b *instance) checkView(view *os.Root) error {
 		return os.NewSyscallError("fstatfs", err)
 	}
 	if stat.Type != unix.TMPFS_MAGIC || stat.Flags&unix.ST_RDONLY == 0 {
-		return errors.New("the guest's descriptor is not a view of its own file system")
+		return errors.New("the guest's descriptor is not a read-only view on a tmpfs")
 	}
 	if !b.rec.Init.Alive() {
 		return fs.ErrNotExist
@@ -116,8 +116,8 @@ func (b *instance) checkView(view *os.Root) error {
 	return nil
 }
 
-// largestLayers bounds the description of the layers.
-const largestLayers = 4 << 20
+// maxLayersSize bounds the size of the description of the layers.
+const maxLayersSize = 4 << 20
 
 // layersOf opens the layers of a view.
 func (b *instance) layersOf(view *os.Root) (list []overlaytar.Layer, o overlaytar.Options, err error) {
@@ -127,7 +127,7 @@ func (b *instance) layersOf(view *os.Root) (list []overlaytar.Layer, o overlayta
 	}
 	defer f.Close()
 	var described setup.Layers
-	if err := json.NewDecoder(io.LimitReader(f, largestLayers)).Decode(&described); err != nil {
+	if err := json.NewDecoder(io.LimitReader(f, maxLayersSize)).Decode(&described); err != nil {
 		return nil, o, err
 	}
 	for _, upper := range described.Uppers {
@@ -140,7 +140,7 @@ func (b *instance) layersOf(view *os.Root) (list []overlaytar.Layer, o overlayta
 		}
 		list = append(list, overlaytar.Layer{Upper: root, Path: upper.Path})
 	}
-	return list, overlaytar.Options{Owner: b.ownerInside, Unchanged: described.Copied, Removed: described.Absent, Most: maxArchived}, nil
+	return list, overlaytar.Options{Owner: b.ownerInside, Unchanged: described.Copied, Removed: described.Absent, Most: maxArchivedSize}, nil
 }
 
 // overflowID is the ID that the kernel shows in a namespace for unmapped IDs.
@@ -151,20 +151,20 @@ func (b *instance) ownerInside(uid, gid int) (int, int) {
 	if b.e.rootless {
 		return engine.UserID, engine.UserID
 	}
-	in := func(id int) int {
+	inside := func(id int) int {
 		if id -= b.rec.idBase(); id < 0 || id >= rangeIDs {
 			return overflowID
 		}
 		return id
 	}
-	return in(uid), in(gid)
+	return inside(uid), inside(gid)
 }
 
 // archiveFault converts errors that a user can resolve into faults.
 func archiveFault(id string, err error) error {
 	switch {
 	case errors.Is(err, overlaytar.ErrTooLarge):
-		return fault.Wrap(err, fault.Exhausted, "file_too_large", fmt.Sprintf("the files of sandbox %q are larger than %d GiB, holes included", id, int64(maxArchived)>>30)).
+		return fault.Wrap(err, fault.Exhausted, "file_too_large", fmt.Sprintf("the files of sandbox %q are larger than %d GiB, holes included", id, int64(maxArchivedSize)>>30)).
 			WithHint("remove files with large holes")
 	case errors.Is(err, fs.ErrPermission):
 		return fault.Wrap(err, fault.Conflict, "files_unreadable", "files of the sandbox cannot be read by the user that runs crannog: "+strings.TrimPrefix(err.Error(), "archive ")).

@@ -60,7 +60,7 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	}
 	defer c.close()
 	b.rec.Init, err = b.Start(c.cmd)
-	// Once the child has ended, every wait for it ends.
+	// If ctx is done, the child is killed, which ends every wait for it.
 	stop := context.AfterFunc(ctx, func() { _ = c.cmd.Process.Kill() })
 	defer stop()
 	if err != nil {
@@ -83,7 +83,7 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 			return err
 		}
 	}
-	go feed(c.config, boot)
+	go writeBoot(c.config, boot)
 	output := c.output
 	c.config, c.output = nil, nil
 	return engine.AwaitReady(ctx, output)
@@ -96,9 +96,9 @@ const guestThreads = 64
 // groupName is the name of a sandbox's control groups.
 func (e *Engine) groupName(id string) string { return e.name() + "-" + id }
 
-// feed writes the boot configuration to the guest. It ignores errors: if the reader is gone, the
-// code that waits for the guest notices.
-func feed(to *os.File, boot engine.Boot) {
+// writeBoot writes the boot configuration to the guest. It ignores errors: if the guest has ended, the
+// code that waits for it notices.
+func writeBoot(to *os.File, boot engine.Boot) {
 	defer to.Close()
 	_, _ = io.Copy(to, boot.Stream())
 }
@@ -111,7 +111,7 @@ func withOutput(err error, output *os.File) error {
 	if !errors.Is(err, errEnded) {
 		return err
 	}
-	_ = output.SetReadDeadline(time.Now().Add(drainTime)) // without a deadline, the read still ends with the process
+	_ = output.SetReadDeadline(time.Now().Add(drainTime)) // if no deadline can be set, the read still ends with the process
 	data, _ := io.ReadAll(io.LimitReader(output, 64<<10))
 	return fmt.Errorf("%w: %s", err, bytes.TrimSpace(data))
 }
@@ -120,8 +120,8 @@ func withOutput(err error, output *os.File) error {
 // namespaces is reached or zero, the kernel returns "no space" or "too many users" rather than "not
 // permitted".
 func (e *Engine) startFault(err error) error {
-	for _, refusal := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EUSERS, syscall.EINVAL} {
-		if errors.Is(err, refusal) {
+	for _, errno := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EUSERS, syscall.EINVAL} {
+		if errors.Is(err, errno) {
 			return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable", "on this host, this user cannot create the namespaces of a jail").
 				WithHint("crannog doctor lists what is missing")
 		}

@@ -87,7 +87,7 @@ func (b *instance) recover() error {
 	}
 	release, err := b.lock(unix.LOCK_EX | unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
-		return nil // a reader is at work, or the sandbox is gone
+		return nil // the files are being read, or the sandbox is gone
 	}
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (b *instance) recover() error {
 		return nil
 	}
 	if err := b.rec.Group.Freeze(false); err != nil {
-		return fmt.Errorf("let sandbox %s continue: %w", b.rec.ID, err)
+		return fmt.Errorf("thaw sandbox %s: %w", b.rec.ID, err)
 	}
 	if err := os.Remove(mark); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

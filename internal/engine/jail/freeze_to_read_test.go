@@ -13,7 +13,7 @@ import (
 
 // A sandbox is frozen while a process reads its files. If that process dies, the sandbox is thawed
 // as soon as another process accesses it.
-func TestReaderThatDied(t *testing.T) {
+func TestSandboxIsThawedIfItsReaderDied(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
 	e := open(false)(t, dir)
@@ -25,7 +25,7 @@ func TestReaderThatDied(t *testing.T) {
 	}
 	freezer, ok := e.(engine.Freezer)
 	if !ok {
-		t.Fatal("nothing stops processes here")
+		t.Fatal("the engine cannot freeze sandboxes here")
 	}
 	if err := freezer.Freeze(t.Context(), spec.ID); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestReaderThatDied(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(mark); !os.IsNotExist(err) {
-		t.Errorf("the mark is still there: %v", err)
+		t.Errorf("%s still exists: %v", mark, err)
 	}
 	if err := next.Remove(t.Context(), spec.ID); err != nil {
 		t.Error(err)

@@ -37,15 +37,15 @@ func (b *instance) watch() { b.Watch(b.watchMemory, b.ended) }
 // the kernel's count of processes that were killed for lack of memory.
 func (b *instance) ended() {
 	b.End(b.e.log, func() lifetime.Ending {
-		kept, err := readRecord(b.dir)
-		return lifetime.Ending{Err: err, Owner: kept.Init, Earlier: kept.Exit, Cause: b.cause, Write: func(exit engine.Exit) error {
-			kept.Exit = &exit
-			return kept.write(b.dir)
+		stored, err := readRecord(b.dir)
+		return lifetime.Ending{Err: err, Owner: stored.Init, Earlier: stored.Exit, Cause: b.cause, Write: func(exit engine.Exit) error {
+			stored.Exit = &exit
+			return stored.write(b.dir)
 		}}
 	})
 }
 
-// cause finds out why the sandbox ended.
+// cause returns the reason why the sandbox ended.
 func (b *instance) cause() engine.Exit {
 	if b.oom.Load() || b.rec.Group != nil && b.rec.Group.OOMKills() > 0 {
 		return engine.Exit{Reason: engine.ReasonOOM}

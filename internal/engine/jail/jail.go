@@ -69,7 +69,7 @@ var notes = []string{
 // is a Freezer if control groups can be frozen here.
 func New(o Options) (engine.Engine, error) {
 	if !reexec.Dispatched() {
-		return nil, engine.NotDispatched("the jail starts this program again as its first process")
+		return nil, engine.NotDispatched("the engine jail starts this program again as the first process of a sandbox")
 	}
 	e := &Engine{state: o.StateDir, variant: o.Variant, log: o.Log, rootless: os.Geteuid() != 0}
 	e.dir = filepath.Join(e.state, e.name())

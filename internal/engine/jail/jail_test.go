@@ -55,30 +55,30 @@ func image(t testing.TB) engine.Image {
 	return i
 }
 
-func suite(t testing.TB, noCgroups bool) enginetest.Config {
+func testConfig(t testing.TB, noCgroups bool) enginetest.Config {
 	t.Helper()
 	return enginetest.Config{Open: open(noCgroups), Image: image(t), Residue: jailtest.Residue, Cycles: 10}
 }
 
-// inherent are rules that only sandboxes with their own kernel can fulfil.
+// inherent lists the rules that only sandboxes with their own kernel can fulfil.
 var inherent = map[string]string{
 	"cover/read-only-moves-with-a-directory-above": "a directory of the host is moved by copying, which a mount in it stops",
-	"owners/the-workspace-belongs-to-the-user":     "the kernel maps owners one to one: files of third users stay theirs",
+	"owners/the-workspace-belongs-to-the-user":     "the kernel maps owners one to one: files of other users stay theirs",
 	"owners/permissions-hold-inside":               "as above",
 	"owners/protected-paths-can-be-read":           "as above",
 }
 
 func TestConformance(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
-	c := suite(t, false)
+	c := testConfig(t, false)
 	c.Waive = inherent
 	enginetest.Run(t, c)
 }
 
-// Without groups, memory and CPU are not limited. Other code measures a sandbox and ends it.
+// Without control groups, memory and CPU are not limited.
 func TestConformanceWithoutCgroups(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
-	c := suite(t, true)
+	c := testConfig(t, true)
 	c.Cycles, c.Only = 3, []string{"lifecycle/canceled-create-leaves-nothing", "lifecycle/probe-passes-here", "limits/processes-are-bounded", "limits/usage-grows", "restart/", "leaks/"}
 	enginetest.Run(t, c)
 }
@@ -86,7 +86,7 @@ func TestConformanceWithoutCgroups(t *testing.T) {
 // For an unprivileged user, everything in a sandbox belongs to one user.
 func TestConformanceRootless(t *testing.T) {
 	if os.Geteuid() != 0 {
-		c := suite(t, true)
+		c := testConfig(t, true)
 		c.Cycles = 3
 		c.Waive = oneUser
 		enginetest.Run(t, c)
@@ -96,9 +96,9 @@ func TestConformanceRootless(t *testing.T) {
 	hosttest.RerunUnprivileged(t, "^TestConformanceRootless$")
 }
 
-// oneUser are rules that need several user IDs, in addition to the inherent ones.
+// oneUser lists the rules that need several user IDs, in addition to the inherent ones.
 var oneUser = map[string]string{
-	"boundary/host-files-do-not-change":            "its probe as root removes what it needs itself",
+	"boundary/host-files-do-not-change":            "its probe, which runs as root, removes files that it needs itself",
 	"owners/permissions-hold-inside":               "there is no root inside, whose files the user could not write",
 	"owners/the-workspace-belongs-to-the-user":     "there is no root inside to whom a file could be given",
 	"archive/has-kinds-owners-and-removals":        "there is no root inside, which removes files of the template",

@@ -18,7 +18,7 @@ import (
 // The gateway's end of a sandbox's network receives the sandbox's packets, and is the only
 // descriptor that keeps the device alive. When it is closed and the sandbox is gone, nothing is
 // left.
-func TestTap(t *testing.T) {
+func TestTapReceivesPackets(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.TUN)
 	e := open(false)(t, t.TempDir())
 	spec := engine.Spec{ID: "tapped", Image: image(t)}
@@ -67,7 +67,7 @@ func TestTap(t *testing.T) {
 
 // If the network cannot be attached, the sandbox does not exist afterwards, and the error gives the
 // reason.
-func TestAttachThatFails(t *testing.T) {
+func TestCreateFailsIfAttachFails(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.TUN)
 	dir := t.TempDir()
 	e := open(false)(t, dir)
@@ -79,7 +79,7 @@ func TestAttachThatFails(t *testing.T) {
 	defer cancel()
 	var got *fault.Error
 	if err := e.Create(ctx, spec); !errors.As(err, &got) || got.Code != "no_such_policy" {
-		t.Errorf("created with %v", err)
+		t.Errorf("create: %v", err)
 	}
 	if list, err := e.List(t.Context()); err != nil || len(list) > 0 || len(jailtest.Processes(t, dir)) > 0 {
 		t.Errorf("left: %v %v %v", list, jailtest.Processes(t, dir), err)

@@ -28,18 +28,19 @@ func (e *Engine) Probe(ctx context.Context) []engine.Finding {
 	}
 }
 
+// checkUserNamespaces checks that the host's settings allow user namespaces.
 func (e *Engine) checkUserNamespaces() engine.Finding {
 	const name = "user namespaces"
-	for _, s := range []struct{ path, off, fix string }{
+	for _, s := range []struct{ path, forbids, fix string }{
 		{"/proc/sys/user/max_user_namespaces", "0", "sudo sysctl user.max_user_namespaces=10000"},
 		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "sudo sysctl kernel.unprivileged_userns_clone=1"},
 		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for crannog with the rule userns"},
 	} {
 		data, err := os.ReadFile(s.path)
-		if err != nil || strings.TrimSpace(string(data)) != s.off || !e.rootless && s.path != "/proc/sys/user/max_user_namespaces" {
+		if err != nil || strings.TrimSpace(string(data)) != s.forbids || !e.rootless && s.path != "/proc/sys/user/max_user_namespaces" {
 			continue
 		}
-		f := engine.Fail(name, s.path+" is "+s.off, s.fix)
+		f := engine.Fail(name, s.path+" is "+s.forbids, s.fix)
 		f.Code = "user_namespaces_unavailable"
 		return f
 	}
@@ -94,8 +95,8 @@ func checkLandlock() engine.Finding {
 func (e *Engine) checkGroups() engine.Finding {
 	const name = "cgroups"
 	if e.groups == nil {
-		return engine.Warn(name, fmt.Sprintf("%v: memory and CPU are not bounded, and a sandbox cannot be paused in memory", e.noGroups),
-			"run as root; or let a group with the controllers cpu and memory be delegated, and start crannog in it: systemd-run --user --scope -p Delegate=yes")
+		return engine.Warn(name, fmt.Sprintf("%v: memory and CPU are not limited, and a sandbox cannot be paused in memory", e.noGroups),
+			"run as root; or delegate a group with the controllers cpu and memory, and start crannog in it: systemd-run --user --scope -p Delegate=yes")
 	}
 	return engine.OK(name, e.groups.String())
 }

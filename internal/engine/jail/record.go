@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// record describes a sandbox and is stored in its directory. The first version is written before
-// anything else is created, and the version with the first process before that process does
+// record describes a sandbox and is stored in its directory. It is written first
+// before anything else is created, and again with the first process before that process does
 // anything. After a crash at any step, the record is enough to find and free the rest.
 type record struct {
 	ID      string          `json:"id"`
@@ -37,15 +37,14 @@ func readRecord(dir string) (rec record, err error) {
 func (r record) write(dir string) error { return sandboxdir.Write(dir, r) }
 
 // Each sandbox has its own range of the host's IDs, so that a program that escaped from one could
-// not touch the processes of another. The ranges are far above the IDs of people and of most other
-// tools.
+// not touch the processes of another. The ranges are far above those that hosts usually assign.
 const (
 	firstID  = 1 << 30
 	rangeIDs = 1 << 16
 	ranges   = 8192
 )
 
-// idBase returns the host's ID of root in the sandbox.
+// idBase returns the first of the host's IDs of the sandbox, which is root in it.
 func (r record) idBase() int { return firstID + r.Slot*rangeIDs }
 
 // slots returns the directory with a link for each range in use. The engine and its variants share

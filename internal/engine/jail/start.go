@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// namespaces are the namespaces of each sandbox.
+// namespaces lists the namespaces of each sandbox.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
 // exitName is the file for the guest's exit status.
@@ -32,7 +32,7 @@ type child struct {
 	cmd     *exec.Cmd
 	control *os.File // SOCK_SEQPACKET
 	config  *os.File // its standard input
-	output  *os.File // what it prints
+	output  *os.File // its standard output and error
 }
 
 func (c *child) close() {
@@ -53,7 +53,7 @@ func guestProgram(image engine.Image) (string, error) {
 	return "", fault.Newf(fault.Invalid, "image_invalid", "the image does not show a guest program at %q", image.Guest)
 }
 
-// openHigh opens a file with a number above the descriptors that are passed to a child.
+// openHigh opens a file at a descriptor above those that are passed to a child.
 func openHigh(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -79,9 +79,9 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 	}
 	defer program.Close()
 	c := &child{}
-	var theirs []*os.File
+	var childFiles []*os.File
 	defer func() {
-		closeFiles(theirs)
+		closeFiles(childFiles)
 		if err != nil {
 			c.close()
 		}
@@ -90,36 +90,36 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 	if err != nil {
 		return nil, err
 	}
-	theirs = append(theirs, listener)
+	childFiles = append(childFiles, listener)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
 	c.control = os.NewFile(uintptr(fds[0]), "control")
-	theirs = append(theirs, os.NewFile(uintptr(fds[1]), "control"))
+	childFiles = append(childFiles, os.NewFile(uintptr(fds[1]), "control"))
 	exit, err := os.OpenFile(filepath.Join(b.dir, exitName), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	theirs = append(theirs, exit)
+	childFiles = append(childFiles, exit)
 	if e.variant != nil {
 		service, err := e.variant.serve()
 		if err != nil {
 			return nil, err
 		}
-		theirs = append(theirs, service)
+		childFiles = append(childFiles, service)
 	}
-	given := theirs
+	extraFiles := childFiles
 	in, config, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	c.config, theirs = config, append(theirs, in)
+	c.config, childFiles = config, append(childFiles, in)
 	output, out, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	c.output, theirs = output, append(theirs, out)
+	c.output, childFiles = output, append(childFiles, out)
 
 	// The program is named by its descriptor, because the sandbox's IDs may not be able to search
 	// its path.
@@ -127,7 +127,7 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 	c.cmd.Args = []string{setup.Arg0, e.tag() + "-" + spec.ID}
 	c.cmd.Env = []string{}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = in, out, out
-	c.cmd.ExtraFiles = given
+	c.cmd.ExtraFiles = extraFiles
 	c.cmd.SysProcAttr = e.attributes(b.rec)
 	start := c.cmd.Start
 	if b.rec.Group != nil {
@@ -144,7 +144,8 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 // sandbox can read it and should not learn the path.
 func (e *Engine) tag() string { return Tag(e.dir) }
 
-// Tag returns the name of the first processes of the sandboxes below a directory.
+// Tag returns the first part of the names of the sandboxes' first processes, for a directory of the
+// engine.
 func Tag(dir string) string {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(dir)) // writing to a hash does not fail
@@ -220,9 +221,9 @@ func (e *Engine) request(c *child, b *instance, spec engine.Spec) (device *os.Fi
 			}
 		}
 	}
-	made, err := answer(c.control)
-	if made != nil {
-		device = made
+	received, err := answer(c.control)
+	if received != nil {
+		device = received
 	}
 	return device, err
 }
@@ -243,9 +244,9 @@ func tapIn(pid int) (*os.File, error) {
 			// The first thread of a process never ends. While it is locked here, the next goroutine
 			// gets another thread.
 			defer runtime.UnlockOSThread()
-			again := sync.WaitGroup{}
-			again.Go(onThread)
-			again.Wait()
+			var retry sync.WaitGroup
+			retry.Go(onThread)
+			retry.Wait()
 			return
 		}
 		r := result{err: joinNetwork(pid)}

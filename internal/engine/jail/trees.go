@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
+// workspaceDir is where the workspace is mounted.
 const workspaceDir = "/workspace"
 
 // tree is a file or a directory of the host that is shown in a sandbox.
@@ -161,6 +162,7 @@ func ownersOf(path string, base int, known map[[2]int]*os.File) (*os.File, error
 	return known[key], nil
 }
 
+// mapsOf returns the maps in which owner is the sandbox's user.
 func mapsOf(owner, base int) []syscall.SysProcIDMap {
 	list := []syscall.SysProcIDMap{{ContainerID: owner, HostID: base + engine.UserID, Size: 1}}
 	if owner != 0 {

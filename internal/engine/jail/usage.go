@@ -63,8 +63,8 @@ func children(pid int) (list []int) {
 	return list
 }
 
-// Bounds implements engine.Meter. Programs in the sandbox can read the limits of the disk and of
-// processes themselves.
+// Bounds implements engine.Meter. The limits of the disk and of processes are not among them, because
+// programs in the sandbox can read those themselves.
 func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
 	b, err := e.sandboxes.Find(id)
 	if err != nil {
@@ -82,6 +82,7 @@ func (f freezing) Freeze(ctx context.Context, id string) error { return f.freeze
 // Thaw implements engine.Freezer.
 func (f freezing) Thaw(ctx context.Context, id string) error { return f.freeze(ctx, id, false) }
 
+// freeze freezes or thaws a sandbox.
 func (f freezing) freeze(ctx context.Context, id string, stop bool) error {
 	return f.exclusively(ctx, id, func(b *instance) error {
 		return lifetime.Freeze(b.rec.Group, b.rec.Init, id, stop)

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// Variant configures an engine whose sandboxes are jails without a network, in which the guest runs
-// programs in another way.
+// Variant configures an engine whose sandboxes are jails without a network, and whose guest runs
+// programs differently.
 type Variant struct {
 	Name     string // also the name of its directory in the state directory
 	Version  string
@@ -20,8 +20,8 @@ type Variant struct {
 	Notes    []string
 	// Arguments returns additional arguments of the guest.
 	Arguments func(engine.Spec) ([]string, error)
-	// Serve answers requests of one sandbox's guest on a socket that no program in the sandbox has.
-	// It returns when the guest has ended, or after the sandbox was removed.
+	// Serve answers requests of one sandbox's guest on a socket that programs in the sandbox cannot
+	// use. It returns when the guest has ended, or after the sandbox was removed.
 	Serve func(*net.UnixConn)
 }
 
@@ -53,16 +53,16 @@ func (v *Variant) serve() (*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "service"), os.NewFile(uintptr(fds[1]), "service")
-	defer ours.Close()
-	conn, err := net.FileConn(ours)
+	ourEnd, guestEnd := os.NewFile(uintptr(fds[0]), "service"), os.NewFile(uintptr(fds[1]), "service")
+	defer ourEnd.Close()
+	conn, err := net.FileConn(ourEnd)
 	if err != nil {
-		theirs.Close()
+		guestEnd.Close()
 		return nil, err
 	}
 	go func() {
 		defer conn.Close()
 		v.Serve(conn.(*net.UnixConn)) //nolint:forcetypeassert // the socket was created as a Unix socket above
 	}()
-	return theirs, nil
+	return guestEnd, nil
 }

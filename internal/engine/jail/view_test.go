@@ -27,28 +27,28 @@ func TestArchiveReadsOnlyTheView(t *testing.T) {
 		defer view.Close()
 		return (&instance{rec: record{Init: self}}).checkView(view)
 	}
-	memory := t.TempDir()
+	tmpfs := t.TempDir()
 	mount := func(flags uintptr) {
-		if err := unix.Mount("tmpfs", memory, "tmpfs", flags, ""); err != nil {
+		if err := unix.Mount("tmpfs", tmpfs, "tmpfs", flags, ""); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := unix.Unmount(memory, 0); err != nil {
+			if err := unix.Unmount(tmpfs, 0); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	mount(unix.MS_RDONLY)
-	if err := check(memory); err != nil {
-		t.Errorf("a read-only file system in memory: %v", err)
+	if err := check(tmpfs); err != nil {
+		t.Errorf("a read-only tmpfs is refused: %v", err)
 	}
 	mount(0)
-	if check(memory) == nil {
-		t.Error("a file system that can be written is read")
+	if check(tmpfs) == nil {
+		t.Error("a writable tmpfs is accepted")
 	}
 	for _, path := range []string{"/proc", "/sys", filepath.Dir(must(os.Executable()))} {
 		if check(path) == nil {
-			t.Errorf("%s is read", path)
+			t.Errorf("%s is accepted", path)
 		}
 	}
 }

@@ -22,10 +22,10 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	return nil
 }
 
-// leastMemory is what a kernel, the guest and a small program need.
-const leastMemory = 160 << 20
+// minMemory is the memory that a kernel, the guest and a small program need.
+const minMemory = 160 << 20
 
-// check refuses what the engine cannot do, and fills the limits.
+// check refuses what the engine cannot do, and fills in the default limits.
 func (e *Engine) check(spec *engine.Spec) error {
 	if err := spec.Check(e.Info()); err != nil {
 		return err
@@ -41,9 +41,9 @@ func (e *Engine) check(spec *engine.Spec) error {
 			WithHint("start the snapshot on the engine that took it: leave the engine out")
 	}
 	spec.Limits = spec.Limits.OrDefault()
-	if spec.Limits.MemoryBytes < leastMemory {
-		return fault.Newf(fault.Invalid, "memory_too_small", "a virtual machine needs at least %d MiB of memory", leastMemory>>20).
-			WithHint("ask for more memory, or use another engine")
+	if spec.Limits.MemoryBytes < minMemory {
+		return fault.Newf(fault.Invalid, "memory_too_small", "a virtual machine needs at least %d MiB of memory", minMemory>>20).
+			WithHint("request more memory, or use another engine")
 	}
 	return nil
 }

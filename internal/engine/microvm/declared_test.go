@@ -6,36 +6,37 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// able is an engine with the abilities of this one.
-type able interface {
+// fullEngine lists the interfaces of this engine.
+type fullEngine interface {
 	engine.Engine
 	engine.Meter
 	engine.Freezer
 }
 
-// bounded is an emulated engine that declares the boundary that it has with KVM: the rules are about
-// that one.
-type bounded struct{ able }
+// withKVMBoundary is an emulated engine that declares the boundary that it would have with KVM,
+// because the rules are about that boundary.
+type withKVMBoundary struct{ fullEngine }
 
 // Info implements engine.Engine.
-func (b bounded) Info() engine.Info {
-	info := b.able.Info()
+func (b withKVMBoundary) Info() engine.Info {
+	info := b.fullEngine.Info()
 	info.Boundary = engine.OwnKernel
 	return info
 }
 
+// declared returns a function that opens the engine with that boundary.
 func declared(open func(t testing.TB, dir string) engine.Engine) func(t testing.TB, dir string) engine.Engine {
 	return func(t testing.TB, dir string) engine.Engine {
 		t.Helper()
-		e, ok := open(t, dir).(able)
+		e, ok := open(t, dir).(fullEngine)
 		if !ok {
-			t.Fatal("without control groups of its own, the engine cannot freeze sandboxes")
+			t.Fatal("without control groups, the engine cannot freeze sandboxes")
 		}
-		return bounded{e}
+		return withKVMBoundary{e}
 	}
 }
 
-// waived are the rules that cannot hold.
+// waived lists the rules that cannot hold, with the reasons.
 var waived = map[string]string{
 	"boundary/probes-are-refused":                       "the calls reach a kernel of the sandbox's own, which is a whole Linux",
 	"boundary/host-state-does-not-change":               "its control: root inside cannot change the settings of its own kernel, which would lift what the policy protects",

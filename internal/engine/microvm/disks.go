@@ -22,15 +22,17 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
+// workspaceDir is where the workspace is mounted.
 const workspaceDir = "/workspace"
 
-// source is stored beside a disk of an image. A disk whose files are gone is removed.
+// source is stored next to an image's disk and names the directory of the image's files. If that no
+// longer exists, the disk is removed.
 type source struct{ Dir string }
 
-// rootDisk returns the disk of an image, and makes it on first use.
+// rootDisk returns the disk of an image, and creates it on first use.
 func (e *Engine) rootDisk(ctx context.Context, image engine.Image) (disk string, view engine.HostView, err error) {
 	if e.o.Images == nil {
-		return "", view, fault.New(fault.Unsupported, engine.CodeImage, "the engine microvm has no store of images here")
+		return "", view, fault.New(fault.Unsupported, engine.CodeImage, "the engine microvm has no image store here")
 	}
 	if view, err = e.o.Images.ImageView(ctx, *image.OCI); err != nil {
 		return "", view, err
@@ -43,7 +45,7 @@ func (e *Engine) rootDisk(ctx context.Context, image engine.Image) (disk string,
 			return "", view, err
 		}
 		if !info.Mode().IsRegular() {
-			return "", view, fault.Newf(fault.Unsupported, engine.CodeImage, "the engine microvm shows no directories of the host, such as %s", b.Source)
+			return "", view, fault.Newf(fault.Unsupported, engine.CodeImage, "the engine microvm cannot show a directory of the host: %s", b.Source)
 		}
 		fmt.Fprintf(key, "%s %s %d %d\n", b.Source, b.Target, info.Size(), info.ModTime().UnixNano())
 	}
@@ -53,7 +55,7 @@ func (e *Engine) rootDisk(ctx context.Context, image engine.Image) (disk string,
 		return disk, view, err
 	}
 	made := e.making.DoChan(name, func() (any, error) {
-		// Other callers wait for the same: a caller that leaves does not stop it.
+		// Other callers may wait for the same disk, so the end of one request does not stop this.
 		return nil, e.makeDisk(context.WithoutCancel(ctx), disk, view)
 	})
 	select {
@@ -64,6 +66,7 @@ func (e *Engine) rootDisk(ctx context.Context, image engine.Image) (disk string,
 	}
 }
 
+// makeDisk creates the disk of an image from a view of its files.
 func (e *Engine) makeDisk(ctx context.Context, disk string, view engine.HostView) error {
 	var table fileowners.Table
 	if view.Owners != "" {
@@ -88,10 +91,10 @@ func (e *Engine) makeDisk(ctx context.Context, disk string, view engine.HostView
 	return rootimage.Write(ctx, disk, trees)
 }
 
-// pruneDisks removes the disks of images that do not exist any more. A machine that runs keeps its
-// disks.
+// pruneDisks removes the disks of images that no longer exist. A running machine has its disks
+// open and keeps them.
 func (e *Engine) pruneDisks() {
-	list, _ := filepath.Glob(filepath.Join(e.imagesDir(), "*.json")) // fails only for patterns that are none
+	list, _ := filepath.Glob(filepath.Join(e.imagesDir(), "*.json")) // fails only for an invalid pattern
 	for _, name := range list {
 		var s source
 		data, err := os.ReadFile(name)
@@ -106,13 +109,13 @@ func (e *Engine) pruneDisks() {
 			err = os.Remove(name)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			e.log.Warn("a disk of an image that is gone is not removed", "path", name, "err", err)
+			e.log.Warn("the disk of a removed image cannot be removed", "path", name, "err", err)
 		}
 	}
 }
 
-// ownDisk makes the disk of what only this sandbox has of the host, and returns the trees on it. There
-// is no disk if there are none.
+// ownDisk creates a disk with the sandbox's workspace and mounts, and returns the trees on it. Without
+// any, there is no disk.
 func (b *instance) ownDisk(ctx context.Context, spec engine.Spec, view engine.HostView) (disk string, trees []setup.Tree, err error) {
 	covered := map[string]bool{}
 	for _, list := range [][]string{spec.Hide, spec.Absent} {
@@ -121,7 +124,7 @@ func (b *instance) ownDisk(ctx context.Context, spec engine.Spec, view engine.Ho
 		}
 	}
 	var copied []rootimage.Tree
-	add := func(source, place, target string, isMount bool) error {
+	add := func(source, location, target string, isMount bool) error {
 		info, err := os.Stat(source)
 		if err != nil {
 			return fmt.Errorf("show %s: %w", target, err)
@@ -129,16 +132,16 @@ func (b *instance) ownDisk(ctx context.Context, spec engine.Spec, view engine.Ho
 		if source, err = filepath.EvalSymlinks(source); err != nil {
 			return fmt.Errorf("show %s: %w", target, err)
 		}
-		t := setup.Tree{Target: target, Source: path.Join(machine.OwnPlace, place), Place: isMount}
+		t := setup.Tree{Target: target, Source: path.Join(machine.OwnMount, location), Place: isMount}
 		if !info.IsDir() {
-			// A file is shown by the directory that it is in.
+			// A file is shown through its directory, because only directories can be mounted.
 			t.File, t.Copy, t.Name = true, isMount, path.Base(target)
-			place = path.Join(place, t.Name)
+			location = path.Join(location, t.Name)
 		}
 		trees = append(trees, t)
 		copied = append(copied, rootimage.Tree{
-			Source: source, Target: "/" + place, Owner: rootimage.AllOf(engine.UserID, engine.UserID),
-			// What the policy hides does not leave the host.
+			Source: source, Target: "/" + location, Owner: rootimage.AllOf(engine.UserID, engine.UserID),
+			// Hidden files are not copied to the disk.
 			Empty: func(name string) bool { return covered[path.Join(target, name)] },
 		})
 		return nil
@@ -150,7 +153,7 @@ func (b *instance) ownDisk(ctx context.Context, spec engine.Spec, view engine.Ho
 	}
 	for i, m := range spec.Mounts {
 		if _, err := os.Lstat(filepath.Join(view.Dir, m.Target)); err == nil {
-			return "", nil, fault.Newf(fault.Invalid, "mount_taken", "%s is a place of the image's", m.Target)
+			return "", nil, fault.Newf(fault.Invalid, "mount_taken", "%s is used by the image", m.Target)
 		}
 		if err := add(m.Source, "mount"+strconv.Itoa(i), m.Target, true); err != nil {
 			return "", nil, err

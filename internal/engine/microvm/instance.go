@@ -15,14 +15,14 @@ import (
 	"github.com/crannog/crannog/internal/engine/microvm/keeper"
 )
 
-// instance is the handle of one sandbox. All that it holds can be found again from the sandbox's
+// instance is the handle of one sandbox. Its content can be restored from the sandbox's
 // record.
 type instance struct {
 	e   *Engine
 	rec record
-	dir string // its own directory
+	dir string // the sandbox's directory
 
-	freezing sync.Mutex // held while it is stopped or continued
+	freezing sync.Mutex // held while the sandbox is frozen or thawed
 
 	*lifetime.Life
 }
@@ -38,29 +38,29 @@ func (b *instance) watch() { b.Watch(nil, b.ended) }
 // ended records why the sandbox stopped.
 func (b *instance) ended() {
 	b.End(b.e.log, func() lifetime.Ending {
-		kept, err := readRecord(b.dir)
-		return lifetime.Ending{Err: err, Owner: kept.Keeper, Earlier: kept.Exit, Cause: b.cause, Write: func(exit engine.Exit) error {
-			kept.Exit = &exit
-			return kept.write(b.dir)
+		stored, err := readRecord(b.dir)
+		return lifetime.Ending{Err: err, Owner: stored.Keeper, Earlier: stored.Exit, Cause: b.cause, Write: func(exit engine.Exit) error {
+			stored.Exit = &exit
+			return stored.write(b.dir)
 		}}
 	})
 }
 
-// cause returns how the machine ended. A keeper that wrote nothing down was killed.
+// cause returns how the machine ended. A keeper that recorded nothing was killed.
 func (b *instance) cause() engine.Exit {
-	told, known := b.told()
-	exit := engine.Exit{Reason: told.Reason, Code: told.Code, At: told.At}
+	recorded, known := b.recordedExit()
+	exit := engine.Exit{Reason: recorded.Reason, Code: recorded.Code, At: recorded.At}
 	if !known {
 		exit.Reason = engine.ReasonCrashed
 	}
 	if exit.Reason == engine.ReasonCrashed {
-		b.e.log.Warn("a virtual machine failed", "sandbox", b.rec.ID, "printed", told.Text)
+		b.e.log.Warn("a virtual machine failed", "sandbox", b.rec.ID, "printed", recorded.Text)
 	}
 	return exit
 }
 
-// told returns how the machine ended, if its keeper was able to write it down.
-func (b *instance) told() (exit keeper.Exit, known bool) {
+// recordedExit returns how the machine ended, if its keeper recorded it.
+func (b *instance) recordedExit() (exit keeper.Exit, known bool) {
 	data, err := os.ReadFile(filepath.Join(b.dir, exitName))
 	if err != nil {
 		return exit, false
@@ -68,7 +68,7 @@ func (b *instance) told() (exit keeper.Exit, known bool) {
 	return exit, json.Unmarshal(data, &exit) == nil
 }
 
-// machine returns the process that is the machine, which may have ended.
+// machine returns the process that runs the machine. It may have ended.
 func (b *instance) machine() (p process.Process, known bool) {
 	data, err := os.ReadFile(filepath.Join(b.dir, processName))
 	if err != nil {
@@ -90,14 +90,14 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 // Remove implements engine.Engine.
 func (e *Engine) Remove(_ context.Context, id string) error { return e.sandboxes.Remove(id) }
 
-// Destroy ends the machine and frees everything it held. It may be called at any stage of creation
-// and any number of times.
+// Destroy ends the machine and frees all its resources. It may be called at any stage of creation,
+// and repeatedly.
 func (b *instance) Destroy() error {
 	if err := b.BeginRemoval(); err != nil {
 		return err
 	}
-	// In version 1, not even SIGKILL ends a frozen process. The kernel ends the machine with its
-	// keeper, some time later.
+	// In version 1, not even SIGKILL ends a frozen process. After the end of the keeper,
+	// the kernel also ends the machine, but with a delay.
 	errs := []error{b.rec.Group.Freeze(false), b.rec.Keeper.Kill(lifetime.Patience)}
 	if m, known := b.machine(); known {
 		errs = append(errs, m.Kill(lifetime.Patience))
@@ -107,7 +107,7 @@ func (b *instance) Destroy() error {
 	if b.e.groups != nil {
 		errs = append(errs, b.e.groups.RemoveNamed(groupName(b.rec.ID)))
 	}
-	// The directory comes last: as long as it exists, List names the sandbox.
+	// The directory is removed last, because List finds the sandbox by it.
 	if errors.Join(errs...) == nil {
 		errs = append(errs, sandboxdir.Remove(b.dir))
 	}

@@ -31,9 +31,9 @@ func create(t *testing.T, e engine.Engine, id string) {
 	})
 }
 
-// P57: a machine that is killed is a sandbox that crashed. One whose keeper is killed ends with it. Another
-// process than the one that made a sandbox sees both, and nothing is left of either.
-func TestKilled(t *testing.T) {
+// P57: if its machine is killed, a sandbox has crashed, and a machine ends with its keeper. A process
+// that did not create the sandbox detects both, and nothing remains of either.
+func TestKilledMachineOrKeeper(t *testing.T) {
 	image(t)
 	dir := t.TempDir()
 	e := open(false)(t, dir)
@@ -53,13 +53,13 @@ func TestKilled(t *testing.T) {
 		},
 	} {
 		if name != "machine" && !hosttest.Full() {
-			continue // each takes a boot
+			continue // each boots a machine
 		}
 		t.Run(name, func(t *testing.T) {
 			create(t, e, name)
-			again := open(false)(t, dir) // as after kill -9 of the server
+			second := open(false)(t, dir) // as after kill -9 of the server
 			var conn net.Conn
-			conn, err := again.Dial(t.Context(), name, guestboot.Port)
+			conn, err := second.Dial(t.Context(), name, guestboot.Port)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,18 +67,18 @@ func TestKilled(t *testing.T) {
 			if err := syscall.Kill(kill(t, name), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			exit, err := again.Wait(hosttest.Context(t), name)
+			exit, err := second.Wait(hosttest.Context(t), name)
 			if err != nil || exit.Reason != engine.ReasonCrashed {
 				t.Errorf("got %+v %v, want crashed", exit, err)
 			}
-			if list, err := again.List(t.Context()); err != nil || len(list) != 1 || list[0].State != engine.Stopped {
+			if list, err := second.List(t.Context()); err != nil || len(list) != 1 || list[0].State != engine.Stopped {
 				t.Errorf("list: %+v %v", list, err)
 			}
 			hosttest.Eventually(t, "the machine ends with its keeper", func() bool {
 				keepers, machines := microvmtest.Processes(t, dir)
 				return len(keepers)+len(machines) == 0
 			})
-			if err := again.Remove(t.Context(), name); err != nil {
+			if err := second.Remove(t.Context(), name); err != nil {
 				t.Error(err)
 			}
 			if left := microvmtest.Residue(t, dir); left["groups"] != 0 {

@@ -32,7 +32,7 @@ type Images interface {
 
 // Options configure the engine.
 type Options struct {
-	// StateDir is the server's state directory; the engine keeps everything below microvm/ in it.
+	// StateDir is the server's state directory. The engine stores everything below microvm/ in it.
 	StateDir string
 	Log      *slog.Logger
 	// Guest is the path of the guest's static program on this host. It is the first process of each
@@ -41,12 +41,12 @@ type Options struct {
 	// Kernel is the kernel of the machines: a file, or a directory with kernels. "" is the newest in
 	// /boot.
 	Kernel string
-	// Emulate runs the machines without the processor's virtualization. Such a machine is no boundary:
-	// QEMU's developers fix no security holes of its emulation. It is for tests.
+	// Emulate runs the machines without the processor's virtualization. Such a machine is no boundary,
+	// because QEMU's developers do not treat holes in its emulation as security bugs. It is for tests.
 	Emulate bool
-	// NoCgroups leaves control groups alone, as on a host where they cannot be written.
+	// NoCgroups makes the engine run without control groups, as on a host without writable ones.
 	NoCgroups bool
-	// Images has the images that sandboxes start from; nil is none.
+	// Images finds the images from which sandboxes start. It may be nil.
 	Images Images
 }
 
@@ -56,8 +56,8 @@ type Engine struct {
 	dir      string // StateDir/microvm
 	log      *slog.Logger
 	qemu     vmm.QEMU
-	groups   *cgroup.Tree // nil if groups cannot be made
-	noGroups error        // why groups cannot be made
+	groups   *cgroup.Tree // nil if groups cannot be created
+	noGroups error        // why groups cannot be created
 	making   singleflight.Group
 
 	sandboxes lifetime.Table[*instance]
@@ -68,13 +68,13 @@ var (
 	_ engine.Meter  = (*Engine)(nil)
 )
 
-// New opens the engine on a state directory, which it shares with other processes that do the same.
-// It does not look for QEMU, for the kernel or for the processor's virtualization: what is missing is
-// a finding of Probe, and an error of Create. The returned engine can freeze sandboxes where control
-// groups can.
+// New opens the engine on a state directory, which several processes may share.
+// It does not look for QEMU, for the kernel or for the processor's virtualization. If one is missing,
+// Probe reports it, and Create fails. The returned engine is a Freezer if control groups can be frozen
+// here.
 func New(o Options) (engine.Engine, error) {
 	if !reexec.Dispatched() {
-		return nil, engine.NotDispatched("the keeper of a machine is a second process of the same program")
+		return nil, engine.NotDispatched("the engine microvm starts this program again as the keeper of a machine")
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -89,7 +89,7 @@ func New(o Options) (engine.Engine, error) {
 		}
 	}
 	if o.NoCgroups {
-		e.noGroups = errors.New("switched off by the caller")
+		e.noGroups = errors.New("disabled by an option")
 	} else {
 		e.groups, e.noGroups = cgroup.Detect()
 	}
@@ -99,7 +99,7 @@ func New(o Options) (engine.Engine, error) {
 	return e, nil
 }
 
-// freezing is an Engine on a host whose control groups stop processes.
+// freezing is an Engine on a host whose control groups can be frozen.
 type freezing struct{ *Engine }
 
 // Info implements engine.Engine.
@@ -116,7 +116,8 @@ func (e *Engine) Info() engine.Info {
 		Enforces:   []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		Shows:      []engine.Limit{engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		OwnNetwork: true, OwnFiles: true, DiskInMemory: true,
-		// Not a service of others, but a sandbox costs more time and memory than on any other engine.
+		// A sandbox costs more time and memory than on other engines, so only requests select this
+		// one.
 		OnRequest:    true,
 		Capabilities: engine.Implemented(e),
 		Images:       []engine.ImageKind{engine.ImageOCI},
@@ -130,7 +131,7 @@ func (e *Engine) Info() engine.Info {
 	if slices.Contains(e.groups.Enforces(), engine.LimitCPU) {
 		info.Enforces = append(info.Enforces, engine.LimitCPU)
 	} else {
-		info.Notes = append(info.Notes, fmt.Sprintf("no writable cgroup (%v): parts of a processor are not bounded, and a sandbox cannot be paused in memory", e.noGroups))
+		info.Notes = append(info.Notes, fmt.Sprintf("no writable cgroup (%v): processor time is not limited, and a sandbox cannot be paused in memory", e.noGroups))
 	}
 	if e.o.Emulate {
 		info.Boundary = engine.NoBoundary
@@ -139,18 +140,20 @@ func (e *Engine) Info() engine.Info {
 	return info
 }
 
+// imagesDir is the directory with the disks of images.
 func (e *Engine) imagesDir() string { return filepath.Join(e.dir, ".images") }
 
+// bootDir is the directory with the files from which machines boot.
 func (e *Engine) bootDir() string { return filepath.Join(e.dir, ".boot") }
 
-// instanceDir is where a sandbox's own files are.
+// instanceDir returns the directory of a sandbox.
 func (e *Engine) instanceDir(id string) string { return filepath.Join(e.dir, id) }
 
 // load makes a handle of a sandbox from its record.
 func (e *Engine) load(id string) (*instance, error) {
 	rec, err := readRecord(e.instanceDir(id))
 	if rec.ID != id {
-		rec = record{ID: id} // a creation that was cut short before it wrote a record
+		rec = record{ID: id} // the creation was interrupted before it wrote a record
 	}
 	return newInstance(e, rec), err
 }

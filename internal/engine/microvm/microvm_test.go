@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// The test binary is also the keeper of machines, the first process in them, and the program that
-// probes the boundary from inside.
+// The test binary has every role: the keeper of machines, the first process in them, and the probe of
+// the boundary from inside.
 func TestMain(m *testing.M) {
 	reexec.Dispatch(machine.Role(), keeper.Role(), enginetest.ProbeRole())
 	code := m.Run()
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shared is the image of all tests.
+// shared holds the image that all tests use.
 var shared struct {
 	once  sync.Once
 	dir   string
@@ -41,6 +41,7 @@ var shared struct {
 	err   error
 }
 
+// image returns the shared image, and skips the test if the host cannot run machines.
 func image(t testing.TB) *microvmtest.Image {
 	t.Helper()
 	hosttest.Need(t, hosttest.Program(vmm.Program), microvmtest.Ability, hosttest.Python, hosttest.Bash)
@@ -64,6 +65,7 @@ func image(t testing.TB) *microvmtest.Image {
 	return shared.image
 }
 
+// open returns a function that opens the engine.
 func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
 	return func(t testing.TB, dir string) engine.Engine {
 		t.Helper()
@@ -79,16 +81,18 @@ func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
 	}
 }
 
-// smoke are the rules that make test checks; make test-microvm checks all. Each takes a boot or two.
-var smoke = []string{"files/hidden-paths-are-empty"}
+// smokeRules lists the rules that make test checks. Each boots a machine or two. make test-microvm
+// checks all rules.
+var smokeRules = []string{"files/hidden-paths-are-empty"}
 
-func suite(t testing.TB) enginetest.Config {
+// testConfig returns the configuration of the conformance tests.
+func testConfig(t testing.TB) enginetest.Config {
 	t.Helper()
 	c := enginetest.Config{Open: declared(open(false)), Image: image(t).OCI(), Residue: microvmtest.Residue, Cycles: 3, Waive: waived}
 	if !hosttest.Full() {
-		c.Only = smoke
+		c.Only = smokeRules
 	}
 	return c
 }
 
-func TestConformance(t *testing.T) { enginetest.Run(t, suite(t)) }
+func TestConformance(t *testing.T) { enginetest.Run(t, testConfig(t)) }

@@ -14,7 +14,7 @@ import (
 
 // A machine with a network sends what its programs send to the gateway's end, as frames in a stream,
 // and has an address of the sandbox's network.
-func TestNetwork(t *testing.T) {
+func TestNetworkExchangesFrames(t *testing.T) {
 	e := open(false)(t, t.TempDir())
 	peer, gateway, err := attachment.Pair(attachment.Ethernet)
 	if err != nil {
@@ -35,12 +35,12 @@ func TestNetwork(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// From outside, a question for the sandbox's address is answered by its kernel.
-	question := []byte{
+	// The sandbox's kernel answers an ARP request for its address from outside.
+	request := []byte{
 		0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0xc7, 0x0a, 0xc7, 0, 1, 8, 6, // ARP, to all
 		0, 1, 8, 0, 6, 4, 0, 1, 2, 0xc7, 0x0a, 0xc7, 0, 1, 10, 199, 0, 1, 0, 0, 0, 0, 0, 0, 10, 199, 0, 2,
 	}
-	if _, err := gateway.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(question))), question...)); err != nil {
+	if _, err := gateway.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(request))), request...)); err != nil {
 		t.Fatal(err)
 	}
 	if err := gateway.SetReadDeadline(hosttest.Deadline()); err != nil {
@@ -55,7 +55,7 @@ func TestNetwork(t *testing.T) {
 		if _, err := io.ReadFull(gateway, frame); err != nil {
 			t.Fatal(err)
 		}
-		if len(frame) >= len(question) && frame[12] == 8 && frame[13] == 6 && frame[21] == 2 && string(frame[28:32]) == "\x0a\xc7\x00\x02" {
+		if len(frame) >= len(request) && frame[12] == 8 && frame[13] == 6 && frame[21] == 2 && string(frame[28:32]) == "\x0a\xc7\x00\x02" {
 			return
 		}
 	}

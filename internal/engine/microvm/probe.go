@@ -30,17 +30,18 @@ const (
 	codeQEMU   = "qemu_missing"
 )
 
-// kvmHint is what helps where the processor's virtualization cannot be used.
-const kvmHint = "use a host with KVM: bare metal, or a virtual machine with nested virtualization switched on; other engines need none"
+// kvmHint is the hint for hosts where the processor's virtualization cannot be used.
+const kvmHint = "use a host with KVM: bare metal, or a virtual machine with nested virtualization enabled; other engines do not need it"
 
+// kernelHint is the hint for hosts without a kernel to boot.
 const kernelHint = "apt-get install linux-image-cloud-amd64, or download and unpack that package and name its directory in the setting microvm_kernel"
 
-// noKernel explains why there is nothing to boot.
+// noKernel returns the fault for a host without a kernel to boot.
 func noKernel(err error) error {
 	return fault.Wrap(err, fault.Unsupported, codeKernel, fmt.Sprintf("no kernel for virtual machines: %v", err)).WithHint(kernelHint)
 }
 
-// Probe implements engine.Engine. That KVM works is known only when a kernel has booted on it.
+// Probe implements engine.Engine. Whether KVM works is known only once a kernel has booted on it.
 func (e *Engine) Probe(ctx context.Context) []engine.Finding {
 	list := []engine.Finding{e.checkQEMU(ctx), e.checkKernel(), e.checkGroups()}
 	if e.o.Emulate {
@@ -49,6 +50,7 @@ func (e *Engine) Probe(ctx context.Context) []engine.Finding {
 	return append(list, e.checkKVM(ctx, engine.Refusal(list) == nil))
 }
 
+// failed returns a finding of a failed check with a code.
 func failed(check, code, detail, fix string) engine.Finding {
 	f := engine.Fail(check, detail, fix)
 	f.Code = code
@@ -79,13 +81,13 @@ func (e *Engine) checkKernel() engine.Finding {
 func (e *Engine) checkGroups() engine.Finding {
 	const name = "microVM cgroups"
 	if e.groups == nil {
-		return engine.Warn(name, fmt.Sprintf("%v: parts of a processor are not bounded, and a sandbox cannot be paused in memory", e.noGroups),
+		return engine.Warn(name, fmt.Sprintf("%v: processor time is not limited, and a sandbox cannot be paused in memory", e.noGroups),
 			"run as root, or in a control group that is delegated to this user")
 	}
 	return engine.OK(name, e.groups.String())
 }
 
-// checkKVM boots a kernel if the other checks hold, and ends it when its first process runs.
+// checkKVM boots a kernel if the other checks passed, and ends it once its first process runs.
 func (e *Engine) checkKVM(ctx context.Context, others bool) engine.Finding {
 	const name, device = "KVM", "/dev/kvm"
 	if err := unix.Access(device, unix.R_OK|unix.W_OK); err != nil {
@@ -96,11 +98,11 @@ func (e *Engine) checkKVM(ctx context.Context, others bool) engine.Finding {
 		return failed(name, codeKVM, fmt.Sprintf("%s cannot be opened: %v", device, err), hint)
 	}
 	if !others {
-		return engine.Warn(name, device+" can be opened; it was not tried without QEMU and a kernel", "fix the other findings first")
+		return engine.Warn(name, device+" can be opened; it was not tested, because QEMU or a kernel is missing", "fix the other findings first")
 	}
 	began := time.Now()
 	if err := e.tryBoot(ctx); err != nil {
-		return failed(name, codeKVM, device+" opens and does not work: "+err.Error(), kvmHint)
+		return failed(name, codeKVM, device+" can be opened but does not work: "+err.Error(), kvmHint)
 	}
 	return engine.OK(name, fmt.Sprintf("a kernel boots in %s", time.Since(began).Round(time.Millisecond)))
 }
@@ -118,7 +120,7 @@ func (e *Engine) tryBoot(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b := &instance{e: e, dir: dir, Life: lifetime.New(dir, process.Process{})}
 	s, err := b.start(keeper.Request{QEMU: e.qemu, Machine: vmm.Machine{
-		Name: Tag(e.dir) + "-probe", Emulate: e.o.Emulate, Kernel: boot.Kernel, FirstRoot: boot.FirstRoot, Program: machine.Argument, MemoryBytes: leastMemory, Processors: 1,
+		Name: Tag(e.dir) + "-probe", Emulate: e.o.Emulate, Kernel: boot.Kernel, FirstRoot: boot.FirstRoot, Program: machine.Argument, MemoryBytes: minMemory, Processors: 1,
 	}}, nil, nil)
 	if err != nil {
 		return err
@@ -127,7 +129,7 @@ func (e *Engine) tryBoot(ctx context.Context) (err error) {
 	if _, err := b.Start(s.cmd); err != nil {
 		return err
 	}
-	err = hello(ctx, s.output, bufio.NewReader(s.output), e.o.Emulate)
+	err = awaitHello(ctx, s.output, bufio.NewReader(s.output), e.o.Emulate)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && fault.CodeOf(err) != codeKVM {
 		if line, _, _ := strings.Cut(b.lastOutput(), "\n"); line != "" {
 			err = errors.New(line)
@@ -141,7 +143,7 @@ func (e *Engine) tryBoot(ctx context.Context) (err error) {
 	return err
 }
 
-// MachineFile returns the file with the process of a sandbox's machine, for tests that end it.
+// MachineFile returns the file with the PID of a sandbox's machine, for tests that kill the machine.
 func (e *Engine) MachineFile(id string) string {
 	return filepath.Join(e.instanceDir(id), processName)
 }

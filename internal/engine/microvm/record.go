@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// record describes a sandbox, and is stored in its directory. The first version is written before
-// anything is made, so that a crash at any step leaves enough to find and free the rest.
+// record describes a sandbox and is stored in its directory. It is first written before anything else
+// is created. After a crash at any step, the record is enough to find and free the rest.
 type record struct {
 	ID      string          `json:"id"`
 	Created time.Time       `json:"created"`
@@ -33,6 +33,6 @@ func groupName(id string) string { return Name + "-" + id }
 // Files in a sandbox's directory.
 const (
 	exitName    = "exit"      // a keeper.Exit, once the machine has ended
-	processName = "machine"   // the process that is the machine
+	processName = "machine"   // the process that runs the machine
 	ownName     = "own.erofs" // the disk with the workspace and the mounts
 )

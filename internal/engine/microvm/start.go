@@ -29,26 +29,26 @@ import (
 )
 
 const (
-	// guestTasks is how many processes are reserved for the guest, beyond the limit. Without them, the
-	// guest could not start a command once programs have used up their number.
+	// guestTasks is the number of processes that are reserved for the guest, beyond the limit. Without
+	// them, the guest could not start a command once programs have reached the limit.
 	guestTasks = 64
 	// hostTasks bounds the threads of the machine and its keeper on the host.
 	hostTasks = 512
-	// hostMemory is what the machine and its keeper may need on the host beyond the machine's memory:
-	// QEMU itself, and the code that it translates when it emulates.
+	// hostMemory is the memory that QEMU and the keeper may need on the host in addition to the
+	// machine's, including translated code if QEMU emulates the processor.
 	hostMemory = 384 << 20
-	// seedBytes is how many random bytes a machine gets.
+	// seedBytes is the number of random bytes that a machine receives.
 	seedBytes = 64
 )
 
 // started is a machine whose keeper runs.
 type started struct {
 	cmd    *exec.Cmd
-	input  *os.File // what the keeper, the machine's first process and the guest read
-	output *os.File // what the machine prints at its boot port
+	input  *os.File // read by the keeper, the machine's first process and the guest
+	output *os.File // the output of the machine at its boot port
 }
 
-func (s *started) close() { _, _ = s.input.Close(), s.output.Close() } // all was written, or nothing is wanted any more
+func (s *started) close() { _, _ = s.input.Close(), s.output.Close() } // everything is written, or no longer needed
 
 // make starts the sandbox and returns when its guest is ready.
 func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
@@ -76,11 +76,11 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	if own != "" {
 		disks[machine.OwnDisk] = own
 	}
-	request.Disks = order(disks)
+	request.Disks = serials(disks)
 	if b.e.groups != nil {
 		limits := spec.Limits
 		limits.MemoryBytes += hostMemory
-		// A crash before the next record leaves an empty group of this name, which Remove looks for by
+		// A crash before the next record leaves an empty group of this name, which Remove finds by
 		// name.
 		if b.rec.Group, err = b.e.groups.CreateFor(groupName(spec.ID), limits, hostTasks); err != nil {
 			return err
@@ -92,7 +92,7 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	}
 	defer s.close()
 	b.rec.Keeper, err = b.Start(s.cmd)
-	// Whatever the machine waits for ends with its keeper.
+	// If ctx is done, the keeper is killed, which ends every wait for the machine.
 	stop := context.AfterFunc(ctx, func() { _ = s.cmd.Process.Kill() })
 	defer stop()
 	if err != nil {
@@ -106,14 +106,14 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 		return err
 	}
 	go func() {
-		// An error means that the reader is gone, which the code that waits for the guest sees.
+		// An error means that the keeper has ended, which the code that waits for the guest notices.
 		_, _ = io.Copy(s.input, io.MultiReader(bytes.NewReader(append(line, '\n')), spec.Boot.Stream()))
 	}()
 	return b.awaitGuest(ctx, s.output)
 }
 
-// order lists the serial numbers of disks, the image first.
-func order(disks map[string]string) (list []string) {
+// serials lists the serial numbers of disks, the image first.
+func serials(disks map[string]string) (list []string) {
 	for _, serial := range []string{machine.RootDisk, machine.OwnDisk} {
 		if disks[serial] != "" {
 			list = append(list, serial)
@@ -122,25 +122,25 @@ func order(disks map[string]string) (list []string) {
 	return list
 }
 
-// request is what the machine is to be.
+// request returns the request for the machine's first process.
 func (e *Engine) request(spec engine.Spec, trees []setup.Tree) machine.Request {
 	r := machine.Request{Network: spec.Egress.Connected(), Tasks: spec.Limits.PIDs + guestTasks, Time: time.Now(), Seed: make([]byte, seedBytes)}
 	_, _ = rand.Read(r.Seed) // it does not fail
 	r.Root = setup.Request{
-		Hostname: spec.Hostname, Trees: append([]setup.Tree{{Target: "/", Source: machine.RootPlace}}, trees...), Links: spec.Links,
+		Hostname: spec.Hostname, Trees: append([]setup.Tree{{Target: "/", Source: machine.RootMount}}, trees...), Links: spec.Links,
 		Hide: spec.Hide, Absent: spec.Absent, ReadOnly: spec.ReadOnly, Limits: e.Info().Hold(spec.Limits), CPUs: spec.Limits.Processors(),
 	}
 	return r
 }
 
-// Tag names a state directory's machines in the list of processes.
+// Tag returns the first part of the names of machines in process lists, for a directory of the engine.
 func Tag(dir string) string { return jail.Tag(dir) }
 
 // start starts the keeper, with the machine's end of its network if there is one.
 func (b *instance) start(r keeper.Request, disks map[string]string, network *os.File) (_ *started, err error) {
-	var theirs []*os.File
+	var childFiles []*os.File
 	defer func() {
-		for _, f := range theirs {
+		for _, f := range childFiles {
 			f.Close()
 		}
 	}()
@@ -148,12 +148,12 @@ func (b *instance) start(r keeper.Request, disks map[string]string, network *os.
 	if err != nil {
 		return nil, err
 	}
-	theirs = append(theirs, listener)
+	childFiles = append(childFiles, listener)
 	output, out, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	theirs = append(theirs, out)
+	childFiles = append(childFiles, out)
 	in, input, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(err, output.Close())
@@ -170,29 +170,30 @@ func (b *instance) start(r keeper.Request, disks map[string]string, network *os.
 		if err != nil {
 			return nil, err
 		}
-		theirs = append(theirs, f)
+		childFiles = append(childFiles, f)
 	}
 	for _, serial := range r.Disks {
 		f, err := os.Open(disks[serial])
 		if err != nil {
 			return nil, err
 		}
-		theirs = append(theirs, f)
+		childFiles = append(childFiles, f)
 	}
-	given := theirs
+	extraFiles := childFiles
 	if network != nil {
-		// The caller closes its own. This is a copy of the slice, since theirs is closed here.
-		given = append(slices.Clone(theirs), network)
+		// The caller closes the network's end. The slice is copied, because childFiles are closed
+		// here.
+		extraFiles = append(slices.Clone(childFiles), network)
 	}
 	s.cmd = exec.Command("/proc/self/exe") //nolint:noctx // it outlives the call
 	s.cmd.Args = []string{keeper.Arg0, r.Machine.Name}
 	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	s.cmd.Stdin, s.cmd.ExtraFiles = in, given
-	// Signals for the server's terminal are not for its sandboxes.
+	s.cmd.Stdin, s.cmd.ExtraFiles = in, extraFiles
+	// Signals of the server's terminal must not reach its sandboxes.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	start := s.cmd.Start
 	if b.rec.Group != nil {
-		// The machine is under its limits before anything of it exists.
+		// The limits are in force before the keeper starts.
 		start = func() error { return b.rec.Group.Start(s.cmd) }
 	}
 	if err := start(); err != nil {
@@ -210,13 +211,13 @@ func (b *instance) start(r keeper.Request, disks map[string]string, network *os.
 
 // awaitGuest returns when the guest is ready.
 func (b *instance) awaitGuest(ctx context.Context, output *os.File) error {
-	printed := bufio.NewReader(output)
-	err := hello(ctx, output, printed, b.e.o.Emulate)
+	reader := bufio.NewReader(output)
+	err := awaitHello(ctx, output, reader, b.e.o.Emulate)
 	if err == nil {
-		err = answer(printed)
+		err = answer(reader)
 	}
 	if err == nil {
-		err = engine.AwaitReady(ctx, printing{printed, output})
+		err = engine.AwaitReady(ctx, outputStream{reader, output})
 	}
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -230,61 +231,61 @@ func (b *instance) awaitGuest(ctx context.Context, output *os.File) error {
 	return err
 }
 
-// lastOutput returns what a machine that failed has printed. The machine ends by itself after an
-// error, and its keeper writes the text down.
+// lastOutput returns the last output of a machine that failed. The machine ends by itself after an
+// error, and its keeper records the text.
 func (b *instance) lastOutput() string {
 	select {
 	case <-b.Reaped():
 	case <-time.After(endTime):
 	}
-	exit, _ := b.told()
+	exit, _ := b.recordedExit()
 	return exit.Text
 }
 
 // endTime bounds how long a machine takes to end by itself.
 const endTime = 5 * time.Second
 
-// printing is what a machine prints, of which the beginning has been read.
-type printing struct {
+// outputStream is the output of a machine, whose beginning has been read.
+type outputStream struct {
 	*bufio.Reader
 	io.Closer
 }
 
 // kernelTime bounds how long a kernel on the processor's virtualization takes until its first process
-// runs. Where /dev/kvm opens and does not work, a kernel does not get that far.
+// runs. If /dev/kvm can be opened but does not work, the kernel never reaches that point.
 const kernelTime = 20 * time.Second
 
-// hello returns when the machine's first process runs.
-func hello(ctx context.Context, output *os.File, printed *bufio.Reader, emulated bool) error {
+// awaitHello returns when the machine's first process runs.
+func awaitHello(ctx context.Context, output *os.File, reader *bufio.Reader, emulated bool) error {
 	defer context.AfterFunc(ctx, func() { _ = output.SetReadDeadline(time.Unix(1, 0)) })()
 	if !emulated {
 		if err := output.SetReadDeadline(time.Now().Add(kernelTime)); err != nil {
 			return err
 		}
 	}
-	line, err := printed.ReadString('\n')
+	line, err := reader.ReadString('\n')
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fault.Newf(fault.Unsupported, codeKVM, "the kernel of a virtual machine did not start within %s: /dev/kvm opens, and does not run it", kernelTime).WithHint(kvmHint)
+		return fault.Newf(fault.Unsupported, codeKVM, "the kernel of a virtual machine did not start within %s: /dev/kvm can be opened but does not work", kernelTime).WithHint(kvmHint)
 	case err != nil:
 		return errors.New("the machine ended before its first process ran")
 	case strings.TrimSpace(line) != machine.Hello:
-		return fmt.Errorf("the machine said %q", line)
+		return fmt.Errorf("unexpected output of the machine: %q", line)
 	}
 	return output.SetReadDeadline(time.Time{})
 }
 
 // answer reads the result of the request.
-func answer(printed *bufio.Reader) error {
-	line, err := printed.ReadBytes('\n')
+func answer(reader *bufio.Reader) error {
+	line, err := reader.ReadBytes('\n')
 	if err != nil {
 		return errors.New("the machine ended before its root was built")
 	}
 	var a machine.Answer
 	if err := json.Unmarshal(line, &a); err != nil {
-		return fmt.Errorf("the machine said %q: %w", line, err)
+		return fmt.Errorf("unexpected output of the machine: %q: %w", line, err)
 	}
 	switch {
 	case a.Refused:

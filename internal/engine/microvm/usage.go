@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
-// Usage implements engine.Meter. Memory and processor time are those of the machine and its keeper:
-// what is inside the machine cannot be counted from outside.
+// Usage implements engine.Meter. Memory and processor time are those of the machine and its keeper on
+// the host, because the programs in the machine cannot be counted from outside.
 func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 	b, err := e.sandboxes.Find(id)
 	if err != nil {
@@ -32,18 +32,18 @@ func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 	return u, nil
 }
 
-// Bounds implements engine.Meter. The machine has the memory that it was made with, and no more.
+// Bounds implements engine.Meter. The memory of a machine is fixed when it starts.
 func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
 	b, err := e.sandboxes.Find(id)
 	if err != nil {
 		return engine.Limits{}, err
 	}
-	var have engine.Limits
+	var limits engine.Limits
 	if b.rec.Group != nil {
-		have = b.rec.Group.Bounds()
+		limits = b.rec.Group.Bounds()
 	}
-	have.MemoryBytes = b.rec.Limits.MemoryBytes
-	return have, nil
+	limits.MemoryBytes = b.rec.Limits.MemoryBytes
+	return limits, nil
 }
 
 // Freeze implements engine.Freezer.
@@ -52,7 +52,7 @@ func (f freezing) Freeze(ctx context.Context, id string) error { return f.freeze
 // Thaw implements engine.Freezer.
 func (f freezing) Thaw(ctx context.Context, id string) error { return f.freeze(ctx, id, false) }
 
-// freeze stops the processes of the machine and of its keeper, or lets them continue.
+// freeze freezes or thaws the processes of the machine and of its keeper.
 func (f freezing) freeze(_ context.Context, id string, stop bool) error {
 	b, err := f.sandboxes.Find(id)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
+// token is the access token of the sandboxes under test.
 const token = "wasmtest"
 
 // box is a sandbox under test.
@@ -70,10 +71,12 @@ type process struct {
 	cancel context.CancelFunc
 }
 
+// api returns a client of the guest's process service.
 func (b *box) api() processpbconnect.ProcessClient {
 	return processpbconnect.NewProcessClient(b.client, "http://guest", connect.WithProtoJSON())
 }
 
+// signed returns a request with the token and the user.
 func signed[T any](message *T) *connect.Request[T] {
 	req := connect.NewRequest(message)
 	req.Header().Set("X-Access-Token", token)

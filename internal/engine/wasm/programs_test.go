@@ -15,23 +15,22 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// P59: One sandbox with a workspace is used by all tests of programs, each of which checks another
-// feature.
+// P59: all subtests use one sandbox with a workspace, and each checks a different feature.
 func TestPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	binary, module := copied(t), program(t)
+	binary, module := copyOfBinary(t), buildModule(t)
 	workspace, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
 	for path, data := range map[string][]byte{
 		filepath.Join(workspace, "prog.wasm"): module, filepath.Join(workspace, "text"): []byte("host"), secret: []byte("secret"),
 		filepath.Join(workspace, "elf"): []byte("\x7fELF and more"), filepath.Join(workspace, "component.wasm"): []byte("\x00asm\x0d\x00\x01\x00"),
-		filepath.Join(workspace, "broken.wasm"): []byte("\x00asm\x01\x00\x00\x00\x63\xff\xff\xff\xff\x0f"), filepath.Join(workspace, "empty.wasm"): program0,
+		filepath.Join(workspace, "broken.wasm"): []byte("\x00asm\x01\x00\x00\x00\x63\xff\xff\xff\xff\x0f"), filepath.Join(workspace, "empty.wasm"): emptyModule,
 	} {
 		if err := os.WriteFile(path, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, to := range map[string]string{"up": "../etc/passwd", "proc": "../proc/self/mem", "absolute": "/etc/passwd", "host": secret} {
-		if err := os.Symlink(to, filepath.Join(workspace, name)); err != nil {
+	for name, target := range map[string]string{"up": "../etc/passwd", "proc": "../proc/self/mem", "absolute": "/etc/passwd", "host": secret} {
+		if err := os.Symlink(target, filepath.Join(workspace, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -39,11 +38,11 @@ func TestPrograms(t *testing.T) {
 	b := start(t, e, image(t, sandbox.ModuleTemplate, binary, module), "programs", func(s *engine.Spec) {
 		s.Workspace, s.Limits.MemoryBytes = workspace, 256<<20
 	})
-	t.Run("streams, arguments and exit codes", func(t *testing.T) { ordinary(t, b) })
-	t.Run("refusals", func(t *testing.T) { refusals(t, b) })
-	t.Run("escapes", func(t *testing.T) { escapes(t, b) })
-	t.Run("endless loop", func(t *testing.T) { loop(t, b) })
-	t.Run("memory", func(t *testing.T) { memory(t, b) })
+	t.Run("streams, arguments and exit codes", func(t *testing.T) { checkPrograms(t, b) })
+	t.Run("refusals", func(t *testing.T) { checkRefusals(t, b) })
+	t.Run("escapes", func(t *testing.T) { checkEscapes(t, b) })
+	t.Run("endless loop", func(t *testing.T) { checkLoop(t, b) })
+	t.Run("memory", func(t *testing.T) { checkMemory(t, b) })
 	t.Run("output", func(t *testing.T) {
 		if r := b.run(t, "prog.wasm", "flood", "50000000"); len(r.out) != 50_000_000 || r.code != 0 {
 			t.Errorf("%d bytes, code %d, %q", len(r.out), r.code, r.err)
@@ -54,7 +53,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-func ordinary(t *testing.T, b *box) {
+// checkPrograms checks arguments, files, input and exit codes.
+func checkPrograms(t *testing.T, b *box) {
 	for _, c := range []struct {
 		argv []string
 		want result
@@ -98,10 +98,10 @@ func ordinary(t *testing.T, b *box) {
 }
 
 // Features that WebAssembly does not have are refused by name, before anything runs.
-func refusals(t *testing.T, b *box) {
+func checkRefusals(t *testing.T, b *box) {
 	terminal := command("prog.wasm")
 	terminal.Pty = &processpb.PTY{Size: &processpb.PTY_Size{Cols: 80, Rows: 24}}
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		request *processpb.StartRequest
 		code    connect.Code
 		text    string
@@ -113,14 +113,14 @@ func refusals(t *testing.T, b *box) {
 		"the runner":       {command("/.crannog/crannog-wasm", "compile"), connect.CodeUnimplemented, "is not a WebAssembly module"},
 		"a component":      {command("component.wasm"), connect.CodeUnimplemented, "is a WebAssembly component"},
 		"a directory":      {command("/workspace"), connect.CodePermissionDenied, "is not a file"},
-		"nothing":          {command("./none.wasm"), connect.CodeNotFound, "not found"},
+		"missing":          {command("./none.wasm"), connect.CodeNotFound, "not found"},
 	} {
 		p, err := b.begin(t.Context(), c.request)
 		if err == nil {
 			p.cancel()
 		}
 		if connect.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) {
-			t.Errorf("%s: %v, want %s: %s", what, err, c.code, c.text)
+			t.Errorf("%s: %v, want %s: %s", name, err, c.code, c.text)
 		}
 	}
 	for _, name := range []string{"broken.wasm", "empty.wasm"} {
@@ -130,9 +130,9 @@ func refusals(t *testing.T, b *box) {
 	}
 }
 
-// No path leads out of the directories that a module is given.
-func escapes(t *testing.T, b *box) {
-	// The controls: the same calls succeed in permitted places, and the guest itself can read the
+// No path leads out of the directories that a module can see.
+func checkEscapes(t *testing.T, b *box) {
+	// As controls, the same calls succeed in permitted places, and the guest itself can read the
 	// targets.
 	if r := b.run(t, "prog.wasm", "link", "text", "inside"); r.code != 0 {
 		t.Fatalf("a link inside: %+v", r)
@@ -164,7 +164,7 @@ func escapes(t *testing.T, b *box) {
 }
 
 // An endless loop can be ended by a signal and by its timeout.
-func loop(t *testing.T, b *box) {
+func checkLoop(t *testing.T, b *box) {
 	p, err := b.begin(t.Context(), command("prog.wasm", "loop"))
 	if err != nil {
 		t.Fatal(err)
@@ -186,24 +186,24 @@ func loop(t *testing.T, b *box) {
 	}
 }
 
-// A module can allocate memory up to its limit, and gets an error of its own beyond it. The sandbox
+// A module can allocate memory up to its limit, and fails by itself beyond it. The sandbox
 // continues.
-func memory(t *testing.T, b *box) {
+func checkMemory(t *testing.T, b *box) {
 	if r := b.run(t, "prog.wasm", "grow", "80000000"); r.code != 0 || r.out != "grown\n" {
-		t.Errorf("within the bound: %+v", r)
+		t.Errorf("within the limit: %+v", r)
 	}
 	if r := b.run(t, "prog.wasm", "grow", "1000000000"); r.code == 0 || !strings.Contains(r.err, "out of memory") {
-		t.Errorf("beyond the bound: code %d, %.300q", r.code, r.err)
+		t.Errorf("beyond the limit: code %d, %.300q", r.code, r.err)
 	}
 	if r := b.run(t, "prog.wasm", "args", "alive"); r.out != "alive\n" {
 		t.Errorf("afterwards: %+v", r)
 	}
 }
 
-// In a deterministic sandbox, the same input gives the same bytes, but not in another sandbox.
-func TestDeterministic(t *testing.T) {
+// In deterministic sandboxes, the same input gives the same output. In other sandboxes it does not.
+func TestDeterministicSandboxesAgree(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	binary, module := copied(t), program(t)
+	binary, module := copyOfBinary(t), buildModule(t)
 	e := open(binary, false)(t, t.TempDir())
 	fixed := func(id string) string {
 		b := start(t, e, image(t, "wasm-deterministic", binary, module), id)
@@ -220,7 +220,7 @@ func TestDeterministic(t *testing.T) {
 	if !strings.HasPrefix(one, "2022-01-01T00:00:00.") || !strings.Contains(one, "\n1m30.") {
 		t.Errorf("the clock: %s", one)
 	}
-	// The control: without deterministic mode, random numbers differ.
+	// As a control, without deterministic mode, random numbers differ.
 	b := start(t, e, image(t, sandbox.ModuleTemplate, binary, module), "free")
 	random := func() string { return b.run(t, "program", "random").out }
 	if a, z := random(), random(); a == z || a == "" {

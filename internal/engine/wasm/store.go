@@ -26,16 +26,16 @@ import (
 // DefaultCacheBytes is the default maximum size of all compiled modules.
 const DefaultCacheBytes = 1 << 30
 
-// atOnce is how many modules are compiled at a time, and asking how many requests of one sandbox
-// are answered at a time.
 const (
-	atOnce = 2
-	asking = 8
+	// maxCompiling is the number of modules that are compiled at the same time.
+	maxCompiling = 2
+	// maxRequests is the number of requests of one sandbox that are answered at the same time.
+	maxRequests = 8
 )
 
 // store stores compiled modules in the state directory, under a hash of the module and of the
-// runner. Only this process writes there, and what it writes was compiled by a process without
-// rights (compile.go). A sandbox gets an open file and no path.
+// runner. Only this process writes there, and a process without rights compiles the modules
+// (compile.go). A sandbox receives an open file and no path.
 type store struct {
 	dir    string
 	runner string
@@ -47,11 +47,12 @@ type store struct {
 	busy map[string]chan struct{} // closed when the module has been compiled
 }
 
+// newStore returns a store. A limit of zero is DefaultCacheBytes.
 func newStore(dir, runner string, limit int64, log *slog.Logger) *store {
 	if limit == 0 {
 		limit = DefaultCacheBytes
 	}
-	return &store{dir: dir, runner: runner, limit: limit, log: log, slots: make(chan struct{}, atOnce), busy: map[string]chan struct{}{}}
+	return &store{dir: dir, runner: runner, limit: limit, log: log, slots: make(chan struct{}, maxCompiling), busy: map[string]chan struct{}{}}
 }
 
 // serve answers the requests of one guest until the guest has ended. Each request consists of a
@@ -61,8 +62,8 @@ func (s *store) serve(ctx context.Context, conn *net.UnixConn) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // this ends requests that still wait, because the guest is gone
-	slots := make(chan struct{}, asking)
+	defer cancel() // ends the waiting requests of the guest, which has ended
+	slots := make(chan struct{}, maxRequests)
 	for {
 		files, err := receive(conn)
 		if err != nil {
@@ -115,14 +116,15 @@ func receive(conn *net.UnixConn) (files []*os.File, err error) {
 	return files, nil
 }
 
+// closeAll closes files.
 func closeAll(files []*os.File) {
 	for _, f := range files {
 		_ = f.Close() // nothing was written
 	}
 }
 
-// answer sends the compiled module.
-func (s *store) answer(ctx context.Context, module, to *os.File) error {
+// answer sends the compiled module to a socket.
+func (s *store) answer(ctx context.Context, module, socket *os.File) error {
 	data, err := content(module)
 	if err != nil {
 		return err
@@ -132,7 +134,7 @@ func (s *store) answer(ctx context.Context, module, to *os.File) error {
 		return err
 	}
 	defer compiled.Close()
-	return unix.Sendmsg(int(to.Fd()), []byte{0}, unix.UnixRights(int(compiled.Fd())), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	return unix.Sendmsg(int(socket.Fd()), []byte{0}, unix.UnixRights(int(compiled.Fd())), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
 // content reads a module of a sandbox. It may have any content, and may change while it is read.
@@ -162,7 +164,7 @@ func (s *store) get(ctx context.Context, module []byte) (*os.File, error) {
 			return nil, err
 		}
 		s.mu.Lock()
-		wait, other := s.busy[path]
+		compiled, other := s.busy[path]
 		if !other {
 			s.busy[path] = make(chan struct{})
 		}
@@ -171,7 +173,7 @@ func (s *store) get(ctx context.Context, module []byte) (*os.File, error) {
 			return s.make(ctx, path, module)
 		}
 		select {
-		case <-wait:
+		case <-compiled:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -206,7 +208,7 @@ func (s *store) make(ctx context.Context, path string, module []byte) (*os.File,
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
 	}
-	err := durable.ReplaceWith(path, durable.Options{Draft: draft + "*", Mode: 0o600}, func(w io.Writer) error {
+	err := durable.ReplaceWith(path, durable.Options{Draft: draftPrefix + "*", Mode: 0o600}, func(w io.Writer) error {
 		return compile(ctx, s.runner, module, w)
 	})
 	if err != nil {
@@ -216,11 +218,11 @@ func (s *store) make(ctx context.Context, path string, module []byte) (*os.File,
 	return os.Open(path)
 }
 
-// draft is the name prefix of a file that is being written.
-const draft = ".new-"
+// draftPrefix is the name prefix of a file that is being written.
+const draftPrefix = ".new-"
 
-// stale is the age from which a draft belongs to a process that has ended.
-const stale = time.Hour
+// maxDraftAge is the age from which a draft belongs to a process that has ended.
+const maxDraftAge = time.Hour
 
 // evict removes the least recently used modules until the rest is within the limit. A sandbox can
 // still use a removed module that it has open.
@@ -237,8 +239,8 @@ func (s *store) evict(keep string) {
 		if err != nil {
 			continue // another process removed it
 		}
-		if strings.HasPrefix(info.Name(), draft) {
-			if time.Since(info.ModTime()) > stale {
+		if strings.HasPrefix(info.Name(), draftPrefix) {
+			if time.Since(info.ModTime()) > maxDraftAge {
 				_ = os.Remove(filepath.Join(s.dir, info.Name())) // the next call tries again
 			}
 			continue

@@ -20,6 +20,7 @@ import (
 // tiny is a module with one function that does nothing.
 var tiny = []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x04\x01\x02\x00\x0b")
 
+// testStore returns a store in a temporary directory, with the test binary as its runner.
 func testStore(t *testing.T, limit int64) *store {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "runner")
@@ -48,7 +49,7 @@ func read(t *testing.T, s *store, module []byte) []byte {
 	return data
 }
 
-func TestModulesAreCompiledOnce(t *testing.T) {
+func TestStoreCompilesOnce(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := testStore(t, 0)
 	first := read(t, s, tiny)
@@ -64,24 +65,24 @@ func TestModulesAreCompiledOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again := read(t, s, tiny); !bytes.Equal(first, again) {
-		t.Error("another module")
+		t.Error("the second result differs")
 	}
 	if _, err := s.get(t.Context(), append(bytes.Clone(tiny), 0, 1, 0)); err == nil { // the control
-		t.Error("another module was not compiled")
+		t.Error("a different module was not compiled")
 	}
 }
 
-// An invalid module leaves nothing behind, and neither does one for which no request waits.
-func TestFailedCompilationsLeaveNothing(t *testing.T) {
+// An invalid module leaves nothing in the store, and neither does a canceled request.
+func TestStoreKeepsNothingAfterFailure(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := testStore(t, 0)
 	if _, err := s.get(t.Context(), []byte("\x00asm\x01\x00\x00\x00\x63\xff")); err == nil {
-		t.Error("compiled")
+		t.Error("an invalid module is compiled")
 	}
-	gone, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.get(gone, tiny); err == nil {
-		t.Error("compiled for no one")
+	if _, err := s.get(canceled, tiny); err == nil {
+		t.Error("a module is compiled for a canceled request")
 	}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) || len(entries) != 0 || len(s.busy) != 0 {
@@ -90,7 +91,7 @@ func TestFailedCompilationsLeaveNothing(t *testing.T) {
 }
 
 // The least recently used module is removed first.
-func TestEviction(t *testing.T) {
+func TestStoreEvictsLeastRecentlyUsed(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := testStore(t, 0)
 	other := append(bytes.Clone(tiny), 0, 2, 1, 'x')
@@ -102,23 +103,23 @@ func TestEviction(t *testing.T) {
 	s.limit = size * 3 / 2
 	read(t, s, other)
 	if _, err := os.Stat(s.path(tiny)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the old one: %v", err)
+		t.Errorf("the old module: %v", err)
 	}
 	if _, err := os.Stat(s.path(other)); err != nil {
-		t.Errorf("the new one: %v", err)
+		t.Errorf("the new module: %v", err)
 	}
 }
 
 // A guest gets the module that it requests, and no answer to anything else. It may close its
 // descriptors at any time.
-func TestServe(t *testing.T) {
+func TestStoreServesGuests(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := testStore(t, 0)
-	ours, theirs := pair(t)
+	engineEnd, guestEnd := pair(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.serve(t.Context(), ours)
+		s.serve(t.Context(), engineEnd)
 	}()
 	module, err := os.CreateTemp(t.TempDir(), "")
 	if err == nil {
@@ -132,26 +133,26 @@ func TestServe(t *testing.T) {
 		module *os.File
 		answer bool
 	}{{module, true}, {pipe, false}, {module, true}} {
-		mine, its := pair(t)
-		file, err := its.File()
+		answerEnd, sent := pair(t)
+		file, err := sent.File()
 		if err != nil {
 			t.Fatal(err)
 		}
-		its.Close()
-		if _, _, err := theirs.WriteMsgUnix([]byte{0}, unix.UnixRights(int(c.module.Fd()), int(file.Fd())), nil); err != nil {
+		sent.Close()
+		if _, _, err := guestEnd.WriteMsgUnix([]byte{0}, unix.UnixRights(int(c.module.Fd()), int(file.Fd())), nil); err != nil {
 			t.Fatal(err)
 		}
 		file.Close()
-		files, err := receive(mine)
+		files, err := receive(answerEnd)
 		if c.answer != (err == nil && len(files) == 1) {
 			t.Errorf("%v %v, want an answer: %t", files, err, c.answer)
 		}
 		closeAll(files)
 	}
-	if _, err := theirs.Write([]byte{0}); err != nil { // without descriptors
+	if _, err := guestEnd.Write([]byte{0}); err != nil { // without descriptors
 		t.Fatal(err)
 	}
-	theirs.Close()
+	guestEnd.Close()
 	<-done
 }
 

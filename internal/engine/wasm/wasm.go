@@ -20,8 +20,8 @@ import (
 // Name is the engine's name.
 const Name = "wasm"
 
-// codeMissing is the code of the fault if this build has no runner.
-const codeMissing = "runner_missing"
+// codeRunnerMissing is the code of the fault if this build has no runner.
+const codeRunnerMissing = "runner_missing"
 
 // Options configure the engine.
 type Options struct {
@@ -55,6 +55,7 @@ var (
 	_ engine.Freezer = freezing{}
 )
 
+// notes apply to every host.
 var notes = []string{
 	"runs WebAssembly modules for WASI preview 1 and no other programs; there are no terminals and no code interpreter",
 	"no network: WASI preview 1 has no sockets",
@@ -67,11 +68,11 @@ var notes = []string{
 // is a Freezer if control groups can be frozen here.
 func New(o Options) (engine.Engine, error) {
 	log := o.Log
-	kept := newStore(filepath.Join(o.StateDir, Name, ".modules"), o.Runner, o.CacheBytes, log)
+	compiled := newStore(filepath.Join(o.StateDir, Name, ".modules"), o.Runner, o.CacheBytes, log)
 	jailed, err := jail.New(jail.Options{StateDir: o.StateDir, Log: log, NoCgroups: o.NoCgroups, Variant: &jail.Variant{
 		Name: Name, Version: "1", Boundary: engine.WasmRuntime, Images: []engine.ImageKind{engine.ImageModule}, Notes: notes,
 		Arguments: arguments,
-		Serve:     func(c *net.UnixConn) { kept.serve(context.Background(), c) },
+		Serve:     func(c *net.UnixConn) { compiled.serve(context.Background(), c) },
 	}})
 	if err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func New(o Options) (engine.Engine, error) {
 	return e, nil
 }
 
-// arguments returns the arguments that tell the guest how to run modules.
+// arguments returns the guest's arguments for running modules.
 func arguments(spec engine.Spec) ([]string, error) {
 	r := spec.Image.View().Runner
 	argument, err := modules.Config{Program: r.Path, Deterministic: r.Deterministic, MemoryBytes: spec.Limits.MemoryBytes}.Argument()
@@ -127,16 +128,17 @@ func (e Engine) Probe(ctx context.Context) []engine.Finding {
 	return findings
 }
 
+// checkRunner checks that the runner exists.
 func (e Engine) checkRunner() engine.Finding {
 	const name = "runner"
 	if e.runner == "" {
 		f := engine.Fail(name, "this build of crannog does not contain the program that runs WebAssembly modules", "build crannog with make")
-		f.Code = codeMissing
+		f.Code = codeRunnerMissing
 		return f
 	}
 	if _, err := os.Stat(e.runner); err != nil {
 		f := engine.Fail(name, fault.PublicText(err), "start crannog again, which writes the program")
-		f.Code = codeMissing
+		f.Code = codeRunnerMissing
 		return f
 	}
 	return engine.OK(name, "WebAssembly modules for WASI preview 1")

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program builds the module for the tests.
-func program(t testing.TB) []byte {
+// buildModule builds the module for the tests.
+func buildModule(t testing.TB) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program.wasm")
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./testdata/program")
@@ -49,8 +49,8 @@ func program(t testing.TB) []byte {
 	return data
 }
 
-// copied returns a copy of the test binary, because other users may not enter its directory.
-func copied(t testing.TB) string {
+// copyOfBinary returns a copy of the test binary, because other users may not enter its directory.
+func copyOfBinary(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program")
 	data, err := os.ReadFile("/proc/self/exe")
@@ -94,6 +94,7 @@ func image(t testing.TB, name, program string, module []byte) engine.Image {
 	return found.Image
 }
 
+// open returns a function that opens the engine.
 func open(program string, noCgroups bool) func(t testing.TB, dir string) engine.Engine {
 	return func(t testing.TB, dir string) engine.Engine {
 		t.Helper()
@@ -108,15 +109,15 @@ func open(program string, noCgroups bool) func(t testing.TB, dir string) engine.
 
 // shareModules makes the engines of a test share compiled modules, because compiling the test
 // module takes a second.
-func shareModules(t testing.TB, dir, place string) {
+func shareModules(t testing.TB, dir, shared string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, wasm.Name), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(place, "modules"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(shared, "modules"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(place, "modules"), filepath.Join(dir, wasm.Name, ".modules")); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Symlink(filepath.Join(shared, "modules"), filepath.Join(dir, wasm.Name, ".modules")); err != nil && !errors.Is(err, fs.ErrExist) {
 		t.Fatal(err)
 	}
 }
@@ -124,13 +125,13 @@ func shareModules(t testing.TB, dir, place string) {
 // residue counts the engine's resources for a state directory.
 func residue(t testing.TB, dir string) map[string]int {
 	t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
 	counts := map[string]int{}
 	want := setup.Arg0 + "\x00" + jail.Tag(filepath.Join(dir, wasm.Name)) + "-"
-	for _, path := range lines {
+	for _, path := range files {
 		if data, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(data), want) {
 			counts["processes"]++
 		}
@@ -153,16 +154,16 @@ func residue(t testing.TB, dir string) map[string]int {
 
 func TestConformance(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	program, module := copied(t), program(t)
+	program, module := copyOfBinary(t), buildModule(t)
 	enginetest.Run(t, enginetest.Config{
 		Open: open(program, false), Image: image(t, sandbox.ModuleTemplate, program, module), Residue: residue, Cycles: 5,
 	})
 }
 
 // Two engines with the same state directory never give the same range of IDs to two sandboxes.
-func TestRangesAreSharedWithTheJail(t *testing.T) {
+func TestIDRangesAreSharedWithJail(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	program, dir := copied(t), t.TempDir()
+	program, dir := copyOfBinary(t), t.TempDir()
 	e := open(program, false)(t, dir)
 	jailed, err := jail.New(jail.Options{StateDir: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -170,7 +171,7 @@ func TestRangesAreSharedWithTheJail(t *testing.T) {
 	}
 	// For the same ID, the search begins at the same range.
 	const id = "same"
-	b := start(t, e, image(t, sandbox.ModuleTemplate, program, program0), id)
+	b := start(t, e, image(t, sandbox.ModuleTemplate, program, emptyModule), id)
 	host, err := template.NewHost(filepath.Join(t.TempDir(), "templates"), program).Image()
 	if err != nil {
 		t.Fatal(err)
@@ -186,5 +187,5 @@ func TestRangesAreSharedWithTheJail(t *testing.T) {
 	}
 }
 
-// program0 is the smallest module.
-var program0 = []byte("\x00asm\x01\x00\x00\x00")
+// emptyModule is the smallest module.
+var emptyModule = []byte("\x00asm\x01\x00\x00\x00")

@@ -31,7 +31,7 @@ type aliases struct {
 	paths PathMatcher
 	links map[string][]string        // by the real path of the target: "" is the top
 	at    map[string]map[string]bool // states of the paths by which links lead to a directory
-	known map[string][]string        // states of directories
+	known map[string][]string        // cache of the states of directories
 	// lost are directories with more states than the limit. Everything below them counts as
 	// protected.
 	lost map[string]bool
@@ -68,7 +68,7 @@ func (c *comparison) aliasesOf(paths PathMatcher, start string) *aliases {
 
 // resolve returns the target of a link in one of the trees, if it is below the top.
 func (c *comparison) resolve(name string, view func(*trio) *Entry, tops []string) (string, bool) {
-	at, rest, hops := "", strings.Split(name, "/"), 0
+	at, rest, links := "", strings.Split(name, "/"), 0
 	for len(rest) > 0 {
 		part := rest[0]
 		rest = rest[1:]
@@ -91,7 +91,7 @@ func (c *comparison) resolve(name string, view func(*trio) *Entry, tops []string
 			continue
 		}
 		target := view(t).Target
-		if hops++; hops > maxHops {
+		if links++; links > maxHops {
 			return "", false
 		}
 		if path.IsAbs(target) {
@@ -106,6 +106,7 @@ func (c *comparison) resolve(name string, view func(*trio) *Entry, tops []string
 	return at, true
 }
 
+// belowTop returns the part of a link's target below one of the tops.
 func belowTop(target string, tops []string) (string, bool) {
 	for _, top := range tops {
 		if rest, ok := strings.CutPrefix(target, top); ok && (rest == "" || rest[0] == '/') {
@@ -123,7 +124,7 @@ func (l *aliases) resolveAll() {
 		l.known = map[string][]string{}
 		for to, list := range l.links {
 			for _, link := range list {
-				for _, state := range l.after(link) {
+				for _, state := range l.statesOf(link) {
 					switch {
 					case l.at[to][state] || l.lost[to]:
 						continue
@@ -146,13 +147,13 @@ func (l *aliases) states(dir string) []string {
 	if found, ok := l.known[dir]; ok {
 		return found
 	}
-	found := l.after(dir)
+	found := l.statesOf(dir)
 	l.known[dir] = found
 	return found
 }
 
-// after returns the states of a path.
-func (l *aliases) after(name string) []string {
+// statesOf returns the states of a path.
+func (l *aliases) statesOf(name string) []string {
 	var found []string
 	if name != "" {
 		for _, state := range l.states(dirOf(name)) {
@@ -169,6 +170,7 @@ func (l *aliases) after(name string) []string {
 	return found
 }
 
+// dirOf returns the directory of a path, "" for the top.
 func dirOf(name string) string {
 	if i := strings.LastIndexByte(name, '/'); i > 0 {
 		return name[:i]
@@ -186,7 +188,7 @@ func (l *aliases) protected(name string) bool {
 			break
 		}
 	}
-	return slices.ContainsFunc(l.after(name), l.paths.Matches)
+	return slices.ContainsFunc(l.statesOf(name), l.paths.Matches)
 }
 
 // aliases returns the other paths to a file, nearest first: all that go through one link, and a

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// suffix protects paths that end in two names, as "**/a/b" does, and everything below.
-type suffix struct{ dir, base string }
+// suffixMatcher protects paths that end in two names, as "**/a/b" does, and everything below.
+type suffixMatcher struct{ dir, base string }
 
-func (s suffix) Step(at, name string) string {
+func (s suffixMatcher) Step(at, name string) string {
 	switch {
 	case at == "yes" || at == "in" && name == s.base:
 		return "yes"
@@ -20,23 +20,24 @@ func (s suffix) Step(at, name string) string {
 	return ""
 }
 
-func (suffix) Matches(at string) bool { return at == "yes" }
+func (suffixMatcher) Matches(at string) bool { return at == "yes" }
 
-func leadsFrom(t *testing.T, links map[string]string) *aliases {
+// aliasesFrom returns the aliases of a host's directory with links.
+func aliasesFrom(t *testing.T, links map[string]string) *aliases {
 	t.Helper()
 	c := &comparison{files: map[string]*trio{}, o: Options{Dir: "/workspace"}}
 	for name, to := range links {
 		c.files[name] = &trio{host: &Entry{Path: name, Type: Link, Target: to}}
 	}
-	return c.aliasesOf(suffix{".git", "hooks"}, "")
+	return c.aliasesOf(suffixMatcher{".git", "hooks"}, "")
 }
 
 // F2: the target of a link is protected as if it were at the link's path, for any number of links,
 // and even if they form a circle.
-func TestF2LinksLeadToWhatIsProtected(t *testing.T) {
+func TestF2LinkTargetsAreProtected(t *testing.T) {
 	for _, c := range []struct {
-		links   map[string]string
-		yes, no []string
+		links                  map[string]string
+		protected, unprotected []string
 	}{
 		{nil, []string{".git/hooks", ".git/hooks/x", "a/.git/hooks/x"}, []string{"hooks/x", ".git/config"}},
 		{map[string]string{".git/hooks": "../hooks"}, []string{"hooks", "hooks/pre-commit"}, []string{"hooks2", "x/hooks"}},
@@ -48,13 +49,13 @@ func TestF2LinksLeadToWhatIsProtected(t *testing.T) {
 		{map[string]string{"self": "self", ".git/hooks": "../self"}, nil, []string{"x"}},
 		{map[string]string{".git/hooks": "../file"}, []string{"file"}, []string{"file2"}},
 	} {
-		l := leadsFrom(t, c.links)
-		for _, name := range c.yes {
+		l := aliasesFrom(t, c.links)
+		for _, name := range c.protected {
 			if !l.protected(name) {
 				t.Errorf("%v: %s is not protected", c.links, name)
 			}
 		}
-		for _, name := range c.no {
+		for _, name := range c.unprotected {
 			if l.protected(name) {
 				t.Errorf("%v: %s is protected", c.links, name)
 			}
@@ -68,23 +69,23 @@ func TestF2ManyLinks(t *testing.T) {
 		links[fmt.Sprintf("d%d/link", i)] = "../x"
 		links[fmt.Sprintf("x/l%d", i)] = ".."
 	}
-	if l := leadsFrom(t, links); !l.protected("x/hooks/pre-commit") || l.protected("x/other") || l.protected("other") {
-		t.Error("what one link of many leads to is not told apart")
+	if l := aliasesFrom(t, links); !l.protected("x/hooks/pre-commit") || l.protected("x/other") || l.protected("other") {
+		t.Error("protected: wrong result for the target of one link among many")
 	}
 }
 
 func TestF2Aliases(t *testing.T) {
-	l := leadsFrom(t, map[string]string{".git": "g", "g/hooks": "../h", "top": ".", "h/f": "f2"})
+	l := aliasesFrom(t, map[string]string{".git": "g", "g/hooks": "../h", "top": ".", "h/f": "f2"})
 	got := l.aliases("h/f2")
 	for _, want := range []string{"g/hooks/f2", ".git/hooks/f2", "h/f", "top/h/f2"} {
 		if !slices.Contains(got, want) {
-			t.Errorf("%q misses %s", got, want)
+			t.Errorf("aliases: got %q, want %s in it", got, want)
 		}
 	}
 	if len(got) > maxAliases || slices.Contains(got, "h/f2") {
-		t.Errorf("%d: %q", len(got), got)
+		t.Errorf("aliases: got %d, %q", len(got), got)
 	}
 	if got := l.aliases(path.Join("a", "b")); !slices.Contains(got, "top/a/b") {
-		t.Errorf("%q", got)
+		t.Errorf("aliases: got %q", got)
 	}
 }

@@ -40,7 +40,7 @@ type ApplyOptions struct {
 
 // Apply applies either all changes or none to a directory of the host. They must come from an
 // earlier Compare: since then, the content of the sandbox's files and the files outside must not
-// have changed. It returns the new entries outside, for the next comparison. An entry without a
+// existing changed. It returns the new entries outside, for the next comparison. An entry without a
 // type was removed.
 func Apply(ctx context.Context, source Source, host *os.Root, changes []Change, o ApplyOptions) (now []Entry, err error) {
 	if o.step == nil {
@@ -63,7 +63,7 @@ func Apply(ctx context.Context, source Source, host *os.Root, changes []Change, 
 		}
 	}
 	o.step("fetch")
-	if changes, err = stageFor(ctx, source, changes, a.incoming, o); err != nil {
+	if changes, err = stageForHost(ctx, source, changes, a.incoming, o); err != nil {
 		return nil, err
 	}
 	if o.Ready != nil {
@@ -94,25 +94,25 @@ func Apply(ctx context.Context, source Source, host *os.Root, changes []Change, 
 	return now, nil
 }
 
-// stageFor is Stage for content that goes to a directory of the host.
-func stageFor(ctx context.Context, source Source, changes []Change, into *os.Root, o ApplyOptions) ([]Change, error) {
-	came, err := Stage(ctx, source, o.Dir, changes, into, o.Bounds)
+// stageForHost is Stage for content that will be applied to a directory of the host.
+func stageForHost(ctx context.Context, source Source, changes []Change, into *os.Root, o ApplyOptions) ([]Change, error) {
+	staged, err := Stage(ctx, source, o.Dir, changes, into, o.Bounds)
 	if err != nil {
 		return nil, err
 	}
-	for i := range came {
+	for i := range staged {
 		switch known := changes[i].Has(Masked); {
 		case changes[i].New == nil:
 		case inPlace(&changes[i]):
-			came[i] = changes[i] // the file outside stays, with all its content
-			came[i].Flags = slices.DeleteFunc(slices.Clone(came[i].Flags), func(f Flag) bool { return f == Masked })
-		case came[i].Has(Masked) && !known && came[i].Outside != nil && !o.Overwrite:
+			staged[i] = changes[i] // the file outside stays, with all its content
+			staged[i].Flags = slices.DeleteFunc(slices.Clone(staged[i].Flags), func(f Flag) bool { return f == Masked })
+		case staged[i].Has(Masked) && !known && staged[i].Outside != nil && !o.Overwrite:
 			// The file was too large to be read at the comparison.
-			return nil, fault.Newf(fault.Conflict, "changes_conflict", "%q contains a secret, and would replace a file that may contain it too", came[i].Path).
+			return nil, fault.Newf(fault.Conflict, "changes_conflict", "%q contains a secret, and would replace a file that may contain it too", staged[i].Path).
 				WithHint("leave it out, or overwrite the file outside")
 		}
 	}
-	return came, nil
+	return staged, nil
 }
 
 // acceptable rejects changes that must never be applied, regardless of the flags in the request.
@@ -128,7 +128,7 @@ func acceptable(changes []Change, overwrite bool) error {
 		if (c.Op == Removed) != (c.New == nil) {
 			return fault.Newf(fault.Invalid, "changes_invalid", "%q is removed and has content", c.Path)
 		}
-		if c.Refused() || reserved(c.Path) || !comesOutAs(c) {
+		if c.Refused() || reserved(c.Path) || !typeAllowed(c) {
 			return refused(*c)
 		}
 		if c.Conflict != "" && !overwrite {
@@ -138,8 +138,8 @@ func acceptable(changes []Change, overwrite bool) error {
 	return nil
 }
 
-// comesOutAs reports whether a file has a type that is applied.
-func comesOutAs(c *Change) bool {
+// typeAllowed reports whether a file has a type that may be applied.
+func typeAllowed(c *Change) bool {
 	switch {
 	case c.New == nil:
 		return c.Outside == nil || c.Outside.Type != Other
@@ -151,6 +151,7 @@ func comesOutAs(c *Change) bool {
 	return c.New.Type == Dir
 }
 
+// conflict returns the error for a file that was changed outside.
 func conflict(name string) error {
 	return fault.Newf(fault.Conflict, "changes_conflict", "%q was changed outside since the comparison", name).
 		WithHint("review the changes again, or overwrite the file outside")
@@ -160,7 +161,7 @@ func conflict(name string) error {
 type application struct {
 	journal *journal
 	host    *os.Root
-	dir     *os.File // host
+	dir     *os.File // the same directory as host
 	// stage is a directory in it for new and replaced files, on the same file system, so that each
 	// file can be renamed into place.
 	stage                  *os.Root
@@ -169,7 +170,7 @@ type application struct {
 	ops                    []op
 	step                   func(string)
 	committing, noExchange bool
-	kept                   int // number of ops whose directory stays open
+	openParents            int // number of ops whose directory stays open
 }
 
 func (a *application) close() {
@@ -197,7 +198,7 @@ func begin(host *os.Root, o ApplyOptions) (_ *application, err error) {
 		return nil, err
 	}
 	a := &application{journal: j, host: host, dir: dir, step: o.step, noExchange: o.noExchange}
-	if j.left() {
+	if j.interrupted() {
 		if kept, err := a.recover(); err != nil || kept != "" {
 			a.close()
 			j.close()
@@ -210,6 +211,7 @@ func begin(host *os.Root, o ApplyOptions) (_ *application, err error) {
 	return a, nil
 }
 
+// leftoverFault returns the error for an interrupted apply that could not be undone completely.
 func leftoverFault(kept string) error {
 	if kept == "" {
 		return nil
@@ -218,6 +220,7 @@ func leftoverFault(kept string) error {
 		WithHint("compare again, and repeat the apply")
 }
 
+// makeStage creates the stage, after an entry in the journal.
 func (a *application) makeStage() error {
 	name := stageName()
 	a.step("stage")
@@ -236,6 +239,7 @@ func (a *application) makeStage() error {
 	return a.openStage(name)
 }
 
+// openStage opens the directories of the stage.
 func (a *application) openStage(name string) (err error) {
 	if a.stage, err = a.host.OpenRoot(name); err != nil {
 		return err
@@ -250,7 +254,7 @@ func (a *application) openStage(name string) (err error) {
 	return err
 }
 
-// expect reports whether a file outside is unchanged since the comparison.
+// expect returns a conflict if a file outside has changed since the comparison.
 func (a *application) expect(c *Change) error {
 	e, err := lstatBeneath(a.dir, c.Path)
 	if err != nil {
@@ -262,11 +266,12 @@ func (a *application) expect(c *Change) error {
 	return nil
 }
 
-func asExpected(have, want *Entry) bool {
-	if have == nil || want == nil {
-		return have == nil && want == nil
+// asExpected reports whether a file is the one of the comparison.
+func asExpected(existing, want *Entry) bool {
+	if existing == nil || want == nil {
+		return existing == nil && want == nil
 	}
-	return stillIs(want, have)
+	return stillIs(want, existing)
 }
 
 // placeFault returns the fault for an error at the path of a change.

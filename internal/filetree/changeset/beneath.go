@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beneath opens a path below a directory of the host. No part of it may be a link, because a
-// program that replaces a directory by a link would lead us out of the directory.
+// beneath opens a path below a directory of the host. No part of it may be a link: an attacker
+// could replace a directory by a link that leads out of the host's directory.
 func beneath(dir *os.File, name string, flags int) (*os.File, error) {
 	how := &unix.OpenHow{
 		Flags:   uint64(flags | unix.O_NOFOLLOW | unix.O_CLOEXEC),
@@ -32,11 +32,11 @@ func beneath(dir *os.File, name string, flags int) (*os.File, error) {
 
 // parentOf opens the directory that contains a path.
 func parentOf(dir *os.File, name string) (*os.File, string, error) {
-	above, base := path.Split(name)
-	if above == "" {
-		above = "."
+	parent, base := path.Split(name)
+	if parent == "" {
+		parent = "."
 	}
-	d, err := beneath(dir, path.Clean(above), unix.O_PATH|unix.O_DIRECTORY)
+	d, err := beneath(dir, path.Clean(parent), unix.O_PATH|unix.O_DIRECTORY)
 	return d, base, err
 }
 

@@ -22,11 +22,11 @@ func (b Bounds) OrDefault() Bounds {
 	if b.Files == 0 {
 		b.Files = d.Files
 	}
-	for _, f := range []struct{ have, def *int64 }{
+	for _, f := range []struct{ value, def *int64 }{
 		{&b.FileBytes, &d.FileBytes}, {&b.Bytes, &d.Bytes}, {&b.TextBytes, &d.TextBytes}, {&b.AllText, &d.AllText},
 	} {
-		if *f.have == 0 {
-			*f.have = *f.def
+		if *f.value == 0 {
+			*f.value = *f.def
 		}
 	}
 	return b

@@ -12,7 +12,7 @@ import (
 
 // The list of a sandbox that names too many files, or too long names, is rejected before it uses up
 // the server's memory.
-func TestTreesAreBounded(t *testing.T) {
+func TestReadTreeEnforcesLimits(t *testing.T) {
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 20)
 	for name, c := range map[string]struct {
 		path  string
@@ -30,7 +30,7 @@ func TestTreesAreBounded(t *testing.T) {
 		_, err := changeset.ReadTree(in, changeset.Bounds{})
 		in.Close()
 		if fault.CodeOf(err) != "tree_too_large" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: ReadTree: error %v", name, err)
 		}
 	}
 }

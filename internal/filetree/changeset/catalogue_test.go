@@ -9,8 +9,9 @@ import (
 	"github.com/crannog/crannog/internal/filetree/toolfiles"
 )
 
-// named are files that match an entry of the catalogue, and a similar file that does not match.
-func named(e toolfiles.Entry) (meant []string, not string) {
+// examplesOf returns files that match an entry of the catalogue, and a similar file that does not
+// match.
+func examplesOf(e toolfiles.Entry) (matching []string, similar string) {
 	kind, text := e.Form()
 	switch kind {
 	case toolfiles.Dir:
@@ -24,25 +25,25 @@ func named(e toolfiles.Entry) (meant []string, not string) {
 	}
 }
 
-func TestS7EveryEntryOfTheCatalogueIsFlagged(t *testing.T) {
+func TestS7CatalogueEntriesAreFlagged(t *testing.T) {
 	flagged := changeset.RunsFile
 	for _, e := range toolfiles.Runs() {
-		meant, not := named(e)
-		for _, name := range meant {
+		matching, similar := examplesOf(e)
+		for _, name := range matching {
 			for _, form := range []string{name, "deep/er/" + name, strings.ToUpper(name)} {
 				if !flagged(form) {
 					t.Errorf("%s (%s): %q is not flagged", e.Name, e.Tool, form)
 				}
 			}
 		}
-		if kind, text := e.Form(); kind == toolfiles.Prefix && strings.Contains(not, "."+text) || kind == toolfiles.File && strings.HasSuffix(text, ".bazelrc") {
+		if kind, text := e.Form(); kind == toolfiles.Prefix && strings.Contains(similar, "."+text) || kind == toolfiles.File && strings.HasSuffix(text, ".bazelrc") {
 			continue
 		}
-		if flagged(not) {
-			t.Errorf("%s: %q is flagged", e.Name, not)
+		if flagged(similar) {
+			t.Errorf("%s: %q is flagged", e.Name, similar)
 		}
 	}
-	// These names revealed the gap.
+	// These names were missing once.
 	for _, name := range []string{".hg/hgrc", ".bazelrc", "tools/bazel", ".mvn/jvm.config", "rust-toolchain.toml", "opencode.json", ".roo/mcp.json", ".aider.conf.yml"} {
 		if !flagged(name) {
 			t.Errorf("%q is not flagged", name)
@@ -55,18 +56,18 @@ func TestS7EveryEntryOfTheCatalogueIsFlagged(t *testing.T) {
 	}
 }
 
-func TestTheCatalogueIsInOrder(t *testing.T) {
+func TestCatalogueIsValid(t *testing.T) {
 	var names []string
 	for _, e := range toolfiles.Runs() {
 		if e.Name != strings.ToLower(e.Name) || e.Tool == "" || e.When == "" || strings.HasPrefix(e.Name, "/") || strings.Contains(e.Name, "**") {
-			t.Errorf("%+v", e)
+			t.Errorf("invalid entry %+v", e)
 		}
 		names = append(names, e.Name)
 	}
 	slices.Sort(names)
 	for i := range names[1:] {
 		if names[i] == names[i+1] {
-			t.Errorf("%q is there twice", names[i])
+			t.Errorf("%q occurs twice", names[i])
 		}
 	}
 }

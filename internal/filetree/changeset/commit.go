@@ -20,7 +20,7 @@ func (a *application) commit() error {
 		}
 	}
 	a.step("sync")
-	if err := a.decide(); err != nil {
+	if err := a.syncDirs(); err != nil {
 		return err
 	}
 	a.step("done")
@@ -32,30 +32,31 @@ func (a *application) commit() error {
 	return nil
 }
 
-// maxKept is the number of directories that stay open for an undo.
-const maxKept = 256
+// maxOpenParents is the maximum number of directories that stay open for an undo.
+const maxOpenParents = 256
 
 // errTaken is returned for a path that was changed since the comparison.
 var errTaken = fmt.Errorf("the file was changed concurrently: %w", unix.EEXIST)
 
+// do executes one operation.
 func (a *application) do(o *op) error {
 	parent, base, err := parentOf(a.dir, string(o.Path))
 	if err != nil {
 		return err
 	}
-	// An undo must use this same directory, even if it was moved. Beyond maxKept, an undo finds the
-	// directory by name.
-	if a.kept < maxKept {
-		a.kept++
+	// An undo must use this same directory, even if it was moved. Beyond maxOpenParents, an undo
+	// finds the directory by name.
+	if a.openParents < maxOpenParents {
+		a.openParents++
 		o.parent = parent
 	} else {
 		defer parent.Close()
 	}
-	have, err := statIfExists(parent, base, string(o.Path))
+	current, err := statIfExists(parent, base, string(o.Path))
 	if err != nil {
 		return err
 	}
-	if (have != nil || o.Old != nil) && (!o.Old.is(have) || o.Old.Mode != have.Mode) {
+	if (current != nil || o.Old != nil) && (!o.Old.matches(current) || o.Old.Mode != current.Mode) {
 		return errTaken
 	}
 	switch o.Verb {
@@ -79,26 +80,26 @@ func chmod(parent *os.File, base string, want *mark, bits uint32) error {
 	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
 		return err
 	}
-	if e := FromStat(&stat); !want.is(&e) || e.Type == Link {
+	if e := FromStat(&stat); !want.matches(&e) || e.Type == Link {
 		return errTaken
 	}
 	// The descriptor is used, because the name may refer to another file by now.
 	return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), bits, 0)
 }
 
-// take moves a file to the stage. If it was not the expected file, take moves it back.
+// take moves a file to the stage. If that is not the expected file, take moves it back.
 func (a *application) take(parent *os.File, base string, o *op) error {
 	if err := move(parent, base, a.leaving, o.Slot); err != nil {
 		return err
 	}
-	return a.gone(a.leaving, o, func() error { return move(a.leaving, o.Slot, parent, base) })
+	return a.checkTaken(a.leaving, o, func() error { return move(a.leaving, o.Slot, parent, base) })
 }
 
-// gone checks a file that was moved to the stage: it must be the expected file, and a directory
-// must be empty. Otherwise gone calls back, which moves it back.
-func (a *application) gone(stage *os.File, o *op, back func() error) error {
+// checkTaken checks a file that was moved to the stage: it must be the expected file, and a
+// directory must be empty. Otherwise checkTaken calls back, which moves the file back.
+func (a *application) checkTaken(stage *os.File, o *op, back func() error) error {
 	e, err := statIfExists(stage, o.Slot, string(o.Path))
-	if err == nil && !o.Old.is(e) {
+	if err == nil && !o.Old.matches(e) {
 		err = errTaken
 	}
 	if err == nil && e.Type == Dir {
@@ -110,7 +111,7 @@ func (a *application) gone(stage *os.File, o *op, back func() error) error {
 	return nil
 }
 
-// empty returns nil for an empty directory.
+// empty returns errTaken if a directory is not empty.
 func empty(in *os.File, base string) error {
 	d, err := openAt(int(in.Fd()), base, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -138,9 +139,9 @@ func (a *application) put(parent *os.File, base string, o *op) error {
 		err = exchange(a.arriving, o.Slot, parent, base)
 	}
 	if err == nil {
-		return a.gone(a.arriving, o, func() error { return exchange(a.arriving, o.Slot, parent, base) })
+		return a.checkTaken(a.arriving, o, func() error { return exchange(a.arriving, o.Slot, parent, base) })
 	}
-	if !cannot(err) {
+	if !isUnsupported(err) {
 		return err
 	}
 	a.step("aside")
@@ -154,19 +155,21 @@ func (a *application) put(parent *os.File, base string, o *op) error {
 	return nil
 }
 
+// exchange exchanges two files atomically.
 func exchange(x *os.File, xName string, y *os.File, yName string) error {
 	return unix.Renameat2(int(x.Fd()), xName, int(y.Fd()), yName, unix.RENAME_EXCHANGE)
 }
 
-// cannot reports whether an error means that the file system does not support this type of rename.
-func cannot(err error) bool {
+// isUnsupported reports whether an error means that the file system does not support this type of
+// rename.
+func isUnsupported(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP)
 }
 
 // move renames a file and fails if the new name exists.
 func move(from *os.File, name string, to *os.File, newName string) error {
 	err := unix.Renameat2(int(from.Fd()), name, int(to.Fd()), newName, unix.RENAME_NOREPLACE)
-	if !cannot(err) {
+	if !isUnsupported(err) {
 		return err
 	}
 	// The file system cannot check and rename atomically, so a file that appears in between is
@@ -177,8 +180,8 @@ func move(from *os.File, name string, to *os.File, newName string) error {
 	return unix.Renameat(int(from.Fd()), name, int(to.Fd()), newName)
 }
 
-// decide syncs the directories whose entries were changed.
-func (a *application) decide() error {
+// syncDirs syncs the directories whose entries were changed.
+func (a *application) syncDirs() error {
 	seen := map[string]bool{}
 	for _, o := range a.ops {
 		seen[path.Dir(string(o.Path))] = true
@@ -189,7 +192,7 @@ func (a *application) decide() error {
 	for name := range seen {
 		d, err := beneath(a.dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 		if isMissing(err) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ELOOP) {
-			continue // the directory was removed too, is unreadable, or was moved by another process
+			continue // the directory was removed or moved, or is unreadable
 		}
 		if err != nil {
 			return err

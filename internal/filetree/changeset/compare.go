@@ -13,7 +13,7 @@ import (
 type Options struct {
 	// Dir is the directory in the sandbox.
 	Dir string
-	// Lines counts changed lines, and Text also keeps the diff.
+	// Lines requests the numbers of changed lines, and Text also the diffs.
 	Lines, Text bool
 	// Protected reports whether a policy protects a path, and Ignore whether the policy hides it
 	// from the sandbox. Paths are relative. Nil matches nothing.
@@ -52,7 +52,7 @@ func Compare(ctx context.Context, source Source, base Base, o Options) (*Set, er
 	if err != nil {
 		return nil, err
 	}
-	c.below(found)
+	c.markConflicts(found)
 	if err := c.texts(found); err != nil {
 		return nil, err
 	}
@@ -74,6 +74,7 @@ type trio struct {
 	brought bool
 }
 
+// comparison is the state of one call of Compare.
 type comparison struct {
 	ctx     context.Context
 	source  Source
@@ -87,7 +88,7 @@ type comparison struct {
 	aliases *aliases // of changed files; may be nil
 }
 
-// found is a change with the entries from which it was made.
+// found is a change with data that only the comparison needs.
 type found struct {
 	change Change
 	trio   *trio
@@ -122,7 +123,7 @@ func (c *comparison) listTrees() error {
 	})
 	for name, t := range c.files {
 		if c.hidden(name) || t.host != nil && reserved(name) {
-			continue // an Apply is in progress
+			continue // a file of an Apply that is in progress
 		}
 		if maybeChanged(t, c.dir != nil) {
 			c.paths = append(c.paths, name)
@@ -132,6 +133,7 @@ func (c *comparison) listTrees() error {
 	return nil
 }
 
+// collect calls put for each entry, with the trio of its path.
 func (c *comparison) collect(entries []Entry, put func(*trio, *Entry)) {
 	for i := range entries {
 		e := &entries[i]
@@ -147,6 +149,7 @@ func (c *comparison) collect(entries []Entry, put func(*trio, *Entry)) {
 	}
 }
 
+// list requests and reads a tree of the sandbox.
 func (c *comparison) list(req TreeRequest) ([]Entry, error) {
 	r, err := c.source.Tree(c.ctx, req)
 	if err != nil {
@@ -176,31 +179,31 @@ func (c *comparison) hidden(name string) bool {
 // sums requests the checksums of files that may have changed. The sandbox's new description of
 // these files replaces its earlier one, because it was made when the content was read.
 func (c *comparison) sums() error {
-	var ask []string
+	var names []string
 	for _, name := range c.paths {
 		if now := c.files[name].now; now != nil && now.Type == Regular && now.Size <= c.o.Bounds.FileBytes {
-			ask = append(ask, name)
+			names = append(names, name)
 		}
 	}
-	if len(ask) == 0 {
+	if len(names) == 0 {
 		return nil
 	}
-	entries, err := c.list(TreeRequest{Dir: c.o.Dir, Paths: asBytes(ask), Sums: true, SumBytes: c.o.Bounds.FileBytes})
+	entries, err := c.list(TreeRequest{Dir: c.o.Dir, Paths: asBytes(names), Sums: true, SumBytes: c.o.Bounds.FileBytes})
 	if err != nil {
 		return err
 	}
-	told := make(map[string]*Entry, len(entries))
+	described := make(map[string]*Entry, len(entries))
 	for i := range entries {
-		told[entries[i].Path] = &entries[i]
+		described[entries[i].Path] = &entries[i]
 	}
-	for _, name := range ask {
-		c.files[name].now = told[name]
-		if e := told[name]; e != nil && e.Opaque {
+	for _, name := range names {
+		c.files[name].now = described[name]
+		if e := described[name]; e != nil && e.Opaque {
 			c.opaque[name] = true
 		}
-		delete(told, name)
+		delete(described, name)
 	}
-	if len(told) > 0 {
+	if len(described) > 0 {
 		return malformed("it names files that were not requested")
 	}
 	return nil

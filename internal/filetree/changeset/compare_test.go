@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
+// put writes a file.
 func put(t testing.TB, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
@@ -19,6 +20,7 @@ func put(t testing.TB, name, text string) {
 	}
 }
 
+// remove removes a file or directory.
 func remove(t testing.TB, name string) {
 	t.Helper()
 	if err := os.RemoveAll(name); err != nil {
@@ -26,10 +28,10 @@ func remove(t testing.TB, name string) {
 	}
 }
 
-func TestCompareTellsWhoChangedWhat(t *testing.T) {
+func TestCompareFindsChangesOfBothSides(t *testing.T) {
 	files := map[string]string{"mine": "1", "theirs": "1", "both": "1", "alike": "1", "gone in": "1", "gone out": "1", "gone both": "1", "in gone out": "1", "out gone in": "1", "d/x": "1", "e/x": "1"}
 	for _, copied := range []bool{false, true} {
-		b := newBench(t, files)
+		b := newTreeTest(t, files)
 		if copied {
 			copied := filepath.Join(t.TempDir(), "copy")
 			if err := os.CopyFS(copied, os.DirFS(b.host)); err != nil {
@@ -79,7 +81,7 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 			"removed out gone in changed_outside",
 		}
 		set := b.compare(t)
-		if got := short(set); !slices.Equal(got, want) {
+		if got := summaries(set); !slices.Equal(got, want) {
 			t.Errorf("copied %v: got\n%s\nwant\n%s", copied, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		before := describeTree(t, b.host, true)
@@ -90,13 +92,13 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 		if _, err := b.apply(t, set.Changes, true); fault.CodeOf(err) != "changes_conflict" {
 			t.Errorf("applied through a link: %v", err)
 		}
-		if d := different(before, describeTree(t, b.host, true)); d != "" {
-			t.Errorf("refused, and changed:\n%s", d)
+		if d := diffTrees(before, describeTree(t, b.host, true)); d != "" {
+			t.Errorf("the refused Apply has changed files:\n%s", d)
 		}
 		// A file that an undo restored has another ctime, and counts as unchanged as before.
 		set = b.compare(t)
-		if got := short(set); !slices.Equal(got, want) {
-			t.Errorf("copied %v: put back, got\n%s", copied, strings.Join(got, "\n"))
+		if got := summaries(set); !slices.Equal(got, want) {
+			t.Errorf("copied %v: after the undo, got\n%s", copied, strings.Join(got, "\n"))
 		}
 		chosen, _ := changeset.Select(set.Changes, func(c changeset.Change) bool {
 			return c.Path == "both" || c.Path == "new both" || c.Path == "in gone out"
@@ -109,37 +111,37 @@ func TestCompareTellsWhoChangedWhat(t *testing.T) {
 				t.Errorf("%s is %q, %v", name, text, err)
 			}
 		}
-		b.clean(t)
+		b.checkClean(t)
 	}
 }
 
-func TestCompareReadsOnlyWhatIsTouched(t *testing.T) {
-	b := newBench(t, map[string]string{"a": "1", "b": "1"})
+func TestCompareReadsOnlyTouchedFiles(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"a": "1", "b": "1"})
 	// A sandbox without changes shows the host's own files.
 	b.source.dir = b.host
-	if set := b.compare(t); len(set.Changes) != 0 || b.source.asked != 0 {
-		t.Errorf("got %q, and %d files were read", short(set), b.source.asked)
+	if set := b.compare(t); len(set.Changes) != 0 || b.source.sumRequests != 0 {
+		t.Errorf("without changes: got %q, and %d files were read", summaries(set), b.source.sumRequests)
 	}
 	put(t, filepath.Join(b.host, "a"), "of the user's")
-	if set := b.compare(t); len(set.Changes) != 0 || b.source.asked != 0 {
-		t.Errorf("the user's own changes: got %q, and %d files were read", short(set), b.source.asked)
+	if set := b.compare(t); len(set.Changes) != 0 || b.source.sumRequests != 0 {
+		t.Errorf("with changes of the user: got %q, and %d files were read", summaries(set), b.source.sumRequests)
 	}
 }
 
-func TestCompareLeavesOutWhatIsKeptOut(t *testing.T) {
-	b := newBench(t, map[string]string{"a": "1", ".env": "KEY", "secrets/k": "1"})
+func TestCompareOmitsIgnoredPaths(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"a": "1", ".env": "KEY", "secrets/k": "1"})
 	remove(t, filepath.Join(b.inside, ".env"))
 	remove(t, filepath.Join(b.inside, "secrets"))
 	set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{
 		Dir: "/workspace", Ignore: func(p string) bool { return p == ".env" || strings.HasPrefix(p+"/", "secrets/") },
 	})
 	if err != nil || len(set.Changes) > 0 {
-		t.Errorf("got %q, %v", short(set), err)
+		t.Errorf("got %q, %v", summaries(set), err)
 	}
 }
 
-func TestCompareNotesModesAndTypes(t *testing.T) {
-	b := newBench(t, map[string]string{"script": "#!", "link": "-> script", "file": "1", "dir/x": "1", "d/": ""})
+func TestCompareReportsModesAndTypes(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"script": "#!", "link": "-> script", "file": "1", "dir/x": "1", "d/": ""})
 	if err := os.Chmod(filepath.Join(b.inside, "script"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -152,22 +154,22 @@ func TestCompareNotesModesAndTypes(t *testing.T) {
 	writeTree(t, b.inside, map[string]string{"link": "-> dir", "file/y": "2", "dir": "-> file"})
 	set := b.compare(t)
 	want := []string{"changed d", "changed dir", "removed dir/x", "changed file", "created file/y", "changed link", "changed script"}
-	if got := short(set); !slices.Equal(got, want) {
+	if got := summaries(set); !slices.Equal(got, want) {
 		t.Fatalf("got %q, want %q", got, want)
 	}
 	if c := set.Changes[6]; !c.SameContent || c.Text != "diff --git a/script b/script\nold mode 100644\nnew mode 100755\n" || c.Added+c.Removed != 0 {
-		t.Errorf("a mode: %+v", c)
+		t.Errorf("changed mode: got %+v", c)
 	}
 	if _, err := b.apply(t, set.Changes, false); err != nil {
 		t.Fatal(err)
 	}
-	if d := different(describeTree(t, b.inside, false), describeTree(t, b.host, false)); d != "" {
+	if d := diffTrees(describeTree(t, b.inside, false), describeTree(t, b.host, false)); d != "" {
 		t.Error(d)
 	}
 }
 
-func TestDigestNamesExactlyTheChanges(t *testing.T) {
-	b := newBench(t, map[string]string{"a": "1\n"})
+func TestDigestCoversChanges(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"a": "1\n"})
 	put(t, filepath.Join(b.inside, "a"), "2\n")
 	first := b.compare(t).Digest
 	if again := b.compare(t).Digest; again != first {
@@ -180,7 +182,7 @@ func TestDigestNamesExactlyTheChanges(t *testing.T) {
 	}{
 		{"content", func() { put(t, filepath.Join(b.inside, "a"), "3\n") }},
 		{"mode", func() { _ = os.Chmod(filepath.Join(b.inside, "a"), 0o755) }},
-		{"another", func() { put(t, filepath.Join(b.inside, "b"), "") }},
+		{"a second file", func() { put(t, filepath.Join(b.inside, "b"), "") }},
 		{"a file outside", func() { put(t, filepath.Join(b.host, "a"), "44\n") }},
 		{"a file outside again", func() { put(t, filepath.Join(b.host, "a"), "555\n") }},
 	} {
@@ -193,8 +195,8 @@ func TestDigestNamesExactlyTheChanges(t *testing.T) {
 	}
 }
 
-func TestTextsAreBounded(t *testing.T) {
-	b := newBench(t, map[string]string{"large": strings.Repeat("line\n", 500), "huge": "", "binary": "text\n"})
+func TestCompareBoundsTexts(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"large": strings.Repeat("line\n", 500), "huge": "", "binary": "text\n"})
 	put(t, filepath.Join(b.inside, "large"), strings.Repeat("line\n", 499)+"other\nmore\n")
 	put(t, filepath.Join(b.inside, "huge"), strings.Repeat("line\n", 20000))
 	put(t, filepath.Join(b.inside, "binary"), "text\n\x00")
@@ -203,13 +205,13 @@ func TestTextsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := set.Changes[0]; !c.Binary || c.Text != "" {
-		t.Errorf("binary: %+v", c)
+		t.Errorf("binary file: got %+v", c)
 	}
 	if c := set.Changes[1]; !c.Omitted || c.Text != "" || c.Added != 0 {
-		t.Errorf("huge: %+v", c)
+		t.Errorf("huge file: got %+v", c)
 	}
 	if c := set.Changes[2]; !c.Omitted || c.Text != "" || c.Added != 2 || c.Removed != 1 {
-		t.Errorf("large: %+v", c)
+		t.Errorf("large file: got %+v", c)
 	}
 	// A worst-case difference is computed quickly.
 	var x, y strings.Builder
@@ -217,15 +219,15 @@ func TestTextsAreBounded(t *testing.T) {
 		x.WriteString([]string{"a\n", "b\n", "\n"}[i%3])
 		y.WriteString([]string{"b\n", "\n", "a\n", "a\n"}[i%4])
 	}
-	b = newBench(t, map[string]string{"bad": x.String()})
+	b = newTreeTest(t, map[string]string{"bad": x.String()})
 	put(t, filepath.Join(b.inside, "bad"), y.String())
 	if set := b.compare(t); set.Changes[0].Text == "" || set.Changes[0].Omitted {
-		t.Error("no text")
+		t.Error("the text of a worst-case difference is absent")
 	}
 }
 
-func TestSpecialFilesNeverComeOut(t *testing.T) {
-	b := newBench(t, map[string]string{"a": "1"})
+func TestSpecialFilesAreRefused(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"a": "1"})
 	if err := syscall.Mkfifo(filepath.Join(b.inside, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +241,7 @@ func TestSpecialFilesNeverComeOut(t *testing.T) {
 		"created .crannog-apply-x special", "created absolute link_out", "created in", "created out link_out", "created pipe special", "created sub",
 		"created sub/in", "created sub/in/out link_out", "created sub/up", "created suid setuid",
 	}
-	if got := short(set); !slices.Equal(got, want) {
+	if got := summaries(set); !slices.Equal(got, want) {
 		t.Fatalf("got %q, want %q", got, want)
 	}
 	before := describeTree(t, b.host, true)
@@ -248,27 +250,27 @@ func TestSpecialFilesNeverComeOut(t *testing.T) {
 			continue
 		}
 		if chosen, left := changeset.Select(set.Changes, func(x changeset.Change) bool { return x.Path == c.Path }); len(chosen) > 0 || len(left) != len(set.Changes) {
-			t.Errorf("%s was chosen", c.Path)
+			t.Errorf("Select has selected %s, which is refused", c.Path)
 		}
 		for _, flags := range [][]changeset.Flag{c.Flags, nil} { // even if the caller cleared its flags
 			c.Flags = flags
 			if _, err := b.apply(t, []changeset.Change{c}, true); fault.CodeOf(err) != "changes_refused" {
-				t.Errorf("%s: %v", c.Path, err)
+				t.Errorf("apply(%s): error %v", c.Path, err)
 			}
 		}
 	}
-	if d := different(before, describeTree(t, b.host, true)); d != "" {
+	if d := diffTrees(before, describeTree(t, b.host, true)); d != "" {
 		t.Error(d)
 	}
 	// Control: the other changes are applied.
 	chosen, _ := changeset.Select(set.Changes, func(changeset.Change) bool { return true })
 	if _, err := b.apply(t, chosen, false); err != nil || len(chosen) != 4 {
-		t.Errorf("%d, %v", len(chosen), err)
+		t.Errorf("apply: got %d, error %v", len(chosen), err)
 	}
 }
 
-func TestSelectKeepsWhatHoldsTogether(t *testing.T) {
-	b := newBench(t, map[string]string{"old/a": "1", "old/b": "1", "swap/x": "1"})
+func TestSelectAddsRequiredDirectories(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"old/a": "1", "old/b": "1", "swap/x": "1"})
 	remove(t, filepath.Join(b.inside, "old"))
 	remove(t, filepath.Join(b.inside, "swap"))
 	writeTree(t, b.inside, map[string]string{"new/deep/file": "1", "swap": "now a file"})
@@ -281,7 +283,7 @@ func TestSelectKeepsWhatHoldsTogether(t *testing.T) {
 	}
 	for path, want := range map[string][]string{
 		"new/deep/file": {"new", "new/deep", "new/deep/file"},
-		"old":           nil, // as it would not be empty
+		"old":           nil, // without its files the directory cannot be removed
 		"old/a":         {"old/a"},
 		"swap":          nil,
 	} {
@@ -291,33 +293,33 @@ func TestSelectKeepsWhatHoldsTogether(t *testing.T) {
 	}
 	got, left := changeset.Select(set.Changes, func(c changeset.Change) bool { return c.Path != "old/b" })
 	if len(left) != 2 || !slices.Equal(names(left), []string{"old", "old/b"}) {
-		t.Errorf("left %q", names(left))
+		t.Errorf("Select: left out %q", names(left))
 	}
 	if _, err := b.apply(t, got, false); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A link that became a directory in the sandbox is still a link outside, so nothing below it exists
-// there, at any depth.
-func TestApplyMakesADirectoryOfALink(t *testing.T) {
+// The sandbox replaces a link by a directory. Outside it is still a link, so no file below the path
+// exists there.
+func TestApplyReplacesLinkByDirectory(t *testing.T) {
 	for _, target := range []string{"other", "no such", "../elsewhere"} {
-		b := newBench(t, map[string]string{"other/x": "1", "l": "-> " + target})
+		b := newTreeTest(t, map[string]string{"other/x": "1", "l": "-> " + target})
 		remove(t, filepath.Join(b.inside, "l"))
 		writeTree(t, b.inside, map[string]string{"l/a": "1", "l/d/e/f": "2"})
 		set := b.compare(t)
 		if _, err := b.apply(t, set.Changes, false); err != nil {
-			t.Fatalf("-> %s: %v\n%q", target, err, short(set))
+			t.Fatalf("-> %s: %v\n%q", target, err, summaries(set))
 		}
-		if d := different(describeTree(t, b.inside, false), describeTree(t, b.host, false)); d != "" {
+		if d := diffTrees(describeTree(t, b.inside, false), describeTree(t, b.host, false)); d != "" {
 			t.Errorf("-> %s: inside and outside differ:\n%s", target, d)
 		}
-		b.clean(t)
+		b.checkClean(t)
 	}
 }
 
-func TestCompareIsNotFooledByATimeThatWasSet(t *testing.T) {
-	b := newBench(t, map[string]string{"a": "1"})
+func TestCompareDetectsChangeWithOldTime(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"a": "1"})
 	name, host := filepath.Join(b.inside, "a"), filepath.Join(b.host, "a")
 	for {
 		put(t, name, "2")
@@ -337,7 +339,7 @@ func TestCompareIsNotFooledByATimeThatWasSet(t *testing.T) {
 			break
 		}
 	}
-	if got := short(b.compare(t)); !slices.Equal(got, []string{"changed a"}) {
+	if got := summaries(b.compare(t)); !slices.Equal(got, []string{"changed a"}) {
 		t.Errorf("got %q", got)
 	}
 }

@@ -18,8 +18,8 @@ type Base struct {
 	// Brought are the entries of files of Outside after an earlier Apply. They replace the entries
 	// of Start. An entry without a type was removed.
 	Brought []Entry
-	// Content has the files of Start, if they are not those of Outside. If it is nil, they are read
-	// from Outside as far as they still match Start.
+	// Content has the files of Start, if they are not those of Outside. If it is nil, the content
+	// of files that still match Start is read from Outside.
 	Content *os.Root
 	// Outside is the directory that changes are applied to, or nil.
 	Outside *os.Root
@@ -47,16 +47,16 @@ func (h hostFiles) open(e *Entry) (*os.File, error) {
 		f.Close()
 		return nil, err
 	}
-	now := FromStat(&stat)
-	if now.Type != Regular || !stillIs(e, &now) {
+	current := FromStat(&stat)
+	if current.Type != Regular || !stillIs(e, &current) {
 		f.Close()
 		return nil, errMoved
 	}
 	return f, nil
 }
 
-// was opens the original version of a file.
-func (c *comparison) was(t *trio) (io.ReadCloser, error) {
+// openOriginal opens the original version of a file.
+func (c *comparison) openOriginal(t *trio) (io.ReadCloser, error) {
 	if t.start == nil || t.start.Type != Regular {
 		return nil, errUnknown
 	}
@@ -95,12 +95,12 @@ func (p contextReader) Read(b []byte) (int, error) {
 // sameOutside reports whether a host file is the same as at the start of the sandbox. It ignores
 // the change time, because a rename, a new owner or a new link changes that too, and so does the
 // undo of a failed Apply.
-func sameOutside(was, now *Entry) bool {
-	return was.Type == now.Type && was.Mode == now.Mode && (was.Type != Link || was.Target == now.Target) &&
-		(was.Type == Dir || was.Size == now.Size && was.Ino == now.Ino && was.MTime.Equal(now.MTime))
+func sameOutside(before, current *Entry) bool {
+	return before.Type == current.Type && before.Mode == current.Mode && (before.Type != Link || before.Target == current.Target) &&
+		(before.Type == Dir || before.Size == current.Size && before.Ino == current.Ino && before.MTime.Equal(current.MTime))
 }
 
 // stillIs reports whether a host file has not been touched since the comparison.
-func stillIs(was, now *Entry) bool {
-	return sameOutside(was, now) && (was.Type == Dir || was.CTime.Equal(now.CTime))
+func stillIs(before, current *Entry) bool {
+	return sameOutside(before, current) && (before.Type == Dir || before.CTime.Equal(current.CTime))
 }

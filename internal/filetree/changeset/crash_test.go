@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// eventful creates a tree with changes of every kind.
-func eventful(t testing.TB, dir string) (host, inside string) {
+// newChangedTree creates a tree with changes of every kind.
+func newChangedTree(t testing.TB, dir string) (host, inside string) {
 	t.Helper()
 	host, inside = filepath.Join(dir, "host"), filepath.Join(dir, "inside")
 	writeTree(t, host, map[string]string{
@@ -45,6 +45,7 @@ func eventful(t testing.TB, dir string) (host, inside string) {
 	return host, inside
 }
 
+// applyAndDie runs an Apply that kills its process at a step, and returns an exit code.
 func applyAndDie(dir, at string, apart bool) int {
 	host := filepath.Join(dir, "host")
 	root, err := os.OpenRoot(host)
@@ -57,7 +58,7 @@ func applyAndDie(dir, at string, apart bool) int {
 		fmt.Println(err)
 		return 1
 	}
-	source := &local{dir: filepath.Join(dir, "inside")}
+	source := &localSource{dir: filepath.Join(dir, "inside")}
 	set, err := changeset.Compare(context.Background(), source, changeset.Base{Start: start, Outside: root}, changeset.Options{Dir: "/workspace"})
 	if err != nil {
 		fmt.Println(err)
@@ -80,8 +81,9 @@ func applyAndDie(dir, at string, apart bool) int {
 	return 0
 }
 
-// die runs an Apply in another process that is killed at a step, and returns the steps before it.
-func die(t *testing.T, dir, at string, apart bool) (steps []string, killed bool) {
+// applyAndKill runs an Apply in another process that is killed at a step, and returns the steps
+// before it.
+func applyAndKill(t *testing.T, dir, at string, apart bool) (steps []string, killed bool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "CHANGES_TEST_APPLY="+dir, "CHANGES_TEST_STEP="+at)
@@ -108,58 +110,58 @@ func die(t *testing.T, dir, at string, apart bool) (steps []string, killed bool)
 func TestApplyIsAllOrNothingWhenKilled(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		dir := t.TempDir()
-		_, inside := eventful(t, dir)
-		steps, killed := die(t, dir, "", apart)
+		_, inside := newChangedTree(t, dir)
+		steps, killed := applyAndKill(t, dir, "", apart)
 		if killed || len(steps) < 12 {
 			t.Fatalf("steps %q", steps)
 		}
 		after := describeTree(t, inside, false)
-		if d := different(after, describeTree(t, filepath.Join(dir, "host"), false)); d != "" {
+		if d := diffTrees(after, describeTree(t, filepath.Join(dir, "host"), false)); d != "" {
 			t.Fatalf("not applied:\n%s", d)
 		}
-		back, forward := 0, 0
+		undone, completed := 0, 0
 		for i, name := range steps {
 			dir := t.TempDir()
-			host, _ := eventful(t, dir)
+			host, _ := newChangedTree(t, dir)
 			before := describeTree(t, host, true)
-			took, killed := die(t, dir, strconv.Itoa(i), apart)
-			if !killed || took[len(took)-1] != name {
-				t.Fatalf("it was not killed at %s: %q", name, took)
+			reached, killed := applyAndKill(t, dir, strconv.Itoa(i), apart)
+			if !killed || reached[len(reached)-1] != name {
+				t.Fatalf("Apply was not killed at %s: steps %q", name, reached)
 			}
 			// The recovery is killed in the middle too, and then run again.
 			if strings.HasPrefix(name, "op") {
-				die(t, dir, "undo 4", apart)
+				applyAndKill(t, dir, "undo 4", apart)
 			}
 			kept, err := changeset.Recover(t.Context(), filepath.Join(dir, "journals"))
 			if err != nil || len(kept) > 0 {
 				t.Errorf("%s: recover: %q, %v", name, kept, err)
 			}
 			switch now := describeTree(t, host, true); {
-			case different(before, now) == "":
-				back++
-			case different(after, describeTree(t, host, false)) == "":
-				forward++
+			case diffTrees(before, now) == "":
+				undone++
+			case diffTrees(after, describeTree(t, host, false)) == "":
+				completed++
 			default:
-				t.Errorf("killed at %s, neither all nor nothing:\n%s", name, different(before, now))
+				t.Errorf("killed at %s: the tree has only a part of the changes:\n%s", name, diffTrees(before, now))
 			}
 			for _, pattern := range []string{"host/.crannog*", "journals/*"} {
 				if left, err := filepath.Glob(filepath.Join(dir, pattern)); err != nil || len(left) > 0 {
-					t.Errorf("killed at %s: left %q, %v", name, left, err)
+					t.Errorf("killed at %s: files left: %q, error %v", name, left, err)
 				}
 			}
 		}
-		if back < 10 || forward != 1 {
-			t.Errorf("%d times back, %d times forward", back, forward)
+		if undone < 10 || completed != 1 {
+			t.Errorf("got %d undone and %d completed, want 10 or more and 1", undone, completed)
 		}
 	}
 }
 
-// Files that the user changes after an Apply was killed are not overwritten.
-func TestRecoveryKeepsWhatOthersChanged(t *testing.T) {
+// Recover does not overwrite files that the user changed after an Apply was killed.
+func TestRecoverKeepsChangesOfOthers(t *testing.T) {
 	dir := t.TempDir()
-	host, _ := eventful(t, dir)
-	if _, killed := die(t, dir, "sync", false); !killed {
-		t.Fatal("it was not killed")
+	host, _ := newChangedTree(t, dir)
+	if _, killed := applyAndKill(t, dir, "sync", false); !killed {
+		t.Fatal("Apply was not killed")
 	}
 	put(t, filepath.Join(host, "edited"), "by the user")
 	kept, err := changeset.Recover(t.Context(), filepath.Join(dir, "journals"))
@@ -181,7 +183,7 @@ func TestRecoveryKeepsWhatOthersChanged(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Error("what it was before is lost")
+		t.Error("the original file is lost")
 	}
 	if text, err := os.ReadFile(filepath.Join(host, "gone", "other")); err != nil || string(text) != "1" {
 		t.Errorf("another file is %q, %v", text, err)
@@ -189,12 +191,12 @@ func TestRecoveryKeepsWhatOthersChanged(t *testing.T) {
 }
 
 // P37: after an error in the middle everything is restored, byte for byte and with its times.
-func TestApplyPutsEverythingBack(t *testing.T) {
+func TestApplyRestoresTreeAfterError(t *testing.T) {
 	for _, apart := range []bool{false, true} {
 		total := 0
 		for i := 0; ; i++ {
 			dir := t.TempDir()
-			host, inside := eventful(t, dir)
+			host, inside := newChangedTree(t, dir)
 			root, err := os.OpenRoot(host)
 			if err != nil {
 				t.Fatal(err)
@@ -204,7 +206,7 @@ func TestApplyPutsEverythingBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			source := &local{dir: inside}
+			source := &localSource{dir: inside}
 			set, err := changeset.Compare(t.Context(), source, changeset.Base{Start: start, Outside: root}, changeset.Options{Dir: "/workspace"})
 			if err != nil {
 				t.Fatal(err)
@@ -234,7 +236,7 @@ func TestApplyPutsEverythingBack(t *testing.T) {
 			}
 			o := changeset.Watched(changeset.ApplyOptions{Dir: "/workspace", Journals: filepath.Join(dir, "journals")}, step, apart)
 			if _, err := changeset.Apply(t.Context(), source, root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" || !changed {
-				t.Fatalf("%s: %v", victim.Path, err)
+				t.Fatalf("Apply(%s): error %v", victim.Path, err)
 			}
 			now := describeTree(t, host, true)
 			for name := range now {
@@ -249,23 +251,24 @@ func TestApplyPutsEverythingBack(t *testing.T) {
 					delete(before, name)
 				}
 			}
-			if d := different(before, now); d != "" {
-				t.Errorf("%s was changed by somebody, and then:\n%s", victim.Path, d)
+			if d := diffTrees(before, now); d != "" {
+				t.Errorf("%s was changed concurrently, and the tree is not restored:\n%s", victim.Path, d)
 			}
 			if left, err := filepath.Glob(filepath.Join(host, ".crannog*")); err != nil || len(left) > 0 {
-				t.Errorf("left %q, %v", left, err)
+				t.Errorf("files left: %q, error %v", left, err)
 			}
 		}
 		if total < 12 {
-			t.Errorf("only %d changes", total)
+			t.Errorf("tried only %d changes, want at least 12", total)
 		}
 	}
 }
 
+// under reports whether a path is a directory or below it.
 func under(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
 
-func TestApplyIsAloneInADirectory(t *testing.T) {
-	b := newBench(t, map[string]string{"a": "1"})
+func TestApplyLocksDirectory(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"a": "1"})
 	put(t, filepath.Join(b.inside, "a"), "22")
 	set := b.compare(t)
 	var codes []string
@@ -273,7 +276,7 @@ func TestApplyIsAloneInADirectory(t *testing.T) {
 		b.source.packing = nil
 		_, err := b.apply(t, set.Changes, false)
 		codes = append(codes, fault.CodeOf(err))
-		// An Apply that is still running is not mistaken for a killed one.
+		// Recover does not undo an Apply that is still running.
 		if kept, err := changeset.Recover(t.Context(), b.journals); err != nil || len(kept) > 0 {
 			t.Errorf("recover: %q, %v", kept, err)
 		}
@@ -282,53 +285,53 @@ func TestApplyIsAloneInADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(codes, []string{"apply_running"}) {
-		t.Errorf("at the same time: %q", codes)
+		t.Errorf("concurrent Apply: got codes %q, want apply_running", codes)
 	}
-	b.clean(t)
+	b.checkClean(t)
 }
 
-// P37: a file that a program changes after it was shown is not applied.
-func TestWhatMovedDoesNotComeOut(t *testing.T) {
-	for what, change := range map[string]func(b *bench){
-		"content": func(b *bench) { put(t, filepath.Join(b.inside, "a"), "EVIL") },
-		"longer":  func(b *bench) { put(t, filepath.Join(b.inside, "a"), "GOOD and more") },
-		"gone":    func(b *bench) { remove(t, filepath.Join(b.inside, "a")) },
-		"link": func(b *bench) {
+// P37: a file that the sandbox changes after it was shown is not applied.
+func TestApplyRejectsFilesChangedInside(t *testing.T) {
+	for what, change := range map[string]func(b *treeTest){
+		"content": func(b *treeTest) { put(t, filepath.Join(b.inside, "a"), "EVIL") },
+		"longer":  func(b *treeTest) { put(t, filepath.Join(b.inside, "a"), "GOOD and more") },
+		"gone":    func(b *treeTest) { remove(t, filepath.Join(b.inside, "a")) },
+		"link": func(b *treeTest) {
 			remove(t, filepath.Join(b.inside, "a"))
 			writeTree(t, b.inside, map[string]string{"a": "-> b"})
 		},
-		"dir": func(b *bench) {
+		"dir": func(b *treeTest) {
 			remove(t, filepath.Join(b.inside, "a"))
 			writeTree(t, b.inside, map[string]string{"a/x": ""})
 		},
-		"unmoved": func(*bench) {},
+		"unchanged": func(*treeTest) {},
 	} {
-		b := newBench(t, map[string]string{"a": "1", "b": "GOOD"})
+		b := newTreeTest(t, map[string]string{"a": "1", "b": "GOOD"})
 		put(t, filepath.Join(b.inside, "a"), "GOOD")
 		set := b.compare(t)
 		before := describeTree(t, b.host, true)
 		b.source.packing = func() { change(b) }
 		_, err := b.apply(t, set.Changes, false)
-		if what == "unmoved" {
+		if what == "unchanged" {
 			if err != nil {
-				t.Errorf("the control: %v", err)
+				t.Errorf("control: %v", err)
 			}
 			continue
 		}
 		if fault.CodeOf(err) != "changes_moved" {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: apply: error %v", what, err)
 		}
-		if d := different(before, describeTree(t, b.host, true)); d != "" {
-			t.Errorf("%s:\n%s", what, d)
+		if d := diffTrees(before, describeTree(t, b.host, true)); d != "" {
+			t.Errorf("%s: the refused Apply has changed files:\n%s", what, d)
 		}
-		b.clean(t)
+		b.checkClean(t)
 	}
 }
 
 // P37: any change outside after the changes were shown is detected, however small it is.
-func TestApplyNoticesWhatChangedOutsideSince(t *testing.T) {
-	for what, change := range map[string]func(t *testing.T, b *bench, step string){
-		"in place, with the old time": func(t *testing.T, b *bench, step string) {
+func TestApplyDetectsChangesOutside(t *testing.T) {
+	for what, change := range map[string]func(t *testing.T, b *treeTest, step string){
+		"in place, with the old time": func(t *testing.T, b *treeTest, step string) {
 			name := filepath.Join(b.host, "a")
 			info, err := os.Stat(name)
 			if err != nil || step != "stage" {
@@ -339,17 +342,17 @@ func TestApplyNoticesWhatChangedOutsideSince(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"a file in a directory that is to go": func(t *testing.T, b *bench, step string) {
+		"a file in a directory that Apply removes": func(t *testing.T, b *treeTest, step string) {
 			if step == "op 0" {
 				put(t, filepath.Join(b.host, "gone", "theirs"), "by the user")
 			}
 		},
-		"a file in a directory that is to be a file": func(t *testing.T, b *bench, step string) {
+		"a file in a directory that Apply replaces by a file": func(t *testing.T, b *treeTest, step string) {
 			if step == "op 0" {
 				put(t, filepath.Join(b.host, "swap", "theirs"), "by the user")
 			}
 		},
-		"a mode": func(t *testing.T, b *bench, step string) {
+		"a mode": func(t *testing.T, b *treeTest, step string) {
 			if step == "op 0" {
 				if err := os.Chmod(filepath.Join(b.host, "a"), 0o600); err != nil {
 					t.Error(err)
@@ -357,33 +360,33 @@ func TestApplyNoticesWhatChangedOutsideSince(t *testing.T) {
 			}
 		},
 	} {
-		b := newBench(t, map[string]string{"a": "1", "gone/x": "1", "swap/x": "1", "z": "1"})
+		b := newTreeTest(t, map[string]string{"a": "1", "gone/x": "1", "swap/x": "1", "z": "1"})
 		put(t, filepath.Join(b.inside, "a"), "22")
 		put(t, filepath.Join(b.inside, "z"), "22")
 		remove(t, filepath.Join(b.inside, "gone"))
 		remove(t, filepath.Join(b.inside, "swap"))
 		put(t, filepath.Join(b.inside, "swap"), "22")
 		set := b.compare(t)
-		var theirs map[string]string
+		var expected map[string]string
 		step := func(name string) {
 			change(t, b, name)
 			if name == "op 0" {
-				theirs = describeTree(t, b.host, false)
+				expected = describeTree(t, b.host, false)
 			}
 		}
 		o := changeset.Watched(changeset.ApplyOptions{Dir: "/workspace", Journals: b.journals}, step, false)
 		if _, err := changeset.Apply(t.Context(), b.source, b.root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: Apply: error %v", what, err)
 		}
 		now := describeTree(t, b.host, false)
-		for name := range theirs {
+		for name := range expected {
 			if strings.HasPrefix(name, ".crannog-apply-") {
-				delete(theirs, name)
+				delete(expected, name)
 			}
 		}
-		if d := different(theirs, now); theirs != nil && d != "" {
-			t.Errorf("%s:\n%s", what, d)
+		if d := diffTrees(expected, now); expected != nil && d != "" {
+			t.Errorf("%s: the refused Apply has changed files:\n%s", what, d)
 		}
-		b.clean(t)
+		b.checkClean(t)
 	}
 }

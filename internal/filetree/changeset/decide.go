@@ -34,8 +34,9 @@ func same(x, y *Entry) bool {
 	return x.Size == y.Size && x.Mode == y.Mode && x.MTime.Equal(y.MTime) && x.CTime.Equal(y.CTime)
 }
 
+// sameMode reports whether two files have the same exported mode bits.
 func sameMode(x, y *Entry) bool {
-	bits := uint32(comesOut)
+	bits := uint32(exportedModeBits)
 	switch x.Type {
 	case Link:
 		return true
@@ -65,6 +66,8 @@ func (c *comparison) decideAll() ([]*found, error) {
 	return all, nil
 }
 
+// decide compares the three states of a file. It returns nil if the sandbox has not changed the
+// file.
 func (c *comparison) decide(name string, t *trio) (*found, error) {
 	f := &found{change: Change{Path: name, Old: t.start, New: t.now, Outside: t.host}, trio: t}
 	if t.now != nil {
@@ -97,11 +100,11 @@ func (c *comparison) decide(name string, t *trio) (*found, error) {
 	case t.start != nil && t.host == nil:
 		f.change.Conflict = RemovedOutside
 	case t.start != nil:
-		meanwhile, err := c.changedOutside(t)
+		changed, err := c.changedOutside(t)
 		if err != nil {
 			return nil, err
 		}
-		if meanwhile {
+		if changed {
 			f.change.Conflict = ChangedOutside
 		}
 	}
@@ -121,7 +124,7 @@ func (c *comparison) unchanged(t *trio) (bool, error) {
 	}
 	sum := t.start.Sum
 	if sum == "" {
-		r, err := c.was(t)
+		r, err := c.openOriginal(t)
 		if errors.Is(err, errUnknown) || errors.Is(err, errMoved) {
 			return false, nil
 		}
@@ -142,7 +145,7 @@ func (c *comparison) equalOutside(t *trio) (bool, error) {
 	case t.host.Type != t.now.Type:
 		return false, nil
 	case t.now.Type == Dir:
-		// If the file did not exist before, its mode is that of the side that created it first.
+		// A directory that both sides created keeps the host's mode.
 		return t.start == nil || sameMode(t.host, t.now), nil
 	case !sameMode(t.host, t.now):
 		return false, nil
@@ -171,7 +174,7 @@ func (c *comparison) changedOutside(t *trio) (bool, error) {
 		return !sameOutside(t.start, t.host), nil
 	}
 	// The times of the copy differ, so the contents are compared.
-	if t.start.Type != t.host.Type || t.start.Mode&comesOut != t.host.Mode&comesOut {
+	if t.start.Type != t.host.Type || t.start.Mode&exportedModeBits != t.host.Mode&exportedModeBits {
 		return true, nil
 	}
 	if t.start.Type != Regular {
@@ -180,11 +183,11 @@ func (c *comparison) changedOutside(t *trio) (bool, error) {
 	if t.start.Size != t.host.Size {
 		return true, nil
 	}
-	was, err := c.was(t)
+	copied, err := c.openOriginal(t)
 	if err != nil {
 		return false, fmt.Errorf("read the copy of %s: %w", t.start.Path, err)
 	}
-	before, err := sumAndClose(c.ctx, was)
+	before, err := sumAndClose(c.ctx, copied)
 	if err != nil {
 		return false, err
 	}
@@ -199,13 +202,14 @@ func (c *comparison) changedOutside(t *trio) (bool, error) {
 	return before != now, err
 }
 
+// sumAndClose returns the checksum of a file and closes it.
 func sumAndClose(ctx context.Context, r io.ReadCloser) (string, error) {
 	defer r.Close()
 	return sumOf(ctx, r)
 }
 
-// below finds conflicts between a path and paths above or below it.
-func (c *comparison) below(all []*found) {
+// markConflicts finds conflicts between a path and paths above or below it.
+func (c *comparison) markConflicts(all []*found) {
 	changed := make(map[string]*found, len(all))
 	for _, f := range all {
 		changed[f.change.Path] = f
@@ -216,9 +220,9 @@ func (c *comparison) below(all []*found) {
 		}
 		// The parent is no longer a directory outside.
 		if i := strings.LastIndexByte(f.change.Path, '/'); i > 0 && f.change.New != nil {
-			above := c.files[f.change.Path[:i]]
-			if made := changed[f.change.Path[:i]]; (above == nil || above.host == nil || above.host.Type != Dir) &&
-				(made == nil || made.change.New == nil || made.change.New.Type != Dir) {
+			parent := c.files[f.change.Path[:i]]
+			if entry := changed[f.change.Path[:i]]; (parent == nil || parent.host == nil || parent.host.Type != Dir) &&
+				(entry == nil || entry.change.New == nil || entry.change.New.Type != Dir) {
 				f.change.Conflict = ChangedOutside
 			}
 		}

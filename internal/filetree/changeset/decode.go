@@ -49,10 +49,12 @@ func ReadTree(r io.Reader, b Bounds) ([]Entry, error) {
 	return t.all, nil
 }
 
+// malformed returns the error for an invalid file list.
 func malformed(why string) error {
 	return fault.New(fault.Unavailable, "tree_malformed", "the sandbox's file list is malformed: "+why)
 }
 
+// treeReader collects the entries of a tree.
 type treeReader struct {
 	all   []Entry
 	seen  map[string]struct{}
@@ -60,6 +62,7 @@ type treeReader struct {
 	names int
 }
 
+// take parses a line and adds its entry. end is set for the last line.
 func (t *treeReader) take(text []byte) (end bool, err error) {
 	var l line
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -78,7 +81,7 @@ func (t *treeReader) take(text []byte) (end bool, err error) {
 		return false, err
 	}
 	// If a path appeared twice, a check could use one entry and the copy could use the other.
-	if _, twice := t.seen[e.Path]; twice {
+	if _, duplicate := t.seen[e.Path]; duplicate {
 		return false, malformed("a path appears twice")
 	}
 	t.seen[e.Path] = struct{}{}
@@ -90,6 +93,7 @@ func (t *treeReader) take(text []byte) (end bool, err error) {
 	return false, nil
 }
 
+// entry returns the entry of a line if it is valid.
 func (l line) entry() (Entry, error) {
 	if l.Path != "" && l.Raw != nil || l.Target != "" && l.RawTarget != nil || l.Count != 0 {
 		return Entry{}, malformed("a line has an entry and the end")
@@ -114,6 +118,7 @@ func (l line) entry() (Entry, error) {
 	return e, nil
 }
 
+// validSum reports whether a text is a SHA-256 checksum in lowercase.
 func validSum(s string) bool {
 	raw, err := hex.DecodeString(s)
 	return err == nil && len(raw) == 32 && strings.ToLower(s) == s

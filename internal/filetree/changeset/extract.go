@@ -21,16 +21,16 @@ import (
 // redacted. The content of changes[n] becomes the file "n". It returns the changes with the
 // checksums of the written files.
 func Stage(ctx context.Context, source Source, dir string, changes []Change, into *os.Root, b Bounds) ([]Change, error) {
-	var ask []string
+	var paths []string
 	for i := range changes {
 		if hasContent(&changes[i]) {
-			ask = append(ask, changes[i].Path)
+			paths = append(paths, changes[i].Path)
 		}
 	}
-	if len(ask) == 0 {
+	if len(paths) == 0 {
 		return changes, nil
 	}
-	r, err := source.Pack(ctx, PackRequest{Dir: dir, Paths: asBytes(ask), FileBytes: b.OrDefault().FileBytes})
+	r, err := source.Pack(ctx, PackRequest{Dir: dir, Paths: asBytes(paths), FileBytes: b.OrDefault().FileBytes})
 	if err != nil {
 		return nil, err
 	}
@@ -43,11 +43,11 @@ func hasContent(c *Change) bool { return c.New != nil && c.New.Type == Regular }
 
 // Extract reads the content of changes from a guest's archive into private files that are named by
 // number. No data of a sandbox becomes a name, a mode or a link. Every file must be complete and
-// identical to the compared one; otherwise the exported files would differ from the reviewed ones,
-// and Extract returns an error. It redacts secrets, and returns the changes with the checksums of
+// identical to the compared one, because the exported files must be the reviewed ones. Otherwise
+// Extract returns an error. It redacts secrets, and returns the changes with the checksums of
 // the written files.
 func Extract(r io.Reader, into *os.Root, want []Change, hide RedactorOf, b Bounds) ([]Change, error) {
-	came := slices.Clone(want)
+	staged := slices.Clone(want)
 	var paths []string
 	var numbers []int
 	for i := range want {
@@ -68,7 +68,7 @@ func Extract(r io.Reader, into *os.Root, want []Change, hide RedactorOf, b Bound
 		count++
 		sum, err := extractFile(into, strconv.Itoa(numbers[i]), size, r, hide, c)
 		if err == nil {
-			came[numbers[i]] = c.withSum(sum)
+			staged[numbers[i]] = c.withSum(sum)
 		}
 		return err
 	})
@@ -79,14 +79,16 @@ func Extract(r io.Reader, into *os.Root, want []Change, hide RedactorOf, b Bound
 	if err != nil {
 		return nil, err
 	}
-	return came, nil
+	return staged, nil
 }
 
+// moved returns the error for a file that has changed since the comparison.
 func moved(name string) error {
 	return fault.Newf(fault.Conflict, "changes_moved", "%q was changed after it was listed", name).
 		WithHint("review the changes again")
 }
 
+// refused returns the error for a change that is never exported.
 func refused(c Change) error {
 	return fault.Newf(fault.Denied, "changes_refused", "%q cannot be exported from a sandbox: %v", c.Path, c.Flags)
 }
@@ -103,7 +105,7 @@ func extractFile(into *os.Root, name string, size int64, r io.Reader, hide Redac
 	written := sha256.New()
 	listed := written
 	inside := sha256.New()
-	if m := hide.now(); m != nil {
+	if m := hide.current(); m != nil {
 		r, listed = m.Reader(io.TeeReader(r, inside)), inside
 	}
 	n, err := copySparse(f, written, r)
@@ -119,8 +121,8 @@ func extractFile(into *os.Root, name string, size int64, r io.Reader, hide Redac
 	return hex.EncodeToString(written.Sum(nil)), nil
 }
 
-// copySparse writes blocks of zeros as holes. A file of holes costs a sandbox nothing, and must not
-// fill the host's disk.
+// copySparse writes blocks of zeros as holes. A sandbox can create a huge file of holes without
+// using space, and this file must not fill the host's disk.
 func copySparse(f *os.File, h hash.Hash, r io.Reader) (int64, error) {
 	buffer := make([]byte, 256<<10)
 	var at int64
@@ -147,6 +149,7 @@ func copySparse(f *os.File, h hash.Hash, r io.Reader) (int64, error) {
 	}
 }
 
+// allZero reports whether a block has only zero bytes.
 func allZero(b []byte) bool {
 	for _, c := range b {
 		if c != 0 {

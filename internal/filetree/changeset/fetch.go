@@ -16,7 +16,7 @@ import (
 
 // Fetch reads the content of changes from a sandbox for inspection, into a private directory in
 // which each file is named by its number. It redacts nothing, so the content must not be passed on.
-// It returns the file names of the changes whose content arrived and is the listed one, by path.
+// It returns the file names by path, for the changes whose content is still the listed one.
 func Fetch(ctx context.Context, source Source, dir string, list []Change, into *os.Root, b Bounds) (map[string]string, error) {
 	var paths []string
 	var changes []*Change
@@ -25,9 +25,9 @@ func Fetch(ctx context.Context, source Source, dir string, list []Change, into *
 			paths, changes = append(paths, c.Path), append(changes, c)
 		}
 	}
-	came := map[string]string{}
+	fetched := map[string]string{}
 	if len(paths) == 0 {
-		return came, nil
+		return fetched, nil
 	}
 	r, err := source.Pack(ctx, PackRequest{Dir: dir, Paths: asBytes(paths), FileBytes: b.OrDefault().FileBytes})
 	if err != nil {
@@ -45,10 +45,10 @@ func Fetch(ctx context.Context, source Source, dir string, list []Change, into *
 			}
 			return err
 		}
-		came[paths[i]] = name
+		fetched[paths[i]] = name
 		return nil
 	})
-	return came, err
+	return fetched, err
 }
 
 // Replace returns a source in which the content of some files is replaced. contents maps paths to
@@ -57,6 +57,7 @@ func Replace(source Source, dir string, contents map[string][]byte) Source {
 	return replaced{source, dir, contents}
 }
 
+// replaced is the source that Replace returns.
 type replaced struct {
 	Source
 	dir      string
@@ -68,57 +69,57 @@ func (b replaced) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, err
 	if req.Dir != b.dir {
 		return b.Source.Pack(ctx, req)
 	}
-	rest := req
-	rest.Paths = nil
-	var places []int // indexes of the sandbox's paths in the request
+	request := req
+	request.Paths = nil
+	var indexes []int // indexes of the sandbox's paths in the request
 	for i, p := range req.Paths {
-		if _, ours := b.contents[string(p)]; !ours {
-			rest.Paths, places = append(rest.Paths, p), append(places, i)
+		if _, ok := b.contents[string(p)]; !ok {
+			request.Paths, indexes = append(request.Paths, p), append(indexes, i)
 		}
 	}
-	if len(places) == len(req.Paths) {
+	if len(indexes) == len(req.Paths) {
 		return b.Source.Pack(ctx, req)
 	}
-	var theirs io.ReadCloser
-	if len(places) > 0 {
+	var pack io.ReadCloser
+	if len(indexes) > 0 {
 		var err error
-		if theirs, err = b.Source.Pack(ctx, rest); err != nil {
+		if pack, err = b.Source.Pack(ctx, request); err != nil {
 			return nil, err
 		}
 	}
 	r, w := io.Pipe()
 	go func() {
-		err := b.merge(w, theirs, req, places)
-		if theirs != nil {
-			err = errors.Join(err, theirs.Close())
+		err := b.merge(w, pack, req, indexes)
+		if pack != nil {
+			err = errors.Join(err, pack.Close())
 		}
 		w.CloseWithError(err)
 	}()
 	return r, nil
 }
 
-// merge writes the files of the sandbox and the replacements, in the order of the request. theirs
-// is the sandbox's answer for the paths at places, or nil if there are none.
-func (b replaced) merge(w io.Writer, theirs io.Reader, req PackRequest, places []int) error {
+// merge writes the files of the sandbox and the replacements, in the order of the request. pack is
+// the sandbox's answer for the paths at indexes, or nil if there are none.
+func (b replaced) merge(w io.Writer, pack io.Reader, req PackRequest, indexes []int) error {
 	out := tar.NewWriter(w)
-	count, at := 0, 0
+	count, next := 0, 0 // next is an index of the request
 	file := func(size int64, r io.Reader) error {
-		h := tar.Header{Typeflag: tar.TypeReg, Name: string(req.Paths[at]), Size: size, Mode: 0o600, Format: tar.FormatPAX}
+		h := tar.Header{Typeflag: tar.TypeReg, Name: string(req.Paths[next]), Size: size, Mode: 0o600, Format: tar.FormatPAX}
 		if err := out.WriteHeader(&h); err != nil {
 			return err
 		}
-		at++
+		next++
 		count++
 		_, err := io.Copy(out, r)
 		return err
 	}
-	// ours writes our replacements up to an index of the request. It skips paths that the sandbox
-	// has left out.
-	ours := func(place int) error {
-		for at < place {
-			text, ok := b.contents[string(req.Paths[at])]
+	// replacements writes the replacements before an index of the request. It skips paths for which
+	// the sandbox has sent no file.
+	replacements := func(end int) error {
+		for next < end {
+			text, ok := b.contents[string(req.Paths[next])]
 			if !ok {
-				at++
+				next++
 				continue
 			}
 			if err := file(int64(len(text)), bytes.NewReader(text)); err != nil {
@@ -127,15 +128,15 @@ func (b replaced) merge(w io.Writer, theirs io.Reader, req PackRequest, places [
 		}
 		return nil
 	}
-	if theirs != nil {
-		paths := make([]string, 0, len(places))
-		for _, i := range places {
+	if pack != nil {
+		paths := make([]string, 0, len(indexes))
+		for _, i := range indexes {
 			paths = append(paths, string(req.Paths[i]))
 		}
 		// The reader of the merged pack limits the total size.
 		bounds := Bounds{FileBytes: req.FileBytes, Bytes: math.MaxInt64}
-		err := readPack(theirs, paths, bounds, func(i int, size int64, r io.Reader) error {
-			if err := ours(places[i]); err != nil {
+		err := readPack(pack, paths, bounds, func(i int, size int64, r io.Reader) error {
+			if err := replacements(indexes[i]); err != nil {
 				return err
 			}
 			if err := file(size, r); err != nil {
@@ -147,11 +148,11 @@ func (b replaced) merge(w io.Writer, theirs io.Reader, req PackRequest, places [
 			return err
 		}
 	}
-	if err := ours(len(req.Paths)); err != nil {
+	if err := replacements(len(req.Paths)); err != nil {
 		return err
 	}
-	end := tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{PackEnd: strconv.Itoa(count)}}
-	if err := out.WriteHeader(&end); err != nil {
+	last := tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{PackEnd: strconv.Itoa(count)}}
+	if err := out.WriteHeader(&last); err != nil {
 		return fmt.Errorf("end of a pack: %w", err)
 	}
 	return out.Close()

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-// Content that is no longer the listed one is not returned, because an inspection would be about
-// another change.
+// Fetch does not return content that is no longer the listed one, because its inspection would not
+// be about the change.
 func TestFetch(t *testing.T) {
 	dir := t.TempDir()
 	var list []changeset.Change
@@ -41,65 +41,65 @@ func TestFetch(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer into.Close()
-		came, err := changeset.Fetch(t.Context(), treeSource{}, dir, list, into, changeset.Bounds{})
+		fetched, err := changeset.Fetch(t.Context(), treeSource{}, dir, list, into, changeset.Bounds{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		texts := map[string]string{}
-		for path, name := range came {
+		for path, name := range fetched {
 			text, err := into.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)
 			}
 			texts[path] = string(text)
 		}
-		return came, texts
+		return fetched, texts
 	}
-	came, texts := fetch(list)
+	fetched, texts := fetch(list)
 	if want := map[string]string{"a": "text of a", "b": "text of b"}; !maps.Equal(texts, want) {
-		t.Errorf("%v as %v, want %v", texts, came, want)
+		t.Errorf("Fetch: got texts %v in files %v, want %v", texts, fetched, want)
 	}
 	// If no change has content, the sandbox gets no request.
-	if came, _ := fetch(list[4:]); len(came) != 0 {
-		t.Errorf("%v", came)
+	if fetched, _ := fetch(list[4:]); len(fetched) != 0 {
+		t.Errorf("Fetch without content: got %v", fetched)
 	}
 	into, err := os.OpenRoot(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer into.Close()
-	if came, err := changeset.Fetch(t.Context(), treeSource{cut: true}, dir, list, into, changeset.Bounds{}); err == nil {
-		t.Errorf("of a truncated stream came %v", came)
+	if fetched, err := changeset.Fetch(t.Context(), treeSource{cut: true}, dir, list, into, changeset.Bounds{}); err == nil {
+		t.Errorf("Fetch of a truncated stream: got %v and no error", fetched)
 	}
 	failed := errors.New("no sandbox")
-	if _, err := changeset.Fetch(t.Context(), failing{err: failed}, dir, list, into, changeset.Bounds{}); !errors.Is(err, failed) {
-		t.Errorf("got %v", err)
+	if _, err := changeset.Fetch(t.Context(), failingSource{err: failed}, dir, list, into, changeset.Bounds{}); !errors.Is(err, failed) {
+		t.Errorf("Fetch without a sandbox: got %v, want %v", err, failed)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(failed)
 	if _, err := changeset.Fetch(ctx, treeSource{}, dir, list, into, changeset.Bounds{}); !errors.Is(err, failed) {
-		t.Errorf("after the end of the context: %v", err)
+		t.Errorf("Fetch after the end of the context: got %v, want %v", err, failed)
 	}
 }
 
-// failing is a source without a sandbox.
-type failing struct {
+// failingSource is a source whose Pack fails.
+type failingSource struct {
 	changeset.Source
 	err error
 }
 
-func (f failing) Pack(context.Context, changeset.PackRequest) (io.ReadCloser, error) {
+func (f failingSource) Pack(context.Context, changeset.PackRequest) (io.ReadCloser, error) {
 	return nil, f.err
 }
 
 // Each path of a change is replaced, and the original change is not modified.
-func TestRenamed(t *testing.T) {
-	was := changeset.Change{Path: "a", Old: &changeset.Entry{Path: "a", Size: 1}, New: &changeset.Entry{Path: "a", Size: 2}}
-	got := was.Renamed(func(path string) string { return ".git/" + path })
+func TestChangeRenamed(t *testing.T) {
+	original := changeset.Change{Path: "a", Old: &changeset.Entry{Path: "a", Size: 1}, New: &changeset.Entry{Path: "a", Size: 2}}
+	got := original.Renamed(func(path string) string { return ".git/" + path })
 	if paths := []string{got.Path, got.Old.Path, got.New.Path}; !slices.Equal(paths, []string{".git/a", ".git/a", ".git/a"}) || got.Outside != nil || got.New.Size != 2 {
-		t.Errorf("%q, %+v", paths, got)
+		t.Errorf("Renamed(%q): got %+v", paths, got)
 	}
-	if was.Path != "a" || was.Old.Path != "a" || was.New.Path != "a" {
-		t.Errorf("the original is %+v", was)
+	if original.Path != "a" || original.Old.Path != "a" || original.New.Path != "a" {
+		t.Errorf("Renamed has modified the original: %+v", original)
 	}
 }

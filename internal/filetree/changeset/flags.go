@@ -17,8 +17,8 @@ func (c *comparison) flag(all []*found) {
 	}
 	for _, f := range all {
 		ch := &f.change
-		add := func(flag Flag, is bool) {
-			if is {
+		add := func(flag Flag, applies bool) {
+			if applies {
 				ch.Flags = append(ch.Flags, flag)
 			}
 		}
@@ -44,6 +44,7 @@ func (c *comparison) flag(all []*found) {
 	}
 }
 
+// protected reports whether the policy protects a path, in any spelling and through links.
 func (c *comparison) protected(name string) bool {
 	if c.o.Protected == nil {
 		return false
@@ -60,19 +61,20 @@ func (c *comparison) runs(f *found, e *Entry) bool {
 	return c.aliases != nil && slices.ContainsFunc(c.aliases.aliases(f.change.Path), func(name string) bool { return c.runsAt(name, f, e) })
 }
 
+// runsAt is runs for one path of the file.
 func (c *comparison) runsAt(name string, f *found, e *Entry) bool {
 	name = path.Join(c.o.Under, name)
 	if isName(fold(path.Base(name)), "package.json") {
-		// Without the text, it is only known that the file changed.
+		// Without the texts, the changed scripts are unknown, so every change is flagged.
 		return f.scripts || f.change.Omitted || f.change.Binary || !c.o.Lines && !c.o.Text
 	}
-	return runsByItself(name, e) || repository(name, func(name string) bool {
+	return runsByItself(name, e) || inBareRepository(name, func(name string) bool {
 		t := c.files[strings.TrimPrefix(strings.TrimPrefix(name, c.o.Under), "/")]
 		return t != nil && (t.now != nil || t.host != nil)
 	})
 }
 
-// reserved reports whether a path is used by Apply itself.
+// reserved reports whether a path is one that Apply uses for its stage.
 func reserved(name string) bool {
 	parts := foldPath(name)
 	return len(parts) > 0 && strings.HasPrefix(parts[0], stagePrefix)
@@ -86,16 +88,16 @@ func leadsOut(name, target string) bool {
 		return true
 	}
 	depth := strings.Count(name, "/")
-	down := false
+	afterName := false
 	for part := range strings.SplitSeq(target, "/") {
 		switch part {
 		case "", ".":
 		case "..":
-			if depth--; down || depth < 0 {
+			if depth--; afterName || depth < 0 {
 				return true
 			}
 		default:
-			down = true
+			afterName = true
 		}
 	}
 	return false

@@ -13,7 +13,7 @@ import (
 // flagged returns the flags of files that a sandbox creates.
 func flagged(t *testing.T, files map[string]string, protected func(string) bool) map[string][]changeset.Flag {
 	t.Helper()
-	b := newBench(t, nil)
+	b := newTreeTest(t, nil)
 	writeTree(t, b.inside, files)
 	set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace", Lines: true, Protected: protected})
 	if err != nil {
@@ -26,8 +26,8 @@ func flagged(t *testing.T, files map[string]string, protected func(string) bool)
 	return all
 }
 
-func TestWhatRunsByItselfIsFlagged(t *testing.T) {
-	yes := []string{
+func TestFilesThatToolsRunAreFlagged(t *testing.T) {
+	executed := []string{
 		".git/hooks/pre-commit", "sub/.git/hooks/post-checkout", ".git/config", ".git/modules/lib/config", ".git/modules/lib/hooks/x", ".git/info/attributes",
 		".git/worktrees/w/commondir", ".envrc", "deep/.envrc", ".vscode/tasks.json", ".idea/workspace.xml", ".claude/settings.json", ".cursor/mcp.json", ".codex/config.toml",
 		".github/workflows/ci.yml", ".gitlab-ci.yml", ".circleci/config.yml", "Makefile", "GNUmakefile", "makefile", "setup.py", "tests/conftest.py", "x.pth",
@@ -38,35 +38,35 @@ func TestWhatRunsByItselfIsFlagged(t *testing.T) {
 		// Repositories that are not named .git.
 		"bare/HEAD", "bare/config", "bare/hooks/post-update",
 	}
-	no := []string{
+	harmless := []string{
 		"main.go", "git/hooks/x", ".gitignore", ".github/README.md", "docs/Makefile.md", "vscode/x", ".git/objects/aa/bb", "config", "hooks/x", "src/head", "envrc", "a~1", "settings.json", ".cargo/registry",
 	}
 	files := map[string]string{"bare/objects/x": "1"}
-	for _, name := range slices.Concat(yes, no) {
+	for _, name := range slices.Concat(executed, harmless) {
 		files[name] = "1"
 	}
 	got := flagged(t, files, nil)
-	for _, name := range yes {
+	for _, name := range executed {
 		if !slices.Contains(got[name], changeset.RunsByItself) {
 			t.Errorf("%q is not flagged", name)
 		}
 	}
-	for _, name := range no {
+	for _, name := range harmless {
 		if slices.Contains(got[name], changeset.RunsByItself) {
 			t.Errorf("%q is flagged", name)
 		}
 	}
-	// A link that replaces a directory brings in all files of its target.
+	// A link at the path of a directory has all files of its target.
 	links := map[string]string{".git": "-> x", "sub/.github": "-> ../x", ".vscode": "-> x", ".claude": "-> x", "sub/.GIT": "-> ../x", "plain": "-> x"}
 	got = flagged(t, links, nil)
 	for name := range links {
 		if slices.Contains(got[name], changeset.RunsByItself) != (name != "plain") {
-			t.Errorf("the link %q has %v", name, got[name])
+			t.Errorf("link %q: got flags %v", name, got[name])
 		}
 	}
 }
 
-func TestScriptsOfPackagesAreFlagged(t *testing.T) {
+func TestPackageScriptsAreFlagged(t *testing.T) {
 	before := `{"name": "x", "scripts": {"test": "vitest", "postinstall": "node good.js"}, "dependencies": {}}`
 	for after, want := range map[string]bool{
 		`{"name": "x", "scripts": {"test": "other", "postinstall": "node good.js"}, "dependencies": {"a": "1"}}`: false,
@@ -75,33 +75,33 @@ func TestScriptsOfPackagesAreFlagged(t *testing.T) {
 		`{"name": "x", "scripts": {"postinstall": "node good.js"}, "gypfile": true}`:                             true,
 		`{"name": "x", "scripts": "`: true,
 	} {
-		b := newBench(t, map[string]string{"package.json": before})
+		b := newTreeTest(t, map[string]string{"package.json": before})
 		put(t, filepath.Join(b.inside, "package.json"), after)
 		if set := b.compare(t); set.Changes[0].Has(changeset.RunsByItself) != want {
-			t.Errorf("%s: %v", after, set.Changes[0].Flags)
+			t.Errorf("compare(%s): got %v", after, set.Changes[0].Flags)
 		}
-		// A file that was not read does not count as harmless.
+		// If the texts are not compared, every change is flagged.
 		set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace"})
 		if err != nil || !set.Changes[0].Has(changeset.RunsByItself) {
-			t.Errorf("unread: %v, %v", set, err)
+			t.Errorf("Compare without texts: got %v, error %v", set, err)
 		}
 	}
 }
 
-func TestProtectedPathsAreFlaggedInAnyLetters(t *testing.T) {
+func TestProtectedPathsIgnoreCase(t *testing.T) {
 	protected := func(name string) bool { return path.Base(name) == "rules.md" }
 	got := flagged(t, map[string]string{"rules.md": "1", "a/RULES.md": "1", "ru\u200cles.md": "1", "other.md": "1"}, protected)
 	for name, want := range map[string]bool{"rules.md": true, "a/RULES.md": true, "ru\u200cles.md": true, "other.md": false} {
 		if slices.Contains(got[name], changeset.Protected) != want {
-			t.Errorf("%q has %v", name, got[name])
+			t.Errorf("%q: got flags %v", name, got[name])
 		}
 	}
-	b := newBench(t, map[string]string{"rules.md": "1"})
+	b := newTreeTest(t, map[string]string{"rules.md": "1"})
 	if err := os.Remove(filepath.Join(b.inside, "rules.md")); err != nil {
 		t.Fatal(err)
 	}
 	set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace", Protected: protected})
 	if err != nil || !set.Changes[0].Has(changeset.Protected) {
-		t.Errorf("removed: %+v, %v", set, err)
+		t.Errorf("removed protected file: got %+v, error %v", set, err)
 	}
 }

@@ -17,6 +17,7 @@ func Graft(source Source, dir, under string, part Source, partDir string) Source
 	return grafted{Source: source, dir: dir, under: under + "/", part: part, partDir: partDir}
 }
 
+// grafted is the source that Graft returns.
 type grafted struct {
 	Source
 	dir, under string
@@ -26,25 +27,25 @@ type grafted struct {
 
 // Pack implements Source.
 func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error) {
-	var runs []PackRequest
-	theirs := false // whether the last run was from part
+	var runs []PackRequest // paths that follow each other and are from one source
+	fromPart := false      // whether the last run is of files of part
 	for _, p := range req.Paths {
 		rest, under := strings.CutPrefix(string(p), b.under)
-		if len(runs) == 0 || under != theirs {
+		if len(runs) == 0 || under != fromPart {
 			run := PackRequest{Dir: b.dir, FileBytes: req.FileBytes}
 			if under {
 				run.Dir = b.partDir
 			}
-			runs, theirs = append(runs, run), under
+			runs, fromPart = append(runs, run), under
 		}
 		last := &runs[len(runs)-1]
 		last.Paths = append(last.Paths, []byte(rest))
 	}
-	if req.Dir != b.dir || len(runs) == 0 || len(runs) == 1 && !theirs {
+	if req.Dir != b.dir || len(runs) == 0 || len(runs) == 1 && !fromPart {
 		return b.Source.Pack(ctx, req)
 	}
 	r, w := io.Pipe()
-	// Paths are sorted, so there are few runs of paths from one source.
+	// Paths are sorted, so there are few runs.
 	begin := func(run PackRequest) (io.ReadCloser, string, error) {
 		source, under := b.Source, ""
 		if run.Dir == b.partDir {

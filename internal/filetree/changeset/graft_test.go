@@ -34,9 +34,9 @@ func (b treeSource) Pack(_ context.Context, req changeset.PackRequest) (io.ReadC
 	return io.NopCloser(strings.NewReader(text)), nil
 }
 
-// TestF3GraftPacksBoth: files of another repository arrive together with those of the work tree, in
-// the requested order, and a truncated stream is an error.
-func TestF3GraftPacksBoth(t *testing.T) {
+// F3: a pack has the files of the repository and of the work tree in the requested order. A
+// truncated stream is an error.
+func TestF3GraftPacksBothSources(t *testing.T) {
 	top, git := t.TempDir(), t.TempDir()
 	for name, dir := range map[string]string{"a": top, "z": top, "refs/heads/x": git, "HEAD": git} {
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
@@ -72,15 +72,15 @@ func TestF3GraftPacksBoth(t *testing.T) {
 	}
 	got, err := stage(changeset.Graft(treeSource{}, top, ".git", treeSource{}, git))
 	if want := []string{"text of HEAD", "text of refs/heads/x", "text of a", "text of z"}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("staged %q, %v", got, err)
+		t.Errorf("Stage: got %q, error %v, want %q", got, err, want)
 	}
 	for name, source := range map[string]changeset.Source{
-		"the repository's":     changeset.Graft(treeSource{}, top, ".git", treeSource{cut: true}, git),
-		"the work tree's":      changeset.Graft(treeSource{cut: true}, top, ".git", treeSource{}, git),
-		"another repository's": changeset.Graft(treeSource{}, top, ".git", treeSource{}, t.TempDir()),
+		"repository truncated":         changeset.Graft(treeSource{}, top, ".git", treeSource{cut: true}, git),
+		"work tree truncated":          changeset.Graft(treeSource{cut: true}, top, ".git", treeSource{}, git),
+		"repository without the files": changeset.Graft(treeSource{}, top, ".git", treeSource{}, t.TempDir()),
 	} {
 		if _, err := stage(source); fault.KindOf(err) == fault.Internal || err == nil {
-			t.Errorf("%s stream: %v", name, err)
+			t.Errorf("Stage with a broken stream, %s: got error %v", name, err)
 		}
 	}
 }

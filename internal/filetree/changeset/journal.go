@@ -56,6 +56,7 @@ type dirTime struct {
 	MTime time.Time `json:"mtime"`
 }
 
+// stageName returns a random name for a stage.
 func stageName() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -91,8 +92,8 @@ func openJournal(journals, hostPath string, host *os.File) (*journal, error) {
 	return j, nil
 }
 
-// left reports whether an earlier Apply was interrupted.
-func (j *journal) left() bool { return len(j.lines) > 1 }
+// interrupted reports whether an earlier Apply was interrupted.
+func (j *journal) interrupted() bool { return len(j.lines) > 1 }
 
 // restart deletes the lines of an earlier Apply. The directory may have been renamed.
 func (j *journal) restart() error {
@@ -107,8 +108,8 @@ func (j *journal) restart() error {
 	return j.write(first)
 }
 
-// lockJournal creates the file if necessary. Another process may remove it between two steps, so it
-// tries again.
+// lockJournal locks a journal, and creates it if necessary. If another process removes the journal
+// in the meantime, lockJournal tries again.
 func lockJournal(journals, base string) (*journal, error) {
 	dir, err := os.Open(journals)
 	if err != nil {
@@ -123,10 +124,10 @@ func lockJournal(journals, base string) (*journal, error) {
 		j := &journal{file: os.NewFile(uintptr(fd), base), dir: dir, base: base}
 		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			j.close()
-			return nil, fault.Wrap(err, fault.Conflict, "apply_running", "changes are being applied to this directory").WithHint("try again when that is done")
+			return nil, fault.Wrap(err, fault.Conflict, "apply_running", "changes are being applied to this directory").WithHint("try again when the other process has finished")
 		}
-		var mine, named unix.Stat_t
-		if err := errors.Join(unix.Fstat(fd, &mine), unix.Fstatat(int(dir.Fd()), base, &named, unix.AT_SYMLINK_NOFOLLOW)); err != nil || mine.Ino != named.Ino {
+		var opened, named unix.Stat_t
+		if err := errors.Join(unix.Fstat(fd, &opened), unix.Fstatat(int(dir.Fd()), base, &named, unix.AT_SYMLINK_NOFOLLOW)); err != nil || opened.Ino != named.Ino {
 			j.file.Close()
 			if err != nil && !errors.Is(err, unix.ENOENT) {
 				dir.Close()
@@ -149,8 +150,8 @@ func (j *journal) read() error {
 		return err
 	}
 	for {
-		text, rest, whole := bytes.Cut(data, []byte("\n"))
-		if !whole {
+		text, rest, ok := bytes.Cut(data, []byte("\n"))
+		if !ok {
 			break
 		}
 		var r record
@@ -191,6 +192,7 @@ func (j *journal) remove() error {
 // close closes the journal without deleting it.
 func (j *journal) close() error { return errors.Join(j.file.Close(), j.dir.Close()) }
 
+// mtimeOf returns a file's modification time, or the zero time after an error.
 func mtimeOf(f *os.File) time.Time {
 	info, err := f.Stat()
 	if err != nil {

@@ -28,7 +28,7 @@ func splitLines(text []byte) []string {
 	return lines
 }
 
-// edit states that the lines from to to became the lines newFrom to newTo.
+// edit states that the old lines [from, to) were replaced by the new lines [newFrom, newTo).
 type edit struct{ from, to, newFrom, newTo int }
 
 // diffLines compares lines. The search between two anchors is limited, so that a sandbox cannot
@@ -54,15 +54,16 @@ func appendEdit(all []edit, e edit) []edit {
 	return append(all, e)
 }
 
-// anchors returns pairs of equal lines that appear once on either side: the longest sequence of
-// pairs in the same order.
+// anchors returns the indexes of equal lines that occur exactly once on each side. It returns the
+// longest sequence in which the lines have the same order on both sides.
 func anchors(x, y []string) [][2]int {
-	type places struct{ x, y, inX, inY int }
-	seen := make(map[string]*places, len(x))
+	// occurrences has the last index of a line on each side, and how often the line occurs.
+	type occurrences struct{ x, y, inX, inY int }
+	seen := make(map[string]*occurrences, len(x))
 	for i, l := range x {
 		p := seen[l]
 		if p == nil {
-			p = &places{}
+			p = &occurrences{}
 			seen[l] = p
 		}
 		p.x, p.inX = i, p.inX+1
@@ -74,6 +75,7 @@ func anchors(x, y []string) [][2]int {
 	}
 	// ends[k] is the pair with the smallest y at the end of a sequence of k+1 pairs.
 	var pairs [][2]int
+	// before[i] is the pair before pair i in its sequence, or -1.
 	var ends, before []int
 	for i, l := range x {
 		p := seen[l]
@@ -93,15 +95,15 @@ func anchors(x, y []string) [][2]int {
 	if len(ends) == 0 {
 		return nil
 	}
-	var row [][2]int
+	var longest [][2]int
 	for i := ends[len(ends)-1]; i >= 0; i = before[i] {
-		row = append(row, pairs[i])
+		longest = append(longest, pairs[i])
 	}
-	slices.Reverse(row)
-	return row
+	slices.Reverse(longest)
+	return longest
 }
 
-// countEdits counts lines.
+// countEdits returns the numbers of added and removed lines.
 func countEdits(edits []edit) (added, removed int) {
 	for _, e := range edits {
 		added += e.newTo - e.newFrom
@@ -110,14 +112,14 @@ func countEdits(edits []edit) (added, removed int) {
 	return added, removed
 }
 
-// countLoose counts the lines that only one side has, in any order. It is for texts that are too
-// large to be compared in order.
-func countLoose(x, y []byte) (added, removed int) {
-	seed, have := maphash.MakeSeed(), map[uint64]int{}
-	eachLine(x, func(l []byte) { have[maphash.Bytes(seed, l)]++; removed++ })
+// countUnordered counts the lines that only one side has, regardless of the order. It is for texts
+// that are too large for diffLines.
+func countUnordered(x, y []byte) (added, removed int) {
+	seed, counts := maphash.MakeSeed(), map[uint64]int{}
+	eachLine(x, func(l []byte) { counts[maphash.Bytes(seed, l)]++; removed++ })
 	eachLine(y, func(l []byte) {
-		if h := maphash.Bytes(seed, l); have[h] > 0 {
-			have[h]--
+		if h := maphash.Bytes(seed, l); counts[h] > 0 {
+			counts[h]--
 			removed--
 		} else {
 			added++
@@ -126,6 +128,7 @@ func countLoose(x, y []byte) (added, removed int) {
 	return added, removed
 }
 
+// eachLine calls do for each line, with its line end.
 func eachLine(text []byte, do func([]byte)) {
 	for len(text) > 0 {
 		n := bytes.IndexByte(text, '\n') + 1

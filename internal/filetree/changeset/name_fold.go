@@ -44,12 +44,12 @@ func foldPath(name string) []string {
 }
 
 // isName reports whether a folded part is a name, or its short form on file systems with
-// short names: GIT~1 is .git.
+// summaries names: GIT~1 is .git.
 func isName(part, name string) bool {
 	if part == name {
 		return true
 	}
-	short, number, ok := strings.Cut(part, "~")
+	summaries, number, ok := strings.Cut(part, "~")
 	if !ok || number == "" || number[0] < '0' || number[0] > '9' {
 		return false
 	}
@@ -58,5 +58,5 @@ func isName(part, name string) bool {
 		base = base[:i]
 	}
 	base = strings.NewReplacer(".", "", " ", "").Replace(base)
-	return short == base[:min(len(base), 6)]
+	return summaries == base[:min(len(base), 6)]
 }

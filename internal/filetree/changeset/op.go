@@ -26,7 +26,7 @@ const (
 type op struct {
 	Verb verb   `json:"verb"`
 	Path []byte `json:"path"` // bytes, because a name need not be text
-	Slot string `json:"slot"` // its name in the stage
+	Slot string `json:"slot"` // name of the file in the stage
 	// Old is the replaced file and New the new one. One of them may be nil.
 	Old  *mark  `json:"old,omitempty"`
 	New  *mark  `json:"new,omitempty"`
@@ -44,6 +44,7 @@ type mark struct {
 	MTime time.Time `json:"mtime"`
 }
 
+// markOf returns the mark of a file, or nil for nil.
 func markOf(e *Entry) *mark {
 	if e == nil {
 		return nil
@@ -51,9 +52,9 @@ func markOf(e *Entry) *mark {
 	return &mark{Ino: e.Ino, Type: e.Type, Mode: e.Mode, Size: e.Size, MTime: e.MTime}
 }
 
-// is reports whether a file is the marked one, unchanged. It ignores the change time and the
-// content of a directory.
-func (m *mark) is(e *Entry) bool {
+// matches reports whether a file is the marked one and unchanged. It ignores the change time, and
+// the content of a directory.
+func (m *mark) matches(e *Entry) bool {
 	return m != nil && e != nil && m.Ino == e.Ino && m.Type == e.Type &&
 		(m.Type == Dir || m.Size == e.Size && m.MTime.Equal(e.MTime))
 }
@@ -65,20 +66,20 @@ func (a *application) plan(changes []Change) error {
 	if err := unix.Fstat(int(a.dir.Fd()), &top); err != nil {
 		return err
 	}
-	var puts, takes, last, shut []op
+	var puts, takes, afterTakes, restricted []op
 	for i := range changes {
 		c := &changes[i]
 		o := op{Path: []byte(c.Path), Slot: strconv.Itoa(i), Old: markOf(c.Outside)}
 		switch {
 		case c.New == nil && c.Outside == nil:
-			continue // it was removed already
+			continue // the host has removed the file too
 		case c.New == nil:
 			o.Verb = take
 			takes = append(takes, o)
 			continue
 		case inPlace(c):
-			if o.Verb, o.Mode = mode, c.New.Mode&comesOut; c.New.Type == Dir && o.Mode&0o700 != 0o700 {
-				shut = append(shut, o)
+			if o.Verb, o.Mode = mode, c.New.Mode&exportedModeBits; c.New.Type == Dir && o.Mode&0o700 != 0o700 {
+				restricted = append(restricted, o)
 			} else {
 				puts = append(puts, o)
 			}
@@ -89,23 +90,23 @@ func (a *application) plan(changes []Change) error {
 			return fmt.Errorf("apply %s: %w", c.Path, err)
 		}
 		if o.Verb, o.New = put, markOf(e); c.Outside != nil && c.Outside.Type == Dir {
-			last = append(last, o) // after its content was removed
+			afterTakes = append(afterTakes, o) // after its content was removed
 		} else {
 			puts = append(puts, o)
 		}
-		if bits := c.New.Mode & comesOut; c.New.Type == Dir && bits&0o700 != 0o700 {
-			shut = append(shut, op{Verb: mode, Path: o.Path, Slot: o.Slot, Old: o.New, Mode: bits})
+		if bits := c.New.Mode & exportedModeBits; c.New.Type == Dir && bits&0o700 != 0o700 {
+			restricted = append(restricted, op{Verb: mode, Path: o.Path, Slot: o.Slot, Old: o.New, Mode: bits})
 		}
 	}
 	// Removals come last, deepest first.
 	slices.Reverse(takes)
-	// If its owner may not write to a directory, its mode is set after its content is complete.
-	a.ops = slices.Concat(puts, takes, last, shut)
+	// The mode of a directory that its owner may not write is set after its content is complete.
+	a.ops = slices.Concat(puts, takes, afterTakes, restricted)
 	if err := a.flush(a.arriving, len(changes)); err != nil {
 		return err
 	}
 	a.step("plan")
-	return a.journal.write(record{Ops: a.ops, Dirs: a.moments()})
+	return a.journal.write(record{Ops: a.ops, Dirs: a.dirTimes()})
 }
 
 // inPlace reports whether only the mode of a file changes.
@@ -129,19 +130,19 @@ func (a *application) prepare(slot string, c *Change, top *unix.Stat_t) (*Entry,
 	}
 	if os.Geteuid() == 0 {
 		uid, gid := int(top.Uid), int(top.Gid)
-		if had, err := a.owner(c); err == nil {
-			uid, gid = had.uid, had.gid
+		if previous, err := a.owner(c); err == nil {
+			uid, gid = previous.uid, previous.gid
 		}
 		if err := unix.Fchownat(fd, slot, uid, gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return nil, err
 		}
 	}
 	if c.New.Type != Link {
-		bits := c.New.Mode & comesOut
+		bits := c.New.Mode & exportedModeBits
 		if c.New.Type == Dir {
 			bits |= 0o700
 		}
-		// Only this process writes to the stage, so this is the file that it created.
+		// No other process writes to the stage, so slot is still the created file.
 		if err := unix.Fchmodat(fd, slot, bits, 0); err != nil {
 			return nil, err
 		}
@@ -149,6 +150,7 @@ func (a *application) prepare(slot string, c *Change, top *unix.Stat_t) (*Entry,
 	return statIfExists(a.arriving, slot, slot)
 }
 
+// owner identifies the owner of a file.
 type owner struct{ uid, gid int }
 
 // owner returns the owner of the replaced file, which the new file keeps.
@@ -163,8 +165,8 @@ func (a *application) owner(c *Change) (owner, error) {
 	return owner{int(stat.Uid), int(stat.Gid)}, err
 }
 
-// moments returns the times of the directories that will change, so that an undo can restore them.
-func (a *application) moments() []dirTime {
+// dirTimes returns the times of the directories that will change, so that an undo can restore them.
+func (a *application) dirTimes() []dirTime {
 	var all []dirTime
 	seen := map[string]bool{}
 	for _, o := range a.ops {

@@ -16,7 +16,7 @@ import (
 func readPack(r io.Reader, paths []string, b Bounds, take func(i int, size int64, r io.Reader) error) error {
 	b = b.OrDefault()
 	in := tar.NewReader(r)
-	next, count, left := 0, 0, b.Bytes
+	next, count, remaining := 0, 0, b.Bytes
 	for {
 		h, err := in.Next()
 		if err != nil {
@@ -28,7 +28,7 @@ func readPack(r io.Reader, paths []string, b Bounds, take func(i int, size int64
 			}
 			break
 		}
-		// Links, hard links, devices and sparse files are not allowed here. Links are in the list.
+		// Symbolic links are in the list of files, so the archive has only regular files.
 		if h.Typeflag != tar.TypeReg {
 			return packMalformed("it contains something that is not a regular file")
 		}
@@ -36,13 +36,13 @@ func readPack(r io.Reader, paths []string, b Bounds, take func(i int, size int64
 			next++
 		}
 		if next == len(paths) {
-			return packMalformed("it contains a file that was not requested, or one twice")
+			return packMalformed("it contains a file that was not requested, or a duplicate")
 		}
-		if h.Size < 0 || h.Size > b.FileBytes || h.Size > left {
+		if h.Size < 0 || h.Size > b.FileBytes || h.Size > remaining {
 			return fault.New(fault.Exhausted, "changes_too_large", "the changes are larger than the limit for one request").
 				WithHint("choose fewer files")
 		}
-		left -= h.Size
+		remaining -= h.Size
 		if err := take(next, h.Size, in); err != nil {
 			return err
 		}
@@ -55,6 +55,7 @@ func readPack(r io.Reader, paths []string, b Bounds, take func(i int, size int64
 	return nil
 }
 
+// packFault returns the error for an archive that cannot be read.
 func packFault(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fault.Wrap(err, fault.Unavailable, "pack_cut", "the sandbox's archive of its files is truncated")
@@ -62,6 +63,7 @@ func packFault(err error) error {
 	return fault.Wrap(err, fault.Unavailable, "pack_malformed", "the sandbox did not send an archive of its files")
 }
 
+// packMalformed returns the error for an archive with invalid content.
 func packMalformed(why string) error {
 	return fault.New(fault.Unavailable, "pack_malformed", "the sandbox's archive of its files is malformed: "+why)
 }

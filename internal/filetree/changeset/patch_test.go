@@ -13,9 +13,9 @@ import (
 )
 
 // export returns a sandbox with every kind of change that a patch can contain, and its patch.
-func export(t *testing.T) (b *bench, patch string, left []changeset.Change) {
+func export(t *testing.T) (b *treeTest, patch string, left []changeset.Change) {
 	t.Helper()
-	b = newBench(t, map[string]string{
+	b = newTreeTest(t, map[string]string{
 		"edited": "1\n2\n3\n4\n5\n6\n7\n8\n9\n", "removed": "1\n2\n", "removed empty": "", "script": "#!/bin/sh\n", "no end": "1\n2", "an end": "1\n2",
 		"link": "-> edited", "was a file": "1\n", "bin": "\x00\x01", "with space": "1\n", "old/name": "content\n",
 	})
@@ -39,13 +39,13 @@ func export(t *testing.T) (b *bench, patch string, left []changeset.Change) {
 	}
 	for _, c := range set.Changes {
 		if c.Text != "" && !strings.Contains(out.String(), c.Text) {
-			t.Errorf("what was shown of %s is not in the patch", c.Path)
+			t.Errorf("the text of %s is not in the patch", c.Path)
 		}
 	}
 	return b, out.String(), left
 }
 
-func TestPatchIsAcceptedWhole(t *testing.T) {
+func TestPatchAppliesWithGitAndPatch(t *testing.T) {
 	hosttest.Need(t, hosttest.Git, hosttest.Program("patch"))
 	for _, tool := range [][]string{{"git", "apply", "-"}, {"git", "apply", "--check", "--verbose", "-"}, {"patch", "-p1", "--batch"}} {
 		b, text, left := export(t)
@@ -57,10 +57,10 @@ func TestPatchIsAcceptedWhole(t *testing.T) {
 			t.Errorf("left out: %s", names.String())
 		}
 		if !strings.HasPrefix(text, "# not in this patch: changed bin\n") {
-			t.Errorf("it begins with %.80q", text)
+			t.Errorf("the patch begins with %.80q", text)
 		}
 		if strings.Contains(text, "\u202e") {
-			t.Error("a name changes the direction of writing")
+			t.Error("the patch has a character that changes the direction of text")
 		}
 		cmd := exec.Command(tool[0], tool[1:]...)
 		cmd.Dir, cmd.Stdin = b.host, strings.NewReader(text)
@@ -73,14 +73,14 @@ func TestPatchIsAcceptedWhole(t *testing.T) {
 			continue
 		}
 		put(t, filepath.Join(b.host, "bin"), "\x00\x02")
-		if d := different(gitView(describeTree(t, b.inside, false)), gitView(describeTree(t, b.host, false))); d != "" {
+		if d := diffTrees(gitView(describeTree(t, b.inside, false)), gitView(describeTree(t, b.host, false))); d != "" {
 			t.Errorf("%v: inside and outside differ:\n%s\n%s\n%s", tool, d, out, text)
 		}
 	}
 }
 
-func TestTarHasWhatIsBrought(t *testing.T) {
-	b := newBench(t, map[string]string{"gone": "1", "mode": "1"})
+func TestWriteTar(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"gone": "1", "mode": "1"})
 	remove(t, filepath.Join(b.inside, "gone"))
 	if err := os.Chmod(filepath.Join(b.inside, "mode"), 0o755); err != nil {
 		t.Fatal(err)
@@ -96,9 +96,9 @@ func TestTarHasWhatIsBrought(t *testing.T) {
 	cmd := exec.Command("tar", "-xpf", "-")
 	cmd.Dir, cmd.Stdin = dir, &out
 	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
+		t.Fatalf("tar: error %v, got %s", err, text)
 	}
-	if d := different(describeTree(t, b.inside, false), describeTree(t, dir, false)); d != "" {
+	if d := diffTrees(describeTree(t, b.inside, false), describeTree(t, dir, false)); d != "" {
 		t.Error(d)
 	}
 }

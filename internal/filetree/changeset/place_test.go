@@ -13,7 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-func owned(t *testing.T, name string) uint32 {
+// ownerOf returns the user ID of a file's owner.
+func ownerOf(t *testing.T, name string) uint32 {
 	t.Helper()
 	info, err := os.Lstat(name)
 	if err != nil {
@@ -22,11 +23,11 @@ func owned(t *testing.T, name string) uint32 {
 	return info.Sys().(*syscall.Stat_t).Uid
 }
 
-// A server that runs as root leaves no files of root in a user's directory, and gives no user the
-// files of another.
-func TestAppliedFilesHaveTheDirectorysOwner(t *testing.T) {
+// An Apply as root creates files with the owner of the directory, and replaced files keep their
+// owner.
+func TestApplySetsOwnerOfDirectory(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	b := newBench(t, map[string]string{"theirs": "1", "another's": "1"})
+	b := newTreeTest(t, map[string]string{"theirs": "1", "another's": "1"})
 	for name, uid := range map[string]int{"": 61234, "theirs": 61234, "another's": 61235} {
 		if err := os.Chown(filepath.Join(b.host, name), uid, uid); err != nil {
 			t.Fatal(err)
@@ -42,16 +43,16 @@ func TestAppliedFilesHaveTheDirectorysOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]uint32{"theirs": 61234, "another's": 61235, "new": 61234, "new/file": 61234, "link": 61234} {
-		if got := owned(t, filepath.Join(b.host, name)); got != want {
-			t.Errorf("%s is of %d, want %d", name, got, want)
+		if got := ownerOf(t, filepath.Join(b.host, name)); got != want {
+			t.Errorf("%s: got owner %d, want %d", name, got, want)
 		}
 	}
 }
 
-// A file that cannot be replaced atomically is not applied at all.
-func TestAnotherFileSystemInTheDirectory(t *testing.T) {
+// A file on another file system cannot be replaced atomically, so Apply applies no file.
+func TestApplyRejectsOtherFileSystem(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	b := newBench(t, map[string]string{"a": "1", "mounted/": ""})
+	b := newTreeTest(t, map[string]string{"a": "1", "mounted/": ""})
 	at := filepath.Join(b.host, "mounted")
 	if err := unix.Mount("none", at, "tmpfs", 0, "mode=755"); err != nil {
 		t.Fatal(err)
@@ -65,14 +66,14 @@ func TestAnotherFileSystemInTheDirectory(t *testing.T) {
 	set := b.compare(t)
 	before := describeTree(t, b.host, true)
 	if _, err := b.apply(t, set.Changes, false); fault.CodeOf(err) != "changes_elsewhere" {
-		t.Errorf("got %v", err)
+		t.Errorf("Apply: got %v, want changes_elsewhere", err)
 	}
-	if d := different(before, describeTree(t, b.host, true)); d != "" {
+	if d := diffTrees(before, describeTree(t, b.host, true)); d != "" {
 		t.Error(d)
 	}
 	chosen, _ := changeset.Select(b.compare(t).Changes, func(c changeset.Change) bool { return c.Path == "a" })
 	if _, err := b.apply(t, chosen, false); err != nil {
-		t.Errorf("the control: %v", err)
+		t.Errorf("control: %v", err)
 	}
-	b.clean(t)
+	b.checkClean(t)
 }

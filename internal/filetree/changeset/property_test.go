@@ -17,23 +17,26 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// gardener creates and changes trees at random.
-type gardener struct {
+// treeGenerator creates and changes trees at random.
+type treeGenerator struct {
 	t *testing.T
 	r *rand.Rand
 }
 
-var odd = []string{"a", "b", "c", "with space", "ümläut", "quo\"te", "new\nline", "tab\t", "-dash", "ba\\ck", "x.go", "no\xfftext", "é", "e\u0301", "a.b", "A"}
+// baseNames are names of files, with special characters.
+var baseNames = []string{"a", "b", "c", "with space", "ümläut", "quo\"te", "new\nline", "tab\t", "-dash", "ba\\ck", "x.go", "no\xfftext", "é", "e\u0301", "a.b", "A"}
 
-func (g gardener) name(dirs []string) string {
-	base := odd[g.r.IntN(len(odd))]
+// name returns a random path.
+func (g treeGenerator) name(dirs []string) string {
+	base := baseNames[g.r.IntN(len(baseNames))]
 	if g.r.IntN(3) == 0 {
 		base += fmt.Sprint(g.r.IntN(5))
 	}
 	return path.Join(dirs[g.r.IntN(len(dirs))], base)
 }
 
-func (g gardener) text() string {
+// text returns random lines.
+func (g treeGenerator) text() string {
 	var b strings.Builder
 	for range g.r.IntN(30) {
 		fmt.Fprintf(&b, "line %d\n", g.r.IntN(8))
@@ -48,10 +51,10 @@ func (g gardener) text() string {
 }
 
 // split returns the directories of a tree, and its other entries.
-func (g gardener) split(dir string) (dirs, files []string) {
+func (g treeGenerator) split(dir string) (dirs, files []string) {
 	dirs = []string{""}
 	all := describeTree(g.t, dir, false)
-	for _, name := range slices.Sorted(maps.Keys(all)) { // so that a seed makes the same tree each time
+	for _, name := range slices.Sorted(maps.Keys(all)) { // in a fixed order, so that a seed determines the tree
 		if all[name][0] == 'd' {
 			dirs = append(dirs, name)
 		} else {
@@ -61,7 +64,8 @@ func (g gardener) split(dir string) (dirs, files []string) {
 	return dirs, files
 }
 
-func (g gardener) must(err error) {
+// must fails the test after an error.
+func (g treeGenerator) must(err error) {
 	g.t.Helper()
 	if err != nil {
 		g.t.Fatal(err)
@@ -69,7 +73,7 @@ func (g gardener) must(err error) {
 }
 
 // dirMode returns a mode. For root it may be one that denies the owner access.
-func (g gardener) dirMode() os.FileMode {
+func (g treeGenerator) dirMode() os.FileMode {
 	modes := []os.FileMode{0o755, 0o700, 0o750, 0o555, 0o511}
 	if os.Geteuid() != 0 {
 		modes = modes[:3]
@@ -77,16 +81,17 @@ func (g gardener) dirMode() os.FileMode {
 	return modes[g.r.IntN(len(modes))]
 }
 
-func (g gardener) grow(dir string, n int, binary bool) {
+// mutate makes n random changes.
+func (g treeGenerator) mutate(dir string, n int, binary bool) {
 	for range n {
 		dirs, files := g.split(dir)
 		full := filepath.Join(dir, g.name(dirs))
 		_, err := os.Lstat(full)
-		taken := err == nil
+		exists := err == nil
 		switch k := g.r.IntN(14); {
-		case k < 3 && !taken:
+		case k < 3 && !exists:
 			g.must(os.Mkdir(full, g.dirMode()))
-		case k == 3 && !taken:
+		case k == 3 && !exists:
 			g.must(os.Symlink([]string{"a", "b/c", "no such", "./x"}[g.r.IntN(4)], full))
 		case k == 4 && len(files) > 0:
 			g.must(os.Remove(filepath.Join(dir, files[g.r.IntN(len(files))])))
@@ -96,10 +101,10 @@ func (g gardener) grow(dir string, n int, binary bool) {
 			if name := filepath.Join(dir, files[g.r.IntN(len(files))]); describeTree(g.t, name, true)["."][0] != 'L' {
 				g.must(os.Chmod(name, []os.FileMode{0o644, 0o755, 0o600}[g.r.IntN(3)]))
 			}
-		case k == 7 && len(files) > 0 && !taken:
+		case k == 7 && len(files) > 0 && !exists:
 			g.must(os.Rename(filepath.Join(dir, files[g.r.IntN(len(files))]), full))
-		case k == 8 && taken:
-			g.must(os.RemoveAll(full)) // and something else takes its place
+		case k == 8 && exists:
+			g.must(os.RemoveAll(full)) // and create another file there
 			if g.r.IntN(2) == 0 {
 				g.must(os.Mkdir(full, 0o755))
 			} else {
@@ -108,7 +113,7 @@ func (g gardener) grow(dir string, n int, binary bool) {
 		case k == 9 && len(dirs) > 1:
 			g.must(os.Chmod(filepath.Join(dir, dirs[1+g.r.IntN(len(dirs)-1)]), g.dirMode()))
 		default:
-			if taken {
+			if exists {
 				g.must(os.RemoveAll(full))
 			}
 			text := g.text()
@@ -120,53 +125,53 @@ func (g gardener) grow(dir string, n int, binary bool) {
 	}
 }
 
-// bench is a host directory, and a sandbox that changed its copy of it.
-func (g gardener) bench(n int, binary bool) *bench {
-	b := newBench(g.t, nil)
-	g.grow(b.host, n, binary)
+// changedTrees returns a host directory, and a sandbox with a changed copy of it.
+func (g treeGenerator) changedTrees(n int, binary bool) *treeTest {
+	b := newTreeTest(g.t, nil)
+	g.mutate(b.host, n, binary)
 	g.must(os.RemoveAll(b.inside))
 	b.start(g.t)
-	g.grow(b.inside, n, binary)
+	g.mutate(b.inside, n, binary)
 	return b
 }
 
-// P37: after Apply the host's tree equals the sandbox's tree, whatever was changed.
-func TestApplyMakesTheTreesEqual(t *testing.T) {
+// P37: after Apply the host's tree equals the sandbox's tree, for all kinds of changes.
+func TestApplyMakesTreesEqual(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { applyEqual(t, seed) })
 	}
 }
 
-func FuzzApplyMakesTheTreesEqual(f *testing.F) {
+func FuzzApplyMakesTreesEqual(f *testing.F) {
 	f.Add(uint64(1000))
 	f.Fuzz(applyEqual)
 }
 
 func applyEqual(t *testing.T, seed uint64) {
-	b := gardener{t, rand.New(rand.NewPCG(seed, 1))}.bench(40, true)
+	b := treeGenerator{t, rand.New(rand.NewPCG(seed, 1))}.changedTrees(40, true)
 	set := b.compare(t)
 	now, err := b.apply(t, set.Changes, false)
 	if err != nil {
-		t.Fatalf("%v\n%q", err, short(set))
+		t.Fatalf("%v\n%q", err, summaries(set))
 	}
-	if d := different(describeTree(t, b.inside, false), describeTree(t, b.host, false)); d != "" {
+	if d := diffTrees(describeTree(t, b.inside, false), describeTree(t, b.host, false)); d != "" {
 		t.Errorf("inside and outside differ:\n%s", d)
 	}
-	b.clean(t)
-	// No changes are left, also for the next comparison.
+	b.checkClean(t)
+	// The next comparison finds no changes.
 	b.base.Brought = now
 	if again := b.compare(t); len(again.Changes) > 0 {
-		t.Errorf("still changed: %q", short(again))
+		t.Errorf("still changed: %q", summaries(again))
 	}
 }
 
 // git apply and patch both apply all changes that a patch can contain.
-func TestPatchMakesTheTreesEqual(t *testing.T) {
+func TestPatchMakesTreesEqual(t *testing.T) {
 	hosttest.Need(t, hosttest.Git)
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			g := gardener{t, rand.New(rand.NewPCG(seed, 2))}
-			b := g.bench(30, false)
+			g := treeGenerator{t, rand.New(rand.NewPCG(seed, 2))}
+			b := g.changedTrees(30, false)
 			set := b.compare(t)
 			staged := b.stage(t, set)
 			var patch bytes.Buffer
@@ -192,7 +197,7 @@ func TestPatchMakesTheTreesEqual(t *testing.T) {
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("git apply: %v\n%s\n%s", err, out, patch.String())
 			}
-			if d := different(gitView(describeTree(t, b.inside, false)), gitView(describeTree(t, b.host, false))); d != "" {
+			if d := diffTrees(gitView(describeTree(t, b.inside, false)), gitView(describeTree(t, b.host, false))); d != "" {
 				t.Errorf("inside and outside differ:\n%s\n%s", d, patch.String())
 			}
 		})

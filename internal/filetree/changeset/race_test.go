@@ -15,9 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// racer replaces a directory by a link to another directory and back, as fast as it can, until it
-// is stopped. It counts the swaps.
-func racer(t *testing.T, dir, link string) (swaps *atomic.Int64, stop func()) {
+// startSwapping exchanges a directory and a link to another directory again and again until stop is
+// called. It counts the swaps.
+func startSwapping(t *testing.T, dir, link string) (swaps *atomic.Int64, stop func()) {
 	t.Helper()
 	var n atomic.Int64
 	end, done := make(chan struct{}), make(chan struct{})
@@ -39,8 +39,8 @@ func racer(t *testing.T, dir, link string) (swaps *atomic.Int64, stop func()) {
 	return &n, func() { close(end); <-done }
 }
 
-// rounds is the minimum number of swaps. It is higher in make test-full.
-func rounds() int64 {
+// minSwaps is the minimum number of swaps. It is higher in make test-full.
+func minSwaps() int64 {
 	if hosttest.Full() {
 		return 100_000
 	}
@@ -49,8 +49,8 @@ func rounds() int64 {
 
 // P36: even if a host directory is replaced by a link during a comparison or an
 // apply, nothing behind the link is read, written or removed.
-func TestSwappedDirectoriesOutsideLeadNowhere(t *testing.T) {
-	b := newBench(t, map[string]string{"d/changed": "1", "d/removed": "1", "d/mode": "1", "d/deep/calm": "1", "calm": "1"})
+func TestApplyNeverFollowsSwappedLinks(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"d/changed": "1", "d/removed": "1", "d/mode": "1", "d/deep/calm": "1", "calm": "1"})
 	canary := filepath.Join(filepath.Dir(b.host), "canary")
 	writeTree(t, canary, map[string]string{"changed": "canary", "removed": "canary", "mode": "canary", "link": "-> canary", "sub/x": "canary", "deep/calm": "1"})
 	untouched := describeTree(t, canary, true)
@@ -62,20 +62,20 @@ func TestSwappedDirectoriesOutsideLeadNowhere(t *testing.T) {
 	}
 	writeTree(t, b.inside, map[string]string{"d/created": "22", "d/sub/x": "22", "d/link": "-> changed", "d/deep/new": "22"})
 
-	swaps, stop := racer(t, filepath.Join(b.host, "d"), filepath.Join(b.host, "l"))
+	swaps, stop := startSwapping(t, filepath.Join(b.host, "d"), filepath.Join(b.host, "l"))
 	applied, refused := 0, 0
-	for swaps.Load() < rounds() || applied == 0 || refused < 60 {
+	for swaps.Load() < minSwaps() || applied == 0 || refused < 60 {
 		set := b.compare(t)
 		for _, c := range set.Changes {
 			if strings.Contains(c.Text, "-canary") {
-				t.Fatalf("%s shows what is behind the link:\n%s", c.Path, c.Text)
+				t.Fatalf("%s shows a file behind the link:\n%s", c.Path, c.Text)
 			}
 		}
 		chosen, _ := changeset.Select(set.Changes, func(c changeset.Change) bool { return c.Path != "l" && c.Path != "d" })
 		switch _, err := b.apply(t, chosen, true); {
 		case err == nil:
 			applied++
-			// Once more from the beginning, wherever the directory is now.
+			// Undo the changes for the next round. d and l may be exchanged now.
 			for _, name := range []string{"d", "l"} {
 				_ = b.root.Remove(name + "/created")
 				_ = b.root.Remove(name + "/deep/new")
@@ -88,22 +88,22 @@ func TestSwappedDirectoriesOutsideLeadNowhere(t *testing.T) {
 		}
 	}
 	stop()
-	if d := different(untouched, describeTree(t, canary, true)); d != "" {
+	if d := diffTrees(untouched, describeTree(t, canary, true)); d != "" {
 		t.Fatalf("the canary was touched:\n%s", d)
 	}
 	t.Logf("%d swaps, %d times applied, %d refused", swaps.Load(), applied, refused)
-	b.clean(t)
+	b.checkClean(t)
 }
 
-// Control: with joined paths the canary is overwritten at once.
-func TestTheRacerWins(t *testing.T) {
+// Control: a program that checks a path and then opens it by name writes through the link.
+func TestSwapRaceControl(t *testing.T) {
 	dir := t.TempDir()
 	writeTree(t, dir, map[string]string{"d/": "", "canary/": "", "l": "-> canary"})
-	_, stop := racer(t, filepath.Join(dir, "d"), filepath.Join(dir, "l"))
+	_, stop := startSwapping(t, filepath.Join(dir, "d"), filepath.Join(dir, "l"))
 	defer stop()
 	for {
 		if info, err := os.Lstat(filepath.Join(dir, "d")); err != nil || !info.IsDir() {
-			continue // checked before, and swapped since
+			continue // not the directory at the moment
 		}
 		_ = os.WriteFile(filepath.Join(dir, "d", "x"), nil, 0o600)
 		if _, err := os.Lstat(filepath.Join(dir, "canary", "x")); err == nil {
@@ -112,10 +112,10 @@ func TestTheRacerWins(t *testing.T) {
 	}
 }
 
-// P36: whatever a program replaces while its files are listed and packed, no file is shown or
-// exported under a wrong name.
-func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
-	b := newBench(t, map[string]string{"d/file": "1"})
+// P36: if a program replaces directories by links while its files are listed and packed, no file
+// behind a link is shown or exported.
+func TestPackNeverFollowsSwappedLinks(t *testing.T) {
+	b := newTreeTest(t, map[string]string{"d/file": "1"})
 	elsewhere := filepath.Join(filepath.Dir(b.host), "elsewhere")
 	writeTree(t, elsewhere, map[string]string{"file": "canary", "other": "canary"})
 	put(t, filepath.Join(b.inside, "d/file"), "changed\n")
@@ -129,11 +129,11 @@ func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
 	defer into.Close()
 	want := []changeset.Change{file("d/file", "changed\n"), file("f", "changed\n")}
 
-	_, stopFiles := racer(t, filepath.Join(b.inside, "f"), filepath.Join(b.inside, "fl"))
+	_, stopFiles := startSwapping(t, filepath.Join(b.inside, "f"), filepath.Join(b.inside, "fl"))
 	defer stopFiles()
-	swaps, stop := racer(t, filepath.Join(b.inside, "d"), filepath.Join(b.inside, "l"))
-	came, refused := 0, 0
-	for swaps.Load() < rounds() || came == 0 || refused == 0 {
+	swaps, stop := startSwapping(t, filepath.Join(b.inside, "d"), filepath.Join(b.inside, "l"))
+	packed, refused := 0, 0
+	for swaps.Load() < minSwaps() || packed == 0 || refused == 0 {
 		r, err := b.source.Tree(context.Background(), changeset.TreeRequest{Dir: "/workspace", Sums: true, SumBytes: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
@@ -144,12 +144,12 @@ func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
 		}
 		for _, e := range all {
 			if e.Sum == sumOf("canary") || strings.HasSuffix(e.Path, "other") {
-				t.Fatalf("the list has what lies elsewhere: %+v", e)
+				t.Fatalf("the list has a file of the other directory: %+v", e)
 			}
 		}
 		switch _, err := changeset.Stage(context.Background(), b.source, "/workspace", want, into, changeset.Bounds{}); {
 		case err == nil:
-			came++
+			packed++
 		case fault.CodeOf(err) == "changes_moved":
 			refused++
 		default:
@@ -158,14 +158,14 @@ func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
 		// A pack that was refused must not contain files of the other directory either.
 		for _, name := range []string{"0", "1"} {
 			if text, err := into.ReadFile(name); err == nil && string(text) == "canary" {
-				t.Fatal("the pack has what lies elsewhere")
+				t.Fatal("the pack has a file of the other directory")
 			}
 			_ = into.Remove(name)
 		}
 	}
 	stop()
-	if d := different(untouched, describeTree(t, elsewhere, true)); d != "" {
+	if d := diffTrees(untouched, describeTree(t, elsewhere, true)); d != "" {
 		t.Fatal(d)
 	}
-	t.Logf("%d swaps, %d times packed, %d refused", swaps.Load(), came, refused)
+	t.Logf("%d swaps, %d times packed, %d refused", swaps.Load(), packed, refused)
 }

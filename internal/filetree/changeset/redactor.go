@@ -15,7 +15,8 @@ type Redactor interface {
 // nothing.
 type RedactorOf func() Redactor
 
-func (h RedactorOf) now() Redactor {
+// current returns the present redactor, or nil.
+func (h RedactorOf) current() Redactor {
 	if h == nil {
 		return nil
 	}
@@ -24,7 +25,7 @@ func (h RedactorOf) now() Redactor {
 
 // bytes returns a text with secrets redacted.
 func (h RedactorOf) bytes(text []byte) []byte {
-	if m := h.now(); m != nil {
+	if m := h.current(); m != nil {
 		return m.Bytes(text)
 	}
 	return text
@@ -33,7 +34,7 @@ func (h RedactorOf) bytes(text []byte) []byte {
 // name returns a name with secrets redacted. A name is complete, so the beginning of a secret at
 // its end is not a truncated secret.
 func (h RedactorOf) name(name string) string {
-	m := h.now()
+	m := h.current()
 	if m == nil || name == "" {
 		return name
 	}

@@ -11,20 +11,20 @@ import (
 	"github.com/crannog/crannog/internal/filetree/toolfiles"
 )
 
-// guarded is an index of the catalogue of files that tools execute, so that a part of a path is
-// looked up rather than compared with each entry. The keys of files and dirs are the last part of a
-// name. The values are the parts above it.
-type guarded struct {
-	files, dirs        map[string][]aboveIt
+// catalogueIndex is an index of the catalogue of files that tools execute. The keys of files and
+// dirs are the last parts of names, and the values the parts above them.
+type catalogueIndex struct {
+	files, dirs        map[string][]parentParts
 	names              []string // the keys of both
 	suffixes, prefixes []string
 }
 
-// aboveIt are the parts of a path above its last one.
-type aboveIt []string
+// parentParts are the parts of a path above its last one.
+type parentParts []string
 
-var guards = sync.OnceValue(func() guarded {
-	g := guarded{files: map[string][]aboveIt{}, dirs: map[string][]aboveIt{}}
+// catalogue returns the index. It is built once.
+var catalogue = sync.OnceValue(func() catalogueIndex {
+	g := catalogueIndex{files: map[string][]parentParts{}, dirs: map[string][]parentParts{}}
 	for _, e := range toolfiles.Runs() {
 		kind, text := e.Form()
 		parts := strings.Split(text, "/")
@@ -45,9 +45,9 @@ var guards = sync.OnceValue(func() guarded {
 	return g
 })
 
-// called returns the names in the catalogue that a part of a path may stand for: its own name and,
-// on file systems with short names, names that it may abbreviate.
-func (g *guarded) called(part string) []string {
+// namesFor returns the names in the catalogue that a part of a path may stand for: its own name
+// and, on file systems with short names, names that it may abbreviate.
+func (g *catalogueIndex) namesFor(part string) []string {
 	all := []string{part}
 	if strings.Contains(part, "~") {
 		for _, name := range g.names {
@@ -59,15 +59,15 @@ func (g *guarded) called(part string) []string {
 	return all
 }
 
-// below reports whether the directories above a name match those in the catalogue.
-func (above aboveIt) below(parts []string) bool {
+// matches reports whether the directories above a name match those in the catalogue.
+func (above parentParts) matches(parts []string) bool {
 	return len(above) <= len(parts) && slices.EqualFunc(parts[len(parts)-len(above):], above, isName)
 }
 
 // runsByItself reports whether tools of the host would execute a file, or a file to which it
 // refers, without being asked. e is the file's present or earlier entry.
 func runsByItself(name string, e *Entry) bool {
-	g, parts := guards(), foldPath(name)
+	g, parts := catalogue(), foldPath(name)
 	for i, part := range parts {
 		if isName(part, ".git") {
 			if gitRuns(parts[i+1:], e) {
@@ -83,14 +83,14 @@ func runsByItself(name string, e *Entry) bool {
 }
 
 // runs is runsByItself for one part of a path, with the parts above and below it.
-func (g *guarded) runs(above []string, part string, rest []string, e *Entry) bool {
+func (g *catalogueIndex) runs(above []string, part string, rest []string, e *Entry) bool {
 	last := len(rest) == 0
-	here := func(a aboveIt) bool { return a.below(above) }
-	for _, name := range g.called(part) {
+	matchesAbove := func(a parentParts) bool { return a.matches(above) }
+	for _, name := range g.namesFor(part) {
 		switch {
-		case slices.ContainsFunc(g.dirs[name], here) && (!last || e.Type != Dir):
+		case slices.ContainsFunc(g.dirs[name], matchesAbove) && (!last || e.Type != Dir):
 			return true
-		case last && e.Type != Dir && slices.ContainsFunc(g.files[name], here):
+		case last && e.Type != Dir && slices.ContainsFunc(g.files[name], matchesAbove):
 			return true
 		}
 	}
@@ -99,17 +99,17 @@ func (g *guarded) runs(above []string, part string, rest []string, e *Entry) boo
 	}
 	return slices.ContainsFunc(g.suffixes, func(s string) bool { return strings.HasSuffix(part, s) }) ||
 		slices.ContainsFunc(g.prefixes, func(s string) bool { return strings.HasPrefix(part, s) }) ||
-		e.Type == Link && g.leads(append(slices.Clone(above), part))
+		e.Type == Link && g.linksToCatalogue(append(slices.Clone(above), part))
 }
 
-// leads reports whether a link replaces a directory whose files tools of the host execute, such as
-// .github or .cargo. Such a link adds the files behind it.
-func (g *guarded) leads(parts []string) bool {
-	for _, all := range []map[string][]aboveIt{g.files, g.dirs} {
+// linksToCatalogue reports whether a link is at the path of a directory whose files tools of the
+// host execute, such as .github or .cargo. All files in the link's target are then at such paths.
+func (g *catalogueIndex) linksToCatalogue(parts []string) bool {
+	for _, all := range []map[string][]parentParts{g.files, g.dirs} {
 		for _, names := range all {
 			for _, above := range names {
 				for n := 1; n <= len(above); n++ {
-					if above[:n].below(parts) {
+					if above[:n].matches(parts) {
 						return true
 					}
 				}
@@ -119,8 +119,7 @@ func (g *guarded) leads(parts []string) bool {
 	return false
 }
 
-// gitRuns reports whether Git would execute a file below a .git, or would read from it what to
-// execute.
+// gitRuns reports whether Git would execute a file below a .git, or commands in this file.
 func gitRuns(rest []string, e *Entry) bool {
 	if len(rest) == 0 {
 		return e.Type != Dir // it refers to another repository
@@ -137,9 +136,9 @@ func gitRuns(rest []string, e *Entry) bool {
 	return e.Type == Link
 }
 
-// repository reports whether Git would execute a file, or use its settings, because its directory
-// is a repository that is not called .git.
-func repository(name string, has func(path string) bool) bool {
+// inBareRepository reports whether Git would execute a file, or use its settings, because its
+// directory is a repository that is not called .git.
+func inBareRepository(name string, has func(path string) bool) bool {
 	parts := strings.Split(name, "/")
 	for i, part := range parts {
 		switch fold(part) {
@@ -172,6 +171,8 @@ func sameScripts(x, y []byte) bool {
 	return ok1 && ok2 && maps.EqualFunc(before, after, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
 }
 
+// scripts returns the automatic scripts of a package.json by name. It returns false for invalid
+// JSON.
 func scripts(text []byte) (map[string]json.RawMessage, bool) {
 	var p map[string]json.RawMessage
 	if len(bytes.TrimSpace(text)) == 0 {

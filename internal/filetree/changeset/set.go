@@ -46,12 +46,13 @@ func Digest(changes []Change) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
+// digestEntry adds an entry to a digest.
 func digestEntry(h hash.Hash, e *Entry) {
 	if e == nil {
 		h.Write([]byte("- "))
 		return
 	}
-	fmt.Fprintf(h, "%s %o %d %s %d:%s ", e.Type, e.Mode&comesOut, e.Size, e.Sum, len(e.Target), e.Target)
+	fmt.Fprintf(h, "%s %o %d %s %d:%s ", e.Type, e.Mode&exportedModeBits, e.Size, e.Sum, len(e.Target), e.Target)
 }
 
 // Select returns the wanted changes, with the new directories that they need. It omits the removal
@@ -67,20 +68,20 @@ func Select(all []Change, want func(Change) bool) (chosen, left []Change) {
 		if !take[i] || c.Op == Removed {
 			continue
 		}
-		take[i] = takeAbove(all, index, take, c.Path)
+		take[i] = takeParents(all, index, take, c.Path)
 	}
 	// The deepest come first. A directory that is removed or replaced by a file stays if anything
 	// in it stays.
-	stays := stayed{}
+	kept := keptDirs{}
 	for i, c := range all {
 		if !take[i] {
-			stays.add(c.Path)
+			kept.add(c.Path)
 		}
 	}
 	for i, v := range slices.Backward(all) {
-		if take[i] && v.Old != nil && v.Old.Type == Dir && (v.New == nil || v.New.Type != Dir) && stays[v.Path] {
+		if take[i] && v.Old != nil && v.Old.Type == Dir && (v.New == nil || v.New.Type != Dir) && kept[v.Path] {
 			take[i] = false
-			stays.add(v.Path)
+			kept.add(v.Path)
 		}
 	}
 	for i, c := range all {
@@ -93,31 +94,31 @@ func Select(all []Change, want func(Change) bool) (chosen, left []Change) {
 	return chosen, left
 }
 
-// takeAbove adds the new directories above a path. It returns false if one of them is
+// takeParents adds the new parent directories of a path. It returns false if one of them is
 // refused.
-func takeAbove(all []Change, index map[string]int, take []bool, name string) bool {
+func takeParents(all []Change, index map[string]int, take []bool, name string) bool {
 	for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
-		above, known := index[name[:i]]
-		if !known || take[above] {
+		parent, known := index[name[:i]]
+		if !known || take[parent] {
 			continue
 		}
-		c := all[above]
+		c := all[parent]
 		if old := c.Old; old != nil && old.Type == Dir {
-			continue // it exists outside
+			continue // the directory exists outside
 		}
 		if c.Refused() || c.New == nil || c.New.Type != Dir {
 			return false
 		}
-		take[above] = true
+		take[parent] = true
 	}
 	return true
 }
 
-// stayed is the set of directories above entries that stay. Each is added only once, because a
-// sandbox may remove a tree of any size.
-type stayed map[string]bool
+// keptDirs is the set of directories that contain entries that stay. Each is added only once,
+// because a sandbox may remove a tree of any size.
+type keptDirs map[string]bool
 
-func (s stayed) add(name string) {
+func (s keptDirs) add(name string) {
 	for i := strings.LastIndexByte(name, '/'); i > 0 && !s[name[:i]]; i = strings.LastIndexByte(name[:i], '/') {
 		s[name[:i]] = true
 	}

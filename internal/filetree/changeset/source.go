@@ -42,6 +42,7 @@ type PackRequest struct {
 // is truncated.
 const PackEnd = "CRANNOG.end"
 
+// asBytes converts paths for a request.
 func asBytes(paths []string) [][]byte {
 	out := make([][]byte, len(paths))
 	for i, p := range paths {

@@ -23,7 +23,7 @@ func WriteTar(w io.Writer, staged *os.Root, changes []Change) error {
 		if c.Refused() {
 			return refused(*c)
 		}
-		h := &tar.Header{Name: c.Path, Mode: int64(c.New.Mode & comesOut), ModTime: c.New.MTime, Format: tar.FormatPAX}
+		h := &tar.Header{Name: c.Path, Mode: int64(c.New.Mode & exportedModeBits), ModTime: c.New.MTime, Format: tar.FormatPAX}
 		var err error
 		switch c.New.Type {
 		case Dir:
@@ -45,6 +45,7 @@ func WriteTar(w io.Writer, staged *os.Root, changes []Change) error {
 	return out.Close()
 }
 
+// writeStaged adds the staged file n to an archive.
 func writeStaged(out *tar.Writer, h *tar.Header, staged *os.Root, n int) error {
 	f, err := openStaged(staged, n)
 	if err != nil {
@@ -58,6 +59,7 @@ func writeStaged(out *tar.Writer, h *tar.Header, staged *os.Root, n int) error {
 	return err
 }
 
+// openStaged opens the staged file n.
 func openStaged(staged *os.Root, n int) (*os.File, error) {
 	return staged.OpenFile(strconv.Itoa(n), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 }

@@ -10,36 +10,36 @@ import (
 	"path"
 )
 
-// looseFactor is how much larger than the limit for shown texts a text may be and still have its
-// lines counted.
-const looseFactor = 16
+// countFactor, multiplied by the limit for shown texts, is the limit for texts whose lines are
+// counted.
+const countFactor = 16
 
 // texts counts lines, and adds the diff if it was requested.
 func (c *comparison) texts(all []*found) error {
 	if !c.o.Lines && !c.o.Text {
 		return nil
 	}
-	left := c.o.Bounds.AllText
-	var ask []string
+	remaining := c.o.Bounds.AllText
+	var paths []string
 	var requested []*found
 	for _, f := range all {
 		now := f.change.New
-		if now != nil && now.Type == Regular && now.Sum != "" && now.Size <= looseFactor*c.o.Bounds.TextBytes {
-			ask, requested = append(ask, f.change.Path), append(requested, f)
+		if now != nil && now.Type == Regular && now.Sum != "" && now.Size <= countFactor*c.o.Bounds.TextBytes {
+			paths, requested = append(paths, f.change.Path), append(requested, f)
 			continue
 		}
 		if now != nil && now.Type == Regular {
 			f.change.Omitted = true
 			continue
 		}
-		if err := c.text(f, nil, &left); err != nil {
+		if err := c.text(f, nil, &remaining); err != nil {
 			return err
 		}
 	}
-	if len(ask) == 0 {
+	if len(paths) == 0 {
 		return nil
 	}
-	r, err := c.source.Pack(c.ctx, PackRequest{Dir: c.o.Dir, Paths: asBytes(ask), FileBytes: looseFactor * c.o.Bounds.TextBytes})
+	r, err := c.source.Pack(c.ctx, PackRequest{Dir: c.o.Dir, Paths: asBytes(paths), FileBytes: countFactor * c.o.Bounds.TextBytes})
 	if err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func (c *comparison) texts(all []*found) error {
 	for _, f := range requested {
 		f.change.Omitted = true // unless its content arrives
 	}
-	return readPack(r, ask, c.o.Bounds, func(i int, size int64, r io.Reader) error {
-		text, err := readAll(r, size, looseFactor*c.o.Bounds.TextBytes)
+	return readPack(r, paths, c.o.Bounds, func(i int, size int64, r io.Reader) error {
+		text, err := readAll(r, size, countFactor*c.o.Bounds.TextBytes)
 		if err != nil {
 			return packFault(err)
 		}
@@ -57,7 +57,7 @@ func (c *comparison) texts(all []*found) error {
 			return nil
 		}
 		requested[i].change.Omitted = false
-		return c.text(requested[i], text, &left)
+		return c.text(requested[i], text, &remaining)
 	})
 }
 
@@ -75,7 +75,7 @@ func readAll(r io.Reader, size, limit int64) ([]byte, error) {
 }
 
 // text compares one path; now is the content if it is a regular file.
-func (c *comparison) text(f *found, now []byte, left *int64) error {
+func (c *comparison) text(f *found, now []byte, remaining *int64) error {
 	x, known, err := c.before(f.trio)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (c *comparison) text(f *found, now []byte, left *int64) error {
 		f.change.Binary = true
 		return nil
 	case int64(max(len(x.text), len(y.text))) > c.o.Bounds.TextBytes:
-		f.change.Added, f.change.Removed = countLoose(x.text, y.text)
+		f.change.Added, f.change.Removed = countUnordered(x.text, y.text)
 		f.change.Omitted = true
 		return nil
 	}
@@ -108,7 +108,7 @@ func (c *comparison) text(f *found, now []byte, left *int64) error {
 	if !c.o.Text {
 		return nil
 	}
-	if *left -= int64(len(text)); *left < 0 {
+	if *remaining -= int64(len(text)); *remaining < 0 {
 		f.change.Omitted = true
 		return nil
 	}
@@ -116,7 +116,7 @@ func (c *comparison) text(f *found, now []byte, left *int64) error {
 	return nil
 }
 
-// mask redacts the secrets of one side, and reports whether there were any.
+// mask redacts the secrets of one side, and reports whether it had any.
 func (c *comparison) mask(s *side) bool {
 	shown := c.hide.bytes(s.text)
 	hidden := !bytes.Equal(shown, s.text)
@@ -136,11 +136,11 @@ func (c *comparison) before(t *trio) (side, bool, error) {
 		s.text = []byte(old.Target)
 		return s, true, nil
 	}
-	limit := looseFactor * c.o.Bounds.TextBytes
+	limit := countFactor * c.o.Bounds.TextBytes
 	if old.Size > limit {
 		return s, false, nil
 	}
-	r, err := c.was(t)
+	r, err := c.openOriginal(t)
 	if errors.Is(err, errUnknown) && t.host != nil && t.host.Type == Regular && t.host.Size <= limit && c.dir != nil {
 		// Otherwise, the file that the change would replace is used.
 		r, err = hostFiles{c.dir}.open(t.host)

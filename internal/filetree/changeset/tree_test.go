@@ -18,13 +18,13 @@ import (
 	"github.com/crannog/crannog/internal/guest/tree"
 )
 
-// local is a sandbox whose guest runs in this process, on a directory.
-type local struct {
+// localSource is a sandbox whose guest runs in this process, on a directory.
+type localSource struct {
 	dir string
 	// packing is called before files are packed.
 	packing func()
-	// asked counts files whose checksums were requested.
-	asked int
+	// sumRequests counts files whose checksums were requested.
+	sumRequests int
 	// shown maps files of the directory at the start to the files of the host that they stand for.
 	// As with an overlay, the sandbox shows the latter until it changes them.
 	shown map[string][2]changeset.Entry
@@ -32,7 +32,7 @@ type local struct {
 	hide changeset.RedactorOf
 }
 
-func (l *local) Redactor() changeset.Redactor {
+func (l *localSource) Redactor() changeset.Redactor {
 	if l.hide == nil {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (l *local) Redactor() changeset.Redactor {
 }
 
 // overlay makes the sandbox show the host's files where it has changed nothing.
-func (l *local) overlay(t testing.TB, host []changeset.Entry) {
+func (l *localSource) overlay(t testing.TB, host []changeset.Entry) {
 	t.Helper()
 	root, err := os.OpenRoot(l.dir)
 	if err != nil {
@@ -57,20 +57,20 @@ func (l *local) overlay(t testing.TB, host []changeset.Entry) {
 	}
 }
 
-func (l *local) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
+func (l *localSource) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
 	if req.Sums {
-		l.asked += len(req.Paths)
+		l.sumRequests += len(req.Paths)
 	}
 	req.Dir = l.dir
-	return piped(func(w io.Writer) error {
-		all, err := changeset.ReadTree(piped(func(w io.Writer) error { return tree.List(ctx, w, req) }), changeset.Bounds{})
+	return pipeFrom(func(w io.Writer) error {
+		all, err := changeset.ReadTree(pipeFrom(func(w io.Writer) error { return tree.List(ctx, w, req) }), changeset.Bounds{})
 		if err != nil {
 			return err
 		}
 		out := changeset.NewEncoder(w)
 		for _, e := range all {
 			s, known := l.shown[e.Path]
-			if is := s[0]; known && is.Type == e.Type && is.Size == e.Size && is.Mode == e.Mode && is.MTime.Equal(e.MTime) && is.CTime.Equal(e.CTime) {
+			if listed := s[0]; known && listed.Type == e.Type && listed.Size == e.Size && listed.Mode == e.Mode && listed.MTime.Equal(e.MTime) && listed.CTime.Equal(e.CTime) {
 				e.MTime, e.CTime = s[1].MTime, s[1].CTime
 			}
 			if err := out.Put(e); err != nil {
@@ -81,15 +81,16 @@ func (l *local) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadClo
 	}), nil
 }
 
-func (l *local) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
+func (l *localSource) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
 	if l.packing != nil {
 		l.packing()
 	}
 	req.Dir = l.dir
-	return piped(func(w io.Writer) error { return tree.Pack(ctx, w, req) }), nil
+	return pipeFrom(func(w io.Writer) error { return tree.Pack(ctx, w, req) }), nil
 }
 
-func piped(write func(io.Writer) error) io.ReadCloser {
+// pipeFrom returns a reader of what a function writes.
+func pipeFrom(write func(io.Writer) error) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(write(w)) }()
 	return r
@@ -176,7 +177,8 @@ func describeTree(t testing.TB, dir string, times bool) map[string]string {
 	return all
 }
 
-func different(x, y map[string]string) string {
+// diffTrees returns the differences of two descriptions of trees, or "".
+func diffTrees(x, y map[string]string) string {
 	var b strings.Builder
 	for name, text := range x {
 		if y[name] != text {
@@ -191,35 +193,35 @@ func different(x, y map[string]string) string {
 	return b.String()
 }
 
-// bench is a host directory and a sandbox that started with it.
-type bench struct {
+// treeTest is a host directory and a sandbox that started with it.
+type treeTest struct {
 	host, inside, journals string
 	root                   *os.Root
-	source                 *local
+	source                 *localSource
 	base                   changeset.Base
 }
 
 // stage fetches the changes into a directory of its own.
-func (b *bench) stage(t testing.TB, set *changeset.Set) *os.Root {
+func (b *treeTest) stage(t testing.TB, set *changeset.Set) *os.Root {
 	t.Helper()
 	staged, err := os.OpenRoot(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { staged.Close() })
-	came, err := changeset.Stage(t.Context(), b.source, "/workspace", set.Changes, staged, changeset.Bounds{})
+	stagedChanges, err := changeset.Stage(t.Context(), b.source, "/workspace", set.Changes, staged, changeset.Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	set.Changes = came
+	set.Changes = stagedChanges
 	return staged
 }
 
-// newBench copies the host's directory into the sandbox.
-func newBench(t testing.TB, files map[string]string) *bench {
+// newTreeTest copies the host's directory into the sandbox.
+func newTreeTest(t testing.TB, files map[string]string) *treeTest {
 	t.Helper()
 	dir := t.TempDir()
-	b := &bench{host: filepath.Join(dir, "host"), inside: filepath.Join(dir, "inside"), journals: filepath.Join(dir, "journals")}
+	b := &treeTest{host: filepath.Join(dir, "host"), inside: filepath.Join(dir, "inside"), journals: filepath.Join(dir, "journals")}
 	if err := os.MkdirAll(b.host, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -229,10 +231,10 @@ func newBench(t testing.TB, files map[string]string) *bench {
 }
 
 // start copies the host's directory into the sandbox, and lists it.
-func (b *bench) start(t testing.TB) {
+func (b *treeTest) start(t testing.TB) {
 	t.Helper()
 	if out, err := exec.Command("cp", "-a", b.host, b.inside).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("cp: error %v, got %s", err, out)
 	}
 	root, err := os.OpenRoot(b.host)
 	if err != nil {
@@ -243,11 +245,11 @@ func (b *bench) start(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.root, b.base, b.source = root, changeset.Base{Start: entries, Outside: root}, &local{dir: b.inside}
+	b.root, b.base, b.source = root, changeset.Base{Start: entries, Outside: root}, &localSource{dir: b.inside}
 	b.source.overlay(t, entries)
 }
 
-func (b *bench) compare(t testing.TB) *changeset.Set {
+func (b *treeTest) compare(t testing.TB) *changeset.Set {
 	t.Helper()
 	set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace", Text: true, Lines: true})
 	if err != nil {
@@ -256,22 +258,23 @@ func (b *bench) compare(t testing.TB) *changeset.Set {
 	return set
 }
 
-func (b *bench) apply(t testing.TB, list []changeset.Change, overwrite bool) ([]changeset.Entry, error) {
+func (b *treeTest) apply(t testing.TB, list []changeset.Change, overwrite bool) ([]changeset.Entry, error) {
 	t.Helper()
 	return changeset.Apply(t.Context(), b.source, b.root, list, changeset.ApplyOptions{Dir: "/workspace", Journals: b.journals, Overwrite: overwrite})
 }
 
-// clean reports whether an Apply left nothing but files.
-func (b *bench) clean(t testing.TB) {
+// checkClean checks that an Apply has removed its stage and journal.
+func (b *treeTest) checkClean(t testing.TB) {
 	t.Helper()
 	for _, pattern := range []string{filepath.Join(b.host, ".crannog-*"), filepath.Join(b.journals, "*")} {
 		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
-			t.Errorf("left %q, %v", left, err)
+			t.Errorf("Apply has left the files %q, error %v", left, err)
 		}
 	}
 }
 
-func short(set *changeset.Set) []string {
+// summaries describes each change in one line.
+func summaries(set *changeset.Set) []string {
 	var all []string
 	for _, c := range set.Changes {
 		var s strings.Builder
@@ -287,8 +290,8 @@ func short(set *changeset.Set) []string {
 	return all
 }
 
-// blocks returns how much disk space a file takes.
-func blocks(t testing.TB, name string) int64 {
+// diskUsage returns how much disk space a file takes.
+func diskUsage(t testing.TB, name string) int64 {
 	t.Helper()
 	var stat syscall.Stat_t
 	if err := syscall.Lstat(name, &stat); err != nil {

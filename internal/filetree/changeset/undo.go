@@ -28,7 +28,7 @@ func (a *application) end(failed error) error {
 		}
 	}
 	if err == nil {
-		err = a.clean(kept != "", failed != nil)
+		err = a.removeStage(kept != "", failed != nil)
 	}
 	if err != nil {
 		// The journal stays, and the next Apply or the next start tries again.
@@ -37,17 +37,17 @@ func (a *application) end(failed error) error {
 	return errors.Join(leftoverFault(kept), a.journal.remove())
 }
 
-// undo restores everything, in reverse order. If a replaced file cannot be restored because another
+// undo restores all files, in reverse order. If a replaced file cannot be restored because another
 // process changed the new one, the new file stays, the replaced file stays in the stage, and kept
 // names the stage.
 func (a *application) undo() (kept string, err error) {
 	for i, o := range slices.Backward(a.ops) {
 		a.step(fmt.Sprintf("undo %d", i))
-		put, err := a.undoOne(&o)
+		restored, err := a.undoOne(&o)
 		if err != nil {
 			return "", fmt.Errorf("restore %s: %w", o.Path, err)
 		}
-		if !put {
+		if !restored {
 			kept = a.stage.Name()
 		}
 	}
@@ -57,7 +57,8 @@ func (a *application) undo() (kept string, err error) {
 	return kept, nil
 }
 
-func (a *application) undoOne(o *op) (put bool, err error) {
+// undoOne restores the file of one operation. It returns false if another file is at the path.
+func (a *application) undoOne(o *op) (restored bool, err error) {
 	old, err := statIfExists(a.leaving, o.Slot, o.Slot)
 	if err != nil {
 		return false, err
@@ -70,40 +71,41 @@ func (a *application) undoOne(o *op) (put bool, err error) {
 	if parent == nil {
 		parent, _, err = parentOf(a.dir, string(o.Path))
 		if isMissing(err) || errors.Is(err, unix.ELOOP) {
-			// The file at the path is not ours. If ours is in the stage, it stays there.
-			return !o.Old.is(old) && !o.Old.is(swapped), nil
+			// The file at the path is not the one that Apply put there. A file in the stage stays
+			// there.
+			return !o.Old.matches(old) && !o.Old.matches(swapped), nil
 		}
 		if err != nil {
 			return false, err
 		}
 		defer parent.Close()
 	}
-	have, err := statIfExists(parent, base, string(o.Path))
+	current, err := statIfExists(parent, base, string(o.Path))
 	if err != nil {
 		return false, err
 	}
 	if o.Verb == mode {
-		if o.Old.is(have) && have.Mode != o.Old.Mode {
+		if o.Old.matches(current) && current.Mode != o.Old.Mode {
 			return true, chmod(parent, base, o.Old, o.Old.Mode)
 		}
 		return true, nil
 	}
 	switch {
-	case o.New.is(have) && o.Old.is(swapped):
+	case o.New.matches(current) && o.Old.matches(swapped):
 		return true, exchange(a.arriving, o.Slot, parent, base)
-	case o.New.is(have):
-		if have.Type == Dir && empty(parent, base) != nil {
+	case o.New.matches(current):
+		if current.Type == Dir && empty(parent, base) != nil {
 			return false, nil // another process has put a file in it
 		}
 		if err := move(parent, base, a.arriving, o.Slot); err != nil {
 			return false, err
 		}
-		have = nil
+		current = nil
 	}
-	if have == nil && o.Old.is(old) {
+	if current == nil && o.Old.matches(old) {
 		return true, move(a.leaving, o.Slot, parent, base)
 	}
-	return !o.Old.is(old) && !o.Old.is(swapped), nil
+	return !o.Old.matches(old) && !o.Old.matches(swapped), nil
 }
 
 // dirs returns the times in the journal.
@@ -131,8 +133,8 @@ func (a *application) resetTime(m dirTime) {
 	_ = unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", d.Fd()), []unix.Timespec{{Nsec: unix.UTIME_OMIT}, stamp}, 0)
 }
 
-// clean removes the stage with all its files, unless it has to be preserved.
-func (a *application) clean(keep, undone bool) error {
+// removeStage removes the stage with all its files, unless it has to be preserved.
+func (a *application) removeStage(keep, undone bool) error {
 	if keep {
 		return nil
 	}
@@ -156,6 +158,7 @@ func (a *application) clean(keep, undone bool) error {
 	return nil
 }
 
+// validStage reports whether a name is one that stageName returns.
 func validStage(name string) bool {
 	rest, ok := strings.CutPrefix(name, stagePrefix)
 	return ok && len(rest) == 32 && !strings.ContainsAny(rest, "/.")
@@ -193,7 +196,7 @@ func (a *application) recover() (kept string, err error) {
 			return "", err
 		}
 	}
-	if err := a.clean(kept != "", !done); err != nil {
+	if err := a.removeStage(kept != "", !done); err != nil {
 		return "", err
 	}
 	if kept != "" {
@@ -248,27 +251,28 @@ func Recover(ctx context.Context, journals string) (kept []string, err error) {
 	return kept, errors.Join(problems...)
 }
 
+// recoverOne recovers the directory of one journal.
 func recoverOne(journals, base string) (kept string, err error) {
 	j, err := lockJournal(journals, base)
 	if err != nil {
 		return "", err
 	}
 	a := &application{journal: j, step: func(string) {}}
-	away := false // whether it contains files to restore
+	keep := false // whether the journal has files to restore
 	defer func() {
 		a.close()
-		if err != nil || away {
+		if err != nil || keep {
 			err = errors.Join(err, j.close())
 		} else {
 			err = j.remove()
 		}
 	}()
 	if len(j.lines) == 0 || j.lines[0].Path == "" {
-		return "", nil // it had not started
+		return "", nil // the Apply had not started
 	}
 	if a.host, err = os.OpenRoot(j.lines[0].Path); errors.Is(err, os.ErrNotExist) {
 		// The directory was removed with all its content, or is on a disk that is not attached now.
-		away = j.left()
+		keep = j.interrupted()
 		return "", nil
 	}
 	if err != nil {
@@ -283,8 +287,8 @@ func recoverOne(journals, base string) (kept string, err error) {
 		return "", err
 	}
 	if stat.Ino != j.lines[0].Ino {
-		// This is another directory by now, or the mount point of the disk.
-		away = j.left()
+		// The path is now another directory, or the mount point of the detached disk.
+		keep = j.interrupted()
 		return "", nil
 	}
 	kept, err = a.recover()

@@ -24,9 +24,9 @@ type side struct {
 func unified(name string, x, y side) (text string, added, removed int) {
 	if x.kind != "" && y.kind != "" && x.kind[:2] != y.kind[:2] {
 		// If a link replaces a file or the reverse, git shows one removal and one creation.
-		gone, _, removed := unified(name, x, side{})
-		made, added, _ := unified(name, side{}, y)
-		return gone + made, added, removed
+		removal, _, removed := unified(name, x, side{})
+		creation, added, _ := unified(name, side{}, y)
+		return removal + creation, added, removed
 	}
 	var b strings.Builder
 	a, bb := quote("a/"+name), quote("b/"+name)
@@ -51,7 +51,7 @@ func unified(name string, x, y side) (text string, added, removed int) {
 	added, removed = countEdits(edits)
 	if len(edits) == 0 {
 		if x.kind == y.kind {
-			return "", 0, 0 // git has no other modes
+			return "", 0, 0 // only mode bits differ that git does not store
 		}
 		return b.String(), 0, 0
 	}
@@ -78,6 +78,7 @@ func blob(s side) string {
 	return hex.EncodeToString(h.Sum(nil))[:7]
 }
 
+// writeHunks writes the edits with their context.
 func writeHunks(b *strings.Builder, x, y []string, edits []edit) {
 	for i := 0; i < len(edits); {
 		j := i + 1
@@ -100,6 +101,7 @@ func writeHunks(b *strings.Builder, x, y []string, edits []edit) {
 	}
 }
 
+// extent returns a range of lines as in the header of a hunk.
 func extent(from, to int) string {
 	switch to - from {
 	case 0:
@@ -110,6 +112,7 @@ func extent(from, to int) string {
 	return strconv.Itoa(from+1) + "," + strconv.Itoa(to-from)
 }
 
+// writeLines writes lines that begin with a sign.
 func writeLines(b *strings.Builder, sign byte, lines []string) {
 	for _, l := range lines {
 		b.WriteByte(sign)
@@ -123,35 +126,35 @@ func writeLines(b *strings.Builder, sign byte, lines []string) {
 // quote quotes a name as git does if necessary, with invisible bytes in octal.
 func quote(name string) string {
 	var b strings.Builder
-	plain := true
+	needsQuotes := false
 	for i := 0; i < len(name); {
 		r, n := utf8.DecodeRuneInString(name[i:])
 		switch {
 		case r == '"' || r == '\\':
 			b.WriteByte('\\')
 			b.WriteByte(name[i])
-			plain = false
+			needsQuotes = true
 		case r == '\n':
 			b.WriteString(`\n`)
-			plain = false
+			needsQuotes = true
 		case r == '\t':
 			b.WriteString(`\t`)
-			plain = false
+			needsQuotes = true
 		case r == ' ':
 			// git accepts such a name without quotes, but patch cannot find its end.
 			b.WriteByte(' ')
-			plain = false
+			needsQuotes = true
 		case r != utf8.RuneError && unicode.IsPrint(r):
 			b.WriteString(name[i : i+n])
 		default:
 			for _, c := range []byte(name[i : i+n]) {
 				fmt.Fprintf(&b, `\%03o`, c)
 			}
-			plain = false
+			needsQuotes = true
 		}
 		i += n
 	}
-	if plain {
+	if !needsQuotes {
 		return name
 	}
 	return `"` + b.String() + `"`

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// comesOut are the mode bits that are applied outside.
-const comesOut = 0o777
+// exportedModeBits are the mode bits that are applied outside.
+const exportedModeBits = 0o777
 
 // Walk lists a directory of the host, sorted by path, without content. It follows no link, even if
 // a directory is replaced by one during the walk. skip reports paths to leave out with everything
@@ -35,6 +35,7 @@ func Walk(ctx context.Context, dir *os.Root, b Bounds, skip func(path string) bo
 	return w.all, nil
 }
 
+// walk is the state of one call of Walk.
 type walk struct {
 	ctx   context.Context
 	all   []Entry
@@ -43,17 +44,17 @@ type walk struct {
 }
 
 // dir lists one directory and closes it.
-func (w *walk) dir(d *os.File, above string, depth int) error {
+func (w *walk) dir(d *os.File, parent string, depth int) error {
 	defer d.Close()
 	if err := context.Cause(w.ctx); err != nil {
 		return err
 	}
 	names, err := d.Readdirnames(-1)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("list %s: %w", above, err)
+		return fmt.Errorf("list %s: %w", parent, err)
 	}
 	for _, base := range names {
-		name := path.Join(above, base)
+		name := path.Join(parent, base)
 		if w.skip != nil && w.skip(name) {
 			continue
 		}
@@ -129,6 +130,7 @@ func FromStat(stat *unix.Stat_t) Entry {
 	return e
 }
 
+// readlinkAt returns the target of a link in a directory.
 func readlinkAt(dir int, base string) (string, error) {
 	var buffer [maxPath + 1]byte
 	n, err := unix.Readlinkat(dir, base, buffer[:])

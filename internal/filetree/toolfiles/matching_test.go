@@ -10,7 +10,7 @@ func TestMatching(t *testing.T) {
 		"ID_RSA": true, "a/.aws/sso/cache/x.json": true,
 	} {
 		if got := match(name); got != want {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: match: got %v", name, got)
 		}
 	}
 	for _, e := range Credentials() {

@@ -105,11 +105,11 @@ func TestMissingBuildExplainsFix(t *testing.T) {
 // console's origin, whatever content type a handler sets (P43).
 func TestSandboxDataIsNeverAPage(t *testing.T) {
 	s := newSite(t)
-	cookie, box := s.sign(session.Operator), s.sandbox()
+	cookie, sandboxID := s.sign(session.Operator), s.sandbox()
 	for path, want := range map[string]string{
 		"/plain": "application/json; charset=utf-8", "/svg": "application/octet-stream", "/html": "application/octet-stream", "/none": "application/octet-stream",
 	} {
-		g := s.send(siteRequest{path: "/console/api/sandboxes/" + box + "/file?path=" + path, cookie: cookie})
+		g := s.send(siteRequest{path: "/console/api/sandboxes/" + sandboxID + "/file?path=" + path, cookie: cookie})
 		if g.status != 200 || g.body != hostileHTML || g.header.Get("Content-Type") != want {
 			t.Errorf("%s: %d %q %v", path, g.status, g.body, g.header)
 		}

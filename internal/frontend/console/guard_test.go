@@ -69,8 +69,8 @@ func TestRequestsWithoutSessionAreRejected(t *testing.T) {
 	s.wantEntry(list, "action anonymous POST /console/api/session token_invalid")
 }
 
-// TestCookieWorksOnlyForConsole checks that the cookie gives access to nothing outside of the console
-// (P42).
+// TestCookieWorksOnlyForConsole checks that the cookie gives access to nothing outside of the
+// console (P42).
 func TestCookieWorksOnlyForConsole(t *testing.T) {
 	s := newSite(t)
 	cookie := s.sign(session.Admin)
@@ -91,11 +91,11 @@ func TestCookieWorksOnlyForConsole(t *testing.T) {
 // although the browser adds the cookie to its requests (P42).
 func TestCrossSiteRequestsAreRejected(t *testing.T) {
 	s := newSite(t)
-	cookie, box := s.sign(session.Admin), s.sandbox()
+	cookie, sandboxID := s.sign(session.Admin), s.sandbox()
 	own := "http://" + s.addr
-	stop := siteRequest{method: "POST", path: "/console/api/v1/sandboxes/" + box + "/timeout", body: `{"seconds":600}`, cookie: cookie}
-	attach := siteRequest{path: "/console/api/sandboxes/" + box + "/terminals/1/attach", cookie: cookie}
-	cell := siteRequest{method: "POST", path: "/console/api/sandboxes/" + box + "/cells?path=/plain", body: "{}", cookie: cookie}
+	stop := siteRequest{method: "POST", path: "/console/api/v1/sandboxes/" + sandboxID + "/timeout", body: `{"seconds":600}`, cookie: cookie}
+	attach := siteRequest{path: "/console/api/sandboxes/" + sandboxID + "/terminals/1/attach", cookie: cookie}
+	cell := siteRequest{method: "POST", path: "/console/api/sandboxes/" + sandboxID + "/cells?path=/plain", body: "{}", cookie: cookie}
 	read := siteRequest{path: "/console/api/v1/sandboxes", cookie: cookie}
 	h := func(pairs ...string) http.Header {
 		out := http.Header{}
@@ -117,7 +117,7 @@ func TestCrossSiteRequestsAreRejected(t *testing.T) {
 		"not a browser":           {stop, h(), 200},
 		"other site":              {stop, h("Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"), 403},
 		"other site, old browser": {stop, h("Origin", "https://evil.example"), 403},
-		"a preview":               {stop, h("Origin", "http://8080-"+box+".localhost", "Sec-Fetch-Site", "same-site"), 403},
+		"a preview":               {stop, h("Origin", "http://8080-"+sandboxID+".localhost", "Sec-Fetch-Site", "same-site"), 403},
 		"origin null":             {stop, h("Origin", "null"), 403},
 		"same host, other port":   {stop, h("Origin", "http://127.0.0.1:1"), 403},
 		"two origins":             {stop, h("Origin", own, "Origin", "https://evil.example"), 403},
@@ -178,7 +178,8 @@ func TestUnknownHostNamesAreRejected(t *testing.T) {
 	s.wantEntry(s.auditEntries(audit.Action), "action anonymous GET /console/ host_not_allowed")
 }
 
-// TestOnlyLocalUserCreatesLinks checks that sessions and API keys cannot create sign-in links (P42).
+// TestOnlyLocalUserCreatesLinks checks that sessions and API keys cannot create sign-in links
+// (P42).
 func TestOnlyLocalUserCreatesLinks(t *testing.T) {
 	s := newSite(t)
 	secret, _, err := s.d.Keys.Create(t.Context(), "ci")

@@ -274,7 +274,7 @@ func (s *site) sandbox() string {
 	return sb.ID
 }
 
-// recorded returns the audit entries as "kind actor do outcome".
+// auditEntries returns the audit entries as "kind actor do outcome".
 func (s *site) auditEntries(kinds ...audit.Kind) (list []string) {
 	s.t.Helper()
 	err := s.d.Record.Read(s.t.Context(), audit.Filter{Kinds: kinds}, false, func(e audit.Entry) error {

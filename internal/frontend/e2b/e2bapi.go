@@ -56,7 +56,8 @@ type Monitor interface {
 	Logs(ctx context.Context, caller sandbox.Principal, id string) ([]sandbox.LogEntry, error)
 }
 
-// Deps are the dependencies of New. All but Made, Builds, Domain, Secrets and Volumes are required.
+// Deps are the dependencies of New. All but UserTemplates, Builds, Domain, Secrets and Volumes are
+// required.
 type Deps struct {
 	Finder    Finder
 	Lifetimes Lifetimes
@@ -65,11 +66,12 @@ type Deps struct {
 	States    States
 	Snapshots Snapshots
 	Templates sandbox.Templates
-	// Made contains the templates that callers have built, and Builds builds them. Both may be nil.
-	Made   MadeTemplates
-	Builds TemplateBuilds
-	Keys   Keys
-	Log    *slog.Logger
+	// UserTemplates contains the templates that callers have built, and Builds builds them. Both may
+	// be nil.
+	UserTemplates UserTemplates
+	Builds        TemplateBuilds
+	Keys          Keys
+	Log           *slog.Logger
 	// Domain is the domain of sandboxes' host names, with a port if it is not the default one, or
 	// "" if there are none.
 	Domain string

@@ -40,7 +40,7 @@ func historyBodyOf(id, status string, created, ended time.Time, l engine.Limits)
 // templateWithBuilds answers with a template and its builds: builds of this API, and versions that
 // were created by other means.
 func (a *api) templateWithBuilds(w http.ResponseWriter, r *http.Request, caller sandbox.Principal, name string) error {
-	t, err := a.Made.Inspect(caller, name)
+	t, err := a.UserTemplates.Inspect(caller, name)
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// tagBody is a tag of a template. CreatedAt is the time of the tagged build, because the server does
-// not store when a tag was moved.
+// tagBody is a tag of a template. CreatedAt is the time of the tagged build, because the server
+// does not store when a tag was moved.
 type tagBody struct {
 	Tag       string    `json:"tag"`
 	BuildID   string    `json:"buildID"`
@@ -19,7 +19,7 @@ type tagBody struct {
 }
 
 func (a *api) listTags(w http.ResponseWriter, caller sandbox.Principal, name string) error {
-	t, err := a.Made.Inspect(caller, name)
+	t, err := a.UserTemplates.Inspect(caller, name)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (a *api) assignTags(w http.ResponseWriter, r *http.Request, caller sandbox.
 	if body.Target == "" || len(body.Tags) == 0 {
 		return fault.New(fault.Invalid, "tags_missing", "target and tags are required")
 	}
-	t, err := a.Made.Tag(r.Context(), caller, body.Target, body.Tags)
+	t, err := a.UserTemplates.Tag(r.Context(), caller, body.Target, body.Tags)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (a *api) removeTags(w http.ResponseWriter, r *http.Request, caller sandbox.
 		}
 	}
 	for _, tag := range body.Tags {
-		if err := a.Made.Remove(r.Context(), caller, ref.Path()+":"+tag, true); err != nil {
+		if err := a.UserTemplates.Remove(r.Context(), caller, ref.Path()+":"+tag, true); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // MadeTemplates manages the templates that callers have created.
-type MadeTemplates interface {
+type UserTemplates interface {
 	List(caller sandbox.Principal) ([]catalog.Template, error)
 	Inspect(caller sandbox.Principal, name string) (catalog.Template, error)
 	Tag(ctx context.Context, caller sandbox.Principal, name string, tags []string) (catalog.Template, error)
@@ -23,7 +23,7 @@ type MadeTemplates interface {
 
 func (a *api) templateRoutes() {
 	a.handle("GET /templates/{rest...}", a.getTemplate)
-	if a.Made == nil || a.Builds == nil {
+	if a.UserTemplates == nil || a.Builds == nil {
 		a.handle("GET /templates", a.unknownRoute) // without this route, the router would redirect
 		return
 	}
@@ -52,7 +52,7 @@ func (a *api) getTemplate(w http.ResponseWriter, r *http.Request, caller sandbox
 		r.SetPathValue("ref", strings.Join(parts[1:], "/"))
 		return a.templateAlias(w, r, caller)
 	}
-	if a.Made == nil || a.Builds == nil {
+	if a.UserTemplates == nil || a.Builds == nil {
 		return a.unknownRoute(w, r, caller)
 	}
 	switch {
@@ -110,7 +110,7 @@ func namesOf(t catalog.Template) []string { return append([]string{t.Name}, t.Al
 // one page.
 func (a *api) listTemplates(paged bool) call {
 	return func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
-		all, err := a.Made.List(caller)
+		all, err := a.UserTemplates.List(caller)
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,8 @@ func newestFirst(x time.Time, xID string, y time.Time, yID string) int {
 	return strings.Compare(xID, yID)
 }
 
-// pageOf returns a page of a list that is sorted by newestFirst, and sets the token of the next page.
+// pageOf returns a page of a list that is sorted by newestFirst, and sets the token of the next
+// page.
 func pageOf[T any](w http.ResponseWriter, r *http.Request, all []T, key func(T) (time.Time, string)) ([]T, error) {
 	query := r.URL.Query()
 	limit, err := parseLimit(query.Get("limit"), maxPage, maxPage)
@@ -164,8 +165,8 @@ func pageOf[T any](w http.ResponseWriter, r *http.Request, all []T, key func(T) 
 	return all, nil
 }
 
-// publishTemplate answers the call that publishes a template. Only templates of the server's own user
-// are public, so a request that would change this is an error.
+// publishTemplate answers the call that publishes a template. Only templates of the server's own
+// user are public, so a request that would change this is an error.
 func (a *api) publishTemplate(named bool) call {
 	return func(w http.ResponseWriter, r *http.Request, caller sandbox.Principal) error {
 		var body struct {
@@ -174,7 +175,7 @@ func (a *api) publishTemplate(named bool) call {
 		if err := decode(w, r, &body, false); err != nil {
 			return err
 		}
-		t, err := a.Made.Inspect(caller, r.PathValue("id"))
+		t, err := a.UserTemplates.Inspect(caller, r.PathValue("id"))
 		if err != nil {
 			return err
 		}
@@ -191,12 +192,12 @@ func (a *api) publishTemplate(named bool) call {
 	}
 }
 
-// removeTemplate removes a template that a caller has created, or one tag of it. Templates of the host
-// and images cannot be removed by this API.
+// removeTemplate removes a template that a caller has created, or one tag of it. Templates of the
+// host and images cannot be removed by this API.
 func (a *api) removeTemplate(ctx context.Context, caller sandbox.Principal, ref sandbox.Reference) error {
-	if a.Made != nil {
-		made, inspectErr := a.Made.Inspect(caller, ref.Path())
-		if err := a.Made.Remove(ctx, caller, ref.String(), ref.Tag != sandbox.DefaultTag); fault.KindOf(err) != fault.NotFound {
+	if a.UserTemplates != nil {
+		made, inspectErr := a.UserTemplates.Inspect(caller, ref.Path())
+		if err := a.UserTemplates.Remove(ctx, caller, ref.String(), ref.Tag != sandbox.DefaultTag); fault.KindOf(err) != fault.NotFound {
 			if err == nil && inspectErr == nil && ref.Tag == sandbox.DefaultTag && a.Builds != nil {
 				_, err = a.Builds.Drop(caller, made.ID)
 			}

@@ -115,7 +115,7 @@ func newTemplatesAPI(t testing.TB) (*templateService, http.Handler) {
 	boxes, m := &memory{}, &templateService{state: templatebuild.Building}
 	return m, e2b.New(e2b.Deps{
 		Finder: boxes, Lifetimes: boxes, Monitor: boxes, Access: boxes, States: boxes, Snapshots: boxes, Templates: templates{}, Keys: keys{},
-		Made: m, Builds: buildService{m}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		UserTemplates: m, Builds: buildService{m}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 }
 

@@ -33,8 +33,7 @@ const (
 	programIdle = 2 * time.Second
 )
 
-// backend holds the connections into one sandbox, by port. It ends with the
-// sandbox.
+// backend contains the connections into one sandbox, by port. It ends with the sandbox.
 type backend struct {
 	id      string
 	gone    <-chan struct{}

@@ -30,7 +30,7 @@ func (l *changingSandbox) Redactor(context.Context, string) (*sandbox.Redactor, 
 // the look-up. Clients get the status of a sandbox that is not running, because they know no other.
 func TestSandboxChangedDuringLookupIsNotFound(t *testing.T) {
 	changed := fault.New(fault.Conflict, sandbox.CodeChanged, "it was changed")
-	for name, l := range map[string]*changingSandbox{"dial": {dial: changed}, "mask": {redactor: changed}} {
+	for name, l := range map[string]*changingSandbox{"dial": {dial: changed}, "redactor": {redactor: changed}} {
 		w := newTestProxy(t)
 		l.inside = w.inside
 		p := ingress.New(ingress.Deps{Traffic: l, Waker: w.inside, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})

@@ -67,10 +67,10 @@ func modifyResponse(r *http.Response) error {
 
 // hostFor returns the Host header for the program inside.
 func hostFor(t *trip, host string) string {
-	if t.box.MaskRequestHost == "" || t.port == guestboot.Port {
+	if t.sb.MaskRequestHost == "" || t.port == guestboot.Port {
 		return host
 	}
-	return strings.ReplaceAll(t.box.MaskRequestHost, "${PORT}", strconv.Itoa(t.port))
+	return strings.ReplaceAll(t.sb.MaskRequestHost, "${PORT}", strconv.Itoa(t.port))
 }
 
 // sameOrigin lists headers that an answer from a sandbox must not set for an origin that it shares
@@ -80,8 +80,8 @@ var sameOrigin = []string{
 	"Strict-Transport-Security", "Alt-Svc", "Refresh",
 }
 
-// harden prevents content of a sandbox from acting in the server's origin: an HTML file behind a
-// signed URL is shown without scripts and without access to the origin's storage.
+// restrictOrigin prevents content of a sandbox from acting in the server's origin: an HTML file
+// behind a signed URL is shown without scripts and without access to the origin's storage.
 func restrictOrigin(r *http.Response, t *trip) {
 	if !t.shared {
 		return

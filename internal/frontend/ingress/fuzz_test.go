@@ -81,10 +81,10 @@ func FuzzInvalidTokenNeverResumes(f *testing.F) {
 		f.Add(seed[0], seed[1], true)
 		f.Add(seed[0], seed[1], false)
 	}
-	box := sandbox.Sandbox{ID: "i1", AccessToken: "secret", TrafficToken: "other"}
+	sb := sandbox.Sandbox{ID: "i1", AccessToken: "secret", TrafficToken: "other"}
 	f.Fuzz(func(t *testing.T, raw, token string, inside bool) {
 		u, err := url.ParseRequestURI(raw)
-		if err != nil || token == box.AccessToken || token == box.TrafficToken {
+		if err != nil || token == sb.AccessToken || token == sb.TrafficToken {
 			return
 		}
 		to := target{id: "i1", port: guestboot.InterpreterPort}
@@ -92,7 +92,7 @@ func FuzzInvalidTokenNeverResumes(f *testing.F) {
 			to.port = guestboot.Port
 		}
 		r := &http.Request{Method: http.MethodGet, URL: u, Header: http.Header{tokenHeader: {token}, TrafficHeader: {token}}}
-		if mayResume(r, to, box) == nil {
+		if mayResume(r, to, sb) == nil {
 			t.Fatalf("%q with the token %q resumes the sandbox by port %d", raw, token, to.port)
 		}
 	})

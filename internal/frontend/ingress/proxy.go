@@ -47,7 +47,7 @@ type Traffic interface {
 // Waker resumes paused sandboxes on traffic.
 type Waker interface {
 	// ResumesOnTraffic returns a paused sandbox that resumes on traffic. The proxy checks its
-	// tokens first, so that strangers cannot resume it.
+	// tokens first, so that callers without one cannot resume it.
 	ResumesOnTraffic(ctx context.Context, id string) (sandbox.Sandbox, bool)
 	// AllResumingOnTraffic calls yield for each such sandbox until yield returns false.
 	AllResumingOnTraffic(ctx context.Context, yield func(sandbox.Sandbox) bool)
@@ -117,7 +117,7 @@ func (p *Proxy) Close() {
 // need.
 type trip struct {
 	target
-	box      sandbox.Sandbox
+	sb       sandbox.Sandbox
 	back     *backend
 	redactor *sandbox.Redactor
 	visit    *observe.Visit
@@ -176,11 +176,11 @@ func isAway(err error) bool {
 // lookUp returns the backend and the redactor of a running sandbox. For any other sandbox its error
 // satisfies isAway.
 func (p *Proxy) lookUp(r *http.Request, to target) (*trip, *refusal, error) {
-	box, ok := p.Traffic.Live(to.id)
+	sb, ok := p.Traffic.Live(to.id)
 	if !ok {
 		return nil, nil, sandbox.Unknown(to.id)
 	}
-	if refusal := admit(r, to, box); refusal != nil {
+	if refusal := admit(r, to, sb); refusal != nil {
 		return nil, refusal, nil
 	}
 	back, ok := p.backend(to.id)
@@ -188,7 +188,7 @@ func (p *Proxy) lookUp(r *http.Request, to target) (*trip, *refusal, error) {
 		return nil, nil, sandbox.Unknown(to.id)
 	}
 	redactor, err := p.Traffic.Redactor(r.Context(), to.id)
-	return &trip{target: to, box: box, back: back, redactor: redactor}, nil, err
+	return &trip{target: to, sb: sb, back: back, redactor: redactor}, nil, err
 }
 
 // recordDenied writes an audit entry about a caller without the token of a private port.
@@ -200,7 +200,7 @@ func (p *Proxy) recordDenied(r *http.Request, to target, refusal *refusal) {
 
 // admit rejects requests that must not reach the sandbox: for the guest's private paths, with the
 // CONNECT method, and for private ports without their token.
-func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
+func admit(r *http.Request, to target, sb sandbox.Sandbox) *refusal {
 	if r.Method == http.MethodConnect {
 		return &refusal{status: http.StatusMethodNotAllowed, id: to.id, message: "CONNECT is not supported"}
 	}
@@ -216,12 +216,12 @@ func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 		}
 		return nil
 	}
-	if box.TrafficToken == "" {
+	if sb.TrafficToken == "" {
 		return nil
 	}
 	// The comparison takes constant time, so that the token cannot be guessed byte by byte.
 	got := []byte(r.Header.Get(TrafficHeader))
-	if subtle.ConstantTimeCompare(got, []byte(box.TrafficToken)) != 1 {
+	if subtle.ConstantTimeCompare(got, []byte(sb.TrafficToken)) != 1 {
 		return &refusal{status: http.StatusForbidden, id: to.id,
 			message: "The sandbox's ports are private: the header e2b-traffic-access-token is missing or wrong"}
 	}
@@ -257,7 +257,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served b
 	}
 	var ok bool
 	t.visit, ok = p.Tap.Admit(w, in, observe.Call{
-		Sandbox: t.id, Port: t.port, Actor: actor, Token: t.box.AccessToken, Mask: t.redactor,
+		Sandbox: t.id, Port: t.port, Actor: actor, Token: t.sb.AccessToken, Mask: t.redactor,
 	})
 	defer t.visit.Done()
 	switch {

@@ -67,9 +67,9 @@ func TestUnsentRequestIsRetriedAfterResume(t *testing.T) {
 			if a.StatusCode != c.status {
 				t.Fatalf("%d %s, want %d", a.StatusCode, a.text, c.status)
 			}
-			woken := w.wakes()
-			if served := c.status == http.StatusOK; served != (len(woken) == 1) || served != (a.Header.Get("X-Uri") == "/hello?a=b") {
-				t.Errorf("got resumes of %v, and the request %q inside", woken, a.Header.Get("X-Uri"))
+			resumed := w.wakes()
+			if served := c.status == http.StatusOK; served != (len(resumed) == 1) || served != (a.Header.Get("X-Uri") == "/hello?a=b") {
+				t.Errorf("got resumes of %v, and the request %q inside", resumed, a.Header.Get("X-Uri"))
 			}
 		})
 	}

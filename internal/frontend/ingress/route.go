@@ -72,7 +72,7 @@ func (p *Proxy) route(r *http.Request) (target, *refusal) {
 	return p.routeSigned(r)
 }
 
-// checked parses an ID and a port.
+// parseTarget parses an ID and a port.
 func parseTarget(id, port string) (target, *refusal) {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
@@ -92,8 +92,8 @@ func isID(s string) bool {
 // own ID there.
 func (p *Proxy) hostTarget(host string) (port, id string, ok bool) {
 	name := strings.ToLower(host)
-	if bare, _, err := net.SplitHostPort(name); err == nil {
-		name = bare
+	if withoutPort, _, err := net.SplitHostPort(name); err == nil {
+		name = withoutPort
 	}
 	if p.Domain != "" && strings.EqualFold(host, p.Domain) {
 		return "", "", false // the server's own name may look like a sandbox's

@@ -285,23 +285,23 @@ func TestUnrecordedRequestsDoNotRun(t *testing.T) {
 		t.Fatalf("%d ran", len(guest.runs))
 	}
 	x.record.Fail(nil)
-	binaryStart := enveloped(0, mustProto(t, &pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "sneaked"}}))
+	binaryStart := enveloped(0, mustProto(t, &pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "unrecorded"}}))
 	for _, c := range []struct {
 		name, path, kind, body string
 		header                 map[string]string
 	}{
 		{"escaped path", "/process.Process/St%61rt", "application/connect+proto", binaryStart, nil},
-		{"charset", "/process.Process/Start", "application/connect+json; charset=utf-8", enveloped(0, `{"process":{"cmd":"sneaked"}}`), nil},
-		{"charset in capitals", "/process.Process/Start", "Application/Connect+JSON;Charset=UTF-8", enveloped(0, `{"process":{"cmd":"sneaked"}}`), nil},
-		{"unknown fields", "/process.Process/Start", "application/connect+json", enveloped(0, `{"later":[1],"process":{"cmd":"sneaked","x":{}}}`), nil},
-		{"escaped names", "/process.Process/Start", "application/connect+json", enveloped(0, `{"pr\u006fcess":{"cmd":"sneaked"}}`), nil},
+		{"charset", "/process.Process/Start", "application/connect+json; charset=utf-8", enveloped(0, `{"process":{"cmd":"unrecorded"}}`), nil},
+		{"charset in capitals", "/process.Process/Start", "Application/Connect+JSON;Charset=UTF-8", enveloped(0, `{"process":{"cmd":"unrecorded"}}`), nil},
+		{"unknown fields", "/process.Process/Start", "application/connect+json", enveloped(0, `{"later":[1],"process":{"cmd":"unrecorded","x":{}}}`), nil},
+		{"escaped names", "/process.Process/Start", "application/connect+json", enveloped(0, `{"pr\u006fcess":{"cmd":"unrecorded"}}`), nil},
 		{"message in gzip", "/process.Process/Start", "application/connect+proto", enveloped(1, gzipped(t, binaryStart[5:])), map[string]string{"Connect-Content-Encoding": "gzip"}},
 		{"short timeout", "/process.Process/Start", "application/connect+proto", binaryStart, map[string]string{"Connect-Timeout-Ms": "1"}},
 	} {
 		before := len(guest.runs)
 		res, body := x.post(t, guestboot.Port, c.path, c.kind, c.body, c.header)
 		ran, on := len(guest.runs)-before, len(x.started(t))
-		if ran > 0 && (on == 0 || x.started(t)[on-1].Argv[0] != "sneaked" || len(x.record.Entries(audit.CommandStarted)) != len(x.record.Entries(audit.CommandEnded))) {
+		if ran > 0 && (on == 0 || x.started(t)[on-1].Argv[0] != "unrecorded" || len(x.record.Entries(audit.CommandStarted)) != len(x.record.Entries(audit.CommandEnded))) {
 			t.Errorf("%s: it ran without an entry: %d %q", c.name, res.StatusCode, body)
 		}
 		if ran == 0 && c.name != "short timeout" {

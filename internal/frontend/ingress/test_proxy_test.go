@@ -24,15 +24,15 @@ type inside struct {
 	dials atomic.Int64
 
 	mu           sync.Mutex
-	boxes        map[string]*box
-	paused       map[string]*box // sandboxes that are paused
+	boxes        map[string]*sb
+	paused       map[string]*sb // sandboxes that are paused
 	resumed      []string
 	beforeResume func(id string) error // called by Wake before it resumes
 	// afterFailedLookup is called, unless nil, after a look-up that found no live sandbox.
 	afterFailedLookup func()
 }
 
-type box struct {
+type sb struct {
 	sandbox.Sandbox
 	redactor *sandbox.Redactor
 	lost     error // error of Redactor
@@ -111,7 +111,7 @@ func (in *inside) add(id string, change func(*sandbox.Sandbox)) {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.boxes[id] = &box{Sandbox: s, gone: make(chan struct{}), ports: map[int]string{}}
+	in.boxes[id] = &sb{Sandbox: s, gone: make(chan struct{}), ports: map[int]string{}}
 }
 
 // kill ends a sandbox as the service does: it is no longer live before its channel is closed.
@@ -158,7 +158,7 @@ const boxID = "i0000000000000000001"
 
 func newTestProxy(t testing.TB) *testProxy {
 	t.Helper()
-	in := &inside{t: t, boxes: map[string]*box{}, paused: map[string]*box{}}
+	in := &inside{t: t, boxes: map[string]*sb{}, paused: map[string]*sb{}}
 	in.add(boxID, nil)
 	in.serve(boxID, guestboot.Port, echo("guest"))
 	in.serve(boxID, 3000, echo("program"))

@@ -40,7 +40,7 @@ type pendingResume struct {
 // resumeFor handles a request for a paused sandbox. It returns true if the sandbox was resumed and
 // the request should be retried. Otherwise the request has been answered.
 func (p *Proxy) resumeFor(w http.ResponseWriter, r *http.Request, to target) (retry, answered bool) {
-	box, ok := p.Waker.ResumesOnTraffic(r.Context(), to.id)
+	sb, ok := p.Waker.ResumesOnTraffic(r.Context(), to.id)
 	if !ok {
 		return false, false
 	}
@@ -48,7 +48,7 @@ func (p *Proxy) resumeFor(w http.ResponseWriter, r *http.Request, to target) (re
 		allowAny(w, r)
 		return false, true
 	}
-	if refusal := mayResume(r, to, box); refusal != nil {
+	if refusal := mayResume(r, to, sb); refusal != nil {
 		if refusal.status == http.StatusForbidden || refusal.status == http.StatusBadGateway {
 			p.Tap.TurnedAway(to.id, r.Method, to.port)
 		}
@@ -65,12 +65,12 @@ func (p *Proxy) resumeFor(w http.ResponseWriter, r *http.Request, to target) (re
 // mayResume rejects a request that would be rejected if the sandbox ran. Programs inside make their
 // own checks, but a wrong token for the guest must not cause a resume. Otherwise an attacker who
 // knows an ID could keep the sandbox running at its owner's expense.
-func mayResume(r *http.Request, to target, box sandbox.Sandbox) *refusal {
-	if refusal := admit(r, to, box); refusal != nil {
+func mayResume(r *http.Request, to target, sb sandbox.Sandbox) *refusal {
+	if refusal := admit(r, to, sb); refusal != nil {
 		return refusal
 	}
 	guarded := to.port == guestboot.Port || to.port == guestboot.InterpreterPort && r.URL.Path == "/execute"
-	if !guarded || to.byURL || hasToken(r, box) || to.port == guestboot.Port && signedFor(r, box) {
+	if !guarded || to.byURL || hasToken(r, sb) || to.port == guestboot.Port && signedFor(r, sb) {
 		return nil
 	}
 	return notFound(to.id)
@@ -78,14 +78,14 @@ func mayResume(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 
 // hasToken compares in constant time, so that the token cannot be guessed byte by byte. An empty
 // token matches nothing.
-func hasToken(r *http.Request, box sandbox.Sandbox) bool {
+func hasToken(r *http.Request, sb sandbox.Sandbox) bool {
 	got := r.Header.Get(tokenHeader)
-	return box.AccessToken != "" && subtle.ConstantTimeCompare([]byte(got), []byte(box.AccessToken)) == 1
+	return sb.AccessToken != "" && subtle.ConstantTimeCompare([]byte(got), []byte(sb.AccessToken)) == 1
 }
 
 // signedFor reports whether a request for a file has a signature of the sandbox that has not
 // expired.
-func signedFor(r *http.Request, box sandbox.Sandbox) bool {
+func signedFor(r *http.Request, sb sandbox.Sandbox) bool {
 	if r.URL.Path != filesPath {
 		return false
 	}
@@ -94,7 +94,7 @@ func signedFor(r *http.Request, box sandbox.Sandbox) bool {
 		return false
 	}
 	expires, err := signature.ParseExpiration(query.Get("signature_expiration"))
-	return err == nil && verify(r.Method, query, expires, box) && !signature.Expired(expires, time.Now().Unix())
+	return err == nil && verify(r.Method, query, expires, sb) && !signature.Expired(expires, time.Now().Unix())
 }
 
 // wake waits until a sandbox is resumed, together with all other requests for it. The resume

@@ -100,8 +100,8 @@ func (o Options) put(path string, write func(io.Writer) error, name func(draft s
 	return o.step("sync directory", func() error { return SyncDir(dir) })
 }
 
-// createDraft creates the draft, and never opens an existing file: an attacker who could put a link or a
-// file in its place would choose which file we write, or read our data.
+// createDraft creates the draft, and never opens an existing file: an attacker who could put a link
+// or a file in its place would choose which file we write, or read our data.
 func (o Options) createDraft(path string) (*os.File, error) {
 	draft := o.Draft
 	if draft == "" {

@@ -68,8 +68,8 @@ func write(files fs.FS, src, path string) error {
 const hashedBytes = 64 << 10
 
 // nameOf returns a name for a program, from its length and a checksum of its first bytes, and its
-// length. It runs at every start of the command line, where reading tens of megabytes would be slow. The content comes from the build
-// alone, so a checksum that can be forged is enough.
+// length. It runs at every start of the command line, where reading tens of megabytes would be
+// slow. The content comes from the build alone, so a checksum that can be forged is enough.
 func nameOf(f fs.File) (string, int64, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -82,9 +82,10 @@ func nameOf(f fs.File) (string, int64, error) {
 	return fmt.Sprintf("%s-%x-%s", info.Name(), info.Size(), hex.EncodeToString(sum.Sum(nil))), info.Size(), nil
 }
 
-// writeSize is how many bytes of a program one write holds. The kernel caches a file in pages as large as the
-// writes, and may map such a page whole. Large pages make a start a fifth cheaper than small ones,
-// but the largest would charge an idle sandbox two megabytes for each byte that it still needs.
+// writeSize is how many bytes of a program one write holds. The kernel caches a file in pages as
+// large as the writes, and may map such a page whole. Large pages make a start a fifth cheaper than
+// small ones, but the largest would charge an idle sandbox two megabytes for each byte that it
+// still needs.
 const writeSize = 128 << 10
 
 // draftPrefix is the prefix of the name of a file that is being written.

@@ -95,8 +95,8 @@ func (r *Ruleset) AllowFile(f *os.File, rights uint64) error {
 }
 
 // Restrict puts the rule set into force with the function call, which makes a system call. The
-// restriction applies to the threads on which call makes it, and to everything that they start. The process must have given up gaining privileges
-// (PR_SET_NO_NEW_PRIVS), or have CAP_SYS_ADMIN.
+// restriction applies to the threads on which call makes it, and to everything that they start. The
+// process must have given up gaining privileges (PR_SET_NO_NEW_PRIVS), or have CAP_SYS_ADMIN.
 func (r *Ruleset) Restrict(call func(trap, a1, a2, a3 uintptr) error) error {
 	return call(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(r.fd), 0, 0)
 }

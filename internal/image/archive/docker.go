@@ -24,6 +24,7 @@ func dockerImage(opener tarball.Opener, d tarball.Descriptor) (v1.Image, error) 
 	return tarball.Image(opener, &tag)
 }
 
+// putLayer stores a layer.
 func putLayer(ctx context.Context, l v1.Layer, blobs *blob.Store) error {
 	d, err := l.Digest()
 	if err != nil {

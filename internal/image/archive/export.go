@@ -38,7 +38,7 @@ func Export(ctx context.Context, w io.Writer, img manifest.Image, ref name.Refer
 	if err := CheckFormat(format); err != nil {
 		return err
 	}
-	w = stoppable{ctx, w}
+	w = contextWriter{ctx, w}
 	if format == Docker {
 		stored, err := registry.Stored(img, blobs)
 		if err != nil {
@@ -49,20 +49,21 @@ func Export(ctx context.Context, w io.Writer, img manifest.Image, ref name.Refer
 	return exportOCI(w, img, ref, blobs)
 }
 
-// stoppable is a writer that fails once its context has ended.
-type stoppable struct {
+// contextWriter is a writer that fails once its context has ended.
+type contextWriter struct {
 	ctx context.Context
 	w   io.Writer
 }
 
 // Write implements io.Writer.
-func (s stoppable) Write(p []byte) (int, error) {
+func (s contextWriter) Write(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, context.Cause(s.ctx)
 	}
 	return s.w.Write(p)
 }
 
+// exportOCI writes an image as a tar of an OCI layout.
 func exportOCI(w io.Writer, img manifest.Image, ref name.Reference, blobs *blob.Store) error {
 	mediaType := img.Manifest.MediaType
 	if mediaType == "" {
@@ -106,6 +107,7 @@ func header(t *tar.Writer, name string, size int64) error {
 	return t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: size, ModTime: time.Unix(0, 0), Format: tar.FormatPAX})
 }
 
+// exportBlob writes one blob as a file of the layout.
 func exportBlob(t *tar.Writer, d v1.Hash, blobs *blob.Store) error {
 	size, _ := blobs.Size(d)
 	r, err := blobs.Open(d)

@@ -100,6 +100,7 @@ func scan(ctx context.Context, from string, blobs *blob.Store) (index []byte, do
 	}
 }
 
+// openArchive opens and uncompresses an archive.
 func openArchive(from string) (io.ReadCloser, error) {
 	f, err := os.Open(from)
 	if err != nil {
@@ -110,17 +111,17 @@ func openArchive(from string) (io.ReadCloser, error) {
 		f.Close()
 		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the archive cannot be uncompressed")
 	}
-	return both{plain, f}, nil
+	return fileReader{plain, f}, nil
 }
 
-// both also closes the file below a reader.
-type both struct {
+// fileReader is a reader that also closes the file below it.
+type fileReader struct {
 	io.ReadCloser
-	below io.Closer
+	file io.Closer
 }
 
 // Close implements io.Closer.
-func (b both) Close() error { return errors.Join(b.ReadCloser.Close(), b.below.Close()) }
+func (b fileReader) Close() error { return errors.Join(b.ReadCloser.Close(), b.file.Close()) }
 
 // put stores a blob with a known digest and size.
 func put(ctx context.Context, blobs *blob.Store, d v1.Hash, size int64, from io.Reader) error {
@@ -159,6 +160,7 @@ func importDir(ctx context.Context, dir string, platform v1.Platform, blobs *blo
 	return fromIndex(index, platform, blobs, 0)
 }
 
+// putFile stores a file as a blob.
 func putFile(ctx context.Context, file, hex string, blobs *blob.Store) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -235,6 +237,7 @@ func importDocker(ctx context.Context, from string, blobs *blob.Store) (list []I
 	return list, nil
 }
 
+// importOne stores one image of a docker-archive.
 func importOne(ctx context.Context, opener tarball.Opener, d tarball.Descriptor, blobs *blob.Store) (Imported, error) {
 	img, err := dockerImage(opener, d)
 	if err != nil {

@@ -95,7 +95,7 @@ func (s *Store) Open(d v1.Hash) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("image blob: %w", err)
 	}
-	return &verified{f: f, sum: sha256.New(), want: d, path: path}, nil
+	return &verifyingReader{f: f, sum: sha256.New(), want: d, path: path}, nil
 }
 
 // Read returns a blob of at most limit bytes, verified.
@@ -111,8 +111,8 @@ func (s *Store) Read(d v1.Hash, limit int64) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// verified reads a blob and compares its digest at the end.
-type verified struct {
+// verifyingReader reads a blob and compares its digest at the end.
+type verifyingReader struct {
 	f    *os.File
 	sum  hash.Hash
 	want v1.Hash
@@ -120,7 +120,7 @@ type verified struct {
 }
 
 // Read implements io.Reader.
-func (v *verified) Read(p []byte) (int, error) {
+func (v *verifyingReader) Read(p []byte) (int, error) {
 	n, err := v.f.Read(p)
 	v.sum.Write(p[:n])
 	if !errors.Is(err, io.EOF) {
@@ -138,7 +138,7 @@ func (v *verified) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (v *verified) Close() error { return v.f.Close() }
+func (v *verifyingReader) Close() error { return v.f.Close() }
 
 // Put stores the given content and returns its digest.
 func (s *Store) Put(data []byte) (v1.Hash, error) {
@@ -178,7 +178,7 @@ func (s *Store) List() (map[v1.Hash]int64, error) {
 	return out, nil
 }
 
-// Remove removes a blob. It succeeds for an unknown one.
+// Remove removes a blob. It succeeds if the blob does not exist.
 func (s *Store) Remove(d v1.Hash) error {
 	path, err := s.path(d)
 	if err != nil {
@@ -190,8 +190,8 @@ func (s *Store) Remove(d v1.Hash) error {
 	return nil
 }
 
-// Sweep removes what crashes left: drafts that no process is writing and that are older than
-// olderThan. It keeps newer ones, so that a pull can continue them.
+// Sweep removes files of crashes: drafts that no process is writing and that are older than
+// olderThan. It keeps newer drafts, so that a pull can continue them.
 func (s *Store) Sweep(olderThan time.Duration) (freed int64, err error) {
 	var errs []error
 	for _, dir := range []string{s.drafts, s.dir} {
@@ -211,6 +211,7 @@ func (s *Store) Sweep(olderThan time.Duration) (freed int64, err error) {
 	return freed, errors.Join(errs...)
 }
 
+// sweepOne removes one draft, and returns its size if it did.
 func sweepOne(path string, olderThan time.Duration) (int64, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -18,6 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
+// open opens an empty store.
 func open(t *testing.T) *Store {
 	t.Helper()
 	s, err := Open(t.TempDir())
@@ -32,6 +33,7 @@ func digestOf(text string) v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
 }
 
+// begin begins the draft of a blob.
 func begin(t *testing.T, s *Store, text string) *Draft {
 	t.Helper()
 	d, err := s.Begin(t.Context(), digestOf(text), int64(len(text)))
@@ -51,18 +53,18 @@ func write(t *testing.T, d *Draft, text string) {
 	}
 }
 
-func TestADraftContinuesAndBecomesABlob(t *testing.T) {
+func TestDraftIsContinuedAndCommitted(t *testing.T) {
 	s := open(t)
 	const text = "hello, layer"
 	d := begin(t, s, text)
 	write(t, d, text[:5])
 	if _, ok := s.Size(digestOf(text)); ok {
-		t.Error("a part is a blob")
+		t.Error("an incomplete draft is a blob")
 	}
 	d.Close()
 	d = begin(t, s, text)
 	if d.At() != 5 {
-		t.Fatalf("it continues at %d", d.At())
+		t.Fatalf("continued draft: got offset %d, want 5", d.At())
 	}
 	write(t, d, text[5:])
 	if err := d.Commit(); err != nil {
@@ -80,7 +82,7 @@ func TestADraftContinuesAndBecomesABlob(t *testing.T) {
 	}
 }
 
-func TestWrongContentIsRefused(t *testing.T) {
+func TestCommitRejectsWrongContent(t *testing.T) {
 	for name, c := range map[string]struct{ want, sent string }{
 		"other bytes": {"right", "wrong"}, "too short": {"right", "rig"},
 	} {
@@ -88,10 +90,10 @@ func TestWrongContentIsRefused(t *testing.T) {
 		d := begin(t, s, c.want)
 		write(t, d, c.sent)
 		if err := d.Commit(); fault.CodeOf(err) != CodeWrong {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Commit: error %v", name, err)
 		}
 		if _, ok := s.Size(digestOf(c.want)); ok {
-			t.Errorf("%s: it is a blob", name)
+			t.Errorf("%s: wrong content became a blob", name)
 		}
 		if d := begin(t, s, c.want); d.At() != 0 {
 			t.Errorf("%s: wrong content is continued at %d", name, d.At())
@@ -103,7 +105,7 @@ func TestWrongContentIsRefused(t *testing.T) {
 	}
 }
 
-func TestABlobIsVerifiedWhenItIsRead(t *testing.T) {
+func TestReadVerifiesDigest(t *testing.T) {
 	s := open(t)
 	d, err := s.Put([]byte("content"))
 	if err != nil {
@@ -117,14 +119,14 @@ func TestABlobIsVerifiedWhenItIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Read(d, 100); fault.CodeOf(err) != CodeCorrupt {
-		t.Errorf("got %v", err)
+		t.Errorf("Read of a changed blob: got %v, want %s", err, CodeCorrupt)
 	}
 	if _, ok := s.Size(d); ok {
 		t.Error("the corrupt blob is still there")
 	}
 }
 
-func TestADigestIsNoPath(t *testing.T) {
+func TestInvalidDigestsAreRejected(t *testing.T) {
 	s := open(t)
 	for _, d := range []v1.Hash{{}, {Algorithm: "sha256", Hex: "../../../etc/passwd"}, {Algorithm: "sha512", Hex: strings.Repeat("a", 64)}, {Algorithm: "sha256", Hex: strings.Repeat("A", 64)}} {
 		if _, err := s.Open(d); fault.KindOf(err) != fault.Invalid {
@@ -136,7 +138,7 @@ func TestADigestIsNoPath(t *testing.T) {
 	}
 }
 
-func TestOneWriterAtATime(t *testing.T) {
+func TestBeginWaitsForOtherWriter(t *testing.T) {
 	s := open(t)
 	const text = "shared layer"
 	first := begin(t, s, text)
@@ -162,7 +164,7 @@ func TestOneWriterAtATime(t *testing.T) {
 	}
 }
 
-func TestSweepKeepsWhatIsInUse(t *testing.T) {
+func TestSweepKeepsDraftsInUse(t *testing.T) {
 	s := open(t)
 	used, left := begin(t, s, "used"), begin(t, s, "left by a crash")
 	write(t, left, "left")
@@ -185,6 +187,7 @@ func TestSweepKeepsWhatIsInUse(t *testing.T) {
 	}
 }
 
+// entries returns the number of files in a directory.
 func entries(t *testing.T, dir string) int {
 	t.Helper()
 	list, err := os.ReadDir(dir)
@@ -195,8 +198,8 @@ func entries(t *testing.T, dir string) int {
 }
 
 // A process that is killed before any step of a commit leaves either the complete blob or a draft
-// that the next one continues.
-func TestAKilledCommitIsContinued(t *testing.T) {
+// that the next process continues.
+func TestKilledCommitIsContinued(t *testing.T) {
 	const text = "a layer that is committed by a process that dies"
 	if dir := os.Getenv("CRANNOG_TEST_BLOB"); dir != "" {
 		s, err := Open(dir)
@@ -222,7 +225,7 @@ func TestAKilledCommitIsContinued(t *testing.T) {
 	}
 	for _, step := range []string{"sync", "name", "sync directory"} {
 		dir := t.TempDir()
-		cmd := exec.Command(os.Args[0], "-test.run=^TestAKilledCommitIsContinued$")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKilledCommitIsContinued$")
 		cmd.Env = append(os.Environ(), "CRANNOG_TEST_BLOB="+dir, "CRANNOG_TEST_STEP="+step)
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState == nil || cmd.ProcessState.Success() || strings.Contains(string(out), "FAIL") {

@@ -50,8 +50,8 @@ func (s *Store) Begin(ctx context.Context, d v1.Hash, size int64) (*Draft, error
 	retry := time.NewTicker(lockRetry)
 	defer retry.Stop()
 	for {
-		if have, ok := s.Size(d); ok {
-			if have == size {
+		if existing, ok := s.Size(d); ok {
+			if existing == size {
 				return nil, nil
 			}
 			// The content cannot match the digest, because the disk lost a part of it.

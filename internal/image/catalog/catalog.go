@@ -41,7 +41,7 @@ type Version struct {
 	Created time.Time
 	Image   string // the name under which the image was found
 	Digest  string // of the image
-	Build   string // the UUID of the build that made it, as clients of E2B's API name it
+	Build   string // UUID of the build that made the version, for clients of E2B's API; or ""
 	Settings
 	// Memory is a snapshot in which the version's program is ready, or "". Note is the reason why
 	// there is none.
@@ -170,8 +170,8 @@ func (t *Template) TagsOf(number int) (tags []string) {
 	return tags
 }
 
-// BuildOf returns the UUID of the build that made a version. Versions that were made otherwise have
-// one that is always the same.
+// BuildOf returns the UUID of the build that made a version. For a version without a build, the
+// UUID is derived from the template and the number, so that it never changes.
 func (t *Template) BuildOf(v Version) string {
 	if v.Build != "" {
 		return v.Build
@@ -200,8 +200,8 @@ func (t *Template) Tagged(tag string) (Version, bool) {
 	return *v, true
 }
 
-// is reports whether a reference refers to the template.
-func (t *Template) is(ref sandbox.Reference) bool {
+// matches reports whether a reference refers to the template.
+func (t *Template) matches(ref sandbox.Reference) bool {
 	return ref.Path() == t.Name || ref.Path() == t.ID || slices.Contains(t.Aliases, ref.Path())
 }
 
@@ -218,7 +218,7 @@ func (t *Template) maySee(caller sandbox.Principal) bool {
 // numbered is the prefix of tags that refer to a version by number.
 const numbered = "version-"
 
-// numberOf returns the number in such a tag.
+// numberOf returns the number in a tag with the prefix numbered.
 func numberOf(tag string) (int, bool) {
 	digits, ok := strings.CutPrefix(tag, numbered)
 	n, err := strconv.Atoi(digits)
@@ -231,20 +231,21 @@ func (t *Template) key(number int) string { return t.ID + ":" + numbered + strco
 // find returns the template to which a reference refers, if the caller may see it.
 func find(all []Template, caller sandbox.Principal, ref sandbox.Reference) (Template, error) {
 	for _, t := range all {
-		if t.is(ref) && t.maySee(caller) {
+		if t.matches(ref) && t.maySee(caller) {
 			return t, nil
 		}
 	}
-	return Template{}, unknown(ref)
+	return Template{}, notFound(ref)
 }
 
-func unknown(ref sandbox.Reference) error {
+// notFound returns the error for a template that does not exist, or that the caller may not see.
+func notFound(ref sandbox.Reference) error {
 	return fault.Newf(fault.NotFound, "template_not_found", "template '%s' not found", ref.Path()).
 		WithHint("crannog template ls lists templates, and crannog template create creates one")
 }
 
-// toChange is like find, but the caller must also be allowed to change the template.
-func toChange(all []Template, caller sandbox.Principal, ref sandbox.Reference) (Template, error) {
+// findToChange is like find, but the caller must also be allowed to change the template.
+func findToChange(all []Template, caller sandbox.Principal, ref sandbox.Reference) (Template, error) {
 	t, err := find(all, caller, ref)
 	if err == nil && !t.mayChange(caller) {
 		err = fault.New(fault.Denied, "local_only", "only a caller on the server's machine may change a template of the machine")

@@ -27,39 +27,39 @@ var (
 	bob   = sandbox.Principal{KeyID: "bob"}
 )
 
-// sandboxes stands for the sandboxes of a service. Its memory is a set of names.
-type sandboxes struct {
+// fakeSandboxes is a sandbox service without sandboxes. Its memory is a set of names.
+type fakeSandboxes struct {
 	fail    error
 	note    string
 	memory  map[string]string // version by memory
-	made    int
+	created int
 	cleaned []string
 }
 
-func (s *sandboxes) Save(_ context.Context, _ sandbox.Principal, reference, version string) (string, string, error) {
+func (s *fakeSandboxes) Save(_ context.Context, _ sandbox.Principal, reference, version string) (string, string, error) {
 	if s.fail != nil || s.note != "" {
 		return "", s.note, s.fail
 	}
 	if !strings.Contains(reference, ":version-") {
 		return "", "", errors.New("the reference names no version")
 	}
-	s.made++
-	memory := "memory" + strings.Repeat("i", s.made)
+	s.created++
+	memory := "memory" + strings.Repeat("i", s.created)
 	s.memory[memory] = version
 	return memory, "", nil
 }
 
-func (s *sandboxes) Drop(_ context.Context, memory string) error {
+func (s *fakeSandboxes) Drop(_ context.Context, memory string) error {
 	delete(s.memory, memory)
 	return nil
 }
 
-func (s *sandboxes) Clean(_ context.Context, version string) error {
+func (s *fakeSandboxes) Clean(_ context.Context, version string) error {
 	s.cleaned = append(s.cleaned, version)
 	return nil
 }
 
-func (s *sandboxes) Sweep(_ context.Context, needed func(version, memory string) bool) error {
+func (s *fakeSandboxes) Sweep(_ context.Context, needed func(version, memory string) bool) error {
 	for memory, version := range s.memory {
 		if !needed(version, memory) {
 			delete(s.memory, memory)
@@ -68,20 +68,21 @@ func (s *sandboxes) Sweep(_ context.Context, needed func(version, memory string)
 	return nil
 }
 
-type rig struct {
+// testCatalog is a catalog with fake sandboxes, an image library and a registry.
+type testCatalog struct {
 	*catalog.Catalog
-	t       *testing.T
-	host    string
-	library *library.Library
-	boxes   *sandboxes
-	entries *audittest.Log
-	all     *catalog.Templates
+	t         *testing.T
+	host      string
+	library   *library.Library
+	sandboxes *fakeSandboxes
+	entries   *audittest.Log
+	all       *catalog.Templates
 }
 
-// nothing has no templates.
-type nothing struct{}
+// noTemplates has no templates.
+type noTemplates struct{}
 
-func (nothing) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+func (noTemplates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 }
 
@@ -94,23 +95,23 @@ func openLibrary(t *testing.T, dir, host string) *library.Library {
 	return l
 }
 
-func open(t *testing.T) *rig {
+func openCatalog(t *testing.T) *testCatalog {
 	t.Helper()
 	dir, host := t.TempDir(), imagetest.Registry(t)
-	r := &rig{t: t, host: host, library: openLibrary(t, dir, host), boxes: &sandboxes{memory: map[string]string{}}, entries: &audittest.Log{}}
+	r := &testCatalog{t: t, host: host, library: openLibrary(t, dir, host), sandboxes: &fakeSandboxes{memory: map[string]string{}}, entries: &audittest.Log{}}
 	var err error
 	if r.Catalog, err = catalog.Open(catalog.Options{Dir: filepath.Join(dir, "catalog"), Library: r.library}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Serve(t.Context(), r.boxes, auditlog.New(r.entries, slog.New(slog.DiscardHandler))); err != nil {
+	if err := r.Serve(t.Context(), r.sandboxes, auditlog.New(r.entries, slog.New(slog.DiscardHandler))); err != nil {
 		t.Fatal(err)
 	}
-	r.all = r.WithFallback(nothing{})
+	r.all = r.WithFallback(noTemplates{})
 	return r
 }
 
 // publish gives an image with one file a name in the registry, and returns the name.
-func (r *rig) publish(name, text string) string {
+func (r *testCatalog) publish(name, text string) string {
 	r.t.Helper()
 	ref := r.host + "/" + name
 	imagetest.Publish(r.t, ref, imagetest.Image(r.t, v1.Config{User: "app", WorkingDir: "/srv", Env: []string{"A=image", "B=image"}},
@@ -118,7 +119,7 @@ func (r *rig) publish(name, text string) string {
 	return ref
 }
 
-func (r *rig) create(caller sandbox.Principal, name, image string, s catalog.Settings) catalog.Template {
+func (r *testCatalog) create(caller sandbox.Principal, name, image string, s catalog.Settings) catalog.Template {
 	r.t.Helper()
 	t, err := r.Create(r.t.Context(), caller, catalog.Request{Template: name, Image: image, Settings: s})
 	if err != nil {
@@ -127,7 +128,7 @@ func (r *rig) create(caller sandbox.Principal, name, image string, s catalog.Set
 	return t
 }
 
-func (r *rig) resolve(name string) (sandbox.Template, error) {
+func (r *testCatalog) resolve(name string) (sandbox.Template, error) {
 	r.t.Helper()
 	ref, err := sandbox.ParseReference(name)
 	if err != nil {
@@ -137,7 +138,7 @@ func (r *rig) resolve(name string) (sandbox.Template, error) {
 }
 
 // digest returns the digest to which a name refers, or the code of the error.
-func (r *rig) digest(name string) string {
+func (r *testCatalog) digest(name string) string {
 	t, err := r.resolve(name)
 	if err != nil {
 		return fault.CodeOf(err)
@@ -146,7 +147,7 @@ func (r *rig) digest(name string) string {
 }
 
 func TestVersionsAndTags(t *testing.T) {
-	r := open(t)
+	r := openCatalog(t)
 	one := r.create(local, "org/app:1", r.publish("app:1", "one"), catalog.Settings{})
 	two := r.create(local, "org/app:2", r.publish("app:2", "two"), catalog.Settings{})
 	if one.ID != two.ID || len(two.Versions) != 2 {
@@ -158,7 +159,7 @@ func TestVersionsAndTags(t *testing.T) {
 		"org/app:version-2": second, "org/app:version-3": "template_tag_not_found", "org/app:3": "template_tag_not_found", "app": "template_not_found",
 	} {
 		if got := r.digest(name); got != want {
-			t.Errorf("%s leads to %s, want %s", name, got, want)
+			t.Errorf("%s: got digest %s, want %s", name, got, want)
 		}
 	}
 	if _, err := r.Tag(t.Context(), local, "org/app:2", []string{"default", "stable"}); err != nil {
@@ -169,7 +170,7 @@ func TestVersionsAndTags(t *testing.T) {
 	}
 	for name, want := range map[string]string{"org/app": second, "site:stable": second, "site:1": first} {
 		if got := r.digest(name); got != want {
-			t.Errorf("%s leads to %s, want %s", name, got, want)
+			t.Errorf("%s: got digest %s, want %s", name, got, want)
 		}
 	}
 	for name, do := range map[string]func() error{
@@ -182,7 +183,7 @@ func TestVersionsAndTags(t *testing.T) {
 		"template_not_found": func() error { return r.Remove(t.Context(), local, "none", false) },
 	} {
 		if err := do(); fault.CodeOf(err) != name {
-			t.Errorf("%v, want %s", err, name)
+			t.Errorf("got error %v, want code %s", err, name)
 		}
 	}
 	// A tag is removed together with a version that has no other tag.
@@ -203,9 +204,9 @@ func TestVersionsAndTags(t *testing.T) {
 	}
 }
 
-// The settings of a version replace those of its image, and nothing else.
-func TestSettings(t *testing.T) {
-	r := open(t)
+// The settings of a version replace only the corresponding settings of its image.
+func TestVersionSettings(t *testing.T) {
+	r := openCatalog(t)
 	access := sandbox.Access{Net: sandbox.NetDev}
 	r.create(local, "app", r.publish("app:1", "x"), catalog.Settings{
 		User: "root", Env: map[string]string{"B": "template", "C": "template"}, Limits: sandbox.Limits{OutputBytes: 5000}, Access: &access,
@@ -220,7 +221,7 @@ func TestSettings(t *testing.T) {
 		"template_invalid": {Start: &sandbox.Start{Ready: []string{"x"}}},
 	} {
 		if _, err := r.Create(t.Context(), local, catalog.Request{Template: "bad", Image: r.host + "/app:1", Settings: s}); fault.CodeOf(err) != want {
-			t.Errorf("%+v: %v", s, err)
+			t.Errorf("Create with settings %+v: error %v", s, err)
 		}
 	}
 	for _, s := range []catalog.Settings{
@@ -228,51 +229,52 @@ func TestSettings(t *testing.T) {
 		{Start: &sandbox.Start{Command: []string{"x"}, Timeout: time.Hour}},
 	} {
 		if _, err := r.Create(t.Context(), local, catalog.Request{Template: "bad", Image: r.host + "/app:1", Settings: s}); fault.CodeOf(err) != "template_invalid" {
-			t.Errorf("%+v: %v", s, err)
+			t.Errorf("Create with settings %+v: error %v", s, err)
 		}
 	}
 }
 
 // P56: moving a name changes no version, and removing a name does not affect versions.
-func TestVersionsKeepTheirImages(t *testing.T) {
-	r := open(t)
+func TestVersionsKeepImages(t *testing.T) {
+	r := openCatalog(t)
 	name := r.publish("app:1", "one")
-	made := r.create(local, "app", name, catalog.Settings{})
+	created := r.create(local, "app", name, catalog.Settings{})
 	r.publish("app:1", "two")
 	if _, err := r.library.Pull(t.Context(), name, "", func(library.Progress) {}); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.digest("app"); got != made.Versions[0].Digest {
+	if got := r.digest("app"); got != created.Versions[0].Digest {
 		t.Errorf("the name has moved the version to %s", got)
 	}
 	if _, err := r.library.Remove(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.digest("app"); got != made.Versions[0].Digest {
+	if got := r.digest("app"); got != created.Versions[0].Digest {
 		t.Errorf("without its name the version leads to %s", got)
 	}
 	// The template is removed with its last version.
 	if err := r.Remove(t.Context(), local, "app", false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.library.ResolveDigest(t.Context(), made.Versions[0].Digest); fault.CodeOf(err) != sandbox.CodeImageMissing {
+	if _, err := r.library.ResolveDigest(t.Context(), created.Versions[0].Digest); fault.CodeOf(err) != sandbox.CodeImageMissing {
 		t.Errorf("after the last version: %v", err)
 	}
 }
 
-// A version whose image is missing says which one, and works once the image is back.
-func TestAMissingImageIsNamed(t *testing.T) {
-	r := open(t)
+// The error for a version without its image names the image. The version works again once the image
+// is back.
+func TestMissingImageErrorNamesDigest(t *testing.T) {
+	r := openCatalog(t)
 	name := r.publish("app:1", "one")
-	made := r.create(local, "app", name, catalog.Settings{})
-	digest := made.Versions[0].Digest
+	created := r.create(local, "app", name, catalog.Settings{})
+	digest := created.Versions[0].Digest
 	r.library.Pin(func() (map[v1.Hash]bool, error) { return map[v1.Hash]bool{}, nil }) // as if the image were missing
 	if _, err := r.library.Remove(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
 	_, err := r.resolve("app")
 	if fault.CodeOf(err) != sandbox.CodeImageMissing || !strings.Contains(fault.HintOf(err), digest) || !strings.Contains(fault.PublicText(err), "app") {
-		t.Errorf("%v, hint %q", err, fault.HintOf(err))
+		t.Errorf("missing image: got error %v, hint %q", err, fault.HintOf(err))
 	}
 	if _, err := r.library.Pull(t.Context(), r.host+"/app@"+digest, "", func(library.Progress) {}); err != nil {
 		t.Fatal(err)
@@ -282,27 +284,27 @@ func TestAMissingImageIsNamed(t *testing.T) {
 	}
 }
 
-func TestMemoryOfVersions(t *testing.T) {
-	r := open(t)
+func TestVersionMemory(t *testing.T) {
+	r := openCatalog(t)
 	name := r.publish("app:1", "one")
 	start := catalog.Settings{Start: &sandbox.Start{Command: []string{"serve"}, Ready: []string{"check"}}}
-	made := r.create(local, "app", name, start)
-	v := made.Versions[0]
-	if r.boxes.memory[v.Memory] != made.ID+":version-1" || v.Maker != nil {
-		t.Fatalf("made %+v, memory %v", v, r.boxes.memory)
+	created := r.create(local, "app", name, start)
+	v := created.Versions[0]
+	if r.sandboxes.memory[v.Memory] != created.ID+":version-1" || v.Maker != nil {
+		t.Fatalf("made %+v, memory %v", v, r.sandboxes.memory)
 	}
 	if got, err := r.resolve("app"); err != nil || got.Memory != v.Memory || got.Start.Command[0] != "serve" {
 		t.Errorf("resolved %+v, %v", got, err)
 	}
 	// Versions without a tag are preserved up to a limit, with their memory.
 	for range 12 {
-		made = r.create(local, "app", name, start)
+		created = r.create(local, "app", name, start)
 	}
-	if len(made.Versions) != 11 || len(r.boxes.memory) != 11 || made.Versions[0].Number != 3 {
-		t.Errorf("%d versions from %d, %d with memory", len(made.Versions), made.Versions[0].Number, len(r.boxes.memory))
+	if len(created.Versions) != 11 || len(r.sandboxes.memory) != 11 || created.Versions[0].Number != 3 {
+		t.Errorf("%d versions from %d, %d with memory", len(created.Versions), created.Versions[0].Number, len(r.sandboxes.memory))
 	}
 	// A failure leaves neither a version nor memory, and does not move the tag.
-	r.boxes.fail = fault.New(fault.Invalid, "template_not_ready", "not ready")
+	r.sandboxes.fail = fault.New(fault.Invalid, "template_not_ready", "not ready")
 	if _, err := r.Create(t.Context(), local, catalog.Request{Template: "app", Image: name, Settings: start}); fault.CodeOf(err) != "template_not_ready" {
 		t.Error(err)
 	}
@@ -314,19 +316,19 @@ func TestMemoryOfVersions(t *testing.T) {
 		t.Errorf("left %+v, %v", all, err)
 	}
 	// An engine that cannot save memory is not an error.
-	r.boxes.fail, r.boxes.note = nil, "cannot"
-	if made = r.create(local, "other", name, start); made.Versions[0].Memory != "" || made.Versions[0].Note != "cannot" {
-		t.Errorf("made %+v", made.Versions[0])
+	r.sandboxes.fail, r.sandboxes.note = nil, "cannot"
+	if created = r.create(local, "other", name, start); created.Versions[0].Memory != "" || created.Versions[0].Note != "cannot" {
+		t.Errorf("made %+v", created.Versions[0])
 	}
-	if err := r.Remove(t.Context(), local, "app", false); err != nil || len(r.boxes.memory) != 0 {
-		t.Errorf("left %v, %v", r.boxes.memory, err)
+	if err := r.Remove(t.Context(), local, "app", false); err != nil || len(r.sandboxes.memory) != 0 {
+		t.Errorf("left %v, %v", r.sandboxes.memory, err)
 	}
 }
 
-// A key's templates are its own. Those of the machine are for all, and only local callers change
-// them.
-func TestWhoMayUseATemplate(t *testing.T) {
-	r := open(t)
+// A key may use and change its own templates. All callers may use the templates of local callers,
+// and only local callers may change those.
+func TestTemplatePermissions(t *testing.T) {
+	r := openCatalog(t)
 	name := r.publish("app:1", "one")
 	if _, err := r.Create(t.Context(), alice, catalog.Request{Template: "mine", Image: name}); fault.CodeOf(err) != "image_not_found" {
 		t.Errorf("a key has pulled an image: %v", err)
@@ -349,7 +351,7 @@ func TestWhoMayUseATemplate(t *testing.T) {
 		},
 	} {
 		if err := do(); fault.CodeOf(err) != want {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("got error %v, want code %s", err, want)
 		}
 	}
 	if _, err := r.Tag(t.Context(), alice, "mine", []string{"2"}); err != nil {

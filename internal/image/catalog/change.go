@@ -62,10 +62,10 @@ func (c *Catalog) Alias(ctx context.Context, caller sandbox.Principal, name stri
 			if ref.Tag != sandbox.DefaultTag {
 				return fault.Newf(fault.Invalid, "template_name_invalid", "the alias %q has a tag", alias).WithHint("leave the tag out: an alias has all tags of its template")
 			}
-			if slices.ContainsFunc(all, func(other Template) bool { return other.is(ref) && other.ID != t.ID }) {
+			if slices.ContainsFunc(all, func(other Template) bool { return other.matches(ref) && other.ID != t.ID }) {
 				return nameTaken(ref.Path())
 			}
-			if !t.is(ref) {
+			if !t.matches(ref) {
 				t.Aliases = append(t.Aliases, ref.Path())
 			}
 		}
@@ -84,7 +84,7 @@ func (c *Catalog) alter(ctx context.Context, caller sandbox.Principal, name stri
 		return t, err
 	}
 	err = c.files.change(ctx, func(all []Template) (Template, error) {
-		if t, err = toChange(all, caller, ref); err != nil {
+		if t, err = findToChange(all, caller, ref); err != nil {
 			return t, err
 		}
 		return t, do(&t, all, ref)
@@ -92,8 +92,8 @@ func (c *Catalog) alter(ctx context.Context, caller sandbox.Principal, name stri
 	return t, err
 }
 
-// Remove removes what a reference refers to: a whole template, one of its aliases, or one tag,
-// together with the version if no other tag refers to it. Running sandboxes are not affected.
+// Remove removes a whole template, one of its aliases, or with tagged one tag, together with the
+// version if no other tag refers to it. Running sandboxes are not affected.
 func (c *Catalog) Remove(ctx context.Context, caller sandbox.Principal, name string, tagged bool) error {
 	ctx, action := c.audit.Begin(ctx, caller.Actor(), "template.remove", name)
 	var dropped []string

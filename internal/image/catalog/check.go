@@ -24,6 +24,7 @@ func parse(text string) (sandbox.Reference, error) {
 	return ref, checkName(ref.Path())
 }
 
+// checkName checks that no template can be confused with this name.
 func checkName(path string) error {
 	if len(path) == idLength && !strings.ContainsAny(path, "/_-") {
 		return fault.Newf(fault.Invalid, "template_name_invalid", "%q has the form of an ID", path).WithHint("choose a name of another length")
@@ -34,17 +35,19 @@ func checkName(path string) error {
 	return nil
 }
 
+// nameTaken returns the error for a name that another template has.
 func nameTaken(path string) error {
 	return fault.Newf(fault.Exists, "template_name_taken", "another template is named %q", path).WithHint("choose another name")
 }
 
-// Limits of what a version sets.
+// Limits of the settings of a version: variables, bytes of a text, and words of a command.
 const (
 	maxEnv     = 256
 	maxText    = 64 << 10
 	maxCommand = 256
 )
 
+// check returns an error for settings that no sandbox could have.
 func (s Settings) check() error {
 	if s.Access != nil {
 		if err := s.Access.CheckTemplate(); err != nil {
@@ -85,6 +88,7 @@ func (s Settings) check() error {
 	return nil
 }
 
+// invalid returns the error for invalid settings.
 func invalid(format string, args ...any) error {
 	return fault.Newf(fault.Invalid, "template_invalid", "the template cannot be created: "+format, args...)
 }

@@ -20,18 +20,19 @@ import (
 
 var withProgram = catalog.Settings{Start: &sandbox.Start{Command: []string{"serve"}}}
 
-// TestKilledChild is the process that is killed before its n-th step.
+// TestKilledChild is the process that is killed before its n-th step. It runs only as a child of
+// TestCatalogSurvivesKill.
 func TestKilledChild(t *testing.T) {
 	dir := os.Getenv("CRANNOG_TEST_CATALOG")
 	if dir == "" {
-		return // it only runs as a child of the next test
+		return // not started as a child
 	}
-	left, err := strconv.Atoi(os.Getenv("CRANNOG_TEST_STEP"))
+	stepsLeft, err := strconv.Atoi(os.Getenv("CRANNOG_TEST_STEP"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, err := catalog.Open(catalog.Options{Dir: filepath.Join(dir, "catalog"), Library: openLibrary(t, dir, os.Getenv("CRANNOG_TEST_REGISTRY")), Step: func(name string) error {
-		if left--; left == 0 {
+		if stepsLeft--; stepsLeft == 0 {
 			fmt.Println("killed before", name)
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
@@ -40,7 +41,7 @@ func TestKilledChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Serve(t.Context(), &sandboxes{memory: map[string]string{}}, auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler))); err != nil {
+	if err := c.Serve(t.Context(), &fakeSandboxes{memory: map[string]string{}}, auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler))); err != nil {
 		t.Fatal(err)
 	}
 	for _, do := range []func() error{
@@ -59,14 +60,14 @@ func TestKilledChild(t *testing.T) {
 	fmt.Println("not killed")
 }
 
-// P56: a process that is killed at any step leaves every version complete or absent, and no memory that
-// no version needs.
-func TestKilledAtEachStep(t *testing.T) {
+// P56: a process that is killed at any step leaves every version complete or absent, and no memory
+// that no version needs.
+func TestCatalogSurvivesKill(t *testing.T) {
 	host := imagetest.Registry(t)
 	for step := 1; ; step++ {
 		dir := t.TempDir()
 		l := openLibrary(t, dir, host)
-		r := &rig{t: t, host: host, library: l}
+		r := &testCatalog{t: t, host: host, library: l}
 		if _, err := l.Pull(t.Context(), r.publish("app:1", "one"), "", func(library.Progress) {}); err != nil {
 			t.Fatal(err)
 		}
@@ -84,13 +85,13 @@ func TestKilledAtEachStep(t *testing.T) {
 		if _, err := l.Import(t.Context(), file, "app:1", "", func(library.Progress) {}); err != nil {
 			t.Fatal(err)
 		}
-		boxes := &sandboxes{memory: map[string]string{}}
+		sandboxes := &fakeSandboxes{memory: map[string]string{}}
 		serve := func() *catalog.Catalog {
 			c, err := catalog.Open(catalog.Options{Dir: filepath.Join(dir, "catalog"), Library: l})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Serve(t.Context(), boxes, auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler))); err != nil {
+			if err := c.Serve(t.Context(), sandboxes, auditlog.New(&audittest.Log{}, slog.New(slog.DiscardHandler))); err != nil {
 				t.Fatal(err)
 			}
 			return c
@@ -112,7 +113,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			t.Fatalf("step %d: %v: %s", step, err, out)
 		}
 		// Memory that the child has saved for a version that may be gone.
-		boxes.memory["of the child"] = before.ID + ":version-2"
+		sandboxes.memory["of the child"] = before.ID + ":version-2"
 		c := serve()
 		all, err := c.List(local)
 		if err != nil {
@@ -128,13 +129,13 @@ func TestKilledAtEachStep(t *testing.T) {
 			}
 			for tag, n := range tpl.Tags {
 				if n != 1 && n != 2 || n == 2 && len(tpl.Versions) < 2 && tpl.Versions[0].Number != 2 {
-					t.Errorf("step %d: the tag %s leads nowhere: %s", step, tag, out)
+					t.Errorf("step %d: the tag %s refers to no version: %s", step, tag, out)
 				}
 			}
 		}
-		for memory := range boxes.memory {
+		for memory := range sandboxes.memory {
 			if !need[memory] {
-				t.Errorf("step %d: memory %q is left: %s", step, memory, out)
+				t.Errorf("step %d: memory %q is not needed, but still exists: %s", step, memory, out)
 			}
 		}
 		if _, err := c.Create(t.Context(), local, catalog.Request{Template: "app:3", Image: "app:1"}); err != nil {

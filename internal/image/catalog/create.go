@@ -17,22 +17,22 @@ import (
 type Request struct {
 	Template string // [namespace/]name[:tag]
 	Image    string // the image's name, or the beginning of its digest
-	// Tags lead to the version as well. ID is that of the template if it is new, from Reserve, and
-	// Build is the UUID of the build that makes the version; either may be "".
+	// Tags also refer to the version. ID is the ID of a new template, from Reserve. Build is the
+	// UUID of the build that makes the version. Both may be "".
 	Tags      []string
 	ID, Build string
 	Settings
 }
 
-// naming is which names lead to a new version.
+// naming has the names that refer to a new version.
 type naming struct {
 	sandbox.Reference
 	tags []string
 	id   string // of the template, or ""
 }
 
-// named parses the names of a request.
-func (r Request) named() (naming, error) {
+// naming parses the names of a request.
+func (r Request) naming() (naming, error) {
 	ref, err := parse(r.Template)
 	if err != nil {
 		return naming{}, err
@@ -45,13 +45,13 @@ func (r Request) named() (naming, error) {
 	return naming{ref, r.Tags, r.ID}, nil
 }
 
-// Reserve checks that a caller may make a version of the template with a name and tags. It returns
-// the template's ID, which is a new one if there is no such template.
+// Reserve checks that a caller may create a version of the template with a name and tags. It
+// returns the template's ID, which is a new one if there is no such template.
 func (c *Catalog) Reserve(caller sandbox.Principal, name string, tags []string) (id string, ref sandbox.Reference, err error) {
 	if err := caller.Check(); err != nil {
 		return "", ref, err
 	}
-	n, err := Request{Template: name, Tags: tags}.named()
+	n, err := Request{Template: name, Tags: tags}.naming()
 	if err != nil {
 		return "", ref, err
 	}
@@ -72,11 +72,12 @@ func (c *Catalog) Create(ctx context.Context, caller sandbox.Principal, req Requ
 	return t, action.Finish(context.WithoutCancel(ctx), err)
 }
 
+// create creates a version, without an audit entry.
 func (c *Catalog) create(ctx context.Context, caller sandbox.Principal, req Request) (Template, error) {
 	if err := caller.Check(); err != nil {
 		return Template{}, err
 	}
-	ref, err := req.named()
+	ref, err := req.naming()
 	if err != nil {
 		return Template{}, err
 	}
@@ -140,18 +141,19 @@ func healthcheck(h *v1.HealthConfig) []string {
 	return nil
 }
 
+// now returns the current time in the form that is stored.
 func now() time.Time { return time.Now().UTC().Round(0) }
 
 // target returns the template of a reference, or a new one.
 func target(all []Template, caller sandbox.Principal, ref naming) (Template, error) {
 	for _, t := range all {
-		if !t.is(ref.Reference) {
+		if !t.matches(ref.Reference) {
 			continue
 		}
 		if !t.maySee(caller) || ref.id != "" && ref.id != t.ID {
 			return Template{}, nameTaken(ref.Path())
 		}
-		return toChange(all, caller, ref.Reference)
+		return findToChange(all, caller, ref.Reference)
 	}
 	id := ref.id
 	if id == "" {
@@ -167,7 +169,7 @@ func (c *Catalog) begin(ctx context.Context, caller sandbox.Principal, ref namin
 		return t, err
 	}
 	defer release()
-	if there, err := c.o.Library.Has(digest); err != nil || !there {
+	if exists, err := c.o.Library.Has(digest); err != nil || !exists {
 		return t, errors.Join(err, sandbox.ImageMissing(digest.String()))
 	}
 	var dropped []string
@@ -192,7 +194,7 @@ func (c *Catalog) begin(ctx context.Context, caller sandbox.Principal, ref namin
 	return t, c.drop(ctx, dropped)
 }
 
-// keptUntagged is how many versions without a tag are preserved.
+// keptUntagged is the number of versions without a tag that are preserved.
 const keptUntagged = 10
 
 // publish makes the tags of a request refer to a version. It removes the oldest untagged versions,
@@ -242,13 +244,14 @@ func (c *Catalog) finish(ctx context.Context, id string, ref naming, number int,
 	return t, c.drop(ctx, dropped)
 }
 
+// byID returns the template with an ID.
 func byID(all []Template, id string, ref sandbox.Reference) (Template, error) {
 	for _, t := range all {
 		if t.ID == id {
 			return t, nil
 		}
 	}
-	return Template{}, unknown(ref)
+	return Template{}, notFound(ref)
 }
 
 // abandon removes a version that could not be completed.

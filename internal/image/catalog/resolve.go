@@ -26,7 +26,7 @@ func (t *Templates) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox
 		return sandbox.Template{}, err
 	}
 	for _, one := range all {
-		if one.is(ref) {
+		if one.matches(ref) {
 			return t.resolve(ctx, one, ref)
 		}
 	}

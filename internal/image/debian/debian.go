@@ -1,6 +1,6 @@
-// Package debian owns the first files of a Debian image: it chooses packages from a mirror, verifies
-// them by the archive's signature, and unpacks those that dpkg needs to install all of them inside a
-// sandbox. So images can be built where no registry is reachable.
+// Package debian owns the first files of a Debian image: it chooses packages from a mirror,
+// verifies them by the archive's signature, and unpacks those that dpkg needs to install all of
+// them inside a sandbox. So images can be built where no registry is reachable.
 package debian
 
 import (
@@ -23,24 +23,24 @@ const (
 	CodePackage   = "debian_package_missing"
 )
 
-// DefaultMirror is Debian's own, which answers from a server nearby.
+// DefaultMirror is Debian's own mirror, whose address leads to a nearby server.
 const DefaultMirror = "http://deb.debian.org/debian"
 
-// DefaultKeyring is where Debian's package debian-archive-keyring has the keys of the archive.
+// DefaultKeyring is the file of the package debian-archive-keyring with the keys of the archive.
 const DefaultKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// Options say which packages are fetched, and from where.
+// Options select the packages and their source.
 type Options struct {
 	Mirror  string
 	Suite   string // such as bookworm
 	Keyring string // file with the OpenPGP keys that may sign the archive
 	Include []string
 	Client  *http.Client
-	// Report is told about each step.
+	// Report is called for each step.
 	Report func(text string)
 }
 
-// architectures are Debian's names.
+// architectures are Debian's names of architectures, by Go's names.
 var architectures = map[string]string{"amd64": "amd64", "arm64": "arm64"}
 
 // Prepare writes a build context into an empty directory: root.tar with the unpacked essential
@@ -48,7 +48,7 @@ var architectures = map[string]string{"amd64": "amd64", "arm64": "arm64"}
 func Prepare(ctx context.Context, dir string, o Options) error {
 	arch, ok := architectures[runtime.GOARCH]
 	if !ok {
-		return fault.Newf(fault.Unsupported, "debian_architecture", "no Debian image is made on %s", runtime.GOARCH)
+		return fault.Newf(fault.Unsupported, "debian_architecture", "Debian images cannot be made on %s", runtime.GOARCH)
 	}
 	if err := checkMirror(o.Mirror); err != nil {
 		return err
@@ -81,8 +81,8 @@ func Prepare(ctx context.Context, dir string, o Options) error {
 	return os.WriteFile(filepath.Join(debs, "setup.sh"), setup(o.Suite, o.Mirror, chosen), 0o755)
 }
 
-// checkMirror refuses an address that is none, or that would be more than one word in a shell script
-// or in apt's list of sources.
+// checkMirror refuses an address that is not a URL, or that would be more than one word in a shell
+// script or in apt's list of sources.
 func checkMirror(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.ContainsAny(text, " '\"\\$`\n\t[]#") {

@@ -29,11 +29,12 @@ type archive struct {
 	t     *testing.T
 	files map[string][]byte
 	key   *openpgp.Entity
-	list  bytes.Buffer // of packages
-	until string
+	list  bytes.Buffer // list of packages
+	until string       // Valid-Until of the list, or ""
 	url   string
 }
 
+// newKey returns an OpenPGP key.
 func newKey(t *testing.T) *openpgp.Entity {
 	t.Helper()
 	key, err := openpgp.NewEntity("archive", "", "archive@example.test", nil)
@@ -43,6 +44,7 @@ func newKey(t *testing.T) *openpgp.Entity {
 	return key
 }
 
+// newArchive starts a mirror without files.
 func newArchive(t *testing.T) *archive {
 	t.Helper()
 	a := &archive{t: t, files: map[string][]byte{}, key: newKey(t)}
@@ -179,7 +181,7 @@ func (a *archive) prepare(keyring string, include ...string) (dir string, err er
 	return dir, Prepare(a.t.Context(), dir, Options{Mirror: a.url, Suite: "bookworm", Keyring: keyring, Include: include, Client: http.DefaultClient, Report: func(string) {}})
 }
 
-func TestAnImageHasThePackagesThatItNeeds(t *testing.T) {
+func TestPrepareSelectsPackages(t *testing.T) {
 	a := newArchive(t)
 	a.complete()
 	a.sign("bookworm")
@@ -197,7 +199,7 @@ func TestAnImageHasThePackagesThatItNeeds(t *testing.T) {
 	}
 	want := []string{"apt", "base-files", "base-passwd", "ca-certificates", "libc6", "mawk", "python3", "setup.sh", "usr-is-merged"}
 	if !slices.Equal(names, want) {
-		t.Errorf("the packages are %q, want %q", names, want)
+		t.Errorf("packages: got %q, want %q", names, want)
 	}
 	script, err := os.ReadFile(filepath.Join(dir, "debs", "setup.sh"))
 	if err != nil {
@@ -218,11 +220,12 @@ func TestAnImageHasThePackagesThatItNeeds(t *testing.T) {
 		"usr/share/mawk": "mawk 644", "var/lib/dpkg/status": " 644", "usr/share/python3": "", "bin/su": "",
 	} {
 		if list[name] != want {
-			t.Errorf("%s is %q, want %q", name, list[name], want)
+			t.Errorf("file %s: got %q, want %q", name, list[name], want)
 		}
 	}
 }
 
+// contents returns the entries of a tar, each with its content and mode.
 func contents(t *testing.T, name string) map[string]string {
 	t.Helper()
 	f, err := os.Open(name)
@@ -240,7 +243,7 @@ func contents(t *testing.T, name string) map[string]string {
 			t.Fatal(err)
 		}
 		if _, twice := list[h.Name]; twice {
-			t.Errorf("%s is there twice", h.Name)
+			t.Errorf("%s occurs twice in the tar", h.Name)
 		}
 		data, err := io.ReadAll(r)
 		if err != nil {
@@ -253,35 +256,35 @@ func contents(t *testing.T, name string) map[string]string {
 	}
 }
 
-// Neither the mirror nor anybody between it and this machine can change what is installed.
-func TestAChangedMirrorIsRefused(t *testing.T) {
+// An attacker who controls the mirror or the connection to it cannot change the installed packages.
+func TestPrepareRejectsChangedMirror(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*archive)
 		code   string
 	}{
 		"another key":    {func(a *archive) { a.key = newKey(a.t); a.sign("bookworm") }, CodeSignature},
 		"no signature":   {func(a *archive) { a.files["dists/bookworm/InRelease"] = []byte("Codename: bookworm\nSHA256:\n") }, CodeSignature},
-		"a changed list": {func(a *archive) { swap(a, "dists/bookworm/InRelease", "oldstable", "newstable") }, CodeSignature},
+		"a changed list": {func(a *archive) { replaceText(a, "dists/bookworm/InRelease", "oldstable", "newstable") }, CodeSignature},
 		"text before": {func(a *archive) {
-			before(a, "dists/bookworm/InRelease", "Codename: bookworm\nSHA256:\n\n")
-			swap(a, "dists/bookworm/InRelease", "bookworm\nSHA256:\n ", "bookworm\nSHA256:\n 0")
+			prepend(a, "dists/bookworm/InRelease", "Codename: bookworm\nSHA256:\n\n")
+			replaceText(a, "dists/bookworm/InRelease", "bookworm\nSHA256:\n ", "bookworm\nSHA256:\n 0")
 		}, CodeSignature},
-		"another suite":    {func(a *archive) { a.sign("bullseye") }, CodeSignature},
-		"an old list":      {func(a *archive) { a.until = "Sat, 01 Jan 2022 00:00:00 UTC"; a.sign("bookworm") }, CodeSignature},
-		"changed packages": {func(a *archive) { a.change("Packages.xz") }, CodeIntegrity},
-		"a changed file":   {func(a *archive) { a.change("mawk.deb") }, CodeIntegrity},
-		"a longer file":    {func(a *archive) { a.lengthen("mawk.deb") }, CodeIntegrity},
-		"a file is away":   {func(a *archive) { delete(a.files, "pool/main/mawk.deb") }, CodeMirror},
-		"a missing need":   {func(a *archive) { a.add("broken", "Essential: yes\nDepends: nothing\n"); a.sign("bookworm") }, CodePackage},
-		"a name with a way out": {func(a *archive) {
+		"another suite":        {func(a *archive) { a.sign("bullseye") }, CodeSignature},
+		"an old list":          {func(a *archive) { a.until = "Sat, 01 Jan 2022 00:00:00 UTC"; a.sign("bookworm") }, CodeSignature},
+		"changed packages":     {func(a *archive) { a.change("Packages.xz") }, CodeIntegrity},
+		"a changed file":       {func(a *archive) { a.change("mawk.deb") }, CodeIntegrity},
+		"a longer file":        {func(a *archive) { a.lengthen("mawk.deb") }, CodeIntegrity},
+		"a missing file":       {func(a *archive) { delete(a.files, "pool/main/mawk.deb") }, CodeMirror},
+		"a missing dependency": {func(a *archive) { a.add("broken", "Essential: yes\nDepends: nothing\n"); a.sign("bookworm") }, CodePackage},
+		"a package name that is a path": {func(a *archive) {
 			a.list.WriteString("Package: ../x\nFilename: pool/x\nSize: 1\nSHA256: " + strings.Repeat("0", 64) + "\n\n")
 			a.sign("bookworm")
 		}, CodeIntegrity},
-		"a path with a way out": {func(a *archive) {
+		"a path outside the archive": {func(a *archive) {
 			a.list.WriteString("Package: x\nFilename: pool/../../x\nSize: 1\nSHA256: " + strings.Repeat("0", 64) + "\n\n")
 			a.sign("bookworm")
 		}, CodeIntegrity},
-		"a package with a way out": {func(a *archive) {
+		"a package with a file outside": {func(a *archive) {
 			a.add("hostile", "Essential: yes\n", tar.Header{Typeflag: tar.TypeReg, Name: "./usr/../../x", Mode: 0o644})
 			a.sign("bookworm")
 		}, CodeIntegrity},
@@ -296,12 +299,13 @@ func TestAChangedMirrorIsRefused(t *testing.T) {
 		keyring := a.keyring(a.key)
 		c.change(a)
 		if _, err := a.prepare(keyring); fault.CodeOf(err) != c.code {
-			t.Errorf("%s: %v, want %s", what, err, c.code)
+			t.Errorf("%s: got error %v, want code %s", what, err, c.code)
 		}
 	}
 }
 
-func swap(a *archive, name, from, to string) {
+// replaceText replaces a text in a file of the archive.
+func replaceText(a *archive, name, from, to string) {
 	a.t.Helper()
 	changed := strings.Replace(string(a.files[name]), from, to, 1)
 	if changed == string(a.files[name]) {
@@ -310,7 +314,8 @@ func swap(a *archive, name, from, to string) {
 	a.files[name] = []byte(changed)
 }
 
-func before(a *archive, name, text string) {
+// prepend adds a text at the beginning of a file of the archive.
+func prepend(a *archive, name, text string) {
 	a.files[name] = append([]byte(text), a.files[name]...)
 }
 
@@ -323,6 +328,7 @@ func (a *archive) change(end string) {
 	}
 }
 
+// lengthen adds a byte to the files whose name ends with a text.
 func (a *archive) lengthen(end string) {
 	for name, data := range a.files {
 		if strings.HasSuffix(name, end) {
@@ -331,7 +337,7 @@ func (a *archive) lengthen(end string) {
 	}
 }
 
-func TestWrongRequestsAreRefused(t *testing.T) {
+func TestPrepareRejectsInvalidOptions(t *testing.T) {
 	a := newArchive(t)
 	a.complete()
 	a.sign("bookworm")
@@ -347,7 +353,7 @@ func TestWrongRequestsAreRefused(t *testing.T) {
 		o.Client, o.Report = http.DefaultClient, func(string) {}
 		err := Prepare(context.WithoutCancel(t.Context()), t.TempDir(), o)
 		if kind := fault.KindOf(err); kind != fault.Invalid && kind != fault.NotFound {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: Prepare: error %v", what, err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// mirror is a copy of Debian's archive. What it sends is only used after its digest was compared.
+// mirror is a copy of Debian's archive. Its files are used only after their digests were compared.
 type mirror struct {
 	client *http.Client
 	base   string
@@ -37,15 +37,15 @@ func (m *mirror) get(ctx context.Context, name string, limit int64, w io.Writer)
 	if err != nil {
 		return failed(err)
 	}
-	answer, err := m.client.Do(req)
+	response, err := m.client.Do(req)
 	if err != nil {
 		return failed(err)
 	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return failed(errors.New(answer.Status))
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return failed(errors.New(response.Status))
 	}
-	n, err := io.Copy(w, io.LimitReader(answer.Body, limit+1))
+	n, err := io.Copy(w, io.LimitReader(response.Body, limit+1))
 	if err != nil {
 		return failed(err)
 	}
@@ -55,8 +55,8 @@ func (m *mirror) get(ctx context.Context, name string, limit int64, w io.Writer)
 	return nil
 }
 
-// verified fetches a file whose size and digest are known. A transfer that broke is repeated.
-func (m *mirror) verified(ctx context.Context, name string, want file, to func() (io.WriteCloser, error)) error {
+// getVerified fetches a file whose size and digest are known. It repeats an interrupted transfer.
+func (m *mirror) getVerified(ctx context.Context, name string, want file, to func() (io.WriteCloser, error)) error {
 	const tries = 3
 	var err error
 	for range tries {
@@ -67,6 +67,7 @@ func (m *mirror) verified(ctx context.Context, name string, want file, to func()
 	return err
 }
 
+// once makes one attempt of getVerified.
 func (m *mirror) once(ctx context.Context, name string, want file, to func() (io.WriteCloser, error)) error {
 	w, err := to()
 	if err != nil {
@@ -84,6 +85,7 @@ func (m *mirror) once(ctx context.Context, name string, want file, to func() (io
 	return nil
 }
 
+// counter counts written bytes.
 type counter struct{ n int64 }
 
 func (c *counter) Write(data []byte) (int, error) {
@@ -91,11 +93,12 @@ func (c *counter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
+// buffer is a bytes.Buffer with a Close method.
 type buffer struct{ bytes.Buffer }
 
 func (*buffer) Close() error { return nil }
 
-// Limits of the list of packages: as it is fetched, and as it is read.
+// Limits of the list of packages, in bytes: compressed and uncompressed.
 const (
 	maxIndex = 256 << 20
 	maxList  = 1 << 30
@@ -109,7 +112,7 @@ func (m *mirror) packages(ctx context.Context, r *release, arch string) (*index,
 		return nil, fault.Newf(fault.NotFound, CodeMirror, "the suite %s has no packages for %s", r.suite, arch)
 	}
 	var b buffer
-	if err := m.verified(ctx, "dists/"+r.suite+"/"+name, want, func() (io.WriteCloser, error) { b.Reset(); return &b, nil }); err != nil {
+	if err := m.getVerified(ctx, "dists/"+r.suite+"/"+name, want, func() (io.WriteCloser, error) { b.Reset(); return &b, nil }); err != nil {
 		return nil, err
 	}
 	plain, err := xz.NewReader(&b, 0)
@@ -134,7 +137,7 @@ func (m *mirror) fetch(ctx context.Context, dir string, list []*pkg, report func
 	for _, p := range list {
 		g.Go(func() error {
 			to := filepath.Join(dir, p.deb())
-			return m.verified(ctx, p.path, p.file, func() (io.WriteCloser, error) {
+			return m.getVerified(ctx, p.path, p.file, func() (io.WriteCloser, error) {
 				// An attempt that failed may have left a part.
 				if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return nil, err

@@ -19,12 +19,12 @@ import (
 type pkg struct {
 	name, path string
 	file       file
-	essential  bool // dpkg works only if it is there, so it is unpacked first
+	essential  bool // dpkg does not work without it, so it is unpacked first
 	required   bool
 	needs      []string // Pre-Depends and Depends
 }
 
-// deb returns the name of its file.
+// deb returns the name of the package's file.
 func (p *pkg) deb() string { return p.name + ".deb" }
 
 // index has the packages of a suite.
@@ -33,8 +33,8 @@ type index struct {
 	provided map[string][]*pkg // packages that provide a name, in the order of the list
 }
 
-// parseIndex reads a list of packages. Its fields become names of files and words of shell commands,
-// so their characters are checked, although the archive has signed them.
+// parseIndex reads a list of packages. Its fields become names of files and words of shell
+// commands, so their characters are checked, although the archive has signed them.
 func parseIndex(r *bufio.Reader) (*index, error) {
 	reader, err := control.NewParagraphReader(r, nil)
 	if err != nil {
@@ -87,7 +87,7 @@ func (x *index) choose(named []string) ([]*pkg, error) {
 	if err := x.add(chosen, first); err != nil {
 		return nil, err
 	}
-	// What the essential packages depend on has to be there before dpkg runs, as they have.
+	// The dependencies of essential packages must also be unpacked before dpkg runs.
 	for _, p := range chosen {
 		p.essential = true
 	}
@@ -104,7 +104,7 @@ func (x *index) choose(named []string) ([]*pkg, error) {
 
 // add adds packages and their dependencies.
 func (x *index) add(chosen map[string]*pkg, names []string) error {
-	// The named packages come first, because they may satisfy an alternative of another one.
+	// The named packages come first, because they may satisfy a dependency of another package.
 	var next []*pkg
 	for _, name := range names {
 		p, ok := x.byName[name]
@@ -139,13 +139,13 @@ func (x *index) add(chosen map[string]*pkg, names []string) error {
 	return nil
 }
 
-// merged is the package that only states that /bin is a link to /usr/bin, as it is in the files that
-// are made here. The alternative that moves the files of an installed system is not needed.
+// merged is the package that only states that /bin is a link to /usr/bin, which is true for these
+// images. The alternative usrmerge moves the files of an installed system, and is not needed.
 const merged = "usr-is-merged"
 
-// satisfy returns the package for one dependency: one that is chosen already, else the first
-// alternative that exists.
-func (x *index) satisfy(chosen map[string]*pkg, of *pkg, alternatives []dependency.Possibility) (*pkg, error) {
+// satisfy returns the package for one dependency: a chosen package, else the first alternative that
+// exists.
+func (x *index) satisfy(chosen map[string]*pkg, dependent *pkg, alternatives []dependency.Possibility) (*pkg, error) {
 	var names []string
 	var first *pkg
 	for _, a := range alternatives {
@@ -164,7 +164,7 @@ func (x *index) satisfy(chosen map[string]*pkg, of *pkg, alternatives []dependen
 		}
 	}
 	if first == nil {
-		return nil, fault.Newf(fault.NotFound, CodePackage, "the package %s needs %.200q, which the suite has not", of.name, strings.Join(names, " | "))
+		return nil, fault.Newf(fault.NotFound, CodePackage, "the package %s needs %.200q, which the suite does not have", dependent.name, strings.Join(names, " | "))
 	}
 	return first, nil
 }

@@ -26,12 +26,13 @@ type release struct {
 	files map[string]file // by path below the suite's directory
 }
 
-// file is what is known about a file before it is fetched.
+// file has the known properties of a file before it is fetched.
 type file struct {
 	size   int64
 	sha256 [32]byte
 }
 
+// maxRelease bounds the signed list of index files, in bytes.
 const maxRelease = 4 << 20
 
 // release fetches and verifies the list of index files. An attacker who controls the mirror or the
@@ -48,13 +49,14 @@ func (m *mirror) release(ctx context.Context, suite, keyring string) (*release, 
 	if err := m.get(ctx, "dists/"+suite+"/InRelease", maxRelease, &signed); err != nil {
 		return nil, err
 	}
-	text, err := verified(signed.Bytes(), keys)
+	text, err := verifiedText(signed.Bytes(), keys)
 	if err != nil {
 		return nil, err
 	}
 	return parseRelease(text, suite, time.Now())
 }
 
+// readKeyring reads OpenPGP keys, armored or not.
 func readKeyring(name string) (openpgp.EntityList, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -72,9 +74,9 @@ func readKeyring(name string) (openpgp.EntityList, error) {
 	return keys, nil
 }
 
-// verified returns the text that a key of the keyring has signed. What is before and after that text
-// is not signed, and is not returned.
-func verified(signed []byte, keys openpgp.EntityList) ([]byte, error) {
+// verifiedText returns the text that a key of the keyring has signed. The text before and after the
+// signed one is not returned.
+func verifiedText(signed []byte, keys openpgp.EntityList) ([]byte, error) {
 	block, _ := clearsign.Decode(signed)
 	if block == nil {
 		return nil, fault.New(fault.Denied, CodeSignature, "the mirror's list of index files has no signature")
@@ -85,6 +87,7 @@ func verified(signed []byte, keys openpgp.EntityList) ([]byte, error) {
 	return block.Plaintext, nil
 }
 
+// parseRelease parses the list of a suite. It rejects a list that is no longer valid.
 func parseRelease(text []byte, suite string, now time.Time) (*release, error) {
 	bad := func(format string, args ...any) error {
 		return fault.New(fault.Denied, CodeSignature, "the mirror's list of index files "+fmt.Sprintf(format, args...))
@@ -100,11 +103,11 @@ func parseRelease(text []byte, suite string, now time.Time) (*release, error) {
 	if p.Values["Codename"] != suite && p.Values["Suite"] != suite {
 		return nil, bad("is of the suite %.50q, not %s", p.Values["Codename"], suite)
 	}
-	// A mirror could otherwise offer a signed list with known vulnerabilities for ever.
+	// A mirror could otherwise offer a signed list with known vulnerabilities forever.
 	if until := p.Values["Valid-Until"]; until != "" {
 		end, err := time.Parse("Mon, 02 Jan 2006 15:04:05 MST", until)
 		if err != nil || now.After(end) {
-			return nil, bad("is not valid any more: it was until %.60q", until)
+			return nil, bad("is no longer valid: it was valid until %.60q", until)
 		}
 	}
 	r := &release{suite: suite, files: map[string]file{}}
@@ -125,6 +128,7 @@ func parseRelease(text []byte, suite string, now time.Time) (*release, error) {
 	return r, nil
 }
 
+// fileOf parses the size and the digest of a file.
 func fileOf(size, sum string) (f file, err error) {
 	if f.size, err = strconv.ParseInt(size, 10, 64); err != nil {
 		return f, err

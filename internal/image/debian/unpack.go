@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// mergedDirs are links into /usr. dpkg follows them, and the files of packages that name the old
-// directories are below /usr here.
+// mergedDirs are links into /usr. dpkg follows them, and unpack places files of the old directories
+// below /usr.
 var mergedDirs = []string{"bin", "lib", "lib32", "lib64", "libx32", "sbin"}
 
 // unpack writes the files of the essential packages as a tar.
@@ -41,7 +41,7 @@ func unpack(ctx context.Context, to, debs string, list []*pkg) error {
 // tree writes one tar with the files of several packages.
 type tree struct {
 	w    *tar.Writer
-	made map[string]bool
+	made map[string]bool // written paths
 }
 
 // base writes the links into /usr, and the files without which dpkg does not start.
@@ -90,10 +90,11 @@ func (t *tree) add(ctx context.Context, name string) (err error) {
 	}
 }
 
+// entry writes one file of a package.
 func (t *tree) entry(h tar.Header, content io.Reader) error {
 	name, ok := place(h.Name)
 	if !ok {
-		return fault.Newf(fault.Invalid, CodeIntegrity, "it has a file %.200q", h.Name)
+		return fault.Newf(fault.Invalid, CodeIntegrity, "the package has the file %.200q, which is outside the root", h.Name)
 	}
 	if name == "." || t.made[name] {
 		return nil
@@ -103,10 +104,10 @@ func (t *tree) entry(h tar.Header, content io.Reader) error {
 	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink:
 	case tar.TypeLink:
 		if to.Linkname, ok = place(h.Linkname); !ok {
-			return fault.Newf(fault.Invalid, CodeIntegrity, "it has a link %.200q", h.Name)
+			return fault.Newf(fault.Invalid, CodeIntegrity, "the package has the link %.200q, which leads outside the root", h.Name)
 		}
 	default:
-		return fault.Newf(fault.Invalid, CodeIntegrity, "%.200q is no file, directory or link", h.Name)
+		return fault.Newf(fault.Invalid, CodeIntegrity, "%.200q is not a file, directory or link", h.Name)
 	}
 	if into, ok := accounts[name]; ok && h.Typeflag == tar.TypeReg {
 		data, err := io.ReadAll(content)
@@ -122,10 +123,11 @@ func (t *tree) entry(h tar.Header, content io.Reader) error {
 	return t.write(to, content)
 }
 
-// accounts are files that become the initial users and groups. The script of the package base-passwd
-// copies them only if there are no users yet, but a sandbox always has some.
+// accounts are files that become the initial users and groups. The script of the package
+// base-passwd copies them only if there are no users yet, but a sandbox always has some.
 var accounts = map[string]string{"usr/share/base-passwd/passwd.master": "etc/passwd", "usr/share/base-passwd/group.master": "etc/group"}
 
+// write writes one entry of the tar.
 func (t *tree) write(h tar.Header, content io.Reader) error {
 	t.made[h.Name] = true
 	if h.Typeflag == tar.TypeDir {

@@ -38,11 +38,11 @@ func (t *Tree) entry(h *tar.Header, content io.Reader) error {
 		return err
 	}
 	if parent.path == Reserved || strings.HasPrefix(parent.path, Reserved+"/") || parent.path == "" && base == Reserved {
-		t.counts.Skipped++ // by a link
+		t.counts.Skipped++ // a link led to Reserved
 		return nil
 	}
-	if rest, is := strings.CutPrefix(base, whiteoutPrefix); is {
-		return t.whiteout(parent, h.Name, rest)
+	if hidden, ok := strings.CutPrefix(base, whiteoutPrefix); ok {
+		return t.whiteout(parent, h.Name, hidden)
 	}
 	switch h.Typeflag {
 	case tar.TypeDir, tar.TypeReg, tar.TypeSymlink, tar.TypeLink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo, tar.TypeGNUSparse:
@@ -85,6 +85,7 @@ func (t *Tree) clear(parent *openDirectory, base, at string, directory bool) err
 	return t.remove(parent, base, at)
 }
 
+// directory creates a directory. Its mode and time are set by Finish.
 func (t *Tree) directory(parent *openDirectory, base, at string, h *tar.Header) error {
 	// Until Finish, this process can write to it, regardless of its mode.
 	if err := unix.Mkdirat(int(parent.file.Fd()), base, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -94,6 +95,7 @@ func (t *Tree) directory(parent *openDirectory, base, at string, h *tar.Header) 
 	return t.own(parent, base, h)
 }
 
+// file creates a regular file.
 func (t *Tree) file(parent *openDirectory, base string, h *tar.Header, content io.Reader) error {
 	if h.Size > t.limits.Bytes-t.counts.Bytes {
 		return tooLarge(t.limits)
@@ -117,12 +119,14 @@ func (t *Tree) file(parent *openDirectory, base string, h *tar.Header, content i
 	return setTime(parent, base, modified(h))
 }
 
+// tooLarge returns the error for an image above the limits.
 func tooLarge(limits Limits) error {
 	return fault.Newf(fault.Exhausted, CodeTooLarge, "the image unpacks to more than %d bytes", limits.Bytes)
 }
 
+// symlink creates a symbolic link.
 func (t *Tree) symlink(parent *openDirectory, base string, h *tar.Header) error {
-	if h.Linkname == "" || len(h.Linkname) >= longestPath || strings.ContainsRune(h.Linkname, 0) {
+	if h.Linkname == "" || len(h.Linkname) >= maxPathLength || strings.ContainsRune(h.Linkname, 0) {
 		return refused(h.Name, "the target of the link is not a path")
 	}
 	// The target is only text here, because programs in the sandbox resolve it from their own root.
@@ -209,6 +213,7 @@ func modified(h *tar.Header) time.Time {
 	return h.ModTime
 }
 
+// setTime sets the time of a file.
 func setTime(parent *openDirectory, base string, at time.Time) error {
 	stamp := unix.NsecToTimespec(at.UnixNano())
 	return unix.UtimesNanoAt(int(parent.file.Fd()), base, []unix.Timespec{stamp, stamp}, unix.AT_SYMLINK_NOFOLLOW)

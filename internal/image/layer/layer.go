@@ -41,10 +41,10 @@ type Limits struct {
 // DefaultLimits apply if an operator sets none.
 var DefaultLimits = Limits{Entries: 2_000_000, Bytes: 64 << 30}
 
-// longestPath is Linux's PATH_MAX. deepest bounds the depth of nested directories.
+// maxPathLength is Linux's PATH_MAX. maxDepth bounds the depth of nested directories.
 const (
-	longestPath = 4096
-	deepest     = 256
+	maxPathLength = 4096
+	maxDepth      = 256
 )
 
 // Counts are the totals of unpacking.
@@ -104,6 +104,7 @@ func (t *Tree) Close() error {
 	return t.root.Close()
 }
 
+// forgetParent closes the directory of the last entry.
 func (t *Tree) forgetParent() {
 	if t.parent != nil {
 		t.parent.file.Close()
@@ -172,6 +173,7 @@ func explain(name string, err error) error {
 	return fmt.Errorf("unpack %.200q: %w", name, err)
 }
 
+// refused returns the error for an entry that cannot be unpacked.
 func refused(name, why string) error {
 	return fault.Newf(fault.Invalid, CodeRefused, "the entry %.200q of a layer cannot be unpacked: %s", name, why)
 }
@@ -193,12 +195,12 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 
 // cleanName returns the path of an entry relative to the root, "" for the root itself.
 func cleanName(name string) (string, error) {
-	if strings.ContainsRune(name, 0) || len(name) > longestPath {
+	if strings.ContainsRune(name, 0) || len(name) > maxPathLength {
 		return "", refused(name, "its name is not a valid path")
 	}
 	clean := strings.TrimPrefix(path.Clean("/"+name), "/")
 	parts := strings.Split(name, "/")
-	if len(parts) > deepest {
+	if len(parts) > maxDepth {
 		return "", refused(name, "it is nested too deeply")
 	}
 	// Image builders write no "..", so an entry with one tries to leave the tree.

@@ -22,7 +22,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// header describes an entry; a file has its Linkname as content.
+// dir, file, symlink and hardlink return headers of entries. Linkname of a file is its content.
 func dir(name string) tar.Header { return tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: 0o755} }
 func file(name, content string) tar.Header {
 	return tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Linkname: content}
@@ -34,6 +34,7 @@ func hardlink(name, to string) tar.Header {
 	return tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: to}
 }
 
+// archive returns a layer with the entries.
 func archive(t testing.TB, list ...tar.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -63,12 +64,12 @@ func archive(t testing.TB, list ...tar.Header) []byte {
 // unpack applies layers to a directory that has a file beside the tree, which must stay unchanged.
 func unpack(t testing.TB, limits layer.Limits, layers ...[]byte) (root string, counts layer.Counts, err error) {
 	t.Helper()
-	above := t.TempDir()
-	root = filepath.Join(above, "root")
+	parent := t.TempDir()
+	root = filepath.Join(parent, "root")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(above, "beside"), []byte("untouched"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(parent, "beside"), []byte("untouched"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	tree, err := layer.Open(root, limits)
@@ -84,8 +85,8 @@ func unpack(t testing.TB, limits layer.Limits, layers ...[]byte) (root string, c
 	if err == nil {
 		err = tree.Finish()
 	}
-	beside, readErr := os.ReadFile(filepath.Join(above, "beside"))
-	list, dirErr := os.ReadDir(above)
+	beside, readErr := os.ReadFile(filepath.Join(parent, "beside"))
+	list, dirErr := os.ReadDir(parent)
 	if readErr != nil || dirErr != nil || string(beside) != "untouched" || len(list) != 2 {
 		t.Fatalf("beside the tree: %q %v %v %v", beside, readErr, list, dirErr)
 	}
@@ -128,7 +129,7 @@ func names(t testing.TB, root string) []string {
 	return list
 }
 
-func TestLayersAreUnpackedOverEachOther(t *testing.T) {
+func TestApplyLayersInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
 		layers [][]tar.Header
 		want   []string
@@ -168,7 +169,7 @@ func TestLayersAreUnpackedOverEachOther(t *testing.T) {
 		}
 		root, _, err := unpack(t, layer.DefaultLimits, layers...)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: unpack: error %v", name, err)
 			continue
 		}
 		if got := names(t, root); !slices.Equal(got, c.want) {
@@ -178,52 +179,52 @@ func TestLayersAreUnpackedOverEachOther(t *testing.T) {
 }
 
 // P54: no entry of a layer reaches outside the directory, regardless of its name.
-func TestNoEntryLeavesTheTree(t *testing.T) {
+func TestEntriesStayInTree(t *testing.T) {
 	for name, list := range map[string][]tar.Header{
-		"..":                         {file("../beside", "mine")},
-		".. within":                  {file("a/../../beside", "mine")},
-		".. of a directory":          {dir("..")},
-		"hard link to ..":            {hardlink("h", "../beside")},
-		"hard link to nothing":       {hardlink("h", "beside")},
-		"hard link to a directory":   {dir("d"), hardlink("h", "d")},
-		"hard link through a link":   {symlink("up", ".."), hardlink("h", "up/beside")},
-		"below a file":               {file("f", ""), file("f/g", "")},
-		"below a link to nothing":    {symlink("l", "/nothing"), file("l/f", "")},
-		"a loop of links":            {symlink("a", "b"), symlink("b", "a"), file("a/f", "")},
-		"whiteout of ..":             {file(".wh...", "")},
-		"whiteout of .":              {file(".wh..", "")},
-		"whiteout of nothing":        {file(".wh.", "")},
-		"a name without end":         {file(strings.Repeat("a/", 5000)+"f", "")},
-		"a part without end":         {file(strings.Repeat("a", 300), "")},
-		"too deep":                   {file(strings.Repeat("a/", 300)+"f", "")},
-		"a link to nowhere":          {{Typeflag: tar.TypeSymlink, Name: "l"}},
-		"a link without end":         {symlink("l", strings.Repeat("a", 5000))},
-		"a type that does not exist": {{Typeflag: 'Z', Name: "z"}},
+		"..":                             {file("../beside", "mine")},
+		".. within":                      {file("a/../../beside", "mine")},
+		".. of a directory":              {dir("..")},
+		"hard link to ..":                {hardlink("h", "../beside")},
+		"hard link to nothing":           {hardlink("h", "beside")},
+		"hard link to a directory":       {dir("d"), hardlink("h", "d")},
+		"hard link through a link":       {symlink("up", ".."), hardlink("h", "up/beside")},
+		"below a file":                   {file("f", ""), file("f/g", "")},
+		"below a link to nothing":        {symlink("l", "/nothing"), file("l/f", "")},
+		"a loop of links":                {symlink("a", "b"), symlink("b", "a"), file("a/f", "")},
+		"whiteout of ..":                 {file(".wh...", "")},
+		"whiteout of .":                  {file(".wh..", "")},
+		"whiteout of nothing":            {file(".wh.", "")},
+		"a very long name":               {file(strings.Repeat("a/", 5000)+"f", "")},
+		"a very long part":               {file(strings.Repeat("a", 300), "")},
+		"too deep":                       {file(strings.Repeat("a/", 300)+"f", "")},
+		"a link without a target":        {{Typeflag: tar.TypeSymlink, Name: "l"}},
+		"a link with a very long target": {symlink("l", strings.Repeat("a", 5000))},
+		"a type that does not exist":     {{Typeflag: 'Z', Name: "z"}},
 	} {
 		_, _, err := unpack(t, layer.DefaultLimits, archive(t, list...))
 		if fault.CodeOf(err) != layer.CodeRefused {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: unpack: error %v", name, err)
 		}
 	}
 	// These entries are unpacked within the tree.
 	for name, list := range map[string][]tar.Header{
-		"absolute":                 {file("/beside", "mine")},
-		"link to .. as parent":     {symlink("up", "../.."), file("up/beside", "mine")},
-		"absolute link":            {symlink("abs", "/"), file("abs/beside", "mine")},
-		"a link that is exchanged": {symlink("beside", "../beside"), file("beside", "mine")},
+		"absolute":                    {file("/beside", "mine")},
+		"link to .. as parent":        {symlink("up", "../.."), file("up/beside", "mine")},
+		"absolute link":               {symlink("abs", "/"), file("abs/beside", "mine")},
+		"a link that a file replaces": {symlink("beside", "../beside"), file("beside", "mine")},
 	} {
 		root, _, err := unpack(t, layer.DefaultLimits, archive(t, list...))
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: unpack: error %v", name, err)
 			continue
 		}
 		if data, err := os.ReadFile(filepath.Join(root, "beside")); err != nil || string(data) != "mine" {
-			t.Errorf("%s: %q %v", name, data, err)
+			t.Errorf("%s: ReadFile: got %q, error %v", name, data, err)
 		}
 	}
 }
 
-func TestDevicesAndSetIDAreLeftOut(t *testing.T) {
+func TestApplyOmitsDevicesAndSetIDBits(t *testing.T) {
 	set := file("setid", "program")
 	set.Mode = 0o6755
 	setDir := dir("setdir")
@@ -242,7 +243,7 @@ func TestDevicesAndSetIDAreLeftOut(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if counts.Skipped != 5 {
-		t.Errorf("%d entries were skipped", counts.Skipped)
+		t.Errorf("got %d skipped entries, want 5", counts.Skipped)
 	}
 	info, err := os.Stat(filepath.Join(root, "setid"))
 	if err != nil || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 || info.Mode().Perm() != 0o755 {
@@ -274,7 +275,7 @@ func TestOwnersAndTimes(t *testing.T) {
 		}
 		stat, ok := info.Sys().(*syscall.Stat_t)
 		if !ok || stat.Uid != want[0] || stat.Gid != want[1] || info.ModTime().Unix() != 1_700_000_000 {
-			t.Errorf("%s: %+v", name, stat)
+			t.Errorf("%s: got owner %+v, want %v", name, stat, want)
 		}
 	}
 	if info, err := os.Stat(filepath.Join(root, "d")); err != nil || info.Mode().Perm() != 0o500 {
@@ -288,7 +289,7 @@ func TestOwnersAndTimes(t *testing.T) {
 	}
 }
 
-func TestBombsAreBounded(t *testing.T) {
+func TestApplyEnforcesLimits(t *testing.T) {
 	small := layer.Limits{Entries: 100, Bytes: 1 << 20}
 	var many []tar.Header
 	for i := range 101 {
@@ -323,20 +324,20 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func TestABrokenArchiveIsRefused(t *testing.T) {
-	whole := archive(t, file("f", strings.Repeat("content ", 1000)))
-	for name, data := range map[string][]byte{"cut in the content": whole[:2000], "noise": bytes.Repeat([]byte("noise"), 500)} {
+func TestApplyRejectsBrokenArchive(t *testing.T) {
+	complete := archive(t, file("f", strings.Repeat("content ", 1000)))
+	for name, data := range map[string][]byte{"cut in the content": complete[:2000], "noise": bytes.Repeat([]byte("noise"), 500)} {
 		if _, _, err := unpack(t, layer.DefaultLimits, data); fault.CodeOf(err) != layer.CodeRefused {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: unpack: error %v", name, err)
 		}
 	}
 }
 
-func TestCompressions(t *testing.T) {
+func TestUncompress(t *testing.T) {
 	plain := archive(t, file("f", "content"))
-	var zipped, squeezed bytes.Buffer
+	var zipped, zstdData bytes.Buffer
 	g := gzip.NewWriter(&zipped)
-	z, err := zstd.NewWriter(&squeezed)
+	z, err := zstd.NewWriter(&zstdData)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,20 +349,20 @@ func TestCompressions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, data := range map[string][]byte{"none": plain, "gzip": zipped.Bytes(), "zstd": squeezed.Bytes()} {
+	for name, data := range map[string][]byte{"none": plain, "gzip": zipped.Bytes(), "zstd": zstdData.Bytes()} {
 		r, err := layer.Uncompress(bytes.NewReader(data))
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Uncompress: error %v", name, err)
 			continue
 		}
 		got, err := io.ReadAll(r)
 		if err = errors.Join(err, r.Close()); err != nil || !bytes.Equal(got, plain) {
-			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+			t.Errorf("%s: Uncompress: got %d bytes, error %v", name, len(got), err)
 		}
 	}
 }
 
-func TestRemoveTreeRemovesWhatMayNotBeEntered(t *testing.T) {
+func TestRemoveTreeRemovesInaccessibleDirectories(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	for _, d := range []string{"a/b/c", "a/d"} {
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
@@ -398,11 +399,11 @@ func FuzzApply(f *testing.F) {
 				return fs.SkipDir // a mode that denies this user access
 			}
 			if strings.HasPrefix(path, filepath.Join(root, layer.Reserved)) {
-				t.Errorf("%s was made", path)
+				t.Errorf("%s was created in the reserved directory", path)
 			}
 			info, err := d.Info()
 			if err != nil || d.Type()&^(fs.ModeDir|fs.ModeSymlink) != 0 || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
-				t.Errorf("%s: %v %v", path, info, err)
+				t.Errorf("Info(%s): got %v, error %v", path, info, err)
 			}
 			return nil
 		})

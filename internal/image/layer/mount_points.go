@@ -35,7 +35,7 @@ func (t *Tree) AddMountPoint(name string) error {
 			return err
 		}
 	}
-	if there, err := t.Exists(name); err != nil || there {
+	if exists, err := t.Exists(name); err != nil || exists {
 		return err
 	}
 	return t.WriteFile(name, nil, 0o644)

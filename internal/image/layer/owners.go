@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// maxSpecial bounds the number of owners that are recorded while layers are unpacked. The home
-// directory of a user has far fewer files.
+// maxSpecial bounds the number of owners that are recorded while layers are unpacked. Real images
+// have far fewer files that do not belong to root.
 const maxSpecial = 1 << 20
 
 // note records the owner and the set-id bits of a file.
@@ -52,7 +52,7 @@ func (t *Tree) Owners() (fileowners.Table, error) {
 
 // list adds the files of a directory whose owner differs from the directory's, or that have set-id
 // bits.
-func (t *Tree) list(dir *openDirectory, above fileowners.Owner, table fileowners.Table) error {
+func (t *Tree) list(dir *openDirectory, parentOwner fileowners.Owner, table fileowners.Table) error {
 	entries, err := entriesOf(dir)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (t *Tree) list(dir *openDirectory, above fileowners.Owner, table fileowners
 	for _, e := range entries {
 		at := path.Join(dir.path, e.Name())
 		o := t.special[at]
-		if o.UID != above.UID || o.GID != above.GID || o.SetID != 0 {
+		if o.UID != parentOwner.UID || o.GID != parentOwner.GID || o.SetID != 0 {
 			table["/"+at] = o
 		}
 		if !e.IsDir() {
@@ -77,6 +77,7 @@ func (t *Tree) list(dir *openDirectory, above fileowners.Owner, table fileowners
 	return nil
 }
 
+// entriesOf returns the entries of an open directory.
 func entriesOf(dir *openDirectory) ([]fs.DirEntry, error) {
 	fd, err := unix.Openat(int(dir.file.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

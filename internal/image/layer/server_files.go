@@ -17,7 +17,7 @@ import (
 // The following functions write the server's files into an untrusted tree. They do not follow a
 // link at the end of a path, and do not leave the tree.
 
-// MakeOwn creates a directory without links in its path. Anything else at that path is removed.
+// MakeOwn creates a directory without links in its path. It removes any other file at the path.
 func (t *Tree) MakeOwn(name string, mode uint32) error {
 	at := ""
 	for part := range strings.SplitSeq(name, "/") {
@@ -59,7 +59,7 @@ func (t *Tree) MakeStandardDirs(name string, mode uint32) error {
 		return p.file.Close()
 	}
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EEXIST) {
-		return fault.Newf(fault.Invalid, CodeRefused, "the image has no directory /%s, and something else is in its place", name)
+		return fault.Newf(fault.Invalid, CodeRefused, "the image has no directory /%s, because another file has that path", name)
 	}
 	return err
 }
@@ -77,7 +77,7 @@ func (t *Tree) Own(name string, uid, gid uint32) error {
 	return unix.Fchownat(int(p.file.Fd()), "", int(uid), int(gid), unix.AT_EMPTY_PATH)
 }
 
-// WriteFile writes a file, replacing what is at its path. The directory must exist.
+// WriteFile writes a file, and replaces an existing one. The directory must exist.
 func (t *Tree) WriteFile(name string, data []byte, mode uint32) error {
 	dir, base := path.Split(name)
 	parent, err := t.find(strings.TrimSuffix(dir, "/"))

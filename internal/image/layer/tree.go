@@ -12,30 +12,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// whiteoutPrefix is the prefix of an entry that removes a file of the layers below. If opaque
-// follows it, the entry removes all their files in a directory.
+// whiteoutPrefix is the prefix of an entry that removes a file of the layers below. With the suffix
+// opaque, the entry removes all files of these layers in its directory.
 const (
 	whiteoutPrefix = ".wh."
 	opaque         = ".wh..opq"
 )
 
 // whiteout removes files of the layers below. Files of the present layer stay.
-func (t *Tree) whiteout(parent *openDirectory, name, rest string) error {
+func (t *Tree) whiteout(parent *openDirectory, name, hidden string) error {
 	switch {
-	case rest == opaque:
+	case hidden == opaque:
 		return t.removeBelow(parent)
-	case strings.HasPrefix(rest, whiteoutPrefix):
+	case strings.HasPrefix(hidden, whiteoutPrefix):
 		return nil // metadata of aufs
-	case rest == "" || rest == "." || rest == "..":
+	case hidden == "" || hidden == "." || hidden == "..":
 		return refused(name, "its name does not name a file of the directory")
 	}
-	at := path.Join(parent.path, rest)
+	at := path.Join(parent.path, hidden)
 	if t.made[at] || at == Reserved {
 		return nil
 	}
-	return t.remove(parent, rest, at)
+	return t.remove(parent, hidden, at)
 }
 
+// removeBelow removes all files in a directory that do not come from the present layer.
 func (t *Tree) removeBelow(dir *openDirectory) error {
 	names, err := namesIn(dir)
 	if err != nil {
@@ -99,6 +100,7 @@ func (t *Tree) remove(parent *openDirectory, name, at string) error {
 	return unix.Unlinkat(int(parent.file.Fd()), name, unix.AT_REMOVEDIR)
 }
 
+// namesIn returns the names in an open directory.
 func namesIn(dir *openDirectory) ([]string, error) {
 	fd, err := unix.Openat(int(dir.file.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -140,7 +142,7 @@ func (t *Tree) find(name string) (*openDirectory, error) {
 
 // pathOf returns the path of an open directory below the root.
 func (t *Tree) pathOf(f *os.File) (string, error) {
-	whole, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	full, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	if err != nil {
 		return "", err
 	}
@@ -148,10 +150,10 @@ func (t *Tree) pathOf(f *os.File) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if whole == base {
+	if full == base {
 		return "", nil
 	}
-	below, inside := strings.CutPrefix(whole, base+"/")
+	below, inside := strings.CutPrefix(full, base+"/")
 	if !inside {
 		return "", errors.New("a directory was moved out of the tree")
 	}
@@ -187,7 +189,7 @@ func (t *Tree) makeDir(name string) (*openDirectory, error) {
 		return nil, err
 	}
 	defer parent.file.Close()
-	// There is a broken link at the path, and its target must not be created.
+	// If the path is a broken link, Mkdirat fails, so that the link's target is not created.
 	if err := unix.Mkdirat(int(parent.file.Fd()), base, 0o700); err != nil {
 		return nil, err
 	}
@@ -213,6 +215,7 @@ func (t *Tree) Finish() error {
 	return nil
 }
 
+// finish sets the mode and time of one directory.
 func (t *Tree) finish(name string, state dirState) error {
 	fd, err := unix.Openat2(int(t.root.Fd()), name, &unix.OpenHow{
 		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
@@ -245,6 +248,7 @@ func RemoveTree(dir string) error {
 	return os.RemoveAll(dir)
 }
 
+// makeRemovable gives the owner access to a directory and all directories below.
 func makeRemovable(dir string) error {
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return err

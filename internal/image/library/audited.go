@@ -44,8 +44,8 @@ func (a *Audited) Import(ctx context.Context, caller sandbox.Principal, from, as
 // Remove removes the names of an image.
 func (a *Audited) Remove(ctx context.Context, caller sandbox.Principal, ref string) ([]string, error) {
 	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.remove", ref)
-	gone, err := a.Library.Remove(ctx, ref)
-	return gone, action.Finish(ctx, err)
+	removed, err := a.Library.Remove(ctx, ref)
+	return removed, action.Finish(ctx, err)
 }
 
 // Prune removes files that no image, sandbox or snapshot needs.

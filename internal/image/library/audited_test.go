@@ -20,12 +20,12 @@ import (
 )
 
 // Each change of the library, and each failed attempt, has an entry with the caller.
-func TestImagesAreInTheAuditLog(t *testing.T) {
+func TestImageChangesHaveAuditEntries(t *testing.T) {
 	host := imagetest.Registry(t)
 	imagetest.Publish(t, host+"/app:1", imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "a", Content: "a"})))
-	of := open(t, t.TempDir(), host)
+	unaudited := openLibrary(t, t.TempDir(), host)
 	var memory audittest.Log
-	images, caller := library.NewAudited(of, auditlog.New(&memory, slog.New(slog.DiscardHandler))), sandbox.Principal{Local: true}
+	images, caller := library.NewAudited(unaudited, auditlog.New(&memory, slog.New(slog.DiscardHandler))), sandbox.Principal{Local: true}
 	ctx := t.Context()
 	file := filepath.Join(t.TempDir(), "image.tar")
 

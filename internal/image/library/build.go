@@ -44,18 +44,18 @@ func (l *Library) pins() (map[v1.Hash]bool, error) {
 // Has reports whether all blobs of an image are in the store.
 func (l *Library) Has(digest v1.Hash) (bool, error) {
 	img, err := manifest.Load(l.blobs, digest)
-	if lost(err) {
+	if isLost(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	have, err := l.blobs.List()
+	existing, err := l.blobs.List()
 	if err != nil {
 		return false, err
 	}
 	for _, d := range img.Blobs() {
-		if _, ok := have[d]; !ok {
+		if _, ok := existing[d]; !ok {
 			return false, nil
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/image/library"
 )
 
-// work is the work of a child process until it is killed. The images come from a registry and a
-// file.
+// work has the operations during which a child process is killed. Their images come from a registry
+// or a file.
 var work = map[string]func(t *testing.T, l *library.Library, host, file string) error{
 	"pull": func(t *testing.T, l *library.Library, host, _ string) error {
 		_, err := l.Pull(t.Context(), host+"/app:1", "", ignore)
@@ -38,22 +38,23 @@ var work = map[string]func(t *testing.T, l *library.Library, host, file string) 
 	},
 }
 
-// TestKilledChild is the process that is killed before its n-th step.
+// TestKilledChild is the process that is killed before its n-th step. It runs only as a child of
+// TestLibrarySurvivesKill.
 func TestKilledChild(t *testing.T) {
 	do := work[os.Getenv("CRANNOG_TEST_WORK")]
 	if do == nil {
-		return // it only runs as a child of the next test
+		return // not started as a child
 	}
 	n, err := strconv.Atoi(os.Getenv("CRANNOG_TEST_STEP"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	host := os.Getenv("CRANNOG_TEST_REGISTRY")
-	var left atomic.Int64 // blobs are pulled at once
-	left.Store(int64(n))
-	l := open(t, os.Getenv("CRANNOG_TEST_LIBRARY"), host, func(o *library.Options) {
+	var stepsLeft atomic.Int64 // atomic, because blobs are pulled concurrently
+	stepsLeft.Store(int64(n))
+	l := openLibrary(t, os.Getenv("CRANNOG_TEST_LIBRARY"), host, func(o *library.Options) {
 		o.Step = func(name string) error {
-			if left.Add(-1) == 0 {
+			if stepsLeft.Add(-1) == 0 {
 				fmt.Println("killed before", name)
 				return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			}
@@ -67,17 +68,17 @@ func TestKilledChild(t *testing.T) {
 
 // P54: a process that is killed before any step of a pull, an import or a removal leaves a library
 // in which each named image is complete. The next process continues that work.
-func TestAKilledProcessLeavesWholeImages(t *testing.T) {
+func TestLibrarySurvivesKill(t *testing.T) {
 	host := imagetest.Registry(t)
 	imagetest.Publish(t, host+"/app:1", appImage(t, "new"))
 	imagetest.Publish(t, host+"/old:1", appImage(t, "old"))
-	file := exported(t, host)
+	file := exportedImage(t, host)
 	for what := range work {
 		t.Run(what, func(t *testing.T) {
 			var before []string
 			for n := 1; ; n++ {
 				dir := t.TempDir()
-				if _, err := open(t, dir, host).Pull(t.Context(), host+"/old:1", "", ignore); err != nil {
+				if _, err := openLibrary(t, dir, host).Pull(t.Context(), host+"/old:1", "", ignore); err != nil {
 					t.Fatal(err)
 				}
 				cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledChild$", "-test.v")
@@ -92,7 +93,7 @@ func TestAKilledProcessLeavesWholeImages(t *testing.T) {
 				}
 				step, _, _ = strings.Cut(step, "\n")
 				before = append(before, step)
-				wholeAfter(t, fmt.Sprintf("killed before step %d, %s", n, step), dir, host, file, what)
+				checkAfterKill(t, fmt.Sprintf("killed before step %d, %s", n, step), dir, host, file, what)
 			}
 			t.Logf("killed before each of %q", before)
 			if len(before) < 5 {
@@ -102,9 +103,10 @@ func TestAKilledProcessLeavesWholeImages(t *testing.T) {
 	}
 }
 
-func exported(t *testing.T, host string) string {
+// exportedImage returns a file with an exported image.
+func exportedImage(t *testing.T, host string) string {
 	t.Helper()
-	l := open(t, t.TempDir(), host)
+	l := openLibrary(t, t.TempDir(), host)
 	if _, err := l.Pull(t.Context(), host+"/app:1", "", ignore); err != nil {
 		t.Fatal(err)
 	}
@@ -119,13 +121,13 @@ func exported(t *testing.T, host string) string {
 	return file
 }
 
-// wholeAfter checks a library whose process has died.
-func wholeAfter(t *testing.T, when, dir, host, file, what string) {
+// checkAfterKill checks a library whose process has died.
+func checkAfterKill(t *testing.T, when, dir, host, file, what string) {
 	t.Helper()
-	l := open(t, dir, host)
+	l := openLibrary(t, dir, host)
 	list, err := l.List()
 	if err != nil {
-		t.Fatalf("%s: %v", when, err)
+		t.Fatalf("%s: List: error %v", when, err)
 	}
 	for _, img := range list {
 		// All its blobs exist, and a sandbox can start from its tree.
@@ -143,7 +145,7 @@ func wholeAfter(t *testing.T, when, dir, host, file, what string) {
 		}
 	}
 	if what != "remove and prune" && len(list) == 0 {
-		t.Errorf("%s: the image that was there before is gone", when)
+		t.Errorf("%s: the earlier image is missing", when)
 	}
 	// The next process completes the same work. A name that was being removed is removed.
 	if err := work[what](t, l, host, file); err != nil && fault.KindOf(err) != fault.NotFound {
@@ -157,15 +159,15 @@ func wholeAfter(t *testing.T, when, dir, host, file, what string) {
 	if _, err := l.Remove(t.Context(), host+"/app:1"); err != nil && fault.KindOf(err) != fault.NotFound {
 		t.Errorf("%s: remove: %v", when, err)
 	}
-	// Only files that the sweep removes once they are old are left.
-	long := time.Now().Add(-48 * time.Hour)
+	// All remaining files are ones that the sweep removes once they are old.
+	longAgo := time.Now().Add(-48 * time.Hour)
 	for _, dir := range []string{filepath.Join(dir, "roots", ".*"), filepath.Join(dir, "blobs", "drafts", "*"), filepath.Join(dir, "blobs", "sha256", ".*"), filepath.Join(dir, "names", ".*")} {
 		found, err := filepath.Glob(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range found {
-			if err := os.Chtimes(name, long, long); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := os.Chtimes(name, longAgo, longAgo); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Error(err)
 			}
 		}

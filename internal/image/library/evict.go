@@ -117,7 +117,7 @@ func (l *Library) candidates(ctx context.Context, keep []v1.Hash) ([]candidate, 
 		c.names = append(c.names, e.Name)
 		last, may := l.idle(e, used)
 		if !may || pinned[e.Manifest] || slices.Contains(keep, e.Manifest) {
-			last = time.Time{}.AddDate(9000, 0, 0) // one such name is enough to keep it
+			last = time.Time{}.AddDate(9000, 0, 0) // one such name keeps the image
 		}
 		if last.After(c.used) {
 			c.used = last
@@ -140,7 +140,7 @@ func (l *Library) idle(e entry, used map[string]bool) (time.Time, bool) {
 	}
 	img, err := manifest.Load(l.blobs, e.Manifest)
 	if err != nil {
-		return e.Added, lost(err)
+		return e.Added, isLost(err)
 	}
 	last := e.Added
 	if r, ok := l.roots.Find(img.Manifest.Config.Digest); ok {
@@ -163,7 +163,7 @@ func (l *Library) needed(ctx context.Context) (map[string]bool, error) {
 // unpack unpacks an image. It returns a shortage if the budget has no room for it.
 func (l *Library) unpack(ctx context.Context, img manifest.Image, report func(Progress)) (root.Root, error) {
 	limits := l.o.Limits
-	left, err := l.left()
+	left, err := l.remainingBytes()
 	if err != nil {
 		return root.Root{}, err
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/image/library"
 )
 
-// sized publishes images that need the same room once unpacked.
-func sized(t *testing.T, host string, names ...string) {
+// publishSameSize publishes images of the same unpacked size.
+func publishSameSize(t *testing.T, host string, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		imagetest.Publish(t, host+"/"+name+":1", appImage(t, name+strings.Repeat("\x00", 1<<20)))
@@ -36,6 +36,7 @@ func usedAt(t *testing.T, l *library.Library, ref string, at time.Time) {
 	}
 }
 
+// namesOf returns the short names of the library's images.
 func namesOf(t *testing.T, l *library.Library, host string) (list []string) {
 	t.Helper()
 	images, err := l.List()
@@ -50,10 +51,10 @@ func namesOf(t *testing.T, l *library.Library, host string) (list []string) {
 
 // Images that are not in use and can be pulled again are removed to make room, the least recently
 // used first.
-func TestUnusedImagesMakeRoom(t *testing.T) {
+func TestPullRemovesUnusedImages(t *testing.T) {
 	host, dir := imagetest.Registry(t), t.TempDir()
-	sized(t, host, "a", "b", "c", "d", "e")
-	l := open(t, dir, host, func(o *library.Options) { o.Budget = 3<<20 + 512<<10 })
+	publishSameSize(t, host, "a", "b", "c", "d", "e")
+	l := openLibrary(t, dir, host, func(o *library.Options) { o.Budget = 3<<20 + 512<<10 })
 	for i, name := range []string{"a", "b", "c"} {
 		if _, err := l.Pull(t.Context(), host+"/"+name+":1", "", ignore); err != nil {
 			t.Fatal(name, err)
@@ -71,7 +72,7 @@ func TestUnusedImagesMakeRoom(t *testing.T) {
 	}
 	// A sandbox uses a, and b was used before c.
 	if got := namesOf(t, l, host); !slices.Equal(got, []string{"a", "c", "d"}) {
-		t.Errorf("left are %v", got)
+		t.Errorf("remaining images: got %v", got)
 	}
 	// All images are in use, so none is removed.
 	for _, name := range []string{"c", "d"} {
@@ -85,22 +86,22 @@ func TestUnusedImagesMakeRoom(t *testing.T) {
 		t.Errorf("all in use: %v", err)
 	}
 	if got := namesOf(t, l, host); !slices.Equal(got, []string{"a", "c", "d"}) {
-		t.Errorf("left are %v", got)
+		t.Errorf("remaining images: got %v", got)
 	}
 	// An image that was just used stays, although no sandbox uses it yet.
 	clear(used)
-	soon := open(t, dir, host, func(o *library.Options) { o.Budget, o.Grace = 3<<20+512<<10, time.Hour })
+	soon := openLibrary(t, dir, host, func(o *library.Options) { o.Budget, o.Grace = 3<<20+512<<10, time.Hour })
 	if _, err := soon.Pull(t.Context(), host+"/e:1", "", ignore); fault.CodeOf(err) != library.CodeBudget {
 		t.Errorf("all just used: %v", err)
 	}
 }
 
-// An image that came from a file cannot be pulled again, so it stays. Imports obey the budget as
-// pulls do.
-func TestImportedImagesStayAndCount(t *testing.T) {
+// An image from a file cannot be pulled again, so it is not removed. The budget also limits
+// imports.
+func TestImportedImagesAreNotRemoved(t *testing.T) {
 	host := imagetest.Registry(t)
-	sized(t, host, "a", "b")
-	from := open(t, t.TempDir(), host)
+	publishSameSize(t, host, "a", "b")
+	from := openLibrary(t, t.TempDir(), host)
 	file := map[string]string{}
 	for _, name := range []string{"a", "b"} {
 		if _, err := from.Pull(t.Context(), host+"/"+name+":1", "", ignore); err != nil {
@@ -115,7 +116,7 @@ func TestImportedImagesStayAndCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l := open(t, t.TempDir(), host, func(o *library.Options) { o.Budget = 1<<20 + 512<<10 })
+	l := openLibrary(t, t.TempDir(), host, func(o *library.Options) { o.Budget = 1<<20 + 512<<10 })
 	if _, err := l.Import(t.Context(), file["a"], "", "", ignore); err != nil {
 		t.Fatal(err)
 	}
@@ -125,13 +126,13 @@ func TestImportedImagesStayAndCount(t *testing.T) {
 		"pull":   func() error { _, err := l.Pull(t.Context(), host+"/b:1", "", ignore); return err },
 	} {
 		if err := add(); fault.CodeOf(err) != library.CodeBudget {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want code %s", what, err, library.CodeBudget)
 		}
 	}
 	if got := namesOf(t, l, host); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("left are %v", got)
+		t.Errorf("remaining images: got %v", got)
 	}
-	small := open(t, t.TempDir(), host, func(o *library.Options) { o.Budget = 100 })
+	small := openLibrary(t, t.TempDir(), host, func(o *library.Options) { o.Budget = 100 })
 	if _, err := small.Import(t.Context(), file["a"], "", "", ignore); fault.CodeOf(err) != library.CodeBudget {
 		t.Errorf("blobs of an archive: %v", err)
 	}

@@ -29,7 +29,7 @@ type Options struct {
 	Dir string
 	// Guest is the host path of the program that runs as PID 1 in a sandbox.
 	Guest string
-	// Registry configures the client for registries. Its Room is set by the library.
+	// Registry configures the client for registries. Its Reserve is set by the library.
 	Registry registry.Options
 	// Budget limits the disk space for images.
 	Budget int64
@@ -67,7 +67,7 @@ type Library struct {
 // InUse returns the paths on this host that sandboxes and snapshots need.
 type InUse func(ctx context.Context) (map[string]bool, error)
 
-// Open opens a library, and removes what crashes left in it.
+// Open opens a library, and removes files that crashes have left.
 func Open(o Options) (*Library, error) {
 	if o.Limits == (layer.Limits{}) {
 		o.Limits = layer.DefaultLimits
@@ -105,6 +105,7 @@ const (
 	keepRoots  = time.Minute
 )
 
+// sweep removes old drafts of blobs and trees.
 func (l *Library) sweep() error {
 	_, err := l.blobs.Sweep(keepDrafts)
 	return errors.Join(err, l.roots.Sweep(keepRoots))
@@ -116,13 +117,13 @@ func (l *Library) Protect(inUse InUse) { l.inUse.Store(&inUse) }
 
 // hold takes the library's lock, which processes share: several may add images at once, but only
 // one may remove unreferenced data.
-func (l *Library) hold(ctx context.Context, alone bool) (release func(), err error) {
+func (l *Library) hold(ctx context.Context, exclusive bool) (release func(), err error) {
 	f, err := os.OpenFile(filepath.Join(l.o.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}
 	how := unix.LOCK_SH
-	if alone {
+	if exclusive {
 		how = unix.LOCK_EX
 	}
 	retry := time.NewTicker(100 * time.Millisecond)
@@ -217,7 +218,7 @@ func (l *Library) add(ctx context.Context, e entry, report func(Progress)) (Imag
 	if err != nil {
 		return Image{}, err
 	}
-	if own(img) {
+	if forThisMachine(img) {
 		if _, err := l.unpack(ctx, img, report); err != nil {
 			return Image{}, err
 		}
@@ -232,10 +233,11 @@ func (l *Library) add(ctx context.Context, e entry, report func(Progress)) (Imag
 	return l.describe(e)
 }
 
+// now returns the current time in the form that is stored.
 func now() time.Time { return time.Now().UTC().Round(0) }
 
-// own reports whether an image is for this machine.
-func own(img manifest.Image) bool {
+// forThisMachine reports whether an image is for this machine.
+func forThisMachine(img manifest.Image) bool {
 	p := img.Config.Platform()
 	return p == nil || p.Architecture == "" || p.Architecture == manifest.Host().Architecture
 }

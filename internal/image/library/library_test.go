@@ -21,7 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func open(t *testing.T, dir, host string, change ...func(*library.Options)) *library.Library {
+// openLibrary opens a library that may use a test registry.
+func openLibrary(t *testing.T, dir, host string, change ...func(*library.Options)) *library.Library {
 	t.Helper()
 	o := library.Options{Dir: dir, Guest: "/guest", Grace: -1, Registry: registry.Options{Keychain: authn.NewMultiKeychain(), Rules: registry.Rules{Insecure: []string{host}}}}
 	for _, c := range change {
@@ -36,7 +37,7 @@ func open(t *testing.T, dir, host string, change ...func(*library.Options)) *lib
 
 func ignore(library.Progress) {}
 
-// files counts what is left in a library, except its lock.
+// files returns the files of a library, except its lock.
 func files(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -51,13 +52,14 @@ func files(t *testing.T, dir string) (list []string) {
 	return list
 }
 
+// appImage returns an image whose program has the given text.
 func appImage(t *testing.T, text string) v1.Image {
 	t.Helper()
 	return imagetest.Image(t, v1.Config{User: "app", Entrypoint: []string{"/bin/app"}, Env: []string{"A=1"}},
 		imagetest.Layer(t, imagetest.File{Name: "etc/passwd", Content: "app:x:5:5::/:/bin/sh\n"}), imagetest.Layer(t, imagetest.File{Name: "bin/app", Content: text}))
 }
 
-func TestTheLifeOfAnImage(t *testing.T) {
+func TestImageLifeCycle(t *testing.T) {
 	host, dir := imagetest.Registry(t), t.TempDir()
 	img := appImage(t, "one")
 	want, err := img.Digest()
@@ -65,7 +67,7 @@ func TestTheLifeOfAnImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	imagetest.Publish(t, host+"/org/app:1", img)
-	l := open(t, dir, host)
+	l := openLibrary(t, dir, host)
 	stages := map[string]int{}
 	got, err := l.Pull(t.Context(), host+"/org/app:1", "", func(p library.Progress) { stages[p.Stage]++ })
 	if err != nil || got.Digest != want || got.Name != host+"/org/app:1" || got.Root == nil || got.Config.User != "app" || got.Source != host {
@@ -76,12 +78,12 @@ func TestTheLifeOfAnImage(t *testing.T) {
 	}
 	for _, ref := range []string{host + "/org/app:1", want.String(), want.Hex[:12]} {
 		if found, err := l.Inspect(ref); err != nil || found.Digest != want {
-			t.Errorf("%s: %+v %v", ref, found, err)
+			t.Errorf("Inspect(%s): got %+v, error %v", ref, found, err)
 		}
 	}
 	for _, ref := range []string{host + "/org/app:2", "app", "deadbeef", want.Hex[:4]} {
 		if _, err := l.Inspect(ref); fault.CodeOf(err) != "image_not_found" {
-			t.Errorf("%s: %v", ref, err)
+			t.Errorf("Inspect(%s): error %v", ref, err)
 		}
 	}
 	// The image is used as the template of a sandbox, by name and by ID.
@@ -91,7 +93,7 @@ func TestTheLifeOfAnImage(t *testing.T) {
 	}
 	data, err := os.ReadFile(filepath.Join(template.Image.View().Dir, "bin/app"))
 	if err != nil || string(data) != "one" {
-		t.Errorf("%q %v", data, err)
+		t.Errorf("ReadFile: got %q, error %v", data, err)
 	}
 	if byID, err := l.Resolve(t.Context(), sandbox.Reference{Name: template.ID}); err != nil || byID.Image.View().Dir != template.Image.View().Dir {
 		t.Errorf("by ID: %+v %v", byID, err)
@@ -114,7 +116,7 @@ func TestTheLifeOfAnImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if byName, err := l.Resolve(t.Context(), ref); err != nil || byName.ID != template.ID {
-			t.Errorf("%s: %+v %v", name, byName, err)
+			t.Errorf("%s: Resolve: got %+v, error %v", name, byName, err)
 		}
 		ref.Tag = "3"
 		if _, err := l.Resolve(t.Context(), ref); fault.KindOf(err) != fault.NotFound {
@@ -129,14 +131,14 @@ func TestTheLifeOfAnImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if copied, err := l.Pull(t.Context(), host+"/copy:2", "", ignore); err != nil || copied.Digest != want {
-		t.Errorf("the copy: %+v %v", copied, err)
+		t.Errorf("Pull of the copy: got %+v, error %v", copied, err)
 	}
 	if list, err := l.List(); err != nil || len(list) != 2 {
-		t.Errorf("list %v %v", list, err)
+		t.Errorf("List: got %v, error %v", list, err)
 	}
 	// Removing a name preserves blobs that another image needs.
-	if gone, err := l.Remove(t.Context(), host+"/copy:2"); err != nil || len(gone) != 1 {
-		t.Errorf("removed %v %v", gone, err)
+	if removed, err := l.Remove(t.Context(), host+"/copy:2"); err != nil || len(removed) != 1 {
+		t.Errorf("removed %v %v", removed, err)
 	}
 	if _, err := l.ResolveImage(t.Context(), host+"/org/app:1", false); err != nil {
 		t.Error(err)
@@ -145,14 +147,14 @@ func TestTheLifeOfAnImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := files(t, dir); len(left) != 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("files left in the library: %v", left)
 	}
 }
 
 func TestExportAndImport(t *testing.T) {
 	host := imagetest.Registry(t)
 	imagetest.Publish(t, host+"/app:1", appImage(t, "exported"))
-	from := open(t, t.TempDir(), host)
+	from := openLibrary(t, t.TempDir(), host)
 	pulled, err := from.Pull(t.Context(), host+"/app:1", "", ignore)
 	if err != nil {
 		t.Fatal(err)
@@ -169,10 +171,10 @@ func TestExportAndImport(t *testing.T) {
 		if err := os.WriteFile(file, first.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		into := open(t, t.TempDir(), "none")
+		into := openLibrary(t, t.TempDir(), "none")
 		list, err := into.Import(t.Context(), file, "", "", ignore)
 		if err != nil || len(list) != 1 || list[0].Name != host+"/app:1" || list[0].Root == nil || list[0].Root.Config != pulled.Root.Config {
-			t.Errorf("%s: %+v %v", format, list, err)
+			t.Errorf("Import(%s): got %+v, error %v", format, list, err)
 			continue
 		}
 		if list, err = into.Import(t.Context(), file, "other:2", "", ignore); err != nil || list[0].Name != "other:2" {
@@ -188,7 +190,7 @@ func TestExportAndImport(t *testing.T) {
 		if err := os.WriteFile(file, broken, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := open(t, t.TempDir(), "none").Import(t.Context(), file, "", "", ignore); fault.KindOf(err) != fault.Invalid && fault.CodeOf(err) != blob.CodeWrong {
+		if _, err := openLibrary(t, t.TempDir(), "none").Import(t.Context(), file, "", "", ignore); fault.KindOf(err) != fault.Invalid && fault.CodeOf(err) != blob.CodeWrong {
 			t.Errorf("%s: a broken archive: %v", format, err)
 		}
 	}
@@ -198,15 +200,15 @@ func TestExportAndImport(t *testing.T) {
 	}
 	for _, bad := range []string{file, "/nowhere", t.TempDir(), "/dev/null"} {
 		if _, err := from.Import(t.Context(), bad, "x:1", "", ignore); fault.CodeOf(err) != archive.CodeInvalid {
-			t.Errorf("%s: %v", bad, err)
+			t.Errorf("Import(%s): error %v", bad, err)
 		}
 	}
 }
 
-func TestASandboxKeepsItsTree(t *testing.T) {
+func TestRemoveKeepsTreeInUse(t *testing.T) {
 	host, dir := imagetest.Registry(t), t.TempDir()
 	imagetest.Publish(t, host+"/app:1", appImage(t, "kept"))
-	l := open(t, dir, host)
+	l := openLibrary(t, dir, host)
 	pulled, err := l.Pull(t.Context(), host+"/app:1", "", ignore)
 	if err != nil {
 		t.Fatal(err)
@@ -229,14 +231,14 @@ func TestASandboxKeepsItsTree(t *testing.T) {
 		t.Errorf("pruned %+v %v", done, err)
 	}
 	if left := files(t, dir); len(left) != 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("files left in the library: %v", left)
 	}
 }
 
-func TestALostBlobIsShownAndPulledAgain(t *testing.T) {
+func TestLostImageIsListedAndPulledAgain(t *testing.T) {
 	host, dir := imagetest.Registry(t), t.TempDir()
 	imagetest.Publish(t, host+"/app:1", appImage(t, "lost"))
-	l := open(t, dir, host)
+	l := openLibrary(t, dir, host)
 	pulled, err := l.Pull(t.Context(), host+"/app:1", "", ignore)
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +251,7 @@ func TestALostBlobIsShownAndPulledAgain(t *testing.T) {
 	}
 	list, err := l.List()
 	if err != nil || len(list) != 1 || list[0].Name != host+"/app:1" {
-		t.Errorf("list %v %v", list, err)
+		t.Errorf("List: got %v, error %v", list, err)
 	}
 	if _, err := l.Pull(t.Context(), host+"/app:1", "", ignore); err != nil {
 		t.Error(err)
@@ -259,15 +261,15 @@ func TestALostBlobIsShownAndPulledAgain(t *testing.T) {
 	}
 }
 
-func TestTheBudgetHolds(t *testing.T) {
+func TestBudgetLimitsPull(t *testing.T) {
 	host, dir := imagetest.Registry(t), t.TempDir()
 	imagetest.Publish(t, host+"/app:1", appImage(t, strings.Repeat("\x00", 1<<20)))
-	small := open(t, dir, host, func(o *library.Options) { o.Budget = 100 })
+	small := openLibrary(t, dir, host, func(o *library.Options) { o.Budget = 100 })
 	if _, err := small.Pull(t.Context(), host+"/app:1", "", ignore); fault.CodeOf(err) != "image_budget" {
 		t.Errorf("blobs: %v", err)
 	}
 	// The blobs fit into the budget, but their unpacked content does not.
-	some := open(t, dir, host, func(o *library.Options) { o.Budget = 100_000 })
+	some := openLibrary(t, dir, host, func(o *library.Options) { o.Budget = 100_000 })
 	if _, err := some.Pull(t.Context(), host+"/app:1", "", ignore); fault.KindOf(err) != fault.Exhausted {
 		t.Errorf("tree: %v", err)
 	}
@@ -275,21 +277,21 @@ func TestTheBudgetHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := files(t, dir); len(left) != 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("files left in the library: %v", left)
 	}
-	if _, err := open(t, dir, host, func(o *library.Options) { o.Budget = 10 << 20 }).Pull(t.Context(), host+"/app:1", "", ignore); err != nil {
+	if _, err := openLibrary(t, dir, host, func(o *library.Options) { o.Budget = 10 << 20 }).Pull(t.Context(), host+"/app:1", "", ignore); err != nil {
 		t.Errorf("control: %v", err)
 	}
 }
 
-func TestPullingIsTheCallersRight(t *testing.T) {
+func TestResolveImagePullsOnlyIfAllowed(t *testing.T) {
 	host := imagetest.Registry(t)
 	imagetest.Publish(t, host+"/app:1", appImage(t, "x"))
-	l := open(t, t.TempDir(), host)
+	l := openLibrary(t, t.TempDir(), host)
 	if _, err := l.ResolveImage(t.Context(), host+"/app:1", false); fault.CodeOf(err) != "image_not_found" {
-		t.Errorf("without the right: %v", err)
+		t.Errorf("ResolveImage without mayPull: got %v, want image_not_found", err)
 	}
 	if _, err := l.ResolveImage(t.Context(), host+"/app:1", true); err != nil {
-		t.Errorf("with it: %v", err)
+		t.Errorf("ResolveImage with mayPull: %v", err)
 	}
 }

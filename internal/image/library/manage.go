@@ -24,7 +24,7 @@ func (l *Library) List() ([]Image, error) {
 	list := make([]Image, 0, len(entries))
 	for _, e := range entries {
 		img, err := l.describe(e)
-		if lost(err) {
+		if isLost(err) {
 			// Such an image is listed, so that a person can remove or pull it.
 			img = Image{Name: familiar(e.Name), Digest: e.Manifest, Source: e.Source, Added: e.Added}
 		} else if err != nil {
@@ -35,8 +35,8 @@ func (l *Library) List() ([]Image, error) {
 	return list, nil
 }
 
-// lost reports whether an error means that blobs of an image are missing.
-func lost(err error) bool {
+// isLost reports whether an error means that blobs of an image are missing.
+func isLost(err error) bool {
 	return slices.Contains([]string{blob.CodeUnknown, blob.CodeCorrupt}, fault.CodeOf(err))
 }
 
@@ -160,19 +160,19 @@ func (l *Library) Remove(ctx context.Context, ref string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var gone []string
+	var removed []string
 	for _, e := range found {
 		if err := l.step("forget"); err != nil {
-			return gone, err
+			return removed, err
 		}
-		was, err := l.names.remove(e.Name)
+		existed, err := l.names.remove(e.Name)
 		if err != nil {
-			return gone, err
+			return removed, err
 		}
-		if was {
-			gone = append(gone, familiar(e.Name))
+		if existed {
+			removed = append(removed, familiar(e.Name))
 		}
 	}
 	_, err = l.Prune(ctx)
-	return gone, err
+	return removed, err
 }

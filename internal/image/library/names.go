@@ -31,6 +31,7 @@ type entry struct {
 // names stores one file for each name, so that processes add and remove names independently.
 type names struct{ dir string }
 
+// openNames creates the directory if it does not exist.
 func openNames(dir string) (*names, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("names of images: %w", err)
@@ -45,6 +46,7 @@ func (n *names) file(name string) string {
 	return filepath.Join(n.dir, hex.EncodeToString(sum[:16])+".json")
 }
 
+// put stores a name.
 func (n *names) put(e entry) error {
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -89,6 +91,7 @@ func (n *names) list() ([]entry, error) {
 	return list, nil
 }
 
+// readEntry reads the file of a name.
 func readEntry(path string) (e entry, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -97,8 +100,8 @@ func readEntry(path string) (e entry, err error) {
 	return e, json.Unmarshal(data, &e)
 }
 
-// named reports whether an image has a name.
-func (n *names) named(text string) (bool, error) {
+// exists reports whether the library has an image with a name.
+func (n *names) exists(text string) (bool, error) {
 	ref, err := registry.Parse(text)
 	if err != nil {
 		return false, nil //nolint:nilerr // text that is not a name refers to nothing
@@ -110,8 +113,8 @@ func (n *names) named(text string) (bool, error) {
 	return err == nil, err
 }
 
-// shortestDigest is the minimum number of characters of a digest that identify an image.
-const shortestDigest = 8
+// minDigestLength is the minimum number of characters of a digest that identify an image.
+const minDigestLength = 8
 
 // find returns the entries for a name, or for the beginning of a digest with or without "sha256:".
 // A digest may have several names.
@@ -128,7 +131,7 @@ func (n *names) find(text string) ([]entry, error) {
 		}
 	}
 	hexPart := strings.TrimPrefix(text, "sha256:")
-	if len(hexPart) < shortestDigest {
+	if len(hexPart) < minDigestLength {
 		return nil, Unknown(text)
 	}
 	var found []entry

@@ -22,6 +22,7 @@ const defaultBudget = 50 << 30
 // CodeBudget is the code of the error for an image that exceeds the budget.
 const CodeBudget = registry.CodeBudget
 
+// budgetHint is the hint of errors with CodeBudget.
 const budgetHint = "unused images from registries were already removed; remove others with crannog image rm, or raise the setting image_budget"
 
 // Pruned is what Prune has removed.
@@ -43,7 +44,7 @@ func (l *Library) Prune(ctx context.Context) (Pruned, error) {
 
 // collect is Prune with the lock held. It also preserves the given blobs.
 func (l *Library) collect(ctx context.Context, keep ...v1.Hash) (Pruned, error) {
-	needBlobs, needConfigs, err := l.named()
+	needBlobs, needConfigs, err := l.referenced()
 	if err != nil {
 		return Pruned{}, err
 	}
@@ -81,14 +82,14 @@ func (l *Library) collect(ctx context.Context, keep ...v1.Hash) (Pruned, error) 
 		}
 		maps.Copy(needBlobs, more)
 	}
-	have, err := l.blobs.List()
+	existing, err := l.blobs.List()
 	if err != nil {
 		return done, errors.Join(append(errs, err)...)
 	}
 	if err := l.step("blobs"); err != nil {
 		return done, err
 	}
-	for d, size := range have {
+	for d, size := range existing {
 		if needBlobs[d] {
 			continue
 		}
@@ -105,8 +106,8 @@ func (l *Library) collect(ctx context.Context, keep ...v1.Hash) (Pruned, error) 
 	return done, errors.Join(append(errs, l.sweep())...)
 }
 
-// named returns the blobs and trees that names and templates need.
-func (l *Library) named() (blobs, configs map[v1.Hash]bool, err error) {
+// referenced returns the blobs and trees that names and templates need.
+func (l *Library) referenced() (blobs, configs map[v1.Hash]bool, err error) {
 	entries, err := l.names.list()
 	if err != nil {
 		return nil, nil, err
@@ -122,8 +123,8 @@ func (l *Library) named() (blobs, configs map[v1.Hash]bool, err error) {
 	blobs, configs = map[v1.Hash]bool{}, map[v1.Hash]bool{}
 	for d := range digests {
 		img, err := manifest.Load(l.blobs, d)
-		if lost(err) {
-			continue // it cannot be used
+		if isLost(err) {
+			continue // the image cannot be used
 		}
 		if err != nil {
 			return nil, nil, err
@@ -136,8 +137,8 @@ func (l *Library) named() (blobs, configs map[v1.Hash]bool, err error) {
 	return blobs, configs, nil
 }
 
-// taken returns the disk space that images use.
-func (l *Library) taken() (bytes int64, err error) {
+// usedBytes returns the disk space that images use.
+func (l *Library) usedBytes() (bytes int64, err error) {
 	blobs, err := l.blobs.List()
 	if err != nil {
 		return 0, err
@@ -155,9 +156,9 @@ func (l *Library) taken() (bytes int64, err error) {
 	return bytes, nil
 }
 
-// left returns how many more bytes images may use.
-func (l *Library) left() (int64, error) {
-	taken, err := l.taken()
+// remainingBytes returns how many more bytes images may use.
+func (l *Library) remainingBytes() (int64, error) {
+	used, err := l.usedBytes()
 	if err != nil {
 		return 0, err
 	}
@@ -167,14 +168,14 @@ func (l *Library) left() (int64, error) {
 	}
 	free := int64(disk.Bavail) * disk.Bsize //nolint:gosec // a disk has fewer than 2^63 bytes
 	if l.o.Budget == 0 {
-		return min(defaultBudget-taken, free/2), nil
+		return min(defaultBudget-used, free/2), nil
 	}
-	return min(l.o.Budget-taken, free), nil
+	return min(l.o.Budget-used, free), nil
 }
 
 // checkBudget returns an error for blobs that exceed the budget.
 func (l *Library) checkBudget(bytes int64) error {
-	left, err := l.left()
+	left, err := l.remainingBytes()
 	if err != nil {
 		return err
 	}

@@ -38,14 +38,14 @@ func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (s
 	return t, err
 }
 
-// start returns the template of a named image, and unpacks the image if necessary. The lock is
-// held.
+// start returns the template of a named image, and unpacks the image if necessary. The caller holds
+// the library's lock.
 func (l *Library) start(ctx context.Context, ref string, e entry) (sandbox.Template, error) {
 	img, err := manifest.Load(l.blobs, e.Manifest)
 	if err != nil {
 		return sandbox.Template{}, err
 	}
-	if !own(img) {
+	if !forThisMachine(img) {
 		return sandbox.Template{}, fault.Newf(fault.Unsupported, manifest.CodePlatform, "the image is for %s, and this machine is %s", img.Config.Platform(), manifest.Host().String()).
 			WithHint("pull it for this machine: crannog image pull " + ref)
 	}
@@ -79,7 +79,7 @@ func (l *Library) ResolveDigest(ctx context.Context, digest string) (sandbox.Tem
 	var t sandbox.Template
 	err = l.withRoom(ctx, func() []v1.Hash { return l.blobsOf(d) }, func() error {
 		img, err := manifest.Load(l.blobs, d)
-		if lost(err) {
+		if isLost(err) {
 			return sandbox.ImageMissing(digest)
 		}
 		if err != nil {
@@ -112,13 +112,14 @@ func (l *Library) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.T
 	if ref.Tag == sandbox.DefaultTag {
 		name = ref.Path()
 	}
-	known, err := l.names.named(name)
+	known, err := l.names.exists(name)
 	if err != nil || !known {
 		return sandbox.Template{}, errors.Join(err, sandbox.TemplateUnknown(ref))
 	}
 	return l.ResolveImage(ctx, name, false)
 }
 
+// template returns a sandbox template that starts from an unpacked image.
 func (l *Library) template(r root.Root, name string) (sandbox.Template, error) {
 	if err := l.roots.Touch(r); err != nil {
 		return sandbox.Template{}, err

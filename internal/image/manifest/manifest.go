@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/image/blob"
 )
 
-// Limits of the properties that an image states.
+// Limits of an image: documents, layers, and bytes of one layer.
 const (
 	MaxManifest = 4 << 20 // bytes of a manifest, an index or a configuration
 	maxLayers   = 500
@@ -79,6 +79,7 @@ func Parse(raw []byte) (*v1.Manifest, error) {
 	return m, nil
 }
 
+// invalid returns the error for an image that cannot be used.
 func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, CodeInvalid, "the image cannot be used: "+fmt.Sprintf(format, args...))
 }
@@ -105,6 +106,7 @@ func Load(blobs *blob.Store, digest v1.Hash) (Image, error) {
 	return i, err
 }
 
+// parseConfig parses a configuration and compares it with the manifest.
 func parseConfig(raw []byte, m *v1.Manifest) (*v1.ConfigFile, error) {
 	c, err := v1.ParseConfigFile(bytes.NewReader(raw))
 	if err != nil {
@@ -147,7 +149,7 @@ func Choose(raw []byte, want Platform) (v1.Descriptor, error) {
 	if err != nil {
 		return v1.Descriptor{}, fault.Wrap(err, fault.Invalid, CodeInvalid, "the index of the image cannot be read")
 	}
-	var have []string
+	var available []string
 	for _, d := range index.Manifests {
 		if !d.MediaType.IsImage() || d.Annotations["vnd.docker.reference.type"] != "" {
 			continue
@@ -161,10 +163,10 @@ func Choose(raw []byte, want Platform) (v1.Descriptor, error) {
 		if d.Platform.Satisfies(want) {
 			return d, nil
 		}
-		if text := d.Platform.String(); len(text) < 50 && len(have) < 20 {
-			have = append(have, text)
+		if text := d.Platform.String(); len(text) < 50 && len(available) < 20 {
+			available = append(available, text)
 		}
 	}
 	return v1.Descriptor{}, fault.Newf(fault.NotFound, CodePlatform, "the image is not available for %s", want.String()).
-		WithHint("it is available for " + strings.Join(have, ", "))
+		WithHint("it is available for " + strings.Join(available, ", "))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/image/manifest"
 )
 
+// document returns a value as JSON.
 func document(t *testing.T, of any) []byte {
 	t.Helper()
 	data, err := json.Marshal(of)
@@ -23,7 +24,8 @@ func document(t *testing.T, of any) []byte {
 	return data
 }
 
-func good() *v1.Manifest {
+// validManifest returns a manifest with one layer.
+func validManifest() *v1.Manifest {
 	d := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("a", 64)}
 	return &v1.Manifest{
 		SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
@@ -32,8 +34,8 @@ func good() *v1.Manifest {
 	}
 }
 
-func TestParseRefusesWhatIsNoImage(t *testing.T) {
-	if _, err := manifest.Parse(document(t, good())); err != nil {
+func TestParseRejectsInvalidManifests(t *testing.T) {
+	if _, err := manifest.Parse(document(t, validManifest())); err != nil {
 		t.Fatalf("control: %v", err)
 	}
 	for name, change := range map[string]func(*v1.Manifest){
@@ -44,10 +46,10 @@ func TestParseRefusesWhatIsNoImage(t *testing.T) {
 		"an endless layer":        func(m *v1.Manifest) { m.Layers[0].Size = 1 << 50 },
 		"a layer of unknown type": func(m *v1.Manifest) { m.Layers[0].MediaType = "application/octet-stream" },
 	} {
-		m := good()
+		m := validManifest()
 		change(m)
 		if _, err := manifest.Parse(document(t, m)); fault.CodeOf(err) != manifest.CodeInvalid {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Parse: error %v", name, err)
 		}
 	}
 }
@@ -68,15 +70,15 @@ func TestLoadComparesConfigurationAndManifest(t *testing.T) {
 		config v1.ConfigFile
 		code   string
 	}{
-		"as it is to be":    {v1.ConfigFile{OS: "linux", RootFS: v1.RootFS{DiffIDs: []v1.Hash{{Algorithm: "sha256", Hex: strings.Repeat("b", 64)}}}}, ""},
+		"matching":          {v1.ConfigFile{OS: "linux", RootFS: v1.RootFS{DiffIDs: []v1.Hash{{Algorithm: "sha256", Hex: strings.Repeat("b", 64)}}}}, ""},
 		"one layer missing": {v1.ConfigFile{OS: "linux"}, manifest.CodeInvalid},
 		"another system":    {v1.ConfigFile{OS: "windows", RootFS: v1.RootFS{DiffIDs: []v1.Hash{digestFor("amd64")}}}, manifest.CodePlatform},
 	} {
-		m := good()
+		m := validManifest()
 		m.Config.Digest = put(c.config)
 		_, err := manifest.Load(blobs, put(m))
 		if c.code == "" && err != nil || c.code != "" && fault.CodeOf(err) != c.code {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Load: error %v", name, err)
 		}
 	}
 }
@@ -86,14 +88,14 @@ func digestFor(arch string) v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: fmt.Sprintf("%064x", arch)}
 }
 
-func TestChoosePicksThePlatform(t *testing.T) {
-	of := func(arch, variant string) v1.Descriptor {
+func TestChooseSelectsPlatform(t *testing.T) {
+	descriptor := func(arch, variant string) v1.Descriptor {
 		return v1.Descriptor{MediaType: types.OCIManifestSchema1, Digest: digestFor(arch), Platform: &v1.Platform{OS: "linux", Architecture: arch, Variant: variant}}
 	}
-	attestation := of("amd64", "")
+	attestation := descriptor("amd64", "")
 	attestation.Annotations = map[string]string{"vnd.docker.reference.type": "attestation-manifest"}
 	index := document(t, v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{
-		attestation, of("arm", "v7"), of("arm64", "v8"), of("amd64", ""),
+		attestation, descriptor("arm", "v7"), descriptor("arm64", "v8"), descriptor("amd64", ""),
 	}})
 	for text, want := range map[string]string{"linux/amd64": "amd64", "linux/arm64": "arm64", "linux/arm/v7": "arm"} {
 		p, err := manifest.ParsePlatform(text)
@@ -102,7 +104,7 @@ func TestChoosePicksThePlatform(t *testing.T) {
 		}
 		d, err := manifest.Choose(index, p)
 		if err != nil || d.Digest != digestFor(want) || d.Annotations != nil {
-			t.Errorf("%s: %+v %v", text, d, err)
+			t.Errorf("Choose(%s): got %+v, error %v", text, d, err)
 		}
 	}
 	_, err := manifest.Choose(index, manifest.Platform{OS: "linux", Architecture: "riscv64"})
@@ -111,7 +113,7 @@ func TestChoosePicksThePlatform(t *testing.T) {
 	}
 	for _, text := range []string{"amd64", "windows/amd64", "linux/", "a/b/c/d"} {
 		if _, err := manifest.ParsePlatform(text); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("ParsePlatform(%s): error %v, want kind Invalid", text, err)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (c *Client) pullFrom(ctx context.Context, ref name.Reference, platform v1.P
 	if err := c.o.Reserve(missing(m, blobs)); err != nil {
 		return Pulled{}, err
 	}
-	group, within := errgroup.WithContext(ctx)
+	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(c.o.Parallel)
 	seen := map[v1.Hash]bool{}
 	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
@@ -56,7 +56,7 @@ func (c *Client) pullFrom(ctx context.Context, ref name.Reference, platform v1.P
 			continue
 		}
 		seen[d.Digest] = true
-		group.Go(func() error { return c.fetch(within, repo, d, blobs, report) })
+		group.Go(func() error { return c.fetch(groupCtx, repo, d, blobs, report) })
 	}
 	if err := group.Wait(); err != nil {
 		return Pulled{}, err
@@ -84,11 +84,11 @@ func missing(m *v1.Manifest, blobs *blob.Store) (bytes int64) {
 // manifest fetches a manifest or an index. If it is requested by its digest, the library compares
 // the digest.
 func (r *repository) manifest(ctx context.Context, ref name.Reference) (*remote.Descriptor, error) {
-	own := name.Reference(r.Tag(ref.Identifier()))
+	target := name.Reference(r.Tag(ref.Identifier()))
 	if _, digest := ref.(name.Digest); digest {
-		own = r.Digest(ref.Identifier())
+		target = r.Digest(ref.Identifier())
 	}
-	d, err := remote.Get(own, remote.WithContext(ctx), remote.WithTransport(r.transport))
+	d, err := remote.Get(target, remote.WithContext(ctx), remote.WithTransport(r.transport))
 	if err != nil {
 		return nil, explain(ctx, Familiar(ref), err)
 	}

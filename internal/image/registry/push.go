@@ -24,9 +24,9 @@ func (c *Client) Push(ctx context.Context, ref name.Reference, img manifest.Imag
 	if err != nil {
 		return err
 	}
-	own := name.Reference(repo.Tag(ref.Identifier()))
+	target := name.Reference(repo.Tag(ref.Identifier()))
 	if _, digest := ref.(name.Digest); digest {
-		own = repo.Digest(ref.Identifier())
+		target = repo.Digest(ref.Identifier())
 	}
 	stored, err := Stored(img, blobs)
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Client) Push(ctx context.Context, ref name.Reference, img manifest.Imag
 			}
 		}
 	}()
-	err = remote.Write(own, stored, remote.WithContext(ctx), remote.WithTransport(repo.transport), remote.WithProgress(updates), remote.WithJobs(c.o.Parallel))
+	err = remote.Write(target, stored, remote.WithContext(ctx), remote.WithTransport(repo.transport), remote.WithProgress(updates), remote.WithJobs(c.o.Parallel))
 	<-reported // remote.Write closes the channel
 	if err != nil {
 		return explain(ctx, Familiar(ref), err)

@@ -21,7 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/image/blob"
 )
 
-// CodeBudget is the code of the error that Options.Room returns if there is no room.
+// CodeBudget is the code of the error that Options.Reserve returns if the budget is exceeded.
 const CodeBudget = "image_budget"
 
 // Options configure a client. A zero field stands for the default.
@@ -29,11 +29,12 @@ type Options struct {
 	Rules Rules
 	// Keychain finds credentials; nil uses Docker's configuration and its helpers.
 	Keychain authn.Keychain
-	// Transport is for tests; nil uses a transport of our own.
+	// Transport is for tests; nil uses the package's own transport.
 	Transport http.RoundTripper
 	// Stall is how long a registry may send no data.
 	Stall time.Duration
-	// Tries is how often a blob is requested. Each request continues where the last one ended.
+	// Tries is the maximum number of requests for a blob without progress. Each request continues
+	// where the last one ended.
 	Tries int
 	// Parallel limits how many blobs are fetched at once.
 	Parallel int
@@ -80,13 +81,13 @@ type Event struct {
 
 // Parse parses a reference like Docker: "python" is docker.io/library/python:latest.
 func Parse(ref string) (name.Reference, error) {
-	const longest = 512
-	if len(ref) > longest {
-		return nil, fault.Newf(fault.Invalid, "image_reference_invalid", "an image reference has at most %d characters", longest)
+	const maxReference = 512
+	if len(ref) > maxReference {
+		return nil, fault.Newf(fault.Invalid, "image_reference_invalid", "an image reference has at most %d characters", maxReference)
 	}
 	r, err := name.ParseReference(ref)
-	dots := func(part string) bool { return part == "." || part == ".." }
-	if err != nil || slices.ContainsFunc(strings.Split(ref, "/"), dots) {
+	isDots := func(part string) bool { return part == "." || part == ".." }
+	if err != nil || slices.ContainsFunc(strings.Split(ref, "/"), isDots) {
 		return nil, fault.Newf(fault.Invalid, "image_reference_invalid", "%.200q does not name an image", ref).
 			WithHint("a reference is [REGISTRY/]NAME[:TAG][@sha256:DIGEST], such as python:3.12-slim")
 	}
@@ -146,20 +147,20 @@ func (c *Client) Pull(ctx context.Context, ref name.Reference, platform v1.Platf
 	if err := c.o.Rules.check(ref.Context()); err != nil {
 		return Pulled{}, err
 	}
-	var first error
+	var lastErr error
 	for _, source := range c.o.Rules.sources(ref) {
 		pulled, err := c.pullFrom(ctx, source, platform, blobs, report)
 		if err == nil {
 			pulled.Source = source.Context().RegistryStr()
 			return pulled, nil
 		}
-		if ctx.Err() != nil || !worthAnother(err) {
+		if ctx.Err() != nil || !mayTryNext(err) {
 			return Pulled{}, err
 		}
 		c.o.Log.Warn("a registry did not serve an image", "registry", source.Context().RegistryStr(), "image", ref.String(), "err", err)
-		first = err // the last one is the registry in the reference
+		lastErr = err // the last error is that of the registry in the reference
 	}
-	return Pulled{}, first
+	return Pulled{}, lastErr
 }
 
 // oneAtATime serialises calls of report.
@@ -172,8 +173,8 @@ func oneAtATime(report func(Event)) func(Event) {
 	}
 }
 
-// worthAnother reports whether another registry may have an image that one has refused.
-func worthAnother(err error) bool {
+// mayTryNext reports whether another registry may have an image after this error of one.
+func mayTryNext(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.NotFound, fault.Denied, fault.Unauthenticated, fault.Exhausted, fault.Timeout, fault.Internal:
 		return fault.CodeOf(err) != "disk_full" && fault.CodeOf(err) != CodeBudget

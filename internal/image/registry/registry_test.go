@@ -25,18 +25,18 @@ import (
 	"github.com/crannog/crannog/internal/image/registry"
 )
 
-// host is a registry in this process whose answers a test can change.
-type host struct {
-	name  string
-	inner http.Handler
-	mu    sync.Mutex
-	fault func(w http.ResponseWriter, r *http.Request) bool // reports whether it has answered
-	asked []string
+// testRegistry is a registry in this process whose answers a test can change.
+type testRegistry struct {
+	name      string
+	inner     http.Handler
+	mu        sync.Mutex
+	fault     func(w http.ResponseWriter, r *http.Request) bool // reports whether it has answered
+	requested []string
 }
 
-func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *testRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
-	h.asked = append(h.asked, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+r.Header.Get("Range")))
+	h.requested = append(h.requested, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+r.Header.Get("Range")))
 	broken := h.fault
 	h.mu.Unlock()
 	if broken != nil && broken(w, r) {
@@ -45,27 +45,27 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.inner.ServeHTTP(w, r)
 }
 
-func (h *host) breakWith(f func(http.ResponseWriter, *http.Request) bool) {
+func (h *testRegistry) setFault(f func(http.ResponseWriter, *http.Request) bool) {
 	h.mu.Lock()
-	h.fault, h.asked = f, nil
+	h.fault, h.requested = f, nil
 	h.mu.Unlock()
 }
 
-func (h *host) requests(of string) int {
+func (h *testRegistry) requests(text string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := 0
-	for _, a := range h.asked {
-		if strings.Contains(a, of) {
+	for _, a := range h.requested {
+		if strings.Contains(a, text) {
 			n++
 		}
 	}
 	return n
 }
 
-func newHost(t *testing.T) *host {
+func newTestRegistry(t *testing.T) *testRegistry {
 	t.Helper()
-	h := &host{inner: server.New(server.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)))}
+	h := &testRegistry{inner: server.New(server.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)))}
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	h.name = strings.TrimPrefix(s.URL, "http://")
@@ -73,7 +73,7 @@ func newHost(t *testing.T) *host {
 }
 
 // publish gives an image a tag.
-func publish(t *testing.T, h *host, tag string) v1.Image {
+func publish(t *testing.T, h *testRegistry, tag string) v1.Image {
 	t.Helper()
 	img, err := random.Image(200<<10, 3)
 	if err != nil {
@@ -93,6 +93,7 @@ func publish(t *testing.T, h *host, tag string) v1.Image {
 	return img
 }
 
+// reference parses the name of an image.
 func reference(t *testing.T, text string) name.Reference {
 	t.Helper()
 	ref, err := registry.Parse(text)
@@ -102,12 +103,14 @@ func reference(t *testing.T, text string) name.Reference {
 	return ref
 }
 
+// client returns a client that may use these registries without TLS.
 func client(insecure ...string) *registry.Client {
 	return registry.New(registry.Options{
 		Rules: registry.Rules{Insecure: insecure}, Keychain: authn.NewMultiKeychain(), Stall: 300 * time.Millisecond, Tries: 3,
 	})
 }
 
+// store opens an empty blob store.
 func store(t *testing.T) *blob.Store {
 	t.Helper()
 	s, err := blob.Open(t.TempDir())
@@ -134,7 +137,7 @@ func readImage(t *testing.T, s *blob.Store, digest v1.Hash) {
 func ignore(registry.Event) {}
 
 func TestPullAndPush(t *testing.T) {
-	h, blobs := newHost(t), store(t)
+	h, blobs := newTestRegistry(t), store(t)
 	img := publish(t, h, "app:1")
 	want, err := img.Digest()
 	if err != nil {
@@ -171,8 +174,8 @@ func TestPullAndPush(t *testing.T) {
 	}
 }
 
-// onBlobs changes the answers to requests for blobs.
-func onBlobs(do func(w http.ResponseWriter, r *http.Request, whole []byte) bool, inner http.Handler) func(http.ResponseWriter, *http.Request) bool {
+// onBlobs returns a fault that answers requests for blobs with do, which gets the correct content.
+func onBlobs(do func(w http.ResponseWriter, r *http.Request, content []byte) bool, inner http.Handler) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
 			return false
@@ -185,9 +188,9 @@ func onBlobs(do func(w http.ResponseWriter, r *http.Request, whole []byte) bool,
 	}
 }
 
-func TestABrokenOffBlobIsContinued(t *testing.T) {
+func TestPullContinuesInterruptedBlob(t *testing.T) {
 	for name, ranges := range map[string]bool{"with ranges": true, "without": false} {
-		h, blobs := newHost(t), store(t)
+		h, blobs := newTestRegistry(t), store(t)
 		img := publish(t, h, "app:1")
 		want, err := img.Digest()
 		if err != nil {
@@ -195,54 +198,54 @@ func TestABrokenOffBlobIsContinued(t *testing.T) {
 		}
 		var mu sync.Mutex
 		tries := map[string]int{}
-		h.breakWith(onBlobs(func(w http.ResponseWriter, r *http.Request, whole []byte) bool {
+		h.setFault(onBlobs(func(w http.ResponseWriter, r *http.Request, content []byte) bool {
 			mu.Lock()
 			tries[r.URL.Path]++
 			first := tries[r.URL.Path] == 1
 			mu.Unlock()
 			if first {
-				w.Header().Set("Content-Length", fmt.Sprint(len(whole)))
-				_, _ = w.Write(whole[:len(whole)/2])
+				w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+				_, _ = w.Write(content[:len(content)/2])
 				return true // the server closes a connection before its announced length
 			}
 			if !ranges {
 				return false
 			}
-			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(whole))
+			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 			return true
 		}, h.inner))
 		pulled, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), blobs, ignore)
 		if err != nil || pulled.Manifest != want {
-			t.Errorf("%s: %+v %v", name, pulled, err)
+			t.Errorf("%s: Pull: got %+v, error %v", name, pulled, err)
 			continue
 		}
 		readImage(t, blobs, want)
 		if continued := h.requests("bytes="); continued != 4 {
-			t.Errorf("%s: %d requests continue a blob", name, continued)
+			t.Errorf("%s: got %d requests with a range, want 4", name, continued)
 		}
 	}
 }
 
-func TestALyingRegistryIsRefused(t *testing.T) {
+func TestPullRejectsWrongContent(t *testing.T) {
 	for name, c := range map[string]struct {
-		answer func(w http.ResponseWriter, whole []byte)
+		answer func(w http.ResponseWriter, content []byte)
 		code   string
 	}{
-		"other bytes": {func(w http.ResponseWriter, whole []byte) {
-			_, _ = w.Write(bytes.Repeat([]byte("x"), len(whole)))
+		"other bytes": {func(w http.ResponseWriter, content []byte) {
+			_, _ = w.Write(bytes.Repeat([]byte("x"), len(content)))
 		}, blob.CodeWrong},
-		"more than stated": {func(w http.ResponseWriter, whole []byte) {
-			_, _ = w.Write(append(whole, "more"...))
+		"more than stated": {func(w http.ResponseWriter, content []byte) {
+			_, _ = w.Write(append(content, "more"...))
 		}, blob.CodeWrong},
-		"less than stated": {func(w http.ResponseWriter, whole []byte) { _, _ = w.Write(whole[:10]) }, "registry_short"},
+		"less than stated": {func(w http.ResponseWriter, content []byte) { _, _ = w.Write(content[:10]) }, "registry_short"},
 		"nothing":          {func(w http.ResponseWriter, _ []byte) { w.WriteHeader(http.StatusInternalServerError) }, "registry_failed"},
 	} {
-		h, blobs := newHost(t), store(t)
+		h, blobs := newTestRegistry(t), store(t)
 		publish(t, h, "app:1")
-		h.breakWith(onBlobs(func(w http.ResponseWriter, _ *http.Request, whole []byte) bool { c.answer(w, whole); return true }, h.inner))
+		h.setFault(onBlobs(func(w http.ResponseWriter, _ *http.Request, content []byte) bool { c.answer(w, content); return true }, h.inner))
 		_, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), blobs, ignore)
 		if fault.CodeOf(err) != c.code {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Pull: error %v", name, err)
 		}
 		if list, err := blobs.List(); err != nil || len(list) != 0 {
 			t.Errorf("%s: blobs %v %v", name, list, err)
@@ -250,13 +253,13 @@ func TestALyingRegistryIsRefused(t *testing.T) {
 	}
 }
 
-func TestAStalledRegistryIsGivenUp(t *testing.T) {
-	h := newHost(t)
+func TestPullFailsWhenRegistryStalls(t *testing.T) {
+	h := newTestRegistry(t)
 	publish(t, h, "app:1")
 	release := make(chan struct{})
 	defer close(release)
-	h.breakWith(onBlobs(func(w http.ResponseWriter, r *http.Request, whole []byte) bool {
-		w.Header().Set("Content-Length", fmt.Sprint(len(whole)))
+	h.setFault(onBlobs(func(w http.ResponseWriter, r *http.Request, content []byte) bool {
+		w.Header().Set("Content-Length", fmt.Sprint(len(content)))
 		w.WriteHeader(http.StatusOK)
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			t.Error(err)
@@ -269,12 +272,12 @@ func TestAStalledRegistryIsGivenUp(t *testing.T) {
 	}, h.inner))
 	_, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), store(t), ignore)
 	if fault.CodeOf(err) != "registry_stalled" {
-		t.Errorf("got %v", err)
+		t.Errorf("Pull: got %v, want registry_stalled", err)
 	}
 }
 
-func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
-	h, blobs := newHost(t), store(t)
+func TestPullUsesOneManifest(t *testing.T) {
+	h, blobs := newTestRegistry(t), store(t)
 	img := publish(t, h, "app:1")
 	want, err := img.Digest()
 	if err != nil {
@@ -285,7 +288,7 @@ func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var once sync.Once
-	h.breakWith(func(_ http.ResponseWriter, r *http.Request) bool {
+	h.setFault(func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.Path, "/blobs/") && r.Method == http.MethodGet {
 			once.Do(func() {
 				put := httptest.NewRequest(http.MethodPut, "/v2/app/manifests/1", bytes.NewReader(moved))
@@ -297,7 +300,7 @@ func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
 	})
 	pulled, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), blobs, ignore)
 	if err != nil || pulled.Manifest != want {
-		t.Fatalf("%+v %v", pulled, err)
+		t.Fatalf("Pull: got %+v, error %v", pulled, err)
 	}
 	readImage(t, blobs, want)
 	if now, err := remote.Head(reference(t, h.name+"/app:1")); err != nil || now.Digest == want {
@@ -309,7 +312,7 @@ func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.breakWith(func(w http.ResponseWriter, r *http.Request) bool {
+	h.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, "/manifests/") {
 			return false
 		}
@@ -323,10 +326,10 @@ func TestATagThatMovesDuringThePullChangesNothing(t *testing.T) {
 }
 
 // P55: a registry that the rules do not allow is not contacted at all.
-func TestRulesComeBeforeAnyRequest(t *testing.T) {
-	h := newHost(t)
+func TestRulesAreCheckedBeforeRequests(t *testing.T) {
+	h := newTestRegistry(t)
 	publish(t, h, "org/app:1")
-	h.breakWith(nil)
+	h.setFault(nil)
 	for _, c := range []struct {
 		allow   string
 		allowed bool
@@ -341,19 +344,19 @@ func TestRulesComeBeforeAnyRequest(t *testing.T) {
 		cl := registry.New(registry.Options{Rules: registry.Rules{Allow: allow, Insecure: []string{h.name}}, Keychain: authn.NewMultiKeychain()})
 		_, err = cl.Pull(t.Context(), reference(t, h.name+"/org/app:1"), manifest.Host(), store(t), ignore)
 		if c.allowed && err != nil || !c.allowed && (fault.CodeOf(err) != "registry_not_allowed" || h.requests("") != 0) {
-			t.Errorf("%q: %v, %d requests", c.allow, err, h.requests(""))
+			t.Errorf("rule %q: got error %v, %d requests", c.allow, err, h.requests(""))
 		}
-		h.breakWith(nil)
+		h.setFault(nil)
 	}
 }
 
-func TestNoPlainHTTPUnlessNamed(t *testing.T) {
-	h := newHost(t)
+func TestPlainHTTPNeedsRule(t *testing.T) {
+	h := newTestRegistry(t)
 	publish(t, h, "app:1")
-	h.breakWith(nil)
+	h.setFault(nil)
 	_, err := client().Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), store(t), ignore)
 	if err == nil || h.requests("") != 0 {
-		t.Errorf("plain HTTP was used: %v, %v", err, h.asked)
+		t.Errorf("plain HTTP was used: %v, %v", err, h.requested)
 	}
 	// A redirection to plain HTTP is refused too.
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -362,12 +365,12 @@ func TestNoPlainHTTPUnlessNamed(t *testing.T) {
 	defer secure.Close()
 	named := strings.TrimPrefix(secure.URL, "https://")
 	if _, err := client(named).Pull(t.Context(), reference(t, named+"/app:1"), manifest.Host(), store(t), ignore); err == nil || h.requests("") != 0 {
-		t.Errorf("a redirection was followed: %v, %v", err, h.asked)
+		t.Errorf("a redirection was followed: %v, %v", err, h.requested)
 	}
 }
 
 func TestMirrors(t *testing.T) {
-	origin, mirror := newHost(t), newHost(t)
+	origin, mirror := newTestRegistry(t), newTestRegistry(t)
 	img := publish(t, origin, "app:1")
 	want, err := img.Digest()
 	if err != nil {
@@ -383,20 +386,20 @@ func TestMirrors(t *testing.T) {
 	if err := remote.Write(reference(t, mirror.name+"/app:1"), img); err != nil {
 		t.Fatal(err)
 	}
-	origin.breakWith(nil)
+	origin.setFault(nil)
 	pulled, err = cl.Pull(t.Context(), reference(t, origin.name+"/app:1"), manifest.Host(), store(t), ignore)
 	if err != nil || pulled.Manifest != want || pulled.Source != mirror.name || origin.requests("") != 0 {
 		t.Errorf("a mirror with the image: %+v %v", pulled, err)
 	}
 }
 
-func TestErrorsSayWhatHelps(t *testing.T) {
-	h := newHost(t)
+func TestRegistryErrorCodes(t *testing.T) {
+	h := newTestRegistry(t)
 	publish(t, h, "app:1")
 	for status, code := range map[int]string{
 		http.StatusNotFound: "image_not_found", http.StatusForbidden: "registry_denied", http.StatusTooManyRequests: "registry_rate_limit",
 	} {
-		h.breakWith(func(w http.ResponseWriter, r *http.Request) bool {
+		h.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 			if !strings.Contains(r.URL.Path, "/manifests/") {
 				return false
 			}
@@ -404,7 +407,7 @@ func TestErrorsSayWhatHelps(t *testing.T) {
 			return true
 		})
 		if _, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), store(t), ignore); fault.CodeOf(err) != code {
-			t.Errorf("%d: %v", status, err)
+			t.Errorf("Pull(%d): error %v", status, err)
 		}
 	}
 	if _, err := client().Pull(t.Context(), reference(t, "127.0.0.1:1/app:1"), manifest.Host(), store(t), ignore); fault.KindOf(err) != fault.Unavailable && fault.KindOf(err) != fault.Denied {
@@ -412,18 +415,18 @@ func TestErrorsSayWhatHelps(t *testing.T) {
 	}
 }
 
-func TestReferences(t *testing.T) {
+func TestParseReference(t *testing.T) {
 	for text, want := range map[string]string{
 		"python": "python:latest", "python:3.12-slim": "python:3.12-slim", "docker.io/library/python": "python:latest", "org/app:1": "org/app:1",
 		"ghcr.io/org/app:1": "ghcr.io/org/app:1", "python@sha256:" + strings.Repeat("a", 64): "python@sha256:" + strings.Repeat("a", 64),
 	} {
 		if got := registry.Familiar(reference(t, text)); got != want {
-			t.Errorf("%s is shown as %s", text, got)
+			t.Errorf("Familiar(%s): got %s, want %s", text, got, want)
 		}
 	}
 	for _, text := range []string{"", "Upper/Case", "a b", "../../etc", "python:", strings.Repeat("a", 600)} {
 		if _, err := registry.Parse(text); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("Parse(%q): error %v, want kind Invalid", text, err)
 		}
 	}
 	if _, err := registry.ParseMirrors("docker.io=mirror.example:5000, ghcr.io=m"); err != nil {
@@ -431,22 +434,22 @@ func TestReferences(t *testing.T) {
 	}
 	for _, text := range []string{"docker.io", "=m", "a=", "a=b c"} {
 		if _, err := registry.ParseMirrors(text); err == nil {
-			t.Errorf("mirrors %q are taken", text)
+			t.Errorf("ParseMirrors(%q): got no error", text)
 		}
 	}
 }
 
-func TestNoRedirectionIntoAPrivateNetwork(t *testing.T) {
+func TestPullRejectsRedirectToPrivateNetwork(t *testing.T) {
 	for _, to := range []string{"https://10.0.0.1/secret", "https://169.254.169.254/latest/meta-data", "https://[::1]/", "https://[::ffff:192.168.0.1]/"} {
-		h := newHost(t)
+		h := newTestRegistry(t)
 		publish(t, h, "app:1")
-		h.breakWith(onBlobs(func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		h.setFault(onBlobs(func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			http.Redirect(w, r, to, http.StatusTemporaryRedirect)
 			return true
 		}, h.inner))
 		_, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), store(t), ignore)
 		if fault.CodeOf(err) != "registry_redirect" {
-			t.Errorf("%s: %v", to, err)
+			t.Errorf("Pull(%s): error %v", to, err)
 		}
 	}
 }

@@ -25,8 +25,9 @@ type Rules struct {
 // dockerHub is the name of Docker Hub in references. Its server has another name.
 const dockerHub = "docker.io"
 
-// plain returns the name of a repository or registry as people write it.
-func plain(full string) string {
+// shortName returns the name of a repository or registry as people write it, with docker.io for
+// Docker Hub.
+func shortName(full string) string {
 	if rest, ok := strings.CutPrefix(full, name.DefaultRegistry); ok && (rest == "" || rest[0] == '/') {
 		return dockerHub + rest
 	}
@@ -36,7 +37,7 @@ func plain(full string) string {
 // Familiar returns a reference as people write it: python:3.12 and not
 // index.docker.io/library/python:3.12.
 func Familiar(ref name.Reference) string {
-	text := plain(ref.Context().Name())
+	text := shortName(ref.Context().Name())
 	text = strings.TrimPrefix(strings.TrimPrefix(text, dockerHub+"/"), "library/")
 	if _, digest := ref.(name.Digest); digest {
 		return text + "@" + ref.Identifier()
@@ -46,7 +47,7 @@ func Familiar(ref name.Reference) string {
 
 // check rejects a repository that the rules do not allow. It is called before any request.
 func (r Rules) check(repo name.Repository) error {
-	full := plain(repo.Name())
+	full := shortName(repo.Name())
 	if len(r.Allow) == 0 || slices.ContainsFunc(r.Allow, func(rule string) bool { return allows(rule, full) }) {
 		return nil
 	}
@@ -56,7 +57,7 @@ func (r Rules) check(repo name.Repository) error {
 
 // allows reports whether a rule allows a repository.
 func allows(rule, repo string) bool {
-	rule = plain(rule)
+	rule = shortName(rule)
 	if !strings.Contains(rule, "/") {
 		registry, _, _ := strings.Cut(repo, "/")
 		return registry == rule
@@ -68,13 +69,15 @@ func allows(rule, repo string) bool {
 }
 
 // insecure reports whether a registry may be reached without TLS.
-func (r Rules) insecure(registry string) bool { return slices.Contains(r.Insecure, plain(registry)) }
+func (r Rules) insecure(registry string) bool {
+	return slices.Contains(r.Insecure, shortName(registry))
+}
 
 // sources returns the references under which an image may be found, in the order in which they are
 // tried.
 func (r Rules) sources(ref name.Reference) []name.Reference {
 	var list []name.Reference
-	for _, mirror := range r.Mirrors[plain(ref.Context().RegistryStr())] {
+	for _, mirror := range r.Mirrors[shortName(ref.Context().RegistryStr())] {
 		repo, err := name.NewRepository(mirror + "/" + ref.Context().RepositoryStr())
 		if err != nil {
 			continue // the settings were checked, so every mirror has a valid name
@@ -111,11 +114,11 @@ func ParseMirrors(text string) (map[string][]string, error) {
 		if part == "" {
 			continue
 		}
-		of, mirror, ok := strings.Cut(part, "=")
-		if _, err := name.NewRegistry(mirror); !ok || of == "" || mirror == "" || err != nil {
+		registry, mirror, ok := strings.Cut(part, "=")
+		if _, err := name.NewRegistry(mirror); !ok || registry == "" || mirror == "" || err != nil {
 			return nil, fault.Newf(fault.Invalid, "registry_invalid", "%.200q is not REGISTRY=MIRROR", part)
 		}
-		mirrors[plain(of)] = append(mirrors[plain(of)], mirror)
+		mirrors[shortName(registry)] = append(mirrors[shortName(registry)], mirror)
 	}
 	return mirrors, nil
 }

@@ -66,6 +66,7 @@ type stallReader struct {
 	fired chan struct{}
 }
 
+// newStallReader starts the timer of a body.
 func newStallReader(body io.ReadCloser, stall time.Duration) io.ReadCloser {
 	s := &stallReader{ReadCloser: body, stall: stall, fired: make(chan struct{})}
 	s.timer = time.AfterFunc(stall, func() {
@@ -108,13 +109,14 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 	if host == via[0].URL.Hostname() {
 		return nil
 	}
-	if ip, err := netip.ParseAddr(host); err == nil && !publicAddress(ip.Unmap()) {
+	if ip, err := netip.ParseAddr(host); err == nil && !isPublic(ip.Unmap()) {
 		return fault.Newf(fault.Denied, "registry_redirect", "%s redirects to %s, an address of a private network", via[0].URL.Host, host)
 	}
 	return nil
 }
 
-func publicAddress(ip netip.Addr) bool {
+// isPublic reports whether an address is outside of private and special networks.
+func isPublic(ip netip.Addr) bool {
 	return !ip.IsPrivate() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsUnspecified() && !ip.IsMulticast()
 }
 

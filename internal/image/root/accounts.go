@@ -13,43 +13,43 @@ import (
 // sandboxUser is the ID of the user that owns the workspace in a sandbox.
 const sandboxUser = engine.UserID
 
-// maxAccounts bounds how much of an image's user database is read.
+// maxAccounts bounds the size of a file of an image's user database, in bytes.
 const maxAccounts = 4 << 20
 
-// accounts adds the account "user", which owns the workspace and which clients refer to, and the
+// addAccounts adds the account "user", which owns the workspace and which clients refer to, and the
 // files of /etc that the guest writes. An image without a user database gets one.
-func accounts(t *layer.Tree) error {
+func addAccounts(t *layer.Tree) error {
 	for _, f := range []struct{ name, line, none string }{
 		{"etc/passwd", fmt.Sprintf("user:x:%d:%d:user:/home/user:/bin/sh\n", sandboxUser, sandboxUser), "root:x:0:0:root:/root:/bin/sh\n"},
 		{"etc/group", fmt.Sprintf("user:x:%d:\n", sandboxUser), "root:x:0:\n"},
 	} {
-		have, err := t.ReadFile(f.name, maxAccounts)
+		existing, err := t.ReadFile(f.name, maxAccounts)
 		if errors.Is(err, fs.ErrNotExist) {
-			have, err = []byte(f.none), nil
+			existing, err = []byte(f.none), nil
 		}
 		if err != nil {
 			return fmt.Errorf("/%s: %w", f.name, err)
 		}
-		text := string(have)
+		text := string(existing)
 		if hasAccount(text, "user") {
 			continue
 		}
 		if text != "" && !strings.HasSuffix(text, "\n") {
 			text += "\n"
 		}
-		// It is appended, so that another account with this ID keeps its name.
+		// The line is appended, so that another account with this ID keeps its name.
 		if err := t.WriteFile(f.name, []byte(text+f.line), 0o644); err != nil {
 			return fmt.Errorf("/%s: %w", f.name, err)
 		}
 	}
 	// Without a line here, su and sudo treat the account as expired. No password unlocks it.
 	for name, line := range map[string]string{"etc/shadow": "user:*:::::::\n", "etc/gshadow": "user:!::\n"} {
-		have, err := t.ReadFile(name, maxAccounts)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && hasAccount(string(have), "user") {
+		existing, err := t.ReadFile(name, maxAccounts)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && hasAccount(string(existing), "user") {
 			continue
 		}
 		if err == nil {
-			if len(have) > 0 && have[len(have)-1] != '\n' {
+			if len(existing) > 0 && existing[len(existing)-1] != '\n' {
 				line = "\n" + line
 			}
 			err = t.AppendFile(name, []byte(line))
@@ -64,22 +64,23 @@ func accounts(t *layer.Tree) error {
 		// git refuses to work on files of another user, and the workspace does not belong to root.
 		"etc/gitconfig": "[safe]\n\tdirectory = *\n",
 	} {
-		if err := fileOf(t, name, content); err != nil {
+		if err := writeIfMissing(t, name, content); err != nil {
 			return fmt.Errorf("/%s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// fileOf writes a file if the image does not have it. A link is replaced, because it may be broken,
-// as resolv.conf is on many systems.
-func fileOf(t *layer.Tree, name, content string) error {
-	if kept, err := t.IsFile(name); err != nil || kept {
+// writeIfMissing writes a file if the image does not have it. A link is replaced, because it may be
+// broken, as resolv.conf is on many systems.
+func writeIfMissing(t *layer.Tree, name, content string) error {
+	if exists, err := t.IsFile(name); err != nil || exists {
 		return err
 	}
 	return t.WriteFile(name, []byte(content), 0o644)
 }
 
+// hasAccount reports whether a user database has an account.
 func hasAccount(text, name string) bool {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, name+":") {

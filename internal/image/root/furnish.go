@@ -14,13 +14,13 @@ import (
 // GuestTarget is the path of the guest's program in the sandbox.
 const GuestTarget = "/.crannog/crannog-guest"
 
-// furnished is the version of what furnish does. Images with a tree of another version are unpacked
-// again. The old tree stays for the sandboxes that started from it.
-const furnished = 2
+// furnishVersion is the version of the files that furnish adds. Images with a tree of another
+// version are unpacked again. The old tree stays for the sandboxes that started from it.
+const furnishVersion = 2
 
-// own are mount points. Links of the image at these paths are removed, because they would decide
-// where the mount is.
-var own = []string{
+// mountPoints are the mount points in each sandbox. Links of the image at these paths are removed,
+// because they would decide where the mount is.
+var mountPoints = []string{
 	layer.Reserved, strings.TrimPrefix(rootfs.ProgramsDir, "/"), strings.TrimPrefix(rootfs.ToolsDir, "/"), ".crannog/bin",
 	strings.TrimPrefix(sandbox.WorkspaceDir, "/"), "dev", "proc", "sys",
 }
@@ -38,18 +38,18 @@ var standardDirs = []struct {
 
 // furnish adds the files that a sandbox needs in its root to an unpacked image.
 func furnish(t *layer.Tree, workingDir string) error {
-	if err := places(t, workingDir); err != nil {
+	if err := addMountPoints(t, workingDir); err != nil {
 		return err
 	}
 	if err := t.Own("home/user", sandboxUser, sandboxUser); err != nil {
 		return err
 	}
-	return accounts(t)
+	return addAccounts(t)
 }
 
-// places creates the mount points of a sandbox.
-func places(t *layer.Tree, workingDir string) error {
-	for _, dir := range own {
+// addMountPoints creates the mount points of a sandbox.
+func addMountPoints(t *layer.Tree, workingDir string) error {
+	for _, dir := range mountPoints {
 		if err := t.MakeOwn(dir, 0o755); err != nil {
 			return fmt.Errorf("/%s: %w", dir, err)
 		}

@@ -12,28 +12,28 @@ import (
 // lists the created paths, which belong to no layer.
 func Prepare(t *layer.Tree, workingDir string) (made []string, err error) {
 	want := []string{"etc/passwd", "etc/group", "etc/hosts", "etc/hostname", "etc/resolv.conf", strings.TrimPrefix(path.Clean("/"+workingDir), "/")}
-	want = append(want, own...)
+	want = append(want, mountPoints...)
 	for _, dir := range standardDirs {
 		want = append(want, dir.name, path.Dir(dir.name))
 	}
 	want = append(want, "etc", layer.Reserved)
 	for _, name := range want {
-		there, err := t.Exists(name)
+		exists, err := t.Exists(name)
 		if err != nil {
 			return nil, err
 		}
-		if !there {
+		if !exists {
 			made = append(made, name)
 		}
 	}
-	if err := places(t, workingDir); err != nil {
+	if err := addMountPoints(t, workingDir); err != nil {
 		return nil, err
 	}
 	for name, content := range map[string]string{
 		"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n",
 		"etc/hosts": "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n", "etc/hostname": "crannog\n", "etc/resolv.conf": "",
 	} {
-		if err := fileOf(t, name, content); err != nil {
+		if err := writeIfMissing(t, name, content); err != nil {
 			return nil, err
 		}
 	}

@@ -86,8 +86,9 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
+// home returns the directory of the root with a configuration.
 func (s *Store) home(config v1.Hash) string {
-	return filepath.Join(s.dir, fmt.Sprintf("%s-%d", config.Hex, furnished))
+	return filepath.Join(s.dir, fmt.Sprintf("%s-%d", config.Hex, furnishVersion))
 }
 
 // Find returns the root of an unpacked image.
@@ -96,6 +97,7 @@ func (s *Store) Find(config v1.Hash) (Root, bool) {
 	return r, err == nil
 }
 
+// read reads the description of a root.
 func read(home string) (Root, error) {
 	data, err := os.ReadFile(filepath.Join(home, metaName))
 	if err != nil {
@@ -117,8 +119,8 @@ func (s *Store) Make(ctx context.Context, img manifest.Image, blobs *blob.Store,
 		return r, nil
 	}
 	made := s.making.DoChan(config.String(), func() (any, error) {
-		// Other callers wait for the same: a caller that leaves does not stop it.
-		return s.make(context.WithoutCancel(ctx), img, blobs, limits, report)
+		// Other callers wait for the same unpacking, so it continues if this caller leaves.
+		return s.unpack(context.WithoutCancel(ctx), img, blobs, limits, report)
 	})
 	select {
 	case <-ctx.Done():
@@ -135,7 +137,8 @@ func (s *Store) Make(ctx context.Context, img manifest.Image, blobs *blob.Store,
 	}
 }
 
-func (s *Store) make(ctx context.Context, img manifest.Image, blobs *blob.Store, limits layer.Limits, report func(done, total int64)) (_ Root, err error) {
+// unpack unpacks an image into a draft and renames the draft.
+func (s *Store) unpack(ctx context.Context, img manifest.Image, blobs *blob.Store, limits layer.Limits, report func(done, total int64)) (_ Root, err error) {
 	draft, err := os.MkdirTemp(s.dir, draftPrefix)
 	if err != nil {
 		return Root{}, err
@@ -146,12 +149,12 @@ func (s *Store) make(ctx context.Context, img manifest.Image, blobs *blob.Store,
 		}
 	}()
 	// While the draft is locked, no other process removes it as a leftover.
-	held, err := os.Open(draft)
+	lock, err := os.Open(draft)
 	if err != nil {
 		return Root{}, err
 	}
-	defer held.Close()
-	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return Root{}, err
 	}
 	r := describe(img)
@@ -172,7 +175,7 @@ func (s *Store) make(ctx context.Context, img manifest.Image, blobs *blob.Store,
 	}{
 		{"owners", func() error { return durable.Replace(filepath.Join(draft, ownersName), owners, durable.Options{}) }},
 		{"describe", func() error { return durable.Replace(filepath.Join(draft, metaName), data, durable.Options{}) }},
-		{"sync", func() error { return unix.Syncfs(int(held.Fd())) }},
+		{"sync", func() error { return unix.Syncfs(int(lock.Fd())) }},
 		{"name", func() error { return os.Rename(draft, final) }},
 		{"sync directory", func() error { return durable.SyncDir(s.dir) }},
 	} {
@@ -192,7 +195,7 @@ func (s *Store) make(ctx context.Context, img manifest.Image, blobs *blob.Store,
 	return r, nil
 }
 
-// describe copies what sandboxes need of an image's configuration.
+// describe returns the part of an image's configuration that sandboxes need.
 func describe(img manifest.Image) Root {
 	c := img.Config.Config
 	r := Root{Config: img.Manifest.Config.Digest, Image: img.Digest, User: c.User, Dir: c.WorkingDir, Env: map[string]string{}, Made: time.Now().UTC().Round(0)}
@@ -210,7 +213,7 @@ func (s *Store) fill(ctx context.Context, dir string, img manifest.Image, blobs 
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask is
+	if err := os.Chmod(dir, 0o755); err != nil { // regardless of the umask
 		return nil, err
 	}
 	tree, err := layer.Open(dir, limits)
@@ -348,8 +351,8 @@ func (s *Store) Remove(r Root) error {
 	return layer.RemoveTree(gone)
 }
 
-// Sweep removes what crashes left, if it is older than olderThan, because a new draft has no lock
-// yet.
+// Sweep removes drafts of crashed processes that are older than olderThan. A newer draft may belong
+// to a process that has not locked it yet.
 func (s *Store) Sweep(olderThan time.Duration) error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -364,6 +367,7 @@ func (s *Store) Sweep(olderThan time.Duration) error {
 	return errors.Join(errs...)
 }
 
+// sweepOne removes one draft, unless a process has locked it.
 func sweepOne(dir string, olderThan time.Duration) error {
 	f, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -24,7 +24,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// stored puts an image into a blob store.
+// stored adds an image to a blob store.
 func stored(t *testing.T, blobs *blob.Store, img v1.Image) manifest.Image {
 	t.Helper()
 	layers, err := img.Layers()
@@ -57,6 +57,7 @@ func stored(t *testing.T, blobs *blob.Store, img v1.Image) manifest.Image {
 	return loaded
 }
 
+// stores opens a store of roots and a blob store.
 func stores(t *testing.T, dir string) (*Store, *blob.Store) {
 	t.Helper()
 	blobs, err := blob.Open(filepath.Join(dir, "blobs"))
@@ -72,7 +73,7 @@ func stores(t *testing.T, dir string) (*Store, *blob.Store) {
 
 func ignore(int64, int64) {}
 
-func TestATreeHasWhatASandboxNeeds(t *testing.T) {
+func TestMakePreparesTreeForSandbox(t *testing.T) {
 	s, blobs := stores(t, t.TempDir())
 	img := stored(t, blobs, imagetest.Image(t, v1.Config{User: "app", WorkingDir: "/srv/app", Env: []string{"PATH=/opt/bin", "A=b=c", "broken", "BAD=\n"}},
 		imagetest.Layer(t, imagetest.File{Name: "etc/passwd", Content: "root:x:0:0::/root:/bin/sh\napp:x:1000:7::/:/bin/app"}, imagetest.File{Name: "etc/resolv.conf", Link: "/nowhere"},
@@ -100,12 +101,12 @@ func TestATreeHasWhatASandboxNeeds(t *testing.T) {
 	} {
 		data, err := os.ReadFile(filepath.Join(r.Tree(), name))
 		if err != nil || string(data) != want {
-			t.Errorf("%s: %q %v", name, data, err)
+			t.Errorf("%s: ReadFile: got %q, error %v", name, data, err)
 		}
 	}
 	for _, dir := range []string{"workspace", "proc", "sys", "dev", "tmp", "home/user", "srv/app", ".crannog/programs/1"} {
 		if info, err := os.Lstat(filepath.Join(r.Tree(), dir)); err != nil || !info.IsDir() {
-			t.Errorf("%s: %v %v", dir, info, err)
+			t.Errorf("Lstat(%s): got %v, error %v", dir, info, err)
 		}
 	}
 	if info, err := os.Stat(filepath.Join(r.Tree(), "tmp")); err != nil || info.Mode().Perm() != 0o777 || info.Mode()&os.ModeSticky == 0 {
@@ -122,7 +123,7 @@ func TestATreeHasWhatASandboxNeeds(t *testing.T) {
 }
 
 // P54: links of an image do not affect where mounts are, or where the server writes.
-func TestLinksInThePlaceOfMountPointsAreReplaced(t *testing.T) {
+func TestMakeReplacesLinksAtMountPoints(t *testing.T) {
 	dir := t.TempDir()
 	outside := filepath.Join(dir, "outside")
 	if err := os.WriteFile(outside, []byte("untouched"), 0o600); err != nil {
@@ -154,20 +155,20 @@ func TestLinksInThePlaceOfMountPointsAreReplaced(t *testing.T) {
 	}
 }
 
-func TestALayerOfAnotherImageIsRefused(t *testing.T) {
+func TestMakeRejectsLayerOfOtherImage(t *testing.T) {
 	s, blobs := stores(t, t.TempDir())
 	one := stored(t, blobs, imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "a", Content: "1"})))
 	two := stored(t, blobs, imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "b", Content: "2"})))
 	one.Manifest.Layers = two.Manifest.Layers
 	if _, err := s.Make(t.Context(), one, blobs, layer.DefaultLimits, ignore); fault.CodeOf(err) != blob.CodeWrong {
-		t.Errorf("got %v", err)
+		t.Errorf("Make: got %v, want code %s", err, blob.CodeWrong)
 	}
 	if left, err := os.ReadDir(s.dir); err != nil || len(left) != 0 {
-		t.Errorf("left: %v %v", left, err)
+		t.Errorf("files left in the store: %v, error %v", left, err)
 	}
 }
 
-func TestOwnersAreTheImages(t *testing.T) {
+func TestMakeSetsOwners(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s, blobs := stores(t, t.TempDir())
 	r, err := s.Make(t.Context(), stored(t, blobs, imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "f", Content: "x", UID: 70, GID: 71}))), blobs, layer.DefaultLimits, ignore)
@@ -181,12 +182,12 @@ func TestOwnersAreTheImages(t *testing.T) {
 		}
 		stat, ok := info.Sys().(*syscall.Stat_t)
 		if !ok || stat.Uid != want[0] || stat.Gid != want[1] {
-			t.Errorf("%s: %+v", name, stat)
+			t.Errorf("%s: got owner %+v, want %v", name, stat, want)
 		}
 	}
 }
 
-func TestRemoveAndSweepLeaveNothing(t *testing.T) {
+func TestRemoveAndSweep(t *testing.T) {
 	s, blobs := stores(t, t.TempDir())
 	r, err := s.Make(t.Context(), stored(t, blobs, imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "d/", Mode: 0o100}))), blobs, layer.DefaultLimits, ignore)
 	if err != nil {
@@ -211,13 +212,13 @@ func TestRemoveAndSweepLeaveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(s.dir); err != nil || len(left) != 0 {
-		t.Errorf("left: %v %v", left, err)
+		t.Errorf("files left in the store: %v, error %v", left, err)
 	}
 }
 
 // A process that is killed before any step leaves no root, or a complete one.
-func TestAKilledUnpackingLeavesNoPart(t *testing.T) {
-	make := func(dir, dieBefore string) error {
+func TestMakeSurvivesKill(t *testing.T) {
+	unpack := func(dir, dieBefore string) error {
 		s, blobs := stores(t, dir)
 		s.step = func(name string) error {
 			if name == dieBefore {
@@ -231,11 +232,11 @@ func TestAKilledUnpackingLeavesNoPart(t *testing.T) {
 		return err
 	}
 	if dir := os.Getenv("CRANNOG_TEST_ROOT"); dir != "" {
-		t.Fatal("the process was to be killed: ", make(dir, os.Getenv("CRANNOG_TEST_STEP")))
+		t.Fatal("the process was to be killed: ", unpack(dir, os.Getenv("CRANNOG_TEST_STEP")))
 	}
 	for _, step := range []string{"layer 0", "layer 1", "describe", "sync", "name", "sync directory"} {
 		dir := t.TempDir()
-		cmd := exec.Command(os.Args[0], "-test.run=^TestAKilledUnpackingLeavesNoPart$")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestMakeSurvivesKill$")
 		cmd.Env = append(os.Environ(), "CRANNOG_TEST_ROOT="+dir, "CRANNOG_TEST_STEP="+step)
 		out, err := cmd.CombinedOutput()
 		if err == nil || bytes.Contains(out, []byte("FAIL")) {
@@ -246,7 +247,7 @@ func TestAKilledUnpackingLeavesNoPart(t *testing.T) {
 		if err != nil || len(list) > 1 || (len(list) == 1) != (step == "sync directory") {
 			t.Errorf("%s: roots %v %v", step, list, err)
 		}
-		if err := make(dir, ""); err != nil {
+		if err := unpack(dir, ""); err != nil {
 			t.Errorf("%s: made anew: %v", step, err)
 		}
 		if err := s.Sweep(0); err != nil {

@@ -2,8 +2,8 @@ package template
 
 import "github.com/crannog/crannog/internal/guest"
 
-// ownFiles are the template's own files. The host's are not shown: passwd names its users, hosts
-// and resolv.conf describe its network, and profile contains its administrator's settings.
+// ownFiles are the template's own files. The host's files are not shown: passwd names its users,
+// hosts and resolv.conf describe its network, and profile contains its administrator's settings.
 var ownFiles = map[string]file{
 	"/etc/passwd": {mode: 0o644, data: []byte(`root:x:0:0:root:/root:/bin/bash
 daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin

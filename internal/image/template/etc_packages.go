@@ -1,8 +1,8 @@
 package template
 
-// shipped lists files of /etc in a package, without which its programs do not start or behave
+// etcOfPackage lists files of /etc in a package, without which its programs do not start or behave
 // differently.
-type shipped struct {
+type etcOfPackage struct {
 	pkg   string   // Debian's name
 	paths []string // patterns below /etc
 }
@@ -12,7 +12,7 @@ type shipped struct {
 // changes of this machine's administrator are never shown. Files for keys are left out, although a
 // package contains them (chromium.d/apikeys), and so are files that not every user may read
 // (redis.conf).
-var packageEtc = []shipped{
+var packageEtc = []etcOfPackage{
 	{"adduser", []string{"adduser.conf", "deluser.conf"}},
 	{"apache2", []string{
 		"apache2/apache2.conf", "apache2/envvars", "apache2/magic", "apache2/ports.conf", "apache2/conf-available/*.conf", "apache2/conf-enabled/*.conf",

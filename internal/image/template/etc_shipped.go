@@ -49,7 +49,7 @@ func (p *plan) showShipped(root string) error {
 			continue
 		}
 		err := p.copyEtc(root, name, func(data []byte) bool {
-			sum := md5.Sum(data) //nolint:gosec // as above
+			sum := md5.Sum(data) //nolint:gosec // dpkg stores MD5 checksums
 			return sums[name] == hex.EncodeToString(sum[:])
 		})
 		if err != nil {
@@ -122,11 +122,11 @@ func (p *plan) showMore(root string, names []string) error {
 
 // copyEtc adds one file that every user of the host may read and whose content is accepted, or a
 // link whose target is visible in the sandbox. The template's own files are not replaced.
-func (p *plan) copyEtc(root, name string, want func([]byte) bool) error {
-	if _, own := p.files[name]; own {
+func (p *plan) copyEtc(root, name string, accept func([]byte) bool) error {
+	if _, isOwn := p.files[name]; isOwn {
 		return nil
 	}
-	if _, own := p.links[name]; own {
+	if _, isOwn := p.links[name]; isOwn {
 		return nil
 	}
 	full := filepath.Join(root, name)
@@ -153,7 +153,7 @@ func (p *plan) copyEtc(root, name string, want func([]byte) bool) error {
 	if err != nil {
 		return err
 	}
-	if want(data) {
+	if accept(data) {
 		p.add(name, data, 0o644|info.Mode()&0o111)
 	}
 	return nil

@@ -13,8 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// fakeEtc creates a host with files of /etc, and a dpkg that has installed those in shipped
-// unchanged.
+// fakeEtc creates a host with files of /etc. Its dpkg lists the files in shipped as unchanged.
 func fakeEtc(t *testing.T, files map[string]string, shipped ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -48,8 +47,8 @@ func fakeEtc(t *testing.T, files map[string]string, shipped ...string) string {
 // example returns a name that a pattern matches.
 func example(pattern string) string { return "/etc/" + strings.ReplaceAll(pattern, "*", "example") }
 
-// F30: each entry is shown if it is unchanged, and not if it was changed.
-func TestF30EachEntry(t *testing.T) {
+// F30: each entry is shown only if its file is unchanged.
+func TestF30EntriesAreShownOnlyUnchanged(t *testing.T) {
 	for _, s := range packageEtc {
 		t.Run(s.pkg, func(t *testing.T) {
 			files, names := map[string]string{}, []string{}
@@ -74,7 +73,7 @@ func TestF30EachEntry(t *testing.T) {
 			}
 			for _, name := range names {
 				if f, shown := p.files[name]; shown {
-					t.Errorf("%s, which is not as shipped, is shown: %q", name, f.data)
+					t.Errorf("the changed file %s is shown: %q", name, f.data)
 				}
 			}
 		})
@@ -82,7 +81,7 @@ func TestF30EachEntry(t *testing.T) {
 }
 
 // The list agrees with the packages of this machine.
-func TestF30EntriesAreWhatPackagesShip(t *testing.T) {
+func TestF30EntriesMatchInstalledPackages(t *testing.T) {
 	checked := 0
 	for _, s := range packageEtc {
 		list, err := os.ReadFile("/var/lib/dpkg/info/" + s.pkg + ".conffiles")
@@ -115,8 +114,8 @@ func dpkgArchitecture() string {
 	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(matches[0]), "libc6:"), ".list")
 }
 
-// secretEtc are files of /etc that no sandbox sees. Here every user can read them, as after a
-// mistake of an administrator.
+// secretEtc are files of /etc that no sandbox sees. In the tests every user can read them, as after
+// a mistake of an administrator.
 var secretEtc = []string{
 	"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/passwd-", "/etc/sudoers", "/etc/sudoers.d/admin", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssl/private/x.crt",
 	"/etc/nginx/tls.key", "/etc/nginx/cert.pem", "/etc/nginx/.htpasswd", "/etc/apache2/htpasswd.users", "/etc/wireguard/wg0.conf", "/etc/openvpn/client.conf",
@@ -124,7 +123,7 @@ var secretEtc = []string{
 	"/etc/NetworkManager/system-connections/home", "/etc/app/secrets.yml", "/etc/app/API_TOKEN", "/etc/crannog/config.toml", "/etc/app/credentials", "/etc/environment",
 }
 
-func TestF30NeverShown(t *testing.T) {
+func TestF30SecretFilesAreNeverShown(t *testing.T) {
 	files := map[string]string{"/etc/nginx/nginx.conf": "daemon off;", "/etc/app/plain": "x"}
 	for _, name := range secretEtc {
 		files[name] = "canary-30"
@@ -147,18 +146,18 @@ func TestF30NeverShown(t *testing.T) {
 	// They are not shown by name either.
 	for _, name := range secretEtc {
 		if _, err := planHost(root, name); fault.CodeOf(err) != "host_etc_refused" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: planHost: error %v", name, err)
 		}
 	}
 	for _, name := range []string{"/etc", "/etc/", "/etc/../root", "/usr/x", "etc/nginx", "/etc/none"} {
 		if _, err := planHost(root, name); fault.CodeOf(err) != "host_etc_invalid" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: planHost: error %v", name, err)
 		}
 	}
 }
 
-// The setting shows changed files, but none that some users may not read.
-func TestF30Setting(t *testing.T) {
+// The setting host_etc shows changed files, but only those that every user may read.
+func TestF30HostEtcSetting(t *testing.T) {
 	root := fakeEtc(t, map[string]string{
 		"/etc/nginx/nginx.conf": "changed", "/etc/nginx/conf.d/a.conf": "a", "/etc/nginx/closed": "canary-30", "/etc/nginx/inline": "x\n-----BEGIN RSA PRIVATE KEY-----\ncanary-30",
 		"/etc/passwd": "canary-30", "/etc/hosts": "canary-30",
@@ -189,12 +188,12 @@ func TestF30Setting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if to, err := os.Readlink(filepath.Join(dir, "etc/nginx/conf.d/link")); err != nil || to != "../closed" {
-		t.Errorf("%q %v", to, err)
+		t.Errorf("Readlink: got %q, error %v", to, err)
 	}
 }
 
 // The documentation lists each entry.
-func TestF30Documented(t *testing.T) {
+func TestF30EntriesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/reference/host-etc.md")
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func (h *Host) moduleImage() (engine.Image, error) {
 	return image, nil
 }
 
-// keep removes all other keys from a map.
+// keep removes all keys from a map except the given ones.
 func keep[T any](m map[string]T, keys []string) {
 	known := map[string]bool{}
 	for _, key := range keys {

@@ -24,7 +24,7 @@ func npmConfig(root string) []byte {
 		for line := range strings.Lines(string(data)) {
 			key, value, ok := strings.Cut(line, "=")
 			key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-			if ok && kept(key, value) {
+			if ok && npmSettingAllowed(key, value) {
 				text = append(text, key+"="+value+"\n"...)
 			}
 		}
@@ -33,10 +33,10 @@ func npmConfig(root string) []byte {
 	return text
 }
 
-// kept reports whether a setting of the host's npm may be shown in a sandbox. That excludes tokens,
-// passwords and client keys. It includes registries without credentials in their URL, and the path
-// of a list of certificate authorities.
-func kept(key, value string) bool {
+// npmSettingAllowed reports whether a setting of the host's npm may be shown in a sandbox: a
+// registry without credentials in its URL, or the path of a list of certificate authorities.
+// Tokens, passwords and client keys are not allowed.
+func npmSettingAllowed(key, value string) bool {
 	switch {
 	case key == "registry", strings.HasPrefix(key, "@") && strings.HasSuffix(key, ":registry"):
 		u, err := url.Parse(strings.Trim(value, `"'`))

@@ -10,9 +10,9 @@ import (
 // the registries are visible in a sandbox.
 func TestF7NpmConfig(t *testing.T) {
 	root := t.TempDir()
-	own := "prefix=${HOME}/.local\nupdate-notifier=false\n"
-	if got := string(npmConfig(root)); got != own {
-		t.Errorf("without the host's: %q", got)
+	defaults := "prefix=${HOME}/.local\nupdate-notifier=false\n"
+	if got := string(npmConfig(root)); got != defaults {
+		t.Errorf("npmConfig without a file of the host: got %q, want %q", got, defaults)
 	}
 	for _, c := range []struct{ host, want string }{
 		{"registry = https://npm.example.com/\ncafile=/etc/ssl/certs/ca.pem\n", "registry=https://npm.example.com/\ncafile=/etc/ssl/certs/ca.pem\n"},
@@ -27,8 +27,8 @@ func TestF7NpmConfig(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, "usr/etc/npmrc"), []byte(c.host), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := string(npmConfig(root)); got != own+c.want {
-			t.Errorf("%q: %q", c.host, got)
+		if got := string(npmConfig(root)); got != defaults+c.want {
+			t.Errorf("npmConfig with %q: got %q, want %q", c.host, got, defaults+c.want)
 		}
 	}
 }

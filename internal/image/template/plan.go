@@ -24,6 +24,7 @@ type plan struct {
 	binds []engine.Bind
 }
 
+// file is a planned file.
 type file struct {
 	data []byte
 	mode fs.FileMode
@@ -109,7 +110,7 @@ func planHost(root string, more ...string) (*plan, error) {
 	if err := p.showMore(root, more); err != nil {
 		return nil, err
 	}
-	p.nameBare(root)
+	p.linkBareNames(root)
 	p.add(guest.NpmConfig, npmConfig(root), 0o644)
 	return p, nil
 }
@@ -118,8 +119,8 @@ func planHost(root string, more ...string) (*plan, error) {
 // Debian has python3 and no python, and programs for E2B call both.
 var bareNames = map[string]string{"python": "python3"}
 
-// nameBare links these names if the host has only the numbered ones.
-func (p *plan) nameBare(root string) {
+// linkBareNames links bareNames to the numbered programs if the host has only those.
+func (p *plan) linkBareNames(root string) {
 	p.dirs[guest.OwnPrograms] = 0o755
 	find := func(name string) string {
 		for _, dir := range filepath.SplitList(guest.DefaultPath) {
@@ -159,17 +160,20 @@ func (p *plan) showSystem(root, dir string) error {
 	return nil
 }
 
+// bind shows a file or directory of the host.
 func (p *plan) bind(source, target string) {
 	p.parents(target)
 	p.dirs[target] = 0o755
 	p.binds = append(p.binds, engine.Bind{Source: source, Target: target})
 }
 
+// add adds a file with its parent directories.
 func (p *plan) add(name string, data []byte, mode fs.FileMode) {
 	p.parents(name)
 	p.files[name] = file{data: data, mode: mode}
 }
 
+// parents adds the parent directories of a path.
 func (p *plan) parents(name string) {
 	for dir := filepath.Dir(name); dir != "/"; dir = filepath.Dir(dir) {
 		if _, ok := p.dirs[dir]; !ok {

@@ -8,14 +8,14 @@ import (
 
 // If the host has only python3, the sandbox gets a python in a directory of its own. If the host
 // has python, that is used.
-func TestBareNames(t *testing.T) {
+func TestLinkBareNames(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files []string
 		links map[string]string // of /usr/bin
 		want  string
 	}{
-		{"numbered alone", []string{"/usr/bin/python3.11"}, map[string]string{"python3": "python3.11"}, "/usr/bin/python3"},
+		{"only the numbered name", []string{"/usr/bin/python3.11"}, map[string]string{"python3": "python3.11"}, "/usr/bin/python3"},
 		{"in /usr/local", []string{"/usr/local/bin/python3"}, nil, "/usr/local/bin/python3"},
 		{"both", []string{"/usr/bin/python3", "/usr/local/bin/python"}, nil, ""},
 		{"none", nil, nil, ""},
@@ -42,7 +42,7 @@ func TestBareNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := p.links["/.crannog/bin/python"]; got != c.want {
-			t.Errorf("%s: python leads to %q, want %q", c.name, got, c.want)
+			t.Errorf("%s: link of python: got %q, want %q", c.name, got, c.want)
 		}
 		dir := filepath.Join(t.TempDir(), "r")
 		if err := os.Mkdir(dir, 0o755); err != nil {

@@ -40,17 +40,17 @@ type revision struct {
 	root string
 	self string // the guest's program if it is this program, or ""
 
-	mu   sync.Mutex
-	seen map[string]glimpse
+	mu    sync.Mutex
+	cache map[string]cachedSum // by path
 	// dirs are the matches of programDirs when the directories of the patterns had the identities
 	// in within.
 	dirs   []string
 	within [5]identity
 }
 
-// glimpse is the cached result for a file or directory with its identity.
-type glimpse struct {
-	was identity
+// cachedSum is the checksum of a file or directory with a certain identity.
+type cachedSum struct {
+	id  identity
 	sum string
 }
 
@@ -67,7 +67,7 @@ func (v *revision) digest() (string, error) {
 	defer v.mu.Unlock()
 	var all []byte
 	add := func(path string, read func(string) (string, error)) error {
-		sum, err := v.glance(path, read)
+		sum, err := v.sumOf(path, read)
 		if err == nil && sum != "" {
 			all = append(append(append(append(all, path...), 0), sum...), '\n')
 		}
@@ -87,7 +87,7 @@ func (v *revision) digest() (string, error) {
 		}
 	}
 	if v.self != "" {
-		if err := add(v.self, func(path string) (string, error) { is, err := identify(path); return is.String(), err }); err != nil {
+		if err := add(v.self, func(path string) (string, error) { id, err := identify(path); return id.String(), err }); err != nil {
 			return "", err
 		}
 	}
@@ -98,11 +98,11 @@ func (v *revision) digest() (string, error) {
 func (v *revision) match() error {
 	var within [5]identity
 	for i, dir := range []string{"/usr", "/usr/lib", "/usr/local", "/usr/local/lib", "/var/lib"} {
-		is, err := identify(filepath.Join(v.root, dir))
+		id, err := identify(filepath.Join(v.root, dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		within[i] = is
+		within[i] = id
 	}
 	if v.dirs != nil && within == v.within {
 		return nil
@@ -119,33 +119,34 @@ func (v *revision) match() error {
 	return nil
 }
 
-// glance returns the checksum of a path, from the cache if the path is unchanged. A missing path
+// sumOf returns the checksum of a path, from the cache if the path is unchanged. A missing path
 // gives "".
-func (v *revision) glance(path string, read func(string) (string, error)) (string, error) {
-	is, err := identify(path)
+func (v *revision) sumOf(path string, read func(string) (string, error)) (string, error) {
+	id, err := identify(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	if g := v.seen[path]; g.was == is {
+	if g := v.cache[path]; g.id == id {
 		return g.sum, nil
 	}
 	sum, err := read(path)
 	if errors.Is(err, fs.ErrPermission) {
-		sum, err = is.String(), nil // as far as this user can read
+		sum, err = id.String(), nil // the content is not readable for this user
 	}
 	if err != nil {
 		return "", err
 	}
-	if v.seen == nil {
-		v.seen = make(map[string]glimpse)
+	if v.cache == nil {
+		v.cache = make(map[string]cachedSum)
 	}
-	v.seen[path] = glimpse{is, sum}
+	v.cache[path] = cachedSum{id, sum}
 	return sum, nil
 }
 
+// identify returns the present identity of a file.
 func identify(path string) (identity, error) {
 	var st syscall.Stat_t
 	if err := syscall.Stat(path, &st); err != nil {
@@ -158,6 +159,7 @@ func (i identity) String() string {
 	return fmt.Sprintf("%d:%d:%d:%d.%09d", i.dev, i.ino, i.size, i.sec, i.nsec)
 }
 
+// readSum returns the checksum of a file's content.
 func readSum(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -185,7 +187,7 @@ func listSum(dir string) (string, error) {
 		}
 		info, err := e.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was removed, so the directory has changed again
+			continue // the file was removed, so the directory has changed again
 		}
 		if err != nil {
 			return "", err

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The revision changes with the programs, in whichever way they change, and with nothing else: it
-// is the same after an upgrade of crannog and in a second call.
+// The revision changes whenever the host's programs change. It does not change with an upgrade of
+// crannog, or in a second call.
 func TestRevisionFollowsPrograms(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
@@ -26,11 +26,11 @@ func TestRevisionFollowsPrograms(t *testing.T) {
 		}
 	}
 	v := &revision{root: root}
-	look := func() string {
+	digest := func() string {
 		t.Helper()
 		got, err := v.digest()
 		if err != nil || got == "" {
-			t.Fatalf("%q, %v", got, err)
+			t.Fatalf("digest: got %q, error %v", got, err)
 		}
 		if fresh, err := (&revision{root: root}).digest(); err != nil || fresh != got {
 			t.Fatalf("another process sees %q, %v; want %q", fresh, err, got)
@@ -41,22 +41,22 @@ func TestRevisionFollowsPrograms(t *testing.T) {
 	write("usr/local/bin/crannog", "1")
 	write("var/lib/dpkg/status", "1")
 	write("home/user/note", "1")
-	before := look()
-	if again := look(); again != before {
-		t.Errorf("a second look: %s, then %s", before, again)
+	before := digest()
+	if again := digest(); again != before {
+		t.Errorf("second digest: got %s, want %s", before, again)
 	}
 	write("usr/local/bin/crannog", "two")
 	write("home/user/note", "two")
-	if got := look(); got != before {
-		t.Error("it changed with a file that is not a program of the sandbox")
+	if got := digest(); got != before {
+		t.Error("the digest changed with a file that is not a program of the sandbox")
 	}
 	// The same list of packages, written again, counts as unchanged.
 	write("var/lib/dpkg/status", "1")
 	if err := os.Chtimes(filepath.Join(root, "var/lib/dpkg/status"), time.Time{}, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if got := look(); got != before {
-		t.Error("it changed with a time alone")
+	if got := digest(); got != before {
+		t.Error("the digest changed with a time alone")
 	}
 	for _, change := range []func(){
 		func() { write("usr/bin/node", "two") },
@@ -65,8 +65,8 @@ func TestRevisionFollowsPrograms(t *testing.T) {
 		func() { write("usr/lib/x86_64-linux-gnu/libc.so.6", "1") },
 	} {
 		change()
-		if got := look(); got == before {
-			t.Error("it did not change with a program")
+		if got := digest(); got == before {
+			t.Error("the digest did not change with a program")
 		} else {
 			before = got
 		}

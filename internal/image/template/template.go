@@ -159,6 +159,7 @@ func (h *Host) materialize(kind string, p *plan) (string, error) {
 	return final, nil
 }
 
+// shortDigest returns the first 16 hexadecimal digits of a digest.
 func shortDigest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])

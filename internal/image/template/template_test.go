@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
+// host returns the templates of this host.
 func host(t *testing.T) *template.Host {
 	t.Helper()
 	self, err := os.Executable()
@@ -39,12 +40,12 @@ func TestResolve(t *testing.T) {
 	}
 	for _, ref := range []sandbox.Reference{{Name: "nope"}, {Name: "base", Tag: "v2"}} {
 		if _, err := h.Resolve(t.Context(), ref); fault.KindOf(err) != fault.NotFound {
-			t.Errorf("%+v: %v", ref, err)
+			t.Errorf("Resolve(%+v): error %v", ref, err)
 		}
 	}
 }
 
-func TestImageHoldsNothingOfTheHostBeyondItsPrograms(t *testing.T) {
+func TestImageShowsOnlyProgramsOfHost(t *testing.T) {
 	image, err := host(t).Image()
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestImageHoldsNothingOfTheHostBeyondItsPrograms(t *testing.T) {
 	}
 }
 
-func TestImageIsMadeOnce(t *testing.T) {
+func TestImageIsCreatedOnce(t *testing.T) {
 	dir := t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
@@ -92,10 +93,10 @@ func TestImageIsMadeOnce(t *testing.T) {
 	}
 	second, err := template.NewHost(dir, self).Image()
 	if err != nil || !second.Equal(first) {
-		t.Errorf("%v and %v, %v", first, second, err)
+		t.Errorf("second Image: got %v, error %v, want %v", second, err, first)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
-		t.Errorf("left: %v %v", entries, err)
+		t.Errorf("template directory: got entries %v, error %v, want one", entries, err)
 	}
 }

@@ -221,8 +221,9 @@ func receiver(typ ast.Expr) string {
 	return ""
 }
 
-// countFields returns the number of fields of an object, or 0 for an object without state. A struct whose fields are all exported is a
-// message or a list of settings and has no state, so it may be as long as what it describes.
+// countFields returns the number of fields of an object, or 0 for an object without state. A struct
+// whose fields are all exported is a message or a list of settings and has no state, so it may be
+// as long as what it describes.
 func countFields(s *ast.StructType) int {
 	fields, hasPrivate := 0, false
 	for _, field := range s.Fields.List {

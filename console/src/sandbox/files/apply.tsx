@@ -24,7 +24,7 @@ export function ApplyDialog({ close }: { close: () => void }) {
     // Exactly the listed changes are applied, or none.
     const done = await unwrap(api.POST("/v1/sandboxes/{id}/apply", { params, body: { ...body, digest: draft.data.digest } }));
     await refresh("changes");
-    toast(`${(done.applied ?? []).length} changes were brought out.`, { tone: "ok" });
+    toast(`${(done.applied ?? []).length} changes were applied.`, { tone: "ok" });
     close();
   });
   const data = draft.data;
@@ -46,7 +46,7 @@ export function ApplyDialog({ close }: { close: () => void }) {
                 <span className="mono quiet">
                   <Inert text={data.rule ?? ""} />
                 </span>
-                {data.effect === "ask" && " Somebody is asked; apply again once they approved."}
+                {data.effect === "ask" && " An approval was requested. Apply again once it is given."}
               </p>
             )}
             <List title="Applied" changes={data.applied} />

@@ -8,7 +8,7 @@ import { DialogFooter, useSubmit } from "../actions";
 import { useRefresh, useSandbox } from "../queries";
 import { useFilters } from "../search";
 import { Files } from "./inside";
-import { above, type FileEntry, joined, type Listings, parentOf, rowsOf, wrongName } from "./tree";
+import { ancestors, type FileEntry, joinPath, type Listings, parentOf, rowsOf, nameError } from "./tree";
 import { TreeView } from "./treeview";
 import { Viewer } from "./viewer";
 
@@ -23,10 +23,10 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
   const files = useMemo(() => new Files(sandbox.id), [sandbox.id]);
   const path = filters.path ?? "";
   const first = sandbox.workspace ? "/workspace" : "/home/user";
-  const [open, setOpen] = useState<ReadonlySet<string>>(() => new Set(path ? above(root, path) : [...above(root, first), first]));
-  const shownDir = useRef(new Set<string>());
+  const [open, setOpen] = useState<ReadonlySet<string>>(() => new Set(path ? ancestors(root, path) : [...ancestors(root, first), first]));
+  const openedDirs = useRef(new Set<string>());
   const [focused, setFocused] = useState(path || first);
-  const [asked, ask] = useState<"directory" | "rename" | "remove" | undefined>();
+  const [dialog, setDialog] = useState<"directory" | "rename" | "remove" | undefined>();
   const [dropping, setDropping] = useState(false);
   const [sending, setSending] = useState(false);
   const [dirty, setDirty] = useState(false);
@@ -46,40 +46,40 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
   const rows = rowsOf(root, listings, open);
   const entry = rows.find((row) => row.path === path);
   const failed = queries.findIndex((query) => query.error);
-  // The address may name a directory: it is opened, and there is no file to show.
-  const settled = listings.has(parentOf(path)) || queries[dirs.indexOf(parentOf(path))]?.isError === true;
-  if (entry?.type === "dir" && !shownDir.current.has(path)) {
-    shownDir.current.add(path);
+  // If the URL names a directory, it is opened, and no file is shown.
+  const parentRead = listings.has(parentOf(path)) || queries[dirs.indexOf(parentOf(path))]?.isError === true;
+  if (entry?.type === "dir" && !openedDirs.current.has(path)) {
+    openedDirs.current.add(path);
     if (!open.has(path)) setOpen(new Set([...open, path]));
   }
-  const at = rows.find((row) => row.path === focused);
-  // New files and directories are created where the focus is.
-  const here = at?.type === "dir" ? at.path : at ? parentOf(at.path) : path ? parentOf(path) : first;
+  const focusedRow = rows.find((row) => row.path === focused);
+  // New files and directories are created in the focused directory.
+  const targetDir = focusedRow?.type === "dir" ? focusedRow.path : focusedRow ? parentOf(focusedRow.path) : path ? parentOf(path) : first;
 
   const toggle = (dir: string) => setOpen((before) => new Set(before.has(dir) ? [...before].filter((one) => one !== dir) : [...before, dir]));
   const choose = (to: string) => {
     if (to !== path) set({ path: to }, true);
   };
-  const changed = () => refresh("files", "changes");
+  const refreshFiles = () => refresh("files", "changes");
 
-  const send = async (list: File[], anyway = false) => {
-    const there = new Set((await files.list(here)).map((one) => one.name));
-    const names = list.map((one) => one.name).filter((name) => there.has(name));
-    if (names.length > 0 && !anyway) return setReplacing({ list, names });
+  const send = async (list: File[], overwrite = false) => {
+    const existing = new Set((await files.list(targetDir)).map((one) => one.name));
+    const names = list.map((one) => one.name).filter((name) => existing.has(name));
+    if (names.length > 0 && !overwrite) return setReplacing({ list, names });
     setSending(true);
     let sent = 0;
     try {
       for (const one of list) {
-        await files.write(joined(here, one.name), one);
+        await files.write(joinPath(targetDir, one.name), one);
         sent++;
       }
-      toast(sent === 1 ? `${inertLine(list[0]?.name ?? "").text} was uploaded to ${here}.` : `${sent} files were uploaded to ${here}.`, { tone: "ok" });
+      toast(sent === 1 ? `${inertLine(list[0]?.name ?? "").text} was uploaded to ${targetDir}.` : `${sent} files were uploaded to ${targetDir}.`, { tone: "ok" });
     } catch (thrown) {
       toast(`${sent} of ${list.length} were uploaded: ${asProblem(thrown).text}`, { tone: "bad" });
     } finally {
       setSending(false);
-      setOpen((before) => new Set([...before, here]));
-      await changed();
+      setOpen((before) => new Set([...before, targetDir]));
+      await refreshFiles();
     }
   };
   const upload = (list: File[]) => {
@@ -104,7 +104,7 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
       >
         <div className="sb-bar">
           <Can scope="operator">
-            <Button icon="upload" busy={sending} title={`To ${inertLine(here).text}`} onClick={() => picker.current?.click()}>
+            <Button icon="upload" busy={sending} title={`To ${inertLine(targetDir).text}`} onClick={() => picker.current?.click()}>
               Upload
             </Button>
             <input
@@ -114,7 +114,7 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
                 event.currentTarget.value = "";
               }}
             />
-            <Button icon="plus" onClick={() => ask("directory")}>
+            <Button icon="plus" onClick={() => setDialog("directory")}>
               New directory
             </Button>
           </Can>
@@ -124,42 +124,42 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
         <p className="quiet sb-here">
           {dropping ? "Drop to upload to " : "In "}
           <span className="mono">
-            <Inert text={here} />
+            <Inert text={targetDir} />
           </span>
         </p>
         {failed >= 0 && <Problem error={queries[failed]?.error} retry={() => void queries[failed]?.refetch()} />}
         <TreeView rows={rows} selected={path} focused={focused} onFocus={setFocused} onToggle={toggle} onChoose={(node) => choose(node.path)} />
       </section>
       <div className="sb-main">
-        {path && entry?.type !== "dir" && (entry || settled) ? (
-          <Viewer key={path} files={files} path={path} entry={entry} rename={() => ask("rename")} remove={() => ask("remove")} onDirty={setDirty} />
+        {path && entry?.type !== "dir" && (entry || parentRead) ? (
+          <Viewer key={path} files={files} path={path} entry={entry} rename={() => setDialog("rename")} remove={() => setDialog("remove")} onDirty={setDirty} />
         ) : (
           <Empty title="Choose a file">Files can be dropped on the tree to upload them.</Empty>
         )}
       </div>
-      <NewName
-        open={asked === "directory"} onOpenChange={() => ask(undefined)} title="New directory" action="Create directory" where={here} from=""
+      <NameDialog
+        open={dialog === "directory"} onOpenChange={() => setDialog(undefined)} title="New directory" action="Create directory" where={targetDir} from=""
         onName={async (name) => {
-          await files.makeDirectory(joined(here, name));
-          setOpen((before) => new Set([...before, here]));
-          await changed();
+          await files.makeDirectory(joinPath(targetDir, name));
+          setOpen((before) => new Set([...before, targetDir]));
+          await refreshFiles();
         }}
       />
-      <NewName
-        open={asked === "rename"} onOpenChange={() => ask(undefined)} title="Rename" action="Rename" where={parentOf(path)} from={path.slice(path.lastIndexOf("/") + 1)}
+      <NameDialog
+        open={dialog === "rename"} onOpenChange={() => setDialog(undefined)} title="Rename" action="Rename" where={parentOf(path)} from={path.slice(path.lastIndexOf("/") + 1)}
         onName={async (name) => {
-          const to = joined(parentOf(path), name);
+          const to = joinPath(parentOf(path), name);
           if ((await files.list(parentOf(path))).some((one: FileEntry) => one.path === to)) throw new Error("A file or directory of this name exists already.");
           await files.move(path, to);
-          await changed();
+          await refreshFiles();
           set({ path: to });
         }}
       />
       <Confirm
-        open={asked === "remove"} onOpenChange={() => ask(undefined)} title="Delete this file?" action="Delete" danger what={`${inertLine(path).text} is removed inside the sandbox.`}
+        open={dialog === "remove"} onOpenChange={() => setDialog(undefined)} title="Delete this file?" action="Delete" danger what={`${inertLine(path).text} is removed inside the sandbox.`}
         onConfirm={async () => {
           await files.remove(path);
-          await changed();
+          await refreshFiles();
           set({ path: undefined });
         }}
       />
@@ -169,14 +169,14 @@ export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void })
       />
       <Confirm
         open={replacing !== undefined} onOpenChange={() => setReplacing(undefined)} title="Replace files?" action="Replace" danger
-        what={`In ${inertLine(here).text} there is already: ${inertLine((replacing?.names ?? []).join(", ")).text}`}
+        what={`In ${inertLine(targetDir).text} these files exist already: ${inertLine((replacing?.names ?? []).join(", ")).text}`}
         onConfirm={() => send(replacing?.list ?? [], true)}
       />
     </div>
   );
 }
 
-interface NewNameProps {
+interface NameDialogProps {
   open: boolean;
   onOpenChange: () => void;
   title: string;
@@ -186,7 +186,7 @@ interface NewNameProps {
   onName: (name: string) => Promise<void>;
 }
 
-function NewName({ open, onOpenChange, title, action, where, from, onName }: NewNameProps) {
+function NameDialog({ open, onOpenChange, title, action, where, from, onName }: NameDialogProps) {
   return (
     <Dialog open={open} onOpenChange={onOpenChange} title={title}>
       {open && <NameForm action={action} where={where} from={from} onName={onName} close={onOpenChange} />}
@@ -194,22 +194,22 @@ function NewName({ open, onOpenChange, title, action, where, from, onName }: New
   );
 }
 
-function NameForm({ action, where, from, onName, close }: Pick<NewNameProps, "action" | "where" | "from" | "onName"> & { close: () => void }) {
+function NameForm({ action, where, from, onName, close }: Pick<NameDialogProps, "action" | "where" | "from" | "onName"> & { close: () => void }) {
   const [name, setName] = useState(from);
-  const wrong = wrongName(name);
+  const invalid = nameError(name);
   const submission = useSubmit(async () => {
-    if (wrong) throw new Error(wrong);
+    if (invalid) throw new Error(invalid);
     await onName(name);
     close();
   });
   return (
     <form className="sb-form" onSubmit={submission.submit}>
-      <Field label="Name" hint={<>In {inertLine(where).text}</>} error={name !== "" && wrong ? wrong : undefined}>
+      <Field label="Name" hint={<>In {inertLine(where).text}</>} error={name !== "" && invalid ? invalid : undefined}>
         <input type="text" value={name} autoFocus onChange={(event) => setName(event.currentTarget.value)} />
       </Field>
       {submission.error !== undefined && <Problem error={submission.error} />}
       <footer className="sb-form-foot">
-        <DialogFooter cancel={close} action={action} busy={submission.busy} run={submission.run} disabled={wrong !== ""} />
+        <DialogFooter cancel={close} action={action} busy={submission.busy} run={submission.run} disabled={invalid !== ""} />
       </footer>
     </form>
   );

@@ -12,8 +12,8 @@ import { DiffText } from "./diff";
 
 type Change = Schemas["Change"];
 
-const flagWords: Record<string, string> = {
-  protected: "protected", runs_by_itself: "runs by itself", link_out: "leads out", setuid: "setuid", special: "special file", conflict: "conflict", too_large: "too large",
+const flagLabels: Record<string, string> = {
+  protected: "protected", runs_by_itself: "runs by itself", link_out: "leads outside", setuid: "setuid", special: "special file", conflict: "conflict", too_large: "too large",
 };
 
 /** The changes since the start, or since a snapshot. */
@@ -22,7 +22,7 @@ export function Changes() {
   const can = useCan("operator");
   const [filters, set] = useFilters();
   const [dir, setDir] = useState(filters.dir ?? "");
-  const [applying, apply] = useState(false);
+  const [applying, setApplying] = useState(false);
   const since = filters.since ?? "start";
   const query = { since, text: true, ...(filters.dir ? { dir: filters.dir } : {}) };
   const changes = useQuery({
@@ -41,8 +41,8 @@ export function Changes() {
   ];
   const flagged = all.some((one) => (one.flags ?? []).length > 0);
   const download = async (kind: "tar" | "patch", withFlagged: boolean) => {
-    // The listed changes are exactly those that are applied. If some stay inside, the digest
-    // differs from the one that was shown.
+    // With the digest, the server exports exactly the listed changes or none. If flagged files are
+    // left out, the digest of the list does not fit.
     const exact = changes.data && (withFlagged || !flagged) ? { digest: changes.data.digest } : {};
     const search = new URLSearchParams({ format: kind, since, ...(filters.dir ? { dir: filters.dir } : {}), ...exact, ...(withFlagged ? { protected: "true" } : {}) });
     const response = await fetch(`${base}/v1/sandboxes/${encodeURIComponent(sandbox.id)}/export?${search}`, { credentials: "same-origin" });
@@ -55,7 +55,7 @@ export function Changes() {
     setTimeout(() => URL.revokeObjectURL(url), 10_000);
     return undefined;
   };
-  const keep = (kind: "tar" | "patch", withFlagged = false) => {
+  const save = (kind: "tar" | "patch", withFlagged = false) => {
     download(kind, withFlagged).catch((thrown: unknown) => toast(`${asProblem(thrown).text} ${asProblem(thrown).hint}`.trim(), { tone: "bad" }));
   };
   return (
@@ -88,18 +88,18 @@ export function Changes() {
               }
               head={flagged && <span className="quiet">Flagged files are not included by default</span>}
               items={[
-                { label: "As a patch", onSelect: () => keep("patch") },
-                { label: "As a tar", onSelect: () => keep("tar") },
+                { label: "As a patch", onSelect: () => save("patch") },
+                { label: "As a tar", onSelect: () => save("tar") },
                 ...(flagged
                   ? [
-                      { label: "As a patch, with flagged files", danger: true, onSelect: () => keep("patch", true) },
-                      { label: "As a tar, with flagged files", danger: true, onSelect: () => keep("tar", true) },
+                      { label: "As a patch, with flagged files", danger: true, onSelect: () => save("patch", true) },
+                      { label: "As a tar, with flagged files", danger: true, onSelect: () => save("tar", true) },
                     ]
                   : []),
               ]}
             />
             {sandbox.workspace && since === "start" && !filters.dir && (
-              <Button variant="primary" onClick={() => apply(true)}>
+              <Button variant="primary" onClick={() => setApplying(true)}>
                 Apply
               </Button>
             )}
@@ -129,19 +129,19 @@ export function Changes() {
           <div className="sb-split">
             <ul className="sb-side sb-picks" aria-label="Changed files">
               {all.slice(0, 2000).map((one) => (
-                <Pick key={one.path} change={one} current={one === current} choose={() => set({ path: one.path })} />
+                <ChangeItem key={one.path} change={one} current={one === current} choose={() => set({ path: one.path })} />
               ))}
             </ul>
-            <div className="sb-main">{current && <One change={current} />}</div>
+            <div className="sb-main">{current && <ChangeView change={current} />}</div>
           </div>
         </>
       )}
-      {applying && <ApplyDialog close={() => apply(false)} />}
+      {applying && <ApplyDialog close={() => setApplying(false)} />}
     </div>
   );
 }
 
-function Pick({ change, current, choose }: { change: Change; current: boolean; choose: () => void }) {
+function ChangeItem({ change, current, choose }: { change: Change; current: boolean; choose: () => void }) {
   return (
     <li>
       <button type="button" aria-current={current || undefined} onClick={choose}>
@@ -175,14 +175,14 @@ export function Flags({ flags }: { flags: string[] | null | undefined }) {
     <span className="sb-flags">
       {flags.map((flag) => (
         <Badge key={flag} tone="warn" icon="alert">
-          {flagWords[flag] ?? flag}
+          {flagLabels[flag] ?? flag}
         </Badge>
       ))}
     </span>
   );
 }
 
-function One({ change }: { change: Change }) {
+function ChangeView({ change }: { change: Change }) {
   return (
     <section aria-label="Change">
       <div className="sb-bar">

@@ -2,26 +2,26 @@ import { useMemo, useState } from "react";
 import { Button, Inert, inertLine } from "../../parts";
 import { type Hunk, type Line, parseUnified } from "./unified";
 
-/** The number of lines that are drawn without a click. */
+/** The number of lines that are shown before the user asks for all. */
 const limit = 1500;
 
 const signs: Record<Line["kind"], string> = { added: "+", removed: "−", same: " ", note: "" };
-const words: Record<Line["kind"], string> = { added: "added: ", removed: "removed: ", same: "", note: "" };
+const labels: Record<Line["kind"], string> = { added: "added: ", removed: "removed: ", same: "", note: "" };
 
 /** A unified diff with line numbers. */
 export function DiffText({ text, path }: { text: string; path: string }) {
   const hunks = useMemo(() => parseUnified(text), [text]);
   const [all, setAll] = useState(false);
   const total = hunks.reduce((n, hunk) => n + hunk.lines.length, 0);
-  let left = all ? Infinity : limit;
+  let remaining = all ? Infinity : limit;
   return (
     <div className="sb-diff-frame" tabIndex={0} role="region" aria-label={`Diff of ${inertLine(path).text}`}>
       <table className="sb-diff">
         <tbody>
           {hunks.map((hunk, i) => {
-            const lines = hunk.lines.slice(0, Math.max(0, left));
-            left -= lines.length;
-            return lines.length > 0 ? <Part key={i} hunk={hunk} lines={lines} /> : null;
+            const lines = hunk.lines.slice(0, Math.max(0, remaining));
+            remaining -= lines.length;
+            return lines.length > 0 ? <HunkRows key={i} hunk={hunk} lines={lines} /> : null;
           })}
         </tbody>
       </table>
@@ -30,7 +30,7 @@ export function DiffText({ text, path }: { text: string; path: string }) {
   );
 }
 
-function Part({ hunk, lines }: { hunk: Hunk; lines: Line[] }) {
+function HunkRows({ hunk, lines }: { hunk: Hunk; lines: Line[] }) {
   return (
     <>
       <tr className="sb-hunk">
@@ -44,7 +44,7 @@ function Part({ hunk, lines }: { hunk: Hunk; lines: Line[] }) {
           <td className="sb-no">{line.after}</td>
           <td className="sb-sign">
             <span aria-hidden="true">{signs[line.kind]}</span>
-            <span className="sb-hidden">{words[line.kind]}</span>
+            <span className="sb-hidden">{labels[line.kind]}</span>
           </td>
           <td className="sb-code">
             <Inert text={line.text.replaceAll("\t", "    ")} />

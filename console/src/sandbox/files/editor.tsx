@@ -8,15 +8,15 @@ export interface EditorProps {
   text: string;
   label: string;
   writable: boolean;
-  /** Returns the current text. */
+  /** Is set to the editor, from which the current text can be read. */
   view: RefObject<EditorView | null>;
   onChange: (changed: boolean) => void;
   onSave: () => void;
 }
 
-// Invisible characters are shown as signs: marks that change the reading order, and characters
-// without width, hide what a line really means.
-const special = /[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028\u2029\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
+// These invisible characters are shown as symbols: marks that change the reading direction, and
+// characters without width, can hide what a line means.
+const invisible = /[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028\u2029\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
 
 const editorTheme = EditorView.theme({
   "&": { height: "100%", backgroundColor: "var(--bg-sunken)", color: "var(--text)" },
@@ -36,31 +36,32 @@ const editorTheme = EditorView.theme({
 /** The text of a file, read-only or editable. */
 export function Editor({ text, label, writable, view, onChange, onSave }: EditorProps) {
   const box = useRef<HTMLDivElement>(null);
-  const calls = useRef({ onChange, onSave });
-  calls.current = { onChange, onSave };
+  const callbacks = useRef({ onChange, onSave });
+  callbacks.current = { onChange, onSave };
   useEffect(() => {
     if (!box.current) return;
-    // Only one kind of line end is treated as one, so that the others are saved unchanged.
-    const ends = /\r\n/.test(text) && !/(^|[^\r])\n/.test(text) ? "\r\n" : "\n";
+    // Only one kind of line ending separates lines. The others stay in the text, so that they are
+    // saved unchanged.
+    const lineEnding = /\r\n/.test(text) && !/(^|[^\r])\n/.test(text) ? "\r\n" : "\n";
     const state = EditorState.create({
       doc: text,
       extensions: [
-        EditorState.lineSeparator.of(ends), EditorState.readOnly.of(!writable), lineNumbers(), history(), search({ top: true }), highlightSelectionMatches(), editorTheme,
-        highlightSpecialChars({ addSpecialChars: special }), EditorView.lineWrapping,
+        EditorState.lineSeparator.of(lineEnding), EditorState.readOnly.of(!writable), lineNumbers(), history(), search({ top: true }), highlightSelectionMatches(), editorTheme,
+        highlightSpecialChars({ addSpecialChars: invisible }), EditorView.lineWrapping,
         EditorView.contentAttributes.of({ "aria-label": label, ...(writable ? {} : { "aria-readonly": "true", tabindex: "0" }) }),
         // Tab leaves the editor, as in every other field.
-        keymap.of([{ key: "Mod-s", preventDefault: true, run: () => (calls.current.onSave(), true) }, ...defaultKeymap, ...historyKeymap, ...searchKeymap]),
+        keymap.of([{ key: "Mod-s", preventDefault: true, run: () => (callbacks.current.onSave(), true) }, ...defaultKeymap, ...historyKeymap, ...searchKeymap]),
         EditorView.updateListener.of((update) => {
-          if (update.docChanged) calls.current.onChange(!update.state.doc.eq(state.doc));
+          if (update.docChanged) callbacks.current.onChange(!update.state.doc.eq(state.doc));
         }),
       ],
     });
-    const made = new EditorView({ state, parent: box.current });
-    view.current = made;
-    if (writable) made.focus();
+    const editor = new EditorView({ state, parent: box.current });
+    view.current = editor;
+    if (writable) editor.focus();
     return () => {
       view.current = null;
-      made.destroy();
+      editor.destroy();
     };
   }, [text, label, writable, view]);
   return <div className="sb-editor" ref={box} />;

@@ -3,7 +3,7 @@ import { inside } from "../queries";
 import { maxImage } from "./filetype";
 import type { FileEntry } from "./tree";
 
-/** The files of one sandbox, over the console's paths. */
+/** Reads and changes the files of a sandbox through the console's own paths. */
 export class Files {
   readonly #id: string;
 
@@ -16,7 +16,7 @@ export class Files {
     return list.entries ?? [];
   }
 
-  /** The first bytes of a file, as many as the page can show. */
+  /** Reads the first bytes of a file, as many as the page can show. */
   async read(path: string, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
     const response = await fetch(this.url(path), { credentials: "same-origin", ...(signal ? { signal } : {}) });
     if (!response.ok || !response.body) return read<never>(response);

@@ -26,7 +26,7 @@ it.each(["stopped", "paused"])("keeps unsaved text when the sandbox is %s", asyn
   const { rerender } = render(tab("running"));
   await userEvent.click(screen.getByRole("button", { name: "write" }));
   rerender(tab(state));
-  expect(screen.getByRole("alert").textContent).toContain(`It is ${state}`);
+  expect(screen.getByRole("alert").textContent).toContain(`The sandbox is ${state}`);
   await userEvent.click(screen.getByRole("button", { name: "discard" }));
   expect(screen.queryByRole("alert")).toBeNull();
   expect(screen.queryByRole("button", { name: "write" })).toBeNull();

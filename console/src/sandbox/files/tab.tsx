@@ -14,7 +14,7 @@ export function FilesTab() {
   const view = filters.view ?? (hasEnded(sandbox) && !unsaved ? "changes" : "browse");
   return (
     <Tabs.Root value={view} activationMode="manual" onValueChange={(to) => set({ view: to === "changes" ? "changes" : undefined, path: undefined }, true)} className="sb-tab sb-tab-fill">
-      <Tabs.List className="sb-sub" aria-label="Of the files">
+      <Tabs.List className="sb-sub" aria-label="Files and changes">
         <Tabs.Trigger value="browse" disabled={hasEnded(sandbox)}>
           Browse
         </Tabs.Trigger>
@@ -27,7 +27,7 @@ export function FilesTab() {
           <>
             {unsaved && !isLive(sandbox) && (
               <p className="sb-note" role="alert">
-                It is {sandbox.state}: what was edited here cannot be saved now, and can be copied.
+                The sandbox is {sandbox.state}: the edited text cannot be saved now, but it can be copied.
               </p>
             )}
             {/* Unsaved text stays when the sandbox ends. */}

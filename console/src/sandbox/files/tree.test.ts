@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { above, joined, keyed, parentOf, rowsOf, wrongName, type FileEntry } from "./tree";
+import { ancestors, joinPath, keyAction, parentOf, rowsOf, nameError, type FileEntry } from "./tree";
 
 const entry = (path: string, type: FileEntry["type"] = "file"): FileEntry => ({ name: path.slice(path.lastIndexOf("/") + 1), path, type, size: 1 });
 const listings = new Map<string, FileEntry[]>([
@@ -26,28 +26,28 @@ describe("rowsOf", () => {
   });
 });
 
-describe("keyed", () => {
+describe("keyAction", () => {
   const rows = rowsOf("/", listings, new Set(["/a"]));
   it("moves, opens, closes and chooses", () => {
-    expect(keyed("ArrowDown", rows, "/a")).toEqual({ to: "/a/x" });
-    expect(keyed("ArrowUp", rows, "/a")).toEqual({ to: "/a" });
-    expect(keyed("ArrowRight", rows, "/a")).toEqual({ to: "/a/x" });
-    expect(keyed("ArrowRight", rows, "/b")).toEqual({ toggle: "/b" });
-    expect(keyed("ArrowLeft", rows, "/a/x")).toEqual({ to: "/a" });
-    expect(keyed("ArrowLeft", rows, "/a")).toEqual({ toggle: "/a" });
-    expect(keyed("Enter", rows, "/a/x")).toEqual({ choose: "/a/x" });
-    expect(keyed("End", rows, "/a")).toEqual({ to: "/z.txt" });
-    expect(keyed("x", rows, "/a")).toEqual({});
-    expect(keyed("ArrowDown", rows, "/gone")).toEqual({ to: "/a" });
+    expect(keyAction("ArrowDown", rows, "/a")).toEqual({ to: "/a/x" });
+    expect(keyAction("ArrowUp", rows, "/a")).toEqual({ to: "/a" });
+    expect(keyAction("ArrowRight", rows, "/a")).toEqual({ to: "/a/x" });
+    expect(keyAction("ArrowRight", rows, "/b")).toEqual({ toggle: "/b" });
+    expect(keyAction("ArrowLeft", rows, "/a/x")).toEqual({ to: "/a" });
+    expect(keyAction("ArrowLeft", rows, "/a")).toEqual({ toggle: "/a" });
+    expect(keyAction("Enter", rows, "/a/x")).toEqual({ choose: "/a/x" });
+    expect(keyAction("End", rows, "/a")).toEqual({ to: "/z.txt" });
+    expect(keyAction("x", rows, "/a")).toEqual({});
+    expect(keyAction("ArrowDown", rows, "/gone")).toEqual({ to: "/a" });
   });
 });
 
 describe("paths", () => {
   it("are split and joined", () => {
     expect([parentOf("/a/b"), parentOf("/a"), parentOf("/")]).toEqual(["/a", "/", "/"]);
-    expect([joined("/", "a"), joined("/a", "b")]).toEqual(["/a", "/a/b"]);
-    expect(above("/", "/a/b/c")).toEqual(["/a", "/a/b"]);
-    expect(above("/home", "/etc/passwd")).toEqual([]);
-    expect(["", "..", "a/b", "x".repeat(256), "ok"].map((n) => wrongName(n) !== "")).toEqual([true, true, true, true, false]);
+    expect([joinPath("/", "a"), joinPath("/a", "b")]).toEqual(["/a", "/a/b"]);
+    expect(ancestors("/", "/a/b/c")).toEqual(["/a", "/a/b"]);
+    expect(ancestors("/home", "/etc/passwd")).toEqual([]);
+    expect(["", "..", "a/b", "x".repeat(256), "ok"].map((n) => nameError(n) !== "")).toEqual([true, true, true, true, false]);
   });
 });

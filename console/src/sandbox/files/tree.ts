@@ -24,11 +24,11 @@ export type Listings = ReadonlyMap<string, readonly FileEntry[]>;
 export function rowsOf(root: string, listings: Listings, open: ReadonlySet<string>): Node[] {
   const out: Node[] = [];
   const add = (dir: string, level: number) => {
-    const entries = [...(listings.get(dir) ?? [])].sort(order);
+    const entries = [...(listings.get(dir) ?? [])].sort(compareEntries);
     entries.forEach((entry, i) => {
       const isOpen = entry.type === "dir" && open.has(entry.path);
       out.push({ ...entry, level, open: isOpen, loading: isOpen && !listings.has(entry.path), index: i + 1, siblings: entries.length });
-      // A directory below itself would be an error of the server. The recursion ends here.
+      // The depth is limited, in case the server reports a directory below itself.
       if (isOpen && level < 64) add(entry.path, level + 1);
     });
   };
@@ -36,13 +36,16 @@ export function rowsOf(root: string, listings: Listings, open: ReadonlySet<strin
   return out;
 }
 
-function order(a: FileEntry, b: FileEntry): number {
+function compareEntries(a: FileEntry, b: FileEntry): number {
   if ((a.type === "dir") !== (b.type === "dir")) return a.type === "dir" ? -1 : 1;
   return a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
 }
 
-/** The effect of a key in a tree: the row to move to, and what it opens or closes. */
-export function keyed(key: string, rows: readonly Node[], at: string): { to?: string; toggle?: string; choose?: string } {
+/**
+ * The effect of a key in a tree: the row to move to, the directory to open or close, or the row to
+ * choose.
+ */
+export function keyAction(key: string, rows: readonly Node[], at: string): { to?: string; toggle?: string; choose?: string } {
   const i = rows.findIndex((row) => row.path === at);
   const row = rows[i];
   const path = (n: number) => {
@@ -78,21 +81,21 @@ export function parentOf(path: string): string {
   return at <= 0 ? "/" : path.slice(0, at);
 }
 
-export function joined(dir: string, name: string): string {
+export function joinPath(dir: string, name: string): string {
   return dir.endsWith("/") ? dir + name : `${dir}/${name}`;
 }
 
 /** The directories above a path, from the top. */
-export function above(root: string, path: string): string[] {
+export function ancestors(root: string, path: string): string[] {
   const out: string[] = [];
   for (let dir = parentOf(path); dir.length > root.length && dir.startsWith(root); dir = parentOf(dir)) out.unshift(dir);
   return out;
 }
 
-/** Why a name for a new file or directory is not valid, or nothing. */
-export function wrongName(name: string): string {
-  if (name === "" || name === "." || name === "..") return "Give it a name.";
-  if (name.includes("/") || name.includes("\0")) return "A name has no slash in it.";
+/** Returns why a name for a new file or directory is invalid, or an empty text. */
+export function nameError(name: string): string {
+  if (name === "" || name === "." || name === "..") return "Enter a name.";
+  if (name.includes("/") || name.includes("\0")) return "A name must not contain a slash.";
   if (new TextEncoder().encode(name).length > 255) return "The name is too long.";
   return "";
 }

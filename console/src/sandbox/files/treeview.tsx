@@ -1,7 +1,7 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type KeyboardEvent, useEffect, useRef } from "react";
 import { format, Icon, type IconName, Inert } from "../../parts";
-import { keyed, type Node } from "./tree";
+import { keyAction, type Node } from "./tree";
 
 const icons: Record<Node["type"], IconName> = { dir: "folder", file: "file", symlink: "link", other: "question" };
 
@@ -17,20 +17,20 @@ export interface TreeProps {
 /** A tree of files and directories, with the usual keys: arrows, Enter and Space. */
 export function TreeView({ rows, selected, focused, onFocus, onToggle, onChoose }: TreeProps) {
   const frame = useRef<HTMLDivElement>(null);
-  const moved = useRef(false);
-  const lines = useVirtualizer({ count: rows.length, getScrollElement: () => frame.current, estimateSize: () => 26, overscan: 20, getItemKey: (i) => rows[i]?.path ?? i });
+  const movedByKey = useRef(false);
+  const virtualizer = useVirtualizer({ count: rows.length, getScrollElement: () => frame.current, estimateSize: () => 26, overscan: 20, getItemKey: (i) => rows[i]?.path ?? i });
   const at = rows.findIndex((row) => row.path === focused);
   useEffect(() => {
-    if (!moved.current || at < 0) return;
-    moved.current = false;
-    lines.scrollToIndex(at);
+    if (!movedByKey.current || at < 0) return;
+    movedByKey.current = false;
+    virtualizer.scrollToIndex(at);
     requestAnimationFrame(() => frame.current?.querySelector<HTMLElement>('[tabindex="0"]')?.focus());
-  }, [at, lines]);
+  }, [at, virtualizer]);
   const key = (event: KeyboardEvent) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const what = keyed(event.key, rows, focused);
+    const what = keyAction(event.key, rows, focused);
     if (what.to !== undefined) {
-      moved.current = true;
+      movedByKey.current = true;
       onFocus(what.to);
     } else if (what.toggle !== undefined) {
       onToggle(what.toggle);
@@ -43,8 +43,8 @@ export function TreeView({ rows, selected, focused, onFocus, onToggle, onChoose 
   const anchor = at < 0 ? rows[0]?.path : focused;
   return (
     <div ref={frame} className="sb-tree" onKeyDown={key}>
-      <div role="tree" aria-label="Files" style={{ height: lines.getTotalSize(), position: "relative" }}>
-        {lines.getVirtualItems().map((one) => {
+      <div role="tree" aria-label="Files" style={{ height: virtualizer.getTotalSize(), position: "relative" }}>
+        {virtualizer.getVirtualItems().map((one) => {
           const row = rows[one.index];
           if (!row) return null;
           return (

@@ -52,22 +52,22 @@ describe("a file", () => {
       </SandboxContext>
     </QueryClientProvider>
   );
-  let again: () => void;
+  let reread: () => void;
   const show = async () => {
     const shown = render(page());
-    again = () => shown.rerender(page());
+    reread = () => shown.rerender(page());
     await screen.findByText(/^reads /);
   };
   const click = (name: string) => userEvent.click(screen.getByRole("button", { name }));
 
-  it("is never written while it is only viewed, whatever key is pressed", async () => {
+  it("is never written while it is only viewed, even with the shortcut", async () => {
     inside.text = "x".repeat((1 << 20) + 5);
     await show();
     await click("Ctrl-S");
     expect(written).toEqual([]);
   });
 
-  it("is saved by the key once it was edited", async () => {
+  it("is saved by the shortcut once it was edited", async () => {
     await show();
     await click("Edit");
     await click("Ctrl-S");
@@ -85,7 +85,7 @@ describe("a file", () => {
     inside = { text: "two", at: "second" };
     // The stream is connected again: everything is read again, including the tree.
     await act(() => queries.invalidateQueries());
-    again();
+    reread();
     expect(screen.getByText("edits one")).toBeDefined();
     await click("Ctrl-S");
     expect(await screen.findByRole("alertdialog", { name: "The file has changed" })).toBeDefined();

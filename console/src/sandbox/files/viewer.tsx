@@ -30,11 +30,11 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
   const [editing, edit] = useState(false);
   const [dirty, setDirty] = useState(false);
   const [busy, setBusy] = useState(false);
-  const [clash, setClash] = useState(false);
+  const [conflict, setConflict] = useState(false);
   const file = useQuery({
     queryKey: ["file", sandbox.id, path],
     queryFn: async ({ signal }) => {
-      // The version is read before the content: a write after that is a conflict.
+      // The version is read before the content, so that a write in between is a conflict.
       const seen = (await files.list(parentOf(path), signal)).find((one) => one.path === path);
       const bytes = await files.read(path, signal);
       return { bytes, seen, shown: shownAs(bytes) };
@@ -47,8 +47,8 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
 
   const save = async (anyway: boolean) => {
     const editor = view.current;
-    // Viewers have the key for saving too. The shown part of a long file is only its beginning, and
-    // saving that would delete the rest.
+    // The read-only view has the shortcut for saving too. It shows only the beginning of a long
+    // file, and saving that would delete the rest.
     if (!editor || busy || !editing || !dirty) return;
     setBusy(true);
     try {
@@ -56,7 +56,7 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
       // A program may have written the file since, and saving would undo that.
       const seen = file.data?.seen;
       if (!anyway && now && (now.modified_at !== seen?.modified_at || now.size !== seen?.size)) {
-        setClash(true);
+        setConflict(true);
         return;
       }
       await files.write(path, new TextEncoder().encode(editor.state.sliceDoc()));
@@ -117,7 +117,7 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
         )}
       </div>
       {!can ? (
-        <Empty title="A viewer sees names and no contents">Reading a file takes data out of the sandbox, which requires the scope operator.</Empty>
+        <Empty title="Viewers see only the names of files">Reading a file takes data out of the sandbox, which requires the scope operator.</Empty>
       ) : file.isPending ? (
         <Loading what="Reading the file" />
       ) : !file.data || !shown ? (
@@ -140,7 +140,7 @@ export function Viewer({ files, path, entry, rename, remove, onDirty }: ViewerPr
         </>
       )}
       <Confirm
-        open={clash} onOpenChange={setClash} title="The file has changed" action="Save anyway" danger
+        open={conflict} onOpenChange={setConflict} title="The file has changed" action="Save anyway" danger
         what="A program inside wrote this file after you opened it. Saving discards what it wrote."
         onConfirm={() => save(true)}
       />
@@ -152,10 +152,10 @@ function ImageView({ bytes, type, path }: { bytes: Uint8Array<ArrayBuffer>; type
   const [url, setURL] = useState("");
   const [broken, setBroken] = useState(false);
   useEffect(() => {
-    const made = URL.createObjectURL(new Blob([bytes], { type }));
-    setURL(made);
-    return () => URL.revokeObjectURL(made);
+    const created = URL.createObjectURL(new Blob([bytes], { type }));
+    setURL(created);
+    return () => URL.revokeObjectURL(created);
   }, [bytes, type]);
   if (broken) return <Empty title="This image cannot be shown" />;
-  return <div className="sb-picture">{url && <img src={url} alt={`ImageView in ${inertLine(path).text}`} onError={() => setBroken(true)} />}</div>;
+  return <div className="sb-picture">{url && <img src={url} alt={`Image in ${inertLine(path).text}`} onError={() => setBroken(true)} />}</div>;
 }

@@ -1,6 +1,6 @@
 /**
- * Reads fields of an entry's data. A sandbox chose or could change the data: a field of an
- * unexpected type counts as absent, and no text is treated as markup.
+ * The data of an entry. A sandbox chose or could change it, so the functions below treat a field of
+ * an unexpected type as absent, and text is never treated as markup.
  */
 export type Data = Readonly<Record<string, unknown>>;
 

@@ -8,10 +8,10 @@ import { useEntries, useFlows, useLiveState } from "../../live";
 const limit = 2000;
 
 /**
- * Reads again what may have been missed: between reading and listening, after a gap, or after a
- * break.
+ * Reloads a list when events may have been missed: between the first reading and the start of the
+ * stream, after a gap, or after a lost connection.
  */
-function useCaughtUp(key: string, id: string, gap: string | null) {
+function useReloadOfMissed(key: string, id: string, gap: string | null) {
   const client = useQueryClient();
   const state = useLiveState();
   useEffect(() => {
@@ -23,7 +23,7 @@ function useCaughtUp(key: string, id: string, gap: string | null) {
 /** The newest entries of a sandbox, with live ones added. */
 export function useEntryLog(id: string) {
   const live = useEntries(id, { limit });
-  useCaughtUp("entries", id, live.gap);
+  useReloadOfMissed("entries", id, live.gap);
   const past = useQuery({
     queryKey: ["entries", id],
     queryFn: async () => {
@@ -50,7 +50,7 @@ interface FlowList {
 /** The requests of a sandbox, with live ones added. */
 export function useTraffic(id: string) {
   const live = useFlows(id, { limit });
-  useCaughtUp("flows", id, live.gap);
+  useReloadOfMissed("flows", id, live.gap);
   const past = useQuery({
     queryKey: ["flows", id],
     queryFn: ({ signal }) => call<FlowList>("GET", `/v1/sandboxes/${encodeURIComponent(id)}/network/log`, undefined, signal),

@@ -21,11 +21,11 @@ export function LiveTab() {
   const [filters, set] = useFilters();
   const state = useLiveState();
   const wide = useWide("(min-width: 1280px)");
-  const only = useMemo(() => (filters.show ? (filters.show.split(",") as Kind[]) : []), [filters.show]);
+  const shownKinds = useMemo(() => (filters.show ? (filters.show.split(",") as Kind[]) : []), [filters.show]);
   const all = useMemo(() => merge(log.entries, log.paused ? [] : flows), [log.entries, log.paused, flows]);
-  const items = useMemo(() => filtered(all, only, filters.programs === true), [all, only, filters.programs]);
+  const items = useMemo(() => filtered(all, shownKinds, filters.programs === true), [all, shownKinds, filters.programs]);
   const toggle = (kind: Kind) => {
-    const next = only.includes(kind) ? only.filter((one) => one !== kind) : [...only, kind];
+    const next = shownKinds.includes(kind) ? shownKinds.filter((one) => one !== kind) : [...shownKinds, kind];
     set({ show: next.length === 0 || next.length === kinds.length ? undefined : next.join(",") });
   };
   return (
@@ -34,7 +34,7 @@ export function LiveTab() {
         <div className="sb-bar">
           <div className="sb-chips" role="group" aria-label="Show">
             {kinds.map((kind) => (
-              <button key={kind} type="button" className="sb-chip" aria-pressed={only.includes(kind)} onClick={() => toggle(kind)}>
+              <button key={kind} type="button" className="sb-chip" aria-pressed={shownKinds.includes(kind)} onClick={() => toggle(kind)}>
                 <Icon name={icons[kind]} size={13} />
                 {kind}
               </button>
@@ -54,7 +54,7 @@ export function LiveTab() {
         ) : (
           <Lines
             items={items} keyOf={(item) => item.key} label="Activity" height={31} follow
-            empty={<Empty title="Nothing yet">{only.length > 0 ? "No event of these kinds has happened." : "Events of the sandbox appear here as they happen."}</Empty>}
+            empty={<Empty title="Nothing yet">{shownKinds.length > 0 ? "No event of these kinds has happened." : "Events of the sandbox appear here as they happen."}</Empty>}
           >
             {(item) => <Row item={item} id={sandbox.id} />}
           </Lines>
@@ -154,7 +154,7 @@ export function Clock({ time }: { time: string }) {
 }
 
 /**
- * Reports from time to time how many events arrived, so that a screen reader does not read every
+ * Announces every few seconds how many events arrived, so that a screen reader does not read every
  * line.
  */
 function Announcer({ items, quiet }: { items: readonly Item[]; quiet: boolean }) {
@@ -167,10 +167,10 @@ function Announcer({ items, quiet }: { items: readonly Item[]; quiet: boolean })
     const timer = setInterval(() => {
       const all = newest.current;
       const from = announced.current;
-      const fresh = from === undefined ? [] : all.filter((item) => (item.seq ?? 0) > from);
+      const newItems = from === undefined ? [] : all.filter((item) => (item.seq ?? 0) > from);
       announced.current = all.reduce((max, item) => Math.max(max, item.seq ?? 0), from ?? 0);
-      const denied = fresh.filter((item) => item.effect === "deny").length;
-      if (fresh.length > 0) setText(`${fresh.length} new ${fresh.length === 1 ? "event" : "events"}${denied > 0 ? `, ${denied} denied` : ""}`);
+      const denied = newItems.filter((item) => item.effect === "deny").length;
+      if (newItems.length > 0) setText(`${newItems.length} new ${newItems.length === 1 ? "event" : "events"}${denied > 0 ? `, ${denied} denied` : ""}`);
     }, 8000);
     return () => clearInterval(timer);
   }, [quiet]);

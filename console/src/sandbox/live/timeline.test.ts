@@ -85,7 +85,7 @@ describe("merge", () => {
     expect(merge(entries, []).map((i) => [i.kind, i.title, i.detail, i.tone, i.actor])).toEqual([
       ["people", "Took control of terminal 9", "", "quiet", "console:a"],
       ["people", "Took control of terminal 9", "from console:a", "warn", "console:b"],
-      ["people", "Left, and so released, terminal 9", "", "quiet", "console:b"],
+      ["people", "Left and released terminal 9", "", "quiet", "console:b"],
     ]);
   });
 

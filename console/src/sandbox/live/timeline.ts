@@ -1,6 +1,6 @@
 import { asData, commandLine, number, text, texts, type Data } from "./data";
 
-/** The kind of an item of the timeline. It is also the value of the filter. */
+/** The kinds of the items of the timeline, which are also the values of its filter. */
 export const kinds = ["commands", "files", "network", "approvals", "lifecycle", "people"] as const;
 export type Kind = (typeof kinds)[number];
 
@@ -28,7 +28,7 @@ export interface FlowLike {
 
 export type Tone = "ok" | "warn" | "bad" | "info" | "quiet";
 
-/** One row. Title and detail contain text that a sandbox chose. */
+/** One row of the timeline. Title and detail contain text that a sandbox chose. */
 export interface Item {
   key: string;
   kind: Kind;
@@ -40,14 +40,16 @@ export interface Item {
   title: string;
   detail: string;
   tone: Tone;
-  /** Allow, deny or ask, of requests. */
+  /** For a request: allow, deny or ask. */
   effect?: string;
   actor?: string;
   /** For a request that was not allowed: the reason. */
   why?: string;
-  /** For files that changed together: what is shown beside the title. */
+  /** For files that changed together: the other paths. */
   more?: string[];
+  /** A program that a command started. */
   nested?: boolean;
+  /** The number of the command's recording. */
   recording?: number;
 }
 
@@ -57,79 +59,79 @@ export interface Item {
  */
 export function merge(entries: readonly EntryLike[], flows: readonly FlowLike[]): Item[] {
   const items = new Map<string, Item>();
-  const open = new Map<string, Item>();
+  const running = new Map<string, Item>();
   for (const entry of [...entries].sort((a, b) => a.seq - b.seq)) {
-    const item = of(entry, open);
+    const item = itemOf(entry, running);
     if (item) items.set(item.key, item);
   }
   for (const flow of flows) {
-    const item = ofFlow(flow);
+    const item = flowItem(flow);
     if (!items.has(item.key)) items.set(item.key, item);
   }
-  return folded([...items.values()].sort((a, b) => a.at - b.at || (a.seq ?? Infinity) - (b.seq ?? Infinity)));
+  return grouped([...items.values()].sort((a, b) => a.at - b.at || (a.seq ?? Infinity) - (b.seq ?? Infinity)));
 }
 
-function base(entry: EntryLike, kind: Kind, label: string, title: string, tone: Tone = "quiet", detail = ""): Item {
+function newItem(entry: EntryLike, kind: Kind, label: string, title: string, tone: Tone = "quiet", detail = ""): Item {
   return {
     key: `e${entry.seq}`, kind, label, title, detail, tone, at: Date.parse(entry.time), time: entry.time, seq: entry.seq,
     ...(entry.actor ? { actor: entry.actor } : {}),
   };
 }
 
-function of(entry: EntryLike, open: Map<string, Item>): Item | undefined {
+function itemOf(entry: EntryLike, running: Map<string, Item>): Item | undefined {
   const data = asData(entry.data);
   switch (entry.kind) {
     case "command.started":
-      return started(entry, data, open);
+      return commandStarted(entry, data, running);
     case "command.ended":
-      return ended(entry, open.get(`n${number(data, "n")}`), data, number(data, "exit"), number(data, "duration_ms"));
+      return commandEnded(entry, running.get(`n${number(data, "n")}`), data, number(data, "exit"), number(data, "duration_ms"));
     case "exec": {
-      const item = base(entry, "commands", "program", commandLine(texts(data, "argv")) || text(data, "program"));
+      const item = newItem(entry, "commands", "program", commandLine(texts(data, "argv")) || text(data, "program"));
       item.nested = true;
-      open.set(`p${number(data, "pid")}`, item);
+      running.set(`p${number(data, "pid")}`, item);
       return item;
     }
     case "exit": {
       const took = number(data, "took_ns");
-      const ran = open.get(`p${number(data, "pid")}`);
-      open.delete(`p${number(data, "pid")}`);
-      return ran ? ended(entry, ran, data, number(data, "code") ?? 0, took === undefined ? undefined : took / 1e6) : undefined;
+      const start = running.get(`p${number(data, "pid")}`);
+      running.delete(`p${number(data, "pid")}`);
+      return start ? commandEnded(entry, start, data, number(data, "code") ?? 0, took === undefined ? undefined : took / 1e6) : undefined;
     }
     case "file":
-      return base(entry, "files", text(data, "op") || "changed", text(data, "path"), text(data, "op") === "removed" ? "warn" : "quiet");
+      return newItem(entry, "files", text(data, "op") || "changed", text(data, "path"), text(data, "op") === "removed" ? "warn" : "quiet");
     case "flow": {
-      const item = ofFlow(data as unknown as FlowLike);
+      const item = flowItem(data as unknown as FlowLike);
       return { ...item, seq: entry.seq, at: Date.parse(entry.time), time: entry.time };
     }
     case "gap":
-      return base(entry, "lifecycle", "gap", "Something was not seen", "warn", text(data, "reason"));
+      return newItem(entry, "lifecycle", "gap", "Events were not seen", "warn", text(data, "reason"));
     case "limit.hit":
-      return base(entry, "lifecycle", "limit", `The limit of ${text(data, "limit")} was hit`, "bad");
+      return newItem(entry, "lifecycle", "limit", `The limit of ${text(data, "limit")} was hit`, "bad");
     case "policy.changed":
-      return base(entry, "lifecycle", "policy", "The policy was changed", "info", [text(data, "new_level"), text(data, "new").replace(/^sha256:/, "").slice(0, 8)].join(" "));
+      return newItem(entry, "lifecycle", "policy", "The policy was changed", "info", [text(data, "new_level"), text(data, "new").replace(/^sha256:/, "").slice(0, 8)].join(" "));
     case "terminal.control": {
       const from = text(data, "displaced");
-      const what = text(data, "do") === "take" ? "Took control of" : data["left"] === true ? "Left, and so released," : "Released";
-      return base(entry, "people", "control", `${what} terminal ${number(data, "pid") ?? ""}`, from ? "warn" : "quiet", from && `from ${from}`);
+      const what = text(data, "do") === "take" ? "Took control of" : data["left"] === true ? "Left and released" : "Released";
+      return newItem(entry, "people", "control", `${what} terminal ${number(data, "pid") ?? ""}`, from ? "warn" : "quiet", from && `from ${from}`);
     }
     case "export":
-      return base(entry, "files", "came out", text(data, "do") || "Changes left the sandbox", "info");
+      return newItem(entry, "files", "exported", text(data, "do") || "Changes left the sandbox", "info");
     case "action":
-      return base(entry, "people", text(data, "do").replace(/^(file|changes)\./, ""), actionTitle(data), text(data, "outcome") === "ok" ? "quiet" : "bad", text(data, "outcome") === "ok" ? "" : text(data, "outcome"));
+      return newItem(entry, "people", text(data, "do").replace(/^(file|changes)\./, ""), actionTitle(data), text(data, "outcome") === "ok" ? "quiet" : "bad", text(data, "outcome") === "ok" ? "" : text(data, "outcome"));
   }
   if (entry.kind.startsWith("approval.")) return approval(entry, data);
   if (entry.kind.startsWith("sandbox.") || entry.kind.startsWith("snapshot.")) return lifecycleItem(entry, data);
-  return base(entry, "lifecycle", entry.kind, entry.kind);
+  return newItem(entry, "lifecycle", entry.kind, entry.kind);
 }
 
-function started(entry: EntryLike, data: Data, open: Map<string, Item>): Item {
+function commandStarted(entry: EntryLike, data: Data, running: Map<string, Item>): Item {
   const language = text(data, "language");
-  const item = base(entry, "commands", language ? "cell" : "command", language ? text(data, "code") : commandLine(texts(data, "argv")), "info");
+  const item = newItem(entry, "commands", language ? "cell" : "command", language ? text(data, "code") : commandLine(texts(data, "argv")), "info");
   const n = number(data, "n");
   if (text(data, "how") === "connect") item.title ||= `follows process ${number(data, "pid") ?? "?"}`;
   if (n !== undefined) {
     item.recording = n;
-    open.set(`n${n}`, item);
+    running.set(`n${n}`, item);
   }
   return item;
 }
@@ -138,13 +140,13 @@ function started(entry: EntryLike, data: Data, open: Map<string, Item>): Item {
  * Joins the end of a command with its beginning. Without a beginning, the end is an item of its
  * own.
  */
-function ended(entry: EntryLike, began: Item | undefined, data: Data, exit: number | undefined, ms: number | undefined): Item | undefined {
+function commandEnded(entry: EntryLike, start: Item | undefined, data: Data, exit: number | undefined, ms: number | undefined): Item | undefined {
   const how = text(data, "error") || (data["lost"] === true ? "lost" : data["timed_out"] === true ? "timed out" : exit === undefined ? "ended" : `exit ${exit}`);
   const detail = ms === undefined ? how : `${how} · ${duration(ms)}`;
-  if (!began) return base(entry, "commands", "ended", `Command ${number(data, "n") ?? ""}`, exit === 0 ? "quiet" : "bad", detail);
-  began.detail = detail;
-  if (exit === 0) began.tone = began.nested ? "quiet" : "ok";
-  else began.tone = began.nested ? "warn" : "bad";
+  if (!start) return newItem(entry, "commands", "ended", `Command ${number(data, "n") ?? ""}`, exit === 0 ? "quiet" : "bad", detail);
+  start.detail = detail;
+  if (exit === 0) start.tone = start.nested ? "quiet" : "ok";
+  else start.tone = start.nested ? "warn" : "bad";
   return undefined;
 }
 
@@ -154,7 +156,7 @@ function approval(entry: EntryLike, data: Data): Item {
   const tone: Tone = state === "approved" || state === "spent" ? "ok" : state === "denied" || state === "expired" ? "bad" : "warn";
   const facts = asData(data["facts"]);
   const where = [text(facts, "host"), text(facts, "port")].filter(Boolean).join(":");
-  return base(entry, "approvals", what, [text(data, "kind"), where].filter(Boolean).join(" "), tone, text(data, "reason") || text(data, "rule"));
+  return newItem(entry, "approvals", what, [text(data, "kind"), where].filter(Boolean).join(" "), tone, text(data, "reason") || text(data, "rule"));
 }
 
 const lifecycleTitles: Readonly<Record<string, string>> = {
@@ -166,11 +168,11 @@ function lifecycleItem(entry: EntryLike, data: Data): Item {
   const copies = texts(data, "copies");
   const detail = text(data, "reason") || text(data, "snapshot") || text(data, "name") || text(data, "id") || copies.join(" ") || text(data, "template");
   const bad = entry.kind === "sandbox.ended" && ["oom", "crashed", "lost"].includes(text(data, "reason"));
-  return base(entry, "lifecycle", entry.kind.split(".")[1] ?? "", lifecycleTitles[entry.kind] ?? entry.kind, bad ? "bad" : "info", detail);
+  return newItem(entry, "lifecycle", entry.kind.split(".")[1] ?? "", lifecycleTitles[entry.kind] ?? entry.kind, bad ? "bad" : "info", detail);
 }
 
 const actionTitles: Readonly<Record<string, string>> = {
-  create: "Created the sandbox", remove: "Stopped the sandbox", timeout: "Set its time limit", extend: "Extended its time limitcycleItem", access: "Changed its network access",
+  create: "Created the sandbox", remove: "Stopped the sandbox", timeout: "Set its time limit", extend: "Extended its time limit", access: "Changed its network access",
   pause: "Paused it", resume: "Resumed it", fork: "Forked it", rollback: "Rolled back to a snapshot", reset: "Reset to its start",
   snapshot: "Took a snapshot", "snapshot.remove": "Removed a snapshot", "changes.keep": "Retained its changes",
 };
@@ -181,7 +183,7 @@ function actionTitle(data: Data): string {
   return [text(data, "path") || actionTitles[what] || text(data, "ref") || what, to && `to ${to}`].filter(Boolean).join(" ");
 }
 
-function ofFlow(flow: FlowLike): Item {
+function flowItem(flow: FlowLike): Item {
   const effect = String(flow.effect);
   return {
     key: `f${flow.seq}`, kind: flow.kind === "link" ? "lifecycle" : "network", at: Date.parse(flow.time), time: flow.time,
@@ -198,13 +200,13 @@ export function endpoint(flow: Pick<FlowLike, "method" | "host" | "port" | "path
 }
 
 /** Joins files that changed together, and lookups of one name, into one row. */
-function folded(items: Item[]): Item[] {
+function grouped(items: Item[]): Item[] {
   const out: Item[] = [];
   for (const item of items) {
     const last = out.at(-1);
     if (item.kind === "files" && item.seq !== undefined && last?.kind === "files" && last.label === item.label && item.at - last.at < 2000) {
       last.more = [...(last.more ?? []), item.title];
-    } else if (last && sameName(last, item)) {
+    } else if (last && sameLookup(last, item)) {
       last.title = `${item.title.split(" ")[0]}, ${last.title}`;
     } else {
       out.push({ ...item });
@@ -214,7 +216,7 @@ function folded(items: Item[]): Item[] {
 }
 
 /** Reports whether two rows are lookups of one name for its two kinds of addresses. */
-function sameName(a: Item, b: Item): boolean {
+function sameLookup(a: Item, b: Item): boolean {
   const [method = "", host = ""] = b.title.split(" ");
   return a.label === "dns" && b.label === "dns" && a.effect === b.effect && b.at - a.at < 2000 && a.title.endsWith(` ${host}`) && !a.title.split(/,? /).includes(method);
 }

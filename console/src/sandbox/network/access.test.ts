@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { accessLines, accessOf, CannotEdit, compared, withRule, type Layer } from "./access";
+import { accessLines, accessOf, CannotEdit, diffLines, withRule, type Layer } from "./access";
 import { outline } from "../policy/outline";
 
 const level: Layer = { kind: "level", document: "policy: v1\nname: level/standard\nlevel: standard\nnetwork:\n    unlisted: ask\n" };
-const asked: Layer = { kind: "task", document: "policy: v1\nname: level\nlevel: standard\n" };
+const levelLayer: Layer = { kind: "task", document: "policy: v1\nname: level\nlevel: standard\n" };
 const none: Layer = { kind: "task", document: "policy: v1\nname: net/none\nnetwork:\n    unlisted: deny\n" };
 const list: Layer = {
   kind: "task",
@@ -16,10 +16,10 @@ const asPorts = (document = "") => (outline(document)["network"] as { hosts: { p
 
 describe("accessOf", () => {
   it("reconstructs the access that a sandbox was created with", () => {
-    expect(accessOf("policy", [level, list, asked, own, artifacts])).toEqual({
+    expect(accessOf("policy", [level, list, levelLayer, own, artifacts])).toEqual({
       net: "policy", level: "standard", allow: ["example.org:443", "example.org:8443", "10.1.0.0/16:22"], policy: own.document, artifacts: ["dist/**"],
     });
-    expect(accessOf("dev", [level, { kind: "task", document: "policy: v1\nname: net/dev\nnetwork:\n    unlisted: deny\n" }, asked])).toEqual({ net: "dev", level: "standard" });
+    expect(accessOf("dev", [level, { kind: "task", document: "policy: v1\nname: net/dev\nnetwork:\n    unlisted: deny\n" }, levelLayer])).toEqual({ net: "dev", level: "standard" });
   });
 
   it("keeps hosts denied that a list of hosts denied", () => {
@@ -31,25 +31,25 @@ describe("accessOf", () => {
   });
 
   it("refuses access that it cannot reconstruct exactly", () => {
-    const refused = (net: string, ...layers: Layer[]) => expect(() => accessOf(net, layers)).toThrow(CannotEdit);
-    refused("none", level);
-    refused("policy", own, { ...own, document: own.document.replace("agent", "other") });
-    refused("policy", { kind: "task", document: "policy: v1\nname: net/e2b-files\n" });
-    refused("policy", { kind: "task", document: "policy: v1\nname: x\nsecrets:\n    bind:\n        - name: e2b.header.1\n" });
-    refused("policy", { kind: "task", document: "policy: v1\nname: x\nnote: |\n    text\n" });
+    const expectRefused = (net: string, ...layers: Layer[]) => expect(() => accessOf(net, layers)).toThrow(CannotEdit);
+    expectRefused("none", level);
+    expectRefused("policy", own, { ...own, document: own.document.replace("agent", "other") });
+    expectRefused("policy", { kind: "task", document: "policy: v1\nname: net/e2b-files\n" });
+    expectRefused("policy", { kind: "task", document: "policy: v1\nname: x\nsecrets:\n    bind:\n        - name: e2b.header.1\n" });
+    expectRefused("policy", { kind: "task", document: "policy: v1\nname: x\nnote: |\n    text\n" });
   });
 });
 
 describe("withRule", () => {
   it("adds an allowed host once", () => {
-    const access = accessOf("policy", [level, list, asked, own]);
+    const access = accessOf("policy", [level, list, levelLayer, own]);
     const wider = withRule(access, { effect: "allow", host: "pypi.org", port: 443 });
     expect(wider).toEqual({ ...access, allow: [...(access.allow ?? []), "pypi.org:443"] });
     expect(withRule(wider, { effect: "allow", host: "pypi.org", port: 443 })).toEqual(wider);
   });
 
   it("denies a host in its own document, and takes it off the list", () => {
-    const access = accessOf("policy", [level, list, asked, own]);
+    const access = accessOf("policy", [level, list, levelLayer, own]);
     const tighter = withRule(access, { effect: "deny", host: "example.org", port: 443 });
     expect(tighter.allow).toEqual(["example.org:8443", "10.1.0.0/16:22"]);
     expect(outline(tighter.policy ?? "")["network"]).toEqual({
@@ -62,7 +62,7 @@ describe("withRule", () => {
   });
 
   it("replaces the rules of the block that applies to the host", () => {
-    const access = accessOf("policy", [level, asked, own]);
+    const access = accessOf("policy", [level, levelLayer, own]);
     const tighter = withRule(access, { effect: "deny", host: "api.github.com", port: 443 });
     expect(outline(tighter.policy ?? "")["network"]).toEqual({
       hosts: [{ host: "api.github.com", rules: [{ id: "console-deny", do: "deny" }] }],
@@ -76,7 +76,7 @@ describe("withRule", () => {
 
   it("removes a denial that was added here, and no other", () => {
     const ruleRequest = { host: "evil.example", port: 443 };
-    for (const access of [accessOf("policy", [level, asked, own]), { net: "dev" as const }, accessOf("policy", [list, none])]) {
+    for (const access of [accessOf("policy", [level, levelLayer, own]), { net: "dev" as const }, accessOf("policy", [list, none])]) {
       const denied = withRule(access, { ...ruleRequest, effect: "deny" });
       const back = withRule(denied, { ...ruleRequest, effect: "allow" });
       expect(back.allow).toContain("evil.example:443");
@@ -84,8 +84,8 @@ describe("withRule", () => {
       expect(() => outline(back.policy ?? "")).not.toThrow();
       expect(back.policy ?? "").toBe(access.net === "dev" ? "policy: v1\nname: console\n" : (access as { policy?: string }).policy);
     }
-    const theirs = withRule(accessOf("policy", [own]), { effect: "allow", host: "api.github.com", port: 443 });
-    expect(theirs.policy).toBe(own.document);
+    const unrelated = withRule(accessOf("policy", [own]), { effect: "allow", host: "api.github.com", port: 443 });
+    expect(unrelated.policy).toBe(own.document);
   });
 
   it("creates a document if there is none", () => {
@@ -104,9 +104,9 @@ describe("withRule", () => {
 });
 
 it("shows what a draft would change", () => {
-  const before = accessOf("policy", [level, list, asked, own]);
-  const lines = compared(accessLines(before), accessLines(withRule(before, { effect: "deny", host: "example.org", port: 443 })));
+  const before = accessOf("policy", [level, list, levelLayer, own]);
+  const lines = diffLines(accessLines(before), accessLines(withRule(before, { effect: "deny", host: "example.org", port: 443 })));
   expect(lines.filter((l) => l.kind === "removed").map((l) => l.text)).toEqual(["allow: example.org:443"]);
   expect(lines.filter((l) => l.kind === "added").map((l) => l.text.trim())).toContain("- host: example.org");
-  expect(compared(["a", "b", "c"], ["a", "x", "c"]).map((l) => l.kind)).toEqual(["same", "removed", "added", "same"]);
+  expect(diffLines(["a", "b", "c"], ["a", "x", "c"]).map((l) => l.kind)).toEqual(["same", "removed", "added", "same"]);
 });

@@ -23,12 +23,12 @@ export interface RuleRequest {
 
 export class CannotEdit extends Error {}
 
-const closed = "policy: v1\nname: net/none\nnetwork:\n    unlisted: deny\n";
+const denyAll = "policy: v1\nname: net/none\nnetwork:\n    unlisted: deny\n";
 
 /**
  * Reconstructs the access that a sandbox was created with from the layers of its policy. A change
- * replaces all of it, so access that cannot be reconstructed exactly is refused: a missing part
- * could open what it closed.
+ * replaces all of it, so access that cannot be reconstructed exactly is refused: if a part were
+ * missing, the change could allow what the part denied.
  */
 export function accessOf(net: string, layers: readonly Layer[]): Access {
   if (net !== "dev" && net !== "open" && net !== "policy") {
@@ -44,17 +44,17 @@ export function accessOf(net: string, layers: readonly Layer[]): Access {
     const names = Object.keys(fields).join(" ");
     if (name === "level" && names === "policy name level") access.level = fields["level"] as NonNullable<Access["level"]>;
     else if (name === "net/hosts" && names === "policy name network") access.allow = hosts(fields);
-    else if (name === "net/none" && layer.document.trim() === closed.trim()) none = true;
+    else if (name === "net/none" && layer.document.trim() === denyAll.trim()) none = true;
     else if (name === "artifacts" && names === "policy name filesystem") access.artifacts = artifacts(fields);
     else if (net === "dev" && name === "net/dev") continue;
     else if (net === "open" && (name === "net/open" || name === "net/open-files")) continue;
-    else if (name.startsWith("net/")) throw new CannotEdit("Its network was set in a way that cannot be added to here.");
+    else if (name.startsWith("net/")) throw new CannotEdit("Its network was set in a way that cannot be changed here.");
     else own.push(layer.document);
   }
   if (own.length > 1) throw new CannotEdit("Its policy has more than one document of its own.");
   const [document] = own;
   if (document !== undefined) access.policy = none ? withUnlistedDenied(document) : document;
-  else if (none) access.policy = closed;
+  else if (none) access.policy = denyAll;
   if (access.policy?.includes("e2b.header.")) throw new CannotEdit("Its policy sets headers with values that cannot be read back.");
   return access;
 }
@@ -62,7 +62,7 @@ export function accessOf(net: string, layers: readonly Layer[]): Access {
 /** The access with one more rule. */
 export function withRule(access: Access, ruleRequest: RuleRequest): Access {
   const endpoint = `${ruleRequest.host}:${ruleRequest.port}`;
-  if (!/^[a-z0-9*._-]+$/i.test(ruleRequest.host) || ruleRequest.port < 1 || ruleRequest.port > 65535) throw new CannotEdit("This is no host that a rule can name.");
+  if (!/^[a-z0-9*._-]+$/i.test(ruleRequest.host) || ruleRequest.port < 1 || ruleRequest.port > 65535) throw new CannotEdit("A rule cannot name this host.");
   const allow = (access.allow ?? []).filter((one) => one !== endpoint && !(ruleRequest.port === 443 && one === ruleRequest.host));
   if (ruleRequest.effect === "allow") {
     const wider: Access = { ...access, allow: [...allow, endpoint] };
@@ -85,8 +85,8 @@ function withDenied(document: string, ruleRequest: RuleRequest): string {
     const at = lines.indexOf("          rules:", found.from);
     let end = at + 1;
     while (/^ {12}/.test(lines[end] ?? "")) end++;
-    // Beside a rule that denies everything, no other rule would ever be reached, which the server
-    // refuses.
+    // The denial replaces the other rules of the block: after it they would never be reached, which
+    // the server refuses.
     return [...lines.slice(0, at + 1), ...denial, ...lines.slice(end), ""].join("\n");
   }
   const block = [`        - host: ${quoted(ruleRequest.host)}`, "          ports:", `            - ${ruleRequest.port}`, "          rules:", ...denial];
@@ -118,7 +118,7 @@ interface Block {
   to: number;
   ports: string[];
   rules: Fields[];
-  /** It only denies, because a person added that here. */
+  /** It is a denial that was added in the console. */
   denied: boolean;
 }
 
@@ -130,12 +130,13 @@ function blockOf(lines: readonly string[], ruleRequest: RuleRequest): Block | un
   let at = top < 0 ? -1 : lines.indexOf(head, top);
   for (const block of hostBlocks) {
     if (block["host"] !== ruleRequest.host) continue;
-    if (at < 0) throw new CannotEdit("Its policy is in a form that is edited as a document only.");
+    if (at < 0) throw new CannotEdit("Its policy can be changed only in the policy editor.");
     let to = at + 1;
     while (/^ {10}/.test(lines[to] ?? "")) to++;
     const ports = block["ports"] === undefined ? ["443"] : asList(block["ports"]).map(String);
     const rules = asList(block["rules"]).map(asFields);
-    // A range may include it too; only the document's editor changes that.
+    // A range of ports may include the port too. Such a block can be changed only in the policy
+    // editor.
     if (ports.includes(String(ruleRequest.port)) || ports.some((port) => port.includes("-"))) {
       return { from: at, to, ports, rules, denied: rules.length === 1 && rules[0]?.["id"] === "console-deny" };
     }
@@ -144,7 +145,7 @@ function blockOf(lines: readonly string[], ruleRequest: RuleRequest): Block | un
   return undefined;
 }
 
-/** Adds the denial to the document itself. A second document would deny everything else. */
+/** Denies unlisted hosts in the document itself. A second document would deny everything else. */
 function withUnlistedDenied(document: string): string {
   const lines = document.replace(/\n+$/, "").split("\n");
   const top = lines.indexOf("network:");
@@ -159,7 +160,7 @@ function read(document: string): Fields {
   try {
     return outline(document);
   } catch {
-    throw new CannotEdit("Its policy is in a form that is edited as a document only.");
+    throw new CannotEdit("Its policy can be changed only in the policy editor.");
   }
 }
 
@@ -178,7 +179,7 @@ function quoted(host: string): string {
   return host.startsWith("*") ? `'${host}'` : host;
 }
 
-/** An access for people, line by line. */
+/** Describes access in lines of text. */
 export function accessLines(access: Access): string[] {
   return [
     `network: ${access.net ?? ""}`,
@@ -194,8 +195,8 @@ export interface DraftLine {
   text: string;
 }
 
-/** The lines of two texts, with those that only one of them has marked. */
-export function compared(before: readonly string[], after: readonly string[]): DraftLine[] {
+/** Compares two texts, and marks the lines that only one of them has. */
+export function diffLines(before: readonly string[], after: readonly string[]): DraftLine[] {
   let head = 0;
   while (head < before.length && head < after.length && before[head] === after[head]) head++;
   let tail = 0;
@@ -205,12 +206,12 @@ export function compared(before: readonly string[], after: readonly string[]): D
   const line = (kind: DraftLine["kind"]) => (text: string): DraftLine => ({ kind, text });
   return [
     ...before.slice(0, head).map(line("same")),
-    ...middle(a, b),
+    ...diffMiddle(a, b),
     ...before.slice(before.length - tail).map(line("same")),
   ];
 }
 
-function middle(a: readonly string[], b: readonly string[]): DraftLine[] {
+function diffMiddle(a: readonly string[], b: readonly string[]): DraftLine[] {
   // The longest common subsequence of lines, by the table of lengths.
   const longest = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   const at = (i: number, j: number) => longest[i]?.[j] ?? 0;

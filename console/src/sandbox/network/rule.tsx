@@ -5,7 +5,7 @@ import { api, unwrap } from "../../api/client";
 import { Dialog, Inert, inertLine, Loading, Problem, toast } from "../../parts";
 import { DialogFooter, useSubmit } from "../actions";
 import { useRefresh, useSandbox } from "../queries";
-import { type Access, accessLines, accessOf, CannotEdit, compared, withRule, type RuleRequest } from "./access";
+import { type Access, accessLines, accessOf, CannotEdit, diffLines, withRule, type RuleRequest } from "./access";
 
 interface Draft {
   before: Access;
@@ -27,7 +27,7 @@ export function RuleDialog({ ruleRequest, close }: { ruleRequest: RuleRequest; c
       const before = accessOf(sandbox.network.net, policy.data.layers ?? []);
       return { before, after: withRule(before, ruleRequest) };
     } catch (thrown) {
-      return thrown instanceof CannotEdit ? thrown : new CannotEdit("Its policy cannot be added to here.");
+      return thrown instanceof CannotEdit ? thrown : new CannotEdit("Its policy cannot be changed here.");
     }
   }, [policy.data, sandbox.network.net, ruleRequest]);
   const set = useSubmit(async () => {
@@ -46,7 +46,7 @@ export function RuleDialog({ ruleRequest, close }: { ruleRequest: RuleRequest; c
   return (
     <Dialog
       open wide onOpenChange={close} title={`${action} ${host}?`}
-      description={ruleRequest.effect === "allow" ? "Every program in this sandbox may then reach it, with any method and path, until its policy is changed again." : "No program in this sandbox may then reach it. What is open to it is closed."}
+      description={ruleRequest.effect === "allow" ? "Every program in this sandbox may then reach it, with any method and path, until its policy is changed again." : "No program in this sandbox may then reach it. Its open connections are closed."}
       footer={<DialogFooter cancel={close} action={action} danger={ruleRequest.effect === "deny"} busy={set.busy} run={set.run} disabled={!draft || draft instanceof CannotEdit} />}
     >
       {policy.isPending && <Loading />}
@@ -63,7 +63,7 @@ export function RuleDialog({ ruleRequest, close }: { ruleRequest: RuleRequest; c
 }
 
 function DraftText({ draft }: { draft: Draft }) {
-  const lines = compared(accessLines(draft.before), accessLines(draft.after));
+  const lines = diffLines(accessLines(draft.before), accessLines(draft.after));
   return (
     <div className="sb-diff-frame" role="region" aria-label="Draft" tabIndex={0}>
       <table className="sb-diff">

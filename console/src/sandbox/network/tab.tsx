@@ -28,7 +28,7 @@ export function NetworkTab() {
     return traffic.flows.filter((one) => (!effect || one.effect === effect) && (!host || (one.host ?? one.address ?? "").toLowerCase().includes(host)));
   }, [traffic.flows, filters.verdict, filters.host]);
   const count = (effect: string) => traffic.flows.filter((one) => one.effect === effect).length;
-  const narrowed = filters.verdict !== undefined || filters.host !== undefined;
+  const isFiltered = filters.verdict !== undefined || filters.host !== undefined;
   return (
     <section className="sb-column" aria-label="Network">
       <div className="sb-bar">
@@ -68,7 +68,7 @@ export function NetworkTab() {
           as="table" label="Requests" items={rows} keyOf={(one) => String(one.seq)} height={33} follow
           nameOf={(one) => inertLine(`${one.effect} ${endpoint(one)}`).text}
           head={<Head />}
-          empty={<Empty title={narrowed ? "No request matches" : "No request yet"}>{narrowed ? "No request has this decision and this host." : "The requests of its programs appear here, each with its decision."}</Empty>}
+          empty={<Empty title={isFiltered ? "No request matches" : "No request yet"}>{isFiltered ? "No request has this decision and this host." : "The requests of its programs appear here, each with its decision."}</Empty>}
         >
           {(one) => <Row flow={one} ruleRequest={setRuleRequest} filter={set} />}
         </Lines>
@@ -96,10 +96,10 @@ function Row({ flow, ruleRequest, filter }: { flow: FlowRecord; ruleRequest: (ru
   const [open, setOpen] = useState(false);
   const host = flow.host ?? "";
   const port = flow.port || 443;
-  const ofHost = /[a-z]/i.test(host) && !["packet", "link"].includes(flow.kind);
+  const hasHostName = /[a-z]/i.test(host) && !["packet", "link"].includes(flow.kind);
   const items = [
-    ...(can && ofHost && flow.effect !== "allow" && flow.layer !== "floor" ? [{ label: "Allow host", onSelect: () => ruleRequest({ effect: "allow" as const, host, port }) }] : []),
-    ...(can && ofHost ? [{ label: "Deny host", danger: true, onSelect: () => ruleRequest({ effect: "deny" as const, host, port }) }] : []),
+    ...(can && hasHostName && flow.effect !== "allow" && flow.layer !== "floor" ? [{ label: "Allow host", onSelect: () => ruleRequest({ effect: "allow" as const, host, port }) }] : []),
+    ...(can && hasHostName ? [{ label: "Deny host", danger: true, onSelect: () => ruleRequest({ effect: "deny" as const, host, port }) }] : []),
     ...(host ? [{ label: "Only this host", onSelect: () => filter({ host }) }] : []),
   ];
   return (

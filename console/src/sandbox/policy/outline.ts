@@ -1,4 +1,4 @@
-/** The content of a document in the server's own form of YAML. */
+/** A value in a document, in the form of YAML that the server writes. */
 export type Value = string | Value[] | { [name: string]: Value };
 
 export type Fields = { [name: string]: Value };
@@ -29,8 +29,8 @@ function list(lines: Line[], at: { n: number }, indent: number): Value[] {
   const out: Value[] = [];
   for (let line = lines[at.n]; line && line.indent === indent && line.text.startsWith("- "); line = lines[at.n]) {
     const rest = line.text.slice(2);
-    if (rest.startsWith("- ")) throw new Error("A list directly in a list is not read here.");
-    if (split(rest)) {
+    if (rest.startsWith("- ")) throw new Error("A list directly in a list is not supported.");
+    if (splitPair(rest)) {
       lines[at.n] = { indent: indent + 2, text: rest };
       out.push(fields(lines, at, indent + 2));
     } else {
@@ -44,20 +44,20 @@ function list(lines: Line[], at: { n: number }, indent: number): Value[] {
 function fields(lines: Line[], at: { n: number }, indent: number): Fields {
   const out: Fields = Object.create(null) as Fields;
   for (let line = lines[at.n]; line && line.indent === indent && !line.text.startsWith("- "); line = lines[at.n]) {
-    const pair = split(line.text);
-    if (!pair) throw new Error(`Line ${at.n + 1} is not read here.`);
+    const pair = splitPair(line.text);
+    if (!pair) throw new Error(`Line ${at.n + 1} is not supported.`);
     const [name, rest] = pair;
     at.n++;
     const next = lines[at.n];
     if (rest !== "") out[name] = scalar(rest);
     else if (next && next.indent > indent) out[name] = block(lines, at, next.indent);
-    else throw new Error(`${name} says nothing.`);
+    else throw new Error(`${name} has no value.`);
   }
   return out;
 }
 
 /** Splits "name: rest". */
-function split(text: string): [name: string, rest: string] | undefined {
+function splitPair(text: string): [name: string, rest: string] | undefined {
   const found = /^([A-Za-z0-9_.-]+|"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'):(?: (.*))?$/.exec(text);
   return found ? [scalar(found[1] ?? ""), found[2] ?? ""] : undefined;
 }
@@ -68,10 +68,10 @@ function scalar(text: string): string {
     if (typeof value === "string") return value;
   }
   if (text.startsWith("'")) {
-    if (!/^'(?:[^']|'')*'$/.test(text)) throw new Error("A text does not end.");
+    if (!/^'(?:[^']|'')*'$/.test(text)) throw new Error("A quoted text does not end.");
     return text.slice(1, -1).replaceAll("''", "'");
   }
-  if (text === "[]" || text === "{}" || /^[[{|>&*!%@`]/.test(text)) throw new Error(`${text.slice(0, 20)} is not read here.`);
+  if (text === "[]" || text === "{}" || /^[[{|>&*!%@`]/.test(text)) throw new Error(`${text.slice(0, 20)} is not supported.`);
   return text;
 }
 
@@ -94,11 +94,11 @@ export interface Binding {
 export function bindings(source: string): Binding[] {
   const bind = asList(asFields(outline(source)["secrets"])["bind"]);
   return bind.map(asFields).map((one) => {
-    const word = (name: string) => (typeof one[name] === "string" ? one[name] : "");
-    const port = word("port");
+    const textOf = (name: string) => (typeof one[name] === "string" ? one[name] : "");
+    const port = textOf("port");
     return {
-      name: word("name"), host: port && port !== "443" ? `${word("host")}:${port}` : word("host"),
-      how: word("basic") ? "Basic credential" : word("header") || "Authorization",
+      name: textOf("name"), host: port && port !== "443" ? `${textOf("host")}:${port}` : textOf("host"),
+      how: textOf("basic") ? "Basic credential" : textOf("header") || "Authorization",
       paths: asList(one["paths"]).filter((path) => typeof path === "string"),
     };
   });

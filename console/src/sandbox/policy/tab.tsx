@@ -12,7 +12,7 @@ export function usePolicy() {
   });
 }
 
-const layerWords: Record<string, string> = { level: "The level", organisation: "The organisation's", project: "The project's", task: "From its creation or a later change" };
+const layerLabels: Record<string, string> = { level: "The level", organisation: "The organisation's", project: "The project's", task: "From its creation or a later change" };
 
 /** The policy of a sandbox: what was requested, and the effective result. */
 export function PolicyTab() {
@@ -38,13 +38,13 @@ export function PolicyTab() {
           <p className="quiet">The effective policy, as one document.</p>
           <Code text={policy.data.document} language="yaml" />
         </section>
-        <section aria-labelledby="sb-asked">
-          <h2 id="sb-asked">Requested policy</h2>
+        <section aria-labelledby="sb-requested">
+          <h2 id="sb-requested">Requested policy</h2>
           <p className="quiet">The layers of the policy, the upper ones first. A lower layer can only be stricter.</p>
           {(policy.data.layers ?? []).map((layer, i) => (
             <details key={i} open={layer.kind !== "level"}>
               <summary>
-                {layerWords[layer.kind] ?? layer.kind} <span className="quiet">{layer.kind}</span>
+                {layerLabels[layer.kind] ?? layer.kind} <span className="quiet">{layer.kind}</span>
               </summary>
               <Code text={layer.document} language="yaml" />
             </details>
@@ -58,7 +58,7 @@ export function PolicyTab() {
             {(sandbox.effective.checks ?? []).map((one) => (
               <li key={one.check}>
                 <Badge tone={one.holds ? "ok" : "bad"} icon={one.holds ? "check" : "deny"}>
-                  {one.holds ? "holds" : "does not hold"}
+                  {one.holds ? "passed" : "failed"}
                 </Badge>{" "}
                 {one.check}
               </li>

@@ -49,7 +49,7 @@ function Listening() {
                 </a>
               </>
             ) : (
-              <span className="quiet">This server gives ports no address.</span>
+              <span className="quiet">This server has no previews.</span>
             )}
           </li>
         ))}
@@ -58,7 +58,7 @@ function Listening() {
         {shown && isPreview(shown.preview_url) ? (
           <section aria-label={`Preview of port ${shown.port}`} className="sb-preview">
             <p className="sb-note">
-              A program in the sandbox made this page and can show anything on it. Enter only data that the program may have. <span className="mono quiet">{new URL(shown.preview_url).host}</span>
+              A program in the sandbox serves this page and can show anything on it. Enter only data that the program may have. <span className="mono quiet">{new URL(shown.preview_url).host}</span>
             </p>
             <Frame key={shown.preview_url} url={shown.preview_url} port={shown.port} />
           </section>
@@ -77,8 +77,8 @@ function Listening() {
 function isPreview(url: string | undefined): url is string {
   if (!url) return false;
   try {
-    const at = new URL(url);
-    return (at.protocol === "http:" || at.protocol === "https:") && at.origin !== location.origin && at.hostname !== location.hostname;
+    const address = new URL(url);
+    return (address.protocol === "http:" || address.protocol === "https:") && address.origin !== location.origin && address.hostname !== location.hostname;
   } catch {
     return false;
   }

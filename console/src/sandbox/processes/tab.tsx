@@ -22,11 +22,11 @@ interface Process {
 const signals = ["TERM", "INT", "HUP", "KILL"] as const;
 type Signal = (typeof signals)[number];
 
-const what: Record<Signal, string> = {
-  TERM: "It is asked to end, and may tidy up first.",
+const effectOf: Record<Signal, string> = {
+  TERM: "It is asked to end, and may clean up first.",
   INT: "The signal of Ctrl-C.",
   HUP: "The signal of a closed terminal; some programs reload their settings.",
-  KILL: "It ends at once, and can neither tidy up nor refuse.",
+  KILL: "It ends at once, and can neither clean up nor refuse.",
 };
 
 /** The processes of a sandbox. */
@@ -44,7 +44,7 @@ function Running() {
   const can = useCan("operator");
   const refresh = useRefresh();
   const [filters, set] = useFilters();
-  const [asked, ask] = useState<{ process: Process; signal: Signal }>();
+  const [pending, setPending] = useState<{ process: Process; signal: Signal }>();
   const list = useInside<{ processes: Process[] | null }>("processes", { every: 2000 });
   if (list.isPending) return <Loading />;
   if (!list.data) return <Problem error={list.error} retry={() => void list.refetch()} />;
@@ -60,7 +60,7 @@ function Running() {
         <span className="quiet" role="status">
           {rows.length === 1 ? "1 process" : `${rows.length} processes`}
         </span>
-        {list.error && <Badge tone="warn">old: the last try to read them failed</Badge>}
+        {list.error && <Badge tone="warn">not current: the last attempt to read them failed</Badge>}
       </div>
       <Table<Placed<Process>>
         label="Processes" rows={rows} rowKey={({ process }) => String(process.pid)} rowLabel={({ process }) => `${process.pid} ${name(process)}`}
@@ -87,7 +87,7 @@ function Running() {
                   cell: ({ process }: Placed<Process>) => (
                     <Menu
                       label={`Signal ${process.pid}`}
-                      items={signals.map((signal) => ({ label: signal === "KILL" ? "Kill" : `Send ${signal}`, danger: signal === "KILL", onSelect: () => ask({ process, signal }) }))}
+                      items={signals.map((signal) => ({ label: signal === "KILL" ? "Kill" : `Send ${signal}`, danger: signal === "KILL", onSelect: () => setPending({ process, signal }) }))}
                     />
                   ),
                 },
@@ -96,21 +96,21 @@ function Running() {
         ]}
       />
       <Confirm
-        open={asked !== undefined} onOpenChange={() => ask(undefined)} danger={asked?.signal === "KILL"}
-        title={asked?.signal === "KILL" ? `Kill ${asked.process.pid}?` : `Send ${asked?.signal ?? ""} to ${asked?.process.pid ?? ""}?`} action={asked?.signal === "KILL" ? "Kill" : "Send"}
+        open={pending !== undefined} onOpenChange={() => setPending(undefined)} danger={pending?.signal === "KILL"}
+        title={pending?.signal === "KILL" ? `Kill ${pending.process.pid}?` : `Send ${pending?.signal ?? ""} to ${pending?.process.pid ?? ""}?`} action={pending?.signal === "KILL" ? "Kill" : "Send"}
         what={
-          asked && (
+          pending && (
             <>
-              <p className="mono">{name(asked.process).slice(0, 300)}</p>
-              <p>{what[asked.signal]}</p>
+              <p className="mono">{name(pending.process).slice(0, 300)}</p>
+              <p>{effectOf[pending.signal]}</p>
             </>
           )
         }
         onConfirm={async () => {
-          if (!asked) return;
-          await call("DELETE", inside(sandbox.id, `processes/${asked.process.pid}?signal=${asked.signal}`));
+          if (!pending) return;
+          await call("DELETE", inside(sandbox.id, `processes/${pending.process.pid}?signal=${pending.signal}`));
           await refresh("processes");
-          toast(`${asked.signal} was sent to ${asked.process.pid}.`, { tone: "ok" });
+          toast(`${pending.signal} was sent to ${pending.process.pid}.`, { tone: "ok" });
         }}
       />
     </>

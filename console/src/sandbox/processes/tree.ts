@@ -13,15 +13,15 @@ export interface Placed<P extends ProcessLike> {
 /** Processes below their parents, in the order of their numbers. */
 export function nested<P extends ProcessLike>(processes: readonly P[]): Placed<P>[] {
   const known = new Set(processes.map((one) => one.pid));
-  const below = new Map<number, P[]>();
+  const children = new Map<number, P[]>();
   for (const one of processes) {
     const parent = one.ppid !== undefined && one.ppid !== one.pid && known.has(one.ppid) ? one.ppid : -1;
-    below.set(parent, [...(below.get(parent) ?? []), one]);
+    children.set(parent, [...(children.get(parent) ?? []), one]);
   }
   const out: Placed<P>[] = [];
   const seen = new Set<number>();
   const add = (parent: number, level: number) => {
-    for (const process of (below.get(parent) ?? []).sort((a, b) => a.pid - b.pid)) {
+    for (const process of (children.get(parent) ?? []).sort((a, b) => a.pid - b.pid)) {
       if (seen.has(process.pid)) continue;
       seen.add(process.pid);
       out.push({ process, level });
@@ -29,7 +29,7 @@ export function nested<P extends ProcessLike>(processes: readonly P[]): Placed<P
     }
   };
   add(-1, 0);
-  // Only a lying sandbox can report a cycle; its members are shown nevertheless.
+  // A sandbox that lies can report a cycle. Its members are shown nevertheless.
   for (const process of processes) if (!seen.has(process.pid)) out.push({ process, level: 0 });
   return out;
 }
@@ -39,6 +39,6 @@ export type Order = (typeof orders)[number];
 
 export function ordered<P extends ProcessLike>(processes: readonly P[], order: Order): Placed<P>[] {
   if (order === "tree") return nested(processes);
-  const by = (one: P) => (order === "pid" ? -one.pid : (one[order] ?? -1));
-  return [...processes].sort((a, b) => by(b) - by(a) || a.pid - b.pid).map((process) => ({ process, level: 0 }));
+  const sortKey = (one: P) => (order === "pid" ? -one.pid : (one[order] ?? -1));
+  return [...processes].sort((a, b) => sortKey(b) - sortKey(a) || a.pid - b.pid).map((process) => ({ process, level: 0 }));
 }

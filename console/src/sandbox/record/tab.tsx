@@ -128,7 +128,7 @@ function ProofDialog({ seq, close }: { seq: number; close: () => void }) {
   return (
     <Dialog
       open wide onOpenChange={close} title={`Proof of entry ${seq}`}
-      description="It shows, without this server, that the entry is in the audit log of the signed tree head. Check it with: crannog audit prove --check FILE --key KEY, with the key from the operator of the server."
+      description="It proves, without trust in this server, that the entry is in the audit log of the signed tree head. Check it with: crannog audit prove --check FILE --key KEY, with the key from the operator of the server."
     >
       {!proof && fetch.error === undefined && (
         <Button variant="primary" busy={fetch.busy} onClick={fetch.run}>

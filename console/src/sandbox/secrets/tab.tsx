@@ -21,8 +21,8 @@ export function SecretsTab() {
           empty={<Empty title="No secret is bound">Its policy names no secret.</Empty>}
           columns={[
             { id: "name", header: "Name", cell: (one) => <span className="mono"><Inert text={one.name} /></span> },
-            { id: "host", header: "Goes to", cell: (one) => <span className="mono"><Inert text={one.host} /></span> },
-            { id: "how", header: "As", cell: (one) => <Inert text={one.how} /> },
+            { id: "host", header: "Host", cell: (one) => <span className="mono"><Inert text={one.host} /></span> },
+            { id: "how", header: "Set as", cell: (one) => <Inert text={one.how} /> },
             { id: "paths", header: "Paths", cell: (one) => (one.paths.length > 0 ? <span className="mono"><Inert text={one.paths.join(" ")} /></span> : "all") },
           ]}
         />

@@ -5,7 +5,7 @@ import { api, type Schemas, unwrap } from "../../api/client";
 import { Badge, Button, Can, Confirm, format, Icon, Inert, inertLine, Loading, Menu, Problem, Time } from "../../parts";
 import { TakeSnapshot, useRollBack } from "../actions";
 import { isLive, snapshotsQuery, useRefresh, useSandbox } from "../queries";
-import { type Branch, branches, flat, lineage } from "./tree";
+import { type Branch, branches, flatten, lineage } from "./tree";
 
 type Snapshot = Schemas["Snapshot"];
 
@@ -17,7 +17,7 @@ export function SnapshotsTab() {
   if (snapshots.isPending) return <Loading />;
   if (!snapshots.data) return <Problem error={snapshots.error} retry={() => void snapshots.refetch()} />;
   const root = branches(lineage(snapshots.data, sandbox.id, sandbox.origin), sandbox.origin, sandbox.at);
-  const count = flat(root).length - 1;
+  const count = flatten(root).length - 1;
   return (
     <>
       <div className="sb-bar">
@@ -36,15 +36,15 @@ export function SnapshotsTab() {
         </span>
       </div>
       <ul className="sb-snapshots" aria-label="Snapshots">
-        <Below branch={root} />
+        <BranchItem branch={root} />
       </ul>
       <TakeSnapshot open={taking} onOpenChange={take} />
     </>
   );
 }
 
-/** One snapshot, and below it the snapshots and sandboxes that were made from it. */
-function Below({ branch }: { branch: Branch<Snapshot> }) {
+/** One snapshot, and below it the snapshots that descend from it. */
+function BranchItem({ branch }: { branch: Branch<Snapshot> }) {
   const name = branch.snapshot ? branch.snapshot.name || branch.snapshot.id : "Start";
   return (
     <li aria-label={inertLine(name).text} aria-current={branch.here || undefined}>
@@ -52,7 +52,7 @@ function Below({ branch }: { branch: Branch<Snapshot> }) {
       {branch.children.length > 0 && (
         <ul>
           {branch.children.map((one) => (
-            <Below key={one.snapshot?.id} branch={one} />
+            <BranchItem key={one.snapshot?.id} branch={one} />
           ))}
         </ul>
       )}
@@ -64,8 +64,8 @@ function Row({ row }: { row: Branch<Snapshot> }) {
   const sandbox = useSandbox();
   const navigate = useNavigate();
   const refresh = useRefresh();
-  const [asked, ask] = useState<"back" | "remove">();
-  const roll = useRollBack(() => ask(undefined));
+  const [dialog, setDialog] = useState<"back" | "remove">();
+  const roll = useRollBack(() => setDialog(undefined));
   const { snapshot } = row;
   const name = snapshot ? inertLine(snapshot.name || snapshot.id).text : "Start";
   const running = isLive(sandbox);
@@ -76,7 +76,7 @@ function Row({ row }: { row: Branch<Snapshot> }) {
         <strong>
           <Inert text={name} />
         </strong>
-        {row.here && <Badge tone="ok">the sandbox came from here</Badge>}
+        {row.here && <Badge tone="ok">current</Badge>}
         {row.origin && snapshot && <Badge tone="info">created from this</Badge>}
         {snapshot && snapshot.sandbox !== sandbox.id && (
           <Badge tone="quiet">
@@ -101,7 +101,7 @@ function Row({ row }: { row: Branch<Snapshot> }) {
           Compare
         </Link>
         <Can scope="operator">
-          <Button icon="rollback" disabled={!running} onClick={() => ask("back")}>
+          <Button icon="rollback" disabled={!running} onClick={() => setDialog("back")}>
             Roll back to this
           </Button>
           {snapshot && (
@@ -109,19 +109,19 @@ function Row({ row }: { row: Branch<Snapshot> }) {
               label={`More about ${name}`}
               items={[
                 { label: "New sandbox from this", onSelect: () => void navigate({ to: "/new", search: { template: snapshot.id } }) },
-                { label: "Remove", danger: true, onSelect: () => ask("remove") },
+                { label: "Remove", danger: true, onSelect: () => setDialog("remove") },
               ]}
             />
           )}
         </Can>
       </span>
       <Confirm
-        open={asked === "back"} onOpenChange={() => ask(undefined)} title={`Roll back to ${name}?`} action="Roll back" danger
+        open={dialog === "back"} onOpenChange={() => setDialog(undefined)} title={`Roll back to ${name}?`} action="Roll back" danger
         what="All later changes of files and processes in the sandbox are lost. Data that has left the sandbox is not affected. The audit log keeps its entries."
         onConfirm={() => roll.back(snapshot?.id ?? "")}
       />
       <Confirm
-        open={asked === "remove"} onOpenChange={() => ask(undefined)} title={`Remove ${name}?`} action="Remove" danger
+        open={dialog === "remove"} onOpenChange={() => setDialog(undefined)} title={`Remove ${name}?`} action="Remove" danger
         what={`No sandbox can be rolled back to it or created from it any more. Sandboxes that were created from it stay. This frees ${format.bytes(snapshot?.own_bytes ?? 0)} on the disk.`}
         onConfirm={async () => {
           await unwrap(api.DELETE("/v1/snapshots/{id}", { params: { path: { id: snapshot?.id ?? "" } } }));

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { branches, flat, lineage, type SnapshotLike } from "./tree";
+import { branches, flatten, lineage, type SnapshotLike } from "./tree";
 
 const snap = (id: string, sandbox: string, parent?: string, minute = 0): SnapshotLike => ({
   id, sandbox, template: "base", created_at: new Date(Date.UTC(2026, 0, 1, 0, minute)).toISOString(), ...(parent ? { parent } : {}),
@@ -8,7 +8,7 @@ const snap = (id: string, sandbox: string, parent?: string, minute = 0): Snapsho
 describe("branches", () => {
   it("shows the origin of a sandbox and its current snapshot", () => {
     const root = branches([snap("b", "s", "a", 2), snap("a", "s", undefined, 1), snap("c", "s", "a", 1)], undefined, "b");
-    expect(flat(root).map((b) => [b.snapshot?.id ?? "start", b.level, b.here])).toEqual([
+    expect(flatten(root).map((b) => [b.snapshot?.id ?? "start", b.level, b.here])).toEqual([
       ["start", 0, false],
       ["a", 1, false],
       ["c", 2, false],
@@ -22,8 +22,8 @@ describe("branches", () => {
   });
 
   it("keeps children of a removed parent, and ends in a cycle", () => {
-    expect(flat(branches([snap("b", "s", "gone")], undefined, "gone")).map((b) => [b.snapshot?.id, b.here])).toEqual([[undefined, true], ["b", false]]);
-    expect(flat(branches([snap("a", "s", "a"), snap("b", "s", "c"), snap("c", "s", "b")], undefined, undefined)).length).toBeLessThan(5);
+    expect(flatten(branches([snap("b", "s", "gone")], undefined, "gone")).map((b) => [b.snapshot?.id, b.here])).toEqual([[undefined, true], ["b", false]]);
+    expect(flatten(branches([snap("a", "s", "a"), snap("b", "s", "c"), snap("c", "s", "b")], undefined, undefined)).length).toBeLessThan(5);
   });
 });
 

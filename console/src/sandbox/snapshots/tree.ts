@@ -27,15 +27,15 @@ export interface Branch<S extends SnapshotLike> {
  */
 export function branches<S extends SnapshotLike>(snapshots: readonly S[], origin: string | undefined, here: string | undefined): Branch<S> {
   const known = new Map(snapshots.map((one) => [one.id, one]));
-  const below = new Map<string, S[]>();
+  const childrenOf = new Map<string, S[]>();
   for (const one of known.values()) {
     const parent = one.parent !== undefined && one.parent !== one.id && known.has(one.parent) ? one.parent : "";
-    below.set(parent, [...(below.get(parent) ?? []), one]);
+    childrenOf.set(parent, [...(childrenOf.get(parent) ?? []), one]);
   }
   const placed = new Set<string>();
   const branch = (snapshot: S | undefined, level: number): Branch<S> => {
     if (snapshot) placed.add(snapshot.id);
-    const children = (below.get(snapshot?.id ?? "") ?? [])
+    const children = (childrenOf.get(snapshot?.id ?? "") ?? [])
       .filter((one) => !placed.has(one.id))
       .sort((a, b) => Date.parse(a.created_at) - Date.parse(b.created_at))
       .map((one) => branch(one, level + 1));
@@ -45,8 +45,8 @@ export function branches<S extends SnapshotLike>(snapshots: readonly S[], origin
 }
 
 /** The branches from top to bottom. */
-export function flat<S extends SnapshotLike>(root: Branch<S>): Branch<S>[] {
-  return [root, ...root.children.flatMap(flat)];
+export function flatten<S extends SnapshotLike>(root: Branch<S>): Branch<S>[] {
+  return [root, ...root.children.flatMap(flatten)];
 }
 
 /** The snapshots that belong to a sandbox: its own and its ancestors'. */

@@ -17,7 +17,7 @@ export interface TerminalInfo {
   mine: boolean;
 }
 
-function address(id: string, pid: number): string {
+function attachURL(id: string, pid: number): string {
   const url = new URL(insideURL(id, `terminals/${pid}/attach`), location.href);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   return url.href;
@@ -39,8 +39,8 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
   useEffect(() => {
     if (!box.current) return;
     const term = new XTerm(box.current, `Terminal ${pid}`, {
-      typed: (text) => void client.current?.input(text),
-      leave: () => bar.current?.querySelector<HTMLElement>("button, input")?.focus(),
+      onInput: (text) => void client.current?.input(text),
+      onLeave: () => bar.current?.querySelector<HTMLElement>("button, input")?.focus(),
     });
     screen.current = term;
     const fit = () => {
@@ -52,10 +52,10 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
     };
     let mine = false;
     client.current = new TerminalClient({
-      open: () => new WebSocket(address(sandbox.id, pid)),
-      bytes: (data) => term.terminal.write(data),
+      open: () => new WebSocket(attachURL(sandbox.id, pid)),
+      onOutput: (data) => term.terminal.write(data),
       onScreenReset: () => term.terminal.reset(),
-      changed: (next) => {
+      onChange: (next) => {
         term.terminal.options.disableStdin = !next.mine;
         setState(next);
         if (next.mine !== mine) {
@@ -66,7 +66,7 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
         fit();
       },
     });
-    term.onBox(fit);
+    term.onResize(fit);
     return () => {
       client.current?.close();
       term.close();

@@ -17,7 +17,7 @@ export interface Cast {
   cut: boolean;
 }
 
-/** The server bounds a recording; this only protects the tab. */
+/** The server limits recordings. This limit only protects the browser. */
 const maxEvents = 500_000;
 const maxSide = 1000;
 
@@ -27,20 +27,20 @@ const maxSide = 1000;
  */
 export function parseCast(source: string): Cast {
   const lines = source.split("\n");
-  const header = object(json(lines[0] ?? ""));
+  const header = asObject(parseJSON(lines[0] ?? ""));
   const version = header?.["version"];
   if (!header || (version !== 2 && version !== 3)) throw new Error("This recording cannot be shown.");
-  const term = version === 3 ? (object(header["term"]) ?? {}) : { cols: header["width"], rows: header["height"] };
-  const stamp = header["timestamp"];
+  const term = version === 3 ? (asObject(header["term"]) ?? {}) : { cols: header["width"], rows: header["height"] };
+  const timestamp = header["timestamp"];
   const cast: Cast = {
-    cols: side(term["cols"], 80), rows: side(term["rows"], 24), command: typeof header["command"] === "string" ? header["command"] : "",
-    startedAt: typeof stamp === "number" ? stamp * 1000 : undefined, events: [], duration: 0, cut: false,
+    cols: sizeWithin(term["cols"], 80), rows: sizeWithin(term["rows"], 24), command: typeof header["command"] === "string" ? header["command"] : "",
+    startedAt: typeof timestamp === "number" ? timestamp * 1000 : undefined, events: [], duration: 0, cut: false,
   };
   let now = 0;
   for (let i = 1; i < lines.length && cast.events.length < maxEvents; i++) {
     const line = lines[i]?.trim() ?? "";
     if (line === "" || line.startsWith("#")) continue;
-    const row = json(line);
+    const row = parseJSON(line);
     if (!Array.isArray(row) || typeof row[0] !== "number" || !Number.isFinite(row[0]) || typeof row[1] !== "string") {
       cast.cut = true;
       break;
@@ -65,17 +65,17 @@ export function shortened(cast: Cast, limit: number): Cast {
   return { ...cast, events, duration: now + Math.min(limit, cast.duration - before) };
 }
 
-/** The size in "COLSxROWS", or nothing. */
+/** Parses a size such as 80x24; returns undefined if it is not one. */
 export function sizeOf(data: string): { cols: number; rows: number } | undefined {
   const found = /^(\d{1,5})x(\d{1,5})$/.exec(data);
-  return found ? { cols: side(Number(found[1]), 80), rows: side(Number(found[2]), 24) } : undefined;
+  return found ? { cols: sizeWithin(Number(found[1]), 80), rows: sizeWithin(Number(found[2]), 24) } : undefined;
 }
 
-function side(value: unknown, usual: number): number {
-  return typeof value === "number" && Number.isInteger(value) && value > 0 ? Math.min(value, maxSide) : usual;
+function sizeWithin(value: unknown, fallback: number): number {
+  return typeof value === "number" && Number.isInteger(value) && value > 0 ? Math.min(value, maxSide) : fallback;
 }
 
-function json(line: string): unknown {
+function parseJSON(line: string): unknown {
   try {
     return JSON.parse(line) as unknown;
   } catch {
@@ -83,6 +83,6 @@ function json(line: string): unknown {
   }
 }
 
-function object(value: unknown): Record<string, unknown> | undefined {
+function asObject(value: unknown): Record<string, unknown> | undefined {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : undefined;
 }

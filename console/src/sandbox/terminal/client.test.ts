@@ -14,7 +14,7 @@ class FakeSocket implements Socket {
   close() {
     this.readyState = 3;
   }
-  say(frame: unknown) {
+  receive(frame: unknown) {
     this.onmessage?.(new MessageEvent("message", { data: typeof frame === "string" ? frame : JSON.stringify(frame) }));
   }
   bytes(...codes: number[]) {
@@ -47,16 +47,16 @@ describe("TerminalClient", () => {
         sockets.push(socket);
         return socket;
       },
-      bytes: (data) => seen.push(...data),
+      onOutput: (data) => seen.push(...data),
       onScreenReset: () => onScreenReset++,
-      changed: (state) => states.push(state),
+      onChange: (state) => states.push(state),
     });
     return { client, sockets, socket: () => sockets.at(-1)!, seen, onScreenReset: () => onScreenReset, states };
   };
 
   it("is read-only until it gets control", () => {
     const { client, socket, seen } = make();
-    socket().say(ready);
+    socket().receive(ready);
     socket().bytes(104, 105);
     expect(seen).toEqual([104, 105]);
     expect(client.state).toMatchObject({ phase: "attached", cols: 100, rows: 30, mine: false });
@@ -67,26 +67,26 @@ describe("TerminalClient", () => {
     expect(socket().sent).toEqual(['{"type":"take"}']);
     // A request for control does not give control.
     expect(client.input("x")).toBe(false);
-    socket().say({ type: "control", controller: "anna", mine: true });
+    socket().receive({ type: "control", controller: "anna", mine: true });
     expect(client.input("ls\r")).toBe(true);
     expect(new TextDecoder().decode(socket().sent[1] as Uint8Array)).toBe("ls\r");
     client.resize(120, 40);
     expect(socket().sent[2]).toBe('{"type":"resize","cols":120,"rows":40}');
-    socket().say({ type: "control", controller: "bob", mine: false });
+    socket().receive({ type: "control", controller: "bob", mine: false });
     expect(client.input("y")).toBe(false);
     expect(client.state.controller).toBe("bob");
   });
 
   it("reconnects after a lost connection, without control", () => {
     const { client, sockets, socket, onScreenReset } = make();
-    socket().say({ ...ready, controller: "anna", mine: true });
+    socket().receive({ ...ready, controller: "anna", mine: true });
     socket().drop();
     expect(client.state).toMatchObject({ phase: "lost", mine: false, controller: null });
     vi.advanceTimersByTime(600);
     expect(sockets).toHaveLength(2);
-    sockets[0]!.say({ type: "control", controller: "x", mine: true });
+    sockets[0]!.receive({ type: "control", controller: "x", mine: true });
     expect(client.state.mine).toBe(false);
-    socket().say(ready);
+    socket().receive(ready);
     expect(onScreenReset()).toBe(2);
     expect(client.input("x")).toBe(false);
   });
@@ -108,8 +108,8 @@ describe("TerminalClient", () => {
 
   it("ends with the program, and stays ended", () => {
     const { client, sockets, socket } = make();
-    socket().say(ready);
-    socket().say({ type: "exit", exit_code: 3 });
+    socket().receive(ready);
+    socket().receive({ type: "exit", exit_code: 3 });
     socket().drop();
     vi.advanceTimersByTime(60_000);
     expect(client.state).toMatchObject({ phase: "ended", exit: 3 });
@@ -118,26 +118,26 @@ describe("TerminalClient", () => {
 
   it("reports a refusal", () => {
     const { client, socket } = make();
-    socket().say(ready);
-    socket().say({ type: "error", code: "no_control", text: "Somebody else types." });
+    socket().receive(ready);
+    socket().receive({ type: "error", code: "no_control", text: "Somebody else types." });
     expect(client.state).toMatchObject({ phase: "attached", problem: "Somebody else types." });
     const other = make();
-    other.socket().say({ type: "error", code: "terminal_not_found", text: "There is none." });
+    other.socket().receive({ type: "error", code: "terminal_not_found", text: "There is none." });
     expect(other.client.state).toMatchObject({ phase: "refused", problem: "There is none." });
   });
 
   it("ignores frames that it does not know", () => {
     const { client, socket } = make();
-    socket().say(ready);
+    socket().receive(ready);
     for (const unknownFrame of ["", "{", "null", "7", '{"type":"size","cols":1e9,"rows":1}', '{"type":"size"}', '{"type":"later"}', '{"type":"control","controller":7,"mine":"yes"}']) {
-      socket().say(unknownFrame);
+      socket().receive(unknownFrame);
     }
     expect(client.state).toMatchObject({ phase: "attached", cols: 100, rows: 30, controller: null, mine: false });
   });
 
   it("splits a long paste into pieces", () => {
     const { client, socket } = make();
-    socket().say({ ...ready, mine: true });
+    socket().receive({ ...ready, mine: true });
     client.input("ä".repeat(20_000));
     const sent = socket().sent as Uint8Array[];
     expect(sent.length).toBe(3);

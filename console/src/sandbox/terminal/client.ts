@@ -1,8 +1,9 @@
 /** The state of an attached terminal, as a page shows it. */
 export interface Attachment {
   phase: "connecting" | "attached" | "lost" | "ended" | "refused";
-  /** Name of the session that has control, or nothing. */
+  /** The name of the session that has control, or null. */
   controller: string | null;
+  /** This viewer has control. */
   mine: boolean;
   cols: number;
   rows: number;
@@ -24,19 +25,22 @@ export interface Socket {
 
 export interface Options {
   open: () => Socket;
-  bytes: (data: Uint8Array) => void;
+  onOutput: (data: Uint8Array) => void;
   /** Called when the whole screen is sent again. */
   onScreenReset: () => void;
-  changed: (state: Attachment) => void;
+  onChange: (state: Attachment) => void;
 }
 
-const start: Attachment = { phase: "connecting", controller: null, mine: false, cols: 80, rows: 24, exit: undefined, problem: "" };
+const initial: Attachment = { phase: "connecting", controller: null, mine: false, cols: 80, rows: 24, exit: undefined, problem: "" };
 
 /** Pauses between attempts to reconnect, in milliseconds. */
-const waits = [500, 1000, 2000, 4000, 8000, 15000];
+const retryDelays = [500, 1000, 2000, 4000, 8000, 15000];
 
-/** The size of the pieces in which a paste is sent: a server may bound a message. */
-const piece = 16 << 10;
+/**
+ * The largest message in bytes: a longer paste is sent in pieces, because a server may limit
+ * messages.
+ */
+const maxMessage = 16 << 10;
 
 /**
  * Attaches to a terminal, and reconnects when the connection breaks. The user sees output, and
@@ -45,10 +49,10 @@ const piece = 16 << 10;
  */
 export class TerminalClient {
   readonly #options: Options;
-  #state: Attachment = start;
+  #state: Attachment = initial;
   #socket: Socket | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #tries = 0;
+  #attempts = 0;
   #closed = false;
 
   constructor(options: Options) {
@@ -61,23 +65,23 @@ export class TerminalClient {
   }
 
   take(): void {
-    this.#say({ type: "take" });
+    this.#send({ type: "take" });
   }
 
   release(): void {
-    this.#say({ type: "release" });
+    this.#send({ type: "release" });
   }
 
   /** Sets the program's size. Only the viewer in control may do so. */
   resize(cols: number, rows: number): void {
-    if (this.#state.mine && (cols !== this.#state.cols || rows !== this.#state.rows)) this.#say({ type: "resize", cols, rows });
+    if (this.#state.mine && (cols !== this.#state.cols || rows !== this.#state.rows)) this.#send({ type: "resize", cols, rows });
   }
 
   /** Sends typed text. Without control nothing is sent. */
   input(text: string): boolean {
     if (!this.#state.mine || this.#socket?.readyState !== 1) return false;
     const bytes = new TextEncoder().encode(text);
-    for (let at = 0; at < bytes.length; at += piece) this.#socket.send(bytes.slice(at, at + piece));
+    for (let at = 0; at < bytes.length; at += maxMessage) this.#socket.send(bytes.slice(at, at + maxMessage));
     return true;
   }
 
@@ -94,20 +98,20 @@ export class TerminalClient {
     let opened = false;
     socket.onmessage = (event: MessageEvent) => {
       if (socket !== this.#socket) return;
-      if (event.data instanceof ArrayBuffer) return this.#options.bytes(new Uint8Array(event.data));
+      if (event.data instanceof ArrayBuffer) return this.#options.onOutput(new Uint8Array(event.data));
       const frame = read(event.data);
       if (frame?.["type"] === "ready") {
         opened = true;
-        this.#tries = 0;
+        this.#attempts = 0;
         this.#options.onScreenReset();
       }
-      if (frame) this.#hear(frame);
+      if (frame) this.#receive(frame);
     };
     socket.onclose = () => {
       if (socket !== this.#socket || this.#closed) return;
       if (this.#state.phase === "ended" || this.#state.phase === "refused") return;
       // A first attempt without a response is repeated too, but not forever.
-      const wait = waits[this.#tries++];
+      const wait = retryDelays[this.#attempts++];
       if (wait === undefined) {
         this.#set({ phase: "refused", mine: false, controller: null, problem: opened ? "The connection was lost." : "The terminal cannot be reached." });
         return;
@@ -117,7 +121,7 @@ export class TerminalClient {
     };
   }
 
-  #hear(frame: Record<string, unknown>): void {
+  #receive(frame: Record<string, unknown>): void {
     switch (frame["type"]) {
       case "ready":
         this.#set({ phase: "attached", exit: undefined, problem: "", ...control(frame), ...size(frame) });
@@ -139,13 +143,13 @@ export class TerminalClient {
     }
   }
 
-  #say(frame: Record<string, unknown>): void {
+  #send(frame: Record<string, unknown>): void {
     if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(frame));
   }
 
   #set(change: Partial<Attachment>): void {
     this.#state = { ...this.#state, ...change };
-    this.#options.changed(this.#state);
+    this.#options.onChange(this.#state);
   }
 }
 

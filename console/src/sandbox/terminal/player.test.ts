@@ -65,54 +65,54 @@ describe("Player", () => {
   });
 
   const make = () => {
-    const paper = new FakeScreen();
+    const screen = new FakeScreen();
     let state: PlayerState | undefined;
-    const player = new Player(parseCast(source), paper, (s) => {
+    const player = new Player(parseCast(source), screen, (s) => {
       state = s;
     });
-    return { paper, player, state: () => state };
+    return { screen, player, state: () => state };
   };
 
   it("prints at the original pace, and stops at the end", () => {
-    const { paper, player, state } = make();
+    const { screen, player, state } = make();
     player.play();
-    expect(paper.text).toBe("");
+    expect(screen.text).toBe("");
     vi.advanceTimersByTime(1100);
-    expect(paper.text).toBe("one\r\n");
+    expect(screen.text).toBe("one\r\n");
     vi.advanceTimersByTime(2000);
-    expect(paper).toMatchObject({ text: "one\r\ntwo\r\n", size: "100x30" });
+    expect(screen).toMatchObject({ text: "one\r\ntwo\r\n", size: "100x30" });
     vi.advanceTimersByTime(8000);
     expect(state()).toMatchObject({ at: 10, playing: false, exit: "2" });
   });
 
-  it("goes faster", () => {
-    const { paper, player } = make();
+  it("plays faster", () => {
+    const { screen, player } = make();
     player.setSpeed(4);
     player.play();
     vi.advanceTimersByTime(2600);
-    expect(paper.text).toBe("one\r\ntwo\r\nthree");
+    expect(screen.text).toBe("one\r\ntwo\r\nthree");
   });
 
   it("seeks in both directions", () => {
-    const { paper, player, state } = make();
+    const { screen, player, state } = make();
     player.seek(9);
-    expect(paper.text).toBe("one\r\ntwo\r\n");
+    expect(screen.text).toBe("one\r\ntwo\r\n");
     player.seek(1.5);
-    expect(paper).toMatchObject({ text: "one\r\n", size: "20x5" });
+    expect(screen).toMatchObject({ text: "one\r\n", size: "20x5" });
     expect(state()).toMatchObject({ at: 1.5, playing: false, exit: undefined });
   });
 
   it("does not move while paused, and starts again after its end", () => {
-    const { paper, player, state } = make();
+    const { screen, player, state } = make();
     player.play();
     vi.advanceTimersByTime(1500);
     player.pause();
     vi.advanceTimersByTime(60_000);
-    expect(paper.text).toBe("one\r\n");
+    expect(screen.text).toBe("one\r\n");
     expect(state()?.at).toBeCloseTo(1.5, 1);
     player.seek(10);
     player.play();
-    expect(paper.text).toBe("");
+    expect(screen.text).toBe("");
     player.close();
   });
 });

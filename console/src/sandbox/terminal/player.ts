@@ -15,26 +15,26 @@ export interface PlayerState {
   exit: string | undefined;
 }
 
-/** Bounds how much is written to the screen at once. */
-const slice = 64 << 10;
+/** The most characters that are written to the screen at once. */
+const maxWrite = 64 << 10;
 
 /** Plays a recording on a screen, by the browser's clock. */
 export class Player {
   #cast: Cast;
   readonly #screen: Screen;
-  readonly #changed: (state: PlayerState) => void;
+  readonly #onChange: (state: PlayerState) => void;
   #next = 0;
   #at = 0;
   #playing = false;
   #speed = 1;
   #exit: string | undefined;
-  #since = 0;
+  #startedAt = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(cast: Cast, screen: Screen, changed: (state: PlayerState) => void) {
+  constructor(cast: Cast, screen: Screen, onChange: (state: PlayerState) => void) {
     this.#cast = cast;
     this.#screen = screen;
-    this.#changed = changed;
+    this.#onChange = onChange;
     screen.reset(cast.cols, cast.rows);
   }
 
@@ -46,7 +46,7 @@ export class Player {
     if (this.#playing) return;
     if (this.#at >= this.#cast.duration) this.#rewind();
     this.#playing = true;
-    this.#since = performance.now();
+    this.#startedAt = performance.now();
     this.#tick();
   }
 
@@ -55,7 +55,7 @@ export class Player {
     this.#at = this.#now();
     this.#playing = false;
     clearTimeout(this.#timer);
-    this.#tell();
+    this.#notify();
   }
 
   /** Goes to a time, with all earlier output on the screen. */
@@ -63,18 +63,18 @@ export class Player {
     const to = Math.min(Math.max(0, at), this.#cast.duration);
     if (to < this.#at) this.#rewind();
     this.#at = to;
-    this.#since = performance.now();
-    this.#upTo(to);
+    this.#startedAt = performance.now();
+    this.#writeUntil(to);
     if (this.#playing) this.#tick();
-    else this.#tell();
+    else this.#notify();
   }
 
   setSpeed(speed: number): void {
     this.#at = this.#now();
-    this.#since = performance.now();
+    this.#startedAt = performance.now();
     this.#speed = speed;
     if (this.#playing) this.#tick();
-    else this.#tell();
+    else this.#notify();
   }
 
   close(): void {
@@ -84,7 +84,7 @@ export class Player {
 
   #now(): number {
     if (!this.#playing) return this.#at;
-    return Math.min(this.#cast.duration, this.#at + ((performance.now() - this.#since) / 1000) * this.#speed);
+    return Math.min(this.#cast.duration, this.#at + ((performance.now() - this.#startedAt) / 1000) * this.#speed);
   }
 
   #rewind(): void {
@@ -97,20 +97,20 @@ export class Player {
   #tick(): void {
     clearTimeout(this.#timer);
     const now = this.#now();
-    this.#upTo(now);
+    this.#writeUntil(now);
     if (this.#next >= this.#cast.events.length && now >= this.#cast.duration) {
       this.#at = this.#cast.duration;
       this.#playing = false;
-      this.#tell();
+      this.#notify();
       return;
     }
-    this.#tell();
+    this.#notify();
     const due = (this.#cast.events[this.#next]?.at ?? this.#cast.duration) - now;
     // The position moves between events too, so it is reported ten times a second.
     this.#timer = setTimeout(() => this.#tick(), Math.min(100, Math.max(8, (due / this.#speed) * 1000)));
   }
 
-  #upTo(time: number): void {
+  #writeUntil(time: number): void {
     let text = "";
     const flush = () => {
       if (text !== "") this.#screen.write(text);
@@ -118,7 +118,7 @@ export class Player {
     };
     for (let event = this.#cast.events[this.#next]; event && event.at <= time; event = this.#cast.events[++this.#next]) {
       if (event.code === "o") text += event.data;
-      if (text.length > slice) flush();
+      if (text.length > maxWrite) flush();
       if (event.code === "x") this.#exit = event.data;
       const size = event.code === "r" ? sizeOf(event.data) : undefined;
       if (size) {
@@ -129,7 +129,7 @@ export class Player {
     flush();
   }
 
-  #tell(): void {
-    this.#changed(this.state);
+  #notify(): void {
+    this.#onChange(this.state);
   }
 }

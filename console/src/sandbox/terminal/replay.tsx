@@ -10,7 +10,7 @@ import { XTerm } from "./xterm";
 const speeds = ["0.5", "1", "2", "4", "8", "16"].map((value) => ({ value, label: `${value}×` }));
 
 /** The longest pause without output when idle times are skipped. */
-const idle = 1;
+const maxIdle = 1;
 
 /** The output of a command, at its original pace. */
 export function Replay({ id, n, tty }: { id: string; n: number; tty: boolean }) {
@@ -24,28 +24,28 @@ export function Replay({ id, n, tty }: { id: string; n: number; tty: boolean }) 
   if (recording.isPending) return <Loading what="Reading the recording" />;
   if (!recording.data) return <Problem error={recording.error} retry={() => void recording.refetch()} />;
   if (recording.data.events.length === 0) return <Empty title="It printed nothing">{recording.data.cut ? "The recording was cut short." : undefined}</Empty>;
-  return <Shown cast={recording.data} plain={!tty} n={n} again={() => void recording.refetch()} />;
+  return <RecordingView cast={recording.data} plain={!tty} n={n} reload={() => void recording.refetch()} />;
 }
 
-function Shown({ cast, plain, n, again }: { cast: Cast; plain: boolean; n: number; again: () => void }) {
+function RecordingView({ cast, plain, n, reload }: { cast: Cast; plain: boolean; n: number; reload: () => void }) {
   const box = useRef<HTMLDivElement>(null);
   const screen = useRef<XTerm>(null);
   const player = useRef<Player>(null);
   const play = useRef<HTMLButtonElement>(null);
   const [skip, setSkip] = useState(true);
   const [state, setState] = useState<PlayerState>();
-  const used = useMemo(() => (skip ? shortened(cast, idle) : cast), [cast, skip]);
+  const used = useMemo(() => (skip ? shortened(cast, maxIdle) : cast), [cast, skip]);
 
   useEffect(() => {
     if (!box.current) return;
-    const term = new XTerm(box.current, `Recording ${n}`, { plain, leave: () => play.current?.focus() });
+    const term = new XTerm(box.current, `Recording ${n}`, { plain, onLeave: () => play.current?.focus() });
     screen.current = term;
     let size = { cols: used.cols, rows: used.rows };
     const show = (cols: number, rows: number) => {
       size = { cols, rows };
       term.show(cols, rows);
     };
-    const made = new Player(
+    const created = new Player(
       used,
       {
         reset: (cols, rows) => {
@@ -57,12 +57,12 @@ function Shown({ cast, plain, n, again }: { cast: Cast; plain: boolean; n: numbe
       },
       setState,
     );
-    player.current = made;
-    term.onBox(() => term.show(size.cols, size.rows));
+    player.current = created;
+    term.onResize(() => term.show(size.cols, size.rows));
     // All output is shown until the user plays the recording.
-    made.seek(used.duration);
+    created.seek(used.duration);
     return () => {
-      made.close();
+      created.close();
       term.close();
     };
   }, [used, plain, n]);
@@ -91,7 +91,7 @@ function Shown({ cast, plain, n, again }: { cast: Cast; plain: boolean; n: numbe
         {cast.cut && (
           <>
             <Badge tone="warn">it still runs, or was cut short</Badge>
-            <Button onClick={again}>Read again</Button>
+            <Button onClick={reload}>Read again</Button>
           </>
         )}
         {/* Copied as one line of plain text: a line end in it would run what is pasted. */}

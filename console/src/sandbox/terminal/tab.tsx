@@ -66,7 +66,7 @@ export function TerminalTab() {
           {recordings.data && kept.length === 0 && <p className="quiet">No command was run yet.</p>}
           <ul className="sb-picks" aria-label="Recordings">
             {kept.slice(0, 300).map((one) => (
-              <Pick key={one.id} recording={one} current={replayed === Number(one.id)} choose={() => set({ replay: Number(one.id), terminal: undefined }, true)} />
+              <RecordingItem key={one.id} recording={one} current={replayed === Number(one.id)} choose={() => set({ replay: Number(one.id), terminal: undefined }, true)} />
             ))}
           </ul>
           {kept.length > 300 && <p className="quiet">The newest 300 of {kept.length} are listed.</p>}
@@ -87,7 +87,7 @@ export function TerminalTab() {
   );
 }
 
-function Pick({ recording, current, choose }: { recording: Schemas["Recording"]; current: boolean; choose: () => void }) {
+function RecordingItem({ recording, current, choose }: { recording: Schemas["Recording"]; current: boolean; choose: () => void }) {
   const took = recording.ended_at ? Date.parse(recording.ended_at) - Date.parse(recording.started_at) : undefined;
   return (
     <li>
@@ -106,8 +106,8 @@ function Pick({ recording, current, choose }: { recording: Schemas["Recording"];
               <Inert text={recording.error} />
             </Badge>
           )}
-          {recording.lost && (recording.how === "connect" ? <Badge tone="quiet">left</Badge> : <Badge tone="warn">end not heard</Badge>)}
-          {recording.truncated && <Badge tone="warn">cut at its bound</Badge>}
+          {recording.lost && (recording.how === "connect" ? <Badge tone="quiet">left</Badge> : <Badge tone="warn">end not received</Badge>)}
+          {recording.truncated && <Badge tone="warn">truncated</Badge>}
           {recording.dropped && <Badge tone="quiet">no longer stored</Badge>}
         </span>
       </button>

@@ -5,9 +5,9 @@ import type { XTerm } from "./xterm";
 /** The search, and the controls that make a terminal usable with a screen reader. */
 export function TerminalTools({ screen }: { screen: RefObject<XTerm | null> }) {
   const [text, setText] = useState("");
-  const [none, setNone] = useState(false);
+  const [noMatch, setNoMatch] = useState(false);
   const [reader, setReader] = useState(false);
-  const find = (what: string, back = false) => setNone(!(screen.current?.find(what, back) ?? true) && what !== "");
+  const find = (what: string, back = false) => setNoMatch(!(screen.current?.find(what, back) ?? true) && what !== "");
   return (
     <div className="sb-term-tools">
       <form
@@ -18,7 +18,7 @@ export function TerminalTools({ screen }: { screen: RefObject<XTerm | null> }) {
         }}
       >
         <input
-          type="search" aria-label="Search the terminal" placeholder="Search" value={text} aria-invalid={none || undefined}
+          type="search" aria-label="Search the terminal" placeholder="Search" value={text} aria-invalid={noMatch || undefined}
           onChange={(event) => {
             setText(event.currentTarget.value);
             find(event.currentTarget.value);
@@ -27,7 +27,7 @@ export function TerminalTools({ screen }: { screen: RefObject<XTerm | null> }) {
         <IconButton icon="chevron-up" label="Previous match" onClick={() => find(text, true)} />
         <IconButton icon="chevron-down" label="Next match" onClick={() => find(text)} />
         <span className="sb-hidden" role="status">
-          {none ? "Nothing was found." : ""}
+          {noMatch ? "Nothing was found." : ""}
         </span>
       </form>
       <Toggle

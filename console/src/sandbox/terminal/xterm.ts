@@ -2,20 +2,22 @@ import { FitAddon } from "@xterm/addon-fit";
 import { SearchAddon } from "@xterm/addon-search";
 import { type ITheme, Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
-import { guard, guarded, pasteable } from "./guard";
+import { guard, guardedOptions, pasteable } from "./guard";
 
-const usual = 13;
-const least = 9;
+const defaultFontSize = 13;
+const minFontSize = 9;
 /** Width of a character in the monospaced fonts, relative to the font size. */
-const ratio = 0.605;
+const charWidth = 0.605;
 
 export interface Options {
-  /** The user may type here. Otherwise the terminal sends no replies and accepts no keys. */
-  typed?: (text: string) => void;
-  /** Output of a program without a terminal: its lines end with a line feed only. */
+  /**
+   * Called with what the user typed. Without it the terminal accepts no keys and sends no replies.
+   */
+  onInput?: (text: string) => void;
+  /** The output is of a program without a terminal: its lines end with a line feed only. */
   plain?: boolean;
-  /** The element that gets the focus when the user leaves with the keyboard. */
-  leave: () => void;
+  /** Called when the user leaves the terminal with the keyboard. */
+  onLeave: () => void;
 }
 
 /** A terminal on the page, protected against its output. */
@@ -24,16 +26,16 @@ export class XTerm {
   readonly #box: HTMLElement;
   readonly #fit = new FitAddon();
   readonly #search = new SearchAddon();
-  readonly #ends: (() => void)[] = [];
+  readonly #disposers: (() => void)[] = [];
 
   constructor(box: HTMLElement, label: string, options: Options) {
     this.#box = box;
     this.terminal = new Terminal({
-      ...guarded,
-      cols: 80, rows: 24, fontSize: usual, fontFamily: css("--mono") || "monospace", theme: theme(), minimumContrastRatio: 4.5,
+      ...guardedOptions,
+      cols: 80, rows: 24, fontSize: defaultFontSize, fontFamily: css("--mono") || "monospace", theme: theme(), minimumContrastRatio: 4.5,
       convertEol: options.plain ?? false, disableStdin: true, cursorBlink: false, cursorInactiveStyle: "outline",
     });
-    const held = guard(this.terminal, options.typed !== undefined);
+    const guardHandle = guard(this.terminal, options.onInput !== undefined);
     this.terminal.loadAddon(this.#fit);
     this.terminal.loadAddon(this.#search);
     this.terminal.open(box);
@@ -41,23 +43,23 @@ export class XTerm {
     this.terminal.attachCustomKeyEventHandler((event) => {
       if (event.ctrlKey && event.shiftKey && event.key === "F6") {
         // The key that leaves the terminal, because it takes Tab and Escape for itself.
-        if (event.type === "keydown") options.leave();
+        if (event.type === "keydown") options.onLeave();
         return false;
       }
       // Without control the page gets the keys, so that Tab moves the focus.
       return !this.terminal.options.disableStdin;
     });
-    const typed = options.typed;
-    if (typed) {
-      const data = this.terminal.onData(typed);
-      this.#ends.push(() => data.dispose());
+    const onInput = options.onInput;
+    if (onInput) {
+      const data = this.terminal.onData(onInput);
+      this.#disposers.push(() => data.dispose());
       const paste = (event: ClipboardEvent) => {
         event.preventDefault();
         event.stopPropagation();
         if (!this.terminal.options.disableStdin) this.terminal.paste(pasteable(event.clipboardData?.getData("text/plain") ?? ""));
       };
       box.addEventListener("paste", paste, { capture: true });
-      this.#ends.push(() => box.removeEventListener("paste", paste, { capture: true }));
+      this.#disposers.push(() => box.removeEventListener("paste", paste, { capture: true }));
     }
     const themeObserver = new MutationObserver(() => {
       this.terminal.options.theme = theme();
@@ -68,13 +70,13 @@ export class XTerm {
       this.terminal.options.theme = theme();
     };
     preference.addEventListener("change", changed);
-    this.#ends.push(() => themeObserver.disconnect(), () => preference.removeEventListener("change", changed), () => held.dispose());
+    this.#disposers.push(() => themeObserver.disconnect(), () => preference.removeEventListener("change", changed), () => guardHandle.dispose());
   }
 
   /** Takes the size that fits its element, and returns it. */
   fill(): { cols: number; rows: number } | undefined {
     if (this.#box.clientWidth === 0) return undefined;
-    this.terminal.options.fontSize = usual;
+    this.terminal.options.fontSize = defaultFontSize;
     this.#fit.fit();
     return { cols: this.terminal.cols, rows: this.terminal.rows };
   }
@@ -82,8 +84,8 @@ export class XTerm {
   /** Takes a size that another viewer chose, with characters small enough to fit. */
   show(cols: number, rows: number): void {
     this.terminal.resize(cols, rows);
-    const size = Math.floor((this.#box.clientWidth - 24) / (cols * ratio));
-    this.terminal.options.fontSize = Math.max(least, Math.min(usual, size || usual));
+    const size = Math.floor((this.#box.clientWidth - 24) / (cols * charWidth));
+    this.terminal.options.fontSize = Math.max(minFontSize, Math.min(defaultFontSize, size || defaultFontSize));
   }
 
   /** Searches for text; an empty text clears the result. */
@@ -96,14 +98,14 @@ export class XTerm {
   }
 
   /** Calls back when the element's size changes. */
-  onBox(changed: () => void): void {
+  onResize(changed: () => void): void {
     const observer = new ResizeObserver(() => requestAnimationFrame(changed));
     observer.observe(this.#box);
-    this.#ends.push(() => observer.disconnect());
+    this.#disposers.push(() => observer.disconnect());
   }
 
   close(): void {
-    for (const end of this.#ends) end();
+    for (const end of this.#disposers) end();
     this.terminal.dispose();
   }
 }

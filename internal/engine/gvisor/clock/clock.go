@@ -37,8 +37,8 @@ func Calibrate(keeper *sentry.Timekeeper) error {
 	return nil
 }
 
-// update reads the clock and writes the data from which programs compute the time. The caller holds the
-// lock.
+// update reads the clock and writes the data from which programs compute the time. The caller holds
+// the lock.
 //
 //go:linkname update gvisor.dev/gvisor/pkg/sentry/kernel.(*Timekeeper).update
 func update(keeper *sentry.Timekeeper, parked bool)

@@ -12,9 +12,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// startBootProcess starts a process with the name of a child that boots a sandbox, and returns its PID. The
-// parent is a shell with a state directory in its environment, which waits for the process or ends
-// at once.
+// startBootProcess starts a process with the name of a child that boots a sandbox, and returns its
+// PID. The parent is a shell with a state directory in its environment, which waits for the process
+// or ends at once.
 func startBootProcess(t *testing.T, dir string, waits bool) (pid string) {
 	t.Helper()
 	script := `exec 3<&0; bash -c 'exec -a crannog-boot cat' <&3 >/dev/null & echo $!; exec >&-; `

@@ -27,9 +27,9 @@ import (
 // JavaScript represents integers exactly.
 const firstNumber = 1 << 40
 
-// maxEarlyFiles bounds the number of files in the upper layer that were created before this package set
-// the next number to firstNumber: directories in which gVisor mounts file systems. A kernel with more
-// such files was saved by a version without this package, and keeps its numbers.
+// maxEarlyFiles bounds the number of files in the upper layer that were created before this package
+// set the next number to firstNumber: directories in which gVisor mounts file systems. A kernel
+// with more such files was saved by a version without this package, and keeps its numbers.
 const maxEarlyFiles = 1024
 
 // earlyFilesShift is the position at which the next number encodes how many such early files there

@@ -118,8 +118,8 @@ func Install(t *sentry.Task, plan Plan) error {
 	return nil
 }
 
-// checkPlan returns an error unless f was made from the plan. A saved state that continued with another
-// plan could show files that the new plan covers.
+// checkPlan returns an error unless f was made from the plan. A saved state that continued with
+// another plan could show files that the new plan covers.
 func (f *filesystem) checkPlan(plan Plan) error {
 	text, err := plan.Text()
 	if err != nil {

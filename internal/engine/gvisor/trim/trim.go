@@ -16,29 +16,29 @@ import (
 	gsync "gvisor.dev/gvisor/pkg/sync"
 )
 
-// gVisor reserves memory for programs in pieces of 2 MB, and a checkpoint reads each page of a piece to
-// find out whether it contains data. Reading a page allocates it. For a nearly empty sandbox,
-// allocating, comparing and freeing pages takes half of the time of a checkpoint. A program could
-// declare with madvise that it does not need the pages. This package does so on its behalf, for pages
-// that the memory file does not have.
+// gVisor reserves memory for programs in pieces of 2 MB, and a checkpoint reads each page of a
+// piece to determine whether it contains data. Reading a page allocates it. For a nearly empty
+// sandbox, allocating, comparing and freeing pages takes half of the time of a checkpoint. A
+// program could declare with madvise that it does not need the pages. This package does so on its
+// behalf, for pages that the memory file does not have.
 
-// Metric is the name of our metric in gVisor. We cannot add a control call to gVisor, but it computes a
-// metric when a client reads it. Reading this metric releases the memory, and its value is the total
-// number of bytes released, or Failed.
+// Metric is the name of our metric in gVisor. We cannot add a control call to gVisor, but it
+// computes a metric when a client reads it. Reading this metric releases the memory, and its value
+// is the total number of bytes released, or Failed.
 const Metric = "crannog_trimmed_bytes"
 
 // Failed is the value after an error. The kernel's log has the error.
 const Failed = -1
 
 var (
-	kernel atomic.Pointer[sentry.Kernel] // set by Of
+	kernel atomic.Pointer[sentry.Kernel] // set by SetKernel
 	total  atomic.Uint64                 // the number of bytes released so far
 	// trimming is locked while memory is released, because concurrent callers would find the same
 	// memory.
 	trimming sync.Mutex
 )
 
-// Install prepares a kernel that starts to release memory.
+// Install registers the metric in a starting kernel.
 func Install() error {
 	return metric.RegisterCustomUint64Metric("/crannog/trimmed_bytes", metric.Uint64Metadata{
 		Cumulative: true, Sync: true, Unit: metricpb.MetricMetadata_UNITS_NONE,
@@ -46,8 +46,8 @@ func Install() error {
 	}, func(...*metric.FieldValue) uint64 { return releaseMemory() })
 }
 
-// Of sets the kernel whose memory is released, once programs run in it.
-func Of(k *sentry.Kernel) { kernel.Store(k) }
+// SetKernel sets the kernel whose memory is released. It is called once programs run in the kernel.
+func SetKernel(k *sentry.Kernel) { kernel.Store(k) }
 
 // releaseMemory releases memory and returns the value of the metric.
 func releaseMemory() uint64 {

@@ -21,21 +21,22 @@ func (w *watcher) adopt(k *sentry.Kernel) {
 			}
 		}
 	}
-	p := w.where(k)
+	p := w.recordedMounts(k)
 	if p == nil {
 		return
 	}
-	l := &fileView{ctx: k.SupervisorContext(), k: k, creds: root(k), places: p}
+	l := &fileView{ctx: k.SupervisorContext(), k: k, creds: kernelCredentials(k), places: p}
 	for _, t := range pids.Tasks() {
 		pid := int32(pids.IDOfThreadGroup(t.ThreadGroup()))
 		w.adoptTask(l, t, actor{pid: pid, command: w.kin.command(pid), uid: uint32(t.Credentials().EffectiveKUID)})
 	}
 }
 
-// maxAdopted bounds the number of files whose content is read before programs continue. The
+// maxAdoptedSize bounds the size of an open file whose content is read before programs continue. The
 // content is needed so that an open file that is not written is not reported as changed.
-const maxAdopted = 1 << 20
+const maxAdoptedSize = 1 << 20
 
+// adoptTask registers the files that a task has open for writing or has mapped writable.
 func (w *watcher) adoptTask(l *fileView, t *sentry.Task, by actor) {
 	var table *sentry.FDTable
 	var memory *mm.MemoryManager
@@ -66,12 +67,13 @@ func (w *watcher) adoptTask(l *fileView, t *sentry.Task, by actor) {
 	w.files.mu.Lock()
 	defer w.files.mu.Unlock()
 	for _, path := range mapped {
-		if len(path) > 0 && path[0] == '/' && !system(path) {
+		if len(path) > 0 && path[0] == '/' && !isSystemPath(path) {
 			w.files.mapped(path, by)
 		}
 	}
 }
 
+// adoptFile registers a file that is open for writing, if it is on a recorded mount.
 func (w *watcher) adoptFile(l *fileView, file *vfs.FileDescription, by actor) {
 	if !file.IsWritable() || file.StatusFlags()&linux.O_PATH != 0 || l.places.mounts[file.Mount().Filesystem()] == nil {
 		return
@@ -79,19 +81,19 @@ func (w *watcher) adoptFile(l *fileView, file *vfs.FileDescription, by actor) {
 	h := held{path: w.path(l.ctx, l.k, file.VirtualDentry()), actor: by}
 	if h.path == "" {
 		h.file = inodeOf(l.ctx, file)
-	} else if stat, err := file.Stat(l.ctx, vfs.StatOptions{Mask: linux.STATX_SIZE}); err == nil && stat.Size <= maxAdopted {
-		now := l.at(h.path)
+	} else if stat, err := file.Stat(l.ctx, vfs.StatOptions{Mask: linux.STATX_SIZE}); err == nil && stat.Size <= maxAdoptedSize {
+		current := l.at(h.path)
 		w.files.mu.Lock()
 		if w.files.known == nil {
 			w.files.known = map[string]state{}
 		}
-		w.files.known[h.path] = now
+		w.files.known[h.path] = current
 		w.files.mu.Unlock()
 	}
 	w.files.hold(file, h)
 }
 
-// mapped registers a file that is mapped through a closed descriptor. It cannot be found out
+// mapped registers a file that is mapped through a closed descriptor. There is no way to determine
 // whether it is still mapped, so each survey checks it.
 func (f *files) mapped(path string, by actor) {
 	if f.always == nil {

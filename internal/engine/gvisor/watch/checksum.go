@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"reflect"
-	"unicode/utf8"
 	"unsafe"
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
@@ -37,10 +36,10 @@ const (
 	unhashedUnreadable = "unreadable"
 )
 
-// maxHashed bounds how much of one file is read, and piece how much of it is in memory at once.
+// Limits of the reading of one file.
 const (
-	maxHashed = 256 << 20
-	piece     = 1 << 20
+	maxHashed     = 256 << 20 // larger files have no checksum
+	maxBufferSize = 1 << 20   // at most this much of a file is in memory at once
 )
 
 // state describes the file at a path. Without a kind, there is no file.
@@ -54,10 +53,12 @@ type state struct {
 	file     inode
 }
 
-func (s state) same(now state) bool {
-	return s.kind == now.kind && s.mode == now.mode && s.size == now.size && s.sum == now.sum && s.unhashed == "" && now.unhashed == ""
+// same reports whether two states have the same attributes and content.
+func (s state) same(o state) bool {
+	return s.kind == o.kind && s.mode == o.mode && s.size == o.size && s.sum == o.sum && s.unhashed == "" && o.unhashed == ""
 }
 
+// describe writes a state into an event.
 func (s state) describe(e *events.Event) {
 	e.Type, e.Mode, e.Unhashed = s.kind, uint32(s.mode), s.unhashed
 	if s.kind != kindFile && s.kind != kindLink {
@@ -69,8 +70,6 @@ func (s state) describe(e *events.Event) {
 	}
 }
 
-func valid(s string) bool { return utf8.ValidString(s) }
-
 // fileView is the view of the sandbox's files that one survey has: with the rights of the kernel,
 // from the first process's root.
 type fileView struct {
@@ -81,8 +80,10 @@ type fileView struct {
 	buf    []byte
 }
 
-const asked = linux.STATX_TYPE | linux.STATX_MODE | linux.STATX_SIZE | linux.STATX_INO | linux.STATX_NLINK | linux.STATX_CTIME
+// statMask lists the attributes that a state needs.
+const statMask = linux.STATX_TYPE | linux.STATX_MODE | linux.STATX_SIZE | linux.STATX_INO | linux.STATX_NLINK | linux.STATX_CTIME
 
+// at returns the state of the file at a path of the sandbox.
 func (l *fileView) at(path string) state { return l.from(l.places.root, path) }
 
 // operation looks up a path without following links, because a link that has replaced a directory
@@ -91,8 +92,9 @@ func operation(top vfs.VirtualDentry, path string) *vfs.PathOperation {
 	return &vfs.PathOperation{Root: top, Start: top, Path: fspath.Parse(path), ResolveFlags: linux.RESOLVE_NO_SYMLINKS}
 }
 
+// from returns the state of the file at a path below top.
 func (l *fileView) from(top vfs.VirtualDentry, path string) state {
-	stat, err := l.k.VFS().StatAt(l.ctx, l.creds, operation(top, path), &vfs.StatOptions{Mask: asked})
+	stat, err := l.k.VFS().StatAt(l.ctx, l.creds, operation(top, path), &vfs.StatOptions{Mask: statMask})
 	if err != nil {
 		return state{}
 	}
@@ -117,7 +119,7 @@ func (l *fileView) from(top vfs.VirtualDentry, path string) state {
 }
 
 // hash reads a file in pieces, and returns the reason if it could not.
-func (l *fileView) hash(top vfs.VirtualDentry, path string, s *state) (why string) {
+func (l *fileView) hash(top vfs.VirtualDentry, path string, s *state) (reason string) {
 	if s.size > maxHashed {
 		return unhashedTooLarge
 	}
@@ -132,11 +134,11 @@ func (l *fileView) hash(top vfs.VirtualDentry, path string, s *state) (why strin
 		return unhashedUnreadable
 	}
 	defer f.DecRef(l.ctx)
-	before, err := f.Stat(l.ctx, vfs.StatOptions{Mask: asked})
+	before, err := f.Stat(l.ctx, vfs.StatOptions{Mask: statMask})
 	if err != nil || before.Mode&linux.S_IFMT != linux.S_IFREG {
 		return unhashedChanging
 	}
-	if need := min(int(s.size)+1, piece); len(l.buf) < need {
+	if need := min(int(s.size)+1, maxBufferSize); len(l.buf) < need {
 		l.buf = make([]byte, need)
 	}
 	sum, size := sha256.New(), int64(0)
@@ -153,7 +155,7 @@ func (l *fileView) hash(top vfs.VirtualDentry, path string, s *state) (why strin
 			return unhashedUnreadable
 		}
 	}
-	after, err := f.Stat(l.ctx, vfs.StatOptions{Mask: asked})
+	after, err := f.Stat(l.ctx, vfs.StatOptions{Mask: statMask})
 	if err != nil || before.Ctime != after.Ctime || int64(after.Size) != size {
 		return unhashedChanging
 	}

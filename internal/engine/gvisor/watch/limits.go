@@ -14,38 +14,40 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// fill are the calls that may find the disk full, with the number of bytes that each requests.
-var fill = map[string]func(arch.SyscallArguments) uint64{
-	"write": third, "pwrite64": third, "writev": little, "pwritev": little, "pwritev2": little,
-	"sendfile": little, "splice": little, "copy_file_range": little, "fallocate": fourth,
-	"open": little, "openat": little, "openat2": little, "creat": little, "mkdir": little, "mkdirat": little,
-	"mknod": little, "mknodat": little, "symlink": little, "symlinkat": little, "link": little, "linkat": little,
-	"rename": little, "renameat": little, "renameat2": little,
+// diskCalls holds the calls that may find the disk full, each with a function that returns the number
+// of bytes that the call requests.
+var diskCalls = map[string]func(arch.SyscallArguments) uint64{
+	"write": thirdArgument, "pwrite64": thirdArgument, "writev": unknownSize, "pwritev": unknownSize, "pwritev2": unknownSize,
+	"sendfile": unknownSize, "splice": unknownSize, "copy_file_range": unknownSize, "fallocate": fourthArgument,
+	"open": unknownSize, "openat": unknownSize, "openat2": unknownSize, "creat": unknownSize, "mkdir": unknownSize, "mkdirat": unknownSize,
+	"mknod": unknownSize, "mknodat": unknownSize, "symlink": unknownSize, "symlinkat": unknownSize, "link": unknownSize, "linkat": unknownSize,
+	"rename": unknownSize, "renameat": unknownSize, "renameat2": unknownSize,
 }
 
-func little(arch.SyscallArguments) uint64   { return 0 }
-func third(a arch.SyscallArguments) uint64  { return a[2].Uint64() }
-func fourth(a arch.SyscallArguments) uint64 { return a[3].Uint64() }
+// unknownSize is for calls that need little space, or whose arguments do not contain the number.
+func unknownSize(arch.SyscallArguments) uint64      { return 0 }
+func thirdArgument(a arch.SyscallArguments) uint64  { return a[2].Uint64() }
+func fourthArgument(a arch.SyscallArguments) uint64 { return a[3].Uint64() }
 
-// multiply are the calls that create processes.
-var multiply = map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}
+// forkCalls lists the calls that create processes.
+var forkCalls = map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}
 
-// bound wraps a system call, so that the watcher learns when a limit is reached. It adds one
-// comparison to a successful call.
-func bound(name string, fn sentry.SyscallFn) (sentry.SyscallFn, bool) {
-	asks, fills := fill[name]
+// withLimitEvents wraps a system call, so that the watcher learns when a limit is reached. It adds
+// one comparison to a successful call.
+func withLimitEvents(name string, fn sentry.SyscallFn) (sentry.SyscallFn, bool) {
+	requestedBytes, usesDisk := diskCalls[name]
 	switch {
-	case fills:
+	case usesDisk:
 		return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 			value, control, err := fn(t, number, args)
 			if err != nil && linuxerr.Equals(linuxerr.ENOSPC, err) {
 				if w := current.Load(); w != nil {
-					w.full(t, asks(args))
+					w.checkDiskFull(t, requestedBytes(args))
 				}
 			}
 			return value, control, err
 		}, true
-	case multiply[name]:
+	case forkCalls[name]:
 		return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 			value, control, err := fn(t, number, args)
 			if err != nil && linuxerr.Equals(linuxerr.EAGAIN, err) {
@@ -63,15 +65,15 @@ func bound(name string, fn sentry.SyscallFn) (sentry.SyscallFn, bool) {
 // free some after the call failed.
 const slack = 16
 
-// full checks whether the sandbox's disk is full. A program can also fill a tmpfs, which it may
-// have mounted with a small size.
-func (w *watcher) full(t *sentry.Task, asked uint64) {
+// checkDiskFull reports the limit of the disk if the sandbox's disk is full. The failed call may
+// instead have been on a tmpfs, which a program may have mounted with a small size.
+func (w *watcher) checkDiskFull(t *sentry.Task, requested uint64) {
 	k := t.Kernel()
-	p := w.where(k)
+	p := w.recordedMounts(k)
 	if p == nil {
 		return
 	}
-	disk, err := k.VFS().StatFSAt(t, root(k), operation(p.root, "/"))
+	disk, err := k.VFS().StatFSAt(t, kernelCredentials(k), operation(p.root, "/"))
 	if err != nil {
 		return
 	}
@@ -79,18 +81,18 @@ func (w *watcher) full(t *sentry.Task, asked uint64) {
 	switch {
 	case disk.Files > 0 && disk.FilesFree == 0:
 		w.reachedLimit(t, events.LimitInodes, disk.Files)
-	case free <= slack || asked/hostarch.PageSize >= free:
+	case free <= slack || requested/hostarch.PageSize >= free:
 		w.reachedLimit(t, events.LimitDisk, disk.Blocks*uint64(disk.BlockSize))
 	}
 }
 
-// checkProcessLimit checks whether the sandbox's limit of processes was reached. A program can set
-// a lower limit for itself.
+// checkProcessLimit reports the limit of processes if the sandbox's own was reached, rather than a
+// lower one that a program set for itself.
 func (w *watcher) checkProcessLimit(t *sentry.Task) {
-	own := t.ThreadGroup().Limits().Get(limits.ProcessCount).Cur
-	boxes := t.Kernel().GlobalInit().Limits().Get(limits.ProcessCount).Cur
-	if own >= boxes && boxes != linux.RLimInfinity {
-		w.reachedLimit(t, events.LimitPIDs, boxes)
+	programLimit := t.ThreadGroup().Limits().Get(limits.ProcessCount).Cur
+	sandboxLimit := t.Kernel().GlobalInit().Limits().Get(limits.ProcessCount).Cur
+	if programLimit >= sandboxLimit && sandboxLimit != linux.RLimInfinity {
+		w.reachedLimit(t, events.LimitPIDs, sandboxLimit)
 	}
 }
 
@@ -98,37 +100,41 @@ func (w *watcher) checkProcessLimit(t *sentry.Task) {
 // because a program may retry often.
 const limitEventInterval = time.Minute
 
-// maxLimitTimes bounds the number of entries of limitTimes. When it is reached, all entries are dropped.
+// maxLimitTimes bounds the number of entries of limitTimes. When it is reached, all entries are
+// dropped.
 const maxLimitTimes = 256
 
 // limitTimes records when each command last reached each limit.
 type limitTimes struct {
 	mu   sync.Mutex
-	last map[meeting]time.Time
+	last map[limitKey]time.Time
 }
 
-type meeting struct {
+// limitKey identifies one limit as reached by one command.
+type limitKey struct {
 	limit   string
 	command int32
 }
 
-// again reports whether an event was written for this pair within limitEventInterval.
-func (m *limitTimes) again(one meeting, now time.Time) bool {
+// isRecent reports whether an event was written for this key within limitEventInterval. If not, it
+// records the present one.
+func (m *limitTimes) isRecent(key limitKey, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if last, ok := m.last[one]; ok && now.Sub(last) < limitEventInterval {
+	if last, ok := m.last[key]; ok && now.Sub(last) < limitEventInterval {
 		return true
 	}
 	if m.last == nil || len(m.last) >= maxLimitTimes {
-		m.last = map[meeting]time.Time{}
+		m.last = map[limitKey]time.Time{}
 	}
-	m.last[one] = now
+	m.last[key] = now
 	return false
 }
 
+// reachedLimit writes an event about a limit that a task reached, unless there was one recently.
 func (w *watcher) reachedLimit(t *sentry.Task, limit string, maximum uint64) {
 	by := w.actorOf(t)
-	if w.limits.again(meeting{limit, by.command}, time.Now()) {
+	if w.limits.isRecent(limitKey{limit, by.command}, time.Now()) {
 		return
 	}
 	e := events.Event{Kind: events.Limit, PID: int(by.pid), UID: by.uid, Command: int(by.command), Reason: limit, Size: int64(maximum)}

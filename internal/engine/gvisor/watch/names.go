@@ -15,9 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/numbers"
 )
 
-// in finds the directory entry in the arguments of a call, makes the call, and notes the entry's
-// path.
-func (w *watcher) in(t *sentry.Task, dirfd int32, addr hostarch.Addr, existed bool, do func(*vfs.PathOperation) error) error {
+// changeEntry finds the directory entry in the arguments of a call, makes the call, and notes the
+// entry's path.
+func (w *watcher) changeEntry(t *sentry.Task, dirfd int32, addr hostarch.Addr, existed bool, do func(*vfs.PathOperation) error) error {
 	path, err := copyPath(t, addr)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (w *watcher) in(t *sentry.Task, dirfd int32, addr hostarch.Addr, existed bo
 	if err := do(e.operation()); err != nil {
 		return err
 	}
-	w.files.note(w.at(t, &e), existed, w.actorOf(t))
+	w.files.note(w.entryPath(t, &e), existed, w.actorOf(t))
 	return nil
 }
 
@@ -57,14 +57,16 @@ func entries(t *sentry.Task, p pair, find func(path string) (entry, error)) (old
 	return old, e, nil
 }
 
+// mkdir creates a directory.
 func (w *watcher) mkdir(t *sentry.Task, dirfd int32, addr hostarch.Addr, mode uint) error {
-	return w.in(t, dirfd, addr, false, func(op *vfs.PathOperation) error {
+	return w.changeEntry(t, dirfd, addr, false, func(op *vfs.PathOperation) error {
 		return t.Kernel().VFS().MkdirAt(t, t.Credentials(), op, &vfs.MkdirOptions{
 			Mode: linux.FileMode(mode & (0o777 | linux.S_ISVTX) &^ t.FSContext().Umask()),
 		})
 	})
 }
 
+// mknod creates a file of any kind except a directory or a link.
 func (w *watcher) mknod(t *sentry.Task, dirfd int32, addr hostarch.Addr, mode uint, device uint32) error {
 	file := linux.FileMode(mode)
 	whiteout := file.FileType() == linux.ModeCharacterDevice && device == linux.WHITEOUT_DEV
@@ -83,18 +85,19 @@ func (w *watcher) mknod(t *sentry.Task, dirfd int32, addr hostarch.Addr, mode ui
 		}
 	}
 	major, minor := linux.DecodeDeviceID(device)
-	return w.in(t, dirfd, addr, false, func(op *vfs.PathOperation) error {
+	return w.changeEntry(t, dirfd, addr, false, func(op *vfs.PathOperation) error {
 		return t.Kernel().VFS().MknodAt(t, t.Credentials(), op, &vfs.MknodOptions{
 			Mode: file &^ linux.FileMode(t.FSContext().Umask()), DevMajor: uint32(major), DevMinor: minor,
 		})
 	})
 }
 
+// remove removes a name, or an empty directory if the flags request it.
 func (w *watcher) remove(t *sentry.Task, dirfd int32, addr hostarch.Addr, flags int32) error {
 	if flags&^linux.AT_REMOVEDIR != 0 {
 		return linuxerr.EINVAL
 	}
-	return w.in(t, dirfd, addr, true, func(op *vfs.PathOperation) error {
+	return w.changeEntry(t, dirfd, addr, true, func(op *vfs.PathOperation) error {
 		if flags&linux.AT_REMOVEDIR != 0 {
 			return t.Kernel().VFS().RmdirAt(t, t.Credentials(), op)
 		}
@@ -102,6 +105,7 @@ func (w *watcher) remove(t *sentry.Task, dirfd int32, addr hostarch.Addr, flags 
 	})
 }
 
+// symlink creates a symbolic link.
 func (w *watcher) symlink(t *sentry.Task, to hostarch.Addr, dirfd int32, addr hostarch.Addr) error {
 	target, err := copyPath(t, to)
 	if err != nil {
@@ -110,7 +114,7 @@ func (w *watcher) symlink(t *sentry.Task, to hostarch.Addr, dirfd int32, addr ho
 	if target == "" {
 		return linuxerr.ENOENT
 	}
-	return w.in(t, dirfd, addr, false, func(op *vfs.PathOperation) error {
+	return w.changeEntry(t, dirfd, addr, false, func(op *vfs.PathOperation) error {
 		return t.Kernel().VFS().SymlinkAt(t, t.Credentials(), op, target)
 	})
 }
@@ -121,7 +125,7 @@ func (w *watcher) hardLink(t *sentry.Task, p pair, flags int32) error {
 	if flags&^(linux.AT_EMPTY_PATH|linux.AT_SYMLINK_FOLLOW) != 0 {
 		return linuxerr.EINVAL
 	}
-	old, e, err := entries(t, p, func(path string) (entry, error) { return w.linked(t, p.oldDir, path, flags) })
+	old, e, err := entries(t, p, func(path string) (entry, error) { return w.linkSource(t, p.oldDir, path, flags) })
 	if err != nil {
 		return err
 	}
@@ -134,21 +138,21 @@ func (w *watcher) hardLink(t *sentry.Task, p pair, flags int32) error {
 	if err := t.Kernel().VFS().LinkAt(t, t.Credentials(), source, e.operation()); err != nil {
 		return err
 	}
-	// The number that the file will have is recorded.
-	if vd, err := t.Kernel().VFS().GetDentryAt(t, root(t.Kernel()), source, &vfs.GetDentryOptions{}); err == nil {
+	// The file gets its final number now, because its names are recorded by that number.
+	if vd, err := t.Kernel().VFS().GetDentryAt(t, kernelCredentials(t.Kernel()), source, &vfs.GetDentryOptions{}); err == nil {
 		numbers.CopyNumbers(t, t.Kernel(), vd, false)
 		vd.DecRef(t)
 	}
-	path := w.at(t, &e)
+	path := w.entryPath(t, &e)
 	w.files.note(path, false, w.actorOf(t))
-	if stat, err := t.Kernel().VFS().StatAt(t, root(t.Kernel()), e.operation(), &vfs.StatOptions{Mask: linux.STATX_INO}); err == nil {
-		w.files.link(inodeIn(stat), path, w.at(t, &old))
+	if stat, err := t.Kernel().VFS().StatAt(t, kernelCredentials(t.Kernel()), e.operation(), &vfs.StatOptions{Mask: linux.STATX_INO}); err == nil {
+		w.files.link(inodeIn(stat), path, w.entryPath(t, &old))
 	}
 	return nil
 }
 
-// linked returns the file to which a link is made, given by a path or by a descriptor.
-func (w *watcher) linked(t *sentry.Task, dirfd int32, path string, flags int32) (entry, error) {
+// linkSource returns the file to which a link is made, given by a path or by a descriptor.
+func (w *watcher) linkSource(t *sentry.Task, dirfd int32, path string, flags int32) (entry, error) {
 	if path != "" {
 		return lookup(t, dirfd, path)
 	}
@@ -191,48 +195,49 @@ func (w *watcher) rename(t *sentry.Task, p pair, flags uint32) error {
 	defer e.release(t)
 	w.files.names.Lock()
 	defer w.files.names.Unlock()
-	_, err = t.Kernel().VFS().StatAt(t, root(t.Kernel()), e.operation(), &vfs.StatOptions{Mask: linux.STATX_TYPE})
+	_, err = t.Kernel().VFS().StatAt(t, kernelCredentials(t.Kernel()), e.operation(), &vfs.StatOptions{Mask: linux.STATX_TYPE})
 	existed := err == nil
 	if err := t.Kernel().VFS().RenameAt(t, t.Credentials(), old.operation(), e.operation(), &vfs.RenameOptions{Flags: flags}); err != nil {
 		return err
 	}
-	by, before, after := w.actorOf(t), w.at(t, &old), w.at(t, &e)
+	by, before, after := w.actorOf(t), w.entryPath(t, &old), w.entryPath(t, &e)
 	w.files.note(before, true, by)
 	w.files.note(after, existed, by)
-	there := w.below(t, &e)
-	var back map[string]bool
+	moved := w.below(t, &e)
+	var exchanged map[string]bool // the files that moved in the other direction
 	if flags&linux.RENAME_EXCHANGE != 0 {
-		back = w.below(t, &old)
+		exchanged = w.below(t, &old)
 	}
-	for _, moved := range []map[string]bool{there, back} {
-		for rest := range moved {
+	for _, files := range []map[string]bool{moved, exchanged} {
+		for file := range files {
 			// If both directories had a file of that name, both names now lead to other files.
-			w.files.note(join(before, rest), there[rest], by)
-			w.files.note(join(after, rest), back[rest], by)
+			w.files.note(join(before, file), moved[file], by)
+			w.files.note(join(after, file), exchanged[file], by)
 		}
 	}
 	return nil
 }
 
-func join(dir, rest string) string {
+// join returns the path of a file below a directory, or "" if the directory is not recorded.
+func join(dir, file string) string {
 	if dir == "" {
 		return ""
 	}
-	return dir + "/" + rest
+	return dir + "/" + file
 }
 
-// root returns the rights of the kernel itself.
-func root(k *sentry.Kernel) *auth.Credentials {
+// kernelCredentials returns the rights of the kernel itself.
+func kernelCredentials(k *sentry.Kernel) *auth.Credentials {
 	return auth.NewRootCredentials(k.RootUserNamespace())
 }
 
-// errMany stops the reading of a directory.
+// errMany stops the reading of a directory that has too many files.
 var errMany = errors.New("too many files")
 
 // below lists the files below a directory entry.
 func (w *watcher) below(t *sentry.Task, e *entry) map[string]bool {
 	all := map[string]bool{}
-	stat, err := t.Kernel().VFS().StatAt(t, root(t.Kernel()), e.operation(), &vfs.StatOptions{Mask: linux.STATX_TYPE})
+	stat, err := t.Kernel().VFS().StatAt(t, kernelCredentials(t.Kernel()), e.operation(), &vfs.StatOptions{Mask: linux.STATX_TYPE})
 	if err != nil || stat.Mode&linux.S_IFMT != linux.S_IFDIR {
 		return nil
 	}
@@ -244,9 +249,10 @@ func (w *watcher) below(t *sentry.Task, e *entry) map[string]bool {
 	return all
 }
 
+// list adds the files below a directory to all, with prefix before their names.
 func (w *watcher) list(t *sentry.Task, op *vfs.PathOperation, prefix string, all map[string]bool) error {
 	k := t.Kernel()
-	dir, err := k.VFS().OpenAt(t, root(k), op, &vfs.OpenOptions{Flags: linux.O_RDONLY | linux.O_DIRECTORY})
+	dir, err := k.VFS().OpenAt(t, kernelCredentials(k), op, &vfs.OpenOptions{Flags: linux.O_RDONLY | linux.O_DIRECTORY})
 	if err != nil {
 		return err
 	}
@@ -273,10 +279,11 @@ func (w *watcher) list(t *sentry.Task, op *vfs.PathOperation, prefix string, all
 	return err
 }
 
+// modeBits is the part of a mode that chmod changes.
 const modeBits = 0o777 | linux.S_ISUID | linux.S_ISGID | linux.S_ISVTX
 
-// set changes attributes of the file at a path.
-func (w *watcher) set(t *sentry.Task, dirfd int32, addr hostarch.Addr, options *vfs.SetStatOptions) error {
+// setAttributes changes attributes of the file at a path.
+func (w *watcher) setAttributes(t *sentry.Task, dirfd int32, addr hostarch.Addr, options *vfs.SetStatOptions) error {
 	path, err := copyPath(t, addr)
 	if err != nil {
 		return err
@@ -296,10 +303,12 @@ func (w *watcher) set(t *sentry.Task, dirfd int32, addr hostarch.Addr, options *
 	return nil
 }
 
+// chmod changes the mode of the file at a path.
 func (w *watcher) chmod(t *sentry.Task, dirfd int32, addr hostarch.Addr, mode uint) error {
-	return w.set(t, dirfd, addr, &vfs.SetStatOptions{Stat: linux.Statx{Mask: linux.STATX_MODE, Mode: uint16(mode & modeBits)}})
+	return w.setAttributes(t, dirfd, addr, &vfs.SetStatOptions{Stat: linux.Statx{Mask: linux.STATX_MODE, Mode: uint16(mode & modeBits)}})
 }
 
+// chmodOpen changes the mode of an open file.
 func (w *watcher) chmodOpen(t *sentry.Task, fd int32, mode uint) error {
 	f := t.GetFile(fd)
 	if f == nil {
@@ -313,11 +322,12 @@ func (w *watcher) chmodOpen(t *sentry.Task, fd int32, mode uint) error {
 	return err
 }
 
+// truncate sets the size of the file at a path.
 func (w *watcher) truncate(t *sentry.Task, addr hostarch.Addr, length int64) error {
 	if length < 0 {
 		return linuxerr.EINVAL
 	}
-	err := w.set(t, here, addr, &vfs.SetStatOptions{
+	err := w.setAttributes(t, currentDir, addr, &vfs.SetStatOptions{
 		Stat: linux.Statx{Mask: linux.STATX_SIZE, Size: uint64(length)}, NeedWritePerm: true, ClearPrivs: true,
 	})
 	if errors.Is(err, linuxerr.ErrExceedsFileSizeLimit) {
@@ -327,10 +337,12 @@ func (w *watcher) truncate(t *sentry.Task, addr hostarch.Addr, length int64) err
 	return err
 }
 
+// inodeIn returns the inode in the answer of a stat.
 func inodeIn(stat linux.Statx) inode {
 	return inode{stat.DevMajor, stat.DevMinor, stat.Ino}
 }
 
+// inodeOf returns the inode of an open file, or the zero inode if it cannot be read.
 func inodeOf(ctx context.Context, f *vfs.FileDescription) inode {
 	stat, err := f.Stat(ctx, vfs.StatOptions{Mask: linux.STATX_INO})
 	if err != nil {

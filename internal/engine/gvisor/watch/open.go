@@ -53,15 +53,15 @@ func (w *watcher) open(t *sentry.Task, dirfd int32, addr hostarch.Addr, flags ui
 	}
 	defer file.DecRef(t)
 	if writes(flags) {
-		w.opened(t, file, flags)
+		w.noteOpened(t, file, flags)
 	}
 	fd, err := t.NewFDFrom(0, file, sentry.FDFlags{CloseOnExec: flags&linux.O_CLOEXEC != 0})
 	return uintptr(fd), err
 }
 
-// opened notes a file that was opened for writing.
-func (w *watcher) opened(t *sentry.Task, file *vfs.FileDescription, flags uint32) {
-	places := w.where(t.Kernel())
+// noteOpened notes a file that was opened for writing.
+func (w *watcher) noteOpened(t *sentry.Task, file *vfs.FileDescription, flags uint32) {
+	places := w.recordedMounts(t.Kernel())
 	if places == nil || places.mounts[file.Mount().Filesystem()] == nil {
 		return
 	}
@@ -84,7 +84,7 @@ func (w *watcher) opened(t *sentry.Task, file *vfs.FileDescription, flags uint32
 const knownResolve = linux.RESOLVE_BENEATH | linux.RESOLVE_IN_ROOT | linux.RESOLVE_CACHED |
 	linux.RESOLVE_NO_MAGICLINKS | linux.RESOLVE_NO_SYMLINKS | linux.RESOLVE_NO_XDEV
 
-// openHow is openat2, whose flags are in memory and are read only once.
+// openHow implements openat2, whose flags are in the program's memory and are read only once.
 func (w *watcher) openHow(t *sentry.Task, dirfd int32, path, addr hostarch.Addr, size uint) (uintptr, error) {
 	var how linux.OpenHow
 	switch {

@@ -22,11 +22,13 @@ type entry struct {
 	remaining string // the path that gVisor looks up from dir
 }
 
+// release drops the entry's references.
 func (e *entry) release(t *sentry.Task) {
 	e.root.DecRef(t)
 	e.dir.DecRef(t)
 }
 
+// operation returns the entry in the form that gVisor's file functions take.
 func (e *entry) operation() *vfs.PathOperation {
 	path := fspath.Parse(e.remaining)
 	op := &vfs.PathOperation{Root: e.root, Start: e.dir, Path: path}
@@ -55,6 +57,7 @@ func start(t *sentry.Task, dirfd int32, root vfs.VirtualDentry, path string) (vf
 	return vd, nil
 }
 
+// copyPath reads a path from a program's memory.
 func copyPath(t *sentry.Task, addr hostarch.Addr) (string, error) {
 	return t.CopyInString(addr, linux.PATH_MAX)
 }
@@ -72,15 +75,15 @@ func lookup(t *sentry.Task, dirfd int32, path string) (entry, error) {
 	}
 	trimmed := strings.TrimRight(path, "/")
 	cut := strings.LastIndexByte(trimmed, '/') + 1
-	above := path[:cut]
+	parent := path[:cut]
 	e.name, e.remaining = trimmed[cut:], path[cut:]
-	if e.name == "" || above == "" {
+	if e.name == "" || parent == "" {
 		e.dir = from
 		return e, nil
 	}
 	defer from.DecRef(t)
 	e.dir, err = t.Kernel().VFS().GetDentryAt(t, t.Credentials(), &vfs.PathOperation{
-		Root: e.root, Start: from, Path: fspath.Parse(above), FollowFinalSymlink: true,
+		Root: e.root, Start: from, Path: fspath.Parse(parent), FollowFinalSymlink: true,
 	}, &vfs.GetDentryOptions{CheckSearchable: true})
 	if err != nil {
 		e.root.DecRef(t)
@@ -89,8 +92,8 @@ func lookup(t *sentry.Task, dirfd int32, path string) (entry, error) {
 	return e, nil
 }
 
-// at returns the entry's path, or "" if the file is not recorded.
-func (w *watcher) at(t *sentry.Task, e *entry) string {
+// entryPath returns the entry's path, or "" if the file is not recorded.
+func (w *watcher) entryPath(t *sentry.Task, e *entry) string {
 	if e.name == "" || e.name == "." || e.name == ".." {
 		return ""
 	}

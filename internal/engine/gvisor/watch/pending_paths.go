@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"strings"
 	"sync"
 
 	"gvisor.dev/gvisor/pkg/context"
@@ -18,14 +19,14 @@ type note struct {
 	actor
 }
 
-// actor is the process that changed a file, as far as it is known: the last one that was noted.
+// actor is the process that changed a file. If several did, it is the last one that was noted.
 type actor struct {
 	pid, command int32
 	uid          uint32
 }
 
-// held is a descriptor through which a program may write at any time, also by mapping it. Recording
-// it does not keep it open, and each survey checks whether it is still open.
+// held describes a descriptor through which a program may write at any time, also by mapping it. The
+// record does not keep the descriptor open, and each survey checks whether it is still open.
 type held struct {
 	path string // the last known path
 	file inode  // the file, if it has no path
@@ -55,18 +56,18 @@ type files struct {
 	places  *places
 }
 
-// places are the mounts in the first process's view whose files are recorded.
+// places holds the mounts in the first process's view whose files are recorded.
 type places struct {
 	root   vfs.VirtualDentry
 	mounts map[*vfs.Filesystem]*vfs.Mount
 }
 
-// systemPlaces contain no files of users.
-var systemPlaces = []string{"/proc", "/sys", "/dev"}
+// systemDirs contain no files of users.
+var systemDirs = []string{"/proc", "/sys", "/dev"}
 
-// where returns the mounts. They do not change, because programs in the sandbox may mount only in
-// their own namespaces.
-func (w *watcher) where(k *sentry.Kernel) *places {
+// recordedMounts returns the mounts whose files are recorded. They do not change, because programs
+// in the sandbox may mount only in their own namespaces.
+func (w *watcher) recordedMounts(k *sentry.Kernel) *places {
 	w.files.mu.Lock()
 	p := w.files.places
 	w.files.mu.Unlock()
@@ -83,7 +84,7 @@ func (w *watcher) where(k *sentry.Kernel) *places {
 	defer p.root.DecRef(ctx) // the first process holds a reference
 	for _, m := range k.VFS().GetAllMounts(ctx) {
 		path, err := k.VFS().PathnameReachable(ctx, p.root, vfs.MakeVirtualDentry(m, m.Root()))
-		if err == nil && path != "" && !system(path) {
+		if err == nil && path != "" && !isSystemPath(path) {
 			p.mounts[m.Filesystem()] = m
 		}
 		m.DecRef(ctx)
@@ -95,9 +96,10 @@ func (w *watcher) where(k *sentry.Kernel) *places {
 	return p
 }
 
-func system(path string) bool {
-	for _, s := range systemPlaces {
-		if path == s || len(path) > len(s) && path[:len(s)] == s && path[len(s)] == '/' {
+// isSystemPath reports whether a path is in a directory without files of users.
+func isSystemPath(path string) bool {
+	for _, s := range systemDirs {
+		if path == s || strings.HasPrefix(path, s+"/") {
 			return true
 		}
 	}
@@ -108,7 +110,7 @@ func system(path string) bool {
 // not recorded. The mount through which the file was reached does not matter, so a program's own
 // namespace or root hides nothing.
 func (w *watcher) path(ctx context.Context, k *sentry.Kernel, file vfs.VirtualDentry) string {
-	p := w.where(k)
+	p := w.recordedMounts(k)
 	if p == nil || file.Dentry().IsDead() {
 		return ""
 	}
@@ -123,6 +125,7 @@ func (w *watcher) path(ctx context.Context, k *sentry.Kernel, file vfs.VirtualDe
 	return path
 }
 
+// actorOf returns the actor for a task.
 func (w *watcher) actorOf(t *sentry.Task) actor {
 	pid := int32(t.Kernel().RootPIDNamespace().IDOfThreadGroup(t.ThreadGroup()))
 	return actor{pid: pid, command: w.kin.command(pid), uid: uint32(t.Credentials().EffectiveKUID)}
@@ -138,10 +141,11 @@ func (f *files) note(path string, existed bool, by actor) {
 	f.noteLocked(path, existed, by)
 }
 
+// noteLocked does what note does. The caller holds the lock.
 func (f *files) noteLocked(path string, existed bool, by actor) {
-	n, again := f.pending[path]
+	n, noted := f.pending[path]
 	switch {
-	case again:
+	case noted:
 		existed = n.existed
 	case len(f.pending) >= maxNotes:
 		f.lost++
@@ -203,8 +207,8 @@ func (f *files) link(file inode, paths ...string) {
 	}
 }
 
-// nothing reports whether a survey has no files to check.
-func (f *files) nothing() bool {
+// isEmpty reports whether a survey has no files to check.
+func (f *files) isEmpty() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.pending) == 0 && len(f.open) == 0 && len(f.always) == 0 && f.lost == 0

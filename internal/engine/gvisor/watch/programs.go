@@ -24,6 +24,7 @@ var points = []seccheck.PointReq{
 	{Pt: seccheck.PointTaskExit},
 }
 
+// fields returns the request for these context fields.
 func fields(context ...seccheck.Field) seccheck.FieldSet {
 	return seccheck.FieldSet{Context: seccheck.MakeFieldMask(context...)}
 }
@@ -33,56 +34,59 @@ const guest = 1
 
 // family maps each process to its command, even if the parents have ended.
 type family struct {
-	mu sync.Mutex
-	of map[int32]int32
+	mu       sync.Mutex
+	commands map[int32]int32
 }
 
-func (f *family) born(pid, maker int32) {
+// born registers a process that was started by the process parent.
+func (f *family) born(pid, parent int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.of == nil {
-		f.of = map[int32]int32{}
+	if f.commands == nil {
+		f.commands = map[int32]int32{}
 	}
-	if maker == guest {
-		f.of[pid] = pid
-	} else if command := f.of[maker]; command != 0 {
-		f.of[pid] = command
+	if parent == guest {
+		f.commands[pid] = pid
+	} else if command := f.commands[parent]; command != 0 {
+		f.commands[pid] = command
 	}
 }
 
+// command returns the command of a process, or 0.
 func (f *family) command(pid int32) int32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.of[pid]
+	return f.commands[pid]
 }
 
+// died removes a process and returns its command.
 func (f *family) died(pid int32) (command int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	command = f.of[pid]
-	delete(f.of, pid)
+	command = f.commands[pid]
+	delete(f.commands, pid)
 	return command
 }
 
 // Clone implements seccheck.Sink. If the end of a process could not be recorded, the process must
-// not begin. Otherwise nothing would bound a loop that only forks.
+// not begin. Otherwise a loop that only forks would have no limit.
 func (w *watcher) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.CloneInfo) error {
-	maker := info.GetContextData().GetThreadGroupId()
-	if info.CreatedThreadGroupId == maker {
+	parent := info.GetContextData().GetThreadGroupId()
+	if info.CreatedThreadGroupId == parent {
 		return nil // a thread
 	}
 	if err := w.join(ctx); err != nil {
 		return err
 	}
 	if err := w.out.Reserve(); err != nil {
-		return refusal
+		return errRefused
 	}
-	w.kin.born(info.CreatedThreadGroupId, maker)
+	w.kin.born(info.CreatedThreadGroupId, parent)
 	return nil
 }
 
-// refusal is the error for a program whose start could not be recorded.
-var refusal = linuxerr.ENOSPC
+// errRefused is the error for a program whose start could not be recorded.
+var errRefused = linuxerr.ENOSPC
 
 // Execve implements seccheck.Sink. It is called before the old program is replaced: a program that
 // cannot be recorded does not run.
@@ -94,21 +98,21 @@ func (w *watcher) Execve(ctx context.Context, _ seccheck.FieldSet, info *pb.Exec
 	if err := w.join(ctx); err != nil {
 		return err
 	}
-	from := info.GetContextData()
-	pid := from.GetThreadGroupId()
+	caller := info.GetContextData()
+	pid := caller.GetThreadGroupId()
 	e := events.Event{
-		Kind: events.Exec, PID: int(pid), Parent: int(from.GetParentThreadGroupId()), Command: int(w.kin.command(pid)),
-		UID: uint32(t.Credentials().EffectiveKUID), Program: info.BinaryPath, Cwd: from.GetCwd(),
+		Kind: events.Exec, PID: int(pid), Parent: int(caller.GetParentThreadGroupId()), Command: int(w.kin.command(pid)),
+		UID: uint32(t.Credentials().EffectiveKUID), Program: info.BinaryPath, Cwd: caller.GetCwd(),
 	}
 	if e.Program == "" {
 		e.Program = info.Execfn
 	}
 	var cut [2]bool
-	e.Argv, cut[0] = bounded(info.Argv, maxArgs, maxArgBytes, unchanged)
-	e.Env, cut[1] = bounded(info.Env, maxNames, maxNameBytes, nameOf)
+	e.Argv, cut[0] = truncated(info.Argv, maxArgs, maxArgBytes, unchanged)
+	e.Env, cut[1] = truncated(info.Env, maxNames, maxNameBytes, nameOf)
 	e.Cut = cut[0] || cut[1] || !utf8.ValidString(e.Program) || !utf8.ValidString(e.Cwd)
 	if err := w.out.Write(&e, false); err != nil {
-		return refusal
+		return errRefused
 	}
 	return nil
 }
@@ -129,7 +133,9 @@ func nameOf(s string) string {
 	return name
 }
 
-func bounded(all []string, maximum, bytes int, part func(string) string) (out []string, cut bool) {
+// truncated applies part to each string, and returns as many as the limits allow. cut reports whether
+// something was left out or is not valid UTF-8.
+func truncated(all []string, maximum, bytes int, part func(string) string) (out []string, cut bool) {
 	for i, s := range all {
 		if i == maximum || bytes == 0 {
 			return out, true
@@ -152,8 +158,8 @@ func (w *watcher) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, inf
 	if !ok {
 		return nil
 	}
-	from := info.GetContextData()
-	pid := from.GetThreadGroupId()
+	caller := info.GetContextData()
+	pid := caller.GetThreadGroupId()
 	command := w.kin.died(pid)
 	// The group has an exit status only if it was ended as a group.
 	status := linux.WaitStatus(info.ExitStatus)
@@ -161,9 +167,9 @@ func (w *watcher) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, inf
 		status = t.ExitStatus()
 	}
 	e := events.Event{
-		Kind: events.Exit, PID: int(pid), Parent: int(from.GetParentThreadGroupId()), Command: int(command),
+		Kind: events.Exit, PID: int(pid), Parent: int(caller.GetParentThreadGroupId()), Command: int(command),
 		UID:  uint32(t.Credentials().EffectiveKUID),
-		Took: time.Duration(max(0, t.Kernel().RealtimeClock().Now().Nanoseconds()-from.GetThreadGroupStartTimeNs())),
+		Took: time.Duration(max(0, t.Kernel().RealtimeClock().Now().Nanoseconds()-caller.GetThreadGroupStartTimeNs())),
 	}
 	if status.Signaled() {
 		e.Signal = int(status.TerminationSignal())
@@ -212,11 +218,12 @@ func (w *watcher) join(ctx context.Context) error {
 	return nil
 }
 
+// adopt registers a process of a restored sandbox.
 func (f *family) adopt(pid, command int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.of == nil {
-		f.of = map[int32]int32{}
+	if f.commands == nil {
+		f.commands = map[int32]int32{}
 	}
-	f.of[pid] = command
+	f.commands[pid] = command
 }

@@ -3,6 +3,7 @@ package watch
 import (
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"gvisor.dev/gvisor/pkg/context"
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
@@ -18,11 +19,11 @@ const (
 )
 
 // A survey reads files while programs run, and gVisor must not be saved during that time. A save
-// waits for work of a task, so a survey runs on behalf of a task.
+// waits for the asynchronous work of tasks, so a survey runs as work of a task.
 
 // checkFilesSoon checks files on behalf of an ending task, without delaying the task.
 func (w *watcher) checkFilesSoon(t *sentry.Task) {
-	if w.files.nothing() || w.queued.Swap(true) {
+	if w.files.isEmpty() || w.queued.Swap(true) {
 		return
 	}
 	k := t.Kernel()
@@ -56,9 +57,9 @@ func (w *watcher) checkFilesNow() uint64 {
 
 // checkFiles records the changes of the noted files, and returns how many had no room.
 func (w *watcher) checkFiles(k *sentry.Kernel) uint64 {
-	w.looking.Lock()
-	defer w.looking.Unlock()
-	if w.files.nothing() {
+	w.surveying.Lock()
+	defer w.surveying.Unlock()
+	if w.files.isEmpty() {
 		return 0
 	}
 	ns := k.GlobalInit().Leader().GetMountNamespace()
@@ -67,23 +68,23 @@ func (w *watcher) checkFiles(k *sentry.Kernel) uint64 {
 	}
 	ctx := k.SupervisorContext()
 	defer ns.DecRef(ctx)
-	p := w.where(k)
+	p := w.recordedMounts(k)
 	if p == nil {
 		return w.recordUnchecked(reasonEnded)
 	}
-	l := &fileView{ctx: ctx, k: k, creds: root(k), places: p}
+	l := &fileView{ctx: ctx, k: k, creds: kernelCredentials(k), places: p}
 	batch := w.files.take(ctx, func(f *vfs.FileDescription) string { return w.path(ctx, k, f.VirtualDentry()) })
 	paths := slices.Sorted(maps.Keys(batch))
 	for i := 0; i < len(paths); i++ {
 		path := paths[i]
-		now := l.at(path)
-		for _, other := range w.files.otherNames(now, path) {
+		current := l.at(path)
+		for _, other := range w.files.otherNames(current, path) {
 			if _, queued := batch[other]; !queued {
 				batch[other] = note{existed: true, actor: batch[path].actor}
 				paths = append(paths, other)
 			}
 		}
-		if err := w.report(l, path, batch[path], now); err != nil {
+		if err := w.report(l, path, batch[path], current); err != nil {
 			for _, left := range paths[i:] {
 				w.files.note(left, batch[left].existed, batch[left].actor)
 			}
@@ -102,6 +103,7 @@ func (w *watcher) recordUnchecked(reason string) uint64 {
 	return w.gap(reason)
 }
 
+// gap records that changes were lost, and returns how many if it could not.
 func (w *watcher) gap(reason string) uint64 {
 	w.files.mu.Lock()
 	defer w.files.mu.Unlock()
@@ -136,15 +138,15 @@ func (f *files) take(ctx context.Context, path func(*vfs.FileDescription) string
 		if !file.TryIncRef() {
 			continue // the next sweep removes it
 		}
-		was := h.path
+		previous := h.path
 		if h.path = path(file); h.path == "" {
 			h.file = inodeOf(ctx, file)
 		}
 		file.DecRef(ctx)
-		all := append([]string{h.path, was}, f.named(h.file)...)
-		for _, at := range all {
-			if _, noted := batch[at]; at != "" && !noted {
-				batch[at] = note{existed: true, actor: h.actor}
+		all := append([]string{h.path, previous}, f.namesOf(h.file)...)
+		for _, path := range all {
+			if _, noted := batch[path]; path != "" && !noted {
+				batch[path] = note{existed: true, actor: h.actor}
 			}
 		}
 		f.mu.Lock()
@@ -156,8 +158,8 @@ func (f *files) take(ctx context.Context, path func(*vfs.FileDescription) string
 	return batch
 }
 
-// named returns the known names of a file.
-func (f *files) named(file inode) []string {
+// namesOf returns the known names of a file.
+func (f *files) namesOf(file inode) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if file == (inode{}) {
@@ -167,23 +169,23 @@ func (f *files) named(file inode) []string {
 }
 
 // otherNames returns the other names of a file.
-func (f *files) otherNames(now state, path string) []string {
-	if now.links < 2 {
+func (f *files) otherNames(current state, path string) []string {
+	if current.links < 2 {
 		return nil
 	}
-	return slices.DeleteFunc(f.named(now.file), func(name string) bool { return name == path })
+	return slices.DeleteFunc(f.namesOf(current.file), func(name string) bool { return name == path })
 }
 
 // report records the change of a path, if there is one.
-func (w *watcher) report(l *fileView, path string, n note, now state) error {
+func (w *watcher) report(l *fileView, path string, n note, current state) error {
 	w.files.mu.Lock()
 	before, surveyed := w.files.known[path]
 	w.files.mu.Unlock()
-	e := events.Event{Kind: events.File, Path: path, PID: int(n.pid), Command: int(n.command), UID: n.uid, Cut: !valid(path)}
+	e := events.Event{Kind: events.File, Path: path, PID: int(n.pid), Command: int(n.command), UID: n.uid, Cut: !utf8.ValidString(path)}
 	switch {
-	case now.kind == "" && !n.existed:
+	case current.kind == "" && !n.existed:
 		return nil
-	case now.kind == "":
+	case current.kind == "":
 		e.Op = events.Removed
 	case !n.existed:
 		e.Op = events.Created
@@ -191,25 +193,25 @@ func (w *watcher) report(l *fileView, path string, n note, now state) error {
 		if !surveyed && w.fresh {
 			before, surveyed = l.below(path)
 		}
-		if surveyed && before.same(now) {
+		if surveyed && before.same(current) {
 			return nil
 		}
 		e.Op = events.Changed
 	}
-	now.describe(&e)
+	current.describe(&e)
 	if err := w.out.Write(&e, false); err != nil {
 		return err
 	}
 	w.files.mu.Lock()
 	defer w.files.mu.Unlock()
 	switch {
-	case now.kind == "":
+	case current.kind == "":
 		delete(w.files.known, path)
 	case len(w.files.known) >= maxNotes:
 	case w.files.known == nil:
-		w.files.known = map[string]state{path: now}
+		w.files.known = map[string]state{path: current}
 	default:
-		w.files.known[path] = now
+		w.files.known[path] = current
 	}
 	return nil
 }

@@ -1,7 +1,7 @@
 // Package watch owns the events that a sandbox's kernel records about the programs in it. It runs
 // in gVisor's kernel process, attaches to gVisor's trace points and system calls, and appends lines
-// of package events to a file that it received. No program in the sandbox takes part in that, so
-// none can forge events.
+// of package events to a file that it received. Programs in the sandbox have no access to it, so they
+// cannot forge events.
 package watch
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// sinkName is our name in gVisor.
+// sinkName is the name of the watcher in gVisor.
 const sinkName = "crannog"
 
 // Start describes the beginning of a session.
@@ -47,7 +47,7 @@ func Session(s Start) seccheck.SessionConfig {
 	}
 }
 
-// Install prepares a kernel that starts for watching. It costs nothing until there is a session.
+// Install prepares a starting kernel for watching. It costs nothing until there is a session.
 func Install(tables ...*sentry.SyscallTable) {
 	seccheck.RegisterSink(seccheck.SinkDesc{Name: sinkName, New: begin})
 	for _, table := range tables {
@@ -68,13 +68,13 @@ type watcher struct {
 	kernel  atomic.Pointer[sentry.Kernel] // the kernel of the first task
 	fresh   bool                          // nothing ran before the session
 	joined  sync.Once                     // guards the registration of what already runs
-	started atomic.Bool                   // that is done, or was not necessary
+	started atomic.Bool                   // the registration is done, or was not necessary
 
 	files  *files
 	limits limitTimes
-	// looking is locked by the running survey.
-	looking sync.Mutex
-	queued  atomic.Bool // another survey will run
+	// surveying is locked by the running survey.
+	surveying sync.Mutex
+	queued    atomic.Bool // another survey will run
 }
 
 var _ seccheck.Sink = (*watcher)(nil)
@@ -106,30 +106,30 @@ func begin(config map[string]any, file *fd.FD) (seccheck.Sink, error) {
 	current.Store(w)
 	// Points belong to the whole kernel: if one sink enables a point, all sinks receive it. gVisor
 	// itself adds the watcher.
-	seccheck.Global.AppendSink(asking{}, points)
+	seccheck.Global.AppendSink(pointEnabler{}, points)
 	return w, nil
 }
 
-// asking is a sink that only enables points.
-type asking struct{ seccheck.SinkDefaults }
+// pointEnabler is a sink that only enables points.
+type pointEnabler struct{ seccheck.SinkDefaults }
 
 // Name implements seccheck.Sink.
-func (asking) Name() string { return sinkName + "-points" }
+func (pointEnabler) Name() string { return sinkName + "-points" }
 
 // Name implements seccheck.Sink.
 func (w *watcher) Name() string { return sinkName }
 
-// Status implements seccheck.Sink. A caller requests it to be sure that all events are written, so
-// it writes them. The count of dropped events is that of events that could not be written.
+// Status implements seccheck.Sink. A caller requests it to be sure that all events are written, so it
+// checks the files first. The dropped count is the number of changes that could not be recorded.
 func (w *watcher) Status() seccheck.SinkStatus {
 	return seccheck.SinkStatus{DroppedCount: w.checkFilesNow()}
 }
 
-// Stop implements seccheck.Sink. Another session takes over.
+// Stop implements seccheck.Sink. Another session replaces this one.
 func (w *watcher) Stop() {
 	current.CompareAndSwap(w, nil)
-	w.looking.Lock()
-	defer w.looking.Unlock()
+	w.surveying.Lock()
+	defer w.surveying.Unlock()
 	_ = w.file.Close()
 }
 

@@ -35,12 +35,12 @@ func Residue(t testing.TB, dir string) map[string]int {
 // Processes lists the first processes of the sandboxes below a state directory.
 func Processes(t testing.TB, dir string) (pids []string) {
 	t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := setup.Arg0 + "\x00" + jail.Tag(filepath.Join(dir, "jail")) + "-"
-	for _, path := range lines {
+	for _, path := range files {
 		if data, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(data), want) {
 			pids = append(pids, filepath.Base(filepath.Dir(path)))
 		}
@@ -48,7 +48,7 @@ func Processes(t testing.TB, dir string) (pids []string) {
 	return pids
 }
 
-// Owner describes the engine to tests of a whole server.
+// Owner lists the engine's resources for tests of a whole server.
 type Owner struct{}
 
 // Processes is the function Processes.

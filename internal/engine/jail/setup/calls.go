@@ -8,9 +8,9 @@ type call struct {
 	number uint32
 }
 
-// plainCalls are allowed with any arguments. Every call that is neither here nor in checkedCalls is
-// refused, including calls of later kernels. testdata/calls_*.golden has the full list for
-// reviewers.
+// plainCalls lists the calls that are allowed with any arguments. Every call that is neither here
+// nor in checkedCalls is refused, including calls of later kernels. testdata/calls_*.golden has the
+// full list for reviewers.
 var plainCalls = []call{
 	// Files by name and by descriptor.
 	{"faccessat", unix.SYS_FACCESSAT}, {"faccessat2", unix.SYS_FACCESSAT2}, {"openat", unix.SYS_OPENAT},

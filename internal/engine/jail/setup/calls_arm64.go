@@ -1,4 +1,4 @@
 package setup
 
-// machineCalls are the calls that only this architecture has.
+// machineCalls lists the calls that only this architecture has. They are allowed with any arguments.
 var machineCalls = []call{}

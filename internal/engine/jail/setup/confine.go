@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/host/landlock"
 )
 
-// guestCapabilities are the capabilities that the guest keeps over its own user namespace if it has
+// guestCapabilities lists the capabilities that the guest keeps over its own user namespace if it has
 // several IDs: it starts commands as other users, and root in the sandbox owns the sandbox's files.
 // None of them reaches a file, process or device of the host. The others would expose more of the
 // kernel to an attacker, among them CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_PTRACE,
@@ -24,15 +24,15 @@ var guestCapabilities = []uint{
 	unix.CAP_SYS_RESOURCE,
 }
 
-// openFiles bounds the descriptors of each process.
-const openFiles = 65536
+// maxOpenFiles bounds the descriptors of each process.
+const maxOpenFiles = 65536
 
 // confine drops all rights that the guest and its commands do not need, for all threads of this
 // process and everything that they start. The order matters, because each step needs rights that a
 // later step drops.
 func (r *Request) confine() error {
 	for resource, limit := range map[int]uint64{
-		unix.RLIMIT_NOFILE: openFiles, unix.RLIMIT_CORE: 0, unix.RLIMIT_NPROC: uint64(r.Limits.PIDs),
+		unix.RLIMIT_NOFILE: maxOpenFiles, unix.RLIMIT_CORE: 0, unix.RLIMIT_NPROC: uint64(r.Limits.PIDs),
 	} {
 		limit := unix.Rlimit{Cur: limit, Max: limit}
 		var have unix.Rlimit
@@ -96,14 +96,14 @@ func verify(want [2]unix.CapUserData, seccomp int) error {
 	if have != want {
 		return fmt.Errorf("the capabilities are %v instead of %v", have, want)
 	}
-	for _, q := range []struct {
-		what         string
+	for _, setting := range []struct {
+		name         string
 		option, want int
 	}{
 		{"no_new_privs", unix.PR_GET_NO_NEW_PRIVS, 1}, {"dumpable", unix.PR_GET_DUMPABLE, 0}, {"seccomp", unix.PR_GET_SECCOMP, seccomp},
 	} {
-		if got, err := unix.PrctlRetInt(q.option, 0, 0, 0, 0); err != nil || got != q.want {
-			return errors.Join(fmt.Errorf("%s is %d instead of %d", q.what, got, q.want), err)
+		if got, err := unix.PrctlRetInt(setting.option, 0, 0, 0, 0); err != nil || got != setting.want {
+			return errors.Join(fmt.Errorf("%s is %d instead of %d", setting.name, got, setting.want), err)
 		}
 	}
 	return nil

@@ -40,14 +40,13 @@ func (b *builder) cover() error {
 		}
 	}
 	for _, path := range b.r.ReadOnly {
-		// A protected link could be replaced, and programs would then find another file at the
-		// path.
+		// A protected link could be replaced, and its path would then lead to another file.
 		t, err := rootpath.Open(root, path, unix.O_NOFOLLOW)
 		if errors.Is(err, unix.ENOENT) && slices.ContainsFunc(hidden, func(h string) bool { return strings.HasPrefix(path, h+"/") }) {
 			continue
 		}
 		if err == nil && t.Link {
-			err = errors.New("it is a symbolic link; protect its target, or the directory that contains it")
+			err = errors.New("the path is a symbolic link; protect its target, or the directory that contains it")
 		}
 		if err == nil && !covered[t.Inside] {
 			covered[t.Inside] = true
@@ -61,8 +60,8 @@ func (b *builder) cover() error {
 	return nil
 }
 
-// hide covers a place with an empty file or directory, or deletes it in the sandbox's overlay, so
-// that nothing is left to uncover.
+// hide covers a path with an empty file or directory. If it must be absent, hide instead deletes it in
+// the sandbox's overlay.
 func (b *builder) hide(t rootpath.Location, absent bool) error {
 	if absent {
 		b.layers.Absent = append(b.layers.Absent, strings.TrimPrefix(t.Inside, "/"))
@@ -75,7 +74,7 @@ func (b *builder) hide(t rootpath.Location, absent bool) error {
 	return b.showAt(unix.AT_FDCWD, filepath.Join(b.base, empty), t)
 }
 
-// protect mounts a place read-only over itself.
+// protect mounts a path read-only over itself.
 func (b *builder) protect(t rootpath.Location) error { return b.showAt(int(t.File.Fd()), "", t) }
 
 // showAt mounts the file at a path read-only over exactly the file that was opened. A path could

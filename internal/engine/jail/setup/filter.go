@@ -11,17 +11,17 @@ import (
 	"github.com/crannog/crannog/internal/host/seccomp"
 )
 
-// lastKnown is the highest reviewed system call number. Programs see later calls as not
+// lastReviewed is the highest reviewed system call number. Programs see later calls as not
 // implemented.
-const lastKnown = 470
+const lastReviewed = 470
 
-// namespaceFlags create namespaces. In a namespace of their own, programs have capabilities, and
-// with them reach much more kernel code that they could attack.
+// namespaceFlags are the flags that create namespaces. In a namespace of their own, programs have
+// capabilities, and with them reach much more kernel code that they could attack.
 const namespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
 
-// missingCalls return ENOSYS, as on a kernel without them. Programs have an alternative for each,
-// but some exit if a call is refused.
+// missingCalls lists the calls that return ENOSYS, as on a kernel without them. Programs have an
+// alternative for each, but some exit if a call is refused.
 var missingCalls = []call{
 	// The flags of clone3 are in memory, where no filter can read them.
 	{"clone3", unix.SYS_CLONE3},
@@ -40,7 +40,7 @@ type check struct {
 	deny bool
 }
 
-// checkedCalls are allowed with certain arguments only.
+// checkedCalls lists the calls that are allowed with certain arguments only.
 var checkedCalls = []check{
 	{call: call{"clone", unix.SYS_CLONE}, argument: 0, mask: namespaceFlags, values: []uint32{0}},
 	// TIOCSTI types into a terminal that the caller shares with another program. TIOCLINUX pastes
@@ -80,7 +80,7 @@ func assemble() ([]unix.SockFilter, error) {
 		code = append(code, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: c.number, SkipTrue: 1}, bpf.RetConstant{Val: seccomp.Unknown})
 	}
 	code = append(code,
-		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: lastKnown, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: lastReviewed, SkipTrue: 1},
 		bpf.RetConstant{Val: seccomp.Refuse},
 		bpf.RetConstant{Val: seccomp.Unknown})
 	return seccomp.Assemble(code)
@@ -105,9 +105,9 @@ func (c check) body() []bpf.Instruction {
 		bpf.LoadAbsolute{Off: seccomp.OffsetArgument(c.argument), Size: 4},
 		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: c.mask},
 	}
-	found, other := uint32(seccomp.Allow), seccomp.Refuse
+	matched, other := uint32(seccomp.Allow), seccomp.Refuse
 	if c.deny {
-		found, other = seccomp.Refuse, seccomp.Allow
+		matched, other = seccomp.Refuse, seccomp.Allow
 	}
 	if c.number == unix.SYS_SOCKET {
 		return append(out, socketBody(c.values)...)
@@ -115,7 +115,7 @@ func (c check) body() []bpf.Instruction {
 	for i, value := range c.values {
 		out = append(out, bpf.JumpIf{Cond: bpf.JumpEqual, Val: value, SkipTrue: uint8(len(c.values) - i)})
 	}
-	return append(out, bpf.RetConstant{Val: other}, bpf.RetConstant{Val: found})
+	return append(out, bpf.RetConstant{Val: other}, bpf.RetConstant{Val: matched})
 }
 
 // socketBody checks the loaded family and, for AF_NETLINK, the protocol.

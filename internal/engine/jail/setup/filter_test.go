@@ -19,7 +19,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 // Reviewers see the list of permitted calls as text.
-func TestCallsAreTheReviewedOnes(t *testing.T) {
+func TestFilterListMatchesGoldenFile(t *testing.T) {
 	var lines []string
 	for _, c := range slices.Concat(plainCalls, machineCalls) {
 		lines = append(lines, c.name+" any")
@@ -47,8 +47,8 @@ func TestCallsAreTheReviewedOnes(t *testing.T) {
 	}
 }
 
-// The assembled program gives the results of the list.
-func TestFilterAnswersByTheList(t *testing.T) {
+// The assembled program decides as the lists require.
+func TestFilterDecidesAsListed(t *testing.T) {
 	program, err := assemble()
 	if err != nil {
 		t.Fatal(err)
@@ -75,19 +75,19 @@ func TestFilterAnswersByTheList(t *testing.T) {
 			continue
 		case plain[n]:
 			want = seccomp.Allow
-		case n > lastKnown:
+		case n > lastReviewed:
 			want = seccomp.Unknown
 		}
 		if got := answer(n, seccomp.Architecture); got != want {
 			t.Errorf("call %d: %#x, want %#x", n, got, want)
 		}
 	}
-	for what, c := range map[string]struct{ got, want uint32 }{
-		"another machine":        {answer(0, seccomp.Architecture+1), seccomp.Kill},
+	for name, c := range map[string]struct{ got, want uint32 }{
+		"another architecture":   {answer(0, seccomp.Architecture+1), seccomp.Kill},
 		"another interface":      {answer(seccomp.Foreign, seccomp.Architecture), seccomp.Kill},
 		"a thread":               {answer(unix.SYS_CLONE, seccomp.Architecture, unix.CLONE_VM|unix.CLONE_THREAD), seccomp.Allow},
 		"a user namespace":       {answer(unix.SYS_CLONE, seccomp.Architecture, unix.CLONE_NEWUSER), seccomp.Refuse},
-		"parting with files":     {answer(unix.SYS_UNSHARE, seccomp.Architecture, unix.CLONE_FS), seccomp.Allow},
+		"own current directory":  {answer(unix.SYS_UNSHARE, seccomp.Architecture, unix.CLONE_FS), seccomp.Allow},
 		"a mount namespace":      {answer(unix.SYS_UNSHARE, seccomp.Architecture, unix.CLONE_NEWNS|unix.CLONE_FS), seccomp.Refuse},
 		"the size of a terminal": {answer(unix.SYS_IOCTL, seccomp.Architecture, 0, unix.TIOCGWINSZ), seccomp.Allow},
 		"typing into a terminal": {answer(unix.SYS_IOCTL, seccomp.Architecture, 0, unix.TIOCSTI), seccomp.Refuse},
@@ -97,11 +97,11 @@ func TestFilterAnswersByTheList(t *testing.T) {
 		"packets":                {answer(unix.SYS_SOCKET, seccomp.Architecture, unix.AF_PACKET), seccomp.Refuse},
 		"routes":                 {answer(unix.SYS_SOCKET, seccomp.Architecture, unix.AF_NETLINK, 0, unix.NETLINK_ROUTE), seccomp.Allow},
 		"netfilter":              {answer(unix.SYS_SOCKET, seccomp.Architecture, unix.AF_NETLINK, 0, unix.NETLINK_NETFILTER), seccomp.Refuse},
-		"asking for personality": {answer(unix.SYS_PERSONALITY, seccomp.Architecture, 0xffffffff), seccomp.Allow},
-		"memory that executes":   {answer(unix.SYS_PERSONALITY, seccomp.Architecture, 0x0400000), seccomp.Refuse},
+		"query of personality":   {answer(unix.SYS_PERSONALITY, seccomp.Architecture, 0xffffffff), seccomp.Allow},
+		"executable memory":      {answer(unix.SYS_PERSONALITY, seccomp.Architecture, 0x0400000), seccomp.Refuse},
 	} {
 		if c.got != c.want {
-			t.Errorf("%s: %#x, want %#x", what, c.got, c.want)
+			t.Errorf("%s: %#x, want %#x", name, c.got, c.want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // LayersFD is the descriptor with which the guest keeps a read-only view of the file system that
 // receives the sandbox's writes. The engine copies it, also after a restart of the server. Programs
 // in the sandbox cannot, because the guest is protected from them. The view contains nothing of the
-// host, so an attacker who takes over the guest gains nothing by it.
+// host, so it is of no use to an attacker who takes over the guest.
 const LayersFD = 200
 
 // LayersName is the file in that view that describes it.

@@ -27,7 +27,7 @@ func (b *builder) replacements() (map[string]string, error) {
 	return map[string]string{
 		"meminfo": meminfo(b.r.Limits.MemoryBytes),
 		"cpuinfo": firstProcessors(string(cpuinfo), b.r.CPUs),
-		"stat":    statOf(stat, b.r.CPUs),
+		"stat":    firstProcessorStats(stat, b.r.CPUs),
 		"swaps":   "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n",
 		"cmdline": "\n",
 		// The host's value would reveal which sandboxes are on the same host.
@@ -35,12 +35,13 @@ func (b *builder) replacements() (map[string]string, error) {
 	}, nil
 }
 
+// bootID returns a random boot ID.
 func bootID() string {
 	id := ids.NewUUID()
 	return fmt.Sprintf("%x-%x-%x-%x-%x\n", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// meminfo returns the lines of /proc/meminfo that programs use to choose their size.
+// meminfo returns the lines of /proc/meminfo from which programs compute how much memory to use.
 func meminfo(limit int64) string {
 	kib := limit >> 10
 	var out strings.Builder
@@ -57,7 +58,7 @@ func meminfo(limit int64) string {
 	return out.String()
 }
 
-// firstProcessors returns the sections of the first processors.
+// firstProcessors returns /proc/cpuinfo for the first processors.
 func firstProcessors(text string, limit int) string {
 	var out strings.Builder
 	n := 0
@@ -72,9 +73,9 @@ func firstProcessors(text string, limit int) string {
 	return out.String()
 }
 
-// statOf returns /proc/stat for the first processors without the host's counts, because the host's
-// load reveals what other sandboxes do.
-func statOf(text []byte, limit int) string {
+// firstProcessorStats returns /proc/stat for the first processors without the host's counts,
+// because the host's load reveals what other sandboxes do.
+func firstProcessorStats(text []byte, limit int) string {
 	var out strings.Builder
 	for line := range bytes.Lines(text) {
 		name, _, _ := strings.Cut(string(line), " ")

@@ -16,16 +16,16 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// bases are directories that every host has. The root is built in a tmpfs that is mounted on one of
+// bases lists directories that every host has. The root is built in a tmpfs that is mounted on one of
 // them, in the jail's own mount namespace, where the host does not see it.
 var bases = []string{"/tmp", "/mnt", "/run", "/var"}
 
 // builder builds a root.
 type builder struct {
-	r    *Request
-	base string // the tmpfs that receives the sandbox's writes
-	root string // where the root is built
-	n    int    // number of overlays so far
+	r        *Request
+	base     string // the tmpfs that receives the sandbox's writes
+	root     string // where the root is built
+	overlays int    // number of overlays so far
 
 	layers Layers
 }
@@ -91,6 +91,7 @@ func (b *builder) makeBase() error {
 	return fmt.Errorf("mount a tmpfs: %w", errors.Join(errs...))
 }
 
+// makeFile creates an empty file.
 func makeFile(path string, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
@@ -132,7 +133,7 @@ func (b *builder) place(t Tree, fd int) error {
 
 // placeNamed mounts a single file of a directory that is itself not shown.
 func (b *builder) placeNamed(t Tree, fd int, target string) error {
-	dir := filepath.Join(b.base, "d"+strconv.Itoa(b.n+1))
+	dir := filepath.Join(b.base, "d"+strconv.Itoa(b.overlays+1))
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
@@ -163,22 +164,22 @@ func (b *builder) makePlace(t Tree, target string) error {
 // parents creates the directories above a sandbox's path. It follows no link, because a link in the
 // image could lead out of the root while the root is built.
 func (b *builder) parents(path string) error {
-	at := b.root
+	dir := b.root
 	for name := range strings.SplitSeq(strings.Trim(filepath.Dir(path), "/"), "/") {
 		if name == "" {
 			continue
 		}
-		at = filepath.Join(at, name)
-		info, err := os.Lstat(at)
+		dir = filepath.Join(dir, name)
+		info, err := os.Lstat(dir)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			if err := os.Mkdir(at, 0o755); err != nil {
+			if err := os.Mkdir(dir, 0o755); err != nil {
 				return err
 			}
 		case err != nil:
 			return err
 		case !info.IsDir():
-			return fmt.Errorf("%s is not a directory", strings.TrimPrefix(at, b.root))
+			return fmt.Errorf("%s is not a directory", strings.TrimPrefix(dir, b.root))
 		}
 	}
 	return nil
@@ -186,8 +187,8 @@ func (b *builder) parents(path string) error {
 
 // overlay shows a directory copy-on-write.
 func (b *builder) overlay(fd int, target string) error {
-	b.n++
-	name := strconv.Itoa(b.n)
+	b.overlays++
+	name := strconv.Itoa(b.overlays)
 	lower, upper, work := filepath.Join(b.base, "l"+name), filepath.Join(b.base, "u"+name), filepath.Join(b.base, "w"+name)
 	for _, dir := range []string{lower, upper, work} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -198,7 +199,7 @@ func (b *builder) overlay(fd int, target string) error {
 		return err
 	}
 	// The top directory of an overlay has the attributes of the upper one.
-	if err := likeSource(lower, upper); err != nil {
+	if err := copyAttributes(lower, upper); err != nil {
 		return err
 	}
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", lower, upper, work)
@@ -215,7 +216,7 @@ func (b *builder) overlay(fd int, target string) error {
 	return nil
 }
 
-// moveTo mounts a tree such that set-id files and devices of the host are ordinary files in it.
+// moveTo mounts a tree such that set-id bits and devices of the host have no effect in it.
 func moveTo(fd int, target string, readOnly bool) error {
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if readOnly {
@@ -227,9 +228,9 @@ func moveTo(fd int, target string, readOnly bool) error {
 	return unix.MoveMount(fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// likeSource gives a directory the permissions, owner and times of another. An owner without an ID
+// copyAttributes gives a directory the permissions, owner and times of another. An owner without an ID
 // in the sandbox is skipped.
-func likeSource(source, target string) error {
+func copyAttributes(source, target string) error {
 	info, err := os.Stat(source)
 	if err != nil {
 		return err
@@ -271,15 +272,16 @@ func (b *builder) copyFile(path, target string) error {
 	return b.describeCopy(target)
 }
 
+// link creates a symbolic link.
 func (b *builder) link(l engine.Link) error {
-	at, err := b.inside(l.Path)
+	path, err := b.inside(l.Path)
 	if err != nil {
 		return err
 	}
 	if err := b.parents(l.Path); err != nil {
 		return err
 	}
-	return os.Symlink(l.Target, at)
+	return os.Symlink(l.Target, path)
 }
 
 // enter makes the root this process's root and detaches the host's.

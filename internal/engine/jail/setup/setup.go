@@ -1,6 +1,6 @@
-// Package setup owns what the first process of a jail does before it becomes the guest: it builds
+// Package setup owns the work of a jail's first process before it becomes the guest: it builds
 // the root, creates the network interface, and drops its rights. It runs in the guest's own
-// program, so that a jail needs only one program start.
+// program, so that a jail starts only one program.
 package setup
 
 import (
@@ -158,9 +158,9 @@ func (r *Request) make(trees []int) (device *os.File, refused bool, err error) {
 	return device, false, nil
 }
 
-// MakeOwn is the first process's part in a virtual machine of the sandbox's own: it builds the root
-// from trees that have a Source, and gives up all rights that the guest does not need. refused is
-// set if the request itself is at fault.
+// MakeOwn prepares the sandbox in a virtual machine of its own: it builds the root from trees that
+// have a Source, and drops all rights that the guest does not need. refused is set if the request
+// itself is invalid.
 func (r *Request) MakeOwn() (refused bool, err error) {
 	r.Own, r.Users, r.Tap = true, true, false
 	trees := make([]int, len(r.Trees))
@@ -171,12 +171,12 @@ func (r *Request) MakeOwn() (refused bool, err error) {
 	return refused, err
 }
 
-// largest bounds the size of a request.
-const largest = 1 << 20
+// maxRequestSize bounds the size of a request.
+const maxRequestSize = 1 << 20
 
 // receive reads the request and the descriptors of its trees, in order.
 func receive() (*Request, []int, error) {
-	data, _, err := message()
+	data, _, err := readMessage()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -190,7 +190,7 @@ func receive() (*Request, []int, error) {
 		if r.Trees[i].Source != "" {
 			continue
 		}
-		_, fds, err := message()
+		_, fds, err := readMessage()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -202,10 +202,10 @@ func receive() (*Request, []int, error) {
 	return &r, trees, nil
 }
 
-// message reads one message. If the engine dies, its end of the socket closes, and an incomplete
+// readMessage reads one message. If the engine dies, its end of the socket closes, and an incomplete
 // jail ends.
-func message() (data []byte, fds []int, err error) {
-	data, control := make([]byte, largest), make([]byte, unix.CmsgSpace(4))
+func readMessage() (data []byte, fds []int, err error) {
+	data, control := make([]byte, maxRequestSize), make([]byte, unix.CmsgSpace(4))
 	for {
 		n, controls, _, _, err := unix.Recvmsg(ControlFD, data, control, unix.MSG_CMSG_CLOEXEC)
 		if err == unix.EINTR {

@@ -30,7 +30,7 @@ func (b *builder) system() error {
 	return nil
 }
 
-// shownProc are the entries of /proc that stay visible, besides those of processes. All others are
+// shownProc lists the entries of /proc that stay visible, besides those of processes. All others are
 // covered, including entries of later kernels: /proc/keys, kallsyms, kcore, config.gz, interrupts
 // and the like reveal the host and its kernel to an attacker.
 var shownProc = map[string]bool{
@@ -83,7 +83,7 @@ func (b *builder) proc() error {
 	return nil
 }
 
-// bindReadOnly mounts source at target.
+// bindReadOnly mounts source read-only at target.
 func bindReadOnly(source, target string) error {
 	tree, err := openTree(source)
 	if err != nil {
@@ -96,7 +96,7 @@ func bindReadOnly(source, target string) error {
 	return nil
 }
 
-// devices are devices of the host without a state.
+// devices lists devices of the host that have no state.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
 // dev creates a /dev that contains nothing of the host except devices without a state.
@@ -107,24 +107,24 @@ func (b *builder) dev() error {
 		return err
 	}
 	for _, name := range devices {
-		at := filepath.Join(dir, name)
-		if err := makeFile(at, 0o666); err != nil {
+		path := filepath.Join(dir, name)
+		if err := makeFile(path, 0o666); err != nil {
 			return err
 		}
 		tree, err := openTree(filepath.Join("/dev", name))
 		if err != nil {
 			return &fs.PathError{Op: "show", Path: name, Err: err}
 		}
-		err = unix.MoveMount(tree, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		err = unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
 		unix.Close(tree)
 		if err != nil {
 			return &fs.PathError{Op: "show", Path: name, Err: err}
 		}
 	}
-	for name, to := range map[string]string{
+	for name, target := range map[string]string{
 		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx",
 	} {
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			return err
 		}
 	}
@@ -136,11 +136,11 @@ func (b *builder) dev() error {
 		{"shm", "tmpfs", fmt.Sprintf("size=%d,nr_inodes=16384,mode=1777", b.r.Limits.ShmBytes), unix.MS_NOSUID | unix.MS_NODEV},
 		{"mqueue", "mqueue", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
 	} {
-		at := filepath.Join(dir, m.name)
-		if err := os.Mkdir(at, 0o755); err != nil {
+		path := filepath.Join(dir, m.name)
+		if err := os.Mkdir(path, 0o755); err != nil {
 			return err
 		}
-		if err := unix.Mount(m.kind, at, m.kind, m.flags, m.options); err != nil && m.kind != "mqueue" {
+		if err := unix.Mount(m.kind, path, m.kind, m.flags, m.options); err != nil && m.kind != "mqueue" {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
@@ -155,11 +155,11 @@ func (b *builder) sys() error {
 		return err
 	}
 	for name, source := range b.r.Groups {
-		at := filepath.Join(dir, "fs/cgroup", name)
-		if err := os.MkdirAll(at, 0o755); err != nil {
+		path := filepath.Join(dir, "fs/cgroup", name)
+		if err := os.MkdirAll(path, 0o755); err != nil {
 			return err
 		}
-		if err := bindReadOnly(source, at); err != nil {
+		if err := bindReadOnly(source, path); err != nil {
 			return err
 		}
 	}

@@ -10,18 +10,18 @@ import (
 const (
 	// balanceEvery is the interval at which the processor time of groups is compared.
 	balanceEvery = time.Second
-	// leastBusy is the share of one processor below which a group counts as idle. minLag is
+	// minBusy is the share of one processor below which a group counts as idle. minBusyLowered is
 	// the same for a group with lowered weight. Both are small, because busy groups get little on a
 	// busy host.
-	leastBusy, minLag = 0.02, 0.005
-	// lagWeight and equalWeight are multiples of the average use of busy groups. Above lagWeight
-	// a group gets a lower weight, and below equalWeight its normal weight again. They differ so
+	minBusy, minBusyLowered = 0.02, 0.005
+	// lowerAbove and restoreBelow are multiples of the average use of busy groups. Above lowerAbove
+	// a group gets a lower weight, and below restoreBelow its normal weight again. They differ so
 	// that a group does not switch every second.
-	lagWeight, equalWeight = 0.5, 0.25
+	lowerAbove, restoreBelow = 0.5, 0.25
 )
 
 // Balance lowers the weight of control groups that use the processors all the time, in favour of
-// groups that use them now and then. The kernel gives groups of equal weight equal turns when
+// groups that use them occasionally. The kernel gives groups of equal weight equal turns when
 // processors are short. A command in a mostly idle sandbox would then wait for the turns of all
 // busy sandboxes each time that one of its processes wakes up. A group that used about as much as
 // the other busy ones therefore gets a lower weight for the next second. Busy groups still share
@@ -39,7 +39,7 @@ type groupState struct {
 	group   *Group
 	used    time.Duration // processor time at the last comparison
 	at      time.Time
-	lagging bool
+	lowered bool
 }
 
 // Add includes a group in the comparison until the group is removed. A nil group has no weight, and
@@ -59,7 +59,7 @@ func (b *Balance) Add(g *Group) {
 	}
 	if b.groups[key] == nil {
 		// An earlier server process may have lowered its weight.
-		b.groups[key] = &groupState{group: g, lagging: g.yields()}
+		b.groups[key] = &groupState{group: g, lowered: g.yields()}
 	}
 	if len(b.groups) > 1 && !b.running {
 		b.running = true
@@ -67,7 +67,7 @@ func (b *Balance) Add(g *Group) {
 	}
 }
 
-// Stop ends the comparison for good. Lowered weights stay.
+// Stop ends the comparison for good. Weights that are lowered stay so.
 func (b *Balance) Stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,10 +107,10 @@ func (b *Balance) step() bool {
 			shares[p] = share
 		}
 	}
-	for p, behind := range decide(shares) {
+	for p, lower := range groupsToLower(shares) {
 		// An error means that the group was removed, or the next step tries again.
-		if behind != p.lagging && p.group.Yield(behind) == nil {
-			p.lagging = behind
+		if lower != p.lowered && p.group.Yield(lower) == nil {
+			p.lowered = lower
 		}
 	}
 	b.running = len(b.groups) > 1
@@ -132,30 +132,30 @@ func (p *groupState) measure() (float64, error) {
 	return share, nil
 }
 
-// least returns the share of one processor above which the group counts as busy.
-func (p *groupState) least() float64 {
-	if p.lagging {
-		return minLag
+// minBusyShare returns the share of one processor above which the group counts as busy.
+func (p *groupState) minBusyShare() float64 {
+	if p.lowered {
+		return minBusyLowered
 	}
-	return leastBusy
+	return minBusy
 }
 
-// decide returns, for each group, whether to lower its weight, given the number of processors that
-// each used.
-func decide(shares map[*groupState]float64) map[*groupState]bool {
+// groupsToLower returns, for each group, whether its weight should be lower, given the number of
+// processors that each used.
+func groupsToLower(shares map[*groupState]float64) map[*groupState]bool {
 	total, busy := 0.0, 0.0
 	for p, share := range shares {
-		if share >= p.least() {
+		if share >= p.minBusyShare() {
 			total, busy = total+share, busy+1
 		}
 	}
-	behind := map[*groupState]bool{}
+	lower := map[*groupState]bool{}
 	for p, share := range shares {
-		part := lagWeight
-		if p.lagging {
-			part = equalWeight
+		threshold := lowerAbove
+		if p.lowered {
+			threshold = restoreBelow
 		}
-		behind[p] = share >= p.least() && share >= part*total/busy
+		lower[p] = share >= p.minBusyShare() && share >= threshold*total/busy
 	}
-	return behind
+	return lower
 }

@@ -18,29 +18,29 @@ import (
 
 // Groups that use the processors all the time get a lower weight than others. If all groups do so
 // equally, all get the lower weight.
-func TestDecide(t *testing.T) {
-	front, back := func() *groupState { return &groupState{} }, func() *groupState { return &groupState{lagging: true} }
+func TestBusyGroupsAreLowered(t *testing.T) {
+	normal, lowered := func() *groupState { return &groupState{} }, func() *groupState { return &groupState{lowered: true} }
 	for name, c := range map[string]struct {
 		groups []*groupState
 		shares []float64
 		want   []bool
 	}{
-		"all idle":                      {[]*groupState{front(), front()}, []float64{0, 0.01}, []bool{false, false}},
-		"one burns":                     {[]*groupState{front(), front()}, []float64{2, 0}, []bool{true, false}},
-		"all burn":                      {[]*groupState{front(), back(), front()}, []float64{0.7, 0.6, 0.7}, []bool{true, true, true}},
-		"one burns, one works a little": {[]*groupState{front(), front()}, []float64{1.6, 0.2}, []bool{true, false}},
-		"one has begun":                 {[]*groupState{back(), front()}, []float64{0.3, 1.7}, []bool{true, true}},
-		"one has ended":                 {[]*groupState{back(), back()}, []float64{0, 2}, []bool{false, true}},
-		"a crowd that shares little":    {[]*groupState{back(), back(), back(), front()}, []float64{0.03, 0.02, 0.01, 0.01}, []bool{true, true, true, false}},
+		"all idle":                  {[]*groupState{normal(), normal()}, []float64{0, 0.01}, []bool{false, false}},
+		"one busy":                  {[]*groupState{normal(), normal()}, []float64{2, 0}, []bool{true, false}},
+		"all busy":                  {[]*groupState{normal(), lowered(), normal()}, []float64{0.7, 0.6, 0.7}, []bool{true, true, true}},
+		"one busy, one nearly idle": {[]*groupState{normal(), normal()}, []float64{1.6, 0.2}, []bool{true, false}},
+		"one has begun":             {[]*groupState{lowered(), normal()}, []float64{0.3, 1.7}, []bool{true, true}},
+		"one has ended":             {[]*groupState{lowered(), lowered()}, []float64{0, 2}, []bool{false, true}},
+		"many with small shares":    {[]*groupState{lowered(), lowered(), lowered(), normal()}, []float64{0.03, 0.02, 0.01, 0.01}, []bool{true, true, true, false}},
 	} {
 		shares := map[*groupState]float64{}
 		for i, p := range c.groups {
 			shares[p] = c.shares[i]
 		}
-		got := decide(shares)
+		got := groupsToLower(shares)
 		for i, p := range c.groups {
 			if got[p] != c.want[i] {
-				t.Errorf("%s: group %d behind: %t", name, i, got[p])
+				t.Errorf("%s: group %d lowered: %t", name, i, got[p])
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func weightOf(t *testing.T, g *Group) int {
 
 // The weights of two groups are set in the kernel. One of them uses a processor all the time and
 // then ends.
-func TestBalance(t *testing.T) {
+func TestBalanceSetsWeights(t *testing.T) {
 	limits := engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000}
 	busy, quiet := group(t, limits), group(t, limits)
 	hosttest.Need(t, hosttest.Requirement{Name: "controller that counts processor time", Has: func() bool { return busy.usageFile() != "" }})
@@ -81,7 +81,7 @@ func TestBalance(t *testing.T) {
 		t.Helper()
 		hosttest.Eventually(t, fmt.Sprintf("the busy group has weight %d", want), func() bool {
 			if !b.step() {
-				t.Fatal("two groups are too few")
+				t.Fatal("the comparison stopped with two groups")
 			}
 			return weightOf(t, busy) == want
 		})
@@ -90,7 +90,7 @@ func TestBalance(t *testing.T) {
 		}
 	}
 	step(lowWeight)
-	// The next server knows which weights the previous server lowered.
+	// The next server reads from the kernel which weights the previous server lowered.
 	b = &Balance{running: true}
 	b.Add(busy)
 	b.Add(quiet)
@@ -106,11 +106,11 @@ func TestBalance(t *testing.T) {
 		t.Errorf("groups after the end of one: %v", maps.Keys(b.groups))
 	}
 	if _, err := quiet.cpuTime(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("of a group that is gone: %v", err)
+		t.Errorf("processor time of a removed group: %v", err)
 	}
 }
 
-// A server that moved into a group beside its sandboxes' groups has priority over them.
+// A server that moved into a group next to its sandboxes' groups has priority over them.
 func TestServerHasMoreWeight(t *testing.T) {
 	base := t.TempDir()
 	if err := os.Mkdir(filepath.Join(base, serverGroup), 0o700); err != nil {
@@ -120,7 +120,7 @@ func TestServerHasMoreWeight(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	weighServer(base)
+	raiseServerWeight(base)
 	if text, err := os.ReadFile(file); err != nil || string(text) != "500" {
 		t.Errorf("%q %v", text, err)
 	}

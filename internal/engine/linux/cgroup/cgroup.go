@@ -26,15 +26,15 @@ type Tree struct {
 // Group is the control group of one sandbox. It is stored as its directories, so that any process
 // can find it again.
 type Group struct {
-	// Dirs maps a controller to its directory; version 2 has the one key
-	// "unified".
+	// Dirs maps a controller to its directory. Version 2 has the single key "unified".
 	Dirs map[string]string `json:"dirs"`
 }
 
+// unified is the key for version 2, whose one hierarchy has all controllers.
 const unified = "unified"
 
-// hostPIDs bounds host tasks per sandbox. The sandbox's own kernel bounds the processes in it; this
-// is the last defence against a runaway engine. A small number would kill the engine itself,
+// hostPIDs bounds host tasks per sandbox. The sandbox's own kernel bounds the processes in it, so this
+// limit only stops an engine that itself starts too many. A small number would break the engine,
 // because its threads count too.
 const hostPIDs = 16384
 
@@ -72,12 +72,12 @@ func (t *Tree) String() string {
 	return "version 1, below " + t.legacy["memory"] + " and others"
 }
 
-// Create makes the group of a sandbox and sets its limits. After an error nothing of it is left.
+// Create makes the group of a sandbox and sets its limits. After an error, no part of it remains.
 func (t *Tree) Create(id string, limits engine.Limits) (*Group, error) {
 	return t.CreateFor(id, limits, hostPIDs)
 }
 
-// CreateFor is like Create with a limit for the tasks of the group. Engines use it whose sandboxes
+// CreateFor is like Create with a limit for the tasks of the group. It is for engines whose sandboxes
 // run as processes of the host. Such a group can be frozen if Freezes reports it.
 func (t *Tree) CreateFor(id string, limits engine.Limits, tasks int64) (_ *Group, err error) {
 	g := &Group{Dirs: map[string]string{}}
@@ -92,19 +92,19 @@ func (t *Tree) CreateFor(id string, limits engine.Limits, tasks int64) (_ *Group
 			return nil, fmt.Errorf("cgroup: %w", err)
 		}
 		g.Dirs[unified] = dir
-		return g, bound(dir, unifiedSettings(limits, tasks))
+		return g, applyLimits(dir, unifiedSettings(limits, tasks))
 	}
-	made := map[string]bool{} // cpu and cpuacct often share one directory
+	created := map[string]bool{} // cpu and cpuacct often share one directory
 	for controller, parent := range t.legacy {
 		dir := filepath.Join(parent, id)
-		if !made[dir] {
+		if !created[dir] {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				return nil, fmt.Errorf("cgroup: %w", err)
 			}
-			made[dir] = true
+			created[dir] = true
 		}
 		g.Dirs[controller] = dir
-		if err := bound(dir, legacySettings(controller, limits, tasks)); err != nil {
+		if err := applyLimits(dir, legacySettings(controller, limits, tasks)); err != nil {
 			return nil, err
 		}
 	}
@@ -119,9 +119,9 @@ func (t *Tree) CreateFor(id string, limits engine.Limits, tasks int64) (_ *Group
 }
 
 // Weights for processor time among competing groups: the usual weight, and that of a group that
-// yields to others. With a smaller one, work that others come to wait for would take minutes. All
-// sandboxes together have the usual weight, like any other group beside them. A server with its own
-// group beside them has five times as much.
+// yields to others. With an even smaller one, work in that group on which others depend could take
+// minutes. All sandboxes together have the usual weight, like any other group next to them. A server
+// with its own group next to them has five times as much.
 const (
 	usualWeight  = 100
 	lowWeight    = usualWeight / 10
@@ -132,16 +132,16 @@ const (
 
 // Yield gives other groups priority over this one when processors are short, or restores the usual
 // weight. Without a group that limits processors, it does nothing.
-func (g *Group) Yield(yes bool) error {
+func (g *Group) Yield(lower bool) error {
 	weight := usualWeight
-	if yes {
+	if lower {
 		weight = lowWeight
 	}
 	if dir := g.Dirs[unified]; dir != "" {
-		return weighUnified(dir, weight)
+		return setUnifiedWeight(dir, weight)
 	}
 	if dir := g.Dirs["cpu"]; dir != "" {
-		return weighLegacy(dir, weight)
+		return setLegacyWeight(dir, weight)
 	}
 	return nil
 }
@@ -154,13 +154,13 @@ func (g *Group) yields() bool {
 	return number(filepath.Join(g.Dirs["cpu"], "cpu.shares")) == lowWeight*legacyWeight/usualWeight
 }
 
-// weighUnified sets the weight of a version 2 group.
-func weighUnified(dir string, weight int) error {
+// setUnifiedWeight sets the weight of a version 2 group.
+func setUnifiedWeight(dir string, weight int) error {
 	return writeAll(dir, [][2]string{{"cpu.weight", strconv.Itoa(weight)}})
 }
 
-// weighLegacy sets the weight of a version 1 group.
-func weighLegacy(dir string, weight int) error {
+// setLegacyWeight sets the weight of a version 1 group.
+func setLegacyWeight(dir string, weight int) error {
 	return writeAll(dir, [][2]string{{"cpu.shares", strconv.Itoa(weight * legacyWeight / usualWeight)}})
 }
 
@@ -190,6 +190,7 @@ func (g *Group) cpuTime() (time.Duration, error) {
 	return time.Duration(number(path)), nil
 }
 
+// unifiedSettings returns the files and values that set the limits in version 2.
 func unifiedSettings(limits engine.Limits, tasks int64) [][2]string {
 	return [][2]string{
 		{"memory.max", strconv.FormatInt(limits.MemoryBytes, 10)},
@@ -202,6 +203,7 @@ func unifiedSettings(limits engine.Limits, tasks int64) [][2]string {
 	}
 }
 
+// legacySettings returns the files and values that set a controller's limits in version 1.
 func legacySettings(controller string, limits engine.Limits, tasks int64) [][2]string {
 	memory := strconv.FormatInt(limits.MemoryBytes, 10)
 	switch controller {
@@ -215,9 +217,9 @@ func legacySettings(controller string, limits engine.Limits, tasks int64) [][2]s
 	return nil
 }
 
-// bound writes settings of a group and reads them back: a kernel may accept a number and store
+// applyLimits writes settings of a group and reads them back: a kernel may accept a number and store
 // another, and the limit would then not be in force.
-func bound(dir string, settings [][2]string) error {
+func applyLimits(dir string, settings [][2]string) error {
 	if err := writeAll(dir, settings); err != nil {
 		return err
 	}
@@ -230,23 +232,23 @@ func bound(dir string, settings [][2]string) error {
 		if err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
-		if is := strings.TrimSpace(string(data)); !holds(name, s[1], is) {
-			return fault.Newf(fault.Unsupported, "policy_not_effective", "the sandbox's control group has %.40q in %s instead of the requested %q", is, name, s[1]).
+		if actual := strings.TrimSpace(string(data)); !isWithin(name, s[1], actual) {
+			return fault.Newf(fault.Unsupported, "policy_not_effective", "the sandbox's control group has %.40q in %s instead of the requested %q", actual, name, s[1]).
 				WithHint("nothing was started; this is a bug of crannog or of the host's kernel, please report it with the output of crannog doctor")
 		}
 	}
 	return nil
 }
 
-// holds reports whether the setting in force is at least as narrow as the requested one. The kernel
+// isWithin reports whether the setting in force is at least as strict as the requested one. The kernel
 // stores memory limits in whole pages.
-func holds(name, asked, is string) bool {
-	if asked == is {
+func isWithin(name, requested, actual string) bool {
+	if requested == actual {
 		return true
 	}
-	limit, err := strconv.ParseInt(asked, 10, 64)
-	have, bad := strconv.ParseInt(is, 10, 64)
-	return strings.HasPrefix(name, "memory.") && err == nil && bad == nil && have >= 0 && have <= limit
+	limit, err := strconv.ParseInt(requested, 10, 64)
+	have, invalid := strconv.ParseInt(actual, 10, 64)
+	return strings.HasPrefix(name, "memory.") && err == nil && invalid == nil && have >= 0 && have <= limit
 }
 
 // writeAll writes files below dir. A file whose name begins with "?" may be absent.
@@ -264,6 +266,7 @@ func writeAll(dir string, settings [][2]string) error {
 	return nil
 }
 
+// write writes a value to an existing file.
 func write(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -326,6 +329,7 @@ func (g *Group) Bounds() (l engine.Limits) {
 	return l
 }
 
+// number returns the number in a file, or 0.
 func number(path string) int64 {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -335,6 +339,7 @@ func number(path string) int64 {
 	return n
 }
 
+// keyed returns the number after a key in a file, or 0.
 func keyed(path, key string) int64 {
 	data, err := os.ReadFile(path)
 	if err != nil {

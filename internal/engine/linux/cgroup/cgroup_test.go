@@ -57,11 +57,11 @@ func TestOwnUnified(t *testing.T) {
 func hierarchy(t *testing.T, controllers string) string {
 	t.Helper()
 	dir := t.TempDir()
-	fill(t, dir, controllers)
+	createFiles(t, dir, controllers)
 	return dir
 }
 
-func fill(t *testing.T, dir, controllers string) {
+func createFiles(t *testing.T, dir, controllers string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -84,11 +84,11 @@ func TestUnifiedNeedsMemoryAndCPU(t *testing.T) {
 }
 
 // A delegated subtree is used if the root group is not writable.
-func TestUnifiedFindsADelegatedSubtree(t *testing.T) {
+func TestUnifiedFindsDelegatedSubtree(t *testing.T) {
 	top := hierarchy(t, "")
 	own := "/user.slice/user-1000.slice/user@1000.service/app.scope"
-	fill(t, filepath.Join(top, filepath.Dir(own)), "cpu memory pids")
-	fill(t, filepath.Join(top, filepath.Dir(own), parentName), "cpu memory pids")
+	createFiles(t, filepath.Join(top, filepath.Dir(own)), "cpu memory pids")
+	createFiles(t, filepath.Join(top, filepath.Dir(own), parentName), "cpu memory pids")
 	tree, err := detectUnified(top, own)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestUnifiedFindsADelegatedSubtree(t *testing.T) {
 
 func TestUnifiedSettings(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "box")
-	fill(t, dir, "")
+	createFiles(t, dir, "")
 	err := writeAll(dir, unifiedSettings(limits, hostPIDs))
 	if err != nil {
 		t.Fatal(err)
@@ -117,39 +117,39 @@ func TestUnifiedSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := writeAll(dir, unifiedSettings(limits, hostPIDs)); err == nil {
-		t.Error("a limit that cannot be set is no error")
+		t.Error("a limit that cannot be set causes no error")
 	}
 }
 
 // If the kernel does not store a limit, nothing starts.
 func TestLimitsAreReadBack(t *testing.T) {
-	for _, c := range []struct{ name, asked, is string }{
+	for _, c := range []struct{ name, requested, actual string }{
 		{"memory.max", "536870912", "536870912\n"}, {"memory.limit_in_bytes", "536870913", "536870912\n"}, {"cpu.max", "150000 100000", "150000 100000\n"},
 	} {
-		if !holds(c.name, c.asked, strings.TrimSpace(c.is)) {
-			t.Errorf("%s: %q for %q does not hold", c.name, c.is, c.asked)
+		if !isWithin(c.name, c.requested, strings.TrimSpace(c.actual)) {
+			t.Errorf("%s: %q for %q is not accepted", c.name, c.actual, c.requested)
 		}
 	}
-	for _, c := range []struct{ name, asked, is string }{
+	for _, c := range []struct{ name, requested, actual string }{
 		{"memory.max", "536870912", "max"}, {"memory.limit_in_bytes", "536870912", "9223372036854771712"}, {"memory.limit_in_bytes", "536870912", "-1"},
 		{"memory.max", "536870912", ""}, {"cpu.max", "150000 100000", "max 100000"}, {"cpu.max", "150000 100000", "150000 50000"},
 		{"cpu.cfs_period_us", "100000", "50000"}, {"cpu.cfs_quota_us", "150000", "-1"}, {"pids.max", "16384", "max"},
 	} {
-		if holds(c.name, c.asked, c.is) {
-			t.Errorf("%s: %q for %q holds", c.name, c.is, c.asked)
+		if isWithin(c.name, c.requested, c.actual) {
+			t.Errorf("%s: %q for %q is accepted", c.name, c.actual, c.requested)
 		}
 	}
 	for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
 		dir := filepath.Join(t.TempDir(), "box")
-		fill(t, dir, "")
-		if err := bound(dir, unifiedSettings(limits, hostPIDs)); err != nil {
+		createFiles(t, dir, "")
+		if err := applyLimits(dir, unifiedSettings(limits, hostPIDs)); err != nil {
 			t.Fatal(err)
 		}
 		// This file accepts all writes and stores nothing.
 		if err := errors.Join(os.Remove(filepath.Join(dir, name)), os.Symlink(os.DevNull, filepath.Join(dir, name))); err != nil {
 			t.Fatal(err)
 		}
-		if err := bound(dir, unifiedSettings(limits, hostPIDs)); fault.CodeOf(err) != "policy_not_effective" || !strings.Contains(fault.PublicText(err), name) {
+		if err := applyLimits(dir, unifiedSettings(limits, hostPIDs)); fault.CodeOf(err) != "policy_not_effective" || !strings.Contains(fault.PublicText(err), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -174,7 +174,7 @@ func TestOOMKillsAndUsage(t *testing.T) {
 	}
 }
 
-func TestRemoveOfWhatIsGone(t *testing.T) {
+func TestRemoveOfMissingGroup(t *testing.T) {
 	g := Group{Dirs: map[string]string{unified: filepath.Join(t.TempDir(), "gone")}}
 	if err := g.Remove(); err != nil {
 		t.Error(err)

@@ -57,8 +57,8 @@ func detectAndStart() error {
 	return err
 }
 
-// subject is the ID of a user that owns nothing on the host.
-const subject = 61236
+// testUserID is the ID of a user that owns nothing on the host.
+const testUserID = 61236
 
 // subtree creates a group in the real hierarchy, as a service manager does for its slices, and
 // removes everything below it at the end.
@@ -107,22 +107,22 @@ func newGroupOf(t *testing.T, dir string, files []string) string {
 		t.Fatal(err)
 	}
 	for _, name := range append([]string{""}, files...) {
-		if err := os.Chown(filepath.Join(dir, name), subject, subject); err != nil {
+		if err := os.Chown(filepath.Join(dir, name), testUserID, testUserID); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return dir
 }
 
-// ask runs this program in a group as a user, and returns its output.
-func ask(t *testing.T, in string) string {
+// runDetect runs this program in a group as a user, and returns its output.
+func runDetect(t *testing.T, group string) string {
 	t.Helper()
 	var out bytes.Buffer
 	cmd := exec.Command("/proc/self/exe") // the user may not be able to enter its path
 	cmd.Args = []string{detectArg0}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: subject, Gid: subject}}
-	if err := startInto(cmd, in); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testUserID, Gid: testUserID}}
+	if err := startInto(cmd, group); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
@@ -132,56 +132,56 @@ func ask(t *testing.T, in string) string {
 }
 
 // wantGroupIn checks that the program creates its groups in a directory, and is itself in a group.
-func wantGroupIn(t *testing.T, answer, dir, self string) {
+func wantGroupIn(t *testing.T, output, dir, self string) {
 	t.Helper()
 	path := func(dir string) string { return strings.TrimPrefix(dir, "/sys/fs/cgroup") }
 	for _, want := range []string{
 		"version 2, below " + dir + "\n", "0::" + path(dir) + "/box\n", "\n536870912\n", "self 0::" + path(self) + "\n",
 	} {
-		if !strings.Contains(answer, want) {
-			t.Errorf("want %q in:\n%s", want, answer)
+		if !strings.Contains(output, want) {
+			t.Errorf("want %q in:\n%s", want, output)
 		}
 	}
 }
 
 // This is the group of a user's service manager. The user's programs are in groups below it, for
 // which the manager enables no controllers.
-func TestDelegatedToAUser(t *testing.T) {
+func TestDelegationToUser(t *testing.T) {
 	top := subtree(t)
 	service := newGroupOf(t, filepath.Join(top, "user@1.service"), delegation)
 	newGroupOf(t, filepath.Join(service, "app.slice"), delegation)
 	for _, name := range []string{"app.slice/one.scope", "session.slice"} {
 		scope := newGroupOf(t, filepath.Join(service, name), delegation)
-		wantGroupIn(t, ask(t, scope), filepath.Join(service, parentName), scope)
+		wantGroupIn(t, runDetect(t, scope), filepath.Join(service, parentName), scope)
 	}
 }
 
 // A service is started directly in the group that was delegated to it.
-func TestDelegatedToAService(t *testing.T) {
+func TestDelegationToService(t *testing.T) {
 	service := newGroupOf(t, filepath.Join(subtree(t), "crannog.service"), delegation)
-	aside := filepath.Join(service, serverGroup)
-	wantGroupIn(t, ask(t, service), filepath.Join(service, parentName), aside)
+	serverDir := filepath.Join(service, serverGroup)
+	wantGroupIn(t, runDetect(t, service), filepath.Join(service, parentName), serverDir)
 	// A program that the service starts later is in the same group, and detects the same place.
-	wantGroupIn(t, ask(t, aside), filepath.Join(service, parentName), aside)
+	wantGroupIn(t, runDetect(t, serverDir), filepath.Join(service, parentName), serverDir)
 }
 
 // A group that is only partly delegated, or that contains other processes, is not used.
-func TestNotDelegated(t *testing.T) {
+func TestDelegationIncomplete(t *testing.T) {
 	top := subtree(t)
-	wantRefused := func(in, why string) {
+	wantRefused := func(group, reason string) {
 		t.Helper()
-		answer := ask(t, in)
-		if !strings.HasPrefix(answer, "refused:") || !strings.Contains(answer, why) {
-			t.Errorf("%s: want %q in: %s", filepath.Base(in), why, answer)
+		output := runDetect(t, group)
+		if !strings.HasPrefix(output, "refused:") || !strings.Contains(output, reason) {
+			t.Errorf("%s: want %q in: %s", filepath.Base(group), reason, output)
 		}
 	}
 	if err := os.Mkdir(filepath.Join(top, "roots"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	wantRefused(filepath.Join(top, "roots"), "permission denied")
-	for _, lacking := range []string{"cgroup.procs", "cgroup.subtree_control"} {
-		files := slices.DeleteFunc(slices.Clone(delegation), func(name string) bool { return name == lacking })
-		wantRefused(newGroupOf(t, filepath.Join(top, "without-"+lacking), files), "permission denied")
+	for _, missing := range []string{"cgroup.procs", "cgroup.subtree_control"} {
+		files := slices.DeleteFunc(slices.Clone(delegation), func(name string) bool { return name == missing })
+		wantRefused(newGroupOf(t, filepath.Join(top, "without-"+missing), files), "permission denied")
 	}
 
 	shared := newGroupOf(t, filepath.Join(top, "shared"), delegation)
@@ -194,8 +194,8 @@ func TestNotDelegated(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = other.Wait() // it was killed
-	// The control: without the other process, the group is used.
-	wantGroupIn(t, ask(t, shared), filepath.Join(shared, parentName), filepath.Join(shared, serverGroup))
+	// As a control, the group is used without the other process.
+	wantGroupIn(t, runDetect(t, shared), filepath.Join(shared, parentName), filepath.Join(shared, serverGroup))
 
 	bare := filepath.Join(top, "bare")
 	if err := os.Mkdir(bare, 0o755); err != nil {

@@ -14,16 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parentName is the directory below which all groups of all servers live.
+// parentName is the directory that contains the groups of all servers.
 const parentName = "crannog"
 
 // serverGroup is the group for this process next to parentName, if one is needed.
 const serverGroup = "crannog-server"
 
-var wanted = []string{"memory", "cpu"}
+// requiredControllers lists the controllers without which a tree is not used.
+var requiredControllers = []string{"memory", "cpu"}
 
-// Detect finds a place where groups can be created. The error names what is missing; it is nil only
-// if at least memory and CPU can be limited.
+// Detect finds a place where groups can be created that limit at least memory and CPU. The error
+// states what is missing.
 func Detect() (*Tree, error) {
 	mounts, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -65,8 +66,7 @@ func joinLine(problems []error) error {
 	return errors.New(strings.Join(text, "; "))
 }
 
-// parseMounts returns the mount point of version 2 and those of the version 1
-// controllers.
+// parseMounts returns the mount point of version 2 and those of the version 1 controllers.
 func parseMounts(r io.Reader) (string, map[string]string) {
 	v2, v1 := "", map[string]string{}
 	lines := bufio.NewScanner(r)
@@ -100,11 +100,11 @@ func ownUnified(text string) string {
 	return "/"
 }
 
-// detectUnified tries the root group first, for a server that has the whole machine to itself. Then
-// it tries the groups between the root and our own, highest first, for a delegated subtree. The
-// order makes commands of one user use the same groups wherever they were started.
+// detectUnified tries the root group first, for a server that runs as root. Then it tries the
+// groups between the root and our own, highest first, for a delegated subtree. Because of this
+// order, commands of one user use the same groups wherever they were started.
 func detectUnified(mount, own string) (*Tree, error) {
-	if err := startsInto(); err != nil {
+	if err := checkStartInto(); err != nil {
 		return nil, err
 	}
 	var problems []error
@@ -117,7 +117,7 @@ func detectUnified(mount, own string) (*Tree, error) {
 			}
 		}
 		if err == nil {
-			weighServer(base)
+			raiseServerWeight(base)
 			return &Tree{unified: dir}, nil
 		}
 		problems = append(problems, err)
@@ -157,7 +157,7 @@ func enable(base, dir string) error {
 	if err != nil {
 		return fmt.Errorf("cgroup: %w", err)
 	}
-	for _, c := range wanted {
+	for _, c := range requiredControllers {
 		if !slices.Contains(strings.Fields(string(have)), c) {
 			return fmt.Errorf("cgroup: controller %s is not available in %s", c, base)
 		}
@@ -180,42 +180,43 @@ func enable(base, dir string) error {
 
 // leaveOwnGroup moves this process into a group below its own. Except at the root, a version 2
 // group cannot have both processes and groups with limits, and a service manager starts a service
-// directly in its delegated group. Processes of others are not ours to move.
+// directly in its delegated group. Other processes in the group are not moved.
 func leaveOwnGroup(own string) error {
 	for _, pid := range numbers(filepath.Join(own, "cgroup.procs")) {
 		if pid != os.Getpid() {
 			return fmt.Errorf("cgroup: process %d is in %s too, which therefore can have no groups with limits", pid, own)
 		}
 	}
-	aside := filepath.Join(own, serverGroup)
-	if err := os.Mkdir(aside, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	serverDir := filepath.Join(own, serverGroup)
+	if err := os.Mkdir(serverDir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cgroup: %w", err)
 	}
-	if err := write(filepath.Join(aside, "cgroup.procs"), "0"); err != nil {
+	if err := write(filepath.Join(serverDir, "cgroup.procs"), "0"); err != nil {
 		return fmt.Errorf("cgroup: %w", err)
 	}
 	return nil
 }
 
-// weighServer raises the weight of our own group above that of the sandboxes, if we created it.
-// Otherwise the group does not exist or is not ours to change.
-func weighServer(base string) {
+// raiseServerWeight raises the weight of our own group above that of the sandboxes, if we created it.
+// Otherwise the group does not exist or belongs to another user.
+func raiseServerWeight(base string) {
 	// After an error the group keeps the usual weight, which all sandboxes together have as well.
-	_ = weighUnified(filepath.Join(base, serverGroup), serverWeight)
+	_ = setUnifiedWeight(filepath.Join(base, serverGroup), serverWeight)
 }
 
+// detectLegacy finds the controllers of version 1 in which this process can create groups.
 func detectLegacy(mounts map[string]string) (*Tree, error) {
 	t := &Tree{legacy: map[string]string{}}
 	for controller, mount := range mounts {
 		dir := filepath.Join(mount, parentName)
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			if slices.Contains(wanted, controller) {
+			if slices.Contains(requiredControllers, controller) {
 				return nil, fmt.Errorf("cgroup: %w", err)
 			}
 			continue
 		}
-		if err := writable(dir); err != nil {
-			if slices.Contains(wanted, controller) {
+		if err := checkWritable(dir); err != nil {
+			if slices.Contains(requiredControllers, controller) {
 				return nil, fmt.Errorf("cgroup: %w", err)
 			}
 			continue
@@ -226,7 +227,7 @@ func detectLegacy(mounts map[string]string) (*Tree, error) {
 		}
 		t.legacy[controller] = dir
 	}
-	for _, c := range wanted {
+	for _, c := range requiredControllers {
 		if t.legacy[c] == "" {
 			return nil, fmt.Errorf("cgroup: controller %s is not mounted", c)
 		}
@@ -234,8 +235,8 @@ func detectLegacy(mounts map[string]string) (*Tree, error) {
 	return t, nil
 }
 
-// writable returns an error if a group that another program made cannot be used.
-func writable(dir string) error {
+// checkWritable returns an error if a group that another program created cannot be used.
+func checkWritable(dir string) error {
 	probe, err := os.MkdirTemp(dir, "probe-")
 	if err != nil {
 		return fmt.Errorf("%s is not writable by this user", dir)

@@ -59,7 +59,7 @@ func (g *Group) Freeze(stop bool) error {
 		} else if err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
-		if is, err := g.Frozen(); err != nil || is == stop {
+		if frozen, err := g.Frozen(); err != nil || frozen == stop {
 			return err
 		}
 		if time.Now().After(deadline) {
@@ -85,9 +85,9 @@ func (g *Group) Frozen() (bool, error) {
 	return strings.TrimSpace(string(data)) == frozen, nil
 }
 
-// OnOOM calls hit once when a version 1 group reaches its memory limit. In version 2 the kernel
+// OnOOM calls notify once when a version 1 group reaches its memory limit. In version 2 the kernel
 // kills the whole group by itself. The caller calls stop before it removes the group.
-func (g *Group) OnOOM(hit func()) (stop func(), err error) {
+func (g *Group) OnOOM(notify func()) (stop func(), err error) {
 	dir := g.Dirs["memory"]
 	if dir == "" {
 		return func() {}, nil
@@ -110,12 +110,12 @@ func (g *Group) OnOOM(hit func()) (stop func(), err error) {
 		// The kernel also sends an event when the group is removed.
 		if _, err := events.Read(count[:]); err == nil {
 			if _, err := os.Stat(dir); err == nil {
-				hit()
+				notify()
 			}
 		}
 	}()
 	if g.OOMKills() > 0 {
-		go hit() // the limit was hit before the event was registered
+		go notify() // the limit was hit before the event was registered
 	}
 	return func() { _ = events.Close() }, nil
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// files returns a directory that stands for a control group, with the files that the kernel would
-// make in it. Hosts have one version of control groups, and these tests cover both.
-func files(t *testing.T, texts map[string]string) string {
+// groupDir returns a directory that stands for a control group, with the files that the kernel would
+// create in it. Hosts have one version of control groups, and these tests cover both.
+func groupDir(t *testing.T, texts map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range texts {
@@ -35,22 +35,22 @@ func wantText(t *testing.T, path, want string) {
 }
 
 func TestFreezeVersion1(t *testing.T) {
-	dir := files(t, map[string]string{"freezer.state": "THAWED"})
+	dir := groupDir(t, map[string]string{"freezer.state": "THAWED"})
 	g := &Group{Dirs: map[string]string{freezer: dir}}
 	for _, stop := range []bool{true, false} {
 		if err := g.Freeze(stop); err != nil {
 			t.Fatal(err)
 		}
 		wantText(t, filepath.Join(dir, "freezer.state"), map[bool]string{true: "FROZEN", false: "THAWED"}[stop])
-		if is, err := g.Frozen(); err != nil || is != stop {
-			t.Errorf("frozen: %t %v, want %t", is, err, stop)
+		if frozen, err := g.Frozen(); err != nil || frozen != stop {
+			t.Errorf("frozen: %t %v, want %t", frozen, err, stop)
 		}
 	}
 }
 
-// In version 2 the kernel reports in another file when all processes stand still.
+// In version 2 the kernel reports in another file when all processes are stopped.
 func TestFreezeVersion2(t *testing.T) {
-	dir := files(t, map[string]string{"cgroup.freeze": "0", "cgroup.events": "populated 1\nfrozen 1\n"})
+	dir := groupDir(t, map[string]string{"cgroup.freeze": "0", "cgroup.events": "populated 1\nfrozen 1\n"})
 	g := &Group{Dirs: map[string]string{unified: dir}}
 	if err := g.Freeze(true); err != nil {
 		t.Fatal(err)
@@ -63,14 +63,14 @@ func TestFreezeVersion2(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantText(t, filepath.Join(dir, "cgroup.freeze"), "0")
-	if is, err := g.Frozen(); err != nil || is {
-		t.Errorf("frozen: %t %v", is, err)
+	if frozen, err := g.Frozen(); err != nil || frozen {
+		t.Errorf("frozen: %t %v", frozen, err)
 	}
 }
 
-// A caller that believes a group to be frozen reads its memory while its processes write, so a
-// group that cannot be frozen is an error. One that is gone has nothing to thaw.
-func TestFreezeWithoutAFreezer(t *testing.T) {
+// A group that cannot be frozen is an error, because the caller would read memory while processes
+// write. A group that no longer exists has nothing to thaw.
+func TestFreezeWithoutFreezer(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "gone")
 	for name, g := range map[string]*Group{
 		"no group": nil, "no directory": {}, "only a memory limit": {Dirs: map[string]string{"memory": gone}},
@@ -84,21 +84,21 @@ func TestFreezeWithoutAFreezer(t *testing.T) {
 		}
 	}
 	if _, err := (&Group{Dirs: map[string]string{freezer: gone}}).Frozen(); err == nil {
-		t.Error("a group that is gone has a state")
+		t.Error("a missing group has a state")
 	}
 }
 
-func TestFreezes(t *testing.T) {
+func TestTreeFreezes(t *testing.T) {
 	var none *Tree
 	if none.Freezes() || (&Tree{legacy: map[string]string{"memory": "/m"}}).Freezes() {
-		t.Error("groups without a freezer can be stopped")
+		t.Error("groups without a freezer can be frozen")
 	}
 	if !(&Tree{unified: "/u"}).Freezes() || !(&Tree{freezer: "/f"}).Freezes() {
-		t.Error("groups with a freezer cannot be stopped")
+		t.Error("groups with a freezer cannot be frozen")
 	}
 }
 
-func TestShown(t *testing.T) {
+func TestGroupShown(t *testing.T) {
 	var none *Group
 	for name, c := range map[string]struct {
 		group *Group
@@ -119,7 +119,7 @@ func TestShown(t *testing.T) {
 
 // The kernel writes to the descriptor that it was given when the group has no memory left.
 func TestOnOOM(t *testing.T) {
-	dir := files(t, map[string]string{"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n", "cgroup.event_control": ""})
+	dir := groupDir(t, map[string]string{"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n", "cgroup.event_control": ""})
 	g := &Group{Dirs: map[string]string{"memory": dir}}
 	hit := make(chan struct{}, 2)
 	stop, err := g.OnOOM(func() { hit <- struct{}{} })
@@ -141,39 +141,39 @@ func TestOnOOM(t *testing.T) {
 	if _, err := unix.Write(events, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, hit)
+	awaitEvent(t, hit)
 }
 
-// The kernel may have ended a process before the server could ask for events.
-func TestOnOOMThatWas(t *testing.T) {
-	dir := files(t, map[string]string{"memory.oom_control": "oom_kill 1\n", "cgroup.event_control": ""})
+// The kernel may have killed a process before the server registered for events.
+func TestOnOOMBeforeRegistration(t *testing.T) {
+	dir := groupDir(t, map[string]string{"memory.oom_control": "oom_kill 1\n", "cgroup.event_control": ""})
 	hit := make(chan struct{}, 2)
 	stop, err := (&Group{Dirs: map[string]string{"memory": dir}}).OnOOM(func() { hit <- struct{}{} })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	wait(t, hit)
+	awaitEvent(t, hit)
 }
 
 func TestOnOOMWithoutEvents(t *testing.T) {
-	hit := func() { t.Error("an event without a kernel") }
+	hit := func() { t.Error("an event that no kernel sent") }
 	stop, err := (&Group{Dirs: map[string]string{unified: t.TempDir()}}).OnOOM(hit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop()
 	for name, texts := range map[string]map[string]string{
-		"no file of the memory": {}, "no file for events": {"memory.oom_control": "oom_kill 0\n"},
+		"no memory.oom_control": {}, "no cgroup.event_control": {"memory.oom_control": "oom_kill 0\n"},
 	} {
-		g := &Group{Dirs: map[string]string{"memory": files(t, texts)}}
+		g := &Group{Dirs: map[string]string{"memory": groupDir(t, texts)}}
 		if _, err := g.OnOOM(hit); err == nil || !strings.Contains(err.Error(), "cgroup") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func wait(t *testing.T, hit <-chan struct{}) {
+func awaitEvent(t *testing.T, hit <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-hit:

@@ -55,33 +55,34 @@ func shell(t *testing.T, g *Group, script string) (string, error) {
 	}
 	err := cmd.Wait()
 	if ctx.Err() != nil {
-		t.Errorf("it went on for %s: %s", timeout, out.String())
+		t.Errorf("it did not end within %s: %s", timeout, out.String())
 	}
 	return out.String(), err
 }
 
-const hungry = `/usr/bin/python3 -c 'x = b"x" * (100 << 20); print(len(x) >> 20)'`
+// allocate is a shell command that allocates 100 MiB.
+const allocate = `/usr/bin/python3 -c 'x = b"x" * (100 << 20); print(len(x) >> 20)'`
 
 // P6: the kernel kills a program that uses more memory than its group has, and counts that.
-func TestMemoryIsBounded(t *testing.T) {
-	wide := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000})
-	if out, err := shell(t, wide, hungry); out != "100\n" || err != nil || wide.OOMKills() != 0 {
-		t.Fatalf("control: %q %v, %d kills", out, err, wide.OOMKills())
+func TestMemoryLimit(t *testing.T) {
+	large := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000})
+	if out, err := shell(t, large, allocate); out != "100\n" || err != nil || large.OOMKills() != 0 {
+		t.Fatalf("control: %q %v, %d kills", out, err, large.OOMKills())
 	}
-	narrow := group(t, engine.Limits{MemoryBytes: 32 << 20, MilliCPU: 2000})
-	out, err := shell(t, narrow, "exec "+hungry)
+	small := group(t, engine.Limits{MemoryBytes: 32 << 20, MilliCPU: 2000})
+	out, err := shell(t, small, "exec "+allocate)
 	exit, ok := errors.AsType[*exec.ExitError](err)
-	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || narrow.OOMKills() == 0 {
-		t.Errorf("100 MiB in a group of 32: %q %v, %d kills", out, err, narrow.OOMKills())
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || small.OOMKills() == 0 {
+		t.Errorf("100 MiB in a group of 32: %q %v, %d kills", out, err, small.OOMKills())
 	}
 }
 
 // In version 2, when one process of a group is killed for lack of memory, the kernel kills all,
-// because a part of an engine is useless.
-func TestAllOfAGroupEndsForItsMemory(t *testing.T) {
+// because an engine cannot work without one of its processes.
+func TestMemoryLimitKillsWholeGroup(t *testing.T) {
 	hosttest.Need(t, hosttest.Unified)
 	g := group(t, engine.Limits{MemoryBytes: 32 << 20, MilliCPU: 2000})
-	out, err := shell(t, g, "sleep 1000 & "+hungry+"; echo survived; wait")
+	out, err := shell(t, g, "sleep 1000 & "+allocate+"; echo survived; wait")
 	if err == nil || strings.Contains(out, "survived") {
 		t.Errorf("%q %v", out, err)
 	}
@@ -93,7 +94,7 @@ func TestAllOfAGroupEndsForItsMemory(t *testing.T) {
 }
 
 // P6: two busy programs in a group share the one processor of the group.
-func TestProcessorsAreBounded(t *testing.T) {
+func TestProcessorLimit(t *testing.T) {
 	const loops = `busy() { timeout 2 sh -c 'while :; do :; done'; }; busy & busy; wait; exit 0`
 	share := func(milli int64) (used float64, throttled int64) {
 		g := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: milli})
@@ -108,15 +109,15 @@ func TestProcessorsAreBounded(t *testing.T) {
 	// equal to the number of processors slows the group down at times, because the kernel assigns
 	// time in slices.
 	if used, throttled := share(2 * int64(runtime.NumCPU()) * 1000); used == 0 || throttled != 0 {
-		t.Fatalf("control: %.2f processors, held back %d times", used, throttled)
+		t.Fatalf("control: %.2f processors, throttled %d times", used, throttled)
 	}
 	if used, throttled := share(100); used > 0.15 || throttled == 0 {
-		t.Errorf("used %.2f processors of 0.1, held back %d times", used, throttled)
+		t.Errorf("used %.2f processors of 0.1, throttled %d times", used, throttled)
 	}
 }
 
 // The kernel has the written values.
-func TestTheKernelHasTheSettings(t *testing.T) {
+func TestSettingsReachKernel(t *testing.T) {
 	hosttest.Need(t, hosttest.Unified)
 	g := group(t, limits)
 	want := map[string]string{
@@ -133,17 +134,17 @@ func TestTheKernelHasTheSettings(t *testing.T) {
 		}
 	}
 	compare()
-	for _, yes := range []bool{true, false} {
-		if err := g.Yield(yes); err != nil {
+	for _, lower := range []bool{true, false} {
+		if err := g.Yield(lower); err != nil {
 			t.Fatal(err)
 		}
-		want["cpu.weight"] = map[bool]string{true: "10", false: "100"}[yes]
+		want["cpu.weight"] = map[bool]string{true: "10", false: "100"}[lower]
 		compare()
 	}
 }
 
 // A group's usage includes that of ended programs.
-func TestUsageOfAGroup(t *testing.T) {
+func TestUsageIncludesEndedPrograms(t *testing.T) {
 	g := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000})
 	before := g.Usage()
 	script := `/usr/bin/python3 -c '
@@ -177,20 +178,21 @@ input()'`
 	}
 }
 
-type ends struct{ read, write *os.File }
+// pipeEnds is a pipe.
+type pipeEnds struct{ read, write *os.File }
 
-func pipe(t *testing.T) ends {
+func pipe(t *testing.T) pipeEnds {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close(); w.Close() })
-	return ends{r, w}
+	return pipeEnds{r, w}
 }
 
-// The limits that are read back are those in force, not the requested ones.
-func TestBoundsAreReadBack(t *testing.T) {
+// The returned limits are those in force, not the requested ones.
+func TestBoundsReadsKernelLimits(t *testing.T) {
 	g := group(t, engine.Limits{MemoryBytes: 64 << 20, MilliCPU: 1500, PIDs: 10})
 	if l := g.Bounds(); l != (engine.Limits{MemoryBytes: 64 << 20, MilliCPU: 1500}) {
 		t.Errorf("read back as %+v", l)

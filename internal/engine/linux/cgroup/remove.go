@@ -28,6 +28,7 @@ func (g *Group) Remove() error {
 	return errors.Join(errs...)
 }
 
+// removeDir removes a directory of a group and kills the processes in it.
 func removeDir(dir string) error {
 	deadline := time.Now().Add(removeTimeout)
 	for wait := time.Millisecond; ; wait = min(wait*2, 50*time.Millisecond) {
@@ -35,11 +36,11 @@ func removeDir(dir string) error {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		still := members(dir)
+		remaining := members(dir)
 		if time.Now().After(deadline) {
-			return fmt.Errorf("cgroup: %w (processes %v)", err, still)
+			return fmt.Errorf("cgroup: %w (processes %v)", err, remaining)
 		}
-		for _, pid := range still {
+		for _, pid := range remaining {
 			kill(dir, pid)
 		}
 		time.Sleep(wait)
@@ -59,6 +60,7 @@ func members(dir string) []int {
 	return slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() || !slices.Contains(lines, strconv.Itoa(pid)) })
 }
 
+// numbers returns the positive numbers in a file.
 func numbers(path string) []int {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -87,7 +89,7 @@ func kill(dir string, pid int) {
 }
 
 // RemoveNamed deletes what exists of a sandbox's group, for a creation that failed before its
-// record could name the directories.
+// record could list the directories.
 func (t *Tree) RemoveNamed(id string) error {
 	g := Group{Dirs: map[string]string{}}
 	if t.unified != "" {

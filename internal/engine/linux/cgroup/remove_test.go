@@ -18,7 +18,7 @@ import (
 
 // Removing a group kills a process that no record names. The server's own thread in a group does
 // not affect the server.
-func TestRemoveEndsWhatIsInTheGroup(t *testing.T) {
+func TestRemoveKillsProcesses(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	tree, err := Detect()
 	if err != nil {
@@ -36,7 +36,7 @@ func TestRemoveEndsWhatIsInTheGroup(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	leave, joined := make(chan struct{}), make(chan error, len(g.Dirs))
 	if tree.Version() == 1 {
-		go stay(g, joined, leave)
+		go keepThreadIn(g, joined, leave)
 		for err := range joined {
 			if err != nil {
 				t.Fatal(err)
@@ -60,12 +60,12 @@ func TestRemoveEndsWhatIsInTheGroup(t *testing.T) {
 	}
 }
 
-// stay keeps a thread of this process, not the first one, in a group.
-func stay(g *Group, joined chan<- error, leave <-chan struct{}) {
+// keepThreadIn keeps a thread of this process, not the first one, in a group.
+func keepThreadIn(g *Group, joined chan<- error, leave <-chan struct{}) {
 	runtime.LockOSThread() // it is never unlocked, so that the thread ends
 	if unix.Gettid() == os.Getpid() {
 		defer runtime.UnlockOSThread()
-		go stay(g, joined, leave)
+		go keepThreadIn(g, joined, leave)
 		<-leave
 		return
 	}
@@ -77,7 +77,7 @@ func stay(g *Group, joined chan<- error, leave <-chan struct{}) {
 }
 
 // A process that is listed only because of one thread is not a member.
-func TestMembers(t *testing.T) {
+func TestMembersExcludesSingleThreads(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"cgroup.procs": "0\n12\n13\n" + strconv.Itoa(os.Getpid()), "tasks": "0\n12\n130\n" + strconv.Itoa(os.Getpid())} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

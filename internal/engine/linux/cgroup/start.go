@@ -41,13 +41,13 @@ func startInto(cmd *exec.Cmd, dir string) error {
 	return cmd.Start()
 }
 
-// startsInto checks whether the kernel can start a process in a group and whether a seccomp filter
+// checkStartInto checks whether the kernel can start a process in a group and whether a seccomp filter
 // permits the call. It starts no process, because the group that it names does not exist.
-func startsInto() error {
+func checkStartInto() error {
 	args := cloneArgs{flags: unix.CLONE_INTO_CGROUP | unix.CLONE_VM | unix.CLONE_VFORK, exitSignal: uint64(unix.SIGCHLD), cgroup: math.MaxInt32}
 	_, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)
 	if slices.Contains([]unix.Errno{unix.ENOSYS, unix.EINVAL, unix.E2BIG, unix.EPERM}, errno) {
-		return fmt.Errorf("cgroup: this kernel starts no process in a group of version 2: clone3: %w", errno)
+		return fmt.Errorf("cgroup: this kernel cannot start a process in a group of version 2: clone3: %w", errno)
 	}
 	return nil
 }

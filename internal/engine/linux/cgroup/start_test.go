@@ -34,7 +34,7 @@ func membership(t *testing.T, g *Group) string {
 
 // A program that is started in a group is in it, in every hierarchy. This process is in none of the
 // groups and does not prevent their removal.
-func TestStartIsInTheGroup(t *testing.T) {
+func TestStartIsInGroup(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	tree, err := Detect()
 	if err != nil {
@@ -66,7 +66,7 @@ func TestStartIsInTheGroup(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%s still holds %s", dir, tasks)
+				t.Fatalf("%s still contains %s", dir, tasks)
 			}
 			runtime.Gosched()
 		}
@@ -101,7 +101,7 @@ func TestStartIntoUnified(t *testing.T) {
 	}
 }
 
-func TestStartFailsWithoutTheGroup(t *testing.T) {
+func TestStartFailsWithoutGroup(t *testing.T) {
 	for _, g := range []*Group{
 		{},
 		{Dirs: map[string]string{"memory": filepath.Join(t.TempDir(), "gone")}},
@@ -116,8 +116,8 @@ func TestStartFailsWithoutTheGroup(t *testing.T) {
 
 // A kernel without this feature, or a container's filter that refuses it, is detected before a
 // sandbox needs it.
-func TestStartsInto(t *testing.T) {
-	if err := startsInto(); err != nil {
+func TestCheckStartInto(t *testing.T) {
+	if err := checkStartInto(); err != nil {
 		t.Errorf("control: %v", err)
 	}
 	cmd := exec.Command("/proc/self/exe")
@@ -130,6 +130,7 @@ func TestStartsInto(t *testing.T) {
 // filteredArg0 is the argv[0] of this program when a filter refuses clone3.
 const filteredArg0 = "cgroup-filtered"
 
+// filtered installs a filter that refuses clone3, and prints the result of the check.
 func filtered() {
 	runtime.LockOSThread()
 	program := []unix.SockFilter{
@@ -143,5 +144,5 @@ func filtered() {
 	if err == nil {
 		err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&filter)), 0, 0)
 	}
-	fmt.Println(err, startsInto())
+	fmt.Println(err, checkStartInto())
 }

@@ -36,13 +36,13 @@ func TestTreeOfVersion1(t *testing.T) {
 // A group has one directory for each place, also where two controllers share one, and none is left
 // of a group whose limits could not be set.
 func TestCreateVersion1(t *testing.T) {
-	acct, stops, memory := t.TempDir(), t.TempDir(), t.TempDir()
-	tree := &Tree{legacy: map[string]string{"cpuacct": acct, "other": acct}, freezer: stops}
+	acct, freezes, memory := t.TempDir(), t.TempDir(), t.TempDir()
+	tree := &Tree{legacy: map[string]string{"cpuacct": acct, "other": acct}, freezer: freezes}
 	g, err := tree.CreateFor("box", limits, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Dirs["cpuacct"] != filepath.Join(acct, "box") || g.Dirs["other"] != g.Dirs["cpuacct"] || g.Dirs[freezer] != filepath.Join(stops, "box") {
+	if g.Dirs["cpuacct"] != filepath.Join(acct, "box") || g.Dirs["other"] != g.Dirs["cpuacct"] || g.Dirs[freezer] != filepath.Join(freezes, "box") {
 		t.Errorf("%v", g.Dirs)
 	}
 	if _, err := tree.CreateFor("box", limits, 100); !errors.Is(err, fs.ErrExist) {
@@ -51,7 +51,7 @@ func TestCreateVersion1(t *testing.T) {
 	if err := g.Remove(); err != nil {
 		t.Fatal(err)
 	}
-	// An engine whose processes are its own needs no freezer.
+	// Create is for engines that do not freeze groups.
 	if g, err = tree.Create("box", limits); err != nil || g.Dirs[freezer] != "" {
 		t.Errorf("%v %v", g, err)
 	}
@@ -62,7 +62,7 @@ func TestCreateVersion1(t *testing.T) {
 	if _, err := tree.CreateFor("box", limits, 100); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without the file of a limit: %v", err)
 	}
-	for _, parent := range []string{acct, stops, memory} {
+	for _, parent := range []string{acct, freezes, memory} {
 		if left, err := os.ReadDir(parent); err != nil || len(left) != 0 {
 			t.Errorf("%v is left: %v", left, err)
 		}
@@ -81,8 +81,8 @@ func TestSettingsOfVersion1(t *testing.T) {
 	}
 }
 
-func TestReadingsOfVersion1(t *testing.T) {
-	dir := files(t, map[string]string{
+func TestUsageOfVersion1(t *testing.T) {
+	dir := groupDir(t, map[string]string{
 		"memory.usage_in_bytes": "1000\n", "memory.stat": "cache 1\ntotal_inactive_file 400\n", "memory.limit_in_bytes": "536870912\n",
 		"memory.oom_control": "oom_kill_disable 0\noom_kill 3\n", "cpuacct.usage": "5000\n", "cpu.shares": "1024",
 		"cpu.cfs_quota_us": "150001\n", "cpu.cfs_period_us": "100000\n",
@@ -94,7 +94,7 @@ func TestReadingsOfVersion1(t *testing.T) {
 	if n := g.OOMKills(); n != 3 {
 		t.Errorf("%d kills", n)
 	}
-	// A part of a thousandth is rounded up, so that a limit is never shown as narrower than it is.
+	// A part of a thousandth is rounded up, so that a limit is never shown as stricter than it is.
 	if l := g.Bounds(); l.MemoryBytes != 512<<20 || l.MilliCPU != 1501 {
 		t.Errorf("%+v", l)
 	}
@@ -109,7 +109,7 @@ func TestReadingsOfVersion1(t *testing.T) {
 
 func TestBoundsOfVersion2(t *testing.T) {
 	for text, want := range map[string]int64{"150000 100000\n": 1500, "max 100000\n": 0, "": 0, "1 100000\n": 1} {
-		g := &Group{Dirs: map[string]string{unified: files(t, map[string]string{"memory.max": "4096\n", "cpu.max": text})}}
+		g := &Group{Dirs: map[string]string{unified: groupDir(t, map[string]string{"memory.max": "4096\n", "cpu.max": text})}}
 		if l := g.Bounds(); l.MilliCPU != want || l.MemoryBytes != 4096 {
 			t.Errorf("%q: %+v, want %d", text, l, want)
 		}
@@ -117,7 +117,7 @@ func TestBoundsOfVersion2(t *testing.T) {
 }
 
 // Without a group nothing is counted, and nothing fails.
-func TestReadingsWithoutAGroup(t *testing.T) {
+func TestUsageWithoutGroup(t *testing.T) {
 	g := &Group{}
 	if g.OOMKills() != 0 || g.Bounds() != (engine.Limits{}) || g.usageFile() != "" {
 		t.Errorf("%d %+v %q", g.OOMKills(), g.Bounds(), g.usageFile())

@@ -1,4 +1,4 @@
-// Package holes owns writing a stream to a host file that has holes in place of zeros.
+// Package holes owns writing a stream to a host file with holes instead of zeros.
 package holes
 
 import (
@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hole is the shortest run of zeros that becomes a hole: a page of the cache, which is also the
-// unit in which disk space is allocated.
-const hole = 4096
+// holeSize is the length of the shortest run of zeros that becomes a hole: a page of the cache,
+// which is also the unit in which disk space is allocated.
+const holeSize = 4096
 
 // pipeBytes is how far a writer may be ahead of its reader. A smaller pipe means more context
 // switches.
 const pipeBytes = 1 << 20
 
 // Through calls do with a file to write to, and copies what do writes to w. If w is a regular file,
-// holes stand for zeros. A sandbox may have files of nothing but holes that are larger than its
-// disk, and a tar stores them as zeros: without holes they would fill the host's disk before the
-// size is checked.
+// it gets holes instead of zeros. A sandbox may have files that consist only of holes and are
+// larger than its disk, and a tar stores them as zeros: without holes they would fill the host's
+// disk before the size is checked.
 func Through(w io.Writer, do func(*os.File) error) error {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -37,7 +37,7 @@ func Through(w io.Writer, do func(*os.File) error) error {
 	}()
 	err = errors.Join(do(in), in.Close())
 	if err != nil {
-		out.Close() // without a reader the kernel may keep writing for long
+		out.Close() // the rest of the data is not needed
 	}
 	if failed := <-copied; failed != nil && !errors.Is(failed, os.ErrClosed) {
 		return failed // the first failure, which caused the other one
@@ -48,10 +48,10 @@ func Through(w io.Writer, do func(*os.File) error) error {
 // copyHoles copies all of r to the file to, starting at its present offset.
 func copyHoles(to io.Writer, r io.Reader) error {
 	w, ok := to.(*os.File)
-	var at int64
+	var offset int64
 	if ok {
 		var err error
-		if at, err = w.Seek(0, io.SeekCurrent); errors.Is(err, unix.ESPIPE) {
+		if offset, err = w.Seek(0, io.SeekCurrent); errors.Is(err, unix.ESPIPE) {
 			ok = false
 		} else if err != nil {
 			return err
@@ -61,15 +61,15 @@ func copyHoles(to io.Writer, r io.Reader) error {
 		_, err := io.Copy(to, r)
 		return err
 	}
-	buffer := make([]byte, 64*hole)
+	buffer := make([]byte, 64*holeSize)
 	for {
 		n, err := io.ReadFull(r, buffer)
-		if failed := writeHoles(w, buffer[:n], at); failed != nil {
+		if failed := writeHoles(w, buffer[:n], offset); failed != nil {
 			return failed
 		}
-		at += int64(n)
+		offset += int64(n)
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return w.Truncate(at)
+			return w.Truncate(offset)
 		}
 		if err != nil {
 			return err
@@ -77,18 +77,19 @@ func copyHoles(to io.Writer, r io.Reader) error {
 	}
 }
 
-var zeroPage [hole]byte
+var zeroPage [holeSize]byte
 
+// allZero reports whether b, which has at most holeSize bytes, contains only zeros.
 func allZero(b []byte) bool { return bytes.Equal(b, zeroPage[:len(b)]) }
 
 // writeHoles writes the runs of b that are not zeros.
-func writeHoles(w *os.File, b []byte, at int64) error {
-	begin := -1 // of a run
-	for i := 0; begin >= 0 || i < len(b); i += hole {
-		empty := i >= len(b) || allZero(b[i:min(i+hole, len(b))])
+func writeHoles(w *os.File, b []byte, offset int64) error {
+	begin := -1 // of the present run, or -1
+	for i := 0; begin >= 0 || i < len(b); i += holeSize {
+		empty := i >= len(b) || allZero(b[i:min(i+holeSize, len(b))])
 		switch {
 		case empty && begin >= 0:
-			if _, err := w.WriteAt(b[begin:min(i, len(b))], at+int64(begin)); err != nil {
+			if _, err := w.WriteAt(b[begin:min(i, len(b))], offset+int64(begin)); err != nil {
 				return err
 			}
 			begin = -1

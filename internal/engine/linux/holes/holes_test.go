@@ -12,12 +12,12 @@ import (
 )
 
 // The output equals the input, wherever runs of zeros begin and end.
-func TestThroughHoles(t *testing.T) {
+func TestThroughPreservesContent(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 200 {
 		var want []byte
 		for range random.IntN(6) {
-			piece := make([]byte, random.IntN(3*hole*(1+random.IntN(50))))
+			piece := make([]byte, random.IntN(3*holeSize*(1+random.IntN(50))))
 			if random.IntN(2) == 0 {
 				for i := range piece {
 					piece[i] = byte(random.Uint32())
@@ -25,14 +25,14 @@ func TestThroughHoles(t *testing.T) {
 			}
 			want = append(want, piece...)
 		}
-		w := empty(t)
+		w := newFile(t)
 		err := Through(w, func(in *os.File) error {
-			for rest := want; len(rest) > 0; {
-				n, err := in.Write(rest[:min(len(rest), 1+random.IntN(100_000))])
+			for remaining := want; len(remaining) > 0; {
+				n, err := in.Write(remaining[:min(len(remaining), 1+random.IntN(100_000))])
 				if err != nil {
 					return err
 				}
-				rest = rest[n:]
+				remaining = remaining[n:]
 			}
 			return nil
 		})
@@ -40,20 +40,20 @@ func TestThroughHoles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(w.Name()); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("round %d: %d bytes are %d others, %v", round, len(want), len(got), err)
+			t.Fatalf("round %d: %d bytes became %d different ones, %v", round, len(want), len(got), err)
 		}
 	}
 }
 
 // An output that is not a regular file receives the zeros themselves.
-func TestAStreamHasNoHoles(t *testing.T) {
+func TestThroughToStreamWritesZeros(t *testing.T) {
 	var w bytes.Buffer
-	want := append(make([]byte, 3*hole), "end"...)
+	want := append(make([]byte, 3*holeSize), "end"...)
 	if err := Through(&w, func(in *os.File) error {
 		_, err := in.Write(want)
 		return err
 	}); err != nil || !bytes.Equal(w.Bytes(), want) {
-		t.Errorf("%d bytes are %d others, %v", len(want), w.Len(), err)
+		t.Errorf("%d bytes became %d different ones, %v", len(want), w.Len(), err)
 	}
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -66,12 +66,12 @@ func TestAStreamHasNoHoles(t *testing.T) {
 	})
 	in.Close()
 	if got, failed := io.ReadAll(out); err != nil || failed != nil || !bytes.Equal(got, want) {
-		t.Errorf("%d bytes are %d others in a pipe, %v, %v", len(want), len(got), err, failed)
+		t.Errorf("%d bytes became %d different ones in a pipe, %v, %v", len(want), len(got), err, failed)
 	}
 }
 
-func TestHolesTakeNoDisk(t *testing.T) {
-	w := empty(t)
+func TestThroughWritesHoles(t *testing.T) {
+	w := newFile(t)
 	piece := make([]byte, 1<<20)
 	if err := Through(w, func(in *os.File) error {
 		for range 256 {
@@ -89,28 +89,28 @@ func TestHolesTakeNoDisk(t *testing.T) {
 	}
 }
 
-// If one end fails, the other end is not waited for.
-func TestThroughHolesFails(t *testing.T) {
+// If one end fails, Through does not wait for the other.
+func TestThroughFailsAtOnce(t *testing.T) {
 	broken := errors.New("broken")
-	var left *os.File
-	err := Through(empty(t), func(in *os.File) error {
+	var second *os.File
+	err := Through(newFile(t), func(in *os.File) error {
 		// A kernel has a separate descriptor, which stays open.
 		fd, err := syscall.Dup(int(in.Fd()))
 		if err != nil {
 			return err
 		}
-		left = os.NewFile(uintptr(fd), "kernel's")
+		second = os.NewFile(uintptr(fd), "kernel's")
 		return broken
 	})
 	if !errors.Is(err, broken) {
 		t.Error(err)
 	}
-	defer left.Close()
-	if _, err := left.Write([]byte("more")); !errors.Is(err, syscall.EPIPE) {
-		t.Errorf("it still can write: %v", err)
+	defer second.Close()
+	if _, err := second.Write([]byte("more")); !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("writing is still possible: %v", err)
 	}
 
-	closed := empty(t)
+	closed := newFile(t)
 	closed.Close()
 	if err := Through(closed, func(in *os.File) error {
 		piece := make([]byte, 1<<20)
@@ -136,7 +136,8 @@ func TestThroughHolesFails(t *testing.T) {
 	}
 }
 
-func empty(t *testing.T) *os.File {
+// newFile creates an empty file.
+func newFile(t *testing.T) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // Patience bounds how long the kernel may take to end a process.
 const Patience = 10 * time.Second
 
-// Life is what this process knows about the life of one sandbox.
+// Life holds what this process knows about the life of one sandbox.
 type Life struct {
 	dir   string // the sandbox's directory
 	owner process.Process
@@ -42,7 +42,7 @@ func New(dir string, owner process.Process) *Life {
 // Owner returns the process with which the sandbox ends.
 func (l *Life) Owner() process.Process { return l.owner }
 
-// Start notes the owner, a child of this process, and reaps it when it has ended.
+// Start records the owner, a child of this process, and reaps it when it has ended.
 func (l *Life) Start(cmd *exec.Cmd) (owner process.Process, err error) {
 	l.reaped = make(chan struct{})
 	go func() {
@@ -88,7 +88,7 @@ func (l *Life) Watch(begin func() (stop func()), ended func()) {
 	})
 }
 
-// Wait returns how the sandbox ended. Watch was called.
+// Wait returns how the sandbox ended. Watch must have been called before.
 func (l *Life) Wait(ctx context.Context) (engine.Exit, error) {
 	select {
 	case <-l.done:
@@ -98,12 +98,12 @@ func (l *Life) Wait(ctx context.Context) (engine.Exit, error) {
 	}
 }
 
-// Ending is what the record of a sandbox that has ended contains.
+// Ending describes a sandbox that has ended, from its record.
 type Ending struct {
 	Err     error                   // why the record cannot be read
-	Owner   process.Process         // another owner is that of a newer sandbox
-	Earlier *engine.Exit            // the exit if a process has recorded it
-	Cause   func() engine.Exit      // finds out why the sandbox ended
+	Owner   process.Process         // a different owner belongs to a newer sandbox
+	Earlier *engine.Exit            // the exit, if a process has already recorded it
+	Cause   func() engine.Exit      // returns why the sandbox ended
 	Write   func(engine.Exit) error // records the exit
 }
 
@@ -138,12 +138,13 @@ func (l *Life) End(log *slog.Logger, read func() Ending) {
 // removedName is a file that exists while a process removes the sandbox.
 const removedName = "removed"
 
+// beingRemoved reports whether a process removes the sandbox.
 func (l *Life) beingRemoved() bool {
 	_, err := os.Lstat(filepath.Join(l.dir, removedName))
 	return err == nil
 }
 
-// BeginRemoval notes, for all processes, that the exit which follows is caused by a removal.
+// BeginRemoval records, for all processes, that a removal causes the coming exit.
 func (l *Life) BeginRemoval() error {
 	l.mu.Lock()
 	l.removed = true

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// record is what these tests store about a sandbox.
+// record is a sandbox's record in these tests.
 type record struct {
 	ID    string          `json:"id"`
 	Owner process.Process `json:"owner"`
@@ -47,20 +47,20 @@ func (b *box) Destroy() error {
 
 func (b *box) ended() {
 	b.End(slog.New(slog.DiscardHandler), func() lifetime.Ending {
-		var kept record
-		err := sandboxdir.Read(b.dir, &kept)
+		var stored record
+		err := sandboxdir.Read(b.dir, &stored)
 		return lifetime.Ending{
-			Err: err, Owner: kept.Owner, Earlier: kept.Exit, Cause: func() engine.Exit { return engine.Exit{Reason: engine.ReasonExited, Code: 7} },
-			Write: func(exit engine.Exit) error { kept.Exit = &exit; return sandboxdir.Write(b.dir, kept) },
+			Err: err, Owner: stored.Owner, Earlier: stored.Exit, Cause: func() engine.Exit { return engine.Exit{Reason: engine.ReasonExited, Code: 7} },
+			Write: func(exit engine.Exit) error { stored.Exit = &exit; return sandboxdir.Write(b.dir, stored) },
 		}
 	})
 }
 
-// rig is one process with a table; several share a directory.
-type rig struct{ lifetime.Table[*box] }
+// testTable is the table of one process. Several share a directory.
+type testTable struct{ lifetime.Table[*box] }
 
-func open(dir string) *rig {
-	r := &rig{}
+func open(dir string) *testTable {
+	r := &testTable{}
 	r.Engine, r.Dir, r.Log = "test", dir, slog.New(slog.DiscardHandler)
 	r.Load = func(id string) (*box, error) {
 		rec := record{ID: id}
@@ -70,13 +70,13 @@ func open(dir string) *rig {
 	return r
 }
 
-func (r *rig) handle(rec record) *box {
+func (r *testTable) handle(rec record) *box {
 	dir := filepath.Join(r.Dir, rec.ID)
 	return &box{lifetime.New(dir, rec.Owner), dir, rec}
 }
 
 // create makes a sandbox that runs until the returned function is called.
-func (r *rig) create(t *testing.T, id string) (end func()) {
+func (r *testTable) create(t *testing.T, id string) (end func()) {
 	t.Helper()
 	b := r.handle(record{ID: id})
 	err := r.Create(t.Context(), id, b, func() error {
@@ -102,7 +102,7 @@ func (r *rig) create(t *testing.T, id string) (end func()) {
 	return end
 }
 
-func (r *rig) wait(t *testing.T, id string) (engine.Exit, error) {
+func (r *testTable) wait(t *testing.T, id string) (engine.Exit, error) {
 	t.Helper()
 	b, err := r.Find(id)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *rig) wait(t *testing.T, id string) (engine.Exit, error) {
 	return b.Wait(hosttest.Context(t))
 }
 
-func TestEveryProcessSeesTheEnd(t *testing.T) {
+func TestExitIsSeenByEveryProcess(t *testing.T) {
 	dir := t.TempDir()
 	first, second := open(dir), open(dir)
 	end := first.create(t, "one")
@@ -121,7 +121,7 @@ func TestEveryProcessSeesTheEnd(t *testing.T) {
 		t.Fatalf("another process: %v", err)
 	}
 	end()
-	for name, r := range map[string]*rig{"the creator": first, "another": second, "a later one": open(dir)} {
+	for name, r := range map[string]*testTable{"the creator": first, "another": second, "a later one": open(dir)} {
 		if exit, err := r.wait(t, "one"); err != nil || exit.Reason != engine.ReasonExited || exit.Code != 7 || exit.At.IsZero() {
 			t.Errorf("%s: %+v %v", name, exit, err)
 		}
@@ -154,7 +154,7 @@ func TestRemovalByAnotherProcess(t *testing.T) {
 	}
 }
 
-func TestFailedCreationLeavesNothing(t *testing.T) {
+func TestCreateFailureLeavesNothing(t *testing.T) {
 	r := open(t.TempDir())
 	r.Hint = "look"
 	canceled, cancel := context.WithCancel(t.Context())
@@ -187,7 +187,7 @@ func TestFailedCreationLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestRemovesAnInterruptedCreation(t *testing.T) {
+func TestRemoveOfInterruptedCreation(t *testing.T) {
 	for name, text := range map[string]string{"no record": "", "half a record": `{"id":`} {
 		r := open(t.TempDir())
 		dir := filepath.Join(r.Dir, "one")

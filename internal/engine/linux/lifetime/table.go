@@ -30,8 +30,8 @@ type Sandbox interface {
 	Destroy() error
 }
 
-// Table has the sandboxes of one engine that this process knows. The record of each sandbox, in its
-// own directory, is what all processes share. It is safe for concurrent use.
+// Table holds the sandboxes of one engine that this process knows. All processes share the record of
+// each sandbox, in its own directory. It is safe for concurrent use.
 type Table[S Sandbox] struct {
 	Engine string // the engine's name
 	Dir    string // with a directory for each sandbox
@@ -47,6 +47,7 @@ type Table[S Sandbox] struct {
 	known map[string]S
 }
 
+// get returns the known handle of a sandbox.
 func (t *Table[S]) get(id string) (s S, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,6 +55,7 @@ func (t *Table[S]) get(id string) (s S, known bool) {
 	return s, known
 }
 
+// put stores a handle. The caller holds the lock.
 func (t *Table[S]) put(id string, s S) {
 	if t.known == nil {
 		t.known = map[string]S{}
@@ -61,6 +63,7 @@ func (t *Table[S]) put(id string, s S) {
 	t.known[id] = s
 }
 
+// forget removes a handle, unless there is a newer one.
 func (t *Table[S]) forget(id string, s S) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,10 +82,10 @@ func (t *Table[S]) Create(ctx context.Context, id string, s S, start func() erro
 		return fmt.Errorf("create %s: %w", id, err)
 	}
 	if err := start(); err != nil {
-		// The caller's context may have caused the failure, so the cleanup has a deadline of its
-		// own.
-		if undone := s.Destroy(); undone != nil {
-			t.Log.Error("undo create", "sandbox", id, "err", undone)
+		// The caller's context may have caused the failure, so the cleanup does not
+		// depend on it.
+		if destroyErr := s.Destroy(); destroyErr != nil {
+			t.Log.Error("undo create", "sandbox", id, "err", destroyErr)
 		}
 		return t.explain(ctx, id, err)
 	}
@@ -130,8 +133,8 @@ func (t *Table[S]) Find(id string) (none S, err error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if now, found := t.known[id]; found && now != known {
-		return now, nil
+	if newer, found := t.known[id]; found && newer != known {
+		return newer, nil
 	}
 	if t.Adopt != nil {
 		if err := t.Adopt(s); err != nil {
@@ -163,12 +166,12 @@ func (t *Table[S]) Remove(id string) error {
 			t.forget(id, s)
 			return nil
 		}
-		now, err := t.Load(id)
+		loaded, err := t.Load(id)
 		if sandboxdir.Unreadable(err) {
 			return fmt.Errorf("remove %s: %w", id, err)
 		}
-		if !found || now.Owner() != s.Owner() {
-			s = now
+		if !found || loaded.Owner() != s.Owner() {
+			s = loaded
 		}
 	}
 	if err := s.Destroy(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// Params are the differences between sandboxes.
+// Params holds the properties in which sandboxes differ.
 type Params struct {
 	RootPath string
 	Guest    string // path of the guest's program in the sandbox
@@ -27,44 +27,45 @@ type Params struct {
 // GuestArg0 is the argv[0] of the guest's program. The binary chooses its role by it.
 const GuestArg0 = "crannog-guest"
 
-// capabilities are the capabilities of the guest, in the sandbox's own kernel. None of them reaches
+// capabilities lists the capabilities of the guest, in the sandbox's own kernel. None of them reaches
 // the host. Those that could be used against the boundary are left out: CAP_SYS_ADMIN,
 // CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_PTRACE, CAP_MKNOD, CAP_NET_ADMIN, CAP_NET_RAW,
 // CAP_DAC_READ_SEARCH, CAP_SYS_RESOURCE (which could lift the process limit), CAP_SYS_BOOT,
 // CAP_SYS_TIME, CAP_BPF.
 var capabilities = []string{
-	"CAP_CHOWN",            // uploads belong to the user that they are meant for
+	"CAP_CHOWN",            // uploads belong to the user who requests them
 	"CAP_DAC_OVERRIDE",     // root in the sandbox reads and writes all its files
 	"CAP_FOWNER",           // modes and times of the user's files
 	"CAP_FSETID",           // keep set-id bits on a chown by root in the sandbox
 	"CAP_KILL",             // end processes of any user in the sandbox
-	"CAP_NET_BIND_SERVICE", // root in the sandbox listens below 1024
+	"CAP_NET_BIND_SERVICE", // root in the sandbox listens on ports below 1024
 	"CAP_SETGID",           // become the sandbox's user
 	"CAP_SETPCAP",          // root in the sandbox drops capabilities for good
 	"CAP_SETUID",           // become the sandbox's user
 	"CAP_SYS_CHROOT",       // builds that chroot into their own tree
 }
 
-// maskedPaths reveal facts about the host or its kernel on engines that share the host's kernel.
-// gVisor serves none of them from the host. Masking them guards against a change of that.
+// maskedPaths lists paths that reveal facts about the host or its kernel on engines that share the
+// host's kernel. gVisor serves none of them from the host. They are masked in case that changes.
 var maskedPaths = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
 	"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
 	"/proc/timer_stats", "/sys/firmware", "/sys/devices/virtual/powercap",
 }
 
+// readonlyPaths lists paths through which settings of the kernel could be changed.
 var readonlyPaths = []string{
 	"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
 }
 
-// openFiles bounds the descriptors per process. It is large enough for build tools and servers, and
+// maxOpenFiles bounds the descriptors per process. It is large enough for build tools and servers, and
 // small enough that a leak fails in the sandbox and not in the engine.
-const openFiles = 65536
+const maxOpenFiles = 65536
 
 // Build returns the specification.
 func Build(p Params) *specs.Spec {
 	limits := p.Limits.OrDefault()
-	noSuid := []string{"nosuid", "nodev"}
+	nosuidNodev := []string{"nosuid", "nodev"}
 	return &specs.Spec{
 		Version:  "1.2.0",
 		Hostname: p.Hostname,
@@ -88,17 +89,17 @@ func Build(p Params) *specs.Spec {
 				Permitted: capabilities,
 			},
 			Rlimits: []specs.POSIXRlimit{
-				{Type: "RLIMIT_NOFILE", Hard: openFiles, Soft: openFiles},
+				{Type: "RLIMIT_NOFILE", Hard: maxOpenFiles, Soft: maxOpenFiles},
 				{Type: "RLIMIT_CORE", Hard: 0, Soft: 0},
 				{Type: "RLIMIT_NPROC", Hard: uint64(limits.PIDs), Soft: uint64(limits.PIDs)},
 			},
 		},
 		Mounts: []specs.Mount{
-			{Destination: "/proc", Type: "proc", Source: "proc", Options: append([]string{"noexec"}, noSuid...)},
-			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: append([]string{"noexec", "ro"}, noSuid...)},
+			{Destination: "/proc", Type: "proc", Source: "proc", Options: append([]string{"noexec"}, nosuidNodev...)},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: append([]string{"noexec", "ro"}, nosuidNodev...)},
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=65536k"}},
 			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: append([]string{"mode=1777", fmt.Sprintf("size=%dk", limits.ShmBytes>>10)}, noSuid...)},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: append([]string{"mode=1777", fmt.Sprintf("size=%dk", limits.ShmBytes>>10)}, nosuidNodev...)},
 		},
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{

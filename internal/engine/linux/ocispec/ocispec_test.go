@@ -17,6 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
+// spec returns the specification as JSON.
 func spec() []byte {
 	data, err := json.MarshalIndent(ocispec.Build(ocispec.Params{
 		RootPath: "/state/run/.root", Guest: "/.crannog/crannog-guest", Arguments: []string{"--channel"}, Hostname: "box", Limits: engine.Limits{},
@@ -29,7 +30,7 @@ func spec() []byte {
 
 // A change of a capability, mount, limit or masked path changes the golden file, so that a reviewer
 // sees it.
-func TestGolden(t *testing.T) {
+func TestBuildMatchesGoldenFile(t *testing.T) {
 	path := filepath.Join("testdata", "default.json")
 	if *update {
 		if err := os.WriteFile(path, spec(), 0o644); err != nil {
@@ -41,12 +42,12 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(spec(), want) {
-		t.Errorf("the specification changed; if that is meant, run: go test ./internal/engine/linux/ocispec -update\n%s", spec())
+		t.Errorf("the specification changed; if this is intended, run: go test ./internal/engine/linux/ocispec -update\n%s", spec())
 	}
 }
 
 // The mount that masks a path can be neither written nor removed.
-func TestCoversAreReadOnly(t *testing.T) {
+func TestCoverIsReadOnly(t *testing.T) {
 	for _, m := range []specs.Mount{ocispec.Cover("/workspace/rules.md", "/state/run/.root/workspace/rules.md"), ocispec.Blank("/workspace/secrets")} {
 		for _, option := range []string{"ro", "nosuid", "nodev"} {
 			if !slices.Contains(m.Options, option) {
@@ -55,11 +56,11 @@ func TestCoversAreReadOnly(t *testing.T) {
 		}
 	}
 	if m := ocispec.Blank("/workspace/secrets"); m.Type != "tmpfs" || filepath.IsAbs(m.Source) {
-		t.Errorf("what is hidden shows something of the host: %+v", m)
+		t.Errorf("the mount of a hidden path shows a file of the host: %+v", m)
 	}
 }
 
-func TestNoCapabilityThatReachesForTheBoundary(t *testing.T) {
+func TestCapabilitiesExcludeDangerous(t *testing.T) {
 	s := ocispec.Build(ocispec.Params{})
 	for _, name := range []string{
 		"CAP_SYS_ADMIN", "CAP_SYS_MODULE", "CAP_SYS_RAWIO", "CAP_SYS_PTRACE", "CAP_MKNOD", "CAP_NET_ADMIN",

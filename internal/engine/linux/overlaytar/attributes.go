@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// record is the prefix of PAX records that hold extended attributes.
-const record = "SCHILY.xattr."
+// paxPrefix is the prefix of PAX records that hold extended attributes.
+const paxPrefix = "SCHILY.xattr."
 
 // An overlay in a user namespace stores its marks in "user." attributes. In the tar they have the
 // "trusted." names that overlays of root use.
 const (
-	marks  = "user.overlay."
-	opaque = "trusted.overlay.opaque"
+	markPrefix = "user.overlay."
+	opaqueMark = "trusted.overlay.opaque"
 )
 
 // attributes returns the "user." attributes of a file, and the mark of an opaque directory.
@@ -32,8 +32,8 @@ func attributes(fd int) (map[string]string, error) {
 	}
 	records := map[string]string{}
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(list[:size]), "\x00"), "\x00") {
-		mark := name == opaque || name == marks+"opaque"
-		if !mark && (!strings.HasPrefix(name, "user.") || strings.HasPrefix(name, marks)) {
+		mark := name == opaqueMark || name == markPrefix+"opaque"
+		if !mark && (!strings.HasPrefix(name, "user.") || strings.HasPrefix(name, markPrefix)) {
 			continue
 		}
 		value, err := attribute(fd, name)
@@ -42,14 +42,15 @@ func attributes(fd int) (map[string]string, error) {
 		case err != nil:
 			return nil, err
 		case mark && value == "y":
-			records[record+opaque] = value
+			records[paxPrefix+opaqueMark] = value
 		case !mark:
-			records[record+name] = value
+			records[paxPrefix+name] = value
 		}
 	}
 	return records, nil
 }
 
+// attribute returns the value of an attribute.
 func attribute(fd int, name string) (string, error) {
 	size, err := unix.Fgetxattr(fd, name, nil)
 	if err != nil || size == 0 {

@@ -45,20 +45,21 @@ var ErrTooLarge = errors.New("the files are too large, including their holes")
 // maxDepth bounds how many directories are open at once.
 const maxDepth = 500
 
-// Write writes the layers as a tar to w. A removed file is a character device 0:0 of its name. An
+// Write writes the layers as a tar to w. A removed file is a character device 0:0 with its name. An
 // opaque directory has the attribute trusted.overlay.opaque. Sockets are left out. A file that
 // shrinks while it is read is padded to its earlier size.
 func Write(ctx context.Context, w io.Writer, layers []Layer, o Options) error {
 	a := &archive{ctx: ctx, w: tar.NewWriter(w), o: o}
 	for _, l := range layers {
 		a.links = map[uint64]string{}
-		if err := a.top(l); err != nil {
+		if err := a.layer(l); err != nil {
 			return err
 		}
 	}
 	return a.w.Close()
 }
 
+// archive is one tar while it is written.
 type archive struct {
 	ctx   context.Context
 	w     *tar.Writer
@@ -67,9 +68,9 @@ type archive struct {
 	bytes int64
 }
 
-// top writes a layer's directory itself, because a program may have changed its attributes, and its
+// layer writes a layer's directory itself, because a program may have changed its attributes, and its
 // contents.
-func (a *archive) top(l Layer) error {
+func (a *archive) layer(l Layer) error {
 	info, err := l.Upper.Stat(".")
 	if err != nil {
 		return err
@@ -87,36 +88,36 @@ func (a *archive) directory(d *os.Root, name string, depth int) error {
 	}
 	f, err := d.Open(".")
 	if err != nil {
-		return named(name, err)
+		return withSandboxPath(name, err)
 	}
 	names, err := f.Readdirnames(-1)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return named(name, err)
+		return withSandboxPath(name, err)
 	}
 	slices.Sort(names)
 	for _, base := range names {
 		if a.ctx.Err() != nil {
 			return context.Cause(a.ctx)
 		}
-		at := path.Join(name, base)
+		inside := path.Join(name, base)
 		info, err := d.Lstat(base)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it was removed in between
 		}
 		if err == nil {
-			err = a.entry(d, base, at, info)
+			err = a.entry(d, base, inside, info)
 		}
 		if err != nil {
-			return named(at, err)
+			return withSandboxPath(inside, err)
 		}
 		if !info.IsDir() {
 			continue
 		}
 		below, err := d.OpenRoot(base)
 		if err != nil {
-			return named(at, err)
+			return withSandboxPath(inside, err)
 		}
-		err = a.directory(below, at, depth+1)
+		err = a.directory(below, inside, depth+1)
 		if err = errors.Join(err, below.Close()); err != nil {
 			return err
 		}
@@ -124,8 +125,8 @@ func (a *archive) directory(d *os.Root, name string, depth int) error {
 	return nil
 }
 
-// named replaces the host's path in an error by the path in the sandbox.
-func named(name string, err error) error {
+// withSandboxPath replaces the host's path in an error by the path in the sandbox.
+func withSandboxPath(name string, err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err
 	}
@@ -187,8 +188,8 @@ func (a *archive) unchanged(name string, info fs.FileInfo, stat *syscall.Stat_t)
 	if info.Mode()&fs.ModeCharDevice != 0 && slices.Contains(a.o.Removed, name) {
 		return true
 	}
-	was, ok := a.o.Unchanged[name]
-	return ok && was.Equal(time.Unix(stat.Ctim.Unix()))
+	created, ok := a.o.Unchanged[name]
+	return ok && created.Equal(time.Unix(stat.Ctim.Unix()))
 }
 
 // content writes as many bytes as the header states.
@@ -199,7 +200,7 @@ func (a *archive) content(f *os.File, h *tar.Header) error {
 	if err := a.w.WriteHeader(h); err != nil {
 		return err
 	}
-	n, err := io.Copy(a.w, &untilDone{a.ctx, io.LimitReader(f, h.Size)})
+	n, err := io.Copy(a.w, &contextReader{a.ctx, io.LimitReader(f, h.Size)})
 	if err != nil {
 		return err
 	}
@@ -210,18 +211,20 @@ func (a *archive) content(f *os.File, h *tar.Header) error {
 // zeros pads a file that was truncated while it was read.
 type zeros struct{}
 
+// Read implements io.Reader.
 func (zeros) Read(b []byte) (int, error) {
 	clear(b)
 	return len(b), nil
 }
 
-// untilDone is a reader that fails when its context ends.
-type untilDone struct {
+// contextReader is a reader that fails when its context ends.
+type contextReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (u *untilDone) Read(b []byte) (int, error) {
+// Read implements io.Reader.
+func (u *contextReader) Read(b []byte) (int, error) {
 	if u.ctx.Err() != nil {
 		return 0, context.Cause(u.ctx)
 	}

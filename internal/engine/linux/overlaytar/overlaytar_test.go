@@ -29,7 +29,7 @@ func layer(t *testing.T) string {
 		os.Link(filepath.Join(dir, "d/f"), filepath.Join(dir, "d/hard")),
 		os.Symlink("/etc/passwd", filepath.Join(dir, "link")),
 		unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
-		os.WriteFile(filepath.Join(dir, "made"), []byte("with the sandbox"), 0o600),
+		os.WriteFile(filepath.Join(dir, "initial"), []byte("with the sandbox"), 0o600),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +38,8 @@ func layer(t *testing.T) string {
 	return dir
 }
 
-func write(t *testing.T, dir, at string, change func(*overlaytar.Options)) (map[string]*tar.Header, map[string]string, error) {
+// write returns the headers and contents of the tar of a layer, by name.
+func write(t *testing.T, dir, mountedAt string, change func(*overlaytar.Options)) (map[string]*tar.Header, map[string]string, error) {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -50,7 +51,7 @@ func write(t *testing.T, dir, at string, change func(*overlaytar.Options)) (map[
 		change(&o)
 	}
 	var w bytes.Buffer
-	if err := overlaytar.Write(t.Context(), &w, []overlaytar.Layer{{Upper: root, Path: at}}, o); err != nil {
+	if err := overlaytar.Write(t.Context(), &w, []overlaytar.Layer{{Upper: root, Path: mountedAt}}, o); err != nil {
 		return nil, nil, err
 	}
 	headers, contents := map[string]*tar.Header{}, map[string]string{}
@@ -70,13 +71,13 @@ func write(t *testing.T, dir, at string, change func(*overlaytar.Options)) (map[
 	}
 }
 
-func TestKindsOfFiles(t *testing.T) {
+func TestWriteKindsOfFiles(t *testing.T) {
 	got, contents, err := write(t, layer(t), "usr", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"usr/": "5 ", "usr/d/": "5 ", "usr/d/e/": "5 ", "usr/d/f": "0 ", "usr/d/hard": "1 usr/d/f", "usr/link": "2 /etc/passwd", "usr/pipe": "6 ", "usr/made": "0 ",
+		"usr/": "5 ", "usr/d/": "5 ", "usr/d/e/": "5 ", "usr/d/f": "0 ", "usr/d/hard": "1 usr/d/f", "usr/link": "2 /etc/passwd", "usr/pipe": "6 ", "usr/initial": "0 ",
 	} {
 		h := got[name]
 		if h == nil {
@@ -96,29 +97,29 @@ func TestKindsOfFiles(t *testing.T) {
 }
 
 // A file that was created with the sandbox counts as changed only after a program has changed it.
-func TestFilesMadeWithTheSandboxAreLeftOut(t *testing.T) {
+func TestWriteOmitsUnchangedFiles(t *testing.T) {
 	dir := layer(t)
-	made := func(o *overlaytar.Options) {
+	setUnchanged := func(o *overlaytar.Options) {
 		var stat unix.Stat_t
-		if err := unix.Lstat(filepath.Join(dir, "made"), &stat); err != nil {
+		if err := unix.Lstat(filepath.Join(dir, "initial"), &stat); err != nil {
 			t.Fatal(err)
 		}
-		o.Unchanged = map[string]time.Time{"made": time.Unix(stat.Ctim.Unix())}
+		o.Unchanged = map[string]time.Time{"initial": time.Unix(stat.Ctim.Unix())}
 	}
-	var then overlaytar.Options
-	made(&then)
-	before, _, err := write(t, dir, "", func(o *overlaytar.Options) { o.Unchanged = then.Unchanged })
-	if err != nil || before["made"] != nil || before["d/f"] == nil {
-		t.Errorf("as it was made: %v %v", before["made"], err)
+	var options overlaytar.Options
+	setUnchanged(&options)
+	before, _, err := write(t, dir, "", func(o *overlaytar.Options) { o.Unchanged = options.Unchanged })
+	if err != nil || before["initial"] != nil || before["d/f"] == nil {
+		t.Errorf("the unchanged file: %v %v", before["initial"], err)
 	}
-	then.Unchanged["made"] = then.Unchanged["made"].Add(-time.Nanosecond)
-	after, _, err := write(t, dir, "", func(o *overlaytar.Options) { o.Unchanged = then.Unchanged })
-	if err != nil || after["made"] == nil {
-		t.Errorf("changed since: %v %v", after["made"], err)
+	options.Unchanged["initial"] = options.Unchanged["initial"].Add(-time.Nanosecond)
+	after, _, err := write(t, dir, "", func(o *overlaytar.Options) { o.Unchanged = options.Unchanged })
+	if err != nil || after["initial"] == nil {
+		t.Errorf("the changed file: %v %v", after["initial"], err)
 	}
 }
 
-func TestAttributesOfUsersAndOpaqueDirectories(t *testing.T) {
+func TestWriteKeepsAttributes(t *testing.T) {
 	dir := layer(t)
 	for name, value := range map[string]string{"user.mine": "x\x00y", "user.overlay.opaque": "y", "user.overlay.origin": "z"} {
 		err := unix.Setxattr(filepath.Join(dir, "d"), name, []byte(value), 0)
@@ -143,27 +144,27 @@ func TestAttributesOfUsersAndOpaqueDirectories(t *testing.T) {
 }
 
 // A sandbox can make files of any size at no cost.
-func TestSizeIsBounded(t *testing.T) {
+func TestWriteLimitsSize(t *testing.T) {
 	dir := layer(t)
-	if err := os.Truncate(filepath.Join(dir, "made"), 1<<40); err != nil {
+	if err := os.Truncate(filepath.Join(dir, "initial"), 1<<40); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := write(t, dir, "", nil); !errors.Is(err, overlaytar.ErrTooLarge) {
-		t.Errorf("a tebibyte of nothing: %v", err)
+		t.Errorf("a file of 1 TiB: %v", err)
 	}
 }
 
-func TestContextEndsIt(t *testing.T) {
+func TestWriteEndsWithContext(t *testing.T) {
 	root, err := os.OpenRoot(layer(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	because := errors.New("the caller has left")
-	cancel(because)
+	cause := errors.New("canceled by the caller")
+	cancel(cause)
 	err = overlaytar.Write(ctx, io.Discard, []overlaytar.Layer{{Upper: root}}, overlaytar.Options{Owner: func(u, g int) (int, int) { return u, g }, Most: 1 << 20})
-	if !errors.Is(err, because) {
+	if !errors.Is(err, cause) {
 		t.Errorf("%v", err)
 	}
 }

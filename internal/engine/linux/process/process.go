@@ -33,7 +33,7 @@ func Identify(pid int) (Process, error) {
 }
 
 // Check returns nil if exactly this process still runs, and ErrGone if it does not. Any other error
-// means that this cannot be found out, for example because this program has no descriptor left. A
+// means that the state is unknown, for example because this program has no descriptor left. A
 // zombie does not count as running.
 func (p Process) Check() error {
 	if p.PID <= 0 || p.Start == 0 {
@@ -102,13 +102,13 @@ func (p Process) Kill(timeout time.Duration) error {
 		return fmt.Errorf("kill %d: %w", p.PID, err)
 	}
 	if !ended(file, timeout) {
-		return fmt.Errorf("process %d does not end", p.PID)
+		return fmt.Errorf("process %d did not end within %s", p.PID, timeout)
 	}
 	return nil
 }
 
-// askAgain is the delay before a check without a result is repeated.
-const askAgain = time.Second
+// retryDelay is the delay before a check without a result is repeated.
+const retryDelay = time.Second
 
 // Await returns when the process has ended. It waits in Go's poller and blocks no thread, because a
 // server has hundreds of idle sandboxes.
@@ -120,13 +120,14 @@ func (p Process) Await() {
 			file.Close()
 		}
 		if err != nil {
-			// Without the repetition, a program that has run out of descriptors would treat its
+			// Without a retry, a program that has run out of descriptors would treat its
 			// sandboxes as dead.
-			time.Sleep(askAgain)
+			time.Sleep(retryDelay)
 		}
 	}
 }
 
+// await waits until the process behind a pidfd has ended.
 func (p Process) await(file *os.File) error {
 	conn, err := file.SyscallConn()
 	if err != nil {
@@ -138,7 +139,7 @@ func (p Process) await(file *os.File) error {
 	})
 }
 
-// ended waits until the process behind file has ended.
+// ended waits until the process behind a pidfd has ended, and reports whether it has.
 func ended(file *os.File, timeout time.Duration) bool {
 	deadline := time.Now().Add(timeout)
 	for {

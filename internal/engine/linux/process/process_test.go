@@ -11,7 +11,7 @@ import (
 )
 
 // A process of unknown state does not count as ended.
-func TestUnknownIsNotDead(t *testing.T) {
+func TestUnknownStateCountsAsAlive(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/bin/cat")
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -26,10 +26,10 @@ func TestUnknownIsNotDead(t *testing.T) {
 	over := make(chan struct{})
 	hosttest.WithoutDescriptors(t, func() {
 		if err := p.Check(); err == nil || errors.Is(err, process.ErrGone) || !p.Alive() {
-			t.Errorf("it counts as ended: %v", err)
+			t.Errorf("the process counts as ended: %v", err)
 		}
 		if err := p.Kill(time.Second); err == nil {
-			t.Error("it was not killed, and Kill returns success")
+			t.Error("Kill returns success although the process was not killed")
 		}
 		go func() {
 			p.Await()
@@ -45,7 +45,7 @@ func TestUnknownIsNotDead(t *testing.T) {
 		t.Error(err)
 	}
 	if err := p.Check(); !errors.Is(err, process.ErrGone) {
-		t.Errorf("control: a zombie runs: %v", err)
+		t.Errorf("control: a zombie counts as alive: %v", err)
 	}
 	_ = cmd.Wait() // it was killed
 	if err := p.Check(); !errors.Is(err, process.ErrGone) {
@@ -59,7 +59,7 @@ func TestUnknownIsNotDead(t *testing.T) {
 }
 
 // A later process with the same PID is a different one, and is never killed.
-func TestReusedNumber(t *testing.T) {
+func TestReusedPID(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "/bin/cat")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

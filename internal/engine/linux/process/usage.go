@@ -12,8 +12,8 @@ import (
 // supports.
 const clockTick = time.Second / 100
 
-// Memory returns the private memory of a process, or 0 if it has ended. Unlike others, this figure
-// can be read for processes that may not be traced.
+// Memory returns the private memory of a process, or 0 if it has ended. Unlike other
+// figures, it can be read for processes that must not be traced.
 func Memory(pid int) int64 {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	fields := strings.Fields(string(data))

@@ -23,19 +23,19 @@ type Location struct {
 	Link      bool
 }
 
-// Close closes the file of a place. For the zero place it does nothing.
-func (p Location) Close() {
-	if p.File != nil {
-		_ = p.File.Close() // nothing was written to it
+// Close closes the file of a location. For the zero location it does nothing.
+func (l Location) Close() {
+	if l.File != nil {
+		_ = l.File.Close() // nothing was written to it
 	}
 }
 
-// served are paths that are mounted later, or that the sandbox's kernel serves itself. Files of the
-// root at these paths are never visible, so that covering them would have no effect.
-var served = []string{"/proc", "/sys", "/dev"}
+// hiddenPaths are mounted later, or served by the sandbox's kernel itself. Files of the root at these
+// paths are never visible, so covering them would have no effect.
+var hiddenPaths = []string{"/proc", "/sys", "/dev"}
 
-// tries is how often a lookup is repeated that failed because of a race.
-const tries = 1000
+// maxRetries bounds the repetitions of a lookup that failed because of a race.
+const maxRetries = 1000
 
 // Open finds a path as a program in the sandbox would. The flags are added to those of open(2).
 // After an error nothing is open.
@@ -45,8 +45,8 @@ func Open(root *os.File, path string, flags uint64) (_ Location, err error) {
 	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(int(root.Fd()), path, &how)
-	// The kernel gives up on ".." while a file or mount anywhere on the machine is moved.
-	for n := 0; n < tries && (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)); n++ {
+	// The lookup of ".." fails while a file or mount anywhere on the machine is moved.
+	for n := 0; n < maxRetries && (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)); n++ {
 		fd, err = unix.Openat2(int(root.Fd()), path, &how)
 	}
 	if err != nil {
@@ -63,7 +63,7 @@ func Open(root *os.File, path string, flags uint64) (_ Location, err error) {
 		return Location{}, err
 	}
 	p.Directory, p.Link = info.IsDir(), info.Mode()&fs.ModeSymlink != 0
-	whole, err := nameOf(p.File)
+	fullPath, err := nameOf(p.File)
 	if err != nil {
 		return Location{}, err
 	}
@@ -71,10 +71,10 @@ func Open(root *os.File, path string, flags uint64) (_ Location, err error) {
 	if err != nil {
 		return Location{}, err
 	}
-	p.Inside = strings.TrimPrefix(whole, base)
-	if p.Inside == whole || !filepath.IsAbs(p.Inside) ||
-		slices.ContainsFunc(served, func(s string) bool { return p.Inside == s || strings.HasPrefix(p.Inside, s+"/") }) {
-		return Location{}, errors.New("not a place in the sandbox's files")
+	p.Inside = strings.TrimPrefix(fullPath, base)
+	if p.Inside == fullPath || !filepath.IsAbs(p.Inside) ||
+		slices.ContainsFunc(hiddenPaths, func(s string) bool { return p.Inside == s || strings.HasPrefix(p.Inside, s+"/") }) {
+		return Location{}, errors.New("not in the sandbox's files")
 	}
 	return p, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/rootpath"
 )
 
-func TestLinksStayInTheRoot(t *testing.T) {
+func TestOpenKeepsLinksInRoot(t *testing.T) {
 	dir := t.TempDir()
 	for _, sub := range []string{"etc", "proc", "workspace/deep"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
@@ -21,8 +21,8 @@ func TestLinksStayInTheRoot(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "etc/hostname"), []byte("inside"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, to := range map[string]string{"up": "../../../../etc/hostname", "absolute": "/etc/hostname", "served": "/proc", "none": "/none"} {
-		if err := os.Symlink(to, filepath.Join(dir, "workspace", name)); err != nil {
+	for name, target := range map[string]string{"up": "../../../../etc/hostname", "absolute": "/etc/hostname", "served": "/proc", "none": "/none"} {
+		if err := os.Symlink(target, filepath.Join(dir, "workspace", name)); err != nil {
 			t.Fatal(err)
 		}
 	}

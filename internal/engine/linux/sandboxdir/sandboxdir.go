@@ -1,5 +1,5 @@
-// Package sandboxdir owns the directory of a sandbox on an engine: the record and the
-// socket in it, the list of all sandboxes, and the removal.
+// Package sandboxdir owns the directory of a sandbox on an engine: the record and the socket in it,
+// the list of all sandboxes, and the removal.
 package sandboxdir
 
 import (
@@ -42,7 +42,7 @@ func Read(dir string, rec any) error {
 	return nil
 }
 
-// Write replaces the record atomically, so that neither a reader nor a crash leaves half of one.
+// Write replaces the record atomically, so that it is never incomplete, even after a crash.
 func Write(dir string, rec any) error {
 	name := RecordName
 	if _, err := os.Lstat(filepath.Join(dir, EarlierName)); err == nil {
@@ -59,7 +59,7 @@ func Write(dir string, rec any) error {
 }
 
 // Unreadable reports whether a record could not be read, as opposed to being absent or incomplete.
-// Nothing follows from that error; in particular, the files may still be needed.
+// Such an error does not show whether the sandbox exists, so its files may still be needed.
 func Unreadable(err error) bool {
 	_, failed := errors.AsType[*fs.PathError](err)
 	return failed && !errors.Is(err, fs.ErrNotExist)
@@ -99,7 +99,7 @@ func List(ctx context.Context, parent string, describe func(dir string) (created
 // a crash identifies the directory by the record. Another process that waits for the sandbox may
 // write its exit status between the removal of the last file and that of the directory.
 func Remove(dir string) error {
-	const tries = 100
+	const maxTries = 100
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -111,7 +111,7 @@ func Remove(dir string) error {
 			}
 		}
 	}
-	for range tries {
+	for range maxTries {
 		if err = os.RemoveAll(dir); !errors.Is(err, unix.ENOTEMPTY) {
 			return err
 		}

@@ -24,23 +24,23 @@ func describe(dir string) (time.Time, bool, error) {
 
 func TestList(t *testing.T) {
 	parent := t.TempDir()
-	const whole, cut = "iaaaaaaaaaaaaaaaaaaa", "ibbbbbbbbbbbbbbbbbbb"
-	for _, name := range []string{whole, cut, ".other", "not a sandbox"} {
+	const complete, interrupted = "iaaaaaaaaaaaaaaaaaaa", "ibbbbbbbbbbbbbbbbbbb"
+	for _, name := range []string{complete, interrupted, ".other", "not a sandbox"} {
 		if err := os.Mkdir(filepath.Join(parent, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	made := time.Unix(1, 0).UTC()
-	if err := sandboxdir.Write(filepath.Join(parent, whole), record{made}); err != nil {
+	created := time.Unix(1, 0).UTC()
+	if err := sandboxdir.Write(filepath.Join(parent, complete), record{created}); err != nil {
 		t.Fatal(err)
 	}
 	list, err := sandboxdir.List(t.Context(), parent, describe)
-	want := []engine.Status{{ID: whole, State: engine.Running, Created: made}, {ID: cut, State: engine.Stopped}}
+	want := []engine.Status{{ID: complete, State: engine.Running, Created: created}, {ID: interrupted, State: engine.Stopped}}
 	if err != nil || len(list) != 2 || list[0] != want[0] || list[1] != want[1] {
 		t.Errorf("listed %+v, want %+v; %v", list, want, err)
 	}
-	// An unreadable record says nothing about its sandbox, which may run.
-	if err := os.Mkdir(filepath.Join(parent, cut, sandboxdir.RecordName), 0o700); err != nil {
+	// An unreadable record does not show whether its sandbox runs.
+	if err := os.Mkdir(filepath.Join(parent, interrupted, sandboxdir.RecordName), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := sandboxdir.List(t.Context(), parent, describe); !sandboxdir.Unreadable(err) {
@@ -49,7 +49,7 @@ func TestList(t *testing.T) {
 }
 
 // A sandbox of an earlier version keeps the name of its record.
-func TestRecordOfAnEarlierVersion(t *testing.T) {
+func TestRecordOfEarlierVersion(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, sandboxdir.EarlierName)
 	if err := os.WriteFile(path, []byte(`{"Created":"1970-01-01T00:00:01Z"}`), 0o600); err != nil {
@@ -81,12 +81,12 @@ func TestRemove(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("it is still there: %v", err)
+			t.Errorf("the directory still exists: %v", err)
 		}
 	}
 }
 
-func TestShort(t *testing.T) {
+func TestShortAliasWorksAfterMove(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -2,25 +2,25 @@ package bootfiles
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 )
 
-// archive writes what the kernel unpacks as its first root: a cpio archive in the format of the
-// kernel's documentation of the initramfs.
+// archive writes a cpio archive that the kernel unpacks as its first root (initramfs).
 type archive struct {
 	w       *bufio.Writer
 	entries int
 	written int64
 }
 
+// Modes of the entries.
 const (
 	modeDirectory = 0o040755
 	modeFile      = 0o100755
 )
 
+// header writes the header of an entry.
 func (a *archive) header(mode uint32, name string, size int64) {
 	a.entries++
 	n, _ := fmt.Fprintf(a.w, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00", // Flush reports an error
@@ -29,14 +29,16 @@ func (a *archive) header(mode uint32, name string, size int64) {
 	a.pad()
 }
 
-// pad fills up to a multiple of four.
+// pad writes zeros up to a multiple of four bytes.
 func (a *archive) pad() {
 	n, _ := a.w.Write(make([]byte, -a.written&3)) // Flush reports an error
 	a.written += int64(n)
 }
 
+// directory writes a directory.
 func (a *archive) directory(name string) { a.header(modeDirectory, name, 0) }
 
+// text writes a file with this text.
 func (a *archive) text(name, text string) {
 	a.header(modeFile, name, int64(len(text)))
 	n, _ := a.w.WriteString(text) // Flush reports an error
@@ -44,6 +46,7 @@ func (a *archive) text(name, text string) {
 	a.pad()
 }
 
+// file writes a copy of a file of the host.
 func (a *archive) file(name, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -61,7 +64,8 @@ func (a *archive) file(name, path string) error {
 	return err
 }
 
+// end completes the archive.
 func (a *archive) end() error {
 	a.header(0, "TRAILER!!!", 0)
-	return errors.Join(a.w.Flush())
+	return a.w.Flush()
 }

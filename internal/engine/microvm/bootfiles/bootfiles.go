@@ -1,6 +1,6 @@
-// Package bootfiles owns what a virtual machine boots from: the choice of a kernel on this host, and
-// the first root, an archive with the guest's program as the first process and with the kernel's
-// modules.
+// Package bootfiles owns the files from which a virtual machine boots: the choice of a kernel on
+// this host, and the first root, an archive with the guest's program as the first process and with
+// the kernel's modules.
 package bootfiles
 
 import (
@@ -19,14 +19,14 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// ModulesDir has the modules in the first root, and OrderName is the file with their names, in the
-// order in which they are loaded.
+// ModulesDir is the directory with the modules in the first root. OrderName is the file in it that
+// lists them in the order in which they are loaded.
 const (
 	ModulesDir = "/modules"
 	OrderName  = "order"
 )
 
-// Files are what a machine boots from, as files of the host.
+// Files holds the paths on the host of the files from which a machine boots.
 type Files struct {
 	Kernel, FirstRoot string
 }
@@ -66,7 +66,7 @@ func Kernel(configured string) (string, error) {
 }
 
 // versionOf returns the version in a kernel's name in the form in which versions are compared.
-// Debian's revisions are numbers after a dash, of which the last one is a number of the same rank.
+// A Debian name has a revision after the first dash of the version, which is compared as a number.
 func versionOf(kernel string) string {
 	_, version, _ := strings.Cut(filepath.Base(kernel), "-")
 	number, rest, _ := strings.Cut(version, "-")
@@ -77,7 +77,8 @@ func versionOf(kernel string) string {
 	return "v" + number + "-" + revision
 }
 
-// Make returns what a machine boots from, and makes the first root in a directory unless it is there.
+// Make returns the files from which a machine boots. It creates the first root in dir if it does not
+// exist yet.
 func Make(dir, configured, guest string) (Files, error) {
 	kernel, err := Kernel(configured)
 	if err != nil {
@@ -126,7 +127,7 @@ func firstRoot(w io.Writer, guest string, paths []string) error {
 	return a.end()
 }
 
-// write makes a file in one step. Of two processes that do it at once, each makes a complete one.
+// write creates a file atomically. If two processes do so at once, each creates a complete one.
 func write(path string, fill func(io.Writer) error) error {
 	draft, err := os.CreateTemp(filepath.Dir(path), ".draft-*")
 	if err != nil {

@@ -11,34 +11,34 @@ import (
 	"strings"
 )
 
-// needed are the kernel's modules that a machine needs, unless they are in its kernel.
-var needed = []string{"virtio_mmio", "virtio_console", "virtio_blk", "virtio_net", "erofs", "overlay"}
+// requiredModules lists the modules that a machine needs, unless they are built into its kernel.
+var requiredModules = []string{"virtio_mmio", "virtio_console", "virtio_blk", "virtio_net", "erofs", "overlay"}
 
-// first is loaded before the others where it is a module. libcrc32c asks the kernel for its algorithm
-// without naming it as a dependency.
-const first = "crc32c_generic"
+// firstModule is loaded before the others, if it is a module. libcrc32c needs its algorithm but does
+// not list it as a dependency.
+const firstModule = "crc32c_generic"
 
-// modules are the modules of one kernel.
+// modules holds the modules of one kernel.
 type modules struct {
 	found   map[string]string // paths by name
 	builtin map[string]bool
 }
 
-// nameOf returns the name of a module, in which the kernel does not tell - from _.
+// nameOf returns the name of a module, in which the kernel treats - and _ as equal.
 func nameOf(file string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".ko"), "-", "_")
 }
 
-// findModules finds the modules of a kernel: beside it, or in the directory in which Debian's packages
-// have them, at the kernel's own root or at this host's.
+// findModules finds the modules of a kernel: next to it, or in the directory where Debian's packages
+// have them, below the kernel's own root or this host's.
 func findModules(kernel string) (modules, error) {
 	m := modules{found: map[string]string{}, builtin: map[string]bool{}}
 	dir := filepath.Dir(kernel)
-	beside, err := filepath.Glob(filepath.Join(dir, "*.ko"))
+	files, err := filepath.Glob(filepath.Join(dir, "*.ko"))
 	if err != nil {
 		return m, err
 	}
-	for _, path := range beside {
+	for _, path := range files {
 		m.found[nameOf(path)] = path
 	}
 	_, version, _ := strings.Cut(filepath.Base(kernel), "-")
@@ -65,12 +65,12 @@ func findModules(kernel string) (modules, error) {
 		}
 	}
 	if len(m.found) == 0 {
-		return m, fmt.Errorf("no modules (*.ko) of the kernel %s: neither beside it nor in lib/modules/%s", kernel, version)
+		return m, fmt.Errorf("no modules (*.ko) of the kernel %s: neither next to it nor in lib/modules/%s", kernel, version)
 	}
 	return m, nil
 }
 
-// ordered returns the paths of the needed modules, each after those that it depends on.
+// ordered returns the paths of the required modules, each after those that it depends on.
 func (m modules) ordered() (paths []string, err error) {
 	done := map[string]bool{}
 	var add func(name string) error
@@ -89,15 +89,15 @@ func (m modules) ordered() (paths []string, err error) {
 		}
 		for _, d := range depends {
 			if err := add(d); err != nil {
-				return fmt.Errorf("%w, which %s needs", err, name)
+				return fmt.Errorf("%w; %s needs it", err, name)
 			}
 		}
 		paths = append(paths, path)
 		return nil
 	}
-	names := needed
-	if m.found[first] != "" {
-		names = append([]string{first}, needed...)
+	names := requiredModules
+	if m.found[firstModule] != "" {
+		names = append([]string{firstModule}, requiredModules...)
 	}
 	for _, name := range names {
 		if err := add(name); err != nil {
@@ -116,7 +116,7 @@ func dependencies(path string) (names []string, err error) {
 	defer f.Close()
 	section := f.Section(".modinfo")
 	if section == nil {
-		return nil, errors.New("it is no module of a kernel")
+		return nil, errors.New("not a kernel module")
 	}
 	data, err := section.Data()
 	if err != nil {

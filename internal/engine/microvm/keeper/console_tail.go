@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// maxWords is how much is kept of what a machine's kernel and its program print.
-const maxWords = 4 << 10
+// maxTail bounds the kept output of a machine's kernel and of QEMU.
+const maxTail = 4 << 10
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps only the end of the written text.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -19,12 +19,13 @@ func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, b...)
-	if over := len(t.text) - maxWords; over > 0 {
-		t.text = append(t.text[:0], t.text[over:]...)
+	if excess := len(t.text) - maxTail; excess > 0 {
+		t.text = append(t.text[:0], t.text[excess:]...)
 	}
 	return len(b), nil
 }
 
+// add writes a line.
 func (t *tail) add(line string) { _, _ = t.Write([]byte(line + "\n")) } // it does not fail
 
 // String returns the end as text.

@@ -1,5 +1,5 @@
-// Package keeper owns the process of the host that a virtual machine belongs to. It starts the
-// machine, carries streams into it, writes down how it ended, and ends with it. A server that is
+// Package keeper owns the host process to which a virtual machine belongs. It starts the machine,
+// forwards streams into it, records how it ended, and ends with it. A server that is
 // restarted finds its machines by their keepers.
 package keeper
 
@@ -29,21 +29,21 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// Arg0 is the name under which the engine starts its own program as a keeper. Its argument names the
-// sandbox, for those who list processes.
+// Arg0 is the argv[0] with which the engine starts its own program as a keeper. Its argument names the
+// sandbox in process lists.
 const Arg0 = "crannog-microvm"
 
-// Descriptors that the engine hands over, besides standard input, at which the keeper reads a Request
-// as one line, and then what the machine's first process and the guest read.
+// Descriptors that the engine passes to the keeper. From standard input, the keeper reads a Request as
+// one line, followed by the input of the machine's first process and the guest.
 const (
 	ListenerFD = 3 // a listening Unix socket: each connection is a stream into the machine
-	OutputFD   = 4 // what the machine's first process and the guest print until the guest is ready
-	ExitFD     = 5 // a file that takes an Exit
-	ProcessFD  = 6 // a file that takes the process.Process of the machine
+	OutputFD   = 4 // the output of the machine's first process and the guest until the guest is ready
+	ExitFD     = 5 // a file for an Exit
+	ProcessFD  = 6 // a file for the process.Process of the machine
 	firstDisk  = 7 // the disks, and after them the network's end if there is one
 )
 
-// Request is the machine to start.
+// Request describes the machine to start.
 type Request struct {
 	QEMU    vmm.QEMU
 	Machine vmm.Machine // without its files
@@ -56,11 +56,11 @@ type Exit struct {
 	Reason engine.Reason
 	Code   int
 	At     time.Time
-	// Text is the end of what the kernel and the program that ran the machine printed.
+	// Text is the last output of the kernel and of QEMU.
 	Text string
 }
 
-// Role is the role that the engine's own program must play.
+// Role is the role of the keeper. Each program that opens the engine must register it.
 func Role() reexec.Role { return reexec.Role{Match: reexec.Arg0(Arg0), Run: Main} }
 
 // Main runs a machine until it ends. It does not return.
@@ -71,7 +71,7 @@ func Main() {
 	exit := k.run()
 	exit.At = time.Now()
 	if data, err := json.Marshal(exit); err == nil {
-		_, _ = unix.Pwrite(ExitFD, data, 0) // the file may be gone with its sandbox
+		_, _ = unix.Pwrite(ExitFD, data, 0) // the file may have been removed with its sandbox
 	}
 	os.Exit(0)
 }
@@ -79,7 +79,7 @@ func Main() {
 // keeper holds the host's ends of a machine's streams.
 type keeper struct {
 	console, boot, channel *os.File
-	words                  tail
+	printed                tail
 	status                 chan int // the guest's exit status
 }
 
@@ -99,67 +99,67 @@ func (k *keeper) run() Exit {
 		return Exit{Reason: engine.ReasonCrashed, Text: err.Error()}
 	}
 	go func() {
-		_, _ = io.Copy(k.boot, stdin) // the engine sees what the machine does not answer
+		_, _ = io.Copy(k.boot, stdin) // the engine notices if the machine does not answer
 	}()
-	printed := make(chan struct{})
+	consoleDone := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(&k.words, k.console) // it ends with the machine
-		close(printed)
+		_, _ = io.Copy(&k.printed, k.console) // it ends with the machine
+		close(consoleDone)
 	}()
 	k.status = make(chan int, 1)
-	heard := make(chan struct{})
+	bootDone := make(chan struct{})
 	go func() {
-		k.hear()
-		close(heard)
+		k.readBoot()
+		close(bootDone)
 	}()
 	if err := k.serve(); err != nil {
 		_ = cmd.Process.Kill() // it may have ended
-		k.words.add(err.Error())
+		k.printed.add(err.Error())
 	}
 	err = cmd.Wait()
-	<-printed
-	<-heard
+	<-consoleDone
+	<-bootDone
 	return k.exit(err)
 }
 
-// start starts the program that is the machine.
+// start starts QEMU.
 func (k *keeper) start(r Request) (*exec.Cmd, error) {
 	for fd := ListenerFD; fd <= firstDisk+len(r.Disks); fd++ {
 		unix.CloseOnExec(fd)
 	}
 	m := r.Machine
-	var theirs []*os.File
+	var childFiles []*os.File
 	defer func() {
-		for _, f := range theirs {
+		for _, f := range childFiles {
 			f.Close()
 		}
 	}()
 	for _, end := range []**os.File{&k.console, &k.boot, &k.channel} {
-		ours, other, err := pair()
+		ourEnd, childEnd, err := pair()
 		if err != nil {
 			return nil, err
 		}
-		*end = ours
-		theirs = append(theirs, other)
+		*end = ourEnd
+		childFiles = append(childFiles, childEnd)
 	}
-	m.Console = theirs[0]
-	m.Ports = []vmm.Port{{Name: machine.BootPort, End: theirs[1]}, {Name: machine.ChannelPort, End: theirs[2]}}
+	m.Console = childFiles[0]
+	m.Ports = []vmm.Port{{Name: machine.BootPort, End: childFiles[1]}, {Name: machine.ChannelPort, End: childFiles[2]}}
 	fd := firstDisk
 	for _, serial := range r.Disks {
 		f := os.NewFile(uintptr(fd), serial)
-		theirs = append(theirs, f)
+		childFiles = append(childFiles, f)
 		m.Disks = append(m.Disks, vmm.Disk{Serial: serial, File: f})
 		fd++
 	}
 	if r.Network {
 		m.Network = os.NewFile(uintptr(fd), "network")
-		theirs = append(theirs, m.Network)
+		childFiles = append(childFiles, m.Network)
 	}
 	cmd, err := r.QEMU.Command(m)
 	if err != nil {
 		return nil, err
 	}
-	cmd.Stdout, cmd.Stderr = &k.words, &k.words
+	cmd.Stdout, cmd.Stderr = &k.printed, &k.printed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -177,8 +177,8 @@ func (k *keeper) start(r Request) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// pair makes two connected sockets. Ours can be waited for.
-func pair() (ours, theirs *os.File, err error) {
+// pair returns two connected sockets. ourEnd is non-blocking.
+func pair() (ourEnd, childEnd *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
@@ -189,8 +189,9 @@ func pair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "machine"), os.NewFile(uintptr(fds[1]), "machine"), nil
 }
 
-// hear hands on what the machine prints at its boot port, and takes the guest's exit status from it.
-func (k *keeper) hear() {
+// readBoot forwards the machine's output at its boot port to the engine, and reads the guest's exit
+// status from it.
+func (k *keeper) readBoot() {
 	output := os.NewFile(OutputFD, "output")
 	defer output.Close()
 	for lines := bufio.NewScanner(k.boot); lines.Scan(); {
@@ -204,7 +205,7 @@ func (k *keeper) hear() {
 	}
 }
 
-// serve carries streams between the engine's socket and the guest's channel.
+// serve forwards streams between the engine's socket and the guest's channel.
 func (k *keeper) serve() error {
 	file := os.NewFile(ListenerFD, "listener")
 	defer file.Close() // FileListener has its own copy
@@ -212,7 +213,7 @@ func (k *keeper) serve() error {
 	if err != nil {
 		return fmt.Errorf("listener: %w", err)
 	}
-	// A channel reads from one file and writes to another.
+	// A channel needs separate files for reading and writing.
 	fd, err := unix.FcntlInt(k.channel.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -224,25 +225,27 @@ func (k *keeper) serve() error {
 	if err != nil {
 		return err
 	}
-	go func() { _ = relay.ServeDirect(listener, through{channel}) }() // it ends with this process
+	go func() { _ = relay.ServeDirect(listener, channelStreams{channel}) }() // it ends with this process
 	return nil
 }
 
-// through opens streams by the channel. It implements relay.Inside.
-type through struct{ channel *relay.Channel }
+// channelStreams opens streams through the channel. It implements relay.Inside.
+type channelStreams struct{ channel *relay.Channel }
 
 // Serves implements relay.Inside.
-func (through) Serves(int) bool { return false }
+func (channelStreams) Serves(int) bool { return false }
 
 // Take implements relay.Inside.
-func (through) Take(int, net.Conn) bool { return false }
+func (channelStreams) Take(int, net.Conn) bool { return false }
 
 // Open implements relay.Inside.
-func (t through) Open(port int) (net.Conn, error) { return t.channel.Dial(context.Background(), port) }
+func (c channelStreams) Open(port int) (net.Conn, error) {
+	return c.channel.Dial(context.Background(), port)
+}
 
 // exit returns how the machine ended.
 func (k *keeper) exit(err error) Exit {
-	text := k.words.String()
+	text := k.printed.String()
 	select {
 	case status := <-k.status:
 		return Exit{Reason: engine.ReasonExited, Code: status}

@@ -1,6 +1,6 @@
-// Package machine owns what the guest's program does as the first process of a virtual machine,
-// before it becomes the guest: it loads the kernel's modules, reads what the sandbox is to be, mounts
-// the disks and builds the root from them.
+// Package machine owns the work of the guest's program as the first process of a virtual machine,
+// before it becomes the guest: it loads the kernel's modules, reads a request, mounts the disks and
+// builds the root from them.
 package machine
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// Argument is the argument of the first process by which it has this role.
+// Argument is the argument that selects this role in the first process.
 const Argument = "crannog-machine"
 
 // Names of the ports: at BootPort the first process reads its request and the guest its
@@ -35,17 +35,17 @@ const (
 	ChannelPort = "channel"
 )
 
-// Serial numbers of the disks. RootDisk has the image, and OwnDisk what only this sandbox has of the
-// host: its workspace and its mounts.
+// Serial numbers of the disks. RootDisk contains the image, and OwnDisk the sandbox's workspace and
+// mounts.
 const (
 	RootDisk = "root"
 	OwnDisk  = "own"
 )
 
-// Places of the disks while the root is built.
+// Mount points of the disks while the root is built.
 const (
-	RootPlace = "/disks/root"
-	OwnPlace  = "/disks/own"
+	RootMount = "/disks/root"
+	OwnMount  = "/disks/own"
 )
 
 // Lines that the first process prints at the boot port. Hello shows that the kernel runs. An Answer in
@@ -56,17 +56,18 @@ const (
 	ExitPrefix = "exit "
 )
 
-// Request is what the machine is to be, as one line of JSON.
+// Request describes the sandbox to create, as one line of JSON.
 type Request struct {
-	// Root is how the root is built. The sources of its trees are at the places of the disks.
+	// Root describes the root. The sources of its trees are below the mount points of the disks.
 	Root setup.Request
-	// Tasks bounds the processes of the whole machine.
+	// Tasks bounds the number of processes of the whole machine.
 	Tasks int64
-	// Disks are the serial numbers of the disks that are mounted.
+	// Disks lists the serial numbers of the disks that are mounted.
 	Disks []string
 	// Network is set if the machine has a network device.
 	Network bool
-	// Time is the host's, and Seed random bytes from it: an emulated machine has no good sources.
+	// Time is the host's time, and Seed has random bytes of the host, because an emulated machine
+	// has no good source of either.
 	Time time.Time
 	Seed []byte
 }
@@ -74,19 +75,20 @@ type Request struct {
 // Answer is the result of a request.
 type Answer struct {
 	Error string `json:",omitempty"`
-	// Refused is set if the request itself is at fault.
+	// Refused is set if the request itself is invalid.
 	Refused bool `json:",omitempty"`
 }
 
-// Role is the role that a guest's program plays as the first process of a machine.
+// Role is the role of the guest's program as the first process of a machine.
 func Role() reexec.Role {
 	return reexec.Role{Match: func(args []string) bool { return os.Getpid() == 1 && slices.Contains(args, Argument) }, Run: Main}
 }
 
-// Main never returns: a kernel whose first process ends panics.
+// Main prepares the machine and becomes the guest. It does not return, because a kernel panics when
+// its first process ends.
 func Main() {
 	runtime.LockOSThread()
-	err := reserve()
+	err := reserveDescriptors()
 	if err == nil {
 		err = start()
 	}
@@ -96,9 +98,8 @@ func Main() {
 	powerOff()
 }
 
-// reserve takes the descriptors that the guest's channel gets, before Go's poller takes them for
-// itself.
-func reserve() error {
+// reserveDescriptors occupies the descriptors of the guest's channel, before Go's poller takes them.
+func reserveDescriptors() error {
 	for {
 		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -112,11 +113,11 @@ func reserve() error {
 
 // powerOff ends the machine.
 func powerOff() {
-	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) // the machine ends instead of restarting
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) // QEMU ends instead of restarting the machine
 	select {}
 }
 
-// start prepares the machine and is the guest until the guest ends.
+// start prepares the machine and runs the guest until it ends.
 func start() error {
 	if err := system(); err != nil {
 		return err
@@ -128,7 +129,7 @@ func start() error {
 	if _, err := fmt.Fprintln(os.Stdout, Hello); err != nil {
 		return err
 	}
-	r, err := read(boot)
+	r, err := readRequest(boot)
 	if err != nil {
 		return err
 	}
@@ -137,31 +138,31 @@ func start() error {
 	if err != nil {
 		answer.Error = err.Error()
 	}
-	if data, bad := json.Marshal(answer); bad != nil || err != nil {
+	if data, marshalErr := json.Marshal(answer); marshalErr != nil || err != nil {
 		_, _ = os.Stdout.Write(append(data, '\n')) // the machine ends in any case
-		return errors.Join(err, bad)
+		return errors.Join(err, marshalErr)
 	} else if _, err := os.Stdout.Write(append(data, '\n')); err != nil {
 		return err
 	}
-	// The guest keeps its standard output only for itself.
-	last, err := unix.FcntlInt(uintptr(1), unix.F_DUPFD_CLOEXEC, lastFD)
+	// The exit status needs a copy, because the guest takes over its standard output.
+	statusFD, err := unix.FcntlInt(uintptr(1), unix.F_DUPFD_CLOEXEC, minFD)
 	if err != nil {
 		return err
 	}
 	runtime.UnlockOSThread()
 	status := guestmain.Run(guestboot.ChannelFlag)
-	_, _ = unix.Write(last, []byte(ExitPrefix+strconv.Itoa(status)+"\n")) // the machine ends in any case
+	_, _ = unix.Write(statusFD, []byte(ExitPrefix+strconv.Itoa(status)+"\n")) // the machine ends in any case
 	return nil
 }
 
-// lastFD is the least descriptor for the line with the exit status.
-const lastFD = 100
+// minFD is the lowest descriptor for files that must not collide with those of the guest.
+const minFD = 100
 
-// read reads the request byte by byte: what follows it is the guest's.
-func read(boot *os.File) (*Request, error) {
+// readRequest reads the request byte by byte, because the following bytes are for the guest.
+func readRequest(boot *os.File) (*Request, error) {
 	var line []byte
 	var one [1]byte
-	for len(line) < largest {
+	for len(line) < maxRequestSize {
 		n, err := boot.Read(one[:])
 		if err != nil {
 			return nil, fmt.Errorf("read the request: %w", err)
@@ -178,10 +179,10 @@ func read(boot *os.File) (*Request, error) {
 	return nil, errors.New("the request is too long")
 }
 
-// largest is how large a request may be.
-const largest = 1 << 20
+// maxRequestSize bounds the size of a request.
+const maxRequestSize = 1 << 20
 
-// system mounts what a kernel shows, and loads its modules.
+// system mounts the kernel's own file systems, and loads its modules.
 func system() error {
 	for _, m := range [][3]string{{"devtmpfs", "/dev", "devtmpfs"}, {"proc", "/proc", "proc"}, {"sysfs", "/sys", "sysfs"}} {
 		if err := unix.Mount(m[0], m[1], m[2], 0, ""); err != nil {
@@ -198,10 +199,11 @@ func system() error {
 			return fmt.Errorf("module %s: %w", lines.Text(), err)
 		}
 	}
-	// The kernel has them in its own memory now.
+	// The kernel now has the modules in its own memory.
 	return os.RemoveAll(bootfiles.ModulesDir)
 }
 
+// load loads a module.
 func load(name string) error {
 	f, err := os.Open(filepath.Join(bootfiles.ModulesDir, name))
 	if err != nil {
@@ -214,7 +216,7 @@ func load(name string) error {
 	return nil
 }
 
-// ports opens the ports, and gives them the descriptors that the guest expects.
+// ports opens the ports at the descriptors that the guest expects.
 func ports() error {
 	boot, err := openPort(BootPort, 0)
 	if err != nil {
@@ -224,22 +226,22 @@ func ports() error {
 	if err != nil {
 		return err
 	}
-	for at, fd := range map[int]int{0: boot, 1: boot, guestboot.ChannelFD: channel, guestboot.ChannelFD + 1: channel} {
-		if at == fd {
+	for target, fd := range map[int]int{0: boot, 1: boot, guestboot.ChannelFD: channel, guestboot.ChannelFD + 1: channel} {
+		if target == fd {
 			continue
 		}
-		if err := unix.Dup3(fd, at, 0); err != nil {
+		if err := unix.Dup3(fd, target, 0); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// openPort opens the port with a name. A port can be opened once only. Its descriptor is above those
-// with a meaning.
+// openPort opens the port with a name. A port can be opened only once. Its descriptor is above
+// those that have a fixed meaning.
 func openPort(name string, flags int) (int, error) {
 	path, err := await("the port "+name, func() string {
-		names, _ := filepath.Glob("/sys/class/virtio-ports/*/name") // fails only for patterns that are none
+		names, _ := filepath.Glob("/sys/class/virtio-ports/*/name") // fails only for an invalid pattern
 		for _, file := range names {
 			if text, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(text)) == name {
 				return filepath.Join("/dev", filepath.Base(filepath.Dir(file)))
@@ -254,22 +256,22 @@ func openPort(name string, flags int) (int, error) {
 	if err != nil {
 		return 0, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, lastFD)
+	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, minFD)
 }
 
-// Devices appear some time after their module was loaded.
+// Devices appear some time after their modules are loaded.
 const (
 	awaitTries = 20000
 	awaitPause = time.Millisecond
 )
 
 // await repeats a search until it finds something.
-func await(what string, search func() string) (string, error) {
+func await(name string, search func() string) (string, error) {
 	for range awaitTries {
 		if found := search(); found != "" {
 			return found, nil
 		}
 		time.Sleep(awaitPause)
 	}
-	return "", fmt.Errorf("%s does not appear", what)
+	return "", fmt.Errorf("%s does not appear", name)
 }

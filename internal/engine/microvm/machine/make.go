@@ -12,20 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// make builds the sandbox. refused is set if the request itself is at fault.
+// make builds the sandbox. refused is set if the request itself is invalid.
 func (r *Request) make() (refused bool, err error) {
-	if err := r.renew(); err != nil {
+	if err := r.setClockAndSeed(); err != nil {
 		return false, err
 	}
-	// Without memory the whole machine ends, as a sandbox does on other engines: the kernel could end
-	// any of its programs otherwise, and say nothing.
+	// If memory runs out, the whole machine ends, as a sandbox does on other engines. Otherwise the
+	// kernel could silently kill any program.
 	if err := os.WriteFile("/proc/sys/vm/panic_on_oom", []byte("2"), 0); err != nil {
 		return false, err
 	}
-	if err := r.bound(); err != nil {
+	// A request for more memory than the machine has is granted, as on other engines: using it then
+	// ends the sandbox with the reason that its memory ran out. By default the kernel refuses such a
+	// request, and the program alone would fail.
+	if err := os.WriteFile("/proc/sys/vm/overcommit_memory", []byte("1"), 0); err != nil {
+		return false, err
+	}
+	if err := r.limitProcesses(); err != nil {
 		return false, fmt.Errorf("limit of processes: %w", err)
 	}
-	if err := base(); err != nil {
+	if err := moveRoot(); err != nil {
 		return false, fmt.Errorf("base of the root: %w", err)
 	}
 	for _, serial := range r.Disks {
@@ -41,8 +47,8 @@ func (r *Request) make() (refused bool, err error) {
 	return r.Root.MakeOwn()
 }
 
-// renew sets the clock and adds the host's random bytes to the kernel's.
-func (r *Request) renew() error {
+// setClockAndSeed sets the clock and adds the host's random bytes to the kernel's.
+func (r *Request) setClockAndSeed() error {
 	now := unix.NsecToTimeval(r.Time.UnixNano())
 	if err := unix.Settimeofday(&now); err != nil {
 		return fmt.Errorf("clock: %w", err)
@@ -69,9 +75,9 @@ func (r *Request) renew() error {
 	return nil
 }
 
-// bound puts this process, and with it all that it starts, under a limit of processes that holds for
-// root as well. No program sees the group's files.
-func (r *Request) bound() error {
+// limitProcesses puts this process and everything that it starts into a group with a limit of
+// processes, which also applies to root. No program can reach the group's files.
+func (r *Request) limitProcesses() error {
 	const mount, group = "/groups", "/groups/sandbox"
 	if err := os.MkdirAll(mount, 0o700); err != nil {
 		return err
@@ -92,32 +98,33 @@ func (r *Request) bound() error {
 	)
 }
 
-// base puts a file system under this process that can be left: the kernel's first root cannot.
-func base() error {
-	const at = "/root"
-	if err := unix.Mount("tmpfs", at, "tmpfs", 0, "size=1m,mode=755"); err != nil {
+// moveRoot makes a tmpfs the root of this process. The later change of the root needs that, because
+// the kernel's first root cannot be detached.
+func moveRoot() error {
+	const newRoot = "/root"
+	if err := unix.Mount("tmpfs", newRoot, "tmpfs", 0, "size=1m,mode=755"); err != nil {
 		return err
 	}
 	for _, dir := range []string{"tmp", "disks"} {
-		if err := os.Mkdir(filepath.Join(at, dir), 0o755); err != nil {
+		if err := os.Mkdir(filepath.Join(newRoot, dir), 0o755); err != nil {
 			return err
 		}
 	}
 	for _, dir := range []string{"dev", "proc", "sys"} {
-		if err := os.Mkdir(filepath.Join(at, dir), 0o755); err != nil {
+		if err := os.Mkdir(filepath.Join(newRoot, dir), 0o755); err != nil {
 			return err
 		}
-		if err := unix.Mount("/"+dir, filepath.Join(at, dir), "", unix.MS_MOVE, ""); err != nil {
+		if err := unix.Mount("/"+dir, filepath.Join(newRoot, dir), "", unix.MS_MOVE, ""); err != nil {
 			return err
 		}
 	}
-	return errors.Join(os.Chdir(at), unix.Mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), os.Chdir("/"))
+	return errors.Join(os.Chdir(newRoot), unix.Mount(".", "/", "", unix.MS_MOVE, ""), unix.Chroot("."), os.Chdir("/"))
 }
 
-// mountDisk mounts the disk with a serial number at its place.
+// mountDisk mounts the disk with a serial number.
 func mountDisk(serial string) error {
 	device, err := await("the disk", func() string {
-		names, _ := filepath.Glob("/sys/block/vd*/serial") // fails only for patterns that are none
+		names, _ := filepath.Glob("/sys/block/vd*/serial") // fails only for an invalid pattern
 		for _, file := range names {
 			if text, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(text)) == serial {
 				return filepath.Join("/dev", filepath.Base(filepath.Dir(file)))
@@ -128,9 +135,9 @@ func mountDisk(serial string) error {
 	if err != nil {
 		return err
 	}
-	place := filepath.Join("/disks", serial)
-	if err := os.Mkdir(place, 0o755); err != nil {
+	target := filepath.Join("/disks", serial)
+	if err := os.Mkdir(target, 0o755); err != nil {
 		return err
 	}
-	return unix.Mount(device, place, "erofs", unix.MS_RDONLY|unix.MS_NODEV, "")
+	return unix.Mount(device, target, "erofs", unix.MS_RDONLY|unix.MS_NODEV, "")
 }

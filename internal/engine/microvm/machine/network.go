@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/jail/setup"
 )
 
-// network gives the machine's network device the sandbox's address.
+// network assigns the sandbox's address to the machine's network device.
 func network() error {
 	if _, err := await("the network device", func() string {
 		if _, err := os.Stat("/sys/class/net/" + setup.Interface); err != nil {

@@ -1,6 +1,5 @@
-// Package microvmtest owns what tests of the engine microvm need: an image of this host's programs,
-// the kernel that tests/unified/kernel.sh fetches, and a count of what the engine owns on this
-// host.
+// Package microvmtest owns helpers for tests of the engine microvm: an image of this host's programs,
+// the kernel that tests/unified/kernel.sh fetches, and a count of the engine's resources on this host.
 package microvmtest
 
 import (
@@ -21,10 +20,10 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// GuestPath is where the guest's program is inside.
+// GuestPath is the path of the guest's program in a sandbox.
 const GuestPath = "/.crannog/crannog-guest"
 
-// Kernel is the directory of the kernel: that of the repository in which a test runs.
+// Kernel returns the directory of the kernel in this repository.
 func Kernel() string {
 	dir, err := os.Getwd()
 	for err == nil && dir != "/" {
@@ -36,7 +35,7 @@ func Kernel() string {
 	return filepath.Join(dir, "tests/unified/kernel")
 }
 
-// Ability is a kernel with its modules.
+// Ability requires a kernel with its modules.
 var Ability = hosttest.Requirement{Name: "kernel for virtual machines (tests/unified/kernel.sh fetches it)", Has: func() bool {
 	_, err := os.Stat(filepath.Join(Kernel(), "complete"))
 	return err == nil
@@ -45,16 +44,16 @@ var Ability = hosttest.Requirement{Name: "kernel for virtual machines (tests/uni
 // Image is an unpacked image of programs of this host. It implements microvm.Images.
 type Image struct{ dir, guest string }
 
-// Unpack makes an image in a directory. Its guest is a program of this host.
+// Unpack creates an image in a directory. Its guest is a program of this host.
 func Unpack(dir, guest string) (*Image, error) {
 	tree := filepath.Join(dir, "tree")
 	if err := os.MkdirAll(tree, 0o755); err != nil {
 		return nil, err
 	}
-	from, to := io.Pipe()
-	go func() { to.CloseWithError(dockertest.WriteImage(to)) }()
+	reader, writer := io.Pipe()
+	go func() { writer.CloseWithError(dockertest.WriteImage(writer)) }()
 	cmd := exec.Command("tar", "-x", "--no-same-owner", "-C", tree) //nolint:noctx // TestMain has no context
-	cmd.Stdin = from
+	cmd.Stdin = reader
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, errors.Join(err, errors.New(string(out)))
 	}
@@ -92,12 +91,12 @@ func (i *Image) ImageView(context.Context, engine.OCI) (engine.HostView, error) 
 	}, nil
 }
 
-// OCI is the image as sandboxes name it.
+// OCI returns the image in the form in which a specification names it.
 func (i *Image) OCI() engine.Image {
 	return engine.Image{OCI: &engine.OCI{Ref: "test:1", Digest: "sha256:" + strings.Repeat("7", 64)}, Guest: GuestPath}
 }
 
-// Residue counts what the engine has for a state directory: keepers, machines and control groups.
+// Residue counts the engine's resources for a state directory: keepers, machines and control groups.
 func Residue(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	keepers, machines := Processes(t, dir)
@@ -119,12 +118,12 @@ func Residue(t testing.TB, dir string) map[string]int {
 // Processes lists the keepers and the machines of the sandboxes below a state directory.
 func Processes(t testing.TB, dir string) (keepers, machines []string) {
 	t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
 	tag := "\x00" + microvm.Tag(filepath.Join(dir, microvm.Name)) + "-"
-	for _, path := range lines {
+	for _, path := range files {
 		data, err := os.ReadFile(path)
 		if err != nil || !strings.Contains(string(data), tag) {
 			continue

@@ -1,5 +1,5 @@
-// Package rootimage owns the read-only file systems that a virtual machine gets as disks: EROFS
-// images of directories of the host, with the owners that the files have inside.
+// Package rootimage owns the read-only file systems that a virtual machine has as disks: EROFS
+// images of directories of the host, with the owners that the files have in the sandbox.
 package rootimage
 
 import (
@@ -21,21 +21,21 @@ import (
 	"github.com/crannog/crannog/internal/filetree/fileowners"
 )
 
-// Tree is a file or a directory of the host that an image shows.
+// Tree is a file or a directory of the host that an image contains.
 type Tree struct {
 	// Source is a path of the host, and Target the one in the image, absolute and clean.
 	Source, Target string
 	// Owner returns the owner that a file has in the image, by its path in the tree ("/" is the tree
 	// itself) and the owner on the host.
 	Owner func(name string, uid, gid uint32) fileowners.Owner
-	// Empty reports whether a file or a directory is shown empty, by its path in the tree. Nil is
-	// none of them.
+	// Empty reports whether a file or a directory is empty in the image, by its path in the tree. Nil
+	// means that none is.
 	Empty func(name string) bool
-	// Without are paths in the tree that are left out, because another tree has them.
+	// Without lists paths in the tree that are left out, because another tree contains them.
 	Without []string
 }
 
-// FromTable returns the owners of a table, and root for all that it does not name: the tree of an
+// FromTable returns the owners of a table, and root for all other files, because the tree of an
 // unpacked image belongs to the server's user.
 func FromTable(t fileowners.Table) func(string, uint32, uint32) fileowners.Owner {
 	return func(name string, _, _ uint32) fileowners.Owner {
@@ -49,7 +49,7 @@ func AllOf(uid, gid uint32) func(string, uint32, uint32) fileowners.Owner {
 	return func(string, uint32, uint32) fileowners.Owner { return fileowners.Owner{UID: uid, GID: gid} }
 }
 
-// Write makes an image in one step: after an error, there is no file at the path.
+// Write creates an image atomically. After an error, there is no file at the path.
 func Write(ctx context.Context, name string, trees []Tree) (err error) {
 	draft, err := os.CreateTemp(filepath.Dir(name), ".draft-*")
 	if err != nil {
@@ -62,7 +62,7 @@ func Write(ctx context.Context, name string, trees []Tree) (err error) {
 			break
 		}
 	}
-	// The writer has a file of its own until it is closed.
+	// The writer has data in a temporary file until it is closed.
 	if err = errors.Join(err, w.Close()); err == nil {
 		err = pad(draft)
 	}
@@ -72,41 +72,41 @@ func Write(ctx context.Context, name string, trees []Tree) (err error) {
 	return os.Rename(draft.Name(), name)
 }
 
-// sector is the unit in which a disk is read. A kernel does not see what is beyond the last whole
-// sector.
-const sector = 4096
+// sectorSize is the unit in which a disk is read. A kernel ignores data beyond the last whole sector.
+const sectorSize = 4096
 
+// pad extends a file to a whole number of sectors.
 func pad(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	return f.Truncate((info.Size() + sector - 1) / sector * sector)
+	return f.Truncate((info.Size() + sectorSize - 1) / sectorSize * sectorSize)
 }
 
 // add adds a tree to an image. It follows no link.
 func (t Tree) add(ctx context.Context, w *erofs.Writer) error {
-	return filepath.WalkDir(t.Source, func(at string, entry fs.DirEntry, err error) error {
+	return filepath.WalkDir(t.Source, func(source string, entry fs.DirEntry, err error) error {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
 			return err
 		}
-		name := path.Clean("/" + filepath.ToSlash(strings.TrimPrefix(at, t.Source)))
+		name := path.Clean("/" + filepath.ToSlash(strings.TrimPrefix(source, t.Source)))
 		if slices.Contains(t.Without, name) {
 			return nil
 		}
 		info, err := entry.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it was removed just now
+			return nil // it was removed in between
 		}
 		if err != nil {
 			return err
 		}
-		added, err := t.addFile(w, at, name, info)
+		added, err := t.addFile(w, source, name, info)
 		if err != nil {
-			return fmt.Errorf("%s: %w", at, err)
+			return fmt.Errorf("%s: %w", source, err)
 		}
 		if entry.IsDir() && (!added || t.Empty != nil && t.Empty(name)) {
 			return fs.SkipDir
@@ -115,26 +115,26 @@ func (t Tree) add(ctx context.Context, w *erofs.Writer) error {
 	})
 }
 
-// addFile adds one file, and reports whether it is of a kind that is shown. Sockets and devices mean
-// nothing in another machine.
-func (t Tree) addFile(w *erofs.Writer, at, name string, info fs.FileInfo) (added bool, err error) {
+// addFile adds one file, and reports whether it did. It leaves out sockets and devices, which have no
+// meaning in another machine.
+func (t Tree) addFile(w *erofs.Writer, source, name string, info fs.FileInfo) (added bool, err error) {
 	target := path.Join(t.Target, name)
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return false, errors.New("its owner is unknown")
+		return false, errors.New("the owner is unknown")
 	}
 	switch info.Mode().Type() { // the others are left out
 	case fs.ModeDir:
 		err = w.Mkdir(target, info.Mode().Perm())
 	case fs.ModeSymlink:
-		var to string
-		if to, err = os.Readlink(at); err == nil {
-			err = w.Symlink(to, target)
+		var link string
+		if link, err = os.Readlink(source); err == nil {
+			err = w.Symlink(link, target)
 		}
 	case fs.ModeNamedPipe:
 		err = w.Mknod(target, unix.S_IFIFO|uint16(info.Mode().Perm()), 0)
 	case 0:
-		err = t.copyFile(w, at, target, name)
+		err = t.copyFile(w, source, target, name)
 	default:
 		return false, nil
 	}
@@ -143,7 +143,7 @@ func (t Tree) addFile(w *erofs.Writer, at, name string, info fs.FileInfo) (added
 	}
 	owner := t.Owner(name, stat.Uid, stat.Gid)
 	mode := info.Mode().Perm() | info.Mode()&fs.ModeSticky
-	// The set-id bits of an unpacked image are in the table of its owners, and those of a copy stay.
+	// The set-id bits of an unpacked image are in its table of owners. Other files keep theirs.
 	if owner.SetID&unix.S_ISUID != 0 || info.Mode()&fs.ModeSetuid != 0 {
 		mode |= fs.ModeSetuid
 	}
@@ -157,7 +157,8 @@ func (t Tree) addFile(w *erofs.Writer, at, name string, info fs.FileInfo) (added
 	return true, err
 }
 
-func (t Tree) copyFile(w *erofs.Writer, at, target, name string) error {
+// copyFile copies the content of a regular file.
+func (t Tree) copyFile(w *erofs.Writer, source, target, name string) error {
 	to, err := w.Create(target)
 	if err != nil {
 		return err
@@ -165,15 +166,15 @@ func (t Tree) copyFile(w *erofs.Writer, at, target, name string) error {
 	if t.Empty != nil && t.Empty(name) {
 		return to.Close()
 	}
-	// The entry was a regular file when the directory was read. A link or a pipe that has replaced it
-	// since is an error.
-	from, err := os.OpenFile(at, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	// The entry was a regular file when the directory was read. If a link or a pipe has replaced it
+	// since then, this is an error.
+	from, err := os.OpenFile(source, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return errors.Join(err, to.Close())
 	}
 	defer from.Close()
 	if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
-		return errors.Join(errors.New("it is no regular file any more"), err, to.Close())
+		return errors.Join(errors.New("no longer a regular file"), err, to.Close())
 	}
 	_, err = io.Copy(to, from)
 	return errors.Join(err, to.Close())

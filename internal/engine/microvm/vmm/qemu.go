@@ -12,16 +12,17 @@ import (
 // Program is the name of QEMU's program.
 const Program = "qemu-system-x86_64"
 
-// QEMU runs machines of QEMU's type microvm, which has no PCI bus and no firmware beyond the start
-// of a kernel.
+// QEMU runs machines of QEMU's type microvm, which has no PCI bus and only the firmware that
+// starts a kernel.
 type QEMU struct {
-	// Path of the program; "" is Program in the PATH.
+	// Path is the path of the program. If it is empty, Program is looked up in PATH.
 	Path string
 	// TSC is the frequency of the processor's time stamp counter in kHz. An emulated microvm has no
-	// clock by which a kernel could measure it, and hangs without.
+	// clock with which a kernel could measure it, and without the frequency the kernel hangs.
 	TSC int
 }
 
+// path returns the program's name or path.
 func (q QEMU) path() string {
 	if q.Path == "" {
 		return Program
@@ -42,13 +43,13 @@ func (q QEMU) Version(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%s printed %q as its version", q.path(), line)
 }
 
-// kernelArguments are those of each kernel. The machine ends instead of restarting. Tests of the
-// kernel's own parts cost a part of each boot.
+// kernelArguments are the arguments of each kernel. With them, the machine ends instead of restarting,
+// and the kernel skips self-tests, which would slow down each boot.
 const kernelArguments = "console=ttyS0 quiet loglevel=1 reboot=t panic=-1 random.trust_cpu=on audit=0 cryptomgr.notests rcupdate.rcu_expedited=1 8250.nr_uarts=1 no_timer_check"
 
-// emulated are the arguments of a kernel on an emulated processor, which has none of the defects
-// that the mitigations are for.
-const emulated = " mitigations=off nokaslr nopti tsc=reliable tsc_early_khz=%d lpj=%d"
+// emulatedArguments are additional arguments for an emulated processor. It needs no mitigations,
+// because it does not have the defects of real processors.
+const emulatedArguments = " mitigations=off nokaslr nopti tsc=reliable tsc_early_khz=%d lpj=%d"
 
 const mebibyte = 1 << 20
 
@@ -58,9 +59,9 @@ func (q QEMU) Command(m Machine) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(path) //nolint:noctx // its caller ends it
-	// give returns the descriptor that a file has in the program.
-	give := func(f *os.File) string {
+	cmd := exec.Command(path) //nolint:noctx // the caller ends it
+	// pass passes a file to the program and returns its descriptor there.
+	pass := func(f *os.File) string {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 		return strconv.Itoa(2 + len(cmd.ExtraFiles))
 	}
@@ -68,7 +69,7 @@ func (q QEMU) Command(m Machine) (*exec.Cmd, error) {
 	accelerator, cpu := "kvm", "host"
 	if m.Emulate {
 		accelerator, cpu = "tcg,tb-size=128", "max"
-		kernel += fmt.Sprintf(emulated, q.TSC, q.TSC*4)
+		kernel += fmt.Sprintf(emulatedArguments, q.TSC, q.TSC*4)
 	}
 	args := []string{
 		"-name", m.Name, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
@@ -77,31 +78,32 @@ func (q QEMU) Command(m Machine) (*exec.Cmd, error) {
 		// A program that has taken over QEMU gains no rights, starts no program and raises no limit.
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-kernel", m.Kernel, "-initrd", m.FirstRoot, "-append", kernel + " -- " + m.Program,
-		"-chardev", "socket,id=console,fd=" + give(m.Console), "-serial", "chardev:console",
+		"-chardev", "socket,id=console,fd=" + pass(m.Console), "-serial", "chardev:console",
 		"-device", "virtio-serial-device,max_ports=" + strconv.Itoa(len(m.Ports)+1),
 	}
 	for i, p := range m.Ports {
 		id := "port" + strconv.Itoa(i)
-		args = append(args, "-chardev", "socket,id="+id+",fd="+give(p.End), "-device", "virtserialport,chardev="+id+",name="+p.Name+",nr="+strconv.Itoa(i+1))
+		args = append(args, "-chardev", "socket,id="+id+",fd="+pass(p.End), "-device", "virtserialport,chardev="+id+",name="+p.Name+",nr="+strconv.Itoa(i+1))
 	}
 	for i, d := range m.Disks {
 		id := "disk" + strconv.Itoa(i)
 		set := strconv.Itoa(i + 1)
-		args = append(args, "-add-fd", "fd="+give(d.File)+",set="+set,
+		args = append(args, "-add-fd", "fd="+pass(d.File)+",set="+set,
 			"-blockdev", "driver=raw,node-name="+id+",read-only=on,file.driver=file,file.filename=/dev/fdset/"+set+",file.locking=off",
 			"-device", "virtio-blk-device,drive="+id+",serial="+d.Serial)
 	}
 	if m.Network != nil {
-		// As large packets as the gateway takes: each one costs both sides the same.
-		args = append(args, "-netdev", "stream,id=net,addr.type=fd,addr.str="+give(m.Network), "-device", "virtio-net-device,netdev=net,host_mtu=65000")
+		// The packets are as large as the gateway accepts, because the cost per packet does not
+		// depend on its size.
+		args = append(args, "-netdev", "stream,id=net,addr.type=fd,addr.str="+pass(m.Network), "-device", "virtio-net-device,netdev=net,host_mtu=65000")
 	}
 	cmd.Args = append(cmd.Args, args...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C"}
 	return cmd, nil
 }
 
-// HostTSC returns the frequency of this host's time stamp counter, as far as the kernel reports it,
-// in kHz.
+// HostTSC returns the frequency of this host's time stamp counter, in kHz, or 0 if the kernel does
+// not report it.
 func HostTSC() int {
 	data, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package vmm owns the programs that run virtual machines: what a machine consists of, and how a
-// program is started that is this machine. Nothing else knows which program it is.
+// Package vmm owns the programs that run virtual machines: the description of a machine, and the
+// command that runs it. Other packages do not depend on a particular program.
 package vmm
 
 import (
@@ -15,15 +15,14 @@ type Machine struct {
 	// Emulate runs the machine without the processor's virtualization, so that it is no boundary.
 	Emulate bool
 	// Kernel and FirstRoot are files of the host: the kernel, and the archive that it unpacks as its
-	// first root. Program are the
-	// arguments of the first process.
+	// first root. Program holds the arguments of the first process.
 	Kernel, FirstRoot, Program string
 	MemoryBytes                int64
 	Processors                 int
 	// Disks are read-only. The machine finds each one by its serial number.
 	Disks []Disk
-	// Console is where the kernel prints. Ports are the other ends of the streams that the machine
-	// finds by their names. All of them are connected stream sockets.
+	// Console receives the kernel's output. Ports are the host's ends of streams, which the machine
+	// finds by their names. All are connected stream sockets.
 	Console *os.File
 	Ports   []Port
 	// Network, if not nil, is the machine's end of an attachment of the kind Ethernet: a stream
@@ -44,11 +43,11 @@ type Port struct {
 }
 
 // VMM is a program that runs virtual machines. QEMU is the only implementation; Firecracker and
-// Cloud Hypervisor fit as well.
+// Cloud Hypervisor could be others.
 type VMM interface {
 	// Version returns the name and the version of the program.
 	Version(ctx context.Context) (string, error)
-	// Command returns a command that runs the machine, and ends when the machine does. The command
-	// has the machine's files.
+	// Command returns a command that runs the machine and ends with it. The command passes on the
+	// machine's files.
 	Command(m Machine) (*exec.Cmd, error)
 }

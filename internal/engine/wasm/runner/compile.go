@@ -17,7 +17,7 @@ import (
 type key = [32]byte
 
 // store is the cache that wazero reads and writes. wazero itself offers only a directory, in which
-// every file would have to be trusted. A store holds only the module that this process received.
+// every file would have to be trusted. A store contains only the module that this process received.
 type store struct {
 	key  key
 	code []byte
@@ -52,7 +52,7 @@ func (s *store) Delete(key) error {
 }
 
 // errStore is returned if this version of wazero does not accept a store.
-var errStore = errors.New("wazero does not take the store of compiled modules")
+var errStore = errors.New("this version of wazero does not accept the store of compiled modules")
 
 // cache returns a wazero cache that uses the store. It sets an unexported field, because wazero has
 // no other way to store compiled code outside of a directory.

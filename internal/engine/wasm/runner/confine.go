@@ -17,7 +17,7 @@ const (
 	compilerFile    = 1 << 30
 )
 
-// limitCompiler limits the resources of the process, which is in no sandbox.
+// limitCompiler limits the resources of the process, because it is not in a sandbox.
 func limitCompiler() error {
 	for resource, limit := range map[int]uint64{
 		unix.RLIMIT_DATA: compilerMemory, unix.RLIMIT_CPU: compilerSeconds, unix.RLIMIT_FSIZE: compilerFile, unix.RLIMIT_CORE: 0,
@@ -29,8 +29,8 @@ func limitCompiler() error {
 	return nil
 }
 
-// confine drops, for all threads, everything that no module needs: other programs, sockets, other
-// processes, and all files except those below dirs.
+// confine drops, for all threads, access to everything that modules do not need: other programs,
+// sockets, other processes, and all files except those below dirs.
 func confine(dirs []string) error {
 	if err := onAllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
@@ -61,8 +61,8 @@ func onAllThreads(call, a, b, c uintptr) error {
 	return nil
 }
 
-// newest is the version of Landlock whose rights are removed.
-const newest = 3
+// maxLandlock is the latest version of Landlock whose rights are removed.
+const maxLandlock = 3
 
 // restrictFiles makes Landlock refuse all files that are not below dirs. It is the second layer:
 // the first is os.Root, which follows no path out of a directory. On a kernel without Landlock only
@@ -72,7 +72,7 @@ func restrictFiles(dirs []string) error {
 	if err != nil || version < landlock.Refer {
 		return err // an older version would refuse to move files between directories
 	}
-	handled := landlock.Files(min(version, newest))
+	handled := landlock.Files(min(version, maxLandlock))
 	ruleset, err := landlock.New(handled, 0)
 	if err != nil {
 		return err

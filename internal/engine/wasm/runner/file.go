@@ -20,7 +20,7 @@ type file struct {
 	path   string
 	f      *os.File
 	append bool
-	// entries are the entries of a directory that the module has not read yet. listed is set once
+	// entries holds the entries of a directory that the module has not read yet. listed is set once
 	// the directory was read. It is read as a whole, so that the entries can be sorted.
 	entries []experimental.Dirent
 	listed  bool
@@ -55,13 +55,13 @@ func (f *file) IsAppend() bool { return f.append }
 
 // SetAppend implements experimental.File.
 func (f *file) SetAppend(on bool) experimental.Errno {
-	have, err := unix.FcntlInt(f.f.Fd(), unix.F_GETFL, 0)
+	flags, err := unix.FcntlInt(f.f.Fd(), unix.F_GETFL, 0)
 	if err == nil {
-		have &^= unix.O_APPEND
+		flags &^= unix.O_APPEND
 		if on {
-			have |= unix.O_APPEND
+			flags |= unix.O_APPEND
 		}
-		_, err = unix.FcntlInt(f.f.Fd(), unix.F_SETFL, have)
+		_, err = unix.FcntlInt(f.f.Fd(), unix.F_SETFL, flags)
 	}
 	if err == nil {
 		f.append = on
@@ -69,8 +69,8 @@ func (f *file) SetAppend(on bool) experimental.Errno {
 	return code(err)
 }
 
-// done converts the result of a read or a write. The end of a file is not an error.
-func done(n int, err error) (int, experimental.Errno) {
+// result converts the result of a read or a write. The end of a file is not an error.
+func result(n int, err error) (int, experimental.Errno) {
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
@@ -78,29 +78,29 @@ func done(n int, err error) (int, experimental.Errno) {
 }
 
 // Read implements experimental.File.
-func (f *file) Read(b []byte) (int, experimental.Errno) { return done(f.f.Read(b)) }
+func (f *file) Read(b []byte) (int, experimental.Errno) { return result(f.f.Read(b)) }
 
 // Pread implements experimental.File.
 func (f *file) Pread(b []byte, off int64) (int, experimental.Errno) {
 	if off < 0 {
 		return 0, experimental.EINVAL
 	}
-	return done(f.f.ReadAt(b, off))
+	return result(f.f.ReadAt(b, off))
 }
 
 // Write implements experimental.File.
-func (f *file) Write(b []byte) (int, experimental.Errno) { return done(f.f.Write(b)) }
+func (f *file) Write(b []byte) (int, experimental.Errno) { return result(f.f.Write(b)) }
 
 // Pwrite implements experimental.File.
 func (f *file) Pwrite(b []byte, off int64) (int, experimental.Errno) {
 	if off < 0 {
 		return 0, experimental.EINVAL
 	}
-	return done(unix.Pwrite(int(f.f.Fd()), b, off))
+	return result(unix.Pwrite(int(f.f.Fd()), b, off))
 }
 
-// position is an offset in a file. The type avoids a warning of go vet, which takes a method Seek
-// with an int64 for io.Seeker.
+// position is an offset in a file. The type avoids a warning of go vet, which expects a method Seek
+// with an int64 to implement io.Seeker.
 type position = int64
 
 // Seek implements experimental.File.
@@ -118,8 +118,8 @@ func (f *file) Seek(offset position, whence int) (position, experimental.Errno) 
 		}
 		f.listed, f.entries = false, nil
 	}
-	at, err := f.f.Seek(offset, whence)
-	return at, code(err)
+	position, err := f.f.Seek(offset, whence)
+	return position, code(err)
 }
 
 // Readdir implements experimental.File.
@@ -132,9 +132,9 @@ func (f *file) Readdir(n int) ([]experimental.Dirent, experimental.Errno) {
 	if n <= 0 || n > len(f.entries) {
 		n = len(f.entries)
 	}
-	some := f.entries[:n]
+	next := f.entries[:n]
 	f.entries = f.entries[n:]
-	return some, 0
+	return next, 0
 }
 
 // list reads the directory.
@@ -148,11 +148,11 @@ func (f *file) list() experimental.Errno {
 	}
 	f.listed, f.entries = true, make([]experimental.Dirent, 0, len(entries))
 	for _, e := range entries {
-		one := experimental.Dirent{Name: e.Name(), Type: e.Type()}
+		entry := experimental.Dirent{Name: e.Name(), Type: e.Type()}
 		if st, errno := f.dir.Lstat(name(f.path) + "/" + e.Name()); errno == 0 {
-			one.Ino = st.Ino
+			entry.Ino = st.Ino
 		}
-		f.entries = append(f.entries, one)
+		f.entries = append(f.entries, entry)
 	}
 	slices.SortFunc(f.entries, func(a, b experimental.Dirent) int { return cmp.Compare(a.Name, b.Name) })
 	return 0

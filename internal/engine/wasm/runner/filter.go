@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/host/seccomp"
 )
 
-// calls are allowed with any arguments. Every call that is neither here nor in callFilter is
-// refused, including calls of later kernels.
+// calls lists the calls that are allowed with any arguments. Every call that is neither here nor in
+// callFilter is refused, including calls of later kernels.
 var calls = []uint32{
 	// Files. No call changes an owner or runs a program.
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_PWRITE64, unix.SYS_CLOSE,
@@ -29,8 +29,8 @@ var calls = []uint32{
 	unix.SYS_GETTID, unix.SYS_GETRANDOM, unix.SYS_SECCOMP,
 }
 
-// only allows a call if the bits of an argument under the mask have a value.
-func only(call uint32, argument int, mask, value uint32) []bpf.Instruction {
+// allowIf allows a call if the bits of an argument under the mask have a value.
+func allowIf(call uint32, argument int, mask, value uint32) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 5},
 		bpf.LoadAbsolute{Off: seccomp.OffsetArgument(argument), Size: 4},
@@ -47,17 +47,17 @@ func callFilter() []bpf.Instruction {
 	for _, call := range slices.Concat(calls, machineCalls) {
 		code = append(code, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, bpf.RetConstant{Val: seccomp.Allow})
 	}
-	code = append(code, only(unix.SYS_CLONE, 0, unix.CLONE_THREAD, unix.CLONE_THREAD)...)
+	code = append(code, allowIf(unix.SYS_CLONE, 0, unix.CLONE_THREAD, unix.CLONE_THREAD)...)
 	// The Go runtime interrupts its own threads.
-	code = append(code, only(unix.SYS_TGKILL, 0, ^uint32(0), uint32(os.Getpid()))...)
+	code = append(code, allowIf(unix.SYS_TGKILL, 0, ^uint32(0), uint32(os.Getpid()))...)
 	// The Go runtime names its memory.
-	code = append(code, only(unix.SYS_PRCTL, 0, ^uint32(0), unix.PR_SET_VMA)...)
+	code = append(code, allowIf(unix.SYS_PRCTL, 0, ^uint32(0), unix.PR_SET_VMA)...)
 	return append(code, bpf.RetConstant{Val: seccomp.Refuse})
 }
 
 // codeFilter refuses new executable memory, and further filters.
 func codeFilter() []bpf.Instruction {
-	code := append(only(unix.SYS_MMAP, 2, unix.PROT_EXEC, 0), only(unix.SYS_MPROTECT, 2, unix.PROT_EXEC, 0)...)
+	code := append(allowIf(unix.SYS_MMAP, 2, unix.PROT_EXEC, 0), allowIf(unix.SYS_MPROTECT, 2, unix.PROT_EXEC, 0)...)
 	return append(code,
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_SECCOMP, SkipTrue: 1}, bpf.RetConstant{Val: seccomp.Refuse},
 		bpf.RetConstant{Val: seccomp.Allow})

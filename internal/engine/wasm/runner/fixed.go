@@ -12,19 +12,20 @@ import (
 const epoch = 1640995200_000_000_000
 
 // clock is a clock that does not follow real time. Each reading advances it by a microsecond, so
-// that a program that polls for a time ends. Each sleep advances it by the length of the sleep, and
-// takes no time.
+// that a program that waits for a time in a loop ends. Each sleep advances it by the length of the
+// sleep, and takes no time.
 type clock struct{ passed int64 }
 
 // tick is how far a reading advances the clock, in nanoseconds.
 const tick = 1000
 
+// now advances the clock and returns its time.
 func (c *clock) now() int64 {
 	c.passed += tick
 	return c.passed
 }
 
-// fixed gives a module a clock, random numbers and an input that are the same in each run.
+// fixed configures a module with a clock, random numbers and an input that are the same in each run.
 func fixed(config wazero.ModuleConfig, in io.Reader) wazero.ModuleConfig {
 	c := &clock{}
 	return config.
@@ -35,7 +36,7 @@ func fixed(config wazero.ModuleConfig, in io.Reader) wazero.ModuleConfig {
 		WithNanotime(c.now, sys.ClockResolution(tick)).
 		WithNanosleep(func(ns int64) { c.passed += max(ns, 0) }).
 		WithRandSource(rand.NewChaCha8([32]byte{})).
-		// How many bytes one read of a pipe returns depends on when its writer wrote, so reads are
-		// filled.
+		// How many bytes one read of a pipe returns depends on when its writer wrote, so each
+		// read fills its buffer.
 		WithStdin(fullReader{in})
 }

@@ -25,13 +25,13 @@ const (
 	maxPages  = 1 << 16
 )
 
-// others is the part of the sandbox's memory that is reserved for the runner, the guest and the
-// sandbox's files. In a small sandbox it is a half.
-const others = 256 << 20
+// reservedMemory is the part of the sandbox's memory that is reserved for the runner, the guest and
+// the sandbox's files. In a small sandbox, half of the memory is reserved.
+const reservedMemory = 256 << 20
 
-// pages returns how many pages a module may have.
+// pages returns the number of pages that a module may have.
 func pages(memory int64) uint32 {
-	return uint32(min(max((memory-min(others, memory/2))/pageBytes, 1), maxPages))
+	return uint32(min(max((memory-min(reservedMemory, memory/2))/pageBytes, 1), maxPages))
 }
 
 // run runs the module and returns the exit code.
@@ -39,35 +39,35 @@ func (r request) run() int {
 	ctx := context.Background()
 	tree, err := openTree(r.deterministic)
 	if err != nil {
-		return complain(CodeInvalid, err)
+		return printError(CodeInvalid, err)
 	}
 	if err := confine(tree.paths()); err != nil {
-		return complain(CodeInvalid, err)
+		return printError(CodeInvalid, err)
 	}
 	runtime, compiled, err := r.load(ctx)
 	if err != nil {
-		return complain(CodeInvalid, fmt.Errorf("%s: %w", r.argv[0], err))
+		return printError(CodeInvalid, fmt.Errorf("%s: %w", r.argv[0], err))
 	}
 	config, err := r.configure(tree)
 	if err != nil {
-		return complain(CodeInvalid, err)
+		return printError(CodeInvalid, err)
 	}
 	// Memory that the compiler used is now available to the module.
 	debug.FreeOSMemory()
 	// From here on, the module's code runs. No memory becomes executable after this.
 	if err := refuseNewCode(); err != nil {
-		return complain(CodeInvalid, err)
+		return printError(CodeInvalid, err)
 	}
 	module, err := runtime.InstantiateModule(ctx, compiled, config)
 	if err != nil {
-		return r.ended(err, CodeInvalid)
+		return r.exitCode(err, CodeInvalid)
 	}
 	start := module.ExportedFunction("_start")
 	if start == nil {
-		return complain(CodeInvalid, fmt.Errorf("%s exports no function _start: it is a library, not a program", r.argv[0]))
+		return printError(CodeInvalid, fmt.Errorf("%s exports no function _start: it is a library, not a program", r.argv[0]))
 	}
 	if _, err := start.Call(ctx); err != nil {
-		return r.ended(err, CodeTrap)
+		return r.exitCode(err, CodeTrap)
 	}
 	return 0
 }
@@ -80,20 +80,20 @@ func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModul
 	if err != nil {
 		return nil, nil, err
 	}
-	known := &store{}
+	cached := &store{}
 	if r.compiled {
 		compiled := os.NewFile(guestboot.CompiledFD, "compiled")
 		defer compiled.Close()
-		if known, err = readStore(compiled); err != nil {
+		if cached, err = readStore(compiled); err != nil {
 			return nil, nil, fmt.Errorf("read the compiled module: %w", err)
 		}
 	}
-	cache, err := known.cache()
+	cache, err := cached.cache()
 	if err != nil {
 		return nil, nil, err
 	}
-	// Only the memory that a module writes occupies physical memory. Memory that must not move is
-	// not copied when it grows.
+	// The whole address space of the memory is reserved at the start, so growing memory is not copied.
+	// Only pages that the module writes occupy physical memory.
 	config := settings().WithCompilationCache(cache).WithMemoryLimitPages(pages(r.memory)).WithMemoryCapacityFromMax(true)
 	runtime := wazero.NewRuntimeWithConfig(ctx, config)
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
@@ -103,14 +103,14 @@ func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModul
 	if err != nil {
 		return nil, nil, err
 	}
-	return runtime, compiled, imports(compiled)
+	return runtime, compiled, checkImports(compiled)
 }
 
-// imports refuses a module that imports functions other than those of WASI.
-func imports(m wazero.CompiledModule) error {
+// checkImports refuses a module that imports functions other than those of WASI.
+func checkImports(m wazero.CompiledModule) error {
 	for _, f := range m.ImportedFunctions() {
-		if from, name, _ := f.Import(); from != wasi_snapshot_preview1.ModuleName {
-			return fmt.Errorf("the module imports %s.%s, but only WASI preview 1 is available", from, name)
+		if module, name, _ := f.Import(); module != wasi_snapshot_preview1.ModuleName {
+			return fmt.Errorf("the module imports %s.%s, but only WASI preview 1 is available", module, name)
 		}
 	}
 	return nil
@@ -124,7 +124,7 @@ func (r request) configure(tree *tree) (wazero.ModuleConfig, error) {
 	}
 	config := wazero.NewModuleConfig().WithName("").WithArgs(r.argv...).WithStartFunctions().
 		WithStdout(os.Stdout).WithStderr(os.Stderr).WithFSConfig(tree.mounts(dir))
-	// WASI has no working directory. Its C library uses this variable.
+	// WASI has no working directory. Its C library reads the variable PWD instead.
 	env := append(slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "PWD=") }), "PWD="+dir)
 	slices.Sort(env)
 	for _, pair := range env {
@@ -138,17 +138,18 @@ func (r request) configure(tree *tree) (wazero.ModuleConfig, error) {
 	return config.WithStdin(os.Stdin).WithSysWalltime().WithSysNanotime().WithSysNanosleep().WithRandSource(rand.Reader), nil
 }
 
-// ended returns the exit code of a module that did not return.
-func (r request) ended(err error, code int) int {
+// exitCode returns the exit code of a module that did not return.
+func (r request) exitCode(err error, code int) int {
 	if exit, ok := errors.AsType[*sys.ExitError](err); ok {
 		return int(exit.ExitCode() & 0xff)
 	}
-	return complain(code, fmt.Errorf("%s: %s", r.argv[0], firstLines(err.Error())))
+	return printError(code, fmt.Errorf("%s: %s", r.argv[0], firstLines(err.Error())))
 }
 
-// maxTrace is how many lines of a trap's stack are printed.
+// maxTrace is the maximum number of printed lines of a trap's stack trace.
 const maxTrace = 12
 
+// firstLines returns the first lines of a trap's message.
 func firstLines(text string) string {
 	lines := strings.SplitN(text, "\n", maxTrace+1)
 	return strings.Join(lines[:min(len(lines), maxTrace)], "\n")
@@ -158,8 +159,8 @@ func firstLines(text string) string {
 type fullReader struct{ io.Reader }
 
 // Read implements io.Reader.
-func (w fullReader) Read(b []byte) (int, error) {
-	n, err := io.ReadFull(w.Reader, b)
+func (r fullReader) Read(b []byte) (int, error) {
+	n, err := io.ReadFull(r.Reader, b)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = nil
 	}

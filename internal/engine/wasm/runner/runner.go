@@ -15,7 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// Exit codes of the runner itself. They are those of a shell and of an aborted process.
+// Exit codes of the runner itself. They are those that shells and aborted processes use.
 const (
 	// CodeUsage is the exit code if the runner was started with wrong arguments.
 	CodeUsage = 125
@@ -36,26 +36,26 @@ func Role() reexec.Role {
 // Main runs the program and returns its exit code.
 func Main(args []string) int {
 	if len(args) == 0 {
-		return complain(CodeUsage, errors.New("this program is started by crannog"))
+		return printError(CodeUsage, errors.New("only crannog starts this program"))
 	}
 	switch args[0] {
 	case "run":
 		r, err := parse(args[1:])
 		if err != nil {
-			return complain(CodeUsage, err)
+			return printError(CodeUsage, err)
 		}
 		return r.run()
 	case "compile":
 		if err := compile(os.Stdin, os.Stdout); err != nil {
-			return complain(CodeInvalid, err)
+			return printError(CodeInvalid, err)
 		}
 		return 0
 	}
-	return complain(CodeUsage, fmt.Errorf("unknown role %q", args[0]))
+	return printError(CodeUsage, fmt.Errorf("unknown role %q", args[0]))
 }
 
-// complain prints an error and returns the code.
-func complain(code int, err error) int {
+// printError prints an error and returns the code.
+func printError(code int, err error) int {
 	_, _ = fmt.Fprintln(os.Stderr, "crannog:", err)
 	return code
 }
@@ -68,6 +68,7 @@ type request struct {
 	compiled      bool
 }
 
+// parse parses the arguments of the command run.
 func parse(args []string) (request, error) {
 	var r request
 	for i, arg := range args {

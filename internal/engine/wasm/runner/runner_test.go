@@ -29,36 +29,37 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// attempts are actions of the process that a module could cause if it took over the process.
+// attempts lists actions that a module could perform if it took over the process.
 var attempts = map[string]func(dir string) error{
-	"run a program":      runNothing,
-	"open a file":        func(string) error { return touch("/etc/hostname", unix.O_RDONLY) },
-	"open its memory":    func(string) error { return touch("/proc/self/mem", unix.O_RDWR) },
-	"open by descriptor": func(string) error { return touch("/proc/self/fd/9", unix.O_RDWR) },
-	"make a socket":      func(string) error { return closed(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)) },
-	"make a Unix socket": func(string) error { return closed(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)) },
+	"run a program":      runProgram,
+	"open a file":        func(string) error { return openFile("/etc/hostname", unix.O_RDONLY) },
+	"open its memory":    func(string) error { return openFile("/proc/self/mem", unix.O_RDWR) },
+	"open by descriptor": func(string) error { return openFile("/proc/self/fd/9", unix.O_RDWR) },
+	"make a socket":      func(string) error { return closeFD(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)) },
+	"make a Unix socket": func(string) error { return closeFD(unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)) },
 	"dial":               dial,
 	"signal another":     func(string) error { return unix.Kill(os.Getppid(), 0) },
-	"trace":              func(string) error { return ignored(unix.PtraceAttach(1<<22-1), unix.ESRCH) },
+	"trace":              func(string) error { return ignore(unix.PtraceAttach(1<<22-1), unix.ESRCH) },
 	"make a process":     fork,
 	"make a namespace":   func(string) error { return unix.Unshare(unix.CLONE_FS) },
 	"change an owner":    func(dir string) error { return os.Chown(filepath.Join(dir, "own"), os.Getuid(), os.Getgid()) },
 	"make a device": func(dir string) error {
-		return ignored(unix.Mknod(filepath.Join(dir, "pipe"), unix.S_IFIFO|0o600, 0), unix.EEXIST)
+		return ignore(unix.Mknod(filepath.Join(dir, "pipe"), unix.S_IFIFO|0o600, 0), unix.EEXIST)
 	},
 	"make code":      makeCode,
-	"use io_uring":   func(string) error { return raw(unix.SYS_IO_URING_SETUP, unix.ENOSYS, unix.EFAULT, unix.EINVAL) },
-	"use bpf":        func(string) error { return raw(unix.SYS_BPF, unix.EINVAL, unix.EFAULT, unix.E2BIG) },
-	"another filter": func(string) error { return raw(unix.SYS_SECCOMP, unix.EINVAL, unix.EFAULT) },
+	"use io_uring":   func(string) error { return rawCall(unix.SYS_IO_URING_SETUP, unix.ENOSYS, unix.EFAULT, unix.EINVAL) },
+	"use bpf":        func(string) error { return rawCall(unix.SYS_BPF, unix.EINVAL, unix.EFAULT, unix.E2BIG) },
+	"another filter": func(string) error { return rawCall(unix.SYS_SECCOMP, unix.EINVAL, unix.EFAULT) },
 }
 
-// runNothing runs this program in a role that ends at once. Without a role, the program would run
+// runProgram runs this program in a role that ends at once. Without a role, the program would run
 // these tests and start itself again.
-func runNothing(string) error {
+func runProgram(string) error {
 	return (&exec.Cmd{Path: "/proc/self/exe", Args: []string{"runner-nothing"}}).Run()
 }
 
-func touch(path string, flag int) error {
+// openFile opens and closes a file.
+func openFile(path string, flag int) error {
 	f, err := os.OpenFile(path, flag, 0)
 	if err != nil {
 		return err
@@ -66,18 +67,21 @@ func touch(path string, flag int) error {
 	return f.Close()
 }
 
-func closed(fd int, err error) error {
+// closeFD closes a descriptor, unless there was an error.
+func closeFD(fd int, err error) error {
 	if err == nil {
 		err = unix.Close(fd)
 	}
 	return err
 }
 
+// dial connects to a TCP port.
 func dial(string) error {
 	_, err := net.Dial("tcp", "127.0.0.1:1")
-	return ignored(err, unix.ECONNREFUSED)
+	return ignore(err, unix.ECONNREFUSED)
 }
 
+// fork creates a process.
 func fork(string) error {
 	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno != 0 {
@@ -90,6 +94,7 @@ func fork(string) error {
 	return err
 }
 
+// makeCode maps executable memory.
 func makeCode(string) error {
 	b, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err == nil {
@@ -98,9 +103,9 @@ func makeCode(string) error {
 	return err
 }
 
-// ignored drops an error that shows that the kernel would have permitted the call.
-func ignored(err error, reached ...error) error {
-	for _, r := range reached {
+// ignore drops an error that shows that the kernel would have permitted the call.
+func ignore(err error, permitted ...error) error {
+	for _, r := range permitted {
 		if errors.Is(err, r) {
 			return nil
 		}
@@ -108,13 +113,13 @@ func ignored(err error, reached ...error) error {
 	return err
 }
 
-// raw makes a call with invalid arguments.
-func raw(call uintptr, reached ...error) error {
+// rawCall makes a call with invalid arguments.
+func rawCall(call uintptr, permitted ...error) error {
 	_, _, errno := unix.Syscall(call, 99, 0, 0)
-	return ignored(errno, reached...)
+	return ignore(errno, permitted...)
 }
 
-// outcome has the results of the attempts before and after the confinement.
+// outcome holds the results of the attempts before and after the confinement.
 type outcome struct{ Before, After, Works map[string]string }
 
 // probe confines itself as a runner does.
@@ -153,16 +158,17 @@ func probe() {
 
 // grow makes the Go runtime allocate memory and threads.
 func grow() error {
-	held := make(chan []byte)
+	results := make(chan []byte)
 	for range 50 {
-		go func() { held <- bytes.Repeat([]byte("x"), 1<<20) }()
+		go func() { results <- bytes.Repeat([]byte("x"), 1<<20) }()
 	}
 	for range 50 {
-		<-held
+		<-results
 	}
 	return nil
 }
 
+// text returns an error's text, or "".
 func text(err error) string {
 	if err == nil {
 		return ""
@@ -170,7 +176,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-func TestNothingIsLeft(t *testing.T) {
+func TestConfineRemovesRights(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "own"), nil, 0o600); err != nil {
@@ -197,12 +203,12 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Fatalf("%v: %s", err, output.String())
 	}
 	for name := range attempts {
-		// The control: without the confinement it succeeds.
+		// As a control, the attempt succeeds without the confinement.
 		if o.Before[name] != "" {
-			t.Errorf("%s fails in any case: %s", name, o.Before[name])
+			t.Errorf("%s fails even without the confinement: %s", name, o.Before[name])
 		}
 		if o.After[name] == "" {
-			t.Errorf("%s is still possible", name)
+			t.Errorf("%s is possible after the confinement", name)
 		}
 	}
 	for name, problem := range o.Works {
@@ -212,8 +218,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// compiledTiny returns a module that was compiled in this process.
-func compiledTiny(t testing.TB, module []byte) []byte {
+// compileModule compiles a module in this process.
+func compileModule(t testing.TB, module []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	cache, err := (&store{out: &out}).cache()
@@ -228,26 +234,26 @@ func compiledTiny(t testing.TB, module []byte) []byte {
 	return out.Bytes()
 }
 
-// tiny is a module whose function returns at once, and trapping one whose function traps.
+// tiny is a module whose function returns at once. trapping is one whose function traps.
 var (
 	tiny     = []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x04\x01\x02\x00\x0b")
 	trapping = []byte("\x00asm\x01\x00\x00\x00\x01\x04\x01\x60\x00\x00\x03\x02\x01\x00\x07\x0a\x01\x06_start\x00\x00\x0a\x05\x01\x03\x00\x00\x0b")
 )
 
-// This version of wazero accepts a store: the compiled module is used, but only for its own module.
-func TestStoreIsUsed(t *testing.T) {
-	code := compiledTiny(t, tiny)
+// This version of wazero accepts a store, and uses the compiled code only for its own module.
+func TestStoreIsUsedByWazero(t *testing.T) {
+	code := compileModule(t, tiny)
 	call := func(module []byte, known *store) (used bool, err error) {
 		cache, err := known.cache()
 		if err != nil {
 			t.Fatal(err)
 		}
-		var made bytes.Buffer
-		known.out = &made
+		var added bytes.Buffer
+		known.out = &added
 		r := wazero.NewRuntimeWithConfig(t.Context(), settings().WithCompilationCache(cache).WithMemoryLimitPages(1))
 		defer r.Close(context.Background())
 		_, err = r.Instantiate(t.Context(), module)
-		return made.Len() == 0, err
+		return added.Len() == 0, err
 	}
 	known, err := readStore(bytes.NewReader(code))
 	if err != nil {
@@ -257,7 +263,7 @@ func TestStoreIsUsed(t *testing.T) {
 		t.Errorf("its own module: used %t, %v", used, err)
 	}
 	if used, err := call(trapping, known); used || err == nil {
-		t.Errorf("another module: used %t, %v", used, err)
+		t.Errorf("a different module: used %t, %v", used, err)
 	}
 }
 
@@ -276,7 +282,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// No module makes the compiler panic. Refused modules cause an error.
+// No module makes the compiler panic. It compiles each module or returns an error.
 func FuzzModule(f *testing.F) {
 	f.Add(tiny)
 	f.Add(trapping)

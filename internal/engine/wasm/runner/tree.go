@@ -64,8 +64,8 @@ func (t *tree) paths() (list []string) {
 // Rust look up relative paths.
 func (t *tree) mounts(dir string) wazero.FSConfig {
 	config := wazero.NewFSConfig()
-	mount := func(d *directory, at string) {
-		config = config.(sysfs.FSConfig).WithSysFSMount(d, at) //nolint:forcetypeassert // as wazero's own example does
+	mount := func(d *directory, path string) {
+		config = config.(sysfs.FSConfig).WithSysFSMount(d, path) //nolint:forcetypeassert // as wazero's own example does
 	}
 	for _, d := range t.dirs {
 		mount(d, d.path)
@@ -100,8 +100,8 @@ func name(path string) string {
 	return path
 }
 
-// code returns the WASI number of an error. The error of os.Root for a path that leads out has none
-// of its own.
+// code returns the WASI error number of an error. The error of os.Root for a path that leads out of
+// its directory has no number.
 func code(err error) experimental.Errno {
 	if path, ok := errors.AsType[*fs.PathError](err); ok && path.Err.Error() == "path escapes from parent" {
 		return experimental.EPERM
@@ -189,17 +189,17 @@ func (d *directory) Link(from, to string) experimental.Errno {
 
 // Symlink implements experimental.FS. WASI refuses links to absolute paths. Other links may point
 // anywhere, but none is followed out of the directory.
-func (d *directory) Symlink(to, link string) experimental.Errno {
-	if filepath.IsAbs(to) {
+func (d *directory) Symlink(target, link string) experimental.Errno {
+	if filepath.IsAbs(target) {
 		return experimental.EPERM
 	}
-	return code(d.root.Symlink(to, name(link)))
+	return code(d.root.Symlink(target, name(link)))
 }
 
 // Readlink implements experimental.FS.
 func (d *directory) Readlink(path string) (string, experimental.Errno) {
-	to, err := d.root.Readlink(name(path))
-	return to, code(err)
+	target, err := d.root.Readlink(name(path))
+	return target, code(err)
 }
 
 // Utimens implements experimental.FS.

@@ -65,8 +65,8 @@ func newRepo(t testing.TB, format string) repo {
 	return r
 }
 
-// Objects read like git reads them, loose and packed, with chains of deltas.
-func TestReadsWhatGitReads(t *testing.T) {
+// Read returns the same objects as git, loose and packed, with chains of deltas.
+func TestReadAgreesWithGit(t *testing.T) {
 	for _, format := range []string{"sha1", "sha256"} {
 		r := newRepo(t, format)
 		long := strings.Repeat("a line that is the same each time\n", 200)
@@ -83,7 +83,7 @@ func TestReadsWhatGitReads(t *testing.T) {
 				}
 			}
 			if _, _, err := reader.Read(strings.Repeat("0", len(r.git("rev-parse", "HEAD")))); !errors.Is(err, objects.ErrMissing) {
-				t.Errorf("missing: %v", err)
+				t.Errorf("Read of a missing object: got %v, want ErrMissing", err)
 			}
 		}
 		check()
@@ -94,6 +94,7 @@ func TestReadsWhatGitReads(t *testing.T) {
 	}
 }
 
+// changed returns the paths that differ between two trees.
 func changed(t *testing.T, r *objects.Reader, from, to string) []string {
 	t.Helper()
 	all := map[string]string{}
@@ -104,7 +105,7 @@ func changed(t *testing.T, r *objects.Reader, from, to string) []string {
 }
 
 // F1: the changes of commits since the known ones are found, whatever was merged.
-func TestF1Since(t *testing.T) {
+func TestF1HistoryFindsBases(t *testing.T) {
 	r := newRepo(t, "sha1")
 	root := r.commit("a", "1")
 	r.commit(".env", "s")
@@ -118,15 +119,15 @@ func TestF1Since(t *testing.T) {
 	reader := r.open()
 	tree, bases, err := since(reader, gone, []string{host})
 	if err != nil || len(bases) != 1 || bases[0] != r.git("rev-parse", host+"^{tree}") {
-		t.Fatalf("%s %v %v", tree, bases, err)
+		t.Fatalf("since: got %s, %v, error %v", tree, bases, err)
 	}
 	if got := changed(t, reader, bases[0], tree); !slices.Equal(got, []string{".env", "c", "dir/b", "dir/b/now/dir"}) {
-		t.Errorf("%v", got)
+		t.Errorf("changed: got %v", got)
 	}
 	// A known commit is its own base, even if others reach it.
 	for _, known := range [][]string{{host}, {gone}, {gone, host}} {
 		if tree, bases, err := since(reader, root, known); err != nil || len(bases) != 1 || bases[0] != tree {
-			t.Errorf("%v: %v %v", known, bases, err)
+			t.Errorf("since(%v): got %v, error %v", known, bases, err)
 		}
 	}
 	// An unrelated history has no base.
@@ -137,21 +138,21 @@ func TestF1Since(t *testing.T) {
 	r.git("tag", "-a", "-m", "t", "tagged")
 	reader = r.open()
 	if _, bases, err := since(reader, alone, []string{host}); err != nil || len(bases) != 0 {
-		t.Errorf("%v %v", bases, err)
+		t.Errorf("since: got %v, error %v", bases, err)
 	}
 	for _, id := range []string{both, r.git("rev-parse", "tagged")} {
 		tree, bases, err := since(reader, id, []string{host, root, strings.Repeat("1", 40)})
 		if err != nil || len(bases) != 1 || !slices.Equal(changed(t, reader, bases[0], tree), []string{"x"}) {
-			t.Errorf("%v %v", bases, err)
+			t.Errorf("since: got %v, error %v", bases, err)
 		}
 	}
 	if tree, _, err := since(reader, r.git("rev-parse", "HEAD^{tree}"), []string{host}); err != nil || tree != "" {
-		t.Errorf("a tree: %q %v", tree, err)
+		t.Errorf("since for a tree: got %q, error %v", tree, err)
 	}
 }
 
 // F1: all new commits are found exactly once, by any path, each with its bases.
-func TestF1NewCommits(t *testing.T) {
+func TestF1HistoryFindsNewCommits(t *testing.T) {
 	r := newRepo(t, "sha1")
 	host := r.commit("a", "1")
 	r.git("switch", "-qc", "upstream")
@@ -193,10 +194,10 @@ func TestF1NewCommits(t *testing.T) {
 	}
 	bases, err := h.Bases(c)
 	if want := []string{r.git("rev-parse", host+"^{tree}"), r.git("rev-parse", upstream+"^{tree}")}; err != nil || !slices.Equal(bases, slices.Sorted(slices.Values(want))) {
-		t.Errorf("%v %v", bases, err)
+		t.Errorf("Bases: got %v, error %v", bases, err)
 	}
 	if parents := h.Parents(c); len(parents) != 2 {
-		t.Errorf("%v", parents)
+		t.Errorf("Parents: got %v", parents)
 	}
 }
 
@@ -215,7 +216,7 @@ func since(r *objects.Reader, tip string, known []string) (tree string, bases []
 }
 
 // F1: wrong clocks do not make a commit look as if it had no base.
-func TestF1SinceWithWrongClocks(t *testing.T) {
+func TestF1HistoryWithWrongClocks(t *testing.T) {
 	r := newRepo(t, "sha1")
 	r.commit("a", "1")
 	late := r.commit(".env", "s")
@@ -229,12 +230,12 @@ func TestF1SinceWithWrongClocks(t *testing.T) {
 	reader := r.open()
 	tree, bases, err := since(reader, r.git("rev-parse", "HEAD"), []string{host})
 	if err != nil || len(bases) != 1 || !slices.Equal(changed(t, reader, bases[0], tree), []string{".env"}) {
-		t.Errorf("%v %v", bases, err)
+		t.Errorf("since: got %v, error %v", bases, err)
 	}
 }
 
 // Data of a sandbox is either an error or matches its name, and its size is limited.
-func TestHostileObjects(t *testing.T) {
+func TestReadRejectsHostileObjects(t *testing.T) {
 	r := newRepo(t, "sha1")
 	id := r.commit("a", "1")
 	name := filepath.Join(r.dir, ".git/objects", id[:2], id[2:])
@@ -248,7 +249,7 @@ func TestHostileObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := r.open().Read(id); err == nil {
-			t.Errorf("%s is read", what)
+			t.Errorf("%s: Read returns no error", what)
 		}
 	}
 }
@@ -293,7 +294,7 @@ func FuzzPack(f *testing.F) {
 			if _, _, err := reader.Read(id); err != nil {
 				continue
 			}
-			_, _, _ = since(reader, id, nil) // it ends
+			_, _, _ = since(reader, id, nil) // must return
 		}
 	})
 }

@@ -80,8 +80,8 @@ func (x *Inside) cell(w http.ResponseWriter, r *http.Request, v visit) error {
 	return nil
 }
 
-// pass sends output of the interpreter to the page until the last line, which it returns. An error
-// means that the page has left.
+// copyLines sends output of the interpreter to the page until the last line, which it returns. An
+// error means that the page has left.
 func (c *cellLines) copyLines(body io.Reader) (end cellEnd, err error) {
 	end = cellEnd{Type: "end"}
 	lines := cellReader{source: bufio.NewReaderSize(body, readBufferSize)}
@@ -114,8 +114,8 @@ type cellReader struct {
 	partial []byte
 }
 
-// next returns a line, valid until the next call, and its size. For a line larger than maxShown it
-// returns only the beginning.
+// next returns a line, valid until the next call, and its size. For a line larger than maxShownLine
+// it returns only the beginning.
 func (c *cellReader) next() (line []byte, size int64, err error) {
 	c.partial = nil // do not keep a large buffer until the cell ends
 	for {

@@ -46,7 +46,7 @@ type guestConn struct {
 // connect returns a connection whose answers must begin within a time. Zero means no limit, for
 // calls that answer only when they have finished.
 func (x *Inside) connect(v visit, answerWithin time.Duration) guestConn {
-	caller := v.who.Principal()
+	caller := v.caller.Principal()
 	t := &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return x.deps.Dial(ctx, caller) },
 		DisableCompression: true, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: 4, ResponseHeaderTimeout: answerWithin,
@@ -67,11 +67,11 @@ func (x *Inside) connectWithin(r *http.Request, v visit, d time.Duration) (conte
 // header returns the request headers with the port and the sandbox's tokens.
 func (r guestConn) header(port int) http.Header {
 	h := http.Header{}
-	h.Set(ingress.IDHeader, r.box.ID)
+	h.Set(ingress.IDHeader, r.sb.ID)
 	h.Set(ingress.PortHeader, strconv.Itoa(port))
-	h.Set("X-Access-Token", r.box.AccessToken)
-	if port != guestboot.Port && r.box.TrafficToken != "" {
-		h.Set(ingress.TrafficHeader, r.box.TrafficToken)
+	h.Set("X-Access-Token", r.sb.AccessToken)
+	if port != guestboot.Port && r.sb.TrafficToken != "" {
+		h.Set(ingress.TrafficHeader, r.sb.TrafficToken)
 	}
 	return h
 }

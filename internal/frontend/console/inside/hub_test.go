@@ -105,7 +105,7 @@ func newHub(t *testing.T) (*hub, *fakeProgram, *audittest.Log) {
 
 func newViewer(t *testing.T, h *hub, id string) *viewer {
 	t.Helper()
-	v := &viewer{hub: h, who: session.Session{ID: id, Name: id + "'s", Scope: session.Operator}, changed: make(chan struct{}, 1)}
+	v := &viewer{hub: h, caller: session.Session{ID: id, Name: id + "'s", Scope: session.Operator}, changed: make(chan struct{}, 1)}
 	v.ctx, v.cancel = context.WithCancel(t.Context())
 	if err := h.enter(v); err != nil {
 		t.Fatal(err)

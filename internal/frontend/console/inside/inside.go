@@ -114,8 +114,8 @@ type sessionKey struct{}
 
 // visit is one request about a running sandbox.
 type visit struct {
-	who session.Session
-	box sandbox.Sandbox
+	caller session.Session
+	sb     sandbox.Sandbox
 }
 
 // handle adds a route. The package console has checked the scope already. If its table lacks a
@@ -128,11 +128,11 @@ func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWr
 			if caller.ID == "" || !caller.Scope.Has(need) {
 				return fault.Newf(fault.Denied, "scope_too_small", "this needs the scope %s", need)
 			}
-			box, err := x.running(r.Context(), caller, r.PathValue("id"))
+			sb, err := x.running(r.Context(), caller, r.PathValue("id"))
 			if err != nil {
 				return err
 			}
-			return h(w, r, visit{caller, box})
+			return h(w, r, visit{caller, sb})
 		}()
 		if err != nil {
 			x.fail(w, r, err)
@@ -143,15 +143,15 @@ func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWr
 // running returns a running sandbox. It does not resume a paused sandbox, because looking at a page
 // must not change a sandbox.
 func (x *Inside) running(ctx context.Context, caller session.Session, ref string) (sandbox.Sandbox, error) {
-	box, err := x.deps.Sandboxes.Get(ctx, caller.Principal(), ref)
+	sb, err := x.deps.Sandboxes.Get(ctx, caller.Principal(), ref)
 	if err != nil {
-		return box, err
+		return sb, err
 	}
-	if box.State != sandbox.Running {
-		return box, fault.Newf(fault.Conflict, "sandbox_not_running", "the sandbox is %s", box.State).
+	if sb.State != sandbox.Running {
+		return sb, fault.Newf(fault.Conflict, "sandbox_not_running", "the sandbox is %s", sb.State).
 			WithHint("its changes, snapshots and audit entries have pages of their own")
 	}
-	return box, nil
+	return sb, nil
 }
 
 // ServeSession answers a request of a page.

@@ -26,8 +26,8 @@ type listing struct {
 	Entries []inside.Entry
 }
 
-// TestFileActionsAreRecorded lists, uploads, downloads, moves and removes files. Each action is in the
-// audit log with its actor.
+// TestFileActionsAreRecorded lists, uploads, downloads, moves and removes files. Each action is in
+// the audit log with its actor.
 func TestFileActionsAreRecorded(t *testing.T) {
 	s := newStack(t)
 	at := func(name string) string { return "?path=" + url.QueryEscape(filepath.Join(s.home, name)) }
@@ -155,7 +155,7 @@ func TestActionsNeedScope(t *testing.T) {
 		}
 	}
 	local := sandbox.Principal{Local: true}
-	if err := s.daemon.Service.Remove(t.Context(), local, s.box.ID); err != nil {
+	if err := s.daemon.Service.Remove(t.Context(), local, s.sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, text := s.do("bob/viewer", "GET", "/files", ""); !strings.Contains(text, "sandbox_not_running") {
@@ -229,7 +229,7 @@ func TestListeningPortsHavePreviewURLs(t *testing.T) {
 	var list struct{ Ports []inside.Port }
 	s.request("bob/viewer", "GET", "/ports", "", &list)
 	_, own, _ := net.SplitHostPort(strings.TrimPrefix(s.url, "http://"))
-	want := inside.Port{Port: port, PreviewURL: fmt.Sprintf("http://%d-%s.boxes.test:%s/", port, s.box.ID, own)}
+	want := inside.Port{Port: port, PreviewURL: fmt.Sprintf("http://%d-%s.boxes.test:%s/", port, s.sb.ID, own)}
 	if !slices.Contains(list.Ports, want) {
 		t.Errorf("%+v is not among %+v", want, list.Ports)
 	}

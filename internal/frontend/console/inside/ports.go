@@ -25,7 +25,7 @@ type Port struct {
 }
 
 func (x *Inside) ports(w http.ResponseWriter, r *http.Request, v visit) error {
-	c, err := x.deps.Census.Census(r.Context(), v.who.Principal(), v.box.ID)
+	c, err := x.deps.Census.Census(r.Context(), v.caller.Principal(), v.sb.ID)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (x *Inside) ports(w http.ResponseWriter, r *http.Request, v visit) error {
 		if port < 1 || port > 65535 || slices.Contains(ownPorts, port) {
 			continue
 		}
-		out.Ports = append(out.Ports, Port{port, x.preview(r, v.box.ID, port), v.box.TrafficToken != ""})
+		out.Ports = append(out.Ports, Port{port, x.preview(r, v.sb.ID, port), v.sb.TrafficToken != ""})
 	}
 	return writeJSON(w, http.StatusOK, out)
 }

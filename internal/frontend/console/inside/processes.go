@@ -34,11 +34,11 @@ type Process struct {
 }
 
 func (x *Inside) processes(w http.ResponseWriter, r *http.Request, v visit) error {
-	c, err := x.deps.Census.Census(r.Context(), v.who.Principal(), v.box.ID)
+	c, err := x.deps.Census.Census(r.Context(), v.caller.Principal(), v.sb.ID)
 	if err != nil {
 		return err
 	}
-	rate := x.rates.shares(v.box.ID, c.Processes, time.Now())
+	rate := x.rates.shares(v.sb.ID, c.Processes, time.Now())
 	out := struct {
 		Processes []Process `json:"processes"`
 		Cut       bool      `json:"cut,omitempty"`
@@ -67,8 +67,8 @@ func idOf(p census.Process) processID { return processID{p.PID, p.Start} }
 const (
 	// minRateInterval is the least time between two measurements for a rate.
 	minRateInterval = 500 * time.Millisecond
-	// measurementLifetime is how long a measurement is stored, and maxMeasured the number of sandboxes with
-	// measurements.
+	// measurementLifetime is how long a measurement is stored, and maxMeasured the number of sandboxes
+	// with measurements.
 	measurementLifetime = time.Minute
 	maxMeasured         = 256
 )
@@ -134,7 +134,7 @@ func (x *Inside) endProcess(w http.ResponseWriter, r *http.Request, v visit) err
 		return fault.New(fault.Invalid, "invalid_signal", "a signal is one of "+strings.Join(signals, ", "))
 	}
 	sig := unix.SignalNum("SIG" + name)
-	if err := x.deps.Census.SignalProcess(r.Context(), v.who.Principal(), v.box.ID, int(pid), sig); err != nil {
+	if err := x.deps.Census.SignalProcess(r.Context(), v.caller.Principal(), v.sb.ID, int(pid), sig); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -143,7 +143,7 @@ func (x *Inside) endProcess(w http.ResponseWriter, r *http.Request, v visit) err
 
 // findTerminal returns the program with a PID if it runs on a terminal.
 func (x *Inside) findTerminal(ctx context.Context, v visit, pid int) (census.Process, error) {
-	c, err := x.deps.Census.Census(ctx, v.who.Principal(), v.box.ID)
+	c, err := x.deps.Census.Census(ctx, v.caller.Principal(), v.sb.ID)
 	if err != nil {
 		return census.Process{}, err
 	}

@@ -29,7 +29,7 @@ type stack struct {
 	t      testing.TB
 	url    string
 	home   string
-	box    sandbox.Sandbox
+	sb     sandbox.Sandbox
 	daemon *server.Server
 	client *http.Client
 	header http.Header // added to each request
@@ -90,7 +90,7 @@ func newStack(t testing.TB) *stack {
 		}
 		eng.Close()
 	})
-	s.box, err = d.Service.Create(t.Context(), sandbox.Principal{Local: true}, sandbox.CreateRequest{Template: "base", Name: "one"})
+	s.sb, err = d.Service.Create(t.Context(), sandbox.Principal{Local: true}, sandbox.CreateRequest{Template: "base", Name: "one"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func newStack(t testing.TB) *stack {
 // do sends a request as a caller, such as "alice/operator".
 func (s *stack) do(caller, method, path, body string) (*http.Response, string) {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+inside.Path+s.box.ID+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+inside.Path+s.sb.ID+path, strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func (s *stack) request(caller, method, path, body string, into any) {
 func (s *stack) entries(kind audit.Kind) []audit.Entry {
 	s.t.Helper()
 	var out []audit.Entry
-	err := s.daemon.Record.Read(s.t.Context(), audit.Filter{Sandbox: s.box.ID, Kinds: []audit.Kind{kind}}, false, func(e audit.Entry) error {
+	err := s.daemon.Record.Read(s.t.Context(), audit.Filter{Sandbox: s.sb.ID, Kinds: []audit.Kind{kind}}, false, func(e audit.Entry) error {
 		out = append(out, e)
 		return nil
 	})

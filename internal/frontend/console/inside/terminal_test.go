@@ -29,7 +29,7 @@ func (s *stack) attach(t *testing.T, caller string, pid int, query string) *scre
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	t.Cleanup(cancel)
-	at := strings.Replace(s.url, "http", "ws", 1) + inside.Path + s.box.ID + fmt.Sprintf("/terminals/%d/attach", pid) + query
+	at := strings.Replace(s.url, "http", "ws", 1) + inside.Path + s.sb.ID + fmt.Sprintf("/terminals/%d/attach", pid) + query
 	conn, _, err := websocket.Dial(ctx, at, &websocket.DialOptions{HTTPHeader: http.Header{"Who": {caller}, "Origin": {s.url}}})
 	if err != nil {
 		t.Fatal(err)
@@ -39,8 +39,8 @@ func (s *stack) attach(t *testing.T, caller string, pid int, query string) *scre
 	return &screen{t: t, conn: conn, ctx: ctx}
 }
 
-// waitFor reads until a message of the given type arrives, or, for "", until the output contains the
-// text.
+// waitFor reads until a message of the given type arrives, or, for "", until the output contains
+// the text.
 func (s *screen) waitFor(kind, text string) map[string]any {
 	s.t.Helper()
 	for {
@@ -79,9 +79,9 @@ func (s *screen) write(text string) {
 	}
 }
 
-// TestTwoViewersShareTerminal has two people watch one terminal: only the one with control can type,
-// and both see the output. Then the other one takes control, and a viewer that attaches later gets
-// the earlier output.
+// TestTwoViewersShareTerminal has two people watch one terminal: only the one with control can
+// type, and both see the output. Then the other one takes control, and a viewer that attaches later
+// gets the earlier output.
 func TestTwoViewersShareTerminal(t *testing.T) {
 	s := newStack(t)
 	var term inside.Terminal
@@ -154,12 +154,12 @@ func TestTwoViewersShareTerminal(t *testing.T) {
 	}
 }
 
-// TestTerminalOpenedElsewhere checks that a page can show a terminal that an SDK opened, and type into
-// it. The program continues when the pages leave.
+// TestTerminalOpenedElsewhere checks that a page can show a terminal that an SDK opened, and type
+// into it. The program continues when the pages leave.
 func TestTerminalOpenedElsewhere(t *testing.T) {
 	s := newStack(t)
 	before := runtime.NumGoroutine()
-	header := http.Header{"X-Access-Token": {s.box.AccessToken}, "E2b-Sandbox-Id": {s.box.ID}, "E2b-Sandbox-Port": {"49983"}}
+	header := http.Header{"X-Access-Token": {s.sb.AccessToken}, "E2b-Sandbox-Id": {s.sb.ID}, "E2b-Sandbox-Port": {"49983"}}
 	transport := &http.Transport{}
 	sdk := client.New(&http.Client{Transport: transport}, s.url, header)
 	p, err := sdk.Start(t.Context(), client.Spec{Cmd: "/bin/cat", TTY: &client.Size{Cols: 80, Rows: 24}, Stdin: true})
@@ -214,7 +214,7 @@ func TestForeignOriginCannotAttach(t *testing.T) {
 	s := newStack(t)
 	var term inside.Terminal
 	s.request("alice/operator", "POST", "/terminals", `{"cols":80,"rows":24,"command":["/bin/cat"]}`, &term)
-	at := strings.Replace(s.url, "http", "ws", 1) + inside.Path + s.box.ID + fmt.Sprintf("/terminals/%d/attach", term.PID)
+	at := strings.Replace(s.url, "http", "ws", 1) + inside.Path + s.sb.ID + fmt.Sprintf("/terminals/%d/attach", term.PID)
 	for origin, ok := range map[string]bool{"https://evil.example": false, "null": false, s.url: true} {
 		conn, res, err := websocket.Dial(t.Context(), at, &websocket.DialOptions{HTTPHeader: http.Header{"Who": {"alice/operator"}, "Origin": {origin}}})
 		if (err == nil) != ok {

@@ -36,14 +36,14 @@ func (h *hub) show(caller session.Session) Terminal {
 	}
 	if h.control != nil {
 		name := h.control.holder.name()
-		t.Controller, t.Mine = &name, h.control.holder.who.ID == caller.ID
+		t.Controller, t.Mine = &name, h.control.holder.caller.ID == caller.ID
 	}
 	return t
 }
 
 // terminals lists all programs on terminals, including those that other callers started.
 func (x *Inside) terminals(w http.ResponseWriter, r *http.Request, v visit) error {
-	c, err := x.deps.Census.Census(r.Context(), v.who.Principal(), v.box.ID)
+	c, err := x.deps.Census.Census(r.Context(), v.caller.Principal(), v.sb.ID)
 	if err != nil {
 		return err
 	}
@@ -55,8 +55,8 @@ func (x *Inside) terminals(w http.ResponseWriter, r *http.Request, v visit) erro
 			continue
 		}
 		t := Terminal{PID: p.PID, Command: p.Args}
-		if h := x.find(hubKey{v.box.ID, p.PID}); h != nil {
-			t = h.show(v.who)
+		if h := x.find(hubKey{v.sb.ID, p.PID}); h != nil {
+			t = h.show(v.caller)
 		}
 		if p.Cols > 0 {
 			t.Cols, t.Rows = p.Cols, p.Rows
@@ -97,7 +97,7 @@ func (x *Inside) openTerminal(w http.ResponseWriter, r *http.Request, v visit) e
 		return err
 	}
 	x.mu.Lock()
-	err = x.checkCapacity(hubKey{sandbox: v.box.ID})
+	err = x.checkCapacity(hubKey{sandbox: v.sb.ID})
 	x.mu.Unlock()
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (x *Inside) openTerminal(w http.ResponseWriter, r *http.Request, v visit) e
 		return err
 	}
 	h := &hub{
-		key: hubKey{v.box.ID, int(p.PID())}, command: slices.Clone(command), started: time.Now().UTC(), openedHere: true,
+		key: hubKey{v.sb.ID, int(p.PID())}, command: slices.Clone(command), started: time.Now().UTC(), openedHere: true,
 		prog: p, size: size, release: func() { cut(); guest.close() },
 	}
 	if _, err := x.add(h); err != nil {
@@ -130,7 +130,7 @@ func (x *Inside) openTerminal(w http.ResponseWriter, r *http.Request, v visit) e
 		h.release()
 		return err
 	}
-	return writeJSON(w, http.StatusCreated, h.show(v.who))
+	return writeJSON(w, http.StatusCreated, h.show(v.caller))
 }
 
 // startTimeout bounds opening a terminal.
@@ -169,7 +169,7 @@ func (x *Inside) openDetached(ctx context.Context, open func(context.Context) (*
 // open returns the terminal with a process ID. It uses the hub that is already open in this server,
 // or attaches to the program that another caller has started.
 func (x *Inside) open(ctx context.Context, v visit, pid int) (*hub, error) {
-	key := hubKey{v.box.ID, pid}
+	key := hubKey{v.sb.ID, pid}
 	if h := x.find(key); h != nil {
 		return h, nil
 	}

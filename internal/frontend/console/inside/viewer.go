@@ -33,7 +33,7 @@ const (
 // viewer is one page that shows a terminal.
 type viewer struct {
 	hub     *hub
-	who     session.Session
+	caller  session.Session
 	ctx     context.Context
 	cancel  context.CancelFunc
 	conn    *websocket.Conn
@@ -51,10 +51,10 @@ type viewer struct {
 	started     bool
 }
 
-func (v *viewer) actor() string { return v.who.Principal().Actor() }
+func (v *viewer) actor() string { return v.caller.Principal().Actor() }
 
 // name is the name of the session for people.
-func (v *viewer) name() string { return cmp.Or(v.who.Name, v.who.ID) }
+func (v *viewer) name() string { return cmp.Or(v.caller.Name, v.caller.ID) }
 
 func (v *viewer) notify() {
 	select {
@@ -75,7 +75,7 @@ func (x *Inside) attach(w http.ResponseWriter, r *http.Request, at visit) error 
 	if err != nil {
 		return err
 	}
-	v := &viewer{who: at.who, changed: make(chan struct{}, 1), window: window}
+	v := &viewer{caller: at.caller, changed: make(chan struct{}, 1), window: window}
 	v.ctx, v.cancel = context.WithCancel(r.Context())
 	defer v.cancel()
 	for range maxOpenAttempts {
@@ -92,7 +92,7 @@ func (x *Inside) attach(w http.ResponseWriter, r *http.Request, at visit) error 
 	defer v.hub.leave(v)
 	v.conn, err = websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
-		x.deps.Log.Debug("websocket refused", "sandbox", at.box.ID, "err", err)
+		x.deps.Log.Debug("websocket refused", "sandbox", at.sb.ID, "err", err)
 		return nil // it has been answered
 	}
 	stop := context.AfterFunc(x.ctx, v.cancel)
@@ -161,7 +161,7 @@ func (v *viewer) handleMessage(data []byte) error {
 	}
 	switch in.Type {
 	case "take":
-		if !v.who.Scope.Has(session.Operator) {
+		if !v.caller.Scope.Has(session.Operator) {
 			return fault.Newf(fault.Denied, "scope_too_small", "taking control needs the scope %s", session.Operator)
 		}
 		if err := v.hub.take(v.ctx, v); err != nil || v.window == (client.Size{}) {
@@ -240,7 +240,7 @@ func (v *viewer) next() (out []message, more bool, code websocket.StatusCode, wh
 	}
 	switch {
 	case !v.started:
-		text(readyFrame{"ready", h.key.pid, h.size.Cols, h.size.Rows, state, v.who.Scope.String()})
+		text(readyFrame{"ready", h.key.pid, h.size.Cols, h.size.Rows, state, v.caller.Scope.String()})
 	case v.sentControl != h.control:
 		text(controlFrame{"control", state})
 	}

@@ -136,7 +136,7 @@ func (l *Live) take(e audit.Entry) error {
 		l.lines.skip(e.Seq) // older entries were dropped by retention
 	}
 	l.lines.add(e)
-	l.rows.learn(e)
+	l.rows.update(e)
 	for _, s := range l.streams {
 		if s.topics.all || e.Sandbox != "" && (slices.Contains(s.topics.records, e.Sandbox) ||
 			e.Kind == audit.Flow && slices.Contains(s.topics.networks, e.Sandbox)) {

@@ -40,13 +40,13 @@ func anyData([]byte) bool { return true }
 // new sandbox, its commands, its denied requests, and its end.
 func TestFleetSendsAllRowsThenChanges(t *testing.T) {
 	r := newRig(t)
-	r.boxes.put(box("aaa"))
+	r.boxes.put(fakeSandbox("aaa"))
 	p := r.open("topics=fleet", "")
 	f := rowsOf(t, p.until("fleet", anyData))
 	if !f.Full || len(f.Sandboxes) != 1 || f.Sandboxes[0].ID != "aaa" || f.Sandboxes[0].LastCommand != nil || f.Sandboxes[0].Attention != 0 {
 		t.Fatalf("first %+v", f)
 	}
-	r.boxes.put(box("bbb"))
+	r.boxes.put(fakeSandbox("bbb"))
 	r.note(flow("bbb", 1, egress.Deny)) // a denial of a readiness probe
 	late := flow("bbb", 2, egress.Deny)
 	r.note(audit.Draft{Kind: audit.SandboxStarted, Sandbox: "bbb", Actor: "local:0", Data: payload.Started{}})
@@ -70,7 +70,7 @@ func TestFleetSendsAllRowsThenChanges(t *testing.T) {
 	if f.Sandboxes[0].Attention <= 4000 {
 		t.Errorf("denied request: got attention of %+v, want above 4000", f.Sandboxes[0])
 	}
-	gone := box("bbb")
+	gone := fakeSandbox("bbb")
 	gone.State, gone.Reason, gone.StoppedAt = sandbox.Stopped, "oom", time.Now()
 	r.boxes.put(gone)
 	r.note(audit.Draft{Kind: audit.SandboxEnded, Sandbox: "bbb", Data: payload.Ended{Reason: "oom"}})
@@ -116,7 +116,7 @@ func TestFlowsOfFollowedSandbox(t *testing.T) {
 // each new one and each decision. The sandbox's row has the number of pending requests.
 func TestApprovalListThenEvents(t *testing.T) {
 	r := newRig(t)
-	r.boxes.put(box("aaa"))
+	r.boxes.put(fakeSandbox("aaa"))
 	r.approvals.open = []approval.Approval{{ID: "a1", Sandbox: "aaa", State: approval.Pending, Summary: "one"}}
 	p, f := r.open("topics=approvals", ""), r.open("topics=fleet", "")
 	p.until("approvals", containing(`"a1"`))
@@ -133,12 +133,12 @@ func TestApprovalListThenEvents(t *testing.T) {
 	f.until("fleet", containing(`"pending":1`))
 }
 
-// TestWatchedSandboxesAreMeasured checks that watched sandboxes are measured, and that their CPU use
-// is a rate.
+// TestWatchedSandboxesAreMeasured checks that watched sandboxes are measured, and that their CPU
+// use is a rate.
 func TestWatchedSandboxesAreMeasured(t *testing.T) {
 	r := newRig(t)
-	r.boxes.put(box("aaa"))
-	r.boxes.put(box("bbb"))
+	r.boxes.put(fakeSandbox("aaa"))
+	r.boxes.put(fakeSandbox("bbb"))
 	p := r.open("watch=bbb,zzz", "")
 	var m struct{ Rows []live.Metric }
 	if err := json.Unmarshal([]byte(p.until("metrics", anyData).data), &m); err != nil {
@@ -226,8 +226,8 @@ func TestStreamResumesWithoutGaps(t *testing.T) {
 	}
 }
 
-// TestLongAbsenceReportsGap checks that a page that was away for too long is notified of the gap, and
-// gets the newest entries.
+// TestLongAbsenceReportsGap checks that a page that was away for too long is notified of the gap,
+// and gets the newest entries.
 func TestLongAbsenceReportsGap(t *testing.T) {
 	r := newRig(t)
 	const n = 21_000
@@ -274,11 +274,11 @@ func TestHeartbeatHasPosition(t *testing.T) {
 	}
 }
 
-// TestHostileTextStaysInEvent checks that text that a sandbox chose cannot end a line, begin another
-// event or be invalid UTF-8.
+// TestHostileTextStaysInEvent checks that text that a sandbox chose cannot end a line, begin
+// another event or be invalid UTF-8.
 func TestHostileTextStaysInEvent(t *testing.T) {
 	r := newRig(t)
-	evil := box("aaa")
+	evil := fakeSandbox("aaa")
 	evil.Name = "x\n\nevent: hello\ndata: {}\n\n\u202e<script>\xff"
 	evil.Metadata = map[string]string{"k\r\n": "</script>\x00"}
 	r.boxes.put(evil)

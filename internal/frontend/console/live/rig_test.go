@@ -303,7 +303,7 @@ func (r *rig) change(session, stream, body string) int {
 	return res.StatusCode
 }
 
-func box(id string) sandbox.Sandbox {
+func fakeSandbox(id string) sandbox.Sandbox {
 	return sandbox.Sandbox{
 		ID: id, State: sandbox.Running, StartedAt: time.Now(), Template: "base", Engine: "fake", PolicyLevel: "standard",
 		Boundary: engine.NoBoundary, Limits: sandbox.Limits{Limits: engine.Limits{MemoryBytes: 512 << 20}},

@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// TestSlowPageDoesNotDelayOthers checks that a page that does not read delays no other page. When it
-// reads again, it gets the missed entries from the audit log.
+// TestSlowPageDoesNotDelayOthers checks that a page that does not read delays no other page. When
+// it reads again, it gets the missed entries from the audit log.
 func TestSlowPageDoesNotDelayOthers(t *testing.T) {
 	r := newRig(t)
 	slow, fast := r.open("topics=record:aaa", ""), r.open("topics=record:aaa", "")
@@ -97,8 +97,8 @@ func (s *unreadableLog) Read(ctx context.Context, filter audit.Filter, follow bo
 	return s.Log.Read(ctx, filter, follow, yield)
 }
 
-// TestUnknownEndOfLogRepeatsNothing checks that, while the end of the audit log is unknown, no page is
-// told that the log is another one. When the log can be read, no page gets old entries again.
+// TestUnknownEndOfLogRepeatsNothing checks that, while the end of the audit log is unknown, no page
+// is told that the log is another one. When the log can be read, no page gets old entries again.
 func TestUnknownEndOfLogRepeatsNothing(t *testing.T) {
 	log := &unreadableLog{Log: openRecord(t, filepath.Join(t.TempDir(), "record")), tried: make(chan struct{}, 1)}
 	r := newRigOn(t, log.Log, &boxes{}, func(d *live.Deps) { d.Record = log })
@@ -135,7 +135,7 @@ func TestUnknownEndOfLogRepeatsNothing(t *testing.T) {
 // TestClosedStreamsLeakNoGoroutines has pages connect and disconnect concurrently.
 func TestClosedStreamsLeakNoGoroutines(t *testing.T) {
 	r := newRig(t)
-	r.boxes.put(box("aaa"))
+	r.boxes.put(fakeSandbox("aaa"))
 	r.note(audit.Draft{Kind: audit.ServerStarted})
 	r.open("topics=fleet", "").close()
 	r.srv.Client().CloseIdleConnections()

@@ -87,9 +87,9 @@ func (f *summary) dropProbeDenials(at time.Time) {
 	f.denied, f.refused, f.since, f.oom = f.before, [window]count{}, at, false
 }
 
-// learn updates the facts from an entry. A sandbox may have chosen part of the data, so data that
+// update updates the table from an entry. A sandbox may have chosen part of the data, so data that
 // cannot be decoded is ignored.
-func (f *rowTable) learn(e audit.Entry) {
+func (f *rowTable) update(e audit.Entry) {
 	if e.Sandbox == "" {
 		return
 	}
@@ -214,7 +214,7 @@ func (l *Live) readBack(ctx context.Context) error {
 	defer l.mu.Unlock()
 	clear(l.rows.facts)
 	for _, e := range old {
-		l.rows.learn(e)
+		l.rows.update(e)
 	}
 	l.lines.skip(newest + 1)
 	if !l.lines.known {

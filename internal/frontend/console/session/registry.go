@@ -142,7 +142,7 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 func (d *Registry) SignIn(ctx context.Context, secret, from string) (cookie string, s Session, err error) {
 	t, err := d.takeToken(ctx, secret)
 	if fault.KindOf(err) == fault.NotFound {
-		// Only failures are counted, so that strangers at an address cannot lock out a user there
+		// Only failures are counted, so that other people at an address cannot lock out a user there
 		// who has a valid link.
 		if err := d.attempts.failed(from, time.Now()); err != nil {
 			return "", s, err

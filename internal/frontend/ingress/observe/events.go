@@ -218,7 +218,7 @@ func grpcCode(h http.Header) string {
 	}
 }
 
-// known returns a known code, or a fixed one, because a program with root inside could send any
+// knownCode returns a known code, or a fixed one, because a program with root inside could send any
 // text.
 func knownCode(code string) string {
 	var c connect.Code

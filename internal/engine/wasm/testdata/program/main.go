@@ -1,5 +1,5 @@
-// Command program is a WebAssembly module for the tests. As sh it is a small shell. Under its other
-// names it is a hostile program or prints what it sees.
+// Command program is a WebAssembly module for the tests. Under the name sh it is a small shell. Under
+// other names, its first argument selects one of several small programs.
 package main
 
 import (
@@ -32,6 +32,7 @@ func main() {
 	run(os.Args[2:])
 }
 
+// programs holds the programs by name.
 var programs = map[string]func(args []string){
 	"args": func(args []string) { fmt.Println(strings.Join(args, "|")) },
 	"env":  func(args []string) { fmt.Println(os.Getenv(args[0])) },
@@ -58,12 +59,12 @@ var programs = map[string]func(args []string){
 	"grow": func(args []string) {
 		var bytes int
 		fmt.Sscan(args[0], &bytes)
-		for have := 0; have < bytes; have += 1 << 20 {
+		for allocated := 0; allocated < bytes; allocated += 1 << 20 {
 			piece := make([]byte, 1<<20)
 			for i := 0; i < len(piece); i += 4096 {
 				piece[i] = 1
 			}
-			held = append(held, piece)
+			retained = append(retained, piece)
 		}
 		fmt.Println("grown")
 	},
@@ -104,7 +105,8 @@ var programs = map[string]func(args []string){
 	},
 }
 
-var held [][]byte
+// retained keeps allocated memory reachable.
+var retained [][]byte
 
 // same prints values that differ between runs, unless the run is deterministic.
 func same([]string) {
@@ -128,6 +130,7 @@ func same([]string) {
 	fmt.Printf("%s\n", data)
 }
 
+// check exits if there is an error.
 func check(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

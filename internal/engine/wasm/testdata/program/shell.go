@@ -26,6 +26,7 @@ func (s *shell) line(text string) int {
 	return code
 }
 
+// fail prints an error and returns its exit code.
 func fail(args ...any) int {
 	fmt.Fprintln(os.Stderr, args...)
 	return 2
@@ -55,6 +56,7 @@ func split(text string) (words []string) {
 	return words
 }
 
+// operator returns the operator at the beginning of a text, or "".
 func operator(text string) string {
 	for _, op := range []string{"2>/dev/null", "2>&1", "&&", "||", ">>", ">", "<", ";", "\n"} {
 		if strings.HasPrefix(text, op) {
@@ -73,7 +75,7 @@ func (s *shell) list(words []string) (code int, rest []string) {
 		case "&&", "||":
 			skip := (words[0] == "&&") != (code == 0)
 			if words = words[1:]; skip {
-				words = after(words)
+				words = skipCommand(words)
 				continue
 			}
 			code, words = s.command(words)
@@ -84,18 +86,20 @@ func (s *shell) list(words []string) (code int, rest []string) {
 	return code, words
 }
 
-// after skips a command.
-func after(words []string) []string {
-	for len(words) > 0 && !ends(words[0]) {
+// skipCommand returns the words after a command.
+func skipCommand(words []string) []string {
+	for len(words) > 0 && !endsCommand(words[0]) {
 		words = words[1:]
 	}
 	return words
 }
 
-func ends(word string) bool {
+// endsCommand reports whether a word ends a command.
+func endsCommand(word string) bool {
 	return word == ";" || word == "\n" || word == "&&" || word == "||" || word == "do" || word == "done"
 }
 
+// command runs one command or loop, and returns its exit code and the remaining words.
 func (s *shell) command(words []string) (int, []string) {
 	switch words[0] {
 	case "!":
@@ -107,10 +111,11 @@ func (s *shell) command(words []string) (int, []string) {
 	case "while":
 		return s.loop(words[1:])
 	}
-	rest := after(words)
+	rest := skipCommand(words)
 	return s.simple(words[:len(words)-len(rest)]), rest
 }
 
+// loop runs a while loop.
 func (s *shell) loop(words []string) (int, []string) {
 	for {
 		code, body := s.list(words)
@@ -173,21 +178,24 @@ func (s *shell) simple(words []string) int {
 // expand replaces variables and arithmetic expressions.
 func (s *shell) expand(word string) string {
 	for name, value := range s.vars {
-		word = strings.ReplaceAll(word, "$(("+name+"+1))", sum(value))
+		word = strings.ReplaceAll(word, "$(("+name+"+1))", increment(value))
 		word = strings.ReplaceAll(word, "$"+name, value)
 	}
 	return word
 }
 
-func sum(value string) string {
+// increment returns a number plus one.
+func increment(value string) string {
 	n, _ := strconv.Atoi(value)
 	return strconv.Itoa(n + 1)
 }
 
+// errCode is the exit code of a command that failed.
 type errCode int
 
 func (e errCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
+// builtin runs a command of the shell.
 func (s *shell) builtin(out io.Writer, name string, args []string) error {
 	var flags string
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' && name != "test" && name != "[" {
@@ -237,6 +245,7 @@ func (s *shell) builtin(out io.Writer, name string, args []string) error {
 	return nil
 }
 
+// test evaluates a condition.
 func test(args []string) error {
 	if args[len(args)-1] == "]" {
 		args = args[:len(args)-1]
