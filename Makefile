@@ -67,7 +67,7 @@ CRASHES := ^(TestCrashAtEachStepOfStateChange|TestCrashWhileRetaining|TestCrashA
 
 # These tests pass many megabytes or many thousands of rows through code that other tests of their
 # packages run with the race detector, which makes each byte ten times as expensive.
-LARGE := ^(TestLargeResultsUseLittleMemory|TestShownTextIsAudited|TestLongAbsenceReportsGap|TestSlowPageDoesNotDelayOthers|TestTreesAreBounded|TestFloodedOutputIsDiscarded|TestFlowsAreReturnedInPages|TestLongLinesAreNotBuffered|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandSandboxesInPages)$$
+LARGE := ^(TestLargeResultsUseLittleMemory|TestShownTextIsAudited|TestLongAbsenceReportsGap|TestSlowPageDoesNotDelayOthers|TestReadTreeEnforcesLimits|TestLargeOutputIsNotBuffered|TestFlowsAreReturnedInPages|TestLongLinesAreNotBuffered|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandSandboxesInPages)$$
 
 # Packages that cannot be tested with the race detector. The egress gateway gives up its privileges
 # differently in a program with C code, such as a plain go build makes if a C compiler is there; the

@@ -55,7 +55,7 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 			"  crannog template build -f build/Dockerfile -t app:1 --build-arg VERSION=2 .\n" +
 			"  crannog template build -t app:1 --secret id=token,env=TOKEN --net none .",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error { return a.build(ctx, c, &f, args[0]) })
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error { return a.build(ctx, c, &f, args[0], a.flagLimits(cmd)) })
 		},
 	}
 	fl := cmd.Flags()
@@ -74,6 +74,7 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 	fl.StringVar(&f.policy, "policy", "", "`file` with a policy document")
 	fl.StringVar(&f.net, "net", "dev", "network of RUN: none, dev, open or policy")
 	fl.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`; may be repeated")
+	addLimits(fl, "the sandbox of a RUN")
 	f.offer(cmd)
 	return cmd
 }
@@ -81,11 +82,12 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 // maxDockerfile bounds a Dockerfile, in bytes.
 const maxDockerfile = 512 << 10
 
-func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, dir string) error {
+func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, dir string, limits *api.Limits) error {
 	req, source, err := a.buildRequest(f, dir)
 	if err != nil {
 		return err
 	}
+	req.Limits = limits
 	show, err := a.newBuildProgress(f.progress)
 	if err != nil {
 		return err

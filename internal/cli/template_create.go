@@ -96,11 +96,7 @@ func (a templateVerbs) createCommand() *cobra.Command {
 	fl.StringVar(&f.policy, "policy", "", "`file` with a policy document")
 	fl.StringVar(&f.net, "net", "", "upper limit of its sandboxes' network: none, dev, open or policy")
 	fl.StringArrayVar(&f.allow, "allow", nil, "allow `HOST[:PORT]`; may be repeated")
-	// load reads these, because they are settings.
-	fl.String("memory", "", "memory of its sandboxes, such as 512m")
-	fl.String("cpus", "", "their CPUs, such as 1.5")
-	fl.String("pids", "", "their processes and threads")
-	fl.String("disk", "", "disk space for the files of each, such as 1g")
+	addLimits(fl, "its sandboxes")
 	f.offer(cmd)
 	return cmd
 }
@@ -128,18 +124,37 @@ func (a templateVerbs) createRequest(cmd *cobra.Command, f *createFlags, name st
 		}
 		req.Access = &access
 	}
-	// The user's default setting is no property of the template; only a flag is.
-	limits := api.Limits{}
-	for flag, set := range map[string]func(){
+	req.Limits = a.flagLimits(cmd)
+	return req, nil
+}
+
+// addLimits adds the flags of flagLimits. of names the sandboxes that they limit.
+func addLimits(fl *pflag.FlagSet, of string) {
+	// load reads these, because they are settings.
+	fl.String("memory", "", "memory of "+of+", such as 512m")
+	fl.String("cpus", "", "CPUs of "+of+", such as 1.5")
+	fl.String("pids", "", "processes and threads of "+of)
+	fl.String("disk", "", "disk space for the files of "+of+", such as 1g")
+}
+
+// flagLimits returns the limits that flags set, or nil if there is none. A setting of the user for
+// sandboxes of his own does not count: only a flag is about a template or a build.
+func (a templateVerbs) flagLimits(cmd *cobra.Command) *api.Limits {
+	var limits api.Limits
+	set := false
+	for flag, apply := range map[string]func(){
 		"memory": func() { limits.MemoryBytes = a.config.Sandbox.MemoryBytes }, "cpus": func() { limits.CPUMillis = a.config.Sandbox.MilliCPU },
 		"pids": func() { limits.PIDs = a.config.Sandbox.PIDs }, "disk": func() { limits.DiskBytes = a.config.Sandbox.DiskBytes },
 	} {
 		if cmd.Flags().Changed(flag) {
-			set()
-			req.Limits = &limits
+			apply()
+			set = true
 		}
 	}
-	return req, nil
+	if !set {
+		return nil
+	}
+	return &limits
 }
 
 // printTemplate prints the template and its newest version, or one object.

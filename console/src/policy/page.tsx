@@ -1,4 +1,3 @@
-/** The policy editor: write, check, explain, compare, apply. */
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useQueryClient } from "@tanstack/react-query";
 import type { EditorView } from "@codemirror/view";

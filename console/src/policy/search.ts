@@ -5,7 +5,7 @@ export interface PolicySearch {
   /** ID of the sandbox whose policy is shown. */
   sandbox?: string;
   view?: "diff";
-  /** What the draft is compared with: effective, own, a preset's name, or a digest. */
+  /** What the draft is compared with: effective, layer-N, a preset's name, or a digest. */
   against?: string;
 }
 

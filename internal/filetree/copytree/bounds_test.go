@@ -21,7 +21,7 @@ import (
 
 // S12: a copy of very many small files, directories or links stops before inodes run out, even if
 // it has no content at all.
-func TestS12ACopyUsesUpNoInodes(t *testing.T) {
+func TestS12CopyKeepsFreeInodes(t *testing.T) {
 	const inodes = 2000
 	for name, one := range map[string]func(string) []any{
 		"files":       func(name string) []any { return []any{file(name, 0), nil} },
@@ -42,14 +42,14 @@ func TestS12ACopyUsesUpNoInodes(t *testing.T) {
 		// Control: half of them are copied.
 		half := append(steps[:1+inodes/2*len(one(""))], nil)
 		if _, err := unpack(t.Context(), bytes.NewReader(stream(t, half...)), small, copytree.Options{Confine: true}); err != nil {
-			t.Errorf("%s, half of them: %v", name, err)
+			t.Errorf("%s: control: %v", name, err)
 		}
 	}
 }
 
-// S12: a copy never takes another copy to the same place, or something that is not a directory of
-// this user, for leftovers.
-func TestS12WhatIsUnderWayStays(t *testing.T) {
+// S12: a copy removes neither the stage of a running copy to the same destination, nor a file that
+// is not a directory of this user.
+func TestS12ConcurrentCopiesKeepTheirStages(t *testing.T) {
 	dest := t.TempDir()
 	begin := func() *copytree.Stage {
 		place, err := copytree.Locate(dest, copytree.Entry{Kind: copytree.File, Name: "f"}, false)
@@ -69,10 +69,10 @@ func TestS12WhatIsUnderWayStays(t *testing.T) {
 	check(t, os.Mkdir(fresh, 0o700))
 	begin().Close()
 	if got := entries(); len(got) != 1 {
-		t.Errorf("what was just made was removed: %v", got)
+		t.Errorf("a new stage was removed: %v", got)
 	}
 	defer copytree.SetStaleAfter(0)()
-	// Control: only the lock protected it.
+	// Control: an older stage without a lock is removed.
 	first := begin()
 	got := entries()
 	if len(got) != 1 || got[0].Name() == filepath.Base(fresh) {
@@ -84,7 +84,7 @@ func TestS12WhatIsUnderWayStays(t *testing.T) {
 	}
 	second := begin()
 	if got := entries(); len(got) != 2 {
-		t.Errorf("two copies at once: %v", got)
+		t.Errorf("two concurrent copies: got %v", got)
 	}
 	first.Close()
 	second.Close()
@@ -102,7 +102,7 @@ func TestS12WhatIsUnderWayStays(t *testing.T) {
 }
 
 // S12: a conflict is found before anything is moved, whatever its name is.
-func TestS12NothingIsMovedByHalves(t *testing.T) {
+func TestS12ConflictIsFoundBeforeMoving(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	for _, blocked := range append(names, "") {
 		dest := t.TempDir()
@@ -133,7 +133,7 @@ func TestS12NothingIsMovedByHalves(t *testing.T) {
 }
 
 // S12: a file that a hostile sandbox marks set-user-ID loses the bit on the host.
-func TestS12NoSetIDFromAStream(t *testing.T) {
+func TestS12SetIDBitsAreDropped(t *testing.T) {
 	dest := t.TempDir()
 	program, shared := file("f", 1), dir("t")
 	program.Mode, shared.Mode = 0o6755, 0o6755
@@ -146,7 +146,7 @@ func TestS12NoSetIDFromAStream(t *testing.T) {
 	}
 }
 
-// repeated yields the same data without end, as a hostile sandbox may.
+// repeated reads as head and then as the same data without end.
 type repeated struct{ head, again []byte }
 
 func (r *repeated) Read(b []byte) (int, error) {
@@ -159,7 +159,7 @@ func (r *repeated) Read(b []byte) (int, error) {
 }
 
 // S12: a stream is rejected at its limits, before anything of that size is held or written.
-func TestS12StreamsAreBounded(t *testing.T) {
+func TestS12ReaderEnforcesLimits(t *testing.T) {
 	open := stream(t, dir("t"), nil)
 	open = open[:len(open)-2] // without the two ends
 	number := func(n uint64) []byte { return binary.AppendUvarint(nil, n) }
@@ -199,16 +199,16 @@ func TestS12StreamsAreBounded(t *testing.T) {
 	}
 }
 
-// pages is a kernel with a file of size 0 and terabytes of content.
+// pages requires a kernel with a file of size 0 and terabytes of content.
 var pages = hosttest.Requirement{Name: "file /proc/self/pagemap", Has: func() bool {
 	info, err := os.Stat("/proc/self/pagemap")
 	return err == nil && info.Size() == 0
 }}
 
 // S12: a file without a size is read up to a limit, not to its end.
-func TestS12UnsizedFilesAreBounded(t *testing.T) {
+func TestS12FilesWithoutSizeAreBounded(t *testing.T) {
 	hosttest.Need(t, pages)
 	if sent := pack(t, "/proc/self/pagemap", false); len(sent) > 5<<20 || len(sent) < 1<<20 {
-		t.Errorf("%d bytes", len(sent))
+		t.Errorf("got a stream of %d bytes", len(sent))
 	}
 }

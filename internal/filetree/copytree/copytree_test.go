@@ -18,6 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/copytree"
 )
 
+// pack returns the stream of a file or directory.
 func pack(t testing.TB, path string, follow bool) []byte {
 	t.Helper()
 	source, err := copytree.Open(path, follow)
@@ -32,6 +33,7 @@ func pack(t testing.TB, path string, follow bool) []byte {
 	return b.Bytes()
 }
 
+// unpack writes a stream to a destination.
 func unpack(ctx context.Context, stream io.Reader, to string, o copytree.Options) (copytree.Summary, error) {
 	first, frames, err := copytree.First(copytree.NewReader(stream))
 	if err != nil {
@@ -50,6 +52,7 @@ func unpack(ctx context.Context, stream io.Reader, to string, o copytree.Options
 	return stage.Receive(ctx, frames, o)
 }
 
+// write writes a file, and creates its parent directories.
 func write(t testing.TB, name, text string, mode fs.FileMode) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -63,6 +66,7 @@ func write(t testing.TB, name, text string, mode fs.FileMode) {
 	}
 }
 
+// check fails the test after an error.
 func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -70,7 +74,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// empty fails the test if a directory contains anything but the given names.
+// only fails the test if a directory contains other names than the given ones.
 func only(t testing.TB, dir string, names ...string) {
 	t.Helper()
 	left, err := os.ReadDir(dir)
@@ -84,7 +88,7 @@ func only(t testing.TB, dir string, names ...string) {
 	}
 }
 
-func TestF9KeepsWhatATreeHas(t *testing.T) {
+func TestF9CopyKeepsModesLinksAndTimes(t *testing.T) {
 	dir := t.TempDir()
 	src := filepath.Join(dir, "src")
 	write(t, filepath.Join(src, "bin", "tool"), "#!/bin/sh\n", 0o755)
@@ -138,7 +142,7 @@ func TestF9KeepsWhatATreeHas(t *testing.T) {
 	}
 }
 
-func TestF9HolesStayHoles(t *testing.T) {
+func TestF9CopyKeepsHoles(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "sparse")
 	f, err := os.Create(name)
@@ -157,7 +161,7 @@ func TestF9HolesStayHoles(t *testing.T) {
 	var stat unix.Stat_t
 	check(t, unix.Stat(filepath.Join(dir, "copy"), &stat))
 	if stat.Size != size || stat.Blocks*512 > 1<<20 {
-		t.Errorf("the copy has %d bytes and takes %d", stat.Size, stat.Blocks*512)
+		t.Errorf("the copy has %d bytes and uses %d of the disk", stat.Size, stat.Blocks*512)
 	}
 	text := make([]byte, 13)
 	c, err := os.Open(filepath.Join(dir, "copy"))
@@ -170,7 +174,7 @@ func TestF9HolesStayHoles(t *testing.T) {
 
 // On a disk that does not report holes, zeros also become holes, and all other data stays at its
 // offset.
-func TestZerosInTheMiddle(t *testing.T) {
+func TestZerosBecomeHoles(t *testing.T) {
 	dir := t.TempDir()
 	var content []byte
 	for i, n := range []int{1, 4096, 70_000, 4095, 300_000, 8192, 5} {
@@ -181,12 +185,12 @@ func TestZerosInTheMiddle(t *testing.T) {
 	_, err := unpack(t.Context(), bytes.NewReader(pack(t, filepath.Join(dir, "a"), false)), filepath.Join(dir, "b"), copytree.Options{})
 	check(t, err)
 	if got, err := os.ReadFile(filepath.Join(dir, "b")); err != nil || !bytes.Equal(got, content) {
-		t.Errorf("%d bytes, %v", len(got), err)
+		t.Errorf("the copy differs: got %d bytes, error %v", len(got), err)
 	}
 }
 
-// S12: a copy that fails or is interrupted leaves the old file and nothing of the new one.
-func TestS12BrokenCopyLeavesNothing(t *testing.T) {
+// S12: a copy that fails or is interrupted leaves the old files and no new ones.
+func TestS12FailedCopyChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	src, dest := filepath.Join(dir, "tree"), filepath.Join(dir, "dest")
 	write(t, filepath.Join(src, "a"), strings.Repeat("new", 100_000), 0o644)
@@ -195,7 +199,7 @@ func TestS12BrokenCopyLeavesNothing(t *testing.T) {
 	whole := pack(t, src, false)
 	for _, n := range []int{0, 10, 20, 40, 1000, len(whole) - 40, len(whole) - 1} {
 		if _, err := unpack(t.Context(), bytes.NewReader(whole[:n]), dest, copytree.Options{}); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("%d bytes: %v", n, err)
+			t.Errorf("stream cut after %d bytes: got error %v", n, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -215,7 +219,7 @@ func TestS12BrokenCopyLeavesNothing(t *testing.T) {
 	only(t, filepath.Join(dest, "tree"), "a", "z")
 }
 
-// calling calls do once before it is first read.
+// calling calls do before each read.
 type calling struct {
 	do   func()
 	rest io.Reader
@@ -226,26 +230,26 @@ func (c *calling) Read(b []byte) (int, error) {
 	return c.rest.Read(b)
 }
 
-// The next copy to the same place removes what a killed process has left, but not the stage of a
+// The next copy to the same destination removes the stage of a killed process, but not that of a
 // running one.
-func TestS12StaleStagesGo(t *testing.T) {
+func TestS12StaleStagesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "f"), "x", 0o644)
 	dest := filepath.Join(dir, "dest")
 	for _, name := range []string{".crannog-cp-killed", ".crannog-cp-runs"} {
 		write(t, filepath.Join(dest, name, "part"), "x", 0o644)
 	}
-	runs, err := os.Open(filepath.Join(dest, ".crannog-cp-runs"))
+	running, err := os.Open(filepath.Join(dest, ".crannog-cp-runs"))
 	check(t, err)
-	defer runs.Close()
-	check(t, unix.Flock(int(runs.Fd()), unix.LOCK_EX))
+	defer running.Close()
+	check(t, unix.Flock(int(running.Fd()), unix.LOCK_EX))
 	defer copytree.SetStaleAfter(0)()
 	_, err = unpack(t.Context(), bytes.NewReader(pack(t, filepath.Join(dir, "f"), false)), dest, copytree.Options{})
 	check(t, err)
 	only(t, dest, ".crannog-cp-runs", "f")
 }
 
-func TestWhereACopyGoes(t *testing.T) {
+func TestCopyDestination(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "file"), "x", 0o644)
 	write(t, filepath.Join(dir, "tree", "in"), "x", 0o644)

@@ -2,7 +2,7 @@ package copytree
 
 import "time"
 
-// SetStaleAfter changes how old leftovers of a killed process must be.
+// SetStaleAfter changes the minimum age of stages that are removed.
 func SetStaleAfter(d time.Duration) (restore func()) {
 	before := staleAfter
 	staleAfter = d

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// stream returns the data that a hostile sandbox sends.
+// stream returns the stream with these steps: an entry, content as a string, or nil for an end.
 func stream(t testing.TB, steps ...any) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -47,22 +47,22 @@ func link(name, target string) copytree.Entry {
 }
 
 // P15: neither names nor links lead a copy out of its destination.
-func TestF9HostileStreamsStayInside(t *testing.T) {
+func TestF9HostileStreamsCannotLeaveDestination(t *testing.T) {
 	base := t.TempDir()
 	outside := filepath.Join(base, "outside")
 	write(t, filepath.Join(outside, "victim"), "mine", 0o644)
 	for name, steps := range map[string][]any{
-		"up":                {dir("t"), file("..", 1), "x", nil, nil},
-		"path":              {dir("t"), file("../../outside/new", 1), "x", nil, nil},
-		"absolute":          {dir("t"), file("/"+outside+"/new", 1), "x", nil, nil},
-		"nul":               {dir("t"), file("a\x00b", 1), "x", nil, nil},
-		"top":               {file("../outside/victim", 1), "x", nil},
-		"link, then file":   {dir("t"), link("a", "b"), dir("a"), file("new", 1), "x", nil, nil, nil},
-		"link, then same":   {dir("t"), link("a", "a2"), file("a", 1), "x", nil, nil},
-		"two tops":          {file("a", 1), "x", nil, file("b", 1), "x", nil},
-		"end too often":     {dir("t"), nil, nil},
-		"more than is said": {file("a", 1), "xy", nil},
-		"not ended":         {dir("t"), file("a", 1), "x", nil},
+		"up":                  {dir("t"), file("..", 1), "x", nil, nil},
+		"path":                {dir("t"), file("../../outside/new", 1), "x", nil, nil},
+		"absolute":            {dir("t"), file("/"+outside+"/new", 1), "x", nil, nil},
+		"nul":                 {dir("t"), file("a\x00b", 1), "x", nil, nil},
+		"top":                 {file("../outside/victim", 1), "x", nil},
+		"link, then file":     {dir("t"), link("a", "b"), dir("a"), file("new", 1), "x", nil, nil, nil},
+		"link, then same":     {dir("t"), link("a", "a2"), file("a", 1), "x", nil, nil},
+		"two tops":            {file("a", 1), "x", nil, file("b", 1), "x", nil},
+		"end too often":       {dir("t"), nil, nil},
+		"content beyond size": {file("a", 1), "xy", nil},
+		"not ended":           {dir("t"), file("a", 1), "x", nil},
 	} {
 		dest := t.TempDir()
 		check(t, os.Symlink(outside, filepath.Join(dest, "away")))
@@ -72,7 +72,7 @@ func TestF9HostileStreamsStayInside(t *testing.T) {
 		only(t, dest, "away")
 	}
 	only(t, outside, "victim")
-	// A link that existed before does not either: a file replaces it, and a directory fails.
+	// A link that existed before is not followed: a file replaces it, and a directory is an error.
 	dest := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(dest, "t"), 0o755))
 	check(t, os.Symlink(filepath.Join(outside, "victim"), filepath.Join(dest, "t", "f")))
@@ -93,7 +93,7 @@ func TestF9HostileStreamsStayInside(t *testing.T) {
 }
 
 // P15: a copy cannot write outside its destination later, through a link that it has created.
-func TestF9LinksStayInside(t *testing.T) {
+func TestF9OutwardLinksAreLeftOut(t *testing.T) {
 	for target, want := range map[string]bool{
 		"x": true, "x/y": true, "./x": true, "../x": true, "../../x": true, "..": true, "../..": true,
 		"/etc/passwd": false, "../../../x": false, "x/../y": false, "x/..": false, "../x/../..": false, "//x": false,
@@ -125,7 +125,7 @@ func TestF9LinksStayInside(t *testing.T) {
 }
 
 // S12: a copy that would fill the disk stops while some space is left.
-func TestS12ACopyFillsNoDisk(t *testing.T) {
+func TestS12CopyKeepsFreeSpace(t *testing.T) {
 	small := tmpfs(t, 64<<20)
 	in, out := io.Pipe()
 	go func() {
@@ -162,7 +162,7 @@ func tmpfs(t *testing.T, size int, more ...string) string {
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, strings.Join(append(more, "size="+strconv.Itoa(size)), ",")); err != nil {
-		t.Fatalf("a file system of its own: %v", err)
+		t.Fatalf("mount tmpfs: %v", err)
 	}
 	t.Cleanup(func() { check(t, unix.Unmount(dir, 0)) })
 	return dir
@@ -184,7 +184,7 @@ func FuzzReader(f *testing.F) {
 				return
 			}
 			if e := frame.Entry; e != nil && (!first || e.Name != "") && filepath.Base(e.Name) != e.Name || frame.Entry != nil && frame.Entry.Name == ".." {
-				t.Fatalf("the name %q", frame.Entry.Name)
+				t.Fatalf("Next: got the invalid name %q", frame.Entry.Name)
 			}
 			first = false
 		}

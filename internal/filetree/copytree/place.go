@@ -88,11 +88,11 @@ func Within(dir *os.File, source Entry) (*Target, error) {
 		p.Close()
 		return &Target{dir: sub, path: filepath.Join(path, source.Name)}, nil
 	}
-	return p, nil // an existing file causes an error later
+	return p, nil // if a file exists there, Receive returns an error
 }
 
 // LocateStrict is Locate with parents, and follows no link. It is for root, because unprivileged
-// programs may have left links.
+// programs may have created links.
 func LocateStrict(path string, source Entry) (*Target, error) {
 	fd, err := openPath("/")
 	if err != nil {
@@ -136,6 +136,7 @@ func At(dir *os.File, below ...string) (*Target, error) {
 	return p, nil
 }
 
+// openPath opens a directory.
 func openPath(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -147,5 +148,5 @@ func openPath(path string) (int, error) {
 // Path returns the path of the copy.
 func (p *Target) Path() string { return filepath.Join(append([]string{p.path}, p.below...)...) }
 
-// Close closes the place.
+// Close closes the directory.
 func (p *Target) Close() { _ = unix.Close(p.dir) } // the writes were checked before

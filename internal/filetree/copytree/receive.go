@@ -58,7 +58,7 @@ func (s *Stage) Receive(ctx context.Context, in Frames, o Options) (Summary, err
 	if err := r.all(); err != nil {
 		return r.sum, full(err)
 	}
-	// From here on, a large copy takes no longer than a small one.
+	// The rest takes about as long for a large copy as for a small one, and is not interrupted.
 	if err := context.Cause(ctx); err != nil {
 		return r.sum, err
 	}
@@ -73,6 +73,7 @@ func full(err error) error {
 	return err
 }
 
+// receiver is the state of one call of Receive.
 type receiver struct {
 	ctx     context.Context
 	in      Frames
@@ -91,6 +92,7 @@ type opened struct {
 	entry *Entry
 }
 
+// all writes the whole stream into the stage.
 func (r *receiver) all() (err error) {
 	defer func() {
 		for _, d := range r.dirs {
@@ -131,6 +133,7 @@ func (r *receiver) all() (err error) {
 	}
 }
 
+// begin creates the file of an entry.
 func (r *receiver) begin(in int, e *Entry) error {
 	switch e.Kind {
 	case Dir:
@@ -194,6 +197,7 @@ func staysInside(target string, depth int) bool {
 	return true
 }
 
+// data writes a piece of the open file.
 func (r *receiver) data(f Frame) error {
 	if err := r.space.take(int64(len(f.Data))); err != nil {
 		return err
@@ -204,6 +208,7 @@ func (r *receiver) data(f Frame) error {
 	return nil
 }
 
+// end ends the open file or directory.
 func (r *receiver) end() error {
 	if r.file != nil {
 		f, e := r.file, r.entry
@@ -254,6 +259,7 @@ func (r *receiver) describe(fd int, e *Entry, mode uint32) error {
 	return setTime(fd, "", e.ModTime)
 }
 
+// owner returns the owner of a new file, or nil for the user of this process.
 func (r *receiver) owner(e *Entry) *Owner {
 	if r.options.KeepOwners {
 		return &Owner{e.UID, e.GID}
@@ -261,6 +267,7 @@ func (r *receiver) owner(e *Entry) *Owner {
 	return r.options.Owner
 }
 
+// link creates a symbolic link.
 func (r *receiver) link(in int, e *Entry) error {
 	if err := unix.Symlinkat(e.Target, in, e.Name); err != nil {
 		return named(e, err)
@@ -286,6 +293,7 @@ func setTime(fd int, name string, at time.Time) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), both, 0)
 }
 
+// named adds the name of an entry to an error.
 func named(e *Entry, err error) error {
 	if err == nil || e.Name == "" {
 		return err

@@ -11,15 +11,16 @@ import (
 // disk. A nil spaceLimit preserves nothing.
 type spaceLimit struct {
 	fd     int
-	keep   int64 // bytes to preserve
-	inodes uint64
-	every  int64 // the number of bytes after which the disk is checked again
-	since  int64 // bytes written since the last check
+	keep   int64  // bytes to preserve
+	inodes uint64 // inodes to preserve
+	every  int64  // the number of bytes after which the disk is checked again
+	since  int64  // bytes written since the last check
 }
 
 // checkInterval is the number of bytes after which a disk with much free space is checked again.
 const checkInterval = 16 << 20
 
+// newSpaceLimit returns the limit for the disk of an open file.
 func newSpaceLimit(fd int) (*spaceLimit, error) {
 	var s unix.Statfs_t
 	if err := unix.Fstatfs(fd, &s); err != nil {
@@ -48,6 +49,7 @@ func (r *spaceLimit) take(n int64) error {
 	return r.check()
 }
 
+// check returns an error if the space to preserve would be used.
 func (r *spaceLimit) check() error {
 	var s unix.Statfs_t
 	if err := unix.Fstatfs(r.fd, &s); err != nil {

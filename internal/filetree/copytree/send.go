@@ -37,7 +37,7 @@ func Open(path string, follow bool) (*Source, error) {
 		// The target's name may differ from the requested one.
 		s, err := open(real)
 		if err == nil {
-			s.entry.Name = called(clean)
+			s.entry.Name = baseName(clean)
 		}
 		if err == nil && contents {
 			s.entry.Name = ""
@@ -47,14 +47,15 @@ func Open(path string, follow bool) (*Source, error) {
 	return open(clean)
 }
 
-// called returns the last element of a path, or "" if it has none.
-func called(path string) string {
+// baseName returns the last element of a path, or "" if it has none.
+func baseName(path string) string {
 	if base := filepath.Base(path); plainName(base) {
 		return base
 	}
 	return ""
 }
 
+// open opens the source without following a link at the end of its path.
 func open(path string) (*Source, error) {
 	dir, base := filepath.Split(path)
 	if !plainName(base) {
@@ -80,7 +81,7 @@ func open(path string) (*Source, error) {
 		s.Close()
 		return nil, &fs.PathError{Op: "copy", Path: path, Err: err}
 	}
-	s.entry.Name = called(path)
+	s.entry.Name = baseName(path)
 	return s, nil
 }
 
@@ -104,6 +105,7 @@ func (s *Source) Send(ctx context.Context, w io.Writer) error {
 	return err
 }
 
+// entryOf describes a file of a directory.
 func entryOf(in int, base string, stat *unix.Stat_t) (Entry, error) {
 	e := Entry{
 		Name: base, Mode: stat.Mode & 0o1777, UID: stat.Uid, GID: stat.Gid,
@@ -130,6 +132,7 @@ func entryOf(in int, base string, stat *unix.Stat_t) (Entry, error) {
 	return e, nil
 }
 
+// sender is the state of one call of Send.
 type sender struct {
 	ctx    context.Context
 	w      *Writer
@@ -146,6 +149,7 @@ func (s *sender) wrote(err error) error {
 	return err
 }
 
+// put sends one file, or a directory with its content.
 func (s *sender) put(in int, base string, e Entry) error {
 	if err := context.Cause(s.ctx); err != nil {
 		return err
@@ -160,6 +164,7 @@ func (s *sender) put(in int, base string, e Entry) error {
 	return s.wrote(s.w.Entry(e))
 }
 
+// dir sends a directory with its content.
 func (s *sender) dir(in int, base string, e Entry) error {
 	var fd int
 	var err error
@@ -211,9 +216,10 @@ func (s *sender) dir(in int, base string, e Entry) error {
 // block is the minimum length of a run of zeros that becomes a hole.
 const block = 4 << 10
 
-// maxUnsized bounds how much is read of a file without a size, such as those of /proc.
+// maxUnsized bounds the bytes that are read of a file that states no size, such as those of /proc.
 const maxUnsized = 4 << 20
 
+// file sends a regular file.
 func (s *sender) file(in int, base string, e Entry) error {
 	f, stat, err := openFile(in, base)
 	if errors.Is(err, unix.ESTALE) {
@@ -300,6 +306,7 @@ func (s *sender) extent(f *os.File, at, end int64) error {
 	return nil
 }
 
+// pieces sends data that begins at an offset, without its blocks of zeros.
 func (s *sender) pieces(b []byte, at int64) error {
 	from := -1
 	for i := 0; i < len(b); i += block {

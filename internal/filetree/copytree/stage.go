@@ -24,11 +24,11 @@ type Stage struct {
 	target *Target
 	name   string
 	fd     int
-	modes  []late
+	modes  []lateMode
 }
 
-// late is a mode that is set at the end.
-type late struct {
+// lateMode is a mode that is set after the copy was moved.
+type lateMode struct {
 	path []string // from the copy's top
 	mode uint32
 }
@@ -111,6 +111,7 @@ func (s *Stage) parents(o *Owner) (in int, name string, err error) {
 	return in, s.target.below[last], nil
 }
 
+// makeDir creates and opens a directory.
 func makeDir(in int, name string, o *Owner) (int, error) {
 	if err := unix.Mkdirat(in, name, 0o755); err != nil {
 		return -1, err
@@ -122,8 +123,9 @@ func makeDir(in int, name string, o *Owner) (int, error) {
 	return fd, err
 }
 
+// later records a mode to set after the copy was moved.
 func (s *Stage) later(path []string, mode uint32) {
-	s.modes = append(s.modes, late{path, mode})
+	s.modes = append(s.modes, lateMode{path, mode})
 }
 
 // commit moves the copy to its destination. It checks for conflicts before it moves anything.
@@ -137,7 +139,7 @@ func (s *Stage) commit() error {
 	if target == "." {
 		sub, err := openDir(from, name)
 		if err != nil {
-			return s.explainConflict(s.target.path, err)
+			return s.pathError(s.target.path, err)
 		}
 		defer unix.Close(sub)
 		for _, check := range []bool{true, false} {
@@ -166,7 +168,7 @@ func (s *Stage) merge(from, to int, path string, check bool) error {
 	}
 	if check && len(all) > 0 {
 		if err := unix.Faccessat(to, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS); errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) {
-			return s.explainConflict(path, err)
+			return s.pathError(path, err)
 		}
 	}
 	for _, name := range all {
@@ -181,46 +183,47 @@ func (s *Stage) merge(from, to int, path string, check bool) error {
 // files and links, directories are merged, and nothing is written through a link.
 func (s *Stage) move(from, to int, name, path string, check bool) error {
 	path += "/" + name
-	mine, err := statNoFollow(from, name)
+	staged, err := statNoFollow(from, name)
 	if err != nil {
 		return err
 	}
-	there, err := statNoFollow(to, name)
+	existing, err := statNoFollow(to, name)
 	if errors.Is(err, unix.ENOENT) {
 		if check {
 			return nil
 		}
-		return s.explainConflict(path, unix.Renameat(from, name, to, name))
+		return s.pathError(path, unix.Renameat(from, name, to, name))
 	}
 	if err != nil {
-		return s.explainConflict(path, err)
+		return s.pathError(path, err)
 	}
 	const dir = unix.S_IFDIR
-	isDir, wasDir := mine.Mode&unix.S_IFMT == dir, there.Mode&unix.S_IFMT == dir
+	isDir, wasDir := staged.Mode&unix.S_IFMT == dir, existing.Mode&unix.S_IFMT == dir
 	switch {
 	case isDir && !wasDir:
-		return s.explainConflict(path, unix.ENOTDIR)
+		return s.pathError(path, unix.ENOTDIR)
 	case !isDir && wasDir:
-		return s.explainConflict(path, unix.EISDIR)
+		return s.pathError(path, unix.EISDIR)
 	case !isDir && check:
 		return nil
 	case !isDir:
-		return s.explainConflict(path, unix.Renameat(from, name, to, name))
+		return s.pathError(path, unix.Renameat(from, name, to, name))
 	}
 	a, err := openDir(from, name)
 	if err != nil {
-		return s.explainConflict(path, err)
+		return s.pathError(path, err)
 	}
 	defer unix.Close(a)
 	b, err := openDir(to, name)
 	if err != nil {
-		return s.explainConflict(path, err)
+		return s.pathError(path, err)
 	}
 	defer unix.Close(b)
 	return s.merge(a, b, path, check)
 }
 
-func (s *Stage) explainConflict(path string, err error) error {
+// pathError adds the path to an error.
+func (s *Stage) pathError(path string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -236,12 +239,13 @@ func (s *Stage) setModes(top int, below []string) error {
 			continue // the directory existed before
 		}
 		if err := setMode(top, path, m.mode); err != nil {
-			return s.explainConflict(strings.Join(path, "/"), err)
+			return s.pathError(strings.Join(path, "/"), err)
 		}
 	}
 	return nil
 }
 
+// setMode sets the mode of a directory at a path below an open one.
 func setMode(in int, path []string, mode uint32) error {
 	fd, err := openDir(in, path[0])
 	if err != nil {

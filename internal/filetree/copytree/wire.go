@@ -2,7 +2,7 @@
 // stream format, reading files into a stream, and writing a stream to a file system.
 //
 // A stream names each file relative to the directory that is currently open, never by a path. A
-// reader therefore resolves no paths, and nothing in a stream can lead out of the destination.
+// reader therefore resolves no paths, and no stream can write files outside of the destination.
 package copytree
 
 import (
@@ -77,9 +77,10 @@ type SourceError struct{ Text string }
 
 func (e *SourceError) Error() string { return e.Text }
 
-// ErrMalformed is wrapped by errors about a stream that breaks its own rules.
+// ErrMalformed is wrapped by the errors for an invalid stream.
 var ErrMalformed = errors.New("the copy is malformed")
 
+// malformed returns an error that wraps ErrMalformed.
 func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
@@ -99,17 +100,17 @@ func First(r *Reader) (Entry, Frames, error) {
 		return Entry{}, nil, err
 	}
 	e := *f.Entry
-	return e, &again{first: &f, rest: r}, nil
+	return e, &prefixed{first: &f, rest: r}, nil
 }
 
-// again returns a frame that was already read of a stream, and then the rest.
-type again struct {
+// prefixed is a stream from which the first frame was already read.
+type prefixed struct {
 	first *Frame
 	rest  Frames
 }
 
 // Next implements Frames.
-func (a *again) Next() (Frame, error) {
+func (a *prefixed) Next() (Frame, error) {
 	if f := a.first; f != nil {
 		a.first = nil
 		return *f, nil
@@ -199,12 +200,14 @@ func (w *Writer) Frame(f Frame) error {
 	return w.Data(f.Offset, f.Data)
 }
 
+// put writes the bytes of one step. It keeps their buffer for the next step.
 func (w *Writer) put(b []byte) error {
 	w.scratch = b
 	_, err := w.w.Write(b)
 	return err
 }
 
+// appendText appends a text with its length.
 func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
@@ -237,6 +240,7 @@ func (r *Reader) Next() (Frame, error) {
 	return f, err
 }
 
+// next is Next without the check for a truncated stream.
 func (r *Reader) next() (Frame, error) {
 	if r.closed {
 		return Frame{}, io.EOF
@@ -290,6 +294,7 @@ func (r *Reader) next() (Frame, error) {
 	return Frame{}, malformed("the step %q is unknown", op)
 }
 
+// entry reads an entry after its first byte.
 func (r *Reader) entry(kind Kind) (Frame, error) {
 	e := &Entry{Kind: kind}
 	var err error
@@ -303,7 +308,7 @@ func (r *Reader) entry(kind Kind) (Frame, error) {
 		return Frame{}, malformed("it has more than %d files", maxEntries)
 	}
 	if kind != LeftOut {
-		if err := r.about(e); err != nil {
+		if err := r.attributes(e); err != nil {
 			return Frame{}, err
 		}
 	}
@@ -331,18 +336,20 @@ func (r *Reader) entry(kind Kind) (Frame, error) {
 	return Frame{Entry: e}, nil
 }
 
+// plainName reports whether a name is that of a file in a directory.
 func plainName(name string) bool {
 	return name != "" && name != "." && name != ".." && strings.IndexByte(name, '/') < 0 && strings.IndexByte(name, 0) < 0
 }
 
-func (r *Reader) about(e *Entry) error {
+// attributes reads the mode, time and owner of an entry.
+func (r *Reader) attributes(e *Entry) error {
 	mode, err := r.uint(0o7777)
 	if err != nil {
 		return err
 	}
 	sec, err := binary.ReadVarint(r.r)
 	if err != nil {
-		return number(err)
+		return numberError(err)
 	}
 	nsec, err := r.uint(999_999_999)
 	if err != nil {
@@ -360,6 +367,7 @@ func (r *Reader) about(e *Entry) error {
 	return nil
 }
 
+// data reads a piece of content after its first byte.
 func (r *Reader) data() (Frame, error) {
 	if r.file == nil {
 		return Frame{}, malformed("content without a file")
@@ -385,6 +393,7 @@ func (r *Reader) data() (Frame, error) {
 	return Frame{Data: r.buffer[:n], Offset: int64(offset)}, nil
 }
 
+// text reads a text of at most limit bytes.
 func (r *Reader) text(limit uint64) (string, error) {
 	n, err := r.uint(limit)
 	if err != nil {
@@ -395,16 +404,17 @@ func (r *Reader) text(limit uint64) (string, error) {
 	return string(b), err
 }
 
+// uint reads a number of at most limit.
 func (r *Reader) uint(limit uint64) (uint64, error) {
 	n, err := binary.ReadUvarint(r.r)
 	if err == nil && n > limit {
 		return 0, malformed("the number %d is above %d", n, limit)
 	}
-	return n, number(err)
+	return n, numberError(err)
 }
 
-// number replaces the library's error about a number of more than 64 bits by an ErrMalformed.
-func number(err error) error {
+// numberError replaces the library's error about a number of more than 64 bits by an ErrMalformed.
+func numberError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
 	}

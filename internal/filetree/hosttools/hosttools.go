@@ -32,7 +32,7 @@ type Host struct {
 // Tree is one directory of a version manager as a sandbox sees it.
 type Tree struct {
 	Manager string `json:"manager"`
-	// Dir is the path under which programs know it, on the host and in the sandbox. Source is the
+	// Dir is the path that programs use, on the host and in the sandbox. Source is the
 	// real path, with links resolved.
 	Dir    string `json:"dir"`
 	Source string `json:"source"`
@@ -44,9 +44,9 @@ type Tree struct {
 	Copy map[string][]byte `json:"-"`
 }
 
-// unfit are paths below which nothing of a home directory is shown, because a sandbox already sees
-// them or has its own.
-var unfit = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev", "/run", "/tmp", "/var", "/boot", "/workspace", "/.crannog"}
+// excluded are paths below which no tree is shown, because a sandbox already sees them or has its
+// own.
+var excluded = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev", "/run", "/tmp", "/var", "/boot", "/workspace", "/.crannog"}
 
 // Find returns the trees of the named managers. A named manager that is not installed is a NotFound
 // error. All selects the installed ones.
@@ -85,7 +85,7 @@ func (h Host) trees(m manager) []Tree {
 		var trees []Tree
 		for _, show := range m.show {
 			dir := filepath.Join(root, show)
-			source, ok := h.fit(dir)
+			source, ok := h.mayShow(dir)
 			if !ok {
 				continue
 			}
@@ -137,10 +137,10 @@ func (h Host) roots(m manager) []string {
 	return roots
 }
 
-// fit reports whether a directory exists and may be shown, and returns its real path. The home
+// mayShow reports whether a directory exists and may be shown, and returns its real path. The home
 // directory, its parents and directories that every sandbox sees may not be shown: a variable such
 // as CARGO_HOME=$HOME would expose all keys in it.
-func (h Host) fit(dir string) (source string, ok bool) {
+func (h Host) mayShow(dir string) (source string, ok bool) {
 	if h.Home == "" || !filepath.IsAbs(h.Home) {
 		return "", false
 	}
@@ -152,7 +152,7 @@ func (h Host) fit(dir string) (source string, ok bool) {
 	if err != nil || !info.IsDir() {
 		return "", false
 	}
-	for _, place := range unfit {
+	for _, place := range excluded {
 		if dir == place || within(dir, place) && !within(dir, h.Home) {
 			return "", false
 		}

@@ -37,6 +37,7 @@ func home(t *testing.T, files map[string]string) string {
 	return dir
 }
 
+// dirs returns the manager and directory of each tree.
 func dirs(trees []Tree, home string) (list []string) {
 	for _, t := range trees {
 		list = append(list, t.Manager+":"+strings.TrimPrefix(t.Dir, home+"/"))
@@ -68,19 +69,19 @@ func TestF15Find(t *testing.T) {
 		t.Errorf("Find: got %v, error %v", trees, err)
 	}
 	if _, err := h.Find([]string{"fnm"}); fault.CodeOf(err) != "tools_not_found" {
-		t.Errorf("what is not installed: %v", err)
+		t.Errorf("Find of a manager that is not installed: got %v, want tools_not_found", err)
 	}
 	if _, err := h.Find([]string{"all", "fmn"}); fault.CodeOf(err) != "tools_unknown" {
-		t.Errorf("an unknown tool: %v", err)
+		t.Errorf("Find of an unknown manager: got %v, want tools_unknown", err)
 	}
 	if trees, err := (Host{}).Find([]string{All}); err != nil || len(trees) != 0 {
-		t.Errorf("without a home: %v, %v", trees, err)
+		t.Errorf("Find without a home: got %v, error %v", trees, err)
 	}
 }
 
-// A variable that names the home directory, its parent, or our own state would show every key
+// A variable that names the home directory, its parent or the server's state would show all keys
 // there.
-func TestF15NeverTheHomeItself(t *testing.T) {
+func TestF15HomeIsNeverShown(t *testing.T) {
 	dir := home(t, map[string]string{"me/.ssh/id_rsa": "key", "me/bin/x": "", "me/state/bin/": "", "me/.pyenv": "->.", "me/.rbenv": "->state"})
 	me := filepath.Join(dir, "me")
 	for _, root := range []string{me, dir, "/", me + "/", "/usr", "/etc", "/proc/self", me + "/state", me + "/bin/.."} {
@@ -138,11 +139,11 @@ func TestF15CredentialsAreNotShown(t *testing.T) {
 	defer func() { maxScan = before }()
 	maxScan = 100
 	if _, err := trees[0].Credentials(func(string, bool) bool { return false }); fault.CodeOf(err) != "tools_too_large" {
-		t.Errorf("too many files: %v", err)
+		t.Errorf("Credentials in too many files: got %v, want tools_too_large", err)
 	}
 }
 
-func TestF15Absent(t *testing.T) {
+func TestF15AbsentPrograms(t *testing.T) {
 	dir := home(t, map[string]string{
 		".pyenv/shims/python3": "x", ".pyenv/shims/pip": "x", ".cargo/bin/cargo": "x", "system/bin/python3": "x", "system/bin/node": "x", "fnm": "->.local/share/fnm/v/bin",
 		".local/share/fnm/v/bin/node": "x", ".local/share/fnm/v/bin/npm": "x",
@@ -164,6 +165,6 @@ func TestF15Absent(t *testing.T) {
 		t.Errorf("Absent: got %v", got)
 	}
 	if got := (Host{Home: t.TempDir()}).Absent(path(".pyenv/shims"), nil); got != nil {
-		t.Errorf("of another home: %v", got)
+		t.Errorf("Absent with another home: got %v", got)
 	}
 }

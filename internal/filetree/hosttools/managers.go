@@ -21,12 +21,13 @@ type manager struct {
 	show []string
 	// bin lists the directories of programs, in search order.
 	bin []string
-	// inside is the variable that tells its programs its directory.
+	// inside is the variable that its programs in the sandbox need, with its directory.
 	inside string
 	// files of the home directory select versions and contain nothing else.
 	files []string
 }
 
+// managers are the supported version managers.
 var managers = []manager{
 	{name: "pyenv", variable: "PYENV_ROOT", places: []string{".pyenv"}, show: []string{"."}, bin: []string{"shims", "bin"}, inside: "PYENV_ROOT"},
 	{name: "nvm", variable: "NVM_DIR", places: []string{".nvm", ".config/nvm"}, show: []string{"."}, bin: []string{"versions/node/*/bin"}, inside: "NVM_DIR"},
@@ -96,8 +97,10 @@ func number(s string) (n int, rest string) {
 // maxCopied bounds the size of a file that selects versions.
 const maxCopied = 16 << 10
 
-var errUnfit = errors.New("not a small regular file")
+// errNotSmall is returned for a file that is not copied.
+var errNotSmall = errors.New("not a small regular file")
 
+// readSmall reads a file that selects versions.
 func readSmall(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -105,7 +108,7 @@ func readSmall(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > maxCopied {
-		return nil, errUnfit
+		return nil, errNotSmall
 	}
 	return io.ReadAll(io.LimitReader(f, maxCopied))
 }

@@ -54,6 +54,7 @@ func (h Host) Absent(path, inside []string) []Program {
 	return absent
 }
 
+// lookUp returns the first program of a name in a PATH, or "".
 func lookUp(name string, path []string) string {
 	for _, dir := range path {
 		if file := filepath.Join(dir, name); executable(file) {
@@ -63,11 +64,13 @@ func lookUp(name string, path []string) string {
 	return ""
 }
 
+// executable reports whether a path is an executable file.
 func executable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
+// resolved returns a directory without links in its path, if it exists.
 func resolved(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		return real

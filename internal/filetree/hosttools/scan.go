@@ -19,8 +19,8 @@ const scanDepth = 5
 
 var maxScan = 50_000 // a variable for the test
 
-// contents are directories that contain only files of packages.
-var contents = map[string]bool{"lib": true, "lib64": true, "libexec": true, "share": true, "include": true, "node_modules": true, "site-packages": true, "pkgs": true, "doc": true, "docs": true, "man": true}
+// packageDirs are names of directories that contain only files of packages.
+var packageDirs = map[string]bool{"lib": true, "lib64": true, "libexec": true, "share": true, "include": true, "node_modules": true, "site-packages": true, "pkgs": true, "doc": true, "docs": true, "man": true}
 
 // settings are files of a version that configure registries and their tokens.
 var settings = []string{"npmrc", ".npmrc", "pip.conf", ".pypirc", ".condarc", "condarc", "credentials", "credentials.toml", ".env"}
@@ -67,7 +67,7 @@ func (t Tree) Credentials(denied func(path string, dir bool) bool) ([]string, er
 			if d.IsDir() {
 				return fs.SkipDir
 			}
-		case d.IsDir() && (contents[d.Name()] || strings.Count(rel, "/") >= scanDepth-1):
+		case d.IsDir() && (packageDirs[d.Name()] || strings.Count(rel, "/") >= scanDepth-1):
 			return fs.SkipDir
 		}
 		return nil

@@ -27,16 +27,16 @@ func Matching(entries []Entry) func(name string) bool {
 	return func(name string) bool {
 		name = "/" + strings.ToLower(strings.TrimPrefix(name, "/"))
 		base := path.Base(name)
-		is := func(list []string, name string) bool {
+		hasSuffix := func(list []string, name string) bool {
 			return slices.ContainsFunc(list, func(text string) bool { return strings.HasSuffix(name, "/"+text) })
 		}
-		if is(files[base], name) ||
+		if hasSuffix(files[base], name) ||
 			slices.ContainsFunc(suffixes, func(text string) bool { return strings.HasSuffix(base, text) }) ||
 			slices.ContainsFunc(prefixes, func(text string) bool { return strings.HasPrefix(base, text) }) {
 			return true
 		}
 		for dir := name; len(dir) > 1; dir = path.Dir(dir) {
-			if is(dirs[path.Base(dir)], dir) {
+			if hasSuffix(dirs[path.Base(dir)], dir) {
 				return true
 			}
 		}

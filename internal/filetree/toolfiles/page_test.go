@@ -45,7 +45,7 @@ the first 64 KiB of each, and 4 MiB in all. It skips files that the policy hides
 files that were not checked. The history of git is not checked.
 `
 
-// TestPage keeps the page and the catalogue the same.
+// TestPage checks that the page matches the catalogue.
 func TestPage(t *testing.T) {
 	var out strings.Builder
 	out.WriteString(intro)

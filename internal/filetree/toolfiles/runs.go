@@ -9,6 +9,7 @@ func Runs() []Entry {
 	return slices.Concat(versionControl(), shells(), editors(), agents(), builds(), scripting(), pipelines())
 }
 
+// versionControl returns files of version control systems and their hooks.
 func versionControl() []Entry {
 	return slices.Concat(
 		each("git", "applied by git's own commands", ".gitattributes", ".gitmodules", ".gitconfig"),
@@ -28,6 +29,7 @@ func versionControl() []Entry {
 	)
 }
 
+// shells returns files that shells and terminal programs run.
 func shells() []Entry {
 	return slices.Concat(
 		each("direnv", "runs when the directory is entered", ".envrc", ".direnv/"),
@@ -45,6 +47,7 @@ func shells() []Entry {
 	)
 }
 
+// editors returns files that editors run.
 func editors() []Entry {
 	return slices.Concat(
 		each("Visual Studio Code and its relatives", "settings and tasks of a folder, when it is opened", ".vscode/", ".vscode-test/", "*.code-workspace", ".theia/"),
@@ -70,6 +73,7 @@ func editors() []Entry {
 	)
 }
 
+// agents returns files that coding agents obey.
 func agents() []Entry {
 	return slices.Concat(
 		each("coding agents", "give orders to the next agent that works here", "agents.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md", "qwen.md", "crush.md", "warp.md", ".rules", ".cursorrules", ".windsurfrules", ".clinerules", ".clinerules/", ".roorules*", ".goosehints", ".github/copilot-instructions.md", ".github/instructions/", ".github/prompts/", ".github/chatmodes/", ".github/agents/", ".github/hooks/"),

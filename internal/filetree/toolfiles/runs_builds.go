@@ -2,6 +2,7 @@ package toolfiles
 
 import "slices"
 
+// builds returns files of build tools and package managers.
 func builds() []Entry {
 	return slices.Concat(
 		each("make", "runs with the next build", "makefile", "gnumakefile"),
@@ -26,7 +27,7 @@ func builds() []Entry {
 	)
 }
 
-// Files that interpreters and their tools run when they start in a directory.
+// scripting returns files that interpreters and their tools run when they start in a directory.
 func scripting() []Entry {
 	return slices.Concat(
 		each("Python", "runs when it starts, or when a package is installed", "sitecustomize.py", "usercustomize.py", "*.pth", "setup.py"),
@@ -45,6 +46,7 @@ func scripting() []Entry {
 	)
 }
 
+// pipelines returns files of CI and hosting services.
 func pipelines() []Entry {
 	return slices.Concat(
 		each("GitHub", "runs in CI with the repository's credentials", ".github/workflows/", ".github/actions/", ".github/dependabot.yml"),

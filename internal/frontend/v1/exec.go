@@ -86,7 +86,7 @@ func (h *execHandlers) exec(ctx context.Context, caller sandbox.Principal, in *e
 		return nil, err
 	}
 	// A JSON decoder replaces invalid UTF-8, so another command than the intended one would run.
-	if which := utf8text.Wrong(in.RawBody); which != "" {
+	if which := utf8text.FindInvalid(in.RawBody); which != "" {
 		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).WithHint("set encoding to base64, and write cmd, stdin, cwd and the values of env so")
 	}
 	if err := decodeTexts(&in.Body); err != nil {

@@ -74,7 +74,7 @@ type createInput struct {
 }
 
 func (h *sandboxHandlers) create(ctx context.Context, caller sandbox.Principal, in *createInput) (*sandboxBody, error) {
-	if which := utf8text.Wrong(in.RawBody); which != "" {
+	if which := utf8text.FindInvalid(in.RawBody); which != "" {
 		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).
 			WithHint("variables of a sandbox must be UTF-8; those of one command may have any bytes")
 	}

@@ -62,7 +62,7 @@ func (JSON) Unmarshal(data []byte, message any) error {
 	}
 	err := protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m)
 	if err != nil {
-		if which := utf8text.Wrong(data); which != "" {
+		if which := utf8text.FindInvalid(data); which != "" {
 			return fmt.Errorf("%s is not UTF-8", which)
 		}
 	}

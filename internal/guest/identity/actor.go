@@ -58,7 +58,7 @@ func (a Actor) become(u User, work func() error, done chan<- outcome) {
 		}
 		done <- out
 	}()
-	if err := assume(u); err != nil {
+	if err := switchThread(u); err != nil {
 		out.err = fmt.Errorf("act as %s: %w", u.Name, err)
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// A guest outside of a sandbox shows the names of its own accounts only, never the host's.
+// Fixed has only its own accounts, never those of the host.
 func TestFixedNames(t *testing.T) {
 	f := identity.Fixed{{Name: "user", UID: 1000, GID: 1001}, {Name: "again", UID: 1000, GID: 1001}}
 	for got, want := range map[string]string{
@@ -21,7 +21,7 @@ func TestFixedNames(t *testing.T) {
 		}
 	}
 	if u, err := f.Lookup("root"); err == nil {
-		t.Errorf("the host's root is %+v", u)
+		t.Errorf("Lookup of root: got %+v, want an error", u)
 	}
 }
 
@@ -33,12 +33,12 @@ func TestSearchPath(t *testing.T) {
 		"/home/user/": "/home/user/.local/bin:/home/user/go/bin:/home/user/.cargo/bin:" + system,
 	} {
 		if got := identity.SearchPath(home, system); got != want {
-			t.Errorf("home %q: %q", home, got)
+			t.Errorf("home %q: got %q, want %q", home, got, want)
 		}
 	}
 }
 
-func TestResolveRefuses(t *testing.T) {
+func TestResolveRejectsInvalidPaths(t *testing.T) {
 	u := identity.User{Home: "/home/user"}
 	for name, want := range map[string]error{
 		"a\x00b": identity.ErrPathNUL, strings.Repeat("x", 4097): identity.ErrPathLong, strings.Repeat("x", 4096): nil,
@@ -49,9 +49,10 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-// A database that root inside has damaged is an error for a request. A listing then shows numbers.
-func TestUnreadablePasswd(t *testing.T) {
-	for name, wreck := range map[string]func(dir string) error{
+// If root inside has damaged the database, Lookup returns an error, and UserName and GroupName return
+// the ID.
+func TestDamagedPasswdIsError(t *testing.T) {
+	for name, damage := range map[string]func(dir string) error{
 		"no group file":         func(dir string) error { return os.Remove(filepath.Join(dir, "group")) },
 		"passwd is a directory": func(dir string) error { return replaceByDir(filepath.Join(dir, "passwd")) },
 		"group is a directory":  func(dir string) error { return replaceByDir(filepath.Join(dir, "group")) },
@@ -63,18 +64,18 @@ func TestUnreadablePasswd(t *testing.T) {
 			}
 		}
 		if u, err := identity.NewPasswd(dir).Lookup("user"); err != nil || u.UID != 1000 {
-			t.Fatalf("%s: before: %+v %v", name, u, err)
+			t.Fatalf("%s: Lookup before the damage: got %+v %v", name, u, err)
 		}
-		if err := wreck(dir); err != nil {
+		if err := damage(dir); err != nil {
 			t.Fatal(err)
 		}
 		users := identity.NewPasswd(dir)
 		_, err := users.Lookup("user")
 		if _, unknown := errors.AsType[*identity.UnknownError](err); err == nil || unknown {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Lookup got %v, want an error other than UnknownError", name, err)
 		}
 		if users.UserName(1000) != "1000" || users.GroupName(1000) != "1000" {
-			t.Errorf("%s: %s %s", name, users.UserName(1000), users.GroupName(1000))
+			t.Errorf("%s: got names %s and %s, want 1000", name, users.UserName(1000), users.GroupName(1000))
 		}
 	}
 }

@@ -21,14 +21,14 @@ type Passwd struct {
 	dir string
 
 	mu     sync.Mutex
-	stamp  [2]stamp
+	loaded [2]fileVersion // versions of passwd and group that were read
 	users  map[string]User
-	names  map[uint32]string
-	groups map[uint32]string
+	names  map[uint32]string // user names by ID
+	groups map[uint32]string // group names by ID
 }
 
-// stamp identifies a version of a file.
-type stamp struct {
+// fileVersion identifies a version of a file.
+type fileVersion struct {
 	modified, size int64
 }
 
@@ -46,11 +46,11 @@ func (p *Passwd) Lookup(name string) (User, error) {
 	if u, ok := p.users[name]; ok {
 		return u, nil
 	}
-	return p.byNumber(name)
+	return p.byID(name)
 }
 
-// byNumber parses USER[:GROUP] with numbers. p.mu must be held.
-func (p *Passwd) byNumber(text string) (User, error) {
+// byID parses USER[:GROUP] with numbers. p.mu must be held.
+func (p *Passwd) byID(text string) (User, error) {
 	name, group, grouped := strings.Cut(text, ":")
 	u, ok := p.users[name]
 	if !ok {
@@ -83,20 +83,21 @@ func (p *Passwd) byNumber(text string) (User, error) {
 	return u, nil
 }
 
-// UserName returns the name of the account with this number.
+// UserName returns the name of the account with a user ID.
 func (p *Passwd) UserName(uid uint32) string {
 	return p.name(uid, func() map[uint32]string { return p.names })
 }
 
-// GroupName returns the name of the group with this number.
+// GroupName returns the name of the group with a group ID.
 func (p *Passwd) GroupName(gid uint32) string {
 	return p.name(gid, func() map[uint32]string { return p.groups })
 }
 
+// name returns a name from a map, or the ID as text.
 func (p *Passwd) name(id uint32, from func() map[uint32]string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// If the database cannot be read, the number itself is a correct answer.
+	// If the database cannot be read, the ID itself is a correct answer.
 	if err := p.refresh(); err == nil {
 		if name, ok := from()[id]; ok {
 			return name
@@ -107,15 +108,15 @@ func (p *Passwd) name(id uint32, from func() map[uint32]string) string {
 
 // refresh reads the files if they have changed. p.mu must be held.
 func (p *Passwd) refresh() error {
-	var now [2]stamp
+	var now [2]fileVersion
 	for i, name := range []string{"passwd", "group"} {
 		info, err := os.Stat(filepath.Join(p.dir, name))
 		if err != nil {
 			return fmt.Errorf("user database: %w", err)
 		}
-		now[i] = stamp{info.ModTime().UnixNano(), info.Size()}
+		now[i] = fileVersion{info.ModTime().UnixNano(), info.Size()}
 	}
-	if p.users != nil && now == p.stamp {
+	if p.users != nil && now == p.loaded {
 		return nil
 	}
 	passwd, err := readBounded(filepath.Join(p.dir, "passwd"))
@@ -127,10 +128,11 @@ func (p *Passwd) refresh() error {
 		return err
 	}
 	p.users, p.names, p.groups = parse(passwd, group)
-	p.stamp = now
+	p.loaded = now
 	return nil
 }
 
+// readBounded reads the beginning of a file, up to maxDatabase.
 func readBounded(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -147,27 +149,27 @@ func readBounded(name string) ([]byte, error) {
 // parse parses both files. Like libc, it ignores malformed lines.
 func parse(passwd, group []byte) (map[string]User, map[uint32]string, map[uint32]string) {
 	users, names := map[string]User{}, map[uint32]string{}
-	for f := range records(passwd, 7) {
+	for f := range splitLines(passwd, 7) {
 		uid, err1 := strconv.ParseUint(f[2], 10, 32)
 		gid, err2 := strconv.ParseUint(f[3], 10, 32)
 		if f[0] == "" || err1 != nil || err2 != nil {
 			continue
 		}
-		if _, taken := users[f[0]]; taken {
+		if _, exists := users[f[0]]; exists {
 			continue
 		}
 		users[f[0]] = User{Name: f[0], UID: uint32(uid), GID: uint32(gid), Home: f[5]}
-		if _, taken := names[uint32(uid)]; !taken {
+		if _, exists := names[uint32(uid)]; !exists {
 			names[uint32(uid)] = f[0]
 		}
 	}
 	groups := map[uint32]string{}
-	for f := range records(group, 4) {
+	for f := range splitLines(group, 4) {
 		gid, err := strconv.ParseUint(f[2], 10, 32)
 		if err != nil {
 			continue
 		}
-		if _, taken := groups[uint32(gid)]; !taken {
+		if _, exists := groups[uint32(gid)]; !exists {
 			groups[uint32(gid)] = f[0]
 		}
 		for member := range strings.SplitSeq(f[3], ",") {
@@ -181,8 +183,8 @@ func parse(passwd, group []byte) (map[string]User, map[uint32]string, map[uint32
 	return users, names, groups
 }
 
-// records yields the lines that have at least n fields.
-func records(data []byte, n int) func(yield func([]string) bool) {
+// splitLines yields the lines that have at least n fields.
+func splitLines(data []byte, n int) func(yield func([]string) bool) {
 	return func(yield func([]string) bool) {
 		lines := bufio.NewScanner(bytes.NewReader(data))
 		lines.Buffer(nil, maxDatabase)

@@ -9,10 +9,10 @@ import (
 // unchanged leaves an ID unchanged in the setres calls.
 const unchanged = ^uintptr(0)
 
-// assume gives the calling thread the effective rights of u. It uses raw system calls, because the
-// library's functions change all threads. The real and saved IDs stay root's, so that the thread
-// can switch back, and so that the user's processes cannot send signals to it.
-func assume(u User) error {
+// switchThread gives the calling thread the effective rights of u. It uses raw system calls, because the
+// library's functions change all threads. The real and saved IDs remain those of root. So the
+// thread can switch back, and processes of the user cannot send signals to it.
+func switchThread(u User) error {
 	if err := setGroups(u.Groups); err != nil {
 		return err
 	}
@@ -36,6 +36,7 @@ func restoreThread() error {
 	return setGroups(nil)
 }
 
+// setGroups sets the supplementary groups of the calling thread.
 func setGroups(groups []uint32) error {
 	var first unsafe.Pointer
 	if len(groups) > 0 {

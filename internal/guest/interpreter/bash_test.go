@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// bash runs bash code.
 func (b *testServer) bash(code string) outcome {
 	b.t.Helper()
 	return b.run(payload{"code": code, "language": "bash"})
@@ -32,7 +33,7 @@ func TestBashReportsExitStatus(t *testing.T) {
 			t.Errorf("%q: %+v, want %s", code, o.lines, want)
 		}
 		if o := b.bash("echo alive").wantOK(t); o.stdout != "alive\n" {
-			t.Errorf("after %q: %+v", code, o.lines)
+			t.Errorf("execution after %q: got %+v", code, o.lines)
 		}
 	}
 	if o := b.bash("kill -9 $$"); o.err == nil || o.err.Name != "UnexpectedEndOfExecution" {
@@ -50,7 +51,7 @@ func TestBashSetsVariablesForOneExecution(t *testing.T) {
 	}
 	o = b.bash("echo $A $B ${C-unset}; env | grep '^[ABC]='").wantOK(t)
 	if o.stdout != "old local unset\nA=old\n" {
-		t.Errorf("after: stdout %q, stderr %q", o.stdout, o.stderr)
+		t.Errorf("next execution: stdout %q, stderr %q", o.stdout, o.stderr)
 	}
 }
 
@@ -71,7 +72,7 @@ func FuzzQuoteBash(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		word := quoteBash(s)
 		if strings.ContainsAny(word, "\n\r\x00") {
-			t.Fatalf("%q is more than a line", word)
+			t.Fatalf("quoteBash returned more than one line: %q", word)
 		}
 		cmd := exec.Command("/bin/bash", "--norc", "-c", "printf %s "+word)
 		cmd.Env = []string{"LC_ALL=C"}

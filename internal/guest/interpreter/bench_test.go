@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// BenchmarkWorkerReady measures from the start of a worker's process until it can run code.
+// BenchmarkWorkerReady measures the time from the start of a worker's process until it can run code.
 func BenchmarkWorkerReady(b *testing.B) {
 	for _, lang := range []string{"python", "javascript", "bash"} {
 		b.Run(lang, func(b *testing.B) {
-			box := newTestServer(b)
+			s := newTestServer(b)
 			for b.Loop() {
-				w, err := box.server.startWorker(context.Background(), languages[lang], box.home)
+				w, err := s.server.startWorker(context.Background(), languages[lang], s.home)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -25,7 +25,8 @@ func BenchmarkWorkerReady(b *testing.B) {
 	}
 }
 
-// BenchmarkInterpreterAlone measures the lower limit of a worker's start.
+// BenchmarkInterpreterAlone measures the start of each language's interpreter without a worker, which
+// is the lower limit for the start of a worker.
 func BenchmarkInterpreterAlone(b *testing.B) {
 	for lang, argv := range map[string][]string{
 		"python": {"/usr/bin/python3", "-c", "pass"}, "javascript": {"/usr/bin/node", "-e", "0"}, "bash": {"/bin/bash", "-c", ":"},
@@ -44,9 +45,9 @@ func BenchmarkInterpreterAlone(b *testing.B) {
 func BenchmarkExecute(b *testing.B) {
 	for lang, code := range map[string]string{"python": "print(1 + 1)", "javascript": "console.log(1 + 1)", "bash": "echo 2"} {
 		b.Run(lang, func(b *testing.B) {
-			box := newTestServer(b)
+			s := newTestServer(b)
 			for b.Loop() {
-				if o := box.run(payload{"code": code, "language": lang}); o.stdout != "2\n" {
+				if o := s.run(payload{"code": code, "language": lang}); o.stdout != "2\n" {
 					b.Fatalf("%+v", o.lines)
 				}
 			}
@@ -54,11 +55,11 @@ func BenchmarkExecute(b *testing.B) {
 	}
 }
 
-// BenchmarkOutput measures how fast text is passed on.
+// BenchmarkOutput measures the throughput of output.
 func BenchmarkOutput(b *testing.B) {
-	box := newTestServer(b)
+	s := newTestServer(b)
 	for b.Loop() {
-		resp := box.do(b.Context(), "POST", "/execute",
+		resp := s.do(b.Context(), "POST", "/execute",
 			payload{"code": "import sys\nfor i in range(20): sys.stdout.write('line of text\\n' * 80_000)"}, testToken)
 		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n < 20*80_000*13 {
 			b.Fatalf("%d bytes, %v", n, err)

@@ -2,8 +2,8 @@ package interpreter
 
 import "testing"
 
-// F17: code in a string literal of a caller's program is indented like that program, after an empty
-// first line. IPython runs it, and so do E2B's own tests.
+// F17: indented code with an empty first line runs, because callers write code as string literals in
+// indented programs. IPython runs such code too, and E2B's tests contain it.
 func TestF17IndentedCells(t *testing.T) {
 	b := newTestServer(t)
 	for _, c := range []struct{ code, text, stdout string }{
@@ -27,7 +27,7 @@ func TestF17IndentedCells(t *testing.T) {
 			t.Errorf("%q: stdout %q, shows %q, error %+v", c.code, o.stdout, o.text(), o.err)
 		}
 	}
-	// Wrong code still fails, at the line that the caller can find.
+	// Invalid code fails, and the traceback names the line of the caller's code.
 	for _, c := range []struct{ code, name, trace string }{
 		{"\n    x = 1\n  y = 2", "IndentationError", "line 3"},
 		{"\n    x = 1\n        y = 2", "IndentationError", "line 3"},
@@ -44,8 +44,8 @@ func TestF17IndentedCells(t *testing.T) {
 	}
 }
 
-// F7: the first package that a user installs creates the directory of packages, which Python left
-// out at its start because it did not exist. It is found in the cell that installs it and later.
+// F7: a package that a cell installs is found in that cell and later. The first installation creates
+// the directory of the user's packages, which Python did not add to its path at the start.
 func TestF7PackagesInstalledByACellAreFound(t *testing.T) {
 	const install = `
 import os, site
@@ -64,23 +64,23 @@ def install(name, text):
 	shows(b, install+"install('first.py', 'x = 1')\nimport first\nfirst.x", "1")
 	shows(b, "install('second.py', 'x = 2')\nimport second\nsecond.x", "2")
 
-	// As at a start, they precede the system's.
+	// The user's packages precede those of the system, as after a start of Python.
 	b = newTestServer(t)
 	b.python("import sys\nsys.path.append('/x/dist-packages')").wantOK(t)
 	b.python("!mkdir -p $(python3 -c 'import site; print(site.getusersitepackages())')").wantOK(t)
 	shows(b, "import site\nsys.path.index(site.getusersitepackages()) < min(i for i, p in enumerate(sys.path) if p.endswith('dist-packages'))", "True")
 
-	// If the user's directory is switched off, it stays so.
+	// If the user's directory is disabled, it is not added.
 	b = newTestServer(t)
 	b.env["PYTHONNOUSERSITE"] = "1"
 	b.python(install + "install('third.py', '')").wantOK(t)
 	if o := b.python("import third"); o.err == nil || o.err.Name != "ModuleNotFoundError" {
-		t.Errorf("found where it is switched off: %+v", o)
+		t.Errorf("a package in the disabled directory was imported: %+v", o)
 	}
 }
 
-// F18: like E2B's kernel, it shows a picture that is saved under a name. One that is saved into
-// memory or an open file is not shown, nor is a figure, which plt.show() shows.
+// F18: a picture that is saved under a file name is shown, as in E2B's kernel. A picture that is saved
+// to memory or to an open file is not shown. A figure is not shown either, because plt.show() shows it.
 func TestF18SavedPicturesAreShown(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)
@@ -106,9 +106,9 @@ func TestF18SavedPicturesAreShown(t *testing.T) {
 		}
 	}
 	if o := b.python("img.save('no/such/directory/x.png')"); o.err == nil || o.err.Name != "FileNotFoundError" || len(o.results) != 0 {
-		t.Errorf("a picture that is not saved: %+v", o.lines)
+		t.Errorf("saving to a missing directory: got %+v", o.lines)
 	}
 	if o := b.python("[Image.open(n).size for n in ('a.png', 'b.jpg', 'c', 'd.png', 'e.png', 'f.png')]").wantOK(t); o.text() != "[(3, 2), (3, 2), (3, 2), (3, 2), (6, 4), (3, 2)]" {
-		t.Errorf("what is saved: %s", o.text())
+		t.Errorf("sizes of the saved pictures: got %s", o.text())
 	}
 }

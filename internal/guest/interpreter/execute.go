@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// lastMessages limits the wait for the last messages of a worker that has ended. They are already
+// lastMessagesTimeout limits the wait for the last messages of a worker that has ended. They are already
 // in the pipe.
-const lastMessages = 200 * time.Millisecond
+const lastMessagesTimeout = 200 * time.Millisecond
 
 // execution is one run of code. It passes the worker's messages on to the client and records how
 // the run ended.
 type execution struct {
 	out  *stream
 	n    int
-	from time.Time     // when the code began, by the wall clock
+	from time.Time     // start of the code, by the wall clock
 	done chan struct{} // closed when the worker is finished with the code
 
 	failed bool // an error line was written; the protocol allows one
@@ -39,10 +39,11 @@ func (e *execution) message(m message) {
 			e.fail(exitError(m.Status))
 		}
 		close(e.done)
-		e.n = -1 // a second one must not close it again
+		e.n = -1 // so that a second message does not close it again
 	}
 }
 
+// fail writes an error line, unless one was written before.
 func (e *execution) fail(err execError) {
 	if !e.failed {
 		e.failed = true
@@ -59,20 +60,20 @@ func exitError(status int) execError {
 // execute runs code and writes its output and result to the client. If it returns an error, nothing
 // ran.
 func (x *session) execute(ctx context.Context, code string, env map[string]string, out *stream) error {
-	severed := x.server.severance()
-	waiting := func() time.Duration { return out.keepalive(x.server.pace.keepalive) }
-	if err := x.acquire(ctx, waiting); err != nil {
+	cutOff := x.server.cutOffChannel()
+	keepalive := func() time.Duration { return out.keepalive(x.server.pace.keepalive) }
+	if err := x.acquire(ctx, keepalive); err != nil {
 		return err
 	}
 	defer x.release()
-	w, err := x.live(ctx)
+	w, err := x.liveWorker(ctx)
 	if err != nil {
 		return err
 	}
 	w.executions++
 	e := &execution{out: out, n: w.executions, from: time.Now().Round(0), done: make(chan struct{})}
-	aborted := x.abortable()
-	defer x.unabortable()
+	aborted := x.allowAbort()
+	defer x.forbidAbort()
 	out.count(e.n)
 	w.attach(e)
 	defer w.attach(nil)
@@ -82,32 +83,33 @@ func (x *session) execute(ctx context.Context, code string, env map[string]strin
 		// that a worker that does not read cannot block this.
 		_ = w.send(r)
 	})
-	x.follow(client{ctx.Done(), severed}, w, e, aborted)
+	x.follow(client{ctx.Done(), cutOff}, w, e, aborted)
 	return nil
 }
 
-// abortable allows interruptWith to end the execution.
-func (x *session) abortable() <-chan execError {
+// allowAbort allows interruptWith to end the execution.
+func (x *session) allowAbort() <-chan execError {
 	reason := make(chan execError, 1)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.abort = func(e execError) {
 		select {
 		case reason <- e:
-		default: // it is being aborted already
+		default: // the execution is already being aborted
 		}
 	}
 	return reason
 }
 
-func (x *session) unabortable() {
+// forbidAbort is called after the end of the execution.
+func (x *session) forbidAbort() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.abort = nil
 }
 
-// client is the client that waits for an execution. left is closed when the client has
-// disconnected. severed is closed before that if the sandbox closed the connection.
+// client is the client that waits for an execution. left is closed when the client has disconnected.
+// cutOff is closed before that if the sandbox closed the connection.
 type client struct{ left, cutOff <-chan struct{} }
 
 // wasCutOff reports whether the sandbox closed the client's connection.
@@ -130,14 +132,14 @@ func (x *session) follow(c client, w *worker, e *execution, aborted <-chan execE
 			w.finish(e, nil)
 			return
 		case <-w.exited:
-			x.ended(w, e)
+			x.handleExit(w, e)
 			return
 		case reason := <-aborted:
 			w.finish(e, &reason)
 			x.stop()
 			return
 		case <-c.left:
-			e.out.cut()
+			e.out.discard()
 			if c.wasCutOff() {
 				c.left = nil
 				continue
@@ -154,7 +156,7 @@ func (x *session) follow(c client, w *worker, e *execution, aborted <-chan execE
 	}
 }
 
-// finish writes the last lines of the answer.
+// finish writes an error, unless reason is nil, and the last line of the answer.
 func (w *worker) finish(e *execution, reason *execError) {
 	w.attach(nil)
 	if reason != nil {
@@ -163,26 +165,27 @@ func (w *worker) finish(e *execution, reason *execError) {
 	e.out.end()
 }
 
-// ended handles a worker that ended during an execution. Its last output is still in the pipes.
-func (x *session) ended(w *worker, e *execution) {
+// handleExit handles a worker that ended during an execution. Its last output is still in the pipes.
+func (x *session) handleExit(w *worker, e *execution) {
 	// A process that the code started may hold the pipe open, so the wait for the end of the
 	// messages is limited.
 	select {
 	case <-w.lost:
-	case <-time.After(lastMessages):
+	case <-time.After(lastMessagesTimeout):
 	}
 	w.drain()
 	w.attach(nil)
 	select {
 	case <-e.done:
 	default:
-		e.fail(w.lastWords())
+		e.fail(w.endError())
 	}
 	e.out.end()
 	x.stop()
 }
 
-func (w *worker) lastWords() execError {
+// endError returns the error for a worker that ended during an execution.
+func (w *worker) endError() execError {
 	if w.lang.exits && w.exit.Signal == 0 {
 		return exitError(w.exit.Code)
 	}

@@ -19,28 +19,28 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// endless is code that runs until it is interrupted, by language.
-var endless = map[string]string{
+// endlessCode is code that runs until it is interrupted, by language.
+var endlessCode = map[string]string{
 	"python":     "print('go', flush=True)\nwhile True: pass",
 	"javascript": "console.log('go'); while (true) {}",
 	"bash":       "echo go; while true; do :; done",
 }
 
-// state is code that sets a variable, and code that shows it.
-var state = map[string][2]string{
+// stateCode is code that sets a variable, and code that shows it.
+var stateCode = map[string][2]string{
 	"python":     {"kept = 'yes'", "print(globals().get('kept'))"},
 	"javascript": {"let kept = 'yes'", "console.log(globalThis.kept)"},
 	"bash":       {"kept=yes", "echo $kept"},
 }
 
-// begin starts an execution and returns once it has printed something, with a function that ends
-// the connection.
-func (b *testServer) begin(body payload) (lines *bufio.Reader, leave func()) {
+// begin starts an execution and waits for its first output. disconnect ends the connection of the
+// client.
+func (b *testServer) begin(body payload) (lines *bufio.Reader, disconnect func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
 	resp := b.do(ctx, "POST", "/execute", body, testToken)
-	leave = func() { cancel(); _ = resp.Body.Close() }
-	b.t.Cleanup(leave)
+	disconnect = func() { cancel(); _ = resp.Body.Close() }
+	b.t.Cleanup(disconnect)
 	lines = bufio.NewReader(resp.Body)
 	for {
 		text, err := lines.ReadString('\n')
@@ -48,7 +48,7 @@ func (b *testServer) begin(body payload) (lines *bufio.Reader, leave func()) {
 			b.t.Fatal(err)
 		}
 		if strings.Contains(text, `"stdout"`) {
-			return lines, leave
+			return lines, disconnect
 		}
 	}
 }
@@ -66,35 +66,35 @@ func (b *testServer) finish(lines *bufio.Reader) outcome {
 	}
 }
 
-func TestLeavingInterruptsAndKeepsTheState(t *testing.T) {
-	for lang := range endless {
+func TestDisconnectInterruptsAndKeepsState(t *testing.T) {
+	for lang := range endlessCode {
 		t.Run(lang, func(t *testing.T) {
 			t.Parallel()
 			b := newTestServer(t)
 			b.t = t
-			// Only the interrupt ends it: on a busy machine it may be slow, and a kill loses the
-			// state.
+			// Only the interrupt may end the code. With a short limit, a busy machine would kill it and lose the
+			// stateCode.
 			b.server.pace.interrupt = hosttest.Patience(hosttest.Hang)
-			b.run(payload{"language": lang, "code": state[lang][0]}).wantOK(t)
-			_, leave := b.begin(payload{"language": lang, "code": endless[lang]})
-			leave()
-			o := b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t)
+			b.run(payload{"language": lang, "code": stateCode[lang][0]}).wantOK(t)
+			_, disconnect := b.begin(payload{"language": lang, "code": endlessCode[lang]})
+			disconnect()
+			o := b.run(payload{"language": lang, "code": stateCode[lang][1]}).wantOK(t)
 			if o.stdout != "yes\n" {
-				t.Errorf("the state is lost: %+v", o.lines)
+				t.Errorf("the state of the context was lost: %+v", o.lines)
 			}
 		})
 	}
 }
 
 // Code that sleeps, waits or has started a program is interrupted too.
-func TestLeavingInterruptsWaiting(t *testing.T) {
+func TestDisconnectInterruptsWaitingCode(t *testing.T) {
 	for name, body := range map[string]payload{
 		"python sleep":  {"code": "print('go')\nimport time; time.sleep(100)"},
 		"python await":  {"code": "print('go')\nimport asyncio; await asyncio.sleep(100)"},
 		"python child":  {"code": "print('go')\n!sleep 100"},
 		"python thread": {"code": "import threading\nprint('go')\nt = threading.Thread(target=lambda: __import__('time').sleep(1), daemon=True); t.start(); t.join()"},
-		// From within the wait: Node itself loses a signal, or keeps it for the next script, if it
-		// comes just after a script's last line.
+		// The code prints while it waits, because Node loses a signal that arrives just after a
+		// script's last line, or delivers it to the next script.
 		"js await":      {"language": "js", "code": "setTimeout(() => console.log('go')); await new Promise(r => setTimeout(r, 1e6))"},
 		"bash child":    {"language": "bash", "code": "echo go; for i in 1 2 3; do sleep 100; done"},
 		"bash function": {"language": "bash", "code": "f() { echo go; sleep 100 | cat; echo never; }; f"},
@@ -106,11 +106,11 @@ func TestLeavingInterruptsWaiting(t *testing.T) {
 			b.server.pace.interrupt = time.Minute
 			lang, _ := body["language"].(string)
 			lang = map[string]string{"": "python", "js": "javascript", "bash": "bash"}[lang]
-			b.run(payload{"language": lang, "code": state[lang][0]}).wantOK(t)
-			_, leave := b.begin(body)
-			leave()
-			if o := b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t); o.stdout != "yes\n" {
-				t.Errorf("the state is lost: %+v", o.lines)
+			b.run(payload{"language": lang, "code": stateCode[lang][0]}).wantOK(t)
+			_, disconnect := b.begin(body)
+			disconnect()
+			if o := b.run(payload{"language": lang, "code": stateCode[lang][1]}).wantOK(t); o.stdout != "yes\n" {
+				t.Errorf("the state of the context was lost: %+v", o.lines)
 			}
 		})
 	}
@@ -127,9 +127,9 @@ func TestCodeIgnoringInterruptsIsKilled(t *testing.T) {
 			b := newTestServer(t)
 			b.t = t
 			b.server.pace.interrupt = 100 * time.Millisecond
-			_, leave := b.begin(payload{"language": lang, "code": code})
-			leave()
-			o := b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t)
+			_, disconnect := b.begin(payload{"language": lang, "code": code})
+			disconnect()
+			o := b.run(payload{"language": lang, "code": stateCode[lang][1]}).wantOK(t)
 			if strings.Contains(o.stdout, "yes") || o.count != 1 {
 				t.Errorf("the worker was not replaced: %+v", o.lines)
 			}
@@ -137,7 +137,7 @@ func TestCodeIgnoringInterruptsIsKilled(t *testing.T) {
 	}
 }
 
-func TestVariablesForOneExecution(t *testing.T) {
+func TestEnvVarsApplyToOneExecution(t *testing.T) {
 	show := map[string]string{
 		"python":     "import os; print(os.environ.get('G'), os.environ.get('ONE'))",
 		"javascript": "console.log(process.env.G ?? 'None', process.env.ONE ?? 'None')",
@@ -163,7 +163,7 @@ func TestVariablesForOneExecution(t *testing.T) {
 	}
 }
 
-func TestDeathOfAWorker(t *testing.T) {
+func TestWorkerExitIsReported(t *testing.T) {
 	b := newTestServer(t)
 	for lang, codes := range map[string][]string{
 		"python": {
@@ -180,7 +180,7 @@ func TestDeathOfAWorker(t *testing.T) {
 			if o.err == nil || o.err.Name != "UnexpectedEndOfExecution" || strings.TrimSpace(o.stdout) != "last" {
 				t.Errorf("%s %q: %+v", lang, code, o.lines)
 			}
-			o = b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t)
+			o = b.run(payload{"language": lang, "code": stateCode[lang][1]}).wantOK(t)
 			if o.count != 1 {
 				t.Errorf("%s after %q: no fresh worker: %+v", lang, code, o.lines)
 			}
@@ -188,7 +188,7 @@ func TestDeathOfAWorker(t *testing.T) {
 	}
 }
 
-func TestOneExecutionAtATime(t *testing.T) {
+func TestExecutionsInContextAreSequential(t *testing.T) {
 	b := newTestServer(t)
 	b.python("n = 0").wantOK(t)
 	var group sync.WaitGroup
@@ -201,14 +201,14 @@ func TestOneExecutionAtATime(t *testing.T) {
 	}
 }
 
-func TestContextsRunSideBySide(t *testing.T) {
+func TestContextsRunConcurrently(t *testing.T) {
 	b := newTestServer(t)
 	id := b.newContext(payload{})
-	lines, leave := b.begin(payload{"context_id": id, "code": "print('go')\nwhile True: pass"})
+	lines, disconnect := b.begin(payload{"context_id": id, "code": "print('go')\nwhile True: pass"})
 	if o := b.python("1 + 1").wantOK(t); o.text() != "2" {
 		t.Errorf("got %+v", o.lines)
 	}
-	leave()
+	disconnect()
 	b.finish(lines)
 }
 
@@ -231,7 +231,7 @@ func TestKeepaliveDuringSilence(t *testing.T) {
 	b.finish(lines).wantOK(t)
 }
 
-// 100 MB without a newline pass through without being held.
+// 100 MB without a newline pass through without being buffered.
 func TestOutputNeedsLittleMemory(t *testing.T) {
 	b := newTestServer(t)
 	resp := b.do(t.Context(), "POST", "/execute", payload{"code": "import sys\nfor i in range(100): sys.stdout.write('é' * 500_000)"}, testToken)
@@ -253,16 +253,16 @@ func TestOutputNeedsLittleMemory(t *testing.T) {
 		}
 		total, longest = total+len(l.Text), max(longest, len(l.Text))
 		if i%512 == 0 {
-			runtime.GC() // what is left is held by somebody
+			runtime.GC() // so that HeapAlloc counts only memory in use
 			runtime.ReadMemStats(&mem)
 			peak = max(peak, mem.HeapAlloc)
 		}
 	}
 	if total != 100_000_000 || longest > chunkBytes {
-		t.Errorf("%d bytes came, at most %d in a piece", total, longest)
+		t.Errorf("got %d bytes, at most %d in a chunk, want 100 MB in chunks of at most %d", total, longest, chunkBytes)
 	}
 	if peak > 32<<20 {
-		t.Errorf("%d MiB are held", peak>>20)
+		t.Errorf("peak memory: got %d MiB, want at most 32", peak>>20)
 	}
 }
 
@@ -289,18 +289,18 @@ func TestTextIsStreamed(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeft(t *testing.T) {
+func TestCloseEndsGoroutinesAndWorkers(t *testing.T) {
 	before := runtime.NumGoroutine()
-	t.Run("box", func(t *testing.T) {
+	t.Run("executions", func(t *testing.T) {
 		b := newTestServer(t)
-		for lang := range endless {
+		for lang := range endlessCode {
 			for range 3 {
-				_, leave := b.begin(payload{"language": lang, "code": endless[lang]})
-				leave()
+				_, disconnect := b.begin(payload{"language": lang, "code": endlessCode[lang]})
+				disconnect()
 			}
 			id := b.newContext(payload{"language": lang})
 			b.call("POST", "/contexts/"+id+"/restart", nil)
-			b.run(payload{"context_id": id, "code": state[lang][0]}).wantOK(t)
+			b.run(payload{"context_id": id, "code": stateCode[lang][0]}).wantOK(t)
 			b.call("DELETE", "/contexts/"+id, nil)
 		}
 	})
@@ -325,8 +325,8 @@ func children(t *testing.T) []string {
 	return found
 }
 
-// The programs that code starts inherit none of the pipes of the protocol.
-func TestProgramsDoNotGetThePipes(t *testing.T) {
+// Programs that code starts do not inherit the pipes of the protocol.
+func TestProgramsDoNotInheritPipes(t *testing.T) {
 	b := newTestServer(t)
 	for lang, code := range map[string]string{
 		"python":     "import subprocess; subprocess.run(['ls', '-l', '/proc/self/fd'], close_fds=False); None",
@@ -352,12 +352,12 @@ func TestProgramsDoNotGetThePipes(t *testing.T) {
 	}
 }
 
-func TestRestartDuringAnExecution(t *testing.T) {
+func TestRestartEndsExecution(t *testing.T) {
 	b := newTestServer(t)
-	for lang := range endless {
+	for lang := range endlessCode {
 		id := b.newContext(payload{"language": lang})
-		b.run(payload{"context_id": id, "code": state[lang][0]}).wantOK(t)
-		lines, _ := b.begin(payload{"context_id": id, "code": endless[lang]})
+		b.run(payload{"context_id": id, "code": stateCode[lang][0]}).wantOK(t)
+		lines, _ := b.begin(payload{"context_id": id, "code": endlessCode[lang]})
 		if status, body := b.call("POST", "/contexts/"+id+"/restart", nil); status != 200 || body != "null" {
 			t.Errorf("restart: %d %s", status, body)
 		}
@@ -365,17 +365,17 @@ func TestRestartDuringAnExecution(t *testing.T) {
 		if o.err == nil || o.err.Name != "ContextRestarting" || o.lines[len(o.lines)-1].Type != "end_of_execution" {
 			t.Errorf("%s: %+v", lang, o.lines)
 		}
-		o = b.run(payload{"context_id": id, "code": state[lang][1]}).wantOK(t)
+		o = b.run(payload{"context_id": id, "code": stateCode[lang][1]}).wantOK(t)
 		if strings.Contains(o.stdout, "yes") || o.count != 1 {
-			t.Errorf("%s remembers: %+v", lang, o.lines)
+			t.Errorf("%s: the state survived the restart: %+v", lang, o.lines)
 		}
 	}
 }
 
-func TestRemovalDuringAnExecution(t *testing.T) {
+func TestRemovalEndsExecution(t *testing.T) {
 	b := newTestServer(t)
 	id := b.newContext(payload{})
-	lines, _ := b.begin(payload{"context_id": id, "code": endless["python"]})
+	lines, _ := b.begin(payload{"context_id": id, "code": endlessCode["python"]})
 	if status, body := b.call("DELETE", "/contexts/"+id, nil); status != 200 || body != "null" {
 		t.Errorf("remove: %d %s", status, body)
 	}
@@ -387,35 +387,35 @@ func TestRemovalDuringAnExecution(t *testing.T) {
 		t.Errorf("after removal: %d %s", status, body)
 	}
 	if slices.ContainsFunc(b.contexts(), func(c contextInfo) bool { return c.ID == id }) {
-		t.Error("the context is listed")
+		t.Error("the removed context is still listed")
 	}
 }
 
-// Text of every kind arrives unchanged.
-func TestOddCharacters(t *testing.T) {
+// Special characters in code and output arrive unchanged.
+func TestSpecialCharactersAreUnchanged(t *testing.T) {
 	b := newTestServer(t)
-	const odd = "é世😀\u2028\u0085\x7f\t\"'\\`$HOME %s !x"
-	quoted, err := json.Marshal(odd)
+	const special = "é世😀\u2028\u0085\x7f\t\"'\\`$HOME %s !x"
+	quoted, err := json.Marshal(special)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for lang, code := range map[string]string{
 		"python":     "print(" + string(quoted) + ")",
 		"javascript": "console.log(" + string(quoted) + ")",
-		"bash":       "cat <<'end'\n" + odd + "\nend",
+		"bash":       "cat <<'end'\n" + special + "\nend",
 	} {
-		if o := b.run(payload{"language": lang, "code": code}).wantOK(t); o.stdout != odd+"\n" {
-			t.Errorf("%s: %q, want %q", lang, o.stdout, odd)
+		if o := b.run(payload{"language": lang, "code": code}).wantOK(t); o.stdout != special+"\n" {
+			t.Errorf("%s: %q, want %q", lang, o.stdout, special)
 		}
-		// A program cannot contain a NUL; one in the code must not hang or kill the worker.
+		// A NUL byte in the code must neither block nor kill the worker.
 		b.run(payload{"language": lang, "code": "\x00"})
-		if o := b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t); o.count != 3 {
-			t.Errorf("%s after a NUL: %+v", lang, o.lines)
+		if o := b.run(payload{"language": lang, "code": stateCode[lang][1]}).wantOK(t); o.count != 3 {
+			t.Errorf("%s after a NUL byte: got %+v", lang, o.lines)
 		}
 	}
 }
 
-func TestWorkerNeverReady(t *testing.T) {
+func TestWorkerThatIsNotReadyIsReported(t *testing.T) {
 	b := newTestServer(t)
 	dir := t.TempDir()
 	b.env["PATH"] = dir

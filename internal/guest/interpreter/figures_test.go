@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// needModules fails and names the missing modules: a figure test that never draws a figure would
-// prove nothing.
+// needModules fails the test if a module is missing, because the test of a figure must draw it.
 func needModules(t *testing.T) {
 	t.Helper()
 	out, err := exec.Command("/usr/bin/python3", "-c", "import matplotlib, pandas, PIL").CombinedOutput()
@@ -19,7 +18,7 @@ func needModules(t *testing.T) {
 	}
 }
 
-func TestFiguresAreShownWithTheirData(t *testing.T) {
+func TestFiguresAreShownWithData(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)
 	b.python("import matplotlib.pyplot as plt, datetime").wantOK(t)
@@ -52,6 +51,7 @@ plt.show()`, `"points":[["2024-01-01T00:00:00",1],["2024-01-02T00:00:00",2]]`},
 	}
 }
 
+// checkPNG fails the test if data is not a picture in PNG format.
 func checkPNG(t *testing.T, data string) {
 	t.Helper()
 	raw, err := base64.StdEncoding.DecodeString(data)
@@ -63,8 +63,8 @@ func checkPNG(t *testing.T, data string) {
 	}
 }
 
-// When a figure is made, matplotlib looks for IPython, and uses more of it than display().
-func TestFiguresAfterTheDisplayModule(t *testing.T) {
+// When matplotlib creates a figure, it looks for IPython and uses more of it than display().
+func TestFiguresAfterImportOfDisplayModule(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)
 	b.python("from IPython.display import display, HTML\nimport matplotlib.pyplot as plt").wantOK(t)
@@ -78,8 +78,8 @@ func TestFiguresAfterTheDisplayModule(t *testing.T) {
 	}
 }
 
-// F19: matplotlib stores a pie's shares in single precision, so nine tenths of it are 323.9999914°.
-// E2B rounds computed values: its own test of a pie wants 324.
+// F19: computed numbers are rounded. matplotlib stores the shares of a pie in single precision, so
+// nine tenths are 323.9999914°. E2B rounds computed values too, and its test expects 324.
 func TestF19ComputedNumbersAreRounded(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)
@@ -90,7 +90,7 @@ func TestF19ComputedNumbersAreRounded(t *testing.T) {
 		{"plt.pie([1, 1, 1], counterclock=False); plt.show()", `{"angle":120,"label":"","radius":1},{"angle":120,`},
 		{"plt.pie([2, 5], labels=['a', 'b']); plt.show()", `{"angle":102.8571,"label":"a","radius":1},{"angle":257.1429,"label":"b","radius":1}`},
 		{"plt.boxplot([[0.1, 0.1 + 0.2, 0.7, 1.1]]); plt.show()", `"first_quartile":0.25,"label":"1","max":1.1,"median":0.5,"min":0.1,"outliers":[],"third_quartile":0.8`},
-		// A plotted value is the code's own number and stays unchanged.
+		// Plotted values are numbers of the code and stay unchanged.
 		{"plt.plot([0, 1], [1/3, 123456789.123456789]); plt.show()", `"points":[[0,0.3333333333333333],[1,123456789.12345679]]`},
 	} {
 		o := b.python(c.code).wantOK(t)

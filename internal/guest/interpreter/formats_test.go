@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestPythonShowsRichForms(t *testing.T) {
+func TestPythonShowsRichFormats(t *testing.T) {
 	b := newTestServer(t)
 	o := b.python(`from IPython.display import display, HTML, Image, JSON, Markdown, SVG, Latex, Javascript, clear_output
 display(HTML('<b>h</b>'), Markdown('*m*'), SVG('<svg/>'), Latex('$l$'), JSON({'a': [1, None]}), Javascript('j()'))
@@ -71,7 +71,7 @@ pd.DataFrame({'n': [1, 2], 'f': [1.5, None], 't': pd.to_datetime(['2024-01-02', 
 func TestFiguresAreShownOnce(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)
-	// The stand-in must not look like a complete IPython to matplotlib.
+	// The worker's substitute for IPython must not look like a complete IPython to matplotlib.
 	b.python("import IPython\nfrom IPython.display import display\nimport matplotlib.pyplot as plt\nf = plt.figure(); plt.close()").wantOK(t)
 	for code, want := range map[string]int{
 		"plt.plot([1, 2]); None":                                                           1,

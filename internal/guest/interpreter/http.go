@@ -14,9 +14,10 @@ import (
 // maxBody limits a request. It only has code; data is uploaded as files.
 const maxBody = 16 << 20
 
+// routes sets the handlers of all requests.
 func (s *Server) routes() {
 	s.mux = http.NewServeMux()
-	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { reply(w, "OK") })
+	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { writeJSON(w, "OK") })
 	s.mux.HandleFunc("POST /execute", s.handleExecute)
 	s.mux.HandleFunc("GET /contexts", s.handleList)
 	s.mux.HandleFunc("POST /contexts", s.handleCreate)
@@ -33,9 +34,10 @@ type contextInfo struct {
 
 func (x *session) info() contextInfo { return contextInfo{x.id, x.lang.name, x.directory()} }
 
+// handleExecute runs code and streams its output.
 func (s *Server) handleExecute(w http.ResponseWriter, r *http.Request) {
 	if !s.authorized(r) {
-		refuse(w, fault.New(fault.Unauthenticated, "bad_access_token", "The header X-Access-Token is missing or wrong."))
+		writeError(w, fault.New(fault.Unauthenticated, "bad_access_token", "The header X-Access-Token is missing or wrong."))
 		return
 	}
 	var body struct {
@@ -56,7 +58,7 @@ func (s *Server) handleExecute(w http.ResponseWriter, r *http.Request) {
 		sess, err = s.target(body.ContextID, body.Language)
 	}
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	s.stream(w, r, sess, *body.Code, body.Env)
@@ -69,9 +71,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, sess *session, c
 	switch {
 	case err == nil:
 	case !out.started():
-		out.cut()
+		out.discard()
 		s.report(sess, err)
-		refuse(w, err)
+		writeError(w, err)
 	default:
 		s.report(sess, err)
 		out.fail(execError{Name: "ExecutionAborted", Value: fault.PublicText(err)})
@@ -97,8 +99,8 @@ func (s *Server) target(id, language string) (*session, error) {
 	return s.byLanguage(language)
 }
 
-// authorized compares in constant time, so that a program inside the sandbox cannot find the token
-// by measuring time.
+// authorized reports whether the request has the access token. It compares in constant time, so that a
+// program inside the sandbox cannot find the token by measuring time.
 func (s *Server) authorized(r *http.Request) bool {
 	if s.opts.AccessToken == nil {
 		return false
@@ -113,7 +115,7 @@ func (s *Server) handleList(w http.ResponseWriter, r *http.Request) {
 	for _, sess := range s.list() {
 		infos = append(infos, sess.info())
 	}
-	reply(w, infos)
+	writeJSON(w, infos)
 }
 
 func (s *Server) handleCreate(w http.ResponseWriter, r *http.Request) {
@@ -122,15 +124,15 @@ func (s *Server) handleCreate(w http.ResponseWriter, r *http.Request) {
 		Cwd      string `json:"cwd"`
 	}
 	if err := readJSON(w, r, &body); err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	sess, err := s.create(r.Context(), body.Language, body.Cwd)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	reply(w, sess.info())
+	writeJSON(w, sess.info())
 }
 
 func (s *Server) handleRestart(w http.ResponseWriter, r *http.Request) {
@@ -139,20 +141,20 @@ func (s *Server) handleRestart(w http.ResponseWriter, r *http.Request) {
 		err = sess.restart(r.Context())
 	}
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	reply(w, nil)
+	writeJSON(w, nil)
 }
 
 func (s *Server) handleRemove(w http.ResponseWriter, r *http.Request) {
 	sess, err := s.find(r.PathValue("id"))
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	sess.close()
-	reply(w, nil)
+	writeJSON(w, nil)
 }
 
 // readJSON parses a body, which may be empty if every field is optional.

@@ -42,7 +42,7 @@ func TestContextsAreListedInOrder(t *testing.T) {
 	b := newTestServer(t)
 	first := b.contexts()
 	if len(first) != 2 || first[0].Language != "python" || first[1].Language != "javascript" || first[0].Cwd != b.home {
-		t.Fatalf("at first: %+v", first)
+		t.Fatalf("contexts of a new server: got %+v", first)
 	}
 	if len(children(t)) != 0 {
 		t.Error("listing started a worker")
@@ -52,22 +52,22 @@ func TestContextsAreListedInOrder(t *testing.T) {
 	b.bash("true").wantOK(t)
 	all := b.contexts()
 	if len(all) != 4 || all[2] != (contextInfo{id, "javascript", dir}) || all[3].Language != "bash" {
-		t.Errorf("then: %+v", all)
+		t.Errorf("contexts in order of creation: got %+v", all)
 	}
 	o := b.run(payload{"code": "process.cwd()", "context_id": id}).wantOK(t)
 	if o.text() != dir {
-		t.Errorf("it runs in %q", o.text())
+		t.Errorf("working directory of the new context: got %q, want %q", o.text(), dir)
 	}
 	o = b.run(payload{"code": "3", "context_id": first[0].ID}).wantOK(t)
 	if o.text() != "3" {
 		t.Errorf("default context by ID: %+v", o.lines)
 	}
 	if o := b.python("4"); o.count != 2 {
-		t.Errorf("the default context has another ID: %+v", o.lines)
+		t.Errorf("an execution without context did not use the first context: %+v", o.lines)
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestInvalidRequestsAreRejected(t *testing.T) {
 	b := newTestServer(t)
 	file := filepath.Join(b.home, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -103,11 +103,11 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	if n := len(b.contexts()); n != 2 {
-		t.Errorf("refused requests left %d contexts", n)
+		t.Errorf("after rejected requests: got %d contexts, want 2", n)
 	}
 }
 
-func TestExecutionNeedsTheToken(t *testing.T) {
+func TestExecutionNeedsToken(t *testing.T) {
 	b := newTestServer(t)
 	for _, token := range []string{"", "wrong", testToken + "x"} {
 		resp := b.do(t.Context(), "POST", "/execute", payload{"code": "open('made', 'w')"}, token)
@@ -119,10 +119,10 @@ func TestExecutionNeedsTheToken(t *testing.T) {
 	}
 	b.server.opts.AccessToken = func() string { return "" }
 	if status, _ := b.call("POST", "/execute", payload{"code": "1"}); status != http.StatusUnauthorized {
-		t.Errorf("without a token of its own the server answers %d", status)
+		t.Errorf("server without a token: got status %d, want 401", status)
 	}
 	if _, err := os.Stat(filepath.Join(b.home, "made")); err == nil {
-		t.Error("the code ran")
+		t.Error("the code of a rejected request ran")
 	}
 }
 
@@ -151,13 +151,13 @@ func TestMissingInterpreter(t *testing.T) {
 
 func TestCloseEndsRunningCode(t *testing.T) {
 	b := newTestServer(t)
-	lines, _ := b.begin(payload{"code": endless["python"]})
+	lines, _ := b.begin(payload{"code": endlessCode["python"]})
 	b.server.Close()
 	if o := b.finish(lines); o.err == nil || o.err.Name != "ExecutionAborted" {
 		t.Errorf("got %+v", o.lines)
 	}
 	if len(children(t)) != 0 {
-		t.Error("a worker is left")
+		t.Error("a worker still runs after Close")
 	}
 	if status, text := b.call("POST", "/execute", payload{"code": "1"}); status == 200 {
 		t.Errorf("executed after Close: %s", text)

@@ -35,12 +35,12 @@ type pace struct {
 	keepalive time.Duration // silence after which a keepalive line is sent
 	start     time.Duration // how long a worker may take to be ready
 	interrupt time.Duration // from SIGINT to killing what the code started
-	force     time.Duration // from there to killing the worker
+	force     time.Duration // from then to killing the worker
 }
 
-// The end of a connection is noticed only on a write, so the protocol requires a line every 5
-// seconds. Four seconds for an interrupt leave time for a restart within the 10 seconds that
-// clients wait.
+// defaultPace has the limits outside of tests. The end of a connection is noticed only on a write, so
+// the protocol requires a line every 5 seconds. Four seconds for an interrupt leave time for a restart
+// within the 10 seconds that clients wait.
 var defaultPace = pace{keepalive: 5 * time.Second, start: 20 * time.Second, interrupt: 3 * time.Second, force: time.Second}
 
 // Server serves the code interpreter. It is safe for concurrent use.
@@ -55,10 +55,10 @@ type Server struct {
 	mu            sync.Mutex
 	sessions      []*session          // in the order of creation
 	defaults      map[string]*session // by language
-	cutOff        chan struct{}       // closed by the next Sever
-	home          string              // of contexts that name no directory
-	renewals      int                 // how often Renew was called
-	freshRenewals int                 // how often with Fresh
+	cutOff        chan struct{}       // closed by the next call of Sever
+	home          string              // directory of contexts that name none
+	renewals      int                 // number of calls of Renew
+	freshRenewals int                 // number of these calls with Fresh
 
 	workers sync.WaitGroup
 }

@@ -24,35 +24,35 @@ const (
 // context's state.
 func (x *session) interrupt(w *worker, e *execution) {
 	pace := x.server.pace
-	if x.interrupting(w, e, interruptEvery, pace.interrupt, w.interrupt) {
+	if x.interruptUntilDone(w, e, interruptEvery, pace.interrupt, w.interrupt) {
 		return
 	}
 	force := func() {
 		w.killStarted(e.from)
 		w.interrupt()
 	}
-	if x.interrupting(w, e, forceEvery, pace.force, force) {
+	if x.interruptUntilDone(w, e, forceEvery, pace.force, force) {
 		return
 	}
 	x.server.opts.Log.Debug("worker ignored an interrupt", "context", x.id, "language", x.lang.name)
 	x.stop()
 }
 
-// interrupting calls act at once and then at each interval, until the execution is done, the worker
-// has ended or the limit has passed. It reports whether the execution is over.
-func (x *session) interrupting(w *worker, e *execution, every, timeout time.Duration, act func()) (over bool) {
+// interruptUntilDone calls act at once and then at each interval, until the execution is done, the
+// worker has ended or the timeout has passed. It reports whether the execution is over.
+func (x *session) interruptUntilDone(w *worker, e *execution, every, timeout time.Duration, act func()) (over bool) {
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()
 	half := time.NewTicker(every / 2)
 	defer half.Stop()
-	for late := false; !late; {
+	for expired := false; !expired; {
 		act()
-		// Run in the middle between two interrupts, so that no interrupt hits it.
+		// confirm runs in the middle between two interrupts, so that no interrupt hits it.
 		for _, then := range []func(){func() { x.confirm(w, e) }, func() {}} {
 			select {
 			case <-half.C:
 			case <-limit.C:
-				late = true
+				expired = true
 			case <-e.done:
 				return true
 			case <-w.exited:
@@ -62,14 +62,14 @@ func (x *session) interrupting(w *worker, e *execution, every, timeout time.Dura
 				x.stop()
 				return true
 			}
-			// The end may have been reported while this goroutine waited for a processor. Another
-			// interrupt would hit the next execution.
+			// The end may have been reported before this goroutine ran again. Another interrupt would hit
+			// the next execution.
 			select {
 			case <-e.done:
 				return true
 			default:
 			}
-			if late {
+			if expired {
 				break
 			}
 			then()
@@ -93,17 +93,17 @@ func (x *session) confirm(w *worker, e *execution) {
 	})
 }
 
-// daemons reports whether p descends from an old member of the family that is no longer a
-// descendant of the family's first member.
-func daemons(family []census.Member, p census.Member, old func(census.Member) bool) bool {
-	byOld := false
-	for range family { // the greatest possible number of steps, whatever the kernel lists
+// isDaemonChild reports whether p descends from a daemon: an old member of the family that is no
+// longer a descendant of the family's first member.
+func isDaemonChild(family []census.Member, p census.Member, old func(census.Member) bool) bool {
+	hasOldAncestor := false
+	for range family { // limits the number of steps, even if the list has a cycle
 		at := slices.IndexFunc(family, func(m census.Member) bool { return m.PID == p.Parent })
 		if at <= 0 {
-			return byOld && at < 0
+			return hasOldAncestor && at < 0
 		}
 		p = family[at]
-		byOld = byOld || old(p)
+		hasOldAncestor = hasOldAncestor || old(p)
 	}
 	return false
 }
@@ -121,13 +121,13 @@ func (w *worker) interrupt() {
 func (w *worker) killStarted(since time.Time) {
 	family, err := w.proc.Family()
 	if err != nil || len(family) == 0 {
-		return // the worker is gone, which exited reports as well
+		return // the worker has ended, which exited reports too
 	}
 	old := func(p census.Member) bool {
 		return w.started.Add(census.Between(family[0], p)).Add(clockSlack).Before(since)
 	}
 	for _, p := range family[1:] {
-		if old(p) || daemons(family, p, old) {
+		if old(p) || isDaemonChild(family, p, old) {
 			continue
 		}
 		// An error means that the process has already ended.

@@ -13,30 +13,31 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A shell starts background jobs with SIGINT ignored, and every program inherits that. Go keeps it
-// too, so a test that runs as such a job would test programs that cannot be interrupted.
+// init makes sure that SIGINT is not ignored. A shell starts background jobs with SIGINT ignored, and
+// their child processes inherit that. Without init, tests in a background job would start programs
+// that cannot be interrupted.
 func init() {
 	if signal.Ignored(syscall.SIGINT) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
 	}
 }
 
-// Bash drops the command that an interrupt hits. Here it is the one that reports the end of the
-// code, which is lost.
-func TestInterruptOfTheReportItself(t *testing.T) {
+// Bash drops the command that an interrupt hits. If that command reports the end of the code, the
+// report is requested again.
+func TestInterruptedEndReportIsRepeated(t *testing.T) {
 	b := newTestServer(t)
 	b.server.pace.interrupt = time.Minute
-	b.run(payload{"language": "bash", "code": state["bash"][0]}).wantOK(t)
-	_, leave := b.begin(payload{"language": "bash", "code": `echo go; once=0; __crannog_undo='((once++)) || kill -INT $$'`})
-	leave()
-	if o := b.run(payload{"language": "bash", "code": state["bash"][1]}).wantOK(t); o.stdout != "yes\n" {
-		t.Errorf("the state is lost: %+v", o.lines)
+	b.run(payload{"language": "bash", "code": stateCode["bash"][0]}).wantOK(t)
+	_, disconnect := b.begin(payload{"language": "bash", "code": `echo go; once=0; __crannog_undo='((once++)) || kill -INT $$'`})
+	disconnect()
+	if o := b.run(payload{"language": "bash", "code": stateCode["bash"][1]}).wantOK(t); o.stdout != "yes\n" {
+		t.Errorf("the state of the context was lost: %+v", o.lines)
 	}
 }
 
-// Programs that ignore interrupts, or have left the process group, end before the context loses its
-// state.
-func TestLeavingEndsUninterruptibleCode(t *testing.T) {
+// When the client disconnects, programs that ignore interrupts or have left the process group are
+// killed, and the context keeps its state.
+func TestDisconnectKillsUninterruptiblePrograms(t *testing.T) {
 	for name, body := range map[string]payload{
 		"bash, ignored":           {"language": "bash", "code": "echo go; (trap '' INT; exec sleep 1000)"},
 		"bash, ignored in a loop": {"language": "bash", "code": "echo go; for i in 1 2 3; do (trap '' INT; exec sleep 1000); done"},
@@ -54,19 +55,18 @@ func TestLeavingEndsUninterruptibleCode(t *testing.T) {
 			b.t = t
 			b.server.pace.interrupt, b.server.pace.force = 100*time.Millisecond, time.Minute
 			lang := body["language"].(string)
-			b.run(payload{"language": lang, "code": state[lang][0]}).wantOK(t)
-			_, leave := b.begin(body)
-			leave()
-			if o := b.run(payload{"language": lang, "code": state[lang][1]}).wantOK(t); o.stdout != "yes\n" {
-				t.Errorf("the state is lost: %+v", o.lines)
+			b.run(payload{"language": lang, "code": stateCode[lang][0]}).wantOK(t)
+			_, disconnect := b.begin(body)
+			disconnect()
+			if o := b.run(payload{"language": lang, "code": stateCode[lang][1]}).wantOK(t); o.stdout != "yes\n" {
+				t.Errorf("the state of the context was lost: %+v", o.lines)
 			}
 		})
 	}
 }
 
-// A program that an earlier execution left in the background does not end with an abandoned
-// execution.
-func TestLeavingSparesTheBackground(t *testing.T) {
+// A background program of an earlier execution survives the interrupt of a later execution.
+func TestDisconnectKeepsBackgroundPrograms(t *testing.T) {
 	b := newTestServer(t)
 	b.server.pace.interrupt, b.server.pace.force = 100*time.Millisecond, time.Minute
 	first := b.run(payload{"language": "bash", "code": "sleep 1000 >/dev/null 2>&1 & echo $!"}).wantOK(t)
@@ -75,27 +75,27 @@ func TestLeavingSparesTheBackground(t *testing.T) {
 	for from := time.Now(); time.Since(from) < 2*clockSlack; {
 		b.run(payload{"language": "bash", "code": ":"}).wantOK(t)
 	}
-	_, leave := b.begin(payload{"language": "bash", "code": "echo go; timeout 1000 sleep 1000"})
-	leave()
+	_, disconnect := b.begin(payload{"language": "bash", "code": "echo go; timeout 1000 sleep 1000"})
+	disconnect()
 	o := b.run(payload{"language": "bash", "code": fmt.Sprintf("kill -0 %s && echo lives; kill -9 %s", pid, pid)}).wantOK(t)
 	if o.stdout != "lives\n" {
-		t.Errorf("the program in the background has ended: %+v", o.lines)
+		t.Errorf("the background program of an earlier execution was killed: %+v", o.lines)
 	}
 }
 
 // A program of a ! command that ignores the interrupt ends with its cell.
-func TestInterruptedProgramIsNotLeftBehind(t *testing.T) {
+func TestInterruptedProgramIsKilled(t *testing.T) {
 	b := newTestServer(t)
 	b.server.pace.interrupt = time.Minute
 	file := filepath.Join(b.home, "pid")
-	_, leave := b.begin(payload{"code": "!echo $$ > " + file + "; trap '' INT; echo go; exec sleep 1000"})
-	leave()
+	_, disconnect := b.begin(payload{"code": "!echo $$ > " + file + "; trap '' INT; echo go; exec sleep 1000"})
+	disconnect()
 	b.python("pass").wantOK(t)
 	pid, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hosttest.Eventually(t, "the end of the program", func() bool {
+	hosttest.Eventually(t, "the program ends", func() bool {
 		_, err := os.Stat("/proc/" + strings.TrimSpace(string(pid)))
 		return err != nil
 	})

@@ -42,6 +42,7 @@ var aliases = map[string]string{
 	"js": "javascript", "node": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
 }
 
+// findLanguage returns a language by its name or alias.
 func findLanguage(name string) (*language, error) {
 	key := strings.ToLower(strings.TrimSpace(name))
 	if canonical, ok := aliases[key]; ok {
@@ -77,11 +78,11 @@ func encodeJSON(r request) []byte {
 	return append(line, '\n')
 }
 
-// program encodes source files for a worker: the length of the first file, the first file, and a
-// JSON line with the others by name. Workers read their source from the pipe, so that nothing has
-// to be installed in a sandbox. They load the other files only when needed, because compiling takes
-// most of the start time.
-func program(main string, parts map[string]string) []byte {
+// encodeSources encodes source files for a worker: the length of the main file, the main file, and a
+// JSON line with the other files by name. Workers read their source from the pipe, so that nothing has
+// to be installed in a sandbox. They load the other files only when needed, because compiling
+// takes most of the start time.
+func encodeSources(main string, parts map[string]string) []byte {
 	line, err := json.Marshal(parts)
 	if err != nil {
 		panic(fmt.Sprintf("encode program: %v", err))
@@ -90,6 +91,7 @@ func program(main string, parts map[string]string) []byte {
 	return append(append(out, line...), '\n')
 }
 
+// truncate shortens s to n bytes.
 func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -12,8 +12,8 @@ import (
 // itself must not fill the server's memory.
 const maxMessage = 24 << 20
 
-// message is one line from a worker. Code in the sandbox can forge it, which deceives only the
-// client that sent the code. So it is parsed with care and trusted for nothing else.
+// message is one line from a worker. Code in the sandbox can forge messages. A forged message deceives
+// only the client that sent the code, because it is used for nothing except the answer.
 type message struct {
 	Type string `json:"type"` // ready, result, error or done
 	// N is the number of the request to which the message belongs. Late messages, from threads that
@@ -54,6 +54,7 @@ type execError struct {
 	Traceback string `json:"traceback"`
 }
 
+// errMessageTooLong is returned for a line beyond maxMessage.
 var errMessageTooLong = fmt.Errorf("a message is longer than %d bytes", maxMessage)
 
 // messages reads a worker's lines.
@@ -89,6 +90,7 @@ func (m *messages) next() (message, error) {
 	return msg, nil
 }
 
+// check returns an error for an unknown type.
 func (m message) check() error {
 	switch m.Type {
 	case "ready", "result", "error", "done":

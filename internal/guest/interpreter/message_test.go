@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestTooLongMessages(t *testing.T) {
+func TestTooLongMessageIsError(t *testing.T) {
 	in := newMessages(io.MultiReader(strings.NewReader(`{"type":"`), &endlessReader{}))
 	if _, err := in.next(); !errors.Is(err, errMessageTooLong) {
 		t.Errorf("got %v", err)
@@ -26,7 +26,7 @@ func (endlessReader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzMessages reads what code in a sandbox can write to the worker's pipe.
+// FuzzMessages checks that any data from code in a sandbox is either an error or a valid message.
 func FuzzMessages(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"ready"}` + "\n", `{"type":"done","n":1,"status":3}` + "\n",

@@ -13,7 +13,8 @@ const (
 	// chunkBytes limits one piece of text, so that output without newlines needs only this much
 	// memory.
 	chunkBytes = 32 << 10
-	// Programs often write a line in several pieces. A short wait, too short to notice, joins them.
+	// lineDelay and partialDelay are how long complete and incomplete lines are buffered. Programs
+	// often write a line in several pieces, which the delay joins.
 	lineDelay    = 2 * time.Millisecond
 	partialDelay = 20 * time.Millisecond
 	// drainBytes is the maximum that a pipe can hold. Draining more would never end while a
@@ -30,7 +31,7 @@ type output struct {
 
 	mu    sync.Mutex
 	buf   []byte
-	first time.Time // when the oldest byte in buf arrived
+	first time.Time // arrival of the oldest byte in buf
 	ended bool
 }
 
@@ -67,7 +68,7 @@ func (o *output) readAll() {
 
 // drain passes on everything that was written before the call.
 func (o *output) drain() {
-	// Use Control instead of Read, because pump holds Read's lock. An error means that the file is
+	// Use Control instead of Read, because readAll holds Read's lock. An error means that the file is
 	// closed and has no more data.
 	_ = o.conn.Control(func(fd uintptr) {
 		for total := 0; total < drainBytes; {
@@ -123,12 +124,14 @@ func (o *output) deadline() time.Time {
 	return o.first.Add(partialDelay)
 }
 
+// flush passes on all buffered text.
 func (o *output) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.send(o.buf)
 }
 
+// flushRunes passes on the buffered text except an incomplete character at its end.
 func (o *output) flushRunes() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -51,6 +51,7 @@ func (w *worker) open() (childEnds, error) {
 	return child, err
 }
 
+// capture reads one output stream of the worker.
 func (w *worker) capture(file *os.File, kind string) error {
 	o, err := newOutput(file, func(b []byte) { w.text(kind, b) })
 	if err == nil {
@@ -73,8 +74,8 @@ func (c childEnds) command(path, dir string, env map[string]string) *exec.Cmd {
 	cmd := &exec.Cmd{
 		Path: path, Args: append([]string{filepath.Base(path)}, c.lang.args...), Dir: dir,
 		Stdout: c.stdout, Stderr: c.stderr,
-		// A session of its own has no controlling terminal, and the process group lets an interrupt
-		// reach what the code started.
+		// A new session has no controlling terminal. Its process group allows an interrupt to reach
+		// the programs that the code started.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	for _, k := range slices.Sorted(maps.Keys(env)) {
@@ -128,6 +129,7 @@ func startError(lang *language, dir string, err error) error {
 		fmt.Sprintf("The %s worker could not be started: %v", lang.name, err))
 }
 
+// checkDir returns an error if dir is not an absolute path of a directory.
 func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	if !filepath.IsAbs(dir) || err != nil || !info.IsDir() {

@@ -46,5 +46,5 @@ func workerProgram(dir, main string) []byte {
 		name := e.Name()
 		parts[strings.TrimSuffix(name, path.Ext(name))] = string(text)
 	}
-	return program(first, parts)
+	return encodeSources(first, parts)
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestPythonKeepsStateAndShowsTheLastValue(t *testing.T) {
+func TestPythonKeepsStateAndShowsLastValue(t *testing.T) {
 	b := newTestServer(t)
 	if o := b.python("x = 6"); o.err != nil || len(o.results) != 0 || o.count != 1 {
 		t.Fatalf("assignment: %+v", o.lines)
@@ -103,7 +103,7 @@ func TestPythonOutput(t *testing.T) {
 	}
 }
 
-func TestPythonKeepsTheOrderOfResultsAndText(t *testing.T) {
+func TestPythonKeepsOrderOfResultsAndText(t *testing.T) {
 	b := newTestServer(t)
 	o := b.python("for i in range(20):\n    print('t', i)\n    display(i)").wantOK(t)
 	var got []string

@@ -21,7 +21,7 @@ type Renewal struct {
 // A worker that is running code, or has run none, is notified before the next request.
 func (s *Server) Renew(r Renewal) {
 	s.mu.Lock()
-	before := s.home
+	oldHome := s.home
 	s.home = r.Home
 	s.renewals++
 	if r.Fresh {
@@ -30,16 +30,16 @@ func (s *Server) Renew(r Renewal) {
 	sessions := slices.Clone(s.sessions)
 	s.mu.Unlock()
 	for _, sess := range sessions {
-		sess.move(before, r.Home)
+		sess.move(oldHome, r.Home)
 		if r.Fresh {
 			sess.renewIdle()
 		}
 	}
 }
 
-// Sever lets running code continue without its client. It is called before the connections are
-// closed because the sandbox was saved and continues in another instance; the clients did not
-// disconnect. The output of the code is discarded.
+// Sever marks the connections of running code as closed by the sandbox. It is called before they are
+// closed, after the sandbox was saved and continues in another instance. The code then continues and
+// its output is discarded, whereas code whose client disconnects is interrupted.
 func (s *Server) Sever() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,17 +47,17 @@ func (s *Server) Sever() {
 	s.cutOff = make(chan struct{})
 }
 
-// severance returns the channel that the next call of Sever closes.
-func (s *Server) severance() <-chan struct{} {
+// cutOffChannel returns the channel that the next call of Sever closes.
+func (s *Server) cutOffChannel() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cutOff
 }
 
-// renewalCounts counts the renewals of which a worker was notified, and how many of them were
-// fresh.
+// renewalCounts has the number of renewals that a worker knows, and how many of them were fresh.
 type renewalCounts struct{ renewals, freshRenewals int }
 
+// renewalState returns the current number of renewals.
 func (s *Server) renewalState() renewalCounts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,8 @@ type renewal struct {
 	Seed uint32 `json:"seed,omitempty"`
 }
 
-// change is the change of a variable. It does not apply if code has changed the variable itself.
-// Nil means unset.
+// change is the change of a variable or of the working directory. It does not apply if code has changed
+// the value itself. Nil means unset.
 type change struct {
 	From *string `json:"from,omitempty"`
 	To   *string `json:"to,omitempty"`
@@ -85,10 +85,10 @@ type change struct {
 func changes(from, to map[string]string) map[string]change {
 	all := map[string]change{}
 	for k, v := range from {
-		if now, ok := to[k]; !ok {
+		if value, ok := to[k]; !ok {
 			all[k] = change{From: &v}
-		} else if now != v {
-			all[k] = change{From: &v, To: &now}
+		} else if value != v {
+			all[k] = change{From: &v, To: &value}
 		}
 	}
 	for k, v := range to {
@@ -99,9 +99,9 @@ func changes(from, to map[string]string) map[string]change {
 	return all
 }
 
-// early reports whether interpreters, their libraries or the dynamic loader read a variable only
+// isReadAtStart reports whether interpreters, their libraries or the dynamic loader read a variable only
 // when they start.
-func early(name string) bool {
+func isReadAtStart(name string) bool {
 	switch name {
 	case "PATH", "HOME", "USER", "LOGNAME", "TZ", "LANG", "LANGUAGE", "NO_COLOR", "TMPDIR":
 		return true
@@ -126,7 +126,7 @@ func (x *session) renew(w *worker) bool {
 	r := renewal{Env: changes(w.env, env)}
 	if w.executions == 0 {
 		for name := range r.Env {
-			if early(name) {
+			if isReadAtStart(name) {
 				return false
 			}
 		}
@@ -143,7 +143,7 @@ func (x *session) renew(w *worker) bool {
 	}
 	w.env, w.notified = env, now
 	if len(r.Env) > 0 || r.Dir != nil || r.Seed != 0 {
-		w.first = append(w.first, w.lang.encode(request{Renew: &r})...)
+		w.pending = append(w.pending, w.lang.encode(request{Renew: &r})...)
 	}
 	return true
 }
@@ -161,7 +161,7 @@ func (x *session) renewIdle() {
 	select {
 	case x.slot <- struct{}{}:
 	default:
-		return // the next request does it
+		return // the next request notifies the worker
 	}
 	w := x.worker
 	if w == nil || !w.alive() || w.executions == 0 || !x.renew(w) {
@@ -184,6 +184,7 @@ func (x *session) move(from, to string) {
 	}
 }
 
+// directory returns the working directory of the context.
 func (x *session) directory() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -12,24 +12,23 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// change gives the sandbox other variables, like a new configuration.
+// change sets variables of the sandbox, like a new configuration.
 func (b *testServer) change(values map[string]string) {
 	env := maps.Clone(b.env)
 	maps.Copy(env, values)
 	b.setEnv(env)
 }
 
-// randomCode is code that shows random values, after known seeds were set. If a generator can be
-// seeded, its further values are known.
+// randomCode is code that sets known seeds, if the language has seeds, and code that prints random
+// values.
 var randomCode = map[string]struct{ begin, draw string }{
 	"python":     {"import random; random.seed(7); mine = random.Random(7)", "print(random.random(), mine.random())"},
 	"javascript": {"", "console.log(Math.random())"},
 	"bash":       {"RANDOM=7", "echo $RANDOM $RANDOM $RANDOM"},
 }
 
-// A copy draws other values than the sandbox would have drawn. A resumed sandbox continues its
-// streams.
-func TestRandomStreamsBeginAnew(t *testing.T) {
+// A copy gets other random values than its source. A resumed sandbox continues its random streams.
+func TestCopyGetsNewRandomValues(t *testing.T) {
 	for name, code := range randomCode {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -41,11 +40,11 @@ func TestRandomStreamsBeginAnew(t *testing.T) {
 				b.server.Renew(Renewal{Home: b.home, Fresh: fresh})
 				o := b.run(payload{"language": name, "code": code.draw}).wantOK(t)
 				if o.count != 2 || len(o.stdout) < 4 || seen[o.stdout] {
-					t.Errorf("execution %d drew %q", o.count, o.stdout)
+					t.Errorf("execution %d got the random values %q, want new ones", o.count, o.stdout)
 				}
 				seen[o.stdout] = true
 			}
-			// Control: a known seed without a renewal always gives the same values.
+			// Without a renewal, a known seed always gives the same values.
 			if code.begin == "" {
 				return
 			}
@@ -53,7 +52,7 @@ func TestRandomStreamsBeginAnew(t *testing.T) {
 			b.t = t
 			b.run(payload{"language": name, "code": code.begin}).wantOK(t)
 			if o := b.run(payload{"language": name, "code": code.draw}).wantOK(t); !seen[o.stdout] {
-				t.Errorf("without a renewal it drew %q, which no run with the seed did", o.stdout)
+				t.Errorf("without a renewal: got %q, want the values of the seed", o.stdout)
 			}
 		})
 	}
@@ -67,19 +66,19 @@ func needNumpy(t *testing.T) {
 	}})
 }
 
-func TestNumpyBeginsAnew(t *testing.T) {
+func TestCopyReseedsNumpy(t *testing.T) {
 	b := newTestServer(t)
 	needNumpy(t)
 	b.python("import numpy as np\nnp.random.seed(7); mine = np.random.default_rng(7); old = np.random.RandomState(7)").wantOK(t)
 	b.server.Renew(Renewal{Home: b.home, Fresh: true})
 	code := "[g == h for g, h in zip([np.random.random(), mine.random(), old.random_sample()], [np.random.RandomState(7).random_sample(), np.random.default_rng(7).random(), np.random.RandomState(7).random_sample()])]"
 	if got := b.python(code).wantOK(t).text(); got != "[False, False, False]" {
-		t.Errorf("it drew on: %s", got)
+		t.Errorf("generators that continue after the renewal: got %s, want none", got)
 	}
 }
 
-// JavaScript's random functions still work as before.
-func TestJavaScriptDrawsAsBefore(t *testing.T) {
+// The random functions that replace those of JavaScript behave like the originals.
+func TestReplacedJavaScriptRandomFunctionsWork(t *testing.T) {
 	b := newTestServer(t)
 	b.run(payload{"language": "js", "code": "var c = require('crypto')"}).wantOK(t)
 	b.server.Renew(Renewal{Home: b.home, Fresh: true})
@@ -107,7 +106,7 @@ func TestJavaScriptDrawsAsBefore(t *testing.T) {
 }
 
 // Variables reach contexts that have run code, unless the code has changed them.
-func TestRenewalReachesContexts(t *testing.T) {
+func TestRenewalChangesVariables(t *testing.T) {
 	for name, code := range map[string]struct{ set, show string }{
 		"python": {
 			"import os; x = 1; os.environ['MINE'] = 'code'",
@@ -143,9 +142,9 @@ func TestRenewalReachesContexts(t *testing.T) {
 	}
 }
 
-// A worker that has not run code is moved and notified of everything. The only visible effect is
-// that it already exists.
-func TestPreloadedWorkerIsClaimed(t *testing.T) {
+// A preloaded worker that has not run code gets the new directory and variables. Apart from its PID it
+// behaves like a new worker.
+func TestPreloadedWorkerIsRenewed(t *testing.T) {
 	for name, show := range map[string]string{
 		"python":     "import os; print(os.getcwd(), os.environ['E2B_SANDBOX_ID'], os.getpid())",
 		"javascript": "console.log(process.cwd(), process.env.E2B_SANDBOX_ID, process.pid)",
@@ -177,8 +176,8 @@ func TestPreloadedWorkerIsClaimed(t *testing.T) {
 	}
 }
 
-// Variables that are read only at a start need a new worker.
-func TestPreloadedWorkerIsReplacedWhereItMatters(t *testing.T) {
+// A preloaded worker is replaced if a variable changes that programs read only when they start.
+func TestPreloadedWorkerIsReplacedIfStartVariablesChange(t *testing.T) {
 	b := newTestServer(t)
 	if err := b.server.Preload(t.Context(), "python"); err != nil {
 		t.Fatal(err)
@@ -187,25 +186,25 @@ func TestPreloadedWorkerIsReplacedWhereItMatters(t *testing.T) {
 	b.change(map[string]string{"PYTHONHASHSEED": "5", "TZ": "Asia/Tokyo"})
 	b.server.Renew(Renewal{Home: b.home})
 	if got := b.python("import os, time; print(os.getpid(), time.tzname)").wantOK(t).stdout; strings.HasPrefix(got, waiting) || !strings.Contains(got, "JST") {
-		t.Errorf("%q from %s", got, waiting)
+		t.Errorf("got %q, want another worker than %s", got, waiting)
 	}
 }
 
-func TestPreloadShowsNothing(t *testing.T) {
+func TestPreloadLeavesNoTrace(t *testing.T) {
 	loaded, plain := newTestServer(t), newTestServer(t)
 	if err := loaded.server.Preload(t.Context(), "python"); err != nil {
 		t.Fatal(err)
 	}
 	const code = "x = 1\nsorted(globals())"
 	if got, want := loaded.python(code).wantOK(t).text(), plain.python(code).wantOK(t).text(); got != want {
-		t.Errorf("names: %s, without: %s", got, want)
+		t.Errorf("global names after Preload: got %s, want %s", got, want)
 	}
 	if err := loaded.server.Preload(t.Context(), "cobol"); err == nil {
-		t.Error("an unknown language was loaded")
+		t.Error("Preload of an unknown language returned no error")
 	}
 	loaded.change(map[string]string{"PATH": "/nonexistent"})
 	if err := loaded.server.Preload(t.Context(), "bash"); err != nil {
-		t.Errorf("a language that is not installed: %v", err)
+		t.Errorf("Preload of a language that is not installed: %v", err)
 	}
 }
 
@@ -220,36 +219,36 @@ func TestPreloadLoadsUsualLibraries(t *testing.T) {
 	}
 }
 
-// Code whose connection was severed continues. Code whose client disconnected is interrupted, which
-// TestLeavingInterrupts checks.
-func TestSeveredCodeContinues(t *testing.T) {
+// Code whose connection the sandbox closed continues. Code whose client disconnected is interrupted,
+// see TestDisconnectInterruptsAndKeepsState.
+func TestCutOffCodeContinues(t *testing.T) {
 	b := newTestServer(t)
-	mark := filepath.Join(b.home, "mark")
-	code := "print('go', flush=True)\nimport os, time\nwhile not os.path.exists(" + quotePython(mark) + "): time.sleep(0.01)\nx = 'went on'"
-	_, leave := b.begin(payload{"code": code})
+	release := filepath.Join(b.home, "mark")
+	code := "print('go', flush=True)\nimport os, time\nwhile not os.path.exists(" + quotePython(release) + "): time.sleep(0.01)\nx = 'continued'"
+	_, disconnect := b.begin(payload{"code": code})
 	b.server.Sever()
-	leave()
-	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+	disconnect()
+	if err := os.WriteFile(release, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.python("x").wantOK(t).text(); got != "went on" {
+	if got := b.python("x").wantOK(t).text(); got != "continued" {
 		t.Errorf("x is %q", got)
 	}
 }
 
 func quotePython(s string) string { return "'" + s + "'" }
 
-func TestChanges(t *testing.T) {
+func TestChangesBetweenEnvironments(t *testing.T) {
 	got := changes(map[string]string{"A": "1", "B": "1", "C": "1"}, map[string]string{"B": "1", "C": "2", "D": "3"})
 	if len(got) != 3 || got["A"].To != nil || *got["C"].From != "1" || *got["C"].To != "2" || got["D"].From != nil {
-		t.Errorf("%+v", got)
+		t.Errorf("changes: got %+v", got)
 	}
 	if keys := slices.Sorted(maps.Keys(got)); !slices.Equal(keys, []string{"A", "C", "D"}) {
-		t.Errorf("%v", keys)
+		t.Errorf("changed variables: got %v", keys)
 	}
 }
 
-// pid returns the number of the waiting worker of a default context.
+// pid returns the PID of the worker of a default context.
 func (b *testServer) pid(language string) string {
 	b.t.Helper()
 	sess, err := b.server.byLanguage(language)

@@ -9,12 +9,14 @@ import (
 	"testing"
 )
 
-// checker is an interpreter that answers each line of JSON with "" or with what is wrong.
+// checker is a program that checks code. For each line of JSON, it answers with "" or a description of
+// the problem.
 type checker struct {
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
+// newChecker starts a checker for a source file of a worker.
 func newChecker(tb testing.TB, source, program string, argv ...string) checker {
 	tb.Helper()
 	text, err := fs.ReadFile(sources, source)
@@ -39,12 +41,13 @@ func newChecker(tb testing.TB, source, program string, argv ...string) checker {
 		_ = cmd.Wait()
 	})
 	c := checker{in, bufio.NewReader(out)}
-	if wrong := c.check(tb, string(text)); wrong != "" {
-		tb.Fatal(wrong)
+	if problem := c.check(tb, string(text)); problem != "" {
+		tb.Fatal(problem)
 	}
 	return c
 }
 
+// check returns the problem that the checker finds in code, or "".
 func (c checker) check(tb testing.TB, code string) string {
 	tb.Helper()
 	line, err := json.Marshal(code)
@@ -55,17 +58,18 @@ func (c checker) check(tb testing.TB, code string) string {
 		tb.Fatal(err)
 	}
 	answer, err := c.out.ReadString('\n')
-	var wrong string
+	var problem string
 	if err == nil {
-		err = json.Unmarshal([]byte(answer), &wrong)
+		err = json.Unmarshal([]byte(answer), &problem)
 	}
 	if err != nil {
 		tb.Fatalf("%q: %v", code, err)
 	}
-	return wrong
+	return problem
 }
 
-// A valid script stays one, on the same lines, and an invalid one fails with a SyntaxError.
+// checkRewrite is a checker for rewrite.js: a rewritten valid script is valid and has the same lines,
+// and an invalid script fails with a SyntaxError.
 const checkRewrite = `
 const vm = require("vm"), rl = require("readline").createInterface({ input: process.stdin });
 let part;
@@ -74,7 +78,7 @@ function check(code) {
   let valid = true, made;
   try { compile(code) } catch { valid = false }
   try { made = part.prepare(code, compile) } catch (e) {
-    if (valid) return "valid code is refused: " + e;
+    if (valid) return "valid code is rejected: " + e;
     return e instanceof SyntaxError ? "" : "another error: " + e.stack;
   }
   const breaks = (s) => s.split("\n").length;
@@ -84,11 +88,12 @@ function check(code) {
 }
 rl.on("line", (l) => {
   const code = JSON.parse(l);
-  let wrong = "";
-  if (!part) part = compile(code).runInThisContext(); else wrong = check(code);
-  process.stdout.write(JSON.stringify(wrong) + "\n");
+  let problem = "";
+  if (!part) part = compile(code).runInThisContext(); else problem = check(code);
+  process.stdout.write(JSON.stringify(problem) + "\n");
 });`
 
+// FuzzRewriteJavaScript checks the rewriting of any JavaScript code.
 func FuzzRewriteJavaScript(f *testing.F) {
 	for _, s := range []string{
 		"", "let a = 1, {b, c: [d]} = e\nconst f = 2; class G extends H { x() {} }\nvar i", "await x\ny + 1", "import a, {b as c} from 'd'; a",
@@ -99,13 +104,14 @@ func FuzzRewriteJavaScript(f *testing.F) {
 	}
 	c := newChecker(f, "javascript/rewrite.js", checkRewrite, "/usr/bin/node", "-e")
 	f.Fuzz(func(t *testing.T, code string) {
-		if wrong := c.check(t, code); wrong != "" {
-			t.Errorf("%q: %s", code, wrong)
+		if problem := c.check(t, code); problem != "" {
+			t.Errorf("%q: %s", code, problem)
 		}
 	})
 }
 
-// Python code stays unchanged, lines stay lines, and nothing fails.
+// checkMagics is a checker for magics.py: valid Python code stays unchanged, and rewriting never fails
+// or changes the number of lines.
 const checkMagics = `
 import json, sys, types
 part = {"use": lambda name: types.SimpleNamespace(main=types.ModuleType("m")), "worker": None}
@@ -126,18 +132,19 @@ def check(code):
 first = True
 import warnings; warnings.simplefilter("ignore")
 for line in sys.stdin:
-    code, wrong = json.loads(line), ""
+    code, problem = json.loads(line), ""
     if first:
         exec(compile(code, "magics", "exec"), part)
     else:
         try:
-            wrong = check(code)
+            problem = check(code)
         except BaseException as e:
-            wrong = repr(e)
+            problem = repr(e)
     first = False
-    print(json.dumps(wrong), flush=True)
+    print(json.dumps(problem), flush=True)
 `
 
+// FuzzMagics checks the rewriting of any Python code.
 func FuzzMagics(f *testing.F) {
 	for _, s := range []string{
 		"!ls", "%cd x\n1", "%%bash\na\nb", "x = !ls", "x = (1\n% 2)", "s = '''\n!a\n'''", "'a\\\n%b'", "x = \\\n  3", "!a \\\n b \\", "\"\"\"\n%x\n\"\"\" % 1",
@@ -147,8 +154,8 @@ func FuzzMagics(f *testing.F) {
 	}
 	c := newChecker(f, "python/magics.py", checkMagics, "/usr/bin/python3", "-c")
 	f.Fuzz(func(t *testing.T, code string) {
-		if wrong := c.check(t, code); wrong != "" {
-			t.Errorf("%q: %s", code, wrong)
+		if problem := c.check(t, code); problem != "" {
+			t.Errorf("%q: %s", code, problem)
 		}
 	})
 }

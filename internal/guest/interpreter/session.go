@@ -43,12 +43,14 @@ func newID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
+// list returns all contexts.
 func (s *Server) list() []*session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.sessions)
 }
 
+// find returns a context by its ID.
 func (s *Server) find(id string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,16 +117,18 @@ func (s *Server) add(sess *session) error {
 	return nil
 }
 
+// errClosed is returned after Close.
 var errClosed = fault.New(fault.Unavailable, "interpreter_closed", "The code interpreter is shutting down.")
 
-// acquire waits for the slot, and sends keepalive lines to the client until then.
-func (x *session) acquire(ctx context.Context, waiting func() time.Duration) error {
+// acquire waits for the slot. While it waits, it calls keepalive, which sends a line to the client and
+// returns the time until the next call.
+func (x *session) acquire(ctx context.Context, keepalive func() time.Duration) error {
 	timer := time.NewTimer(x.server.pace.keepalive)
 	defer timer.Stop()
 	for {
 		select {
 		case x.slot <- struct{}{}:
-			return x.usable()
+			return x.checkExists()
 		case <-x.gone:
 			return fault.Newf(fault.NotFound, "context_not_found", "Context %s not found", x.id)
 		case <-x.server.life.Done():
@@ -132,13 +136,13 @@ func (x *session) acquire(ctx context.Context, waiting func() time.Duration) err
 		case <-ctx.Done():
 			return fault.New(fault.Canceled, "canceled", "The request was canceled.")
 		case <-timer.C:
-			timer.Reset(waiting())
+			timer.Reset(keepalive())
 		}
 	}
 }
 
-// usable releases the slot and returns an error if the context has been removed.
-func (x *session) usable() error {
+// checkExists releases the slot and returns an error if the context has been removed.
+func (x *session) checkExists() error {
 	select {
 	case <-x.gone:
 		x.release()
@@ -148,10 +152,12 @@ func (x *session) usable() error {
 	}
 }
 
+// release releases the slot.
 func (x *session) release() { <-x.slot }
 
-// live returns the worker. If it has ended, live starts a new one. The slot must be held.
-func (x *session) live(ctx context.Context) (*worker, error) {
+// liveWorker returns the worker. If there is none or it has ended, liveWorker starts a new one. The
+// slot must be held.
+func (x *session) liveWorker(ctx context.Context) (*worker, error) {
 	if x.worker != nil && x.worker.alive() && x.renew(x.worker) {
 		return x.worker, nil
 	}
@@ -190,7 +196,7 @@ func (x *session) restart(ctx context.Context) error {
 	}
 	defer x.release()
 	x.stop()
-	_, err := x.live(ctx)
+	_, err := x.liveWorker(ctx)
 	return err
 }
 
@@ -209,6 +215,7 @@ func (x *session) close() {
 	x.release()
 }
 
+// unlist removes the context from the list.
 func (x *session) unlist() {
 	s := x.server
 	s.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/census"
 )
 
-// Starter starts processes as the sandbox's user. It is an interface because in PID 1 waiting for a
-// process competes with the reaper.
+// Starter starts processes as the sandbox's user. It is an interface because PID 1 must wait for
+// processes through its reaper.
 type Starter interface {
 	// Start starts cmd, whose path, arguments, environment, directory and files are set and which
 	// leads its own process group. Start sets the credentials. It must not wait for the process,
@@ -32,9 +32,10 @@ type Process interface {
 // Exit describes how a process ended.
 type Exit struct {
 	Code   int            // meaningful if Signal is 0
-	Signal syscall.Signal // what killed it, or 0
+	Signal syscall.Signal // signal that killed the process, or 0
 }
 
+// String describes how the process ended, as the end of a sentence.
 func (e Exit) String() string {
 	switch {
 	case e.Signal == syscall.SIGKILL:

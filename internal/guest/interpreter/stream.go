@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// stalled is how long a client may take to read a line.
-const stalled = time.Minute
+// writeTimeout is how long a client may take to read a line.
+const writeTimeout = time.Minute
 
 // stream writes the lines of one execution to its client. It sends status and headers with the
 // first line, so that an earlier error can still be an HTTP error. It is safe for concurrent use.
@@ -17,9 +17,9 @@ type stream struct {
 	w http.ResponseWriter
 
 	mu     sync.Mutex
-	last   time.Time // of the last line
-	opened bool
-	closed bool // the client is gone or the last line was written
+	last   time.Time // time of the last line
+	opened bool      // the answer has begun
+	closed bool      // the client has disconnected or the last line was written
 	buf    bytes.Buffer
 }
 
@@ -58,13 +58,13 @@ func (st *stream) text(kind string, b []byte) { st.write(textLine{kind, string(b
 // the handler has returned.
 func (st *stream) end() {
 	st.write(plainLine{"end_of_execution"})
-	st.cut()
+	st.discard()
 	// The connection may serve other requests, to which the deadline of this one must not apply.
 	_ = http.NewResponseController(st.w).SetWriteDeadline(time.Time{})
 }
 
-// cut discards all later lines.
-func (st *stream) cut() {
+// discard discards all later lines.
+func (st *stream) discard() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.closed = true
@@ -90,6 +90,7 @@ func (st *stream) started() bool {
 	return st.opened
 }
 
+// write writes one line.
 func (st *stream) write(line any) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -113,7 +114,7 @@ func (st *stream) write(line any) {
 	ctl := http.NewResponseController(st.w)
 	// Without a deadline, a client that neither reads nor disconnects would hold its context for
 	// ever. If no deadline can be set, there is no connection to wait for.
-	_ = ctl.SetWriteDeadline(st.last.Add(stalled))
+	_ = ctl.SetWriteDeadline(st.last.Add(writeTimeout))
 	// A failed write needs no report, because the client has disconnected and the request's context
 	// ends.
 	if _, err := st.w.Write(st.buf.Bytes()); err != nil {

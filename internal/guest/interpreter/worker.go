@@ -23,7 +23,7 @@ type listener interface {
 type worker struct {
 	lang     *language
 	proc     Process
-	started  time.Time // when proc had been started, by the wall clock
+	started  time.Time // time just after the start of proc, by the wall clock
 	requests *os.File
 	control  *os.File
 	acks     *os.File
@@ -38,19 +38,20 @@ type worker struct {
 	exit   Exit // valid after exited
 
 	mu       sync.Mutex
-	listener listener // of the current execution, or nil
+	listener listener // listener of the current execution, or nil
 
 	// Only the holder of the slot may use the fields below.
 	executions int
-	env        map[string]string // which renewals of the sandbox the worker was told
-	dir        string            // where it was started, or was moved to
-	notified   renewalCounts
-	first      []byte // what it has to read before the next request
+	env        map[string]string // variables of the sandbox that the worker knows
+	dir        string            // directory in which it was started or to which it was moved
+	notified   renewalCounts     // renewals of the sandbox that the worker knows
+	pending    []byte            // notifications that precede the next request
 }
 
 // startWorker starts a worker and waits until it is ready.
 func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*worker, error) {
-	// Read this before the variables: a later change is then sent with the next request.
+	// Read this before the variables. If the variables change in between, the change is sent with the
+	// next request.
 	known := s.renewalState()
 	env := s.opts.Env()
 	path, err := lookProgram(lang, env)
@@ -69,7 +70,7 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 		return nil, fmt.Errorf("pipes for a %s worker: %w", lang.name, err)
 	}
 	w.proc, err = s.opts.Starter.Start(child.command(path, dir, env))
-	w.started = time.Now().Round(0) // afterwards, so that none of its children seems older than it is
+	w.started = time.Now().Round(0) // measured after the start, so that children do not seem older than they are
 	child.close()
 	if err != nil {
 		w.closePipes()
@@ -135,17 +136,17 @@ func (w *worker) listen() {
 			return
 		}
 		if m.Type == "ready" {
-			w.nowReady()
+			w.setReady()
 			continue
 		}
 		w.deliver(m)
 	}
 }
 
-// nowReady discards the output of the interpreter's start.
-func (w *worker) nowReady() {
+// setReady discards the output of the interpreter's start and reports that the worker is ready.
+func (w *worker) setReady() {
 	select {
-	case <-w.ready: // code wrote to the pipe itself
+	case <-w.ready: // code forged a second message
 	default:
 		w.drain()
 		close(w.ready)
@@ -190,14 +191,14 @@ func (w *worker) text(kind string, b []byte) {
 
 // send sends a request to the worker.
 func (w *worker) send(r request) error {
-	w.first = append(w.first, w.lang.encode(r)...)
+	w.pending = append(w.pending, w.lang.encode(r)...)
 	return w.flush()
 }
 
 // flush writes all pending notifications to the worker.
 func (w *worker) flush() error {
-	data := w.first
-	w.first = nil
+	data := w.pending
+	w.pending = nil
 	_, err := w.requests.Write(data)
 	return err
 }
@@ -208,7 +209,7 @@ func (w *worker) kill() {
 	select {
 	case <-w.exited:
 	default:
-		_ = w.proc.Signal(syscall.SIGKILL) // an error means that it is gone
+		_ = w.proc.Signal(syscall.SIGKILL) // an error means that the worker has ended
 		<-w.exited
 	}
 	w.closePipes()

@@ -10,10 +10,10 @@ import (
 // Header is the header by which a client requests an interval, in seconds.
 const Header = "Keepalive-Ping-Interval"
 
-// The default interval, and the longest that a client may request.
+// The default interval, and the maxInterval that a client may request.
 const (
-	Default = 90 * time.Second
-	longest = time.Hour
+	Default     = 90 * time.Second
+	maxInterval = time.Hour
 )
 
 // Interval returns the interval that a client requests, or the default if the header is not a
@@ -23,5 +23,5 @@ func Interval(h http.Header) time.Duration {
 	if err != nil || seconds <= 0 {
 		return Default
 	}
-	return time.Duration(min(seconds, int(longest/time.Second))) * time.Second
+	return time.Duration(min(seconds, int(maxInterval/time.Second))) * time.Second
 }

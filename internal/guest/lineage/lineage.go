@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// base is added to each mark, so that a program that reads the limit does not conclude that it may
-// have too few locks.
+// base is added to each mark, so that programs that read the limit see a large number of locks.
 const base = 1 << 40
 
 // Mark identifies a family. Processes without a family have None.
@@ -25,19 +24,20 @@ type Mark uint64
 // None means that there is no mark.
 const None Mark = 0
 
+// last is the number of the last mark.
 var last atomic.Uint64
 
 // New returns a new mark, or None if the kernel does not support marks.
 func New() Mark {
-	if !possible() {
+	if !supported() {
 		return None
 	}
 	return Mark(base + last.Add(1))
 }
 
-// possible reports whether the kernel supports marks. An unmodified gVisor does not allow setting
+// supported reports whether the kernel supports marks. An unmodified gVisor does not allow setting
 // this limit, even to its current value.
-var possible = sync.OnceValue(func() bool {
+var supported = sync.OnceValue(func() bool {
 	var now unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, nil, &now); err != nil {
 		return false

@@ -26,7 +26,7 @@ const (
 )
 
 // ErrUnsupported is returned if the file system has no extended attributes.
-var ErrUnsupported = errors.New("the file system does not keep metadata")
+var ErrUnsupported = errors.New("the file system does not support metadata")
 
 // FromHeader parses the metadata of an upload. The caller of the API sees its errors.
 func FromHeader(h http.Header) (map[string]string, error) {
@@ -46,7 +46,7 @@ func FromHeader(h http.Header) (map[string]string, error) {
 		if !text.PrintableASCII(key) || !text.PrintableASCII(values[0]) {
 			return nil, fmt.Errorf("metadata %q must be printable ASCII", shorten(key))
 		}
-		if _, taken := set[key]; taken {
+		if _, ok := set[key]; ok {
 			return nil, fmt.Errorf("metadata key %q is given more than once", shorten(key))
 		}
 		if total += len(key) + len(values[0]); total > maxTotal {
@@ -60,6 +60,7 @@ func FromHeader(h http.Header) (map[string]string, error) {
 	return set, nil
 }
 
+// shorten returns the beginning of a key for an error.
 func shorten(s string) string {
 	if len(s) > 40 {
 		return s[:40] + "…"
@@ -78,7 +79,7 @@ func Read(path string) map[string]string {
 	for _, name := range names {
 		value, err := get(path, name)
 		if err != nil {
-			continue // it was removed
+			continue // the attribute was removed
 		}
 		if set == nil {
 			set = map[string]string{}
@@ -101,7 +102,7 @@ func Replace(fd int, set map[string]string) error {
 		return fmt.Errorf("read metadata: %w", err)
 	}
 	for _, name := range old {
-		if _, stays := set[name[len(attrPrefix):]]; stays {
+		if _, ok := set[name[len(attrPrefix):]]; ok {
 			continue
 		}
 		if err := unix.Fremovexattr(fd, name); err != nil && !errors.Is(err, unix.ENODATA) {
@@ -144,7 +145,7 @@ func get(path, name string) (string, error) {
 // maxAttr is Linux's maximum size of a list or value.
 const maxAttr = 64 << 10
 
-// grow calls read with larger buffers until the answer fits. Most files have no attributes, so the
+// grow calls call with larger buffers until the answer fits. Most files have no attributes, so the
 // first buffer is small.
 func grow(call func([]byte) (int, error)) ([]byte, error) {
 	for size := 512; ; size *= 4 {

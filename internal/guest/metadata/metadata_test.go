@@ -21,7 +21,7 @@ func TestFromHeader(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	if got, err := metadata.FromHeader(http.Header{"Accept": {"x"}}); got != nil || err != nil {
-		t.Errorf("nothing attached: %v %v", got, err)
+		t.Errorf("header without metadata: got %v %v", got, err)
 	}
 	for name, h := range map[string]http.Header{
 		"empty key":     {"X-Metadata-": {"x"}},
@@ -33,12 +33,12 @@ func TestFromHeader(t *testing.T) {
 		"too much":      {"X-Metadata-A": {strings.Repeat("x", 2048)}, "X-Metadata-B": {strings.Repeat("x", 2047)}},
 	} {
 		if got, err := metadata.FromHeader(h); err == nil {
-			t.Errorf("%s: accepted as %v", name, got)
+			t.Errorf("%s: FromHeader accepted %v", name, got)
 		}
 	}
 	fits := http.Header{"X-Metadata-A": {strings.Repeat("x", 4095)}, "X-Other": {strings.Repeat("x", 4096)}}
 	if _, err := metadata.FromHeader(fits); err != nil {
-		t.Errorf("exactly as much as fits: %v", err)
+		t.Errorf("metadata at the limit: %v", err)
 	}
 }
 
@@ -62,10 +62,10 @@ func TestReplaceAndRead(t *testing.T) {
 	}
 	buf := make([]byte, 10)
 	if n, err := unix.Getxattr(path, "user.other", buf); err != nil || string(buf[:n]) != "stays" {
-		t.Errorf("a stranger's attribute: %v", err)
+		t.Errorf("another attribute was changed: %q, %v", buf[:max(n, 0)], err)
 	}
 	if got := metadata.Read(path + "nope"); got != nil {
-		t.Errorf("no file: %v", got)
+		t.Errorf("Read of a missing file: got %v, want nil", got)
 	}
 }
 
@@ -76,15 +76,15 @@ func TestReplaceWithoutSupport(t *testing.T) {
 	}
 	defer f.Close()
 	if err := metadata.Replace(int(f.Fd()), nil); err != nil {
-		t.Errorf("nothing to keep: %v", err)
+		t.Errorf("Replace with an empty set: %v", err)
 	}
 	if err := metadata.Replace(int(f.Fd()), map[string]string{"a": "1"}); err == nil {
-		t.Error("kept where nothing is kept")
+		t.Error("Replace returned no error without support for attributes")
 	}
 }
 
-// A failed change is reported, and is not taken for a file system without metadata.
-func TestReplaceFails(t *testing.T) {
+// A failed change is an error other than ErrUnsupported.
+func TestFailedReplaceChangesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	f, err := os.Create(path)
 	if err != nil {
@@ -131,7 +131,7 @@ func FuzzFromHeader(f *testing.F) {
 			}
 		}
 		if total > 4096 {
-			t.Errorf("%d bytes", total)
+			t.Errorf("FromHeader accepted %d bytes", total)
 		}
 	})
 }

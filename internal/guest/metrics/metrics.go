@@ -43,9 +43,9 @@ type Sampler struct {
 
 	mu      sync.Mutex
 	limits  Limits
-	at      time.Time
-	spent   time.Duration
-	percent float64
+	at      time.Time     // time of the previous sample
+	spent   time.Duration // processor time until then
+	percent float64       // last result
 }
 
 // New returns a Sampler that measures from now on.
@@ -66,9 +66,9 @@ func (s *Sampler) totals() Limits {
 	return s.limits
 }
 
-// shortest is the minimum time between two samples for a useful result, because the kernel counts
+// minInterval is the minimum time between two samples for a useful result, because the kernel counts
 // in hundredths of a second.
-const shortest = 200 * time.Millisecond
+const minInterval = 200 * time.Millisecond
 
 // Sample takes a sample.
 func (s *Sampler) Sample() (Sample, error) {
@@ -117,7 +117,7 @@ func (s *Sampler) memory(l Limits) (memory, error) {
 	return memory{total: total, free: total - used, cache: min(cache, used)}, nil
 }
 
-// cpus rounds up: a sandbox with 1.5 processors sees two.
+// cpus returns the number of processors, rounded up: a sandbox with 1.5 processors sees two.
 func (l Limits) cpus() int64 {
 	if l.MilliCPU > 0 {
 		return (l.MilliCPU + 999) / 1000
@@ -135,7 +135,7 @@ func (s *Sampler) cpu() (float64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if passed := now.Sub(s.at); passed >= shortest {
+	if passed := now.Sub(s.at); passed >= minInterval {
 		s.percent = max(0, float64(spent-s.spent)/float64(passed)*100)
 		s.at, s.spent = now, spent
 	}

@@ -19,7 +19,7 @@ func TestStatTicks(t *testing.T) {
 		"7 (sh) S 1 2 3 4 5 6 7 8 9 x y": 0,
 	} {
 		if got := statTicks(stat); got != want {
-			t.Errorf("%q: %d, want %d", stat, got, want)
+			t.Errorf("statTicks(%q): got %d, want %d", stat, got, want)
 		}
 	}
 }
@@ -34,17 +34,17 @@ func TestReadMeminfo(t *testing.T) {
 	}
 	write("MemTotal:  1000 kB\nMemFree: 400 kB\nBuffers: 50 kB\nCached: 150 kB\nSwapCached: 7 kB\nOdd\n")
 	if m, err := readMeminfo(name); err != nil || m != (memory{1000 << 10, 400 << 10, 200 << 10}) {
-		t.Errorf("%+v %v", m, err)
+		t.Errorf("got %+v, %v", m, err)
 	}
 	write("nonsense")
 	if _, err := readMeminfo(name); err == nil {
-		t.Error("nonsense was accepted")
+		t.Error("got no error for a file without MemTotal")
 	}
 }
 
-// The time of a child counts while it runs and after its death.
+// The time of a child process counts while it runs and after it has ended.
 func TestCPUTime(t *testing.T) {
-	// Only this process: others of the machine come and go, with their time.
+	// Read only this process. Other processes of the machine start and end, and with them their time.
 	proc, self := t.TempDir(), strconv.Itoa(os.Getpid())
 	if err := os.Symlink(filepath.Join("/proc", self), filepath.Join(proc, self)); err != nil {
 		t.Fatal(err)
@@ -66,19 +66,19 @@ func TestCPUTime(t *testing.T) {
 		t.Fatalf("the child spent only %v", spent)
 	}
 	if after-before < spent/2 {
-		t.Errorf("counted %v of %v", after-before, spent)
+		t.Errorf("got %v, want at least half of %v", after-before, spent)
 	}
 }
 
-func TestShare(t *testing.T) {
+func TestCPUIsSampledAtMostOncePerInterval(t *testing.T) {
 	s := New(Limits{})
 	s.at = time.Now().Add(-time.Second)
 	first, err := s.cpu()
 	if err != nil || first <= 0 {
-		t.Fatalf("%v %v", first, err)
+		t.Fatalf("got %v, %v, want a positive percentage", first, err)
 	}
-	// Two samples in quick succession give the same answer rather than noise. On a busy machine two
-	// calls may be far apart.
+	// Two calls in quick succession return the same value, because a new sample would be noise. On a
+	// busy machine, two calls may be far apart.
 	for range 100 {
 		at, was := s.at, s.percent
 		again, err := s.cpu()
@@ -89,15 +89,15 @@ func TestShare(t *testing.T) {
 			continue
 		}
 		if again != was {
-			t.Errorf("%v after %v", again, was)
+			t.Errorf("got %v, want %v", again, was)
 		}
 		return
 	}
-	t.Error("each sample is a new one")
+	t.Error("each call took a new sample")
 }
 
-// If the kernel inside is the host's, its memory is not the sandbox's.
-func TestMemoryOfTheSandboxOnTheHostsKernel(t *testing.T) {
+// If the sandbox shares the host's kernel, /proc/meminfo shows the memory of the host.
+func TestMemoryOnTheHostKernel(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
@@ -121,7 +121,7 @@ func TestMemoryOfTheSandboxOnTheHostsKernel(t *testing.T) {
 		t.Helper()
 		m, err := s.memory(limits)
 		if err != nil || m != (memory{64 << 20, 64<<20 - used, cache}) {
-			t.Errorf("%s: %+v, %v", what, m, err)
+			t.Errorf("%s: got %+v, %v", what, m, err)
 		}
 	}
 	want("by process", 25*page, 0)
@@ -132,6 +132,6 @@ func TestMemoryOfTheSandboxOnTheHostsKernel(t *testing.T) {
 	write("groups/memory.stat", "anon 5\ninactive_file 600\n")
 	want("by a group of version 2", 8000, 600)
 	if m, err := s.memory(Limits{MemoryBytes: 64 << 20}); err != nil || m.total != 99999999<<10 {
-		t.Errorf("on a kernel of its own: %+v, %v", m, err)
+		t.Errorf("own kernel: got %+v, %v", m, err)
 	}
 }

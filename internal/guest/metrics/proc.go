@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// ticks is the number of clock ticks per second (USER_HZ).
-const ticks = 100
+// ticksPerSecond is the number of clock ticks per second (USER_HZ).
+const ticksPerSecond = 100
 
 // memory is the part of meminfo that is used, in bytes.
 type memory struct{ total, free, cache int64 }
@@ -60,18 +60,19 @@ func cpuTime(proc string) (time.Duration, error) {
 	for _, name := range stats {
 		data, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // it ended since it was listed
+			continue // it ended after the listing
 		}
 		if err != nil {
 			return 0, err
 		}
 		sum += statTicks(string(data))
 	}
-	return time.Duration(sum) * (time.Second / ticks), nil
+	return time.Duration(sum) * (time.Second / ticksPerSecond), nil
 }
 
 // statTicks returns the time of a process and of its ended children. The program's name precedes
-// the numbers and may contain any character, so parsing begins after the last bracket.
+// the numbers and may contain any character, so parsing begins after the last
+// parenthesis.
 func statTicks(stat string) int64 {
 	const utime, cstime = 11, 14 // positions after the name
 	_, rest, ok := cutLast(stat, ")")
@@ -131,7 +132,7 @@ func processMemory(proc string) (used int64, err error) {
 	for _, name := range names {
 		data, err := os.ReadFile(name)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // it ended since it was listed
+			continue // it ended after the listing
 		}
 		if err != nil {
 			return 0, err

@@ -35,11 +35,11 @@ func (r *Runner) compiled(ctx context.Context, module *os.File) *os.File {
 		return nil
 	}
 	defer context.AfterFunc(ctx, func() { _ = answer.SetReadDeadline(time.Unix(1, 0)) })()
-	return received(answer.(*net.UnixConn)) //nolint:forcetypeassert // it was made as one above
+	return readDescriptor(answer.(*net.UnixConn)) //nolint:forcetypeassert // it was made as one above
 }
 
-// received reads one message with one descriptor. It returns nil for any other message.
-func received(conn *net.UnixConn) *os.File {
+// readDescriptor reads one message with one descriptor. It returns nil for any other message.
+func readDescriptor(conn *net.UnixConn) *os.File {
 	rights := make([]byte, unix.CmsgSpace(4))
 	n, controls, _, _, err := conn.ReadMsgUnix(make([]byte, 1), rights)
 	if err != nil || n == 0 {

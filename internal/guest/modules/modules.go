@@ -85,9 +85,9 @@ func (r *Runner) Find(cmd, path, dir string) (string, error) {
 	if strings.Contains(cmd, "/") {
 		return absolute(cmd, dir), nil
 	}
-	for _, place := range append(filepath.SplitList(path), dir) {
-		name := filepath.Join(place, cmd)
-		if info, err := os.Stat(name); filepath.IsAbs(place) && err == nil && info.Mode().IsRegular() {
+	for _, entry := range append(filepath.SplitList(path), dir) {
+		name := filepath.Join(entry, cmd)
+		if info, err := os.Stat(name); filepath.IsAbs(entry) && err == nil && info.Mode().IsRegular() {
 			return name, nil
 		}
 	}
@@ -101,8 +101,8 @@ func absolute(path, dir string) string {
 	return filepath.Join(dir, path)
 }
 
-// Prepare opens the module with the rights of as, has the engine compile it, and returns what to
-// start.
+// Prepare opens the module with the rights of as, lets the engine compile it, and returns the runner
+// to start.
 func (r *Runner) Prepare(ctx context.Context, as func(func() error) error, path string, argv []string) (*Start, error) {
 	var module *os.File
 	err := as(func() (err error) {

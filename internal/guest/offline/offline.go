@@ -33,7 +33,7 @@ type Server struct {
 	conn *net.UDPConn
 
 	mu    sync.Mutex
-	asked []Name
+	names []Name
 }
 
 // Name is a name that programs tried to resolve.
@@ -64,7 +64,7 @@ func (s *Server) Close() error { return s.conn.Close() }
 func (s *Server) Lookups() []Name {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.asked)
+	return slices.Clone(s.names)
 }
 
 func (s *Server) serve() {
@@ -78,31 +78,31 @@ func (s *Server) serve() {
 			continue
 		}
 		if reply, name, err := answer(query[:n]); err == nil {
-			s.remember(name)
+			s.record(name)
 			// An error means that the client has gone, and nothing depends on the answer.
 			_, _ = s.conn.WriteToUDPAddrPort(reply, from)
 		}
 	}
 }
 
-func (s *Server) remember(name string) {
+func (s *Server) record(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	i := slices.IndexFunc(s.asked, func(n Name) bool { return n.Name == name })
+	i := slices.IndexFunc(s.names, func(n Name) bool { return n.Name == name })
 	switch {
 	case i >= 0:
-		s.asked[i].At = now
+		s.names[i].At = now
 	default:
-		if len(s.asked) == maxNames {
-			oldest := slices.MinFunc(s.asked, func(a, b Name) int { return a.At.Compare(b.At) })
-			s.asked = slices.DeleteFunc(s.asked, func(n Name) bool { return n == oldest })
+		if len(s.names) == maxNames {
+			oldest := slices.MinFunc(s.names, func(a, b Name) int { return a.At.Compare(b.At) })
+			s.names = slices.DeleteFunc(s.names, func(n Name) bool { return n == oldest })
 		}
-		s.asked = append(s.asked, Name{name, now})
+		s.names = append(s.names, Name{name, now})
 	}
 }
 
-// answer returns the reply to one query: NXDOMAIN.
+// answer returns the reply to a query, which is NXDOMAIN, and the name in the query.
 func answer(query []byte) (reply []byte, name string, err error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(query)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-func server(t *testing.T) (*Server, *net.Resolver) {
+// newServer returns a server and a resolver that queries it.
+func newServer(t *testing.T) (*Server, *net.Resolver) {
 	t.Helper()
 	s, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -22,7 +23,7 @@ func server(t *testing.T) (*Server, *net.Resolver) {
 }
 
 func TestNoNameExistsAndLookupsAreRecorded(t *testing.T) {
-	s, resolver := server(t)
+	s, resolver := newServer(t)
 	for _, name := range []string{"Example.com.", "pypi.org.", "example.com."} {
 		_, err := resolver.LookupHost(t.Context(), name)
 		var dns *net.DNSError
@@ -32,24 +33,24 @@ func TestNoNameExistsAndLookupsAreRecorded(t *testing.T) {
 	}
 	got := s.Lookups()
 	if len(got) != 2 || got[0].Name != "example.com" || got[1].Name != "pypi.org" {
-		t.Fatalf("remembered %v", got)
+		t.Fatalf("got %v, want example.com and pypi.org", got)
 	}
 	if !got[0].At.After(got[1].At) {
-		t.Error("a name that was looked up again is as old as its first query")
+		t.Error("a second query did not update the time of a name")
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
-	s, _ := server(t)
+func TestRecordedNamesAreLimited(t *testing.T) {
+	s, _ := newServer(t)
 	for i := range 2 * maxNames {
-		s.remember(fmt.Sprint(i, ".example"))
+		s.record(fmt.Sprint(i, ".example"))
 	}
 	got := s.Lookups()
 	if n := len(got); n != maxNames {
-		t.Errorf("remembered %d names", n)
+		t.Errorf("got %d names, want %d", n, maxNames)
 	}
 	if last := got[len(got)-1].Name; last != fmt.Sprint(2*maxNames-1, ".example") {
-		t.Errorf("the last is %s: a new name is not remembered", last)
+		t.Errorf("got %s as the last name: the latest was not recorded", last)
 	}
 }
 

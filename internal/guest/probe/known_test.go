@@ -9,9 +9,9 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// slowly answers each query with one address after a delay, and counts a query only once even if a
-// busy machine repeats it.
-func slowly(t *testing.T, after time.Duration) string {
+// slowServer starts a DNS server that ignores queries until a time after the first one. It then
+// answers each query with an address.
+func slowServer(t *testing.T, after time.Duration) string {
 	t.Helper()
 	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
@@ -30,7 +30,7 @@ func slowly(t *testing.T, after time.Duration) string {
 			}
 			var m dnsmessage.Message
 			if m.Unpack(buf[:n]) != nil || time.Since(started) < after {
-				continue // lost, or too early
+				continue // invalid, or too early
 			}
 			m.Response = true
 			m.Additionals = nil
@@ -50,10 +50,10 @@ func slowly(t *testing.T, after time.Duration) string {
 	return server.LocalAddr().String()
 }
 
-// On a busy machine the gateway's name server may need longer than one probe waits: a sandbox with
-// a working network must not be refused because of it.
-func TestAKnownNameIsWaitedFor(t *testing.T) {
-	at := slowly(t, 2*tryTimeout)
+// On a busy machine, the gateway's DNS server may need longer than one query waits. This must not
+// make a sandbox with a working network fail.
+func TestKnownNameMayBeAnsweredLate(t *testing.T) {
+	at := slowServer(t, 2*tryTimeout)
 	before := resolver
 	t.Cleanup(func() { resolver = before })
 	resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {

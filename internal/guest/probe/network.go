@@ -63,8 +63,8 @@ func open(kind int, address string) (fd int, err error) {
 // unreachedError is returned if the kernel reports that an address is unreachable.
 type unreachedError struct{ error }
 
-// await waits until a socket is ready or the context ends.
-func await(ctx context.Context, fd int, event int16) bool {
+// poll waits until a socket is ready or the context ends.
+func poll(ctx context.Context, fd int, event int16) bool {
 	for {
 		left := tryTimeout
 		if end, ok := ctx.Deadline(); ok {
@@ -96,15 +96,15 @@ func connect(ctx context.Context, address string) (status unix.Errno, err error)
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
 		return 0, err
 	}
-	if !await(ctx, fd, unix.POLLOUT) {
+	if !poll(ctx, fd, unix.POLLOUT) {
 		return 0, errSilent
 	}
 	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	return unix.Errno(code), err
 }
 
-// refused opens a connection that must fail. No answer counts as a failure too.
-func refused(ctx context.Context, address string) error {
+// checkRefused checks that a connection fails. No answer counts as a failure too.
+func checkRefused(ctx context.Context, address string) error {
 	status, err := connect(ctx, address)
 	if _, unreached := errors.AsType[*unreachedError](err); unreached || errors.Is(err, errSilent) || err == nil && status != 0 {
 		return nil
@@ -122,6 +122,7 @@ type datagram struct {
 	fd      int
 }
 
+// send sends one byte to an address.
 func send(address string) (datagram, error) {
 	fd, err := open(unix.SOCK_DGRAM, address)
 	if _, unreached := errors.AsType[*unreachedError](err); unreached {
@@ -137,9 +138,9 @@ func send(address string) (datagram, error) {
 	return datagram{address, fd}, nil
 }
 
-// late checks whether a datagram was answered. It waits for an answer, unless something that was
+// checkUnanswered returns an error if the datagram was answered. It waits for an answer, unless something that was
 // sent after the datagram has been settled.
-func (d datagram) late(ctx context.Context, settled bool) error {
+func (d datagram) checkUnanswered(ctx context.Context, settled bool) error {
 	if d.fd < 0 {
 		return nil
 	}
@@ -147,7 +148,7 @@ func (d datagram) late(ctx context.Context, settled bool) error {
 	if !settled {
 		ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 		defer cancel()
-		await(ctx, d.fd, unix.POLLIN)
+		poll(ctx, d.fd, unix.POLLIN)
 	}
 	var answer [1]byte
 	if _, err := unix.Read(d.fd, answer[:]); err == nil {
@@ -156,8 +157,8 @@ func (d datagram) late(ctx context.Context, settled bool) error {
 	return nil
 }
 
-// offline checks that the kernel inside has no route to an outside address.
-func offline(context.Context) error {
+// checkOffline checks that the kernel inside has no route to an outside address.
+func checkOffline(context.Context) error {
 	switch err := route(unusedAddress); {
 	case errors.Is(err, errUnroutable):
 		return nil
@@ -171,20 +172,20 @@ func offline(context.Context) error {
 // resolver queries the gateway's DNS server with Go's own resolver.
 var resolver = &net.Resolver{PreferGo: true}
 
-// host checks that a known name has an address, and probes the ports of that name.
-func (c Checks) host(ctx context.Context, name string) error {
-	at, err := known(ctx, name)
+// checkName checks that a known name has an address, and probes the ports of that name.
+func (c Checks) checkName(ctx context.Context, name string) error {
+	at, err := lookupKnown(ctx, name)
 	if err != nil {
 		return err
 	}
 	for _, what := range c.Reached {
 		if port, ok := portOf(name, what); ok {
-			err = errors.Join(err, reached(ctx, what, netip.AddrPortFrom(at, port)))
+			err = errors.Join(err, checkReached(ctx, what, netip.AddrPortFrom(at, port)))
 		}
 	}
 	for _, what := range c.Closed {
 		if port, ok := portOf(name, what); ok {
-			err = errors.Join(err, shut(ctx, what, netip.AddrPortFrom(at, port)))
+			err = errors.Join(err, checkClosed(ctx, what, netip.AddrPortFrom(at, port)))
 		}
 	}
 	return err
@@ -200,17 +201,17 @@ func portOf(name, at string) (uint16, bool) {
 	return uint16(port), err == nil
 }
 
-// unnamed returns the ports that would not be probed, because their host is not among the known
+// unknownHosts returns the ports that would not be probed, because their host is not among the known
 // names.
-func (c Checks) unnamed() []string {
+func (c Checks) unknownHosts() []string {
 	return slices.DeleteFunc(slices.Concat(c.Reached, c.Closed), func(at string) bool {
 		return slices.ContainsFunc(c.Known, func(name string) bool { _, ok := portOf(name, at); return ok })
 	})
 }
 
-// reached checks that a connection succeeds. It closes the connection at once and sends nothing:
+// checkReached checks that a connection succeeds. It closes the connection at once and sends nothing:
 // the gateway dials only after the first byte.
-func reached(ctx context.Context, what string, at netip.AddrPort) error {
+func checkReached(ctx context.Context, what string, at netip.AddrPort) error {
 	status, err := connect(ctx, at.String())
 	switch {
 	case err != nil:
@@ -221,24 +222,24 @@ func reached(ctx context.Context, what string, at netip.AddrPort) error {
 	return nil
 }
 
-// shut checks that a connection fails.
-func shut(ctx context.Context, what string, at netip.AddrPort) error {
+// checkClosed checks that a connection fails.
+func checkClosed(ctx context.Context, what string, at netip.AddrPort) error {
 	// A refusal arrives as fast as a connection would.
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	if err := refused(ctx, at.String()); err != nil {
+	if err := checkRefused(ctx, at.String()); err != nil {
 		return fmt.Errorf("the closed %s: %w", what, err)
 	}
 	return nil
 }
 
-// known returns an address of a name, which must have one.
-func known(ctx context.Context, name string) (netip.Addr, error) {
+// lookupKnown returns an address of a name, which must have one.
+func lookupKnown(ctx context.Context, name string) (netip.Addr, error) {
 	// An answer may be lost or late on a busy machine, and another query costs less than a new
 	// sandbox. A query that is refused twice counts as answered.
 	for limit, tries := tryTimeout/2, 1; ; limit, tries = 2*limit, tries+1 {
-		one, cancel := context.WithTimeout(ctx, limit)
-		found, err := resolver.LookupNetIP(one, "ip4", name)
+		tryCtx, cancel := context.WithTimeout(ctx, limit)
+		found, err := resolver.LookupNetIP(tryCtx, "ip4", name)
 		cancel()
 		if err == nil && len(found) > 0 {
 			return found[0].Unmap(), nil
@@ -251,7 +252,8 @@ func known(ctx context.Context, name string) (netip.Addr, error) {
 	}
 }
 
-func unknown(ctx context.Context, name string) error {
+// checkUnknown checks that a name has no address.
+func checkUnknown(ctx context.Context, name string) error {
 	ctx, cancel := context.WithDeadline(ctx, time.Now().Add(tryTimeout/2))
 	defer cancel()
 	if found, err := resolver.LookupNetIP(ctx, "ip4", name); err == nil {

@@ -59,84 +59,84 @@ type As func(work func() error) error
 // a datagram has arrived when a later connection or query is settled. Only if nothing was sent
 // later, the check waits for the full time.
 func Run(ctx context.Context, c Checks, as As) error {
-	var wrong findings
+	var found failures
 	var sent []datagram
 	for _, address := range c.Dropped {
 		d, err := send(address)
-		wrong.add(err)
+		found.add(err)
 		if err == nil {
 			sent = append(sent, d)
 		}
 	}
 	var group sync.WaitGroup
-	for _, look := range c.connectionChecks(as) {
-		group.Go(func() { wrong.add(look(ctx)) })
+	for _, check := range c.connectionChecks(as) {
+		group.Go(func() { found.add(check(ctx)) })
 	}
 	group.Wait()
 	settled := len(c.Refused)+len(c.Unknown)+len(c.Known) > 0
 	for _, d := range sent {
-		wrong.add(d.late(ctx, settled))
+		found.add(d.checkUnanswered(ctx, settled))
 	}
-	return wrong.err()
+	return found.err()
 }
 
 // connectionChecks returns all checks except those of datagrams.
 func (c Checks) connectionChecks(as As) []func(context.Context) error {
-	var connectionChecks []func(context.Context) error
-	each := func(list []string, limit time.Duration, look func(context.Context, string) error) {
+	var checks []func(context.Context) error
+	each := func(list []string, limit time.Duration, check func(context.Context, string) error) {
 		for _, what := range list {
-			connectionChecks = append(connectionChecks, func(ctx context.Context) error {
+			checks = append(checks, func(ctx context.Context) error {
 				ctx, cancel := context.WithTimeout(ctx, limit)
 				defer cancel()
-				return look(ctx, what)
+				return check(ctx, what)
 			})
 		}
 	}
-	each(c.Refused, tryTimeout, refused)
-	each(c.Known, nameTimeout, c.host)
-	each(c.Unknown, tryTimeout, unknown)
-	each(c.Hidden, tryTimeout, hidden)
-	each(c.ReadOnly, tryTimeout, readOnly)
+	each(c.Refused, tryTimeout, checkRefused)
+	each(c.Known, nameTimeout, c.checkName)
+	each(c.Unknown, tryTimeout, checkUnknown)
+	each(c.Hidden, tryTimeout, checkHidden)
+	each(c.ReadOnly, tryTimeout, checkReadOnly)
 	each(c.Sealed, tryTimeout, func(ctx context.Context, dir string) error {
-		return as(func() error { return readOnly(ctx, dir) })
+		return as(func() error { return checkReadOnly(ctx, dir) })
 	})
-	each(c.unnamed(), tryTimeout, func(_ context.Context, at string) error {
+	each(c.unknownHosts(), tryTimeout, func(_ context.Context, at string) error {
 		return fmt.Errorf("%s is not a port of a known name", at)
 	})
 	if c.Offline {
-		connectionChecks = append(connectionChecks, offline)
+		checks = append(checks, checkOffline)
 	}
 	if c.MemoryBytes > 0 {
-		connectionChecks = append(connectionChecks, func(context.Context) error { return memory(c.MemoryBytes) })
+		checks = append(checks, func(context.Context) error { return checkMemory(c.MemoryBytes) })
 	}
 	if c.DiskBytes > 0 || c.DiskInodes > 0 {
-		connectionChecks = append(connectionChecks, func(context.Context) error { return disk(c.DiskBytes, c.DiskInodes) })
+		checks = append(checks, func(context.Context) error { return checkDisk(c.DiskBytes, c.DiskInodes) })
 	}
 	if c.PIDs > 0 {
-		connectionChecks = append(connectionChecks, func(context.Context) error { return processes(c.PIDs) })
+		checks = append(checks, func(context.Context) error { return checkProcesses(c.PIDs) })
 	}
-	return connectionChecks
+	return checks
 }
 
-// findings collects failed checks.
-type findings struct {
+// failures collects failed checks.
+type failures struct {
 	mu    sync.Mutex
-	wrong []string
+	texts []string
 }
 
-func (f *findings) add(err error) {
+func (f *failures) add(err error) {
 	if err == nil {
 		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.wrong = append(f.wrong, err.Error())
+	f.texts = append(f.texts, err.Error())
 }
 
-func (f *findings) err() error {
-	if len(f.wrong) == 0 {
+func (f *failures) err() error {
+	if len(f.texts) == 0 {
 		return nil
 	}
-	slices.Sort(f.wrong)
-	return fmt.Errorf("%s%q", Failure, f.wrong)
+	slices.Sort(f.texts)
+	return fmt.Errorf("%s%q", Failure, f.texts)
 }

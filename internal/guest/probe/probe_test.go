@@ -9,6 +9,7 @@ import (
 	"testing"
 )
 
+// listen returns the address of a TCP listener.
 func listen(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -19,7 +20,8 @@ func listen(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func closed(t *testing.T) string {
+// closedPort returns an address on which nothing listens.
+func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -29,6 +31,7 @@ func closed(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// echo returns the address of a server that returns each datagram.
 func echo(t *testing.T) string {
 	t.Helper()
 	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -54,7 +57,7 @@ func echo(t *testing.T) string {
 // as runs work as the current user.
 func as(work func() error) error { return work() }
 
-// port returns an address as one of localhost.
+// port returns localhost with the port of an address.
 func port(t *testing.T, address string) string {
 	t.Helper()
 	_, number, err := net.SplitHostPort(address)
@@ -82,15 +85,15 @@ func TestProbeReportsFailedChecks(t *testing.T) {
 	}{
 		{"connection", Checks{Refused: []string{listen(t)}}, "a connection to 127.0.0.1"},
 		{"datagram", Checks{Dropped: []string{echo(t)}}, "was answered"},
-		{"name that must not be", Checks{Unknown: []string{"localhost"}}, "the name localhost has the address"},
-		{"name that must be", Checks{Known: []string{"no-such-name.invalid"}}, "has no address"},
+		{"name that must not exist", Checks{Unknown: []string{"localhost"}}, "the name localhost has the address"},
+		{"name that must exist", Checks{Known: []string{"no-such-name.invalid"}}, "has no address"},
 		{"hidden file", Checks{Hidden: []string{file}}, "the hidden file"},
 		{"hidden directory", Checks{Hidden: []string{full}}, "the hidden directory"},
 		{"read-only file", Checks{ReadOnly: []string{file}}, "can be written"},
 		{"read-only directory", Checks{ReadOnly: []string{full}}, "new files can be created in"},
 		{"sealed directory", Checks{Sealed: []string{full}}, "new files can be created in"},
-		{"port that must be", Checks{Known: []string{"localhost"}, Reached: []string{port(t, closed(t))}}, "no connection to the allowed localhost:"},
-		{"port that must not be", Checks{Known: []string{"localhost"}, Closed: []string{port(t, listen(t))}}, "the closed localhost:"},
+		{"port that must be reachable", Checks{Known: []string{"localhost"}, Reached: []string{port(t, closedPort(t))}}, "no connection to the allowed localhost:"},
+		{"port that must be closed", Checks{Known: []string{"localhost"}, Closed: []string{port(t, listen(t))}}, "the closed localhost:"},
 		{"port without a name", Checks{Reached: []string{"localhost:80"}}, "not a port of a known name"},
 		{"memory", Checks{MemoryBytes: 1}, "more than the limit"},
 		{"disk", Checks{DiskBytes: 1}, "more than the limit"},
@@ -105,24 +108,24 @@ func TestProbeReportsFailedChecks(t *testing.T) {
 		})
 	}
 	if _, err := os.Lstat(filepath.Join(full, probeName)); err == nil {
-		t.Error("the probe left its file")
+		t.Error("the probe did not remove its file")
 	}
 }
 
 func TestProbePasses(t *testing.T) {
 	dir := t.TempDir()
-	empty, hollow := filepath.Join(dir, "empty"), filepath.Join(dir, "hollow")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+	emptyFile, emptyDir := filepath.Join(dir, "empty"), filepath.Join(dir, "emptyDir")
+	if err := os.WriteFile(emptyFile, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(hollow, 0o755); err != nil {
+	if err := os.Mkdir(emptyDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	err := Run(t.Context(), Checks{
-		Refused: []string{closed(t)}, Dropped: []string{closed(t)},
+		Refused: []string{closedPort(t)}, Dropped: []string{closedPort(t)},
 		Known: []string{"localhost"}, Unknown: []string{"no-such-name.invalid"},
-		Reached: []string{port(t, listen(t))}, Closed: []string{port(t, closed(t))},
-		Hidden:   []string{empty, hollow, filepath.Join(dir, "absent")},
+		Reached: []string{port(t, listen(t))}, Closed: []string{port(t, closedPort(t))},
+		Hidden:   []string{emptyFile, emptyDir, filepath.Join(dir, "absent")},
 		ReadOnly: []string{"/sys/kernel/uevent_seqnum", filepath.Join(dir, "absent")}, MemoryBytes: 1 << 60, DiskBytes: 1 << 62,
 		DiskInodes: 1 << 62, PIDs: math.MaxInt64,
 	}, as)

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hidden checks that nothing can be read at a path: it is absent or empty, or even root inside
+// checkHidden checks that nothing can be read at a path: it is absent or empty, or even root inside
 // cannot access it.
-func hidden(_ context.Context, path string) error {
+func checkHidden(_ context.Context, path string) error {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil
@@ -32,8 +32,8 @@ func hidden(_ context.Context, path string) error {
 		}
 		return nil
 	}
-	var one [1]byte
-	if n, err := f.Read(one[:]); n > 0 || err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.EAGAIN) {
+	var b [1]byte
+	if n, err := f.Read(b[:]); n > 0 || err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.EAGAIN) {
 		return fmt.Errorf("the hidden file %s can be read", path)
 	}
 	return nil
@@ -42,8 +42,8 @@ func hidden(_ context.Context, path string) error {
 // probeName is a temporary file for testing whether a directory is read-only.
 const probeName = ".crannog-probe"
 
-// readOnly tries to write to a read-only path. It skips missing paths.
-func readOnly(_ context.Context, path string) error {
+// checkReadOnly tries to write to a read-only path. It skips missing paths.
+func checkReadOnly(_ context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -67,8 +67,8 @@ func readOnly(_ context.Context, path string) error {
 	return errors.Join(fmt.Errorf("new files can be created in the read-only directory %s", path), f.Close(), os.Remove(inside))
 }
 
-// memory checks that the kernel inside offers no more than the limit.
-func memory(maximum int64) error {
+// checkMemory checks that the kernel inside offers no more than the limit.
+func checkMemory(maximum int64) error {
 	data, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return err
@@ -94,8 +94,8 @@ func memory(maximum int64) error {
 	return nil
 }
 
-// disk checks that the root's file system is no larger than the limits.
-func disk(bytes, files int64) error {
+// checkDisk checks that the root's file system is no larger than the limits.
+func checkDisk(bytes, files int64) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs("/", &stat); err != nil {
 		return fmt.Errorf("disk: %w", err)
@@ -110,9 +110,9 @@ func disk(bytes, files int64) error {
 	return nil
 }
 
-// processes returns an error if a user can have more processes than the limit. All processes inside
+// checkProcesses returns an error if a user can have more processes than the limit. All processes inside
 // descend from this one and cannot raise the limit that they inherit.
-func processes(maximum int64) error {
+func checkProcesses(maximum int64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil {
 		return fmt.Errorf("processes: %w", err)

@@ -13,42 +13,42 @@ import (
 func (s *Service) Handler(options ...connect.HandlerOption) (string, http.Handler) {
 	path, next := processpbconnect.NewProcessHandler(s, options...)
 	return path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		own := &answer{ResponseWriter: w}
-		next.ServeHTTP(own, r.WithContext(context.WithValue(r.Context(), resultKey{}, own)))
+		writer := &batchedWriter{ResponseWriter: w}
+		next.ServeHTTP(writer, r.WithContext(context.WithValue(r.Context(), resultKey{}, writer)))
 		// An error means that the client has disconnected.
-		_ = own.spill()
+		_ = writer.flushHeld()
 	})
 }
 
 type resultKey struct{}
 
-// answer is a ResponseWriter that writes the last event together with the end of the stream, and
-// other events together with those that are queued behind them. Otherwise each event took three
-// writes, and each write wakes the peer.
-type answer struct {
+// batchedWriter is a ResponseWriter that writes the last event together with the end of the stream,
+// and other events together with those that are queued behind them. Without it, each event takes
+// three writes, and each write wakes the peer.
+type batchedWriter struct {
 	http.ResponseWriter
-	more bool   // another event is about to be sent, or the end
-	held []byte // not yet written, while there is more
+	more bool   // another event or the end of the stream follows at once
+	held []byte // data to write with the data that follows
 }
 
 // maxHeld is the maximum size of one write.
 const maxHeld = 128 << 10
 
-// resultOf returns the answer of a request, or nil if the request is not served by Handler.
-func resultOf(ctx context.Context) *answer {
-	own, _ := ctx.Value(resultKey{}).(*answer)
-	return own
+// resultOf returns the writer of a request, or nil if the request is not served by Handler.
+func resultOf(ctx context.Context) *batchedWriter {
+	writer, _ := ctx.Value(resultKey{}).(*batchedWriter)
+	return writer
 }
 
-// hold sets whether another event follows immediately after the next one.
-func (a *answer) hold(more bool) {
+// setMore sets whether another event follows immediately after the next one.
+func (a *batchedWriter) setMore(more bool) {
 	if a != nil {
 		a.more = more
 	}
 }
 
 // Write implements http.ResponseWriter.
-func (a *answer) Write(b []byte) (int, error) {
+func (a *batchedWriter) Write(b []byte) (int, error) {
 	if len(a.held) == 0 && !a.more {
 		return a.ResponseWriter.Write(b)
 	}
@@ -56,11 +56,11 @@ func (a *answer) Write(b []byte) (int, error) {
 	if len(a.held) < maxHeld {
 		return len(b), nil
 	}
-	return len(b), a.spill()
+	return len(b), a.flushHeld()
 }
 
-// spill writes the held data.
-func (a *answer) spill() error {
+// flushHeld writes the held data.
+func (a *batchedWriter) flushHeld() error {
 	if len(a.held) == 0 {
 		return nil
 	}
@@ -71,8 +71,8 @@ func (a *answer) spill() error {
 
 // Flush implements http.Flusher. Held data is written with the data that follows, or when the
 // handler returns.
-func (a *answer) Flush() {
-	if a.more || a.spill() != nil {
+func (a *batchedWriter) Flush() {
+	if a.more || a.flushHeld() != nil {
 		return
 	}
 	// If the client has disconnected, the next write fails.
@@ -80,4 +80,4 @@ func (a *answer) Flush() {
 }
 
 // Unwrap gives http.ResponseController access to the methods of the wrapped writer.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *batchedWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -6,25 +6,25 @@ import (
 	"testing"
 )
 
-// writes records writes and flushes.
-type writes struct {
+// recorder records writes and flushes.
+type recorder struct {
 	*httptest.ResponseRecorder
-	seen []string
+	calls []string
 }
 
-func (w *writes) Write(b []byte) (int, error) {
-	w.seen = append(w.seen, string(b))
+func (w *recorder) Write(b []byte) (int, error) {
+	w.calls = append(w.calls, string(b))
 	return len(b), nil
 }
 
-func (w *writes) Flush() { w.seen = append(w.seen, "flush") }
+func (w *recorder) Flush() { w.calls = append(w.calls, "flush") }
 
-// F29: waiting events are written together, and nothing is held while none waits.
-func TestF29EventsGoTogether(t *testing.T) {
-	w := &writes{ResponseRecorder: httptest.NewRecorder()}
-	a := &answer{ResponseWriter: w}
+// F29: queued events are written together. An event with no event behind it is written at once.
+func TestF29QueuedEventsAreWrittenTogether(t *testing.T) {
+	w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+	a := &batchedWriter{ResponseWriter: w}
 	send := func(text string, more bool) {
-		a.hold(more)
+		a.setMore(more)
 		if _, err := a.Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
@@ -38,12 +38,12 @@ func TestF29EventsGoTogether(t *testing.T) {
 	large := string(make([]byte, maxHeld))
 	send(large, true)
 	send("last", true)
-	if err := a.spill(); err != nil {
+	if err := a.flushHeld(); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"one", "flush", "twothreefour", "flush", "five", "flush", large, "last"}
-	if !slices.Equal(w.seen, want) {
-		t.Errorf("written: %q", w.seen)
+	if !slices.Equal(w.calls, want) {
+		t.Errorf("got the writes %q, want %q", w.calls, want)
 	}
-	(*answer)(nil).hold(true) // served without Handler
+	(*batchedWriter)(nil).setMore(true) // a request that is not served by Handler
 }

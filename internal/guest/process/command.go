@@ -30,9 +30,9 @@ func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 	}
 	attr := s.cfg().Actor.Attr(u)
 	if cmd.SysProcAttr != nil {
-		own := *cmd.SysProcAttr
-		own.Credential = attr.Credential
-		attr = &own
+		merged := *cmd.SysProcAttr
+		merged.Credential = attr.Credential
+		attr = &merged
 	}
 	cmd.SysProcAttr = attr
 	pid, exit, err := s.cfg().Reaper.Start(func() (int, error) {
@@ -42,9 +42,9 @@ func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 		return cmd.Process.Pid, nil
 	})
 	if err != nil {
-		errDir := s.cfg().Actor.Do(u, func() error { return enterable(cmd.Dir) })
-		if cmd.Dir != "" && errDir != nil {
-			err = &fs.PathError{Op: "chdir", Path: cmd.Dir, Err: errno(errDir)}
+		dirErr := s.cfg().Actor.Do(u, func() error { return checkDir(cmd.Dir) })
+		if cmd.Dir != "" && dirErr != nil {
+			err = &fs.PathError{Op: "chdir", Path: cmd.Dir, Err: errno(dirErr)}
 		}
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}

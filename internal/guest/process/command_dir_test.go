@@ -12,31 +12,31 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// F20: the kernel returns EACCES for the directory and for the program alike, and the caller has to
-// change only one of them.
-func TestF20CommandNamesTheDirectory(t *testing.T) {
+// F20: the kernel returns EACCES for the directory as for the program. The error tells the caller
+// which of them to change.
+func TestF20CommandErrorNamesTheDirectory(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	b := newBench(t, func(c *process.Config) { c.Actor.Switch = true })
-	stranger := identity.User{Name: "stranger", UID: 54321, GID: 54321}
-	locked := t.TempDir()
-	if err := os.Chmod(locked, 0o700); err != nil {
+	user := identity.User{Name: "stranger", UID: 54321, GID: 54321}
+	privateDir := t.TempDir()
+	if err := os.Chmod(privateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		program, dir string
 		chdir        bool
-	}{{"/bin/true", locked, true}, {"/bin/true", locked + "/gone", true}, {"/etc/passwd", "/", false}, {"/etc/passwd", "", false}} {
+	}{{"/bin/true", privateDir, true}, {"/bin/true", privateDir + "/gone", true}, {"/etc/passwd", "/", false}, {"/etc/passwd", "", false}} {
 		cmd := exec.Command(c.program)
 		cmd.Dir = c.dir
-		_, err := b.service.Command(stranger, cmd)
+		_, err := b.service.Command(user, cmd)
 		p, ok := errors.AsType[*fs.PathError](err)
 		if err == nil || (ok && p.Op == "chdir") != c.chdir || c.chdir && p.Path != c.dir {
-			t.Errorf("%s in %q: %v", c.program, c.dir, err)
+			t.Errorf("%s in %q: got %v", c.program, c.dir, err)
 		}
 	}
 	ok := exec.Command("/bin/true")
 	ok.Dir = "/"
-	if c, err := b.service.Command(stranger, ok); err != nil || c.Wait().ExitStatus() != 0 {
-		t.Errorf("a directory that everybody may enter: %v", err)
+	if c, err := b.service.Command(user, ok); err != nil || c.Wait().ExitStatus() != 0 {
+		t.Errorf("in /: got %v", err)
 	}
 }

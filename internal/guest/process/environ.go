@@ -30,8 +30,8 @@ func (s *Service) environ(u identity.User, request map[string]string) (map[strin
 	return env, nil
 }
 
-// pairs formats variables for the kernel, sorted.
-func pairs(env map[string]string) []string {
+// formatEnv formats variables for the kernel, sorted.
+func formatEnv(env map[string]string) []string {
 	list := make([]string, 0, len(env))
 	for name, value := range env {
 		list = append(list, name+"="+value)
@@ -85,20 +85,20 @@ func program(cmd, path string) (string, error) {
 func (s *Service) startError(u identity.User, cmd, dir string, cause error) error {
 	var text string
 	code := connect.CodeInvalidArgument
-	errDir := s.cfg().Actor.Do(u, func() error { return enterable(dir) })
+	dirErr := s.cfg().Actor.Do(u, func() error { return checkDir(dir) })
 	switch {
-	case os.IsNotExist(errDir):
+	case os.IsNotExist(dirErr):
 		text = fmt.Sprintf("cwd '%s' does not exist", dir)
-	case errDir != nil:
-		text = fmt.Sprintf("cwd '%s' cannot be entered: %v", dir, errno(errDir))
+	case dirErr != nil:
+		text = fmt.Sprintf("cwd '%s' cannot be entered: %v", dir, errno(dirErr))
 	default:
 		code, text = commandError(cmd, cause)
 	}
 	return connect.NewError(code, fmt.Errorf("%s", text))
 }
 
-// enterable returns nil if dir can be the working directory of a process.
-func enterable(dir string) error {
+// checkDir returns an error if dir cannot be the working directory of a process.
+func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return err

@@ -36,17 +36,17 @@ func reachesAll(sig syscall.Signal) bool {
 	return sig == syscall.SIGKILL || sig == syscall.SIGTERM
 }
 
-// outside signals the members of a family that are not in the leader's process group, and reports
+// signalOutside signals the members of a family that are not in the leader's process group, and reports
 // whether there were any.
-func outside(family []census.Member, leader int, sig syscall.Signal) bool {
-	any := false
+func signalOutside(family []census.Member, leader int, sig syscall.Signal) bool {
+	sent := false
 	for _, m := range family {
 		if m.Group != leader && m.PID > 1 {
 			// An error means that the process has already ended.
-			any = syscall.Kill(m.PID, sig) == nil || any
+			sent = syscall.Kill(m.PID, sig) == nil || sent
 		}
 	}
-	return any
+	return sent
 }
 
 const (
@@ -57,10 +57,10 @@ const (
 	scanPause = 20 * time.Millisecond
 )
 
-// sweep kills the rest of a family until none is left. It also finds processes that fork faster
+// killFamily kills the rest of a family until none is left. It also finds processes that fork faster
 // than they are listed, because their children have the mark, and a killed process starts no more
 // children.
-func sweep(mark lineage.Mark) {
+func killFamily(mark lineage.Mark) {
 	if mark == lineage.None {
 		return
 	}
@@ -71,7 +71,7 @@ func sweep(mark lineage.Mark) {
 			return
 		}
 		for _, m := range left {
-			_ = syscall.Kill(m.PID, syscall.SIGKILL) // it may have ended by itself
+			_ = syscall.Kill(m.PID, syscall.SIGKILL) // it may have ended already
 		}
 		if pass > 2 {
 			time.Sleep(scanPause)

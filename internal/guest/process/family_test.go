@@ -17,31 +17,32 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// leaver is a shell's command that leaves a process behind with its own session, without an
-// environment and without our output, whose parent is the first process, and which keeps forking.
-// It writes its number to a file.
-func leaver(file string) string {
+// leavingCommand returns a shell command that leaves a process in a session of its own, without the
+// command's environment and output. Its parent is PID 1, and it keeps forking. It writes its PID to
+// a file.
+func leavingCommand(file string) string {
 	return "(setsid env -i sh -c 'sh -c \"echo \\$\\$ > " + file + "; for i in \\$(/usr/bin/seq 9999); do /bin/sleep 0.01; done\" &' >/dev/null 2>&1 </dev/null &)\n" +
 		"until [ -s " + file + " ]; do sleep 0.01; done\n"
 }
 
+// pidIn returns the PID in a file.
 func pidIn(t *testing.T, file string) int {
 	t.Helper()
 	output, err := os.ReadFile(file)
 	pid, errNumber := strconv.Atoi(strings.TrimSpace(string(output)))
 	if err != nil || errNumber != nil {
-		t.Fatalf("%q, %v", output, err)
+		t.Fatalf("got %q, %v, want a PID", output, err)
 	}
 	return pid
 }
 
-// endWithLeaver ends a command that left a process behind by a signal, or by its time limit, and
-// returns the number of that process.
-func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
+// endLeaving runs a command that leaves a process, ends the command by a signal or, if sig is zero,
+// by its time limit, and returns the PID of the left process.
+func (b *bench) endLeaving(t *testing.T, file string, sig pb.Signal) int {
 	t.Helper()
-	// Only the program that stays reports that it is up: a shell that has caught a signal just
-	// before it becomes another program forgets it.
-	command := leaver(file) + "echo up > " + file + ".up; exec tail -n 1 -f " + file + ".up"
+	// The last program prints the text that this test waits for. A shell that gets a signal just
+	// before its exec would lose it.
+	command := leavingCommand(file) + "echo up > " + file + ".up; exec tail -n 1 -f " + file + ".up"
 	if sig == 0 {
 		b.expire(t, command, file)
 		return pidIn(t, file)
@@ -50,7 +51,7 @@ func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
 	s.until("up")
 	pid := pidIn(t, file)
 	if !alive(strconv.Itoa(pid)) {
-		t.Fatal("control: a process that left the group has ended")
+		t.Fatal("control: the left process ended before the signal")
 	}
 	if err := b.signal(t, s.selector(), sig); err != nil {
 		t.Fatal(err)
@@ -59,59 +60,60 @@ func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
 	return pid
 }
 
-// marks checks that the kernel supports marks, as Linux and a sandbox's do.
-var marks = hosttest.Requirement{Name: "kernel that takes marks", Has: func() bool { return lineage.New() != lineage.None }}
+// kernelMarks requires a kernel that supports marks, as Linux and gVisor do.
+var kernelMarks = hosttest.Requirement{Name: "kernel that takes marks", Has: func() bool { return lineage.New() != lineage.None }}
 
 // Signals of a terminal, for which the protocol has no names.
 const hangup, interrupt pb.Signal = 1, 2
 
-// F6: a process that left its command's process group also ends when the command is killed, asked
-// to end, or over its time.
-func TestF6EndReachesProcessesOutsideTheGroup(t *testing.T) {
-	hosttest.Need(t, marks)
-	// Of a process that ignores a signal, as below nohup, all programs ignore it; of one that
-	// handles it they do not.
+// F6: a process that left its command's process group also ends when the command gets SIGKILL or
+// SIGTERM, or reaches its time limit.
+func TestF6SignalReachesProcessesOutsideTheGroup(t *testing.T) {
+	hosttest.Need(t, kernelMarks)
+	// If this test runs below nohup, its child processes inherit the ignored signals. Handled signals
+	// are not inherited.
 	handled := make(chan os.Signal, 1)
 	signal.Notify(handled, unix.SIGHUP, unix.SIGINT)
 	t.Cleanup(func() { signal.Stop(handled) })
 	b := newBench(t, nil)
-	bystander := filepath.Join(b.home, "bystander")
-	other := b.start(t, shell(leaver(bystander)+"echo up; wait"))
+	otherFile := filepath.Join(b.home, "bystander")
+	other := b.start(t, shell(leavingCommand(otherFile)+"echo up; wait"))
 	other.until("up")
-	other.finish() // it ended by itself: what it left stays
+	other.finish() // it ended without a signal, so the left process stays
 	for name, sig := range map[string]pb.Signal{
 		"kill": pb.Signal_SIGNAL_SIGKILL, "term": pb.Signal_SIGNAL_SIGTERM, "time": 0,
-		// A terminal's signals go to the process group, and programs survive them with nohup and
-		// setsid. A shell makes its background jobs ignore SIGINT, but not SIGHUP.
+		// The signals of a terminal are sent to the process group only, so that nohup and setsid
+		// protect from them. A shell makes its background jobs ignore SIGINT, but not SIGHUP.
 		"int": interrupt, "hup": hangup,
 	} {
-		pid := b.endWithLeaver(t, filepath.Join(b.home, name), sig)
+		pid := b.endLeaving(t, filepath.Join(b.home, name), sig)
 		if sig != interrupt && sig != hangup {
-			hosttest.Eventually(t, name+": what left the group has ended", func() bool { return !alive(strconv.Itoa(pid)) })
+			hosttest.Eventually(t, name+": the left process has ended", func() bool { return !alive(strconv.Itoa(pid)) })
 			continue
 		}
 		if !alive(strconv.Itoa(pid)) {
-			t.Errorf("%s ended what left the group", name)
+			t.Errorf("%s: the left process was ended too", name)
 		}
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 			t.Error(err)
 		}
 	}
-	pid := pidIn(t, bystander)
+	pid := pidIn(t, otherFile)
 	if !alive(strconv.Itoa(pid)) {
-		t.Error("what another command left in the background was ended too")
+		t.Error("the process that another command left was ended too")
 	}
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Error(err)
 	}
 }
 
-// Each process is shown with the command that it descends from, even one that has ended.
-func TestF6ProcessesHaveTheirCommand(t *testing.T) {
-	hosttest.Need(t, marks)
+// The census names the command of each process, even if the process left the group or the command
+// has ended.
+func TestF6CensusNamesTheCommandOfAProcess(t *testing.T) {
+	hosttest.Need(t, kernelMarks)
 	b := newBench(t, nil)
 	file, tag := filepath.Join(b.home, "left"), "mine"
-	req := shell(leaver(file) + "echo up; read x")
+	req := shell(leavingCommand(file) + "echo up; read x")
 	req.Tag = &tag
 	s := b.start(t, req)
 	s.until("up")
@@ -123,20 +125,20 @@ func TestF6ProcessesHaveTheirCommand(t *testing.T) {
 	}
 	c := origin(left)
 	if c == nil || c.PID != int(s.pid) || c.Tag != tag || c.Ended || !strings.Contains(strings.Join(c.Args, " "), "/bin/sh -c") {
-		t.Errorf("a process that left the group descends from %+v", c)
+		t.Errorf("left process: got the command %+v", c)
 	}
-	if own := origin(int(s.pid)); own == nil || own.PID != int(s.pid) {
-		t.Errorf("the command descends from %+v", own)
+	if command := origin(int(s.pid)); command == nil || command.PID != int(s.pid) {
+		t.Errorf("command: got the command %+v", command)
 	}
 	if none := origin(os.Getpid()); none != nil {
-		t.Errorf("a process that no command had started descends from %+v", none)
+		t.Errorf("process without a command: got %+v", none)
 	}
 	if err := b.closeStdin(t, s); err != nil {
 		t.Fatal(err)
 	}
 	s.finish()
 	if c := origin(left); c == nil || c.PID != int(s.pid) {
-		t.Errorf("afterwards it descends from %+v", c)
+		t.Errorf("left process after the command has ended: got %+v", c)
 	}
 	if err := unix.Kill(left, unix.SIGKILL); err != nil {
 		t.Error(err)

@@ -15,8 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// 256 MiB without a newline pass through without being held: four times what the heap may hold.
-func TestFloodedOutputIsDiscarded(t *testing.T) {
+// The guest forwards 256 MiB of output in small chunks and keeps its heap below 64 MiB. Otherwise a
+// program could exhaust the memory of the guest.
+func TestLargeOutputIsNotBuffered(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("head -c 268435456 /dev/zero"))
 	var total, largest uint64
@@ -32,18 +33,18 @@ func TestFloodedOutputIsDiscarded(t *testing.T) {
 		}
 	}
 	if total != 256<<20 || s.in.Err() != nil {
-		t.Errorf("%d bytes came, %v", total, s.in.Err())
+		t.Errorf("received %d bytes, %v", total, s.in.Err())
 	}
 	if chunk > 32<<10 {
-		t.Errorf("a chunk of %d bytes", chunk)
+		t.Errorf("got a chunk of %d bytes", chunk)
 	}
 	if largest > 64<<20 {
-		t.Errorf("%d MiB of heap in use", largest>>20)
+		t.Errorf("got a heap of %d MiB, want at most 64", largest>>20)
 	}
 }
 
-// Output does not block a process without a listener.
-func TestPortWithoutListener(t *testing.T) {
+// Output of a process without a client is discarded. It must not block the process.
+func TestOutputWithoutClientDoesNotBlock(t *testing.T) {
 	b := newBench(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	req := connect.NewRequest(shell("read go; head -c 50000000 /dev/zero; head -c 50000000 /dev/zero >&2; echo > done"))
@@ -53,14 +54,14 @@ func TestPortWithoutListener(t *testing.T) {
 	if err := b.feed(t, s, "\n"); err != nil {
 		t.Fatal(err)
 	}
-	hosttest.Eventually(t, "the process gets done", func() bool {
+	hosttest.Eventually(t, "the process finishes", func() bool {
 		_, err := os.Stat(filepath.Join(b.home, "done"))
 		return err == nil
 	})
 }
 
-// A client that reads slowly slows the process down, and loses nothing.
-func TestSlowListener(t *testing.T) {
+// If a client does not read, the process blocks and no output is lost.
+func TestSlowClientBlocksTheProcess(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("i=0; while [ $i -lt 200 ]; do head -c 100000 /dev/zero; i=$((i+1)); echo $i > progress; done"))
 	progress := func() string {
@@ -70,25 +71,24 @@ func TestSlowListener(t *testing.T) {
 		}
 		return strings.TrimSpace(string(data))
 	}
-	// Data that fits into pipes and sockets is transferred. Then the process blocks.
+	// The process blocks when pipes and sockets are full.
 	before := "none"
-	hosttest.Eventually(t, "the process stands still", func() bool {
+	hosttest.Eventually(t, "the process blocks", func() bool {
 		now := progress()
-		still := now == before
+		blocked := now == before
 		before = now
 		time.Sleep(100 * time.Millisecond)
-		return still
+		return blocked
 	})
 	if before == "200" {
-		t.Fatal("all of the output was taken in without a reader")
+		t.Fatal("all output was read without a client that reads")
 	}
 	total := 0
 	for s.in.Receive() {
 		total += len(s.in.Msg().GetEvent().GetData().GetStdout())
 	}
-	// Each of the 200 numbers is in the file and not in the output.
 	if total != 200*100000 || s.in.Err() != nil {
-		t.Errorf("%d bytes came, %v", total, s.in.Err())
+		t.Errorf("received %d bytes, %v", total, s.in.Err())
 	}
 }
 
@@ -100,12 +100,12 @@ func TestKillWithoutReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := s.finish(); r.end.GetStatus() != "signal: killed" {
-		t.Errorf("ended with %v, %v", r.end, r.err)
+		t.Errorf("got the end %v, %v", r.end, r.err)
 	}
 }
 
-// Neither descriptors nor goroutines of ended processes are left.
-func TestNothingIsLeft(t *testing.T) {
+// Ended processes leave no descriptors and no goroutines.
+func TestEndedProcessesLeaveNoResources(t *testing.T) {
 	b := newBench(t, nil)
 	run := func() {
 		b.start(t, shell("echo x")).finish()
@@ -127,6 +127,7 @@ func TestNothingIsLeft(t *testing.T) {
 	hosttest.Eventually(t, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= routines+2 })
 }
 
+// descriptors returns the number of open descriptors of this process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
@@ -136,7 +137,7 @@ func descriptors(t *testing.T) int {
 	return len(open)
 }
 
-// BenchmarkStart measures from the request to the end of a shell.
+// BenchmarkStart measures the time from the request of a shell to its end.
 func BenchmarkStart(b *testing.B) {
 	bench := newBench(b, nil)
 	for b.Loop() {
@@ -146,8 +147,8 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkBare is the same shell without the service.
-func BenchmarkBare(b *testing.B) {
+// BenchmarkStartWithoutService runs the same shell without the service, for comparison.
+func BenchmarkStartWithoutService(b *testing.B) {
 	for b.Loop() {
 		p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "exit 0"}, &os.ProcAttr{Files: []*os.File{nil, nil, nil}})
 		if err != nil {

@@ -13,25 +13,24 @@ import (
 // procDir is the proc file system.
 const procDir = "/proc"
 
-// followAfter are the pauses before the checks of a signalled group.
-var followAfter = []time.Duration{20 * time.Millisecond, 80 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}
+// followPauses are the pauses before the checks of a signalled group.
+var followPauses = []time.Duration{20 * time.Millisecond, 80 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}
 
 // group is a process group that is about to get a signal that ends it.
 //
-// A process that is just being started may miss the signal: its parent gets the signal during the
-// fork and dies, and the new process joins the group after the signal was sent. So group sends the
-// signal again, only after the group's leader has ended, to each process that was not a member
-// before and whose parent is not a living earlier member. A program that handles the signal stays
-// alive, and neither it nor its clean-up processes get a second signal.
+// A new process may miss the signal if its parent gets it during the fork and dies, and the process
+// joins the group only afterwards. When the leader has ended, group therefore signals each process
+// that was not a member before and whose parent is not a living earlier member. A program that
+// handles the signal stays alive, so neither it nor its clean-up processes get a second signal.
 type group struct {
 	leader int
 	sig    syscall.Signal
-	before map[int]uint64 // start time of each member, by number
+	before map[int]uint64 // start time of each member, by PID
 }
 
-// gather returns a group of the processes that were listed before the signal. If listed is empty,
+// newGroup returns a group of the processes that were listed before the signal. If listed is empty,
 // follow does nothing.
-func gather(listed []census.Member, leader int, sig syscall.Signal) *group {
+func newGroup(listed []census.Member, leader int, sig syscall.Signal) *group {
 	if len(listed) == 0 {
 		return &group{}
 	}
@@ -49,14 +48,14 @@ func (g *group) follow() {
 	if g.leader <= 1 {
 		return
 	}
-	for _, pause := range followAfter {
+	for _, pause := range followPauses {
 		time.Sleep(pause)
 		members, err := census.Members(procDir, g.leader)
 		if err != nil || len(members) == 0 {
 			return
 		}
 		for _, m := range g.missed(members) {
-			g.before[m.PID] = m.Start // once is enough
+			g.before[m.PID] = m.Start // do not signal it again
 			// An error means that the process has already ended.
 			_ = syscall.Kill(m.PID, g.sig)
 		}
@@ -95,14 +94,14 @@ func (t *terminal) interrupted(input []byte) *group {
 		return nil
 	}
 	var g *group
-	_ = raw.Control(func(fd uintptr) { // fails on a file that is closed
+	_ = raw.Control(func(fd uintptr) { // fails only if the file is closed
 		mode, err := unix.IoctlGetTermios(int(fd), unix.TCGETS)
 		if err != nil || mode.Lflag&unix.ISIG == 0 || bytes.IndexByte(input, mode.Cc[unix.VINTR]) < 0 {
 			return
 		}
 		if leader, err := unix.IoctlGetInt(int(fd), unix.TIOCGPGRP); err == nil {
 			if members, err := census.Members(procDir, leader); err == nil {
-				g = gather(members, leader, syscall.SIGINT)
+				g = newGroup(members, leader, syscall.SIGINT)
 			}
 		}
 	})

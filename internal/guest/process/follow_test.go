@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// late starts a program after the interrupt was sent to its group: it blocks the signal until the
-// new program is a member, and then dies of it.
-const late = `import os, signal, sys, time
+// lateStart is a Python program that starts a process after the interrupt was sent to its group. It
+// blocks the signal until the new process is a member, and then dies from it.
+const lateStart = `import os, signal, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 print("ready", flush=True)
 while signal.SIGINT not in signal.sigpending():
@@ -30,20 +30,20 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 time.sleep(1000)
 `
 
-// lateProgram writes the program and returns a shell's command for it, and the
-// file that names what it has started.
-func (b *bench) lateProgram(t *testing.T) (command, pid string) {
+// lateStartCommand writes the program to a file. It returns the shell command that runs it, and the
+// file to which it writes the PID of the new process.
+func (b *bench) lateStartCommand(t *testing.T) (command, pid string) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Python)
 	script, pid := filepath.Join(b.home, "late.py"), filepath.Join(b.home, "pid")
-	if err := os.WriteFile(script, []byte(late), 0o600); err != nil {
+	if err := os.WriteFile(script, []byte(lateStart), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return "python3 " + script + " " + pid, pid
 }
 
-// ends waits until the process that a file names has ended.
-func ends(t *testing.T, file string) {
+// waitForEnd waits until the process whose PID is in a file has ended.
+func waitForEnd(t *testing.T, file string) {
 	t.Helper()
 	hosttest.EventuallyNoError(t, func() error {
 		data, err := os.ReadFile(file)
@@ -54,25 +54,25 @@ func ends(t *testing.T, file string) {
 	})
 }
 
-// An interrupt that arrives while a program starts another one ends that too.
-func TestInterruptDuringAStart(t *testing.T) {
+// An interrupt that arrives while a program starts another one ends both.
+func TestInterruptDuringStart(t *testing.T) {
 	b := newBench(t, nil)
-	command, pid := b.lateProgram(t)
+	command, pid := b.lateStartCommand(t)
 	s := b.start(t, shell("exec "+command))
 	s.until("ready")
 	if err := b.signal(t, s.selector(), 2); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.finish(); r.end.GetStatus() != "signal: interrupt" {
-		t.Errorf("ended with %+v", r)
+		t.Errorf("got %+v, want the end by SIGINT", r)
 	}
-	ends(t, pid)
+	waitForEnd(t, pid)
 }
 
-// So does Ctrl-C in a terminal whose shell has jobs.
-func TestTerminalInterruptDuringAStart(t *testing.T) {
+// Ctrl-C in a terminal ends both too, even if the shell gives each job its own group.
+func TestTerminalInterruptDuringStart(t *testing.T) {
 	b := newBench(t, nil)
-	command, pid := b.lateProgram(t)
+	command, pid := b.lateStartCommand(t)
 	req := terminal("")
 	req.Process.Cmd, req.Process.Args = "bash", []string{"--norc", "--noprofile", "-i"}
 	s := b.start(t, req)
@@ -83,15 +83,15 @@ func TestTerminalInterruptDuringAStart(t *testing.T) {
 	if err := b.typeIn(t, s, "\x03"); err != nil {
 		t.Fatal(err)
 	}
-	ends(t, pid)
+	waitForEnd(t, pid)
 	if err := b.signal(t, s.selector(), pb.Signal_SIGNAL_SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	s.finish()
 }
 
-// A program that handles the interrupt ends as it chooses, and so does what it starts to clean up.
-func TestHandledInterrupt(t *testing.T) {
+// A program that handles the interrupt gets it only once, and so do its clean-up processes.
+func TestHandledInterruptIsSentOnce(t *testing.T) {
 	b := newBench(t, nil)
 	script := filepath.Join(b.home, "clean.sh")
 	if err := os.WriteFile(script, []byte("trap 'echo second' INT\necho cleaning\nread x\necho clean\n"), 0o600); err != nil {

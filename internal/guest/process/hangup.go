@@ -6,10 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hangUp does what the end of an SSH connection does. A program on a terminal, and the one in the
-// terminal's foreground, get SIGHUP. Any other program reads the end of its input and cannot write
-// any more; it continues if it does neither, so that a server that was started with redirected
-// output outlives its connection.
+// hangUp has the effect that the end of an SSH connection has. A program on a terminal and the
+// program in the terminal's foreground get SIGHUP. For other programs, the input ends and writing
+// fails. So a server that was started with redirected output outlives its connection.
 func (p *process) hangUp() {
 	select {
 	case <-p.done:
@@ -28,7 +27,7 @@ func (p *process) hangUp() {
 	if p.input != nil {
 		p.input.close()
 	}
-	if p.output.snapshot() != nil {
+	if p.output.currentListeners() != nil {
 		return // another stream shows the output
 	}
 	for _, f := range p.pipes {
@@ -43,7 +42,7 @@ func (t *terminal) foreground() int {
 		return 0
 	}
 	group := 0
-	_ = raw.Control(func(fd uintptr) { // fails on a file that is closed
+	_ = raw.Control(func(fd uintptr) { // fails only if the file is closed
 		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCGPGRP); err == nil {
 			group = n
 		}

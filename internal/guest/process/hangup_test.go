@@ -15,37 +15,38 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// abandon starts a command that is hung up with its stream, waits for its first output and leaves.
+// abandon starts a command, waits for its first output and closes the stream.
 func (b *bench) abandon(t *testing.T, req *pb.StartRequest, hangup bool) *stream {
 	t.Helper()
-	ctx, leave := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	r := connect.NewRequest(req)
 	guestwire.SetHangup(r.Header(), hangup)
 	s := b.startContext(ctx, t, r)
 	s.until("up")
-	leave()
+	cancel()
 	return s
 }
 
+// ended reports whether the process has ended.
 func (s *stream) ended() bool { return !alive(strconv.Itoa(int(s.pid))) }
 
-// A command without a terminal reads the end of its input, or fails to write. One that does neither
-// continues.
+// A command without a terminal reads the end of its input, and its writes fail. A command that does
+// neither continues.
 func TestHangup(t *testing.T) {
 	b := newBench(t, nil)
-	told := filepath.Join(b.home, "told")
-	reader := b.abandon(t, shell("echo up; cat; echo ended > "+told), true)
+	endFile := filepath.Join(b.home, "endFile")
+	reader := b.abandon(t, shell("echo up; cat; echo ended > "+endFile), true)
 	writer := b.abandon(t, shell("echo up; while echo more; do sleep 0.01; done"), true)
-	quiet := b.abandon(t, shell("echo up; exec sleep 1000"), true)
-	hosttest.Eventually(t, "the input ends", func() bool { _, err := os.Stat(told); return err == nil && reader.ended() })
+	idle := b.abandon(t, shell("echo up; exec sleep 1000"), true)
+	hosttest.Eventually(t, "the input ends", func() bool { _, err := os.Stat(endFile); return err == nil && reader.ended() })
 	hosttest.Eventually(t, "a write fails", writer.ended)
-	if quiet.ended() {
-		t.Error("a command that uses neither was ended")
+	if idle.ended() {
+		t.Error("the command that neither reads nor writes has ended")
 	}
 }
 
-// A command on a terminal gets SIGHUP, as does the program in the foreground in a group of its own.
-func TestHangupOfATerminal(t *testing.T) {
+// A command on a terminal and the foreground program in a group of its own get SIGHUP.
+func TestHangupOfTerminal(t *testing.T) {
 	b := newBench(t, nil)
 	shellOnly := b.abandon(t, terminal("echo up; exec sleep 1000"), true)
 	pid := filepath.Join(b.home, "pid")
@@ -56,11 +57,11 @@ func TestHangupOfATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hosttest.Eventually(t, "the job in the foreground ends", func() bool { return !alive(strings.TrimSpace(string(number))) })
+	hosttest.Eventually(t, "the foreground job ends", func() bool { return !alive(strings.TrimSpace(string(number))) })
 }
 
-// Without the header a command outlives its stream, as on E2B.
-func TestWithoutHangup(t *testing.T) {
+// Without the header, a command outlives its stream, as in E2B.
+func TestCommandOutlivesItsStreamWithoutHangup(t *testing.T) {
 	b := newBench(t, nil)
 	gate := filepath.Join(b.home, "gate")
 	s := b.abandon(t, shell("echo up; until [ -e "+gate+" ]; do echo more; sleep 0.01; done; read x; echo $x > "+gate), false)
@@ -70,13 +71,13 @@ func TestWithoutHangup(t *testing.T) {
 	if err := b.feed(t, s, "read\n"); err != nil {
 		t.Fatal(err)
 	}
-	hosttest.Eventually(t, "it reads its input", func() bool { data, _ := os.ReadFile(gate); return string(data) == "read\n" })
+	hosttest.Eventually(t, "the command reads its input", func() bool { data, _ := os.ReadFile(gate); return string(data) == "read\n" })
 }
 
-// Another stream that shows the output keeps it.
-func TestHangupWithAnotherListener(t *testing.T) {
+// If another stream shows the output, the command can still write.
+func TestHangupKeepsTheOutputOfOtherStreams(t *testing.T) {
 	b := newBench(t, nil)
-	ctx, leave := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	r := connect.NewRequest(shell("echo up; cat; echo after"))
 	guestwire.SetHangup(r.Header(), true)
 	s := b.startContext(ctx, t, r)
@@ -85,12 +86,12 @@ func TestHangupWithAnotherListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leave()
-	var seen result
+	cancel()
+	var got result
 	for in.Receive() {
-		seen.add(in.Msg().GetEvent())
+		got.add(in.Msg().GetEvent())
 	}
-	if seen.stdout != "after\n" || seen.end.GetStatus() != "exit status 0" {
-		t.Errorf("the other stream: %+v %v", seen, in.Err())
+	if got.stdout != "after\n" || got.end.GetStatus() != "exit status 0" {
+		t.Errorf("other stream: got %+v, %v", got, in.Err())
 	}
 }

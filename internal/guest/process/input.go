@@ -12,12 +12,12 @@ import (
 	"github.com/crannog/crannog/internal/host/interrupt"
 )
 
-// input writes to a process, one request after the other. If the process does not read, the request
+// input writes to a process, one request at a time. If the process does not read, the request
 // blocks until it is cancelled, but not the guest.
 type input struct {
-	file *os.File
-	turn chan struct{} // holds a token while no writer is active
-	wide bool          // the pipe was made larger; guarded by the turn
+	file    *os.File
+	turn    chan struct{} // holds a token while no writer is active
+	widened bool          // the pipe was made larger; guarded by the turn
 
 	once   sync.Once
 	closed chan struct{}
@@ -54,15 +54,15 @@ func (in *input) write(ctx context.Context, data []byte) error {
 
 // fit enlarges the pipe for bulk data. The caller must have the turn.
 func (in *input) fit(data []byte) {
-	if len(data) > usualPipe && !in.wide {
-		in.wide = true
-		widen(in.file)
+	if len(data) > defaultPipe && !in.widened {
+		in.widened = true
+		enlargePipe(in.file)
 	}
 }
 
-// offer writes what the process accepts without blocking, and returns how much that was. It writes
+// writeAvailable writes as much as possible without blocking, and returns how much that was. It writes
 // nothing while another request writes.
-func (in *input) offer(data []byte) (n int, err error) {
+func (in *input) writeAvailable(data []byte) (n int, err error) {
 	select {
 	case <-in.turn:
 	case <-in.closed:

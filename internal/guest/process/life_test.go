@@ -17,12 +17,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// signal signals a process.
 func (b *bench) signal(t *testing.T, sel *pb.ProcessSelector, sig pb.Signal) error {
 	t.Helper()
 	_, err := b.SendSignal(t.Context(), connect.NewRequest(&pb.SendSignalRequest{Process: sel, Signal: sig}))
 	return err
 }
 
+// feed sends input to a process.
 func (b *bench) feed(t *testing.T, s *stream, data string) error {
 	t.Helper()
 	input := &pb.ProcessInput{Input: &pb.ProcessInput_Stdin{Stdin: []byte(data)}}
@@ -30,6 +32,7 @@ func (b *bench) feed(t *testing.T, s *stream, data string) error {
 	return err
 }
 
+// closeStdin closes the input of a process.
 func (b *bench) closeStdin(t *testing.T, s *stream) error {
 	t.Helper()
 	_, err := b.CloseStdin(t.Context(), connect.NewRequest(&pb.CloseStdinRequest{Process: s.selector()}))
@@ -53,34 +56,34 @@ func TestStdin(t *testing.T) {
 		}
 	}
 	if r := <-done; r.stdout != "first\n"+big+"last" {
-		t.Errorf("%d bytes came back, %v", len(r.stdout), r.err)
+		t.Errorf("got %d bytes, %v", len(r.stdout), r.err)
 	}
 	if err := b.feed(t, s, "x"); connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("input after the end: %v", err)
+		t.Errorf("input after the end: got %v", err)
 	}
 }
 
-func TestStdinSwitch(t *testing.T) {
+func TestStdinMayBeDisabled(t *testing.T) {
 	b := newBench(t, nil)
-	off := shell("cat; read x; echo end")
-	off.Stdin = new(bool)
-	s := b.start(t, off)
+	req := shell("cat; read x; echo end")
+	req.Stdin = new(bool)
+	s := b.start(t, req)
 	if r := s.finish(); r.stdout != "end\n" {
-		t.Errorf("without stdin: %+v", r)
+		t.Errorf("without stdin: got %+v", r)
 	}
-	off = shell("sleep 1000")
-	off.Stdin = new(bool)
-	s = b.start(t, off)
+	req = shell("sleep 1000")
+	req.Stdin = new(bool)
+	s = b.start(t, req)
 	if err := b.feed(t, s, "x"); connect.CodeOf(err) != connect.CodeInternal {
-		t.Errorf("input without stdin: %v", err)
+		t.Errorf("input without stdin: got %v", err)
 	}
 	if err := b.closeStdin(t, s); err != nil {
-		t.Errorf("closing no stdin: %v", err)
+		t.Errorf("CloseStdin without stdin: got %v", err)
 	}
 }
 
 // A process that does not read must not block the request for ever.
-func TestUnreadStdin(t *testing.T) {
+func TestUnreadStdinDoesNotBlockForever(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("sleep 1000"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -94,7 +97,7 @@ func TestUnreadStdin(t *testing.T) {
 		t.Error(err)
 	}
 	if err := b.feed(t, s, "x"); connect.CodeOf(err) != connect.CodeInternal {
-		t.Errorf("input after closing: %v", err)
+		t.Errorf("input after CloseStdin: got %v", err)
 	}
 }
 
@@ -106,52 +109,51 @@ func TestSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r := s.finish(); r.end.GetStatus() != want || r.end.GetExitCode() != -1 {
-			t.Errorf("%v: %+v", sig, r)
+			t.Errorf("%v: got %+v", sig, r)
 		}
 		if err := b.signal(t, s.selector(), sig); connect.CodeOf(err) != connect.CodeNotFound {
-			t.Errorf("%v after the end: %v", sig, err)
+			t.Errorf("%v after the end: got %v", sig, err)
 		}
 	}
 	none := &pb.ProcessSelector{Selector: &pb.ProcessSelector_Pid{Pid: 1 << 30}}
 	err := b.signal(t, none, pb.Signal_SIGNAL_SIGKILL)
 	if connect.CodeOf(err) != connect.CodeNotFound || !strings.Contains(err.Error(), "process with pid 1073741824 not found") {
-		t.Errorf("unknown pid: %v", err)
+		t.Errorf("unknown PID: got %v", err)
 	}
 	s := b.start(t, shell("sleep 1000"))
 	if err := b.signal(t, s.selector(), pb.Signal_SIGNAL_UNSPECIFIED); connect.CodeOf(err) != connect.CodeInvalidArgument {
-		t.Errorf("no signal: %v", err)
+		t.Errorf("no signal: got %v", err)
 	}
 	if err := b.signal(t, nil, pb.Signal_SIGNAL_SIGKILL); connect.CodeOf(err) != connect.CodeInvalidArgument {
-		t.Errorf("no process: %v", err)
+		t.Errorf("no process: got %v", err)
 	}
 }
 
 // A child that left the group and holds the pipes must not keep the stream open after a signal to
 // the group has ended the process.
-func TestInterruptWithEscapedChild(t *testing.T) {
+func TestEscapedChildDoesNotKeepTheStream(t *testing.T) {
 	b := newBench(t, nil)
 	pid := filepath.Join(b.home, "pid")
-	// The child itself reports that it has left the group: before, it can be killed with it.
+	// The child writes its PID only after it has left the group. Before, the signal would end it too.
 	s := b.start(t, shell("setsid sh -c 'echo $$ > "+pid+"; exec sleep 1000' & until [ -s "+pid+" ]; do sleep 0.01; done; echo started; wait"))
 	s.until("started")
 	if err := b.signal(t, s.selector(), 2); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.finish(); r.end.GetStatus() != "signal: interrupt" {
-		t.Errorf("ended with %+v", r)
+		t.Errorf("got %+v, want the end by SIGINT", r)
 	}
 	output, err := os.ReadFile(pid)
 	child, _ := strconv.Atoi(strings.TrimSpace(string(output)))
 	if err != nil || !alive(strconv.Itoa(child)) {
-		t.Fatalf("control: the stream ended with the child %q, %v", output, err)
+		t.Fatalf("control: the child %q has ended too, %v", output, err)
 	}
 	if err := unix.Kill(child, unix.SIGKILL); err != nil {
 		t.Error(err)
 	}
 }
 
-// A background child that holds the output keeps the stream open, and its
-// output arrives.
+// A background child that holds the output keeps the stream open, so that its output arrives.
 func TestBackgroundChildKeepsStream(t *testing.T) {
 	b := newBench(t, nil)
 	gate := filepath.Join(b.home, "gate")
@@ -167,24 +169,24 @@ func TestBackgroundChildKeepsStream(t *testing.T) {
 
 // F14: a caller can choose not to wait for background processes, which continue, and still gets all
 // output of the command itself.
-func TestF14ChildrenInTheBackground(t *testing.T) {
+func TestF14WaitDelayLimitsTheWaitForChildren(t *testing.T) {
 	b := newBench(t, nil)
-	gate, told := filepath.Join(b.home, "gate"), filepath.Join(b.home, "told")
-	req := connect.NewRequest(shell("(until [ -e " + gate + " ]; do sleep 0.01; done; echo late && echo late >&2 && echo > " + told + ") & head -c 300000 /dev/zero; exit 3"))
+	gate, printed := filepath.Join(b.home, "gate"), filepath.Join(b.home, "printed")
+	req := connect.NewRequest(shell("(until [ -e " + gate + " ]; do sleep 0.01; done; echo late && echo late >&2 && echo > " + printed + ") & head -c 300000 /dev/zero; exit 3"))
 	req.Header().Set(guestwire.WaitDelayHeader, "1")
 	r := b.startContext(t.Context(), t, req).finish()
 	if len(r.stdout) != 300000 || r.end.GetExitCode() != 3 {
-		t.Errorf("%d bytes, %v, %v", len(r.stdout), r.end, r.err)
+		t.Errorf("got %d bytes, %v, %v", len(r.stdout), r.end, r.err)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	hosttest.Eventually(t, "the child can still print", func() bool { _, err := os.Stat(told); return err == nil })
+	hosttest.Eventually(t, "the child can still print", func() bool { _, err := os.Stat(printed); return err == nil })
 	for _, bad := range []string{"0", "-1", "x", "1e3", "99999999999999999999"} {
 		req := connect.NewRequest(shell("true"))
 		req.Header().Set(guestwire.WaitDelayHeader, bad)
 		if err := startFails(t, b, req); err.Code() != connect.CodeInvalidArgument {
-			t.Errorf("a delay of %q: %v", bad, err)
+			t.Errorf("delay %q: got %v", bad, err)
 		}
 	}
 }
@@ -197,11 +199,11 @@ func TestListAndTags(t *testing.T) {
 	s := b.start(t, req)
 	list, err := b.List(t.Context(), connect.NewRequest(&pb.ListRequest{}))
 	if err != nil || len(list.Msg.GetProcesses()) != 1 {
-		t.Fatalf("%v %v", list, err)
+		t.Fatalf("got %v, %v, want one process", list, err)
 	}
 	p := list.Msg.GetProcesses()[0]
 	if p.GetPid() != s.pid || p.GetTag() != tag || p.GetConfig().GetCmd() != "/bin/sh" {
-		t.Errorf("listed as %v", p)
+		t.Errorf("got %v", p)
 	}
 	byTag := &pb.ProcessSelector{Selector: &pb.ProcessSelector_Tag{Tag: tag}}
 	if err := b.signal(t, byTag, pb.Signal_SIGNAL_SIGKILL); err != nil {
@@ -210,11 +212,11 @@ func TestListAndTags(t *testing.T) {
 	s.finish()
 	list, err = b.List(t.Context(), connect.NewRequest(&pb.ListRequest{}))
 	if err != nil || len(list.Msg.GetProcesses()) != 0 {
-		t.Errorf("after the end: %v %v", list, err)
+		t.Errorf("after the end: got %v, %v", list, err)
 	}
 }
 
-// connect attaches a second stream.
+// connect opens a second stream of a process.
 func (b *bench) connect(t *testing.T, sel *pb.ProcessSelector) (*connect.ServerStreamForClient[pb.ConnectResponse], error) {
 	t.Helper()
 	in, err := b.Connect(t.Context(), connect.NewRequest(&pb.ConnectRequest{Process: sel}))
@@ -225,7 +227,7 @@ func (b *bench) connect(t *testing.T, sel *pb.ProcessSelector) (*connect.ServerS
 		return nil, in.Err()
 	}
 	if in.Msg().GetEvent().GetStart() == nil {
-		t.Fatalf("first event is %v", in.Msg())
+		t.Fatalf("got the first event %v", in.Msg())
 	}
 	return in, nil
 }
@@ -241,27 +243,27 @@ func TestConnect(t *testing.T) {
 	if err := b.feed(t, s, "\n"); err != nil {
 		t.Fatal(err)
 	}
-	var seen result
+	var got result
 	for in.Receive() {
-		seen.add(in.Msg().GetEvent())
+		got.add(in.Msg().GetEvent())
 	}
-	if seen.stdout != "after\n" || seen.end.GetStatus() != "exit status 0" {
-		t.Errorf("second stream: %+v %v", seen, in.Err())
+	if got.stdout != "after\n" || got.end.GetStatus() != "exit status 0" {
+		t.Errorf("second stream: got %+v, %v", got, in.Err())
 	}
 	if r := s.finish(); r.stdout != "after\n" {
-		t.Errorf("first stream: %+v", r)
+		t.Errorf("first stream: got %+v", r)
 	}
-	// A late listener learns the end.
+	// A stream that is opened after the end gets the end.
 	in, err = b.connect(t, s.selector())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !in.Receive() || in.Msg().GetEvent().GetEnd().GetStatus() != "exit status 0" {
-		t.Errorf("late: %v %v", in.Msg(), in.Err())
+		t.Errorf("stream after the end: got %v, %v", in.Msg(), in.Err())
 	}
 	none := &pb.ProcessSelector{Selector: &pb.ProcessSelector_Pid{Pid: 1 << 30}}
 	if _, err := b.connect(t, none); connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("unknown process: %v", err)
+		t.Errorf("unknown process: got %v", err)
 	}
 }
 
@@ -270,7 +272,7 @@ func TestKeepalive(t *testing.T) {
 	gate := filepath.Join(b.home, "gate")
 	req := connect.NewRequest(shell("until [ -e " + gate + " ]; do sleep 0.01; done"))
 	req.Header().Set("Keepalive-Ping-Interval", "1")
-	// A client that requests none gets the first after 90 s.
+	// Without the header, the first keepalive would be sent after 90 s.
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	started := time.Now()
@@ -283,15 +285,15 @@ func TestKeepalive(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest := s.finish()
-	// One for each second of silence, which a busy machine prolongs.
+	// One keepalive is sent for each second without output.
 	limit := int(time.Since(started) / time.Second)
 	if n := r.keepalives + rest.keepalives; n < 1 || n > limit || rest.end.GetStatus() != "exit status 0" {
-		t.Errorf("at most %d were due, %d came: %+v", limit, n, rest)
+		t.Errorf("got %d keepalives, want 1 to %d: %+v", n, limit, rest)
 	}
 }
 
-// The end of the sandbox cuts streams instead of ending them cleanly.
-func TestCloseCutsStreams(t *testing.T) {
+// Close breaks streams req. A clean end would look like the end of the command.
+func TestCloseBreaksStreamsOff(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("sleep 1000 & echo $!; wait"))
 	s.until("\n")
@@ -301,7 +303,7 @@ func TestCloseCutsStreams(t *testing.T) {
 	}
 	r := s.finish()
 	if r.end != nil || r.err == nil {
-		t.Errorf("stream ended with %+v", r)
+		t.Errorf("got %+v, want a broken stream", r)
 	}
 	if alive(strconv.Itoa(int(pid))) {
 		t.Error("the process still runs")
@@ -311,6 +313,6 @@ func TestCloseCutsStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	if in.Receive() || connect.CodeOf(in.Err()) != connect.CodeUnavailable {
-		t.Errorf("a start after the end: %v %v", in.Msg(), in.Err())
+		t.Errorf("start after Close: got %v, %v", in.Msg(), in.Err())
 	}
 }

@@ -10,9 +10,9 @@ import (
 // origins maps marks to commands, so that a process can be listed with the command from which it
 // descends, even after that command has ended.
 type origins struct {
-	mu    sync.Mutex
-	known map[lineage.Mark]census.Command
-	full  int // the number at which those without a process are removed
+	mu       sync.Mutex
+	commands map[lineage.Mark]census.Command
+	limit    int // at this number, commands without a process are removed
 }
 
 // minOrigins is the number of commands that are stored even if they have no process.
@@ -23,39 +23,39 @@ func (o *origins) add(mark lineage.Mark, c census.Command) {
 	if mark == lineage.None {
 		return
 	}
-	c.Shorten() // otherwise it keeps the whole request in memory
+	c.Shorten() // otherwise it would keep the whole request in memory
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.known == nil {
-		o.known, o.full = map[lineage.Mark]census.Command{}, minOrigins
+	if o.commands == nil {
+		o.commands, o.limit = map[lineage.Mark]census.Command{}, minOrigins
 	}
-	if len(o.known) >= o.full {
-		o.forget()
-		// Forget runs only after as many starts as there are stored commands, because it lists all
-		// processes.
-		o.full = max(minOrigins, 2*len(o.known))
+	if len(o.commands) >= o.limit {
+		o.removeEnded()
+		// Listing all processes is slow, so the next removal is due only when the number of commands
+		// has doubled.
+		o.limit = max(minOrigins, 2*len(o.commands))
 	}
-	o.known[mark] = c
+	o.commands[mark] = c
 }
 
-// forget removes the commands that have no process. o.mu must be held.
-func (o *origins) forget() {
+// removeEnded removes the commands that have no process. o.mu must be held.
+func (o *origins) removeEnded() {
 	live := map[lineage.Mark]bool{}
 	if _, err := census.Belonging(procDir, func(pid int) bool { live[lineage.Of(pid)] = true; return false }); err != nil {
 		return
 	}
-	for mark := range o.known {
+	for mark := range o.commands {
 		if !live[mark] {
-			delete(o.known, mark)
+			delete(o.commands, mark)
 		}
 	}
 }
 
-// of returns the command with a mark.
-func (o *origins) of(mark lineage.Mark) (census.Command, bool) {
+// find returns the command with a mark.
+func (o *origins) find(mark lineage.Mark) (census.Command, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	c, ok := o.known[mark]
+	c, ok := o.commands[mark]
 	return c, ok
 }
 
@@ -76,7 +76,7 @@ func (s *Service) NameOrigins(c *census.Census) {
 	for i := range c.Processes {
 		p := &c.Processes[i]
 		marks[i] = lineage.Of(p.PID)
-		if command, ok := s.origins.of(marks[i]); ok {
+		if command, ok := s.origins.find(marks[i]); ok {
 			p.Command = &command
 			runs[marks[i]] = runs[marks[i]] || command.PID == p.PID
 		}

@@ -21,15 +21,15 @@ const (
 	ttyChunk  = 16 << 10
 )
 
-// maxLeftover limits how much is read from a pipe after its deadline to the size of the largest
-// pipe. Otherwise a child process that keeps writing could hold the stream open for ever.
-const maxLeftover = 1 << 20
+// maxDrain limits how much is read from a pipe after its deadline to the size of the largest
+// pipe. Otherwise a child process that keeps writing could keep the stream open for ever.
+const maxDrain = 1 << 20
 
-// chunks has read buffers. They are used only while there is data, so a silent process needs none.
-var chunks = sync.Pool{New: func() any { b := make([]byte, pipeChunk); return &b }}
+// buffers contains read buffers. They are used only while there is data, so a silent process needs none.
+var buffers = sync.Pool{New: func() any { b := make([]byte, pipeChunk); return &b }}
 
-// ahead is how many events a listener may lag behind. Queued events are written together.
-const ahead = 4
+// eventQueue is the number of events by which a listener may lag behind. Queued events are written together.
+const eventQueue = 4
 
 // listener is one stream that shows the output of a process.
 type listener struct {
@@ -52,7 +52,7 @@ type output struct {
 // join adds a listener for all later events. After the process has ended, the listener gets only
 // the end.
 func (o *output) join() *listener {
-	l := &listener{events: make(chan *pb.ProcessEvent, ahead), left: make(chan struct{})}
+	l := &listener{events: make(chan *pb.ProcessEvent, eventQueue), left: make(chan struct{})}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.end != nil {
@@ -74,7 +74,7 @@ func (o *output) leave(l *listener) {
 	close(l.left)
 }
 
-func (o *output) snapshot() []*listener {
+func (o *output) currentListeners() []*listener {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.listeners) == 0 {
@@ -101,30 +101,30 @@ func (o *output) finish(end *pb.ProcessEvent) {
 	o.mu.Lock()
 	o.end = end
 	o.mu.Unlock()
-	publish(o.snapshot(), end)
+	publish(o.currentListeners(), end)
 }
 
-// usualPipe is the default size of a pipe, and widePipe the size for bulk data. Each time that a
+// defaultPipe is the default size of a pipe, and widePipe the size for bulk data. Each time that a
 // pipe is empty or full, the peer must be woken.
 const (
-	usualPipe = 64 << 10
-	widePipe  = 256 << 10
+	defaultPipe = 64 << 10
+	largePipe   = 256 << 10
 )
 
-// widen enlarges a pipe if the kernel allows it.
-func widen(f *os.File) {
+// enlargePipe enlarges a pipe if the kernel allows it.
+func enlargePipe(f *os.File) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return // closed
 	}
 	_ = raw.Control(func(fd uintptr) {
 		// This fails for a terminal, or a pipe at the kernel's limit.
-		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe)
+		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe)
 	})
 }
 
-// widenAfter is the number of consecutive full chunks that count as bulk data.
-const widenAfter = 4
+// enlargeAfter is the number of consecutive full chunks that count as bulk data.
+const enlargeAfter = 4
 
 // forward passes on the output of f until it ends or its deadline passes. It then closes f, or lets
 // discard close it when no process holds it any more.
@@ -144,8 +144,8 @@ func (o *output) forward(f *os.File, size int, wrap func([]byte) *pb.ProcessEven
 		n, err := o.forwardOnce(raw.Read, size, wrap)
 		if n < size {
 			full = 0
-		} else if full++; full == widenAfter {
-			widen(f)
+		} else if full++; full == enlargeAfter {
+			enlargePipe(f)
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			o.drain(raw, size, wrap)
@@ -171,7 +171,7 @@ func (o *output) drain(raw syscall.RawConn, size int, wrap func([]byte) *pb.Proc
 	once := func(read func(uintptr) bool) error {
 		return raw.Control(func(fd uintptr) { read(fd) })
 	}
-	for total := 0; total < maxLeftover; {
+	for total := 0; total < maxDrain; {
 		n, err := o.forwardOnce(once, size, wrap)
 		if n <= 0 || err != nil {
 			return
@@ -189,14 +189,14 @@ func (o *output) forwardOnce(read func(func(uintptr) bool) error, size int, wrap
 		to   []*listener
 	)
 	err := read(func(fd uintptr) bool {
-		buf := chunks.Get().(*[]byte)
-		defer chunks.Put(buf)
+		buf := buffers.Get().(*[]byte)
+		defer buffers.Put(buf)
 		n, errs = ignoringEINTR(int(fd), (*buf)[:size], syscall.Read)
 		if errors.Is(errs, syscall.EAGAIN) {
 			return false
 		}
 		if n > 0 {
-			if to = o.snapshot(); to != nil {
+			if to = o.currentListeners(); to != nil {
 				data = bytes.Clone((*buf)[:n])
 			}
 		}

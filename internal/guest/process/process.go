@@ -35,13 +35,13 @@ type process struct {
 	// delay limits how long to wait for output after the process has ended. Zero means no limit.
 	delay time.Duration
 
-	expired atomic.Bool // its time was up
+	expired atomic.Bool // it was killed at its time limit
 	done    chan struct{}
-	endedAt time.Time // set before it is retired
+	endedAt time.Time // set before the process is moved to the ended ones
 
 	mu     sync.Mutex
 	gone   bool // the program itself has ended
-	over   bool // and so has its output
+	over   bool // the program and its output have ended
 	ending bool // it was signalled: do not wait for other holders of its pipes
 	timer  *time.Timer
 }
@@ -66,22 +66,22 @@ func (p *process) signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
-		return syscall.ESRCH // another process may have the number by now
+		return syscall.ESRCH // the kernel may have reused the PID
 	}
 	var family []census.Member
-	if ends(sig) {
+	if isFatal(sig) {
 		p.ending = true
-		family = p.family() // before the signal: afterwards parents are gone
-		g := gather(family, p.pid, sig)
+		family = p.family() // before the signal, which may end parents
+		g := newGroup(family, p.pid, sig)
 		defer func() { go g.follow() }()
 	}
 	err := p.signalGroup(family, sig)
 	if reachesAll(sig) {
-		if outside(family, p.pid, sig) {
+		if signalOutside(family, p.pid, sig) {
 			err = nil
 		}
 		if sig == syscall.SIGKILL {
-			defer func() { go sweep(p.mark) }()
+			defer func() { go killFamily(p.mark) }()
 		}
 	}
 	if p.gone && p.ending {
@@ -99,9 +99,9 @@ func (p *process) signalGroup(family []census.Member, sig syscall.Signal) error 
 	return syscall.Kill(-p.pid, sig)
 }
 
-// ends reports whether a signal ends a process. Other signals, such as SIGWINCH, do not change how
+// isFatal reports whether a signal ends a process. Other signals, such as SIGWINCH, do not change how
 // the end is awaited.
-func ends(sig syscall.Signal) bool {
+func isFatal(sig syscall.Signal) bool {
 	switch sig {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
 		return true
@@ -158,15 +158,15 @@ func charge(left, step, took time.Duration) time.Duration {
 
 // startForwarding starts passing on the output.
 func (p *process) startForwarding() {
-	show := func(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
+	forward := func(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
 		p.pumps.Go(func() { p.output.forward(f, size, wrap) })
 	}
 	if p.tty != nil {
-		show(p.pipes[0], ttyChunk, ttyEvent)
+		forward(p.pipes[0], ttyChunk, ttyEvent)
 		return
 	}
-	show(p.pipes[0], pipeChunk, stdoutEvent)
-	show(p.pipes[1], pipeChunk, stderrEvent)
+	forward(p.pipes[0], pipeChunk, stdoutEvent)
+	forward(p.pipes[1], pipeChunk, stderrEvent)
 }
 
 // stopPumpsSoon stops the pumps after drainGrace. p.mu must be held.

@@ -28,15 +28,16 @@ type bench struct {
 	home    string
 }
 
+// newBench returns a bench whose service has a configuration that change may edit.
 func newBench(t testing.TB, change func(*process.Config)) *bench {
 	t.Helper()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	me := identity.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home}
+	user := identity.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home}
 	cfg := process.Config{
-		Accounts: identity.Accounts{Users: identity.Fixed{me}, Default: "user"},
+		Accounts: identity.Accounts{Users: identity.Fixed{user}, Default: "user"},
 		Reaper:   reap.Each{},
 		Env:      func() map[string]string { return map[string]string{"SANDBOX": "yes", "BOTH": "sandbox"} },
 		Path:     "/usr/local/bin:/usr/bin:/bin",
@@ -46,7 +47,7 @@ func newBench(t testing.TB, change func(*process.Config)) *bench {
 	}
 	service := process.New(cfg)
 	mux := http.NewServeMux()
-	// As in the guest: compression would also hide how much data is in flight.
+	// The guest has no compression either. It would reduce the amount of data that is in flight.
 	mux.Handle(service.Handler(connect.WithCompressMinBytes(1 << 30)))
 	mux.HandleFunc("POST "+guestwire.StdinPath, service.Stdin)
 	client := hosttest.ServeUnix(t, mux)
@@ -63,7 +64,7 @@ func newBench(t testing.TB, change func(*process.Config)) *bench {
 	}
 }
 
-// shell is a request for a shell command.
+// shell returns a request that starts a shell command.
 func shell(command string) *pb.StartRequest {
 	return &pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", command}}}
 }
@@ -75,6 +76,7 @@ type stream struct {
 	pid uint32
 }
 
+// start starts a process.
 func (b *bench) start(t testing.TB, req *pb.StartRequest) *stream {
 	t.Helper()
 	return b.startContext(t.Context(), t, connect.NewRequest(req))
@@ -88,11 +90,11 @@ func (b *bench) startContext(ctx context.Context, t testing.TB, req *connect.Req
 	}
 	s := &stream{t: t, in: in}
 	if !in.Receive() {
-		t.Fatalf("no start event: %v", in.Err())
+		t.Fatalf("got no start event: %v", in.Err())
 	}
 	start := in.Msg().GetEvent().GetStart()
 	if start == nil {
-		t.Fatalf("first event is %v", in.Msg())
+		t.Fatalf("got the first event %v", in.Msg())
 	}
 	s.pid = start.GetPid()
 	return s
@@ -102,7 +104,7 @@ func (s *stream) selector() *pb.ProcessSelector {
 	return &pb.ProcessSelector{Selector: &pb.ProcessSelector_Pid{Pid: s.pid}}
 }
 
-// result is what a process printed and how it ended.
+// result is the output of a process and its end.
 type result struct {
 	stdout, stderr, tty string
 	end                 *pb.ProcessEvent_EndEvent
@@ -110,6 +112,7 @@ type result struct {
 	err                 error
 }
 
+// finish receives until the stream ends.
 func (s *stream) finish() result {
 	var r result
 	for s.in.Receive() {
@@ -141,9 +144,10 @@ func (s *stream) until(want string) {
 			return
 		}
 	}
-	s.t.Fatalf("stream ended before %q: %+v, %v", want, r, s.in.Err())
+	s.t.Fatalf("the stream ended before %q: got %+v, %v", want, r, s.in.Err())
 }
 
+// basic returns the Authorization header for a user.
 func basic(name string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"))
 }

@@ -17,15 +17,15 @@ type Requested struct {
 func (s *Service) Requested() map[int]Requested {
 	out := map[int]Requested{}
 	for _, p := range s.table.list() {
-		var a Requested
+		var r Requested
 		if p.tty != nil {
-			a.Terminal = true
-			a.Cols, a.Rows = p.tty.size()
+			r.Terminal = true
+			r.Cols, r.Rows = p.tty.size()
 		}
 		if p.tag != nil {
-			a.Tag = *p.tag
+			r.Tag = *p.tag
 		}
-		out[p.pid] = a
+		out[p.pid] = r
 	}
 	return out
 }
@@ -47,7 +47,7 @@ func (t *terminal) size() (cols, rows uint16) {
 	if err != nil {
 		return 0, 0
 	}
-	_ = raw.Control(func(fd uintptr) { // fails on a file that is closed
+	_ = raw.Control(func(fd uintptr) { // fails only if the file is closed
 		if w, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ); err == nil {
 			cols, rows = w.Col, w.Row
 		}

@@ -22,7 +22,7 @@ import (
 // stdio has the standard streams of a process: the child's descriptors, which are closed once it
 // runs, and the guest's ends.
 type stdio struct {
-	child  []int // stdin, stdout, stderr; all of them a terminal, if there is one
+	child  []int // stdin, stdout, stderr; all the same if there is a terminal
 	input  *input
 	tty    *terminal
 	output []*os.File // one for a terminal, else stdout and stderr
@@ -61,20 +61,20 @@ func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequ
 		return nil, nil, connect.NewError(code, errors.New(text))
 	}
 	p := &process{
-		tag: req.Tag, config: shown(config), mark: lineage.New(), delay: delay, startedAt: time.Now(), done: make(chan struct{}),
+		tag: req.Tag, config: validConfig(config), mark: lineage.New(), delay: delay, startedAt: time.Now(), done: make(chan struct{}),
 		input: std.input, tty: std.tty, pipes: std.output,
 	}
-	exit, err := s.fork(p, u, std, start, dir, pairs(env))
+	exit, err := s.fork(p, u, std, start, dir, formatEnv(env))
 	if err != nil {
-		std.abandon()
+		std.closeAll()
 		return nil, nil, s.startError(u, config.GetCmd(), dir, err)
 	}
 	first, err := s.track(ctx, p, exit)
 	return p, first, err
 }
 
-// shown returns a command as it is listed, as valid UTF-8.
-func shown(config *pb.ProcessConfig) *pb.ProcessConfig {
+// validConfig returns a command as List shows it, with text that is valid UTF-8.
+func validConfig(config *pb.ProcessConfig) *pb.ProcessConfig {
 	c := &pb.ProcessConfig{Cmd: utf8text.Valid(config.GetCmd())}
 	for _, a := range config.GetArgs() {
 		c.Args = append(c.Args, utf8text.Valid(a))
@@ -113,7 +113,7 @@ func (s *Service) fork(p *process, u identity.User, std *stdio, start *modules.S
 // track adds the process to the list, starts its time limit, and starts passing its output to a
 // first listener.
 func (s *Service) track(ctx context.Context, p *process, exit <-chan syscall.WaitStatus) (*listener, error) {
-	known := s.table.add(p)
+	added := s.table.add(p)
 	s.origins.add(p.mark, originOf(p))
 	if deadline, ok := ctx.Deadline(); ok {
 		p.limit(time.Until(deadline))
@@ -122,8 +122,8 @@ func (s *Service) track(ctx context.Context, p *process, exit <-chan syscall.Wai
 	}
 	first := p.output.join()
 	p.startForwarding()
-	go p.watch(exit, s.table.markEnded)
-	if known {
+	go p.watch(exit, s.table.moveToEnded)
+	if added {
 		return first, nil
 	}
 	p.kill()
@@ -138,7 +138,7 @@ func (s *Service) connect(u identity.User, req *pb.StartRequest) (*stdio, error)
 	}
 	std := &stdio{}
 	if err := std.connectPipes(req.Stdin == nil || req.GetStdin()); err != nil {
-		std.abandon()
+		std.closeAll()
 		return nil, err
 	}
 	return std, nil
@@ -153,7 +153,7 @@ func (s *Service) connectTerminal(u identity.User, size *pb.PTY_Size) (*stdio, e
 	if s.cfg().Actor.Switch {
 		// Programs open their terminal by name.
 		if err := unix.Fchown(tty.slave, int(u.UID), -1); err != nil {
-			std.abandon()
+			std.closeAll()
 			return nil, fmt.Errorf("hand the terminal to %s: %w", u.Name, err)
 		}
 	}
@@ -170,7 +170,7 @@ func (std *stdio) connectPipes(stdin bool) error {
 			return fmt.Errorf("pipe: %w", err)
 		}
 		std.child = append(std.child, ends[1])
-		f, err := ours(ends[0], name)
+		f, err := guestFile(ends[0], name)
 		if err != nil {
 			return err
 		}
@@ -193,7 +193,7 @@ func (std *stdio) connectStdin(wanted bool) error {
 		return fmt.Errorf("pipe: %w", err)
 	}
 	std.child = append(std.child, ends[0])
-	f, err := ours(ends[1], "stdin")
+	f, err := guestFile(ends[1], "stdin")
 	if err != nil {
 		return err
 	}
@@ -201,8 +201,8 @@ func (std *stdio) connectStdin(wanted bool) error {
 	return nil
 }
 
-// ours wraps the guest's end of a pipe in a file that does not block a thread.
-func ours(fd int, name string) (*os.File, error) {
+// guestFile wraps the guest's end of a pipe in a file that does not block a thread.
+func guestFile(fd int, name string) (*os.File, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		_ = unix.Close(fd) // the first error is returned
 		return nil, fmt.Errorf("set up %s: %w", name, err)
@@ -219,8 +219,8 @@ func (std *stdio) closeChild() {
 	std.child = nil
 }
 
-// abandon closes everything after a failed start.
-func (std *stdio) abandon() {
+// closeAll closes everything after a failed start.
+func (std *stdio) closeAll() {
 	std.closeChild()
 	if std.tty != nil {
 		std.tty.release()

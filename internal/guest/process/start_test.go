@@ -32,7 +32,7 @@ func TestOutputAndExit(t *testing.T) {
 			t.Errorf("%s: got %+v", c.command, r)
 		}
 		if r.end.GetStatus() != c.status || r.end.GetError() != c.failure || r.end.GetExitCode() != c.code || r.end.GetExited() != c.exited {
-			t.Errorf("%s: ended with %v", c.command, r.end)
+			t.Errorf("%s: got the end %v", c.command, r.end)
 		}
 	}
 }
@@ -70,20 +70,13 @@ func startFails(t *testing.T, b *bench, req *connect.Request[pb.StartRequest]) *
 		t.Fatal(err)
 	}
 	if in.Receive() {
-		t.Fatalf("started: %v", in.Msg())
+		t.Fatalf("got %v, want an error", in.Msg())
 	}
-	failure := new(connect.Error)
-	if !asConnect(in.Err(), &failure) {
-		t.Fatalf("not a connect error: %v", in.Err())
+	failure, ok := errors.AsType[*connect.Error](in.Err())
+	if !ok {
+		t.Fatalf("got %v, want a Connect error", in.Err())
 	}
 	return failure
-}
-
-func asConnect(err error, into **connect.Error) bool {
-	e := &connect.Error{}
-	ok := errors.As(err, &e)
-	*into = e
-	return ok
 }
 
 func TestStartErrors(t *testing.T) {
@@ -133,47 +126,47 @@ func TestUnknownUser(t *testing.T) {
 	}
 }
 
-// The call's time limit applies to the process with its whole group.
+// The deadline of the call also ends the process group.
 func TestTimeLimit(t *testing.T) {
 	b := newBench(t, nil)
 	marker := filepath.Join(b.home, "pids")
 	child := b.expire(t, "sleep 1000 & echo $! > "+marker+"; wait", marker)
-	hosttest.Eventually(t, "the child is dead", func() bool { return !alive(child) })
+	hosttest.Eventually(t, "the child has ended", func() bool { return !alive(child) })
 }
 
-// expire runs a command until its time limit ends it, and returns the number of a
-// process that it writes to a file.
+// expire runs a command until its time limit ends it, and returns the PID that the command writes
+// to a file.
 func (b *bench) expire(t *testing.T, command, file string) (pid string) {
 	t.Helper()
-	// The time must be long enough for the process to exist.
+	// Repeat with a longer limit until the command has had time to write the PID.
 	for limit := time.Second; pid == ""; limit *= 2 {
 		if limit > hosttest.Patience(hosttest.Hang) {
-			t.Fatal("the process does not start")
+			t.Fatal("the command did not write a PID")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		s := b.startContext(ctx, t, connect.NewRequest(shell(command)))
 		r := s.finish()
 		cancel()
 		if connect.CodeOf(r.err) != connect.CodeDeadlineExceeded {
-			t.Fatalf("ended with %+v", r)
+			t.Fatalf("got %+v, want the end by the time limit", r)
 		}
-		output, _ := os.ReadFile(file) // it may not be there yet
+		output, _ := os.ReadFile(file) // it may not exist yet
 		pid = strings.TrimSpace(string(output))
 	}
 	return pid
 }
 
-// alive reports whether a process exists and is no zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid string) bool {
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-func TestCommandTimeoutWithoutARequest(t *testing.T) {
+func TestCommandTimeoutIsTheDefault(t *testing.T) {
 	b := newBench(t, func(c *process.Config) { c.CommandTimeout = 100 * time.Millisecond })
 	r := b.start(t, shell("sleep 1000")).finish()
 	if connect.CodeOf(r.err) != connect.CodeDeadlineExceeded {
-		t.Errorf("ended with %+v", r)
+		t.Errorf("got %+v, want the end by the time limit", r)
 	}
 }
 

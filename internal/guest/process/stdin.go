@@ -36,7 +36,7 @@ func (s *Service) Stdin(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// bodies has the buffers of Stdin, which are used only while there is a body.
+// bodies contains buffers of Stdin, which are used only while a body is read.
 var bodies = sync.Pool{New: func() any { return new([guestwire.MaxStdin]byte) }}
 
 // writeBody writes the body of a request to the process.
@@ -48,29 +48,29 @@ func (p *process) writeBody(r *http.Request) error {
 	buffer := bodies.Get().(*[guestwire.MaxStdin]byte)
 	defer bodies.Put(buffer)
 	left := r.ContentLength
-	var waits []byte // for the process, from the buffer
+	var pending []byte // read and not yet written, part of buffer
 	for left > 0 {
-		if len(waits) == 0 {
-			waits = buffer[:0]
+		if len(pending) == 0 {
+			pending = buffer[:0]
 		}
-		// The rest of the body fits behind the pending data.
-		n, err := r.Body.Read(waits[len(waits):min(cap(waits), len(waits)+int(left))])
-		waits, left = waits[:len(waits)+n], left-int64(n)
+		// The buffer always has room for the rest of the body.
+		n, err := r.Body.Read(pending[len(pending):min(cap(pending), len(pending)+int(left))])
+		pending, left = pending[:len(pending)+n], left-int64(n)
 		if err != nil && left > 0 {
 			return connect.NewError(connect.CodeCanceled, errors.New("the input broke off"))
 		}
-		taken, err := p.input.offer(waits)
+		written, err := p.input.writeAvailable(pending)
 		if err != nil {
 			return inputError(ctx, err)
 		}
-		waits = waits[taken:]
+		pending = pending[written:]
 	}
 	// Read the body to its end, so that the server starts to notice when the caller disconnects.
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return connect.NewError(connect.CodeCanceled, errors.New("the input broke off"))
 	}
-	if len(waits) == 0 {
+	if len(pending) == 0 {
 		return nil
 	}
-	return inputError(ctx, p.input.write(ctx, waits))
+	return inputError(ctx, p.input.write(ctx, pending))
 }

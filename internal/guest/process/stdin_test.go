@@ -36,13 +36,12 @@ func (b *bench) writeBody(ctx context.Context, t *testing.T, pid any, body io.Re
 	return guestwire.StdinError(res)
 }
 
-// F29: input is accepted as the body of a request, of any size, in order, and together with input
-// from calls.
-func TestF29InputAsABody(t *testing.T) {
+// F29: the bodies of requests are written in order, whatever their size, and SendInput still works.
+func TestF29BodyIsWrittenToStdin(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("wc -c; echo end"))
 	if got := s.in.ResponseHeader().Get(guestwire.StdinHeader); got != guestwire.StdinBody {
-		t.Errorf("a start's answer states %q about input", got)
+		t.Errorf("got the header %q, want %q", got, guestwire.StdinBody)
 	}
 	large := make([]byte, guestwire.MaxStdin)
 	for _, body := range [][]byte{large, []byte("small"), large} {
@@ -61,9 +60,9 @@ func TestF29InputAsABody(t *testing.T) {
 	}
 }
 
-// F29: input that a program does not want is refused with the errors of a call, after all of it was
-// read, so that the answer is not lost.
-func TestF29RejectedInput(t *testing.T) {
+// F29: rejected input gives the errors of SendInput. The guest reads the whole body first, because
+// the answer would otherwise be lost.
+func TestF29RejectedBodyGivesAConnectError(t *testing.T) {
 	b := newBench(t, nil)
 	closed := b.start(t, shell("exec <&-; echo closed; sleep 1000"))
 	closed.until("closed\n")
@@ -77,28 +76,28 @@ func TestF29RejectedInput(t *testing.T) {
 		code connect.Code
 	}{
 		"closed":         {closed.pid, bytes.NewReader(large), connect.CodeInternal},
-		"a terminal":     {tty.pid, bytes.NewReader(large), connect.CodeFailedPrecondition},
+		"terminal":       {tty.pid, bytes.NewReader(large), connect.CodeFailedPrecondition},
 		"no input":       {without.pid, bytes.NewReader(large), connect.CodeFailedPrecondition},
 		"no process":     {999_999_999, bytes.NewReader(large), connect.CodeNotFound},
-		"no number":      {"x", bytes.NewReader(large), connect.CodeInvalidArgument},
+		"invalid PID":    {"x", bytes.NewReader(large), connect.CodeInvalidArgument},
 		"too long":       {closed.pid, bytes.NewReader(append(large, 0)), connect.CodeInvalidArgument},
 		"without length": {closed.pid, struct{ io.Reader }{bytes.NewReader([]byte("x"))}, connect.CodeInvalidArgument},
 	} {
 		err := b.writeBody(t.Context(), t, c.pid, c.body)
 		if connect.CodeOf(err) != c.code || !connect.IsWireError(err) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want %v", name, err, c.code)
 		}
 	}
-	// Input for a closed pipe gives this error, which ends the feeding.
+	// This message tells the client that it can stop sending input.
 	var wireErr *connect.Error
 	if err := b.writeBody(t.Context(), t, closed.pid, bytes.NewReader(large)); !errors.As(err, &wireErr) || wireErr.Message() != guestwire.StdinClosed {
-		t.Errorf("closed: %v", err)
+		t.Errorf("closed: got %v", err)
 	}
 }
 
-// F29: a program that does not read blocks a body, not the guest; the request's end releases it,
-// and the input is not closed.
-func TestF29UnreadBody(t *testing.T) {
+// F29: a program that does not read blocks only the request. When the caller disconnects, the
+// handler returns and the input stays open.
+func TestF29UnreadBodyBlocksOnlyItsRequest(t *testing.T) {
 	b := newBench(t, nil)
 	returned := make(chan struct{}, 1)
 	b.http = hosttest.ServeUnix(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -113,11 +112,11 @@ func TestF29UnreadBody(t *testing.T) {
 	go func() {
 		done <- b.writeBody(ctx, t, s.pid, &signalling{Reader: bytes.NewReader(make([]byte, guestwire.MaxStdin)), all: sent})
 	}()
-	// Far more than the pipe holds: the guest has it, and waits for the program.
+	// The body is larger than the pipe, so the guest has read it and waits for the program.
 	select {
 	case <-sent:
 	case <-hosttest.Late():
-		t.Fatal("the guest does not read all of the body")
+		t.Fatal("the guest did not read the whole body")
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -126,17 +125,17 @@ func TestF29UnreadBody(t *testing.T) {
 	select {
 	case <-returned:
 	case <-hosttest.Late():
-		t.Fatal("the guest still serves the caller that left")
+		t.Fatal("the handler did not return after the caller had disconnected")
 	}
 	if err := b.closeStdin(t, s); err != nil {
 		t.Error(err)
 	}
 	if err := b.writeBody(t.Context(), t, s.pid, bytes.NewReader([]byte("x"))); connect.CodeOf(err) != connect.CodeInternal {
-		t.Errorf("input after closing: %v", err)
+		t.Errorf("input after CloseStdin: got %v", err)
 	}
 }
 
-// signalling is a body that closes all after it was read.
+// signalling is a body that closes all when it has been read.
 type signalling struct {
 	*bytes.Reader
 	all  chan struct{}
@@ -151,7 +150,7 @@ func (s *signalling) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteTo hides the reader's own.
+// WriteTo hides the method of the embedded reader, which would not call Read.
 func (s *signalling) WriteTo(w io.Writer) (int64, error) {
 	return io.Copy(w, struct{ io.Reader }{s})
 }

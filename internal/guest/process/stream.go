@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
-// errTimeLimit ends the stream of a command that ran too long.
+// errTimeLimit is the error of a command that was killed at its time limit.
 var errTimeLimit = errors.New("the command ran longer than its time limit and was killed")
 
 // Start runs a process and streams its output until it ends. The process outlives the call. Only
@@ -36,7 +36,7 @@ func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartReques
 		return err
 	}
 	stream.ResponseHeader().Set(guestwire.StdinHeader, guestwire.StdinBody)
-	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive.Interval(req.Header()), answer: resultOf(ctx)}
+	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive.Interval(req.Header()), writer: resultOf(ctx)}
 	err = f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.StartResponse{Event: e}) })
 	if err != nil && guestwire.Hangup(req.Header()) {
 		p.hangUp()
@@ -51,7 +51,7 @@ func (s *Service) Connect(ctx context.Context, req *connect.Request[pb.ConnectRe
 		return err
 	}
 	stream.ResponseHeader().Set(guestwire.StdinHeader, guestwire.StdinBody)
-	f := follower{process: p, listener: p.output.join(), closing: s.closing, keepalive: keepalive.Interval(req.Header()), answer: resultOf(ctx)}
+	f := follower{process: p, listener: p.output.join(), closing: s.closing, keepalive: keepalive.Interval(req.Header()), writer: resultOf(ctx)}
 	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.ConnectResponse{Event: e}) })
 }
 
@@ -59,10 +59,10 @@ func (s *Service) Connect(ctx context.Context, req *connect.Request[pb.ConnectRe
 type follower struct {
 	process   *process
 	listener  *listener
-	owner     bool // the stream's time limit is the process's
+	owner     bool // its time limit is that of the process
 	closing   <-chan struct{}
 	keepalive time.Duration
-	answer    *answer
+	writer    *batchedWriter
 }
 
 func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) error {
@@ -80,12 +80,12 @@ func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) e
 			if e.GetEnd() != nil {
 				return f.end(e, send)
 			}
-			f.answer.hold(len(f.listener.events) > 0)
+			f.writer.setMore(len(f.listener.events) > 0)
 			if err := send(e); err != nil {
 				return err
 			}
 		case <-idle.C:
-			f.answer.hold(false)
+			f.writer.setMore(false)
 			beat := &pb.ProcessEvent_Keepalive{Keepalive: &pb.ProcessEvent_KeepAlive{}}
 			if err := send(&pb.ProcessEvent{Event: beat}); err != nil {
 				return err
@@ -93,7 +93,7 @@ func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) e
 		case <-left:
 			late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 			if !late || !f.owner {
-				return interrupted(ctx, late)
+				return contextError(ctx, late)
 			}
 			// The process has its own timer for the same limit. If the sandbox was saved in
 			// between, the process has more time.
@@ -119,11 +119,11 @@ func (f *follower) end(e *pb.ProcessEvent, send func(*pb.ProcessEvent) error) er
 	if f.owner && f.process.expired.Load() {
 		return connect.NewError(connect.CodeDeadlineExceeded, errTimeLimit)
 	}
-	f.answer.hold(true) // the end of the stream follows
+	f.writer.setMore(true) // the end of the stream follows
 	return send(e)
 }
 
-func interrupted(ctx context.Context, late bool) error {
+func contextError(ctx context.Context, late bool) error {
 	if late {
 		return connect.NewError(connect.CodeDeadlineExceeded, ctx.Err())
 	}

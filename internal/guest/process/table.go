@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// retention is how long a later Connect can still learn how a process ended.
-	retention = 30 * time.Second
-	// maxPast limits the memory for ended processes.
-	maxPast = 10_000
+	// endedRetention is how long a later Connect can still learn how a process ended.
+	endedRetention = 30 * time.Second
+	// maxEnded limits the memory for ended processes.
+	maxEnded = 10_000
 )
 
-// table has the running processes and, for a while, those that have ended.
+// table contains the running processes and, for endedRetention, those that have ended.
 type table struct {
 	mu     sync.Mutex
 	closed bool
 	live   map[int]*process
-	past   []*process // by the time of their end
+	ended  []*process // in the order of their end
 }
 
 func newTable() table { return table{live: map[int]*process{}} }
@@ -38,25 +38,25 @@ func (t *table) add(p *process) bool {
 	return true
 }
 
-// markEnded moves a process to the ended ones.
-func (t *table) markEnded(p *process) {
+// moveToEnded moves a process to the ended ones.
+func (t *table) moveToEnded(p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.live[p.pid] == p {
 		delete(t.live, p.pid)
 	}
-	t.expire()
-	t.past = append(t.past, p)
+	t.removeExpired()
+	t.ended = append(t.ended, p)
 }
 
-// expire removes processes that ended long ago. t.mu must be held.
-func (t *table) expire() {
-	drop := max(0, len(t.past)+1-maxPast)
-	for drop < len(t.past) && time.Since(t.past[drop].endedAt) > retention {
+// removeExpired removes processes that ended long ago. t.mu must be held.
+func (t *table) removeExpired() {
+	drop := max(0, len(t.ended)+1-maxEnded)
+	for drop < len(t.ended) && time.Since(t.ended[drop].endedAt) > endedRetention {
 		drop++
 	}
 	if drop > 0 {
-		t.past = append([]*process(nil), t.past[drop:]...)
+		t.ended = append([]*process(nil), t.ended[drop:]...)
 	}
 }
 
@@ -86,21 +86,21 @@ func (t *table) all() []*process {
 	return live
 }
 
-// find returns the process that sel selects. With past it also finds ended ones. Of several with
+// find returns the process that sel selects. With ended it also finds ended ones. Of several with
 // the same tag it returns the newest.
-func (t *table) find(sel *pb.ProcessSelector, past bool) (*process, error) {
+func (t *table) find(sel *pb.ProcessSelector, ended bool) (*process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.expire()
+	t.removeExpired()
 	var found *process
 	for _, p := range t.live {
 		if p.matches(sel) && (found == nil || p.startedAt.After(found.startedAt)) {
 			found = p
 		}
 	}
-	for i := len(t.past) - 1; past && found == nil && i >= 0; i-- {
-		if t.past[i].matches(sel) {
-			found = t.past[i]
+	for i := len(t.ended) - 1; ended && found == nil && i >= 0; i-- {
+		if t.ended[i].matches(sel) {
+			found = t.ended[i]
 		}
 	}
 	if found == nil {

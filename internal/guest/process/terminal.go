@@ -10,9 +10,9 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-// terminal is the controlling side of a pseudo-terminal. It also holds the program's side until the
-// program has ended: a program that closes its own descriptors, as cat does before it exits, has
-// not hung up, and may open the terminal again by name.
+// terminal is the controlling side of a pseudo-terminal. It also keeps the program's side open until
+// the program has ended. Otherwise the terminal would hang up when the program closes its own
+// descriptors, although the program may open the terminal again by name.
 type terminal struct {
 	file  *os.File
 	slave int

@@ -9,12 +9,14 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
+// terminal returns a request that starts a shell command on a terminal.
 func terminal(command string) *pb.StartRequest {
 	req := shell(command)
 	req.Pty = &pb.PTY{Size: &pb.PTY_Size{Cols: 91, Rows: 37}}
 	return req
 }
 
+// typeIn sends input to the terminal of a process.
 func (b *bench) typeIn(t *testing.T, s *stream, data string) error {
 	t.Helper()
 	input := &pb.ProcessInput{Input: &pb.ProcessInput_Pty{Pty: []byte(data)}}
@@ -52,18 +54,18 @@ func TestTerminalInterrupt(t *testing.T) {
 	if err := b.typeIn(t, s, "ready\n"); err != nil {
 		t.Fatal(err)
 	}
-	s.until("ready\r\nready\r\n") // the echo, and then cat's own
+	s.until("ready\r\nready\r\n") // the echo, and then the output of cat
 	if err := b.typeIn(t, s, "\x03"); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.finish(); r.end.GetStatus() != "signal: interrupt" {
-		t.Errorf("ended with %+v", r)
+		t.Errorf("got %+v, want the end by SIGINT", r)
 	}
 }
 
-// A program that closes its side has not ended: it may open the terminal again, and its exit status
-// is still reported.
-func TestTerminalOutlivesItsDescriptors(t *testing.T) {
+// A program that closes its descriptors may open the terminal again, and its exit status is
+// reported.
+func TestTerminalStaysOpenUntilTheProgramEnds(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, terminal("echo out; exec <&- >&- 2>&-; sleep 0.3; echo back >/dev/tty; sleep 0.1; exit 7"))
 	r := s.finish()
@@ -84,18 +86,18 @@ func TestTerminalEndsWithItsShell(t *testing.T) {
 
 func TestTerminalErrors(t *testing.T) {
 	b := newBench(t, nil)
-	with, without := b.start(t, terminal("sleep 1000")), b.start(t, shell("sleep 1000"))
-	if err := b.closeStdin(t, with); connect.CodeOf(err) != connect.CodeUnknown {
-		t.Errorf("closing a terminal's input: %v", err)
+	withTTY, withoutTTY := b.start(t, terminal("sleep 1000")), b.start(t, shell("sleep 1000"))
+	if err := b.closeStdin(t, withTTY); connect.CodeOf(err) != connect.CodeUnknown {
+		t.Errorf("CloseStdin of a terminal: got %v", err)
 	}
-	if err := b.feed(t, with, "x"); connect.CodeOf(err) != connect.CodeInternal {
-		t.Errorf("stdin for a terminal: %v", err)
+	if err := b.feed(t, withTTY, "x"); connect.CodeOf(err) != connect.CodeInternal {
+		t.Errorf("stdin input for a terminal: got %v", err)
 	}
-	if err := b.typeIn(t, without, "x"); connect.CodeOf(err) != connect.CodeInternal {
-		t.Errorf("keys without a terminal: %v", err)
+	if err := b.typeIn(t, withoutTTY, "x"); connect.CodeOf(err) != connect.CodeInternal {
+		t.Errorf("pty input without a terminal: got %v", err)
 	}
 	size := &pb.PTY{Size: &pb.PTY_Size{Cols: 1, Rows: 1}}
-	if _, err := b.Update(t.Context(), connect.NewRequest(&pb.UpdateRequest{Process: without.selector(), Pty: size})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
-		t.Errorf("resizing no terminal: %v", err)
+	if _, err := b.Update(t.Context(), connect.NewRequest(&pb.UpdateRequest{Process: withoutTTY.selector(), Pty: size})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("resizing without a terminal: got %v", err)
 	}
 }

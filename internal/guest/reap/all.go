@@ -15,10 +15,10 @@ import (
 // others need. A child that was not started through All is reaped as an orphan.
 type All struct {
 	mu        sync.Mutex
-	clock     uint64                            // counts starts and deaths
-	waiting   map[int]chan<- syscall.WaitStatus // started children, by number
-	forking   map[uint64]struct{}               // when each start in progress began
-	unclaimed map[int]deadChild                 // dead ones that a start may claim
+	events    uint64                            // counts starts and ends
+	exits     map[int]chan<- syscall.WaitStatus // started children, by PID
+	forking   map[uint64]struct{}               // events when each start in progress began
+	unclaimed map[int]deadChild                 // ended children that a start in progress may claim
 }
 
 // deadChild is an ended child process that may belong to a start that does not know its PID yet.
@@ -30,7 +30,7 @@ type deadChild struct {
 // NewAll returns a reaper. The caller must call its Run.
 func NewAll() *All {
 	return &All{
-		waiting:   map[int]chan<- syscall.WaitStatus{},
+		exits:     map[int]chan<- syscall.WaitStatus{},
 		forking:   map[uint64]struct{}{},
 		unclaimed: map[int]deadChild{},
 	}
@@ -93,43 +93,43 @@ func (a *All) Start(fork func() (int, error)) (int, <-chan syscall.WaitStatus, e
 func (a *All) begin() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.clock++
-	a.forking[a.clock] = struct{}{}
-	return a.clock
+	a.events++
+	a.forking[a.events] = struct{}{}
+	return a.events
 }
 
-// register connects a child process with its status, which may exist already. A stray that ended
-// before the fork began has the same PID only by chance. a.mu must be held.
+// register connects a child process with its status, which may exist already. An orphan that
+// ended before the fork began has the same PID only by chance. a.mu must be held.
 func (a *All) register(pid int, started uint64, exit chan<- syscall.WaitStatus) {
 	if s, ok := a.unclaimed[pid]; ok && s.died > started {
 		delete(a.unclaimed, pid)
 		exit <- s.status
 		return
 	}
-	a.waiting[pid] = exit
+	a.exits[pid] = exit
 }
 
 func (a *All) deliver(pid int, status syscall.WaitStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if exit, ok := a.waiting[pid]; ok {
-		delete(a.waiting, pid)
+	if exit, ok := a.exits[pid]; ok {
+		delete(a.exits, pid)
 		exit <- status
 		return
 	}
 	if len(a.forking) > 0 {
-		a.clock++
-		a.unclaimed[pid] = deadChild{a.clock, status}
+		a.events++
+		a.unclaimed[pid] = deadChild{a.events, status}
 	}
 }
 
-// forget removes the strays that belong to no start in progress. a.mu must be held.
+// forget removes the ended children that cannot belong to a start in progress. a.mu must be held.
 func (a *All) forget() {
 	if len(a.forking) == 0 {
 		clear(a.unclaimed)
 		return
 	}
-	oldest := a.clock
+	oldest := a.events
 	for started := range a.forking {
 		oldest = min(oldest, started)
 	}

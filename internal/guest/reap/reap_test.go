@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// roleVariable makes the test binary act as a first process, to which all its descendants belong.
+// roleVariable makes the test binary run a role as the process that inherits all orphans.
 const roleVariable = "REAP_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var roles = map[string]func() error{"orphans": orphans, "crowd": startMany, "missing": missing}
+var roles = map[string]func() error{"orphans": orphans, "many": startMany, "missing": missing}
 
 // inRole runs a role in a process of its own.
 func inRole(t *testing.T, role string) {
@@ -50,10 +50,10 @@ func inRole(t *testing.T, role string) {
 }
 
 func TestOrphans(t *testing.T)        { inRole(t, "orphans") }
-func TestCrowd(t *testing.T)          { inRole(t, "crowd") }
+func TestManyStarts(t *testing.T)     { inRole(t, "many") }
 func TestMissingProgram(t *testing.T) { inRole(t, "missing") }
 
-// adopt makes this process inherit orphans.
+// adopt makes this process inherit orphans and reaps them.
 func adopt() (*reap.All, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, err
@@ -67,6 +67,7 @@ func adopt() (*reap.All, error) {
 	return a, nil
 }
 
+// start starts a program.
 func start(a reap.Reaper, argv ...string) (int, <-chan syscall.WaitStatus, error) {
 	return a.Start(func() (int, error) {
 		return syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
@@ -95,8 +96,8 @@ func children() (int, error) {
 	return count, nil
 }
 
-// none waits until there are no children.
-func none() error {
+// waitForNone waits until this process has no children.
+func waitForNone() error {
 	for end := hosttest.Deadline(); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		n, err := children()
 		if err != nil || n == 0 {
@@ -107,13 +108,13 @@ func none() error {
 	return errors.Join(err, fmt.Errorf("%d children are left", n))
 }
 
-// orphans makes 1,000 of them while known children come and go.
+// orphans creates 1,000 orphans while other children start and end.
 func orphans() error {
 	a, err := adopt()
 	if err != nil {
 		return err
 	}
-	_, made, err := start(a, "/bin/sh", "-c", `i=0; while [ $i -lt 1000 ]; do (exit 3 &); i=$((i+1)); done; exit 5`)
+	_, parent, err := start(a, "/bin/sh", "-c", `i=0; while [ $i -lt 1000 ]; do (exit 3 &); i=$((i+1)); done; exit 5`)
 	if err != nil {
 		return err
 	}
@@ -123,16 +124,16 @@ func orphans() error {
 			return err
 		}
 		if status := <-exit; status.ExitStatus() != 7 {
-			return fmt.Errorf("a known child ended with %v", status)
+			return fmt.Errorf("child: got the status %v, want 7", status)
 		}
 	}
-	if status := <-made; status.ExitStatus() != 5 {
-		return fmt.Errorf("the parent of the orphans ended with %v", status)
+	if status := <-parent; status.ExitStatus() != 5 {
+		return fmt.Errorf("parent of the orphans: got the status %v, want 5", status)
 	}
-	return none()
+	return waitForNone()
 }
 
-// startMany starts from many goroutines, so that children die before their start has returned.
+// startMany starts children from many goroutines, so that some end before their start has returned.
 func startMany() error {
 	a, err := adopt()
 	if err != nil {
@@ -151,10 +152,10 @@ func startMany() error {
 				select {
 				case status := <-exit:
 					if status.ExitStatus() != i {
-						failures <- fmt.Errorf("status %v instead of %d", status, i)
+						failures <- fmt.Errorf("got the status %v, want %d", status, i)
 					}
 				case <-hosttest.Late():
-					failures <- errors.New("a status is lost")
+					failures <- errors.New("a status was not delivered")
 				}
 			}
 		})
@@ -164,10 +165,10 @@ func startMany() error {
 	for err := range failures {
 		return err
 	}
-	return none()
+	return waitForNone()
 }
 
-// missing starts a missing program: the child dies during the start.
+// missing starts a missing program, whose child process ends during the start.
 func missing() error {
 	a, err := adopt()
 	if err != nil {
@@ -175,7 +176,7 @@ func missing() error {
 	}
 	for range 100 {
 		if _, _, err := start(a, "/nonexistent/program"); !errors.Is(err, syscall.ENOENT) {
-			return fmt.Errorf("start of nothing: %v", err)
+			return fmt.Errorf("missing program: got %v, want ENOENT", err)
 		}
 	}
 	_, exit, err := start(a, "/bin/sh", "-c", "kill -TERM $$")
@@ -183,9 +184,9 @@ func missing() error {
 		return err
 	}
 	if status := <-exit; status.Signal() != syscall.SIGTERM {
-		return fmt.Errorf("ended with %v", status)
+		return fmt.Errorf("got the status %v, want SIGTERM", status)
 	}
-	return none()
+	return waitForNone()
 }
 
 func TestEach(t *testing.T) {
@@ -194,9 +195,9 @@ func TestEach(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status := <-exit; status.ExitStatus() != 9 {
-		t.Errorf("ended with %v", status)
+		t.Errorf("got the status %v, want 9", status)
 	}
 	if _, _, err := start(reap.Each{}, "/nonexistent/program"); !errors.Is(err, syscall.ENOENT) {
-		t.Errorf("start of nothing: %v", err)
+		t.Errorf("missing program: got %v, want ENOENT", err)
 	}
 }

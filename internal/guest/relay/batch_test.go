@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// F29: complete frames are written together, and each write is of whole pages or less than one, so
-// that a host that dies leaves no partial frame.
+// F29: complete frames are written together. Each write has whole pages or less than one page, so
+// that a host process that ends leaves no partial frame.
 func TestF29FramesAreWrittenTogether(t *testing.T) {
 	const whole = fullFrame - frameHeader
 	data := bytes.Repeat([]byte("abc"), (batchFrames+2)*whole/3+100)
-	got, sizes := written(t, len(data), func(h *hostEnd) { h.Write(data) })
+	got, sizes := capture(t, len(data), func(h *hostEnd) { h.Write(data) })
 	if !bytes.Equal(got, data) || len(sizes) != 3 || sizes[0] != batchFrames*fullFrame {
-		t.Errorf("%d bytes in writes of %v", len(got), sizes)
+		t.Errorf("got %d bytes in writes of %v", len(got), sizes)
 	}
 }
 
-// F29: the header of a session is sent in the first frame of its data. On its own it took one more
-// write, which woke a process that had nothing to do.
+// F29: the header of a session is sent in the first frame of its data. A separate write
+// would wake the peer although it has nothing to do yet.
 func TestF29HeadersAreInTheFirstFrame(t *testing.T) {
 	const whole = fullFrame - frameHeader
 	head, data := sessionFrame(typeData, 2*whole), bytes.Repeat([]byte{7}, 2*whole)
 	all := append(bytes.Clone(head), data...)
-	got, sizes := written(t, len(all), func(h *hostEnd) {
+	got, sizes := capture(t, len(all), func(h *hostEnd) {
 		j := &joiner{Conn: h, both: h.writeBoth}
 		for _, b := range [][]byte{head, data} {
 			if n, err := j.Write(b); n != len(b) || err != nil {
@@ -36,14 +36,15 @@ func TestF29HeadersAreInTheFirstFrame(t *testing.T) {
 		}
 	})
 	if !bytes.Equal(got, all) || !slices.Equal(sizes, []int{2 * fullFrame, frameHeader + len(head)}) {
-		t.Errorf("%d bytes in writes of %v", len(got), sizes)
+		t.Errorf("got %d bytes in writes of %v", len(got), sizes)
 	}
 }
 
-// written returns what a host's end writes, without the frames, and the sizes of the writes.
-func written(t *testing.T, size int, write func(*hostEnd)) (got []byte, sizes []int) {
+// capture returns the data that a host's end writes, without the frame headers, and the sizes of
+// the writes.
+func capture(t *testing.T, size int, write func(*hostEnd)) (got []byte, sizes []int) {
 	t.Helper()
-	// This kind of socket keeps writes apart.
+	// This type of socket preserves the boundaries of writes.
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +67,7 @@ func written(t *testing.T, size int, write func(*hostEnd)) (got []byte, sizes []
 			b = b[frameHeader+size:]
 		}
 		if n > fullFrame && n%fullFrame != 0 {
-			t.Errorf("a write of %d bytes", n)
+			t.Errorf("got a write of %d bytes", n)
 		}
 	}
 	return got, sizes

@@ -46,7 +46,7 @@ func sessionConfig() *yamux.Config {
 	return c
 }
 
-// Inside is what the guest's end connects streams to.
+// Inside connects the streams of a guest's end.
 type Inside interface {
 	// Serves reports whether the guest itself serves a port.
 	Serves(port int) bool
@@ -60,12 +60,12 @@ type Inside interface {
 func ServeChannel(fromHost, toHost *os.File, inside Inside) error {
 	c := &guestEnd{pipes: pipes{read: fromHost, write: toHost}}
 	for {
-		nonce, err := c.greeted()
+		nonce, err := c.waitForGreeting()
 		if err != nil {
 			return err
 		}
 		if _, err := toHost.Write(nonce); err != nil {
-			continue // that host is gone
+			continue // that host process has ended
 		}
 		session, err := yamux.Server(&joiner{Conn: c}, sessionConfig())
 		if err != nil {
@@ -80,7 +80,7 @@ func serveSession(session *yamux.Session, inside Inside) {
 	for {
 		opened, err := session.AcceptStream()
 		if err != nil {
-			_ = session.Close() // it waits until the pipes are not used any more
+			_ = session.Close() // it returns when the pipes are no longer used
 			return
 		}
 		go serveStream(&channelStream{Stream: opened}, inside)
@@ -91,7 +91,7 @@ func serveSession(session *yamux.Session, inside Inside) {
 func serveStream(stream net.Conn, inside Inside) {
 	var number [2]byte
 	if _, err := io.ReadFull(stream, number[:]); err != nil {
-		_ = stream.Close() // the caller has left
+		_ = stream.Close() // the caller has disconnected
 		return
 	}
 	port := int(binary.BigEndian.Uint16(number[:]))
@@ -103,7 +103,7 @@ func serveStream(stream net.Conn, inside Inside) {
 	}
 	plain, err := inside.Open(port)
 	if err != nil {
-		_, _ = stream.Write([]byte{refused}) // closing shows it too
+		_, _ = stream.Write([]byte{refused}) // an error is ignored, because closing has the same meaning
 		_ = stream.Close()
 		return
 	}
@@ -156,20 +156,20 @@ type onlyReader struct{ io.Reader }
 
 type onlyWriter struct{ io.Writer }
 
-// guestEnd is the guest's end of a channel. It is one connection per host process, one after the
-// other, over the same pipes.
+// guestEnd is the guest's end of a channel. It serves one host process after the other over the same
+// pipes.
 type guestEnd struct {
 	pipes
 	buf  [128 << 10]byte
-	have []byte // read and not yet taken
-	left int    // left of the frame that is being taken
+	have []byte // read from the pipe and not yet returned
+	left int    // rest of the current frame
 
 	mu   sync.Mutex
 	next []byte // the greeting of the next host
 }
 
-// greeted waits for the greeting of a host process.
-func (g *guestEnd) greeted() ([]byte, error) {
+// waitForGreeting waits for the greeting of a host process.
+func (g *guestEnd) waitForGreeting() ([]byte, error) {
 	if err := g.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (g *guestEnd) greeted() ([]byte, error) {
 // answered, because a session within a stream's data takes a single EOF only for the end of that
 // data.
 func (g *guestEnd) Read(b []byte) (int, error) {
-	if g.awaited() {
+	if g.mustAnswer() {
 		return 0, io.EOF
 	}
 	for g.left == 0 {
@@ -225,8 +225,8 @@ func (g *guestEnd) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// awaited reports whether a host process waits for the answer to its greeting.
-func (g *guestEnd) awaited() bool {
+// mustAnswer reports whether a greeting of a host process is not answered yet.
+func (g *guestEnd) mustAnswer() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.next != nil

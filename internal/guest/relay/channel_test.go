@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -16,8 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// inside is a guest whose port 1 is its own and echoes, and whose port 2 is a program that does the
-// same.
+// inside is a guest that echoes on its own port 1. A program echoes on port 2.
 type inside struct{}
 
 func (inside) Serves(port int) bool { return port == 1 }
@@ -40,9 +40,10 @@ func (inside) Open(port int) (net.Conn, error) {
 	return ours, nil
 }
 
-// fifo are the two pipes of a channel, which a host may open again.
+// fifo is the pair of pipes of a channel. Several hosts may open it, one after the other.
 type fifo struct{ toGuest, fromHost, fromGuest, toHost *os.File }
 
+// newFifo returns new pipes.
 func newFifo(t *testing.T) *fifo {
 	t.Helper()
 	f := &fifo{}
@@ -54,36 +55,30 @@ func newFifo(t *testing.T) *fifo {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for _, one := range []*os.File{f.toGuest, f.fromHost, f.fromGuest, f.toHost} {
-			one.Close()
+		for _, file := range []*os.File{f.toGuest, f.fromHost, f.fromGuest, f.toHost} {
+			file.Close()
 		}
 	})
 	return f
 }
 
-// again opens another host's ends of the same pipes.
-func (f *fifo) again(t *testing.T) (read, write *os.File) {
+// open opens a host's ends of the pipes.
+func (f *fifo) open(t *testing.T) (read, write *os.File) {
 	t.Helper()
-	open := func(of *os.File, flag int) *os.File {
-		file, err := os.OpenFile("/proc/self/fd/"+itoa(int(of.Fd())), flag, 0)
+	openFD := func(of *os.File, flag int) *os.File {
+		file, err := os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(of.Fd())), flag, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return file
 	}
-	return open(f.fromGuest, os.O_RDONLY), open(f.toGuest, os.O_WRONLY)
+	return openFD(f.fromGuest, os.O_RDONLY), openFD(f.toGuest, os.O_WRONLY)
 }
 
-func itoa(n int) string {
-	if n >= 10 {
-		return itoa(n/10) + itoa(n%10)
-	}
-	return string(rune('0' + n))
-}
-
+// host returns the channel of a new host.
 func host(t *testing.T, f *fifo) *Channel {
 	t.Helper()
-	read, write := f.again(t)
+	read, write := f.open(t)
 	c, err := NewChannel(read, write)
 	if err != nil {
 		t.Fatal(err)
@@ -92,6 +87,7 @@ func host(t *testing.T, f *fifo) *Channel {
 	return c
 }
 
+// guest serves the guest's end.
 func guest(t *testing.T, f *fifo) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -101,18 +97,19 @@ func guest(t *testing.T, f *fifo) {
 		select {
 		case <-done:
 		case <-hosttest.Late():
-			t.Error("the guest continues to serve after its pipe was closed")
+			t.Error("the guest still serves after its pipe was closed")
 		}
 	})
 }
 
+// echo checks that a port returns the data that is written to it.
 func echo(t *testing.T, c *Channel, port, size int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	conn, err := c.Dial(ctx, port)
 	if err != nil {
-		t.Errorf("port %d: %v", port, err)
+		t.Errorf("dial port %d: %v", port, err)
 		return
 	}
 	defer conn.Close()
@@ -121,13 +118,13 @@ func echo(t *testing.T, c *Channel, port, size int) {
 	go func() { _, _ = conn.Write(data) }()
 	got := make([]byte, size)
 	if _, err := io.ReadFull(conn, got); err != nil || sha256.Sum256(got) != sha256.Sum256(data) {
-		t.Errorf("port %d: %d bytes came back wrong: %v", port, size, err)
+		t.Errorf("port %d: got other data than the %d bytes that were written, %v", port, size, err)
 	}
 }
 
 func TestChannelCarriesManyStreams(t *testing.T) {
 	f := newFifo(t)
-	c := host(t, f) // greets before anybody is there
+	c := host(t, f) // the greeting waits in the pipe
 	guest(t, f)
 	var all sync.WaitGroup
 	for i := range 40 {
@@ -135,12 +132,12 @@ func TestChannelCarriesManyStreams(t *testing.T) {
 	}
 	all.Wait()
 	if _, err := c.Dial(t.Context(), 3); !errors.Is(err, ErrRefused) {
-		t.Errorf("a port without a listener: %v", err)
+		t.Errorf("port without a listener: got %v, want ErrRefused", err)
 	}
 	echo(t, c, 2, 10)
 }
 
-// Leftovers of an earlier host in the pipes, and answers to it, are not taken for the next one's.
+// Data of an earlier host in the pipes, and the answers to it, do not reach the next host.
 func TestChannelServesOneHostAfterAnother(t *testing.T) {
 	f := newFifo(t)
 	guest(t, f)
@@ -151,18 +148,18 @@ func TestChannelServesOneHostAfterAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The answers are not read, and the host leaves without closing.
+		// The host ends without reading the answers and without closing its session.
 		if _, err := stuck.Write(bytes.Repeat([]byte("x"), 150_000)); err != nil {
 			t.Fatal(err)
 		}
-		_ = c.conn.Close() // its session may be first
+		_ = c.conn.Close() // the session may have closed it already
 	}
 	echo(t, host(t, f), 2, 100_000)
 }
 
-// A host that is killed between a header and the announced data, of an existing stream or a former
-// one, leaves a usable channel to the next.
-func TestChannelAfterHostWasKilledWithinData(t *testing.T) {
+// A host that is killed between a header and its data, of an open or a closed stream, does not break
+// the channel for the next host.
+func TestChannelSurvivesHostKilledWithinData(t *testing.T) {
 	for _, stream := range []byte{1, 99} {
 		f := newFifo(t)
 		guest(t, f)
@@ -177,13 +174,13 @@ func TestChannelAfterHostWasKilledWithinData(t *testing.T) {
 		if _, err := c.conn.Write(header); err != nil {
 			t.Fatal(err)
 		}
-		_ = c.conn.Close() // it does not read answers any more
+		_ = c.conn.Close() // as if the host were killed
 		echo(t, host(t, f), 2, 100_000)
 	}
 }
 
-// A nudge does not disturb the streams that the guest reads.
-func TestNudgesSayNothing(t *testing.T) {
+// Reminders do not disturb the streams that the guest reads.
+func TestRemindersDoNotDisturbStreams(t *testing.T) {
 	f := newFifo(t)
 	c := host(t, f)
 	guest(t, f)
@@ -215,13 +212,13 @@ func TestChannelDialEndsWithItsContext(t *testing.T) {
 	f := newFifo(t)
 	c := host(t, f)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	why := errors.New("the caller went away")
-	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
-	if _, err := c.Dial(ctx, 1); !errors.Is(err, why) {
-		t.Errorf("without a guest: %v", err)
+	cause := errors.New("the caller has left")
+	time.AfterFunc(20*time.Millisecond, func() { cancel(cause) })
+	if _, err := c.Dial(ctx, 1); !errors.Is(err, cause) {
+		t.Errorf("without a guest: got %v, want the cause of the context", err)
 	}
 	guest(t, f)
-	echo(t, c, 1, 10) // the next caller has the guest's answer
+	echo(t, c, 1, 10) // the next caller reads the guest's answer
 }
 
 func TestChannelEndsStreamsBothWays(t *testing.T) {
@@ -243,15 +240,15 @@ func TestChannelEndsStreamsBothWays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := other.Read(make([]byte, 1)); err == nil {
-		t.Error("a stream outlives its channel")
+		t.Error("a stream is open after its channel was closed")
 	}
 	if !c.Broken() {
-		t.Error("a closed channel reports that it works")
+		t.Error("a closed channel is not broken")
 	}
 }
 
-// A reader of a stream stops when the stream is closed, even if the other side never closes.
-func TestChannelCloseEndsARead(t *testing.T) {
+// Close ends a read of the stream even if the other side never closes it.
+func TestCloseEndsRead(t *testing.T) {
 	f := newFifo(t)
 	c := host(t, f)
 	done := make(chan error, 1)
@@ -272,10 +269,10 @@ func TestChannelCloseEndsARead(t *testing.T) {
 	select {
 	case err := <-read:
 		if !errors.Is(err, net.ErrClosed) {
-			t.Errorf("the read ends with %v", err)
+			t.Errorf("got %v, want net.ErrClosed", err)
 		}
 	case <-hosttest.Late():
-		t.Fatal("the read continues")
+		t.Fatal("the read did not end")
 	}
 }
 
@@ -286,8 +283,7 @@ func (frozen) Serves(int) bool            { return true }
 func (frozen) Take(int, net.Conn) bool    { return true }
 func (frozen) Open(int) (net.Conn, error) { return nil, errors.New("no listener") }
 
-// A program of the same server frames the host's data, but whatever arrives, the guest must not
-// crash.
+// FuzzGuestEnd checks that the guest neither crashes nor invents data, whatever arrives.
 func FuzzGuestEnd(f *testing.F) {
 	f.Add([]byte{0x80, 32})
 	f.Add([]byte{0, 3, 'a', 'b', 'c', 0xff, 0xff})
@@ -306,7 +302,7 @@ func FuzzGuestEnd(f *testing.F) {
 		for b := make([]byte, 100); ; {
 			n, err := g.Read(b)
 			if total += n; total > len(data) {
-				t.Fatal("more came out than went in")
+				t.Fatal("read more bytes than were written")
 			}
 			if errors.Is(err, io.EOF) && g.next != nil {
 				g.next = nil
@@ -319,22 +315,22 @@ func FuzzGuestEnd(f *testing.F) {
 	})
 }
 
-// A caller does not wait for another one that is about to start the session.
-func TestDialGivesUpDuringAStart(t *testing.T) {
+// If another caller is starting the session, Dial still returns when its context ends.
+func TestDialEndsWithItsContextDuringStart(t *testing.T) {
 	f := newFifo(t)
-	c, err := NewChannel(f.again(t))
+	c, err := NewChannel(f.open(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	c.starting <- struct{}{}
-	ended := errors.New("enough")
+	cause := errors.New("the caller has left")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(ended)
-	if _, err := c.Dial(ctx, 1); !errors.Is(err, ended) {
-		t.Errorf("got %v", err)
+	cancel(cause)
+	if _, err := c.Dial(ctx, 1); !errors.Is(err, cause) {
+		t.Errorf("got %v, want the cause of the context", err)
 	}
 	if c.Broken() {
-		t.Error("the channel is broken for other callers")
+		t.Error("the channel is broken")
 	}
 }

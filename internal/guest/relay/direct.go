@@ -22,7 +22,7 @@ func ServeDirect(l net.Listener, inside Inside) error {
 // without a listener.
 func DialDirect(ctx context.Context, stream net.Conn, port int) error {
 	if err := handshake(ctx, stream, port); err != nil {
-		_ = stream.Close() // it failed already
+		_ = stream.Close() // err has the reason
 		return err
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 // It takes ownership of the channel. It returns ErrRefused for a port without a listener.
 func Dial(ctx context.Context, channel net.Conn, port int) (net.Conn, error) {
 	if err := handshake(ctx, channel, port); err != nil {
-		_ = channel.Close() // it failed already
+		_ = channel.Close() // err has the reason
 		return nil, err
 	}
 	ours, theirs, err := pair()
@@ -40,7 +40,7 @@ func handshake(ctx context.Context, channel net.Conn, port int) error {
 	})
 }
 
-// within runs a function that uses a connection, until the context ends. It removes the deadline
+// within runs a function that uses a connection, and interrupts it when the context ends. It removes the deadline
 // from the connection afterwards.
 func within(ctx context.Context, channel net.Conn, do func() error) error {
 	inTime := interrupt.When(ctx, func() { _ = channel.SetDeadline(time.Unix(1, 0)) })
@@ -76,8 +76,7 @@ func readAnswer(channel net.Conn) error {
 	return errProtocol
 }
 
-// pair returns two connected sockets. Unlike net.Pipe they have buffers and everything else that
-// the users of a connection may need.
+// pair returns two connected sockets. Unlike the ends of net.Pipe, they have buffers.
 func pair() (ours, theirs net.Conn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -118,7 +117,7 @@ func answer(channel net.Conn, open func(port int) (net.Conn, error)) {
 		return
 	}
 	if _, err := io.ReadFull(channel, number[:]); err != nil {
-		_ = channel.Close() // the caller has left
+		_ = channel.Close() // the caller has disconnected
 		return
 	}
 	connect(channel, number, open)
@@ -128,7 +127,7 @@ func answer(channel net.Conn, open func(port int) (net.Conn, error)) {
 func connect(channel net.Conn, number [2]byte, open func(port int) (net.Conn, error)) {
 	plain, err := open(int(binary.BigEndian.Uint16(number[:])))
 	if err != nil {
-		_, _ = channel.Write([]byte{refused}) // closing shows it too
+		_, _ = channel.Write([]byte{refused}) // an error is ignored, because closing has the same meaning
 		_ = channel.Close()
 		return
 	}

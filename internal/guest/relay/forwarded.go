@@ -4,14 +4,13 @@ import "net"
 
 // gVisor's port forwarding can miss a wake-up: it finds no data, and only then registers for
 // notification. Data that arrives in between wakes no reader until more data arrives or the guest
-// closes the stream. A command's answer has been ten minutes late this way. So the guest announces
-// again that there is data.
+// closes the stream. This can delay an answer by many minutes. So the guest writes reminders.
 
 // forwarded is like join, for the guest's end of a port that gVisor forwards.
 func forwarded(plain, channel net.Conn) {
 	s := newStream(plain, channel, 0)
 	s.again.send = s.sendReminder
-	s.again.wrote() // the answer to the port's number
+	s.again.wrote() // the answer to the port number
 	s.run()
 }
 
@@ -26,7 +25,7 @@ func (s *stream) sendReminder() bool {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	var header [headerSize]byte
-	putHeader(header[:], kindTaken, 0)
+	putHeader(header[:], kindReport, 0)
 	_, err := s.channel.Write(header[:]) // the reader gets the error
 	return err == nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// F29: gVisor's port forwarding may miss data. The guest announces again that there is something to
-// read, after each write and after growing pauses, and stops with the stream.
-func TestF29GuestRepeatsTheAnnouncement(t *testing.T) {
+// F29: gVisor's port forwarding may miss data. After each write, the guest sends reminders with
+// growing pauses until the stream ends.
+func TestF29GuestRemindsTheHost(t *testing.T) {
 	program, plain := net.Pipe()
 	host, channel := net.Pipe()
 	ended := make(chan struct{})
@@ -31,27 +31,27 @@ func TestF29GuestRepeatsTheAnnouncement(t *testing.T) {
 		}
 		return header[0], int(binary.BigEndian.Uint32(header) & 0xffffff)
 	}
-	// The answer to the port's number was written before.
+	// The first reminders are for the answer to the port number.
 	for range 2 {
-		if kind, n := next(); kind != kindTaken || n != 0 {
-			t.Fatalf("kind %d, %d", kind, n)
+		if kind, n := next(); kind != kindReport || n != 0 {
+			t.Fatalf("got kind %d, length %d, want a reminder", kind, n)
 		}
 	}
 	if _, err := program.Write([]byte("data")); err != nil {
 		t.Fatal(err)
 	}
 	kind, n := next()
-	for kind == kindTaken && n == 0 {
-		kind, n = next() // from before the data
+	for kind == kindReport && n == 0 {
+		kind, n = next() // a reminder from before the data
 	}
 	if kind != kindData || n != 4 {
-		t.Fatalf("kind %d, %d", kind, n)
+		t.Fatalf("got kind %d, length %d, want the data", kind, n)
 	}
 	if _, err := io.ReadFull(host, make([]byte, n)); err != nil {
 		t.Fatal(err)
 	}
-	if kind, n := next(); kind != kindTaken || n != 0 {
-		t.Errorf("after the data kind %d, %d", kind, n)
+	if kind, n := next(); kind != kindReport || n != 0 {
+		t.Errorf("after the data: got kind %d, length %d, want a reminder", kind, n)
 	}
 	host.Close()
 	<-ended

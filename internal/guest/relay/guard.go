@@ -23,8 +23,8 @@ var errGuest = errors.New("the guest does not keep to the channel's protocol")
 type guard struct {
 	net.Conn
 	header [sessionHeader]byte
-	held   int    // of the header
-	data   uint32 // left of the frame
+	held   int    // bytes in header
+	data   uint32 // rest of the current frame's data
 	err    error
 }
 

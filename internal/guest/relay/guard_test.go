@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// hostileFrame returns a yamux frame.
 func hostileFrame(kind byte, flags uint16, stream uint32, data []byte, length uint32) []byte {
 	h := make([]byte, sessionHeader, sessionHeader+len(data))
 	h[typeAt] = kind
@@ -22,15 +23,14 @@ func hostileFrame(kind byte, flags uint16, stream uint32, data []byte, length ui
 	return append(h, data...)
 }
 
-// hostileGuest answers a greeting, and then repeats the same data for a mebibyte, without reading
-// anything.
+// hostileGuest answers the greeting and then writes 1 MiB of the same frame without reading.
 func hostileGuest(t *testing.T, f *fifo, frame []byte) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		g := &guestEnd{pipes: pipes{read: f.fromHost, write: f.toHost}}
-		nonce, err := g.greeted()
+		nonce, err := g.waitForGreeting()
 		if err != nil {
 			return
 		}
@@ -51,15 +51,15 @@ func hostileGuest(t *testing.T, f *fifo, frame []byte) {
 	})
 }
 
-// P45: a guest that sends what ours never sends ends its own session at once, and makes the host
-// store nothing.
+// P45: a frame that a genuine guest never sends ends the session at once. Otherwise a hostile guest
+// could fill the memory of the host.
 func TestHostileGuestEndsItsSession(t *testing.T) {
 	for name, frame := range map[string][]byte{
-		"pings":        hostileFrame(typePing, flagOpen, 0, nil, 7),
-		"ping answers": hostileFrame(typePing, 2, 0, nil, 7),
-		"a stream":     hostileFrame(1, flagOpen, 2, nil, 0),
-		"with data":    hostileFrame(typeData, flagOpen, 2, make([]byte, 1000), 1000),
-		"no such type": hostileFrame(9, 0, 0, nil, 0),
+		"pings":            hostileFrame(typePing, flagOpen, 0, nil, 7),
+		"ping answers":     hostileFrame(typePing, 2, 0, nil, 7),
+		"stream":           hostileFrame(1, flagOpen, 2, nil, 0),
+		"stream with data": hostileFrame(typeData, flagOpen, 2, make([]byte, 1000), 1000),
+		"unknown type":     hostileFrame(9, 0, 0, nil, 0),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFifo(t)
@@ -73,7 +73,7 @@ func TestHostileGuestEndsItsSession(t *testing.T) {
 				t.Error("a stream was opened")
 			}
 			if ctx.Err() != nil {
-				t.Error("the session continues")
+				t.Error("the session did not end")
 			}
 			if !c.Broken() {
 				t.Error("the channel is not broken")
@@ -83,7 +83,7 @@ func TestHostileGuestEndsItsSession(t *testing.T) {
 	}
 }
 
-// chopped reads at most so many bytes at a time.
+// chopped reads at most step bytes at a time.
 type chopped struct {
 	net.Conn
 	all  *bytes.Reader
@@ -92,7 +92,7 @@ type chopped struct {
 
 func (c chopped) Read(b []byte) (int, error) { return c.all.Read(b[:min(len(b), c.step)]) }
 
-// What our guest sends passes unchanged, in whatever pieces it arrives, and data may look like any
+// Frames of a genuine guest pass unchanged, in pieces of any size. Data may look like a forbidden
 // header.
 func TestGuardPassesFrames(t *testing.T) {
 	inner := hostileFrame(typePing, flagOpen, 0, nil, 0)
@@ -108,16 +108,16 @@ func TestGuardPassesFrames(t *testing.T) {
 			return io.ReadAll(&guard{Conn: chopped{all: bytes.NewReader(text), step: step}})
 		}
 		if got, err := read(good); err != nil || !bytes.Equal(got, good) {
-			t.Fatalf("in pieces of %d: %d of %d bytes, %v", step, len(got), len(good), err)
+			t.Fatalf("pieces of %d: got %d of %d bytes, %v", step, len(got), len(good), err)
 		}
 		if got, err := read(append(bytes.Clone(good), inner...)); !errors.Is(err, errGuest) || !bytes.HasPrefix(good, got[:min(len(got), len(good))]) {
-			t.Fatalf("in pieces of %d: %d bytes, %v", step, len(got), err)
+			t.Fatalf("pieces of %d: got %d bytes, %v, want errGuest", step, len(got), err)
 		}
 	}
 }
 
-// FuzzGuard asserts that the guard follows yamux's frames: it ends at the first one that is not
-// allowed, and never before, however they are cut.
+// FuzzGuard checks that the guard fails exactly if there is a frame that is not allowed, in pieces of
+// any size.
 func FuzzGuard(f *testing.F) {
 	f.Add(hostileFrame(typeData, 0, 1, []byte("data"), 4), byte(3))
 	f.Add(hostileFrame(typePing, flagOpen, 0, nil, 0), byte(1))
@@ -137,7 +137,7 @@ func FuzzGuard(f *testing.F) {
 		}
 		_, err := io.ReadAll(&guard{Conn: chopped{all: bytes.NewReader(text), step: int(step) + 1}})
 		if (err == nil) != want {
-			t.Errorf("%v, allowed %v", err, want)
+			t.Errorf("got %v, allowed: %v", err, want)
 		}
 	})
 }

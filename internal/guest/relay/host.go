@@ -27,7 +27,7 @@ type Channel struct {
 
 	openings chan struct{} // holds a value for each stream that is being opened
 	starting chan struct{} // holds a value while the session is started
-	seen     []byte        // of the guest's answer; owned by the goroutine that starts the session
+	received []byte        // read from the guest; owned by the goroutine that starts the session
 
 	mu      sync.Mutex
 	session *yamux.Session
@@ -54,13 +54,13 @@ func (c *Channel) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.nudging()()
+	defer c.remindRepeatedly()()
 	stream, err := c.begin(ctx, session, port)
 	if err != nil {
 		return nil, err
 	}
 	if err := within(ctx, stream, func() error { return readAnswer(stream) }); err != nil {
-		go func() { _ = stream.Close() }() // it failed already, and may have to wait again
+		go func() { _ = stream.Close() }() // err has the reason, and closing may block
 		return nil, err
 	}
 	return stream, nil
@@ -70,19 +70,20 @@ func (c *Channel) Dial(ctx context.Context, port int) (net.Conn, error) {
 // that does not read.
 const openings = 64
 
-// begin opens a stream and sends its port number. A session does not support contexts, and waits
-// long for a guest that does not read. A stream that opens too late is closed.
+// begin opens a stream and sends its port number. A session does not support contexts and waits for
+// a guest that does not read. So begin returns when the context ends, and a stream that opens later
+// is closed.
 func (c *Channel) begin(ctx context.Context, session *yamux.Session, port int) (*channelStream, error) {
 	select {
 	case c.openings <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	type begun struct {
+	type result struct {
 		stream *channelStream
 		err    error
 	}
-	begins := make(chan begun)
+	results := make(chan result)
 	go func() {
 		defer func() { <-c.openings }()
 		opened, err := session.OpenStream()
@@ -94,23 +95,23 @@ func (c *Channel) begin(ctx context.Context, session *yamux.Session, port int) (
 			err = sendPort(stream, port)
 		}
 		select {
-		case begins <- begun{stream, err}:
+		case results <- result{stream, err}:
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
 		if err != nil && opened != nil {
-			_ = stream.Close() // no caller has it
+			_ = stream.Close() // the caller has left
 		}
 	}()
 	select {
-	case b := <-begins:
-		return b.stream, b.err
+	case r := <-results:
+		return r.stream, r.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// open starts the session with the first stream, because an idle sandbox needs none.
+// open returns the session. It starts it for the first stream, because an idle sandbox needs none.
 func (c *Channel) open(ctx context.Context) (*yamux.Session, error) {
 	select {
 	case c.starting <- struct{}{}:
@@ -124,7 +125,7 @@ func (c *Channel) open(ctx context.Context) (*yamux.Session, error) {
 	if session != nil || err != nil {
 		return session, err
 	}
-	if err := c.answered(ctx); err != nil {
+	if err := c.waitForAnswer(ctx); err != nil {
 		return nil, err
 	}
 	session, err = yamux.Client(&joiner{Conn: &guard{Conn: c.conn}, both: c.conn.writeBoth}, sessionConfig())
@@ -134,7 +135,7 @@ func (c *Channel) open(ctx context.Context) (*yamux.Session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
-		_ = session.Close() // the channel was closed in between
+		_ = session.Close() // the channel was closed at the same time
 		return nil, c.err
 	}
 	c.session = session
@@ -205,7 +206,7 @@ const batchFrames = 32
 // Write implements net.Conn. It writes frames.
 func (h *hostEnd) Write(b []byte) (int, error) {
 	if err := h.writeBoth(nil, b); err != nil {
-		return 0, err // the session ends with it
+		return 0, err // the session ends
 	}
 	return len(b), nil
 }
@@ -237,7 +238,7 @@ func (h *hostEnd) writeBoth(head, data []byte) error {
 	return nil
 }
 
-// batches has the buffers of writeBoth, which are used only during a write.
+// batches contains buffers of writeBoth, which are used only during a write.
 var batches = sync.Pool{New: func() any { return new([batchFrames * fullFrame]byte) }}
 
 // putFrame fills a frame from both buffers, removes the copied data from them and returns the size
@@ -251,9 +252,9 @@ func putFrame(frame []byte, head, data *[]byte) int {
 	return n + m
 }
 
-// answered reads until the guest has repeated the greeting. Earlier data was for another host
+// waitForAnswer reads until the guest has repeated the greeting. Earlier data was for another host
 // process. If the context ends, the next caller continues.
-func (c *Channel) answered(ctx context.Context) error {
+func (c *Channel) waitForAnswer(ctx context.Context) error {
 	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
 		return c.fail(err)
 	}
@@ -261,18 +262,18 @@ func (c *Channel) answered(ctx context.Context) error {
 	// channel.
 	inTime := interrupt.When(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer inTime()
-	defer c.nudging()()
+	defer c.remindRepeatedly()()
 	var one [1]byte
-	for !bytes.HasSuffix(c.seen, c.nonce) {
+	for !bytes.HasSuffix(c.received, c.nonce) {
 		if _, err := io.ReadFull(c.conn, one[:]); errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {
 			return context.Cause(ctx)
 		} else if err != nil {
 			return c.fail(fmt.Errorf("the guest does not answer: %w", err))
 		}
-		if len(c.seen) > 4*nonceSize {
-			c.seen = append(c.seen[:0], c.seen[len(c.seen)-nonceSize:]...)
+		if len(c.received) > 4*nonceSize {
+			c.received = append(c.received[:0], c.received[len(c.received)-nonceSize:]...)
 		}
-		c.seen = append(c.seen, one[0])
+		c.received = append(c.received, one[0])
 	}
 	if !inTime() {
 		return context.Cause(ctx)

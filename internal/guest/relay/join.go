@@ -16,21 +16,21 @@ const (
 	typeData      = 0
 )
 
-// joiner writes a header together with its data. Only one goroutine may write.
+// joiner writes each header together with its data. Only one goroutine may write.
 type joiner struct {
 	net.Conn
-	// both writes a header and its data. If it is nil, they are copied into one buffer first.
+	// both writes a header and its data. If it is nil, joiner copies them into one buffer.
 	both func(head, data []byte) error
 
 	head [sessionHeader]byte
-	held bool   // a header whose data is yet to come
+	held bool   // head has a header whose data has not arrived yet
 	buf  []byte // of header and data
 }
 
 // Write implements net.Conn. It holds a header until its data arrives.
 func (j *joiner) Write(b []byte) (int, error) {
 	if !j.held {
-		if !announces(b) {
+		if !isDataHeader(b) {
 			return j.Conn.Write(b)
 		}
 		j.held = true
@@ -41,19 +41,19 @@ func (j *joiner) Write(b []byte) (int, error) {
 	if j.both != nil {
 		err = j.both(j.head[:], b)
 	} else {
-		err = j.together(b)
+		err = j.writeCopied(b)
 	}
 	if err != nil {
-		return 0, err // the session ends with it
+		return 0, err // the session ends
 	}
 	return len(b), nil
 }
 
-// maxJoined is how much data is copied behind its header.
+// maxJoined is the maximum number of data bytes that are copied behind a header.
 const maxJoined = fullFrame - frameHeader - sessionHeader
 
-// together writes the held header and its data.
-func (j *joiner) together(data []byte) error {
+// writeCopied writes the held header and its data from one buffer.
+func (j *joiner) writeCopied(data []byte) error {
 	first := min(len(data), maxJoined)
 	j.buf = append(append(j.buf[:0], j.head[:]...), data[:first]...)
 	if _, err := j.Conn.Write(j.buf); err != nil || first == len(data) {
@@ -63,7 +63,7 @@ func (j *joiner) together(data []byte) error {
 	return err
 }
 
-// announces reports whether b is a header that data follows.
-func announces(b []byte) bool {
+// isDataHeader reports whether b is a header that data follows.
+func isDataHeader(b []byte) bool {
 	return len(b) == sessionHeader && b[typeAt] == typeData && binary.BigEndian.Uint32(b[lengthAt:]) > 0
 }

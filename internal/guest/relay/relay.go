@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// window is how much data each side may have in flight. gVisor's send buffer holds 1 MiB, of which
+// window is the maximum amount of data that each side may have in flight. gVisor's send buffer holds 1 MiB, of which
 // frame headers and reports need little.
 const window = 256 << 10
 
@@ -31,15 +31,15 @@ const (
 
 // Kinds of frames. A header has the kind in its first byte and a length in the other three.
 const (
-	kindData  byte = 1 // and that many bytes
-	kindTaken byte = 2 // that many bytes were delivered
-	kindEnd   byte = 3
+	kindData   byte = 1 // and that many bytes
+	kindReport byte = 2 // that many bytes were delivered
+	kindEnd    byte = 3
 )
 
 const (
 	headerSize = 4
 	maxFrame   = 32 << 10
-	// reportAfter is how much data is delivered between reports to the sender.
+	// reportAfter is the amount of data that is delivered between two reports.
 	reportAfter = window / 4
 )
 
@@ -54,8 +54,8 @@ type stream struct {
 	timeout        time.Duration
 
 	writing sync.Mutex // one frame at a time is written to the channel
-	// again repeats the announcement of data to the host. The host's own reminder is the zero value
-	// and is never started.
+	// again reminds the host that there is data to read. On the host, it is the zero value and never
+	// runs.
 	again reminder
 
 	mu      sync.Mutex
@@ -65,7 +65,7 @@ type stream struct {
 	queued  int
 	ended   bool // the other side sends no more
 	closed  bool
-	timer   *time.Timer // runs since this side's end
+	timer   *time.Timer // started at this side's end
 }
 
 // linger is how long the host waits until the guest closes a stream that the host has ended. A
@@ -73,7 +73,7 @@ type stream struct {
 const linger = 30 * time.Second
 
 // join copies between a plain connection and a channel until one of them ends, and closes both. If
-// patience is not zero, it limits the time from this side's end to the peer's close.
+// timeout is not zero, it limits the time from this side's end to the peer's close.
 func join(plain, channel net.Conn, timeout time.Duration) {
 	newStream(plain, channel, timeout).run()
 }
@@ -122,7 +122,7 @@ func (s *stream) send() {
 		}
 		n, err := s.plain.Read(buffer[headerSize : headerSize+available])
 		if n > 0 {
-			s.spend(n)
+			s.useCredit(n)
 			putHeader(buffer, kindData, n)
 			if s.write(buffer[:headerSize+n]) != nil {
 				s.close()
@@ -165,7 +165,7 @@ func (s *stream) available() int {
 	return min(s.credit, maxFrame)
 }
 
-func (s *stream) spend(n int) {
+func (s *stream) useCredit(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.credit -= n
@@ -191,16 +191,16 @@ func (s *stream) receive() {
 			return
 		}
 		kind, n := header[0], int(binary.BigEndian.Uint32(header[:])&0xffffff)
-		if err := s.take(kind, n); err != nil {
+		if err := s.handleFrame(kind, n); err != nil {
 			s.close()
 			return
 		}
 	}
 }
 
-// take handles one frame. The limits hold even against a hostile peer, which can make this side
+// handleFrame handles one frame. The limits hold even against a hostile peer, which can make this side
 // store at most one window.
-func (s *stream) take(kind byte, n int) error {
+func (s *stream) handleFrame(kind byte, n int) error {
 	switch kind {
 	case kindData:
 		if n == 0 || n > maxFrame {
@@ -211,8 +211,8 @@ func (s *stream) take(kind byte, n int) error {
 			return err
 		}
 		return s.enqueue(data)
-	case kindTaken:
-		return s.earn(n)
+	case kindReport:
+		return s.addCredit(n)
 	case kindEnd:
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -235,7 +235,7 @@ func (s *stream) enqueue(data []byte) error {
 	return nil
 }
 
-func (s *stream) earn(n int) error {
+func (s *stream) addCredit(n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.credit+n > window {
@@ -259,7 +259,7 @@ func (s *stream) deliver() {
 			s.close()
 			return
 		}
-		// The queue shrinks only when the data is reported, so that both sides count alike.
+		// Delivered data counts as queued until it is reported, so that both sides count the same.
 		if unreported += len(data); unreported < reportAfter {
 			continue
 		}
@@ -277,7 +277,7 @@ func (s *stream) report(n int) error {
 	s.queued -= n
 	s.mu.Unlock()
 	var header [headerSize]byte
-	putHeader(header[:], kindTaken, n)
+	putHeader(header[:], kindReport, n)
 	return s.write(header[:])
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// lossy forwards like gVisor: it reads up to 16 KiB and writes what fits into a buffer of a
-// mebibyte that the other side empties; the rest of a write that fits only in part is lost.
+// lossy forwards data as gVisor does. It writes pieces of 16 KiB to a buffer of 1 MiB and loses the
+// bytes that do not fit.
 type lossy struct {
 	net.Conn
 	mu     sync.Mutex
@@ -77,7 +77,7 @@ func (l *lossy) Close() error {
 	return nil
 }
 
-// guest serves a port by a function and returns how to dial into it.
+// guest serves port 80 by a function, and returns a function that dials the guest.
 func guest(t *testing.T, program func(net.Conn)) func(port int) (net.Conn, error) {
 	t.Helper()
 	listen := func() net.Listener {
@@ -88,7 +88,7 @@ func guest(t *testing.T, program func(net.Conn)) func(port int) (net.Conn, error
 		t.Cleanup(func() { l.Close() })
 		return l
 	}
-	inside, door := listen(), listen()
+	inside, outside := listen(), listen()
 	go func() {
 		for {
 			conn, err := inside.Accept()
@@ -99,7 +99,7 @@ func guest(t *testing.T, program func(net.Conn)) func(port int) (net.Conn, error
 		}
 	}()
 	go func() {
-		_ = relay.Serve(door, func(port int) (net.Conn, error) {
+		_ = relay.Serve(outside, func(port int) (net.Conn, error) {
 			if port != 80 {
 				return nil, errors.New("refused")
 			}
@@ -107,7 +107,7 @@ func guest(t *testing.T, program func(net.Conn)) func(port int) (net.Conn, error
 		})
 	}()
 	return func(port int) (net.Conn, error) {
-		channel, err := net.Dial("unix", door.Addr().String())
+		channel, err := net.Dial("unix", outside.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,6 +115,7 @@ func guest(t *testing.T, program func(net.Conn)) func(port int) (net.Conn, error
 	}
 }
 
+// random returns n random bytes.
 func random(t *testing.T, n int) []byte {
 	t.Helper()
 	data := make([]byte, n)
@@ -124,7 +125,7 @@ func random(t *testing.T, n int) []byte {
 	return data
 }
 
-func TestNothingIsLostToASlowReader(t *testing.T) {
+func TestSlowReaderGetsAllData(t *testing.T) {
 	got := make(chan []byte, 1)
 	dial := guest(t, func(conn net.Conn) {
 		time.Sleep(50 * time.Millisecond) // let the sender fill the buffer
@@ -142,24 +143,24 @@ func TestNothingIsLostToASlowReader(t *testing.T) {
 	}
 	conn.Close()
 	if data := <-got; !bytes.Equal(data, want) {
-		t.Fatalf("%d of %d bytes arrive, or others", len(data), len(want))
+		t.Fatalf("got %d bytes, want the %d that were written", len(data), len(want))
 	}
 }
 
-// Control: the same channel without a relay does lose data.
-func TestTheChannelLosesWithoutARelay(t *testing.T) {
-	near, far := net.Pipe()
-	l := newLossy(near)
+// Control: without a relay, the channel of these tests loses data.
+func TestChannelWithoutRelayLosesData(t *testing.T) {
+	host, guestConn := net.Pipe()
+	l := newLossy(host)
 	if _, err := l.Write(random(t, 5<<20)); err != nil {
 		t.Fatal(err)
 	}
 	if l.lost == 0 {
-		t.Fatal("the channel of these tests loses nothing, so they prove nothing")
+		t.Fatal("the channel lost nothing, so the other tests prove nothing")
 	}
-	far.Close()
+	guestConn.Close()
 }
 
-func TestBothWaysAtOnce(t *testing.T) {
+func TestBothDirectionsAtOnce(t *testing.T) {
 	dial := guest(t, func(conn net.Conn) {
 		_, _ = io.Copy(conn, conn)
 		conn.Close()
@@ -173,11 +174,11 @@ func TestBothWaysAtOnce(t *testing.T) {
 	go func() { _, _ = conn.Write(want) }()
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, want) {
-		t.Fatalf("what comes back differs, %v", err)
+		t.Fatalf("got other data than was written, %v", err)
 	}
 }
 
-func TestAnEndArrivesAfterTheData(t *testing.T) {
+func TestEndArrivesAfterData(t *testing.T) {
 	want := random(t, 2<<20)
 	dial := guest(t, func(conn net.Conn) {
 		_, _ = conn.Write(want)
@@ -190,28 +191,28 @@ func TestAnEndArrivesAfterTheData(t *testing.T) {
 	defer conn.Close()
 	got, err := io.ReadAll(conn)
 	if err != nil || !bytes.Equal(got, want) {
-		t.Fatalf("%d of %d bytes, %v", len(got), len(want), err)
+		t.Fatalf("got %d of %d bytes, %v", len(got), len(want), err)
 	}
 }
 
-func TestARefusedPort(t *testing.T) {
+func TestRefusedPort(t *testing.T) {
 	dial := guest(t, func(conn net.Conn) { conn.Close() })
 	if _, err := dial(81); !errors.Is(err, relay.ErrRefused) {
-		t.Fatalf("%v", err)
+		t.Fatalf("got %v, want ErrRefused", err)
 	}
 }
 
-func TestADialEndsWithItsContext(t *testing.T) {
-	near, far := net.Pipe()
-	defer far.Close()
+func TestDialEndsWithItsContext(t *testing.T) {
+	host, guestConn := net.Pipe()
+	defer guestConn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := relay.Dial(ctx, near, 80); err == nil {
-		t.Fatal("a guest that does not answer is dialed")
+	if _, err := relay.Dial(ctx, host, 80); err == nil {
+		t.Fatal("got no error for a guest that does not answer")
 	}
 }
 
-func TestAHostileOtherSideIsCutOff(t *testing.T) {
+func TestHostilePeerIsDisconnected(t *testing.T) {
 	for name, frames := range map[string][]byte{
 		"unknown kind":    {9, 0, 0, 0},
 		"empty data":      {1, 0, 0, 0},
@@ -219,26 +220,26 @@ func TestAHostileOtherSideIsCutOff(t *testing.T) {
 		"too much credit": {2, 0, 0, 1},
 		"data after end":  {3, 0, 0, 0, 1, 0, 0, 1, 'x'},
 	} {
-		near, far := net.Pipe()
+		host, guestConn := net.Pipe()
 		go func() {
-			_, _ = io.ReadFull(far, make([]byte, 2))
-			_, _ = far.Write(append([]byte{1}, frames...))
-			_, _ = io.Copy(io.Discard, far)
+			_, _ = io.ReadFull(guestConn, make([]byte, 2))
+			_, _ = guestConn.Write(append([]byte{1}, frames...))
+			_, _ = io.Copy(io.Discard, guestConn)
 		}()
-		conn, err := relay.Dial(t.Context(), near, 80)
+		conn, err := relay.Dial(t.Context(), host, 80)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = conn.SetDeadline(hosttest.Deadline())
 		if data, err := io.ReadAll(conn); err != nil && !errors.Is(err, io.EOF) || len(data) > 0 {
-			t.Errorf("%s: %q, %v", name, data, err)
+			t.Errorf("%s: got %q, %v, want the end", name, data, err)
 		}
 		conn.Close()
-		far.Close()
+		guestConn.Close()
 	}
 }
 
-func TestNothingIsLeft(t *testing.T) {
+func TestEndedStreamsLeaveNoGoroutines(t *testing.T) {
 	dial := guest(t, func(conn net.Conn) {
 		_, _ = io.Copy(conn, conn)
 		conn.Close()

@@ -25,14 +25,14 @@ func ServeStreams(stream io.ReadWriteCloser, inside Inside) error {
 // Streams is the host's end of such a session. It is safe for concurrent use.
 type Streams struct {
 	session *yamux.Session
-	channel Channel // for its way to open streams
+	channel Channel // only for its method begin
 }
 
 // NewStreams starts a session over a stream and takes ownership of it.
 func NewStreams(stream net.Conn) (*Streams, error) {
 	session, err := yamux.Client(&joiner{Conn: &guard{Conn: stream}}, sessionConfig())
 	if err != nil {
-		_ = stream.Close() // err holds the reason
+		_ = stream.Close() // err has the reason
 		return nil, err
 	}
 	return &Streams{session: session, channel: Channel{openings: make(chan struct{}, openings)}}, nil
@@ -46,7 +46,7 @@ func (s *Streams) Dial(ctx context.Context, port int) (net.Conn, error) {
 		return nil, err
 	}
 	if err := within(ctx, stream, func() error { return readAnswer(stream) }); err != nil {
-		go func() { _ = stream.Close() }() // it failed already, and may have to wait again
+		go func() { _ = stream.Close() }() // err has the reason, and closing may block
 		return nil, err
 	}
 	return stream, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// bounces writes to a stream and fails unless the same comes back.
-func bounces(t *testing.T, stream net.Conn, text string) {
+// checkEcho checks that the other side returns the text that is written to a stream.
+func checkEcho(t *testing.T, stream net.Conn, text string) {
 	t.Helper()
 	if err := stream.SetDeadline(time.Now().Add(hosttest.Patience(hosttest.Hang))); err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func bounces(t *testing.T, stream net.Conn, text string) {
 	}
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(stream, got); err != nil || string(got) != text {
-		t.Errorf("%q comes back as %q: %v", text, got, err)
+		t.Errorf("got %q, %v, want %q", got, err, text)
 	}
 }
 
@@ -50,19 +50,19 @@ func TestStreams(t *testing.T) {
 		open = append(open, stream)
 	}
 	for _, stream := range open {
-		bounces(t, stream, "text")
+		checkEcho(t, stream, "text")
 	}
 	if _, err := s.Dial(t.Context(), 3); !errors.Is(err, ErrRefused) {
-		t.Errorf("a port without a listener: %v", err)
+		t.Errorf("port without a listener: got %v, want ErrRefused", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.Dial(ended, 1); !errors.Is(err, context.Canceled) {
-		t.Errorf("after the caller gave up: %v", err)
+		t.Errorf("after cancelling: got %v", err)
 	}
 	select {
 	case <-s.Done():
-		t.Error("the session is done while it is used")
+		t.Error("the session is done while it is open")
 	default:
 	}
 	if err := s.Close(); err != nil {
@@ -71,19 +71,19 @@ func TestStreams(t *testing.T) {
 	select {
 	case err := <-served:
 		if err != nil {
-			t.Errorf("the guest's end: %v", err)
+			t.Errorf("guest: got %v", err)
 		}
 	case <-hosttest.Late():
 		t.Fatal("the guest still serves")
 	}
 	<-s.Done()
 	if _, err := s.Dial(t.Context(), 1); err == nil {
-		t.Error("a closed session opens a stream")
+		t.Error("a closed session opened a stream")
 	}
 }
 
-// A guest that does not answer keeps a caller no longer than the caller waits.
-func TestStreamsWithoutAnAnswer(t *testing.T) {
+// If the guest does not answer, Dial returns when its context ends.
+func TestStreamsDialEndsWithItsContext(t *testing.T) {
 	ours, theirs, err := pair()
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestStreamsWithoutAnAnswer(t *testing.T) {
 	defer s.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		// The caller has asked when its first bytes are there.
+		// The first bytes mean that Dial has sent its request.
 		_, _ = theirs.Read(make([]byte, 1))
 		cancel()
 	}()
@@ -126,14 +126,14 @@ func TestDirect(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer stream.Close()
-		bounces(t, stream, "text")
+		checkEcho(t, stream, "text")
 	}
 	stream, err := dial(t.Context(), 3)
 	if !errors.Is(err, ErrRefused) {
-		t.Errorf("a port without a listener: %v", err)
+		t.Errorf("port without a listener: got %v, want ErrRefused", err)
 	}
 	if _, err := stream.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a refused stream is still open: %v", err)
+		t.Errorf("refused stream: got %v, want net.ErrClosed", err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestDirect(t *testing.T) {
 	select {
 	case err := <-served:
 		if !errors.Is(err, net.ErrClosed) {
-			t.Errorf("the guest's end: %v", err)
+			t.Errorf("guest: got %v", err)
 		}
 	case <-hosttest.Late():
 		t.Fatal("the guest still serves")

@@ -14,7 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// stuck is a channel whose guest has greeted and reads nothing more, and whose pipe is full.
+// stuck returns a channel whose guest has answered the greeting and then reads nothing. Its pipe is
+// full.
 func stuck(t *testing.T) (*Channel, *fifo) {
 	t.Helper()
 	f := newFifo(t)
@@ -33,6 +34,7 @@ func stuck(t *testing.T) (*Channel, *fifo) {
 	return c, f
 }
 
+// fill fills a pipe.
 func fill(t *testing.T, pipe *os.File) {
 	t.Helper()
 	if err := pipe.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
@@ -47,23 +49,24 @@ func fill(t *testing.T, pipe *os.File) {
 	}
 }
 
-// beginning counts the streams that are being opened.
-func beginning() int {
+// openingStreams returns the number of streams that are being opened.
+func openingStreams() int {
 	stacks := make([]byte, 4<<20)
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "relay.(*Channel).begin.func")
 }
 
-func noneBegins(t *testing.T) {
+// checkNoneOpening checks that no stream is being opened any more.
+func checkNoneOpening(t *testing.T) {
 	t.Helper()
-	hosttest.NoMore(t, "streams that are being opened", 0, beginning)
+	hosttest.NoMore(t, "streams that are being opened", 0, openingStreams)
 }
 
-// If a guest reads nothing, callers wait only as long as their contexts. The goroutines of such
-// calls are limited, and end with the channel.
+// If a guest does not read, Dial returns when its context ends. The number of goroutines of such
+// calls is limited, and they end with the channel.
 func TestDialToGuestThatDoesNotRead(t *testing.T) {
 	c, _ := stuck(t)
 	const callers = openings + 10
-	why := errors.New("the caller went away")
+	cause := errors.New("the caller has left")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	dialed := make(chan error, callers)
 	for range callers {
@@ -74,51 +77,51 @@ func TestDialToGuestThatDoesNotRead(t *testing.T) {
 	}
 	select {
 	case err := <-dialed:
-		t.Fatalf("the pipe has no reader, and the dial ended with %v", err)
+		t.Fatalf("Dial returned %v although the guest does not read", err)
 	case <-time.After(100 * time.Millisecond):
 	}
-	cancel(why)
+	cancel(cause)
 	for range callers {
 		select {
 		case err := <-dialed:
-			if !errors.Is(err, why) {
-				t.Errorf("it ended with %v", err)
+			if !errors.Is(err, cause) {
+				t.Errorf("got %v, want the cause of the context", err)
 			}
 		case <-hosttest.Late():
-			t.Fatal("it continues after its context ended")
+			t.Fatal("Dial did not return after its context had ended")
 		}
 	}
-	if n := beginning(); n == 0 || n > openings {
-		t.Errorf("%d streams are being opened, want at most %d and one for control", n, openings)
+	if n := openingStreams(); n == 0 || n > openings {
+		t.Errorf("got %d streams that are being opened, want 1 to %d", n, openings)
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	noneBegins(t)
+	checkNoneOpening(t)
 }
 
 // A stream that opens after its caller has left is closed.
-func TestLateStream(t *testing.T) {
+func TestStreamThatOpensLateIsClosed(t *testing.T) {
 	c, f := stuck(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := c.Dial(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v", err)
 	}
-	if beginning() != 1 {
-		t.Fatalf("control: %d streams are being opened", beginning())
+	if openingStreams() != 1 {
+		t.Fatalf("control: %d streams are being opened", openingStreams())
 	}
 	if err := f.fromHost.SetReadDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	var read []byte
-	end := []byte{0, 1, 0, 4, 0, 0, 0, 1} // of a frame that ends the first stream
+	end := []byte{0, 1, 0, 4, 0, 0, 0, 1} // part of the frame that ends the first stream
 	for page := make([]byte, fullFrame); !bytes.Contains(read, end); {
 		n, err := f.fromHost.Read(page)
 		if err != nil {
-			t.Fatalf("the stream is not closed: %v", err)
+			t.Fatalf("the stream was not closed: %v", err)
 		}
 		read = append(read, page[:n]...)
 	}
-	noneBegins(t)
+	checkNoneOpening(t)
 }

@@ -12,10 +12,10 @@ import (
 // A guest can sleep although there is data to read. When a sandbox's state is saved, gVisor moves
 // the pipe's content into its own memory without waking the pipe's readers, until the next byte
 // arrives. The host process that started the save may have ended. So a host that waits for a guest
-// nudges it.
+// reminds it.
 
-// reminderInterval is the first pause before a silent guest is nudged. After the pause
-// maxReminderInterval, nudging stops.
+// reminderInterval is the first pause before a reminder. After the pause maxReminderInterval, there
+// are no more reminders.
 const (
 	reminderInterval    = 200 * time.Millisecond
 	maxReminderInterval = time.Minute
@@ -39,25 +39,25 @@ func RemindGuest(toGuest *os.File) error {
 	return errors.Join(err, failed)
 }
 
-// nudging nudges the guest until the caller has its answer.
-func (c *Channel) nudging() (stop func()) {
-	again := time.NewTicker(reminderInterval)
-	over := make(chan struct{})
+// remindRepeatedly reminds the guest repeatedly until stop is called.
+func (c *Channel) remindRepeatedly() (stop func()) {
+	ticker := time.NewTicker(reminderInterval)
+	done := make(chan struct{})
 	go func() {
-		defer again.Stop()
+		defer ticker.Stop()
 		for {
 			select {
-			case <-again.C:
+			case <-ticker.C:
 				_ = RemindGuest(c.conn.write) // the reader gets the error
-			case <-over:
+			case <-done:
 				return
 			}
 		}
 	}()
-	return func() { close(over) }
+	return func() { close(done) }
 }
 
-// sendReminder nudges the guest if streams are open, and reports whether they are.
+// sendReminder reminds the guest if streams are open, and reports whether they are.
 func (c *Channel) sendReminder() bool {
 	c.mu.Lock()
 	busy := c.err == nil && c.session != nil && c.session.NumStreams() > 0
@@ -68,15 +68,15 @@ func (c *Channel) sendReminder() bool {
 	return busy
 }
 
-// reminder nudges the guest after the last write, with growing pauses. So it soon stops for an idle
-// sandbox, whose streams may stay open.
+// reminder sends reminders after the last write, with growing pauses. So it soon stops for an idle
+// sandbox, even if streams stay open.
 type reminder struct {
 	send func() bool
 
-	mu    sync.Mutex
-	timer *time.Timer
-	pause time.Duration
-	over  bool
+	mu      sync.Mutex
+	timer   *time.Timer
+	pause   time.Duration
+	stopped bool
 }
 
 // wrote restarts the reminder with the shortest pause.
@@ -90,17 +90,17 @@ func (r *reminder) wrote() {
 // arm starts the pause. r.mu must be held.
 func (r *reminder) arm() {
 	switch {
-	case r.over:
+	case r.stopped:
 	case r.timer == nil:
-		r.timer = time.AfterFunc(r.pause, r.timerFired)
+		r.timer = time.AfterFunc(r.pause, r.fire)
 	default:
 		r.timer.Reset(r.pause)
 	}
 }
 
-func (r *reminder) timerFired() {
+func (r *reminder) fire() {
 	if !r.send() {
-		return // the next stream begins with a write
+		return // the next write starts the reminders again
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +113,7 @@ func (r *reminder) timerFired() {
 func (r *reminder) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.over = true
+	r.stopped = true
 	if r.timer != nil {
 		r.timer.Stop()
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// late passes on what it reads only when more arrives, like gVisor with data that a save has moved
-// out of a pipe: its readers are not woken.
-func late(from, to *os.File) {
+// delay forwards data only when more data arrives. gVisor does the same with data that it has moved
+// out of a pipe while saving the state, because it wakes no reader.
+func delay(from, to *os.File) {
 	var held []byte
 	buf := make([]byte, fullFrame)
 	for {
@@ -28,15 +28,15 @@ func late(from, to *os.File) {
 	}
 }
 
-// A guest that is not nudged answers too.
-func TestSilentGuestIsNudged(t *testing.T) {
+// A reminder wakes a guest that has missed data.
+func TestSilentGuestIsReminded(t *testing.T) {
 	f := newFifo(t)
 	taken, passed, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { taken.Close(); passed.Close() })
-	go late(f.fromHost, passed)
+	go delay(f.fromHost, passed)
 	guest(t, &fifo{fromHost: taken, toHost: f.toHost})
 
 	c := host(t, f)
@@ -45,8 +45,8 @@ func TestSilentGuestIsNudged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// A last nudge of the dial may come late, and would release the written data.
-	hosttest.Eventually(t, "the dial's nudges end", func() bool { return !nudges() })
+	// A late reminder of the dial would forward the written data.
+	hosttest.Eventually(t, "the dial sends no more reminders", func() bool { return !reminding() })
 	c.reminder.stop()
 	if _, err := conn.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -56,22 +56,22 @@ func TestSilentGuestIsNudged(t *testing.T) {
 	}
 	var got [1]byte
 	if _, err := io.ReadFull(conn, got[:]); err == nil {
-		t.Fatal("control: the delayed data arrives by itself")
+		t.Fatal("control: the delayed data arrived without a reminder")
 	}
 	if err := conn.SetReadDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	c.reminder.mu.Lock()
-	c.reminder.over = false
+	c.reminder.stopped = false
 	c.reminder.mu.Unlock()
 	c.reminder.wrote()
 	if _, err := io.ReadFull(conn, got[:]); err != nil || got[0] != 'x' {
-		t.Errorf("%q came back: %v", got, err)
+		t.Errorf("got %q, %v, want x", got, err)
 	}
 }
 
-// Reminders come after growing pauses, come to an end, and start again after a write.
-func TestRemindersGrowRare(t *testing.T) {
+// The pauses between reminders grow. The reminders end, and start again after a write.
+func TestPausesBetweenRemindersGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
 		var started time.Time
@@ -91,70 +91,70 @@ func TestRemindersGrowRare(t *testing.T) {
 		want := []time.Duration{e, 3 * e, 7 * e, 15 * e, 31 * e, 63 * e, 127 * e, 255 * e, 511 * e}
 		for range 2 {
 			if got := after(time.Hour); !slices.Equal(got, want) {
-				t.Errorf("reminded after %v", got)
+				t.Errorf("got reminders after %v, want %v", got, want)
 			}
 		}
 		if got := after(4 * e); !slices.Equal(got, want[:2]) {
-			t.Errorf("reminded after %v", got)
+			t.Errorf("got reminders after %v, want %v", got, want[:2])
 		}
 		busy = false
 		if got := after(time.Hour); !slices.Equal(got, want[:1]) {
-			t.Errorf("no caller waits, and it reminds after %v", got)
+			t.Errorf("without streams: got reminders after %v, want %v", got, want[:1])
 		}
 		r.wrote()
 		r.stop()
 		if got := after(time.Hour); len(got) > 0 {
-			t.Errorf("stopped, and it reminds after %v", got)
+			t.Errorf("after stop: got reminders after %v", got)
 		}
 	})
 }
 
-// nudges reports whether a goroutine of this process is about to nudge.
-func nudges() bool {
+// reminding reports whether a dial of this process sends reminders.
+func reminding() bool {
 	stacks := make([]byte, 1<<20)
-	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*Channel).nudging")
+	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*Channel).remindRepeatedly")
 }
 
-// unread returns a channel's pipe that is full and has no reader.
-func unread(t *testing.T) *fifo {
+// fullFifo returns pipes of which the one to the guest is full and has no reader.
+func fullFifo(t *testing.T) *fifo {
 	t.Helper()
 	f := newFifo(t)
 	fill(t, f.toGuest)
 	return f
 }
 
-// No caller waits for a guest that does not read, not even behind another caller.
-func TestNudgeDoesNotBlock(t *testing.T) {
-	f := unread(t)
-	go func() { _, _ = f.toGuest.Write(make([]byte, fullFrame)) }() // until it is closed
+// RemindGuest does not block if the guest does not read, even while another write is blocked.
+func TestReminderDoesNotBlock(t *testing.T) {
+	f := fullFifo(t)
+	go func() { _, _ = f.toGuest.Write(make([]byte, fullFrame)) }() // blocks until the pipe is closed
 	time.Sleep(20 * time.Millisecond)
-	nudged := make(chan error, 1)
-	go func() { nudged <- RemindGuest(f.toGuest) }()
+	done := make(chan error, 1)
+	go func() { done <- RemindGuest(f.toGuest) }()
 	select {
-	case err := <-nudged:
+	case err := <-done:
 		if err != nil {
 			t.Error(err)
 		}
 	case <-hosttest.Late():
-		t.Error("it waits for room")
+		t.Error("the call blocks while the pipe is full")
 	}
 }
 
-// If a host cannot write its greeting, it gets an error and no channel.
-func TestNoRoomForTheGreeting(t *testing.T) {
-	f := unread(t)
-	read, write := f.again(t)
-	made := make(chan error, 1)
+// NewChannel returns an error if it cannot write the greeting.
+func TestNewChannelWithFullPipeFails(t *testing.T) {
+	f := fullFifo(t)
+	read, write := f.open(t)
+	done := make(chan error, 1)
 	go func() {
 		_, err := NewChannel(read, write)
-		made <- err
+		done <- err
 	}()
 	select {
-	case err := <-made:
+	case err := <-done:
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("got %v, want os.ErrDeadlineExceeded", err)
 		}
 	case <-hosttest.Late():
-		t.Error("it waits for room")
+		t.Error("the call blocks while the pipe is full")
 	}
 }

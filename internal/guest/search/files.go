@@ -19,10 +19,10 @@ const (
 	maxFiles = 200_000
 	// maxBytes limits how much one search reads.
 	maxBytes = 2 << 30
-	// maxShown limits how much of a line is returned.
-	maxShown = 400
-	// sniffed is how many bytes of a file determine whether it is text.
-	sniffed = 8 << 10
+	// maxText limits how much of a line is returned.
+	maxText = 400
+	// sniffSize is the number of bytes at the start of a file that determine whether it is text.
+	sniffSize = 8 << 10
 )
 
 type searcher struct {
@@ -110,7 +110,7 @@ func (s *searcher) file(path, rel string) error {
 				return fs.SkipAll
 			}
 			s.found++
-			if err := s.each(Match{Path: rel, Line: number, Text: short(line)}); err != nil {
+			if err := s.each(Match{Path: rel, Line: number, Text: shorten(line)}); err != nil {
 				return err
 			}
 		}
@@ -130,7 +130,7 @@ func (s *searcher) load(path string) ([]byte, bool) {
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
 		return nil, false
 	}
-	// Reading one byte more shows whether the file has grown.
+	// The additional byte shows whether the file has grown.
 	if need := int(info.Size()) + 1; cap(s.buf) < need {
 		s.buf = make([]byte, need+need/2)
 	}
@@ -143,13 +143,13 @@ func (s *searcher) load(path string) ([]byte, bool) {
 	if bytes.Contains(data, []byte("\r\n")) {
 		data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	}
-	return data, bytes.IndexByte(data[:min(len(data), sniffed)], 0) < 0
+	return data, bytes.IndexByte(data[:min(len(data), sniffSize)], 0) < 0
 }
 
-// short returns the part of a line that is returned.
-func short(line []byte) string {
-	text := strings.ToValidUTF8(string(line[:min(len(line), maxShown)]), "\uFFFD")
-	if len(line) > maxShown && utf8.ValidString(text) {
+// shorten returns the part of a line that is returned.
+func shorten(line []byte) string {
+	text := strings.ToValidUTF8(string(line[:min(len(line), maxText)]), "\uFFFD")
+	if len(line) > maxText && utf8.ValidString(text) {
 		text += "…"
 	}
 	return text

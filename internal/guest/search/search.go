@@ -19,8 +19,8 @@ const Role = "search"
 type Query struct {
 	Pattern string
 	Root    string // a directory or a file
-	Glob    string // "" is every file
-	Most    int    // greatest number of matches
+	Glob    string // "" means all files
+	Most    int    // maximum number of matches
 }
 
 // Args returns the command line of a query, after the program's name.

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-func tree(t testing.TB, files map[string]string) string {
+// newTree creates a directory with files.
+func newTree(t testing.TB, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, text := range files {
@@ -24,6 +25,7 @@ func tree(t testing.TB, files map[string]string) string {
 	return root
 }
 
+// find runs a search as a host does.
 func find(t *testing.T, q Query) (string, End) {
 	t.Helper()
 	var out bytes.Buffer
@@ -37,7 +39,7 @@ func find(t *testing.T, q Query) (string, End) {
 }
 
 func TestSearch(t *testing.T) {
-	root := tree(t, map[string]string{
+	root := newTree(t, map[string]string{
 		"a.go": "one\ntwo two\n\nfour", "b.txt": "two\r\n", "d/c.go": "x\ntwo", ".git/config": "two", "node_modules/m.js": "two",
 		"bin": "two\x00", "e/f/g.go": "Two\n",
 	})
@@ -62,17 +64,17 @@ func TestSearch(t *testing.T) {
 	} {
 		got, end := find(t, Query{Pattern: c.pattern, Root: root, Glob: c.glob, Most: c.limit})
 		if got != c.want || end.More != c.more {
-			t.Errorf("%q in %q: %q %+v", c.pattern, c.glob, got, end)
+			t.Errorf("%q in %q: got %q, %+v, want %q", c.pattern, c.glob, got, end, c.want)
 		}
 	}
 	if got, _ := find(t, Query{Pattern: "two", Root: filepath.Join(root, "b.txt"), Most: 5}); got != "b.txt:1:two" {
-		t.Errorf("one file: %q", got)
+		t.Errorf("single file: got %q", got)
 	}
 	if _, end := find(t, Query{Pattern: "(", Root: root, Most: 5}); end.Error == "" {
-		t.Error("a pattern that is none is taken")
+		t.Error("an invalid pattern was accepted")
 	}
 	if _, end := find(t, Query{Pattern: "a", Root: root + "/none", Most: 5}); end.Error == "" {
-		t.Error("a directory that is not there is searched")
+		t.Error("got no error for a missing directory")
 	}
 }
 
@@ -108,7 +110,7 @@ func TestGlob(t *testing.T) {
 	}
 	for _, bad := range []string{"", "[a", "{a", strings.Repeat("a", 2000)} {
 		if _, err := Glob(bad); err == nil {
-			t.Errorf("%.10q is taken", bad)
+			t.Errorf("%.10q was accepted", bad)
 		}
 	}
 }
@@ -124,7 +126,7 @@ func FuzzGlob(f *testing.F) {
 	})
 }
 
-// FuzzRead: the output of a sandbox may be anything.
+// FuzzRead checks that a hostile sandbox can cause no more matches than requested.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"p":"a","l":1,"t":"x"}` + "\n" + `{"end":{"files":1}}` + "\n"))
 	f.Add([]byte("{}\n{}\n{}\n{}\n"))
@@ -133,7 +135,7 @@ func FuzzRead(f *testing.F) {
 		n := 0
 		_, _ = Read(bytes.NewReader(data), 3, func(Match) { n++ })
 		if n > 3 {
-			t.Fatalf("%d matches of 3", n)
+			t.Fatalf("got %d matches, want at most 3", n)
 		}
 	})
 }
@@ -143,7 +145,7 @@ func BenchmarkSearch(b *testing.B) {
 	for i := range 500 {
 		files[fmt.Sprintf("d%d/f%d.go", i%20, i)] = strings.Repeat("func Something(x int) error { return nil }\n", 500)
 	}
-	root := tree(b, files)
+	root := newTree(b, files)
 	var bytes int64
 	for _, text := range files {
 		bytes += int64(len(text))

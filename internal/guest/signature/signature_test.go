@@ -12,28 +12,28 @@ const token = "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0"
 func TestSignKnownVector(t *testing.T) {
 	const want = "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E"
 	if got := signature.Sign("hello.txt", signature.Read, "user", token, 0); got != want {
-		t.Fatalf("Sign = %q, want %q", got, want)
+		t.Fatalf("got %q, want %q", got, want)
 	}
 }
 
 func TestVerifyBindsEveryPart(t *testing.T) {
 	good := signature.Sign("a.txt", signature.Read, "user", token, 100)
 	if !signature.Verify(good, "a.txt", signature.Read, "user", token, 100) {
-		t.Fatal("a signature does not verify against what it was made for")
+		t.Fatal("the signature does not verify")
 	}
 	for name, ok := range map[string]bool{
-		"path":       signature.Verify(good, "b.txt", signature.Read, "user", token, 100),
-		"op":         signature.Verify(good, "a.txt", signature.Write, "user", token, 100),
-		"user":       signature.Verify(good, "a.txt", signature.Read, "root", token, 100),
-		"token":      signature.Verify(good, "a.txt", signature.Read, "user", token+"x", 100),
-		"expiration": signature.Verify(good, "a.txt", signature.Read, "user", token, 101),
-		"no end":     signature.Verify(good, "a.txt", signature.Read, "user", token, 0),
-		"cut":        signature.Verify(good[:len(good)-1], "a.txt", signature.Read, "user", token, 100),
-		"empty":      signature.Verify("", "a.txt", signature.Read, "user", token, 100),
-		"no version": signature.Verify(strings.TrimPrefix(good, "v1_"), "a.txt", signature.Read, "user", token, 100),
+		"path":          signature.Verify(good, "b.txt", signature.Read, "user", token, 100),
+		"op":            signature.Verify(good, "a.txt", signature.Write, "user", token, 100),
+		"user":          signature.Verify(good, "a.txt", signature.Read, "root", token, 100),
+		"token":         signature.Verify(good, "a.txt", signature.Read, "user", token+"x", 100),
+		"expiration":    signature.Verify(good, "a.txt", signature.Read, "user", token, 101),
+		"no expiration": signature.Verify(good, "a.txt", signature.Read, "user", token, 0),
+		"truncated":     signature.Verify(good[:len(good)-1], "a.txt", signature.Read, "user", token, 100),
+		"empty":         signature.Verify("", "a.txt", signature.Read, "user", token, 100),
+		"no version":    signature.Verify(strings.TrimPrefix(good, "v1_"), "a.txt", signature.Read, "user", token, 100),
 	} {
 		if ok {
-			t.Errorf("a signature verifies with another %s", name)
+			t.Errorf("%s: the signature verifies", name)
 		}
 	}
 }
@@ -51,21 +51,21 @@ func TestExpired(t *testing.T) {
 		want         bool
 	}{{0, 50, false}, {49, 50, true}, {50, 50, false}, {51, 50, false}} {
 		if got := signature.Expired(c.expires, c.now); got != c.want {
-			t.Errorf("Expired(%d, %d) = %v, want %v", c.expires, c.now, got, c.want)
+			t.Errorf("Expired(%d, %d): got %v, want %v", c.expires, c.now, got, c.want)
 		}
 	}
 }
 
 func TestParseExpiration(t *testing.T) {
 	if n, err := signature.ParseExpiration(""); n != 0 || err != nil {
-		t.Errorf("absent: %d, %v", n, err)
+		t.Errorf("empty: got %d, %v", n, err)
 	}
 	if n, err := signature.ParseExpiration("1700000000"); n != 1700000000 || err != nil {
-		t.Errorf("number: %d, %v", n, err)
+		t.Errorf("number: got %d, %v", n, err)
 	}
 	for _, bad := range []string{"0", "-1", "x", "1.5", "99999999999999999999", " 1"} {
 		if _, err := signature.ParseExpiration(bad); err == nil {
-			t.Errorf("ParseExpiration(%q) is no error", bad)
+			t.Errorf("ParseExpiration(%q): got no error", bad)
 		}
 	}
 }
@@ -74,12 +74,12 @@ func FuzzVerify(f *testing.F) {
 	f.Add("hello.txt", "user", token, int64(0), "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E")
 	f.Add("", "", token, int64(-1), "")
 	f.Fuzz(func(t *testing.T, path, user, secret string, expires int64, guess string) {
-		made := signature.Sign(path, signature.Write, user, secret, expires)
-		if got := signature.Verify(made, path, signature.Write, user, secret, expires); got != (secret != "") {
-			t.Fatalf("Verify of an own signature = %v", got)
+		sig := signature.Sign(path, signature.Write, user, secret, expires)
+		if got := signature.Verify(sig, path, signature.Write, user, secret, expires); got != (secret != "") {
+			t.Fatalf("Verify of the signature: got %v", got)
 		}
-		if guess != made && signature.Verify(guess, path, signature.Write, user, secret, expires) {
-			t.Fatalf("%q verifies", guess)
+		if guess != sig && signature.Verify(guess, path, signature.Write, user, secret, expires) {
+			t.Fatalf("Verify accepts %q", guess)
 		}
 	})
 }

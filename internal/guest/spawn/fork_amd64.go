@@ -10,9 +10,9 @@ import (
 // cloneArgs is the argument of clone3.
 type cloneArgs struct {
 	flags      uint64
-	_          [3]uint64 // where the child's numbers are written
+	_          [3]uint64 // pidfd, child_tid and parent_tid
 	exitSignal uint64
-	_          [6]uint64 // its own stack and storage, its numbers, its group
+	_          [6]uint64 // stack, TLS, PIDs and cgroup
 }
 
 // fork starts a child process that executes the steps, and returns when it runs the program or has
@@ -23,7 +23,7 @@ func fork(list []step) (pid int, stopped syscall.Errno, err error) {
 		exitSignal: uint64(syscall.SIGCHLD),
 	}
 	failed := new(uintptr)
-	// Without this, a signal handler could run in the child, on this stack and in this memory.
+	// Otherwise a signal handler could run in the child, which shares this stack and memory.
 	beforeFork()
 	number, errno := vfork(how, &list[0], len(list), failed)
 	afterFork()

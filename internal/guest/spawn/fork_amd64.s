@@ -8,7 +8,7 @@
 
 // func vfork(how *cloneArgs, list *step, n int, failed *uintptr) (pid, errno uintptr)
 //
-// What the child needs is in registers that system calls leave alone.
+// The child needs only registers that system calls preserve.
 TEXT ·vfork(SB),NOSPLIT|NOFRAME,$0-48
 	MOVQ	list+8(FP), R13
 	MOVQ	n+16(FP), BX

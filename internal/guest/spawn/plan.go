@@ -24,9 +24,9 @@ type steps struct {
 }
 
 func (s *steps) add(number uintptr, arguments ...uintptr) {
-	one := step{number: number}
-	copy(one.arguments[:], arguments)
-	s.list = append(s.list, one)
+	next := step{number: number}
+	copy(next.arguments[:], arguments)
+	s.list = append(s.list, next)
 }
 
 // address returns the address of v, which stays valid until the child has executed its steps.
@@ -35,8 +35,8 @@ func address[T any](s *steps, v *T) uintptr {
 	return uintptr(unsafe.Pointer(v))
 }
 
-// plan returns the system calls by which a child becomes the program. Each comes while the child
-// still has the rights for it.
+// plan returns the system calls that start the program. The child makes each of them while it still
+// has the rights for it.
 func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) ([]step, error) {
 	name, err := syscall.BytePtrFromString(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAtt
 	if attr.Sys.Setsid {
 		s.add(unix.SYS_SETSID)
 	}
-	s.become(attr.Sys.Credential)
+	s.setUser(attr.Sys.Credential)
 	if attr.Dir != "" {
 		s.add(unix.SYS_CHDIR, address(s, dir))
 	}
@@ -78,8 +78,8 @@ func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAtt
 	return s.list, nil
 }
 
-// become adds the steps that change the child's user.
-func (s *steps) become(c *syscall.Credential) {
+// setUser adds the steps that change the child's user.
+func (s *steps) setUser(c *syscall.Credential) {
 	if c == nil {
 		return
 	}

@@ -1,5 +1,5 @@
 // Package spawn owns starting programs with few system calls, because each is expensive in a
-// sandbox. Go's standard library makes one for each signal, and four to learn the result.
+// sandbox. Go's standard library makes one for each signal and four to get the result.
 package spawn
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
-// ForkExec is like syscall.ForkExec, with half of its system calls where that is possible: on an
-// architecture with code for it (fork), for supported attributes, and on a kernel that can reset a
-// child's signal handlers. Otherwise it calls syscall.ForkExec. The program has the mark from its
+// ForkExec is like syscall.ForkExec, but with half of its system calls. This needs an
+// architecture with code for it (fork), supported attributes, and a kernel that can reset a child's
+// signal handlers. Otherwise it calls syscall.ForkExec. The program has the mark from its
 // first instruction on, or soon after its start with syscall.ForkExec.
 func ForkExec(path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) (int, error) {
-	if !known(attr) {
-		return plainly(path, argv, attr, mark)
+	if !supported(attr) {
+		return forkExecStd(path, argv, attr, mark)
 	}
 	var pin runtime.Pinner
-	defer pin.Unpin() // the child has read what it needs, or has failed
+	defer pin.Unpin() // the child does not read it any more
 	list, err := plan(&pin, path, argv, attr, mark)
 	if err != nil {
 		return 0, err
@@ -32,18 +32,18 @@ func ForkExec(path string, argv []string, attr *syscall.ProcAttr, mark lineage.M
 	switch {
 	case errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.EPERM):
 		// The kernel is older than 5.5, or a seccomp filter rejects the call.
-		return plainly(path, argv, attr, mark)
+		return forkExecStd(path, argv, attr, mark)
 	case err != nil:
 		return 0, err
 	case stopped != 0:
-		bury(pid)
+		reapFailed(pid)
 		return 0, stopped
 	}
 	return pid, nil
 }
 
-// plainly is syscall.ForkExec with a mark.
-func plainly(path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) (int, error) {
+// forkExecStd calls syscall.ForkExec and then sets the mark.
+func forkExecStd(path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) (int, error) {
 	pid, err := syscall.ForkExec(path, argv, attr)
 	if err == nil {
 		// An error means that the program has already ended.
@@ -52,8 +52,8 @@ func plainly(path string, argv []string, attr *syscall.ProcAttr, mark lineage.Ma
 	return pid, err
 }
 
-// known reports whether plan supports attr.
-func known(attr *syscall.ProcAttr) bool {
+// supported reports whether plan supports attr.
+func supported(attr *syscall.ProcAttr) bool {
 	if attr.Sys == nil {
 		return false
 	}
@@ -67,9 +67,9 @@ func known(attr *syscall.ProcAttr) bool {
 	return !low && len(attr.Files) >= 3 && reflect.ValueOf(rest).IsZero()
 }
 
-// bury reaps a child that did not become the program. A goroutine that waits for all children may
+// reapFailed reaps a child that did not become the program. A goroutine that waits for all children may
 // have reaped it already.
-func bury(pid int) {
+func reapFailed(pid int) {
 	var status syscall.WaitStatus
 	for {
 		if _, err := syscall.Wait4(pid, &status, 0, nil); !errors.Is(err, syscall.EINTR) {

@@ -21,8 +21,7 @@ import (
 
 type forkExec func(path string, argv []string, attr *syscall.ProcAttr) (int, error)
 
-// output starts a shell and returns its output. The shell's input ends as soon as start has
-// returned.
+// output starts a shell and returns its output. The input of the shell ends when start has returned.
 func output(t *testing.T, start forkExec, script string, dir string, sys *syscall.SysProcAttr) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -48,14 +47,14 @@ func output(t *testing.T, start forkExec, script string, dir string, sys *syscal
 	}
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || status.ExitStatus() != 0 {
-		t.Fatalf("ended with %v, %v: %s", status, err, got)
+		t.Fatalf("got the status %v, %v: %s", status, err, got)
 	}
 	return string(bytes.TrimSpace(got))
 }
 
-// A program is started in the same state as by package os/exec: none of the guest's files is open,
-// and no signal is blocked, ignored or handled.
-func TestSameAsGo(t *testing.T) {
+// A program starts in the same state as with syscall.ForkExec. The guest's files are not open, and no
+// signal is blocked, ignored or handled.
+func TestSameStateAsForkExec(t *testing.T) {
 	const show = `pwd; env | grep '^[AB]='; ls /proc/self/fd; grep -E '^(Sig(Blk|Ign|Cgt)|Uid|Gid|Groups|Cap)' /proc/self/status; ulimit -n
 		cut -d' ' -f6 /proc/self/stat | grep -qx $$ && echo own session; true`
 	dir := filepath.Join(t.TempDir(), "a b")
@@ -67,17 +66,17 @@ func TestSameAsGo(t *testing.T) {
 		user := &syscall.Credential{Uid: 1234, Gid: 2345, Groups: []uint32{7, 8}}
 		cases["user"] = &syscall.SysProcAttr{Setsid: true, Credential: user}
 		cases["no groups"] = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1234, Gid: 2345}}
-		cases["a group of processes"] = &syscall.SysProcAttr{Setpgid: true}
+		cases["process group"] = &syscall.SysProcAttr{Setpgid: true}
 	}
 	for name, sys := range cases {
 		dir := dir
 		if sys.Credential != nil {
 			dir = "/"
 		}
-		own, theirs := *sys, *sys
-		got, want := output(t, plain, show, dir, &own), output(t, syscall.ForkExec, show, dir, &theirs)
+		first, second := *sys, *sys
+		got, want := output(t, withoutMark, show, dir, &first), output(t, syscall.ForkExec, show, dir, &second)
 		if got != want {
-			t.Errorf("%s: got\n%s\nGo's has\n%s", name, got, want)
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
 		}
 		if !strings.Contains(got, dir+"\nA=1\nB=x y\n") || strings.Contains(got, "own session") != sys.Setsid {
 			t.Errorf("%s: got\n%s", name, got)
@@ -85,8 +84,8 @@ func TestSameAsGo(t *testing.T) {
 	}
 }
 
-// A start that fails returns the reason, and leaves no child.
-func TestErrors(t *testing.T) {
+// A failed start returns the error of the kernel and leaves no child.
+func TestFailedStartLeavesNoChild(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
 	if err := os.WriteFile(text, []byte("neither\n"), 0o755); err != nil {
@@ -125,12 +124,12 @@ func TestErrors(t *testing.T) {
 	}
 	var status syscall.WaitStatus
 	if pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil); !errors.Is(err, syscall.ECHILD) {
-		t.Errorf("a child is left: %d, %v", pid, err)
+		t.Errorf("got the child %d, %v, want none", pid, err)
 	}
 }
 
-// The child's files may have any numbers, even its own in another order.
-func TestFiles(t *testing.T) {
+// The descriptors of the child may be those of the parent in another order.
+func TestFilesInAnyOrder(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -149,13 +148,13 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// What the child reads stays in place while memory is collected and stacks grow during many starts.
-func TestManyAtOnce(t *testing.T) {
+// The garbage collector does not free or move memory that a child reads.
+func TestManyStartsAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
 			for range 20 {
-				if got := output(t, plain, `echo "$A $B"; pwd`, "/usr", &syscall.SysProcAttr{Setsid: true}); got != "1 x y\n/usr" {
+				if got := output(t, withoutMark, `echo "$A $B"; pwd`, "/usr", &syscall.SysProcAttr{Setsid: true}); got != "1 x y\n/usr" {
 					t.Errorf("got %q", got)
 				}
 				runtime.GC()
@@ -165,23 +164,23 @@ func TestManyAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// plain starts a program without a mark, as syscall.ForkExec does.
-func plain(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+// withoutMark starts a program without a mark, as syscall.ForkExec does.
+func withoutMark(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 	return spawn.ForkExec(path, argv, attr, lineage.None)
 }
 
-// The program has the mark, and so does what it starts, however that is detached. The shell waits
-// for the end of its input, because the library's way gives the mark only after the start.
+// The program has the mark, and so have its descendants, even in another session. The shell waits
+// for the end of its input, because after syscall.ForkExec the mark is set only after the start.
 func TestMark(t *testing.T) {
 	mark := lineage.New()
-	hosttest.Need(t, hosttest.Requirement{Name: "a kernel that supports marks", Has: func() bool { return mark != lineage.None }})
+	hosttest.Need(t, hosttest.Requirement{Name: "kernel that supports marks", Has: func() bool { return mark != lineage.None }})
 	marked := func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return spawn.ForkExec(path, argv, attr, mark)
 	}
 	const limit = `read -r _; env -i setsid grep 'Max file locks' /proc/self/limits; :`
-	for name, sys := range map[string]*syscall.SysProcAttr{"by steps": {Setsid: true}, "by the library": {Setpgid: true}} {
+	for name, sys := range map[string]*syscall.SysProcAttr{"steps": {Setsid: true}, "syscall.ForkExec": {Setpgid: true}} {
 		if got := strings.Fields(output(t, marked, limit, "/", sys)); !slices.Contains(got, strconv.FormatUint(uint64(mark), 10)) {
-			t.Errorf("%s: %q, want %d", name, got, mark)
+			t.Errorf("%s: got %q, want %d", name, got, mark)
 		}
 	}
 }

@@ -16,7 +16,7 @@ var errNotRegular = errors.New("not a regular file")
 
 // openDirectory opens a directory, but not a link to one. gVisor follows a link despite O_NOFOLLOW
 // if O_DIRECTORY is set too, so the opened file is compared with the file of that name. Otherwise a
-// program could swap the two and make the guest list other files under these names.
+// program could replace a directory by a link and make the guest list other files.
 func openDirectory(in int, base string) (int, error) {
 	fd, err := unix.Openat(in, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -72,7 +72,7 @@ func readNames(fd int) ([]string, error) {
 			continue
 		}
 		if errors.Is(err, unix.ENOENT) {
-			return names, nil // it was removed in between
+			return names, nil // the directory was removed
 		}
 		if err != nil || n <= 0 {
 			return names, err
@@ -84,8 +84,8 @@ func readNames(fd int) ([]string, error) {
 	}
 }
 
-// openPath holds open the parent directories of the last path, which usually are those of the next
-// path too.
+// openPath keeps the parent directories of the last path open, because the next path usually has the
+// same ones.
 type openPath struct {
 	top  int
 	dirs []step
@@ -98,6 +98,7 @@ type step struct {
 
 func (w *openPath) close() { w.up(0) }
 
+// up closes all open directories except the first n.
 func (w *openPath) up(n int) {
 	for _, d := range w.dirs[n:] {
 		_ = unix.Close(d.fd) // nothing is written through it

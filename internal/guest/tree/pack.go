@@ -14,7 +14,7 @@ import (
 )
 
 // Pack writes the content of regular files as a tar, in the requested order. It skips a file that
-// is missing, not regular or too large by now; the host notices that. The last header marks the
+// has become too large, was removed or is not regular. The host notices that. The last header marks the
 // stream as complete.
 func Pack(ctx context.Context, w io.Writer, req changeset.PackRequest) error {
 	top, err := openTop(req.Dir)
@@ -34,7 +34,7 @@ func Pack(ctx context.Context, w io.Writer, req changeset.PackRequest) error {
 		switch {
 		case err == nil:
 			count++
-		case !gone(err) && !errors.Is(err, errLeftOut):
+		case !replaced(err) && !errors.Is(err, errSkipped):
 			return fmt.Errorf("pack %s: %w", raw, err)
 		}
 	}
@@ -45,19 +45,19 @@ func Pack(ctx context.Context, w io.Writer, req changeset.PackRequest) error {
 	return out.Close()
 }
 
-var errLeftOut = errors.New("left out")
+var errSkipped = errors.New("skipped")
 
 func pack(ctx context.Context, out *tar.Writer, in int, base, name string, limit int64) error {
 	f, e, err := openRegular(in, base)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-		return errLeftOut
+		return errSkipped
 	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	if e.Size > limit {
-		return errLeftOut
+		return errSkipped
 	}
 	// The host ignores name and mode, because it has them from the list.
 	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: e.Size, Mode: 0o600, Format: tar.FormatPAX}
@@ -68,8 +68,8 @@ func pack(ctx context.Context, out *tar.Writer, in int, base, name string, limit
 	if err != nil {
 		return err
 	}
-	// A file that was truncated in the meantime is padded to the announced size. The host then
-	// rejects it because of its checksum.
+	// If the file has been truncated, pad it to the announced size. The host then rejects it because
+	// of its checksum.
 	_, err = io.CopyN(out, zeros{}, e.Size-n)
 	return err
 }

@@ -41,7 +41,7 @@ func List(ctx context.Context, w io.Writer, req changeset.TreeRequest) error {
 	if req.Paths == nil {
 		err = l.dir(top, "", 0)
 	} else {
-		err = l.some(top)
+		err = l.listPaths(top)
 	}
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ type list struct {
 	buffer []byte
 }
 
-// dir lists one directory, which the caller holds open.
+// dir lists one open directory.
 func (l *list) dir(fd int, above string, depth int) error {
 	names, err := readNames(fd)
 	if err != nil {
@@ -93,14 +93,14 @@ func (l *list) entry(in int, base, name string, depth int) error {
 	}
 	for range attempts {
 		err := l.write(in, base, name, depth)
-		if !gone(err) {
+		if !replaced(err) {
 			return err
 		}
 		if errors.Is(err, unix.ENOENT) {
 			return nil
 		}
 	}
-	// Programs replace the file again and again. It must not look as if it were absent.
+	// Programs keep replacing the file. Do not list it as absent.
 	return l.out.Put(changeset.Entry{Path: name, Type: changeset.Other, Opaque: true})
 }
 
@@ -121,14 +121,15 @@ func (l *list) write(in int, base, name string, depth int) error {
 		return l.out.Put(e)
 	}
 	sub, err := openDirectory(in, base)
-	if gone(err) {
+	if replaced(err) {
 		return err
 	}
 	if err == nil {
 		defer unix.Close(sub)
 	}
 	if err != nil || depth == maxDepth {
-		// A file that cannot be read must not look as if it had been removed.
+		// Do not list an unreadable directory as empty, because the host would take its files as
+		// removed.
 		e.Opaque = true
 		return l.out.Put(e)
 	}
@@ -136,7 +137,7 @@ func (l *list) write(in int, base, name string, depth int) error {
 		return err
 	}
 	if err := l.dir(sub, name, depth+1); err != nil {
-		return fmt.Errorf("%s: %v", name, err) // it is not this file's own
+		return fmt.Errorf("%s: %v", name, err) // %v, because the error is not about this file
 	}
 	return nil
 }
@@ -150,9 +151,9 @@ func (l *list) describe(in int, base, name string) (changeset.Entry, error) {
 	}
 	e := changeset.FromStat(&stat)
 	e.Path = name
-	if l.mounts[name] || kernel(path.Join(l.req.Dir, name)) {
+	if l.mounts[name] || isKernelPath(path.Join(l.req.Dir, name)) {
 		e.Opaque = true
-		if e.Type == changeset.Link { // a mount on it shows nothing of it
+		if e.Type == changeset.Link { // a mount covers the link
 			e.Type = changeset.Other
 		}
 		return e, nil
@@ -164,7 +165,7 @@ func (l *list) describe(in int, base, name string) (changeset.Entry, error) {
 		}
 		n, err := unix.Readlinkat(in, base, l.buffer)
 		if errors.Is(err, unix.EINVAL) {
-			return e, unix.ENOENT // it was replaced by another file
+			return e, unix.ENOENT // the link was replaced by another file
 		}
 		if err != nil {
 			return e, err
@@ -180,8 +181,8 @@ func (l *list) describe(in int, base, name string) (changeset.Entry, error) {
 	return e, nil
 }
 
-// kernel reports whether a path belongs to a file system of the kernel, such as /proc.
-func kernel(name string) bool {
+// isKernelPath reports whether a path belongs to a file system of the kernel, such as /proc.
+func isKernelPath(name string) bool {
 	return name == "/proc" || name == "/sys" || name == "/dev"
 }
 
@@ -222,8 +223,8 @@ func (p *cancelableReader) Read(b []byte) (int, error) {
 	return p.r.Read(b)
 }
 
-// some lists the requested paths, without their parent directories.
-func (l *list) some(top int) error {
+// listPaths lists the requested paths, without their parent directories.
+func (l *list) listPaths(top int) error {
 	w := openPath{top: top}
 	defer w.close()
 	for _, raw := range l.req.Paths {
@@ -238,15 +239,15 @@ func (l *list) some(top int) error {
 				err = l.out.Put(e)
 			}
 		}
-		if err != nil && !gone(err) {
+		if err != nil && !replaced(err) {
 			return fmt.Errorf("look at %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// gone reports whether an error means that a program removed or replaced the file.
-func gone(err error) bool {
+// replaced reports whether an error means that a program removed or replaced the file.
+func replaced(err error) bool {
 	return err != nil && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, errNotRegular))
 }
 

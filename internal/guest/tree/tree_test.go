@@ -20,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// write writes a file and creates its parent directories.
 func write(t testing.TB, name, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -30,6 +31,7 @@ func write(t testing.TB, name, text string) {
 	}
 }
 
+// list returns the entries that List writes.
 func list(t testing.TB, req changeset.TreeRequest) []changeset.Entry {
 	t.Helper()
 	var b bytes.Buffer
@@ -43,6 +45,7 @@ func list(t testing.TB, req changeset.TreeRequest) []changeset.Entry {
 	return all
 }
 
+// names returns the paths and types of entries.
 func names(all []changeset.Entry) (out []string) {
 	for _, e := range all {
 		s := e.Path + " " + string(e.Type)
@@ -54,7 +57,7 @@ func names(all []changeset.Entry) (out []string) {
 	return out
 }
 
-func TestListContainsExistingFiles(t *testing.T) {
+func TestList(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a"), "text")
 	write(t, filepath.Join(dir, "d", "odd\xff\n\"name"), "")
@@ -71,32 +74,32 @@ func TestListContainsExistingFiles(t *testing.T) {
 	if got[0].Sum != "" || got[3].Target != "/etc" {
 		t.Errorf("got %+v", got)
 	}
-	// The host's own walk of the same files gives the same result.
+	// The host finds the walked entries in the directory.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	same, err := changeset.Walk(t.Context(), root, changeset.Bounds{}, nil)
-	for i := range same {
-		same[i].Ino = 0 // which only the host's walk has
+	walked, err := changeset.Walk(t.Context(), root, changeset.Bounds{}, nil)
+	for i := range walked {
+		walked[i].Ino = 0 // only the host has inode numbers
 	}
-	if err != nil || fmt.Sprint(same) != fmt.Sprint(got) {
-		t.Errorf("the host's walk: %v\n%+v\n%+v", err, same, got)
+	if err != nil || fmt.Sprint(walked) != fmt.Sprint(got) {
+		t.Errorf("Walk: got %v\n%+v\nwant\n%+v", err, walked, got)
 	}
-	// Some paths only, with their checksums; missing files are not listed, and links are not
+	// If paths are given, only these are listed. Missing files are skipped, and links are not
 	// followed.
-	some := list(t, changeset.TreeRequest{Dir: dir, Sums: true, SumBytes: 3, Paths: [][]byte{[]byte("a"), []byte("none"), []byte("link/passwd"), []byte("d/odd\xff\n\"name"), []byte("pipe")}})
-	if want := []string{"a file", "d/odd\xff\n\"name file", "pipe other"}; !slices.Equal(names(some), want) || some[0].Sum != "" || some[1].Sum == "" {
-		t.Errorf("got %+v, want %q", some, want)
+	listed := list(t, changeset.TreeRequest{Dir: dir, Sums: true, SumBytes: 3, Paths: [][]byte{[]byte("a"), []byte("none"), []byte("link/passwd"), []byte("d/odd\xff\n\"name"), []byte("pipe")}})
+	if want := []string{"a file", "d/odd\xff\n\"name file", "pipe other"}; !slices.Equal(names(listed), want) || listed[0].Sum != "" || listed[1].Sum == "" {
+		t.Errorf("got %+v, want %q", listed, want)
 	}
 	later := list(t, changeset.TreeRequest{Dir: dir, Newer: time.Now().Add(time.Hour)})
 	if want := []string{"d dir"}; !slices.Equal(names(later), want) {
-		t.Errorf("later: got %q, want %q", names(later), want)
+		t.Errorf("newer: got %q, want %q", names(later), want)
 	}
 }
 
-// A file that the policy masks with something else is not listed as if it were the workspace's.
+// A file that the policy masks by a mount is not listed as a file of the workspace.
 func TestListMarksMounts(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir, other := t.TempDir(), t.TempDir()
@@ -123,17 +126,17 @@ func TestListEndsWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a"), "text")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	gone := errors.New("the caller is gone")
-	cancel(gone)
+	cause := errors.New("the caller has left")
+	cancel(cause)
 	var b bytes.Buffer
-	if err := tree.List(ctx, &b, changeset.TreeRequest{Dir: dir}); !errors.Is(err, gone) {
-		t.Errorf("list: %v", err)
+	if err := tree.List(ctx, &b, changeset.TreeRequest{Dir: dir}); !errors.Is(err, cause) {
+		t.Errorf("List: got %v, want the cause of the context", err)
 	}
 	if _, err := changeset.ReadTree(&b, changeset.Bounds{}); err == nil {
-		t.Error("what was cut is taken for whole")
+		t.Error("ReadTree accepts an incomplete list")
 	}
-	if err := tree.Pack(ctx, &b, changeset.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a")}, FileBytes: 10}); !errors.Is(err, gone) {
-		t.Errorf("pack: %v", err)
+	if err := tree.Pack(ctx, &b, changeset.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a")}, FileBytes: 10}); !errors.Is(err, cause) {
+		t.Errorf("Pack: got %v, want the cause of the context", err)
 	}
 }
 

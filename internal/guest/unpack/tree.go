@@ -16,19 +16,19 @@ import (
 // maxDepth limits how many directories are open at the same time.
 const maxDepth = 200
 
-// tree has the root and the open directories down to that of the last entry, which usually is that
-// of the next entry too.
+// tree has the root and keeps the directories of the last entry open, because the next entry usually
+// is in the same ones.
 type tree struct {
-	root  *os.Root
-	dirs  []dir // from the root
-	times []dirTime
-	gone  map[string]bool // names that an earlier entry has deleted
+	root    *os.Root
+	dirs    []dir // from the root
+	times   []dirTime
+	deleted map[string]bool // names that an earlier entry has deleted
 }
 
 type dir struct {
-	name string // its name in the one above
+	name string // in its parent directory
 	fd   int
-	dev  uint64 // directories in it that are on another device are mounts
+	dev  uint64 // subdirectories on another device are mount points
 }
 
 func openTree(root string) (*tree, error) {
@@ -40,7 +40,7 @@ func openTree(root string) (*tree, error) {
 	if err != nil {
 		return nil, errors.Join(&os.PathError{Op: "open", Path: root, Err: err}, r.Close())
 	}
-	t := &tree{root: r, dirs: []dir{{fd: fd}}, gone: map[string]bool{}}
+	t := &tree{root: r, dirs: []dir{{fd: fd}}, deleted: map[string]bool{}}
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		t.close()
@@ -63,16 +63,16 @@ func (t *tree) up(n int) {
 	t.dirs = t.dirs[:n]
 }
 
-// leave closes a directory that is about to be removed, and those below it.
-func (t *tree) leave(name string) {
+// closeBelow closes a directory that is about to be removed, and those below it.
+func (t *tree) closeBelow(name string) {
 	parts := strings.Split(name, "/")
-	if t.common(parts) == len(parts) {
+	if t.commonPrefix(parts) == len(parts) {
 		t.up(len(parts))
 	}
 }
 
-// common returns how many of the parts are open.
-func (t *tree) common(parts []string) int {
+// commonPrefix returns how many of the parts are open.
+func (t *tree) commonPrefix(parts []string) int {
 	n := 0
 	for n < len(parts) && n+1 < len(t.dirs) && t.dirs[n+1].name == parts[n] {
 		n++
@@ -87,7 +87,7 @@ func (t *tree) parent(name string) (fd int, base string, err error) {
 	if len(above) > maxDepth {
 		return -1, "", fmt.Errorf("it is more than %d directories deep", maxDepth)
 	}
-	n := t.common(above)
+	n := t.commonPrefix(above)
 	t.up(n + 1)
 	for _, part := range above[n:] {
 		fd, dev, err := openDirectory(t.dirs[len(t.dirs)-1].fd, part)
@@ -138,9 +138,9 @@ func stat(in int, base string) (*unix.Stat_t, error) {
 	return &stat, err
 }
 
-// describe sets the owner, the attributes and then the mode, because a change of owner clears some
+// setMetadata sets the owner, the attributes and then the mode, because a change of owner clears some
 // mode bits.
-func (t *tree) describe(fd int, h *tar.Header) error {
+func (t *tree) setMetadata(fd int, h *tar.Header) error {
 	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
 		return err
 	}
@@ -157,8 +157,8 @@ const recordPrefix = "SCHILY.xattr."
 
 // attribute sets an extended attribute. It skips the attributes of overlayfs.
 func attribute(fd int, key, value string) error {
-	name, is := strings.CutPrefix(key, recordPrefix)
-	if !is || strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.") {
+	name, ok := strings.CutPrefix(key, recordPrefix)
+	if !ok || strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.") {
 		return nil
 	}
 	data := []byte(value)
@@ -171,7 +171,7 @@ func attribute(fd int, key, value string) error {
 	}
 	err := unix.Fsetxattr(fd, name, data, 0)
 	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) {
-		return nil // this kernel does not support such attributes, or this user may not set them
+		return nil // the kernel does not support the attribute, or the user may not set it
 	}
 	return err
 }
@@ -186,6 +186,7 @@ func opaque(h *tar.Header) bool {
 	return false
 }
 
+// setTime sets the modification time of a file.
 func setTime(in int, base string, at time.Time) error {
 	stamp, err := unix.TimeToTimespec(at)
 	if err != nil {
@@ -206,7 +207,7 @@ func fill(f *os.File, content io.Reader) error {
 		n, err := io.ReadFull(content, buffer[:])
 		for at := 0; at < n; at += block {
 			piece := buffer[at:min(at+block, n)]
-			if zeros(piece) {
+			if allZero(piece) {
 				continue
 			}
 			if _, err := f.WriteAt(piece, size+int64(at)); err != nil {
@@ -229,7 +230,7 @@ func ended(content io.Reader) bool {
 	return n == 0 && errors.Is(err, io.EOF)
 }
 
-func zeros(b []byte) bool {
+func allZero(b []byte) bool {
 	for _, c := range b {
 		if c != 0 {
 			return false

@@ -27,7 +27,7 @@ func Over(root string, archive io.Reader) error {
 		return err
 	}
 	defer t.close()
-	source := &measured{r: archive}
+	source := &endReader{r: archive}
 	in := tar.NewReader(source)
 	for {
 		header, err := in.Next()
@@ -46,28 +46,28 @@ func Over(root string, archive io.Reader) error {
 	}
 }
 
-// measured detects a truncated archive. The library accepts one that ends between two files.
-type measured struct {
+// endReader detects a truncated archive. The library accepts one that ends between two files.
+type endReader struct {
 	r     io.Reader
 	ended bool
 }
 
 // Read implements io.Reader.
-func (m *measured) Read(b []byte) (int, error) {
+func (m *endReader) Read(b []byte) (int, error) {
 	n, err := m.r.Read(b)
 	m.ended = m.ended || n == 0 && errors.Is(err, io.EOF)
 	return n, err
 }
 
 // drain reads the padding after the last record of an archive.
-func (m *measured) drain() error {
+func (m *endReader) drain() error {
 	_, err := io.Copy(io.Discard, m.r)
 	return err
 }
 
-// kernels lists top-level directories whose files belong to the kernel. Files of the overlay there
-// are below a mount.
-var kernels = []string{"proc", "sys", "dev"}
+// kernelDirs lists top-level directories whose files belong to the kernel. In the sandbox, mounts
+// cover them.
+var kernelDirs = []string{"proc", "sys", "dev"}
 
 // entry unpacks one entry.
 func (t *tree) entry(h *tar.Header, content io.Reader) error {
@@ -75,7 +75,7 @@ func (t *tree) entry(h *tar.Header, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if top, _, _ := strings.Cut(name, "/"); slices.Contains(kernels, top) {
+	if top, _, _ := strings.Cut(name, "/"); slices.Contains(kernelDirs, top) {
 		return nil
 	}
 	for key := range h.PAXRecords {
@@ -85,9 +85,9 @@ func (t *tree) entry(h *tar.Header, content io.Reader) error {
 	}
 	if name == "." {
 		if h.Typeflag != tar.TypeDir {
-			return errors.New("the root is a directory")
+			return errors.New("the root must be a directory")
 		}
-		return t.describe(t.dirs[0].fd, h)
+		return t.setMetadata(t.dirs[0].fd, h)
 	}
 	in, base, err := t.parent(name)
 	if err != nil {
@@ -102,16 +102,16 @@ func (t *tree) entry(h *tar.Header, content io.Reader) error {
 		return t.symlink(in, base, name, h)
 	case tar.TypeLink:
 		// Deleted files of an overlay are hard links to one inode.
-		if other, err := clean(h.Linkname); err == nil && t.gone[other] {
-			return t.drop(name)
+		if other, err := clean(h.Linkname); err == nil && t.deleted[other] {
+			return t.remove(name)
 		}
 		return t.link(in, base, name, h)
 	case tar.TypeFifo:
 		return t.fifo(in, base, name, h)
 	case tar.TypeChar:
 		if h.Devmajor == 0 && h.Devminor == 0 {
-			t.gone[name] = true
-			return t.drop(name)
+			t.deleted[name] = true
+			return t.remove(name)
 		}
 		return nil // programs of a sandbox cannot create devices
 	case tar.TypeBlock:
@@ -135,10 +135,10 @@ func clean(name string) (string, error) {
 	return local, nil
 }
 
-// drop removes the file or directory tree at a name. Its parent directory was opened without
+// remove removes the file or directory tree at a name. Its parent directory was opened without
 // following links.
-func (t *tree) drop(name string) error {
-	t.leave(name)
+func (t *tree) remove(name string) error {
+	t.closeBelow(name)
 	return t.root.RemoveAll(name)
 }
 
@@ -147,17 +147,17 @@ func (t *tree) directory(in int, base, name string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	there := before != nil && before.Mode&unix.S_IFMT == unix.S_IFDIR
-	if there && before.Dev != t.dirs[len(t.dirs)-1].dev {
-		return nil // something else is mounted there
+	exists := before != nil && before.Mode&unix.S_IFMT == unix.S_IFDIR
+	if exists && before.Dev != t.dirs[len(t.dirs)-1].dev {
+		return nil // a mount point
 	}
-	if before != nil && (!there || opaque(h)) {
-		if err := t.drop(name); err != nil {
+	if before != nil && (!exists || opaque(h)) {
+		if err := t.remove(name); err != nil {
 			return err
 		}
-		there = false
+		exists = false
 	}
-	if !there {
+	if !exists {
 		if err := unix.Mkdirat(in, base, 0o700); err != nil {
 			return err
 		}
@@ -169,11 +169,11 @@ func (t *tree) directory(in int, base, name string, h *tar.Header) error {
 	defer unix.Close(fd)
 	// The time is set at the end, because files may follow.
 	t.times = append(t.times, dirTime{name, h.ModTime})
-	return t.describe(fd, h)
+	return t.setMetadata(fd, h)
 }
 
 func (t *tree) file(in int, base, name string, h *tar.Header, content io.Reader) error {
-	if err := t.drop(name); err != nil {
+	if err := t.remove(name); err != nil {
 		return err
 	}
 	fd, err := unix.Openat(in, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -183,13 +183,13 @@ func (t *tree) file(in int, base, name string, h *tar.Header, content io.Reader)
 	f := os.NewFile(uintptr(fd), name)
 	err = fill(f, content)
 	if err == nil {
-		err = t.describe(fd, h)
+		err = t.setMetadata(fd, h)
 	}
 	return errors.Join(err, f.Close(), setTime(in, base, h.ModTime))
 }
 
 func (t *tree) symlink(in int, base, name string, h *tar.Header) error {
-	if err := t.drop(name); err != nil {
+	if err := t.remove(name); err != nil {
 		return err
 	}
 	if err := unix.Symlinkat(h.Linkname, in, base); err != nil {
@@ -206,7 +206,7 @@ func (t *tree) link(in int, base, name string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	if err := t.drop(name); err != nil {
+	if err := t.remove(name); err != nil {
 		return err
 	}
 	// Opening the other parent directory may close this one.
@@ -223,7 +223,7 @@ func (t *tree) link(in int, base, name string, h *tar.Header) error {
 }
 
 func (t *tree) fifo(in int, base, name string, h *tar.Header) error {
-	if err := t.drop(name); err != nil {
+	if err := t.remove(name); err != nil {
 		return err
 	}
 	if err := unix.Mknodat(in, base, unix.S_IFIFO|0o600, 0); err != nil {
@@ -232,7 +232,7 @@ func (t *tree) fifo(in int, base, name string, h *tar.Header) error {
 	if err := unix.Fchownat(in, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	// The file was created just now, and no other process runs that could replace it by a link.
+	// Fchmodat follows links, but no other process runs that could have replaced the file by one.
 	if err := unix.Fchmodat(in, base, permission(h), 0); err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (t *tree) finish() error {
 	for _, m := range slices.Backward(t.times) {
 		in, base, err := t.parent(m.name)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-			continue // a later entry took its place
+			continue // a later entry has replaced it
 		}
 		if err == nil {
 			err = setTime(in, base, m.at)

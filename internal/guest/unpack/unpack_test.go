@@ -15,12 +15,13 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// item is an entry of an archive with what it has.
+// item is an entry of an archive with its content.
 type item struct {
 	tar.Header
 	content string
 }
 
+// pack returns an archive of items.
 func pack(t testing.TB, items ...item) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -45,19 +46,22 @@ func pack(t testing.TB, items ...item) []byte {
 	return out.Bytes()
 }
 
+// regular returns a regular file.
 func regular(name, content string) item {
 	return item{tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o640}, content}
 }
 
+// entry returns an entry of another type.
 func entry(name string, kind byte, linkname string) item {
 	return item{Header: tar.Header{Name: name, Typeflag: kind, Linkname: linkname}}
 }
 
-// opaqueDir is a directory that hides everything of the one below.
+// opaqueDir returns a directory that hides the one in the lower layer.
 func opaqueDir(name string) item {
 	return item{Header: tar.Header{Name: name, Typeflag: tar.TypeDir, PAXRecords: map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y"}}}
 }
 
+// over unpacks items.
 func over(t testing.TB, root string, items ...item) {
 	t.Helper()
 	if err := unpack.Over(root, bytes.NewReader(pack(t, items...))); err != nil {
@@ -65,6 +69,7 @@ func over(t testing.TB, root string, items ...item) {
 	}
 }
 
+// write writes a file below root.
 func write(t testing.TB, root, name, content string) {
 	t.Helper()
 	path := filepath.Join(root, name)
@@ -76,6 +81,7 @@ func write(t testing.TB, root, name, content string) {
 	}
 }
 
+// read returns the content of a file below root.
 func read(t testing.TB, root, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, name))
@@ -114,23 +120,23 @@ func TestOver(t *testing.T) {
 		"was-file/below": "below", "hard": "new", "empty": "", "holes": holes,
 	} {
 		if got := read(t, root, name); got != want {
-			t.Errorf("%s: %.40q, want %.40q", name, got, want)
+			t.Errorf("%s: got %.40q, want %.40q", name, got, want)
 		}
 	}
 	for _, name := range []string{"dir/gone", "gone", "opaque/old", "was/a", "proc"} {
 		if _, err := os.Lstat(filepath.Join(root, name)); err == nil {
-			t.Errorf("%s is there", name)
+			t.Errorf("%s exists", name)
 		}
 	}
 	if to, err := os.Readlink(filepath.Join(root, "link")); err != nil || to != "/etc/passwd" {
-		t.Errorf("link to %q: %v", to, err)
+		t.Errorf("link: got %q, %v", to, err)
 	}
 	for name, want := range map[string]os.FileMode{
 		"changed": 0o640, "suid": os.ModeSetuid | 0o711, "late": os.ModeDir | os.ModeSticky | 0o777, "pipe": os.ModeNamedPipe | 0o755,
 	} {
 		info, err := os.Lstat(filepath.Join(root, name))
 		if err != nil || info.Mode() != want || !info.ModTime().Equal(at) {
-			t.Errorf("%s: %v %v", name, info, err)
+			t.Errorf("%s: got %v, %v, want %v", name, info, err, want)
 		}
 	}
 	var first, second, sparse unix.Stat_t
@@ -140,18 +146,18 @@ func TestOver(t *testing.T) {
 		}
 	}
 	if first.Ino != second.Ino {
-		t.Error("the hard link is a file of its own")
+		t.Error("the hard link is a separate file")
 	}
 	if sparse.Blocks*512 > 64<<10 {
-		t.Errorf("zeros take %d bytes of the disk", sparse.Blocks*512)
+		t.Errorf("the file with holes needs %d bytes of disk", sparse.Blocks*512)
 	}
 	value := make([]byte, 8)
 	if n, err := unix.Getxattr(filepath.Join(root, "suid"), "user.mine", value); err != nil || string(value[:n]) != "yes" {
-		t.Errorf("attribute %q: %v", value[:max(n, 0)], err)
+		t.Errorf("attribute: got %q, %v, want yes", value[:max(n, 0)], err)
 	}
 }
 
-func TestOwners(t *testing.T) {
+func TestOwnersAreRestored(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	root := t.TempDir()
 	var out bytes.Buffer
@@ -171,53 +177,53 @@ func TestOwners(t *testing.T) {
 	for name := range kinds {
 		var stat unix.Stat_t
 		if err := unix.Lstat(filepath.Join(root, strings.TrimSuffix(name, "/")), &stat); err != nil || stat.Uid != 1234 || stat.Gid != 4321 {
-			t.Errorf("%s: %d:%d %v", name, stat.Uid, stat.Gid, err)
+			t.Errorf("%s: got %d:%d, %v, want 1234:4321", name, stat.Uid, stat.Gid, err)
 		}
 	}
 }
 
-// Nothing leads out of the root, and nothing is written or removed through a link, not even within
-// it.
-func TestNothingIsFollowed(t *testing.T) {
+// An archive cannot write or remove files outside the root or through a link, not even a link within
+// the root.
+func TestArchiveCannotLeaveTheRoot(t *testing.T) {
 	for name, items := range map[string][]item{
-		"up":                 {regular("../outside/canary", "x")},
-		"up from below":      {regular("./a/../../outside/canary", "x")},
-		"absolute":           {regular("/outside/canary", "x")},
-		"no name":            {entry(".", tar.TypeFifo, "")},
-		"through a link":     {entry("./way", tar.TypeSymlink, "../outside"), regular("./way/canary", "x")},
-		"through one inside": {entry("./way", tar.TypeSymlink, "inside"), regular("./way/canary", "x")},
-		"removed":            {entry("./way", tar.TypeSymlink, "../outside"), entry("./way/canary", tar.TypeChar, "")},
-		"linked":             {entry("./way", tar.TypeSymlink, "../outside"), entry("./mine", tar.TypeLink, "./way/canary")},
-		"linked up":          {entry("./mine", tar.TypeLink, "../outside/canary")},
-		"a link of a link":   {entry("./way", tar.TypeSymlink, "../outside/canary"), entry("./mine", tar.TypeLink, "./way"), entry("./mine/x", tar.TypeDir, "")},
-		"deep":               {regular(strings.Repeat("d/", 300)+"f", "x")},
-		"unknown":            {entry("./x", 'z', "")},
-		"root is a link":     {entry("./", tar.TypeSymlink, "/")},
+		"parent":                               {regular("../outside/canary", "x")},
+		"parent of a directory":                {regular("./a/../../outside/canary", "x")},
+		"absolute":                             {regular("/outside/canary", "x")},
+		"empty name":                           {entry(".", tar.TypeFifo, "")},
+		"write through a link":                 {entry("./way", tar.TypeSymlink, "../outside"), regular("./way/canary", "x")},
+		"write through a link within the root": {entry("./way", tar.TypeSymlink, "inside"), regular("./way/canary", "x")},
+		"remove through a link":                {entry("./way", tar.TypeSymlink, "../outside"), entry("./way/canary", tar.TypeChar, "")},
+		"hard link through a link":             {entry("./way", tar.TypeSymlink, "../outside"), entry("./mine", tar.TypeLink, "./way/canary")},
+		"hard link to the parent":              {entry("./mine", tar.TypeLink, "../outside/canary")},
+		"hard link to a link":                  {entry("./way", tar.TypeSymlink, "../outside/canary"), entry("./mine", tar.TypeLink, "./way"), entry("./mine/x", tar.TypeDir, "")},
+		"too deep":                             {regular(strings.Repeat("d/", 300)+"f", "x")},
+		"unknown type":                         {entry("./x", 'z', "")},
+		"root is a link":                       {entry("./", tar.TypeSymlink, "/")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			above := t.TempDir()
-			root := filepath.Join(above, "root")
-			write(t, above, "outside/canary", "sings")
-			write(t, root, "inside/canary", "sings")
+			parent := t.TempDir()
+			root := filepath.Join(parent, "root")
+			write(t, parent, "outside/canary", "secret")
+			write(t, root, "inside/canary", "secret")
 			if err := unpack.Over(root, bytes.NewReader(pack(t, items...))); err == nil {
-				t.Error("it was unpacked")
+				t.Error("the archive was accepted")
 			}
-			if read(t, above, "outside/canary") != "sings" || read(t, root, "inside/canary") != "sings" {
+			if read(t, parent, "outside/canary") != "secret" || read(t, root, "inside/canary") != "secret" {
 				t.Error("the canary has changed")
 			}
 		})
 	}
 }
 
-func TestBrokenArchives(t *testing.T) {
+func TestTruncatedArchivesAreRejected(t *testing.T) {
 	whole := pack(t, regular("./a", strings.Repeat("x", 5000)), regular("./b", "y"))
 	for _, cut := range []int{100, 600, 3000, len(whole) - 1500, len(whole) - 1024, len(whole) - 512} {
 		if err := unpack.Over(t.TempDir(), bytes.NewReader(whole[:cut])); err == nil {
-			t.Errorf("%d of %d bytes were enough", cut, len(whole))
+			t.Errorf("got no error for %d of %d bytes", cut, len(whole))
 		}
 	}
 	if err := unpack.Over(filepath.Join(t.TempDir(), "absent"), bytes.NewReader(whole)); err == nil {
-		t.Error("a root was made")
+		t.Error("got no error for a missing root")
 	}
 }
 
@@ -227,18 +233,18 @@ func FuzzOver(f *testing.F) {
 	f.Add(pack(f, opaqueDir("./o/"), entry("./o/w", tar.TypeChar, ""), entry("./h", tar.TypeLink, "./o")))
 	f.Add([]byte("no archive"))
 	f.Fuzz(func(t *testing.T, archive []byte) {
-		above := t.TempDir()
-		root := filepath.Join(above, "root")
-		write(t, above, "outside/canary", "sings")
+		parent := t.TempDir()
+		root := filepath.Join(parent, "root")
+		write(t, parent, "outside/canary", "secret")
 		write(t, root, "d/old", "x")
-		_ = unpack.Over(root, bytes.NewReader(archive)) // any error will do
-		if read(t, above, "outside/canary") != "sings" {
+		_ = unpack.Over(root, bytes.NewReader(archive)) // it may return an error
+		if read(t, parent, "outside/canary") != "secret" {
 			t.Fatal("the canary has changed")
 		}
-		for _, dir := range []string{above, filepath.Join(above, "outside")} {
+		for _, dir := range []string{parent, filepath.Join(parent, "outside")} {
 			names, err := os.ReadDir(dir)
 			if err != nil || len(names) > 2 {
-				t.Fatalf("%v %v", names, err)
+				t.Fatalf("%s: got the files %v, %v", dir, names, err)
 			}
 		}
 	})

@@ -77,21 +77,21 @@ func UnescapeStart(h http.Header, m *processpb.StartRequest) error {
 		return errors.New("the arguments of an escaped request begin with the program, and cmd is empty")
 	}
 	var failed error
-	plain := func(text string) string {
+	unescape := func(text string) string {
 		out, err := url.PathUnescape(text)
 		failed = errors.Join(failed, err)
 		return out
 	}
 	args := make([]string, 0, len(p.GetArgs()))
 	for _, a := range p.GetArgs() {
-		args = append(args, plain(a))
+		args = append(args, unescape(a))
 	}
 	envs := map[string]string{}
 	for name, value := range p.GetEnvs() {
-		envs[plain(name)] = plain(value)
+		envs[unescape(name)] = unescape(value)
 	}
 	if p.Cwd != nil {
-		dir := plain(p.GetCwd())
+		dir := unescape(p.GetCwd())
 		p.Cwd = &dir
 	}
 	p.Cmd, p.Args, p.Envs = args[0], args[1:], envs
@@ -101,17 +101,17 @@ func UnescapeStart(h http.Header, m *processpb.StartRequest) error {
 // Valid replaces invalid bytes in a text for display.
 func Valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// Wrong returns the path of the first text in a JSON document that is not UTF-8, such as "args[1]",
+// FindInvalid returns the path of the first text in a JSON document that is not UTF-8, such as "args[1]",
 // or "". JSON parsers replace such bytes or reject the whole document without naming the text.
-func Wrong(document []byte) string { return wrong("", document) }
+func FindInvalid(document []byte) string { return findInvalid("", document) }
 
-func wrong(where string, raw json.RawMessage) string {
+func findInvalid(where string, raw json.RawMessage) string {
 	if len(raw) == 0 {
 		return ""
 	}
 	switch raw[0] {
 	case '"':
-		if !utf8.Valid(raw) || lone(raw) {
+		if !utf8.Valid(raw) || hasLoneSurrogate(raw) {
 			return where
 		}
 	case '[':
@@ -120,7 +120,7 @@ func wrong(where string, raw json.RawMessage) string {
 			return ""
 		}
 		for i, item := range list {
-			if found := wrong(fmt.Sprintf("%s[%d]", where, i), item); found != "" {
+			if found := findInvalid(fmt.Sprintf("%s[%d]", where, i), item); found != "" {
 				return found
 			}
 		}
@@ -131,7 +131,7 @@ func wrong(where string, raw json.RawMessage) string {
 		}
 		for _, key := range slices.Sorted(maps.Keys(object)) {
 			name := strings.TrimPrefix(where+"."+key, ".")
-			if found := wrong(name, object[key]); found != "" {
+			if found := findInvalid(name, object[key]); found != "" {
 				return found
 			}
 		}
@@ -142,8 +142,8 @@ func wrong(where string, raw json.RawMessage) string {
 	return ""
 }
 
-// lone reports whether a JSON string has an unpaired surrogate, which is not a character.
-func lone(raw []byte) bool {
+// hasLoneSurrogate reports whether a JSON string has an unpaired surrogate, which is not a character.
+func hasLoneSurrogate(raw []byte) bool {
 	for i := 0; i+1 < len(raw); i++ {
 		if raw[i] != '\\' {
 			continue
@@ -152,7 +152,7 @@ func lone(raw []byte) bool {
 			i++
 			continue
 		}
-		high, ok := unit(raw[i:])
+		high, ok := parseEscape(raw[i:])
 		if !ok {
 			return false
 		}
@@ -160,7 +160,7 @@ func lone(raw []byte) bool {
 		if high < 0xD800 || high > 0xDFFF {
 			continue
 		}
-		low, ok := unit(raw[i+1:])
+		low, ok := parseEscape(raw[i+1:])
 		if !ok || high > 0xDBFF || low < 0xDC00 || low > 0xDFFF {
 			return true
 		}
@@ -169,8 +169,8 @@ func lone(raw []byte) bool {
 	return false
 }
 
-// unit parses an escape \uXXXX.
-func unit(raw []byte) (n int, ok bool) {
+// parseEscape parses an escape \uXXXX.
+func parseEscape(raw []byte) (n int, ok bool) {
 	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
 		return 0, false
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
+// start returns a request with texts that are not UTF-8.
 func start() *processpb.StartRequest {
 	dir := "/d\xff"
 	return &processpb.StartRequest{Process: &processpb.ProcessConfig{
@@ -21,26 +22,26 @@ func TestF10EscapedStart(t *testing.T) {
 	m, h := start(), http.Header{}
 	utf8text.EscapeStart(h, m)
 	if _, err := proto.Marshal(m); err != nil || h.Get(utf8text.Header) == "" || m.GetProcess().GetCmd() != "" {
-		t.Fatalf("%v %v %v", err, h, m)
+		t.Fatalf("got %v, %v, %v", err, h, m)
 	}
 	if err := utf8text.UnescapeStart(h, m); err != nil || !proto.Equal(m, start()) {
-		t.Errorf("%v: got %v", err, m)
+		t.Errorf("got %v, %v", m, err)
 	}
-	// Valid UTF-8 is sent unchanged, as every guest understands it.
+	// A request whose texts are UTF-8 stays unchanged, because older guests do not know the header.
 	plain := &processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: "a", Args: []string{"%41"}}}
 	h = http.Header{}
 	utf8text.EscapeStart(h, plain)
 	if err := utf8text.UnescapeStart(h, plain); err != nil || len(h) > 0 || plain.GetProcess().GetCmd() != "a" || plain.GetProcess().GetArgs()[0] != "%41" {
-		t.Errorf("%v %v", h, plain)
+		t.Errorf("valid text: got %v, %v", h, plain)
 	}
 	for _, bad := range []*processpb.ProcessConfig{{Cmd: "a", Args: []string{"b"}}, {}, {Args: []string{"%4"}}} {
 		if utf8text.UnescapeStart(http.Header{utf8text.Header: {"1"}}, &processpb.StartRequest{Process: bad}) == nil {
-			t.Errorf("%v was taken", bad)
+			t.Errorf("%v was accepted", bad)
 		}
 	}
 }
 
-func TestF10Wrong(t *testing.T) {
+func TestF10FindInvalid(t *testing.T) {
 	for document, want := range map[string]string{
 		`{"a":["x","` + "\xff" + `"]}`:                "a[1]",
 		`{"process":{"envs":{"A":"` + "\x80" + `"}}}`: "process.envs.A",
@@ -50,7 +51,7 @@ func TestF10Wrong(t *testing.T) {
 		`{"a":"\ud83d\ude00é\\ud800","b":1}`:          "",
 		`no JSON ` + "\xff":                           "",
 	} {
-		if got := utf8text.Wrong([]byte(document)); got != want {
+		if got := utf8text.FindInvalid([]byte(document)); got != want {
 			t.Errorf("%q: got %q, want %q", document, got, want)
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raw is one event as the kernel writes it.
-type raw struct {
-	num  int
+// inotifyEvent is an event of the kernel.
+type inotifyEvent struct {
+	wd   int
 	mask uint32
 	name string
 }
@@ -22,30 +22,30 @@ func (w *Watcher) handle(fd int, buf []byte) error {
 		if len(buf) < unix.SizeofInotifyEvent+length {
 			break
 		}
-		e := raw{
-			num:  int(int32(binary.NativeEndian.Uint32(buf))),
+		e := inotifyEvent{
+			wd:   int(int32(binary.NativeEndian.Uint32(buf))),
 			mask: binary.NativeEndian.Uint32(buf[4:]),
 		}
 		name, _, _ := bytes.Cut(buf[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+length], []byte{0})
 		e.name = string(name)
 		buf = buf[unix.SizeofInotifyEvent+length:]
-		if err := w.one(fd, e); err != nil {
+		if err := w.handleEvent(fd, e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *Watcher) one(fd int, e raw) error {
+func (w *Watcher) handleEvent(fd int, e inotifyEvent) error {
 	if e.mask&unix.IN_Q_OVERFLOW != 0 {
 		return ErrOverflow
 	}
-	dir, ok := w.dirs[e.num]
+	dir, ok := w.dirs[e.wd]
 	if !ok {
-		return nil // of a directory that was moved away
+		return nil // from a directory that was moved away
 	}
 	if e.mask&unix.IN_IGNORED != 0 {
-		w.forget(e.num)
+		w.forget(e.wd)
 		if dir == "." {
 			return ErrRoot
 		}
@@ -59,7 +59,7 @@ func (w *Watcher) one(fd int, e raw) error {
 	return w.report(fd, dir, e)
 }
 
-func (w *Watcher) report(fd int, dir string, e raw) error {
+func (w *Watcher) report(fd int, dir string, e inotifyEvent) error {
 	path := filepath.Join(dir, e.name)
 	isDir := w.recursive && e.mask&unix.IN_ISDIR != 0 && e.name != ""
 	switch {
@@ -68,7 +68,7 @@ func (w *Watcher) report(fd int, dir string, e raw) error {
 	case e.mask&unix.IN_MOVED_TO != 0:
 		return w.appeared(fd, dir, e.name, isDir, nil)
 	case e.mask&(unix.IN_MOVED_FROM|unix.IN_MOVE_SELF) != 0:
-		w.unsee(dir, e.name)
+		w.forgetEarly(dir, e.name)
 		if isDir {
 			if err := w.dropTree(fd, path); err != nil {
 				return err
@@ -76,7 +76,7 @@ func (w *Watcher) report(fd int, dir string, e raw) error {
 		}
 		return w.send(dir, e.name, Rename)
 	case e.mask&(unix.IN_DELETE|unix.IN_DELETE_SELF) != 0:
-		w.unsee(dir, e.name)
+		w.forgetEarly(dir, e.name)
 		return w.send(dir, e.name, Remove)
 	case e.mask&unix.IN_ATTRIB != 0:
 		return w.send(dir, e.name, Chmod)
@@ -88,7 +88,7 @@ func (w *Watcher) report(fd int, dir string, e raw) error {
 
 // created reports a created entry, and everything that was created in it before it was watched.
 func (w *Watcher) created(fd int, dir, name string, isDir bool) error {
-	if w.unsee(dir, name) {
+	if w.forgetEarly(dir, name) {
 		return nil
 	}
 	var late [][2]string
@@ -98,10 +98,10 @@ func (w *Watcher) created(fd int, dir, name string, isDir bool) error {
 	}
 	for _, l := range late {
 		// The kernel may have queued the same creation, which must be reported only once.
-		if w.seen[l[0]] == nil {
-			w.seen[l[0]] = map[string]struct{}{}
+		if w.reportedEarly[l[0]] == nil {
+			w.reportedEarly[l[0]] = map[string]struct{}{}
 		}
-		w.seen[l[0]][l[1]] = struct{}{}
+		w.reportedEarly[l[0]][l[1]] = struct{}{}
 		if err := w.send(l[0], l[1], Create); err != nil {
 			return err
 		}
@@ -125,15 +125,15 @@ func (w *Watcher) appeared(fd int, dir, name string, isDir bool, found func(dir,
 	return w.send(dir, name, Create)
 }
 
-// unsee forgets that an entry was reported early, and reports whether it was.
-func (w *Watcher) unsee(dir, name string) bool {
-	names := w.seen[dir]
+// forgetEarly forgets that an entry was reported early, and reports whether it was.
+func (w *Watcher) forgetEarly(dir, name string) bool {
+	names := w.reportedEarly[dir]
 	if _, ok := names[name]; !ok {
 		return false
 	}
 	delete(names, name)
 	if len(names) == 0 {
-		delete(w.seen, dir)
+		delete(w.reportedEarly, dir)
 	}
 	return true
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newManualWatcher returns a watcher that reads nothing by itself: a test decides when the kernel's
-// events are handled, and in which order with changes of the disk.
+// newManualWatcher returns a watcher that does not read events. A test calls handleAll between its
+// changes of the disk.
 func newManualWatcher(t *testing.T, root string, recursive bool) *Watcher {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -22,7 +22,7 @@ func newManualWatcher(t *testing.T, root string, recursive bool) *Watcher {
 	w := &Watcher{
 		root: root, recursive: recursive, as: direct, file: os.NewFile(uintptr(fd), "inotify"),
 		events: make(chan Event, 64), closed: make(chan struct{}), finished: make(chan struct{}),
-		dirs: map[int]string{}, nums: map[string]int{}, seen: map[string]map[string]struct{}{},
+		dirs: map[int]string{}, wds: map[string]int{}, reportedEarly: map[string]map[string]struct{}{},
 	}
 	t.Cleanup(func() { w.file.Close() })
 	if err := w.addTree(fd, ".", nil); err != nil {
@@ -31,7 +31,7 @@ func newManualWatcher(t *testing.T, root string, recursive bool) *Watcher {
 	return w
 }
 
-// handleAll handles what the kernel has queued, and returns what is reported.
+// handleAll handles the queued events of the kernel and returns the reported events.
 func handleAll(t *testing.T, w *Watcher) []Event {
 	t.Helper()
 	buf := make([]byte, 16<<10)
@@ -45,6 +45,7 @@ func handleAll(t *testing.T, w *Watcher) []Event {
 	return reported(w)
 }
 
+// reported returns the events that are reported.
 func reported(w *Watcher) []Event {
 	var all []Event
 	for len(w.events) > 0 {
@@ -53,33 +54,33 @@ func reported(w *Watcher) []Event {
 	return all
 }
 
+// wantEvents checks the reported events.
 func wantEvents(t *testing.T, got []Event, want ...Event) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("reported %v, want %v", got, want)
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
-func TestOperations(t *testing.T) {
+func TestEventsAreReported(t *testing.T) {
 	w := newManualWatcher(t, t.TempDir(), false)
-	num := int32(w.nums["."])
+	wd := int32(w.wds["."])
 	for mask, want := range map[uint32]Op{
 		unix.IN_CREATE: Create, unix.IN_MOVED_TO: Create, unix.IN_MODIFY: Write, unix.IN_ATTRIB: Chmod, unix.IN_DELETE: Remove, unix.IN_MOVED_FROM: Rename,
 	} {
-		if err := w.handle(-1, record(num, mask, "f")); err != nil {
+		if err := w.handle(-1, record(wd, mask, "f")); err != nil {
 			t.Fatal(err)
 		}
 		wantEvents(t, reported(w), Event{"f", want})
 	}
 	for mask, want := range map[uint32]Op{unix.IN_DELETE_SELF: Remove, unix.IN_MOVE_SELF: Rename, unix.IN_ATTRIB: Chmod} {
-		if err := w.handle(-1, record(num, mask, "")); err != nil {
+		if err := w.handle(-1, record(wd, mask, "")); err != nil {
 			t.Fatal(err)
 		}
 		wantEvents(t, reported(w), Event{".", want})
 	}
-	// Neither a mask without a meaning nor a directory that is not watched is reported, nor half an
-	// event.
-	for _, buf := range [][]byte{record(num, unix.IN_OPEN, "f"), record(num+100, unix.IN_CREATE, "f"), record(num, unix.IN_CREATE, "f")[:20]} {
+	// Other masks, events of unknown directories and truncated events are not reported.
+	for _, buf := range [][]byte{record(wd, unix.IN_OPEN, "f"), record(wd+100, unix.IN_CREATE, "f"), record(wd, unix.IN_CREATE, "f")[:20]} {
 		if err := w.handle(-1, buf); err != nil {
 			t.Fatal(err)
 		}
@@ -87,9 +88,9 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// What was put into a new directory before it was watched is reported, and only once, although the
-// kernel may report it as well.
-func TestFilledBeforeItIsWatched(t *testing.T) {
+// Entries that were created in a new directory before it was watched are reported once, even if the
+// kernel reports them too.
+func TestEarlyEntriesAreReportedOnce(t *testing.T) {
 	root := t.TempDir()
 	w := newManualWatcher(t, root, true)
 	if err := os.MkdirAll(filepath.Join(root, "d/e"), 0o755); err != nil {
@@ -97,15 +98,15 @@ func TestFilledBeforeItIsWatched(t *testing.T) {
 	}
 	wantEvents(t, handleAll(t, w), Event{"d", Create}, Event{"d/e", Create})
 	fd := int(w.file.Fd())
-	if err := w.handle(fd, record(int32(w.nums["d"]), unix.IN_CREATE|unix.IN_ISDIR, "e")); err != nil {
+	if err := w.handle(fd, record(int32(w.wds["d"]), unix.IN_CREATE|unix.IN_ISDIR, "e")); err != nil {
 		t.Fatal(err)
 	}
 	wantEvents(t, reported(w))
-	if len(w.seen) != 0 {
-		t.Errorf("names are remembered after their event: %v", w.seen)
+	if len(w.reportedEarly) != 0 {
+		t.Errorf("names are stored after their event: %v", w.reportedEarly)
 	}
-	// Its own directory's events are left out: the one above has them.
-	if err := w.handle(fd, record(int32(w.nums["d"]), unix.IN_ATTRIB, "")); err != nil {
+	// Events of the directory itself are ignored, because its parent directory has them too.
+	if err := w.handle(fd, record(int32(w.wds["d"]), unix.IN_ATTRIB, "")); err != nil {
 		t.Fatal(err)
 	}
 	wantEvents(t, reported(w))
@@ -113,7 +114,7 @@ func TestFilledBeforeItIsWatched(t *testing.T) {
 
 // A directory that is moved away may be moved to a place that the user cannot read, so none of its
 // events are reported any more.
-func TestMovedAway(t *testing.T) {
+func TestMovedDirectoryIsNotWatched(t *testing.T) {
 	root, other := t.TempDir(), t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "d/e"), 0o755); err != nil {
 		t.Fatal(err)
@@ -123,8 +124,8 @@ func TestMovedAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantEvents(t, handleAll(t, w), Event{"d", Rename})
-	if len(w.dirs) != 1 || len(w.nums) != 1 {
-		t.Errorf("watched: %v", w.dirs)
+	if len(w.dirs) != 1 || len(w.wds) != 1 {
+		t.Errorf("got the watched directories %v, want only the root", w.dirs)
 	}
 	if err := os.WriteFile(filepath.Join(other, "d/e/f"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -133,12 +134,12 @@ func TestMovedAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantEvents(t, handleAll(t, w), Event{"back", Create})
-	if _, ok := w.nums["back/e"]; !ok {
-		t.Errorf("a directory that came back is not watched: %v", w.nums)
+	if _, ok := w.wds["back/e"]; !ok {
+		t.Errorf("the directory that was moved back is not watched: %v", w.wds)
 	}
 }
 
-func TestRootIsGone(t *testing.T) {
+func TestRemovedRootEndsTheWatcher(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)
@@ -151,7 +152,7 @@ func TestRootIsGone(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if err := w.Err(); !errors.Is(err, ErrRoot) {
-		t.Errorf("ended with %v", err)
+		t.Errorf("got %v, want ErrRoot", err)
 	}
 }
 
@@ -176,21 +177,21 @@ func TestTooManyDirectories(t *testing.T) {
 
 // The root must be watched. Below it, another process may remove or replace a directory at any
 // time.
-func TestTolerate(t *testing.T) {
+func TestErrorsBelowTheRootAreTolerated(t *testing.T) {
 	w := newManualWatcher(t, t.TempDir(), true)
 	for _, err := range []error{os.ErrNotExist, os.ErrPermission, unix.ENOTDIR} {
 		if got := w.tolerate("d", err); got != nil {
-			t.Errorf("below the root: %v", got)
+			t.Errorf("below the root: got %v", got)
 		}
 		if got := w.tolerate(".", err); !errors.Is(got, err) {
-			t.Errorf("the root: %v, want %v", got, err)
+			t.Errorf("root: got %v, want %v", got, err)
 		}
 	}
 	if got := w.tolerate("d", unix.EIO); !errors.Is(got, unix.EIO) {
-		t.Errorf("another error: %v", got)
+		t.Errorf("other error: got %v", got)
 	}
-	// It vanished between the event and the look.
-	if err := w.handle(int(w.file.Fd()), record(int32(w.nums["."]), unix.IN_MOVED_TO|unix.IN_ISDIR, "gone")); err != nil {
+	// The directory was removed before its event is handled.
+	if err := w.handle(int(w.file.Fd()), record(int32(w.wds["."]), unix.IN_MOVED_TO|unix.IN_ISDIR, "gone")); err != nil {
 		t.Error(err)
 	}
 	wantEvents(t, reported(w), Event{"gone", Create})

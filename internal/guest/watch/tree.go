@@ -61,29 +61,29 @@ func (w *Watcher) add(fd int, dir string) error {
 		flags |= unix.IN_DONT_FOLLOW
 	}
 	path := filepath.Join(w.root, dir)
-	num, err := unix.InotifyAddWatch(fd, path, flags)
+	wd, err := unix.InotifyAddWatch(fd, path, flags)
 	if errors.Is(err, unix.ENOSPC) {
 		return ErrTooMany
 	}
 	if err != nil {
 		return &os.PathError{Op: "watch", Path: path, Err: err}
 	}
-	if old, known := w.dirs[num]; known {
-		delete(w.nums, old)
+	if old, known := w.dirs[wd]; known {
+		delete(w.wds, old)
 	}
-	w.dirs[num] = dir
-	w.nums[dir] = num
+	w.dirs[wd] = dir
+	w.wds[dir] = wd
 	return nil
 }
 
 // dropTree stops watching dir and everything below it, because it was moved away.
 func (w *Watcher) dropTree(fd int, dir string) error {
-	for name, num := range w.nums {
+	for name, wd := range w.wds {
 		if name != dir && !strings.HasPrefix(name, dir+"/") {
 			continue
 		}
-		w.forget(num)
-		_, err := unix.InotifyRmWatch(fd, uint32(num))
+		w.forget(wd)
+		_, err := unix.InotifyRmWatch(fd, uint32(wd))
 		// The kernel has already removed the watch of a removed directory.
 		if err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("stop watching: %w", err)
@@ -92,14 +92,14 @@ func (w *Watcher) dropTree(fd int, dir string) error {
 	return nil
 }
 
-func (w *Watcher) forget(num int) {
-	dir, ok := w.dirs[num]
+func (w *Watcher) forget(wd int) {
+	dir, ok := w.dirs[wd]
 	if !ok {
 		return
 	}
-	delete(w.dirs, num)
-	if w.nums[dir] == num {
-		delete(w.nums, dir)
+	delete(w.dirs, wd)
+	if w.wds[dir] == wd {
+		delete(w.wds, dir)
 	}
-	delete(w.seen, dir)
+	delete(w.reportedEarly, dir)
 }

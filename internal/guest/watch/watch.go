@@ -46,7 +46,7 @@ const mask = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE |
 type Watcher struct {
 	root      string
 	recursive bool
-	as        func(work func() error) error // runs its argument with the user's rights
+	as        func(work func() error) error // calls its argument with the user's rights
 	file      *os.File
 	events    chan Event
 	closed    chan struct{}
@@ -55,9 +55,9 @@ type Watcher struct {
 	err       error // set before events is closed
 
 	// The maps are used by New and then only by the reading goroutine.
-	dirs map[int]string                 // watched directories by their number
-	nums map[string]int                 // and the other way round
-	seen map[string]map[string]struct{} // names by directory that were reported before the kernel's event
+	dirs          map[int]string                 // watched directories by watch descriptor
+	wds           map[string]int                 // watch descriptors by directory
+	reportedEarly map[string]map[string]struct{} // by directory, names that were reported before their event
 }
 
 // New watches root, and with recursive everything below it. as must run its argument with the
@@ -71,7 +71,7 @@ func New(root string, recursive bool, as func(func() error) error) (*Watcher, er
 		root: root, recursive: recursive, as: as,
 		file:   os.NewFile(uintptr(fd), "inotify"),
 		events: make(chan Event, 64), closed: make(chan struct{}), finished: make(chan struct{}),
-		dirs: map[int]string{}, nums: map[string]int{}, seen: map[string]map[string]struct{}{},
+		dirs: map[int]string{}, wds: map[string]int{}, reportedEarly: map[string]map[string]struct{}{},
 	}
 	err = as(func() error { return w.addTree(fd, ".", nil) })
 	if err != nil {

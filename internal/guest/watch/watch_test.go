@@ -13,8 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
+// direct calls work without changing the user.
 func direct(work func() error) error { return work() }
 
+// open returns a watcher that is closed after the test.
 func open(t testing.TB, root string, recursive bool) *Watcher {
 	t.Helper()
 	w, err := New(root, recursive, direct)
@@ -31,11 +33,11 @@ func next(t *testing.T, w *Watcher) Event {
 	select {
 	case e, ok := <-w.Events():
 		if !ok {
-			t.Fatalf("ended with %v", w.Err())
+			t.Fatalf("the watcher ended with %v", w.Err())
 		}
 		return e
 	case <-hosttest.Late():
-		t.Fatal("no event")
+		t.Fatal("got no event")
 	}
 	return Event{}
 }
@@ -47,11 +49,11 @@ func TestOverflowIsAnError(t *testing.T) {
 	}
 }
 
-// record encodes an event like the kernel.
-func record(num int32, mask uint32, name string) []byte {
+// record encodes an event as the kernel does.
+func record(wd int32, mask uint32, name string) []byte {
 	length := (len(name) + 16) &^ 15
 	buf := make([]byte, unix.SizeofInotifyEvent+length)
-	binary.NativeEndian.PutUint32(buf, uint32(num))
+	binary.NativeEndian.PutUint32(buf, uint32(wd))
 	binary.NativeEndian.PutUint32(buf[4:], mask)
 	binary.NativeEndian.PutUint32(buf[12:], uint32(length))
 	copy(buf[unix.SizeofInotifyEvent:], name)
@@ -87,7 +89,7 @@ func TestFoundEntriesAreReportedOnce(t *testing.T) {
 	}
 }
 
-// A link to a directory is an entry and does not lead out of the tree.
+// A new link to a directory is reported, but its target is not watched.
 func TestLinksAreNotFollowed(t *testing.T) {
 	root, other := t.TempDir(), t.TempDir()
 	w := open(t, root, true)
@@ -108,12 +110,12 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-func TestCloseLeavesNothing(t *testing.T) {
+func TestCloseLeavesNoGoroutines(t *testing.T) {
 	root := t.TempDir()
 	before := runtime.NumGoroutine()
 	for range 20 {
 		w := open(t, root, true)
-		// Events are not received: the watcher is in the middle of a report.
+		// The test does not receive events, so the watcher blocks while it sends one.
 		for i := range 100 {
 			if err := os.WriteFile(filepath.Join(root, string(rune('a'+i%26))), nil, 0o644); err != nil {
 				t.Fatal(err)
@@ -122,16 +124,16 @@ func TestCloseLeavesNothing(t *testing.T) {
 		w.Close()
 		w.Close()
 		if err := w.Err(); err != nil {
-			t.Errorf("after closing: %v", err)
+			t.Errorf("after Close: got %v", err)
 		}
 	}
 	hosttest.NoMore(t, "goroutines", before, runtime.NumGoroutine)
 	if _, err := New(filepath.Join(root, "nope"), false, direct); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("nothing to watch: %v", err)
+		t.Errorf("missing directory: got %v", err)
 	}
 }
 
-// The bytes come from a sandbox's own kernel, which the sandbox may have taken over.
+// FuzzHandle checks that handle does not crash, whatever the kernel of the sandbox writes.
 func FuzzHandle(f *testing.F) {
 	f.Add(record(1, unix.IN_CREATE, "name"))
 	f.Add(record(1, unix.IN_CREATE|unix.IN_ISDIR, "../../x"))
@@ -143,6 +145,6 @@ func FuzzHandle(f *testing.F) {
 			for range w.Events() {
 			}
 		}()
-		_ = w.handle(-1, buf) // it may refuse, and must not crash
+		_ = w.handle(-1, buf) // it may return an error
 	})
 }

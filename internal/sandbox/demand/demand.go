@@ -13,7 +13,7 @@ import (
 const (
 	// halfLife is the time in which half of the counted demand is forgotten.
 	halfLife = 5 * time.Minute
-	// burst is the time within which creations count as one burst: about as decay as it takes to
+	// burst is the time within which creations count as one burst: about as long as it takes to
 	// make a few more sandboxes.
 	burst = time.Second
 	// minHeat is the minimum recent demand for a kind to count. A single request is not enough,

@@ -120,7 +120,7 @@ func (b *boot) cut(context.Context) error {
 	if !b.from.again {
 		b.s.intake.Retain(b.row.ID)
 	}
-	b.s.cut(b.row.ID)
+	b.s.untrack(b.row.ID)
 	return nil
 }
 

@@ -111,7 +111,7 @@ func (s *Service) beginStop(ctx context.Context, id string, m sandbox.Move) (boo
 		return false, err // nothing of it runs
 	}
 	s.intake.Retain(id)
-	s.cut(id)
+	s.untrack(id)
 	if err := s.removeInstance(ctx, id); err != nil {
 		return false, fmt.Errorf("remove %s: %w", id, err)
 	}
@@ -124,7 +124,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	s.intake.Retain(id)
 	// Streams are closed before the sandbox ends, so that clients see an abrupt end rather than a
 	// clean one that looks like success.
-	s.cut(id)
+	s.untrack(id)
 	s.intake.Survey(ctx, id)
 	if err := s.removeInstance(ctx, id); err != nil {
 		return fmt.Errorf("remove %s: %w", id, err)

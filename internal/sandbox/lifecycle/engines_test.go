@@ -140,7 +140,7 @@ func TestMemoryIsRestoredBySameEngine(t *testing.T) {
 	}
 }
 
-// A process without the engine of a row can neither see whether the sandbox running nor end it, so
+// A process without the engine of a row can neither see whether the sandbox runs nor end it, so
 // it must not treat the sandbox as lost.
 func TestMissingEngineLosesNoSandbox(t *testing.T) {
 	r, ctx := newRigWithTwoEngines(t), t.Context()

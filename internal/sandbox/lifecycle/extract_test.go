@@ -207,4 +207,4 @@ func TestOlderGuestGetsKnownChecks(t *testing.T) {
 // walledFake is walled, and saves states.
 type walledFake struct{ *fake.Engine }
 
-func (w walledFake) Info() engine.Info { return walled{w.Engine}.Info() }
+func (w walledFake) Info() engine.Info { return boundaryEngine{w.Engine}.Info() }

@@ -55,7 +55,7 @@ func (s *Service) resolve(ctx context.Context, caller sandbox.Principal, ref str
 }
 
 // choose selects one of several rows, in the order of their rank. A local caller's own sandbox has
-// precedence over a key's with the rows name.
+// precedence over a key's with the same name.
 func choose(found []sandbox.Row, ref string, caller sandbox.Principal) (sandbox.Row, error) {
 	ranks := make([][]sandbox.Row, 3)
 	for _, r := range found {

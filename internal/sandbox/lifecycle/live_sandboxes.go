@@ -38,7 +38,7 @@ func (b *liveSandbox) hasEnded() bool {
 	}
 }
 
-// nextDeadline returns when a deadline requires action. Zero means that watched is no deadline.
+// nextDeadline returns when a deadline requires action. Zero means that there is no deadline.
 func (b *liveSandbox) nextDeadline() time.Time {
 	end := b.row.EndAt
 	if !end.IsZero() && b.notBefore.After(end) {

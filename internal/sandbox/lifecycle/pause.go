@@ -59,7 +59,7 @@ func (s *Service) pause(ctx context.Context, r sandbox.Row, filesOnly bool, due 
 	// written and the row names the image. Nothing that it does after the image was taken reaches a
 	// peer, so losing that does no harm. A full disk or a crash only makes the pause fail.
 	s.intake.Retain(r.ID)
-	s.cut(r.ID)
+	s.untrack(r.ID)
 	s.intake.Survey(ctx, r.ID)
 	err = s.setNetworkOpen(ctx, r, false)
 	if err == nil {

@@ -144,7 +144,7 @@ func TestPauseOfFilesOnly(t *testing.T) {
 	r.wantImages(0)
 }
 
-// A paused sandbox has no row that could be live up once it is removed.
+// A paused sandbox has no row that could be looked up once it is removed.
 func TestRemoveDeletesPausedSandbox(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)

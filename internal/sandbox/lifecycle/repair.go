@@ -31,7 +31,7 @@ func (s *Service) repair(ctx context.Context, id string) error {
 		err = s.repairPause(ctx, r)
 	case r.Saved.Image != "":
 		// The image is unchanged, because nothing ran after it was saved.
-		s.cut(id)
+		s.untrack(id)
 		if err = s.stopInstance(ctx, r); err == nil {
 			s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxPaused, id, payload.Paused{Sum: r.Saved.Sum, FilesOnly: r.Saved.FilesOnly, Reason: "mended"}))
 			_, err = s.move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
@@ -92,7 +92,7 @@ func (s *Service) isRunning(ctx context.Context, id string) (bool, error) {
 // repairReplace repeats an interrupted replacement of an instance. It cannot know which instance
 // exists, if any.
 func (s *Service) repairReplace(ctx context.Context, r sandbox.Row) (err error) {
-	s.cut(r.ID)
+	s.untrack(r.ID)
 	ctx, done, err := s.operations.beginOnce(ctx, r.ID)
 	if err != nil {
 		return err

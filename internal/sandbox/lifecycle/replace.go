@@ -113,7 +113,7 @@ func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, fro
 	r.Run++
 	from.replace = true
 	s.intake.Survey(ctx, r.ID)
-	s.cut(r.ID)
+	s.untrack(r.ID)
 	if err := s.restart(ctx, &r, from); err != nil {
 		return sandbox.Row{}, s.undoReplace(ctx, old, err)
 	}
@@ -133,7 +133,7 @@ func (s *Service) commitReplace(ctx context.Context, r sandbox.Row, at string) (
 		return sandbox.Row{}, err // the maintenance loop continues
 	}
 	if !moved {
-		s.cut(r.ID)
+		s.untrack(r.ID)
 		return sandbox.Row{}, errors.Join(removedDuringRequest(), s.stopInstance(ctx, r))
 	}
 	r.State, r.At, r.Pending = sandbox.Running, at, ""

@@ -189,7 +189,7 @@ func (s *Service) restore(ctx context.Context, r sandbox.Row, end time.Time, fro
 		return sandbox.Row{}, errors.Join(err, s.stopInstance(ctx, r)) // the maintenance loop continues
 	}
 	if !moved {
-		s.cut(r.ID)
+		s.untrack(r.ID)
 		return sandbox.Row{}, errors.Join(removedDuringRequest(), s.stopInstance(ctx, r))
 	}
 	r.State = sandbox.Running

@@ -85,7 +85,7 @@ func (w warmInstances) Adopt(ctx context.Context, r sandbox.Row, handOver func(c
 	}
 	defer release()
 	if err := handOver(ctx); err != nil {
-		s.cut(r.ID) // nothing of the request may have reached it
+		s.untrack(r.ID) // nothing of the request may have reached it
 		return sandbox.Sandbox{}, err
 	}
 	return s.created(ctx, r, started, "pool"), nil
@@ -102,7 +102,7 @@ func (w warmInstances) Discard(ctx context.Context, id string) error {
 	ctx, cancel := withoutCaller(ctx)
 	defer cancel()
 	return s.operations.locked(ctx, id, func(ctx context.Context, id string) error {
-		s.cut(id)
+		s.untrack(id)
 		errs := []error{s.removeInstance(ctx, id), s.access.DropValues(ctx, id, ""), s.access.Detach(ctx, id)}
 		if err := errors.Join(append(errs, s.intake.Remove(id))...); err != nil {
 			return err

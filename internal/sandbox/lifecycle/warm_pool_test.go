@@ -34,7 +34,7 @@ func TestPoolHandsOut(t *testing.T) {
 		}
 		i := slices.IndexFunc(ready, func(r sandbox.Row) bool { return r.ID == sb.ID })
 		if i < 0 {
-			t.Fatalf("%s did not wait", sb.ID)
+			t.Fatalf("%s was not a warm sandbox", sb.ID)
 		}
 		boot, claim, _ := p.configs(sb.ID)
 		if sb.AccessToken == ready[i].AccessToken || claim.AccessToken != sb.AccessToken || claim.ControlToken != boot.ControlToken {
@@ -51,7 +51,7 @@ func TestPoolHandsOut(t *testing.T) {
 			t.Errorf("row %+v, %v", got, err)
 		}
 		if output := p.body(sb.ID); output != sb.ID {
-			t.Errorf("a program inside says %q", output)
+			t.Errorf("the output of the program is %q, want the sandbox's ID", output)
 		}
 		if err := p.Remove(t.Context(), alice, sb.ID); err != nil {
 			t.Error(err)
@@ -61,7 +61,7 @@ func TestPoolHandsOut(t *testing.T) {
 }
 
 // P2: no caller learns of a warm sandbox, and it counts against no caller's limit.
-func TestWaitingIsNobodys(t *testing.T) {
+func TestWarmSandboxesAreHidden(t *testing.T) {
 	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Settings.MaxLive = 1 })
 	p.start(opened)
 	id := p.rows()[0].ID
@@ -78,7 +78,7 @@ func TestWaitingIsNobodys(t *testing.T) {
 		}
 	}
 	if _, ok := p.Live(id); ok || p.Gone(id) != nil {
-		t.Error("a stream may be opened to it")
+		t.Error("a warm sandbox is reachable")
 	}
 	if _, err := p.Dial(ctx, id, 8080); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("dialed: %v", err)
@@ -102,8 +102,8 @@ func TestWaitingIsNobodys(t *testing.T) {
 
 // P27: before it is acquired a sandbox reaches nothing and holds no secret; then its owner's policy
 // applies, and its guest checks that.
-func TestWaitingReachesNothing(t *testing.T) {
-	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(walled{d.Engines.Default()}) })
+func TestWarmSandboxHasNoAccess(t *testing.T) {
+	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(boundaryEngine{d.Engines.Default()}) })
 	p.start(opened)
 	row := p.rows()[0]
 	before := p.fakeGateway.all()[row.ID]
@@ -125,15 +125,15 @@ func TestWaitingReachesNothing(t *testing.T) {
 		t.Errorf("claimed as %+v", after)
 	}
 	if m, err := p.Redactor(t.Context(), sb.ID); err != nil || string(m.Bytes().Bytes([]byte("sesame-open-now"))) == "sesame-open-now" {
-		t.Errorf("what it binds is not masked: %v", err)
+		t.Errorf("the bound value is not redacted: %v", err)
 	}
 }
 
 // P27: an acquisition skips no check that a boot would make.
-func TestClaimChecksAsABootDoes(t *testing.T) {
+func TestAcquireChecksLikeBoot(t *testing.T) {
 	narrow := sandbox.CreateRequest{Template: "base", Access: sandbox.Access{Allow: []string{"listed.example"}}}
 	checks := func(start bool) (probe.Checks, sandbox.Sandbox) {
-		p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(walled{d.Engines.Default()}) })
+		p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(boundaryEngine{d.Engines.Default()}) })
 		if start {
 			p.start(opened)
 		}
@@ -157,17 +157,17 @@ func TestClaimChecksAsABootDoes(t *testing.T) {
 	}
 }
 
-// walled is the fake with a boundary, so that there is something to check.
-type walled struct{ engine.Engine }
+// boundaryEngine is the fake with a boundary, so that there is something to check.
+type boundaryEngine struct{ engine.Engine }
 
-func (w walled) Info() engine.Info {
+func (w boundaryEngine) Info() engine.Info {
 	info := w.Engine.Info()
 	info.Boundary, info.Shows = engine.UserspaceKernel, info.Enforces
 	return info
 }
 
 // A request whose differences cannot be applied after a boot gets a new sandbox.
-func TestOtherKindsAreMadeAnew(t *testing.T) {
+func TestOtherKindsAreNotTakenFromPool(t *testing.T) {
 	p := newPoolRig(t)
 	p.start(opened)
 	limited := opened
@@ -182,7 +182,7 @@ func TestOtherKindsAreMadeAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, claimed := p.configs(sb.ID); claimed {
-			t.Errorf("another %s: claimed", name)
+			t.Errorf("request with another %s: a warm sandbox was acquired", name)
 		}
 	}
 	sb, err := p.Create(t.Context(), local, opened)
@@ -192,7 +192,7 @@ func TestOtherKindsAreMadeAnew(t *testing.T) {
 }
 
 // A sandbox that starts from a snapshot is made from it, even if others are warm.
-func TestSnapshotsAreNotClaimed(t *testing.T) {
+func TestSnapshotsAreNotTakenFromPool(t *testing.T) {
 	p := newPoolRig(t)
 	p.start(opened)
 	sb, err := p.Create(t.Context(), alice, opened)
@@ -217,7 +217,7 @@ func TestSnapshotsAreNotClaimed(t *testing.T) {
 }
 
 // A fault of the pool costs a caller nothing but time, and the failed sandbox is removed.
-func TestPoolFails(t *testing.T) {
+func TestPoolFailureOnlyDelaysCaller(t *testing.T) {
 	p := newPoolRig(t)
 	p.start(opened)
 	answer := func(status int, text string) func() {
@@ -240,15 +240,15 @@ func TestPoolFails(t *testing.T) {
 		p.fakeGateway.failWith(nil)
 		hosttest.Eventually(t, "the one that failed is gone", func() bool {
 			_, err := p.store.Get(t.Context(), id)
-			_, there := p.fakeGateway.all()[id]
-			return fault.KindOf(err) == fault.NotFound && !there
+			_, exists := p.fakeGateway.all()[id]
+			return fault.KindOf(err) == fault.NotFound && !exists
 		})
 		p.awaitWarm(1)
 	}
 }
 
 // A fault of the request uses up no warm sandbox, or leaves nothing.
-func TestClaimRefuses(t *testing.T) {
+func TestFailedAcquireLeavesNothing(t *testing.T) {
 	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Settings.MaxLive = 1 })
 	p.start(opened)
 	id := p.rows()[0].ID
@@ -256,7 +256,7 @@ func TestClaimRefuses(t *testing.T) {
 	unbound.Access = accessWithHeader(t, "sesame-open-now")
 	unbound.Access.Values = nil
 	if _, err := p.Create(t.Context(), alice, unbound); err == nil {
-		t.Error("a value that is not there is bound")
+		t.Error("a policy whose value is missing is accepted")
 	}
 	named := opened
 	named.Name = "web"
@@ -272,7 +272,7 @@ func TestClaimRefuses(t *testing.T) {
 }
 
 // A name that is taken is refused without using up a warm sandbox.
-func TestTakenNameUsesNothingUp(t *testing.T) {
+func TestTakenNameUsesNoWarmSandbox(t *testing.T) {
 	p := newPoolRig(t)
 	p.start(opened)
 	named := opened
@@ -285,16 +285,16 @@ func TestTakenNameUsesNothingUp(t *testing.T) {
 	_, err := p.Create(t.Context(), alice, named)
 	wantKind(t, err, fault.Exists, "sandbox_name_taken")
 	if rows := p.rows(); len(rows) != 1 || rows[0].ID != id {
-		t.Errorf("waiting now: %v", rows)
+		t.Errorf("warm sandboxes are now %v", rows)
 	}
 	if sb, err := p.Create(t.Context(), bob, named); err != nil || sb.ID != id {
-		t.Errorf("another's of that name: %s, %v", sb.ID, err)
+		t.Errorf("the name for another owner: %s, %v", sb.ID, err)
 	}
 }
 
 // P27: two acquired sandboxes never share anything, even if many callers race and
 // warm sandboxes die at the same time.
-func TestClaimsShareNothing(t *testing.T) {
+func TestAcquiredSandboxesShareNothing(t *testing.T) {
 	p := newPoolRig(t)
 	p.start()
 	var burst sync.WaitGroup
@@ -340,7 +340,7 @@ func TestClaimsShareNothing(t *testing.T) {
 }
 
 // The warm sandboxes of a dead process are removed; those of a living one stay.
-func TestReconcileWaiting(t *testing.T) {
+func TestReconcileWarmSandboxes(t *testing.T) {
 	first := newPoolRig(t, func(d *lifecycle.Deps) { d.Process = sandbox.Process{PID: 4, Start: "first"} })
 	first.start(opened)
 	id := first.rows()[0].ID
@@ -348,11 +348,11 @@ func TestReconcileWaiting(t *testing.T) {
 	second := newRigOn(first, func(d *lifecycle.Deps) { d.Alive = func(sandbox.Process) bool { return !dead } })
 	defer second.close()
 	if report := second.reconcile(); !slices.Equal(report.Left, []string{id}) {
-		t.Errorf("of a living one: %+v", report)
+		t.Errorf("warm sandbox of a live process: %+v", report)
 	}
 	dead = true
 	if report := second.reconcile(); !slices.Equal(report.Abandoned, []string{id}) {
-		t.Errorf("of a dead one: %+v", report)
+		t.Errorf("warm sandbox of a dead process: %+v", report)
 	}
 	held, err := first.engine.List(t.Context())
 	if err != nil || slices.ContainsFunc(held, func(s engine.Status) bool { return s.ID == id }) {

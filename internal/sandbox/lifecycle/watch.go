@@ -31,8 +31,8 @@ func (s *Service) track(r sandbox.Row) {
 	s.deadlines.checkAll()
 }
 
-// cut stops watching a sandbox that is no longer running, so that proxies abort streams.
-func (s *Service) cut(id string) {
+// untrack stops watching a sandbox that is no longer running, so that proxies abort streams.
+func (s *Service) untrack(id string) {
 	s.live.remove(id)
 	s.access.Forget(id) // without the lock under which it asks what is live
 }
@@ -158,7 +158,7 @@ func (s *Service) Gone(id string) <-chan struct{} {
 func (s *Service) refresh(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if isUnknown(err) || err == nil && r.State != sandbox.Running && r.State != sandbox.Waiting {
-		s.cut(id)
+		s.untrack(id)
 		return s.intake.Leave(id) // another process handles its end
 	}
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *Service) refresh(ctx context.Context, id string) error {
 	if s.live.refresh(r) {
 		// Another process has replaced the instance. Streams into the old instance end, and its own
 		// end is ignored.
-		s.cut(id)
+		s.untrack(id)
 		s.track(r)
 	}
 	s.deadlines.checkAll()

@@ -36,7 +36,7 @@ func replaceWith(a sandbox.Access) func(sandbox.Access) (sandbox.Access, error) 
 	return func(sandbox.Access) (sandbox.Access, error) { return a, nil }
 }
 
-func TestAStrictPolicyIsNotMadeWiderUnasked(t *testing.T) {
+func TestWideningStrictPolicyNeedsApproval(t *testing.T) {
 	d := &fakeApprovals{}
 	r := newRig(t, func(deps *lifecycle.Deps) { deps.Approvals = d })
 	ctx := t.Context()

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
-// Instances creates, hands done and removes the sandboxes of a pool.
+// Instances creates, hands over and removes the sandboxes of a pool.
 type Instances interface {
 	// Plan returns the plan of the sandbox that a local caller's request would create.
 	Plan(ctx context.Context, req sandbox.CreateRequest) (Plan, error)

@@ -163,7 +163,7 @@ func (p *Pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 		if len(k.ready) >= share.Count || k.filling || p.loading && len(k.preload) > 0 {
 			continue
 		}
-		// A waiting caller takes precedence done a possible one.
+		// A waiting caller takes precedence over a possible one.
 		if left := p.pace.Left(now); busy || left > 0 {
 			return nil, nil, max(left, demand.Hasty/4)
 		}

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most limits the length of a list. A sandbox controls how many files it opens, and each is read
-// when its state is saved.
-const Most = 4096
+// maxFiles limits the length of a list. A sandbox controls how many files it opens, and each is
+// read when its state is saved.
+const maxFiles = 4096
 
 // File is a file or directory of the host to which saved memory refers.
 type File struct {
@@ -52,7 +52,7 @@ var sums = struct {
 }{of: map[Identity]string{}}
 
 // maxSums limits the cached digests.
-const maxSums = 16 * Most
+const maxSums = 16 * maxFiles
 
 // errChanged is returned if a file is not the expected one.
 var errChanged = errors.New("it was changed")
@@ -129,17 +129,17 @@ func changed(err error) bool {
 
 // Changed returns the files of a list that were changed or removed. It returns an error if this
 // could not be determined.
-func Changed(list []File) (others []File, err error) {
+func Changed(list []File) (differing []File, err error) {
 	for _, f := range list {
 		same, err := f.same()
 		if err != nil && !changed(err) {
 			return nil, err
 		}
 		if err != nil || !same {
-			others = append(others, f)
+			differing = append(differing, f)
 		}
 	}
-	return others, nil
+	return differing, nil
 }
 
 func (f File) same() (bool, error) {

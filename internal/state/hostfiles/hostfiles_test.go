@@ -15,8 +15,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// heldAt returns the files of a directory that this process has open.
-func heldAt(t *testing.T, dir string) (list []File) {
+// openBelow returns the files of a directory that this process has open.
+func openBelow(t *testing.T, dir string) (list []File) {
 	t.Helper()
 	open, err := OpenBy(os.Getpid(), dir)
 	if err != nil {
@@ -45,54 +45,54 @@ func TestF24ListOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	list := heldAt(t, dir)
+	list := openBelow(t, dir)
 	if len(list) != 1 || list[0].Path != held || list[0].Size != 3 || list[0].Sum == "" {
 		t.Fatalf("held: %+v", list)
 	}
-	same := func(want string) {
+	wantChanged := func(want string) {
 		t.Helper()
 		got, err := Changed(list)
 		if err != nil || want == "" && len(got) > 0 || want != "" && (len(got) != 1 || got[0].Path != want) {
 			t.Errorf("changed: %+v, %v; want %q", got, err, want)
 		}
 	}
-	same("")
+	wantChanged("")
 	write(t, other, "two")
-	same("") // another file
+	wantChanged("") // another file
 	write(t, other, "one")
 	if err := os.Rename(other, held); err != nil {
 		t.Fatal(err)
 	}
-	same("") // replaced by the same
+	wantChanged("") // replaced by the same
 	// A mapped file that is no longer at its path is listed as the file that it is.
-	if now := heldAt(t, dir); len(now) != 1 || now[0].Path != held || now[0].Sum != list[0].Sum {
+	if now := openBelow(t, dir); len(now) != 1 || now[0].Path != held || now[0].Sum != list[0].Sum {
 		t.Errorf("after its replacement: %+v", now)
 	}
 	write(t, held, "two")
-	same(held) // in place
+	wantChanged(held) // in place
 	write(t, held, "one and more")
-	same(held)
+	wantChanged(held)
 	if err := os.Remove(held); err != nil {
 		t.Fatal(err)
 	}
-	same(held)
+	wantChanged(held)
 	write(t, other, "one")
 	if err := os.Symlink(other, held); err != nil {
 		t.Fatal(err)
 	}
-	same(held) // a link to the same is not followed
+	wantChanged(held) // a link to the same is not followed
 	if err := os.Remove(held); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mkfifo(held, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	same(held) // and a pipe not waited for
+	wantChanged(held) // and a pipe not waited for
 	list = []File{{Path: dir, Dir: true}}
-	same("")
+	wantChanged("")
 	list[0].Path = other
-	same(other)
+	wantChanged(other)
 	// A file with another content than at the time of the save is never used.
 	list = []File{{Path: other, Size: 3}}
-	same(other)
+	wantChanged(other)
 }

@@ -24,8 +24,8 @@ type Open struct {
 	// Deleted means that the path no longer exists, or is another file.
 	Deleted bool
 
-	is   Identity
-	held *os.File // the file itself, whatever its path is now
+	identity Identity
+	held     *os.File // the file itself, whatever its path is now
 }
 
 // List has the open files of a process. The caller must close it.
@@ -64,10 +64,10 @@ func OpenBy(pid int, below string) (list List, err error) {
 		if err != nil {
 			return list, err
 		}
-		if o == nil || seen[key{o.Path, o.is}] {
+		if o == nil || seen[key{o.Path, o.identity}] {
 			continue
 		}
-		seen[key{o.Path, o.is}] = true
+		seen[key{o.Path, o.identity}] = true
 		if !o.Dir && len(list) < maxHeld {
 			// The link in /proc leads to the file itself, even if it was removed.
 			fd, err := unix.Open(filepath.Join(dir, e.Name()), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
@@ -77,8 +77,8 @@ func OpenBy(pid int, below string) (list List, err error) {
 				return list, &fs.PathError{Op: "open", Path: o.Path, Err: err}
 			}
 		}
-		if list = append(list, *o); len(list) > Most {
-			return list, fmt.Errorf("more than %d files are open", Most)
+		if list = append(list, *o); len(list) > maxFiles {
+			return list, fmt.Errorf("more than %d files are open", maxFiles)
 		}
 	}
 	return list, nil
@@ -101,11 +101,11 @@ func describeTarget(link, below string) (*Open, error) {
 	if err := unix.Stat(link, &st); err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: link, Err: err}
 	}
-	o := &Open{Path: path, is: identityOf(&st)}
+	o := &Open{Path: path, identity: identityOf(&st)}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
 		// a directory's times change with its content
-		o.Dir, o.is = true, Identity{}
+		o.Dir, o.identity = true, Identity{}
 	case unix.S_IFREG:
 	default:
 		return nil, nil
@@ -131,20 +131,20 @@ func (o Open) At(path string) (File, error) {
 		if err != nil {
 			return File{}, err
 		}
-		return File{Path: path, Size: size, Sum: digest, Mode: fs.FileMode(o.is.mode & 0o777)}, nil
+		return File{Path: path, Size: size, Sum: digest, Mode: fs.FileMode(o.identity.mode & 0o777)}, nil
 	}
-	digest, size, err := sum(path, &o.is)
+	digest, size, err := sum(path, &o.identity)
 	if err != nil && !changed(err) {
 		return File{}, err
 	}
-	return File{Path: path, Size: size, Sum: digest, Mode: fs.FileMode(o.is.mode & 0o777)}, nil
+	return File{Path: path, Size: size, Sum: digest, Mode: fs.FileMode(o.identity.mode & 0o777)}, nil
 }
 
 // MovedSince reports whether an open file, or a directory on its path below top, may have been
 // moved after a time. The process may then have opened it by another path. A directory's change
 // time equals its modification time except after a move or a change of permissions.
 func (o Open) MovedSince(t time.Time, path, top string) (bool, error) {
-	if !o.Dir && !o.Deleted && after(o.is.ctime, t) {
+	if !o.Dir && !o.Deleted && after(o.identity.ctime, t) {
 		return true, nil
 	}
 	for dir := filepath.Dir(path); dir != top && Below(dir, top); dir = filepath.Dir(dir) {

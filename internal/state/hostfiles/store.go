@@ -17,9 +17,9 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// maxKept limits the size of a store. If a fifth of the free space is less, that is the limit.
-// Further files are not copied.
-const maxKept = 2 << 30
+// maxStoreBytes limits the size of a store. If a fifth of the free space is less, that is the
+// limit. Further files are not copied.
+const maxStoreBytes = 2 << 30
 
 // keepUnused is how long an unused copy is kept. No row refers to a copy until the row is stored,
 // or while an instance starts with it.
@@ -29,8 +29,8 @@ const keepUnused = time.Hour
 // restored after their packages were updated. Several processes may use it.
 type Store struct {
 	dir string
-	// Most is the maximum size in bytes. Zero means the default.
-	Most int64
+	// MaxBytes is the maximum size in bytes. Zero means the default.
+	MaxBytes int64
 
 	mu       sync.Mutex // held while copying or removing
 	unsynced []string
@@ -61,7 +61,7 @@ func (s *Store) Keep(f File, o Open) (File, error) {
 		f.Kept = err == nil
 		return f, err
 	}
-	if err := s.roomFor(f.Size); err != nil {
+	if err := s.checkRoom(f.Size); err != nil {
 		return f, err
 	}
 	from := o.held
@@ -112,8 +112,8 @@ func (s *Store) copy(from *os.File, path string, f File) (err error) {
 	return os.Rename(to.Name(), path)
 }
 
-// roomFor returns an error if a copy would exceed the limit.
-func (s *Store) roomFor(n int64) error {
+// checkRoom returns an error if a copy would exceed the limit.
+func (s *Store) checkRoom(n int64) error {
 	if err := diskroom.CheckFloor(s.dir); err != nil {
 		return err
 	}
@@ -121,13 +121,13 @@ func (s *Store) roomFor(n int64) error {
 	if err != nil {
 		return err
 	}
-	limit := s.Most
+	limit := s.MaxBytes
 	if limit == 0 {
 		free, _, err := diskroom.Free(s.dir)
 		if err != nil {
 			return err
 		}
-		limit = min(maxKept, (free+have)/5)
+		limit = min(maxStoreBytes, (free+have)/5)
 	}
 	if have+n > limit {
 		return fmt.Errorf("copies of host files use %d MiB, and the limit is %d MiB", have>>20, limit>>20)

@@ -10,8 +10,8 @@ import (
 // F24: a copy is made of exactly the open file, is found by its content, and is removed when
 // nothing has referred to it for a time.
 func TestF24Store(t *testing.T) {
-	dir, place := t.TempDir(), filepath.Join(t.TempDir(), "copies")
-	s, err := OpenStore(place)
+	dir, storeDir := t.TempDir(), filepath.Join(t.TempDir(), "copies")
+	s, err := OpenStore(storeDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestF24Store(t *testing.T) {
 		t.Errorf("its mode is %v, %v", info.Mode(), err)
 	}
 	// The same again takes no more room, also for another process.
-	other, err := OpenStore(place)
+	other, err := OpenStore(storeDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,37 +66,37 @@ func TestF24Store(t *testing.T) {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 	if n, err := s.Bytes(); err != nil || n != 3 {
-		t.Errorf("it takes %d bytes, %v", n, err)
+		t.Errorf("the store has %d bytes, want 3, %v", n, err)
 	}
 	if err := s.Sync(); err != nil {
 		t.Error(err)
 	}
-	left := func(what string, want int, lists ...[]File) {
+	wantAfterPrune := func(what string, want int, lists ...[]File) {
 		t.Helper()
 		if _, err := s.Prune(lists...); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if list, err := os.ReadDir(place); err != nil || len(list) != want {
+		if list, err := os.ReadDir(storeDir); err != nil || len(list) != want {
 			t.Errorf("%s: %d files are left, %v", what, len(list), err)
 		}
 	}
-	write(t, filepath.Join(place, ".new-1"), "of a process that was killed")
-	left("used just now", 2)
+	write(t, filepath.Join(storeDir, ".new-1"), "of a process that was killed")
+	wantAfterPrune("used just now", 2)
 	long := time.Now().Add(-2 * keepUnused)
-	for _, name := range []string{at, filepath.Join(place, ".new-1")} {
+	for _, name := range []string{at, filepath.Join(storeDir, ".new-1")} {
 		if err := os.Chtimes(name, long, long); err != nil {
 			t.Fatal(err)
 		}
 	}
-	left("referred to", 1, []File{{Path: "/other"}}, []File{kept})
+	wantAfterPrune("referred to", 1, []File{{Path: "/other"}}, []File{kept})
 	if _, err := s.Find(kept); err != nil {
 		t.Fatal(err)
 	}
-	left("used again", 1)
+	wantAfterPrune("used again", 1)
 	if err := os.Chtimes(at, long, long); err != nil {
 		t.Fatal(err)
 	}
-	left("not referred to", 0)
+	wantAfterPrune("not referred to", 0)
 	if at, err := s.Find(kept); err != nil || at != "" {
 		t.Errorf("after it was removed: %q, %v", at, err)
 	}
@@ -109,7 +109,7 @@ func TestF24StoreIsBoundedAndVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Most = 5
+	s.MaxBytes = 5
 	var list []File
 	for _, name := range []string{"one", "other"} {
 		path := filepath.Join(dir, name)
@@ -125,9 +125,9 @@ func TestF24StoreIsBoundedAndVerified(t *testing.T) {
 		t.Fatalf("%+v, %v", kept, err)
 	}
 	if more, err := s.Keep(list[1], Open{}); err == nil || more.Kept {
-		t.Errorf("more than it may take: %+v, %v", more, err)
+		t.Errorf("copy beyond the limit: %+v, %v", more, err)
 	}
-	s.Most = 0
+	s.MaxBytes = 0
 	// A file that has changed since it was listed is not copied.
 	write(t, list[1].Path, "OTHER")
 	if more, err := s.Keep(list[1], Open{}); err == nil || more.Kept {

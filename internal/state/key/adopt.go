@@ -22,7 +22,7 @@ func (r *Ring) Adopt(ctx context.Context, name, secret string) (Key, error) {
 	}
 	hash := sha256.Sum256([]byte(secret))
 	k, err := r.store.KeyByHash(ctx, hash)
-	if err == nil && !k.Opens.at(API) {
+	if err == nil && !k.Opens.validFor(API) {
 		return Key{}, fault.New(fault.Conflict, "key_for_mcp", "this key is valid only for the tools of agents at /mcp").
 			WithHint("crannog key new makes one for the API")
 	}

@@ -30,8 +30,9 @@ const (
 // maxName limits a key's name in bytes.
 const maxName = 64
 
-// usedEvery is the precision of LastUsed. Writing at each request would cost more than the request.
-const usedEvery = time.Minute
+// lastUsedPrecision is the precision of LastUsed. Writing at each request would cost more than the
+// request.
+const lastUsedPrecision = time.Minute
 
 // Key is a stored API key.
 type Key struct {
@@ -52,8 +53,8 @@ const (
 	MCP Opens = "mcp" // the tools of agents only
 )
 
-// at reports whether a key is valid for a purpose.
-func (o Opens) at(purpose Opens) bool { return o == API || o == MCP && purpose == MCP }
+// validFor reports whether a key is valid for a purpose.
+func (o Opens) validFor(purpose Opens) bool { return o == API || o == MCP && purpose == MCP }
 
 // Store stores keys.
 type Store interface {
@@ -142,12 +143,12 @@ func (r *Ring) VerifyAt(ctx context.Context, secret string, purpose Opens) (Key,
 	if subtle.ConstantTimeCompare(k.Hash[:], hash[:]) != 1 {
 		return Key{}, unauthenticated()
 	}
-	if !k.Opens.at(purpose) {
+	if !k.Opens.validFor(purpose) {
 		// Otherwise an agent with a key for its tools could create a sandbox with any policy.
 		return Key{}, fault.New(fault.Denied, "key_for_mcp", "this key is valid only for the tools of agents at /mcp").
 			WithHint("crannog key new makes one for the API")
 	}
-	if now := time.Now(); now.Sub(k.LastUsed) >= usedEvery {
+	if now := time.Now(); now.Sub(k.LastUsed) >= lastUsedPrecision {
 		// The time of use is not essential, and a full disk must not lock callers out.
 		if err := r.store.UseKey(ctx, k.ID, now); err != nil {
 			r.log.Warn("key use not recorded", "key", k.ID, "err", err)
@@ -172,11 +173,11 @@ func (r *Ring) Revoke(ctx context.Context, ref string) (Key, error) {
 	if err := r.record(ctx, audit.KeyRevoked, k); err != nil {
 		return Key{}, fmt.Errorf("revoke key: %w", err)
 	}
-	there, err := r.store.DeleteKey(ctx, k.ID)
+	existed, err := r.store.DeleteKey(ctx, k.ID)
 	if err != nil {
 		return Key{}, fmt.Errorf("revoke key: %w", err)
 	}
-	if !there {
+	if !existed {
 		return Key{}, unknown(ref)
 	}
 	return k, nil

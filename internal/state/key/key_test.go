@@ -30,20 +30,20 @@ func newRing(t *testing.T) (*key.Ring, string) {
 			t.Error(err)
 		}
 	})
-	return ringOn(t, s, nothing), dir
+	return ringOn(t, s, discardEntry), dir
 }
 
-func ringOn(t *testing.T, s *store.Store, book key.Recorder) *key.Ring {
+func ringOn(t *testing.T, s *store.Store, record key.Recorder) *key.Ring {
 	t.Helper()
-	return key.NewRing(s, slog.New(slog.NewTextHandler(t.Output(), nil)), book)
+	return key.NewRing(s, slog.New(slog.NewTextHandler(t.Output(), nil)), record)
 }
 
-// nothing is a recorder that accepts every entry and stores none.
-func nothing(context.Context, audit.Kind, key.Key) error {
+// discardEntry is a recorder that accepts every entry and stores none.
+func discardEntry(context.Context, audit.Kind, key.Key) error {
 	return nil
 }
 
-func TestKeyLife(t *testing.T) {
+func TestKeyLifecycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring, dir := newRing(t)
 		ctx := t.Context()
@@ -101,7 +101,7 @@ func TestKeyLife(t *testing.T) {
 }
 
 // P1: all invalid keys give the same answer.
-func TestWrongKeysLearnNothing(t *testing.T) {
+func TestInvalidKeysGetSameError(t *testing.T) {
 	ring, _ := newRing(t)
 	secret, _, err := ring.Create(t.Context(), "ci")
 	if err != nil {
@@ -174,16 +174,16 @@ func TestRevokeAndNames(t *testing.T) {
 }
 
 // A key is neither created nor revoked if the audit log rejects the entry.
-func TestNoKeyUnrecorded(t *testing.T) {
+func TestKeyChangesNeedAuditEntry(t *testing.T) {
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "state"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	var refuse error
-	var told []string
+	var entries []string
 	ring := ringOn(t, s, func(_ context.Context, kind audit.Kind, k key.Key) error {
-		told = append(told, string(kind)+" "+k.Name)
+		entries = append(entries, string(kind)+" "+k.Name)
 		return refuse
 	})
 	_, kept, err := ring.Create(t.Context(), "kept")
@@ -192,29 +192,29 @@ func TestNoKeyUnrecorded(t *testing.T) {
 	}
 	refuse = errors.New("the record cannot be written")
 	if _, _, err := ring.Create(t.Context(), "other"); !errors.Is(err, refuse) {
-		t.Errorf("made: %v", err)
+		t.Errorf("created without an audit entry: %v", err)
 	}
 	if _, err := ring.Adopt(t.Context(), "given", key.Prefix+strings.Repeat("a", 40)); !errors.Is(err, refuse) {
-		t.Errorf("adopted: %v", err)
+		t.Errorf("adopted without an audit entry: %v", err)
 	}
 	if _, err := ring.Revoke(t.Context(), "kept"); !errors.Is(err, refuse) {
-		t.Errorf("revoked: %v", err)
+		t.Errorf("revoked without an audit entry: %v", err)
 	}
 	keys, err := ring.List(t.Context())
 	if err != nil || len(keys) != 1 || keys[0].ID != kept.ID {
 		t.Errorf("%+v, %v", keys, err)
 	}
-	if got := strings.Join(told, ", "); got != "key.made kept, key.made other, key.made given, key.revoked kept" {
-		t.Errorf("told of %s", got)
+	if got := strings.Join(entries, ", "); got != "key.made kept, key.made other, key.made given, key.revoked kept" {
+		t.Errorf("got audit entries %s", got)
 	}
 }
 
-// P39: a key for MCP is valid for nothing else, and a key without a stored purpose is valid for
-// nothing.
+// P39: a key for MCP is valid for nothing else, and a key without a stored purpose is valid
+// for nothing.
 func TestAgentKeys(t *testing.T) {
 	ring, _ := newRing(t)
 	ctx := t.Context()
-	whole, _, err := ring.CreateFor(ctx, "whole", key.API)
+	full, _, err := ring.CreateFor(ctx, "whole", key.API)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,24 +223,24 @@ func TestAgentKeys(t *testing.T) {
 		t.Fatalf("%+v %v", made, err)
 	}
 	for _, c := range []struct {
-		secret string
-		door   key.Opens
-		want   fault.Kind
+		secret  string
+		purpose key.Opens
+		want    fault.Kind
 	}{
-		{whole, key.API, ""},
-		{whole, key.MCP, ""},
+		{full, key.API, ""},
+		{full, key.MCP, ""},
 		{agent, key.MCP, ""},
 		{agent, key.API, fault.Denied},
 		{agent, "", fault.Denied},
 		{"e2b_" + strings.Repeat("0", 40), key.MCP, fault.Unauthenticated},
 	} {
-		k, err := ring.VerifyAt(ctx, c.secret, c.door)
+		k, err := ring.VerifyAt(ctx, c.secret, c.purpose)
 		if c.want == "" && err != nil || c.want != "" && (fault.KindOf(err) != c.want || k.ID != "") {
-			t.Errorf("at %q: %+v %v, want %q", c.door, k, err, c.want)
+			t.Errorf("at %q: %+v %v, want %q", c.purpose, k, err, c.want)
 		}
 	}
 	if k, err := ring.Verify(ctx, agent); fault.CodeOf(err) != "key_for_mcp" {
-		t.Errorf("at the usual door: %+v %v", k, err)
+		t.Errorf("for the API: %+v %v", k, err)
 	}
 	if k, err := ring.Adopt(ctx, "adopted", agent); fault.CodeOf(err) != "key_for_mcp" {
 		t.Errorf("adopted: %+v %v", k, err)

@@ -18,10 +18,10 @@ import (
 // Files has the files of a sandbox that has ended, from its retained changes. Unchanged files are
 // as at its start.
 type Files struct {
-	dir   string
-	tree  []changeset.Entry          // all entries, by path
-	fresh map[string]int             // number of each new entry, by path
-	files map[string]changeset.Entry // of tree
+	dir      string
+	tree     []changeset.Entry          // all entries, by path
+	newIndex map[string]int             // number of each new entry, by path
+	files    map[string]changeset.Entry // of tree
 }
 
 var _ changeset.Source = (*Files)(nil)
@@ -37,7 +37,7 @@ func (s *Store) Part(id string, start []changeset.Entry, name func(string) (stri
 	if _, err := s.Meta(id); err != nil {
 		return nil, err
 	}
-	b := &Files{dir: filepath.Join(s.at(id), filesName), fresh: map[string]int{}, files: map[string]changeset.Entry{}}
+	b := &Files{dir: filepath.Join(s.at(id), filesName), newIndex: map[string]int{}, files: map[string]changeset.Entry{}}
 	now, err := readTree(filepath.Join(s.at(id), newName))
 	if err != nil {
 		return nil, err
@@ -50,17 +50,17 @@ func (s *Store) Part(id string, start []changeset.Entry, name func(string) (stri
 		b.files[e.Path] = e
 	}
 	for _, e := range gone {
-		if as, ok := name(e.Path); ok {
-			delete(b.files, as)
+		if inPart, ok := name(e.Path); ok {
+			delete(b.files, inPart)
 		}
 	}
 	for i, e := range now {
-		as, ok := name(e.Path)
+		inPart, ok := name(e.Path)
 		if !ok {
 			continue
 		}
-		e.Path = as
-		b.fresh[e.Path] = i
+		e.Path = inPart
+		b.newIndex[e.Path] = i
 		b.files[e.Path] = e
 	}
 	for _, e := range b.files {
@@ -137,7 +137,7 @@ func (b *Files) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadClo
 }
 
 func (b *Files) pack(out *tar.Writer, name string, limit int64) (bool, error) {
-	n, ok := b.fresh[name]
+	n, ok := b.newIndex[name]
 	if !ok || b.files[name].Type != changeset.Regular {
 		return false, nil
 	}

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// locked opens a directory and locks it until the file is closed or the process ends. ok is false
-// if another process has the lock and how is non-blocking.
-func locked(dir string, how int) (f *os.File, ok bool, err error) {
+// lockDir opens a directory and locks it until the file is closed or the process ends. ok is false
+// if another process has the lock and operation is non-blocking.
+func lockDir(dir string, operation int) (f *os.File, ok bool, err error) {
 	f, err = os.Open(dir)
 	if err != nil {
 		return nil, false, err
 	}
 	for {
-		err = unix.Flock(int(f.Fd()), how)
+		err = unix.Flock(int(f.Fd()), operation)
 		if !errors.Is(err, unix.EINTR) {
 			break
 		}
@@ -42,7 +42,7 @@ func ignore(err, of error) error {
 // process ends, and sweepDrafts then removes the draft.
 func (s *Store) draft() (dir string, held *os.File, err error) {
 	// No other process may sweep between the creation of the directory and its lock.
-	all, _, err := locked(s.path, unix.LOCK_SH)
+	all, _, err := lockDir(s.path, unix.LOCK_SH)
 	if err != nil {
 		return "", nil, err
 	}
@@ -51,7 +51,7 @@ func (s *Store) draft() (dir string, held *os.File, err error) {
 		return "", nil, err
 	}
 	s.step("draft made")
-	held, _, err = locked(dir, unix.LOCK_EX)
+	held, _, err = lockDir(dir, unix.LOCK_EX)
 	if err != nil {
 		err = errors.Join(err, os.Remove(dir))
 	}
@@ -60,7 +60,7 @@ func (s *Store) draft() (dir string, held *os.File, err error) {
 
 // sweepDrafts removes drafts and unfinished removals of ended processes.
 func (s *Store) sweepDrafts() error {
-	all, _, err := locked(s.path, unix.LOCK_EX)
+	all, _, err := lockDir(s.path, unix.LOCK_EX)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (s *Store) sweepDrafts() error {
 			continue
 		}
 		dir := filepath.Join(s.path, e.Name())
-		f, ok, err := locked(dir, unix.LOCK_EX|unix.LOCK_NB)
+		f, ok, err := lockDir(dir, unix.LOCK_EX|unix.LOCK_NB)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // published since the directory was read
 		case err != nil:

@@ -25,10 +25,10 @@ import (
 const (
 	// Life is how long changes are retained.
 	Life = 24 * time.Hour
-	// limit limits the number of sandboxes with retained changes, and maxBytes their disk space.
-	// The oldest are removed first.
-	limit    = 32
-	maxBytes = 4 << 30
+	// maxSandboxes limits the number of sandboxes with retained changes, and maxBytes their disk
+	// space. The oldest are removed first.
+	maxSandboxes = 32
+	maxBytes     = 4 << 30
 
 	draftPrefix = ".draft-"
 	metaName    = "meta.json"
@@ -59,7 +59,7 @@ type Meta struct {
 	Masked []Masked `json:"masked,omitempty"`
 	// Access is the sandbox's policy, as in its row.
 	Access json.RawMessage `json:"access"`
-	// Made describes the sandbox's start. A provenance statement names it.
+	// Made describes from what the sandbox was created, for provenance statements.
 	Made Made `json:"made"`
 }
 
@@ -102,7 +102,7 @@ type Draft struct {
 	store *Store
 	id    string
 	dir   string
-	held  *os.File // its lock
+	lock  *os.File
 	// Files is the directory for contents: file n of the changes has the name "n".
 	Files *os.Root
 }
@@ -115,12 +115,12 @@ func (s *Store) Begin(id string) (_ *Draft, err error) {
 	if err := os.MkdirAll(s.path, 0o700); err != nil {
 		return nil, fmt.Errorf("keep changes: %w", err)
 	}
-	dir, held, err := s.draft()
+	dir, lock, err := s.draft()
 	if err != nil {
 		return nil, fmt.Errorf("keep changes: %w", err)
 	}
 	s.step("draft held")
-	d := &Draft{store: s, id: id, dir: dir, held: held}
+	d := &Draft{store: s, id: id, dir: dir, lock: lock}
 	if err := os.Mkdir(filepath.Join(dir, filesName), 0o700); err != nil {
 		return nil, errors.Join(err, d.Abort())
 	}
@@ -136,7 +136,7 @@ func (d *Draft) Abort() error {
 	if d.Files != nil {
 		err = d.Files.Close()
 	}
-	return errors.Join(err, os.RemoveAll(d.dir), d.held.Close())
+	return errors.Join(err, os.RemoveAll(d.dir), d.lock.Close())
 }
 
 // Commit publishes the draft with the contents in Files. It replaces earlier retained changes of
@@ -251,7 +251,11 @@ func (s *Store) read(id string) (Meta, error) {
 	var m Meta
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&m); err != nil || m.ID != id {
+	err = d.Decode(&m)
+	if err == nil && m.ID != id {
+		err = fmt.Errorf("they are of sandbox %.64q", m.ID)
+	}
+	if err != nil {
 		return Meta{}, fmt.Errorf("kept changes of %s are damaged: %w", id, err)
 	}
 	return m, nil
@@ -339,17 +343,17 @@ func (s *Store) Sweep() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	stays, bytes := map[string]bool{}, int64(0)
+	isRetained, bytes := map[string]bool{}, int64(0)
 	for i, m := range list {
 		bytes += m.Bytes
-		stays[m.ID] = i < limit && (i == 0 || bytes <= maxBytes)
+		isRetained[m.ID] = i < maxSandboxes && (i == 0 || bytes <= maxBytes)
 	}
 	var gone []string
 	errs := []error{s.sweepDrafts()}
 	for _, e := range entries {
 		// A directory with a final name is complete, and existed before the list was read.
 		name := e.Name()
-		if stays[name] || !ids.ValidSandbox(name) {
+		if isRetained[name] || !ids.ValidSandbox(name) {
 			continue
 		}
 		if err := s.Remove(name); err != nil {

@@ -53,7 +53,7 @@ func keep(t *testing.T, s *retained.Store, id string, taken time.Time) {
 func wantCode(t *testing.T, err error, code string) {
 	t.Helper()
 	if fault.CodeOf(err) != code {
-		t.Errorf("%v: code %q and not %q", err, fault.CodeOf(err), code)
+		t.Errorf("got error %v with code %q, want %q", err, fault.CodeOf(err), code)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestFilesOfRetainedChanges(t *testing.T) {
 	_, err = s.Meta(id)
 	wantCode(t, err, "changes_not_found")
 	if s.Has(id) {
-		t.Error("it is still there")
+		t.Error("the changes still exist after Remove")
 	}
 }
 
@@ -134,7 +134,7 @@ func TestSweep(t *testing.T) {
 	_, err := s.Meta(id)
 	wantCode(t, err, "changes_not_found")
 	if !s.Has(id) {
-		t.Error("it is there until it is swept")
+		t.Error("expired changes are gone before the sweep")
 	}
 	// A draft is not removed while its process is alive, however old it is.
 	d, err := s.Begin(id)
@@ -179,10 +179,10 @@ func TestAbortLeavesNothing(t *testing.T) {
 	}
 	for _, bad := range []string{"", "..", "../x", ".draft-1"} {
 		if _, err := s.Begin(bad); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("Begin accepts the ID %q", bad)
 		}
 		if err := s.Remove(bad); err == nil {
-			t.Errorf("%q is removed", bad)
+			t.Errorf("Remove accepts the ID %q", bad)
 		}
 		_, err := s.Meta(bad)
 		wantCode(t, err, "changes_not_found")
@@ -190,7 +190,7 @@ func TestAbortLeavesNothing(t *testing.T) {
 }
 
 // Changes that were stored exactly one day ago are expired.
-func TestSandboxLifeCycle(t *testing.T) {
+func TestChangesExpireAfterOneDay(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s := retained.New(dir)
@@ -205,7 +205,7 @@ func TestSandboxLifeCycle(t *testing.T) {
 	})
 }
 
-func TestDamaged(t *testing.T) {
+func TestDamagedChangesAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	s := retained.New(dir)
 	keep(t, s, id, time.Now())
@@ -213,13 +213,13 @@ func TestDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Files(id, nil); err == nil {
-		t.Error("a path that climbs is taken")
+		t.Error("a path with .. is accepted")
 	}
 	if err := os.WriteFile(filepath.Join(dir, id, "meta.json"), []byte(`{"id":"other","more":1}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Meta(id); err == nil || fault.CodeOf(err) == "changes_not_found" {
-		t.Errorf("damage is not told: %v", err)
+		t.Errorf("damage is not reported: %v", err)
 	}
 }
 
@@ -228,11 +228,11 @@ func TestDamaged(t *testing.T) {
 func TestNeeds(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "changes")
 	s := retained.New(dir)
-	const of, heir, other = "icopied0000000000000", "iheir000000000000000", "iother00000000000000"
-	if s.Needs(of) {
-		t.Error("where nothing is kept")
+	const copyOwner, copyUser, other = "icopied0000000000000", "iheir000000000000000", "iother00000000000000"
+	if s.Needs(copyOwner) {
+		t.Error("an empty store needs a copy")
 	}
-	for id, copied := range map[string]string{heir: of, other: ""} {
+	for id, copied := range map[string]string{copyUser: copyOwner, other: ""} {
 		d, err := s.Begin(id)
 		if err != nil {
 			t.Fatal(err)
@@ -242,21 +242,21 @@ func TestNeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !s.Needs(of) || !s.Needs(other) || s.Needs(id) {
-		t.Errorf("of another %v, of its own %v, of no changes %v", s.Needs(of), s.Needs(other), s.Needs(id))
+	if !s.Needs(copyOwner) || !s.Needs(other) || s.Needs(id) {
+		t.Errorf("Needs: got %v for the copy of another sandbox, %v for its own, %v without changes; want true, true, false", s.Needs(copyOwner), s.Needs(other), s.Needs(id))
 	}
-	if err := s.Remove(heir); err != nil || s.Needs(of) {
-		t.Errorf("dropped: %v", err)
+	if err := s.Remove(copyUser); err != nil || s.Needs(copyOwner) {
+		t.Errorf("the copy is needed after the removal: %v", err)
 	}
 	// Damaged changes may need any copy, until the sweep removes them.
-	keep(t, s, heir, time.Now())
-	if err := os.WriteFile(filepath.Join(dir, heir, "meta.json"), []byte("{"), 0o600); err != nil {
+	keep(t, s, copyUser, time.Now())
+	if err := os.WriteFile(filepath.Join(dir, copyUser, "meta.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if !s.Needs(of) {
-		t.Error("damaged")
+	if !s.Needs(copyOwner) {
+		t.Error("damaged changes do not need the copy")
 	}
-	if _, err := s.Sweep(); err != nil || s.Needs(of) {
-		t.Errorf("swept: %v", err)
+	if _, err := s.Sweep(); err != nil || s.Needs(copyOwner) {
+		t.Errorf("the copy is needed after the sweep: %v", err)
 	}
 }

@@ -44,7 +44,7 @@ func BenchmarkBeginCommit30MB(b *testing.B) {
 }
 
 // BenchmarkLeaseVerify30MB leases and verifies an image that has not been read yet,
-// one that has, and one that is not settled yet.
+// one that has, and one that is not complete yet.
 func BenchmarkLeaseVerify30MB(b *testing.B) {
 	for _, form := range []string{"committed", "settled, first", "settled, again"} {
 		b.Run(form, func(b *testing.B) {

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-func TestZeroIsNotUnlimited(t *testing.T) {
+func TestZeroBudgetIsLimited(t *testing.T) {
 	s := open(t, t.TempDir(), Options{})
 	d, err := s.Begin("a")
 	if err != nil {
@@ -31,7 +31,7 @@ func TestZeroIsNotUnlimited(t *testing.T) {
 	}
 }
 
-func TestTheBudgetEnds(t *testing.T) {
+func TestBudgetIsEnforced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	const one = 200 * pageBytes
 	s := open(t, dir, Options{Budget: 2*one + one/2})
@@ -72,7 +72,7 @@ func TestTheBudgetEnds(t *testing.T) {
 }
 
 // Copies are removed to free space for images. Leased copies are not.
-func TestCopiesMakeWay(t *testing.T) {
+func TestCopiesAreRemovedForNewImages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	const one = 400 * pageBytes
 	s := open(t, dir, Options{Budget: 16 * one})
@@ -140,7 +140,7 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 	deduplicate(t, s)
 }
 
-// Settling and rebuilding on a full disk fail without damage, and leave nothing behind.
+// Completion and rebuilding on a full disk fail without damage, and leave nothing behind.
 func TestAFullDiskHarmsNoImage(t *testing.T) {
 	base := small(t, "48m")
 	dir := filepath.Join(base, "snapshots")

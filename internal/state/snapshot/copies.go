@@ -111,7 +111,7 @@ func (s *Images) trim() error {
 
 // dropCopy removes the copy of one image, unless it is in use.
 func (s *Images) dropCopy(id string) (bool, error) {
-	d, err := s.hold(context.Background(), id, unix.LOCK_EX, false)
+	d, err := s.lockImage(context.Background(), id, unix.LOCK_EX, false)
 	if errors.Is(err, errBusy) || fault.KindOf(err) == fault.NotFound {
 		return false, nil
 	}
@@ -141,10 +141,10 @@ func (s *Images) markChanged(id string) {
 // packs stays damaged.
 func (s *Images) dropSpoiled(id string) error {
 	s.notes.mu.Lock()
-	was := s.notes.spoiled[id]
+	spoiled := s.notes.spoiled[id]
 	delete(s.notes.spoiled, id)
 	s.notes.mu.Unlock()
-	if !was {
+	if !spoiled {
 		return nil
 	}
 	dropped, err := s.dropCopy(id)

@@ -25,7 +25,7 @@ const (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashDir); dir != "" {
-		if err := live(dir); err != nil {
+		if err := runAllOperations(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -48,8 +48,8 @@ func lineage() (a, b []byte) {
 	return a, b
 }
 
-// live takes two images through all operations and records the results.
-func live(dir string) error {
+// runAllOperations takes two images through all operations and records the results.
+func runAllOperations(dir string) error {
 	left, err := strconv.Atoi(os.Getenv(crashAt))
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func live(dir string) error {
 		return err
 	}
 	ctx := context.Background()
-	var told []Image
+	var reported []Image
 	write := func(id, parent string, pages []byte) error {
 		d, err := s.Begin(id)
 		if err != nil {
@@ -81,12 +81,12 @@ func live(dir string) error {
 		if err != nil {
 			return err
 		}
-		told = append(told, img)
-		data, err := json.Marshal(told)
+		reported = append(reported, img)
+		data, err := json.Marshal(reported)
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(filepath.Join(dir, "told"), data, 0o600)
+		return os.WriteFile(filepath.Join(dir, "reported"), data, 0o600)
 	}
 	a, b := lineage()
 	if err := write("a", "", a); err != nil {
@@ -101,7 +101,7 @@ func live(dir string) error {
 	if _, err := s.dropCopy("b"); err != nil {
 		return err
 	}
-	if _, err := load(ctx, s, "b", told[1].Sum); err != nil {
+	if _, err := load(ctx, s, "b", reported[1].Sum); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "removing"), nil, 0o600); err != nil {
@@ -130,9 +130,9 @@ func TestACrashAtAnyStepLeavesNoHalfImage(t *testing.T) {
 		if err != nil && !bytes.Contains([]byte(err.Error()), []byte("killed")) {
 			t.Fatalf("step %d: %v\n%s", n, err, out)
 		}
-		lives := err == nil
+		completed := err == nil
 		inspect(t, n, dir, map[string][]byte{"a": a, "b": b})
-		if lives {
+		if completed {
 			break
 		}
 	}
@@ -143,14 +143,14 @@ func TestACrashAtAnyStepLeavesNoHalfImage(t *testing.T) {
 
 func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 	t.Helper()
-	var told []Image
-	if data, err := os.ReadFile(filepath.Join(dir, "told")); err == nil {
-		if err := json.Unmarshal(data, &told); err != nil {
+	var reported []Image
+	if data, err := os.ReadFile(filepath.Join(dir, "reported")); err == nil {
+		if err := json.Unmarshal(data, &reported); err != nil {
 			t.Fatal(err)
 		}
 	}
 	sums := rows{}
-	for _, img := range told {
+	for _, img := range reported {
 		sums[img.ID] = img.Sum
 	}
 	s := open(t, filepath.Join(dir, "snapshots"), Options{Budget: 1 << 30, Sum: sums.find})
@@ -161,7 +161,7 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 	removing := err == nil
 	check := func() {
 		t.Helper()
-		for _, img := range told {
+		for _, img := range reported {
 			got, err := load(t.Context(), s, img.ID, img.Sum)
 			if img.ID == "a" && removing && fault.KindOf(err) == fault.NotFound {
 				continue
@@ -176,12 +176,12 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 	check()
 	for _, p := range packs(t, s) {
 		needed := false
-		for _, img := range told {
+		for _, img := range reported {
 			x, err := s.readIndex(img.ID)
 			needed = needed || err == nil && slices.Contains(x.packs, strings.TrimSuffix(filepath.Base(p), ".pages"))
 		}
 		// The space of an image that was committed but never reported is not counted.
-		if ids, _ := s.list(); !needed && len(ids) <= len(told) {
+		if ids, _ := s.list(); !needed && len(ids) <= len(reported) {
 			t.Errorf("step %d: no image needs %s", n, p)
 		}
 	}

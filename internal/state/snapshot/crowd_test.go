@@ -33,9 +33,9 @@ func descriptors(t *testing.T, dir string) (open []string) {
 	return open
 }
 
-// Leases, removals, settling, rebuilding and pruning run at once, with the Images of
+// Leases, removals, completion, rebuilding and pruning run at once, with the Images of
 // two processes. Every lease gets a whole image, and no file is left open.
-func TestACrowd(t *testing.T) {
+func TestConcurrentOperationsKeepImages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	s := open(t, dir, Options{Budget: 1 << 30})
 	other := open(t, dir, Options{Budget: 1 << 30})
@@ -135,7 +135,7 @@ func TestACrowd(t *testing.T) {
 }
 
 // Errors close the opened files, too.
-func TestRefusalsLeaveNothingOpen(t *testing.T) {
+func TestErrorsCloseFiles(t *testing.T) {
 	s, images, _ := pair(t)
 	deduplicate(t, s)
 	rest := len(descriptors(t, s.dir))
@@ -146,7 +146,7 @@ func TestRefusalsLeaveNothingOpen(t *testing.T) {
 			path = packs(t, s)[0]
 		}
 		whole := contents(t, path)
-		harm(t, "truncated", path, "")
+		damage(t, "truncated", path, "")
 		for range 3 {
 			if _, err := load(t.Context(), s, "b", images[1].Sum); fault.CodeOf(err) != "snapshot_damaged" && file != PagesFile {
 				t.Errorf("%s: %v", file, err)
@@ -184,7 +184,7 @@ func TestALeaseHoldsItsFiles(t *testing.T) {
 	if !s.has(imagePath(images[1].ID, PagesFile)) {
 		t.Error("a leased copy was dropped")
 	}
-	_, err = s.hold(t.Context(), images[1].ID, unix.LOCK_EX, false)
+	_, err = s.lockImage(t.Context(), images[1].ID, unix.LOCK_EX, false)
 	if !errors.Is(err, errBusy) {
 		t.Errorf("a leased image was free: %v", err)
 	}
@@ -207,7 +207,7 @@ func TestWaitingForARemovedImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newImages(t)
 		img := commit(t, s, "a", "", noise(1, 2))
-		d, err := s.hold(t.Context(), "a", unix.LOCK_EX, false)
+		d, err := s.lockImage(t.Context(), "a", unix.LOCK_EX, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// harms are the ways in which a file can be damaged. Each keeps the modification time, as an
+// damages are the ways in which a file can be damaged. Each keeps the modification time, as an
 // attacker would.
-var harms = map[string]func(t *testing.T, path, other string){
+var damages = map[string]func(t *testing.T, path, other string){
 	"one bit": func(t *testing.T, path, _ string) {
 		b := contents(t, path)
 		b[len(b)/2] ^= 1
@@ -76,14 +76,14 @@ func contents(t *testing.T, path string) []byte {
 	return b
 }
 
-// harm does one of them and puts the time back.
-func harm(t *testing.T, kind, path, other string) {
+// damage damages a file and restores its modification time.
+func damage(t *testing.T, kind, path, other string) {
 	t.Helper()
 	before, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	harms[kind](t, path, other)
+	damages[kind](t, path, other)
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
 		if err := os.Chtimes(path, time.Time{}, before.ModTime()); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func pair(t *testing.T) (*Images, []Image, [][]byte) {
 	return s, []Image{commit(t, s, "a", "", pages[0]), commit(t, s, "b", "a", pages[1]), commit(t, s, "c", "", pages[2])}, pages
 }
 
-// P28
+// P28: an image with a damaged file is rejected.
 func TestDamageOfEveryFileIsRefused(t *testing.T) {
 	forms := map[string]func(t *testing.T, s *Images){
 		"committed": func(*testing.T, *Images) {},
@@ -109,7 +109,7 @@ func TestDamageOfEveryFileIsRefused(t *testing.T) {
 	}
 	for form, prepare := range forms {
 		for _, file := range []string{manifestFile, StateFile, MetaFile, PagesFile} {
-			for kind := range harms {
+			for kind := range damages {
 				for _, seen := range []bool{true, false} {
 					t.Run(fmt.Sprintf("%s %s %s seen=%v", form, file, kind, seen), func(t *testing.T) {
 						t.Parallel()
@@ -121,7 +121,7 @@ func TestDamageOfEveryFileIsRefused(t *testing.T) {
 						} else {
 							s = open(t, s.dir, Options{Budget: 1 << 30})
 						}
-						harm(t, kind, filepath.Join(s.dir, imagePath("b", file)), filepath.Join(s.dir, imagePath("c", file)))
+						damage(t, kind, filepath.Join(s.dir, imagePath("b", file)), filepath.Join(s.dir, imagePath("c", file)))
 						_, err := load(t.Context(), s, "b", images[1].Sum)
 						if form == "settled" && file == PagesFile && kind == "missing" {
 							// It is a copy, and is rebuilt.
@@ -147,7 +147,7 @@ func TestDamageOfEveryFileIsRefused(t *testing.T) {
 }
 
 func TestDamageOfPacksAndIndexIsRefused(t *testing.T) {
-	for kind := range harms {
+	for kind := range damages {
 		for _, what := range []string{"index", "own pack", "parent's pack"} {
 			t.Run(what+" "+kind, func(t *testing.T) {
 				t.Parallel()
@@ -174,7 +174,7 @@ func TestDamageOfPacksAndIndexIsRefused(t *testing.T) {
 				case "parent's pack":
 					path, other = packPath(x.packs[parent], ".pages"), packPath(z.packs[0], ".pages")
 				}
-				harm(t, kind, filepath.Join(s.dir, path), filepath.Join(s.dir, other))
+				damage(t, kind, filepath.Join(s.dir, path), filepath.Join(s.dir, other))
 				if kind == "longer" && what != "index" || kind == "one bit" && what == "parent's pack" {
 					// More than is needed harms only the owner of the file; and the
 					// middle of the parent's pack is not the child's.
@@ -193,7 +193,7 @@ func TestDamageOfPacksAndIndexIsRefused(t *testing.T) {
 
 // An attacker who can write to the directory cannot forge an image: not with a wrong checksum,
 // another image, or an older manifest.
-func TestAnImageIsProvedByItsSum(t *testing.T) {
+func TestSumAuthenticatesImage(t *testing.T) {
 	s, images, pages := pair(t)
 	old := contents(t, filepath.Join(s.dir, imagePath("b", manifestFile)))
 	for _, sum := range []string{"", "00", images[0].Sum, images[1].Sum[:62], images[1].Sum + "00"} {
@@ -205,7 +205,7 @@ func TestAnImageIsProvedByItsSum(t *testing.T) {
 	settled := contents(t, filepath.Join(s.dir, imagePath("b", manifestFile)))
 	// The old manifest is used with the file that it was written for, in the same state.
 	path := filepath.Join(s.dir, imagePath("b", PagesFile))
-	harm(t, "one bit", path, "")
+	damage(t, "one bit", path, "")
 	put(t, filepath.Join(s.dir, imagePath("b", manifestFile)), old)
 	_, err := load(t.Context(), s, "b", images[1].Sum)
 	wantCode(t, err, fault.Invalid, "snapshot_damaged")
@@ -265,8 +265,9 @@ func TestUnsettledImageIsRejectedAfterABoot(t *testing.T) {
 	}
 }
 
-// The server dies between Commit and Settle: the next one settles according to the rows.
-func TestAnotherProcessSettlesWithTheSumFromTheRow(t *testing.T) {
+// The server dies between Commit and Deduplicate: the next one completes the image with the Sum in
+// its row.
+func TestAnotherProcessCompletesImagesOfKnownSum(t *testing.T) {
 	s := newImages(t)
 	img := commit(t, s, "a", "", noise(1, 4))
 	blind := open(t, s.dir, Options{Budget: 1 << 30})

@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// smallMax limits the files that are read completely before a restore begins.
-const smallMax = 256 << 20
+// maxSmallBytes limits the files that are read completely before a restore begins.
+const maxSmallBytes = 256 << 20
 
 // Image is a committed image.
 type Image struct {
@@ -54,7 +54,7 @@ func (s *Images) Begin(id string) (*Draft, error) {
 	if err := s.admit(); err != nil {
 		return nil, err
 	}
-	if err := s.findDisk(); err != nil {
+	if err := s.checkDisk(); err != nil {
 		return nil, err
 	}
 	g, err := s.newStage(id)
@@ -97,7 +97,7 @@ func (d *Draft) Abort() error {
 
 // Commit publishes the draft as an image of these parts, atomically. From then on no process may
 // write to its files. The image survives the end of this process at once, and a power failure after
-// Settle or Persist. If Commit fails, there is neither a draft nor an image.
+// Deduplicate or Persist. If Commit fails, there is neither a draft nor an image.
 func (d *Draft) Commit(ctx context.Context, parent string, parts []Part) (_ Image, err error) {
 	if d.ended {
 		return Image{}, errors.New("commit a draft that has ended")
@@ -200,7 +200,7 @@ func (d *Draft) small(name string) (part, error) {
 		return part{}, err
 	}
 	defer f.Close()
-	if before.Bytes > smallMax {
+	if before.Bytes > maxSmallBytes {
 		return part{}, fmt.Errorf("%s has %d bytes", name, before.Bytes)
 	}
 	h := sha256.New()
@@ -246,7 +246,7 @@ func (d *Draft) take(name string) (*os.File, identity, error) {
 	return f, seen, nil
 }
 
-// remember stores the key of an image for Settle.
+// remember stores the key of an image for Deduplicate.
 func (s *Images) remember(id, sum string) {
 	s.notes.mu.Lock()
 	defer s.notes.mu.Unlock()

@@ -95,7 +95,7 @@ func (s *Images) readBulk(ctx context.Context, m manifest, tree hasher) (digest,
 	if err != nil {
 		return fail(err)
 	}
-	if why := s.untouched(m, seen); why != "" {
+	if why := s.whyUntrusted(m, seen); why != "" {
 		return fail(damaged(m.ID, why, nil))
 	}
 	sum, err := tree(ctx, f, m.Bulk.Bytes, func(off, n int64) {

@@ -33,30 +33,30 @@ func identify(f *os.File) (identity, error) {
 	}, nil
 }
 
-// memoryMax limits memory. Some tens of thousands of images in use would reach it.
-const memoryMax = 1 << 16
+// maxHashes limits a hashCache. Some tens of thousands of images in use would reach it.
+const maxHashes = 1 << 16
 
-// memory has the hashes of files that this process has read, so that a second lease need not read
-// them.
-type memory struct {
+// hashCache has the hashes of files that this process has read, so that a second lease need not
+// read them.
+type hashCache struct {
 	mu   sync.Mutex
 	seen map[identity]digest
 }
 
-func newMemory() *memory { return &memory{seen: map[identity]digest{}} }
+func newHashCache() *hashCache { return &hashCache{seen: map[identity]digest{}} }
 
 // holds reports whether a file in exactly this state was read and had that hash.
-func (m *memory) holds(i identity, d digest) bool {
+func (m *hashCache) holds(i identity, d digest) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	got, ok := m.seen[i]
 	return ok && got == d
 }
 
-func (m *memory) add(i identity, d digest) {
+func (m *hashCache) add(i identity, d digest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.seen) >= memoryMax {
+	if len(m.seen) >= maxHashes {
 		clear(m.seen)
 	}
 	m.seen[i] = d

@@ -1,35 +1,34 @@
-// Package snapshot owns how saved states of sandboxes lie on disk: it takes
-// what an engine has written, keeps it whole and untouched, lets images of one
-// lineage share their pages, and stays within a budget. What an image is for,
-// whose it is and what names it has are not its concern.
+// Package snapshot stores the saved states of sandboxes, called images, on disk. It takes over the
+// files that an engine has written, detects changes of them, lets images of one lineage share their
+// pages, and stays within a budget. Its callers know the purpose, the owner and the names of an
+// image.
 //
 // # Layout
 //
-//	images/ID/manifest        what belongs to the image, under a MAC
-//	images/ID/NAME            the parts, under the names that their writer gave them:
-//	                          small ones, and one of pages or one blob. A file of
-//	                          pages is dropped when it is only a cache
-//	images/ID/index           where the pages lie in packs
-//	packs/PACK.pages, .sums   pages that one image was the first to have
-//	drafts/…                  what is being written; its directory is locked by
-//	                          the process that writes, and dropped after it
+//	images/ID/manifest        the list of the image's files, with a MAC
+//	images/ID/NAME            the parts, under the names that their writer chose:
+//	                          small files, and one file of pages or one blob. A file
+//	                          of pages that can be rebuilt from packs may be removed
+//	images/ID/index           the positions of the pages in packs
+//	packs/PACK.pages, .sums   pages, stored when the first image with them was packed
+//	drafts/…                  unfinished files; the writing process locks their
+//	                          directory, which is removed after that process ended
 //
 // # Life of an image
 //
-// Commit is short: it hashes the small files, notes the identity of the big one
-// (inode, size, times) and renames the directory. Settle later reads the big
-// one, writes its hash into the manifest and syncs all of it: then the image is
-// durable. A process that ends before does that much in Persist.
+// Commit is short: it hashes the small files, stores the identity of the big file (inode, size,
+// times) and renames the directory. Deduplicate later completes the image: it reads the big file,
+// writes its hash into the manifest, syncs all files and moves pages into packs. A complete image
+// is durable. A process that ends earlier calls Persist, which does the same without packs.
 //
-// Until then every change through the file system is refused, because it shows
-// in the change time, which no program can set. A change below the file system
-// (by a bad disk, or a process that writes to the device) is not noticed in
-// these seconds. An image that was not settled when the machine went down is
-// refused, because it is unknown which of its bytes reached the disk.
+// Until an image is complete, every change through the file system is detected, because it alters
+// the change time, which no program can set. A change below the file system (by a bad disk, or a
+// process that writes to the device) is not detected in these seconds. An image that was not
+// complete when the machine went down is rejected, because it is unknown which of its bytes reached
+// the disk.
 //
-// The manifest is under a key that only the image's Sum holds. An attacker who
-// can write to this directory but not to the caller's copy of Sum cannot make up
-// an image, change one, or exchange one for another.
+// The key of the manifest's MAC is the image's Sum. An attacker who can write to this directory but
+// does not know the Sum cannot create an image, change one, or exchange one for another.
 package snapshot
 
 import (
@@ -63,9 +62,9 @@ type Options struct {
 	Budget int64
 	// Log may be nil.
 	Log *slog.Logger
-	// Sum returns the Sum of an image, or "" if unknown. Settle needs it for images of a process
-	// that ended between Commit and Settle. If it is nil, such images are settled after their first
-	// Lease.
+	// Sum returns the Sum of an image, or "" if unknown. Deduplicate needs it for images of a
+	// process that ended between Commit and Deduplicate. If it is nil, such images are completed
+	// after their first Lease.
 	Sum func(ctx context.Context, id string) (string, error)
 	// Declared has the declarations of parts by the writers of images. Manifests of the first
 	// format have no names of parts.
@@ -86,7 +85,7 @@ type Images struct {
 	now   func() time.Time
 	step  func(name string)            // called before each change of the disk
 	read  func(*os.File) (bool, error) // whether another process has it open
-	known *memory
+	known *hashCache
 	space space
 
 	clearing      sync.Mutex // held while removing directories
@@ -115,13 +114,13 @@ type deduplicationLock struct {
 // notes are what this process knows about single images.
 type notes struct {
 	mu       sync.Mutex
-	sums     map[string]string        // of images that this process can settle
+	sums     map[string]string        // keys of images that this process can complete
 	building map[string]chan struct{} // images whose pages are being assembled
 	spoiled  map[string]bool          // images whose flat copy was changed
 	warned   map[string]bool          // images whose damage was logged
 	gone     []gone                   // directories to remove
-	current  string                   // the image that is being settled
-	stop     context.CancelFunc       // interrupts settling
+	current  string                   // the image that is being completed
+	stop     context.CancelFunc       // interrupts completion
 }
 
 // Open opens a directory of images, creates it if necessary, and removes drafts of ended processes.
@@ -142,7 +141,7 @@ func Open(dir string, o Options) (*Images, error) {
 	}
 	s := &Images{
 		dir: dir, root: root, log: o.Log, sum: o.Sum, now: o.now, step: o.step, read: openByOthers,
-		reader: reader{boot: strings.TrimSpace(string(boot)), declared: o.Declared}, known: newMemory(),
+		reader: reader{boot: strings.TrimSpace(string(boot)), declared: o.Declared}, known: newHashCache(),
 		space: space{budget: o.Budget},
 		notes: notes{sums: map[string]string{}, building: map[string]chan struct{}{}, spoiled: map[string]bool{}, warned: map[string]bool{}},
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-func TestRoundTripThroughAllFormsOfAnImage(t *testing.T) {
+func TestPagesAreSameInAllForms(t *testing.T) {
 	s := newImages(t)
 	base := noise(1, 300)
 	child := slices.Clone(base)
@@ -44,7 +44,7 @@ func TestRoundTripThroughAllFormsOfAnImage(t *testing.T) {
 	check("with a rebuilt as well")
 }
 
-func TestFilesAloneAreAnImageToo(t *testing.T) {
+func TestImageOfFiles(t *testing.T) {
 	s := newImages(t)
 	d, err := s.Begin("files")
 	if err != nil {

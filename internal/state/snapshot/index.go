@@ -12,12 +12,12 @@ import (
 const (
 	pageBytes  = 4096
 	indexMagic = "crannog index 1\n"
-	// indexMax limits the memory for an index. A gigabyte of pages of which no two are adjacent has
-	// an index of 5 MiB.
-	indexMax = 256 << 20
-	packsMax = 1 << 16
-	runBytes = 4 + 8 + 8
-	headSize = len(indexMagic) + 8 + 4 + 4
+	// maxIndexBytes limits the memory for an index. A gigabyte of pages of which no two are
+	// adjacent has an index of 5 MiB.
+	maxIndexBytes = 256 << 20
+	maxPacks      = 1 << 16
+	runBytes      = 4 + 8 + 8
+	headSize      = len(indexMagic) + 8 + 4 + 4
 )
 
 // index describes how a file of pages is assembled. It needs no authentication, because the result
@@ -91,7 +91,7 @@ var errIndex = errors.New("index: unknown format")
 
 func decodeIndex(data []byte) (index, error) {
 	le := binary.LittleEndian
-	if len(data) < headSize+sha256.Size || len(data) > indexMax || !bytes.HasPrefix(data, []byte(indexMagic)) {
+	if len(data) < headSize+sha256.Size || len(data) > maxIndexBytes || !bytes.HasPrefix(data, []byte(indexMagic)) {
 		return index{}, errIndex
 	}
 	body, sum := data[:len(data)-sha256.Size], data[len(data)-sha256.Size:]
@@ -102,7 +102,7 @@ func decodeIndex(data []byte) (index, error) {
 	x := index{pages: le.Uint64(b)}
 	packs, runs := int64(le.Uint32(b[8:])), int64(le.Uint32(b[12:]))
 	b = b[16:]
-	if packs > packsMax || int64(len(b)) != packs*packNameLen+runs*runBytes || x.pages > bytesMax/pageBytes {
+	if packs > maxPacks || int64(len(b)) != packs*packNameLen+runs*runBytes || x.pages > maxBytes/pageBytes {
 		return index{}, errIndex
 	}
 	for range packs {
@@ -116,7 +116,7 @@ func decodeIndex(data []byte) (index, error) {
 	for range runs {
 		r := run{le.Uint32(b), le.Uint64(b[4:]), le.Uint64(b[12:])}
 		b = b[runBytes:]
-		const limit = bytesMax / pageBytes
+		const limit = maxBytes / pageBytes
 		if int64(r.pack) > packs || r.count == 0 || r.count > limit || r.at > limit || r.pack == 0 && r.at != 0 {
 			return index{}, errIndex
 		}
@@ -138,7 +138,7 @@ func (s *Images) readIndex(id string) (index, error) {
 		return index{}, readFault(id, indexFile, err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, indexMax+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxIndexBytes+1))
 	if err != nil {
 		return index{}, readFault(id, indexFile, err)
 	}

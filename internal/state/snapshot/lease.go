@@ -29,7 +29,7 @@ type Lease struct {
 // not belong to the image, the error is Invalid with the code "snapshot_damaged". Pages that are
 // only in packs are assembled first, which takes longer.
 func (s *Images) Lease(ctx context.Context, id, sum string) (_ *Lease, err error) {
-	dir, err := s.hold(ctx, id, unix.LOCK_SH, true)
+	dir, err := s.lockImage(ctx, id, unix.LOCK_SH, true)
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +82,11 @@ func (l *Lease) Verify(ctx context.Context) error {
 		return err
 	}
 	if !m.complete() {
-		why := l.s.untouched(m, before)
+		why := l.s.whyUntrusted(m, before)
 		if why == "" {
 			return nil
 		}
-		// Settling adds a second name to the file, and writes the manifest before that.
+		// Completion adds a second name to the file, and writes the manifest before that.
 		if m, err = l.s.authentic(l.id, l.sum); err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (s *Images) readManifest(id string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, manifestMax+1))
+	return io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
 }
 
 // checkPart verifies a small file.
@@ -185,8 +185,8 @@ func (s *Images) checkPart(id string, p part) error {
 	return nil
 }
 
-// untouched returns the reason why the big file of an unsettled image cannot be trusted, or "".
-func (s *Images) untouched(m manifest, now identity) string {
+// whyUntrusted returns the reason why the big file of an incomplete image cannot be trusted, or "".
+func (s *Images) whyUntrusted(m manifest, now identity) string {
 	switch {
 	case m.Bulk.Boot != s.boot:
 		return "the machine went down before it was on the disk"

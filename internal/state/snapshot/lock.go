@@ -57,8 +57,8 @@ func lock(ctx context.Context, f *os.File, how int) error {
 	}
 }
 
-// exclusive takes the lock of packs and indexes.
-func (s *Images) exclusive(ctx context.Context) (unlock func(), err error) {
+// lockPacks takes the lock of packs and indexes.
+func (s *Images) lockPacks(ctx context.Context) (unlock func(), err error) {
 	f, err := s.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock images: %w", err)
@@ -70,9 +70,9 @@ func (s *Images) exclusive(ctx context.Context) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// hold opens an image's directory with a lock. Without wait it returns errBusy if the lock is
+// lockImage opens an image's directory with a lock. Without wait it returns errBusy if the lock is
 // taken.
-func (s *Images) hold(ctx context.Context, id string, how int, wait bool) (*os.File, error) {
+func (s *Images) lockImage(ctx context.Context, id string, how int, wait bool) (*os.File, error) {
 	if err := validID(id); err != nil {
 		return nil, err
 	}

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	manifestFormat = 2
-	manifestMax    = 8 << 10
-	// bytesMax exceeds the memory and file system of any sandbox, and is far below an overflow of
+	manifestFormat   = 2
+	maxManifestBytes = 8 << 10
+	// maxBytes exceeds the memory and file system of any sandbox, and is far below an overflow of
 	// sums.
-	bytesMax = 1 << 46
+	maxBytes = 1 << 46
 )
 
 // manifest lists the files of an image.
@@ -112,7 +112,7 @@ func openManifest(data []byte, sum string, declared ...[]Part) (manifest, error)
 // declared are the declarations of writers, which name the parts of manifests in the first format.
 func decodeManifest(data []byte, declared ...[]Part) (manifest, error) {
 	_, body, ok := bytes.Cut(data, []byte("\n"))
-	if !ok || len(data) > manifestMax {
+	if !ok || len(data) > maxManifestBytes {
 		return manifest{}, errors.New("manifest: unknown format")
 	}
 	var of struct {
@@ -172,7 +172,7 @@ func (m manifest) validate() error {
 		return bad("parent")
 	case checkParts(m.declared()) != nil:
 		return bad("set of files")
-	case m.Bulk.Bytes < 0 || m.Bulk.Bytes > bytesMax:
+	case m.Bulk.Bytes < 0 || m.Bulk.Bytes > maxBytes:
 		return bad("size")
 	case m.complete() == (m.Bulk.Seen != nil) || m.complete() == (m.Bulk.Boot != ""):
 		return bad("proof")
@@ -183,7 +183,7 @@ func (m manifest) validate() error {
 		}
 	}
 	for _, p := range m.Parts {
-		if p.Bytes < 0 || p.Bytes > bytesMax {
+		if p.Bytes < 0 || p.Bytes > maxBytes {
 			return bad(p.Name)
 		}
 		if _, err := parseDigest(p.SHA256); err != nil {

@@ -81,7 +81,7 @@ func readSums(root *os.Root, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, indexMax))
+	return io.ReadAll(io.LimitReader(f, maxIndexBytes))
 }
 
 func (c *catalog) close() {
@@ -130,9 +130,9 @@ func split(ctx context.Context, f, out *os.File, size int64, c *catalog, name st
 	return x, sums, err
 }
 
-// punchMin is the minimum number of pages for which a hole is worth its entry in the file's map.
-// gVisor omits most zero pages itself.
-const punchMin = 4
+// minHolePages is the minimum number of pages for which a hole is worth its entry in the file's
+// map. gVisor omits most zero pages itself.
+const minHolePages = 4
 
 // adopt makes a flat file itself a pack. The disk blocks of its zeros are released.
 func adopt(ctx context.Context, f *os.File, size int64, name string) (index, []byte, error) {
@@ -154,7 +154,7 @@ func adopt(ctx context.Context, f *os.File, size int64, name string) (index, []b
 	}
 	at := int64(0)
 	for _, r := range x.runs {
-		if r.pack == 0 && r.count >= punchMin {
+		if r.pack == 0 && r.count >= minHolePages {
 			if err := punch(f, at*pageBytes, int64(r.count)*pageBytes); err != nil {
 				return index{}, nil, err
 			}

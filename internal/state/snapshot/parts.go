@@ -27,8 +27,8 @@ type Part struct {
 	Kind Kind
 }
 
-// partsMax limits the small parts of an image, so that a manifest stays small.
-const partsMax = 16
+// maxParts limits the small parts of an image, so that a manifest stays small.
+const maxParts = 16
 
 // validName limits names from callers to one path element that is not used by this package.
 func validName(name string) error {
@@ -60,7 +60,7 @@ func checkParts(parts []Part) error {
 			return fmt.Errorf("the part %s has the kind %q", p.Name, p.Kind)
 		}
 	}
-	if bulks != 1 || len(parts) > partsMax+1 {
+	if bulks != 1 || len(parts) > maxParts+1 {
 		return fmt.Errorf("%d parts are declared, of which %d are not small", len(parts), bulks)
 	}
 	return nil

@@ -58,7 +58,7 @@ func asFirst(t *testing.T, s *Images, img Image) {
 	put(t, filepath.Join(s.dir, imagePath(img.ID, manifestFile)), data)
 }
 
-// Images that an earlier version has made are read and settled, if their writer is known.
+// Images that an earlier version has made are read and completed, if their writer is known.
 func TestImagesOfTheFirstFormat(t *testing.T) {
 	for _, settled := range []bool{false, true} {
 		s := newImages(t)

@@ -13,10 +13,10 @@ import (
 // sandboxes must not wait for the gigabytes of a process that was killed.
 const leftFor = 5 * time.Second
 
-// Persist hashes and syncs images, so that they survive a power failure. It is the part of Settle
-// that cannot wait. Its caller waits for it, so it uses all available processor time. It handles
-// the images of this process first, then, for a few seconds, those of processes that were killed.
-// It returns an error if images of this process are left.
+// Persist hashes and syncs images, so that they survive a power failure. It is the part of
+// Deduplicate that cannot wait. Its caller waits for it, so it uses all available processor time.
+// It handles the images of this process first, then, for a few seconds, those of processes that
+// were killed. It returns an error if images of this process are left.
 func (s *Images) Persist(ctx context.Context) error {
 	s.deduplicating.Lock()
 	defer s.deduplicating.Unlock()
@@ -55,7 +55,7 @@ func (s *Images) persistAll(ctx context.Context, all []manifest) error {
 	slices.SortFunc(all, func(a, b manifest) int { return cmp.Compare(a.Bulk.Bytes, b.Bulk.Bytes) })
 	var errs []error
 	for _, m := range all {
-		errs = append(errs, s.excuse(m.ID, s.underLock(ctx, m.ID, func(work context.Context) error { return s.finish(work, m.ID, treeOf) })))
+		errs = append(errs, s.excuse(m.ID, s.withSharedLock(ctx, m.ID, func(work context.Context) error { return s.finish(work, m.ID, treeOf) })))
 		if ctx.Err() != nil {
 			break // the error of this one says so
 		}

@@ -61,7 +61,7 @@ func TestPersistCompletesImagesOfOtherProcesses(t *testing.T) {
 }
 
 // Exceeding the time limit is an error only for the process's own images, and loses none.
-func TestPersistHasAnEnd(t *testing.T) {
+func TestPersistStopsWhenCanceled(t *testing.T) {
 	s := newImages(t)
 	a := commit(t, s, "a", "", noise(1, 200))
 	over, cancel := context.WithCancel(t.Context())
@@ -79,9 +79,9 @@ func TestPersistHasAnEnd(t *testing.T) {
 	wantPages(t, rebooted(t, s), a, noise(1, 200))
 }
 
-// Of two processes that persist an image, the slower finds it settled, and with
+// Of two processes that persist an image, the slower finds it completed, and with
 // a second name. That is no damage.
-func TestAnotherProcessIsFaster(t *testing.T) {
+func TestPersistToleratesConcurrentProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	var duringSync func()
 	s := open(t, dir, Options{Budget: 1 << 30, step: func(name string) {

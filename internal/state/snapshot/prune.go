@@ -16,9 +16,9 @@ import (
 // they share with it. Remove waits at most ten seconds for a lease to end, then returns Conflict
 // with the code "snapshot_in_use". Removing an unknown image succeeds.
 func (s *Images) Remove(ctx context.Context, id string) error {
-	// Settling the image now would only delay its removal.
+	// Completing the image now would only delay its removal.
 	s.interrupt(id)
-	d, err := s.hold(ctx, id, unix.LOCK_EX, true)
+	d, err := s.lockImage(ctx, id, unix.LOCK_EX, true)
 	if fault.KindOf(err) == fault.NotFound {
 		return nil
 	}

@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// lineMax limits the packs of an image. More packs would need as many open files for each rebuild.
-// At the limit, the next image starts a new lineage.
-const lineMax = 64
+// maxLineagePacks limits the packs of an image. More packs would need as many open files for each
+// rebuild. At the limit, the next image starts a new lineage.
+const maxLineagePacks = 64
 
-// pack moves the pages of a settled image that its parent does not have into a new pack. The first
-// image of a lineage becomes a pack as it is. The image's lock is held.
+// pack moves the pages of a completed image that its parent does not have into a new pack. The
+// first image of a lineage becomes a pack as it is. The image's lock is held.
 func (s *Images) pack(ctx context.Context, m manifest) error {
 	var have []string
 	if m.Parent != "" && s.has(imagePath(m.Parent, indexFile)) {
@@ -21,7 +21,7 @@ func (s *Images) pack(ctx context.Context, m manifest) error {
 		if err != nil {
 			s.warn(m.Parent, err)
 		}
-		if len(x.packs) < lineMax {
+		if len(x.packs) < maxLineagePacks {
 			have = x.packs
 		}
 	}
@@ -115,7 +115,7 @@ func splitInto(ctx context.Context, g *stage, f *os.File, size int64, c *catalog
 // publish moves a new pack and its index into place. Until the index is there, no image needs the
 // pack, and collect removes it.
 func (s *Images) publish(ctx context.Context, g *stage, m manifest, name string, x index, c *catalog) error {
-	unlock, err := s.exclusive(ctx)
+	unlock, err := s.lockPacks(ctx)
 	if err != nil {
 		return err
 	}

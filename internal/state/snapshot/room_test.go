@@ -37,7 +37,7 @@ func wantRoom(t *testing.T, s *Images) {
 
 // If two images are committed at once and only one fits, the other is refused, and its reservation
 // is released.
-func TestTwoCommitsAtOnce(t *testing.T) {
+func TestConcurrentCommitsStayWithinBudget(t *testing.T) {
 	const one = 200 * pageBytes
 	var meanwhile func()
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: one + one/2, step: func(name string) {
@@ -67,7 +67,7 @@ func TestTwoCommitsAtOnce(t *testing.T) {
 }
 
 // The counted size is the real size, also if it is measured during changes.
-func TestMeasuredWhileItChanges(t *testing.T) {
+func TestMeasureDuringChanges(t *testing.T) {
 	s := newImages(t)
 	commit(t, s, "a", "", noise(1, 10))
 	one, err := s.measure()
@@ -104,7 +104,7 @@ func TestMeasuredWhileItChanges(t *testing.T) {
 
 // Space that only a removed image used is given to the next, also if a pack has it together with
 // pages that are needed, and before any copy is removed.
-func TestRemovedPagesMakeWay(t *testing.T) {
+func TestSpaceOfRemovedPagesIsReused(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 320 * pageBytes})
 	pages := noise(1, 200)
 	commit(t, s, "a", "", pages)
@@ -176,7 +176,7 @@ func TestDraftsCount(t *testing.T) {
 }
 
 // A draft of an ended process is removed to free space.
-func TestDeadDraftsMakeWay(t *testing.T) {
+func TestDraftsOfDeadProcessesAreRemoved(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 200 * pageBytes})
 	for range 3 {
 		d := written(t, s, "a", noise(1, 250))
@@ -207,7 +207,7 @@ func TestRemovedImagesDoNotCount(t *testing.T) {
 
 // Unsettled images take several times their final size. That alone does not make the
 // next draft fail.
-func TestUnsettledImagesMakeWay(t *testing.T) {
+func TestImagesAreDeduplicatedForNewDrafts(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 450 * pageBytes})
 	pages := noise(1, 100)
 	parent := ""
@@ -227,8 +227,8 @@ func TestUnsettledImagesMakeWay(t *testing.T) {
 	}
 }
 
-// A save with a used-up budget does not wait for as long as another process settles images.
-func TestMakeRoomDoesNotWaitForSettling(t *testing.T) {
+// A save with a used-up budget does not wait for as long as another process completes images.
+func TestMakeRoomWaitIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 20 * pageBytes})
 		commit(t, s, "a", "", noise(1, 10))
@@ -236,7 +236,7 @@ func TestMakeRoomDoesNotWaitForSettling(t *testing.T) {
 		defer s.deduplicating.Unlock()
 		started := time.Now()
 		err := s.makeRoom(30*pageBytes, 0)
-		if took := time.Since(started); fault.CodeOf(err) != "snapshot_budget" || took < mergeWait || took > mergeWait+time.Second {
+		if took := time.Since(started); fault.CodeOf(err) != "snapshot_budget" || took < deduplicateTimeout || took > deduplicateTimeout+time.Second {
 			t.Errorf("after %v: %v", took, err)
 		}
 	})

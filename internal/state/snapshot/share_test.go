@@ -39,7 +39,7 @@ func disk(t *testing.T, s *Images) int64 {
 	return n
 }
 
-func TestAChainOfTenCostsLittleMoreThanOne(t *testing.T) {
+func TestChainSharesPages(t *testing.T) {
 	s := newImages(t)
 	images, pages := chain(t, s, 10, 2000, 20)
 	one := int64(len(pages[0]))
@@ -69,7 +69,7 @@ func TestAChainOfTenCostsLittleMoreThanOne(t *testing.T) {
 	}
 }
 
-func TestZerosCostNothing(t *testing.T) {
+func TestZeroPagesUseNoSpace(t *testing.T) {
 	s := newImages(t)
 	data := make([]byte, 1000*pageBytes)
 	copy(data[500*pageBytes:], noise(1, 10))
@@ -238,7 +238,7 @@ func TestADamagedPageIsNotShared(t *testing.T) {
 	commit(t, s, "a", "", data)
 	deduplicate(t, s)
 	path := packs(t, s)[0]
-	harm(t, "one bit", path, "")
+	damage(t, "one bit", path, "")
 	child := commit(t, s, "b", "a", data)
 	deduplicate(t, s)
 	dropCopies(t, s)
@@ -278,7 +278,7 @@ func TestNothingIsCollectedBesideABrokenIndex(t *testing.T) {
 	before := packs(t, s)
 	path := filepath.Join(s.dir, imagePath(images[2].ID, indexFile))
 	whole := contents(t, path)
-	harm(t, "one bit", path, "")
+	damage(t, "one bit", path, "")
 	if err := s.Remove(t.Context(), images[0].ID); err != nil {
 		t.Fatal(err)
 	}

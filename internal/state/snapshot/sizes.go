@@ -36,7 +36,7 @@ func (s *Images) measureUsage(ctx context.Context) (pageUsage, error) {
 	v := pageUsage{indexes: map[string]index{}, packs: map[string]*packUse{}}
 	err := s.files(packsDir, func(name string, st *syscall.Stat_t) {
 		if pack, ok := strings.CutSuffix(name, ".pages"); ok && validPack(pack) {
-			v.packs[pack] = &packUse{users: make([]uint8, min(st.Size, bytesMax)/pageBytes), bytes: st.Blocks * 512}
+			v.packs[pack] = &packUse{users: make([]uint8, min(st.Size, maxBytes)/pageBytes), bytes: st.Blocks * 512}
 		}
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *Images) Sizes(ctx context.Context) (map[string]Size, error) {
 // collect removes packs that no image needs and, with pages, unneeded pages of other packs. If an
 // index cannot be read, the pages that it needs are unknown, and nothing is removed.
 func (s *Images) collect(ctx context.Context, pages bool) error {
-	unlock, err := s.exclusive(ctx)
+	unlock, err := s.lockPacks(ctx)
 	if err != nil {
 		return err
 	}

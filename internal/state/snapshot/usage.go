@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// freeMin is the disk space that is left to others.
-const freeMin = 16 << 20
+// minFree is the disk space that is left to others.
+const minFree = 16 << 20
 
 // blocks returns the disk space of the files below a directory, including those with other names
 // elsewhere.
@@ -96,7 +96,7 @@ func (s *Images) measure() (int64, error) {
 	return sum, nil
 }
 
-// drafted returns the disk space of drafts of all processes. Files that Settle and Lease write
+// drafted returns the disk space of drafts of all processes. Files that Deduplicate and Lease write
 // belong to images that are already counted, and unfinished removals will soon be complete.
 func (s *Images) drafted() (int64, error) {
 	entries, err := fs.ReadDir(s.root.FS(), draftsDir)
@@ -179,7 +179,7 @@ func (s *Images) makeRoom(mine, others int64) error {
 	for _, free := range []func() error{
 		func() error { s.drain(); return nil },
 		func() error { return s.collect(context.Background(), true) },
-		s.mergeSoon,
+		s.deduplicateInTime,
 		func() error { return s.evict(s.over(need)) },
 	} {
 		if s.over(need) <= 0 {
@@ -201,27 +201,27 @@ func (s *Images) makeRoom(mine, others int64) error {
 	return nil
 }
 
-// mergeWait limits how long saving a sandbox waits for images to be settled.
-const mergeWait = 20 * time.Second
+// deduplicateTimeout limits how long saving a sandbox waits for images to be completed.
+const deduplicateTimeout = 20 * time.Second
 
-// mergePoll is the interval of checks whether another process has settled them.
-const mergePoll = 50 * time.Millisecond
+// deduplicatePoll is the interval of checks whether another process has completed them.
+const deduplicatePoll = 50 * time.Millisecond
 
-// mergeSoon settles images, because images that were saved one after the other take several times
-// their final size until then.
-func (s *Images) mergeSoon() error {
-	ctx, cancel := context.WithTimeout(context.Background(), mergeWait)
+// deduplicateInTime completes images, because images that were saved one after the other take
+// several times their final size until then.
+func (s *Images) deduplicateInTime() error {
+	ctx, cancel := context.WithTimeout(context.Background(), deduplicateTimeout)
 	defer cancel()
-	// Another process that is settling does the same, and may take minutes.
+	// Another process that is completing them does the same, and may take minutes.
 	for !s.deduplicating.TryLock() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("settle images: others do: %w", ctx.Err())
-		case <-time.After(mergePoll):
+			return fmt.Errorf("wait for another process that deduplicates images: %w", ctx.Err())
+		case <-time.After(deduplicatePoll):
 		}
 	}
 	defer s.deduplicating.Unlock()
-	_, err := s.mergeAll(ctx)
+	_, err := s.deduplicateAll(ctx)
 	return err
 }
 
@@ -240,16 +240,16 @@ func (s *Images) refuse(mine, others, over int64) error {
 
 func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
-// findDisk checks that the disk has some free space at the start.
-func (s *Images) findDisk() error {
+// checkDisk checks that the disk has some free space at the start.
+func (s *Images) checkDisk() error {
 	free, err := s.free()
-	if err == nil && free < freeMin {
+	if err == nil && free < minFree {
 		s.drain()
-		if err = s.evict(freeMin); err == nil {
+		if err = s.evict(minFree); err == nil {
 			free, err = s.free()
 		}
 	}
-	if err == nil && free < freeMin {
+	if err == nil && free < minFree {
 		err = unix.ENOSPC
 	}
 	return diskFault(err)

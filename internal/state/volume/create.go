@@ -157,7 +157,7 @@ func (s *Store) draft() (dir string, held *os.File, err error) {
 		return "", nil, err
 	}
 	defer all.Close()
-	if dir, err = os.MkdirTemp(s.dir, draftStart); err != nil {
+	if dir, err = os.MkdirTemp(s.dir, draftPrefix); err != nil {
 		return "", nil, err
 	}
 	held, err = flock(filepath.Join(dir, lockName), unix.LOCK_EX)
@@ -193,7 +193,7 @@ func (s *Store) Sweep() error {
 	entries, err := os.ReadDir(s.dir)
 	errs := []error{err}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), draftStart) {
+		if !strings.HasPrefix(e.Name(), draftPrefix) {
 			continue
 		}
 		dir := s.at(e.Name())

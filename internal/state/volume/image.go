@@ -21,21 +21,21 @@ import (
 // therefore has an ext4 file system of its own. The host alone writes its blocks: a sandbox gets
 // only the mounted files.
 
-// maker is the program that creates file systems.
-const maker = "mkfs.ext4"
+// mkfs is the program that creates file systems.
+const mkfs = "mkfs.ext4"
 
-// findMaker returns the path of the program, which is often not in the PATH of users.
-func findMaker() (string, error) {
-	if path, err := exec.LookPath(maker); err == nil {
+// findMkfs returns the path of the program, which is often not in the PATH of users.
+func findMkfs() (string, error) {
+	if path, err := exec.LookPath(mkfs); err == nil {
 		return path, nil
 	}
 	for _, dir := range []string{"/usr/sbin", "/sbin"} {
-		path := filepath.Join(dir, maker)
+		path := filepath.Join(dir, mkfs)
 		if unix.Access(path, unix.X_OK) == nil {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("the program %s is missing", maker)
+	return "", fmt.Errorf("the program %s is missing", mkfs)
 }
 
 // CanEnforce returns an error if this host cannot enforce quotas of volumes.
@@ -50,7 +50,7 @@ func CanEnforce() error {
 	if err := unix.Access(loopControl, unix.R_OK|unix.W_OK); err != nil {
 		return refuse(loopControl + ": " + err.Error())
 	}
-	if _, err := findMaker(); err != nil {
+	if _, err := findMkfs(); err != nil {
 		return refuse(err.Error())
 	}
 	return nil
@@ -67,17 +67,17 @@ func (s *Store) makeImage(ctx context.Context, dir string, v Volume) (int64, err
 		return 0, err
 	}
 	s.step("allocated")
-	program, err := findMaker()
+	program, err := findMkfs()
 	if err != nil {
 		return 0, err
 	}
 	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-m", "0", "-b", "4096", "-I", "256", "-N", strconv.FormatInt(v.Files, 10),
 		"-O", "^resize_inode", "-E", fmt.Sprintf("nodiscard,root_owner=%d:%d", UserID, UserID), path)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Run(); err != nil {
-		return 0, fault.Wrap(err, fault.Invalid, "volume_quota_invalid", "no file system of this size and number of files can be created: "+strings.TrimSpace(said.String()))
+		return 0, fault.Wrap(err, fault.Invalid, "volume_quota_invalid", "no file system of this size and number of files can be created: "+strings.TrimSpace(output.String()))
 	}
 	s.step("formatted")
 	at := filepath.Join(dir, mountName)

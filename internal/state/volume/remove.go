@@ -38,7 +38,7 @@ func (s *Store) Remove(id string, inUse func() error) error {
 		return err
 	}
 	defer held.Close()
-	draft := s.at(draftStart + id)
+	draft := s.at(draftPrefix + id)
 	if err := os.Rename(s.at(id), draft); err != nil {
 		return fmt.Errorf("remove volume %s: %w", v.Name, err)
 	}

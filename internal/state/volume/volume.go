@@ -69,12 +69,12 @@ func Open(dir string, log *slog.Logger) *Store {
 
 // Names of the files of a volume, and of the directories that are no volumes.
 const (
-	metaName   = "volume.json"
-	imageName  = "image"
-	mountName  = "mnt"
-	treeName   = "tree"
-	lockName   = ".lock"
-	draftStart = ".draft-"
+	metaName    = "volume.json"
+	imageName   = "image"
+	mountName   = "mnt"
+	treeName    = "tree"
+	lockName    = ".lock"
+	draftPrefix = ".draft-"
 )
 
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)

@@ -176,13 +176,13 @@ func (m *Manifests) write(sandbox string, all Manifest, replace bool) error {
 	return nil
 }
 
-// few is the number of entries below which compression is not worth its memory: a compressor needs
-// more than a megabyte.
-const few = 64
+// compressFrom is the number of entries below which compression is not worth its memory: a
+// compressor needs more than a megabyte.
+const compressFrom = 64
 
 func encode(w io.Writer, all Manifest) error {
 	var packed io.WriteCloser = &storedBlocks{w: w}
-	if len(all.Start)+len(all.Brought) > few {
+	if len(all.Start)+len(all.Brought) > compressFrom {
 		var err error
 		if packed, err = flate.NewWriter(w, flate.BestSpeed); err != nil {
 			return err
@@ -194,7 +194,7 @@ func encode(w io.Writer, all Manifest) error {
 	}
 	for _, part := range [][]changeset.Entry{all.Start, all.Brought} {
 		for len(part) > 0 {
-			n := min(len(part), rowsAtOnce)
+			n := min(len(part), rowsPerBatch)
 			rows := make([]row, n)
 			for i, e := range part[:n] {
 				rows[i] = row{e.Path, e.Target, e.Type, e.Mode, e.Size, e.MTime.UnixNano(), e.CTime.UnixNano(), e.Ino, e.Opaque}
@@ -208,8 +208,8 @@ func encode(w io.Writer, all Manifest) error {
 	return packed.Close()
 }
 
-// rowsAtOnce limits the rows that are in memory twice while a manifest is written or read.
-const rowsAtOnce = 4096
+// rowsPerBatch limits the rows that are in memory twice while a manifest is written or read.
+const rowsPerBatch = 4096
 
 func read(r io.Reader) (Manifest, error) {
 	in := gob.NewDecoder(flate.NewReader(r))

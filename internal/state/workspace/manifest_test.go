@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
-func TestManifestIsTheStateAtTheStart(t *testing.T) {
+func TestManifestHasStateAtStart(t *testing.T) {
 	source, m := t.TempDir(), NewManifests(filepath.Join(t.TempDir(), "manifests"))
 	write(t, filepath.Join(source, "a", "b.txt"), "text", 0o640)
 	write(t, filepath.Join(source, "secret", "key"), "k", 0o600)
@@ -49,7 +49,7 @@ func TestManifestIsTheStateAtTheStart(t *testing.T) {
 	}
 }
 
-func TestManifestsOfCopiesPart(t *testing.T) {
+func TestManifestsOfCopiesAreIndependent(t *testing.T) {
 	source, m := t.TempDir(), NewManifests(filepath.Join(t.TempDir(), "manifests"))
 	write(t, filepath.Join(source, "x"), "1", 0o600)
 	if err := m.Make(t.Context(), "box1", source, nil); err != nil {
@@ -103,7 +103,7 @@ func TestManifestsOfCopiesPart(t *testing.T) {
 		t.Errorf("found %v", err)
 	}
 	if _, err := m.Find("../x"); fault.KindOf(err) != fault.Invalid {
-		t.Errorf("a strange ID: %v", err)
+		t.Errorf("an invalid ID: %v", err)
 	}
 	if err := m.Refer("box4", "box9"); fault.CodeOf(err) != "manifest_gone" {
 		t.Errorf("referred to nothing: %v", err)

@@ -49,7 +49,7 @@ func partName(sandbox string, part int) string {
 
 // Make copies a directory for a sandbox and returns the path of the copy. denied is called for each
 // path below the source, which begins with a slash. Denied paths are excluded with everything below
-// them. More than most bytes are an error. If Make fails, no copy is left.
+// them. More than limit bytes are an error. If Make fails, no copy is left.
 func (c *Copies) Make(ctx context.Context, sandbox, source string, limit int64, denied func(string) bool) (string, error) {
 	return c.MakePart(ctx, sandbox, 0, source, limit, denied)
 }
@@ -87,7 +87,7 @@ func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source 
 		return "", fmt.Errorf("copy workspace: %w", err)
 	}
 	defer to.Close()
-	w := &work{from: from, to: to, left: limit, denied: denied}
+	w := &copier{from: from, to: to, left: limit, denied: denied}
 	err = fs.WalkDir(from.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
@@ -163,14 +163,14 @@ func (c *Copies) List() ([]string, error) {
 	return list, nil
 }
 
-// work is one copy in progress.
-type work struct {
+// copier is one copy in progress.
+type copier struct {
 	from, to *os.Root
 	left     int64
 	denied   func(string) bool
 }
 
-func (w *work) entry(name string, d fs.DirEntry, err error) error {
+func (w *copier) entry(name string, d fs.DirEntry, err error) error {
 	var skip error
 	if d != nil && d.IsDir() {
 		skip = fs.SkipDir
@@ -229,7 +229,7 @@ func (w *work) entry(name string, d fs.DirEntry, err error) error {
 }
 
 // top gives the copy the permissions and times of the directory.
-func (w *work) top() error {
+func (w *copier) top() error {
 	info, err := w.from.Lstat(".")
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func (w *work) top() error {
 	return w.to.Chmod(".", info.Mode()&fs.ModePerm)
 }
 
-func (w *work) owner(name string, info fs.FileInfo) error {
+func (w *copier) owner(name string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || os.Geteuid() != 0 {
 		return nil
@@ -248,7 +248,7 @@ func (w *work) owner(name string, info fs.FileInfo) error {
 	return w.to.Lchown(name, int(stat.Uid), int(stat.Gid))
 }
 
-func (w *work) file(name string, info fs.FileInfo) (err error) {
+func (w *copier) file(name string, info fs.FileInfo) (err error) {
 	if w.left -= info.Size(); w.left < 0 {
 		return fault.New(fault.Exhausted, "workspace_too_large", "the workspace is larger than the sandbox's disk").
 			WithHint("raise --disk, or use a smaller directory as --workspace")

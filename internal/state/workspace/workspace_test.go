@@ -26,7 +26,7 @@ func write(t *testing.T, name, text string, mode fs.FileMode) {
 	}
 }
 
-func none(string) bool { return false }
+func nothingDenied(string) bool { return false }
 
 func TestCopyExcludesDeniedFiles(t *testing.T) {
 	source, c := t.TempDir(), New(filepath.Join(t.TempDir(), "copies"))
@@ -77,17 +77,17 @@ func TestCopyExcludesDeniedFiles(t *testing.T) {
 func TestCopyIsBoundedAndLeavesNothing(t *testing.T) {
 	source, c := t.TempDir(), New(filepath.Join(t.TempDir(), "copies"))
 	write(t, filepath.Join(source, "big"), strings.Repeat("x", 1000), 0o600)
-	_, err := c.Make(t.Context(), "box1", source, 999, none)
+	_, err := c.Make(t.Context(), "box1", source, 999, nothingDenied)
 	if fault.CodeOf(err) != "workspace_too_large" {
 		t.Fatalf("got %v", err)
 	}
 	if list, err := c.List(); err != nil || len(list) > 0 {
 		t.Errorf("left %q, %v", list, err)
 	}
-	if _, err := c.Make(t.Context(), "../x", source, 1<<20, none); fault.KindOf(err) != fault.Invalid {
-		t.Errorf("a strange ID: %v", err)
+	if _, err := c.Make(t.Context(), "../x", source, 1<<20, nothingDenied); fault.KindOf(err) != fault.Invalid {
+		t.Errorf("an invalid ID: %v", err)
 	}
-	if _, err := c.Make(t.Context(), "box1", filepath.Join(source, "absent"), 1<<20, none); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := c.Make(t.Context(), "box1", filepath.Join(source, "absent"), 1<<20, nothingDenied); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no source: %v", err)
 	}
 }
@@ -101,7 +101,7 @@ func TestF3CopiesOfParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for part := range 3 {
-		if _, err := c.MakePart(t.Context(), "box1", part, source, 1<<20, none); err != nil {
+		if _, err := c.MakePart(t.Context(), "box1", part, source, 1<<20, nothingDenied); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,7 +116,7 @@ func TestF3CopiesOfParts(t *testing.T) {
 	if list, err := c.List(); err != nil || !slices.Equal(list, []string{"box1"}) {
 		t.Errorf("list %q, %v", list, err)
 	}
-	if _, err := c.MakePart(t.Context(), "box1", MaxParts, source, 1<<20, none); err == nil {
+	if _, err := c.MakePart(t.Context(), "box1", MaxParts, source, 1<<20, nothingDenied); err == nil {
 		t.Error("more parts than are removed")
 	}
 	if err := c.Remove("box1"); err != nil {
@@ -141,7 +141,7 @@ func TestLinkThatReplacedAFileIsNotCopied(t *testing.T) {
 		defer root.Close()
 		roots[i] = root
 	}
-	w := &work{from: roots[0], to: roots[1], left: 1 << 20, denied: none}
+	w := &copier{from: roots[0], to: roots[1], left: 1 << 20, denied: nothingDenied}
 	for name, swap := range map[string]func(path string) error{
 		"link": func(path string) error { return os.Symlink(".env", path) },
 		"pipe": func(path string) error { return syscall.Mkfifo(path, 0o600) },

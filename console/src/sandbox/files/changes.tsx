@@ -22,7 +22,7 @@ export function Changes() {
   const can = useCan("operator");
   const [filters, set] = useFilters();
   const [dir, setDir] = useState(filters.dir ?? "");
-  const [applying, apply] = useState(false);
+  const [applying, setApplying] = useState(false);
   const since = filters.since ?? "start";
   const query = { since, text: true, ...(filters.dir ? { dir: filters.dir } : {}) };
   const changes = useQuery({
@@ -99,7 +99,7 @@ export function Changes() {
               ]}
             />
             {sandbox.workspace && since === "start" && !filters.dir && (
-              <Button variant="primary" onClick={() => apply(true)}>
+              <Button variant="primary" onClick={() => setApplying(true)}>
                 Apply
               </Button>
             )}
@@ -136,7 +136,7 @@ export function Changes() {
           </div>
         </>
       )}
-      {applying && <ApplyDialog close={() => apply(false)} />}
+      {applying && <ApplyDialog close={() => setApplying(false)} />}
     </div>
   );
 }

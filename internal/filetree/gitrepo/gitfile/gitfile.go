@@ -29,7 +29,7 @@ func ReadIndex(root *os.Root, name string) (*index.Index, error) {
 	}
 	x, err := index.Parse(data)
 	if err != nil {
-		return nil, nil //nolint:nilerr // it has no usable content
+		return nil, nil //nolint:nilerr // the index has no usable content
 	}
 	return x, nil
 }
@@ -37,8 +37,8 @@ func ReadIndex(root *os.Root, name string) (*index.Index, error) {
 // ErrNotPlain is returned for a directory, a special file and a file that is too large.
 var ErrNotPlain = errors.New("not a regular file of a readable size")
 
-// Read reads a regular file of a directory. It rejects a file that is larger than most bytes. Links
-// are followed only within the root.
+// Read reads a regular file of a directory. It rejects a file that is larger than limit bytes.
+// Links are followed only within the root.
 func Read(root *os.Root, name string, limit int64) ([]byte, error) {
 	// Without O_NONBLOCK, opening a pipe would wait for a writer.
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)

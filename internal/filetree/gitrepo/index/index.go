@@ -71,6 +71,7 @@ func (x *Index) Tracks(hidden func(name string) bool) bool {
 	return slices.ContainsFunc(x.Entries, func(e Entry) bool { return hidden(e.Name) })
 }
 
+// extension is an extension of the index, in its file format.
 type extension struct {
 	name string
 	data []byte
@@ -92,6 +93,7 @@ func Parse(data []byte) (*Index, error) {
 	return nil, errs[0]
 }
 
+// parse parses an index with object IDs of hash bytes.
 func parse(data []byte, hash int) (*Index, error) {
 	if len(data) < 12+hash || string(data[:4]) != "DIRC" {
 		return nil, errMalformed
@@ -109,23 +111,23 @@ func parse(data []byte, hash int) (*Index, error) {
 		return nil, fmt.Errorf("%w: it has fewer entries than it states", errMalformed)
 	}
 	x.Entries = make([]Entry, 0, count)
-	at, before := 12, ""
+	at, previous := 12, ""
 	for range count {
-		e, n, err := x.entry(body[at:], before)
+		e, n, err := x.entry(body[at:], previous)
 		if err != nil {
 			return nil, err
 		}
-		if k := strings.Compare(before, e.Name); k > 0 || k == 0 && len(x.Entries) > 0 && x.Entries[len(x.Entries)-1].Stage() >= e.Stage() {
+		if k := strings.Compare(previous, e.Name); k > 0 || k == 0 && len(x.Entries) > 0 && x.Entries[len(x.Entries)-1].Stage() >= e.Stage() {
 			return nil, fmt.Errorf("%w: its entries are out of order", errMalformed)
 		}
 		x.Entries = append(x.Entries, e)
-		at, before = at+n, e.Name
+		at, previous = at+n, e.Name
 	}
 	return x, x.parseExtensions(body[at:])
 }
 
 // entry reads one entry and returns its length.
-func (x *Index) entry(b []byte, before string) (e Entry, n int, err error) {
+func (x *Index) entry(b []byte, previous string) (e Entry, n int, err error) {
 	n = statBytes + x.hash + 2
 	if len(b) < n {
 		return e, 0, errMalformed
@@ -143,11 +145,11 @@ func (x *Index) entry(b []byte, before string) (e Entry, n int, err error) {
 	prefix := ""
 	if x.version == 4 {
 		strip, size := varint.Read(b[n:])
-		if size == 0 || strip > uint64(len(before)) {
+		if size == 0 || strip > uint64(len(previous)) {
 			return e, 0, errMalformed
 		}
 		n += size
-		prefix = before[:len(before)-int(strip)]
+		prefix = previous[:len(previous)-int(strip)]
 	}
 	end := bytes.IndexByte(b[n:], 0)
 	switch {
@@ -174,6 +176,7 @@ func (x *Index) entry(b []byte, before string) (e Entry, n int, err error) {
 // least one.
 func padded(n int) int { return (n + 8) &^ 7 }
 
+// parseExtensions reads all extensions.
 func (x *Index) parseExtensions(b []byte) error {
 	for len(b) > 0 {
 		if len(b) < 8 {
@@ -196,6 +199,7 @@ func (x *Index) parseExtensions(b []byte) error {
 	return nil
 }
 
+// sum returns the checksum of an index.
 func (x *Index) sum(body []byte) []byte {
 	if x.hash == sha256.Size {
 		s := sha256.Sum256(body)
@@ -205,4 +209,5 @@ func (x *Index) sum(body []byte) []byte {
 	return s[:]
 }
 
+// allZero reports whether b has only zero bytes.
 func allZero(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }

@@ -79,16 +79,15 @@ var kinds = map[string][]string{
 
 func hidden(name string) bool { return name == ".env" || strings.HasPrefix(name, "dir1/") }
 
-// F1: git does not take absent, marked files for removed ones, and everything else in the index
-// stays.
-func TestF1MarkedIsNotRemoved(t *testing.T) {
+// F1: git does not report absent, marked files as removed, and the rest of the index is unchanged.
+func TestF1MarkedFilesAreNotRemoved(t *testing.T) {
 	for kind, config := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			r := newRepo(t, config...)
 			before := r.git("ls-files", "--stage", "--debug")
 			x := r.read()
 			if again := x.Bytes(); x.Skip(func(string) bool { return false }) != 0 || !bytes.Equal(again, x.Bytes()) {
-				t.Error("writing it twice differs")
+				t.Error("Bytes returns different data in a second call")
 			}
 			for _, name := range []string{".env", "dir1"} {
 				if err := os.RemoveAll(filepath.Join(r.dir, name)); err != nil {
@@ -96,11 +95,11 @@ func TestF1MarkedIsNotRemoved(t *testing.T) {
 				}
 			}
 			if r.git("status", "--porcelain") == "" {
-				t.Fatal("control: git does not see that files are gone")
+				t.Fatal("control: git does not report the removed files")
 			}
 			x = r.read()
 			if n := x.Skip(hidden); n != 14 {
-				t.Errorf("%d are marked", n)
+				t.Errorf("Skip: got %d marked files, want 14", n)
 			}
 			r.write(x)
 			if got := r.git("status", "--porcelain"); got != "" {
@@ -114,7 +113,7 @@ func TestF1MarkedIsNotRemoved(t *testing.T) {
 			host, inside := r.read(), r.read()
 			host.Restore(parse(t, before, r), hidden)
 			if inside.Same(host) {
-				t.Error("a mark makes no difference")
+				t.Error("Same ignores a mark")
 			}
 		})
 	}
@@ -133,7 +132,7 @@ func parse(t *testing.T, before string, r repo) *index.Index {
 	return r.read()
 }
 
-// F1: an index that comes out has the entries of hidden files as they are outside.
+// F1: Restore gives an exported index the host's entries of hidden files.
 func TestF1RestoresHiddenEntries(t *testing.T) {
 	for kind, config := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -149,14 +148,14 @@ func TestF1RestoresHiddenEntries(t *testing.T) {
 			r.git("add", "new")
 			x = r.read()
 			if !x.Restore(host, hidden) {
-				t.Error("nothing was to be restored")
+				t.Error("Restore has restored no entries")
 			}
 			r.write(x)
 			if got := r.git("status", "--porcelain"); got != "A  new\n" {
 				t.Errorf("git says %s", got)
 			}
 			if x.Restore(host, hidden) {
-				t.Error("it is restored twice")
+				t.Error("a second Restore has restored entries")
 			}
 			if r.git("commit", "-qm", "second"); r.git("ls-tree", "HEAD", ".env") == "" {
 				t.Error("the hidden file is lost")
@@ -166,7 +165,7 @@ func TestF1RestoresHiddenEntries(t *testing.T) {
 }
 
 // F1: files that two indexes track differently are found.
-func TestF1OtherEntries(t *testing.T) {
+func TestF1OtherFindsDifferences(t *testing.T) {
 	r := newRepo(t)
 	host := r.read()
 	if err := os.WriteFile(filepath.Join(r.dir, "dir1", "new"), nil, 0o644); err != nil {
@@ -182,11 +181,11 @@ func TestF1OtherEntries(t *testing.T) {
 		}
 	}
 	if got := r.read().Other(host, hidden); got != ".env" {
-		t.Errorf("removed: %q", got)
+		t.Errorf("Other with removed files: got %q, want .env", got)
 	}
 }
 
-func TestSplitIsRefused(t *testing.T) {
+func TestParseRejectsSplitIndex(t *testing.T) {
 	r := newRepo(t, "core.splitIndex=true")
 	r.git("update-index", "--split-index")
 	data, err := os.ReadFile(filepath.Join(r.dir, ".git", "index"))
@@ -215,7 +214,7 @@ func FuzzParse(f *testing.F) {
 		x.Skip(func(name string) bool { return len(name)%2 == 0 })
 		y, err := index.Parse(x.Bytes())
 		if err != nil || !x.Same(y) {
-			t.Errorf("what is written is not read again: %v", err)
+			t.Errorf("Parse of the written index: error %v, or a different index", err)
 		}
 	})
 }

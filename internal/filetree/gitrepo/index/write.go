@@ -44,6 +44,7 @@ func (x *Index) Restore(from *Index, hidden func(name string) bool) bool {
 	return true
 }
 
+// filter returns the entries for which keep returns true.
 func filter(list []Entry, keep func(Entry) bool) func(yield func(Entry) bool) {
 	return func(yield func(Entry) bool) {
 		for _, e := range list {
@@ -54,8 +55,7 @@ func filter(list []Entry, keep func(Entry) bool) func(yield func(Entry) bool) {
 	}
 }
 
-// Fits reports whether two indexes are of repositories with the same kind of
-// object IDs.
+// Fits reports whether two indexes belong to repositories with object IDs of the same length.
 func (x *Index) Fits(y *Index) bool { return x.hash == y.hash }
 
 // Same reports whether two indexes track the same files with the same content, regardless of their
@@ -84,8 +84,8 @@ func (x *Index) Other(y *Index, of func(name string) bool) string {
 
 // same compares two entries without their data about the work tree.
 func (e *Entry) same(o *Entry) bool {
-	const stays = 0xb000 // the bits for assume-unchanged and the stage
-	return e.Name == o.Name && e.Mode() == o.Mode() && bytes.Equal(e.Object, o.Object) && e.flags&stays == o.flags&stays
+	const compared = 0xb000 // the bits for assume-unchanged and the stage
+	return e.Name == o.Name && e.Mode() == o.Mode() && bytes.Equal(e.Object, o.Object) && e.flags&compared == o.flags&compared
 }
 
 // Bytes returns the index in its file format.
@@ -120,6 +120,7 @@ func (x *Index) Bytes() []byte {
 	return append(out, x.sum(out)...)
 }
 
+// append appends the entry in its file format. before is the name of the previous entry.
 func (e *Entry) append(out []byte, version uint32, before string) []byte {
 	start := len(out)
 	out = append(out, e.stat[:]...)

@@ -50,6 +50,7 @@ func (r *Reader) commit(id string) (*Commit, error) {
 	return nil, fmt.Errorf("%w: tags of tags", errMalformed)
 }
 
+// parseCommit parses the content of a commit.
 func parseCommit(id string, data []byte) (*Commit, error) {
 	c := &Commit{ID: id}
 	for line := range strings.Lines(string(data)) {
@@ -93,8 +94,8 @@ type History struct {
 	r       *Reader
 	all     map[string]*Commit // nil for an object that is missing or not a commit
 	queue   newest
-	pending int // number of queued commits that are not known
-	whole   bool
+	pending int  // number of queued commits that are not known
+	whole   bool // the history was read to its end
 	steps   int
 }
 
@@ -110,7 +111,7 @@ func NewHistory(r *Reader, known []string) (*History, error) {
 }
 
 // Find returns the commit of a name, and reads all its ancestors. It returns nil for an object that
-// is not a commit. A missing parent is ignored, as in a shallow repository.
+// existing not a commit. A missing parent is ignored, as in a shallow repository.
 func (h *History) Find(tip string) (*Commit, error) {
 	first, err := h.reach(tip, false, true)
 	if err != nil || first == nil {
@@ -139,7 +140,7 @@ func (h *History) Complete() error {
 }
 
 // reach adds a commit that another commit refers to. known is set if that commit is known. If must
-// is set, a missing commit is an error.
+// existing set, a missing commit is an error.
 func (h *History) reach(id string, known, must bool) (*Commit, error) {
 	c, read := h.all[id]
 	if !read || c == nil && must {
@@ -157,22 +158,23 @@ func (h *History) reach(id string, known, must bool) (*Commit, error) {
 		h.all[id] = c
 	}
 	if c != nil {
-		h.countCommit(c, known)
+		h.enqueue(c, known)
 	}
 	return c, nil
 }
 
 // tagged records the commit to which a tag refers.
 func (h *History) tagged(id string, c *Commit, known bool) (*Commit, error) {
-	if is := h.all[c.ID]; is != nil {
-		c = is
+	if existing := h.all[c.ID]; existing != nil {
+		c = existing
 	}
 	h.all[id], h.all[c.ID] = c, c
-	h.countCommit(c, known)
+	h.enqueue(c, known)
 	return c, nil
 }
 
-func (h *History) countCommit(c *Commit, known bool) {
+// enqueue adds a commit to the queue if necessary.
+func (h *History) enqueue(c *Commit, known bool) {
 	if c.seen && (c.known || !known) {
 		return
 	}
@@ -190,9 +192,9 @@ func (h *History) countCommit(c *Commit, known bool) {
 	}
 }
 
-// follow visits parents as long as on returns true.
-func (h *History) follow(on func() bool) error {
-	for len(h.queue) > 0 && on() {
+// follow visits parents as long as more returns true.
+func (h *History) follow(more func() bool) error {
+	for len(h.queue) > 0 && more() {
 		c := heap.Pop(&h.queue).(*Commit)
 		if c.waiting = false; !c.known {
 			h.pending--

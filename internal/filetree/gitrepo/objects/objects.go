@@ -65,7 +65,7 @@ type Reader struct {
 	left  int64
 	trees int // remaining comparisons
 	close []io.Closer
-	known remembered
+	cache objectCache
 }
 
 type dir struct {
@@ -111,7 +111,7 @@ func (r *Reader) Read(id string) (kind string, data []byte, err error) {
 	if err != nil || len(raw) != sha1.Size && len(raw) != sha256.Size {
 		return "", nil, fmt.Errorf("%w: %.80q is not an object name", errMalformed, id)
 	}
-	if o, ok := r.known.find(objectKey{id: id}); ok {
+	if o, ok := r.cache.find(objectKey{id: id}); ok {
 		return o.kind, o.data, nil
 	}
 	missing := ErrMissing
@@ -127,12 +127,13 @@ func (r *Reader) Read(id string) (kind string, data []byte, err error) {
 			missing = fmt.Errorf("%w: %s does not match its name", errMalformed, id)
 			continue
 		}
-		r.known.add(objectKey{id: id}, object{kind, data})
+		r.cache.add(objectKey{id: id}, object{kind, data})
 		return kind, data, nil
 	}
 	return "", nil, missing
 }
 
+// nameOf returns the raw name of an object: its checksum.
 func nameOf(kind string, data []byte, size int) []byte {
 	head := []byte(kind + " " + strconv.Itoa(len(data)) + "\x00")
 	if size == sha256.Size {
@@ -147,6 +148,7 @@ func nameOf(kind string, data []byte, size int) []byte {
 	return h.Sum(nil)
 }
 
+// find reads an object from one directory, without a check of its name.
 func (r *Reader) find(d *dir, id string, raw []byte, chain int) (kind string, data []byte, err error) {
 	if kind, data, err = r.loose(d.files, id); !errors.Is(err, ErrMissing) {
 		return kind, data, err
@@ -164,6 +166,7 @@ func (r *Reader) find(d *dir, id string, raw []byte, chain int) (kind string, da
 	return "", nil, ErrMissing
 }
 
+// loose reads an object from a file of its own.
 func (r *Reader) loose(files Files, id string) (kind string, data []byte, err error) {
 	f, err := files.Open(id[:2] + "/" + id[2:])
 	if err != nil {

@@ -65,8 +65,8 @@ func newRepo(t testing.TB, format string) repo {
 	return r
 }
 
-// Objects read like git reads them, loose and packed, with chains of deltas.
-func TestReadsWhatGitReads(t *testing.T) {
+// Read returns the same objects as git, loose and packed, with chains of deltas.
+func TestReadAgreesWithGit(t *testing.T) {
 	for _, format := range []string{"sha1", "sha256"} {
 		r := newRepo(t, format)
 		long := strings.Repeat("a line that is the same each time\n", 200)
@@ -83,7 +83,7 @@ func TestReadsWhatGitReads(t *testing.T) {
 				}
 			}
 			if _, _, err := reader.Read(strings.Repeat("0", len(r.git("rev-parse", "HEAD")))); !errors.Is(err, objects.ErrMissing) {
-				t.Errorf("missing: %v", err)
+				t.Errorf("Read of a missing object: got %v, want ErrMissing", err)
 			}
 		}
 		check()
@@ -94,6 +94,7 @@ func TestReadsWhatGitReads(t *testing.T) {
 	}
 }
 
+// changed returns the paths that differ between two trees.
 func changed(t *testing.T, r *objects.Reader, from, to string) []string {
 	t.Helper()
 	all := map[string]string{}
@@ -104,7 +105,7 @@ func changed(t *testing.T, r *objects.Reader, from, to string) []string {
 }
 
 // F1: the changes of commits since the known ones are found, whatever was merged.
-func TestF1Since(t *testing.T) {
+func TestF1HistoryFindsBases(t *testing.T) {
 	r := newRepo(t, "sha1")
 	root := r.commit("a", "1")
 	r.commit(".env", "s")
@@ -146,12 +147,12 @@ func TestF1Since(t *testing.T) {
 		}
 	}
 	if tree, _, err := since(reader, r.git("rev-parse", "HEAD^{tree}"), []string{host}); err != nil || tree != "" {
-		t.Errorf("a tree: %q %v", tree, err)
+		t.Errorf("since for a tree: got %q, error %v", tree, err)
 	}
 }
 
 // F1: all new commits are found exactly once, by any path, each with its bases.
-func TestF1NewCommits(t *testing.T) {
+func TestF1HistoryFindsNewCommits(t *testing.T) {
 	r := newRepo(t, "sha1")
 	host := r.commit("a", "1")
 	r.git("switch", "-qc", "upstream")
@@ -215,7 +216,7 @@ func since(r *objects.Reader, tip string, known []string) (tree string, bases []
 }
 
 // F1: wrong clocks do not make a commit look as if it had no base.
-func TestF1SinceWithWrongClocks(t *testing.T) {
+func TestF1HistoryWithWrongClocks(t *testing.T) {
 	r := newRepo(t, "sha1")
 	r.commit("a", "1")
 	late := r.commit(".env", "s")
@@ -234,7 +235,7 @@ func TestF1SinceWithWrongClocks(t *testing.T) {
 }
 
 // Data of a sandbox is either an error or matches its name, and its size is limited.
-func TestHostileObjects(t *testing.T) {
+func TestReadRejectsHostileObjects(t *testing.T) {
 	r := newRepo(t, "sha1")
 	id := r.commit("a", "1")
 	name := filepath.Join(r.dir, ".git/objects", id[:2], id[2:])
@@ -248,7 +249,7 @@ func TestHostileObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := r.open().Read(id); err == nil {
-			t.Errorf("%s is read", what)
+			t.Errorf("%s: Read returns no error", what)
 		}
 	}
 }
@@ -293,7 +294,7 @@ func FuzzPack(f *testing.F) {
 			if _, _, err := reader.Read(id); err != nil {
 				continue
 			}
-			_, _, _ = since(reader, id, nil) // it ends
+			_, _, _ = since(reader, id, nil) // must return
 		}
 	})
 }

@@ -21,6 +21,7 @@ type pack struct {
 	fanout     [256]uint32
 }
 
+// open opens the pack's files if necessary.
 func (p *pack) open(r *Reader) error {
 	if p.index != nil || p.err != nil {
 		return p.err
@@ -29,6 +30,7 @@ func (p *pack) open(r *Reader) error {
 	return p.err
 }
 
+// openBoth opens the index and the pack, and reads the index's fan-out table.
 func (p *pack) openBoth(r *Reader) (err error) {
 	if p.index, err = p.files.Open(p.base + ".idx"); err != nil {
 		return err
@@ -99,15 +101,16 @@ var kinds = map[byte]string{1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 
 // packed reads an object of a pack, with all objects of which it is a delta.
 func (r *Reader) packed(d *dir, p *pack, at int64, hash, chain int) (kind string, data []byte, err error) {
-	if o, ok := r.known.find(objectKey{pack: p, at: at}); ok {
+	if o, ok := r.cache.find(objectKey{pack: p, at: at}); ok {
 		return o.kind, o.data, nil
 	}
 	if kind, data, err = r.unpack(d, p, at, hash, chain); err == nil {
-		r.known.add(objectKey{pack: p, at: at}, object{kind, data})
+		r.cache.add(objectKey{pack: p, at: at}, object{kind, data})
 	}
 	return kind, data, err
 }
 
+// unpack is packed without the cache.
 func (r *Reader) unpack(d *dir, p *pack, at int64, hash, chain int) (kind string, data []byte, err error) {
 	if chain > maxChain {
 		return "", nil, fmt.Errorf("%w: the chain of deltas is too long", errMalformed)
@@ -158,11 +161,11 @@ func (r *Reader) unpack(d *dir, p *pack, at int64, hash, chain int) (kind string
 	if data, err = r.exactly(z, size); err != nil || base == nil {
 		return kind, data, err
 	}
-	kind, whole, err := base()
+	kind, original, err := base()
 	if err != nil {
 		return "", nil, err
 	}
-	data, err = r.patch(whole, data)
+	data, err = r.patch(original, data)
 	return kind, data, err
 }
 

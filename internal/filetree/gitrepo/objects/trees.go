@@ -16,6 +16,7 @@ type file struct{ name, mode, id string }
 
 const treeMode = "40000"
 
+// tree reads a tree. size is the length of an object ID in bytes.
 func (r *Reader) tree(id string, size int) ([]file, error) {
 	if id == "" {
 		return nil, nil
@@ -50,6 +51,7 @@ func (r *Reader) Changed(from, to string, f func(path, now string) error) error 
 	return r.changed(from, to, "", max(len(from), len(to))/2, 0, f)
 }
 
+// changed is Changed for two directories. above is their path, with a slash.
 func (r *Reader) changed(from, to, above string, size, depth int, f func(path, now string) error) error {
 	if from == to {
 		return nil
@@ -65,15 +67,15 @@ func (r *Reader) changed(from, to, above string, size, depth int, f func(path, n
 	if err != nil {
 		return err
 	}
-	was := make(map[string]file, len(old))
+	before := make(map[string]file, len(old))
 	for _, e := range old {
-		was[e.name] = e
+		before[e.name] = e
 	}
 	// A name that appears twice in a tree is compared twice.
 	for _, e := range now {
-		o, had := was[e.name]
-		delete(was, e.name)
-		if had && o == e {
+		o, existed := before[e.name]
+		delete(before, e.name)
+		if existed && o == e {
 			continue
 		}
 		if err := r.both(o, e, above+e.name, size, depth, f); err != nil {
@@ -81,7 +83,7 @@ func (r *Reader) changed(from, to, above string, size, depth int, f func(path, n
 		}
 	}
 	for _, o := range old {
-		if _, gone := was[o.name]; gone {
+		if _, removed := before[o.name]; removed {
 			if err := r.both(o, file{}, above+o.name, size, depth, f); err != nil {
 				return err
 			}

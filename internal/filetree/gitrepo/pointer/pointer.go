@@ -1,9 +1,9 @@
 // Package pointer owns finding the repository of a work tree whose .git is a file that names a
 // repository elsewhere: a linked work tree, a submodule, or a repository with --separate-git-dir.
 //
-// The author of the tree wrote that file, so it proves nothing: a tree from an archive could name
-// ~/.ssh, and a sandbox would see that. A path is followed only if it leads to a repository that
-// itself names the tree as its work tree.
+// That file is not trusted, because the author of the tree wrote it: a tree from an archive could
+// name ~/.ssh, which a sandbox would then see. A path is followed only if it leads to a repository
+// that itself names the tree as its work tree.
 package pointer
 
 import (
@@ -150,6 +150,7 @@ func isRepository(dir *os.Root) bool {
 	return err == nil && (strings.HasPrefix(head, "ref: refs/") || isHash(head))
 }
 
+// isHash reports whether a text is an object ID.
 func isHash(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }
@@ -213,6 +214,7 @@ func Borrows(top string) []string {
 	return out
 }
 
+// notFollowed returns the error for a repository that is not followed.
 func notFollowed(top, why string) error {
 	return fault.Newf(fault.Denied, CodeNotFollowed, "git does not work inside: %s: %s", filepath.Join(top, ".git"), why).
 		WithHint("git worktree repair fixes a work tree that was moved; --mount shows a repository that you choose")
@@ -226,8 +228,10 @@ func absolute(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
+// below reports whether a path is a directory or below it.
 func below(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }
 
+// line returns a text without its line end.
 func line(text []byte) string { return strings.TrimRight(string(text), "\r\n") }

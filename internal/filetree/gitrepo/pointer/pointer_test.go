@@ -34,7 +34,8 @@ func write(t *testing.T, name, text string) {
 	}
 }
 
-func newRepository(t *testing.T) string {
+// newDir returns an empty directory, without links in its path.
+func newDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -43,6 +44,7 @@ func newRepository(t *testing.T) string {
 	return dir
 }
 
+// repository creates a repository with one commit.
 func repository(t *testing.T, dir string) {
 	t.Helper()
 	write(t, filepath.Join(dir, "a.txt"), "a\n")
@@ -51,8 +53,8 @@ func repository(t *testing.T, dir string) {
 	git(t, dir, "commit", "-qm", "first")
 }
 
-func TestF3Finds(t *testing.T) {
-	at := newRepository(t)
+func TestF3FindsRepository(t *testing.T) {
+	at := newDir(t)
 	repo := filepath.Join(at, "repo")
 	repository(t, repo)
 	git(t, repo, "worktree", "add", "-q", "-b", "one", "../one")
@@ -89,13 +91,13 @@ func TestF3Finds(t *testing.T) {
 		}
 	}
 	if b := Borrows(filepath.Join(at, "borrower")); len(b) != 1 || b[0] != filepath.Join(repo, ".git/objects") {
-		t.Errorf("borrowed: %v", b)
+		t.Errorf("Borrows: got %v", b)
 	}
 }
 
-// TestF3NothingElseIsFollowed: a tree that another person wrote can name any path.
-func TestF3NothingElseIsFollowed(t *testing.T) {
-	at := newRepository(t)
+// F3: a tree that another person wrote can name any path, and only its own repository is followed.
+func TestF3FindFollowsOnlyOwnRepository(t *testing.T) {
+	at := newDir(t)
 	repo := filepath.Join(at, "repo")
 	repository(t, repo)
 	git(t, repo, "worktree", "add", "-q", "-b", "one", "../one")
@@ -121,7 +123,7 @@ func TestF3NothingElseIsFollowed(t *testing.T) {
 			forge(t, tree, repo, "../../../../repo/.git")
 			pipe(t, filepath.Join(tree, "meta/worktrees/x/commondir"))
 		},
-		"a directory that is no absolut": func() { write(t, filepath.Join(tree, ".git"), "gitdir: \x00\n") },
+		"a path with a NUL byte": func() { write(t, filepath.Join(tree, ".git"), "gitdir: \x00\n") },
 	}
 	for name, step := range steps {
 		if err := os.RemoveAll(tree); err != nil {
@@ -135,7 +137,7 @@ func TestF3NothingElseIsFollowed(t *testing.T) {
 	}
 	// Control: the same tree, with a repository that names it.
 	if r, err := Find(filepath.Join(at, "one")); r == nil || err != nil {
-		t.Errorf("the work tree itself: %v, %v", r, err)
+		t.Errorf("control: Find: got %v, error %v", r, err)
 	}
 }
 
@@ -155,6 +157,7 @@ func forge(t *testing.T, tree, _, common string) {
 	write(t, filepath.Join(tree, "meta/worktrees/x/HEAD"), "ref: refs/heads/main\n")
 }
 
+// linkTo makes the tree's .git lead to a directory through a link.
 func linkTo(t *testing.T, tree, to string) {
 	write(t, filepath.Join(tree, ".git"), "gitdir: meta\n")
 	if err := os.Symlink(to, filepath.Join(tree, "meta")); err != nil {
@@ -186,7 +189,7 @@ func TestWorktreeOf(t *testing.T) {
 func FuzzWorktreeOf(f *testing.F) {
 	f.Add("[core]\n\tworktree = \"../x\" # y\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		// A value has no bytes that the file does not have.
+		// A value is not longer than the file.
 		if got := worktreeOf([]byte(text)); len(got) > len(text) {
 			t.Errorf("worktreeOf: got %q, %q", text, got)
 		}

@@ -1,15 +1,15 @@
 # The bash worker: an interactive shell without a terminal, so that an
-# interrupt ends the command and not the shell, as people know it. It reads
-# these lines and then requests from standard input. Messages go to descriptor
-# 60, which is closed while code runs, out of the way of what code uses.
+# interrupt ends the command and not the shell. It reads these lines and then
+# requests from standard input. It sends messages to descriptor 60, which is
+# closed while code runs and above the descriptors that code usually uses.
 PS1= PS2= PS4='+ '
 export -n PS1
 unset PROMPT_COMMAND MAILCHECK HISTFILE TMOUT
 set +o history +o histexpand
 exec 60>&4 4>&- 5>&-
 
-# __crannog_set NAME VALUE...: sets variables for one request and remembers
-# what undoes it.
+# __crannog_set NAME VALUE...: sets variables for one request, and stores the
+# commands that restore them.
 __crannog_set() {
     local __crannog_status=$?
     __crannog_undo=
@@ -31,8 +31,9 @@ __crannog_set() {
 }
 
 # __crannog_renew SEED FROM-DIRECTORY TO-DIRECTORY [NAME WAS OLD IS NEW]...:
-# brings the shell up to date where its code has not changed the same thing. A
-# seed of 0 is none; WAS and IS say whether there is a value.
+# changes the directory and variables to those of the new configuration, unless
+# code has changed them. A SEED of 0 means none. WAS and IS are 1 if the
+# variable had or gets a value, otherwise 0.
 __crannog_renew() {
     local __crannog_status=$?
     (($1 == 0)) || RANDOM=$1
@@ -49,7 +50,7 @@ __crannog_renew() {
     return "$__crannog_status"
 }
 
-# __crannog_done NUMBER STATUS: says that a request is finished.
+# __crannog_done NUMBER STATUS: reports that a request is finished.
 __crannog_done() {
     builtin eval "${__crannog_undo-}"
     __crannog_undo=

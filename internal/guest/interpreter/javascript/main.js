@@ -1,6 +1,6 @@
-// The JavaScript worker: reads requests, runs them in the main context, and
-// says how they went. Everything that it needs later is taken at the start,
-// because code may replace any global.
+// The JavaScript worker reads requests, runs them in the main context, and
+// reports results. It copies the globals that it needs at the start, because
+// code may replace them.
 (function (require, requests, rest) {
   "use strict";
   const { readSync, writeSync } = require("fs");
@@ -20,7 +20,7 @@
 
   let sources = {};
   let request = 0;
-  let interrupt = null; // rejects what is awaited, or null between requests
+  let interrupt = null; // rejects the running request; null between requests
 
   const parts = new Map();
   function use(name) {
@@ -42,9 +42,9 @@
     }
   }
 
-  // Out is standard output or error. Node's own streams have a state that an
-  // interrupt in the middle of a write leaves unusable forever.
-  class Out extends Writable {
+  // OutputStream is standard output or error. An interrupt in the middle of a
+  // write would leave one of Node's own streams unusable.
+  class OutputStream extends Writable {
     constructor(fd) {
       super({ decodeStrings: false });
       this.fd = fd;
@@ -117,7 +117,7 @@
     }
   }
 
-  // compile returns a script, with import() where this Node can offer it.
+  // compile returns a script in which import() works.
   function compile(code, filename) {
     return new Script(code, {
       filename,
@@ -166,8 +166,8 @@
     if (value !== undefined) send({ type: "result", text: cut(textOf(value)), is_main_result: true }, true);
   }
 
-  // makeAssignable lets code declare a name that Node has as a getter, such
-  // as crypto, for itself.
+  // makeAssignable allows code to declare a name for which Node has a getter,
+  // such as crypto.
   function makeAssignable(name) {
     const d = Object.getOwnPropertyDescriptor(globalThis, name);
     if (d && d.configurable && (d.get || d.set || !d.writable)) {
@@ -183,29 +183,30 @@
     send({ type: "error", name: String(e.name), value: cut(String(e.message)), traceback: cut(trace(e)) });
   }
 
-  // trace drops the frames of the worker and of Node below the code's.
+  // trace returns the stack without the frames of the worker and of Node
+  // below those of the code.
   function trace(e) {
     const lines = String(e.stack).split("\n");
     const end = lines.findIndex((l) => /^ {4}at .*(<crannog|node:vm|node:internal\/vm)/.test(l));
-    const kept = end < 0 ? lines : lines.slice(0, end);
-    while (kept.length > 1 && /^ {4}at .*\(?node:internal/.test(kept[kept.length - 1])) kept.pop();
+    const frames = end < 0 ? lines : lines.slice(0, end);
+    while (frames.length > 1 && /^ {4}at .*\(?node:internal/.test(frames[frames.length - 1])) frames.pop();
     const cause = e.cause instanceof Error ? `\nCaused by: ${trace(e.cause)}` : "";
-    return kept.join("\n") + cause;
+    return frames.join("\n") + cause;
   }
 
-  // attend does what the server asks for itself.
-  function attend(r) {
+  // handleControl handles a request of the server that has no code.
+  function handleControl(r) {
     request = r.n;
     try {
       if (r.renew) use("renewal").renew(r.renew, require);
     } catch {
-      // The code has broken what this needs, and its next cell will tell.
+      // Code has replaced functions that this needs. Its next cell will fail.
     }
     if (r.preload) send({ type: "done" });
   }
 
   async function serve(r) {
-    if (r.renew || r.preload) return attend(r);
+    if (r.renew || r.preload) return handleControl(r);
     request = r.n;
     const before = {};
     for (const [k, v] of Object.entries(r.env ?? {})) {
@@ -235,13 +236,13 @@
     e.stack = `${e.name}: ${e.message}`;
     interrupt?.(e);
   });
-  // What goes wrong in the background must not end the worker.
+  // Errors in the background must not end the worker.
   for (const event of ["uncaughtException", "unhandledRejection"]) {
     process.on(event, (e) => writeAll(2, Buffer.from(`Uncaught ${e instanceof Error ? trace(e) : inspect(e)}\n`)));
   }
 
-  Object.defineProperty(process, "stdout", { value: new Out(1), configurable: true, enumerable: true });
-  Object.defineProperty(process, "stderr", { value: new Out(2), configurable: true, enumerable: true });
+  Object.defineProperty(process, "stdout", { value: new OutputStream(1), configurable: true, enumerable: true });
+  Object.defineProperty(process, "stderr", { value: new OutputStream(2), configurable: true, enumerable: true });
   globalThis.display = display;
   globalThis.require = Module.createRequire(process.cwd() + "/");
 

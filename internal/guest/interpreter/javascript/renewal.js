@@ -1,9 +1,9 @@
-// Brings a worker up to date when its sandbox has become another one.
+// Applies a new configuration of the sandbox to a worker.
 (() => {
   "use strict";
   let fresh = false;
 
-  // renew changes what the code has not changed itself.
+  // renew changes variables and the directory, unless code has changed them.
   function renew(change, require) {
     for (const [name, { from, to }] of Object.entries(change.env ?? {})) {
       if (process.env[name] !== from) continue;
@@ -16,18 +16,18 @@
         globalThis.require = require("module").createRequire(process.cwd() + "/");
       }
     } catch {
-      // The directory is gone, which the code will see.
+      // The directory does not exist; code that uses it gets the error.
     }
     if (change.seed && !fresh) {
       fresh = true;
-      replace(require);
+      replaceRandom(require);
     }
   }
 
-  // replace lets what draws at random ask the kernel: neither the generator
-  // of Math.random nor OpenSSL's can be told to start again, and another
-  // sandbox has the same.
-  function replace(require) {
+  // replaceRandom makes all random functions use the kernel's generator. The
+  // generators of Math.random and of OpenSSL cannot be reseeded, and other
+  // copies of the sandbox have them in the same state.
+  function replaceRandom(require) {
     const fs = require("fs");
     const crypto = require("crypto");
     const source = fs.openSync("/dev/urandom", "r");
@@ -37,18 +37,18 @@
     };
     const store = new Float64Array(256);
     const words = new BigUint64Array(store.buffer);
-    let left = 0;
+    let unused = 0; // values left in store
     Math.random = function random() {
-      if (left === 0) {
+      if (unused === 0) {
         fill(new Uint8Array(store.buffer));
-        // The bits of a fraction from 1 to 2, of which 1 is taken away.
+        // Set the bits to a number from 1 to 2. The caller subtracts 1.
         for (let i = 0; i < words.length; i++) words[i] = (words[i] >> 12n) | 0x3ff0000000000000n;
-        left = store.length;
+        unused = store.length;
       }
-      return store[--left] - 1;
+      return store[--unused] - 1;
     };
 
-    // Each asks the original first, which knows what arguments are right.
+    // Each function calls the original first, which checks the arguments.
     const part = (buffer, offset = 0, size = undefined) => {
       const all = ArrayBuffer.isView(buffer)
         ? new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength)
@@ -62,8 +62,8 @@
         ? fill(randomBytes(size))
         : randomBytes(size, (error, buffer) => done(error, error ? buffer : fill(buffer)));
     const below = (range) => {
-      // Six bytes are more than any range; what is above the last multiple of
-      // it would make some numbers likelier than others.
+      // Six bytes exceed any range. Values above the last multiple of the range
+      // are skipped, because they would make some numbers more likely.
       const last = 2 ** 48 - (2 ** 48 % range);
       for (;;) {
         const n = Buffer.from(fill(new Uint8Array(6))).readUIntBE(0, 6);
@@ -77,7 +77,7 @@
       b[8] = (b[8] & 0x3f) | 0x80;
       return Buffer.from(b).toString("hex").replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
     };
-    const own = {
+    const replacements = {
       randomBytes: bytes,
       pseudoRandomBytes: bytes,
       prng: bytes,
@@ -104,7 +104,7 @@
       },
       randomUUID: uuid,
     };
-    for (const [name, value] of Object.entries(own)) {
+    for (const [name, value] of Object.entries(replacements)) {
       if (name in crypto) Object.defineProperty(crypto, name, { value, writable: true, configurable: true, enumerable: true });
     }
     const web = Object.getPrototypeOf(crypto.webcrypto);

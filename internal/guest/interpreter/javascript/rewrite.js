@@ -1,6 +1,6 @@
-// Makes a script of a cell, so that what it declares is there for the next
-// one and may be declared again, and so that it may await and import. Lines
-// stay where they are. What this does not understand is run as it is.
+// Rewrites a cell to a script, so that later cells see its declarations and may
+// repeat them, and so that it may use await and import. Lines keep their
+// numbers. Code that this file does not understand runs unchanged.
 (() => {
   "use strict";
   const WORD = /[\p{ID_Start}$_#\\][\p{ID_Continue}$\u200c\u200d\\]*/uy;
@@ -10,8 +10,8 @@
   const REGEX = /\/(?![*/])(?:[^\\/[\n\r]|\\[^\n\r]|\[(?:[^\]\\\n\r]|\\[^\n\r])*\])+\/[\p{ID_Continue}$]*/uy;
   const MARK = /\.\.\.|=>|\?\.(?!\d)|\+\+|--|&&=?|\|\|=?|\?\?=?|\*\*=?|>>>=?|<<=?|>>=?|[=!]==?|[-+*/%&|^<>]=?|[^]/y;
 
-  // After these words comes an operand, so a slash begins a regular
-  // expression and a newline ends nothing.
+  // After these words an operand follows. A slash then begins a regular
+  // expression, and a newline does not end the statement.
   const OPERATORS = new Set(("return typeof instanceof in of new delete void throw case do else await yield extends " +
     "default async").split(" "));
   const CONTROL = new Set(["if", "while", "for", "with"]);
@@ -19,7 +19,7 @@
     "break continue debugger with").split(" "));
   const DECLARING = new Set(["const", "let", "var"]);
 
-  // tokenize returns the tokens, or null where the text is no JavaScript.
+  // tokenize returns the tokens, or null if the text is not JavaScript.
   function tokenize(src) {
     const tokens = [];
     const open = []; // {mark, control, block, template}
@@ -35,7 +35,7 @@
       at += text.length;
       newline = false;
     };
-    // template reads a piece of one: to its end or to the next expression.
+    // template reads a template literal to its end or its next expression.
     const template = (start) => {
       let i = start;
       for (; i < src.length; i++) {
@@ -103,8 +103,8 @@
     return !["]", "++", "--"].includes(last.text);
   }
 
-  // beginsBlock tells a brace of a block from one of an object. What may be
-  // the body of a function in an expression is a block only perhaps.
+  // beginsBlock reports whether a brace begins a block or an object: "sure" for
+  // a block, "perhaps" if it may be the body of a function in an expression.
   function beginsBlock(last) {
     if (!last) return "sure";
     if (last.type === "word") return !last.name && ["else", "do", "try", "finally"].includes(last.text) && "sure";
@@ -114,7 +114,7 @@
     return last.text === "=>" && "perhaps";
   }
 
-  // begins says whether a statement begins at token i of the top level.
+  // begins reports whether a top-level statement begins at token i.
   function begins(tokens, i) {
     const t = tokens[i];
     const last = tokens[i - 1];
@@ -135,7 +135,8 @@
     return -1;
   }
 
-  // names returns what a declaration binds, from the token after its keyword.
+  // names returns the names that a declaration binds. i is the token after its
+  // keyword.
   function names(tokens, i) {
     const found = [];
     for (;;) {
@@ -162,7 +163,7 @@
     }
   }
 
-  // declarations lists what is declared at the top level: {kind, at, names}.
+  // declarations lists the top-level declarations: {kind, at, names}.
   function declarations(tokens) {
     const found = [];
     for (let i = 0; i < tokens.length; i++) {
@@ -255,7 +256,7 @@
   // lines returns the line breaks of a text that is replaced.
   const lines = (src, start, end) => src.slice(start, end).replace(/[^\n]/g, "");
 
-  // asScript keeps the code a script: declarations become those of var.
+  // asScript returns the code with all declarations changed to var.
   function asScript(src, tokens, found) {
     const changes = [];
     for (const d of found) {
@@ -266,8 +267,8 @@
     return edit(src, changes);
   }
 
-  // asFunction puts the code into an async function whose declarations are
-  // assignments to globals, and which returns the last value.
+  // asFunction returns the code as an async function. Declarations become
+  // assignments to globals, and the function returns the last value.
   function asFunction(src, tokens, found, compiles) {
     const changes = [];
     let before = "";
@@ -287,18 +288,18 @@
       }
     }
     const start = `${before}(async () => {${inside}`;
-    const whole = `${start}${edit(src, changes)}\n})()`;
+    const withoutValue = `${start}${edit(src, changes)}\n})()`;
     const tail = tailStart(tokens);
     for (const [from, to] of tail) {
       const returning = [...changes.map((c) => [...c]), [from, from, "return ("], [to, src.length, "\n)"]];
       const text = `${start}${edit(src, returning.filter((c) => !(c[0] >= to && c[2] === ";")))}\n})()`;
       if (compiles(text)) return text;
     }
-    return whole;
+    return withoutValue;
   }
 
-  // tailStart lists where the last statement may begin and ends, nearest
-  // first. It is empty if that is no expression.
+  // tailStart lists possible begins of the last statement with its end, nearest
+  // first. The list is empty if the statement is not an expression.
   function tailStart(tokens) {
     let end = tokens.length - 1;
     while (end >= 0 && tokens[end].text === ";" && tokens[end].depth === 0) end--;
@@ -314,6 +315,7 @@
     return found;
   }
 
+  // awaits reports whether the code uses await at the top level.
   function awaits(tokens) {
     const mine = tokens.filter((t) => t.type === "word" && !t.name);
     const found = mine.filter((t) => t.text === "await");
@@ -336,8 +338,8 @@
     return { candidates, names: bound };
   }
 
-  // prepare compiles the best candidate. The error of code that is no
-  // JavaScript is the one of the code as it was written.
+  // prepare compiles the best candidate. If no candidate compiles, it throws
+  // the error of the original code.
   function prepare(src, compile) {
     const compiles = (text) => {
       try {

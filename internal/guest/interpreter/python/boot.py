@@ -1,9 +1,9 @@
-"""The Python worker: reads requests, runs them, and says how they went.
+"""The Python worker reads requests, runs them, and reports results.
 
-What is here is all that a first execution needs. The other parts come with
-the first request line as source text and are compiled when something imports
-them, because compiling and importing is most of what a start costs. This file
-therefore imports only what the interpreter has loaded already or has built in.
+This file has everything that a first execution needs. The sources of the other
+parts are in the first request line. They are compiled when they are needed,
+because compiling and importing take most of the start time. For the same
+reason this file imports only modules that are built in or already loaded.
 """
 
 import builtins
@@ -21,9 +21,9 @@ ESCAPES.update({ord('"'): '\\"', ord("\\"): "\\\\"})
 
 
 def loads(line):
-    """Reads a line of the server's. Its JSON has objects, strings and numbers
-    only, and those are Python as well; the json package would bring the re
-    module and cost more than all the rest."""
+    """Parses a line of the server. Its JSON has only objects, strings and
+    numbers, which are also valid Python. Importing the json package would take
+    more time than the rest of the start."""
     return eval(line.decode(), {"__builtins__": {}})
 
 
@@ -41,24 +41,24 @@ def dumps(value):
 
 
 class Raw:
-    """JSON text that is ready."""
+    """Encoded JSON."""
 
     def __init__(self, text):
         self.text = text
 
 
 class Channel:
-    """The pipe to the server. Its lines must stay whole, whatever signals,
-    threads and forks the code brings."""
+    """The pipe to the server. Signals, threads and forks of the code must not
+    split its lines."""
 
     def __init__(self):
         self.pid = os.getpid()
         self.lock = _thread.allocate_lock()
         self.request = 0
-        self.running = False  # an interrupt may be raised
-        self.guarded = False  # but only after this
-        self.pending = False
-        # A program that the code starts must not hold the pipes.
+        self.running = False  # code runs, so that an interrupt may be raised
+        self.guarded = False  # a line is being written: interrupts wait
+        self.pending = False  # an interrupt waits
+        # Programs that the code starts must not inherit the pipes.
         for fd in (3, 4, 5):
             os.set_inheritable(fd, False)
 
@@ -69,7 +69,7 @@ class Channel:
         message["n"] = self.request
         if ack:
             message["ack"] = True
-        # What UTF-8 cannot hold, lone surrogates, becomes an escape of JSON.
+        # Lone surrogates, which UTF-8 cannot represent, become JSON escapes.
         data = dumps(message).encode(errors="backslashreplace") + b"\n"
         main = _thread.get_ident() == MAIN
         if main:
@@ -104,15 +104,14 @@ channel = Channel()
 
 
 class Parts:
-    """Finds the parts of the worker and stands in for modules that code may
-    expect. It also tells us when some modules are loaded that need a word
-    from us, so that none has to be loaded early."""
+    """Imports modules that the worker provides, and calls a hook after certain
+    modules are loaded, so that the worker need not load them early."""
 
     sources = {}
-    # Modules that exist for code, by the part that makes them.
+    # Modules that code can import, with the part that creates them.
     offered = {"crannog_figures": "figures"}
-    # What to do after a module is loaded: the part and its function.
-    after = {
+    # Hooks that are called after a module is loaded: a part and its function.
+    hooks = {
         "linecache": ("cells", "linecache_loaded"),
         "matplotlib": ("figures", "matplotlib_loaded"),
         "PIL.Image": ("display", "pillow_loaded"),
@@ -122,7 +121,7 @@ class Parts:
     }
 
     def find_spec(self, name, path=None, target=None):
-        if name in self.after:
+        if name in self.hooks:
             return self.watched(name, path, target)
         if name in self.offered:
             import importlib.machinery
@@ -136,7 +135,7 @@ class Parts:
                 continue
             spec = finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                part, function = self.after[name]
+                part, function = self.hooks[name]
                 if hasattr(spec.loader, "exec_module"):
                     load = spec.loader.exec_module
 
@@ -147,7 +146,7 @@ class Parts:
                     try:
                         spec.loader.exec_module = exec_module
                     except AttributeError:
-                        pass  # a loader without attributes: the module works without us
+                        pass  # a loader without attributes: the module works without the hook
                 return spec
         return None
 
@@ -158,10 +157,10 @@ class Parts:
         use(self.offered[module.__name__]).fill(module)
 
 
-class StandIn:
-    """Looks once more for what no other finder has, in a directory of packages
-    that did not exist when Python started. Then it offers IPython where it is
-    not installed. It is asked last, so that the real one wins."""
+class FallbackFinder:
+    """Finds modules that no other finder has: packages in a directory that did
+    not exist when Python started, and a substitute for IPython. It is the last
+    finder, so that an installed IPython takes precedence."""
 
     def find_spec(self, name, path=None, target=None):
         if path is None and use("cells").find_installed():
@@ -170,7 +169,7 @@ class StandIn:
             spec = importlib.machinery.PathFinder.find_spec(name)
             if spec is not None:
                 return spec
-        return use("display").stand_in(name) if name.split(".")[0] == "IPython" else None
+        return use("display").substitute_spec(name) if name.split(".")[0] == "IPython" else None
 
 
 def use(name):
@@ -191,7 +190,7 @@ def use(name):
 
 
 def set_env(values):
-    """Sets environment variables and returns what undoes it."""
+    """Sets environment variables and returns their previous values."""
     before = {k: os.environ.get(k) for k in values}
     os.environ.update(values)
     return before
@@ -206,9 +205,9 @@ def reset_env(before):
 
 
 def serve(request):
-    """Runs one request. Whatever the code does, this returns."""
+    """Runs one request. It returns even if the code raises any exception."""
     if "renew" in request or "preload" in request:
-        return attend(request)
+        return handle_control(request)
     channel.request = request["n"]
     before = set_env(request.get("env") or {})
     cells = use("cells")
@@ -222,9 +221,9 @@ def serve(request):
     except BaseException as e:
         failure = e
     if channel.forked():
-        # The code forked and let the child run on: it ends here, because
-        # only one process can speak to the server.
-        cells.leave(failure)
+        # This is a child process that the code forked. It ends here, because
+        # only one process may send messages to the server.
+        cells.end_child(failure)
     if failure is not None:
         try:
             use("errors").report(failure)
@@ -237,14 +236,14 @@ def serve(request):
     channel.send({"type": "done"})
 
 
-def attend(request):
-    """Does what the server asks for itself."""
+def handle_control(request):
+    """Handles a request of the server that has no code."""
     channel.request = request["n"]
     try:
         change = request.get("renew")
         use("renewal").preload() if change is None else use("renewal").renew(change)
     except BaseException:
-        pass  # the code has broken what this needs, and its next cell will tell
+        pass  # code has replaced functions that this needs; its next cell will fail
     if "preload" in request:
         channel.send({"type": "done"})
 
@@ -255,7 +254,7 @@ def main(requests):
     sys.modules["_crannog"] = module
     Parts.sources = loads(requests.readline())
     sys.meta_path.insert(0, Parts())
-    sys.meta_path.append(StandIn())
+    sys.meta_path.append(FallbackFinder())
     sys.argv = [""]
     for out in (sys.stdout, sys.stderr):
         out.reconfigure(encoding="utf-8", errors="backslashreplace")

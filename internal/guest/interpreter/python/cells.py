@@ -11,13 +11,13 @@ AST = 0x400  # PyCF_ONLY_AST
 COROUTINE = 0x80  # CO_COROUTINE
 
 channel = worker.channel
-main = None  # the module that code runs in
+main = None  # module in which code runs
 sources = {}  # by file name, for tracebacks
 loop = None  # the event loop of top-level await
 
 
 class StdinNotImplementedError(RuntimeError):
-    """Raised by input(), as a cell has no standard input."""
+    """Raised by input(), because a cell has no standard input."""
 
 
 def no_input(prompt="", /):
@@ -25,22 +25,22 @@ def no_input(prompt="", /):
 
 
 def prepare():
-    """Makes a clean __main__ for the code."""
+    """Creates an empty __main__ module for the code."""
     global main
     main = worker.MODULE("__main__")
     main.__dict__.update(__builtins__=builtins, get_ipython=get_ipython, display=display)
     sys.modules["__main__"] = main
     builtins.input = no_input
-    os.register_at_fork(after_in_child=child)
+    os.register_at_fork(after_in_child=close_pipes)
 
 
-def child():
-    """Lets a forked child run without the pipes that belong to its parent."""
+def close_pipes():
+    """Closes the pipes of the protocol in a forked child process."""
     for fd in (3, 4, 5):
         try:
             os.close(fd)
         except OSError:
-            pass  # closed already, by the code or by a fork before
+            pass  # already closed, by the code or by an earlier fork
 
 
 def get_ipython():
@@ -56,7 +56,7 @@ def file_name(count):
 
 
 def remember(name, code):
-    """Keeps the source for tracebacks and inspect.getsource."""
+    """Stores the source for tracebacks and inspect.getsource."""
     sources[name] = code
     lines = sys.modules.get("linecache")
     if lines is not None:
@@ -73,9 +73,9 @@ def linecache_loaded(module):
 
 
 def parse(code, name):
-    """Returns the code and its tree. Code that is not Python as it stands gets
-    what IPython does to all: indentation and prompts are removed, and magics
-    become calls."""
+    """Returns the code and its syntax tree. If the code is not valid Python, it
+    is first rewritten as IPython rewrites all code: indentation and prompts are
+    removed, and magics become calls."""
     if code.lstrip()[:2] != "%%":
         try:
             return code, compile(code, name, "exec", AST | AWAIT, True)
@@ -89,9 +89,9 @@ def parse(code, name):
 
 
 def clean(code):
-    """Removes the indentation that the first line of code has from all lines,
-    and then prompts. Empty lines before it stay, so that tracebacks count as
-    the reader does."""
+    """Removes the indentation of the first line of code from all lines, and
+    then removes prompts. It keeps empty lines before the code, so that line
+    numbers in tracebacks are those of the caller's code."""
     lines = code.split("\n")
     first = next((i for i, line in enumerate(lines) if line.strip()), None)
     if first is None:
@@ -104,9 +104,9 @@ def clean(code):
 
 
 def find_installed():
-    """Adds the directory of packages that the user installs, and says whether
-    it was missing. Python leaves it out where it does not exist at the start,
-    and the first installation makes it."""
+    """Adds the directory of the user's packages to the path, and returns whether
+    it was missing there. Python does not add a directory that does not exist
+    at the start, and the first installation creates it."""
     site = sys.modules.get("site")
     if site is None or not site.ENABLE_USER_SITE:
         return False
@@ -115,11 +115,11 @@ def find_installed():
         return False
     known = set(sys.path)
     site.addsitedir(path)
-    # As at a start, it comes before the system's packages.
+    # It precedes the system's packages, as after a start of Python.
     added = [p for p in sys.path if p not in known]
-    rest = [p for p in sys.path if p in known]
-    at = next((i for i, p in enumerate(rest) if p.endswith(("site-packages", "dist-packages"))), len(rest))
-    sys.path[:] = rest[:at] + added + rest[at:]
+    before = [p for p in sys.path if p in known]
+    at = next((i for i, p in enumerate(before) if p.endswith(("site-packages", "dist-packages"))), len(before))
+    sys.path[:] = before[:at] + added + before[at:]
     return True
 
 
@@ -137,7 +137,7 @@ def run(code, count):
             execute(compile(tree, name, "exec", AWAIT, True))
         if last is not None:
             value = execute(compile(_ast.Expression(last), name, "eval", AWAIT, True))
-            if value is not None and not hushed(code, last):
+            if value is not None and not is_suppressed(code, last):
                 show(value)
     finally:
         if not channel.forked():
@@ -155,8 +155,8 @@ def execute(code):
     return value
 
 
-def hushed(code, last):
-    """Says whether a semicolon follows the last expression."""
+def is_suppressed(code, last):
+    """Reports whether a semicolon after the last expression suppresses its value."""
     lines = code.split("\n")[last.end_lineno - 1:]
     if not lines or ";" not in "".join(lines):
         return False
@@ -165,7 +165,7 @@ def hushed(code, last):
 
 
 def wait(coroutine):
-    """Runs top-level await on a loop that lives as long as the worker."""
+    """Runs a coroutine of top-level await on the worker's event loop."""
     global loop
     import asyncio
 
@@ -199,7 +199,7 @@ def show(value):
 
 
 def unquote(text):
-    """Takes one pair of quotes away, as clients expect it of strings."""
+    """Removes one pair of quotes, because clients expect strings without quotes."""
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         return text[1:-1]
     return text
@@ -210,11 +210,11 @@ def flush():
         try:
             out.flush()
         except Exception:
-            pass  # the code replaced it by something of its own
+            pass  # the code replaced the stream by an object without flush
 
 
-def leave(failure):
-    """Ends a forked child that came back from the code."""
+def end_child(failure):
+    """Ends a forked child process in which the code has ended."""
     status = 0
     if isinstance(failure, SystemExit):
         status = failure.code if isinstance(failure.code, int) else 0 if failure.code is None else 1

@@ -1,16 +1,15 @@
-"""Reads the data of a figure back from matplotlib, in the form that clients
-know charts in."""
+"""Extracts the data of a matplotlib figure, in the chart format of clients."""
 
 import re
 
-# matplotlib keeps the shares of a pie in single precision, which is good for
-# an angle to about 0.00002 degrees.
+# matplotlib stores the shares of a pie in single precision, so an angle is
+# exact to about 0.00002 degrees.
 ANGLE_PLACES = 4
 
 
 def extract(figure):
-    """Returns a chart, several as a superchart, or None for an empty figure."""
-    charts = [c for c in (one(axes) for axes in figure.axes) if c is not None]
+    """Returns the chart of a figure, a superchart for several, or None for none."""
+    charts = [c for c in (chart_of(axes) for axes in figure.axes) if c is not None]
     if not charts:
         return None
     if len(charts) == 1:
@@ -19,8 +18,8 @@ def extract(figure):
     return {"type": "superchart", "title": title or None, "elements": charts}
 
 
-def one(axes):
-    """Returns the chart of one axes, by what is drawn in it."""
+def chart_of(axes):
+    """Returns the chart of an axes object. Its type depends on the artists."""
     from matplotlib.patches import Wedge
 
     bars = bar_containers(axes)
@@ -51,7 +50,7 @@ def one(axes):
 
 
 def unit(label):
-    """Returns what stands in brackets at the end of a label."""
+    """Returns the unit in brackets at the end of a label."""
     match = re.search(r"[(\[]([^()\[\]]+)[)\]]\s*$", label or "")
     return match.group(1) if match else None
 
@@ -81,14 +80,14 @@ def ticks(side, axis):
         labels = list(axis.get_major_formatter().format_ticks(axis.get_ticklocs()))
     labels = [label for place, label in zip(axis.get_ticklocs(), labels) if low <= place <= high]
     return {
-        side + "_ticks": [outer(p, kind, axis) for p in places],
+        side + "_ticks": [plotted_value(p, kind, axis) for p in places],
         side + "_tick_labels": labels,
         side + "_scale": kind,
     }
 
 
-def outer(value, kind, axis):
-    """Turns a coordinate back into what the code plotted."""
+def plotted_value(value, kind, axis):
+    """Converts a coordinate to the value that the code plotted."""
     if kind == "datetime" and isinstance(value, (int, float)) or kind == "datetime" and hasattr(value, "dtype") and value.dtype.kind == "f":
         from matplotlib.dates import num2date
 
@@ -110,8 +109,8 @@ def number(value):
 
 
 def computed(value):
-    """Returns a number that matplotlib has computed, without the noise of the
-    last digits."""
+    """Returns a number that matplotlib has computed, without rounding errors in
+    its last digits."""
     return number(float("%.14g" % value))
 
 
@@ -120,7 +119,7 @@ def pairs(axes, xs, ys):
 
     kinds = scale(axes.xaxis), scale(axes.yaxis)
     return [
-        [outer(x, kinds[0], axes.xaxis), outer(y, kinds[1], axes.yaxis)]
+        [plotted_value(x, kinds[0], axes.xaxis), plotted_value(y, kinds[1], axes.yaxis)]
         for x, y in zip(numpy.ma.filled(numpy.ma.asarray(xs, dtype=float), numpy.nan),
                         numpy.ma.filled(numpy.ma.asarray(ys, dtype=float), numpy.nan))
         if numpy.isfinite(x) and numpy.isfinite(y)
@@ -133,13 +132,13 @@ def label_of(artist, place, what):
 
 
 def visible_lines(axes):
-    return [one for one in axes.get_lines() if len(one.get_xdata(orig=False)) > 1 or one.get_marker() not in ("None", None, "")]
+    return [artist for artist in axes.get_lines() if len(artist.get_xdata(orig=False)) > 1 or artist.get_marker() not in ("None", None, "")]
 
 
 def line(axes):
     return [
-        {"label": label_of(one, i, "Line"), "points": pairs(axes, one.get_xdata(orig=False), one.get_ydata(orig=False))}
-        for i, one in enumerate(visible_lines(axes))
+        {"label": label_of(artist, i, "Line"), "points": pairs(axes, artist.get_xdata(orig=False), artist.get_ydata(orig=False))}
+        for i, artist in enumerate(visible_lines(axes))
     ]
 
 
@@ -151,9 +150,9 @@ def scatter_collections(axes):
 
 def scatter(axes):
     elements = []
-    for i, one in enumerate(scatter_collections(axes)):
-        offsets = one.get_offsets()
-        elements.append({"label": label_of(one, i, "Group"), "points": pairs(axes, offsets[:, 0], offsets[:, 1])})
+    for i, artist in enumerate(scatter_collections(axes)):
+        offsets = artist.get_offsets()
+        elements.append({"label": label_of(artist, i, "Group"), "points": pairs(axes, offsets[:, 0], offsets[:, 1])})
     return elements
 
 
@@ -164,28 +163,29 @@ def bar_containers(axes):
 
 
 def bar(axes, containers):
-    """Groups are what the code drew with one call, labels the categories."""
+    """Returns one element for each bar. A group has the bars of a bar call, and
+    labels are categories."""
     elements = []
     for i, container in enumerate(containers):
-        lying = is_lying(container)
-        axis = axes.yaxis if lying else axes.xaxis
+        horizontal = is_horizontal(container)
+        axis = axes.yaxis if horizontal else axes.xaxis
         names = tick_names(axis)
         kind = scale(axis)
         for patch in container.patches:
-            middle = patch.get_y() + patch.get_height() / 2 if lying else patch.get_x() + patch.get_width() / 2
-            value = patch.get_width() if lying else patch.get_height()
+            middle = patch.get_y() + patch.get_height() / 2 if horizontal else patch.get_x() + patch.get_width() / 2
+            value = patch.get_width() if horizontal else patch.get_height()
             name = names.get(round(float(middle), 6))
             if name is None:
                 name = nearest(names, middle) if len(containers) > 1 else None
             elements.append({
-                "label": name if name is not None else str(outer(middle, kind, axis)),
+                "label": name if name is not None else str(plotted_value(middle, kind, axis)),
                 "group": label_of(container, i, "Group") if container.get_label() else "Group %d" % i,
                 "value": number(value),
             })
     return elements
 
 
-def is_lying(container):
+def is_horizontal(container):
     if getattr(container, "orientation", None) in ("vertical", "horizontal"):
         return container.orientation == "horizontal"
     heights = {round(float(p.get_height()), 9) for p in container.patches}
@@ -193,7 +193,7 @@ def is_lying(container):
 
 
 def tick_names(axis):
-    """Returns the labels that the code gave to places on an axis."""
+    """Returns the tick labels that the code set, by their position."""
     if scale(axis) == "categorical":
         return {round(float(place), 6): name for name, place in axis.units._mapping.items()}
     from matplotlib.ticker import FixedFormatter, FuncFormatter, NullFormatter
@@ -206,7 +206,7 @@ def tick_names(axis):
 
 
 def nearest(names, place):
-    """Returns the label of the category that a bar beside others belongs to."""
+    """Returns the label of the category nearest to a bar in a group."""
     best = min(names, key=lambda p: abs(p - place), default=None)
     return names[best] if best is not None and abs(best - place) <= 0.5 else None
 
@@ -223,8 +223,8 @@ def pie(axes):
 
 
 def boxes(axes):
-    """Finds the boxes that boxplot() drew: a closed outline with a median line
-    across, whiskers that start at its ends and the points beyond them."""
+    """Returns the boxes that boxplot() drew. A box is a closed outline with a
+    median line across it, whiskers at its ends, and points beyond them."""
     outlines = []
     for shape in list(axes.get_lines()) + list(axes.patches):
         points = outline(shape)
@@ -233,8 +233,8 @@ def boxes(axes):
     if not outlines or not axes.get_lines():
         return []
     elements = []
-    for lying in (False, True):
-        elements = [e for e in (box(axes, points, lying) for _, points in outlines) if e is not None]
+    for horizontal in (False, True):
+        elements = [e for e in (box(axes, points, horizontal) for _, points in outlines) if e is not None]
         if elements:
             break
     return elements
@@ -259,26 +259,26 @@ def outline(shape):
     return points
 
 
-def box(axes, points, lying):
-    along = 1 if not lying else 0
+def box(axes, points, horizontal):
+    along = 1 if not horizontal else 0
     across = 1 - along
     first, third = min(p[along] for p in points), max(p[along] for p in points)
     left, right = min(p[across] for p in points), max(p[across] for p in points)
     middle = (left + right) / 2
     crossing, low, high, outliers = [], first, third, []
-    for one in axes.get_lines():
-        data = [one.get_xdata(orig=False), one.get_ydata(orig=False)]
+    for artist in axes.get_lines():
+        data = [artist.get_xdata(orig=False), artist.get_ydata(orig=False)]
         us, vs = [float(v) for v in data[across]], [float(v) for v in data[along]]
         if len(us) == 2 and vs[0] == vs[1] and first <= vs[0] <= third and left - 1e-9 <= min(us) < max(us) <= right + 1e-9:
             crossing.append((round(max(us) - min(us), 9), len(crossing), vs[0]))
         elif len(us) == 2 and us[0] == us[1] and abs(us[0] - middle) < 1e-9 and vs[0] != vs[1]:
             low, high = min(low, *vs), max(high, *vs)
-        elif us and one.get_linestyle() in ("None", "none", "", " ") and all(abs(u - middle) < 1e-9 for u in us):
+        elif us and artist.get_linestyle() in ("None", "none", "", " ") and all(abs(u - middle) < 1e-9 for u in us):
             outliers += vs
     if not crossing:
         return None
-    median = max(crossing)[2]  # the ends of the whiskers are shorter, and drawn before
-    names = tick_names(axes.yaxis if lying else axes.xaxis)
+    median = max(crossing)[2]  # the ends of the whiskers are shorter and were drawn earlier
+    names = tick_names(axes.yaxis if horizontal else axes.xaxis)
     return {
         "label": str(names.get(round(middle, 6), number(middle))), "min": computed(low), "first_quartile": computed(first),
         "median": computed(median), "third_quartile": computed(third), "max": computed(high),

@@ -1,5 +1,5 @@
-"""display() and, where IPython is not installed, the part of IPython.display
-that code commonly uses."""
+"""display(), and the commonly used part of IPython.display for sandboxes in which
+IPython is not installed."""
 
 import sys
 from os import PathLike
@@ -26,16 +26,16 @@ def publish_display_data(data, metadata=None, **options):
 
 
 def clear_output(wait=False):
-    """What was shown stays: the wire has no way to take it back."""
+    """Does nothing, because the protocol cannot remove shown values."""
 
 
 def update_display(value, display_id=None, **options):
-    """Shows the value again: the protocol has no way to replace one."""
+    """Shows the value again, because the protocol cannot replace a shown value."""
     display(value)
 
 
-class Shown:
-    """Something with one form, given as data, a URL or a file."""
+class DisplayObject:
+    """A value with one format, from data, a URL or a file."""
 
     mime = "text/plain"
     mode = "r"
@@ -66,18 +66,18 @@ class Shown:
         return "<IPython.core.display.%s object>" % type(self).__name__
 
 
-class HTML(Shown):
+class HTML(DisplayObject):
     mime = "text/html"
 
     def __html__(self):
         return self.data
 
 
-class Markdown(Shown):
+class Markdown(DisplayObject):
     mime = "text/markdown"
 
 
-class Latex(Shown):
+class Latex(DisplayObject):
     mime = "text/latex"
 
 
@@ -86,20 +86,20 @@ class Math(Latex):
         return {self.mime: "$\\displaystyle %s$" % self.data.strip("$")}
 
 
-class SVG(Shown):
+class SVG(DisplayObject):
     mime = "image/svg+xml"
 
 
-class Javascript(Shown):
+class Javascript(DisplayObject):
     mime = "application/javascript"
 
 
-class Pretty(Shown):
+class Pretty(DisplayObject):
     def _repr_mimebundle_(self, include=None, exclude=None):
         return {"text/plain": self.data}
 
 
-class JSON(Shown):
+class JSON(DisplayObject):
     mime = "application/json"
 
     def __init__(self, data=None, url=None, filename=None, expanded=False, metadata=None, root="root", **options):
@@ -110,7 +110,7 @@ class JSON(Shown):
             self.data = json.loads(self.data)
 
 
-class Image(Shown):
+class Image(DisplayObject):
     mime = "image/png"
     mode = "rb"
     kinds = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
@@ -142,13 +142,13 @@ class IFrame:
 
 OFFERED = dict(
     display=display, clear_output=clear_output, update_display=update_display,
-    publish_display_data=publish_display_data, DisplayObject=Shown, HTML=HTML, Markdown=Markdown, Latex=Latex,
+    publish_display_data=publish_display_data, DisplayObject=DisplayObject, HTML=HTML, Markdown=Markdown, Latex=Latex,
     Math=Math, SVG=SVG, Javascript=Javascript, Pretty=Pretty, JSON=JSON, Image=Image, IFrame=IFrame,
 )
 
 
-def stand_in(name):
-    """Returns a spec for a module of IPython that we can stand in for."""
+def substitute_spec(name):
+    """Returns the spec of a substitute for a module of IPython, or None."""
     if name not in ("IPython", "IPython.display", "IPython.core", "IPython.core.display", "IPython.core.getipython",
                     "IPython.core.pylabtools"):
         return None
@@ -168,24 +168,24 @@ class Loader:
         if name.endswith("display"):
             module.__dict__.update(OFFERED)
         elif name == "IPython.core.pylabtools":
-            module.backend2gui = {}  # no backend here has a window's loop to join
+            module.backend2gui = {}  # no backend has an event loop of a window
         elif name != "IPython.core":
-            # Libraries take a shell for the whole of IPython. None is what the
-            # real one says outside of a notebook, and they can live with it.
+            # If there is a shell, libraries expect all of IPython. IPython
+            # returns None outside of a notebook, which libraries support.
             module.get_ipython = lambda: None
             module.display = display
-            module.version_info = (8, 0, 0, "")  # matplotlib asks for it
+            module.version_info = (8, 0, 0, "")  # matplotlib reads it
 
 
 def ipython_loaded(module):
-    """Sends what the real IPython would show to the client."""
+    """Replaces functions of an installed IPython by those of the worker."""
     for name in ("display", "update_display", "publish_display_data", "clear_output"):
         if hasattr(module, name):
             setattr(module, name, OFFERED[name])
 
 
 def pillow_loaded(module):
-    """Shows pictures to the client rather than in a window."""
+    """Shows pictures to the client instead of in a window."""
 
     def show(self, *args, **options):
         display(self)
@@ -195,14 +195,14 @@ def pillow_loaded(module):
 
     def save(self, fp, format=None, **params):
         write(self, fp, format, **params)
-        if isinstance(fp, (str, PathLike)) and not draws(sys._getframe(1)):
+        if isinstance(fp, (str, PathLike)) and not is_matplotlib(sys._getframe(1)):
             display(self)
 
     save.__doc__, save.__wrapped__ = write.__doc__, write
     module.Image.save = save
 
 
-def draws(frame):
-    """Reports whether it is matplotlib that saves, which uses Pillow for some
-    formats. Its figures are shown when they are shown, with their data."""
+def is_matplotlib(frame):
+    """Reports whether a frame belongs to matplotlib, which saves some formats
+    through Pillow. Figures are shown with their data by plt.show() instead."""
     return str(frame.f_globals.get("__name__")).partition(".")[0] == "matplotlib"

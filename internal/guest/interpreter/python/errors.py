@@ -1,4 +1,4 @@
-"""Renders exceptions the way Python prints them, without our own frames."""
+"""Renders exceptions as Python prints them, without frames of the worker."""
 
 import sys
 import traceback
@@ -25,16 +25,16 @@ def text_of(error):
 
 
 def render(error):
-    # limit bounds each part of a chain, and Python folds repeated frames.
+    # Python folds repeated frames, so that the text of a recursion stays short.
     return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip("\n")
 
 
 def trim(error, seen=None):
-    """Drops the worker's frames from an exception and those behind it."""
+    """Removes the worker's frames from an exception, its causes and contexts."""
     seen = seen if seen is not None else set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        error.__traceback__ = theirs(error.__traceback__)
+        error.__traceback__ = skip_worker(error.__traceback__)
         for inner in getattr(error, "exceptions", None) or ():
             if isinstance(inner, BaseException):
                 trim(inner, seen)
@@ -43,10 +43,10 @@ def trim(error, seen=None):
         error = error.__context__
 
 
-def theirs(tb):
-    """Skips our frames at the outer end. Those in between, as in a callback
-    from display(), stay: they lead to frames that matter. What has no frame of
-    the code at all, such as a syntax error, keeps nothing."""
+def skip_worker(tb):
+    """Skips the worker's frames at the outer end of a traceback. Frames in
+    between, as in a callback from display(), remain. An error without frames of
+    the code, such as a syntax error, has no frames then."""
     while tb is not None and tb.tb_frame.f_code.co_filename.startswith("<crannog"):
         tb = tb.tb_next
     return tb

@@ -1,5 +1,5 @@
-"""Shows matplotlib figures: a backend without windows, chosen when the code
-imports matplotlib and not before."""
+"""Shows matplotlib figures with a backend without windows. The backend is chosen
+when the code imports matplotlib."""
 
 import os
 import sys
@@ -8,15 +8,15 @@ shown = set()  # figures that this cell has shown
 
 
 def matplotlib_loaded(module):
-    """Chooses our backend unless the environment names one. It is not put
-    into the environment, where programs that the code starts would find a
-    module that they do not have."""
+    """Chooses the worker's backend, unless the environment names one. It does
+    not set the variable, because programs that the code starts do not have
+    the backend's module."""
     if not os.environ.get("MPLBACKEND"):
         module.rcParams["backend"] = "module://crannog_figures"
 
 
 def fill(module):
-    """Makes the backend module."""
+    """Fills the backend module."""
     from matplotlib.backend_bases import FigureManagerBase
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -58,8 +58,8 @@ def display(figure):
 
 
 def flush():
-    """Shows at the end of a cell what the code has drawn and not shown. Code
-    that chose another backend has other plans for its figures."""
+    """Shows figures that the code has drawn but not shown, at the end of a cell.
+    It does nothing if the code chose another backend."""
     import matplotlib
 
     try:
@@ -72,7 +72,7 @@ def flush():
 
 
 def forms(figure):
-    """Returns the forms of a figure by MIME type."""
+    """Returns the formats of a figure by MIME type."""
     import io
 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -85,7 +85,7 @@ def forms(figure):
     try:
         chart = use("charts").extract(figure)
     except Exception as e:
-        # The picture is what was asked for; data behind it is a bonus.
+        # The picture is still useful without its data.
         print("the figure's data could not be read: %s: %s" % (type(e).__name__, e), file=sys.stderr)
         chart = None
     if chart is not None:

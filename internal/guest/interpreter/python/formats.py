@@ -1,10 +1,9 @@
-"""Turns values into what a client can show: text always, and whatever richer
-forms a value knows of itself."""
+"""Converts values to formats that a client can show: always text, and the richer
+formats that a value has."""
 
 import sys
 
-# A result above these sizes is more than a client can use, and the server
-# must never have to hold more than 16 MiB of it.
+# Larger results are of no use to a client, and the server accepts at most 16 MiB.
 MAX_TEXT = 1 << 20
 MAX_FORM = 8 << 20
 MAX_ALL = 14 << 20
@@ -22,7 +21,7 @@ METHODS = {
     "_repr_javascript_": "application/javascript",
 }
 
-# How the wire names what it has a field for.
+# Field names of the protocol by MIME type.
 FIELDS = {
     "text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg",
     "image/png": "png", "image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex",
@@ -36,7 +35,7 @@ def show(value, main=False):
 
 
 def bundle(value):
-    """Returns the forms of a value by MIME type."""
+    """Returns the formats of a value by MIME type."""
     forms = special(value)
     custom = own_bundle(value)
     forms.update(own_methods(value, custom))
@@ -46,7 +45,7 @@ def bundle(value):
 
 
 def special(value):
-    """Returns the forms of values whose own methods do not tell all."""
+    """Returns formats that the methods of a value do not provide."""
     forms = {}
     if type(value) in (dict, list):
         forms["application/json"] = value
@@ -66,7 +65,7 @@ def own_bundle(value):
     try:
         forms = method(include=None, exclude=None)
     except Exception as e:
-        complain("_repr_mimebundle_", e)
+        print_failure("_repr_mimebundle_", e)
         return {}
     if isinstance(forms, tuple):
         forms = forms[0] if forms else {}
@@ -82,18 +81,18 @@ def own_methods(value, known):
         try:
             form = method()
         except Exception as e:
-            complain(name, e)
+            print_failure(name, e)
             continue
         if isinstance(form, tuple) and form:
-            form = form[0]  # the rest is metadata for notebooks
+            form = form[0]  # the second element is metadata for notebooks
         if form is not None:
             forms[mime] = form
     return forms
 
 
 def find(value, name):
-    """Returns a method of a value, unless it is a class, whose methods want an
-    instance, or something that claims to have every attribute."""
+    """Returns a method of a value. It returns None for a class, whose methods
+    need an instance, and for an object that has every attribute."""
     if isinstance(value, type):
         return None
     try:
@@ -105,7 +104,7 @@ def find(value, name):
     return method if callable(method) else None
 
 
-def complain(name, error):
+def print_failure(name, error):
     use("errors").trim(error)
     print("%s failed: %s: %s" % (name, type(error).__name__, error), file=sys.stderr)
 
@@ -118,12 +117,12 @@ def plain(value):
         try:
             text = pprint.pformat(value, width=79, sort_dicts=False)
         except Exception:
-            pass  # the plain form is as true
+            pass  # repr is good enough
     return text
 
 
 def send(forms, main):
-    """Sends forms to the client."""
+    """Sends a value in several formats to the client."""
     left_out = []
     message, total, extra = {"type": "result", "is_main_result": main}, 0, {}
     for mime, form in forms.items():
@@ -156,7 +155,7 @@ def send(forms, main):
 
 
 def encode(mime, form):
-    """Returns a form as JSON text, or None if it has no such form."""
+    """Returns a format as JSON text, or None if JSON cannot represent it."""
     import json
 
     if mime in STRUCTURED or isinstance(form, (dict, list)):
@@ -176,8 +175,8 @@ def as_text(form):
 
 
 def clean(value, depth=0):
-    """Returns a copy that JSON can hold: no NaN, dates as ISO text, numbers of
-    numpy as numbers. What remains unknown raises TypeError."""
+    """Returns a copy that JSON can represent: None for NaN, dates as ISO text,
+    and numpy numbers as numbers. It raises TypeError for unknown types."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""The notebook syntax that is not Python: !command, %magic and %%magic."""
+"""Notebook syntax that is not Python: !command, %magic and %%magic."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import sys
 
 cells = use("cells")
 
-# A line's magic may also be assigned: files = !ls
+# The result of a line magic may be assigned: files = !ls
 MARK = re.compile(r"=[ \t]*([!%])(?=[^=\s])")
 TARGET = re.compile(r"[\w.,\[\]'\" \t()*]*$")
 TOKEN = re.compile(r"'''|\"\"\"|'|\"|#|[()\[\]{}]|\\.|\\$")
@@ -15,7 +15,7 @@ TOKEN = re.compile(r"'''|\"\"\"|'|\"|#|[()\[\]{}]|\\.|\\$")
 ESCAPED = re.compile(r"(?<!\\)(\\\\)*\\$")
 
 
-# What Python and IPython print before the lines that a person types.
+# Prompts that Python and IPython print before each line of input.
 PROMPTS = (re.compile(r"(>>>|\.\.\.)( |\r?$)"), re.compile(r"In \[\d+\]: ?|\s*\.{3,}: ?"))
 
 
@@ -28,8 +28,8 @@ def without_prompts(lines):
 
 
 def rewrite(code):
-    """Returns the code with magics turned into calls. Each line stays a line,
-    so that tracebacks point where the reader looks."""
+    """Returns the code with magics turned into calls. Lines keep their numbers,
+    so that tracebacks name the lines of the caller's code."""
     head = code.lstrip("\n ")
     if head.startswith("%%"):
         first, _, body = head[2:].partition("\n")
@@ -53,8 +53,8 @@ def rewrite(code):
 
 
 def rewrite_line(line, following):
-    """Returns the call that a line with a magic stands for and how many more
-    lines it used up, or None for a line of Python."""
+    """Returns the call that replaces a line with a magic, and the number of
+    continuation lines. It returns None for a line of Python."""
     text = line.lstrip()
     indent, target = line[:len(line) - len(text)], ""
     match = MARK.search(line)
@@ -78,8 +78,8 @@ def rewrite_line(line, following):
 
 
 class State:
-    """Knows whether the next line begins a statement, as far as brackets,
-    strings and backslashes tell."""
+    """Tracks brackets, strings and backslashes, to determine whether the next
+    line begins a statement."""
 
     def __init__(self):
         self.quote, self.depth, self.joined = "", 0, False
@@ -97,7 +97,7 @@ class State:
                 if token == self.quote:
                     self.quote = ""
                 elif token[0] == self.quote and len(token) == 3:
-                    self.quote = ""  # an empty rest of a simple string
+                    self.quote = ""  # the quote ends the string; the rest is an empty string
             elif token == "#":
                 return
             elif token[0] in "'\"":
@@ -115,7 +115,7 @@ class UsageError(Exception):
 
 
 class Events:
-    """Calls functions when a cell has ended, as matplotlib asks for."""
+    """Functions that are called when a cell has ended, for matplotlib."""
 
     def __init__(self):
         self.ended = []
@@ -130,7 +130,7 @@ class Events:
 
 
 class Shell:
-    """What get_ipython() returns: the few methods that code calls."""
+    """The result of get_ipython(), with the methods that code commonly calls."""
 
     events = Events()
 
@@ -178,7 +178,7 @@ def program():
 
 
 def call(args, text=None):
-    """Runs a shell whose output goes where ours goes."""
+    """Runs a shell that inherits the worker's output."""
     import subprocess
 
     cells.flush()
@@ -193,9 +193,8 @@ def call(args, text=None):
 
 
 def end(process):
-    """Ends a program whose caller was interrupted. It has had the interrupt as
-    well, unless it was just being started or ignores it, and gets a second to
-    clean up."""
+    """Ends a program after an interrupt. The program usually got the interrupt
+    too and has a second to clean up. A program that ignores it is killed."""
     try:
         process.wait(1)
     except BaseException:
@@ -204,8 +203,8 @@ def end(process):
 
 
 def expand(text):
-    """Puts Python values in place of {expression} and $name. What is no value
-    of the code's, such as a variable of the shell, stays."""
+    """Replaces {expression} and $name by Python values. Other names, such as
+    variables of the shell, remain."""
     space = cells.main.__dict__
 
     def braces(match):
@@ -252,11 +251,11 @@ def pip(line):
     status = subprocess.call([sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"] + shlex.split(line),
                              stdin=subprocess.DEVNULL)
     if status:
-        raise UsageError("pip failed with status %d; its output says why." % status)
+        raise UsageError("pip failed with status %d; see its output." % status)
 
 
 def evaluate(source):
-    """Runs a statement or an expression in the code's module."""
+    """Runs a statement or an expression in the module of the code."""
     space = cells.main.__dict__
     try:
         return eval(compile(source, "<timed>", "eval"), space)
@@ -329,7 +328,7 @@ def form(mime):
 LINE = {
     "cd": cd, "pwd": lambda line: os.getcwd(), "env": env, "set_env": env, "pip": pip, "time": time_line,
     "timeit": timeit_line, "ls": lambda line: shell.system("ls " + line),
-    # Figures are shown to the client whatever backend is named.
+    # The backend is ignored: figures are always shown to the client.
     "matplotlib": lambda line: None,
 }
 CELL = {

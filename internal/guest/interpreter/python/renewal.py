@@ -1,10 +1,10 @@
-"""Brings a worker up to date when its sandbox has become another one, and
-loads what its code will probably want."""
+"""Applies a new configuration of the sandbox to a worker, and preloads the usual
+libraries."""
 
 import os
 import sys
 
-# What the code of most users imports, in the order of what needs what.
+# Libraries that most code imports, in the order of their dependencies.
 USUAL = ("numpy", "pandas", "matplotlib.pyplot")
 
 
@@ -15,29 +15,29 @@ def preload():
         try:
             importlib.import_module(name)
         except Exception:
-            pass  # it is not installed, or broken: a cell that imports it gets the error
+            pass  # not installed or broken: a cell that imports it gets the error
     for part in ("formats", "display", "errors"):
         use(part)
 
 
 def renew(change):
-    """Changes what the code has not changed itself."""
+    """Changes variables and the directory, unless code has changed them."""
     for name, value in change.get("env", {}).items():
         if os.environ.get(name) == value.get("from"):
             if "to" in value:
                 os.environ[name] = value["to"]
             else:
                 os.environ.pop(name, None)
-    way = change.get("dir")
-    if way is not None and os.getcwd() == way["from"]:
-        os.chdir(way["to"])
+    directory = change.get("dir")
+    if directory is not None and os.getcwd() == directory["from"]:
+        os.chdir(directory["to"])
     if change.get("seed"):
         reseed()
 
 
 def reseed():
-    """Lets every random stream that can be found start again: another sandbox
-    has the same one. What hashes of strings begin with cannot be changed."""
+    """Reseeds every random generator that it finds, because copies of the
+    sandbox have the same state. The seed of string hashes cannot be changed."""
     for name, begin in STREAMS.items():
         module = sys.modules.get(name)
         if module is not None:
@@ -51,7 +51,7 @@ def quietly(function, argument):
     try:
         function(argument)
     except Exception:
-        pass  # the code has replaced it, or it is of an unknown version
+        pass  # code has replaced the generator, or its version is unknown
 
 
 STREAMS = {
@@ -64,7 +64,7 @@ STREAMS = {
 
 
 def reseed_value(value):
-    """Does the same for a generator that the code keeps in a variable."""
+    """Reseeds a generator in a variable of the code."""
     random = sys.modules.get("random")
     if random is not None and type(value) is random.Random:
         value.seed()

@@ -24,7 +24,7 @@ import (
 
 const testToken = "token-of-the-test"
 
-// plainStarter starts workers as the test's own user.
+// plainStarter starts workers as the user of the test.
 type plainStarter struct{}
 
 type plainProcess struct{ cmd *exec.Cmd }
@@ -111,7 +111,7 @@ func (b *testServer) dropEnv(name string) {
 	b.setEnv(env)
 }
 
-// line is any line of an execution.
+// line is a line of an answer, with the fields of all types.
 type line struct {
 	Type      string          `json:"type"`
 	Count     int             `json:"execution_count"`
@@ -133,7 +133,7 @@ type line struct {
 	IsMain    *bool           `json:"is_main_result"`
 }
 
-// outcome is everything that one execution returned.
+// outcome is the result of one execution.
 type outcome struct {
 	lines          []line
 	stdout, stderr string
@@ -142,6 +142,7 @@ type outcome struct {
 	count          int
 }
 
+// text returns the text of the main result.
 func (o outcome) text() string {
 	for _, r := range o.results {
 		if r.IsMain != nil && *r.IsMain {
@@ -151,8 +152,10 @@ func (o outcome) text() string {
 	return ""
 }
 
+// payload is the body of a request.
 type payload map[string]any
 
+// do sends a request.
 func (b *testServer) do(ctx context.Context, method, path string, body any, token string) *http.Response {
 	b.t.Helper()
 	var in io.Reader
@@ -189,7 +192,7 @@ func (b *testServer) call(method, path string, body any) (int, string) {
 	return resp.StatusCode, string(data)
 }
 
-// run executes code and checks what must hold for every execution.
+// run executes code, and checks properties of every answer.
 func (b *testServer) run(body payload) outcome {
 	b.t.Helper()
 	resp := b.do(b.t.Context(), "POST", "/execute", body, testToken)
@@ -216,6 +219,7 @@ func (b *testServer) run(body payload) outcome {
 	return o
 }
 
+// add adds a line of the answer.
 func (o *outcome) add(t testing.TB, text string) {
 	t.Helper()
 	var l line
@@ -240,6 +244,7 @@ func (o *outcome) add(t testing.TB, text string) {
 	}
 }
 
+// python runs Python code.
 func (b *testServer) python(code string) outcome {
 	b.t.Helper()
 	return b.run(payload{"code": code})
@@ -254,6 +259,7 @@ func (o outcome) wantOK(t *testing.T) outcome {
 	return o
 }
 
+// contains fails the test if text lacks one of the parts.
 func contains(t *testing.T, what, text string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {

@@ -17,33 +17,33 @@ var errUnknown = errors.New("the image's sum is unknown")
 
 // Deduplicate completes all committed images. It hashes and syncs big files, moves pages into
 // packs, removes unneeded packs, and reduces copies to their share of the budget. It uses at most
-// half of a processor, and may be interrupted at any time. If settling one image fails, it
+// half of a processor, and may be interrupted at any time. If completing one image fails, it
 // continues with the others. It returns how much disk space was freed.
 func (s *Images) Deduplicate(ctx context.Context) (freed int64, err error) {
 	s.deduplicating.Lock()
 	defer s.deduplicating.Unlock()
-	return s.mergeAll(ctx)
+	return s.deduplicateAll(ctx)
 }
 
-// mergeAll is Settle with s.settling already held.
-func (s *Images) mergeAll(ctx context.Context) (freed int64, err error) {
+// deduplicateAll is Deduplicate with s.deduplicating already held.
+func (s *Images) deduplicateAll(ctx context.Context) (freed int64, err error) {
 	before, err := s.measure()
 	if err == nil {
-		err = s.merge(ctx)
+		err = s.deduplicate(ctx)
 	}
 	after, failed := s.measure()
 	return max(before-after, 0), errors.Join(err, failed)
 }
 
-func (s *Images) merge(ctx context.Context) error {
+func (s *Images) deduplicate(ctx context.Context) error {
 	errs := []error{s.ready(), s.sweep()}
 	ids, err := s.list()
 	if err != nil {
-		return fmt.Errorf("settle images: %w", err)
+		return fmt.Errorf("complete images: %w", err)
 	}
 	done := map[string]bool{}
 	for _, id := range ids {
-		if err := s.mergeLine(ctx, id, done); err != nil {
+		if err := s.deduplicateLineage(ctx, id, done); err != nil {
 			errs = append(errs, err)
 		}
 		if ctx.Err() != nil {
@@ -59,8 +59,8 @@ func (s *Images) merge(ctx context.Context) error {
 	return errors.Join(append(errs, s.trim())...)
 }
 
-// mergeLine settles an image after its ancestors, with whose packs it shares pages.
-func (s *Images) mergeLine(ctx context.Context, id string, done map[string]bool) error {
+// deduplicateLineage completes an image after its ancestors, with whose packs it shares pages.
+func (s *Images) deduplicateLineage(ctx context.Context, id string, done map[string]bool) error {
 	var line []manifest
 	for id != "" && !done[id] {
 		done[id] = true
@@ -77,7 +77,7 @@ func (s *Images) mergeLine(ctx context.Context, id string, done map[string]bool)
 	}
 	var errs []error
 	for _, m := range slices.Backward(line) {
-		if err := s.excuse(m.ID, s.mergeOne(ctx, m)); err != nil {
+		if err := s.excuse(m.ID, s.deduplicateOne(ctx, m)); err != nil {
 			s.deduplicating.collected = false
 			errs = append(errs, err)
 		}
@@ -102,7 +102,7 @@ func (s *Images) peek(id string) (manifest, error) {
 	return m, err
 }
 
-// excuse returns the error of settling an image, or nil if it does not affect the others: another
+// excuse returns the error of completing an image, or nil if it does not affect the others: another
 // process uses the image, or it is damaged.
 func (s *Images) excuse(id string, err error) error {
 	switch {
@@ -110,7 +110,7 @@ func (s *Images) excuse(id string, err error) error {
 	case fault.CodeOf(err) == "snapshot_damaged":
 		s.warn(id, err)
 	case err != nil:
-		return fmt.Errorf("settle image %s: %w", id, err)
+		return fmt.Errorf("complete image %s: %w", id, err)
 	}
 	return nil
 }
@@ -126,12 +126,12 @@ func (s *Images) warn(id string, err error) {
 	}
 }
 
-func (s *Images) mergeOne(ctx context.Context, m manifest) error {
+func (s *Images) deduplicateOne(ctx context.Context, m manifest) error {
 	packable := m.Bulk.Kind == Pages && m.Bulk.Bytes > 0 && m.Bulk.Bytes%pageBytes == 0
 	if m.complete() && (!packable || s.has(imagePath(m.ID, indexFile))) {
 		return nil
 	}
-	return s.underLock(ctx, m.ID, func(work context.Context) error {
+	return s.withSharedLock(ctx, m.ID, func(work context.Context) error {
 		err := s.finish(work, m.ID, treeSlowly)
 		if err == nil && packable && !s.has(imagePath(m.ID, indexFile)) {
 			err = s.pack(work, m)
@@ -140,9 +140,9 @@ func (s *Images) mergeOne(ctx context.Context, m manifest) error {
 	})
 }
 
-// underLock works on an image until it is removed.
-func (s *Images) underLock(ctx context.Context, id string, do func(context.Context) error) error {
-	d, err := s.hold(ctx, id, unix.LOCK_SH, false)
+// withSharedLock works on an image until it is removed.
+func (s *Images) withSharedLock(ctx context.Context, id string, do func(context.Context) error) error {
+	d, err := s.lockImage(ctx, id, unix.LOCK_SH, false)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *Images) interruptible(ctx context.Context, id string) (work context.Con
 	}
 }
 
-// interrupt cancels the settling of one image.
+// interrupt cancels the completion of one image.
 func (s *Images) interrupt(id string) {
 	s.notes.mu.Lock()
 	defer s.notes.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// sleeper is a process that leads its own group and has a mark.
+// sleeper starts a process that leads its own group and has a mark.
 func sleeper(t *testing.T, mark lineage.Mark) (pid int, ended func() bool) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -44,14 +44,15 @@ func sleeper(t *testing.T, mark lineage.Mark) (pid int, ended func() bool) {
 	}
 }
 
+// needMarks skips the test on a kernel without marks.
 func needMarks(t *testing.T) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Requirement{Name: "kernel that takes marks", Has: func() bool { return lineage.New() != lineage.None }})
 }
 
-// F6: the rest of a killed command is killed whatever its group is, and nothing of another command
-// or without a mark.
-func TestF6SweepEndsAFamilyAndNoOther(t *testing.T) {
+// F6: all processes with the mark of a killed command are killed, whatever their group. Processes
+// with another mark or without one are not.
+func TestF6KillEndsOnlyTheFamily(t *testing.T) {
 	needMarks(t)
 	mark := lineage.New()
 	var family, others []func() bool
@@ -63,13 +64,13 @@ func TestF6SweepEndsAFamilyAndNoOther(t *testing.T) {
 		_, ended := sleeper(t, m)
 		others = append(others, ended)
 	}
-	sweep(lineage.None)
+	killFamily(lineage.None)
 	for i, ended := range append(family, others...) {
 		if ended() {
-			t.Errorf("control: %d has ended", i)
+			t.Errorf("control: process %d has ended", i)
 		}
 	}
-	sweep(mark)
+	killFamily(mark)
 	for i, ended := range family {
 		hosttest.Eventually(t, "process "+strconv.Itoa(i)+" of the family has ended", ended)
 	}
@@ -80,28 +81,28 @@ func TestF6SweepEndsAFamilyAndNoOther(t *testing.T) {
 	}
 }
 
-// F6: once a command and its group are gone, another group may have their number, and must not get
-// the command's signals.
-func TestF6ReusedGroupNumber(t *testing.T) {
+// F6: when a command and its group have ended, the kernel may reuse the number for another group,
+// which must not get the signals of the command.
+func TestF6ReusedGroupIsNotSignalled(t *testing.T) {
 	needMarks(t)
 	mark := lineage.New()
 	pid, ended := sleeper(t, lineage.New())
 	gone := &process{pid: pid, mark: mark, gone: true}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		if err := gone.signal(sig); !errors.Is(err, syscall.ESRCH) {
-			t.Errorf("%v: %v", sig, err)
+			t.Errorf("%v: got %v, want ESRCH", sig, err)
 		}
 	}
-	sweep(mark)
+	killFamily(mark)
 	if ended() {
 		t.Error("another command's group was signalled")
 	}
-	// Control: a process that a command has left in its own group is signalled. It has another
-	// mark, because the sweep after the kill above may still be looking for that one.
+	// Control: a process that a command has left in its own group is signalled. It has a new mark,
+	// because the SIGKILL above may still be killing processes with the first one.
 	mark = lineage.New()
 	pid, ended = sleeper(t, mark)
 	if err := (&process{pid: pid, mark: mark, gone: true}).signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
-	hosttest.Eventually(t, "what the command left has ended", ended)
+	hosttest.Eventually(t, "the left process has ended", ended)
 }

@@ -23,20 +23,20 @@ func statusOf(err error) int {
 	}
 }
 
-// refuse answers with an error as text, which clients display.
-func refuse(w http.ResponseWriter, err error) {
+// writeError answers with an error as text, which clients display.
+func writeError(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(statusOf(err))
 	// A write error means that the client has disconnected.
 	_, _ = io.WriteString(w, fault.PublicText(err))
 }
 
-// reply answers with JSON.
-func reply(w http.ResponseWriter, body any) {
+// writeJSON answers with JSON.
+func writeJSON(w http.ResponseWriter, body any) {
 	data, err := json.Marshal(body)
 	if err != nil {
-		panic("encode reply: " + err.Error()) // it contains only strings
+		panic("encode reply: " + err.Error()) // bodies contain only strings
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(data) // the client may be gone
+	_, _ = w.Write(data) // an error means that the client has disconnected
 }
