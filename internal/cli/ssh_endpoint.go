@@ -194,5 +194,8 @@ func listenLoopback(port int) (net.Listener, error) {
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fault.Newf(fault.Exists, "port_in_use", "port %d of this machine is in use", port)
 	}
-	return l, err
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
 }
