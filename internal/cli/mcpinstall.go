@@ -176,8 +176,8 @@ func (a mcpVerbs) edit(change *registration.Change, err error, f *installFlags, 
 	case out.Backup != "":
 		a.note("the previous file is %s", out.Backup)
 	}
-	if change.Tell != "" {
-		a.note("%s", change.Tell)
+	if change.Instructions != "" {
+		a.note("%s", change.Instructions)
 	}
 	return nil
 }

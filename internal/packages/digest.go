@@ -17,7 +17,7 @@ type Digest struct {
 	Sum       string // the raw bytes
 }
 
-// algorithms are ordered from the strongest to the weakest.
+// algorithms are ordered from the strongest to the weakest. ParseIntegrity relies on the order.
 var algorithms = []struct {
 	name string
 	size int
@@ -28,7 +28,7 @@ var algorithms = []struct {
 }
 
 // ParseIntegrity reads Subresource Integrity, as in npm's dist.integrity, and returns the strongest
-// digest. It returns false if there is none of a known algorithm.
+// digest. It returns false if no digest has a known algorithm.
 func ParseIntegrity(s string) (Digest, bool) {
 	if len(s) > 4096 {
 		return Digest{}, false
@@ -61,7 +61,7 @@ func HexDigest(algorithm, text string) (Digest, bool) {
 	return Digest{}, false
 }
 
-// String returns the form of Subresource Integrity.
+// String returns the digest in the format of Subresource Integrity.
 func (d Digest) String() string {
 	if d.Algorithm == "" {
 		return ""
@@ -79,7 +79,7 @@ func (d Digest) Hash() hash.Hash {
 	return nil
 }
 
-// Matches reports whether a sum of the digest's algorithm is the digest.
+// Matches reports whether the digest is equal to sum, which has the digest's algorithm.
 func (d Digest) Matches(sum []byte) bool {
 	return d.Algorithm != "" && len(sum) > 0 && subtle.ConstantTimeCompare([]byte(d.Sum), sum) == 1
 }

@@ -17,7 +17,7 @@ const (
 	NPM Ecosystem = "npm"
 )
 
-// Ecosystems lists all of them.
+// Ecosystems lists the names of all ecosystems.
 func Ecosystems() []string { return []string{string(NPM)} }
 
 // wellKnown are the public registries.
@@ -41,7 +41,7 @@ type Artifact struct {
 	Name, Version string
 }
 
-// String returns the form in which messages and policies name it.
+// String returns the name of the artifact in messages and policies.
 func (a Artifact) String() string {
 	s := string(a.Ecosystem) + ":" + a.Name
 	if a.Version != "" {
@@ -50,8 +50,8 @@ func (a Artifact) String() string {
 	return s
 }
 
-// ParsePattern reads an entry of a list in a policy: ECOSYSTEM:NAME or ECOSYSTEM:NAME@VERSION, both
-// of which may be globs.
+// ParsePattern reads an entry of a list in a policy: ECOSYSTEM:NAME or ECOSYSTEM:NAME@VERSION. NAME
+// and VERSION may be globs.
 func ParsePattern(s string) (e Ecosystem, name, version string, ok bool) {
 	before, name, ok := strings.Cut(s, ":")
 	if !ok || !Known(Ecosystem(before)) {
@@ -79,7 +79,7 @@ type Index struct {
 type Version struct {
 	// Digest is the registry's own digest of the file.
 	Digest Digest
-	// Published is when the registry received the version. Zero means that it does not say so.
+	// Published is when the registry received the version. Zero means that the registry does not say.
 	Published time.Time
 	// Scripts are the names of scripts that the version runs when it is installed.
 	Scripts []string

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
-// Starts bound how sandboxes are started. A zero field means its default.
+// Starts limit how sandboxes are started. A zero field means its default.
 type Starts struct {
 	AtOnce    int // maximum of concurrent starts; zero adapts to measurements
 	MaxQueued int // maximum of waiting requests
@@ -15,8 +15,8 @@ type Starts struct {
 	MaxWait time.Duration
 }
 
-// openAdmission creates the queue of starts. If possible it shares the machine with other processes
-// of this user; otherwise it logs that.
+// openAdmission creates the queue of starts. If possible, it coordinates starts with other processes
+// of this user. Otherwise it logs a warning.
 func openAdmission(o Options) *admission.Queue {
 	q := admission.Options{AtOnce: o.Starts.AtOnce, MaxWaiting: o.Starts.MaxQueued, MaxWait: o.Starts.MaxWait, Log: o.Log}
 	slots := max(admission.MaxAtOnce(runtime.NumCPU()), o.Starts.AtOnce)

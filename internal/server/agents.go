@@ -7,16 +7,16 @@ import (
 	"github.com/crannog/crannog/internal/state/key"
 )
 
-// AgentKey returns the ID of the key of a request to the MCP tools of agents: an API key or a key
-// for tools only. A key is required on this machine too, because an agent should not have all
+// AgentKey returns the ID of the key in a request to the MCP tools for agents. The key is an API key
+// or a key for tools only. It is required on this machine too, because an agent should not have all
 // rights of its user.
 func (d *Server) AgentKey(r *http.Request) (string, error) {
-	k, err := d.Keys.VerifyAt(r.Context(), shownKey(r), key.MCP)
+	k, err := d.Keys.VerifyAt(r.Context(), requestKey(r), key.MCP)
 	return k.ID, err
 }
 
-// shownKey returns the key in a request, or "".
-func shownKey(r *http.Request) string {
+// requestKey returns the key in a request, or "".
+func requestKey(r *http.Request) string {
 	if secret := r.Header.Get("X-API-Key"); secret != "" {
 		return secret
 	}

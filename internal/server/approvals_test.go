@@ -16,7 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-func (s *running) ask(box string) string {
+// ask requests an approval for a sandbox, and returns the request's ID.
+func (s *testServer) ask(box string) string {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	cancel()
@@ -30,8 +31,8 @@ func (s *running) ask(box string) string {
 	return a.Approval
 }
 
-// post decides an approval request with a credential in every supported header.
-func (s *running) post(path, secret string) int {
+// post sends a request with a credential in every supported header, and returns the status.
+func (s *testServer) post(path, secret string) int {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+s.addr+path, strings.NewReader(`{}`))
 	if err != nil {
@@ -51,7 +52,7 @@ func (s *running) post(path, secret string) int {
 }
 
 // A3: a sandbox's own tokens cannot decide its approval requests; a key of its owner can.
-func TestSandboxTokensAnswerNothing(t *testing.T) {
+func TestSandboxTokensCannotApprove(t *testing.T) {
 	s := serve(t)
 	secret, k, err := s.d.Keys.Create(t.Context(), "owner")
 	if err != nil {
@@ -75,23 +76,23 @@ func TestSandboxTokensAnswerNothing(t *testing.T) {
 	id := s.ask(box.ID)
 	for name, token := range map[string]string{"access": record.AccessToken, "traffic": record.TrafficToken, "control": record.ControlToken} {
 		if token == "" {
-			t.Errorf("there is no %s token", name)
+			t.Errorf("the sandbox has no %s token", name)
 		}
 		if status := s.post("/v1/approvals/"+id+"/approve", token); status != http.StatusUnauthorized {
-			t.Errorf("%s token: %d", name, status)
+			t.Errorf("%s token: got status %d, want 401", name, status)
 		}
 	}
 	if a, err := s.d.Approvals.Get(t.Context(), approval.Caller{Local: true}, id); err != nil || a.State != approval.Pending {
-		t.Errorf("%+v %v", a, err)
+		t.Errorf("after the tokens: got %+v (%v), want the request pending", a, err)
 	}
 	if status := s.post("/v1/approvals/"+id+"/approve", secret); status != http.StatusOK {
-		t.Errorf("the owner's key: %d", status)
+		t.Errorf("owner's key: got status %d, want 200", status)
 	}
 }
 
 // A5: a server that shuts down leaves approval requests open and does not wait for watchers. The
 // next server finds the requests.
-func TestQuestionsOutliveTheServer(t *testing.T) {
+func TestApprovalRequestsOutliveServer(t *testing.T) {
 	s := serve(t)
 	box, err := s.d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
 	if err != nil {
@@ -108,7 +109,7 @@ func TestQuestionsOutliveTheServer(t *testing.T) {
 	}
 	res, err := transport.RoundTrip(req)
 	if err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("%v %v", res, err)
+		t.Fatalf("events: got %v, %v; want status 200", res, err)
 	}
 	defer res.Body.Close()
 	events := bufio.NewReader(res.Body)
@@ -121,13 +122,13 @@ func TestQuestionsOutliveTheServer(t *testing.T) {
 	if err := <-s.served; err != nil {
 		t.Error(err)
 	}
-	// A handler that delays the shutdown is cut off at last, and its stream breaks.
+	// If a handler delayed the shutdown, its connection would be cut and reading would fail.
 	if _, err := io.ReadAll(events); err != nil {
-		t.Errorf("a watcher held the end up: %v", err)
+		t.Errorf("event stream: got %v, want an ordinary end", err)
 	}
-	shut(t, s.d)
+	closeServer(t, s.d)
 	next := mustOpen(t, s.dir, true)
 	if a, err := next.Approvals.Get(t.Context(), approval.Caller{Local: true}, id); err != nil || a.State != approval.Pending {
-		t.Errorf("%+v %v", a, err)
+		t.Errorf("after the restart: got %+v (%v), want the request pending", a, err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/state/key"
 )
 
-// RecordOptions bound the audit log and name further destinations of its tree heads. A zero field
+// RecordOptions limit the audit log and name further destinations of its tree heads. A zero field
 // means its default.
 type RecordOptions struct {
 	KeepAge   time.Duration
@@ -24,7 +24,7 @@ type RecordOptions struct {
 	// Checkpoints are destinations of signed tree heads in the format of audit.ParseSink, separated
 	// by semicolons; "" means none.
 	Checkpoints string
-	// Recordings bounds the session recordings.
+	// Recordings is the maximum size of all session recordings in bytes.
 	Recordings int64
 }
 
@@ -51,7 +51,7 @@ func (d *Server) openRecord() error {
 }
 
 // serverEntry writes an entry about the start or the end of the server. An error is only logged,
-// because people must be able to end sandboxes on a full disk.
+// because people must be able to remove sandboxes on a full disk.
 func (d *Server) serverEntry(ctx context.Context, kind audit.Kind) {
 	if d.lock == nil || d.Record == nil {
 		return
@@ -66,13 +66,13 @@ func (d *Server) serverEntry(ctx context.Context, kind audit.Kind) {
 	}
 }
 
-// actor returns the caller of this context: the holder of a key, the caller that a frontend has
-// named, a user of this machine, or the server itself.
+// actor returns the caller of ctx for an audit entry. It is the holder of a key, the caller that a
+// Frontend has authenticated, a user of this machine, or the server itself.
 func actor(ctx context.Context, keyID string) string {
 	if keyID != "" {
 		return "key:" + keyID
 	}
-	if requester, ok := known(ctx); ok {
+	if requester, ok := callerOf(ctx); ok {
 		return requester.Actor()
 	}
 	return "server"
@@ -92,7 +92,7 @@ func (d *Server) approvalEntry(ctx context.Context, step approval.Step, a approv
 	requester, kind := "box", audit.ApprovalAsked
 	switch step {
 	case approval.StepAsked:
-		f.Facts = d.seen(ctx, a)
+		f.Facts = d.redactedFacts(ctx, a)
 	case approval.StepVoted:
 		kind = audit.ApprovalVoted
 		f.Granted, f.Reason, f.Amendment, f.State = &v.Granted, v.Reason, v.Amendment, ""
@@ -110,16 +110,16 @@ func (d *Server) approvalEntry(ctx context.Context, step approval.Step, a approv
 	return d.Record.Append(ctx, audit.Draft{Kind: kind, Sandbox: a.Sandbox, Actor: requester, Data: f})
 }
 
-// seen returns the facts of an approval request with secrets redacted, because a program chooses
-// many of them.
-func (d *Server) seen(ctx context.Context, a approval.Approval) map[string]string {
-	hide, err := d.Service.EntryRedactor(ctx, a.Sandbox)
+// redactedFacts returns the facts of an approval request with secrets redacted, because a program
+// in the sandbox chooses many of them.
+func (d *Server) redactedFacts(ctx context.Context, a approval.Approval) map[string]string {
+	redactValue, err := d.Service.EntryRedactor(ctx, a.Sandbox)
 	if err != nil {
 		return map[string]string{"left_out": "the values to redact were not known"}
 	}
 	facts := maps.Clone(a.Facts)
 	for name, value := range facts {
-		facts[name] = hide(value)
+		facts[name] = redactValue(value)
 	}
 	return facts
 }
@@ -134,13 +134,14 @@ func (d *Server) closeRecord() error {
 	return err
 }
 
-// failed writes an entry about the failure of an action that already has an entry.
-func (d *Server) failed(requester, do string, err error) {
-	if note := d.Record.Note(audit.Draft{Kind: audit.Action, Actor: requester, Data: payload.Action{Do: do, Outcome: outcome(err)}}); note != nil {
-		d.options.Log.Error("failed request not in the audit log", "err", errors.Join(note, err))
+// failureEntry writes an entry about the failure of an action that already has an entry.
+func (d *Server) failureEntry(requester, do string, err error) {
+	if writeErr := d.Record.Note(audit.Draft{Kind: audit.Action, Actor: requester, Data: payload.Action{Do: do, Outcome: outcome(err)}}); writeErr != nil {
+		d.options.Log.Error("failed request not in the audit log", "err", errors.Join(writeErr, err))
 	}
 }
 
+// outcome returns the outcome of a failed action for an audit entry.
 func outcome(err error) string {
 	if code := fault.CodeOf(err); code != "" {
 		return code

@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// do sends JSON over TCP with a key, or over the local socket, and expects a status.
-func (s *running) do(status int, method, path, key, body string) map[string]any {
+// do sends JSON over TCP with a key, or without one over the local socket, and expects a status.
+func (s *testServer) do(status int, method, path, key, body string) map[string]any {
 	s.t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}
 	if key == "" {
@@ -75,15 +75,15 @@ func entries(t *testing.T, d *server.Server) (list []string) {
 	return list
 }
 
-// P33: each action on any API is in the audit log once, with its actor; P34: and without values of
-// secrets.
-func TestEachDoorIsRecorded(t *testing.T) {
+// P33: each action on any API is in the audit log once, with its actor. P34: the entries contain no
+// values of secrets.
+func TestActionsOfEachAPIAreRecorded(t *testing.T) {
 	const canary = "canary-9f8e7d6c5b4a"
 	s := serve(t)
-	me := fmt.Sprintf("local:%d", os.Getuid())
-	made := s.do(201, "POST", "/v1/keys", "", `{"name":"ci"}`)
-	key, id := made["secret"].(string), made["id"].(string)
-	hers := "key:" + id
+	localActor := fmt.Sprintf("local:%d", os.Getuid())
+	created := s.do(201, "POST", "/v1/keys", "", `{"name":"ci"}`)
+	key, id := created["secret"].(string), created["id"].(string)
+	keyActor := "key:" + id
 	s.do(201, "POST", "/v1/secrets", "", `{"name":"TOKEN","value":"`+canary+`"}`)
 	s.do(204, "DELETE", "/v1/secrets/TOKEN", "", "")
 	s.do(404, "DELETE", "/v1/secrets/TOKEN", "", "")
@@ -101,64 +101,64 @@ func TestEachDoorIsRecorded(t *testing.T) {
 	s.do(204, "DELETE", "/v1/keys/"+id, "", "")
 	want := []string{
 		"server.started server",
-		"key.made " + me + " ci",
-		"secret.stored " + me + " stored TOKEN",
-		"secret.removed " + me + " removed TOKEN",
-		"secret.removed " + me + " removed TOKEN", "action " + me + " secret.removed secret_not_found",
-		"sandbox.started " + hers + " web", "action " + hers + " create ok",
-		"action " + hers + " timeout ok",
-		"sandbox.ended " + hers + " killed", "action " + hers + " remove ok",
-		"sandbox.started " + hers, "action " + hers + " create ok",
-		"action " + hers + " timeout ok",
-		"sandbox.ended " + hers + " killed", "action " + hers + " remove ok",
-		"action " + hers + " GET /v1/keys denied",
+		"key.made " + localActor + " ci",
+		"secret.stored " + localActor + " stored TOKEN",
+		"secret.removed " + localActor + " removed TOKEN",
+		"secret.removed " + localActor + " removed TOKEN", "action " + localActor + " secret.removed secret_not_found",
+		"sandbox.started " + keyActor + " web", "action " + keyActor + " create ok",
+		"action " + keyActor + " timeout ok",
+		"sandbox.ended " + keyActor + " killed", "action " + keyActor + " remove ok",
+		"sandbox.started " + keyActor, "action " + keyActor + " create ok",
+		"action " + keyActor + " timeout ok",
+		"sandbox.ended " + keyActor + " killed", "action " + keyActor + " remove ok",
+		"action " + keyActor + " GET /v1/keys denied",
 		"action anonymous GET /v1/sandboxes unauthenticated",
 		"action anonymous GET /sandboxes unauthenticated",
-		"action " + me + " prune ok",
-		"key.revoked " + me + " ci",
+		"action " + localActor + " prune ok",
+		"key.revoked " + localActor + " ci",
 	}
 	if got := entries(t, s.d); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("the record has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("the audit log has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if v, err := s.d.Record.Verify(t.Context()); err != nil || !v.OK || v.Entries != int64(len(want)) {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("Verify: got %+v (%v), want %d valid entries", v, err, len(want))
 	}
 	if len(hosttest.Holding(t, filepath.Join(s.dir, "record"), canary)) > 0 {
 		t.Error("the value of a secret is in the audit log")
 	}
 	if len(hosttest.Holding(t, filepath.Join(s.dir, "record"), "TOKEN")) == 0 {
-		t.Error("the search finds nothing at all")
+		t.Error("the search for a secret's name finds nothing, so the search for its value proves nothing")
 	}
 }
 
-// The audit log continues where the last process ended, and a process without a
-// server writes into the same log.
-func TestRecordLasts(t *testing.T) {
+// The audit log continues where the last process ended. A process that is no server writes into the
+// same log.
+func TestAuditLogContinuesAcrossProcesses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	for range 2 {
-		served := mustOpen(t, dir, true)
-		tool := mustOpen(t, dir, false)
-		for _, d := range []*server.Server{served, tool} {
+		asServer := mustOpen(t, dir, true)
+		withoutServer := mustOpen(t, dir, false)
+		for _, d := range []*server.Server{asServer, withoutServer} {
 			if _, err := d.Service.Create(t.Context(), sandbox.Principal{Local: true, UID: 7}, sandbox.CreateRequest{Template: "base", Ephemeral: true}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		shut(t, tool)
-		shut(t, served)
+		closeServer(t, withoutServer)
+		closeServer(t, asServer)
 	}
 	d := mustOpen(t, dir, false)
-	count := make(map[audit.Kind]int)
+	countRunning := make(map[audit.Kind]int)
 	err := d.Record.Read(t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
-		count[e.Kind]++
+		countRunning[e.Kind]++
 		if e.Kind == audit.SandboxStarted {
 			var f payload.Started
 			if err := json.Unmarshal(e.Data, &f); err != nil || f.Level != "standard" || f.Policy == "" || f.Engine != "fake" || e.Actor != "local:7" {
-				t.Errorf("%s: %+v, %v", e.Actor, f, err)
+				t.Errorf("entry of %s: got %+v (%v)", e.Actor, f, err)
 			}
 		}
 		return nil
 	})
-	if err != nil || count[audit.ServerStarted] != 2 || count[audit.ServerStopped] != 2 || count[audit.SandboxStarted] != 4 || count[audit.SandboxEnded] != 4 {
-		t.Errorf("%v, %v", count, err)
+	if err != nil || countRunning[audit.ServerStarted] != 2 || countRunning[audit.ServerStopped] != 2 || countRunning[audit.SandboxStarted] != 4 || countRunning[audit.SandboxEnded] != 4 {
+		t.Errorf("got the entries %v (%v), want two starts and ends of servers and four of sandboxes", countRunning, err)
 	}
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// buildSandboxes implements build.Sandboxes: each command of a build runs in a sandbox of the
-// service, as for any caller.
+// buildSandboxes implements build.Sandboxes. Each command of a build runs in a sandbox of the
+// service, with the same checks as for any other caller.
 type buildSandboxes struct {
 	d        *Server
 	roots    *build.Roots
 	commands *v1.Commands
 }
 
-// buildLabel marks the sandboxes of a build, with its ID.
+// buildLabel is the metadata of a build's sandboxes. Its value is the build's ID.
 const buildLabel = "crannog.build"
 
-// longestCommand bounds one RUN, and the life of its sandbox if this process dies.
-const longestCommand = 2 * time.Hour
+// maxCommandTime limits one RUN, and the life of its sandbox if this process dies.
+const maxCommandTime = 2 * time.Hour
 
 // Runner implements build.Sandboxes.
 func (b *buildSandboxes) Runner(requester sandbox.Principal, id string, access sandbox.Access, limits sandbox.Limits) solve.Runner {
@@ -40,10 +40,10 @@ func (b *buildSandboxes) Clean(ctx context.Context, id string) error {
 
 type buildRunner struct {
 	*buildSandboxes
-	who    sandbox.Principal
-	id     string
-	access sandbox.Access
-	limits sandbox.Limits
+	requester sandbox.Principal
+	id        string
+	access    sandbox.Access
+	limits    sandbox.Limits
 }
 
 // Run implements solve.Runner.
@@ -57,38 +57,38 @@ func (b *buildRunner) Run(ctx context.Context, c solve.Command) (code int, err e
 		// The level and its rules about files still apply.
 		access.Net, access.Allow, access.Lists = sandbox.NetNone, nil, nil
 	}
-	sb, err := b.d.Service.Create(ctx, b.who, sandbox.CreateRequest{
-		Template: template, Timeout: longestCommand, Ephemeral: b.who.OnHost(), Metadata: map[string]string{buildLabel: b.id}, Access: access, Limits: b.limits,
+	sb, err := b.d.Service.Create(ctx, b.requester, sandbox.CreateRequest{
+		Template: template, Timeout: maxCommandTime, Ephemeral: b.requester.OnHost(), Metadata: map[string]string{buildLabel: b.id}, Access: access, Limits: b.limits,
 	})
 	if err != nil {
 		return 0, err
 	}
 	defer func() {
-		// Nothing of a canceled build may remain either.
+		// A canceled build must not leave its sandbox either.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		if gone := b.d.Service.Forget(ctx, b.who, sb.ID); gone != nil && fault.KindOf(gone) != fault.NotFound {
-			err = errors.Join(err, gone)
+		if removeErr := b.d.Service.Forget(ctx, b.requester, sb.ID); removeErr != nil && fault.KindOf(removeErr) != fault.NotFound {
+			err = errors.Join(err, removeErr)
 		}
 	}()
-	spec := client.Spec{Cmd: c.Args[0], Args: c.Args[1:], Env: c.Env, Dir: c.Dir, User: c.User, Timeout: longestCommand}
+	spec := client.Spec{Cmd: c.Args[0], Args: c.Args[1:], Env: c.Env, Dir: c.Dir, User: c.User, Timeout: maxCommandTime}
 	if spec.Dir == "" {
 		spec.Dir = "/"
 	}
-	exit, err := b.commands.Run(ctx, b.who, sb, spec, c.Output)
+	exit, err := b.commands.Run(ctx, b.requester, sb, spec, c.Output)
 	if err != nil {
 		return 0, err
 	}
 	if exit.Code != 0 {
 		return exit.Code, nil
 	}
-	one, err := b.d.Engines.Of(sb.Engine)
+	buildEngine, err := b.d.Engines.Of(sb.Engine)
 	if err != nil {
 		return 0, err
 	}
-	archiver, ok := one.(engine.Archiver)
+	archiver, ok := buildEngine.(engine.Archiver)
 	if !ok {
-		return 0, fault.Newf(fault.Unsupported, "build_unsupported", "the engine %s cannot say what a command has changed", sb.Engine)
+		return 0, fault.Newf(fault.Unsupported, "build_unsupported", "the engine %s cannot report what a command has changed", sb.Engine)
 	}
 	return 0, archiver.Archive(ctx, sb.ID, c.Changes)
 }

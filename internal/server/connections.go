@@ -14,10 +14,10 @@ import (
 	"github.com/crannog/crannog/internal/server/connlimit"
 )
 
-// Connections bound the connections of clients on the network.
+// Connections limit the connections of clients on the network.
 type Connections struct {
 	Total, PerAddress int // connections at once
-	Reserve           int // descriptors that they cannot use
+	Reserve           int // number of file descriptors that clients cannot use
 	// Header is the time limit for the head of a request. Idle is how long a client may send no
 	// further request, or read nothing of an answer.
 	Header, Idle time.Duration
@@ -45,7 +45,8 @@ func answerRefused(w http.ResponseWriter, path string, refused *fault.Error) {
 	e2b.WriteFailure(w, refused)
 }
 
-// markConnection records the peer of a connection, and that the connection is counted.
+// markConnection returns the function that stores in a connection's context whether its peer is a
+// local user, and that the guard counts the connection.
 func markConnection(g *connlimit.Guard) func(context.Context, net.Conn) context.Context {
 	return func(ctx context.Context, c net.Conn) context.Context { return g.Context(markLocal(ctx, c), c) }
 }

@@ -11,17 +11,17 @@ import (
 const reserveEvery = time.Minute
 
 // keepReserve reserves disk space for the database, so that sandboxes can be removed after one of
-// them has filled the disk. An error is only logged: on a full disk, people start a server in order
+// them has filled the disk. An error is only logged, because people start a server on a full disk
 // to remove sandboxes.
 func (d *Server) keepReserve(ctx context.Context) {
 	if d.lock == nil {
 		return
 	}
-	keep := func(ctx context.Context) {
+	restore := func(ctx context.Context) {
 		if err := d.store.KeepRoom(ctx); err != nil && ctx.Err() == nil {
 			d.options.Log.Warn("no disk space reserved", "err", err)
 		}
 	}
-	keep(ctx)
-	d.endReserve = ticker.Every(context.WithoutCancel(ctx), reserveEvery, keep)
+	restore(ctx)
+	d.endReserve = ticker.Every(context.WithoutCancel(ctx), reserveEvery, restore)
 }

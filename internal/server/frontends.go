@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Frontend is a further frontend of a server, created by a higher package on top of the API. Close
+// Frontend is a further frontend of a server. A higher package creates it on top of the API. Close
 // ends streams that outlast one request.
 type Frontend interface {
 	http.Handler
@@ -43,18 +43,19 @@ type Backend struct {
 	Server *Server
 }
 
-// ownAPIKey marks a request, or a connection within the process, with the caller that a Frontend
-// has authenticated. Only this file sets it. It is not a header, because anyone could send a header
-// over the network.
+// ownAPIKey is the context key for the caller that a Frontend has authenticated, of a request or of
+// a connection within the process. Only this file sets it. The caller is not in a header, because
+// anyone could send a header over the network.
 type ownAPIKey struct{}
 
-func acting(ctx context.Context, requester sandbox.Principal) context.Context {
+// withCaller stores the caller in a context.
+func withCaller(ctx context.Context, requester sandbox.Principal) context.Context {
 	return context.WithValue(ctx, ownAPIKey{}, requester)
 }
 
-// known returns the caller if the connection determines it: one that a Frontend has named, or a
-// user of this machine.
-func known(ctx context.Context) (sandbox.Principal, bool) {
+// callerOf returns the caller if the connection determines it. That is a caller that a Frontend has
+// authenticated, or a user of this machine.
+func callerOf(ctx context.Context) (sandbox.Principal, bool) {
 	if requester, ok := ctx.Value(ownAPIKey{}).(sandbox.Principal); ok {
 		return requester, true
 	}
@@ -62,10 +63,10 @@ func known(ctx context.Context) (sandbox.Principal, bool) {
 	return sandbox.Principal{Local: local, UID: uid}, local
 }
 
-// sender returns the sender of a request into a sandbox for the audit log, if it is known. A token
-// identifies only the permissions of its holder.
+// sender returns the sender of a request into a sandbox for the audit log, or "". A sandbox's token
+// does not identify its holder.
 func sender(r *http.Request) string {
-	if requester, ok := known(r.Context()); ok {
+	if requester, ok := callerOf(r.Context()); ok {
 		return requester.Actor()
 	}
 	return ""
@@ -74,12 +75,12 @@ func sender(r *http.Request) string {
 // ownAPIConn is a connection within the process that acts for one caller.
 type ownAPIConn struct {
 	net.Conn
-	who sandbox.Principal
+	requester sandbox.Principal
 }
 
 func markOwnAPI(ctx context.Context, c net.Conn) context.Context {
 	if a, ok := c.(*ownAPIConn); ok {
-		return acting(ctx, a.who)
+		return withCaller(ctx, a.requester)
 	}
 	return ctx
 }
@@ -106,7 +107,7 @@ func (s *surfaces) frontend(path string) Frontend {
 }
 
 // home returns the path to which browsers are redirected from the root, or "". Other programs get
-// "not found".
+// status 404.
 func (s *surfaces) home(r *http.Request) string {
 	if r.URL.Path != "/" || r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept"), "text/html") {
 		return ""
@@ -121,32 +122,32 @@ func (s *surfaces) home(r *http.Request) string {
 
 // act serves the /v1 API for a caller.
 func (s *surfaces) act(w http.ResponseWriter, r *http.Request, requester sandbox.Principal) {
-	s.d.watched(w, r.WithContext(acting(r.Context(), requester)), s.own.ServeHTTP)
+	s.d.auditRefusals(w, r.WithContext(withCaller(r.Context(), requester)), s.own.ServeHTTP)
 }
 
 // openFrontends creates the frontends and returns a function that closes them.
-func (d *Server) openFrontends(faces *surfaces) func() error {
+func (d *Server) openFrontends(handlers *surfaces) func() error {
 	if len(d.options.Frontends) == 0 {
 		return func() error { return nil }
 	}
 	pipes := newPipeListener()
 	srv := &http.Server{
-		Handler: faces, ReadHeaderTimeout: headTimeout, MaxHeaderBytes: maxHead, ConnContext: markOwnAPI,
+		Handler: handlers, ReadHeaderTimeout: headTimeout, MaxHeaderBytes: maxHead, ConnContext: markOwnAPI,
 		ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
 	}
 	in := Backend{
 		DialAs: func(ctx context.Context, requester sandbox.Principal) (net.Conn, error) {
 			return pipes.dialMarked(ctx, func(c net.Conn) net.Conn { return &ownAPIConn{c, requester} })
 		},
-		Act: faces.act, Authenticate: d.authenticate, Log: d.options.Log, Server: d,
+		Act: handlers.act, Authenticate: d.authenticate, Log: d.options.Log, Server: d,
 	}
 	for _, o := range d.options.Frontends {
-		faces.frontends = append(faces.frontends, openedFrontend{o.Path, o.Home, o.Open(in)})
+		handlers.frontends = append(handlers.frontends, openedFrontend{o.Path, o.Home, o.Open(in)})
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(pipes) }()
 	return func() error {
-		for _, o := range faces.frontends {
+		for _, o := range handlers.frontends {
 			o.Close()
 		}
 		err := srv.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// echoFrontend answers with the path of the request.
+// echoFrontend answers with the path of the request. It reports its Close.
 type echoFrontend struct{ closed chan struct{} }
 
 func (echoFrontend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -22,20 +22,20 @@ func (echoFrontend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (d echoFrontend) Close() { close(d.closed) }
 
-// P42: a Frontend can name the acting caller only within the process. No data from the network can name
-// it.
-func TestActing(t *testing.T) {
+// P42: only a Frontend within the process can name the acting caller. No header from the network
+// can.
+func TestOnlyFrontendCanNameCaller(t *testing.T) {
 	opened := make(chan server.Backend, 1)
 	frontend := echoFrontend{make(chan struct{})}
 	s := serve(t, server.FrontendMount{Path: "/door", Open: func(in server.Backend) server.Frontend { opened <- in; return frontend }})
 	in := <-opened
 	for path, want := range map[string]bool{"/door": true, "/door/x": true, "/doors": false} {
 		if _, body := s.get(false, path); strings.HasPrefix(body, "door ") != want {
-			t.Errorf("%s: %s", path, body)
+			t.Errorf("%s: got %s, want it served by the frontend: %v", path, body, want)
 		}
 	}
 	console := sandbox.Principal{Local: true, Session: "cs1"}
-	over := func(dial func(context.Context) (net.Conn, error)) int {
+	listKeys := func(dial func(context.Context) (net.Conn, error)) int {
 		t.Helper()
 		transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://x/v1/keys", nil)
@@ -49,15 +49,15 @@ func TestActing(t *testing.T) {
 		defer res.Body.Close()
 		return res.StatusCode
 	}
-	if got := over(func(ctx context.Context) (net.Conn, error) { return in.DialAs(ctx, console) }); got != http.StatusOK {
-		t.Errorf("over DialAs: %d", got)
+	if got := listKeys(func(ctx context.Context) (net.Conn, error) { return in.DialAs(ctx, console) }); got != http.StatusOK {
+		t.Errorf("DialAs the console: got status %d, want 200", got)
 	}
-	if got := over(func(ctx context.Context) (net.Conn, error) { return in.DialAs(ctx, sandbox.Principal{}) }); got != http.StatusForbidden {
-		t.Errorf("without an identity: %d", got)
+	if got := listKeys(func(ctx context.Context) (net.Conn, error) { return in.DialAs(ctx, sandbox.Principal{}) }); got != http.StatusForbidden {
+		t.Errorf("DialAs without an identity: got status %d, want 403", got)
 	}
-	for _, head := range []string{"Actor", "Session", "X-Crannog-Session", "Cookie"} {
-		if got, _ := s.get(false, "/v1/keys", head, "console:cs1"); got != http.StatusUnauthorized {
-			t.Errorf("with the header %s: %d", head, got)
+	for _, header := range []string{"Actor", "Session", "X-Crannog-Session", "Cookie"} {
+		if got, _ := s.get(false, "/v1/keys", header, "console:cs1"); got != http.StatusUnauthorized {
+			t.Errorf("with the header %s: got status %d, want 401", header, got)
 		}
 	}
 	w := httptest.NewRecorder()
@@ -65,10 +65,10 @@ func TestActing(t *testing.T) {
 	r.Header.Set("Content-Type", "application/json")
 	in.Act(w, r, console)
 	if w.Code != http.StatusCreated {
-		t.Fatalf("a key: %d %s", w.Code, w.Body)
+		t.Fatalf("Act: got status %d and %s, want 201", w.Code, w.Body)
 	}
 	if got := entries(t, s.d); got[len(got)-1] != "key.made console:cs1 made" {
-		t.Errorf("the audit log has %q", got[len(got)-1])
+		t.Errorf("last entry of the audit log: got %q, want the new key by the console", got[len(got)-1])
 	}
 	s.stop()
 	<-frontend.closed

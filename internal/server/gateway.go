@@ -18,16 +18,16 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// egressGateway is the client of the process that terminates the networks of all sandboxes. It
-// starts the process when the first sandbox needs a network.
+// egressGateway is the client of the process that terminates the networks of all sandboxes. The
+// process is started when the first sandbox needs a network.
 type egressGateway struct {
 	stateDir string
 	log      *slog.Logger
 	flows    *flows.Dir
-	// connect is gateway.Connect, or a test's own.
+	// connect is gateway.Connect, except in tests.
 	connect func(ctx context.Context, stateDir string, o gateway.Options) (*gateway.Client, error)
 
-	asker egress.Approver
+	approver egress.Approver
 	// packages stores what the process has fetched for the package cache.
 	packages *store.Store
 
@@ -59,7 +59,7 @@ func (g *egressGateway) open(ctx context.Context) (*gateway.Client, error) {
 			return g.client, nil
 		}
 	}
-	client, err := g.connect(ctx, g.stateDir, gateway.Options{Asker: g.asker, Log: g.log, Packages: g.packages})
+	client, err := g.connect(ctx, g.stateDir, gateway.Options{Asker: g.approver, Log: g.log, Packages: g.packages})
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (g *egressGateway) open(ctx context.Context) (*gateway.Client, error) {
 	return client, nil
 }
 
-// watch calls lost after the process has died, when every sandbox has lost its network.
+// watch calls lost after the process has died, because then every sandbox has lost its network.
 func (g *egressGateway) watch(client *gateway.Client) {
 	<-client.Done()
 	g.mu.Lock()
@@ -113,8 +113,8 @@ func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandb
 	return link, nil
 }
 
-// gatewayTrust returns the files and variables with which programs inside find the name server and
-// trust the gateway's certificates.
+// gatewayTrust returns the files and variables with which programs in a sandbox find the name
+// server and trust the gateway's certificates.
 func gatewayTrust(certificate []byte) ([]guest.File, map[string]string, error) {
 	trust, err := certs.Addition(certificate)
 	if err != nil {
@@ -133,20 +133,20 @@ func gatewayTrust(certificate []byte) ([]guest.File, map[string]string, error) {
 	return files, trust.Env, nil
 }
 
-// javaStore returns a trust store if the host has Java, because the host's programs are visible in
-// sandboxes.
+// javaStore returns a Java trust store with the gateway's certificate if the host has Java, because
+// the host's programs are visible in sandboxes.
 func javaStore(certificate []byte) ([]certs.File, error) {
-	// Read each time: the host's packages may have changed it.
-	there, err := os.ReadFile(certs.JavaPath)
+	// Read the host's store each time, because the host's packages may have changed it.
+	hostStore, err := os.ReadFile(certs.JavaPath)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
-	if added, ok, err := certs.JavaAddition(there, certificate); ok || err != nil {
+	if added, ok, err := certs.JavaAddition(hostStore, certificate); ok || err != nil {
 		return []certs.File{added}, err
 	}
-	roots, err := worldRoots()
+	roots, err := hostRoots()
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,8 @@ func javaStore(certificate []byte) ([]certs.File, error) {
 	return []certs.File{store}, err
 }
 
-var worldRoots = sync.OnceValues(func() (*certs.Bundle, error) {
+// hostRoots reads the host's certificate authorities once.
+var hostRoots = sync.OnceValues(func() (*certs.Bundle, error) {
 	data, err := os.ReadFile(certs.BundlePath)
 	if err != nil {
 		return nil, err
@@ -171,8 +172,8 @@ func (g *egressGateway) Update(ctx context.Context, a sandbox.Attachment) error 
 	return client.Update(ctx, a.Sandbox, a.Policy.Layers(), a.Secrets, a.Probes)
 }
 
-// Detach implements sandbox.Gateway. Without a known process there is nothing to do, because an
-// attachment ends with its sandbox.
+// Detach implements sandbox.Gateway. If no process was started, there is nothing to detach, because
+// an attachment ends with its sandbox.
 func (g *egressGateway) Detach(ctx context.Context, id string) error {
 	client := g.existing()
 	if client == nil {
@@ -181,7 +182,7 @@ func (g *egressGateway) Detach(ctx context.Context, id string) error {
 	err := client.Detach(ctx, id)
 	select {
 	case <-client.Done():
-		return nil // and all attachments with it
+		return nil // all attachments ended with the process
 	default:
 		return err
 	}
@@ -196,7 +197,7 @@ func (g *egressGateway) Adopt(ctx context.Context, ids []string) ([]string, erro
 	return client.Adopt(ctx, ids...)
 }
 
-// close leaves the process and the attachments running.
+// close closes the client. The process and the attachments keep running.
 func (g *egressGateway) close() error {
 	g.mu.Lock()
 	client := g.client

@@ -15,14 +15,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// A sandbox must not start believing that it has a network that it has not.
-func TestAGatewayThatDoesNotStart(t *testing.T) {
+// If the gateway does not start, Attach must fail. Otherwise a sandbox would start without a network.
+func TestGatewayStartErrorIsReturned(t *testing.T) {
 	failed, tries := errors.New("no process"), 0
 	g := &egressGateway{stateDir: t.TempDir(), log: slog.New(slog.DiscardHandler), connect: func(context.Context, string, gateway.Options) (*gateway.Client, error) {
 		tries++
 		return nil, failed
 	}}
-	g.onLoss(func(context.Context) { t.Error("a process died that never ran") })
+	g.onLoss(func(context.Context) { t.Error("onLoss was called, although no process was started") })
 	calls := map[string]func() error{
 		"attach": func() error { _, err := g.Attach(t.Context(), sandbox.Attachment{Sandbox: "i1"}); return err },
 		"update": func() error { return g.Update(t.Context(), sandbox.Attachment{Sandbox: "i1"}) },
@@ -30,28 +30,28 @@ func TestAGatewayThatDoesNotStart(t *testing.T) {
 	}
 	for name, call := range calls {
 		if err := call(); !errors.Is(err, failed) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want %v", name, err, failed)
 		}
 	}
-	// Each call tries again, and the end of a network needs no process.
+	// Each call tries to start the process again. Detach needs no process.
 	if tries != len(calls) {
-		t.Errorf("%d tries of %d calls", tries, len(calls))
+		t.Errorf("got %d attempts to start the process, want %d", tries, len(calls))
 	}
 	if err := g.Detach(t.Context(), "i1"); err != nil || tries != len(calls) {
-		t.Errorf("detach: %v after %d tries", err, tries)
+		t.Errorf("detach: got %v after %d attempts, want nil and no further attempt", err, tries)
 	}
 	if err := g.close(); err != nil {
 		t.Error(err)
 	}
 	for name, call := range calls {
 		if err := call(); err == nil || errors.Is(err, failed) || tries != len(calls) {
-			t.Errorf("%s of a closed client: %v", name, err)
+			t.Errorf("%s of a closed client: got %v, want an error without an attempt", name, err)
 		}
 	}
 }
 
-// Programs inside look up names at the gateway, and trust its certificates.
-func TestTrusting(t *testing.T) {
+// Programs in a sandbox look up names at the gateway and trust its certificates.
+func TestGatewayTrustHasNameServerAndCertificate(t *testing.T) {
 	ca, err := certs.New("i1", time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -60,23 +60,23 @@ func TestTrusting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(path string) guest.File {
+	fileAt := func(path string) guest.File {
 		i := slices.IndexFunc(files, func(f guest.File) bool { return f.Path == path })
 		if i < 0 {
-			t.Fatalf("there is no %s", path)
+			t.Fatalf("gatewayTrust returns no file %s", path)
 		}
 		return files[i]
 	}
-	if text := string(at("/etc/resolv.conf").Data); !strings.HasPrefix(text, "nameserver ") {
-		t.Errorf("%q", text)
+	if text := string(fileAt("/etc/resolv.conf").Data); !strings.HasPrefix(text, "nameserver ") {
+		t.Errorf("resolv.conf: got %q, want a name server", text)
 	}
-	if f := at(certs.BundlePath); !f.Append || !strings.Contains(string(f.Data), strings.TrimSpace(string(ca.Certificate()))) {
-		t.Errorf("the bundle is %+v", f)
+	if f := fileAt(certs.BundlePath); !f.Append || !strings.Contains(string(f.Data), strings.TrimSpace(string(ca.Certificate()))) {
+		t.Errorf("bundle: got %+v, want the gateway's certificate appended", f)
 	}
 	if len(env) == 0 {
-		t.Error("no variable names the bundle")
+		t.Error("gatewayTrust returns no environment variables")
 	}
 	if _, _, err := gatewayTrust([]byte("no certificate")); err == nil {
-		t.Error("programs trust what is no certificate")
+		t.Error("gatewayTrust accepted an invalid certificate")
 	}
 }

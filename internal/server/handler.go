@@ -24,7 +24,7 @@ import (
 type surfaces struct {
 	d         *Server
 	proxy     *ingress.Proxy
-	own       http.Handler
+	own       http.Handler // the /v1 API
 	e2b       http.Handler
 	frontends []openedFrontend
 }
@@ -34,8 +34,8 @@ func (d *Server) surfaces() *surfaces {
 	var images v1.Images
 	var transfer v1.ImageTransfer
 	builds, commits, templates := d.makers.resources()
-	made, steps := d.makers.forE2B()
-	if o.Library != nil { // a nil pointer in an interface would not equal nil
+	templateList, templateBuilds := d.makers.forE2B()
+	if o.Library != nil { // A nil pointer in an interface would not be equal to nil.
 		audited := library.NewAudited(o.Library, d.Service.AuditLog())
 		images, transfer = audited, audited
 	}
@@ -49,27 +49,27 @@ func (d *Server) surfaces() *surfaces {
 			Changes: d.Service.Changes(), Pruner: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
-			Secrets: rotating{d.Secrets, d},
+			Secrets: auditedVault{d.Secrets, d},
 			Tap:     d.tap, Recordings: d.recordings, Recorded: d.Service.Recordings(),
 			Record: d.Record, Provenance: d.provenanceKeys(),
 		}),
 		e2b: e2b.New(e2b.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Access: d.Service,
-			States: d.Service, Snapshots: d.Service, Templates: o.Templates, UserTemplates: made, Builds: steps,
-			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: rotating{d.Secrets, d}, Volumes: d.stored.volumes,
+			States: d.Service, Snapshots: d.Service, Templates: o.Templates, UserTemplates: templateList, Builds: templateBuilds,
+			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: auditedVault{d.Secrets, d}, Volumes: d.stored.volumes,
 		}),
 	}
 }
 
-// ServeHTTP chooses the handler by the request's target: first a sandbox, because a program inside
-// may serve any path, then the /v1 API, then E2B's.
+// ServeHTTP chooses the handler by the request's target. Sandboxes come first, because a program
+// inside may serve any path. Then come the /v1 API, the frontends and the E2B API.
 func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	frontend := s.frontend(r.URL.Path)
 	switch {
 	case s.proxy.Match(r):
 		s.proxy.ServeHTTP(w, r)
 	case r.URL.Path == api.Prefix || strings.HasPrefix(r.URL.Path, api.Prefix+"/"):
-		s.d.watched(w, timed(w, r), s.own.ServeHTTP)
+		s.d.auditRefusals(w, limitBodyTime(w, r), s.own.ServeHTTP)
 	case r.URL.Path == "/llms.txt" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		// The answer is the same for all callers, because it describes the program and not this
 		// server.
@@ -78,33 +78,32 @@ func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case s.home(r) != "":
 		http.Redirect(w, r, s.home(r), http.StatusSeeOther)
 	case frontend != nil:
-		frontend.ServeHTTP(w, timed(w, r))
+		frontend.ServeHTTP(w, limitBodyTime(w, r))
 	default:
-		s.d.watched(w, timed(w, r), s.e2b.ServeHTTP)
+		s.d.auditRefusals(w, limitBodyTime(w, r), s.e2b.ServeHTTP)
 	}
 }
 
-// bodyTimeout bounds how long the body of a control request may take, also of a refused one.
-// Otherwise a client without a key could hold a connection for ever by never sending the announced
-// body.
+// bodyTimeout limits how long the client may take to send the body of a control request, even of a
+// refused one. Otherwise an attacker without a key could hold connections by never sending bodies.
 const bodyTimeout = 10 * time.Second
 
-// timed bounds the time for reading a request's body.
-func timed(w http.ResponseWriter, r *http.Request) *http.Request {
+// limitBodyTime limits the time for reading a request's body.
+func limitBodyTime(w http.ResponseWriter, r *http.Request) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
 	}
 	rc := http.NewResponseController(w)
 	if rc.SetReadDeadline(time.Now().Add(bodyTimeout)) != nil {
-		return r // there is no connection that could be held
+		return r // no network connection, so none can be held
 	}
-	bounded := *r
-	bounded.Body = &timedBody{r.Body, rc}
-	return &bounded
+	limited := *r
+	limited.Body = &timedBody{r.Body, rc}
+	return &limited
 }
 
-// timedBody removes the limit at the end of the body, because the server then watches the
-// connection for the client's departure, and the request may take long.
+// timedBody removes the time limit at the end of the body. After it, the server reads from the
+// connection to notice that the client has gone, and the request may take long.
 type timedBody struct {
 	io.ReadCloser
 	rc *http.ResponseController
@@ -113,7 +112,7 @@ type timedBody struct {
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		_ = b.rc.SetReadDeadline(time.Time{}) // the connection is closed
+		_ = b.rc.SetReadDeadline(time.Time{}) // It fails only if the connection is closed.
 	}
 	return n, err
 }
@@ -138,8 +137,8 @@ func markLocal(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, localKey{}, int(cred.Uid))
 }
 
-// authenticate returns the caller of the /v1 API: one that a Frontend has named, the user of the
-// local socket, or the holder of a key.
+// authenticate returns the caller of the /v1 API: one that a Frontend has authenticated, the user of
+// the local socket, or the holder of a key.
 func (d *Server) authenticate(r *http.Request) (sandbox.Principal, error) {
 	requester, err := d.principalOf(r)
 	if err == nil {
@@ -149,10 +148,10 @@ func (d *Server) authenticate(r *http.Request) (sandbox.Principal, error) {
 }
 
 func (d *Server) principalOf(r *http.Request) (sandbox.Principal, error) {
-	if requester, ok := known(r.Context()); ok {
+	if requester, ok := callerOf(r.Context()); ok {
 		return requester, nil
 	}
-	k, err := d.Keys.Verify(r.Context(), shownKey(r))
+	k, err := d.Keys.Verify(r.Context(), requestKey(r))
 	if err != nil {
 		return sandbox.Principal{}, err
 	}

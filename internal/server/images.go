@@ -67,7 +67,7 @@ func (i *images) Sizes(ctx context.Context) (map[string]sandbox.ImageSize, error
 	return out, nil
 }
 
-// partsOf converts an engine's parts to the types of the store.
+// partsOf converts an engine's parts to the types of package snapshot.
 func partsOf(parts []engine.Part) []snapshot.Part {
 	list := make([]snapshot.Part, len(parts))
 	for i, p := range parts {
@@ -76,6 +76,7 @@ func partsOf(parts []engine.Part) []snapshot.Part {
 	return list
 }
 
+// draft adapts snapshot.Draft to the types of package sandbox.
 type draft struct {
 	*snapshot.Draft
 	parts []snapshot.Part

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/state/snapshot"
 )
 
-// durable counts saved states that survive a power failure, and those that do not.
-func durable(t *testing.T, dir string) (yes, no int) {
+// countDurable returns how many saved states survive a power failure, and how many do not.
+func countDurable(t *testing.T, dir string) (durable, lost int) {
 	t.Helper()
 	images, err := snapshot.Open(filepath.Join(dir, "snapshots"), snapshot.Options{})
 	if err != nil {
@@ -22,17 +22,17 @@ func durable(t *testing.T, dir string) (yes, no int) {
 	}
 	for _, z := range sizes {
 		if z.Durable {
-			yes++
+			durable++
 		} else {
-			no++
+			lost++
 		}
 	}
-	return yes, no
+	return durable, lost
 }
 
 // P28: a state that a command saved without a server survives a power failure, however soon the
 // command ends.
-func TestWhatWasSavedIsOnTheDiskAtTheEnd(t *testing.T) {
+func TestCloseMakesSavedStatesDurable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	d := mustOpen(t, dir, false)
 	sb, err := d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
@@ -45,11 +45,11 @@ func TestWhatWasSavedIsOnTheDiskAtTheEnd(t *testing.T) {
 	if _, err := d.Service.Pause(t.Context(), local, sb.ID, false); err != nil {
 		t.Fatal(err)
 	}
-	if yes, no := durable(t, dir); yes != 0 || no != 2 {
-		t.Fatalf("%d of %d are durable before the end: this shows nothing", yes, yes+no)
+	if durable, lost := countDurable(t, dir); durable != 0 || lost != 2 {
+		t.Fatalf("before Close %d of %d states are durable, want none", durable, durable+lost)
 	}
-	shut(t, d)
-	if yes, no := durable(t, dir); yes != 2 || no != 0 {
-		t.Errorf("%d of %d are durable", yes, yes+no)
+	closeServer(t, d)
+	if durable, lost := countDurable(t, dir); durable != 2 || lost != 0 {
+		t.Errorf("after Close %d of %d states are durable, want both", durable, durable+lost)
 	}
 }

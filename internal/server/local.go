@@ -13,20 +13,20 @@ import (
 	"github.com/crannog/crannog/internal/host/bulk"
 )
 
-// Local serves callers in this process over in-memory connections. There is no port and no socket
-// that another program could find.
+// Local serves callers in this process over in-memory connections. Other programs cannot connect,
+// because there is no port and no socket.
 type Local struct {
-	faces *surfaces
-	srv   *http.Server
-	pipes *pipeListener
-	ended chan error
+	handlers *surfaces
+	srv      *http.Server
+	pipes    *pipeListener
+	ended    chan error
 }
 
 // Local starts serving this process.
 func (d *Server) Local() *Local {
-	l := &Local{faces: d.surfaces(), pipes: newPipeListener(), ended: make(chan error, 1)}
+	l := &Local{handlers: d.surfaces(), pipes: newPipeListener(), ended: make(chan error, 1)}
 	l.srv = &http.Server{
-		Handler: l.faces, ReadHeaderTimeout: headTimeout, MaxHeaderBytes: maxHead,
+		Handler: l.handlers, ReadHeaderTimeout: headTimeout, MaxHeaderBytes: maxHead,
 		// Only this process has the other end.
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			return context.WithValue(ctx, localKey{}, os.Getuid())
@@ -37,12 +37,12 @@ func (d *Server) Local() *Local {
 	return l
 }
 
-// Dial connects. It ignores the address.
+// Dial connects to the server. It ignores the address.
 func (l *Local) Dial(ctx context.Context, _, _ string) (net.Conn, error) { return l.pipes.dial(ctx) }
 
 // Close closes open connections.
 func (l *Local) Close() error {
-	l.faces.proxy.Close()
+	l.handlers.proxy.Close()
 	err := l.srv.Close()
 	if e := <-l.ended; !errors.Is(e, http.ErrServerClosed) {
 		err = errors.Join(err, e)
@@ -50,7 +50,7 @@ func (l *Local) Close() error {
 	return err
 }
 
-// pipeListener accepts the other ends of dialled pipes.
+// pipeListener is a net.Listener that accepts in-memory connections.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -65,20 +65,20 @@ func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
 	return l.dialMarked(ctx, func(c net.Conn) net.Conn { return c })
 }
 
-// dialMarked is dial with a mark on the accepted end.
+// dialMarked is like dial, and applies mark to the accepted end.
 func (l *pipeListener) dialMarked(ctx context.Context, mark func(net.Conn) net.Conn) (net.Conn, error) {
-	ours, theirs := net.Pipe()
+	clientEnd, serverEnd := net.Pipe()
 	select {
-	case l.conns <- mark(theirs):
-		return caller{ours}, nil
+	case l.conns <- mark(serverEnd):
+		return caller{clientEnd}, nil
 	case <-ctx.Done():
-		return nil, errors.Join(ctx.Err(), ours.Close(), theirs.Close())
+		return nil, errors.Join(ctx.Err(), clientEnd.Close(), serverEnd.Close())
 	case <-l.closed:
-		return nil, errors.Join(net.ErrClosed, ours.Close(), theirs.Close())
+		return nil, errors.Join(net.ErrClosed, clientEnd.Close(), serverEnd.Close())
 	}
 }
 
-// caller is the dialled end of a pipe.
+// caller is the client's end of a pipe.
 type caller struct{ net.Conn }
 
 // ReadFrom implements io.ReaderFrom. It uses large pieces, because each write waits for the other
@@ -106,6 +106,7 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return memory{} }
 
+// memory is the address of an in-memory connection.
 type memory struct{}
 
 func (memory) Network() string { return "memory" }

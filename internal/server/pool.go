@@ -12,8 +12,8 @@ import (
 // interpreterTemplate is the name of the host's template in requests of E2B's code interpreter.
 const interpreterTemplate = "code-interpreter-v1"
 
-// warmUpAfter is when a warm sandbox has freed the memory that only its start needed. Its processes
-// do so two seconds after they have started.
+// warmUpAfter is the time after which the processes of a warm sandbox have freed the memory that
+// only their start needed. They do so two seconds after the start.
 const warmUpAfter = 3 * time.Second
 
 // Pool configures the warm pool of a running server.
@@ -22,7 +22,7 @@ type Pool struct {
 	Languages []string // languages that the interpreter of warm sandboxes has loaded
 }
 
-// startPool keeps sandboxes warm for requests that use only default options, on either API.
+// startPool keeps sandboxes ready for requests of either API that use only default options.
 func (d *Server) startPool() error {
 	if d.options.Pool == nil {
 		return nil
@@ -30,12 +30,12 @@ func (d *Server) startPool() error {
 	o := warmpool.Options{
 		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: d.options.Pool.Languages}, WarmUpAfter: warmUpAfter,
 	}
-	for _, usual := range []func() (sandbox.CreateRequest, error){
+	for _, defaultRequest := range []func() (sandbox.CreateRequest, error){
 		func() (sandbox.CreateRequest, error) { return e2b.DefaultRequest("base") },
 		v1.DefaultRequest,
 		func() (sandbox.CreateRequest, error) { return e2b.DefaultRequest(interpreterTemplate) },
 	} {
-		req, err := usual()
+		req, err := defaultRequest()
 		if err != nil {
 			return err
 		}

@@ -6,16 +6,17 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded"
 )
 
-// dropPrograms removes embedded programs of earlier versions. It does not remove a guest that is in
-// the memory of a paused sandbox or a snapshot. An error is harmless: the next server tries again.
+// dropPrograms removes embedded programs of earlier versions. It keeps guest programs that are in
+// the memory of a paused sandbox or a snapshot. An error is only logged, because the next server
+// tries again.
 func (d *Server) dropPrograms(ctx context.Context) {
-	need, err := d.Service.Programs(ctx)
+	needed, err := d.Service.Programs(ctx)
 	if err != nil {
 		d.options.Log.Warn("programs of earlier versions are kept", "err", err)
 		return
 	}
 	for _, dir := range d.options.Programs {
-		removed, err := embedded.Prune(dir, func(path string) bool { return need[path] })
+		removed, err := embedded.Prune(dir, func(path string) bool { return needed[path] })
 		if err != nil {
 			d.options.Log.Warn("programs of earlier versions are kept", "directory", dir, "err", err)
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/provenance"
 )
 
-// provenanceKeys sign statements about files that are exported from sandboxes.
+// provenanceKeys returns the keys that sign statements about files that leave sandboxes.
 func (d *Server) provenanceKeys() *provenance.Keys {
 	return provenance.NewKeys(filepath.Join(d.options.StateDir, provenance.DirName))
 }

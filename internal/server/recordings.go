@@ -13,7 +13,7 @@ func (d *Server) openRecordings() {
 	d.recordings = recording.New(recording.Options{Dir: filepath.Join(o.StateDir, "recordings"), Budget: o.Record.Recordings, Log: o.Log})
 }
 
-// openTap creates the observer of all commands that callers run.
+// openTap creates the observer that records all commands that callers run.
 func (d *Server) openTap() (err error) {
 	d.tap, err = observe.New(observe.Deps{Record: d.Record, Recordings: d.recordings, Log: d.options.Log, Survey: d.Service.Survey})
 	if err == nil && d.lock != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// principalKey is the context key of a place in which authenticate stores the caller, so that the
+// principalKey is the context key of a variable in which authenticate stores the caller. So the
 // entry about a refused request can name the caller.
 type principalKey struct{}
 
-// answer is a response that records its status.
+// answer is a response writer that remembers the status.
 type answer struct {
 	http.ResponseWriter
 	status int
@@ -31,15 +31,15 @@ func (a *answer) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flus
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// watched writes entries about refused requests: those without a key, with a wrong key, and with a
-// key that has no permission.
-func (d *Server) watched(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request)) {
+// auditRefusals serves a request, and writes an entry if the request is refused because its key is
+// missing or wrong or has no permission.
+func (d *Server) auditRefusals(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request)) {
 	var requester sandbox.Principal
 	a := &answer{ResponseWriter: w}
 	defer func() {
 		if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden {
 			if requester == (sandbox.Principal{}) {
-				// If an agent's key has no permission here, the agent is still known.
+				// A key for tools only has no permission here, but it identifies the agent.
 				if id, err := d.AgentKey(r); err == nil {
 					requester.KeyID = id
 				}
@@ -54,9 +54,9 @@ func (d *Server) watched(w http.ResponseWriter, r *http.Request, serve func(http
 	serve(a, r.WithContext(context.WithValue(r.Context(), principalKey{}, &requester)))
 }
 
-// notePrincipal stores the caller for watched.
+// notePrincipal stores the caller for auditRefusals.
 func notePrincipal(ctx context.Context, requester sandbox.Principal) {
-	if place, ok := ctx.Value(principalKey{}).(*sandbox.Principal); ok {
-		*place = requester
+	if caller, ok := ctx.Value(principalKey{}).(*sandbox.Principal); ok {
+		*caller = requester
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// transitPrefix is the prefix of the name of a key in a Vault server.
+// transitPrefix precedes the name of a key in a Vault server.
 const transitPrefix = "transit:"
 
-// openSecrets opens the vault of secrets. The key file is created with the first secret, so that a
-// user without secrets has no key to protect.
+// openSecrets opens the vault of secrets. The key file is created with the first secret. So a user
+// without secrets has no key to protect.
 func openSecrets(o Options, s *store.Store) (*secrets.Vault, error) {
 	var keys secrets.Keeper
 	switch name, transit := strings.CutPrefix(o.SecretsKey, transitPrefix); {

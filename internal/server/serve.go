@@ -17,7 +17,7 @@ import (
 const (
 	// headTimeout bounds how long a caller in this process may take to send a request's head.
 	headTimeout = 10 * time.Second
-	// maxHead is enough for the longest file path in a query, escaped.
+	// maxHead is large enough for the longest file path, escaped in a query.
 	maxHead = 64 << 10
 	// maxSocketPath is the kernel's limit for the path of a Unix socket.
 	maxSocketPath = 107
@@ -27,8 +27,8 @@ const (
 // sandboxes are closed at once, because they may last for hours. Only a test changes the value.
 var drainTimeout = 5 * time.Second
 
-// Listen creates the local socket, so that a client that learns of the server before Serve runs can
-// connect. Serve calls Listen if it was not called.
+// Listen creates the local socket, so that clients can connect before Serve is called. If Listen was
+// not called, Serve calls it.
 func (d *Server) Listen(ctx context.Context) (err error) {
 	if d.local == nil {
 		d.local, err = listenLocal(ctx, SocketPath(d.options.StateDir))
@@ -36,8 +36,8 @@ func (d *Server) Listen(ctx context.Context) (err error) {
 	return err
 }
 
-// Serve answers on the listener and on the local socket until the context ends. It then waits for
-// open requests, at most for drainTimeout. The Server must have been opened with Options.Server.
+// Serve answers on the listener and on the local socket until the context ends. It then waits up to
+// drainTimeout for open requests. The Server must have been opened with Options.Server.
 func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 	if d.lock == nil {
 		return errors.Join(errors.New("serve: the state directory was not opened for a server"), l.Close())
@@ -47,19 +47,19 @@ func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 		d.guarded, err = d.guard()
 	}
 	if err != nil {
-		return errors.Join(err, l.Close()) // Close closes the local one
+		return errors.Join(err, l.Close()) // d.Close closes the local socket
 	}
 	defer func() { err = errors.Join(err, d.guarded.Close()) }()
 	if err := d.startPool(); err != nil {
-		return errors.Join(err, l.Close()) // Close closes the local one
+		return errors.Join(err, l.Close()) // d.Close closes the local socket
 	}
 	local := d.local
 	d.dropPrograms(ctx)
-	faces := d.surfaces()
-	closeFrontends := d.openFrontends(faces)
-	bounds := d.options.Connections
+	handlers := d.surfaces()
+	closeFrontends := d.openFrontends(handlers)
+	limits := d.options.Connections
 	srv := &http.Server{
-		Handler: d.guarded.Handler(faces), ReadHeaderTimeout: bounds.Header, IdleTimeout: bounds.Idle, MaxHeaderBytes: maxHead,
+		Handler: d.guarded.Handler(handlers), ReadHeaderTimeout: limits.Header, IdleTimeout: limits.Idle, MaxHeaderBytes: maxHead,
 		ConnContext: markConnection(d.guarded), ConnState: d.guarded.State, ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 2)
@@ -67,21 +67,21 @@ func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 	for _, l := range []net.Listener{d.guarded.Listener(l), local} {
 		go func() { ended <- srv.Serve(l) }()
 	}
-	running := 2
+	serving := 2
 	defer d.callWebhook(ctx)()
 	select {
 	case <-ctx.Done():
 		err = nil
 	case err = <-ended: // a listener failed
-		running--
+		serving--
 	}
-	faces.proxy.Close()
+	handlers.proxy.Close()
 	err = errors.Join(err, closeFrontends())
 	// Event streams would delay the shutdown.
 	d.Approvals.Close()
 	d.Record.EndFollowing()
 	err = errors.Join(err, drain(ctx, srv))
-	for range running {
+	for range serving {
 		if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
 			err = errors.Join(err, e)
 		}
@@ -116,8 +116,8 @@ func drain(ctx context.Context, srv *http.Server) error {
 	return err
 }
 
-// listenLocal creates the socket for local callers. The server's lock is held, so an existing
-// socket is stale.
+// listenLocal creates the socket for local callers. It may remove an existing socket, because this
+// process holds the server's lock.
 func listenLocal(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fault.Newf(fault.Invalid, "state_path_too_long",

@@ -1,6 +1,6 @@
-// Package server assembles the server: it opens the state, creates the engines and the sandbox
-// service, and connects the frontends to them. It is the only package that knows every concrete
-// type.
+// Package server owns the assembly of the server: it opens the state, creates the engines and the
+// sandbox service, and connects the frontends to them. It is the only package that knows every
+// concrete type.
 package server
 
 import (
@@ -44,7 +44,7 @@ import (
 type Options struct {
 	StateDir string
 	Log      *slog.Logger
-	// Engines are the engines that sandboxes can run on. Sandboxes of other engines are listed but
+	// Engines are the engines on which sandboxes can run. Sandboxes of other engines are listed but
 	// not changed.
 	Engines   *engine.Registry
 	Templates sandbox.Templates
@@ -94,7 +94,7 @@ type Server struct {
 	Approvals *approval.Service
 	// Record is the audit log.
 	Record *audit.Log
-	// Report describes the sandboxes of earlier processes that were found.
+	// Report describes the sandboxes of earlier processes that Open found.
 	Report lifecycle.Report
 
 	options    Options
@@ -111,13 +111,13 @@ type Server struct {
 	endReserve func()           // ends restoring the reserved disk space
 }
 
-// stored are data that outlive sandboxes.
+// stored has the services for data that outlive sandboxes.
 type stored struct {
 	changes *retained.Store
 	volumes *volumes.Service
 }
 
-// Open assembles a Server and reconciles the store with the engines. Close ends it.
+// Open assembles a Server and reconciles the store with the engines. The caller must call Close.
 func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.StateDir == "" || o.Log == nil || o.Engines == nil || o.Templates == nil {
 		return nil, errors.New("open state directory: an option is missing")
@@ -200,7 +200,7 @@ func (d *Server) openService() error {
 	if err != nil {
 		return err
 	}
-	d.gateway = &egressGateway{stateDir: o.StateDir, packages: cache, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
+	d.gateway = &egressGateway{stateDir: o.StateDir, packages: cache, log: o.Log, flows: flowLog, connect: gateway.Connect, approver: d.Approvals}
 	d.Service, err = audited.NewService(lifecycle.Deps{
 		Admission: openAdmission(o), Room: diskroom.Check{Dir: o.StateDir},
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
@@ -249,9 +249,9 @@ func (d *Server) Close(ctx context.Context) error {
 	if d.Service != nil {
 		errs = append(errs, d.Service.Close(ctx))
 		d.Service = nil
-		for _, one := range d.Engines.All() {
-			if closer, ok := one.(io.Closer); ok {
-				errs = append(errs, closer.Close()) // what was created in advance
+		for _, e := range d.Engines.All() {
+			if closer, ok := e.(io.Closer); ok {
+				errs = append(errs, closer.Close()) // removes sandboxes that were created in advance
 			}
 		}
 	}
@@ -260,7 +260,7 @@ func (d *Server) Close(ctx context.Context) error {
 		d.gateway = nil
 	}
 	if d.stored.volumes != nil {
-		errs = append(errs, d.stored.volumes.Close(ctx)) // before the database, which lists their users
+		errs = append(errs, d.stored.volumes.Close(ctx)) // before the database, which lists the users of volumes
 		d.stored.volumes = nil
 	}
 	if d.images != nil {
@@ -284,8 +284,8 @@ func (d *Server) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ownerOf returns the owner of a sandbox that has not ended. A sandbox whose row cannot be read
-// counts as ended, because no owner could be asked about it.
+// ownerOf returns the owner of a sandbox that has not ended. If the sandbox's row cannot be read, the
+// sandbox counts as ended.
 func (d *Server) ownerOf(id string) (string, bool) {
 	r, err := d.store.Get(context.Background(), id)
 	if err == nil && r.State != sandbox.Stopped {
@@ -299,6 +299,7 @@ func (d *Server) ownerOf(id string) (string, bool) {
 // SocketPath returns the socket of a state directory's server for local callers.
 func SocketPath(stateDir string) string { return filepath.Join(stateDir, "crannog.sock") }
 
+// serverRunning returns the error of a second server on a state directory.
 func serverRunning(dir string) error {
 	return fault.Newf(fault.Conflict, "server_running", "another server runs on the state directory %s", dir).
 		WithHint("stop it, or choose another directory with --state")

@@ -28,6 +28,7 @@ import (
 
 const templateID = "base0000000000000000"
 
+// templates has only the template "base".
 type templates struct{}
 
 func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
@@ -39,9 +40,9 @@ func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Temp
 
 var local = sandbox.Principal{Local: true}
 
-// inside answers with the port and the sandbox that a request reached.
-func inside(spec engine.Spec) (map[int]http.Handler, func(), error) {
-	say := func(port int) http.Handler {
+// guestHandlers returns a guest that answers with the sandbox and the port of each request.
+func guestHandlers(spec engine.Spec) (map[int]http.Handler, func(), error) {
+	echo := func(port int) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/hang" {
 				http.NewResponseController(w).Flush()
@@ -52,14 +53,14 @@ func inside(spec engine.Spec) (map[int]http.Handler, func(), error) {
 		})
 	}
 	return map[int]http.Handler{
-		guestboot.Port: fake.Control(spec, say(guestboot.Port)), 8080: say(8080),
+		guestboot.Port: fake.Control(spec, echo(guestboot.Port)), 8080: echo(8080),
 	}, nil, nil
 }
 
 // open opens a state directory and closes it when the test ends.
 func open(t *testing.T, dir string, serves bool, frontends ...server.FrontendMount) (*server.Server, error) {
 	t.Helper()
-	eng, err := fake.New(fake.Options{Dir: filepath.Join(dir, "run"), Guest: inside})
+	eng, err := fake.New(fake.Options{Dir: filepath.Join(dir, "run"), Guest: guestHandlers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func open(t *testing.T, dir string, serves bool, frontends ...server.FrontendMou
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})
 	if err == nil {
-		t.Cleanup(func() { shut(t, d) })
+		t.Cleanup(func() { closeServer(t, d) })
 	}
 	return d, err
 }
@@ -84,48 +85,48 @@ func mustOpen(t *testing.T, dir string, serves bool, frontends ...server.Fronten
 	return d
 }
 
-func shut(t *testing.T, d *server.Server) {
+func closeServer(t *testing.T, d *server.Server) {
 	t.Helper()
 	if err := d.Close(context.Background()); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestOneServer(t *testing.T) {
+func TestOnlyOneServerPerStateDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	first := mustOpen(t, dir, true)
 	_, err := open(t, dir, true)
 	if fault.KindOf(err) != fault.Conflict || fault.CodeOf(err) != "server_running" || !strings.Contains(err.Error(), dir) {
-		t.Errorf("a second server: %v", err)
+		t.Errorf("second server: got %v, want server_running", err)
 	}
-	shut(t, mustOpen(t, dir, false)) // other processes may use the state
-	shut(t, first)
-	shut(t, mustOpen(t, dir, true))
+	closeServer(t, mustOpen(t, dir, false)) // other processes may use the state
+	closeServer(t, first)
+	closeServer(t, mustOpen(t, dir, true))
 }
 
-func TestCloseEndsOnlyTheEphemeral(t *testing.T) {
+func TestCloseRemovesOnlyEphemeralSandboxes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	d := mustOpen(t, dir, false)
-	kept, err := d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
+	persistent, err := d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	brief, err := d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Ephemeral: true})
+	ephemeral, err := d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Ephemeral: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	shut(t, d)
+	closeServer(t, d)
 	d = mustOpen(t, dir, false)
-	if len(d.Report.Adopted) != 1 || d.Report.Adopted[0] != kept.ID {
-		t.Errorf("report %+v", d.Report)
+	if len(d.Report.Adopted) != 1 || d.Report.Adopted[0] != persistent.ID {
+		t.Errorf("report: got %+v, want only the persistent sandbox adopted", d.Report)
 	}
-	if _, err := d.Service.Get(t.Context(), local, brief.ID); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("the ephemeral one: %v", err)
+	if _, err := d.Service.Get(t.Context(), local, ephemeral.ID); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("ephemeral sandbox: got %v, want NotFound", err)
 	}
 }
 
-// running is a server on a loopback port.
-type running struct {
+// testServer is a server on a loopback port.
+type testServer struct {
 	t      *testing.T
 	d      *server.Server
 	addr   string
@@ -134,11 +135,12 @@ type running struct {
 	served chan error
 }
 
-func serve(t *testing.T, frontends ...server.FrontendMount) *running {
+// serve starts a server on a new state directory, with a stale socket of an earlier server.
+func serve(t *testing.T, frontends ...server.FrontendMount) *testServer {
 	t.Helper()
-	s := &running{t: t, dir: filepath.Join(t.TempDir(), "s"), served: make(chan error, 1)}
+	s := &testServer{t: t, dir: filepath.Join(t.TempDir(), "s"), served: make(chan error, 1)}
 	s.d = mustOpen(t, s.dir, true, frontends...)
-	// The socket of a killed server.
+	// The socket that a killed server would leave.
 	stale, err := net.Listen("unix", server.SocketPath(s.dir))
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +164,7 @@ func serve(t *testing.T, frontends ...server.FrontendMount) *running {
 }
 
 // get sends a request over TCP, or over the local socket, and returns status and body.
-func (s *running) get(overSocket bool, path string, headers ...string) (int, string) {
+func (s *testServer) get(overSocket bool, path string, headers ...string) (int, string) {
 	s.t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}
 	if overSocket {
@@ -191,7 +193,7 @@ func (s *running) get(overSocket bool, path string, headers ...string) (int, str
 	return res.StatusCode, string(body)
 }
 
-func TestRoutes(t *testing.T) {
+func TestRequestsReachTheirAPI(t *testing.T) {
 	s := serve(t)
 	secret, k, err := s.d.Keys.Create(t.Context(), "test")
 	if err != nil {
@@ -214,7 +216,7 @@ func TestRoutes(t *testing.T) {
 		"by host name":            {false, "/v1/x", []string{"Host", "8080-" + box.ID + ".localhost"}, 200, box.ID + ":8080/v1/x"},
 		"headers before own API":  {false, "/v1/sandboxes", append(route, "8080"), 200, box.ID + ":8080/v1/sandboxes"},
 		"guest":                   {false, "/envs", append(route, "49983"), 200, box.ID + ":49983/envs"},
-		"control is ours":         {false, "/_crannog/ready", append(route, "49983"), 404, ""},
+		"guest's control path":    {false, "/_crannog/ready", append(route, "49983"), 404, ""},
 		"unsigned file":           {false, "/files?path=x", nil, 401, "signature"},
 		"own API without key":     {false, "/v1/sandboxes", nil, 401, ""},
 		"own API, wrong key":      {false, "/v1/sandboxes", []string{"X-API-Key", "e2b_" + strings.Repeat("0", 40)}, 401, ""},
@@ -225,15 +227,15 @@ func TestRoutes(t *testing.T) {
 		"keys with key":           {false, "/v1/keys", []string{"X-API-Key", secret}, 403, ""},
 		"E2B without key":         {false, "/v2/sandboxes", nil, 401, `"code":401`},
 		"E2B with key":            {false, "/v2/sandboxes", []string{"X-API-Key", secret}, 200, box.ID},
-		"E2B by socket needs one": {true, "/v2/sandboxes", nil, 401, ""},
+		"E2B by socket needs key": {true, "/v2/sandboxes", nil, 401, ""},
 		"prefix is not own API":   {false, "/v1x", []string{"X-API-Key", secret}, 404, `"code":404`},
 	} {
 		status, body := s.get(tc.socket, tc.path, tc.headers...)
 		if status != tc.status || !strings.Contains(body, tc.want) {
-			t.Errorf("%s: %d %s; want %d and %q", name, status, body, tc.status, tc.want)
+			t.Errorf("%s: got %d %s, want %d and %q", name, status, body, tc.status, tc.want)
 		}
 		if strings.Contains(body, box.AccessToken) && !strings.HasPrefix(name, "own API") {
-			t.Errorf("%s: the answer holds the access token", name)
+			t.Errorf("%s: the answer contains the access token", name)
 		}
 	}
 }
@@ -243,20 +245,20 @@ func TestSocketIsPrivate(t *testing.T) {
 	s.get(true, "/v1/version")
 	info, err := os.Stat(server.SocketPath(s.dir))
 	if err != nil || info.Mode().Perm() != 0o600 || info.Mode().Type() != os.ModeSocket {
-		t.Errorf("%v, %v", info.Mode(), err)
+		t.Errorf("socket: got mode %v (%v), want 0600", info.Mode(), err)
 	}
 	if info, err := os.Stat(s.dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info.Mode(), err)
+		t.Errorf("state directory: got mode %v (%v), want 0700", info.Mode(), err)
 	}
 }
 
-// A shutdown closes streams, does not wait for long requests, leaves no socket and no goroutine,
-// and keeps sandboxes running.
-func TestShutdown(t *testing.T) {
+// A shutdown closes streams, does not wait for them, and leaves neither the socket nor a goroutine.
+// Sandboxes keep running.
+func TestShutdownClosesStreamsAndKeepsSandboxes(t *testing.T) {
 	before := runtime.NumGoroutine()
-	// Longer than all other steps on a busy machine, so that a wait for the request is noticed.
-	drain := hosttest.Patience(hosttest.Hang)
-	defer server.DrainFor(drain)()
+	// The timeout is longer than all other steps on a busy machine, so that a wait is noticed.
+	timeout := hosttest.Patience(hosttest.Hang)
+	defer server.SetDrainTimeout(timeout)()
 	s := serve(t)
 	box, err := s.d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
 	if err != nil {
@@ -276,31 +278,31 @@ func TestShutdown(t *testing.T) {
 	start := time.Now()
 	s.stop()
 	if _, err := io.ReadAll(res.Body); err == nil {
-		t.Error("a cut stream ended as if it were complete")
+		t.Error("the interrupted stream ended without an error")
 	}
 	if err := <-s.served; err != nil {
 		t.Errorf("serve: %v", err)
 	}
-	if took := time.Since(start); took >= drain {
-		t.Errorf("the end took %v: it waited for the stream", took)
+	if took := time.Since(start); took >= timeout {
+		t.Errorf("the shutdown took %v, so it waited for the stream", took)
 	}
 	if _, err := os.Lstat(server.SocketPath(s.dir)); !os.IsNotExist(err) {
-		t.Errorf("the socket is left: %v", err)
+		t.Errorf("socket after the shutdown: got %v, want none", err)
 	}
 	transport.CloseIdleConnections()
-	shut(t, s.d)
+	closeServer(t, s.d)
 	d := mustOpen(t, s.dir, false)
 	if len(d.Report.Adopted) != 1 {
-		t.Errorf("report %+v", d.Report)
+		t.Errorf("report: got %+v, want one sandbox adopted", d.Report)
 	}
 	if err := d.Service.Remove(t.Context(), local, box.ID); err != nil {
 		t.Error(err)
 	}
-	shut(t, d)
+	closeServer(t, d)
 	hosttest.NoMore(t, "goroutines", before, runtime.NumGoroutine)
 }
 
-func TestLongStatePath(t *testing.T) {
+func TestServeRejectsLongStatePath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	d := mustOpen(t, dir, true)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -308,18 +310,18 @@ func TestLongStatePath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Serve(t.Context(), l); fault.CodeOf(err) != "state_path_too_long" {
-		t.Errorf("got %v", err)
+		t.Errorf("Serve: got %v, want state_path_too_long", err)
 	}
 	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
 		t.Error("the port is still open")
 	}
 }
 
-// A program in this process gets the same API.
-func TestLocal(t *testing.T) {
+// Local serves the same API to a program in this process.
+func TestLocalServesAPI(t *testing.T) {
 	d := mustOpen(t, filepath.Join(t.TempDir(), "state"), false)
-	face := d.Local()
-	transport := &http.Transport{DialContext: face.Dial}
+	connection := d.Local()
+	transport := &http.Transport{DialContext: connection.Dial}
 	req, err := http.NewRequestWithContext(t.Context(), "GET", "http://localhost/v1/version", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -331,10 +333,10 @@ func TestLocal(t *testing.T) {
 	defer res.Body.Close()
 	var v struct{ Version string }
 	if err := json.NewDecoder(res.Body).Decode(&v); err != nil || v.Version != "test" {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("version: got %+v (%v), want test", v, err)
 	}
 	transport.CloseIdleConnections()
-	if err := face.Close(); err != nil {
+	if err := connection.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -356,6 +358,6 @@ func TestListenBeforeServe(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(server.SocketPath(dir)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the socket is left: %v", err)
+		t.Errorf("socket after Close: got %v, want none", err)
 	}
 }

@@ -14,17 +14,18 @@ import (
 // templateSandboxes implements catalog.Sandboxes.
 type templateSandboxes struct{ d *Server }
 
-// templateLabel marks the sandbox in which a version of a template is created, with the version.
+// templateLabel is the metadata of the sandbox that creates a version of a template. Its value is
+// the version.
 const templateLabel = "crannog.template"
 
-// longestMaking is the lifetime of that sandbox if this process dies.
-const longestMaking = 30 * time.Minute
+// maxTemplateTime limits the lifetime of that sandbox if this process dies.
+const maxTemplateTime = 30 * time.Minute
 
 // Save implements catalog.Sandboxes.
 func (t templateSandboxes) Save(ctx context.Context, requester sandbox.Principal, reference, version string) (memory, note string, err error) {
 	s := t.d.Service
 	sb, err := s.Create(ctx, requester, sandbox.CreateRequest{
-		Template: reference, Timeout: longestMaking, Ephemeral: requester.OnHost(), Metadata: map[string]string{templateLabel: version},
+		Template: reference, Timeout: maxTemplateTime, Ephemeral: requester.OnHost(), Metadata: map[string]string{templateLabel: version},
 	})
 	if err != nil {
 		return "", "", err
@@ -32,8 +33,8 @@ func (t templateSandboxes) Save(ctx context.Context, requester sandbox.Principal
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		if gone := s.Forget(ctx, requester, sb.ID); gone != nil && fault.KindOf(gone) != fault.NotFound {
-			err = errors.Join(err, gone)
+		if removeErr := s.Forget(ctx, requester, sb.ID); removeErr != nil && fault.KindOf(removeErr) != fault.NotFound {
+			err = errors.Join(err, removeErr)
 		}
 	}()
 	states := s.TemplateStates()
@@ -107,7 +108,7 @@ func (c committed) Tree(ctx context.Context, id string) (string, []string, error
 func (c committed) Archive(ctx context.Context, sb sandbox.Sandbox, w io.Writer) error {
 	archiver, ok := engine.As[engine.Archiver](c.d.Engines, sb.Engine)
 	if !ok {
-		return fault.Newf(fault.Unsupported, "commit_unsupported", "the engine %s cannot tell what a sandbox has changed", sb.Engine)
+		return fault.Newf(fault.Unsupported, "commit_unsupported", "the engine %s cannot report what a sandbox has changed", sb.Engine)
 	}
 	return archiver.Archive(ctx, sb.ID, w)
 }

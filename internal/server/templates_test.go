@@ -51,7 +51,8 @@ func openFake(t *testing.T) *Server {
 	return d
 }
 
-func count(t *testing.T, d *Server) int {
+// countRunning returns the number of running sandboxes.
+func countRunning(t *testing.T, d *Server) int {
 	t.Helper()
 	page, err := d.Service.List(t.Context(), sandbox.Principal{Local: true}, sandbox.Filter{States: []sandbox.State{sandbox.Running}})
 	if err != nil {
@@ -60,30 +61,31 @@ func count(t *testing.T, d *Server) int {
 	return len(page.Sandboxes)
 }
 
-// The sandbox in which a template is made does not outlive the making, whether it succeeds or not.
-func TestMakingATemplateLeavesNoSandbox(t *testing.T) {
+// The sandbox in which a template is created is removed, whether the creation succeeds or fails.
+func TestSaveTemplateLeavesNoSandbox(t *testing.T) {
 	d, ctx, requester := openFake(t), t.Context(), sandbox.Principal{Local: true}
-	made := templateSandboxes{d}
-	memory, note, err := made.Save(ctx, requester, "base", "v1")
+	sandboxes := templateSandboxes{d}
+	memory, note, err := sandboxes.Save(ctx, requester, "base", "v1")
 	if err != nil || (memory == "") == (note == "") {
-		t.Errorf("memory %q, note %q, %v", memory, note, err)
+		t.Errorf("Save: got memory %q and note %q (%v), want one of the two", memory, note, err)
 	}
-	if _, _, err := made.Save(ctx, requester, "unknown", "v1"); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("of an unknown template: %v", err)
+	if _, _, err := sandboxes.Save(ctx, requester, "unknown", "v1"); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("unknown template: got %v, want NotFound", err)
 	}
-	if n := count(t, d); n != 0 {
-		t.Errorf("%d sandboxes are left", n)
+	if n := countRunning(t, d); n != 0 {
+		t.Errorf("got %d running sandboxes, want none", n)
 	}
-	if err := made.Drop(ctx, "unknown"); err != nil {
-		t.Errorf("memory that is gone: %v", err)
+	if err := sandboxes.Drop(ctx, "unknown"); err != nil {
+		t.Errorf("Drop of unknown memory: got %v, want nil", err)
 	}
-	if err := made.Sweep(ctx, func(string, string) bool { return false }); err != nil {
+	if err := sandboxes.Sweep(ctx, func(string, string) bool { return false }); err != nil {
 		t.Error(err)
 	}
 }
 
-// A process that died while it made a version leaves a sandbox, which the next one ends.
-func TestCleanEndsTheSandboxOfAVersion(t *testing.T) {
+// A process that died while it created a version leaves a sandbox. Clean of the next process removes
+// it.
+func TestCleanRemovesSandboxOfVersion(t *testing.T) {
 	d, ctx, requester := openFake(t), t.Context(), sandbox.Principal{Local: true}
 	labels := map[string]string{"v1": templateLabel, "v2": templateLabel, "b1": buildLabel}
 	for value, name := range labels {
@@ -100,13 +102,13 @@ func TestCleanEndsTheSandboxOfAVersion(t *testing.T) {
 		if err := clean(); err != nil {
 			t.Fatal(err)
 		}
-		if n, want := count(t, d), []int{2, 2, 1, 1}[i]; n != want {
-			t.Errorf("after step %d there are %d sandboxes, want %d", i, n, want)
+		if n, want := countRunning(t, d), []int{2, 2, 1, 1}[i]; n != want {
+			t.Errorf("step %d: got %d sandboxes, want %d", i, n, want)
 		}
 	}
 }
 
-func TestCommitted(t *testing.T) {
+func TestCommittedReturnsTreeAndChanges(t *testing.T) {
 	d, ctx, requester := openFake(t), t.Context(), sandbox.Principal{Local: true}
 	sb, err := d.Service.Create(ctx, requester, sandbox.CreateRequest{Template: "base"})
 	if err != nil {
@@ -120,23 +122,23 @@ func TestCommitted(t *testing.T) {
 		t.Errorf("%q %q %v", dir, shown, err)
 	}
 	if _, _, err := c.Tree(ctx, "unknown"); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("an unknown sandbox: %v", err)
+		t.Errorf("unknown sandbox: got %v, want NotFound", err)
 	}
 	var changed bytes.Buffer
 	_, archives := engine.As[engine.Archiver](d.Engines, sb.Engine)
 	if err := c.Archive(ctx, sb, &changed); archives && err != nil || !archives && fault.CodeOf(err) != "commit_unsupported" {
-		t.Errorf("%d bytes, %v", changed.Len(), err)
+		t.Errorf("Archive: got %d bytes and %v", changed.Len(), err)
 	}
 	sb.Engine = "unknown"
 	if err := c.Archive(ctx, sb, &changed); fault.CodeOf(err) != "commit_unsupported" {
-		t.Errorf("an unknown engine: %v", err)
+		t.Errorf("unknown engine: got %v, want commit_unsupported", err)
 	}
 }
 
-// An entry precedes each change of a secret, also one that then fails.
-func TestEachChangeOfASecretHasAnEntry(t *testing.T) {
+// An entry precedes each change of a secret, even of one that then fails.
+func TestChangesOfSecretsAreRecorded(t *testing.T) {
 	d, ctx, requester := openFake(t), t.Context(), secrets.Caller{Local: true}
-	v := rotating{d.Secrets, d}
+	v := auditedVault{d.Secrets, d}
 	if _, err := v.Set(ctx, requester, "TOKEN", []byte("first-value"), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -148,27 +150,27 @@ func TestEachChangeOfASecretHasAnEntry(t *testing.T) {
 	}
 	// Both generations are under the new key.
 	if n, err := v.RotateKey(ctx, requester); err != nil || n != 2 {
-		t.Errorf("%d moved, %v", n, err)
+		t.Errorf("RotateKey: moved %d secrets (%v), want 2", n, err)
 	}
 	if _, err := v.Remove(ctx, requester, "TOKEN"); err != nil {
 		t.Error(err)
 	}
 	if _, err := v.Rotate(ctx, requester, strings.Repeat("x", 300), []byte("third-value"), nil); err == nil {
-		t.Error("a secret that does not exist was rotated")
+		t.Error("Rotate accepted a secret that does not exist")
 	}
 	if _, err := v.Remove(ctx, requester, "TOKEN"); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("removed twice: %v", err)
+		t.Errorf("second Remove: got %v, want NotFound", err)
 	}
 	var kinds []string
 	err := d.Record.Read(ctx, audit.Filter{}, false, func(e audit.Entry) error {
 		if len(e.Data) > 700 {
-			t.Errorf("an entry of %d bytes", len(e.Data))
+			t.Errorf("entry of %d bytes, want at most 700", len(e.Data))
 		}
 		kinds = append(kinds, string(e.Kind))
 		return nil
 	})
 	want := "secret.stored secret.stored secret.stored secret.removed secret.stored action secret.removed action"
 	if got := strings.Join(kinds, " "); err != nil || got != want {
-		t.Errorf("entries %s, want %s (%v)", got, want, err)
+		t.Errorf("got the entries %s (%v), want %s", got, err, want)
 	}
 }

@@ -1,6 +1,6 @@
-// Package agents contains the known agent programs: where a host has them, which parts of the host
-// they need inside a sandbox, which hosts they contact and which secret is sent there. It starts
-// nothing.
+// Package agents owns the list of known agent programs: where a host has them, which parts of the
+// host they need inside a sandbox, which hosts they contact and which secret is sent there. It
+// starts nothing.
 package agents
 
 import (
@@ -14,7 +14,7 @@ type Agent struct {
 	Name    string // what people type
 	Title   string
 	Program string // the name of its file
-	// Install is the command that installs it on a host. "" means that it is part of every system.
+	// Install is the command that installs the agent on a host. "" means that every system has it.
 	Install string
 	// InstallDirs are directories below the home directory where the program's own installer puts
 	// it.
@@ -26,18 +26,19 @@ type Agent struct {
 	// Tools mounts the tools of version managers in the home directory, because the agent runs
 	// compilers and tests.
 	Tools bool
-	// AllKeys gives the agent all stored keys instead of the first.
+	// AllKeys gives the agent all of its keys that are stored, instead of the first one.
 	AllKeys bool
-	// Hosts are reached without a key.
+	// Hosts are contacted without a key.
 	Hosts []policy.Host
-	// Files, relative to the home directory inside, contain settings for which the program would
-	// otherwise ask a person. stand is the placeholder in the secret's variable inside.
-	Files func(secret, stand string) map[string]string
+	// Files returns settings for which the program would otherwise ask a person, by their paths
+	// relative to the home directory inside. placeholder is the value of the secret's variable
+	// inside.
+	Files func(secret, placeholder string) map[string]string
 }
 
 // Key is a secret and the only host to which it is sent.
 type Key struct {
-	Secret string // its name in the store, and of the variable inside
+	Secret string // name of the stored secret, and of the variable inside
 	Host   policy.Host
 	Header string
 	Format string // "" sends the value alone
@@ -61,13 +62,13 @@ func Names() []string {
 	return names
 }
 
-// Usable returns those of the stored keys that an agent gets.
+// Usable returns the agent's keys that are stored: the preferred one, or all with AllKeys.
 func (a Agent) Usable(stored func(secret string) bool) []Key {
-	var have []Key
+	var usable []Key
 	for _, k := range a.Keys {
-		if stored(k.Secret) && (a.AllKeys || len(have) == 0) {
-			have = append(have, k)
+		if stored(k.Secret) && (a.AllKeys || len(usable) == 0) {
+			usable = append(usable, k)
 		}
 	}
-	return have
+	return usable
 }

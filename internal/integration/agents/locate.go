@@ -21,16 +21,16 @@ type Host struct {
 	Prefix string   // the directory of npm's global packages, if it was configured
 }
 
-// Installation is an installed program, and how it runs inside a sandbox.
+// Installation is an installed program, and describes how to run it inside a sandbox.
 type Installation struct {
-	Path string   // on the host
-	Show []string // files of the host that the sandbox sees, in this order
-	Args []string // inside
+	Path string   // path of the program on the host
+	Show []string // files and directories of the host that the sandbox sees, in this order
+	Args []string // command line inside, without the user's arguments
 }
 
-// homePlaces are directories below a home into which installers put programs, but which are not on
-// the PATH of a desktop session.
-var homePlaces = []string{".local/bin", ".npm-global/bin", ".bun/bin", "bin"}
+// installDirs are directories below a home directory into which installers put programs. Usually
+// they are not on the PATH of a desktop session.
+var installDirs = []string{".local/bin", ".npm-global/bin", ".bun/bin", "bin"}
 
 // shown lists the host's directories that are visible in every sandbox.
 var shown = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64"}
@@ -43,7 +43,7 @@ func (h Host) Locate(a Agent) (Installation, error) {
 		if !executable(path) {
 			continue
 		}
-		return h.arrange(path)
+		return h.mount(path)
 	}
 	hint := "install it: " + a.Install
 	if a.Install == "" {
@@ -61,8 +61,8 @@ func (h Host) dirs(a Agent) []string {
 		list = append(list, filepath.Join(h.Prefix, "bin"))
 	}
 	if h.Home != "" {
-		for _, place := range slices.Concat(a.InstallDirs, homePlaces) {
-			list = append(list, filepath.Join(h.Home, place))
+		for _, dir := range slices.Concat(a.InstallDirs, installDirs) {
+			list = append(list, filepath.Join(h.Home, dir))
 		}
 		// The pattern is constant and well-formed, so that Glob cannot fail.
 		versions, _ := filepath.Glob(filepath.Join(h.Home, ".nvm/versions/node/*/bin"))
@@ -102,9 +102,9 @@ func executable(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// arrange decides which parts of the host a program needs inside, as few as possible: its own
-// package or file, and its interpreter.
-func (h Host) arrange(path string) (Installation, error) {
+// mount decides which parts of the host a program needs inside: its own package or file, and its
+// interpreter. It mounts as little as possible.
+func (h Host) mount(path string) (Installation, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return Installation{}, fault.Wrap(err, fault.NotFound, "agent_not_installed", path+" leads nowhere")
@@ -121,30 +121,30 @@ func (h Host) arrange(path string) (Installation, error) {
 		}
 		in.Args = append(in.Args, in.show(found, found))
 	}
-	what := real
+	visible := real
 	if tree := packageTree(real); tree != "" {
-		what = tree
+		visible = tree
 	}
-	if h.holdsHome(what) {
-		return in, fault.Newf(fault.Unsupported, "agent_in_home", "%s is part of %s, which holds more than a program", real, what).
+	if h.containsHome(visible) {
+		return in, fault.Newf(fault.Unsupported, "agent_in_home", "%s is part of %s, which contains the home directory", real, visible).
 			WithHint("install it in a directory of its own")
 	}
-	in.Args = append(in.Args, in.show(what, real))
+	in.Args = append(in.Args, in.show(visible, real))
 	return in, nil
 }
 
-// show makes a file of the host visible inside, together with the directory tree that contains it,
-// and returns its path inside.
-func (in *Installation) show(what, file string) string {
+// show makes a tree of the host visible inside, which is a directory that contains file or file
+// itself. It returns the path of file inside.
+func (in *Installation) show(tree, file string) string {
 	if slices.ContainsFunc(shown, func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
 		return file
 	}
-	in.Show = append(in.Show, what)
-	if what == file {
+	in.Show = append(in.Show, tree)
+	if tree == file {
 		return rootfs.ProgramPath(len(in.Show), false)
 	}
 	// Both are resolved paths, and tree is an ancestor of file.
-	return rootfs.ProgramPath(len(in.Show), true) + strings.TrimPrefix(file, what)
+	return rootfs.ProgramPath(len(in.Show), true) + strings.TrimPrefix(file, tree)
 }
 
 // interpreter finds the interpreter of a script: beside the script, or on PATH.
@@ -158,8 +158,8 @@ func (h Host) interpreter(name, beside string) (string, error) {
 		if err != nil {
 			continue
 		}
-		if of, err := interpreterOf(real); err != nil || of != "" {
-			continue // a wrapper, which would need more than itself inside
+		if script, err := interpreterOf(real); err != nil || script != "" {
+			continue // a wrapper script, which needs further files inside
 		}
 		return real, nil
 	}
@@ -194,10 +194,11 @@ func interpreterOf(path string) (string, error) {
 	return filepath.Base(words[0]), nil
 }
 
+// modules is the name of the directories in which npm installs packages.
 const modules = "node_modules"
 
-// packageTree returns the directory with an npm package and all its dependencies, or "" for a file
-// that is not part of one.
+// packageTree returns the directory with an npm package and all its dependencies. It returns "" for
+// a file that belongs to no package.
 func packageTree(path string) string {
 	parts := strings.Split(path, "/")
 	at := slices.Index(parts, modules)
@@ -211,36 +212,36 @@ func packageTree(path string) string {
 	if end >= len(parts) {
 		return root
 	}
-	own := strings.Join(parts[:end], "/")
+	pkg := strings.Join(parts[:end], "/")
 	// The dependencies of a global package are below it, and its siblings are other packages. In a
 	// separate tree the dependencies are its siblings.
-	nested, err := os.Stat(filepath.Join(own, modules))
+	nested, err := os.Stat(filepath.Join(pkg, modules))
 	global := at > 0 && parts[at-1] == "lib"
 	switch {
 	case strings.HasPrefix(parts[at+1], "."): // pnpm's store
 		return root
 	case global, err == nil && nested.IsDir() && !hasLock(root):
-		return own
+		return pkg
 	}
 	return root
 }
 
-// hasLock reports whether npm installed a tree as a whole, in which case dependencies are beside
-// each other.
+// hasLock reports whether npm installed all packages of a tree at once. Then dependencies are
+// siblings of the packages that need them.
 func hasLock(root string) bool {
 	_, err := os.Stat(filepath.Join(root, ".package-lock.json"))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// holdsHome reports whether a directory is the home directory or contains it. The mounted directory
-// must contain the program but not the keys of the user.
-func (h Host) holdsHome(dir string) bool {
+// containsHome reports whether a directory is the home directory or contains it. Such a directory
+// must not be mounted, because the program inside could read the user's keys.
+func (h Host) containsHome(dir string) bool {
 	if h.Home == "" {
 		return false
 	}
 	home := h.Home
-	if real, err := filepath.EvalSymlinks(home); err == nil {
-		home = real
+	if resolved, err := filepath.EvalSymlinks(home); err == nil {
+		home = resolved
 	}
 	rel, err := filepath.Rel(dir, home)
 	return err != nil || filepath.IsLocal(rel)

@@ -12,10 +12,12 @@ import (
 	"github.com/crannog/crannog/internal/integration/agents"
 )
 
+// elf is the beginning of a program that is no script.
 const elf = "\x7fELF and so on"
 
-// home creates files below a directory. A text that begins with -> makes a link.
-func home(t *testing.T, files map[string]string) string {
+// writeHome creates files below a directory and returns it. A text that begins with -> makes a
+// symbolic link.
+func writeHome(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -36,18 +38,18 @@ func home(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-func TestLocate(t *testing.T) {
+func TestLocateFindsProgramAndInterpreter(t *testing.T) {
 	const script = "#!/usr/bin/env node\n"
 	for name, c := range map[string]struct {
 		files      map[string]string
 		path       []string // below the home
 		show, args []string // HOME stands for the home directory
 	}{
-		"a program alone": {
+		"a single file": {
 			files: map[string]string{".local/bin/claude": "->../share/claude/versions/2", ".local/share/claude/versions/2": elf},
 			show:  []string{"HOME/.local/share/claude/versions/2"}, args: []string{"/.crannog/programs/file-1"},
 		},
-		"a global package with the node beside it": {
+		"a global package with node beside it": {
 			files: map[string]string{
 				"n/bin/claude": "->../lib/node_modules/@a/claude/cli.js", "n/lib/node_modules/@a/claude/cli.js": script,
 				"n/lib/node_modules/other/x": "", "n/bin/node": elf,
@@ -55,7 +57,7 @@ func TestLocate(t *testing.T) {
 			path: []string{"n/bin"}, show: []string{"HOME/n/bin/node", "HOME/n/lib/node_modules/@a/claude"},
 			args: []string{"/.crannog/programs/file-1", "/.crannog/programs/2/cli.js"},
 		},
-		"a wrapper of node is passed over": {
+		"a wrapper script named node is skipped": {
 			files: map[string]string{
 				"n/bin/claude": "->../lib/node_modules/claude/cli.js", "n/lib/node_modules/claude/cli.js": "#!/usr/bin/env -S node --x\n",
 				"n/bin/node": "#!/bin/sh\n", "o/bin/node": elf,
@@ -63,23 +65,23 @@ func TestLocate(t *testing.T) {
 			path: []string{"n/bin", "o/bin"}, show: []string{"HOME/o/bin/node", "HOME/n/lib/node_modules/claude"},
 			args: []string{"/.crannog/programs/file-1", "/.crannog/programs/2/cli.js"},
 		},
-		"a tree of its own": {
+		"a package tree of its own": {
 			files: map[string]string{
 				".claude/local/node_modules/.bin/claude": "->../claude/cli", ".claude/local/node_modules/claude/cli": elf,
 				".claude/local/node_modules/.package-lock.json": "", ".claude/local/node_modules/dependency/x": "",
 			},
 			show: []string{"HOME/.claude/local/node_modules"}, args: []string{"/.crannog/programs/1/claude/cli"},
 		},
-		"a PATH that is not absolute is not looked at": {
+		"a relative PATH entry is skipped": {
 			files: map[string]string{"bin/claude": elf}, path: []string{"../..", "bin"},
 			show: []string{"HOME/bin/claude"}, args: []string{"/.crannog/programs/file-1"},
 		},
-		"a file that cannot be executed is none": {
+		"a file that is not executable is skipped": {
 			files: map[string]string{"n/bin/claude/x": "", ".bun/bin/claude": elf}, path: []string{"n/bin"},
 			show: []string{"HOME/.bun/bin/claude"}, args: []string{"/.crannog/programs/file-1"},
 		},
 	} {
-		dir := home(t, c.files)
+		dir := writeHome(t, c.files)
 		h := agents.Host{Home: dir}
 		for _, p := range c.path {
 			if filepath.IsLocal(p) && p != "bin" {
@@ -97,30 +99,30 @@ func TestLocate(t *testing.T) {
 			c.show[i] = strings.Replace(c.show[i], "HOME", dir, 1)
 		}
 		if !slices.Equal(got.Show, c.show) || !slices.Equal(got.Args, c.args) {
-			t.Errorf("%s: %v with %v", name, got.Args, got.Show)
+			t.Errorf("%s: got command %v and files %v, want %v and %v", name, got.Args, got.Show, c.args, c.show)
 		}
 	}
 }
 
-func TestLocateRefuses(t *testing.T) {
+func TestLocateRejectsUnusablePrograms(t *testing.T) {
 	claude, _ := agents.Find("claude")
 	_, err := agents.Host{Home: t.TempDir()}.Locate(claude)
 	if fault.CodeOf(err) != "agent_not_installed" || !strings.Contains(fault.HintOf(err), claude.Install) {
-		t.Errorf("none: %v", err)
+		t.Errorf("without the program: got %v, want agent_not_installed with the install command", err)
 	}
 	// If a node_modules contained the home directory, all of it would be visible inside.
-	dir := home(t, map[string]string{"node_modules/.x/me/.local/bin/claude": elf})
+	dir := writeHome(t, map[string]string{"node_modules/.x/me/.local/bin/claude": elf})
 	_, err = agents.Host{Home: filepath.Join(dir, "node_modules/.x/me")}.Locate(claude)
 	if fault.CodeOf(err) != "agent_in_home" {
-		t.Errorf("a tree with the home in it: %v", err)
+		t.Errorf("tree that contains the home directory: got %v, want agent_in_home", err)
 	}
-	dir = home(t, map[string]string{".local/bin/claude": "#!/usr/bin/env bun\n"})
+	dir = writeHome(t, map[string]string{".local/bin/claude": "#!/usr/bin/env bun\n"})
 	if _, err = (agents.Host{Home: dir}).Locate(claude); fault.CodeOf(err) != "interpreter_not_installed" {
-		t.Errorf("without its interpreter: %v", err)
+		t.Errorf("without the interpreter: got %v, want interpreter_not_installed", err)
 	}
 }
 
-func TestNpmPrefix(t *testing.T) {
+func TestNpmPrefixReadsOnlyPrefix(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "",
 		"//r/:_authToken=x\n":           "",
@@ -129,24 +131,23 @@ func TestNpmPrefix(t *testing.T) {
 		"prefix=${HOME}/n\n":            "/home/me/n",
 	} {
 		if got := agents.NpmPrefix(text, "/home/me"); got != want {
-			t.Errorf("%q: %q", text, got)
+			t.Errorf("NpmPrefix(%q): got %q, want %q", text, got, want)
 		}
 	}
 }
 
-// Every agent's preset compiles. Under it the agent's key goes to its API alone, and the sandbox
-// cannot store anything there.
-func TestPresets(t *testing.T) {
+// The policy of each agent compiles. It sends the agent's key only to the agent's API.
+func TestPresetsCompile(t *testing.T) {
 	for _, a := range agents.All() {
 		if a.Name == "shell" {
 			continue
 		}
 		keys := a.Usable(func(string) bool { return true })
 		if len(keys) == 0 || !a.AllKeys && len(keys) != 1 {
-			t.Errorf("%s uses %d keys", a.Name, len(keys))
+			t.Errorf("%s: Usable returns %d keys", a.Name, len(keys))
 		}
-		for _, rest := range []string{"deny", "ask", "allow"} {
-			d, err := a.Preset(keys, rest)
+		for _, unlisted := range []string{"deny", "ask", "allow"} {
+			d, err := a.Preset(keys, unlisted)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,21 +164,21 @@ func TestPresets(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(p.Binds()) != len(keys) {
-				t.Errorf("%s has %d bindings", a.Name, len(p.Binds()))
+				t.Errorf("%s: got %d bindings, want %d", a.Name, len(p.Binds()), len(keys))
 			}
-			if p.Reachable("example.com") != (rest != "deny") || !p.Reachable(keys[0].Host.Host) {
-				t.Errorf("%s reaches the wrong hosts with %s for the rest", a.Name, rest)
+			if p.Reachable("example.com") != (unlisted != "deny") || !p.Reachable(keys[0].Host.Host) {
+				t.Errorf("%s with %s for unlisted hosts: wrong hosts are reachable", a.Name, unlisted)
 			}
 			for _, b := range p.Document().Secrets.Bind {
 				if b.Approve {
-					t.Errorf("%s asks about its key", a.Name)
+					t.Errorf("%s: the use of its key needs an approval, want none", a.Name)
 				}
 			}
 		}
 	}
 }
 
-func TestGrantLeavesADocumentItsWord(t *testing.T) {
+func TestGrantKeepsHostsOfDocument(t *testing.T) {
 	a, _ := agents.Find("claude")
 	d, err := policy.Parse([]byte("policy: v1\nnetwork: {unlisted: deny, hosts: [{host: api.anthropic.com, rules: [{id: none, do: deny}]}]}\n"))
 	if err != nil {
@@ -185,9 +186,9 @@ func TestGrantLeavesADocumentItsWord(t *testing.T) {
 	}
 	a.Grant(&d, a.Usable(func(s string) bool { return s == "CLAUDE_CODE_OAUTH_TOKEN" }))
 	if len(d.Network.Hosts) != 1 || d.Network.Hosts[0].Rules[0].ID != "none" {
-		t.Errorf("hosts %+v", d.Network.Hosts)
+		t.Errorf("hosts: got %+v, want only the document's own rule", d.Network.Hosts)
 	}
 	if len(d.Secrets.Bind) != 1 || d.Secrets.Bind[0].Name != "CLAUDE_CODE_OAUTH_TOKEN" {
-		t.Errorf("bindings %+v", d.Secrets.Bind)
+		t.Errorf("bindings: got %+v, want one of CLAUDE_CODE_OAUTH_TOKEN", d.Secrets.Bind)
 	}
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Preset returns the policy for an agent with these keys. It allows the agent's API, and rest
+// Preset returns the policy for an agent with these keys. It allows the agent's API, and unlisted
 // (deny, ask or allow) decides about all other hosts. It is as strict as the level standard, but
-// does not require an approval for the use of keys, because a user who starts the agent by name has
-// already decided that.
-func (a Agent) Preset(keys []Key, rest string) (policy.Document, error) {
+// requires no approval for the use of keys. A user who starts the agent by name has already decided
+// that.
+func (a Agent) Preset(keys []Key, unlisted string) (policy.Document, error) {
 	d, err := policy.Level("standard")
 	if err != nil {
 		return policy.Document{}, fmt.Errorf("preset of %s: %w", a.Name, err)
 	}
 	d.Name, d.Level, d.Secrets = "agent/"+a.Name, "light", policy.Secrets{}
-	d.Network = policy.Network{Unlisted: rest, Writes: "rule", Tunnels: egress.Deny, WebSocket: egress.Allow}
-	if rest == "allow" {
-		// The level light would make it stricter again.
+	d.Network = policy.Network{Unlisted: unlisted, Writes: "rule", Tunnels: egress.Deny, WebSocket: egress.Allow}
+	if unlisted == "allow" {
+		// The level light would override Network with stricter rules.
 		open := policy.Open()
 		d.Level, d.Network = open.Level, open.Network
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// All returns the agents. Each may call only those parts of its API that inference needs. Otherwise
-// a program inside could use an attacker's API key to upload data, and the data would leave the
-// sandbox.
+// All returns the agents. The rules allow only those parts of an API that inference needs.
+// Otherwise a program inside could upload data to the API with an attacker's key, and so send the
+// data out of the sandbox.
 func All() []Agent {
 	return []Agent{
 		{
@@ -86,23 +86,23 @@ func openrouter() Key {
 	}}
 }
 
-// claudeFiles confirm that the key may be used and that the directory is trusted. The directory is
-// a copy, in a sandbox that contains nothing else.
-func claudeFiles(secret, stand string) map[string]string {
+// claudeFiles records that the user has confirmed the key and trusts the directory. This is safe,
+// because the directory is a copy in a sandbox that contains nothing else.
+func claudeFiles(secret, placeholder string) map[string]string {
 	settings := map[string]any{
 		"hasCompletedOnboarding": true,
 		"projects":               map[string]any{"/workspace": map[string]any{"hasTrustDialogAccepted": true}},
 	}
 	if secret == "ANTHROPIC_API_KEY" {
 		// The program identifies a confirmed key by its last letters.
-		settings["customApiKeyResponses"] = map[string]any{"approved": []string{stand[max(0, len(stand)-20):]}, "rejected": []string{}}
+		settings["customApiKeyResponses"] = map[string]any{"approved": []string{placeholder[max(0, len(placeholder)-20):]}, "rejected": []string{}}
 	}
 	return map[string]string{".claude.json": text(settings)}
 }
 
-func codexFiles(_, stand string) map[string]string {
+func codexFiles(_, placeholder string) map[string]string {
 	return map[string]string{
-		".codex/auth.json":   text(map[string]any{"auth_mode": "apikey", "OPENAI_API_KEY": stand}),
+		".codex/auth.json":   text(map[string]any{"auth_mode": "apikey", "OPENAI_API_KEY": placeholder}),
 		".codex/config.toml": "check_for_update_on_startup = false\n\n[projects.\"/workspace\"]\ntrust_level = \"trusted\"\n",
 	}
 }
@@ -115,6 +115,7 @@ func geminiFiles(string, string) map[string]string {
 	})}
 }
 
+// text returns v as JSON with a line end.
 func text(v any) string {
 	// Maps of strings and booleans always marshal.
 	data, _ := json.Marshal(v)

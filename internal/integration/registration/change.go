@@ -16,25 +16,25 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// limit bounds the size of a file that is edited. Some programs store their history in it.
-const limit = 64 << 20
+// maxFile is the maximum size of a file to edit. Some programs store their history in it.
+const maxFile = 64 << 20
 
 // Change is an edit of a program's configuration that is not written yet.
 type Change struct {
-	Path string // the path by which the program knows it
-	// Title is the program's name, and Tell describes what the user still has to do.
-	Title, Tell   string
-	real          string // with links resolved
-	before, after []byte
-	mode          fs.FileMode
-	existed       bool
+	Path string // the path by which the program opens it
+	// Title is the program's name. Instructions say what the user still has to do.
+	Title, Instructions string
+	real                string // Path with symbolic links resolved
+	before, after       []byte
+	mode                fs.FileMode
+	existed             bool
 }
 
 // Install returns the change that registers a server with a program.
 func Install(name string, scope Scope, p Directories, s Server) (*Change, error) {
 	return prepare(name, scope, p, func(c client, ch *Change) error {
 		if s.URL != "" {
-			ch.Tell = fmt.Sprintf(c.tell, c.title)
+			ch.Instructions = fmt.Sprintf(c.instructions, c.title)
 		}
 		if c.toml {
 			f := tomlFile{string(ch.before)}
@@ -43,14 +43,14 @@ func Install(name string, scope Scope, p Directories, s Server) (*Change, error)
 			return err
 		}
 		f := jsonFile{ch.before}
-		have := map[string]any{}
+		config := map[string]any{}
 		if len(bytes.TrimSpace(ch.before)) > 0 {
 			var err error
-			if have, err = f.decode(); err != nil {
+			if config, err = f.decode(); err != nil {
 				return err
 			}
 		}
-		list, _ := have[c.list].(map[string]any)
+		list, _ := config[c.list].(map[string]any)
 		entry := merged(list[ServerName], c.entry(s), c.ours)
 		if old, err := format(list[ServerName], "", ""); err == nil {
 			if same, err := format(entry, "", ""); err == nil && bytes.Equal(old, same) {
@@ -59,31 +59,31 @@ func Install(name string, scope Scope, p Directories, s Server) (*Change, error)
 			}
 		}
 		err := f.set(entry, c.list, ServerName)
-		if err == nil && c.asks && s.URL != "" {
-			err = f.ask(have["inputs"])
+		if err == nil && c.prompts && s.URL != "" {
+			err = f.addPrompt(config["inputs"])
 		}
 		ch.after = f.text
 		return err
 	})
 }
 
-// ask adds a prompt for the key to the inputs of a program that can ask its user.
-func (f *jsonFile) ask(have any) error {
-	list, ok := have.([]any)
-	if have != nil && !ok {
+// addPrompt adds a prompt for the key to the inputs of a program that can ask its user.
+func (f *jsonFile) addPrompt(inputs any) error {
+	list, ok := inputs.([]any)
+	if inputs != nil && !ok {
 		return errors.New("inputs is not a list")
 	}
-	for _, one := range list {
-		if m, _ := one.(map[string]any); m["id"] == input {
+	for _, existing := range list {
+		if m, _ := existing.(map[string]any); m["id"] == keyPrompt {
 			return nil
 		}
 	}
 	return f.set(append(list, map[string]any{
-		"type": "promptString", "id": input, "description": "API key of crannog", "password": true,
+		"type": "promptString", "id": keyPrompt, "description": "API key of crannog", "password": true,
 	}), "inputs")
 }
 
-// Uninstall returns the change that removes the entry.
+// Uninstall returns the change that removes the server's entry.
 func Uninstall(name string, scope Scope, p Directories) (*Change, error) {
 	return prepare(name, scope, p, func(c client, ch *Change) error {
 		if c.toml {
@@ -99,6 +99,7 @@ func Uninstall(name string, scope Scope, p Directories) (*Change, error) {
 	})
 }
 
+// prepare reads a program's file and applies edit to it, without writing it.
 func prepare(name string, scope Scope, p Directories, edit func(client, *Change) error) (*Change, error) {
 	c, err := find(name)
 	if err != nil {
@@ -122,7 +123,7 @@ func prepare(name string, scope Scope, p Directories, edit func(client, *Change)
 func (c *Change) read(scope Scope) error {
 	c.real, c.mode = c.Path, 0o600
 	if scope == Project {
-		c.mode = 0o644 // others may read it, and it holds no key
+		c.mode = 0o644 // other users may read it, because it contains no key
 	}
 	real, err := filepath.EvalSymlinks(c.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -145,8 +146,8 @@ func (c *Change) read(scope Scope) error {
 		return err
 	case !info.Mode().IsRegular():
 		return errors.New("it is not a regular file")
-	case info.Size() > limit:
-		return fmt.Errorf("it has more than %d bytes", limit)
+	case info.Size() > maxFile:
+		return fmt.Errorf("it has more than %d bytes", maxFile)
 	}
 	c.real, c.mode, c.existed = real, info.Mode().Perm(), true
 	c.before, err = io.ReadAll(f)
@@ -171,7 +172,7 @@ func (c *Change) Diff() string {
 	return text
 }
 
-// Write makes the change, completely or not at all. It returns the path of a backup of the old
+// Write writes the change, completely or not at all. It returns the path of a backup of the old
 // file, or "" if there was none.
 func (c *Change) Write() (backup string, err error) {
 	if c.Empty() {

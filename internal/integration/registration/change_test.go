@@ -18,7 +18,7 @@ func testDirectories(t *testing.T) registration.Directories {
 
 var program = registration.Server{Command: "/opt/crannog", Args: []string{"mcp"}}
 
-func TestInstallEverywhere(t *testing.T) {
+func TestInstallAndUninstallForEachClient(t *testing.T) {
 	remote := registration.Server{URL: "http://localhost:7070/mcp"}
 	paths := map[string][2]string{
 		"claude": {".claude.json", ".mcp.json"}, "cursor": {".cursor/mcp.json", ".cursor/mcp.json"},
@@ -35,13 +35,13 @@ func TestInstallEverywhere(t *testing.T) {
 				}
 				change, err := registration.Install(name, scope, p, server)
 				if err != nil || change.Path != path || !strings.Contains(change.Diff(), "+++ "+path) {
-					t.Fatalf("%s %s: %v %+v", name, scope, err, change)
+					t.Fatalf("%s %s: got %+v, %v; want a change of %s", name, scope, change, err, path)
 				}
 				if _, err := os.Stat(path); err == nil {
-					t.Fatalf("%s: written before it was asked for", name)
+					t.Fatalf("%s: Install wrote the file before Write", name)
 				}
 				if backup, err := change.Write(); err != nil || backup != "" {
-					t.Fatalf("%s: %v %s", name, err, backup)
+					t.Fatalf("%s: Write: got backup %q, %v; want no backup of a new file", name, backup, err)
 				}
 				text, err := os.ReadFile(path)
 				if err != nil {
@@ -58,24 +58,24 @@ func TestInstallEverywhere(t *testing.T) {
 				}
 				again, err := registration.Install(name, scope, p, server)
 				if err != nil || !again.Empty() {
-					t.Errorf("%s %s a second time: %v %s", name, scope, err, again.Diff())
+					t.Errorf("%s %s: second Install: got %v and the diff %q, want no change", name, scope, err, again.Diff())
 				}
-				gone, err := registration.Uninstall(name, scope, p)
+				removal, err := registration.Uninstall(name, scope, p)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := gone.Write(); err != nil {
+				if _, err := removal.Write(); err != nil {
 					t.Fatal(err)
 				}
 				if text, err := os.ReadFile(path); err != nil || strings.Contains(string(text), "/opt/crannog") || strings.Contains(string(text), "7070") {
-					t.Errorf("%s %s after it was taken out: %v %s", name, scope, err, text)
+					t.Errorf("%s %s: after Uninstall: %v, and the file has %s", name, scope, err, text)
 				}
 			}
 		}
 	}
 }
 
-func TestTheRestOfAFileStays(t *testing.T) {
+func TestInstallPreservesRestOfFile(t *testing.T) {
 	p := testDirectories(t)
 	path := filepath.Join(p.Home, ".claude.json")
 	const before = "{\n  \"oauth\": \"tok-1\",\n  \"mcpServers\": {\n    \"crannog\": {\"command\": \"/old\", \"url\": \"http://x\", \"disabled\": true}\n  }\n}\n"
@@ -94,15 +94,15 @@ func TestTheRestOfAFileStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(backup); err != nil || string(text) != before {
-		t.Errorf("the copy: %v %s", err, text)
+		t.Errorf("backup: got %q (%v), want the old content", text, err)
 	}
 	for _, name := range []string{"real.json", filepath.Base(backup)} {
 		if info, err := os.Lstat(filepath.Join(p.Home, name)); err != nil || info.Mode() != 0o640 {
-			t.Errorf("%s: %v %v", name, info, err)
+			t.Errorf("mode of %s: got %v (%v), want 0640", name, info, err)
 		}
 	}
 	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {
-		t.Errorf("the link is no link: %v %v", info, err)
+		t.Errorf("got %v (%v), want the symbolic link preserved", info, err)
 	}
 	var got struct {
 		OAuth      string
@@ -114,15 +114,15 @@ func TestTheRestOfAFileStays(t *testing.T) {
 	}
 	ours := got.MCPServers["crannog"]
 	if err != nil || got.OAuth != "tok-1" || ours["command"] != "/opt/crannog" || ours["disabled"] != true || ours["url"] != nil {
-		t.Errorf("%v %s", err, text)
+		t.Errorf("got %s (%v), want the new command and the other fields preserved", text, err)
 	}
 	entries, err := os.ReadDir(p.Home)
 	if err != nil || len(entries) != 3 {
-		t.Errorf("left: %v %v", entries, err)
+		t.Errorf("got the files %v (%v), want the link, its target and the backup", entries, err)
 	}
 }
 
-func TestAFileThatChangedMeanwhileIsNotWritten(t *testing.T) {
+func TestWriteRejectsFileThatChanged(t *testing.T) {
 	p := testDirectories(t)
 	change, err := registration.Install("gemini", registration.Project, p, program)
 	if err != nil {
@@ -136,21 +136,21 @@ func TestAFileThatChangedMeanwhileIsNotWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := change.Write(); fault.CodeOf(err) != "configuration_not_written" {
-		t.Errorf("%v", err)
+		t.Errorf("Write: got %v, want configuration_not_written", err)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "{\"a\": 1}" {
-		t.Errorf("%v %s", err, text)
+		t.Errorf("got %q (%v), want the file unchanged", text, err)
 	}
 }
 
-func TestWhatIsNotUnderstoodStays(t *testing.T) {
+func TestInstallRejectsUnknownInput(t *testing.T) {
 	p := testDirectories(t)
 	path := filepath.Join(p.Directory, ".mcp.json")
 	if err := os.WriteFile(path, []byte("{\"mcpServers\": []}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := registration.Install("claude", registration.Project, p, program); fault.CodeOf(err) != "configuration_not_edited" {
-		t.Errorf("%v", err)
+		t.Errorf("list of the wrong type: got %v, want configuration_not_edited", err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -159,17 +159,17 @@ func TestWhatIsNotUnderstoodStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := registration.Install("claude", registration.Project, p, program); fault.CodeOf(err) != "configuration_unreadable" {
-		t.Errorf("%v", err)
+		t.Errorf("broken link: got %v, want configuration_unreadable", err)
 	}
 	if _, err := registration.Install("emacs", registration.User, p, program); fault.CodeOf(err) != "client_unknown" {
-		t.Errorf("%v", err)
+		t.Errorf("unknown program: got %v, want client_unknown", err)
 	}
 	if _, err := registration.Install("claude", "all", p, program); fault.CodeOf(err) != "scope_unknown" {
-		t.Errorf("%v", err)
+		t.Errorf("unknown scope: got %v, want scope_unknown", err)
 	}
 }
 
-func TestTheTextForProgramsIsTheRepositorys(t *testing.T) {
+func TestTextsMatchRepository(t *testing.T) {
 	text, err := os.ReadFile("../../../llms.txt")
 	if err != nil || string(text) != registration.LLMs() {
 		t.Errorf("llms.txt at the top differs: %v", err)

@@ -11,8 +11,8 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// object is a JSON object in a text with the positions of its parts. The text may have comments and
-// trailing commas, because editors write such files.
+// object is a JSON object in a text, with the positions of its parts. The text may have comments
+// and trailing commas, because editors write such files.
 type object struct {
 	start, end int // of the braces: text[start] is {, text[end-1] is }
 	members    []member
@@ -44,7 +44,7 @@ func parse(text []byte) (*object, []byte, error) {
 	if !utf8.Valid(text) {
 		return nil, nil, errors.New("it is not text in UTF-8")
 	}
-	if err := bounded(text); err != nil {
+	if err := checkSize(text); err != nil {
 		return nil, nil, err
 	}
 	// The parser accepts neither a byte order mark nor a comment without a line end. Neither change
@@ -55,13 +55,13 @@ func parse(text []byte) (*object, []byte, error) {
 	}
 	v, err := hujson.Parse(data)
 	if err != nil {
-		return nil, nil, unreadable(err)
+		return nil, nil, withoutValue(err)
 	}
 	top, ok := v.Value.(*hujson.Object)
 	if !ok {
 		return nil, nil, errors.New("it is not an object")
 	}
-	o, err := places(text, top, v.StartOffset, v.EndOffset)
+	o, err := locate(text, top, v.StartOffset, v.EndOffset)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,9 +73,9 @@ func parse(text []byte) (*object, []byte, error) {
 	return o, plain, nil
 }
 
-// unreadable returns a parser's error without the literal that it may quote, which can be a key or
-// contain terminal control characters.
-func unreadable(err error) error {
+// withoutValue removes a literal from the parser's error, because it can be a key or contain
+// terminal control characters.
+func withoutValue(err error) error {
 	text := strings.TrimPrefix(err.Error(), "hujson: ")
 	if place, _, ok := strings.Cut(text, ": invalid literal: "); ok {
 		text = place + ": a value is not well-formed"
@@ -83,26 +83,26 @@ func unreadable(err error) error {
 	return errors.New(text)
 }
 
-// places returns the positions of an object's parts. It rejects a text in which any object has the
+// locate returns the positions of an object's parts. It rejects a text in which any object has the
 // same name twice, because programs differ in which of the two they use.
-func places(text []byte, from *hujson.Object, start, end int) (*object, error) {
+func locate(text []byte, from *hujson.Object, start, end int) (*object, error) {
 	o := &object{start: start, end: end}
 	seen := make(map[string]bool, len(from.Members))
-	for i, of := range from.Members {
-		m := member{start: of.Name.StartOffset, value: of.Value.StartOffset, end: of.Value.EndOffset}
-		if err := json.Unmarshal(text[m.start:of.Name.EndOffset], &m.name); err != nil {
+	for i, source := range from.Members {
+		m := member{start: source.Name.StartOffset, value: source.Value.StartOffset, end: source.Value.EndOffset}
+		if err := json.Unmarshal(text[m.start:source.Name.EndOffset], &m.name); err != nil {
 			return nil, err
 		}
 		if seen[m.name] {
 			return nil, fmt.Errorf("line %d: the name %q appears twice", 1+bytes.Count(text[:m.start], []byte("\n")), m.name)
 		}
 		seen[m.name] = true
-		// The parser marks a trailing comma by an extra that is empty and not nil.
-		if i+1 < len(from.Members) || of.Value.AfterExtra != nil {
-			m.comma = m.end + len(of.Value.AfterExtra) + 1
+		// For a trailing comma, the parser sets AfterExtra to an empty slice that is not nil.
+		if i+1 < len(from.Members) || source.Value.AfterExtra != nil {
+			m.comma = m.end + len(source.Value.AfterExtra) + 1
 		}
 		var err error
-		if m.object, err = below(text, of.Value); err != nil {
+		if m.object, err = locateValue(text, source.Value); err != nil {
 			return nil, err
 		}
 		o.members = append(o.members, m)
@@ -110,14 +110,14 @@ func places(text []byte, from *hujson.Object, start, end int) (*object, error) {
 	return o, nil
 }
 
-// below is places for any value. It returns nil if the value is not an object.
-func below(text []byte, v hujson.Value) (*object, error) {
-	switch of := v.Value.(type) {
+// locateValue is locate for any value. It returns nil if the value is not an object.
+func locateValue(text []byte, v hujson.Value) (*object, error) {
+	switch value := v.Value.(type) {
 	case *hujson.Object:
-		return places(text, of, v.StartOffset, v.EndOffset)
+		return locate(text, value, v.StartOffset, v.EndOffset)
 	case *hujson.Array:
-		for _, one := range of.Elements {
-			if _, err := below(text, one); err != nil {
+		for _, element := range value.Elements {
+			if _, err := locateValue(text, element); err != nil {
 				return nil, err
 			}
 		}
@@ -125,23 +125,23 @@ func below(text []byte, v hujson.Value) (*object, error) {
 	return nil, nil
 }
 
-// deepest is how deeply values may be nested.
-const deepest = 200
+// maxDepth limits how deeply values may be nested.
+const maxDepth = 200
 
-// maxValues is how many values a text may have. The parser takes some 420 bytes of
-// memory for each.
+// maxValues limits how many values a text may have. The parser takes about 420 bytes of memory for
+// each.
 const maxValues = 500_000
 
-// bounded rejects texts that would crash the parser, which recurses for each bracket without a
-// limit. A file of one megabyte in another person's project would exhaust the stack, and no caller
-// can recover from that. As far as a text is well-formed, the counts here are exact.
-func bounded(text []byte) error {
+// checkSize rejects a text that would crash the parser, which recurses for each bracket without a
+// limit. In a file of another person, one megabyte of brackets would exhaust the stack, which no
+// caller can handle. For a well-formed text the counts here are exact.
+func checkSize(text []byte) error {
 	depth, values := 0, 1
 	for at := 0; at < len(text); at++ {
 		switch text[at] {
 		case '{', '[':
 			values++
-			if depth++; depth > deepest {
+			if depth++; depth > maxDepth {
 				return errors.New("values are nested too deeply")
 			}
 		case '}', ']':

@@ -25,32 +25,32 @@ func (f *jsonFile) set(value any, path ...string) error {
 	if err != nil {
 		return err
 	}
-	o, rest := top, path
-	for len(rest) > 1 {
-		m := o.find(rest[0])
+	o, remaining := top, path
+	for len(remaining) > 1 {
+		m := o.find(remaining[0])
 		if m == nil {
 			break
 		}
 		if m.object == nil {
-			return fmt.Errorf("%q is not an object", rest[0])
+			return fmt.Errorf("%q is not an object", remaining[0])
 		}
-		o, rest = m.object, rest[1:]
+		o, remaining = m.object, remaining[1:]
 	}
-	indent, line := f.indents(o, len(path)-len(rest))
+	indent, line := f.indents(o, len(path)-len(remaining))
 	leaf := value
-	for i := len(rest) - 1; i > 0; i-- {
-		value = map[string]any{rest[i]: value}
+	for i := len(remaining) - 1; i > 0; i-- {
+		value = map[string]any{remaining[i]: value}
 	}
 	data, err := format(value, indent, line)
 	if err != nil {
 		return err
 	}
-	if m := o.find(rest[0]); m != nil {
+	if m := o.find(remaining[0]); m != nil {
 		f.replace(m.value, m.end, data)
 	} else {
-		f.insert(o, rest[0], data, indent, line)
+		f.insert(o, remaining[0], data, indent, line)
 	}
-	return f.check(before, path, func(in map[string]any, name string) { in[name] = plain(leaf) })
+	return f.check(before, path, func(in map[string]any, name string) { in[name] = decoded(leaf) })
 }
 
 // remove removes the value at a path of names, if there is one.
@@ -97,8 +97,8 @@ func (f *jsonFile) remove(path ...string) error {
 	return f.check(before, path, func(in map[string]any, name string) { delete(in, name) })
 }
 
-// check makes sure that an edit changed only the intended value, so that it does not break another
-// program's file.
+// check returns an error if an edit changed anything but the intended value. want is the decoded
+// text before the edit, and change makes the intended change in it.
 func (f *jsonFile) check(want map[string]any, path []string, change func(map[string]any, string)) error {
 	in := want
 	for _, name := range path[:len(path)-1] {
@@ -117,6 +117,7 @@ func (f *jsonFile) check(want map[string]any, path []string, change func(map[str
 	return nil
 }
 
+// decode returns the text's value, with numbers as they are written.
 func (f *jsonFile) decode() (map[string]any, error) {
 	_, plain, err := parse(f.text)
 	if err != nil {
@@ -128,9 +129,9 @@ func (f *jsonFile) decode() (map[string]any, error) {
 	return out, d.Decode(&out)
 }
 
-// plain returns a value in the form that decoding would return.
-func plain(value any) (out any) {
-	// The text was formatted by this program, so it can be parsed.
+// decoded returns a value in the form that decoding its JSON text returns.
+func decoded(value any) (out any) {
+	// The value comes from this program, so it can be encoded and decoded.
 	data, _ := json.Marshal(value)
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()

@@ -49,47 +49,48 @@ type client struct {
 	list          string // key of the list in the file
 	toml          bool
 	entry         func(Server) map[string]any
-	// ours are the fields that Crannog's entry may contain.
+	// ours are the fields that belong to Crannog in its entry. Others are preserved.
 	ours []string
-	// asks makes the client ask its user for the key once, and store it.
-	asks bool
-	// tell is printed after an entry with a URL was written.
-	tell string
+	// prompts is set if the client can ask its user for the key once, and store it.
+	prompts bool
+	// instructions are printed after an entry with a URL was written.
+	instructions string
 }
 
-// input is the name of the client's prompt for the key.
-const input = "crannog-key"
+// keyPrompt is the name of the client's prompt for the key.
+const keyPrompt = "crannog-key"
 
-var fields = []string{"type", "command", "args", "url", "httpUrl", "headers"}
+// jsonFields are the fields that Crannog's entry may contain in a JSON file.
+var jsonFields = []string{"type", "command", "args", "url", "httpUrl", "headers"}
 
 func clients() []client {
 	environment := "set " + KeyVariable + " to a key in the environment of %s; crannog key new --mcp makes one that opens nothing else"
 	return []client{
 		{
-			name: "claude", title: "Claude Code", user: ".claude.json", project: ".mcp.json", variable: "CLAUDE_CONFIG_DIR", list: "mcpServers", ours: fields,
-			entry: func(s Server) map[string]any { return standard(s, "http", "url", "${"+KeyVariable+"}") }, tell: environment,
+			name: "claude", title: "Claude Code", user: ".claude.json", project: ".mcp.json", variable: "CLAUDE_CONFIG_DIR", list: "mcpServers", ours: jsonFields,
+			entry: func(s Server) map[string]any { return standard(s, "http", "url", "${"+KeyVariable+"}") }, instructions: environment,
 		},
 		{
-			name: "cursor", title: "Cursor", user: ".cursor/mcp.json", project: ".cursor/mcp.json", list: "mcpServers", ours: fields,
-			entry: func(s Server) map[string]any { return untyped(standard(s, "", "url", "${env:"+KeyVariable+"}")) }, tell: environment,
+			name: "cursor", title: "Cursor", user: ".cursor/mcp.json", project: ".cursor/mcp.json", list: "mcpServers", ours: jsonFields,
+			entry: func(s Server) map[string]any { return untyped(standard(s, "", "url", "${env:"+KeyVariable+"}")) }, instructions: environment,
 		},
 		{
-			name: "vscode", title: "Visual Studio Code", user: ".config/Code/User/mcp.json", project: ".vscode/mcp.json", list: "servers", ours: fields,
-			entry: func(s Server) map[string]any { return standard(s, "http", "url", "${input:"+input+"}") },
-			asks:  true, tell: "%s asks for a key once; crannog key new --mcp makes one that opens nothing else",
+			name: "vscode", title: "Visual Studio Code", user: ".config/Code/User/mcp.json", project: ".vscode/mcp.json", list: "servers", ours: jsonFields,
+			entry:   func(s Server) map[string]any { return standard(s, "http", "url", "${input:"+keyPrompt+"}") },
+			prompts: true, instructions: "%s asks for a key once; crannog key new --mcp makes one that opens nothing else",
 		},
 		{
 			name: "codex", title: "Codex", user: ".codex/config.toml", project: ".codex/config.toml", variable: "CODEX_HOME", list: "mcp_servers", toml: true,
-			entry: codexEntry, ours: []string{"command", "args", "url", "bearer_token_env_var"}, tell: environment,
+			entry: codexEntry, ours: []string{"command", "args", "url", "bearer_token_env_var"}, instructions: environment,
 		},
 		{
-			name: "gemini", title: "Gemini CLI", user: ".gemini/settings.json", project: ".gemini/settings.json", list: "mcpServers", ours: fields,
-			entry: func(s Server) map[string]any { return untyped(standard(s, "", "httpUrl", "$"+KeyVariable)) }, tell: environment,
+			name: "gemini", title: "Gemini CLI", user: ".gemini/settings.json", project: ".gemini/settings.json", list: "mcpServers", ours: jsonFields,
+			entry: func(s Server) map[string]any { return untyped(standard(s, "", "httpUrl", "$"+KeyVariable)) }, instructions: environment,
 		},
 	}
 }
 
-// standard is the entry that most programs read.
+// standard returns the entry that most programs read.
 func standard(s Server, kind, url, key string) map[string]any {
 	if s.URL != "" {
 		return map[string]any{"type": kind, url: s.URL, "headers": map[string]any{"Authorization": "Bearer " + key}}
@@ -97,6 +98,7 @@ func standard(s Server, kind, url, key string) map[string]any {
 	return map[string]any{"type": "stdio", "command": s.Command, "args": s.Args}
 }
 
+// untyped removes the type, which some programs do not know.
 func untyped(entry map[string]any) map[string]any {
 	delete(entry, "type")
 	return entry

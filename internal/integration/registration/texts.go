@@ -1,6 +1,6 @@
 package registration
 
-import _ "embed" // the texts
+import _ "embed" // for the texts of this package
 
 //go:embed SKILL.md
 var skill string

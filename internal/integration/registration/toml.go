@@ -18,12 +18,12 @@ type tomlFile struct{ text string }
 // errTOML is returned if the table is written in a form that cannot be edited.
 var errTOML = errors.New("the table is written in another form than [mcp_servers.NAME]")
 
-// set sets these fields of a table, and leaves its other fields. Values are strings and lists of
-// strings.
+// set sets the fields of a table, and preserves fields that are not in ours. Values are strings and
+// lists of strings.
 func (f *tomlFile) set(table, name string, entry map[string]any, ours []string) error {
 	return f.edit(table, name, func(servers map[string]any) []string {
 		old, _ := servers[name].(map[string]any)
-		servers[name] = plain(merged(old, entry, ours))
+		servers[name] = decoded(merged(old, entry, ours))
 		var lines []string
 		for _, field := range slices.Sorted(maps.Keys(entry)) {
 			lines = append(lines, field+" = "+tomlValue(entry[field]))
@@ -37,8 +37,8 @@ func (f *tomlFile) remove(table, name string) error {
 	return f.edit(table, name, func(servers map[string]any) []string { delete(servers, name); return nil }, nil)
 }
 
-// edit replaces the table's lines, and checks that the decoded document has exactly the requested
-// change. Nil lines remove the table.
+// edit replaces the table's lines. It checks that the decoded document differs only by the
+// requested change. If change returns nil, the table is removed.
 func (f *tomlFile) edit(table, name string, change func(map[string]any) []string, ours []string) error {
 	want, err := decodeTOML(f.text)
 	if err != nil {
@@ -48,7 +48,7 @@ func (f *tomlFile) edit(table, name string, change func(map[string]any) []string
 	if want[table] != nil && !ok {
 		return fmt.Errorf("%s is not a table", table)
 	}
-	_, had := servers[name]
+	_, existed := servers[name]
 	if servers == nil {
 		servers = map[string]any{}
 		want[table] = servers
@@ -56,7 +56,7 @@ func (f *tomlFile) edit(table, name string, change func(map[string]any) []string
 	lines := change(servers)
 	text, found := f.rewrite(table, name, lines, ours)
 	switch {
-	case had && !found:
+	case existed && !found:
 		return errTOML
 	case !found && lines != nil:
 		text = strings.TrimRight(f.text, "\n")
@@ -77,7 +77,7 @@ func (f *tomlFile) edit(table, name string, change func(map[string]any) []string
 	if empty, ok := got[table].(map[string]any); ok && len(empty) == 0 {
 		delete(got, table)
 	}
-	if !reflect.DeepEqual(plain(got), plain(want)) {
+	if !reflect.DeepEqual(decoded(got), decoded(want)) {
 		return errTOML
 	}
 	f.text = text

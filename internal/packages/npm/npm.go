@@ -1,4 +1,4 @@
-// Package npm owns what the cache knows of npm's registry protocol: which request is for which
+// Package npm owns the cache's knowledge of npm's registry protocol: which request is for which
 // package, and what a package's document says about its versions.
 package npm
 
@@ -27,8 +27,8 @@ const (
 	File
 )
 
-// longestName is npm's own limit.
-const longestName = 214
+// maxName is npm's own limit for the length of a name.
+const maxName = 214
 
 // Parse returns the meaning of a request's escaped path, and the package's name.
 func Parse(escaped string) (Kind, string) {
@@ -57,7 +57,7 @@ func DocumentPath(name string) string {
 
 // validName reports whether s is a name, with or without a scope.
 func validName(s string) bool {
-	if len(s) > longestName {
+	if len(s) > maxName {
 		return false
 	}
 	if scope, name, ok := strings.Cut(s, "/"); ok {
@@ -96,12 +96,12 @@ type version struct {
 		Integrity string `json:"integrity"`
 		SHA1      string `json:"shasum"`
 	} `json:"dist"`
-	// Some old documents have something else than an object of strings.
+	// Scripts is an object of strings, but in some old documents it is something else.
 	Scripts json.RawMessage `json:"scripts"`
 }
 
-// ReadIndex reads a package's document. name is the requested one: a registry that answers with
-// another package could otherwise have its digests used for this one.
+// ReadIndex reads a package's document. name is the requested package. A document of another
+// package is rejected, because a registry could otherwise have that package's digests used here.
 func ReadIndex(name string, text []byte) (*packages.Index, error) {
 	var d document
 	if err := json.Unmarshal(text, &d); err != nil {
@@ -116,15 +116,15 @@ func ReadIndex(name string, text []byte) (*packages.Index, error) {
 		if !ok && v.Dist.Integrity == "" {
 			digest, _ = packages.HexDigest("sha1", v.Dist.SHA1)
 		}
-		one := packages.Version{Digest: digest, Scripts: scriptsOf(v.Scripts)}
+		entry := packages.Version{Digest: digest, Scripts: scriptsOf(v.Scripts)}
 		if at, isText := d.Time[id].(string); isText {
 			if t, err := time.Parse(time.RFC3339, at); err == nil {
-				one.Published = t
+				entry.Published = t
 			}
 		}
-		out.Versions[id] = one
+		out.Versions[id] = entry
 		if u, err := url.Parse(v.Dist.Tarball); err == nil {
-			// Two versions with one file would make it undefined which digest counts.
+			// If two versions have the same file, their digests must be equal.
 			if other, twice := out.Files[u.Path]; twice && out.Versions[other].Digest != digest {
 				return nil, errors.New("two versions have the same file")
 			}
@@ -155,7 +155,7 @@ func Filter(text []byte, index *packages.Index, keep func(version string) bool) 
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, err
 	}
-	kept := func(id string) bool { _, ok := index.Versions[id]; return ok && keep(id) }
+	isKept := func(id string) bool { _, ok := index.Versions[id]; return ok && keep(id) }
 	for _, field := range []string{"versions", "time"} {
 		if err := edit(all, field, func(m map[string]json.RawMessage) {
 			for id := range m {
@@ -170,7 +170,7 @@ func Filter(text []byte, index *packages.Index, keep func(version string) bool) 
 	err := edit(all, "dist-tags", func(tags map[string]json.RawMessage) {
 		for tag, raw := range tags {
 			var id string
-			if json.Unmarshal(raw, &id) == nil && kept(id) {
+			if json.Unmarshal(raw, &id) == nil && isKept(id) {
 				continue
 			}
 			delete(tags, tag)
@@ -185,6 +185,7 @@ func Filter(text []byte, index *packages.Index, keep func(version string) bool) 
 	return json.Marshal(all)
 }
 
+// edit applies change to an object in a field of the document.
 func edit(all map[string]json.RawMessage, field string, change func(map[string]json.RawMessage)) error {
 	if all[field] == nil {
 		return nil
@@ -199,8 +200,8 @@ func edit(all map[string]json.RawMessage, field string, change func(map[string]j
 	return err
 }
 
-// newestRelease returns the version that was published last, of those that are no pre-release if
-// there are any.
+// newestRelease returns the release that was published last. If there are only pre-releases, it
+// returns the one that was published last.
 func newestRelease(index *packages.Index, keep func(string) bool) string {
 	best, bestTime, bestRelease := "", time.Time{}, false
 	for id, v := range index.Versions {

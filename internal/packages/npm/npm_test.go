@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestRequests(t *testing.T) {
+func TestParseFindsKindAndName(t *testing.T) {
 	for path, want := range map[string]struct {
 		kind Kind
 		name string
@@ -29,7 +29,7 @@ func TestRequests(t *testing.T) {
 		"/types/ms":                      {Unknown, ""},
 	} {
 		if kind, name := Parse(path); kind != want.kind || name != want.name {
-			t.Errorf("%s: %v %q", path, kind, name)
+			t.Errorf("Parse(%q): got %v %q, want %v %q", path, kind, name, want.kind, want.name)
 		}
 	}
 }
@@ -41,29 +41,29 @@ const text = `{"name":"a","dist-tags":{"latest":"2.0.0","next":"3.0.0-rc.1"},"ve
 "3.0.0-rc.1":{"dist":{"tarball":"https://r.test/a/-/a-3.0.0-rc.1.tgz"}}},
 "time":{"created":"2020-01-01T00:00:00.000Z","1.0.0":"2020-01-01T00:00:00.000Z","1.1.0":"2021-01-01T00:00:00.000Z","2.0.0":"2022-01-01T00:00:00.000Z"}}`
 
-func TestADocumentIsRead(t *testing.T) {
+func TestReadIndexReadsVersions(t *testing.T) {
 	x, err := ReadIndex("a", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if x.Files["/a/-/a-1.1.0.tgz"] != "1.1.0" || len(x.Versions) != 4 {
-		t.Fatalf("%+v", x)
+		t.Fatalf("got %+v, want 4 versions and the file of 1.1.0", x)
 	}
 	if v := x.Versions["1.1.0"]; v.Digest.Algorithm != "sha512" || v.Published.Year() != 2021 || !slices.Equal(v.Scripts, []string{"postinstall"}) {
-		t.Errorf("%+v", v)
+		t.Errorf("version 1.1.0: got %+v", v)
 	}
 	if v := x.Versions["1.0.0"]; v.Digest.Algorithm != "sha1" {
-		t.Errorf("%+v", v)
+		t.Errorf("version 1.0.0: got %+v, want a sha1 digest", v)
 	}
 	if v := x.Versions["3.0.0-rc.1"]; v.Digest.Hash() != nil || !v.Published.IsZero() {
-		t.Errorf("%+v", v)
+		t.Errorf("version 3.0.0-rc.1: got %+v, want no digest and no time", v)
 	}
 	if _, err := ReadIndex("b", []byte(text)); err == nil {
-		t.Error("the document of another package was read")
+		t.Error("ReadIndex accepted the document of another package")
 	}
 }
 
-func TestVersionsAreRemoved(t *testing.T) {
+func TestFilterRemovesVersions(t *testing.T) {
 	x, err := ReadIndex("a", []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestVersionsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(d.Versions) != 2 || d.Time["2.0.0"] != "" || d.Time["created"] == "" || d.Tags["latest"] != "1.1.0" || d.Tags["next"] != "3.0.0-rc.1" {
-		t.Errorf("%s", out)
+		t.Errorf("got %s, want the two kept versions, and latest moved to 1.1.0", out)
 	}
 }
 
@@ -91,11 +91,11 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path string) {
 		kind, name := Parse(path)
 		if (kind == Document || kind == File) != (name != "") {
-			t.Errorf("%q: %v %q", path, kind, name)
+			t.Errorf("Parse(%q): got kind %v and name %q", path, kind, name)
 		}
 		if kind == Document {
 			if again, same := Parse(DocumentPath(name)); again != Document || same != name {
-				t.Errorf("%q is %q, whose document is of %q", path, name, same)
+				t.Errorf("DocumentPath(%q) is parsed as %v of %q", name, again, same)
 			}
 		}
 	})
@@ -119,7 +119,7 @@ func FuzzDocument(f *testing.F) {
 		}
 		for v := range again.Versions {
 			if len(v)%2 != 0 {
-				t.Errorf("%q is still there", v)
+				t.Errorf("version %q was not removed", v)
 			}
 		}
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
-// document is a registry's answer about a package.
+// document is what a registry says about a package.
 type document struct {
 	entry  store.Entry
 	text   []byte
@@ -27,8 +27,8 @@ type document struct {
 	status int
 }
 
-// document returns a document that is fresh enough, and fetches it if there is none. e has its key,
-// ecosystem and name.
+// document returns a document that is fresh enough. If none is stored, it fetches the document. e
+// has the document's key, ecosystem and name.
 func (c *Cache) document(ctx context.Context, r Request, e store.Entry, accept string) (document, error) {
 	for {
 		found, text, err := c.stored(e.Key)
@@ -42,17 +42,17 @@ func (c *Cache) document(ctx context.Context, r Request, e store.Entry, accept s
 			return document{}, offline(packages.Fact{Ecosystem: e.Ecosystem, Name: e.Name})
 		}
 		var got document
-		mine, err := c.alone(ctx, e.Key, func() (err error) {
+		fetched, err := c.fetchOnce(ctx, e.Key, func() (err error) {
 			got, err = c.fetchDocument(ctx, r, e, accept)
 			return err
 		})
-		if mine || err != nil {
+		if fetched || err != nil {
 			return got, err
 		}
 	}
 }
 
-// stored returns the entry and the content of a document in the storage.
+// stored returns the entry and the content of a stored document.
 func (c *Cache) stored(key string) (store.Entry, []byte, error) {
 	e, f, err := c.storage.Find(key)
 	if err != nil {
@@ -93,12 +93,13 @@ func (c *Cache) fetchDocument(ctx context.Context, r Request, e store.Entry, acc
 	sum := sha256.Sum256(text)
 	e.SHA256, e.Size, e.Fetched = hex.EncodeToString(sum[:]), int64(len(text)), c.now().UTC()
 	e.Type = resp.Header.Get("Content-Type")
-	c.keepText(ctx, e, text)
+	c.storeDocument(ctx, e, text)
 	return document{entry: e, text: text}, nil
 }
 
-// keepText stores a document. Without it the next request fetches it again.
-func (c *Cache) keepText(ctx context.Context, e store.Entry, text []byte) {
+// storeDocument stores a document. An error is ignored, because the next request then fetches the
+// document again.
+func (c *Cache) storeDocument(ctx context.Context, e store.Entry, text []byte) {
 	f, err := c.storage.Create()
 	if err != nil {
 		return
@@ -109,8 +110,8 @@ func (c *Cache) keepText(ctx context.Context, e store.Entry, text []byte) {
 	}
 }
 
-// file returns the content of a file that was verified against a digest of its registry. e has its
-// key, ecosystem, name and version.
+// file returns the content of a file that was verified against the registry's digest. e has the
+// file's key, ecosystem, name and version.
 func (c *Cache) file(ctx context.Context, r Request, e store.Entry, digest packages.Digest) (content *os.File, entry store.Entry, cached bool, err error) {
 	fact := packages.Fact{Ecosystem: e.Ecosystem, Name: e.Name, Version: e.Version, Hash: digest.String()}
 	if digest.Hash() == nil {
@@ -122,18 +123,18 @@ func (c *Cache) file(ctx context.Context, r Request, e store.Entry, digest packa
 		case err == nil && found.Integrity == digest.String():
 			return f, found, true, nil
 		case err == nil:
-			f.Close() // the registry replaced the file, so it is fetched and verified again
+			f.Close() // The registry replaced the file, so it is fetched and verified again.
 		case fault.KindOf(err) != fault.NotFound:
 			return nil, e, false, err
 		}
 		if r.Offline {
 			return nil, e, false, offline(fact)
 		}
-		mine, err := c.alone(ctx, e.Key, func() (err error) {
+		fetched, err := c.fetchOnce(ctx, e.Key, func() (err error) {
 			content, entry, err = c.fetchFile(ctx, r, e, digest)
 			return err
 		})
-		if mine || err != nil {
+		if fetched || err != nil {
 			return content, entry, false, err
 		}
 	}
@@ -153,19 +154,19 @@ func (c *Cache) fetchFile(ctx context.Context, r Request, e store.Entry, digest 
 	if err != nil {
 		return nil, e, err
 	}
-	sum, own := sha256.New(), digest.Hash()
-	n, err := io.Copy(io.MultiWriter(f, sum, own), io.LimitReader(resp.Body, store.MaxBlob+1))
+	sum, published := sha256.New(), digest.Hash()
+	n, err := io.Copy(io.MultiWriter(f, sum, published), io.LimitReader(resp.Body, store.MaxBlob+1))
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
-	if stop := verify(n, own, digest, err, fact); stop != nil {
+	if stop := verify(n, published, digest, err, fact); stop != nil {
 		f.Close()
 		return nil, e, stop
 	}
 	e.SHA256, e.Size, e.Fetched = hex.EncodeToString(sum.Sum(nil)), n, c.now().UTC()
 	e.Integrity, e.Type = digest.String(), resp.Header.Get("Content-Type")
 	if err := c.storage.Keep(ctx, e, f); err == nil {
-		_, err = f.Seek(0, io.SeekStart) // the receiver shares the position
+		_, err = f.Seek(0, io.SeekStart) // f shares its position with the process that stores it
 		if err != nil {
 			f.Close()
 			return nil, e, err
@@ -174,16 +175,18 @@ func (c *Cache) fetchFile(ctx context.Context, r Request, e store.Entry, digest 
 	return f, e, nil
 }
 
-func verify(n int64, own hash.Hash, digest packages.Digest, err error, fact packages.Fact) error {
+// verify returns an error unless a file of n bytes was received completely and has the published
+// digest.
+func verify(n int64, computed hash.Hash, digest packages.Digest, err error, fact packages.Fact) error {
 	switch {
 	case err != nil:
 		return broken(err, fact)
 	case n > store.MaxBlob:
 		return refuse(http.StatusBadGateway, "package_too_large", RuleRequest, "the file is larger than the cache accepts", fact, nil)
-	case !digest.Matches(own.Sum(nil)):
-		got := packages.Digest{Algorithm: digest.Algorithm, Sum: string(own.Sum(nil))}
+	case !digest.Matches(computed.Sum(nil)):
+		got := packages.Digest{Algorithm: digest.Algorithm, Sum: string(computed.Sum(nil))}
 		return refuse(http.StatusBadGateway, "package_integrity", RuleIntegrity,
-			fmt.Sprintf("the file is not what the registry's own data says: it has the digest %s in place of %s", got, digest), fact, nil)
+			fmt.Sprintf("the file is not what the registry's own data says: its digest is %s instead of %s", got, digest), fact, nil)
 	}
 	return nil
 }
@@ -200,8 +203,8 @@ func broken(err error, f packages.Fact) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return refuse(http.StatusBadGateway, "upstream_failed", RuleRequest, "the registry's answer did not come to its end", f, err)
+	return refuse(http.StatusBadGateway, "upstream_failed", RuleRequest, "the registry's answer is incomplete", f, err)
 }
 
-// closing is a body in memory.
-func closing(text []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(text)) }
+// body returns a text as the body of an answer.
+func body(text []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(text)) }

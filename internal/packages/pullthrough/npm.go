@@ -25,7 +25,7 @@ func (c *Cache) npm(ctx context.Context, r Request) (Answer, error) {
 	if d := r.Gate(packages.Artifact{Ecosystem: packages.NPM, Name: name}, packages.Version{}, false); d != nil {
 		return Answer{}, denied(d, fact)
 	}
-	// The whole document, because the abbreviated one does not say when versions were published.
+	// Request the whole document, because the abbreviated one does not say when versions were published.
 	doc, err := c.document(ctx, r, store.Entry{Key: r.Origin + npm.DocumentPath(name), Ecosystem: packages.NPM, Name: name}, "application/json")
 	if err != nil {
 		return Answer{}, err
@@ -43,28 +43,28 @@ func (c *Cache) npm(ctx context.Context, r Request) (Answer, error) {
 	return c.npmDocument(ctx, r, doc, index)
 }
 
-// npmDocument answers with a document without the versions that the gate denies.
+// npmDocument returns a document without the versions that the gate denies.
 func (c *Cache) npmDocument(ctx context.Context, r Request, doc document, index *packages.Index) (Answer, error) {
 	fact := packages.Fact{Ecosystem: packages.NPM, Name: index.Name, Hash: "sha256:" + doc.entry.SHA256, Verdict: packages.Passed, Cached: doc.cached}
 	text := doc.text
-	withheld, first := judgeAll(r.Gate, packages.NPM, index)
+	withheld, denial := judgeAll(r.Gate, packages.NPM, index)
 	var notice string
 	if len(withheld) > 0 {
 		fact.Verdict, fact.Withheld = packages.Filtered, newest(withheld)
 		if len(withheld) == len(index.Versions) {
-			return Answer{}, denied(first, fact)
+			return Answer{}, denied(denial, fact)
 		}
-		if err := c.parse(ctx); err != nil {
+		if err := c.acquireParser(ctx); err != nil {
 			return Answer{}, err
 		}
 		filtered, err := npm.Filter(text, index, func(v string) bool { return withheld[v] == nil })
-		c.parsed()
+		c.releaseParser()
 		if err != nil {
 			return Answer{}, refuse(http.StatusBadGateway, "package_document", RuleRequest, "the registry's document cannot be read: "+err.Error(), fact, err)
 		}
 		text, notice = filtered, noticeOf(index, withheld)
 	}
-	return Answer{Status: http.StatusOK, Type: "application/json", Size: int64(len(text)), Body: closing(text), Fact: fact, Notice: notice}, nil
+	return Answer{Status: http.StatusOK, Type: "application/json", Size: int64(len(text)), Body: body(text), Fact: fact, Notice: notice}, nil
 }
 
 func (c *Cache) npmFile(ctx context.Context, r Request, index *packages.Index) (Answer, error) {
@@ -90,18 +90,18 @@ func (c *Cache) npmFile(ctx context.Context, r Request, index *packages.Index) (
 	return Answer{Status: http.StatusOK, Type: "application/octet-stream", Size: entry.Size, Body: f, Fact: fact}, nil
 }
 
-// judgeAll returns the denied versions of a package, and one of the denials.
-func judgeAll(gate packages.Gate, e packages.Ecosystem, index *packages.Index) (withheld map[string]*packages.Denial, first *packages.Denial) {
+// judgeAll returns the denied versions of a package, and any one of the denials.
+func judgeAll(gate packages.Gate, e packages.Ecosystem, index *packages.Index) (withheld map[string]*packages.Denial, denial *packages.Denial) {
 	withheld = map[string]*packages.Denial{}
 	for id, v := range index.Versions {
 		if d := gate(packages.Artifact{Ecosystem: e, Name: index.Name, Version: id}, v, true); d != nil {
-			withheld[id], first = d, d
+			withheld[id], denial = d, d
 		}
 	}
-	return withheld, first
+	return withheld, denial
 }
 
-// newest returns as many of the versions as an entry may name, in order.
+// newest returns the greatest versions, as many as an audit entry may name, in descending order.
 func newest(withheld map[string]*packages.Denial) []string {
 	list := make([]string, 0, len(withheld))
 	for id := range withheld {
@@ -109,18 +109,18 @@ func newest(withheld map[string]*packages.Denial) []string {
 	}
 	slices.Sort(list)
 	slices.Reverse(list)
-	return list[:min(len(list), packages.MostWithheld)]
+	return list[:min(len(list), packages.MaxWithheld)]
 }
 
 // noticeOf names a few of the removed versions with their reasons.
 func noticeOf(index *packages.Index, withheld map[string]*packages.Denial) string {
-	const most = 3
+	const maxNamed = 3
 	var parts []string
-	for _, id := range newest(withheld)[:min(len(withheld), most)] {
+	for _, id := range newest(withheld)[:min(len(withheld), maxNamed)] {
 		parts = append(parts, id+": "+withheld[id].Reason)
 	}
 	text := "crannog withholds versions of " + index.Name + ": " + strings.Join(parts, "; ")
-	if len(withheld) > most {
+	if len(withheld) > maxNamed {
 		text += "; and others"
 	}
 	return text

@@ -16,7 +16,7 @@ import (
 
 const day = 24 * time.Hour
 
-func TestASecondInstallFetchesNothing(t *testing.T) {
+func TestSecondInstallFetchesNothing(t *testing.T) {
 	r, s := newRegistry(t), newStorage(t)
 	r.npm("a", version{"1.0.0", "one", 90 * day}, version{"1.1.0", "two", 60 * day})
 	c := pullthrough.New(s, time.Now)
@@ -34,17 +34,17 @@ func TestASecondInstallFetchesNothing(t *testing.T) {
 			}
 		}
 		if r.total() != 3 {
-			t.Errorf("try %d: the registry saw %d requests", try, r.total())
+			t.Errorf("try %d: the registry got %d requests, want 3", try, r.total())
 		}
 	}
-	// What a registry says about a package is asked for again after a while.
+	// A document is fetched again after DocumentLife.
 	later := pullthrough.New(s, func() time.Time { return time.Now().Add(2 * pullthrough.DocumentLife) })
 	if _, a, err := get(t, later, r, "/a"); err != nil || a.Fact.Cached || r.total() != 4 {
-		t.Errorf("%+v %v, %d requests", a.Fact, err, r.total())
+		t.Errorf("after DocumentLife: got %+v (%v) and %d requests, want a new request", a.Fact, err, r.total())
 	}
 }
 
-func TestATamperedFileIsRefused(t *testing.T) {
+func TestTamperedFileIsRefused(t *testing.T) {
 	r, s := newRegistry(t), newStorage(t)
 	r.npm("a", version{"1.0.0", "one", 90 * day})
 	r.set("/a/-/a-1.0.0.tgz", []byte("evil"))
@@ -52,21 +52,21 @@ func TestATamperedFileIsRefused(t *testing.T) {
 	_, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz")
 	stop, ok := errors.AsType[*pullthrough.Refusal](err)
 	if !ok || stop.Rule != pullthrough.RuleIntegrity || stop.Fact.Version != "1.0.0" || stop.Fact.Verdict != packages.Refused {
-		t.Fatalf("%v", err)
+		t.Fatalf("got %v, want a refusal by %s", err, pullthrough.RuleIntegrity)
 	}
 	list, err := s.List()
 	if err != nil || slices.ContainsFunc(list, func(l store.Listed) bool { return l.Version != "" }) {
-		t.Errorf("it was stored: %+v %v", list, err)
+		t.Errorf("the tampered file was stored: %+v %v", list, err)
 	}
 	r.set("/a/-/a-1.0.0.tgz", []byte("one"))
 	if text, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz"); err != nil || text != "one" {
-		t.Errorf("the right file: %q %v", text, err)
+		t.Errorf("correct file: got %q, %v", text, err)
 	}
 }
 
-// A registry that changes the digest of a version must not be answered with the old file, and one
-// that has no digest is not trusted.
-func TestTheDigestOfTheDocumentCounts(t *testing.T) {
+// If a registry changes the digest of a version, the old file must not be served. A file for which
+// the registry has no digest is refused.
+func TestFileMustMatchCurrentDigest(t *testing.T) {
 	r, s := newRegistry(t), newStorage(t)
 	r.npm("a", version{"1.0.0", "one", 90 * day})
 	if _, _, err := get(t, pullthrough.New(s, time.Now), r, "/a/-/a-1.0.0.tgz"); err != nil {
@@ -75,16 +75,17 @@ func TestTheDigestOfTheDocumentCounts(t *testing.T) {
 	r.npm("a", version{"1.0.0", "other", 90 * day})
 	later := pullthrough.New(s, func() time.Time { return time.Now().Add(2 * pullthrough.DocumentLife) })
 	if text, a, err := get(t, later, r, "/a/-/a-1.0.0.tgz"); err != nil || text != "other" || a.Fact.Cached {
-		t.Errorf("%q %+v %v", text, a.Fact, err)
+		t.Errorf("changed digest: got %q %+v (%v), want the new file fetched", text, a.Fact, err)
 	}
 	r.set("/b", []byte(`{"name":"b","versions":{"1.0.0":{"dist":{"tarball":"`+r.URL+`/b/-/b-1.0.0.tgz"}}}}`))
 	r.set("/b/-/b-1.0.0.tgz", []byte("b"))
 	_, _, err := get(t, later, r, "/b/-/b-1.0.0.tgz")
 	if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Rule != pullthrough.RuleIntegrity {
-		t.Errorf("without a digest: %v", err)
+		t.Errorf("without a digest: got %v, want a refusal by %s", err, pullthrough.RuleIntegrity)
 	}
 }
 
+// young denies versions that are younger than a week.
 func young(a packages.Artifact, v packages.Version, known bool) *packages.Denial {
 	if known && packages.Young(v, 7*day, time.Now()) {
 		return &packages.Denial{Rule: "packages.min_age", Reason: a.String() + " is too young", Hidden: true}
@@ -92,7 +93,7 @@ func young(a packages.Artifact, v packages.Version, known bool) *packages.Denial
 	return nil
 }
 
-func TestAYoungVersionLooksAbsent(t *testing.T) {
+func TestYoungVersionLooksAbsent(t *testing.T) {
 	r, s := newRegistry(t), newStorage(t)
 	r.npm("a", version{"1.0.0", "one", 90 * day}, version{"1.1.0", "two", day})
 	r.npm("b", version{"1.0.0", "one", day})
@@ -100,27 +101,27 @@ func TestAYoungVersionLooksAbsent(t *testing.T) {
 	gated := func(r *pullthrough.Request) { r.Gate = young }
 	text, a, err := get(t, c, r, "/a", gated)
 	if err != nil || a.Fact.Verdict != packages.Filtered || !slices.Equal(a.Fact.Withheld, []string{"1.1.0"}) || !strings.Contains(a.Notice, "npm:a@1.1.0 is too young") {
-		t.Fatalf("%+v %v", a, err)
+		t.Fatalf("got %+v (%v), want 1.1.0 withheld", a, err)
 	}
 	var d struct {
 		Versions map[string]any    `json:"versions"`
 		Tags     map[string]string `json:"dist-tags"`
 	}
 	if err := json.Unmarshal([]byte(text), &d); err != nil || len(d.Versions) != 1 || d.Tags["latest"] != "1.0.0" {
-		t.Errorf("%s %v", text, err)
+		t.Errorf("got %s (%v), want only 1.0.0", text, err)
 	}
 	for _, path := range []string{"/a/-/a-1.1.0.tgz", "/b"} {
 		_, _, err := get(t, c, r, path, gated)
 		if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Status != 404 || stop.Rule != "packages.min_age" {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: got %v, want a refusal with status 404", path, err)
 		}
-		// The same without the gate.
+		// Without the gate, the young version is served.
 		if _, _, err := get(t, c, r, path); err != nil {
 			t.Errorf("%s without the gate: %v", path, err)
 		}
 	}
 	if _, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz", gated); err != nil {
-		t.Errorf("an old version: %v", err)
+		t.Errorf("old version: got %v, want it served", err)
 	}
 }
 
@@ -133,17 +134,17 @@ func TestParallelRequestsFetchOnce(t *testing.T) {
 	for range clients {
 		all.Go(func() {
 			if text, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz"); err != nil || text != "one" {
-				t.Errorf("%q %v", text, err)
+				t.Errorf("got %q, %v; want the file", text, err)
 			}
 		})
 	}
 	all.Wait()
 	if r.total() != 2 {
-		t.Errorf("the registry saw %d requests", r.total())
+		t.Errorf("the registry got %d requests, want 2", r.total())
 	}
 }
 
-func TestOfflineServesOnlyWhatIsThere(t *testing.T) {
+func TestOfflineServesOnlyStoredPackages(t *testing.T) {
 	r, s := newRegistry(t), newStorage(t)
 	r.npm("a", version{"1.0.0", "one", 90 * day}, version{"2.0.0", "two", 90 * day})
 	if _, _, err := get(t, pullthrough.New(s, time.Now), r, "/a/-/a-1.0.0.tgz"); err != nil {
@@ -151,18 +152,18 @@ func TestOfflineServesOnlyWhatIsThere(t *testing.T) {
 	}
 	before := r.total()
 	c := pullthrough.New(s, func() time.Time { return time.Now().Add(90 * day) })
-	off := func(r *pullthrough.Request) { r.Offline = true }
-	if text, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz", off); err != nil || text != "one" {
-		t.Errorf("%q %v", text, err)
+	offline := func(r *pullthrough.Request) { r.Offline = true }
+	if text, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz", offline); err != nil || text != "one" {
+		t.Errorf("stored file: got %q, %v", text, err)
 	}
 	for _, path := range []string{"/a/-/a-2.0.0.tgz", "/b"} {
-		_, _, err := get(t, c, r, path, off)
+		_, _, err := get(t, c, r, path, offline)
 		if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Rule != pullthrough.RuleOffline {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: got %v, want a refusal by %s", path, err, pullthrough.RuleOffline)
 		}
 	}
 	if r.total() != before {
-		t.Errorf("the registry saw %d requests", r.total()-before)
+		t.Errorf("the registry got %d requests, want none", r.total()-before)
 	}
 }
 
@@ -174,14 +175,14 @@ func TestOnlyPackagesAreServed(t *testing.T) {
 	r.set("/c", []byte(`{"name":"a","versions":{}}`))
 	c := pullthrough.New(s, time.Now)
 	if _, a, err := get(t, c, r, "/-/v1/search"); err != nil || !a.Pass {
-		t.Errorf("a search: %+v %v", a, err)
+		t.Errorf("search: got %+v (%v), want it passed on", a, err)
 	}
 	for path, code := range map[string]string{
 		"/a/1.0.0": "package_request", "/a/-/hidden.tgz": "package_not_found", "/c": "package_document", "/missing": "package_not_found",
 	} {
 		_, _, err := get(t, c, r, path)
 		if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Code != code {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("%s: got %v, want %s", path, err, code)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package pullthrough owns answering requests for packages from the cache: it fetches what is
-// missing, verifies it against the registry's own digests, applies the gate, and passes on what was
-// verified. It never passes on a byte of a file before the whole file was verified.
+// missing, verifies it against the registry's digests, and applies the gate. It passes on no byte of
+// a file before it has verified the whole file.
 package pullthrough
 
 import (
@@ -17,30 +17,30 @@ import (
 
 // Limits of what a registry may send.
 const (
-	// maxDocument is the largest document. Those of the largest packages have some tens of
-	// megabytes.
+	// maxDocument is the maximum size of a document. The largest packages have documents of some
+	// tens of megabytes.
 	maxDocument = 64 << 20
 	// DocumentLife is how long a document is used without asking the registry again.
 	DocumentLife = 10 * time.Minute
-	// mostIndexes is how many documents are kept in the form in which they are searched.
-	mostIndexes = 64
-	// mostParsers is how many documents are read at one time, each of which takes several times its
-	// size in memory.
-	mostParsers = 2
+	// maxIndexes limits how many parsed documents are cached.
+	maxIndexes = 64
+	// maxParsers limits how many documents are parsed at the same time, because each takes several
+	// times its size in memory.
+	maxParsers = 2
 )
 
-// Storage holds what was fetched.
+// Storage stores fetched documents and files.
 type Storage interface {
 	// Find returns an entry and its verified content. The error has the kind NotFound if there is
 	// none.
 	Find(key string) (store.Entry, *os.File, error)
-	// Keep stores a content. A failure is not fatal: the next request fetches it again.
+	// Keep stores a content. If it fails, the next request fetches the content again.
 	Keep(ctx context.Context, e store.Entry, content *os.File) error
 	// Create creates an unnamed file.
 	Create() (*os.File, error)
 }
 
-// Upstream fetches from registries, as far as the sandbox's policy allows it.
+// Upstream sends requests to registries, as far as the sandbox's policy allows it.
 type Upstream interface {
 	Get(ctx context.Context, url, accept string) (*http.Response, error)
 }
@@ -71,7 +71,7 @@ type Answer struct {
 	Notice string
 }
 
-// Refusal is an error after which nothing is answered but its reason.
+// Refusal is the error of a request that gets no package. It has the reason that the client sees.
 type Refusal struct {
 	packages.Denial
 	Status int
@@ -90,17 +90,17 @@ func (r *Refusal) Unwrap() error { return r.Cause }
 type Cache struct {
 	storage Storage
 	now     func() time.Time
-	parsers chan struct{}
+	parsers chan struct{} // has an element for each document that is being parsed
 
 	mu      sync.Mutex
-	flights map[string]chan struct{}
+	flights map[string]chan struct{}   // by key; closed when the fetch has ended
 	indexes map[string]*packages.Index // by the SHA-256 of the document
 }
 
-// New returns a cache. now is time.Now, or a test's own.
+// New returns a cache. now returns the time, so that tests can set it.
 func New(storage Storage, now func() time.Time) *Cache {
 	return &Cache{
-		storage: storage, now: now, parsers: make(chan struct{}, mostParsers),
+		storage: storage, now: now, parsers: make(chan struct{}, maxParsers),
 		flights: map[string]chan struct{}{}, indexes: map[string]*packages.Index{},
 	}
 }
@@ -114,9 +114,9 @@ func (c *Cache) Serve(ctx context.Context, r Request) (Answer, error) {
 	return Answer{}, refuse(http.StatusNotFound, "package_ecosystem", "packages.cache", "the cache does not know this ecosystem", packages.Fact{Ecosystem: r.Ecosystem}, nil)
 }
 
-// alone calls do unless another request works on the same key. Then it waits for that one and
-// reports false, after which the caller looks into the storage again.
-func (c *Cache) alone(ctx context.Context, key string, do func() error) (bool, error) {
+// fetchOnce calls fetch and reports true, unless another request is fetching the same key. Then it
+// waits for that request and reports false. The caller then looks into the storage again.
+func (c *Cache) fetchOnce(ctx context.Context, key string, fetch func() error) (bool, error) {
 	c.mu.Lock()
 	if other, busy := c.flights[key]; busy {
 		c.mu.Unlock()
@@ -127,19 +127,19 @@ func (c *Cache) alone(ctx context.Context, key string, do func() error) (bool, e
 			return false, ctx.Err()
 		}
 	}
-	mine := make(chan struct{})
-	c.flights[key] = mine
+	done := make(chan struct{})
+	c.flights[key] = done
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
 		delete(c.flights, key)
 		c.mu.Unlock()
-		close(mine)
+		close(done)
 	}()
-	return true, do()
+	return true, fetch()
 }
 
-// index returns the index of a document, and reads it at most once.
+// index returns the index of a document. Unless the index is cached, it calls read.
 func (c *Cache) index(ctx context.Context, sum string, read func() (*packages.Index, error)) (*packages.Index, error) {
 	c.mu.Lock()
 	found := c.indexes[sum]
@@ -147,28 +147,28 @@ func (c *Cache) index(ctx context.Context, sum string, read func() (*packages.In
 	if found != nil {
 		return found, nil
 	}
-	if err := c.parse(ctx); err != nil {
+	if err := c.acquireParser(ctx); err != nil {
 		return nil, err
 	}
-	defer c.parsed()
-	made, err := read()
+	defer c.releaseParser()
+	created, err := read()
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for other := range c.indexes {
-		if len(c.indexes) < mostIndexes {
+		if len(c.indexes) < maxIndexes {
 			break
 		}
 		delete(c.indexes, other)
 	}
-	c.indexes[sum] = made
-	return made, nil
+	c.indexes[sum] = created
+	return created, nil
 }
 
-// parse waits for a turn, which parsed ends.
-func (c *Cache) parse(ctx context.Context) error {
+// acquireParser waits until fewer than maxParsers documents are being parsed.
+func (c *Cache) acquireParser(ctx context.Context) error {
 	select {
 	case c.parsers <- struct{}{}:
 		return nil
@@ -177,7 +177,7 @@ func (c *Cache) parse(ctx context.Context) error {
 	}
 }
 
-func (c *Cache) parsed() { <-c.parsers }
+func (c *Cache) releaseParser() { <-c.parsers }
 
 func refuse(status int, code, rule, reason string, f packages.Fact, cause error) *Refusal {
 	f.Verdict = packages.Refused
@@ -194,7 +194,7 @@ func denied(d *packages.Denial, f packages.Fact) *Refusal {
 	return &Refusal{Denial: *d, Status: status, Code: "package_denied", Fact: f}
 }
 
-// Rules of refusals that no policy can lift.
+// Rules of refusals that no policy can change.
 const (
 	RuleIntegrity = "packages.integrity"
 	RuleRequest   = "packages.request"

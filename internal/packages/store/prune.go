@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// draftLife is how old an unfinished file must be to count as left behind by a crash.
-const draftLife = time.Hour
+// draftMaxAge is the age after which an unfinished file counts as left behind by a crash.
+const draftMaxAge = time.Hour
 
 // Listed is an entry with the time of its last use.
 type Listed struct {
@@ -34,18 +34,18 @@ func (s *Store) List() ([]Listed, error) {
 	err := s.walk(entriesDir, func(path string, _ fs.FileInfo) error {
 		f, err := os.Open(path)
 		if err != nil {
-			return gone(err)
+			return ignoreMissing(err)
 		}
 		defer f.Close()
 		e, err := readEntry(f)
 		if err != nil {
-			return nil //nolint:nilerr // not an entry, so nothing to list; a use replaces it
+			return nil //nolint:nilerr // A damaged entry cannot be listed. The next use of its URL replaces it.
 		}
-		one := Listed{Entry: e, Used: e.Fetched, path: path}
-		if at, ok := lastRead(filepath.Join(s.dir, place(blobsDir, e.SHA256))); ok && at.After(one.Used) {
-			one.Used = at
+		listed := Listed{Entry: e, Used: e.Fetched, path: path}
+		if at, ok := lastRead(filepath.Join(s.dir, shardPath(blobsDir, e.SHA256))); ok && at.After(listed.Used) {
+			listed.Used = at
 		}
-		list = append(list, one)
+		list = append(list, listed)
 		return nil
 	})
 	slices.SortFunc(list, func(a, b Listed) int {
@@ -61,7 +61,7 @@ func (s *Store) List() ([]Listed, error) {
 	return list, err
 }
 
-// lastRead returns when a file was last read, as exactly as its file system notes it.
+// lastRead returns when a file was last read, as far as its file system records it.
 func lastRead(path string) (time.Time, bool) {
 	var info unix.Stat_t
 	if unix.Lstat(path, &info) != nil {
@@ -70,44 +70,44 @@ func lastRead(path string) (time.Time, bool) {
 	return time.Unix(info.Atim.Unix()).UTC(), true
 }
 
-// Prune removes the least recently used entries until the contents take at most so many bytes, and
-// contents without an entry.
-func (s *Store) Prune(most int64) (Pruned, error) {
+// Prune removes the least recently used entries until the contents take at most maxBytes. It also
+// removes contents without an entry.
+func (s *Store) Prune(maxBytes int64) (Pruned, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.prune(most)
+	return s.prune(maxBytes)
 }
 
-func (s *Store) prune(most int64) (Pruned, error) {
+func (s *Store) prune(maxBytes int64) (Pruned, error) {
 	var out Pruned
 	list, err := s.List()
 	if err != nil {
 		return out, err
 	}
 	slices.SortStableFunc(list, func(a, b Listed) int { return b.Used.Compare(a.Used) })
-	kept, total := map[string]bool{}, int64(0)
+	remaining, total := map[string]bool{}, int64(0)
 	for _, e := range list {
 		size := e.Size
-		if kept[e.SHA256] {
+		if remaining[e.SHA256] {
 			size = 0
 		}
-		if total+size <= most {
+		if total+size <= maxBytes {
 			total += size
-			kept[e.SHA256] = true
+			remaining[e.SHA256] = true
 			continue
 		}
-		if err := os.Remove(e.path); gone(err) != nil {
+		if err := os.Remove(e.path); ignoreMissing(err) != nil {
 			return out, err
 		}
 		out.Entries++
 	}
 	err = s.walk(blobsDir, func(path string, info fs.FileInfo) error {
-		// A content without an entry may be one whose entry is just being written.
-		if kept[filepath.Base(path)] || time.Since(info.ModTime()) < time.Minute && !inList(list, filepath.Base(path)) {
+		// The entry of a new content may not have been written yet.
+		if remaining[filepath.Base(path)] || time.Since(info.ModTime()) < time.Minute && !inList(list, filepath.Base(path)) {
 			return nil
 		}
 		out.Bytes += info.Size()
-		return gone(os.Remove(path))
+		return ignoreMissing(os.Remove(path))
 	})
 	return out, err
 }
@@ -116,22 +116,22 @@ func inList(list []Listed, sum string) bool {
 	return slices.ContainsFunc(list, func(e Listed) bool { return e.SHA256 == sum })
 }
 
-// walk calls do for each complete file of a kind, and removes what crashes left behind.
+// walk calls do for each complete file of a kind, and removes unfinished files of crashes.
 func (s *Store) walk(kind string, do func(path string, info fs.FileInfo) error) error {
 	return filepath.WalkDir(filepath.Join(s.dir, kind), func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return gone(err)
+			return ignoreMissing(err)
 		}
 		if d.IsDir() {
 			return nil
 		}
 		info, err := d.Info()
 		if err != nil {
-			return gone(err)
+			return ignoreMissing(err)
 		}
 		if strings.HasPrefix(d.Name(), ".") {
-			if time.Since(info.ModTime()) > draftLife {
-				return gone(os.Remove(path))
+			if time.Since(info.ModTime()) > draftMaxAge {
+				return ignoreMissing(os.Remove(path))
 			}
 			return nil
 		}
@@ -139,8 +139,8 @@ func (s *Store) walk(kind string, do func(path string, info fs.FileInfo) error) 
 	})
 }
 
-// gone ignores that another process removed a file first.
-func gone(err error) error {
+// ignoreMissing ignores that another process has already removed a file.
+func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 // Reader reads the cache through a descriptor of its directory.
 type Reader struct{ dir *os.File }
 
-// NewReader returns a reader. The descriptor stays the caller's.
+// NewReader returns a Reader. It does not take over the descriptor, which the caller closes.
 func NewReader(dir *os.File) *Reader { return &Reader{dir} }
 
 // OpenDir opens the directory for NewReader.
@@ -26,15 +26,15 @@ func OpenDir(stateDir string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(stateDir, DirName), unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// Find returns the entry of a key and its content, which the caller must close. The content was
-// compared with its digest, so a damaged disk looks like a missing file. The error has the kind
-// NotFound if there is no entry.
+// Find returns the entry of a key and its content, which the caller must close. Find compares the
+// content with its digest, so a damaged file counts as missing. The error has the kind NotFound if
+// there is no entry.
 func (r *Reader) Find(key string) (Entry, *os.File, error) {
 	e, err := r.entry(key)
 	if err != nil {
 		return Entry{}, nil, err
 	}
-	f, err := r.open(place(blobsDir, e.SHA256))
+	f, err := r.open(shardPath(blobsDir, e.SHA256))
 	if err != nil {
 		return Entry{}, nil, err
 	}
@@ -54,7 +54,7 @@ func (r *Reader) Find(key string) (Entry, *os.File, error) {
 }
 
 func (r *Reader) entry(key string) (Entry, error) {
-	f, err := r.open(place(entriesDir, keySum(key)))
+	f, err := r.open(shardPath(entriesDir, keySum(key)))
 	if err != nil {
 		return Entry{}, err
 	}

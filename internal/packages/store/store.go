@@ -27,14 +27,14 @@ const DirName = "packages"
 const (
 	blobsDir   = "blobs"
 	entriesDir = "entries"
-	// draft is the pattern of names of unfinished files.
-	draft = ".draft-*"
+	// draftPattern is the pattern of names of unfinished files.
+	draftPattern = ".draft-*"
 	// MaxBlob is the largest content that is stored.
 	MaxBlob = 1 << 30
 	// maxEntry limits an entry's file.
 	maxEntry = 64 << 10
-	// longestText limits the texts of an entry, which registries and sandboxes choose.
-	longestText = 4 << 10
+	// maxText limits the texts of an entry, which registries and sandboxes choose.
+	maxText = 4 << 10
 )
 
 // Entry describes the content of one URL.
@@ -57,23 +57,23 @@ func (e Entry) check() error {
 	sum, err := hex.DecodeString(e.SHA256)
 	switch {
 	case err != nil || len(sum) != sha256.Size || hex.EncodeToString(sum) != e.SHA256:
-		return bad("its digest is not a SHA-256 in lower case")
+		return invalidEntry("its digest is not a SHA-256 in lower case")
 	case e.Size < 0 || e.Size > MaxBlob:
-		return bad("its size is not within the limits")
+		return invalidEntry("its size is not within the limits")
 	case !packages.Known(e.Ecosystem):
-		return bad("its ecosystem is unknown")
+		return invalidEntry("its ecosystem is unknown")
 	case e.Key == "" || e.Name == "":
-		return bad("it has no key or no name")
+		return invalidEntry("it has no key or no name")
 	}
 	for _, text := range []string{e.Key, e.Name, e.Version, e.Integrity, e.Type} {
-		if len(text) > longestText {
-			return bad("one of its texts is too long")
+		if len(text) > maxText {
+			return invalidEntry("one of its texts is too long")
 		}
 	}
 	return nil
 }
 
-func bad(why string) error {
+func invalidEntry(why string) error {
 	return fault.New(fault.Invalid, "package_entry", "this is no entry of the package cache: "+why)
 }
 
@@ -83,14 +83,14 @@ type Store struct {
 	budget int64
 
 	mu      sync.Mutex
-	written int64 // since the last look at the budget
-	looked  bool
+	written int64 // bytes since the budget was last checked
+	checked bool  // the budget was checked at least once
 }
 
-// mostByDefault and its share of the free space limit a cache without a budget.
+// The default budget is a part of the free space, with an upper limit.
 const (
-	mostByDefault = 10 << 30
-	shareOfFree   = 10
+	maxDefaultBudget = 10 << 30
+	freeSpaceDivisor = 10
 )
 
 // Open opens the cache below a state directory. A budget of zero means the default.
@@ -104,7 +104,7 @@ func Open(stateDir string, budget int64) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.budget = min(mostByDefault, free/shareOfFree)
+		s.budget = min(maxDefaultBudget, free/freeSpaceDivisor)
 	}
 	return s, nil
 }
@@ -139,26 +139,27 @@ func mkdir(path string) error {
 	return nil
 }
 
-// place returns the path of a file below the store. Two levels keep directories small.
-func place(kind, sum string) string { return filepath.Join(kind, sum[:2], sum) }
+// shardPath returns the path of a file below the store. It has a directory for each first byte of
+// the sum, because very large directories are slow.
+func shardPath(kind, sum string) string { return filepath.Join(kind, sum[:2], sum) }
 
 func keySum(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
 }
 
-// Put stores a content and its entry. It copies the content and compares it with the entry's digest
-// and size, because the process that fetched it may have been taken over. A crash leaves the entry
-// as it was, or complete.
+// Put stores a content and its entry. It compares the content with the entry's digest and size,
+// because an attacker may have taken over the process that fetched it. After a crash there is the
+// old entry or the complete new one.
 func (s *Store) Put(e Entry, content io.Reader) error {
 	if err := e.check(); err != nil {
 		return err
 	}
-	path := filepath.Join(s.dir, place(blobsDir, e.SHA256))
+	path := filepath.Join(s.dir, shardPath(blobsDir, e.SHA256))
 	if err := mkdir(filepath.Dir(path)); err != nil {
 		return err
 	}
-	options := durable.Options{Draft: draft, Mode: 0o444, Sync: true}
+	options := durable.Options{Draft: draftPattern, Mode: 0o444, Sync: true}
 	err := durable.ReplaceWith(path, options, func(w io.Writer) error {
 		sum := sha256.New()
 		n, err := io.Copy(io.MultiWriter(w, sum), io.LimitReader(content, e.Size+1))
@@ -174,7 +175,7 @@ func (s *Store) Put(e Entry, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	path = filepath.Join(s.dir, place(entriesDir, keySum(e.Key)))
+	path = filepath.Join(s.dir, shardPath(entriesDir, keySum(e.Key)))
 	if err := mkdir(filepath.Dir(path)); err != nil {
 		return err
 	}
@@ -182,19 +183,19 @@ func (s *Store) Put(e Entry, content io.Reader) error {
 	if err := durable.Replace(path, text, options); err != nil {
 		return fmt.Errorf("package cache: %w", err)
 	}
-	return s.fit(e.Size)
+	return s.enforceBudget(e.Size)
 }
 
-// fit keeps the cache within its budget. It looks at the disk only after a twentieth of the budget
-// was written, because a look reads every entry.
-func (s *Store) fit(written int64) error {
+// enforceBudget removes old entries if the cache exceeds its budget. It checks only after a
+// twentieth of the budget was written, because a check reads every entry.
+func (s *Store) enforceBudget(written int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.written += written
-	if s.looked && s.written < s.budget/20 {
+	if s.checked && s.written < s.budget/20 {
 		return nil
 	}
-	s.looked, s.written = true, 0
+	s.checked, s.written = true, 0
 	_, err := s.prune(s.budget)
 	return err
 }

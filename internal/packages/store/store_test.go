@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/packages"
 )
 
-func opened(t *testing.T, budget int64) (*Store, *Reader) {
+func openStore(t *testing.T, budget int64) (*Store, *Reader) {
 	t.Helper()
 	state := t.TempDir()
 	s, err := Open(state, budget)
@@ -49,8 +49,8 @@ func put(t *testing.T, s *Store, key, content string) Entry {
 	return e
 }
 
-func TestAStoredPackageIsFound(t *testing.T) {
-	s, r := opened(t, 0)
+func TestFindReturnsStoredPackage(t *testing.T) {
+	s, r := openStore(t, 0)
 	put(t, s, "https://a.test/x", "content")
 	put(t, s, "https://a.test/y", "content") // the same content is stored once
 	e, f, err := r.Find("https://a.test/x")
@@ -60,39 +60,39 @@ func TestAStoredPackageIsFound(t *testing.T) {
 	defer f.Close()
 	text, err := io.ReadAll(f)
 	if err != nil || string(text) != "content" || e.Name != "a" {
-		t.Fatalf("%q %+v %v", text, e, err)
+		t.Fatalf("got %q and %+v (%v), want the stored content", text, e, err)
 	}
 	if _, _, err := r.Find("https://a.test/z"); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("a missing key: %v", err)
+		t.Errorf("missing key: got %v, want NotFound", err)
 	}
 	list, err := s.List()
 	if err != nil || len(list) != 2 {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("List: got %+v (%v), want 2 entries", list, err)
 	}
 	blobs, err := filepath.Glob(filepath.Join(s.dir, blobsDir, "*", "*"))
 	if err != nil || len(blobs) != 1 {
-		t.Errorf("%v %v", blobs, err)
+		t.Errorf("got the contents %v (%v), want one", blobs, err)
 	}
 }
 
-func TestAContentMustBeWhatItsEntrySays(t *testing.T) {
-	s, r := opened(t, 0)
+func TestPutRejectsContentOfAnotherDigest(t *testing.T) {
+	s, r := openStore(t, 0)
 	for name, content := range map[string]string{"other": "CONTENT", "shorter": "conten", "longer": "contents"} {
 		if err := s.Put(entryOf("https://a.test/x", "content"), strings.NewReader(content)); fault.CodeOf(err) != "package_digest" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s content: got %v, want package_digest", name, err)
 		}
 	}
 	if _, _, err := r.Find("https://a.test/x"); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("something was stored: %v", err)
+		t.Errorf("after rejected contents: got %v, want NotFound", err)
 	}
 	left, err := filepath.Glob(filepath.Join(s.dir, "*", "*", "*"))
 	if drafts, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", ".*")); err != nil || len(left)+len(drafts) != 0 {
-		t.Errorf("left behind: %v %v %v", left, drafts, err)
+		t.Errorf("got the files %v %v (%v), want none", left, drafts, err)
 	}
 }
 
-func TestEntriesAreChecked(t *testing.T) {
-	s, _ := opened(t, 0)
+func TestPutRejectsInvalidEntries(t *testing.T) {
+	s, _ := openStore(t, 0)
 	for name, change := range map[string]func(*Entry){
 		"digest is a path":    func(e *Entry) { e.SHA256 = "../" + e.SHA256[3:] },
 		"digest in upper":     func(e *Entry) { e.SHA256 = strings.ToUpper(e.SHA256) },
@@ -100,71 +100,71 @@ func TestEntriesAreChecked(t *testing.T) {
 		"size is too large":   func(e *Entry) { e.Size = MaxBlob + 1 },
 		"unknown ecosystem":   func(e *Entry) { e.Ecosystem = "cpan" },
 		"no key":              func(e *Entry) { e.Key = "" },
-		"a name is very long": func(e *Entry) { e.Name = strings.Repeat("a", longestText+1) },
+		"a name is very long": func(e *Entry) { e.Name = strings.Repeat("a", maxText+1) },
 	} {
 		e := entryOf("https://a.test/x", "content")
 		change(&e)
 		if err := s.Put(e, strings.NewReader("content")); fault.CodeOf(err) != "package_entry" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want package_entry", name, err)
 		}
 	}
 }
 
-func TestDamageLooksLikeAMissingFile(t *testing.T) {
-	s, r := opened(t, 0)
+func TestDamagedFilesCountAsMissing(t *testing.T) {
+	s, r := openStore(t, 0)
 	e := put(t, s, "https://a.test/x", "content")
-	path := filepath.Join(s.dir, place(blobsDir, e.SHA256))
+	path := filepath.Join(s.dir, shardPath(blobsDir, e.SHA256))
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := r.Find(e.Key); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("without its content: %v", err)
+		t.Errorf("without its content: got %v, want NotFound", err)
 	}
 	if err := os.WriteFile(path, []byte("kontent"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := r.Find(e.Key); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("with another content: %v", err)
+		t.Errorf("with another content: got %v, want NotFound", err)
 	}
-	put(t, s, e.Key, "content") // repairs it
+	put(t, s, e.Key, "content") // repairs the content
 	if _, f, err := r.Find(e.Key); err != nil {
 		t.Error(err)
 	} else {
 		f.Close()
 	}
-	// An entry that was copied to another key does not count for it.
-	text, err := os.ReadFile(filepath.Join(s.dir, place(entriesDir, keySum(e.Key))))
+	// An entry that was copied to the file of another key is not used for that key.
+	text, err := os.ReadFile(filepath.Join(s.dir, shardPath(entriesDir, keySum(e.Key))))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := filepath.Join(s.dir, place(entriesDir, keySum("https://b.test/x")))
+	other := filepath.Join(s.dir, shardPath(entriesDir, keySum("https://b.test/x")))
 	if err := errors.Join(os.MkdirAll(filepath.Dir(other), 0o755), os.WriteFile(other, text, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := r.Find("https://b.test/x"); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("an entry of another key: %v", err)
+		t.Errorf("entry of another key: got %v, want NotFound", err)
 	}
 }
 
-func TestPruneKeepsWhatWasUsedLast(t *testing.T) {
-	s, r := opened(t, 0)
+func TestPruneKeepsRecentlyUsedEntries(t *testing.T) {
+	s, r := openStore(t, 0)
 	old := put(t, s, "https://a.test/old", strings.Repeat("o", 1000))
 	used := put(t, s, "https://a.test/used", strings.Repeat("u", 1000))
 	for e, at := range map[*Entry]time.Time{&old: time.Now().Add(-3 * time.Hour), &used: time.Now().Add(time.Hour)} {
-		if err := os.Chtimes(filepath.Join(s.dir, place(blobsDir, e.SHA256)), at, at.Add(-time.Hour)); err != nil {
+		if err := os.Chtimes(filepath.Join(s.dir, shardPath(blobsDir, e.SHA256)), at, at.Add(-time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stale := filepath.Join(s.dir, blobsDir, ".draft-1")
-	if err := errors.Join(os.WriteFile(stale, nil, 0o600), os.Chtimes(stale, time.Now(), time.Now().Add(-2*draftLife))); err != nil {
+	if err := errors.Join(os.WriteFile(stale, nil, 0o600), os.Chtimes(stale, time.Now(), time.Now().Add(-2*draftMaxAge))); err != nil {
 		t.Fatal(err)
 	}
-	done, err := s.Prune(1500)
-	if err != nil || done != (Pruned{Entries: 1, Bytes: 1000}) {
-		t.Fatalf("%+v %v", done, err)
+	pruned, err := s.Prune(1500)
+	if err != nil || pruned != (Pruned{Entries: 1, Bytes: 1000}) {
+		t.Fatalf("Prune: got %+v (%v), want one entry of 1000 bytes", pruned, err)
 	}
 	if _, _, err := r.Find(old.Key); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("the unused one: %v", err)
+		t.Errorf("least recently used entry: got %v, want NotFound", err)
 	}
 	if _, f, err := r.Find(used.Key); err != nil {
 		t.Error(err)
@@ -172,24 +172,24 @@ func TestPruneKeepsWhatWasUsedLast(t *testing.T) {
 		f.Close()
 	}
 	if _, err := os.Stat(stale); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("what a crash left behind: %v", err)
+		t.Errorf("unfinished file of a crash: got %v, want it removed", err)
 	}
-	if done, err := s.Prune(0); err != nil || done.Entries != 1 {
-		t.Errorf("%+v %v", done, err)
+	if pruned, err := s.Prune(0); err != nil || pruned.Entries != 1 {
+		t.Errorf("Prune(0): got %+v (%v), want one entry", pruned, err)
 	}
 	if list, err := s.List(); err != nil || len(list) != 0 {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("after Prune(0): got %+v (%v), want no entry", list, err)
 	}
 }
 
-func TestTheBudgetHolds(t *testing.T) {
-	s, _ := opened(t, 10_000)
+func TestPutEnforcesBudget(t *testing.T) {
+	s, _ := openStore(t, 10_000)
 	for i := range 40 {
 		put(t, s, "https://a.test/"+string(rune('a'+i)), strings.Repeat(string(rune('a'+i)), 1000))
 	}
 	list, err := s.List()
 	if err != nil || len(list) == 0 || len(list) > 11 {
-		t.Errorf("%d entries, %v", len(list), err)
+		t.Errorf("got %d entries of 1000 bytes (%v), want 1 to 11", len(list), err)
 	}
 }
 
@@ -205,8 +205,8 @@ func FuzzEntry(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// Whatever is accepted leads to a path inside the store.
-		if p := place(blobsDir, e.SHA256); !filepath.IsLocal(p) || len(filepath.Base(p)) != 64 {
+		// The digest of an accepted entry must lead to a path inside the store.
+		if p := shardPath(blobsDir, e.SHA256); !filepath.IsLocal(p) || len(filepath.Base(p)) != 64 {
 			t.Errorf("%q leads to %s", text, p)
 		}
 	})

@@ -20,15 +20,15 @@ type conn struct {
 	served bool      // a request was answered on it
 	busy   bool      // a request is being answered, or it was upgraded to another protocol
 
-	writing sync.Mutex // held while deadlines are set
-	own     time.Time  // the deadline that a caller set
+	writing        sync.Mutex // held while deadlines are set
+	callerDeadline time.Time  // the deadline that a caller set
 }
 
-// firstRequest is the time for a new connection to send a request before it may be closed to make
-// room for another. A request that was sent at once may still be on its way.
+// firstRequest is the time for a new connection to send a request before it may be evicted. A
+// request that was sent at once may still be on its way.
 const firstRequest = time.Second
 
-// evictable reports whether the connection may be closed to make room.
+// evictable reports whether the connection may be closed to make room for another.
 func (c *conn) evictable(now time.Time) bool {
 	return !c.busy && (c.served || now.Sub(c.since) >= firstRequest)
 }
@@ -36,8 +36,8 @@ func (c *conn) evictable(now time.Time) bool {
 // piece is the amount of data that the client must read within the stall limit.
 const piece = 64 << 10
 
-// Write implements net.Conn. Without a limit, a client that never reads would hold its connection
-// and the handler for ever.
+// Write implements net.Conn. It limits the time for each piece. Otherwise an attacker that never
+// reads could hold the connection and the handler.
 func (c *conn) Write(p []byte) (n int, err error) {
 	for {
 		if err := c.begin(); err != nil {
@@ -51,14 +51,14 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// begin sets the deadline of the next piece: the stall limit, or the caller's deadline if that is
-// earlier.
+// begin sets the deadline for the next piece. It is the stall limit, or the caller's deadline if
+// that is earlier.
 func (c *conn) begin() error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	end := time.Now().Add(c.guard.Limits.Stall)
-	if !c.own.IsZero() && c.own.Before(end) {
-		end = c.own
+	if !c.callerDeadline.IsZero() && c.callerDeadline.Before(end) {
+		end = c.callerDeadline
 	}
 	return c.Conn.SetWriteDeadline(end)
 }
@@ -67,7 +67,7 @@ func (c *conn) begin() error {
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	c.own = t
+	c.callerDeadline = t
 	return c.Conn.SetWriteDeadline(t)
 }
 
@@ -84,8 +84,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends the data that the server sends. Without it the server would cut off answers while
-// the request is still being sent.
+// CloseWrite ends the data that the server sends. Without this method the server would cut off an
+// answer while the client is still sending the request.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -104,14 +104,14 @@ func (c *conn) SetLinger(sec int) error {
 // reset makes the next Close drop unsent data, so that the kernel frees the connection at once.
 func reset(raw net.Conn) {
 	if tcp, ok := raw.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // a closed connection needs none
+		_ = tcp.SetLinger(0) // It fails only if the connection is closed.
 	}
 }
 
 // descriptor returns the connection's file descriptor.
 func descriptor(raw net.Conn) (n int, ok bool) {
-	sc, is := raw.(syscall.Conn)
-	if !is {
+	sc, ok := raw.(syscall.Conn)
+	if !ok {
 		return 0, false
 	}
 	rc, err := sc.SyscallConn()

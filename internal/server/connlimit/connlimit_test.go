@@ -18,7 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-var wide = Limits{Total: 100, PerAddress: 100, Reserve: 100, Stall: time.Hour, Files: 10_000}
+// highLimits are limits that no test reaches, unless it lowers one.
+var highLimits = Limits{Total: 100, PerAddress: 100, Reserve: 100, Stall: time.Hour, Files: 10_000}
 
 func guard(t *testing.T, l Limits) *Guard {
 	t.Helper()
@@ -38,25 +39,25 @@ func guard(t *testing.T, l Limits) *Guard {
 	return g
 }
 
-// from is a connection from a given address.
-type from struct {
+// addressConn is a connection from a given address.
+type addressConn struct {
 	net.Conn
 	addr string
 }
 
-func (f from) RemoteAddr() net.Addr {
+func (f addressConn) RemoteAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(f.addr), 1))
 }
 
-func pipe(t *testing.T, addr string) from {
-	ours, theirs := net.Pipe()
-	t.Cleanup(func() { ours.Close(); theirs.Close() })
-	return from{ours, addr}
+func pipe(t *testing.T, addr string) addressConn {
+	clientEnd, serverEnd := net.Pipe()
+	t.Cleanup(func() { clientEnd.Close(); serverEnd.Close() })
+	return addressConn{clientEnd, addr}
 }
 
-// S3, attack 4: a client has a whole IPv6 network, and a new address for each connection.
-func TestS3AddressesOfOneNetwork(t *testing.T) {
-	l := wide
+// S3, attack 4: an attacker has a whole IPv6 network, and uses a new address for each connection.
+func TestS3AddressesOfOneNetworkShareLimit(t *testing.T) {
+	l := highLimits
 	l.PerAddress = 2
 	g := guard(t, l)
 	for i, tc := range []struct {
@@ -66,11 +67,11 @@ func TestS3AddressesOfOneNetwork(t *testing.T) {
 		{"2001:db8:0:1::1", nil},
 		{"2001:db8:0:1::2", nil},
 		{"2001:db8:0:1:ffff::3", errAddress},
-		{"2001:db8:0:2::1", nil}, // control
+		{"2001:db8:0:2::1", nil}, // another network
 		{"192.0.2.1", nil},
 		{"::ffff:192.0.2.1", nil},
 		{"::ffff:192.0.2.1", errAddress},
-		{"192.0.2.2", nil}, // control
+		{"192.0.2.2", nil}, // another address
 	} {
 		if _, refused := g.admit(pipe(t, tc.addr)); refused != tc.want {
 			t.Errorf("%d, %s: %v, want %v", i, tc.addr, refused, tc.want)
@@ -78,11 +79,11 @@ func TestS3AddressesOfOneNetwork(t *testing.T) {
 	}
 }
 
-// The client with the most connections loses its longest idle one. A connection is never closed
-// while it is used, or so new that its request may be on its way.
-func TestEviction(t *testing.T) {
+// Eviction closes the longest idle connection of the client with the most connections. It never
+// closes a connection that is used, or that is so new that its request may be on its way.
+func TestEvictionClosesLongestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := wide
+		l := highLimits
 		l.Total = 4
 		g := guard(t, l)
 		add := func(addr string) *conn {
@@ -94,86 +95,86 @@ func TestEviction(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			return c
 		}
-		open := func(c *conn) bool {
+		isOpen := func(c *conn) bool {
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			h := g.clients[c.client]
 			if h == nil {
 				return false
 			}
-			_, is := h.conns[c]
-			return is
+			_, ok := h.conns[c]
+			return ok
 		}
-		lone := add("192.0.2.1")
-		first, used, last := add("192.0.2.2"), add("192.0.2.2"), add("192.0.2.2")
-		used.busy = true
+		single := add("192.0.2.1")
+		first, busy, last := add("192.0.2.2"), add("192.0.2.2"), add("192.0.2.2")
+		busy.busy = true
 		if _, refused := g.admit(pipe(t, "192.0.2.3")); refused != errTotal {
-			t.Errorf("all are new, and another one is let in: %v", refused)
+			t.Errorf("admit while all connections are new: got %v, want %v", refused, errTotal)
 		}
 		time.Sleep(firstRequest)
 		add("192.0.2.3")
-		if open(first) || !open(lone) || !open(used) || !open(last) {
-			t.Errorf("open: lone %v, first %v, used %v, last %v", open(lone), open(first), open(used), open(last))
+		if isOpen(first) || !isOpen(single) || !isOpen(busy) || !isOpen(last) {
+			t.Errorf("open: single %v, first %v, busy %v, last %v; want all but first", isOpen(single), isOpen(first), isOpen(busy), isOpen(last))
 		}
-		for _, c := range []*conn{lone, last} {
+		for _, c := range []*conn{single, last} {
 			c.busy = true
 		}
-		g.State(used, http.StateIdle)
+		g.State(busy, http.StateIdle)
 		add("192.0.2.4")
-		if open(used) || g.Status().Open != l.Total {
-			t.Errorf("the answered one is open: %v; %+v", open(used), g.Status())
+		if isOpen(busy) || g.Status().Open != l.Total {
+			t.Errorf("after the answer: connection open: %v, status %+v; want it evicted", isOpen(busy), g.Status())
 		}
-		if err := last.Close(); err != nil || open(last) || g.Status().Open != l.Total-1 {
-			t.Errorf("%v, %+v", err, g.Status())
+		if err := last.Close(); err != nil || isOpen(last) || g.Status().Open != l.Total-1 {
+			t.Errorf("Close: got %v and %+v, want %d open connections", err, g.Status(), l.Total-1)
 		}
 	})
 }
 
-// A client that reads nothing is disconnected, one that reads slowly is not.
-func TestStall(t *testing.T) {
+// A client that reads nothing is disconnected. A client that reads slowly is not.
+func TestStallDisconnectsClientThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := wide
+		l := highLimits
 		l.Stall = time.Minute
 		g := guard(t, l)
 		for name, reads := range map[string]int{"nothing": 0, "slowly": 10} {
-			ours, theirs := net.Pipe()
-			c, refused := g.admit(from{ours, "192.0.2.1"})
+			serverEnd, clientEnd := net.Pipe()
+			c, refused := g.admit(addressConn{serverEnd, "192.0.2.1"})
 			if refused != nil {
 				t.Fatal(refused)
 			}
 			go func() {
 				for range reads {
 					time.Sleep(50 * time.Second)
-					if _, err := io.CopyN(io.Discard, theirs, piece); err != nil {
+					if _, err := io.CopyN(io.Discard, clientEnd, piece); err != nil {
 						t.Error(err)
 					}
 				}
 			}()
 			n, err := c.Write(make([]byte, 10*piece))
 			if n != reads*piece || (err != nil) != (reads == 0) {
-				t.Errorf("%s: %d, %v", name, n, err)
+				t.Errorf("client that reads %s: Write returned %d (%v), want %d bytes", name, n, err, reads*piece)
 			}
-			// A deadline that a handler sets is kept.
+			// The deadline of a handler applies if it is earlier than the stall limit.
 			if err := c.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 				t.Fatal(err)
 			}
 			started := time.Now()
 			if _, err := c.Write([]byte("x")); err == nil || time.Since(started) != time.Second {
-				t.Errorf("%s: %v after %v", name, err, time.Since(started))
+				t.Errorf("client that reads %s: Write returned %v after %v, want an error after 1s", name, err, time.Since(started))
 			}
-			theirs.Close()
+			clientEnd.Close()
 			c.Close()
 		}
 	})
 }
 
-// A refused connection is answered in the format of the API that it calls. One without a free
-// descriptor is closed.
-func TestRefusals(t *testing.T) {
-	l := wide
+// A refused connection is answered in the format of the API that it calls. A connection for which no
+// descriptor is free is closed.
+func TestRefusedConnectionsGetAnswer(t *testing.T) {
+	l := highLimits
 	l.Total, l.PerAddress = 2, 1
 	g := guard(t, l)
-	l1, err := net.Listen("tcp", "127.0.0.1:0")
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,12 +184,12 @@ func TestRefusals(t *testing.T) {
 		<-leave
 	}))}
 	ended := make(chan error)
-	go func() { ended <- srv.Serve(g.Listener(l1)) }()
+	go func() { ended <- srv.Serve(g.Listener(tcp)) }()
 	dial := func(last byte) (net.Conn, error) {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, last)}}
-		return d.DialContext(t.Context(), "tcp", l1.Addr().String())
+		return d.DialContext(t.Context(), "tcp", tcp.Addr().String())
 	}
-	ask := func(last byte) *bufio.Reader {
+	sendRequest := func(last byte) *bufio.Reader {
 		c, err := dial(last)
 		if err != nil {
 			t.Fatal(err)
@@ -202,9 +203,9 @@ func TestRefusals(t *testing.T) {
 		}
 		return bufio.NewReader(c)
 	}
-	refused := func(last byte, status int, code string) {
+	wantRefusal := func(last byte, status int, code string) {
 		t.Helper()
-		resp, err := http.ReadResponse(ask(last), nil)
+		resp, err := http.ReadResponse(sendRequest(last), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,16 +213,16 @@ func TestRefusals(t *testing.T) {
 		var body string
 		err = json.NewDecoder(resp.Body).Decode(&body)
 		if err != nil || resp.StatusCode != status || body != "/v1/x "+code || resp.Header.Get("Retry-After") == "" || !resp.Close {
-			t.Errorf("%+v %q %v", resp, body, err)
+			t.Errorf("got %+v with %q (%v), want status %d and %s", resp, body, err, status, code)
 		}
 	}
-	ask(1)
+	sendRequest(1)
 	<-arrived
-	refused(1, http.StatusTooManyRequests, "connections_address")
-	ask(2)
+	wantRefusal(1, http.StatusTooManyRequests, "connections_address")
+	sendRequest(2)
 	<-arrived
-	refused(3, http.StatusServiceUnavailable, "connections_full")
-	// The ceiling is below the number of open descriptors.
+	wantRefusal(3, http.StatusServiceUnavailable, "connections_full")
+	// Lower the limit so that all descriptors from now on are reserved ones.
 	g.mu.Lock()
 	g.Limits.Files = l.Reserve
 	g.mu.Unlock()
@@ -230,11 +231,11 @@ func TestRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("a connection with a reserved descriptor is open: %v", err)
+			t.Errorf("connection with a reserved descriptor: got %v, want it closed", err)
 		}
 	}
 	if g.hasFreeDescriptor() {
-		t.Error("there is a descriptor to spare")
+		t.Error("hasFreeDescriptor returned true, want false")
 	}
 	close(leave)
 	if err := srv.Close(); err != nil {
@@ -246,26 +247,26 @@ func TestRefusals(t *testing.T) {
 	hosttest.NoMore(t, "connections", 0, func() int { return g.Status().Open })
 }
 
-// Zero never means unlimited. A limit above the available descriptors is lowered, or refused.
-func TestLimits(t *testing.T) {
+// Zero does not mean unlimited. A total above the available descriptors is lowered, or rejected.
+func TestLimitsAreLoweredToDescriptors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Limits)
 		total  int
 		code   string
 	}{
-		"as they are":     {func(*Limits) {}, 100, ""},
+		"enough":          {func(*Limits) {}, 100, ""},
 		"few descriptors": {func(l *Limits) { l.Files = 200 }, 50, ""},
-		"none":            {func(l *Limits) { l.Files = 100 }, 0, "descriptors_too_few"},
+		"no descriptors":  {func(l *Limits) { l.Files = 100 }, 0, "descriptors_too_few"},
 		"no total":        {func(l *Limits) { l.Total = 0 }, 0, "connections_limits"},
 		"no address":      {func(l *Limits) { l.PerAddress = 0 }, 0, "connections_limits"},
 		"no reserve":      {func(l *Limits) { l.Reserve = 0 }, 0, "connections_limits"},
 		"no stall":        {func(l *Limits) { l.Stall = 0 }, 0, "connections_limits"},
 	} {
-		l := wide
+		l := highLimits
 		tc.change(&l)
 		fitted, err := l.fitted()
 		if tc.code == "" && (err != nil || fitted.Total != tc.total) || tc.code != "" && fault.CodeOf(err) != tc.code {
-			t.Errorf("%s: %+v, %v", name, fitted, err)
+			t.Errorf("%s: got %+v, %v; want a total of %d or the code %q", name, fitted, err, tc.total, tc.code)
 		}
 	}
 }

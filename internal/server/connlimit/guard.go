@@ -38,10 +38,10 @@ type Guard struct {
 	warned    time.Time
 }
 
-// holder counts the connections of one client.
+// holder has the open connections of one client.
 type holder struct{ conns map[*conn]struct{} }
 
-// New creates a Guard. Close ends it, but does not close connections.
+// New returns a Guard. Close ends it, but does not close connections.
 func New(o Options) (*Guard, error) {
 	limits, err := o.Limits.fitted()
 	if err != nil {
@@ -62,8 +62,8 @@ func New(o Options) (*Guard, error) {
 // Close releases the Guard's own descriptor.
 func (g *Guard) Close() error { return g.null.Close() }
 
-// Status contains the number of connections, and how many were refused or closed to make room since
-// the start.
+// Status has the number of open connections. Refused counts the connections that were refused or
+// evicted since the start.
 type Status struct {
 	Open    int
 	Refused int64
@@ -127,14 +127,14 @@ func (g *Guard) admit(raw net.Conn) (*conn, *fault.Error) {
 	return c, nil
 }
 
-// evict closes the longest idle connection of one client. For nil it chooses the client with the
-// most connections among those with an idle one, so that many clients with a few connections each
-// cannot lock out others. The caller holds g.mu.
-func (g *Guard) evict(of *holder) bool {
+// evict closes the longest idle connection of a client, and reports whether there was one. If client
+// is nil, it chooses the client with the most connections among those with an idle one. Otherwise an
+// attacker with many addresses could lock out others. The caller holds g.mu.
+func (g *Guard) evict(client *holder) bool {
 	var oldest *conn
 	limit := 0
 	for _, h := range g.clients {
-		if of != nil && h != of || len(h.conns) < limit {
+		if client != nil && h != client || len(h.conns) < limit {
 			continue
 		}
 		if c := h.idle(time.Now()); c != nil && (len(h.conns) > limit || c.since.Before(oldest.since)) {
@@ -147,7 +147,7 @@ func (g *Guard) evict(of *holder) bool {
 	g.forget(oldest)
 	g.note(errors.New("an idle connection was closed to make room"))
 	reset(oldest.Conn)
-	// The connection was open a moment ago. If the reset fails, its client has closed it.
+	// The connection was open until now. If closing it fails, the client has closed it already.
 	_ = oldest.Conn.Close()
 	return true
 }
@@ -178,7 +178,7 @@ func (g *Guard) forget(c *conn) {
 	}
 }
 
-// warnEvery bounds the log lines during a flood.
+// warnEvery is the interval of log lines during a flood of connections.
 const warnEvery = time.Minute
 
 // note counts a refusal and logs it from time to time. The caller holds g.mu.
@@ -209,9 +209,9 @@ func (g *Guard) State(raw net.Conn, state http.ConnState) {
 	}
 }
 
-// Handler serves requests of guarded connections while the process has descriptors to spare: each
-// request may need another one into a sandbox. Requests of other connections, such as those of the
-// local socket, always pass.
+// Handler serves requests of guarded connections only while the process has free descriptors,
+// because each request may need another one for a connection into a sandbox. It serves requests of
+// all other connections, such as those of the local socket.
 func (g *Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := r.Context().Value(connKey{}).(*conn)
@@ -221,12 +221,12 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 		}
 		g.mu.Lock()
 		c.busy = true
-		spare := g.hasFreeDescriptor()
-		if !spare {
+		free := g.hasFreeDescriptor()
+		if !free {
 			g.note(errFiles)
 		}
 		g.mu.Unlock()
-		if !spare {
+		if !free {
 			w.Header().Set("Connection", "close")
 			g.Answer(w, r.URL.Path, errFiles)
 			return

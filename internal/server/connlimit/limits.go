@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Limits bound the connections of a Guard. All but Files must be above zero.
+// Limits are the limits of a Guard. All but Files must be above zero.
 type Limits struct {
 	// Total is the maximum number of connections, and PerAddress the maximum per address: an IPv4
 	// address, or an IPv6 network of 64 bits, because a client usually has a whole one.
@@ -26,8 +26,8 @@ type Limits struct {
 	Files int
 }
 
-// least is the minimum number of connections for a server.
-const least = 16
+// minConnections is the minimum number of connections with which a server can work.
+const minConnections = 16
 
 // perConnection is the number of descriptors for a connection: one for itself, and one for a
 // connection into a sandbox.
@@ -43,10 +43,11 @@ var (
 			WithHint("try again in a few seconds, or raise the server's limit of open files (ulimit -n)").WithRetryAfter(retryAfter)
 )
 
+// retryAfter is the time after which a refused client should try again.
 const retryAfter = 2 * time.Second
 
-// fitted returns the limits with Total lowered to the available descriptors, or an error if they
-// are too few.
+// fitted returns the limits with Total lowered to what the descriptors allow. It returns an error if
+// there are too few descriptors.
 func (l Limits) fitted() (Limits, error) {
 	if l.Total < 1 || l.PerAddress < 1 || l.Reserve < 1 || l.Stall <= 0 {
 		return l, fault.New(fault.Invalid, "connections_limits", "the limits of connections must be above zero")
@@ -59,7 +60,7 @@ func (l Limits) fitted() (Limits, error) {
 		l.Files = int(min(files.Cur, 1<<30))
 	}
 	room := (l.Files - l.Reserve) / perConnection
-	if room < least {
+	if room < minConnections {
 		return l, fault.Newf(fault.Exhausted, "descriptors_too_few",
 			"%d descriptors of which %d are reserved leave no room for connections", l.Files, l.Reserve).
 			WithHint("raise the limit of open files (ulimit -n), or lower reserved_descriptors")
@@ -68,8 +69,8 @@ func (l Limits) fitted() (Limits, error) {
 	return l, nil
 }
 
-// firstReserved is the first descriptor that network clients cannot get. The kernel assigns the
-// lowest free one, so descriptors from here on stay free while no client gets one of them.
+// firstReserved returns the first descriptor that network clients cannot get. The kernel assigns the
+// lowest free descriptor, so the ones from here on stay free as long as no client gets one.
 func (l Limits) firstReserved() int { return l.Files - l.Reserve }
 
 // client returns the key under which an address is counted.
@@ -85,7 +86,7 @@ func client(a net.Addr) netip.Prefix {
 	}
 	p, err := ip.Prefix(bits)
 	if err != nil {
-		return netip.Prefix{} // all of these share one count
+		return netip.Prefix{} // all such addresses share one count
 	}
 	return p
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/server"
 )
 
-// Settings compiles the policies and limits for all sandboxes. A policy file that cannot be read
-// completely is an error, because its missing rules would otherwise not apply.
+// Settings compiles the policies and limits for all sandboxes. It returns an error if a policy file
+// cannot be read completely, because the missing rules would otherwise not apply.
 func Settings(c config.Config) (sandbox.Settings, error) {
 	s := sandbox.Settings{
 		MaxLive: int(c.Capacity.Live), MaxPaused: int(c.Capacity.Paused), SnapshotBudget: c.Snapshots.Budget, SnapshotRetention: c.Snapshots.Retention, VolumeBudget: c.Disk.Volumes,
@@ -37,8 +37,7 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 	if s.Project, err = document("project_policy", c.Policies.Project); err != nil {
 		return s, err
 	}
-	// The policies are combined now, so that an error appears at the start and not with the first
-	// sandbox.
+	// Combine the policies now, so that an error appears at the start and not with the first sandbox.
 	if _, _, err := (sandbox.Access{}).Compile(s); err != nil {
 		return s, fmt.Errorf("the policies of organisation and project: %w", err)
 	}
@@ -63,9 +62,10 @@ func Record(c config.Config) server.RecordOptions {
 	return server.RecordOptions{KeepAge: c.Audit.Age, KeepBytes: c.Audit.Bytes, Checkpoints: c.Audit.TreeHeads, Recordings: c.Audit.RecordingBytes}
 }
 
-// maxPolicy is the policy parser's limit.
+// maxPolicy is the maximum size of a policy that the parser accepts.
 const maxPolicy = 1 << 20
 
+// document reads the policy file of a setting. It returns nil if path is "".
 func document(setting, path string) (*policy.Document, error) {
 	if path == "" {
 		return nil, nil

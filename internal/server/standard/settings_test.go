@@ -13,52 +13,52 @@ import (
 	"github.com/crannog/crannog/internal/server/standard"
 )
 
-func TestSettings(t *testing.T) {
+func TestSettingsReadsPoliciesAndLimits(t *testing.T) {
 	t.Parallel()
-	file := func(text string) string {
+	policyFile := func(text string) string {
 		path := filepath.Join(t.TempDir(), "policy.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	good := "policy: v1\nnetwork: {unlisted: deny}\n"
+	valid := "policy: v1\nnetwork: {unlisted: deny}\n"
 	c := config.Config{
-		Policies: config.Policies{Organisation: file(good), Project: file(good), Level: "strict"},
+		Policies: config.Policies{Organisation: policyFile(valid), Project: policyFile(valid), Level: "strict"},
 		Capacity: config.Capacity{Live: 7, Paused: 8}, Snapshots: config.Snapshots{Budget: 9, Retention: 10}, Lifetime: config.Lifetime{Default: time.Minute, Max: time.Hour, Retention: 2 * time.Hour},
 	}
 	s, err := standard.Settings(c)
 	if err != nil || s.Organisation == nil || s.Project == nil || s.Organisation.Network.Unlisted != "deny" || s.Level != "strict" ||
 		s.MaxLive != 7 || s.MaxPaused != 8 || s.SnapshotBudget != 9 || s.SnapshotRetention != 10 || s.DefaultTimeout != time.Minute || s.MaxTimeout != time.Hour || s.Retention != 2*time.Hour {
-		t.Fatalf("%+v, %v", s, err)
+		t.Fatalf("got %+v (%v), want both policies and the limits of the settings", s, err)
 	}
 	p, _, err := (sandbox.Access{}).Compile(s)
 	if err != nil || p.Level() != "strict" || len(p.Layers()) < 4 {
-		t.Errorf("%v, %v", p, err)
+		t.Errorf("compiled policy: got %+v (%v), want the level strict", p, err)
 	}
 
-	// A policy that cannot be read completely is not partly in force.
+	// A policy file that cannot be read completely is rejected.
 	for name, text := range map[string]string{
-		"unknown field": good + "networks: {}\n", "twice": good + good, "two documents": good + "---\n" + good,
-		"empty": "", "too long": good + strings.Repeat("#\n", 1<<20), "not text": "\x00",
+		"unknown field": valid + "networks: {}\n", "twice": valid + valid, "two documents": valid + "---\n" + valid,
+		"empty": "", "too long": valid + strings.Repeat("#\n", 1<<20), "not text": "\x00",
 	} {
 		bad := c
-		bad.Policies.Organisation = file(text)
+		bad.Policies.Organisation = policyFile(text)
 		if _, err := standard.Settings(bad); err == nil || !strings.Contains(err.Error(), "organisation_policy: ") {
-			t.Errorf("%s as the organisation's: %v", name, err)
+			t.Errorf("organisation's policy, %s: got %v, want an error that names the setting", name, err)
 		}
 		bad = c
-		bad.Policies.Project = file(text)
+		bad.Policies.Project = policyFile(text)
 		if _, err := standard.Settings(bad); err == nil || !strings.Contains(err.Error(), "project_policy: ") {
-			t.Errorf("%s as the project's: %v", name, err)
+			t.Errorf("project's policy, %s: got %v, want an error that names the setting", name, err)
 		}
 	}
 	c.Policies.Project = filepath.Join(t.TempDir(), "none")
 	if _, err := standard.Settings(c); err == nil {
-		t.Error("a file that does not exist is no error")
+		t.Error("Settings accepted a policy file that does not exist")
 	}
 	c.Policies.Project, c.Policies.Level = "", "king"
 	if _, err := standard.Settings(c); fault.CodeOf(err) != "level_unknown" {
-		t.Errorf("an unknown level: %v", err)
+		t.Errorf("unknown level: got %v, want level_unknown", err)
 	}
 }

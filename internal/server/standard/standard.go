@@ -1,5 +1,5 @@
-// Package standard chooses the components for this machine: the embedded gVisor, the host's tools
-// as the template, the embedded guest, and the roles of the binary when it starts itself again.
+// Package standard owns the choice of the components for this machine: the embedded gVisor, the
+// host's tools as the template, the embedded guest, and the roles in which the binary starts itself.
 package standard
 
 import (
@@ -32,8 +32,8 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// Dispatch runs another role if this process was started for one, and then does not return. main
-// calls it first.
+// Dispatch runs the role for which this process was started, if there is one, and then does not
+// return. main calls Dispatch first.
 func Dispatch() {
 	guest := reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Play}
 	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), gateway.Roles()), guest, setup.Role(), setup.ProbeRole(), keeper.Role())...)
@@ -115,29 +115,29 @@ type MicroVM struct {
 	Emulate bool
 }
 
-// engineImages are images as the engines that have none of their own use them.
+// engineImages are the images for engines that have no image store of their own.
 type engineImages interface {
 	docker.Images
 	microvm.Images
 }
 
-// Engines creates this program's engines without their images, to check what this machine can do.
-// It uses State, Log, DefaultEngine, Docker and MicroVM of the options.
+// Engines creates this program's engines without images, to check what this machine supports. It
+// uses State, Log, DefaultEngine, Docker and MicroVM of the options.
 func Engines(o Options) (*engine.Registry, error) {
-	guest, err := parts(o)
+	guest, err := writeGuest(o)
 	if err != nil {
 		return nil, err
 	}
 	return engines(o, guest, nil)
 }
 
-// parts writes the embedded guest below the state directory, and returns its path.
-func parts(o Options) (guest string, err error) {
+// writeGuest writes the embedded guest below the state directory, and returns its path.
+func writeGuest(o Options) (guest string, err error) {
 	if err := checkStatic(); err != nil {
 		return "", err
 	}
-	// Programs are written to the directory and run from it. In another user's directory they could
-	// be replaced.
+	// Programs are written to the state directory and run from it. If another user owned the
+	// directory, that user could replace them.
 	if err := store.CheckPrivate(o.State); err != nil {
 		return "", err
 	}
@@ -182,7 +182,7 @@ func runnerDir(state string) string { return filepath.Join(state, "runner") }
 // Open opens a state directory. If the machine lacks a requirement, Open returns an error with
 // advice instead of using a weaker isolation.
 func Open(ctx context.Context, o Options) (*server.Server, error) {
-	guest, err := parts(o)
+	guest, err := writeGuest(o)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A Go program runs sandboxes without a server. Only what it explicitly keeps outlives it.
+// A Go program runs sandboxes without a server. No sandbox process outlives the client.
 func TestLocal(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	state := hosttest.ShortDir(t)
@@ -27,18 +27,18 @@ func TestLocal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	use(t, client)
+	useSandbox(t, client)
 	if err := client.Close(); err != nil {
 		t.Error(err)
 	}
-	if left := holders(t, state); len(left) > 0 {
-		t.Errorf("left running: %s", left)
+	if left := sandboxProcesses(t, state); len(left) > 0 {
+		t.Errorf("sandbox processes after Close: %s", left)
 	}
 }
 
 // An organisation's policy limits the sandboxes of a Go program without a server too, and so do the
 // other settings.
-func TestLocalUnderSettings(t *testing.T) {
+func TestLocalAppliesSettings(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state, dir := hosttest.ShortDir(t), t.TempDir()
 	org, conf := filepath.Join(dir, "org.yaml"), filepath.Join(dir, "config.toml")
@@ -64,11 +64,11 @@ func TestLocalUnderSettings(t *testing.T) {
 		}
 		p, err := sb.Policy(t.Context())
 		if err != nil || p.Level != "light" || !strings.Contains(p.Document, "unlisted: deny") {
-			t.Errorf("%s: the policy is of the level %s, %v\n%s", name, p.Level, err, p.Document)
+			t.Errorf("%s: got the policy level %s (%v), want light\n%s", name, p.Level, err, p.Document)
 		}
 		_, err = client.Create(t.Context(), crannog.Ephemeral())
 		if full := errors.Is(err, crannog.ErrExhausted); full != (name == "a file") {
-			t.Errorf("%s: a second sandbox: %v", name, err)
+			t.Errorf("%s: second sandbox: got %v", name, err)
 		}
 		if err := client.Close(); err != nil {
 			t.Error(err)
@@ -76,44 +76,46 @@ func TestLocalUnderSettings(t *testing.T) {
 	}
 }
 
-func use(t *testing.T, client *crannog.Client) {
+// useSandbox checks commands, files and code in a sandbox.
+func useSandbox(t *testing.T, client *crannog.Client) {
 	t.Helper()
 	sb, err := client.Create(t.Context(), crannog.Ephemeral())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info := sb.Info(); info.Boundary != "userspace-kernel" || len(info.Effective.Enforced) < 4 {
-		t.Errorf("%+v", info)
+		t.Errorf("sandbox: got %+v", info)
 	}
 	out, err := sb.CommandContext(t.Context(), "bash", "-lc", "id -un; echo $0").Output()
 	if err != nil || string(out) != "user\nbash\n" {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("id: got %q (%v), want user and bash", out, err)
 	}
 	files := sb.FS().WithContext(t.Context())
 	if err := files.WriteFile("home/user/tool", []byte("#!/bin/sh\necho ran\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := sb.CommandContext(t.Context(), "/home/user/tool").Output(); err != nil || string(out) != "ran\n" {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("tool: got %q (%v), want ran", out, err)
 	}
 	if _, err := files.ReadFile("etc/shadow"); err == nil {
-		t.Error("the host's passwords are inside")
+		t.Error("the sandbox can read the host's /etc/shadow")
 	}
 	if _, err := files.Stat("root/.ssh"); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, crannog.ErrDenied) {
-		t.Errorf("root's home: %v", err)
+		t.Errorf("root's .ssh: got %v, want an error", err)
 	}
 	for event, err := range sb.RunCode(t.Context(), "6*7") {
 		if err != nil {
 			t.Fatal(err)
 		}
 		if event.Type == "result" && event.Text != "42" {
-			t.Errorf("%+v", event)
+			t.Errorf("RunCode: got %+v, want 42", event)
 		}
 	}
 }
 
-// holders lists the processes of sandboxes below a state directory.
-func holders(t *testing.T, state string) []string {
+// sandboxProcesses returns the command lines of sandbox processes of a state directory. It waits
+// until there are none, or the deadline has passed.
+func sandboxProcesses(t *testing.T, state string) []string {
 	t.Helper()
 	for deadline := hosttest.Deadline(); ; time.Sleep(20 * time.Millisecond) {
 		files, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -7,12 +7,12 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// checkStatic refuses a dynamically linked program. gVisor starts it again where the host's
-// libraries are not visible, and the kernel would only report a missing file.
+// checkStatic returns an error if this program is dynamically linked. gVisor starts the program
+// again where the host's libraries are not visible, and the kernel would only report a missing file.
 func checkStatic() error {
 	f, err := elf.Open("/proc/self/exe")
 	if err != nil {
-		return fmt.Errorf("read our own program: %w", err)
+		return fmt.Errorf("read this program's file: %w", err)
 	}
 	defer f.Close()
 	for _, p := range f.Progs {

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// sealed finds the values that a policy binds.
+// sealed finds the values of the secrets that a policy binds.
 type sealed struct {
 	vault *secrets.Vault
 	now   func() time.Time
@@ -29,11 +29,11 @@ func (s sealed) Resolve(ctx context.Context, h sandbox.Holder, p *policy.Policy)
 	var list []egress.Secret
 	for _, b := range p.Binds() {
 		if strings.HasPrefix(b.Name, policy.OwnPrefix) && b.From == "" {
-			one, err := own.bind(b)
+			bound, err := own.bind(b)
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, one)
+			list = append(list, bound)
 			continue
 		}
 		ref := b.From
@@ -42,29 +42,29 @@ func (s sealed) Resolve(ctx context.Context, h sandbox.Holder, p *policy.Policy)
 		}
 		value, err := s.vault.Resolve(ctx, requester, ref)
 		if err != nil {
-			return nil, fmt.Errorf("secret %s: %w", b.Name, named(b.Name, err))
+			return nil, fmt.Errorf("secret %s: %w", b.Name, withName(b.Name, err))
 		}
-		one := egress.Secret{
+		bound := egress.Secret{
 			Name: b.Name, Value: value.Value.Reveal(), Generation: value.Generation,
 			Host: b.Host, Port: b.Port, Header: b.Header, Format: b.Format, Basic: b.Basic,
 			Methods: b.Methods, Paths: b.Paths, Uses: b.MaxUses, Approve: b.Approve,
 		}
-		// A task is a sandbox. If each task or the first use needs an approval, it is requested at
-		// the first use in the sandbox.
-		one.ApproveFirst = p.Document().Secrets.Approve != "never"
+		// The policy's "task" is this sandbox. If an approval is needed once for each task, it is
+		// requested at the first use in the sandbox.
+		bound.ApproveFirst = p.Document().Secrets.Approve != "never"
 		if b.TTL > 0 {
-			one.Expires = s.now().Add(time.Duration(b.TTL))
+			bound.Expires = s.now().Add(time.Duration(b.TTL))
 		}
 		for _, old := range value.Old {
-			one.Old = append(one.Old, old.Reveal())
+			bound.Old = append(bound.Old, old.Reveal())
 		}
-		list = append(list, one)
+		list = append(list, bound)
 	}
 	return list, nil
 }
 
-// named adds to an error the name of the secret that cannot be found.
-func named(name string, err error) error {
+// withName adds the secret's name to an error about a secret that does not exist.
+func withName(name string, err error) error {
 	if fault.KindOf(err) != fault.NotFound {
 		return err
 	}

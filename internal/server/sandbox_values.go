@@ -15,18 +15,18 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// ofSandbox is the owner of a sandbox's own values in the vault. No key has such an ID, so these
-// values are not listed and cannot be named.
+// ofSandbox returns the owner of a sandbox's own values in the vault. No key has such an ID, so no
+// caller can list or name these values.
 func ofSandbox(id string) secrets.Caller { return secrets.Caller{Owner: "sandbox:" + id} }
 
-// ownValues are a sandbox's own values, by the names that its policy binds.
+// ownValues are a sandbox's own values, by the names in its policy.
 type ownValues struct {
 	values     map[string]string
 	generation int64
 }
 
-// Keep implements sandbox.Sealed. All values of a policy are stored as one secret, because a single
-// one may be too short for the vault.
+// Keep implements sandbox.Sealed. It stores all values of a policy as one secret, because a single
+// value may be too short for the vault.
 func (s sealed) Keep(ctx context.Context, id, name string, values map[string]config.Secret) error {
 	plain := make(map[string]string, len(values))
 	for n, v := range values {
@@ -62,28 +62,28 @@ func (s sealed) Drop(ctx context.Context, id, but string) error {
 	return nil
 }
 
-// own reads a sandbox's own values.
+// own returns a sandbox's own values.
 func (s sealed) own(ctx context.Context, h sandbox.Holder) (ownValues, error) {
 	if h.Own == "" {
 		return ownValues{}, nil
 	}
-	kept, err := s.vault.Resolve(ctx, ofSandbox(h.Sandbox), h.Own)
+	stored, err := s.vault.Resolve(ctx, ofSandbox(h.Sandbox), h.Own)
 	if err != nil {
 		return ownValues{}, fmt.Errorf("values of %s: %w", h.Sandbox, err)
 	}
-	out := ownValues{generation: kept.Generation}
-	if json.Unmarshal([]byte(kept.Value.Reveal()), &out.values) != nil {
-		// The error would contain a part of the value.
+	out := ownValues{generation: stored.Generation}
+	if json.Unmarshal([]byte(stored.Value.Reveal()), &out.values) != nil {
+		// Do not return the error of Unmarshal, because it would contain a part of the value.
 		return ownValues{}, errors.New("values of " + h.Sandbox + ": they are not valid JSON")
 	}
 	return out, nil
 }
 
-// bind returns a binding for the lifetime of the sandbox, because its creator gave the value to
-// this sandbox alone.
+// bind returns the binding of one value. It does not expire before the sandbox, because the
+// sandbox's creator gave the value to this sandbox only.
 func (o ownValues) bind(b policy.Bind) (egress.Secret, error) {
-	value, there := o.values[b.Name]
-	if !there {
+	value, ok := o.values[b.Name]
+	if !ok {
 		return egress.Secret{}, fault.New(fault.Invalid, "secret_not_found", "the policy binds "+b.Name+", which is a value that another sandbox brought with it").
 			WithHint("bind a secret: crannog secret set NAME")
 	}

@@ -2,14 +2,14 @@ package packages
 
 import "time"
 
-// Gate decides whether a sandbox may get a package, or with a version that version. known is false
-// while nothing but the name is known. Nil means that it may.
+// Gate returns why a sandbox may not get a package, or one version of it. Nil means that it may. If
+// known is false, only the package's name is known yet.
 type Gate func(a Artifact, v Version, known bool) *Denial
 
-// Denial is why a sandbox may not get something.
+// Denial is the reason why a sandbox may not get a package.
 type Denial struct {
 	Rule, Layer, Reason string
-	// Hidden is set if the version is to look as if it did not exist.
+	// Hidden is set if the version must look as if it did not exist.
 	Hidden bool
 }
 
@@ -20,27 +20,27 @@ const (
 	Refused  = "refused"
 )
 
-// Fact is what an audit entry says about an answer of the cache.
+// Fact describes an answer of the cache in an audit entry.
 type Fact struct {
 	Ecosystem Ecosystem `json:"ecosystem"`
 	Name      string    `json:"name"`
 	Version   string    `json:"version,omitempty"`
-	// Hash is the registry's digest of a file, and the SHA-256 of a document.
+	// Hash is the registry's digest of a file, or the SHA-256 of a document.
 	Hash    string `json:"hash,omitempty"`
 	Verdict string `json:"verdict"`
 	// Cached is set if nothing was fetched for the answer.
 	Cached bool `json:"cached,omitempty"`
-	// Withheld are versions that were removed from a document, at most MostWithheld of them.
+	// Withheld are versions that were removed from a document, at most MaxWithheld of them.
 	Withheld []string `json:"withheld,omitempty"`
 	// Scripts are the scripts that the version runs when it is installed.
 	Scripts []string `json:"scripts,omitempty"`
 }
 
-// MostWithheld limits the versions that an entry names.
-const MostWithheld = 20
+// MaxWithheld limits how many removed versions an audit entry names.
+const MaxWithheld = 20
 
-// Young returns whether a version was published less than a time ago. One that was published at an
-// unknown time counts as young.
+// Young reports whether a version was published less than age ago. A version with an unknown time
+// counts as young.
 func Young(v Version, age time.Duration, now time.Time) bool {
 	return age > 0 && (v.Published.IsZero() || now.Sub(v.Published) < age)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-func TestOwnValuesInTheVault(t *testing.T) {
+func TestOwnValuesBelongToOneSandbox(t *testing.T) {
 	dir, ctx := t.TempDir(), t.Context()
 	st, err := store.Open(ctx, dir)
 	if err != nil {
@@ -42,38 +42,38 @@ func TestOwnValuesInTheVault(t *testing.T) {
 	if err != nil || len(list) != 2 {
 		t.Fatalf("%v %v", list, err)
 	}
-	for _, one := range list {
+	for _, bound := range list {
 		// A value that is too short to redact is accepted, and a binding lasts as long as its
 		// sandbox.
-		short := one.Header == "X-Team"
-		if one.Plain != short || short != (one.Value == "blue") || !one.Expires.IsZero() || one.Host != "a.test" {
-			t.Errorf("bound %+v", one)
+		short := bound.Header == "X-Team"
+		if bound.Plain != short || short != (bound.Value == "blue") || !bound.Expires.IsZero() || bound.Host != "a.test" {
+			t.Errorf("got the binding %+v", bound)
 		}
 	}
-	// Neither the owner nor other keys can list or name them.
+	// Neither the owner nor other keys can list or name the values.
 	for _, requester := range []secrets.Caller{{Owner: "k1"}, {Local: true}} {
-		if seen, err := s.vault.List(ctx, requester); err != nil || len(seen) != 0 {
-			t.Errorf("%+v sees %v, %v", requester, seen, err)
+		if redactedFacts, err := s.vault.List(ctx, requester); err != nil || len(redactedFacts) != 0 {
+			t.Errorf("List of %+v: got %v (%v), want no value", requester, redactedFacts, err)
 		}
 		if _, err := s.vault.Resolve(ctx, requester, "own_A"); fault.KindOf(err) != fault.NotFound {
-			t.Errorf("%+v: %v", requester, err)
+			t.Errorf("Resolve of %+v: got %v, want NotFound", requester, err)
 		}
 	}
 	for _, other := range []sandbox.Holder{{Owner: "k1", Sandbox: "i2", Own: "own_A"}, {Owner: "k1", Sandbox: "i1"}} {
 		if _, err := s.Resolve(ctx, other, p); err == nil {
-			t.Errorf("%+v has the values", other)
+			t.Errorf("Resolve for %+v returned the values of another sandbox", other)
 		}
 	}
-	// A new key for all secrets is used for these too.
+	// The rotation of the key for all secrets includes these values.
 	if n, err := s.vault.RotateKey(ctx, secrets.Caller{Local: true}); err != nil || n != 1 {
-		t.Errorf("%d moved, %v", n, err)
+		t.Errorf("RotateKey: moved %d secrets (%v), want 1", n, err)
 	}
 	if _, err := s.Resolve(ctx, h, p); err != nil {
 		t.Error(err)
 	}
 	big := map[string]config.Secret{"a": config.Secret(strings.Repeat("x", 20<<10)), "b": config.Secret(strings.Repeat("y", 20<<10))}
 	if err := s.Keep(ctx, "i1", "own_B", big); fault.CodeOf(err) != "values_too_large" {
-		t.Errorf("too much: %v", err)
+		t.Errorf("values of 40 KiB: got %v, want values_too_large", err)
 	}
 	if err := s.Keep(ctx, "i1", "own_C", values); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestOwnValuesInTheVault(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Resolve(ctx, h, p); err == nil {
-		t.Error("dropped values are still there")
+		t.Error("Resolve returned values that Drop removed")
 	}
 	h.Own = "own_C"
 	if _, err := s.Resolve(ctx, h, p); err != nil {

@@ -19,21 +19,21 @@ import (
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
-// registry is a registry's server, which counts what it is asked for.
+// registry is an HTTP server of a registry, which counts its requests.
 type registry struct {
 	*httptest.Server
-	mu    sync.Mutex
-	files map[string][]byte
-	asked map[string]int
+	mu       sync.Mutex
+	files    map[string][]byte
+	requests map[string]int // by path
 	// before is called before an answer.
 	before func()
 }
 
 func newRegistry(t *testing.T) *registry {
-	r := &registry{files: map[string][]byte{}, asked: map[string]int{}}
+	r := &registry{files: map[string][]byte{}, requests: map[string]int{}}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
-		r.asked[req.URL.EscapedPath()]++
+		r.requests[req.URL.EscapedPath()]++
 		text, ok := r.files[req.URL.EscapedPath()]
 		r.mu.Unlock()
 		if r.before != nil {
@@ -58,7 +58,7 @@ func (r *registry) set(path string, text []byte) {
 func (r *registry) total() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, k := range r.asked {
+	for _, k := range r.requests {
 		n += k
 	}
 	return n
@@ -133,12 +133,13 @@ func (s *storage) Keep(_ context.Context, e store.Entry, f *os.File) error {
 	return s.Put(e, io.NewSectionReader(f, 0, e.Size))
 }
 
-func open(packages.Artifact, packages.Version, bool) *packages.Denial { return nil }
+// allowAll is a gate that denies nothing.
+func allowAll(packages.Artifact, packages.Version, bool) *packages.Denial { return nil }
 
-// get asks a cache for a path of a registry.
+// get requests a path of a registry from a cache.
 func get(t *testing.T, c *pullthrough.Cache, r *registry, path string, change ...func(*pullthrough.Request)) (string, pullthrough.Answer, error) {
 	t.Helper()
-	req := pullthrough.Request{Ecosystem: packages.NPM, Origin: r.URL, Path: path, Gate: open, Upstream: r}
+	req := pullthrough.Request{Ecosystem: packages.NPM, Origin: r.URL, Path: path, Gate: allowAll, Upstream: r}
 	for _, do := range change {
 		do(&req)
 	}
@@ -149,7 +150,7 @@ func get(t *testing.T, c *pullthrough.Cache, r *registry, path string, change ..
 	defer a.Body.Close()
 	text, err := io.ReadAll(a.Body)
 	if err != nil || int64(len(text)) != a.Size {
-		t.Fatalf("%s: %d of %d bytes, %v", path, len(text), a.Size, err)
+		t.Fatalf("%s: got %d bytes (%v), want %d", path, len(text), err, a.Size)
 	}
 	return string(text), a, nil
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// texts are files in the style of various editors, each with a list and without our entry.
+// texts are files in the style of various editors. Each has a list without Crannog's entry.
 var texts = map[string]string{
 	"byte order mark":           "\ufeff{\n  \"list\": {\n    \"other\": 1\n  }\n}\n",
 	"CRLF":                      "{\r\n\t// list\r\n\t\"list\": {\r\n\t\t\"other\": 1, // o\r\n\t},\r\n}\r\n",
@@ -18,9 +18,9 @@ var texts = map[string]string{
 	"wide":                      "{\"t\": [" + strings.Repeat("{\"a\": []}, ", 5000) + "], \"list\": {}}",
 }
 
-// TestForeignBytesStay shows that a new entry only inserts bytes, that a changed entry changes only
-// its value, and that removing an entry only deletes bytes.
-func TestForeignBytesStay(t *testing.T) {
+// TestEditsPreserveForeignBytes checks that a new entry only inserts bytes, that a changed entry
+// changes only its value, and that removing an entry only deletes bytes.
+func TestEditsPreserveForeignBytes(t *testing.T) {
 	for name, text := range texts {
 		f := jsonFile{[]byte(text)}
 		if err := f.set(map[string]any{"command": "/x"}, "list", "crannog"); err != nil {
@@ -28,7 +28,7 @@ func TestForeignBytesStay(t *testing.T) {
 			continue
 		}
 		if pieces := inserted([]byte(text), f.text); pieces < 1 || pieces > 2 {
-			t.Errorf("%s: a new entry and a comma became %d insertions: %.300q", name, pieces, f.text)
+			t.Errorf("%s: a new entry made %d insertions, want 1, or 2 with a comma: %.300q", name, pieces, f.text)
 		}
 		added := bytes.Clone(f.text)
 		if err := f.set("other", "list", "crannog"); err != nil {
@@ -36,9 +36,9 @@ func TestForeignBytesStay(t *testing.T) {
 			continue
 		}
 		value := bytes.Index(f.text, []byte(`"crannog": "other"`)) + len(`"crannog": `)
-		rest := f.text[value+len(`"other"`):]
-		if !bytes.HasPrefix(added, f.text[:value]) || !bytes.HasSuffix(added, rest) {
-			t.Errorf("%s: another value changed more than the value: %.300q", name, f.text)
+		after := f.text[value+len(`"other"`):]
+		if !bytes.HasPrefix(added, f.text[:value]) || !bytes.HasSuffix(added, after) {
+			t.Errorf("%s: a new value changed more than the value: %.300q", name, f.text)
 		}
 		changed := bytes.Clone(f.text)
 		if err := f.remove("list", "crannog"); err != nil {
@@ -46,7 +46,7 @@ func TestForeignBytesStay(t *testing.T) {
 			continue
 		}
 		if pieces := inserted(f.text, changed); pieces < 1 || pieces > 2 {
-			t.Errorf("%s: taking it out deleted %d pieces: %.300q", name, pieces, f.text)
+			t.Errorf("%s: removing the entry deleted %d pieces, want 1, or 2 with a comma: %.300q", name, pieces, f.text)
 		}
 	}
 }
@@ -70,29 +70,29 @@ func inserted(short, long []byte) (pieces int) {
 	return pieces
 }
 
-// TestNamesThatStandTwice shows that a file is not edited if an object has a name twice, because a
-// program may use the other member.
-func TestNamesThatStandTwice(t *testing.T) {
+// TestDuplicateNamesAreRejected checks that a file is not edited if an object has a name twice,
+// because a program may use the other member.
+func TestDuplicateNamesAreRejected(t *testing.T) {
 	for _, text := range []string{
 		`{"a": 1, "\u0061": 2}`, `{"x": [{"y": {"a": 1, "a": 1}}]}`, `{"list": {"crannog": 1, "crannog": 2}}`,
 	} {
 		f := jsonFile{[]byte(text)}
 		if err := f.set(1, "list", "crannog"); err == nil || !strings.Contains(err.Error(), "appears twice") || string(f.text) != text {
-			t.Errorf("%s: %v %s", text, err, f.text)
+			t.Errorf("set in %s: got %v and %s, want an error and no change", text, err, f.text)
 		}
 	}
 }
 
-// TestDeepNesting shows that a project file of another person cannot exhaust the stack, which would
-// end the process.
-func TestDeepNesting(t *testing.T) {
+// TestDeepNestingIsRejected checks that a project file of another person cannot exhaust the stack,
+// which would end the process.
+func TestDeepNestingIsRejected(t *testing.T) {
 	const deep = 2 << 20
 	for _, text := range []string{
 		`{"a":` + strings.Repeat("[", deep), strings.Repeat(`{"a":`, deep), `{"a":[` + strings.Repeat(`/*]*/["]",`, deep),
 	} {
 		f := jsonFile{[]byte(text)}
 		if err := f.set(1, "list", "crannog"); err == nil || !strings.Contains(err.Error(), "nested too deeply") {
-			t.Errorf("%.20s: %v", text, err)
+			t.Errorf("set in %.20s: got %v, want an error about the depth", text, err)
 		}
 	}
 	f := jsonFile{[]byte(`{"a": ` + strings.Repeat("[", 150) + strings.Repeat("]", 150) + `}`)}
@@ -101,22 +101,22 @@ func TestDeepNesting(t *testing.T) {
 	}
 }
 
-// TestErrorsRepeatNoValues shows that an error gives the position of a mistake and none of the
+// TestErrorsContainNoValues checks that an error gives the position of a mistake but no part of the
 // text, which may be a key or contain terminal controls.
-func TestErrorsRepeatNoValues(t *testing.T) {
+func TestErrorsContainNoValues(t *testing.T) {
 	for _, text := range []string{
 		"{\n\"key\": \"s3cr3t\t\x1b[2J\"}", "{\n\"key\": s3cr3t}", "{\n\"key\": \"\\s3cr3t\"}", "{\n\"key\": -s3cr3t}", "{\n\"s3cr3t\t\": 1}", "{\n\"a\" \"s3cr3t\"}",
 	} {
 		f := jsonFile{[]byte(text)}
 		if err := f.set(1, "list", "crannog"); err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.HasPrefix(err.Error(), "line 2") {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("set in %q: got %v, want an error at line 2 without the value", text, err)
 		}
 	}
 }
 
-// TestManyValues shows that a project file of another person cannot use up the memory: the parser
-// takes hundreds of bytes for each number.
-func TestManyValues(t *testing.T) {
+// TestManyValuesAreRejected checks that a project file of another person cannot use up the memory:
+// the parser takes hundreds of bytes for each number.
+func TestManyValuesAreRejected(t *testing.T) {
 	list := func(n int) jsonFile {
 		return jsonFile{[]byte(`{"a": [` + strings.Repeat("1,", n) + `1]}`)}
 	}

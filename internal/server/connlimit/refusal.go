@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// maxRefusals bounds the refused connections that are answered at the same time. Further ones
-	// are closed without an answer, so that the cost is bounded.
+	// maxRefusals limits how many refused connections are answered at the same time. Further ones
+	// are closed without an answer, so that a flood costs little.
 	maxRefusals = 64
-	// refusalTimeout bounds the time of such an answer. The answer waits until the client has sent
+	// refusalTimeout limits the time of such an answer. The answer waits until the client has sent
 	// something, because clients treat an earlier answer as an error.
 	refusalTimeout = time.Second
-	maxHead        = 4 << 10
+	maxHead        = 4 << 10 // bytes of a request that are read for the answer
 )
 
-// refuse ends a connection. It closes the connection at once if the connection uses a reserved
-// descriptor or all places are taken.
+// refuse closes a connection, after an answer if possible. It closes the connection at once if the
+// connection uses a reserved descriptor or maxRefusals connections wait for an answer.
 func (g *Guard) refuse(raw net.Conn, why *fault.Error) {
 	g.mu.Lock()
 	g.note(why)
@@ -34,7 +34,7 @@ func (g *Guard) refuse(raw net.Conn, why *fault.Error) {
 	g.mu.Unlock()
 	if !answer {
 		reset(raw)
-		_ = raw.Close() // nothing was sent that could be lost
+		_ = raw.Close() // Nothing was sent, so nothing is lost if it fails.
 		return
 	}
 	go func() {
@@ -46,7 +46,7 @@ func (g *Guard) refuse(raw net.Conn, why *fault.Error) {
 		if err := g.answer(raw, why); err != nil {
 			g.Log.Debug("refused connection not answered", "err", err)
 		}
-		_ = raw.Close() // it was refused either way
+		_ = raw.Close() // The connection is refused whether this succeeds or not.
 	}()
 }
 
@@ -111,13 +111,14 @@ func (r *response) Write(p []byte) (int, error) {
 	return r.body.Write(p)
 }
 
+// wire returns the answer as it is sent.
 func (r *response) wire() []byte {
 	r.WriteHeader(http.StatusServiceUnavailable)
 	r.Header().Set("Connection", "close")
 	r.Header().Set("Content-Length", fmt.Sprint(r.body.Len()))
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", r.status, http.StatusText(r.status))
-	_ = r.Header().Write(&b) // a buffer accepts all
+	_ = r.Header().Write(&b) // writing to a buffer cannot fail
 	b.WriteString("\r\n")
 	b.Write(r.body.Bytes())
 	return b.Bytes()

@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// makers build images and templates in sandboxes. Without a library all are nil.
+// makers build images and templates in sandboxes. Without an image library all fields are nil.
 type makers struct {
 	builds    *build.Service
 	commits   *build.Commits
@@ -20,8 +20,8 @@ type makers struct {
 	steps     *templatebuild.Service
 }
 
-// openTemplates opens the templates of a state directory, and adds them to those of the options,
-// with the trees in which builds run commands.
+// openTemplates opens the built templates of a state directory and adds them to o.Templates. The
+// new o.Templates also has the trees in which builds run commands.
 func openTemplates(o *Options) (*catalog.Catalog, error) {
 	if o.Library == nil {
 		return nil, nil
@@ -62,14 +62,14 @@ func (d *Server) openMakers(ctx context.Context) (err error) {
 	return err
 }
 
-// close ends the builds that run in the background.
+// close stops the builds that run in the background.
 func (m makers) close() {
 	if m.steps != nil {
 		m.steps.Close()
 	}
 }
 
-// forE2B returns the makers as E2B's API needs them, or nil.
+// forE2B returns the services for the E2B API, or nil.
 func (m makers) forE2B() (e2b.UserTemplates, e2b.TemplateBuilds) {
 	if m.steps == nil {
 		return nil, nil
@@ -77,8 +77,8 @@ func (m makers) forE2B() (e2b.UserTemplates, e2b.TemplateBuilds) {
 	return m.templates, m.steps
 }
 
-// resources returns the makers as the resources of /v1. A nil pointer in an interface would not
-// equal nil.
+// resources returns the services for the /v1 API, or nil. It checks each pointer, because a nil
+// pointer in an interface would not be equal to nil.
 func (m makers) resources() (b v1.Builds, c v1.Commits, t v1.Templates) {
 	if m.builds != nil {
 		b, c = m.builds, m.commits
