@@ -44,7 +44,7 @@ func (a sshVerbs) ssh(ctx context.Context, f *sshFlags, ref, user string) error 
 			if err != nil {
 				return err
 			}
-			if err := (runVerbs{a.app}).ensureRunning(ctx, sb); err != nil {
+			if err := runVerbs(a).ensureRunning(ctx, sb); err != nil {
 				return err
 			}
 			command := func(ctx context.Context, args []string) *crannog.Cmd {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -191,9 +190,12 @@ func (e *sshEndpoint) listen() (net.Listener, error) {
 
 // listenLoopback listens where only programs of this machine can connect.
 func listenLoopback(port int) (net.Listener, error) {
-	l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fault.Newf(fault.Exists, "port_in_use", "port %d of this machine is in use", port)
 	}
-	return l, err
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -95,7 +96,7 @@ const agentTime = 5 * time.Second
 
 // agentKeys lists the keys of an agent. Certificates are omitted, because nothing checks them.
 func agentKeys(socket string) (keys []ssh.PublicKey, err error) {
-	conn, err := net.DialTimeout("unix", socket, agentTime)
+	conn, err := (&net.Dialer{Timeout: agentTime}).DialContext(context.Background(), "unix", socket)
 	if err != nil {
 		return nil, err
 	}

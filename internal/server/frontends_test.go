@@ -17,7 +17,7 @@ import (
 type echoFrontend struct{ closed chan struct{} }
 
 func (echoFrontend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.WriteString(w, "door "+r.URL.Path)
+	_, _ = io.WriteString(w, "frontend "+r.URL.Path)
 }
 
 func (d echoFrontend) Close() { close(d.closed) }
@@ -27,10 +27,10 @@ func (d echoFrontend) Close() { close(d.closed) }
 func TestOnlyFrontendCanNameCaller(t *testing.T) {
 	opened := make(chan server.Backend, 1)
 	frontend := echoFrontend{make(chan struct{})}
-	s := serve(t, server.FrontendMount{Path: "/door", Open: func(in server.Backend) server.Frontend { opened <- in; return frontend }})
+	s := serve(t, server.FrontendMount{Path: "/frontend", Open: func(in server.Backend) server.Frontend { opened <- in; return frontend }})
 	in := <-opened
-	for path, want := range map[string]bool{"/door": true, "/door/x": true, "/doors": false} {
-		if _, body := s.get(false, path); strings.HasPrefix(body, "door ") != want {
+	for path, want := range map[string]bool{"/frontend": true, "/frontend/x": true, "/frontends": false} {
+		if _, body := s.get(false, path); strings.HasPrefix(body, "frontend ") != want {
 			t.Errorf("%s: got %s, want it served by the frontend: %v", path, body, want)
 		}
 	}

@@ -53,7 +53,7 @@ func (u *user) end(t *testing.T) {
 	if err != nil {
 		t.Errorf("list the sandboxes: %v", err)
 	}
-	for _, id := range strings.Fields(string(ids)) {
+	for id := range strings.FieldsSeq(string(ids)) {
 		if out, err := u.command(context.Background(), program, "--state", u.state, "rm", id).CombinedOutput(); err != nil {
 			t.Errorf("remove %s: %v: %s", id, err, out)
 		}

@@ -104,7 +104,7 @@ func rsync(t *testing.T, e *endpoint) {
 	}
 	large(t, filepath.Join(tree, "big"))
 	for i := range 200 {
-		if err := os.WriteFile(filepath.Join(tree, "sub", fmt.Sprint(i)), []byte(fmt.Sprint(i)), 0o604); err != nil {
+		if err := os.WriteFile(filepath.Join(tree, "sub", fmt.Sprint(i)), fmt.Append(nil, i), 0o604); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,7 +23,6 @@ const (
 
 // ends reports whether a read detects that the peer has closed its end. A read of a device returns
 // an error when the device is deleted.
-// when it is deleted.
 func (c carrier) ends() bool { return c == packetSocket || c == byteStream }
 
 // carrierOf returns the carrier of a descriptor, or an error if the descriptor does not fit the

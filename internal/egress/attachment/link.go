@@ -12,8 +12,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
-// Handler handles the traffic of a sandbox. Its methods are called
-// concurrently.
+// Handler handles the traffic of a sandbox. Its methods are called concurrently.
 type Handler interface {
 	// TCP decides about a connection attempt to any address and port. It runs in its own goroutine
 	// and may take as long as it needs. If it returns without accepting or refusing the flow, the

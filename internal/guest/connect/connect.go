@@ -8,6 +8,7 @@
 package connect
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -106,9 +107,10 @@ func Main(args []string, in io.Reader, out, log io.Writer) int {
 
 // dial tries both loopback addresses, because servers that listen on "localhost" choose either.
 func dial(port int) (*net.TCPConn, error) {
+	dialer := &net.Dialer{Timeout: dialTime}
 	var errs []error
 	for _, address := range []string{"127.0.0.1", "::1"} {
-		conn, err := net.DialTimeout("tcp", net.JoinHostPort(address, strconv.Itoa(port)), dialTime)
+		conn, err := dialer.DialContext(context.Background(), "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 		if err == nil {
 			if tcp, ok := conn.(*net.TCPConn); ok {
 				return tcp, nil
