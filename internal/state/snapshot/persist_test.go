@@ -32,7 +32,7 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 		}
 	}
 	if len(s.notes.sums) > 0 || len(packs(t, s)) > 0 {
-		t.Errorf("still to be settled: %d, packs %v", len(s.notes.sums), packs(t, s))
+		t.Errorf("%d sums of incomplete images are known, want 0, packs %v", len(s.notes.sums), packs(t, s))
 	}
 	next := rebooted(t, s)
 	wantPages(t, next, a, pages)

@@ -205,7 +205,7 @@ func TestRemovedImagesDoNotCount(t *testing.T) {
 	close(goOn)
 }
 
-// Unsettled images take several times their final size. That alone does not make the
+// Incomplete images take several times their final size. That alone does not make the
 // next draft fail.
 func TestImagesAreDeduplicatedForNewDrafts(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 450 * pageBytes})

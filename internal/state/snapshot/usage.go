@@ -66,7 +66,7 @@ func (s *Images) list() ([]string, error) {
 	return ids, nil
 }
 
-// measure returns the disk space of images and packs, and of drafts.
+// measure counts the disk space of images and packs anew. A file with two names counts once.
 func (s *Images) measure() (int64, error) {
 	s.space.tally.Lock()
 	defer s.space.tally.Unlock()
@@ -75,12 +75,12 @@ func (s *Images) measure() (int64, error) {
 		return 0, err
 	}
 	var sum int64
-	twice := map[uint64]bool{}
+	linked := map[uint64]bool{}
 	count := func(_ string, st *syscall.Stat_t) {
-		if st.Nlink > 1 && twice[st.Ino] {
+		if st.Nlink > 1 && linked[st.Ino] {
 			return
 		}
-		twice[st.Ino] = st.Nlink > 1
+		linked[st.Ino] = st.Nlink > 1
 		sum += st.Blocks * 512
 	}
 	for _, dir := range append(ids, "") {
@@ -120,9 +120,9 @@ func (s *Images) drafted() (int64, error) {
 	return max(sum-s.space.claimed, 0), nil
 }
 
-// counted changes the disk and its count together, so that a concurrent measurement never sees one
+// changeAndCount changes the disk and its count together, so that a concurrent measurement never sees one
 // without the other.
-func (s *Images) counted(bytes int64, change func() error) error {
+func (s *Images) changeAndCount(bytes int64, change func() error) error {
 	s.space.tally.Lock()
 	defer s.space.tally.Unlock()
 	if err := change(); err != nil {
