@@ -105,7 +105,7 @@ func BenchmarkPersist100MB(b *testing.B) {
 	s, pages := bench(b), noise(1, 100<<8)
 	for b.Loop() {
 		b.StopTimer()
-		img, err := drafted(b, s, "a", pages).Commit(b.Context(), "", memoryParts)
+		img, err := newDraft(b, s, "a", pages).Commit(b.Context(), "", memoryParts)
 		if err != nil {
 			b.Fatal(err)
 		}

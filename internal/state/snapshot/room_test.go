@@ -199,7 +199,7 @@ func TestRemovedImagesDoNotCount(t *testing.T) {
 	if err := errors.Join(s.Remove(t.Context(), "a"), d.Abort()); err != nil {
 		t.Error(err)
 	}
-	if n, err := s.drafted(); err != nil || n != 0 {
+	if n, err := s.draftBytes(); err != nil || n != 0 {
 		t.Errorf("%d bytes count: %v", n, err)
 	}
 	close(goOn)

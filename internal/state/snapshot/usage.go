@@ -96,9 +96,9 @@ func (s *Images) measure() (int64, error) {
 	return sum, nil
 }
 
-// drafted returns the disk space of drafts of all processes. Files that Deduplicate and Lease write
+// draftBytes returns the disk space of drafts of all processes. Files that Deduplicate and Lease write
 // belong to images that are already counted, and unfinished removals will soon be complete.
-func (s *Images) drafted() (int64, error) {
+func (s *Images) draftBytes() (int64, error) {
 	entries, err := fs.ReadDir(s.root.FS(), draftsDir)
 	if err != nil {
 		return 0, err
@@ -151,11 +151,11 @@ func (s *Images) claim(bytes int64) {
 // size of the new draft is unknown. Its sandbox's memory would be a bad estimate, because often far
 // less is written.
 func (s *Images) admit() error {
-	others, err := s.drafted()
+	others, err := s.draftBytes()
 	if err == nil && others > 0 && s.over(others+1) > 0 {
 		// Drafts of ended processes are among them.
 		if err = s.sweep(); err == nil {
-			others, err = s.drafted()
+			others, err = s.draftBytes()
 		}
 	}
 	if err != nil {
