@@ -88,7 +88,7 @@ func (a changeVerbs) discardRecorded(ctx context.Context, c *connection, args []
 		if errors.Is(err, crannog.ErrNotFound) {
 			return false, nil
 		}
-		return false, fail("discard what "+args[0]+" printed", err)
+		return false, fail("discard the recordings of "+args[0], err)
 	}
 	a.note("discarded the recordings of %s", args[0])
 	return true, nil

@@ -168,7 +168,7 @@ function ProofResult({ proof }: { proof: Proof }) {
         {checked.text}
       </p>
       <dl className="r-facts">
-        <dt>Checkpoint</dt>
+        <dt>Signed tree head</dt>
         <dd>
           {proof.checkpoint.size} entries, root <CopyText text={proof.checkpoint.root} />
         </dd>

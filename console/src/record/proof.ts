@@ -96,13 +96,13 @@ export async function checkProof(p: Proof): Promise<CheckedProof> {
 
 function textFor(signed: boolean | null): string {
   if (signed === null) return "The entry is in the audit log of the tree head. This browser cannot check the signature.";
-  if (!signed) return "The checkpoint is not signed by the key of the proof.";
+  if (!signed) return "The tree head is not signed by the key of the proof.";
   return "The entry is in the audit log of the tree head, which is signed by the key below.";
 }
 
 function treeHeadOf(note: string): { size: number; root: string } {
   const [, size, root] = note.split("\n");
-  if (!size || !/^\d+$/.test(size) || !root) throw new Error("not a checkpoint");
+  if (!size || !/^\d+$/.test(size) || !root) throw new Error("not a signed tree head");
   return { size: Number(size), root };
 }
 

@@ -108,7 +108,7 @@ export function useProof(seq: number, enabled: boolean) {
   });
 }
 
-export function useCheckpoint() {
+export function useTreeHead() {
   return useQuery({ queryKey: ["record", "checkpoint"], queryFn: () => unwrap(api.GET("/v1/record/checkpoint")), refetchInterval: 60_000 });
 }
 

@@ -101,7 +101,7 @@ describe("verification", () => {
     expect(verdictOf({ ok: true, entries: 17, first: 0, checkpoints: 1, uncovered: 2 })).toEqual({
       ok: true,
       title: "17 entries from number 0 on are unchanged",
-      detail: "1 checkpoint agrees. 2 entries are newer than the newest checkpoint.",
+      detail: "1 signed tree head agrees. 2 entries are newer than the newest signed tree head.",
     });
   });
 

@@ -25,7 +25,7 @@ const faultTitles: Record<string, (seq: number) => string> = {
   missing: (seq) => `Entry ${seq} was removed`,
   reordered: (seq) => `Entry ${seq} is not at its position`,
   cut: (seq) => `The entries from ${seq} on are missing`,
-  forked: () => "The history differs from that of a checkpoint",
+  forked: () => "The history differs from that of a signed tree head",
   unsigned: () => "A signed tree head is not signed by this audit log's key",
   unreadable: () => "The files of the audit log cannot be read",
 };
@@ -34,11 +34,11 @@ const counted = (n: number, singular: string, plural: string) => `${n} ${n === 1
 
 export function verdictOf(v: Verification): Verdict {
   if (v.ok) {
-    const open = v.uncovered ? ` ${counted(v.uncovered, "entry is", "entries are")} newer than the newest checkpoint.` : "";
+    const open = v.uncovered ? ` ${counted(v.uncovered, "entry is", "entries are")} newer than the newest signed tree head.` : "";
     return {
       ok: true,
       title: `${counted(v.entries, "entry", "entries")} from number ${v.first} on ${v.entries === 1 ? "is" : "are"} unchanged`,
-      detail: `${counted(v.checkpoints, "checkpoint agrees", "checkpoints agree")}.${open}`,
+      detail: `${counted(v.checkpoints, "signed tree head agrees", "signed tree heads agree")}.${open}`,
     };
   }
   // An absent number is entry 0: the API leaves zero out.

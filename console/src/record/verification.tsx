@@ -1,7 +1,7 @@
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
 import { Badge, Button, CopyText, Field, Icon, Inert, Problem, Time } from "../parts";
-import { notesOf, useCheckpoint, verify } from "./read";
+import { notesOf, useTreeHead, verify } from "./read";
 import { verdictOf, type Verdict } from "./verdict";
 
 interface Result {
@@ -45,7 +45,7 @@ export function VerificationPanel({ v }: { v: ReturnType<typeof useVerification>
         {v.result && <Outcome result={v.result} />}
       </div>
       {v.error !== undefined && <Problem error={v.error} retry={() => void v.run()} />}
-      <NewestCheckpoint />
+      <NewestTreeHead />
       <CompareForm run={v.run} busy={v.busy} />
     </section>
   );
@@ -73,15 +73,15 @@ function Outcome({ result: { verdict, at, against } }: { result: Result }) {
         )}
         <p className="quiet">
           <Time at={at} />
-          {against > 0 && `, compared with ${against} ${against === 1 ? "checkpoint" : "checkpoints"} of yours`}
+          {against > 0 && `, compared with ${against} ${against === 1 ? "signed tree head" : "signed tree heads"} of yours`}
         </p>
       </div>
     </div>
   );
 }
 
-function NewestCheckpoint() {
-  const c = useCheckpoint();
+function NewestTreeHead() {
+  const c = useTreeHead();
   if (c.error) return <Problem error={c.error} />;
   if (!c.data) return null;
   return (

@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// drafted writes the files of an image of some megabytes, which is the engine's
-// work.
-func drafted(b *testing.B, s *Images, id string, pages []byte) *Draft {
+// newDraft returns a draft with the files that an engine would write.
+func newDraft(b *testing.B, s *Images, id string, pages []byte) *Draft {
 	b.Helper()
 	d, err := s.Begin(id)
 	if err != nil {
@@ -30,7 +29,7 @@ func BenchmarkBeginCommit30MB(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		b.StopTimer()
 		id := fmt.Sprint("s", i)
-		d := drafted(b, s, id, pages)
+		d := newDraft(b, s, id, pages)
 		b.StartTimer()
 		if _, err := d.Commit(b.Context(), "", memoryParts); err != nil {
 			b.Fatal(err)
@@ -43,13 +42,13 @@ func BenchmarkBeginCommit30MB(b *testing.B) {
 	}
 }
 
-// BenchmarkLeaseVerify30MB leases and verifies an image that has not been read yet,
-// one that has, and one that is not complete yet.
+// BenchmarkLeaseVerify30MB leases and verifies an image that is not complete yet, a complete one that
+// was not read before, and one that was.
 func BenchmarkLeaseVerify30MB(b *testing.B) {
-	for _, form := range []string{"committed", "settled, first", "settled, again"} {
+	for _, form := range []string{"committed", "complete, first read", "complete, read again"} {
 		b.Run(form, func(b *testing.B) {
 			s := bench(b)
-			img, err := drafted(b, s, "a", noise(1, 30<<8)).Commit(b.Context(), "", memoryParts)
+			img, err := newDraft(b, s, "a", noise(1, 30<<8)).Commit(b.Context(), "", memoryParts)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -59,7 +58,7 @@ func BenchmarkLeaseVerify30MB(b *testing.B) {
 				}
 			}
 			for b.Loop() {
-				if form == "settled, first" {
+				if form == "complete, first read" {
 					clear(s.known.seen)
 				}
 				l, err := s.Lease(b.Context(), "a", img.Sum)
@@ -75,14 +74,14 @@ func BenchmarkLeaseVerify30MB(b *testing.B) {
 	}
 }
 
-func BenchmarkSettle30MB(b *testing.B) {
+func BenchmarkDeduplicate30MB(b *testing.B) {
 	for _, child := range []bool{false, true} {
 		b.Run(fmt.Sprintf("child=%v", child), func(b *testing.B) {
 			s, pages := bench(b), noise(1, 30<<8)
 			parent := ""
 			if child {
 				parent = "parent"
-				if _, err := drafted(b, s, parent, pages).Commit(b.Context(), "", memoryParts); err != nil {
+				if _, err := newDraft(b, s, parent, pages).Commit(b.Context(), "", memoryParts); err != nil {
 					b.Fatal(err)
 				}
 				if _, err := s.Deduplicate(b.Context()); err != nil {
@@ -92,7 +91,7 @@ func BenchmarkSettle30MB(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				b.StopTimer()
 				id := fmt.Sprint("s", i)
-				if _, err := drafted(b, s, id, pages).Commit(b.Context(), parent, memoryParts); err != nil {
+				if _, err := newDraft(b, s, id, pages).Commit(b.Context(), parent, memoryParts); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()
@@ -113,11 +112,11 @@ func BenchmarkRebuild(b *testing.B) {
 	for _, mb := range []int{30, 500} {
 		b.Run(fmt.Sprint(mb, "MB"), func(b *testing.B) {
 			s, pages := bench(b), noise(1, mb<<8)
-			if _, err := drafted(b, s, "a", pages).Commit(b.Context(), "", memoryParts); err != nil {
+			if _, err := newDraft(b, s, "a", pages).Commit(b.Context(), "", memoryParts); err != nil {
 				b.Fatal(err)
 			}
 			copy(pages[100*pageBytes:], noise(2, 256))
-			img, err := drafted(b, s, "b", pages).Commit(b.Context(), "a", memoryParts)
+			img, err := newDraft(b, s, "b", pages).Commit(b.Context(), "a", memoryParts)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -105,7 +105,7 @@ func pair(t *testing.T) (*Images, []Image, [][]byte) {
 func TestDamageOfEveryFileIsRefused(t *testing.T) {
 	forms := map[string]func(t *testing.T, s *Images){
 		"committed": func(*testing.T, *Images) {},
-		"settled":   func(t *testing.T, s *Images) { deduplicate(t, s) },
+		"complete":  func(t *testing.T, s *Images) { deduplicate(t, s) },
 	}
 	for form, prepare := range forms {
 		for _, file := range []string{manifestFile, StateFile, MetaFile, PagesFile} {
@@ -123,7 +123,7 @@ func TestDamageOfEveryFileIsRefused(t *testing.T) {
 						}
 						damage(t, kind, filepath.Join(s.dir, imagePath("b", file)), filepath.Join(s.dir, imagePath("c", file)))
 						_, err := load(t.Context(), s, "b", images[1].Sum)
-						if form == "settled" && file == PagesFile && kind == "missing" {
+						if form == "complete" && file == PagesFile && kind == "missing" {
 							// It is a copy, and is rebuilt.
 							wantPages(t, s, images[1], pages[1])
 							return
@@ -134,7 +134,7 @@ func TestDamageOfEveryFileIsRefused(t *testing.T) {
 						// Background work does not hide the damage.
 						s.Deduplicate(t.Context())
 						_, err = load(t.Context(), s, "b", images[1].Sum)
-						if form == "settled" && file == PagesFile {
+						if form == "complete" && file == PagesFile {
 							wantPages(t, s, images[1], pages[1]) // its packs are whole
 							return
 						}
@@ -202,14 +202,14 @@ func TestSumAuthenticatesImage(t *testing.T) {
 	}
 	wantPages(t, s, images[1], pages[1])
 	deduplicate(t, s)
-	settled := contents(t, filepath.Join(s.dir, imagePath("b", manifestFile)))
+	complete := contents(t, filepath.Join(s.dir, imagePath("b", manifestFile)))
 	// The old manifest is used with the file that it was written for, in the same state.
 	path := filepath.Join(s.dir, imagePath("b", PagesFile))
 	damage(t, "one bit", path, "")
 	put(t, filepath.Join(s.dir, imagePath("b", manifestFile)), old)
 	_, err := load(t.Context(), s, "b", images[1].Sum)
 	wantCode(t, err, fault.Invalid, "snapshot_damaged")
-	put(t, filepath.Join(s.dir, imagePath("b", manifestFile)), settled)
+	put(t, filepath.Join(s.dir, imagePath("b", manifestFile)), complete)
 
 	if err := os.RemoveAll(filepath.Join(s.dir, imagePath("b"))); err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestAVerifiedFileIsNotVerifiedForAnother(t *testing.T) {
 }
 
 // Without a sync, the content after a power failure is unknown.
-func TestUnsettledImageIsRejectedAfterABoot(t *testing.T) {
+func TestIncompleteImageIsRejectedAfterBoot(t *testing.T) {
 	s := newImages(t)
 	lost := commit(t, s, "lost", "", noise(1, 4))
 	next := open(t, s.dir, Options{Budget: 1 << 30})
@@ -273,12 +273,12 @@ func TestAnotherProcessCompletesImagesOfKnownSum(t *testing.T) {
 	blind := open(t, s.dir, Options{Budget: 1 << 30})
 	deduplicate(t, blind)
 	if z, _ := blind.Sizes(t.Context()); z["a"].Durable {
-		t.Fatal("settled by somebody who does not know its sum")
+		t.Fatal("an image whose sum is unknown was completed")
 	}
 	next := open(t, s.dir, Options{Budget: 1 << 30, Sum: rows{"a": img.Sum}.find})
 	deduplicate(t, next)
 	if z, _ := next.Sizes(t.Context()); !z["a"].Durable {
-		t.Fatal("not settled")
+		t.Fatal("the image is not complete")
 	}
 	wantPages(t, next, img, noise(1, 4))
 }

@@ -77,7 +77,7 @@ func (s *Images) deduplicateLineage(ctx context.Context, id string, done map[str
 	}
 	var errs []error
 	for _, m := range slices.Backward(line) {
-		if err := s.excuse(m.ID, s.deduplicateOne(ctx, m)); err != nil {
+		if err := s.completionError(m.ID, s.deduplicateOne(ctx, m)); err != nil {
 			s.deduplicating.collected = false
 			errs = append(errs, err)
 		}
@@ -102,9 +102,9 @@ func (s *Images) peek(id string) (manifest, error) {
 	return m, err
 }
 
-// excuse returns the error of completing an image, or nil if it does not affect the others: another
+// completionError returns the error of completing an image, or nil if it does not affect the others: another
 // process uses the image, or it is damaged.
-func (s *Images) excuse(id string, err error) error {
+func (s *Images) completionError(id string, err error) error {
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, errUnknown), fault.KindOf(err) == fault.NotFound:
 	case fault.CodeOf(err) == "snapshot_damaged":
@@ -140,7 +140,8 @@ func (s *Images) deduplicateOne(ctx context.Context, m manifest) error {
 	})
 }
 
-// withSharedLock works on an image until it is removed.
+// withSharedLock calls do with a shared lock on an image. It cancels the call's context when the image
+// is to be removed.
 func (s *Images) withSharedLock(ctx context.Context, id string, do func(context.Context) error) error {
 	d, err := s.lockImage(ctx, id, unix.LOCK_SH, false)
 	if err != nil {
@@ -156,7 +157,7 @@ func (s *Images) withSharedLock(ctx context.Context, id string, do func(context.
 	return diskFault(err)
 }
 
-// interruptible returns a context that interrupt cancels.
+// interruptible returns a context that interrupt cancels, for work on one image.
 func (s *Images) interruptible(ctx context.Context, id string) (work context.Context, done func()) {
 	work, cancel := context.WithCancel(ctx)
 	s.notes.mu.Lock()

@@ -142,7 +142,7 @@ func (d *Draft) Commit(ctx context.Context, parent string, parts []Part) (_ Imag
 		}
 	}()
 	d.s.step("commit: rename")
-	err = d.s.counted(taken, func() error {
+	err = d.s.changeAndCount(taken, func() error {
 		// A rename does not replace a directory that is not empty.
 		err := d.s.root.Rename(d.name, imagePath(d.id))
 		if err == nil {

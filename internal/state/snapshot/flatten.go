@@ -101,7 +101,7 @@ func (s *Images) build(ctx context.Context, m manifest) error {
 	}
 	if err == nil {
 		s.step("build: rename")
-		err = s.counted(m.Bulk.Bytes, func() error { return s.root.Rename(g.path(stagedPages), imagePath(m.ID, m.Bulk.Name)) })
+		err = s.changeAndCount(m.Bulk.Bytes, func() error { return s.root.Rename(g.path(stagedPages), imagePath(m.ID, m.Bulk.Name)) })
 	}
 	return errors.Join(err, g.drop())
 }

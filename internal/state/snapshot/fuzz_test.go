@@ -79,11 +79,11 @@ func hexLine(b []byte) string {
 }
 
 func FuzzManifest(f *testing.F) {
-	settled := example()
+	complete := example()
 	fresh := example()
 	fresh.Bulk.Tree, fresh.Bulk.Boot, fresh.Bulk.Seen = "", "boot", &identity{Inode: 1}
-	files := manifest{Format: manifestFormat, ID: "f", Bulk: bulk{Name: FilesFile, Kind: Blob, Tree: settled.Bulk.Tree}}
-	for _, m := range []manifest{settled, fresh, files} {
+	files := manifest{Format: manifestFormat, ID: "f", Bulk: bulk{Name: FilesFile, Kind: Blob, Tree: complete.Bulk.Tree}}
+	for _, m := range []manifest{complete, fresh, files} {
 		data, err := m.seal(newSum())
 		if err != nil {
 			f.Fatal(err)

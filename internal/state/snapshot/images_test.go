@@ -34,7 +34,7 @@ func TestPagesAreSameInAllForms(t *testing.T) {
 	}
 	check("as committed")
 	deduplicate(t, s)
-	check("settled")
+	check("complete")
 	dropCopies(t, s)
 	if s.has(imagePath("b", PagesFile)) {
 		t.Fatal("the copy of b is still there")

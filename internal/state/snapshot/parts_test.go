@@ -60,7 +60,7 @@ func asFirst(t *testing.T, s *Images, img Image) {
 
 // Images that an earlier version has made are read and completed, if their writer is known.
 func TestImagesOfTheFirstFormat(t *testing.T) {
-	for _, settled := range []bool{false, true} {
+	for _, complete := range []bool{false, true} {
 		s := newImages(t)
 		s.declared = [][]Part{{{"vm.state", Small}, {"disk", Pages}}, memoryParts}
 		pages := noise(1, 20)
@@ -74,7 +74,7 @@ func TestImagesOfTheFirstFormat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if settled {
+		if complete {
 			deduplicate(t, s)
 		}
 		for _, img := range []Image{a, b, f} {
@@ -84,7 +84,7 @@ func TestImagesOfTheFirstFormat(t *testing.T) {
 			t.Helper()
 			for _, img := range []Image{a, b} {
 				if got, err := load(t.Context(), s, img.ID, img.Sum); err != nil || !bytes.Equal(got, pages) {
-					t.Errorf("settled %t: %s has %d bytes, %v", settled, img.ID, len(got), err)
+					t.Errorf("complete %t: %s has %d bytes, %v", complete, img.ID, len(got), err)
 				}
 			}
 			l, err := s.Lease(t.Context(), "f", f.Sum)
@@ -100,7 +100,7 @@ func TestImagesOfTheFirstFormat(t *testing.T) {
 		deduplicate(t, s)
 		check()
 		if err := s.evict(1 << 60); err != nil || s.has(imagePath("b", PagesFile)) {
-			t.Errorf("settled %t: the copy of b stays, %v", settled, err)
+			t.Errorf("complete %t: the copy of b stays, %v", complete, err)
 		}
 		check()
 

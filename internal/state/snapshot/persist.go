@@ -55,7 +55,7 @@ func (s *Images) persistAll(ctx context.Context, all []manifest) error {
 	slices.SortFunc(all, func(a, b manifest) int { return cmp.Compare(a.Bulk.Bytes, b.Bulk.Bytes) })
 	var errs []error
 	for _, m := range all {
-		errs = append(errs, s.excuse(m.ID, s.withSharedLock(ctx, m.ID, func(work context.Context) error { return s.finish(work, m.ID, treeOf) })))
+		errs = append(errs, s.completionError(m.ID, s.withSharedLock(ctx, m.ID, func(work context.Context) error { return s.finish(work, m.ID, treeOf) })))
 		if ctx.Err() != nil {
 			break // the error of this one says so
 		}

@@ -32,7 +32,7 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 		}
 	}
 	if len(s.notes.sums) > 0 || len(packs(t, s)) > 0 {
-		t.Errorf("still to be settled: %d, packs %v", len(s.notes.sums), packs(t, s))
+		t.Errorf("%d sums of incomplete images are known, want 0, packs %v", len(s.notes.sums), packs(t, s))
 	}
 	next := rebooted(t, s)
 	wantPages(t, next, a, pages)
@@ -105,7 +105,7 @@ func BenchmarkPersist100MB(b *testing.B) {
 	s, pages := bench(b), noise(1, 100<<8)
 	for b.Loop() {
 		b.StopTimer()
-		img, err := drafted(b, s, "a", pages).Commit(b.Context(), "", memoryParts)
+		img, err := newDraft(b, s, "a", pages).Commit(b.Context(), "", memoryParts)
 		if err != nil {
 			b.Fatal(err)
 		}

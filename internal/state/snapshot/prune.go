@@ -33,7 +33,7 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 	if err == nil {
 		// The rename removes the image atomically: a crash leaves only a draft.
 		s.step("remove: rename")
-		err = s.counted(-taken, func() error { return s.root.Rename(imagePath(id), g.name) })
+		err = s.changeAndCount(-taken, func() error { return s.root.Rename(imagePath(id), g.name) })
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("remove image %s: %w", id, err), d.Close())

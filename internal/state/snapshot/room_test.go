@@ -199,13 +199,13 @@ func TestRemovedImagesDoNotCount(t *testing.T) {
 	if err := errors.Join(s.Remove(t.Context(), "a"), d.Abort()); err != nil {
 		t.Error(err)
 	}
-	if n, err := s.drafted(); err != nil || n != 0 {
+	if n, err := s.draftBytes(); err != nil || n != 0 {
 		t.Errorf("%d bytes count: %v", n, err)
 	}
 	close(goOn)
 }
 
-// Unsettled images take several times their final size. That alone does not make the
+// Incomplete images take several times their final size. That alone does not make the
 // next draft fail.
 func TestImagesAreDeduplicatedForNewDrafts(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 450 * pageBytes})

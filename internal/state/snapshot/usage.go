@@ -66,7 +66,7 @@ func (s *Images) list() ([]string, error) {
 	return ids, nil
 }
 
-// measure returns the disk space of images and packs, and of drafts.
+// measure counts the disk space of images and packs anew. A file with two names counts once.
 func (s *Images) measure() (int64, error) {
 	s.space.tally.Lock()
 	defer s.space.tally.Unlock()
@@ -75,12 +75,12 @@ func (s *Images) measure() (int64, error) {
 		return 0, err
 	}
 	var sum int64
-	twice := map[uint64]bool{}
+	linked := map[uint64]bool{}
 	count := func(_ string, st *syscall.Stat_t) {
-		if st.Nlink > 1 && twice[st.Ino] {
+		if st.Nlink > 1 && linked[st.Ino] {
 			return
 		}
-		twice[st.Ino] = st.Nlink > 1
+		linked[st.Ino] = st.Nlink > 1
 		sum += st.Blocks * 512
 	}
 	for _, dir := range append(ids, "") {
@@ -96,9 +96,9 @@ func (s *Images) measure() (int64, error) {
 	return sum, nil
 }
 
-// drafted returns the disk space of drafts of all processes. Files that Deduplicate and Lease write
+// draftBytes returns the disk space of drafts of all processes. Files that Deduplicate and Lease write
 // belong to images that are already counted, and unfinished removals will soon be complete.
-func (s *Images) drafted() (int64, error) {
+func (s *Images) draftBytes() (int64, error) {
 	entries, err := fs.ReadDir(s.root.FS(), draftsDir)
 	if err != nil {
 		return 0, err
@@ -120,9 +120,9 @@ func (s *Images) drafted() (int64, error) {
 	return max(sum-s.space.claimed, 0), nil
 }
 
-// counted changes the disk and its count together, so that a concurrent measurement never sees one
+// changeAndCount changes the disk and its count together, so that a concurrent measurement never sees one
 // without the other.
-func (s *Images) counted(bytes int64, change func() error) error {
+func (s *Images) changeAndCount(bytes int64, change func() error) error {
 	s.space.tally.Lock()
 	defer s.space.tally.Unlock()
 	if err := change(); err != nil {
@@ -151,11 +151,11 @@ func (s *Images) claim(bytes int64) {
 // size of the new draft is unknown. Its sandbox's memory would be a bad estimate, because often far
 // less is written.
 func (s *Images) admit() error {
-	others, err := s.drafted()
+	others, err := s.draftBytes()
 	if err == nil && others > 0 && s.over(others+1) > 0 {
 		// Drafts of ended processes are among them.
 		if err = s.sweep(); err == nil {
-			others, err = s.drafted()
+			others, err = s.draftBytes()
 		}
 	}
 	if err != nil {

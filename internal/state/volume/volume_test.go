@@ -417,9 +417,9 @@ func wantLeft(t *testing.T, s *Store, role, step string) {
 			t.Error(err)
 		}
 	}
-	for name, there := range want {
-		if have[name] != there {
-			t.Errorf("volume %s: %v, not %v", name, have[name], there)
+	for name, exists := range want {
+		if have[name] != exists {
+			t.Errorf("volume %s exists: got %t, want %t", name, have[name], exists)
 		}
 	}
 }

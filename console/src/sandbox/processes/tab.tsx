@@ -55,7 +55,7 @@ function Running() {
     <>
       <div className="sb-bar">
         <label className="sb-inline">
-          Order <Select label="Order" value={order} options={orders.map((one) => ({ value: one, label: one === "tree" ? "who started whom" : one === "pid" ? "number" : one === "cpu" ? "CPU" : one }))} onChange={(value) => set({ order: value === "tree" ? undefined : (value as Exclude<Order, "tree">) })} />
+          Order <Select label="Order" value={order} options={orders.map((one) => ({ value: one, label: one === "tree" ? "by parent" : one === "pid" ? "PID" : one === "cpu" ? "CPU" : one }))} onChange={(value) => set({ order: value === "tree" ? undefined : (value as Exclude<Order, "tree">) })} />
         </label>
         <span className="quiet" role="status">
           {rows.length === 1 ? "1 process" : `${rows.length} processes`}

@@ -139,11 +139,11 @@ function ProofDialog({ seq, close }: { seq: number; close: () => void }) {
       {proof && (
         <div className="sb-form">
           <p>
-            <Icon name="lock" /> {(proof.hashes ?? []).length} hashes, under the checkpoint of {proof.checkpoint.size} entries.
+            <Icon name="lock" /> {(proof.hashes ?? []).length} hashes, under the signed tree head of {proof.checkpoint.size} entries.
           </p>
           <h3>Entry</h3>
           <Code text={proof.entry} />
-          <h3>Checkpoint</h3>
+          <h3>Signed tree head</h3>
           <Code text={proof.checkpoint.note} />
           <a className="p-button p-button-plain" download={`entry-${seq}.proof`} href={`data:application/octet-stream;charset=utf-8,${encodeURIComponent(JSON.stringify(proof))}`}>
             Download
