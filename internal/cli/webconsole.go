@@ -42,7 +42,7 @@ func (a consoleVerbs) webConsoleCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.scope, "scope", "admin", "what the session may do: viewer, operator or admin")
-	flags.StringVar(&f.life, "for", "12h", "how `long` the session lasts")
+	flags.StringVar(&f.life, "for", "12h", "`time` after which the session ends")
 	flags.StringVar(&f.name, "name", "", "`name` of the person, for the list and the audit log")
 	flags.BoolVar(&f.waitForEnd, "no-open", false, "open no browser, only print the link")
 	offerValues(cmd, "scope", []cobra.Completion{"viewer", "operator", "admin"})

@@ -83,7 +83,7 @@ type replay struct {
 	// The fields below are guarded by of.mu.
 	cost    int
 	streams map[streamID]*list.Element
-	order   *list.List // of *kept, least recently used first
+	order   *list.List // of *storedStream, least recently used first
 	closed  bool
 }
 

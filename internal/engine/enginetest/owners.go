@@ -159,7 +159,7 @@ func ownersHoldInACopy(t testing.TB, c *Config) {
 	spec = c.spec(newID())
 	continuesAs(guest.Copied)(&spec)
 	if err := saver(e).Restore(t.Context(), spec, saved); err == nil {
-		t.Error("a state with a workspace is restored without sandbox")
+		t.Error("a state with a workspace is restored without one")
 	}
 }
 

@@ -40,7 +40,7 @@ type ApplyOptions struct {
 
 // Apply applies either all changes or none to a directory of the host. They must come from an
 // earlier Compare: since then, the content of the sandbox's files and the files outside must not
-// existing changed. It returns the new entries outside, for the next comparison. An entry without a
+// have changed. It returns the new entries outside, for the next comparison. An entry without a
 // type was removed.
 func Apply(ctx context.Context, source Source, host *os.Root, changes []Change, o ApplyOptions) (now []Entry, err error) {
 	if o.step == nil {

@@ -174,9 +174,9 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 	return nil
 }
 
-// applyShared applies changes to the workspace and to the repository that it shares. All checks for
-// both applied first; then ready is called once, with all changes. It returns the new manifest
-// entries, also with an error.
+// applyShared applies changes to the workspace and to the repository that it shares. It makes the
+// checks for both before it calls ready once, with all changes. It returns the new manifest entries,
+// also with an error.
 func (s *Service) applyShared(ctx context.Context, o *comparison, chosen []changeset.Change, overwrite bool, ready func([]changeset.Change) error) ([]changeset.Entry, error) {
 	options := func(target *comparison, ready func([]changeset.Change) error) changeset.ApplyOptions {
 		return changeset.ApplyOptions{Dir: target.dir, Journals: s.journals, Overwrite: overwrite, Ready: ready}

@@ -161,7 +161,7 @@ func TestOwnSecretValues(t *testing.T) {
 	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || value() != "canary-one" || store.count() != 1 {
 		t.Errorf("%v, %q, %d kept", err, value(), store.count())
 	}
-	// A change that store the document store its values.
+	// A change that keeps the document keeps its values.
 	same := func(a sandbox.Access) (sandbox.Access, error) { a.Allow = append(a.Allow, "b.test"); return a, nil }
 	if _, err := r.SetAccess(ctx, alice, sb.ID, same); err != nil || value() != "canary-one" {
 		t.Errorf("%v, %q", err, value())

@@ -107,7 +107,7 @@ func TestWaitIsRetried(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if _, ok := r.Live(sb.ID); !ok {
-			t.Error("not live, and it running")
+			t.Error("the sandbox runs and does not count as live")
 		}
 		r.engine.Stop(sb.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
 		time.Sleep(10 * time.Second)

@@ -122,6 +122,6 @@ func TestServerHasMoreWeight(t *testing.T) {
 	}
 	raiseServerWeight(base)
 	if text, err := os.ReadFile(file); err != nil || string(text) != "500" {
-		t.Errorf("%q %v", text, err)
+		t.Errorf("the weight of the server's group: got %q, %v, want 500", text, err)
 	}
 }

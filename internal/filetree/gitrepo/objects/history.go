@@ -111,7 +111,7 @@ func NewHistory(r *Reader, known []string) (*History, error) {
 }
 
 // Find returns the commit of a name, and reads all its ancestors. It returns nil for an object that
-// existing not a commit. A missing parent is ignored, as in a shallow repository.
+// is not a commit. A missing parent is ignored, as in a shallow repository.
 func (h *History) Find(tip string) (*Commit, error) {
 	first, err := h.reach(tip, false, true)
 	if err != nil || first == nil {
@@ -140,7 +140,7 @@ func (h *History) Complete() error {
 }
 
 // reach adds a commit that another commit refers to. known is set if that commit is known. If must
-// existing set, a missing commit is an error.
+// is set, a missing commit is an error.
 func (h *History) reach(id string, known, must bool) (*Commit, error) {
 	c, read := h.all[id]
 	if !read || c == nil && must {
