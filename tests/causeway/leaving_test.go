@@ -113,12 +113,12 @@ func TestS11SecretDoesNotLeaveSandbox(t *testing.T) {
 		}
 		done, err := a.client.ApplyOf(t.Context(), id, api.Apply{})
 		if err != nil || len(done.Applied) != 5 {
-			t.Fatalf("%+v %v", done, err)
+			t.Fatalf("apply the retained changes: got %+v, %v, want 5 files", done, err)
 		}
 		for _, ch := range done.Applied {
 			data, err := os.ReadFile(filepath.Join(host, ch.Path))
 			if err != nil || containsCanary(string(data)) || !slices.Contains(ch.Flags, "masked") || int64(len(data)) != ch.Size {
-				t.Errorf("%+v: %d bytes, %v", ch, len(data), err)
+				t.Errorf("the applied change %+v: got %d bytes, %v, want them redacted", ch, len(data), err)
 			}
 		}
 	}
@@ -132,14 +132,14 @@ func (b *testSandbox) requireNoTraces() {
 	b.must("cd /tmp && mkdir names && touch names/$(cut -d' ' -f2 /workspace/raw) names/other")
 	entries, err := b.FS().WithContext(ctx).ReadDir("tmp/names")
 	if err != nil || len(entries) != 2 {
-		b.t.Fatalf("%v %v", entries, err)
+		b.t.Fatalf("list the named files: got %v, %v, want 2", entries, err)
 	}
 	for _, e := range entries {
 		combined.WriteString(e.Name() + "\n")
 	}
 	all, err := b.Recordings(ctx)
 	if err != nil || len(all) == 0 {
-		b.t.Fatalf("%v %v", all, err)
+		b.t.Fatalf("list the recordings: got %v, %v, want at least 1", all, err)
 	}
 	for _, rec := range all {
 		r, err := b.Recording(ctx, rec.ID)

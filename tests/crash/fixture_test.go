@@ -179,7 +179,7 @@ func (b *fixture) stateAfterRestart(t *testing.T) string {
 	t.Helper()
 	var err error
 	if b.sb, err = b.client.Get(t.Context(), b.ids[0]); err != nil {
-		t.Fatalf("%v\n%s", err, b.s.Stderr())
+		t.Fatalf("get the sandbox from the next server: %v\n%s", err, b.s.Stderr())
 	}
 	var state string
 	hosttest.EventuallyNoError(t, func() error {

@@ -36,7 +36,7 @@ func (r *rig) requireState(sb *crannog.Sandbox, when string, running bool) {
 		want = when + " 1"
 	}
 	if got := r.sh(sb, "echo $(cat /tmp/when) $(pgrep -cx sleep)"); got != want {
-		r.t.Errorf("%s: %q, want %q", sb.ID(), got, want)
+		r.t.Errorf("the state of %s: got %q, want %q", sb.ID(), got, want)
 	}
 }
 

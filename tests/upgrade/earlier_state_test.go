@@ -119,7 +119,7 @@ func createEarlierState(t *testing.T, old string) *earlierState {
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
-			t.Fatalf("%v\n%s", err, p.server.Stderr())
+			t.Fatalf("prepare the earlier state: %v\n%s", err, p.server.Stderr())
 		}
 	}
 	for name, content := range map[string]string{"kept.txt": "before\n", "changed.txt": "before\n", ".env": "hidden\n", ".envrc": "protected\n"} {
