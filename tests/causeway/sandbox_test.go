@@ -232,7 +232,7 @@ func (b *testSandbox) pythonAs(user, text string) []string {
 	b.t.Helper()
 	out, code := b.exec(user, "import sys\nsys.path.insert(0, '/tmp')\nfrom tools import *\n"+text, "python3", "-")
 	if code != 0 {
-		b.t.Fatalf("exit %d: %s", code, out)
+		b.t.Fatalf("run a Python program: exit %d: %s", code, out)
 	}
 	return strings.Split(out, "\n")
 }

@@ -221,7 +221,7 @@ func (p *earlierState) explainPolicy(t *testing.T, program, id string) string {
 	} {
 		stdout, stderr, err := command(t, program, p.state, p.dir, append([]string{"policy", "explain", id}, strings.Fields(request)...)...)
 		if stdout == "" {
-			t.Fatalf("%s: %v %s", request, err, stderr)
+			t.Fatalf("explain the request %s: %v %s", request, err, stderr)
 		}
 		lines := strings.SplitN(stdout, "\n", 3)
 		fmt.Fprintln(&all, lines[0], lines[1])
