@@ -154,7 +154,7 @@ func TestCopiesHaveOwnAttachments(t *testing.T) {
 		t.Cleanup(b.end)
 	}
 	if err != nil || len(forks) != 2 {
-		t.Fatal(len(forks), err)
+		t.Fatalf("fork the source: got %d forks, %v, want 2", len(forks), err)
 	}
 	n, err := one.Snapshot(t.Context(), api.CreateSnapshot{})
 	if err != nil {

@@ -85,7 +85,7 @@ network:
 secrets: {bind: [{name: N7, host: api.n7.test, header: Authorization, format: "Bearer {}"}]}
 `
 
-// P19
+// P19: the Host header must name the host of the TLS connection, even if one server has both.
 func TestN7DomainFronting(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -116,7 +116,7 @@ func n7DomainFronting(t *testing.T, a *environment) {
 	}
 }
 
-// P19
+// P19: a secret is sent only to its host, and only if that has a valid certificate.
 func TestN8CredentialToWrongPeer(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -166,7 +166,7 @@ print(status(get('api.n8.test')))
 	}
 }
 
-// P19
+// P19: a policy for one port of a host does not open its other ports.
 func TestN9PortPivot(t *testing.T) {
 	need(t)
 	t.Parallel()

@@ -157,7 +157,7 @@ secrets: {bind: [{name: %s, host: %s, header: Authorization, format: "Bearer {}"
 `, host, secret, host)
 }
 
-// P20
+// P20: a secret that a server returns is redacted, in each encoding and in command output.
 func TestS2AndS3ReflectedSecretIsRedacted(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -199,7 +199,7 @@ print(status(a), leaks(a), 'you' in a)
 	}
 }
 
-// P20
+// P20: a secret is not stored in plain text: in no log, recording, entry or approval request.
 func TestS4SecretIsNotStored(t *testing.T) {
 	need(t)
 	t.Parallel()
