@@ -30,7 +30,7 @@ func TestHostileTextCannotBreakLine(t *testing.T) {
 			Draft{Kind: Exec, Data: json.RawMessage(`{"raw":` + string(raw) + `}`)},
 			Draft{Kind: Exec, Data: json.RawMessage("{\"raw\":\n\n\"\xff\u2028\"}")})
 		if err != nil {
-			t.Fatalf("%q: %v", s, err)
+			t.Fatalf("Append of the text %q: %v", s, err)
 		}
 	}
 	data, err := os.ReadFile(filepath.Join(l.dir, segmentName(0)))
@@ -86,7 +86,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		back, err := decode(again)
 		if err != nil {
-			t.Fatalf("%q: %v", again, err)
+			t.Fatalf("decoding %q again: %v", again, err)
 		}
 		if back.Seq != e.Seq || back.Kind != Kind(strings.ToValidUTF8(string(e.Kind), "\ufffd")) || !back.Time.Equal(e.Time) || back.At != e.At {
 			t.Fatalf("%+v became %+v", e, back)

@@ -191,8 +191,8 @@ func (q *queue) hasWaiter() bool {
 	return slices.ContainsFunc(q.groups, func(g *group) bool { return g.done != nil })
 }
 
-// writeBatch writes the oldest groups, as many as fit into one batch. It passes the result to waiting
-// callers, and keeps the other groups queued after a failure.
+// writeBatch writes the oldest groups, as many as fit into one batch. It passes the result to
+// waiting callers, and keeps the other groups queued after a failure.
 func (q *queue) writeBatch() {
 	q.mu.Lock()
 	var encoded []encodedEntry

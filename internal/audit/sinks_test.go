@@ -155,19 +155,19 @@ func TestSyslogSink(t *testing.T) {
 	_, message, ok := strings.Cut(strings.TrimSpace(string(buf[:n])), "{")
 	var k storedTreeHead
 	if !ok || json.Unmarshal([]byte("{"+message), &k) != nil || k.Note != c.Note {
-		t.Errorf("got %q", buf[:n])
+		t.Errorf("syslog message: got %q, want JSON with the note of the tree head", buf[:n])
 	}
 }
 
 func TestParseSink(t *testing.T) {
 	for _, good := range []string{"file:/x/y", "syslog:", "syslog:udp://log.example:514", "syslog:tcp://[::1]:601", "syslog:unix:///dev/log"} {
 		if _, err := ParseSink(good); err != nil {
-			t.Errorf("%s: %v", good, err)
+			t.Errorf("ParseSink of %s: got %v, want success", good, err)
 		}
 	}
 	for _, bad := range []string{"", "file:", "file:x", "syslog:http://x:1", "syslog:udp://x", "syslog:unix:log", "https://x"} {
 		if _, err := ParseSink(bad); fault.CodeOf(err) != "sink_invalid" {
-			t.Errorf("%s: %v", bad, err)
+			t.Errorf("ParseSink of %s: got %v, want sink_invalid", bad, err)
 		}
 	}
 }
@@ -222,6 +222,6 @@ func TestOpenRejectsSharedDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(Options{Dir: dir, Log: quiet()}); fault.CodeOf(err) != "record_not_private" {
-		t.Errorf("got %v", err)
+		t.Errorf("Open of a shared directory: got %v, want record_not_private", err)
 	}
 }

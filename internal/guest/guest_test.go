@@ -75,7 +75,7 @@ func TestAccessToken(t *testing.T) {
 			w := b.call(t, "POST", path, strings.NewReader("{}"), "Content-Type", "application/json", "X-Access-Token", token)
 			want := `{"code":401,"message":"unauthorized access, please provide a valid access token or method signing if supported"}` + "\n"
 			if w.Code != 401 || w.Body.String() != want {
-				t.Errorf("%s with %q: %d %s", path, token, w.Code, w.Body)
+				t.Errorf("%s with the token %q: got %d %s, want 401 %s", path, token, w.Code, w.Body, want)
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func TestControlNeedsToken(t *testing.T) {
 	for _, headers := range [][]string{nil, {guest.ControlHeader, ""}, {guest.ControlHeader, "wrong"}, {"X-Access-Token", access}, {guest.ControlHeader, access}} {
 		for _, path := range []string{guest.PathReady, guest.PathUpdate, guest.PathLookups, guest.PathTree, guest.PathPack, guest.PathCensus, guest.PathSignal} {
 			if w := b.call(t, "POST", path, strings.NewReader("{}"), headers...); w.Code != 404 {
-				t.Errorf("%s with %v: %d", path, headers, w.Code)
+				t.Errorf("%s with the headers %v: got status %d, want 404", path, headers, w.Code)
 			}
 		}
 	}
@@ -199,7 +199,7 @@ func TestMetrics(t *testing.T) {
 	var got map[string]float64
 	dec := json.NewDecoder(bytes.NewReader(w.Body.Bytes()))
 	if err := dec.Decode(&got); err != nil || w.Code != 200 {
-		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+		t.Fatalf("metrics: got %d %s, %v, want 200 and a sample", w.Code, w.Body, err)
 	}
 	if got["cpu_count"] != 2 || got["mem_total"] != 1<<30 || got["mem_total_mib"] != 1024 || got["disk_total"] != 4<<30 {
 		t.Errorf("totals are not the limits: %v", got)

@@ -123,7 +123,7 @@ func TestClaimRenewsOnce(t *testing.T) {
 		changed.Renew = guest.Claimed
 		c.change(&changed)
 		if code, body := claim(changed, c.token); code != c.want {
-			t.Errorf("%s: %d %s", name, code, body)
+			t.Errorf("claim with %s: got %d %s, want %d", name, code, body, c.want)
 		}
 	}
 	if w := b.call(t, "POST", guest.PathClaim, strings.NewReader(`{"unknown":1}`), guest.ControlHeader, control); w.Code != 400 {

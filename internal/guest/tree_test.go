@@ -27,7 +27,7 @@ func TestTreeAndPack(t *testing.T) {
 		}
 		w := b.call(t, "POST", path, bytes.NewReader(text), guest.ControlHeader, control)
 		if w.Code != want {
-			t.Fatalf("%s %s: %d %s", path, text, w.Code, w.Body)
+			t.Fatalf("%s %s: got %d %s, want %d", path, text, w.Code, w.Body, want)
 		}
 		return w.Body.Bytes()
 	}
@@ -47,7 +47,7 @@ func TestTreeAndPack(t *testing.T) {
 	for _, body := range []string{"", "[]", `{"dir":5}`, `{"dir":"/","follow":true}`} {
 		for _, path := range []string{guest.PathTree, guest.PathPack} {
 			if w := b.call(t, "POST", path, strings.NewReader(body), guest.ControlHeader, control); w.Code != 400 {
-				t.Errorf("%s %q: %d", path, body, w.Code)
+				t.Errorf("%s %q: got status %d, want 400", path, body, w.Code)
 			}
 		}
 	}
@@ -67,7 +67,7 @@ func TestIncompleteAnswerIsCut(t *testing.T) {
 	for _, body := range []string{`{"dir":"relative"}`, `{"dir":"/no/such"}`, `{"dir":"` + dir + `","paths":[` + upwards + `]}`, `{"dir":"` + dir + `","paths":[` + absolute + `]}`} {
 		for _, path := range []string{guest.PathTree, guest.PathPack} {
 			if w := b.call(t, "POST", path, strings.NewReader(body), guest.ControlHeader, control); w.Code != 409 {
-				t.Errorf("%s %s: %d %s", path, body, w.Code, w.Body)
+				t.Errorf("%s %s: got %d %s, want 409", path, body, w.Code, w.Body)
 			}
 		}
 	}

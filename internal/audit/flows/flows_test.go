@@ -67,7 +67,7 @@ func TestFollowEndsWhenFileIsRemoved(t *testing.T) {
 	}()
 	write(t, f, egress.Allow, 1)
 	if seq := <-got; seq != 1 {
-		t.Fatalf("got %d", seq)
+		t.Fatalf("first followed flow: got number %d, want 1", seq)
 	}
 	if _, err := f.WriteString(`{"seq":2,`); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestFollowEndsWhenFileIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if seq := <-got; seq != 2 {
-		t.Fatalf("got %d", seq)
+		t.Fatalf("second followed flow: got number %d, want 2", seq)
 	}
 	if err := d.Remove("box1"); err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestFollowEndsWithContext(t *testing.T) {
 	cancel()
 	err = d.Read(ctx, "box1", Filter{}, true, func(egress.Record) error { return nil })
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("Read after cancel: got %v, want Canceled", err)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestCreateRejectsInvalidID(t *testing.T) {
 	d := New(t.TempDir())
 	for _, id := range []string{"", "..", "a/b", "A", "box\x00"} {
 		if _, err := d.Create(id); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%q: got %v", id, err)
+			t.Errorf("Create with the ID %q: got %v, want Invalid", id, err)
 		}
 	}
 }

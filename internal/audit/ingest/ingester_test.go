@@ -139,8 +139,8 @@ func TestLinesBecomeEntriesOnce(t *testing.T) {
 	}
 }
 
-// When two processes follow a file, each line becomes one entry, in order. This holds for lines that
-// are written before and during the following.
+// When two processes follow a file, each line becomes one entry, in order. This holds for lines
+// that are written before and during the following.
 func TestConcurrentFollowersIngestLinesOnce(t *testing.T) {
 	r := newFixture(t)
 	a, b := r.open(), r.open()

@@ -113,7 +113,7 @@ func FuzzStat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		p, _, ok := census.ParseStat(line)
 		if ok && (p.PID <= 0 || p.Parent < 0 || p.CPU < 0 || p.Memory < 0) {
-			t.Errorf("%q: %+v", line, p)
+			t.Errorf("ParseStat of %q: got the invalid process %+v", line, p)
 		}
 	})
 }

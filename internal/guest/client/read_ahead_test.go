@@ -43,6 +43,6 @@ func TestF29ReadAheadEndsWithContext(t *testing.T) {
 	defer a.stop()
 	cancel()
 	if data, err := a.next(); len(data) != 0 || !errors.Is(err, context.Canceled) {
-		t.Errorf("%q, %v", data, err)
+		t.Errorf("next after the end of the context: got %q, %v, want Canceled", data, err)
 	}
 }

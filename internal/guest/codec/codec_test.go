@@ -40,7 +40,7 @@ func TestMarshalRoundTrip(t *testing.T) {
 			}
 			back := m.ProtoReflect().New().Interface()
 			if err := protojson.Unmarshal(got[len("before"):], back); err != nil || !proto.Equal(m, back) {
-				t.Errorf("%.100s: %v", got, err)
+				t.Errorf("decoding %.100s: got another message, %v", got, err)
 			}
 			again := m.ProtoReflect().New().Interface()
 			if err := (codec.JSON{}).Unmarshal(got[len("before"):], again); err != nil || !proto.Equal(m, again) {

@@ -77,7 +77,7 @@ func TestSendMarksOnlyARegularEnd(t *testing.T) {
 	var out bytes.Buffer
 	broken := errors.New("broken")
 	if err := Send(&out, io.MultiReader(strings.NewReader("ab"), iotest.ErrReader(broken))); !errors.Is(err, broken) || out.String() != "\x00\x00\x00\x02ab" {
-		t.Errorf("%q, %v", out.String(), err)
+		t.Errorf("Send from a broken reader: got %q, %v, want one frame without the end", out.String(), err)
 	}
 	out.Reset()
 	if err := Send(&out, strings.NewReader(strings.Repeat("x", maxFrame+1))); err != nil || binary.BigEndian.Uint32(out.Bytes()) != maxFrame || !bytes.HasSuffix(out.Bytes(), []byte("\x00\x00\x00\x01x\x00\x00\x00\x00")) {
@@ -102,7 +102,7 @@ func TestMistakes(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		if code := Main(c.args, strings.NewReader(""), io.Discard, &log); code != c.want || (code != 0) != (log.Len() > 0) {
-			t.Errorf("%q: %d, %q", c.args, code, log.String())
+			t.Errorf("Main with %q: got exit code %d and log %q, want %d", c.args, code, log.String(), c.want)
 		}
 	}
 }

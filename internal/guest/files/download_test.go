@@ -69,7 +69,7 @@ func TestDownloadContentAndRange(t *testing.T) {
 	} {
 		res := download(t, home, c.method, "f.txt", c.header)
 		if got := content(t, res); res.StatusCode != c.status || got != c.want || res.Header.Get("Content-Encoding") != "" {
-			t.Errorf("%s: %d %q", name, res.StatusCode, got)
+			t.Errorf("%s: got %d %q, want %d %q", name, res.StatusCode, got, c.status, c.want)
 		}
 	}
 	res := download(t, home, http.MethodHead, "f.txt", nil)
@@ -85,7 +85,7 @@ func TestDownloadCannotRunAsPage(t *testing.T) {
 	for name, method := range map[string]string{"get": http.MethodGet, "head": http.MethodHead} {
 		h := download(t, home, method, "x.html", nil).Header
 		if h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Security-Policy") != "sandbox" || h.Get("Vary") != "Accept-Encoding" {
-			t.Errorf("%s: %v", name, h)
+			t.Errorf("headers of %s: got %v, want nosniff and a sandbox policy", name, h)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestDownloadErrorStatus(t *testing.T) {
 	} {
 		res := download(t, home, http.MethodGet, query, nil)
 		if got := content(t, res); res.StatusCode != want.status || !strings.Contains(got, want.text) {
-			t.Errorf("%.40s: %d %.300s", query, res.StatusCode, got)
+			t.Errorf("download with %.40s: got %d %.300s, want %d %s", query, res.StatusCode, got, want.status, want.text)
 		}
 	}
 }

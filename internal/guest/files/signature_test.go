@@ -36,7 +36,7 @@ func TestSignatureExpires(t *testing.T) {
 		end, _ := strconv.ParseInt(expires, 10, 64) // malformed numbers are rejected before this value matters
 		q := url.Values{"path": {"f"}, "signature": {signature.Sign("f", signature.Read, "", secret, end)}, "signature_expiration": {expires}}
 		if err := checkSignature(q, signature.Read, secret, noon); !errors.Is(err, want) {
-			t.Errorf("%s: %v", expires, err)
+			t.Errorf("expiration %s: got %v, want %v", expires, err, want)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestWatchStream(t *testing.T) {
 	path := b.write(t, "f", "x")
 	seen := until("WRITE f")
 	if eventTexts(seen) != "CREATE f, WRITE f" {
-		t.Errorf("got %s", eventTexts(seen))
+		t.Errorf("events: got %s, want CREATE f, WRITE f", eventTexts(seen))
 	}
 	if e := seen[1].GetEntry(); e.GetPath() != path || e.GetType() != pb.FileType_FILE_TYPE_FILE {
 		t.Errorf("entry %v", e)
@@ -73,7 +73,7 @@ func TestWatchStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := eventTexts(until("CREATE f2")); got != "RENAME f, CREATE f2" {
-		t.Errorf("got %s", got)
+		t.Errorf("events: got %s, want RENAME f, CREATE f2", got)
 	}
 	if err := os.Remove(path + "2"); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestWatchIsNotRecursiveByDefault(t *testing.T) {
 	b.write(t, "last", "")
 	for _, e := range until("CREATE last") {
 		if strings.Contains(e.GetName(), "/") || e.Entry != nil {
-			t.Errorf("got %v", e)
+			t.Errorf("event: got %v, want a direct child without a description", e)
 		}
 	}
 }
@@ -102,12 +102,12 @@ func TestWatchRecursive(t *testing.T) {
 	until := b.watch(t, &pb.WatchDirRequest{Path: ".", Recursive: true})
 	b.write(t, "sub/old", "x")
 	until("WRITE sub/old")
-	// The new entries may exist before the new directories are watched. Each must be reported exactly
-	// once.
+	// The new entries may exist before the new directories are watched. Each must be reported
+	// exactly once.
 	b.write(t, "a/b/c/f", "")
 	seen := until("CREATE a/b/c/f")
 	if got := eventTexts(seen); strings.Count(got, "CREATE a/b/c/f") != 1 || strings.Count(got+",", "CREATE a/b,") != 1 {
-		t.Errorf("got %s", got)
+		t.Errorf("events: got %s, want one creation of a/b and of a/b/c/f", got)
 	}
 	b.write(t, "a/b/c/f", "later")
 	until("WRITE a/b/c/f")
@@ -123,7 +123,7 @@ func TestWatchRecursive(t *testing.T) {
 	}
 	seen = until("REMOVE moved")
 	if strings.Count(eventTexts(seen), "REMOVE moved/c/f") != 1 {
-		t.Errorf("got %s", eventTexts(seen))
+		t.Errorf("events: got %s, want one removal of moved/c/f", eventTexts(seen))
 	}
 }
 
@@ -212,6 +212,6 @@ func TestWatchersAreLimited(t *testing.T) {
 		}
 	}
 	if connect.CodeOf(last) != connect.CodeResourceExhausted {
-		t.Errorf("got %v", last)
+		t.Errorf("last watcher: got %v, want ResourceExhausted", last)
 	}
 }

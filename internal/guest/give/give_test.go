@@ -49,8 +49,8 @@ func TestF21CreatedFilesBelongToUser(t *testing.T) {
 	}
 }
 
-// A program inside may have put a link at the path, to redirect root's write. Root does not follow it,
-// and no existing file changes its owner or content.
+// A program inside may have put a link at the path, to redirect root's write. Root does not follow
+// it, and no existing file changes its owner or content.
 func TestF21FollowsNoLinksAndChangesNoOwners(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	root := t.TempDir()
@@ -104,7 +104,7 @@ func TestF21Possible(t *testing.T) {
 		{identity.Actor{Switch: true}, identity.Accounts{}, user, nil, false},
 	} {
 		if got := give.Possible(c.actor, c.accounts, c.user, c.err); got != c.want {
-			t.Errorf("%+v: %v", c, got)
+			t.Errorf("Possible for %+v: got %v, want %v", c, got, c.want)
 		}
 	}
 }

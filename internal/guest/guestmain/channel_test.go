@@ -70,8 +70,8 @@ func TestChannelRejectsClosedPort(t *testing.T) {
 	}
 }
 
-// Any error that ends the guest is reported on its output, because the engine may be waiting for the
-// sandbox to continue.
+// Any error that ends the guest is reported on its output, because the engine may be waiting for
+// the sandbox to continue.
 func TestFatalErrorIsReported(t *testing.T) {
 	r := boot(t, config())
 	pipe, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", r.cmd.Process.Pid, guestboot.ChannelFD), os.O_WRONLY, 0)

@@ -40,7 +40,7 @@ func TestFirstProcess(t *testing.T) {
 func TestGuestReapsOrphans(t *testing.T) {
 	r := boot(t, config())
 	if got := r.shell(`i=0; while [ $i -lt 1000 ]; do (true &); i=$((i+1)); done; exit 9`); !strings.Contains(got, `"exit status 9"`) {
-		t.Fatalf("got %q", got)
+		t.Fatalf("shell that leaves 1,000 orphans: got %q, want exit status 9", got)
 	}
 	hosttest.NoMore(t, "children", 0, func() int { return len(childrenOf(r.cmd.Process.Pid)) })
 }
@@ -70,7 +70,7 @@ func TestSignalsDoNotEndGuest(t *testing.T) {
 		}
 	}
 	if got := r.shell(`kill -TERM 1; kill -INT 1; trap '' TERM; kill -TERM $$; exit 5`); !strings.Contains(got, `"exit status 5"`) {
-		t.Errorf("got %q", got)
+		t.Errorf("shell that signals PID 1: got %q, want exit status 5", got)
 	}
 	// Signals that the guest ignores must not be ignored by its children.
 	if got := r.shell(`kill -PIPE $$; exit 5`); !strings.Contains(got, `"signal: broken pipe"`) {
@@ -99,7 +99,7 @@ func TestCreateDirKeepsExisting(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(created); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("mode of the new directory: got %v, %v, want sticky and 0777", info.Mode(), err)
 	}
 	if err := os.Chmod(created, 0o700); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestChangeOwnerOfDirectoryOnly(t *testing.T) {
 	}
 	for _, path := range []string{dir, link, "/nonexistent", ""} {
 		if err := changeOwner(path, user); err != nil {
-			t.Errorf("%q: %v", path, err)
+			t.Errorf("changeOwner of %q: %v", path, err)
 		}
 	}
 	if owner(dir) != 54321 || owner("/etc") != 0 || owner(link) != 0 {

@@ -20,7 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// copiedConfig returns the configuration of another sandbox that is a copy of the sandbox with config.
+// copiedConfig returns the configuration of another sandbox that is a copy of the sandbox with
+// config.
 func copiedConfig() guest.Config {
 	cfg := config()
 	cfg.Renew, cfg.SandboxID, cfg.Hostname = guest.Copied, "copy", "another"
@@ -52,8 +53,8 @@ func (r *testGuest) dial() net.Conn {
 	return conn
 }
 
-// A copy does not end because the end time of its source has passed, even if it takes long until the
-// copy's own end time applies.
+// A copy does not end because the end time of its source has passed, even if it takes long until
+// the copy's own end time applies.
 func TestCopyIgnoresEndTimeOfSource(t *testing.T) {
 	root := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(root, "slow"), 0o600); err != nil {
@@ -240,8 +241,8 @@ func TestStandardStreamsAreReplaced(t *testing.T) {
 	}
 }
 
-// When two saves start in quick succession, a sandbox that is restored from the second one gets only
-// one event.
+// When two saves start in quick succession, a sandbox that is restored from the second one gets
+// only one event.
 func TestTwoSavesWithOneEvent(t *testing.T) {
 	r := boot(t, config())
 	for range 2 {

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// F15: programs of version managers are at the host's paths. Every user can traverse the directories
-// above them, without listing them.
+// F15: programs of version managers are at the host's paths. Every user can traverse the
+// directories above them, without listing them.
 func TestF15ToolsAreAtPathsOfHost(t *testing.T) {
 	root := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"root": 0o700, "home/user": 0o755, ".crannog/tools/1/bin": 0o755} {

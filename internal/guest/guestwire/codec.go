@@ -68,8 +68,8 @@ func (b Bounds) fit(data []byte, d protoreflect.MessageDescriptor) ([]byte, erro
 	return data, nil
 }
 
-// countBelow counts the elements of lists and maps in a field against within. It does not count single
-// messages: if a single message is repeated, only the last one is stored.
+// countBelow counts the elements of lists and maps in a field against within. It does not count
+// single messages: if a single message is repeated, only the last one is stored.
 func (b Bounds) countBelow(f protoreflect.FieldDescriptor, value []byte, within *int) error {
 	if f == nil || f.Message() == nil || f.IsMap() {
 		return nil

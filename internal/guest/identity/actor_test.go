@@ -118,7 +118,7 @@ func TestDoRestoresThreads(t *testing.T) {
 			for range 50 {
 				want := fmt.Errorf("mine %d", i)
 				if err := a.Do(otherUser, func() error { return want }); !errors.Is(err, want) {
-					t.Errorf("got %v", err)
+					t.Errorf("error of Do: got %v, want %v", err, want)
 				}
 			}
 		})

@@ -38,7 +38,7 @@ func TestPasswdLookup(t *testing.T) {
 	for _, name := range []string{"bad", "short", "mallory", "", "# comment", "root:x"} {
 		_, err := users.Lookup(name)
 		if unknown, ok := errors.AsType[*identity.UnknownError](err); !ok || unknown.Error() != "invalid username: '"+name+"'" {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("Lookup of %q: got %v, want UnknownError", name, err)
 		}
 	}
 	for name, want := range map[string]identity.User{
@@ -46,7 +46,7 @@ func TestPasswdLookup(t *testing.T) {
 		"7": {Name: "7", UID: 7, Home: "/"}, "7:9": {Name: "7", UID: 7, GID: 9, Home: "/"}, "0:0": {Name: "root", Home: "/root"},
 	} {
 		if u, err := users.Lookup(name); err != nil || !reflect.DeepEqual(u, want) {
-			t.Errorf("%q: %+v %v", name, u, err)
+			t.Errorf("Lookup of %q: got %+v, %v, want %+v", name, u, err, want)
 		}
 	}
 	for _, name := range []string{"-1", "4294967296", "user:no such", "7:", ":7"} {
@@ -74,7 +74,7 @@ func TestByHeader(t *testing.T) {
 	} {
 		u, err := a.ByHeader(http.Header{"Authorization": {header}})
 		if u.Name != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %v %v", header, u, err)
+			t.Errorf("user of the header %q: got %v, %v, want %q", header, u, err, want)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestResolve(t *testing.T) {
 		{"/a//b/./c/..", "", "/a/b"}, {"../../..", "", "/"}, {"/../..", "", "/"}, {".", "", "/home/user"},
 	} {
 		if got, err := u.Resolve(c.path, c.fallback); got != c.want || err != nil {
-			t.Errorf("%q with %q: %q %v", c.path, c.fallback, got, err)
+			t.Errorf("Resolve of %q with the default %q: got %q, %v, want %q", c.path, c.fallback, got, err, c.want)
 		}
 	}
 	if got, err := (identity.User{}).Resolve("", ""); got != "/" || err != nil {

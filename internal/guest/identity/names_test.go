@@ -44,13 +44,13 @@ func TestResolveRejectsInvalidPaths(t *testing.T) {
 		"a\x00b": identity.ErrPathNUL, strings.Repeat("x", 4097): identity.ErrPathLong, strings.Repeat("x", 4096): nil,
 	} {
 		if _, err := u.Resolve(name, ""); !errors.Is(err, want) {
-			t.Errorf("%.10q: %v", name, err)
+			t.Errorf("Resolve of %.10q: got %v, want %v", name, err, want)
 		}
 	}
 }
 
-// If root inside has damaged the database, Lookup returns an error, and UserName and GroupName return
-// the ID.
+// If root inside has damaged the database, Lookup returns an error, and UserName and GroupName
+// return the ID.
 func TestDamagedPasswdIsError(t *testing.T) {
 	for name, damage := range map[string]func(dir string) error{
 		"no group file":         func(dir string) error { return os.Remove(filepath.Join(dir, "group")) },

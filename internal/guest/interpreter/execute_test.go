@@ -72,8 +72,8 @@ func TestDisconnectInterruptsAndKeepsState(t *testing.T) {
 			t.Parallel()
 			b := newTestServer(t)
 			b.t = t
-			// Only the interrupt may end the code. With a short limit, a busy machine would kill it and lose the
-			// stateCode.
+			// Only the interrupt may end the code. With a short limit, a busy machine would kill it
+			// and lose the stateCode.
 			b.server.pace.interrupt = hosttest.Patience(hosttest.Hang)
 			b.run(payload{"language": lang, "code": stateCode[lang][0]}).wantOK(t)
 			_, disconnect := b.begin(payload{"language": lang, "code": endlessCode[lang]})
@@ -155,7 +155,7 @@ func TestEnvVarsApplyToOneExecution(t *testing.T) {
 		}
 		failing := payload{"language": lang, "code": "no such code (", "env_vars": map[string]string{"ONE": "1"}}
 		if o := b.run(failing); o.err == nil {
-			t.Errorf("%s: %+v", lang, o.lines)
+			t.Errorf("%s, failing code: got %+v, want an error", lang, o.lines)
 		}
 		if o := b.run(payload{"language": lang, "code": code}).wantOK(t); o.stdout != "global None\n" {
 			t.Errorf("%s after a failure: %q", lang, o.stdout)
@@ -178,7 +178,7 @@ func TestWorkerExitIsReported(t *testing.T) {
 		for _, code := range codes {
 			o := b.run(payload{"language": lang, "code": code})
 			if o.err == nil || o.err.Name != "UnexpectedEndOfExecution" || strings.TrimSpace(o.stdout) != "last" {
-				t.Errorf("%s %q: %+v", lang, code, o.lines)
+				t.Errorf("%s, %q: got %+v, want UnexpectedEndOfExecution after the last output", lang, code, o.lines)
 			}
 			o = b.run(payload{"language": lang, "code": stateCode[lang][1]}).wantOK(t)
 			if o.count != 1 {
@@ -206,7 +206,7 @@ func TestContextsRunConcurrently(t *testing.T) {
 	id := b.newContext(payload{})
 	lines, disconnect := b.begin(payload{"context_id": id, "code": "print('go')\nwhile True: pass"})
 	if o := b.python("1 + 1").wantOK(t); o.text() != "2" {
-		t.Errorf("got %+v", o.lines)
+		t.Errorf("execution in another context: got %+v, want 2", o.lines)
 	}
 	disconnect()
 	b.finish(lines)
@@ -284,7 +284,7 @@ func TestTextIsStreamed(t *testing.T) {
 		}
 		_ = w.Close()
 		if o := b.finish(lines); o.stdout != "rest\n" {
-			t.Errorf("%s: %+v", lang, o.lines)
+			t.Errorf("%s: got %+v, want the output rest", lang, o.lines)
 		}
 	}
 }
@@ -363,7 +363,7 @@ func TestRestartEndsExecution(t *testing.T) {
 		}
 		o := b.finish(lines)
 		if o.err == nil || o.err.Name != "ContextRestarting" || o.lines[len(o.lines)-1].Type != "end_of_execution" {
-			t.Errorf("%s: %+v", lang, o.lines)
+			t.Errorf("%s: got %+v, want ContextRestarting and the last line", lang, o.lines)
 		}
 		o = b.run(payload{"context_id": id, "code": stateCode[lang][1]}).wantOK(t)
 		if strings.Contains(o.stdout, "yes") || o.count != 1 {
@@ -380,7 +380,7 @@ func TestRemovalEndsExecution(t *testing.T) {
 		t.Errorf("remove: %d %s", status, body)
 	}
 	if o := b.finish(lines); o.err == nil || o.err.Name != "ExecutionAborted" {
-		t.Errorf("got %+v", o.lines)
+		t.Errorf("execution in a removed context: got %+v, want ExecutionAborted", o.lines)
 	}
 	status, body := b.call("POST", "/execute", payload{"context_id": id, "code": "1"})
 	if status != http.StatusNotFound || body != "Context "+id+" not found" {

@@ -56,7 +56,7 @@ func TestJavaScriptErrors(t *testing.T) {
 	} {
 		o := b.js(c.code)
 		if o.err == nil || o.err.Name != c.name {
-			t.Errorf("%q: %+v", c.code, o.lines)
+			t.Errorf("error of %q: got %+v, want %s", c.code, o.lines, c.name)
 			continue
 		}
 		contains(t, c.code, o.err.Value, c.value)

@@ -12,7 +12,7 @@ import (
 func TestTooLongMessageIsError(t *testing.T) {
 	in := newMessages(io.MultiReader(strings.NewReader(`{"type":"`), &endlessReader{}))
 	if _, err := in.next(); !errors.Is(err, errMessageTooLong) {
-		t.Errorf("got %v", err)
+		t.Errorf("next: got %v, want errMessageTooLong", err)
 	}
 }
 

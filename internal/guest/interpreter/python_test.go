@@ -15,7 +15,7 @@ func TestPythonKeepsStateAndShowsLastValue(t *testing.T) {
 	}
 	o := b.python("print('hi')\nx * 7").wantOK(t)
 	if o.text() != "42" || o.stdout != "hi\n" || o.count != 2 {
-		t.Fatalf("got %+v", o.lines)
+		t.Fatalf("second execution: got %+v, want the value 42 and the output hi", o.lines)
 	}
 	for _, c := range []struct{ code, want string }{
 		{"'it'", "it"}, {`"it's"`, "it's"}, {"[1, 'a']", "[1, 'a']"}, {"None", ""}, {"x;", ""}, {"x  ; # note", ""},
@@ -70,7 +70,7 @@ func TestPythonErrors(t *testing.T) {
 	} {
 		o := b.python(c.code)
 		if o.err == nil || o.err.Name != c.name || !strings.Contains(o.err.Value, c.value) {
-			t.Errorf("%q: %+v", c.code, o.lines)
+			t.Errorf("error of %q: got %+v, want %s with %q", c.code, o.lines, c.name, c.value)
 			continue
 		}
 		contains(t, c.code, o.err.Traceback, append(c.trace, c.name)...)

@@ -142,8 +142,8 @@ func TestRenewalChangesVariables(t *testing.T) {
 	}
 }
 
-// A preloaded worker that has not run code gets the new directory and variables. Apart from its PID it
-// behaves like a new worker.
+// A preloaded worker that has not run code gets the new directory and variables. Apart from its PID
+// it behaves like a new worker.
 func TestPreloadedWorkerIsRenewed(t *testing.T) {
 	for name, show := range map[string]string{
 		"python":     "import os; print(os.getcwd(), os.environ['E2B_SANDBOX_ID'], os.getpid())",
@@ -219,8 +219,8 @@ func TestPreloadLoadsUsualLibraries(t *testing.T) {
 	}
 }
 
-// Code whose connection the sandbox closed continues. Code whose client disconnected is interrupted,
-// see TestDisconnectInterruptsAndKeepsState.
+// Code whose connection the sandbox closed continues. Code whose client disconnected is
+// interrupted, see TestDisconnectInterruptsAndKeepsState.
 func TestCutOffCodeContinues(t *testing.T) {
 	b := newTestServer(t)
 	release := filepath.Join(b.home, "mark")

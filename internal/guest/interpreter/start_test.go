@@ -15,8 +15,8 @@ func (noAccessStarter) Start(cmd *exec.Cmd) (Process, error) {
 	return nil, &fs.PathError{Op: "chdir", Path: cmd.Dir, Err: syscall.EACCES}
 }
 
-// F20: a working directory that the user may not enter is an error of the client. So the status is 400,
-// not 500.
+// F20: a working directory that the user may not enter is an error of the client. So the status is
+// 400, not 500.
 func TestF20InaccessibleDirectoryIsClientError(t *testing.T) {
 	b := newTestServer(t)
 	b.server.opts.Starter = noAccessStarter{}

@@ -18,7 +18,7 @@ func TestFromHeader(t *testing.T) {
 	h := http.Header{"X-Metadata-Author-Name": {"me"}, "X-Metadata-Empty": {""}, "X-Other": {"x"}, "X-Metadata": {"x"}}
 	got, err := metadata.FromHeader(h)
 	if err != nil || !maps.Equal(got, map[string]string{"author-name": "me", "empty": ""}) {
-		t.Errorf("got %v, %v", got, err)
+		t.Errorf("FromHeader: got %v, %v, want author-name and empty", got, err)
 	}
 	if got, err := metadata.FromHeader(http.Header{"Accept": {"x"}}); got != nil || err != nil {
 		t.Errorf("header without metadata: got %v %v", got, err)

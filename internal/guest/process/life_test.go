@@ -91,7 +91,7 @@ func TestUnreadStdinDoesNotBlockForever(t *testing.T) {
 	input := &pb.ProcessInput{Input: &pb.ProcessInput_Stdin{Stdin: make([]byte, 1<<20)}}
 	_, err := b.SendInput(ctx, connect.NewRequest(&pb.SendInputRequest{Process: s.selector(), Input: input}))
 	if connect.CodeOf(err) != connect.CodeDeadlineExceeded {
-		t.Errorf("got %v", err)
+		t.Errorf("input that is not read: got %v, want DeadlineExceeded", err)
 	}
 	if err := b.closeStdin(t, s); err != nil {
 		t.Error(err)
@@ -109,7 +109,7 @@ func TestSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r := s.finish(); r.end.GetStatus() != want || r.end.GetExitCode() != -1 {
-			t.Errorf("%v: got %+v", sig, r)
+			t.Errorf("after signal %v: got %+v, want the end %s", sig, r, want)
 		}
 		if err := b.signal(t, s.selector(), sig); connect.CodeOf(err) != connect.CodeNotFound {
 			t.Errorf("%v after the end: got %v", sig, err)
@@ -134,7 +134,8 @@ func TestSignals(t *testing.T) {
 func TestEscapedChildDoesNotKeepTheStream(t *testing.T) {
 	b := newBench(t, nil)
 	pid := filepath.Join(b.home, "pid")
-	// The child writes its PID only after it has left the group. Before, the signal would end it too.
+	// The child writes its PID only after it has left the group. Before, the signal would end it
+	// too.
 	s := b.start(t, shell("setsid sh -c 'echo $$ > "+pid+"; exec sleep 1000' & until [ -s "+pid+" ]; do sleep 0.01; done; echo started; wait"))
 	s.until("started")
 	if err := b.signal(t, s.selector(), 2); err != nil {
@@ -163,7 +164,7 @@ func TestBackgroundChildKeepsStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := s.finish(); r.stdout != "late\n" || r.end.GetStatus() != "exit status 0" {
-		t.Errorf("got %+v", r)
+		t.Errorf("command with a background child: got %+v, want the output late and exit status 0", r)
 	}
 }
 
@@ -203,7 +204,7 @@ func TestListAndTags(t *testing.T) {
 	}
 	p := list.Msg.GetProcesses()[0]
 	if p.GetPid() != s.pid || p.GetTag() != tag || p.GetConfig().GetCmd() != "/bin/sh" {
-		t.Errorf("got %v", p)
+		t.Errorf("listed process: got %v, want PID %d with the tag %s", p, s.pid, tag)
 	}
 	byTag := &pb.ProcessSelector{Selector: &pb.ProcessSelector_Tag{Tag: tag}}
 	if err := b.signal(t, byTag, pb.Signal_SIGNAL_SIGKILL); err != nil {

@@ -99,8 +99,8 @@ func (p *process) signalGroup(family []census.Member, sig syscall.Signal) error 
 	return syscall.Kill(-p.pid, sig)
 }
 
-// isFatal reports whether a signal ends a process. Other signals, such as SIGWINCH, do not change how
-// the end is awaited.
+// isFatal reports whether a signal ends a process. Other signals, such as SIGWINCH, do not change
+// how the end is awaited.
 func isFatal(sig syscall.Signal) bool {
 	switch sig {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:

@@ -29,7 +29,7 @@ func TestOutputAndExit(t *testing.T) {
 	} {
 		r := b.start(t, shell(c.command)).finish()
 		if r.err != nil || r.stdout != c.stdout || r.stderr != c.stderr {
-			t.Errorf("%s: got %+v", c.command, r)
+			t.Errorf("%s: got %+v, want stdout %q and stderr %q", c.command, r, c.stdout, c.stderr)
 		}
 		if r.end.GetStatus() != c.status || r.end.GetError() != c.failure || r.end.GetExitCode() != c.code || r.end.GetExited() != c.exited {
 			t.Errorf("%s: got the end %v", c.command, r.end)
@@ -122,7 +122,7 @@ func TestUnknownUser(t *testing.T) {
 	req.Header().Set("Authorization", basic("mallory"))
 	got := startFails(t, b, req)
 	if got.Code() != connect.CodeUnauthenticated || got.Message() != "invalid username: 'mallory'" {
-		t.Errorf("got %v", got)
+		t.Errorf("start as an unknown user: got %v, want Unauthenticated", got)
 	}
 }
 

@@ -120,7 +120,7 @@ func TestF29UnreadBodyBlocksOnlyItsRequest(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("request after the caller has disconnected: got %v, want Canceled", err)
 	}
 	select {
 	case <-returned:

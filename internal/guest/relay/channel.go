@@ -156,8 +156,8 @@ type onlyReader struct{ io.Reader }
 
 type onlyWriter struct{ io.Writer }
 
-// guestEnd is the guest's end of a channel. It serves one host process after the other over the same
-// pipes.
+// guestEnd is the guest's end of a channel. It serves one host process after the other over the
+// same pipes.
 type guestEnd struct {
 	pipes
 	buf  [128 << 10]byte

@@ -116,8 +116,8 @@ func TestGuardPassesFrames(t *testing.T) {
 	}
 }
 
-// FuzzGuard checks that the guard fails exactly if there is a frame that is not allowed, in pieces of
-// any size.
+// FuzzGuard checks that the guard fails exactly if there is a frame that is not allowed, in pieces
+// of any size.
 func FuzzGuard(f *testing.F) {
 	f.Add(hostileFrame(typeData, 0, 1, []byte("data"), 4), byte(3))
 	f.Add(hostileFrame(typePing, flagOpen, 0, nil, 0), byte(1))

@@ -101,7 +101,7 @@ func TestStreamsDialEndsWithItsContext(t *testing.T) {
 		cancel()
 	}()
 	if _, err := s.Dial(ctx, 1); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("Dial of a guest that does not answer: got %v, want Canceled", err)
 	}
 }
 

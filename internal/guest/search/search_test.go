@@ -94,7 +94,7 @@ func TestGlob(t *testing.T) {
 	} {
 		re, err := Glob(pattern)
 		if err != nil {
-			t.Errorf("%s: %v", pattern, err)
+			t.Errorf("Glob of %s: %v", pattern, err)
 			continue
 		}
 		for p := range strings.FieldsSeq(paths.yes) {

@@ -84,8 +84,8 @@ func readNames(fd int) ([]string, error) {
 	}
 }
 
-// openPath keeps the parent directories of the last path open, because the next path usually has the
-// same ones.
+// openPath keeps the parent directories of the last path open, because the next path usually has
+// the same ones.
 type openPath struct {
 	top  int
 	dirs []step

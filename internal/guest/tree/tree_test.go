@@ -72,7 +72,7 @@ func TestList(t *testing.T) {
 		t.Errorf("got %q, want %q", names(got), want)
 	}
 	if got[0].Sum != "" || got[3].Target != "/etc" {
-		t.Errorf("got %+v", got)
+		t.Errorf("entries: got %+v, want no checksum for the first and the target /etc for the fourth", got)
 	}
 	// The host finds the walked entries in the directory.
 	root, err := os.OpenRoot(dir)
@@ -118,7 +118,7 @@ func TestListMarksMounts(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := names(list(t, changeset.TreeRequest{Dir: "/", Paths: [][]byte{[]byte("proc"), []byte("sys"), []byte("dev")}})); strings.Count(strings.Join(got, ","), "opaque") != 3 {
-		t.Errorf("got %q", got)
+		t.Errorf("directories of the kernel: got %q, want 3 opaque ones", got)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestPackSkipsTooLargeFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := b.String(); strings.Contains(text, "AAAA") || !strings.Contains(text, "BBB") {
-		t.Errorf("got %q", text)
+		t.Errorf("packed files: got %q, want BBB without the large file", text)
 	}
 }
 

@@ -182,8 +182,8 @@ func TestOwnersAreRestored(t *testing.T) {
 	}
 }
 
-// An archive cannot write or remove files outside the root or through a link, not even a link within
-// the root.
+// An archive cannot write or remove files outside the root or through a link, not even a link
+// within the root.
 func TestArchiveCannotLeaveTheRoot(t *testing.T) {
 	for name, items := range map[string][]item{
 		"parent":                               {regular("../outside/canary", "x")},

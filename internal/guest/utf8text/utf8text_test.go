@@ -22,10 +22,10 @@ func TestF10EscapedStart(t *testing.T) {
 	m, h := start(), http.Header{}
 	utf8text.EscapeStart(h, m)
 	if _, err := proto.Marshal(m); err != nil || h.Get(utf8text.Header) == "" || m.GetProcess().GetCmd() != "" {
-		t.Fatalf("got %v, %v, %v", err, h, m)
+		t.Fatalf("EscapeStart: got %v, %v, %v, want a valid message with the header and no cmd", err, h, m)
 	}
 	if err := utf8text.UnescapeStart(h, m); err != nil || !proto.Equal(m, start()) {
-		t.Errorf("got %v, %v", m, err)
+		t.Errorf("UnescapeStart: got %v, %v, want the original request", m, err)
 	}
 	// A request whose texts are UTF-8 stays unchanged, because older guests do not know the header.
 	plain := &processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: "a", Args: []string{"%41"}}}

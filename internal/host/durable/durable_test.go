@@ -43,7 +43,7 @@ func TestReplaceWritesContentAndMode(t *testing.T) {
 	for _, o := range []durable.Options{{}, {Sync: true}, {Draft: ".draft-*"}, {Draft: ".other", Sync: true, Mode: 0o755}} {
 		for _, text := range []string{"one", "another, and longer", ""} {
 			if err := durable.Replace(path, []byte(text), o); err != nil {
-				t.Fatalf("%+v: %v", o, err)
+				t.Fatalf("Replace with %+v: %v", o, err)
 			}
 			if got := read(t, path); got != text {
 				t.Errorf("%+v: the file contains %q, want %q", o, got, text)
