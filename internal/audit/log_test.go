@@ -224,7 +224,7 @@ func TestMissingOrWrongIndexIsRebuilt(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 		if at, err := again.Position(t.Context(), "net/box1"); at != 7 || err != nil {
-			t.Errorf("%s: position %d, %v", name, at, err)
+			t.Errorf("%s: got position %d, %v, want 7", name, at, err)
 		}
 		again.Close()
 	}
@@ -249,7 +249,7 @@ func TestFollowSeesOtherWriters(t *testing.T) {
 		select {
 		case seq := <-got:
 			if seq != want {
-				t.Fatalf("got %d, want %d", seq, want)
+				t.Fatalf("followed entry: got %d, want %d", seq, want)
 			}
 		case err := <-done:
 			t.Fatal(err)
@@ -325,10 +325,10 @@ func TestInvalidEntriesAreRejected(t *testing.T) {
 		"impossible time": {Kind: Exec, Time: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
 		if err := l.Append(t.Context(), d); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%s: append: %v", name, err)
+			t.Errorf("%s: Append returned %v, want Invalid", name, err)
 		}
 		if err := l.Note(d); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%s: note: %v", name, err)
+			t.Errorf("%s: Note returned %v, want Invalid", name, err)
 		}
 	}
 	if err := l.Append(t.Context(), Draft{Kind: Exec, Data: strings.Repeat("x", maxData-2)}); err != nil {

@@ -55,7 +55,7 @@ func TestTreeHeadsAreSignedPeriodically(t *testing.T) {
 			synctest.Wait()
 			got := sink.sizes()
 			if len(got) != len(want) || len(got) > 0 && got[len(got)-1] != want[len(want)-1] {
-				t.Fatalf("%s: %v, want %v", when, got, want)
+				t.Fatalf("signed sizes %s: got %v, want %v", when, got, want)
 			}
 		}
 		if err := l.Note(draft(0)); err != nil {
@@ -123,7 +123,7 @@ func TestFileSink(t *testing.T) {
 	}
 	notes, err := Notes(data)
 	if err != nil || len(notes) != 3 {
-		t.Fatalf("%d notes, %v", len(notes), err)
+		t.Fatalf("notes of the sink: got %d, %v, want 3", len(notes), err)
 	}
 	if v, err := l.Verify(t.Context(), notes...); err != nil || !v.OK || v.Checkpoints < 6 {
 		t.Errorf("Verify against the notes of the sink: got %+v, %v, want OK", v, err)

@@ -132,7 +132,7 @@ func rewrite(t testing.TB, dir string, all [][]byte, counts []int) {
 	}
 }
 
-// P30: an entry cannot be changed, removed, moved or cut off without verify naming it.
+// P30: an entry cannot be changed, removed, moved or cut off without Verify naming it.
 func TestVerifyNamesTheFirstChangedEntry(t *testing.T) {
 	const n, at = 40, 17
 	dir, _ := sample(t, n)
@@ -332,7 +332,7 @@ func TestTreeHeadIsSignedNote(t *testing.T) {
 	}
 	want := fmt.Sprintf("%s\n3\n%s\n", verifier.Name(), c.Root)
 	if n.Text != want || !strings.HasPrefix(verifier.Name(), "crannog/") || c.Size != 3 {
-		t.Errorf("got %q, want %q", n.Text, want)
+		t.Errorf("text of the note: got %q, want %q", n.Text, want)
 	}
 	if again, err := l.Checkpoint(t.Context()); err != nil || again != c {
 		t.Errorf("Checkpoint without new entries: got %+v, %v, want %+v", again, err, c)
@@ -425,7 +425,7 @@ func TestTruncateKeepsPositions(t *testing.T) {
 	}
 	l = openLog(t, Options{Dir: l.dir})
 	if at, err := l.Position(t.Context(), "net/box1"); at != 7 || err != nil {
-		t.Errorf("position %d, %v", at, err)
+		t.Errorf("Position after Truncate: got %d, %v, want 7", at, err)
 	}
 }
 

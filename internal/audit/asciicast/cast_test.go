@@ -45,7 +45,7 @@ func replay(t testing.TB, recording string) (events []Event) {
 			return events
 		}
 		if err != nil {
-			t.Fatalf("%v in %s", err, recording)
+			t.Fatalf("reading the recording %s: %v", recording, err)
 		}
 		events = append(events, e)
 	}
@@ -79,7 +79,7 @@ func TestWriterFormat(t *testing.T) {
 [0.498,"x","3"]
 `
 	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+		t.Errorf("recording: got\n%s\nwant\n%s", got, want)
 	}
 	events := replay(t, got)
 	if n := len(events); n != 5 || events[n-1] != (Event{At: 2000 * ms, Code: Exit, Data: "3"}) {
@@ -117,7 +117,7 @@ func TestCharactersSplitBetweenChunksAreJoined(t *testing.T) {
 		})
 		a, b := printed(replay(t, whole)), printed(replay(t, bytewise))
 		if !strings.HasPrefix(a, want[:1]) || strings.Trim(a, "\ufffdax") != "" || strings.Trim(b, "\ufffdax") != "" || !strings.ContainsRune(b, utf8.RuneError) {
-			t.Errorf("%q: %q, bytewise %q", in, a, b)
+			t.Errorf("output %q: got %q, and %q byte by byte", in, a, b)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func FuzzReader(f *testing.F) {
 				break
 			}
 			if n > len(data) || !utf8.ValidString(e.Data) || e.At < 0 {
-				t.Fatalf("event %d: %v", n, e)
+				t.Fatalf("event %d is invalid: %v", n, e)
 			}
 			if e.Code == Output {
 				want.WriteString(e.Data)
@@ -234,7 +234,7 @@ func FuzzReader(f *testing.F) {
 			t.Fatal(err)
 		}
 		if got := printed(replay(t, again.String())); got != want.String() {
-			t.Fatalf("%q, want %q", got, want.String())
+			t.Fatalf("output that was written and read again: got %q, want %q", got, want.String())
 		}
 	})
 }
@@ -257,7 +257,7 @@ func FuzzWriter(f *testing.F) {
 		})
 		text := printed(replay(t, got))
 		if utf8.Valid(data) && text != string(data) {
-			t.Fatalf("%q, want %q", text, data)
+			t.Fatalf("output of the recording: got %q, want %q", text, data)
 		}
 		for line := range strings.Lines(got) {
 			if !json.Valid([]byte(line)) {

@@ -67,7 +67,7 @@ func TestAppendToEqualsStandardJSON(t *testing.T) {
 		}
 		got, err := events.Parse(line)
 		if err != nil || !reflect.DeepEqual(got, e) {
-			t.Errorf("got %+v, %v; want %+v", got, err, e)
+			t.Errorf("Parse of the line: got %+v, %v; want %+v", got, err, e)
 		}
 		var fields, standard map[string]any
 		standardLine, err := json.Marshal(e)
@@ -119,7 +119,7 @@ func TestReaderReportsGaps(t *testing.T) {
 	}
 	want := []string{"exit 1 0 ", "gap 2 3 missing", "exit 5 0 ", "gap 0 1 malformed", "gap 0 1 malformed", "gap 0 1 line_too_long", "exit 6 0 "}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %q\nwant %q", got, want)
+		t.Errorf("events and gaps: got %q\nwant %q", got, want)
 	}
 }
 
@@ -249,7 +249,7 @@ func FuzzReader(f *testing.F) {
 				continue
 			}
 			if e.Seq <= at && e.Reason != events.ReasonMissing {
-				t.Fatalf("event %d after %d", e.Seq, at)
+				t.Fatalf("the reader returned event %d after event %d", e.Seq, at)
 			}
 			if e.Reason != events.ReasonMissing {
 				at = e.Seq
@@ -272,7 +272,7 @@ func FuzzLines(f *testing.F) {
 			t.Fatalf("encoding the event: got %q, %v, want one line", line, err)
 		}
 		if got.Argv[0] != strings.ToValidUTF8(arg, "\ufffd") && !strings.Contains(got.Argv[0], "\ufffd") {
-			t.Fatalf("%q became %q", arg, got.Argv[0])
+			t.Fatalf("the argument %q became %q", arg, got.Argv[0])
 		}
 	})
 }

@@ -288,7 +288,7 @@ func TestLongLineIsShortenedOrGap(t *testing.T) {
 	r.want("exec:1 gap:2(1 missing) exec:3")
 	var x ingest.Exec
 	if err := json.Unmarshal(r.log.Entries(audit.Exec)[0].Data, &x); err != nil || !x.Cut || len(x.Argv) != 1 {
-		t.Errorf("%d arguments, cut %t, %v", len(x.Argv), x.Cut, err)
+		t.Errorf("shortened entry: got %d arguments, cut %t, %v, want one argument and cut", len(x.Argv), x.Cut, err)
 	}
 }
 

@@ -82,7 +82,7 @@ func TestStatementContent(t *testing.T) {
 	got, _ := json.Marshal(st)
 	wantJSON, _ := json.Marshal(want)
 	if !bytes.Equal(got, wantJSON) {
-		t.Errorf("got %s, want %s", got, wantJSON)
+		t.Errorf("statement: got %s, want %s", got, wantJSON)
 	}
 	// The names that other verifiers require.
 	for _, field := range []string{
@@ -376,7 +376,7 @@ func FuzzVerify(f *testing.F) {
 		var again envelope
 		if err := json.Unmarshal(data, &again); err != nil || st == nil || again.Payload != e.Payload || len(again.Signatures) != 1 ||
 			again.Signatures[0] != e.Signatures[0] || again.PayloadType != e.PayloadType {
-			t.Errorf("Verify accepted %q", data)
+			t.Errorf("Verify accepted the changed envelope %q", data)
 		}
 	})
 }

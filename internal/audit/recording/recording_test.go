@@ -73,7 +73,7 @@ func TestRecordAndList(t *testing.T) {
 	running.Output(3, []byte("$ "))
 	running.sync()
 	if n := record(t, s, "box1", "hello\n"); n != 2 {
-		t.Errorf("number %d", n)
+		t.Errorf("number of the second command: got %d, want 2", n)
 	}
 	list, err := s.Newest("box1", 10)
 	if err != nil || len(list) != 2 {
@@ -242,7 +242,7 @@ func TestBudgetDropsOldestRecordings(t *testing.T) {
 		t.Error(err)
 	}
 	if got := output(t, s, "box1", 33); len(got) < 40<<10 {
-		t.Errorf("%d bytes", len(got))
+		t.Errorf("newest recording: got %d bytes, want at least 40 KiB", len(got))
 	}
 	// After all files of a sandbox were removed, later commands are recorded in new files.
 	for _, f := range files(t, filepath.Join(dir, "box1")) {
@@ -253,7 +253,7 @@ func TestBudgetDropsOldestRecordings(t *testing.T) {
 	for _, store := range []*Store{s, New(Options{Dir: dir}), s} {
 		n := record(t, store, "box1", "new")
 		if n < 34 || output(t, s, "box1", n) != "new" {
-			t.Errorf("number %d", n)
+			t.Errorf("command after its files were removed: got number %d, want at least 34 with the output new", n)
 		}
 	}
 	if list, _ = s.Newest("box1", 1000); !list[32].Dropped || list[33].Dropped {
@@ -294,7 +294,7 @@ func TestLargeIndexIsHalved(t *testing.T) {
 	}
 	for i, s := range []*Store{a, b, a} {
 		if n := record(t, s, "box1", "x"); n != 42+i || output(t, b, "box1", n) != "x" {
-			t.Errorf("number %d", n)
+			t.Errorf("command with a halved index: got number %d, want %d with the output x", n, 42+i)
 		}
 	}
 	info, err := os.Stat(filepath.Join(dir, "box1", indexFile))
@@ -361,7 +361,7 @@ func TestRecordingStopsAtBound(t *testing.T) {
 		t.Fatalf("Newest: got %+v, %v, want a truncated recording of at most 64 KiB with an exit status", list, err)
 	}
 	if got := output(t, s, "box1", n); len(got) < 32<<10 || strings.Trim(got, "x") != "" {
-		t.Errorf("%d bytes", len(got))
+		t.Errorf("truncated recording: got %d bytes, want at least 32 KiB of x", len(got))
 	}
 }
 
@@ -405,7 +405,7 @@ func TestMoreSandboxesThanOpenFiles(t *testing.T) {
 		t.Errorf("%d histories are open, want at most %d", len(s.histories), maxOpen)
 	}
 	if n := record(t, s, "box0", "y"); n != 2 || output(t, s, "box0", 2) != "y" {
-		t.Errorf("number %d", n)
+		t.Errorf("second command of the first sandbox: got number %d, want 2", n)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -417,11 +417,11 @@ func TestQuoted(t *testing.T) {
 		"": nil, "''": {""}, "echo hi": {"echo", "hi"}, `sh -c 'a b'`: {"sh", "-c", "a b"}, `'it'\''s'`: {"it's"},
 	} {
 		if got := quoted(argv); got != want {
-			t.Errorf("%q: %s, want %s", argv, got, want)
+			t.Errorf("quoted(%q): got %s, want %s", argv, got, want)
 		}
 	}
 	if got := quoted([]string{strings.Repeat("é", maxQuoted)}); len(got) > maxQuoted+8 || !strings.HasSuffix(got, "…") {
-		t.Errorf("%d bytes", len(got))
+		t.Errorf("quoted of a long argument: got %d bytes, want about %d and an ellipsis", len(got), maxQuoted)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestRead(t *testing.T) {
 	}
 	got, err := census.Read(bytes.NewReader(text))
 	if taken.Bound(); err != nil || !reflect.DeepEqual(got, taken) {
-		t.Errorf("got %+v, %v, want %+v", got, err, taken)
+		t.Errorf("Read: got %+v, %v, want %+v", got, err, taken)
 	}
 	got, err = census.Read(strings.NewReader(`{"later":{"a":[1]},"cut":true,"processes":null,"ports":[7]}`))
 	if err != nil || !got.Cut || len(got.Processes) != 0 || len(got.Ports) != 1 {
@@ -65,7 +65,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, err := census.Read(bytes.NewReader(text))
 		if len(c.Processes) > census.MaxProcesses || len(c.Ports) > census.MaxPorts {
-			t.Errorf("%d processes, %d ports, %v", len(c.Processes), len(c.Ports), err)
+			t.Errorf("Read exceeded its limits: got %d processes, %d ports, %v", len(c.Processes), len(c.Ports), err)
 		}
 	})
 }

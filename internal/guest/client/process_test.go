@@ -35,7 +35,7 @@ func TestExitOf(t *testing.T) {
 		"not negated": {&processpb.ProcessEvent_EndEvent{ExitCode: -2147483648}, Exit{Code: 255}},
 	} {
 		if got := ExitOf(test.end); got != test.want {
-			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+			t.Errorf("ExitOf, %s: got %+v, want %+v", name, got, test.want)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func TestLimitHit(t *testing.T) {
 		"output":           {Exit{Code: 1}, "", true, api.HitOutput},
 	} {
 		if got := LimitHit(test.exit, test.stderr, test.truncated); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
+			t.Errorf("LimitHit, %s: got %q, want %q", name, got, test.want)
 		}
 	}
 }
@@ -207,7 +207,7 @@ func TestBudgetIsShared(t *testing.T) {
 		r := c.Result(Exit{})
 		stored += len(r.Stderr)
 		if want := i > 0; r.Truncated != want || want && r.Hit != api.HitOutput {
-			t.Errorf("call %d: %d bytes, %v, %q", i, len(r.Stderr), r.Truncated, r.Hit)
+			t.Errorf("call %d: got %d bytes, truncated %v, hit %q", i, len(r.Stderr), r.Truncated, r.Hit)
 		}
 	}
 	if stored != 1<<20 {

@@ -25,7 +25,7 @@ func TestF29InputIsSentTogether(t *testing.T) {
 		})
 		data, err := a.next()
 		if len(data) != piece || err != nil && i < 2 {
-			t.Fatalf("%d bytes, %v", len(data), err)
+			t.Fatalf("piece of input: got %d bytes, %v, want %d", len(data), err, piece)
 		}
 		got = append(got, data...)
 	}

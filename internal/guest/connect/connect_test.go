@@ -43,7 +43,7 @@ func TestBothDirections(t *testing.T) {
 	go func() { _ = Send(frames, bytes.NewReader(data)) }() // the pipe stays open: the caller is there
 	var out, log bytes.Buffer
 	if code := Main(Args(port)[1:], in, &out, &log); code != 0 || out.String() != string(data)+" end" {
-		t.Errorf("%d, %d bytes, %s", code, out.Len(), log.String())
+		t.Errorf("Main: got exit code %d, %d bytes and log %s, want all data", code, out.Len(), log.String())
 	}
 }
 
@@ -81,7 +81,7 @@ func TestSendMarksOnlyARegularEnd(t *testing.T) {
 	}
 	out.Reset()
 	if err := Send(&out, strings.NewReader(strings.Repeat("x", maxFrame+1))); err != nil || binary.BigEndian.Uint32(out.Bytes()) != maxFrame || !bytes.HasSuffix(out.Bytes(), []byte("\x00\x00\x00\x01x\x00\x00\x00\x00")) {
-		t.Errorf("%d bytes, %v", out.Len(), err)
+		t.Errorf("Send of a long input: got %d bytes, %v, want two frames and the end", out.Len(), err)
 	}
 }
 

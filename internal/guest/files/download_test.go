@@ -106,7 +106,7 @@ func TestDownloadCompressed(t *testing.T) {
 	}
 	head := download(t, home, http.MethodHead, "f", gzipOnly)
 	if got := content(t, head); got != "" || head.Header.Get("Content-Encoding") != "gzip" {
-		t.Errorf("head: %q %v", got, head.Header)
+		t.Errorf("HEAD with gzip: got %q, %v, want no body", got, head.Header)
 	}
 	rejected := download(t, home, http.MethodGet, "f", http.Header{"Accept-Encoding": {"identity;q=0"}})
 	if got := content(t, rejected); rejected.StatusCode != http.StatusNotAcceptable || !strings.Contains(got, "no acceptable encoding") {
@@ -120,7 +120,7 @@ func TestDownloadOfUnknownSize(t *testing.T) {
 	write(t, filepath.Join(home, "empty"), "")
 	res := download(t, home, http.MethodGet, "empty", nil)
 	if got := content(t, res); res.StatusCode != 200 || got != "" || res.Header.Get("Content-Length") != "0" {
-		t.Errorf("empty: %d %q %v", res.StatusCode, got, res.Header)
+		t.Errorf("empty file: got %d %q %v, want 200 and length 0", res.StatusCode, got, res.Header)
 	}
 	want, err := os.ReadFile("/proc/version")
 	if err != nil {
@@ -128,7 +128,7 @@ func TestDownloadOfUnknownSize(t *testing.T) {
 	}
 	res = download(t, home, http.MethodGet, "/proc/version", nil)
 	if got := content(t, res); got != string(want) || res.Header.Get("Content-Length") != strconv.Itoa(len(want)) || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") {
-		t.Errorf("/proc/version: %q %v", got, res.Header)
+		t.Errorf("/proc/version: got %q, %v, want its content and length", got, res.Header)
 	}
 	head := download(t, home, http.MethodHead, "/proc/version", nil)
 	if got := content(t, head); got != "" || head.Header.Get("Content-Length") != strconv.Itoa(len(want)) {
@@ -192,7 +192,7 @@ func TestDownloadNeedsToken(t *testing.T) {
 		w := httptest.NewRecorder()
 		service(home).Download(w, r)
 		if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), want) || bytes.Contains(w.Body.Bytes(), []byte("secret")) {
-			t.Errorf("token %q: %d %s", given, w.Code, w.Body)
+			t.Errorf("download with the token %q: got %d %s, want 401", given, w.Code, w.Body)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestNegotiateEncoding(t *testing.T) {
 			t.Errorf("negotiate(%q): %v", accept, err)
 		}
 		if got != want {
-			t.Errorf("%q: %q, want %q", accept, got, want)
+			t.Errorf("negotiate(%q): got %q, want %q", accept, got, want)
 		}
 	}
 }

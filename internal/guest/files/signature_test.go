@@ -21,10 +21,10 @@ func TestClientSignatureIsAccepted(t *testing.T) {
 		t.Error(err)
 	}
 	if err := checkSignature(q, signature.Write, secret, noon); !errors.Is(err, errInvalid) {
-		t.Errorf("another operation: %v", err)
+		t.Errorf("signature for another operation: got %v, want errInvalid", err)
 	}
 	if err := checkSignature(q, signature.Read, "", noon); !errors.Is(err, errInvalid) {
-		t.Errorf("no token: %v", err)
+		t.Errorf("signature without a token: got %v, want errInvalid", err)
 	}
 }
 

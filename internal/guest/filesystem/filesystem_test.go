@@ -88,7 +88,7 @@ func TestStatFile(t *testing.T) {
 		t.Errorf("Stat of the file: got %v, want its mode, time and metadata", e)
 	}
 	if e.GetOwner() != "user" || e.GetGroup() != "user" {
-		t.Errorf("owner %q, group %q", e.GetOwner(), e.GetGroup())
+		t.Errorf("Stat: got owner %q and group %q, want user", e.GetOwner(), e.GetGroup())
 	}
 }
 
@@ -133,12 +133,12 @@ func TestStatErrors(t *testing.T) {
 	}
 	_, err := b.Stat(t.Context(), connect.NewRequest(&pb.StatRequest{Path: "/nope"}))
 	if err == nil || err.Error() != "not_found: file not found: lstat /nope: no such file or directory" {
-		t.Errorf("text: %v", err)
+		t.Errorf("text of the error for a missing file: got %v", err)
 	}
 	req := connect.NewRequest(&pb.StatRequest{Path: "/"})
 	req.Header().Set("Authorization", "Basic bWFsbG9yeTo=")
 	if _, err := b.Stat(t.Context(), req); err == nil || err.Error() != "unauthenticated: invalid username: 'mallory'" {
-		t.Errorf("user: %v", err)
+		t.Errorf("Stat as an unknown user: got %v, want unauthenticated", err)
 	}
 }
 
@@ -213,10 +213,10 @@ func TestMoveAcrossFileSystems(t *testing.T) {
 	}
 	data, err := os.ReadFile(filepath.Join(to, "link"))
 	if err != nil || string(data) != "content" {
-		t.Errorf("content %q, %v", data, err)
+		t.Errorf("moved file: got content %q, %v, want content", data, err)
 	}
 	if e := b.stat(t, to+"/sub"); e.GetMode() != 0o700 {
-		t.Errorf("mode %o", e.GetMode())
+		t.Errorf("mode of the moved directory: got %o, want 700", e.GetMode())
 	}
 	if _, err := os.Lstat(filepath.Join(b.home, "tree")); err == nil {
 		t.Error("the source is still there")
@@ -246,7 +246,7 @@ func TestRemove(t *testing.T) {
 		t.Error("the target of a removed link is gone")
 	}
 	if _, err := b.Remove(t.Context(), connect.NewRequest(&pb.RemoveRequest{Path: "/../"})); connect.CodeOf(err) != connect.CodeInvalidArgument {
-		t.Errorf("root: %v", err)
+		t.Errorf("Remove of the root: got %v, want InvalidArgument", err)
 	}
 }
 
@@ -278,13 +278,13 @@ func TestListDir(t *testing.T) {
 		for _, e := range res.Msg.GetEntries() {
 			name, ok := strings.CutPrefix(e.GetPath(), filepath.Join(b.home, c.path)+"/")
 			if !ok {
-				t.Errorf("%s: path %s", c.path, e.GetPath())
+				t.Errorf("ListDir of %s: got the path %s, want one below it", c.path, e.GetPath())
 			}
 			names = append(names, name)
 		}
 		slices.Sort(names)
 		if got := strings.Join(names, " "); got != c.want {
-			t.Errorf("%s to %d: %s", c.path, c.depth, got)
+			t.Errorf("ListDir of %s to depth %d: got %s, want %s", c.path, c.depth, got, c.want)
 		}
 	}
 	for path, want := range map[string]connect.Code{
@@ -349,6 +349,6 @@ func TestHostileNames(t *testing.T) {
 	b.write(t, "bytes/\xff\xfe", "x")
 	res, err := b.ListDir(t.Context(), connect.NewRequest(&pb.ListDirRequest{Path: "bytes"}))
 	if err != nil || len(res.Msg.GetEntries()) != 1 {
-		t.Errorf("bytes: %v %v", res, err)
+		t.Errorf("list with a name that is not UTF-8: got %v, %v, want one entry", res, err)
 	}
 }

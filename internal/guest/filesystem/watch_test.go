@@ -23,7 +23,7 @@ func (b *testService) watch(t *testing.T, req *pb.WatchDirRequest) func(want str
 	}
 	t.Cleanup(func() { in.Close() })
 	if !in.Receive() || in.Msg().GetStart() == nil {
-		t.Fatalf("no start: %v %v", in.Msg(), in.Err())
+		t.Fatalf("first message of the stream: got %v, %v, want a start", in.Msg(), in.Err())
 	}
 	return func(want string) []*pb.FilesystemEvent {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestWatchStream(t *testing.T) {
 		t.Errorf("events: got %s, want CREATE f, WRITE f", eventTexts(seen))
 	}
 	if e := seen[1].GetEntry(); e.GetPath() != path || e.GetType() != pb.FileType_FILE_TYPE_FILE {
-		t.Errorf("entry %v", e)
+		t.Errorf("description of the created file: got %v", e)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
@@ -138,10 +138,10 @@ func TestWatchErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		if in.Receive() || connect.CodeOf(in.Err()) != want {
-			t.Errorf("stream %q: %v %v", path, in.Msg(), in.Err())
+			t.Errorf("WatchDir of %q: got %v, %v, want %v", path, in.Msg(), in.Err(), want)
 		}
 		if _, err := b.CreateWatcher(t.Context(), connect.NewRequest(&pb.CreateWatcherRequest{Path: path})); connect.CodeOf(err) != want {
-			t.Errorf("poll %q: %v", path, err)
+			t.Errorf("CreateWatcher of %q: got %v, want %v", path, err, want)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestStreamEndsWhenDirectoryIsRemoved(t *testing.T) {
 	for in.Receive() {
 	}
 	if connect.CodeOf(in.Err()) != connect.CodeNotFound {
-		t.Errorf("ended with %v", in.Err())
+		t.Errorf("end of the stream: got %v, want NotFound", in.Err())
 	}
 }
 
@@ -174,14 +174,14 @@ func TestPolledWatcher(t *testing.T) {
 	}
 	id := res.Msg.GetWatcherId()
 	if !strings.HasPrefix(id, "w") {
-		t.Errorf("id %q", id)
+		t.Errorf("ID of the watcher: got %q, want the prefix w", id)
 	}
 	b.write(t, "sub/f", "x")
 	var got string
 	deadline := hosttest.Deadline()
 	for !strings.Contains(got, "CREATE sub/f") {
 		if time.Now().After(deadline) {
-			t.Fatalf("got only %q", got)
+			t.Fatalf("polled events: got only %q", got)
 		}
 		res, err := b.GetWatcherEvents(t.Context(), connect.NewRequest(&pb.GetWatcherEventsRequest{WatcherId: id}))
 		if err != nil {
@@ -196,7 +196,7 @@ func TestPolledWatcher(t *testing.T) {
 		_, err = b.RemoveWatcher(t.Context(), connect.NewRequest(&pb.RemoveWatcherRequest{WatcherId: id}))
 	}
 	if connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("second removal: %v", err)
+		t.Errorf("second removal: got %v, want NotFound", err)
 	}
 	if _, err := b.GetWatcherEvents(t.Context(), connect.NewRequest(&pb.GetWatcherEventsRequest{WatcherId: id})); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("events of a removed watcher: %v", err)

@@ -68,7 +68,7 @@ func TestF21FollowsNoLinksAndChangesNoOwners(t *testing.T) {
 		"/dangling": fs.ErrExist, "/dangling/x": fs.ErrPermission, "/etc/passwd": fs.ErrExist, "/etc/passwd/x": syscall.ENOTDIR,
 	} {
 		if f, err := give.File(user, root+path); !errors.Is(err, want) {
-			t.Errorf("%s: %v %v, want %v", path, f, err, want)
+			t.Errorf("File at %s: got %v, %v, want %v", path, f, err, want)
 		}
 	}
 	if err := give.Dirs(user, root+"/dir/made"); !errors.Is(err, fs.ErrPermission) {
@@ -83,7 +83,7 @@ func TestF21FollowsNoLinksAndChangesNoOwners(t *testing.T) {
 	}
 	// Without a link the same call succeeds.
 	if f, err := give.File(user, root+"/etc/new"); err != nil || f.Close() != nil {
-		t.Errorf("without a link: %v", err)
+		t.Errorf("File without a link: %v", err)
 	}
 }
 

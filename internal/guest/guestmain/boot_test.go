@@ -269,7 +269,7 @@ func (r *testGuest) shell(command string) string {
 	code, body := r.call("POST", "/process.Process/Start", enveloped(msg),
 		"Content-Type", "application/connect+json", "Connect-Protocol-Version", "1", "X-Access-Token", r.access)
 	if code != 200 {
-		r.t.Fatalf("start: %d %s", code, body)
+		r.t.Fatalf("start of a command: got %d %s, want 200", code, body)
 	}
 	return body
 }

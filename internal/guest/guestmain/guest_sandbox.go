@@ -93,7 +93,7 @@ func (b *guestSandbox) check(ctx context.Context, cfg guest.Config) error {
 	return probe.Run(ctx, cfg.Checks, func(work func() error) error { return actor.Do(user, work) })
 }
 
-// serveEvents handles events of the sandbox until it ends.
+// serveEvents handles events of the sandbox until the sandbox ends.
 func (b *guestSandbox) serveEvents(source *events) {
 	var applied bool // the configuration of the next event was already applied
 	for source.file != nil {

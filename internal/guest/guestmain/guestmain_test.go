@@ -29,11 +29,11 @@ func TestFirstProcess(t *testing.T) {
 		t.Errorf("the host name outside changed to %q", now)
 	}
 	if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 204 {
-		t.Errorf("ready: %d", code)
+		t.Errorf("ready: got status %d, want 204", code)
 	}
 	// Programs inherit no descriptor of the guest except the standard streams.
 	if got := r.shell(`set -- /proc/self/fd/*; exit $#`); !strings.Contains(got, `"exit status 4"`) {
-		t.Errorf("descriptors: %q", got) // 0, 1, 2 and that of the listed directory
+		t.Errorf("descriptors of a program: got %q, want exit status 4", got) // 0, 1, 2 and that of the listed directory
 	}
 }
 
@@ -83,10 +83,10 @@ func TestEndAtEndsGuest(t *testing.T) {
 	cfg.EndAt = time.Now().Add(time.Hour)
 	r := boot(t, cfg)
 	if code, body := r.call("POST", guest.PathUpdate, `{"end_at":"2020-01-01T00:00:00Z"}`, guest.ControlHeader, "control"); code != 204 {
-		t.Fatalf("update: %d %s", code, body)
+		t.Fatalf("update: got %d %s, want 204", code, body)
 	}
 	if err := r.cmd.Wait(); err != nil {
-		t.Errorf("ended with %v", err)
+		t.Errorf("the guest ended with %v, want success", err)
 	}
 }
 

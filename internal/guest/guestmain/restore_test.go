@@ -116,10 +116,10 @@ func TestCopyHasNewIdentity(t *testing.T) {
 		t.Errorf("machine ID: got %q, before it was %q", got, machine)
 	}
 	if got := r.file("etc/hostname"); got != "another\n" {
-		t.Errorf("host name: %q", got)
+		t.Errorf("host name: got %q, want another", got)
 	}
 	if got := r.file("etc/hosts"); !strings.Contains(got, " another\n") || strings.Contains(got, "inside") {
-		t.Errorf("hosts: %q", got)
+		t.Errorf("hosts: got %q, want another in place of inside", got)
 	}
 	if got := r.file("etc/resolv.conf"); got != "second\n" {
 		t.Errorf("resolv.conf: got %q, want the file of the new configuration", got)
@@ -141,7 +141,7 @@ func TestResumeKeepsMachineID(t *testing.T) {
 		// Saving a state changes nothing, even if it is repeated.
 		r.sendEvent("resume")
 		if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 204 {
-			t.Fatalf("ready: %d", code)
+			t.Fatalf("ready: got status %d, want 204", code)
 		}
 		r.configure(next)
 		r.sendEvent("restore")
@@ -236,7 +236,7 @@ func TestStandardStreamsAreReplaced(t *testing.T) {
 			to, _ = os.Readlink(name)
 		}
 		if to != os.DevNull {
-			t.Errorf("descriptor %s is %q", fd, to)
+			t.Errorf("descriptor %s is %q, want %s", fd, to, os.DevNull)
 		}
 	}
 }

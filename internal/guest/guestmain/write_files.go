@@ -78,7 +78,7 @@ func isUnchanged(f guest.File) bool {
 // permission returns the permission bits of a file.
 func permission(f guest.File) fs.FileMode { return fs.FileMode(f.Mode) & fs.ModePerm }
 
-// temporarySuffix is the name of the temporary file that replaces another.
+// temporarySuffix is appended to a file's name for the temporary file that replaces it.
 const temporarySuffix = ".crannog-new"
 
 // overwrite replaces the content of a small file in place with one write. Renaming a new file over

@@ -238,7 +238,7 @@ func TestLongEndOfStreamIsRejected(t *testing.T) {
 		}
 		g = &cannedGuest{status: http.StatusOK, body: read(bytes.NewReader(slices.Concat(events, end(maxErrorBytes))))}
 		if err := start(t, g); fault.KindOf(err) != fault.Exhausted {
-			t.Errorf("%s, long: %v", name, err)
+			t.Errorf("%s, end that is too long: got %v, want Exhausted", name, err)
 		}
 	}
 }

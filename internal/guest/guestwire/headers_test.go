@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What one side sets, the other reads; any other value asks for nothing.
+// Hangup and Binary read what SetHangup and SetBinary set. Any value except 1 leaves them off.
 func TestSwitches(t *testing.T) {
 	for name, s := range map[string]struct {
 		set func(http.Header, bool)

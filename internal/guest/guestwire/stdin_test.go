@@ -22,7 +22,7 @@ func TestF29RejectedInputErrors(t *testing.T) {
 		RejectStdin(w, httptest.NewRequest(http.MethodPost, StdinPath, body), err)
 		var wireErr *connect.Error
 		if got := StdinError(w.Result()); !errors.As(got, &wireErr) || !connect.IsWireError(got) || wireErr.Code() != err.Code() || wireErr.Message() != err.Message() {
-			t.Errorf("%v became %v", err, got)
+			t.Errorf("the rejection %v became %v", err, got)
 		}
 		if body.Len() > 0 {
 			t.Errorf("%v: %d bytes of the body were not read", err, body.Len())

@@ -22,7 +22,7 @@ func TestWaitDelayRoundTrip(t *testing.T) {
 		h := http.Header{}
 		SetWaitDelay(h, d)
 		if got, err := WaitDelay(h); got != want || err != nil || (len(h) == 0) != (want == 0) {
-			t.Errorf("%v became %v, %v with %v", d, got, err, h)
+			t.Errorf("WaitDelay of %v: got %v, %v with the headers %v, want %v", d, got, err, h, want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestPasswdLookup(t *testing.T) {
 	write("group", "root:x:0:\nstaff:x:50:user,root\nusers:x:1001:user\nbad:x:y:user\ntwice:x:51:user,user\n", time.Unix(100, 0))
 	u, err := users.Lookup("user")
 	if err != nil || u.UID != 1000 || u.GID != 1001 || u.Home != "/home/user" || !slices.Equal(u.Groups, []uint32{50, 51}) {
-		t.Errorf("user: %+v %v", u, err)
+		t.Errorf("Lookup: got %+v, %v, want the account of user", u, err)
 	}
 	for _, name := range []string{"bad", "short", "mallory", "", "# comment", "root:x"} {
 		_, err := users.Lookup(name)
@@ -59,7 +59,7 @@ func TestPasswdLookup(t *testing.T) {
 	}
 	write("passwd", "later:x:7:7::/:\n", time.Unix(200, 0))
 	if _, err := users.Lookup("later"); err != nil {
-		t.Errorf("after a change: %v", err)
+		t.Errorf("Lookup of a user that was added later: %v", err)
 	}
 	if _, err := users.Lookup("user"); err == nil {
 		t.Error("a removed user is still found")
@@ -91,7 +91,7 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	if got, err := (identity.User{}).Resolve("", ""); got != "/" || err != nil {
-		t.Errorf("without a home: %q %v", got, err)
+		t.Errorf("Resolve without a home: got %q, %v, want /", got, err)
 	}
 }
 

@@ -17,7 +17,7 @@ func TestFixedNames(t *testing.T) {
 		f.UserName(1000): "user", f.GroupName(1001): "user", f.UserName(0): "0", f.GroupName(4294967295): "4294967295",
 	} {
 		if got != want {
-			t.Errorf("got %q, want %q", got, want)
+			t.Errorf("name of the account: got %q, want %q", got, want)
 		}
 	}
 	if u, err := f.Lookup("root"); err == nil {

@@ -63,7 +63,7 @@ func BenchmarkOutput(b *testing.B) {
 		resp := s.do(b.Context(), "POST", "/execute",
 			payload{"code": "import sys\nfor i in range(20): sys.stdout.write('line of text\\n' * 80_000)"}, testToken)
 		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n < 20*80_000*13 {
-			b.Fatalf("%d bytes, %v", n, err)
+			b.Fatalf("output: got %d bytes, %v", n, err)
 		}
 		_ = resp.Body.Close()
 	}

@@ -57,7 +57,7 @@ def install(name, text):
 	shows := func(b *testServer, code, want string) {
 		t.Helper()
 		if got := b.python(code).wantOK(t).text(); got != want {
-			t.Errorf("%s: %q, want %q", code, got, want)
+			t.Errorf("value of %s: got %q, want %q", code, got, want)
 		}
 	}
 	b := newTestServer(t)

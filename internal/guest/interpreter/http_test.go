@@ -114,7 +114,7 @@ func TestExecutionNeedsToken(t *testing.T) {
 		text, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusUnauthorized || strings.Contains(string(text), testToken) {
-			t.Errorf("token %q: %d %s", token, resp.StatusCode, text)
+			t.Errorf("execution with the token %q: got %d %s, want 401", token, resp.StatusCode, text)
 		}
 	}
 	b.server.opts.AccessToken = func() string { return "" }
@@ -163,6 +163,6 @@ func TestCloseEndsRunningCode(t *testing.T) {
 		t.Errorf("executed after Close: %s", text)
 	}
 	if status, text := b.call("POST", "/contexts", payload{}); status != 500 {
-		t.Errorf("after Close: %d %s", status, text)
+		t.Errorf("new context after Close: got %d %s, want 500", status, text)
 	}
 }

@@ -293,7 +293,7 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
-// Close breaks streams req. A clean end would look like the end of the command.
+// Close cuts all streams. A clean end would look like the end of the command.
 func TestCloseBreaksStreamsOff(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("sleep 1000 & echo $!; wait"))

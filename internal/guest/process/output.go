@@ -106,8 +106,8 @@ func (o *output) finish(end *pb.ProcessEvent) {
 	publish(o.currentListeners(), end)
 }
 
-// defaultPipe is the default size of a pipe, and widePipe the size for bulk data. Each time that a
-// pipe is empty or full, the peer must be woken.
+// defaultPipe is the default size of a pipe, and largePipe the size for bulk data. The size matters
+// because the peer must be woken each time that a pipe is empty or full.
 const (
 	defaultPipe = 64 << 10
 	largePipe   = 256 << 10

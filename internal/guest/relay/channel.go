@@ -189,8 +189,8 @@ func (g *guestEnd) waitForGreeting() ([]byte, error) {
 }
 
 // Read implements net.Conn. It returns EOF at the next greeting, and again until the greeting is
-// answered, because a session within a stream's data takes a single EOF only for the end of that
-// data.
+// answered. If a session is reading a stream's data, it treats a single EOF as the end of that data
+// only.
 func (g *guestEnd) Read(b []byte) (int, error) {
 	if g.mustAnswer() {
 		return 0, io.EOF
