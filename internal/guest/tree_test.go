@@ -33,7 +33,7 @@ func TestTreeAndPack(t *testing.T) {
 	}
 	entries, err := changeset.ReadTree(bytes.NewReader(call(guest.PathTree, changeset.TreeRequest{Dir: dir, Sums: true, SumBytes: 100}, 200)), changeset.Bounds{})
 	if err != nil || len(entries) != 1 || entries[0].Path != "a" || entries[0].Mode != 0o640 || entries[0].Size != 4 || entries[0].Sum == "" {
-		t.Fatalf("tree: got %+v, %v", entries, err)
+		t.Fatalf("tree: got %+v, %v, want the file a", entries, err)
 	}
 	into, err := os.OpenRoot(t.TempDir())
 	if err != nil {
@@ -52,7 +52,7 @@ func TestTreeAndPack(t *testing.T) {
 		}
 	}
 	if w := b.call(t, "GET", guest.PathTree, nil, guest.ControlHeader, control); w.Code != 404 {
-		t.Errorf("GET: %d", w.Code)
+		t.Errorf("GET of the tree: got status %d, want 404", w.Code)
 	}
 }
 

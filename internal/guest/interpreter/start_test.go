@@ -23,7 +23,7 @@ func TestF20InaccessibleDirectoryIsClientError(t *testing.T) {
 	for _, path := range []string{"/contexts", "/execute"} {
 		status, text := b.call("POST", path, payload{"cwd": b.home, "code": "1"})
 		if status != http.StatusBadRequest {
-			t.Errorf("%s: status %d", path, status)
+			t.Errorf("working directory %s: got status %d, want 400", path, status)
 		}
 		contains(t, path, text, b.home, "cannot be entered by the sandbox's user: permission denied")
 	}

@@ -90,7 +90,7 @@ func TestCPUIsSampledAtMostOncePerInterval(t *testing.T) {
 			continue
 		}
 		if again != was {
-			t.Errorf("got %v, want %v", again, was)
+			t.Errorf("second sample at once: got %v, want %v", again, was)
 		}
 		return
 	}

@@ -82,7 +82,7 @@ func TestDatagramCheckDoesNotWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, _, err := silent.ReadFrom(make([]byte, 2)); n != 1 || err != nil {
-		t.Errorf("received %d bytes, %v", n, err)
+		t.Errorf("sent datagram: got %d bytes, %v, want 1", n, err)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestStdin(t *testing.T) {
 		}
 	}
 	if r := <-done; r.stdout != "first\n"+big+"last" {
-		t.Errorf("got %d bytes, %v", len(r.stdout), r.err)
+		t.Errorf("input that the process returned: got %d bytes, %v, want %d", len(r.stdout), r.err, len("first\n"+big+"last"))
 	}
 	if err := b.feed(t, s, "x"); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("input after the end: got %v", err)
@@ -177,7 +177,7 @@ func TestF14WaitDelayLimitsTheWaitForChildren(t *testing.T) {
 	req.Header().Set(guestwire.WaitDelayHeader, "1")
 	r := b.startContext(t.Context(), t, req).finish()
 	if len(r.stdout) != 300000 || r.end.GetExitCode() != 3 {
-		t.Errorf("got %d bytes, %v, %v", len(r.stdout), r.end, r.err)
+		t.Errorf("output of the command: got %d bytes, %v, %v, want 300000 and exit code 3", len(r.stdout), r.end, r.err)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestF14WaitDelayLimitsTheWaitForChildren(t *testing.T) {
 		req := connect.NewRequest(shell("true"))
 		req.Header().Set(guestwire.WaitDelayHeader, bad)
 		if err := startFails(t, b, req); err.Code() != connect.CodeInvalidArgument {
-			t.Errorf("delay %q: got %v", bad, err)
+			t.Errorf("start with the delay %q: got %v, want InvalidArgument", bad, err)
 		}
 	}
 }

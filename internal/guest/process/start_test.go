@@ -44,7 +44,7 @@ func TestEnvironment(t *testing.T) {
 	r := b.start(t, req).finish()
 	want := b.home + "/.local/bin:" + b.home + "/go/bin:" + b.home + "/.cargo/bin:/usr/local/bin:/usr/bin:/bin " + b.home + " user user yes request x y\n"
 	if r.stdout != want {
-		t.Errorf("got %q, want %q", r.stdout, want)
+		t.Errorf("environment: got %q, want %q", r.stdout, want)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestWorkingDirectory(t *testing.T) {
 		req := shell("pwd -P")
 		req.Process.Cwd = &cwd
 		if r := b.start(t, req).finish(); r.stdout != want+"\n" {
-			t.Errorf("cwd %q: got %q", cwd, r.stdout)
+			t.Errorf("working directory for %q: got %q, want %q", cwd, r.stdout, want)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestStartErrors(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := startFails(t, b, connect.NewRequest(c.req))
 			if got.Code() != c.code || got.Message() != c.text {
-				t.Errorf("got %v %q, want %v %q", got.Code(), got.Message(), c.code, c.text)
+				t.Errorf("error of the start: got %v %q, want %v %q", got.Code(), got.Message(), c.code, c.text)
 			}
 		})
 	}

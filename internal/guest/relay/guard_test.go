@@ -137,7 +137,7 @@ func FuzzGuard(f *testing.F) {
 		}
 		_, err := io.ReadAll(&guard{Conn: chopped{all: bytes.NewReader(text), step: int(step) + 1}})
 		if (err == nil) != want {
-			t.Errorf("got %v, allowed: %v", err, want)
+			t.Errorf("guard: got %v, want success: %t", err, want)
 		}
 	})
 }

@@ -77,7 +77,7 @@ func TestSameStateAsForkExec(t *testing.T) {
 		first, second := *sys, *sys
 		got, want := output(t, withoutMark, show, dir, &first), output(t, syscall.ForkExec, show, dir, &second)
 		if got != want {
-			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+			t.Errorf("state, %s: got\n%s\nwant\n%s", name, got, want)
 		}
 		if !strings.Contains(got, dir+"\nA=1\nB=x y\n") || strings.Contains(got, "own session") != sys.Setsid {
 			t.Errorf("%s: got the wrong directory, variables or session:\n%s", name, got)
@@ -181,7 +181,7 @@ func TestMark(t *testing.T) {
 	const limit = `read -r _; env -i setsid grep 'Max file locks' /proc/self/limits; :`
 	for name, sys := range map[string]*syscall.SysProcAttr{"steps": {Setsid: true}, "syscall.ForkExec": {Setpgid: true}} {
 		if got := strings.Fields(output(t, marked, limit, "/", sys)); !slices.Contains(got, strconv.FormatUint(uint64(mark), 10)) {
-			t.Errorf("%s: got %q, want %d", name, got, mark)
+			t.Errorf("mark, %s: got the limits %q, want %d", name, got, mark)
 		}
 	}
 }

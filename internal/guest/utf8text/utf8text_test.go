@@ -36,7 +36,7 @@ func TestF10EscapedStart(t *testing.T) {
 	}
 	for _, bad := range []*processpb.ProcessConfig{{Cmd: "a", Args: []string{"b"}}, {}, {Args: []string{"%4"}}} {
 		if utf8text.UnescapeStart(http.Header{utf8text.Header: {"1"}}, &processpb.StartRequest{Process: bad}) == nil {
-			t.Errorf("%v was accepted", bad)
+			t.Errorf("UnescapeStart accepted %v", bad)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func TestF10FindInvalid(t *testing.T) {
 		`no JSON ` + "\xff":                           "",
 	} {
 		if got := utf8text.FindInvalid([]byte(document)); got != want {
-			t.Errorf("%q: got %q, want %q", document, got, want)
+			t.Errorf("FindInvalid of %q: got %q, want %q", document, got, want)
 		}
 	}
 }

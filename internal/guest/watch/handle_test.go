@@ -58,7 +58,7 @@ func reported(w *Watcher) []Event {
 func wantEvents(t *testing.T, got []Event, want ...Event) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+		t.Errorf("reported events: got %v, want %v", got, want)
 	}
 }
 

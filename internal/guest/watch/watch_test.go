@@ -70,7 +70,7 @@ func TestFoundEntriesAreReportedOnce(t *testing.T) {
 	}
 	for _, want := range []Event{{"d", Create}, {"d/e", Create}} {
 		if got := next(t, w); got != want {
-			t.Fatalf("got %v, want %v", got, want)
+			t.Fatalf("reported event: got %v, want %v", got, want)
 		}
 	}
 	for range 2 {
