@@ -84,6 +84,7 @@ func (q *queue) flush(ctx context.Context) error {
 	if empty {
 		return nil
 	}
+	// An empty group is done when all groups before it are written.
 	return q.do(ctx, &group{})
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // codec is the protobuf codec with a limit on memory. An element of a list takes two bytes on the
-// wire and a hundred times as many in memory, so with a limit of bytes alone a hostile guest
-// could fill the memory. The codec counts elements before it decodes a message.
+// wire and a hundred times as many in memory. With a limit of bytes alone, a hostile guest could
+// fill the memory. The codec counts elements before it decodes a message.
 type codec struct{ bounds Bounds }
 
 // Name returns the name of the codec in the protocol.

@@ -40,7 +40,7 @@ func sessionConfig() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.EnableKeepAlive = false // an idle sandbox must cost nothing
 	c.ConnectionWriteTimeout = sessionTimeout
-	c.StreamOpenTimeout = 0
+	c.StreamOpenTimeout = 0 // no limit: callers limit it by their contexts
 	c.StreamCloseTimeout = linger
 	c.LogOutput = io.Discard
 	return c
@@ -97,7 +97,7 @@ func serveStream(stream net.Conn, inside Inside) {
 	port := int(binary.BigEndian.Uint16(number[:]))
 	if inside.Serves(port) {
 		if _, err := stream.Write([]byte{accepted}); err != nil || !inside.Take(port, stream) {
-			_ = stream.Close()
+			_ = stream.Close() // the caller has disconnected, or the server is closed
 		}
 		return
 	}

@@ -132,7 +132,7 @@ func connect(channel net.Conn, number [2]byte, open func(port int) (net.Conn, er
 		return
 	}
 	if _, err := channel.Write([]byte{accepted}); err != nil || channel.SetDeadline(time.Time{}) != nil {
-		_ = plain.Close()
+		_ = plain.Close() // the caller has disconnected
 		_ = channel.Close()
 		return
 	}
