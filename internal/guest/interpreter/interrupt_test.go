@@ -13,9 +13,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// init makes sure that SIGINT is not ignored. A shell starts background jobs with SIGINT ignored, and
-// their child processes inherit that. Without init, tests in a background job would start programs
-// that cannot be interrupted.
+// init makes sure that SIGINT is not ignored. A shell starts background jobs with SIGINT ignored,
+// and their child processes inherit that. Without init, tests in a background job would start
+// programs that cannot be interrupted.
 func init() {
 	if signal.Ignored(syscall.SIGINT) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
