@@ -133,8 +133,8 @@ func dialerOf(socket string) dialer {
 	}
 }
 
-// newTransport keeps enough idle connections for many concurrent commands. It
-// requests no compression, which would only cost time on one machine.
+// newTransport returns a transport that keeps enough idle connections for many concurrent commands.
+// It requests no compression, which would only cost time on one machine.
 func newTransport(dial dialer) *http.Transport {
 	return &http.Transport{
 		DialContext:         dial,

@@ -115,7 +115,7 @@ func TestForkCreatesIndependentSandboxes(t *testing.T) {
 		t.Errorf("a copy changed its source: %q", got)
 	}
 	if one, err := sb.Fork(ctx, api.CreateFork{}); err != nil || len(one) != 1 {
-		t.Errorf("without a count: %d %v", len(one), err)
+		t.Errorf("Fork without a count: got %d copies, error %v", len(one), err)
 	}
 	for _, both := range []api.CreateFork{{Forever: true}, {Forever: true, TimeoutSeconds: 60}} {
 		forever, err := sb.Fork(ctx, both)

@@ -56,7 +56,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// stateKey and serverKey hold a script's own values.
+// stateKey and serverKey are the keys of a script's own values: its state directory and its server.
 type (
 	stateKey  struct{}
 	serverKey struct{}

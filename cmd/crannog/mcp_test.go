@@ -53,7 +53,7 @@ func listSandboxes(t *testing.T, state string) []api.Sandbox {
 	}
 	var list []api.Sandbox
 	if err := json.Unmarshal(out, &list); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("crannog ls --json: %v: %s", err, out)
 	}
 	return list
 }

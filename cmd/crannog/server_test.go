@@ -100,7 +100,7 @@ func stopServer(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("stop: %v\n%s", err, s.log)
 	}
 	if sig != os.Kill && strings.Contains(s.log.String(), "panic") {
-		ts.Fatalf("%s", s.log)
+		ts.Fatalf("the server's log contains a panic: %s", s.log)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestSecondInstallFetchesNothing(t *testing.T) {
 		for path, want := range map[string]string{"/a/-/a-1.0.0.tgz": "one", "/a/-/a-1.1.0.tgz": "two", "/a": ""} {
 			text, a, err := get(t, c, r, path)
 			if err != nil || want != "" && text != want || a.Fact.Verdict != packages.Passed {
-				t.Fatalf("%s: %q %+v %v", path, text, a.Fact, err)
+				t.Fatalf("%s: got %q and %+v, error %v, want %q", path, text, a.Fact, err, want)
 			}
 			if try > 0 && !a.Fact.Cached {
 				t.Errorf("%s was fetched again", path)

@@ -39,8 +39,8 @@ var clockBudget = map[string]int{
 	"internal/mcpserver":             1,
 	"internal/guest/relay":           8,
 	"internal/sandbox/lifecycle":     5,
-	"internal/sandbox/changes":       1, // in a bubble
-	"internal/sandbox/admission":     1, // in a bubble
+	"internal/sandbox/changes":       1, // in a synctest bubble
+	"internal/sandbox/admission":     1, // in a synctest bubble
 	"internal/state/snapshot":        1,
 	"internal/audit/ingest":          1,
 	"internal/server/standard":       1,
