@@ -233,7 +233,7 @@ func FuzzReadTree(f *testing.F) {
 		}
 		again, err := changeset.ReadTree(&b, changeset.Bounds{})
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(all) {
-			t.Fatalf("ReadTree: error %v, got %v, %v", err, all, again)
+			t.Fatalf("ReadTree of the written tree: error %v, got %v, want %v", err, again, all)
 		}
 	})
 }

@@ -111,7 +111,7 @@ func TestF9OutwardLinksAreLeftOut(t *testing.T) {
 		_, err = unpack(t.Context(), bytes.NewReader(steps), inside, copytree.Options{})
 		check(t, err)
 		if got, err := os.Readlink(filepath.Join(inside, "t", "a", "b", "l")); err != nil || got != target {
-			t.Errorf("%s inside: %q %v", target, got, err)
+			t.Errorf("%s inside: got target %q, error %v", target, got, err)
 		}
 	}
 	for target, want := range map[string]bool{"x": true, "../x": false, "/x": false} {
