@@ -152,7 +152,7 @@ const promptEnd = "443): "
 func newSharedConsole(s *screen) *console { return newConsole(s.tty, s.tty, true, nil) }
 
 // A program that shares the terminal neither gets the decision nor makes it, and writes nothing
-// the prompt, in both modes of a terminal.
+// into the prompt, in both modes of a terminal.
 func TestPromptDecidesRequests(t *testing.T) {
 	for _, raw := range []bool{false, true} {
 		d := newPromptTest(t, func(s *screen) *console {
