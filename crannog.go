@@ -117,9 +117,9 @@ func New(opts ...Option) (*Client, error) {
 }
 
 // refuseRedirect makes an HTTP client return a redirect instead of following it. If a program in
-// the sandbox has taken over the guest, it could redirect a call, with its method, body and token,
-// to an address that only the caller can reach, or to the server's API with the rights of a local
-// caller.
+// the sandbox has taken over the guest, it could redirect a call with its method, body and token.
+// The target could be an address that only the caller can reach, or the server's API with the
+// rights of a local caller.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)

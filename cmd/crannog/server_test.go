@@ -104,8 +104,8 @@ func stopServer(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// signalCommand runs `crannog` with arguments, and sends one signal of the list each time it prints a
-// line with "ready". Then it compares the exit code: signal INT,INT CODE args...
+// signalCommand runs `crannog` with arguments, and sends one signal of the list each time it prints
+// a line with "ready". Then it compares the exit code: signal INT,INT CODE args...
 func signalCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: signal NAMES CODE args...")

@@ -216,7 +216,8 @@ func TestPromptDecidesRequests(t *testing.T) {
 	}
 }
 
-// If two people must approve, the first one is told that one more is needed, and how.
+// If two people must approve, the prompt shows the first one that another approval is needed, and
+// who can give it.
 func TestPromptReportsMissingApprovals(t *testing.T) {
 	d := newPromptTest(t, newSharedConsole)
 	q := d.question("1")

@@ -31,7 +31,7 @@ func TestSetPreservesOtherBytes(t *testing.T) {
 	} {
 		f := jsonFile{[]byte(c.before)}
 		if err := f.set(1, "list", "crannog"); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: set: error %v", name, err)
 		} else if got := string(f.text); got != c.after {
 			t.Errorf("%s: got %q, want %q", name, got, c.after)
 		}
