@@ -198,7 +198,7 @@ func TestBuildReportsErrors(t *testing.T) {
 	} {
 		c, _ := newScripted(t, `{"id":"b1"}`, answer)
 		if _, err := c.Build(ctx, api.CreateBuild{}, nil, nil, nil); !errors.Is(err, want) {
-			t.Errorf("Build(%s): error %v", answer, err)
+			t.Errorf("Build with the answer %q: error %v", answer, err)
 		}
 	}
 }
@@ -271,7 +271,7 @@ func TestErrorsOfOtherPrograms(t *testing.T) {
 			c, s := newScripted(t, body)
 			s.status = status
 			if _, err := c.Version(t.Context()); !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
-				t.Errorf("Version(%d, %s): error %v", status, body, err)
+				t.Errorf("Version with status %d and body %s: error %v, want %v", status, body, err, want)
 			}
 		}
 	}

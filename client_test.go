@@ -48,13 +48,13 @@ func TestSandboxLifeCycle(t *testing.T) {
 	}
 	list, err := c.List(t.Context(), ListOptions{Metadata: map[string]string{"k": "v"}})
 	if err != nil || len(list) != 1 || list[0].AccessToken != "" {
-		t.Errorf("list: %+v %v", list, err)
+		t.Errorf("List: got %+v, error %v", list, err)
 	}
 	if list, err := c.List(t.Context(), ListOptions{Metadata: map[string]string{"k": "w"}}); err != nil || len(list) != 0 {
-		t.Errorf("list of another label: %v %v", list, err)
+		t.Errorf("List with another label: got %v, error %v", list, err)
 	}
 	if logs, err := sb.Logs(t.Context()); err != nil || len(logs) == 0 {
-		t.Errorf("logs: %v %v", logs, err)
+		t.Errorf("Logs: got %v, error %v", logs, err)
 	}
 	if err := sb.Kill(t.Context()); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ func FuzzReadEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		event, err := readEvent([]byte(line))
 		if err != nil && (event.Type != "" || event.Result != nil) {
-			t.Fatalf("an error with an event: %+v %v", event, err)
+			t.Fatalf("readEvent returned both an event and an error: %+v, %v", event, err)
 		}
 	})
 }

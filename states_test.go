@@ -120,10 +120,10 @@ func TestForkCreatesIndependentSandboxes(t *testing.T) {
 	for _, both := range []api.CreateFork{{Forever: true}, {Forever: true, TimeoutSeconds: 60}} {
 		forever, err := sb.Fork(ctx, both)
 		if both.TimeoutSeconds > 0 && !errors.Is(err, ErrInvalid) {
-			t.Errorf("with an end and without: %v", err)
+			t.Errorf("Fork with both an end and none: error %v, want ErrInvalid", err)
 		}
 		if both.TimeoutSeconds == 0 && (err != nil || forever[0].Info().EndsAt != nil) {
-			t.Errorf("without an end: %+v %v", forever, err)
+			t.Errorf("Fork without an end: got %+v, error %v", forever, err)
 		}
 	}
 	if _, err := sb.Fork(ctx, api.CreateFork{Count: 101}); !errors.Is(err, ErrInvalid) {

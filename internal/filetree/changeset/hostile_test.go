@@ -135,7 +135,7 @@ func TestExtractEnforcesLimits(t *testing.T) {
 	for _, b := range []changeset.Bounds{{FileBytes: 1<<20 - 1}, {Bytes: 2<<20 - 1}} {
 		_, err := changeset.Extract(bytes.NewReader(data), into, want, nil, b)
 		if fault.CodeOf(err) != "changes_too_large" {
-			t.Errorf("Extract(%+v): error %v", b, err)
+			t.Errorf("Extract with the bounds %+v: error %v", b, err)
 		}
 		for _, n := range []string{"0", "1"} {
 			_ = into.Remove(n)

@@ -104,7 +104,7 @@ func TestF9OutwardLinksAreLeftOut(t *testing.T) {
 		check(t, err)
 		_, err = os.Lstat(filepath.Join(dest, "t", "a", "b", "l"))
 		if (err == nil) != want || sum.Links+sum.Outward != 1 || (sum.Links == 1) != want {
-			t.Errorf("Lstat(%s): error %v, got %+v", target, err, sum)
+			t.Errorf("a link to %s: Lstat: error %v, and the copy has %+v", target, err, sum)
 		}
 		// Control: into a sandbox every link is copied unchanged.
 		inside := t.TempDir()

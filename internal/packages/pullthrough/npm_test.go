@@ -56,7 +56,7 @@ func TestTamperedFileIsRefused(t *testing.T) {
 	}
 	list, err := s.List()
 	if err != nil || slices.ContainsFunc(list, func(l store.Listed) bool { return l.Version != "" }) {
-		t.Errorf("the tampered file was stored: %+v %v", list, err)
+		t.Errorf("the tampered file was stored: List: got %+v, error %v", list, err)
 	}
 	r.set("/a/-/a-1.0.0.tgz", []byte("one"))
 	if text, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz"); err != nil || text != "one" {
