@@ -53,9 +53,8 @@ type CreateSandbox struct {
 	RequestID       string            `json:"request_id,omitempty" maxLength:"64" doc:"The caller's name for this request. GET /v1/queue shows it while the request waits."`
 }
 
-// TimeoutHeader is the request header with the number of milliseconds that a client
-// waits. A request that would have to queue for longer is
-// refused at once.
+// TimeoutHeader is the request header with the number of milliseconds that a client waits. A request
+// that would have to queue for longer is refused at once.
 const TimeoutHeader = "Crannog-Timeout-Ms"
 
 // Sandbox is one sandbox.

@@ -52,8 +52,8 @@ type Exit struct {
 
 // Process is a running command. Its methods may be called concurrently.
 type Process interface {
-	// Wait returns when the command has ended and its output was written. An error means that how
-	// it ended is not known; its text is shown to the client.
+	// Wait returns when the command has ended and its output was written. An error means that the
+	// exit status is not known; the client sees the text of the error.
 	Wait() (Exit, error)
 	Signal(sig syscall.Signal) error
 	Resize(size Size) error
@@ -209,7 +209,7 @@ func (c *connection) refuse(name, reason string) {
 }
 
 // refuseGlobal refuses requests for the whole connection. All are refused, also OpenSSH's keep-alive
-// requests, whose sender waits for any answer.
+// requests, whose sender accepts any answer.
 func (c *connection) refuseGlobal(requests <-chan *ssh.Request) {
 	for r := range requests {
 		if r.Type == "tcpip-forward" || r.Type == "streamlocal-forward@openssh.com" {

@@ -33,7 +33,7 @@ type stage struct {
 	image  v1.ConfigFile
 	layers []v1.Descriptor
 	args   map[string]string
-	ownCmd bool // this stage has its own CMD
+	ownCmd bool      // this stage has its own CMD
 	made   time.Time // when the newest layer was made
 	// location and fresh describe the current instruction: its place, for errors, and whether it
 	// must run even if the cache has its result.

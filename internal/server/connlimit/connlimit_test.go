@@ -74,7 +74,7 @@ func TestS3AddressesOfOneNetworkShareLimit(t *testing.T) {
 		{"192.0.2.2", nil}, // another address
 	} {
 		if _, refused := g.admit(pipe(t, tc.addr)); refused != tc.want {
-			t.Errorf("%d, %s: %v, want %v", i, tc.addr, refused, tc.want)
+			t.Errorf("connection %d from %s: got %v, want %v", i, tc.addr, refused, tc.want)
 		}
 	}
 }

@@ -204,7 +204,7 @@ func (s *Images) makeRoom(mine, others int64) error {
 // deduplicateTimeout limits how long saving a sandbox waits for images to be completed.
 const deduplicateTimeout = 20 * time.Second
 
-// deduplicatePoll is the interval of checks whether another process has completed them.
+// deduplicatePoll is the interval at which deduplicateInTime checks whether another call has ended.
 const deduplicatePoll = 50 * time.Millisecond
 
 // deduplicateInTime completes images, because images that were saved one after the other take
@@ -212,7 +212,7 @@ const deduplicatePoll = 50 * time.Millisecond
 func (s *Images) deduplicateInTime() error {
 	ctx, cancel := context.WithTimeout(context.Background(), deduplicateTimeout)
 	defer cancel()
-	// Another process that is completing them does the same, and may take minutes.
+	// Another call that is completing images does the same work, and may take minutes.
 	for !s.deduplicating.TryLock() {
 		select {
 		case <-ctx.Done():
