@@ -32,9 +32,9 @@ type result struct {
 }
 
 // measure makes one measurement in every place, in turns: each round begins with another place, so
-// that a load of the machine that lasts for a moment affects all of them. One round before the first
-// fills caches and is not counted. A place in which the measurement fails has no value but the
-// reason, and the others are measured all the same.
+// that a load of the machine that lasts for a moment affects all of them. One round before the
+// first fills caches and is not counted. A place in which the measurement fails has no value but
+// the reason, and the others are measured all the same.
 func (r *run) measure(ctx context.Context, m measurement) (_ Row, err error) {
 	row := Row{ID: m.id, Title: m.title, Unit: m.unit}
 	results := map[*place]*result{}

@@ -83,8 +83,8 @@ func TestSaveTemplateLeavesNoSandbox(t *testing.T) {
 	}
 }
 
-// A process that died while it created a version leaves a sandbox. Clean of the next process removes
-// it.
+// A process that died while it created a version leaves a sandbox. Clean of the next process
+// removes it.
 func TestCleanRemovesSandboxOfVersion(t *testing.T) {
 	d, ctx, requester := openFake(t), t.Context(), sandbox.Principal{Local: true}
 	labels := map[string]string{"v1": templateLabel, "v2": templateLabel, "b1": buildLabel}

@@ -1,7 +1,7 @@
 // Package sshserver owns the SSH endpoint of one sandbox: who may connect, which channels they may
-// open, and how each becomes a command in the sandbox. It serves on the caller's machine. Everything
-// that a client does runs as a command through the Sandbox interface, so it is recorded and bounded
-// like any other command, and no data of the sandbox is parsed here.
+// open, and how each becomes a command in the sandbox. It serves on the caller's machine.
+// Everything that a client does runs as a command through the Sandbox interface, so it is recorded
+// and bounded like any other command, and no data of the sandbox is parsed here.
 package sshserver
 
 import (
@@ -208,8 +208,8 @@ func (c *connection) refuse(name, reason string) {
 	}
 }
 
-// refuseGlobal refuses requests for the whole connection. All are refused, also OpenSSH's keep-alive
-// requests, whose sender accepts any answer.
+// refuseGlobal refuses requests for the whole connection. All are refused, also OpenSSH's
+// keep-alive requests, whose sender accepts any answer.
 func (c *connection) refuseGlobal(requests <-chan *ssh.Request) {
 	for r := range requests {
 		if r.Type == "tcpip-forward" || r.Type == "streamlocal-forward@openssh.com" {

@@ -38,8 +38,8 @@ const (
 	maxBytes   = 256 << 30
 )
 
-// Import reads all images for a platform from a file, or from the directory of an OCI layout, into a
-// store.
+// Import reads all images for a platform from a file, or from the directory of an OCI layout, into
+// a store.
 func Import(ctx context.Context, from string, platform v1.Platform, blobs *blob.Store) ([]Imported, error) {
 	info, err := os.Stat(from)
 	if err != nil {

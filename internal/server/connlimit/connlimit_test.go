@@ -168,8 +168,8 @@ func TestStallDisconnectsClientThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// A refused connection is answered in the format of the API that it calls. A connection for which no
-// descriptor is free is closed.
+// A refused connection is answered in the format of the API that it calls. A connection for which
+// no descriptor is free is closed.
 func TestRefusedConnectionsGetAnswer(t *testing.T) {
 	l := highLimits
 	l.Total, l.PerAddress = 2, 1

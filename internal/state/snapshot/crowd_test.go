@@ -33,8 +33,8 @@ func descriptors(t *testing.T, dir string) (open []string) {
 	return open
 }
 
-// Leases, removals, completion, rebuilding and pruning run at once, as in two processes. Every lease
-// gets a whole image, and no file is left open.
+// Leases, removals, completion, rebuilding and pruning run at once, as in two processes. Every
+// lease gets a whole image, and no file is left open.
 func TestConcurrentOperationsKeepImages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	s := open(t, dir, Options{Budget: 1 << 30})

@@ -176,8 +176,8 @@ func TestDamageOfPacksAndIndexIsRefused(t *testing.T) {
 				}
 				damage(t, kind, filepath.Join(s.dir, path), filepath.Join(s.dir, other))
 				if kind == "longer" && what != "index" || kind == "one bit" && what == "parent's pack" {
-					// The child does not need the bytes after the end of a pack, nor the middle of its
-					// parent's pack.
+					// The child does not need the bytes after the end of a pack, nor the middle of
+					// its parent's pack.
 					wantPages(t, s, images[1], pages[1])
 					return
 				}
@@ -265,8 +265,8 @@ func TestIncompleteImageIsRejectedAfterBoot(t *testing.T) {
 	}
 }
 
-// After the server dies between Commit and Deduplicate, the next server completes the image with the
-// Sum in its row.
+// After the server dies between Commit and Deduplicate, the next server completes the image with
+// the Sum in its row.
 func TestAnotherProcessCompletesImagesOfKnownSum(t *testing.T) {
 	s := newImages(t)
 	img := commit(t, s, "a", "", noise(1, 4))

@@ -146,8 +146,8 @@ func TestRejectionStatesTheMissingSpace(t *testing.T) {
 	}
 }
 
-// A draft that is being written counts when another is begun, in this process and in others, but not
-// when the draft itself is committed. A dropped draft no longer counts.
+// A draft that is being written counts when another is begun, in this process and in others, but
+// not when the draft itself is committed. A dropped draft no longer counts.
 func TestDraftsCount(t *testing.T) {
 	const one = 200 * pageBytes
 	dir := filepath.Join(t.TempDir(), "snapshots")

@@ -96,8 +96,8 @@ func (s *Images) measure() (int64, error) {
 	return sum, nil
 }
 
-// draftBytes returns the disk space of drafts of all processes. Files that Deduplicate and Lease write
-// belong to images that are already counted, and unfinished removals will soon be complete.
+// draftBytes returns the disk space of drafts of all processes. Files that Deduplicate and Lease
+// write belong to images that are already counted, and unfinished removals will soon be complete.
 func (s *Images) draftBytes() (int64, error) {
 	entries, err := fs.ReadDir(s.root.FS(), draftsDir)
 	if err != nil {
@@ -120,8 +120,8 @@ func (s *Images) draftBytes() (int64, error) {
 	return max(sum-s.space.claimed, 0), nil
 }
 
-// changeAndCount changes the disk and its count together, so that a concurrent measurement never sees one
-// without the other.
+// changeAndCount changes the disk and its count together, so that a concurrent measurement never
+// sees one without the other.
 func (s *Images) changeAndCount(bytes int64, change func() error) error {
 	s.space.tally.Lock()
 	defer s.space.tally.Unlock()
