@@ -293,7 +293,7 @@ func TestForwarding(t *testing.T) {
 	for _, host := range []string{"localhost", "127.0.0.1", "::1"} {
 		conn, err := c.DialTCP("tcp", nil, &net.TCPAddr{IP: net.ParseIP("127.0.0.1"), Port: port})
 		if err != nil {
-			t.Fatalf("%s: %v", host, err)
+			t.Fatalf("forwarding to %s: %v", host, err)
 		}
 		exchange(t, conn, strings.Repeat("WORDS", 1<<16))
 	}

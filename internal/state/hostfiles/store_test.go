@@ -74,7 +74,7 @@ func TestF24Store(t *testing.T) {
 	wantAfterPrune := func(what string, want int, lists ...[]File) {
 		t.Helper()
 		if _, err := s.Prune(lists...); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: Prune: %v", what, err)
 		}
 		if list, err := os.ReadDir(storeDir); err != nil || len(list) != want {
 			t.Errorf("%s: %d files are left, want %d, error %v", what, len(list), want, err)
