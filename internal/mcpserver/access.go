@@ -31,8 +31,8 @@ type accessOut struct {
 
 const (
 	defaultAccessWait = 20.0
-	// maxAccessWait is how long one call waits for a decision. It is less than the minute after which
-	// clients commonly give up.
+	// maxAccessWait is how long one call waits for a decision. It is less than the minute after
+	// which clients commonly give up.
 	maxAccessWait = 50.0
 )
 
@@ -69,7 +69,7 @@ func (w *view) requestAccess(ctx context.Context, c *call, in accessIn) (accessO
 	if c.answered() {
 		out, err := c.afterDecision(ctx, b, ask)
 		if w.tenant.o.Refused != nil && fault.CodeOf(err) == codeState {
-			// The client sent the answer to another prompt than the one that it was sent.
+			// The client answered another prompt than the one that it got.
 			w.tenant.o.Refused("answer a prompt about "+ask.Host, codeState)
 		}
 		return out, err

@@ -75,7 +75,7 @@ func TestAgentKeysAreOnlyForTools(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, got, text)
 		}
 	}
-	hosttest.Eventually(t, "the record says whose key was refused", func() bool { return len(p.refusedRequests("key:"+made.ID, "denied")) == 8 })
+	hosttest.Eventually(t, "the audit log names the refused key", func() bool { return len(p.refusedRequests("key:"+made.ID, "denied")) == 8 })
 	// Control: a key for the API gives access to all of it.
 	apiKey, _ := p.key("whole")
 	for _, path := range []string{"/v1/sandboxes", "/v1/approvals", "/sandboxes"} {
@@ -184,7 +184,7 @@ func TestAnswersApplyToOnePromptOnly(t *testing.T) {
 			t.Errorf("a request was decided: %+v", q)
 		}
 	}
-	hosttest.Eventually(t, "the record says who answered", func() bool { return len(p.refusedRequests("key:", "invalid_state")) == 3 })
+	hosttest.Eventually(t, "the audit log names who answered", func() bool { return len(p.refusedRequests("key:", "invalid_state")) == 3 })
 	// Control: the decision applies to the request that was shown.
 	if code, state, _ := p.requestAccess(key, "shown.example.com", first, returned); code != "" || state != "approved" {
 		t.Errorf("what was shown: %q %q", code, state)

@@ -81,7 +81,7 @@ func TestAgentsCannotApprove(t *testing.T) {
 			}
 			shown, err := p.local.Approval(t.Context(), id)
 			if err != nil || shown.State != "pending" || len(shown.Votes) != 0 {
-				t.Fatalf("%+v %v", shown, err)
+				t.Fatalf("the approval: got %+v %v", shown, err)
 			}
 			if !strings.Contains(shown.Summary, "unchecked") || strings.ContainsAny(shown.Summary, "\x1b\n") || shown.Facts["host"] != "api.example.com" {
 				t.Errorf("what a person sees: %q", shown.Summary)
@@ -91,14 +91,14 @@ func TestAgentsCannotApprove(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := a.do("request_access", args{"target": "api.example.com", "reason": "again"}); got.out["state"] != "approved" || got.out["reason"] != "fine" {
-				t.Errorf("%+v", got)
+				t.Errorf("request_access: got %+v", got)
 			}
 			if got := a.do("policy", args{}); !strings.Contains(got.text, "api.example.com") {
 				t.Errorf("the policy has no such host")
 			}
 			// The access is allowed now, so no person is asked again.
 			if got := a.do("request_access", args{"target": "api.example.com", "reason": "again"}); got.out["state"] != "approved" || got.out["approval_id"] != nil {
-				t.Errorf("%+v", got)
+				t.Errorf("request_access: got %+v", got)
 			}
 			// A denial reaches the agent with its reason, and is final.
 			got = a.do("request_access", args{"target": "b.example.com", "reason": "r", "wait_seconds": 0.3})
@@ -107,7 +107,7 @@ func TestAgentsCannotApprove(t *testing.T) {
 			}
 			for range 2 {
 				if got = a.do("request_access", args{"target": "b.example.com", "reason": "r"}); got.out["state"] != "denied" || !strings.Contains(got.text, "use the mirror") {
-					t.Errorf("%+v", got)
+					t.Errorf("request_access: got %+v", got)
 				}
 			}
 			if times != 0 {
@@ -143,7 +143,7 @@ func TestAgentsUserDecides(t *testing.T) {
 			// The request of a client without prompts is in the list of approvals.
 			a := p.connectHTTP(key, "/mcp", version, nil)
 			if got := a.do("request_access", args{"target": "c.example.com", "reason": "r", "wait_seconds": 0.3}); got.out["state"] != "pending" {
-				t.Errorf("%+v", got)
+				t.Errorf("request_access: got %+v", got)
 			}
 		})
 	}
@@ -186,7 +186,7 @@ func TestKeysAreSeparate(t *testing.T) {
 			}
 		}
 		if list := b.do("sandbox", args{"action": "list"}); strings.Contains(list.text, sandboxID) {
-			t.Errorf("%s", list.text)
+			t.Errorf("sandbox: got %s", list.text)
 		}
 	}
 	// This is the ID of another key's session.
@@ -225,7 +225,7 @@ func TestLocalToolsUseOnlyTheirOwnSandboxes(t *testing.T) {
 		a.fail("template_not_found", "sandbox", args{"action": "create", "from": ref})
 	}
 	if list := a.do("sandbox", args{"action": "list"}); strings.Contains(list.text, "private") {
-		t.Errorf("%s", list.text)
+		t.Errorf("sandbox: got %s", list.text)
 	}
 	all := p.tenant(mcpserver.Options{All: true}) // positive control
 	defer all.Close(context.Background())
@@ -234,7 +234,7 @@ func TestLocalToolsUseOnlyTheirOwnSandboxes(t *testing.T) {
 	defer bound.Close(context.Background())
 	a = inMemory(t, bound, mcpserver.View{Bound: "private"}, "2025-11-25", nil)
 	if got := a.do("bash", args{"command": "true"}); got.out["sandbox"] != theirs.ID() {
-		t.Errorf("%+v", got)
+		t.Errorf("bash: got %+v", got)
 	}
 	other, err := p.local.Create(t.Context(), crannog.Name("other"), crannog.Timeout(time.Hour))
 	if err != nil {

@@ -26,7 +26,7 @@ func TestLongCommandsContinue(t *testing.T) {
 			a := inMemory(t, d, mcpserver.View{}, version, nil)
 			got := a.do("bash", args{"command": "echo begun; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo over; exit 4", "timeout_seconds": 0.5})
 			if got.out["running"] != true || got.out["exit_code"] != nil {
-				t.Fatalf("%+v", got)
+				t.Fatalf("bash: got %+v", got)
 			}
 			id := got.out["process_id"]
 			// On a slow machine it has not even begun by then.
@@ -41,7 +41,7 @@ func TestLongCommandsContinue(t *testing.T) {
 				got = a.do("process", args{"action": "output", "id": id, "offset": got.out["next_offset"], "wait_seconds": 5})
 			}
 			if got.out["exit_code"] != 4.0 || got.out["running"] != false {
-				t.Errorf("%+v", got)
+				t.Errorf("process: got %+v", got)
 			}
 			if pwd := a.do("bash", args{"command": "pwd"}); !strings.HasPrefix(pwd.text, "/usr\n") {
 				t.Errorf("a command that ended later changed the state of the shell: %s", pwd.text)
@@ -51,7 +51,7 @@ func TestLongCommandsContinue(t *testing.T) {
 			// ends.
 			got = a.do("bash", args{"command": "sleep 3000 & echo started"})
 			if got.out["exit_code"] != 0.0 || got.out["running"] != true {
-				t.Errorf("%+v", got)
+				t.Errorf("bash: got %+v", got)
 			}
 
 			got = a.do("bash", args{"command": "cat; echo end", "background": true})
@@ -64,7 +64,7 @@ func TestLongCommandsContinue(t *testing.T) {
 			}
 			got = a.do("process", args{"action": "output", "id": id})
 			if !strings.HasPrefix(got.text, "fed\nend\n") {
-				t.Errorf("%+v", got)
+				t.Errorf("process: got %+v", got)
 			}
 
 			id = a.do("bash", args{"command": "sleep 300", "background": true}).out["process_id"]
@@ -73,7 +73,7 @@ func TestLongCommandsContinue(t *testing.T) {
 			}
 			a.fail("no_input", "process", args{"action": "input", "id": waitingCommand(a), "input": "x"})
 			if list := a.do("process", args{"action": "list"}); !strings.Contains(list.text, "sleep 300") {
-				t.Errorf("%s", list.text)
+				t.Errorf("process: got %s", list.text)
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func TestConcurrentCalls(t *testing.T) {
 		wg.Go(func() {
 			// Each edit works on the result of the others, so that none is lost.
 			if got, err := agents[0].try("edit_file", args{"path": "n", "edits": []any{args{"old": "0", "new": "0+"}}}); err != nil || got.bad {
-				t.Errorf("%v %s", err, got.text)
+				t.Errorf("edit_file: got %v %s", err, got.text)
 			}
 		})
 	}
@@ -202,7 +202,7 @@ except Exception as e: print(type(e).__name__)
 " %s`
 	got := a.do("bash", args{"command": fmt.Sprintf(fetch, "http://blocked.example/x")})
 	if !strings.Contains(got.text, "blocked by the policy; use request_access") || !strings.Contains(got.text, "blocked.example") || got.out["blocked"] == nil {
-		t.Errorf("%+v", got)
+		t.Errorf("bash: got %+v", got)
 	}
 	if got = a.do("bash", args{"command": "true"}); got.out["blocked"] != nil {
 		t.Errorf("another call's denials are reported: %+v", got)
@@ -212,7 +212,7 @@ except Exception as e: print(type(e).__name__)
 	defer none.Close(context.Background())
 	a = inMemory(t, none, mcpserver.View{}, "2025-11-25", nil)
 	if got = a.do("bash", args{"command": fmt.Sprintf(fetch, "http://blocked.example/x") + "; false"}); !strings.Contains(got.text, "blocked.example: this sandbox has no network") {
-		t.Errorf("%+v", got)
+		t.Errorf("bash: got %+v", got)
 	}
 	a.fail("network_fixed", "request_access", args{"target": "blocked.example", "reason": "r"})
 }

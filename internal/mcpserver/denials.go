@@ -16,8 +16,8 @@ const (
 	// maxDenials bounds the denials in a result, so that a program in a loop does not hide its own
 	// output.
 	maxDenials = 10
-	// denialTimeout bounds reading the denials. Without them the result is still correct, and net log
-	// shows them.
+	// denialTimeout bounds reading the denials. Without them the result is still correct, and net
+	// log shows them.
 	denialTimeout = 3 * time.Second
 )
 

@@ -50,7 +50,7 @@ func small(s string) bool {
 	return len(s) <= maxDiffBytes && strings.Count(s, "\n") <= maxDiffLines
 }
 
-// position is a position in a text: a line and its offset.
+// position is a place in a text: the number of a line and its offset in bytes.
 type position struct{ at, line int }
 
 func (s position) after(lines []string) position {
@@ -61,7 +61,7 @@ func (s position) after(lines []string) position {
 	return s
 }
 
-// change is a change: lines of one text became lines of the other.
+// change is one difference: lines of one text that became lines of the other.
 type change struct{ x, endX, y, endY position }
 
 // finder finds the lines in which two texts differ.

@@ -135,7 +135,7 @@ func TestLargeDifferencesMatchTheLibrary(t *testing.T) {
 	y = strings.Replace(y, "line 30000\n", "line xxx\n", 1)
 	y = strings.Replace(y, "line 49999\n", strings.Repeat("many\n", 5000), 1)
 	if got, want := difference(x, y, "a", "b"), udiff.Unified("a", "b", x, y); got != want {
-		t.Errorf("%.2000s", got)
+		t.Errorf("difference: got %.2000s", got)
 	}
 }
 

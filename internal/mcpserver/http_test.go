@@ -63,7 +63,7 @@ func TestRequestsNeedAKey(t *testing.T) {
 		}
 	}
 	for code, want := range map[string]int{"key_invalid": 3, "host_refused": 2, "origin_refused": 1} {
-		hosttest.Eventually(t, "the record says "+code, func() bool { return len(p.refusedRequests("", code)) == want })
+		hosttest.Eventually(t, "the audit log has "+code, func() bool { return len(p.refusedRequests("", code)) == want })
 	}
 	if got := p.post("/mcp", key, "2025-11-25", "", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"`+strings.Repeat("a", 9<<20)+`"}}`, nil); got == http.StatusOK {
 		t.Errorf("a message of 9 MiB: %d", got)
@@ -111,7 +111,7 @@ func TestNewServerFindsTheDefaultSandbox(t *testing.T) {
 	d := p.tenant(optionsFor(p.client(key)))
 	a := inMemory(t, d, view(), "2025-11-25", nil)
 	if got := a.do("bash", args{"command": "pwd; echo $X"}); got.out["sandbox"] != first.out["sandbox"] || !strings.HasPrefix(got.text, "/usr\n7\n") {
-		t.Errorf("%+v", got)
+		t.Errorf("bash: got %+v", got)
 	}
 	sb, err := p.local.Get(t.Context(), first.out["sandbox"].(string))
 	if err != nil {

@@ -208,7 +208,7 @@ func TestClientsResumeStreams(t *testing.T) {
 	}, "2025-11-25", nil)
 	for i := range 3 {
 		if got := a.do("bash", args{"command": fmt.Sprintf("sleep 0.5; echo %d", i)}); got.text != fmt.Sprintf("%d\n", i) {
-			t.Errorf("%+v", got)
+			t.Errorf("bash: got %+v", got)
 		}
 	}
 	if transport.cut < 3 {

@@ -117,7 +117,8 @@ func (c *sessionServer) start(method, key, session, body string) (cut func()) {
 	return func() { cancel(); <-done }
 }
 
-// Clients that never end their sessions locked their key out.
+// A key with too many sessions can open another one: clients that never end their sessions must not
+// lock their key out.
 func TestF23TheLongestIdleSessionMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newSessionServer(t)
@@ -243,7 +244,7 @@ func TestF23IdleSessionsEndAfterMinutes(t *testing.T) {
 	})
 }
 
-// The limit on keys locked out a later key in the same way.
+// If too many keys are in use, an idle one makes room for a later key.
 func TestF23TheLongestIdleKeyMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newSessionServer(t)

@@ -51,7 +51,7 @@ eval "$__crannog_code"
 // maxCommand bounds a command: a program's argument has at most 128 KiB.
 const maxCommand = 100_000
 
-// shellCommand is a program that runs a command in the sandbox's shell.
+// shellCommand returns the arguments of a program that runs a command in the sandbox's shell.
 func shellCommand(shell, name, code, dir string, keep bool) ([]string, error) {
 	if len(code) > maxCommand {
 		return nil, fault.Newf(fault.Exhausted, "command_too_long", "the command is longer than %d bytes", maxCommand).

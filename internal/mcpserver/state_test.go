@@ -13,7 +13,7 @@ func TestStateIsSigned(t *testing.T) {
 	a := promptState{Sandbox: "i1", Approval: "a1", Target: "example.com:443", Until: now.Add(time.Minute).Unix()}
 	text := k.sign(a)
 	if got, err := k.check(text, now); err != nil || got != a {
-		t.Fatalf("%+v %v", got, err)
+		t.Fatalf("state of the prompt: got %+v %v", got, err)
 	}
 	if _, err := k.check(text, now.Add(2*time.Minute)); err == nil {
 		t.Error("an expired state is accepted")

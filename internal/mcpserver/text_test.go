@@ -42,7 +42,7 @@ func TestThePromptIsInert(t *testing.T) {
 		}
 	}
 	if !strings.Contains(got, "api.example.com:443") || strings.Count(got, "gpj.exe") != 2 { // the control
-		t.Errorf("%q", got)
+		t.Errorf("text: got %q", got)
 	}
 }
 
@@ -68,15 +68,15 @@ func TestOutputBuffer(t *testing.T) {
 	}
 	data, next, skipped := buffer.read(0, 4)
 	if string(data) != "abcd" || next != 4 || skipped != 0 {
-		t.Errorf("%q %d %d", data, next, skipped)
+		t.Errorf("read of the first bytes: got %q %d %d", data, next, skipped)
 	}
 	data, next, skipped = buffer.read(next, 100)
 	if string(data) != "efghij" || next != 10 || skipped != 0 {
-		t.Errorf("%q %d %d", data, next, skipped)
+		t.Errorf("read of the other bytes: got %q %d %d", data, next, skipped)
 	}
 	data, next, skipped = buffer.read(next, 100)
 	if next != 100 || skipped == 0 || int64(len(data)) != 90-skipped || data[len(data)-1] != 'a'+99%26 {
-		t.Errorf("%q %d %d", data, next, skipped)
+		t.Errorf("read after an overflow: got %q %d %d", data, next, skipped)
 	}
 	if !strings.Contains(buffer.text(), "bytes omitted") {
 		t.Errorf("%q does not say that output is missing", buffer.text())

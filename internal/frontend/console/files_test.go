@@ -93,7 +93,7 @@ func TestMissingBuildExplainsFix(t *testing.T) {
 	s := openSite(t, filepath.Join(t.TempDir(), "s"), fstest.MapFS{"README.md": {Data: []byte("a file")}})
 	g := s.send(siteRequest{path: "/console/"})
 	if g.status != 404 || !strings.HasPrefix(g.header.Get("Content-Type"), "text/plain") || !strings.Contains(g.body, console.NotBuilt) || !strings.Contains(g.body, "make") {
-		t.Errorf("%d %v %s", g.status, g.header, g.body)
+		t.Errorf("GET /console/: got %d %v %s", g.status, g.header, g.body)
 	}
 	// The API below the path still works.
 	if g := s.send(siteRequest{path: "/console/api/session", cookie: s.sign(session.Viewer)}); g.status != 200 {

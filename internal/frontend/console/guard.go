@@ -64,8 +64,8 @@ func isOwnName(host string, r *http.Request, names []string) bool {
 	return addr.IsLoopback() || err == nil && at.Addr().Unmap() == addr.Unmap()
 }
 
-// checkOrigin rejects requests from pages with another origin, such as a sandbox's preview, because the
-// browser sends the cookie for all pages of the same site.
+// checkOrigin rejects requests from pages with another origin, such as a sandbox's preview, because
+// the browser sends the cookie for all pages of the same site.
 func checkOrigin(r *http.Request) error {
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" && site != "none" {
@@ -87,10 +87,10 @@ func checkOrigin(r *http.Request) error {
 	return nil
 }
 
-// isCanonicalPath reports whether a path is in the form that pages use. Handlers behind this check may
-// split another form differently: with an escaped slash, another route could answer than the one whose
-// scope was checked, and a viewer could read contents of files. The mux would also redirect a
-// browser for a path that is not clean.
+// isCanonicalPath reports whether a path is in the form that pages use. Handlers behind this check
+// may split another form differently: with an escaped slash, another route could answer than the
+// one whose scope was checked, and a viewer could read contents of files. The mux would also
+// redirect a browser for a path that is not clean.
 func isCanonicalPath(r *http.Request) bool {
 	written := r.URL.EscapedPath()
 	return strings.HasPrefix(written, apiPath+"/") && !strings.Contains(strings.ToLower(written), "%2f") && path.Clean(r.URL.Path) == r.URL.Path

@@ -22,7 +22,7 @@ func TestRequestsWithoutSessionAreRejected(t *testing.T) {
 	g := signIn()
 	c, err := http.ParseSetCookie(g.header.Get("Set-Cookie"))
 	if g.status != 200 || err != nil {
-		t.Fatalf("%d %s", g.status, g.body)
+		t.Fatalf("sign-in: got %d %s", g.status, g.body)
 	}
 	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/console/" || c.Secure || c.MaxAge < 11*3600 || c.Domain != "" {
 		t.Errorf("the cookie is %+v", c)
@@ -32,7 +32,7 @@ func TestRequestsWithoutSessionAreRejected(t *testing.T) {
 		Engine                           struct{ Name, Boundary string }
 	}
 	if err := json.Unmarshal([]byte(g.body), &v); err != nil || v.Scope != "admin" || v.Name != "Ann" || v.Version != "test" || v.Engine.Name != "fake" {
-		t.Errorf("%s", g.body)
+		t.Errorf("the session: got %s", g.body)
 	}
 	if strings.Contains(g.body, c.Value) || strings.Contains(g.body, token) {
 		t.Error("the response contains the cookie or the token")
@@ -145,12 +145,12 @@ func TestCrossSiteRequestsAreRejected(t *testing.T) {
 	if g := s.send(siteRequest{path: "/console/", header: h("Sec-Fetch-Site", "cross-site")}); g.status != 200 {
 		t.Errorf("a link on another site: got status %d, want 200", g.status)
 	}
-	hostileHTML := siteRequest{method: "POST", path: "/console/api/session", body: `{"token":"` + s.token(session.Viewer) + `"}`, header: h("Origin", "https://evil.example")}
-	if g := s.send(hostileHTML); g.status != 403 || g.header.Get("Set-Cookie") != "" {
+	otherSite := siteRequest{method: "POST", path: "/console/api/session", body: `{"token":"` + s.token(session.Viewer) + `"}`, header: h("Origin", "https://evil.example")}
+	if g := s.send(otherSite); g.status != 403 || g.header.Get("Set-Cookie") != "" {
 		t.Errorf("sign-in by another site: got status %d, want 403", g.status)
 	}
-	hostileHTML.header = nil
-	if g := s.send(hostileHTML); g.status != 200 {
+	otherSite.header = nil
+	if g := s.send(otherSite); g.status != 200 {
 		t.Errorf("the same link without an origin: got %d %s, want 200", g.status, g.body)
 	}
 	s.wantEntry(s.auditEntries(audit.Action), "action anonymous GET /console/api/v1/sandboxes cross_origin")
@@ -217,6 +217,6 @@ func TestSessionsSurviveARestart(t *testing.T) {
 	s.stop()
 	s = openSite(t, dir, page)
 	if g := s.send(siteRequest{path: "/console/api/session", cookie: cookie}); g.status != 200 || !strings.Contains(g.body, `"scope":"operator"`) {
-		t.Errorf("%d %s", g.status, g.body)
+		t.Errorf("GET /console/api/session: got %d %s", g.status, g.body)
 	}
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // inertWriter passes on only content that a browser displays as data. It sends other content as a
-// download. Otherwise a page, a picture with scripts or a style sheet that a sandbox wrote would have
-// the console's origin.
+// download. Otherwise a page, a picture with scripts or a style sheet that a sandbox wrote would
+// have the console's origin.
 type inertWriter struct {
 	http.ResponseWriter
 	started bool

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// checkup caches the results of doctor briefly. The checks start processes, so reloading a page must
-// not run them each time.
+// checkup caches the results of doctor briefly. The checks start processes, so reloading a page
+// must not run them each time.
 type checkup struct {
 	mu    sync.Mutex
 	at    time.Time

@@ -8,7 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
-// TestPolicyEditorRoutes checks the schema, the presets, lint, explain and the versions of a policy.
+// TestPolicyEditorRoutes checks the schema, the presets, lint, explain and the versions of a
+// policy.
 func TestPolicyEditorRoutes(t *testing.T) {
 	s := newSite(t)
 	viewer, admin := s.sign(session.Viewer), s.sign(session.Admin)
@@ -16,11 +17,11 @@ func TestPolicyEditorRoutes(t *testing.T) {
 		Properties map[string]any `json:"properties"`
 	}
 	if g := s.send(siteRequest{path: "/console/api/policy/schema", cookie: viewer}); json.Unmarshal([]byte(g.body), &schema) != nil || schema.Properties["network"] == nil {
-		t.Errorf("%d %.200s", g.status, g.body)
+		t.Errorf("GET /console/api/policy/schema: got %d %.200s", g.status, g.body)
 	}
 	var presets []struct{ Name, Document string }
 	if g := s.send(siteRequest{path: "/console/api/policy/presets", cookie: viewer}); json.Unmarshal([]byte(g.body), &presets) != nil || len(presets) != 7 {
-		t.Errorf("%d %.200s", g.status, g.body)
+		t.Errorf("GET /console/api/policy/presets: got %d %.200s", g.status, g.body)
 	}
 	post := func(path string, body any) string {
 		t.Helper()
@@ -37,7 +38,7 @@ func TestPolicyEditorRoutes(t *testing.T) {
 	}
 	bad := "policy: v1\nnetwork:\n  unlisted: maybe\n  hosts:\n    - hst: a\n"
 	if got := post("lint", map[string]string{"document": bad}); !strings.HasPrefix(got, `{"ok":false,"problems":[{"line":5,"column":5,`) || !strings.Contains(got, `"severity":"error"`) {
-		t.Error(got)
+		t.Errorf("lint: got %v", got)
 	}
 	doc := "policy: v1\nnetwork:\n  unlisted: deny\n  hosts:\n    - host: api.example.com\n      rules: [{id: read, methods: [GET], do: allow}]\n"
 	for _, c := range [][3]string{
@@ -55,7 +56,7 @@ func TestPolicyEditorRoutes(t *testing.T) {
 		sb.ID = s.sandbox()
 	}
 	if got := post("explain", map[string]string{"sandbox": sb.ID, "method": "GET", "url": "https://api.example.com/x"}); !strings.HasPrefix(got, `{"effect":`) {
-		t.Error(got)
+		t.Errorf("explain: got %v", got)
 	}
 	for _, body := range []map[string]string{{"method": "GET", "url": "a"}, {"document": doc, "sandbox": sb.ID, "method": "GET", "url": "a"}, {"document": doc, "method": "GET", "url": "ftp://a/"}, {"document": bad, "method": "GET", "url": "a"}} {
 		if got := post("explain", body); !strings.Contains(got, `"kind":"invalid"`) {
@@ -67,16 +68,16 @@ func TestPolicyEditorRoutes(t *testing.T) {
 		Seq                     int64
 	}
 	if g := s.send(siteRequest{path: "/console/api/sandboxes/" + sb.ID + "/policy/versions", cookie: viewer}); json.Unmarshal([]byte(g.body), &versions) != nil || len(versions) != 1 || versions[0].Digest == "" || versions[0].Document == "" {
-		t.Errorf("%d %s", g.status, g.body)
+		t.Errorf("GET /console/api/sandboxes/*/policy/versions: got %d %s", g.status, g.body)
 	}
 	// Each replaced policy stays readable, so that any two can be compared.
 	for _, level := range []string{"light", "strict"} {
 		if g := s.send(siteRequest{method: "PUT", path: "/console/api/v1/sandboxes/" + sb.ID + "/access", cookie: admin, body: `{"level":"` + level + `"}`}); g.status != 200 {
-			t.Fatalf("%d %s", g.status, g.body)
+			t.Fatalf("PUT /console/api/v1/sandboxes/*/access: got %d %s", g.status, g.body)
 		}
 	}
 	if g := s.send(siteRequest{path: "/console/api/sandboxes/" + sb.ID + "/policy/versions", cookie: viewer}); json.Unmarshal([]byte(g.body), &versions) != nil || len(versions) != 3 {
-		t.Fatalf("%d %s", g.status, g.body)
+		t.Fatalf("GET /console/api/sandboxes/*/policy/versions: got %d %s", g.status, g.body)
 	}
 	for i, level := range []string{"strict", "light", "standard"} {
 		if !strings.Contains(versions[i].Document, "level: "+level) {
@@ -84,7 +85,7 @@ func TestPolicyEditorRoutes(t *testing.T) {
 		}
 	}
 	if g := s.send(siteRequest{path: "/console/api/sandboxes/none/policy/versions", cookie: viewer}); g.status != 404 {
-		t.Errorf("%d %s", g.status, g.body)
+		t.Errorf("GET /console/api/sandboxes/none/policy/versions: got %d %s", g.status, g.body)
 	}
 }
 
@@ -102,22 +103,22 @@ func TestDoctorResultIsCached(t *testing.T) {
 	viewer := s.sign(session.Viewer)
 	for range 5 {
 		if g := s.send(siteRequest{path: "/console/api/doctor", cookie: viewer}); g.status != 200 || !strings.Contains(g.body, `"findings":["kernel"]`) {
-			t.Errorf("%d %s", g.status, g.body)
+			t.Errorf("GET /console/api/doctor: got %d %s", g.status, g.body)
 		}
 	}
 	if s.machine.checks != 1 {
 		t.Errorf("the checks ran %d times, want once", s.machine.checks)
 	}
 	if g := s.send(siteRequest{path: "/console/api/templates", cookie: viewer}); !strings.Contains(g.body, `"name":"base"`) {
-		t.Error(g.body)
+		t.Errorf("GET /console/api/templates: got %v", g.body)
 	}
 	if g := s.send(siteRequest{path: "/console/api/settings", cookie: s.sign(session.Admin)}); !strings.Contains(g.body, `"name":"listen"`) {
-		t.Error(g.body)
+		t.Errorf("GET /console/api/settings: got %v", g.body)
 	}
 }
 
-// TestInvalidSignInsAreLimited checks sign-in requests with invalid bodies, and that guesses from one
-// address are limited (P42).
+// TestInvalidSignInsAreLimited checks sign-in requests with invalid bodies, and that guesses from
+// one address are limited (P42).
 func TestInvalidSignInsAreLimited(t *testing.T) {
 	s := newSite(t)
 	for body, want := range map[string]int{
@@ -151,11 +152,11 @@ func TestDoctorContinuesAfterClientLeaves(t *testing.T) {
 	<-s.machine.started
 	// The streams of the session are closed before this request is answered.
 	if g := s.send(siteRequest{method: "DELETE", path: "/console/api/session", cookie: first}); g.status != 204 {
-		t.Fatalf("%d %s", g.status, g.body)
+		t.Fatalf("DELETE /console/api/session: got %d %s", g.status, g.body)
 	}
 	close(left)
 	<-answered
 	if g := s.send(siteRequest{path: "/console/api/doctor", cookie: second}); g.status != 200 || !strings.Contains(g.body, `"findings":["kernel"]`) {
-		t.Errorf("%d %s", g.status, g.body)
+		t.Errorf("GET /console/api/doctor: got %d %s", g.status, g.body)
 	}
 }

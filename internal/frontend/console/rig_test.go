@@ -40,7 +40,7 @@ func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Temp
 // machine holds the findings that doctor would return.
 type machine struct {
 	checks  int
-	started chan struct{} // unless nil, a search begins, and lasts until left is closed
+	started chan struct{} // unless nil, closed when the checks begin, which last until left is closed
 	left    <-chan struct{}
 }
 
@@ -245,7 +245,7 @@ func (s *site) token(scope session.Scope) string {
 		s.t.Fatalf("a link: %d %s", g.status, g.body)
 	}
 	if link.URL != "http://127.0.0.1:1/console/#token="+link.Token || link.Scope != scope.String() {
-		s.t.Errorf("%+v", link)
+		s.t.Errorf("the sign-in link: got %+v", link)
 	}
 	return link.Token
 }
@@ -296,5 +296,5 @@ func (s *site) wantEntry(list []string, want string) {
 	if slices.Contains(list, want) {
 		return
 	}
-	s.t.Errorf("the record has no %q:\n%s", want, strings.Join(list, "\n"))
+	s.t.Errorf("the audit log has no entry %q:\n%s", want, strings.Join(list, "\n"))
 }

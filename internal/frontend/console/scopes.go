@@ -13,7 +13,8 @@ type rule struct {
 	scope session.Scope
 }
 
-// apiRules are the routes of the /v1 API with their scopes. A route that is not listed needs an admin.
+// apiRules are the routes of the /v1 API with their scopes. A route that is not listed needs an
+// admin.
 var apiRules = []rule{
 	{"GET /v1/version", session.Viewer},
 	{"GET /v1/engine", session.Viewer},

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// TestRoutesNeedTheirScope checks that a viewer reads, an operator works with sandboxes, and a route in
-// no table needs an admin (P42).
+// TestRoutesNeedTheirScope checks that a viewer reads, an operator works with sandboxes, and a
+// route in no table needs an admin (P42).
 func TestRoutesNeedTheirScope(t *testing.T) {
 	s := newSite(t)
 	box := s.sandbox()
@@ -104,8 +104,8 @@ func TestViewersGetNoFileContent(t *testing.T) {
 	}
 }
 
-// TestEscapedPathsCannotBypassScopes checks that escapes in a path cannot lead to another route than
-// the one whose scope was checked (P42).
+// TestEscapedPathsCannotBypassScopes checks that escapes in a path cannot lead to another route
+// than the one whose scope was checked (P42).
 func TestEscapedPathsCannotBypassScopes(t *testing.T) {
 	s := newSite(t)
 	box, viewer := s.sandbox(), s.sign(session.Viewer)
@@ -129,8 +129,8 @@ func TestEscapedPathsCannotBypassScopes(t *testing.T) {
 	}
 }
 
-// TestEveryOperationHasAScope checks that every operation of the API has a scope, and that operations
-// that change something need at least an operator.
+// TestEveryOperationHasAScope checks that every operation of the API has a scope, and that
+// operations that change something need at least an operator.
 func TestEveryOperationHasAScope(t *testing.T) {
 	data, err := v1.OpenAPI()
 	if err != nil {
@@ -186,7 +186,7 @@ func TestResponsesToPagesHaveNoTokens(t *testing.T) {
 	g := s.send(siteRequest{method: "POST", path: "/console/api/v1/sandboxes", body: `{"private_ports":true}`, cookie: cookie})
 	var sb struct{ ID, State string }
 	if err := json.Unmarshal([]byte(g.body), &sb); err != nil || g.status != 201 {
-		t.Fatalf("%d %s", g.status, g.body)
+		t.Fatalf("POST /console/api/v1/sandboxes: got %d %s", g.status, g.body)
 	}
 	at := "/console/api/v1/sandboxes/" + sb.ID
 	answers := []siteResponse{g, s.send(siteRequest{path: at, cookie: cookie}), s.send(siteRequest{path: "/console/api/v1/sandboxes", cookie: cookie}),
@@ -234,13 +234,13 @@ func TestRevokedSessionEndsItsStreams(t *testing.T) {
 		}
 	}
 	if g := s.send(siteRequest{path: "/console/api/sessions", cookie: admin}); json.Unmarshal([]byte(g.body), &list) != nil || len(list.Sessions) != 2 || !list.Sessions[0].Mine || list.Sessions[1].Mine {
-		t.Errorf("%s", g.body)
+		t.Errorf("GET /console/api/sessions: got %s", g.body)
 	}
 	if g := s.send(siteRequest{path: "/console/api/sessions", socket: true}); g.status != 200 {
 		t.Errorf("the machine's user: %d %s", g.status, g.body)
 	}
 	if g := s.send(siteRequest{method: "DELETE", path: "/console/api/sessions/" + caller.ID, cookie: admin}); g.status != 204 {
-		t.Fatalf("%d %s", g.status, g.body)
+		t.Fatalf("DELETE /console/api/sessions/*: got %d %s", g.status, g.body)
 	}
 	ended := make(chan struct{})
 	go func() { _, _ = bufio.NewReader(res.Body).ReadByte(); close(ended) }()
@@ -250,7 +250,7 @@ func TestRevokedSessionEndsItsStreams(t *testing.T) {
 		t.Error("the stream of a revoked session is still open")
 	}
 	if g := s.send(siteRequest{path: "/console/api/session", cookie: operator}); g.status != 401 {
-		t.Errorf("%d", g.status)
+		t.Errorf("GET /console/api/session: got %d", g.status)
 	}
 	s.wantEntry(s.auditEntries(audit.ConsoleSignedOut), "console.signed_out "+actorIn(t, s, admin)+" operator revoked")
 }

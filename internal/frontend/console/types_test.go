@@ -2,8 +2,8 @@ package console
 
 import "testing"
 
-// TestMediaTypes checks the media type of each kind of file. With nosniff, browsers do not run a file
-// with a wrong type.
+// TestMediaTypes checks the media type of each kind of file. With nosniff, browsers do not run a
+// file with a wrong type.
 func TestMediaTypes(t *testing.T) {
 	for name, want := range map[string]string{
 		"index.html": "text/html; charset=utf-8", "a/app.js": "text/javascript; charset=utf-8", "app.css": "text/css; charset=utf-8", "app.js.map": "application/json",

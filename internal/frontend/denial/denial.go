@@ -46,8 +46,8 @@ type List struct {
 }
 
 // Add records a flow. It returns the denial and the number of denials so far. The number is zero
-// for a repeated denial, and MaxListed+1 once if there are too many. Readiness probes of Crannog itself
-// do not count.
+// for a repeated denial, and MaxListed+1 once if there are too many. Readiness probes of Crannog
+// itself do not count.
 func (l *List) Add(r api.FlowRecord) (api.Denial, int) {
 	if r.Probe || l.more {
 		return api.Denial{}, 0

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// TestCreateWithAccess checks that a caller that uses the fields of /v1 gets the requested access, and
-// not the open internet of a request without them.
+// TestCreateWithAccess checks that a caller that uses the fields of /v1 gets the requested access,
+// and not the open internet of a request without them.
 func TestCreateWithAccess(t *testing.T) {
 	for _, path := range []string{"/sandboxes", "/v2/sandboxes"} {
 		for _, c := range []struct {
@@ -66,8 +66,8 @@ func TestCreateWithAccess(t *testing.T) {
 	}
 }
 
-// TestOtherCallsRejectAccess checks that calls about an existing sandbox reject these fields, because
-// they would have no effect.
+// TestOtherCallsRejectAccess checks that calls about an existing sandbox reject these fields,
+// because they would have no effect.
 func TestOtherCallsRejectAccess(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":false}`)

@@ -14,8 +14,8 @@ func (a *api) domain() *string {
 	return &a.Domain
 }
 
-// sandboxBody returns the body for create and connect. It always contains the access token, because a
-// signed file URL does not name its sandbox: it is routed by the token that signed it.
+// sandboxBody returns the body for create and connect. It always contains the access token, because
+// a signed file URL does not name its sandbox: it is routed by the token that signed it.
 func (a *api) sandboxBody(s sandbox.Sandbox) sandboxBody {
 	body := sandboxBody{
 		SandboxID:       s.ID,

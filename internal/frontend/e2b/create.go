@@ -42,7 +42,7 @@ type newAutoResume struct {
 	Enabled bool `json:"enabled"`
 }
 
-// newVolume is a volume to show, or a directory that the server's settings share.
+// newVolume is a volume to mount, or a directory that the server's settings share.
 type newVolume struct {
 	Name string `json:"name"`
 	Path string `json:"path"`

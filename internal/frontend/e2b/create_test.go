@@ -16,7 +16,7 @@ func TestCreateResponseHasRequiredFields(t *testing.T) {
 	boxes, h := newAPI(t)
 	w := do(h, "POST", "/v2/sandboxes", `{"templateID":" Base:default ","metadata":{"a b":"ü"},"envVars":{"K":"v"},"unknown":[1]}`)
 	if w.Code != http.StatusCreated {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("POST /v2/sandboxes: got %d %s", w.Code, w.Body)
 	}
 	got := object(t, w)
 	for field, want := range map[string]any{
@@ -195,8 +195,8 @@ func TestCreatePrivatePortsAndMaskedHost(t *testing.T) {
 	}
 }
 
-// TestF3VolumesHaveNames checks that E2B's volumes are volumes of the caller, or directories that the
-// operator shares by name. A name never becomes a path of the host, even if it looks like one.
+// TestF3VolumesHaveNames checks that E2B's volumes are volumes of the caller, or directories that
+// the operator shares by name. A name never becomes a path of the host, even if it looks like one.
 func TestF3VolumesHaveNames(t *testing.T) {
 	boxes, h := newAPI(t)
 	w := do(h, "POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"data","path":"/mnt/data"},{"name":"/etc","path":"/x"}]}`)

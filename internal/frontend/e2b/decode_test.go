@@ -76,12 +76,12 @@ func TestRoutesNeedACaller(t *testing.T) {
 	r := httptest.NewRequest("GET", "/x", nil)
 	for _, r := range []*http.Request{r, r.WithContext(withPrincipal(r.Context(), sandbox.Principal{}))} {
 		if w := get(r); w.Code < 400 || called {
-			t.Errorf("%d %s", w.Code, w.Body)
+			t.Errorf("request without a key: got %d %s", w.Code, w.Body)
 		}
 	}
 	w := get(r.WithContext(withPrincipal(r.Context(), sandbox.Principal{KeyID: "k"})))
 	if !called || w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), "too much; wait") || w.Header().Get("Retry-After") != "1" {
-		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
+		t.Errorf("request with a key: got %d %s %v", w.Code, w.Body, w.Header())
 	}
 }
 
@@ -89,6 +89,6 @@ func TestRoutesNeedACaller(t *testing.T) {
 func TestDefaultRequestSetsOnlyTemplate(t *testing.T) {
 	req, err := DefaultRequest("base")
 	if err != nil || req.Template != "base" || len(req.Env) != 0 || len(req.Metadata) != 0 {
-		t.Errorf("%+v %v", req, err)
+		t.Errorf("default request: got %+v %v", req, err)
 	}
 }

@@ -66,8 +66,8 @@ type Deps struct {
 	States    States
 	Snapshots Snapshots
 	Templates sandbox.Templates
-	// UserTemplates contains the templates that callers have built, and Builds builds them. Both may
-	// be nil.
+	// UserTemplates contains the templates that callers have built, and Builds builds them. Both
+	// may be nil.
 	UserTemplates UserTemplates
 	Builds        TemplateBuilds
 	Keys          Keys

@@ -54,8 +54,8 @@ func object(t testing.TB, w *httptest.ResponseRecorder) map[string]any {
 	return v
 }
 
-// wantFailure checks that an error has its status in the header and in the body, because clients read
-// the number in the body.
+// wantFailure checks that an error has its status in the header and in the body, because clients
+// read the number in the body.
 func wantFailure(t testing.TB, w *httptest.ResponseRecorder, status int, errorCode, message string) {
 	t.Helper()
 	if w.Code != status {
@@ -185,7 +185,8 @@ func TestEndedSandboxIsNotFound(t *testing.T) {
 	}
 }
 
-// TestConnectToEndingSandbox checks that a client that connects to a stopping sandbox gets a conflict.
+// TestConnectToEndingSandbox checks that a client that connects to a stopping sandbox gets a
+// conflict.
 func TestConnectToEndingSandbox(t *testing.T) {
 	boxes, h := newAPI(t)
 	boxes.fill(1, "k1")

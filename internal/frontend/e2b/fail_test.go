@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// TestWriteFailure checks that a request that is rejected before its route gets the same body as any
-// other error, with the header Retry-After.
+// TestWriteFailure checks that a request that is rejected before its route gets the same body as
+// any other error, with the header Retry-After.
 func TestWriteFailure(t *testing.T) {
 	for want, err := range map[string]*fault.Error{
 		`{"code":401,"message":"no key; send X-API-Key","error_code":"key_missing"}`: fault.New(fault.Unauthenticated, "key_missing", "no key").WithHint("send X-API-Key"),

@@ -182,9 +182,9 @@ func parseOrder(s string) (ascending bool, err error) {
 	return false, invalidQuery("order")
 }
 
-func parseLimit(s string, unsupportedRoutes, limit int) (int, error) {
+func parseLimit(s string, fallback, limit int) (int, error) {
 	if s == "" {
-		return unsupportedRoutes, nil
+		return fallback, nil
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 || n > limit {
@@ -193,8 +193,8 @@ func parseLimit(s string, unsupportedRoutes, limit int) (int, error) {
 	return n, nil
 }
 
-// resolveTemplate sets the ID of the template in the filter. A template that does not exist matches no
-// sandbox.
+// resolveTemplate sets the ID of the template in the filter. A template that does not exist matches
+// no sandbox.
 func (a *api) resolveTemplate(ctx context.Context, q *listQuery) error {
 	if q.ref == "" {
 		return nil

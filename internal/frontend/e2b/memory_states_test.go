@@ -26,7 +26,8 @@ func (m *memory) origin(caller sandbox.Principal, s string) (sandbox.Template, e
 	return t, err
 }
 
-// findForChange finds a sandbox for a call that saves or changes its state. It fails with failState.
+// findForChange finds a sandbox for a call that saves or changes its state. It fails with
+// failState.
 func (m *memory) findForChange(caller sandbox.Principal, ref string) (int, error) {
 	i, err := m.find(caller, ref)
 	if err == nil {

@@ -159,8 +159,8 @@ func TestSetNetworkReplacesAllFields(t *testing.T) {
 	wantFailure(t, do(h, "PUT", "/sandboxes/"+id+"/network", `{}`), http.StatusConflict, "network_fixed", "")
 }
 
-// TestFixedHeaderValuesAreHidden checks that a fixed value of a header is passed to the service, which
-// encrypts it, and appears nowhere else.
+// TestFixedHeaderValuesAreHidden checks that a fixed value of a header is passed to the service,
+// which encrypts it, and appears nowhere else.
 func TestFixedHeaderValuesAreHidden(t *testing.T) {
 	boxes, h := newAPI(t)
 	const value = "Bearer canary-of-a-fixed-header"
@@ -188,13 +188,13 @@ func TestFixedHeaderValuesAreHidden(t *testing.T) {
 	}
 	check()
 	if w := do(h, "PUT", "/sandboxes/"+id+"/network", `{`+rules+`}`); w.Code != http.StatusNoContent {
-		t.Fatal(w.Body)
+		t.Fatalf("PUT /sandboxes/*/network: got %v", w.Body)
 	}
 	check()
 }
 
-// TestInfoShowsEffectiveInternetAccess checks that info shows the access in force, not the requested
-// one.
+// TestInfoShowsEffectiveInternetAccess checks that info shows the access in force, not the
+// requested one.
 func TestInfoShowsEffectiveInternetAccess(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":true}`)

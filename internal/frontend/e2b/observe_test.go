@@ -29,7 +29,7 @@ func TestMetrics(t *testing.T) {
 		w := do(h, "GET", "/sandboxes/"+id+"/metrics"+query, "")
 		rows = nil
 		if err := json.Unmarshal(w.Body.Bytes(), &rows); err != nil || w.Code != 200 {
-			t.Fatalf("%d %s", w.Code, w.Body)
+			t.Fatalf("GET /sandboxes/*/metrics*: got %d %s", w.Code, w.Body)
 		}
 	}
 	get("")
@@ -62,7 +62,7 @@ func TestMetricsOfSeveralSandboxes(t *testing.T) {
 	w := do(h, "GET", "/sandboxes/metrics?sandbox_ids="+boxes.boxes[0].ID+","+boxes.boxes[1].ID+","+unknownID, "")
 	byID := object(t, w)["sandboxes"].(map[string]any)
 	if len(byID) != 2 || byID[boxes.boxes[0].ID].(map[string]any)["cpuCount"] != 2.0 {
-		t.Errorf("%v", byID)
+		t.Errorf("GET /sandboxes/metrics: got %v", byID)
 	}
 	wantFailure(t, do(h, "GET", "/sandboxes/metrics", ""), http.StatusBadRequest, "sandbox_ids_missing", "")
 	wantFailure(t, do(h, "GET", "/sandboxes/metrics?sandbox_ids=A", ""), http.StatusBadRequest, "sandbox_id_invalid", "")
@@ -90,7 +90,7 @@ func TestLogs(t *testing.T) {
 			}
 		}
 		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != 200 {
-			t.Fatalf("%d %s", w.Code, w.Body)
+			t.Fatalf("answer: got %d %s", w.Code, w.Body)
 		}
 		var words []string
 		for _, e := range body.Logs {

@@ -40,8 +40,8 @@ func (a *api) routes() {
 	a.handle("/", a.unknownRoute)
 }
 
-// unsupportedRoutes are the unsupported parts of the E2B API, by the first segment of the path without its
-// version.
+// unsupportedRoutes are the unsupported parts of the E2B API, by the first segment of the path
+// without its version.
 var unsupportedRoutes = map[string]string{
 	"templates":     "building and listing templates",
 	"volumes":       "volumes",

@@ -158,8 +158,8 @@ func (a *api) listSecrets(w http.ResponseWriter, r *http.Request, caller sandbox
 // sortableTime is a time format whose texts sort by time.
 const sortableTime = "2006-01-02T15:04:05.000000000Z"
 
-// secretPosition returns a secret's position in the list. The next page is correct even if the secret
-// has been removed since.
+// secretPosition returns a secret's position in the list. The next page is correct even if the
+// secret has been removed since.
 func secretPosition(info secrets.Info) string {
 	return info.Created.UTC().Format(sortableTime) + " " + info.ID
 }

@@ -39,7 +39,7 @@ func TestSecretLifecycle(t *testing.T) {
 	h := secretsAPI(t)
 	w := do(h, "POST", "/secrets", `{"name":"openai-api-key","value":"`+canary+`","metadata":{"team":"pay"}}`)
 	if w.Code != http.StatusCreated {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("POST /secrets: got %d %s", w.Code, w.Body)
 	}
 	made := object(t, w)
 	id, _ := made["secretID"].(string)
@@ -49,12 +49,12 @@ func TestSecretLifecycle(t *testing.T) {
 		}
 	}
 	if len(made) != 6 || made["currentVersion"] != 1.0 {
-		t.Errorf("%v", made)
+		t.Errorf("the created secret: got %v", made)
 	}
 	wantFailure(t, do(h, "POST", "/secrets", `{"name":"openai-api-key","value":"`+canary+`"}`), 409, "secret_exists", "already")
 	w = do(h, "POST", "/secrets/openai-api-key", `{"value":"the second value"}`)
 	if got := object(t, w); w.Code != 200 || got["currentVersion"] != 2.0 || got["metadata"].(map[string]any)["team"] != "pay" {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("POST /secrets/openai-api-key: got %d %s", w.Code, w.Body)
 	}
 	for _, ref := range []string{id, "openai-api-key", "OpenAI-API-Key"} {
 		if w := do(h, "GET", "/secrets/"+ref, ""); w.Code != 200 || object(t, w)["secretID"] != id {
@@ -69,7 +69,7 @@ func TestSecretLifecycle(t *testing.T) {
 		t.Errorf("another key lists %s", w.Body)
 	}
 	if w := do(h, "DELETE", "/secrets/"+id, ""); w.Code != http.StatusNoContent || w.Body.Len() != 0 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("DELETE /secrets/*: got %d %s", w.Code, w.Body)
 	}
 	wantFailure(t, do(h, "DELETE", "/secrets/"+id, ""), 404, "secret_not_found", id)
 }
@@ -78,7 +78,7 @@ func TestSecretListPages(t *testing.T) {
 	h := secretsAPI(t)
 	for i := range 7 {
 		if w := do(h, "POST", "/secrets", fmt.Sprintf(`{"name":"S%d","value":"%s"}`, i, canary)); w.Code != 201 {
-			t.Fatalf("%d %s", w.Code, w.Body)
+			t.Fatalf("POST /secrets: got %d %s", w.Code, w.Body)
 		}
 	}
 	var names []string
@@ -89,7 +89,7 @@ func TestSecretListPages(t *testing.T) {
 			Name string `json:"name"`
 		}
 		if err := json.Unmarshal(w.Body.Bytes(), &rows); err != nil || w.Code != 200 {
-			t.Fatalf("%d %s", w.Code, w.Body)
+			t.Fatalf("GET /secrets*: got %d %s", w.Code, w.Body)
 		}
 		for _, r := range rows {
 			names = append(names, r.Name)
@@ -100,7 +100,7 @@ func TestSecretListPages(t *testing.T) {
 		}
 		// The next page is correct after the last secret of this one was removed.
 		if w := do(h, "DELETE", "/secrets/"+names[len(names)-1], ""); w.Code != 204 {
-			t.Fatal(w.Code)
+			t.Fatalf("DELETE /secrets/*: got %v", w.Code)
 		}
 		query = "?limit=3&nextToken=" + next
 	}

@@ -20,7 +20,8 @@ type States interface {
 // resumeDefault is the default timeout of resume, in seconds.
 const resumeDefault = 15
 
-// stateOf returns the state in this API. A sandbox that does not run now but can run again is paused.
+// stateOf returns the state in this API. A sandbox that does not run now but can run again is
+// paused.
 func stateOf(s sandbox.Sandbox) string {
 	if s.State == sandbox.Running {
 		return stateRunning
@@ -126,7 +127,8 @@ func (a *api) resumer(memory *bool) func(context.Context, sandbox.Principal, str
 	return a.States.Resume
 }
 
-// maxConnectAttempts bounds how often connect retries with a sandbox that is paused during the call.
+// maxConnectAttempts bounds how often connect retries with a sandbox that is paused during the
+// call.
 const maxConnectAttempts = 3
 
 // connect resumes a paused sandbox. It extends the life of a running one to d from now, but never

@@ -181,8 +181,8 @@ func TestResumeRejectsInvalidRequests(t *testing.T) {
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", ``), http.StatusConflict, "sandbox_running", "already running")
 }
 
-// TestConnectResumesSandboxPausedMeanwhile checks a sandbox that is paused between the look-up and the
-// extension of its lifetime.
+// TestConnectResumesSandboxPausedMeanwhile checks a sandbox that is paused between the look-up and
+// the extension of its lifetime.
 func TestConnectResumesSandboxPausedMeanwhile(t *testing.T) {
 	boxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
@@ -192,7 +192,7 @@ func TestConnectResumesSandboxPausedMeanwhile(t *testing.T) {
 	h = newAPIWith(t, boxes, paused)
 	w := do(h, "POST", "/v2/sandboxes/"+id+"/connect", ``)
 	if w.Code != http.StatusCreated || resumes != 1 {
-		t.Errorf("%d %s after %d looks", w.Code, w.Body, resumes)
+		t.Errorf("connect: got %d %s after %d resumes, want 201 after 1", w.Code, w.Body, resumes)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// MadeTemplates manages the templates that callers have created.
+// UserTemplates manages the templates that callers have created.
 type UserTemplates interface {
 	List(caller sandbox.Principal) ([]catalog.Template, error)
 	Inspect(caller sandbox.Principal, name string) (catalog.Template, error)

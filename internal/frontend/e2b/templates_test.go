@@ -70,7 +70,7 @@ func (m *templateService) Remove(_ context.Context, _ sandbox.Principal, name st
 	return nil
 }
 
-// buildService implements TemplateBuilds, whose List has another type than that of MadeTemplates.
+// buildService implements TemplateBuilds, whose List has another type than that of UserTemplates.
 type buildService struct{ *templateService }
 
 func (b buildService) List(sandbox.Principal) ([]templatebuild.Record, error) {

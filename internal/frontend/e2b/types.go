@@ -2,8 +2,8 @@ package e2b
 
 import "time"
 
-// This file contains the types of E2B's API. Clients require the fields without omitempty: the Python
-// SDK raises KeyError without them.
+// This file contains the types of E2B's API. Clients require the fields without omitempty: the
+// Python SDK raises KeyError without them.
 
 // sandboxBody is the response to create and connect.
 type sandboxBody struct {

@@ -76,8 +76,8 @@ func (c contentCall) withFiles(do func(*volume.Files) error) error {
 	return do(files)
 }
 
-// change calls do with the files open for writing, and answers with the description of the file. what
-// names the change in the audit log.
+// change calls do with the files open for writing, and answers with the description of the file.
+// The parameter what names the change in the audit log.
 func (c contentCall) change(what string, status int, do func(*volume.Files) error) error {
 	var e volume.Entry
 	err := c.volumes.Change(c.r.Context(), c.owner, what, c.id, func(f *volume.Files) (err error) {

@@ -106,8 +106,8 @@ func volumeMounts(s sandbox.Sandbox) []volumeMountBody {
 	return out
 }
 
-// volumesOf converts the volumes of a create request. For compatibility with earlier versions, a name
-// may also be that of a directory that the server's settings share.
+// volumesOf converts the volumes of a create request. For compatibility with earlier versions, a
+// name may also be that of a directory that the server's settings share.
 func volumesOf(list []newVolume) (out []sandbox.VolumeMount, err error) {
 	for _, v := range list {
 		if v.Name == "" {

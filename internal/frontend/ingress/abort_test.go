@@ -130,7 +130,7 @@ func TestUpgradedConnectionIsResetWhenSandboxEnds(t *testing.T) {
 	conn, reader := w.raw(t, upgradeRequest)
 	res, err := http.ReadResponse(reader, nil)
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != "websocket" {
-		t.Fatalf("%v, %v", res, err)
+		t.Fatalf("upgrade: got %v, %v", res, err)
 	}
 	for _, text := range []string{"hello", "again"} {
 		_, _ = io.WriteString(conn, text)
@@ -152,7 +152,7 @@ func TestHTTP10ResponseIsResetWhenSandboxEnds(t *testing.T) {
 	_, reader := w.raw(t, "GET / HTTP/1.0\nHost: 4000-%s.x.y\n\n")
 	<-started
 	if res, err := http.ReadResponse(reader, nil); err != nil || res.StatusCode != 200 {
-		t.Fatalf("%v, %v", res, err)
+		t.Fatalf("answer: got %v, %v", res, err)
 	}
 	w.kill(boxID)
 	if rest, err := io.ReadAll(reader); !errors.Is(err, syscall.ECONNRESET) {
@@ -205,7 +205,7 @@ func TestResumedSandboxIsReachable(t *testing.T) {
 	w.add(boxID, nil)
 	w.serve(boxID, guestboot.Port, echo("reborn"))
 	if a := w.send(t, w.request(t, guestboot.Port, "GET", "/")); a.Header.Get("X-Reached") != "reborn" {
-		t.Errorf("%d %s", a.StatusCode, a.text)
+		t.Errorf("request to the new sandbox: got %d %s", a.StatusCode, a.text)
 	}
 }
 

@@ -108,7 +108,7 @@ func TestRequestIsForwardedUnchanged(t *testing.T) {
 	r.Header.Add("X-Twice", "2")
 	a := w.send(t, r)
 	if a.text != "body" || a.Header.Get("X-Uri") != "/p?b=2&a=1;c&%zz&d" || a.Header.Get("X-Host") != r.Host {
-		t.Errorf("%q, %q, %q", a.text, a.Header.Get("X-Uri"), a.Header.Get("X-Host"))
+		t.Errorf("text, URI and host: got %q, %q, %q", a.text, a.Header.Get("X-Uri"), a.Header.Get("X-Host"))
 	}
 	for k, v := range map[string]string{
 		"X-Forwarded-For": "1.2.3.4", "X-Forwarded-Proto": "https", "Accept-Encoding": "br",

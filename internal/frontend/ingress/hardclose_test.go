@@ -39,7 +39,7 @@ func hijacked(t *testing.T, gone bool) (*hardConn, *halfConn, net.Conn) {
 func TestCloseWriteKeepsInputOpen(t *testing.T) {
 	c, under, _ := hijacked(t, false)
 	if err := c.CloseWrite(); err != nil || !under.halfClosed || under.reset {
-		t.Errorf("%v %+v", err, under)
+		t.Errorf("CloseWrite: got %v %+v", err, under)
 	}
 	c, under, client := hijacked(t, false)
 	c.Conn = under.Conn // this connection cannot end only its output

@@ -95,7 +95,7 @@ func TestDownloadsAreRedacted(t *testing.T) {
 			r.Header.Set("Range", "bytes=100004-100012")
 			a = w.send(t, r)
 			if shown == sealedValue && (a.StatusCode != http.StatusPartialContent || a.text != sealedValue[4:13]) {
-				t.Errorf("port %d: a range without a mask: %d %.40q", port, a.StatusCode, a.text)
+				t.Errorf("port %d: a range without a redactor: %d %.40q", port, a.StatusCode, a.text)
 			}
 			if shown == stars && (a.StatusCode != http.StatusOK || a.text != want) {
 				t.Errorf("port %d: a range: %d %.40q", port, a.StatusCode, a.text)
@@ -122,7 +122,7 @@ func TestUndecodableResponsesAreBlocked(t *testing.T) {
 		w.serve(boxID, 3000, h)
 		w.setRedactor(nil)
 		if a := w.send(t, w.request(t, 3000, "GET", "/")); a.StatusCode >= 300 {
-			t.Errorf("%s without a mask: %d", name, a.StatusCode)
+			t.Errorf("%s without a redactor: %d", name, a.StatusCode)
 		}
 		w.setRedactor(valueMask(t))
 		a := w.send(t, w.request(t, 3000, "GET", "/"))
@@ -138,7 +138,7 @@ func TestUndecodableResponsesAreBlocked(t *testing.T) {
 		body, err = io.ReadAll(res.Body)
 		res.Body.Close()
 		if bytes.Contains(body, []byte(sealedValue[:8])) {
-			t.Errorf("%q", body)
+			t.Errorf("body: got %q", body)
 		}
 	}
 	if err == nil {
@@ -195,7 +195,7 @@ func TestHeadersAreRedacted(t *testing.T) {
 		}
 		rest, err := textproto.NewReader(reader).ReadMIMEHeader()
 		if err != nil || rest.Get("X-Key") != shown {
-			t.Errorf("%v, %v", rest, err)
+			t.Errorf("trailers: got %v, %v", rest, err)
 		}
 	})
 }
@@ -215,7 +215,7 @@ func TestUpgradedConnectionsAreRedacted(t *testing.T) {
 			t.Errorf("extensions %q", got)
 		}
 		if res, err := http.ReadResponse(reader, nil); err != nil || res.StatusCode != http.StatusSwitchingProtocols {
-			t.Fatalf("%v, %v", res, err)
+			t.Fatalf("upgrade: got %v, %v", res, err)
 		}
 		sendAndExpect := func(text, want string) {
 			t.Helper()

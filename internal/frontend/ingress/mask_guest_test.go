@@ -150,7 +150,7 @@ func TestInterpreterOutputIsRedacted(t *testing.T) {
 	}
 	w.setRedactor(nil)
 	if _, all := run(); all != strings.Join(script, "\n")+"\n" {
-		t.Errorf("without a mask: %s", all)
+		t.Errorf("without a redactor: %s", all)
 	}
 	w.setRedactor(maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}, sealedValue, number))
 	lines, all := run()
@@ -171,16 +171,16 @@ func TestInterpreterOutputIsRedacted(t *testing.T) {
 				t.Errorf("png %q, %v", data, err)
 			}
 			if fmt.Sprint(l["json"]) != "map[k:[[redacted:KEY] [redacted:KEY] 1.5]]" || l["text"] != "'[redacted:KEY]'" || l["is_main_result"] != true {
-				t.Errorf("%v", l)
+				t.Errorf("result line: got %v", l)
 			}
 		case "error":
 			if l["value"] != "[redacted:KEY]" || l["traceback"] != "[redacted:github-token]" {
-				t.Errorf("%v", l)
+				t.Errorf("error line: got %v", l)
 			}
 		}
 	}
 	if strings.Contains(all, sealedValue) || strings.Contains(all, escaped) || strings.Contains(all, number) || !strings.Contains(all, "no JSON: [redacted:KEY]\n") {
-		t.Errorf("%s", all)
+		t.Errorf("all lines: got %s", all)
 	}
 	if !strings.HasSuffix(all, script[len(script)-1]+"\n") || !strings.HasPrefix(all, script[0]+"\n") {
 		t.Errorf("order: %s", all)

@@ -208,11 +208,12 @@ func TestProcessOutputIsRedacted(t *testing.T) {
 				for _, from := range []string{"stdout", "stderr", "pty"} {
 					// The control: the same bytes without a redactor.
 					if plain.text[from] != text {
-						t.Errorf("%s, %s, %v: %s without a mask: %q", piece, name, attach, from, plain.text[from])
+						t.Errorf("%s, %s, %v: %s without a redactor: %q", piece, name, attach, from, plain.text[from])
 					}
 					want := "a [redacted:KEY] b [redacted:KEY]"
 					if piece == "single byte" {
-						// Fewer than six characters are not held back, because terminals would stall.
+						// Fewer than six characters are not held back, because terminals would
+						// stall.
 						want = "a tk-Zr[redacted:KEY] b tk-Zr[redacted:KEY]"
 					}
 					if got.text[from] != want {
@@ -221,7 +222,7 @@ func TestProcessOutputIsRedacted(t *testing.T) {
 				}
 				if got.end.GetExitCode() != 3 || got.end.GetError() != "exit status 3: [redacted:KEY]" || got.end.GetStatus() != "exit status 3" ||
 					plain.end.GetError() != "exit status 3: "+sealedValue {
-					t.Errorf("%s, %s: end %v, without a mask %v", piece, name, got.end, plain.end)
+					t.Errorf("%s, %s: end %v, without a redactor %v", piece, name, got.end, plain.end)
 				}
 				if got.events["keepalive"] != plain.events["keepalive"] || got.events["keepalive"] == 0 {
 					t.Errorf("%s, %s: %v keepalives of %v", piece, name, got.events, plain.events)
@@ -314,7 +315,7 @@ func TestStreamErrorsAreRedacted(t *testing.T) {
 				t.Errorf("%s: %v after %q", name, err, h.text)
 			}
 			if shown := strings.Contains(fmt.Sprint(err), sealedValue); shown != (m == nil) {
-				t.Errorf("%s, mask %v: %v", name, m != nil, err)
+				t.Errorf("%s, redactor %v: %v", name, m != nil, err)
 			}
 		}
 	}
@@ -330,7 +331,7 @@ func TestPatternsInOutput(t *testing.T) {
 	w.guestPlays(p)
 	w.setRedactor(maskOf(t, sandbox.RedactorOptions{Outputs: true, Patterns: true}))
 	if got := w.play(t, p, false, connect.WithProtoJSON()).text["stdout"]; got != "[redacted:github-token]\n" {
-		t.Errorf("%q", got)
+		t.Errorf("stdout: got %q", got)
 	}
 	w.setRedactor(maskOf(t, sandbox.RedactorOptions{Outputs: true}))
 	if got := w.play(t, p, false, connect.WithProtoJSON()).text["stdout"]; got != knownToken+"\n" {
@@ -339,7 +340,7 @@ func TestPatternsInOutput(t *testing.T) {
 	// Outputs that the policy excludes from redaction are not redacted, except for patterns.
 	w.setRedactor(maskOf(t, sandbox.RedactorOptions{Patterns: true}, sealedValue))
 	if got := w.play(t, p, false); got.end.GetError() != "exit status 3: "+sealedValue || got.text["stdout"] != "[redacted:github-token]\n" {
-		t.Errorf("%v", got)
+		t.Errorf("output excluded from redaction: got %v", got)
 	}
 }
 
@@ -360,7 +361,7 @@ func TestUnaryResponsesAreRedacted(t *testing.T) {
 				want = "X-Key: " + strings.Repeat("*", len(sealedValue))
 			}
 			if arg != want {
-				t.Errorf("%s, mask %v: %q", name, m != nil, arg)
+				t.Errorf("%s, redactor %v: %q", name, m != nil, arg)
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func (x *observedProxy) client(options ...connect.ClientOption) processpbconnect
 	return processpbconnect.NewProcessClient(&tokenClient{addressed{x.front.Client()}}, x.front.URL, options...)
 }
 
-// started and ended are the data of all entries so far.
+// started and ended return the data of all entries of their kind so far.
 func (x *observedProxy) started(t testing.TB) []observe.Started {
 	return dataOf[observe.Started](t, x.record, audit.CommandStarted)
 }
@@ -99,7 +99,7 @@ func dataOf[T any](t testing.TB, r *audittest.Log, kind audit.Kind) (list []T) {
 	t.Helper()
 	for _, e := range r.Entries(kind) {
 		if e.Sandbox != boxID || e.Actor == "" {
-			t.Errorf("%+v", e)
+			t.Errorf("audit entry: got %+v", e)
 		}
 		var one T
 		if err := json.Unmarshal(e.Data, &one); err != nil {

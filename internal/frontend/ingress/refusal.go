@@ -93,7 +93,7 @@ func (f *refusal) view() view {
 	return view{f.status, http.StatusText(f.status), f.message, f.id, f.port}
 }
 
-// page returns an error page. It escapes the path and the ID, which come from outside.
+// page is the template of an error page. It escapes all values, because the ID comes from outside.
 var page = template.Must(template.New("refusal").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{{.Status}} {{.Title}}</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;margin:15vh auto;max-width:32em;padding:0 1em}code{font-size:.95em}</style>

@@ -143,7 +143,7 @@ func TestLateListenerIsReached(t *testing.T) {
 	hosttest.Eventually(t, "a first dial", func() bool { return w.dials.Load() > 0 })
 	w.serve(boxID, 4000, echo("late"))
 	if a := <-done; a.Header.Get("X-Reached") != "late" {
-		t.Errorf("%d %s", a.StatusCode, a.text)
+		t.Errorf("request to the late program: got %d %s", a.StatusCode, a.text)
 	}
 }
 

@@ -113,7 +113,7 @@ func TestFileChangesAreRecorded(t *testing.T) {
 		{Do: "file.compose", Outcome: "ok", From: []string{"/1", "/2"}, To: "/whole", User: "u"},
 		{Do: "file.compose", Outcome: "http_400", From: []string{"/1"}, To: "/whole"},
 	}; !reflect.DeepEqual(all, want) {
-		t.Errorf("%+v", all)
+		t.Errorf("audit entries: got %+v", all)
 	}
 	for _, e := range x.record.Entries() {
 		if e.Actor != observe.TokenActor {
@@ -133,7 +133,7 @@ func TestUnrecordedFileChangesFail(t *testing.T) {
 		}
 	}
 	if res, _ := x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "text/plain", "{}", nil); res.StatusCode != http.StatusUnsupportedMediaType {
-		t.Errorf("%d", res.StatusCode)
+		t.Errorf("change in an unknown encoding: got status %d", res.StatusCode)
 	}
 	if len(d.calls) != 0 || len(x.record.Entries()) != 0 {
 		t.Errorf("%q arrived, %v", d.calls, x.record.Entries())
@@ -153,7 +153,7 @@ func TestFileChangeWithoutResponse(t *testing.T) {
 	x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "application/json", `{"path":"/a"}`, nil)
 	all := dataOf[observe.FileChange](t, x.record, audit.Action)
 	if want := []observe.FileChange{{Do: "file.remove", Path: "/a", Lost: true}}; !reflect.DeepEqual(all, want) {
-		t.Errorf("%+v", all)
+		t.Errorf("audit entries: got %+v", all)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestRejectedRequestsAreRecorded(t *testing.T) {
 	if want := []payload.Action{
 		{Do: "POST /filesystem.Filesystem/Remove", Outcome: "unauthenticated"}, {Do: "POST /execute", Outcome: "unauthenticated"},
 	}; !reflect.DeepEqual(got, want) || x.record.Entries()[0].Actor != "anonymous" {
-		t.Errorf("%+v", x.record.Entries())
+		t.Errorf("audit entries: got %+v", x.record.Entries())
 	}
 	for range 1000 {
 		x.post(t, guestboot.Port, "/filesystem.Filesystem/Remove", "application/json", `{"path":"/a"}`, wrong)
@@ -196,7 +196,7 @@ func TestRejectedRequestsToPrivatePorts(t *testing.T) {
 	x.serve(boxID, 8000, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it arrived") }))
 	x.post(t, 8000, "/capability-in-a-path", "text/plain", "", nil)
 	if got := dataOf[payload.Action](t, x.record, audit.Action); !reflect.DeepEqual(got, []payload.Action{{Do: "POST port 8000", Outcome: "denied"}}) {
-		t.Errorf("%+v", got)
+		t.Errorf("audit entries: got %+v", got)
 	}
 }
 

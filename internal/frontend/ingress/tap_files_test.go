@@ -90,7 +90,7 @@ func TestTransfersAreRecorded(t *testing.T) {
 			t.Errorf("%v, %d bytes of %s, %+v", err, len(got), sum(got), last())
 		}
 		if _, err := get("path=/cut"); err == nil || !last().Lost || last().Sum != sum("short") {
-			t.Errorf("%v, %+v", err, last())
+			t.Errorf("download that was cut off: got %v, %+v", err, last())
 		}
 		n := count()
 		if _, err := get("path=/absent"); err != nil || count() != n {
@@ -113,16 +113,16 @@ func TestTransfersAreRecorded(t *testing.T) {
 		x.post(t, guestboot.Port, "/files", kind, body, nil)
 		all := dataOf[observe.Moved](t, x.record, audit.Action)[n:]
 		if len(all) != 2 || all[0].Path != "d/one" || all[0].Sum != sum("1") || all[1].Path != "/two" || all[1].Bytes != 2 {
-			t.Errorf("%+v", all)
+			t.Errorf("upload of two files: got %+v", all)
 		}
 		x.post(t, guestboot.Port, "/files?path=/full", "application/octet-stream", "x", nil)
 		if last().Outcome != "http_507" {
-			t.Errorf("%+v", last())
+			t.Errorf("upload to a full disk: got %+v", last())
 		}
 		// If the audit log refuses the entry, the client gets no success.
 		x.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Action })
 		if res, _ := x.post(t, guestboot.Port, "/files?path=/in", "application/octet-stream", "x", nil); res.StatusCode != http.StatusServiceUnavailable {
-			t.Errorf("%d", res.StatusCode)
+			t.Errorf("upload without an audit entry: got status %d", res.StatusCode)
 		}
 		if got, err := get("path=/a"); err == nil {
 			t.Errorf("%d bytes were sent, and the download was completed", len(got))
@@ -160,26 +160,26 @@ func TestCellsAreRecorded(t *testing.T) {
 	x.post(t, guestboot.InterpreterPort, "/execute", "text/plain", in, nil)
 	b, e := x.started(t)[0], x.ended(t)[0]
 	if b.How != observe.HowCell || b.Context != "c1" || b.CodeSum != sum(clean) || !b.Cut || !strings.HasPrefix(clean, strings.TrimSuffix(b.Code, "…")) || len(b.Code) > 9000 || fmt.Sprint(b.Env) != "[A]" {
-		t.Errorf("%+v", b)
+		t.Errorf("start of the cell: got %+v", b)
 	}
 	out := "a [redacted:KEY]\n"
 	if e.Exit == nil || *e.Exit != 0 || *e.Stdout != (observe.Sum{Bytes: int64(len(out)), Sum: sum(out)}) || e.Stderr.Bytes != 2 || e.Error != "" {
-		t.Errorf("%+v", e)
+		t.Errorf("end of the cell: got %+v", e)
 	}
 	if text, _ := x.replay(t, 1); text != out+"e\n42\n" {
-		t.Errorf("%q", text)
+		t.Errorf("replay of the cell: got %q", text)
 	}
 	awaitSurvey := func() {
 		t.Helper()
 		if id := <-x.surveyed; id != boxID {
-			t.Errorf("%q", id)
+			t.Errorf("surveyed sandbox: got %q", id)
 		}
 	}
 	awaitSurvey() // before the next cell, which would share it
 	fails = true
 	x.post(t, guestboot.InterpreterPort, "/%65xecute", "application/json", `{"code":"1/0","language":"python"}`, nil)
 	if b, e := x.started(t)[1], x.ended(t)[1]; b.Language != "python" || e.Error != "ZeroDivisionError" || *e.Exit != 1 {
-		t.Errorf("%+v, %+v", b, e)
+		t.Errorf("start and end of the failed cell: got %+v, %+v", b, e)
 	}
 	awaitSurvey()
 	// A request without code, or without the token, is not in the audit log.
@@ -265,7 +265,7 @@ func TestConcurrentCommands(t *testing.T) {
 		for _, e := range x.ended(t) {
 			seen[e.N] = true
 			if e.Stdout.Sum != sum("hello\n") {
-				t.Errorf("%+v", e)
+				t.Errorf("end of a command: got %+v", e)
 			}
 		}
 		if len(x.started(t)) != many || len(seen) != many || !seen[1] || !seen[many] {

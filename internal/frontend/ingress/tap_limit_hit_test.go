@@ -83,7 +83,7 @@ func TestLimitHitOfTimeoutsAndCells(t *testing.T) {
 		t.Fatal("it succeeded")
 	}
 	if e := x.ended(t)[0]; !e.TimedOut || e.Hit != api.HitTimeout {
-		t.Errorf("%+v", e)
+		t.Errorf("end of the command: got %+v", e)
 	}
 	failure := ""
 	x.serve(boxID, guestboot.InterpreterPort, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -133,7 +133,7 @@ func TestTerminalsAreRecorded(t *testing.T) {
 	}
 	b, e := x.started(t)[0], x.ended(t)[0]
 	if b.How != observe.HowTerminal || !b.TTY || e.PTY == nil || e.PTY.Bytes != 7 || e.Stdout != nil {
-		t.Errorf("%+v, %+v", b, e)
+		t.Errorf("start and end of the terminal: got %+v, %+v", b, e)
 	}
 	text, events := x.replay(t, 1)
 	resizes, marks := 0, ""
@@ -157,7 +157,7 @@ func TestTerminalsAreRecorded(t *testing.T) {
 	for c.Receive() {
 	}
 	if b, e := x.started(t)[1], x.ended(t)[1]; b.How != observe.HowConnect || b.PID != 9 || b.N != 2 || e.Exit == nil || e.PTY.Bytes != 7 {
-		t.Errorf("%+v, %+v", b, e)
+		t.Errorf("start and end of the later viewer: got %+v, %+v", b, e)
 	}
 }
 
@@ -214,11 +214,11 @@ func TestCommandsThatDoNotExit(t *testing.T) {
 	hosttest.Eventually(t, "the ends of commands whose caller left or whose sandbox ended", func() bool { return len(x.ended(t)) == before+2 })
 	for _, e := range x.ended(t)[before:] {
 		if !e.Lost || e.Exit != nil || e.Stdout == nil || e.Stdout.Bytes != 1 || e.PID != 7 {
-			t.Errorf("%+v", e)
+			t.Errorf("end of a lost command: got %+v", e)
 		}
 	}
 	if list, err := x.recordings.Newest(boxID, 100); err != nil || !list[len(list)-1].Lost || list[len(list)-1].Ended.IsZero() {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("newest recordings: got %+v, %v", list, err)
 	}
 }
 
@@ -344,6 +344,6 @@ func TestCallersWithoutTokenRunNothing(t *testing.T) {
 		t.Errorf("%d entries", n)
 	}
 	if ids, err := x.recordings.List(); err != nil || len(ids) > 0 {
-		t.Errorf("%v, %v", ids, err)
+		t.Errorf("list of recordings: got %v, %v", ids, err)
 	}
 }

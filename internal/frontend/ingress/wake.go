@@ -37,8 +37,9 @@ type pendingResume struct {
 	waiting int // guarded by Proxy.mu
 }
 
-// resumeFor handles a request for a paused sandbox. It returns true if the sandbox was resumed and
-// the request should be retried. Otherwise the request has been answered.
+// resumeFor handles a request for a paused sandbox. The result retry is true if the sandbox was
+// resumed and the request should be retried. The result answered is true if the request has been
+// answered. Both are false if traffic does not resume the sandbox.
 func (p *Proxy) resumeFor(w http.ResponseWriter, r *http.Request, to target) (retry, answered bool) {
 	sb, ok := p.Waker.ResumesOnTraffic(r.Context(), to.id)
 	if !ok {

@@ -205,14 +205,14 @@ func TestRequestsShareOneResume(t *testing.T) {
 			}
 		})
 	}
-	hosttest.Eventually(t, "all wait", func() bool { return w.proxy.Waiting(pausedID) == n })
+	hosttest.Eventually(t, "all requests wait", func() bool { return w.proxy.Waiting(pausedID) == n })
 	close(release)
 	clients.Wait()
 	if resumed := w.wakes(); len(resumed) != 1 {
 		t.Errorf("%d resumes", len(resumed))
 	}
 	if left := w.proxy.Waiting(pausedID); left != 0 {
-		t.Errorf("%d still wait", left)
+		t.Errorf("%d requests still wait", left)
 	}
 }
 
@@ -222,12 +222,12 @@ func TestFirstWaiterMayLeave(t *testing.T) {
 	release := make(chan struct{})
 	w.beforeResume = func(string) error { <-release; return nil }
 	conn, _ := w.raw(t, "GET / HTTP/1.1\nHost: 3000-"+pausedID+".x.y\nX-Ignored: %s\n\n")
-	hosttest.Eventually(t, "the first waits", func() bool { return w.proxy.Waiting(pausedID) == 1 })
+	hosttest.Eventually(t, "the first request waits", func() bool { return w.proxy.Waiting(pausedID) == 1 })
 	done := make(chan answer, 1)
 	go func() { done <- w.send(t, w.requestTo(t, 3000, "GET", "/")) }()
-	hosttest.Eventually(t, "the second waits", func() bool { return w.proxy.Waiting(pausedID) == 2 })
+	hosttest.Eventually(t, "the second request waits", func() bool { return w.proxy.Waiting(pausedID) == 2 })
 	conn.Close()
-	hosttest.Eventually(t, "the first leaves", func() bool { return w.proxy.Waiting(pausedID) == 1 })
+	hosttest.Eventually(t, "the first request leaves", func() bool { return w.proxy.Waiting(pausedID) == 1 })
 	close(release)
 	if a := <-done; a.Header.Get("X-Reached") != "program" || len(w.wakes()) != 1 {
 		t.Errorf("%d %s, resumed %v", a.StatusCode, a.text, w.wakes())
@@ -272,7 +272,7 @@ func TestFailedResumeIsRetriedLater(t *testing.T) {
 		}
 		return nil
 	}
-	hosttest.Eventually(t, "it is resumed", func() bool { return w.send(t, w.requestTo(t, 3000, "GET", "/")).StatusCode == 200 })
+	hosttest.Eventually(t, "the sandbox is resumed", func() bool { return w.send(t, w.requestTo(t, 3000, "GET", "/")).StatusCode == 200 })
 	if n := len(w.wakes()); n != 2 {
 		t.Errorf("%d resumes", n)
 	}
@@ -287,7 +287,7 @@ func TestConcurrentlyResumedSandboxIsReached(t *testing.T) {
 		}
 	}
 	if a := w.send(t, w.requestTo(t, 3000, "GET", "/")); a.Header.Get("X-Reached") != "program" {
-		t.Errorf("%d %s", a.StatusCode, a.text)
+		t.Errorf("request: got %d %s", a.StatusCode, a.text)
 	}
 }
 
@@ -298,7 +298,7 @@ func TestPreflightDoesNotResume(t *testing.T) {
 	a := w.send(t, r)
 	wantNotResumed(t, w, a, http.StatusNoContent)
 	if a.Header.Get("Access-Control-Allow-Origin") != "*" || a.Header.Get("Access-Control-Allow-Headers") != "authorization,x-access-token" {
-		t.Errorf("%v", a.Header)
+		t.Errorf("headers of the preflight answer: got %v", a.Header)
 	}
 	wantNotResumed(t, w, w.send(t, w.requestTo(t, guestboot.Port, "OPTIONS", "/")), http.StatusBadGateway)
 }
@@ -310,7 +310,7 @@ func TestCloseEndsWaitingRequests(t *testing.T) {
 	w.beforeResume = func(string) error { <-never; return nil }
 	done := make(chan answer, 1)
 	go func() { done <- w.send(t, w.requestTo(t, 3000, "GET", "/")) }()
-	hosttest.Eventually(t, "it waits", func() bool { return w.proxy.Waiting(pausedID) == 1 })
+	hosttest.Eventually(t, "the request waits", func() bool { return w.proxy.Waiting(pausedID) == 1 })
 	w.proxy.Close()
 	wantRefusal(t, <-done, map[string]any{"message": "The sandbox was not found", "code": 502.0})
 }

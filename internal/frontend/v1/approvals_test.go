@@ -52,7 +52,7 @@ func newApprovalRig(t *testing.T) *approvalRig {
 	deps.Approvals = r.approvals
 	r.with(deps)
 	if code, p := r.call("POST", "/v1/sandboxes", `{"name":"web","private_ports":true}`, &r.sb); code != http.StatusCreated {
-		t.Fatalf("%d %+v", code, p)
+		t.Fatalf("POST /v1/sandboxes: got %d %+v", code, p)
 	}
 	return r
 }
@@ -80,23 +80,23 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	first := r.requestApproval("1", 0)
 	var list api.ApprovalList
 	if code, _ := r.call("GET", "/v1/approvals?sandbox=web", "", &list); code != 200 || len(list.Approvals) != 1 || list.Approvals[0].ID != first.Approval {
-		t.Fatalf("%d %+v", code, list)
+		t.Fatalf("GET /v1/approvals: got %d %+v", code, list)
 	}
 	var got api.Approval
 	path := "/v1/approvals/" + first.Approval
 	if code, _ := r.call("GET", path, "", &got); code != 200 || got.State != "pending" || got.Always != "a.example.com:443" || got.Votes == nil || got.DecidedAt != nil {
-		t.Errorf("%d %+v", code, got)
+		t.Errorf("GET of the approval: got %d %+v", code, got)
 	}
 	if code, p := r.call("POST", path+"/approve", `{"reason":"fine","remember":true}`, &got); code != 200 || got.State != "approved" || got.Amendment != "a.example.com:443" || got.Votes[0].Who != "k1" {
-		t.Errorf("%d %+v %+v", code, p, got)
+		t.Errorf("approve: got %d %+v %+v", code, p, got)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	if a, err := r.approvals.Ask(ctx, r.hostRequest("1", 0)); err != nil || !a.Granted {
-		t.Errorf("%+v %v", a, err)
+		t.Errorf("later request for the same host: got %+v %v", a, err)
 	}
 	if r.call("GET", "/v1/approvals?state=spent,denied", "", &list); len(list.Approvals) != 1 || list.Approvals[0].SpentAt == nil {
-		t.Errorf("%+v", list)
+		t.Errorf("GET /v1/approvals: got %+v", list)
 	}
 	second := "/v1/approvals/" + r.requestApproval("2", 0).Approval
 	for _, test := range []struct {
@@ -120,7 +120,7 @@ func TestApprovalsOverHTTP(t *testing.T) {
 		}
 	}
 	if code, _ := r.call("POST", second+"/deny", `{"reason":"use the mirror"}`, &got); code != 200 || got.State != "denied" || got.Reason != "use the mirror" {
-		t.Errorf("%d %+v", code, got)
+		t.Errorf("deny: got %d %+v", code, got)
 	}
 }
 
@@ -182,13 +182,13 @@ func TestOnlyOwnerDecides(t *testing.T) {
 		}
 	}
 	if a, err := r.approvals.Get(t.Context(), approval.Caller{Local: true}, id); err != nil || a.State != approval.Pending || len(a.Votes) != 0 {
-		t.Fatalf("%+v %v", a, err)
+		t.Fatalf("the approval: got %+v %v", a, err)
 	}
 	// The control: the owner may.
 	deps.Auth = func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil }
 	r.with(deps)
 	if code, p := r.call("POST", "/v1/approvals/"+id+"/approve", `{}`, nil); code != 200 {
-		t.Errorf("%d %+v", code, p)
+		t.Errorf("POST /v1/approvals/*/approve: got %d %+v", code, p)
 	}
 }
 
@@ -281,21 +281,21 @@ func TestApprovalEventsResume(t *testing.T) {
 	first := r.requestApproval("1", 0)
 	resp := r.get(ctx, srv.URL+"/v1/approvals/events", "")
 	if ct := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || ct != "text/event-stream" {
-		t.Fatalf("%d %s", resp.StatusCode, ct)
+		t.Fatalf("GET /v1/approvals/events: got %d %s", resp.StatusCode, ct)
 	}
 	lines := bufio.NewScanner(resp.Body)
 	open := r.read(lines)
 	if open.name != "pending" || open.data.Approval.ID != first.Approval || open.id == "" {
-		t.Fatalf("%+v", open)
+		t.Fatalf("event of an open approval: got %+v", open)
 	}
 	second := r.requestApproval("2", 0)
 	if live := r.read(lines); live.data.Approval.ID != second.Approval {
-		t.Errorf("%+v", live)
+		t.Errorf("event of a new approval: got %+v", live)
 	}
 	resp.Body.Close()
 	// One request is decided in between; a client that reconnects gets both events.
 	if code, _ := r.call("POST", "/v1/approvals/"+first.Approval+"/deny", `{"reason":"no"}`, nil); code != 200 {
-		t.Fatal(code)
+		t.Fatalf("POST /v1/approvals/*/deny: got %v", code)
 	}
 	resp = r.get(ctx, srv.URL+"/v1/approvals/events?sandbox=web", open.id)
 	defer resp.Body.Close()

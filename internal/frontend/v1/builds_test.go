@@ -82,11 +82,11 @@ func TestCreateBuild(t *testing.T) {
 	code, p := r.call("POST", "/v1/builds", `{"tag":"t","dockerfile":"FROM x","target":"s","args":{"A":"1"},"secrets":{"k":"dg=="},"no_cache":true,
 		"source_date_epoch":12,"access":{"net":"none"},"limits":{"memory_bytes":1073741824}}`, &made)
 	if code != 201 || made.ID != "b1" || made.State != "waiting" || made.EndedAt != nil || len(made.Warnings) != 1 || made.Warnings[0] != (api.BuildWarning{Line: 3, Rule: "MaintainerDeprecated", Text: "use LABEL"}) {
-		t.Fatalf("%d %+v %+v", code, made, p)
+		t.Fatalf("POST /v1/builds: got %d %+v %+v", code, made, p)
 	}
 	q := b.request
 	if q.Target != "s" || q.Args["A"] != "1" || string(q.Secrets["k"]) != "v" || !q.NoCache || q.Push || !q.Epoch.Equal(time.Unix(12, 0)) || q.Access.Net != sandbox.NetNone || q.Limits.MemoryBytes != 1<<30 {
-		t.Errorf("%+v", q)
+		t.Errorf("request to the builder: got %+v", q)
 	}
 	if code, _ := r.call("POST", "/v1/builds", `{"tag":"t","dockerfile":"FROM x"}`, &made); code != 201 || b.request.Access.Net != sandbox.NetDev || !b.request.Epoch.IsZero() {
 		t.Errorf("the defaults: %d %+v", code, b.request)
@@ -104,11 +104,11 @@ func TestListAndCancelBuilds(t *testing.T) {
 	r, b := newBuilds(t)
 	var list api.BuildList
 	if code, _ := r.call("GET", "/v1/builds", "", &list); code != 200 || len(list.Builds) != 2 || list.Builds[0].Error != "no room" || list.Builds[0].Code != "disk_full" || list.Builds[0].EndedAt == nil {
-		t.Errorf("%d %+v", code, list)
+		t.Errorf("GET /v1/builds: got %d %+v", code, list)
 	}
 	var one api.Build
 	if code, _ := r.call("GET", "/v1/builds/b1", "", &one); code != 200 || one.State != "running" {
-		t.Errorf("%d %+v", code, one)
+		t.Errorf("GET /v1/builds/b1: got %d %+v", code, one)
 	}
 	if code, _ := r.call("PUT", "/v1/builds/b1/context", `{"offset":5,"data":"dGFy"}`, nil); code != 204 || b.context != "tar" || b.offset != 5 {
 		t.Errorf("%d %q at %d", code, b.context, b.offset)
@@ -123,7 +123,7 @@ func TestListAndCancelBuilds(t *testing.T) {
 	}
 	b.outcome = errors.New("the disk fails")
 	if code, p := r.call("GET", "/v1/builds", "", nil); code != 500 || strings.Contains(p.Detail, "disk") {
-		t.Errorf("%d %+v", code, p)
+		t.Errorf("GET /v1/builds: got %d %+v", code, p)
 	}
 }
 

@@ -29,10 +29,10 @@ func TestEarlierFieldNamesAreSent(t *testing.T) {
 	// As the client of that version wrote it.
 	body := `{"name":"old","template":"base","timeout_seconds":60,"metadata":{"a":"b"},"env":{"K":"v"},"limits":{"pids":64},"access":{"net":"none"}}`
 	if code, p := r.call("POST", "/v1/sandboxes", body, &created); code != 201 {
-		t.Fatalf("%d %+v", code, p)
+		t.Fatalf("POST /v1/sandboxes: got %d %+v", code, p)
 	}
 	if n := created.Network; n == nil || n.Linked == nil || n.Attached == nil || *n.Linked || *n.Attached {
-		t.Errorf("%+v", n)
+		t.Errorf("network of the sandbox: got %+v", n)
 	}
 	h := &changeHandlers{service: keptChanges{}}
 	out, err := h.changes(t.Context(), sandbox.Principal{}, &changesInput{})

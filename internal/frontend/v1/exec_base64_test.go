@@ -27,7 +27,7 @@ func TestF10WrongTextsAreNamed(t *testing.T) {
 	}
 	code, p := r.call("POST", execPath, `{"cmd":["eA=="],"encoding":"base64","cwd":"no base64"}`, nil)
 	if code != http.StatusBadRequest || p.Code != "bad_base64" {
-		t.Errorf("%d %+v", code, p)
+		t.Errorf("working directory that is no base64: got %d %+v", code, p)
 	}
 }
 
@@ -38,10 +38,10 @@ func TestF10TextsInBase64(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(e.Cmd, []string{"a", "\xff"}) || !maps.Equal(e.Env, map[string]string{"A": "\xfe"}) || e.Stdin != "\x80" || e.Cwd != "/\xff" {
-		t.Errorf("got %+v", e)
+		t.Errorf("decoded command: got %+v", e)
 	}
 	e = api.Exec{Cmd: []string{"eA=="}}
 	if err := decodeTexts(&e); err != nil || e.Cmd[0] != "eA==" {
-		t.Errorf("%v %q", err, e.Cmd)
+		t.Errorf("command without an encoding: got %v %q", err, e.Cmd)
 	}
 }

@@ -73,7 +73,7 @@ func TestExecOutputMemoryIsBounded(t *testing.T) {
 	}
 	for range 3 {
 		if code, _ := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["lost"]}`, nil); code < 300 {
-			t.Errorf("%d", code)
+			t.Errorf("POST /v1/sandboxes/i1/exec: got %d", code)
 		}
 	}
 	checkOutput("after calls that failed", true)

@@ -120,7 +120,7 @@ func TestExecIsRedacted(t *testing.T) {
 		fake.redactor = m
 		var out api.ExecResult
 		if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["x"]}`, &out); code != http.StatusOK {
-			t.Fatalf("%d %+v", code, p)
+			t.Fatalf("POST /v1/sandboxes/i1/exec: got %d %+v", code, p)
 		}
 		if out.Stdout != "a "+shown+"\n" || out.Stderr != shown || out.ExitCode != 3 {
 			t.Errorf("%+v, want %s", out, shown)
@@ -132,6 +132,6 @@ func TestExecIsRedacted(t *testing.T) {
 	}
 	fake.redactor, fake.failure = nil, fault.New(fault.Unavailable, "mask_unavailable", "closed")
 	if _, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["x"]}`, nil); p.Code != "mask_unavailable" {
-		t.Errorf("%+v", p)
+		t.Errorf("POST /v1/sandboxes/i1/exec: got %+v", p)
 	}
 }

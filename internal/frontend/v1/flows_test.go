@@ -53,7 +53,7 @@ func (f *fakeFlowLog) get(t *testing.T, after uint64) (string, int) {
 	w := &writeRecorder{ResponseRecorder: httptest.NewRecorder()}
 	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", fmt.Sprintf("/v1/sandboxes/i1/network/log?after=%d", after), nil))
 	if kind := w.Header().Get("Content-Type"); w.Code != http.StatusOK || kind != "application/json" {
-		t.Fatalf("%d %q %s", w.Code, kind, w.Body)
+		t.Fatalf("GET /v1/sandboxes/i1/network/log: got %d %q %s", w.Code, kind, w.Body)
 	}
 	return w.Body.String(), w.n
 }
@@ -113,6 +113,6 @@ func TestIncompleteFlowListIsInvalid(t *testing.T) {
 	f := &fakeFlowLog{records: 3, path: "/a", failure: errors.New("damaged")}
 	text, _ := f.get(t, 0)
 	if json.Valid(bytes.TrimSpace([]byte(text))) || !strings.HasPrefix(text, `{"records":[{`) {
-		t.Errorf("%s", text)
+		t.Errorf("answer of a damaged log: got %s", text)
 	}
 }

@@ -107,11 +107,11 @@ func TestListImages(t *testing.T) {
 	r := newRig(t).withImages(&imageStore{}, sandbox.Principal{KeyID: "k1"})
 	var list api.ImageList
 	if code, _ := r.call("GET", "/v1/images", "", &list); code != 200 || len(list.Images) != 2 {
-		t.Fatalf("%d %+v", code, list)
+		t.Fatalf("GET /v1/images: got %d %+v", code, list)
 	}
 	a, b := list.Images[0], list.Images[1]
 	if a.Name != debian().Name || a.Digest != digest("a").String() || a.Resolved != digest("b").String() || a.Unpacked != 9 || a.LeftOut != 2 || a.Config != nil {
-		t.Errorf("%+v", a)
+		t.Errorf("first image: got %+v", a)
 	}
 	if b.Resolved != "" || b.Unpacked != 0 || b.MadeAt != nil {
 		t.Errorf("an image without these fields has %+v", b)
@@ -119,10 +119,10 @@ func TestListImages(t *testing.T) {
 	var img api.Image
 	if code, _ := r.call("GET", "/v1/images/inspect?image=debian:13", "", &img); code != 200 || img.Config == nil || img.Config.User != "me" || img.Config.WorkingDir != "/w" ||
 		!slices.Equal(img.Layers, []api.ImageLayer{{Digest: digest("c").String(), Bytes: 3, Type: "application/x-layer"}}) {
-		t.Errorf("%d %+v", code, img)
+		t.Errorf("GET /v1/images/inspect: got %d %+v", code, img)
 	}
 	if code, p := r.call("GET", "/v1/images/inspect?image=none", "", nil); code != 404 || p.Code != "image_not_found" {
-		t.Errorf("%d %+v", code, p)
+		t.Errorf("GET /v1/images/inspect: got %d %+v", code, p)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestOnlyLocalCallersChangeImages(t *testing.T) {
 	}
 	want := []string{"remove debian:13", "prune", "pull debian:13 ", "push debian:13 ", "import /f ", "export debian:13 "}
 	if !slices.Equal(s.changes, want) {
-		t.Errorf("%q", s.changes)
+		t.Errorf("changes: got %q", s.changes)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestImageExport(t *testing.T) {
 	s := &imageStore{}
 	r := newRig(t).withImages(s, sandbox.Principal{Local: true})
 	if w := r.raw("GET", "/v1/images/archive?image=debian:13&format=docker", ""); w.Code != 200 || w.Body.String() != "the tar" || w.Header().Get("Content-Type") != "application/x-tar" {
-		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
+		t.Errorf("GET /v1/images/archive: got %d %s %v", w.Code, w.Body, w.Header())
 	}
 	for path, want := range map[string]int{"image=none": 404, "image=debian:13&format=zip": 400, "format=oci": 400} {
 		if w := r.raw("GET", "/v1/images/archive?"+path, ""); w.Code != want || len(s.changes) > 1 {

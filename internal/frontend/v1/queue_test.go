@@ -35,7 +35,7 @@ func TestQueueAndMetrics(t *testing.T) {
 	var q api.Queue
 	if code, _ := r.call("GET", "/v1/queue", "", &q); code != 200 || q.AtOnce != 2 || q.Waiting != 1 || q.WaitSeconds != 1.5 || q.Refused != 3 ||
 		len(q.Requests) != 1 || q.Requests[0] != (api.QueuedStart{RequestID: "k1", SandboxID: "i1", Place: 1, ExpectedSeconds: 0.5}) {
-		t.Errorf("%d %+v", code, q)
+		t.Errorf("GET /v1/queue: got %d %+v", code, q)
 	}
 	req := httptest.NewRequest("GET", "/v1/metrics", nil)
 	req.Header.Set("X-Api-Key", secret)

@@ -181,7 +181,7 @@ func TestKeySeesOnlyItsOwnEntries(t *testing.T) {
 		}
 	}
 	if code, _ := r.call("GET", "/v1/record/checkpoint", "", &c); code != 200 || c.Size != 20 || c.Note == "" {
-		t.Errorf("checkpoint: %d %+v", code, c)
+		t.Errorf("tree head: %d %+v", code, c)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestFollowRecord(t *testing.T) {
 		}
 		t.Cleanup(func() { resp.Body.Close() })
 		if ct := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || ct != "application/x-ndjson" {
-			t.Fatalf("%d %s", resp.StatusCode, ct)
+			t.Fatalf("answer: got %d %s", resp.StatusCode, ct)
 		}
 		in := json.NewDecoder(bufio.NewReader(resp.Body))
 		return func() int64 {

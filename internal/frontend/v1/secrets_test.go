@@ -49,16 +49,16 @@ func TestSecrets(t *testing.T) {
 	r := secretRig(t)
 	var s api.Secret
 	if code, _ := r.call("POST", "/v1/secrets", `{"name":"TOKEN","value":"`+canary+`","metadata":{"a":"b"}}`, &s); code != 201 || s.Version != 1 || s.Metadata["a"] != "b" {
-		t.Fatalf("%d %+v", code, s)
+		t.Fatalf("POST /v1/secrets: got %d %+v", code, s)
 	}
 	if code, p := r.call("POST", "/v1/secrets", `{"name":"token","value":"`+canary+`"}`, nil); code != 409 || p.Code != "secret_exists" {
-		t.Errorf("%d %+v", code, p)
+		t.Errorf("POST /v1/secrets: got %d %+v", code, p)
 	}
 	if code, _ := r.call("POST", "/v1/secrets/TOKEN/rotate", `{"value":"`+canary+`2"}`, &s); code != 200 || s.Version != 2 || s.Metadata["a"] != "b" {
-		t.Errorf("%d %+v", code, s)
+		t.Errorf("POST /v1/secrets/TOKEN/rotate: got %d %+v", code, s)
 	}
 	if code, _ := r.call("GET", "/v1/secrets/"+s.ID, "", &s); code != 200 || s.Name != "TOKEN" {
-		t.Errorf("%d %+v", code, s)
+		t.Errorf("GET /v1/secrets/*: got %d %+v", code, s)
 	}
 	// Another key and the machine's user see nothing of it.
 	for _, caller := range []sandbox.Principal{{KeyID: "k2"}, {Local: true}} {
@@ -80,19 +80,19 @@ func TestSecrets(t *testing.T) {
 	r.caller = sandbox.Principal{Local: true}
 	var rotated api.RotatedKey
 	if code, _ := r.call("POST", "/v1/secrets/rotate-key", "", &rotated); code != 200 || rotated.Moved != 2 {
-		t.Errorf("%d %+v", code, rotated)
+		t.Errorf("POST /v1/secrets/rotate-key: got %d %+v", code, rotated)
 	}
 	r.caller = sandbox.Principal{KeyID: "k1"}
 	if code, _ := r.call("DELETE", "/v1/secrets/TOKEN", "", nil); code != 204 {
-		t.Error(code)
+		t.Errorf("DELETE /v1/secrets/TOKEN: got %v", code)
 	}
 	if code, _ := r.call("GET", "/v1/secrets/TOKEN", "", nil); code != 404 {
-		t.Error(code)
+		t.Errorf("GET /v1/secrets/TOKEN: got %v", code)
 	}
 	// A caller without a key does not learn that there are such routes.
 	w := httptest.NewRecorder()
 	if r.handler.ServeHTTP(w, httptest.NewRequest("GET", "/v1/secrets", nil)); w.Code != 401 {
-		t.Error(w.Code)
+		t.Errorf("GET /v1/secrets: got %v", w.Code)
 	}
 }
 

@@ -182,7 +182,7 @@ func TestPausedSandbox(t *testing.T) {
 	r.call("POST", "/v1/sandboxes/i1/pause", "", &sb)
 	if sb.State != "paused" || sb.PausedAt == nil || sb.PausedAt.Unix() != 1000 || sb.AccessToken != "t" ||
 		sb.Origin != "s0" || sb.At != "s1" || sb.Parent != "i0" || sb.OnEnd == nil || *sb.OnEnd != (api.OnEnd{Pause: true, FilesOnly: true}) {
-		t.Errorf("%+v", sb)
+		t.Errorf("POST /v1/sandboxes/i1/pause: got %+v", sb)
 	}
 }
 
@@ -192,17 +192,17 @@ func TestForksFailSeparately(t *testing.T) {
 	r, _ := newFakeStates(t)
 	var list api.ForkList
 	if code, _ := r.call("POST", "/v1/sandboxes/i1/fork", `{"count":4}`, &list); code != http.StatusCreated || len(list.Forks) != 4 {
-		t.Fatalf("%d %+v", code, list)
+		t.Fatalf("POST /v1/sandboxes/i1/fork: got %d %+v", code, list)
 	}
 	f := list.Forks
 	if f[0].Sandbox == nil || f[0].Sandbox.ID != "c0" || f[0].Sandbox.AccessToken != "t" || f[0].Error != nil || f[3].Sandbox == nil {
-		t.Errorf("%+v", f)
+		t.Errorf("forks: got %+v", f)
 	}
 	if f[1].Sandbox != nil || f[1].Error == nil || f[1].Error.Code != "too_many_sandboxes" || f[1].Error.Status != 429 {
-		t.Errorf("%+v", f[1])
+		t.Errorf("second fork: got %+v", f[1])
 	}
 	if f[2].Error == nil || f[2].Error.Kind != "internal" || strings.Contains(f[2].Error.Detail, "hunter2") {
-		t.Errorf("%+v", f[2].Error)
+		t.Errorf("third fork: got error %+v", f[2].Error)
 	}
 	if !strings.Contains(r.log.String(), "hunter2") {
 		t.Error("the log does not have the cause")
@@ -228,7 +228,7 @@ func TestSnapshotPages(t *testing.T) {
 		path = "/v1/snapshots?limit=2&cursor=" + list.NextCursor
 	}
 	if got := strings.Join(seen, " "); got != "s0 s1 s2 s3 s4" {
-		t.Error(got)
+		t.Errorf("pages of snapshots: got %v", got)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestExecInPausedSandbox(t *testing.T) {
 	r, b := newFakeStates(t)
 	b.sb.State = sandbox.Paused
 	if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["true"]}`, nil); code != 409 || p.Code != "sandbox_paused" || len(b.calls) > 0 {
-		t.Errorf("%d %+v %v", code, p, b.calls)
+		t.Errorf("POST /v1/sandboxes/i1/exec: got %d %+v %v", code, p, b.calls)
 	}
 	b.sb.OnEnd.Wake = true
 	r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["true"]}`, nil)
@@ -261,7 +261,7 @@ func TestExecInPausedSandbox(t *testing.T) {
 	}
 	b.sb.State, b.calls = sandbox.Stopped, nil
 	if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["true"]}`, nil); code != 409 || p.Code != "not_running" || len(b.calls) > 0 {
-		t.Errorf("%d %+v %v", code, p, b.calls)
+		t.Errorf("POST /v1/sandboxes/i1/exec: got %d %+v %v", code, p, b.calls)
 	}
 }
 

@@ -86,22 +86,22 @@ func TestListTemplates(t *testing.T) {
 	r, _ := newTemplates(t)
 	w := r.raw("GET", "/v1/templates", "")
 	if w.Code != 200 || strings.Contains(w.Body.String(), "secret") {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("GET /v1/templates: got %d %s", w.Code, w.Body)
 	}
 	var got api.Template
 	if code, _ := r.call("GET", "/v1/templates/inspect?template=web", "", &got); code != 200 || got.ID != "t1" || len(got.Versions) != 2 {
-		t.Fatalf("%d %+v", code, got)
+		t.Fatalf("GET /v1/templates/inspect: got %d %+v", code, got)
 	}
 	one, two := got.Versions[0], got.Versions[1]
 	if !slices.Equal(one.EnvNames, []string{"A", "B"}) || !slices.Equal(one.Tags, []string{"stable"}) || !one.HasMemory || one.Making || one.Limits == nil || one.Limits.MemoryBytes != 5 ||
 		one.Access == nil || one.Access.Net != "none" || one.ReadyTimeoutSeconds != sandbox.DefaultReadyTimeout.Seconds() {
-		t.Errorf("%+v", one)
+		t.Errorf("first version: got %+v", one)
 	}
 	if two.HasMemory || !two.Making || two.Limits != nil || two.Access != nil || two.Note != "no memory" || two.ReadyTimeoutSeconds != 0 {
-		t.Errorf("%+v", two)
+		t.Errorf("second version: got %+v", two)
 	}
 	if code, p := r.call("GET", "/v1/templates/inspect?template=none", "", nil); code != 404 || p.Code != "template_not_found" {
-		t.Errorf("%d %+v", code, p)
+		t.Errorf("GET /v1/templates/inspect: got %d %+v", code, p)
 	}
 }
 
@@ -109,12 +109,12 @@ func TestCreateTemplate(t *testing.T) {
 	r, s := newTemplates(t)
 	body := `{"template":"web","image":"debian:13","user":"me","working_dir":"/w","env":{"A":"1"},"limits":{"memory_bytes":1073741824},"access":{"net":"none"},"start":["serve"],"ready":["check"],"ready_timeout_seconds":1.5}`
 	if code, p := r.call("POST", "/v1/templates", body, nil); code != 201 {
-		t.Fatalf("%d %+v", code, p)
+		t.Fatalf("POST /v1/templates: got %d %+v", code, p)
 	}
 	q := s.request
 	if q.Image != "debian:13" || q.User != "me" || q.Dir != "/w" || q.Env["A"] != "1" || q.Limits.MemoryBytes != 1<<30 || q.Access == nil || q.Access.Net != sandbox.NetNone ||
 		q.Start == nil || !slices.Equal(q.Start.Command, []string{"serve"}) || q.Start.Timeout != 1500*time.Millisecond {
-		t.Errorf("%+v", q)
+		t.Errorf("request: got %+v", q)
 	}
 	if code, _ := r.call("POST", "/v1/templates", `{"template":"web","image":"i"}`, nil); code != 201 || s.request.Access != nil || s.request.Start != nil {
 		t.Errorf("the defaults: %d %+v", code, s.request)

@@ -36,7 +36,7 @@ type Deps struct {
 	Changes    Changes   // may be nil
 	// PackageCache has the packages that sandboxes share. It may be nil.
 	PackageCache PackageCache
-	// Images lists the machine's images, and Transfer moves them. Both may be nil.
+	// Images lists the machine's images, and ImageTransfer moves them. Both may be nil.
 	Images        Images
 	ImageTransfer ImageTransfer
 	Builds        Builds    // may be nil

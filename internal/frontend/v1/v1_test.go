@@ -162,7 +162,7 @@ func TestOpenAPIHasEveryRoute(t *testing.T) {
 		Paths   map[string]map[string]map[string]any `json:"paths"`
 	}
 	if code, _ := r.call("GET", "/v1/openapi.json", "", &doc); code != 200 || !strings.HasPrefix(doc.OpenAPI, "3.1") {
-		t.Fatalf("%d %q", code, doc.OpenAPI)
+		t.Fatalf("GET /v1/openapi.json: got %d %q", code, doc.OpenAPI)
 	}
 	replace := strings.NewReplacer("/i1", "/{id}", "/k1", "/{id}")
 	for _, route := range everyRoute[:described] {
@@ -178,10 +178,10 @@ func TestCreateSandbox(t *testing.T) {
 	body := `{"timeout_seconds":60.5,"metadata":{"a":"b"},"env":{"TOKEN":"hush"},"limits":{"pids":64}}`
 	started := time.Now()
 	if code, p := r.call("POST", "/v1/sandboxes", body, &sb); code != http.StatusCreated {
-		t.Fatalf("%d %+v", code, p)
+		t.Fatalf("POST /v1/sandboxes: got %d %+v", code, p)
 	}
 	if sb.Owner != "k1" || sb.Effective.PIDs != 64 || sb.Effective.MemoryBytes == 0 || sb.AccessToken == "" {
-		t.Errorf("%+v", sb)
+		t.Errorf("POST /v1/sandboxes: got %+v", sb)
 	}
 	const life = 60500 * time.Millisecond
 	if ends := *sb.EndsAt; ends.Before(started.Add(life)) || ends.After(time.Now().Add(life)) {
@@ -190,7 +190,7 @@ func TestCreateSandbox(t *testing.T) {
 	var list api.SandboxList
 	r.call("GET", "/v1/sandboxes?metadata=a%3Db", "", &list)
 	if len(list.Sandboxes) != 1 || list.Sandboxes[0].AccessToken != "" {
-		t.Errorf("%+v", list)
+		t.Errorf("GET /v1/sandboxes: got %+v", list)
 	}
 	if code, _ := r.call("POST", "/v1/sandboxes/"+sb.ID+"/timeout", `{"seconds":10}`, &sb); code != 200 {
 		t.Errorf("timeout: %d", code)
@@ -264,11 +264,11 @@ func TestLocalCallers(t *testing.T) {
 	r.caller = sandbox.Principal{Local: true}
 	var made api.NewKey
 	if code, _ := r.call("POST", "/v1/keys", `{"name":"robot"}`, &made); code != http.StatusCreated || !strings.HasPrefix(made.Secret, key.Prefix) {
-		t.Fatalf("%d %+v", code, made)
+		t.Fatalf("POST /v1/keys: got %d %+v", code, made)
 	}
 	var list api.KeyList
 	if code, _ := r.call("GET", "/v1/keys", "", &list); code != 200 || len(list.Keys) != 1 || list.Keys[0].Name != "robot" {
-		t.Errorf("%d %+v", code, list)
+		t.Errorf("GET /v1/keys: got %d %+v", code, list)
 	}
 	if code, _ := r.call("DELETE", "/v1/keys/"+made.ID, "", nil); code != http.StatusNoContent {
 		t.Errorf("revoke: %d", code)
@@ -302,7 +302,7 @@ func TestLocalCallers(t *testing.T) {
 	}
 	var version api.Version
 	if r.call("GET", "/v1/version", "", &version); version.Version != "v9" {
-		t.Errorf("%+v", version)
+		t.Errorf("GET /v1/version: got %+v", version)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestPanicIsAnInternalError(t *testing.T) {
 	r.with(r.deps)
 	code, p := r.call("GET", "/v1/sandboxes/x", "", nil)
 	if code != http.StatusInternalServerError || strings.Contains(p.Detail, "nil") {
-		t.Errorf("%d %+v", code, p)
+		t.Errorf("GET /v1/sandboxes/x: got %d %+v", code, p)
 	}
 	if !strings.Contains(r.log.String(), "panic") {
 		t.Errorf("log: %s", r.log)
@@ -345,7 +345,7 @@ func TestInternalErrorsAreNotRevealed(t *testing.T) {
 	p := problemOf(errors.New("password is hunter2"))
 	b, err := json.Marshal(p)
 	if err != nil || strings.Contains(string(b), "hunter2") {
-		t.Errorf("%s %v", b, err)
+		t.Errorf("problem: got %s %v", b, err)
 	}
 }
 

@@ -17,11 +17,11 @@ import (
 const (
 	// maxCode bounds the body of a cell.
 	maxCode = 4 << 20
-	// maxShownLine bounds a line of the interpreter that is shown. Plain code can produce lines of 24
-	// MiB, of which several copies would be in memory.
+	// maxShownLine bounds a line of the interpreter that is shown. Plain code can produce lines of
+	// 24 MiB, of which several copies would be in memory.
 	maxShownLine = 8 << 20
-	// readBufferSize is the size of the read buffer. The kind of a longer line is searched only in the
-	// part that fits into it.
+	// readBufferSize is the size of the read buffer. The kind of a longer line is searched only in
+	// the part that fits into it.
 	readBufferSize = 64 << 10
 	// cellWriteTimeout is how long a page may take to read one line.
 	cellWriteTimeout = 30 * time.Second

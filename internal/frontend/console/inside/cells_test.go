@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// copyToPage copies lines of the interpreter to a page. It returns the lines that the page shows, and
-// the number of allocated bytes.
+// copyToPage copies lines of the interpreter to a page. It returns the lines that the page shows,
+// and the number of allocated bytes.
 func copyToPage(t *testing.T, answer string) (lines []map[string]any, end cellEnd, allocated uint64) {
 	t.Helper()
 	w := httptest.NewRecorder()

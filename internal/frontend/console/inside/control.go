@@ -10,7 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/client"
 )
 
-// control is the right of one viewer to type. Its context is cancelled when the viewer loses control.
+// control is the right of one viewer to type. Its context is cancelled when the viewer loses
+// control.
 type control struct {
 	holder *viewer
 	ctx    context.Context

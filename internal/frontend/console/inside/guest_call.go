@@ -28,8 +28,8 @@ const (
 	baseURL = "http://localhost"
 	// idleTimeout is how long an unused in-memory connection stays open.
 	idleTimeout = 30 * time.Second
-	// answerTimeout bounds the guest's answer to a request about files. workTimeout bounds moving or
-	// removing files, of which there may be many. Without these limits, a guest that an attacker
+	// answerTimeout bounds the guest's answer to a request about files. workTimeout bounds moving
+	// or removing files, of which there may be many. Without these limits, a guest that an attacker
 	// controls could block requests for ever, and a browser opens so few connections that the whole
 	// console would hang.
 	answerTimeout = 30 * time.Second
@@ -112,7 +112,7 @@ func guestError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ownPorts := errors.AsType[*fault.Error](err); ownPorts {
+	if _, own := errors.AsType[*fault.Error](err); own {
 		return err
 	}
 	e, ok := errors.AsType[*connect.Error](err)

@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// listFromHostileGuest requests a list of files from a guest that an attacker has replaced. The guest
-// answers with the given data.
+// listFromHostileGuest requests a list of files from a guest that an attacker has replaced. The
+// guest answers with the given data.
 func listFromHostileGuest(t *testing.T, list []byte) *httptest.ResponseRecorder {
 	t.Helper()
 	l := &memoryListener{conns: make(chan net.Conn), done: make(chan struct{})}
@@ -38,9 +38,9 @@ func listFromHostileGuest(t *testing.T, list []byte) *httptest.ResponseRecorder 
 	x, err := New(Deps{
 		Sandboxes: runningSandbox{}, Census: unusedServices{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
 		Dial: func(context.Context, sandbox.Principal) (net.Conn, error) {
-			ownPorts, theirs := net.Pipe()
+			ours, theirs := net.Pipe()
 			l.conns <- theirs
-			return ownPorts, nil
+			return ours, nil
 		},
 	})
 	if err != nil {
@@ -53,8 +53,8 @@ func listFromHostileGuest(t *testing.T, list []byte) *httptest.ResponseRecorder 
 	return w
 }
 
-// TestHostileFileListIsLimited sends too many entries, and too large ones. An entry takes two bytes on
-// the wire and hundreds in memory, so a small answer could exhaust the server's memory (P45).
+// TestHostileFileListIsLimited sends too many entries, and too large ones. An entry takes two bytes
+// on the wire and hundreds in memory, so a small answer could exhaust the server's memory (P45).
 func TestHostileFileListIsLimited(t *testing.T) {
 	entry := []byte("\x0a\x03\x0a\x01a")
 	for n, cut := range map[int]bool{3: false, maxEntries: false, maxEntries + 1: true, 2 * maxEntries: true} {

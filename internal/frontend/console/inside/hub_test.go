@@ -137,7 +137,7 @@ func TestOnlyControllerMayType(t *testing.T) {
 	}
 	auditLog.Crash() // loses entries that are not on disk yet
 	if err := h.input(alice, []byte("ls\n")); err != nil || <-s.typed != "ls\n" {
-		t.Errorf("%v", err)
+		t.Errorf("input: got error %v", err)
 	}
 	s.stuck = make(chan struct{})
 	late := make(chan error, 1)
@@ -150,24 +150,24 @@ func TestOnlyControllerMayType(t *testing.T) {
 	}
 	s.stuck = nil
 	if err := h.input(bob, bytes.Repeat([]byte("y"), 2*maxInputChunk+1)); err != nil || len(<-s.typed)+len(<-s.typed)+len(<-s.typed) != 2*maxInputChunk+1 {
-		t.Errorf("%v", err)
+		t.Errorf("input of two chunks and a byte: got error %v", err)
 	}
 	if err := h.resize(bob, client.Size{Cols: 100, Rows: 40}); err != nil || <-s.sizes != (client.Size{Cols: 100, Rows: 40}) {
-		t.Errorf("%v", err)
+		t.Errorf("resize: got error %v", err)
 	}
 	if err := h.input(alice, []byte("x")); fault.CodeOf(err) != "no_control" {
 		t.Errorf("typing of the displaced viewer: got %v, want no_control", err)
 	}
 	h.leave(bob)
-	var output []string
+	var recorded []string
 	for _, e := range auditLog.Entries(audit.TerminalControl) {
-		output = append(output, e.Actor+string(e.Data))
+		recorded = append(recorded, e.Actor+string(e.Data))
 	}
 	want := []string{
 		`console:alice{"pid":7,"do":"take"}`, `console:bob{"pid":7,"do":"take","displaced":"console:alice"}`, `console:bob{"pid":7,"do":"release","left":true}`,
 	}
-	if !slices.Equal(output, want) {
-		t.Errorf("got audit entries %q, want %q", output, want)
+	if !slices.Equal(recorded, want) {
+		t.Errorf("got audit entries %q, want %q", recorded, want)
 	}
 	if len(s.typed) != 0 {
 		t.Errorf("the program got unexpected input %q", <-s.typed)
@@ -186,7 +186,7 @@ func TestSlowViewerIsDisconnected(t *testing.T) {
 		<-fast.changed
 		out, _, code, why := fast.next()
 		if code != 0 {
-			t.Fatal(why)
+			t.Fatalf("the viewer was closed: %v", why)
 		}
 		for _, m := range out {
 			if bytes.HasPrefix(m.data, []byte("z")) {
@@ -207,8 +207,8 @@ func TestSlowViewerIsDisconnected(t *testing.T) {
 	h.mu.Unlock()
 }
 
-// TestLateViewerGetsReplayAndExitCode checks that a viewer that attaches later gets the last output,
-// from the beginning of a line, and the exit code.
+// TestLateViewerGetsReplayAndExitCode checks that a viewer that attaches later gets the last
+// output, from the beginning of a line, and the exit code.
 func TestLateViewerGetsReplayAndExitCode(t *testing.T) {
 	h, s, _ := newHub(t)
 	first := newViewer(t, h, "first")
@@ -256,8 +256,8 @@ func TestLateViewerGetsReplayAndExitCode(t *testing.T) {
 	}
 }
 
-// TestUnwatchedForeignTerminalIsReleased checks that the hub of a terminal that another caller opened
-// is removed with its last viewer.
+// TestUnwatchedForeignTerminalIsReleased checks that the hub of a terminal that another caller
+// opened is removed with its last viewer.
 func TestUnwatchedForeignTerminalIsReleased(t *testing.T) {
 	h, s, _ := newHub(t)
 	h.openedHere = false
@@ -276,8 +276,8 @@ func TestUnwatchedForeignTerminalIsReleased(t *testing.T) {
 	}
 }
 
-// TestViewerAttachesWhileHubCloses checks that a viewer that attaches while the last one leaves gets
-// a new stream of the same terminal.
+// TestViewerAttachesWhileHubCloses checks that a viewer that attaches while the last one leaves
+// gets a new stream of the same terminal.
 func TestViewerAttachesWhileHubCloses(t *testing.T) {
 	h, _, _ := newHub(t)
 	h.mu.Lock()
@@ -290,7 +290,7 @@ func TestViewerAttachesWhileHubCloses(t *testing.T) {
 	t.Cleanup(s.Close)
 	next := &hub{key: h.key, prog: s, release: func() {}}
 	if got, err := h.x.add(next); got != next || err != nil {
-		t.Fatalf("%v, %v", got, err)
+		t.Fatalf("adding a hub: got %v, %v", got, err)
 	}
 	newViewer(t, next, "v")
 	if h.x.find(h.key) != next {
@@ -305,7 +305,7 @@ func TestTerminalsAndViewersAreLimited(t *testing.T) {
 		newViewer(t, h, "v")
 	}
 	if err := h.enter(&viewer{}); fault.KindOf(err) != fault.Exhausted {
-		t.Errorf("%v", err)
+		t.Errorf("one viewer too many: got error %v", err)
 	}
 	for i := 1; i < maxHubsPerSandbox; i++ {
 		s := newFakeProgram()
@@ -315,7 +315,7 @@ func TestTerminalsAndViewersAreLimited(t *testing.T) {
 		}
 	}
 	if _, err := h.x.add(&hub{key: hubKey{"box", 9}, openedHere: true}); fault.KindOf(err) != fault.Exhausted {
-		t.Errorf("%v", err)
+		t.Errorf("one terminal too many: got error %v", err)
 	}
 }
 
@@ -330,7 +330,7 @@ func TestCPURates(t *testing.T) {
 	}
 	p.CPU += 500 * time.Millisecond
 	if got := r.shares("a", []census.Process{p}, now.Add(time.Second)); got[idOf(p)] != 0.5 {
-		t.Errorf("%v", got)
+		t.Errorf("CPU shares: got %v", got)
 	}
 	if got := r.shares("a", []census.Process{p}, now.Add(1100*time.Millisecond)); got[idOf(p)] != 0.5 {
 		t.Errorf("measurement shortly after: got rates %v, want 0.5", got)
@@ -344,7 +344,8 @@ func TestCPURates(t *testing.T) {
 	}
 }
 
-// TestAttachmentEscapesFileName checks that a file is always downloaded, whatever its name contains.
+// TestAttachmentEscapesFileName checks that a file is always downloaded, whatever its name
+// contains.
 func TestAttachmentEscapesFileName(t *testing.T) {
 	for name, want := range map[string]string{
 		"a.txt": "attachment; filename=a.txt", "x\r\nSet-Cookie: a": `attachment; filename="x__Set-Cookie: a"`, "a\u202egpj.exe": "attachment; filename=a_gpj.exe",

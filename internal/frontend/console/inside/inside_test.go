@@ -45,11 +45,11 @@ func TestFileActionsAreRecorded(t *testing.T) {
 	for _, e := range l.Entries {
 		types[e.Name] = e.Type
 		if e.Path != filepath.Join(s.home, e.Name) {
-			t.Errorf("%+v", e)
+			t.Errorf("entry of the listing: got %+v", e)
 		}
 	}
 	if l.Path != s.home || types["evil.html"] != "file" || types["d"] != "dir" || types["link"] != "symlink" || len(types) != 3 {
-		t.Errorf("%+v", l)
+		t.Errorf("listing of the home directory: got %+v", l)
 	}
 	s.request("bob/viewer", "GET", "/files", "", &l)
 	if l.Path != s.home {
@@ -79,7 +79,7 @@ func TestFileActionsAreRecorded(t *testing.T) {
 			t.Errorf("%s: %s", path, text)
 		}
 	}
-	var output []string
+	var recorded []string
 	for _, e := range s.entries(audit.Action) {
 		if e.Actor != "console:alice" {
 			continue
@@ -88,11 +88,11 @@ func TestFileActionsAreRecorded(t *testing.T) {
 		if err := json.Unmarshal(e.Data, &d); err != nil {
 			t.Fatal(err)
 		}
-		output = append(output, d.Do+" "+d.Outcome)
+		recorded = append(recorded, d.Do+" "+d.Outcome)
 	}
 	want := []string{"file.upload ok", "file.upload ok", "file.mkdir ok", "file.move ok", "file.download ok", "file.remove ok"}
-	if !slices.Equal(output, want) {
-		t.Errorf("got audit entries %q, want %q", output, want)
+	if !slices.Equal(recorded, want) {
+		t.Errorf("got audit entries %q, want %q", recorded, want)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestLongPathIsSentInFull(t *testing.T) {
 	var l listing
 	s.request("bob/viewer", "GET", "/files?path="+url.QueryEscape(dir), "", &l)
 	if l.Path != dir || len(l.Entries) != 1 || l.Entries[0].Path != filepath.Join(dir, "a") {
-		t.Errorf("%+v", l)
+		t.Errorf("GET /files: got %+v", l)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestHostileFileNamesAreData(t *testing.T) {
 	res, text := s.do("bob/viewer", "GET", "/files?path="+url.QueryEscape(s.home), "")
 	var l listing
 	if err := json.Unmarshal([]byte(text), &l); err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("%s %v", text, err)
+		t.Fatalf("GET /files: got %s %v", text, err)
 	}
 	if strings.Contains(text, "<img") || strings.ContainsAny(text, "\x1b") || len(l.Entries) != 5 {
 		t.Errorf("%d: %q", len(l.Entries), text)
@@ -183,7 +183,7 @@ func TestProcessListAndSignals(t *testing.T) {
 		return list.Processes[i]
 	}
 	if p := find(); p.CPU != nil || p.Parent != os.Getpid() || len(p.Args) != 4 || p.Memory == 0 {
-		t.Errorf("%+v", p)
+		t.Errorf("the process: got %+v", p)
 	}
 	hosttest.EventuallyNoError(t, func() error {
 		p := find()
@@ -251,7 +251,7 @@ func TestCellOutputAndAuditEntry(t *testing.T) {
 	s := newStack(t)
 	res, text := s.do("alice/operator", "POST", "/cells", `{"code":"print('a\\nb')\n1+1","language":"python"}`)
 	if res.Header.Get("Content-Type") != "application/x-ndjson" {
-		t.Fatalf("%s %s", res.Status, text)
+		t.Fatalf("POST /cells: got %s %s", res.Status, text)
 	}
 	var types []string
 	var result, end map[string]any
@@ -269,16 +269,16 @@ func TestCellOutputAndAuditEntry(t *testing.T) {
 		}
 	}
 	if !slices.Contains(types, "stdout") || result == nil || result["main"] != true || result["data"].(map[string]any)["text/plain"] != "2" {
-		t.Errorf("%s", text)
+		t.Errorf("output of the cell: got %s", text)
 	}
 	if end == nil || end["execution_count"] != 1.0 || types[len(types)-1] != "end" {
-		t.Errorf("%s", text)
+		t.Errorf("end of the cell: got %s", text)
 	}
 	if _, text = s.do("alice/operator", "POST", "/cells", `{"code":"1/0"}`); !strings.Contains(text, `"name":"ZeroDivisionError"`) {
-		t.Errorf("%s", text)
+		t.Errorf("POST /cells: got %s", text)
 	}
 	if _, text = s.do("alice/operator", "POST", "/cells", `{"code":1}`); !strings.Contains(text, "invalid_json") {
-		t.Errorf("%s", text)
+		t.Errorf("POST /cells: got %s", text)
 	}
 	found := false
 	for _, e := range s.entries(audit.CommandStarted) {

@@ -67,8 +67,8 @@ func idOf(p census.Process) processID { return processID{p.PID, p.Start} }
 const (
 	// minRateInterval is the least time between two measurements for a rate.
 	minRateInterval = 500 * time.Millisecond
-	// measurementLifetime is how long a measurement is stored, and maxMeasured the number of sandboxes
-	// with measurements.
+	// measurementLifetime is how long a measurement is stored, and maxMeasured the number of
+	// sandboxes with measurements.
 	measurementLifetime = time.Minute
 	maxMeasured         = 256
 )

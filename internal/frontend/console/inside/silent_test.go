@@ -46,9 +46,9 @@ func TestSilentGuestTimesOut(t *testing.T) {
 			x, err := New(Deps{
 				Sandboxes: runningSandbox{}, Census: unusedServices{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
 				Dial: func(context.Context, sandbox.Principal) (net.Conn, error) {
-					ownPorts, theirs := net.Pipe()
+					ours, theirs := net.Pipe()
 					go func() { _, _ = io.Copy(io.Discard, theirs) }()
-					return ownPorts, nil
+					return ours, nil
 				},
 			})
 			if err != nil {
@@ -83,8 +83,8 @@ func (m *memoryListener) Accept() (net.Conn, error) {
 func (m *memoryListener) Close() error   { close(m.done); return nil }
 func (m *memoryListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "memory"} }
 
-// TestSlowProgramKeepsPageConnected checks that a page is not disconnected while its program is slow to
-// read a pasted text.
+// TestSlowProgramKeepsPageConnected checks that a page is not disconnected while its program is
+// slow to read a pasted text.
 func TestSlowProgramKeepsPageConnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, s, _ := newHub(t)
@@ -107,9 +107,9 @@ func TestSlowProgramKeepsPageConnected(t *testing.T) {
 		go func() { _ = srv.Serve(m) }()
 		defer srv.Close()
 		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-			ownPorts, theirs := net.Pipe()
+			ours, theirs := net.Pipe()
 			m.conns <- theirs
-			return ownPorts, nil
+			return ours, nil
 		}}
 		conn, _, err := websocket.Dial(t.Context(), "ws://memory/", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 		if err != nil {

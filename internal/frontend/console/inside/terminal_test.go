@@ -88,7 +88,7 @@ func TestTwoViewersShareTerminal(t *testing.T) {
 	s.request("alice/operator", "POST", "/terminals", `{"cols":90,"rows":30,"command":["/bin/sh"]}`, &term)
 	a, b := s.attach(t, "alice/operator", term.PID, "?cols=100&rows=40"), s.attach(t, "bob/operator", term.PID, "")
 	if m := a.waitFor("ready", ""); m["controller"] != nil || m["mine"] != false || m["cols"] != 90.0 || m["scope"] != "operator" {
-		t.Errorf("%v", m)
+		t.Errorf("first message to alice: got %v", m)
 	}
 	b.waitFor("ready", "")
 	a.write("echo too-early\n")
@@ -96,7 +96,7 @@ func TestTwoViewersShareTerminal(t *testing.T) {
 	a.sendMessage(`{"type":"take"}`)
 	a.waitFor("control", `"mine":true`)
 	if m := b.waitFor("control", "alice"); m["mine"] != false {
-		t.Errorf("%v", m)
+		t.Errorf("message to bob: got %v", m)
 	}
 	b.waitFor("size", `"cols":100`)
 	a.write("echo $((6*7))-$(stty size | tr ' ' x)\n")
@@ -107,7 +107,7 @@ func TestTwoViewersShareTerminal(t *testing.T) {
 	b.sendMessage(`{"type":"take"}`)
 	b.waitFor("control", `"mine":true`)
 	if m := a.waitFor("control", "bob"); m["mine"] != false {
-		t.Errorf("%v", m)
+		t.Errorf("message to alice: got %v", m)
 	}
 	a.write("echo displaced\n")
 	a.waitFor("error", "no_control")
@@ -117,7 +117,7 @@ func TestTwoViewersShareTerminal(t *testing.T) {
 	var list struct{ Terminals []inside.Terminal }
 	s.request("bob/operator", "GET", "/terminals", "", &list)
 	if len(list.Terminals) != 1 || list.Terminals[0].PID != term.PID || list.Terminals[0].Viewers != 2 || *list.Terminals[0].Controller != "bob" || !list.Terminals[0].Mine {
-		t.Errorf("%+v", list)
+		t.Errorf("GET /terminals: got %+v", list)
 	}
 	v := s.attach(t, "eve/viewer", term.PID, "")
 	v.waitFor("", "42-40x100")
@@ -134,7 +134,7 @@ func TestTwoViewersShareTerminal(t *testing.T) {
 	b.write("exit 3\n")
 	for _, each := range []*screen{a, b, v} {
 		if m := each.waitFor("exit", ""); m["exit_code"] != 3.0 {
-			t.Errorf("%v", m)
+			t.Errorf("message about the exit: got %v", m)
 		}
 	}
 	for _, secret := range []string{"too-early", "nothing", "displaced"} {
@@ -142,12 +142,12 @@ func TestTwoViewersShareTerminal(t *testing.T) {
 			t.Errorf("typed without control: %s", secret)
 		}
 	}
-	var output []string
+	var recorded []string
 	for _, e := range s.entries(audit.TerminalControl) {
-		output = append(output, e.Actor+" "+string(e.Data))
+		recorded = append(recorded, e.Actor+" "+string(e.Data))
 	}
-	if len(output) != 4 || !strings.Contains(output[1], `"displaced":"console:alice"`) || !strings.Contains(output[2], "release") {
-		t.Errorf("got audit entries %q, want take, take with displaced, release, take", output)
+	if len(recorded) != 4 || !strings.Contains(recorded[1], `"displaced":"console:alice"`) || !strings.Contains(recorded[2], "release") {
+		t.Errorf("got audit entries %q, want take, take with displaced, release, take", recorded)
 	}
 	if n := len(s.entries(audit.CommandStarted)); n != 1 {
 		t.Errorf("got %d command entries for three viewers, want 1", n)
@@ -170,7 +170,7 @@ func TestTerminalOpenedElsewhere(t *testing.T) {
 	go func() { _, _ = p.Stream(chanWriter(out), nil); close(out) }()
 	a := s.attach(t, "alice/operator", int(p.PID()), "")
 	if m := a.waitFor("ready", ""); m["cols"] != 80.0 || m["rows"] != 24.0 {
-		t.Errorf("%v", m)
+		t.Errorf("first message: got %v", m)
 	}
 	b := s.attach(t, "bob/viewer", int(p.PID()), "")
 	b.waitFor("ready", "")

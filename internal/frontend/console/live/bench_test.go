@@ -116,8 +116,8 @@ func benchmarkSecond(b *testing.B, pages int) {
 	b.ReportMetric(float64(bytes)/float64(b.N)/float64(pages), "bytes/page")
 }
 
-// TestStreamsAtSameVersionShareFrame checks that a stream that is behind gets only changed rows, and
-// a stream that is too far behind gets all rows.
+// TestStreamsAtSameVersionShareFrame checks that a stream that is behind gets only changed rows,
+// and a stream that is too far behind gets all rows.
 func TestStreamsAtSameVersionShareFrame(t *testing.T) {
 	f := newRowTable()
 	now := time.Now()

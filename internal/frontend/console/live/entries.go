@@ -162,7 +162,7 @@ func (l *Live) sendEntries(s *stream, out *frames) (more bool, err error) {
 	}
 	l.mu.Unlock()
 	if !known {
-		return false, nil // without the end of the log, new entries cannot be told from old ones
+		return false, nil // without the end of the log, new entries cannot be distinguished from old ones
 	}
 	if resumed {
 		if seq, err = l.catchUp(s, out, seq, newest); err != nil {

@@ -13,8 +13,8 @@ import (
 const (
 	// refreshEvery is the interval at which the rows are read even without a known change.
 	refreshEvery = 10 * time.Second
-	// settleTime is how long after an entry the rows are read again, because an entry may be written
-	// before its row.
+	// settleTime is how long after an entry the rows are read again, because an entry may be
+	// written before its row.
 	settleTime = 2 * time.Second
 	// endedRowLifetime is how long an ended sandbox is shown.
 	endedRowLifetime = 10 * time.Minute

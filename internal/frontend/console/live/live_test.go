@@ -105,7 +105,7 @@ func TestFlowsOfFollowedSandbox(t *testing.T) {
 		Seq                   uint64
 	}
 	if err := json.Unmarshal([]byte(e.data), &f); err != nil || e.name != "flow" || f.Sandbox != "aaa" || f.Rule != "network.unlisted" || f.Effect != "deny" {
-		t.Errorf("%+v, %v", e, err)
+		t.Errorf("event of the flow: got %+v, %v", e, err)
 	}
 	if e.id != "1" {
 		t.Errorf("got event ID %q, want 1", e.id)
@@ -145,7 +145,7 @@ func TestWatchedSandboxesAreMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(m.Rows) != 1 || m.Rows[0].ID != "bbb" || m.Rows[0].CPU < 0.2 || m.Rows[0].CPU > 0.3 || m.Rows[0].Memory != 7<<20 || m.Rows[0].MemoryLimit != 512<<20 {
-		t.Errorf("%+v", m.Rows)
+		t.Errorf("rows of metrics: got %+v", m.Rows)
 	}
 }
 
@@ -163,11 +163,11 @@ func TestTopicsCanBeChanged(t *testing.T) {
 		}
 	}
 	if got := r.change("alice", p.stream, `{"topics":["record:aaa"],"watch":[]}`); got != http.StatusNoContent {
-		t.Fatalf("%d", got)
+		t.Fatalf("change of topics: got status %d", got)
 	}
 	r.note(audit.Draft{Kind: audit.File, Sandbox: "aaa"})
 	if e := p.next(); e.name != "entry" || e.id != "1" {
-		t.Errorf("%+v", e)
+		t.Errorf("event after the change of topics: got %+v", e)
 	}
 	p.close()
 	if got := r.change("alice", "ABC", `{"topics":[]}`); got != http.StatusNotFound {
@@ -195,7 +195,7 @@ func TestStreamResumesWithoutGaps(t *testing.T) {
 			e := p.next()
 			seq, err := strconv.Atoi(e.id)
 			if e.name != "entry" || err != nil {
-				t.Fatalf("%+v", e)
+				t.Fatalf("event of an entry: got %+v", e)
 			}
 			got = append(got, seq)
 		}
@@ -244,7 +244,7 @@ func TestLongAbsenceReportsGap(t *testing.T) {
 	}
 	p := r.open("topics=record", "5")
 	if e := p.next(); e.name != "gap" || !strings.Contains(e.data, "994 entries") {
-		t.Fatalf("%+v", e)
+		t.Fatalf("first event: got %+v", e)
 	}
 	for want := 1000; want < n; want++ {
 		if e := p.next(); e.id != strconv.Itoa(want) {
@@ -263,7 +263,7 @@ func TestHeartbeatHasPosition(t *testing.T) {
 	for range 3 {
 		e, err := p.read()
 		if err != nil || e.name != "beat" || e.data != "{}" {
-			t.Fatalf("%+v, %v", e, err)
+			t.Fatalf("event on an idle stream: got %+v, %v", e, err)
 		}
 	}
 	r.note(audit.Draft{Kind: audit.ServerStarted})
@@ -286,7 +286,7 @@ func TestHostileTextStaysInEvent(t *testing.T) {
 	e := p.next()
 	f := rowsOf(t, e)
 	if e.name != "fleet" || len(f.Sandboxes) != 1 || !strings.HasPrefix(f.Sandboxes[0].Name, "x\n\nevent: hello") || strings.Contains(e.data, "<script>") {
-		t.Errorf("%q", e.data)
+		t.Errorf("event of the fleet: got %q", e.data)
 	}
 }
 

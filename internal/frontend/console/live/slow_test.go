@@ -72,7 +72,7 @@ func TestUnreadableLogIsReported(t *testing.T) {
 		e = p.next()
 	}
 	if e.name != "entry" || e.id != "0" {
-		t.Errorf("%+v", e)
+		t.Errorf("event of an entry: got %+v", e)
 	}
 	if log.fails.Load() >= 0 {
 		t.Error("the audit log was never read, so the test proves nothing")
@@ -98,7 +98,8 @@ func (s *unreadableLog) Read(ctx context.Context, filter audit.Filter, follow bo
 }
 
 // TestUnknownEndOfLogRepeatsNothing checks that, while the end of the audit log is unknown, no page
-// is told that the log is another one. When the log can be read, no page gets old entries again.
+// is informed that the log is another one. When the log can be read, no page gets old entries
+// again.
 func TestUnknownEndOfLogRepeatsNothing(t *testing.T) {
 	log := &unreadableLog{Log: openRecord(t, filepath.Join(t.TempDir(), "record")), tried: make(chan struct{}, 1)}
 	r := newRigOn(t, log.Log, &boxes{}, func(d *live.Deps) { d.Record = log })
@@ -128,7 +129,7 @@ func TestUnknownEndOfLogRepeatsNothing(t *testing.T) {
 		e = newPage.next()
 	}
 	if e.name != "entry" || e.id != "4" {
-		t.Errorf("%+v", e)
+		t.Errorf("event of an entry: got %+v", e)
 	}
 }
 

@@ -64,8 +64,8 @@ func (s *stream) setTopics(t topics, newest int64) {
 	s.topics = t
 }
 
-// stream answers a request with a stream of events. It returns an error only before anything is sent;
-// later errors end the stream.
+// stream answers a request with a stream of events. It returns an error only before anything is
+// sent; later errors end the stream.
 func (l *Live) stream(w http.ResponseWriter, r *http.Request, session string) error {
 	a, err := readSubscription(r)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 const reasonOOM = string(engine.ReasonOOM)
 
-// window is how long denials count as new.
+// window is how long denials count as new, in seconds.
 const window = 60
 
 // summary contains facts about one sandbox from the audit log, as far as it was read.
@@ -64,8 +64,8 @@ func (f *summary) deniedSince(now time.Time) int {
 	return int(sum(&f.refused, now, window))
 }
 
-// egressSpan is the time over which bytes are averaged, because the gateway counts the bytes of a
-// request when it has ended.
+// egressSpan is the time over which bytes are averaged, in seconds. The gateway counts the bytes of
+// a request only when it has ended.
 const egressSpan = 5
 
 // egress returns the bytes per second that left the sandbox.
@@ -189,7 +189,7 @@ const (
 )
 
 // readBack finds the end of the audit log, and reads the last entries about the fleet. It does
-// noData if it ran a short while ago.
+// nothing if it ran a short while ago.
 func (l *Live) readBack(ctx context.Context) error {
 	newest := int64(-1)
 	err := l.deps.Record.Read(ctx, audit.Filter{Newest: true, Limit: 1}, false, func(e audit.Entry) error {

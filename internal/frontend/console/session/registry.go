@@ -142,8 +142,8 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 func (d *Registry) SignIn(ctx context.Context, secret, from string) (cookie string, s Session, err error) {
 	t, err := d.takeToken(ctx, secret)
 	if fault.KindOf(err) == fault.NotFound {
-		// Only failures are counted, so that other people at an address cannot lock out a user there
-		// who has a valid link.
+		// Only failures are counted, so that other people at an address cannot lock out a user
+		// there who has a valid link.
 		if err := d.attempts.failed(from, time.Now()); err != nil {
 			return "", s, err
 		}
@@ -224,8 +224,8 @@ func (d *Registry) List(ctx context.Context) ([]Session, error) {
 	return list, nil
 }
 
-// End signs a session out. It does so even if the audit entry cannot be written, because a full disk
-// must not prevent a sign-out.
+// End signs a session out. It does so even if the audit entry cannot be written, because a full
+// disk must not prevent a sign-out.
 func (d *Registry) End(ctx context.Context, actor, id, reason string) (Session, error) {
 	all, err := d.o.Store.ConsoleSessions(ctx)
 	if err != nil {

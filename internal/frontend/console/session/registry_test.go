@@ -89,13 +89,13 @@ func TestLinkWorksOnce(t *testing.T) {
 	}
 	cookie, s := d.signIn(token)
 	if s.Name != "Ann" || s.Scope != session.Operator || s.ExpiresAt.Sub(s.CreatedAt) != time.Hour {
-		t.Errorf("%+v", s)
+		t.Errorf("the session: got %+v", s)
 	}
 	if caller := s.Principal(); !caller.Local || caller.Actor() != "console:"+s.ID {
-		t.Errorf("%+v", caller)
+		t.Errorf("the principal of the session: got %+v", caller)
 	}
 	if got, err := d.Verify(ctx, cookie); err != nil || got.ID != s.ID || got.Scope != session.Operator {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("verified session: got %+v, %v", got, err)
 	}
 	if _, _, err := d.SignIn(ctx, token, "127.0.0.1"); fault.KindOf(err) != fault.Unauthenticated || fault.CodeOf(err) != "token_invalid" {
 		t.Errorf("second sign-in with the link: got %v, want token_invalid", err)
@@ -133,8 +133,8 @@ func TestLinkWorksOnce(t *testing.T) {
 	}
 }
 
-// TestSessionSurvivesRestart opens the store in two registries, like two processes. If audit entries
-// cannot be written, a sign-in fails, but a sign-out succeeds (P42).
+// TestSessionSurvivesRestart opens the store in two registries, like two processes. If audit
+// entries cannot be written, a sign-in fails, but a sign-out succeeds (P42).
 func TestSessionSurvivesRestart(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	d := open(t, dir)
@@ -142,7 +142,7 @@ func TestSessionSurvivesRestart(t *testing.T) {
 	unused := d.issue(session.Request{Scope: session.Viewer})
 	again := open(t, dir)
 	if got, err := again.Verify(ctx, cookie); err != nil || got.ID != s.ID {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("verified session after a restart: got %+v, %v", got, err)
 	}
 	again.log.full = errors.New("full")
 	if _, _, err := again.Issue(ctx, "local:0", session.Request{Scope: session.Viewer}); err == nil {
@@ -152,7 +152,7 @@ func TestSessionSurvivesRestart(t *testing.T) {
 		t.Error("a sign-in succeeded without an audit entry")
 	}
 	if list, err := again.List(ctx); err != nil || len(list) != 1 {
-		t.Errorf("%v, %v", list, err)
+		t.Errorf("list of sessions: got %v, %v", list, err)
 	}
 	if _, err := again.End(ctx, "local:0", s.ID, "revoked"); err != nil {
 		t.Errorf("sign-out without an audit entry: %v", err)
@@ -188,13 +188,13 @@ func TestTokensAndSessionsExpire(t *testing.T) {
 			t.Errorf("expired session: got %v, want Unauthenticated", err)
 		}
 		if list, err := d.List(ctx); err != nil || len(list) != 0 {
-			t.Errorf("%v, %v", list, err)
+			t.Errorf("list of sessions: got %v, %v", list, err)
 		}
 		if err := d.Sweep(ctx); err != nil || !slices.Equal(d.ended, []string{s.ID}) {
 			t.Errorf("%v, ended %q", err, d.ended)
 		}
 		if got := d.log.list[len(d.log.list)-1]; got != "console.signed_out server viewer expired" {
-			t.Error(got)
+			t.Errorf("last audit entry: got %v", got)
 		}
 	})
 }
@@ -220,8 +220,8 @@ func TestGuessesAreLimited(t *testing.T) {
 	})
 }
 
-// TestS11FailuresLockOutNoValidLink checks that failures of another client at the same address, such
-// as behind one proxy, cannot lock out a person with a valid link.
+// TestS11FailuresLockOutNoValidLink checks that failures of another client at the same address,
+// such as behind one proxy, cannot lock out a person with a valid link.
 func TestS11FailuresLockOutNoValidLink(t *testing.T) {
 	d := open(t, t.TempDir())
 	for range 50 {

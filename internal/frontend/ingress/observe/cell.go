@@ -15,8 +15,8 @@ import (
 // maxBody is the interpreter's limit for a request.
 const maxBody = 16 << 20
 
-// cell observes code that the interpreter runs. It parses the request by the interpreter's rules, and
-// passes on a request that the interpreter would reject, so that the interpreter rejects it.
+// cell observes code that the interpreter runs. It parses the request by the interpreter's rules,
+// and passes on a request that the interpreter would reject, so that the interpreter rejects it.
 func (t *Tap) cell(r *http.Request, c Call) (*Visit, *refusal) {
 	var read bytes.Buffer
 	_, err := io.Copy(&read, io.LimitReader(r.Body, maxBody+1))

@@ -65,8 +65,8 @@ func recordCell(t *testing.T, step int, answer string) (e Ended, shown string, a
 	return lastEnd(t, r), shown, after.TotalAlloc - before.TotalAlloc
 }
 
-// TestLongLinesAreNotBuffered checks a line of many MiB, which simple code can print: the recording has
-// its beginning, and lines after it are processed as usual (P45).
+// TestLongLinesAreNotBuffered checks a line of many MiB, which simple code can print: the recording
+// has its beginning, and lines after it are processed as usual (P45).
 func TestLongLinesAreNotBuffered(t *testing.T) {
 	long := strings.Repeat("A", 12<<20)
 	const end = `{"type":"stdout","text":"later\n"}` + "\n" + `{"type":"end_of_execution"}` + "\n"
@@ -101,8 +101,8 @@ func TestLongLinesAreNotBuffered(t *testing.T) {
 	}
 }
 
-// TestLineBufferIsReleased checks that the memory for a long line is freed before the code ends, which
-// may take hours.
+// TestLineBufferIsReleased checks that the memory for a long line is freed before the code ends,
+// which may take hours.
 func TestLineBufferIsReleased(t *testing.T) {
 	tp, _ := newTap(t, nil)
 	cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowCell})

@@ -48,8 +48,8 @@ func (t *Tap) copies(r *http.Request, c Call) (*Visit, *refusal) {
 // maxPlace bounds the response with the destination of a copy.
 const maxPlace = 64 << 10
 
-// uploadedTo is like uploaded, for a copy. It reads the destination from the guest's response: in an
-// existing directory, the copy has the source's own name.
+// uploadedTo is like uploaded, for a copy. It reads the destination from the guest's response: in
+// an existing directory, the copy has the source's own name.
 func (m *move) uploadedTo(res *http.Response) error {
 	if res.StatusCode != http.StatusOK {
 		return m.uploaded(res)

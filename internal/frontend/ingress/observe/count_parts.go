@@ -106,8 +106,8 @@ const (
 	cwdField  = 4
 )
 
-// invalidText returns the first text of a command that is not UTF-8, or "". The library's error names
-// only the field.
+// invalidText returns the first text of a command that is not UTF-8, or "". The library's error
+// names only the field.
 func invalidText(data []byte) (which string) {
 	found := func(name string, value []byte) {
 		if which == "" && !utf8.Valid(value) {

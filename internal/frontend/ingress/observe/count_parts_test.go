@@ -50,8 +50,9 @@ func marshal(t *testing.T, kind string, m proto.Message) []byte {
 	return data
 }
 
-// TestArgumentsAreCountedBeforeDecoding checks the limit for arguments and variables. A request could
-// contain a million empty arguments in two bytes each, which would need much memory when decoded.
+// TestArgumentsAreCountedBeforeDecoding checks the limit for arguments and variables. A request
+// could contain a million empty arguments in two bytes each, which would need much memory when
+// decoded.
 func TestArgumentsAreCountedBeforeDecoding(t *testing.T) {
 	tp, r := newTap(t, nil)
 	many := make([]string, 70_000)
@@ -123,7 +124,8 @@ func TestLargeRequestsAreNotReadToEnd(t *testing.T) {
 	}
 }
 
-// TestLongFileNamesAreShortened checks that long names of files are redacted first, and then shortened.
+// TestLongFileNamesAreShortened checks that long names of files are redacted first, and then
+// shortened.
 func TestLongFileNamesAreShortened(t *testing.T) {
 	const value = "tk-Zr8qP2mW/Lx4vB9+cd"
 	mask, err := sandbox.NewRedactor([]redact.Value{{Name: "KEY", Data: []byte(value)}}, sandbox.RedactorOptions{Outputs: true})
@@ -156,8 +158,8 @@ func TestLongFileNamesAreShortened(t *testing.T) {
 	}
 	m := &move{call: Call{Mask: mask}}
 	for _, f := range p.files {
-		if partlyRead := m.draft(f).Data.(Moved).Path; partlyRead != f.Path {
-			t.Errorf("cut twice: %q", partlyRead[max(0, len(partlyRead)-20):])
+		if again := m.draft(f).Data.(Moved).Path; again != f.Path {
+			t.Errorf("cut twice: %q", again[max(0, len(again)-20):])
 		}
 	}
 }

@@ -23,8 +23,8 @@ type refusedRequests struct {
 	timer *time.Timer
 }
 
-// recordUnauthorized wraps the visit of a request without the sandbox's token. An entry is written if the
-// request is refused.
+// recordUnauthorized wraps the visit of a request without the sandbox's token. An entry is written
+// if the request is refused.
 func (t *Tap) recordUnauthorized(r *http.Request, c Call, where string, v *Visit) *Visit {
 	do := r.Method + " " + short(where, c.Mask.Record())
 	next := &Visit{answer: func(*http.Response) error { return nil }, done: func() {}}

@@ -23,7 +23,7 @@ type Started struct {
 	User string   `json:"user,omitempty"`
 	TTY  bool     `json:"tty,omitempty"`
 	Tag  string   `json:"tag,omitempty"`
-	PID  uint32   `json:"pid,omitempty"` // number of an earlier command
+	PID  uint32   `json:"pid,omitempty"` // of the command to which a caller attached
 
 	// The fields below are for cells.
 	Language string `json:"language,omitempty"`

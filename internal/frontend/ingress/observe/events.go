@@ -194,7 +194,7 @@ func trailersOf(payload []byte) http.Header {
 	return h
 }
 
-// trailers contain the status of a gRPC call.
+// trailers processes the trailers of an answer, which contain the status of a gRPC call.
 func (e *events) trailers(h http.Header) {
 	if code := grpcCode(h); code != "" {
 		e.cmd.failed(code)

@@ -94,7 +94,8 @@ func (fileDecoder) Remove(ctx context.Context, r *connect.Request[fspb.RemoveReq
 	return connect.NewResponse(&fspb.RemoveResponse{}), deliver(ctx, r.Msg, r.Header())
 }
 
-// ignoredHeaders are headers about time limits and compression of the answer. The decoder ignores them.
+// ignoredHeaders are headers about time limits and compression of the answer. The decoder ignores
+// them.
 var ignoredHeaders = []string{"Connect-Timeout-Ms", "Grpc-Timeout", "Connect-Accept-Encoding", "Grpc-Accept-Encoding", "Accept-Encoding"}
 
 // decode decodes a request and calls take with the message. If the request is refused, the returned
@@ -152,8 +153,8 @@ func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	return &Visit{answer: cmd.answer, done: cmd.finish}, nil
 }
 
-// observeAction records actions on a running command. Such a request runs nothing, so an unparsable one
-// is passed on.
+// observeAction records actions on a running command. Such a request runs nothing, so an unparsable
+// one is passed on.
 func (t *Tap) observeAction(r *http.Request, c Call, where string) {
 	t.decode(r, where, &decoding{take: func(message any, _ http.Header) error {
 		switch m := message.(type) {

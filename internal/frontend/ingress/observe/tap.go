@@ -105,8 +105,8 @@ const TokenActor = "token"
 
 const tokenHeader = "X-Access-Token"
 
-// hasToken reports whether a request has the sandbox's token. The comparison takes constant time, so
-// that the token cannot be guessed byte by byte.
+// hasToken reports whether a request has the sandbox's token. The comparison takes constant time,
+// so that the token cannot be guessed byte by byte.
 func (c Call) hasToken(r *http.Request) bool {
 	return c.Token != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(c.Token)) == 1
 }
@@ -200,8 +200,8 @@ func (t *Tap) observe(r *http.Request, c Call, where string) (*Visit, *refusal) 
 	return nil, nil
 }
 
-// removeWrongToken removes the token of an unauthorized request, so that the server inside refuses the
-// request with its own error. It reports whether the request is unauthorized.
+// removeWrongToken removes the token of an unauthorized request, so that the server inside refuses
+// the request with its own error. It reports whether the request is unauthorized.
 func (c Call) removeWrongToken(r *http.Request) bool {
 	if c.authorized {
 		return false

@@ -107,7 +107,7 @@ func FuzzEvents(f *testing.F) {
 				}
 			}
 			if printed > int64(len(wire)) || got.Exit == nil && !got.Lost && got.Error == "" {
-				t.Fatalf("%+v", got)
+				t.Fatalf("end of the command: got %+v", got)
 			}
 			if i == 0 {
 				want = got
@@ -127,8 +127,8 @@ func text(t testing.TB, e Ended) string {
 	return string(data)
 }
 
-// TestLargeOutputIsIndependentOfPieces checks that the recorded output is the same, however it is cut
-// into pieces.
+// TestLargeOutputIsIndependentOfPieces checks that the recorded output is the same, however it is
+// cut into pieces.
 func TestLargeOutputIsIndependentOfPieces(t *testing.T) {
 	tp, r := newTap(t, nil)
 	large := strings.Repeat("0123456789abcdef", 5000)
@@ -234,7 +234,7 @@ func TestSurveysAreShared(t *testing.T) {
 			t.Errorf("got %d surveys, want 2, because no other was requested", n)
 		}
 		if len(tp.surveys.again) > 0 {
-			t.Errorf("%v", tp.surveys.again)
+			t.Errorf("surveys to repeat: got %v", tp.surveys.again)
 		}
 		tp.Close()
 		tp.surveys.request("box1")
@@ -248,8 +248,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestTransport checks the transport for callers in this process. If a command is not run, the error
-// says why.
+// TestTransport checks the transport for callers in this process. If a command is not run, the
+// error says why.
 func TestTransport(t *testing.T) {
 	tp, r := newTap(t, nil)
 	reached := 0
@@ -280,10 +280,10 @@ func TestTransport(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := lastEnd(t, r); e.Exit == nil || *e.Exit != 4 || r.Entries(audit.CommandStarted)[0].Actor != "key:1" {
-		t.Errorf("%+v", e)
+		t.Errorf("end of the command: got %+v", e)
 	}
 	if err := call(roundTrip(func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF })); err == nil || !lastEnd(t, r).Lost {
-		t.Errorf("%v", err)
+		t.Errorf("failed round trip: got error %v", err)
 	}
 	r.Fail(func(audit.Draft) bool { return true })
 	if err := call(base); err == nil || !strings.Contains(err.Error(), "audit log") || reached != 1 {
@@ -298,8 +298,8 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-// TestStoredArgumentsAreBounded checks that the stored part of a command is bounded, and cut between
-// characters.
+// TestStoredArgumentsAreBounded checks that the stored part of a command is bounded, and cut
+// between characters.
 func TestStoredArgumentsAreBounded(t *testing.T) {
 	long := strings.Repeat("é", limit)
 	for _, c := range []struct {
@@ -362,8 +362,8 @@ func BenchmarkCommand(b *testing.B) {
 	}
 }
 
-// TestDeniedRequestsAreCounted checks that many requests without a token get few audit entries and one
-// with their count, per minute and sandbox.
+// TestDeniedRequestsAreCounted checks that many requests without a token get few audit entries and
+// one with their count, per minute and sandbox.
 func TestDeniedRequestsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp, r := newTap(t, nil)
@@ -391,8 +391,8 @@ func TestDeniedRequestsAreCounted(t *testing.T) {
 	})
 }
 
-// FuzzChangeOutcome passes arbitrary responses to a change. The outcome in the audit log is always one
-// of the known values.
+// FuzzChangeOutcome passes arbitrary responses to a change. The outcome in the audit log is always
+// one of the known values.
 func FuzzChangeOutcome(f *testing.F) {
 	f.Add(200, "application/proto", []byte{})
 	f.Add(404, "application/json", []byte(`{"code":"not_found","message":"m"}`))
@@ -402,7 +402,7 @@ func FuzzChangeOutcome(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, kind string, body []byte) {
 		got := changeOutcome(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}}, body)
 		if got != "ok" && got != "unreadable" && got != fmt.Sprintf("http_%d", status) && knownCode(got) != got {
-			t.Errorf("%q", got)
+			t.Errorf("outcome: got %q", got)
 		}
 	})
 }

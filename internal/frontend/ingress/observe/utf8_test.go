@@ -9,8 +9,8 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-// TestF10ErrorsNameTheText checks that the error about a text that is not UTF-8 names the field, in both
-// codecs.
+// TestF10ErrorsNameTheText checks that the error about a text that is not UTF-8 names the field, in
+// both codecs.
 func TestF10ErrorsNameTheText(t *testing.T) {
 	for _, c := range []struct{ json, want string }{
 		{`{"process":{"cmd":"sh","args":["-c","` + "\xff" + `"]}}`, "process.args[1] is not UTF-8"},

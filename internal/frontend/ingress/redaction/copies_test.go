@@ -10,17 +10,17 @@ import (
 	"github.com/crannog/crannog/internal/filetree/copytree"
 )
 
-// TestF9CopiesAreRedacted checks that a value is redacted in names, in targets of links and across the
-// pieces of a file, and that every other byte stays at its offset.
+// TestF9CopiesAreRedacted checks that a value is redacted in names, in targets of links and across
+// the pieces of a file, and that every other byte stays at its offset.
 func TestF9CopiesAreRedacted(t *testing.T) {
-	const decodeBody = "tk-name-9dQ7wE5r"
-	mask := testMask(t, decodeBody, sealedValue)
+	const nameValue = "tk-name-9dQ7wE5r"
+	mask := testMask(t, nameValue, sealedValue)
 	half := len(sealedValue) / 2
 	var in bytes.Buffer
 	w := copytree.NewWriter(&in)
 	for _, err := range []error{
 		w.Entry(copytree.Entry{Kind: copytree.Dir, Name: "d"}),
-		w.Entry(copytree.Entry{Kind: copytree.Link, Name: "l-" + decodeBody, Target: "/x/" + sealedValue}),
+		w.Entry(copytree.Entry{Kind: copytree.Link, Name: "l-" + nameValue, Target: "/x/" + sealedValue}),
 		w.Entry(copytree.Entry{Kind: copytree.File, Name: "f", Size: 10_000}),
 		w.Data(0, []byte("a"+sealedValue[:half])), w.Data(int64(1+half), []byte(sealedValue[half:]+"b")),
 		w.Data(5000, []byte("c"+sealedValue[:half])), w.Data(9000, []byte(sealedValue[half:])),
@@ -63,7 +63,7 @@ func TestF9CopiesAreRedacted(t *testing.T) {
 		f[5000] != 'c' || string(f[9000:9000+stars-half]) != sealedValue[half:] {
 		t.Errorf("got %q, %q and %q", f[:2+stars], f[5000], f[9000:9000+stars-half])
 	}
-	if string(files["g"]) != "end" || strings.Contains(link.Name, decodeBody) || strings.Contains(link.Target, sealedValue) || !strings.HasPrefix(link.Target, "/x/") {
+	if string(files["g"]) != "end" || strings.Contains(link.Name, nameValue) || strings.Contains(link.Target, sealedValue) || !strings.HasPrefix(link.Target, "/x/") {
 		t.Errorf("got %q and %+v", files["g"], link)
 	}
 	// A truncated stream stays truncated, and an error inside is redacted too.

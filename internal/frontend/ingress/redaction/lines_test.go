@@ -11,8 +11,8 @@ import (
 	"testing/iotest"
 )
 
-// TestLargeResultsUseLittleMemory checks that a result of many MiB, which plain code can produce, is
-// copied only a few times while it is redacted.
+// TestLargeResultsUseLittleMemory checks that a result of many MiB, which plain code can produce,
+// is copied only a few times while it is redacted.
 func TestLargeResultsUseLittleMemory(t *testing.T) {
 	const size = 16 << 20
 	m := testMask(t, sealedValue)
@@ -44,8 +44,8 @@ func TestLargeResultsUseLittleMemory(t *testing.T) {
 	}
 }
 
-// TestBufferOfLargeLinesIsReleased checks that the buffer for a large line is released after the line
-// was read.
+// TestBufferOfLargeLinesIsReleased checks that the buffer for a large line is released after the
+// line was read.
 func TestBufferOfLargeLinesIsReleased(t *testing.T) {
 	const short = "k7-Zr8qP" // shorter than its replacement
 	m := testMask(t, sealedValue, short)

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// TestNewValuesAreRedactedInRunningStream checks that a value that becomes known while a process runs
-// is redacted from then on. A value that is no longer in use stays redacted.
+// TestNewValuesAreRedactedInRunningStream checks that a value that becomes known while a process
+// runs is redacted from then on. A value that is no longer in use stays redacted.
 func TestNewValuesAreRedactedInRunningStream(t *testing.T) {
 	const later = "tk-later-9dQ7wE5r"
 	var now atomic.Pointer[redact.Redactor]
@@ -36,7 +36,7 @@ func TestNewValuesAreRedactedInRunningStream(t *testing.T) {
 		}
 		h, ok := readStream(t, buffer[:n], true)
 		if !ok {
-			t.Fatalf("%q", buffer[:n])
+			t.Fatalf("unreadable stream: got %q", buffer[:n])
 		}
 		return string(bytes.Join(h.outputs[stdout], nil))
 	}
@@ -53,8 +53,8 @@ func TestNewValuesAreRedactedInRunningStream(t *testing.T) {
 	}
 }
 
-// TestAnnouncedSizesAllocateNothing checks that no memory is allocated for an announced size. A message
-// that is larger than any event ends the stream.
+// TestAnnouncedSizesAllocateNothing checks that no memory is allocated for an announced size. A
+// message that is larger than any event ends the stream.
 func TestAnnouncedSizesAllocateNothing(t *testing.T) {
 	for size, code := range map[uint32]string{maxEvent: io.ErrUnexpectedEOF.Error(), maxEvent + 1: "too large", 1 << 31: "too large"} {
 		wire := append(binary.BigEndian.AppendUint32([]byte{0}, size), "few"...)

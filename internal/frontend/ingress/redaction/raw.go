@@ -90,8 +90,8 @@ func (r *rawReader) fill() {
 	}
 }
 
-// redactUpgraded redacts a sandbox's output on an upgraded connection. Lengths are preserved, so that
-// frames stay valid.
+// redactUpgraded redacts a sandbox's output on an upgraded connection. Lengths are preserved, so
+// that frames stay valid.
 func redactUpgraded(res *http.Response, m *sandbox.Redactor) error {
 	if m.Bytes() == nil {
 		return nil
@@ -124,8 +124,8 @@ func (u *upgraded) CloseWrite() error {
 	return u.conn.Close()
 }
 
-// decodeBody decodes a body. The request asked for no encoding, so an answer in an unknown encoding is
-// refused.
+// decodeBody decodes a body. The request asked for no encoding, so an answer in an unknown encoding
+// is refused.
 func decodeBody(res *http.Response) (io.ReadCloser, error) {
 	var codings []string
 	for _, line := range res.Header["Content-Encoding"] {
@@ -149,8 +149,8 @@ func decodeBody(res *http.Response) (io.ReadCloser, error) {
 	return &gunzip{source: res.Body}, nil
 }
 
-// gunzip decompresses a body. It reads the header only with the first Read, because a stream may have
-// no data yet.
+// gunzip decompresses a body. It reads the header only with the first Read, because a stream may
+// have no data yet.
 type gunzip struct {
 	source io.ReadCloser
 	z      *gzip.Reader
