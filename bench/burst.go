@@ -85,19 +85,19 @@ type burstKind struct {
 // burstKinds returns the kinds that this host can run.
 func (b *bench) burstKinds(warm, cold *server) []burstKind {
 	var kinds []burstKind
-	host := func(name string, argv []string) {
+	addHost := func(name string, argv []string) {
 		kinds = append(kinds, burstKind{name, func(ctx context.Context, ready func()) error {
 			defer ready()
 			return hostCommand(ctx, nil, argv...)
 		}})
 	}
 	if found("bwrap") {
-		host(nameBwrap, bubblewrap("/bin/true"))
+		addHost(nameBwrap, bubblewrap("/bin/true"))
 	}
 	if found(b.runsc) {
-		host(nameStock, b.stockDo("/bin/true"))
+		addHost(nameStock, b.stockDo("/bin/true"))
 	}
-	sb := func(name string, srv *server) {
+	addSandbox := func(name string, srv *server) {
 		kinds = append(kinds, burstKind{name, func(ctx context.Context, ready func()) error {
 			sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour))
 			if err != nil {
@@ -108,8 +108,8 @@ func (b *bench) burstKinds(warm, cold *server) []burstKind {
 			return errors.Join(err, sb.Kill(ctx))
 		}})
 	}
-	sb(nameWarm, warm)
-	sb(nameCold, cold)
+	addSandbox(nameWarm, warm)
+	addSandbox(nameCold, cold)
 	return kinds
 }
 

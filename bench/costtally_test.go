@@ -25,7 +25,7 @@ func TestTally(t *testing.T) {
 	b := &bench{report: &report{}}
 	tally.report(b)
 	if len(b.report.Sections) != len(costQuantities) {
-		t.Fatalf("%q", titles(b))
+		t.Fatalf("got the tables %q, want one for each quantity", titles(b))
 	}
 	for i, want := range []float64{4000, 2501, 9, 8, 20} {
 		sec := b.report.Sections[i]
@@ -38,7 +38,7 @@ func TestTally(t *testing.T) {
 	}
 	// 4 ms of processor time each is 250 in a second.
 	if notes := b.report.Sections[3].Notes; len(notes) != 1 || !strings.Contains(notes[0], "250") {
-		t.Errorf("%q", notes)
+		t.Errorf("the notes about processor time: got %q, want one with 250", notes)
 	}
 }
 
@@ -50,9 +50,9 @@ func TestTallyWithoutSystemCalls(t *testing.T) {
 	b := &bench{report: &report{}}
 	tally.report(b)
 	if got := titles(b); len(got) != 4 || slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "system calls") }) {
-		t.Errorf("%q", got)
+		t.Errorf("without system calls: got the tables %q, want 4", got)
 	}
 	if notes := b.report.Sections[2].Notes; len(notes) != 1 || !strings.Contains(notes[0], "raw_syscalls") {
-		t.Errorf("%q", notes)
+		t.Errorf("without system calls: got the notes %q, want the missing tracepoint", notes)
 	}
 }

@@ -18,7 +18,7 @@ func TestFieldOf(t *testing.T) {
 	}
 	for name, want := range map[string]string{"MemTotal": "8 kB", "MemFree": "1 kB", "Swap": "unknown", "no colon": "unknown"} {
 		if got := fieldOf(path, name); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
+			t.Errorf("fieldOf %s: got %q, want %q", name, got, want)
 		}
 	}
 	if got := fieldOf(path+".gone", "MemTotal"); got != "unknown" {
@@ -42,7 +42,7 @@ func TestEveryReportNamesItsHost(t *testing.T) {
 	}
 	var r report
 	if err := json.Unmarshal(encoded.Bytes(), &r); err != nil || r.Host.Kernel != kernel || r.Host.CPUs != runtime.NumCPU() || r.Host.Load == "unknown" {
-		t.Errorf("%s: %+v %v", encoded.String(), r.Host, err)
+		t.Errorf("the report in JSON, %s: got the host %+v, %v", encoded.String(), r.Host, err)
 	}
 }
 
@@ -55,11 +55,11 @@ func TestFound(t *testing.T) {
 func TestProcessTime(t *testing.T) {
 	const stat = "7 (a b) c) S 1 7 7 0 -1 4194560 100 0 0 0 150 25 300 5 20 0 1 0 100 1000 10"
 	if got, err := parseProcessTime(stat); err != nil || got != 4800*time.Millisecond {
-		t.Errorf("%v %v", got, err)
+		t.Errorf("parseProcessTime: got %v, %v, want 4.8s", got, err)
 	}
 	for _, bad := range []string{"", "7 (a) S 1", strings.Replace(stat, "150", "x", 1)} {
 		if got, err := parseProcessTime(bad); err == nil {
-			t.Errorf("%q: %v", bad, got)
+			t.Errorf("parseProcessTime of %q: got %v, want an error", bad, got)
 		}
 	}
 	if got, err := processTime(os.Getpid()); err != nil || got < 0 {

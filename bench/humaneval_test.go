@@ -32,18 +32,18 @@ func packed(t *testing.T, text string) string {
 func TestProgramsAreRead(t *testing.T) {
 	all, err := readPrograms(packed(t, `{"task_id":"a/0","prompt":"def f():\n","canonical_solution":"  return 1\n","test":"def check(f): assert f() == 1","entry_point":"f"}`+"\n"+`{"task_id":"a/1"}`+"\n"))
 	if err != nil || len(all) != 2 || all[1].TaskID != "a/1" {
-		t.Fatalf("%+v %v", all, err)
+		t.Fatalf("readPrograms: got %+v, %v, want two programs", all, err)
 	}
 	if want := "def f():\n  return 1\n\ndef check(f): assert f() == 1\ncheck(f)\nprint('passed')\n"; all[0].text() != want {
-		t.Errorf("%q", all[0].text())
+		t.Errorf("the first program: got %q, want %q", all[0].text(), want)
 	}
 	for name, path := range map[string]string{"no program": packed(t, ""), "no JSON": packed(t, "{}\nx\n"), "no archive": os.Args[0]} {
 		if all, err := readPrograms(path); err == nil {
-			t.Errorf("%s: %+v", name, all)
+			t.Errorf("readPrograms of a file with %s: got %+v, want an error", name, all)
 		}
 	}
 	if _, err := readPrograms(filepath.Join(t.TempDir(), "gone")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no file: %v", err)
+		t.Errorf("readPrograms of a missing file: got %v, want an error", err)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestHumanevalWithoutPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := b.report.Sections; len(s) != 1 || len(s[0].Notes) != 1 || !strings.Contains(s[0].Notes[0], humanevalFile()) {
-		t.Errorf("%+v", s)
+		t.Errorf("without programs: got the sections %+v, want one note that names the missing file", s)
 	}
 }
 
@@ -71,9 +71,9 @@ func TestSolveAll(t *testing.T) {
 		return "AssertionError", nil
 	}
 	if err := solveAll(t.Context(), s, "way", all[1:], run); err != nil || len(s.by["way"]) != 1 {
-		t.Errorf("%v %v", s.by, err)
+		t.Errorf("solve a correct program: got the scores %v, %v, want one score", s.by, err)
 	}
 	if err := solveAll(t.Context(), s, "way", all, run); err == nil || !strings.Contains(err.Error(), "a/0") {
-		t.Errorf("%v", err)
+		t.Errorf("solve a wrong program: got %v, want an error that names it", err)
 	}
 }

@@ -155,8 +155,8 @@ func netTable(group string, r *netRig, s *scores, title, unit string, more ...st
 // unit. If far is not zero, the 99th percentile may be twice the baseline's plus far. Notes show
 // how far the rows are above a sandbox whose network passes everything, which is the cost of the
 // gateway.
-func (s *section) within(baseline, boxed string, near, far float64, rows ...string) {
-	base, sb := s.find(baseline), s.find(boxed)
+func (s *section) within(baseline, sandboxed string, near, far float64, rows ...string) {
+	base, sb := s.find(baseline), s.find(sandboxed)
 	if base == nil || sb == nil {
 		return
 	}
@@ -166,7 +166,7 @@ func (s *section) within(baseline, boxed string, near, far float64, rows ...stri
 			continue
 		}
 		s.target(name, fmt.Sprintf("p50 ≤ + %s %s", number(near), s.Unit), func(r row) bool { return r.P50 <= base.P50+near })
-		text := fmt.Sprintf("%s: p50 %+.0f %s against %s, %+.0f against %s", name, r.P50-base.P50, s.Unit, baseline, r.P50-sb.P50, boxed)
+		text := fmt.Sprintf("%s: p50 %+.0f %s against %s, %+.0f against %s", name, r.P50-base.P50, s.Unit, baseline, r.P50-sb.P50, sandboxed)
 		if far > 0 && base.P99 != nil && r.P99 != nil {
 			limit := 2*(*base.P99) + far
 			word := "missed"

@@ -105,7 +105,7 @@ func TestJobsThroughAProxy(t *testing.T) {
 	for proxy, requests := range map[string]*sync.Map{address: overTCP, "unix:" + socket: overSocket} {
 		j := netJob{Kind: jobNew, Host: hostOpen, Port: 443, Dial: "192.0.2.1:1", Proxy: proxy, Roots: u.roots, N: 1}
 		if took, err := j.do(t.Context()); err != nil || len(took) != 1 {
-			t.Errorf("%s: %v %v", proxy, took, err)
+			t.Errorf("a request through the proxy %s: got %v, %v, want one duration", proxy, took, err)
 		}
 		if _, ok := requests.Load("CONNECT " + hostOpen + ":443"); !ok {
 			t.Errorf("the proxy %s got no request", proxy)
@@ -131,7 +131,7 @@ func TestWrongAnswersAreErrors(t *testing.T) {
 		j := good
 		change(&j)
 		if took, err := j.do(t.Context()); err == nil || !strings.Contains(err.Error(), string(j.Kind)) {
-			t.Errorf("%s: %v %v", name, took, err)
+			t.Errorf("%s: got %v, %v, want an error that names the job", name, took, err)
 		}
 	}
 	c := &netPath{job: good, at: u.address}

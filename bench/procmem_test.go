@@ -20,7 +20,7 @@ func TestParsePSS(t *testing.T) {
 	const rollup = "55d0-7ffd ---p 00000000 00:00 0 [rollup]\nRss:            5000 kB\nPss:            1234 kB\n" + kinds
 	want := memory{all: 1234 << 10, anon: 1000 << 10, file: 200 << 10, shmem: 34 << 10}
 	if m, err := parsePSS(rollup); err != nil || m != want {
-		t.Errorf("%+v %v", m, err)
+		t.Errorf("parsePSS: got %+v, %v, want %+v", m, err, want)
 	}
 	for _, bad := range []string{"", kinds, "Pss: 12\n" + kinds, "Pss: x kB\n" + kinds, "Pss: 1 MB\n" + kinds, "Pss: 1 kB\n"} {
 		if m, err := parsePSS(bad); err == nil {
@@ -32,7 +32,7 @@ func TestParsePSS(t *testing.T) {
 func TestPSSOfThisProcess(t *testing.T) {
 	m, err := pssOf(os.Getpid())
 	if err != nil || m.all < 1<<20 || m.all > 1<<33 || m.anon+m.file+m.shmem > m.all+4<<10 {
-		t.Errorf("%+v %v", m, err)
+		t.Errorf("the memory of this process: got %+v, %v", m, err)
 	}
 	other := holdMemory(t)
 	single, err := pssOf(other)
@@ -170,7 +170,7 @@ func TestReadStart(t *testing.T) {
 	s := &server{}
 	block := "# crannog\nexport E2B_API_URL=http://127.0.0.1:1\nexport E2B_SANDBOX_URL=http://127.0.0.1:1\nexport E2B_API_KEY=e2b_1\n"
 	if err := s.readStart(strings.NewReader(block)); err != nil || s.url != "http://127.0.0.1:1" || s.key != "e2b_1" {
-		t.Errorf("%+v %v", s, err)
+		t.Errorf("readStart: got %+v, %v", s, err)
 	}
 	if err := (&server{}).readStart(strings.NewReader("nothing\n")); err == nil {
 		t.Error("readStart accepted a server without an address")
@@ -186,7 +186,7 @@ func TestBootMarks(t *testing.T) {
 	}
 	s := m.scores()
 	if !slices.Equal(s.order, []string{"kernel", "all"}) || !slices.Equal(s.by["kernel"], series{1, 3}) {
-		t.Errorf("%v %v", s.order, s.by)
+		t.Errorf("got the steps %v with the durations %v, want two steps without the first boot", s.order, s.by)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestReadPrograms(t *testing.T) {
 	}
 	all, err := readPrograms(path)
 	if err != nil || len(all) != 2 || !strings.HasSuffix(all[1].text(), "check(f)\nprint('passed')\n") {
-		t.Errorf("%v %v", all, err)
+		t.Errorf("readPrograms: got %v, %v, want two programs", all, err)
 	}
 	if _, err := readPrograms(filepath.Join(t.TempDir(), "absent")); !os.IsNotExist(err) {
 		t.Errorf("absent: %v", err)

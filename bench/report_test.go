@@ -28,7 +28,7 @@ func TestTable(t *testing.T) {
 	}
 	sb := sec.find("sandbox")
 	if sb.N != 3 || sb.P50 != 40 || sb.Ratio != 2 || sb.Baseline != "bare" || sb.Reached {
-		t.Errorf("%+v", sb)
+		t.Errorf("the row of the sandbox: got %+v, want a median of 40 and twice the baseline", sb)
 	}
 	if bare := sec.find("bare"); bare.Baseline != "" || bare.Ratio != 0 {
 		t.Errorf("the baseline has a baseline: %+v", bare)
@@ -76,7 +76,7 @@ func TestNumber(t *testing.T) {
 func TestParse(t *testing.T) {
 	f, err := parse([]string{"-only", "exec,create", "-n", "7", "-json"}, io.Discard)
 	if err != nil || f.n != 7 || !f.json || len(f.selectedGroups()) != 2 {
-		t.Errorf("%+v %v", f, err)
+		t.Errorf("parse: got %+v, %v", f, err)
 	}
 	for _, bad := range [][]string{{"-only", "nothing"}, {"-n", "0"}, {"-crowd", "0"}, {"word"}, {"-n", "x"}} {
 		if _, err := parse(bad, io.Discard); err == nil {
@@ -121,7 +121,7 @@ func TestTails(t *testing.T) {
 	}
 	for name, want := range map[string]string{"many": "200 99.5 189 197", "few": "10 7.00 7.00 7.00", "none left": "10 0.00 0.00 0.00"} {
 		if got := last(name); got != want {
-			t.Errorf("%s: %q, not %q", name, got, want)
+			t.Errorf("the row %s: got %q, want %q", name, got, want)
 		}
 	}
 	sec := table("g", "a title", "MB", s, "few")
@@ -131,12 +131,12 @@ func TestTails(t *testing.T) {
 	sec.tails99(s)
 	data, err := json.Marshal(table("g", "a title", "MB", s, "few"))
 	if err != nil || strings.Contains(string(data), "p99") {
-		t.Errorf("%s %v", data, err)
+		t.Errorf("ten values: got %s, %v, want no p99", data, err)
 	}
 	none := table("g", "a title", "MB", s, "none left")
 	none.tails99(s)
 	if data, err := json.Marshal(none); err != nil || !strings.Contains(string(data), `"p99":0`) {
-		t.Errorf("%s %v", data, err)
+		t.Errorf("values of zero: got %s, %v, want a p99 of 0", data, err)
 	}
 }
 
@@ -147,12 +147,12 @@ func TestRounds(t *testing.T) {
 		}
 	}
 	if a, b := (flags{n: 20}).crowdRounds(), (flags{n: 1}).crowdRounds(); a != 5 || b != 1 {
-		t.Errorf("%d and %d rounds of a crowd", a, b)
+		t.Errorf("crowdRounds with -n 20 and -n 1: got %d and %d, want 5 and 1", a, b)
 	}
 	var order string
 	step := func(name string) func() error { return func() error { order += name; return nil } }
 	if err := runInTurns(3, []func() error{step("a"), step("b")}); err != nil || order != "abbaab" {
-		t.Errorf("%q %v", order, err)
+		t.Errorf("runInTurns: got the order %q, %v, want abbaab", order, err)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestAddCost(t *testing.T) {
 		sec := table("g", "a title", "ms", s)
 		sec.addCost(10)
 		if got := sec.Rows[0].verdict(); got != "≤ 60 ms: "+word {
-			t.Errorf("%v: %q", value, got)
+			t.Errorf("the verdict about %v ms: got %q, want it %s", value, got, word)
 		}
 	}
 }

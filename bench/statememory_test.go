@@ -19,7 +19,7 @@ func TestPSSNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m, err := pssNamed(name); err != nil || m.all <= 0 {
-		t.Errorf("%+v %v", m, err)
+		t.Errorf("the memory of a running process: got %+v, %v, want more than 0", m, err)
 	}
 	in.Close()
 	_ = cmd.Wait() // sh reports the end of its input as an error
@@ -38,7 +38,7 @@ func TestKernelOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := kernelOf(state, "abc"); got != want || (err == nil) != (want != "") {
-			t.Errorf("%s: %q %v", text, got, err)
+			t.Errorf("kernelOf with the file %s: got %q, %v, want %q", text, got, err, want)
 		}
 	}
 }
@@ -57,6 +57,6 @@ func TestPausedMustBeFoundFirst(t *testing.T) {
 	s := newScores()
 	err := s.addPaused(&server{state: state}, "paused", []string{"abc"}, func() error { t.Error("the sandbox was paused although it was not found"); return nil })
 	if err == nil || len(s.by) != 0 {
-		t.Errorf("%v %v", s.by, err)
+		t.Errorf("a sandbox that was not found: got the scores %v, %v, want an error", s.by, err)
 	}
 }

@@ -39,7 +39,7 @@ func TestPercentile(t *testing.T) {
 
 func TestRate(t *testing.T) {
 	if got := rate(50_000_000, 2*time.Second); !near(got, 25) {
-		t.Errorf("%v", got)
+		t.Errorf("rate of 50 MB in 2 s: got %v, want 25", got)
 	}
 	if got := rate(1, 0); got != 0 {
 		t.Errorf("rate without time: got %v, want 0", got)
@@ -54,7 +54,7 @@ func TestScoresFromManyGoroutines(t *testing.T) {
 	}
 	group.Wait()
 	if len(s.by["a"]) != 50 || !slices.Equal(s.order, []string{"a"}) {
-		t.Errorf("%v %d", s.order, len(s.by["a"]))
+		t.Errorf("concurrent additions: got the names %v and %d values, want one name and 50", s.order, len(s.by["a"]))
 	}
 }
 
@@ -85,7 +85,7 @@ func TestRaceStopsAtAnError(t *testing.T) {
 	bad := errors.New("bad")
 	_, err := race(t.Context(), 3, contender{"x", func(context.Context, *scores) error { return bad }})
 	if !errors.Is(err, bad) {
-		t.Errorf("%v", err)
+		t.Errorf("a contender that fails: got %v, want its error", err)
 	}
 }
 

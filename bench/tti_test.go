@@ -19,7 +19,7 @@ func request(argv ...string) []byte {
 func TestStartedCommand(t *testing.T) {
 	got, err := startedCommand(bytes.NewReader(request("/bin/bash", "-l", "-c", "node -v")))
 	if err != nil || !slices.Equal(got, []string{"/bin/bash", "-l", "-c", "node -v"}) {
-		t.Errorf("%q %v", got, err)
+		t.Errorf("startedCommand: got %q, %v", got, err)
 	}
 	for _, bad := range []string{"", "\x00\x00", "\x00\x00\x00\x00\x02{}", "\x00\x00\x00\x00\x09{\"process\"", string(request(""))} {
 		if got, err := startedCommand(strings.NewReader(bad)); err == nil {
@@ -58,17 +58,17 @@ func TestStubRunsOnlyConfiguredCommands(t *testing.T) {
 	}
 	const ran = `{"event":{"data":{"stdout":"aXQgcmFuCg=="}}}` // "it ran\n"
 	if got := ask(runs); !strings.Contains(got, ran) || !strings.Contains(got, `"exitCode":3`) {
-		t.Errorf("%q", got)
+		t.Errorf("a stub that runs commands: got %q, want the output and exit code 3", got)
 	}
 	if got := ask(nothing); strings.Contains(got, ran) || !strings.Contains(got, `"exitCode":0`) {
-		t.Errorf("%q", got)
+		t.Errorf("a stub that runs nothing: got %q, want no output and exit code 0", got)
 	}
 }
 
 func TestParseProcessTime(t *testing.T) {
 	got, err := parseProcessTime("12 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 100 20 3 1 20 0")
 	if err != nil || got != 1240*time.Millisecond {
-		t.Errorf("%v %v", got, err)
+		t.Errorf("parseProcessTime: got %v, %v, want 1.24s", got, err)
 	}
 	for _, bad := range []string{"", "12 (a) S 1 2", "12 (a) S 1 2 3 4 5 6 7 8 9 10 x 20 3 1"} {
 		if got, err := parseProcessTime(bad); err == nil {

@@ -89,7 +89,7 @@ func (a *stubServer) run(ctx context.Context, argv []string) ([]byte, int) {
 
 // startedCommand returns the command that a request starts.
 func startedCommand(body io.Reader) ([]string, error) {
-	var head [5]byte
+	var head [5]byte // a byte of flags, and the length of the message
 	if _, err := io.ReadFull(body, head[:]); err != nil {
 		return nil, err
 	}

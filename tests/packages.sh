@@ -1,13 +1,14 @@
 #!/bin/sh
-# Prints the packages with tests of one of three sets, which have none in
-# common and together are all but tests/upgrade, which builds an earlier version
-# (make test-upgrade), tests/images, which downloads a Debian (make test-images),
-# and tests/dev, which drives SSH clients (make test-dev):
+# Prints one of three sets of packages with tests. Each package is in exactly one set:
 #
 #   sandboxes   start real sandboxes, servers or an emulated machine
 #   race        the others that work with the race detector
 #   plain       the rest: they count memory, or link gVisor, which is not built for
 #               the race detector and whose data races are not our bugs
+#
+# Three packages are in no set, because they have targets of their own: tests/upgrade builds an
+# earlier version (make test-upgrade), tests/images downloads a Debian (make test-images), and
+# tests/dev uses SSH clients (make test-dev).
 #
 #   tests/packages.sh sandboxes|race|plain
 set -eu

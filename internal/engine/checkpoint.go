@@ -14,7 +14,8 @@ type Checkpointer interface {
 	Format() string
 
 	// Restores reports whether the engine can restore a state of a format: the current format, or
-	// one of an earlier version. Callers refuse a state of another format before they try a restore.
+	// one of an earlier version. Callers refuse a state of another format before they try a
+	// restore.
 	Restores(format string) bool
 
 	// Parts lists the files of a saved state, under names that the engine chooses. All but one of
@@ -27,14 +28,14 @@ type Checkpointer interface {
 	Checkpoint(ctx context.Context, id, dir string) error
 
 	// Restore is like Create, but the sandbox continues from the state in dir. A state may be
-	// restored any number of times and under any ID. Limits for memory and CPU may differ from those
-	// of the checkpoint. The root, the workspace, the path masks, and the limits for processes and
-	// files must be the same. Earlier connections into the sandbox are closed, and its guest reads
-	// spec.Boot again.
+	// restored any number of times and under any ID. Limits for memory and CPU may differ from
+	// those of the checkpoint. The root, the workspace, the path masks, and the limits for
+	// processes and files must be the same. Earlier connections into the sandbox are closed, and
+	// its guest reads spec.Boot again.
 	Restore(ctx context.Context, spec Spec, dir string) error
 
-	// Replace replaces the sandbox with the same ID by a restored one, or by a new one if dir is "".
-	// The engine does everything that can fail before it stops the old sandbox, so that the old
+	// Replace replaces the sandbox with the same ID by a restored one, or by a new one if dir is
+	// "". The engine does everything that can fail before it stops the old sandbox, so that the old
 	// one continues after most errors. After an error with the code "replace_failed", no sandbox
 	// has that ID.
 	Replace(ctx context.Context, spec Spec, dir string) error
@@ -83,13 +84,13 @@ type Archiver interface {
 	// Archive writes to w a tar of all files that the sandbox has changed below its root. The
 	// sandbox keeps running. A character device 0:0 stands for a deleted file of that name, as in
 	// overlayfs. The workspace and masked paths are included only where the sandbox has written. If
-	// w is a regular file, an engine may leave holes for zeros, and may pass the file to the process
-	// that writes the tar.
+	// w is a regular file, an engine may leave holes for zeros, and may pass the file to the
+	// process that writes the tar.
 	Archive(ctx context.Context, id string, w io.Writer) error
 
 	// Extract writes the same tar from the state that Checkpoint has written to dir, for a sandbox
-	// like spec. No sandbox remains afterwards. The programs of the state have no network during the
-	// call.
+	// like spec. No sandbox remains afterwards. The programs of the state have no network during
+	// the call.
 	Extract(ctx context.Context, spec Spec, dir string, w io.Writer) error
 }
 

@@ -30,9 +30,9 @@ type Egress struct {
 	// after Create, so that only the sandbox holds the end.
 	End *os.File
 	// Attach is used instead of End for a kind whose ends are made in the sandbox's network
-	// namespace, such as Tap. Create calls Attach once with the gateway's end, before the guest runs.
-	// The guest gets the configuration that Attach returns instead of the one in Spec.Boot. The
-	// engine owns the end and closes it after the call.
+	// namespace, such as Tap. Create calls Attach once with the gateway's end, before the guest
+	// runs. The guest gets the configuration that Attach returns instead of the one in Spec.Boot.
+	// The engine owns the end and closes it after the call.
 	Attach func(ctx context.Context, end *os.File) (config []byte, err error)
 }
 

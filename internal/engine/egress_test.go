@@ -43,7 +43,7 @@ func TestEgressCheck(t *testing.T) {
 	} {
 		err := c.egress.Check(c.kinds)
 		if (err == nil) != (c.code == "") || err != nil && fault.CodeOf(err) != c.code {
-			t.Errorf("%s: %v, want the code %q", name, err, c.code)
+			t.Errorf("%s: Check returned %v, want the code %q", name, err, c.code)
 		}
 	}
 }

@@ -16,14 +16,14 @@ type Engine interface {
 	// Info describes the engine on this host. It does no I/O.
 	Info() Info
 
-	// Probe checks whether this host meets the engine's needs and returns a finding for each check. A
-	// finding with ResultFail means that no sandbox can run here. Probe starts no sandbox and
+	// Probe checks whether this host meets the engine's needs and returns a finding for each check.
+	// A finding with ResultFail means that no sandbox can run here. Probe starts no sandbox and
 	// leaves nothing behind.
 	Probe(ctx context.Context) []Finding
 
 	// Create creates a sandbox, and returns when it has booted and its guest answers on
-	// guestboot.Port. After an error nothing of the sandbox is left. An ID in use is a fault of kind
-	// Exists.
+	// guestboot.Port. After an error nothing of the sandbox is left. An ID in use is a fault of
+	// kind Exists.
 	Create(ctx context.Context, spec Spec) error
 
 	// Dial opens a stream to a TCP port on the sandbox's loopback. A port without a listener is a
@@ -133,8 +133,8 @@ type Spec struct {
 	// host's files never change. In the sandbox, all of them belong to the sandbox's user,
 	// regardless of their owner on the host.
 	Workspace string
-	// Mounts are host files and directories shown copy-on-write, like the workspace. The target of a
-	// mount must not exist in the image, must not be below a bind of a HostView, and must not be
+	// Mounts are host files and directories shown copy-on-write, like the workspace. The target of
+	// a mount must not exist in the image, must not be below a bind of a HostView, and must not be
 	// below another target.
 	Mounts []Bind
 	// Volumes are host directories whose files programs in the sandbox can change. The rules for
@@ -159,8 +159,8 @@ type Spec struct {
 	// means nothing in another process.
 	Egress Egress `json:"-"`
 	// Events is a file to which an Observer appends what programs do. It is opened for appending,
-	// and empty or from an earlier run of the same sandbox. The engine passes a copy to its process,
-	// and the caller keeps its own. If Events is nil, the sandbox is not observed.
+	// and empty or from an earlier run of the same sandbox. The engine passes a copy to its
+	// process, and the caller keeps its own. If Events is nil, the sandbox is not observed.
 	Events *os.File
 	// EventBytes bounds the size of the events file. When the file is full, no program can be
 	// executed until a reader shortens it. Zero stands for 64 MiB.
@@ -169,8 +169,8 @@ type Spec struct {
 	// be changed. A path that does not exist need not be hidden.
 	Hide []string
 	// Absent lists paths in the sandbox at which the engine shows an empty file or directory, which
-	// the guest removes before any program runs. Programs can then create their own files under that
-	// name. They cannot reach the host's file.
+	// the guest removes before any program runs. Programs can then create their own files under
+	// that name. They cannot reach the host's file.
 	Absent []string
 	// ReadOnly lists paths in the sandbox that can be read, but neither they nor anything below
 	// them can be written, renamed or removed. Such a path must exist and must not be a symbolic

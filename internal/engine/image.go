@@ -83,8 +83,8 @@ type Disk struct {
 type Bind struct {
 	Source string // absolute, on the host
 	Target string // absolute path in the sandbox; it exists in HostView.Dir
-	// Owned is set if all files belong to the sandbox's user, as in a workspace. Otherwise the files
-	// have the host's owners.
+	// Owned is set if all files belong to the sandbox's user, as in a workspace. Otherwise the
+	// files have the host's owners.
 	Owned bool `json:",omitempty"`
 }
 
@@ -161,8 +161,8 @@ func (i Image) Show(binds ...Bind) (Image, error) {
 	return i, nil
 }
 
-// WithGuestOf returns a copy of a host view with the guest program of another image. Images of other
-// kinds are returned unchanged.
+// WithGuestOf returns a copy of a host view with the guest program of another image. Images of
+// other kinds are returned unchanged.
 func (i Image) WithGuestOf(other Image) Image {
 	if i.HostView == nil {
 		return i

@@ -24,19 +24,19 @@ func TestImageCheck(t *testing.T) {
 	all := slices.Sorted(maps.Keys(imageOfKind))
 	for kind, image := range imageOfKind {
 		if image.Kind() != kind {
-			t.Errorf("%s has the kind %q", kind, image.Kind())
+			t.Errorf("an image of the kind %s has the kind %q", kind, image.Kind())
 		}
 		if err := image.Check(all); err != nil {
 			t.Errorf("Check of %s on an engine with all kinds: %v", kind, err)
 		}
 		others := slices.DeleteFunc(slices.Clone(all), func(k engine.ImageKind) bool { return k == kind })
 		if err := image.Check(others); fault.KindOf(err) != fault.Unsupported || fault.CodeOf(err) != "image_unsupported" {
-			t.Errorf("%s on an engine without it: %v", kind, err)
+			t.Errorf("Check of %s on an engine without this kind: %v", kind, err)
 		}
 		two := image
 		two.HostView, two.Disk = &engine.HostView{Dir: "/r"}, &engine.Disk{Path: "/m"}
 		if err := two.Check(all); two.Kind() != "" || fault.CodeOf(err) != "image_invalid" {
-			t.Errorf("%s and two others: %v", kind, err)
+			t.Errorf("Check of an image with %s and two other kinds: %v", kind, err)
 		}
 	}
 	if err := (engine.Image{Guest: "/g"}).Check(all); fault.KindOf(err) != fault.Invalid || fault.CodeOf(err) != "image_invalid" {
@@ -118,7 +118,7 @@ func TestWithGuestOfCopiesImage(t *testing.T) {
 	updated := old.WithGuestOf(engine.ViewOf("/r", "/g2", engine.Bind{Source: "/other", Target: "/usr"}, engine.Bind{Source: "/guest-2", Target: "/g2"}))
 	want := engine.ViewOf("/r", "/g", engine.Bind{Source: "/usr", Target: "/usr"}, engine.Bind{Source: "/guest-2", Target: "/g"})
 	if !updated.Equal(want) || old.View().Binds[1].Source != "/guest-1" {
-		t.Errorf("%v, and the original %v", updated.View(), old.View())
+		t.Errorf("the copy is %v and the original %v; want the new guest only in the copy", updated.View(), old.View())
 	}
 	if oci := imageOfKind[engine.ImageOCI]; !oci.WithGuestOf(old).Equal(oci) {
 		t.Error("WithGuestOf changed an OCI image")

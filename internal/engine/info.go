@@ -30,9 +30,9 @@ type Info struct {
 	// MemTotal, statfs of the root, RLIMIT_NPROC. On an engine that shares the host's kernel,
 	// programs see the host's figures, although the limit is enforced.
 	Shows []Limit
-	// OwnNetwork is set when a sandbox has its own loopback addresses. Without it, the guest changes
-	// no addresses, because they would be the host's. OwnFiles is set when the guest can change only
-	// files of the sandbox. Without it, the guest changes no system files.
+	// OwnNetwork is set when a sandbox has its own loopback addresses. Without it, the guest
+	// changes no addresses, because they would be the host's. OwnFiles is set when the guest can
+	// change only files of the sandbox. Without it, the guest changes no system files.
 	OwnNetwork, OwnFiles bool
 	// NoRoot is set when no program in the sandbox can be root, because the guest lacks the rights.
 	// Requests to run as root are refused.

@@ -17,7 +17,7 @@ func TestRefusalReturnsFirstFailure(t *testing.T) {
 	first.Code = "user_namespaces_unavailable"
 	err := engine.Refusal([]engine.Finding{engine.OK("kernel", "new"), first, engine.Fail("disk", "full", "")})
 	if fault.KindOf(err) != fault.Unsupported || fault.CodeOf(err) != first.Code || fault.HintOf(err) != "switch them on" {
-		t.Errorf("got %v", err)
+		t.Errorf("Refusal returned %v, want the first failed finding", err)
 	}
 	if err := engine.Refusal([]engine.Finding{engine.Fail("disk", "full", "")}); fault.CodeOf(err) != "host_unsupported" {
 		t.Errorf("without a code: %v", err)
@@ -36,6 +36,6 @@ func TestImplementedListsInterfaces(t *testing.T) {
 		t.Errorf("an engine without further interfaces has %v", got)
 	}
 	if got := engine.Implemented(meterOnly{}); !slices.Equal(got, []engine.Capability{engine.CanMeasure}) {
-		t.Errorf("got %v", got)
+		t.Errorf("an engine with a Meter has %v, want only that capability", got)
 	}
 }

@@ -13,7 +13,7 @@ type Observer interface {
 	// until the sandbox is removed.
 	//
 	// The fault has the code "not_watched" for a sandbox without Events, and "sandbox_stands_still"
-	// for a sandbox that is being saved. If the file is full, the code is "events_full", and the next
-	// survey records the remaining events.
+	// for a sandbox that is being saved. If the file is full, the code is "events_full", and the
+	// next survey records the remaining events.
 	Survey(ctx context.Context, id string) error
 }

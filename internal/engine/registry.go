@@ -95,8 +95,8 @@ func (r *Registry) Of(name string) (Engine, error) {
 // Has reports whether an engine with this name is registered.
 func (r *Registry) Has(name string) bool { return r.find(name) != nil }
 
-// As returns the named engine as T, such as a Meter. It reports whether the engine is registered and
-// implements T.
+// As returns the named engine as T, such as a Meter. It reports whether the engine is registered
+// and implements T.
 func As[T any](r *Registry, name string) (T, bool) {
 	e, ok := r.find(name).(T)
 	return e, ok

@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// Check refuses a specification that the engine with this description cannot create: with an invalid
-// ID, with a kind of image or egress that the engine lacks, with volumes that it cannot show, or with
-// events if it is not an Observer.
+// Check refuses a specification that the engine with this description cannot create: with an
+// invalid ID, with a kind of image or egress that the engine lacks, with volumes that it cannot
+// show, or with events if it is not an Observer.
 func (s *Spec) Check(info Info) error {
 	if err := ids.CheckSandbox(s.ID); err != nil {
 		return err

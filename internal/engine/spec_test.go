@@ -33,7 +33,7 @@ func TestSpecCheckKinds(t *testing.T) {
 	} {
 		err := c.spec.Check(c.info)
 		if got := fault.KindOf(err); err == nil != (c.want == "") || err != nil && got != c.want {
-			t.Errorf("%s: %v, want the kind %q", name, err, c.want)
+			t.Errorf("%s: Check returned %v, want the kind %q", name, err, c.want)
 		}
 	}
 }

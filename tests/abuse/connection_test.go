@@ -52,12 +52,12 @@ func (a *environment) exchange(t *testing.T, text string) (*http.Response, strin
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
-		t.Fatalf("%.200q: %v", text, err)
+		t.Fatalf("read the answer to %.200q: %v", text, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatalf("%.200q: %v", text, err)
+		t.Fatalf("read the answer's body to %.200q: %v", text, err)
 	}
 	return resp, string(body)
 }

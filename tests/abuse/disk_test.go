@@ -52,7 +52,7 @@ func sparseFile(t *testing.T, b *testSandbox) {
 	}
 	defer resp.Body.Close()
 	if data, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusPartialContent || len(data) != 10 {
-		t.Errorf("%s %d bytes %v", resp.Status, len(data), err)
+		t.Errorf("download the sparse file: got %s, %d bytes, %v", resp.Status, len(data), err)
 	}
 	// A download of the file continues until its reader leaves.
 	f, err := b.FS().WithContext(t.Context()).Open("tmp/sparse")
@@ -60,7 +60,7 @@ func sparseFile(t *testing.T, b *testSandbox) {
 		t.Fatal(err)
 	}
 	if n, err := io.CopyN(io.Discard, f, 64<<20); err != nil || n != 64<<20 {
-		t.Errorf("%d %v", n, err)
+		t.Errorf("read the sparse file: got %d bytes, %v, want 64 MiB", n, err)
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
@@ -81,11 +81,11 @@ for i in range(%d):
 os.mknod("bottom")
 `, depth))
 	if err != nil || res.ExitCode != 0 {
-		t.Fatalf("%v %+v", err, res)
+		t.Fatalf("nest the directories: %v %+v", err, res)
 	}
 	files := b.FS().WithContext(t.Context())
 	if entries, err := files.ReadDir("tmp/deep"); err != nil || len(entries) != 1 {
-		t.Errorf("%d entries, %v", len(entries), err)
+		t.Errorf("list the deep directory: got %d entries, %v, want 1", len(entries), err)
 	}
 	if _, err := files.Stat("tmp/deep" + strings.Repeat("/d", depth) + "/bottom"); err != nil {
 		t.Error(err)

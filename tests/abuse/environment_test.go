@@ -120,7 +120,7 @@ func (b *testSandbox) sh(t *testing.T, line string) string {
 	t.Helper()
 	res, err := b.exec(t, 30*time.Second, line)
 	if err != nil || res.ExitCode != 0 {
-		t.Fatalf("%s: %v %+v", line, err, res)
+		t.Fatalf("run %s: %v %+v", line, err, res)
 	}
 	return strings.TrimSpace(res.Stdout)
 }
@@ -137,7 +137,7 @@ func (b *testSandbox) number(t *testing.T, limit time.Duration, text string) int
 	res, err := b.python(t, limit, text)
 	n, bad := strconv.Atoi(strings.TrimSpace(res.Stdout))
 	if err != nil || bad != nil {
-		t.Fatalf("%v %+v", err, res)
+		t.Fatalf("run a program that prints a number: %v %+v", err, res)
 	}
 	return n
 }

@@ -253,7 +253,7 @@ while True:
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("%q, %v", line, err)
+		t.Fatalf("start the program in the sandbox: got %q, %v, want ready", line, err)
 	}
 	served := 0
 	for i := range files {

@@ -29,7 +29,7 @@ func fillMemory(t *testing.T, b *testSandbox) {
 	}
 	res, err := b.python(t, 20*time.Second, fmt.Sprintf(touch, 1024))
 	if err != nil || res.Hit != api.HitOOM || res.ExitCode == 0 {
-		t.Errorf("%v %+v", err, res)
+		t.Errorf("use more memory than the limit: got %v, %+v, want an out-of-memory error", err, res)
 	}
 	requireEndReason(t, b, "oom")
 }
@@ -67,7 +67,7 @@ func fillSharedMemory(t *testing.T, b *testSandbox) {
 	b.sh(t, "head -c 1048576 /dev/zero > /dev/shm/control")
 	res, err := b.exec(t, 20*time.Second, "head -c 2G /dev/zero > /dev/shm/fill")
 	if !endsAllowed(res, err, "No space") {
-		t.Errorf("%v %+v", err, res)
+		t.Errorf("fill /dev/shm: got %v, %+v, want a full disk or an out-of-memory error", err, res)
 	}
 	if err := unix.Statfs("/dev/shm", &after); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ while True:
     n += 1
 `)
 	if res.Hit != api.HitTimeout && !endsAllowed(res, err, "") {
-		t.Errorf("%v %+v", err, res)
+		t.Errorf("create files without end: got %v, %+v, want an error, a timeout or an out-of-memory error", err, res)
 	}
 }
 
@@ -106,13 +106,13 @@ for n in range(%d):
     os.mknod("/tmp/listed/f%%06d" %% n)
 `, listedFiles)
 	if res, err := b.python(t, 60*time.Second, text); err != nil || res.ExitCode != 0 {
-		t.Fatalf("%v %+v", err, res)
+		t.Fatalf("create the files to list: %v %+v", err, res)
 	}
 	began := time.Now()
 	entries, err := b.FS().WithContext(t.Context()).ReadDir("tmp/listed")
 	if err != nil || len(entries) != listedFiles {
 		t.Errorf("list the directory: got %d entries, %v, want %d", len(entries), err, listedFiles)
 	}
-	t.Logf("%d entries in %v", len(entries), time.Since(began).Round(time.Millisecond))
+	t.Logf("listed %d entries in %v", len(entries), time.Since(began).Round(time.Millisecond))
 	requireAnswer(t, b.Sandbox)
 }

@@ -29,7 +29,7 @@ func endlessOutput(t *testing.T, b *testSandbox) {
 		res, err := b.exec(t, 4*time.Second, line)
 		size := int64(len(res.Stdout) + len(res.Stderr))
 		if err != nil || !res.Truncated || res.Hit != api.HitTimeout || size == 0 || size > 8<<20 {
-			t.Errorf("%s: %v truncated %v hit %q, %d bytes", line, err, res.Truncated, res.Hit, size)
+			t.Errorf("%s: got %v, truncated %v, limit %q, %d bytes, want truncated output and a timeout", line, err, res.Truncated, res.Hit, size)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func longLine(t *testing.T, b *testSandbox) {
 	if err := cmd.Run(); err != nil || got.n != size {
 		t.Errorf("got %d bytes, %v, want %d", got.n, err, size)
 	}
-	t.Logf("%d MiB/s", size>>20*1000/max(time.Since(began).Milliseconds(), 1))
+	t.Logf("the long line was sent with %d MiB/s", size>>20*1000/max(time.Since(began).Milliseconds(), 1))
 }
 
 // terminalEscapes sets the terminal's title, its clipboard and its colours. A person who runs a
@@ -70,7 +70,7 @@ func terminalEscapes(t *testing.T, b *testSandbox) {
 	for _, flags := range [][]string{{"--json"}} {
 		out, err := exec.CommandContext(t.Context(), program, append(append(args, flags...), command...)...).Output()
 		if err != nil {
-			t.Errorf("%v %s", err, out)
+			t.Errorf("crannog with --json: %v %s", err, out)
 		}
 		if i := bytes.IndexFunc(out, func(r rune) bool { return r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 }); i >= 0 {
 			t.Errorf("JSON output has a control character at byte %d: %q", i, out)

@@ -32,7 +32,7 @@ func limits(change func(*api.Limits)) []crannog.CreateOption {
 // can be removed.
 func forkBomb(t *testing.T, b *testSandbox) {
 	res, err := b.exec(t, 4*time.Second, "bomb() { bomb | bomb & }; bomb; sleep 3")
-	t.Logf("%v exit %d %q hit %q", err, res.ExitCode, head(res.Stderr), res.Hit)
+	t.Logf("the fork bomb: %v, exit code %d, %q, limit %q", err, res.ExitCode, head(res.Stderr), res.Hit)
 }
 
 // forks counts how many processes there can be. A control with a higher limit shows that the limit
@@ -43,11 +43,11 @@ func forks(t *testing.T, b *testSandbox) {
 		return b.number(t, 30*time.Second, text)
 	}
 	if n := maximum(b); n > int(small.PIDs) || n < 10 {
-		t.Errorf("%d processes with a limit of %d", n, small.PIDs)
+		t.Errorf("got %d processes with a limit of %d", n, small.PIDs)
 	}
 	control := b.environment.newSandbox(t, b.user, limits(func(l *api.Limits) { l.PIDs, l.MemoryBytes = 100, 1<<30 })...)
 	if n := maximum(control); n <= int(small.PIDs) || n > 100 {
-		t.Errorf("control: %d processes with a limit of 100", n)
+		t.Errorf("control: got %d processes with a limit of 100", n)
 	}
 }
 
@@ -55,7 +55,7 @@ func forks(t *testing.T, b *testSandbox) {
 func threads(t *testing.T, b *testSandbox) {
 	text := strings.Replace(countProcesses, "START", "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", 1)
 	if n := b.number(t, 30*time.Second, text); n > int(small.PIDs) || n < 10 {
-		t.Errorf("%d threads with a limit of %d", n, small.PIDs)
+		t.Errorf("got %d threads with a limit of %d", n, small.PIDs)
 	}
 	requireAnswer(t, b.Sandbox)
 }
@@ -91,7 +91,7 @@ func spin(t *testing.T, b *testSandbox) {
 	began := time.Now()
 	res, err := b.python(t, time.Second, "while True: pass")
 	if err != nil || res.Hit != api.HitTimeout || res.ExitCode != 124 {
-		t.Errorf("%v %+v", err, res)
+		t.Errorf("an endless loop: got %v, %+v, want it ended at its time limit", err, res)
 	}
 	// A longer time means that the sandbox's general limit ended the command.
 	if took := time.Since(began); took >= commandLimit {
@@ -104,7 +104,7 @@ func spin(t *testing.T, b *testSandbox) {
 func ignoredSignal(t *testing.T, b *testSandbox) {
 	res, err := b.exec(t, time.Second, "trap '' TERM INT HUP QUIT; while :; do sleep 0.1; done")
 	if err != nil || res.Hit != api.HitTimeout {
-		t.Errorf("%v %+v", err, res)
+		t.Errorf("a program that ignores signals: got %v, %+v, want it ended at its time limit", err, res)
 	}
 	hosttest.EventuallyNoError(t, func() error {
 		if left := b.sh(t, "pgrep -fc 'trap .. TERM' | cat"); left != "0" && left != "1" { // pgrep may count its own shell
@@ -131,7 +131,7 @@ if os.fork() == 0:
     os._exit(0)
 `)
 	if err != nil || res.ExitCode != 0 {
-		t.Fatalf("%v %+v", err, res)
+		t.Fatalf("start the daemon: %v %+v", err, res)
 	}
 	hosttest.EventuallyNoError(t, func() error {
 		res, err := b.exec(t, 30*time.Second, "kill -0 $(cat /tmp/daemon)")

@@ -76,11 +76,11 @@ func hostileNames(t *testing.T, b *testSandbox) {
 	for _, name := range names {
 		path := "tmp/names/" + name
 		if err := files.WriteFile(path, []byte(name), 0o644); err != nil {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("write a file named %q: %v", name, err)
 			continue
 		}
 		if data, err := files.ReadFile(path); err != nil || string(data) != name {
-			t.Errorf("%q: %q %v", name, data, err)
+			t.Errorf("read the file named %q: got %q, %v, want its name", name, data, err)
 		}
 	}
 	entries, err := files.ReadDir("tmp/names")
@@ -92,18 +92,18 @@ func hostileNames(t *testing.T, b *testSandbox) {
 			t.Errorf("an unknown name is listed: %q", e.Name())
 		}
 		if err := files.Remove("tmp/names/" + e.Name()); err != nil {
-			t.Errorf("%q: %v", e.Name(), err)
+			t.Errorf("remove the file named %q: %v", e.Name(), err)
 		}
 	}
 	// A name that is not valid UTF-8 is listed, so that the user can see the file.
 	b.sh(t, `printf x > "$(printf '/tmp/names/\377\376')"`)
 	if entries, err := files.ReadDir("tmp/names"); err != nil || len(entries) != 1 {
-		t.Errorf("%v %v", entries, err)
+		t.Errorf("list a name that is not valid UTF-8: got %v, %v, want 1 entry", entries, err)
 	}
 	for _, rejected := range []string{"/tmp/%00", "/tmp/a%00b", "/tmp/" + strings.Repeat("x", 256), "/tmp/" + strings.Repeat("x/", 3000)} {
 		resp, body := b.environment.exchange(t, b.guestRequest("POST", "/files?path="+rejected)+"Content-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\nx")
 		if resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("%.50q: %s %.200q", rejected, resp.Status, body)
+			t.Errorf("upload to %.50q: got %s, %.200q, want 400", rejected, resp.Status, body)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func pathTraversal(t *testing.T, b *testSandbox) {
 				t.Errorf("%q reads the host's file", text)
 			}
 			if resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
-				t.Errorf("%q: %s %.200q", text, resp.Status, body)
+				t.Errorf("%q: got %s, %.200q, want no internal error", text, resp.Status, body)
 			}
 		}
 	}
@@ -149,6 +149,6 @@ func pathTraversal(t *testing.T, b *testSandbox) {
 		t.Errorf("control: %q", body)
 	}
 	if _, err := b.environment.client.Get(t.Context(), traversals[0]+file); err == nil || crannog.Code(err) == "" {
-		t.Errorf("%v", err)
+		t.Errorf("a path as the ID of a sandbox: got %v, want an error of the API", err)
 	}
 }

@@ -28,7 +28,7 @@ var signalAttacks = []attack{
 func signalAllProcesses(t *testing.T, b *testSandbox) {
 	b.sh(t, "sleep 600 > /dev/null 2>&1 &")
 	res, err := b.exec(t, 20*time.Second, "kill -9 -1; sleep 1")
-	t.Logf("%v %+v", err, res)
+	t.Logf("the command that killed all processes: %v %+v", err, res)
 	requireAnswer(t, b.Sandbox)
 	if left := b.sh(t, "pgrep -xc sleep | cat"); left != "0" {
 		t.Errorf("control: %s processes survived", left)
@@ -59,10 +59,10 @@ func stopFirst(t *testing.T, b *testSandbox) {
 	began := time.Now()
 	res, err := b.exec(t, time.Second, "kill -STOP 1; sleep 600")
 	if err == nil && res.Hit == api.HitTimeout {
-		return // gVisor's kernelTime does not stop its first process
+		return // gVisor's kernel does not stop its first process
 	}
 	if !errors.Is(err, crannog.ErrTimeout) || crannog.Code(err) != "guest_silent" {
-		t.Errorf("%v %+v", err, res)
+		t.Errorf("a command in a sandbox with a stopped guest: got %v, %+v, want guest_silent", err, res)
 	}
 	if took := time.Since(began); took >= commandLimit {
 		t.Errorf("the command took %v, so only the sandbox's general limit ended it", took)
@@ -103,7 +103,7 @@ for i in range(12):
 time.sleep(4)
 os.killpg(0, 9)
 `)
-	t.Logf("%v exit %d", err, res.ExitCode)
+	t.Logf("the attack with many processes: %v, exit code %d", err, res.ExitCode)
 	requireAnswer(t, b.Sandbox)
 }
 
@@ -130,18 +130,18 @@ if libc.adjtimex(buf) >= 0:
 print(time.time())
 `)
 	if err != nil || res.ExitCode != 0 {
-		t.Fatalf("%v %+v", err, res)
+		t.Fatalf("try to set the clock: %v %+v", err, res)
 	}
 	lines := strings.Fields(res.Stdout)
 	if len(lines) != 1 {
-		t.Errorf("%q", res.Stdout)
+		t.Errorf("the attack printed %q, want only the time: a system call set the clock", res.Stdout)
 	}
 	var insideTime float64
 	if _, err := fmt.Sscan(lines[len(lines)-1], &insideTime); err != nil {
 		t.Fatal(err)
 	}
 	if at := time.UnixMilli(int64(insideTime * 1000)); at.Before(before.Add(-time.Second)) || at.After(time.Now().Add(time.Second)) {
-		t.Errorf("insideTime it is %v, outside %v", at, time.Now())
+		t.Errorf("the time inside is %v, outside %v", at, time.Now())
 	}
 	// The host's clock must advance like the monotonic clock. The host may adjust it a little at
 	// the same time.
@@ -171,7 +171,7 @@ for i in range(3000):
     watches += 1
 print(files, watches)
 `)
-	t.Logf("%v %+v", err, res)
+	t.Logf("the attack on inotify: %v %+v", err, res)
 	var descriptors []int
 	for range 8 {
 		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)

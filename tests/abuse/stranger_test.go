@@ -40,7 +40,7 @@ func withoutKey(t *testing.T, b *testSandbox) {
 			status, real := exchange(b.ID())
 			_, other := exchange(missingID)
 			if status != http.StatusUnauthorized {
-				t.Errorf("%s with %q: %d %s", request, header, status, real)
+				t.Errorf("%s with the header %q: got %d %s, want 401", request, header, status, real)
 			}
 			if trimmed := regexp.MustCompile(`Date:\[[^]]*\]`); trimmed.ReplaceAllString(real, "") != trimmed.ReplaceAllString(other, "") {
 				t.Errorf("the answers to %s show which sandbox exists:\n%s\n%s", request, real, other)
@@ -67,14 +67,14 @@ func withAnotherKey(t *testing.T, b *testSandbox) {
 	_, real := other.Get(t.Context(), b.ID())
 	_, none := other.Get(t.Context(), strings.Repeat("a", len(b.ID())))
 	if crannog.Code(real) != "sandbox_not_found" || crannog.Code(none) != "sandbox_not_found" {
-		t.Errorf("%v, %v", real, none)
+		t.Errorf("another key: got %v for an existing and %v for a missing sandbox, want sandbox_not_found for both", real, none)
 	}
 	if _, err := other.Keys(t.Context()); crannog.Code(err) != "local_only" {
-		t.Errorf("%v", err)
+		t.Errorf("list the keys with another key: got %v, want local_only", err)
 	}
 	for _, option := range []crannog.CreateOption{crannog.Workspace("/etc"), crannog.Forever(), crannog.Ephemeral()} {
 		if _, err := other.Create(t.Context(), option); crannog.Code(err) != "local_only" {
-			t.Errorf("%v", err)
+			t.Errorf("an option for local users with another key: got %v, want local_only", err)
 		}
 	}
 	if err := b.environment.Local(t).RevokeKey(t.Context(), otherKey.ID); err != nil {
@@ -115,7 +115,7 @@ func reuseSignedURLs(t *testing.T, b *testSandbox) {
 		"no token":           get("GET", "/tmp/signed", signature.Sign("/tmp/signed", signature.Read, "", "", future), future, ""),
 	} {
 		if got != http.StatusUnauthorized {
-			t.Errorf("%s: %d", name, got)
+			t.Errorf("a signed URL with %s: got %d, want 401", name, got)
 		}
 	}
 	if err := b.Kill(t.Context()); err != nil {

@@ -30,7 +30,7 @@ func niceValue(pid int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	highest := -99
+	highest := -99 // below every nice value
 	for _, task := range tasks {
 		data, err := os.ReadFile(task)
 		if err != nil {

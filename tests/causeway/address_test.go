@@ -86,7 +86,7 @@ for name in %s:
 `, mustJSON(t, names)))
 	for i, line := range got {
 		if line != names[i]+" 502 502" {
-			t.Errorf("%s: %s", line, forbidden[strings.TrimSuffix(names[i], ".n10.test")])
+			t.Errorf("got %s for a name with a forbidden address (%s)", line, forbidden[strings.TrimSuffix(names[i], ".n10.test")])
 		}
 	}
 	if len(got) != len(names) || len(a.dials("")) != len(before) {
@@ -176,7 +176,7 @@ with ThreadPoolExecutor(8) as pool:
 `, mustJSON(t, targets)))
 	for i, line := range got {
 		if f := strings.Fields(line); len(f) != 2 || f[0][:1] != "4" || f[1][:1] != "4" {
-			t.Errorf("%q: %s", targets[i], line)
+			t.Errorf("a request to %q: got %s, want client errors", targets[i], line)
 		}
 	}
 	if len(got) != len(targets) || len(evil.seen()) > 0 || len(a.dials("")) != before {
@@ -235,7 +235,7 @@ print('four', status(get('api.n18.test')))
 `)
 		for _, line := range got {
 			if contains(line, "open") {
-				t.Errorf("%s: %s", user, line)
+				t.Errorf("a connection was opened as %s: %s", user, line)
 			}
 		}
 		b.requireLines(got[len(got)-3:], "aaaa 0/0", "addresses 1 0", "four 200")

@@ -128,7 +128,7 @@ func TestNamedAgentHasNoKeyInside(t *testing.T) {
 	}
 	for name, got := range map[string][2]any{"message": report.Message, "with a key of its own": report.OwnKey} {
 		if got != [2]any{200.0, false} {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%s: got %v, want status 200 without the key in the answer", name, got)
 		}
 	}
 	if report.Upload[0] != 403.0 || report.OtherHost[0] == 200.0 || len(npm.seen()) > 0 {

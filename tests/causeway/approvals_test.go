@@ -206,7 +206,7 @@ print(names)
 				}
 				resp.Body.Close()
 				if resp.StatusCode != http.StatusUnauthorized {
-					t.Errorf("%s with %s: %d", verb, header, resp.StatusCode)
+					t.Errorf("%s with the header %s: got %d, want 401", verb, header, resp.StatusCode)
 				}
 			}
 		}

@@ -103,9 +103,9 @@ for name in sorted(flows): print(name, ends.get(name, 0))
 		var name string
 		var at float64
 		if _, err := fmt.Sscan(line, &name, &at); err != nil {
-			t.Fatalf("%q: %v", line, err)
+			t.Fatalf("parse the line %q: %v", line, err)
 		}
-		// Each flow but the kept one must have ended. They would last for more than an hour.
+		// Each flow but the one named kept must have ended. They would last for more than an hour.
 		if ended := at != 0; ended == (name == "kept") {
 			t.Errorf("flow %s ended: got %t", name, ended)
 		}

@@ -98,7 +98,7 @@ func TestInstallsFromRealRegistries(t *testing.T) {
 			}
 			return nil
 		}); err != nil {
-			t.Errorf("%s: %v", d.name, err)
+			t.Errorf("download with %s: %v", d.name, err)
 		}
 	}
 	secondInstall(t, b)

@@ -73,7 +73,7 @@ func (c *copiesTest) requireOwnAttachment(what string, b *testSandbox, auth stri
 	before := len(c.up.seen())
 	got := b.pythonAs("root", fmt.Sprintf("REST = (%q, %q)\n", newValue[:14], newValue[14:])+inspectNetwork)
 	if len(got) != 6 {
-		c.t.Fatalf("%s: %q", what, got)
+		c.t.Fatalf("inspect the network of %s: got %q, want 6 lines", what, got)
 	}
 	if len(got[0]) != 64 || got[1] != got[0] {
 		c.t.Errorf("%s: the authority is %s, but the trusted ones are %q", what, got[0], got[1])
@@ -154,7 +154,7 @@ func TestCopiesHaveOwnAttachments(t *testing.T) {
 		t.Cleanup(b.end)
 	}
 	if err != nil || len(forks) != 2 {
-		t.Fatal(len(forks), err)
+		t.Fatalf("fork the source: got %d forks, %v, want 2", len(forks), err)
 	}
 	n, err := one.Snapshot(t.Context(), api.CreateSnapshot{})
 	if err != nil {

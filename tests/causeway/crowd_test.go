@@ -29,7 +29,7 @@ func peak(t testing.TB, pid int) (bytes int64, descriptors int) {
 	_, rest, found := strings.Cut(string(data), "VmHWM:")
 	var kib int64
 	if _, err := fmt.Sscan(rest, &kib); !found || err != nil {
-		t.Fatalf("%v: %s", err, data)
+		t.Fatalf("parse the peak memory of the gateway: %v: %s", err, data)
 	}
 	if os.Geteuid() == 0 {
 		descriptors = len(hosttest.Descriptors(t, pid))
@@ -96,8 +96,8 @@ while tried < 10000:
     held.append(c)
     tried += 1
     if len(held) < 800: continue
-    # The gateway accepts slowly on a busy machine. Open connections are kept, so that their number
-    # would pass the limit if the gateway had none.
+    # The gateway accepts slowly on a busy machine. Open connections stay open, so that their
+    # number would pass the limit if the gateway had none.
     up = [c for c in held if established(c)]
     while max(most, len(up)) < 200 and time.monotonic() < late:
         time.sleep(0.01)
@@ -212,7 +212,7 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 		}()
 		busy := p99()
 		if out := <-done; out != abuse.want+" (exit 0)" {
-			t.Errorf("%s: %s", abuse.name, out)
+			t.Errorf("%s: the attack printed %s", abuse.name, out)
 		}
 		if noticed = busy > maxLatency; noticed && try == tries {
 			t.Errorf("%s: the neighbour's p99 is %d ms at try %d, and %d ms without an attack", abuse.name, busy, try, quiet)

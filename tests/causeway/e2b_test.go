@@ -162,7 +162,7 @@ func TestE2BRulesSetHeadersAndF26RedactsReflection(t *testing.T) {
 		out, ok := s.curl(id, "https://api.good.test/")
 		seen := good.seen()
 		if !ok || len(seen) != before+1 {
-			t.Fatalf("%s\n%s", out, s.Stderr())
+			t.Fatalf("the request to api.good.test failed: %s\n%s", out, s.Stderr())
 		}
 		h := seen[before].Header
 		if h.Get("Authorization") != auth || h.Get("X-Fixed") != fixed || h.Get("X-Team") != team {

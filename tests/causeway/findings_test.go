@@ -89,7 +89,7 @@ cd work && for i in $(seq 60); do git -c user.name=a -c user.email=a@example.com
 		method, target, _ := strings.Cut(c[1], " ")
 		facts := asked[i].Facts
 		if got[i] != "403" || facts["method"] != method || facts["target"] != "https://"+c[0]+target || len(facts["body_sha256"]) != 64 {
-			t.Errorf("%v: %s, asked %+v", c, got[i], asked[i])
+			t.Errorf("%v: got %s and the approval request %+v, want a denial", c, got[i], asked[i])
 		}
 	}
 	if len(forge.seen()) != before || len(registry.seen()) != reads {

@@ -99,7 +99,7 @@ func TestNamedAgentUsesToolWithoutKey(t *testing.T) {
 	}
 	out, stderr, err := crannog("", "run", "--name", "g", "gemini", "--", "--approval-mode", "yolo", "-m", "gemini-2.5-flash", "-p", "make the file")
 	if err != nil || !strings.Contains(out, "the file is there") {
-		t.Fatalf("%v\n%s\n%s\n%+v", err, out, stderr, api.seen())
+		t.Fatalf("run gemini: %v\n%s\n%s\nrequests: %+v", err, out, stderr, api.seen())
 	}
 	if strings.Contains(out+stderr, canary) {
 		t.Error("the key is in the output")
@@ -126,6 +126,6 @@ func TestNamedAgentUsesToolWithoutKey(t *testing.T) {
 		t.Errorf("the file that the tool wrote: got %q, %v, stderr %s", out, err, stderr)
 	}
 	if out, stderr, err := crannog("", "rm", "-y", "g"); err != nil {
-		t.Error(out, stderr, err)
+		t.Errorf("remove the sandbox: %v %s %s", err, out, stderr)
 	}
 }

@@ -106,7 +106,7 @@ with ThreadPoolExecutor(len(cases := %s)) as pool:
 `, mustJSON(t, texts)))
 	for i, line := range got {
 		if !strings.HasPrefix(line, "4") && line != "501" {
-			t.Errorf("%s: %s", names[i], line)
+			t.Errorf("the request with %s: got %s, want it refused", names[i], line)
 		}
 	}
 	if len(got) != len(cases) {

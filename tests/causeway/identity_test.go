@@ -56,7 +56,7 @@ network:
 			"echo | timeout 300 openssl s_client -verify_return_error -connect " + target + ":443 -noservername -CAfile /tmp/world.pem",
 		} {
 			if out, code := b.sh(line); code == 0 {
-				t.Errorf("%s: %s", line, out)
+				t.Errorf("%s succeeded: %s", line, out)
 			}
 		}
 		b.requireLines(b.python("for n in ('other.n6.test', '"+target+".', '"+target+"x', None): print(handshake('"+target+"', sni=n, verify=False) == 'done')"), "False", "False", "False", "False")
@@ -85,7 +85,7 @@ network:
 secrets: {bind: [{name: N7, host: api.n7.test, header: Authorization, format: "Bearer {}"}]}
 `
 
-// P19
+// P19: the Host header must name the host of the TLS connection, even if one server has both.
 func TestN7DomainFronting(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -100,7 +100,7 @@ func n7DomainFronting(t *testing.T, a *environment) {
 		for _, version := range []string{"--http1.1", "--http2"} {
 			line := "curl -sS -m 300 " + version + " -H 'Host: " + c[1] + "' https://" + c[0] + "/ -w ' %{http_code}'"
 			if out, _ := b.sh(line); !contains(out, "421", "identity.host") {
-				t.Errorf("%s: %s", line, out)
+				t.Errorf("%s: got %s, want 421", line, out)
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func n7DomainFronting(t *testing.T, a *environment) {
 	}
 }
 
-// P19
+// P19: a secret is sent only to its host, and only if that has a valid certificate.
 func TestN8CredentialToWrongPeer(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -162,11 +162,11 @@ print(status(get('api.n8.test')))
 		t.Errorf("the bound host got %+v", boundHost.seen())
 	}
 	if r := b.awaitFlow("the certificate", func(r api.FlowRecord) bool { return r.Host == "forged.n8.test" && r.Kind == "http" && r.Status > 0 }); r.Status != 502 {
-		t.Errorf("record %+v", r)
+		t.Errorf("the flow entry of a forged certificate: got %+v", r)
 	}
 }
 
-// P19
+// P19: a policy for one port of a host does not open its other ports.
 func TestN9PortPivot(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -222,7 +222,7 @@ secrets: {bind: [{name: N12, host: api.n12.test, header: Authorization, format: 
 		"https://good.n12.test/open/thing": "hello from good.n12.test 200", // positive control
 	} {
 		if out, _ := b.sh("curl -sSL --location-trusted -m 300 'https://api.n12.test/?to=" + to + "' -w ' %{http_code}'"); !contains(out, wants) {
-			t.Errorf("%s: %s", to, out)
+			t.Errorf("a redirect to %s: got %s, want %s", to, out, wants)
 		}
 	}
 	if len(evil.seen()) > 0 || len(plain.seen()) > 0 || len(a.dials("169.254")) > 0 {
@@ -253,7 +253,7 @@ for p in ('/open/../closed', '/open/%2e%2e/closed', '/open/%252e%252e/', '/open%
 `)
 	for _, line := range got {
 		if line[:3] != "400" {
-			t.Error(line)
+			t.Errorf("an ambiguous path: got %s, want 400", line)
 		}
 	}
 	if len(up.seen()) > 0 || len(got) != 17 {
@@ -289,7 +289,7 @@ print(status(a), raw(s, b'SSH-2.0-OpenSSH_9\r\n').encode())
 `)
 	for _, line := range got {
 		if contains(line, "HTTP/1.1 2") || contains(line, "SSH-") {
-			t.Error(line)
+			t.Errorf("another protocol was answered: %s", line)
 		}
 	}
 	if len(up.seen()) > 0 || len(a.dials(up.address)) > 0 {

@@ -97,7 +97,7 @@ func (a *environment) kernelPeer(t testing.TB, document string) *testSandbox {
 		Policy: []policy.Layer{{Kind: policy.LayerTask, Document: d}},
 	})
 	if err != nil {
-		t.Fatalf("%v\n%s", err, a.logs())
+		t.Fatalf("attach the network: %v\n%s", err, a.logs())
 	}
 	link.Close()
 	t.Cleanup(func() {
@@ -193,7 +193,7 @@ func (k *kernelPeer) exec(t testing.TB, form attachmenttest.Form, stdin string, 
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%.200q: %v", program, err)
+		t.Fatalf("run %.200q: %v", program, err)
 	}
 	return strings.TrimSpace(string(out)), cmd.ProcessState.ExitCode()
 }

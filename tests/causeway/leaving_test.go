@@ -53,9 +53,9 @@ func TestS11SecretDoesNotLeaveSandbox(t *testing.T) {
 	a.web(t, 443, serveCanary, "tells.s11.test")
 	a.web(t, 443, nil, "api.s11.test")
 	a.storeSecret(t, "S11", canary)
-	for _, sealed := range []bool{true, false} {
+	for _, bound := range []bool{true, false} {
 		document := strings.Replace(boundPolicy("S11", "api.s11.test"), "hosts: [", `hosts: [{host: tells.s11.test, rules: [{paths: ["/**"], do: allow}]}, `, 1)
-		if !sealed {
+		if !bound {
 			document, _, _ = strings.Cut(document, "secrets:")
 		}
 		host := t.TempDir()
@@ -80,26 +80,26 @@ func TestS11SecretDoesNotLeaveSandbox(t *testing.T) {
 		}
 		for _, ch := range set.Changes {
 			exits["diff of "+ch.Path] = ch.Text
-			if ch.Path == "raw" && slices.Contains(ch.Flags, "masked") != sealed {
-				t.Errorf("sealed %v: flags %q", sealed, ch.Flags)
+			if ch.Path == "raw" && slices.Contains(ch.Flags, "masked") != bound {
+				t.Errorf("secret bound %v: flags %q", bound, ch.Flags)
 			}
 		}
 		for _, format := range []string{"tar", "patch"} {
 			var out bytes.Buffer
-			masked := 0
-			if err := b.Export(t.Context(), crannog.ExportOptions{Format: format, Masked: &masked}, &out); err != nil {
+			redacted := 0
+			if err := b.Export(t.Context(), crannog.ExportOptions{Format: format, Masked: &redacted}, &out); err != nil {
 				t.Fatal(err)
 			}
-			if exits[format] = out.String(); masked != map[bool]int{true: 5}[sealed] {
-				t.Errorf("sealed %v: got %d files with redacted secrets", sealed, masked)
+			if exits[format] = out.String(); redacted != map[bool]int{true: 5}[bound] {
+				t.Errorf("secret bound %v: got %d files with redacted secrets", bound, redacted)
 			}
 		}
 		for exit, data := range exits {
-			if containsCanary(data) == sealed || len(data) == 0 {
-				t.Errorf("sealed %v: %s contains the canary: got %v, in %d bytes", sealed, exit, containsCanary(data), len(data))
+			if containsCanary(data) == bound || len(data) == 0 {
+				t.Errorf("secret bound %v: %s contains the canary: got %v, in %d bytes", bound, exit, containsCanary(data), len(data))
 			}
 		}
-		if !sealed {
+		if !bound {
 			continue
 		}
 		b.requireNoTraces()
@@ -113,12 +113,12 @@ func TestS11SecretDoesNotLeaveSandbox(t *testing.T) {
 		}
 		done, err := a.client.ApplyOf(t.Context(), id, api.Apply{})
 		if err != nil || len(done.Applied) != 5 {
-			t.Fatalf("%+v %v", done, err)
+			t.Fatalf("apply the retained changes: got %+v, %v, want 5 files", done, err)
 		}
 		for _, ch := range done.Applied {
 			data, err := os.ReadFile(filepath.Join(host, ch.Path))
 			if err != nil || containsCanary(string(data)) || !slices.Contains(ch.Flags, "masked") || int64(len(data)) != ch.Size {
-				t.Errorf("%+v: %d bytes, %v", ch, len(data), err)
+				t.Errorf("the applied change %+v: got %d bytes, %v, want them redacted", ch, len(data), err)
 			}
 		}
 	}
@@ -132,14 +132,14 @@ func (b *testSandbox) requireNoTraces() {
 	b.must("cd /tmp && mkdir names && touch names/$(cut -d' ' -f2 /workspace/raw) names/other")
 	entries, err := b.FS().WithContext(ctx).ReadDir("tmp/names")
 	if err != nil || len(entries) != 2 {
-		b.t.Fatalf("%v %v", entries, err)
+		b.t.Fatalf("list the named files: got %v, %v, want 2", entries, err)
 	}
 	for _, e := range entries {
 		combined.WriteString(e.Name() + "\n")
 	}
 	all, err := b.Recordings(ctx)
 	if err != nil || len(all) == 0 {
-		b.t.Fatalf("%v %v", all, err)
+		b.t.Fatalf("list the recordings: got %v, %v, want at least 1", all, err)
 	}
 	for _, rec := range all {
 		r, err := b.Recording(ctx, rec.ID)

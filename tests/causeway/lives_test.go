@@ -114,7 +114,7 @@ func TestFiftySandboxesLeaveNothing(t *testing.T) {
 		}
 		out, err := sb.CommandContext(t.Context(), "curl", "-sS", "-m", "300", "https://api.leak.test/").CombinedOutput()
 		if err != nil || string(out) != "hello from api.leak.test" {
-			t.Errorf("%v %s", err, out)
+			t.Errorf("a request of one sandbox: got %v %s", err, out)
 		}
 		if err := sb.Kill(t.Context()); err != nil {
 			t.Error(err)

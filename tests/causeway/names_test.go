@@ -61,7 +61,7 @@ print(first(answer), rule(answer), 'allow with --allow evil.n1.test' in answer)
 	}
 }
 
-// P17
+// P17: a program that ignores or changes the proxy variables reaches no other hosts.
 func TestN2ProxyVariablesIgnored(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -138,7 +138,7 @@ print(query('x.wild.n3.test', 16), query('x.wild.n3.test', 10), query('x.wild.n3
 	}
 }
 
-// P18
+// P18: encrypted lookups and TLS hellos with an encrypted name do not get around the gateway.
 func TestN4EncryptedNames(t *testing.T) {
 	need(t)
 	t.Parallel()

@@ -137,7 +137,7 @@ func TestNetLogFollows(t *testing.T) {
 				d := json.NewDecoder(strings.NewReader(line))
 				d.DisallowUnknownFields()
 				if err := d.Decode(&r); err != nil || r.Sandbox != id || r.Rule == "" || r.Time.IsZero() {
-					t.Errorf("%s: %+v, %v", line, r, err)
+					t.Errorf("the line %s: got the entry %+v, %v", line, r, err)
 				}
 				if r.Kind == "http" {
 					paths = append(paths, r.Effect+r.Path)

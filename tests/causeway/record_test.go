@@ -48,7 +48,7 @@ for i in range(100):
     urllib.request.urlopen('https://api.counts.test/%d' % i, context=context).read()
 print('asked')
 `, "python3", "-B", "-"); code != 0 || out != "asked" {
-		t.Fatalf("%d: %s", code, out)
+		t.Fatalf("run the script: got exit code %d: %s", code, out)
 	}
 	b.end()
 

@@ -62,7 +62,7 @@ func TestRootless(t *testing.T) {
 	err = cmd.Wait()
 	text := out.String()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
+		t.Fatalf("the tests without root: %v\n%s", err, text)
 	}
 	if n := strings.Count(text, "\n--- PASS: Test"); n < want || contains(text, "--- SKIP") {
 		t.Errorf("%d tests passed, want at least %d without a skip\n%s", n, want, text)

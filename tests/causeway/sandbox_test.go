@@ -76,7 +76,8 @@ func createEnvironment() (*environment, error) {
 	return a, err
 }
 
-// ownEnvironment returns an environment for a test that ends its gateway, or observes it from its start.
+// ownEnvironment returns an environment for a test that ends its gateway, or observes it from its
+// start.
 func ownEnvironment(t testing.TB) *environment {
 	t.Helper()
 	w, err := newInternet()
@@ -161,7 +162,7 @@ func (a *environment) testSandboxWith(t testing.TB, options ...crannog.CreateOpt
 	options = append(options, crannog.Engine(os.Getenv(engineVariable)))
 	sb, err := a.client.Create(t.Context(), append([]crannog.CreateOption{crannog.Timeout(5 * time.Hour), crannog.Limits(small)}, options...)...)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, a.logs())
+		t.Fatalf("create a sandbox: %v\n%s", err, a.logs())
 	}
 	b := &testSandbox{Sandbox: sb, t: t, environment: a}
 	t.Cleanup(b.end)
@@ -206,7 +207,7 @@ func (b *testSandbox) exec(user, stdin string, cmd ...string) (string, int) {
 	}
 	res, err := b.Exec(b.t.Context(), api.Exec{Cmd: cmd, User: user, Stdin: stdin})
 	if err != nil {
-		b.t.Fatalf("%.200q: %v", cmd, err)
+		b.t.Fatalf("run %.200q: %v", cmd, err)
 	}
 	return strings.TrimSpace(res.Stdout + res.Stderr), res.ExitCode
 }
@@ -231,7 +232,7 @@ func (b *testSandbox) pythonAs(user, text string) []string {
 	b.t.Helper()
 	out, code := b.exec(user, "import sys\nsys.path.insert(0, '/tmp')\nfrom tools import *\n"+text, "python3", "-")
 	if code != 0 {
-		b.t.Fatalf("exit %d: %s", code, out)
+		b.t.Fatalf("run a Python program: exit %d: %s", code, out)
 	}
 	return strings.Split(out, "\n")
 }

@@ -157,7 +157,7 @@ secrets: {bind: [{name: %s, host: %s, header: Authorization, format: "Bearer {}"
 `, host, secret, host)
 }
 
-// P20
+// P20: a secret that a server returns is redacted, in each encoding and in command output.
 func TestS2AndS3ReflectedSecretIsRedacted(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -177,7 +177,7 @@ print(status(a), leaks(a), 'you' in a)
 	b.requireLines(got[:1], "True True False")
 	for _, line := range got[1 : len(got)-1] {
 		if !strings.HasSuffix(line, " False") || contains(line, "none") {
-			t.Error(line)
+			t.Errorf("a reflected secret: got %s, want it redacted", line)
 		}
 	}
 	b.requireLines(got[len(got)-1:], "502 False False")
@@ -199,7 +199,7 @@ print(status(a), leaks(a), 'you' in a)
 	}
 }
 
-// P20
+// P20: a secret is not stored in plain text: in no log, recording, entry or approval request.
 func TestS4SecretIsNotStored(t *testing.T) {
 	need(t)
 	t.Parallel()
@@ -329,7 +329,7 @@ func TestS7RejectsUnsafeBindings(t *testing.T) {
 	} {
 		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s7\n"+withJailLevel("level: minimal\nnetwork: {unlisted: deny, hosts: ["+c[0]+"]}\nsecrets: {bind: ["+c[1]+"]}\n")))
 		if (err == nil) != (name == "fine") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("create a sandbox with the policy %q: got %v", name, err)
 		}
 		if err == nil {
 			if err := sb.Kill(t.Context()); err != nil {

@@ -125,9 +125,9 @@ func rangeContains(r io.ReaderAt, from, to int64, needle []byte) bool {
 	return false
 }
 
-// P20, S1 as seen from the host: the secret is neither in the sandbox's memory, nor in an
-// environment or argument of a process, nor in a file of the state directory, including a snapshot
-// with memory. Text that was planted in each of these places is found.
+// P20, S1 as seen from the host: the secret is in no memory of the sandbox, and in no environment
+// or argument of a process. It is in no file of the state directory, which includes a snapshot with
+// memory. Text that was planted in each of these places is found.
 func TestSecretIsNotOnHost(t *testing.T) {
 	need(t, hosttest.Root)
 	t.Parallel()

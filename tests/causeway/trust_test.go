@@ -165,7 +165,7 @@ git: {fetch: allow, remotes: [{host: git.trust.test, repo: acme/pay}]}
 		}
 	}
 	if out, code := b.exec("root", "", "sh", "-c", "find /etc/ssl/certs -lname "+certs.AuthorityPath+" -delete && rm "+certs.AuthorityPath); code != 0 {
-		t.Fatal(out)
+		t.Fatalf("remove the gateway's authority: %s", out)
 	}
 	before := len(up.seen())
 	for _, p := range trustingPrograms {

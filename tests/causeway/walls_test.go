@@ -90,7 +90,7 @@ print('listening', len(listening))
 `, mustJSON(t, hostPorts), port, exchange, abstractName, filepath.Join(a.state, "n19.sock")))
 		for _, line := range got {
 			if strings.HasPrefix(line, "open") && line != "open 10.199.0.1 3128" && !strings.HasSuffix(line, " 53") {
-				t.Errorf("%s: %s", user, line)
+				t.Errorf("%s reached a service of the host: %s", user, line)
 			}
 		}
 	}

@@ -132,12 +132,12 @@ func TestAcceptsDetectsUnknownFlags(t *testing.T) {
 		{Name: "no-such-flag"}, {Name: "memory", Shorthand: "Z", Value: true}, {Name: "detach", Shorthand: "Z"},
 	} {
 		if accepts(t, []string{"run"}, o) {
-			t.Errorf("%+v is accepted", o)
+			t.Errorf("the unknown flag %+v is accepted", o)
 		}
 	}
 	for _, o := range []option{{Name: "memory", Value: true}, {Name: "detach", Shorthand: "d"}} {
 		if !accepts(t, []string{"run"}, o) {
-			t.Errorf("%+v is not accepted", o)
+			t.Errorf("the known flag %+v is not accepted", o)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func TestPolicies(t *testing.T) {
 			effect, _, _ := strings.Cut(d, " ")
 			effects[effect]++
 			if g.Decisions[request] != d {
-				t.Errorf("%s: %s was %q and is %q", name, request, d, g.Decisions[request])
+				t.Errorf("%s: the decision about %s was %q and is %q", name, request, d, g.Decisions[request])
 			}
 		}
 		for _, gone := range missing("", w.Merged, g.Merged) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// direction tells which side writes what a schema describes.
+// direction is the side that writes the values that a schema describes.
 type direction bool
 
 const (
@@ -212,7 +212,7 @@ func TestComparisonReportsNarrowing(t *testing.T) {
 		c := comparison{was: parseDescription(t, []byte(was)), is: parseDescription(t, []byte(strings.Replace(was, from, to, 1)))}
 		c.paths()
 		if len(c.problems) != want {
-			t.Errorf("%s: %d problems, want %d: %q", change, len(c.problems), want, c.problems)
+			t.Errorf("%s: got %d problems, want %d: %q", change, len(c.problems), want, c.problems)
 		}
 	}
 }

@@ -81,6 +81,6 @@ func TestUnknownSettingIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, _, stderr := current(t, "config", "--config", file); code == 0 || !strings.Contains(stderr, "max_lives") {
-		t.Errorf("%d %s", code, stderr)
+		t.Errorf("a file with an unknown setting: got exit code %d, %s, want an error that names it", code, stderr)
 	}
 }

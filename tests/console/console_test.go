@@ -63,7 +63,7 @@ func TestPageReceivesSandboxEvents(t *testing.T) {
 	var flow struct{ Sandbox, Host, Effect, Rule, Kind string }
 	e := page.await("flow", "169.254.169.254", `"deny"`)
 	if err := json.Unmarshal(e.data, &flow); err != nil || flow.Sandbox != id || flow.Rule != "floor.address" || flow.Effect != "deny" {
-		t.Errorf("%s, %v", e.data, err)
+		t.Errorf("the denied flow: got %s, %v, want it denied by floor.address", e.data, err)
 	}
 	fleet.await("fleet", id, `"attention_why":"a request was denied"`)
 	page.await("metrics", id, `"memory"`)
@@ -97,11 +97,11 @@ func TestPageUsesSandbox(t *testing.T) {
 	var files struct{ Entries []struct{ Name, Type string } }
 	viewer.call("GET", at+"/files?path=/tmp", "", &files)
 	if !slices.Contains(files.Entries, struct{ Name, Type string }{"page.html", "file"}) {
-		t.Errorf("%+v", files)
+		t.Errorf("the list of files: got %+v, want page.html in it", files)
 	}
 	res, body := b.do("GET", at+"/file?path=/tmp/page.html", "")
 	if string(body) != "<script>1</script>" || res.Header.Get("Content-Type") != "application/octet-stream" || !strings.HasPrefix(res.Header.Get("Content-Disposition"), "attachment") {
-		t.Errorf("%s %v", body, res.Header)
+		t.Errorf("the download of page.html: got %s with the headers %v, want an attachment", body, res.Header)
 	}
 	if res, _ := viewer.do("GET", at+"/file?path=/tmp/page.html", ""); res.StatusCode != http.StatusForbidden {
 		t.Errorf("a viewer downloads a file: got %s, want 403", res.Status)
@@ -116,7 +116,7 @@ func TestPageUsesSandbox(t *testing.T) {
 	}
 	viewer.call("GET", at+"/ports", "", &ports)
 	if len(ports.Ports) != 1 || ports.Ports[0].Port != 8123 || !strings.HasPrefix(ports.Ports[0].URL, "http://8123-"+id+".localhost:") {
-		t.Fatalf("%+v", ports)
+		t.Fatalf("the ports: got %+v, want only 8123", ports)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.base+"/", nil)
 	if err != nil {
@@ -160,20 +160,20 @@ func TestPageUsesSandbox(t *testing.T) {
 	})
 	server := slices.IndexFunc(list.Processes, func(p process) bool { return slices.Contains(p.Args, "http.server") })
 	if server < 0 || list.Processes[server].Memory < 1<<20 || list.Processes[server].PPID != 1 {
-		t.Errorf("%+v", list)
+		t.Errorf("the processes: got %+v, want the HTTP server with its memory and parent", list)
 	}
 
 	_, cell := b.do("POST", at+"/cells", `{"code":"print('from a cell')\n6*7"}`)
 	if !strings.Contains(string(cell), `{"type":"stdout","text":"from a cell\n"}`) || !strings.Contains(string(cell), `"text/plain":"42"`) || !strings.Contains(string(cell), `"type":"end"`) {
-		t.Errorf("%s", cell)
+		t.Errorf("the cell printed %s", cell)
 	}
 	var recordings struct{ Recordings []struct{ ID, How string } }
 	viewer.call("GET", "/v1"+at+"/recordings", "", &recordings)
 	if len(recordings.Recordings) != 2 || recordings.Recordings[1].How != "cell" {
-		t.Fatalf("%+v", recordings)
+		t.Fatalf("the recordings: got %+v, want 2, the last one of a cell", recordings)
 	}
 	if recording := viewer.call("GET", "/v1"+at+"/recordings/"+recordings.Recordings[1].ID, "", nil); !strings.Contains(string(recording), "from a cell") {
-		t.Errorf("%s", recording)
+		t.Errorf("the recording of the cell: got %s, want its output", recording)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestPageAttachesToSDKTerminal(t *testing.T) {
 	var list struct{ Terminals []struct{ PID, Cols int } }
 	b.call("GET", "/sandboxes/"+sb.ID()+"/terminals", "", &list)
 	if len(list.Terminals) != 1 || list.Terminals[0].PID != cmd.PID() || list.Terminals[0].Cols != 70 {
-		t.Fatalf("%+v", list)
+		t.Fatalf("the terminals: got %+v, want the one of the SDK", list)
 	}
 	page := b.attach(fmt.Sprintf("/sandboxes/%s/terminals/%d/attach", sb.ID(), cmd.PID()))
 	page.await("ready", `"cols":70`)

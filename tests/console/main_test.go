@@ -58,7 +58,7 @@ func signIn(t *testing.T, s *servetest.Server, name, scope string) *browser {
 	b.cookie, _, _ = strings.Cut(b.cookie, ";")
 	var session struct{ ID string }
 	if err := json.Unmarshal(body, &session); err != nil || session.ID == "" {
-		t.Fatalf("%s, %v", body, err)
+		t.Fatalf("the session after signing in: got %s, %v", body, err)
 	}
 	b.id = session.ID
 	return b

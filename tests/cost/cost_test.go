@@ -63,7 +63,7 @@ func TestRunWithinBudget(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		counts, readErr := counter.Read()
 		if err := errors.Join(err, readErr, counter.Close()); err != nil {
-			t.Fatalf("%v: %s", err, out)
+			t.Fatalf("crannog run: %v: %s", err, out)
 		}
 		if round >= 0 {
 			c.add("crannog run -- true", counts)

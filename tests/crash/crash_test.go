@@ -160,7 +160,7 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "up\n" {
-		t.Fatalf("%q %v", line, err)
+		t.Fatalf("start the sandbox: got %q, %v, want up", line, err)
 	}
 	if servetest.Processes(t, state) == 0 {
 		t.Fatal("control: no sandbox was running")
@@ -168,7 +168,7 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	if out, err := exec.Command(program, "prune", "--state", state, "-y").CombinedOutput(); err != nil {
-		t.Fatalf("%v %s", err, out)
+		t.Fatalf("prune: %v %s", err, out)
 	}
 	servetest.NothingLeft(t, state)
 }

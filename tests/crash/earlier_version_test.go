@@ -18,7 +18,7 @@ func TestReadsStateOfEarlierVersion(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "tar", "-C", state, "-xzf", "testdata/state-bcd05c0.tar.gz").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("unpack the state directory: %v: %s", err, out)
 	}
 	server := servetest.Start(t, program, state)
 	ctx, c := t.Context(), server.Local(t)
@@ -48,7 +48,7 @@ func TestReadsStateOfEarlierVersion(t *testing.T) {
 		// The command's exit code shows the decision.
 		out, err := exec.CommandContext(ctx, program, "--state", state, "policy", "explain", "asleep", "GET", request).CombinedOutput()
 		if !strings.HasPrefix(string(out), decision) || (err == nil) != (decision == "allow") {
-			t.Errorf("%s: %v %s", request, err, out)
+			t.Errorf("the decision about %s: got %v %s, want %s", request, err, out, decision)
 		}
 	}
 	if list, err := c.Secrets(ctx); err != nil || len(list) != 1 || list[0].Name != "TOKEN" {

@@ -121,7 +121,7 @@ func (b *fixture) requireContent(t *testing.T, sb *crannog.Sandbox) {
 	case got == changedFiles && b.op.rollsBack:
 		want++
 	default:
-		t.Errorf("%s has the files %q", sb.ID(), got)
+		t.Errorf("sandbox %s has the unexpected files %q", sb.ID(), got)
 		return
 	}
 	if got := output(t, sb, "cat /home/user/file"); got != "precious" {
@@ -179,7 +179,7 @@ func (b *fixture) stateAfterRestart(t *testing.T) string {
 	t.Helper()
 	var err error
 	if b.sb, err = b.client.Get(t.Context(), b.ids[0]); err != nil {
-		t.Fatalf("%v\n%s", err, b.s.Stderr())
+		t.Fatalf("get the sandbox from the next server: %v\n%s", err, b.s.Stderr())
 	}
 	var state string
 	hosttest.EventuallyNoError(t, func() error {
@@ -210,7 +210,7 @@ func (b *fixture) checkMadeSandboxes(t *testing.T, done bool) int {
 		case one.ID == b.ids[0] || one.State == "stopped":
 			continue
 		case one.State != "running":
-			t.Errorf("%s is half created: %s", one.ID, one.State)
+			t.Errorf("sandbox %s is half created: %s", one.ID, one.State)
 			continue
 		}
 		n++
@@ -222,7 +222,7 @@ func (b *fixture) checkMadeSandboxes(t *testing.T, done bool) int {
 		if !b.op.emptySandboxes {
 			b.requireContent(t, sb)
 		} else if got := output(t, sb, "ls /home/user"); got != "" {
-			t.Errorf("%s has the files %q", one.ID, got)
+			t.Errorf("sandbox %s has the files %q, want none", one.ID, got)
 		}
 		if err := sb.Kill(t.Context()); err != nil {
 			t.Error(err)

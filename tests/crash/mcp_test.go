@@ -44,7 +44,7 @@ func (a agent) callTool(tool string, in map[string]any) string {
 	}
 	text := r.Content[0].(*mcp.TextContent).Text
 	if r.IsError {
-		a.t.Fatalf("%s: %s", tool, text)
+		a.t.Fatalf("the tool %s failed: %s", tool, text)
 	}
 	return text
 }
@@ -122,7 +122,7 @@ func TestKilledToolsSandboxesExpireAtServer(t *testing.T) {
 	}
 	for _, info := range list {
 		if info.EndsAt == nil || time.Until(*info.EndsAt) > 5*time.Minute {
-			t.Errorf("%s ends at %v", info.ID, info.EndsAt)
+			t.Errorf("sandbox %s ends at %v, want within 5 minutes", info.ID, info.EndsAt)
 			continue
 		}
 		// Shorten the timeout: no session extends it any more.

@@ -28,9 +28,9 @@ type operation struct {
 	// they have none of the fixture's content.
 	newSandboxes   int
 	emptySandboxes bool
-	// filesOnly is set if the operation saves no memory, resets if it resets the sandbox to its
-	// template, rollsBack if it rolls back to the base, and pauses if the sandbox always ends up
-	// paused, even after a kill.
+	// filesOnly is set if the operation saves no memory. resets is set if it resets the sandbox to
+	// its template, and rollsBack if it rolls back to the base. pauses is set if the sandbox always
+	// ends up paused, even after a kill.
 	filesOnly, resets, rollsBack, pauses bool
 }
 
@@ -142,7 +142,7 @@ func prepareRunning(*testing.T, *fixture) {}
 func preparePaused(t *testing.T, b *fixture) {
 	t.Helper()
 	if err := b.sb.Pause(t.Context()); err != nil {
-		t.Fatalf("%v\n%s", err, b.s.Stderr())
+		t.Fatalf("pause the sandbox: %v\n%s", err, b.s.Stderr())
 	}
 }
 
@@ -154,7 +154,7 @@ func prepareSaved(t *testing.T, b *fixture) {
 		err = b.client.RemoveSnapshot(t.Context(), n.ID)
 	}
 	if err != nil {
-		t.Fatalf("%v\n%s", err, b.s.Stderr())
+		t.Fatalf("save and remove a snapshot: %v\n%s", err, b.s.Stderr())
 	}
 }
 

@@ -52,7 +52,7 @@ func TestResumeWithChangedProgramsUsesFiles(t *testing.T) {
 			requireRefused := func(err error) {
 				t.Helper()
 				if e, ok := errors.AsType[*crannog.Error](err); !ok || e.Code != "snapshot_programs_changed" {
-					t.Errorf("%v\n%s", err, s.Stderr())
+					t.Errorf("resume with a changed program: got %v, want snapshot_programs_changed\n%s", err, s.Stderr())
 				}
 			}
 			if removed {
@@ -63,7 +63,7 @@ func TestResumeWithChangedProgramsUsesFiles(t *testing.T) {
 			}
 			requireRefused(sb.Resume(t.Context(), 0))
 			if err := sb.ResumeFiles(t.Context(), 0); err != nil {
-				t.Fatalf("%v\n%s", err, s.Stderr())
+				t.Fatalf("resume only the files: %v\n%s", err, s.Stderr())
 			}
 			if got := output(t, sb, "cat file; pgrep -f '^/.crannog/programs' || echo none"); got != "precious\nnone" {
 				t.Errorf("the sandbox resumed from files: got %q", got)
@@ -132,8 +132,8 @@ func TestF24ResumeKeepsMappedPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatalf("fork: %v\n%s", err, s.Stderr())
 	}
-	for what, box := range map[string]*crannog.Sandbox{"resumed": sb, "copied": forks[0]} {
-		if got := output(t, box, runs); got != "1" {
+	for what, other := range map[string]*crannog.Sandbox{"resumed": sb, "copied": forks[0]} {
+		if got := output(t, other, runs); got != "1" {
 			t.Errorf("%s: got %q programs, want 1", what, got)
 		}
 	}

@@ -43,7 +43,7 @@ func TestRunKilledAtEndLeavesNoPartialState(t *testing.T) {
 			t.Fatal(err)
 		}
 		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "printed\n" {
-			t.Fatalf("%q %v", line, err)
+			t.Fatalf("start the run: got %q, %v, want printed", line, err)
 		}
 		if i < moments-1 {
 			time.Sleep(time.Duration(i) * step) // kills each run at another moment
@@ -55,7 +55,7 @@ func TestRunKilledAtEndLeavesNoPartialState(t *testing.T) {
 		if text, err := call("diff", "@last", "--json"); err == nil {
 			var set struct{ Files, Added int }
 			if err := json.Unmarshal([]byte(text), &set); err != nil || set.Files != 1 || set.Added != 1 {
-				t.Errorf("%s %v", text, err)
+				t.Errorf("the changes of the run: got %s, %v, want 1 file with 1 added line", text, err)
 			}
 			outcome += "changes "
 		}

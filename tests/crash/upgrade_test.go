@@ -88,7 +88,7 @@ func TestOtherGVisorRefusesMemory(t *testing.T) {
 	requireRefused := func(what string, err error) {
 		t.Helper()
 		if e, ok := errors.AsType[*crannog.Error](err); !ok || e.Code != "snapshot_format" {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want snapshot_format", what, err)
 		}
 	}
 	_, err = client.Create(t.Context(), crannog.Template(withMemory.ID))
@@ -151,7 +151,7 @@ func TestPausedSandboxResumesAfterUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := sb.Resume(t.Context(), life); err != nil {
-		t.Fatalf("%v\n%s", err, second.Stderr())
+		t.Fatalf("resume with another build: %v\n%s", err, second.Stderr())
 	}
 	if got := readCounter(t, sb); got != "42" {
 		t.Errorf("the program's number: got %q, want 42", got)

@@ -39,7 +39,7 @@ func TestClients(t *testing.T) {
 
 func commands(t *testing.T, e *endpoint) {
 	if r := e.ssh(t, "words", e.alias, "cat; echo bad >&2; exit 3"); r.code != 3 || r.out != "words" || r.errs != "bad\n" {
-		t.Errorf("%+v", r)
+		t.Errorf("a command with input and exit code 3: got %+v", r)
 	}
 	if r := e.ssh(t, "", e.alias, "true"); r.code != 0 || r.out+r.errs != "" {
 		t.Errorf("true: %+v", r)
@@ -60,7 +60,7 @@ func terminal(t *testing.T, e *endpoint) {
 	line := fmt.Sprintf("stty rows 33 cols 101; ssh -F %s -t %s 'stty size; tty; echo $TERM; exit 5'", e.config, e.alias)
 	r := e.run(t, "", "script", "-qefc", line, "/dev/null")
 	if r.code != 5 || !strings.Contains(r.out, "33 101\r\n/dev/pts/") || !strings.Contains(r.out, "xterm\r\n") {
-		t.Errorf("%+v", r)
+		t.Errorf("a command on a terminal of 33 by 101: got %+v", r)
 	}
 }
 
@@ -117,11 +117,12 @@ func rsync(t *testing.T, e *endpoint) {
 	e.must(t, "", "rsync", "-a", "-e", "ssh -F "+e.config, e.alias+":tree/", "again/")
 	e.must(t, "", "diff", "-r", "tree", "again")
 	if info, err := os.Stat(filepath.Join(e.home, "again", "sub", "7")); err != nil || info.Mode() != 0o604 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("a file after rsync in both directions: got %v, %v, want the mode 604", info, err)
 	}
 }
 
-// server starts an HTTP server in the sandbox, which outlives its SSH session, and returns its port.
+// server starts an HTTP server in the sandbox, which outlives its SSH session, and returns its
+// port.
 func server(t *testing.T, e *endpoint) string {
 	t.Helper()
 	const line = `import http.server, os
@@ -160,7 +161,7 @@ func forwarding(t *testing.T, e *endpoint) {
 	f := tunnel(t, e, local, "-L", "127.0.0.1:"+local+":localhost:"+port, "-L", "127.0.0.1:"+other+":example.com:80")
 	for range 3 {
 		if got := e.must(t, "", "curl", "-sS", "--fail", "http://127.0.0.1:"+local+"/file"); got != "content\n" {
-			t.Errorf("%q", got)
+			t.Errorf("a request through the forwarded port: got %q", got)
 		}
 	}
 	if r := e.run(t, "", "curl", "-sS", "http://127.0.0.1:"+other+"/"); r.code == 0 {
@@ -214,7 +215,7 @@ func multiplexed(t *testing.T, e *endpoint) {
 	}
 	for range cap(done) {
 		if r := <-done; r.out != fmt.Sprint(r.code) {
-			t.Errorf("%+v", r)
+			t.Errorf("one of several concurrent commands: got %+v, want its own output", r)
 		}
 	}
 	if r := e.ssh(t, "", append(control, "-O", "exit", e.alias)...); r.code != 0 {
@@ -229,7 +230,7 @@ func editor(t *testing.T, e *endpoint) {
 	tunnel(t, e, socks, "-D", "127.0.0.1:"+socks)
 	for _, host := range []string{"127.0.0.1", "localhost"} {
 		if got := e.must(t, "", "curl", "-sS", "--fail", "--socks5-hostname", "127.0.0.1:"+socks, "http://"+host+":"+port+"/file"); got != "content\n" {
-			t.Errorf("%s: %q", host, got)
+			t.Errorf("a request through the SOCKS proxy to %s: got %q", host, got)
 		}
 	}
 	if r := e.run(t, "", "curl", "-sS", "--socks5-hostname", "127.0.0.1:"+socks, "http://example.com/"); r.code == 0 {

@@ -58,11 +58,11 @@ func (r *rig) withPolicy(document string) func(*engine.Spec) error {
 			return err
 		}
 		defer records.Close()
-		box, _, err := c.Attach(r.t.Context(), gateway.Attachment{Sandbox: "other" + spec.ID[:8], Policy: p.Layers(), Record: records})
+		sandboxEnd, _, err := c.Attach(r.t.Context(), gateway.Attachment{Sandbox: "other" + spec.ID[:8], Policy: p.Layers(), Record: records})
 		if err != nil {
 			return err
 		}
-		spec.Egress = engine.Packets(box)
+		spec.Egress = engine.Packets(sandboxEnd)
 		return nil
 	}
 }

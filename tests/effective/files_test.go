@@ -23,7 +23,7 @@ func (r *rig) exec(sb *crannog.Sandbox, user, line string) (string, bool) {
 	r.t.Helper()
 	res, err := sb.Exec(r.t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, User: user, TimeoutSeconds: 1200})
 	if err != nil {
-		r.t.Fatalf("%s: %v", line, err)
+		r.t.Fatalf("run %s: %v", line, err)
 	}
 	return strings.TrimSpace(res.Stdout), res.ExitCode == 0
 }
@@ -86,13 +86,13 @@ func TestPolicyLimitsWrites(t *testing.T) {
 		_, err := r.create(crannog.Policy("policy: v1\nname: task\nfilesystem: {write: [/tmp, " + path + "]}\n"))
 		var e *crannog.Error
 		if !errors.As(err, &e) || e.Code != "policy_writes_part" {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("a policy that makes only %s writable: got %v, want policy_writes_part", path, err)
 		}
 	}
 	// A path with .. is invalid.
 	for _, list := range []string{"[/workspace/../etc]", "[workspace]", "[/tmp/.]"} {
 		if _, err := r.create(crannog.Policy("policy: v1\nname: task\nfilesystem: {write: " + list + "}\n")); !errors.Is(err, crannog.ErrInvalid) {
-			t.Errorf("%s: %v", list, err)
+			t.Errorf("a policy with the invalid paths %s: got %v, want it refused", list, err)
 		}
 	}
 	if data, err := os.ReadFile(filepath.Join(ws, "main.go")); err != nil || string(data) != "package main" {
@@ -115,7 +115,7 @@ func TestPolicyLimitsReads(t *testing.T) {
 	} {
 		sb := r.createUnder(document)
 		if got := r.sh(sb, look); got != "0\n0\nprograms" {
-			t.Errorf("%s: %q", document, got)
+			t.Errorf("a sandbox under %s: got %q", document, got)
 		}
 		r.requireWritable(sb, "", "/workspace /tmp", "/usr/share")
 		if strings.Contains(document, "write") {
@@ -240,7 +240,7 @@ func TestReadOnlyFilesDoNotChange(t *testing.T) {
 				t.Errorf("control of %s, as %q", attempt, user)
 			}
 			if _, ok := r.exec(sb, user, "rm -rf /tmp/w; cd /workspace && mkdir -p sub && "+attempt); ok {
-				t.Errorf("%q: %s", user, attempt)
+				t.Errorf("user %q succeeded with %s", user, attempt)
 			}
 		}
 		if got := r.sh(sb, "cd /workspace && cat .envrc .git/hooks/pre-commit && ls .git/hooks"); got != "use nix#!/bin/shpre-commit" {
@@ -271,7 +271,7 @@ func TestReadOnlyFilesDoNotChange(t *testing.T) {
 		_, err := r.create(crannog.Policy("policy: v1\nname: task\n"+document), crannog.Workspace(dir))
 		var e *crannog.Error
 		if !errors.As(err, &e) || e.Code != "policy_protects_link" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want policy_protects_link", name, err)
 		}
 		// F2: with only protected paths it starts, because the export follows the link.
 		sb := r.createUnder("level: minimal\nfilesystem: {protect: "+globs, crannog.Workspace(dir))

@@ -36,7 +36,7 @@ func (r *rig) requireState(sb *crannog.Sandbox, when string, running bool) {
 		want = when + " 1"
 	}
 	if got := r.sh(sb, "echo $(cat /tmp/when) $(pgrep -cx sleep)"); got != want {
-		r.t.Errorf("%s: %q, want %q", sb.ID(), got, want)
+		r.t.Errorf("the state of %s: got %q, want %q", sb.ID(), got, want)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestForkRejectsDifferentInstance(t *testing.T) {
 	r.requireOnly(sb)
 	r.requireState(sb, "before", true)
 	if forks, err = sb.Fork(t.Context(), api.CreateFork{Count: 2}); err != nil || len(forks) != 2 {
-		t.Fatal(len(forks), err)
+		t.Fatalf("fork the sandbox: got %d forks, %v, want 2", len(forks), err)
 	}
 	for _, f := range forks {
 		r.killAtEnd(f)

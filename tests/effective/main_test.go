@@ -224,10 +224,10 @@ func (r *rig) ids() map[string]string {
 
 // requireOnly checks that nothing but the given sandboxes is left: no other row, instance, process,
 // cgroup or network.
-func (r *rig) requireOnly(kept ...*crannog.Sandbox) {
+func (r *rig) requireOnly(expected ...*crannog.Sandbox) {
 	r.t.Helper()
 	known := map[string]bool{}
-	for _, sb := range kept {
+	for _, sb := range expected {
 		known[sb.ID()] = true
 	}
 	for id, state := range r.ids() {
@@ -245,7 +245,7 @@ func (r *rig) requireOnly(kept ...*crannog.Sandbox) {
 		}
 	}
 	gone := slices.DeleteFunc(r.engine.requestedIDs(), func(id string) bool { return known[id] })
-	if len(kept) == 0 {
+	if len(expected) == 0 {
 		servetest.NothingLeft(r.t, r.state, gone...)
 	} else {
 		hosttest.NoMore(r.t, "control groups", 0, func() int { return len(servetest.Groups(gone...)) })
@@ -277,7 +277,7 @@ func (r *rig) sh(sb *crannog.Sandbox, line string) string {
 	r.t.Helper()
 	res, err := sb.Exec(r.t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, TimeoutSeconds: 1200})
 	if err != nil || res.ExitCode != 0 {
-		r.t.Fatalf("%s: %+v, %v", line, res, err)
+		r.t.Fatalf("run %s: %+v, %v", line, res, err)
 	}
 	return strings.TrimSpace(res.Stdout)
 }
@@ -285,12 +285,12 @@ func (r *rig) sh(sb *crannog.Sandbox, line string) string {
 // addNetwork gives an instance a network without a gateway, even if none was requested.
 func (r *rig) addNetwork() func(*engine.Spec) error {
 	return func(spec *engine.Spec) error {
-		box, ours, err := attachment.Pair(attachment.Packets)
+		sandboxEnd, ours, err := attachment.Pair(attachment.Packets)
 		if err != nil {
 			return err
 		}
 		r.t.Cleanup(func() { ours.Close() })
-		spec.Egress = engine.Packets(box)
+		spec.Egress = engine.Packets(sandboxEnd)
 		return nil
 	}
 }

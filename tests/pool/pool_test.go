@@ -225,7 +225,7 @@ func TestJavaScriptIsLoaded(t *testing.T) {
 				var out strings.Builder
 				for e, err := range sb.RunCode(t.Context(), randomValues, crannog.Language("javascript")) {
 					if err != nil || e.Type == "error" {
-						t.Fatalf("%v %s %s", err, e.Value, e.Traceback)
+						t.Fatalf("draw random values: %v %s %s", err, e.Value, e.Traceback)
 					}
 					if e.Type == "stdout" {
 						out.WriteString(e.Text)

@@ -102,7 +102,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 }
 
 // TestDiskFull checks that a full disk of the audit log prevents new sandboxes but not the end of
-// running ones, and that the log reports the entries that could not be written.
+// running ones. The log must report the entries that could not be written.
 func TestDiskFull(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()

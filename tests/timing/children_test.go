@@ -95,7 +95,7 @@ func TestSignalIsExitCode(t *testing.T) {
 func TestProcessTimeSkipsName(t *testing.T) {
 	got, err := processTime("12 (a) b) 9 9) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")
 	if want := (11 + 12 + 13 + 14) * tick; err != nil || got != want {
-		t.Errorf("%v, %v, want %v", got, err, want)
+		t.Errorf("processTime: got %v, %v, want %v", got, err, want)
 	}
 	if _, err := processTime("12 (a) S 1"); err == nil {
 		t.Error("processTime accepted a line that is cut off")

@@ -37,7 +37,7 @@ func TestBudgetIsMultipleOfCalibration(t *testing.T) {
 func TestSummaryRejectsMissingMeasurements(t *testing.T) {
 	for name, list := range map[string][]entry{"no program": exampleRun[:4], "no calibration": exampleRun[1:6]} {
 		if code, err := summary(&strings.Builder{}, list, 100); err == nil || code == 0 {
-			t.Errorf("%s: %d, %v", name, code, err)
+			t.Errorf("summary with %s: got %d, %v, want an error", name, code, err)
 		}
 	}
 	if _, err := timesLog(filepath.Join(t.TempDir(), "none")).entries(); err == nil {
@@ -54,7 +54,7 @@ func TestEntriesRoundTrip(t *testing.T) {
 	}
 	list, err := log.entries()
 	if err != nil || len(list) != len(exampleRun) {
-		t.Fatalf("%+v, %v", list, err)
+		t.Fatalf("read the log: got %+v, %v", list, err)
 	}
 	for i, e := range exampleRun {
 		if list[i] != e {

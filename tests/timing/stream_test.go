@@ -32,12 +32,12 @@ func TestPassingPackagePrintsOneLine(t *testing.T) {
 		`{"Action":"output","Package":"m/a","Output":"ok  \tm/a\t1.6s\n"}`,
 		`{"Action":"pass","Package":"m/a","Elapsed":1.6}`)
 	if out != "ok  \tm/a\t1.6s\n" || p.failed {
-		t.Errorf("%q, failed %v", out, p.failed)
+		t.Errorf("printed %q, failed %v", out, p.failed)
 	}
 	// The parent's time is that of its subtest, so only the subtest is listed.
 	want := []entry{{Kind: kindTest, Package: "m/a", Name: "TestX/one", Wall: 1.5}, {Kind: kindSkipped, Package: "m/a", Name: "TestY"}}
 	if len(tests) != 2 || tests[0] != want[0] || tests[1] != want[1] {
-		t.Errorf("%+v", tests)
+		t.Errorf("got the tests %+v, want %+v", tests, want)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestFailedTestIsPrinted(t *testing.T) {
 		`{"Action":"output","Package":"m/a","Output":"FAIL\tm/a\t0.1s\n"}`,
 		`{"Action":"fail","Package":"m/a","Elapsed":0.1}`)
 	if !p.failed || !strings.Contains(out, "wrong\n--- FAIL: TestBad") || !strings.HasSuffix(out, "FAIL\tm/a\t0.1s\n") || strings.Contains(out, "fine") {
-		t.Errorf("%q, failed %v", out, p.failed)
+		t.Errorf("printed %q, failed %v", out, p.failed)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestUnfinishedTestIsPrinted(t *testing.T) {
 		`{"Action":"output","Package":"m/a","Output":"exit status 2\n"}`,
 		`{"Action":"fail","Package":"m/a","Elapsed":0.1}`)
 	if !p.failed || out != "panic: test timed out\nexit status 2\nFAIL\tm/a\n" {
-		t.Errorf("%q, failed %v", out, p.failed)
+		t.Errorf("printed %q, failed %v", out, p.failed)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestBuildFailureIsPrinted(t *testing.T) {
 		`{"ImportPath":"m/a","Action":"build-fail"}`,
 		`no event`)
 	if !p.failed || out != "a.go:1: undefined: x\nno event\n" {
-		t.Errorf("%q, failed %v", out, p.failed)
+		t.Errorf("printed %q, failed %v", out, p.failed)
 	}
 }
 
@@ -88,6 +88,6 @@ func TestCachedTestsAreNotListed(t *testing.T) {
 		`{"Action":"output","Package":"m/a","Output":"ok  \tm/a\t(cached)\n"}`,
 		`{"Action":"pass","Package":"m/a","Elapsed":0}`)
 	if len(tests) != 0 || out != "ok  \tm/a\t(cached)\n" {
-		t.Errorf("%+v %q", tests, out)
+		t.Errorf("cached tests: got the tests %+v and printed %q, want no tests", tests, out)
 	}
 }

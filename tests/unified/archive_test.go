@@ -18,7 +18,8 @@ const (
 	cpioFile      = 0o100755
 )
 
-// add appends an entry.
+// add appends an entry. The numbers of its header are inode, mode, owner, group, links, time, size,
+// four numbers of devices, the length of the name, and a checksum that this format does not use.
 func (a *archive) add(mode uint32, name string, data []byte) {
 	a.entries++
 	fmt.Fprintf(a, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00",

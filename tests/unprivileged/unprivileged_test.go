@@ -62,13 +62,13 @@ func crannog(t *testing.T, dir string, args ...string) (string, int) {
 func TestRun(t *testing.T) {
 	dir := userHome(t)
 	if out, code := crannog(t, dir, "run", "--", "python3", "-c", "print(6*7)"); out != "42\n" || code != 0 {
-		t.Fatalf("%q, exit %d", out, code)
+		t.Fatalf("run python3: got %q, exit %d", out, code)
 	}
 	// The workspace belongs to the user, even files that only the owner may read. The user inside
 	// may change its copy.
 	out, code := crannog(t, dir, "run", "--", "sh", "-c", "cat data; id -un; echo changed > data && echo x > new && cat data")
 	if out != "mine\nuser\nchanged\n" || code != 0 {
-		t.Errorf("%q, exit %d", out, code)
+		t.Errorf("run a shell in the workspace: got %q, exit %d", out, code)
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "project", "data"))
 	if err != nil || string(data) != "mine\n" {
@@ -83,7 +83,7 @@ func TestDetachedSandboxOfUser(t *testing.T) {
 	dir := userHome(t)
 	out, code := crannog(t, dir, "run", "-d", "--name", "kept", "--ttl", "5m", "--", "sleep", "300")
 	if code != 0 {
-		t.Fatalf("%q, exit %d", out, code)
+		t.Fatalf("run in the background: got %q, exit %d", out, code)
 	}
 	if out, code := crannog(t, dir, "exec", "kept", "--", "sh", "-c", "pgrep -c sleep"); out != "1\n" || code != 0 {
 		t.Errorf("exec: %q, exit %d", out, code)

@@ -119,7 +119,7 @@ func createEarlierState(t *testing.T, old string) *earlierState {
 	check := func(err error) {
 		t.Helper()
 		if err != nil {
-			t.Fatalf("%v\n%s", err, p.server.Stderr())
+			t.Fatalf("prepare the earlier state: %v\n%s", err, p.server.Stderr())
 		}
 	}
 	for name, content := range map[string]string{"kept.txt": "before\n", "changed.txt": "before\n", ".env": "hidden\n", ".envrc": "protected\n"} {
@@ -221,7 +221,7 @@ func (p *earlierState) explainPolicy(t *testing.T, program, id string) string {
 	} {
 		stdout, stderr, err := command(t, program, p.state, p.dir, append([]string{"policy", "explain", id}, strings.Fields(request)...)...)
 		if stdout == "" {
-			t.Fatalf("%s: %v %s", request, err, stderr)
+			t.Fatalf("explain the request %s: %v %s", request, err, stderr)
 		}
 		lines := strings.SplitN(stdout, "\n", 3)
 		fmt.Fprintln(&all, lines[0], lines[1])

@@ -58,7 +58,7 @@ func (p *earlierState) get(t *testing.T, c *crannog.Client, id string) *crannog.
 	t.Helper()
 	sb, err := c.Get(t.Context(), id)
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", id, err, p.server.Stderr())
+		t.Fatalf("get the sandbox %s: %v\n%s", id, err, p.server.Stderr())
 	}
 	return sb
 }
@@ -154,15 +154,15 @@ func (p *earlierState) checkInjection(t *testing.T, c *crannog.Client) {
 	sb := p.get(t, c, p.sends)
 	requireSecretSent(t, "a sandbox of the earlier build", sb)
 	if err := sb.Pause(t.Context()); err != nil {
-		t.Fatalf("%v\n%s", err, p.server.Stderr())
+		t.Fatalf("pause the sandbox: %v\n%s", err, p.server.Stderr())
 	}
 	if err := sb.Resume(t.Context(), life); err != nil {
-		t.Fatalf("%v\n%s", err, p.server.Stderr())
+		t.Fatalf("resume the sandbox: %v\n%s", err, p.server.Stderr())
 	}
 	requireSecretSent(t, "a sandbox of the earlier build, resumed", sb)
 	newSandbox, err := c.Create(t.Context(), crannog.Policy(sendingPolicy), crannog.Timeout(life))
 	if err != nil {
-		t.Fatalf("%v\n%s", err, p.server.Stderr())
+		t.Fatalf("create a sandbox whose policy binds the secret: %v\n%s", err, p.server.Stderr())
 	}
 	requireSecretSent(t, "a new sandbox", newSandbox)
 }
@@ -232,7 +232,7 @@ func (p *earlierState) checkSaved(t *testing.T, c *crannog.Client) {
 	if err := booted.Resume(ctx, life); err != nil {
 		t.Errorf("resume of files: %v\n%s", err, p.server.Stderr())
 	} else if got := output(t, booted, "ls /tmp/count.py"); got != "/tmp/count.py" {
-		t.Error(got)
+		t.Errorf("the files of a paused sandbox: got %q, want /tmp/count.py", got)
 	}
 	fromFlat, err := c.Create(ctx, crannog.Template(p.flat), crannog.Timeout(life))
 	if err != nil {
@@ -283,7 +283,7 @@ func (p *earlierState) checkChanges(t *testing.T, c *crannog.Client) {
 	must(t, program, p.state, p.dir, "apply", "--yes", p.runs)
 	for name, want := range map[string]string{"changed.txt": "after\n", "new.txt": "new\n", "kept.txt": "before\n"} {
 		if got, err := os.ReadFile(filepath.Join(p.dir, name)); err != nil || string(got) != want {
-			t.Errorf("%s is %q %v", name, got, err)
+			t.Errorf("the applied file %s: got %q, %v, want %q", name, got, err, want)
 		}
 	}
 	if got, err := os.ReadFile(filepath.Join(p.dir, "leaks.txt")); err != nil || strings.Contains(string(got), secretValue) {

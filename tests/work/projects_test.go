@@ -64,7 +64,7 @@ func compileLibrary(t *testing.T, dirs ...string) {
 	cmd.Dir = projectDir
 	cmd.Env = append(os.Environ(), "GOCACHE="+cache, "GOFLAGS=", "GOTOOLCHAIN=local", "GOPROXY=off", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("compile the standard library: %v\n%s", err, out)
 	}
 	for _, dir := range dirs {
 		if err := os.CopyFS(filepath.Join(dir, ".gocache"), os.DirFS(cache)); err != nil {

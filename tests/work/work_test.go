@@ -129,7 +129,7 @@ func solveAll(t *testing.T, all []problem) {
 		group.Go(func() error {
 			out, err := solve(ctx, client, p.program())
 			if err != nil || strings.TrimSpace(out) != "passed" {
-				t.Errorf("%s: %q %v", p.TaskID, out, err)
+				t.Errorf("the program %s: got %q, %v, want passed", p.TaskID, out, err)
 				return nil
 			}
 			passed.Store(p.TaskID, true)

@@ -19,7 +19,10 @@ function state(): NotifyState {
   return switchedOn() && Notification.permission === "granted" ? "on" : "off";
 }
 
-/** Reports whether to notify about a request: switched on, permitted, and the page is not visible. */
+/**
+ * Reports whether to notify about a request: notifications are switched on and permitted, and the
+ * page is not visible.
+ */
 export function canNotify(): boolean {
   return state() === "on" && (document.hidden || !document.hasFocus());
 }

@@ -31,7 +31,10 @@ export async function sendAll(requests: readonly ApprovalRequest[], d: Decision,
   return failed;
 }
 
-/** usePending returns the pending approval requests. It polls while the stream does not deliver them. */
+/**
+ * usePending returns the pending approval requests. It polls while the stream does not deliver
+ * them.
+ */
 export function usePending(enabled: boolean) {
   return useQuery({
     queryKey: ["approvals", "pending"],

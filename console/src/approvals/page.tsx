@@ -50,7 +50,7 @@ export function ApprovalsPage() {
   );
 }
 
-/** The request of a deep link, if it is not pending any more. */
+/** The request that the address names, if it is not pending any more. */
 function Linked({ id, waiting, ready, stamp }: { id: string | undefined; waiting: readonly ApprovalRequest[]; ready: boolean; stamp: string }) {
   const open = id !== undefined && waiting.some((q) => q.id === id);
   const one = useRequest(ready && !open ? id : undefined, stamp);
@@ -243,7 +243,10 @@ function wordsFor(d: Decision, q: ApprovalRequest): string {
   return d.remember ? `Always allowed. ${what}` : `Approved once. ${what}`;
 }
 
-/** useFocus keeps the browser's focus on the card with the keyboard focus, unless a person is in another field. */
+/**
+ * useFocus keeps the browser's focus on the card that keys act on, unless a person is in another
+ * field.
+ */
 function useFocus(focus: string | null, cards: ReadonlyMap<string, HTMLElement>, list: { current: HTMLElement | null }): void {
   const last = useRef<string | null>(null);
   useEffect(() => {

@@ -107,7 +107,7 @@ describe("an action on many sandboxes", () => {
     await userEvent.click(screen.getByRole("button", { name: "Stop 3 sandboxes" }));
     expect((await screen.findByText("2 stopped, 1 failed")).getAttribute("role")).toBe("status");
     expect(screen.getByText("it is being paused")).toBeDefined();
-    // The fourth has ended since. Removing it would delete what is retained of it.
+    // The fourth has ended since. Removing it would delete its retained changes and recordings.
     expect(requests.mock.calls.map(([r]) => [r.method, new URL(r.url).pathname]).filter(([method]) => method !== "GET")).toEqual([
       ["POST", "/console/api/v1/sandboxes/box1/timeout"],
       ["POST", "/console/api/v1/sandboxes/box2/timeout"],

@@ -66,9 +66,9 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
   const { onChoose, onOpen } = rest;
   const keys = useCallback(
     (event: KeyboardEvent<HTMLElement>) => {
-      const box = event.target instanceof HTMLElement ? event.target : null;
-      if (!box?.classList.contains("fleet-box") || event.ctrlKey || event.metaKey || event.altKey) return;
-      const index = Number(box.dataset["index"]);
+      const item = event.target instanceof HTMLElement ? event.target : null;
+      if (!item?.classList.contains("fleet-box") || event.ctrlKey || event.metaKey || event.altKey) return;
+      const index = Number(item.dataset["index"]);
       const row = rows[index];
       if (row && event.key === "Enter") onOpen(row);
       else if (row && event.key === "x" && rest.operator) onChoose(row.id, !chosen.has(row.id));

@@ -84,8 +84,8 @@ export function PolicyPage() {
     change(t.document);
     toast(`The draft is now ${t.label}. Undo restores the previous one.`);
   };
-  // A user who opens this page from a sandbox, and has no draft, starts from the requested policy of
-  // that sandbox.
+  // A user who opens this page from a sandbox, and has no draft, starts from the requested policy
+  // of that sandbox.
   const taskDocument = policy.data?.layers?.find((l) => l.kind === "task")?.document;
   useEffect(() => {
     if (taskDocument === undefined || savedDraft !== initialDraft) return;

@@ -26,9 +26,9 @@ export async function readPage(read: ReadBack, matches: (e: Entry) => boolean, b
   let from = before;
   for (let n = 0; n < maxChunks; n++) {
     const entries = await read(from, chunkSize);
-    const kept = entries.filter(matches);
-    found.unshift(kept);
-    count += kept.length;
+    const matching = entries.filter(matches);
+    found.unshift(matching);
+    count += matching.length;
     const first = entries[0];
     if (first === undefined || first.seq === 0 || entries.length < chunkSize) return { entries: found.flat(), before: null };
     from = first.seq;

@@ -116,7 +116,10 @@ export function useRecordKey(enabled: boolean) {
   return useQuery({ queryKey: ["record", "key"], queryFn: () => unwrap(api.GET("/v1/record/key")), enabled: enabled, staleTime: Number.POSITIVE_INFINITY, retry: false });
 }
 
-/** verify makes the server read the whole log, and compare it with earlier signed tree heads if given. */
+/**
+ * verify makes the server read the whole log, and compare it with earlier signed tree heads if any
+ * are given.
+ */
 export async function verify(against: string[]): Promise<Verification> {
   return unwrap(api.POST("/v1/record/verify", { body: against.length > 0 ? { against } : {} })) as Promise<Verification>;
 }

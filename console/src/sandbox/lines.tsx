@@ -36,8 +36,8 @@ export function Lines<T>({ items, keyOf, label, height, children, follow = false
     if (follow && atEnd && frame.current) frame.current.scrollTop = frame.current.scrollHeight;
   }, [follow, atEnd, lastKey, total]);
   const onScroll = () => {
-    const box = frame.current;
-    if (follow && box) setAtEnd(box.scrollHeight - box.scrollTop - box.clientHeight < 40);
+    const element = frame.current;
+    if (follow && element) setAtEnd(element.scrollHeight - element.scrollTop - element.clientHeight < 40);
   };
   if (items.length === 0 && empty) return empty;
   const row = as === "table" ? "row" : "listitem";

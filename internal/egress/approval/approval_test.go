@@ -121,8 +121,8 @@ func (r *rig) spend(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	return r.waitFor(q, hosttest.Patience(20*time.Second))
 }
 
-// askWithoutGrant makes a request that must not find a grant. If there were one, it would wait long enough to
-// use it.
+// askWithoutGrant makes a request that must not find a grant. If there were one, it would wait long
+// enough to use it.
 func (r *rig) askWithoutGrant(q egress.ApprovalRequest) egress.ApprovalOutcome {
 	r.t.Helper()
 	return r.waitFor(q, 200*time.Millisecond)
@@ -153,7 +153,8 @@ func wantCode(t *testing.T, err error, code string) {
 	}
 }
 
-// A1: a grant covers exactly what was displayed, and another action does not use it up.
+// Threat A1 (docs/reference/threat-model.md): a grant covers exactly what was displayed, and
+// another action does not use it up.
 func TestGrantCoversOnlyItsRequest(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	first := r.ask(postRequest())
@@ -213,8 +214,8 @@ func TestDigestExcludesSummary(t *testing.T) {
 	}
 }
 
-// A2: of any number of concurrent callers exactly one gets the grant, also across processes with
-// one store.
+// Threat A2 (docs/reference/threat-model.md): of any number of concurrent callers exactly one gets
+// the grant, also across processes with one store.
 func TestConcurrentCallersUseGrantOnce(t *testing.T) {
 	dir := t.TempDir()
 	rigs := []*rig{newRig(t, dir), newRig(t, dir)}
@@ -247,8 +248,8 @@ func TestConcurrentCallersUseGrantOnce(t *testing.T) {
 	}
 }
 
-// A2: if two callers have both read the grant, the store lets one use it, and only for the same
-// request and before it expires.
+// Threat A2 (docs/reference/threat-model.md): if two callers have both read the grant, the store
+// lets one use it, and only for the same request and before it expires.
 func TestStoreSpendsGrantOnce(t *testing.T) {
 	dir := t.TempDir()
 	r := newRig(t, dir)
@@ -327,7 +328,8 @@ func TestGrantWakesOneWaiter(t *testing.T) {
 	})
 }
 
-// A5: a request without a decision expires, by the time in the store.
+// Threat A5 (docs/reference/threat-model.md): a request without a decision expires, by the time in
+// the store.
 func TestRequestAndUnusedGrantExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
@@ -356,8 +358,8 @@ func TestRequestAndUnusedGrantExpire(t *testing.T) {
 	})
 }
 
-// A5: a request outlives the process that made it, and the retry uses a grant that was given in
-// between.
+// Threat A5 (docs/reference/threat-model.md): a request outlives the process that made it, and the
+// retry uses a grant that was given in between.
 func TestPendingRequestSurvivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	one := newRig(t, dir)

@@ -47,8 +47,8 @@ func TestQuorumCountsDifferentPeople(t *testing.T) {
 	}
 }
 
-// P42: a person who signs in to the console without a name counts as the machine's user, so that
-// the console and the command line are not two people. A person with a name is another person.
+// A person who signs in to the console without a name counts as the machine's user, so that the
+// console and the command line are not two people. A person with a name is another person.
 func TestNamedConsoleUserIsAnotherPerson(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	q := postRequest()
@@ -70,8 +70,8 @@ func TestNamedConsoleUserIsAnotherPerson(t *testing.T) {
 	}
 }
 
-// P2: a key sees and decides only requests of its own sandboxes. A caller that has no key and is
-// not the machine's user sees nothing.
+// Promise P2 (docs/reference/promises.md): a key sees and decides only requests of its own
+// sandboxes. A caller that has no key and is not the machine's user sees nothing.
 func TestCallersSeeOnlyTheirOwnRequests(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	first := r.ask(postRequest())
@@ -88,7 +88,7 @@ func TestCallersSeeOnlyTheirOwnRequests(t *testing.T) {
 			wantCode(t, err, "approval_not_found")
 		}
 		if rows, err := r.List(t.Context(), caller, approval.Query{AllOwners: true, Owner: "k1"}); err != nil || len(rows) != 0 {
-			t.Errorf("%+v: %v %v", caller, rows, err)
+			t.Errorf("List for %+v: got %v %v, want no approvals", caller, rows, err)
 		}
 	}
 	err := r.Watch(t.Context(), approval.Caller{}, approval.Query{}, 0, func(approval.Event) error { return errors.New("event received") })
@@ -96,7 +96,7 @@ func TestCallersSeeOnlyTheirOwnRequests(t *testing.T) {
 	// Control: the owner sees its own, the machine's user all.
 	for caller, want := range map[approval.Caller]int{{KeyID: "k1"}: 1, local: 2} {
 		if rows, err := r.List(t.Context(), caller, approval.Query{}); err != nil || len(rows) != want {
-			t.Errorf("%+v: %d rows %v", caller, len(rows), err)
+			t.Errorf("List for %+v: got %d approvals, %v, want %d", caller, len(rows), err, want)
 		}
 	}
 	if _, err := r.Approve(t.Context(), approval.Caller{KeyID: "k1"}, first.Approval, "", false); err != nil {

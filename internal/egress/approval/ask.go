@@ -49,8 +49,8 @@ func (s *Service) Ask(ctx context.Context, q egress.ApprovalRequest) (egress.App
 	}
 }
 
-// follow waits for the outcome of a request. If another caller used the grant, it continues to
-// wait.
+// follow waits for the outcome of a request. over is false if another caller used the grant, and
+// the caller must make a new request.
 func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer egress.ApprovalOutcome, over bool, err error) {
 	keep := context.WithoutCancel(ctx)
 	for {

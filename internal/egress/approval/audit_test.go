@@ -40,14 +40,14 @@ func (r *rig) rejectStep(step approval.Step) {
 	r.audit.reject = step
 }
 
-// P33: each step of a request has exactly one audit entry.
+// Promise P33 (docs/reference/promises.md): each step of a request has exactly one audit entry.
 func TestEachStepHasOneAuditEntry(t *testing.T) {
 	r := newRig(t, t.TempDir())
 	a := r.ask(postRequest())
 	r.ask(postRequest()) // the same request
 	r.approve(a.Approval)
 	if got := r.spend(postRequest()); !got.Granted {
-		t.Fatalf("%+v", got)
+		t.Fatalf("use of the grant: got %+v, want granted", got)
 	}
 	want := []string{"asked pending", "voted pending by local", "decided approved by local", "spent approved"}
 	if !slices.Equal(r.audit.steps, want) {

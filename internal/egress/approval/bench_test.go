@@ -40,7 +40,7 @@ func BenchmarkAskApproveSpend(b *testing.B) {
 			b.Fatal(err)
 		}
 		if a, err = s.Ask(b.Context(), q); err != nil || !a.Granted {
-			b.Fatal(a, err)
+			b.Fatalf("use of the grant: got %+v %v, want granted", a, err)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (r *rig) events(caller approval.Caller, after int64, n int) []approval.Even
 		return nil
 	})
 	if n > 0 && !errors.Is(err, errStopWatching) {
-		r.t.Errorf("%d events, then %v", len(events), err)
+		r.t.Errorf("Watch: got %d events, then %v, want %d events", len(events), err, n)
 	}
 	return events
 }
@@ -175,7 +175,7 @@ func TestWebhookIsSigned(t *testing.T) {
 	got := at.next(t)
 	var e api.ApprovalEvent
 	if err := json.Unmarshal([]byte(got.body), &e); err != nil || e.Type != "pending" || e.Approval.ID != first.Approval {
-		t.Fatalf("%s %v", got.body, err)
+		t.Fatalf("the webhook call has the body %s, want the pending request %s: %v", got.body, first.Approval, err)
 	}
 	if strings.ContainsAny(e.Approval.Summary+e.Approval.Facts["path"], "\x1b\n\u202e") {
 		t.Errorf("the event contains control characters: %+v", e)
@@ -254,7 +254,7 @@ func TestWebhookRetries(t *testing.T) {
 				t.Errorf("%d failures: the calls took %v", times, gap)
 			}
 			if failed := strings.Contains(r.log.String(), "webhook failed"); failed != (times == 50) {
-				t.Errorf("%d failures: log: %s", times, r.log)
+				t.Errorf("%d failures: logged as failed: %v, want that only if every try fails: %s", times, failed, r.log)
 			}
 		})
 	}

@@ -31,8 +31,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, c.plain(err)
 }
 
-// plain converts the stack's errors to those of package net, because callers test whether a deadline
-// has passed or the peer has reset the connection.
+// plain converts the stack's errors to those of package net, because callers test whether a
+// deadline has passed or the peer has reset the connection.
 func (c *conn) plain(err error) error {
 	op, ok := err.(*net.OpError) //nolint:errorlint // exactly what the stack's connection returns
 	if !ok || op.Err == nil {

@@ -62,7 +62,7 @@ func wantCurlResults(t *testing.T, k *attachmenttest.Kernel, l attachment.Attach
 	got, err := k.Wait()
 	lines := strings.Split(strings.TrimSpace(got), "\n")
 	if len(lines) != 3 || lines[0] != fmt.Sprint(tapBody) || lines[1] != want {
-		t.Fatalf("%v\n%s\n%+v", err, got, l.Counts())
+		t.Fatalf("curl: got %v, output\n%s\ncounts of the attachment: %+v", err, got, l.Counts())
 	}
 	// 7 is curl's "could not connect": the refusal arrived as a reset.
 	if err == nil || err.Error() != "exit status 7" {
@@ -149,12 +149,12 @@ func arp(operation byte, senderMAC, sender, target []byte) []byte {
 // udpTo returns a UDP packet from the sandbox to a port and an address, without a UDP checksum.
 func udpTo(port byte, address ...byte) []byte {
 	ip := slices.Concat([]byte{0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0}, peerIP, address, []byte{0, 9, 0, port, 0, 9, 0, 0, 'q'})
-	var setChecksum uint32
+	var sum uint32
 	for i := 0; i < 20; i += 2 {
-		setChecksum += uint32(binary.BigEndian.Uint16(ip[i:]))
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
 	}
-	setChecksum = setChecksum&0xffff + setChecksum>>16
-	binary.BigEndian.PutUint16(ip[10:], ^uint16(setChecksum&0xffff+setChecksum>>16))
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum&0xffff+sum>>16))
 	return ip
 }
 

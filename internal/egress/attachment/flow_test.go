@@ -177,12 +177,12 @@ func TestConnectionsAreLimited(t *testing.T) {
 		t.Fatalf("a fifth connection with a limit of 4: got %v %v, want refused", c, err)
 	}
 	if d := h.drops(); len(d) != 1 || d[0] != "tcp 1.1.1.1:80" {
-		t.Errorf("reported: %q", d)
+		t.Errorf("reported %q, want tcp 1.1.1.1:80", d)
 	}
 	// A closed connection whose peer is still open still counts ...
 	(<-conns).Close()
 	if n := l.Counts().Connections; n != 4 {
-		t.Errorf("%d connections while one of four is closing", n)
+		t.Errorf("%d connections while one of four is closing, want 4", n)
 	}
 	// ... until the peer has closed it too.
 	inside[0].Close()

@@ -59,7 +59,8 @@ func Open(kind Kind, ours *os.File, h Handler, o Options) (Attachment, error) {
 	}
 }
 
-// serve starts a link. If that fails, the Attachment is nil.
+// serve starts a Link. If that fails, it returns a nil Attachment, and not an interface that holds
+// a nil pointer.
 func serve(p *port, h Handler, o Options) (Attachment, error) {
 	l, err := newPacketLink(p, h, o)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package attachment owns the connection between a sandbox's network and the egress gateway: the
-// forms in which traffic arrives, the network stack that terminates it, and the limits on what a
-// hostile sandbox can cost. A Handler decides which traffic is allowed.
+// Package attachment owns the connection between a sandbox's network and the egress gateway. It
+// owns the forms in which traffic arrives, the network stack that terminates it, and the limits on
+// what a hostile sandbox can cost. A Handler decides which traffic is allowed.
 package attachment
 
 import (

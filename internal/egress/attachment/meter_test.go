@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestMetersRefillPerSecond checks that after an idle time a meter admits twice its rate at once, and
-// then its rate per second.
+// TestMetersRefillPerSecond checks that after an idle time a meter admits twice its rate at once,
+// and then its rate per second.
 func TestMetersRefillPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters(Options{ConnectsPerSecond: 50, NamesPerSecond: 7}.orDefault())

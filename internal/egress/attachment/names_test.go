@@ -38,7 +38,7 @@ func TestNamesOverUDP(t *testing.T) {
 			buffer := make([]byte, 512)
 			n, err := c.Read(buffer)
 			if err != nil {
-				t.Fatalf("%s: %v", server, err)
+				t.Fatalf("read an answer of %s: %v", server, err)
 			}
 			got[string(buffer[:n])] = true
 		}

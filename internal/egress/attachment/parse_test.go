@@ -134,7 +134,7 @@ func FuzzSplit(f *testing.F) {
 			}
 		}
 		if (err == nil) != (cutErr == nil) || !slices.EqualFunc(whole, cuts, slices.Equal) || !slices.Equal(rest, held) {
-			t.Errorf("whole: %x, %x, %v; cut: %x, %x, %v", whole, rest, err, cuts, held, cutErr)
+			t.Errorf("split of all bytes: frames %x, rest %x, %v; of pieces: frames %x, rest %x, %v; want the same", whole, rest, err, cuts, held, cutErr)
 		}
 	})
 }

@@ -104,8 +104,8 @@ func (l *Link) ask(p packet) {
 		return
 	}
 	if l.asking.Add(1) > maxAsking {
-		// A dropped query is not counted any more. Otherwise a burst would block DNS for the rest of the
-		// sandbox's life.
+		// A dropped query is not counted any more. Otherwise a burst would block DNS for the rest
+		// of the sandbox's life.
 		l.asking.Add(-1)
 		l.drop(&p)
 		return

@@ -37,7 +37,8 @@ func (s connListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 const tapBody = 8 << 20
 
-// webHandler returns a handler that serves HTTP on port 80 of every address and refuses other ports.
+// webHandler returns a handler that serves HTTP on port 80 of every address and refuses other
+// ports.
 func webHandler(t testing.TB) *handler {
 	t.Helper()
 	conns := make(connListener)
@@ -102,7 +103,7 @@ func TestTapEndsWithDevice(t *testing.T) {
 	}
 	k.Go()
 	if got, err := k.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, got)
+		t.Fatalf("ip link del eth0: %v\n%s", err, got)
 	}
 	select {
 	case <-l.Done():

@@ -1,6 +1,6 @@
-// Package certs owns the certificate authority of each sandbox: the leaf certificates that the
-// egress gateway presents inside, the files and variables that make programs in the sandbox trust
-// them, and the roots for verifying upstream servers.
+// Package certs owns the certificate authority of each sandbox, and the leaf certificates that the
+// egress gateway presents inside. It also owns the files and variables that make programs in the
+// sandbox trust them, and the roots for verifying upstream servers.
 package certs
 
 import (
@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// life is the authority's lifetime. The authority is discarded with its sandbox long before that.
+	// life is the authority's lifetime. The authority is discarded with its sandbox long before
+	// that.
 	life = 10 * 365 * 24 * time.Hour
 	// leafLife limits the damage of a leaked leaf. Together with renewBefore, it ensures that a
 	// client with a long-lived connection has a valid leaf.
@@ -43,7 +44,7 @@ type Authority struct {
 	root    *x509.Certificate
 	key     *ecdsa.PrivateKey
 	// leafKey is shared by all leaves, because generating a key costs more than signing. It is not
-	// the authority's own key, because TLS shows uses of it to the sandbox.
+	// the authority's own key, because the sandbox sees every signature that TLS makes with it.
 	leafKey *ecdsa.PrivateKey
 
 	mu     sync.Mutex
@@ -100,7 +101,7 @@ func (a *Authority) Certificate() []byte {
 
 // Leaf returns a certificate for exactly one name, with its key. It returns the same certificate
 // until shortly before its expiry. The caller must have checked that the policy allows the sandbox
-// reach the name.
+// to reach the name.
 func (a *Authority) Leaf(name string) (*tls.Certificate, error) {
 	// A name such as *.example.com, or one with a NUL, would make the leaf valid for other names
 	// too.

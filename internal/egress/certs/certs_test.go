@@ -71,8 +71,8 @@ func TestLeafRejectsInvalidNames(t *testing.T) {
 	}
 }
 
-// An authority signs leaves but no other authorities. Otherwise a sandbox that got the key of a leaf
-// could sign further leaves.
+// An authority signs leaves but no other authorities. Otherwise a sandbox that got the key of a
+// leaf could sign further leaves.
 func TestLeafCannotSign(t *testing.T) {
 	a := authority(t, time.Now)
 	leaf, err := a.Leaf("example.com")

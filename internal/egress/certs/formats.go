@@ -43,8 +43,8 @@ func storeHead(count uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, count)
 }
 
-// storeSum returns a store's trailer. The format requires SHA-1 and the phrase. The trailer detects
-// damage and is not a signature.
+// storeSum returns a store's trailer. The format requires SHA-1 over the password, a fixed phrase
+// and the content. The trailer detects damage and is not a signature.
 func storeSum(parts ...[]byte) []byte {
 	h := sha1.New()
 	for _, unit := range utf16.Encode([]rune("changeit")) {

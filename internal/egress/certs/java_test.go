@@ -81,7 +81,7 @@ func TestJavaReadsAddition(t *testing.T) {
 		t.Helper()
 		out, err := exec.CommandContext(t.Context(), "keytool", "-list", "-keystore", path, "-storepass", "changeit").CombinedOutput()
 		if err != nil {
-			t.Fatalf("%v: %s", err, out)
+			t.Fatalf("keytool -list %s: %v: %s", path, err, out)
 		}
 		return string(out)
 	}

@@ -126,7 +126,8 @@ func TestProgramsTrustAuthority(t *testing.T) {
 	for _, c := range []struct {
 		program string
 		argv    []string
-		// untrusted is argv without the trust options, for programs that need more than the environment.
+		// untrusted is argv without the trust options, for programs that need more than the
+		// environment.
 		untrusted []string
 		want      string
 	}{

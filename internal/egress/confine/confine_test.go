@@ -131,7 +131,7 @@ func TestConfinedProcessHasNoRights(t *testing.T) {
 			}
 			var got result
 			if err := json.Unmarshal(line, &got); err != nil {
-				t.Fatalf("%v: %s", err, line)
+				t.Fatalf("the result of the probe is not JSON: %v: %s", err, line)
 			}
 			if got.Report.UID != w.inside || got.Report.Landlock == 0 || len(got.Report.Notes) != w.notes {
 				t.Errorf("the report is %+v, want user %d, Landlock and %d notes", got.Report, w.inside, w.notes)
@@ -144,8 +144,8 @@ func TestConfinedProcessHasNoRights(t *testing.T) {
 			}
 			for _, a := range attempts {
 				before, after := got.Before[a.name], got.After[a.name]
-				// Control: without confinement the attempt succeeds. Otherwise the test would not show that the
-				// confinement stops it.
+				// Control: without confinement the attempt succeeds. Otherwise the test would not
+				// show that the confinement stops it.
 				if absent := a.optional && strings.HasSuffix(before, unix.ENOSYS.Error()); absent {
 					t.Logf("%s: this kernel does not have the call", a.name)
 				} else if isRefusal(before) && (!a.privileged || !w.unprivileged) {

@@ -74,7 +74,7 @@ func TestProgramOfOneOwnerIsConfined(t *testing.T) {
 		}
 		var got result
 		if err := json.Unmarshal(line, &got); err != nil {
-			t.Fatalf("owner %d: %v: %s", owner, err, line)
+			t.Fatalf("owner %d: the result of the probe is not JSON: %v: %s", owner, err, line)
 		}
 		if got.Report.UID != nobody || !got.BornHidden && owner != nobody {
 			t.Errorf("owner %d: the report is %+v, hidden %t", owner, got.Report, got.BornHidden)

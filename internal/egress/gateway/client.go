@@ -315,8 +315,8 @@ func (c *Client) Info() Info { return c.info }
 // Close was called. Connect and Adopt then show which sandboxes have lost their network.
 func (c *Client) Done() <-chan struct{} { return c.peer.done }
 
-// Close does not affect the process and the networks. Until another client connects, they have no
-// controller for approval requests.
+// Close closes the connection, and does not affect the process and the networks. Until another
+// client adopts the sandboxes, they have no controller for approval requests.
 func (c *Client) Close() error {
 	c.peer.conn.Close()
 	<-c.peer.done

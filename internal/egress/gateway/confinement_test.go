@@ -44,7 +44,7 @@ func TestProcessIsConfined(t *testing.T) {
 
 	info := c.Info()
 	if r := info.Confinement; r.UID != nobody || r.Capabilities || !r.NoNewPrivs || r.Dumpable || !r.Seccomp || r.Landlock == 0 {
-		t.Errorf("the confinement is %+v", r)
+		t.Errorf("the confinement is %+v, want user %d without any rights", r, nobody)
 	}
 	proc := fmt.Sprintf("/proc/%d/", info.PID)
 	status := readFile(t, proc+"status")
@@ -97,14 +97,14 @@ func readFile(t *testing.T, path string) string {
 	return string(data)
 }
 
-// statField returns a statField of a stat file. Fields are numbered from 1, as in proc(5).
+// statField returns a field of a stat file. Fields are numbered from 1, as in proc(5).
 func statField(t *testing.T, path string, n int) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(readFile(t, path), ") ")
 	return strings.Fields(rest)[n-2]
 }
 
-// openFileKinds returns the openFileKinds of files that a process has open.
+// openFileKinds returns the kinds of the files that a process has open.
 func openFileKinds(t *testing.T, proc string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(proc + "fd")
@@ -188,7 +188,7 @@ func TestMemoryOfManySandboxes(t *testing.T) {
 	})
 }
 
-// residentKiB returns a process's residentKiB memory in KiB.
+// residentKiB returns a process's resident memory in KiB.
 func residentKiB(t *testing.T, pid int) int {
 	t.Helper()
 	var kib int

@@ -32,7 +32,7 @@ func attachKernel(t *testing.T, c *Client, dir string, form attachmenttest.Form,
 	return k
 }
 
-// countAttached returns the number of sandboxes that are countAttached to the process.
+// countAttached returns the number of sandboxes that are attached to the process.
 func countAttached(t *testing.T, c *Client) int {
 	t.Helper()
 	list, err := c.List(t.Context())
@@ -43,8 +43,8 @@ func countAttached(t *testing.T, c *Client) int {
 }
 
 // waitForNamespaceRemoval creates a namespace, kills its process and waits until the kernel has
-// removed it. The kernel removes namespaces in order, so those that lost their processes earlier have
-// been removed too.
+// removed it. The kernel removes namespaces in order, so those that lost their processes earlier
+// have been removed too.
 func waitForNamespaceRemoval(t *testing.T) {
 	t.Helper()
 	link, k := attachmenttest.StartTap(t, false, 0, "sleep", "100000")
@@ -111,8 +111,8 @@ func attachSocket(t *testing.T, dir string, form attachmenttest.Form, id string)
 	return a, peer
 }
 
-// If the gateway is killed, its ends of all attachments are closed. A sandbox then has no device, or
-// reads the end of its socket, and its namespace ends with its last process.
+// If the gateway is killed, its ends of all attachments are closed. A sandbox then has no device,
+// or reads the end of its socket, and its namespace ends with its last process.
 func TestKilledGatewayLeavesNoResources(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	dir := newEnvironment(t)
@@ -215,7 +215,7 @@ func TestAttachmentsLeaveNoDescriptors(t *testing.T) {
 		if killedFirst {
 			k.Kill()
 		} else if got, err := k.Wait(); err != nil || got != "http://api.test/hello 200 6\n" {
-			t.Fatalf("%s: %v %s", form, err, got)
+			t.Fatalf("the program in a sandbox of the form %s: %v %s", form, err, got)
 		}
 		if err := c.Detach(t.Context(), "box1"); err != nil {
 			t.Fatal(err)

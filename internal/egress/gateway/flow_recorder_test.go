@@ -242,8 +242,8 @@ func TestImportantEntriesAreSynced(t *testing.T) {
 	}
 }
 
-// A pipe accepts bytes but cannot be synced. So Record fails for an entry that must be synced, which
-// shows that Record waits for the sync.
+// A pipe accepts bytes but cannot be synced. So Record fails for an entry that must be synced,
+// which shows that Record waits for the sync.
 func TestImportantEntriesWaitForSync(t *testing.T) {
 	from, to, err := os.Pipe()
 	if err != nil {

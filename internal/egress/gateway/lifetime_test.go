@@ -118,10 +118,11 @@ func TestUpgradeReplacesIdleProcess(t *testing.T) {
 	}
 	b := mustAttach(t, first, dir, "box1")
 
-	// The process has sandboxes. A program with a common version uses it, another one gets an error.
+	// The process has sandboxes. A program with a common version uses it, another one gets an
+	// error.
 	second, err := reach(newer)
 	if err != nil || second.Info().PID != first.Info().PID {
-		t.Fatalf("with a version in common: %+v, %v", second, err)
+		t.Fatalf("Connect with a common version: got %+v, %v, want the same process", second, err)
 	}
 	if list, err := second.List(t.Context()); err != nil || len(list) != 1 {
 		t.Errorf("List = %+v, %v, want one sandbox", list, err)
@@ -208,14 +209,14 @@ func TestProcessRunsWithoutRoot(t *testing.T) {
 	out, err := cmd.Output()
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(dir, dirName, logName))
-		t.Fatalf("%v: %s%s", err, out, log)
+		t.Fatalf("the client of user 1000: %v: %s%s", err, out, log)
 	}
 	var info Info
 	if err := json.Unmarshal(out, &info); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("the output of the client is not JSON: %v: %s", err, out)
 	}
 	if r := info.Confinement; r.UID != 1000 || r.Capabilities || !r.Seccomp || r.Landlock == 0 || !r.NoNewPrivs || r.Dumpable {
-		t.Errorf("the confinement is %+v", r)
+		t.Errorf("the confinement is %+v, want user 1000 without any rights", r)
 	}
 }
 

@@ -123,7 +123,7 @@ func mustConnect(t testing.TB, dir string, o Options) *Client {
 	c, err := Connect(t.Context(), dir, o)
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(dir, dirName, logName))
-		t.Fatalf("%v\n%s", err, log)
+		t.Fatalf("Connect: %v\n%s", err, log)
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
@@ -175,7 +175,7 @@ func mustAttach(t testing.TB, c *Client, dir, sandbox string) *testPeer {
 	end, certificate, err := c.Attach(t.Context(), testAttachment(t, dir, sandbox))
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(dir, dirName, logName))
-		t.Fatalf("%v\n%s", err, log)
+		t.Fatalf("Attach: %v\n%s", err, log)
 	}
 	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(certificate) {
 		t.Fatalf("Attach returned no PEM certificate: %q", certificate)

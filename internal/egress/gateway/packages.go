@@ -15,17 +15,17 @@ import (
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
-// packageCache is the process's side of the package cache. The process can read the stored files but
-// not change them. It sends what it has fetched to a controller, which compares it with its digest
-// and stores it.
+// packageCache is the process's side of the package cache. The process can read the stored files
+// but not change them. It sends what it has fetched to a controller, which compares it with its
+// digest and stores it.
 type packageCache struct {
 	*store.Reader
 	create func() (*os.File, error)
 	cache  *pullthrough.Cache
 }
 
-// openPackages opens the directory of the package cache, for the process that start starts. dir is
-// the process's own directory, which lies in the same state directory.
+// openPackages opens the directory of the package cache, for a new gateway process. dir is the
+// process's own directory, which lies in the same state directory.
 func openPackages(dir *os.File) (*os.File, error) {
 	state := filepath.Dir(dir.Name())
 	if err := store.Prepare(state); err != nil {

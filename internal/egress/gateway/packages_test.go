@@ -71,8 +71,8 @@ func TestKeepRejectsInvalidPackages(t *testing.T) {
 	}
 }
 
-// A process of an earlier version does not know package rules, so it must not get a policy that needs
-// them.
+// A process of an earlier version does not know package rules, so it must not get a policy that
+// needs them.
 func TestEarlierProcessGetsNoPackagePolicy(t *testing.T) {
 	gated := []policy.Layer{{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: policy.Packages{Cache: []string{"npm"}}}}}
 	plain := []policy.Layer{{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: policy.Packages{Publish: "deny"}}}}

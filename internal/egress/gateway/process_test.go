@@ -110,7 +110,7 @@ func TestSandboxReachesAllowedHost(t *testing.T) {
 		t.Fatalf("List = %+v, %v, want one sandbox", list, err)
 	}
 	if s := list[0]; s.Sandbox != "box1" || !s.Controlled || s.Policy == "" || s.Records < 3 || s.Refused == 0 || s.Received == 0 {
-		t.Errorf("the status is %+v", s)
+		t.Errorf("the status is %+v, want that of box1 with its controller, policy, entries, denials and received bytes", s)
 	}
 	if _, _, err := c.Attach(t.Context(), testAttachment(t, dir, "box1")); fault.KindOf(err) != fault.Exists {
 		t.Errorf("second Attach of a sandbox: got %v, want Exists", err)
@@ -123,12 +123,12 @@ func TestSandboxReachesAllowedHost(t *testing.T) {
 		t.Errorf("List after the end = %+v, %v, want no sandboxes", list, err)
 	}
 	records := readRecords(t, dir, "box1")
-	openFileKinds := map[egress.Kind]int{}
+	kinds := map[egress.Kind]int{}
 	for _, r := range records {
-		openFileKinds[r.Kind]++
+		kinds[r.Kind]++
 	}
-	if openFileKinds[egress.KindHTTP] != 1 || openFileKinds[egress.KindLink] < 2 || openFileKinds[egress.KindDNS] < 2 {
-		t.Errorf("flow entries by kind: %v", openFileKinds)
+	if kinds[egress.KindHTTP] != 1 || kinds[egress.KindLink] < 2 || kinds[egress.KindDNS] < 2 {
+		t.Errorf("flow entries by kind: %v, want 1 http, at least 2 link and at least 2 dns", kinds)
 	}
 	// The next attachment of the same sandbox continues the numbering.
 	b = mustAttach(t, c, dir, "box1")
@@ -334,7 +334,7 @@ func TestKilledControllerKeepsNetworks(t *testing.T) {
 		t.Errorf("a granted request has status %d, want 200", got)
 	}
 	if q := <-asked; q.Sandbox != "box1" || q.Kind != egress.AskRequest {
-		t.Errorf("the approval request is %+v", q)
+		t.Errorf("the approval request is %+v, want one of box1 for a request", q)
 	}
 }
 
@@ -368,8 +368,8 @@ func TestInvalidGrantsAreRejected(t *testing.T) {
 	}
 }
 
-// A body that is too large for memory is stored in an unnamed file, which the confined process creates
-// in its spool.
+// A body that is too large for memory is stored in an unnamed file, which the confined process
+// creates in its spool.
 func TestLargeBodyIsSpooled(t *testing.T) {
 	dir := newEnvironment(t)
 	held := make(chan string, 1)
@@ -381,7 +381,7 @@ func TestLargeBodyIsSpooled(t *testing.T) {
 	b := mustAttach(t, c, dir, "box1")
 	const size = 8 << 20
 	if code, err := b.send(http.MethodPost, "/ask", bytes.NewReader(make([]byte, size))); err != nil || code != 200 {
-		t.Fatalf("status %d, %v", code, err)
+		t.Fatalf("POST of a large body: status %d, %v, want 200", code, err)
 	}
 	if got := <-held; got != "0 <nil>" {
 		t.Errorf("the spool has named files: %s", got)
@@ -390,7 +390,7 @@ func TestLargeBodyIsSpooled(t *testing.T) {
 	hosttest.NoMore(t, "bytes that were not sent", 0, func() int {
 		list, err := c.List(t.Context())
 		if err != nil || len(list) != 1 {
-			t.Fatalf("list %+v, %v", list, err)
+			t.Fatalf("List = %+v, %v, want one sandbox", list, err)
 		}
 		return size - int(list[0].Sent)
 	})
@@ -403,10 +403,10 @@ func TestOtherUsersAreRejected(t *testing.T) {
 	c := mustConnect(t, dir, Options{})
 	own := filepath.Join(dir, dirName)
 	if info, err := os.Stat(filepath.Join(own, socketName)); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("socket %v, %v", info.Mode(), err)
+		t.Errorf("the mode of the socket is %v, want 0600: %v", info.Mode(), err)
 	}
 	if info, err := os.Stat(own); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("directory %v, %v", info.Mode(), err)
+		t.Errorf("the mode of the directory is %v, want 0700: %v", info.Mode(), err)
 	}
 	ask := func(uid uint32) string {
 		handle, err := os.OpenFile(own, unix.O_PATH, 0)
@@ -427,7 +427,8 @@ func TestOtherUsersAreRejected(t *testing.T) {
 	if got := ask(1000); !strings.Contains(got, "permission denied") {
 		t.Errorf("another user: got %q, want permission denied", got)
 	}
-	// With wider modes another user can connect to the socket, but the process closes the connection.
+	// With wider modes another user can connect to the socket, but the process closes the
+	// connection.
 	if err := errors.Join(os.Chmod(own, 0o777), os.Chmod(filepath.Join(own, socketName), 0o666)); err != nil {
 		t.Fatal(err)
 	}

@@ -34,8 +34,8 @@ const withFiles = 3
 // treat every attachment as packets.
 const withKinds = 4
 
-// withPackages is the first version in which a policy's document has settings for the package cache,
-// and in which the gateway asks its controller to store what it fetched.
+// withPackages is the first version in which a policy's document has settings for the package
+// cache, and in which the gateway asks its controller to store what it fetched.
 const withPackages = 5
 
 // checkSpoken rejects a policy with gateway settings that do not exist in a version. Without them

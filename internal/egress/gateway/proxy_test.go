@@ -62,7 +62,7 @@ func TestProxyAppliesPolicy(t *testing.T) {
 	for path, want := range map[string]int{"http://api.test/hello": 200, "http://other.test/": 403, "http://93.184.216.34:81/": 403, "http://api.test/ask": 200} {
 		r, err := client.Get(path)
 		if err != nil {
-			t.Fatalf("%s: %v", path, err)
+			t.Fatalf("GET %s: %v", path, err)
 		}
 		body, _ := io.ReadAll(r.Body)
 		r.Body.Close()
@@ -148,8 +148,8 @@ func TestProxyResolvesNames(t *testing.T) {
 	}
 }
 
-// relay returns the URL of a TCP port that leads to the socket, because curl does not support an HTTP
-// proxy on a Unix socket.
+// relay returns the URL of a TCP port that leads to the socket, because curl does not support an
+// HTTP proxy on a Unix socket.
 func relay(t *testing.T, s attachmenttest.Socket) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

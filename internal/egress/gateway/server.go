@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// linger is how long the process keeps running without sandboxes and controllers, so that a command
-	// that starts sandboxes one after the other can reuse it.
+	// linger is how long the process keeps running without sandboxes and controllers, so that a
+	// command that starts sandboxes one after the other can reuse it.
 	linger = 2 * time.Second
 	// maxControllers and maxSandboxes limit the effects of a controller's mistake.
 	maxControllers = 64

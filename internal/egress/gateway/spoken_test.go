@@ -53,8 +53,8 @@ func readFields(t *testing.T, file string) []string {
 	return strings.Fields(string(data))
 }
 
-// A peer rejects unknown fields, so each new field needs a new version. Otherwise an upgraded server
-// could not connect a sandbox while an earlier process runs.
+// A peer rejects unknown fields, so each new field needs a new version. Otherwise an upgraded
+// server could not connect a sandbox while an earlier process runs.
 func TestNewFieldRequiresNewVersion(t *testing.T) {
 	got := map[string]bool{}
 	for _, m := range messages {

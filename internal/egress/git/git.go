@@ -29,9 +29,10 @@ const ContentType = "application/x-git-receive-pack-result"
 
 // Classify returns the operation as which a git server may interpret a request, and the repository:
 // the path without the leading slash and without .git at the end. Servers decode a path before they
-// its end, and some check the content type, so both are interpreted loosely: git-receive%2dpack is
-// a push. The path has passed names.Path, so it can be decoded. Any program can send such a request
-// to any server, so the result may only make a verdict stricter. Use Exact to make one looser.
+// check its end, and some check the content type, so both are interpreted loosely:
+// git-receive%2dpack is a push. The path has passed names.Path, so it can be decoded. Any program
+// can send such a request to any server, so the result may only make a verdict stricter. Use Exact
+// to make one looser.
 func Classify(method, escapedPath, query, contentType string) (Operation, string) {
 	path, err := url.PathUnescape(escapedPath)
 	if err != nil {
@@ -53,7 +54,8 @@ func Classify(method, escapedPath, query, contentType string) (Operation, string
 		if strings.Contains(strings.ToLower(unescape(query)), "git-receive-pack") {
 			return PushRefs, repository("/info/refs")
 		}
-		// Without a service the request belongs to the old protocol that copies files, which is a fetch.
+		// Without a service the request belongs to the old protocol that copies files, which is a
+		// fetch.
 		return FetchRefs, repository("/info/refs")
 	}
 	return None, ""

@@ -22,8 +22,8 @@ const (
 
 // Parse reads the head of a push: everything before the pack. The HTTP server has decoded chunks
 // already. encoding is the header Content-Encoding. Parse rejects everything that git itself does
-// not send, or that a server could interpret differently, such as a NUL in a later line, two
-// commands for one ref, or a signed list of commands in addition to the plain one. Nothing of a
+// not send, or that a server could interpret differently. Examples are a NUL in a later line, two
+// commands for one ref, and a signed list of commands in addition to the plain one. Nothing of a
 // rejected push may be forwarded. On an error the Request is not nil: it has no commands, and its
 // Refusal gives git the reason.
 func Parse(body io.Reader, encoding string) (*Request, error) {

@@ -12,7 +12,7 @@ const longestPacket = 65520
 var errPacket = errors.New("broken pkt-line")
 
 // readPacket reads one pkt-line. It returns nil without an error for a flush. The delimiters of
-// protocol 2 do not occur in a push and are errors: a server that treats one as the end of the
+// protocol 2 do not occur in a push and are errors. A server that treats one as the end of the
 // commands would execute fewer commands than this package has checked.
 func readPacket(r io.Reader) ([]byte, error) {
 	var length [4]byte

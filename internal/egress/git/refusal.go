@@ -20,9 +20,9 @@ const (
 // Refusal returns the body of a response, with status 200 and type ContentType, that makes git
 // print the reasons of a denied push. With status 403 git would print that the remote hung up, and
 // that everything is up to date. Git reads no response before it has sent the whole pack, so the
-// rest of the body must be read and discarded first, as far as byte limits allow. reasons has one
-// reason for each command, or "" for a command that is denied only because another one is. git
-// prints the note before them, each line with the prefix "remote:".
+// rest of the body must be read and discarded first, as far as byte limits allow. The reasons
+// have one entry for each command, or "" for a command that is denied only because another one is.
+// Git prints the note before them, each line with the prefix "remote:".
 func (r *Request) Refusal(reasons []string, note string) []byte {
 	var report []byte
 	if r.has("report-status") || r.has("report-status-v2") {

@@ -181,7 +181,8 @@ func (r *relay) wantRefused(want string, args ...string) {
 
 var agentRules = pushRules{Allow: []string{"refs/heads/agent/**"}, Unlisted: egress.Ask}
 
-// Row A6: the git program sends pushes to git's own server through the relay.
+// Threat A6 (docs/reference/threat-model.md): the git program sends pushes to git's own server
+// through the relay.
 func TestGitPushIsCheckedByRules(t *testing.T) {
 	r := newRelay(t, agentRules)
 	r.must("push", r.url, "main:refs/heads/agent/x")
@@ -257,8 +258,8 @@ func TestShallowPushIsParsed(t *testing.T) {
 	}
 }
 
-// Git compresses no push, but servers accept compressed ones. A client could compress its commands to
-// hide them.
+// Git compresses no push, but servers accept compressed ones. A client could compress its commands
+// to hide them.
 func TestCompressedPushIsChecked(t *testing.T) {
 	r := newRelay(t, pushRules{})
 	send := func() string {

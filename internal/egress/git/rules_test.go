@@ -9,19 +9,19 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// pushRules decide which pushes to one repository are allowed, in place of a policy. The zero effect
-// is Deny, so pushRules{} allows nothing. A ref is listed if a glob of Allow matches it. A tag is
-// listed only by a glob that begins with refs/tags/: "refs/**" is meant for branches, and people
-// build and release from tags.
+// pushRules decide which pushes to one repository are allowed, in place of a policy. The zero
+// effect is Deny, so pushRules{} allows nothing. A ref is listed if a glob of Allow matches it. A
+// tag is listed only by a glob that begins with refs/tags/: "refs/**" is meant for branches, and
+// people build and release from tags.
 type pushRules struct {
 	Allow []string
 	// Unlisted applies to refs that Allow does not list.
 	Unlisted egress.Effect
 	// Delete applies to deletions, also of listed refs.
 	Delete egress.Effect
-	// Force applies to pushes that may drop commits. The protocol does not show whether a push drops
-	// commits, so Force applies to every change of an existing ref, also of a listed one. With Deny a
-	// branch can be created but not changed.
+	// Force applies to pushes that may drop commits. The protocol does not show whether a push
+	// drops commits, so Force applies to every change of an existing ref, also of a listed one.
+	// With Deny a branch can be created but not changed.
 	Force egress.Effect
 	// Move are globs of listed refs that may be changed in spite of Force, such as a sandbox's own
 	// branches.

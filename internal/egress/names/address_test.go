@@ -24,7 +24,8 @@ func TestPublicAddressesAreAllowed(t *testing.T) {
 	}
 }
 
-// Row N10: the floor stays denied under a rule that allows everything, in every form of an address.
+// Threat N10 (docs/reference/threat-model.md): the floor stays denied under a rule that allows
+// everything, in every form of an address.
 func TestFloorIsDeniedUnderEveryRule(t *testing.T) {
 	for _, a := range []string{
 		"0.0.0.0", "0.1.2.3", "127.0.0.1", "127.255.255.255", "169.254.169.254", "169.254.0.23", "224.0.0.1", "239.255.255.255",
@@ -42,7 +43,8 @@ func TestFloorIsDeniedUnderEveryRule(t *testing.T) {
 	}
 }
 
-// Row N10: private ranges are allowed only by their own CIDR, as an IPv4 address or within an IPv6 one.
+// Threat N10 (docs/reference/threat-model.md): private ranges are allowed only by their own CIDR,
+// as an IPv4 address or within an IPv6 one.
 func TestPrivateRangesNeedTheirCIDR(t *testing.T) {
 	other := []netip.Prefix{netip.MustParsePrefix("10.20.0.0/24"), netip.MustParsePrefix("fd77::/64")}
 	for _, a := range []string{

@@ -39,11 +39,11 @@ const (
 )
 
 // Answer answers a DNS query. lookup returns the address of a name. Queries are never forwarded, so
-// they cannot carry data out. A known name has one IPv4 address. It has no records of the types AAAA,
-// HTTPS and SVCB, with which a program could bypass that address. Types
-// that could carry data in or transfer a zone are refused. Names for which lookup returns false do
-// not exist. The reply has at most limit bytes. A message that is not a query gets an error and no
-// reply, because two servers that answer replies would never stop.
+// they cannot carry data out. A known name has one IPv4 address. It has no records of the types
+// AAAA, HTTPS and SVCB, with which a program could bypass that address. Types that could carry data
+// in or transfer a zone are refused. Names for which lookup returns false do not exist. The reply
+// has at most limit bytes. A message that is not a query gets an error and no reply, because two
+// servers that answer replies would never stop.
 func Answer(query []byte, limit int, lookup func(name string) (netip.Addr, bool)) (reply []byte, q Asked, err error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(query)

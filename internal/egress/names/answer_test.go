@@ -68,12 +68,12 @@ func TestAnswerKnownName(t *testing.T) {
 		t.Errorf("the question in the reply is %q, want GooD.test.", got)
 	}
 	if asked != (names.Asked{Name: "good.test", Type: "A"}) {
-		t.Errorf("the query is described as %+v", asked)
+		t.Errorf("the query is described as %+v, want good.test and A", asked)
 	}
 }
 
-// Row N4, the DNS part: types that bypass the address have no records, and types that carry data are
-// refused.
+// Threat N4 (docs/reference/threat-model.md), for DNS: types that bypass the address have no
+// records, and types that carry data are refused.
 func TestAnswerByRecordType(t *testing.T) {
 	for kind, want := range map[dnsmessage.Type]struct {
 		name string
@@ -98,8 +98,8 @@ func TestAnswerByRecordType(t *testing.T) {
 	}
 }
 
-// Row N3: a sandbox that writes data into names and types sends nothing out, because only a dial
-// resolves names.
+// Threat N3 (docs/reference/threat-model.md): a sandbox that writes data into names and types sends
+// nothing out, because only a dial resolves names.
 func TestAnswerSendsNoQueries(t *testing.T) {
 	r := &resolver{answers: [][]netip.Addr{addresses("93.184.216.34")}}
 	w := &dialRecorder{}

@@ -51,8 +51,8 @@ type Dialer struct {
 }
 
 // Dial connects to a port of a name. Every address of the answer must pass CheckAddress. Otherwise
-// nothing is dialled: an answer with both public and private addresses is an attack or a mistake, and
-// if Dial chose among them, the result would depend on their order. The error kinds are Invalid
+// nothing is dialled: an answer with both public and private addresses is an attack or a mistake,
+// and if Dial chose among them, the result would depend on their order. The error kinds are Invalid
 // for the name or the port, Denied for an address, NotFound for an unknown name, and otherwise
 // Unavailable or Timeout.
 func (d *Dialer) Dial(ctx context.Context, host string, port int, allowed []netip.Prefix) (net.Conn, error) {

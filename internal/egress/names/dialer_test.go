@@ -50,8 +50,8 @@ func (w *dialRecorder) dial(_ context.Context, _, address string) (net.Conn, err
 	return c, nil
 }
 
-// Row N10: a name that resolves to a forbidden address is not dialled, even if it also has a permitted
-// address.
+// Threat N10 (docs/reference/threat-model.md): a name that resolves to a forbidden address is not
+// dialled, even if it also has a permitted address.
 func TestDialRejectsForbiddenAddresses(t *testing.T) {
 	for _, answer := range [][]string{
 		{"10.0.0.5"}, {"169.254.169.254"}, {"127.0.0.1"}, {"0.0.0.0"}, {"::1"}, {"::ffff:127.0.0.1"}, {"64:ff9b::a9fe:a9fe"}, {"2002:7f00:1::"},
@@ -71,9 +71,9 @@ func TestDialRejectsForbiddenAddresses(t *testing.T) {
 	}
 }
 
-// Row N11: a name server that answers with a public address for the check and with the loopback for
-// the dial has no effect, because there is no second lookup. Listener and dialler are real, so only
-// the check prevents the connection.
+// Threat N11 (docs/reference/threat-model.md): a name server that answers with a public address for
+// the check and with the loopback for the dial has no effect, because there is no second lookup.
+// Listener and dialler are real, so only the check prevents the connection.
 func TestDialResolvesOnce(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package names owns the valid forms of hosts, authorities, paths and addresses at the egress
-// gateway, the synthetic addresses that represent names inside a sandbox, the answers to a
-// sandbox's DNS queries, and the only function that dials outwards. It applies no policy: it
+// gateway. It also owns the synthetic addresses that represent names inside a sandbox, the answers
+// to a sandbox's DNS queries, and the only function that dials outwards. It applies no policy: it
 // ensures that what a policy decides about can be interpreted in only one way.
 package names
 
@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ErrAddress is in the chain of an error about a host that is an IP address, in any spelling, although
-// a name is required.
+// ErrAddress is in the chain of an error about a host that is an IP address, in any spelling,
+// although a name is required.
 var ErrAddress = errors.New("an IP address is given where a name is needed")
 
 const (
@@ -25,8 +25,8 @@ const (
 // Canonical returns the canonical spelling of a host name, in which the gateway compares names:
 // lower-case labels of letters, digits and inner hyphens, without the final dot. Everything that
 // two parsers may interpret differently is an error: a NUL or % that ends a name early, an @ that
-// moves it, a letter outside ASCII that is mapped to another one, and all spellings of an address
-// that a resolver would accept, such as 127.1 or 0x7f000001.
+// moves it, or a letter outside ASCII that is mapped to another one. All spellings of an address
+// that a resolver would accept are errors too, such as 127.1 or 0x7f000001.
 func Canonical(host string) (string, error) {
 	name := strings.TrimSuffix(host, ".")
 	if name == "" {

@@ -30,7 +30,8 @@ func TestCanonicalSpelling(t *testing.T) {
 	}
 }
 
-// The host half of row N16: a host that two parsers may interpret differently is rejected.
+// Threat N16 (docs/reference/threat-model.md), for hosts: a host that two parsers may interpret
+// differently is rejected.
 func TestCanonicalRejectsAmbiguousHosts(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for _, in := range []string{
@@ -51,7 +52,8 @@ func TestCanonicalRejectsAmbiguousHosts(t *testing.T) {
 	}
 }
 
-// The address half of row N16: every spelling of an address is rejected.
+// Threat N16 (docs/reference/threat-model.md), for addresses: every spelling of an address is
+// rejected.
 func TestCanonicalRejectsAddresses(t *testing.T) {
 	for _, in := range []string{
 		"127.0.0.1", "127.1", "2130706433", "0x7f000001", "0X7F000001", "0x7f.1", "017700000001", "0177.0.0.1",

@@ -16,9 +16,9 @@ type PathOptions struct {
 	EncodedSlash bool
 }
 
-// plain has the characters that a path may contain in addition to letters and digits. They are those
-// of RFC 3986 section 3.3 without the semicolon, and the brackets, which Go's net/url does not
-// escape.
+// plain has the characters that a path may contain in addition to letters and digits. They are
+// those of RFC 3986 section 3.3 without the semicolon, and the brackets, which Go's net/url does
+// not escape.
 const plain = "/-._~!$&'()*+,=:@[]"
 
 // Path returns an error if an escaped path, without its query, can be interpreted in more than one

@@ -20,7 +20,8 @@ func TestPathAcceptsPlainPaths(t *testing.T) {
 	}
 }
 
-// Row N13: a path that servers may interpret differently is rejected.
+// Threat N13 (docs/reference/threat-model.md): a path that servers may interpret differently is
+// rejected.
 func TestPathRejectsAmbiguousPaths(t *testing.T) {
 	for _, p := range []string{
 		"", "*", "a", "http://a/", "/.", "/..", "/a/../b", "/a/./b", "/a/..", "//", "//a", "/a//b", "/a//",

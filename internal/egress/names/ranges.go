@@ -24,8 +24,8 @@ var floorRows = [][3]string{
 
 // specialRows has the ranges that only a rule's cidrs can allow: IANA's IPv4 and IPv6
 // Special-Purpose Address Registries (RFC 6890), except for the floor. It includes ranges that the
-// registries call globally reachable if they lead to a service of the network instead of a host. IPv6
-// outside of 2000::/3 needs no row.
+// registries call globally reachable if they lead to a service of the network instead of a host.
+// IPv6 outside of 2000::/3 needs no row.
 var specialRows = [][3]string{
 	{"10.0.0.0/8", "private", "RFC 1918"},
 	{"100.64.0.0/10", "shared between a carrier and its customers", "RFC 6598"},

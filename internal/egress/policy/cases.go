@@ -11,7 +11,8 @@ import (
 
 // Case is a request and its expected outcome.
 type Case struct {
-	// A method and a URL, such as GET https://example.com/a. The schemes are https, http, wss and ws.
+	// A method and a URL, such as GET https://example.com/a. The schemes are https, http, wss and
+	// ws.
 	Request string `yaml:"request,omitempty" json:"request,omitempty"`
 	// A host and a port, for a connection that is not inspected.
 	Connect string `yaml:"connect,omitempty" json:"connect,omitempty"`

@@ -26,7 +26,7 @@ func TestRunCases(t *testing.T) {
 	}
 	results, err = policy.RunCases(sample(t, "standard"), []byte("cases:\n  - {request: GET https://example.com/, expect: allow}\n  - {request: GET https://example.com/, expect: ask, rule: other}\n"))
 	if err != nil || len(results) != 2 || results[0].OK || results[1].OK || results[1].Line != 3 {
-		t.Errorf("cases that must fail: got %+v %v", results, err)
+		t.Errorf("RunCases with wrong expectations: got %+v %v, want two failed cases, the second in line 3", results, err)
 	}
 	for _, bad := range []string{"cases: []", "cases: [{expect: allow}]", "cases: [{request: x, expect: allow}]", "cases: [{connect: a, expect: allow}]",
 		"cases: [{request: GET https://a.test/}]", "cases: [{request: GET ftp://a.test/, expect: deny}]", "cases: [{request: GET https://a@b.test/, expect: deny}]", "tests: []"} {
@@ -36,8 +36,8 @@ func TestRunCases(t *testing.T) {
 	}
 }
 
-// A path that a server may interpret as a denied path is denied. A path that it may only interpret as
-// an allowed path is not allowed.
+// A path that a server may interpret as a denied path is denied. A path that it may only interpret
+// as an allowed path is not allowed.
 func TestRulesMatchEverySpellingOfPath(t *testing.T) {
 	p := task(t, "level: light\nnetwork: {hosts: [{host: a.test, encoded_slash: true, rules: [{id: all, paths: [/repos/**], do: allow}, {id: hooks, paths: [/repos/*/hooks/**, /repos/admin], do: deny}, "+
 		"{id: ask, paths: [/repos/*/pulls], do: ask}, {id: delete, methods: [DELETE], do: deny}]}]}")
@@ -217,7 +217,7 @@ func TestMatcherAndApprovalSettings(t *testing.T) {
 	}
 	f := p.Files()
 	if f.Workspace != "overlay" || !f.Writable || len(f.Write) == 0 {
-		t.Errorf("the file settings are %+v", f)
+		t.Errorf("the file settings are %+v, want a writable overlay with writable paths", f)
 	}
 	if n, d := p.Approval("a.test", 443); n != 3 || d.Minutes() != 1 {
 		t.Errorf("Approval for a host with settings = %d %v, want 3 and 1 minute", n, d)

@@ -129,7 +129,8 @@ func levelRows(t *testing.T) string {
 	return table.String() + lists.String()
 }
 
-// The widest row of a table, and the widest line of other text, that the page may have.
+// widestRow is the maximum width of a row of a table on the page, and widestLine that of other
+// text.
 const widestRow, widestLine = 140, 100
 
 // writeWrapped writes a paragraph or an entry of a list, whose further lines are indented.
@@ -173,7 +174,8 @@ func eachSetting(v reflect.Value, path string, each func(field, value string)) {
 	}
 }
 
-// shortened formats a list of patterns. It replaces those of the catalogue by the name of their list.
+// shortened formats a list of patterns. It replaces those of the catalogue by the name of their
+// list.
 func shortened(list []string) string {
 	var words []string
 	for _, known := range []struct {

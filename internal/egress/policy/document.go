@@ -32,7 +32,8 @@ type Document struct {
 
 // Isolation is the weakest boundary that is accepted.
 type Isolation struct {
-	// none, shared-kernel, wasm-runtime, userspace-kernel or own-kernel. A sandbox is not started on an engine with less.
+	// none, shared-kernel, wasm-runtime, userspace-kernel or own-kernel. A sandbox is not started
+	// on an engine with less.
 	AtLeast string `yaml:"at_least,omitempty" json:"at_least,omitempty"`
 }
 
@@ -55,7 +56,8 @@ type Filesystem struct {
 	// Globs of files whose changes stay inside unless they are requested: programs inside change
 	// their own copy. Layers add up.
 	Protect []string `yaml:"protect,omitempty" json:"protect,omitempty"`
-	// Globs of files that no program inside can change: they are mounted read-only, so that git and editors cannot replace them either. Layers add up.
+	// Globs of files that no program inside can change: they are mounted read-only, so that git and
+	// editors cannot replace them either. Layers add up.
 	ReadOnly []string `yaml:"read_only,omitempty" json:"read_only,omitempty"`
 	// Which changes come out of the sandbox, through crannog apply and export. Links that lead out,
 	// setuid files and devices never do.
@@ -113,7 +115,8 @@ type Host struct {
 	CIDRs []string `yaml:"cidrs,omitempty" json:"cidrs,omitempty"`
 	// Whether %2F is allowed in a path, as in npm's scoped names.
 	EncodedSlash bool `yaml:"encoded_slash,omitempty" json:"encoded_slash,omitempty"`
-	// WebSockets of this host: allow, ask or deny. Default is network.websocket, which it cannot loosen.
+	// WebSockets of this host: allow, ask or deny. Default is network.websocket, which it cannot
+	// loosen.
 	WebSocket egress.Effect `yaml:"websocket,omitempty" json:"websocket,omitempty"`
 	// How people are asked about this host.
 	Approval HostApproval `yaml:"approval,omitempty" json:"approval,omitzero"`

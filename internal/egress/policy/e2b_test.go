@@ -31,7 +31,7 @@ func TestFromE2BAllowAndDenyLists(t *testing.T) {
 	} {
 		d, _, err := policy.FromE2B(c.allow, c.deny, c.internet, nil)
 		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: FromE2B returned %v", c.name, err)
 			continue
 		}
 		p := compile(t, ofTask(d))
@@ -97,10 +97,10 @@ func TestFromE2BTransforms(t *testing.T) {
 	}
 	p := compile(t, ofTask(d))
 	if b := p.Binds(); len(b) != 2 || b[1].Name != "e2b.header.1" || b[0].Name != "KEY" || b[0].Format != "Bearer {}" || b[0].Header != "Authorization" || b[0].Host != "a.test" {
-		t.Errorf("the bindings are %+v", b)
+		t.Errorf("the bindings are %+v, want KEY and the fixed header of a.test", b)
 	}
 	if len(fixed) != 1 || fixed[0].Value != "blue" || fixed[0].Header != "X-Team" || fixed[0].Host != "a.test" || fixed[0].Name != "e2b.header.1" {
-		t.Errorf("the fixed headers are %+v", fixed)
+		t.Errorf("the fixed headers are %+v, want X-Team: blue of a.test", fixed)
 	}
 	if !p.Connect("a.test", 443).Inspect || p.Connect("b.test", 443).Inspect {
 		t.Error("connections to the header's host are not decrypted, or those to another host are")

@@ -46,8 +46,8 @@ func canonicalHost(host string) string {
 	return host
 }
 
-// Foresee is like Explain, but includes the floor's decision about addresses, which is otherwise made
-// only when a connection is opened.
+// Foresee is like Explain, but includes the floor's decision about addresses, which is otherwise
+// made only when a connection is opened.
 func (p *Policy) Foresee(r Request) (egress.Decision, []Step) {
 	d, steps := p.Explain(r)
 	a, err := netip.ParseAddr(r.Host)

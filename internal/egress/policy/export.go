@@ -19,8 +19,8 @@ const (
 // exports combines the layers' settings about exports.
 type exports struct {
 	do, deletions setting
-	// only has one entry for each layer that restricts paths. The globs of a lower layer need not be
-	// within those of an upper one, because a file must match the globs of every layer.
+	// only has one entry for each layer that restricts paths. The globs of a lower layer need not
+	// be within those of an upper one, because a file must match the globs of every layer.
 	only []onlyGlobs
 }
 
@@ -58,8 +58,8 @@ func (e *exports) into(m *Document) {
 	}
 }
 
-// Takes reports whether a path, relative to the workspace, may be exported at all. If no layer lists
-// paths, every path may be exported.
+// Takes reports whether a path, relative to the workspace, may be exported at all. If no layer
+// lists paths, every path may be exported.
 func (p *Policy) Takes(path string) bool {
 	for _, o := range p.export.only {
 		if !slices.ContainsFunc(o.globs, func(g *glob) bool { return g.match(path, false) }) {

@@ -28,7 +28,7 @@ func TestExportDecisionsOfLevels(t *testing.T) {
 	}
 }
 
-// P38: a lower layer can only restrict exports further.
+// Promise P38 (docs/reference/promises.md): a lower layer can only restrict exports further.
 func TestLowerLayerOnlyTightensExports(t *testing.T) {
 	up := parse(t, "level: light\nfilesystem: {export: {deletions: ask, only: ['dist/**', 'report.txt']}}")
 	down := parse(t, "filesystem: {export: {do: deny, deletions: allow, only: ['dist/*.js', 'secret.txt']}}")

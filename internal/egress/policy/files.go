@@ -51,8 +51,8 @@ func union(a, b []string) []string {
 	return out
 }
 
-// within returns the paths that are in both lists. If lower is nil, that is upper. If lower is empty,
-// it is no path.
+// within returns the paths that are in both lists. If lower is nil, that is upper. If lower is
+// empty, it is no path.
 func within(upper, lower []string, field string, warn func(field, text string)) []string {
 	switch {
 	case lower == nil:

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Every accepted document compiles or returns an error, and has the same meaning after it is written
-// and parsed again.
+// Every accepted document compiles or returns an error, and has the same meaning after it is
+// written and parsed again.
 func FuzzParse(f *testing.F) {
 	text, err := os.ReadFile("testdata/task.yaml")
 	if err != nil {
@@ -113,7 +113,7 @@ func BenchmarkRequest(b *testing.B) {
 		p := thousandRules(b, hosts)
 		r := policy.Request{Host: fmt.Sprintf("h%d.example.com", hosts-1), Port: 443, Method: "GET", Path: "/repos/acme/p1/issues/7", TLS: true}
 		if d, _ := p.Request(r); d.Effect != egress.Allow {
-			b.Fatal(d)
+			b.Fatalf("Request = %+v, want allow", d)
 		}
 		b.Run(fmt.Sprintf("1000-rules-%d-hosts", hosts), func(b *testing.B) {
 			b.ReportAllocs()

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// glob is a pattern over segments between slashes. * matches any bytes within a segment. If it is the
-// whole segment, it matches at least one byte. ** matches any number of segments, including none.
+// glob is a pattern over segments between slashes. * matches any bytes within a segment. If it is
+// the whole segment, it matches at least one byte. ** matches any number of segments, including
+// none.
 type glob struct {
 	source   string
 	segments []string

@@ -37,8 +37,8 @@ func TestOrganisationLimitsTask(t *testing.T) {
 		{"PUT https://api.good.test/x", "deny", "organisation"},
 		{"GET https://api.good.test/hooks/1", "deny", "organisation"},
 		{"GET https://evil.test/", "deny", "level"},
-		// A task with network settings may reach the hosts that it lists, but not everything that the
-		// organisation permits.
+		// A task with network settings may reach the hosts that it lists, but not everything that
+		// the organisation permits.
 		{"GET https://other.good.test/", "deny", "level"},
 		{"GET https://db.good.test:5432/", "ask", "organisation"},
 	} {
@@ -178,8 +178,8 @@ func effects(p *policy.Policy) map[string]egress.Effect {
 	return out
 }
 
-// A task never gets a looser decision than its organisation's document alone. A denial that any layer
-// adds only makes decisions stricter.
+// A task never gets a looser decision than its organisation's document alone. A denial that any
+// layer adds only makes decisions stricter.
 func TestRandomLayersOnlyTighten(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	narrower := 0
@@ -220,8 +220,8 @@ func TestRandomLayersOnlyTighten(t *testing.T) {
 	}
 }
 
-// The decision of Connect is no stricter than that about any request on the connection, and a name is
-// resolved if any request could be allowed.
+// The decision of Connect is no stricter than that about any request on the connection, and a name
+// is resolved if any request could be allowed.
 func TestConnectIsNotStricterThanRequests(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	seen := map[egress.Effect]int{}

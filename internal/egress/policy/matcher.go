@@ -36,10 +36,10 @@ func (m Matcher) Protected(path string) bool { return m.protected.match(path) }
 // ReadOnly reports whether a path is mounted read-only inside.
 func (m Matcher) ReadOnly(path string) bool { return m.fixed.match(path) }
 
-// Behind reports whether a file below a path could be denied or read-only because of the path itself,
-// which may be that of a symbolic link. That is so if a pattern names a part of the path, and not only
-// files below any directory. It also returns a key: paths with equal keys have the same denied and
-// read-only files below them.
+// Behind reports whether a file below a path could be denied or read-only because of the path
+// itself, which may be that of a symbolic link. That is so if a pattern names a part of the path,
+// and not only files below any directory. It also returns a key: paths with equal keys have the
+// same denied and read-only files below them.
 func (m Matcher) Behind(path string) (key string, could bool) {
 	var b strings.Builder
 	for _, globs := range [][]glob{m.deny, m.readOnly} {

@@ -103,8 +103,8 @@ func (s *settings) into(m *Document) {
 	m.Packages.Publish = s.publish.effect()
 }
 
-// either returns the setting that is true, if one of them is. Otherwise it returns the lower one, or
-// upper if that is nil. nil means unset.
+// either returns the setting that is true, if one of them is. Otherwise it returns the lower one,
+// or upper if that is nil. nil means unset.
 func either(upper, lower *bool) *bool {
 	if lower == nil || upper != nil && *upper {
 		return upper

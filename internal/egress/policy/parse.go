@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxDocumentSize limits the size of a document. The longest handwritten ones have a few hundred
-	// lines.
+	// maxDocumentSize limits the size of a document. The longest handwritten ones have a few
+	// hundred lines.
 	maxDocumentSize = 1 << 20
 	maxDepth        = 16
 	maxNodes        = 100_000

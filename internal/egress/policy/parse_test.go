@@ -123,7 +123,7 @@ func TestParseRejectsInvalidBindings(t *testing.T) {
 	good := task(t, "secrets: {max_ttl: 2h, bind: [{name: A, host: a.test, header: X, methods: [GET]}, {name: B, host: a.test, header: X, methods: [PUT], ttl: 5m}, {name: C, host: a.test, port: 8443, basic: me, max_uses: 3, approve: true}]}")
 	binds := good.Binds()
 	if len(binds) != 3 || binds[0].Port != 443 || binds[0].TTL.String() != "2h" || binds[1].TTL.String() != "5m" || binds[2].Port != 8443 || !binds[2].Approve {
-		t.Errorf("the bindings are %+v", binds)
+		t.Errorf("the bindings are %+v, want three with their ports, lifetimes and approval", binds)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestDocumentSurvivesYAMLAndJSON(t *testing.T) {
 		for _, text := range [][]byte{y, j} {
 			back, err := policy.Parse(text)
 			if err != nil {
-				t.Fatalf("%v\n%s", err, text)
+				t.Fatalf("Parse: %v\n%s", err, text)
 			}
 			if !reflect.DeepEqual(back, l.Document) {
 				t.Errorf("Parse of\n%s\nreturned %+v\nwant %+v", text, back, l.Document)
@@ -229,13 +229,13 @@ func TestRequestLimits(t *testing.T) {
 	get := policy.Request{Host: "a.test", Port: 443, Method: "GET", Path: "/", TLS: true}
 	_, l := task(t, rule("{requests: 10, per: 1m, bytes: 1000, connections: 3}")).Request(get)
 	if l.Rule != "host:a.test/r" || l.Requests != 10 || l.Window.Seconds() != 60 || l.Bytes != 1000 || l.Connections != 3 {
-		t.Errorf("the limits of a rule are %+v", l)
+		t.Errorf("the limits of a rule are %+v, want 10 requests in 1m, 1000 bytes and 3 connections", l)
 	}
 	// A request that a task's own rule allows is counted under the organisation's rule.
 	p := compile(t, org(parse(t, rule("{requests: 10, per: 1m, bytes: 1000}"))),
 		ofTask(parse(t, strings.ReplaceAll(rule("{requests: 1, per: 1s, bytes: 50, connections: 2}"), "id: r", "id: mine"))))
 	d, l := p.Request(get)
 	if l.Rule != "host:a.test/r" || l.Requests != 10 || l.Bytes != 50 || l.Connections != 2 || d.Rule != "host:a.test/mine" || d.Effect != egress.Allow {
-		t.Errorf("the combined limits are %+v by %s", l, d.Rule)
+		t.Errorf("the combined limits are %+v by %s, want 10 requests, 50 bytes and 2 connections", l, d.Rule)
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// PathMatcher matches a path segment by segment with the globs of a Matcher's protected files. It is
-// used for directories that can be reached by several paths through symbolic links. Cyclic links have
-// infinitely many paths, but only few states: a state represents all paths whose continuations have
-// the same matches.
+// PathMatcher matches a path segment by segment with the globs of a Matcher's protected files. It
+// is used for directories that can be reached by several paths through symbolic links. Cyclic links
+// have infinitely many paths, but only few states: a state represents all paths whose continuations
+// have the same matches.
 type PathMatcher struct{ globs []glob }
 
 // MatchState is the progress of each glob after some path. Paths with equal states have the same

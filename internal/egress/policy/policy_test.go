@@ -13,7 +13,7 @@ func parse(t testing.TB, text string) policy.Document {
 	t.Helper()
 	d, err := policy.Parse([]byte("policy: v1\n" + text))
 	if err != nil {
-		t.Fatalf("%v\nin\n%s", err, text)
+		t.Fatalf("Parse: %v\nin\n%s", err, text)
 	}
 	return d
 }
@@ -191,7 +191,7 @@ func TestConnectInspectsOnlyIfNeeded(t *testing.T) {
 		t.Errorf("a connection that is not inspected and whose rule asks: %+v, want ask", c)
 	}
 	if c := p.Connect("sized.test", 443); c.Limits.Bytes != 5 || c.Limits.Connections != 2 || c.Limits.Rule != "host:sized.test/rule-1" {
-		t.Errorf("the limits of a connection are %+v", c.Limits)
+		t.Errorf("the limits of a connection are %+v, want 5 bytes and 2 connections", c.Limits)
 	}
 	// If tunnels are denied, all TLS is decrypted.
 	for _, level := range []string{"strict", "standard"} {

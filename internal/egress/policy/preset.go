@@ -20,9 +20,9 @@ func Dev() Document {
 	return Document{Policy: "v1", Name: "net/dev", Network: Network{Unlisted: "deny", Hosts: devHosts()}}
 }
 
-// Open returns a document that allows all public hosts. The floor still applies. As a task's document
-// it does not loosen the level above it. A caller that may choose the level can replace the level's
-// network by that of this document.
+// Open returns a document that allows all public hosts. The floor still applies. As a task's
+// document it does not loosen the level above it. A caller that may choose the level can replace
+// the level's network by that of this document.
 func Open() Document {
 	return Document{Policy: "v1", Name: "net/open", Level: "minimal", Network: Network{
 		Unlisted: "allow", Writes: "rule", Tunnels: egress.Allow, WebSocket: egress.Allow,

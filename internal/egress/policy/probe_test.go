@@ -26,8 +26,8 @@ func TestProbesOfPolicy(t *testing.T) {
 		"a host with the port of the probe": {"unlisted: deny, hosts: [{host: a.test, ports: [9, 443], rules: [{do: allow}]}]", policy.Probes{
 			Unknown: []string{policy.UnusedName}, Known: []string{"a.test"}, Reached: []string{"a.test:443"}, Closed: []string{"a.test:1"},
 		}},
-		// A tunnel is dialled as soon as it is accepted. A probe of a rule that limits connections would
-		// count against the limit.
+		// A tunnel is dialled as soon as it is accepted. A probe of a rule that limits connections
+		// would count against the limit.
 		"a tunnel": {"unlisted: deny, hosts: [{host: a.test, tunnel: true, rules: [{do: allow}]}]", policy.Probes{
 			Unknown: []string{policy.UnusedName}, Known: []string{"a.test"}, Closed: []string{"a.test:9"},
 		}},

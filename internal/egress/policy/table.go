@@ -106,8 +106,8 @@ func newBlock(layer string, h Host) *block {
 	return b
 }
 
-// exactNameSpecificity is the specificity of an exact name. The specificity of wildcards and prefixes
-// is their length.
+// exactNameSpecificity is the specificity of an exact name. The specificity of wildcards and
+// prefixes is their length.
 const exactNameSpecificity = 1 << 20
 
 // find returns the blocks with the most specific pattern for a host, for all ports. A wildcard thus
@@ -199,7 +199,7 @@ func (r *rule) match(q *lookup) (exact, loose bool) {
 
 // verdict returns the block's verdict. Rules that make it stricter also match what a server may
 // treat as the same path: other case, an escaped slash, a trailing slash. Rules that allow match
-// exactNameSpecificity.
+// only the exact request.
 func (b *block) verdict(q *lookup) verdict {
 	v := verdict{effect: egress.Deny, rule: b.name, layer: b.layer, why: unmatched, block: b}
 	var possible *rule

@@ -8,8 +8,8 @@ import (
 )
 
 // Widen lists for the approver, in a few words each, what a new policy may allow that the old one
-// does not. It compares the documents instead of all possible requests, so it may list changes without
-// effect. If the list is empty, the new policy is certainly not wider.
+// does not. It compares the documents instead of all possible requests, so it may list changes
+// without effect. If the list is empty, the new policy is certainly not wider.
 func Widen(before, after *Policy) []string {
 	w := &widening{}
 	w.settings(&before.merged, &after.merged)

@@ -100,13 +100,13 @@ func hostRequest(host string, port int) egress.ApprovalRequest {
 
 // approve requests approval of a request. The policy may have changed when it returns.
 func (x *exchange) approve() *refusal {
-	var checkServerName []string
+	var needApproval []string
 	for _, s := range x.secrets {
 		if s.Approve {
-			checkServerName = append(checkServerName, s.Name)
+			needApproval = append(needApproval, s.Name)
 		}
 	}
-	if x.decision.Effect != egress.Ask && len(checkServerName) == 0 {
+	if x.decision.Effect != egress.Ask && len(needApproval) == 0 {
 		return nil
 	}
 	q := egress.ApprovalRequest{Kind: x.question.kind, Summary: x.question.summary}
@@ -114,13 +114,13 @@ func (x *exchange) approve() *refusal {
 	var stop *refusal
 	if d.Effect != egress.Ask {
 		q.Kind = egress.AskSecret
-		d.Rule, d.Layer = "secret:"+checkServerName[0], "task"
+		d.Rule, d.Layer = "secret:"+needApproval[0], "task"
 	}
 	if q.Summary == "" {
 		q.Summary = x.action.method + " " + x.target()
 	}
-	if len(checkServerName) > 0 {
-		q.Summary += " with the secret " + strings.Join(checkServerName, ", ")
+	if len(needApproval) > 0 {
+		q.Summary += " with the secret " + strings.Join(needApproval, ", ")
 	}
 	if q.Facts, stop = x.facts(); stop != nil {
 		return stop

@@ -64,7 +64,7 @@ func TestGrantCoversSameRequestOnly(t *testing.T) {
 	}
 	q := b.people.questions()[0]
 	if q.Kind != egress.AskRequest || q.Rule != "host:api.good.test/write" || q.Policy == "" || q.Facts["body_bytes"] != "3145728" {
-		t.Errorf("the approval request is %+v", q)
+		t.Errorf("the approval request is %+v, want one of the rule write for a body of 3145728 bytes", q)
 	}
 	d.approve(q)
 	for name, other := range map[string]func() (int, string){
@@ -170,7 +170,7 @@ func TestUnlistedHostNeedsApproval(t *testing.T) {
 	}
 	q := b.people.questions()[0]
 	if q.Kind != egress.AskHost || q.Facts["host"] != "new.test" || q.Facts["port"] != "443" {
-		t.Errorf("the approval request is %+v", q)
+		t.Errorf("the approval request is %+v, want one of the host new.test:443", q)
 	}
 	if w.lookups.Load() != 0 {
 		t.Error("the name was resolved before the approval")
@@ -224,7 +224,7 @@ func TestSecretNeedsApprovalForEachUse(t *testing.T) {
 		}
 		all := b.people.questions()
 		if q := all[len(all)-1]; q.Kind != egress.AskSecret || q.Rule != "secret:TOKEN" {
-			t.Errorf("the approval request is %+v", q)
+			t.Errorf("the approval request is %+v, want one of the secret TOKEN", q)
 		}
 		d.approve(all[len(all)-1])
 		if code, _ := b.get("https://api.good.test/"); code != 200 {
@@ -285,7 +285,7 @@ network: {unlisted: deny, hosts: [{host: registry.npmjs.org, encoded_slash: true
 	}
 	q := b.people.questions()[0]
 	if q.Kind != egress.AskPublish || !strings.Contains(q.Summary, "publish npm") {
-		t.Errorf("the approval request is %+v", q)
+		t.Errorf("the approval request is %+v, want one of a publication to npm", q)
 	}
 	if code, _ := b.get("https://registry.npmjs.org/@acme%2fpay"); code != 200 {
 		t.Errorf("an installation: got %d, want 200", code)
@@ -312,7 +312,7 @@ func TestUnlistedHostNeedsOneApprovalPerConnection(t *testing.T) {
 		all := b.people.questions()
 		q := all[len(all)-1]
 		if q.Kind != egress.AskHost || q.Rule != "network.unlisted" {
-			t.Errorf("the approval request is %+v", q)
+			t.Errorf("the approval request is %+v, want one of an unlisted host", q)
 		}
 		d.approve(q)
 		for range 3 {

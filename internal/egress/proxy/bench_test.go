@@ -35,7 +35,7 @@ func fetch(b *testing.B, c *http.Client, url string) int64 {
 	}
 	n, err := io.Copy(io.Discard, resp.Body)
 	if err != nil || resp.StatusCode != 200 {
-		b.Fatal(resp.Status, err)
+		b.Fatalf("GET %s: status %s, %v, want 200", url, resp.Status, err)
 	}
 	resp.Body.Close()
 	return n
@@ -99,14 +99,14 @@ func BenchmarkNewConnection(b *testing.B) {
 
 func BenchmarkDownload(b *testing.B) {
 	const size = 64 << 20
-	partOfSecret := make([]byte, 64<<10)
-	for i := range partOfSecret {
-		partOfSecret[i] = byte(i*7 + i>>8)
+	piece := make([]byte, 64<<10)
+	for i := range piece {
+		piece[i] = byte(i*7 + i>>8)
 	}
 	w := newEnvironment(b)
 	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) {
-		for range size / len(partOfSecret) {
-			rw.Write(partOfSecret)
+		for range size / len(piece) {
+			rw.Write(piece)
 		}
 	}, "api.good.test", "pass.good.test", "other.good.test")
 	sb := w.newSandbox(oneHostPolicy, withToken)
@@ -126,7 +126,7 @@ func BenchmarkDownload(b *testing.B) {
 			b.SetBytes(size)
 			for b.Loop() {
 				if n := fetch(b, c.client, c.url); n != size {
-					b.Fatal(n)
+					b.Fatalf("downloaded %d bytes, want %d", n, size)
 				}
 			}
 		})
@@ -151,8 +151,8 @@ func BenchmarkIdleBox(b *testing.B) {
 		after := heap()
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/100/1024, "KiB/box")
 		b.ReportMetric(float64(runtime.NumGoroutine()-routines)/100, "goroutines/box")
-		for _, firstToken := range sandboxes {
-			firstToken.Close()
+		for _, sandbox := range sandboxes {
+			sandbox.Close()
 		}
 	}
 }

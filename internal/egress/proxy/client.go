@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// stallTimeout is how long a write to the sandbox may block. A program that does not read occupies
-	// an upstream connection and buffers.
+	// stallTimeout is how long a write to the sandbox may block. A program that does not read
+	// occupies an upstream connection and buffers.
 	stallTimeout = time.Minute
-	// stallStep is the minimum time between two settings of the write deadline, so that not every write
-	// sets a timer.
+	// stallStep is the minimum time between two settings of the write deadline, so that not every
+	// write sets a timer.
 	stallStep = 10 * time.Second
 )
 

@@ -34,8 +34,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// environment is the network outside of the gateway: name servers, hosts with public addresses, and a
-// certificate authority. Its hosts listen on loopback.
+// environment is the network outside of the gateway: name servers, hosts with public addresses, and
+// a certificate authority. Its hosts listen on loopback.
 type environment struct {
 	t       testing.TB
 	key     *ecdsa.PrivateKey
@@ -188,13 +188,13 @@ type recorder struct {
 	failFirst atomic.Bool
 }
 
-func (r *recorder) Record(firstToken egress.Record) error {
-	if r.fail.Load() || r.failFirst.Load() && firstToken.Begins {
+func (r *recorder) Record(entry egress.Record) error {
+	if r.fail.Load() || r.failFirst.Load() && entry.Begins {
 		return errors.New("disk full")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = append(r.list, firstToken)
+	r.list = append(r.list, entry)
 	return nil
 }
 
@@ -203,9 +203,9 @@ func (r *recorder) all(kinds ...egress.Kind) []egress.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []egress.Record
-	for _, firstToken := range r.list {
-		if !firstToken.Begins && (len(kinds) == 0 || slices.Contains(kinds, firstToken.Kind)) {
-			out = append(out, firstToken)
+	for _, entry := range r.list {
+		if !entry.Begins && (len(kinds) == 0 || slices.Contains(kinds, entry.Kind)) {
+			out = append(out, entry)
 		}
 	}
 	return out
@@ -249,7 +249,7 @@ func compiled(t testing.TB, text string) *policy.Policy {
 	t.Helper()
 	d, err := policy.Parse([]byte("policy: v1\n" + text))
 	if err != nil {
-		t.Fatalf("%v in\n%s", err, text)
+		t.Fatalf("Parse: %v in\n%s", err, text)
 	}
 	p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: d})
 	if err != nil {
@@ -450,8 +450,8 @@ func (b *testSandbox) tls(dialled, serverName string, roots *x509.CertPool) (*tl
 	return t, t.Handshake()
 }
 
-// raw sends bytes and returns all data that comes back: complete responses, and the data that follows
-// soon.
+// raw sends bytes and returns all data that comes back: complete responses, and the data that
+// follows soon.
 func (b *testSandbox) raw(c net.Conn, text string) string {
 	b.t.Helper()
 	c.SetDeadline(hosttest.Deadline())

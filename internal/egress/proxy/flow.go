@@ -50,8 +50,8 @@ type flow struct {
 	exchanges map[*exchange]struct{}
 }
 
-// requestCounts has the number of requests that the server has begun to read, and the number that were
-// decided. The other ones were not HTTP.
+// requestCounts has the number of requests that the server has begun to read, and the number that
+// were decided. The other ones were not HTTP.
 type requestCounts struct{ read, decided atomic.Int64 }
 
 // mode is how a flow's bytes are treated.
@@ -164,8 +164,8 @@ func (f *flow) aim() *refusal {
 	return f.box.undialled(host, c, 0)
 }
 
-// undialled refuses an address that would not be dialled in the end, as if it had no listener, so that
-// a scan finds no open port. Names get their addresses only when they are dialled.
+// undialled refuses an address that would not be dialled in the end, as if it had no listener, so
+// that a scan finds no open port. Names get their addresses only when they are dialled.
 func (b *Handler) undialled(host string, c policy.Connection, status int) *refusal {
 	a, err := netip.ParseAddr(host)
 	if err != nil {
@@ -263,8 +263,8 @@ func (f *flow) holdsConnection(m *meter) bool {
 	return true
 }
 
-// drop writes an entry with the reason, which ends the connection. It returns false, so that enter can
-// return its result.
+// drop writes an entry with the reason, which ends the connection. It returns false, so that enter
+// can return its result.
 func (f *flow) drop(why *refusal, failure string) bool {
 	f.note(why, failure)
 	return false
@@ -436,8 +436,8 @@ func (b *Handler) state(c net.Conn, s http.ConnState) {
 	}
 }
 
-// recordUnparsed writes an entry about a request that the server could not parse and answered itself.
-// Nothing of the request was forwarded.
+// recordUnparsed writes an entry about a request that the server could not parse and answered
+// itself. Nothing of the request was forwarded.
 func (f *flow) recordUnparsed(c net.Conn) {
 	if f.requests.read.Load() <= f.requests.decided.Load() {
 		return

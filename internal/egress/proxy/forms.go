@@ -13,10 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Rails, Laravel, Symfony and others take the method of a form's POST from its field _method. Without
-// this check, a rule that allows POST would also allow a DELETE that another rule denies.
+// Rails, Laravel, Symfony and others take the method of a form's POST from its field _method.
+// Without this check, a rule that allows POST would also allow a DELETE that another rule denies.
 
-// formTypes are the content types of bodies whose fields may name a method.
+// The content types of bodies whose fields may name a method.
 const (
 	formType      = "application/x-www-form-urlencoded"
 	multipartType = "multipart/form-data"
@@ -47,9 +47,9 @@ func (x *exchange) methodMatters(d egress.Decision) bool {
 	return false
 }
 
-// readForm adds the readings that a form's fields cause, if they matter, and reports whether there is
-// a new one. A form with files may be too long to be held, so readForm makes sure that it is inspected
-// while it is forwarded.
+// readForm adds the readings that a form's fields cause, if they matter, and reports whether there
+// is a new one. A form with files may be too long to be held, so readForm makes sure that it is
+// inspected while it is forwarded.
 func (x *exchange) readForm(d egress.Decision) (changed bool, stop *refusal) {
 	if x.action.formRead || d.Effect == egress.Deny || !x.isForm(formType) && !x.isForm(multipartType) || !x.methodMatters(d) {
 		return false, nil

@@ -41,8 +41,8 @@ func dropHops(h http.Header) {
 	}
 }
 
-// forward sends the request and passes on the response. It returns a refusal only if the sandbox has
-// received nothing yet.
+// forward sends the request and passes on the response. It returns a refusal only if the sandbox
+// has received nothing yet.
 func (x *exchange) forward() *refusal {
 	out, stop := x.outgoing()
 	if stop != nil {
@@ -63,8 +63,8 @@ func (x *exchange) forward() *refusal {
 	return x.answer(resp)
 }
 
-// outgoing creates the upstream request. Its host is the one that the policy allowed, not the one that
-// the sandbox sent.
+// outgoing creates the upstream request. Its host is the one that the policy allowed, not the one
+// that the sandbox sent.
 func (x *exchange) outgoing() (*http.Request, *refusal) {
 	r := x.r
 	h := r.Header.Clone()
@@ -207,8 +207,8 @@ func (x *exchange) holdRefusal(err error) *refusal {
 	return r
 }
 
-// commit ensures that an entry can be written before anything is sent. An approved request, one that
-// carries a secret and one that is not ordinary HTTP get an entry first.
+// commit ensures that an entry can be written before anything is sent. An approved request, one
+// that carries a secret and one that is not ordinary HTTP get an entry first.
 func (x *exchange) commit() *refusal {
 	if x.decision.Effect == egress.Ask {
 		x.record.Effect = egress.Allow // a person approved it

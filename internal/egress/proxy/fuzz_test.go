@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// FuzzHTTP sends arbitrary bytes where HTTP is expected. Upstream gets only requests that the one rule
-// allows.
+// FuzzHTTP sends arbitrary bytes where HTTP is expected. Upstream gets only requests that the one
+// rule allows.
 func FuzzHTTP(f *testing.F) {
 	const head = "GET /ok/a HTTP/1.1\r\nHost: plain.good.test\r\n"
 	for _, s := range []string{

@@ -20,8 +20,8 @@ func withContentType(kind string, more ...string) http.Header {
 	return h
 }
 
-// Attack: a request that looks like git's. Regression: it was decided as a fetch or a push, without the
-// check for publications.
+// Attack: a request that looks like git's. Regression: it was decided as a fetch or a push, without
+// the check for publications.
 func TestPublicationInGitFormIsDetected(t *testing.T) {
 	w := newEnvironment(t)
 	hosts := []string{"crates.test", "oci.test", "registry.npmjs.org"}
@@ -151,8 +151,8 @@ func TestFetchApprovalCoversOnlyFetch(t *testing.T) {
 	}
 }
 
-// Regression: an approval of a push was bound only to its commands, not to the data after them or to
-// its destination.
+// Regression: an approval of a push was bound only to its commands, not to the data after them or
+// to its destination.
 func TestPushApprovalCoversWholeBody(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "git.test")
@@ -187,7 +187,7 @@ func TestPushApprovalCoversWholeBody(t *testing.T) {
 	b = w.newSandbox(strings.ReplaceAll(forgePolicy, "git.test", "pushes.test"))
 	b.people.answer = d.answer
 	if code, _ := b.get("https://pushes.test/acme/pay/info/refs?service=git-receive-pack"); code != 200 {
-		t.Fatalf("refs: %d", code)
+		t.Fatalf("the list of refs: got %d, want 200", code)
 	}
 	sendAfterCommands := func(text string) string {
 		_, body := b.do("POST", "https://pushes.test/acme/pay/git-receive-pack", head+text, withContentType(pushType))

@@ -27,9 +27,9 @@ type gitRemote struct {
 	git.Endpoint
 }
 
-// gitRequest describes a request that is exactly one of git's. A request that only resembles git's, by
-// its path or content type, has the operation None and is decided like an ordinary request. Otherwise
-// any program could send any request as a fetch.
+// gitRequest describes a request that is exactly one of git's. A request that only resembles git's,
+// by its path or content type, has the operation None and is decided like an ordinary request.
+// Otherwise any program could send any request as a fetch.
 type gitRequest struct {
 	op git.Operation
 	at gitRemote
@@ -45,9 +45,9 @@ func (x *exchange) classify() {
 	}
 }
 
-// special decides about requests by their effect, where that is more specific than their path. It can
-// only make a verdict stricter, with one exception: a fetch from a remote that a rule lists sends a
-// POST but writes nothing.
+// special decides about requests by their effect, where that is more specific than their path. It
+// can only make a verdict stricter, with one exception: a fetch from a remote that a rule lists
+// sends a POST but writes nothing.
 func (x *exchange) special(d egress.Decision) (egress.Decision, *refusal) {
 	x.classify()
 	if x.action.git.op == git.None {
@@ -117,8 +117,8 @@ func (x *exchange) surelyFetches() (bool, *refusal) {
 	return git.IsFetch(x.action.body.reader(), strings.Join(x.r.Header.Values("Content-Encoding"), ",")), nil
 }
 
-// askFetch requests approval once for all requests of one fetch. The approval covers requests that are
-// git's in every part, and that the network policy allows.
+// askFetch requests approval once for all requests of one fetch. The approval covers requests that
+// are git's in every part, and that the network policy allows.
 func (x *exchange) askFetch(d egress.Decision, repo string) (egress.Decision, *refusal) {
 	b := x.box
 	key := fetchKey{x.action.git.at, d.Rule, d.Policy}

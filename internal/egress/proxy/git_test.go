@@ -52,7 +52,7 @@ func TestPushIsDecidedByRef(t *testing.T) {
 		// Each push begins with the list of refs, by which the server shows that it is a git
 		// server.
 		if code, _ := b.get("https://git.test/" + repo + "/info/refs?service=git-receive-pack"); code != 200 {
-			t.Fatalf("%s: %d", repo, code)
+			t.Fatalf("the list of refs of %s: got %d, want 200", repo, code)
 		}
 	}
 	send := func(repo string, commands ...string) (int, string) {
@@ -84,8 +84,8 @@ func TestPushIsDecidedByRef(t *testing.T) {
 	} {
 		code, body := send(c[0], c[1:]...)
 		if name == "escaped path" {
-			// A server may interpret this as a push, so the refs count. It is not git's own request, so the
-			// response is not in git's format.
+			// A server may interpret this as a push, so the refs count. It is not git's own
+			// request, so the response is not in git's format.
 			code, body = b.do("POST", "https://git.test/acme/pay/git-receive%2dpack", pushBody(c[1:]...), nil)
 			if code != 403 || !strings.Contains(body, "rule=git.push.unlisted") {
 				t.Errorf("%s: got %d %q, want a denial by git.push.unlisted", name, code, body)
@@ -104,7 +104,7 @@ func TestPushIsDecidedByRef(t *testing.T) {
 	all := b.people.questions()
 	q := all[len(all)-1]
 	if q.Kind != egress.AskPush || !strings.Contains(q.Summary, "create refs/heads/dev") {
-		t.Errorf("the approval request is %+v", q)
+		t.Errorf("the approval request is %+v, want one of a push that creates refs/heads/dev", q)
 	}
 	d.approve(q)
 	if _, body := send("acme/pay", none+" "+strings.Replace(newTip, "2", "3", 1)+" refs/heads/dev"); !strings.Contains(body, "ng refs/") {
@@ -156,9 +156,9 @@ func TestFetchNeedsOneApproval(t *testing.T) {
 
 func pktLine(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
 
-// A fetch from a listed remote sends a POST but writes nothing. If writes need an approval, the fetch
-// does not, in each version of the protocol. A policy change that still lists the remote does not end
-// the fetch.
+// A fetch from a listed remote sends a POST but writes nothing. If writes need an approval, the
+// fetch does not, in each version of the protocol. A policy change that still lists the remote does
+// not end the fetch.
 func TestFetchOfListedRemoteNeedsNoApproval(t *testing.T) {
 	w := newEnvironment(t)
 	hold := make(chan struct{})

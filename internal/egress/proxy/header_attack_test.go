@@ -111,8 +111,8 @@ network:
 	}
 }
 
-// Regression: a secret that is bound to reads of some paths was set on a request whose headers override
-// the method or the path.
+// Regression: a secret that is bound to reads of some paths was set on a request whose headers
+// override the method or the path.
 func TestSecretIsNotSetOnOverriddenRequest(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")

@@ -32,9 +32,9 @@ const (
 	maxNameLength  = 100
 )
 
-// headerFacts adds facts about all headers that are sent, except harmless ones. A fact is the header's
-// value, or the digest of a credential. A request with more headers than can be displayed is refused,
-// because an approval must not cover parts that the approver has not seen.
+// headerFacts adds facts about all headers that are sent, except harmless ones. A fact is the
+// header's value, or the digest of a credential. A request with more headers than can be displayed
+// is refused, because an approval must not cover parts that the approver has not seen.
 func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *refusal {
 	unseen := floor(http.StatusRequestHeaderFieldsTooLarge, "too_large", policy.RuleLimit, "the request has headers that people cannot be shown")
 	h := x.r.Header.Clone()

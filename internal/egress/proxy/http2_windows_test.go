@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// windows returns how many unread bytes one end of an HTTP/2 connection allows, for a stream and for
-// the connection. It reads until the end confirms the peer's settings.
+// windows returns how many unread bytes one end of an HTTP/2 connection allows, for a stream and
+// for the connection. It reads until the end confirms the peer's settings.
 func windows(t *testing.T, conn net.Conn) (stream, connection uint32) {
 	t.Helper()
 	stream, connection = 65_535, 65_535 // the defaults of HTTP/2
@@ -42,7 +42,8 @@ func windows(t *testing.T, conn net.Conn) (stream, connection uint32) {
 	}
 }
 
-// sendSettings sends settings. The other end confirms them after the frames that it has sent before.
+// sendSettings sends settings. The other end confirms them after the frames that it has sent
+// before.
 func sendSettings(t *testing.T, conn net.Conn, preface string) {
 	t.Helper()
 	if _, err := io.WriteString(conn, preface); err != nil {

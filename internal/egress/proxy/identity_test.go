@@ -36,7 +36,7 @@ func TestAllowedRequestPasses(t *testing.T) {
 	for _, r := range b.records.all(egress.KindHTTP) {
 		if r.Effect != egress.Allow || r.Rule != "host:api.good.test/read" || r.Status != 200 || r.Path != "/x" || r.Received != 24 || r.Took <= 0 ||
 			r.Address != up.addr.String()+":443" && !strings.HasPrefix(r.Address, "127.0.0.1:") {
-			t.Errorf("the entry is %+v", r)
+			t.Errorf("the entry is %+v, want an allowed request for /x with status 200", r)
 		}
 	}
 	if len(up.log()) != 2 {
@@ -85,14 +85,14 @@ func (b *testSandbox) connect(target string) string {
 
 func TestServerNameMustBeConnectionHost(t *testing.T) {
 	w := newEnvironment(t)
-	for _, level := range []string{"api.good.test", "pass.good.test"} {
-		t.Run(level, func(t *testing.T) {
-			up := w.serve("443", nil, level)
+	for _, hostname := range []string{"api.good.test", "pass.good.test"} {
+		t.Run(hostname, func(t *testing.T) {
+			up := w.serve("443", nil, hostname)
 			b := w.newSandbox(oneHostPolicy)
 			before := w.dials.Load()
 			for _, serverName := range []string{"other.good.test", ""} {
-				if _, err := b.tls(level, serverName, b.trust); err == nil {
-					t.Errorf("a handshake with the server name %q succeeded on a connection to %s", serverName, level)
+				if _, err := b.tls(hostname, serverName, b.trust); err == nil {
+					t.Errorf("a handshake with the server name %q succeeded on a connection to %s", serverName, hostname)
 				}
 			}
 			hosttest.Eventually(t, "both handshakes have an entry", func() bool { return len(b.records.all(egress.KindTCP)) == 2 })
@@ -105,14 +105,14 @@ func TestServerNameMustBeConnectionHost(t *testing.T) {
 				t.Error("a connection with a wrong server name was dialled")
 			}
 			roots := b.trust
-			if level == "pass.good.test" {
+			if hostname == "pass.good.test" {
 				roots = w.roots
 			}
-			c, err := b.tls(level, level, roots)
+			c, err := b.tls(hostname, hostname, roots)
 			if err != nil {
 				t.Fatalf("control: a handshake with the right name: %v, %+v", err, b.records.all())
 			}
-			if got := b.raw(c, "GET / HTTP/1.1\r\nHost: "+level+"\r\nConnection: close\r\n\r\n"); !strings.Contains(got, "hello from") {
+			if got := b.raw(c, "GET / HTTP/1.1\r\nHost: "+hostname+"\r\nConnection: close\r\n\r\n"); !strings.Contains(got, "hello from") {
 				t.Errorf("control: the response is %q", got)
 			}
 			if len(up.log()) != 1 {

@@ -17,8 +17,8 @@ import (
 // PackageCache answers requests for packages.
 type PackageCache func(ctx context.Context, r pullthrough.Request) (pullthrough.Answer, error)
 
-// serveFromCache answers a request to a registry from the package cache. It returns false if the request
-// is not for a package, which is then forwarded like any other.
+// serveFromCache answers a request to a registry from the package cache. It returns false if the
+// request is not for a package, which is then forwarded like any other.
 func (x *exchange) serveFromCache() (bool, *refusal) {
 	ecosystem, ok := x.gen.policy.Registry(x.dest.host)
 	if !ok || x.action.method != http.MethodGet && x.action.method != http.MethodHead {

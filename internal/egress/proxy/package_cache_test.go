@@ -72,8 +72,8 @@ func registryPolicy(settings string) string {
 	return "level: minimal\npackages: {" + settings + "}\nnetwork: {unlisted: deny, hosts: [{host: " + registryHost + ", encoded_slash: true, rules: [{methods: [GET, HEAD], do: allow}, {paths: [\"/secret/**\"], do: deny}]}]}\n"
 }
 
-// P61: no part of a sandbox's request reaches the registry or another sandbox, and each sandbox's own
-// policy decides.
+// Promise P61 (docs/reference/promises.md): no part of a sandbox's request reaches the registry or
+// another sandbox, and each sandbox's own policy decides.
 func TestPackageCacheIsSharedSafely(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", serveRegistry(registryHost), registryHost)
@@ -91,14 +91,14 @@ func TestPackageCacheIsSharedSafely(t *testing.T) {
 			t.Errorf("the registry got a part of the sandbox's request: %+v", s)
 		}
 	}
-	seenRequest := len(up.log())
+	requests := len(up.log())
 	second := w.newSandbox(registryPolicy("cache: [npm], min_age: 24h"), with)
-	if code, text := second.get(old); code != 200 || text != "a 1.0.0" || len(up.log()) != seenRequest {
-		t.Errorf("another sandbox: got %d %s with %d further requests, want the cached package", code, text, len(up.log())-seenRequest)
+	if code, text := second.get(old); code != 200 || text != "a 1.0.0" || len(up.log()) != requests {
+		t.Errorf("another sandbox: got %d %s with %d further requests, want the cached package", code, text, len(up.log())-requests)
 	}
 	last := second.records.all()[len(second.records.all())-1]
 	if p := last.Package; p == nil || !p.Cached || p.Version != "1.0.0" || p.Verdict != packages.Passed || !strings.HasPrefix(p.Hash, "sha512-") {
-		t.Errorf("the entry is %+v", last)
+		t.Errorf("the entry is %+v, want one of a cached package that passed", last)
 	}
 	if code, text := second.get(young); code != 404 || !strings.Contains(text, "packages.min_age") || !strings.Contains(text, "npm:a@2.0.0") {
 		t.Errorf("a version younger than min_age: got %d %s, want 404", code, text)
@@ -137,12 +137,12 @@ func TestPackageRulesAreEnforced(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %d", settings, code, text, want)
 		}
 	}
-	seenRequest := len(up.log())
+	requests := len(up.log())
 	offline := w.newSandbox(registryPolicy("cache: [npm], offline: true"), with)
 	if code, _ := offline.get(file); code != 200 {
 		t.Errorf("a cached package while offline: got %d, want 200", code)
 	}
-	if code, text := offline.get("https://" + registryHost + "/b"); code != 504 || !strings.Contains(text, "packages.offline") || len(up.log()) != seenRequest {
+	if code, text := offline.get("https://" + registryHost + "/b"); code != 504 || !strings.Contains(text, "packages.offline") || len(up.log()) != requests {
 		t.Errorf("another package while offline: got %d %s, want 504", code, text)
 	}
 	// The network's rules apply too, and a policy with a cache needs one.

@@ -10,9 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// probes has the probes that the sandbox's first process is about to make, and how often it makes each.
-// Entries are marked as probes that often and no more. A program of a restored sandbox may make one
-// first, but cannot hide more requests than that.
+// probes has the probes that the sandbox's first process is about to make, and how often it makes
+// each. Entries are marked as probes that often and no more. A program of a restored sandbox may
+// make one first, but cannot hide more requests than that.
 type probes struct {
 	mu   sync.Mutex
 	left map[probe]int

@@ -22,8 +22,8 @@ func (b *testSandbox) awaitRecords(n int) []egress.Record {
 	}
 }
 
-// Entries of the first process's probes are marked, once each. The probes reach no host, and no other
-// entry is marked.
+// Entries of the first process's probes are marked, once each. The probes reach no host, and no
+// other entry is marked.
 func TestProbesAreMarked(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "api.good.test")

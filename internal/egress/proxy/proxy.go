@@ -1,6 +1,6 @@
-// Package proxy owns the handling of one sandbox's connections: it checks that each has one
-// identity from its first packet to the upstream's certificate, applies the policy, requests
-// approvals, sets sealed secrets, redacts responses, and writes an entry for everything that it
+// Package proxy owns the handling of one sandbox's connections. It checks that each has one
+// identity from its first packet to the upstream's certificate, and applies the policy. It requests
+// approvals, sets sealed secrets and redacts responses. It writes an entry for everything that it
 // allowed and refused. The packages beside it know the formats of hosts, rules, redaction and
 // packets.
 package proxy
@@ -112,7 +112,8 @@ type load struct {
 // floods limit the entries about events that cost the sandbox nothing.
 type floods struct{ queries, packets, connects flood }
 
-// gitMemory stores facts about git requests, because a client sends several requests for one operation.
+// gitMemory stores facts about git requests, because a client sends several requests for one
+// operation.
 type gitMemory struct {
 	fetches    recent[fetchKey]  // fetches that a person approved
 	advertised recent[gitRemote] // servers that have listed refs
@@ -186,8 +187,8 @@ func (b *Handler) httpServer() *http.Server {
 	return s
 }
 
-// Update replaces the policy and the secrets. When it returns, connections and requests that they do
-// not allow are closed. If it fails, nothing has changed.
+// Update replaces the policy and the secrets. When it returns, connections and requests that they
+// do not allow are closed. If it fails, nothing has changed.
 func (b *Handler) Update(p *policy.Policy, secrets []egress.Secret) error {
 	if p == nil {
 		return fault.New(fault.Internal, "causeway_incomplete", "there is no policy to put in force")
@@ -284,7 +285,8 @@ func (b *Handler) Names(query []byte, max int) []byte {
 	return reply
 }
 
-// Dropped is called for dropped packets.
+// Dropped implements attachment.Handler. It writes an entry about a dropped packet, up to a number
+// per second.
 func (b *Handler) Dropped(proto string, dst netip.AddrPort) {
 	if !b.floods.packets.take(b, egress.KindPacket) {
 		return

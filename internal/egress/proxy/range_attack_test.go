@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// serveRanges answers with the part that any of the usual headers requests, as object stores and old
-// servers do. Every path has the secret in its text.
+// serveRanges answers with the part that any of the usual headers requests, as object stores and
+// old servers do. Every path has the secret in its text.
 func serveRanges(rw http.ResponseWriter, r *http.Request) {
 	const text = "the key is " + secretValue + " and was kept"
 	sendRange := func(unit string) {
@@ -48,8 +48,8 @@ func serveRanges(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Attack: a sandbox requests parts of a stored secret, which redaction does not recognise. Regression:
-// this was prevented only if the secret was set on the request itself.
+// Attack: a sandbox requests parts of a stored secret, which redaction does not recognise.
+// Regression: this was prevented only if the secret was set on the request itself.
 func TestPartialResponsesAreRefused(t *testing.T) {
 	w := newEnvironment(t)
 	w.serve("443", serveRanges, "api.good.test", "ws.good.test")

@@ -8,9 +8,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// Redaction does not recognise a secret that arrives in parts, in several responses. So a host that may
-// know a secret never gets a request for a part of a response, on any path, and partial responses from
-// it are not forwarded.
+// Redaction does not recognise a secret that arrives in parts, in several responses. So a host that
+// may know a secret never gets a request for a part of a response, on any path, and partial
+// responses from it are not forwarded.
 
 // plainName returns the name of a header in a form that does not depend on the server: many servers
 // treat _ as -.

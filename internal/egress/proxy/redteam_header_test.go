@@ -58,13 +58,14 @@ network:
 	if code, body := b.do("POST", items, files, http.Header{"Content-Type": {"multipart/form-data; boundary=b"}}); code != 200 {
 		t.Errorf("control: a form with a file: got %d %.100s, want 200", code, body)
 	}
-	// The beginning of an attack with a multipart form may have reached upstream, but never all of it.
+	// The beginning of an attack with a multipart form may have reached upstream, but never all of
+	// it.
 	var bodies []string
 	for _, r := range up.log() {
 		if r.Body != "" {
 			bodies = append(bodies, r.Body)
 		} else if !strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") {
-			t.Errorf("upstream got %+v", r)
+			t.Errorf("upstream got a request that is no control: %+v", r)
 		}
 	}
 	if len(bodies) != 4 || !slices.Contains(bodies, "method=DELETE&x=_method") || bodies[3] != files {

@@ -10,8 +10,8 @@ import (
 )
 
 // The attacks here were designed without knowledge of the defence. docs/internals/testing.md lists
-// them, and which of them succeeded at first. Each tries to get a secret in parts that redaction does
-// not recognise.
+// them, and which of them succeeded at first. Each tries to get a secret in parts that redaction
+// does not recognise.
 func TestPartialSecretAttacks(t *testing.T) {
 	const text = "the key is " + secretValue + " and was kept"
 	w := newEnvironment(t)

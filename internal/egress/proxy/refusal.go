@@ -91,8 +91,8 @@ func byUpstream(err error) *refusal {
 	return r
 }
 
-// failed marks that the policy allowed the request, so that the failure does not appear as a decision
-// of the policy.
+// failed marks that the policy allowed the request, so that the failure does not appear as a
+// decision of the policy.
 func (r *refusal) failed() {
 	r.decision.Effect, r.decision.Rule, r.decision.Layer = egress.Allow, "upstream", ""
 }
@@ -113,7 +113,8 @@ func (r *refusal) line(method, target string) string {
 	return printable(text, longestField)
 }
 
-// body is the JSON response to a refused program. Programs parse the fields, and people read the error.
+// body is the JSON response to a refused program. Programs parse the fields, and people read the
+// error.
 type body struct {
 	Error     string          `json:"error"`
 	Code      string          `json:"code"`

@@ -43,7 +43,7 @@ func (x *exchange) identify() *refusal {
 	return x.read()
 }
 
-// authority returns the request's host and port, after comparing them with the connection's. Other
+// authority sets the request's host and port, after comparing them with the connection's. Other
 // headers that name a host are not forwarded.
 func (x *exchange) authority() *refusal {
 	f, r := x.flow, x.r
@@ -118,8 +118,8 @@ func webSocket(r *http.Request) bool {
 		len(r.Header["Upgrade"]) == 1 && strings.EqualFold(r.Header["Upgrade"][0], "websocket")
 }
 
-// authorize applies the policy and, if required, requests approval. If the policy changes in between,
-// it starts again.
+// authorize applies the policy and, if required, requests approval. If the policy changes in
+// between, it starts again.
 func (x *exchange) authorize() *refusal {
 	for range 4 {
 		if stop := x.register(); stop != nil {
@@ -204,7 +204,8 @@ func (x *exchange) decide() *refusal {
 	return x.measure(limits)
 }
 
-// isGranted reports whether a person has already approved the connection as a whole, or this request.
+// isGranted reports whether a person has already approved the connection as a whole, or this
+// request.
 func (x *exchange) isGranted(d egress.Decision) bool {
 	return d.Effect == egress.Ask && (d.Rule == x.flow.consent.granted || d.Rule == x.progress.granted)
 }

@@ -95,8 +95,8 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 	return nil
 }
 
-// readable returns a decoded body for an encoding in which redaction could not find an echo. It returns
-// nil if the body needs no decoding.
+// readable returns a decoded body for an encoding in which redaction could not find an echo. It
+// returns nil if the body needs no decoding.
 func (x *exchange) readable(resp *http.Response) (io.Reader, *refusal) {
 	var codings []string
 	for _, line := range resp.Header["Content-Encoding"] {

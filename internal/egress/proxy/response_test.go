@@ -170,14 +170,14 @@ func TestPlaceholdersAreNotReplaced(t *testing.T) {
 func TestSecretIsNotSetOnPlainHTTP(t *testing.T) {
 	w := newEnvironment(t)
 	ln, _ := w.listen("8080", "api.good.test")
-	seenRequest := make(chan string, 1)
-	go http.Serve(ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seenRequest <- r.Header.Get("Authorization") }))
+	authorization := make(chan string, 1)
+	go http.Serve(ln, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { authorization <- r.Header.Get("Authorization") }))
 	b := w.newSandbox(boundHost, func(c *Config) {
 		s := token("api.good.test")
 		s.Port = 8080
 		c.Secrets = []egress.Secret{s}
 	})
-	if code, body := b.get("http://api.good.test:8080/"); code != 200 || <-seenRequest != "" {
+	if code, body := b.get("http://api.good.test:8080/"); code != 200 || <-authorization != "" {
 		t.Errorf("a request over plain HTTP: got %d %s, or it carried the secret", code, body)
 	}
 }
@@ -282,8 +282,8 @@ func TestRedactedStreamDoesNotStall(t *testing.T) {
 	}
 }
 
-// Regression: a secret as the name of a header or a trailer was not redacted. The case of names changes
-// on the way, so the search ignores case.
+// Regression: a secret as the name of a header or a trailer was not redacted. The case of names
+// changes on the way, so the search ignores case.
 func TestHeaderNamesAreRedacted(t *testing.T) {
 	w := newEnvironment(t)
 	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
@@ -310,7 +310,7 @@ func TestHeaderNamesAreRedacted(t *testing.T) {
 		all := strings.ToLower(fmt.Sprint(resp.Header, resp.Trailer))
 		for _, form := range []string{secretValue, hex.EncodeToString([]byte(secretValue)), base64.RawURLEncoding.EncodeToString([]byte("x" + secretValue))[4:20]} {
 			if strings.Contains(all, strings.ToLower(form)) {
-				t.Errorf("HTTP/2 %v: %s is in %s", h2, form, all)
+				t.Errorf("HTTP/2 %v: the headers contain %s: %s", h2, form, all)
 			}
 		}
 		if resp.Header.Get("X-Plain-0") != "yes" || h2 && resp.Trailer.Get("X-Kept") != "yes" {

@@ -90,7 +90,7 @@ func (s *sealed) fits(host string, port int, method, path string) bool {
 		(len(s.Paths) == 0 || slices.ContainsFunc(s.Paths, func(glob string) bool { return policy.MatchPath(glob, path) }))
 }
 
-// choose returns the secrets for a request. It refuses the request if one of them cannot be used
+// choose selects the secrets for a request. It refuses the request if one of them cannot be used
 // any more, because without it the request would be a different one.
 func (x *exchange) choose() *refusal {
 	x.secrets = nil

@@ -39,7 +39,7 @@ type exchange struct {
 
 // destination is where a connection or a request goes.
 type destination struct {
-	host string // canonical, or an address; "" of a flow at the proxy port
+	host string // canonical, or an address; "" for a flow at the proxy port
 	port int
 	tls  bool
 }
@@ -48,7 +48,7 @@ type destination struct {
 type action struct {
 	method  string
 	path    string // escaped
-	upgrade bool   // it became a WebSocket
+	upgrade bool   // it opens a WebSocket
 	// readings are all ways in which a server may interpret the request, its request line first.
 	readings []reading
 	formRead bool       // the readings include the fields of a form, or the form is inspected while it is forwarded

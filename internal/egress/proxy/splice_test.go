@@ -217,7 +217,7 @@ func TestSecondHelloMustNameSameHost(t *testing.T) {
 		c.Write(second)
 		n := <-got
 		if same := name == "pass.good.test"; same != (n == 6+len(second)) {
-			t.Errorf("second hello for %s: the server got %d bytes", name, n)
+			t.Errorf("second hello for %s: the server got %d of %d bytes, want all only for the same host", name, n, 6+len(second))
 		}
 		c.Close()
 		hosttest.Eventually(t, "the connection has an entry", func() bool {

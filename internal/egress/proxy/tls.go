@@ -76,8 +76,8 @@ func readHello(c *client) (hello, int, error) {
 	}
 }
 
-// checkServerName checks that a hello names the host of the connection. A server of many hosts would
-// answer for another name.
+// checkServerName checks that a hello names the host of the connection. A server of many hosts
+// would answer for another name.
 func (f *flow) checkServerName(h hello) *refusal {
 	if h.name == "" {
 		return floor(0, "sni", policy.RuleSNI, "the TLS hello names no host, and the connection goes to "+f.dest.host)

@@ -240,8 +240,8 @@ network:
 	if got := b.raw(c, "GET /few HTTP/1.1\r\nHost: api.good.test\r\nX: "+strings.Repeat("x", 64<<10)+"\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 431") && !strings.Contains(got, "reset") {
 		t.Errorf("a header beyond the limit: got %.80s, want 431", got)
 	}
-	// A header that arrives too slowly and a hello that does not arrive are tested in another sandbox,
-	// because its limit is too short for a handshake on a busy machine.
+	// A header that arrives too slowly and a hello that does not arrive are tested in another
+	// sandbox, because its limit is too short for a handshake on a busy machine.
 	hasty := w.newSandbox(text, func(c *Config) { c.Limits = Limits{Handshake: 200 * time.Millisecond} })
 	for _, text := range []string{"GET / HTTP/1.1\r\nHost:", "\x16\x03\x01"} {
 		c, err := hasty.dial("api.good.test", 443)
@@ -303,10 +303,10 @@ func TestSandboxesShareNothing(t *testing.T) {
 	up := w.serve("443", nil, "api.good.test")
 	a, b := w.newSandbox(oneHostPolicy, withToken), w.newSandbox(oneHostPolicy)
 	if code, _ := a.get("https://api.good.test/"); code != 200 {
-		t.Fatal(code)
+		t.Fatalf("an allowed request: got %d, want 200", code)
 	}
 	if code, _ := b.get("https://api.good.test/"); code != 200 {
-		t.Fatal(code)
+		t.Fatalf("an allowed request: got %d, want 200", code)
 	}
 	if up.log()[0].Auth != "Bearer "+secretValue || up.log()[1].Auth != "" {
 		t.Errorf("upstream got %+v, want the secret of the first sandbox only", up.log())
@@ -325,7 +325,7 @@ func TestNothingHappensWithoutEntry(t *testing.T) {
 	b := w.newSandbox(oneHostPolicy, func(c *Config) { c.Secrets = []egress.Secret{token("other.good.test")} })
 	keep := b.client(false)
 	if code, _ := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 200 {
-		t.Fatal(code)
+		t.Fatalf("an allowed request: got %d, want 200", code)
 	}
 	b.records.fail.Store(true)
 	if b.Names(query(t, "api.good.test", 1), 512) != nil {
@@ -367,7 +367,7 @@ func TestCloseEndsAllConnections(t *testing.T) {
 	b := w.newSandbox(oneHostPolicy + "    - {host: ws.good.test, ports: [80], rules: [{do: allow}]}\n")
 	c := b.client(true)
 	if code, _ := b.with(c, "GET", "https://api.good.test/", "", nil); code != 200 {
-		t.Fatal(code)
+		t.Fatalf("an allowed request: got %d, want 200", code)
 	}
 	ws := b.webSocket()
 	defer ws.Close()
@@ -407,7 +407,7 @@ func TestHTTP2Requests(t *testing.T) {
 	b := w.newSandbox(oneHostPolicy)
 	c := b.client(true)
 	if code, _ := b.with(c, "GET", "https://api.good.test/", "", nil); code != 200 {
-		t.Fatal(code)
+		t.Fatalf("an allowed request: got %d, want 200", code)
 	}
 	// A request on the open connection has another :authority.
 	if code, body := b.with(c, "GET", "https://api.good.test/", "", http.Header{"Host": {"other.good.test"}}); code != 421 {
@@ -438,7 +438,7 @@ func TestEntriesOfDroppedPacketsAreLimited(t *testing.T) {
 		t.Errorf("%d entries for 1000 packets, want 1 to %d", len(l), limit)
 	}
 	if l[0].Rule != policy.RulePacket || l[0].Port != 443 || l[0].Method != "udp" {
-		t.Errorf("the entry is %+v", l[0])
+		t.Errorf("the entry is %+v, want one of a UDP packet to port 443 by %s", l[0], policy.RulePacket)
 	}
 }
 
@@ -454,7 +454,7 @@ func TestRequestsWithSecretsAreRecordedFirst(t *testing.T) {
 	b = w.newSandbox(boundHost, withToken)
 	keep := b.client(false)
 	if code, _ := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 200 {
-		t.Fatal(code)
+		t.Fatalf("an allowed request: got %d, want 200", code)
 	}
 	list := <-started
 	if last := list[len(list)-1]; !last.Begins || last.Kind != egress.KindHTTP || last.Secrets[0] != "TOKEN" {

@@ -73,7 +73,7 @@ func TestMisleadingHeadersAreRemoved(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.Header.Get("X-Kept") != "yes" || resp.Header.Get("Alt-Svc") != "" || resp.Header.Get("Proxy-Authenticate") != "" {
-		t.Errorf("the response has the header %v", resp.Header)
+		t.Errorf("the response has the header %v, want X-Kept but neither Alt-Svc nor Proxy-Authenticate", resp.Header)
 	}
 }
 
@@ -194,7 +194,8 @@ func TestUpstreamCertificateIsVerified(t *testing.T) {
 	}
 }
 
-// webSocketServer starts a server that accepts or ignores upgrades. It echoes the data of accepted ones.
+// webSocketServer starts a server that accepts or ignores upgrades. It echoes the data of accepted
+// ones.
 func (w *environment) webSocketServer(upgrade bool, name string) *[]string {
 	ln, _ := w.listen("80", name)
 	var got []string
@@ -250,7 +251,7 @@ func TestRefusedUpgradeEndsTunnel(t *testing.T) {
 	// The server ignores the upgrade, so the policy decides about the data after it as a request.
 	text := b.raw(c, "GET /ws"+upgrade+"DELETE /secret HTTP/1.1\r\nHost: ws.good.test\r\n\r\n")
 	if !strings.HasPrefix(text, "HTTP/1.1 200") || !strings.Contains(text, "HTTP/1.1 403") {
-		t.Errorf("got %s, want 200 and then 403", text)
+		t.Errorf("the connection returned %s, want 200 and then 403", text)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -377,7 +378,7 @@ func TestLastBytesOfWebSocketArrive(t *testing.T) {
 	in := bufio.NewReader(c)
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil || resp.StatusCode != 101 {
-		t.Fatal(resp, err)
+		t.Fatalf("the upgrade: got %v %v, want 101", resp, err)
 	}
 	if n, err := io.Copy(io.Discard, in); n != 1<<20 || err != nil {
 		t.Errorf("%d bytes of the WebSocket arrived, %v, want 1 MiB", n, err)

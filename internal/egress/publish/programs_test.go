@@ -78,7 +78,8 @@ func (r *registry) run(t *testing.T, dir string, env []string, argv ...string) s
 	return string(out) + fmt.Sprint(err)
 }
 
-// Row A6, the npm half: the requests of the npm program are recognised.
+// Threat A6 (docs/reference/threat-model.md), for npm: the requests of the npm program are
+// recognised.
 func TestDetectNPMProgram(t *testing.T) {
 	hosttest.Need(t, hosttest.Program("npm"))
 	r := newRegistry(t, "registry.npmjs.org")

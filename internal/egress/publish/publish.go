@@ -26,8 +26,8 @@ const (
 	Hex      Kind = "hex"
 )
 
-// Publication is what a request would publish, change or withdraw. All of these affect the people who
-// install the package: a changed tag, for example, gives them other code.
+// Publication is what a request would publish, change or withdraw. All of these affect the people
+// who install the package: a changed tag, for example, gives them other code.
 type Publication struct {
 	Kind     Kind
 	Registry string // the host

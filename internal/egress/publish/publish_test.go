@@ -108,7 +108,7 @@ func FuzzDetect(f *testing.F) {
 			return
 		}
 		if got.Kind == "" || got.Registry != host || got.Summary() == "" {
-			t.Fatalf("Detect returned %+v", got)
+			t.Fatalf("Detect returned %+v, want a kind, the host and a summary", got)
 		}
 		for _, other := range []string{path + "/", strings.ReplaceAll(path, "/", "//"), strings.ReplaceAll(path, "a", "%61")} {
 			if _, ok := publish.Detect(method, host, other, nil); !ok {

@@ -45,8 +45,8 @@ func (r request) namesCommand(commands ...string) bool {
 	return false
 }
 
-// pypi recognises a form that is sent to /legacy/, or to a segment "pypi" of a private registry. The
-// package's name is in the form.
+// pypi recognises a form that is sent to /legacy/, or to a segment "pypi" of a private registry.
+// The package's name is in the form.
 func pypi(r request) (Publication, bool) {
 	last := r.segment(len(r.segments) - 1)
 	if r.below("upload.pypi.org", "upload.pypi.io") || r.method == http.MethodPost && (strings.EqualFold(last, "legacy") || r.find("pypi") >= 0) ||
@@ -74,8 +74,8 @@ func crates(r request) (Publication, bool) {
 	return p, true
 }
 
-// oci recognises PUT /v2/{name}/manifests/{reference} of the distribution specification. Blobs have no
-// effect until a manifest refers to them.
+// oci recognises PUT /v2/{name}/manifests/{reference} of the distribution specification. Blobs have
+// no effect until a manifest refers to them.
 func oci(r request) (Publication, bool) {
 	i := r.find("v2")
 	if i < 0 || !r.changes() {

@@ -9,7 +9,7 @@ type automaton struct {
 	nodes []node
 	// skip means that blanks and line breaks do not change the node, for wrapped forms.
 	skip bool
-	// longest pattern.
+	// longest is the length of the longest pattern.
 	longest int
 }
 
@@ -18,7 +18,7 @@ type node struct {
 	child   uint32 // the first one; 0 is none
 	sibling uint32
 	found   uint32 // the nearest node on the chain of failure links, including itself, that ends a pattern; 0 is none
-	pattern int32  // that ends here, -1 is none
+	pattern int32  // the pattern that ends here; -1 is none
 	through int32  // some pattern that contains this node
 	depth   int32
 	letter  byte

@@ -102,10 +102,10 @@ func (n naive) redacted(text []byte, ends []int) string {
 	all := n.matches(text)
 	out := slices.Clone(text)
 	given := 0
-	give := func(to, newRedactor int) {
+	give := func(to, arrived int) {
 		for ; given < to; given++ {
 			for _, m := range all {
-				if m[0] <= given && given < m[1] && m[1] <= newRedactor {
+				if m[0] <= given && given < m[1] && m[1] <= arrived {
 					out[given] = '*'
 				}
 			}
@@ -152,7 +152,7 @@ func compare(t *testing.T, a, b, text []byte, ends []int) {
 		t.Fatalf("values %q and %q, whole\n%q\ngot  %q\nwant %q", a, b, text, got, want)
 	}
 	if bytes.ContainsAny(text, "*[") {
-		return // they look like masks
+		return // the text contains characters of replacements
 	}
 	strip := strings.NewReplacer("[redacted:A]", "", "[redacted:B]", "", "*", "")
 	if got := strip.Replace(run(names, text, ends)); got != strip.Replace(want) {

@@ -10,7 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/redact"
 )
 
-// Finding S6: a value in a header name is found in each of its forms and in any case.
+// Finding S6 (docs/internals/regressions.md): a value in a header name is found in each of its
+// forms and in any case.
 func TestFindingS6InNameFindsValues(t *testing.T) {
 	const key = "sk_Canary-4f9A8b7C6d5e4F3a"
 	r, err := redact.New([]redact.Value{{Name: "K", Data: []byte(key)}}, redact.Options{SameLength: true})

@@ -62,7 +62,8 @@ func groups(s string, n int, between string) string {
 	return strings.Join(parts, between)
 }
 
-// S2: a value is redacted in every form, whether it arrives whole or byte by byte.
+// Threat S2 (docs/reference/threat-model.md): a value is redacted in every form, whether it arrives
+// whole or byte by byte.
 func TestEveryFormIsRedacted(t *testing.T) {
 	r := newRedactor(t, redact.Options{})
 	for _, v := range []struct{ name, value string }{{"API", apiKey}, {"DB", dbPass}} {

@@ -12,8 +12,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/redact"
 )
 
-// S10: text that only begins like a key is output at once. A key in two pieces is redacted, and its
-// held beginning is never output because of time that passes.
+// Threat S10 (docs/reference/threat-model.md): text that only begins like a key is output at once.
+// A key in two pieces is redacted, and its held beginning is never output because of time that
+// passes.
 func TestStreamHoldsOnlyPossibleKeys(t *testing.T) {
 	key := "tk-live-5f0c9a77be"
 	r, err := redact.New([]redact.Value{{Name: "K", Data: []byte(key)}}, redact.Options{Patterns: true})

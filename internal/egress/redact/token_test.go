@@ -100,7 +100,7 @@ func TestPrivateKeyWithoutEndIsLimited(t *testing.T) {
 	}
 }
 
-// An invalid BEGIN line does not prevent that the next one is recognised.
+// An invalid BEGIN line does not prevent the next one from being recognised.
 func TestPrivateKeyAfterInvalidBeginLine(t *testing.T) {
 	r, err := redact.New(nil, redact.Options{Patterns: true})
 	if err != nil {

@@ -47,13 +47,14 @@ func TestResolveReadsEachSource(t *testing.T) {
 	} {
 		_, err := f.Resolve(t.Context(), local, ref)
 		if err == nil || fault.CodeOf(err) != code {
-			t.Errorf("%q: %v, want %s", ref, err, code)
+			t.Errorf("Resolve(%q): got %v, want %s", ref, err, code)
 		}
 		if err != nil && strings.Contains(err.Error(), canary) {
 			t.Errorf("%q: the error shows a value", ref)
 		}
 	}
-	// S6: a rotation takes effect at once, and the old value is still redacted.
+	// Threat S6 (docs/reference/threat-model.md): a rotation takes effect at once, and the old
+	// value is still redacted.
 	before := f.value(t, local, "file:"+path)
 	if same := f.value(t, local, "file:"+path); same.Generation != before.Generation {
 		t.Error("the generation grows without a rotation")
@@ -124,7 +125,7 @@ func TestResolveReadsHashiCorpVault(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{Getenv: env, Transport: srv.Client().Transport})
 	const ref = "vault:kv/agents/github#token"
 	if f.value(t, local, ref).Value.Reveal() != canary {
-		t.Fatal("wrong value")
+		t.Fatal("the value of the Vault reference is wrong")
 	}
 	_, err := f.Resolve(t.Context(), alice, ref)
 	wantFault(t, err, fault.Denied, "local_only")
@@ -134,7 +135,7 @@ func TestResolveReadsHashiCorpVault(t *testing.T) {
 		"vault:kv/agents/none#token": "secret_not_found", "vault:kv/agents/github#none": "secret_not_found", "vault:kv/agents/github#number": "secret_not_found",
 	} {
 		if _, err := f.Resolve(t.Context(), local, bad); fault.CodeOf(err) != code {
-			t.Errorf("%s: %v, want %s", bad, err, code)
+			t.Errorf("Resolve(%s): got %v, want %s", bad, err, code)
 		}
 	}
 	// A server's error message may repeat the request's token.
@@ -180,7 +181,7 @@ func TestTransitWrapsKeys(t *testing.T) {
 	f.set(t, local, "A", canary)
 	f.set(t, local, "B", canary+"2")
 	if f.value(t, local, "A").Value.Reveal() != canary || f.value(t, local, "B").Value.Reveal() != canary+"2" {
-		t.Fatal("wrong value")
+		t.Fatal("a value whose key Vault wrapped is wrong")
 	}
 	for _, plain := range h.wrapped {
 		if b, err := base64.StdEncoding.DecodeString(plain); err != nil || len(b) != 32 || strings.Contains(string(b), "canary") {
@@ -222,10 +223,10 @@ func FuzzResolve(f *testing.F) {
 		}
 		r, err := fix.Resolve(t.Context(), alice, ref)
 		if err == nil || r.Value != "" {
-			t.Errorf("%q resolves", ref)
+			t.Errorf("Resolve(%q) for a caller that is not local: got %v with a value, want an error", ref, err)
 		}
 		if _, err := fix.Resolve(t.Context(), local, ref); err == nil || fault.KindOf(err) == fault.Internal {
-			t.Errorf("%q: %v", ref, err)
+			t.Errorf("Resolve(%q): got %v, want an error that is not internal", ref, err)
 		}
 	})
 }

@@ -27,8 +27,8 @@ func (v *Vault) sealing(ctx context.Context, work func() error) error {
 	if fault.CodeOf(err) != codeKeyMissing {
 		return err
 	}
-	// If the key is lost, do not create a new one. It would hide the loss, and prevent that the old
-	// one is restored.
+	// If the key is lost, do not create a new one. It would hide the loss, and prevent the
+	// old one from being restored.
 	existing, listErr := v.Store.SealedNotBy(ctx, "", 1)
 	if listErr != nil {
 		return listErr

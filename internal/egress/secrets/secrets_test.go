@@ -96,7 +96,7 @@ func TestSecretIsSetRotatedAndRemoved(t *testing.T) {
 	if err != nil || info.Version != 2 || info.Metadata["team"] != "pay" {
 		t.Fatalf("Rotate: got %+v, %v; want version 2 with the new metadata", info, err)
 	}
-	// S6: the old value is returned too, for redaction.
+	// Threat S6 (docs/reference/threat-model.md): the old value is returned too, for redaction.
 	second := f.value(t, alice, "github_token")
 	if second.Value.Reveal() != "the second value" || len(second.Old) != 1 || second.Old[0].Reveal() != canary || second.Generation <= first.Generation {
 		t.Errorf("after the rotation: generation %d (was %d) and %d old values, want a greater one and 1", second.Generation, first.Generation, len(second.Old))

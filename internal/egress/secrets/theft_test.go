@@ -15,7 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// S9: the database without the key file reveals nothing, and neither of the two files shows a value.
+// Threat S9 (docs/reference/threat-model.md): the database without the key file reveals nothing,
+// and neither of the two files shows a value.
 func TestCopyOfDatabaseRevealsNothing(t *testing.T) {
 	f := open(t, t.TempDir(), secrets.Options{})
 	f.set(t, local, "A", canary)
@@ -68,8 +69,9 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// S9: an attacker who can write to the database cannot have a sealed value opened under another
-// name, for another owner, as another version, or with only one of its two parts replaced.
+// Threat S9 (docs/reference/threat-model.md): an attacker who can write to the database cannot have
+// a sealed value opened under another name, for another owner, as another version, or with only one
+// of its two parts replaced.
 func TestMovedSealedValuesDoNotOpen(t *testing.T) {
 	const (
 		from  = `(SELECT %[1]s FROM secret_versions WHERE secret = (SELECT id FROM secrets WHERE owner = 'kalice' AND name = 'A') AND version = 2)`

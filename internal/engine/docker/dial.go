@@ -53,8 +53,8 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	}
 }
 
-// openStreams returns the streams into a container. On first use it creates them and returns created
-// = true.
+// openStreams returns the streams into a container. On first use it creates them and returns
+// created = true.
 func (e *Engine) openStreams(ctx context.Context, c runningContainer) (_ *relay.Streams, created bool, err error) {
 	e.mu.Lock()
 	known := e.streams[c.id]
@@ -92,8 +92,8 @@ func (e *Engine) openStreams(ctx context.Context, c runningContainer) (_ *relay.
 	e.streams[c.id] = conn
 	e.mu.Unlock()
 	if earlier != nil {
-		// Another caller has created streams at the same time and may be using them. Close them only
-		// with the new ones.
+		// Another caller has created streams at the same time and may be using them. Close them
+		// only with the new ones.
 		go func() { <-conn.streams.Done(); _ = earlier.close() }()
 	}
 	return conn.streams, true, nil

@@ -87,8 +87,8 @@ func New(o Options) (*Engine, error) {
 }
 
 // newClient returns a client of the daemon at an address, or of the daemon that the environment
-// names. If the environment is invalid, newClient succeeds and each call of the client fails: a wrong
-// variable of another program must not stop other engines.
+// names. If the environment is invalid, newClient succeeds and each call of the client fails: a
+// wrong variable of another program must not stop other engines.
 func newClient(host string) (*client.Client, error) {
 	options := []client.Opt{client.FromEnv}
 	if host != "" {
@@ -138,8 +138,8 @@ func (e *Engine) daemonVersion() string {
 	return e.version
 }
 
-// listTime bounds List. A server lists the sandboxes of all engines before it serves requests, and a
-// hanging daemon must not block the sandboxes of other engines.
+// listTime bounds List. A server lists the sandboxes of all engines before it serves requests, and
+// a hanging daemon must not block the sandboxes of other engines.
 const listTime = 10 * time.Second
 
 // List implements engine.Engine.

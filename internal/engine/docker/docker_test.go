@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// matchGuest returns a function that matches the arguments of this program when it is started as the
-// guest with the given first argument.
+// matchGuest returns a function that matches the arguments of this program when it is started as
+// the guest with the given first argument.
 func matchGuest(first string) func(args []string) bool {
 	return func(args []string) bool { return len(args) > 1 && args[0] == guestPath && args[1] == first }
 }
@@ -125,7 +125,7 @@ func TestConformanceOfCrun(t *testing.T) {
 	enginetest.Run(t, c)
 }
 
-// smoke lists the rules that make test checks. make test-docker checks all rules.
+// smoke lists the rules that the command "make test" checks. "make test-docker" checks all rules.
 var smoke = []string{
 	"lifecycle/create-is-ready", "lifecycle/probe-passes-here", "lifecycle/canceled-create-leaves-nothing", "lifecycle/used-id-is-exists", "images/",
 	"files/", "freeze/", "restart/another-process-finds-the-sandbox", "boundary/probes-are-refused", "boundary/only-loopback", "boundary/host-secrets-are-absent",

@@ -17,8 +17,8 @@ import (
 )
 
 // execConnection is a connection over the standard streams of a program in a container. The daemon
-// sends standard output and standard error as frames. The header of each frame has the number of the
-// stream and the length.
+// sends standard output and standard error as frames. The header of each frame has the number of
+// the stream and the length.
 type execConnection struct {
 	net.Conn
 	hijacked client.HijackedResponse

@@ -21,8 +21,8 @@ var imageKinds = []engine.ImageKind{engine.ImageOCI}
 
 const codeNoImage = "image_not_found"
 
-// ensureImage loads the requested image into the daemon if it is missing, and returns the daemon's ID
-// of the image. It never returns another image with the same name.
+// ensureImage loads the requested image into the daemon if it is missing, and returns the daemon's
+// ID of the image. It never returns another image with the same name.
 func (e *Engine) ensureImage(ctx context.Context, owner string, image engine.OCI) (string, error) {
 	id, err := e.imageID(ctx, image)
 	if err == nil || !cerrdefs.IsNotFound(err) {

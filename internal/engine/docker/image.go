@@ -23,9 +23,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// withGuest returns an image that consists of base, the guest's program at target, and the content of
-// directories that are empty in a container. The guest cannot be mounted, because a mount needs a
-// file on the daemon's host. The new image is built once for each base image and guest.
+// withGuest returns an image that consists of base, the guest's program at target, and the content
+// of directories that are empty in a container. The guest cannot be mounted, because a mount needs
+// a file on the daemon's host. The new image is built once for each base image and guest.
 func (e *Engine) withGuest(ctx context.Context, owner, base, target string) (string, error) {
 	program, err := os.ReadFile(e.o.Guest)
 	if err != nil {

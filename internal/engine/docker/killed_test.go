@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// Without a daemon, no method hangs: each returns a fault with a hint. List needs no daemon if nothing
-// was ever created for the state directory.
+// Without a daemon, no method hangs: each returns a fault with a hint. List needs no daemon if
+// nothing was ever created for the state directory.
 func TestUnreachableDaemon(t *testing.T) {
 	dir := t.TempDir()
 	e, err := docker.New(docker.Options{StateDir: dir, Host: "unix://" + filepath.Join(dir, "none"), Guest: os.Args[0]})
@@ -139,7 +139,7 @@ func TestSandboxesAfterDaemonIsKilled(t *testing.T) {
 			case end := <-waited:
 				// A wait that begins after the removal returns that the sandbox is unknown.
 				if fault.KindOf(end.err) != fault.NotFound && (end.err != nil || end.exit.Reason != engine.ReasonKilled) {
-					t.Errorf("got %+v", end)
+					t.Errorf("Wait returned %+v, want killed or not found", end)
 				}
 			case <-hosttest.Late():
 				t.Fatal("the wait does not end")

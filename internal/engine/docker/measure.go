@@ -42,8 +42,9 @@ func (e *Engine) Usage(ctx context.Context, id string) (engine.Usage, error) {
 	}, nil
 }
 
-// Bounds implements engine.Meter. It returns the limits that the daemon reports. They may differ from
-// the requested limits: if the host lacks the control group for a limit, the daemon only warns.
+// Bounds implements engine.Meter. It returns the limits that the daemon reports. They may differ
+// from the requested limits: if the host lacks the control group for a limit, the daemon only
+// warns.
 func (e *Engine) Bounds(ctx context.Context, id string) (engine.Limits, error) {
 	name, err := e.nameOf(id)
 	if err != nil {
@@ -90,8 +91,8 @@ func (e *Engine) Thaw(ctx context.Context, id string) error {
 	return e.ignoreIfInState(ctx, id, err, false)
 }
 
-// ignoreIfInState returns the error of a change of state, or nil if the container has the wanted state
-// because another caller has already changed it.
+// ignoreIfInState returns the error of a change of state, or nil if the container has the wanted
+// state because another caller has already changed it.
 func (e *Engine) ignoreIfInState(ctx context.Context, id string, err error, paused bool) error {
 	if err == nil {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// egressKinds returns how this engine can connect sandboxes to the gateway. It uses no bridge of the
-// daemon: a container on a bridge reaches the host, even if the bridge is internal.
+// egressKinds returns how this engine can connect sandboxes to the gateway. It uses no bridge of
+// the daemon: a container on a bridge reaches the host, even if the bridge is internal.
 func (e *Engine) egressKinds() []engine.EgressKind {
 	kinds := []engine.EgressKind{engine.EgressNone}
 	// A tap device is created from outside, in the network namespace of a container on this host. A

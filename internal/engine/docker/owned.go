@@ -25,8 +25,8 @@ const (
 	labelGuest   = "dev.crannog.guest"   // the digest of the guest's program
 )
 
-// ownerFile holds the ID of the state directory. The ID is not derived from the directory's path, so
-// that a moved directory keeps its sandboxes.
+// ownerFile holds the ID of the state directory. The ID is not derived from the directory's path,
+// so that a moved directory keeps its sandboxes.
 const ownerFile = "owner"
 
 // owner returns the ID of this state directory, which labels its objects in the daemon. If the
@@ -62,8 +62,8 @@ func (e *Engine) owner(create bool) (string, error) {
 	return e.owner(false)
 }
 
-// containerName returns the name of a sandbox's container. It is unique to the sandbox and the state
-// directory, so the daemon refuses a second container for the sandbox.
+// containerName returns the name of a sandbox's container. It is unique to the sandbox and the
+// state directory, so the daemon refuses a second container for the sandbox.
 func containerName(owner, id string) string { return "crannog-" + owner[:12] + "-" + id }
 
 // filters selects objects by the label of their owner and, unless id is "", of their sandbox.

@@ -118,9 +118,9 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// noteFailedCreation makes the next Remove of an ID succeed without the daemon. After a creation that
-// failed because the daemon cannot be reached, the caller removes the sandbox, and must not fail
-// again.
+// noteFailedCreation makes the next Remove of an ID succeed without the daemon. After a creation
+// that failed because the daemon cannot be reached, the caller removes the sandbox, and must not
+// fail again.
 func (e *Engine) noteFailedCreation(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -18,14 +18,14 @@ import (
 )
 
 var boundaryRules = []rule{
-	// P9
+	// P9 of docs/reference/promises.md
 	{"boundary/probes-are-refused", probesAreRefused},
-	// P3
+	// P3 of docs/reference/promises.md
 	{"boundary/host-files-are-absent", hostFilesAreAbsent},
 	{"boundary/host-secrets-are-absent", hostSecretsAreAbsent},
 	{"boundary/host-identity-is-not-shown", hostIdentityIsNotShown},
 	{"boundary/host-state-does-not-change", hostStateDoesNotChange},
-	// P4
+	// P4 of docs/reference/promises.md
 	{"boundary/host-files-do-not-change", hostFilesDoNotChange},
 	{"boundary/workspace-is-copy-on-write", workspaceIsCopyOnWrite},
 	{"boundary/workspace-links-do-not-reach-the-host", func(t testing.TB, c *Config) {
@@ -45,7 +45,7 @@ var boundaryRules = []rule{
 			t.Errorf("a link in the workspace leads to the host: %+v", r)
 		}
 	}},
-	// P5
+	// P5 of docs/reference/promises.md
 	{"boundary/host-loopback", func(t testing.TB, c *Config) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -146,8 +146,8 @@ func workspaceIsCopyOnWrite(t testing.TB, c *Config) {
 	}
 }
 
-// setIDControl is the control: on the host, an unprivileged user who runs a set-id copy of id becomes
-// root.
+// setIDControl is the control: on the host, an unprivileged user who runs a set-id copy of id
+// becomes root.
 func setIDControl(t testing.TB) {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "crannog-set-id-")

@@ -73,8 +73,8 @@ var shownDirs = map[string]string{"/usr/share": "/usr/share", "/usr/bin": "/usr/
 func hostFilesDoNotChange(t testing.TB, c *Config) {
 	wantChangesOnHost(t)
 	// Sandboxes see the tree of the template and programs of the host. If this process is root, it
-	// creates files for each persona among these programs. The host's own programs are not attacked,
-	// because a broken boundary would damage the machine.
+	// creates files for each persona among these programs. The host's own programs are not
+	// attacked, because a broken boundary would damage the machine.
 	var shown []string
 	if dir := c.Image.View().Dir; dir != "" {
 		shown = append(shown, dir)
@@ -115,8 +115,8 @@ func hostFilesDoNotChange(t testing.TB, c *Config) {
 	}
 }
 
-// wantChangesOnHost is the control: on the host, each of the changes succeeds, with write permission
-// where a correct kernel requires it.
+// wantChangesOnHost is the control: on the host, each of the changes succeeds, with write
+// permission where a correct kernel requires it.
 func wantChangesOnHost(t testing.TB) {
 	t.Helper()
 	t.Setenv(traceeEnv, strconv.Itoa(os.Getpid()))
@@ -144,8 +144,8 @@ func trees(t testing.TB, dirs []string) map[string]string {
 	return all
 }
 
-// hostStateDoesNotChange checks that root in the sandbox cannot change settings of the whole machine:
-// kernel settings, host name, clock.
+// hostStateDoesNotChange checks that root in the sandbox cannot change settings of the whole
+// machine: kernel settings, host name, clock.
 func hostStateDoesNotChange(t testing.TB, c *Config) {
 	b := c.start(t, c.Open(t, t.TempDir()))
 	state := func() string {
@@ -174,7 +174,7 @@ func hostStateDoesNotChange(t testing.TB, c *Config) {
 	// The clock is moved by so little that a success would not harm the machine.
 	r := b.shAs(t, "root", "date -s '+1 minute'; hostname elsewhere; domainname elsewhere; setarch -R true; swapon /tmp; true")
 	if r.code != 0 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the attempts to change the host's settings did not run: %+v", r)
 	}
 	if after := state(); after != before {
 		t.Errorf("the host was %s and is %s", before, after)

@@ -125,7 +125,7 @@ func hostFilesAreAbsent(t testing.TB, c *Config) {
 	for _, as := range personas(e) {
 		sandboxFile := "/home/user/" + newID()
 		if r := b.sh(t, "echo own > "+sandboxFile); r.code != 0 {
-			t.Fatalf("%+v", r)
+			t.Fatalf("the sandbox cannot create its file: %+v", r)
 		}
 		for _, a := range b.probe(t, c, as, append([]string{reachFiles, sandboxFile}, paths...)...) {
 			switch {
@@ -134,7 +134,7 @@ func hostFilesAreAbsent(t testing.TB, c *Config) {
 			case a.Path != sandboxFile && a.succeeded():
 				t.Errorf("%s of the host is reached by %s as %s", a.Path, a.Name, as)
 			case a.Errno == 0:
-				t.Errorf("%s by %s as %s: %s", a.Path, a.Name, as, a.Text)
+				t.Errorf("reaching %s by %s as %s failed without an error number: %s", a.Path, a.Name, as, a.Text)
 			}
 		}
 	}
@@ -148,8 +148,8 @@ func hostFilesAreAbsent(t testing.TB, c *Config) {
 	}
 }
 
-// wantReached is the control: on the host, each probe reaches a canary, and each canary is reached by
-// a probe.
+// wantReached is the control: on the host, each probe reaches a canary, and each canary is reached
+// by a probe.
 func wantReached(t testing.TB, paths []string) {
 	t.Helper()
 	probesReaching, pathsReached := map[string]bool{}, map[string]bool{}

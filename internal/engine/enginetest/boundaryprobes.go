@@ -66,8 +66,8 @@ func probeHost(t testing.TB, args ...string) []answer {
 func ownKernel(e engine.Engine) bool { return e.Info().Boundary.AtLeast(engine.UserspaceKernel) }
 
 // personas returns the users as which a probe is tried. If sandboxes share the host's kernel, no
-// program may create namespaces, because in them it would have rights over that kernel. Root is last,
-// because it removes files that the others need.
+// program may create namespaces, because in them it would have rights over that kernel. Root is
+// last, because it removes files that the others need.
 func personas(e engine.Engine) []persona {
 	if ownKernel(e) {
 		return []persona{asUser, asOwner, asRoot}
@@ -81,7 +81,7 @@ func decodeAnswers(t testing.TB, out []byte) (list []answer) {
 	for line := range bytes.Lines(out) {
 		var a answer
 		if err := json.Unmarshal(line, &a); err != nil {
-			t.Fatalf("%q: %v", line, err)
+			t.Fatalf("the probe printed %q: %v", line, err)
 		}
 		list = append(list, a)
 	}

@@ -176,8 +176,8 @@ var boundRules = []rule{
 		copied.want(t, continueScript, "42\n42")
 	}},
 	{"bound/F24-moved-files-make-the-list-unknown", func(t testing.TB, c *Config) {
-		// gVisor opens a file again by its path at the time of the checkpoint, but the host's kernel
-		// reports its current path.
+		// gVisor opens a file again by its path at the time of the checkpoint, but the host's
+		// kernel reports its current path.
 		dir := t.TempDir()
 		program, err := os.ReadFile("/bin/sleep")
 		if err != nil {

@@ -58,10 +58,10 @@ func (b guestSource) post(ctx context.Context, path string, body any) (io.ReadCl
 
 // changesRules check the guarantees on which a comparison of a sandbox's files relies.
 var changesRules = []rule{
-	// P37
+	// P37 of docs/reference/promises.md
 	{"changes/exported-files-equal-those-in-the-sandbox", exportedChanges},
 	{"changes/a-forged-time-does-not-hide-a-change", forgedTimes},
-	// P36
+	// P36 of docs/reference/promises.md
 	{"changes/a-racing-program-does-not-expose-other-files", racingProgram},
 }
 
@@ -142,7 +142,7 @@ func exportedChanges(t testing.TB, c *Config) {
 	set := b.compare(t)
 	want := "changed a.txt, removed dir, removed dir/old, removed gone, created new, created new/deep, created new/deep/run, created new/link"
 	if got := changeList(set); got != want {
-		t.Fatalf("got %s, want %s", got, want)
+		t.Fatalf("the changes are %s, want %s", got, want)
 	}
 	if set.Added != 3 || set.Removed != 2 || !strings.Contains(set.Changes[0].Text, "+three\n") {
 		t.Errorf("the set has +%d -%d lines and the text %q, want +3 -2", set.Added, set.Removed, set.Changes[0].Text)
@@ -169,7 +169,7 @@ func exportedChanges(t testing.TB, c *Config) {
 	}
 	b.want(t, "cd /workspace && echo four >> a.txt && echo done", "done")
 	if set := b.compare(t); changeList(set) != "changed a.txt" || set.Added != 1 || set.Changes[0].Conflict != "" {
-		t.Errorf("got %s, %+v", changeList(set), set.Changes)
+		t.Errorf("the changes after the second command are %s, %+v; want one line in a.txt without a conflict", changeList(set), set.Changes)
 	}
 }
 
@@ -192,7 +192,7 @@ func forgedTimes(t testing.TB, c *Config) {
 		t.Error("root sets the clock")
 	}
 	if set := b.compare(t); changeList(set) != "changed forged" {
-		t.Errorf("got %s", changeList(set))
+		t.Errorf("the changes are %s, want only that of forged", changeList(set))
 	}
 	if b.read != 4 {
 		t.Errorf("%d files were read, want the 4 that were touched", b.read)
@@ -243,7 +243,7 @@ func racingProgram(t testing.TB, c *Config) {
 		}
 	}
 	if seen == 0 || replacements == 0 {
-		t.Errorf("the race never happened: %d, %d", seen, replacements)
+		t.Errorf("the race never happened: the file was seen %d times, and its directory replaced %d times", seen, replacements)
 	}
 }
 

@@ -44,12 +44,12 @@ func readClocks(t testing.TB, b *testSandbox, line string) (r reading) {
 		r.to = time.Now()
 		fields := strings.Fields(text)
 		if len(fields) != len(r.clocks) {
-			t.Fatalf("%s: %q", line, text)
+			t.Fatalf("the command %s printed %q, want one number for each clock", line, text)
 		}
 		for i, field := range fields {
 			var seconds float64
 			if _, err := fmt.Sscan(field, &seconds); err != nil {
-				t.Fatalf("%s: %q", line, text)
+				t.Fatalf("the command %s printed %q, want numbers only", line, text)
 			}
 			r.clocks[i] = time.Duration(seconds * float64(time.Second))
 		}
@@ -58,8 +58,8 @@ func readClocks(t testing.TB, b *testSandbox, line string) (r reading) {
 	return r
 }
 
-// wrongClocks describes the clocks that are wrong. Clocks that count from the start are checked by how
-// far they have advanced since an earlier reading.
+// wrongClocks describes the clocks that are wrong. Clocks that count from the start are checked by
+// how far they have advanced since an earlier reading.
 func (r reading) wrongClocks(earlier reading) []string {
 	var names []string
 	for i, name := range clockNames {
@@ -74,8 +74,8 @@ func (r reading) wrongClocks(earlier reading) []string {
 	return names
 }
 
-// clocksAreRight checks that every clock is right in a sandbox that is restored from an old state,
-// both in a program that read the time before the save, and in a new one.
+// clocksAreRight checks that every clock is right in a sandbox that is restored from an old state.
+// One program read the time before the save, and another one is new.
 func clocksAreRight(t testing.TB, c *Config) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e)

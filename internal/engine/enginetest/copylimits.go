@@ -15,7 +15,7 @@ import (
 // copyLimitRules check the limits and hidden paths of copies. They are enforced on the host and are
 // not part of a saved state, so they must be set up again for each copy.
 var copyLimitRules = []rule{
-	// P6
+	// P6 of docs/reference/promises.md
 	{"state/limits-hold-in-a-copy", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		small := func(s *engine.Spec) { s.Limits.PIDs = 64; s.Limits.DiskBytes = 64 << 20 }
@@ -34,7 +34,7 @@ print(n)'; pkill -f python3`)
 			t.Errorf("%d processes could be started, want 1 to 63", n)
 		}
 		if r := other.sh(t, "head -c 100m /dev/zero > b"); r.code == 0 || !strings.Contains(r.stderr, "No space left") {
-			t.Errorf("got %+v, want no space", r)
+			t.Errorf("100 MiB on a disk of 64 MiB: got %+v, want no space", r)
 		}
 	}},
 	{"state/a-copy-has-a-separate-memory-limit", func(t testing.TB, c *Config) {
@@ -56,13 +56,13 @@ print(n)'; pkill -f python3`)
 		}
 		exit, err := e.Wait(ctx, other.id)
 		if err != nil || exit.Reason != engine.ReasonOOM {
-			t.Errorf("got %+v %v, want oom", exit, err)
+			t.Errorf("the copy ended with %+v, %v; want oom", exit, err)
 		}
 		for _, sandbox := range []*testSandbox{b, sibling} {
 			sandbox.want(t, "echo well", "well")
 		}
 	}},
-	// P26
+	// P26 of docs/reference/promises.md
 	{"state/a-copy-has-a-separate-group", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
@@ -81,7 +81,7 @@ print(n)'; pkill -f python3`)
 		}
 		c.wantGroups(t, dir, 3)
 	}},
-	// P4
+	// P4 of docs/reference/promises.md
 	{"state/covers-hold-in-a-copy", func(t testing.TB, c *Config) {
 		ws := coverTree(t)
 		e := c.Open(t, t.TempDir())

@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// openConnection is a Python program with a connection that is open when a state is saved. It creates
-// the file connected. Once the file send exists, it sends the host name, and then writes the outcome
-// to the file outcome.
+// openConnection is a Python program with a connection that is open when a state is saved. It
+// creates the file connected. Once the file send exists, it sends the host name, and then writes
+// the outcome to the file outcome.
 const openConnection = `s = socket.create_connection(("198.18.0.7", 82)); s.recv(5, socket.MSG_WAITALL)
 import time
 open("connected", "w").close()
@@ -30,7 +30,7 @@ os.rename("outcome.new", "outcome")`
 func connectEvent(port int) string { return fmt.Sprintf("tcp 198.18.0.7:%d", port) }
 
 var copyLinkRules = []rule{
-	// P26
+	// P26 of docs/reference/promises.md
 	{"copies/have-their-own-links", func(t testing.TB, c *Config) { copiesHaveOwnLinks(t, c, func(*Config, engine.Engine, int) {}) }},
 	{"copies/links-are-not-restored-with-the-memory", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
@@ -76,8 +76,8 @@ func linkedBy(end *os.File) func(*engine.Spec) {
 	return func(s *engine.Spec) { s.Egress = engine.Packets(end) }
 }
 
-// copiesHaveOwnLinks checks that each copy of a sandbox has its own network attachment. It creates two
-// copies, and calls prepare before each.
+// copiesHaveOwnLinks checks that each copy of a sandbox has its own network attachment. It creates
+// two copies, and calls prepare before each.
 func copiesHaveOwnLinks(t testing.TB, c *Config, prepare func(c *Config, e engine.Engine, n int)) {
 	e := c.Open(t, t.TempDir())
 	b, p := c.startLinked(t, e)

@@ -15,7 +15,7 @@ import (
 const printIdentity = "uname -n; cat /etc/hostname; cat /etc/machine-id; cat /proc/sys/kernel/random/boot_id; head -c 8 /dev/urandom | od -An -tx1"
 
 var copyRules = []rule{
-	// P26
+	// P26 of docs/reference/promises.md
 	{"copies/have-their-own-identity", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		dir := save(t, b)
@@ -114,7 +114,7 @@ var copyRules = []rule{
 		})
 		err := saver(e).Checkpoint(t.Context(), b.id, full)
 		if fault.KindOf(err) != fault.Exhausted {
-			t.Errorf("got %v, want no room", err)
+			t.Errorf("checkpoint on a full disk: got %v, want no room", err)
 		}
 		b.want(t, "stat -c %s f", "20971520")
 		c.copyOf(t, e, save(t, b)).want(t, "stat -c %s f", "20971520")

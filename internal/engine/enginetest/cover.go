@@ -12,7 +12,7 @@ import (
 )
 
 var coverRules = []rule{
-	// P4
+	// P4 of docs/reference/promises.md
 	{"cover/mounts-are-shown-at-their-paths", mountsAreShown},
 	{"cover/volumes-are-shared-with-the-host", volumesAreShared},
 	{"cover/volumes-are-no-part-of-a-state", volumesAreNotSaved},
@@ -151,8 +151,8 @@ func readOnlyPathsCannotBeChanged(t testing.TB, c *Config) {
 	b.want(t, "cd /workspace && echo x > .git/HEAD && mv keep kept && cat .git/HEAD kept", "x\nplain")
 }
 
-// protectedPathMovesWithParent checks that a directory above a protected path can be renamed, and that
-// the path stays protected.
+// protectedPathMovesWithParent checks that a directory above a protected path can be renamed, and
+// that the path stays protected.
 func protectedPathMovesWithParent(t testing.TB, c *Config) {
 	ws := coverTree(t)
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace, s.ReadOnly = ws, toProtect })

@@ -43,8 +43,8 @@ var defects = map[string]struct {
 // failTimeout is how long a rule that must fail waits for an event that never happens.
 const failTimeout = 3 * time.Second
 
-// Each defect is detected by its rules. TestConformance of the fake engine shows that these rules pass
-// without the defect.
+// Each defect is detected by its rules. TestConformance of the fake engine shows that these rules
+// pass without the defect.
 func TestRulesFindDefects(t *testing.T) {
 	for name, defect := range defects {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {

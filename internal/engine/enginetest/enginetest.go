@@ -1,6 +1,6 @@
-// Package enginetest owns the engine contract as a list of named rules. A rule runs exactly when the
-// engine declares the features that the rule needs (see needs.go). A rule that an engine cannot keep
-// is waived by name, with a reason.
+// Package enginetest owns the engine contract as a list of named rules. A rule runs exactly when
+// the engine declares the features that the rule needs (see needs.go). A rule that an engine cannot
+// keep is waived by name, with a reason.
 package enginetest
 
 import (
@@ -21,8 +21,8 @@ type Config struct {
 	// Image is the image that sandboxes start from. Its guest is the test binary or the real guest.
 	Image engine.Image
 	// Residue counts, by kind, the engine's resources for a state directory: processes, control
-	// groups, namespaces, objects in a service. The leak rules compare the counts before and after a
-	// test. They also count the files below the directory, the mounts and sockets that name it,
+	// groups, namespaces, objects in a service. The leak rules compare the counts before and after
+	// a test. They also count the files below the directory, the mounts and sockets that name it,
 	// descriptors and goroutines.
 	Residue func(t testing.TB, dir string) map[string]int
 	// Groups lists, for each cgroup hierarchy, the groups of sandboxes below a state directory, and
@@ -44,7 +44,8 @@ type Config struct {
 	Cycles int
 }
 
-// rule is one requirement of the contract.
+// rule is one requirement of the contract. Numbers such as P32 in the lists of rules are those of
+// docs/reference/promises.md, and numbers such as F24 those of docs/internals/regressions.md.
 type rule struct {
 	name string
 	test func(t testing.TB, c *Config)

@@ -32,8 +32,8 @@ type attack struct {
 	Why  string `json:"why"`
 }
 
-// withoutControl lists attacks that a host may refuse as well, because its kernel lacks the feature or
-// a setting disables it. On such a host a refusal in the sandbox proves nothing.
+// withoutControl lists attacks that a host may refuse as well, because its kernel lacks the feature
+// or a setting disables it. On such a host a refusal in the sandbox proves nothing.
 var withoutControl = []string{"type-into-terminal", "x32-call", "read-config", "read-keys", "audit-socket", "vsock", "algorithm-socket", "io-uring", "userfaultfd", "bpf", "perf"}
 
 // minAttacks is the minimum number of attempts of the program attacks.
@@ -97,7 +97,7 @@ func attacksOnHost(t testing.TB) []attack {
 func decodeAttacks(t testing.TB, text string) (list []attack) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		t.Fatalf("%v: %q", err, text)
+		t.Fatalf("the attacks printed %q: %v", text, err)
 	}
 	return list
 }

@@ -17,7 +17,7 @@ var execRules = []rule{
 		b := c.start(t, c.Open(t, t.TempDir()))
 		r := b.sh(t, "echo out; echo err >&2; exit 3")
 		if r.stdout != "out\n" || r.stderr != "err\n" || r.code != 3 {
-			t.Errorf("got %+v", r)
+			t.Errorf("the command returned %+v, want out, err and the code 3", r)
 		}
 	}},
 	{"exec/runs-as-the-user", func(t testing.TB, c *Config) {
@@ -27,7 +27,7 @@ var execRules = []rule{
 	{"exec/root-on-request", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		if r := b.shAs(t, "root", "id -u; echo $HOME"); r.stdout != "0\n/root\n" {
-			t.Errorf("got %+v", r)
+			t.Errorf("as root the command returned %+v, want 0 and /root", r)
 		}
 	}},
 	{"exec/writable-places", func(t testing.TB, c *Config) {
@@ -43,12 +43,12 @@ var execRules = []rule{
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, `cd && touch f && python3 -c 'import os; os.setxattr("f", "user.e2b.k", b"v"); print(os.getxattr("f", "user.e2b.k").decode())'`, "v")
 	}},
-	// P16
+	// P16 of docs/reference/promises.md
 	{"exec/thousand-orphans-are-reaped", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		// Each subshell starts a child and ends before it, so that PID 1 inherits the child.
 		if r := b.sh(t, `i=0; while [ $i -lt 1000 ]; do (sleep 0 & ); i=$((i+1)); done`); r.code != 0 {
-			t.Fatalf("%+v", r)
+			t.Fatalf("the orphans were not started: %+v", r)
 		}
 		hosttest.Eventually(t, "no zombie left", func() bool {
 			return strings.TrimSpace(b.shAs(t, "root", `cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z ' || true`).stdout) == "0"

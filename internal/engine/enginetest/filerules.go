@@ -13,7 +13,7 @@ import (
 // fileRules check the files that a sandbox sees. They use commands that every guest supports. The
 // rules of boundary/ and cover/ check attempts of hostile programs.
 var fileRules = []rule{
-	// P4
+	// P4 of docs/reference/promises.md
 	{"files/the-workspace-is-copy-on-write", func(t testing.TB, c *Config) {
 		ws := createWorkspace(t)
 		b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
@@ -22,7 +22,7 @@ var fileRules = []rule{
 		b.want(t, "cd /workspace; test -e delete || test -e dir || test -e keep || echo gone", "gone")
 		wantUnchangedWorkspace(t, ws)
 	}},
-	// P3
+	// P3 of docs/reference/promises.md
 	{"files/links-do-not-reach-the-host", func(t testing.TB, c *Config) {
 		ws, outside := createWorkspace(t), filepath.Join(t.TempDir(), "secret")
 		if err := os.WriteFile(outside, []byte("outside"), 0o644); err != nil {
@@ -48,7 +48,7 @@ var fileRules = []rule{
 			second.want(t, "test -e "+dir+"/mark || echo none", "none")
 		}
 	}},
-	// P4
+	// P4 of docs/reference/promises.md
 	{"files/hidden-paths-are-empty", func(t testing.TB, c *Config) {
 		ws := createWorkspace(t)
 		e := c.Open(t, t.TempDir())
@@ -64,7 +64,7 @@ var fileRules = []rule{
 		b.want(t, "cd /workspace && cat change && echo x > new && rm delete && cat new", "host\nx")
 		wantUnchangedWorkspace(t, ws)
 	}},
-	// P4
+	// P4 of docs/reference/promises.md
 	{"files/read-only-paths-cannot-be-changed", func(t testing.TB, c *Config) {
 		ws := createWorkspace(t)
 		e := c.Open(t, t.TempDir())

@@ -9,7 +9,7 @@ import (
 )
 
 var leakRules = []rule{
-	// P8
+	// P8 of docs/reference/promises.md
 	{"leaks/cycles-leave-nothing", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)

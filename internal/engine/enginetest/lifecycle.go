@@ -36,7 +36,7 @@ var lifecycleRules = []rule{
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		if err := e.Create(t.Context(), c.spec(b.id)); fault.KindOf(err) != fault.Exists {
-			t.Fatalf("got %v, want exists", err)
+			t.Fatalf("create with a used ID: got %v, want exists", err)
 		}
 		b.want(t, "echo still here", "still here")
 	}},
@@ -99,7 +99,7 @@ var lifecycleRules = []rule{
 		}
 		for range 3 {
 			if exit := <-exits; exit.Reason != engine.ReasonKilled {
-				t.Errorf("got %+v, want killed", exit)
+				t.Errorf("Wait returned %+v, want killed", exit)
 			}
 		}
 	}},
@@ -109,7 +109,7 @@ var lifecycleRules = []rule{
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := e.Wait(ctx, b.id); !errors.Is(err, context.Canceled) {
-			t.Fatalf("got %v, want canceled", err)
+			t.Fatalf("Wait returned %v, want canceled", err)
 		}
 	}},
 	{"lifecycle/canceled-create-leaves-nothing", func(t testing.TB, c *Config) {

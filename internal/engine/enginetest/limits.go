@@ -14,10 +14,10 @@ import (
 )
 
 var limitRules = []rule{
-	// P10
+	// P10 of docs/reference/promises.md
 	{"limits/zero-is-the-default", func(t testing.TB, _ *Config) {
 		if got := (engine.Limits{}).OrDefault(); got != engine.DefaultLimits {
-			t.Errorf("got %+v", got)
+			t.Errorf("OrDefault of empty limits returned %+v, want %+v", got, engine.DefaultLimits)
 		}
 		for _, v := range []int64{
 			engine.DefaultLimits.MemoryBytes, engine.DefaultLimits.MilliCPU, engine.DefaultLimits.PIDs,
@@ -28,7 +28,7 @@ var limitRules = []rule{
 			}
 		}
 	}},
-	// P6
+	// P6 of docs/reference/promises.md
 	{"limits/memory-ends-the-sandbox-with-a-reason", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		sibling := c.start(t, e)
@@ -51,7 +51,7 @@ var limitRules = []rule{
 		}
 		exit, err := e.Wait(ctx, b.id)
 		if err != nil || exit.Reason != engine.ReasonOOM {
-			t.Errorf("got %+v %v, want oom", exit, err)
+			t.Errorf("the sandbox ended with %+v, %v; want oom", exit, err)
 		}
 		sibling.want(t, "echo well", "well")
 	}},
@@ -61,8 +61,8 @@ var limitRules = []rule{
 		b.want(t, "grep MemTotal /proc/meminfo | tr -s ' ' | cut -d' ' -f2", "524288")
 	}},
 	{"limits/closed-connections-are-forgotten", func(t testing.TB, c *Config) {
-		// The kernel remembers each closed connection for a while, which takes memory, and the tests
-		// of a server make thousands of connections.
+		// The kernel remembers each closed connection for a while, which takes memory, and the
+		// tests of a server make thousands of connections.
 		b := c.start(t, c.Open(t, t.TempDir()))
 		const checkClosed = `python3 -c '
 import socket, time
@@ -95,7 +95,7 @@ print("forgotten" if time.monotonic() < end else "still there")'`
 		b.want(t, "head -c 20m /dev/zero > a && stat -c %s a", "20971520")
 		r := b.sh(t, "head -c 100m /dev/zero > b")
 		if r.code == 0 || !strings.Contains(r.stderr, "No space left") {
-			t.Errorf("got %+v, want no space", r)
+			t.Errorf("100 MiB on a disk of 64 MiB: got %+v, want no space", r)
 		}
 		for _, dir := range []string{"/tmp", "/var/tmp", "/workspace"} {
 			if r := b.sh(t, "head -c 1m /dev/zero > "+dir+"/c"); r.code == 0 {

@@ -45,7 +45,7 @@ var linkRules = []rule{
 		for _, as := range []persona{asUser, asRoot, asOwner} {
 			list := b.probe(t, c, as, makeCalls, "raw-socket", "packet-socket")
 			if len(list) != 2 || !probes["raw-socket"].refused(list[0]) || !probes["packet-socket"].refused(list[1]) {
-				t.Errorf("as %s: %+v", as, list)
+				t.Errorf("raw packets as %s: got %+v, want two refusals", as, list)
 			}
 		}
 	}},
@@ -98,7 +98,7 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 		}
 		<-p.link.Done()
 	}},
-	// P8
+	// P8 of docs/reference/promises.md
 	{"link/cycles-leave-nothing", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
@@ -147,8 +147,8 @@ func (p *peer) note(event string) {
 	p.log = append(p.log, event)
 }
 
-// seen returns the peer's events that begin with prefix. Two equal connections in a row are returned
-// once, because a sandbox connects again if a slow peer has not answered yet.
+// seen returns the peer's events that begin with prefix. Two equal connections in a row are
+// returned once, because a sandbox connects again if a slow peer has not answered yet.
 func (p *peer) seen(prefix string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -261,7 +261,8 @@ except OSError as e: print(errno.errorcode[e.errno])`), "ECONNREFUSED")
 	if got := p.seen(""); !slices.Equal(got, want) {
 		t.Errorf("the peer saw %q, want %q", got, want)
 	}
-	// The sandbox cannot reach the addresses of the host either; only the peer receives its packets.
+	// The sandbox cannot reach the addresses of the host either; only the peer receives its
+	// packets.
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

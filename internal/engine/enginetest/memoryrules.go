@@ -10,7 +10,7 @@ import (
 )
 
 var memoryRules = []rule{
-	// P25
+	// P25 of docs/reference/promises.md
 	{"memory/is-the-same-byte-by-byte", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > compare.py <<'X'\n"+comparePrograms+"X\nsetsid python3 compare.py >/dev/null 2>&1 &")
@@ -32,13 +32,14 @@ var memoryRules = []rule{
 			sandbox.sh(t, "pkill -9 -f compare.py")
 		}
 	}},
-	// P25: a page of zeros takes no space in a state. A restore must not mistake it for an unwritten
-	// page of a mapped file.
+	// P25 of docs/reference/promises.md: a page of zeros takes no space in a state. A restore must
+	// not mistake it for an unwritten page of a mapped file.
 	{"memory/zeros-over-a-file-stay-zeros", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > zeros.py <<'X'\n"+zerosProgram+"X\nsetsid python3 zeros.py >/dev/null 2>&1 &")
 		hosttest.Eventually(t, "the program has written", func() bool { return b.sh(t, "test -e wrote").code == 0 })
-		// No sandbox reads its mapping before all are created, because reading would allocate pages.
+		// No sandbox reads its mapping before all are created, because reading would allocate
+		// pages.
 		all := []*testSandbox{b}
 		for range 2 {
 			b = c.copyOf(t, b.e, save(t, b))
@@ -66,9 +67,9 @@ with open("result.new", "w") as f: f.write("zeros" if m[:] == bytes(SIZE) else "
 os.rename("result.new", "result")
 `
 
-// comparePrograms is a Python program that repeatedly writes memory of each kind and compares it with
-// what it has written. A child with a copy of its memory does the same, and a third process allocates
-// and frees memory all the time. Each writes its result to a file.
+// comparePrograms is a Python program that repeatedly writes memory of each kind and compares it
+// with what it has written. A child with a copy of its memory does the same, and a third process
+// allocates and frees memory all the time. Each writes its result to a file.
 const comparePrograms = `
 import mmap, os, random, signal
 PAGE = 4096
@@ -123,8 +124,8 @@ for turn in range(1 << 16):
     write(who, areas, turn + 1)
 `
 
-// wantUnchangedMemory waits until each program has compared all its memory twice more, and fails the
-// test if one has found a difference.
+// wantUnchangedMemory waits until each program has compared all its memory twice more, and fails
+// the test if one has found a difference.
 func wantUnchangedMemory(t testing.TB, b *testSandbox) {
 	t.Helper()
 	turn := func(program int) int {

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// mountsAreShown checks that host directories and files can be mounted at paths that the template does
-// not have, and that changes stay in the sandbox (F3).
+// mountsAreShown checks that host directories and files can be mounted at paths that the template
+// does not have, and that changes stay in the sandbox (F3 in docs/internals/regressions.md).
 func mountsAreShown(t testing.TB, c *Config) {
 	ws, data := coverTree(t), t.TempDir()
 	for name, text := range map[string]string{"a": "alpha\n", "sub/b": "beta\n", "secret": "canary"} {

@@ -7,15 +7,16 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// namespaceRules check that programs can confine themselves with namespaces, as agents and browsers do
-// with their own sandboxes (F11).
+// namespaceRules check that programs can confine themselves with namespaces, as agents and browsers
+// do with their own sandboxes (F11 in docs/internals/regressions.md).
 var namespaceRules = []rule{
 	{"namespaces/programs-can-create-them", programsCreateNamespaces},
 	{"namespaces/bubblewrap", bubblewrap},
 }
 
-// addLoopbackAddress is a Python program that adds 127.0.0.1 to the loopback interface as bubblewrap
-// does, with a flag that makes the request fail if the address exists. It prints the error numbers.
+// addLoopbackAddress is a Python program that adds 127.0.0.1 to the loopback interface as
+// bubblewrap does, with a flag that makes the request fail if the address exists. It prints the
+// error numbers.
 const addLoopbackAddress = `
 import socket, struct
 s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
@@ -27,8 +28,8 @@ add(bytes([127, 0, 0, 1]), 1)
 add(bytes([127, 0, 0, 1]), 9)
 `
 
-// programsCreateNamespaces checks that a program can create namespaces, and has no more rights in the
-// sandbox by them.
+// programsCreateNamespaces checks that a program can create namespaces, and has no more rights in
+// the sandbox by them.
 func programsCreateNamespaces(t testing.TB, c *Config) {
 	ws := t.TempDir()
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })

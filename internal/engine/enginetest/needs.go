@@ -34,8 +34,8 @@ type needs struct {
 // programImages are the kinds of images that contain Linux programs.
 var programImages = []engine.ImageKind{engine.ImageHostView, engine.ImageLayers, engine.ImageOCI, engine.ImageDisk}
 
-// needsByRule lists the needs of rules or groups of rules. If several entries match a rule, the rule
-// needs all of their features. A rule without an entry runs on every engine.
+// needsByRule lists the needs of rules or groups of rules. If several entries match a rule, the
+// rule needs all of their features. A rule without an entry runs on every engine.
 var needsByRule = []struct {
 	rules string
 	needs needs

@@ -11,7 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// ownersRules check the owners of a workspace's files in the sandbox (F11).
+// ownersRules check the owners of a workspace's files in the sandbox (F11 in
+// docs/internals/regressions.md).
 var ownersRules = []rule{
 	{"owners/the-workspace-belongs-to-the-user", workspaceBelongsToUser},
 	{"owners/permissions-hold-inside", permissionsHoldInside},

@@ -140,8 +140,8 @@ type probe struct {
 	// setting disables the feature, the control may fail.
 	lacks []syscall.Errno
 	off   setting
-	// allowed maps the personas for which the attempt succeeds in the sandbox to the reason why that
-	// is harmless.
+	// allowed maps the personas for which the attempt succeeds in the sandbox to the reason why
+	// that is harmless.
 	allowed map[persona]string
 }
 

@@ -72,13 +72,13 @@ var kernelProbes = map[string]probe{
 		zone := [2]int32{7 * 24 * 60, 0}
 		return errnoOf(unix.Syscall(unix.SYS_SETTIMEOFDAY, 0, uintptr(unsafe.Pointer(&zone)), 0))
 	}},
-	// A tick of zero length is invalid too, but a caller without the right is refused first.
+	// A clock tick of length 0 is invalid too, but a caller without the right is refused first.
 	"adjust-time": {try: func() error { _, err := unix.Adjtimex(&unix.Timex{Modes: adjTick}); return err }},
 	"adjust-clock": {try: func() error {
 		_, err := unix.ClockAdjtime(unix.CLOCK_REALTIME, &unix.Timex{Modes: adjTick})
 		return err
 	}},
-	// 8 is SYSLOG_ACTION_CONSOLE_LEVEL. Its level of zero length is invalid, see set-time.
+	// 8 is SYSLOG_ACTION_CONSOLE_LEVEL. The level 0 is invalid too, see set-time.
 	"console-level": {try: syscallProbe(unix.SYS_SYSLOG, 8, 0, 0)},
 	"bpf": {lacks: noSuchCall, try: descriptor(func() (int, error) {
 		attr := [32]uint32{2, 4, 4, 1} // an array of one entry of four bytes
@@ -163,8 +163,8 @@ func pushInput() error {
 	return errnoOf(unix.Syscall(unix.SYS_IOCTL, uintptr(slave), unix.TIOCSTI, uintptr(unsafe.Pointer(&letter))))
 }
 
-// connectLinkLocal connects to the address of cloud metadata services. The control runs a service at
-// this address, on the loopback of a separate network namespace.
+// connectLinkLocal connects to the address of cloud metadata services. The control runs a service
+// at this address, on the loopback of a separate network namespace.
 func connectLinkLocal() error {
 	const address = "169.254.169.254:80"
 	if os.Getenv(controlEnv) != "" {

@@ -124,8 +124,8 @@ func writeMapped(f *os.File, flags int) error {
 	return errors.Join(unix.Madvise(data, unix.MADV_DONTNEED), unix.Munmap(data))
 }
 
-// throughPipe splices the file's own pages into a pipe, writes more data to the pipe, and splices the
-// content of the pipe back into the file.
+// throughPipe splices the file's own pages into a pipe, writes more data to the pipe, and splices
+// the content of the pipe back into the file.
 func throughPipe(f *os.File, fromMemory bool) error {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {

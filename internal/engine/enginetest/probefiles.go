@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openProbe returns an attempt that opens one of the files which match the patterns. It neither reads
-// nor writes the file.
+// openProbe returns an attempt that opens one of the files which match the patterns. It neither
+// reads nor writes the file.
 func openProbe(flags int, patterns ...string) func() error {
 	return func() error {
 		lastErr := error(unix.ENOENT)
@@ -43,7 +43,8 @@ func glob(pattern string) []string {
 // ownFuse is the reason why /dev/fuse may be opened.
 const ownFuse = "its file systems are in the sandbox's own kernel"
 
-// fileProbes holds attempts to open files through which the machine's kernel can be read or changed.
+// fileProbes holds attempts to open files through which the machine's kernel can be read or
+// changed.
 var fileProbes = map[string]probe{
 	"open-kcore":        {try: openProbe(os.O_RDONLY, "/proc/kcore"), lacks: noSuchFile},
 	"open-kmsg":         {try: openProbe(os.O_RDONLY, "/dev/kmsg"), lacks: noSuchFile},

@@ -36,8 +36,8 @@ var probesByPath = map[string]func(path string) error{
 	"memory-file":     throughMemoryFile,
 }
 
-// expensiveProbes lists the probes that start programs or threads, or move files. They are tried only
-// on the first expensivePaths paths.
+// expensiveProbes lists the probes that start programs or threads, or move files. They are tried
+// only on the first expensivePaths paths.
 var expensiveProbes = []string{"chroot", "memory-file", "rename"}
 
 const expensivePaths = 4
@@ -70,7 +70,8 @@ func readOrConnect(path string) error {
 	return err
 }
 
-// readBelow tries the path below the directories that /proc shows for each process, such as its root.
+// readBelow tries the path below the directories that /proc shows for each process, such as its
+// root.
 func readBelow(pattern, path string) error {
 	lastErr := error(unix.ENOENT)
 	for _, process := range glob("/proc/[0-9]*") {
@@ -110,8 +111,8 @@ func throughDescriptor(path string) error {
 	return readOrConnect(fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// withNewName runs an attempt with a new name in a directory that is removed afterwards. If possible,
-// the name is on the same file system as path.
+// withNewName runs an attempt with a new name in a directory that is removed afterwards. If
+// possible, the name is on the same file system as path.
 func withNewName(path string, try func(name string) error) error {
 	parent := "/tmp"
 	if _, err := os.Stat(path); err == nil {
@@ -198,8 +199,8 @@ func throughChroot(path string) error {
 		func() error { return unix.Chroot(jail) },
 		func() error { return unix.Chdir("/") },
 		func() error { return unix.Chroot("deeper") },
-		// Two levels up, because the directory is two levels deep. On gVisor, ".." of the root is the
-		// root.
+		// Two levels up, because the directory is two levels deep. On gVisor, ".." of the root is
+		// the root.
 		func() error { return unix.Chdir("../..") },
 		func() error { return unix.Chroot(".") },
 	} {

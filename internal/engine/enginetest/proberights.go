@@ -48,8 +48,8 @@ func withMountPoint(try func(dir string) error) func() error {
 	}
 }
 
-// openReleaseAgent opens the file with the name of the program that the machine's kernel runs when a
-// control group becomes empty. The hierarchy is new and has no controllers, so the machine's own
+// openReleaseAgent opens the file with the name of the program that the machine's kernel runs when
+// a control group becomes empty. The hierarchy is new and has no controllers, so the machine's own
 // groups are not affected.
 func openReleaseAgent(dir string) error {
 	if err := unix.Mount("cgroup", dir, "cgroup", 0, "none,name=crannog-probe"); err != nil {
@@ -75,8 +75,8 @@ var initProbes = map[string]probe{
 	"join-init-user": {try: joinInitUser, refusals: []syscall.Errno{unix.EINVAL}},
 }
 
-// initPID returns 1, or in a control the PID of another process, because the machine's own PID 1 must
-// not be attacked and may be protected from root.
+// initPID returns 1, or in a control the PID of another process, because the machine's own PID 1
+// must not be attacked and may be protected from root.
 func initPID() int {
 	var n int
 	if _, err := fmt.Sscan(os.Getenv(traceeEnv), &n); err == nil {
@@ -172,8 +172,8 @@ var rightProbes = map[string]probe{
 
 // raiseAmbient tries to add an ambient capability.
 func raiseAmbient() error {
-	// An error of this call makes the next one fail: only a permitted and inheritable capability can
-	// be ambient.
+	// An error of this call makes the next one fail: only a permitted and inheritable capability
+	// can be ambient.
 	_ = capability.Raise(true)
 	return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_SYS_ADMIN, 0, 0)
 }

@@ -107,7 +107,7 @@ func exitOf(t testing.TB, all []events.Event, pid int) events.Event {
 var recordRules = slices.Concat(recordProgramRules, recordFileRules, recordStateRules, recordCallRules, recordLimitRules)
 
 var recordProgramRules = []rule{
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/each-program-is-recorded-once", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		v.surveyNew(t, b)
@@ -124,7 +124,7 @@ var recordProgramRules = []rule{
 		}
 		for i, e := range execs {
 			if e.Argv[1] != fmt.Sprintf("number %d", i) || e.Parent != shells[0].PID || e.Command != shells[0].PID || e.UID != 1000 || e.Cwd != "/home/user" {
-				t.Fatalf("program %d: %+v", i, e)
+				t.Fatalf("the event of program %d is %+v", i, e)
 			}
 			if end := exitOf(t, got, e.PID); end.Command != e.Command || end.Took <= 0 {
 				t.Fatalf("the exit event of program %d: %+v", i, end)
@@ -134,7 +134,7 @@ var recordProgramRules = []rule{
 			t.Errorf("the exit event of the shell: %+v", end)
 		}
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/variables-have-no-values", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		// The control: the value is in the program's environment.
@@ -147,7 +147,7 @@ var recordProgramRules = []rule{
 			t.Errorf("the events must contain the name and not the value of a variable: %s", text)
 		}
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/ends-have-codes-and-signals", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		b.want(t, `/bin/sh -c 'exit 7' seven; /bin/sh -c 'kill -9 $$' nine; /usr/bin/python3 -c 'import os,ctypes; ctypes.CDLL(None).syscall(60, 5)' five; echo`, "")
@@ -155,14 +155,14 @@ var recordProgramRules = []rule{
 		for word, want := range map[string][2]int{"seven": {7, 0}, "nine": {0, 9}, "five": {5, 0}} {
 			execs := filter(got, events.Exec, hasArgument(word))
 			if len(execs) != 1 {
-				t.Fatalf("%s: %d programs", word, len(execs))
+				t.Fatalf("the program with the argument %s has %d events, want 1", word, len(execs))
 			}
 			if end := exitOf(t, got, execs[0].PID); end.Code != want[0] || end.Signal != want[1] {
-				t.Errorf("%s: %+v", word, end)
+				t.Errorf("the exit event of the program %s is %+v, want the code %d and the signal %d", word, end, want[0], want[1])
 			}
 		}
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/orphans-belong-to-their-command", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		b.want(t, `setsid sh -c '(sleep 0.3; exec /bin/true orphan) & ' >/dev/null 2>&1; echo $$ > pid; echo`, "")
@@ -175,7 +175,7 @@ var recordProgramRules = []rule{
 			t.Errorf("the orphan belongs to %+v, want the command %d and another parent", e, pid)
 		}
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/long-arguments-are-cut", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		b.want(t, `/bin/true long $(head -c 100000 /dev/zero | tr '\0' x); /bin/true many $(seq 1000); echo`, "")
@@ -187,7 +187,7 @@ var recordProgramRules = []rule{
 			}
 		}
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/a-full-file-refuses-programs-until-it-is-freed", func(t testing.TB, c *Config) {
 		const size = 64 << 10
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.EventBytes = size })
@@ -213,7 +213,7 @@ var recordProgramRules = []rule{
 			t.Errorf("%d programs ran, and %d events were read, want some of each without a gap", len(ran), len(v.read))
 		}
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/unsupported-observation-is-refused", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, _ := c.startObserved(t, e)

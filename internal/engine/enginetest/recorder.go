@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// recorder is a testing.TB whose result is inspected and not reported. It is for a rule that is waived
-// or that must fail for a defective engine.
+// recorder is a testing.TB whose result is inspected and not reported. It is for a rule that is
+// waived or that must fail for a defective engine.
 type recorder struct {
 	testing.TB
 	ctx  context.Context

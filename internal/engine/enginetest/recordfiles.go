@@ -30,7 +30,7 @@ func (v *eventFile) wantChanges(t testing.TB, b *testSandbox, line string, want 
 	t.Helper()
 	v.newChanges(t, b)
 	if r := b.sh(t, line); r.code != 0 {
-		t.Fatalf("%s: %+v", line, r)
+		t.Fatalf("the command %s fails: %+v", line, r)
 	}
 	return v.compare(t, b, line, want...)
 }
@@ -55,7 +55,7 @@ func (v *eventFile) compare(t testing.TB, b *testSandbox, line string, want ...s
 func sum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
 var recordFileRules = []rule{
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/each-file-has-its-size-and-checksum", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		v.newChanges(t, b)
@@ -76,7 +76,7 @@ var recordFileRules = []rule{
 			t.Errorf("got %d events, want %d", len(got), n+1)
 		}
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/only-changes-are-recorded", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		v.wantChanges(t, b, "echo a > a; mkdir e; echo b > e/b; echo l > l; ln -s a s",
@@ -92,7 +92,7 @@ var recordFileRules = []rule{
 		v.wantChanges(t, b, "echo more >> hard", "changed /home/user/hard", "changed /home/user/l")
 		v.wantChanges(t, b, "echo t > /tmp/t; echo w > /workspace/w; echo s > /dev/shm/s; echo n > /dev/null", "created /tmp/t", "created /workspace/w")
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/names-are-real-paths", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		v.wantChanges(t, b, "mkdir -p real/deep; ln -s real/deep way; ln -s way/f to", "created /home/user/real", "created /home/user/real/deep", "created /home/user/way", "created /home/user/to")
@@ -120,7 +120,7 @@ os.close(os.open("i", os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=r))
 			t.Errorf("a file created after chroot is not recorded with its real path: %+v: %v", r, got)
 		}
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/open-files-are-checked-again", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		v.wantChanges(t, b, `cat > write.py <<'X'
@@ -148,7 +148,7 @@ mkfifo commands; setsid sleep 1000 > commands 2>&1 </dev/null & setsid python3 w
 			t.Errorf("the event of the mapped file is %+v, want the checksum after the write", got["/home/user/elsewhere"])
 		}
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/unnamed-files-that-get-a-name", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		got := v.wantChanges(t, b, `cat > link.py <<'X'
@@ -168,7 +168,7 @@ python3 link.py`, "created /home/user/link.py", "created /home/user/named")
 			t.Errorf("the event of the named file is %+v, want the checksum of its content", e)
 		}
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/changes-are-recorded-when-a-command-ends", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo x > x; cat x", "x")

@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// startProcesses is a command that starts the given number of processes. It prints whether all could
-// be started. A second argument sets the program's own limit.
+// startProcesses is a command that starts the given number of processes. It prints whether all
+// could be started. A second argument sets the program's own limit.
 const startProcesses = `python3 -c '
 import os, resource, sys, time
 if len(sys.argv) > 2:
@@ -25,8 +25,8 @@ except BlockingIOError:
     print("bounded", flush=True)
 os.killpg(0, 9)' `
 
-// createFiles is a command that creates the given number of files, and removes them. It prints whether
-// all could be created.
+// createFiles is a command that creates the given number of files, and removes them. It prints
+// whether all could be created.
 const createFiles = `python3 -c '
 import os, shutil, sys
 os.mkdir("d")
@@ -40,7 +40,7 @@ shutil.rmtree("d")
 print(result)' `
 
 var recordLimitRules = []rule{
-	// P6
+	// P6 of docs/reference/promises.md
 	{"record/reached-limits-are-recorded", func(t testing.TB, c *Config) {
 		const maximum = 2000
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
@@ -51,7 +51,7 @@ var recordLimitRules = []rule{
 			v.surveyNew(t, b)
 			r := b.sh(t, line)
 			if r.stdout != output {
-				t.Fatalf("%s: %+v", line, r)
+				t.Fatalf("the command %s returned %+v, want %q", line, r, output)
 			}
 			got := filter(v.surveyNew(t, b), events.Limit, anyEvent)
 			switch {

@@ -70,7 +70,7 @@ func (v *eventFile) countHolders(t testing.TB) (others int) {
 }
 
 var recordStateRules = []rule{
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/restored-sandboxes-are-watched-from-the-start", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		b.sh(t, `echo old > old; setsid sh -c 'exec 3>>held; while :; do [ -e go ] && echo line >&3 && rm go; sleep 0.05; done' >/dev/null 2>&1 </dev/null & echo $! > pid; while [ ! -e held ]; do sleep 0.05; done`)
@@ -94,13 +94,13 @@ var recordStateRules = []rule{
 		v.wantProgram(t, b, "source")
 		v.wantNoGaps(t)
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/copies-and-replaced-sandboxes-are-watched", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		b.sh(t, "echo old > old")
 		saved := save(t, b)
 		if got := filter(v.readNew(t), events.File, func(e events.Event) bool { return e.Path == "/home/user/old" }); len(got) != 1 {
-			t.Errorf("changes before the save: %+v", got)
+			t.Errorf("the events of the change before the save are %+v, want one", got)
 		}
 		w := newEvents(t)
 		other := c.copyOf(t, b.e, saved, func(s *engine.Spec) { s.Events = w.f })
@@ -117,7 +117,7 @@ var recordStateRules = []rule{
 		v.wantProgram(t, attach(t, b.e, b.id), "replaced")
 		v.wantNoGaps(t)
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/continues-with-zombies", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		// A child that has ended, and a program whose first thread has ended.
@@ -143,7 +143,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		replaced.want(t, countZombies, "2")
 		v.wantProgram(t, replaced, "replaced")
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/replaced-sandboxes-continue-the-same-file", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		saved := save(t, b)
@@ -169,7 +169,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		v.wantChanges(t, replaced, "echo b > b", "created /home/user/b")
 		v.wantNoGaps(t)
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/outlives-the-process-that-started-it", func(t testing.TB, c *Config) {
 		dir := t.TempDir()
 		b, v := c.startObserved(t, c.Open(t, dir))
@@ -189,11 +189,11 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		v.f, v.r = f, events.NewReader(f, v.r.Offset(), uint64(len(v.read)))
 		got := v.surveyNew(t, later)
 		if len(filter(got, events.Exec, hasArgument("later"))) != 1 || len(filter(got, events.File, anyEvent)) == 0 {
-			t.Errorf("after a restart: %+v", got)
+			t.Errorf("the events after a restart are %+v, want the program and a file", got)
 		}
 		v.wantNoGaps(t)
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/removal-leaves-no-descriptor", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, v := c.startObserved(t, e)
@@ -208,7 +208,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 			t.Errorf("%d processes still have the file open", n)
 		}
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/programs-cannot-stop-it", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		v.readNew(t)
@@ -231,7 +231,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		})
 		v.wantNoGaps(t)
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/the-end-of-the-guest-loses-nothing", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
 		const script = `import os
@@ -249,11 +249,11 @@ os.kill(1, 15); os.kill(1, 9)
 			})) == 300
 		})
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"record/a-race-does-not-hide-a-name", func(t testing.TB, c *Config) {
 		b, v := c.startObserved(t, c.Open(t, t.TempDir()))
-		// Attack: one thread changes the arguments of the calls of others, and the directories of the
-		// paths, during the calls.
+		// Attack: one thread changes the arguments of the calls of others, and the directories of
+		// the paths, during the calls.
 		r := b.sh(t, `mkdir r; cd r; mkdir a b; cat > ../race.py <<'X'
 import ctypes, os, random, threading, time
 libc = ctypes.CDLL(None)

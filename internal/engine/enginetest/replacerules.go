@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// replacedByOtherProcess checks that a process that waits for a sandbox does not return when another
-// process replaces the sandbox's instance.
+// replacedByOtherProcess checks that a process that waits for a sandbox does not return when
+// another process replaces the sandbox's instance.
 func replacedByOtherProcess(t testing.TB, c *Config) {
 	dir := t.TempDir()
 	e, other := c.Open(t, dir), c.Open(t, dir)

@@ -53,7 +53,7 @@ var restartRules = []rule{
 			t.Fatal(err)
 		}
 		if exit := <-exits; exit.Reason != engine.ReasonKilled {
-			t.Errorf("got %+v, want killed", exit)
+			t.Errorf("Wait returned %+v, want killed", exit)
 		}
 	}},
 	{"restart/remove-works-after-it", func(t testing.TB, c *Config) {

@@ -96,8 +96,9 @@ func attach(t testing.TB, e engine.Engine, id string) *testSandbox {
 	return &testSandbox{e: e, id: id, client: &http.Client{Transport: transport}}
 }
 
-// exec runs a command as a user and collects its output. On engines on which no program can be root,
-// commands of root run as the sandbox's user, which has all rights that a program can have there.
+// exec runs a command as a user and collects its output. On engines on which no program can be
+// root, commands of root run as the sandbox's user, which has all rights that a program can have
+// there.
 func (b *testSandbox) exec(ctx context.Context, user string, argv ...string) (result, error) {
 	if user == "root" && b.e.Info().NoRoot {
 		user = "user"

@@ -54,7 +54,7 @@ var spareRules = []rule{
 		}
 		warmAll(t, b.e, nil, 0)
 	}},
-	// P32
+	// P32 of docs/reference/promises.md
 	{"prestarted/are-watched-when-used", func(t testing.TB, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, v := c.startObserved(t, e)

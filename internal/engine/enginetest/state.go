@@ -100,8 +100,8 @@ func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...fun
 	return attach(t, e, id)
 }
 
-// startCounter starts a shell loop with a number that exists only in memory. The loop increments the
-// number for each request of ask.
+// startCounter starts a shell loop with a number that exists only in memory. The loop increments
+// the number for each request of ask.
 func startCounter(t testing.TB, b *testSandbox) {
 	t.Helper()
 	b.sh(t, "n=0; while :; do test -e ask && rm ask && n=$((n+1)) && echo $n > answer.new && mv answer.new answer; sleep 0.02; done >/dev/null 2>&1 &")
@@ -111,8 +111,8 @@ func startCounter(t testing.TB, b *testSandbox) {
 // ask prints the next number of the loop of startCounter.
 const ask = "rm -f answer; echo x > ask; while ! test -e answer; do sleep 0.02; done; cat answer"
 
-// startListener starts a program with a number that exists only in memory. The program increments the
-// number for each request on a port, and returns it.
+// startListener starts a program with a number that exists only in memory. The program increments
+// the number for each request on a port, and returns it.
 func startListener(t testing.TB, b *testSandbox, port int) {
 	t.Helper()
 	serve(t, b, port, "itertools; count = itertools.count(1)", "str(next(count))")

@@ -15,7 +15,7 @@ import (
 )
 
 var stateRules = []rule{
-	// P25
+	// P25 of docs/reference/promises.md
 	{"state/memory-files-and-listeners-continue", func(t testing.TB, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		startListener(t, b, 8001)
@@ -104,10 +104,10 @@ var stateRules = []rule{
 		case err := <-ended:
 			t.Fatal(err)
 		}
-		// The sandbox ends while a state is being saved, nearly always.
+		// The sandbox nearly always ends while a state is being saved.
 		_, _ = b.exec(t.Context(), "root", "/bin/kill", "-9", "1")
 		if err := <-ended; fault.KindOf(err) != fault.NotFound {
-			t.Errorf("got %v", err)
+			t.Errorf("checkpoint of a sandbox that ends: got %v, want not found", err)
 		}
 	}},
 	{"state/replaces-in-place", func(t testing.TB, c *Config) {
@@ -161,7 +161,7 @@ var stateRules = []rule{
 			spec := c.spec(id)
 			spec.Boot.Config = renewed(id, "box", guest.Copied)
 			if err := saver(b.e).Restore(t.Context(), spec, broken); err == nil {
-				t.Errorf("a state with a truncated %s before restored", name)
+				t.Errorf("a state with a truncated %s was restored", name)
 				_ = b.e.Remove(t.Context(), id)
 			}
 		}
@@ -187,10 +187,10 @@ var stateRules = []rule{
 			t.Fatal(err)
 		}
 		defer stream.Close()
-		// An engine that cannot save a sandbox with such streams returns a conflict, and the sandbox
-		// continues.
+		// An engine that cannot save a sandbox with such streams returns a conflict, and the
+		// sandbox continues.
 		if err := saver(e).Checkpoint(t.Context(), b.id, t.TempDir()); err != nil && fault.KindOf(err) != fault.Conflict {
-			t.Errorf("got %v, want a conflict or a saved state", err)
+			t.Errorf("checkpoint with a stream of another process: got %v, want a conflict or a saved state", err)
 		}
 		b.want(t, "echo x", "x")
 		stream.Close()
@@ -207,7 +207,7 @@ var stateRules = []rule{
 		spec := c.spec(b.id)
 		spec.Boot.Config = renewed(b.id, "box", guest.Copied)
 		if err := saver(e).Restore(t.Context(), spec, saved); fault.KindOf(err) != fault.Exists {
-			t.Errorf("got %v", err)
+			t.Errorf("restore with a used ID: got %v, want exists", err)
 		}
 		b.want(t, "echo well", "well")
 	}},

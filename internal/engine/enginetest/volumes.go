@@ -38,8 +38,8 @@ func volumesAreShared(t testing.TB, c *Config) {
 	}
 }
 
-// volumesAreNotSaved checks that a restored sandbox has the present files of a volume, also those that
-// its programs have open.
+// volumesAreNotSaved checks that a restored sandbox has the present files of a volume, also those
+// that its programs have open.
 func volumesAreNotSaved(t testing.TB, c *Config) {
 	dir := t.TempDir()
 	if err := os.Chown(dir, engine.UserID, engine.UserID); err != nil {

@@ -16,8 +16,8 @@ func waitFor(ctx context.Context, e engine.Engine, id string) (engine.Exit, erro
 	return e.Wait(ctx, id)
 }
 
-// stillWaits returns when n goroutines are inside waitFor: a wait that begins only after the removal
-// would be for an unknown sandbox. It fails the test if a wait has returned already.
+// stillWaits returns when n goroutines are inside waitFor: a wait that begins only after the
+// removal would be for an unknown sandbox. It fails the test if a wait has returned already.
 func stillWaits(t testing.TB, exits <-chan engine.Exit, n int) {
 	t.Helper()
 	hosttest.Eventually(t, "the waits have begun", func() bool { return waiting() >= n })

@@ -56,7 +56,8 @@ type Options struct {
 	Fault func(step Step, id string) error
 	// Enforces is returned by Info, for tests of its callers.
 	Enforces []engine.Limit
-	// Shows is returned by Info too. Ignores lists limits of Enforces that the fake does not enforce.
+	// Shows is returned by Info too. Ignores lists limits of Enforces that the fake does not
+	// enforce.
 	Shows, Ignores []engine.Limit
 	// OnHost makes Info report that sandboxes use the host's network and files.
 	OnHost bool
@@ -83,8 +84,8 @@ type sharedState struct {
 	boxes map[string]*instance
 }
 
-// sharedStates holds the state of each directory. It stands for the kernel, in which sandboxes survive
-// a restart of their server.
+// sharedStates holds the state of each directory. It stands for the kernel, in which sandboxes
+// survive a restart of their server.
 var sharedStates = struct {
 	mu    sync.Mutex
 	byDir map[string]*sharedState

@@ -29,8 +29,8 @@ func config(root string) enginetest.Config {
 	}
 }
 
-// BenchmarkConformance measures the time that the fake itself needs, so that the benchmarks of callers
-// can subtract it.
+// BenchmarkConformance measures the time that the fake itself needs, so that the benchmarks of
+// callers can subtract it.
 func BenchmarkConformance(b *testing.B) {
 	enginetest.Benchmarks(b, config(b.TempDir()))
 }
@@ -58,7 +58,7 @@ func TestFailedStepsLeaveNothing(t *testing.T) {
 	spec := engine.Spec{ID: "box", Boot: engine.Boot{Config: []byte(`{"control_token":"c"}`)}}
 	for _, at = range fake.Steps[:4] {
 		if err := e.Create(t.Context(), spec); !errors.Is(err, broken) {
-			t.Errorf("%s: %v", at, err)
+			t.Errorf("create with a failure at %s: got %v", at, err)
 		}
 		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
 			t.Errorf("after a fault at %s the sandboxes %v are left, %v", at, list, err)
@@ -71,7 +71,7 @@ func TestFailedStepsLeaveNothing(t *testing.T) {
 		}
 		at = step
 		if err := e.Remove(t.Context(), "box"); !errors.Is(err, broken) {
-			t.Errorf("%s: %v", step, err)
+			t.Errorf("remove with a failure at %s: got %v", step, err)
 		}
 		at = ""
 		if err := e.Remove(t.Context(), "box"); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// watch records what the programs of a sandbox do. One command at a time uses it, or a caller that has
-// stopped all commands.
+// watch records what the programs of a sandbox do. One command at a time uses it, or a caller that
+// has stopped all commands.
 type watch struct {
 	file   *os.File
 	writer *events.Writer
@@ -63,7 +63,7 @@ func newWatch(spec engine.Spec, state *State, before *watch) (*watch, error) {
 	return w, nil
 }
 
-// watched returns the recorder of the sandbox, or nil.
+// watched returns the watch of the sandbox, or nil.
 func (b *instance) watched() *watch {
 	b.one.Lock()
 	defer b.one.Unlock()

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// listener accepts in-memory pipes. They need no ports, and waiting for them is visible to the clock
-// of a synctest bubble.
+// listener accepts in-memory pipes. They need no ports, and waiting for them is visible to the
+// clock of a synctest bubble.
 type listener struct {
 	conns  chan net.Conn
 	closed chan struct{}

@@ -177,8 +177,8 @@ func controlOnly(spec engine.Spec) (map[int]http.Handler, func(), error) {
 }
 
 // Control serves a guest's control service for tests with their own handlers. It answers that the
-// guest is ready, and passes each update to updated. Other requests go to next. If next is nil, they
-// are answered with 404.
+// guest is ready, and passes each update to updated. Other requests go to next. If next is nil,
+// they are answered with 404.
 func Control(spec engine.Spec, next http.Handler, updated ...func(guest.Update)) http.Handler {
 	var config guest.Config
 	err := json.Unmarshal(spec.Boot.Config, &config)

@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// This file parses the language of the fake's shell, whose commands run in this process and on files
-// in memory. The shell supports lists with ; && || and &, while loops, variables, arithmetic, quotes
-// and redirections, and the programs of commands.go. All other syntax is an error.
+// This file parses the language of the fake's shell, whose commands run in this process and on
+// files in memory. The shell supports lists with ; && || and &, while loops, variables, arithmetic,
+// quotes and redirections, and the programs of commands.go. All other syntax is an error.
 
 // node is a node of the syntax tree: a list, a loop or a command.
 type node struct {

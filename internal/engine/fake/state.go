@@ -168,8 +168,8 @@ func writeNew(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// load returns the initial state of a sandbox and the loops to continue: from the saved state in dir,
-// or if dir is "", from the files in the specification.
+// load returns the initial state of a sandbox and the loops to continue: from the saved state in
+// dir, or if dir is "", from the files in the specification.
 func load(spec engine.Spec, dir string) (*State, []loop, error) {
 	s := newState()
 	if dir != "" {

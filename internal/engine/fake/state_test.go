@@ -102,7 +102,7 @@ func TestFailedStateStepsKeepSandbox(t *testing.T) {
 	}
 	for _, at = range fake.StateSteps {
 		if err := ops[at](); !errors.Is(err, broken) {
-			t.Errorf("%s: %v", at, err)
+			t.Errorf("a failure at %s: got %v", at, err)
 		}
 		gone := at == fake.ReplaceStop
 		list, err := e.List(ctx)
@@ -140,7 +140,7 @@ func TestUndeclaredEgressIsRefused(t *testing.T) {
 		"replace": e.Replace(t.Context(), undeclared, stateDir),
 	} {
 		if fault.CodeOf(err) != "egress_unsupported" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s with undeclared egress: got %v, want egress_unsupported", name, err)
 		}
 	}
 	if list, err := e.List(t.Context()); err != nil || len(list) != 1 || list[0].State != engine.Running {

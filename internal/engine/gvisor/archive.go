@@ -75,8 +75,8 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io
 	return nil
 }
 
-// writeFiles makes a kernel restore a saved state without running its programs, and writes its files
-// to w.
+// writeFiles makes a kernel restore a saved state without running its programs, and writes its
+// files to w.
 func (k *kernel) writeFiles(ctx context.Context, dir string, w io.Writer) error {
 	// The guest waits for the rest of its configuration, which is never sent.
 	if _, err := k.config.write.WriteString("{"); err != nil {

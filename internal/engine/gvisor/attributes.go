@@ -11,15 +11,15 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// This file corrects a difference to Linux, where reading the kernel's attributes of a file (security
-// labels, access lists) needs no permission on the file. gVisor requires read permission, so ls -l
-// fails for a file that its user may not read.
+// This file corrects a difference to Linux, where reading the kernel's attributes of a file
+// (security labels, access lists) needs no permission on the file. gVisor requires read permission,
+// so ls -l fails for a file that its user may not read.
 
 // kernelAttributes lists the name prefixes of these attributes.
 var kernelAttributes = []string{linux.XATTR_SECURITY_PREFIX, linux.XATTR_SYSTEM_PREFIX}
 
-// attributeCalls lists the calls that read an attribute by path. The value is whether the call follows
-// a link at the end of the path.
+// attributeCalls lists the calls that read an attribute by path. The value is whether the call
+// follows a link at the end of the path.
 var attributeCalls = map[string]bool{"getxattr": true, "lgetxattr": false}
 
 // allowAttributes wraps these calls in the kernel's system call tables.
@@ -37,8 +37,8 @@ func allowAttributes() {
 	}
 }
 
-// withoutReadPermission wraps a call. It returns "no such attribute" if the task may look up the file
-// but not read it. A file with an access list then appears to have none.
+// withoutReadPermission wraps a call. It returns "no such attribute" if the task may look up the
+// file but not read it. A file with an access list then appears to have none.
 func withoutReadPermission(original sentry.SyscallFn, follow bool) sentry.SyscallFn {
 	return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 		value, control, err := original(t, number, args)

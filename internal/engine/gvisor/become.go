@@ -21,7 +21,8 @@ import (
 
 // A sandbox that is restored from the state of another sandbox needs its own host name and boot ID.
 // gVisor lets only programs with CAP_SYS_ADMIN set the host name, and no program set the boot ID.
-// Our kernel therefore has an additional system call. Only the first process, the guest, may use it.
+// Our kernel therefore has an additional system call. Only the first process, the guest, may use
+// it.
 
 // nameBytes is the maximum length of a host name, as in Linux.
 const nameBytes = 64

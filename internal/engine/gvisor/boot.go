@@ -28,9 +28,9 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// bootArg0 is the argv[0] of the child that creates one sandbox's kernel and exits. It is a separate
-// process, because a panic in gVisor's code must not end the server, and because gVisor uses the
-// standard streams of its process as those of the sandbox.
+// bootArg0 is the argv[0] of the child that creates one sandbox's kernel and exits. It is a
+// separate process, because a panic in gVisor's code must not end the server, and because gVisor
+// uses the standard streams of its process as those of the sandbox.
 const bootArg0 = "crannog-boot"
 
 // bootRequest is sent to the child on descriptor 3.

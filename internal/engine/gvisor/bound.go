@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
-// rootName is the path of the sandbox's root in the mounts of its kernel process, which has the files
-// of the sandbox open.
+// rootName is the path of the sandbox's root in the mounts of its kernel process, which has the
+// files of the sandbox open.
 const rootName = "/root"
 
 // CheckpointBound implements engine.Binder. When gVisor restores a state, it opens files again by
@@ -91,9 +91,10 @@ func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
 	return list, nil
 }
 
-// hostPath returns the host's path of a file in the sandbox, and the source of the bind that contains
-// the file. It returns "" unless the path is below one of the root's binds and no other file is
-// mounted there. Files of the workspace and of mounts may change at any time, so they are not listed.
+// hostPath returns the host's path of a file in the sandbox, and the source of the bind that
+// contains the file. It returns "" unless the path is below one of the root's binds and no other
+// file is mounted there. Files of the workspace and of mounts may change at any time, so they are
+// not listed.
 func hostPath(spec *engine.Spec, inside string) (source, top string) {
 	found := ""
 	for _, b := range spec.Image.View().Binds {
@@ -113,18 +114,19 @@ func hostPath(spec *engine.Spec, inside string) (source, top string) {
 	return path.Join(top, strings.TrimPrefix(inside, found)), top
 }
 
-// listAfter is how many bytes of a state must have been written before the open files are listed. When
-// gVisor writes more than a header of a few hundred bytes, it has closed all files that the state does
-// not refer to.
+// listAfter is how many bytes of a state must have been written before the open files are listed.
+// When gVisor writes more than a header of a few hundred bytes, it has closed all files that the
+// state does not refer to.
 const listAfter = 16 << 10
 
-// copyWithPause copies a saved state from a pipe into a file, and calls look once listAfter bytes have
-// arrived. If the kernel has more to write than the pipe can hold, it waits while look runs, and its
-// programs wait for the kernel. If this process ends, the checkpoint fails and the programs continue.
+// copyWithPause copies a saved state from a pipe into a file, and calls look once listAfter bytes
+// have arrived. If the kernel has more to write than the pipe can hold, it waits while look runs,
+// and its programs wait for the kernel. If this process ends, the checkpoint fails and the programs
+// continue.
 //
-// The caller passes the end of the pipe to the kernel, closes its own copy, and calls written with the
-// result of the checkpoint. If that was successful, written waits until the state is complete. It
-// reports whether the kernel was certainly still writing when look returned.
+// The caller passes the end of the pipe to the kernel, closes its own copy, and calls written with
+// the result of the checkpoint. If that was successful, written waits until the state is complete.
+// It reports whether the kernel was certainly still writing when look returned.
 func copyWithPause(to io.Writer, look func()) (end *os.File, written func(error) (bool, error), err error) {
 	from, end, err := os.Pipe()
 	if err != nil {
@@ -156,8 +158,8 @@ func copyWithPause(to io.Writer, look func()) (end *os.File, written func(error)
 	}, nil
 }
 
-// copyAndLook copies a state, calls look after the first listAfter bytes, and returns how many bytes
-// followed.
+// copyAndLook copies a state, calls look after the first listAfter bytes, and returns how many
+// bytes followed.
 func copyAndLook(to io.Writer, from *os.File, look func()) (int64, error) {
 	head := make([]byte, listAfter)
 	n, err := io.ReadFull(from, head)

@@ -17,8 +17,8 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 
-// F24: a list of files is valid only if the kernel was certainly still writing when the list was made.
-// Every checkpoint ends, also if the disk is full or the kernel hangs.
+// F24: a list of files is valid only if the kernel was certainly still writing when the list was
+// made. Every checkpoint ends, also if the disk is full or the kernel hangs.
 func TestF24ListIsMadeWhileKernelWrites(t *testing.T) {
 	state := bytes.Repeat([]byte("state"), 50_000)
 	for name, c := range map[string]struct {
@@ -36,7 +36,7 @@ func TestF24ListIsMadeWhileKernelWrites(t *testing.T) {
 		}
 		_, err = end.Write(state[:c.size])
 		if err = errors.Join(err, end.Close()); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: write to the pipe: %v", name, err)
 		}
 		if certain, err := written(nil); err != nil || certain != c.certain || looked != c.looked || !bytes.Equal(got.Bytes(), state[:c.size]) {
 			t.Errorf("%s: certain is %v, looked is %v, %d bytes were copied, %v", name, certain, looked, got.Len(), err)

@@ -17,8 +17,8 @@ import (
 const channelDescriptor = 5
 
 // Names of the channel's two pipes in the sandbox's directory. They have names, so that the next
-// server can take over the channel. One process at a time owns the channel, by a lock on the pipe that
-// the process reads. All others use port forwarding.
+// server can take over the channel. One process at a time owns the channel, by a lock on the pipe
+// that the process reads. All others use port forwarding.
 const (
 	toGuestName   = "to-guest"
 	fromGuestName = "from-guest"
@@ -71,12 +71,12 @@ func openChannel(dir string) (*relay.Channel, error) {
 	return relay.NewChannel(read, write)
 }
 
-// pipeCapacity is the capacity of each pipe of a channel, unless a limit on the user's pipes applies.
-// A large pipe is less often empty or full, and each time the other side has to be woken.
+// pipeCapacity is the capacity of each pipe of a channel, unless a limit on the user's pipes
+// applies. A large pipe is less often empty or full, and each time the other side has to be woken.
 const pipeCapacity = 256 << 10
 
-// enlarge enlarges pipes of root. Other users have a limit for all pipes together, beyond which each
-// later pipe has one or two pages.
+// enlarge enlarges pipes of root. Other users have a limit for all pipes together, beyond which
+// each later pipe has one or two pages.
 func enlarge(pipes ...*os.File) {
 	if os.Geteuid() != 0 {
 		return
@@ -94,11 +94,11 @@ func enlarge(pipes ...*os.File) {
 }
 
 // openedChannel returns the sandbox's channel, and opens it on first use. It returns nil if another
-// process owns the channel, if the channel is broken, or if the sandbox is of an earlier version and
-// has no channel.
+// process owns the channel, if the channel is broken, or if the sandbox is of an earlier version
+// and has no channel.
 func (b *instance) openedChannel(ctx context.Context) *relay.Channel {
-	// A guest that does not read delays the opening, and b.mu is needed to end the sandbox. Therefore
-	// the channel is opened without that lock, by one goroutine at a time.
+	// A guest that does not read delays the opening, and b.mu is needed to end the sandbox.
+	// Therefore the channel is opened without that lock, by one goroutine at a time.
 	select {
 	case b.opening <- struct{}{}:
 		defer func() { <-b.opening }()

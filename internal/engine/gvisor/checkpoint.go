@@ -20,8 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// stateFiles lists the files of a saved state, in the order in which gVisor expects them: the kernel's
-// objects, the location of each page of memory, the pages.
+// stateFiles lists the files of a saved state, in the order in which gVisor expects them: the
+// kernel's objects, the location of each page of memory, the pages.
 var stateFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"}
 
 // Parts implements engine.Checkpointer.
@@ -31,8 +31,9 @@ func (e *Engine) Parts() []engine.Part {
 	}
 }
 
-// generation counts the changes of this package after which kernels of earlier versions cannot restore
-// new states. Since generation 2, the workspace belongs to the user, and the user has no capability.
+// generation counts the changes of this package after which kernels of earlier versions cannot
+// restore new states. Since generation 2, the workspace belongs to the user, and the user has no
+// capability.
 const generation = "2"
 
 // Format implements engine.Checkpointer. A state can be read by the same version of gVisor, on the
@@ -77,8 +78,8 @@ func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*inst
 // stayed paused until look returned.
 func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (certain bool, err error) {
 	started, id := time.Now(), b.rec.ID
-	// Only this sandbox can report its changes: a sandbox that is restored from its state begins with
-	// an empty list of changes.
+	// Only this sandbox can report its changes: a sandbox that is restored from its state begins
+	// with an empty list of changes.
 	if err := b.flushBefore(ctx); err != nil {
 		return false, err
 	}

@@ -47,8 +47,8 @@ func (c *controlConns) call(ctx context.Context, method string, arg, result any)
 	inTime := abortWithContext(ctx, conn)
 	err = conn.Call(method, arg, result)
 	if !inTime() {
-		// The connection is closed, so that a late answer is not mistaken for the answer to the next
-		// call.
+		// The connection is closed, so that a late answer is not mistaken for the answer to the
+		// next call.
 		return errors.Join(context.Cause(ctx), err)
 	}
 	if _, remote := errors.AsType[urpc.RemoteError](err); err != nil && !remote {
@@ -102,8 +102,8 @@ func (c *controlConns) close() {
 	c.idle = nil
 }
 
-// connectPause is the delay between attempts to connect. A paused kernel accepts no connections, and
-// when its backlog is full, the next caller has to wait.
+// connectPause is the delay between attempts to connect. A paused kernel accepts no connections,
+// and when its backlog is full, the next caller has to wait.
 const connectPause = 10 * time.Millisecond
 
 // connectControl opens a control socket for gVisor's client, whose own function waits for the
@@ -142,9 +142,9 @@ func connectControl(ctx context.Context, socket string) (*urpc.Client, error) {
 	return urpc.NewClient(conn), nil
 }
 
-// controlAddress returns a short address of a control socket, through a descriptor of its directory.
-// It is valid until done is called. A socket address has room for 107 bytes, and the path of a state
-// directory may be longer.
+// controlAddress returns a short address of a control socket, through a descriptor of its
+// directory. It is valid until done is called. A socket address has room for 107 bytes, and the
+// path of a state directory may be longer.
 func controlAddress(socket string) (address string, done func(), err error) {
 	dir, done, err := sandboxdir.Short(filepath.Dir(socket))
 	return filepath.Join(dir, filepath.Base(socket)), done, err

@@ -16,7 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// silentKernel is a control socket that accepts calls and never answers.
+// silentKernel starts a kernel that accepts calls and never answers, and returns its control
+// socket.
 func silentKernel(t *testing.T) (socket string) {
 	return startFakeKernel(t, func(string) bool { return false }).rec.Socket
 }

@@ -83,8 +83,8 @@ func (r *bootRequest) mountCover(c owners.Cover) {
 	}
 }
 
-// hide covers one path in the file server's tree. If permanent is set, it also mounts the cover in the
-// sandbox.
+// hide covers one path in the file server's tree. If permanent is set, it also mounts the cover in
+// the sandbox.
 func (r *bootRequest) hide(t rootpath.Location, covered map[string]bool, permanent bool) error {
 	if covered[t.Inside] {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// crashOutputName is the file in a sandbox's directory that receives the standard error of its kernel,
-// which is the output of Go's runtime about a crash.
+// crashOutputName is the file in a sandbox's directory that receives the standard error of its
+// kernel, which is the output of Go's runtime about a crash.
 const crashOutputName = "panic"
 
 // maxCrashOutput bounds how much of the file is read. A sandbox that has broken into its kernel may
@@ -27,8 +27,8 @@ const maxCrashOutput = 512
 // endTimeout bounds the wait for the end of a sandbox that does not answer.
 const endTimeout = 5 * time.Second
 
-// errKilled is the error for a guest that was killed by a signal before it was ready. Only gVisor or
-// the host can have sent the signal, because no other program of the sandbox runs yet.
+// errKilled is the error for a guest that was killed by a signal before it was ready. Only gVisor
+// or the host can have sent the signal, because no other program of the sandbox runs yet.
 var errKilled = fmt.Errorf("%w: ended by signal", engine.ErrSilent)
 
 // errKernelEnded is the error for a kernel that ended without a message. If a guest was killed, its

@@ -16,8 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// init makes the kernel of a restored sandbox with the host name crashes panic at newfstatat, a call
-// that the guest makes when it prepares itself. This happens only in the program of these tests.
+// init makes the kernel of a restored sandbox with the host name crashes panic at newfstatat, a
+// call that the guest makes when it prepares itself. This happens only in the program of these
+// tests.
 func init() {
 	for table, newfstatat := range map[*sentry.SyscallTable]uintptr{linux.AMD64: 262, linux.ARM64: 79} {
 		call := table.Table[newfstatat]
@@ -43,7 +44,7 @@ func TestRestoreErrorNamesCrash(t *testing.T) {
 	e := c.Open(t, t.TempDir())
 	err := e.(engine.Checkpointer).Restore(t.Context(), engine.Spec{ID: crashes, Image: c.Image, Boot: engine.Boot{Config: config(t, crashes)}}, dir)
 	if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), `its kernel crashed: "panic: made by a test"`) {
-		t.Errorf("got %v, want the crash message", err)
+		t.Errorf("Restore returned %v, want the crash message", err)
 	}
 	if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("sandboxes left: %v %v", list, err)

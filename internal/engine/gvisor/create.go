@@ -68,8 +68,8 @@ func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, stateD
 	return nil
 }
 
-// startWithPriority starts a sandbox. An unhurried sandbox yields the processors to others until it is
-// ready.
+// startWithPriority starts a sandbox. An unhurried sandbox yields the processors to others until it
+// is ready.
 func (e *Engine) startWithPriority(ctx context.Context, k *kernel, spec engine.Spec, stateDir string) error {
 	if !spec.Unhurried {
 		return e.start(ctx, k, spec, stateDir)

@@ -57,8 +57,8 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 }
 
 const (
-	// noDescriptor is a part of the error of a sandbox's kernel that has no descriptor left and cannot
-	// accept a stream.
+	// noDescriptor is a part of the error of a sandbox's kernel that has no descriptor left and
+	// cannot accept a stream.
 	noDescriptor = "stream FD is required"
 	// descriptorTimeout bounds how long Dial waits for a free descriptor. Programs that used up the
 	// descriptors free them when they end, which takes the kernel a moment.

@@ -50,9 +50,9 @@ func (b *instance) move(id string, flags uint) error {
 	return nil
 }
 
-// adopt records this process as the creator of a sandbox that is about to be replaced. After a crash
-// of this process, the cleanup then removes the sandbox. With the former creator, which may run for
-// long, it would not.
+// adopt records this process as the creator of a sandbox that is about to be replaced. After a
+// crash of this process, the cleanup then removes the sandbox. With the former creator, which may
+// run for long, it would not.
 func (b *instance) adopt() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

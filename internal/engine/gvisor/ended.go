@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// over reports whether the sandbox is known to have ended. Another process may have created a sandbox
-// with the same ID since then.
+// over reports whether the sandbox is known to have ended. Another process may have created a
+// sandbox with the same ID since then.
 func (b *instance) over() bool {
 	select {
 	case <-b.done:

@@ -31,8 +31,8 @@ const startMemory = 64 << 20
 func speedUpStart(name string) {
 	// gVisor drops some 35 capabilities on all threads, one after the other, and each drop wakes
 	// each thread. That takes 20 ms of a boot with a thread for each processor, and 5 ms with one
-	// thread. The kernel process later sets the number of processors itself. That of the file server
-	// is set here.
+	// thread. The kernel process later sets the number of processors itself. That of the file
+	// server is set here.
 	processors := early.Processors
 	runtime.GOMAXPROCS(1) // package early has set the same
 	pages := programPages()
@@ -122,9 +122,9 @@ func (q hookedPlatform) New(opts platform.Options) (platform.Platform, error) {
 	return created, err
 }
 
-// registerSignalsEarly registers the signal handlers while the kernel waits for its first stub. gVisor
-// would register them one by one just before the guest starts, each through another thread, which
-// takes 8 ms. Registering a signal again costs nothing. Capabilities are dropped by then, so
+// registerSignalsEarly registers the signal handlers while the kernel waits for its first stub.
+// gVisor would register them one by one just before the guest starts, each through another thread,
+// which takes 8 ms. Registering a signal again costs nothing. Capabilities are dropped by then, so
 // another thread costs little.
 func registerSignalsEarly() {
 	go func() {

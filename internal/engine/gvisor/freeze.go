@@ -13,9 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// frozenName is a file that exists in a frozen sandbox's directory. gVisor counts how often a kernel
-// was paused and crashes on a resume too many, so each pause is recorded for later processes. After a
-// crash between the pause and the creation of the file, the sandbox stays paused until it is removed.
+// frozenName is a file that exists in a frozen sandbox's directory. gVisor counts how often a
+// kernel was paused, and crashes if it is resumed more often. So each pause is recorded for later
+// processes. After a crash between the pause and the creation of the file, the sandbox stays paused
+// until it is removed.
 const frozenName = "frozen"
 
 // Freeze implements engine.Freezer.

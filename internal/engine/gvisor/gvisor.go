@@ -33,8 +33,8 @@ type Options struct {
 	// StateDir is the server's state directory. The engine stores everything below run/ in it.
 	StateDir string
 	Log      *slog.Logger
-	// Runtime is a program that has only the engine's Roles, and therefore starts faster. If Runtime
-	// is "", the engine starts this program again.
+	// Runtime is a program that has only the engine's Roles, and therefore starts faster. If
+	// Runtime is "", the engine starts this program again.
 	Runtime string
 	// NoCgroups makes the engine run without control groups, as on a host where none is writable.
 	NoCgroups bool
@@ -132,8 +132,8 @@ func (e *Engine) Info() engine.Info {
 // thisProgram is this program, which has the engine's Roles too.
 const thisProgram = "/proc/self/exe"
 
-// runtimeProgram returns the program of the options, or this program if that cannot be executed, for
-// example because its file system is mounted with noexec.
+// runtimeProgram returns the program of the options, or this program if that cannot be executed,
+// for example because its file system is mounted with noexec.
 func runtimeProgram(o Options) string {
 	if o.Runtime == "" {
 		return thisProgram

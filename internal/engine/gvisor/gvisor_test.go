@@ -74,7 +74,8 @@ func TestConformance(t *testing.T) {
 	if hosttest.Full() {
 		cycles = 100
 	}
-	// On the slow machine that tests/unified boots, each cycle takes long, so it sets a small number.
+	// On the slow machine that tests/unified boots, each cycle takes long, so it sets a small
+	// number.
 	if text := os.Getenv("CRANNOG_TEST_CYCLES"); text != "" {
 		var err error
 		if cycles, err = strconv.Atoi(text); err != nil {

@@ -66,8 +66,8 @@ func (e *Engine) checkAppArmor() engine.Finding {
 	return f
 }
 
-// checkGroups reports whether New could create a control group. Only creating one is a reliable test:
-// a writable group may still lack a controller or contain processes.
+// checkGroups reports whether New could create a control group. Only creating one is a reliable
+// test: a writable group may still lack a controller or contain processes.
 func (e *Engine) checkGroups() engine.Finding {
 	const name = "cgroups"
 	if e.groups == nil {

@@ -20,15 +20,15 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 )
 
-// A sandbox's writes go to a file system of gVisor that can limit the number of files. gVisor passes
-// only the size limit to the file system, so this file adds the number in the kernel process itself,
-// after the process has read its arguments.
+// A sandbox's writes go to a file system of gVisor that can limit the number of files. gVisor
+// passes only the size limit to the file system, so this file adds the number in the kernel process
+// itself, after the process has read its arguments.
 
 // inodesKey is the annotation that passes the limit of files to the kernel process.
 const inodesKey = "dev.crannog.inodes"
 
-// sharedInodes limits the files of each tmpfs that a sandbox has besides its root: one file for each
-// page of 64 MiB, whatever the size of the tmpfs is.
+// sharedInodes limits the files of each tmpfs that a sandbox has besides its root: one file for
+// each page of 64 MiB, whatever the size of the tmpfs is.
 const sharedInodes = 16384
 
 // boundInodes adds the limit of files to a specification.
@@ -52,8 +52,8 @@ func inodesOption(n int64) string { return fmt.Sprintf("nr_inodes=%d", n) }
 //go:linkname memoryOptions gvisor.dev/gvisor/runsc/boot.tmpfsAllowedData
 var memoryOptions []string
 
-// bootCommand starts gVisor's kernel with the limit of files and the plan of owners. If either cannot
-// be set, the kernel does not start.
+// bootCommand starts gVisor's kernel with the limit of files and the plan of owners. If either
+// cannot be set, the kernel does not start.
 type bootCommand struct{ *sentrycmd.Boot }
 
 // Execute implements subcommands.Command.

@@ -21,8 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// kernel is a sandbox in which no program runs yet. Its processes, root and limits exist, and a guest
-// can be started or restored in it.
+// kernel is a sandbox in which no program runs yet. Its processes, root and limits exist, and a
+// guest can be started or restored in it.
 type kernel struct {
 	b *instance
 	kernelKind
@@ -82,8 +82,8 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
 	if e.groups != nil {
-		// The record does not have the group yet. After a crash before it does, only empty groups are
-		// left, which Remove finds by this name.
+		// The record does not have the group yet. After a crash before it does, only empty groups
+		// are left, which Remove finds by this name.
 		if k.b.rec.Group, err = e.groups.Create(name, spec.Limits); err != nil {
 			return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 		}
@@ -109,8 +109,8 @@ func (e *Engine) newKernelOn(ctx context.Context, kind kernelKind, spec engine.S
 	return k, nil
 }
 
-// setYield gives other sandboxes priority over this one, or ends that. Without control groups it does
-// nothing.
+// setYield gives other sandboxes priority over this one, or ends that. Without control groups it
+// does nothing.
 func (k *kernel) setYield(yields bool) error {
 	if k.b.rec.Group == nil {
 		return nil

@@ -37,6 +37,6 @@ func TestDeadChildWithRunningProcess(t *testing.T) {
 	})
 	err = e.Create(t.Context(), engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa", Image: engine.ViewOf(dir, "")})
 	if err == nil || !strings.Contains(err.Error(), "last words") {
-		t.Errorf("got %v, want an error with the output of the child", err)
+		t.Errorf("Create returned %v, want an error with the output of the child", err)
 	}
 }

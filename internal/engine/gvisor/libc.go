@@ -3,8 +3,8 @@
 package gvisor
 
 // A build with cgo, which go build makes on a host with a C compiler, would link to the host's
-// libraries. gVisor starts the program again in a root without libraries. Therefore every program with
-// the engine is linked statically.
+// libraries. gVisor starts the program again in a root without libraries. Therefore every program
+// with the engine is linked statically.
 
 // #cgo LDFLAGS: -static
 import "C"

@@ -15,8 +15,8 @@ import (
 )
 
 // On Linux, the loopback interface of a new network namespace has no address until a program adds
-// one. On gVisor it has its addresses at once. Without the correction in this file, bubblewrap would
-// fail in a new network namespace, because it adds 127.0.0.1 and exits on an error.
+// one. On gVisor it has its addresses at once. Without the correction in this file, bubblewrap
+// would fail in a new network namespace, because it adds 127.0.0.1 and exits on an error.
 
 // netlinkProtocols holds gVisor's constructors of netlink sockets.
 //

@@ -13,8 +13,9 @@ import (
 )
 
 // When a command is ended, the guest must find all of its processes, including a process that has
-// created its own session and whose parent has ended. Therefore the guest marks the first process of
-// each command with a resource limit that is not enforced and that children inherit (package lineage).
+// created its own session and whose parent has ended. Therefore the guest marks the first process
+// of each command with a resource limit that is not enforced and that children inherit (package
+// lineage).
 //
 // gVisor lets no program set that limit. Our kernel lets a process without a mark set one, once. A
 // program that could change its mark would escape the end of its command.

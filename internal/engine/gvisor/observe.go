@@ -63,8 +63,8 @@ func observe(conn *urpc.Client, spec engine.Spec, restored bool) error {
 	return nil
 }
 
-// observeAgain makes a paused sandbox number its next events after the last event in the file, which
-// another sandbox may have written.
+// observeAgain makes a paused sandbox number its next events after the last event in the file,
+// which another sandbox may have written.
 func (b *instance) observeAgain(ctx context.Context, spec engine.Spec) error {
 	if spec.Events == nil {
 		return nil
@@ -147,8 +147,8 @@ const notWatched = "not_watched"
 // lastEventsTimeout bounds how long the end of a sandbox waits for the events of its last changes.
 const lastEventsTimeout = 10 * time.Second
 
-// flushBefore is flushEvents before a sandbox's state is saved. It succeeds for a sandbox that is not
-// observed.
+// flushBefore is flushEvents before a sandbox's state is saved. It succeeds for a sandbox that is
+// not observed.
 func (b *instance) flushBefore(ctx context.Context) error {
 	if err := b.flushEvents(ctx); err != nil && fault.CodeOf(err) != notWatched {
 		return err

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// TestEarlyComesFirst checks that packages first and early are initialised before large packages. If
-// they imported one, they would run only after the work that they avoid.
+// TestEarlyComesFirst checks that packages first and early are initialised before large packages.
+// If they imported one, they would run only after the work that they avoid.
 func TestEarlyComesFirst(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("the process that lists initialised packages failed: %v: %s", err, out)
 	}
 	var order []string
 	for line := range strings.Lines(string(out)) {

@@ -41,8 +41,8 @@ func ownersOf(spec engine.Spec) (owners.Plan, error) {
 	return plan, nil
 }
 
-// planOwners adds the plan to a specification. Its covers are sorted, so that a restored state has the
-// same plan as when it was saved, and directories come before their content.
+// planOwners adds the plan to a specification. Its covers are sorted, so that a restored state has
+// the same plan as when it was saved, and directories come before their content.
 func planOwners(spec *specs.Spec, plan owners.Plan) error {
 	plan.Covers = slices.SortedFunc(slices.Values(plan.Covers), func(a, b owners.Cover) int {
 		return cmp.Or(cmp.Compare(len(a.Path), len(b.Path)), cmp.Compare(a.Path, b.Path))

@@ -52,9 +52,9 @@ func readOnlySpans(maps, path string) []span {
 	return spans
 }
 
-// unmapTouched unmaps the program's pages that the start has touched. They stay in the page cache, and
-// page faults map those again that the sandbox still needs. Most pages were needed only for the start,
-// and would otherwise count as the sandbox's memory for its whole life.
+// unmapTouched unmaps the program's pages that the start has touched. They stay in the page cache,
+// and page faults map those again that the sandbox still needs. Most pages were needed only for the
+// start, and would otherwise count as the sandbox's memory for its whole life.
 func unmapTouched(spans []span) {
 	for _, s := range spans {
 		// An error changes nothing.

@@ -21,7 +21,7 @@ func TestReadOnlySpansOfProgram(t *testing.T) {
 	got := readOnlySpans(exampleMaps, "/usr/bin/crannog")
 	want := []span{{0x400000, 0x2db3000}, {0x2db3000, 0x5398000}}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%x, want %x", got, want)
+		t.Errorf("the spans are %x, want %x", got, want)
 	}
 }
 

@@ -40,9 +40,9 @@ func (b *instance) pauseWithin(timeout time.Duration) error {
 	return fmt.Errorf("the sandbox did not pause within %v", timeout)
 }
 
-// resumeWithin resumes a sandbox after a failed replacement. The replacement may have written events
-// under the next numbers, so the sandbox first gets new ones. If that fails or takes longer than
-// timeout, the sandbox is resumed all the same.
+// resumeWithin resumes a sandbox after a failed replacement. The replacement may have written
+// events under the next numbers, so the sandbox first gets new ones. If that fails or takes longer
+// than timeout, the sandbox is resumed all the same.
 func (b *instance) resumeWithin(ctx context.Context, spec engine.Spec, timeout time.Duration) error {
 	observeCtx, cancel := context.WithTimeout(ctx, timeout)
 	err := b.observeAgain(observeCtx, spec)

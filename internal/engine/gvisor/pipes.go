@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// pipe is a pipe between the server and the sandbox, or between the server and the child that creates
-// the sandbox's kernel.
+// pipe is a pipe between the server and the sandbox, or between the server and the child that
+// creates the sandbox's kernel.
 type pipe struct{ read, write *os.File }
 
 // send writes a stream and closes the pipe. It ignores errors: if the reader is gone, the code that

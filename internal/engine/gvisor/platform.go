@@ -12,13 +12,13 @@ const (
 	// systrapName is gVisor's platform that runs programs.
 	systrapName = "systrap"
 	// idlePlatformName is a platform that runs no program. gVisor runs all programs of a restored
-	// state before it accepts a request to pause them, but a caller that reads the state's files needs
-	// them as they were saved.
+	// state before it accepts a request to pause them, but a caller that reads the state's files
+	// needs them as they were saved.
 	idlePlatformName = "crannog-still"
 )
 
-// registerIdlePlatform registers the idle platform. The kernel that uses it and the child that creates
-// that kernel call it.
+// registerIdlePlatform registers the idle platform. The kernel that uses it and the child that
+// creates that kernel call it.
 func registerIdlePlatform() {
 	if systrap, err := platform.Lookup(systrapName); err == nil {
 		platform.Register(idlePlatformName, idleConstructor{systrap})
@@ -57,8 +57,8 @@ func (c *idleContext) Switch(context.Context, platform.MemoryManager, *arch.Cont
 	return nil, hostarch.NoAccess, platform.ErrContextInterrupt
 }
 
-// Interrupt implements platform.Context. An interrupt that arrives before Switch applies to the next
-// Switch.
+// Interrupt implements platform.Context. An interrupt that arrives before Switch applies to the
+// next Switch.
 func (c *idleContext) Interrupt() {
 	select {
 	case c.interrupted <- struct{}{}:

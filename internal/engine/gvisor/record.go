@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// record describes a sandbox and is stored in its directory. It is written before other resources are
-// created. After a crash at any step, it is enough to find and free them.
+// record describes a sandbox and is stored in its directory. It is written before other resources
+// are created. After a crash at any step, it is enough to find and free them.
 type record struct {
 	ID      string          `json:"id"`
 	Kernel  string          `json:"kernel"` // gVisor's name of the sandbox

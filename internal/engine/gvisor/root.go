@@ -15,7 +15,8 @@ var imageKinds = []engine.ImageKind{engine.ImageHostView}
 
 // assembleRoot mounts the sandbox's root in this process's own mount namespace: the template's
 // directory, the host directories shown in it, and the workspace. The mounts disappear with the
-// last process of the sandbox. They are never visible to the host, so a crash leaves no mount behind.
+// last process of the sandbox. They are never visible to the host, so a crash leaves no mount
+// behind.
 func (r *bootRequest) assembleRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)

@@ -18,8 +18,8 @@ import (
 )
 
 // prestartedPrefix is the name prefix of a prestarted kernel's directory. No sandbox's ID can begin
-// with it. The name continues with the kernel's name and the process that creates the kernel, because
-// that process may be killed before it writes a record.
+// with it. The name continues with the kernel's name and the process that creates the kernel,
+// because that process may be killed before it writes a record.
 const prestartedPrefix = "spare-"
 
 // Names of kernels begin with a letter for their purpose.
@@ -47,10 +47,10 @@ func uniqueName(spec engine.Spec) string {
 	return purpose + strings.ToLower(rand.Text()[:19])
 }
 
-// kernelName returns the name of a new sandbox's kernel. It is the sandbox's ID, so that its control
-// group can be recognised on the host. While an earlier kernel with this name is being removed, it is
-// a unique name instead, because the name identifies the group, the control socket and the processes
-// to remove.
+// kernelName returns the name of a new sandbox's kernel. It is the sandbox's ID, so that its
+// control group can be recognised on the host. While an earlier kernel with this name is being
+// removed, it is a unique name instead, because the name identifies the group, the control socket
+// and the processes to remove.
 func (e *Engine) kernelName(spec engine.Spec) string {
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
@@ -85,7 +85,8 @@ func (e *Engine) prestartedDirOf(name string) (string, error) {
 	return filepath.Join(e.dir, prestartedPrefix+name+suffix(self)), err
 }
 
-// newPrestartedSlowly creates a prestarted kernel with low priority, because no caller waits for it.
+// newPrestartedSlowly creates a prestarted kernel with low priority, because no caller waits for
+// it.
 func (e *Engine) newPrestartedSlowly(ctx context.Context, spec engine.Spec) (*kernel, error) {
 	spec.Unhurried = true
 	k, err := e.newPrestarted(ctx, spec)
@@ -143,8 +144,8 @@ func (e *Engine) removePrestarted() {
 	}
 }
 
-// recordNames reports whether the record in one of the directories names a kernel. A removal deletes
-// the record last.
+// recordNames reports whether the record in one of the directories names a kernel. A removal
+// deletes the record last.
 func (e *Engine) recordNames(entries []os.DirEntry, kernel string) (bool, error) {
 	for _, entry := range entries {
 		if !entry.IsDir() {

@@ -22,8 +22,8 @@ func emptyEngine(t *testing.T) *Engine {
 	return e
 }
 
-// If a server is killed before a prestarted kernel has its record, the next server removes the kernel.
-// It removes no kernel of a running server.
+// If a server is killed before a prestarted kernel has its record, the next server removes the
+// kernel. It removes no kernel of a running server.
 func TestListRemovesKernelsWithoutRecord(t *testing.T) {
 	dir := t.TempDir()
 	e, err := New(Options{StateDir: dir, Log: slog.New(slog.DiscardHandler)})

@@ -24,8 +24,8 @@ func isStandIn(spec *engine.Spec, inside string) bool {
 	return slices.ContainsFunc(spec.StandIns, func(b engine.Bind) bool { return b.Target == inside })
 }
 
-// showStandIns mounts each stand-in over the file that it replaces. If that file does not exist, its
-// directory is overlaid with a directory that contains the stand-in.
+// showStandIns mounts each stand-in over the file that it replaces. If that file does not exist,
+// its directory is overlaid with a directory that contains the stand-in.
 func (r *bootRequest) showStandIns(root string) error {
 	if len(r.StandIns) == 0 {
 		return nil
@@ -51,8 +51,8 @@ func (r *bootRequest) showStandIns(root string) error {
 			missing[parent] = append(missing[parent], b)
 		}
 	}
-	// Directories are overlaid before directories below them, and files are mounted last, because an
-	// overlaid directory hides earlier mounts in it.
+	// Directories are overlaid before directories below them, and files are mounted last, because
+	// an overlaid directory hides earlier mounts in it.
 	dirs := slices.SortedFunc(maps.Keys(missing), func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	for i, dir := range dirs {
 		if err := r.overlay(root, dir, filepath.Join(r.BoxDir, fmt.Sprintf("stand-in-%d", i)), missing[dir]); err != nil {
@@ -67,8 +67,8 @@ func (r *bootRequest) showStandIns(root string) error {
 	return nil
 }
 
-// openBeneath opens a path of the root without following links: gVisor stores its open files by paths
-// without links.
+// openBeneath opens a path of the root without following links: gVisor stores its open files by
+// paths without links.
 func openBeneath(top *os.File, inside string) (*os.File, fs.FileInfo, error) {
 	fd, err := unix.Openat2(int(top.Fd()), strings.TrimPrefix(inside, "/"), &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
@@ -90,8 +90,8 @@ func isAbsent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// directoryToOverlay returns the directory that must be overlaid for a stand-in, or "" if the stand-in
-// can be mounted over an existing file.
+// directoryToOverlay returns the directory that must be overlaid for a stand-in, or "" if the
+// stand-in can be mounted over an existing file.
 func directoryToOverlay(top *os.File, b engine.Bind) (dir string, err error) {
 	f, info, err := openBeneath(top, b.Target)
 	if err == nil {

@@ -86,8 +86,8 @@ func reportDisk(t *sentry.Task, args arch.SyscallArguments, op *vfs.PathOperatio
 	return 0, nil, err
 }
 
-// ownDisk returns the description of the sandbox's disk, which is the root of the first process. It is
-// empty if the disk cannot be determined.
+// ownDisk returns the description of the sandbox's disk, which is the root of the first process. It
+// is empty if the disk cannot be determined.
 func ownDisk(t *sentry.Task) linux.Statfs {
 	init := t.Kernel().GlobalInit()
 	if init == nil || init.Leader() == nil {

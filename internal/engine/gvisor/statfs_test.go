@@ -16,7 +16,7 @@ func TestS10HostDiskIsConcealed(t *testing.T) {
 	want := own
 	want.Type, want.NameLength, want.Flags = host.Type, 255, 1
 	if got := concealed(host, own); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+		t.Errorf("the concealed disk is %+v, want %+v", got, want)
 	}
 	want = linux.Statfs{Type: host.Type, BlockSize: 4096, NameLength: 255, FragmentSize: 4096, Flags: 1}
 	if got := concealed(host, linux.Statfs{}); got != want {

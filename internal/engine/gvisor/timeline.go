@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// timeline records when each step of one boot ended. Some times come from the child, which is another
-// process, so all of them are wall clock times.
+// timeline records when each step of one boot ended. Some times come from the child, which is
+// another process, so all of them are wall clock times.
 type timeline struct {
 	asked    time.Time // a kernel was requested
 	forked   time.Time // the child was requested: record and group exist
@@ -15,7 +15,7 @@ type timeline struct {
 	Made     time.Time // gVisor's kernel and file server run
 	answered time.Time // the child's answer has arrived
 	wanted   time.Time // a start of a sandbox in the kernel was requested
-	started  time.Time // the network is up and the guest was told to start
+	started  time.Time // the network is up and the guest's start was requested
 }
 
 // log logs at level debug how long each step took. The benchmark reads its figures from this

@@ -12,8 +12,8 @@ import (
 
 // timeWait is how long a closed connection is remembered, so that its late packets are not mistaken
 // for packets of a new connection. Linux uses a minute. A sandbox's packets pass through memory and
-// are never late. But each remembered connection uses memory of the sandbox, and a program that tests
-// its server creates thousands.
+// are never late. But each remembered connection uses memory of the sandbox, and a program that
+// tests its server creates thousands.
 const timeWait = 2 * time.Second
 
 // setTimeWait makes a kernel forget closed connections after timeWait.

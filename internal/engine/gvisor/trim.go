@@ -18,8 +18,8 @@ const noRestoreError = "sandbox is not being restored"
 
 // awaitStateRead waits until a restored sandbox has read all of its state. After that, later calls
 // return at once. gVisor reads pages in the background, and frees memory that a program releases
-// during that time only when it has finished reading. A checkpoint at that moment would write some of
-// that memory incorrectly.
+// during that time only when it has finished reading. A checkpoint at that moment would write some
+// of that memory incorrectly.
 func (b *instance) awaitStateRead(ctx context.Context) error {
 	if b.restored.Load() {
 		return nil
@@ -31,8 +31,8 @@ func (b *instance) awaitStateRead(ctx context.Context) error {
 	return nil
 }
 
-// trim releases memory that programs have reserved and not touched, so that a checkpoint does not have
-// to read it.
+// trim releases memory that programs have reserved and not touched, so that a checkpoint does not
+// have to read it.
 func (b *instance) trim(ctx context.Context) error {
 	if err := b.awaitStateRead(ctx); err != nil {
 		return err

@@ -17,9 +17,9 @@ import (
 
 // killUntracked kills processes of this sandbox that no record names, because the server or the
 // child that started them was killed before it could record them. They are recognised by their
-// program name and by the name of the sandbox's kernel, which is their last argument. Only processes
-// of our own user can be signalled. A booting child may start more processes during the search, so it
-// is killed first, and the search is repeated until it finds nothing.
+// program name and by the name of the sandbox's kernel, which is their last argument. Only
+// processes of our own user can be signalled. A booting child may start more processes during the
+// search, so it is killed first, and the search is repeated until it finds nothing.
 func (b *instance) killUntracked() error {
 	for {
 		processes, err := b.untrackedProcesses()

@@ -29,8 +29,8 @@ func (b *instance) usage() engine.Usage {
 }
 
 // bounds reads the limits that the host enforces: those of the sandbox's group or, without a group,
-// the processors on which its kernel may run. The sandbox's own kernel enforces all other limits, and
-// shows them to programs.
+// the processors on which its kernel may run. The sandbox's own kernel enforces all other limits,
+// and shows them to programs.
 func (b *instance) bounds() engine.Limits {
 	if b.rec.Group != nil {
 		return b.rec.Group.Bounds()
@@ -42,11 +42,11 @@ func (b *instance) bounds() engine.Limits {
 	return engine.Limits{MilliCPU: int64(set.Count()) * 1000}
 }
 
-// memory returns the memory use of a sandbox without a group. If it also returns an error, the memory
-// of programs in the sandbox is not included.
+// memory returns the memory use of a sandbox without a group. If it also returns an error, the
+// memory of programs in the sandbox is not included.
 func (b *instance) memory() (int64, error) {
-	// Only gVisor can report the memory of programs. Their pages are in a file of which each process
-	// maps only the parts that it uses, so no figures of a process include all of it.
+	// Only gVisor can report the memory of programs. Their pages are in a file of which each
+	// process maps only the parts that it uses, so no figures of a process include all of it.
 	total, err := b.programMemory()
 	for _, p := range []process.Process{b.rec.Sentry, b.rec.Gofer} {
 		total += privateMemory(p.PID)
@@ -88,8 +88,8 @@ func (b *instance) processes() []int {
 	return pids
 }
 
-// privateMemory returns a process's share of memory, without its mappings of the file with the memory
-// of programs.
+// privateMemory returns a process's share of memory, without its mappings of the file with the
+// memory of programs.
 func privateMemory(pid int) (bytes int64) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {

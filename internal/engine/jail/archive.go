@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxArchivedSize bounds the size of the files of an archive, including their holes. Every reader of
-// an archive has to read all of it, and a sandbox can make a file of any size at no cost.
+// maxArchivedSize bounds the size of the files of an archive, including their holes. Every reader
+// of an archive has to read all of it, and a sandbox can make a file of any size at no cost.
 const maxArchivedSize = 256 << 30
 
 // Archive implements engine.Archiver. The engine reads the upper directories of the sandbox's

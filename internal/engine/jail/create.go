@@ -96,8 +96,8 @@ const guestThreads = 64
 // groupName is the name of a sandbox's control groups.
 func (e *Engine) groupName(id string) string { return e.name() + "-" + id }
 
-// writeBoot writes the boot configuration to the guest. It ignores errors: if the guest has ended, the
-// code that waits for it notices.
+// writeBoot writes the boot configuration to the guest. It ignores errors: if the guest has ended,
+// the code that waits for it notices.
 func writeBoot(to *os.File, boot engine.Boot) {
 	defer to.Close()
 	_, _ = io.Copy(to, boot.Stream())

@@ -36,7 +36,7 @@ func TestSandboxIsThawedIfItsReaderDied(t *testing.T) {
 	}
 	next := open(false)(t, dir)
 	if list, err := next.List(t.Context()); err != nil || len(list) != 1 || list[0].State != engine.Running {
-		t.Fatalf("%+v %v", list, err)
+		t.Fatalf("another process lists the sandboxes %+v, %v; want one that runs", list, err)
 	}
 	ctx, cancel := context.WithDeadline(t.Context(), hosttest.Deadline())
 	defer cancel()

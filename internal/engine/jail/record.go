@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// record describes a sandbox and is stored in its directory. It is written first
-// before anything else is created, and again with the first process before that process does
-// anything. After a crash at any step, the record is enough to find and free the rest.
+// record describes a sandbox and is stored in its directory. It is written before anything else is
+// created, and again with the first process before that process does anything. After a crash at any
+// step, the record is enough to find and free the rest.
 type record struct {
 	ID      string          `json:"id"`
 	Created time.Time       `json:"created"`

@@ -63,8 +63,8 @@ func children(pid int) (list []int) {
 	return list
 }
 
-// Bounds implements engine.Meter. The limits of the disk and of processes are not among them, because
-// programs in the sandbox can read those themselves.
+// Bounds implements engine.Meter. The limits of the disk and of processes are not among them,
+// because programs in the sandbox can read those themselves.
 func (e *Engine) Bounds(_ context.Context, id string) (engine.Limits, error) {
 	b, err := e.sandboxes.Find(id)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// Dial implements engine.Engine. Each stream is a connection to a socket in the sandbox's directory,
-// which its keeper forwards into the machine.
+// Dial implements engine.Engine. Each stream is a connection to a socket in the sandbox's
+// directory, which its keeper forwards into the machine.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	if err := engine.CheckPort(port); err != nil {
 		return nil, err

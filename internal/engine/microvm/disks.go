@@ -114,8 +114,8 @@ func (e *Engine) pruneDisks() {
 	}
 }
 
-// ownDisk creates a disk with the sandbox's workspace and mounts, and returns the trees on it. Without
-// any, there is no disk.
+// ownDisk creates a disk with the sandbox's workspace and mounts, and returns the trees on it.
+// Without any, there is no disk.
 func (b *instance) ownDisk(ctx context.Context, spec engine.Spec, view engine.HostView) (disk string, trees []setup.Tree, err error) {
 	covered := map[string]bool{}
 	for _, list := range [][]string{spec.Hide, spec.Absent} {

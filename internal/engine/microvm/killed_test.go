@@ -31,8 +31,8 @@ func create(t *testing.T, e engine.Engine, id string) {
 	})
 }
 
-// P57: if its machine is killed, a sandbox has crashed, and a machine ends with its keeper. A process
-// that did not create the sandbox detects both, and nothing remains of either.
+// P57: a sandbox whose machine is killed counts as crashed, and a machine ends with its keeper. A
+// process that did not create the sandbox detects both, and nothing remains of either.
 func TestKilledMachineOrKeeper(t *testing.T) {
 	image(t)
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func TestKilledMachineOrKeeper(t *testing.T) {
 			}
 			exit, err := second.Wait(hosttest.Context(t), name)
 			if err != nil || exit.Reason != engine.ReasonCrashed {
-				t.Errorf("got %+v %v, want crashed", exit, err)
+				t.Errorf("Wait returned %+v, %v; want crashed", exit, err)
 			}
 			if list, err := second.List(t.Context()); err != nil || len(list) != 1 || list[0].State != engine.Stopped {
 				t.Errorf("list: %+v %v", list, err)

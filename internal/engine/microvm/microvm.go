@@ -38,11 +38,12 @@ type Options struct {
 	// Guest is the path of the guest's static program on this host. It is the first process of each
 	// machine.
 	Guest string
-	// Kernel is the kernel of the machines: a file, or a directory with kernels. "" is the newest in
-	// /boot.
+	// Kernel is the kernel of the machines: a file, or a directory with kernels. "" is the newest
+	// in /boot.
 	Kernel string
-	// Emulate runs the machines without the processor's virtualization. Such a machine is no boundary,
-	// because QEMU's developers do not treat holes in its emulation as security bugs. It is for tests.
+	// Emulate runs the machines without the processor's virtualization. Such a machine is no
+	// boundary, because QEMU's developers do not treat holes in its emulation as security bugs. It
+	// is for tests.
 	Emulate bool
 	// NoCgroups makes the engine run without control groups, as on a host without writable ones.
 	NoCgroups bool
@@ -68,10 +69,9 @@ var (
 	_ engine.Meter  = (*Engine)(nil)
 )
 
-// New opens the engine on a state directory, which several processes may share.
-// It does not look for QEMU, for the kernel or for the processor's virtualization. If one is missing,
-// Probe reports it, and Create fails. The returned engine is a Freezer if control groups can be frozen
-// here.
+// New opens the engine on a state directory, which several processes may share. It does not look
+// for QEMU, for the kernel or for the processor's virtualization. If one is missing, Probe reports
+// it, and Create fails. The returned engine is a Freezer if control groups can be frozen here.
 func New(o Options) (engine.Engine, error) {
 	if !reexec.Dispatched() {
 		return nil, engine.NotDispatched("the engine microvm starts this program again as the keeper of a machine")

@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// The test binary has every role: the keeper of machines, the first process in them, and the probe of
-// the boundary from inside.
+// The test binary has every role: the keeper of machines, the first process in them, and the probe
+// of the boundary from inside.
 func TestMain(m *testing.M) {
 	reexec.Dispatch(machine.Role(), keeper.Role(), enginetest.ProbeRole())
 	code := m.Run()

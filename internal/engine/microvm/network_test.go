@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// A machine with a network sends what its programs send to the gateway's end, as frames in a stream,
-// and has an address of the sandbox's network.
+// A machine with a network sends what its programs send to the gateway's end, as frames in a
+// stream, and has an address of the sandbox's network.
 func TestNetworkExchangesFrames(t *testing.T) {
 	e := open(false)(t, t.TempDir())
 	peer, gateway, err := attachment.Pair(attachment.Ethernet)

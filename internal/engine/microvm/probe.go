@@ -143,7 +143,8 @@ func (e *Engine) tryBoot(ctx context.Context) (err error) {
 	return err
 }
 
-// MachineFile returns the file with the PID of a sandbox's machine, for tests that kill the machine.
+// MachineFile returns the file with the PID of a sandbox's machine, for tests that kill the
+// machine.
 func (e *Engine) MachineFile(id string) string {
 	return filepath.Join(e.instanceDir(id), processName)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// record describes a sandbox and is stored in its directory. It is first written before anything else
-// is created. After a crash at any step, the record is enough to find and free the rest.
+// record describes a sandbox and is stored in its directory. It is first written before anything
+// else is created. After a crash at any step, the record is enough to find and free the rest.
 type record struct {
 	ID      string          `json:"id"`
 	Created time.Time       `json:"created"`

@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// guestTasks is the number of processes that are reserved for the guest, beyond the limit. Without
-	// them, the guest could not start a command once programs have reached the limit.
+	// guestTasks is the number of processes that are reserved for the guest, beyond the limit.
+	// Without them, the guest could not start a command once programs have reached the limit.
 	guestTasks = 64
 	// hostTasks bounds the threads of the machine and its keeper on the host.
 	hostTasks = 512
@@ -106,7 +106,8 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 		return err
 	}
 	go func() {
-		// An error means that the keeper has ended, which the code that waits for the guest notices.
+		// An error means that the keeper has ended, which the code that waits for the guest
+		// notices.
 		_, _ = io.Copy(s.input, io.MultiReader(bytes.NewReader(append(line, '\n')), spec.Boot.Stream()))
 	}()
 	return b.awaitGuest(ctx, s.output)
@@ -133,7 +134,8 @@ func (e *Engine) request(spec engine.Spec, trees []setup.Tree) machine.Request {
 	return r
 }
 
-// Tag returns the first part of the names of machines in process lists, for a directory of the engine.
+// Tag returns the first part of the names of machines in process lists, for a directory of the
+// engine.
 func Tag(dir string) string { return jail.Tag(dir) }
 
 // start starts the keeper, with the machine's end of its network if there is one.
@@ -251,8 +253,8 @@ type outputStream struct {
 	io.Closer
 }
 
-// kernelTime bounds how long a kernel on the processor's virtualization takes until its first process
-// runs. If /dev/kvm can be opened but does not work, the kernel never reaches that point.
+// kernelTime bounds how long a kernel on the processor's virtualization takes until its first
+// process runs. If /dev/kvm can be opened but does not work, the kernel never reaches that point.
 const kernelTime = 20 * time.Second
 
 // awaitHello returns when the machine's first process runs.

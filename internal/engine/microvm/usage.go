@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/process"
 )
 
-// Usage implements engine.Meter. Memory and processor time are those of the machine and its keeper on
-// the host, because the programs in the machine cannot be counted from outside.
+// Usage implements engine.Meter. Memory and processor time are those of the machine and its keeper
+// on the host, because the programs in the machine cannot be counted from outside.
 func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 	b, err := e.sandboxes.Find(id)
 	if err != nil {

@@ -129,11 +129,11 @@ func (b *box) run(t testing.TB, argv ...string) result {
 	t.Helper()
 	p, err := b.begin(t.Context(), command(argv...))
 	if err != nil {
-		t.Fatalf("%v: %v", argv, err)
+		t.Fatalf("start %v: %v", argv, err)
 	}
 	r, err := p.wait()
 	if err != nil {
-		t.Fatalf("%v: %v", argv, err)
+		t.Fatalf("wait for %v: %v", argv, err)
 	}
 	return r
 }

@@ -28,7 +28,7 @@ const (
 const overflowID = 65534
 
 // compile compiles a module in a separate process. The module may be hostile, so the process has no
-// network and no rights of a user of the host, and drops its files and most system calls before it
+// network and no rights of a user of the host. It drops its files and most system calls before it
 // reads the first byte (package runner).
 func compile(ctx context.Context, program string, module []byte, to io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)

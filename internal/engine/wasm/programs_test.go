@@ -15,7 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// P59: all subtests use one sandbox with a workspace, and each checks a different feature.
+// This test covers promise P59. All subtests use one sandbox with a workspace, and each checks a
+// different feature.
 func TestPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	binary, module := copyOfBinary(t), buildModule(t)
@@ -45,7 +46,7 @@ func TestPrograms(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { checkMemory(t, b) })
 	t.Run("output", func(t *testing.T) {
 		if r := b.run(t, "prog.wasm", "flood", "50000000"); len(r.out) != 50_000_000 || r.code != 0 {
-			t.Errorf("%d bytes, code %d, %q", len(r.out), r.code, r.err)
+			t.Errorf("50000000 bytes of output: got %d bytes, code %d, %q", len(r.out), r.code, r.err)
 		}
 	})
 	if data, err := os.ReadFile(filepath.Join(workspace, "text")); err != nil || string(data) != "host" {
@@ -93,7 +94,7 @@ func checkPrograms(t *testing.T, b *box) {
 		_, err = b.api().CloseStdin(t.Context(), signed(&processpb.CloseStdinRequest{Process: selector}))
 	}
 	if r, waited := p.wait(); err != nil || waited != nil || r.out != "HELLO" {
-		t.Errorf("%+v %v %v", r, err, waited)
+		t.Errorf("a program that reads its input returned %+v (input: %v, wait: %v), want HELLO", r, err, waited)
 	}
 }
 
@@ -120,12 +121,12 @@ func checkRefusals(t *testing.T, b *box) {
 			p.cancel()
 		}
 		if connect.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) {
-			t.Errorf("%s: %v, want %s: %s", name, err, c.code, c.text)
+			t.Errorf("%s: got %v, want %s: %s", name, err, c.code, c.text)
 		}
 	}
 	for _, name := range []string{"broken.wasm", "empty.wasm"} {
 		if r := b.run(t, name); r.code != 126 || !strings.Contains(r.err, name) {
-			t.Errorf("%s: %+v", name, r)
+			t.Errorf("running %s returned %+v, want the code 126 and its name", name, r)
 		}
 	}
 }
@@ -149,16 +150,16 @@ func checkEscapes(t *testing.T, b *box) {
 		{"link", "/etc/passwd", "made"}, {"dial", "127.0.0.1:49983"}, {"exec", "/bin/program"}, {"exec", "/.crannog/crannog-guest"},
 	} {
 		if r := b.run(t, append([]string{"prog.wasm"}, argv...)...); r.code == 0 {
-			t.Errorf("%v: %+v", argv, r)
+			t.Errorf("the module escapes with %v: %+v", argv, r)
 		}
 	}
 	// A link that a module creates itself does not help either.
 	if r := b.run(t, "prog.wasm", "link", "../proc/self/mem", "made"); r.code != 0 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the module cannot create a link: %+v", r)
 	}
 	for _, argv := range [][]string{{"read", "made"}, {"write", "made", "x"}} {
 		if r := b.run(t, append([]string{"prog.wasm"}, argv...)...); r.code == 0 {
-			t.Errorf("%v: %+v", argv, r)
+			t.Errorf("the module escapes through its own link with %v: %+v", argv, r)
 		}
 	}
 }
@@ -182,7 +183,7 @@ func checkLoop(t *testing.T, b *box) {
 		t.Fatal(err)
 	}
 	if r, err := p.wait(); err != nil || !strings.Contains(r.status, "terminated") {
-		t.Errorf("%+v %v", r, err)
+		t.Errorf("the loop ended with %+v, %v; want terminated", r, err)
 	}
 }
 
@@ -209,7 +210,7 @@ func TestDeterministicSandboxesAgree(t *testing.T) {
 		b := start(t, e, image(t, "wasm-deterministic", binary, module), id)
 		r := b.run(t, "program", "same")
 		if r.code != 0 {
-			t.Fatalf("%+v", r)
+			t.Fatalf("the deterministic program failed: %+v", r)
 		}
 		return r.out
 	}

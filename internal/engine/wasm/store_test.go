@@ -54,11 +54,11 @@ func TestStoreCompilesOnce(t *testing.T) {
 	s := testStore(t, 0)
 	first := read(t, s, tiny)
 	if len(first) < 100 {
-		t.Fatalf("%d bytes", len(first))
+		t.Fatalf("the compiled module has %d bytes, want at least 100", len(first))
 	}
 	info, err := os.Stat(s.path(tiny))
 	if err != nil || info.Mode() != 0o600 {
-		t.Fatalf("%v %v", info, err)
+		t.Fatalf("the stored module is %v, %v; want a file with mode 0600", info, err)
 	}
 	// With a runner that cannot start, the second request shows that nothing is compiled again.
 	if err := os.Remove(s.runner); err != nil {
@@ -145,7 +145,7 @@ func TestStoreServesGuests(t *testing.T) {
 		file.Close()
 		files, err := receive(answerEnd)
 		if c.answer != (err == nil && len(files) == 1) {
-			t.Errorf("%v %v, want an answer: %t", files, err, c.answer)
+			t.Errorf("received %v, %v; want an answer: %t", files, err, c.answer)
 		}
 		closeAll(files)
 	}

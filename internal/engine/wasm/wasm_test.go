@@ -183,7 +183,7 @@ func TestIDRangesAreSharedWithJail(t *testing.T) {
 	t.Cleanup(func() { _ = jailed.Remove(context.Background(), id) })
 	slots, err := os.ReadDir(filepath.Join(dir, "jail", ".ids"))
 	if err != nil || len(slots) != 2 {
-		t.Errorf("%v %v", slots, err)
+		t.Errorf("the ranges in use are %v, %v; want two", slots, err)
 	}
 }
 

@@ -35,11 +35,11 @@ const editorTheme = EditorView.theme({
 
 /** The text of a file, read-only or editable. */
 export function Editor({ text, label, writable, view, onChange, onSave }: EditorProps) {
-  const box = useRef<HTMLDivElement>(null);
+  const editorElement = useRef<HTMLDivElement>(null);
   const callbacks = useRef({ onChange, onSave });
   callbacks.current = { onChange, onSave };
   useEffect(() => {
-    if (!box.current) return;
+    if (!editorElement.current) return;
     // Only one kind of line ending separates lines. The others stay in the text, so that they are
     // saved unchanged.
     const lineEnding = /\r\n/.test(text) && !/(^|[^\r])\n/.test(text) ? "\r\n" : "\n";
@@ -56,7 +56,7 @@ export function Editor({ text, label, writable, view, onChange, onSave }: Editor
         }),
       ],
     });
-    const editor = new EditorView({ state, parent: box.current });
+    const editor = new EditorView({ state, parent: editorElement.current });
     view.current = editor;
     if (writable) editor.focus();
     return () => {
@@ -64,5 +64,5 @@ export function Editor({ text, label, writable, view, onChange, onSave }: Editor
       editor.destroy();
     };
   }, [text, label, writable, view]);
-  return <div className="sb-editor" ref={box} />;
+  return <div className="sb-editor" ref={editorElement} />;
 }

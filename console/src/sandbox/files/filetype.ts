@@ -4,7 +4,10 @@ export const maxShown = 1 << 20;
 /** The most bytes of an image that are shown. */
 export const maxImage = 8 << 20;
 
-/** How a file is shown. Text is whole if it is all of the file's, and exact if it is valid UTF-8. */
+/**
+ * How a file is shown. Text is whole if nothing of the file is left out, and exact if the file is
+ * valid UTF-8.
+ */
 export type Shown =
   | { as: "text"; text: string; whole: boolean; exact: boolean }
   | { as: "image"; type: string }

@@ -52,14 +52,14 @@ export function flatten<S extends SnapshotLike>(root: Branch<S>): Branch<S>[] {
 /** The snapshots that belong to a sandbox: its own and its ancestors'. */
 export function lineage<S extends SnapshotLike>(all: readonly S[], sandbox: string, origin: string | undefined): S[] {
   const known = new Map(all.map((one) => [one.id, one]));
-  const kept = new Map<string, S>();
+  const lineageByID = new Map<string, S>();
   const keep = (one: S | undefined) => {
-    while (one && !kept.has(one.id)) {
-      kept.set(one.id, one);
+    while (one && !lineageByID.has(one.id)) {
+      lineageByID.set(one.id, one);
       one = one.parent === undefined ? undefined : known.get(one.parent);
     }
   };
   for (const one of all) if (one.sandbox === sandbox) keep(one);
   if (origin) keep(known.get(origin));
-  return [...kept.values()];
+  return [...lineageByID.values()];
 }

@@ -28,7 +28,7 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
   const sandbox = useSandbox();
   const can = useCan("operator");
   const refresh = useRefresh();
-  const box = useRef<HTMLDivElement>(null);
+  const screenElement = useRef<HTMLDivElement>(null);
   const screen = useRef<XTerm>(null);
   const client = useRef<TerminalClient>(null);
   const bar = useRef<HTMLDivElement>(null);
@@ -37,8 +37,8 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
   const hint = useId();
 
   useEffect(() => {
-    if (!box.current) return;
-    const term = new XTerm(box.current, `Terminal ${pid}`, {
+    if (!screenElement.current) return;
+    const term = new XTerm(screenElement.current, `Terminal ${pid}`, {
       onInput: (text) => void client.current?.input(text),
       onLeave: () => bar.current?.querySelector<HTMLElement>("button, input")?.focus(),
     });
@@ -100,7 +100,7 @@ export function Attached({ pid, viewers, small = false }: { pid: number; viewers
           <Inert text={state.problem} />
         </p>
       )}
-      <div className={state?.mine ? "sb-screen sb-screen-mine" : "sb-screen"} ref={box} aria-describedby={hint} />
+      <div className={state?.mine ? "sb-screen sb-screen-mine" : "sb-screen"} ref={screenElement} aria-describedby={hint} />
       <p className="sb-hidden" id={hint}>
         {state?.mine ? "What is typed goes to the program. Control, Shift and F6 leave the terminal." : "Read only."}
       </p>

@@ -2,9 +2,9 @@ import type { IDisposable, ITerminalOptions, Terminal } from "@xterm/xterm";
 
 /**
  * The operating system commands (OSC) of terminals, all of which are ignored. With them, a sandbox
- * could set the title of the page or its colours to impersonate another one, write text to the
- * clipboard that a person then pastes into a shell (52), or hide a link behind an innocent word
- * (8).
+ * could set the title of the page or its colours to impersonate another one. It could write text to
+ * the clipboard that a person then pastes into a shell (52). It could also hide the target of a
+ * link behind an innocent word (8).
  */
 const ignoredCommands = [
   0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22, 46, 50, 51, 52, 60, 66, 99, 104, 105, 106, 110, 111, 112, 113, 114,

@@ -28,7 +28,7 @@ export function Replay({ id, n, tty }: { id: string; n: number; tty: boolean }) 
 }
 
 function RecordingView({ cast, plain, n, reload }: { cast: Cast; plain: boolean; n: number; reload: () => void }) {
-  const box = useRef<HTMLDivElement>(null);
+  const screenElement = useRef<HTMLDivElement>(null);
   const screen = useRef<XTerm>(null);
   const player = useRef<Player>(null);
   const play = useRef<HTMLButtonElement>(null);
@@ -37,8 +37,8 @@ function RecordingView({ cast, plain, n, reload }: { cast: Cast; plain: boolean;
   const used = useMemo(() => (skip ? shortened(cast, maxIdle) : cast), [cast, skip]);
 
   useEffect(() => {
-    if (!box.current) return;
-    const term = new XTerm(box.current, `Recording ${n}`, { plain, onLeave: () => play.current?.focus() });
+    if (!screenElement.current) return;
+    const term = new XTerm(screenElement.current, `Recording ${n}`, { plain, onLeave: () => play.current?.focus() });
     screen.current = term;
     let size = { cols: used.cols, rows: used.rows };
     const show = (cols: number, rows: number) => {
@@ -97,7 +97,7 @@ function RecordingView({ cast, plain, n, reload }: { cast: Cast; plain: boolean;
         {/* Copied as one line of plain text: a line end in it would run what is pasted. */}
         {cast.command && <CopyText text={inertLine(cast.command).text} label={cast.command.slice(0, 120)} />}
       </div>
-      <div className="sb-screen" ref={box} />
+      <div className="sb-screen" ref={screenElement} />
       <TerminalTools screen={screen} />
     </section>
   );

@@ -20,7 +20,7 @@ export function TerminalTab() {
     refetchInterval: running ? 5000 : false,
   });
   const open = terminals.data?.terminals ?? [];
-  const kept = [...(recordings.data ?? [])].reverse();
+  const newestFirst = [...(recordings.data ?? [])].reverse();
   const replayed = filters.replay;
   const pid = replayed === undefined ? (filters.terminal ?? (running ? open[0]?.pid : undefined)) : undefined;
   const info = open.find((one) => one.pid === pid);
@@ -63,23 +63,23 @@ export function TerminalTab() {
           </header>
           {recordings.isPending && <Loading />}
           {recordings.error && !recordings.data && <Problem error={recordings.error} retry={() => void recordings.refetch()} />}
-          {recordings.data && kept.length === 0 && <p className="quiet">No command was run yet.</p>}
+          {recordings.data && newestFirst.length === 0 && <p className="quiet">No command was run yet.</p>}
           <ul className="sb-picks" aria-label="Recordings">
-            {kept.slice(0, 300).map((one) => (
+            {newestFirst.slice(0, 300).map((one) => (
               <RecordingItem key={one.id} recording={one} current={replayed === Number(one.id)} choose={() => set({ replay: Number(one.id), terminal: undefined }, true)} />
             ))}
           </ul>
-          {kept.length > 300 && <p className="quiet">The newest 300 of {kept.length} are listed.</p>}
+          {newestFirst.length > 300 && <p className="quiet">The newest 300 of {newestFirst.length} are listed.</p>}
         </section>
       </nav>
       <div className="sb-main">
         {replayed !== undefined ? (
-          <Replay key={replayed} id={sandbox.id} n={replayed} tty={kept.find((one) => Number(one.id) === replayed)?.tty ?? true} />
+          <Replay key={replayed} id={sandbox.id} n={replayed} tty={newestFirst.find((one) => Number(one.id) === replayed)?.tty ?? true} />
         ) : pid !== undefined && running ? (
           <Attached key={pid} pid={pid} viewers={info?.viewers} />
         ) : (
           <Empty title={running ? "No terminal is open" : "The terminals have ended"}>
-            {kept.length > 0 ? "Choose a recording to see what a command printed." : undefined}
+            {newestFirst.length > 0 ? "Choose a recording to see what a command printed." : undefined}
           </Empty>
         )}
       </div>

@@ -54,9 +54,9 @@ func Open(end *os.File) (*Peer, error) {
 }
 
 func (b *Peer) connect() error {
-	// Read one packet at a time, because that always detects the end of the attachment. gVisor's kernel
-	// reads several packets at a time. That mode misses an end that arrives while it is not blocked,
-	// and then waits for ever.
+	// Read one packet at a time, because that always detects the end of the attachment. gVisor's
+	// kernel reads several packets at a time. That mode misses an end that arrives while it is not
+	// blocked, and then waits for ever.
 	card, err := fdbased.New(&fdbased.Options{
 		FDs: []int{b.fd}, MTU: egress.MTU, PacketDispatchMode: fdbased.Readv, ProcessorsPerChannel: 1,
 		RXChecksumOffload: true, TXChecksumOffload: true,
@@ -83,9 +83,10 @@ func (b *Peer) Close() error { return b.close() }
 func (b *Peer) end() error {
 	b.stack.Close()
 	err := b.Hangup()
-	// Wait for the link endpoint, which reads until the end of the attachment. Otherwise it could read
-	// from another file that gets the same descriptor. Wait for the endpoint before the stack, because
-	// the stack's Wait holds a lock: a late segment that needs the lock would block both for ever.
+	// Wait for the link endpoint, which reads until the end of the attachment. Otherwise it could
+	// read from another file that gets the same descriptor. Wait for the endpoint before the stack,
+	// because the stack's Wait holds a lock: a late segment that needs the lock would block both
+	// for ever.
 	if b.card != nil {
 		b.card.Wait()
 	}

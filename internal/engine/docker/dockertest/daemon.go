@@ -52,8 +52,8 @@ const startScript = `if [ -e /sys/fs/cgroup/memory ]; then umount /sys/fs/cgroup
 type Options struct {
 	// LiveRestore lets containers continue while the daemon is stopped.
 	LiveRestore bool
-	// HostMounts runs the daemon in the host's mount namespace. A daemon that is restarted needs it,
-	// because containers of the earlier daemon stay in that daemon's mount namespace.
+	// HostMounts runs the daemon in the host's mount namespace. A daemon that is restarted needs
+	// it, because containers of the earlier daemon stay in that daemon's mount namespace.
 	HostMounts bool
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// CountObjects counts the daemon's containers, volumes and networks of a state directory. Images are
-// not counted, because they stay for later sandboxes.
+// CountObjects counts the daemon's containers, volumes and networks of a state directory. Images
+// are not counted, because they stay for later sandboxes.
 func (d *Daemon) CountObjects(ctx context.Context, state string) (map[string]int, error) {
 	counts := map[string]int{"containers": 0, "volumes": 0, "networks": 0}
 	owner, err := os.ReadFile(filepath.Join(state, "docker/owner"))

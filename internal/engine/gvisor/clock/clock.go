@@ -1,5 +1,5 @@
-// Package clock owns an additional reading of a kernel's clock. After it, programs can read the time
-// without a system call; without it, they can do so only a second after the start.
+// Package clock owns an additional reading of a kernel's clock. After it, programs can read the
+// time without a system call; without it, they can do so only a second after the start.
 package clock
 
 import (
@@ -12,10 +12,10 @@ import (
 )
 
 // A kernel compares its clock with the processor's counter once when it starts or is restored, and
-// again after a second. A single reading gives no rate, so until the second one every request for the
-// time is a system call. These are a quarter of all calls that the guest makes until it is ready. An
-// additional reading after a few milliseconds gives the rate with an error of a few millionths, which
-// the kernel's later readings correct.
+// again after a second. A single reading gives no rate, so until the second one every request for
+// the time is a system call. These are a quarter of all calls that the guest makes until it is
+// ready. An additional reading after a few milliseconds gives the rate with an error of a few
+// millionths, which the kernel's later readings correct.
 
 // Calibrate reads the clock of a kernel whose tasks run, so that programs can compute the time.
 func Calibrate(keeper *sentry.Timekeeper) error {

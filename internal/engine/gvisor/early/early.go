@@ -1,7 +1,7 @@
 // Package early owns the settings that a process of a sandbox changes before gVisor's packages
-// initialise themselves. Go initialises a package as soon as all its imports are initialised, in the
-// order of import paths. This package imports almost nothing, so it comes before gVisor's packages. A
-// test checks that.
+// initialise themselves. Go initialises a package as soon as all its imports are initialised, in
+// the order of import paths. This package imports almost nothing, so it comes before gVisor's
+// packages. A test checks that.
 //
 // Initialisation takes most of the start of this program: 5 to 7 ms of processor time, three times
 // for each sandbox. Package first runs even earlier, and may import nothing.
@@ -33,8 +33,8 @@ func init() {
 }
 
 // unimplementedCalls is the sync.Once of gVisor's counter of unknown system calls, which has two
-// thousand named values. Only the kernel process needs the counter, so other processes do not create
-// it.
+// thousand named values. Only the kernel process needs the counter, so other processes do not
+// create it.
 //
 //go:linkname unimplementedCalls gvisor.dev/gvisor/pkg/sentry/kernel.unimplementedSyscallCounterInit
 var unimplementedCalls sync.Once

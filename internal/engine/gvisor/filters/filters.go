@@ -17,10 +17,10 @@ import (
 
 //go:generate go run ./generate programs.bin
 
-// bootPrograms and goferPrograms are gVisor's registries of programs. They have no setter: a release
-// build of gVisor fills them from a generated file in its package. A wrong entry cannot weaken a
-// filter by accident: a program is looked up by a name with every option for which it was compiled,
-// and a missing program is compiled at boot.
+// bootPrograms and goferPrograms are gVisor's registries of programs. They have no setter: a
+// release build of gVisor fills them from a generated file in its package. A wrong entry cannot
+// weaken a filter by accident: a program is looked up by a name with every option for which it was
+// compiled, and a missing program is compiled at boot.
 
 //go:linkname bootPrograms gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
 var bootPrograms map[string]precompiledseccomp.Program

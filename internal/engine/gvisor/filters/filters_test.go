@@ -12,8 +12,8 @@ import (
 )
 
 // gVisor looks up a program by a name that it derives from its settings. With another version of
-// gVisor the names may differ, and every boot would compile the programs without a warning. The fix is
-// go generate.
+// gVisor the names may differ, and every boot would compile the programs without a warning. The fix
+// is go generate.
 func TestProgramsOfSandboxArePrecompiled(t *testing.T) {
 	if err := filters.Install(); err != nil {
 		t.Fatal(err)

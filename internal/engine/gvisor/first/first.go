@@ -1,7 +1,7 @@
 // Package first owns the first actions of a process of a sandbox. It populates the memory that the
 // start will need, or does a small task and exits before other packages are initialised. It imports
-// only packages without imports, so that Go initialises it before the standard library. A test checks
-// that.
+// only packages without imports, so that Go initialises it before the standard library. A test
+// checks that.
 package first
 
 import "github.com/crannog/crannog/internal/host/prefault"
@@ -30,8 +30,8 @@ func init() {
 }
 
 const (
-	// sentrySkip is the memory that the initialisation of packages uses. It is not populated, because
-	// the packages use only a page or two of each block.
+	// sentrySkip is the memory that the initialisation of packages uses. It is not populated,
+	// because the packages use only a page or two of each block.
 	sentrySkip = 1 << 20
 	// sentryHeap is the memory that the start of the kernel process touches after that, as measured
 	// with `perf record -e page-faults -c 1 -d`. A tenth of it stays unused. Memory beyond it is

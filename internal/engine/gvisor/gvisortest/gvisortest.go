@@ -41,9 +41,9 @@ func (Owner) Shared(mount string) bool { return strings.Contains(mount, "null-ne
 // Temporary is the pattern of files that gVisor creates outside a state directory.
 const Temporary = "/tmp/runsc*"
 
-// Processes lists the processes that run for sandboxes of a state directory. The arguments of gVisor's
-// processes contain the directory. A child that boots a sandbox is listed if its parent belongs to the
-// directory or has ended.
+// Processes lists the processes that run for sandboxes of a state directory. The arguments of
+// gVisor's processes contain the directory. A child that boots a sandbox is listed if its parent
+// belongs to the directory or has ended.
 func Processes(t testing.TB, dir string) (pids []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -76,8 +76,9 @@ func sandboxProcess(pid, dir string) (isOurs, isOther bool) {
 }
 
 // bootsFor reports whether a child that boots a sandbox may belong to this state directory. That is
-// the case if its parent is this process or a process with the directory in its arguments or
-// environment, or if its parent has ended, so that init or an ancestor of this process adopted it.
+// the case if its parent is this process, or a process with the directory in its arguments or
+// environment. It is also the case if the parent has ended, so that init or an ancestor of this
+// process adopted the child.
 func bootsFor(pid, dir string) bool {
 	parent := parentOf(pid)
 	for self := strconv.Itoa(os.Getpid()); self != ""; self = parentOf(self) {

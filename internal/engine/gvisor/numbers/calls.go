@@ -58,20 +58,25 @@ var named = map[string]func(arch.SyscallArguments) []pathArgument{
 	"fremovexattr": open,
 }
 
+// atWorkingDir returns the file at the path in the first argument, following links.
 func atWorkingDir(a arch.SyscallArguments) []pathArgument {
 	return []pathArgument{{linux.AT_FDCWD, a[0].Pointer(), true}}
 }
 
+// itself is like atWorkingDir, but does not follow a link at the end of the path.
 func itself(a arch.SyscallArguments) []pathArgument {
 	return []pathArgument{{linux.AT_FDCWD, a[0].Pointer(), false}}
 }
 
+// open returns the file behind the descriptor in the first argument.
 func open(a arch.SyscallArguments) []pathArgument { return []pathArgument{{dir: a[0].Int()}} }
 
+// atWith returns the file at a path relative to a directory, the first two arguments.
 func atWith(a arch.SyscallArguments, follow bool) []pathArgument {
 	return []pathArgument{{a[0].Int(), a[1].Pointer(), follow}}
 }
 
+// exchanged returns the moved file, and the other one if the call exchanges two files.
 func exchanged(a arch.SyscallArguments) []pathArgument {
 	all := atWith(a, false)
 	if a[4].Uint()&linux.RENAME_EXCHANGE != 0 {
@@ -89,6 +94,7 @@ var opens = map[string]func(arch.SyscallArguments) bool{
 	"creat":   func(arch.SyscallArguments) bool { return true },
 }
 
+// writes reports whether the flags of an open allow changes to a file.
 func writes(flags uint32) bool {
 	return flags&linux.O_PATH == 0 && flags&(linux.O_ACCMODE|linux.O_CREAT|linux.O_TRUNC) != 0
 }
@@ -109,6 +115,8 @@ func Install(tables ...*sentry.SyscallTable) {
 	}
 }
 
+// wrapped returns a call that copies the numbers of the files that it copies up, or nil if the call
+// copies and creates no files.
 func wrapped(name string, fn sentry.SyscallFn) sentry.SyscallFn {
 	if may := opens[name]; may != nil {
 		return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
@@ -145,6 +153,7 @@ func wrapped(name string, fn sentry.SyscallFn) sentry.SyscallFn {
 	return nil
 }
 
+// opened copies the numbers of a file that was opened for writing.
 func opened(t *sentry.Task, fd int32) {
 	file := t.GetFile(fd)
 	if file == nil {
@@ -176,6 +185,7 @@ func hold(t *sentry.Task, places []pathArgument) []vfs.VirtualDentry {
 	return files
 }
 
+// find looks up the file of an argument as the call would. The caller drops the reference.
 func find(t *sentry.Task, p pathArgument) (vd vfs.VirtualDentry, ok bool) {
 	path := ""
 	if p.path != 0 {

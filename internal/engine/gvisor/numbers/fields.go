@@ -10,8 +10,8 @@ import (
 )
 
 // gVisor has no function to set these numbers, so this package writes them into gVisor's fields, at
-// offsets that it takes from gVisor's types. With a version that has other fields, files get gVisor's
-// numbers, and TestScripts/run_numbers fails.
+// offsets that it takes from gVisor's types. With a version that has other fields, files get
+// gVisor's numbers, and TestScripts/run_numbers fails.
 
 // fileSystems is the prefix of the import paths of gVisor's file systems.
 const fileSystems = "gvisor.dev/gvisor/pkg/sentry/fsimpl/"

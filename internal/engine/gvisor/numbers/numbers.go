@@ -1,6 +1,6 @@
-// Package numbers owns the device and inode numbers of files in a sandbox. It makes a host file keep
-// its numbers when it is changed, which gVisor's overlay does not do. It runs in gVisor's kernel
-// process.
+// Package numbers owns the device and inode numbers of files in a sandbox. It makes a host file
+// keep its numbers when it is changed, which gVisor's overlay does not do. It runs in gVisor's
+// kernel process.
 package numbers
 
 import (
@@ -33,12 +33,12 @@ const firstNumber = 1 << 40
 const maxEarlyFiles = 1024
 
 // earlyFilesShift is the position at which the next number encodes how many such early files there
-// are. No copy of a host file gets the number of an early file: an archive of the sandbox would treat
-// two files with one number as hard links of one file.
+// are. No copy of a host file gets the number of an early file: an archive of the sandbox would
+// treat two files with one number as hard links of one file.
 const earlyFilesShift = 24
 
-// earlyFiles returns how many files were created before numbers started at firstNumber, given the last
-// number.
+// earlyFiles returns how many files were created before numbers started at firstNumber, given the
+// last number.
 func earlyFiles(last uint64) uint64 {
 	if last < firstNumber {
 		return 0

@@ -18,8 +18,8 @@ import (
 // ownerMask selects the attributes of a file that hold its owner.
 const ownerMask = linux.STATX_UID | linux.STATX_GID
 
-// filesystem shows the host's files through gVisor's file client, and changes the owners of some. All
-// other methods are the client's.
+// filesystem shows the host's files through gVisor's file client, and changes the owners of some.
+// All other methods are the client's.
 type filesystem struct {
 	vfsfs vfs.Filesystem
 	vfs.FilesystemImpl
@@ -47,7 +47,8 @@ func lowerOf(root vfs.VirtualDentry) (vfs.VirtualDentry, error) {
 	return opts.LowerRoots[0], nil
 }
 
-// newFilesystem returns a filesystem for a plan. It takes over the overlay's reference to the client.
+// newFilesystem returns a filesystem for a plan. It takes over the overlay's reference to the
+// client.
 func newFilesystem(t *sentry.Task, client *vfs.Filesystem, lower vfs.VirtualDentry, plan Plan) (*filesystem, error) {
 	v := t.Kernel().VFS()
 	opts := lower.Mount().Options()
@@ -163,8 +164,8 @@ func (f *filesystem) OpenAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs
 	return rp.VirtualFilesystem().OpenAt(ctx, rp.Credentials(), f.operationFor(d), &opts)
 }
 
-// The following methods replace those that gVisor's generator would write. They make the translation
-// a part of a saved state, so that it is active before any restored program runs.
+// The following methods replace those that gVisor's generator would write. They make the
+// translation a part of a saved state, so that it is active before any restored program runs.
 
 func init() { state.Register((*filesystem)(nil)) }
 

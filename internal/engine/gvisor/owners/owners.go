@@ -22,8 +22,8 @@ import (
 // Without a translation, the sandbox's user could only work on them with capabilities that bypass
 // all file permissions. An id-mapped mount of the host would translate too, but needs root, and
 // does not work on every file system. The translation is therefore made where the sandbox's kernel
-// reads attributes of host files, below the overlay that holds the programs' writes. Permissions are
-// checked with the translated IDs.
+// reads attributes of host files, below the overlay that holds the programs' writes. Permissions
+// are checked with the translated IDs.
 
 // Annotation is the key of the annotation that holds a Plan in a specification.
 const Annotation = "dev.crannog.owners"
@@ -32,19 +32,19 @@ const Annotation = "dev.crannog.owners"
 type Plan struct {
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
-	// Places lists directories and files of the host by their paths in the sandbox. They and all files
-	// below them belong to the user. No program may look them up before Install.
+	// Places lists directories and files of the host by their paths in the sandbox. They and all
+	// files below them belong to the user. No program may look them up before Install.
 	Places []string `json:"places,omitempty"`
-	// Files has the owners and set-id bits of other files, by their paths in the sandbox. No program
-	// may look them up before Install either.
+	// Files has the owners and set-id bits of other files, by their paths in the sandbox. No
+	// program may look them up before Install either.
 	Files fileowners.Table `json:"files,omitempty"`
 	// Covers lists covers over paths below the places, in the order in which they are mounted.
 	Covers []Cover `json:"covers,omitempty"`
 }
 
 // Cover is a mount that prevents programs from changing a path or from seeing its content. gVisor's
-// own mounts of host directories cannot be used, because they are not below the overlay and would show
-// the host's IDs.
+// own mounts of host directories cannot be used, because they are not below the overlay and would
+// show the host's IDs.
 type Cover struct {
 	Path string `json:"path"`
 	// Blank covers a directory with an empty one. Otherwise the content stays visible and cannot be
@@ -131,9 +131,9 @@ func (f *filesystem) checkPlan(plan Plan) error {
 	return nil
 }
 
-// checkOwner looks up a place and returns an error unless it belongs to the user. The overlay caches a
-// file's owner at its first lookup, so a place that was looked up too early would keep the host's
-// owner.
+// checkOwner looks up a place and returns an error unless it belongs to the user. The overlay
+// caches a file's owner at its first lookup, so a place that was looked up too early would keep the
+// host's owner.
 func checkOwner(t *sentry.Task, root vfs.VirtualDentry, place string, plan Plan) error {
 	stat, err := t.Kernel().VFS().StatAt(t, creds(t), at(root, place), &vfs.StatOptions{Mask: ownerMask})
 	if err != nil {
@@ -185,8 +185,8 @@ func creds(t *sentry.Task) *auth.Credentials {
 	return auth.NewRootCredentials(t.Kernel().RootUserNamespace())
 }
 
-// private returns an unexported field of a gVisor struct. If a version of gVisor has another name or
-// type for the field, private returns an error, and no sandbox starts.
+// private returns an unexported field of a gVisor struct. If a version of gVisor has another name
+// or type for the field, private returns an error, and no sandbox starts.
 func private[T any](of any, name string) (*T, error) {
 	field := reflect.ValueOf(of)
 	if field.Kind() != reflect.Pointer || field.Elem().Kind() != reflect.Struct {

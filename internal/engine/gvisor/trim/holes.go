@@ -8,8 +8,9 @@ import (
 	"gvisor.dev/gvisor/pkg/hostarch"
 )
 
-// minHole is the size of the smallest hole that is released. Releasing a hole costs the kernel a call
-// in the program's process, and an entry in the state. Reading the pages of a smaller hole costs less.
+// minHole is the size of the smallest hole that is released. Releasing a hole costs the kernel a
+// call in the program's process, and an entry in the state. Reading the pages of a smaller hole
+// costs less.
 const minHole = 8 * hostarch.PageSize
 
 // hole is a part of a file that has no pages.

@@ -101,8 +101,9 @@ func reserved(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (areas []area, err er
 	}
 	var anonymous []span
 	each(tables[0], func(at span, vma reflect.Value) {
-		// Only anonymous memory reads as zeros after its release. Memory that maps a file would show
-		// the file's content again. Locked memory must stay, because a program has requested that.
+		// Only anonymous memory reads as zeros after its release. Memory that maps a file would
+		// show the file's content again. Locked memory must stay, because a program has requested
+		// that.
 		if vma.FieldByName("mappable").IsNil() && vma.FieldByName("mlockMode").IsZero() {
 			anonymous = append(anonymous, at)
 		}
@@ -117,8 +118,8 @@ func reserved(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (areas []area, err er
 	return within(areas, anonymous), nil
 }
 
-// each calls f with the entries of one of gVisor's tables. The names of the methods are constants, so
-// that the linker keeps the methods.
+// each calls f with the entries of one of gVisor's tables. The names of the methods are constants,
+// so that the linker keeps the methods.
 func each(table reflect.Value, f func(span, reflect.Value)) {
 	segment := table.MethodByName("FirstSegment").Call(nil)[0]
 	for segment.MethodByName("Ok").Call(nil)[0].Bool() {

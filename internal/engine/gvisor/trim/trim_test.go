@@ -11,7 +11,8 @@ import (
 
 const page = hostarch.PageSize
 
-// createMemory creates a file like gVisor's memory file, in which only the touched pages have content.
+// createMemory creates a file like gVisor's memory file, in which only the touched pages have
+// content.
 func createMemory(t *testing.T, pages int, touched ...int) int {
 	t.Helper()
 	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)

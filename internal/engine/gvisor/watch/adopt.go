@@ -32,8 +32,8 @@ func (w *watcher) adopt(k *sentry.Kernel) {
 	}
 }
 
-// maxAdoptedSize bounds the size of an open file whose content is read before programs continue. The
-// content is needed so that an open file that is not written is not reported as changed.
+// maxAdoptedSize bounds the size of an open file whose content is read before programs continue.
+// The content is needed so that an open file that is not written is not reported as changed.
 const maxAdoptedSize = 1 << 20
 
 // adoptTask registers the files that a task has open for writing or has mapped writable.

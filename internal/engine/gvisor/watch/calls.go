@@ -84,8 +84,8 @@ var calls = map[string]call{
 	},
 }
 
-// conditionalCalls holds the calls that are passed to gVisor unless their arguments request a change,
-// because a call that only reads must cost nothing.
+// conditionalCalls holds the calls that are passed to gVisor unless their arguments request a
+// change, because a call that only reads must cost nothing.
 var conditionalCalls = map[string]func(arch.SyscallArguments) bool{
 	"open":   func(a arch.SyscallArguments) bool { return writes(a[1].Uint()) },
 	"openat": func(a arch.SyscallArguments) bool { return writes(a[2].Uint()) },

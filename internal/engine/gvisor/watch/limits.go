@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// diskCalls holds the calls that may find the disk full, each with a function that returns the number
-// of bytes that the call requests.
+// diskCalls holds the calls that may find the disk full, each with a function that returns the
+// number of bytes that the call requests.
 var diskCalls = map[string]func(arch.SyscallArguments) uint64{
 	"write": thirdArgument, "pwrite64": thirdArgument, "writev": unknownSize, "pwritev": unknownSize, "pwritev2": unknownSize,
 	"sendfile": unknownSize, "splice": unknownSize, "copy_file_range": unknownSize, "fallocate": fourthArgument,

@@ -25,8 +25,8 @@ type actor struct {
 	uid          uint32
 }
 
-// held describes a descriptor through which a program may write at any time, also by mapping it. The
-// record does not keep the descriptor open, and each survey checks whether it is still open.
+// held describes a descriptor through which a program may write at any time, also by mapping it. It
+// does not keep the descriptor open, and each survey checks whether that is still open.
 type held struct {
 	path string // the last known path
 	file inode  // the file, if it has no path

@@ -133,8 +133,8 @@ func nameOf(s string) string {
 	return name
 }
 
-// truncated applies part to each string, and returns as many as the limits allow. cut reports whether
-// something was left out or is not valid UTF-8.
+// truncated applies part to each string, and returns as many as the limits allow. cut reports
+// whether something was left out or is not valid UTF-8.
 func truncated(all []string, maximum, bytes int, part func(string) string) (out []string, cut bool) {
 	for i, s := range all {
 		if i == maximum || bytes == 0 {

@@ -1,7 +1,7 @@
 // Package watch owns the events that a sandbox's kernel records about the programs in it. It runs
 // in gVisor's kernel process, attaches to gVisor's trace points and system calls, and appends lines
-// of package events to a file that it received. Programs in the sandbox have no access to it, so they
-// cannot forge events.
+// of package events to a file that it received. Programs in the sandbox have no access to it, so
+// they cannot forge events.
 package watch
 
 import (
@@ -39,8 +39,8 @@ const (
 func Session(s Start) seccheck.SessionConfig {
 	return seccheck.SessionConfig{
 		Name: seccheck.DefaultSessionName,
-		// Without points: the watcher enables its own, and the table of their names stays empty.
-		// JSON represents integers up to 2^53 exactly.
+		// The session names no trace points, because the watcher enables its own. The table of
+		// their names stays empty. JSON represents integers up to 2^53 exactly.
 		Sinks: []seccheck.SinkConfig{{Name: sinkName, Config: map[string]any{
 			settingNext: float64(s.Next), settingBytes: float64(s.Bytes), settingRestored: s.Restored, settingTorn: s.Torn,
 		}}},
@@ -119,8 +119,8 @@ func (pointEnabler) Name() string { return sinkName + "-points" }
 // Name implements seccheck.Sink.
 func (w *watcher) Name() string { return sinkName }
 
-// Status implements seccheck.Sink. A caller requests it to be sure that all events are written, so it
-// checks the files first. The dropped count is the number of changes that could not be recorded.
+// Status implements seccheck.Sink. A caller requests it to be sure that all events are written, so
+// it checks the files first. The dropped count is the number of changes that could not be recorded.
 func (w *watcher) Status() seccheck.SinkStatus {
 	return seccheck.SinkStatus{DroppedCount: w.checkFilesNow()}
 }

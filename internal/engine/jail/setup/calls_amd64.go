@@ -2,7 +2,8 @@ package setup
 
 import "golang.org/x/sys/unix"
 
-// machineCalls lists the calls that only this architecture has. They are allowed with any arguments.
+// machineCalls lists the calls that only this architecture has. They are allowed with any
+// arguments.
 var machineCalls = []call{
 	{"access", unix.SYS_ACCESS}, {"open", unix.SYS_OPEN}, {"creat", unix.SYS_CREAT}, {"stat", unix.SYS_STAT},
 	{"lstat", unix.SYS_LSTAT}, {"mkdir", unix.SYS_MKDIR}, {"rmdir", unix.SYS_RMDIR}, {"rename", unix.SYS_RENAME},

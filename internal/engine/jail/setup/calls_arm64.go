@@ -1,4 +1,5 @@
 package setup
 
-// machineCalls lists the calls that only this architecture has. They are allowed with any arguments.
+// machineCalls lists the calls that only this architecture has. They are allowed with any
+// arguments.
 var machineCalls = []call{}

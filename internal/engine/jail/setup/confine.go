@@ -11,11 +11,11 @@ import (
 	"github.com/crannog/crannog/internal/host/landlock"
 )
 
-// guestCapabilities lists the capabilities that the guest keeps over its own user namespace if it has
-// several IDs: it starts commands as other users, and root in the sandbox owns the sandbox's files.
-// None of them reaches a file, process or device of the host. The others would expose more of the
-// kernel to an attacker, among them CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_PTRACE,
-// CAP_MKNOD and CAP_SYS_CHROOT.
+// guestCapabilities lists the capabilities that the guest keeps over its own user namespace if it
+// has several IDs: it starts commands as other users, and root in the sandbox owns the sandbox's
+// files. None of them reaches a file, process or device of the host. The others would expose more
+// of the kernel to an attacker, among them CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW,
+// CAP_SYS_PTRACE, CAP_MKNOD and CAP_SYS_CHROOT.
 var guestCapabilities = []uint{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID,
 	unix.CAP_NET_BIND_SERVICE,

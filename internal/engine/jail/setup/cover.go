@@ -60,8 +60,8 @@ func (b *builder) cover() error {
 	return nil
 }
 
-// hide covers a path with an empty file or directory. If it must be absent, hide instead deletes it in
-// the sandbox's overlay.
+// hide covers a path with an empty file or directory. If it must be absent, hide instead deletes it
+// in the sandbox's overlay.
 func (b *builder) hide(t rootpath.Location, absent bool) error {
 	if absent {
 		b.layers.Absent = append(b.layers.Absent, strings.TrimPrefix(t.Inside, "/"))

@@ -65,7 +65,7 @@ func TestFilterDecidesAsListed(t *testing.T) {
 	for _, c := range missingCalls {
 		others[c.number] = true
 		if got := answer(c.number, seccomp.Architecture); got != seccomp.Unknown {
-			t.Errorf("%s: %#x", c.name, got)
+			t.Errorf("%s: the filter returns %#x, want %#x", c.name, got, seccomp.Unknown)
 		}
 	}
 	for n := range uint32(600) {
@@ -101,7 +101,7 @@ func TestFilterDecidesAsListed(t *testing.T) {
 		"executable memory":      {answer(unix.SYS_PERSONALITY, seccomp.Architecture, 0x0400000), seccomp.Refuse},
 	} {
 		if c.got != c.want {
-			t.Errorf("%s: %#x, want %#x", name, c.got, c.want)
+			t.Errorf("%s: the filter returns %#x, want %#x", name, c.got, c.want)
 		}
 	}
 }

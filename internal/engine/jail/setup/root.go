@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// bases lists directories that every host has. The root is built in a tmpfs that is mounted on one of
-// them, in the jail's own mount namespace, where the host does not see it.
+// bases lists directories that every host has. The root is built in a tmpfs that is mounted on one
+// of them, in the jail's own mount namespace, where the host does not see it.
 var bases = []string{"/tmp", "/mnt", "/run", "/var"}
 
 // builder builds a root.
@@ -228,8 +228,8 @@ func moveTo(fd int, target string, readOnly bool) error {
 	return unix.MoveMount(fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// copyAttributes gives a directory the permissions, owner and times of another. An owner without an ID
-// in the sandbox is skipped.
+// copyAttributes gives a directory the permissions, owner and times of another. An owner without an
+// ID in the sandbox is skipped.
 func copyAttributes(source, target string) error {
 	info, err := os.Stat(source)
 	if err != nil {

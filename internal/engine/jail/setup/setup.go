@@ -55,8 +55,8 @@ type Request struct {
 	// Tap requests a network interface, whose other end is returned. An engine that runs as root
 	// creates the interface itself, because the sandbox's IDs may not open the host's device.
 	Tap bool
-	// Own is set in a virtual machine, whose kernel serves this sandbox alone: the kernel's sizes are
-	// the sandbox's, and programs may make namespaces of their own.
+	// Own is set in a virtual machine, whose kernel serves this sandbox alone: the kernel's sizes
+	// are the sandbox's, and programs may make namespaces of their own.
 	Own bool `json:",omitempty"`
 	// CPUs is the number of processors that programs see.
 	CPUs int
@@ -202,8 +202,8 @@ func receive() (*Request, []int, error) {
 	return &r, trees, nil
 }
 
-// readMessage reads one message. If the engine dies, its end of the socket closes, and an incomplete
-// jail ends.
+// readMessage reads one message. If the engine dies, its end of the socket closes, and an
+// incomplete jail ends.
 func readMessage() (data []byte, fds []int, err error) {
 	data, control := make([]byte, maxRequestSize), make([]byte, unix.CmsgSpace(4))
 	for {

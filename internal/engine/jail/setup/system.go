@@ -30,9 +30,9 @@ func (b *builder) system() error {
 	return nil
 }
 
-// shownProc lists the entries of /proc that stay visible, besides those of processes. All others are
-// covered, including entries of later kernels: /proc/keys, kallsyms, kcore, config.gz, interrupts
-// and the like reveal the host and its kernel to an attacker.
+// shownProc lists the entries of /proc that stay visible, besides those of processes. All others
+// are covered, including entries of later kernels: /proc/keys, kallsyms, kcore, config.gz,
+// interrupts and the like reveal the host and its kernel to an attacker.
 var shownProc = map[string]bool{
 	"self": true, "thread-self": true, "mounts": true, "net": true, "sysvipc": true, // of the process or its namespaces
 	"filesystems": true, "loadavg": true, "version": true, "uptime": true, "cgroups": true,

@@ -40,7 +40,7 @@ func TestBusyGroupsAreLowered(t *testing.T) {
 		got := groupsToLower(shares)
 		for i, p := range c.groups {
 			if got[p] != c.want[i] {
-				t.Errorf("%s: group %d lowered: %t", name, i, got[p])
+				t.Errorf("%s: group %d lowered: %t, want %t", name, i, got[p], c.want[i])
 			}
 		}
 	}

@@ -33,9 +33,9 @@ type Group struct {
 // unified is the key for version 2, whose one hierarchy has all controllers.
 const unified = "unified"
 
-// hostPIDs bounds host tasks per sandbox. The sandbox's own kernel bounds the processes in it, so this
-// limit only stops an engine that itself starts too many. A small number would break the engine,
-// because its threads count too.
+// hostPIDs bounds host tasks per sandbox. The sandbox's own kernel bounds the processes in it, so
+// this limit only stops an engine that itself starts too many. A small number would break the
+// engine, because its threads count too.
 const hostPIDs = 16384
 
 // Enforces lists the limits that groups of this tree enforce.
@@ -77,8 +77,8 @@ func (t *Tree) Create(id string, limits engine.Limits) (*Group, error) {
 	return t.CreateFor(id, limits, hostPIDs)
 }
 
-// CreateFor is like Create with a limit for the tasks of the group. It is for engines whose sandboxes
-// run as processes of the host. Such a group can be frozen if Freezes reports it.
+// CreateFor is like Create with a limit for the tasks of the group. It is for engines whose
+// sandboxes run as processes of the host. Such a group can be frozen if Freezes reports it.
 func (t *Tree) CreateFor(id string, limits engine.Limits, tasks int64) (_ *Group, err error) {
 	g := &Group{Dirs: map[string]string{}}
 	defer func() {
@@ -120,8 +120,8 @@ func (t *Tree) CreateFor(id string, limits engine.Limits, tasks int64) (_ *Group
 
 // Weights for processor time among competing groups: the usual weight, and that of a group that
 // yields to others. With an even smaller one, work in that group on which others depend could take
-// minutes. All sandboxes together have the usual weight, like any other group next to them. A server
-// with its own group next to them has five times as much.
+// minutes. All sandboxes together have the usual weight, like any other group next to them. A
+// server with its own group next to them has five times as much.
 const (
 	usualWeight  = 100
 	lowWeight    = usualWeight / 10
@@ -217,8 +217,8 @@ func legacySettings(controller string, limits engine.Limits, tasks int64) [][2]s
 	return nil
 }
 
-// applyLimits writes settings of a group and reads them back: a kernel may accept a number and store
-// another, and the limit would then not be in force.
+// applyLimits writes settings of a group and reads them back: a kernel may accept a number and
+// store another, and the limit would then not be in force.
 func applyLimits(dir string, settings [][2]string) error {
 	if err := writeAll(dir, settings); err != nil {
 		return err
@@ -240,8 +240,8 @@ func applyLimits(dir string, settings [][2]string) error {
 	return nil
 }
 
-// isWithin reports whether the setting in force is at least as strict as the requested one. The kernel
-// stores memory limits in whole pages.
+// isWithin reports whether the setting in force is at least as strict as the requested one. The
+// kernel stores memory limits in whole pages.
 func isWithin(name, requested, actual string) bool {
 	if requested == actual {
 		return true

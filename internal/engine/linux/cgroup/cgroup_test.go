@@ -47,7 +47,7 @@ func TestOwnUnified(t *testing.T) {
 		"1:name=systemd:/\n0::/init.scope\nx": "/init.scope",
 	} {
 		if got := ownUnified(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
+			t.Errorf("the group in %q is %q, want %q", text, got, want)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func createFiles(t *testing.T, dir, controllers string) {
 func TestUnifiedNeedsMemoryAndCPU(t *testing.T) {
 	top := hierarchy(t, "cpuset io pids")
 	if _, err := detectUnified(top, "/"); err == nil || !strings.Contains(err.Error(), "memory") {
-		t.Errorf("got %v", err)
+		t.Errorf("a hierarchy without memory and cpu: got %v, want an error that names memory", err)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestUnifiedFindsDelegatedSubtree(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := filepath.Join(top, filepath.Dir(own), parentName); tree.unified != want || tree.Version() != 2 {
-		t.Errorf("%q, want %q", tree.unified, want)
+		t.Errorf("groups are created in %q, want %q", tree.unified, want)
 	}
 	if !slices.Contains(tree.Enforces(), engine.LimitMemory) || !slices.Contains(tree.Enforces(), engine.LimitCPU) {
 		t.Errorf("enforces %v", tree.Enforces())
@@ -110,7 +110,7 @@ func TestUnifiedSettings(t *testing.T) {
 	}
 	for name, want := range map[string]string{"memory.max": "536870912", "cpu.max": "150000 100000", "memory.swap.max": "0"} {
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
-			t.Errorf("%s: %q %v", name, got, err)
+			t.Errorf("%s contains %q, %v; want %q", name, got, err, want)
 		}
 	}
 	if err := os.Remove(filepath.Join(dir, "memory.max")); err != nil {
@@ -150,7 +150,7 @@ func TestLimitsAreReadBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := applyLimits(dir, unifiedSettings(limits, hostPIDs)); fault.CodeOf(err) != "policy_not_effective" || !strings.Contains(fault.PublicText(err), name) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("a kernel that does not store %s: got %v, want policy_not_effective", name, err)
 		}
 	}
 }
@@ -167,10 +167,10 @@ func TestOOMKillsAndUsage(t *testing.T) {
 	}
 	g := Group{Dirs: map[string]string{unified: dir}}
 	if n := g.OOMKills(); n != 3 {
-		t.Errorf("%d kills", n)
+		t.Errorf("OOMKills returned %d, want 3", n)
 	}
 	if u := g.Usage(); u.MemoryBytes != 600 || u.MemoryCache != 400 || u.CPUTime != 5000 {
-		t.Errorf("%+v", u)
+		t.Errorf("the usage is %+v, want 600 bytes, 400 of cache and 5 µs", u)
 	}
 }
 

@@ -126,7 +126,7 @@ func runDetect(t *testing.T, group string) string {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v: %s", err, out.String())
+		t.Fatalf("the detecting process failed: %v: %s", err, out.String())
 	}
 	return out.String()
 }
@@ -144,8 +144,8 @@ func wantGroupIn(t *testing.T, output, dir, self string) {
 	}
 }
 
-// This is the group of a user's service manager. The user's programs are in groups below it, for
-// which the manager enables no controllers.
+// The delegated group is that of a user's service manager. The user's programs are in groups below
+// it, for which the manager enables no controllers.
 func TestDelegationToUser(t *testing.T) {
 	top := subtree(t)
 	service := newGroupOf(t, filepath.Join(top, "user@1.service"), delegation)

@@ -197,8 +197,8 @@ func leaveOwnGroup(own string) error {
 	return nil
 }
 
-// raiseServerWeight raises the weight of our own group above that of the sandboxes, if we created it.
-// Otherwise the group does not exist or belongs to another user.
+// raiseServerWeight raises the weight of our own group above that of the sandboxes, if we created
+// it. Otherwise the group does not exist or belongs to another user.
 func raiseServerWeight(base string) {
 	// After an error the group keeps the usual weight, which all sandboxes together have as well.
 	_ = setUnifiedWeight(filepath.Join(base, serverGroup), serverWeight)

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// groupDir returns a directory that stands for a control group, with the files that the kernel would
-// create in it. Hosts have one version of control groups, and these tests cover both.
+// groupDir returns a directory that stands for a control group, with the files that the kernel
+// would create in it. Hosts have one version of control groups, and these tests cover both.
 func groupDir(t *testing.T, texts map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -30,7 +30,7 @@ func groupDir(t *testing.T, texts map[string]string) string {
 func wantText(t *testing.T, path, want string) {
 	t.Helper()
 	if text, err := os.ReadFile(path); err != nil || string(text) != want {
-		t.Errorf("%s: %q %v, want %q", filepath.Base(path), text, err, want)
+		t.Errorf("%s contains %q, %v; want %q", filepath.Base(path), text, err, want)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestGroupShown(t *testing.T) {
 		},
 	} {
 		if got := c.group.Shown(); !maps.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+			t.Errorf("%s: Shown returned %v, want %v", name, got, c.want)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func TestOnOOM(t *testing.T) {
 	}
 	var events, control int
 	if _, err := fmt.Sscanf(string(text), "%d %d", &events, &control); err != nil {
-		t.Fatalf("%q: %v", text, err)
+		t.Fatalf("cgroup.event_control contains %q: %v", text, err)
 	}
 	if len(hit) != 0 {
 		t.Error("there was an event before the kernel sent one")
@@ -168,7 +168,7 @@ func TestOnOOMWithoutEvents(t *testing.T) {
 	} {
 		g := &Group{Dirs: map[string]string{"memory": groupDir(t, texts)}}
 		if _, err := g.OnOOM(hit); err == nil || !strings.Contains(err.Error(), "cgroup") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: OnOOM returned %v, want an error about the group", name, err)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func TestMemoryLimitKillsWholeGroup(t *testing.T) {
 	g := group(t, engine.Limits{MemoryBytes: 32 << 20, MilliCPU: 2000})
 	out, err := shell(t, g, "sleep 1000 & "+allocate+"; echo survived; wait")
 	if err == nil || strings.Contains(out, "survived") {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("100 MiB in a group of 32: got %q, %v; want that all processes are killed", out, err)
 	}
 	for deadline := time.Now().Add(timeout); len(members(g.Dirs[unified])) != 0; runtime.Gosched() {
 		if time.Now().After(deadline) {
@@ -100,7 +100,7 @@ func TestProcessorLimit(t *testing.T) {
 		g := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: milli})
 		started := time.Now()
 		if out, err := shell(t, g, loops); err != nil {
-			t.Fatalf("%q %v", out, err)
+			t.Fatalf("the busy programs failed: %q %v", out, err)
 		}
 		dir := cmp.Or(g.Dirs[unified], g.Dirs["cpu"])
 		return float64(g.Usage().CPUTime) / float64(time.Since(started)), keyed(filepath.Join(dir, "cpu.stat"), "nr_throttled")
@@ -129,7 +129,7 @@ func TestSettingsReachKernel(t *testing.T) {
 		for name, value := range want {
 			got, err := os.ReadFile(filepath.Join(g.Dirs[unified], name))
 			if err != nil || strings.TrimSpace(string(got)) != value {
-				t.Errorf("%s: %q %v, want %q", name, got, err, value)
+				t.Errorf("%s contains %q, %v; want %q", name, got, err, value)
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func TestRemoveKillsProcesses(t *testing.T) {
 	}
 	for _, dir := range g.Dirs {
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			t.Errorf("%s: %v", dir, err)
+			t.Errorf("the directory %s is left: %v", dir, err)
 		}
 	}
 }

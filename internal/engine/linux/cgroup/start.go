@@ -41,8 +41,8 @@ func startInto(cmd *exec.Cmd, dir string) error {
 	return cmd.Start()
 }
 
-// checkStartInto checks whether the kernel can start a process in a group and whether a seccomp filter
-// permits the call. It starts no process, because the group that it names does not exist.
+// checkStartInto checks whether the kernel can start a process in a group and whether a seccomp
+// filter permits the call. It starts no process, because the group that it names does not exist.
 func checkStartInto() error {
 	args := cloneArgs{flags: unix.CLONE_INTO_CGROUP | unix.CLONE_VM | unix.CLONE_VFORK, exitSignal: uint64(unix.SIGCHLD), cgroup: math.MaxInt32}
 	_, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)

@@ -27,7 +27,7 @@ func membership(t *testing.T, g *Group) string {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v: %s", err, out.String())
+		t.Fatalf("the program in the group failed: %v: %s", err, out.String())
 	}
 	return out.String()
 }
@@ -123,7 +123,7 @@ func TestCheckStartInto(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{filteredArg0}
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "clone3: function not implemented") {
-		t.Errorf("%q %v", out, err)
+		t.Errorf("the filtered process printed %q, %v; want that clone3 is missing", out, err)
 	}
 }
 

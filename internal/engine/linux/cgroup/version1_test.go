@@ -16,7 +16,7 @@ import (
 func TestTreeOfVersion1(t *testing.T) {
 	tree := &Tree{legacy: map[string]string{"memory": "/sys/fs/cgroup/memory/crannog", "cpu": "/sys/fs/cgroup/cpu/crannog"}}
 	if tree.Version() != 1 || !strings.Contains(tree.String(), "version 1") || !strings.Contains(tree.String(), "/sys/fs/cgroup/memory/crannog") {
-		t.Errorf("%d %s", tree.Version(), tree)
+		t.Errorf("the tree is of version %d: %s; want 1", tree.Version(), tree)
 	}
 	if got := tree.Enforces(); !slices.Equal(got, []engine.Limit{engine.LimitMemory, engine.LimitCPU}) {
 		t.Errorf("both controllers: %v", got)
@@ -29,7 +29,7 @@ func TestTreeOfVersion1(t *testing.T) {
 		t.Errorf("no tree: %v", got)
 	}
 	if tree := (&Tree{unified: "/u"}); tree.Version() != 2 || !strings.Contains(tree.String(), "version 2, below /u") {
-		t.Errorf("%d %s", tree.Version(), tree)
+		t.Errorf("the tree is of version %d: %s; want 2", tree.Version(), tree)
 	}
 }
 
@@ -43,7 +43,7 @@ func TestCreateVersion1(t *testing.T) {
 		t.Fatal(err)
 	}
 	if g.Dirs["cpuacct"] != filepath.Join(acct, "box") || g.Dirs["other"] != g.Dirs["cpuacct"] || g.Dirs[freezer] != filepath.Join(freezes, "box") {
-		t.Errorf("%v", g.Dirs)
+		t.Errorf("the group has the directories %v, want one shared by cpuacct and other, and one for the freezer", g.Dirs)
 	}
 	if _, err := tree.CreateFor("box", limits, 100); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a second group of the same sandbox: %v", err)
@@ -53,7 +53,7 @@ func TestCreateVersion1(t *testing.T) {
 	}
 	// Create is for engines that do not freeze groups.
 	if g, err = tree.Create("box", limits); err != nil || g.Dirs[freezer] != "" {
-		t.Errorf("%v %v", g, err)
+		t.Errorf("Create returned %v, %v; want a group without a freezer", g, err)
 	}
 	if err := tree.RemoveNamed("box"); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestSettingsOfVersion1(t *testing.T) {
 		"pids":   {{"pids.max", "7"}}, "cpuacct": nil,
 	} {
 		if got := legacySettings(controller, limits, 7); !slices.Equal(got, want) {
-			t.Errorf("%s: %v", controller, got)
+			t.Errorf("the settings of %s are %v, want %v", controller, got, want)
 		}
 	}
 }
@@ -89,14 +89,14 @@ func TestUsageOfVersion1(t *testing.T) {
 	})
 	g := &Group{Dirs: map[string]string{"memory": dir, "cpu": dir, "cpuacct": dir}}
 	if u := g.Usage(); u.MemoryBytes != 600 || u.MemoryCache != 400 || u.CPUTime != 5*time.Microsecond {
-		t.Errorf("%+v", u)
+		t.Errorf("the usage is %+v, want 600 bytes, 400 of cache and 5 µs", u)
 	}
 	if n := g.OOMKills(); n != 3 {
-		t.Errorf("%d kills", n)
+		t.Errorf("OOMKills returned %d, want 3", n)
 	}
 	// A part of a thousandth is rounded up, so that a limit is never shown as stricter than it is.
 	if l := g.Bounds(); l.MemoryBytes != 512<<20 || l.MilliCPU != 1501 {
-		t.Errorf("%+v", l)
+		t.Errorf("the limits are %+v, want 512 MiB and 1501 thousandths of a processor", l)
 	}
 	if g.yields() {
 		t.Error("the usual weight is the low one")
@@ -111,7 +111,7 @@ func TestBoundsOfVersion2(t *testing.T) {
 	for text, want := range map[string]int64{"150000 100000\n": 1500, "max 100000\n": 0, "": 0, "1 100000\n": 1} {
 		g := &Group{Dirs: map[string]string{unified: groupDir(t, map[string]string{"memory.max": "4096\n", "cpu.max": text})}}
 		if l := g.Bounds(); l.MilliCPU != want || l.MemoryBytes != 4096 {
-			t.Errorf("%q: %+v, want %d", text, l, want)
+			t.Errorf("cpu.max contains %q: Bounds returned %+v, want %d", text, l, want)
 		}
 	}
 }
@@ -120,12 +120,12 @@ func TestBoundsOfVersion2(t *testing.T) {
 func TestUsageWithoutGroup(t *testing.T) {
 	g := &Group{}
 	if g.OOMKills() != 0 || g.Bounds() != (engine.Limits{}) || g.usageFile() != "" {
-		t.Errorf("%d %+v %q", g.OOMKills(), g.Bounds(), g.usageFile())
+		t.Errorf("an empty group has %d kills, the limits %+v and the file %q, want none", g.OOMKills(), g.Bounds(), g.usageFile())
 	}
 	if err := g.Yield(true); err != nil {
 		t.Error(err)
 	}
 	if u := g.Usage(); u.MemoryBytes != 0 || u.CPUTime != 0 {
-		t.Errorf("%+v", u)
+		t.Errorf("the usage of an empty group is %+v, want zero", u)
 	}
 }

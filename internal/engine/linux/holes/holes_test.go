@@ -85,7 +85,7 @@ func TestThroughWritesHoles(t *testing.T) {
 	}
 	info, err := w.Stat()
 	if err != nil || info.Size() != 256<<20 || info.Sys().(*syscall.Stat_t).Blocks*512 > 1<<20 {
-		t.Errorf("%+v, %v", info, err)
+		t.Errorf("the file is %+v, %v; want 256 MiB in size and at most 1 MiB on the disk", info, err)
 	}
 }
 

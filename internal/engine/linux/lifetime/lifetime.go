@@ -53,8 +53,8 @@ func (l *Life) Start(cmd *exec.Cmd) (owner process.Process, err error) {
 	return l.owner, err
 }
 
-// Reaped returns a channel that is closed when the owner was reaped. It is nil if the owner is not a
-// child of this process.
+// Reaped returns a channel that is closed when the owner was reaped. It is nil if the owner is not
+// a child of this process.
 func (l *Life) Reaped() <-chan struct{} { return l.reaped }
 
 // Over reports whether the sandbox is known to have ended. Another process may have created one

@@ -123,7 +123,7 @@ func TestExitIsSeenByEveryProcess(t *testing.T) {
 	end()
 	for name, r := range map[string]*testTable{"the creator": first, "another": second, "a later one": open(dir)} {
 		if exit, err := r.wait(t, "one"); err != nil || exit.Reason != engine.ReasonExited || exit.Code != 7 || exit.At.IsZero() {
-			t.Errorf("%s: %+v %v", name, exit, err)
+			t.Errorf("%s: Wait returned %+v, %v; want the code 7", name, exit, err)
 		}
 	}
 }
@@ -136,7 +136,7 @@ func TestRemovalByAnotherProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if exit, err := first.wait(t, "one"); err != nil || exit.Reason != engine.ReasonKilled {
-		t.Errorf("%+v %v, want killed", exit, err)
+		t.Errorf("Wait returned %+v, %v; want killed", exit, err)
 	}
 	if _, err := second.Find("one"); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("found after its removal: %v", err)
@@ -171,10 +171,10 @@ func TestCreateFailureLeavesNothing(t *testing.T) {
 	} {
 		err := r.Create(c.ctx, "one", r.handle(record{ID: "one"}), func() error { return c.err })
 		if fault.KindOf(err) != c.want {
-			t.Errorf("%v: %v, want %v", c.err, err, c.want)
+			t.Errorf("a start that fails with %v: got %v, want %v", c.err, err, c.want)
 		}
 		if _, err := os.Lstat(filepath.Join(r.Dir, "one")); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%v: the directory: %v", c.err, err)
+			t.Errorf("a start that fails with %v leaves the directory: %v", c.err, err)
 		}
 	}
 	r.create(t, "one")
@@ -200,10 +200,10 @@ func TestRemoveOfInterruptedCreation(t *testing.T) {
 			}
 		}
 		if err := r.Remove("one"); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: remove: %v", name, err)
 		}
 		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the directory is left: %v", name, err)
 		}
 	}
 }

@@ -30,15 +30,15 @@ type Sandbox interface {
 	Destroy() error
 }
 
-// Table holds the sandboxes of one engine that this process knows. All processes share the record of
-// each sandbox, in its own directory. It is safe for concurrent use.
+// Table holds the sandboxes of one engine that this process knows. All processes share the record
+// of each sandbox, in its own directory. It is safe for concurrent use.
 type Table[S Sandbox] struct {
 	Engine string // the engine's name
 	Dir    string // with a directory for each sandbox
 	Log    *slog.Logger
 	Hint   string // what to do if a sandbox did not start
-	// Load makes a handle from a sandbox's record. If the record cannot be read, it returns an error
-	// and a handle that can destroy what an interrupted creation left.
+	// Load makes a handle from a sandbox's record. If the record cannot be read, it returns an
+	// error and a handle that can destroy what an interrupted creation left.
 	Load func(id string) (S, error)
 	// Adopt prepares a handle that Find loaded.
 	Adopt func(S) error

@@ -27,8 +27,8 @@ type Params struct {
 // GuestArg0 is the argv[0] of the guest's program. The binary chooses its role by it.
 const GuestArg0 = "crannog-guest"
 
-// capabilities lists the capabilities of the guest, in the sandbox's own kernel. None of them reaches
-// the host. Those that could be used against the boundary are left out: CAP_SYS_ADMIN,
+// capabilities lists the capabilities of the guest, in the sandbox's own kernel. None of them
+// reaches the host. Those that could be used against the boundary are left out: CAP_SYS_ADMIN,
 // CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_PTRACE, CAP_MKNOD, CAP_NET_ADMIN, CAP_NET_RAW,
 // CAP_DAC_READ_SEARCH, CAP_SYS_RESOURCE (which could lift the process limit), CAP_SYS_BOOT,
 // CAP_SYS_TIME, CAP_BPF.
@@ -58,8 +58,8 @@ var readonlyPaths = []string{
 	"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
 }
 
-// maxOpenFiles bounds the descriptors per process. It is large enough for build tools and servers, and
-// small enough that a leak fails in the sandbox and not in the engine.
+// maxOpenFiles bounds the descriptors per process. It is large enough for build tools and servers,
+// and small enough that a leak fails in the sandbox and not in the engine.
 const maxOpenFiles = 65536
 
 // Build returns the specification.

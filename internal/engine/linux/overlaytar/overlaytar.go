@@ -68,8 +68,8 @@ type archive struct {
 	bytes int64
 }
 
-// layer writes a layer's directory itself, because a program may have changed its attributes, and its
-// contents.
+// layer writes a layer's directory itself, because a program may have changed its attributes, and
+// its contents.
 func (a *archive) layer(l Layer) error {
 	info, err := l.Upper.Stat(".")
 	if err != nil {

@@ -85,14 +85,14 @@ func TestWriteKindsOfFiles(t *testing.T) {
 			continue
 		}
 		if have := fmt.Sprintf("%c %s", h.Typeflag, h.Linkname); have != want {
-			t.Errorf("%s: %q, want %q", name, have, want)
+			t.Errorf("%s has the kind and target %q, want %q", name, have, want)
 		}
 		if h.Uid != os.Getuid()+7 || h.Gid != os.Getgid()+8 || h.Uname != "" {
 			t.Errorf("%s belongs to %d:%d %q", name, h.Uid, h.Gid, h.Uname)
 		}
 	}
 	if len(got) != 8 || contents["usr/d/f"] != "content" || got["usr/d/f"].Mode != 0o640 {
-		t.Errorf("%d entries, %q, %o", len(got), contents["usr/d/f"], got["usr/d/f"].Mode)
+		t.Errorf("the tar has %d entries, and d/f the content %q and the mode %o", len(got), contents["usr/d/f"], got["usr/d/f"].Mode)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestWriteKeepsAttributes(t *testing.T) {
 	for name, value := range map[string]string{"user.mine": "x\x00y", "user.overlay.opaque": "y", "user.overlay.origin": "z"} {
 		err := unix.Setxattr(filepath.Join(dir, "d"), name, []byte(value), 0)
 		if err != nil {
-			t.Fatalf("%s: %v", name, err)
+			t.Fatalf("set the attribute %s: %v", name, err)
 		}
 	}
 	got, _, err := write(t, dir, "", nil)
@@ -139,7 +139,7 @@ func TestWriteKeepsAttributes(t *testing.T) {
 	}
 	slices.Sort(records)
 	if want := []string{"trusted.overlay.opaque=y", "user.mine=x\x00y"}; !slices.Equal(records, want) {
-		t.Errorf("%q, want %q", records, want)
+		t.Errorf("the attributes are %q, want %q", records, want)
 	}
 }
 
@@ -165,6 +165,6 @@ func TestWriteEndsWithContext(t *testing.T) {
 	cancel(cause)
 	err = overlaytar.Write(ctx, io.Discard, []overlaytar.Layer{{Upper: root}}, overlaytar.Options{Owner: func(u, g int) (int, int) { return u, g }, Most: 1 << 20})
 	if !errors.Is(err, cause) {
-		t.Errorf("%v", err)
+		t.Errorf("Write returned %v, want the cause of its context", err)
 	}
 }

@@ -30,8 +30,8 @@ func (l Location) Close() {
 	}
 }
 
-// hiddenPaths are mounted later, or served by the sandbox's kernel itself. Files of the root at these
-// paths are never visible, so covering them would have no effect.
+// hiddenPaths are mounted later, or served by the sandbox's kernel itself. Files of the root at
+// these paths are never visible, so covering them would have no effect.
 var hiddenPaths = []string{"/proc", "/sys", "/dev"}
 
 // maxRetries bounds the repetitions of a lookup that failed because of a race.

@@ -38,12 +38,12 @@ func TestOpenKeepsLinksInRoot(t *testing.T) {
 	} {
 		p, err := rootpath.Open(root, path, 0)
 		if err != nil {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("open %s: %v", path, err)
 			continue
 		}
 		p.Close()
 		if p.File = nil; p != want {
-			t.Errorf("%s: %+v, want %+v", path, p, want)
+			t.Errorf("the location of %s is %+v, want %+v", path, p, want)
 		}
 	}
 	link, err := rootpath.Open(root, "/workspace/up", unix.O_NOFOLLOW)

@@ -77,8 +77,8 @@ func versionOf(kernel string) string {
 	return "v" + number + "-" + revision
 }
 
-// Make returns the files from which a machine boots. It creates the first root in dir if it does not
-// exist yet.
+// Make returns the files from which a machine boots. It creates the first root in dir if it does
+// not exist yet.
 func Make(dir, configured, guest string) (Files, error) {
 	kernel, err := Kernel(configured)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // requiredModules lists the modules that a machine needs, unless they are built into its kernel.
 var requiredModules = []string{"virtio_mmio", "virtio_console", "virtio_blk", "virtio_net", "erofs", "overlay"}
 
-// firstModule is loaded before the others, if it is a module. libcrc32c needs its algorithm but does
-// not list it as a dependency.
+// firstModule is loaded before the others, if it is a module. libcrc32c needs its algorithm but
+// does not list it as a dependency.
 const firstModule = "crc32c_generic"
 
 // modules holds the modules of one kernel.
@@ -29,8 +29,8 @@ func nameOf(file string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".ko"), "-", "_")
 }
 
-// findModules finds the modules of a kernel: next to it, or in the directory where Debian's packages
-// have them, below the kernel's own root or this host's.
+// findModules finds the modules of a kernel: next to it, or in the directory where Debian's
+// packages have them, below the kernel's own root or this host's.
 func findModules(kernel string) (modules, error) {
 	m := modules{found: map[string]string{}, builtin: map[string]bool{}}
 	dir := filepath.Dir(kernel)

@@ -29,12 +29,12 @@ import (
 	"github.com/crannog/crannog/internal/host/reexec"
 )
 
-// Arg0 is the argv[0] with which the engine starts its own program as a keeper. Its argument names the
-// sandbox in process lists.
+// Arg0 is the argv[0] with which the engine starts its own program as a keeper. Its argument names
+// the sandbox in process lists.
 const Arg0 = "crannog-microvm"
 
-// Descriptors that the engine passes to the keeper. From standard input, the keeper reads a Request as
-// one line, followed by the input of the machine's first process and the guest.
+// Descriptors that the engine passes to the keeper. From standard input, the keeper reads a Request
+// as one line, followed by the input of the machine's first process and the guest.
 const (
 	ListenerFD = 3 // a listening Unix socket: each connection is a stream into the machine
 	OutputFD   = 4 // the output of the machine's first process and the guest until the guest is ready

@@ -48,9 +48,9 @@ const (
 	OwnMount  = "/disks/own"
 )
 
-// Lines that the first process prints at the boot port. Hello shows that the kernel runs. An Answer in
-// JSON follows it, and then what the guest prints. ExitPrefix begins the line with the guest's exit
-// status, which is the last one.
+// Lines that the first process prints at the boot port. Hello shows that the kernel runs. An Answer
+// in JSON follows it, and then what the guest prints. ExitPrefix begins the line with the guest's
+// exit status, which is the last one.
 const (
 	Hello      = "hello"
 	ExitPrefix = "exit "
@@ -98,7 +98,8 @@ func Main() {
 	powerOff()
 }
 
-// reserveDescriptors occupies the descriptors of the guest's channel, before Go's poller takes them.
+// reserveDescriptors occupies the descriptors of the guest's channel, before Go's poller takes
+// them.
 func reserveDescriptors() error {
 	for {
 		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)

@@ -23,8 +23,8 @@ func (r *Request) make() (refused bool, err error) {
 		return false, err
 	}
 	// A request for more memory than the machine has is granted, as on other engines: using it then
-	// ends the sandbox with the reason that its memory ran out. By default the kernel refuses such a
-	// request, and the program alone would fail.
+	// ends the sandbox with the reason that its memory ran out. By default the kernel refuses such
+	// a request, and the program alone would fail.
 	if err := os.WriteFile("/proc/sys/vm/overcommit_memory", []byte("1"), 0); err != nil {
 		return false, err
 	}

@@ -1,5 +1,6 @@
-// Package microvmtest owns helpers for tests of the engine microvm: an image of this host's programs,
-// the kernel that tests/unified/kernel.sh fetches, and a count of the engine's resources on this host.
+// Package microvmtest owns helpers for tests of the engine microvm: an image of this host's
+// programs, the kernel that tests/unified/kernel.sh fetches, and a count of the engine's resources
+// on this host.
 package microvmtest
 
 import (
@@ -96,7 +97,8 @@ func (i *Image) OCI() engine.Image {
 	return engine.Image{OCI: &engine.OCI{Ref: "test:1", Digest: "sha256:" + strings.Repeat("7", 64)}, Guest: GuestPath}
 }
 
-// Residue counts the engine's resources for a state directory: keepers, machines and control groups.
+// Residue counts the engine's resources for a state directory: keepers, machines and control
+// groups.
 func Residue(t testing.TB, dir string) map[string]int {
 	t.Helper()
 	keepers, machines := Processes(t, dir)

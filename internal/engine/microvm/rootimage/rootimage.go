@@ -25,11 +25,11 @@ import (
 type Tree struct {
 	// Source is a path of the host, and Target the one in the image, absolute and clean.
 	Source, Target string
-	// Owner returns the owner that a file has in the image, by its path in the tree ("/" is the tree
-	// itself) and the owner on the host.
+	// Owner returns the owner that a file has in the image, by its path in the tree ("/" is the
+	// tree itself) and the owner on the host.
 	Owner func(name string, uid, gid uint32) fileowners.Owner
-	// Empty reports whether a file or a directory is empty in the image, by its path in the tree. Nil
-	// means that none is.
+	// Empty reports whether a file or a directory is empty in the image, by its path in the tree.
+	// Nil means that none is.
 	Empty func(name string) bool
 	// Without lists paths in the tree that are left out, because another tree contains them.
 	Without []string
@@ -72,7 +72,8 @@ func Write(ctx context.Context, name string, trees []Tree) (err error) {
 	return os.Rename(draft.Name(), name)
 }
 
-// sectorSize is the unit in which a disk is read. A kernel ignores data beyond the last whole sector.
+// sectorSize is the unit in which a disk is read. A kernel ignores data beyond the last whole
+// sector.
 const sectorSize = 4096
 
 // pad extends a file to a whole number of sectors.
@@ -115,8 +116,8 @@ func (t Tree) add(ctx context.Context, w *erofs.Writer) error {
 	})
 }
 
-// addFile adds one file, and reports whether it did. It leaves out sockets and devices, which have no
-// meaning in another machine.
+// addFile adds one file, and reports whether it did. It leaves out sockets and devices, which have
+// no meaning in another machine.
 func (t Tree) addFile(w *erofs.Writer, source, name string, info fs.FileInfo) (added bool, err error) {
 	target := path.Join(t.Target, name)
 	stat, ok := info.Sys().(*syscall.Stat_t)

@@ -43,8 +43,8 @@ func (q QEMU) Version(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%s printed %q as its version", q.path(), line)
 }
 
-// kernelArguments are the arguments of each kernel. With them, the machine ends instead of restarting,
-// and the kernel skips self-tests, which would slow down each boot.
+// kernelArguments are the arguments of each kernel. With them, the machine ends instead of
+// restarting, and the kernel skips self-tests, which would slow down each boot.
 const kernelArguments = "console=ttyS0 quiet loglevel=1 reboot=t panic=-1 random.trust_cpu=on audit=0 cryptomgr.notests rcupdate.rcu_expedited=1 8250.nr_uarts=1 no_timer_check"
 
 // emulatedArguments are additional arguments for an emulated processor. It needs no mitigations,
@@ -75,7 +75,8 @@ func (q QEMU) Command(m Machine) (*exec.Cmd, error) {
 		"-name", m.Name, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-M", "microvm,acpi=on,rtc=on,pit=on,pic=on", "-global", "virtio-mmio.force-legacy=false",
 		"-accel", accelerator, "-cpu", cpu, "-m", strconv.FormatInt(m.MemoryBytes/mebibyte, 10) + "M", "-smp", strconv.Itoa(m.Processors),
-		// A program that has taken over QEMU gains no rights, starts no program and raises no limit.
+		// A program that has taken over QEMU gains no rights, starts no program and raises no
+		// limit.
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-kernel", m.Kernel, "-initrd", m.FirstRoot, "-append", kernel + " -- " + m.Program,
 		"-chardev", "socket,id=console,fd=" + pass(m.Console), "-serial", "chardev:console",

@@ -14,8 +14,8 @@ type Machine struct {
 	Name string
 	// Emulate runs the machine without the processor's virtualization, so that it is no boundary.
 	Emulate bool
-	// Kernel and FirstRoot are files of the host: the kernel, and the archive that it unpacks as its
-	// first root. Program holds the arguments of the first process.
+	// Kernel and FirstRoot are files of the host: the kernel, and the archive that it unpacks as
+	// its first root. Program holds the arguments of the first process.
 	Kernel, FirstRoot, Program string
 	MemoryBytes                int64
 	Processors                 int

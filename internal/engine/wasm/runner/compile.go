@@ -12,8 +12,8 @@ import (
 	"github.com/tetratelabs/wazero"
 )
 
-// key identifies a compiled module. wazero derives it from the module's content, its own version and
-// the processor's features.
+// key identifies a compiled module. wazero derives it from the module's content, its own version
+// and the processor's features.
 type key = [32]byte
 
 // store is the cache that wazero reads and writes. wazero itself offers only a directory, in which

@@ -25,7 +25,8 @@ func (c *clock) now() int64 {
 	return c.passed
 }
 
-// fixed configures a module with a clock, random numbers and an input that are the same in each run.
+// fixed configures a module with a clock, random numbers and an input that are the same in each
+// run.
 func fixed(config wazero.ModuleConfig, in io.Reader) wazero.ModuleConfig {
 	c := &clock{}
 	return config.

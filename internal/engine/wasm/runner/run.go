@@ -92,8 +92,8 @@ func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModul
 	if err != nil {
 		return nil, nil, err
 	}
-	// The whole address space of the memory is reserved at the start, so growing memory is not copied.
-	// Only pages that the module writes occupy physical memory.
+	// The whole address space of the memory is reserved at the start, so growing memory is not
+	// copied. Only pages that the module writes occupy physical memory.
 	config := settings().WithCompilationCache(cache).WithMemoryLimitPages(pages(r.memory)).WithMemoryCapacityFromMax(true)
 	runtime := wazero.NewRuntimeWithConfig(ctx, config)
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {

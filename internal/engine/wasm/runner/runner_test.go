@@ -200,7 +200,7 @@ func TestConfineRemovesRights(t *testing.T) {
 		err = json.Unmarshal(out, &o)
 	}
 	if err != nil {
-		t.Fatalf("%v: %s", err, output.String())
+		t.Fatalf("the probe process failed: %v: %s", err, output.String())
 	}
 	for name := range attempts {
 		// As a control, the attempt succeeds without the confinement.
@@ -213,7 +213,7 @@ func TestConfineRemovesRights(t *testing.T) {
 	}
 	for name, problem := range o.Works {
 		if problem != "" {
-			t.Errorf("%s: %s", name, problem)
+			t.Errorf("%s do not work after the confinement: %s", name, problem)
 		}
 	}
 }
@@ -270,11 +270,11 @@ func TestStoreIsUsedByWazero(t *testing.T) {
 func TestParse(t *testing.T) {
 	r, err := parse([]string{"--memory=100", "--deterministic", "--compiled", "--", "p", "--memory=x"})
 	if err != nil || r.memory != 100 || !r.deterministic || !r.compiled || len(r.argv) != 2 {
-		t.Errorf("%+v %v", r, err)
+		t.Errorf("the arguments are parsed as %+v, %v; want all settings and two arguments", r, err)
 	}
 	for _, args := range [][]string{nil, {"--"}, {"--memory=-1", "--", "p"}, {"--memory=x", "--", "p"}, {"p"}} {
 		if r, err := parse(args); err == nil {
-			t.Errorf("%q: %+v", args, r)
+			t.Errorf("the arguments %q are accepted as %+v", args, r)
 		}
 	}
 	if pages(1) != 1 || pages(256<<20) != 2048 || pages(1<<40) != maxPages {
@@ -293,7 +293,7 @@ func FuzzModule(f *testing.F) {
 		defer r.Close(context.Background())
 		compiled, err := r.CompileModule(ctx, module)
 		if (compiled == nil) == (err == nil) {
-			t.Errorf("%v %v", compiled, err)
+			t.Errorf("the compiler returned the module %v and the error %v, want one of them", compiled, err)
 		}
 	})
 }

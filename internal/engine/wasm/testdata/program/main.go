@@ -1,5 +1,5 @@
-// Command program is a WebAssembly module for the tests. Under the name sh it is a small shell. Under
-// other names, its first argument selects one of several small programs.
+// Command program is a WebAssembly module for the tests. Under the name sh it is a small shell.
+// Under other names, its first argument selects one of several small programs.
 package main
 
 import (
