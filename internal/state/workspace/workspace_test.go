@@ -128,7 +128,7 @@ func TestF3CopiesOfParts(t *testing.T) {
 }
 
 // If a program of the host replaces a file by a link while the workspace is copied, a file that the
-// policy denies must not be copied. A pipe in the place of a file must not block the copy.
+// policy denies must not be copied. A pipe that replaces a file must not block the copy.
 func TestLinkThatReplacedAFileIsNotCopied(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(from, ".env"), "secret", 0o600)
