@@ -71,11 +71,12 @@ func TestDisconnectKeepsBackgroundPrograms(t *testing.T) {
 	b.server.pace.interrupt, b.server.pace.force = 100*time.Millisecond, time.Minute
 	began := time.Now()
 	first := b.run(payload{"language": "bash", "code": "sleep 1000 >/dev/null 2>&1 & echo $!"}).wantOK(t)
-	// The worker's own start is measured late by at most this time, and then its processes seem to have
-	// started later too. The kernel counts their starts in hundredths of a second.
-	late := time.Since(began) + 2*clockSlack
+	// The worker's own start is measured late by at most the time of this execution, and then its
+	// processes seem to have started later too. The kernel counts their starts in hundredths of a second.
+	printed := time.Now()
+	distinct := printed.Add(printed.Sub(began) + 2*clockSlack)
 	pid := strings.TrimSpace(first.stdout)
-	for from := time.Now(); time.Since(from) < late; {
+	for time.Now().Before(distinct) {
 		b.run(payload{"language": "bash", "code": ":"}).wantOK(t)
 	}
 	_, disconnect := b.begin(payload{"language": "bash", "code": "echo go; timeout 1000 sleep 1000"})
