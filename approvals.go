@@ -16,8 +16,7 @@ import (
 
 // ApprovalOptions select approvals.
 type ApprovalOptions struct {
-	// States are pending, approved, spent, denied, expired or all; none is
-	// pending.
+	// States are pending, approved, spent, denied, expired or all. Without any, pending is used.
 	States []string
 	// Sandbox selects one sandbox, by ID or name.
 	Sandbox string

@@ -37,7 +37,7 @@ func TestChangesRequests(t *testing.T) {
 		case "POST /v1/sandboxes/i1/apply":
 			var in api.Apply
 			if err := json.NewDecoder(r.Body).Decode(&in); err != nil || in.Digest != "d" || !in.Protected {
-				t.Errorf("NewDecoder(%+v): error %v", in, err)
+				t.Errorf("request to apply: got %+v, error %v", in, err)
 			}
 			out = api.Applied{Digest: "d", Approval: "a1"}
 		case "POST /v1/sandboxes/i1/changes/keep":
@@ -48,7 +48,7 @@ func TestChangesRequests(t *testing.T) {
 			w.WriteHeader(http.StatusNoContent)
 			return
 		default:
-			t.Errorf("%s %s", r.Method, r.URL)
+			t.Errorf("unexpected request: %s %s", r.Method, r.URL)
 		}
 		if err := json.NewEncoder(w).Encode(out); err != nil {
 			t.Error(err)
@@ -61,7 +61,7 @@ func TestChangesRequests(t *testing.T) {
 	}
 	want := url.Values{"since": {"start"}, "dir": {"/tmp"}, "path": {"a b", "*.go"}, "text": {"true"}}
 	if got := (*requests)[0].URL.Query(); got.Encode() != want.Encode() || (*requests)[0].Header.Get("X-API-Key") != "k" {
-		t.Errorf("%v", got)
+		t.Errorf("Changes: got query %v, want %v", got, want)
 	}
 	if done, err := sb.Apply(ctx, api.Apply{Digest: "d", Protected: true}); err != nil || done.Approval != "a1" {
 		t.Errorf("Apply: got %+v, error %v", done, err)
@@ -110,7 +110,7 @@ func TestExportFailsOnIncompleteResponse(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 		if q := (*requests)[0].URL.Query(); q.Get("format") != "patch" || q.Get("protected") != "true" || q.Get("digest") != "d" || q.Has("text") {
-			t.Errorf("%v", q)
+			t.Errorf("%s: ExportOf: got query %v", name, q)
 		}
 	}
 }

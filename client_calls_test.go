@@ -137,7 +137,7 @@ func TestImageOperations(t *testing.T) {
 	var seen []api.ImageEvent
 	img, err := c.PullImage(ctx, api.PullImage{Image: "a"}, func(e api.ImageEvent) { seen = append(seen, e) })
 	if err != nil || img.Name != "a:1" || len(seen) != 1 || seen[0].Total != 2 || s.requests[0] != `POST /v1/images/pull {"image":"a"}` {
-		t.Errorf("PullImage: got %+v, %+v, %q, error %v", img, seen, s.requests, err)
+		t.Errorf("PullImage: got %+v, events %+v, requests %q, error %v", img, seen, s.requests, err)
 	}
 	c, _ = newScripted(t, progress+`{"finished":true,"images":[{"name":"a:1"},{"name":"b:1"}]}`)
 	if list, err := c.ImportImage(ctx, api.ImportImage{Path: "/f"}, nil); err != nil || len(list) != 2 {
@@ -156,7 +156,7 @@ func TestImageOperations(t *testing.T) {
 	c, s = newScripted(t, "tar")
 	var out bytes.Buffer
 	if err := c.ExportImage(ctx, "a:1", "docker", &out); err != nil || out.String() != "tar" || s.requests[0] != "GET /v1/images/archive?format=docker&image=a%3A1" {
-		t.Errorf("ExportImage: got %q, %q, error %v", out.String(), s.requests, err)
+		t.Errorf("ExportImage: got %q, requests %q, error %v", out.String(), s.requests, err)
 	}
 }
 
@@ -170,11 +170,11 @@ func TestBuildSendsContextInPieces(t *testing.T) {
 		return err
 	}, func(b api.Build) { made = b }, func(e api.BuildEvent) { seen = append(seen, e) })
 	if err != nil || img.Name != "t" || made.ID != "b1" || len(seen) != 1 || seen[0].Step != 1 || len(s.requests) != 4 {
-		t.Fatalf("%+v %+v %+v, %d requests, %v", img, made, seen, len(s.requests), err)
+		t.Fatalf("Build: got image %+v, created build %+v, events %+v, %d requests, error %v", img, made, seen, len(s.requests), err)
 	}
 	for at, want := range map[int]string{1: `PUT /v1/builds/b1/context {"offset":0,`, 2: fmt.Sprintf(`PUT /v1/builds/b1/context {"offset":%d,`, buildPiece), 3: "POST /v1/builds/b1/run"} {
 		if !strings.HasPrefix(s.requests[at], want) {
-			t.Errorf("request %d is %.80s", at, s.requests[at])
+			t.Errorf("request %d: got %.80s, want it to begin with %s", at, s.requests[at], want)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func TestBuildReportsErrors(t *testing.T) {
 			return errors.Join(err, broken)
 		}, nil, nil)
 		if !errors.Is(err, broken) || s.requests[len(s.requests)-1] != "DELETE /v1/builds/b1" {
-			t.Errorf("a broken context: %v, %q", err, s.requests)
+			t.Errorf("Build with a broken context: error %v, requests %q", err, s.requests)
 		}
 	}
 	for answer, want := range map[string]error{
@@ -198,7 +198,7 @@ func TestBuildReportsErrors(t *testing.T) {
 	} {
 		c, _ := newScripted(t, `{"id":"b1"}`, answer)
 		if _, err := c.Build(ctx, api.CreateBuild{}, nil, nil, nil); !errors.Is(err, want) {
-			t.Errorf("Build(%s): error %v", answer, err)
+			t.Errorf("Build with the answer %q: error %v", answer, err)
 		}
 	}
 }
@@ -210,10 +210,10 @@ func TestWatchApprovals(t *testing.T) {
 	var types []string
 	last, err := c.WatchApprovals(t.Context(), "web", "0", func(e api.ApprovalEvent) error { types = append(types, e.Type); return nil })
 	if last != "2" || !errors.Is(err, ErrUnavailable) || !slices.Equal(types, []string{"pending", "denied"}) {
-		t.Errorf("WatchApprovals: got %q, error %v, %q", last, err, types)
+		t.Errorf("WatchApprovals: got last event %q, error %v, types %q", last, err, types)
 	}
 	if s.requests[0] != "GET /v1/approvals/events?sandbox=web" || s.headers[0].Get("Last-Event-ID") != "0" || s.headers[0].Get("Accept") != "text/event-stream" {
-		t.Errorf("%q %v", s.requests, s.headers)
+		t.Errorf("WatchApprovals: got requests %q, headers %v", s.requests, s.headers)
 	}
 	c, _ = newScripted(t, events)
 	stop := errors.New("stop")
@@ -227,7 +227,7 @@ func TestWatchApprovals(t *testing.T) {
 	}
 	c, _ = newScripted(t, "id: 1\ndata: {\n")
 	if last, err := c.WatchApprovals(t.Context(), "", "", func(api.ApprovalEvent) error { return nil }); last != "" || !errors.Is(err, ErrUnavailable) {
-		t.Errorf("a broken event: %q %v", last, err)
+		t.Errorf("a broken event: got last event %q, error %v", last, err)
 	}
 }
 
@@ -237,26 +237,26 @@ func TestFlowsRequestsAllPages(t *testing.T) {
 	var seen []uint64
 	note := func(r api.FlowRecord) error { seen = append(seen, r.Seq); return nil }
 	if err := sandboxWithID(c, "s1").Flows(t.Context(), FlowOptions{Denied: true}, note); err != nil || !slices.Equal(seen, []uint64{1, 4, 6}) {
-		t.Errorf("Flows(%v): error %v", seen, err)
+		t.Errorf("Flows: got %v, error %v", seen, err)
 	}
 	const path = "GET /v1/sandboxes/s1/network/log?"
 	if want := []string{path + "denied=true", path + "after=4&denied=true", path + "after=6&denied=true"}; !slices.Equal(s.requests, want) {
-		t.Errorf("%q", s.requests)
+		t.Errorf("Flows: got requests %q, want %q", s.requests, want)
 	}
 	c, s = newScripted(t, `{"records":[{"seq":9}]}`)
 	if err := sandboxWithID(c, "s1").Flows(t.Context(), FlowOptions{Newest: true}, note); err != nil || !slices.Equal(s.requests, []string{path + "newest=true"}) {
-		t.Errorf("Flows(%q): error %v", s.requests, err)
+		t.Errorf("Flows: got requests %q, error %v", s.requests, err)
 	}
 	stop := errors.New("stop")
 	c, s = newScripted(t, `{"records":[{"seq":1}]}`)
 	if err := sandboxWithID(c, "s1").Flows(t.Context(), FlowOptions{}, func(api.FlowRecord) error { return stop }); !errors.Is(err, stop) || len(s.requests) != 1 {
-		t.Errorf("Flows(%q): error %v", s.requests, err)
+		t.Errorf("Flows: got requests %q, error %v", s.requests, err)
 	}
 	for answer, want := range map[string]error{"{\"seq\":1}\n{\"seq\":2}\n": nil, "{\"seq\":1}\n{\"se": ErrUnavailable} {
 		c, s = newScripted(t, answer)
 		seen = nil
 		if err := sandboxWithID(c, "s1").Flows(t.Context(), FlowOptions{Follow: true}, note); !errors.Is(err, want) || seen[0] != 1 || s.requests[0] != path+"follow=true" {
-			t.Errorf("Flows(%q, %v): error %v", answer, seen, err)
+			t.Errorf("Flows of %q: got %v, error %v", answer, seen, err)
 		}
 	}
 }
@@ -271,7 +271,7 @@ func TestErrorsOfOtherPrograms(t *testing.T) {
 			c, s := newScripted(t, body)
 			s.status = status
 			if _, err := c.Version(t.Context()); !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
-				t.Errorf("Version(%d, %s): error %v", status, body, err)
+				t.Errorf("Version with status %d and body %s: error %v, want %v", status, body, err, want)
 			}
 		}
 	}
@@ -284,9 +284,9 @@ func TestCreateOptions(t *testing.T) {
 	want := `POST /v1/sandboxes {"image":"debian:13","forever":true,"ephemeral":true,"workspace":"/w","mounts":[{"source":"/a"},{"source":"/b"}],"programs":["/p"],"tools":["all"],` +
 		`"engine":"gvisor","private_ports":true,"access":{"level":"strict","net":"dev","allow":["a.test","b.test:80"],"policy":"x: 1"},"request_id":"r"}`
 	if err != nil || sb.ID() != "s1" || !slices.Equal(s.requests, []string{want}) {
-		t.Errorf("Create(%q): error %v", s.requests, err)
+		t.Errorf("Create: got requests %q, error %v", s.requests, err)
 	}
 	if err := sb.SetAccess(t.Context(), api.Access{Net: "none"}); !errors.Is(err, ErrUnavailable) || sb.ID() != "s1" {
-		t.Errorf("an empty answer replaced what is known of the sandbox: %v, %+v", err, sb.Info())
+		t.Errorf("SetAccess with an empty answer: error %v, and Info is now %+v", err, sb.Info())
 	}
 }

@@ -48,13 +48,13 @@ func TestSandboxLifeCycle(t *testing.T) {
 	}
 	list, err := c.List(t.Context(), ListOptions{Metadata: map[string]string{"k": "v"}})
 	if err != nil || len(list) != 1 || list[0].AccessToken != "" {
-		t.Errorf("list: %+v %v", list, err)
+		t.Errorf("List: got %+v, error %v", list, err)
 	}
 	if list, err := c.List(t.Context(), ListOptions{Metadata: map[string]string{"k": "w"}}); err != nil || len(list) != 0 {
-		t.Errorf("list of another label: %v %v", list, err)
+		t.Errorf("List with another label: got %v, error %v", list, err)
 	}
 	if logs, err := sb.Logs(t.Context()); err != nil || len(logs) == 0 {
-		t.Errorf("logs: %v %v", logs, err)
+		t.Errorf("Logs: got %v, error %v", logs, err)
 	}
 	if err := sb.Kill(t.Context()); err != nil {
 		t.Fatal(err)
@@ -76,11 +76,11 @@ func TestListPages(t *testing.T) {
 	}
 	var page api.SandboxList
 	if err := c.call(t.Context(), http.MethodGet, "/sandboxes?limit=2", nil, &page); err != nil || len(page.Sandboxes) != 2 || page.NextCursor == "" || page.Running != 3 {
-		t.Fatalf("call(%+v): error %v", page, err)
+		t.Fatalf("the first page: got %+v, error %v", page, err)
 	}
 	var lastPage api.SandboxList
 	if err := c.call(t.Context(), http.MethodGet, "/sandboxes?limit=2&cursor="+page.NextCursor, nil, &lastPage); err != nil || len(lastPage.Sandboxes) != 1 || lastPage.NextCursor != "" {
-		t.Fatalf("call(%+v): error %v", lastPage, err)
+		t.Fatalf("the last page: got %+v, error %v", lastPage, err)
 	}
 }
 
@@ -104,11 +104,11 @@ func TestExec(t *testing.T) {
 			got.DurationMS = 0
 			// The newest tree head is returned; there is none at the very beginning.
 			if c := got.Checkpoint; c != nil && (c.Size == 0 || c.Note == "") {
-				t.Errorf("checkpoint %+v", c)
+				t.Errorf("Exec: got tree head %+v, want a size and a note", c)
 			}
 			got.Checkpoint = nil
 			if err != nil || !reflect.DeepEqual(got, test.want) {
-				t.Errorf("%+v %v, want %+v", got, err, test.want)
+				t.Errorf("Exec: got %+v, error %v, want %+v", got, err, test.want)
 			}
 		})
 	}
@@ -171,7 +171,7 @@ func TestRunCode(t *testing.T) {
 		}
 	}
 	if out.String() != "hi\n" || result != "42" || failure != "ZeroDivisionError" {
-		t.Errorf("%q %q %q", out.String(), result, failure)
+		t.Errorf("RunCode: got output %q, result %q, error %q", out.String(), result, failure)
 	}
 }
 

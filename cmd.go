@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// Size of a terminal, in characters.
+// Size is the size of a terminal, in characters.
 type Size struct{ Cols, Rows uint16 }
 
 // Cmd is a command that runs, or will run, in a sandbox. It is used like
@@ -49,7 +49,7 @@ type Cmd struct {
 	sandbox *Sandbox
 	proc    *client.Process
 	pipes   []io.Closer // pipe ends that Wait closes
-	unwatch func() bool // stops ending the program when ctx ends
+	unwatch func() bool // cancels the callback that ends the program when ctx ends
 	feed    cmdInput
 	done    chan struct{}
 	result  cmdResult

@@ -23,7 +23,7 @@ func TestOutput(t *testing.T) {
 	out, err := cmd.Output()
 	exit, ok := errors.AsType[*ExitError](err)
 	if !ok || exit.ExitCode() != 3 || string(exit.Stderr) != "err\n" {
-		t.Fatalf("error: %#v", err)
+		t.Fatalf("Output: error %#v, want exit code 3", err)
 	}
 	if string(out) != "1 2 zero\n" {
 		t.Errorf("output: %q", out)
@@ -33,7 +33,7 @@ func TestOutput(t *testing.T) {
 func TestCombinedOutputContainsBothStreams(t *testing.T) {
 	out, err := newSandbox(t).Command("sh", "-c", "echo a; echo b >&2").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "a\n") || !strings.Contains(string(out), "b\n") {
-		t.Errorf("Command: got %q, error %v", out, err)
+		t.Errorf("CombinedOutput: got %q, error %v", out, err)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestLostInput(t *testing.T) {
 		out, err := cmd.Output()
 		sb.client.http.Transport = plain
 		if e, ok := errors.AsType[*Error](err); !ok || e.Code != "input_lost" || strings.Contains(string(out), "end") {
-			t.Errorf("without %s: %q %v", lost, out, err)
+			t.Errorf("without %s: got output %q, error %v", lost, out, err)
 		}
 	}
 	// A program that does not need its input ends as usual.
@@ -140,7 +140,7 @@ func TestPipes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadFull(out, buf); err != nil || string(buf) != "line\n" {
-			t.Fatalf("ReadFull(%q): error %v", buf, err)
+			t.Fatalf("ReadFull: got %q, error %v", buf, err)
 		}
 	}
 	if err := in.Close(); err != nil {
@@ -201,14 +201,14 @@ func TestSignal(t *testing.T) {
 	}
 	exit, ok := errors.AsType[*ExitError](cmd.Wait())
 	if !ok || exit.ExitCode() != 9 {
-		t.Errorf("%v", exit)
+		t.Errorf("Wait: got %v, want exit code 9", exit)
 	}
 }
 
 func TestKilledBySignal(t *testing.T) {
 	exit, ok := errors.AsType[*ExitError](newSandbox(t).Command("sh", "-c", "kill -KILL $$").Run())
 	if !ok || exit.ExitCode() != 137 || exit.Signal() != syscall.SIGKILL {
-		t.Errorf("%#v", exit)
+		t.Errorf("Run: got %#v, want exit code 137 and SIGKILL", exit)
 	}
 }
 
@@ -266,7 +266,7 @@ func TestOutputIsNotBuffered(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	if err := cmd.Run(); err != nil || n != size {
-		t.Fatalf("%d bytes: %v", n, err)
+		t.Fatalf("Run: got %d bytes of output, want %d, error %v", n, size, err)
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

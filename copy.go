@@ -60,7 +60,8 @@ func (f *FS) CopyIn(from, to string, o CopyOptions) (Copied, error) {
 	}()
 	sum, err := f.copyIn(in, to, o)
 	_ = in.CloseWithError(err) // never fails; the sender must not wait
-	// An error of the source explains the server's error. An incomplete read of it does not.
+	// An error of the source explains the server's error. A closed pipe does not: it only means
+	// that the server stopped reading.
 	if sendErr := <-sent; sendErr != nil && err != nil && !errors.Is(sendErr, io.ErrClosedPipe) {
 		return Copied{}, sendErr
 	}

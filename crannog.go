@@ -117,9 +117,9 @@ func New(opts ...Option) (*Client, error) {
 }
 
 // refuseRedirect makes an HTTP client return a redirect instead of following it. If a program in
-// the sandbox has taken over the guest, it could redirect a call, with its method, body and token,
-// to an address that only the caller can reach, or to the server's API with the rights of a local
-// caller.
+// the sandbox has taken over the guest, it could redirect a call with its method, body and token.
+// The target could be an address that only the caller can reach, or the server's API with the
+// rights of a local caller.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -133,8 +133,8 @@ func dialerOf(socket string) dialer {
 	}
 }
 
-// newTransport keeps enough idle connections for many concurrent commands. It
-// requests no compression, which would only cost time on one machine.
+// newTransport returns a transport that keeps enough idle connections for many concurrent commands.
+// It requests no compression, which would only cost time on one machine.
 func newTransport(dial dialer) *http.Transport {
 	return &http.Transport{
 		DialContext:         dial,

@@ -53,9 +53,9 @@ func Programs(paths ...string) CreateOption {
 	return func(r *api.CreateSandbox) { r.Programs = paths }
 }
 
-// Tools makes the programs of version managers in the home of this machine's user visible, copy-on-write
-// and without credentials: pyenv, nvm, cargo and others by name, or all installed ones with "all". Local
-// callers only.
+// Tools makes the programs of version managers in the home of this machine's user visible,
+// copy-on-write and without credentials: pyenv, nvm, cargo and others by name, or all installed
+// ones with "all". Local callers only.
 func Tools(managers ...string) CreateOption {
 	return func(r *api.CreateSandbox) { r.Tools = managers }
 }
@@ -65,7 +65,8 @@ func Metadata(m map[string]string) CreateOption {
 	return func(r *api.CreateSandbox) { r.Metadata = m }
 }
 
-// Env sets environment variables of every command. They must be UTF-8; the variables of a Cmd need not be.
+// Env sets environment variables of every command. They must be UTF-8; the variables of a Cmd need
+// not be.
 func Env(env map[string]string) CreateOption { return func(r *api.CreateSandbox) { r.Env = env } }
 
 // Limits bound the resources of the sandbox. A zero field is the server's default, never unlimited.
@@ -77,8 +78,8 @@ func Limits(l api.Limits) CreateOption { return func(r *api.CreateSandbox) { r.L
 // boundary that the policy accepts.
 func Engine(name string) CreateOption { return func(r *api.CreateSandbox) { r.Engine = name } }
 
-// AtLeast sets the weakest boundary that the sandbox's engine may have, such as userspace-kernel. The
-// policy may ask for a stronger one.
+// AtLeast sets the weakest boundary that the sandbox's engine may have, such as userspace-kernel.
+// The policy may ask for a stronger one.
 func AtLeast(boundary string) CreateOption {
 	return func(r *api.CreateSandbox) { r.AtLeast = boundary }
 }

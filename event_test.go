@@ -21,7 +21,7 @@ func FuzzReadEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		event, err := readEvent([]byte(line))
 		if err != nil && (event.Type != "" || event.Result != nil) {
-			t.Fatalf("an error with an event: %+v %v", event, err)
+			t.Fatalf("readEvent returned both an event and an error: %+v, %v", event, err)
 		}
 	})
 }
@@ -51,7 +51,7 @@ func TestReadEventBoundsMemory(t *testing.T) {
 		event, err := readEvent(line)
 		runtime.ReadMemStats(&after)
 		if err != nil || event.Text != "x" || len(event.Result[c.form]) != c.want || len(event.Result) > 2 {
-			t.Errorf("%s: %v, %d forms", c.form, err, len(event.Result))
+			t.Errorf("%s: readEvent: error %v, %d forms", c.form, err, len(event.Result))
 		}
 		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > c.maxBytes {
 			t.Errorf("%s: readEvent allocated %d MiB, want at most %d", c.form, allocated>>20, c.maxBytes>>20)
@@ -64,14 +64,14 @@ func TestNextLineBoundsLength(t *testing.T) {
 	r := bufio.NewReader(strings.NewReader("a\n" + long + "\n\nb"))
 	for _, want := range []int{2, maxEvent, 1, 1} {
 		if line, err := nextLine(r); err != nil || len(line) != want {
-			t.Errorf("%d bytes, want %d: %v", len(line), want, err)
+			t.Errorf("nextLine: got %d bytes, want %d, error %v", len(line), want, err)
 		}
 	}
 	if _, err := nextLine(r); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("at the end: %v", err)
+		t.Errorf("nextLine at the end: error %v", err)
 	}
 	source := strings.NewReader(long + long)
 	if _, err := nextLine(bufio.NewReader(source)); err == nil || source.Len() < maxEvent/2 {
-		t.Errorf("%v, and %d bytes unread", err, source.Len())
+		t.Errorf("nextLine of a line that is too long: error %v, and %d bytes unread", err, source.Len())
 	}
 }

@@ -32,7 +32,7 @@ func TestWriteAndRead(t *testing.T) {
 		}
 		back, err := files.ReadFile(full)
 		if err != nil || !bytes.Equal(back, data) {
-			t.Errorf("%s: %d bytes, %v", name, len(back), err)
+			t.Errorf("%s: ReadFile: got %d bytes, error %v", name, len(back), err)
 		}
 		info, err := files.Stat(full)
 		if err != nil || info.Mode() != perm || info.Size() != int64(len(data)) {
@@ -146,7 +146,7 @@ func TestUploadStreams(t *testing.T) {
 	}
 	n, err := io.Copy(io.Discard, f)
 	if err = errors.Join(err, f.Close()); err != nil || n != size {
-		t.Errorf("%d bytes: %v", n, err)
+		t.Errorf("Copy: got %d bytes, want %d, error %v", n, size, err)
 	}
 }
 

@@ -34,6 +34,7 @@ func newHostileSandbox(t *testing.T, guest http.Handler) *Sandbox {
 // ReadDir and Stat bound their responses. The server uses both for MCP, and a hostile guest could
 // exhaust its memory.
 func TestFileCallsBoundResponses(t *testing.T) {
+	// Two bytes encode an empty entry. long is one entry of 32 MiB, whose only field fills it.
 	entries := func(n int) []byte { return bytes.Repeat([]byte{0x0a, 0}, n) }
 	long := append([]byte{0x0a, 0x80, 0x80, 0x80, 0x10, 0x1a, 0xfb, 0xff, 0xff, 0x0f}, bytes.Repeat([]byte("x"), 32<<20)...)
 	for name, c := range map[string]struct {
@@ -61,10 +62,10 @@ func TestFileCallsBoundResponses(t *testing.T) {
 			_ = out.Close()
 		})).FS().WithContext(t.Context())
 		if _, err := files.ReadDir("x"); !errors.Is(err, c.want) {
-			t.Errorf("%s, in a list: %v", name, err)
+			t.Errorf("%s: ReadDir: error %v, want %v", name, err, c.want)
 		}
 		if _, err := files.Stat("x"); name == "a long name" && !errors.Is(err, ErrExhausted) || c.packed && err == nil {
-			t.Errorf("%s, of a file: %v", name, err)
+			t.Errorf("%s: Stat: error %v", name, err)
 		}
 	}
 }

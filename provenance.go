@@ -71,9 +71,9 @@ type ArtifactCheck struct {
 	// Key is the public key of the expected signer, in PEM. It must come from a trusted source, not
 	// with the envelope.
 	Key string
-	// File is the file to verify. For a statement about an export, File is the export, or its file
-	// with the name As, a path in the sandbox. For a statement about applied files, it is the file
-	// whose name is a suffix of Path, or has the name As.
+	// File is the file to verify. For a statement about an export, File is the whole export, or the
+	// file of it that has the path As in the sandbox. For a statement about applied files, File is
+	// the one whose name is a suffix of Path, or is As.
 	File io.Reader
 	Path string // absolute
 	As   string

@@ -61,8 +61,7 @@ func (o RecordOptions) query() url.Values {
 // recordPage is the number of entries in one request.
 const recordPage = "1000"
 
-// Record reads the audit log, the oldest entry first. After an error the iteration
-// headTail.
+// Record reads the audit log, the oldest entry first. After an error the iteration ends.
 func (c *Client) Record(ctx context.Context, o RecordOptions) iter.Seq2[api.Entry, error] {
 	return func(yield func(api.Entry, error) bool) {
 		if err := c.readRecord(ctx, o, func(e api.Entry) bool { return yield(e, nil) }); err != nil {

@@ -155,7 +155,7 @@ func TestAuditLogVerifiesWithoutServer(t *testing.T) {
 
 // Anyone who receives a proof can verify it, without a server.
 func ExampleCheckProof() {
-	var p api.Proof // from Client.Proof, kept as JSON
+	var p api.Proof // from Client.Proof, stored as JSON
 	if err := json.Unmarshal([]byte(`{"entry":"","seq":0,"hashes":null,"checkpoint":{"size":0,"root":"","note":""},"key":""}`), &p); err != nil {
 		panic(err)
 	}

@@ -37,7 +37,7 @@ func TestLocalRejectsInvalidSettings(t *testing.T) {
 	} {
 		_, err := crannog.Local(t.Context(), append(c.opts, crannog.State(t.TempDir()))...)
 		if crannog.Code(err) != c.code || !errors.Is(err, crannog.ErrInvalid) {
-			t.Errorf("%s: %v, code %s", name, err, crannog.Code(err))
+			t.Errorf("%s: Local: error %v with code %q, want %q", name, err, crannog.Code(err), c.code)
 		}
 	}
 }

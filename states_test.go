@@ -115,15 +115,15 @@ func TestForkCreatesIndependentSandboxes(t *testing.T) {
 		t.Errorf("a copy changed its source: %q", got)
 	}
 	if one, err := sb.Fork(ctx, api.CreateFork{}); err != nil || len(one) != 1 {
-		t.Errorf("without a count: %d %v", len(one), err)
+		t.Errorf("Fork without a count: got %d copies, error %v", len(one), err)
 	}
 	for _, both := range []api.CreateFork{{Forever: true}, {Forever: true, TimeoutSeconds: 60}} {
 		forever, err := sb.Fork(ctx, both)
 		if both.TimeoutSeconds > 0 && !errors.Is(err, ErrInvalid) {
-			t.Errorf("with an end and without: %v", err)
+			t.Errorf("Fork with both an end and none: error %v, want ErrInvalid", err)
 		}
 		if both.TimeoutSeconds == 0 && (err != nil || forever[0].Info().EndsAt != nil) {
-			t.Errorf("without an end: %+v %v", forever, err)
+			t.Errorf("Fork without an end: got %+v, error %v", forever, err)
 		}
 	}
 	if _, err := sb.Fork(ctx, api.CreateFork{Count: 101}); !errors.Is(err, ErrInvalid) {

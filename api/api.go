@@ -53,9 +53,8 @@ type CreateSandbox struct {
 	RequestID       string            `json:"request_id,omitempty" maxLength:"64" doc:"The caller's name for this request. GET /v1/queue shows it while the request waits."`
 }
 
-// TimeoutHeader is the request header with the number of milliseconds that a client
-// waits. A request that would have to queue for longer is
-// refused at once.
+// TimeoutHeader is the request header with the number of milliseconds that a client waits. A
+// request that would have to queue for longer is refused at once.
 const TimeoutHeader = "Crannog-Timeout-Ms"
 
 // Sandbox is one sandbox.
@@ -128,7 +127,8 @@ type Mount struct {
 	ReadOnly bool   `json:"read_only,omitempty" doc:"Read-only inside. Otherwise copy-on-write: changes stay inside."`
 }
 
-// WorkspaceKeys lists the visible files of the workspace whose contents looked like keys when the sandbox was created.
+// WorkspaceKeys lists the visible files of the workspace whose contents looked like keys when the
+// sandbox was created.
 type WorkspaceKeys struct {
 	Count     int       `json:"count" doc:"Number of files whose contents look like keys."`
 	Files     []KeyFile `json:"files,omitempty" doc:"The first of these files."`

@@ -49,8 +49,8 @@ type Deny struct {
 	Reason string `json:"reason" minLength:"1" maxLength:"512" doc:"Reason for the program inside."`
 }
 
-// ApprovalEvent is the data of one event of GET /v1/approvals/events, and the
-// body of a webhook call.
+// ApprovalEvent is the data of one event of GET /v1/approvals/events, and the body of a webhook
+// call.
 type ApprovalEvent struct {
 	Type     string   `json:"type" enum:"pending,approved,spent,denied,expired,vote" doc:"New state of the approval request, or vote."`
 	Approval Approval `json:"approval" doc:"The approval request when the event is sent."`

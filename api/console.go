@@ -14,7 +14,7 @@ type ConsoleLink struct {
 	URL       string    `json:"url"`
 	Token     string    `json:"token"`
 	Scope     string    `json:"scope"`
-	ExpiresAt time.Time `json:"expires_at"` // expiry
+	ExpiresAt time.Time `json:"expires_at"`
 	Seconds   int64     `json:"session_seconds"`
 }
 

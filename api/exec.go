@@ -23,8 +23,8 @@ const (
 	HitOutput   = "output"    // the answer holds only a part of the output
 )
 
-// ExecResult is the answer of POST /v1/sandboxes/{id}/exec. A command that
-// ends with a code other than zero is not an error of the API.
+// ExecResult is the answer of POST /v1/sandboxes/{id}/exec. A command that ends with a code other
+// than zero is not an error of the API.
 type ExecResult struct {
 	ExitCode   int    `json:"exit_code" doc:"The command's own, 128+N after signal N, 124 at its time limit."`
 	Stdout     string `json:"stdout" doc:"Bytes that are not UTF-8 are replaced."`

@@ -24,8 +24,8 @@ type EntryList struct {
 	NextCursor string  `json:"next_cursor,omitempty" doc:"Cursor for the next page; absent on the last page."`
 }
 
-// Checkpoint is a signed tree head: the answer of GET /v1/audit/tree-head, and a
-// part of the result of each command.
+// Checkpoint is a signed tree head: the answer of GET /v1/audit/tree-head, and a part of the result
+// of each command.
 type Checkpoint struct {
 	Size int64  `json:"size" doc:"Entries."`
 	Root string `json:"root" doc:"Root hash of the tree over the entries, base64."`

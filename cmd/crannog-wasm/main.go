@@ -1,5 +1,6 @@
 // Command crannog-wasm runs one WebAssembly module in a sandbox of the engine wasm, or compiles a
-// module for other processes. The engine and the guest start it; it has no use outside of a sandbox.
+// module for other processes. The engine and the guest start it; it has no use outside of a
+// sandbox.
 package main
 
 import (

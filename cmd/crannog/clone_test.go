@@ -102,8 +102,8 @@ func TestPlainBuildOfAFreshClone(t *testing.T) {
 		return string(out)
 	}
 	// In a mount namespace of its own the clone is at the path of this repository. The path is part
-	// of what go build caches, so only packages are compiled whose committed files differ from those
-	// that make has built.
+	// of what go build caches, so only packages are compiled whose committed files differ from
+	// those that make has built.
 	program := filepath.Join(t.TempDir(), "crannog")
 	const build = `mount --bind . "$1" && cd "$1" && exec go build -o "$2" ./cmd/crannog`
 	runInClone("unshare", "--mount", "--propagation", "private", "sh", "-c", build, "sh", here, program)

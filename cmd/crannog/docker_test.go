@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// hostKey holds the Docker daemon that a script uses.
+// hostKey is the key of a script's dockerHost among the script's values.
 type hostKey struct{}
 
 // TestDockerScripts runs the scripts with a Docker daemon that the test starts (P58).

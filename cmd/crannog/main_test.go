@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		// Users of a sandbox are other users on the host, and must be able to run the guest's program.
+		// Users of a sandbox are other users on the host, and must be able to run the guest's
+		// program.
 		if err := os.Chmod(dir, 0o755); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -56,7 +57,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// stateKey and serverKey hold a script's own values.
+// stateKey and serverKey are the keys of a script's own values: its state directory and its server.
 type (
 	stateKey  struct{}
 	serverKey struct{}

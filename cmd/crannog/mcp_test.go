@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// runTools starts "crannog mcp" as an agent would, calls work, and closes the connection as an agent
-// would.
+// runTools starts "crannog mcp" as an agent would, calls work, and closes the connection as an
+// agent would.
 func runTools(t *testing.T, state string, work func(call func(tool string, in map[string]any) string), flags ...string) {
 	t.Helper()
 	cmd := exec.Command(binary, append([]string{"mcp", "--no-workspace"}, flags...)...)
@@ -34,7 +34,7 @@ func runTools(t *testing.T, state string, work func(call func(tool string, in ma
 		}
 		text := r.Content[0].(*mcp.TextContent).Text
 		if r.IsError {
-			t.Fatalf("%s: %s", tool, text)
+			t.Fatalf("the tool %s failed: %s", tool, text)
 		}
 		return text
 	})
@@ -53,7 +53,7 @@ func listSandboxes(t *testing.T, state string) []api.Sandbox {
 	}
 	var list []api.Sandbox
 	if err := json.Unmarshal(out, &list); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("crannog ls --json: %v: %s", err, out)
 	}
 	return list
 }

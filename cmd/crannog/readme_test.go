@@ -55,7 +55,7 @@ func TestF32ReadmeRunsOnABareMachine(t *testing.T) {
 	cmd.Env = []string{"PATH=" + filepath.Dir(binary) + ":" + programs, "CRANNOG_STATE=" + state, "HOME=/nonexistent-home"}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "42\n") || !strings.Contains(string(out), "\nnote\n") {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("the README's examples: error %v, output:\n%s", err, out)
 	}
 	if left, err := os.ReadDir(cmd.Dir); err != nil || len(left) != 1 || left[0].Name() != "out.txt" {
 		t.Errorf("the working directory contains %v, %v; want only out.txt", left, err)

@@ -100,12 +100,12 @@ func stopServer(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("stop: %v\n%s", err, s.log)
 	}
 	if sig != os.Kill && strings.Contains(s.log.String(), "panic") {
-		ts.Fatalf("%s", s.log)
+		ts.Fatalf("the server's log contains a panic: %s", s.log)
 	}
 }
 
-// signalCommand runs `crannog` with arguments, and sends one signal of the list each time it prints a
-// line with "ready". Then it compares the exit code: signal INT,INT CODE args...
+// signalCommand runs `crannog` with arguments, and sends one signal of the list each time it prints
+// a line with "ready". Then it compares the exit code: signal INT,INT CODE args...
 func signalCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: signal NAMES CODE args...")

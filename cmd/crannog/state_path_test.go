@@ -120,8 +120,8 @@ func startBlock(t *testing.T, state string) (lines []string) {
 }
 
 // TestUnusableStateDirectoryIsRejected checks that commands that run sandboxes, the server and
-// doctor reject an unusable path, with the reason and a remedy. A path of exactly the maximal length
-// works.
+// doctor reject an unusable path, with the reason and a remedy. A path of exactly the maximal
+// length works.
 func TestUnusableStateDirectoryIsRejected(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	const maxLength = 107 - len("/crannog.sock")

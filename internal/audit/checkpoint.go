@@ -112,8 +112,8 @@ func (l *Log) signLast() error {
 	return l.signLocked()
 }
 
-// signLocked signs a tree head. It does nothing if this or another process has already signed a tree
-// head of the same size. The caller holds the lock.
+// signLocked signs a tree head. It does nothing if this or another process has already signed a
+// tree head of the same size. The caller holds the lock.
 func (l *Log) signLocked() error {
 	h := &l.head
 	if last := l.newest(); last.Note != "" && last.Size == h.size {

@@ -94,7 +94,7 @@ func runChild(t *testing.T, env ...string) (killed bool) {
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && !strings.Contains(err.Error(), "killed") {
-		t.Fatalf("%v: %v\n%s", env, err, out)
+		t.Fatalf("child with %v: got %v, want success or killed\n%s", env, err, out)
 	}
 	return err != nil
 }
@@ -208,8 +208,8 @@ func checkActions(t *testing.T, dir string, n int) {
 	}
 }
 
-// A power failure may leave zero bytes in place of hashes. The next process computes the hashes from
-// the lines.
+// A power failure may leave zero bytes in place of hashes. The next process computes the hashes
+// from the lines.
 func TestLostHashesAreComputedAgain(t *testing.T) {
 	l := openLog(t, Options{})
 	fill(t, l, 0, 9)
@@ -272,7 +272,7 @@ func TestTwoProcessesWriteAtOnce(t *testing.T) {
 	}
 	for _, c := range children {
 		if err := c.Wait(); err != nil {
-			t.Fatalf("%v: %s", err, c.Stderr)
+			t.Fatalf("writing child: %v: %s", err, c.Stderr)
 		}
 	}
 	l := openLog(t, Options{Dir: dir})

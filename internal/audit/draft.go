@@ -27,7 +27,8 @@ type encodedEntry struct {
 	rest []byte // the line after the hash of the previous line, from the comma on
 }
 
-// unchainedFields has the fields of Entry that do not depend on the position, in the order of Entry.
+// unchainedFields has the fields of Entry that do not depend on the position, in the order of
+// Entry.
 type unchainedFields struct {
 	Kind    Kind            `json:"kind"`
 	Sandbox string          `json:"sandbox,omitempty"`

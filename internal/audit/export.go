@@ -9,9 +9,10 @@ import (
 	"os"
 )
 
-// exported is a line of an exported file that is not an entry. The file consists of lines of JSON: a header that names the audit log, entries as they
-// are in the log, lines that represent omitted entries, and a last line with the signed tree head
-// that covers all of them.
+// exported is a line of an exported file that is not an entry. The file consists of lines of JSON.
+// It begins with a header that names the audit log. Then follow entries as they are in the log, and
+// lines that represent omitted entries. The last line has the signed tree head that covers all of
+// them.
 type exported struct {
 	Header  *exportHeader `json:"record,omitempty"`
 	LeftOut *leftOut      `json:"left_out,omitempty"`

@@ -102,7 +102,7 @@ func TestVerifyFileNamesTheFirstChangedEntry(t *testing.T) {
 		} {
 			v := check(t, c.alter(slices.Clone(lines)), l.Key())
 			if v.OK || v.Flaw != c.flaw || v.Seq != c.seq {
-				t.Errorf("%s, %s: %+v, want %s at %d", name, c.name, v, c.flaw, c.seq)
+				t.Errorf("%s, %s: got %+v, want %s at %d", name, c.name, v, c.flaw, c.seq)
 			}
 		}
 	}

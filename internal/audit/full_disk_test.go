@@ -82,7 +82,7 @@ func TestFullDiskRejectsRequiredEntries(t *testing.T) {
 		t.Errorf("note on a full disk: %v", err)
 	}
 	if st := l.Status(); st.Failing == nil || st.Queued != 0 {
-		t.Errorf("status %+v", st)
+		t.Errorf("status on a full disk: got %+v, want Failing and nothing queued", st)
 	}
 	free()
 	if err := l.Append(t.Context(), bigDraft(4)); err != nil {
@@ -116,7 +116,7 @@ func TestAcceptedEntriesAreWrittenOnceThereIsSpace(t *testing.T) {
 		t.Fatalf("note on a full disk: got %v, want %s", err, codeUnavailable)
 	}
 	if st := l.Status(); st.Queued != 1 {
-		t.Errorf("status %+v", st)
+		t.Errorf("status on a full disk: got %+v, want one queued entry", st)
 	}
 	free()
 	hosttest.Eventually(t, "the log accepts entries again", func() bool { return l.Note(bigDraft(3)) == nil })
@@ -155,7 +155,7 @@ func TestCloseReportsLostEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err == nil || fault.CodeOf(err) != codeUnavailable {
-		t.Errorf("close: %v", err)
+		t.Errorf("Close with lost entries: got %v, want %s", err, codeUnavailable)
 	}
 	free()
 }
@@ -176,13 +176,13 @@ func TestFailedTreeHeadNeitherRejectsNorDuplicatesEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.Checkpoint(t.Context()); fault.CodeOf(err) != codeUnavailable {
-		t.Fatalf("tree head: %v", err)
+		t.Fatalf("Checkpoint that cannot be stored: got %v, want %s", err, codeUnavailable)
 	}
 	if st := l.Status(); st.Failing != nil || st.Queued != 0 {
-		t.Errorf("status %+v", st)
+		t.Errorf("status after the failed tree head: got %+v, want no failure and nothing queued", st)
 	}
 	if err := l.Append(t.Context(), bigDraft(2)); err != nil {
-		t.Errorf("append: %v", err)
+		t.Errorf("Append after the failed tree head: %v", err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func TestHostileTextCannotBreakLine(t *testing.T) {
 			Draft{Kind: Exec, Data: json.RawMessage(`{"raw":` + string(raw) + `}`)},
 			Draft{Kind: Exec, Data: json.RawMessage("{\"raw\":\n\n\"\xff\u2028\"}")})
 		if err != nil {
-			t.Fatalf("%q: %v", s, err)
+			t.Fatalf("Append of the text %q: %v", s, err)
 		}
 	}
 	data, err := os.ReadFile(filepath.Join(l.dir, segmentName(0)))
@@ -56,7 +56,7 @@ func TestHostileTextCannotBreakLine(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := got[3*i]; utf8.ValidString(hostileTexts[i]) && (s.Sandbox != want || m[want] != want || s.Source != want) {
-			t.Errorf("%q became %+v", want, s)
+			t.Errorf("the text %q became %+v", want, s)
 		}
 	}
 	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
@@ -86,10 +86,10 @@ func FuzzDecode(f *testing.F) {
 		}
 		back, err := decode(again)
 		if err != nil {
-			t.Fatalf("%q: %v", again, err)
+			t.Fatalf("decoding %q again: %v", again, err)
 		}
 		if back.Seq != e.Seq || back.Kind != Kind(strings.ToValidUTF8(string(e.Kind), "\ufffd")) || !back.Time.Equal(e.Time) || back.At != e.At {
-			t.Fatalf("%+v became %+v", e, back)
+			t.Fatalf("the entry %+v became %+v", e, back)
 		}
 	})
 }
@@ -142,7 +142,7 @@ func FuzzVerifyFile(f *testing.F) {
 		// A log that verifies contains only entries that were appended.
 		for line := range strings.Lines(string(data)) {
 			if _, err := decode([]byte(strings.TrimSuffix(line, "\n"))); err == nil && !genuine[line] {
-				t.Fatalf("%q verifies", line)
+				t.Fatalf("a log with the changed line %q verifies", line)
 			}
 		}
 	})

@@ -27,8 +27,8 @@ type Options struct {
 	// 64 MiB.
 	SegmentBytes int64
 	// KeepAge and KeepBytes limit the log. A segment is verifiably dropped when all of its entries
-	// are older than KeepAge, or when the log is larger than KeepBytes. Zero means 90 days and 4 GiB. A negative value
-	// means no limit.
+	// are older than KeepAge, or when the log is larger than KeepBytes. Zero means 90 days and 4
+	// GiB. A negative value means no limit.
 	KeepAge   time.Duration
 	KeepBytes int64
 	// Queue is the number of entries that may wait for the disk. Zero means 16,384.
@@ -182,8 +182,8 @@ func (l *Log) Status() Status {
 
 func (l *Log) path(name string) string { return filepath.Join(l.dir, name) }
 
-// makePrivateDir creates the directory. It rejects a directory that other users own or can write to,
-// because they could replace the key or create a link there.
+// makePrivateDir creates the directory. It rejects a directory that other users own or can write
+// to, because they could replace the key or create a link there.
 func makePrivateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return unavailable(dir, err)

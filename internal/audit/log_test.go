@@ -81,7 +81,7 @@ func TestAppendedEntriesAreRead(t *testing.T) {
 	got := readAll(t, l, Filter{})
 	if len(got) != 2 || got[0].Kind != Action || string(got[0].Data) != `{"op":"create"}` || got[0].Prev != "" ||
 		!got[1].Time.Equal(when) || got[1].At != 1<<64-1 || len(got[1].Prev) != 64 {
-		t.Errorf("got %+v", got)
+		t.Errorf("entries that were read: got %+v, want the 2 appended ones", got)
 	}
 	if at, err := l.Position(t.Context(), "net/box1"); at != 1<<64-1 || err != nil {
 		t.Errorf("Position: got %d, %v, want %d", at, err, uint64(1<<64-1))
@@ -155,13 +155,13 @@ func TestReadContinuesAcrossBatches(t *testing.T) {
 		fill(t, l, i*1000, i*1000+1000)
 	}
 	if got := readAll(t, l, Filter{}); len(got) != 4000 || got[3999].Seq != 3999 {
-		t.Errorf("got %d", len(got))
+		t.Errorf("all entries: got %d, want 4000", len(got))
 	}
 	if got := readAll(t, l, Filter{Limit: 1300}); len(got) != 1300 || got[1299].Seq != 1299 {
-		t.Errorf("got %d", len(got))
+		t.Errorf("oldest entries: got %d, want 1300, up to number 1299", len(got))
 	}
 	if got := readAll(t, l, Filter{Limit: 1300, Newest: true}); len(got) != 1300 || got[0].Seq != 2700 {
-		t.Errorf("got %d", len(got))
+		t.Errorf("newest entries: got %d, want 1300, from number 2700 on", len(got))
 	}
 }
 
@@ -189,7 +189,7 @@ func TestTwoLogsWriteInTurn(t *testing.T) {
 		fill(t, b, i, i+2)
 	}
 	if got := readAll(t, a, Filter{}); len(got) != 90 {
-		t.Errorf("got %d", len(got))
+		t.Errorf("entries of both writers: got %d, want 90", len(got))
 	}
 }
 
@@ -224,7 +224,7 @@ func TestMissingOrWrongIndexIsRebuilt(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 		if at, err := again.Position(t.Context(), "net/box1"); at != 7 || err != nil {
-			t.Errorf("%s: position %d, %v", name, at, err)
+			t.Errorf("%s: got position %d, %v, want 7", name, at, err)
 		}
 		again.Close()
 	}
@@ -249,7 +249,7 @@ func TestFollowSeesOtherWriters(t *testing.T) {
 		select {
 		case seq := <-got:
 			if seq != want {
-				t.Fatalf("got %d, want %d", seq, want)
+				t.Fatalf("followed entry: got %d, want %d", seq, want)
 			}
 		case err := <-done:
 			t.Fatal(err)
@@ -257,7 +257,7 @@ func TestFollowSeesOtherWriters(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("Read after cancel: got %v, want Canceled", err)
 	}
 }
 
@@ -325,10 +325,10 @@ func TestInvalidEntriesAreRejected(t *testing.T) {
 		"impossible time": {Kind: Exec, Time: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
 		if err := l.Append(t.Context(), d); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%s: append: %v", name, err)
+			t.Errorf("%s: Append returned %v, want Invalid", name, err)
 		}
 		if err := l.Note(d); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%s: note: %v", name, err)
+			t.Errorf("%s: Note returned %v, want Invalid", name, err)
 		}
 	}
 	if err := l.Append(t.Context(), Draft{Kind: Exec, Data: strings.Repeat("x", maxData-2)}); err != nil {

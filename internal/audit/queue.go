@@ -84,6 +84,7 @@ func (q *queue) flush(ctx context.Context) error {
 	if empty {
 		return nil
 	}
+	// An empty group is done when all groups before it are written.
 	return q.do(ctx, &group{})
 }
 
@@ -191,8 +192,8 @@ func (q *queue) hasWaiter() bool {
 	return slices.ContainsFunc(q.groups, func(g *group) bool { return g.done != nil })
 }
 
-// writeBatch writes the oldest groups, as many as fit into one batch. It passes the result to waiting
-// callers, and keeps the other groups queued after a failure.
+// writeBatch writes the oldest groups, as many as fit into one batch. It passes the result to
+// waiting callers, and keeps the other groups queued after a failure.
 func (q *queue) writeBatch() {
 	q.mu.Lock()
 	var encoded []encodedEntry

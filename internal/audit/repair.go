@@ -8,8 +8,8 @@ import (
 )
 
 // dropZeroHashes removes hashes that a power failure left as zero bytes. completeTree computes them
-// again from the lines, which were synced before. Other hashes are never computed again, because Verify must
-// detect changes.
+// again from the lines, which were synced before. Other hashes are never computed again, because
+// Verify must detect changes.
 func (l *Log) dropZeroHashes() error {
 	last, err := l.lastCheckpoint()
 	if err != nil {
@@ -64,9 +64,9 @@ func (l *Log) completeTree() error {
 	return err
 }
 
-// checkTreeHead compares the files with the newest signed tree head. A log that was truncated or replaced
-// while no process had it open accepts no entries. Otherwise the next signed tree head would sign
-// the forgery.
+// checkTreeHead compares the files with the newest signed tree head. A log that was truncated or
+// replaced while no process had it open accepts no entries. Otherwise the next signed tree head
+// would sign the forgery.
 func (l *Log) checkTreeHead() error {
 	last, err := l.lastCheckpoint()
 	if err != nil || last.Note == "" {

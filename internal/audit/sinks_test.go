@@ -55,7 +55,7 @@ func TestTreeHeadsAreSignedPeriodically(t *testing.T) {
 			synctest.Wait()
 			got := sink.sizes()
 			if len(got) != len(want) || len(got) > 0 && got[len(got)-1] != want[len(want)-1] {
-				t.Fatalf("%s: %v, want %v", when, got, want)
+				t.Fatalf("signed sizes %s: got %v, want %v", when, got, want)
 			}
 		}
 		if err := l.Note(draft(0)); err != nil {
@@ -123,7 +123,7 @@ func TestFileSink(t *testing.T) {
 	}
 	notes, err := Notes(data)
 	if err != nil || len(notes) != 3 {
-		t.Fatalf("%d notes, %v", len(notes), err)
+		t.Fatalf("notes of the sink: got %d, %v, want 3", len(notes), err)
 	}
 	if v, err := l.Verify(t.Context(), notes...); err != nil || !v.OK || v.Checkpoints < 6 {
 		t.Errorf("Verify against the notes of the sink: got %+v, %v, want OK", v, err)
@@ -155,19 +155,19 @@ func TestSyslogSink(t *testing.T) {
 	_, message, ok := strings.Cut(strings.TrimSpace(string(buf[:n])), "{")
 	var k storedTreeHead
 	if !ok || json.Unmarshal([]byte("{"+message), &k) != nil || k.Note != c.Note {
-		t.Errorf("got %q", buf[:n])
+		t.Errorf("syslog message: got %q, want JSON with the note of the tree head", buf[:n])
 	}
 }
 
 func TestParseSink(t *testing.T) {
 	for _, good := range []string{"file:/x/y", "syslog:", "syslog:udp://log.example:514", "syslog:tcp://[::1]:601", "syslog:unix:///dev/log"} {
 		if _, err := ParseSink(good); err != nil {
-			t.Errorf("%s: %v", good, err)
+			t.Errorf("ParseSink of %s: got %v, want success", good, err)
 		}
 	}
 	for _, bad := range []string{"", "file:", "file:x", "syslog:http://x:1", "syslog:udp://x", "syslog:unix:log", "https://x"} {
 		if _, err := ParseSink(bad); fault.CodeOf(err) != "sink_invalid" {
-			t.Errorf("%s: %v", bad, err)
+			t.Errorf("ParseSink of %s: got %v, want sink_invalid", bad, err)
 		}
 	}
 }
@@ -222,6 +222,6 @@ func TestOpenRejectsSharedDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(Options{Dir: dir, Log: quiet()}); fault.CodeOf(err) != "record_not_private" {
-		t.Errorf("got %v", err)
+		t.Errorf("Open of a shared directory: got %v, want record_not_private", err)
 	}
 }

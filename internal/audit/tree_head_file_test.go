@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// When the file is rewritten with fewer tree heads, an incomplete line that a crash left is removed.
-// Joined with the next line it would be a tree head without a valid signature, and the log would
-// accept no more entries.
+// When the file is rewritten with fewer tree heads, an incomplete line that a crash left is
+// removed. Joined with the next line it would be a tree head without a valid signature, and the log
+// would accept no more entries.
 func TestRewriteDropsIncompleteTreeHead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "record")
 	l := openLog(t, Options{Dir: dir})

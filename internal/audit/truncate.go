@@ -80,8 +80,8 @@ func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) e
 	}))
 }
 
-// indexTimeout limits how long dropping old entries waits for the index. If the index is not complete
-// by then, the next run continues.
+// indexTimeout limits how long dropping old entries waits for the index. If the index is not
+// complete by then, the next run continues.
 const indexTimeout = 20 * time.Second
 
 // indexed updates the index. After entries are dropped, only the index has the positions up to

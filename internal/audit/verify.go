@@ -103,8 +103,8 @@ func (l *Log) verify(ctx context.Context, against []string) (v Verification, err
 	return v, err
 }
 
-// begin starts the tree with the hashes of dropped entries. A signed entry must state that they were
-// dropped; otherwise an attacker could remove the oldest segments.
+// begin starts the tree with the hashes of dropped entries. A signed entry must state that they
+// were dropped; otherwise an attacker could remove the oldest segments.
 func (r *reading) begin(ctx context.Context, first int64, all []mark) error {
 	if first == 0 || first > r.size {
 		return nil

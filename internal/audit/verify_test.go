@@ -16,7 +16,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// sample returns the directory of a closed log with n entries in several segments, and its tree head.
+// sample returns the directory of a closed log with n entries in several segments, and its tree
+// head.
 func sample(t testing.TB, n int) (dir string, note string) {
 	t.Helper()
 	l := openLog(t, Options{SegmentBytes: 1500})
@@ -131,7 +132,7 @@ func rewrite(t testing.TB, dir string, all [][]byte, counts []int) {
 	}
 }
 
-// P30: an entry cannot be changed, removed, moved or cut off without verify naming it.
+// P30: an entry cannot be changed, removed, moved or cut off without Verify naming it.
 func TestVerifyNamesTheFirstChangedEntry(t *testing.T) {
 	const n, at = 40, 17
 	dir, _ := sample(t, n)
@@ -302,11 +303,11 @@ func TestOlderTreeHeadDetectsForkByKeyHolder(t *testing.T) {
 	}
 	// The log is consistent in itself: only a copy of a tree head elsewhere shows the difference.
 	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
-		t.Fatalf("%+v, %v", v, err)
+		t.Fatalf("Verify without an older tree head: got %+v, %v, want OK", v, err)
 	}
 	v, err := l.Verify(t.Context(), received)
 	if err != nil || v.OK || v.Flaw != Forked {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("Verify with an older tree head: got %+v, %v, want %s", v, err, Forked)
 	}
 	if _, _, err := openCheckpoint(received, l.verifier); err != nil {
 		t.Errorf("the older tree head is signed by the same key: %v", err)
@@ -331,7 +332,7 @@ func TestTreeHeadIsSignedNote(t *testing.T) {
 	}
 	want := fmt.Sprintf("%s\n3\n%s\n", verifier.Name(), c.Root)
 	if n.Text != want || !strings.HasPrefix(verifier.Name(), "crannog/") || c.Size != 3 {
-		t.Errorf("got %q, want %q", n.Text, want)
+		t.Errorf("text of the note: got %q, want %q", n.Text, want)
 	}
 	if again, err := l.Checkpoint(t.Context()); err != nil || again != c {
 		t.Errorf("Checkpoint without new entries: got %+v, %v, want %+v", again, err, c)
@@ -368,7 +369,7 @@ func TestTruncate(t *testing.T) {
 	}
 	v, err := l.Verify(t.Context(), received...)
 	if err != nil || !v.OK || v.First != remaining[0].Seq || v.Checkpoints < len(received) {
-		t.Errorf("%+v, %v", v, err)
+		t.Errorf("Verify after Truncate: got %+v, %v, want OK from entry %d on", v, err, remaining[0].Seq)
 	}
 	if _, err := l.Prove(t.Context(), remaining[0].Seq); err != nil {
 		t.Error(err)
@@ -382,7 +383,7 @@ func TestTruncate(t *testing.T) {
 	}
 	os.Remove(filepath.Join(l.dir, indexName))
 	if v := verify(t, l.dir, received...); !v.OK {
-		t.Errorf("%+v", v)
+		t.Errorf("Verify with earlier tree heads: got %+v, want OK", v)
 	}
 	// No more entries may be missing than the entry states.
 	segments, err := listSegments(l.dir)
@@ -424,7 +425,7 @@ func TestTruncateKeepsPositions(t *testing.T) {
 	}
 	l = openLog(t, Options{Dir: l.dir})
 	if at, err := l.Position(t.Context(), "net/box1"); at != 7 || err != nil {
-		t.Errorf("position %d, %v", at, err)
+		t.Errorf("Position after Truncate: got %d, %v, want 7", at, err)
 	}
 }
 
@@ -453,6 +454,6 @@ func TestSegmentsBeyondKeepBytesAreDropped(t *testing.T) {
 		t.Errorf("the log begins at entry %d and has %d bytes, want dropped segments and at most 15,000 bytes", segments[0], total)
 	}
 	if v := verify(t, l.dir); !v.OK {
-		t.Errorf("%+v", v)
+		t.Errorf("Verify: got %+v, want OK", v)
 	}
 }

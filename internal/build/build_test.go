@@ -157,7 +157,7 @@ func TestBuildCachesStepsByInputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := first.Config; len(first.Layers) != 3 || c.WorkingDir != "/w" || c.Cmd[0] != "/f" || first.Root == nil {
-		t.Errorf("built %+v", first)
+		t.Errorf("first build: got image %+v, want three layers, the directory /w and the command /f", first)
 	}
 	for name, want := range map[string]string{"f": "content", "made": "text"} {
 		if got, err := os.ReadFile(filepath.Join(first.Root.Tree(), name)); err != nil || string(got) != want {
@@ -166,21 +166,21 @@ func TestBuildCachesStepsByInputs(t *testing.T) {
 	}
 	again, err := r.build(t, build.Request{Tag: "app:2", Dockerfile: []byte(simple)}, files)
 	if err != nil || again.Digest != first.Digest || len(r.sandboxes.ran) != 1 {
-		t.Errorf("again: %v, %d commands, %v", again.Digest, len(r.sandboxes.ran), err)
+		t.Errorf("second build: got digest %v, %d commands, error %v, want the first digest and one command in all", again.Digest, len(r.sandboxes.ran), err)
 	}
 	// A changed label causes no command to run again, but a changed variable may.
 	for change, ran := range map[string]int{"ENV A=b\nLABEL x=y": 0, "ENV A=c": 1} {
 		before := len(r.sandboxes.ran)
 		if _, err := r.build(t, build.Request{Tag: "app:3", Dockerfile: []byte(strings.Replace(simple, "ENV A=b", change, 1))}, files); err != nil || len(r.sandboxes.ran)-before != ran {
-			t.Errorf("%q: %d commands, %v", change, len(r.sandboxes.ran)-before, err)
+			t.Errorf("build with %q: got %d commands, error %v, want %d commands", change, len(r.sandboxes.ran)-before, err, ran)
 		}
 	}
 	before := len(r.sandboxes.ran)
 	if _, err := r.build(t, build.Request{Tag: "app:4", Dockerfile: []byte(simple)}, map[string]string{"f": "other"}); err != nil || len(r.sandboxes.ran) != before+1 {
-		t.Errorf("another file: %d commands, %v", len(r.sandboxes.ran)-before, err)
+		t.Errorf("build with another file: got %d commands, error %v, want 1", len(r.sandboxes.ran)-before, err)
 	}
 	if _, err := r.build(t, build.Request{Tag: "app:5", Dockerfile: []byte(simple), NoCache: true}, files); err != nil || len(r.sandboxes.ran) != before+2 {
-		t.Errorf("without the cache: %d commands, %v", len(r.sandboxes.ran)-before, err)
+		t.Errorf("build without the cache: got %d commands in two builds, error %v, want 2", len(r.sandboxes.ran)-before, err)
 	}
 	// Pruning keeps images that the cache refers to.
 	if _, err := r.library.Prune(t.Context()); err != nil {
@@ -188,7 +188,7 @@ func TestBuildCachesStepsByInputs(t *testing.T) {
 	}
 	before = len(r.sandboxes.ran)
 	if _, err := r.build(t, build.Request{Tag: "app:6", Dockerfile: []byte(simple)}, map[string]string{"f": "other"}); err != nil || len(r.sandboxes.ran) != before {
-		t.Errorf("after pruning: %d commands, %v", len(r.sandboxes.ran)-before, err)
+		t.Errorf("build after pruning: got %d commands, error %v, want none", len(r.sandboxes.ran)-before, err)
 	}
 	if n := r.leftovers(t); n != 0 {
 		t.Errorf("got %d files in the working directory, want 0", n)
@@ -206,7 +206,7 @@ func TestBuildIsReproducible(t *testing.T) {
 		digests = append(digests, img.Digest.String())
 	}
 	if digests[0] != digests[1] {
-		t.Errorf("digests %q", digests)
+		t.Errorf("two equal builds: got digests %q, want equal ones", digests)
 	}
 }
 
@@ -215,22 +215,22 @@ func TestSecretsAreNotStored(t *testing.T) {
 	r := openService(t, t.TempDir())
 	text := "FROM scratch\nRUN --mount=type=secret,id=one,required=true --mount=type=secret,id=two,env=TWO [\"write\", \"run/secrets/one\", \"" + secret + "\"]\n"
 	if _, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(text)}, nil); fault.CodeOf(err) != "build_secret_missing" {
-		t.Errorf("without the secret: %v", err)
+		t.Errorf("build without the secret: got %v, want build_secret_missing", err)
 	}
 	img, err := r.build(t, build.Request{Tag: "app:1", Dockerfile: []byte(text), Secrets: map[string][]byte{"one": []byte(secret), "two": []byte("x")}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(img.Layers) != 0 {
-		t.Errorf("the image has %d layers", len(img.Layers))
+		t.Errorf("the image has %d layers, want none", len(img.Layers))
 	}
 	c := r.sandboxes.ran[len(r.sandboxes.ran)-1]
 	if len(c.Binds) != 1 || c.Binds[0].Target != "/run/secrets/one" || c.Env["TWO"] != "x" {
-		t.Errorf("the command had %+v and %v", c.Binds, c.Env)
+		t.Errorf("the command had the mounts %+v and the variables %v, want the secrets one and two", c.Binds, c.Env)
 	}
 	entries, err := json.Marshal(r.audit.Entries())
 	if err != nil || bytes.Contains(entries, []byte(secret)) || !bytes.Contains(entries, []byte("image.build")) {
-		t.Errorf("the audit log has %s, %v", entries, err)
+		t.Errorf("the audit log has %s, error %v, want image.build and no secret", entries, err)
 	}
 	err = filepath.WalkDir(r.dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -277,7 +277,7 @@ func TestFailedStepErrorNamesLine(t *testing.T) {
 		t.Errorf("Run: got %v", err)
 	}
 	if list, err := r.List(local); err != nil || len(list) != 1 || list[0].State != build.Failed || r.leftovers(t) != 0 {
-		t.Errorf("builds %+v, %v, and %d are left", list, err, r.leftovers(t))
+		t.Errorf("List: got builds %+v, error %v, and %d files are left, want one failed build without files", list, err, r.leftovers(t))
 	}
 	if _, err := r.library.Inspect("app:1"); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("Inspect of the image: got %v, want NotFound", err)
@@ -319,7 +319,7 @@ func TestBuildsOfOtherKeyAreNotFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := r.Create(t.Context(), other, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple)}); fault.CodeOf(err) != "image_name_not_allowed" {
-		t.Errorf("the name of an image of another key: %v", err)
+		t.Errorf("Create with the image name of another key: got %v, want image_name_not_allowed", err)
 	}
 	for what, err := range map[string]error{
 		"upload": r.Upload(t.Context(), other, record.ID, 0, nil), "cancel": r.Cancel(t.Context(), other, record.ID),
@@ -329,16 +329,16 @@ func TestBuildsOfOtherKeyAreNotFound(t *testing.T) {
 		}
 	}
 	if _, err := r.Get(other, record.ID); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("get: %v", err)
+		t.Errorf("Get with another key: got %v, want NotFound", err)
 	}
 	if list, err := r.List(other); err != nil || len(list) != 0 {
-		t.Errorf("list: %v, %v", list, err)
+		t.Errorf("List with another key: got %v, error %v, want no build", list, err)
 	}
 	if _, _, err := r.Create(t.Context(), one, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple), Push: true}); fault.KindOf(err) != fault.Denied {
-		t.Errorf("push by a key: %v", err)
+		t.Errorf("Create with a push by a key: got %v, want Denied", err)
 	}
 	if _, _, err := r.Create(t.Context(), sandbox.Principal{}, build.Request{Tag: "localhost/one/app:1", Dockerfile: []byte(simple)}); fault.KindOf(err) != fault.Unauthenticated {
-		t.Errorf("without a caller: %v", err)
+		t.Errorf("Create without a caller: got %v, want Unauthenticated", err)
 	}
 }
 

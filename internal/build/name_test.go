@@ -24,9 +24,9 @@ func TestKeyMayNameOnlyItsOwnImages(t *testing.T) {
 		t.Error("a caller without a key may name an image")
 	}
 	if err := checkName(key, "python:3.12-slim"); fault.KindOf(err) != fault.Denied || fault.HintOf(err) == "" {
-		t.Errorf("refused with %v", err)
+		t.Errorf("checkName: got %v, want Denied with a hint", err)
 	}
 	if err := checkName(sandbox.Principal{Local: true}, "python:3.12-slim"); err != nil {
-		t.Errorf("a local caller: %v", err)
+		t.Errorf("checkName of a local caller: %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Roots are the directories in which builds run commands, in addition to the templates. Each has an
-// ID, which only its build knows, while the command runs.
+// Roots are the directories in which builds run commands, in addition to the templates. While a
+// command runs, its directory has an ID that only its build knows.
 type Roots struct {
 	others sandbox.Templates
 	mu     sync.Mutex

@@ -19,7 +19,7 @@ import (
 // engine in this process.
 type approver interface {
 	watcher
-	Approve(ctx context.Context, id, reason string, keepRecordings bool) (api.Approval, error)
+	Approve(ctx context.Context, id, reason string, always bool) (api.Approval, error)
 	Deny(ctx context.Context, id, reason string) (api.Approval, error)
 }
 
@@ -98,8 +98,8 @@ func (a approvalVerbs) answer(ctx context.Context, service approver, c *console,
 	deny := func(why string) error {
 		return decide(func(ctx context.Context) (api.Approval, error) { return service.Deny(ctx, r.ID, why) })
 	}
-	approve := func(keepRecordings bool) error {
-		return decide(func(ctx context.Context) (api.Approval, error) { return service.Approve(ctx, r.ID, "", keepRecordings) })
+	approve := func(always bool) error {
+		return decide(func(ctx context.Context) (api.Approval, error) { return service.Approve(ctx, r.ID, "", always) })
 	}
 	if c.tty == nil {
 		return deny("there is no terminal for a prompt")

@@ -152,7 +152,7 @@ const promptEnd = "443): "
 func newSharedConsole(s *screen) *console { return newConsole(s.tty, s.tty, true, nil) }
 
 // A program that shares the terminal neither gets the decision nor makes it, and writes nothing
-// the prompt, in both modes of a terminal.
+// into the prompt, in both modes of a terminal.
 func TestPromptDecidesRequests(t *testing.T) {
 	for _, raw := range []bool{false, true} {
 		d := newPromptTest(t, func(s *screen) *console {
@@ -216,7 +216,8 @@ func TestPromptDecidesRequests(t *testing.T) {
 	}
 }
 
-// If two people must approve, the first one is told that one more is needed, and how.
+// If two people must approve, the prompt shows the first one that another approval is needed, and
+// who can give it.
 func TestPromptReportsMissingApprovals(t *testing.T) {
 	d := newPromptTest(t, newSharedConsole)
 	q := d.question("1")

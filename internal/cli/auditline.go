@@ -30,12 +30,12 @@ const (
 // entryLine returns an entry on one line. Control characters are removed, because a sandbox chose
 // part of the text and could otherwise use the reader's terminal to hide its actions.
 func entryLine(e api.Entry) string {
-	box := e.Sandbox
-	if box == "" {
-		box = "-"
+	sandbox := e.Sandbox
+	if sandbox == "" {
+		sandbox = "-"
 	}
 	line := fmt.Sprintf("%6d  %s  %-16s  %-20s  %-9s  %s", e.Seq, e.Time.Local().Format("01-02 15:04:05.000"),
-		text.Strict(e.Kind, 40), text.Strict(box, 40), text.Strict(e.Actor, 40), text.Strict(summary(e), lineText))
+		text.Strict(e.Kind, 40), text.Strict(sandbox, 40), text.Strict(e.Actor, 40), text.Strict(summary(e), lineText))
 	return strings.TrimRight(line, " ")
 }
 

@@ -124,7 +124,7 @@ func TestEnvironmentPassesOnlyListedVariables(t *testing.T) {
 func TestHoldsDirectory(t *testing.T) {
 	for dir, want := range map[string]bool{"/": true, "/home": true, "/home/me": true, "/home/me/src": false, "/home/mex": false, "/srv": false} {
 		if got := containsDir(dir, "/home/me"); got != want {
-			t.Errorf("holds(%s): got %v", dir, got)
+			t.Errorf("containsDir(%s): got %v, want %v", dir, got, want)
 		}
 	}
 }

@@ -137,7 +137,7 @@ func TestF32UnknownCommandsOfGroups(t *testing.T) {
 	for _, args := range []string{"audit", "net", "policy", "key", "secret"} {
 		code, stdout, stderr := run(t, args, "shwo")
 		if code != codeUsage || stdout != "" || !strings.Contains(stderr, "unknown command") {
-			t.Errorf("%s shwo: %d %q %q", args, code, stdout, stderr)
+			t.Errorf("crannog %s shwo: got exit code %d, output %q, error %q", args, code, stdout, stderr)
 		}
 		if code, stdout, _ := run(t, args); code != 0 || !strings.Contains(stdout, "Available Commands") {
 			t.Errorf("run(%s): got %d, %q", args, code, stdout)

@@ -106,8 +106,8 @@ func (a *app) settings() (sandbox.Settings, error) {
 	return s, nil
 }
 
-// logger logs messages of an engine in this process: warnings, and with -v all. It never writes to
-// standard output.
+// logger logs messages of an engine in this process: errors, and with -v all messages. It never
+// writes to standard output.
 func (a *app) logger() *slog.Logger {
 	level := slog.LevelError
 	if a.verbose {

@@ -19,7 +19,8 @@ const holdVerb = "hold-detached"
 // writing it, it has already printed the error.
 const startedLine = "started\n"
 
-// holderReport is the descriptor for startedLine.
+// holderReport is the descriptor for startedLine: the first one after the standard streams, which
+// is the first of ExtraFiles.
 const holderReport = 3
 
 // holder is the background process of a detached command. It creates the sandbox and stays until

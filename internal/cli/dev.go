@@ -207,9 +207,9 @@ func (s *devSession) run(ctx context.Context, command []string) (int, error) {
 		return a.collect(ctx, s.conn, s.sb, cmd, "", signals, nil)
 	}
 	a.streams(cmd, tty)
-	tell := a.reportBlocked(ctx, s.sb, true)
+	denialReport := a.reportBlocked(ctx, s.sb, true)
 	code, err := a.attached(ctx, s.sb, cmd, signals)
-	tell.end(ctx, code != 0)
+	denialReport.end(ctx, code != 0)
 	return code, err
 }
 

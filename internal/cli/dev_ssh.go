@@ -99,8 +99,9 @@ func (s *devSession) forwardPorts(ctx context.Context, services *devServices, sa
 // firstUnprivileged is the first port that every user may listen on.
 const firstUnprivileged = 1024
 
-// listenFor listens at the port with the number of the sandbox's port, or at a free one. The file of
-// a repository chooses no privileged port of this machine, also if root calls.
+// listenFor listens at the port with the number of the sandbox's port, or at a free one. The number
+// comes from a file of a repository, so it is never a privileged port of this machine, even if root
+// runs the command.
 func (s *devSession) listenFor(port int, attributes devcontainer.PortAttributes) (net.Listener, error) {
 	err := fault.Newf(fault.Denied, "port_privileged", "port %d of this machine is privileged", port)
 	if port >= firstUnprivileged {

@@ -17,7 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Names of commands that do not run once only.
+// Names of the commands that run more than once.
 const (
 	stageStart  = "postStartCommand"
 	stageAttach = "postAttachCommand"

@@ -39,11 +39,11 @@ func (c *caller) lookUp(name string) (string, bool) {
 
 // environment returns the default variables of a command inside: locale, time zone, terminal and
 // PATH. The caller's other variables are not passed, because many of them are keys and tokens.
-func (c *caller) environment(user string, box api.Sandbox, tty bool) []string {
+func (c *caller) environment(user string, info api.Sandbox, tty bool) []string {
 	var env []string
-	if box.ImageDigest == "" {
+	if info.ImageDigest == "" {
 		// An image sets its own PATH.
-		env = append(env, "PATH="+identity.SearchPath(homeOf(user), insidePath(c.variable("PATH"), box.Tools)))
+		env = append(env, "PATH="+identity.SearchPath(homeOf(user), insidePath(c.variable("PATH"), info.Tools)))
 	}
 	for _, pair := range c.vars {
 		name, _, ok := strings.Cut(pair, "=")

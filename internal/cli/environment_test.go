@@ -21,7 +21,7 @@ func TestLastAssignmentTakesPrecedence(t *testing.T) {
 	got, err := a.assignments([]string{"B=flag", "D", "EMPTY", "NOWHERE"}, []string{one, two})
 	want := []string{"C=1", "A=2", "E=ours", "B=flag", "EMPTY="}
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %q, %v, want %q", got, err, want)
+		t.Errorf("assignments: got %q, error %v, want %q", got, err, want)
 	}
 }
 

@@ -169,7 +169,7 @@ func (a *app) codeOf(err error) int {
 	default: // other kinds have no exit code of their own
 	}
 	if a.checking {
-		// exit code 1 means that something was found
+		// Exit code 1 means that something was found.
 		return codeCannot
 	}
 	return codeFailed

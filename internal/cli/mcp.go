@@ -141,7 +141,7 @@ func (a mcpVerbs) tenant(ctx context.Context, c *connection, f *mcpFlags) (*mcps
 		o.Fixed = true
 		keepOptions = []crannog.CreateOption{crannog.Timeout(ttl), notEphemeral}
 	case c.local:
-		// without the limited lifetime of other sandboxes
+		// Unlike other sandboxes, it has no limited lifetime.
 		keepOptions = []crannog.CreateOption{crannog.Timeout(0), crannog.Forever(), notEphemeral}
 	}
 	if f.name != "" {

@@ -36,6 +36,6 @@ func TestProgress(t *testing.T) {
 	})
 	want := "short;crannog: resuming a…long;\r\x1b[Ksilent;silent;silent;end"
 	if got := s.wait("end"); got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("the screen shows %q, want %q", got, want)
 	}
 }

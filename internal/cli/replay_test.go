@@ -61,10 +61,10 @@ func TestReplayKeepsPace(t *testing.T) {
 func TestReplayErrors(t *testing.T) {
 	p := player{speed: 1, paced: true}
 	if err := p.play(t.Context(), strings.NewReader(""), &strings.Builder{}); !errors.Is(err, errNothingYet) {
-		t.Error(err)
+		t.Errorf("play of an empty recording: error %v, want errNothingYet", err)
 	}
 	if err := p.play(t.Context(), strings.NewReader("no recording\n"), &strings.Builder{}); err == nil || errors.Is(err, errNothingYet) {
-		t.Error(err)
+		t.Errorf("play of another file: error %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -102,7 +102,7 @@ func TestCommandLine(t *testing.T) {
 	list := []api.Recording{{ID: "1"}, {ID: "2"}, {ID: "3", Dropped: true}}
 	for n, want := range map[string]string{"": "2", "1": "1", "3": "3", "4": ""} {
 		if got, ok := findCommand(list, n); got.ID != want || ok != (want != "") {
-			t.Errorf("chosen(%q): got %q", n, got.ID)
+			t.Errorf("findCommand(%q): got %q", n, got.ID)
 		}
 	}
 }

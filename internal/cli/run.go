@@ -186,27 +186,27 @@ func (a runVerbs) run(ctx context.Context, f *runFlags, args []string) error {
 				return err
 			}
 		}
-		box, err := a.open(ctx, c, f, signals, cancel)
+		b, err := a.open(ctx, c, f, signals, cancel)
 		if err != nil {
 			return err
 		}
-		box.warnOfApprovers(ctx)
-		box.reportTracked()
-		box.reportTools()
-		box.reportNotes()
-		box.reportKeys()
-		if err = box.prepare(ctx); err == nil {
-			code, err = box.do(ctx, c, args)
+		b.warnOfApprovers(ctx)
+		b.reportTracked()
+		b.reportTools()
+		b.reportNotes()
+		b.reportKeys()
+		if err = b.prepare(ctx); err == nil {
+			code, err = b.do(ctx, c, args)
 			if err == nil && !a.json {
-				box.keepChanges(ctx)
+				b.keepChanges(ctx)
 			}
-			box.keepRecordings(ctx)
+			b.keepRecordings(ctx)
 		}
-		if err == nil && a.holder != nil && box.detached != nil {
+		if err == nil && a.holder != nil && b.detached != nil {
 			release()
-			err = a.holder.waitForEnd(box.detached)
+			err = a.holder.waitForEnd(b.detached)
 		}
-		return errors.Join(err, box.end(ctx))
+		return errors.Join(err, b.end(ctx))
 	})
 	if sig, ok := errors.AsType[signalError](context.Cause(ctx)); ok && code == 0 {
 		return exitCode(128 + int(sig))

@@ -27,9 +27,9 @@ type sshHost struct {
 // sshConfigMark is the first line of a configuration that crannog wrote.
 const sshConfigMark = "# Written by crannog. The endpoint exists while its command runs."
 
-// block returns the configuration for ~/.ssh/config or a file of its own. The host key is known from
-// the file, so that no client asks about it, and nothing of the user's machine is offered to the
-// sandbox.
+// block returns the configuration for ~/.ssh/config or a file of its own. The host key is known
+// from the file, so that no client asks about it, and nothing of the user's machine is offered to
+// the sandbox.
 func (h sshHost) block() (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\nHost %s\n  HostName 127.0.0.1\n  Port %d\n  User %s\n", sshConfigMark, h.alias, h.port, h.user)

@@ -38,7 +38,7 @@ type sshEndpoint struct {
 	*app
 	flags   *sshFlags
 	sandbox sshserver.Sandbox
-	name    string // after which clients call it
+	name    string // the alias that clients use contains it
 	user    string
 	id      string // names the endpoint's files in the state directory
 }
@@ -54,8 +54,8 @@ type sshView struct {
 	File    string `json:"config_file,omitempty"`
 }
 
-// sshUser are the user names that OpenSSH's configuration can have without quotes. The name may come
-// from the sandbox.
+// sshUser matches the user names that OpenSSH's configuration can have without quotes. The name may
+// come from the sandbox.
 var sshUser = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 
 // open listens. The endpoint exists until serve's context ends.

@@ -22,7 +22,7 @@ import (
 // maxPublicKey bounds a file with public keys.
 const maxPublicKey = 256 << 10
 
-// clientKeys are the keys of which a client needs one, and the files of their private halves.
+// clientKeys are public keys, of which a client must have one, and the files of their private keys.
 type clientKeys struct {
 	public     []ssh.PublicKey
 	identities []string
@@ -91,7 +91,7 @@ func (k *clientKeys) read(file string) error {
 	return nil
 }
 
-// agentTime bounds the question to an agent.
+// agentTime bounds a request to an SSH agent.
 const agentTime = 5 * time.Second
 
 // agentKeys lists the keys of an agent. Certificates are omitted, because nothing checks them.

@@ -39,17 +39,17 @@ func TestSSHConfigIsOneHost(t *testing.T) {
 	}
 	for name, want := range map[string]string{"My App": "crannog-my-app", "a\nProxyCommand": "crannog-a-proxycommand", "*": "crannog--", strings.Repeat("x", 100): "crannog-" + strings.Repeat("x", 63)} {
 		if got := sshAlias(name); got != want {
-			t.Errorf("%q became %q", name, got)
+			t.Errorf("sshAlias(%q): got %q, want %q", name, got, want)
 		}
 	}
 	for name, ok := range map[string]bool{"vscode": true, "www-data": true, "root\n  ProxyCommand sh": false, "a b": false, "": false, "-x": false} {
 		if sshUser.MatchString(name) != ok {
-			t.Errorf("the user %q: %v", name, !ok)
+			t.Errorf("sshUser matches %q: %v, want %v", name, !ok, ok)
 		}
 	}
 }
 
-// The user's own configuration is not replaced, also behind a link.
+// The user's own configuration is not replaced, even behind a link.
 func TestSSHConfigReplacesOnlyItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "made")
@@ -58,7 +58,7 @@ func TestSSHConfigReplacesOnlyItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(file); err != nil || string(got) != text {
-			t.Errorf("%q, %v", got, err)
+			t.Errorf("writeSSHConfig: the file has %q, error %v, want %q", got, err, text)
 		}
 	}
 	own, link := filepath.Join(dir, "config"), filepath.Join(dir, "link")
@@ -67,7 +67,7 @@ func TestSSHConfigReplacesOnlyItsOwn(t *testing.T) {
 	}
 	for _, path := range []string{own, link, dir} {
 		if err := writeSSHConfig(path, sshConfigMark); fault.KindOf(err) != fault.Exists {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("writeSSHConfig(%s): error %v, want one of the kind Exists", path, err)
 		}
 	}
 }
@@ -102,22 +102,22 @@ func TestClientKeys(t *testing.T) {
 	write("broken.pub", "no key")
 	keys, err := a.clientKeys(nil)
 	if err != nil || len(keys.public) != 1 || len(keys.identities) != 1 || keys.identities[0] != private {
-		t.Errorf("%v, %v", keys, err)
+		t.Errorf("clientKeys: got %v, error %v", keys, err)
 	}
 	if !strings.Contains(notes.String(), "broken.pub") {
 		t.Errorf("the broken file is not named: %q", notes)
 	}
 	if keys, err := a.clientKeys([]string{public}); err != nil || len(keys.public) != 1 {
-		t.Errorf("%v, %v", keys, err)
+		t.Errorf("clientKeys: got %v, error %v", keys, err)
 	}
 	for _, file := range []string{private, filepath.Join(home, "none")} {
 		if keys, err := a.clientKeys([]string{file}); err == nil {
-			t.Errorf("%s: %v", file, keys)
+			t.Errorf("clientKeys(%s): got %v, want an error", file, keys)
 		}
 	}
 }
 
-// The keys of a real agent.
+// The keys of a real SSH agent are read.
 func TestClientKeysOfAnAgent(t *testing.T) {
 	a, home, _ := sshApp(t)
 	hosttest.Need(t, hosttest.Program("ssh-agent"), hosttest.Program("ssh-add"), hosttest.Program("ssh-keygen"))
@@ -144,7 +144,7 @@ func TestClientKeysOfAnAgent(t *testing.T) {
 	a.vars = append(a.vars, "SSH_AUTH_SOCK="+socket)
 	keys, err := a.clientKeys(nil)
 	if err != nil || len(keys.public) != 1 || len(keys.identities) != 0 {
-		t.Errorf("%v, %v", keys, err)
+		t.Errorf("clientKeys: got %v, error %v", keys, err)
 	}
 }
 

@@ -79,14 +79,14 @@ func TestPrintTree(t *testing.T) {
 		{ID: "s3", Sandbox: "i9", Parent: "gone", Template: "base", CreatedAt: at(4)},
 		{ID: "s4", Sandbox: "i9", Parent: "s4", Template: "base", CreatedAt: at(2)},
 	}
-	boxes := []api.Sandbox{
+	sandboxes := []api.Sandbox{
 		{ID: "i1", Name: "dev", At: "s2", Template: "base", State: "running", StartedAt: at(9)},
 		{ID: "i2", At: "s1", Parent: "i1", Template: "base", State: "paused", StartedAt: at(1)},
 		{ID: "i3", Name: "x\x1b[2J", Template: "another", State: "running", StartedAt: at(1)},
 	}
 	var out bytes.Buffer
 	a := newApp(Env{Stdout: &out})
-	for _, root := range buildTrees(snaps, boxes, now) {
+	for _, root := range buildTrees(snaps, sandboxes, now) {
 		stateVerbs{a}.printNode(root, "", "")
 	}
 	want := `another
@@ -103,7 +103,7 @@ base
 		t.Errorf("tree: got\n%s\nwant\n%s", out.String(), want)
 	}
 	if roots := buildTrees(nil, nil, now); roots == nil || len(roots) != 0 {
-		t.Errorf("grow without snapshots: got %v, want an empty list", roots)
+		t.Errorf("buildTrees without snapshots: got %v, want an empty list", roots)
 	}
 }
 

@@ -47,9 +47,9 @@ func (a listVerbs) statsCommand() *cobra.Command {
 	return cmd
 }
 
-// sample measures the named sandboxes, or all. It skips a sandbox that was listed or measured
-// before (again) and has ended since. A sandbox that was never found is an error, which does not
-// keep sample from measuring the others.
+// sample measures the named sandboxes, or all. It skips a sandbox that has ended since it was
+// listed or, if again is set, since an earlier measurement. A sandbox that was never found is an
+// error, which does not keep sample from measuring the others.
 func (a listVerbs) sample(ctx context.Context, c *connection, refs []string, again bool) ([]stat, error) {
 	mayHaveEnded := again && len(refs) > 1
 	if len(refs) == 0 {

@@ -10,8 +10,7 @@ import (
 )
 
 // Limits for an MCP server on standard streams: how long it may continue after the end of its
-// endNotifier, and after it was told to end. Clients wait about as long before they kill this
-// process.
+// input, and after SIGTERM. Clients wait about as long before they kill this process.
 const (
 	stdioGrace = 4 * time.Second
 	stdioKill  = time.Second
@@ -48,16 +47,16 @@ func (i *endNotifier) Read(p []byte) (int, error) {
 }
 
 // serveStdio ends the command some time after the end of its input, because its client has then
-// disconnected. It returns a function that stops this and reports whether the command had to be
-// ended.
+// disconnected. It returns a function that ends the waiting and reports whether the command was
+// sent a signal.
 func serveStdio(cmd *crannog.Cmd) func() bool {
 	in := &endNotifier{Reader: cmd.Stdin, ended: make(chan struct{})}
 	cmd.Stdin = in
 	done := make(chan struct{})
 	ended := make(chan bool, 1)
 	go func() {
-		signalError := false
-		defer func() { ended <- signalError }()
+		signaled := false
+		defer func() { ended <- signaled }()
 		select {
 		case <-in.ended: // read by the command's feed, so it runs
 		case <-done:
@@ -71,7 +70,7 @@ func serveStdio(cmd *crannog.Cmd) func() bool {
 			select {
 			case <-timer.C:
 				// The command may have just ended; Wait returns its result.
-				signalError = cmd.Signal(step.signal) == nil || signalError
+				signaled = cmd.Signal(step.signal) == nil || signaled
 			case <-done:
 				timer.Stop()
 				return

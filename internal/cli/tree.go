@@ -62,16 +62,16 @@ func readTrees(ctx context.Context, c *connection) ([]*node, error) {
 	if err != nil {
 		return nil, fail("list snapshots", err)
 	}
-	boxes, err := c.List(ctx, crannog.ListOptions{States: alive})
+	sandboxes, err := c.List(ctx, crannog.ListOptions{States: alive})
 	if err != nil {
 		return nil, fail("list sandboxes", err)
 	}
-	return buildTrees(snaps, boxes, time.Now()), nil
+	return buildTrees(snaps, sandboxes, time.Now()), nil
 }
 
 // buildTrees builds the trees. Sandboxes and snapshots whose snapshot was removed are placed below
 // its template.
-func buildTrees(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*node {
+func buildTrees(snaps []api.Snapshot, sandboxes []api.Sandbox, now time.Time) []*node {
 	roots := []*node{}
 	byID := make(map[string]*node, len(snaps))
 	for _, s := range snaps {
@@ -98,7 +98,7 @@ func buildTrees(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*nod
 		}
 		addBelow(parent, s.Template, byID[s.ID])
 	}
-	for _, b := range boxes {
+	for _, b := range sandboxes {
 		n := &node{Kind: "sandbox", ID: b.ID, Name: b.Name, State: b.State, CopyOf: b.Parent, at: b.StartedAt, about: "sandbox, " + b.State}
 		if b.Parent != "" {
 			n.about += ", copy of " + b.Parent

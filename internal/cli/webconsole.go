@@ -25,7 +25,7 @@ type consoleVerbs struct{ *app }
 // linkFlags are the flags of crannog console.
 type linkFlags struct {
 	scope, name, life string
-	waitForEnd        bool
+	waitForEnd        bool // of --no-open: print the link, and open no browser
 }
 
 func (a consoleVerbs) webConsoleCommand() *cobra.Command {

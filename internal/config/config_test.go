@@ -48,7 +48,7 @@ func TestLaterSourcesWin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Sandbox.MemoryBytes != 256<<20 || c.Sandbox.PIDs != 50 || c.HTTP.Listen != "127.0.0.1:3" {
-		t.Errorf("values: %d %d %s", c.Sandbox.MemoryBytes, c.Sandbox.PIDs, c.HTTP.Listen)
+		t.Errorf("memory, pids and listen address: got %d, %d, %s; want 256 MiB, 50, 127.0.0.1:3", c.Sandbox.MemoryBytes, c.Sandbox.PIDs, c.HTTP.Listen)
 	}
 	want := map[string]string{"memory": path, "pids": "CRANNOG_PIDS", "listen": "--listen", "disk": "default"}
 	for _, v := range c.Values() {
@@ -63,7 +63,7 @@ func TestEveryProblemIsReported(t *testing.T) {
 	write(t, path, "memroy = \"1g\"\npids = -3\n[section]\na = 1\n")
 	_, err := Load(testEnv(map[string]string{"CRANNOG_DISK": "lots"}), path)
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatal("Load accepts an invalid file")
 	}
 	for _, want := range []string{"memroy", "pids", "section", "CRANNOG_DISK"} {
 		if !strings.Contains(err.Error(), want) {
@@ -127,7 +127,7 @@ func TestWebhookNeedsTLSAndSecret(t *testing.T) {
 		c.Webhook.URL, c.Webhook.Secret = test.url, Secret(test.secret)
 		err := c.Validate()
 		if (err == nil) != test.ok {
-			t.Errorf("%+v: %v", test, err)
+			t.Errorf("webhook %+v: got error %v", test, err)
 		}
 		if err != nil && test.secret != "" && strings.Contains(err.Error(), test.secret) {
 			t.Errorf("the error shows the secret: %v", err)
@@ -161,7 +161,7 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 func TestParseDuration(t *testing.T) {
 	for in, want := range map[string]time.Duration{"30s": 30 * time.Second, "90": 90 * time.Second, "1h30m": 90 * time.Minute, "0.5s": 500 * time.Millisecond} {
 		if got, err := ParseDuration(in); err != nil || got != want {
-			t.Errorf("%s: %v %v", in, got, err)
+			t.Errorf("ParseDuration(%q): got %v, %v; want %v", in, got, err, want)
 		}
 	}
 	for _, in := range []string{"", "-1", "-5s", "soon", "99999999999999999999"} {
@@ -181,7 +181,7 @@ func FuzzParseSize(f *testing.F) {
 			return
 		}
 		if n < 0 {
-			t.Fatalf("%q is %d", s, n)
+			t.Fatalf("ParseSize(%q) is negative: %d", s, n)
 		}
 		if back, err := ParseSize(FormatSize(n)); err != nil || back != n {
 			t.Fatalf("%q is %d, shown as %q, read back as %d: %v", s, n, FormatSize(n), back, err)

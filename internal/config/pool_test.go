@@ -11,7 +11,7 @@ func TestParsePool(t *testing.T) {
 	} {
 		got, err := parsePool(text)
 		if err != nil || got != want {
-			t.Errorf("%s: %+v, %v", text, got, err)
+			t.Errorf("parsePool(%q): got %+v, %v; want %+v", text, got, err, want)
 		}
 		if again, err := parsePool(got.String()); err != nil || again != want {
 			t.Errorf("%s is shown as %s: %+v, %v", text, got, again, err)
@@ -31,7 +31,7 @@ func TestParseLanguages(t *testing.T) {
 	} {
 		got, err := parseLanguages(text)
 		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: %v, %v", text, got, err)
+			t.Errorf("parseLanguages(%q): got %v, %v; want %v", text, got, err, want)
 		}
 		if again, err := parseLanguages(got.String()); err != nil || !slices.Equal(again, want) {
 			t.Errorf("%s is shown as %s: %v, %v", text, got, again, err)

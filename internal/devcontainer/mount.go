@@ -58,7 +58,7 @@ func parseMount(text string) (m Mount, err error) {
 		case "readonly", "ro":
 			m.ReadOnly = !given || value == "true" || value == "1"
 		case "consistency":
-			// It is a matter of Docker on macOS.
+			// This option has a meaning only for Docker on macOS.
 		default:
 			m.Other = append(m.Other, name)
 		}
@@ -68,7 +68,7 @@ func parseMount(text string) (m Mount, err error) {
 
 func (m *Mount) check() error {
 	if m.Type == "" {
-		// As with docker run --mount.
+		// docker run --mount has the same default.
 		m.Type = "volume"
 	}
 	if !path.IsAbs(m.Target) {

@@ -187,7 +187,7 @@ func (p *planner) expand(all map[string]any) {
 	delete(all, "workspaceFolder")
 }
 
-// checkNames refuses names that a command's environment or a user cannot have.
+// checkNames refuses names and values that the variables of a command cannot have.
 func (p *planner) checkNames() {
 	bad := func(name string) bool { return name == "" || strings.ContainsAny(name, "=\x00") }
 	for name, value := range p.plan.ContainerEnv {
@@ -225,7 +225,7 @@ func (p *planner) image() {
 	case c.Image != "":
 		p.plan.Image = c.Image
 	case slices.ContainsFunc(p.problems, func(p Problem) bool { return p.Property == "dockerComposeFile" }):
-		// This is the problem.
+		// dockerComposeFile was refused, which explains why there is no image.
 	default:
 		p.refuse("image", "neither image nor build.dockerfile is set")
 	}

@@ -31,7 +31,7 @@ func TestPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(plan.ID) != 52 {
-				t.Errorf("the ID is %q", plan.ID)
+				t.Errorf("ID: got %q, want 52 characters", plan.ID)
 			}
 			id := plan.ID[40:] // a part of names
 			plan.ID = ""
@@ -48,7 +48,7 @@ func TestPlans(t *testing.T) {
 			}
 			want, err := os.ReadFile(file)
 			if err != nil || got != string(want) {
-				t.Errorf("got %s, want %s, %v", got, want, err)
+				t.Errorf("plan: got %s, want %s (%v)", got, want, err)
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func TestAllProblemsAreNamedAtOnce(t *testing.T) {
 		}
 	}
 	if got := strings.Count(err.Error(), "\n- "); got != 17 {
-		t.Errorf("%d problems in %v", got, err)
+		t.Errorf("Make: got %d problems, want 17: %v", got, err)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestNoPathLeadsOutOfTheWorkspace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Make(Options{Dir: dir, LookUp: none}); fault.KindOf(err) != fault.Unsupported || !strings.Contains(err.Error(), "\n- "+property+": ") {
-			t.Errorf("%s: %v", config, err)
+			t.Errorf("Make of %s: got %v, want a problem of %s", config, err, property)
 		}
 	}
 	dir := t.TempDir()
@@ -121,7 +121,7 @@ func TestNoPathLeadsOutOfTheWorkspace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Make(Options{Dir: dir, LookUp: none}); fault.KindOf(err) != fault.Invalid {
-		t.Errorf("a link out of the workspace: %v", err)
+		t.Errorf("Make with a link out of the workspace: got %v, want Invalid", err)
 	}
 }
 
@@ -130,23 +130,23 @@ func TestVariablesOfTheHostAreAskedFor(t *testing.T) {
 	dir := workspace(t, `{"image": "debian", "containerEnv": {"A": "${localEnv:AWS_KEY}", "B": "${localEnv:UNSET:b}${localEnv:UNSET}"}}`)
 	o := Options{Dir: dir, LookUp: func(name string) (string, bool) { return "secret", name == "AWS_KEY" }}
 	if _, err := Make(o); fault.KindOf(err) != fault.Unsupported || !strings.Contains(err.Error(), "AWS_KEY") || strings.Contains(err.Error(), "secret") {
-		t.Errorf("it was read: %v", err)
+		t.Errorf("Make without the permission: got %v, want a refusal that names AWS_KEY", err)
 	}
 	o.LocalEnv = []string{"AWS_KEY"}
 	plan, err := Make(o)
 	if err != nil || plan.ContainerEnv["A"] != "secret" || plan.ContainerEnv["B"] != "b" {
-		t.Errorf("%v, %v", plan.ContainerEnv, err)
+		t.Errorf("Make with the permission: got variables %v, error %v", plan.ContainerEnv, err)
 	}
 }
 
 func TestUnknownVariablesStay(t *testing.T) {
 	plan, err := Make(Options{Dir: workspace(t, `{"image": "x", "postCreateCommand": "echo ${HOME} ${localEnv:A:${B}} ${ $x"}`), LookUp: none})
 	if want := "echo ${HOME} ${B} ${ $x"; err != nil || plan.Stages[0].Command.Parts[0].Args[2] != want {
-		t.Errorf("%v, %v", plan.Stages, err)
+		t.Errorf("Make: got commands %v, error %v, want %q", plan.Stages, err, want)
 	}
 	inside := Inside("${containerEnv:PATH}:${containerEnv:NONE:d}${containerEnv:", func(name string) (string, bool) { return "/bin", name == "PATH" })
 	if inside != "/bin:d${containerEnv:" {
-		t.Error(inside)
+		t.Errorf("Inside: got %q", inside)
 	}
 }
 
@@ -155,19 +155,19 @@ func TestID(t *testing.T) {
 	// node -e 'c=require("crypto");l={"devcontainer.config_file":"/w/.devcontainer.json","devcontainer.local_folder":"/w"};
 	// console.log(BigInt("0x"+c.createHash("sha256").update(JSON.stringify(l)).digest("hex")).toString(32).padStart(52,"0"))'
 	if got := ID("/w", ".devcontainer.json"); got != "0c27kmi3t5h3anj4psh9usfultojkmt45hfb3mf98sm13ug01diu" {
-		t.Error(got)
+		t.Errorf("ID: got %q", got)
 	}
 }
 
 func TestSeveralConfigurationsNeedAName(t *testing.T) {
 	if _, err := Make(Options{Dir: "testdata/named", LookUp: none}); err == nil || !strings.Contains(err.Error(), "go, node") {
-		t.Error(err)
+		t.Errorf("Make without a name: got %v, want an error that lists go and node", err)
 	}
 	if _, err := Make(Options{Dir: "testdata/named", Config: "../go", LookUp: none}); fault.KindOf(err) != fault.Invalid {
-		t.Error(err)
+		t.Errorf("Make with a path as the name: got %v, want Invalid", err)
 	}
 	if _, err := Make(Options{Dir: t.TempDir(), LookUp: none}); fault.KindOf(err) != fault.NotFound {
-		t.Error(err)
+		t.Errorf("Make in an empty directory: got %v, want NotFound", err)
 	}
 }
 

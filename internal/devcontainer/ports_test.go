@@ -19,11 +19,11 @@ func TestPorts(t *testing.T) {
 		"otherPortsAttributes": {"label": "other"}
 	}`)})
 	if err != nil || !slices.Equal(plan.Ports, []int{3000, 5000, 3001, 8080}) {
-		t.Fatalf("%v, %v", plan.Ports, err)
+		t.Fatalf("Make: got ports %v, error %v", plan.Ports, err)
 	}
 	want := map[int]PortAttributes{3000: {Label: "web"}, 3001: {RequireLocalPort: true}, 5000: {Label: "other"}, 8080: {Label: "app"}}
 	if !maps.Equal(plan.PortAttributes, want) {
-		t.Errorf("%v", plan.PortAttributes)
+		t.Errorf("port attributes: got %v, want %v", plan.PortAttributes, want)
 	}
 }
 
@@ -42,7 +42,7 @@ func TestOnlyPortsOfTheSandbox(t *testing.T) {
 	} {
 		_, err := Make(Options{LookUp: none, Dir: workspace(t, `{"image": "a", `+config+`}`)})
 		if fault.KindOf(err) != fault.Unsupported || !strings.Contains(err.Error(), reason) {
-			t.Errorf("%s: %v", config, err)
+			t.Errorf("Make with %s: got %v, want %q in it", config, err, reason)
 		}
 	}
 }

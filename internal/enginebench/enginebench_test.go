@@ -184,7 +184,7 @@ func TestAFailedCommandIsNoValue(t *testing.T) {
 
 func TestColdSandboxesHaveLimitsOfTheirOwn(t *testing.T) {
 	lab := &recordingLab{engines: twoEngines()}
-	// The bubble has a clock of its own, so that the test does not wait until memory has settled.
+	// The fake clock of synctest ends the idle time at once.
 	synctest.Test(t, func(t *testing.T) { runIDs(t, lab, "create", "memory") })
 	seen := map[string]bool{}
 	for _, w := range lab.wants {

@@ -203,8 +203,8 @@ const idleSandboxes = 4
 const settleTime = 3 * time.Second
 
 // memory measures by how much the host's available memory falls for each idle sandbox. It counts
-// everything that an engine needs for one, also in processes of another program such as dockerd, and
-// all other changes on the host at that time.
+// everything that an engine needs for one, also in processes of another program such as dockerd,
+// and all other changes on the host at that time.
 func memory(ctx context.Context, r *run, p *place) (mb float64, note string, err error) {
 	before, err := availableMemory()
 	if err != nil {

@@ -32,9 +32,9 @@ type result struct {
 }
 
 // measure makes one measurement in every place, in turns: each round begins with another place, so
-// that a load of the machine that lasts for a moment affects all of them. One round before the first
-// fills caches and is not counted. A place in which the measurement fails has no value but the
-// reason, and the others are measured all the same.
+// that a load of the machine that lasts for a moment affects all of them. One round before the
+// first fills caches and is not counted. A place in which the measurement fails has no value but
+// the reason, and the others are measured all the same.
 func (r *run) measure(ctx context.Context, m measurement) (_ Row, err error) {
 	row := Row{ID: m.id, Title: m.title, Unit: m.unit}
 	results := map[*place]*result{}
@@ -97,7 +97,7 @@ func (r *run) prepare(ctx context.Context, m measurement, p *place) error {
 	return m.setup(ctx, r, p)
 }
 
-// want describes the next sandbox of a place. Its memory limit is one that none before had.
+// want describes the next sandbox of a place. No earlier sandbox had its memory limit.
 func (r *run) want(p *place, m measurement) Want {
 	if p.limit += limitStep; p.limit < firstLimit {
 		p.limit = firstLimit
@@ -109,13 +109,13 @@ func (r *run) want(p *place, m measurement) Want {
 	return w
 }
 
-// value is the value of a result in the report.
+// value returns the result as the report shows it.
 func (f *result) value(on string) Value {
 	if f.failed != nil {
 		return Value{On: on, Reason: f.failed.Error()}
 	}
 	median := Percentile(f.values, 0.50)
-	if median <= 0 { // of memory, while other programs released more
+	if median <= 0 { // for memory, if other programs released more than the sandboxes used
 		return Value{On: on, Reason: cmp.Or(f.note, "the median is not positive")}
 	}
 	return Value{On: on, N: len(f.values), P50: median, P95: Percentile(f.values, 0.95), Note: f.note}

@@ -32,8 +32,7 @@ var Kinds = []Kind{
 	Conflict, Exhausted, Unsupported, Unavailable, Timeout, Canceled,
 }
 
-// Error is a classified error. Text, Code and Hint are for the caller; the
-// cause is for the log.
+// Error is a classified error. Text, Code and Hint are for the caller; the cause is for the log.
 type Error struct {
 	Kind Kind
 	Code string // stable machine name, snake_case, e.g. "template_not_found"

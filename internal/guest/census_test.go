@@ -23,7 +23,7 @@ func TestCensusAndSignal(t *testing.T) {
 	w := b.call(t, "GET", guest.PathCensus, nil, guest.ControlHeader, control)
 	var c census.Census
 	if err := json.Unmarshal(w.Body.Bytes(), &c); err != nil || w.Code != 200 {
-		t.Fatalf("%d %s, %v", w.Code, w.Body, err)
+		t.Fatalf("census: got %d %s, %v, want 200 and a list", w.Code, w.Body, err)
 	}
 	i := slices.IndexFunc(c.Processes, func(p census.Process) bool { return p.PID == child.Process.Pid })
 	if i < 0 || c.Processes[i].Parent != os.Getpid() || c.Processes[i].Requested || c.Processes[i].User == "" {

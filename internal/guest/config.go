@@ -82,8 +82,8 @@ type Config struct {
 }
 
 // Renewal names what happened to a sandbox before its guest got a new configuration. The guest then
-// closes connections from outside and runs the checks again. It replaces tokens, environment, files,
-// end time and limits by those of the new configuration.
+// closes connections from outside and runs the checks again. It replaces tokens, environment,
+// files, end time and limits by those of the new configuration.
 type Renewal string
 
 const (
@@ -108,7 +108,8 @@ type File struct {
 	Link string `json:"link,omitempty"`
 	// Append appends Data to the template's file.
 	Append bool `json:"append,omitempty"`
-	// Around preserves a part of the template's file between Around.Head and Data, if the file exists.
+	// Around preserves a part of the template's file between Around.Head and Data, if the file
+	// exists.
 	Around *Around `json:"around,omitempty"`
 }
 

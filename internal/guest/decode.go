@@ -14,9 +14,9 @@ const maxConfig = 4 << 20
 // Unknown is the prefix of the error for a configuration with an unknown field.
 const Unknown = "read configuration: json: unknown field"
 
-// Decode decodes a configuration, which ends at the end of its line or of in. If Archive is set, rest
-// is the data after the line. Otherwise Decode does not read beyond the line, because in may be a
-// serial port that never ends.
+// Decode decodes a configuration, which ends at the end of its line or of in. If Archive is set,
+// rest is the data after the line. Otherwise Decode does not read beyond the line, because in may
+// be a serial port that never ends.
 func Decode(in io.Reader) (cfg Config, rest io.Reader, err error) {
 	object := json.NewDecoder(io.LimitReader(in, maxConfig))
 	object.DisallowUnknownFields()

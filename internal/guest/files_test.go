@@ -49,11 +49,11 @@ func TestUploadAndDownload(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Join(b.home, "a/b/hello.txt"))
 	if err != nil || info.Mode().Perm() != 0o644 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("mode of the uploaded file: got %v, %v, want 0644", info.Mode(), err)
 	}
 	w = b.download(t, "path=a/b/hello.txt", "Accept-Encoding", "gzip, deflate")
 	if w.Code != 200 || w.Body.String() != "hello" || w.Header().Get("Content-Disposition") != "inline; filename=hello.txt" || w.Header().Get("Vary") != "Accept-Encoding" {
-		t.Errorf("download: %d %q %v", w.Code, w.Body, w.Header())
+		t.Errorf("download: got %d %q %v, want 200 hello", w.Code, w.Body, w.Header())
 	}
 	// A shorter upload leaves nothing of the longer content.
 	b.upload(t, "path=a/b/hello.txt", "hi")
@@ -78,12 +78,12 @@ func TestDownloadErrors(t *testing.T) {
 		"path=" + url.QueryEscape(strings.Repeat("a/", 3000)): `{"code":400,"message":"path is longer than 4096 bytes"}`,
 	} {
 		if w := b.download(t, query); strings.TrimSpace(w.Body.String()) != want {
-			t.Errorf("%.60s: %d %s, want %s", query, w.Code, w.Body, want)
+			t.Errorf("download of %.60s: got %d %s, want %s", query, w.Code, w.Body, want)
 		}
 	}
 	w := b.download(t, "path=/etc/passwd", "Accept-Encoding", "identity;q=0, br")
 	if w.Code != 406 {
-		t.Errorf("unacceptable encoding: %d", w.Code)
+		t.Errorf("unacceptable encoding: got status %d, want 406", w.Code)
 	}
 }
 
@@ -91,24 +91,24 @@ func TestDownloadRangeGzipAndProc(t *testing.T) {
 	b := newTestGuest(t, nil)
 	b.upload(t, "path=f", "0123456789")
 	if w := b.download(t, "path=f", "Range", "bytes=2-4"); w.Code != 206 || w.Body.String() != "234" {
-		t.Errorf("range: %d %q", w.Code, w.Body)
+		t.Errorf("range: got %d %q, want 206 and 234", w.Code, w.Body)
 	}
 	w := b.download(t, "path=f", "Accept-Encoding", "gzip")
 	plain, err := gzip.NewReader(w.Body)
 	if err != nil || w.Header().Get("Content-Encoding") != "gzip" {
-		t.Fatalf("gzip: %v %v", w.Header(), err)
+		t.Fatalf("headers of a gzip download: got %v, %v, want Content-Encoding gzip", w.Header(), err)
 	}
 	if got, err := io.ReadAll(plain); err != nil || string(got) != "0123456789" {
-		t.Errorf("gzip: %q %v", got, err)
+		t.Errorf("gzip content: got %q, %v, want 0123456789", got, err)
 	}
 	b.upload(t, "path=empty", "")
 	w = b.download(t, "path=empty")
 	if w.Code != 200 || w.Body.Len() != 0 || w.Header().Get("Content-Length") != "0" {
-		t.Errorf("empty: %d %v", w.Code, w.Header())
+		t.Errorf("empty file: got %d %v, want 200 and length 0", w.Code, w.Header())
 	}
 	// Files of /proc report the size 0.
 	if w := b.download(t, "path=/proc/self/status"); !strings.Contains(w.Body.String(), "Name:") {
-		t.Errorf("proc: %d %q", w.Code, w.Body)
+		t.Errorf("file of /proc: got %d %q, want its content", w.Code, w.Body)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestUploadMultipart(t *testing.T) {
 	w := form("", part("file", "deep/er/one", "1"), part("other", "ignored", "x"), part("file", b.home+"/two", "22"))
 	want := fmt.Sprintf(`[{"path":"%[1]s/deep/er/one","name":"one","type":"file"},{"path":"%[1]s/two","name":"two","type":"file"}]`+"\n", b.home)
 	if w.Code != 200 || w.Body.String() != want {
-		t.Fatalf("two files: %d %s", w.Code, w.Body)
+		t.Fatalf("upload of two files: got %d %s, want 200 %s", w.Code, w.Body, want)
 	}
 	if b.read(t, "deep/er/one") != "1" || b.read(t, "two") != "22" {
 		t.Error("the uploaded files have wrong content")
@@ -169,7 +169,7 @@ func TestUploadGzip(t *testing.T) {
 		t.Errorf("gzip upload: got %d %s", w.Code, w.Body)
 	}
 	if w := b.upload(t, "path=g", packed.String()[:packed.Len()-6], "Content-Encoding", "gzip"); w.Code != 400 {
-		t.Errorf("cut short: %d %s", w.Code, w.Body)
+		t.Errorf("truncated gzip upload: got %d %s, want 400", w.Code, w.Body)
 	}
 }
 
@@ -204,11 +204,11 @@ func TestSignedURL(t *testing.T) {
 		}
 		w := b.call(t, c.method, "/files?"+c.query, nil, headers...)
 		if strings.TrimSpace(w.Body.String()) != c.body {
-			t.Errorf("%s: %d %s, want %s", c.name, w.Code, w.Body, c.body)
+			t.Errorf("%s: got %d %s, want %s", c.name, w.Code, w.Body, c.body)
 		}
 	}
 	if w := b.call(t, "POST", "/files?"+sign(signature.Write, 0), strings.NewReader("new"), "Content-Type", octets); w.Code != 200 || b.read(t, "hello.txt") != "new" {
-		t.Errorf("signed upload: %d %s", w.Code, w.Body)
+		t.Errorf("signed upload: got %d %s, want 200", w.Code, w.Body)
 	}
 }
 
@@ -222,17 +222,17 @@ func TestUploadMetadata(t *testing.T) {
 	buf := make([]byte, 100)
 	n, err := unix.Getxattr(filepath.Join(b.home, "f"), "user.e2b.author", buf)
 	if err != nil || string(buf[:n]) != "me" {
-		t.Errorf("attribute: %q %v", buf[:max(n, 0)], err)
+		t.Errorf("attribute of the uploaded file: got %q, %v, want me", buf[:max(n, 0)], err)
 	}
 	b.upload(t, "path=f", "x", "X-Metadata-Other", "1")
 	if _, err := unix.Getxattr(filepath.Join(b.home, "f"), "user.e2b.author", buf); err == nil {
 		t.Error("the attribute of the first upload is still there")
 	}
 	if w := b.upload(t, "path=f", "x", "X-Metadata-K", "schön"); w.Code != 400 {
-		t.Errorf("not ASCII: %d", w.Code)
+		t.Errorf("metadata that is not ASCII: got status %d, want 400", w.Code)
 	}
 	if w := b.upload(t, "path=f", "x", "X-Metadata-K", strings.Repeat("x", 5000)); w.Code != 400 {
-		t.Errorf("too long: %d", w.Code)
+		t.Errorf("metadata that is too long: got status %d, want 400", w.Code)
 	}
 }
 

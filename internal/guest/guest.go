@@ -48,8 +48,8 @@ type Options struct {
 	// End is called once, on its own goroutine, when Config.EndAt has passed. If nil, EndAt has no
 	// effect.
 	End func()
-	// Path is the PATH of processes, after the program directories in their home directory. "" means
-	// DefaultPath.
+	// Path is the PATH of processes, after the program directories in their home directory. ""
+	// means DefaultPath.
 	Path string
 	// NpmConfig is npm's configuration for all users. "" means npm's own default.
 	NpmConfig string

@@ -75,7 +75,7 @@ func TestAccessToken(t *testing.T) {
 			w := b.call(t, "POST", path, strings.NewReader("{}"), "Content-Type", "application/json", "X-Access-Token", token)
 			want := `{"code":401,"message":"unauthorized access, please provide a valid access token or method signing if supported"}` + "\n"
 			if w.Code != 401 || w.Body.String() != want {
-				t.Errorf("%s with %q: %d %s", path, token, w.Code, w.Body)
+				t.Errorf("%s with the token %q: got %d %s, want 401 %s", path, token, w.Code, w.Body, want)
 			}
 		}
 	}
@@ -84,10 +84,10 @@ func TestAccessToken(t *testing.T) {
 		t.Errorf("with the token: %d %s", w.Code, w.Body)
 	}
 	if w := b.call(t, "GET", "/health", nil); w.Code != 204 {
-		t.Errorf("health: %d", w.Code)
+		t.Errorf("GET /health: got status %d, want 204", w.Code)
 	}
 	if w := b.call(t, "POST", "/init", nil, "X-Access-Token", access); w.Code != 404 {
-		t.Errorf("init: %d", w.Code)
+		t.Errorf("POST /init: got status %d, want 404", w.Code)
 	}
 }
 
@@ -119,12 +119,12 @@ func TestControlNeedsToken(t *testing.T) {
 	for _, headers := range [][]string{nil, {guest.ControlHeader, ""}, {guest.ControlHeader, "wrong"}, {"X-Access-Token", access}, {guest.ControlHeader, access}} {
 		for _, path := range []string{guest.PathReady, guest.PathUpdate, guest.PathLookups, guest.PathTree, guest.PathPack, guest.PathCensus, guest.PathSignal} {
 			if w := b.call(t, "POST", path, strings.NewReader("{}"), headers...); w.Code != 404 {
-				t.Errorf("%s with %v: %d", path, headers, w.Code)
+				t.Errorf("%s with the headers %v: got status %d, want 404", path, headers, w.Code)
 			}
 		}
 	}
 	if w := b.call(t, "GET", guest.PathReady, nil, guest.ControlHeader, control); w.Code != 204 {
-		t.Errorf("ready: %d", w.Code)
+		t.Errorf("ready: got status %d, want 204", w.Code)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestUpdate(t *testing.T) {
 	update := func(body string, want int) {
 		t.Helper()
 		if w := b.call(t, "POST", guest.PathUpdate, strings.NewReader(body), guest.ControlHeader, control); w.Code != want {
-			t.Fatalf("update %s: %d", body, w.Code)
+			t.Fatalf("update %s: got status %d, want %d", body, w.Code, want)
 		}
 	}
 	envs := func(token string) (int, map[string]string) {
@@ -148,7 +148,7 @@ func TestUpdate(t *testing.T) {
 		return w.Code, got
 	}
 	if _, got := envs(access); got["MINE"] != "yes" || got["E2B_SANDBOX"] != "true" || got["E2B_SANDBOX_ID"] != "isandbox" || got["E2B_TEMPLATE_ID"] != "template" {
-		t.Errorf("variables: %v", got)
+		t.Errorf("variables of the sandbox: got %v", got)
 	}
 	update("not json", 400)
 	update(`{"access_token":"second","env":{"NEW":"1"}}`, 204)
@@ -184,11 +184,11 @@ func TestPreflight(t *testing.T) {
 	if w.Code != 204 || h.Get("Access-Control-Allow-Origin") != "*" || h.Get("Access-Control-Max-Age") != "7200" ||
 		h.Get("Access-Control-Allow-Headers") != "authorization,x-access-token" ||
 		h.Get("Access-Control-Allow-Methods") != "HEAD, GET, POST, PUT, PATCH, DELETE" {
-		t.Errorf("preflight: %d %v", w.Code, h)
+		t.Errorf("preflight: got %d %v, want all methods allowed", w.Code, h)
 	}
 	w = b.call(t, "GET", "/health", nil, "Origin", "https://example.com")
 	if w.Header().Get("Access-Control-Allow-Origin") != "*" {
-		t.Errorf("plain request: %v", w.Header())
+		t.Errorf("headers of a plain request: got %v, want any origin allowed", w.Header())
 	}
 }
 
@@ -199,7 +199,7 @@ func TestMetrics(t *testing.T) {
 	var got map[string]float64
 	dec := json.NewDecoder(bytes.NewReader(w.Body.Bytes()))
 	if err := dec.Decode(&got); err != nil || w.Code != 200 {
-		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+		t.Fatalf("metrics: got %d %s, %v, want 200 and a sample", w.Code, w.Body, err)
 	}
 	if got["cpu_count"] != 2 || got["mem_total"] != 1<<30 || got["mem_total_mib"] != 1024 || got["disk_total"] != 4<<30 {
 		t.Errorf("totals are not the limits: %v", got)
@@ -209,7 +209,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, key := range []string{"cpu_used_pct", "mem_cache", "mem_used_mib"} {
 		if _, ok := got[key]; !ok {
-			t.Errorf("%s is missing", key)
+			t.Errorf("the sample lacks %s", key)
 		}
 	}
 }

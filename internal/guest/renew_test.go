@@ -46,16 +46,16 @@ func TestRenewReplacesConfig(t *testing.T) {
 		t.Errorf("the old token: got status %d, want 401", code)
 	}
 	if b.json(t, "/envs", "access2", &env); env["HERS"] != "yes" || env["MINE"] != "" || env["E2B_SANDBOX_ID"] != "ianother" || env["E2B_TEMPLATE_ID"] != "template2" {
-		t.Errorf("variables: %v", env)
+		t.Errorf("variables after Renew: got %v, want those of the new configuration", env)
 	}
 	for token, want := range map[string]int{control: 404, "control2": 204} {
 		if w := b.call(t, "GET", guest.PathReady, nil, guest.ControlHeader, token); w.Code != want {
-			t.Errorf("ready with %s: %d", token, w.Code)
+			t.Errorf("ready with the token %s: got status %d, want %d", token, w.Code, want)
 		}
 	}
 	var sample map[string]float64
 	if b.json(t, "/metrics", "access2", &sample); sample["cpu_count"] != 4 || sample["mem_total"] != 2<<30 || sample["disk_total"] != 8<<30 {
-		t.Errorf("limits: %v", sample)
+		t.Errorf("limits after Renew: got %v, want those of the new configuration", sample)
 	}
 	// The default directory applies to requests that name no directory.
 	w := b.call(t, "POST", "/filesystem.Filesystem/Stat", strings.NewReader(`{"path":""}`), "Content-Type", "application/json", "X-Access-Token", "access2")
@@ -123,7 +123,7 @@ func TestClaimRenewsOnce(t *testing.T) {
 		changed.Renew = guest.Claimed
 		c.change(&changed)
 		if code, body := claim(changed, c.token); code != c.want {
-			t.Errorf("%s: %d %s", name, code, body)
+			t.Errorf("claim with %s: got %d %s, want %d", name, code, body, c.want)
 		}
 	}
 	if w := b.call(t, "POST", guest.PathClaim, strings.NewReader(`{"unknown":1}`), guest.ControlHeader, control); w.Code != 400 {
@@ -183,17 +183,17 @@ func TestEndWaitsForNewEndTime(t *testing.T) {
 func TestDecode(t *testing.T) {
 	good := `{"sandbox_id":"i","access_token":"a","control_token":"c","default_user":"u"}`
 	if cfg, rest, err := guest.Decode(strings.NewReader(good + "\n")); err != nil || cfg.SandboxID != "i" || rest != nil {
-		t.Errorf("Decode: got %+v, %v", cfg, err)
+		t.Errorf("Decode of a line: got %+v, %v, rest %v, want no rest", cfg, err, rest)
 	}
 	// The stream has no end, and Decode reads only the line.
 	endless, w := io.Pipe()
 	go func() { _, _ = io.WriteString(w, good+"\n") }()
 	if cfg, _, err := guest.Decode(endless); err != nil || cfg.SandboxID != "i" {
-		t.Errorf("Decode: got %+v, %v", cfg, err)
+		t.Errorf("Decode of an endless stream: got %+v, %v", cfg, err)
 	}
 	for _, bad := range []string{"", "{", good[:20], good + good, `{"unknown":1}`, "[]", strings.Repeat(" ", 4<<20) + good, `{"archive":true}`, `{"archive":true}x`} {
 		if _, _, err := guest.Decode(strings.NewReader(bad)); err == nil {
-			t.Errorf("%.40q was accepted", bad)
+			t.Errorf("Decode accepted %.40q", bad)
 		}
 	}
 	// Callers recognise a guest of another version by this text.

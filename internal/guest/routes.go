@@ -81,7 +81,7 @@ func crossOrigin(next http.Handler) http.Handler {
 		if requested := r.Header.Get("Access-Control-Request-Headers"); requested != "" {
 			h.Set("Access-Control-Allow-Headers", requested)
 		}
-		h.Set("Access-Control-Max-Age", "7200")
+		h.Set("Access-Control-Max-Age", "7200") // two hours, in seconds
 		w.WriteHeader(http.StatusNoContent)
 	})
 }

@@ -27,13 +27,13 @@ func TestTreeAndPack(t *testing.T) {
 		}
 		w := b.call(t, "POST", path, bytes.NewReader(text), guest.ControlHeader, control)
 		if w.Code != want {
-			t.Fatalf("%s %s: %d %s", path, text, w.Code, w.Body)
+			t.Fatalf("%s %s: got %d %s, want %d", path, text, w.Code, w.Body, want)
 		}
 		return w.Body.Bytes()
 	}
 	entries, err := changeset.ReadTree(bytes.NewReader(call(guest.PathTree, changeset.TreeRequest{Dir: dir, Sums: true, SumBytes: 100}, 200)), changeset.Bounds{})
 	if err != nil || len(entries) != 1 || entries[0].Path != "a" || entries[0].Mode != 0o640 || entries[0].Size != 4 || entries[0].Sum == "" {
-		t.Fatalf("tree: got %+v, %v", entries, err)
+		t.Fatalf("tree: got %+v, %v, want the file a", entries, err)
 	}
 	into, err := os.OpenRoot(t.TempDir())
 	if err != nil {
@@ -47,12 +47,12 @@ func TestTreeAndPack(t *testing.T) {
 	for _, body := range []string{"", "[]", `{"dir":5}`, `{"dir":"/","follow":true}`} {
 		for _, path := range []string{guest.PathTree, guest.PathPack} {
 			if w := b.call(t, "POST", path, strings.NewReader(body), guest.ControlHeader, control); w.Code != 400 {
-				t.Errorf("%s %q: %d", path, body, w.Code)
+				t.Errorf("%s %q: got status %d, want 400", path, body, w.Code)
 			}
 		}
 	}
 	if w := b.call(t, "GET", guest.PathTree, nil, guest.ControlHeader, control); w.Code != 404 {
-		t.Errorf("GET: %d", w.Code)
+		t.Errorf("GET of the tree: got status %d, want 404", w.Code)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestIncompleteAnswerIsCut(t *testing.T) {
 	for _, body := range []string{`{"dir":"relative"}`, `{"dir":"/no/such"}`, `{"dir":"` + dir + `","paths":[` + upwards + `]}`, `{"dir":"` + dir + `","paths":[` + absolute + `]}`} {
 		for _, path := range []string{guest.PathTree, guest.PathPack} {
 			if w := b.call(t, "POST", path, strings.NewReader(body), guest.ControlHeader, control); w.Code != 409 {
-				t.Errorf("%s %s: %d %s", path, body, w.Code, w.Body)
+				t.Errorf("%s %s: got %d %s, want 409", path, body, w.Code, w.Body)
 			}
 		}
 	}

@@ -45,8 +45,8 @@ func TestNew(t *testing.T) {
 			count[c]++
 		}
 	}
-	// With bytes taken modulo 36 four letters would be a seventh more frequent. The
-	// standard deviation of a fair draw is below 81 of 6556, so a count never differs by 8 of them.
+	// If bytes were taken modulo 36, four letters would be drawn a seventh more often. The standard
+	// deviation of a fair draw is below 81 of 6556, so a count never differs by 8 of them.
 	expect := draws * (19 + 40) / 36
 	for _, c := range "abcdefghijklmnopqrstuvwxyz0123456789" {
 		if n := count[c]; n < expect-640 || n > expect+640 {

@@ -79,7 +79,8 @@ type Index struct {
 type Version struct {
 	// Digest is the registry's own digest of the file.
 	Digest Digest
-	// Published is when the registry received the version. Zero means that the registry does not say.
+	// Published is when the registry received the version. Zero means that the registry does not
+	// say.
 	Published time.Time
 	// Scripts are the names of scripts that the version runs when it is installed.
 	Scripts []string

@@ -41,12 +41,12 @@ func TestTemplateAccessLimitsRequests(t *testing.T) {
 	} {
 		got, err := test.request.OfTemplate(test.template)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: OfTemplate: %v", name, err)
 			continue
 		}
 		p, _, err := got.Compile(sandbox.Settings{})
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Compile: %v", name, err)
 			continue
 		}
 		if test.reached != "" && !p.Reachable(test.reached) {

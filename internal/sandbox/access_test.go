@@ -33,7 +33,7 @@ func TestAllowListAndOtherHosts(t *testing.T) {
 	} {
 		p, _, err := c.access.Compile(sandbox.Settings{})
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Compile: %v", name, err)
 			continue
 		}
 		for host, want := range map[string]egress.Effect{"listed.example": c.listed, "other.example": c.other} {

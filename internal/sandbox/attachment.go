@@ -36,9 +36,9 @@ type Attachment struct {
 	// Probes is set if the readiness probe runs after this update. The probe tests the policy from
 	// inside.
 	Probes bool
-	// Kind is how the sandbox is connected; an empty kind is packets. End is the gateway's end of
-	// the connection, for kinds whose ends are created by the engine. The caller keeps ownership of
-	// it.
+	// Kind is how the sandbox is connected; an empty kind means packets. End is the gateway's end
+	// of the connection, for kinds whose ends are created by the engine. The caller keeps ownership
+	// of it.
 	Kind egress.AttachmentKind
 	End  *os.File
 }
@@ -69,7 +69,7 @@ type Sealed interface {
 	// Keep encrypts and stores a sandbox's own values under a new name.
 	Keep(ctx context.Context, sandbox, name string, values map[string]config.Secret) error
 	// Drop removes a sandbox's own values, except those under one name.
-	Drop(ctx context.Context, sandbox, but string) error
+	Drop(ctx context.Context, sandbox, except string) error
 }
 
 // ApprovalRequests are the approval requests of sandboxes.

@@ -22,7 +22,7 @@ type Images interface {
 	// Deduplicate deduplicates the data of related images.
 	Deduplicate(ctx context.Context) (freed int64, err error)
 	// Persist makes the images that this process has committed survive a reboot, and a limited
-	// number of those of killed processes. Settle also does this, later.
+	// number of those of killed processes. Deduplicate also does this, later.
 	Persist(ctx context.Context) error
 }
 

@@ -131,10 +131,10 @@ func (b Base) CheckRebuildable() error {
 }
 
 // WithMasksOf returns b with the path masks of a saved instance, if both hide and protect the same
-// paths. Memory saved by an earlier version uses other masks that are as strict: an empty file is
-// mounted over each hidden file, while today the file's name is free; and protected files are
-// read-only, while today programs change their own copy and the export rules decide. The reverse is
-// refused, because a program may have used the free name.
+// paths. Memory saved by an earlier version uses other masks that are as strict. There an empty
+// file is mounted over each hidden file, while today the file's name is free. Protected files are
+// read-only there, while today programs change their own copy and the export rules decide. The
+// reverse is refused, because a program may have used the free name.
 func (b Base) WithMasksOf(saved Base, protected func(path string) bool) Base {
 	masked := b
 	masked.Hide, masked.Absent, masked.ReadOnly = slices.Clone(b.Hide), nil, slices.Clone(b.ReadOnly)

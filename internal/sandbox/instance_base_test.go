@@ -35,7 +35,7 @@ func TestBaseOfEarlierVersionIsRead(t *testing.T) {
 	for _, none := range []string{`{}`, `{"root":{"Dir":"","Binds":null,"Guest":""}}`} {
 		var base sandbox.Base
 		if err := json.Unmarshal([]byte(none), &base); err != nil || fault.CodeOf(base.CheckRebuildable()) != "sandbox_too_old" {
-			t.Errorf("%s: %+v, %v", none, base, err)
+			t.Errorf("base stored as %s: got %+v, %v; want sandbox_too_old", none, base, err)
 		}
 	}
 }

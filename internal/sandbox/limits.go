@@ -39,7 +39,7 @@ var LeastLimits = Limits{
 // LimitField is one of the limits, with its name and unit.
 type LimitField struct {
 	Name  string
-	Limit engine.Limit // the name of the limit that the engine must enforce, or "" for one that we enforce
+	Limit engine.Limit // the name of the limit that the engine must enforce, or "" for one that Crannog enforces
 	Value *int64
 	Text  func(int64) string // in the units that callers write
 }

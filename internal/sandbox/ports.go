@@ -92,9 +92,9 @@ type SnapshotRows interface {
 	// DeleteSnapshot removes the row. For sandboxes and snapshots whose parent it was, its own
 	// parent takes its place. It succeeds for an unknown ID.
 	DeleteSnapshot(ctx context.Context, id string) error
-	// Holds reports whether a copy of a workspace is needed by a snapshot, or by a sandbox whose
-	// ID is not but.
-	Holds(ctx context.Context, workspaceCopy, but string) (bool, error)
+	// Holds reports whether a copy of a workspace is needed by a snapshot, or by a sandbox other
+	// than except.
+	Holds(ctx context.Context, workspaceCopy, except string) (bool, error)
 	// HoldsImage reports whether a snapshot or a sandbox needs an image.
 	HoldsImage(ctx context.Context, id string) (bool, error)
 }

@@ -31,7 +31,7 @@ func TestParseReference(t *testing.T) {
 	} {
 		got, err := sandbox.ParseReference(in)
 		if fault.KindOf(err) != fault.Invalid || fault.CodeOf(err) != "template_reference_invalid" {
-			t.Errorf("%q: %+v, %v", in, got, err)
+			t.Errorf("%q: got %+v, %v; want template_reference_invalid", in, got, err)
 		}
 	}
 }

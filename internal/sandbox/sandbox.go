@@ -9,7 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// State of a sandbox.
+// State is the state of a sandbox in its lifecycle.
 type State string
 
 const (

@@ -2,8 +2,8 @@ package sandbox
 
 import "context"
 
-// Waiting is the state of a warm sandbox, or one that is being created, without an owner. The
-// process that created it hands it out; if that process dies, the sandbox is removed.
+// Waiting is the state of a sandbox without an owner: a warm one, or one that the pool is still
+// creating. The process that created it hands it out; if that process dies, the sandbox is removed.
 const Waiting State = "waiting"
 
 // WarmRows hands warm sandboxes to callers.

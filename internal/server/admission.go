@@ -15,8 +15,8 @@ type Starts struct {
 	MaxWait time.Duration
 }
 
-// openAdmission creates the queue of starts. If possible, it coordinates starts with other processes
-// of this user. Otherwise it logs a warning.
+// openAdmission creates the queue of starts. If possible, it coordinates starts with other
+// processes of this user. Otherwise it logs a warning.
 func openAdmission(o Options) *admission.Queue {
 	q := admission.Options{AtOnce: o.Starts.AtOnce, MaxWaiting: o.Starts.MaxQueued, MaxWait: o.Starts.MaxWait, Log: o.Log}
 	slots := max(admission.MaxAtOnce(runtime.NumCPU()), o.Starts.AtOnce)

@@ -7,9 +7,9 @@ import (
 	"github.com/crannog/crannog/internal/state/key"
 )
 
-// AgentKey returns the ID of the key in a request to the MCP tools for agents. The key is an API key
-// or a key for tools only. It is required on this machine too, because an agent should not have all
-// rights of its user.
+// AgentKey returns the ID of the key in a request to the MCP tools for agents. The key is an API
+// key or a key for tools only. It is required on this machine too, because an agent should not have
+// all rights of its user.
 func (d *Server) AgentKey(r *http.Request) (string, error) {
 	k, err := d.Keys.VerifyAt(r.Context(), requestKey(r), key.MCP)
 	return k.ID, err

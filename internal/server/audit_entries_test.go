@@ -147,9 +147,9 @@ func TestAuditLogContinuesAcrossProcesses(t *testing.T) {
 		closeServer(t, asServer)
 	}
 	d := mustOpen(t, dir, false)
-	countRunning := make(map[audit.Kind]int)
+	counts := make(map[audit.Kind]int)
 	err := d.Record.Read(t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
-		countRunning[e.Kind]++
+		counts[e.Kind]++
 		if e.Kind == audit.SandboxStarted {
 			var f payload.Started
 			if err := json.Unmarshal(e.Data, &f); err != nil || f.Level != "standard" || f.Policy == "" || f.Engine != "fake" || e.Actor != "local:7" {
@@ -158,7 +158,7 @@ func TestAuditLogContinuesAcrossProcesses(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || countRunning[audit.ServerStarted] != 2 || countRunning[audit.ServerStopped] != 2 || countRunning[audit.SandboxStarted] != 4 || countRunning[audit.SandboxEnded] != 4 {
-		t.Errorf("got the entries %v (%v), want two starts and ends of servers and four of sandboxes", countRunning, err)
+	if err != nil || counts[audit.ServerStarted] != 2 || counts[audit.ServerStopped] != 2 || counts[audit.SandboxStarted] != 4 || counts[audit.SandboxEnded] != 4 {
+		t.Errorf("got the entries %v (%v), want two starts and ends of servers and four of sandboxes", counts, err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Frontend is a further frontend of a server. A higher package creates it on top of the API. Close
-// ends streams that outlast one request.
+// Frontend is an additional frontend of a server, such as the web console. A higher package creates
+// it on top of the API. Close ends streams that outlast one request.
 type Frontend interface {
 	http.Handler
 	Close()

@@ -15,7 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// If the gateway does not start, Attach must fail. Otherwise a sandbox would start without a network.
+// If the gateway does not start, Attach must fail. Otherwise a sandbox would start without a
+// network.
 func TestGatewayStartErrorIsReturned(t *testing.T) {
 	failed, tries := errors.New("no process"), 0
 	g := &egressGateway{stateDir: t.TempDir(), log: slog.New(slog.DiscardHandler), connect: func(context.Context, string, gateway.Options) (*gateway.Client, error) {

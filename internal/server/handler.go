@@ -137,8 +137,8 @@ func markLocal(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, localKey{}, int(cred.Uid))
 }
 
-// authenticate returns the caller of the /v1 API: one that a Frontend has authenticated, the user of
-// the local socket, or the holder of a key.
+// authenticate returns the caller of the /v1 API: one that a Frontend has authenticated, the user
+// of the local socket, or the holder of a key.
 func (d *Server) authenticate(r *http.Request) (sandbox.Principal, error) {
 	requester, err := d.principalOf(r)
 	if err == nil {

@@ -40,20 +40,20 @@ func TestOwnValuesBelongToOneSandbox(t *testing.T) {
 	h := sandbox.Holder{Owner: "k1", Sandbox: "i1", Own: "own_A"}
 	list, err := s.Resolve(ctx, h, p)
 	if err != nil || len(list) != 2 {
-		t.Fatalf("%v %v", list, err)
+		t.Fatalf("Resolve: got %d bindings, error %v, want 2", len(list), err)
 	}
 	for _, bound := range list {
 		// A value that is too short to redact is accepted, and a binding lasts as long as its
 		// sandbox.
 		short := bound.Header == "X-Team"
 		if bound.Plain != short || short != (bound.Value == "blue") || !bound.Expires.IsZero() || bound.Host != "a.test" {
-			t.Errorf("got the binding %+v", bound)
+			t.Errorf("Resolve: got the binding %+v, want one for a.test that does not expire", bound)
 		}
 	}
 	// Neither the owner nor other keys can list or name the values.
 	for _, requester := range []secrets.Caller{{Owner: "k1"}, {Local: true}} {
-		if redactedFacts, err := s.vault.List(ctx, requester); err != nil || len(redactedFacts) != 0 {
-			t.Errorf("List of %+v: got %v (%v), want no value", requester, redactedFacts, err)
+		if infos, err := s.vault.List(ctx, requester); err != nil || len(infos) != 0 {
+			t.Errorf("List of %+v: got %v (%v), want no value", requester, infos, err)
 		}
 		if _, err := s.vault.Resolve(ctx, requester, "own_A"); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("Resolve of %+v: got %v, want NotFound", requester, err)

@@ -58,7 +58,7 @@ func TestResolveReturnsValuesOfOwner(t *testing.T) {
 	p := compileBindings(t, "{approve: first_use, bind: [{name: TOKEN, host: a.test, header: X-Key, methods: [GET], ttl: 5m, max_uses: 3, approve: true}, {name: OTHER, host: a.test, header: X-Other}]}")
 	list, err := s.Resolve(ctx, sandbox.Holder{Owner: "k1", Sandbox: "i1"}, p)
 	if err != nil || len(list) != 2 {
-		t.Fatalf("%v %v", list, err)
+		t.Fatalf("Resolve: got %d bindings, error %v, want 2", len(list), err)
 	}
 	one, other := list[0], list[1]
 	if one.Value != "second-value" || !slices.Equal(one.Old, []string{"first-value-0"}) || one.Header != "X-Key" || one.Host != "a.test" || one.Port != 443 {

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/egress/secrets"
 )
 
-// auditedVault adds audit entries to the vault. It writes an entry before each change. A change reaches
-// the sandboxes that use the secret before the request is answered.
+// auditedVault adds audit entries to the vault. It writes an entry before each change. A change
+// reaches the sandboxes that use the secret before the request is answered.
 type auditedVault struct {
 	*secrets.Vault
 	d *Server

@@ -27,8 +27,8 @@ const (
 // sandboxes are closed at once, because they may last for hours. Only a test changes the value.
 var drainTimeout = 5 * time.Second
 
-// Listen creates the local socket, so that clients can connect before Serve is called. If Listen was
-// not called, Serve calls it.
+// Listen creates the local socket, so that clients can connect before Serve is called. If Listen
+// was not called, Serve calls it.
 func (d *Server) Listen(ctx context.Context) (err error) {
 	if d.local == nil {
 		d.local, err = listenLocal(ctx, SocketPath(d.options.StateDir))

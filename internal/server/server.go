@@ -284,8 +284,8 @@ func (d *Server) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ownerOf returns the owner of a sandbox that has not ended. If the sandbox's row cannot be read, the
-// sandbox counts as ended.
+// ownerOf returns the owner of a sandbox that has not ended. If the sandbox's row cannot be read,
+// the sandbox counts as ended.
 func (d *Server) ownerOf(id string) (string, bool) {
 	r, err := d.store.Get(context.Background(), id)
 	if err == nil && r.State != sandbox.Stopped {

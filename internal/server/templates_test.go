@@ -83,8 +83,8 @@ func TestSaveTemplateLeavesNoSandbox(t *testing.T) {
 	}
 }
 
-// A process that died while it created a version leaves a sandbox. Clean of the next process removes
-// it.
+// A process that died while it created a version leaves a sandbox. Clean of the next process
+// removes it.
 func TestCleanRemovesSandboxOfVersion(t *testing.T) {
 	d, ctx, requester := openFake(t), t.Context(), sandbox.Principal{Local: true}
 	labels := map[string]string{"v1": templateLabel, "v2": templateLabel, "b1": buildLabel}
@@ -116,10 +116,10 @@ func TestCommittedReturnsTreeAndChanges(t *testing.T) {
 	}
 	c := committed{d}
 	if got, err := c.Get(ctx, requester, sb.ID); err != nil || got.ID != sb.ID {
-		t.Errorf("%+v %v", got, err)
+		t.Errorf("Get: got %+v, error %v", got, err)
 	}
 	if dir, shown, err := c.Tree(ctx, sb.ID); err != nil || dir != "/" || len(shown) != 0 {
-		t.Errorf("%q %q %v", dir, shown, err)
+		t.Errorf("Tree: got %q, mounts %q, error %v, want / without mounts", dir, shown, err)
 	}
 	if _, _, err := c.Tree(ctx, "unknown"); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("unknown sandbox: got %v, want NotFound", err)
@@ -143,10 +143,10 @@ func TestChangesOfSecretsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := v.Rotate(ctx, requester, "TOKEN", []byte("second-value"), nil); err != nil || info.Name != "TOKEN" {
-		t.Errorf("%+v %v", info, err)
+		t.Errorf("Rotate: got %+v, error %v", info, err)
 	}
 	if got, err := d.Secrets.Resolve(ctx, requester, "TOKEN"); err != nil || got.Value.Reveal() != "second-value" {
-		t.Errorf("%v %v", got, err)
+		t.Errorf("Resolve: got %v, error %v, want the second value", got, err)
 	}
 	// Both generations are under the new key.
 	if n, err := v.RotateKey(ctx, requester); err != nil || n != 2 {

@@ -160,7 +160,7 @@ type output struct{ io.Writer }
 
 func (output) Close() error { return nil }
 
-// bed is a server and what connects to it.
+// bed is a server for a fake sandbox, with the keys that a client needs.
 type bed struct {
 	*fake
 	address string

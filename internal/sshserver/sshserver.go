@@ -1,7 +1,7 @@
 // Package sshserver owns the SSH endpoint of one sandbox: who may connect, which channels they may
-// open, and how each becomes a command in the sandbox. It serves on the caller's machine. Everything
-// that a client does runs as a command through the Sandbox interface, so it is recorded and bounded
-// like any other command, and no data of the sandbox is parsed here.
+// open, and how each becomes a command in the sandbox. It serves on the caller's machine.
+// Everything that a client does runs as a command through the Sandbox interface, so it is recorded
+// and bounded like any other command, and no data of the sandbox is parsed here.
 package sshserver
 
 import (
@@ -52,8 +52,8 @@ type Exit struct {
 
 // Process is a running command. Its methods may be called concurrently.
 type Process interface {
-	// Wait returns when the command has ended and its output was written. An error means that how
-	// it ended is not known; its text is shown to the client.
+	// Wait returns when the command has ended and its output was written. An error means that the
+	// exit status is not known; the client sees the text of the error.
 	Wait() (Exit, error)
 	Signal(sig syscall.Signal) error
 	Resize(size Size) error
@@ -208,8 +208,8 @@ func (c *connection) refuse(name, reason string) {
 	}
 }
 
-// refuseGlobal refuses requests for the whole connection. All are refused, also OpenSSH's keep-alive
-// requests, whose sender waits for any answer.
+// refuseGlobal refuses requests for the whole connection. All are refused, also OpenSSH's
+// keep-alive requests, whose sender accepts any answer.
 func (c *connection) refuseGlobal(requests <-chan *ssh.Request) {
 	for r := range requests {
 		if r.Type == "tcpip-forward" || r.Type == "streamlocal-forward@openssh.com" {

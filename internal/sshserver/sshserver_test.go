@@ -66,11 +66,11 @@ func TestExec(t *testing.T) {
 	}
 	err := s.Run("cat; echo $LANG; echo bad >&2; exit 7")
 	if exit, ok := errors.AsType[*ssh.ExitError](err); !ok || exit.ExitStatus() != 7 || out.String() != "wordsC\n" || errs.String() != "bad\n" {
-		t.Errorf("%v, %q, %q", err, out.String(), errs.String())
+		t.Errorf("Run: got %v, output %q, errors %q, want exit code 7", err, out.String(), errs.String())
 	}
 	err = session(t, c).Run("kill -TERM $$")
 	if exit, ok := errors.AsType[*ssh.ExitError](err); !ok || exit.Signal() != "TERM" {
-		t.Errorf("a signal ended it: %v", err)
+		t.Errorf("Run of a command that a signal ends: got %v, want TERM", err)
 	}
 	if err := session(t, c).Run("true"); err != nil {
 		t.Error(err)
@@ -93,7 +93,7 @@ func TestSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if exit, ok := errors.AsType[*ssh.ExitError](s.Wait()); !ok || exit.ExitStatus() != 9 {
-		t.Errorf("it ended with %v", exit)
+		t.Errorf("Wait after the signal: got %v, want exit code 9", exit)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestTerminal(t *testing.T) {
 		t.Helper()
 		got := make([]byte, len(want))
 		if _, err := io.ReadFull(out, got); err != nil || string(got) != want {
-			t.Fatalf("%q, %v", got, err)
+			t.Fatalf("line of the terminal: got %q, error %v, want %q", got, err, want)
 		}
 	}
 	line("91x37 TERM=xterm\n")
@@ -127,7 +127,7 @@ func TestTerminal(t *testing.T) {
 	}
 	line("120x40 TERM=xterm\n")
 	if ok, err := s.SendRequest("shell", true, nil); ok || err != nil {
-		t.Errorf("a second command on a channel: %v, %v", ok, err)
+		t.Errorf("second command on a channel: got %v, error %v, want a refusal", ok, err)
 	}
 	if err := in.Close(); err != nil {
 		t.Fatal(err)
@@ -168,15 +168,15 @@ func TestWhatIsRefused(t *testing.T) {
 	b := newBed(t)
 	c := b.client(t)
 	if _, err := c.Listen("tcp", "127.0.0.1:0"); err == nil || !b.noted("remote forwarding (ssh -R) was refused") {
-		t.Errorf("remote forwarding: %v", err)
+		t.Errorf("remote forwarding: got %v, want a refusal", err)
 	}
 	for _, host := range []string{"example.com:80", "169.254.169.254:80", "0.0.0.0:80", "127.0.0.2:80", "localhost.:80", "[::]:80", ":80"} {
 		if _, err := c.Dial("tcp", host); err == nil || !strings.Contains(err.Error(), "only ports of the sandbox itself") {
-			t.Errorf("forwarding to %s: %v", host, err)
+			t.Errorf("forwarding to %s: got %v, want a refusal", host, err)
 		}
 	}
 	if _, err := c.Dial("unix", "/run/docker.sock"); err == nil || !strings.Contains(err.Error(), "only TCP ports") {
-		t.Errorf("a Unix socket: %v", err)
+		t.Errorf("forwarding to a Unix socket: got %v, want a refusal", err)
 	}
 	if _, _, err := c.OpenChannel("x11", nil); err == nil {
 		t.Error("an unknown channel was opened")
@@ -184,7 +184,7 @@ func TestWhatIsRefused(t *testing.T) {
 	s := session(t, c)
 	for name, note := range map[string]string{"auth-agent-req@openssh.com": "agent forwarding (ssh -A) was refused", "x11-req": "X11 forwarding (ssh -X) was refused"} {
 		if ok, err := s.SendRequest(name, true, nil); ok || err != nil || !b.noted(note) {
-			t.Errorf("%s: %v, %v", name, ok, err)
+			t.Errorf("%s: got %v, error %v, want a refusal", name, ok, err)
 		}
 	}
 	if err := s.RequestSubsystem("netconf"); err == nil {
@@ -204,7 +204,7 @@ func TestAFailedStart(t *testing.T) {
 	s.Stderr = &errs
 	exit, ok := errors.AsType[*ssh.ExitError](s.Run("true"))
 	if !ok || exit.ExitStatus() != 255 || !strings.Contains(errs.String(), "crannog: the sandbox has ended") || strings.ContainsAny(errs.String(), "\x1b\a") {
-		t.Errorf("%v: %q", exit, errs.String())
+		t.Errorf("Run: got %v, errors %q, want exit code 255 and no control characters", exit, errs.String())
 	}
 }
 
@@ -220,7 +220,7 @@ func TestChannelsAreBounded(t *testing.T) {
 		}
 	}
 	if opened != 64 {
-		t.Errorf("%d channels were opened", opened)
+		t.Errorf("%d channels were opened, want 64", opened)
 	}
 }
 
@@ -245,14 +245,14 @@ func TestFileTransfer(t *testing.T) {
 	written, err := os.ReadFile(filepath.Join(b.home, "made"))
 	info, statErr := os.Stat(filepath.Join(b.home, "made"))
 	if err := errors.Join(err, statErr); err != nil || !bytes.Equal(written, data) || info.Mode() != 0o640 {
-		t.Fatalf("%d bytes, %v, %v", len(written), info, err)
+		t.Fatalf("the uploaded file: got %d bytes, %v, error %v, want %d bytes with mode 0640", len(written), info, err, len(data))
 	}
 	if f, err = c.Open("made"); err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	if read, err := io.ReadAll(f); err != nil || !bytes.Equal(read, data) {
-		t.Errorf("%d bytes, %v", len(read), err)
+		t.Errorf("download: got %d bytes, error %v, want %d equal bytes", len(read), err, len(data))
 	}
 }
 
@@ -286,14 +286,14 @@ func TestForwarding(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := io.ReadAll(conn); string(got) != want {
-			t.Errorf("%.60q, %v", got, err)
+			t.Errorf("answer through the forwarded port: got %.60q, error %v, want %.60q", got, err, want)
 		}
 	}
 	c := b.client(t)
 	for _, host := range []string{"localhost", "127.0.0.1", "::1"} {
 		conn, err := c.DialTCP("tcp", nil, &net.TCPAddr{IP: net.ParseIP("127.0.0.1"), Port: port})
 		if err != nil {
-			t.Fatalf("%s: %v", host, err)
+			t.Fatalf("forwarding to %s: %v", host, err)
 		}
 		exchange(t, conn, strings.Repeat("WORDS", 1<<16))
 	}
@@ -323,7 +323,7 @@ func TestForwarding(t *testing.T) {
 		t.Errorf("a closed port sent %q, %v", got, err)
 	}
 	if err := <-failed; !errors.Is(err, sshserver.ErrPortClosed) {
-		t.Errorf("a closed port: %v", err)
+		t.Errorf("Forward to a closed port: got %v, want ErrPortClosed", err)
 	}
 	cancel()
 	if err := <-forwarded; err != nil {
@@ -342,10 +342,10 @@ func TestHostKeyIsKept(t *testing.T) {
 	}
 	second, err := sshserver.HostKey(file)
 	if err != nil || !bytes.Equal(first.PublicKey().Marshal(), second.PublicKey().Marshal()) {
-		t.Errorf("another key the second time, %v", err)
+		t.Errorf("second HostKey: got another key or error %v", err)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("Stat of the key: got %v, error %v, want mode 0600", info, err)
 	}
 	if err := os.WriteFile(file, []byte("no key"), 0o600); err != nil {
 		t.Fatal(err)
@@ -359,11 +359,11 @@ func TestPublicKeys(t *testing.T) {
 	one, two := string(ssh.MarshalAuthorizedKey(newKey(t).PublicKey())), string(ssh.MarshalAuthorizedKey(newKey(t).PublicKey()))
 	keys, err := sshserver.PublicKeys(strings.NewReader("# a comment\n" + one + "\n" + two))
 	if err != nil || len(keys) != 2 || string(ssh.MarshalAuthorizedKey(keys[1])) != two {
-		t.Errorf("%d keys, %v", len(keys), err)
+		t.Errorf("PublicKeys: got %d keys, error %v, want 2", len(keys), err)
 	}
 	for _, bad := range []string{"", "# nothing\n", "restrict " + one, "-----BEGIN OPENSSH PRIVATE KEY-----\n", strings.Repeat(one, 1<<13)} {
 		if keys, err := sshserver.PublicKeys(strings.NewReader(bad)); err == nil {
-			t.Errorf("%.40q gave %d keys", bad, len(keys))
+			t.Errorf("PublicKeys(%.40q): got %d keys, want an error", bad, len(keys))
 		}
 	}
 }

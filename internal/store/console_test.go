@@ -31,7 +31,7 @@ func TestConsoleTokenIsUsedOnce(t *testing.T) {
 			case err == nil:
 				taken.Add(1)
 				if got.Hash != want.Hash || got.Name != "me" || got.Scope != session.Viewer || got.Life != time.Hour || !got.Expires.Equal(at) {
-					t.Errorf("got %+v", got)
+					t.Errorf("taken token: got %+v, want %+v", got, want)
 				}
 			case fault.CodeOf(err) != "token_not_found":
 				t.Error(err)
@@ -60,11 +60,11 @@ func TestConsoleSessions(t *testing.T) {
 	s = open(t, dir)
 	h, got, err := s.ConsoleSession(t.Context(), one)
 	if err != nil || h != one || !reflect.DeepEqual(got, first) {
-		t.Errorf("%+v %v", got, err)
+		t.Errorf("ConsoleSession: got %+v, %v; want %+v", got, err, first)
 	}
 	list, err := s.ConsoleSessions(t.Context())
 	if err != nil || !slices.Equal(list, []session.Session{first, second}) {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("ConsoleSessions: got %+v, %v; want two", list, err)
 	}
 	for i, want := range []bool{true, false} {
 		if ended, err := s.DeleteConsoleSession(t.Context(), "b"); ended != want || err != nil {

@@ -19,9 +19,9 @@ import (
 const roomBytes = 4 << 20
 
 // KeepRoom reserves disk space for the database, so that a sandbox that fills the disk can still be
-// removed: free pages in the file, which are used first; a write-ahead log of its usual length; and
-// the reserve of the state directory for the rest. A server calls it periodically. A reservation
-// lasts until it is used.
+// removed. It keeps free pages in the file, which are used first, and a write-ahead log of its
+// usual length. For the rest it fills the reserve of the state directory. A server calls it
+// periodically, because a reservation lasts only until it is used.
 func (s *Store) KeepRoom(ctx context.Context) error {
 	free, _, err := diskroom.Free(s.dir)
 	if err != nil {
@@ -72,6 +72,7 @@ func (s *Store) ensureFreePages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The pragma returns counts, which are not needed: what it could not write stays in the log.
 	var busy, logged, moved int64
 	if err := s.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`).Scan(&busy, &logged, &moved); err != nil {
 		return err

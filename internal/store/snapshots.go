@@ -139,12 +139,12 @@ func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
 	})
 }
 
-// Holds reports whether a copy of a workspace is needed by a snapshot, or by a sandbox whose ID is
-// not but.
-func (s *Store) Holds(ctx context.Context, workspaceCopy, but string) (bool, error) {
+// Holds reports whether a copy of a workspace is needed by a snapshot, or by a sandbox other than
+// except.
+func (s *Store) Holds(ctx context.Context, workspaceCopy, except string) (bool, error) {
 	var held bool
 	err := s.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sandboxes WHERE base_copy = ?1 AND state <> 'stopped' AND id <> ?2)
-		OR EXISTS (SELECT 1 FROM snapshots WHERE base_copy = ?1)`, workspaceCopy, but).Scan(&held)
+		OR EXISTS (SELECT 1 FROM snapshots WHERE base_copy = ?1)`, workspaceCopy, except).Scan(&held)
 	if err != nil {
 		return false, fmt.Errorf("find users of workspace copy %s: %w", workspaceCopy, classify(err))
 	}

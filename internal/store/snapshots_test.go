@@ -80,7 +80,7 @@ func TestF24NeedsAreStoredWithTheSnapshot(t *testing.T) {
 		}
 		n.Base.Needs = needs
 		if got, err := s.GetSnapshot(ctx, id); err != nil || !reflect.DeepEqual(got.Base, n.Base) || got.Sum != "sum" || got.Bytes != 7 {
-			t.Errorf("%s: %+v, %v", id, got, err)
+			t.Errorf("snapshot %s: got %+v, %v", id, got, err)
 		}
 	}
 }
@@ -167,10 +167,10 @@ func TestHoldsFindsUsersOfCopiesAndImages(t *testing.T) {
 	check := func(want bool, what string) {
 		t.Helper()
 		if held, err := s.Holds(ctx, "i0", "i9"); err != nil || held != want {
-			t.Errorf("%s: copy %t, %v", what, held, err)
+			t.Errorf("%s: the copy is held: got %t, %v; want %t", what, held, err, want)
 		}
 		if held, err := s.HoldsImage(ctx, "image"); err != nil || held != want {
-			t.Errorf("%s: image %t, %v", what, held, err)
+			t.Errorf("%s: the image is held: got %t, %v; want %t", what, held, err, want)
 		}
 	}
 	check(true, "paused")
@@ -178,7 +178,7 @@ func TestHoldsFindsUsersOfCopiesAndImages(t *testing.T) {
 		t.Errorf("the copy is held by a sandbox other than i1: got %t, %v; want false", held, err)
 	}
 	if sum, err := s.SumOf(ctx, "image"); err != nil || sum != "sum" {
-		t.Errorf("sum %q, %v", sum, err)
+		t.Errorf("digest of the image: got %q, %v; want sum", sum, err)
 	}
 	if _, err := s.Move(ctx, "i1", sandbox.Move{From: []sandbox.State{sandbox.Paused}, To: sandbox.Stopped}); err != nil {
 		t.Fatal(err)

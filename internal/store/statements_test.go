@@ -22,7 +22,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	for range 20 {
 		wg.Go(func() {
 			if got := selectText("SELECT ? || 'y'"); got != "xy" {
-				t.Errorf("%q", got)
+				t.Errorf("got %q, want xy", got)
 			}
 		})
 	}

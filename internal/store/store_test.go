@@ -250,7 +250,7 @@ func TestStateFilesArePrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("directory: %v, %v", info, err)
+		t.Errorf("mode of the directory: got %v, %v; want 700", info, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) == 0 {
@@ -259,7 +259,7 @@ func TestStateFilesArePrivate(t *testing.T) {
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil || info.Mode().Perm() != 0o600 || !strings.HasPrefix(e.Name(), store.FileName) {
-			t.Errorf("%s: %v, %v", e.Name(), info.Mode(), err)
+			t.Errorf("%s: got mode %v, %v; want 600", e.Name(), info.Mode(), err)
 		}
 	}
 }
@@ -346,7 +346,7 @@ func TestProcessesShareStateAndLimit(t *testing.T) {
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), childDir+"="+dir)
 			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%v: %s", err, out)
+				t.Errorf("child process: %v: %s", err, out)
 			}
 		})
 	}
@@ -365,7 +365,7 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := s.KeyByHash(ctx, k.Hash); err != nil || got != k {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("KeyByHash: got %+v, %v; want %+v", got, err, k)
 	}
 	if _, err := s.KeyByHash(ctx, [32]byte{2}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("unknown hash: got error %v, want NotFound", err)
@@ -377,7 +377,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	if keys, err := s.Keys(ctx); err != nil || len(keys) != 1 || keys[0] != k {
-		t.Errorf("%+v, %v", keys, err)
+		t.Errorf("Keys: got %+v, %v; want one", keys, err)
 	}
 	for _, want := range []bool{true, false} {
 		if got, err := s.DeleteKey(ctx, "k1"); err != nil || got != want {

@@ -163,9 +163,9 @@ export class Server {
 /** Opens a terminal on a sandbox's page, unless it is open, and takes control of it. */
 export async function takeControl(page: Page, isOpen = false): Promise<void> {
   if (!isOpen) await page.getByRole("button", { name: "Open terminal" }).first().click();
-  await page.getByRole("button", { name: "Take takeControl" }).first().click();
+  await page.getByRole("button", { name: "Take control" }).first().click();
   // The server drops input until it has given control.
-  await expect(page.getByRole("button", { name: "Release takeControl" })).toBeVisible();
+  await expect(page.getByRole("button", { name: "Release control" })).toBeVisible();
   await page.locator(".xterm").first().click();
 }
 

@@ -45,7 +45,7 @@ func replay(t testing.TB, recording string) (events []Event) {
 			return events
 		}
 		if err != nil {
-			t.Fatalf("%v in %s", err, recording)
+			t.Fatalf("reading the recording %s: %v", recording, err)
 		}
 		events = append(events, e)
 	}
@@ -79,11 +79,11 @@ func TestWriterFormat(t *testing.T) {
 [0.498,"x","3"]
 `
 	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+		t.Errorf("recording: got\n%s\nwant\n%s", got, want)
 	}
 	events := replay(t, got)
 	if n := len(events); n != 5 || events[n-1] != (Event{At: 2000 * ms, Code: Exit, Data: "3"}) {
-		t.Errorf("%v", events)
+		t.Errorf("events of the recording: got %v, want 5 that end with exit status 3", events)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestCharactersSplitBetweenChunksAreJoined(t *testing.T) {
 		})
 		a, b := printed(replay(t, whole)), printed(replay(t, bytewise))
 		if !strings.HasPrefix(a, want[:1]) || strings.Trim(a, "\ufffdax") != "" || strings.Trim(b, "\ufffdax") != "" || !strings.ContainsRune(b, utf8.RuneError) {
-			t.Errorf("%q: %q, bytewise %q", in, a, b)
+			t.Errorf("output %q: got %q, and %q byte by byte", in, a, b)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestWriterStopsAtBound(t *testing.T) {
 	events := replay(t, got)
 	n := len(events)
 	if events[n-1].Data != "7" || events[n-2].Data != LeftOut || events[n-3].Code != Output {
-		t.Errorf("%.100v", events[n-3:])
+		t.Errorf("last events: got %.100v, want output, the marker and exit status 7", events[n-3:])
 	}
 	if _, err := NewWriter(io.Discard, Header{Command: strings.Repeat("x", 5000)}, 4096); err == nil {
 		t.Error("NewWriter accepted a header that is larger than the bound")
@@ -169,7 +169,7 @@ func TestWriteVersion2(t *testing.T) {
 [2,"r","80x24"]
 `
 	if out.String() != want {
-		t.Errorf("got %s", out.String())
+		t.Errorf("version 2: got %s, want %s", out.String(), want)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestReaderRejectsInvalidRecordings(t *testing.T) {
 	otherProgram := `{"version":3,"term":{"cols":80,"rows":24,"version":"V","theme":{"fg":"#1","bg":"#2","palette":"#3"}},"idle_time_limit":1.5,"env":{"A":"b"},"tags":["x"]}` +
 		"\r\n# a comment\n[0.5, \"i\", \"k\"]\n[ 0.25 ,\"o\",\"\"]\n"
 	if events := replay(t, otherProgram); len(events) != 2 || events[1].At != 750*ms {
-		t.Errorf("%v", events)
+		t.Errorf("recording of another program: got %v, want 2 events, the second at 750 ms", events)
 	}
 }
 
@@ -221,7 +221,7 @@ func FuzzReader(f *testing.F) {
 				break
 			}
 			if n > len(data) || !utf8.ValidString(e.Data) || e.At < 0 {
-				t.Fatalf("event %d: %v", n, e)
+				t.Fatalf("event %d is invalid: %v", n, e)
 			}
 			if e.Code == Output {
 				want.WriteString(e.Data)
@@ -234,7 +234,7 @@ func FuzzReader(f *testing.F) {
 			t.Fatal(err)
 		}
 		if got := printed(replay(t, again.String())); got != want.String() {
-			t.Fatalf("%q, want %q", got, want.String())
+			t.Fatalf("output that was written and read again: got %q, want %q", got, want.String())
 		}
 	})
 }
@@ -257,11 +257,11 @@ func FuzzWriter(f *testing.F) {
 		})
 		text := printed(replay(t, got))
 		if utf8.Valid(data) && text != string(data) {
-			t.Fatalf("%q, want %q", text, data)
+			t.Fatalf("output of the recording: got %q, want %q", text, data)
 		}
 		for line := range strings.Lines(got) {
 			if !json.Valid([]byte(line)) {
-				t.Fatalf("%q", line)
+				t.Fatalf("the line %q is not valid JSON", line)
 			}
 		}
 	})

@@ -57,8 +57,7 @@ func NewReader(from io.Reader) (*Reader, error) {
 // Header returns the values of the first line.
 func (r *Reader) Header() Header { return r.header }
 
-// Next returns the next event, io.EOF at the end, and ErrCut at the end of an unfinished
-// recording.
+// Next returns the next event, io.EOF at the end, and ErrCut at the end of an unfinished recording.
 func (r *Reader) Next() (Event, error) {
 	for {
 		line, err := r.line()

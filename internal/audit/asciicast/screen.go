@@ -184,7 +184,8 @@ var modes = map[int]string{
 	47: "\x1b[?47l", 1047: "\x1b[?1047l", 1048: "", 1049: "\x1b[?1049l", 2026: "\x1b[?2026l",
 }
 
-// private passes a control sequence of DEC, whose arguments begin with a question mark, if it draws.
+// private passes a control sequence of DEC, whose arguments begin with a question mark, if it
+// draws.
 func (s *Screen) private(dst []byte, arguments string, final byte) []byte {
 	numbers, ok := numbersOf(arguments)
 	if !ok {

@@ -47,7 +47,7 @@ func TestScreenPassesOnlyDrawingSequences(t *testing.T) {
 	// One allowed mode among several is passed.
 	var s Screen
 	if got := string(s.Append(nil, "\x1b[?25;1000l")); got != "\x1b[?25l" {
-		t.Errorf("%q", got)
+		t.Errorf("one allowed mode of two: got %q, want only mode 25", got)
 	}
 }
 
@@ -55,13 +55,13 @@ func TestScreenRestoresState(t *testing.T) {
 	var s Screen
 	s.Append(nil, "\x1b[?1049h\x1b[?25l\x1b[31m\x1b[31m\x1b]0;unfinished")
 	if got := s.Restore(); got != "\x1b[m\x1b[?25h\x1b[?1049l" {
-		t.Errorf("%q", got)
+		t.Errorf("Restore: got %q, want the reset of colour, cursor and screen", got)
 	}
 	if got := s.Restore(); got != "" {
 		t.Errorf("second Restore: got %q, want nothing", got)
 	}
 	if got := string(s.Append(nil, "x")); got != "x" {
-		t.Errorf("%q", got)
+		t.Errorf("text after Restore: got %q, want x", got)
 	}
 }
 

@@ -17,8 +17,8 @@ type headerVersion2 struct {
 	Title     string `json:"title,omitempty"`
 }
 
-// WriteVersion2 writes a recording as version 2, for players older than asciinema 3.0. Version 2 has no
-// event for the exit status of a command. An incomplete recording is written up to its end.
+// WriteVersion2 writes a recording as version 2, for players older than asciinema 3.0. Version 2
+// has no event for the exit status of a command. An incomplete recording is written up to its end.
 func WriteVersion2(to io.Writer, from *Reader) error {
 	out := bufio.NewWriter(to)
 	lines := json.NewEncoder(out)

@@ -67,7 +67,7 @@ func TestAppendToEqualsStandardJSON(t *testing.T) {
 		}
 		got, err := events.Parse(line)
 		if err != nil || !reflect.DeepEqual(got, e) {
-			t.Errorf("got %+v, %v; want %+v", got, err, e)
+			t.Errorf("Parse of the line: got %+v, %v; want %+v", got, err, e)
 		}
 		var fields, standard map[string]any
 		standardLine, err := json.Marshal(e)
@@ -85,7 +85,7 @@ func TestReaderContinuesAfterEOF(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := all(t, r); len(got) != 1 || got[0].Seq != uint64(i+1) || got[0].PID != i+1 {
-			t.Fatalf("got %+v", got)
+			t.Fatalf("after event %d was written: got %+v, want only this event", i+1, got)
 		}
 	}
 	// An incomplete line is not returned.
@@ -99,7 +99,7 @@ func TestReaderContinuesAfterEOF(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := all(t, r); len(got) != 1 || got[0].Kind != events.Exit {
-		t.Fatalf("got %+v", got)
+		t.Fatalf("after the line was completed: got %+v, want one exit event", got)
 	}
 	// A reader that starts after the third event reads no event twice.
 	if got := all(t, events.NewReader(f, 0, 3)); len(got) != 1 || got[0].Seq != 4 {
@@ -119,7 +119,7 @@ func TestReaderReportsGaps(t *testing.T) {
 	}
 	want := []string{"exit 1 0 ", "gap 2 3 missing", "exit 5 0 ", "gap 0 1 malformed", "gap 0 1 malformed", "gap 0 1 line_too_long", "exit 6 0 "}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %q\nwant %q", got, want)
+		t.Errorf("events and gaps: got %q\nwant %q", got, want)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestFailedWriteIsReportedOrCounted(t *testing.T) {
 	}
 	got := all(t, events.NewReader(f, 0, 0))
 	if len(got) != 2 || got[0].Kind != events.Gap || got[0].Lost != 2 || got[0].Reason != events.ReasonFailed || got[1].Seq != 2 || got[1].PID != 7 {
-		t.Errorf("got %+v", got)
+		t.Errorf("after a failed write: got %+v, want a gap of 2 events and then event 2", got)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestNewWriterEndsIncompleteLine(t *testing.T) {
 	}
 	got := all(t, events.NewReader(f, 0, 0))
 	if len(got) != 3 || got[0].Seq != 1 || got[1].Reason != events.ReasonMalformed || got[2].Seq != 2 {
-		t.Errorf("got %+v", got)
+		t.Errorf("after an incomplete line: got %+v, want event 1, a gap and event 2", got)
 	}
 }
 
@@ -249,7 +249,7 @@ func FuzzReader(f *testing.F) {
 				continue
 			}
 			if e.Seq <= at && e.Reason != events.ReasonMissing {
-				t.Fatalf("event %d after %d", e.Seq, at)
+				t.Fatalf("the reader returned event %d after event %d", e.Seq, at)
 			}
 			if e.Reason != events.ReasonMissing {
 				at = e.Seq
@@ -269,10 +269,10 @@ func FuzzLines(f *testing.F) {
 		line := e.AppendTo(nil)
 		got, err := events.Parse(line)
 		if err != nil || strings.Count(string(line), "\n") != 1 {
-			t.Fatalf("%q: %v", line, err)
+			t.Fatalf("encoding the event: got %q, %v, want one line", line, err)
 		}
 		if got.Argv[0] != strings.ToValidUTF8(arg, "\ufffd") && !strings.Contains(got.Argv[0], "\ufffd") {
-			t.Fatalf("%q became %q", arg, got.Argv[0])
+			t.Fatalf("the argument %q became %q", arg, got.Argv[0])
 		}
 	})
 }

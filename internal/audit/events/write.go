@@ -82,8 +82,8 @@ func (w *Writer) Write(e *Event, must bool) error {
 // ReasonFailed is the reason of a Gap for ends of processes that did not fit on the disk.
 const ReasonFailed = "write_failed"
 
-// retry is how long no action may begin after a failed write. After that an action may begin, because
-// only another write shows whether there is space again.
+// retry is how long no action may begin after a failed write. After that an action may begin,
+// because only another write shows whether there is space again.
 const retry = time.Second
 
 // Reserve returns an error if there is no space for the event of an action. The action must not

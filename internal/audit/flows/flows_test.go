@@ -44,11 +44,11 @@ func TestReadFiltersAndKeepsOrder(t *testing.T) {
 		var got []uint64
 		err := d.Read(t.Context(), "box1", c.filter, false, func(r egress.Record) error { got = append(got, r.Seq); return nil })
 		if err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%+v: got %v, %v, want %v", c.filter, got, err, c.want)
+			t.Errorf("Read with filter %+v: got %v, %v, want %v", c.filter, got, err, c.want)
 		}
 	}
 	if list, err := d.List(); err != nil || !slices.Equal(list, []string{"box1"}) {
-		t.Errorf("list %v, %v", list, err)
+		t.Errorf("List: got %v, %v, want box1", list, err)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestFollowEndsWhenFileIsRemoved(t *testing.T) {
 	}()
 	write(t, f, egress.Allow, 1)
 	if seq := <-got; seq != 1 {
-		t.Fatalf("got %d", seq)
+		t.Fatalf("first followed flow: got number %d, want 1", seq)
 	}
 	if _, err := f.WriteString(`{"seq":2,`); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestFollowEndsWhenFileIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if seq := <-got; seq != 2 {
-		t.Fatalf("got %d", seq)
+		t.Fatalf("second followed flow: got number %d, want 2", seq)
 	}
 	if err := d.Remove("box1"); err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestFollowEndsWithContext(t *testing.T) {
 	cancel()
 	err = d.Read(ctx, "box1", Filter{}, true, func(egress.Record) error { return nil })
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("Read after cancel: got %v, want Canceled", err)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestCreateRejectsInvalidID(t *testing.T) {
 	d := New(t.TempDir())
 	for _, id := range []string{"", "..", "a/b", "A", "box\x00"} {
 		if _, err := d.Create(id); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%q: got %v", id, err)
+			t.Errorf("Create with the ID %q: got %v, want Invalid", id, err)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func TestReadFromPosition(t *testing.T) {
 		var got []uint64
 		err := d.Read(t.Context(), "box1", filter, false, func(r egress.Record) error { got = append(got, r.Seq); return nil })
 		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("%+v: got %v, %v, want %v", filter, got, err, want)
+			t.Errorf("Read with filter %+v: got %v, %v, want %v", filter, got, err, want)
 		}
 	}
 	read(Filter{Newest: true})
@@ -184,7 +184,7 @@ func TestLongFileIsReadFromTheRequestedPosition(t *testing.T) {
 			return nil
 		})
 		if want := limit - min(after/2, limit); err != nil || n != want || n > 0 && first != after/2*2+2 {
-			t.Errorf("after %d: %d records from %d on, %v, want %d", after, n, first, err, want)
+			t.Errorf("flows after %d: got %d from %d on, %v, want %d", after, n, first, err, want)
 		}
 	}
 	if at, err := offsetBefore(f, 2*limit, 0); err != nil || int64(all.Len())-at > 2*near {

@@ -71,8 +71,8 @@ func (b *batch) line(text []byte, begin int64) {
 	if err != nil {
 		return
 	}
-	// Another process may have read and ingested the earlier lines. Their order is known only if this
-	// process did.
+	// Another process may have read and ingested the earlier lines. Their order is known only if
+	// this process did.
 	disorder := l.Seq <= b.read && b.read == b.last
 	b.read = max(b.read, l.Seq)
 	switch {

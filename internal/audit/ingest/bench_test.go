@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// BenchmarkLine measures the cost of ingesting one line, without the work of the audit log. Programs
-// in a sandbox do not wait for this.
+// BenchmarkLine measures the cost of ingesting one line, without the work of the audit log.
+// Programs in a sandbox do not wait for this.
 func BenchmarkLine(b *testing.B) {
 	lines := make([]any, 0, 1000)
 	for i := range uint64(1000) {

@@ -93,7 +93,8 @@ func (f *file) close() error {
 	return err
 }
 
-// take ingests the lines up to the end of the file. last means that the file has no writer any more.
+// take ingests the lines up to the end of the file. last means that the file has no writer any
+// more.
 func (f *file) take(ctx context.Context, to audit.Recorder, hide Redact, last bool) error {
 	if f.f == nil {
 		return nil

@@ -139,8 +139,8 @@ func TestLinesBecomeEntriesOnce(t *testing.T) {
 	}
 }
 
-// When two processes follow a file, each line becomes one entry, in order. This holds for lines that
-// are written before and during the following.
+// When two processes follow a file, each line becomes one entry, in order. This holds for lines
+// that are written before and during the following.
 func TestConcurrentFollowersIngestLinesOnce(t *testing.T) {
 	r := newFixture(t)
 	a, b := r.open(), r.open()
@@ -288,7 +288,7 @@ func TestLongLineIsShortenedOrGap(t *testing.T) {
 	r.want("exec:1 gap:2(1 missing) exec:3")
 	var x ingest.Exec
 	if err := json.Unmarshal(r.log.Entries(audit.Exec)[0].Data, &x); err != nil || !x.Cut || len(x.Argv) != 1 {
-		t.Errorf("%d arguments, cut %t, %v", len(x.Argv), x.Cut, err)
+		t.Errorf("shortened entry: got %d arguments, cut %t, %v, want one argument and cut", len(x.Argv), x.Cut, err)
 	}
 }
 

@@ -99,8 +99,8 @@ func decodeStrict(data []byte, into any) error {
 // maxDepth exceeds the nesting of every statement.
 const maxDepth = 32
 
-// checkDuplicates rejects objects with duplicate field names. Otherwise one reader could use the first
-// value and another the last. Go's reader ignores case in names, so checkDuplicates does too.
+// checkDuplicates rejects objects with duplicate field names. Otherwise one reader could use the
+// first value and another the last. Go's reader ignores case in names, so checkDuplicates does too.
 func checkDuplicates(data []byte) error {
 	err := checkValue(json.NewDecoder(bytes.NewReader(data)), 0)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

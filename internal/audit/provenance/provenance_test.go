@@ -73,7 +73,7 @@ func TestStatementContent(t *testing.T) {
 	s := signer(t)
 	st, found := provenance.Verify(sign(t, s, release()), provenance.Check{Key: s.Public, Artifact: sum("the tar"), Path: "/tmp/any.tar", Policy: policy})
 	if len(found) != 0 {
-		t.Fatal(found)
+		t.Fatalf("Verify: got findings %v, want none", found)
 	}
 	want, err := release().Statement()
 	if err != nil {
@@ -82,7 +82,7 @@ func TestStatementContent(t *testing.T) {
 	got, _ := json.Marshal(st)
 	wantJSON, _ := json.Marshal(want)
 	if !bytes.Equal(got, wantJSON) {
-		t.Errorf("got %s, want %s", got, wantJSON)
+		t.Errorf("statement: got %s, want %s", got, wantJSON)
 	}
 	// The names that other verifiers require.
 	for _, field := range []string{
@@ -99,11 +99,11 @@ func TestStatementContent(t *testing.T) {
 	}
 }
 
-// The signed bytes equal the example in the specification of DSSE. Bytes cannot move between type and
-// payload.
+// The signed bytes equal the example in the specification of DSSE. Bytes cannot move between type
+// and payload.
 func TestSignedEncoding(t *testing.T) {
 	if got := provenance.PAE("http://example.com/HelloWorld", []byte("hello world")); string(got) != "DSSEv1 29 http://example.com/HelloWorld 11 hello world" {
-		t.Errorf("%q", got)
+		t.Errorf("PAE: got %q, want the example of the specification", got)
 	}
 	if bytes.Equal(provenance.PAE("a b", []byte("c")), provenance.PAE("a", []byte("b c"))) {
 		t.Error("two pairs of type and payload have the same encoding")
@@ -263,7 +263,7 @@ func TestVerifyRejectsOtherStatements(t *testing.T) {
 		_, found := provenance.Verify(data, provenance.Check{Key: s.Public, Artifact: sum("the tar"), Policy: policy})
 		if name == "unchanged" {
 			if len(found) != 0 {
-				t.Error(found)
+				t.Errorf("Verify: got findings %v, want none", found)
 			}
 		} else if len(found) != 1 || found[0].Flaw != provenance.BadStatement {
 			t.Errorf("%s: got findings %v, want %s", name, found, provenance.BadStatement)
@@ -303,7 +303,7 @@ func TestSubjectNamesAreUnique(t *testing.T) {
 	r := applied()
 	r.Files = []provenance.File{{Path: "a\xff", SHA256: sum("1")}, {Path: "a%FF", SHA256: sum("2")}, {Path: "a\xfe", SHA256: sum("3")}, {Path: "a\ufffd", SHA256: sum("4")}}
 	if _, found := provenance.Verify(sign(t, s, r), provenance.Check{Key: s.Public, Artifact: sum("2"), As: "/workspace/a%25FF"}); len(found) != 0 {
-		t.Error(found)
+		t.Errorf("Verify of the file with an escaped name: got findings %v, want none", found)
 	}
 }
 
@@ -330,7 +330,7 @@ func TestParseKey(t *testing.T) {
 	s := signer(t)
 	key, err := provenance.ParseKey([]byte(s.Public.PEM()))
 	if err != nil || key.ID() != s.Public.ID() || !strings.HasPrefix(key.ID(), "sha256:") {
-		t.Fatalf("%v %v", key, err)
+		t.Fatalf("ParseKey of the public key: got %v, %v, want the same key", key, err)
 	}
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -376,7 +376,7 @@ func FuzzVerify(f *testing.F) {
 		var again envelope
 		if err := json.Unmarshal(data, &again); err != nil || st == nil || again.Payload != e.Payload || len(again.Signatures) != 1 ||
 			again.Signatures[0] != e.Signatures[0] || again.PayloadType != e.PayloadType {
-			t.Errorf("Verify accepted %q", data)
+			t.Errorf("Verify accepted the changed envelope %q", data)
 		}
 	})
 }

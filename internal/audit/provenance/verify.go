@@ -131,8 +131,8 @@ func (s *Statement) Artifact() (Resource, bool) {
 
 // expected returns the subject that a file has to match: the subject that c.As names, otherwise the
 // written file, otherwise (if none was written) the subject with the file's path. A file within an
-// export must be named with c.As. Otherwise a program inside could create a file with the name of the
-// export, which would be accepted as the export.
+// export must be named with c.As. Otherwise a program inside could create a file with the name of
+// the export, which would be accepted as the export.
 func (s *Statement) expected(c Check) (Resource, bool) {
 	if a, ok := s.Artifact(); ok && c.As == "" {
 		return a, true

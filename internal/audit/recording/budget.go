@@ -40,7 +40,8 @@ func (s *Store) spend(bytes int64) {
 	}
 }
 
-// updateTotal adds this process's bytes to the sum of all processes, and drops the oldest recordings if the sum is large.
+// updateTotal adds this process's bytes to the sum of all processes, and drops the oldest
+// recordings if the sum is large.
 func (s *Store) updateTotal() error {
 	s.mu.Lock()
 	spent := s.spent

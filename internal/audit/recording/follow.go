@@ -73,7 +73,8 @@ func (f *following) waitForMore() error {
 		f.last = ended
 		return nil
 	}
-	// In the meantime the recording may have got its own file, or have been moved to a pack at its end.
+	// In the meantime the recording may have got its own file, or have been moved to a pack at its
+	// end.
 	next, err := f.store.Open(f.sandbox, f.n)
 	if err != nil {
 		return err

@@ -26,8 +26,8 @@ const (
 	maxPack = 1 << 20
 )
 
-// history is the state of a sandbox's recordings in one process. A change needs mu and the lock of the
-// index, which all processes share.
+// history is the state of a sandbox's recordings in one process. A change needs mu and the lock of
+// the index, which all processes share.
 type history struct {
 	dir     string
 	running int // running commands; guarded by Store.mu
@@ -50,8 +50,8 @@ var errGone = errors.New("the sandbox was removed")
 type entry struct {
 	Head
 	Tail
-	// Pack, At and Size locate a recording without a file of its own. On disk a pack is called a reel,
-	// because state directories of earlier versions have this name.
+	// Pack, At and Size locate a recording without a file of its own. On disk a pack is called a
+	// reel, because state directories of earlier versions have this name.
 	Pack int   `json:"reel,omitempty"`
 	At   int64 `json:"at,omitempty"`
 	Size int64 `json:"size,omitempty"`
@@ -70,7 +70,8 @@ func (r *history) begin(h Head) (n int, err error) {
 	return n, err
 }
 
-// end writes the end of a command. content is its recording, or empty if that has a file of its own.
+// end writes the end of a command. content is its recording, or empty if that has a file of its
+// own.
 func (r *history) end(n int, t Tail, content []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

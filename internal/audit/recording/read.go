@@ -65,8 +65,8 @@ func (s *Store) Open(sandbox string, n int) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Try this name before and after reading the index, because the recording may get a file of its own
-	// in between.
+	// Try this name before and after reading the index, because the recording may get a file of its
+	// own in between.
 	f, err := open(filepath.Join(dir, ownName(n)))
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err

@@ -29,8 +29,8 @@ const DefaultBudget = 1 << 30
 // Options configure New. Dir is required.
 type Options struct {
 	Dir string
-	// Bound is the maximum size of one recording. Budget is the maximum size of all recordings. Zero
-	// means the default.
+	// Bound is the maximum size of one recording. Budget is the maximum size of all recordings.
+	// Zero means the default.
 	Bound, Budget int64
 	Log           *slog.Logger // nil discards
 	// Step, if not nil, is called at each step of Retain and Remove, where tests can let the

@@ -73,7 +73,7 @@ func TestRecordAndList(t *testing.T) {
 	running.Output(3, []byte("$ "))
 	running.sync()
 	if n := record(t, s, "box1", "hello\n"); n != 2 {
-		t.Errorf("number %d", n)
+		t.Errorf("number of the second command: got %d, want 2", n)
 	}
 	list, err := s.Newest("box1", 10)
 	if err != nil || len(list) != 2 {
@@ -89,7 +89,7 @@ func TestRecordAndList(t *testing.T) {
 		t.Errorf("Newest with limit 1: got %v, want command 2", list)
 	}
 	if got := output(t, s, "box1", 2); got != "hello\n" {
-		t.Errorf("%q", got)
+		t.Errorf("output of command 2: got %q, want hello", got)
 	}
 	if err := running.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
 		t.Error(err)
@@ -107,10 +107,10 @@ func TestRecordAndList(t *testing.T) {
 	}
 	defer f.Close()
 	if r, err := asciicast.NewReader(f); err != nil || r.Header().Command != "bash -l" || r.Header().Cols != 100 || r.Header().Type != "xterm" {
-		t.Errorf("%v, %v", r, err)
+		t.Errorf("header of the recording: got reader %v, %v, want the command bash -l on an xterm with 100 columns", r, err)
 	}
 	if ids, err := s.List(); err != nil || !slices.Equal(ids, []string{"box1"}) {
-		t.Errorf("%v, %v", ids, err)
+		t.Errorf("List: got %v, %v, want box1", ids, err)
 	}
 	if _, err := s.Open("box1", 3); fault.CodeOf(err) != "recording_not_found" {
 		t.Error(err)
@@ -141,12 +141,12 @@ func TestEndAfterRemoveWritesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	if ids, err := s.List(); err != nil || len(ids) > 0 {
-		t.Errorf("%v, %v", ids, err)
+		t.Errorf("List after Remove: got %v, %v, want none", ids, err)
 	}
 }
 
-// A command that ends after its sandbox was removed creates no files, even if the sandbox's files were
-// closed because many other sandboxes ran commands.
+// A command that ends after its sandbox was removed creates no files, even if the sandbox's files
+// were closed because many other sandboxes ran commands.
 func TestEndAfterRemoveWithClosedFilesWritesNothing(t *testing.T) {
 	s := New(Options{Dir: t.TempDir()})
 	recording, err := s.Begin("box1", Head{Started: time.Now()})
@@ -196,10 +196,10 @@ func TestNumbersAreUniqueAcrossProcesses(t *testing.T) {
 	}
 	for _, id := range []string{"", "..", "a/b", "A", "box\x00"} {
 		if _, err := a.Begin(id, Head{}); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%q: %v", id, err)
+			t.Errorf("Begin with the ID %q: got %v, want Invalid", id, err)
 		}
 		if err := a.Remove(id); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%q: %v", id, err)
+			t.Errorf("Remove with the ID %q: got %v, want Invalid", id, err)
 		}
 	}
 }
@@ -236,13 +236,13 @@ func TestBudgetDropsOldestRecordings(t *testing.T) {
 	}
 	list, err := s.Newest("box1", 1000)
 	if err != nil || len(list) != 33 || !list[0].Dropped || list[32].Dropped {
-		t.Fatalf("%+v, %v", list, err)
+		t.Fatalf("Newest: got %+v, %v, want 33 commands, the first dropped and the last not", list, err)
 	}
 	if _, err := s.Open("box1", 1); fault.CodeOf(err) != "recording_not_found" {
 		t.Error(err)
 	}
 	if got := output(t, s, "box1", 33); len(got) < 40<<10 {
-		t.Errorf("%d bytes", len(got))
+		t.Errorf("newest recording: got %d bytes, want at least 40 KiB", len(got))
 	}
 	// After all files of a sandbox were removed, later commands are recorded in new files.
 	for _, f := range files(t, filepath.Join(dir, "box1")) {
@@ -253,11 +253,11 @@ func TestBudgetDropsOldestRecordings(t *testing.T) {
 	for _, store := range []*Store{s, New(Options{Dir: dir}), s} {
 		n := record(t, store, "box1", "new")
 		if n < 34 || output(t, s, "box1", n) != "new" {
-			t.Errorf("number %d", n)
+			t.Errorf("command after its files were removed: got number %d, want at least 34 with the output new", n)
 		}
 	}
 	if list, _ = s.Newest("box1", 1000); !list[32].Dropped || list[33].Dropped {
-		t.Errorf("%+v", list[30:])
+		t.Errorf("commands from the 31st on: got %+v, want the 33rd dropped and the 34th not", list[30:])
 	}
 	// Output of short processes counts too.
 	for range 60 {
@@ -294,7 +294,7 @@ func TestLargeIndexIsHalved(t *testing.T) {
 	}
 	for i, s := range []*Store{a, b, a} {
 		if n := record(t, s, "box1", "x"); n != 42+i || output(t, b, "box1", n) != "x" {
-			t.Errorf("number %d", n)
+			t.Errorf("command with a halved index: got number %d, want %d with the output x", n, 42+i)
 		}
 	}
 	info, err := os.Stat(filepath.Join(dir, "box1", indexFile))
@@ -303,8 +303,8 @@ func TestLargeIndexIsHalved(t *testing.T) {
 	}
 }
 
-// Output is on the disk after flushAfter, even if no more output follows. A command that ends sooner
-// gets no file of its own.
+// Output is on the disk after flushAfter, even if no more output follows. A command that ends
+// sooner gets no file of its own.
 func TestOutputIsFlushed(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -327,7 +327,7 @@ func TestOutputIsFlushed(t *testing.T) {
 		if f, err := s.Open("box1", 2); err != nil {
 			t.Error(err)
 		} else if data, err := io.ReadAll(f); err != nil || len(data) > 0 || f.Close() != nil {
-			t.Errorf("%q, %v", data, err)
+			t.Errorf("recording before any output: got %q, %v, want nothing", data, err)
 		}
 		time.Sleep(flushAfter)
 		synctest.Wait()
@@ -342,7 +342,7 @@ func TestOutputIsFlushed(t *testing.T) {
 			t.Error(err)
 		}
 		if got := output(t, s, "box1", 2); got != "later" {
-			t.Errorf("%q", got)
+			t.Errorf("output of command 2: got %q, want later", got)
 		}
 		if f := files(t, filepath.Join(dir, "box1")); len(f) != 2 {
 			t.Errorf("files: got %q, want one file and one pack", f)
@@ -358,10 +358,10 @@ func TestRecordingStopsAtBound(t *testing.T) {
 	n := record(t, s, "box1", strings.Repeat("x", 1<<20))
 	list, err := s.Newest("box1", 1)
 	if err != nil || !list[0].Truncated || list[0].Bytes > 64<<10 || list[0].Exit == nil {
-		t.Fatalf("%+v, %v", list, err)
+		t.Fatalf("Newest: got %+v, %v, want a truncated recording of at most 64 KiB with an exit status", list, err)
 	}
 	if got := output(t, s, "box1", n); len(got) < 32<<10 || strings.Trim(got, "x") != "" {
-		t.Errorf("%d bytes", len(got))
+		t.Errorf("truncated recording: got %d bytes, want at least 32 KiB of x", len(got))
 	}
 }
 
@@ -405,7 +405,7 @@ func TestMoreSandboxesThanOpenFiles(t *testing.T) {
 		t.Errorf("%d histories are open, want at most %d", len(s.histories), maxOpen)
 	}
 	if n := record(t, s, "box0", "y"); n != 2 || output(t, s, "box0", 2) != "y" {
-		t.Errorf("number %d", n)
+		t.Errorf("second command of the first sandbox: got number %d, want 2", n)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -417,11 +417,11 @@ func TestQuoted(t *testing.T) {
 		"": nil, "''": {""}, "echo hi": {"echo", "hi"}, `sh -c 'a b'`: {"sh", "-c", "a b"}, `'it'\''s'`: {"it's"},
 	} {
 		if got := quoted(argv); got != want {
-			t.Errorf("%q: %s, want %s", argv, got, want)
+			t.Errorf("quoted(%q): got %s, want %s", argv, got, want)
 		}
 	}
 	if got := quoted([]string{strings.Repeat("é", maxQuoted)}); len(got) > maxQuoted+8 || !strings.HasSuffix(got, "…") {
-		t.Errorf("%d bytes", len(got))
+		t.Errorf("quoted of a long argument: got %d bytes, want about %d and an ellipsis", len(got), maxQuoted)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestRetainedRecordingsOutliveSandbox(t *testing.T) {
 	}
 	list, err := s.ListRetained()
 	if err != nil || len(list) != 3 || list[0].Sandbox != "gone" || list[2].Sandbox != "old" {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("ListRetained: got %+v, %v, want 3, from gone to old", list, err)
 	}
 	if err := errors.Join(s.Discard("old"), s.Discard("old"), s.Discard("none")); err != nil {
 		t.Error(err)
@@ -92,8 +92,8 @@ func TestInvalidRetainedFileIsIgnored(t *testing.T) {
 	}
 }
 
-// A followed recording continues until its command ends, whether it has a file of its own or is short
-// and was in memory at first.
+// A followed recording continues until its command ends, whether it has a file of its own or is
+// short and was in memory at first.
 func TestFollowReadsUntilCommandEnds(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestTruncatedRecordingIsMarked(t *testing.T) {
 	}
 	list, err := s.Newest("box", 1)
 	if err != nil || len(list) != 1 || !list[0].Truncated || list[0].Bytes > 5<<10 {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("Newest: got %+v, %v, want one truncated recording of at most 5 KiB", list, err)
 	}
 	if text := readRecording(t, s, 1); len(text) > 8<<10 || !strings.Contains(text, string(asciicast.Exit)) {
 		t.Errorf("recording of %d bytes: %.200s", len(text), text)

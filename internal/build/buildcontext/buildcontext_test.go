@@ -102,13 +102,13 @@ func TestUnpackRestoresPackedContext(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Join(to, "a"))
 	if err != nil || info.Mode() != 0o751|fs.ModeSetuid {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("Stat of the unpacked file: got mode %v, error %v, want 0751 with set-user-ID", info.Mode(), err)
 	}
 	if text, err := os.ReadFile(filepath.Join(to, "d/link")); err != nil || string(text) != "a" {
-		t.Errorf("through the link: %q, %v", text, err)
+		t.Errorf("ReadFile through the link: got %q, error %v, want a", text, err)
 	}
 	if err := buildcontext.Unpack(t.Context(), bytes.NewReader(data), t.TempDir(), buildcontext.Limits{Entries: 100, Bytes: 2}); fault.KindOf(err) != fault.Exhausted {
-		t.Errorf("beyond the limit: %v", err)
+		t.Errorf("Unpack beyond the limit: got %v, want Exhausted", err)
 	}
 }
 
@@ -123,18 +123,18 @@ func TestPackRejectsSpecialFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := buildcontext.Pack(t.Context(), root, ignore, io.Discard); err != nil {
-		t.Errorf("a pipe that is left out: %v", err)
+		t.Errorf("Pack with a pipe that is left out: %v", err)
 	}
 	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := buildcontext.Pack(t.Context(), root, ignore, io.Discard); fault.CodeOf(err) != buildcontext.CodeInvalid {
-		t.Errorf("a pipe: %v", err)
+		t.Errorf("Pack with a pipe: got %v, want %s", err, buildcontext.CodeInvalid)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := buildcontext.Pack(canceled, root, ignore, io.Discard); !errors.Is(err, context.Canceled) {
-		t.Errorf("a canceled context: %v", err)
+		t.Errorf("Pack with a canceled context: got %v, want Canceled", err)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestUnpackRejectsHostileArchives(t *testing.T) {
 		}
 	}
 	if err := buildcontext.Unpack(t.Context(), strings.NewReader("no tar at all, but long enough to be taken for a header of one"), t.TempDir(), buildcontext.DefaultLimits); fault.CodeOf(err) != buildcontext.CodeInvalid {
-		t.Errorf("no archive: %v", err)
+		t.Errorf("Unpack of text: got %v, want %s", err, buildcontext.CodeInvalid)
 	}
 }
 

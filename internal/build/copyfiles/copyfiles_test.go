@@ -63,7 +63,7 @@ func layerOf(t *testing.T, write func(*layertar.Writer) error) (names []string, 
 			return names, l.DiffID.Hex
 		}
 		if h.ModTime.Unix() > 1_000_000 {
-			t.Errorf("%s is of %v", h.Name, h.ModTime)
+			t.Errorf("%s has the time %v, which is after the latest one", h.Name, h.ModTime)
 		}
 		names = append(names, h.Name)
 	}
@@ -171,13 +171,13 @@ func TestSelectRejectsFilesOutsideSource(t *testing.T) {
 	}
 	// A link in a directory is copied as a link.
 	if got, _ := layerOf(t, func(w *layertar.Writer) error { return s.Write(w, copyfiles.Destination{Path: "/d"}) }); !slices.Equal(got, []string{"d/", "d/a", "d/inner"}) {
-		t.Errorf("copied %q", got)
+		t.Errorf("copy of a directory with a link: got %q", got)
 	}
 	if err := unix.Mkfifo(filepath.Join(dir, "d/pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := (&copyfiles.Selection{}).Select(t.Context(), src, []string{"d"}, copyfiles.Options{}); fault.CodeOf(err) != "build_file_refused" {
-		t.Errorf("a pipe: %v", err)
+		t.Errorf("Select of a pipe: got %v, want build_file_refused", err)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestAddUnpacksArchives(t *testing.T) {
 		}
 		archives, err := s.TakeArchives()
 		if err != nil || len(archives) != 1 || len(s.Items) != 0 {
-			t.Fatalf("%s: %d archives, %v", name, len(archives), err)
+			t.Fatalf("%s: TakeArchives: got %d archives, error %v, want one", name, len(archives), err)
 		}
 		var failed error
 		got, _ := layerOf(t, func(w *layertar.Writer) error {
@@ -243,6 +243,6 @@ func TestAddUnpacksArchives(t *testing.T) {
 		t.Fatal(err)
 	}
 	if archives, err := s.TakeArchives(); err != nil || len(archives) != 0 || len(s.Items) != 1 {
-		t.Errorf("a plain file: %d archives, %v", len(archives), err)
+		t.Errorf("TakeArchives of a plain file: got %d archives, error %v, want none", len(archives), err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// CheckAdd returns an error for an ADD whose source is not in the build context. Its words must be
-// expanded.
+// CheckAdd returns an error for an ADD whose source is not in the build context. The variables in
+// its words must have been replaced.
 func CheckAdd(c *instructions.AddCommand) error { return checkSources(c, c.SourcePaths) }
 
 // checkSources returns an error if one of the sources is a URL.

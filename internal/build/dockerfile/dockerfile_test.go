@@ -60,7 +60,7 @@ func TestPlanFindsTarget(t *testing.T) {
 	}
 	for _, target := range []string{"third", "2", "-1"} {
 		if _, err := f.Plan(dockerfile.Options{Target: target, Platform: "linux/amd64"}); fault.CodeOf(err) != "build_target_unknown" {
-			t.Errorf("target %q: %v", target, err)
+			t.Errorf("Plan with target %q: got %v, want build_target_unknown", target, err)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func TestInvalidDockerfileErrors(t *testing.T) {
 		}
 	}
 	if _, err := dockerfile.Parse(make([]byte, 2<<20)); fault.CodeOf(err) != dockerfile.CodeInvalid {
-		t.Errorf("a huge file: %v", err)
+		t.Errorf("Parse of a huge file: got %v", err)
 	}
 }
 
@@ -108,10 +108,10 @@ func TestArguments(t *testing.T) {
 		}
 	}
 	if got := strings.Join(dockerfile.Environ(env), " "); got != "G=global GIVEN=y L=global-local TARGETARCH=amd64" {
-		t.Errorf("arguments %s", got)
+		t.Errorf("arguments: got %s", got)
 	}
 	if proxies := p.Proxies(); len(proxies) != 1 || proxies["http_proxy"] != "p" {
-		t.Errorf("proxies %v", proxies)
+		t.Errorf("Proxies: got %v, want only http_proxy", proxies)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestScriptOf(t *testing.T) {
 		}
 	}
 	if got := dockerfile.WithShell([]string{"a", "b"}, true, []string{"bash", "-ec"}); !slices.Equal(got, []string{"bash", "-ec", "a b"}) {
-		t.Errorf("in a shell: %q", got)
+		t.Errorf("WithShell: got %q, want one word for the command", got)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestParseReturnsLinterWarnings(t *testing.T) {
 		rules = append(rules, w.Rule)
 	}
 	if !slices.Contains(rules, "MaintainerDeprecated") {
-		t.Errorf("warnings %+v", f.Warnings)
+		t.Errorf("Parse: got warnings %+v, want MaintainerDeprecated", f.Warnings)
 	}
 }
 

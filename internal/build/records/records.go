@@ -105,8 +105,8 @@ func (s Store[R]) ListFor(caller sandbox.Principal) ([]R, error) {
 	return slices.DeleteFunc(all, func(r R) bool { return !caller.Local && r.Summary().Owner != caller.KeyID }), err
 }
 
-// Repair calls interrupted for each build whose process died, which has to store its end. It then
-// removes the directories in work of all builds that do not run.
+// Repair calls interrupted for each build whose process died; interrupted has to store the end of
+// the build. Repair then removes the directories in work of all builds that do not run.
 func (s Store[R]) Repair(work string, interrupted func(R) error) error {
 	all, err := s.List()
 	if err != nil {

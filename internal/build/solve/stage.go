@@ -33,8 +33,8 @@ type stage struct {
 	image  v1.ConfigFile
 	layers []v1.Descriptor
 	args   map[string]string
-	ownCmd bool // this stage has its own CMD
-	made   time.Time
+	ownCmd bool      // this stage has its own CMD
+	made   time.Time // when the newest layer was made
 	// location and fresh describe the current instruction: its place, for errors, and whether it
 	// must run even if the cache has its result.
 	location string
@@ -231,7 +231,7 @@ func (g *stage) runStep(ctx context.Context, key string, step int, work func(int
 	if err := work(step, w); err != nil {
 		return e, err
 	}
-	// Until the cache refers to the layer, nothing else does.
+	// Without Hold, the layer could be pruned before the cache refers to it.
 	release, err := g.s.Hold(ctx)
 	if err != nil {
 		return e, err

@@ -51,7 +51,7 @@ func archive(t *testing.T, entries ...tar.Header) *stagetree.Changes {
 	return c
 }
 
-// file returns an entry of a regular file.
+// file returns an entry of a regular file. Its content is in Xattrs, which archive removes.
 func file(name, content string) tar.Header {
 	return tar.Header{Name: "./" + name, Xattrs: map[string]string{"content": content}}
 }
@@ -196,7 +196,7 @@ func TestPrepareResolvesLinksInStage(t *testing.T) {
 		}
 	}
 	if at, err := tree.Resolve("/out/none/at/all"); err != nil || at != "etc/none/at/all" {
-		t.Errorf("resolved to %q, %v", at, err)
+		t.Errorf("Resolve through a link to nothing: got %q, error %v", at, err)
 	}
 	if err := tree.Remove(); err != nil {
 		t.Error(err)

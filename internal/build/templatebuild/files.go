@@ -19,7 +19,7 @@ import (
 )
 
 // Limits of uploaded files: the bytes of one upload and of all uploads of one caller, how long
-// unused files are kept, and how long a link for an upload is valid.
+// unused files are kept, and how long a token for an upload is valid.
 const (
 	maxUpload    = 4 << 30
 	maxUploads   = 16 << 30

@@ -48,13 +48,13 @@ func TestUploadLimits(t *testing.T) {
 		return s.Receive(token, bytesOf(n))
 	}
 	if err := send("1", 101); fault.CodeOf(err) != "upload_large" || usedBytes(t, s) != 0 {
-		t.Errorf("one upload above its limit: %v, and %d bytes are left", err, usedBytes(t, s))
+		t.Errorf("one upload above its limit: got %v, and %d bytes are left, want upload_large and none", err, usedBytes(t, s))
 	}
 	if err := send("1", 100); err != nil {
 		t.Fatal(err)
 	}
 	if err := send("2", 51); fault.CodeOf(err) != "upload_large" || usedBytes(t, s) != 100 {
-		t.Errorf("all uploads above their limit: %v, and %d bytes are left", err, usedBytes(t, s))
+		t.Errorf("all uploads above their limit: got %v, and %d bytes are left, want upload_large and 100", err, usedBytes(t, s))
 	}
 	// Neither a replaced file nor an interrupted upload counts.
 	if err := send("1", 50); err != nil {
@@ -66,10 +66,10 @@ func TestUploadLimits(t *testing.T) {
 		t.Errorf("a broken upload: %v", err)
 	}
 	if err := send("2", 100); err != nil || usedBytes(t, s) != 150 {
-		t.Errorf("up to the limit: %v, %d bytes", err, usedBytes(t, s))
+		t.Errorf("uploads up to the limit: got %v, and %d bytes in use, want 150", err, usedBytes(t, s))
 	}
 	if err := send("3", 1); fault.CodeOf(err) != "upload_large" {
-		t.Errorf("above the limit: %v", err)
+		t.Errorf("upload above the limit: got %v, want upload_large", err)
 	}
 	// A new process counts the existing files.
 	s.files = openFiles(s.files.dir, s.files.limits)
@@ -79,7 +79,7 @@ func TestUploadLimits(t *testing.T) {
 	}
 	token, _ = link("3")
 	if err := s.Receive(token, bytesOf(1)); fault.CodeOf(err) != "upload_large" {
-		t.Errorf("above the limit after a restart: %v", err)
+		t.Errorf("upload above the limit after a restart: got %v, want upload_large", err)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestConcurrentUploadsShareLimit(t *testing.T) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- s.Receive(first, r) }()
-	// When the last byte was read, the bytes before it are stored.
+	// Once the last byte is read from the pipe, the bytes before it are stored.
 	for _, n := range []int{89, 1} {
 		if _, err := io.Copy(w, bytesOf(n)); err != nil {
 			t.Fatal(err)
@@ -120,13 +120,13 @@ func TestUploadsAreSeparatedByCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Receive(token, bytesOf(1)); fault.CodeOf(err) != "upload_not_found" {
-		t.Errorf("a token that was used: %v", err)
+		t.Errorf("second use of a token: got %v, want upload_not_found", err)
 	}
 	other, err := s.files.path(sandbox.Principal{KeyID: "k2"}, filepath.Base(path))
 	if err != nil || other == path {
-		t.Errorf("another caller has %s, %v", other, err)
+		t.Errorf("path of another caller: got %s, error %v, want a path of its own", other, err)
 	}
 	if _, err := s.files.path(caller, "../"+strings.Repeat("1", 61)); fault.CodeOf(err) != "files_hash_invalid" {
-		t.Errorf("a hash that is a path: %v", err)
+		t.Errorf("path of a hash that is a path: got %v, want files_hash_invalid", err)
 	}
 }

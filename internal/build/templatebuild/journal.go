@@ -58,7 +58,7 @@ func readEntries(dir, id string) ([]Entry, error) {
 	defer f.Close()
 	var list []Entry
 	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 8*maxLine) // a character may be written as six
+	lines.Buffer(nil, 8*maxLine) // JSON may write one byte as six
 	for lines.Scan() {
 		var e Entry
 		if json.Unmarshal(lines.Bytes(), &e) == nil { // the last one may be cut

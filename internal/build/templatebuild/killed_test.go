@@ -64,11 +64,11 @@ func TestOpenRemovesBuildOfKilledServer(t *testing.T) {
 		t.Errorf("Status: got %+v, error %v", status, err)
 	}
 	if files := again.leftovers(); len(files) != 0 || len(again.sandboxes.cleaned) != 1 || again.sandboxes.cleaned[0] != record.ID {
-		t.Errorf("%q are left, and the sandboxes of %q are removed", files, again.sandboxes.cleaned)
+		t.Errorf("after the restart: files %q are left, and sandboxes of the builds %q were removed", files, again.sandboxes.cleaned)
 	}
 	// A template of the same name can be built again.
 	other, err := again.Request(context.WithoutCancel(t.Context()), alice, templatebuild.Request{Name: "app"})
 	if err != nil || other.Template == "" {
-		t.Errorf("another build of the template: %+v, %v", other, err)
+		t.Errorf("Request after the restart: got %+v, error %v", other, err)
 	}
 }

@@ -135,7 +135,7 @@ func literal(word string) string {
 }
 
 // defaults adds the instructions with which E2B starts from an image: the account "user", and its
-// homeVariable as the working directory.
+// home as the working directory.
 func (p *plan) defaults() error {
 	if err := p.account(baseStep, "user", true, false); err != nil {
 		return err
@@ -243,8 +243,8 @@ func (p *plan) env(n int, s Step) error {
 var wildcard = regexp.MustCompile(`\*\*|\{|[!+@*?]\(`)
 
 // copy adds a COPY. The upload has only the files that match the source, by their paths below the
-// client's directory. So a pattern that a Dockerfile does not support is replaced by the
-// directory before it.
+// client's directory. So a pattern that a Dockerfile does not support is replaced by the directory
+// before it.
 func (p *plan) copy(n int, s Step, arg func(int) string) error {
 	switch {
 	case !hashForm.MatchString(s.Files):

@@ -28,7 +28,7 @@ func TestBuildCreatesTemplateVersion(t *testing.T) {
 	record := r.request("ns/app:v1", "v2")
 	r.upload(record, hash, tarOf(t, tar.Header{Name: "src/a", Uname: "text"}, tar.Header{Name: "src/b", Typeflag: tar.TypeLink, Linkname: "src/a"}))
 	if present, _, err := r.Link(alice, record.Template, hash); err != nil || !present {
-		t.Errorf("the files are not there: %v", err)
+		t.Errorf("Link after the upload: got error %v, want the files present", err)
 	}
 	spec := templatebuild.Spec{Image: image, Start: "serve", Ready: "check", Steps: []templatebuild.Step{
 		{Kind: "ENV", Args: []string{"X", `"$A" $HOME`}},
@@ -57,12 +57,12 @@ func TestBuildCreatesTemplateVersion(t *testing.T) {
 	}
 	v, _ := found.Tagged("v2")
 	if found.ID != record.Template || found.BuildOf(v) != record.ID || found.Tags["v1"] != found.Tags["default"] || v.Start == nil || len(v.Start.Ready) == 0 {
-		t.Errorf("the template is %+v", found)
+		t.Errorf("Inspect: got template %+v, want the version of this build", found)
 	}
 	ref, _ := sandbox.ParseReference("ns/app")
 	resolved, err := r.catalog.WithFallback(hostOnly{}).Resolve(t.Context(), ref)
 	if err != nil || resolved.DefaultUser != "1234" || resolved.DefaultDir != "/home/user/deep" || resolved.Env["X"] != `"image" /home/user` {
-		t.Errorf("sandboxes start as %q in %q with %v: %v", resolved.DefaultUser, resolved.DefaultDir, resolved.Env, err)
+		t.Errorf("Resolve: got user %q, directory %q, variables %v, error %v", resolved.DefaultUser, resolved.DefaultDir, resolved.Env, err)
 	}
 	if list := r.leftovers(); len(list) > 0 {
 		t.Errorf("files left in the working directory: %q", list)
@@ -78,7 +78,7 @@ func TestBuildCreatesTemplateVersion(t *testing.T) {
 	}
 	child, err := r.catalog.Inspect(alice, "child")
 	if v, _ := child.Newest(); err != nil || v.Start == nil || !slices.Contains(v.Start.Command, "serve") {
-		t.Errorf("the program is not inherited: %v", err)
+		t.Errorf("Inspect of the child: got error %v, want the inherited program", err)
 	}
 	if r.build("child", spec); len(r.sandboxes.commands()) > 0 {
 		t.Error("a cached step ran again")
@@ -121,11 +121,11 @@ func TestHostileUploadsAreRejected(t *testing.T) {
 	record := r.request("hostile")
 	for _, bad := range []string{"", "../" + hash, strings.ToUpper(hash), hash + "0"} {
 		if _, _, err := r.Link(alice, record.Template, bad); fault.CodeOf(err) != "files_hash_invalid" {
-			t.Errorf("the hash %q: %v", bad, err)
+			t.Errorf("Link of the hash %q: got %v, want files_hash_invalid", bad, err)
 		}
 	}
 	if err := r.Receive("unknown", bytes.NewReader(nil)); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("an unknown link: %v", err)
+		t.Errorf("Receive with an unknown token: got %v, want NotFound", err)
 	}
 }
 
@@ -148,14 +148,14 @@ func TestBuildErrors(t *testing.T) {
 		"an account as a path": {templatebuild.Spec{Image: image, Steps: []templatebuild.Step{{Kind: "USER", Args: []string{"../x"}}}}, "build_step_invalid", ""},
 	} {
 		if status, log := r.build("bad", c.spec); status.State != templatebuild.Failed || status.Code != c.code || status.Step != c.step || status.Error == "" {
-			t.Errorf("%s: %+v:\n%s", name, status, strings.Join(log, "\n"))
+			t.Errorf("%s: got status %+v, want code %s in step %q:\n%s", name, status, c.code, c.step, strings.Join(log, "\n"))
 		}
 	}
 	if _, err := r.catalog.Inspect(alice, "bad"); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("a template exists: %v", err)
+		t.Errorf("Inspect after failed builds: got %v, want NotFound", err)
 	}
 	if _, err := r.Request(t.Context(), alice, templatebuild.Request{Name: "base"}); fault.KindOf(err) != fault.Exists {
-		t.Errorf("the name of a template of the host: %v", err)
+		t.Errorf("Request with the name of a template of the host: got %v, want Exists", err)
 	}
 }
 
@@ -166,19 +166,19 @@ func TestBuildsOfOtherKeyAreHidden(t *testing.T) {
 	record := r.request("mine")
 	spec := templatebuild.Spec{Image: image}
 	if err := r.Start(t.Context(), bob, record.Template, record.ID, spec); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("start: %v", err)
+		t.Errorf("Start with another key: got %v, want NotFound", err)
 	}
 	if _, _, err := r.Status(bob, record.Template, record.ID, 0, 10); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("status: %v", err)
+		t.Errorf("Status with another key: got %v, want NotFound", err)
 	}
 	if _, _, err := r.Link(bob, record.Template, hash); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("upload: %v", err)
+		t.Errorf("Link with another key: got %v, want NotFound", err)
 	}
 	if found, err := r.Drop(bob, record.Template); found || err != nil {
-		t.Errorf("drop: %v %v", found, err)
+		t.Errorf("Drop with another key: got %v, error %v, want false", found, err)
 	}
 	if list, err := r.List(bob); len(list) > 0 || err != nil {
-		t.Errorf("list: %v %v", list, err)
+		t.Errorf("List with another key: got %v, error %v, want no build", list, err)
 	}
 	if err := r.Start(t.Context(), alice, record.Template, record.ID, spec); err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestBuildsOfOtherKeyAreHidden(t *testing.T) {
 		t.Fatalf("build: got %+v, log %q", status, log)
 	}
 	if _, err := r.Request(t.Context(), bob, templatebuild.Request{Name: "mine"}); fault.KindOf(err) != fault.Exists {
-		t.Errorf("a name that is taken: %v", err)
+		t.Errorf("Request with a name that is taken: got %v, want Exists", err)
 	}
 }
 
@@ -206,29 +206,29 @@ func TestCanceledAndInterruptedBuilds(t *testing.T) {
 	}
 	record := begin()
 	if err := r.Start(t.Context(), alice, record.Template, record.ID, spec); fault.KindOf(err) != fault.Conflict {
-		t.Errorf("started twice: %v", err)
+		t.Errorf("second Start: got %v, want Conflict", err)
 	}
 	if found, err := r.Drop(alice, record.Template); !found || err != nil {
-		t.Errorf("drop: %v %v", found, err)
+		t.Errorf("Drop: got %v, error %v, want true", found, err)
 	}
 	if status, _ := r.end(record); status.Code != "build_canceled" {
-		t.Errorf("canceled: %+v", status)
+		t.Errorf("status after Drop: got %+v, want build_canceled", status)
 	}
 	r.sandboxes.waits = make(chan struct{})
 	record = begin()
 	r.Close()
 	if status, _ := r.end(record); status.Code != "build_canceled" || !strings.Contains(status.Error, "canceled") {
-		t.Errorf("at the server's end: %+v", status)
+		t.Errorf("status after Close: got %+v, want build_canceled", status)
 	}
 	if list := r.leftovers(); len(list) > 0 {
 		t.Errorf("files left in the working directory: %q", list)
 	}
 	if _, err := r.Request(t.Context(), alice, templatebuild.Request{Name: "late"}); fault.KindOf(err) != fault.Unavailable {
-		t.Errorf("after the end: %v", err)
+		t.Errorf("Request after Close: got %v, want Unavailable", err)
 	}
 	// The record and the log of a build outlive the server.
 	next := openService(t, dir, host)
 	if status, log := next.end(record); status.State != templatebuild.Failed || len(log) == 0 {
-		t.Errorf("after a restart: %+v, %q", status, log)
+		t.Errorf("status after a restart: got %+v, log %q, want a failed build with its log", status, log)
 	}
 }

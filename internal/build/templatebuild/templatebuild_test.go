@@ -151,7 +151,7 @@ func (r *testService) pull(host string) string {
 	return ref
 }
 
-// tarOf returns a tar, compressed as the clients do.
+// tarOf returns a tar, compressed as the clients do. Uname of a header is the content of its file.
 func tarOf(t *testing.T, list ...tar.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -162,7 +162,7 @@ type application struct {
 	journal *journal
 	host    *os.Root
 	dir     *os.File // the same directory as host
-	// stage is a directory in it for new and replaced files, on the same file system, so that each
+	// stage is a directory in dir for new and replaced files, on the same file system, so that each
 	// file can be renamed into place.
 	stage                  *os.Root
 	incoming               *os.Root // stage/new

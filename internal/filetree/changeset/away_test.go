@@ -36,7 +36,7 @@ func TestRecoverRestoresReturnedDirectory(t *testing.T) {
 			remove(t, host)
 			move(t, elsewhere, host)
 			if kept, err := changeset.Recover(t.Context(), filepath.Join(dir, "journals")); err != nil || len(kept) > 0 {
-				t.Errorf("recover: %q, %v", kept, err)
+				t.Errorf("Recover: got %q, error %v", kept, err)
 			}
 			if d := diffTrees(before, describeTree(t, host, true)); d != "" {
 				t.Errorf("the directory was not restored:\n%s", d)

@@ -136,7 +136,7 @@ func TestCompareOmitsIgnoredPaths(t *testing.T) {
 		Dir: "/workspace", Ignore: func(p string) bool { return p == ".env" || strings.HasPrefix(p+"/", "secrets/") },
 	})
 	if err != nil || len(set.Changes) > 0 {
-		t.Errorf("got %q, %v", summaries(set), err)
+		t.Errorf("Compare: got %q, error %v, want no changes", summaries(set), err)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestCompareReportsModesAndTypes(t *testing.T) {
 	set := b.compare(t)
 	want := []string{"changed d", "changed dir", "removed dir/x", "changed file", "created file/y", "changed link", "changed script"}
 	if got := summaries(set); !slices.Equal(got, want) {
-		t.Fatalf("got %q, want %q", got, want)
+		t.Fatalf("Compare: got %q, want %q", got, want)
 	}
 	if c := set.Changes[6]; !c.SameContent || c.Text != "diff --git a/script b/script\nold mode 100644\nnew mode 100755\n" || c.Added+c.Removed != 0 {
 		t.Errorf("changed mode: got %+v", c)
@@ -164,7 +164,7 @@ func TestCompareReportsModesAndTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := diffTrees(describeTree(t, b.inside, false), describeTree(t, b.host, false)); d != "" {
-		t.Error(d)
+		t.Errorf("the trees differ:\n%s", d)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestSpecialFilesAreRefused(t *testing.T) {
 		"created sub/in", "created sub/in/out link_out", "created sub/up", "created suid setuid",
 	}
 	if got := summaries(set); !slices.Equal(got, want) {
-		t.Fatalf("got %q, want %q", got, want)
+		t.Fatalf("Compare: got %q, want %q", got, want)
 	}
 	before := describeTree(t, b.host, true)
 	for _, c := range set.Changes {
@@ -260,7 +260,7 @@ func TestSpecialFilesAreRefused(t *testing.T) {
 		}
 	}
 	if d := diffTrees(before, describeTree(t, b.host, true)); d != "" {
-		t.Error(d)
+		t.Errorf("the trees differ:\n%s", d)
 	}
 	// Control: the other changes are applied.
 	chosen, _ := changeset.Select(set.Changes, func(changeset.Change) bool { return true })
@@ -340,6 +340,6 @@ func TestCompareDetectsChangeWithOldTime(t *testing.T) {
 		}
 	}
 	if got := summaries(b.compare(t)); !slices.Equal(got, []string{"changed a"}) {
-		t.Errorf("got %q", got)
+		t.Errorf("Compare: got %q, want the change of a", got)
 	}
 }

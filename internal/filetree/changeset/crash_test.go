@@ -94,7 +94,7 @@ func applyAndKill(t *testing.T, dir, at string, apart bool) (steps []string, kil
 	for l := range strings.Lines(string(out)) {
 		name, ok := strings.CutPrefix(strings.TrimSpace(l), "step ")
 		if !ok {
-			t.Fatalf("at %s: %s", at, l)
+			t.Fatalf("at %s: unexpected output %q", at, l)
 		}
 		steps = append(steps, name)
 	}
@@ -113,7 +113,7 @@ func TestApplyIsAllOrNothingWhenKilled(t *testing.T) {
 		_, inside := newChangedTree(t, dir)
 		steps, killed := applyAndKill(t, dir, "", apart)
 		if killed || len(steps) < 12 {
-			t.Fatalf("steps %q", steps)
+			t.Fatalf("Apply: killed: %v, steps %q, want at least 12", killed, steps)
 		}
 		after := describeTree(t, inside, false)
 		if d := diffTrees(after, describeTree(t, filepath.Join(dir, "host"), false)); d != "" {
@@ -134,7 +134,7 @@ func TestApplyIsAllOrNothingWhenKilled(t *testing.T) {
 			}
 			kept, err := changeset.Recover(t.Context(), filepath.Join(dir, "journals"))
 			if err != nil || len(kept) > 0 {
-				t.Errorf("%s: recover: %q, %v", name, kept, err)
+				t.Errorf("%s: Recover: got %q, error %v", name, kept, err)
 			}
 			switch now := describeTree(t, host, true); {
 			case diffTrees(before, now) == "":
@@ -166,7 +166,7 @@ func TestRecoverKeepsChangesOfOthers(t *testing.T) {
 	put(t, filepath.Join(host, "edited"), "by the user")
 	kept, err := changeset.Recover(t.Context(), filepath.Join(dir, "journals"))
 	if err != nil || len(kept) != 1 {
-		t.Fatalf("recover: %q, %v", kept, err)
+		t.Fatalf("Recover: got %q, error %v", kept, err)
 	}
 	if text, err := os.ReadFile(filepath.Join(host, "edited")); err != nil || string(text) != "by the user" {
 		t.Errorf("the user's file is %q, %v", text, err)
@@ -278,7 +278,7 @@ func TestApplyLocksDirectory(t *testing.T) {
 		codes = append(codes, fault.CodeOf(err))
 		// Recover does not undo an Apply that is still running.
 		if kept, err := changeset.Recover(t.Context(), b.journals); err != nil || len(kept) > 0 {
-			t.Errorf("recover: %q, %v", kept, err)
+			t.Errorf("Recover: got %q, error %v", kept, err)
 		}
 	}
 	if _, err := b.apply(t, set.Changes, false); err != nil {

@@ -97,7 +97,7 @@ func TestChangeRenamed(t *testing.T) {
 	original := changeset.Change{Path: "a", Old: &changeset.Entry{Path: "a", Size: 1}, New: &changeset.Entry{Path: "a", Size: 2}}
 	got := original.Renamed(func(path string) string { return ".git/" + path })
 	if paths := []string{got.Path, got.Old.Path, got.New.Path}; !slices.Equal(paths, []string{".git/a", ".git/a", ".git/a"}) || got.Outside != nil || got.New.Size != 2 {
-		t.Errorf("Renamed(%q): got %+v", paths, got)
+		t.Errorf("Renamed: got paths %q and %+v", paths, got)
 	}
 	if original.Path != "a" || original.Old.Path != "a" || original.New.Path != "a" {
 		t.Errorf("Renamed has modified the original: %+v", original)

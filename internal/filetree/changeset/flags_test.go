@@ -78,7 +78,7 @@ func TestPackageScriptsAreFlagged(t *testing.T) {
 		b := newTreeTest(t, map[string]string{"package.json": before})
 		put(t, filepath.Join(b.inside, "package.json"), after)
 		if set := b.compare(t); set.Changes[0].Has(changeset.RunsByItself) != want {
-			t.Errorf("compare(%s): got %v", after, set.Changes[0].Flags)
+			t.Errorf("package.json changed to %s: got flags %v", after, set.Changes[0].Flags)
 		}
 		// If the texts are not compared, every change is flagged.
 		set, err := changeset.Compare(t.Context(), b.source, b.base, changeset.Options{Dir: "/workspace"})

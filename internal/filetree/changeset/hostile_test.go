@@ -135,7 +135,7 @@ func TestExtractEnforcesLimits(t *testing.T) {
 	for _, b := range []changeset.Bounds{{FileBytes: 1<<20 - 1}, {Bytes: 2<<20 - 1}} {
 		_, err := changeset.Extract(bytes.NewReader(data), into, want, nil, b)
 		if fault.CodeOf(err) != "changes_too_large" {
-			t.Errorf("Extract(%+v): error %v", b, err)
+			t.Errorf("Extract with the bounds %+v: error %v", b, err)
 		}
 		for _, n := range []string{"0", "1"} {
 			_ = into.Remove(n)
@@ -233,7 +233,7 @@ func FuzzReadTree(f *testing.F) {
 		}
 		again, err := changeset.ReadTree(&b, changeset.Bounds{})
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(all) {
-			t.Fatalf("ReadTree: error %v, got %v, %v", err, all, again)
+			t.Fatalf("ReadTree of the written tree: error %v, got %v, want %v", err, again, all)
 		}
 	})
 }

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// fold returns one part of a path as a file system sees it that ignores case, composition of
-// letters, invisible letters, dots and spaces at the end, and everything after a colon. Thus .GIT,
-// .git. and .g‌it are .git.
+// fold returns one part of a path as the least strict file systems see it. They ignore case,
+// composition of letters, invisible letters, dots and spaces at the end, and everything after a
+// colon. Thus .GIT, .git. and .g‌it are .git.
 func fold(part string) string {
 	var b strings.Builder
 	for _, r := range norm.NFKC.String(part) {
@@ -43,13 +43,13 @@ func foldPath(name string) []string {
 	return parts
 }
 
-// isName reports whether a folded part is a name, or its short form on file systems with
-// summaries names: GIT~1 is .git.
+// isName reports whether a folded part is a name, or its short form on file systems with short
+// names: GIT~1 is .git.
 func isName(part, name string) bool {
 	if part == name {
 		return true
 	}
-	summaries, number, ok := strings.Cut(part, "~")
+	short, number, ok := strings.Cut(part, "~")
 	if !ok || number == "" || number[0] < '0' || number[0] > '9' {
 		return false
 	}
@@ -58,5 +58,5 @@ func isName(part, name string) bool {
 		base = base[:i]
 	}
 	base = strings.NewReplacer(".", "", " ", "").Replace(base)
-	return summaries == base[:min(len(base), 6)]
+	return short == base[:min(len(base), 6)]
 }

@@ -99,6 +99,6 @@ func TestWriteTar(t *testing.T) {
 		t.Fatalf("tar: error %v, got %s", err, text)
 	}
 	if d := diffTrees(describeTree(t, b.inside, false), describeTree(t, dir, false)); d != "" {
-		t.Error(d)
+		t.Errorf("the unpacked archive differs:\n%s", d)
 	}
 }

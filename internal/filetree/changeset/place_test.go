@@ -69,7 +69,7 @@ func TestApplyRejectsOtherFileSystem(t *testing.T) {
 		t.Errorf("Apply: got %v, want changes_elsewhere", err)
 	}
 	if d := diffTrees(before, describeTree(t, b.host, true)); d != "" {
-		t.Error(d)
+		t.Errorf("the refused Apply has changed files:\n%s", d)
 	}
 	chosen, _ := changeset.Select(b.compare(t).Changes, func(c changeset.Change) bool { return c.Path == "a" })
 	if _, err := b.apply(t, chosen, false); err != nil {

@@ -165,7 +165,7 @@ func TestPackNeverFollowsSwappedLinks(t *testing.T) {
 	}
 	stop()
 	if d := diffTrees(untouched, describeTree(t, elsewhere, true)); d != "" {
-		t.Fatal(d)
+		t.Fatalf("the other directory was touched:\n%s", d)
 	}
 	t.Logf("%d swaps, %d times packed, %d refused", swaps.Load(), packed, refused)
 }

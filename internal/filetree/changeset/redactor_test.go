@@ -204,7 +204,7 @@ func TestApplyKeepsSecretOutside(t *testing.T) {
 	writeTree(t, b.inside, map[string]string{"config": "key " + secret + "\n2\n", "other": "key " + secret + "\n"})
 	set := b.compare(t)
 	if got := summaries(set); !slices.Equal(got, []string{"changed config secret_outside masked", "changed other masked"}) {
-		t.Fatalf("short: got %q", got)
+		t.Fatalf("Compare: got %q", got)
 	}
 	if strings.Contains(set.Changes[0].Text, secret) || !strings.Contains(set.Changes[0].Text, "-1\n+2\n") {
 		t.Errorf("compare: got %q", set.Changes[0].Text)
@@ -226,7 +226,7 @@ func TestApplyKeepsSecretOutside(t *testing.T) {
 	b.base.Brought = now
 	again := b.compare(t)
 	if got := summaries(again); !slices.Equal(got, []string{"changed config secret_outside masked", "changed other masked"}) {
-		t.Fatalf("short: got %q", got)
+		t.Fatalf("Compare: got %q", got)
 	}
 	other := &changeset.Set{Changes: again.Changes[1:]}
 	staged = b.stage(t, other)

@@ -49,7 +49,7 @@ func (l *localSource) overlay(t testing.TB, host []changeset.Entry) {
 	defer root.Close()
 	inside, err := changeset.Walk(t.Context(), root, changeset.Bounds{}, nil)
 	if err != nil || len(inside) != len(host) {
-		t.Fatalf("%d files inside, %d outside, %v", len(inside), len(host), err)
+		t.Fatalf("overlay: got %d files inside and %d outside, error %v", len(inside), len(host), err)
 	}
 	l.shown = map[string][2]changeset.Entry{}
 	for i, e := range inside {
@@ -131,8 +131,8 @@ func writeTree(t testing.TB, dir string, files map[string]string) {
 	}
 }
 
-// describeTree returns a description of a tree: types, modes, contents and targets, and change
-// times if requested.
+// describeTree returns a description of a tree: types, modes, contents and targets, and
+// modification times if requested.
 func describeTree(t testing.TB, dir string, times bool) map[string]string {
 	t.Helper()
 	all := map[string]string{}

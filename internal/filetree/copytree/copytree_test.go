@@ -109,12 +109,12 @@ func TestF9CopyKeepsModesLinksAndTimes(t *testing.T) {
 	sum, err := unpack(t.Context(), bytes.NewReader(pack(t, src, false)), out, copytree.Options{})
 	check(t, err)
 	if want := (copytree.Summary{Files: 3, Directories: 4, Links: 2, Bytes: 16, LeftOut: 1}); sum != want {
-		t.Errorf("got %+v, want %+v", sum, want)
+		t.Errorf("unpack: got %+v, want %+v", sum, want)
 	}
 	info, err := os.Stat(filepath.Join(out, "bin", "tool"))
 	check(t, err)
 	if info.Mode() != 0o755 || !info.ModTime().Equal(old) {
-		t.Errorf("the program has %v and %v", info.Mode(), info.ModTime())
+		t.Errorf("the program has the mode %v and the time %v", info.Mode(), info.ModTime())
 	}
 	if info, err := os.Stat(filepath.Join(out, "closed")); err != nil || info.Mode().Perm() != 0o500 {
 		t.Errorf("Stat: got %v, error %v", info, err)

@@ -104,14 +104,14 @@ func TestF9OutwardLinksAreLeftOut(t *testing.T) {
 		check(t, err)
 		_, err = os.Lstat(filepath.Join(dest, "t", "a", "b", "l"))
 		if (err == nil) != want || sum.Links+sum.Outward != 1 || (sum.Links == 1) != want {
-			t.Errorf("Lstat(%s): error %v, got %+v", target, err, sum)
+			t.Errorf("a link to %s: Lstat: error %v, and the copy has %+v", target, err, sum)
 		}
 		// Control: into a sandbox every link is copied unchanged.
 		inside := t.TempDir()
 		_, err = unpack(t.Context(), bytes.NewReader(steps), inside, copytree.Options{})
 		check(t, err)
 		if got, err := os.Readlink(filepath.Join(inside, "t", "a", "b", "l")); err != nil || got != target {
-			t.Errorf("%s inside: %q %v", target, got, err)
+			t.Errorf("%s inside: got target %q, error %v", target, got, err)
 		}
 	}
 	for target, want := range map[string]bool{"x": true, "../x": false, "/x": false} {

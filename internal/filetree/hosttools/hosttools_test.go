@@ -57,7 +57,7 @@ func TestF15Find(t *testing.T) {
 	trees, err := h.Find([]string{All})
 	want := []string{"pyenv:.pyenv", "nvm:.nvm", "asdf:.asdf", "cargo:.cargo/bin", "rustup:.rustup", "uv:.local/share/uv/python", "volta:elsewhere"}
 	if got := dirs(trees, dir); err != nil || !slices.Equal(got, want) {
-		t.Fatalf("%v, %v; want %v", got, err, want)
+		t.Fatalf("Find: got %v, error %v, want %v", got, err, want)
 	}
 	if got := trees[1].Bin; len(got) != 2 || !strings.Contains(got[0], "v20") {
 		t.Errorf("the newest node is not first: %v", got)
@@ -123,7 +123,7 @@ func TestF15CredentialsAreNotShown(t *testing.T) {
 	got, err := trees[0].Credentials(func(path string, isDir bool) bool { return isDir && path == dir+"/.nvm/denied" })
 	want := []string{".env", ".git", ".npmrc", "a/.netrc", "a/.ssh", "denied", "versions/node/v20/etc/npmrc"}
 	if slices.Sort(got); err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v; want %v", got, err, want)
+		t.Errorf("Credentials: got %v, error %v, want %v", got, err, want)
 	}
 	// A directory with too many files to be searched is not shown.
 	many := map[string]string{}
@@ -158,7 +158,7 @@ func TestF15AbsentPrograms(t *testing.T) {
 	got := h.Absent(path(".pyenv/shims", "system/bin", ".cargo/bin", "fnm"), path("system/bin"))
 	want := []Program{{"python3", "pyenv", dir + "/system/bin/python3"}, {"pip", "pyenv", ""}, {"npm", "fnm", ""}, {"cargo", "cargo", ""}}
 	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("Absent: got %v, want %v", got, want)
 	}
 	// A program that PATH finds earlier, in a directory that the sandbox sees too, is not missing.
 	if got := h.Absent(path("system/bin", ".pyenv/shims"), path("system/bin")); len(got) != 1 || got[0].Name != "pip" {

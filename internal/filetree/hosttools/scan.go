@@ -12,9 +12,9 @@ import (
 	"github.com/crannog/crannog/internal/filetree/toolfiles"
 )
 
-// Limits of the search for credentials. A toolchain has 200,000 files, and reading all their names
-// would take longer than the sandbox's start. Credentials are where tools look for them, near the
-// top of an installation.
+// Limits of the search for credentials. A toolchain may have 200,000 files, and reading all their
+// names would take longer than the sandbox's start. Credentials are where tools look for them, near
+// the top of an installation.
 const scanDepth = 5
 
 var maxScan = 50_000 // a variable for the test

@@ -76,7 +76,7 @@ func TestListeners(t *testing.T) {
 		netip.MustParseAddrPort("0.0.0.0:8080"), netip.MustParseAddrPort("127.0.0.2:80"), netip.MustParseAddrPort("[::1]:3000"),
 	}
 	if got := census.Listeners([]byte(table)); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+		t.Errorf("Listeners: got %v, want %v", got, want)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestF5ReachableAddresses(t *testing.T) {
 		netip.MustParseAddrPort("[::1]:8080"), netip.MustParseAddrPort("10.199.0.2:8080"),
 	}
 	if got := census.Reach(proc, 8080); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+		t.Errorf("Reach: got %v, want %v", got, want)
 	}
 	if got := census.Reach(proc, 9); len(got) != 0 {
 		t.Errorf("a port without a listener: %v", got)
@@ -113,7 +113,7 @@ func FuzzStat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		p, _, ok := census.ParseStat(line)
 		if ok && (p.PID <= 0 || p.Parent < 0 || p.CPU < 0 || p.Memory < 0) {
-			t.Errorf("%q: %+v", line, p)
+			t.Errorf("ParseStat of %q: got the invalid process %+v", line, p)
 		}
 	})
 }

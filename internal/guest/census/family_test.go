@@ -54,7 +54,7 @@ func TestFamilyHasDescendantsAndGroup(t *testing.T) {
 	got := numbers(family)
 	slices.Sort(got)
 	if want := []int{5, 20, 22, 23}; !slices.Equal(got, want) {
-		t.Errorf("family %v, want %v", got, want)
+		t.Errorf("Family: got %v, want %v", got, want)
 	}
 	at := slices.IndexFunc(family, func(p census.Member) bool { return p.PID == 5 })
 	if d := census.Between(family[0], family[at]); d != 1500*time.Millisecond {
@@ -73,11 +73,11 @@ func TestFamilyHasBelongingProcesses(t *testing.T) {
 	marked := func(pid int) bool { return pid == 30 }
 	family, err := census.Family(proc, 20, marked)
 	if got := numbers(family); err != nil || !slices.Equal(got, []int{20, 30, 31}) {
-		t.Errorf("family %v, %v", got, err)
+		t.Errorf("Family: got %v, %v, want 20, 30 and 31", got, err)
 	}
 	belonging, err := census.Belonging(proc, marked)
 	if got := numbers(belonging); err != nil || !slices.Equal(got, []int{30}) {
-		t.Errorf("belonging %v, %v", got, err)
+		t.Errorf("Belonging: got %v, %v, want 30", got, err)
 	}
 }
 
@@ -85,6 +85,6 @@ func TestMembers(t *testing.T) {
 	proc := procOf(t, [4]int{1, 0, 1, 10}, [4]int{20, 1, 20, 100}, [4]int{22, 20, 20, 120}, [4]int{24, 20, 24, 130})
 	members, err := census.Members(proc, 20)
 	if got := numbers(members); err != nil || !slices.Equal(got, []int{20, 22}) {
-		t.Errorf("members %v, %v", got, err)
+		t.Errorf("Members: got %v, %v, want 20 and 22", got, err)
 	}
 }

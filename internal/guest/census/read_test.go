@@ -23,11 +23,11 @@ func TestRead(t *testing.T) {
 	}
 	got, err := census.Read(bytes.NewReader(text))
 	if taken.Bound(); err != nil || !reflect.DeepEqual(got, taken) {
-		t.Errorf("got %+v, %v, want %+v", got, err, taken)
+		t.Errorf("Read: got %+v, %v, want %+v", got, err, taken)
 	}
 	got, err = census.Read(strings.NewReader(`{"later":{"a":[1]},"cut":true,"processes":null,"ports":[7]}`))
 	if err != nil || !got.Cut || len(got.Processes) != 0 || len(got.Ports) != 1 {
-		t.Errorf("%v: %+v", err, got)
+		t.Errorf("Read: got %+v, %v, want Cut, no processes and one port", got, err)
 	}
 	for _, bad := range []string{"", "[]", "{", `{"processes":{}}`, `{"processes":[`, `{"processes":[{]}`, `{"ports":["x"]}`, `{"cut":1}`} {
 		if got, err := census.Read(strings.NewReader(bad)); err == nil {
@@ -36,8 +36,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// P45: an attacker who has replaced the guest sends the largest possible list, in a form that takes a
-// hundred times as much memory.
+// P45: an attacker who has replaced the guest sends the largest possible list, in a form that takes
+// a hundred times as much memory.
 func TestReadLimitsMemory(t *testing.T) {
 	const size = census.MaxBytes - 100
 	for name, text := range map[string]string{
@@ -65,7 +65,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, err := census.Read(bytes.NewReader(text))
 		if len(c.Processes) > census.MaxProcesses || len(c.Ports) > census.MaxPorts {
-			t.Errorf("%d processes, %d ports, %v", len(c.Processes), len(c.Ports), err)
+			t.Errorf("Read exceeded its limits: got %d processes, %d ports, %v", len(c.Processes), len(c.Ports), err)
 		}
 	})
 }

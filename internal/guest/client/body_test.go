@@ -112,8 +112,8 @@ func (e *inputGuest) feed(t *testing.T, r io.Reader) (exit Exit, err error) {
 	return exit, err
 }
 
-// F29: bulk input is sent as the body of a request, and little input in a call. A guest of an earlier
-// version gets all input in calls. In calls, 1 GB took a quarter of a minute.
+// F29: bulk input is sent as the body of a request, and little input in a call. A guest of an
+// earlier version gets all input in calls. In calls, 1 GB took a quarter of a minute.
 func TestF29BulkInputIsSentAsABody(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789abcdef"), 4<<20/16)
 	for name, c := range map[string]struct {

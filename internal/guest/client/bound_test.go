@@ -25,7 +25,7 @@ func TestSilentGuestIsTimeout(t *testing.T) {
 		started := time.Now()
 		_, err := New(silentGuest{}, "http://guest", nil).Start(t.Context(), Spec{Cmd: "true", Timeout: time.Second})
 		if fault.CodeOf(err) != "guest_silent" || fault.KindOf(err) != fault.Timeout {
-			t.Errorf("%v", err)
+			t.Errorf("Start on a silent guest: got %v, want guest_silent", err)
 		}
 		if took := time.Since(started); took < time.Second || took > time.Minute {
 			t.Errorf("Start failed after %v, want about the time limit and guestGrace", took)
@@ -44,7 +44,7 @@ func TestCallerDeadlineIsNotTimeLimit(t *testing.T) {
 		}
 		_, err := New(silentGuest{}, "http://guest", nil).Start(ctx, Spec{Cmd: "true", Timeout: time.Hour})
 		if err == nil || fault.CodeOf(err) == "guest_silent" {
-			t.Errorf("%v", err)
+			t.Errorf("Start with an ended context: got %v, want an error other than guest_silent", err)
 		}
 	})
 }

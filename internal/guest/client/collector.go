@@ -45,8 +45,8 @@ func (h *streamWriter) Write(p []byte) (int, error) {
 	store := h.all.share.take(min(int64(len(p)), h.all.left))
 	h.all.left -= store
 	if store < int64(len(p)) {
-		// Only the beginning of the output is stored. Everything after a discarded piece is discarded
-		// too.
+		// Only the beginning of the output is stored. Everything after a discarded piece is
+		// discarded too.
 		h.all.truncated, h.all.left = true, 0
 	}
 	h.all.share.adjust(h.to.add(p[:store]) - store)

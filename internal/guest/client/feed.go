@@ -34,8 +34,8 @@ const CodeUnfed = "input_lost"
 
 // Feed copies r to the program's input, then closes the input unless the program has a terminal. It
 // returns when the program accepts no more input or ctx ends. If input is lost in transit, Feed
-// kills the program and Stream returns an error. Otherwise the program would wait for ever, or treat
-// a part of its input as all of it.
+// kills the program and Stream returns an error. Otherwise the program would wait for ever, or
+// treat a part of its input as all of it.
 func (p *Process) Feed(ctx context.Context, r io.Reader) {
 	err := p.copy(ctx, r)
 	if err == nil || ctx.Err() != nil || finished(err) {

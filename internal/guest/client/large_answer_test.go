@@ -41,8 +41,9 @@ func (f cannedGuest) Do(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// P45: answers that are too long are rejected: an event is at most a few pieces of output long, and a
-// list of programs has at most 10,000 entries. Few bytes of a longer list would become much memory.
+// P45: answers that are too long are rejected: an event is at most a few pieces of output long, and
+// a list of programs has at most 10,000 entries. Few bytes of a longer list would become much
+// memory.
 func TestTooLargeAnswersAreRejected(t *testing.T) {
 	long := append([]byte{0x7a, 0x80, 0x80, 0x80, 0x01}, make([]byte, 2<<20)...)
 	event := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(long))), long...)
@@ -61,6 +62,6 @@ func TestTooLargeAnswersAreRejected(t *testing.T) {
 func TestTooLargeMessageIsRejected(t *testing.T) {
 	_, err := New(&endlessGuest{}, "http://guest", nil).Start(t.Context(), Spec{Cmd: "true"})
 	if fault.KindOf(err) != fault.Exhausted {
-		t.Errorf("%v", err)
+		t.Errorf("message of a gibibyte: got %v, want Exhausted", err)
 	}
 }

@@ -35,7 +35,7 @@ func TestExitOf(t *testing.T) {
 		"not negated": {&processpb.ProcessEvent_EndEvent{ExitCode: -2147483648}, Exit{Code: 255}},
 	} {
 		if got := ExitOf(test.end); got != test.want {
-			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+			t.Errorf("ExitOf, %s: got %+v, want %+v", name, got, test.want)
 		}
 	}
 }
@@ -47,12 +47,12 @@ func TestStartFaultCodes(t *testing.T) {
 	} {
 		err := startFault(connect.NewError(code, errors.New("because")))
 		if fault.CodeOf(err) != want || fault.PublicText(err) != "because" {
-			t.Errorf("%v: %s %q", code, fault.CodeOf(err), fault.PublicText(err))
+			t.Errorf("fault of a start with %v: got %s %q, want %s \"because\"", code, fault.CodeOf(err), fault.PublicText(err), want)
 		}
 	}
 	err := startFault(connect.NewError(connect.CodeInvalidArgument, errors.New("command 'x' cannot run: exec format error")))
 	if fault.CodeOf(err) != CodeNotExecutable {
-		t.Errorf("%v", fault.CodeOf(err))
+		t.Errorf("fault code: got %v, want %s", fault.CodeOf(err), CodeNotExecutable)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestConnectionErrorsAreUnavailable(t *testing.T) {
 	} {
 		for _, got := range []error{toFault(err), startFault(err)} {
 			if fault.KindOf(got) != fault.Unavailable || fault.CodeOf(got) != CodeLost || strings.Contains(fault.PublicText(got), "HTTP") || strings.Contains(fault.PublicText(got), "protocol") || !errors.Is(got, err) {
-				t.Errorf("%v: %s %q", err, fault.CodeOf(got), fault.PublicText(got))
+				t.Errorf("fault of %v: got %s %q, want %s without internals", err, fault.CodeOf(got), fault.PublicText(got), CodeLost)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func TestLimitHit(t *testing.T) {
 		"output":           {Exit{Code: 1}, "", true, api.HitOutput},
 	} {
 		if got := LimitHit(test.exit, test.stderr, test.truncated); got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
+			t.Errorf("LimitHit, %s: got %q, want %q", name, got, test.want)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestCollectorLimitsBothStreams(t *testing.T) {
 		writers.Go(func() {
 			for range 1000 {
 				if n, err := io.WriteString(w, strings.Repeat("x", 7)); n != 7 || err != nil {
-					t.Errorf("%d %v", n, err)
+					t.Errorf("write to the collector: got %d, %v, want 7", n, err)
 				}
 			}
 		})
@@ -141,7 +141,7 @@ func TestPiecesReturnAddedText(t *testing.T) {
 	}
 	var none pieces
 	if none.add(nil); none.text() != "" || none.blocks != nil {
-		t.Errorf("%v", none)
+		t.Errorf("pieces after adding nothing: got %v, want no blocks", none)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestBudgetIsShared(t *testing.T) {
 		r := c.Result(Exit{})
 		stored += len(r.Stderr)
 		if want := i > 0; r.Truncated != want || want && r.Hit != api.HitOutput {
-			t.Errorf("call %d: %d bytes, %v, %q", i, len(r.Stderr), r.Truncated, r.Hit)
+			t.Errorf("call %d: got %d bytes, truncated %v, hit %q", i, len(r.Stderr), r.Truncated, r.Hit)
 		}
 	}
 	if stored != 1<<20 {
@@ -253,6 +253,6 @@ func TestTailStoresEnd(t *testing.T) {
 	}
 	var tail Tail
 	if tail.Add([]byte("short")); tail.String() != "short" {
-		t.Errorf("%q", tail.String())
+		t.Errorf("Tail: got %q, want short", tail.String())
 	}
 }

@@ -25,7 +25,7 @@ func TestF29InputIsSentTogether(t *testing.T) {
 		})
 		data, err := a.next()
 		if len(data) != piece || err != nil && i < 2 {
-			t.Fatalf("%d bytes, %v", len(data), err)
+			t.Fatalf("piece of input: got %d bytes, %v, want %d", len(data), err, piece)
 		}
 		got = append(got, data...)
 	}
@@ -43,6 +43,6 @@ func TestF29ReadAheadEndsWithContext(t *testing.T) {
 	defer a.stop()
 	cancel()
 	if data, err := a.next(); len(data) != 0 || !errors.Is(err, context.Canceled) {
-		t.Errorf("%q, %v", data, err)
+		t.Errorf("next after the end of the context: got %q, %v, want Canceled", data, err)
 	}
 }

@@ -57,7 +57,7 @@ func connections(t *testing.T, hold func(context.Context)) int64 {
 			t.Fatal(err)
 		}
 		if exit, err := p.Stream(io.Discard, io.Discard); err != nil || exit.Code != 3 {
-			t.Fatalf("%+v %v", exit, err)
+			t.Fatalf("Stream: got %+v, %v, want exit code 3", exit, err)
 		}
 	}
 	return opened.Load()

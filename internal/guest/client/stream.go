@@ -49,8 +49,8 @@ type Exit struct {
 const CodeTimeout = 124
 
 // Stream passes output on until the program has ended. With a terminal, all output goes to stdout.
-// If a writer fails, Stream ends the stream and returns the error. It also returns an error if input
-// was lost (see Feed).
+// If a writer fails, Stream ends the stream and returns the error. It also returns an error if
+// input was lost (see Feed).
 func (p *Process) Stream(stdout, stderr io.Writer) (Exit, error) {
 	defer p.Close()
 	for p.stream.Receive() {
@@ -115,8 +115,8 @@ func lost(cause error) error {
 	return fault.Wrap(cause, fault.Unavailable, CodeLost, "the sandbox ended or became unreachable while the command ran")
 }
 
-// isConnectionError reports whether err is an error of the connection to the guest, not an answer of the
-// guest. The text of such an error is only for the log, because it reveals internals.
+// isConnectionError reports whether err is an error of the connection to the guest, not an answer
+// of the guest. The text of such an error is only for the log, because it reveals internals.
 func isConnectionError(err error) bool {
 	return !connect.IsWireError(err) && (connect.CodeOf(err) == connect.CodeUnavailable || errors.Is(err, io.ErrUnexpectedEOF))
 }

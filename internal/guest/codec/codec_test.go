@@ -40,7 +40,7 @@ func TestMarshalRoundTrip(t *testing.T) {
 			}
 			back := m.ProtoReflect().New().Interface()
 			if err := protojson.Unmarshal(got[len("before"):], back); err != nil || !proto.Equal(m, back) {
-				t.Errorf("%.100s: %v", got, err)
+				t.Errorf("decoding %.100s: got another message, %v", got, err)
 			}
 			again := m.ProtoReflect().New().Interface()
 			if err := (codec.JSON{}).Unmarshal(got[len("before"):], again); err != nil || !proto.Equal(m, again) {
@@ -53,7 +53,7 @@ func TestMarshalRoundTrip(t *testing.T) {
 func TestUnmarshalIgnoresUnknownFields(t *testing.T) {
 	var req pb.StartRequest
 	if err := (codec.JSON{}).Unmarshal([]byte(`{"tag":"t","later":{"x":[1]}}`), &req); err != nil || req.GetTag() != "t" {
-		t.Errorf("unknown field: %v %v", &req, err)
+		t.Errorf("Unmarshal with an unknown field: got %v, %v, want the tag t", &req, err)
 	}
 	for _, bad := range []string{"", "null x", "[]", `{"tag":1}`} {
 		if err := (codec.JSON{}).Unmarshal([]byte(bad), &req); err == nil {

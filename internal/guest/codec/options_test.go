@@ -40,7 +40,7 @@ func TestOptionsLimitBodyAndDisableCompression(t *testing.T) {
 		handler.ServeHTTP(w, r)
 		answer, err := io.ReadAll(w.Result().Body)
 		if err != nil || w.Code != c.status || !strings.Contains(string(answer), c.want) || w.Header().Get("Content-Encoding") != "" {
-			t.Errorf("%s: %d %v %.200s", name, w.Code, w.Header(), answer)
+			t.Errorf("%s: got %d %v %.200s, want %d with %q, uncompressed", name, w.Code, w.Header(), answer, c.status, c.want)
 		}
 	}
 }

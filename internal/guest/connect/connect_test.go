@@ -43,7 +43,7 @@ func TestBothDirections(t *testing.T) {
 	go func() { _ = Send(frames, bytes.NewReader(data)) }() // the pipe stays open: the caller is there
 	var out, log bytes.Buffer
 	if code := Main(Args(port)[1:], in, &out, &log); code != 0 || out.String() != string(data)+" end" {
-		t.Errorf("%d, %d bytes, %s", code, out.Len(), log.String())
+		t.Errorf("Main: got exit code %d, %d bytes and log %s, want all data", code, out.Len(), log.String())
 	}
 }
 
@@ -77,11 +77,11 @@ func TestSendMarksOnlyARegularEnd(t *testing.T) {
 	var out bytes.Buffer
 	broken := errors.New("broken")
 	if err := Send(&out, io.MultiReader(strings.NewReader("ab"), iotest.ErrReader(broken))); !errors.Is(err, broken) || out.String() != "\x00\x00\x00\x02ab" {
-		t.Errorf("%q, %v", out.String(), err)
+		t.Errorf("Send from a broken reader: got %q, %v, want one frame without the end", out.String(), err)
 	}
 	out.Reset()
 	if err := Send(&out, strings.NewReader(strings.Repeat("x", maxFrame+1))); err != nil || binary.BigEndian.Uint32(out.Bytes()) != maxFrame || !bytes.HasSuffix(out.Bytes(), []byte("\x00\x00\x00\x01x\x00\x00\x00\x00")) {
-		t.Errorf("%d bytes, %v", out.Len(), err)
+		t.Errorf("Send of a long input: got %d bytes, %v, want two frames and the end", out.Len(), err)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestMistakes(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		if code := Main(c.args, strings.NewReader(""), io.Discard, &log); code != c.want || (code != 0) != (log.Len() > 0) {
-			t.Errorf("%q: %d, %q", c.args, code, log.String())
+			t.Errorf("Main with %q: got exit code %d and log %q, want %d", c.args, code, log.String(), c.want)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestComposeJoinsAndRemovesSources(t *testing.T) {
 	w := compose(home, `{"source_paths":["p1","~/p2","dir/p3"],"destination":"out"}`)
 	var entry files.Entry
 	if err := json.Unmarshal(w.Body.Bytes(), &entry); err != nil || w.Code != http.StatusOK {
-		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+		t.Fatalf("compose: got %d %s, %v, want 200 and an entry", w.Code, w.Body, err)
 	}
 	if entry.Path != filepath.Join(home, "out") || entry.Name != "out" || entry.Type != "file" {
 		t.Errorf("entry: got %+v", entry)
@@ -45,8 +45,8 @@ func TestComposeJoinsAndRemovesSources(t *testing.T) {
 	}
 }
 
-// A failed request names the file that caused the error, and removes no part, so that the client can
-// retry.
+// A failed request names the file that caused the error, and removes no part, so that the client
+// can retry.
 func TestFailedComposeRemovesNothing(t *testing.T) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, "p1"), "one")
@@ -76,7 +76,7 @@ func TestFailedComposeRemovesNothing(t *testing.T) {
 		w := compose(home, body)
 		text := strings.ReplaceAll(w.Body.String(), home, "")
 		if w.Code != want.status || !strings.Contains(text, strings.Replace(want.text, "'./p1'", "'/p1'", 1)) && !strings.Contains(text, strings.Replace(want.text, "'p1'", "'/p1'", 1)) {
-			t.Errorf("%.100s: %d %.200s", body, w.Code, text)
+			t.Errorf("compose %.100s: got %d %.200s, want %d %s", body, w.Code, text, want.status, want.text)
 		}
 		if got, err := os.ReadFile(filepath.Join(home, "p1")); err != nil || string(got) != "one" {
 			t.Fatalf("%.100s: the source p1 has %q, %v", body, got, err)

@@ -69,7 +69,7 @@ func TestDownloadContentAndRange(t *testing.T) {
 	} {
 		res := download(t, home, c.method, "f.txt", c.header)
 		if got := content(t, res); res.StatusCode != c.status || got != c.want || res.Header.Get("Content-Encoding") != "" {
-			t.Errorf("%s: %d %q", name, res.StatusCode, got)
+			t.Errorf("%s: got %d %q, want %d %q", name, res.StatusCode, got, c.status, c.want)
 		}
 	}
 	res := download(t, home, http.MethodHead, "f.txt", nil)
@@ -85,7 +85,7 @@ func TestDownloadCannotRunAsPage(t *testing.T) {
 	for name, method := range map[string]string{"get": http.MethodGet, "head": http.MethodHead} {
 		h := download(t, home, method, "x.html", nil).Header
 		if h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Content-Security-Policy") != "sandbox" || h.Get("Vary") != "Accept-Encoding" {
-			t.Errorf("%s: %v", name, h)
+			t.Errorf("headers of %s: got %v, want nosniff and a sandbox policy", name, h)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestDownloadCompressed(t *testing.T) {
 	}
 	head := download(t, home, http.MethodHead, "f", gzipOnly)
 	if got := content(t, head); got != "" || head.Header.Get("Content-Encoding") != "gzip" {
-		t.Errorf("head: %q %v", got, head.Header)
+		t.Errorf("HEAD with gzip: got %q, %v, want no body", got, head.Header)
 	}
 	rejected := download(t, home, http.MethodGet, "f", http.Header{"Accept-Encoding": {"identity;q=0"}})
 	if got := content(t, rejected); rejected.StatusCode != http.StatusNotAcceptable || !strings.Contains(got, "no acceptable encoding") {
@@ -120,7 +120,7 @@ func TestDownloadOfUnknownSize(t *testing.T) {
 	write(t, filepath.Join(home, "empty"), "")
 	res := download(t, home, http.MethodGet, "empty", nil)
 	if got := content(t, res); res.StatusCode != 200 || got != "" || res.Header.Get("Content-Length") != "0" {
-		t.Errorf("empty: %d %q %v", res.StatusCode, got, res.Header)
+		t.Errorf("empty file: got %d %q %v, want 200 and length 0", res.StatusCode, got, res.Header)
 	}
 	want, err := os.ReadFile("/proc/version")
 	if err != nil {
@@ -128,7 +128,7 @@ func TestDownloadOfUnknownSize(t *testing.T) {
 	}
 	res = download(t, home, http.MethodGet, "/proc/version", nil)
 	if got := content(t, res); got != string(want) || res.Header.Get("Content-Length") != strconv.Itoa(len(want)) || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") {
-		t.Errorf("/proc/version: %q %v", got, res.Header)
+		t.Errorf("/proc/version: got %q, %v, want its content and length", got, res.Header)
 	}
 	head := download(t, home, http.MethodHead, "/proc/version", nil)
 	if got := content(t, head); got != "" || head.Header.Get("Content-Length") != strconv.Itoa(len(want)) {
@@ -173,7 +173,7 @@ func TestDownloadErrorStatus(t *testing.T) {
 	} {
 		res := download(t, home, http.MethodGet, query, nil)
 		if got := content(t, res); res.StatusCode != want.status || !strings.Contains(got, want.text) {
-			t.Errorf("%.40s: %d %.300s", query, res.StatusCode, got)
+			t.Errorf("download with %.40s: got %d %.300s, want %d %s", query, res.StatusCode, got, want.status, want.text)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func TestDownloadNeedsToken(t *testing.T) {
 		w := httptest.NewRecorder()
 		service(home).Download(w, r)
 		if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), want) || bytes.Contains(w.Body.Bytes(), []byte("secret")) {
-			t.Errorf("token %q: %d %s", given, w.Code, w.Body)
+			t.Errorf("download with the token %q: got %d %s, want 401", given, w.Code, w.Body)
 		}
 	}
 }

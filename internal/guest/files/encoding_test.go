@@ -19,10 +19,10 @@ func TestNegotiateEncoding(t *testing.T) {
 		if r, ok := errors.AsType[*httpError](err); ok && r.status == http.StatusNotAcceptable {
 			got = rejected
 		} else if err != nil {
-			t.Errorf("%q: %v", accept, err)
+			t.Errorf("negotiate(%q): %v", accept, err)
 		}
 		if got != want {
-			t.Errorf("%q: %q, want %q", accept, got, want)
+			t.Errorf("negotiate(%q): got %q, want %q", accept, got, want)
 		}
 	}
 }

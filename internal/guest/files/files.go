@@ -47,8 +47,8 @@ func (s *Service) cfg() *Config { return s.config.Load() }
 // TokenHeader carries the access token.
 const TokenHeader = "X-Access-Token"
 
-// Entry describes a file in answers. E2B clients compare whole entries, so further fields must not be
-// added.
+// Entry describes a file in answers. E2B clients compare whole entries, so further fields must not
+// be added.
 type Entry struct {
 	Path     string            `json:"path"`
 	Name     string            `json:"name"`
@@ -123,9 +123,9 @@ func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) 
 // dropTimeout limits how long the guest reads a body that it will discard.
 const dropTimeout = 5 * time.Second
 
-// BoundRest limits how long the server reads the rest of a rejected request. The server reads the rest
-// so that the connection can be reused. Without a limit, a client without a token could hold the
-// connection for ever by sending nothing.
+// BoundRest limits how long the server reads the rest of a rejected request. The server reads the
+// rest so that the connection can be reused. Without a limit, a client without a token could hold
+// the connection for ever by sending nothing.
 func BoundRest(w http.ResponseWriter) {
 	// Writers without deadlines have no connection that could be held open.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(dropTimeout))

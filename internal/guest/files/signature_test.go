@@ -21,10 +21,10 @@ func TestClientSignatureIsAccepted(t *testing.T) {
 		t.Error(err)
 	}
 	if err := checkSignature(q, signature.Write, secret, noon); !errors.Is(err, errInvalid) {
-		t.Errorf("another operation: %v", err)
+		t.Errorf("signature for another operation: got %v, want errInvalid", err)
 	}
 	if err := checkSignature(q, signature.Read, "", noon); !errors.Is(err, errInvalid) {
-		t.Errorf("no token: %v", err)
+		t.Errorf("signature without a token: got %v, want errInvalid", err)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestSignatureExpires(t *testing.T) {
 		end, _ := strconv.ParseInt(expires, 10, 64) // malformed numbers are rejected before this value matters
 		q := url.Values{"path": {"f"}, "signature": {signature.Sign("f", signature.Read, "", secret, end)}, "signature_expiration": {expires}}
 		if err := checkSignature(q, signature.Read, secret, noon); !errors.Is(err, want) {
-			t.Errorf("%s: %v", expires, err)
+			t.Errorf("expiration %s: got %v, want %v", expires, err, want)
 		}
 	}
 }

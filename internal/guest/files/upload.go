@@ -81,8 +81,8 @@ func (u *upload) run(r *http.Request, t target, query url.Values) error {
 	return httpErrorf(http.StatusBadRequest, "unsupported content type %q", kind)
 }
 
-// parts writes every part of the form that is named "file". queryPath is the path if the form may have
-// only one file, or "" if each part has its own path.
+// parts writes every part of the form that is named "file". queryPath is the path if the form may
+// have only one file, or "" if each part has its own path.
 func (u *upload) parts(body *multipart.Reader, queryPath string) error {
 	for {
 		part, err := body.NextRawPart()

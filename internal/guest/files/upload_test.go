@@ -52,7 +52,7 @@ func FuzzUploadMultipart(f *testing.F) {
 		w := httptest.NewRecorder()
 		service(home).Upload(w, r)
 		if w.Code == 500 || !json.Valid(w.Body.Bytes()) {
-			t.Fatalf("%d %s", w.Code, w.Body)
+			t.Fatalf("upload: got %d %s, want JSON and no status 500", w.Code, w.Body)
 		}
 		if w.Code != 200 {
 			return

@@ -71,8 +71,8 @@ func (s *Service) Move(_ context.Context, req *connect.Request[pb.MoveRequest]) 
 		return err
 	}
 	err = s.cfg().Actor.Do(user, attempt)
-	// Root only creates missing directories. It does not write into an existing directory for a user
-	// who may not.
+	// Root only creates missing directories. It does not write into an existing directory for a
+	// user who may not.
 	parent := filepath.Dir(destination)
 	if _, missing := os.Lstat(parent); errors.Is(missing, fs.ErrNotExist) && give.Possible(s.cfg().Actor, s.cfg().Accounts, user, err) && give.Dirs(user, parent) == nil {
 		err = s.cfg().Actor.Do(user, attempt)

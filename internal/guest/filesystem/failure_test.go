@@ -24,7 +24,7 @@ func TestFailureCodes(t *testing.T) {
 	} {
 		got := failure("the file", err)
 		if connect.CodeOf(got) != want || !errors.Is(got, err) {
-			t.Errorf("%v: %v", err, got)
+			t.Errorf("failure of %v: got %v, want the code %v", err, got, want)
 		}
 	}
 	if got := failure("the parent of /a", syscall.ENOENT); !strings.Contains(got.Error(), "the parent of /a: ") {

@@ -85,10 +85,10 @@ func TestStatFile(t *testing.T) {
 	if e.GetName() != "f" || e.GetPath() != path || e.GetType() != pb.FileType_FILE_TYPE_FILE || e.GetSize() != 5 ||
 		e.GetMode() != 0o640 || e.GetPermissions() != "-rw-r-----" || !e.GetModifiedTime().AsTime().Equal(info.ModTime()) ||
 		e.SymlinkTarget != nil || e.GetMetadata()["author"] != "me" || len(e.GetMetadata()) != 1 {
-		t.Errorf("got %v", e)
+		t.Errorf("Stat of the file: got %v, want its mode, time and metadata", e)
 	}
 	if e.GetOwner() != "user" || e.GetGroup() != "user" {
-		t.Errorf("owner %q, group %q", e.GetOwner(), e.GetGroup())
+		t.Errorf("Stat: got owner %q and group %q, want user", e.GetOwner(), e.GetGroup())
 	}
 }
 
@@ -113,7 +113,7 @@ func TestStatLinks(t *testing.T) {
 	} {
 		e := b.stat(t, name)
 		if e.GetType() != want.kind || e.GetSymlinkTarget() != want.target || e.GetPath() != filepath.Join(b.home, name) {
-			t.Errorf("%s: %v", name, e)
+			t.Errorf("Stat of %s: got %v, want type %v and target %s", name, e, want.kind, want.target)
 		}
 	}
 }
@@ -128,17 +128,17 @@ func TestStatErrors(t *testing.T) {
 	} {
 		_, err := b.Stat(t.Context(), connect.NewRequest(&pb.StatRequest{Path: path}))
 		if connect.CodeOf(err) != want {
-			t.Errorf("%.20s: %v", path, err)
+			t.Errorf("Stat of %.20s: got %v, want %v", path, err, want)
 		}
 	}
 	_, err := b.Stat(t.Context(), connect.NewRequest(&pb.StatRequest{Path: "/nope"}))
 	if err == nil || err.Error() != "not_found: file not found: lstat /nope: no such file or directory" {
-		t.Errorf("text: %v", err)
+		t.Errorf("text of the error for a missing file: got %v", err)
 	}
 	req := connect.NewRequest(&pb.StatRequest{Path: "/"})
 	req.Header().Set("Authorization", "Basic bWFsbG9yeTo=")
 	if _, err := b.Stat(t.Context(), req); err == nil || err.Error() != "unauthenticated: invalid username: 'mallory'" {
-		t.Errorf("user: %v", err)
+		t.Errorf("Stat as an unknown user: got %v, want unauthenticated", err)
 	}
 }
 
@@ -154,13 +154,13 @@ func TestMakeDir(t *testing.T) {
 	}
 	e, err := makeDir("a/b/c")
 	if err != nil || e.GetType() != pb.FileType_FILE_TYPE_DIRECTORY || e.GetMode() != 0o755 {
-		t.Fatalf("%v %v", e, err)
+		t.Fatalf("MakeDir: got %v, %v, want a directory with mode 0755", e, err)
 	}
 	for path, want := range map[string]connect.Code{
 		"a/b/c": connect.CodeAlreadyExists, "f": connect.CodeInvalidArgument, "f/x": connect.CodeInvalidArgument,
 	} {
 		if _, err := makeDir(path); connect.CodeOf(err) != want {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("MakeDir of %s: got %v, want %v", path, err, want)
 		}
 	}
 }
@@ -177,14 +177,14 @@ func TestMove(t *testing.T) {
 	}
 	e, err := move("from/f", "to/deep/g")
 	if err != nil || e.GetPath() != filepath.Join(b.home, "to/deep/g") || e.GetName() != "g" {
-		t.Fatalf("%v %v", e, err)
+		t.Fatalf("Move: got %v, %v, want to/deep/g", e, err)
 	}
 	if _, err := os.Stat(filepath.Join(b.home, "from/f")); err == nil {
 		t.Error("the source is still there")
 	}
 	for _, from := range []string{"nope", "to/deep/g/x"} {
 		if _, err := move(from, "x"); connect.CodeOf(err) != connect.CodeNotFound {
-			t.Errorf("%s: %v", from, err)
+			t.Errorf("Move of %s: got %v, want NotFound", from, err)
 		}
 	}
 }
@@ -213,10 +213,10 @@ func TestMoveAcrossFileSystems(t *testing.T) {
 	}
 	data, err := os.ReadFile(filepath.Join(to, "link"))
 	if err != nil || string(data) != "content" {
-		t.Errorf("content %q, %v", data, err)
+		t.Errorf("moved file: got content %q, %v, want content", data, err)
 	}
 	if e := b.stat(t, to+"/sub"); e.GetMode() != 0o700 {
-		t.Errorf("mode %o", e.GetMode())
+		t.Errorf("mode of the moved directory: got %o, want 700", e.GetMode())
 	}
 	if _, err := os.Lstat(filepath.Join(b.home, "tree")); err == nil {
 		t.Error("the source is still there")
@@ -236,7 +236,7 @@ func TestRemove(t *testing.T) {
 	}
 	for _, path := range []string{"dir", "dir", "/nope/deep", "f/below"} {
 		if _, err := b.Remove(t.Context(), connect.NewRequest(&pb.RemoveRequest{Path: path})); err != nil {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("Remove of %s: %v", path, err)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(b.home, "dir")); err == nil {
@@ -246,7 +246,7 @@ func TestRemove(t *testing.T) {
 		t.Error("the target of a removed link is gone")
 	}
 	if _, err := b.Remove(t.Context(), connect.NewRequest(&pb.RemoveRequest{Path: "/../"})); connect.CodeOf(err) != connect.CodeInvalidArgument {
-		t.Errorf("root: %v", err)
+		t.Errorf("Remove of the root: got %v, want InvalidArgument", err)
 	}
 }
 
@@ -278,20 +278,20 @@ func TestListDir(t *testing.T) {
 		for _, e := range res.Msg.GetEntries() {
 			name, ok := strings.CutPrefix(e.GetPath(), filepath.Join(b.home, c.path)+"/")
 			if !ok {
-				t.Errorf("%s: path %s", c.path, e.GetPath())
+				t.Errorf("ListDir of %s: got the path %s, want one below it", c.path, e.GetPath())
 			}
 			names = append(names, name)
 		}
 		slices.Sort(names)
 		if got := strings.Join(names, " "); got != c.want {
-			t.Errorf("%s to %d: %s", c.path, c.depth, got)
+			t.Errorf("ListDir of %s to depth %d: got %s, want %s", c.path, c.depth, got, c.want)
 		}
 	}
 	for path, want := range map[string]connect.Code{
 		"nope": connect.CodeNotFound, "tree/a": connect.CodeInvalidArgument, "loop": connect.CodeFailedPrecondition,
 	} {
 		if _, err := b.ListDir(t.Context(), connect.NewRequest(&pb.ListDirRequest{Path: path})); connect.CodeOf(err) != want {
-			t.Errorf("%s: %v", path, err)
+			t.Errorf("ListDir of %s: got %v, want %v", path, err, want)
 		}
 	}
 }
@@ -342,13 +342,13 @@ func TestHostileNames(t *testing.T) {
 		b.write(t, dir+name, "x")
 		res, err := b.ListDir(t.Context(), connect.NewRequest(&pb.ListDirRequest{Path: dir}))
 		if err != nil || len(res.Msg.GetEntries()) != 1 || res.Msg.GetEntries()[0].GetName() != name {
-			t.Errorf("%q: %v %v", name, res, err)
+			t.Errorf("list of the directory with %q: got %v, %v, want this entry", name, res, err)
 		}
 	}
 	// Names need not be valid UTF-8, but the protocol carries only UTF-8.
 	b.write(t, "bytes/\xff\xfe", "x")
 	res, err := b.ListDir(t.Context(), connect.NewRequest(&pb.ListDirRequest{Path: "bytes"}))
 	if err != nil || len(res.Msg.GetEntries()) != 1 {
-		t.Errorf("bytes: %v %v", res, err)
+		t.Errorf("list with a name that is not UTF-8: got %v, %v, want one entry", res, err)
 	}
 }

@@ -23,7 +23,7 @@ func (b *testService) watch(t *testing.T, req *pb.WatchDirRequest) func(want str
 	}
 	t.Cleanup(func() { in.Close() })
 	if !in.Receive() || in.Msg().GetStart() == nil {
-		t.Fatalf("no start: %v %v", in.Msg(), in.Err())
+		t.Fatalf("first message of the stream: got %v, %v, want a start", in.Msg(), in.Err())
 	}
 	return func(want string) []*pb.FilesystemEvent {
 		t.Helper()
@@ -60,10 +60,10 @@ func TestWatchStream(t *testing.T) {
 	path := b.write(t, "f", "x")
 	seen := until("WRITE f")
 	if eventTexts(seen) != "CREATE f, WRITE f" {
-		t.Errorf("got %s", eventTexts(seen))
+		t.Errorf("events: got %s, want CREATE f, WRITE f", eventTexts(seen))
 	}
 	if e := seen[1].GetEntry(); e.GetPath() != path || e.GetType() != pb.FileType_FILE_TYPE_FILE {
-		t.Errorf("entry %v", e)
+		t.Errorf("description of the created file: got %v", e)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestWatchStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := eventTexts(until("CREATE f2")); got != "RENAME f, CREATE f2" {
-		t.Errorf("got %s", got)
+		t.Errorf("events: got %s, want RENAME f, CREATE f2", got)
 	}
 	if err := os.Remove(path + "2"); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestWatchIsNotRecursiveByDefault(t *testing.T) {
 	b.write(t, "last", "")
 	for _, e := range until("CREATE last") {
 		if strings.Contains(e.GetName(), "/") || e.Entry != nil {
-			t.Errorf("got %v", e)
+			t.Errorf("event: got %v, want a direct child without a description", e)
 		}
 	}
 }
@@ -102,12 +102,12 @@ func TestWatchRecursive(t *testing.T) {
 	until := b.watch(t, &pb.WatchDirRequest{Path: ".", Recursive: true})
 	b.write(t, "sub/old", "x")
 	until("WRITE sub/old")
-	// The new entries may exist before the new directories are watched. Each must be reported exactly
-	// once.
+	// The new entries may exist before the new directories are watched. Each must be reported
+	// exactly once.
 	b.write(t, "a/b/c/f", "")
 	seen := until("CREATE a/b/c/f")
 	if got := eventTexts(seen); strings.Count(got, "CREATE a/b/c/f") != 1 || strings.Count(got+",", "CREATE a/b,") != 1 {
-		t.Errorf("got %s", got)
+		t.Errorf("events: got %s, want one creation of a/b and of a/b/c/f", got)
 	}
 	b.write(t, "a/b/c/f", "later")
 	until("WRITE a/b/c/f")
@@ -123,7 +123,7 @@ func TestWatchRecursive(t *testing.T) {
 	}
 	seen = until("REMOVE moved")
 	if strings.Count(eventTexts(seen), "REMOVE moved/c/f") != 1 {
-		t.Errorf("got %s", eventTexts(seen))
+		t.Errorf("events: got %s, want one removal of moved/c/f", eventTexts(seen))
 	}
 }
 
@@ -138,10 +138,10 @@ func TestWatchErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		if in.Receive() || connect.CodeOf(in.Err()) != want {
-			t.Errorf("stream %q: %v %v", path, in.Msg(), in.Err())
+			t.Errorf("WatchDir of %q: got %v, %v, want %v", path, in.Msg(), in.Err(), want)
 		}
 		if _, err := b.CreateWatcher(t.Context(), connect.NewRequest(&pb.CreateWatcherRequest{Path: path})); connect.CodeOf(err) != want {
-			t.Errorf("poll %q: %v", path, err)
+			t.Errorf("CreateWatcher of %q: got %v, want %v", path, err, want)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestStreamEndsWhenDirectoryIsRemoved(t *testing.T) {
 	for in.Receive() {
 	}
 	if connect.CodeOf(in.Err()) != connect.CodeNotFound {
-		t.Errorf("ended with %v", in.Err())
+		t.Errorf("end of the stream: got %v, want NotFound", in.Err())
 	}
 }
 
@@ -174,14 +174,14 @@ func TestPolledWatcher(t *testing.T) {
 	}
 	id := res.Msg.GetWatcherId()
 	if !strings.HasPrefix(id, "w") {
-		t.Errorf("id %q", id)
+		t.Errorf("ID of the watcher: got %q, want the prefix w", id)
 	}
 	b.write(t, "sub/f", "x")
 	var got string
 	deadline := hosttest.Deadline()
 	for !strings.Contains(got, "CREATE sub/f") {
 		if time.Now().After(deadline) {
-			t.Fatalf("got only %q", got)
+			t.Fatalf("polled events: got only %q", got)
 		}
 		res, err := b.GetWatcherEvents(t.Context(), connect.NewRequest(&pb.GetWatcherEventsRequest{WatcherId: id}))
 		if err != nil {
@@ -196,7 +196,7 @@ func TestPolledWatcher(t *testing.T) {
 		_, err = b.RemoveWatcher(t.Context(), connect.NewRequest(&pb.RemoveWatcherRequest{WatcherId: id}))
 	}
 	if connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("second removal: %v", err)
+		t.Errorf("second removal: got %v, want NotFound", err)
 	}
 	if _, err := b.GetWatcherEvents(t.Context(), connect.NewRequest(&pb.GetWatcherEventsRequest{WatcherId: id})); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("events of a removed watcher: %v", err)
@@ -212,6 +212,6 @@ func TestWatchersAreLimited(t *testing.T) {
 		}
 	}
 	if connect.CodeOf(last) != connect.CodeResourceExhausted {
-		t.Errorf("got %v", last)
+		t.Errorf("last watcher: got %v, want ResourceExhausted", last)
 	}
 }

@@ -122,8 +122,8 @@ func checkDir(f *os.File) error {
 }
 
 // changeOwner makes u the owner of a directory that was just created. If u may write to the parent
-// directory, u may have replaced the new directory by another. So only an empty directory of root is
-// given to u.
+// directory, u may have replaced the new directory by another. So only an empty directory of root
+// is given to u.
 func changeOwner(u identity.User, created *os.File) error {
 	fd, err := unix.Openat(int(created.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -49,8 +49,8 @@ func TestF21CreatedFilesBelongToUser(t *testing.T) {
 	}
 }
 
-// A program inside may have put a link at the path, to redirect root's write. Root does not follow it,
-// and no existing file changes its owner or content.
+// A program inside may have put a link at the path, to redirect root's write. Root does not follow
+// it, and no existing file changes its owner or content.
 func TestF21FollowsNoLinksAndChangesNoOwners(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	root := t.TempDir()
@@ -68,7 +68,7 @@ func TestF21FollowsNoLinksAndChangesNoOwners(t *testing.T) {
 		"/dangling": fs.ErrExist, "/dangling/x": fs.ErrPermission, "/etc/passwd": fs.ErrExist, "/etc/passwd/x": syscall.ENOTDIR,
 	} {
 		if f, err := give.File(user, root+path); !errors.Is(err, want) {
-			t.Errorf("%s: %v %v, want %v", path, f, err, want)
+			t.Errorf("File at %s: got %v, %v, want %v", path, f, err, want)
 		}
 	}
 	if err := give.Dirs(user, root+"/dir/made"); !errors.Is(err, fs.ErrPermission) {
@@ -83,7 +83,7 @@ func TestF21FollowsNoLinksAndChangesNoOwners(t *testing.T) {
 	}
 	// Without a link the same call succeeds.
 	if f, err := give.File(user, root+"/etc/new"); err != nil || f.Close() != nil {
-		t.Errorf("without a link: %v", err)
+		t.Errorf("File without a link: %v", err)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestF21Possible(t *testing.T) {
 		{identity.Actor{Switch: true}, identity.Accounts{}, user, nil, false},
 	} {
 		if got := give.Possible(c.actor, c.accounts, c.user, c.err); got != c.want {
-			t.Errorf("%+v: %v", c, got)
+			t.Errorf("Possible for %+v: got %v, want %v", c, got, c.want)
 		}
 	}
 }

@@ -64,6 +64,6 @@ const (
 )
 
 // ChannelRole is the first argument of the guest's program when an engine starts a second instance
-// inside, which serves streams to ports on its standard input and output with the protocol of
-// relay.ServeStreams.
+// inside. That instance serves streams to ports on its standard input and output, with the protocol
+// of relay.ServeStreams.
 const ChannelRole = "channel"

@@ -15,8 +15,8 @@ import (
 // an attribute because it must move with the file, into a snapshot or an archive.
 const addedAttribute = "user.crannog.added"
 
-// addition describes the data that the guest added before and after a range of a file. A new addition
-// replaces an earlier one.
+// addition describes the data that the guest added before and after a range of a file. A new
+// addition replaces an earlier one.
 type addition struct {
 	From, To, Length int    // range in the original file, and the length of that file
 	Head, Tail       int    // lengths of the data before and after the range

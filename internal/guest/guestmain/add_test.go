@@ -31,8 +31,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// Data that is appended again replaces the earlier data. So the certificate of an earlier sandbox does
-// not stay in the bundle.
+// Data that is appended again replaces the earlier data. So the certificate of an earlier sandbox
+// does not stay in the bundle.
 func TestAppendedDataIsReplaced(t *testing.T) {
 	root := t.TempDir()
 	path := filepath.Join(root, "bundle")
@@ -41,28 +41,28 @@ func TestAppendedDataIsReplaced(t *testing.T) {
 		return guest.File{Path: "/bundle", Mode: 0o644, Data: []byte(text), Append: true}
 	}
 	if got := writeOne(t, root, add("one\n"), true); got != "original\none\n" {
-		t.Fatalf("%q", got)
+		t.Fatalf("first addition: got %q", got)
 	}
 	for range 2 {
 		if got := writeOne(t, root, add("another\n"), false); got != "original\nanother\n" {
-			t.Fatalf("%q", got)
+			t.Fatalf("second addition: got %q, want it in place of the first", got)
 		}
 	}
 	// Data that a user inside has appended stays.
 	write(t, path, "original\nanother\nmine\n")
 	if got := writeOne(t, root, add("third\n"), false); got != "original\nthird\nmine\n" {
-		t.Errorf("%q", got)
+		t.Errorf("addition before a user's line: got %q, want the line preserved", got)
 	}
 	// If a user replaces the file, the user controls its content.
 	write(t, path, "rebuilt\n")
 	if got := writeOne(t, root, add("fourth\n"), false); got != "rebuilt\nfourth\n" {
-		t.Errorf("%q", got)
+		t.Errorf("addition to a rebuilt file: got %q, want it after the new content", got)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	if got := writeOne(t, root, add("fifth\n"), false); got != "fifth\n" {
-		t.Errorf("%q", got)
+		t.Errorf("addition without a file to preserve: got %q, want only the addition", got)
 	}
 }
 
@@ -74,22 +74,22 @@ func TestDataAroundRangeIsReplaced(t *testing.T) {
 		return guest.File{Path: "/store", Mode: 0o644, Data: []byte(tail), Around: &guest.Around{Head: []byte(head), From: 2, To: 8, Length: 11}}
 	}
 	if got := writeOne(t, root, around("HE", "-one"), true); got != "HEmiddle-one" {
-		t.Fatalf("%q", got)
+		t.Fatalf("first data around the range: got %q", got)
 	}
 	for range 2 {
 		if got := writeOne(t, root, around("he", "-two and more"), false); got != "hemiddle-two and more" {
-			t.Fatalf("%q", got)
+			t.Fatalf("second data around the range: got %q, want it in place of the first", got)
 		}
 	}
 	// A file that a user inside has changed is not changed by the guest.
 	write(t, path, "changed")
 	if got := writeOne(t, root, around("HE", "-three"), false); got != "changed" {
-		t.Errorf("%q", got)
+		t.Errorf("file that a user has changed: got %q, want it unchanged", got)
 	}
 }
 
-// relink removes links that only the previous configuration had, so that links that are named after a
-// certificate do not accumulate. It keeps links that a user has changed.
+// relink removes links that only the previous configuration had, so that links that are named after
+// a certificate do not accumulate. It keeps links that a user has changed.
 func TestRelinkRemovesOldLinks(t *testing.T) {
 	root := t.TempDir()
 	for name, to := range map[string]string{"old": "/ours", "kept": "/ours", "changed": "/other"} {
@@ -105,13 +105,13 @@ func TestRelinkRemovesOldLinks(t *testing.T) {
 	}
 	for name, want := range map[string]bool{"old": false, "kept": true, "changed": true, "file": true} {
 		if _, err := os.Lstat(filepath.Join(root, name)); (err == nil) != want {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("link %s exists: got %v, want %t", name, err, want)
 		}
 	}
 }
 
-// Once programs have run, users inside may have put anything at the path, to redirect the write or to
-// block the guest.
+// Once programs have run, users inside may have put anything at the path, to redirect the write or
+// to block the guest.
 func TestWriteFilesReplacesLinksAndPipes(t *testing.T) {
 	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	write(t, outside, "before")
@@ -126,10 +126,10 @@ func TestWriteFilesReplacesLinksAndPipes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := writeOne(t, root, guest.File{Path: "/f", Mode: 0o640, Data: []byte("ours")}, false); got != "ours" {
-			t.Errorf("%q", got)
+			t.Errorf("file in place of the link or pipe: got %q, want ours", got)
 		}
 		if info, err := os.Lstat(path); err != nil || info.Mode() != 0o640 {
-			t.Errorf("%v %v", info.Mode(), err)
+			t.Errorf("mode of the new file: got %v, %v, want 0640", info.Mode(), err)
 		}
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)

@@ -50,7 +50,7 @@ func TestBootFromArchive(t *testing.T) {
 		t.Errorf("file of the archive: got %q", got)
 	}
 	if got := r.file("bundle"); got != "original\nnew\nmine\n" {
-		t.Errorf("the bundle: %q", got)
+		t.Errorf("bundle: got %q, want the sandbox's own certificate", got)
 	}
 	// No data of the archive remains on the input from which the next configuration is read.
 	r.sendEvent("resume")

@@ -16,8 +16,8 @@ func BenchmarkNameFiles(b *testing.B) {
 	}
 }
 
-// BenchmarkWriteFiles measures writing the network's files in a claim: an unchanged name server, and a
-// new certificate at the end of the bundle of public certificates.
+// BenchmarkWriteFiles measures writing the network's files in a claim: an unchanged name server,
+// and a new certificate at the end of the bundle of public certificates.
 func BenchmarkWriteFiles(b *testing.B) {
 	root := b.TempDir()
 	bundle := guest.File{Path: "/bundle", Mode: 0o644, Data: make([]byte, 220<<10)}

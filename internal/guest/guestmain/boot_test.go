@@ -157,8 +157,8 @@ func (r *testGuest) configure(cfg guest.Config, archive ...byte) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	// Opened for reading and writing, so that opening does not wait for the guest. The data stays in
-	// the pipe until the guest reads it, because the guest keeps the pipe open.
+	// Opened for reading and writing, so that opening does not wait for the guest. The data stays
+	// in the pipe until the guest reads it, because the guest keeps the pipe open.
 	pipe, err := os.OpenFile(r.input, os.O_RDWR, 0)
 	if err != nil {
 		r.t.Fatal(err)
@@ -214,7 +214,7 @@ func (r *testGuest) call(method, path, body string, headers ...string) (int, str
 	}()
 	a := <-done
 	if a.err != nil {
-		r.t.Fatal(a.err)
+		r.t.Fatalf("request to the guest: %v", a.err)
 	}
 	return a.code, a.body
 }
@@ -269,7 +269,7 @@ func (r *testGuest) shell(command string) string {
 	code, body := r.call("POST", "/process.Process/Start", enveloped(msg),
 		"Content-Type", "application/connect+json", "Connect-Protocol-Version", "1", "X-Access-Token", r.access)
 	if code != 200 {
-		r.t.Fatalf("start: %d %s", code, body)
+		r.t.Fatalf("start of a command: got %d %s, want 200", code, body)
 	}
 	return body
 }

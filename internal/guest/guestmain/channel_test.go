@@ -33,8 +33,8 @@ func channelPair(t *testing.T) (*relay.Channel, []*os.File) {
 	return conn, []*os.File{in, out}
 }
 
-// The first stream of the channel leads to the guest. TestFirstProcess checks that no program
-// guestPorts has its descriptor.
+// The first stream of the channel leads to the guest. TestFirstProcess checks that no
+// program inside has its descriptor.
 func TestChannelReachesGuest(t *testing.T) {
 	r := boot(t, config())
 	conn, err := r.first.Dial(t.Context(), guestboot.Port)
@@ -58,7 +58,7 @@ func TestChannelReachesGuest(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusNoContent {
-		t.Errorf("health: got %s", res.Status)
+		t.Errorf("health: got %s, want 204", res.Status)
 	}
 }
 
@@ -70,8 +70,8 @@ func TestChannelRejectsClosedPort(t *testing.T) {
 	}
 }
 
-// Any error that ends the guest is reported on its output, because the engine may be waiting for the
-// sandbox to continue.
+// Any error that ends the guest is reported on its output, because the engine may be waiting for
+// the sandbox to continue.
 func TestFatalErrorIsReported(t *testing.T) {
 	r := boot(t, config())
 	pipe, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", r.cmd.Process.Pid, guestboot.ChannelFD), os.O_WRONLY, 0)

@@ -49,10 +49,10 @@ func TestClaimConfiguresSandbox(t *testing.T) {
 	}
 	r.access = "access2"
 	if got := r.shell(`test "$(uname -n) $E2B_SANDBOX_ID $WHOSE" = "another copy the copy's" && exit 7`); !strings.Contains(got, `"exit status 7"`) {
-		t.Errorf("inside: %q", got)
+		t.Errorf("name and variables inside: got %q, want those of the claim", got)
 	}
 	if got := r.file("etc/bundle"); got != "mine\n" {
-		t.Errorf("bundle: %q", got)
+		t.Errorf("bundle: got %q, want mine", got)
 	}
 	if got := r.file("etc/machine-id"); got != machine {
 		t.Errorf("machine ID after the claim: got %q, want %q", got, machine)
@@ -113,7 +113,7 @@ func TestClaimUsesPreloadedWorker(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if body, err := io.ReadAll(res.Body); err != nil || !strings.Contains(string(body), "the copy's copy") {
-		t.Errorf("execution: got %s %v", body, err)
+		t.Errorf("execution: got %s, %v, want the variables of the claim", body, err)
 	}
 	if now := len(childrenOf(r.cmd.Process.Pid)); now != before {
 		t.Errorf("after the claim: got %d child processes, want %d", now, before)

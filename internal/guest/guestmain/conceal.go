@@ -31,8 +31,8 @@ func conceal(root string, cfg guest.Config) error {
 	return nil
 }
 
-// removePlaceholder removes the placeholder of a hidden file or directory. If the placeholder is not
-// empty, it is the host's own file, which would become visible.
+// removePlaceholder removes the placeholder of a hidden file or directory. If the placeholder is
+// not empty, it is the host's own file, which would become visible.
 func removePlaceholder(name string) error {
 	info, err := os.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -57,9 +57,9 @@ func removePlaceholder(name string) error {
 	return nil
 }
 
-// markSkipped marks tracked files in the sandbox's copy of a git index. An index that cannot be parsed
-// is left unchanged: git then only reports the files as deleted, and the export of changes is checked
-// independently.
+// markSkipped marks tracked files in the sandbox's copy of a git index. An index that cannot be
+// parsed is left unchanged: git then only reports the files as deleted, and the export of changes
+// is checked independently.
 func markSkipped(name string, paths [][]byte) error {
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {

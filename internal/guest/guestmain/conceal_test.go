@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// F1: placeholders of hidden files are removed. Anything else at their paths is the host's own file,
-// and ends the boot.
+// F1: placeholders of hidden files are removed. Anything else at their paths is the host's own
+// file, and ends the boot.
 func TestF1ConcealRemovesPlaceholders(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{"w/.env": "", "w/keep": "x", "w/full/x": "x", "w/leak": "secret"} {

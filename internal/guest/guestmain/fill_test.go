@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fill copies an image's files with their modes and links. It keeps existing files, and skips devices
-// and pipes.
+// fill copies an image's files with their modes and links. It keeps existing files, and skips
+// devices and pipes.
 func TestFillKeepsExistingFiles(t *testing.T) {
 	from, to := filepath.Join(t.TempDir(), "from"), t.TempDir()
 	for _, dir := range []string{from, filepath.Join(from, "sub"), filepath.Join(from, "closed"), filepath.Join(to, "sub")} {
@@ -40,12 +40,12 @@ func TestFillKeepsExistingFiles(t *testing.T) {
 	}
 	for name, want := range map[string]string{"sub/new": "image", "sub/run": "image", "sub/existing": "mine", "sub/link": "image"} {
 		if got, err := os.ReadFile(filepath.Join(to, name)); err != nil || string(got) != want {
-			t.Errorf("%s: %q %v", name, got, err)
+			t.Errorf("content of %s: got %q, %v, want %q", name, got, err, want)
 		}
 	}
 	for name, want := range map[string]string{"sub/link": "new", "sub/other": "changed"} {
 		if got, err := os.Readlink(filepath.Join(to, name)); err != nil || got != want {
-			t.Errorf("%s: %q %v", name, got, err)
+			t.Errorf("target of %s: got %q, %v, want %q", name, got, err, want)
 		}
 	}
 	if info, err := os.Stat(filepath.Join(to, "sub/run")); err != nil || info.Mode().Perm()&0o100 == 0 {

@@ -93,7 +93,7 @@ func (b *guestSandbox) check(ctx context.Context, cfg guest.Config) error {
 	return probe.Run(ctx, cfg.Checks, func(work func() error) error { return actor.Do(user, work) })
 }
 
-// serveEvents handles events of the sandbox until it ends.
+// serveEvents handles events of the sandbox until the sandbox ends.
 func (b *guestSandbox) serveEvents(source *events) {
 	var applied bool // the configuration of the next event was already applied
 	for source.file != nil {
@@ -110,10 +110,10 @@ func (b *guestSandbox) serveEvents(source *events) {
 }
 
 // handleEvent handles an event. If there is a configuration to read, the sandbox was restored, even
-// if the event only reports a save: when a second save starts before this process has read the event
-// of the first, a sandbox that is restored from the second save gets only one event. handleEvent
-// reports whether it applied a configuration before its event. The event of that configuration is
-// then skipped.
+// if the event only reports a save: when a second save starts before this process has read the
+// event of the first, a sandbox that is restored from the second save gets only one event.
+// handleEvent reports whether it applied a configuration before its event. The event of that
+// configuration is then skipped.
 func (b *guestSandbox) handleEvent(event string, applied bool) (early bool, err error) {
 	in := bufio.NewReader(descriptor(b.standard.in))
 	if _, err := in.Peek(1); err != nil {
@@ -125,8 +125,8 @@ func (b *guestSandbox) handleEvent(event string, applied bool) (early bool, err 
 	return event != restoreEvent, b.applyRestored(in)
 }
 
-// applyRestored applies the new configuration of a sandbox that was just restored, and reports that it
-// is ready.
+// applyRestored applies the new configuration of a sandbox that was just restored, and reports that
+// it is ready.
 func (b *guestSandbox) applyRestored(in io.Reader) error {
 	b.guest.Hold()
 	// The peers of these connections belong to the time before the save, or to another sandbox.

@@ -29,18 +29,18 @@ func TestFirstProcess(t *testing.T) {
 		t.Errorf("the host name outside changed to %q", now)
 	}
 	if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 204 {
-		t.Errorf("ready: %d", code)
+		t.Errorf("ready: got status %d, want 204", code)
 	}
 	// Programs inherit no descriptor of the guest except the standard streams.
 	if got := r.shell(`set -- /proc/self/fd/*; exit $#`); !strings.Contains(got, `"exit status 4"`) {
-		t.Errorf("descriptors: %q", got) // 0, 1, 2 and that of the listed directory
+		t.Errorf("descriptors of a program: got %q, want exit status 4", got) // 0, 1, 2 and that of the listed directory
 	}
 }
 
 func TestGuestReapsOrphans(t *testing.T) {
 	r := boot(t, config())
 	if got := r.shell(`i=0; while [ $i -lt 1000 ]; do (true &); i=$((i+1)); done; exit 9`); !strings.Contains(got, `"exit status 9"`) {
-		t.Fatalf("got %q", got)
+		t.Fatalf("shell that leaves 1,000 orphans: got %q, want exit status 9", got)
 	}
 	hosttest.NoMore(t, "children", 0, func() int { return len(childrenOf(r.cmd.Process.Pid)) })
 }
@@ -70,7 +70,7 @@ func TestSignalsDoNotEndGuest(t *testing.T) {
 		}
 	}
 	if got := r.shell(`kill -TERM 1; kill -INT 1; trap '' TERM; kill -TERM $$; exit 5`); !strings.Contains(got, `"exit status 5"`) {
-		t.Errorf("got %q", got)
+		t.Errorf("shell that signals PID 1: got %q, want exit status 5", got)
 	}
 	// Signals that the guest ignores must not be ignored by its children.
 	if got := r.shell(`kill -PIPE $$; exit 5`); !strings.Contains(got, `"signal: broken pipe"`) {
@@ -83,10 +83,10 @@ func TestEndAtEndsGuest(t *testing.T) {
 	cfg.EndAt = time.Now().Add(time.Hour)
 	r := boot(t, cfg)
 	if code, body := r.call("POST", guest.PathUpdate, `{"end_at":"2020-01-01T00:00:00Z"}`, guest.ControlHeader, "control"); code != 204 {
-		t.Fatalf("update: %d %s", code, body)
+		t.Fatalf("update: got %d %s, want 204", code, body)
 	}
 	if err := r.cmd.Wait(); err != nil {
-		t.Errorf("ended with %v", err)
+		t.Errorf("the guest ended with %v, want success", err)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestCreateDirKeepsExisting(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(created); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 {
-		t.Errorf("%v %v", info.Mode(), err)
+		t.Errorf("mode of the new directory: got %v, %v, want sticky and 0777", info.Mode(), err)
 	}
 	if err := os.Chmod(created, 0o700); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestChangeOwnerOfDirectoryOnly(t *testing.T) {
 	}
 	for _, path := range []string{dir, link, "/nonexistent", ""} {
 		if err := changeOwner(path, user); err != nil {
-			t.Errorf("%q: %v", path, err)
+			t.Errorf("changeOwner of %q: %v", path, err)
 		}
 	}
 	if owner(dir) != 54321 || owner("/etc") != 0 || owner(link) != 0 {

@@ -38,7 +38,7 @@ func TestNameFilesWritesHostNameAndMachineID(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(t.Output(), nil))
 		nameFiles(root, guest.Config{Hostname: "new"}, log)
 		if host, hosts := read("etc/hostname"), read("etc/hosts"); host != "new\n" || hosts != c.wantHosts {
-			t.Errorf("%+v: %q %q", c, host, hosts)
+			t.Errorf("hosts file %+v: got host name %q and hosts %q", c, host, hosts)
 		}
 		id := read("etc/machine-id")
 		if len(id) != 33 || read("var/lib/dbus/machine-id") != id {

@@ -31,7 +31,7 @@ func TestPipesConnectUntilClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "ping" {
-		t.Errorf("echo: got %q %v", got, err)
+		t.Errorf("echo: got %q, %v, want ping", got, err)
 	}
 	if err := errors.Join(<-served, conn.Close(), p.Close(), p.Close()); err != nil {
 		t.Error(err)

@@ -50,8 +50,8 @@ func TestF5ProgramIsReachedOnAnyAddress(t *testing.T) {
 	}
 }
 
-// If nothing listens on the port, the caller gets ECONNREFUSED, not an error of the search for other
-// addresses.
+// If nothing listens on the port, the caller gets ECONNREFUSED, not an error of the search for
+// other addresses.
 func TestDialProgramWithoutListener(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// copiedConfig returns the configuration of another sandbox that is a copy of the sandbox with config.
+// copiedConfig returns the configuration of another sandbox that is a copy of the sandbox with
+// config.
 func copiedConfig() guest.Config {
 	cfg := config()
 	cfg.Renew, cfg.SandboxID, cfg.Hostname = guest.Copied, "copy", "another"
@@ -52,8 +53,8 @@ func (r *testGuest) dial() net.Conn {
 	return conn
 }
 
-// A copy does not end because the end time of its source has passed, even if it takes long until the
-// copy's own end time applies.
+// A copy does not end because the end time of its source has passed, even if it takes long until
+// the copy's own end time applies.
 func TestCopyIgnoresEndTimeOfSource(t *testing.T) {
 	root := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(root, "slow"), 0o600); err != nil {
@@ -115,10 +116,10 @@ func TestCopyHasNewIdentity(t *testing.T) {
 		t.Errorf("machine ID: got %q, before it was %q", got, machine)
 	}
 	if got := r.file("etc/hostname"); got != "another\n" {
-		t.Errorf("host name: %q", got)
+		t.Errorf("host name: got %q, want another", got)
 	}
 	if got := r.file("etc/hosts"); !strings.Contains(got, " another\n") || strings.Contains(got, "inside") {
-		t.Errorf("hosts: %q", got)
+		t.Errorf("hosts: got %q, want another in place of inside", got)
 	}
 	if got := r.file("etc/resolv.conf"); got != "second\n" {
 		t.Errorf("resolv.conf: got %q, want the file of the new configuration", got)
@@ -140,7 +141,7 @@ func TestResumeKeepsMachineID(t *testing.T) {
 		// Saving a state changes nothing, even if it is repeated.
 		r.sendEvent("resume")
 		if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 204 {
-			t.Fatalf("ready: %d", code)
+			t.Fatalf("ready: got status %d, want 204", code)
 		}
 		r.configure(next)
 		r.sendEvent("restore")
@@ -235,13 +236,13 @@ func TestStandardStreamsAreReplaced(t *testing.T) {
 			to, _ = os.Readlink(name)
 		}
 		if to != os.DevNull {
-			t.Errorf("descriptor %s is %q", fd, to)
+			t.Errorf("descriptor %s is %q, want %s", fd, to, os.DevNull)
 		}
 	}
 }
 
-// When two saves start in quick succession, a sandbox that is restored from the second one gets only
-// one event.
+// When two saves start in quick succession, a sandbox that is restored from the second one gets
+// only one event.
 func TestTwoSavesWithOneEvent(t *testing.T) {
 	r := boot(t, config())
 	for range 2 {

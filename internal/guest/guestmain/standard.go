@@ -14,12 +14,12 @@ import (
 // answers. After a restore they refer to the new instance's streams.
 type standard struct{ in, out, err int }
 
-// minSavedFD is the lowest number for the saved descriptors. It is above the descriptors with a fixed
-// meaning.
+// minSavedFD is the lowest number for the saved descriptors. It is above the descriptors with a
+// fixed meaning.
 const minSavedFD = 10
 
-// replaceStandardStreams redirects the standard streams to /dev/null, so that a later message cannot block on a
-// pipe without a reader. It returns duplicates of the original streams.
+// replaceStandardStreams redirects the standard streams to /dev/null, so that a later message
+// cannot block on a pipe without a reader. It returns duplicates of the original streams.
 func replaceStandardStreams() (standard, error) {
 	var saved [3]int
 	for fd := range saved {

@@ -30,8 +30,8 @@ const (
 // the program is loaded.
 const maxProcs = 4
 
-// tune turns the garbage collector off until releaseStartMemory, unless memory exceeds the target. The
-// start and the first command produce little garbage.
+// tune turns the garbage collector off until releaseStartMemory, unless memory exceeds the target.
+// The start and the first command produce little garbage.
 func tune() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryTarget)

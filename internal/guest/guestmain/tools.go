@@ -41,9 +41,9 @@ func showTools(root string, t guest.Tools, user identity.User) error {
 	return nil
 }
 
-// makeTraversable creates a directory and its missing parents, and allows all users to traverse them,
-// because the home of the host's user may be /root. In the user's home, new directories belong to the
-// user.
+// makeTraversable creates a directory and its missing parents, and allows all users to traverse
+// them, because the home of the host's user may be /root. In the user's home, new directories
+// belong to the user.
 func makeTraversable(root, dir string, user identity.User) error {
 	if dir == "/" {
 		return nil

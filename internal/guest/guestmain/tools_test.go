@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// F15: programs of version managers are at the host's paths. Every user can traverse the directories
-// above them, without listing them.
+// F15: programs of version managers are at the host's paths. Every user can traverse the
+// directories above them, without listing them.
 func TestF15ToolsAreAtPathsOfHost(t *testing.T) {
 	root := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"root": 0o700, "home/user": 0o755, ".crannog/tools/1/bin": 0o755} {
@@ -32,7 +32,7 @@ func TestF15ToolsAreAtPathsOfHost(t *testing.T) {
 	for name, want := range map[string]os.FileMode{"root": 0o711, "root/.cargo": 0o755, "home/me": 0o755, "home/user/.local": 0o755, "home/user/.tool-versions": 0o644} {
 		info, err := os.Stat(filepath.Join(root, name))
 		if err != nil || info.Mode().Perm() != want {
-			t.Errorf("%s: %v, %v; want %v", name, info.Mode().Perm(), err, want)
+			t.Errorf("mode of %s: got %v, %v; want %v", name, info.Mode().Perm(), err, want)
 		}
 	}
 	if to, err := os.Readlink(filepath.Join(root, "root/.cargo/bin")); err != nil || to != "../../.crannog/tools/1/bin" {

@@ -35,8 +35,9 @@ func writeFiles(root string, list []guest.File, first bool) error {
 	return nil
 }
 
-// relink returns the links of a configuration, with their targets. It removes the links that only the
-// previous configuration had: a certificate's link, for example, is named after the certificate.
+// relink returns the links of a configuration, with their targets. It removes the links that only
+// the previous configuration had: a certificate's link, for example, is named after the
+// certificate.
 func relink(root string, previous map[string]string, list []guest.File) map[string]string {
 	current := map[string]string{}
 	for _, f := range list {
@@ -56,8 +57,8 @@ func relink(root string, previous map[string]string, list []guest.File) map[stri
 	return current
 }
 
-// isUnchanged reports whether a file already exists with this content. Skipping such files makes claims
-// faster.
+// isUnchanged reports whether a file already exists with this content. Skipping such files makes
+// claims faster.
 func isUnchanged(f guest.File) bool {
 	info, err := os.Lstat(f.Path)
 	if err != nil {
@@ -77,7 +78,7 @@ func isUnchanged(f guest.File) bool {
 // permission returns the permission bits of a file.
 func permission(f guest.File) fs.FileMode { return fs.FileMode(f.Mode) & fs.ModePerm }
 
-// temporarySuffix is the name of the temporary file that replaces another.
+// temporarySuffix is appended to a file's name for the temporary file that replaces it.
 const temporarySuffix = ".crannog-new"
 
 // overwrite replaces the content of a small file in place with one write. Renaming a new file over
@@ -116,9 +117,9 @@ func openSingle(path string) (*os.File, int64, error) {
 	return file, stat.Size, nil
 }
 
-// replaceFile creates a file from pieces. Programs may be reading the existing file, so a rename replaces
-// it atomically. Links are not followed at either path: the target may be read-only, and an
-// attacker may have created the link to redirect the guest's write.
+// replaceFile creates a file from pieces. Programs may be reading the existing file, so a rename
+// replaces it atomically. Links are not followed at either path: the target may be read-only, and
+// an attacker may have created the link to redirect the guest's write.
 func replaceFile(f guest.File, attribute string, pieces ...[]byte) error {
 	next := f.Path + temporarySuffix
 	err := create(next, f, attribute, pieces)

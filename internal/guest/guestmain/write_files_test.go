@@ -23,7 +23,7 @@ func TestWriteFilesPreservesRange(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "HEmiddlenew-end" {
-		t.Errorf("%q %v", got, err)
+		t.Errorf("content with a preserved range: got %q, %v, want HEmiddlenew-end", got, err)
 	}
 	// Data is not added to a file with another length.
 	set("another")
@@ -36,7 +36,7 @@ func TestWriteFilesPreservesRange(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "another" {
-		t.Errorf("%q %v", got, err)
+		t.Errorf("file of another length: got %q, %v, want it unchanged", got, err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 )
 
 // codec is the protobuf codec with a limit on memory. An element of a list takes two bytes on the
-// wire and a hundred times as many in memory, so with a limit of bytes alone a hostile guest
-// could fill the memory. The codec counts elements before it decodes a message.
+// wire and a hundred times as many in memory. With a limit of bytes alone, a hostile guest could
+// fill the memory. The codec counts elements before it decodes a message.
 type codec struct{ bounds Bounds }
 
 // Name returns the name of the codec in the protocol.
@@ -68,8 +68,8 @@ func (b Bounds) fit(data []byte, d protoreflect.MessageDescriptor) ([]byte, erro
 	return data, nil
 }
 
-// countBelow counts the elements of lists and maps in a field against within. It does not count single
-// messages: if a single message is repeated, only the last one is stored.
+// countBelow counts the elements of lists and maps in a field against within. It does not count
+// single messages: if a single message is repeated, only the last one is stored.
 func (b Bounds) countBelow(f protoreflect.FieldDescriptor, value []byte, within *int) error {
 	if f == nil || f.Message() == nil || f.IsMap() {
 		return nil

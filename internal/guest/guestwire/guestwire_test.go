@@ -59,7 +59,7 @@ func TestElementsAreCountedBeforeDecoding(t *testing.T) {
 	} {
 		err := codec{c.bounds}.Unmarshal(c.data, c.into)
 		if c.fits && err != nil || !c.fits && fault.KindOf(err) != fault.Exhausted {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: decoding returned %v, want success: %t", name, err, c.fits)
 		}
 		if len(c.into.ProtoReflect().GetUnknown()) > 0 {
 			t.Errorf("%s: unknown fields were stored", name)
@@ -88,8 +88,8 @@ func TestCutShortensList(t *testing.T) {
 	}
 }
 
-// Counting elements relies on two properties of all answers. No message contains its own type. No list
-// has numbers as elements, because one field could hold many of them.
+// Counting elements relies on two properties of all answers. No message contains its own type. No
+// list has numbers as elements, because one field could hold many of them.
 func TestElementsOfAllAnswersCanBeCounted(t *testing.T) {
 	var inspect func(d protoreflect.MessageDescriptor, above []protoreflect.FullName)
 	inspect = func(d protoreflect.MessageDescriptor, above []protoreflect.FullName) {
@@ -234,11 +234,11 @@ func TestLongEndOfStreamIsRejected(t *testing.T) {
 	} {
 		g := &cannedGuest{status: http.StatusOK, body: read(bytes.NewReader(slices.Concat(events, end(10))))}
 		if err := start(t, g); connect.CodeOf(err) != connect.CodeNotFound {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want NotFound", name, err)
 		}
 		g = &cannedGuest{status: http.StatusOK, body: read(bytes.NewReader(slices.Concat(events, end(maxErrorBytes))))}
 		if err := start(t, g); fault.KindOf(err) != fault.Exhausted {
-			t.Errorf("%s, long: %v", name, err)
+			t.Errorf("%s, end that is too long: got %v, want Exhausted", name, err)
 		}
 	}
 }
@@ -248,8 +248,8 @@ type oneByteReader struct{ from io.Reader }
 
 func (d oneByteReader) Read(p []byte) (int, error) { return d.from.Read(p[:min(len(p), 1)]) }
 
-// FuzzUnmarshal checks that an accepted message is within the limits, and equals the message that the
-// protobuf library decodes.
+// FuzzUnmarshal checks that an accepted message is within the limits, and equals the message that
+// the protobuf library decodes.
 func FuzzUnmarshal(f *testing.F) {
 	f.Add(entries(3))
 	f.Add(within(bytes.Repeat([]byte{0x5a, 0}, 9)))

@@ -10,8 +10,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxErrorBytes limits the JSON in which a guest reports an error. The JSON has a list without a limit
-// of its own. Three bytes of the list become more than a hundred bytes in memory.
+// maxErrorBytes limits the JSON in which a guest reports an error. The JSON has a list without a
+// limit of its own. Three bytes of the list become more than a hundred bytes in memory.
 const maxErrorBytes = 64 << 10
 
 // limitedClient is an HTTP client that limits the size of a guest's errors.
@@ -40,8 +40,8 @@ type limitedBody struct {
 	io.Closer
 }
 
-// compressedBit is the bit in the first byte of a message of a stream that marks a compressed message.
-// Any other bit marks the end of the stream, which is JSON.
+// compressedBit is the bit in the first byte of a message of a stream that marks a compressed
+// message. Any other bit marks the end of the stream, which is JSON.
 const compressedBit = 1
 
 // messageReader parses the messages of a stream and rejects an end that is too long.

@@ -10,8 +10,8 @@ import (
 )
 
 // StdinPath accepts bulk input for a program as the body of a request. The query has the program's
-// PID. In a call, both sides would hold the input in memory and copy it several times. A guest
-// with this path announces it by StdinHeader in its answer to a start. Guests of earlier versions lack
+// PID. In a call, both sides would hold the input in memory and copy it several times. A guest with
+// this path announces it by StdinHeader in its answer to a start. Guests of earlier versions lack
 // it.
 const (
 	StdinPath   = "/stdin"

@@ -22,7 +22,7 @@ func TestF29RejectedInputErrors(t *testing.T) {
 		RejectStdin(w, httptest.NewRequest(http.MethodPost, StdinPath, body), err)
 		var wireErr *connect.Error
 		if got := StdinError(w.Result()); !errors.As(got, &wireErr) || !connect.IsWireError(got) || wireErr.Code() != err.Code() || wireErr.Message() != err.Message() {
-			t.Errorf("%v became %v", err, got)
+			t.Errorf("the rejection %v became %v", err, got)
 		}
 		if body.Len() > 0 {
 			t.Errorf("%v: %d bytes of the body were not read", err, body.Len())
@@ -32,12 +32,12 @@ func TestF29RejectedInputErrors(t *testing.T) {
 		http.StatusOK: connect.CodeUnknown, http.StatusUnauthorized: connect.CodeUnauthenticated, http.StatusForbidden: connect.CodePermissionDenied,
 		http.StatusNotFound: connect.CodeUnimplemented, http.StatusBadGateway: connect.CodeUnavailable, http.StatusTeapot: connect.CodeUnknown,
 	} {
-		// The first answer is of a proxy, with a number as its code. The second is of a hostile guest, and
-		// has no end.
+		// The first answer is of a proxy, with a number as its code. The second is of a hostile
+		// guest, and has no end.
 		for _, body := range []io.Reader{strings.NewReader(`{"code":404,"message":"x"}`), io.MultiReader(strings.NewReader(`{"code":"`), endless{})} {
 			err := StdinError(&http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(body)})
 			if connect.CodeOf(err) != code || connect.IsWireError(err) {
-				t.Errorf("%d: %v", status, err)
+				t.Errorf("answer with status %d: got %v, want the code %v", status, err, code)
 			}
 		}
 	}

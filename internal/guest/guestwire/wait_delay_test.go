@@ -22,7 +22,7 @@ func TestWaitDelayRoundTrip(t *testing.T) {
 		h := http.Header{}
 		SetWaitDelay(h, d)
 		if got, err := WaitDelay(h); got != want || err != nil || (len(h) == 0) != (want == 0) {
-			t.Errorf("%v became %v, %v with %v", d, got, err, h)
+			t.Errorf("WaitDelay of %v: got %v, %v with the headers %v, want %v", d, got, err, h, want)
 		}
 	}
 }
@@ -36,8 +36,8 @@ func TestWaitDelayRejectsInvalidValues(t *testing.T) {
 	}
 }
 
-// An attacker who has replaced the interpreter may send any number of formats. Only known formats are
-// decoded, and their values are not parsed.
+// An attacker who has replaced the interpreter may send any number of formats. Only known formats
+// are decoded, and their values are not parsed.
 func TestFormatsByName(t *testing.T) {
 	var f Forms
 	in := `{"text":"1","html":"<b>","png":"aGk=","json":{"a":[1]},"extra":{"x/y":1},"invented":"x","markdown":null,"chart":{}}`
@@ -78,6 +78,6 @@ func TestMalformedMessagesAreRejected(t *testing.T) {
 	sent := &filesystempb.EntryInfo{Name: "f", Size: 1 << 40}
 	data, err := codec{b}.MarshalAppend([]byte("before"), sent)
 	if err != nil || string(data[:6]) != "before" || proto.Unmarshal(data[6:], &back) != nil || !proto.Equal(sent, &back) {
-		t.Errorf("%q: %v", data, err)
+		t.Errorf("encoding behind a prefix: got %q, %v, want the prefix and the same message", data, err)
 	}
 }

@@ -28,7 +28,7 @@ func TestNoRootRejectsUserID0(t *testing.T) {
 	for _, name := range []string{"root", "toor"} {
 		var unknown *UnknownError
 		if _, err := (Accounts{Users: rootAndUser{}, Default: "user", NoRoot: true}).ByName(name); !errors.As(err, &unknown) || unknown.Why == "" {
-			t.Errorf("%s: got %v", name, err)
+			t.Errorf("ByName of %s with NoRoot: got %v, want UnknownError with a reason", name, err)
 		}
 		if u, err := (Accounts{Users: rootAndUser{}, Default: "user"}).ByName(name); err != nil || u.UID != 0 {
 			t.Errorf("%s without NoRoot: got %v, %v", name, u, err)

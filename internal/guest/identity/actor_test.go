@@ -56,7 +56,7 @@ func TestDoSwitchesUser(t *testing.T) {
 			return err
 		}
 		if want := "0 54321 0 54321; 0 54322 0 54322; 54323; 0000000000000000"; status != want {
-			t.Errorf("inside: %s, want %s", status, want)
+			t.Errorf("status of the thread: got %s, want %s", status, want)
 		}
 		if _, err := os.ReadFile(secret); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("reading root's file: %v", err)
@@ -68,7 +68,7 @@ func TestDoSwitchesUser(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Join(dir, "mine"))
 	if err != nil || info.Sys().(*syscall.Stat_t).Uid != 54321 || info.Sys().(*syscall.Stat_t).Gid != 54322 {
-		t.Errorf("owner: %+v %v", info, err)
+		t.Errorf("owner of the new file: got %+v, %v, want 54321:54322", info, err)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestDoRestoresThreads(t *testing.T) {
 			for range 50 {
 				want := fmt.Errorf("mine %d", i)
 				if err := a.Do(otherUser, func() error { return want }); !errors.Is(err, want) {
-					t.Errorf("got %v", err)
+					t.Errorf("error of Do: got %v, want %v", err, want)
 				}
 			}
 		})
@@ -127,7 +127,7 @@ func TestDoRestoresThreads(t *testing.T) {
 	func() {
 		defer func() {
 			if got := recover(); got != "oops" {
-				t.Errorf("panic became %v", got)
+				t.Errorf("panic in Do: got %v, want oops", got)
 			}
 		}()
 		_ = a.Do(otherUser, func() error { panic("oops") })

@@ -33,12 +33,12 @@ func TestPasswdLookup(t *testing.T) {
 	write("group", "root:x:0:\nstaff:x:50:user,root\nusers:x:1001:user\nbad:x:y:user\ntwice:x:51:user,user\n", time.Unix(100, 0))
 	u, err := users.Lookup("user")
 	if err != nil || u.UID != 1000 || u.GID != 1001 || u.Home != "/home/user" || !slices.Equal(u.Groups, []uint32{50, 51}) {
-		t.Errorf("user: %+v %v", u, err)
+		t.Errorf("Lookup: got %+v, %v, want the account of user", u, err)
 	}
 	for _, name := range []string{"bad", "short", "mallory", "", "# comment", "root:x"} {
 		_, err := users.Lookup(name)
 		if unknown, ok := errors.AsType[*identity.UnknownError](err); !ok || unknown.Error() != "invalid username: '"+name+"'" {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("Lookup of %q: got %v, want UnknownError", name, err)
 		}
 	}
 	for name, want := range map[string]identity.User{
@@ -46,7 +46,7 @@ func TestPasswdLookup(t *testing.T) {
 		"7": {Name: "7", UID: 7, Home: "/"}, "7:9": {Name: "7", UID: 7, GID: 9, Home: "/"}, "0:0": {Name: "root", Home: "/root"},
 	} {
 		if u, err := users.Lookup(name); err != nil || !reflect.DeepEqual(u, want) {
-			t.Errorf("%q: %+v %v", name, u, err)
+			t.Errorf("Lookup of %q: got %+v, %v, want %+v", name, u, err, want)
 		}
 	}
 	for _, name := range []string{"-1", "4294967296", "user:no such", "7:", ":7"} {
@@ -59,7 +59,7 @@ func TestPasswdLookup(t *testing.T) {
 	}
 	write("passwd", "later:x:7:7::/:\n", time.Unix(200, 0))
 	if _, err := users.Lookup("later"); err != nil {
-		t.Errorf("after a change: %v", err)
+		t.Errorf("Lookup of a user that was added later: %v", err)
 	}
 	if _, err := users.Lookup("user"); err == nil {
 		t.Error("a removed user is still found")
@@ -74,7 +74,7 @@ func TestByHeader(t *testing.T) {
 	} {
 		u, err := a.ByHeader(http.Header{"Authorization": {header}})
 		if u.Name != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %v %v", header, u, err)
+			t.Errorf("user of the header %q: got %v, %v, want %q", header, u, err, want)
 		}
 	}
 }
@@ -87,11 +87,11 @@ func TestResolve(t *testing.T) {
 		{"/a//b/./c/..", "", "/a/b"}, {"../../..", "", "/"}, {"/../..", "", "/"}, {".", "", "/home/user"},
 	} {
 		if got, err := u.Resolve(c.path, c.fallback); got != c.want || err != nil {
-			t.Errorf("%q with %q: %q %v", c.path, c.fallback, got, err)
+			t.Errorf("Resolve of %q with the default %q: got %q, %v, want %q", c.path, c.fallback, got, err, c.want)
 		}
 	}
 	if got, err := (identity.User{}).Resolve("", ""); got != "/" || err != nil {
-		t.Errorf("without a home: %q %v", got, err)
+		t.Errorf("Resolve without a home: got %q, %v, want /", got, err)
 	}
 }
 

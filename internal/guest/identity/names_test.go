@@ -17,7 +17,7 @@ func TestFixedNames(t *testing.T) {
 		f.UserName(1000): "user", f.GroupName(1001): "user", f.UserName(0): "0", f.GroupName(4294967295): "4294967295",
 	} {
 		if got != want {
-			t.Errorf("got %q, want %q", got, want)
+			t.Errorf("name of the account: got %q, want %q", got, want)
 		}
 	}
 	if u, err := f.Lookup("root"); err == nil {
@@ -44,13 +44,13 @@ func TestResolveRejectsInvalidPaths(t *testing.T) {
 		"a\x00b": identity.ErrPathNUL, strings.Repeat("x", 4097): identity.ErrPathLong, strings.Repeat("x", 4096): nil,
 	} {
 		if _, err := u.Resolve(name, ""); !errors.Is(err, want) {
-			t.Errorf("%.10q: %v", name, err)
+			t.Errorf("Resolve of %.10q: got %v, want %v", name, err, want)
 		}
 	}
 }
 
-// If root inside has damaged the database, Lookup returns an error, and UserName and GroupName return
-// the ID.
+// If root inside has damaged the database, Lookup returns an error, and UserName and GroupName
+// return the ID.
 func TestDamagedPasswdIsError(t *testing.T) {
 	for name, damage := range map[string]func(dir string) error{
 		"no group file":         func(dir string) error { return os.Remove(filepath.Join(dir, "group")) },

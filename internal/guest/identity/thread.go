@@ -9,9 +9,9 @@ import (
 // unchanged leaves an ID unchanged in the setres calls.
 const unchanged = ^uintptr(0)
 
-// switchThread gives the calling thread the effective rights of u. It uses raw system calls, because the
-// library's functions change all threads. The real and saved IDs remain those of root. So the
-// thread can switch back, and processes of the user cannot send signals to it.
+// switchThread gives the calling thread the effective rights of u. It uses raw system calls,
+// because the library's functions change all threads. The real and saved IDs remain those of root.
+// So the thread can switch back, and processes of the user cannot send signals to it.
 func switchThread(u User) error {
 	if err := setGroups(u.Groups); err != nil {
 		return err

@@ -30,14 +30,14 @@ func TestBashReportsExitStatus(t *testing.T) {
 	} {
 		o := b.bash(code)
 		if o.err == nil || o.err.Name != "ExitError" || o.err.Value != want {
-			t.Errorf("%q: %+v, want %s", code, o.lines, want)
+			t.Errorf("error of %q: got %+v, want %s", code, o.lines, want)
 		}
 		if o := b.bash("echo alive").wantOK(t); o.stdout != "alive\n" {
 			t.Errorf("execution after %q: got %+v", code, o.lines)
 		}
 	}
 	if o := b.bash("kill -9 $$"); o.err == nil || o.err.Name != "UnexpectedEndOfExecution" {
-		t.Errorf("kill -9: %+v", o.lines)
+		t.Errorf("kill -9: got %+v, want UnexpectedEndOfExecution", o.lines)
 	}
 }
 
@@ -47,7 +47,7 @@ func TestBashSetsVariablesForOneExecution(t *testing.T) {
 	o := b.run(payload{"language": "bash", "code": "echo $A $B $C; env | grep -c '^[ABC]='",
 		"env_vars": map[string]string{"A": "it's", "B": "b\n2", "C": "c"}}).wantOK(t)
 	if o.stdout != "it's b 2 c\n3\n" {
-		t.Errorf("stdout %q, stderr %q", o.stdout, o.stderr)
+		t.Errorf("execution with variables: got stdout %q, stderr %q", o.stdout, o.stderr)
 	}
 	o = b.bash("echo $A $B ${C-unset}; env | grep '^[ABC]='").wantOK(t)
 	if o.stdout != "old local unset\nA=old\n" {

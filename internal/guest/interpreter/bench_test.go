@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// BenchmarkWorkerReady measures the time from the start of a worker's process until it can run code.
+// BenchmarkWorkerReady measures the time from the start of a worker's process until it can run
+// code.
 func BenchmarkWorkerReady(b *testing.B) {
 	for _, lang := range []string{"python", "javascript", "bash"} {
 		b.Run(lang, func(b *testing.B) {
@@ -25,8 +26,8 @@ func BenchmarkWorkerReady(b *testing.B) {
 	}
 }
 
-// BenchmarkInterpreterAlone measures the start of each language's interpreter without a worker, which
-// is the lower limit for the start of a worker.
+// BenchmarkInterpreterAlone measures the start of each language's interpreter without a worker,
+// which is the lower limit for the start of a worker.
 func BenchmarkInterpreterAlone(b *testing.B) {
 	for lang, argv := range map[string][]string{
 		"python": {"/usr/bin/python3", "-c", "pass"}, "javascript": {"/usr/bin/node", "-e", "0"}, "bash": {"/bin/bash", "-c", ":"},
@@ -48,7 +49,7 @@ func BenchmarkExecute(b *testing.B) {
 			s := newTestServer(b)
 			for b.Loop() {
 				if o := s.run(payload{"code": code, "language": lang}); o.stdout != "2\n" {
-					b.Fatalf("%+v", o.lines)
+					b.Fatalf("execution: got %+v, want the output 2", o.lines)
 				}
 			}
 		})
@@ -62,7 +63,7 @@ func BenchmarkOutput(b *testing.B) {
 		resp := s.do(b.Context(), "POST", "/execute",
 			payload{"code": "import sys\nfor i in range(20): sys.stdout.write('line of text\\n' * 80_000)"}, testToken)
 		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n < 20*80_000*13 {
-			b.Fatalf("%d bytes, %v", n, err)
+			b.Fatalf("output: got %d bytes, %v", n, err)
 		}
 		_ = resp.Body.Close()
 	}

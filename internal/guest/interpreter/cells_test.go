@@ -2,8 +2,8 @@ package interpreter
 
 import "testing"
 
-// F17: indented code with an empty first line runs, because callers write code as string literals in
-// indented programs. IPython runs such code too, and E2B's tests contain it.
+// F17: indented code with an empty first line runs, because callers write code as string literals
+// in indented programs. IPython runs such code too, and E2B's tests contain it.
 func TestF17IndentedCells(t *testing.T) {
 	b := newTestServer(t)
 	for _, c := range []struct{ code, text, stdout string }{
@@ -37,15 +37,15 @@ func TestF17IndentedCells(t *testing.T) {
 	} {
 		o := b.python(c.code)
 		if o.err == nil || o.err.Name != c.name {
-			t.Errorf("%q: %+v", c.code, o.lines)
+			t.Errorf("error of %q: got %+v, want %s", c.code, o.lines, c.name)
 			continue
 		}
 		contains(t, c.code, o.err.Traceback, c.trace)
 	}
 }
 
-// F7: a package that a cell installs is found in that cell and later. The first installation creates
-// the directory of the user's packages, which Python did not add to its path at the start.
+// F7: a package that a cell installs is found in that cell and later. The first installation
+// creates the directory of the user's packages, which Python did not add to its path at the start.
 func TestF7PackagesInstalledByACellAreFound(t *testing.T) {
 	const install = `
 import os, site
@@ -57,7 +57,7 @@ def install(name, text):
 	shows := func(b *testServer, code, want string) {
 		t.Helper()
 		if got := b.python(code).wantOK(t).text(); got != want {
-			t.Errorf("%s: %q, want %q", code, got, want)
+			t.Errorf("value of %s: got %q, want %q", code, got, want)
 		}
 	}
 	b := newTestServer(t)
@@ -79,8 +79,9 @@ def install(name, text):
 	}
 }
 
-// F18: a picture that is saved under a file name is shown, as in E2B's kernel. A picture that is saved
-// to memory or to an open file is not shown. A figure is not shown either, because plt.show() shows it.
+// F18: a picture that is saved under a file name is shown, as in E2B's kernel. A picture that is
+// saved to memory or to an open file is not shown. A figure is not shown either, because plt.show()
+// shows it.
 func TestF18SavedPicturesAreShown(t *testing.T) {
 	needModules(t)
 	b := newTestServer(t)

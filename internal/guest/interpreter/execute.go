@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// lastMessagesTimeout limits the wait for the last messages of a worker that has ended. They are already
-// in the pipe.
+// lastMessagesTimeout limits the wait for the last messages of a worker that has ended. They are
+// already in the pipe.
 const lastMessagesTimeout = 200 * time.Millisecond
 
 // execution is one run of code. It passes the worker's messages on to the client and records how
@@ -108,8 +108,8 @@ func (x *session) forbidAbort() {
 	x.abort = nil
 }
 
-// client is the client that waits for an execution. left is closed when the client has disconnected.
-// cutOff is closed before that if the sandbox closed the connection.
+// client is the client that waits for an execution. left is closed when the client has
+// disconnected. cutOff is closed before that if the sandbox closed the connection.
 type client struct{ left, cutOff <-chan struct{} }
 
 // wasCutOff reports whether the sandbox closed the client's connection.
@@ -165,7 +165,8 @@ func (w *worker) finish(e *execution, reason *execError) {
 	e.out.end()
 }
 
-// handleExit handles a worker that ended during an execution. Its last output is still in the pipes.
+// handleExit handles a worker that ended during an execution. Its last output is still in the
+// pipes.
 func (x *session) handleExit(w *worker, e *execution) {
 	// A process that the code started may hold the pipe open, so the wait for the end of the
 	// messages is limited.

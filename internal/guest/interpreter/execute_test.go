@@ -72,8 +72,8 @@ func TestDisconnectInterruptsAndKeepsState(t *testing.T) {
 			t.Parallel()
 			b := newTestServer(t)
 			b.t = t
-			// Only the interrupt may end the code. With a short limit, a busy machine would kill it and lose the
-			// stateCode.
+			// Only the interrupt may end the code. With a short limit, a busy machine would kill it
+			// and lose the state.
 			b.server.pace.interrupt = hosttest.Patience(hosttest.Hang)
 			b.run(payload{"language": lang, "code": stateCode[lang][0]}).wantOK(t)
 			_, disconnect := b.begin(payload{"language": lang, "code": endlessCode[lang]})
@@ -148,17 +148,17 @@ func TestEnvVarsApplyToOneExecution(t *testing.T) {
 	for lang, code := range show {
 		set := payload{"language": lang, "code": code, "env_vars": map[string]string{"G": "mine", "ONE": "1"}}
 		if o := b.run(set).wantOK(t); o.stdout != "mine 1\n" {
-			t.Errorf("%s with variables: %q", lang, o.stdout)
+			t.Errorf("%s with variables: got %q, want mine 1", lang, o.stdout)
 		}
 		if o := b.run(payload{"language": lang, "code": code}).wantOK(t); o.stdout != "global None\n" {
-			t.Errorf("%s without: %q", lang, o.stdout)
+			t.Errorf("%s without variables: got %q, want global None", lang, o.stdout)
 		}
 		failing := payload{"language": lang, "code": "no such code (", "env_vars": map[string]string{"ONE": "1"}}
 		if o := b.run(failing); o.err == nil {
-			t.Errorf("%s: %+v", lang, o.lines)
+			t.Errorf("%s, failing code: got %+v, want an error", lang, o.lines)
 		}
 		if o := b.run(payload{"language": lang, "code": code}).wantOK(t); o.stdout != "global None\n" {
-			t.Errorf("%s after a failure: %q", lang, o.stdout)
+			t.Errorf("%s after a failure: got %q, want global None", lang, o.stdout)
 		}
 	}
 }
@@ -178,7 +178,7 @@ func TestWorkerExitIsReported(t *testing.T) {
 		for _, code := range codes {
 			o := b.run(payload{"language": lang, "code": code})
 			if o.err == nil || o.err.Name != "UnexpectedEndOfExecution" || strings.TrimSpace(o.stdout) != "last" {
-				t.Errorf("%s %q: %+v", lang, code, o.lines)
+				t.Errorf("%s, %q: got %+v, want UnexpectedEndOfExecution after the last output", lang, code, o.lines)
 			}
 			o = b.run(payload{"language": lang, "code": stateCode[lang][1]}).wantOK(t)
 			if o.count != 1 {
@@ -206,7 +206,7 @@ func TestContextsRunConcurrently(t *testing.T) {
 	id := b.newContext(payload{})
 	lines, disconnect := b.begin(payload{"context_id": id, "code": "print('go')\nwhile True: pass"})
 	if o := b.python("1 + 1").wantOK(t); o.text() != "2" {
-		t.Errorf("got %+v", o.lines)
+		t.Errorf("execution in another context: got %+v, want 2", o.lines)
 	}
 	disconnect()
 	b.finish(lines)
@@ -284,7 +284,7 @@ func TestTextIsStreamed(t *testing.T) {
 		}
 		_ = w.Close()
 		if o := b.finish(lines); o.stdout != "rest\n" {
-			t.Errorf("%s: %+v", lang, o.lines)
+			t.Errorf("%s: got %+v, want the output rest", lang, o.lines)
 		}
 	}
 }
@@ -345,7 +345,7 @@ func TestProgramsDoNotInheritPipes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if strings.Contains(o.stdout, link) {
-				t.Errorf("%s: a program has %s:\n%s", lang, link, o.stdout)
+				t.Errorf("%s: a program has inherited %s:\n%s", lang, link, o.stdout)
 			}
 		}
 		contains(t, lang, o.stdout, "1 -> pipe:")
@@ -359,11 +359,11 @@ func TestRestartEndsExecution(t *testing.T) {
 		b.run(payload{"context_id": id, "code": stateCode[lang][0]}).wantOK(t)
 		lines, _ := b.begin(payload{"context_id": id, "code": endlessCode[lang]})
 		if status, body := b.call("POST", "/contexts/"+id+"/restart", nil); status != 200 || body != "null" {
-			t.Errorf("restart: %d %s", status, body)
+			t.Errorf("restart: got %d %s, want 200 null", status, body)
 		}
 		o := b.finish(lines)
 		if o.err == nil || o.err.Name != "ContextRestarting" || o.lines[len(o.lines)-1].Type != "end_of_execution" {
-			t.Errorf("%s: %+v", lang, o.lines)
+			t.Errorf("%s: got %+v, want ContextRestarting and the last line", lang, o.lines)
 		}
 		o = b.run(payload{"context_id": id, "code": stateCode[lang][1]}).wantOK(t)
 		if strings.Contains(o.stdout, "yes") || o.count != 1 {
@@ -377,14 +377,14 @@ func TestRemovalEndsExecution(t *testing.T) {
 	id := b.newContext(payload{})
 	lines, _ := b.begin(payload{"context_id": id, "code": endlessCode["python"]})
 	if status, body := b.call("DELETE", "/contexts/"+id, nil); status != 200 || body != "null" {
-		t.Errorf("remove: %d %s", status, body)
+		t.Errorf("removal: got %d %s, want 200 null", status, body)
 	}
 	if o := b.finish(lines); o.err == nil || o.err.Name != "ExecutionAborted" {
-		t.Errorf("got %+v", o.lines)
+		t.Errorf("execution in a removed context: got %+v, want ExecutionAborted", o.lines)
 	}
 	status, body := b.call("POST", "/execute", payload{"context_id": id, "code": "1"})
 	if status != http.StatusNotFound || body != "Context "+id+" not found" {
-		t.Errorf("after removal: %d %s", status, body)
+		t.Errorf("context after its removal: got %d %s, want 404", status, body)
 	}
 	if slices.ContainsFunc(b.contexts(), func(c contextInfo) bool { return c.ID == id }) {
 		t.Error("the removed context is still listed")
@@ -405,7 +405,7 @@ func TestSpecialCharactersAreUnchanged(t *testing.T) {
 		"bash":       "cat <<'end'\n" + special + "\nend",
 	} {
 		if o := b.run(payload{"language": lang, "code": code}).wantOK(t); o.stdout != special+"\n" {
-			t.Errorf("%s: %q, want %q", lang, o.stdout, special)
+			t.Errorf("output of %s: got %q, want %q", lang, o.stdout, special)
 		}
 		// A NUL byte in the code must neither block nor kill the worker.
 		b.run(payload{"language": lang, "code": "\x00"})
@@ -433,7 +433,7 @@ func TestWorkerThatIsNotReadyIsReported(t *testing.T) {
 		}
 		status, text := b.call("POST", "/execute", payload{"code": "1"})
 		if status != 500 || !strings.Contains(text, want) {
-			t.Errorf("%q: %d %s, want %q", script, status, text, want)
+			t.Errorf("worker %q: got %d %s, want 500 with %q", script, status, text, want)
 		}
 		hosttest.NoMore(t, "processes of "+script, 0, func() int { return len(children(t)) })
 	}

@@ -36,7 +36,7 @@ plt.show()`, `"points":[["2024-01-01T00:00:00",1],["2024-01-02T00:00:00",2]]`},
 	} {
 		o := b.python(c.code).wantOK(t)
 		if len(o.results) != 1 {
-			t.Fatalf("%s: %d results: %+v", c.name, len(o.results), o.lines)
+			t.Fatalf("%s: got %d results, want 1: %+v", c.name, len(o.results), o.lines)
 		}
 		checkPNG(t, o.results[0].PNG)
 		var chart map[string]any
@@ -45,7 +45,7 @@ plt.show()`, `"points":[["2024-01-01T00:00:00",1],["2024-01-02T00:00:00",2]]`},
 		}
 		sorted, _ := json.Marshal(chart)
 		if chart["type"] != c.name {
-			t.Errorf("%s: chart %s", c.name, sorted)
+			t.Errorf("%s: got the chart %s", c.name, sorted)
 		}
 		contains(t, c.name, string(sorted), c.chart)
 	}
@@ -69,7 +69,7 @@ func TestFiguresAfterImportOfDisplayModule(t *testing.T) {
 	b := newTestServer(t)
 	b.python("from IPython.display import display, HTML\nimport matplotlib.pyplot as plt").wantOK(t)
 	if o := b.python("fig, ax = plt.subplots(); ax.plot([1, 2]); plt.show()").wantOK(t); len(o.results) != 1 {
-		t.Fatalf("%d results: %+v", len(o.results), o.lines)
+		t.Fatalf("figure: got %d results, want 1: %+v", len(o.results), o.lines)
 	}
 	b.python("ended = []; get_ipython().events.register('post_execute', lambda: ended.append(1))").wantOK(t)
 	b.python("from IPython.core.pylabtools import backend2gui").wantOK(t)

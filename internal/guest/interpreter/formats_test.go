@@ -20,7 +20,7 @@ class Own:
     def __repr__(self): return 'own'
 Own()`).wantOK(t)
 	if len(o.results) != 10 {
-		t.Fatalf("%d results: %+v", len(o.results), o.results)
+		t.Fatalf("formats: got %d results, want 10: %+v", len(o.results), o.results)
 	}
 	r := o.results
 	for i, got := range []string{r[0].HTML, r[1].Markdown, r[2].SVG, r[3].LaTeX, string(r[4].JSON), r[6].PNG, r[7].JPEG, r[8].Text + string(r[8].Extra), r[9].HTML + r[9].PNG + r[9].Text} {
@@ -44,7 +44,7 @@ func TestPythonShowsContainersAsJSON(t *testing.T) {
 	} {
 		o := b.python(code).wantOK(t)
 		if got := strings.ReplaceAll(string(o.results[0].JSON), " ", ""); got != want {
-			t.Errorf("%s: json %s, want %s", code, got, want)
+			t.Errorf("JSON of %s: got %s, want %s", code, got, want)
 		}
 	}
 }
@@ -56,13 +56,13 @@ func TestPythonShowsTablesAndPictures(t *testing.T) {
 pd.DataFrame({'n': [1, 2], 'f': [1.5, None], 't': pd.to_datetime(['2024-01-02', None]), 's': ['a', None]})`).wantOK(t)
 	want := `{"n":[1,2],"f":[1.5,null],"t":["2024-01-02T00:00:00",null],"s":["a",null]}`
 	if got := strings.ReplaceAll(string(o.results[0].Data), " ", ""); got != want {
-		t.Errorf("data %s, want %s", got, want)
+		t.Errorf("data of the table: got %s, want %s", got, want)
 	}
 	contains(t, "html", o.results[0].HTML, "<table", "1.5")
 	contains(t, "text", o.results[0].Text, "n    f")
 	o = b.python("from PIL import Image\nimg = Image.new('RGB', (3, 2), 'red')\nimg.show()\nimg").wantOK(t)
 	if len(o.results) != 2 {
-		t.Fatalf("pictures: %+v", o.lines)
+		t.Fatalf("pictures: got %+v, want 2 results", o.lines)
 	}
 	checkPNG(t, o.results[0].PNG)
 	checkPNG(t, o.results[1].PNG)

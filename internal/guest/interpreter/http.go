@@ -99,8 +99,8 @@ func (s *Server) target(id, language string) (*session, error) {
 	return s.byLanguage(language)
 }
 
-// authorized reports whether the request has the access token. It compares in constant time, so that a
-// program inside the sandbox cannot find the token by measuring time.
+// authorized reports whether the request has the access token. It compares in constant time, so
+// that a program inside the sandbox cannot find the token by measuring time.
 func (s *Server) authorized(r *http.Request) bool {
 	if s.opts.AccessToken == nil {
 		return false

@@ -34,7 +34,7 @@ func (b *testServer) contexts() []contextInfo {
 func TestHealth(t *testing.T) {
 	b := newTestServer(t)
 	if status, body := b.call("GET", "/health", nil); status != 200 || body != `"OK"` {
-		t.Errorf("got %d %s", status, body)
+		t.Errorf("GET /health: got %d %s, want 200", status, body)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestExecutionNeedsToken(t *testing.T) {
 		text, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusUnauthorized || strings.Contains(string(text), testToken) {
-			t.Errorf("token %q: %d %s", token, resp.StatusCode, text)
+			t.Errorf("execution with the token %q: got %d %s, want 401", token, resp.StatusCode, text)
 		}
 	}
 	b.server.opts.AccessToken = func() string { return "" }
@@ -134,7 +134,7 @@ func TestContextsAreLimited(t *testing.T) {
 	}
 	b.server.mu.Unlock()
 	if status, text := b.call("POST", "/contexts", payload{}); status != 429 {
-		t.Errorf("got %d %s", status, text)
+		t.Errorf("one context too many: got %d %s, want 429", status, text)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestMissingInterpreter(t *testing.T) {
 	b.env["PATH"] = t.TempDir()
 	status, text := b.call("POST", "/execute", payload{"code": "1"})
 	if status != 400 || !strings.Contains(text, "cannot run python") {
-		t.Errorf("got %d %s", status, text)
+		t.Errorf("missing interpreter: got %d %s, want 400 and a message", status, text)
 	}
 	b.env["PATH"] = "/usr/bin"
 	b.python("1").wantOK(t)
@@ -154,7 +154,7 @@ func TestCloseEndsRunningCode(t *testing.T) {
 	lines, _ := b.begin(payload{"code": endlessCode["python"]})
 	b.server.Close()
 	if o := b.finish(lines); o.err == nil || o.err.Name != "ExecutionAborted" {
-		t.Errorf("got %+v", o.lines)
+		t.Errorf("execution during Close: got %+v, want ExecutionAborted", o.lines)
 	}
 	if len(children(t)) != 0 {
 		t.Error("a worker still runs after Close")
@@ -163,6 +163,6 @@ func TestCloseEndsRunningCode(t *testing.T) {
 		t.Errorf("executed after Close: %s", text)
 	}
 	if status, text := b.call("POST", "/contexts", payload{}); status != 500 {
-		t.Errorf("after Close: %d %s", status, text)
+		t.Errorf("new context after Close: got %d %s, want 500", status, text)
 	}
 }

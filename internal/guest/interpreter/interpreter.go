@@ -38,9 +38,9 @@ type pace struct {
 	force     time.Duration // from then to killing the worker
 }
 
-// defaultPace has the limits outside of tests. The end of a connection is noticed only on a write, so
-// the protocol requires a line every 5 seconds. Four seconds for an interrupt leave time for a restart
-// within the 10 seconds that clients wait.
+// defaultPace has the limits outside of tests. The end of a connection is noticed only on a write,
+// so the protocol requires a line every 5 seconds. Four seconds for an interrupt leave time for a
+// restart within the 10 seconds that clients wait.
 var defaultPace = pace{keepalive: 5 * time.Second, start: 20 * time.Second, interrupt: 3 * time.Second, force: time.Second}
 
 // Server serves the code interpreter. It is safe for concurrent use.

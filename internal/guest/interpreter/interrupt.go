@@ -62,8 +62,8 @@ func (x *session) interruptUntilDone(w *worker, e *execution, every, timeout tim
 				x.stop()
 				return true
 			}
-			// The end may have been reported before this goroutine ran again. Another interrupt would hit
-			// the next execution.
+			// The end may have been reported before this goroutine ran again. Another interrupt
+			// would hit the next execution.
 			select {
 			case <-e.done:
 				return true

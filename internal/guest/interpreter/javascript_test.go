@@ -56,7 +56,7 @@ func TestJavaScriptErrors(t *testing.T) {
 	} {
 		o := b.js(c.code)
 		if o.err == nil || o.err.Name != c.name {
-			t.Errorf("%q: %+v", c.code, o.lines)
+			t.Errorf("error of %q: got %+v, want %s", c.code, o.lines, c.name)
 			continue
 		}
 		contains(t, c.code, o.err.Value, c.value)
@@ -73,10 +73,10 @@ func TestJavaScriptOutput(t *testing.T) {
 	b := newTestServer(t)
 	o := b.js("console.log('out', {a: 1}); console.error('err'); display({html: '<b>', png: Buffer.from('x')}, 5)\nrequire('child_process').execSync('echo child', {stdio: 'inherit'}); undefined").wantOK(t)
 	if o.stdout != "out { a: 1 }\nchild\n" || o.stderr != "err\n" {
-		t.Errorf("stdout %q, stderr %q", o.stdout, o.stderr)
+		t.Errorf("output: got stdout %q, stderr %q", o.stdout, o.stderr)
 	}
 	if len(o.results) != 2 || o.results[0].HTML != "<b>" || o.results[0].PNG != "eA==" || o.results[1].Text != "5" || *o.results[0].IsMain {
-		t.Errorf("results %+v", o.results)
+		t.Errorf("shown results: got %+v, want HTML with a picture, and the value 5", o.results)
 	}
 	o = b.js("setTimeout(() => { throw new Error('late') }, 1); await new Promise(r => setTimeout(r, 20)); Promise.reject(3); 'alive'").wantOK(t)
 	if o.text() != "alive" {

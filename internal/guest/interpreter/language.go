@@ -78,10 +78,10 @@ func encodeJSON(r request) []byte {
 	return append(line, '\n')
 }
 
-// encodeSources encodes source files for a worker: the length of the main file, the main file, and a
-// JSON line with the other files by name. Workers read their source from the pipe, so that nothing has
-// to be installed in a sandbox. They load the other files only when needed, because compiling
-// takes most of the start time.
+// encodeSources encodes source files for a worker: the length of the main file, the main file, and
+// a JSON line with the other files by name. Workers read their source from the pipe, so that
+// nothing has to be installed in a sandbox. They load the other files only when needed, because
+// compiling takes most of the start time.
 func encodeSources(main string, parts map[string]string) []byte {
 	line, err := json.Marshal(parts)
 	if err != nil {

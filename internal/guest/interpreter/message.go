@@ -12,8 +12,8 @@ import (
 // itself must not fill the server's memory.
 const maxMessage = 24 << 20
 
-// message is one line from a worker. Code in the sandbox can forge messages. A forged message deceives
-// only the client that sent the code, because it is used for nothing except the answer.
+// message is one line from a worker. Code in the sandbox can forge messages. A forged message
+// deceives only the client that sent the code, because it is used for nothing except the answer.
 type message struct {
 	Type string `json:"type"` // ready, result, error or done
 	// N is the number of the request to which the message belongs. Late messages, from threads that

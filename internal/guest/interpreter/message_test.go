@@ -12,7 +12,7 @@ import (
 func TestTooLongMessageIsError(t *testing.T) {
 	in := newMessages(io.MultiReader(strings.NewReader(`{"type":"`), &endlessReader{}))
 	if _, err := in.next(); !errors.Is(err, errMessageTooLong) {
-		t.Errorf("got %v", err)
+		t.Errorf("next: got %v, want errMessageTooLong", err)
 	}
 }
 
@@ -49,7 +49,7 @@ func FuzzMessages(f *testing.F) {
 			for _, line := range []any{resultLine{"result", m.result}, errorLine{"error", m.execError}} {
 				out, err := json.Marshal(line)
 				if err != nil || !json.Valid(out) || strings.Contains(string(out), "\n") {
-					t.Fatalf("%+v becomes %q: %v", line, out, err)
+					t.Fatalf("encoding of %+v: got %q, %v, want one line of JSON", line, out, err)
 				}
 			}
 		}
@@ -75,7 +75,7 @@ func FuzzWholeRunes(f *testing.F) {
 			rest = rest[n:]
 		}
 		if utf8.Valid(data) && joined.String() != string(data) {
-			t.Fatalf("%q became %q", data, joined.String())
+			t.Fatalf("joined chunks of %q: got %q", data, joined.String())
 		}
 	})
 }

@@ -68,8 +68,8 @@ func (o *output) readAll() {
 
 // drain passes on everything that was written before the call.
 func (o *output) drain() {
-	// Use Control instead of Read, because readAll holds Read's lock. An error means that the file is
-	// closed and has no more data.
+	// Use Control instead of Read, because readAll holds Read's lock. An error means that the file
+	// is closed and has no more data.
 	_ = o.conn.Control(func(fd uintptr) {
 		for total := 0; total < drainBytes; {
 			n, end := o.take(int(fd))

@@ -25,10 +25,10 @@ func (l *preloadListener) message(m message) {
 // maxPreloads limits how often a worker is started to load libraries.
 const maxPreloads = 2
 
-// Preload starts the worker of a language's default context, which then loads the usual libraries of
-// the language, if they are installed. This does not change the context. Preload does nothing for a
-// language that the sandbox does not have. A worker that ends, or is not ready in time on a busy host,
-// is started once more, because otherwise the first execution would have to wait for it.
+// Preload starts the worker of a language's default context, which then loads the usual libraries
+// of the language, if they are installed. This does not change the context. Preload does nothing
+// for a language that the sandbox does not have. A worker that ends, or is not ready in time on a
+// busy host, is started once more, because otherwise the first execution would have to wait for it.
 func (s *Server) Preload(ctx context.Context, language string) error {
 	sess, err := s.byLanguage(language)
 	if err != nil {

@@ -24,7 +24,8 @@ func (s *killingStarter) Start(cmd *exec.Cmd) (Process, error) {
 	return p, err
 }
 
-// A worker that ends during its start is started again, but only once, because a sandbox waits for it.
+// A worker that ends during its start is started again, but only once, because a sandbox waits for
+// it.
 func TestPreloadRetriesOnce(t *testing.T) {
 	for deaths, want := range map[int64]int64{0: 1, 1: 2, 9: maxPreloads} {
 		b := newTestServer(t)

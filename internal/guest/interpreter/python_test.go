@@ -11,11 +11,11 @@ import (
 func TestPythonKeepsStateAndShowsLastValue(t *testing.T) {
 	b := newTestServer(t)
 	if o := b.python("x = 6"); o.err != nil || len(o.results) != 0 || o.count != 1 {
-		t.Fatalf("assignment: %+v", o.lines)
+		t.Fatalf("assignment: got %+v, want no results", o.lines)
 	}
 	o := b.python("print('hi')\nx * 7").wantOK(t)
 	if o.text() != "42" || o.stdout != "hi\n" || o.count != 2 {
-		t.Fatalf("got %+v", o.lines)
+		t.Fatalf("second execution: got %+v, want the value 42 and the output hi", o.lines)
 	}
 	for _, c := range []struct{ code, want string }{
 		{"'it'", "it"}, {`"it's"`, "it's"}, {"[1, 'a']", "[1, 'a']"}, {"None", ""}, {"x;", ""}, {"x  ; # note", ""},
@@ -70,7 +70,7 @@ func TestPythonErrors(t *testing.T) {
 	} {
 		o := b.python(c.code)
 		if o.err == nil || o.err.Name != c.name || !strings.Contains(o.err.Value, c.value) {
-			t.Errorf("%q: %+v", c.code, o.lines)
+			t.Errorf("error of %q: got %+v, want %s with %q", c.code, o.lines, c.name, c.value)
 			continue
 		}
 		contains(t, c.code, o.err.Traceback, append(c.trace, c.name)...)
@@ -79,7 +79,7 @@ func TestPythonErrors(t *testing.T) {
 		}
 	}
 	if o := b.python("'alive'").wantOK(t); o.text() != "alive" {
-		t.Errorf("afterwards: %+v", o.lines)
+		t.Errorf("execution after the errors: got %+v, want alive", o.lines)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestPythonOutput(t *testing.T) {
 	} {
 		o := b.python(c.code).wantOK(t)
 		if strings.ReplaceAll(o.stdout, "\n\n", "\n") != c.stdout && len(o.stdout) != len(c.stdout) || !strings.Contains(o.stderr, c.stderr) {
-			t.Errorf("%q: stdout %q, stderr %q", c.code, o.stdout, o.stderr)
+			t.Errorf("%q: got stdout %q, stderr %q, want %q and %q", c.code, o.stdout, o.stderr, c.stdout, c.stderr)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestPythonKeepsOrderOfResultsAndText(t *testing.T) {
 		doubled = append(doubled, n, n)
 	}
 	if strings.Join(got, " ") != strings.Join(doubled, " ") {
-		t.Errorf("order %v", got)
+		t.Errorf("order of results and text: got %v, want %v", got, doubled)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestPythonMagics(t *testing.T) {
 			o.stdout = ""
 		}
 		if o.stdout != c.stdout || o.text() != c.text {
-			t.Errorf("%q: stdout %q, shows %q", c.code, o.stdout, o.text())
+			t.Errorf("%q: got stdout %q and value %q, want %q and %q", c.code, o.stdout, o.text(), c.stdout, c.text)
 		}
 	}
 	contains(t, "%timeit", b.python("%timeit -n 10 -r 2 1 + 1").wantOK(t).stdout, "per loop", "2 runs, 10 loops")

@@ -37,9 +37,9 @@ func (s *Server) Renew(r Renewal) {
 	}
 }
 
-// Sever marks the connections of running code as closed by the sandbox. It is called before they are
-// closed, after the sandbox was saved and continues in another instance. The code then continues and
-// its output is discarded, whereas code whose client disconnects is interrupted.
+// Sever marks the connections of running code as closed by the sandbox. It is called before they
+// are closed, after the sandbox was saved and continues in another instance. The code then
+// continues and its output is discarded, whereas code whose client disconnects is interrupted.
 func (s *Server) Sever() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,8 @@ type renewal struct {
 	Seed uint32 `json:"seed,omitempty"`
 }
 
-// change is the change of a variable or of the working directory. It does not apply if code has changed
-// the value itself. Nil means unset.
+// change is the change of a variable or of the working directory. It does not apply if code has
+// changed the value itself. Nil means unset.
 type change struct {
 	From *string `json:"from,omitempty"`
 	To   *string `json:"to,omitempty"`
@@ -99,8 +99,8 @@ func changes(from, to map[string]string) map[string]change {
 	return all
 }
 
-// isReadAtStart reports whether interpreters, their libraries or the dynamic loader read a variable only
-// when they start.
+// isReadAtStart reports whether interpreters, their libraries or the dynamic loader read a variable
+// only when they start.
 func isReadAtStart(name string) bool {
 	switch name {
 	case "PATH", "HOME", "USER", "LOGNAME", "TZ", "LANG", "LANGUAGE", "NO_COLOR", "TMPDIR":

@@ -100,7 +100,7 @@ func TestReplacedJavaScriptRandomFunctionsWork(t *testing.T) {
 		"/native/.test(Math.random) || /native/.test(c.randomBytes)":                                             "false",
 	} {
 		if got := b.run(payload{"language": "js", "code": code}).wantOK(t).text(); got != want {
-			t.Errorf("%s: %s, want %s", code, got, want)
+			t.Errorf("value of %s: got %s, want %s", code, got, want)
 		}
 	}
 }
@@ -136,14 +136,14 @@ func TestRenewalChangesVariables(t *testing.T) {
 				want = "code None it's 'after' new 1\n"
 			}
 			if strings.Join(strings.Fields(o.stdout), " ") != strings.Join(strings.Fields(want), " ") || o.count != 2 {
-				t.Errorf("execution %d: %q", o.count, o.stdout)
+				t.Errorf("variables in execution %d: got %q, want %q", o.count, o.stdout, want)
 			}
 		})
 	}
 }
 
-// A preloaded worker that has not run code gets the new directory and variables. Apart from its PID it
-// behaves like a new worker.
+// A preloaded worker that has not run code gets the new directory and variables. Apart from its PID
+// it behaves like a new worker.
 func TestPreloadedWorkerIsRenewed(t *testing.T) {
 	for name, show := range map[string]string{
 		"python":     "import os; print(os.getcwd(), os.environ['E2B_SANDBOX_ID'], os.getpid())",
@@ -167,10 +167,10 @@ func TestPreloadedWorkerIsRenewed(t *testing.T) {
 			b.server.Renew(Renewal{Home: work, Fresh: true})
 			o := b.run(payload{"language": name, "code": show}).wantOK(t)
 			if want := work + " claimed " + waiting + "\n"; o.stdout != want || o.count != 1 {
-				t.Errorf("execution %d: %q, want %q", o.count, o.stdout, want)
+				t.Errorf("execution %d: got %q, want %q", o.count, o.stdout, want)
 			}
 			if _, list := b.call("GET", "/contexts", nil); !strings.Contains(list, work) {
-				t.Errorf("contexts: %s", list)
+				t.Errorf("contexts: got %s, want the new directory %s", list, work)
 			}
 		})
 	}
@@ -219,8 +219,8 @@ func TestPreloadLoadsUsualLibraries(t *testing.T) {
 	}
 }
 
-// Code whose connection the sandbox closed continues. Code whose client disconnected is interrupted,
-// see TestDisconnectInterruptsAndKeepsState.
+// Code whose connection the sandbox closed continues. Code whose client disconnected is
+// interrupted, see TestDisconnectInterruptsAndKeepsState.
 func TestCutOffCodeContinues(t *testing.T) {
 	b := newTestServer(t)
 	release := filepath.Join(b.home, "mark")
@@ -232,7 +232,7 @@ func TestCutOffCodeContinues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := b.python("x").wantOK(t).text(); got != "continued" {
-		t.Errorf("x is %q", got)
+		t.Errorf("value of x: got %q, want continued", got)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// checker is a program that checks code. For each line of JSON, it answers with "" or a description of
-// the problem.
+// checker is a program that checks code. For each line of JSON, it answers with "" or a description
+// of the problem.
 type checker struct {
 	in  io.WriteCloser
 	out *bufio.Reader
@@ -63,13 +63,13 @@ func (c checker) check(tb testing.TB, code string) string {
 		err = json.Unmarshal([]byte(answer), &problem)
 	}
 	if err != nil {
-		tb.Fatalf("%q: %v", code, err)
+		tb.Fatalf("no answer of the checker for %q: %v", code, err)
 	}
 	return problem
 }
 
-// checkRewrite is a checker for rewrite.js: a rewritten valid script is valid and has the same lines,
-// and an invalid script fails with a SyntaxError.
+// checkRewrite is a checker for rewrite.js: a rewritten valid script is valid and has the same
+// lines, and an invalid script fails with a SyntaxError.
 const checkRewrite = `
 const vm = require("vm"), rl = require("readline").createInterface({ input: process.stdin });
 let part;
@@ -105,13 +105,13 @@ func FuzzRewriteJavaScript(f *testing.F) {
 	c := newChecker(f, "javascript/rewrite.js", checkRewrite, "/usr/bin/node", "-e")
 	f.Fuzz(func(t *testing.T, code string) {
 		if problem := c.check(t, code); problem != "" {
-			t.Errorf("%q: %s", code, problem)
+			t.Errorf("rewriting %q: %s", code, problem)
 		}
 	})
 }
 
-// checkMagics is a checker for magics.py: valid Python code stays unchanged, and rewriting never fails
-// or changes the number of lines.
+// checkMagics is a checker for magics.py: valid Python code stays unchanged, and rewriting never
+// fails or changes the number of lines.
 const checkMagics = `
 import json, sys, types
 part = {"use": lambda name: types.SimpleNamespace(main=types.ModuleType("m")), "worker": None}
@@ -155,7 +155,7 @@ func FuzzMagics(f *testing.F) {
 	c := newChecker(f, "python/magics.py", checkMagics, "/usr/bin/python3", "-c")
 	f.Fuzz(func(t *testing.T, code string) {
 		if problem := c.check(t, code); problem != "" {
-			t.Errorf("%q: %s", code, problem)
+			t.Errorf("rewriting %q: %s", code, problem)
 		}
 	})
 }

@@ -120,8 +120,8 @@ func (s *Server) add(sess *session) error {
 // errClosed is returned after Close.
 var errClosed = fault.New(fault.Unavailable, "interpreter_closed", "The code interpreter is shutting down.")
 
-// acquire waits for the slot. While it waits, it calls keepalive, which sends a line to the client and
-// returns the time until the next call.
+// acquire waits for the slot. While it waits, it calls keepalive, which sends a line to the client
+// and returns the time until the next call.
 func (x *session) acquire(ctx context.Context, keepalive func() time.Duration) error {
 	timer := time.NewTimer(x.server.pace.keepalive)
 	defer timer.Stop()

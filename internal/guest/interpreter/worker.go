@@ -50,8 +50,8 @@ type worker struct {
 
 // startWorker starts a worker and waits until it is ready.
 func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*worker, error) {
-	// Read this before the variables. If the variables change in between, the change is sent with the
-	// next request.
+	// Read this before the variables. If the variables change in between, the change is sent with
+	// the next request.
 	known := s.renewalState()
 	env := s.opts.Env()
 	path, err := lookProgram(lang, env)

@@ -10,7 +10,7 @@ import (
 // Header is the header by which a client requests an interval, in seconds.
 const Header = "Keepalive-Ping-Interval"
 
-// The default interval, and the maxInterval that a client may request.
+// Default is the default interval, and maxInterval the longest that a client may request.
 const (
 	Default     = 90 * time.Second
 	maxInterval = time.Hour

@@ -15,7 +15,7 @@ func TestInterval(t *testing.T) {
 		"99999999999999999999": keepalive.Default,
 	} {
 		if got := keepalive.Interval(http.Header{keepalive.Header: {value}}); got != want {
-			t.Errorf("%q: %v, want %v", value, got, want)
+			t.Errorf("Interval of %q: got %v, want %v", value, got, want)
 		}
 	}
 }

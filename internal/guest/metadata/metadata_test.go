@@ -18,7 +18,7 @@ func TestFromHeader(t *testing.T) {
 	h := http.Header{"X-Metadata-Author-Name": {"me"}, "X-Metadata-Empty": {""}, "X-Other": {"x"}, "X-Metadata": {"x"}}
 	got, err := metadata.FromHeader(h)
 	if err != nil || !maps.Equal(got, map[string]string{"author-name": "me", "empty": ""}) {
-		t.Errorf("got %v, %v", got, err)
+		t.Errorf("FromHeader: got %v, %v, want author-name and empty", got, err)
 	}
 	if got, err := metadata.FromHeader(http.Header{"Accept": {"x"}}); got != nil || err != nil {
 		t.Errorf("header without metadata: got %v %v", got, err)
@@ -57,7 +57,7 @@ func TestReplaceAndRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := metadata.Read(path); !maps.Equal(got, set) {
-			t.Errorf("got %v, want %v", got, set)
+			t.Errorf("Read: got %v, want %v", got, set)
 		}
 	}
 	buf := make([]byte, 10)
@@ -105,7 +105,7 @@ func TestFailedReplaceChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := metadata.Replace(fd, nil); !errors.Is(err, unix.EBADF) {
-		t.Errorf("a closed file: %v", err)
+		t.Errorf("Replace of a closed file: got %v, want EBADF", err)
 	}
 }
 
@@ -122,11 +122,11 @@ func FuzzFromHeader(f *testing.F) {
 		for key, value := range set {
 			total += len(key) + len(value)
 			if key == "" || len(key) > 246 || key != strings.ToLower(key) {
-				t.Errorf("key %q", key)
+				t.Errorf("FromHeader accepted the key %q", key)
 			}
 			for _, c := range []byte(key + value) {
 				if c < ' ' || c > '~' {
-					t.Errorf("byte %#x in %q: %q", c, key, value)
+					t.Errorf("FromHeader accepted the byte %#x in %q: %q", c, key, value)
 				}
 			}
 		}

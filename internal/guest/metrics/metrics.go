@@ -66,8 +66,8 @@ func (s *Sampler) totals() Limits {
 	return s.limits
 }
 
-// minInterval is the minimum time between two samples for a useful result, because the kernel counts
-// in hundredths of a second.
+// minInterval is the minimum time between two samples for a useful result, because the kernel
+// counts in hundredths of a second.
 const minInterval = 200 * time.Millisecond
 
 // Sample takes a sample.

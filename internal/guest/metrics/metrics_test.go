@@ -34,7 +34,7 @@ func TestReadMeminfo(t *testing.T) {
 	}
 	write("MemTotal:  1000 kB\nMemFree: 400 kB\nBuffers: 50 kB\nCached: 150 kB\nSwapCached: 7 kB\nOdd\n")
 	if m, err := readMeminfo(name); err != nil || m != (memory{1000 << 10, 400 << 10, 200 << 10}) {
-		t.Errorf("got %+v, %v", m, err)
+		t.Errorf("readMeminfo: got %+v, %v, want 1000, 400 and 200 KiB", m, err)
 	}
 	write("nonsense")
 	if _, err := readMeminfo(name); err == nil {
@@ -44,7 +44,8 @@ func TestReadMeminfo(t *testing.T) {
 
 // The time of a child process counts while it runs and after it has ended.
 func TestCPUTime(t *testing.T) {
-	// Read only this process. Other processes of the machine start and end, and with them their time.
+	// Read only this process. Other processes of the machine start and end, and with them their
+	// time.
 	proc, self := t.TempDir(), strconv.Itoa(os.Getpid())
 	if err := os.Symlink(filepath.Join("/proc", self), filepath.Join(proc, self)); err != nil {
 		t.Fatal(err)
@@ -77,8 +78,8 @@ func TestCPUIsSampledAtMostOncePerInterval(t *testing.T) {
 	if err != nil || first <= 0 {
 		t.Fatalf("got %v, %v, want a positive percentage", first, err)
 	}
-	// Two calls in quick succession return the same value, because a new sample would be noise. On a
-	// busy machine, two calls may be far apart.
+	// Two calls in quick succession return the same value, because a new sample would be noise. On
+	// a busy machine, two calls may be far apart.
 	for range 100 {
 		at, was := s.at, s.percent
 		again, err := s.cpu()
@@ -89,7 +90,7 @@ func TestCPUIsSampledAtMostOncePerInterval(t *testing.T) {
 			continue
 		}
 		if again != was {
-			t.Errorf("got %v, want %v", again, was)
+			t.Errorf("second sample at once: got %v, want %v", again, was)
 		}
 		return
 	}
@@ -121,7 +122,7 @@ func TestMemoryOnTheHostKernel(t *testing.T) {
 		t.Helper()
 		m, err := s.memory(limits)
 		if err != nil || m != (memory{64 << 20, 64<<20 - used, cache}) {
-			t.Errorf("%s: got %+v, %v", what, m, err)
+			t.Errorf("memory with the %s: got %+v, %v, want %d bytes used", what, m, err, used)
 		}
 	}
 	want("by process", 25*page, 0)

@@ -71,8 +71,7 @@ func cpuTime(proc string) (time.Duration, error) {
 }
 
 // statTicks returns the time of a process and of its ended children. The program's name precedes
-// the numbers and may contain any character, so parsing begins after the last
-// parenthesis.
+// the numbers and may contain any character, so parsing begins after the last parenthesis.
 func statTicks(stat string) int64 {
 	const utime, cstime = 11, 14 // positions after the name
 	_, rest, ok := cutLast(stat, ")")

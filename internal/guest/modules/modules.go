@@ -101,8 +101,8 @@ func absolute(path, dir string) string {
 	return filepath.Join(dir, path)
 }
 
-// Prepare opens the module with the rights of as, lets the engine compile it, and returns the runner
-// to start.
+// Prepare opens the module with the rights of as, lets the engine compile it, and returns the
+// runner to start.
 func (r *Runner) Prepare(ctx context.Context, as func(func() error) error, path string, argv []string) (*Start, error) {
 	var module *os.File
 	err := as(func() (err error) {

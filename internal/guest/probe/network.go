@@ -138,8 +138,8 @@ func send(address string) (datagram, error) {
 	return datagram{address, fd}, nil
 }
 
-// checkUnanswered returns an error if the datagram was answered. It waits for an answer, unless something that was
-// sent after the datagram has been settled.
+// checkUnanswered returns an error if the datagram was answered. It waits for an answer, unless
+// something that was sent after the datagram has been settled.
 func (d datagram) checkUnanswered(ctx context.Context, settled bool) error {
 	if d.fd < 0 {
 		return nil
@@ -201,16 +201,16 @@ func portOf(name, at string) (uint16, bool) {
 	return uint16(port), err == nil
 }
 
-// unknownHosts returns the ports that would not be probed, because their host is not among the known
-// names.
+// unknownHosts returns the ports that would not be probed, because their host is not among the
+// known names.
 func (c Checks) unknownHosts() []string {
 	return slices.DeleteFunc(slices.Concat(c.Reached, c.Closed), func(at string) bool {
 		return slices.ContainsFunc(c.Known, func(name string) bool { _, ok := portOf(name, at); return ok })
 	})
 }
 
-// checkReached checks that a connection succeeds. It closes the connection at once and sends nothing:
-// the gateway dials only after the first byte.
+// checkReached checks that a connection succeeds. It closes the connection at once and sends
+// nothing: the gateway dials only after the first byte.
 func checkReached(ctx context.Context, what string, at netip.AddrPort) error {
 	status, err := connect(ctx, at.String())
 	switch {

@@ -103,7 +103,7 @@ func TestProbeReportsFailedChecks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			err := Run(t.Context(), c.checks, as)
 			if err == nil || !strings.HasPrefix(err.Error(), Failure) || !strings.Contains(err.Error(), c.want) {
-				t.Fatalf("got %v, want %q", err, c.want)
+				t.Fatalf("Run: got %v, want %q", err, c.want)
 			}
 		})
 	}

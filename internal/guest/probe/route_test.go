@@ -19,7 +19,8 @@ func inEmptyNetwork(t *testing.T, f func() error) error {
 	hosttest.Need(t, hosttest.Root)
 	done := make(chan error)
 	go func() {
-		// The thread cannot leave that network. It ends with this goroutine, because it is locked to it.
+		// The thread cannot leave that network. It ends with this goroutine, because it is locked
+		// to it.
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
@@ -81,7 +82,7 @@ func TestDatagramCheckDoesNotWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, _, err := silent.ReadFrom(make([]byte, 2)); n != 1 || err != nil {
-		t.Errorf("received %d bytes, %v", n, err)
+		t.Errorf("sent datagram: got %d bytes, %v, want 1", n, err)
 	}
 }
 
@@ -94,6 +95,6 @@ func TestAnsweredDatagramIsFound(t *testing.T) {
 	}
 	poll(t.Context(), d.fd, unix.POLLIN)
 	if err := d.checkUnanswered(t.Context(), true); err == nil || !strings.Contains(err.Error(), "was answered") {
-		t.Errorf("got %v", err)
+		t.Errorf("check of an answered datagram: got %v, want an error", err)
 	}
 }

@@ -110,8 +110,8 @@ func checkDisk(bytes, files int64) error {
 	return nil
 }
 
-// checkProcesses returns an error if a user can have more processes than the limit. All processes inside
-// descend from this one and cannot raise the limit that they inherit.
+// checkProcesses returns an error if a user can have more processes than the limit. All processes
+// inside descend from this one and cannot raise the limit that they inherit.
 func checkProcesses(maximum int64) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil {

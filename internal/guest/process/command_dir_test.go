@@ -31,12 +31,12 @@ func TestF20CommandErrorNamesTheDirectory(t *testing.T) {
 		_, err := b.service.Command(user, cmd)
 		p, ok := errors.AsType[*fs.PathError](err)
 		if err == nil || (ok && p.Op == "chdir") != c.chdir || c.chdir && p.Path != c.dir {
-			t.Errorf("%s in %q: got %v", c.program, c.dir, err)
+			t.Errorf("Command %s in %q: got %v", c.program, c.dir, err)
 		}
 	}
 	ok := exec.Command("/bin/true")
 	ok.Dir = "/"
 	if c, err := b.service.Command(user, ok); err != nil || c.Wait().ExitStatus() != 0 {
-		t.Errorf("in /: got %v", err)
+		t.Errorf("Command in /: got %v, want success", err)
 	}
 }

@@ -36,8 +36,8 @@ func reachesAll(sig syscall.Signal) bool {
 	return sig == syscall.SIGKILL || sig == syscall.SIGTERM
 }
 
-// signalOutside signals the members of a family that are not in the leader's process group, and reports
-// whether there were any.
+// signalOutside signals the members of a family that are not in the leader's process group, and
+// reports whether there were any.
 func signalOutside(family []census.Member, leader int, sig syscall.Signal) bool {
 	sent := false
 	for _, m := range family {
@@ -57,9 +57,9 @@ const (
 	scanPause = 20 * time.Millisecond
 )
 
-// killFamily kills the rest of a family until none is left. It also finds processes that fork faster
-// than they are listed, because their children have the mark, and a killed process starts no more
-// children.
+// killFamily kills the rest of a family until none is left. It also finds processes that fork
+// faster than they are listed, because their children have the mark, and a killed process starts no
+// more children.
 func killFamily(mark lineage.Mark) {
 	if mark == lineage.None {
 		return

@@ -70,8 +70,8 @@ const hangup, interrupt pb.Signal = 1, 2
 // SIGTERM, or reaches its time limit.
 func TestF6SignalReachesProcessesOutsideTheGroup(t *testing.T) {
 	hosttest.Need(t, kernelMarks)
-	// If this test runs below nohup, its child processes inherit the ignored signals. Handled signals
-	// are not inherited.
+	// If this test runs below nohup, its child processes inherit the ignored signals. Handled
+	// signals are not inherited.
 	handled := make(chan os.Signal, 1)
 	signal.Notify(handled, unix.SIGHUP, unix.SIGINT)
 	t.Cleanup(func() { signal.Stop(handled) })

@@ -33,7 +33,7 @@ func TestLargeOutputIsNotBuffered(t *testing.T) {
 		}
 	}
 	if total != 256<<20 || s.in.Err() != nil {
-		t.Errorf("received %d bytes, %v", total, s.in.Err())
+		t.Errorf("output: got %d bytes, %v, want 256 MiB", total, s.in.Err())
 	}
 	if chunk > 32<<10 {
 		t.Errorf("got a chunk of %d bytes", chunk)
@@ -88,7 +88,7 @@ func TestSlowClientBlocksTheProcess(t *testing.T) {
 		total += len(s.in.Msg().GetEvent().GetData().GetStdout())
 	}
 	if total != 200*100000 || s.in.Err() != nil {
-		t.Errorf("received %d bytes, %v", total, s.in.Err())
+		t.Errorf("output of the blocked process: got %d bytes, %v, want %d", total, s.in.Err(), 200*100000)
 	}
 }
 

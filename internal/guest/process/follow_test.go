@@ -107,6 +107,6 @@ func TestHandledInterruptIsSentOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := s.finish(); !strings.Contains(r.stdout, "clean\n") || strings.Contains(r.stdout, "second") || r.end.GetExitCode() != 3 {
-		t.Errorf("got %+v", r)
+		t.Errorf("program that handles the interrupt: got %+v, want one interrupt and exit code 3", r)
 	}
 }

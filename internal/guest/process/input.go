@@ -60,8 +60,8 @@ func (in *input) fit(data []byte) {
 	}
 }
 
-// writeAvailable writes as much as possible without blocking, and returns how much that was. It writes
-// nothing while another request writes.
+// writeAvailable writes as much as possible without blocking, and returns how much that was. It
+// writes nothing while another request writes.
 func (in *input) writeAvailable(data []byte) (n int, err error) {
 	select {
 	case <-in.turn:

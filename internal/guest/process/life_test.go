@@ -56,7 +56,7 @@ func TestStdin(t *testing.T) {
 		}
 	}
 	if r := <-done; r.stdout != "first\n"+big+"last" {
-		t.Errorf("got %d bytes, %v", len(r.stdout), r.err)
+		t.Errorf("input that the process returned: got %d bytes, %v, want %d", len(r.stdout), r.err, len("first\n"+big+"last"))
 	}
 	if err := b.feed(t, s, "x"); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("input after the end: got %v", err)
@@ -91,7 +91,7 @@ func TestUnreadStdinDoesNotBlockForever(t *testing.T) {
 	input := &pb.ProcessInput{Input: &pb.ProcessInput_Stdin{Stdin: make([]byte, 1<<20)}}
 	_, err := b.SendInput(ctx, connect.NewRequest(&pb.SendInputRequest{Process: s.selector(), Input: input}))
 	if connect.CodeOf(err) != connect.CodeDeadlineExceeded {
-		t.Errorf("got %v", err)
+		t.Errorf("input that is not read: got %v, want DeadlineExceeded", err)
 	}
 	if err := b.closeStdin(t, s); err != nil {
 		t.Error(err)
@@ -109,7 +109,7 @@ func TestSignals(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r := s.finish(); r.end.GetStatus() != want || r.end.GetExitCode() != -1 {
-			t.Errorf("%v: got %+v", sig, r)
+			t.Errorf("after signal %v: got %+v, want the end %s", sig, r, want)
 		}
 		if err := b.signal(t, s.selector(), sig); connect.CodeOf(err) != connect.CodeNotFound {
 			t.Errorf("%v after the end: got %v", sig, err)
@@ -134,7 +134,8 @@ func TestSignals(t *testing.T) {
 func TestEscapedChildDoesNotKeepTheStream(t *testing.T) {
 	b := newBench(t, nil)
 	pid := filepath.Join(b.home, "pid")
-	// The child writes its PID only after it has left the group. Before, the signal would end it too.
+	// The child writes its PID only after it has left the group. Before, the signal would end it
+	// too.
 	s := b.start(t, shell("setsid sh -c 'echo $$ > "+pid+"; exec sleep 1000' & until [ -s "+pid+" ]; do sleep 0.01; done; echo started; wait"))
 	s.until("started")
 	if err := b.signal(t, s.selector(), 2); err != nil {
@@ -163,7 +164,7 @@ func TestBackgroundChildKeepsStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := s.finish(); r.stdout != "late\n" || r.end.GetStatus() != "exit status 0" {
-		t.Errorf("got %+v", r)
+		t.Errorf("command with a background child: got %+v, want the output late and exit status 0", r)
 	}
 }
 
@@ -176,7 +177,7 @@ func TestF14WaitDelayLimitsTheWaitForChildren(t *testing.T) {
 	req.Header().Set(guestwire.WaitDelayHeader, "1")
 	r := b.startContext(t.Context(), t, req).finish()
 	if len(r.stdout) != 300000 || r.end.GetExitCode() != 3 {
-		t.Errorf("got %d bytes, %v, %v", len(r.stdout), r.end, r.err)
+		t.Errorf("output of the command: got %d bytes, %v, %v, want 300000 and exit code 3", len(r.stdout), r.end, r.err)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -186,7 +187,7 @@ func TestF14WaitDelayLimitsTheWaitForChildren(t *testing.T) {
 		req := connect.NewRequest(shell("true"))
 		req.Header().Set(guestwire.WaitDelayHeader, bad)
 		if err := startFails(t, b, req); err.Code() != connect.CodeInvalidArgument {
-			t.Errorf("delay %q: got %v", bad, err)
+			t.Errorf("start with the delay %q: got %v, want InvalidArgument", bad, err)
 		}
 	}
 }
@@ -203,7 +204,7 @@ func TestListAndTags(t *testing.T) {
 	}
 	p := list.Msg.GetProcesses()[0]
 	if p.GetPid() != s.pid || p.GetTag() != tag || p.GetConfig().GetCmd() != "/bin/sh" {
-		t.Errorf("got %v", p)
+		t.Errorf("listed process: got %v, want PID %d with the tag %s", p, s.pid, tag)
 	}
 	byTag := &pb.ProcessSelector{Selector: &pb.ProcessSelector_Tag{Tag: tag}}
 	if err := b.signal(t, byTag, pb.Signal_SIGNAL_SIGKILL); err != nil {
@@ -292,7 +293,7 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
-// Close breaks streams req. A clean end would look like the end of the command.
+// Close cuts all streams. A clean end would look like the end of the command.
 func TestCloseBreaksStreamsOff(t *testing.T) {
 	b := newBench(t, nil)
 	s := b.start(t, shell("sleep 1000 & echo $!; wait"))

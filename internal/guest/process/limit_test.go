@@ -15,7 +15,7 @@ func TestChargeIgnoresSuspendedTime(t *testing.T) {
 		"short limit":                {time.Millisecond, time.Millisecond, 20 * time.Millisecond, 0},
 	} {
 		if got := charge(c.left, c.step, c.took); got != c.want {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
+			t.Errorf("charge, %s: got %v, want %v", name, got, c.want)
 		}
 	}
 }

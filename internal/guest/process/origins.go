@@ -31,8 +31,8 @@ func (o *origins) add(mark lineage.Mark, c census.Command) {
 	}
 	if len(o.commands) >= o.limit {
 		o.removeEnded()
-		// Listing all processes is slow, so the next removal is due only when the number of commands
-		// has doubled.
+		// Listing all processes is slow, so the next removal is due only when the number of
+		// commands has doubled.
 		o.limit = max(minOrigins, 2*len(o.commands))
 	}
 	o.commands[mark] = c

@@ -25,10 +25,12 @@ const (
 // pipe. Otherwise a child process that keeps writing could keep the stream open for ever.
 const maxDrain = 1 << 20
 
-// buffers contains read buffers. They are used only while there is data, so a silent process needs none.
+// buffers contains read buffers. They are used only while there is data, so a silent process needs
+// none.
 var buffers = sync.Pool{New: func() any { b := make([]byte, pipeChunk); return &b }}
 
-// eventQueue is the number of events by which a listener may lag behind. Queued events are written together.
+// eventQueue is the number of events by which a listener may lag behind. Queued events are written
+// together.
 const eventQueue = 4
 
 // listener is one stream that shows the output of a process.
@@ -104,8 +106,8 @@ func (o *output) finish(end *pb.ProcessEvent) {
 	publish(o.currentListeners(), end)
 }
 
-// defaultPipe is the default size of a pipe, and widePipe the size for bulk data. Each time that a
-// pipe is empty or full, the peer must be woken.
+// defaultPipe is the default size of a pipe, and largePipe the size for bulk data. The size matters
+// because the peer must be woken each time that a pipe is empty or full.
 const (
 	defaultPipe = 64 << 10
 	largePipe   = 256 << 10

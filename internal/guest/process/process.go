@@ -29,8 +29,8 @@ type process struct {
 	input  *input // nil without a stdin
 	tty    *terminal
 	output output
-	pipes  []*os.File // the ends that pumps read
-	pumps  sync.WaitGroup
+	pipes  []*os.File     // the guest's ends of the output, which pumps read
+	pumps  sync.WaitGroup // the goroutines that pass on the output
 
 	// delay limits how long to wait for output after the process has ended. Zero means no limit.
 	delay time.Duration
@@ -99,8 +99,8 @@ func (p *process) signalGroup(family []census.Member, sig syscall.Signal) error 
 	return syscall.Kill(-p.pid, sig)
 }
 
-// isFatal reports whether a signal ends a process. Other signals, such as SIGWINCH, do not change how
-// the end is awaited.
+// isFatal reports whether a signal ends a process. Other signals, such as SIGWINCH, do not change
+// how the end is awaited.
 func isFatal(sig syscall.Signal) bool {
 	switch sig {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:

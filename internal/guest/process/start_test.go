@@ -29,7 +29,7 @@ func TestOutputAndExit(t *testing.T) {
 	} {
 		r := b.start(t, shell(c.command)).finish()
 		if r.err != nil || r.stdout != c.stdout || r.stderr != c.stderr {
-			t.Errorf("%s: got %+v", c.command, r)
+			t.Errorf("%s: got %+v, want stdout %q and stderr %q", c.command, r, c.stdout, c.stderr)
 		}
 		if r.end.GetStatus() != c.status || r.end.GetError() != c.failure || r.end.GetExitCode() != c.code || r.end.GetExited() != c.exited {
 			t.Errorf("%s: got the end %v", c.command, r.end)
@@ -44,7 +44,7 @@ func TestEnvironment(t *testing.T) {
 	r := b.start(t, req).finish()
 	want := b.home + "/.local/bin:" + b.home + "/go/bin:" + b.home + "/.cargo/bin:/usr/local/bin:/usr/bin:/bin " + b.home + " user user yes request x y\n"
 	if r.stdout != want {
-		t.Errorf("got %q, want %q", r.stdout, want)
+		t.Errorf("environment: got %q, want %q", r.stdout, want)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestWorkingDirectory(t *testing.T) {
 		req := shell("pwd -P")
 		req.Process.Cwd = &cwd
 		if r := b.start(t, req).finish(); r.stdout != want+"\n" {
-			t.Errorf("cwd %q: got %q", cwd, r.stdout)
+			t.Errorf("working directory for %q: got %q, want %q", cwd, r.stdout, want)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestStartErrors(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := startFails(t, b, connect.NewRequest(c.req))
 			if got.Code() != c.code || got.Message() != c.text {
-				t.Errorf("got %v %q, want %v %q", got.Code(), got.Message(), c.code, c.text)
+				t.Errorf("error of the start: got %v %q, want %v %q", got.Code(), got.Message(), c.code, c.text)
 			}
 		})
 	}
@@ -122,7 +122,7 @@ func TestUnknownUser(t *testing.T) {
 	req.Header().Set("Authorization", basic("mallory"))
 	got := startFails(t, b, req)
 	if got.Code() != connect.CodeUnauthenticated || got.Message() != "invalid username: 'mallory'" {
-		t.Errorf("got %v", got)
+		t.Errorf("start as an unknown user: got %v, want Unauthenticated", got)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestF29BodyIsWrittenToStdin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := s.finish().stdout, fmt.Sprintf("%d\nend\n", 2*len(large)+9); got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("written input: got %q, want %q", got, want)
 	}
 }
 
@@ -85,13 +85,13 @@ func TestF29RejectedBodyGivesAConnectError(t *testing.T) {
 	} {
 		err := b.writeBody(t.Context(), t, c.pid, c.body)
 		if connect.CodeOf(err) != c.code || !connect.IsWireError(err) {
-			t.Errorf("%s: got %v, want %v", name, err, c.code)
+			t.Errorf("input for %s: got %v, want %v", name, err, c.code)
 		}
 	}
 	// This message tells the client that it can stop sending input.
 	var wireErr *connect.Error
 	if err := b.writeBody(t.Context(), t, closed.pid, bytes.NewReader(large)); !errors.As(err, &wireErr) || wireErr.Message() != guestwire.StdinClosed {
-		t.Errorf("closed: got %v", err)
+		t.Errorf("input for a closed stdin: got %v, want %s", err, guestwire.StdinClosed)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestF29UnreadBodyBlocksOnlyItsRequest(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("request after the caller has disconnected: got %v, want Canceled", err)
 	}
 	select {
 	case <-returned:

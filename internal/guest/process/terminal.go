@@ -10,8 +10,8 @@ import (
 	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
-// terminal is the controlling side of a pseudo-terminal. It also keeps the program's side open until
-// the program has ended. Otherwise the terminal would hang up when the program closes its own
+// terminal is the controlling side of a pseudo-terminal. It also keeps the program's side open
+// until the program has ended. Otherwise the terminal would hang up when the program closes its own
 // descriptors, although the program may open the terminal again by name.
 type terminal struct {
 	file  *os.File

@@ -37,14 +37,14 @@ func TestTerminal(t *testing.T) {
 	}
 	r := s.finish()
 	if !strings.Contains(r.tty, "got words\r\n40 120\r\n") || r.end.GetStatus() != "exit status 0" || r.stdout != "" {
-		t.Errorf("got %+v", r)
+		t.Errorf("program on a terminal: got %+v, want its words, the size 40 120 and exit status 0", r)
 	}
 }
 
 func TestTerminalSize(t *testing.T) {
 	b := newBench(t, nil)
 	if r := b.start(t, terminal("stty size")).finish(); r.tty != "37 91\r\n" {
-		t.Errorf("got %+v", r)
+		t.Errorf("stty size: got %+v, want 37 91", r)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestTerminalStaysOpenUntilTheProgramEnds(t *testing.T) {
 	s := b.start(t, terminal("echo out; exec <&- >&- 2>&-; sleep 0.3; echo back >/dev/tty; sleep 0.1; exit 7"))
 	r := s.finish()
 	if r.tty != "out\r\nback\r\n" || r.end.GetStatus() != "exit status 7" {
-		t.Errorf("got %+v", r)
+		t.Errorf("program that opens its terminal again: got %+v, want out, back and exit status 7", r)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestTerminalEndsWithItsShell(t *testing.T) {
 	s := b.start(t, terminal("trap '' HUP; sleep 30 & echo over"))
 	r := s.finish()
 	if r.tty != "over\r\n" || r.end.GetStatus() != "exit status 0" {
-		t.Errorf("got %+v", r)
+		t.Errorf("shell with a background process: got %+v, want over and exit status 0", r)
 	}
 }
 

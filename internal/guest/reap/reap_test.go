@@ -45,7 +45,7 @@ func inRole(t *testing.T, role string) {
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.HasSuffix(string(out), "passed\n") {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("role %s: got %v, want passed: %s", role, err, out)
 	}
 }
 

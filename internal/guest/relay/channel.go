@@ -40,7 +40,7 @@ func sessionConfig() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.EnableKeepAlive = false // an idle sandbox must cost nothing
 	c.ConnectionWriteTimeout = sessionTimeout
-	c.StreamOpenTimeout = 0
+	c.StreamOpenTimeout = 0 // no limit: callers limit it by their contexts
 	c.StreamCloseTimeout = linger
 	c.LogOutput = io.Discard
 	return c
@@ -97,7 +97,7 @@ func serveStream(stream net.Conn, inside Inside) {
 	port := int(binary.BigEndian.Uint16(number[:]))
 	if inside.Serves(port) {
 		if _, err := stream.Write([]byte{accepted}); err != nil || !inside.Take(port, stream) {
-			_ = stream.Close()
+			_ = stream.Close() // the caller has disconnected, or the server is closed
 		}
 		return
 	}
@@ -156,8 +156,8 @@ type onlyReader struct{ io.Reader }
 
 type onlyWriter struct{ io.Writer }
 
-// guestEnd is the guest's end of a channel. It serves one host process after the other over the same
-// pipes.
+// guestEnd is the guest's end of a channel. It serves one host process after the other over the
+// same pipes.
 type guestEnd struct {
 	pipes
 	buf  [128 << 10]byte
@@ -189,8 +189,8 @@ func (g *guestEnd) waitForGreeting() ([]byte, error) {
 }
 
 // Read implements net.Conn. It returns EOF at the next greeting, and again until the greeting is
-// answered, because a session within a stream's data takes a single EOF only for the end of that
-// data.
+// answered. If a session is reading a stream's data, it treats a single EOF as the end of that data
+// only.
 func (g *guestEnd) Read(b []byte) (int, error) {
 	if g.mustAnswer() {
 		return 0, io.EOF

@@ -157,8 +157,8 @@ func TestChannelServesOneHostAfterAnother(t *testing.T) {
 	echo(t, host(t, f), 2, 100_000)
 }
 
-// A host that is killed between a header and its data, of an open or a closed stream, does not break
-// the channel for the next host.
+// A host that is killed between a header and its data, of an open or a closed stream, does not
+// break the channel for the next host.
 func TestChannelSurvivesHostKilledWithinData(t *testing.T) {
 	for _, stream := range []byte{1, 99} {
 		f := newFifo(t)

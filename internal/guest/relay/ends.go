@@ -40,8 +40,8 @@ func handshake(ctx context.Context, channel net.Conn, port int) error {
 	})
 }
 
-// within runs a function that uses a connection, and interrupts it when the context ends. It removes the deadline
-// from the connection afterwards.
+// within runs a function that uses a connection, and interrupts it when the context ends. It
+// removes the deadline from the connection afterwards.
 func within(ctx context.Context, channel net.Conn, do func() error) error {
 	inTime := interrupt.When(ctx, func() { _ = channel.SetDeadline(time.Unix(1, 0)) })
 	err := do()
@@ -132,7 +132,7 @@ func connect(channel net.Conn, number [2]byte, open func(port int) (net.Conn, er
 		return
 	}
 	if _, err := channel.Write([]byte{accepted}); err != nil || channel.SetDeadline(time.Time{}) != nil {
-		_ = plain.Close()
+		_ = plain.Close() // the caller has disconnected
 		_ = channel.Close()
 		return
 	}

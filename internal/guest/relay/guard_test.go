@@ -116,8 +116,8 @@ func TestGuardPassesFrames(t *testing.T) {
 	}
 }
 
-// FuzzGuard checks that the guard fails exactly if there is a frame that is not allowed, in pieces of
-// any size.
+// FuzzGuard checks that the guard fails exactly if there is a frame that is not allowed, in pieces
+// of any size.
 func FuzzGuard(f *testing.F) {
 	f.Add(hostileFrame(typeData, 0, 1, []byte("data"), 4), byte(3))
 	f.Add(hostileFrame(typePing, flagOpen, 0, nil, 0), byte(1))
@@ -137,7 +137,7 @@ func FuzzGuard(f *testing.F) {
 		}
 		_, err := io.ReadAll(&guard{Conn: chopped{all: bytes.NewReader(text), step: int(step) + 1}})
 		if (err == nil) != want {
-			t.Errorf("got %v, allowed: %v", err, want)
+			t.Errorf("guard: got %v, want success: %t", err, want)
 		}
 	})
 }

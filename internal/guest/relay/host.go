@@ -47,8 +47,7 @@ func NewChannel(fromGuest, toGuest *os.File) (*Channel, error) {
 	return c, nil
 }
 
-// Dial opens a stream to a port inside. It returns ErrRefused for a port without a
-// listener.
+// Dial opens a stream to a port inside. It returns ErrRefused for a port without a listener.
 func (c *Channel) Dial(ctx context.Context, port int) (net.Conn, error) {
 	session, err := c.open(ctx)
 	if err != nil {
@@ -270,6 +269,7 @@ func (c *Channel) waitForAnswer(ctx context.Context) error {
 		} else if err != nil {
 			return c.fail(fmt.Errorf("the guest does not answer: %w", err))
 		}
+		// Only the last bytes can be a part of the nonce, so the others are dropped.
 		if len(c.received) > 4*nonceSize {
 			c.received = append(c.received[:0], c.received[len(c.received)-nonceSize:]...)
 		}

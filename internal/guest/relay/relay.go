@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// window is the maximum amount of data that each side may have in flight. gVisor's send buffer holds 1 MiB, of which
-// frame headers and reports need little.
+// window is the maximum amount of data that each side may have in flight. gVisor's send buffer
+// holds 1 MiB, of which frame headers and reports need little.
 const window = 256 << 10
 
 // Answers of the guest to a port number.
@@ -54,8 +54,8 @@ type stream struct {
 	timeout        time.Duration
 
 	writing sync.Mutex // one frame at a time is written to the channel
-	// again reminds the host that there is data to read. On the host, it is the zero value and never
-	// runs.
+	// again reminds the host that there is data to read. On the host, it is the zero value and
+	// never runs.
 	again reminder
 
 	mu      sync.Mutex
@@ -198,8 +198,8 @@ func (s *stream) receive() {
 	}
 }
 
-// handleFrame handles one frame. The limits hold even against a hostile peer, which can make this side
-// store at most one window.
+// handleFrame handles one frame. The limits hold even against a hostile peer, which can make this
+// side store at most one window.
 func (s *stream) handleFrame(kind byte, n int) error {
 	switch kind {
 	case kindData:

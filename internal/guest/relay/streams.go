@@ -38,8 +38,7 @@ func NewStreams(stream net.Conn) (*Streams, error) {
 	return &Streams{session: session, channel: Channel{openings: make(chan struct{}, openings)}}, nil
 }
 
-// Dial opens a stream to a port inside. It returns ErrRefused for a port without a
-// listener.
+// Dial opens a stream to a port inside. It returns ErrRefused for a port without a listener.
 func (s *Streams) Dial(ctx context.Context, port int) (net.Conn, error) {
 	stream, err := s.channel.begin(ctx, s.session, port)
 	if err != nil {

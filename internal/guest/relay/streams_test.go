@@ -23,7 +23,7 @@ func checkEcho(t *testing.T, stream net.Conn, text string) {
 	}
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(stream, got); err != nil || string(got) != text {
-		t.Errorf("got %q, %v, want %q", got, err, text)
+		t.Errorf("echo: got %q, %v, want %q", got, err, text)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestStreams(t *testing.T) {
 	select {
 	case err := <-served:
 		if err != nil {
-			t.Errorf("guest: got %v", err)
+			t.Errorf("ServeStreams of the guest: got %v, want nil", err)
 		}
 	case <-hosttest.Late():
 		t.Fatal("the guest still serves")
@@ -101,7 +101,7 @@ func TestStreamsDialEndsWithItsContext(t *testing.T) {
 		cancel()
 	}()
 	if _, err := s.Dial(ctx, 1); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("Dial of a guest that does not answer: got %v, want Canceled", err)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestDirect(t *testing.T) {
 	select {
 	case err := <-served:
 		if !errors.Is(err, net.ErrClosed) {
-			t.Errorf("guest: got %v", err)
+			t.Errorf("ServeDirect of the guest: got %v, want net.ErrClosed", err)
 		}
 	case <-hosttest.Late():
 		t.Fatal("the guest still serves")

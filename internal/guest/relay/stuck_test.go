@@ -106,7 +106,7 @@ func TestStreamThatOpensLateIsClosed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := c.Dial(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("Dial of a guest that does not read: got %v, want DeadlineExceeded", err)
 	}
 	if openingStreams() != 1 {
 		t.Fatalf("control: %d streams are being opened", openingStreams())

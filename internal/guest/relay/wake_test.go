@@ -66,7 +66,7 @@ func TestSilentGuestIsReminded(t *testing.T) {
 	c.reminder.mu.Unlock()
 	c.reminder.wrote()
 	if _, err := io.ReadFull(conn, got[:]); err != nil || got[0] != 'x' {
-		t.Errorf("got %q, %v, want x", got, err)
+		t.Errorf("data after a reminder: got %q, %v, want x", got, err)
 	}
 }
 

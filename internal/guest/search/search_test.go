@@ -94,7 +94,7 @@ func TestGlob(t *testing.T) {
 	} {
 		re, err := Glob(pattern)
 		if err != nil {
-			t.Errorf("%s: %v", pattern, err)
+			t.Errorf("Glob of %s: %v", pattern, err)
 			continue
 		}
 		for p := range strings.FieldsSeq(paths.yes) {
@@ -110,7 +110,7 @@ func TestGlob(t *testing.T) {
 	}
 	for _, bad := range []string{"", "[a", "{a", strings.Repeat("a", 2000)} {
 		if _, err := Glob(bad); err == nil {
-			t.Errorf("%.10q was accepted", bad)
+			t.Errorf("Glob accepted %.10q", bad)
 		}
 	}
 }

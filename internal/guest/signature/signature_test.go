@@ -12,7 +12,7 @@ const token = "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0"
 func TestSignKnownVector(t *testing.T) {
 	const want = "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E"
 	if got := signature.Sign("hello.txt", signature.Read, "user", token, 0); got != want {
-		t.Fatalf("got %q, want %q", got, want)
+		t.Fatalf("Sign: got %q, want %q", got, want)
 	}
 }
 
@@ -58,10 +58,10 @@ func TestExpired(t *testing.T) {
 
 func TestParseExpiration(t *testing.T) {
 	if n, err := signature.ParseExpiration(""); n != 0 || err != nil {
-		t.Errorf("empty: got %d, %v", n, err)
+		t.Errorf("ParseExpiration of nothing: got %d, %v, want 0", n, err)
 	}
 	if n, err := signature.ParseExpiration("1700000000"); n != 1700000000 || err != nil {
-		t.Errorf("number: got %d, %v", n, err)
+		t.Errorf("ParseExpiration: got %d, %v, want 1700000000", n, err)
 	}
 	for _, bad := range []string{"0", "-1", "x", "1.5", "99999999999999999999", " 1"} {
 		if _, err := signature.ParseExpiration(bad); err == nil {

@@ -67,8 +67,8 @@ func supported(attr *syscall.ProcAttr) bool {
 	return !low && len(attr.Files) >= 3 && reflect.ValueOf(rest).IsZero()
 }
 
-// reapFailed reaps a child that did not become the program. A goroutine that waits for all children may
-// have reaped it already.
+// reapFailed reaps a child that did not become the program. A goroutine that waits for all children
+// may have reaped it already.
 func reapFailed(pid int) {
 	var status syscall.WaitStatus
 	for {

@@ -21,7 +21,8 @@ import (
 
 type forkExec func(path string, argv []string, attr *syscall.ProcAttr) (int, error)
 
-// output starts a shell and returns its output. The input of the shell ends when start has returned.
+// output starts a shell and returns its output. The input of the shell ends when start has
+// returned.
 func output(t *testing.T, start forkExec, script string, dir string, sys *syscall.SysProcAttr) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -52,8 +53,8 @@ func output(t *testing.T, start forkExec, script string, dir string, sys *syscal
 	return string(bytes.TrimSpace(got))
 }
 
-// A program starts in the same state as with syscall.ForkExec. The guest's files are not open, and no
-// signal is blocked, ignored or handled.
+// A program starts in the same state as with syscall.ForkExec. The guest's files are not open, and
+// no signal is blocked, ignored or handled.
 func TestSameStateAsForkExec(t *testing.T) {
 	const show = `pwd; env | grep '^[AB]='; ls /proc/self/fd; grep -E '^(Sig(Blk|Ign|Cgt)|Uid|Gid|Groups|Cap)' /proc/self/status; ulimit -n
 		cut -d' ' -f6 /proc/self/stat | grep -qx $$ && echo own session; true`
@@ -76,10 +77,10 @@ func TestSameStateAsForkExec(t *testing.T) {
 		first, second := *sys, *sys
 		got, want := output(t, withoutMark, show, dir, &first), output(t, syscall.ForkExec, show, dir, &second)
 		if got != want {
-			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+			t.Errorf("state, %s: got\n%s\nwant\n%s", name, got, want)
 		}
 		if !strings.Contains(got, dir+"\nA=1\nB=x y\n") || strings.Contains(got, "own session") != sys.Setsid {
-			t.Errorf("%s: got\n%s", name, got)
+			t.Errorf("%s: got the wrong directory, variables or session:\n%s", name, got)
 		}
 	}
 }
@@ -144,7 +145,7 @@ func TestFilesInAnyOrder(t *testing.T) {
 	got, _ := io.ReadAll(r)
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || string(got) != "here\n" {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("output of the child: got %q, %v, want here", got, err)
 	}
 }
 
@@ -155,7 +156,7 @@ func TestManyStartsAtOnce(t *testing.T) {
 		all.Go(func() {
 			for range 20 {
 				if got := output(t, withoutMark, `echo "$A $B"; pwd`, "/usr", &syscall.SysProcAttr{Setsid: true}); got != "1 x y\n/usr" {
-					t.Errorf("got %q", got)
+					t.Errorf("state of the program: got %q, want 1, x y and /usr", got)
 				}
 				runtime.GC()
 			}
@@ -180,7 +181,7 @@ func TestMark(t *testing.T) {
 	const limit = `read -r _; env -i setsid grep 'Max file locks' /proc/self/limits; :`
 	for name, sys := range map[string]*syscall.SysProcAttr{"steps": {Setsid: true}, "syscall.ForkExec": {Setpgid: true}} {
 		if got := strings.Fields(output(t, marked, limit, "/", sys)); !slices.Contains(got, strconv.FormatUint(uint64(mark), 10)) {
-			t.Errorf("%s: got %q, want %d", name, got, mark)
+			t.Errorf("mark, %s: got the limits %q, want %d", name, got, mark)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func openRegular(in int, base string) (*os.File, changeset.Entry, error) {
 	return f, changeset.FromStat(&stat), nil
 }
 
-// readNames lists a directory, without . and ...
+// readNames lists a directory, without "." and "..".
 func readNames(fd int) ([]string, error) {
 	var names []string
 	buffer := make([]byte, 32<<10)
@@ -84,8 +84,8 @@ func readNames(fd int) ([]string, error) {
 	}
 }
 
-// openPath keeps the parent directories of the last path open, because the next path usually has the
-// same ones.
+// openPath keeps the parent directories of the last path open, because the next path usually has
+// the same ones.
 type openPath struct {
 	top  int
 	dirs []step

@@ -14,8 +14,8 @@ import (
 )
 
 // Pack writes the content of regular files as a tar, in the requested order. It skips a file that
-// has become too large, was removed or is not regular. The host notices that. The last header marks the
-// stream as complete.
+// has become too large, was removed or is not regular. The host notices that. The last header marks
+// the stream as complete.
 func Pack(ctx context.Context, w io.Writer, req changeset.PackRequest) error {
 	top, err := openTop(req.Dir)
 	if err != nil {
@@ -68,8 +68,8 @@ func pack(ctx context.Context, out *tar.Writer, in int, base, name string, limit
 	if err != nil {
 		return err
 	}
-	// If the file has been truncated, pad it to the announced size. The host then rejects it because
-	// of its checksum.
+	// If the file has been truncated, pad it to the announced size. The host then rejects it
+	// because of its checksum.
 	_, err = io.CopyN(out, zeros{}, e.Size-n)
 	return err
 }

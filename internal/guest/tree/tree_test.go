@@ -69,10 +69,10 @@ func TestList(t *testing.T) {
 	}
 	got := list(t, changeset.TreeRequest{Dir: dir})
 	if want := []string{"a file", "d dir", "d/odd\xff\n\"name file", "link link", "pipe other"}; !slices.Equal(names(got), want) {
-		t.Errorf("got %q, want %q", names(got), want)
+		t.Errorf("List: got %q, want %q", names(got), want)
 	}
 	if got[0].Sum != "" || got[3].Target != "/etc" {
-		t.Errorf("got %+v", got)
+		t.Errorf("entries: got %+v, want no checksum for the first and the target /etc for the fourth", got)
 	}
 	// The host finds the walked entries in the directory.
 	root, err := os.OpenRoot(dir)
@@ -91,7 +91,7 @@ func TestList(t *testing.T) {
 	// followed.
 	listed := list(t, changeset.TreeRequest{Dir: dir, Sums: true, SumBytes: 3, Paths: [][]byte{[]byte("a"), []byte("none"), []byte("link/passwd"), []byte("d/odd\xff\n\"name"), []byte("pipe")}})
 	if want := []string{"a file", "d/odd\xff\n\"name file", "pipe other"}; !slices.Equal(names(listed), want) || listed[0].Sum != "" || listed[1].Sum == "" {
-		t.Errorf("got %+v, want %q", listed, want)
+		t.Errorf("List of paths: got %+v, want %q with checksums of small files only", listed, want)
 	}
 	later := list(t, changeset.TreeRequest{Dir: dir, Newer: time.Now().Add(time.Hour)})
 	if want := []string{"d dir"}; !slices.Equal(names(later), want) {
@@ -115,10 +115,10 @@ func TestListMarksMounts(t *testing.T) {
 		}
 	}()
 	if got, want := names(list(t, changeset.TreeRequest{Dir: dir})), []string{"with space dir opaque"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("List with a mount: got %q, want %q", got, want)
 	}
 	if got := names(list(t, changeset.TreeRequest{Dir: "/", Paths: [][]byte{[]byte("proc"), []byte("sys"), []byte("dev")}})); strings.Count(strings.Join(got, ","), "opaque") != 3 {
-		t.Errorf("got %q", got)
+		t.Errorf("directories of the kernel: got %q, want 3 opaque ones", got)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestPackSkipsTooLargeFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := b.String(); strings.Contains(text, "AAAA") || !strings.Contains(text, "BBB") {
-		t.Errorf("got %q", text)
+		t.Errorf("packed files: got %q, want BBB without the large file", text)
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 // maxDepth limits how many directories are open at the same time.
 const maxDepth = 200
 
-// tree has the root and keeps the directories of the last entry open, because the next entry usually
-// is in the same ones.
+// tree has the root and keeps the directories of the last entry open, because the next entry
+// usually is in the same ones.
 type tree struct {
 	root    *os.Root
 	dirs    []dir // from the root
@@ -138,8 +138,8 @@ func stat(in int, base string) (*unix.Stat_t, error) {
 	return &stat, err
 }
 
-// setMetadata sets the owner, the attributes and then the mode, because a change of owner clears some
-// mode bits.
+// setMetadata sets the owner, the attributes and then the mode, because a change of owner clears
+// some mode bits.
 func (t *tree) setMetadata(fd int, h *tar.Header) error {
 	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
 		return err

@@ -120,23 +120,23 @@ func TestOver(t *testing.T) {
 		"was-file/below": "below", "hard": "new", "empty": "", "holes": holes,
 	} {
 		if got := read(t, root, name); got != want {
-			t.Errorf("%s: got %.40q, want %.40q", name, got, want)
+			t.Errorf("content of %s: got %.40q, want %.40q", name, got, want)
 		}
 	}
 	for _, name := range []string{"dir/gone", "gone", "opaque/old", "was/a", "proc"} {
 		if _, err := os.Lstat(filepath.Join(root, name)); err == nil {
-			t.Errorf("%s exists", name)
+			t.Errorf("%s exists, want it removed", name)
 		}
 	}
 	if to, err := os.Readlink(filepath.Join(root, "link")); err != nil || to != "/etc/passwd" {
-		t.Errorf("link: got %q, %v", to, err)
+		t.Errorf("link: got %q, %v, want /etc/passwd", to, err)
 	}
 	for name, want := range map[string]os.FileMode{
 		"changed": 0o640, "suid": os.ModeSetuid | 0o711, "late": os.ModeDir | os.ModeSticky | 0o777, "pipe": os.ModeNamedPipe | 0o755,
 	} {
 		info, err := os.Lstat(filepath.Join(root, name))
 		if err != nil || info.Mode() != want || !info.ModTime().Equal(at) {
-			t.Errorf("%s: got %v, %v, want %v", name, info, err, want)
+			t.Errorf("mode and time of %s: got %v, %v, want %v", name, info, err, want)
 		}
 	}
 	var first, second, sparse unix.Stat_t
@@ -177,13 +177,13 @@ func TestOwnersAreRestored(t *testing.T) {
 	for name := range kinds {
 		var stat unix.Stat_t
 		if err := unix.Lstat(filepath.Join(root, strings.TrimSuffix(name, "/")), &stat); err != nil || stat.Uid != 1234 || stat.Gid != 4321 {
-			t.Errorf("%s: got %d:%d, %v, want 1234:4321", name, stat.Uid, stat.Gid, err)
+			t.Errorf("owner of %s: got %d:%d, %v, want 1234:4321", name, stat.Uid, stat.Gid, err)
 		}
 	}
 }
 
-// An archive cannot write or remove files outside the root or through a link, not even a link within
-// the root.
+// An archive cannot write or remove files outside the root or through a link, not even a link
+// within the root.
 func TestArchiveCannotLeaveTheRoot(t *testing.T) {
 	for name, items := range map[string][]item{
 		"parent":                               {regular("../outside/canary", "x")},

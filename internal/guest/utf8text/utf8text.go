@@ -101,8 +101,9 @@ func UnescapeStart(h http.Header, m *processpb.StartRequest) error {
 // Valid replaces invalid bytes in a text for display.
 func Valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// FindInvalid returns the path of the first text in a JSON document that is not UTF-8, such as "args[1]",
-// or "". JSON parsers replace such bytes or reject the whole document without naming the text.
+// FindInvalid returns the path of the first text in a JSON document that is not UTF-8, such as
+// "args[1]", or "". JSON parsers replace such bytes or reject the whole document without naming the
+// text.
 func FindInvalid(document []byte) string { return findInvalid("", document) }
 
 func findInvalid(where string, raw json.RawMessage) string {
@@ -142,7 +143,8 @@ func findInvalid(where string, raw json.RawMessage) string {
 	return ""
 }
 
-// hasLoneSurrogate reports whether a JSON string has an unpaired surrogate, which is not a character.
+// hasLoneSurrogate reports whether a JSON string has an unpaired surrogate, which is not a
+// character.
 func hasLoneSurrogate(raw []byte) bool {
 	for i := 0; i+1 < len(raw); i++ {
 		if raw[i] != '\\' {

@@ -22,10 +22,10 @@ func TestF10EscapedStart(t *testing.T) {
 	m, h := start(), http.Header{}
 	utf8text.EscapeStart(h, m)
 	if _, err := proto.Marshal(m); err != nil || h.Get(utf8text.Header) == "" || m.GetProcess().GetCmd() != "" {
-		t.Fatalf("got %v, %v, %v", err, h, m)
+		t.Fatalf("EscapeStart: got %v, %v, %v, want a valid message with the header and no cmd", err, h, m)
 	}
 	if err := utf8text.UnescapeStart(h, m); err != nil || !proto.Equal(m, start()) {
-		t.Errorf("got %v, %v", m, err)
+		t.Errorf("UnescapeStart: got %v, %v, want the original request", m, err)
 	}
 	// A request whose texts are UTF-8 stays unchanged, because older guests do not know the header.
 	plain := &processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: "a", Args: []string{"%41"}}}
@@ -36,7 +36,7 @@ func TestF10EscapedStart(t *testing.T) {
 	}
 	for _, bad := range []*processpb.ProcessConfig{{Cmd: "a", Args: []string{"b"}}, {}, {Args: []string{"%4"}}} {
 		if utf8text.UnescapeStart(http.Header{utf8text.Header: {"1"}}, &processpb.StartRequest{Process: bad}) == nil {
-			t.Errorf("%v was accepted", bad)
+			t.Errorf("UnescapeStart accepted %v", bad)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func TestF10FindInvalid(t *testing.T) {
 		`no JSON ` + "\xff":                           "",
 	} {
 		if got := utf8text.FindInvalid([]byte(document)); got != want {
-			t.Errorf("%q: got %q, want %q", document, got, want)
+			t.Errorf("FindInvalid of %q: got %q, want %q", document, got, want)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func reported(w *Watcher) []Event {
 func wantEvents(t *testing.T, got []Event, want ...Event) {
 	t.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+		t.Errorf("reported events: got %v, want %v", got, want)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestRemovedRootEndsTheWatcher(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := next(t, w); got != (Event{".", Remove}) {
-		t.Errorf("got %v", got)
+		t.Errorf("event of the removed root: got %v, want Remove of the root", got)
 	}
 	if err := w.Err(); !errors.Is(err, ErrRoot) {
 		t.Errorf("got %v, want ErrRoot", err)
@@ -171,7 +171,7 @@ func TestTooManyDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := w.handle(int(w.file.Fd()), buf[:n]); !errors.Is(err, ErrTooMany) {
-		t.Errorf("got %v", err)
+		t.Errorf("handle with too many directories: got %v, want ErrTooMany", err)
 	}
 }
 

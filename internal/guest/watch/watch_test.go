@@ -45,7 +45,7 @@ func next(t *testing.T, w *Watcher) Event {
 func TestOverflowIsAnError(t *testing.T) {
 	w := open(t, t.TempDir(), false)
 	if err := w.handle(-1, record(-1, unix.IN_Q_OVERFLOW, "")); !errors.Is(err, ErrOverflow) {
-		t.Errorf("got %v", err)
+		t.Errorf("handle of an overflow: got %v, want ErrOverflow", err)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestFoundEntriesAreReportedOnce(t *testing.T) {
 	}
 	for _, want := range []Event{{"d", Create}, {"d/e", Create}} {
 		if got := next(t, w); got != want {
-			t.Fatalf("got %v, want %v", got, want)
+			t.Fatalf("reported event: got %v, want %v", got, want)
 		}
 	}
 	for range 2 {
@@ -78,13 +78,13 @@ func TestFoundEntriesAreReportedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := next(t, w); got != (Event{"d/e", Remove}) {
-			t.Fatalf("got %v", got)
+			t.Fatalf("event: got %v, want Remove of d/e", got)
 		}
 		if err := os.Mkdir(filepath.Join(root, "d/e"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if got := next(t, w); got != (Event{"d/e", Create}) {
-			t.Fatalf("got %v", got)
+			t.Fatalf("event: got %v, want Create of d/e", got)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := next(t, w); got != (Event{"link", Create}) {
-		t.Fatalf("got %v", got)
+		t.Fatalf("event: got %v, want Create of link", got)
 	}
 	if err := os.WriteFile(filepath.Join(other, "f"), nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := next(t, w); got != (Event{"last", Create}) {
-		t.Errorf("got %v", got)
+		t.Errorf("event: got %v, want Create of last", got)
 	}
 }
 

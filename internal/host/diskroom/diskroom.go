@@ -119,8 +119,8 @@ func (r *Reserve) Release() bool {
 	return false
 }
 
-// Floor returns how much space a disk must have free before a new sandbox or snapshot may be made: a
-// twentieth of its size, and at most 1 GiB.
+// Floor returns how much space a disk must have free before a new sandbox or snapshot may be made:
+// a twentieth of its size, and at most 1 GiB.
 func Floor(total int64) int64 { return min(total/20, 1<<30) }
 
 // CheckFloor returns an error if the disk's free space is below the floor.

@@ -43,7 +43,7 @@ func TestReplaceWritesContentAndMode(t *testing.T) {
 	for _, o := range []durable.Options{{}, {Sync: true}, {Draft: ".draft-*"}, {Draft: ".other", Sync: true, Mode: 0o755}} {
 		for _, text := range []string{"one", "another, and longer", ""} {
 			if err := durable.Replace(path, []byte(text), o); err != nil {
-				t.Fatalf("%+v: %v", o, err)
+				t.Fatalf("Replace with %+v: %v", o, err)
 			}
 			if got := read(t, path); got != text {
 				t.Errorf("%+v: the file contains %q, want %q", o, got, text)
@@ -51,7 +51,7 @@ func TestReplaceWritesContentAndMode(t *testing.T) {
 		}
 		info, err := os.Stat(path)
 		if want := max(o.Mode, 0o600); err != nil || info.Mode() != want {
-			t.Errorf("%+v: mode %v, %v; want %v", o, info.Mode(), err, want)
+			t.Errorf("Replace with %+v: got mode %v, %v; want %v", o, info.Mode(), err, want)
 		}
 		if got := names(t, dir); !slices.Equal(got, []string{"file"}) {
 			t.Errorf("%+v: the directory has %q, want only the file", o, got)
@@ -68,7 +68,7 @@ func TestModeIgnoresUmask(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o755 {
-		t.Errorf("mode %v, %v; want 0755", info.Mode(), err)
+		t.Errorf("mode with a umask: got %v, %v; want 0755", info.Mode(), err)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package embedded owns the programs that are embedded in this binary. It writes them below the state
-// directory, where they can be started, and removes those of earlier versions.
+// Package embedded owns the programs that are embedded in this binary. It writes them below the
+// state directory, where they can be started, and removes those of earlier versions.
 package embedded
 
 import (
@@ -63,8 +63,8 @@ func write(files fs.FS, src, path string) error {
 	return install(path, data)
 }
 
-// hashedBytes is how many of a program's first bytes its name is derived from. The linker writes the
-// build ID there, a digest of everything that went into the program.
+// hashedBytes is how many of a program's first bytes its name is derived from. The linker writes
+// the build ID there, a digest of everything that went into the program.
 const hashedBytes = 64 << 10
 
 // nameOf returns a name for a program, from its length and a checksum of its first bytes, and its

@@ -76,7 +76,7 @@ func TestPruneKeepsUsedPrograms(t *testing.T) {
 	removed, err := embedded.Prune(dir, keep)
 	slices.Sort(removed)
 	if want := []string{draft, old}; err != nil || !slices.Equal(removed, want) {
-		t.Errorf("removed %v, %v; want %v", removed, err, want)
+		t.Errorf("Prune removed %v, %v; want %v", removed, err, want)
 	}
 	for _, path := range []string{requested, recent, kept, open, mapped, running, foreign} {
 		if _, err := os.Stat(path); err != nil {
@@ -92,7 +92,7 @@ func TestPruneKeepsUsedPrograms(t *testing.T) {
 	// When the process has ended, the next Prune removes its program.
 	stop()
 	if removed, err := embedded.Prune(dir, keep); err != nil || !slices.Equal(removed, []string{running}) {
-		t.Errorf("removed %v, %v", removed, err)
+		t.Errorf("Prune after the process has ended: removed %v, %v; want %s", removed, err, running)
 	}
 	if removed, err := embedded.Prune(dir, nil); err == nil {
 		t.Errorf("without a keep function it removed %v", removed)
@@ -152,6 +152,6 @@ func TestRemovedProgramIsWrittenAgain(t *testing.T) {
 	}
 	setAge(t, path, 72*time.Hour)
 	if removed, err := embedded.Prune(dir, func(string) bool { return false }); err != nil || len(removed) > 0 {
-		t.Errorf("removed %v, %v", removed, err)
+		t.Errorf("Prune of a requested program: removed %v, %v; want nothing", removed, err)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inUse holds the programs that this process has requested, by path. Each is kept open with a shared
-// lock until the process ends, because a server may start its next sandbox long after it requested
-// the program.
+// inUse holds the programs that this process has requested, by path. Each is kept open with a
+// shared lock until the process ends, because a server may start its next sandbox long after it
+// requested the program.
 var inUse struct {
 	sync.Mutex
 	files map[string]*os.File

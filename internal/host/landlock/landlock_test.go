@@ -106,7 +106,7 @@ func TestRestrictLimitsFilesAndPorts(t *testing.T) {
 		}
 	})
 	if _, err := os.ReadFile(filepath.Join(dir, "closed/file")); err != nil {
-		t.Errorf("another thread: %v", err)
+		t.Errorf("reading on another thread: %v", err)
 	}
 }
 

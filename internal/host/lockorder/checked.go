@@ -97,7 +97,7 @@ func (m *RWMutex[R]) RUnlock() { m.inner.RUnlock(); leave[R](goroutineID()) }
 
 // Enter records that the goroutine takes a lock of another kind with a rank. The returned function
 // records the release, and another goroutine may call it.
-func Enter[R Rank]() (leave func()) {
+func Enter[R Rank]() (release func()) {
 	id := enter[R]()
 	return sync.OnceFunc(func() { leave[R](id) })
 }

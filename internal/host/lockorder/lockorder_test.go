@@ -51,7 +51,7 @@ func TestLocksInOrderDoNotPanic(t *testing.T) {
 		group.Wait()
 		lockAndUnlock(&a)
 	}); text != "" {
-		t.Error(text)
+		t.Errorf("locks in order: got the panic %q, want none", text)
 	}
 	// Another goroutine's locks do not matter.
 	b.Lock()
@@ -88,7 +88,7 @@ func TestWrongOrdersPanic(t *testing.T) {
 		},
 	} {
 		if text := panicText(do); !strings.HasPrefix(text, "lockorder: outer is taken while ") {
-			t.Errorf("%s: %q", name, text)
+			t.Errorf("%s: got the panic %q, want one that names the outer lock", name, text)
 		}
 	}
 	var a lockorder.Mutex[outer]

@@ -14,4 +14,4 @@ type Mutex[R Rank] struct{ sync.Mutex }
 type RWMutex[R Rank] struct{ sync.RWMutex }
 
 // Enter does nothing in this build, and nor does the returned function.
-func Enter[R Rank]() (leave func()) { return func() {} }
+func Enter[R Rank]() (release func()) { return func() {} }

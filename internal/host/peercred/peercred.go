@@ -29,8 +29,8 @@ func Of(c syscall.Conn) (*unix.Ucred, error) {
 	return cred, nil
 }
 
-// Ended reports whether a process has certainly ended. A zombie, whose parent has not waited for it,
-// counts as ended. If the state of a process cannot be determined, it counts as running.
+// Ended reports whether a process has certainly ended. A zombie, whose parent has not waited for
+// it, counts as ended. If the state of a process cannot be determined, it counts as running.
 func Ended(pid int) bool {
 	if pid <= 0 {
 		return false

@@ -63,8 +63,8 @@ func populateSpans() {
 	}
 }
 
-// Data populates the program's variables. It is for short-lived processes: in others, it would waste
-// the pages that are never written, which processes of one program otherwise share.
+// Data populates the program's variables. It is for short-lived processes: in others, it would
+// waste the pages that are never written, which processes of one program otherwise share.
 func Data() {
 	start := dataStart() &^ (1<<12 - 1)
 	populate(start, dataEnd()-start)

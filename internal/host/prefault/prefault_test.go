@@ -28,7 +28,7 @@ func TestHeapAvoidsPageFaults(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHeapAvoidsPageFaults$", "-test.count=1")
 		cmd.Env = append(os.Environ(), childVariable+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, out)
+			t.Errorf("child process: %v\n%s", err, out)
 		}
 		return
 	}

@@ -38,9 +38,9 @@ const (
 // maxInstructions is the maximum length of a filter that the kernel accepts.
 const maxInstructions = 4096
 
-// Assemble returns a filter that kills a process which uses another architecture's system calls, and
-// otherwise continues with code. The call's number is loaded when code begins. Code must return a
-// result on every path.
+// Assemble returns a filter that kills a process which uses another architecture's system calls,
+// and otherwise continues with code. The call's number is loaded when code begins. Code must return
+// a result on every path.
 func Assemble(code []bpf.Instruction) ([]unix.SockFilter, error) {
 	raw, err := bpf.Assemble(append([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: OffsetArchitecture, Size: 4},

@@ -34,7 +34,7 @@ func TestCallsOfOtherArchitecturesAreKilled(t *testing.T) {
 		"another interface":    {seccomp.Architecture, seccomp.Foreign + unix.SYS_READ, 7, seccomp.Kill},
 	} {
 		if got := filter.Answer(c.number, c.architecture, 0, c.argument); got != c.want {
-			t.Errorf("%s: %#x, want %#x", name, got, c.want)
+			t.Errorf("result of %s: got %#x, want %#x", name, got, c.want)
 		}
 	}
 }

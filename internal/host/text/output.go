@@ -9,9 +9,9 @@ import (
 // that could control a terminal, change the direction of writing or hide words from a person are
 // dropped or marked. A carriage return begins a new line.
 //
-// Output drops the sequences that Strict replaces by marks, because a model reads pages of output, in
-// which marks for colours would be noise. It preserves the joiners and accents of all languages.
-// Package cast has a separate rule for terminals. That rule passes drawing sequences, which a
+// Output drops the sequences that Strict replaces by marks, because a model reads pages of output,
+// in which marks for colours would be noise. It preserves the joiners and accents of all languages.
+// Package asciicast has a separate rule for terminals. That rule passes drawing sequences, which a
 // terminal obeys and a model would have to read.
 func Output(s string) string {
 	if !suspicious(s) {

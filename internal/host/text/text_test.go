@@ -96,14 +96,14 @@ func TestHarmlessTextIsUnchanged(t *testing.T) {
 	for _, s := range []string{"", "POST api.github.com/repos/acme/pay/pulls", "Zürich → 東京 é", "e\u0301", "ไม่"} {
 		for _, p := range cleaners {
 			if got := p.do(s); p.name != "ASCII" && got != s {
-				t.Errorf("%s: %q became %q", p.name, s, got)
+				t.Errorf("%s: the harmless text %q became %q", p.name, s, got)
 			}
 		}
 	}
 	for _, s := range []string{"⚠\ufe0f warning", "می\u200cخواهم", "👩\u200d💻", "two\n\tlines\n"} {
 		for _, do := range []func(string) string{text.Lines, text.Output, text.InPlace} {
 			if got := do(s); got != s {
-				t.Errorf("%q became %q", s, got)
+				t.Errorf("the harmless text %q became %q", s, got)
 			}
 		}
 	}
@@ -112,18 +112,18 @@ func TestHarmlessTextIsUnchanged(t *testing.T) {
 func TestLimitsOfLength(t *testing.T) {
 	long := strings.Repeat("x", big)
 	if got := text.Strict(long, 100); len(got) > 160 || !strings.HasSuffix(got, "… (1048576 bytes, 100 shown)") {
-		t.Errorf("Strict: %q", got)
+		t.Errorf("Strict of 1 MiB with a limit of 100: got %q", got)
 	}
 	for limit, want := range map[int]string{0: "…", -1: "…", 1: "…", 2: "é…", 3: "é…", 4: "éé"} {
 		if got := text.Line("éé", limit); got != want {
-			t.Errorf("Line of %d: %q", limit, got)
+			t.Errorf("Line with a limit of %d: got %q, want %q", limit, got, want)
 		}
 		if got := text.Clip("éé", limit); got != want {
-			t.Errorf("Clip of %d: %q", limit, got)
+			t.Errorf("Clip with a limit of %d: got %q, want %q", limit, got, want)
 		}
 	}
 	if got := text.ASCII(long, 10); got != "xxxxxxxxxx..." {
-		t.Errorf("ASCII: %q", got)
+		t.Errorf("ASCII with a limit of 10: got %q", got)
 	}
 	// With a limit of 0, the result is empty.
 	if got := text.Strict("x", 0); strings.Contains(got, "x") {
@@ -134,10 +134,10 @@ func TestLimitsOfLength(t *testing.T) {
 func TestPrintable(t *testing.T) {
 	for s, want := range map[string]bool{"": true, "a b": true, "é": true, "a\nb": false, "a\u202eb": false, "a\u00a0b": false, "\xff": false, "\x7f": false} {
 		if got := text.Printable(s); got != want {
-			t.Errorf("Printable of %q: %v", s, got)
+			t.Errorf("Printable of %q: got %v, want %v", s, got, want)
 		}
 		if got := text.PrintableASCII(s); got != (want && s != "é") {
-			t.Errorf("PrintableASCII of %q: %v", s, got)
+			t.Errorf("PrintableASCII of %q: got %v, want %v", s, got, want && s != "é")
 		}
 	}
 }
@@ -161,7 +161,7 @@ func FuzzText(f *testing.F) {
 			}
 			got := p.do(s)
 			if !utf8.ValidString(got) || strings.ContainsFunc(got, isHarmful) {
-				t.Fatalf("%s: %q became %q", p.name, s, got)
+				t.Fatalf("%s: %q became the harmful text %q", p.name, s, got)
 			}
 			if again := p.do(got); again != got {
 				t.Fatalf("%s: %q is shown as %q and then as %q", p.name, s, got, again)
@@ -169,7 +169,7 @@ func FuzzText(f *testing.F) {
 		}
 		for _, got := range []string{text.Strict(s, limit), text.Line(s, limit), text.ASCII(s, limit)} {
 			if strings.ContainsAny(got, "\n\t") || len(got) > max(limit, 0)+len(fmt.Sprintf("… (%d bytes, %d shown)", len(s), len(s))) {
-				t.Fatalf("%q of %d became %q", s, limit, got)
+				t.Fatalf("%q with a limit of %d became %q", s, limit, got)
 			}
 		}
 		if got := text.Clip(text.Lines(s), limit); !utf8.ValidString(got) {
@@ -186,10 +186,10 @@ func FuzzText(f *testing.F) {
 			t.Fatal(err)
 		}
 		if err := json.Unmarshal(escaped, &after); err != nil || before != after {
-			t.Fatalf("%q: %s says %q, %v", s, escaped, after, err)
+			t.Fatalf("%q, escaped as %s, decodes to %q, %v", s, escaped, after, err)
 		}
 		if strings.ContainsFunc(string(escaped), func(r rune) bool { return r < ' ' || isHarmful(r) || unicode.Is(unicode.Cf, r) }) {
-			t.Fatalf("%q became %q", s, escaped)
+			t.Fatalf("EscapeJSON: %q became the harmful text %q", s, escaped)
 		}
 	})
 }

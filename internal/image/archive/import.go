@@ -29,7 +29,7 @@ const CodeInvalid = "image_archive_invalid"
 // Imported is one image of an archive.
 type Imported struct {
 	Manifest v1.Hash
-	Names    []string // the name in the archive
+	Names    []string // in the archive
 }
 
 // maxEntries limits the files of an archive, and maxBytes its total size.
@@ -38,8 +38,8 @@ const (
 	maxBytes   = 256 << 30
 )
 
-// Import reads all images for a platform from a file, or from the directory of an OCI
-// layout, into a store.
+// Import reads all images for a platform from a file, or from the directory of an OCI layout, into
+// a store.
 func Import(ctx context.Context, from string, platform v1.Platform, blobs *blob.Store) ([]Imported, error) {
 	info, err := os.Stat(from)
 	if err != nil {

@@ -72,13 +72,13 @@ func TestDraftIsContinuedAndCommitted(t *testing.T) {
 	}
 	got, err := s.Read(digestOf(text), 100)
 	if err != nil || string(got) != text {
-		t.Errorf("read %q, %v", got, err)
+		t.Errorf("Read of the committed blob: got %q, error %v, want %q", got, err, text)
 	}
 	if again, err := s.Begin(t.Context(), digestOf(text), int64(len(text))); again != nil || err != nil {
 		t.Errorf("an existing blob is written again: %v %v", again, err)
 	}
 	if left, _ := os.ReadDir(s.drafts); len(left) != 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("drafts left after Commit: %v", left)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestCommitRejectsWrongContent(t *testing.T) {
 	}
 	s := open(t)
 	if _, err := io.WriteString(begin(t, s, "right"), "right and more"); fault.CodeOf(err) != CodeWrong {
-		t.Errorf("too long: %v", err)
+		t.Errorf("Write of too much content: got %v, want %s", err, CodeWrong)
 	}
 }
 
@@ -130,10 +130,10 @@ func TestInvalidDigestsAreRejected(t *testing.T) {
 	s := open(t)
 	for _, d := range []v1.Hash{{}, {Algorithm: "sha256", Hex: "../../../etc/passwd"}, {Algorithm: "sha512", Hex: strings.Repeat("a", 64)}, {Algorithm: "sha256", Hex: strings.Repeat("A", 64)}} {
 		if _, err := s.Open(d); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%v is opened: %v", d, err)
+			t.Errorf("Open(%v): got %v, want Invalid", d, err)
 		}
 		if _, err := s.Begin(t.Context(), d, 1); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%v is written: %v", d, err)
+			t.Errorf("Begin(%v): got %v, want Invalid", d, err)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestBeginWaitsForOtherWriter(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.Begin(ctx, digestOf(text), int64(len(text))); !errors.Is(err, context.Canceled) {
-		t.Fatalf("a second writer: %v", err)
+		t.Fatalf("Begin of a second writer: got %v, want Canceled", err)
 	}
 	second := make(chan error, 1)
 	go func() {
@@ -176,10 +176,10 @@ func TestSweepKeepsDraftsInUse(t *testing.T) {
 		t.Fatalf("a fresh draft was swept: %d are left", n)
 	}
 	if freed, err := s.Sweep(0); err != nil || freed != 4 {
-		t.Errorf("freed %d, %v", freed, err)
+		t.Errorf("Sweep: freed %d bytes, error %v, want 4", freed, err)
 	}
 	if n := entries(t, s.drafts); n != 1 {
-		t.Errorf("%d drafts are left", n)
+		t.Errorf("Sweep left %d drafts, want 1", n)
 	}
 	write(t, used, "used")
 	if err := used.Commit(); err != nil {
@@ -240,7 +240,7 @@ func TestKilledCommitIsContinued(t *testing.T) {
 			t.Fatal(err)
 		}
 		if named := step == "sync directory"; named != (d == nil) {
-			t.Errorf("%s: the blob is there: %v", step, d == nil)
+			t.Errorf("%s: the blob exists: got %v", step, d == nil)
 		}
 		if d != nil {
 			if d.At() != int64(len(text)) {
@@ -251,7 +251,7 @@ func TestKilledCommitIsContinued(t *testing.T) {
 			}
 		}
 		if got, err := s.Read(digestOf(text), 1000); err != nil || string(got) != text {
-			t.Errorf("%s: read %q %v", step, got, err)
+			t.Errorf("%s: Read: got %q, error %v", step, got, err)
 		}
 		if n := entries(t, filepath.Join(dir, "drafts")); n != 0 {
 			t.Errorf("%s: %d drafts are left", step, n)

@@ -177,7 +177,7 @@ func (t *Template) BuildOf(v Version) string {
 		return v.Build
 	}
 	id := sha256.Sum256([]byte(t.key(v.Number)))
-	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // a UUID of version 8, of an application's own
+	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80 // version 8: the application defines the other bits
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:16])
 }
 

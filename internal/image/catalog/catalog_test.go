@@ -151,7 +151,7 @@ func TestVersionsAndTags(t *testing.T) {
 	one := r.create(local, "org/app:1", r.publish("app:1", "one"), catalog.Settings{})
 	two := r.create(local, "org/app:2", r.publish("app:2", "two"), catalog.Settings{})
 	if one.ID != two.ID || len(two.Versions) != 2 {
-		t.Fatalf("made %+v", two)
+		t.Fatalf("second Create: got template %+v, want the same one with two versions", two)
 	}
 	first, second := two.Versions[0].Digest, two.Versions[1].Digest
 	for name, want := range map[string]string{
@@ -194,13 +194,13 @@ func TestVersionsAndTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := r.Inspect(local, "org/app"); err != nil || len(got.Versions) != 1 || len(got.Aliases) != 0 {
-		t.Errorf("left %+v, %v", got, err)
+		t.Errorf("Inspect after the removals: got %+v, error %v, want one version and no alias", got, err)
 	}
 	if err := r.Remove(t.Context(), local, "org/app", false); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := r.List(local); err != nil || len(all) != 0 {
-		t.Errorf("left %v, %v", all, err)
+		t.Errorf("List after Remove: got %v, error %v, want none", all, err)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestVersionSettings(t *testing.T) {
 	got, err := r.resolve("app")
 	if err != nil || got.DefaultUser != "root" || got.DefaultDir != "/srv" || got.Env["A"] != "image" || got.Env["B"] != "template" || got.Env["C"] != "template" ||
 		got.Limits.OutputBytes != 5000 || got.Access.Net != sandbox.NetDev || got.Name != "app" {
-		t.Errorf("resolved %+v, %v", got, err)
+		t.Errorf("Resolve: got %+v, error %v, want the merged settings", got, err)
 	}
 	for want, s := range map[string]catalog.Settings{
 		"template_access":  {Access: &sandbox.Access{Lists: &sandbox.Lists{}}},
@@ -257,7 +257,7 @@ func TestVersionsKeepImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := r.library.ResolveDigest(t.Context(), created.Versions[0].Digest); fault.CodeOf(err) != sandbox.CodeImageMissing {
-		t.Errorf("after the last version: %v", err)
+		t.Errorf("ResolveDigest after the last version: got %v, want a missing image", err)
 	}
 }
 
@@ -280,7 +280,7 @@ func TestMissingImageErrorNamesDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.digest("app"); got != digest {
-		t.Errorf("after the hint it leads to %s", got)
+		t.Errorf("after the pull in the hint: got digest %s", got)
 	}
 }
 
@@ -291,17 +291,17 @@ func TestVersionMemory(t *testing.T) {
 	created := r.create(local, "app", name, start)
 	v := created.Versions[0]
 	if r.sandboxes.memory[v.Memory] != created.ID+":version-1" || v.Maker != nil {
-		t.Fatalf("made %+v, memory %v", v, r.sandboxes.memory)
+		t.Fatalf("Create: got version %+v, memory %v", v, r.sandboxes.memory)
 	}
 	if got, err := r.resolve("app"); err != nil || got.Memory != v.Memory || got.Start.Command[0] != "serve" {
-		t.Errorf("resolved %+v, %v", got, err)
+		t.Errorf("Resolve: got %+v, error %v, want the saved memory", got, err)
 	}
 	// Versions without a tag are preserved up to a limit, with their memory.
 	for range 12 {
 		created = r.create(local, "app", name, start)
 	}
 	if len(created.Versions) != 11 || len(r.sandboxes.memory) != 11 || created.Versions[0].Number != 3 {
-		t.Errorf("%d versions from %d, %d with memory", len(created.Versions), created.Versions[0].Number, len(r.sandboxes.memory))
+		t.Errorf("after 13 versions: got %d from number %d, %d with memory, want 11 from number 3", len(created.Versions), created.Versions[0].Number, len(r.sandboxes.memory))
 	}
 	// A failure leaves neither a version nor memory, and does not move the tag.
 	r.sandboxes.fail = fault.New(fault.Invalid, "template_not_ready", "not ready")
@@ -313,15 +313,15 @@ func TestVersionMemory(t *testing.T) {
 	}
 	all, err := r.List(local)
 	if err != nil || len(all) != 1 || all[0].Tags["default"] != 13 || len(all[0].Versions) != 11 {
-		t.Errorf("left %+v, %v", all, err)
+		t.Errorf("List after failures: got %+v, error %v, want the 11 versions and their tag", all, err)
 	}
 	// An engine that cannot save memory is not an error.
 	r.sandboxes.fail, r.sandboxes.note = nil, "cannot"
 	if created = r.create(local, "other", name, start); created.Versions[0].Memory != "" || created.Versions[0].Note != "cannot" {
-		t.Errorf("made %+v", created.Versions[0])
+		t.Errorf("Create without saved memory: got %+v, want a note", created.Versions[0])
 	}
 	if err := r.Remove(t.Context(), local, "app", false); err != nil || len(r.sandboxes.memory) != 0 {
-		t.Errorf("left %v, %v", r.sandboxes.memory, err)
+		t.Errorf("after Remove: got memory %v, error %v, want none", r.sandboxes.memory, err)
 	}
 }
 
@@ -331,16 +331,16 @@ func TestTemplatePermissions(t *testing.T) {
 	r := openCatalog(t)
 	name := r.publish("app:1", "one")
 	if _, err := r.Create(t.Context(), alice, catalog.Request{Template: "mine", Image: name}); fault.CodeOf(err) != "image_not_found" {
-		t.Errorf("a key has pulled an image: %v", err)
+		t.Errorf("Create by a key: got %v, want image_not_found, because a key pulls no image", err)
 	}
 	r.create(local, "shared", name, catalog.Settings{})
 	r.create(alice, "mine", name, catalog.Settings{})
 	mine, err := r.resolve("mine")
 	if err != nil || !alice.MayStart(mine) || bob.MayStart(mine) || !local.MayStart(mine) {
-		t.Errorf("resolved %+v, %v", mine, err)
+		t.Errorf("Resolve of a template of a key: got %+v, error %v", mine, err)
 	}
 	if all, err := r.List(bob); err != nil || len(all) != 1 || all[0].Name != "shared" {
-		t.Errorf("bob sees %+v, %v", all, err)
+		t.Errorf("List by bob: got %+v, error %v, want only shared", all, err)
 	}
 	for want, do := range map[string]func() error{
 		"local_only":         func() error { return r.Remove(t.Context(), alice, "shared", false) },
@@ -363,6 +363,6 @@ func TestTemplatePermissions(t *testing.T) {
 	// Each change has an audit entry, and so has each refused change of a template that the caller
 	// can see.
 	if n := len(r.entries.Entries()); n != 8 {
-		t.Errorf("%d entries of 8 requests", n)
+		t.Errorf("got %d audit entries, want 8", n)
 	}
 }

@@ -72,8 +72,8 @@ func (a *archive) keyring(key *openpgp.Entity) string {
 	return name
 }
 
-// packageOf returns a .deb with files. The field Uname of each header holds the content of its file,
-// because a tar.Header has no field for it.
+// packageOf returns a .deb with files. The field Uname of each header holds the content of its
+// file, because a tar.Header has no field for it.
 func packageOf(t *testing.T, files ...tar.Header) []byte {
 	t.Helper()
 	pack := func(files []tar.Header) []byte {

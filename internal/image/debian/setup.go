@@ -7,7 +7,7 @@ import (
 
 // setup returns the script that installs the packages in a sandbox. The order is that in which a
 // package's scripts find what they need: users and groups, the base directories, then the others.
-// Dependencies between essential packages are circular, so dpkg is told to ignore them.
+// Dependencies between essential packages are circular, so dpkg is called with --force-depends.
 func setup(suite, mirror string, list []*pkg) []byte {
 	var essential, others []string
 	for _, p := range list {

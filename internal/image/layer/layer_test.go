@@ -88,7 +88,7 @@ func unpack(t testing.TB, limits layer.Limits, layers ...[]byte) (root string, c
 	beside, readErr := os.ReadFile(filepath.Join(parent, "beside"))
 	list, dirErr := os.ReadDir(parent)
 	if readErr != nil || dirErr != nil || string(beside) != "untouched" || len(list) != 2 {
-		t.Fatalf("beside the tree: %q %v %v %v", beside, readErr, list, dirErr)
+		t.Fatalf("files beside the tree: got content %q (%v) and entries %v (%v), want them untouched", beside, readErr, list, dirErr)
 	}
 	return root, tree.Counts(), err
 }
@@ -237,17 +237,17 @@ func TestApplyOmitsDevicesAndSetIDBits(t *testing.T) {
 	))
 	// The link leads to a directory in which no layer can create files.
 	if fault.CodeOf(err) != layer.CodeRefused {
-		t.Errorf("below the guest's directory through a link: %v", err)
+		t.Errorf("entry below the guest's directory through a link: got %v", err)
 	}
 	if got, want := names(t, root), []string{"/l -> /.crannog", "/setdir/", "/setid=program"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("unpacked files: got %q, want %q", got, want)
 	}
 	if counts.Skipped != 5 {
 		t.Errorf("got %d skipped entries, want 5", counts.Skipped)
 	}
 	info, err := os.Stat(filepath.Join(root, "setid"))
 	if err != nil || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 || info.Mode().Perm() != 0o755 {
-		t.Errorf("set-id program: %v %v", info, err)
+		t.Errorf("set-id program: got %v, error %v, want mode 0755", info, err)
 	}
 	root, _, err = unpack(t, layer.DefaultLimits, archive(t, setDir))
 	if err != nil {
@@ -285,7 +285,7 @@ func TestOwnersAndTimes(t *testing.T) {
 	bad.Uid = 1<<32 - 1
 	bad.Format = tar.FormatPAX
 	if _, _, err := unpack(t, layer.DefaultLimits, archive(t, bad)); fault.CodeOf(err) != layer.CodeRefused {
-		t.Errorf("an owner that is no user: %v", err)
+		t.Errorf("entry with an owner that is no user: got %v", err)
 	}
 }
 
@@ -296,14 +296,14 @@ func TestApplyEnforcesLimits(t *testing.T) {
 		many = append(many, file("f"+strings.Repeat("x", i), ""))
 	}
 	if _, _, err := unpack(t, small, archive(t, many...)); fault.CodeOf(err) != layer.CodeTooLarge {
-		t.Errorf("many files: %v", err)
+		t.Errorf("many files: got %v, want %s", err, layer.CodeTooLarge)
 	}
 	if _, _, err := unpack(t, small, archive(t, many[:60]...), archive(t, many[:60]...)); fault.CodeOf(err) != layer.CodeTooLarge {
-		t.Errorf("many files in two layers: %v", err)
+		t.Errorf("many files in two layers: got %v, want %s", err, layer.CodeTooLarge)
 	}
 	big := file("big", strings.Repeat("\x00", 1<<20+1))
 	if _, _, err := unpack(t, small, archive(t, big)); fault.CodeOf(err) != layer.CodeTooLarge {
-		t.Errorf("large file: %v", err)
+		t.Errorf("large file: got %v, want %s", err, layer.CodeTooLarge)
 	}
 	// A gigabyte of zeros after the end of the archive.
 	tree, err := layer.Open(t.TempDir(), small)
@@ -313,10 +313,10 @@ func TestApplyEnforcesLimits(t *testing.T) {
 	defer tree.Close()
 	tail := io.MultiReader(bytes.NewReader(archive(t, file("f", ""))), io.LimitReader(zeros{}, 1<<30))
 	if err := tree.Apply(t.Context(), tail); fault.CodeOf(err) != layer.CodeTooLarge {
-		t.Errorf("padding: %v", err)
+		t.Errorf("large padding: got %v, want %s", err, layer.CodeTooLarge)
 	}
 	if _, _, err := unpack(t, small, archive(t, many[:50]...)); err != nil {
-		t.Errorf("control: %v", err)
+		t.Errorf("layer within the limits: %v", err)
 	}
 }
 

@@ -97,7 +97,7 @@ func TestLibrarySurvivesKill(t *testing.T) {
 			}
 			t.Logf("killed before each of %q", before)
 			if len(before) < 5 {
-				t.Errorf("only %d steps", len(before))
+				t.Errorf("got only %d steps, want at least 5", len(before))
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func checkAfterKill(t *testing.T, when, dir, host, file, what string) {
 		}
 		want := map[string]string{host + "/app:1": "new", host + "/old:1": "old"}[img.Name]
 		if data, err := os.ReadFile(filepath.Join(template.Image.View().Dir, "bin/app")); err != nil || string(data) != want {
-			t.Errorf("%s: %s has %q %v", when, img.Name, data, err)
+			t.Errorf("%s: %s has %q, error %v", when, img.Name, data, err)
 		}
 	}
 	if what != "remove and prune" && len(list) == 0 {
@@ -176,6 +176,6 @@ func checkAfterKill(t *testing.T, when, dir, host, file, what string) {
 		t.Errorf("%s: prune: %v", when, err)
 	}
 	if left := files(t, dir); len(left) != 0 {
-		t.Errorf("%s: left: %v", when, left)
+		t.Errorf("%s: files left after Prune: %v", when, left)
 	}
 }

@@ -117,7 +117,7 @@ func (l *Library) candidates(ctx context.Context, keep []v1.Hash) ([]candidate, 
 		c.names = append(c.names, e.Name)
 		last, may := l.idle(e, used)
 		if !may || pinned[e.Manifest] || slices.Contains(keep, e.Manifest) {
-			last = time.Time{}.AddDate(9000, 0, 0) // one such name keeps the image
+			last = time.Time{}.AddDate(9000, 0, 0) // never old enough: one such name keeps the image
 		}
 		if last.After(c.used) {
 			c.used = last

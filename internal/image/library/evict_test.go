@@ -83,7 +83,7 @@ func TestPullRemovesUnusedImages(t *testing.T) {
 		used[img.Root.Tree()] = true
 	}
 	if _, err := l.Pull(t.Context(), host+"/e:1", "", ignore); fault.CodeOf(err) != library.CodeBudget {
-		t.Errorf("all in use: %v", err)
+		t.Errorf("Pull while all images are in use: got %v, want %s", err, library.CodeBudget)
 	}
 	if got := namesOf(t, l, host); !slices.Equal(got, []string{"a", "c", "d"}) {
 		t.Errorf("remaining images: got %v", got)
@@ -92,7 +92,7 @@ func TestPullRemovesUnusedImages(t *testing.T) {
 	clear(used)
 	soon := openLibrary(t, dir, host, func(o *library.Options) { o.Budget, o.Grace = 3<<20+512<<10, time.Hour })
 	if _, err := soon.Pull(t.Context(), host+"/e:1", "", ignore); fault.CodeOf(err) != library.CodeBudget {
-		t.Errorf("all just used: %v", err)
+		t.Errorf("Pull while all images were just used: got %v, want %s", err, library.CodeBudget)
 	}
 }
 
@@ -134,6 +134,6 @@ func TestImportedImagesAreNotRemoved(t *testing.T) {
 	}
 	small := openLibrary(t, t.TempDir(), host, func(o *library.Options) { o.Budget = 100 })
 	if _, err := small.Import(t.Context(), file["a"], "", "", ignore); fault.CodeOf(err) != library.CodeBudget {
-		t.Errorf("blobs of an archive: %v", err)
+		t.Errorf("Import beyond the budget: got %v, want %s", err, library.CodeBudget)
 	}
 }

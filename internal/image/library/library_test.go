@@ -71,10 +71,10 @@ func TestImageLifeCycle(t *testing.T) {
 	stages := map[string]int{}
 	got, err := l.Pull(t.Context(), host+"/org/app:1", "", func(p library.Progress) { stages[p.Stage]++ })
 	if err != nil || got.Digest != want || got.Name != host+"/org/app:1" || got.Root == nil || got.Config.User != "app" || got.Source != host {
-		t.Fatalf("pulled %+v, %v", got, err)
+		t.Fatalf("Pull: got %+v, error %v", got, err)
 	}
 	if stages[library.StagePull] == 0 || stages[library.StageUnpack] == 0 {
-		t.Errorf("progress %v", stages)
+		t.Errorf("Pull reported the stages %v, want pull and unpack", stages)
 	}
 	for _, ref := range []string{host + "/org/app:1", want.String(), want.Hex[:12]} {
 		if found, err := l.Inspect(ref); err != nil || found.Digest != want {
@@ -89,14 +89,14 @@ func TestImageLifeCycle(t *testing.T) {
 	// The image is used as the template of a sandbox, by name and by ID.
 	template, err := l.ResolveImage(t.Context(), host+"/org/app:1", false)
 	if err != nil || template.DefaultUser != "app" || template.Env["A"] != "1" {
-		t.Fatalf("template %+v, %v", template, err)
+		t.Fatalf("ResolveImage: got %+v, error %v", template, err)
 	}
 	data, err := os.ReadFile(filepath.Join(template.Image.View().Dir, "bin/app"))
 	if err != nil || string(data) != "one" {
 		t.Errorf("ReadFile: got %q, error %v", data, err)
 	}
 	if byID, err := l.Resolve(t.Context(), sandbox.Reference{Name: template.ID}); err != nil || byID.Image.View().Dir != template.Image.View().Dir {
-		t.Errorf("by ID: %+v %v", byID, err)
+		t.Errorf("Resolve by ID: got %+v, error %v", byID, err)
 	}
 	// The name has E2B's form, with and without a tag.
 	var b bytes.Buffer
@@ -120,7 +120,7 @@ func TestImageLifeCycle(t *testing.T) {
 		}
 		ref.Tag = "3"
 		if _, err := l.Resolve(t.Context(), ref); fault.KindOf(err) != fault.NotFound {
-			t.Errorf("%s with another tag: %v", name, err)
+			t.Errorf("Resolve of %s with another tag: got %v, want NotFound", name, err)
 		}
 		if _, err := l.Remove(t.Context(), name); err != nil {
 			t.Fatal(err)
@@ -138,7 +138,7 @@ func TestImageLifeCycle(t *testing.T) {
 	}
 	// Removing a name preserves blobs that another image needs.
 	if removed, err := l.Remove(t.Context(), host+"/copy:2"); err != nil || len(removed) != 1 {
-		t.Errorf("removed %v %v", removed, err)
+		t.Errorf("Remove: got names %v, error %v, want one", removed, err)
 	}
 	if _, err := l.ResolveImage(t.Context(), host+"/org/app:1", false); err != nil {
 		t.Error(err)
@@ -178,7 +178,7 @@ func TestExportAndImport(t *testing.T) {
 			continue
 		}
 		if list, err = into.Import(t.Context(), file, "other:2", "", ignore); err != nil || list[0].Name != "other:2" {
-			t.Errorf("%s under another name: %+v %v", format, list, err)
+			t.Errorf("Import(%s) under another name: got %+v, error %v", format, list, err)
 		}
 		// A changed byte is detected.
 		broken := bytes.Clone(first.Bytes())
@@ -191,7 +191,7 @@ func TestExportAndImport(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := openLibrary(t, t.TempDir(), "none").Import(t.Context(), file, "", "", ignore); fault.KindOf(err) != fault.Invalid && fault.CodeOf(err) != blob.CodeWrong {
-			t.Errorf("%s: a broken archive: %v", format, err)
+			t.Errorf("%s: Import of a broken archive: got %v", format, err)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "noise")
@@ -220,15 +220,15 @@ func TestRemoveKeepsTreeInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(tree, "bin/app")); err != nil {
-		t.Errorf("the tree of a sandbox: %v", err)
+		t.Errorf("the tree of a sandbox was removed: %v", err)
 	}
 	if _, err := l.ResolveImage(t.Context(), host+"/app:1", false); fault.CodeOf(err) != "image_not_found" {
-		t.Errorf("a removed name: %v", err)
+		t.Errorf("ResolveImage of a removed name: got %v, want image_not_found", err)
 	}
 	delete(used, tree)
 	done, err := l.Prune(t.Context())
 	if err != nil || done.Roots != 1 {
-		t.Errorf("pruned %+v %v", done, err)
+		t.Errorf("Prune: got %+v, error %v, want one tree", done, err)
 	}
 	if left := files(t, dir); len(left) != 0 {
 		t.Errorf("files left in the library: %v", left)
@@ -247,7 +247,7 @@ func TestLostImageIsListedAndPulledAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.Inspect(host + "/app:1"); fault.CodeOf(err) != blob.CodeCorrupt {
-		t.Errorf("a changed manifest: %v", err)
+		t.Errorf("Inspect with a changed manifest: got %v, want a corrupt blob", err)
 	}
 	list, err := l.List()
 	if err != nil || len(list) != 1 || list[0].Name != host+"/app:1" {
@@ -266,12 +266,12 @@ func TestBudgetLimitsPull(t *testing.T) {
 	imagetest.Publish(t, host+"/app:1", appImage(t, strings.Repeat("\x00", 1<<20)))
 	small := openLibrary(t, dir, host, func(o *library.Options) { o.Budget = 100 })
 	if _, err := small.Pull(t.Context(), host+"/app:1", "", ignore); fault.CodeOf(err) != "image_budget" {
-		t.Errorf("blobs: %v", err)
+		t.Errorf("Pull of blobs beyond the budget: got %v, want image_budget", err)
 	}
 	// The blobs fit into the budget, but their unpacked content does not.
 	some := openLibrary(t, dir, host, func(o *library.Options) { o.Budget = 100_000 })
 	if _, err := some.Pull(t.Context(), host+"/app:1", "", ignore); fault.KindOf(err) != fault.Exhausted {
-		t.Errorf("tree: %v", err)
+		t.Errorf("Pull of a tree beyond the budget: got %v, want Exhausted", err)
 	}
 	if _, err := some.Prune(t.Context()); err != nil {
 		t.Fatal(err)
@@ -280,7 +280,7 @@ func TestBudgetLimitsPull(t *testing.T) {
 		t.Errorf("files left in the library: %v", left)
 	}
 	if _, err := openLibrary(t, dir, host, func(o *library.Options) { o.Budget = 10 << 20 }).Pull(t.Context(), host+"/app:1", "", ignore); err != nil {
-		t.Errorf("control: %v", err)
+		t.Errorf("Pull within the budget: %v", err)
 	}
 }
 

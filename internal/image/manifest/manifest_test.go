@@ -36,7 +36,7 @@ func validManifest() *v1.Manifest {
 
 func TestParseRejectsInvalidManifests(t *testing.T) {
 	if _, err := manifest.Parse(document(t, validManifest())); err != nil {
-		t.Fatalf("control: %v", err)
+		t.Fatalf("Parse of a valid manifest: %v", err)
 	}
 	for name, change := range map[string]func(*v1.Manifest){
 		"an artifact":             func(m *v1.Manifest) { m.Config.MediaType = "application/vnd.cncf.helm.config.v1+json" },
@@ -109,7 +109,7 @@ func TestChooseSelectsPlatform(t *testing.T) {
 	}
 	_, err := manifest.Choose(index, manifest.Platform{OS: "linux", Architecture: "riscv64"})
 	if fault.CodeOf(err) != manifest.CodePlatform || !strings.Contains(fault.HintOf(err), "linux/arm64") {
-		t.Errorf("missing platform: %v %q", err, fault.HintOf(err))
+		t.Errorf("Choose of a missing platform: got %v, hint %q", err, fault.HintOf(err))
 	}
 	for _, text := range []string{"amd64", "windows/amd64", "linux/", "a/b/c/d"} {
 		if _, err := manifest.ParsePlatform(text); fault.KindOf(err) != fault.Invalid {

@@ -154,10 +154,10 @@ func TestPullAndPush(t *testing.T) {
 		done[e.Digest] = e.Done
 	})
 	if err != nil || pulled.Manifest != want || pulled.Resolved != want || pulled.Source != h.name {
-		t.Fatalf("pulled %+v, %v; want %s", pulled, err, want)
+		t.Fatalf("Pull: got %+v, error %v, want %s", pulled, err, want)
 	}
 	if len(done) != 4 {
-		t.Errorf("progress of %d blobs", len(done))
+		t.Errorf("Pull reported %d blobs, want 4", len(done))
 	}
 	readImage(t, blobs, want)
 
@@ -170,7 +170,7 @@ func TestPullAndPush(t *testing.T) {
 	}
 	again, err := client(h.name).Pull(t.Context(), reference(t, h.name+"/copy@"+want.String()), manifest.Host(), store(t), ignore)
 	if err != nil || again.Manifest != want {
-		t.Errorf("the pushed image: %+v %v", again, err)
+		t.Errorf("Pull of the pushed image: got %+v, error %v", again, err)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestPullRejectsWrongContent(t *testing.T) {
 			t.Errorf("%s: Pull: error %v", name, err)
 		}
 		if list, err := blobs.List(); err != nil || len(list) != 0 {
-			t.Errorf("%s: blobs %v %v", name, list, err)
+			t.Errorf("%s: got blobs %v, error %v, want none", name, list, err)
 		}
 	}
 }
@@ -304,7 +304,7 @@ func TestPullUsesOneManifest(t *testing.T) {
 	}
 	readImage(t, blobs, want)
 	if now, err := remote.Head(reference(t, h.name+"/app:1")); err != nil || now.Digest == want {
-		t.Errorf("control: the tag did not move: %v %v", now, err)
+		t.Errorf("control: the tag did not move: got %v, error %v", now, err)
 	}
 	// An image that is pinned by its digest is rejected if its content differs.
 	other := publish(t, h, "other:1")
@@ -356,7 +356,7 @@ func TestPlainHTTPNeedsRule(t *testing.T) {
 	h.setFault(nil)
 	_, err := client().Pull(t.Context(), reference(t, h.name+"/app:1"), manifest.Host(), store(t), ignore)
 	if err == nil || h.requests("") != 0 {
-		t.Errorf("plain HTTP was used: %v, %v", err, h.requested)
+		t.Errorf("Pull over plain HTTP: got error %v, requests %v, want an error and no request", err, h.requested)
 	}
 	// A redirection to plain HTTP is refused too.
 	secure := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -365,7 +365,7 @@ func TestPlainHTTPNeedsRule(t *testing.T) {
 	defer secure.Close()
 	named := strings.TrimPrefix(secure.URL, "https://")
 	if _, err := client(named).Pull(t.Context(), reference(t, named+"/app:1"), manifest.Host(), store(t), ignore); err == nil || h.requests("") != 0 {
-		t.Errorf("a redirection was followed: %v, %v", err, h.requested)
+		t.Errorf("Pull with a redirection to plain HTTP: got error %v, requests %v, want an error and no request", err, h.requested)
 	}
 }
 
@@ -381,7 +381,7 @@ func TestMirrors(t *testing.T) {
 	}})
 	pulled, err := cl.Pull(t.Context(), reference(t, origin.name+"/app:1"), manifest.Host(), store(t), ignore)
 	if err != nil || pulled.Manifest != want || pulled.Source != origin.name || mirror.requests("/manifests/") == 0 {
-		t.Errorf("a mirror without the image: %+v %v", pulled, err)
+		t.Errorf("Pull with a mirror without the image: got %+v, error %v", pulled, err)
 	}
 	if err := remote.Write(reference(t, mirror.name+"/app:1"), img); err != nil {
 		t.Fatal(err)
@@ -389,7 +389,7 @@ func TestMirrors(t *testing.T) {
 	origin.setFault(nil)
 	pulled, err = cl.Pull(t.Context(), reference(t, origin.name+"/app:1"), manifest.Host(), store(t), ignore)
 	if err != nil || pulled.Manifest != want || pulled.Source != mirror.name || origin.requests("") != 0 {
-		t.Errorf("a mirror with the image: %+v %v", pulled, err)
+		t.Errorf("Pull with a mirror with the image: got %+v, error %v", pulled, err)
 	}
 }
 
@@ -411,7 +411,7 @@ func TestRegistryErrorCodes(t *testing.T) {
 		}
 	}
 	if _, err := client().Pull(t.Context(), reference(t, "127.0.0.1:1/app:1"), manifest.Host(), store(t), ignore); fault.KindOf(err) != fault.Unavailable && fault.KindOf(err) != fault.Denied {
-		t.Errorf("no server: %v", err)
+		t.Errorf("Pull without a server: got %v", err)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestMakePreparesTreeForSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.User != "app" || r.Dir != "/srv/app" || len(r.Env) != 2 || r.Env["PATH"] != "/opt/bin" || r.Env["A"] != "b=c" || last == 0 {
-		t.Errorf("root %+v", r)
+		t.Errorf("Make: got root %+v", r)
 	}
 	for name, want := range map[string]string{
 		"bin/app": "program", "etc/resolv.conf": "", "etc/hostname": "crannog\n",
@@ -110,15 +110,15 @@ func TestMakePreparesTreeForSandbox(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(filepath.Join(r.Tree(), "tmp")); err != nil || info.Mode().Perm() != 0o777 || info.Mode()&os.ModeSticky == 0 {
-		t.Errorf("/tmp: %v %v", info, err)
+		t.Errorf("/tmp: got %v, error %v, want mode 1777", info, err)
 	}
 	owners, err := fileowners.Read(r.Owners())
 	if want := (fileowners.Table{"/bin/app": {SetID: 0o4000}, "/etc/shadow": {GID: 42}, "/home/user": {UID: 1000, GID: 1000}}); err != nil || !maps.Equal(owners, want) {
-		t.Errorf("owners %v %v", owners, err)
+		t.Errorf("owners: got %v, error %v, want %v", owners, err, want)
 	}
 	again, err := s.Make(t.Context(), img, blobs, layer.DefaultLimits, ignore)
 	if err != nil || again.Tree() != r.Tree() || !again.Made.Equal(r.Made) {
-		t.Errorf("made again: %+v %v", again, err)
+		t.Errorf("second Make: got %+v, error %v, want the same root", again, err)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestMakeReplacesLinksAtMountPoints(t *testing.T) {
 		t.Error(err)
 	}
 	if data, err := os.ReadFile(outside); err != nil || string(data) != "untouched" {
-		t.Errorf("the file outside: %q %v", data, err)
+		t.Errorf("the file outside: got %q, error %v, want it untouched", data, err)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestRemoveAndSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if list, err := s.List(); err != nil || len(list) != 1 || list[0].Tree() != r.Tree() {
-		t.Errorf("list %v %v", list, err)
+		t.Errorf("List: got %v, error %v, want the root", list, err)
 	}
 	if err := s.Remove(r); err != nil {
 		t.Fatal(err)
@@ -245,17 +245,17 @@ func TestMakeSurvivesKill(t *testing.T) {
 		s, _ := stores(t, dir)
 		list, err := s.List()
 		if err != nil || len(list) > 1 || (len(list) == 1) != (step == "sync directory") {
-			t.Errorf("%s: roots %v %v", step, list, err)
+			t.Errorf("%s: List: got %v, error %v", step, list, err)
 		}
 		if err := unpack(dir, ""); err != nil {
-			t.Errorf("%s: made anew: %v", step, err)
+			t.Errorf("%s: Make after the kill: %v", step, err)
 		}
 		if err := s.Sweep(0); err != nil {
 			t.Error(err)
 		}
 		left, err := os.ReadDir(s.dir)
 		if err != nil || len(left) != 1 || strings.HasPrefix(left[0].Name(), ".") {
-			t.Errorf("%s: left %v %v", step, left, err)
+			t.Errorf("%s: entries left: %v, error %v", step, left, err)
 		}
 	}
 }

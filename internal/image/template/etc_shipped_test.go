@@ -65,7 +65,7 @@ func TestF30EntriesAreShownOnlyUnchanged(t *testing.T) {
 			}
 			for _, name := range names {
 				if got := string(p.files[name].data); got != files[name] {
-					t.Errorf("%s: got %q", name, got)
+					t.Errorf("%s: got %q, want %q", name, got, files[name])
 				}
 			}
 			if p, err = planHost(fakeEtc(t, files)); err != nil {

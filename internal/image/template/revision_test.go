@@ -43,7 +43,7 @@ func TestRevisionFollowsPrograms(t *testing.T) {
 	write("home/user/note", "1")
 	before := digest()
 	if again := digest(); again != before {
-		t.Errorf("second digest: got %s, want %s", before, again)
+		t.Errorf("second digest: got %s, want %s", again, before)
 	}
 	write("usr/local/bin/crannog", "two")
 	write("home/user/note", "two")

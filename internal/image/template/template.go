@@ -67,7 +67,7 @@ func (h *Host) WithRunner(runner string) *Host {
 func NewHost(dir, guest string, more ...string) *Host {
 	h := &Host{dir: dir, guest: guest, more: more, revision: revision{root: "/"}}
 	// A separate guest program is named by its content and stays when another version is installed.
-	// This program itself does not.
+	// This program itself is replaced by an upgrade, so the revision has to include it.
 	if self, err := os.Executable(); err == nil && self == guest {
 		h.revision.self = self
 	}

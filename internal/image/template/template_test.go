@@ -33,7 +33,7 @@ func TestResolve(t *testing.T) {
 	}
 	byID, err := h.Resolve(t.Context(), sandbox.Reference{Name: base.ID, Tag: "default"})
 	if err != nil || byID.Name != "base" || len(base.ID) != 20 {
-		t.Errorf("by ID %q: %+v %v", base.ID, byID, err)
+		t.Errorf("Resolve by the ID %q: got %+v, error %v", base.ID, byID, err)
 	}
 	if _, err := h.Resolve(t.Context(), sandbox.Reference{Name: "code-interpreter-v1"}); err != nil {
 		t.Error(err)
@@ -57,15 +57,15 @@ func TestImageShowsOnlyProgramsOfHost(t *testing.T) {
 			continue
 		}
 		if !strings.HasPrefix(b.Target, "/etc/") || strings.HasPrefix(b.Target, "/etc/ssl/private") || b.Target == "/etc/ssl" {
-			t.Errorf("shows %s at %s", b.Source, b.Target)
+			t.Errorf("the image shows %s at %s", b.Source, b.Target)
 		}
 	}
 	if !slices.ContainsFunc(root.Binds, func(b engine.Bind) bool { return b.Target == "/usr" }) {
-		t.Error("no /usr")
+		t.Error("the image does not show /usr")
 	}
 	for _, b := range root.Binds {
 		if _, err := os.Lstat(filepath.Join(root.Dir, b.Target)); err != nil {
-			t.Errorf("no place for %s: %v", b.Target, err)
+			t.Errorf("the mount point %s is missing: %v", b.Target, err)
 		}
 	}
 	hostPasswd, err := os.ReadFile("/etc/passwd")
@@ -74,10 +74,10 @@ func TestImageShowsOnlyProgramsOfHost(t *testing.T) {
 	}
 	ours, err := os.ReadFile(filepath.Join(root.Dir, "etc/passwd"))
 	if err != nil || string(ours) == string(hostPasswd) {
-		t.Errorf("passwd is the host's: %v", err)
+		t.Errorf("etc/passwd: got the host's file or error %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(root.Dir, "etc/ssh")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("etc/ssh: %v", err)
+		t.Errorf("etc/ssh: got %v, want no such directory", err)
 	}
 }
 

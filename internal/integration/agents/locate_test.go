@@ -92,7 +92,7 @@ func TestLocateFindsProgramAndInterpreter(t *testing.T) {
 		claude, _ := agents.Find("claude")
 		got, err := h.Locate(claude)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Locate: error %v", name, err)
 			continue
 		}
 		for i := range c.show {

@@ -31,7 +31,7 @@ func TestSetPreservesOtherBytes(t *testing.T) {
 	} {
 		f := jsonFile{[]byte(c.before)}
 		if err := f.set(1, "list", "crannog"); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: set: error %v", name, err)
 		} else if got := string(f.text); got != c.after {
 			t.Errorf("%s: got %q, want %q", name, got, c.after)
 		}
@@ -138,7 +138,7 @@ func FuzzEdit(f *testing.F) {
 			t.Fatalf("%q became %q: %v", text, file.text, err)
 		}
 		if err := file.remove("list", "crannog"); err != nil {
-			t.Fatalf("%q: %v", file.text, err)
+			t.Fatalf("remove in %q: %v", file.text, err)
 		}
 		got, err := file.decode()
 		if err != nil {
@@ -161,7 +161,7 @@ func FuzzEdit(f *testing.F) {
 			delete(list, "crannog")
 			want["list"] = list
 			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("%q: %v, want %v", text, got, want)
+				t.Fatalf("%q after set and remove: got %v, want %v", text, got, want)
 			}
 		}
 	})

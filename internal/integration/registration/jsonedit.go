@@ -149,7 +149,7 @@ func (f *jsonFile) insert(o *object, name string, data []byte, indent, line stri
 	key, _ := json.Marshal(name)
 	text := "\n" + line + string(key) + ": " + string(data)
 	if len(o.members) == 0 {
-		// Existing comments stay after the preceding member.
+		// Existing comments stay behind the new member.
 		tail := ""
 		if f.text[o.start+1] == '}' {
 			tail = "\n" + strings.TrimSuffix(line, indent)
@@ -167,7 +167,7 @@ func (f *jsonFile) insert(o *object, name string, data []byte, indent, line stri
 	}
 	last := o.members[len(o.members)-1]
 	if last.comma > 0 {
-		f.replace(at, at, []byte(strings.Replace(text, string(data), string(data)+",", 1))) // as the file indents it
+		f.replace(at, at, []byte(strings.Replace(text, string(data), string(data)+",", 1))) // with a trailing comma, like the members before it
 		return
 	}
 	f.replace(at, at, []byte(text))

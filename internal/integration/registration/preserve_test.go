@@ -24,7 +24,7 @@ func TestEditsPreserveForeignBytes(t *testing.T) {
 	for name, text := range texts {
 		f := jsonFile{[]byte(text)}
 		if err := f.set(map[string]any{"command": "/x"}, "list", "crannog"); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: set: error %v", name, err)
 			continue
 		}
 		if pieces := inserted([]byte(text), f.text); pieces < 1 || pieces > 2 {
@@ -32,7 +32,7 @@ func TestEditsPreserveForeignBytes(t *testing.T) {
 		}
 		added := bytes.Clone(f.text)
 		if err := f.set("other", "list", "crannog"); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: a second set: error %v", name, err)
 			continue
 		}
 		value := bytes.Index(f.text, []byte(`"crannog": "other"`)) + len(`"crannog": `)
@@ -42,7 +42,7 @@ func TestEditsPreserveForeignBytes(t *testing.T) {
 		}
 		changed := bytes.Clone(f.text)
 		if err := f.remove("list", "crannog"); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: remove: error %v", name, err)
 			continue
 		}
 		if pieces := inserted(f.text, changed); pieces < 1 || pieces > 2 {

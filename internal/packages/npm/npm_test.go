@@ -115,7 +115,7 @@ func FuzzDocument(f *testing.F) {
 		}
 		again, err := ReadIndex("a", out)
 		if err != nil {
-			t.Fatalf("%s: %v", out, err)
+			t.Fatalf("ReadIndex of the filtered document %s: %v", out, err)
 		}
 		for v := range again.Versions {
 			if len(v)%2 != 0 {

@@ -25,7 +25,8 @@ func (c *Cache) npm(ctx context.Context, r Request) (Answer, error) {
 	if d := r.Gate(packages.Artifact{Ecosystem: packages.NPM, Name: name}, packages.Version{}, false); d != nil {
 		return Answer{}, denied(d, fact)
 	}
-	// Request the whole document, because the abbreviated one does not say when versions were published.
+	// Request the whole document, because the abbreviated one does not say when versions were
+	// published.
 	doc, err := c.document(ctx, r, store.Entry{Key: r.Origin + npm.DocumentPath(name), Ecosystem: packages.NPM, Name: name}, "application/json")
 	if err != nil {
 		return Answer{}, err

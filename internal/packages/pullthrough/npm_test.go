@@ -27,7 +27,7 @@ func TestSecondInstallFetchesNothing(t *testing.T) {
 		for path, want := range map[string]string{"/a/-/a-1.0.0.tgz": "one", "/a/-/a-1.1.0.tgz": "two", "/a": ""} {
 			text, a, err := get(t, c, r, path)
 			if err != nil || want != "" && text != want || a.Fact.Verdict != packages.Passed {
-				t.Fatalf("%s: %q %+v %v", path, text, a.Fact, err)
+				t.Fatalf("%s: got %q and %+v, error %v, want %q", path, text, a.Fact, err, want)
 			}
 			if try > 0 && !a.Fact.Cached {
 				t.Errorf("%s was fetched again", path)
@@ -56,7 +56,7 @@ func TestTamperedFileIsRefused(t *testing.T) {
 	}
 	list, err := s.List()
 	if err != nil || slices.ContainsFunc(list, func(l store.Listed) bool { return l.Version != "" }) {
-		t.Errorf("the tampered file was stored: %+v %v", list, err)
+		t.Errorf("the tampered file was stored: List: got %+v, error %v", list, err)
 	}
 	r.set("/a/-/a-1.0.0.tgz", []byte("one"))
 	if text, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz"); err != nil || text != "one" {

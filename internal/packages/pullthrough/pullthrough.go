@@ -1,6 +1,6 @@
 // Package pullthrough owns answering requests for packages from the cache: it fetches what is
-// missing, verifies it against the registry's digests, and applies the gate. It passes on no byte of
-// a file before it has verified the whole file.
+// missing, verifies it against the registry's digests, and applies the gate. It passes on no byte
+// of a file before it has verified the whole file.
 package pullthrough
 
 import (

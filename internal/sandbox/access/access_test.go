@@ -73,7 +73,7 @@ func TestBoundValuesAreRedacted(t *testing.T) {
 	}
 	a, err := s.Resolve(t.Context(), r, p)
 	if err != nil || len(a.Secrets) != 1 || a.Secrets[0].Value != value {
-		t.Fatalf("%+v, %v", a.Secrets, err)
+		t.Fatalf("Resolve: got secrets %+v, %v; want the bound value", a.Secrets, err)
 	}
 	wantRedacted := func(when string) {
 		t.Helper()
@@ -96,7 +96,7 @@ func TestBoundValuesAreRedacted(t *testing.T) {
 		t.Errorf("redactor of an unknown sandbox: got error %v, want NotFound", err)
 	}
 	if got := access.Variables(a.Secrets, map[string]string{"A": "b"}); got["KEY"] != access.Placeholder("KEY") || got["A"] != "b" {
-		t.Errorf("%v", got)
+		t.Errorf("variables: got %v, want A and a placeholder for KEY", got)
 	}
 }
 
@@ -157,10 +157,10 @@ func TestMissingDependenciesAreReported(t *testing.T) {
 		}
 	}
 	if fault.CodeOf(attach) != "network_unavailable" {
-		t.Errorf("attach: %v", attach)
+		t.Errorf("Attach without a gateway: got error %v, want network_unavailable", attach)
 	}
 	seal := s.Seal(t.Context(), "one", sandbox.Access{Values: map[string]config.Secret{"A": "b"}})
 	if fault.CodeOf(seal) != "secrets_unavailable" {
-		t.Errorf("seal: %v", seal)
+		t.Errorf("Seal without a secret store: got error %v, want secrets_unavailable", seal)
 	}
 }

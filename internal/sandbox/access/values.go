@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// NameValues stores a sandbox's own values under a new, unique name. A row with that name therefore
-// never refers to other values, whenever a process is killed.
+// NameValues chooses a new, unique name under which a sandbox's own values will be stored. So a row
+// with that name never refers to other values, whenever a process is killed.
 func NameValues(a sandbox.Access) sandbox.Access {
 	a.Own = ""
 	if len(a.Values) > 0 {

@@ -49,7 +49,7 @@ type Options struct {
 
 // Request describes the work to be admitted.
 type Request struct {
-	// Key identifies the caller. Keys takeSlot turns, so that the many requests of one key do not
+	// Key identifies the caller. Keys take turns, so that the many requests of one key do not
 	// delay the others.
 	Key string
 	// Label is the caller's name for the request, and Sandbox is the sandbox to start. Both are for

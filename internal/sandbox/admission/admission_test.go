@@ -27,7 +27,7 @@ func admit(t *testing.T, q *Queue, key string) *Turn {
 func serve(t *testing.T, q *Queue, d time.Duration) {
 	t.Helper()
 	turn := admit(t, q, "first")
-	time.Sleep(d) // of the synctest bubble's clock
+	time.Sleep(d) // on the fake clock of synctest
 	turn.Done(true)
 }
 
@@ -134,7 +134,7 @@ func TestPositionsAndStatus(t *testing.T) {
 		}
 		for _, p := range all {
 			if p.Number != want[p.Label] || p.Sandbox != "s" || p.Waited != 3*time.Second || p.Expected != time.Duration(p.Number)*time.Second/2 {
-				t.Errorf("%+v, want place %d", p, want[p.Label])
+				t.Errorf("got place %+v, want number %d", p, want[p.Label])
 			}
 		}
 		if own := q.Positions("b", false); len(own) != 2 {

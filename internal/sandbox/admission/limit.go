@@ -12,15 +12,14 @@ const (
 	minDifference = 0.05
 )
 
-// limit is how many starts may run at once. It begins with the number of processors
-// and searches for the number with the highest rate. After each window of starts in
-// which callers were always waiting, it takes another step. It keeps its direction if
-// the rate has risen and reverses if the rate has fallen. If the step made no
-// difference it goes down, because each start is then faster.
+// limit is how many starts may run at once. It begins with the number of processors and searches
+// for the number with the highest rate. After each window of starts in which callers were always
+// waiting, it takes another step. It keeps its direction if the rate has risen and reverses if the
+// rate has fallen. If the step made no difference it goes down, because each start is then faster.
 type limit struct {
 	now, lowest, highest int
 
-	direction int
+	direction int     // of the next step: 1 or -1
 	rate      float64 // starts per second in the previous window, or 0
 	started   time.Time
 	finished  int

@@ -49,7 +49,7 @@ func TestLimitFindsTheHighestRate(t *testing.T) {
 func TestFixedLimitStays(t *testing.T) {
 	l := newLimit(5, 2)
 	if lo, hi := climb(&l, func(n int) float64 { return float64(n) }); lo != 5 || hi != 5 {
-		t.Errorf("between %d and %d, want 5", lo, hi)
+		t.Errorf("the limit was between %d and %d, want 5", lo, hi)
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 	// A waiting process polls after minPoll first, and increases the time between polls to maxPoll.
 	minPoll = 2 * time.Millisecond
 	maxPoll = 20 * time.Millisecond
-	// stallTimeout is longer than a start may takeSlot.
+	// stallTimeout is longer than a start may take.
 	stallTimeout = 2 * time.Minute
 )
 
@@ -62,11 +62,10 @@ func OpenMachine(dir string, slots int) (*Machine, error) {
 	return &Machine{dir: dir, slots: max(1, slots), stallTime: stallTimeout}, nil
 }
 
-// acquire waits for a slot, and calls reportAhead with the number of tickets that
-// are ahead. Tickets are served in the order in which they were drawn. The returned
-// function gives the slot back. If no ticket moves for a long time, other processes
-// are stopped, for example by a debugger. acquire then returns without a slot, so
-// that they do not block this process as well.
+// acquire waits for a slot, and calls reportAhead with the number of tickets that are ahead.
+// Tickets are served in the order in which they were drawn. The returned function gives the slot
+// back. If no ticket moves for a long time, other processes are stopped, for example by a debugger.
+// Then acquire returns without a slot, so that they do not block this process as well.
 func (m *Machine) acquire(ctx context.Context, reportAhead func(ahead int)) (release func(), err error) {
 	if release := m.try(); release != nil {
 		return release, nil

@@ -173,7 +173,7 @@ func TestTicketsAreServedInOrder(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("acquire with a canceled context: got error %v, want Canceled", err)
 	}
 	kill()
 	release, err := m.acquire(t.Context(), ignore)

@@ -30,7 +30,7 @@ func (q *Queue) enter(ctx context.Context, request Request) (*entry, error) {
 	return e, nil
 }
 
-// Check returns the error with which Admit would checkCapacity a caller now, or nil.
+// Check returns the error with which Admit would refuse a caller now, or nil.
 func (q *Queue) Check(ctx context.Context, key string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -81,7 +81,7 @@ func (q *Queue) overloaded(text string, ahead int) error {
 		WithHint(fmt.Sprintf("try again in %s, or raise max_queued or max_queue_wait", after)).WithRetryAfter(after)
 }
 
-// excess returns the number of starts that takeSlot as long as the given time. q.mu must be held.
+// excess returns the number of starts that take as long as the given time. q.mu must be held.
 func (q *Queue) excess(d time.Duration) int {
 	if q.service.value <= 0 {
 		return 1
@@ -103,7 +103,7 @@ func (q *Queue) leave(e *entry) bool {
 }
 
 // dispatch admits the next callers while there are free places. q.mu must be held. Running
-// background work does not delay a caller: it cannot be interrupted, and may takeSlot seconds.
+// background work does not delay a caller: it cannot be interrupted, and may take seconds.
 func (q *Queue) dispatch() {
 	for q.running < q.limit.now {
 		e := q.lines.next()

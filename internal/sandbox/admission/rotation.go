@@ -18,7 +18,7 @@ type line struct {
 	entries []*entry
 }
 
-// rotation holds a line for each key with waiting callers. Lines takeSlot turns, one caller each,
+// rotation holds a line for each key with waiting callers. Lines take turns, one caller each,
 // so that a key that requests one sandbox does not wait for the hundred sandboxes of another.
 type rotation struct {
 	lines []*line // the line whose turn is next is first

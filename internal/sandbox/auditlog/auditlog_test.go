@@ -52,7 +52,7 @@ func TestActionHasOneEntry(t *testing.T) {
 	}
 	all := r.Entries()
 	if got := actions(t, r); len(got) != 1 || got[0].Do != "fork" || got[0].Outcome != "ok" || got[0].Ref != "web" || all[0].Sandbox != "one" || all[0].Actor != "alice" {
-		t.Errorf("%+v", all)
+		t.Errorf("got entries %+v, want one of a fork of sandbox one by alice", all)
 	}
 	if auditlog.Actor(t.Context()) != auditlog.Server {
 		t.Error("without a caller the server is not the actor")
@@ -72,7 +72,7 @@ func TestCreationIsWrittenWithStart(t *testing.T) {
 			t.Errorf("%s: %d entries with the start, want %d", name, got, want)
 		}
 		if err := a.Commit(ctx, nil); err != nil || len(r.Entries()) != 2 {
-			t.Errorf("%s: %d entries, %v", name, len(r.Entries()), err)
+			t.Errorf("%s: got %d entries after Commit, %v; want 2", name, len(r.Entries()), err)
 		}
 	}
 }
@@ -94,11 +94,11 @@ func TestRefusedEntryStopsActionOrIsCounted(t *testing.T) {
 	l.Tick(t.Context())
 	all := r.Entries()
 	if len(all) != 1 || all[0].Kind != audit.Gap {
-		t.Fatalf("%+v", all)
+		t.Fatalf("got entries %+v, want one gap", all)
 	}
 	var gap struct{ Lost int }
 	if err := json.Unmarshal(all[0].Data, &gap); err != nil || gap.Lost != 1 {
-		t.Errorf("%s, %v", all[0].Data, err)
+		t.Errorf("gap: got %s, %v; want one lost entry", all[0].Data, err)
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package auditlog owns the audit entries of a service. It writes the actions of the service and
-// the requests of its callers: entries that must be durable before an action, entries that must not
-// stop an action, and a limited number of entries per minute about refused requests.
+// Package auditlog owns the audit entries of a service, about its actions and the requests of its
+// callers. Some entries must be durable before their action, and others must not stop their action.
+// The number of entries per minute about refused requests is limited.
 package auditlog
 
 import (

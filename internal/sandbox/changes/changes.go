@@ -1,6 +1,6 @@
 // Package changes owns the comparison of a sandbox's files with an earlier state, and the export of
-// the changes: into the host's directory, as a file, with a signed statement, or as retained
-// changes beyond the sandbox's end.
+// the changes. Changes are written into the host's directory or a file, with a signed statement if
+// requested, or are retained beyond the sandbox's end.
 package changes
 
 import (
@@ -81,7 +81,7 @@ type Deps struct {
 	Source Source
 	Audit  Audit
 	Log    *slog.Logger
-	// Approvals decides where a policy requires approval. Without it such requests are Denied.
+	// Approvals decides where a policy requires approval. Without it such requests are denied.
 	Approvals sandbox.ApprovalRequests
 	// Manifests stores the initial states of workspaces, Copies the copies of workspaces, and
 	// Retained the changes of ended sandboxes. Journals is a directory for applies in progress.

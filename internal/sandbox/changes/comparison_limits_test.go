@@ -111,7 +111,7 @@ func TestComparisonTimesOut(t *testing.T) {
 		}
 		// Releasing a slot twice frees only one slot.
 		if err := errors.Join(done(), done()); err != nil || len(all) != 0 {
-			t.Error(err, len(all))
+			t.Errorf("release of a slot twice: %v; %d slots are in use, want 0", err, len(all))
 		}
 	})
 }

@@ -26,7 +26,7 @@ const maxAlternates = 16
 
 // hostObjects opens the objects of a host repository and of its alternates. Missing ones are left
 // out.
-func hostObjects(was *os.Root, dir string) (found []objects.Files, undo func() error, err error) {
+func hostObjects(before *os.Root, dir string) (found []objects.Files, undo func() error, err error) {
 	var open []*os.Root
 	undo = func() error {
 		var errs []error
@@ -35,7 +35,7 @@ func hostObjects(was *os.Root, dir string) (found []objects.Files, undo func() e
 		}
 		return errors.Join(errs...)
 	}
-	root, err := was.OpenRoot(dir)
+	root, err := before.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, undo, nil
 	}
@@ -66,7 +66,7 @@ func hostObjects(was *os.Root, dir string) (found []objects.Files, undo func() e
 }
 
 // knownNames returns the commits that the references of a host repository name.
-func knownNames(was *os.Root, dir string) ([]string, error) {
+func knownNames(before *os.Root, dir string) ([]string, error) {
 	var known []string
 	add := func(file, text string) {
 		for _, id := range refNames(file, text) {
@@ -74,17 +74,17 @@ func knownNames(was *os.Root, dir string) ([]string, error) {
 		}
 	}
 	heads := []string{"HEAD"}
-	if names, err := readDirNames(was, path.Join(dir, "worktrees")); err == nil {
+	if names, err := readDirNames(before, path.Join(dir, "worktrees")); err == nil {
 		for _, name := range names {
 			heads = append(heads, path.Join("worktrees", name, "HEAD"))
 		}
 	}
 	for _, name := range append(heads, "packed-refs") {
-		if text, err := gitfile.Read(was, path.Join(dir, name), maxRefFile); err == nil {
+		if text, err := gitfile.Read(before, path.Join(dir, name), maxRefFile); err == nil {
 			add(name, string(text))
 		}
 	}
-	err := fs.WalkDir(was.FS(), path.Join(dir, "refs"), func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(before.FS(), path.Join(dir, "refs"), func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 			return nil
@@ -93,7 +93,7 @@ func knownNames(was *os.Root, dir string) ([]string, error) {
 		case len(known) > maxKnownNames:
 			return fault.New(fault.Exhausted, "git_too_many_refs", "the repository has more references than the limit")
 		case d.Type().IsRegular():
-			if text, err := gitfile.Read(was, name, gitfile.MaxLink); err == nil {
+			if text, err := gitfile.Read(before, name, gitfile.MaxLink); err == nil {
 				add(name, string(text))
 			}
 		}
@@ -102,8 +102,8 @@ func knownNames(was *os.Root, dir string) ([]string, error) {
 	return known, err
 }
 
-func readDirNames(was *os.Root, name string) ([]string, error) {
-	d, err := was.Open(name)
+func readDirNames(before *os.Root, name string) ([]string, error) {
+	d, err := before.Open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -59,8 +59,8 @@ type gitInspection struct {
 // inspectedRepository is a repository whose changes are inspected.
 type inspectedRepository struct {
 	reader    *objects.Reader
-	history   *objects.History // names of commits that existed before
-	known     []string         // their names
+	history   *objects.History // the commits, and which of them existed before
+	known     []string         // IDs of the commits that existed before
 	inspected map[*objects.Commit]gitVerdict
 	err       error
 	undo      []func() error

@@ -24,12 +24,12 @@ func (j *gitInspection) flagReference(c *changeset.Change) {
 		return
 	}
 	r := j.repository(gitfile.Common(dir))
-	was := j.earlierReferences(c.Path)
+	earlier := j.earlierReferences(c.Path)
 	for name, id := range refNames(rest, string(text)) {
-		if was[name] == id || slices.Contains(r.known, id) {
+		if earlier[name] == id || slices.Contains(r.known, id) {
 			continue
 		}
-		found, err := j.inspectReference(r, dir, id, was[name])
+		found, err := j.inspectReference(r, dir, id, earlier[name])
 		switch {
 		case err != nil:
 			j.flagUnchecked(c)

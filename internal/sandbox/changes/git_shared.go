@@ -94,13 +94,13 @@ func (s *Service) openShared(ctx context.Context, o *comparison) error {
 	if o.record.Base.Copy == "" {
 		return nil
 	}
-	was, err := s.copyOf(o, g)
+	before, err := s.copyOf(o, g)
 	if err != nil {
 		return err
 	}
-	o.undo = append(o.undo, was.Close)
-	o.git.base.Content = was
-	o.git.base.Start, err = changeset.Walk(ctx, was, changeset.Bounds{}, nil)
+	o.undo = append(o.undo, before.Close)
+	o.git.base.Content = before
+	o.git.base.Start, err = changeset.Walk(ctx, before, changeset.Bounds{}, nil)
 	return err
 }
 
@@ -175,8 +175,8 @@ func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, line
 }
 
 // applyShared applies changes to the workspace and to the repository that it shares. It makes the
-// checks for both before it calls ready once, with all changes. It returns the new manifest entries,
-// also with an error.
+// checks for both before it calls ready once, with all changes. It returns the new manifest
+// entries, also with an error.
 func (s *Service) applyShared(ctx context.Context, o *comparison, chosen []changeset.Change, overwrite bool, ready func([]changeset.Change) error) ([]changeset.Entry, error) {
 	options := func(target *comparison, ready func([]changeset.Change) error) changeset.ApplyOptions {
 		return changeset.ApplyOptions{Dir: target.dir, Journals: s.journals, Overwrite: overwrite, Ready: ready}

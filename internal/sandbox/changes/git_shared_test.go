@@ -20,7 +20,7 @@ func TestF3ExportsOfSharedRepository(t *testing.T) {
 		"worktrees/two/HEAD": {false, false}, "worktrees/one/commondir": {false, false}, "worktrees/one/locked": {false, false}, "modules/x/config": {false, false}, "worktrees/onex/HEAD": {false, false},
 	} {
 		if got := [2]bool{mayExportShared(workTree, name), mayExportShared(submodule, name)}; got != want {
-			t.Errorf("%s: %v, want %v", name, got, want)
+			t.Errorf("export of %s from a work tree and from a submodule: got %v, want %v", name, got, want)
 		}
 	}
 }

@@ -142,13 +142,13 @@ func (s *Service) openStart(ctx context.Context, o *comparison) error {
 	if err != nil {
 		return err
 	}
-	was, err := os.OpenRoot(dir)
+	before, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("open the copy of the workspace: %w", err)
 	}
-	o.undo = append(o.undo, was.Close)
-	o.base.Content = was
-	if o.base.Start, err = changeset.Walk(ctx, was, changeset.Bounds{}, nil); err != nil {
+	o.undo = append(o.undo, before.Close)
+	o.base.Content = before
+	if o.base.Start, err = changeset.Walk(ctx, before, changeset.Bounds{}, nil); err != nil {
 		return err
 	}
 	return s.openShared(ctx, o)
@@ -184,16 +184,16 @@ func (s *Service) openTemplate(ctx context.Context, o *comparison) error {
 		return fmt.Errorf("open the template: %w", err)
 	}
 	o.undo = append(o.undo, top.Close)
-	was, err := top.OpenRoot(path.Join(".", rest)) // a mounted file is left out
+	before, err := top.OpenRoot(path.Join(".", rest)) // a mounted file is left out
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // all of it is new
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Unsupported, "dir_not_comparable", "the template's directory cannot be compared")
 	}
-	o.undo = append(o.undo, was.Close)
-	o.base.Content = was
-	o.base.Start, err = changeset.Walk(ctx, was, changeset.Bounds{}, func(name string) bool { return slices.Contains(below, name) })
+	o.undo = append(o.undo, before.Close)
+	o.base.Content = before
+	o.base.Start, err = changeset.Walk(ctx, before, changeset.Bounds{}, func(name string) bool { return slices.Contains(below, name) })
 	return err
 }
 

@@ -18,7 +18,7 @@ const maxTextBytes = 16 << 20
 // of the snapshot's files with checksums of those that may differ, and their content into a private
 // directory.
 func (s *Service) fetchBase(ctx context.Context, o *comparison, old changeset.Source) error {
-	was, err := treeOf(ctx, old, changeset.TreeRequest{Dir: o.dir})
+	before, err := treeOf(ctx, old, changeset.TreeRequest{Dir: o.dir})
 	if err != nil {
 		return err
 	}
@@ -26,9 +26,9 @@ func (s *Service) fetchBase(ctx context.Context, o *comparison, old changeset.So
 	if err != nil {
 		return err
 	}
-	o.base.Start = was
+	o.base.Start = before
 	sums, err := treeOf(ctx, old, changeset.TreeRequest{
-		Dir: o.dir, Paths: differing(was, now), Sums: true, SumBytes: changeset.DefaultBounds.FileBytes,
+		Dir: o.dir, Paths: differing(before, now), Sums: true, SumBytes: changeset.DefaultBounds.FileBytes,
 	})
 	if err != nil {
 		return err
@@ -59,13 +59,13 @@ func treeOf(ctx context.Context, source changeset.Source, req changeset.TreeRequ
 }
 
 // differing returns the regular files of one tree that may be missing or different in another tree.
-func differing(was, now []changeset.Entry) [][]byte {
+func differing(before, now []changeset.Entry) [][]byte {
 	current := make(map[string]changeset.Entry, len(now))
 	for _, e := range now {
 		current[e.Path] = e
 	}
 	out := [][]byte{}
-	for _, e := range was {
+	for _, e := range before {
 		n, ok := current[e.Path]
 		same := ok && n.Type == e.Type && n.Size == e.Size && n.Mode == e.Mode && n.MTime.Equal(e.MTime) && n.CTime.Equal(e.CTime)
 		if e.Type == changeset.Regular && !same {

@@ -48,23 +48,23 @@ func (o *comparison) commit() string {
 // sandbox's start. there reports whether the file exists or existed then; if so, no other file may
 // be read in its place.
 func (o *comparison) readUnchanged(name string) (text string, there bool) {
-	var was *changeset.Entry
+	var earlier *changeset.Entry
 	for i := range o.base.Start {
 		if o.base.Start[i].Path == name {
-			was = &o.base.Start[i]
+			earlier = &o.base.Start[i]
 		}
 	}
 	// O_NONBLOCK: opening a pipe would otherwise block for ever.
 	f, err := o.base.Outside.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {
-		return "", was != nil || !errors.Is(err, fs.ErrNotExist)
+		return "", earlier != nil || !errors.Is(err, fs.ErrNotExist)
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || was == nil || !info.Mode().IsRegular() || info.Size() != was.Size || !info.ModTime().Equal(was.MTime) {
+	if err != nil || earlier == nil || !info.Mode().IsRegular() || info.Size() != earlier.Size || !info.ModTime().Equal(earlier.MTime) {
 		return "", true
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Ino != was.Ino {
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Ino != earlier.Ino {
 		return "", true
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxGitFile+1))

@@ -140,7 +140,7 @@ func TestBudget(t *testing.T) {
 	} {
 		g := Gauge{Fixed: tc.fixed}
 		if got := g.Budget(tc.m, tc.used, start); got != tc.want {
-			t.Errorf("%s: %d, want %d", name, got, tc.want)
+			t.Errorf("%s: got a budget of %d, want %d", name, got, tc.want)
 		}
 	}
 }
@@ -158,6 +158,6 @@ func TestBudgetReturnsAfterPressure(t *testing.T) {
 		got = append(got, g.Budget(step.m, 50, start.Add(step.after)))
 	}
 	if want := []int64{10, 0, 0, 0, 10}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("budgets: got %v, want %v", got, want)
 	}
 }

@@ -52,8 +52,9 @@ func (s *Service) Drain(ctx context.Context, id string, last bool) bool {
 	return true
 }
 
-// End ingests the remaining events of a sandbox that is ending. A warm sandbox that was never
-// acquired has no owner, so the events of its programs are dropped.
+// End ingests the remaining events of a sandbox that is ending, and reports whether all of them
+// were ingested. A warm sandbox that was never acquired has no owner, so the events of its programs
+// are dropped.
 func (s *Service) End(ctx context.Context, r sandbox.Row) (all bool, err error) {
 	if r.State == sandbox.Waiting {
 		return false, s.Remove(r.ID)
@@ -143,8 +144,8 @@ func (s *Service) RemoveEvents(id string) error {
 	return s.ingester.Remove(id)
 }
 
-// Exclusive runs write while no other process ingests the events of a sandbox. It reports to write
-// whether another process may have written the same events before.
+// Exclusive calls write while no other process ingests the events of a sandbox. The argument again
+// is true if another process may have written the same entry before.
 func (s *Service) Exclusive(ctx context.Context, id string, write func(again bool) error) error {
 	if s.ingester == nil {
 		return write(true)

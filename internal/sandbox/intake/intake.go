@@ -1,4 +1,4 @@
-// Package intake owns the way of events from engines and the egress gateway into the audit log. It
+// Package intake owns the path of events from engines and the egress gateway into the audit log. It
 // ingests the events of each sandbox, and keeps their files until all events are in the log.
 package intake
 
@@ -58,7 +58,7 @@ type Redactors interface {
 type Service struct {
 	deps     Deps
 	ingester *ingest.Ingester // nil if no events are ingested
-	pending  atomic.Bool      // some events were not ingested yet; Retry does it
+	pending  atomic.Bool      // some events were not ingested yet; Retry ingests them
 }
 
 // New returns a Service.

@@ -58,7 +58,7 @@ func untouched(from interface{ Next() (events.Event, error) }, b sandbox.Base) b
 }
 
 // touches reports whether a path is the workspace or its repository, is within or above one of
-// them, or is isNotFound.
+// them, or is not an absolute path.
 func touches(b sandbox.Base, path string) bool {
 	if !strings.HasPrefix(path, "/") || path == "/" || sandbox.Overlap(path, sandbox.WorkspaceDir) {
 		return true

@@ -102,7 +102,7 @@ func TestActionsWithoutSandboxAreInTheAuditLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := actions(t, r.record); len(got) != 1 || got[0].Do != d.do {
-			t.Errorf("%s wrote %+v", d.method, got)
+			t.Errorf("%s: got actions %+v, want only %s", d.method, got, d.do)
 		}
 	}
 }
@@ -238,7 +238,7 @@ func TestResumeNeedsAuditEntry(t *testing.T) {
 	_, _, err := r.Resume(t.Context(), alice, sb.ID, 0)
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
 	if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused {
-		t.Errorf("%s, %v", got.State, err)
+		t.Errorf("after a refused resumption the sandbox is %s, %v; want paused", got.State, err)
 	}
 	r.record.Fail(nil)
 	if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil {
@@ -268,7 +268,7 @@ func TestEndIsRecordedOnce(t *testing.T) {
 		}
 	}
 	if n := countKinds(r.record, sb.ID); n[audit.SandboxEnded] != 1 || n[audit.LimitHit] != 1 {
-		t.Errorf("%v", n)
+		t.Errorf("entries about the sandbox: got %v, want one end and one hit limit", n)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestRefusedRequestsAreAudited(t *testing.T) {
 			t.Errorf("%d entries, the last %+v", len(all), last)
 		}
 		if first := all[0]; first.Outcome != "sandbox_not_found" || first.Ref != "i0123456789012345678" {
-			t.Errorf("%+v", first)
+			t.Errorf("first action: got %+v, want the refused removal", first)
 		}
 		r.close()
 	})
@@ -304,10 +304,10 @@ func (r *rig) checkAudit() {
 	r.t.Helper()
 	state := make(map[string]sandbox.State)
 	for _, e := range r.record.Entries() {
-		was := state[e.Sandbox]
+		before := state[e.Sandbox]
 		switch e.Kind {
 		case audit.SandboxStarted:
-			if was != "" {
+			if before != "" {
 				r.t.Errorf("%s has started twice", e.Sandbox)
 			}
 			state[e.Sandbox] = sandbox.Running
@@ -316,14 +316,14 @@ func (r *rig) checkAudit() {
 		case audit.SandboxResumed, audit.SandboxReplaced:
 			state[e.Sandbox] = sandbox.Running
 		case audit.SandboxEnded:
-			if was == sandbox.Stopped {
+			if before == sandbox.Stopped {
 				r.t.Errorf("%s has ended twice", e.Sandbox)
 			}
 			state[e.Sandbox] = sandbox.Stopped
 		default:
 			continue
 		}
-		if was == sandbox.Stopped {
+		if before == sandbox.Stopped {
 			r.t.Errorf("%s: %s after its end", e.Sandbox, e.Kind)
 		}
 	}

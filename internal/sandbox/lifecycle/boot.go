@@ -115,7 +115,8 @@ func (b *boot) resolve(ctx context.Context) (err error) {
 	return err
 }
 
-// cut closes the streams into the sandbox. The events of a new sandbox have not been read yet.
+// cut closes the streams into the sandbox. It retains the redactor of a new sandbox, whose events
+// have not been read yet.
 func (b *boot) cut(context.Context) error {
 	if !b.from.again {
 		b.s.intake.Retain(b.row.ID)

@@ -19,7 +19,7 @@ const archiveTimeout = 10 * time.Minute
 type source struct {
 	savedstate.Source
 	renew   guest.Renewal
-	replace bool   // an instance of the same ID
+	replace bool   // it replaces the instance with the same ID
 	again   bool   // it is not the sandbox's first instance
 	reading bool   // it only serves to read the saved files
 	request string // the caller's name for the request

@@ -127,10 +127,10 @@ func TestFailedCreationStepIsUndone(t *testing.T) {
 			t.Errorf("%s: attached %v, sealed %v", when, b.attached, b.kept)
 		}
 		if rows, err := r.store.List(t.Context(), sandbox.Query{AllOwners: true}); err != nil || len(rows) > 0 {
-			t.Errorf("%s: %d rows, %v", when, len(rows), err)
+			t.Errorf("%s: got %d rows, %v; want none", when, len(rows), err)
 		}
 		if left, err := os.ReadDir(events); err != nil || len(left) > 0 {
-			t.Errorf("%s: events %v, %v", when, left, err)
+			t.Errorf("%s: event files remain: %v, %v", when, left, err)
 		}
 	}
 	for _, step := range []string{"row", "values", "policy", "network", "events", "start", "entry", "running"} {
@@ -158,7 +158,7 @@ func TestFailedCreationStepIsUndone(t *testing.T) {
 				}
 				// The undo fails too, so the row stays until the undo is possible.
 				if rows, err := r.store.List(t.Context(), sandbox.Query{AllOwners: true}); err != nil || len(rows) != 1 || rows[0].State != sandbox.Stopping {
-					t.Errorf("%d rows, %v", len(rows), err)
+					t.Errorf("got %d rows, %v; want one in the state stopping", len(rows), err)
 				}
 				if err := errors.Join(os.Remove(events), os.Mkdir(events, 0o700)); err != nil {
 					t.Fatal(err)
@@ -231,10 +231,10 @@ func TestFailedResumptionStepIsUndone(t *testing.T) {
 		r.wantImages(1)
 		row, err := r.store.Get(t.Context(), sb.ID)
 		if err != nil || row.State != sandbox.Paused || len(b.attached) > 0 {
-			t.Errorf("%s: %s, attached %v, %v", step, row.State, b.attached, err)
+			t.Errorf("after %s failed, the sandbox is %s, attached %v, %v; want paused and not attached", step, row.State, b.attached, err)
 		}
 	}
 	if _, resumed, err := r.Resume(t.Context(), local, sb.ID, time.Minute); err != nil || !resumed {
-		t.Errorf("resumed %v, %v", resumed, err)
+		t.Errorf("last resumption: got %v, %v; want true", resumed, err)
 	}
 }

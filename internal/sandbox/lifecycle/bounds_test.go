@@ -63,7 +63,7 @@ func TestUnenforcedLimitIsRejected(t *testing.T) {
 	r := newRigWithHiddenLimits(t, engine.LimitCPU)
 	_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Engine: "other"})
 	if fault.CodeOf(err) != "limit_not_effective" || fault.KindOf(err) != fault.Unsupported || !strings.Contains(fault.PublicText(err), "cpus") {
-		t.Errorf("got %v", err)
+		t.Errorf("limit that is not enforced: got error %v, want limit_not_effective about cpus", err)
 	}
 	if left := r.instancesOn("other"); len(left) != 0 {
 		t.Errorf("instances remain: %v", left)

@@ -158,17 +158,17 @@ func TestAllowedChangesAreApplied(t *testing.T) {
 	y := newWorkspaceRig(t, level("standard"))
 	want := []string{"changed a.txt", "created new", "created new/b.txt"}
 	if got := y.changes(); !slices.Equal(got, want) {
-		t.Fatalf("%q", got)
+		t.Fatalf("changes: got %q, want %q", got, want)
 	}
 	dry, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{DryRun: true})
 	if err != nil || len(dry.Applied) != 3 || dry.Decision.Effect != egress.Allow || y.hostFile("a.txt") != "one\n" {
-		t.Fatalf("%+v %v", dry, err)
+		t.Fatalf("dry run: got %+v, %v", dry, err)
 	}
 	_, err = y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Digest: "sha256:other"})
 	wantKind(t, err, fault.Conflict, "changes_moved")
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Digest: dry.Digest})
 	if err != nil || len(done.Applied) != 3 {
-		t.Fatalf("%+v %v", done, err)
+		t.Fatalf("apply: got %+v, %v; want 3 files", done, err)
 	}
 	if y.hostFile("a.txt") != "one\ntwo\n" || y.hostFile("new/b.txt") != "new\n" {
 		t.Error("the applied files are not on the host")
@@ -179,7 +179,7 @@ func TestAllowedChangesAreApplied(t *testing.T) {
 	// Later comparisons use the applied state.
 	write(t, y.inside, "a.txt", "three\n")
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
-		t.Errorf("%q", got)
+		t.Errorf("changes after an apply: got %q, want only a.txt", got)
 	}
 	set, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
 	if err != nil || set.Changes[0].Conflict != "" {
@@ -187,7 +187,7 @@ func TestAllowedChangesAreApplied(t *testing.T) {
 	}
 	exports := y.record.Entries(audit.Exported)
 	if len(exports) != 1 || exports[0].Sandbox != y.sb.ID || !strings.Contains(string(exports[0].Data), dry.Digest) {
-		t.Errorf("record: %+v", exports)
+		t.Errorf("audit entries of exports: got %+v, want one with the digest", exports)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestDeletionsNeedApproval(t *testing.T) {
 	q := y.approvals.asked[0]
 	if q.Kind != egress.AskDelete || q.Rule != policy.RuleDeletions || q.Facts["deletions"] != "1" || q.Facts["files"] != "3" || q.Facts["to"] != y.host ||
 		!strings.HasPrefix(q.Facts["paths"], "removed gone.txt; ") || q.Facts["digest"] == "" || q.Policy != y.sb.PolicyDigest {
-		t.Errorf("%+v", q)
+		t.Errorf("approval request: got %+v", q)
 	}
 	// Any other choice, destination or content needs another approval.
 	for name, again := range map[string]func() error{
@@ -228,13 +228,13 @@ func TestDeletionsNeedApproval(t *testing.T) {
 		n := len(y.approvals.asked)
 		wantKind(t, again(), fault.Denied, "export_pending")
 		if len(y.approvals.asked) != n+1 || y.approvals.asked[n].Facts["digest"] == q.Facts["digest"] && y.approvals.asked[n].Facts["to"] == q.Facts["to"] {
-			t.Errorf("%s: %+v", name, y.approvals.asked[n:])
+			t.Errorf("%s: got approval requests %+v, want one with another digest or destination", name, y.approvals.asked[n:])
 		}
 	}
 	y.approvals.granted = true
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	if err != nil || done.Approval != "a1" || y.hostFile("gone.txt") != "-" || y.hostFile("a.txt") != "evil\n" {
-		t.Fatalf("%+v %v", done, err)
+		t.Fatalf("apply with a grant: got %+v, %v", done, err)
 	}
 	// The grant is used up.
 	y.remove("same.txt")
@@ -260,7 +260,7 @@ func TestPolicyDeniesExports(t *testing.T) {
 	}
 	set, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
 	if err != nil || set.Files != 3 || set.Added == 0 {
-		t.Fatalf("%+v %v", set, err)
+		t.Fatalf("comparison: got %+v, %v; want 3 files", set, err)
 	}
 	for _, c := range set.Changes {
 		if c.Text != "" {
@@ -274,10 +274,10 @@ func TestPolicyDeniesExports(t *testing.T) {
 	y = newWorkspaceRig(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{artifacts}})
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Overwrite: true})
 	if err != nil || y.hostFile("a.txt") != "one\n" || y.hostFile("new/b.txt") != "new\n" {
-		t.Errorf("%+v %v", done, err)
+		t.Errorf("apply of the paths in the policy: got %+v, %v", done, err)
 	}
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
-		t.Errorf("%q", got)
+		t.Errorf("changes after the apply: got %q, want only a.txt", got)
 	}
 }
 
@@ -294,7 +294,7 @@ func TestExportPathsAreBelowWorkspace(t *testing.T) {
 	wantKind(t, err, fault.NotFound, "nothing_to_export")
 	set, err := named.Changes().Changes(t.Context(), local, named.sb.ID, elsewhere)
 	if err != nil || set.Files == 0 {
-		t.Fatalf("%+v %v", set, err)
+		t.Fatalf("comparison outside of the workspace: got %+v, %v", set, err)
 	}
 	for _, c := range set.Changes {
 		if c.Text != "" {
@@ -346,15 +346,15 @@ func TestShownTextIsAudited(t *testing.T) {
 	y.record.Fail(nil)
 	set, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true, Paths: []string{"a.txt"}})
 	if err != nil || len(set.Changes) != 1 || set.Changes[0].Text == "" {
-		t.Fatalf("%+v %v", set, err)
+		t.Fatalf("comparison with text: got %+v, %v", set, err)
 	}
 	var e payload.Export
 	entries := y.record.Entries(audit.Exported)
 	if len(entries) != 1 || entries[0].Sandbox != y.sb.ID || entries[0].Actor != "local:0" || json.Unmarshal(entries[0].Data, &e) != nil {
-		t.Fatalf("%+v", entries)
+		t.Fatalf("audit entries of exports: got %+v, want one", entries)
 	}
 	if e.To != "diff" || e.Digest != set.Digest || e.Files != 1 || e.Policy != y.sb.PolicyDigest {
-		t.Errorf("%+v", e)
+		t.Errorf("audit entry: got %+v, want a diff of one file", e)
 	}
 	if _, err := y.Changes().Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true}); err != nil {
 		t.Error(err)
@@ -375,7 +375,7 @@ func TestFlaggedFilesAreNotExported(t *testing.T) {
 	}
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	if err != nil || y.hostFile(".envrc") != "-" || y.hostFile(".git/hooks/post-checkout") != "-" || y.hostFile("a.txt") == "one\n" {
-		t.Fatalf("%+v %v", done, err)
+		t.Fatalf("apply of files without flags: got %+v, %v", done, err)
 	}
 	if skipped := paths(done.Skipped); !slices.Contains(skipped, "created .envrc") || !slices.Contains(skipped, "created out") {
 		t.Errorf("skipped changes: %q", skipped)
@@ -426,6 +426,6 @@ func TestExportPermissions(t *testing.T) {
 		names = append(names, h.Name)
 	}
 	if !slices.Contains(names, "a.txt") || !slices.Contains(names, "new/b.txt") {
-		t.Errorf("%q", names)
+		t.Errorf("names in the tar: got %q, want a.txt and new/b.txt", names)
 	}
 }

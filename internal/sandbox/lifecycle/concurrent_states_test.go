@@ -90,7 +90,7 @@ func TestTwoProcessesResumeOnce(t *testing.T) {
 				got, _, err := s.Resume(t.Context(), alice, sb.ID, 0)
 				// The slower process gets a conflict, or finds the sandbox running.
 				if err != nil && fault.CodeOf(err) != "sandbox_changed" || err == nil && got.State != sandbox.Running {
-					t.Errorf("%s, %v", got.State, err)
+					t.Errorf("concurrent resumption: got %s, %v", got.State, err)
 				}
 			})
 		}
@@ -271,7 +271,7 @@ func TestCopiesGetOwnSecrets(t *testing.T) {
 	}
 	other := forks[0].Sandbox
 	if gateway.last.Sandbox != other.ID || len(gateway.last.Secrets) != 1 || gateway.last.Secrets[0].Value != "canary-one" {
-		t.Errorf("attached %+v", gateway.last)
+		t.Errorf("attached: got %+v, want the copy with its value", gateway.last)
 	}
 	if other.Access.Own == sb.Access.Own || other.Access.Own == "" || other.Access.Values != nil {
 		t.Errorf("the copy's values are named %q, and the source's %q", other.Access.Own, sb.Access.Own)
@@ -289,7 +289,7 @@ func TestCopiesGetOwnSecrets(t *testing.T) {
 		t.Errorf("the snapshot names %q, %v", row.Access.Own, err)
 	}
 	if _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: n.ID}); err != nil || secrets.count() != 1 {
-		t.Errorf("%v, %d kept", err, secrets.count())
+		t.Errorf("creation from the snapshot: %v; %d values are stored, want 1", err, secrets.count())
 	}
 }
 

@@ -16,7 +16,7 @@ func TestConsoleCannotNameHostResources(t *testing.T) {
 	r := newRig(t, with)
 	console := sandbox.Principal{Local: true, Session: "c1"}
 	if console.Actor() != "console:c1" || console.OnHost() || !local.OnHost() || alice.OnHost() {
-		t.Errorf("%q", console.Actor())
+		t.Errorf("the actor of the console is %q, or OnHost is wrong for a principal", console.Actor())
 	}
 	aliceSandbox := r.create(alice)
 	if _, err := r.Get(t.Context(), console, aliceSandbox.ID); err != nil {
@@ -27,7 +27,7 @@ func TestConsoleCannotNameHostResources(t *testing.T) {
 	} {
 		req.Template = "base"
 		if _, err := r.Create(t.Context(), console, req); fault.KindOf(err) != fault.Denied || fault.CodeOf(err) != "local_only" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want local_only", name, err)
 		}
 	}
 	if _, err := r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: bindFile("a.test")}); err != nil {

@@ -175,7 +175,7 @@ func TestCrashWhileRetaining(t *testing.T) {
 			t.Log(outcomes)
 			// Control: there are kills before and after the deciding step.
 			if outcomes["all"] == 0 || outcomes["nothing"] == 0 {
-				t.Errorf("%v", outcomes)
+				t.Errorf("outcomes: got %v, want all and nothing, each at least once", outcomes)
 			}
 		})
 	}
@@ -222,7 +222,7 @@ func checkRetainedData(t *testing.T, dir string) string {
 		outcome = append(outcome, "changes")
 		set, err := r.Changes().Changes(t.Context(), local, id, sandbox.ChangesRequest{Text: true})
 		if err != nil || !slices.Equal(changed, []string{id}) || len(set.Changes) != 1 || !strings.Contains(set.Changes[0].Text, "+new") {
-			t.Errorf("%q: %+v %v", changed, set.Changes, err)
+			t.Errorf("retained changes of %q: got %+v, %v", changed, set.Changes, err)
 		}
 	}
 	found, err := r.Recordings().Recorded(t.Context(), local, id)
@@ -238,7 +238,7 @@ func checkRetainedData(t *testing.T, dir string) string {
 		}
 		defer f.Close()
 		if text, err := io.ReadAll(f); err != nil || !strings.Contains(string(text), commandOutput) {
-			t.Errorf("%q %v", text, err)
+			t.Errorf("recording: got %q, %v; want the command's output", text, err)
 		}
 	case len(kept) > 0:
 		t.Errorf("recordings that no row refers to: %q", kept)

@@ -89,7 +89,7 @@ func TestDefaultTemplateOfEngine(t *testing.T) {
 	r := newRig(t)
 	sb, err := r.Create(t.Context(), alice, sandbox.CreateRequest{})
 	if err != nil || sb.TemplateID == "" || sb.Template != sandbox.BaseTemplate {
-		t.Errorf("%+v, %v", sb, err)
+		t.Errorf("creation without a template: got %+v, %v", sb, err)
 	}
 }
 
@@ -119,13 +119,13 @@ func TestLimits(t *testing.T) {
 			err := set(func(l *sandbox.Limits) { f(l, n) })
 			wantKind(t, err, fault.Invalid, "limit_out_of_range")
 			if text := fault.PublicText(err); !strings.HasPrefix(text, name+" is ") || !strings.Contains(text, "must be from") {
-				t.Errorf("%s = %d: %q", name, n, text)
+				t.Errorf("%s = %d: got the text %q", name, n, text)
 			}
 		}
 	}
 	err := set(func(l *sandbox.Limits) { l.MemoryBytes = 128<<20 - 1 })
 	if want := "memory is 127.9m, and must be from 128m to"; !strings.HasPrefix(fault.PublicText(err), want) {
-		t.Errorf("%q, want %q…", fault.PublicText(err), want)
+		t.Errorf("text of the error: got %q, want %q…", fault.PublicText(err), want)
 	}
 	if err := set(func(l *sandbox.Limits) { l.MemoryBytes = 128 << 20 }); err != nil {
 		t.Error(err)
@@ -143,7 +143,7 @@ func TestF16SizeOfSharedMemory(t *testing.T) {
 		{0, 0, 512 << 20}, {256 << 20, 0, 128 << 20}, {256 << 20, 1 << 20, 1 << 20}, {256 << 20, 256 << 20, 256 << 20}, {0, 64 << 20, 64 << 20},
 	} {
 		if sb, err := with(c.memory, c.shm); err != nil || sb.Limits.ShmBytes != c.want {
-			t.Errorf("%+v: %d, %v", c, sb.Limits.ShmBytes, err)
+			t.Errorf("%+v: got shared memory of %d, %v", c, sb.Limits.ShmBytes, err)
 		}
 	}
 	_, err := with(256<<20, 257<<20)
@@ -164,7 +164,7 @@ func (e enforcing) Info() engine.Info {
 func TestLimitsOfSmallHost(t *testing.T) {
 	r := newRig(t, func(d *lifecycle.Deps) { d.Settings.Max.MemoryBytes = 256 << 20 })
 	if sb := r.create(alice); sb.Limits.MemoryBytes != 256<<20 {
-		t.Errorf("memory %d", sb.Limits.MemoryBytes)
+		t.Errorf("got memory of %d, want 256 MiB", sb.Limits.MemoryBytes)
 	}
 }
 
@@ -196,11 +196,11 @@ func TestGuestConfig(t *testing.T) {
 	tokens := []string{c.AccessToken, c.ControlToken, sb.TrafficToken}
 	for i, token := range tokens {
 		if len(token) != 40 || token == tokens[(i+1)%3] {
-			t.Errorf("tokens %q", tokens)
+			t.Errorf("tokens must differ and have 40 characters: %q", tokens)
 		}
 	}
 	if spec.Workspace != dir || spec.Limits != sb.Limits.Limits || spec.ID != sb.ID {
-		t.Errorf("spec %+v", spec)
+		t.Errorf("specification: got %+v", spec)
 	}
 }
 
@@ -342,7 +342,7 @@ func TestCreateFailsAfterBoot(t *testing.T) {
 		if removed {
 			wantKind(t, err, fault.Conflict, "sandbox_removed")
 		} else if !errors.Is(err, errInjected) {
-			t.Errorf("got %v", err)
+			t.Errorf("got error %v, want the injected one", err)
 		}
 		r.wantNothingLeft()
 	}
@@ -362,16 +362,16 @@ func TestFailedRemoveIsRetried(t *testing.T) {
 				return nil
 			})
 			if err := r.Remove(t.Context(), alice, sb.ID); !errors.Is(err, errInjected) {
-				t.Errorf("%s: %v", step, err)
+				t.Errorf("%s: got error %v, want the injected one", step, err)
 			}
 			<-gone
 			if got, _ := r.Get(t.Context(), alice, sb.ID); got.State != sandbox.Stopping {
-				t.Errorf("%s: state %s", step, got.State)
+				t.Errorf("%s: got state %s, want stopping", step, got.State)
 			}
 			r.setFault(nil)
 			time.Sleep(6 * time.Second)
 			if got := r.stopped(sb.ID); got.Reason != "killed" {
-				t.Errorf("%s: reason %q", step, got.Reason)
+				t.Errorf("%s: got reason %q, want killed", step, got.Reason)
 			}
 			r.wantNothingLeft()
 		})

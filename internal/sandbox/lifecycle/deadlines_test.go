@@ -53,7 +53,7 @@ func TestSandboxesEndAtDeadline(t *testing.T) {
 		time.Sleep(3 * time.Hour)
 		for _, id := range []string{long.ID, plain.ID} {
 			if sb := r.stopped(id); sb.Reason != "timeout" {
-				t.Errorf("%+v", sb)
+				t.Errorf("ended sandbox: got %+v, want reason timeout", sb)
 			}
 		}
 		if sb, _ := r.Get(t.Context(), local, forever.ID); sb.State != sandbox.Running {
@@ -87,11 +87,11 @@ func TestSetTimeoutAndExtend(t *testing.T) {
 		}
 		shorter, err := r.SetTimeout(ctx, alice, sb.ID, time.Second)
 		if err != nil || time.Until(shorter.EndAt) != time.Second {
-			t.Errorf("shortened: %v, %v", time.Until(shorter.EndAt), err)
+			t.Errorf("shortened to a second: got %v, %v", time.Until(shorter.EndAt), err)
 		}
 		time.Sleep(time.Second)
 		if got := r.stopped(sb.ID); got.Reason != "timeout" {
-			t.Errorf("reason %q", got.Reason)
+			t.Errorf("got reason %q, want timeout", got.Reason)
 		}
 		for _, op := range []func() error{
 			func() error { _, err := r.SetTimeout(ctx, alice, sb.ID, time.Minute); return err },
@@ -223,7 +223,7 @@ func TestMetrics(t *testing.T) {
 		}
 		for _, m := range all[1:] {
 			if m.CPUPercent < 49 || m.CPUPercent > 51 || m.MemTotal != sb.Limits.MemoryBytes {
-				t.Errorf("sample %+v", m)
+				t.Errorf("sample: got %+v, want about half of a CPU", m)
 			}
 		}
 		some, err := r.Metrics(t.Context(), alice, sb.ID, all[3].At, all[5].At)

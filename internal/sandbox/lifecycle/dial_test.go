@@ -63,7 +63,7 @@ func TestChangingSandboxIsNotMissing(t *testing.T) {
 			return nil
 		})
 		if err := change(); err != nil || !seen {
-			t.Fatalf("%s: %v, seen %v", at, err, seen)
+			t.Fatalf("%s: change: %v; the step was reached: %v", at, err, seen)
 		}
 		r.setFault(nil)
 	}
@@ -78,10 +78,10 @@ func TestChangingSandboxIsNotMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := r.Dial(t.Context(), sb.ID, 80); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("removed: %v", err)
+		t.Errorf("dial of a removed sandbox: got error %v, want NotFound", err)
 	}
 	if _, err := r.Redactor(t.Context(), sb.ID); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("removed: %v", err)
+		t.Errorf("redactor of a removed sandbox: got error %v, want NotFound", err)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestDialErrors(t *testing.T) {
 		e.dial = func() error { test.during(); return test.err }
 		_, err := r.Dial(t.Context(), sb.ID, failingPort)
 		if fault.KindOf(err) != test.kind || fault.CodeOf(err) != test.code || strings.Contains(fault.PublicText(err), "urpc") {
-			t.Errorf("%s: %s %s %q", name, fault.KindOf(err), fault.CodeOf(err), fault.PublicText(err))
+			t.Errorf("%s: got %s, %s, %q; want %s, %s", name, fault.KindOf(err), fault.CodeOf(err), fault.PublicText(err), test.kind, test.code)
 		}
 	}
 }

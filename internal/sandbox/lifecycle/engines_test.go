@@ -108,7 +108,7 @@ func TestMemoryIsRestoredBySameEngine(t *testing.T) {
 	sb := r.create(alice, onEngine("other"))
 	memory, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{})
 	if err != nil || memory.Engine != "other" {
-		t.Fatalf("%+v, %v", memory, err)
+		t.Fatalf("snapshot of memory: got %+v, %v; want engine other", memory, err)
 	}
 	files, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{FilesOnly: true})
 	if err != nil {
@@ -168,7 +168,7 @@ func TestMissingEngineLosesNoSandbox(t *testing.T) {
 	slices.Sort(unserved)
 	slices.Sort(report.Unserved)
 	if err != nil || !slices.Equal(report.Unserved, unserved) || !slices.Equal(report.Adopted, []string{served.ID}) {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("report without the engine: got %+v, %v", report, err)
 	}
 	if _, err := r.Prune(ctx, sandbox.Principal{Local: true}); err != nil {
 		t.Errorf("prune: %v", err)
@@ -203,7 +203,7 @@ func TestMissingEngineLosesNoSandbox(t *testing.T) {
 	} {
 		for _, id := range []string{running.ID, paused.ID} {
 			if err := act(id); fault.CodeOf(err) != engine.CodeUnavailable {
-				t.Errorf("%s of %s: %v", name, id, err)
+				t.Errorf("%s of %s without the engine: got error %v", name, id, err)
 			}
 		}
 		if name == "pause" {
@@ -230,7 +230,7 @@ func TestMissingEngineLosesNoSandbox(t *testing.T) {
 	r.open(r.withEngine("other", engine.NoBoundary))
 	report, err = r.Reconcile(ctx)
 	if err != nil || !slices.Contains(report.Adopted, running.ID) || !slices.Equal(report.Finished, []string{stopping.ID}) || len(report.Unserved) != 0 {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("report with the engine: got %+v, %v", report, err)
 	}
 	if _, _, err := r.Resume(ctx, alice, paused.ID, 0); err != nil {
 		t.Errorf("the paused sandbox does not resume: %v", err)
@@ -325,7 +325,7 @@ func TestLimitsChooseEngine(t *testing.T) {
 	}
 	_, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Engine: "fake", Limits: inodes})
 	if fault.CodeOf(err) != engine.CodeLimit || !strings.Contains(fault.HintOf(err), "--engine exact") {
-		t.Errorf("%v (%s)", err, fault.HintOf(err))
+		t.Errorf("limit that the named engine does not enforce: got error %v (%s)", err, fault.HintOf(err))
 	}
 }
 
@@ -361,7 +361,7 @@ func TestPolicyChoosesBoundary(t *testing.T) {
 			continue
 		}
 		if fault.CodeOf(err) != c.code || !strings.Contains(err.Error(), "the engine "+c.asked) || !strings.Contains(fault.HintOf(err), "--engine ") {
-			t.Errorf("%s: %v (%s)", name, err, fault.HintOf(err))
+			t.Errorf("%s: got error %v (%s), want %s", name, err, fault.HintOf(err), c.code)
 		}
 	}
 }

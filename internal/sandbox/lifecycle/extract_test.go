@@ -30,7 +30,7 @@ func TestResumeFiles(t *testing.T) {
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
 	got, resumed, err := r.ResumeFiles(t.Context(), alice, "web", 0)
 	if err != nil || !resumed || got.State != sandbox.Running || got.ID != sb.ID || got.AccessToken != sb.AccessToken {
-		t.Fatalf("%+v, %t, %v", got, resumed, err)
+		t.Fatalf("ResumeFiles: got %+v, %t, %v", got, resumed, err)
 	}
 	if left := time.Until(got.EndAt); left > 7*time.Minute || left < 6*time.Minute {
 		t.Errorf("ends in %v", left)
@@ -164,9 +164,9 @@ func TestResumeFilesWithChangedPrograms(t *testing.T) {
 	}
 	for what, id := range map[string]string{"resumed with its files": paused.ID, "reset": reset.ID} {
 		if _, err := r.Pause(t.Context(), alice, id, false); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("pause of the sandbox that was %s: %v", what, err)
 		} else if _, _, err := r.Resume(t.Context(), alice, id, 0); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("resumption of the sandbox that was %s: %v", what, err)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func TestOlderGuestGetsKnownChecks(t *testing.T) {
 	}
 }
 
-// walledFake is walled, and saves states.
+// walledFake is an engine that has a boundary and saves states.
 type walledFake struct{ *fake.Engine }
 
 func (w walledFake) Info() engine.Info { return boundaryEngine{w.Engine}.Info() }

@@ -289,7 +289,7 @@ func (r *rig) checkSurvives(id string, want []string) {
 		case sandbox.Running:
 			live[row.ID] = true
 		default:
-			r.t.Errorf("%s is %s (%s)", row.ID, row.State, row.Reason)
+			r.t.Errorf("row %s is %s (%s), want running or paused", row.ID, row.State, row.Reason)
 		}
 	}
 	if _, err := r.Prune(ctx, local); err != nil {

@@ -32,7 +32,7 @@ func TestFlowFollowerLearnsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if seq := <-seen; seq != 7 {
-		t.Fatalf("record %d", seq)
+		t.Fatalf("got record %d, want 7", seq)
 	}
 	if err := other.Remove(t.Context(), alice, sb.ID); err != nil {
 		t.Fatal(err)

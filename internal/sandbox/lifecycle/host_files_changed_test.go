@@ -244,7 +244,7 @@ func TestF24MappedFilesAreCopied(t *testing.T) {
 	// The last state that refers to a copy was removed, and nothing uses it.
 	entries, err := os.ReadDir(copies)
 	if err != nil || len(entries) != 1 {
-		t.Fatalf("copies: %v, %v", entries, err)
+		t.Fatalf("copies of host files: got %v, %v; want one", entries, err)
 	}
 	at := filepath.Join(copies, entries[0].Name())
 	if err := r.RemoveSnapshot(ctx, alice, n.ID); err != nil {

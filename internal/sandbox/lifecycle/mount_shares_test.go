@@ -14,11 +14,11 @@ func TestF3SharesAreMountedByName(t *testing.T) {
 	dir := t.TempDir()
 	shares, err := ParseShares("data=" + dir + "; models=" + dir + ":ro ;tmp=" + dir + ":cow;")
 	if err != nil || len(shares) != 3 || shares["data"].ReadOnly || !shares["models"].ReadOnly || shares["tmp"].Source != dir {
-		t.Fatalf("%+v, %v", shares, err)
+		t.Fatalf("ParseShares: got %+v, %v", shares, err)
 	}
 	for _, text := range []string{"data", "=/x", "data=x", "data=/x;data=/y", "a b=/x", "data=:ro"} {
 		if _, err := ParseShares(text); fault.CodeOf(err) != "mounts_invalid" {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("ParseShares(%q): got error %v, want mounts_invalid", text, err)
 		}
 	}
 	s := sandbox.Settings{Mounts: shares}
@@ -39,11 +39,11 @@ func TestF3SharesAreMountedByName(t *testing.T) {
 			_, err = rootfs.ResolveMounts(s, req.Mounts)
 		}
 		if err == nil != (c.code == "") || err != nil && fault.CodeOf(err) != c.code {
-			t.Errorf("%+v: %v", c.mount, err)
+			t.Errorf("mount %+v: got error %v, want %q", c.mount, err, c.code)
 		}
 	}
 	list, err := rootfs.ResolveMounts(s, []sandbox.Mount{{Name: "models", Target: "/mnt/m"}, {Name: "data", Target: "/mnt/d", ReadOnly: true}})
 	if err != nil || !list[0].ReadOnly || !list[1].ReadOnly || list[0].Source == "" {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("mounts of two shares: got %+v, %v; want both read-only", list, err)
 	}
 }

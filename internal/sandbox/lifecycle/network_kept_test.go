@@ -29,7 +29,7 @@ func TestRefusedRollbackKeepsNetworkOpen(t *testing.T) {
 		"reset":    func() error { _, err := r.Reset(t.Context(), alice, sb.ID); return err },
 	} {
 		if err := do(); fault.CodeOf(err) != "secret_not_found" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want secret_not_found", name, err)
 		}
 		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Running || !gateway.isOpen(sb.ID) {
 			t.Errorf("%s: the sandbox is %s, %v, and its network is open: %t", name, got.State, err, gateway.isOpen(sb.ID))
@@ -77,8 +77,8 @@ func TestFailedPauseReopensNetwork(t *testing.T) {
 	}
 }
 
-// P46: a sandbox whose network cannot be opened then is not reported as running: the network is
-// opened later.
+// P46: a sandbox whose network cannot be opened after a failed pause is not reported as running.
+// The network is opened later.
 func TestNetworkIsReopenedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, gateway, _, sb := newRotation(t)

@@ -69,10 +69,10 @@ func (s *ownValueStore) Keep(_ context.Context, id, name string, values map[stri
 	return nil
 }
 
-func (s *ownValueStore) Drop(_ context.Context, id, but string) error {
+func (s *ownValueStore) Drop(_ context.Context, id, except string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.values[id], func(name string, _ map[string]config.Secret) bool { return name != but })
+	maps.DeleteFunc(s.values[id], func(name string, _ map[string]config.Secret) bool { return name != except })
 	return nil
 }
 
@@ -122,7 +122,7 @@ func TestOwnSecretValues(t *testing.T) {
 		gateway.mu.Lock()
 		defer gateway.mu.Unlock()
 		if len(gateway.last.Secrets) != 1 {
-			t.Fatalf("%d secrets", len(gateway.last.Secrets))
+			t.Fatalf("the gateway got %d secrets, want 1", len(gateway.last.Secrets))
 		}
 		return gateway.last.Secrets[0].Value
 	}
@@ -149,7 +149,7 @@ func TestOwnSecretValues(t *testing.T) {
 	}
 	gateway.last = sandbox.Attachment{}
 	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || value() != "canary-one" {
-		t.Fatalf("%v, %q", err, value())
+		t.Fatalf("rotation by another process: %v, value %q", err, value())
 	}
 
 	// After a failed change, exactly the old values are stored.
@@ -159,15 +159,15 @@ func TestOwnSecretValues(t *testing.T) {
 	}
 	gateway.fail = nil
 	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || value() != "canary-one" || store.count() != 1 {
-		t.Errorf("%v, %q, %d kept", err, value(), store.count())
+		t.Errorf("rotation after a failed change: %v, value %q, %d values stored", err, value(), store.count())
 	}
 	// A change that keeps the document keeps its values.
 	same := func(a sandbox.Access) (sandbox.Access, error) { a.Allow = append(a.Allow, "b.test"); return a, nil }
 	if _, err := r.SetAccess(ctx, alice, sb.ID, same); err != nil || value() != "canary-one" {
-		t.Errorf("%v, %q", err, value())
+		t.Errorf("change that keeps the document: %v, value %q", err, value())
 	}
 	if got, err := r.SetAccess(ctx, alice, sb.ID, replaceWith(accessWithHeader(t, "canary-three"))); err != nil || value() != "canary-three" || store.count() != 1 || got.Access.Values != nil {
-		t.Errorf("%v, %q, %d kept", err, value(), store.count())
+		t.Errorf("change of the document: %v, value %q, %d values stored", err, value(), store.count())
 	}
 	// An owner cannot name another owner's secrets.
 	foreign := accessWithHeader(t, "x")

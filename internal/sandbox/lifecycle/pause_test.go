@@ -176,7 +176,7 @@ func TestFailedPauseLeavesRunning(t *testing.T) {
 			fail(r)
 			_, err := r.Pause(t.Context(), alice, sb.ID, false)
 			if err == nil || name == "begin" && fault.CodeOf(err) != "snapshot_budget" || name == "saved" && fault.CodeOf(err) != "snapshot_disk_full" {
-				t.Errorf("got %v", err)
+				t.Errorf("failed pause: got error %v", err)
 			}
 			r.setFault(nil)
 			r.images.budget, r.images.commit = nil, nil
@@ -241,7 +241,7 @@ func TestSandboxIsNotLiveDuringSurvey(t *testing.T) {
 	}
 }
 
-// A resumption that fails at any step leaves the sandbox paused, with its pagesData state.
+// A resumption that fails at any step leaves the sandbox paused, with its saved state.
 func TestFailedResumeLeavesPaused(t *testing.T) {
 	checkFailedResume(t, (*rig).Resume, fake.RestoreBegin, fake.CreateDir, fake.CreateServe, fake.CreateReady)
 }
@@ -260,7 +260,7 @@ func checkFailedResume(t *testing.T, resume func(*rig, context.Context, sandbox.
 			}
 			r.failAt(step, broken)
 			if _, _, err := resume(r, t.Context(), alice, sb.ID, 0); !errors.Is(err, broken) {
-				t.Errorf("got %v", err)
+				t.Errorf("got error %v, want the injected one", err)
 			}
 			r.setFault(nil)
 			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || got.FilesOnly {
@@ -286,7 +286,7 @@ func TestResumeRejectsDamagedState(t *testing.T) {
 	}
 	pages, err := filepath.Glob(filepath.Join(r.dir, "states", "images", "*", "memory.pages"))
 	if err != nil || len(pages) != 1 {
-		t.Fatalf("%v, %v", pages, err)
+		t.Fatalf("files of memory pages: got %v, %v; want one", pages, err)
 	}
 	pagesData, err := os.ReadFile(pages[0])
 	if err != nil {
@@ -301,7 +301,7 @@ func TestResumeRejectsDamagedState(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil {
-		t.Errorf("unchanged: %v", err)
+		t.Errorf("resumption of the unchanged state: %v", err)
 	}
 }
 
@@ -336,7 +336,7 @@ func TestConcurrentResumesShareOne(t *testing.T) {
 		group.Go(func() {
 			got, wasPaused, err := r.Resume(t.Context(), alice, sb.ID, 0)
 			if err != nil || got.State != sandbox.Running {
-				t.Errorf("%s, %v", got.State, err)
+				t.Errorf("concurrent resumption: got %s, %v", got.State, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -468,7 +468,7 @@ func TestZeroTimeoutEndsPausedSandbox(t *testing.T) {
 	}
 	ended, err := r.SetTimeout(t.Context(), alice, sb.ID, 0)
 	if err != nil || ended.State != sandbox.Stopped {
-		t.Fatalf("%+v %v", ended, err)
+		t.Fatalf("SetTimeout with zero: got %+v, %v", ended, err)
 	}
 	got, err := r.Get(t.Context(), alice, sb.ID)
 	for _, shown := range []sandbox.Sandbox{ended, got} {
@@ -477,6 +477,6 @@ func TestZeroTimeoutEndsPausedSandbox(t *testing.T) {
 		}
 	}
 	if sizes, err := r.images.Sizes(t.Context()); err != nil || len(sizes) > 0 {
-		t.Errorf("images: %v %v", sizes, err)
+		t.Errorf("images remain: %v, %v", sizes, err)
 	}
 }

@@ -29,7 +29,8 @@ type planner struct {
 	self      sandbox.Process
 }
 
-// plan checks a request and returns the row and boot of its sandbox. It changes nothing.
+// plan checks a request, and returns the row, the template and the policy of its sandbox. It
+// changes nothing.
 func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandbox.CreateRequest) (sandbox.Row, sandbox.Template, *policy.Policy, error) {
 	for _, check := range []func() error{
 		caller.Check,

@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
-// compileOn is compile for a sandbox on an existing engine. It returns an error if the policy
-// requires a stronger boundary: no sandbox is better than one behind a weaker boundary than
-// requested.
+// compileOn compiles the policy of a sandbox whose engine is already chosen. It returns an error if
+// the policy requires a stronger boundary: no sandbox is better than one behind a weaker boundary
+// than requested.
 func (pl *planner) compileOn(name string, a sandbox.Access) (*policy.Policy, error) {
 	p, err := pl.access.Compile(a)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestCensus(t *testing.T) {
 	setAnswer(200, census.Census{Processes: []census.Process{{PID: 5, Args: []string{"curl", "-H", "Key: " + firstValue}}}, Ports: make([]int, 9999)})
 	c, err := r.Census(ctx, alice, sb.ID)
 	if err != nil || len(c.Processes) != 1 || len(c.Ports) != census.MaxPorts || !c.Cut {
-		t.Fatalf("%+v, %v", c, err)
+		t.Fatalf("census: got %+v, %v", c, err)
 	}
 	if args := strings.Join(c.Processes[0].Args, " "); strings.Contains(args, firstValue) || !strings.HasPrefix(args, "curl -H Key: ") {
 		t.Errorf("arguments are shown as %q", args)
@@ -65,7 +65,7 @@ func TestCensus(t *testing.T) {
 	} {
 		setAnswer(bad.status, bad.body)
 		if _, err := r.Census(ctx, alice, sb.ID); fault.CodeOf(err) != bad.code {
-			t.Errorf("%d: %v", bad.status, err)
+			t.Errorf("census after an answer with status %d: got error %v, want %s", bad.status, err, bad.code)
 		}
 	}
 	k.fail(fault.New(fault.Unavailable, "secrets_unavailable", "no secrets"))
@@ -97,14 +97,14 @@ func TestSignalProcess(t *testing.T) {
 	})
 	r.mu.Unlock()
 	if err := r.SignalProcess(ctx, alice, sb.ID, 7, syscall.SIGTERM); err != nil || got != (census.Signal{PID: 7, Signal: 15}) {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("signal: the guest got %+v, %v", got, err)
 	}
 	if err := r.SignalProcess(ctx, alice, sb.ID, 99, syscall.SIGTERM); fault.CodeOf(err) != "process_not_found" {
-		t.Errorf("%v", err)
+		t.Errorf("signal to an unknown process: got error %v", err)
 	}
 	for _, bad := range []struct{ pid, sig int }{{1, 15}, {0, 15}, {-7, 15}, {7, 0}, {7, 64}} {
 		if err := r.SignalProcess(ctx, alice, sb.ID, bad.pid, syscall.Signal(bad.sig)); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("process and signal %+v: got error %v, want Invalid", bad, err)
 		}
 	}
 	if err := r.SignalProcess(ctx, bob, sb.ID, 7, syscall.SIGTERM); fault.KindOf(err) != fault.NotFound {

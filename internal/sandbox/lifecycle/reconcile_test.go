@@ -66,7 +66,7 @@ func TestRestartAdoptsSandboxes(t *testing.T) {
 	r.open()
 	report := r.reconcile()
 	if len(report.Adopted) != len(sandboxes) || len(report.Lost)+len(report.Orphans)+len(report.Expired) != 0 {
-		t.Errorf("report %+v", report)
+		t.Errorf("report: got %+v, want only adopted sandboxes", report)
 	}
 	for _, sb := range sandboxes {
 		got, ok := r.Live(sb.ID)
@@ -95,10 +95,10 @@ func TestRestartEndsExpiredSandboxes(t *testing.T) {
 		r.open()
 		report := r.reconcile()
 		if !slices.Equal(report.Expired, []string{expired.ID}) || !slices.Equal(report.Adopted, []string{soon.ID}) {
-			t.Errorf("report %+v", report)
+			t.Errorf("report: got %+v, want one expired and one adopted", report)
 		}
 		if sb := r.stopped(expired.ID); sb.Reason != "timeout" {
-			t.Errorf("reason %q", sb.Reason)
+			t.Errorf("got reason %q, want timeout", sb.Reason)
 		}
 		time.Sleep(time.Minute)
 		if sb := r.stopped(soon.ID); sb.Reason != "timeout" {
@@ -126,14 +126,14 @@ func TestReconcileContinuesAfterFailure(t *testing.T) {
 		})
 		report, err := r.Reconcile(t.Context())
 		if err != nil || !slices.Equal(report.Failed, []string{stuck.ID}) || !slices.Equal(report.Adopted, []string{fine.ID}) || len(report.Finished) != 0 {
-			t.Errorf("report %+v, %v", report, err)
+			t.Errorf("report: got %+v, %v; want one failed and one adopted", report, err)
 		}
 		_, err = r.Prune(t.Context(), local)
 		wantKind(t, err, fault.Internal, "prune_incomplete")
 		r.setFault(nil)
 		time.Sleep(time.Minute)
 		if sb := r.stopped(stuck.ID); sb.Reason != "killed" {
-			t.Errorf("reason %q", sb.Reason)
+			t.Errorf("got reason %q, want killed", sb.Reason)
 		}
 		if err := r.Remove(t.Context(), alice, fine.ID); err != nil {
 			t.Error(err)
@@ -164,7 +164,7 @@ func TestReconcileFindsLostAndOrphaned(t *testing.T) {
 	want := []string{orphan.ID, "leftover"}
 	slices.Sort(want)
 	if !slices.Equal(report.Lost, []string{lost.ID}) || !slices.Equal(report.Adopted, []string{kept.ID}) || !slices.Equal(report.Orphans, want) {
-		t.Errorf("report %+v", report)
+		t.Errorf("report: got %+v, want one lost, one adopted and two orphans", report)
 	}
 	if sb, err := r.Get(t.Context(), alice, lost.ID); err != nil || sb.State != sandbox.Stopped || sb.Reason != "lost" {
 		t.Errorf("lost one: %+v, %v", sb, err)
@@ -255,7 +255,7 @@ func TestPausedSandboxesOfDeadProcesses(t *testing.T) {
 				wantKind(t, err, fault.NotFound, "sandbox_not_found")
 				for _, id := range []string{kept.ID, held.ID} {
 					if row, err := third.store.Get(t.Context(), id); err != nil || row.State != sandbox.Paused {
-						t.Errorf("%s is %s, %v", id, row.State, err)
+						t.Errorf("%s is %s, %v; want paused", id, row.State, err)
 					}
 				}
 				third.wantImages(2)
@@ -267,7 +267,7 @@ func TestPausedSandboxesOfDeadProcesses(t *testing.T) {
 func TestThisProcessIsAlive(t *testing.T) {
 	self, err := sandbox.ThisProcess()
 	if err != nil || !self.Alive() {
-		t.Errorf("%+v, %v, alive %t", self, err, self.Alive())
+		t.Errorf("this process: got %+v, %v, alive %t", self, err, self.Alive())
 	}
 	for _, p := range []sandbox.Process{{}, {PID: self.PID, Start: "another boot/1"}, {PID: 1 << 30, Start: self.Start}, {PID: -1, Start: self.Start}} {
 		if p.Alive() {

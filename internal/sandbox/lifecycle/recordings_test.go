@@ -72,12 +72,12 @@ func TestRetainedRecordings(t *testing.T) {
 		if retain {
 			k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID)
 			if err != nil || k.ID != sb.ID || k.ExpiresAt.Sub(k.TakenAt) != retained.Life {
-				t.Fatalf("%+v %v", k, err)
+				t.Fatalf("KeepRecordings: got %+v, %v", k, err)
 			}
 		}
 		for _, caller := range []sandbox.Principal{local, alice} {
 			if id, err := s.Recordings().Recorded(t.Context(), caller, sb.ID); err != nil || id != sb.ID {
-				t.Errorf("%q %v", id, err)
+				t.Errorf("Recorded: got %q, %v; want the sandbox", id, err)
 			}
 		}
 		_, err = s.Recordings().Recorded(t.Context(), bob, sb.ID)
@@ -99,7 +99,7 @@ func TestRetainedRecordings(t *testing.T) {
 	}
 	list, err := s.Recordings().ListRecordings(t.Context(), local)
 	if err != nil || len(list) != 1 {
-		t.Fatalf("%+v %v", list, err)
+		t.Fatalf("ListRecordings: got %+v, %v; want one", list, err)
 	}
 	for _, do := range []func(sandbox.Principal) error{
 		func(caller sandbox.Principal) error {
@@ -114,7 +114,7 @@ func TestRetainedRecordings(t *testing.T) {
 	}
 	wantKind(t, s.Recordings().DiscardRecordings(t.Context(), local, "../x"), fault.NotFound, "sandbox_not_found")
 	if err := s.Recordings().DiscardRecordings(t.Context(), local, list[0].ID); err != nil || len(s.recordedIDs()) != 0 {
-		t.Errorf("%v, %q", err, s.recordedIDs())
+		t.Errorf("DiscardRecordings: %v; sandboxes with recordings: %q", err, s.recordedIDs())
 	}
 	wantKind(t, s.Recordings().DiscardRecordings(t.Context(), local, list[0].ID), fault.NotFound, "recordings_not_found")
 	var names []string
@@ -128,7 +128,7 @@ func TestRetainedRecordings(t *testing.T) {
 		}
 	}
 	if fmt.Sprint(names) != "[recordings.keep recordings.discard]" {
-		t.Errorf("%q", names)
+		t.Errorf("audited actions: got %q", names)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestRetainingNeedsAuditEntry(t *testing.T) {
 	s.recordCommand(sb.ID)
 	s.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Action })
 	if k, err := s.Recordings().KeepRecordings(t.Context(), local, sb.ID); err == nil || k.ID != "" {
-		t.Errorf("%+v", k)
+		t.Errorf("KeepRecordings without an audit entry: got %+v, want an error", k)
 	}
 	if _, ok := s.recordings.Retained(sb.ID); ok {
 		t.Error("recordings are retained without an audit entry")
@@ -185,6 +185,6 @@ func TestRetainedRecordingsExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.recordedIDs(); len(got) != 1 || got[0] != sb.ID {
-		t.Errorf("%q", got)
+		t.Errorf("sandboxes with recordings after the prune: got %q, want the existing one", got)
 	}
 }

@@ -240,7 +240,7 @@ func TestRedactorWithoutSecrets(t *testing.T) {
 	for level, masked := range map[string]bool{"standard": true, "strict": true, "light": false} {
 		sb, err := r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: sandbox.Access{Level: level, Net: sandbox.NetNone}})
 		if err != nil {
-			t.Fatalf("%s: %v", level, err)
+			t.Fatalf("creation with the level %s: %v", level, err)
 		}
 		m := r.redactor(sb.ID)
 		if m.Bytes() != nil || (m.Text() != nil) != masked || (m.Text().String(token) != token) != masked {
@@ -251,7 +251,7 @@ func TestRedactorWithoutSecrets(t *testing.T) {
 		}
 	}
 	if m, err := r.Redactor(t.Context(), "i0000000000000000001"); m != nil || fault.KindOf(err) != fault.NotFound {
-		t.Errorf("%v, %v", m, err)
+		t.Errorf("redactor of an unknown sandbox: got %v, %v; want NotFound", m, err)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestAuditRedactorHidesAllValues(t *testing.T) {
 		}
 		got := m.Record().String(value + " " + token)
 		if strings.Contains(got, value) || strings.Contains(got, token) == o.Patterns {
-			t.Errorf("%+v: %s", o, got)
+			t.Errorf("audit redactor with %+v: got %s", o, got)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestRollbackAndReset(t *testing.T) {
 	gone := r.Gone(sb.ID)
 	back, err := r.Rollback(ctx, alice, "web", "first")
 	if err != nil || back.ID != sb.ID || back.AccessToken != sb.AccessToken || !back.EndAt.Equal(sb.EndAt) || back.At != first.ID || back.State != sandbox.Running {
-		t.Fatalf("%+v, %v", back, err)
+		t.Fatalf("rollback: got %+v, %v", back, err)
 	}
 	select {
 	case <-gone:
@@ -43,7 +43,7 @@ func TestRollbackAndReset(t *testing.T) {
 		t.Errorf("the guest was given %+v", c)
 	}
 	if r.state(sb.ID).Memory("x") != "1" || r.body(sb.ID) != sb.ID {
-		t.Errorf("memory %q", r.state(sb.ID).Memory("x"))
+		t.Errorf("memory after the rollback: got %q, want 1", r.state(sb.ID).Memory("x"))
 	}
 	// The end of the old instance is not the end of the sandbox.
 	if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Running {
@@ -90,12 +90,12 @@ func TestRollbackOfPausedSandbox(t *testing.T) {
 	}
 	r.failAt(fake.RestoreBegin, errors.New("broken on purpose"))
 	if _, err := r.Rollback(ctx, alice, sb.ID, n.ID); err == nil {
-		t.Error("no error")
+		t.Error("the rollback succeeds although the restoration fails")
 	}
 	r.setFault(nil)
 	r.wantImages(2)
 	if back, err := r.Rollback(ctx, alice, sb.ID, n.ID); err != nil || back.State != sandbox.Running || back.At != n.ID || r.state(sb.ID).Memory("x") != "1" {
-		t.Errorf("%+v, %v", back, err)
+		t.Errorf("rollback of a paused sandbox: got %+v, %v", back, err)
 	}
 	r.wantImages(1)
 }
@@ -112,7 +112,7 @@ func TestFailedRollback(t *testing.T) {
 			r.failAt(step, broken)
 			_, err := r.Rollback(ctx, alice, sb.ID, n.ID)
 			if !errors.Is(err, broken) {
-				t.Errorf("got %v", err)
+				t.Errorf("got error %v, want the injected one", err)
 			}
 			r.setFault(nil)
 			got, _ := r.Get(ctx, alice, sb.ID)
@@ -156,7 +156,7 @@ func TestFork(t *testing.T) {
 	r.state(sb.ID).Remember("x", "1")
 	forks, err := r.Fork(ctx, alice, "web", sandbox.ForkRequest{Count: 6})
 	if err != nil || len(forks) != 6 {
-		t.Fatalf("%d, %v", len(forks), err)
+		t.Fatalf("fork: got %d copies, %v; want 6", len(forks), err)
 	}
 	seen := map[string]bool{sb.ID: true, sb.AccessToken: true, sb.TrafficToken: true}
 	copies := 0
@@ -169,12 +169,12 @@ func TestFork(t *testing.T) {
 		c := f.Sandbox
 		for _, value := range []string{c.ID, c.AccessToken, c.TrafficToken} {
 			if value == "" || seen[value] {
-				t.Errorf("%q is not its value", value)
+				t.Errorf("%q is empty, or also the value of another sandbox", value)
 			}
 			seen[value] = true
 		}
 		if c.Parent != sb.ID || c.Name != "" || c.Owner != alice.KeyID || c.Metadata["a"] != "b" || c.Env["C"] != "d" || r.state(c.ID).Memory("x") != "1" || r.body(c.ID) != c.ID {
-			t.Errorf("copy %+v", c)
+			t.Errorf("copy: got %+v", c)
 		}
 	}
 	if copies != 4 {
@@ -221,7 +221,7 @@ func TestFailedCopyLeavesNothing(t *testing.T) {
 				}
 			}
 			if err != nil || errs != 1 {
-				t.Errorf("%d errors, %v", errs, err)
+				t.Errorf("fork: got %d failed copies, %v; want 1", errs, err)
 			}
 			if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
 				t.Error(err)
@@ -251,7 +251,7 @@ func TestCanceledForkLeavesNothing(t *testing.T) {
 		if f.Err == nil {
 			t.Errorf("copy %s was made after the caller was canceled", f.Sandbox.ID)
 		} else if fault.KindOf(f.Err) != fault.Canceled {
-			t.Errorf("got %v", f.Err)
+			t.Errorf("got error %v, want Canceled", f.Err)
 		}
 	}
 	r.setFault(nil)

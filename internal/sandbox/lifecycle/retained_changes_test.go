@@ -27,7 +27,7 @@ func TestRetainedChangesOutliveSandbox(t *testing.T) {
 	y.remove("gone.txt")
 	k, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID)
 	if err != nil || k.Files != 4 || k.Added != 2 || k.Removed != 1 || k.Workspace != y.host {
-		t.Fatalf("%+v %v", k, err)
+		t.Fatalf("KeepChanges: got %+v, %v", k, err)
 	}
 	if err := y.Forget(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
@@ -37,11 +37,11 @@ func TestRetainedChangesOutliveSandbox(t *testing.T) {
 	}
 	list, err := y.Changes().ListChanges(t.Context(), local)
 	if err != nil || len(list) != 1 || list[0].ID != y.sb.ID {
-		t.Fatalf("%+v %v", list, err)
+		t.Fatalf("ListChanges: got %+v, %v; want one", list, err)
 	}
 	want := []string{"changed a.txt", "removed gone.txt", "created new", "created new/b.txt"}
 	if got := y.changes(); !slices.Equal(got, want) {
-		t.Fatalf("%q", got)
+		t.Fatalf("retained changes: got %q, want %q", got, want)
 	}
 	_, err = y.Changes().Changes(t.Context(), bob, y.sb.ID, sandbox.ChangesRequest{})
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
@@ -54,13 +54,13 @@ func TestRetainedChangesOutliveSandbox(t *testing.T) {
 	y.approvals.granted = true
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	if err != nil || y.hostFile("a.txt") != "mine\n" || y.hostFile("new/b.txt") != "new\n" || y.hostFile("gone.txt") != "-" {
-		t.Fatalf("%+v %v", done, err)
+		t.Fatalf("apply: got %+v, %v", done, err)
 	}
 	if len(done.Skipped) != 1 || done.Skipped[0].Conflict != changeset.ChangedOutside {
-		t.Errorf("%+v", done.Skipped)
+		t.Errorf("skipped changes: got %+v, want one that was changed outside", done.Skipped)
 	}
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
-		t.Errorf("%q", got)
+		t.Errorf("changes after the apply: got %q, want only a.txt", got)
 	}
 	if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Overwrite: true}); err != nil || y.hostFile("a.txt") != "one\ntwo\n" {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestRetainedChangesByReference(t *testing.T) {
 	for _, ref := range []string{y.sb.ID, y.sb.ID[:12]} {
 		set, err := y.Changes().Changes(t.Context(), local, ref, sandbox.ChangesRequest{})
 		if err != nil || set.Sandbox != y.sb.ID || set.Files == 0 {
-			t.Errorf("%q: %+v %v", ref, set, err)
+			t.Errorf("comparison of %q: got %+v, %v", ref, set, err)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestStrictChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt", "created new", "created new/b.txt", "changed same.txt"}) {
-		t.Fatalf("%q", got)
+		t.Fatalf("retained changes: got %q", got)
 	}
 	_, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Denied, "export_pending")
@@ -115,12 +115,12 @@ func TestStrictChanges(t *testing.T) {
 		t.Errorf("the hint does not name the second approver: %q", hint)
 	}
 	if q := y.approvals.asked[0]; q.Kind != egress.AskExport || q.Rule != policy.RuleExport || q.Quorum != 2 || y.hostFile("a.txt") != "one\n" {
-		t.Errorf("%+v", q)
+		t.Errorf("approval request: got %+v", q)
 	}
 	y.approvals.granted = true
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	if err != nil || y.hostFile("a.txt") != "one\ntwo\n" || y.hostFile("same.txt") != "mine\n" || len(done.Skipped) != 1 || done.Skipped[0].Conflict == "" {
-		t.Fatalf("%+v %v", done, err)
+		t.Fatalf("apply with a grant: got %+v, %v", done, err)
 	}
 	if err := y.Changes().DiscardChanges(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestRemovedSnapshotKeepsNeededCopy(t *testing.T) {
 		if kept {
 			y.approvals.granted = true
 			if _, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.hostFile("a.txt") != "one\ntwo\n" {
-				t.Errorf("%q, %v", y.hostFile("a.txt"), err)
+				t.Errorf("a.txt after the apply: got %q, %v", y.hostFile("a.txt"), err)
 			}
 		}
 	}
@@ -262,10 +262,10 @@ func TestUnchangedWorkspaceRetainsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if k, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil || k.Files != 0 {
-		t.Fatalf("%+v %v", k, err)
+		t.Fatalf("KeepChanges of an unchanged workspace: got %+v, %v", k, err)
 	}
 	if list, err := y.Changes().ListChanges(t.Context(), local); err != nil || len(list) != 0 {
-		t.Errorf("%+v %v", list, err)
+		t.Errorf("ListChanges: got %+v, %v; want none", list, err)
 	}
 }
 
@@ -284,7 +284,7 @@ func TestManifestsAreRemovedWithSandboxes(t *testing.T) {
 	wantManifests(1)
 	forks, err := y.Fork(t.Context(), local, sb.ID, sandbox.ForkRequest{Count: 2})
 	if err != nil || forks[0].Err != nil || forks[1].Err != nil {
-		t.Fatalf("%+v %v", forks, err)
+		t.Fatalf("fork: got %+v, %v", forks, err)
 	}
 	wantManifests(3)
 	for _, id := range []string{sb.ID, forks[0].Sandbox.ID, forks[1].Sandbox.ID} {

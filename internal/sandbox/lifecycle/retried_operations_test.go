@@ -42,7 +42,7 @@ func TestFailedEndIsRetried(t *testing.T) {
 		down.Store(false)
 		time.Sleep(2 * time.Second)
 		if got := r.stopped(sb.ID); got.Reason != "timeout" {
-			t.Errorf("reason %q", got.Reason)
+			t.Errorf("got reason %q, want timeout", got.Reason)
 		}
 		r.wantNothingLeft()
 	})
@@ -74,7 +74,7 @@ func TestInstanceOfPausedSandboxIsRemovedLater(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if list := instances(); len(list) != 1 || list[0].ID != running.ID {
-			t.Errorf("held: %v", list)
+			t.Errorf("instances: got %v, want that of the running sandbox", list)
 		}
 		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
 			t.Errorf("the sandbox does not continue: %v", err)
@@ -112,7 +112,7 @@ func TestWaitIsRetried(t *testing.T) {
 		r.engine.Stop(sb.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
 		time.Sleep(10 * time.Second)
 		if got := r.stopped(sb.ID); got.Reason != "oom" {
-			t.Errorf("reason %q", got.Reason)
+			t.Errorf("got reason %q, want oom", got.Reason)
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestEphemeralSandboxLeavesNoRow(t *testing.T) {
 		wantKind(t, err, fault.NotFound, "sandbox_not_found")
 		r.engine.Stop(died.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
 		if got := r.stopped(died.ID); got.Reason != "oom" {
-			t.Errorf("reason %q", got.Reason)
+			t.Errorf("got reason %q, want oom", got.Reason)
 		}
 		if err := r.Close(context.Background()); err != nil {
 			t.Error(err)

@@ -116,8 +116,8 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 	return false, nil
 }
 
-// attachmentOrNone is attachment for a running sandbox. If a secret was removed, its value must
-// stop working, but the network must stay: the sandbox continues without secrets.
+// attachmentOrNone returns the attachment of a running sandbox. If a secret was removed, its value
+// must stop working, but the network must stay: the sandbox continues without secrets.
 func (s *Service) attachmentOrNone(ctx context.Context, r sandbox.Row, p *policy.Policy) sandbox.Attachment {
 	a, err := s.access.Resolve(ctx, r, p)
 	if err != nil {

@@ -299,6 +299,6 @@ func TestRotationSkipsLostAttachments(t *testing.T) {
 		t.Error(err)
 	}
 	if err := r.RotateSecrets(t.Context(), alice.KeyID); err != nil || gateway.value(sb.ID) != secondValue {
-		t.Errorf("%v, %q", err, gateway.value(sb.ID))
+		t.Errorf("rotation without a fault: %v, value %q", err, gateway.value(sb.ID))
 	}
 }

@@ -102,7 +102,7 @@ func TestExportsContainNoSecrets(t *testing.T) {
 		for _, c := range set.Changes {
 			text.WriteString(c.Text)
 			if c.Has(changeset.Masked) && c.New.Sum != "" {
-				t.Errorf("the checksum of %s allows to check a guess of its content", c.Path)
+				t.Errorf("the checksum of %s is shown, with which a guess of its content could be checked", c.Path)
 			}
 		}
 		if containsValue(text.String(), firstValue) == bound || changeset.CountMasked(set.Changes) != count {
@@ -115,12 +115,12 @@ func TestExportsContainNoSecrets(t *testing.T) {
 			}
 			st := y.verify(out.Provenance, provenance.Check{Artifact: shaOf([]byte(text))})
 			if st.Predicate.BuildDefinition.InternalParameters.Masked != count {
-				t.Errorf("%+v", st.Predicate.BuildDefinition.InternalParameters)
+				t.Errorf("parameters in the statement: got %+v", st.Predicate.BuildDefinition.InternalParameters)
 			}
 		}
 		done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Provenance: true})
 		if err != nil || changeset.CountMasked(done.Applied) != count {
-			t.Fatalf("%+v %v", done, err)
+			t.Fatalf("apply: got %+v, %v", done, err)
 		}
 		for _, name := range filesWithSecret {
 			inside, err := os.ReadFile(filepath.Join(y.inside, name))
@@ -226,11 +226,11 @@ func TestRetainedChangesContainNoSecret(t *testing.T) {
 		if bound {
 			// The host's file was changed since, and contains the value too.
 			if len(done.Skipped) != 1 || done.Skipped[0].Path != "same.txt" || y.hostFile("same.txt") != "mine "+firstValue {
-				t.Errorf("%+v", done.Skipped)
+				t.Errorf("skipped changes: got %+v, want same.txt", done.Skipped)
 			}
 		}
 		if hostText := y.hostFile("raw"); containsValue(hostText, firstValue) == bound || hostText == "-" {
-			t.Errorf("bound %v: %q", bound, hostText)
+			t.Errorf("bound %v: the file raw on the host is %q", bound, hostText)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func TestHostFileWithSecretIsNotReplaced(t *testing.T) {
 		t.Helper()
 		done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"config"}})
 		if err != nil || len(done.Skipped) != 1 || done.Skipped[0].Conflict != changeset.SecretOutside || !strings.Contains(y.hostFile("config"), firstValue) {
-			t.Fatalf("%+v %v", done, err)
+			t.Fatalf("apply without overwriting: got %+v, %v", done, err)
 		}
 	}
 	wantSkipped()
@@ -262,7 +262,7 @@ func TestHostFileWithSecretIsNotReplaced(t *testing.T) {
 	wantSkipped()
 	done, err := y.Changes().Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"config"}, Overwrite: true})
 	if err != nil || changeset.CountMasked(done.Applied) != 1 || strings.Contains(y.hostFile("config"), firstValue) {
-		t.Errorf("%+v %v", done, err)
+		t.Errorf("apply with overwriting: got %+v, %v", done, err)
 	}
 }
 

@@ -322,7 +322,7 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 		})
 		_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Name: "web"})
 		if !errors.Is(err, broken) || fault.PublicText(err) != "internal error" {
-			t.Errorf("%s: %v", step, err)
+			t.Errorf("creation that fails at %s: got error %v", step, err)
 		}
 		r.wantNothingLeft()
 	}
@@ -342,6 +342,6 @@ func TestUnenforcedLimitIsRefused(t *testing.T) {
 	r := newRig(t)
 	_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Limits: sandbox.Limits{Limits: engine.Limits{DiskInodes: 5000}}})
 	if fault.CodeOf(err) != "limit_not_enforced" || fault.KindOf(err) != fault.Unsupported || fault.HintOf(err) == "" {
-		t.Errorf("got %v", err)
+		t.Errorf("limit that is not enforced: got error %v", err)
 	}
 }

@@ -63,7 +63,7 @@ func TestExportsAreSigned(t *testing.T) {
 		st := y.verify(envelope, provenance.Check{Artifact: shaOf(data)})
 		y.verify(envelope, provenance.Check{Artifact: shaOf([]byte("one\ntwo\n")), As: "/workspace/a.txt"})
 		if len(st.Subject) != 3 {
-			t.Errorf("%+v", st.Subject)
+			t.Errorf("subjects of the statement: got %+v, want 3", st.Subject)
 		}
 		for _, secret := range []string{y.host, "TOKEN", "never-in-a-statement"} {
 			if strings.Contains(string(decode(t, envelope)), secret) {
@@ -73,11 +73,11 @@ func TestExportsAreSigned(t *testing.T) {
 		d, run := st.Predicate.BuildDefinition, st.Predicate.RunDetails
 		if d.ExternalParameters.Out != format || d.ExternalParameters.Level != "light" || d.ExternalParameters.Template != "base" ||
 			d.InternalParameters.Removals != 1 || run.Metadata.InvocationID != y.sb.ID || !run.Metadata.StartedOn.Equal(y.sb.StartedAt) {
-			t.Errorf("%+v", st.Predicate)
+			t.Errorf("predicate of the statement: got %+v", st.Predicate)
 		}
 		exports, signed := y.record.Entries(audit.Exported), y.record.Entries(audit.ProvenanceSigned)
 		if len(exports) != 1 || len(signed) != 1 || signed[0].Sandbox != y.sb.ID || signed[0].Actor != "local:0" {
-			t.Fatalf("%+v %+v", exports, signed)
+			t.Fatalf("audit entries: got %+v and %+v, want one export and one signature", exports, signed)
 		}
 		var f payload.Provenance
 		if err := json.Unmarshal(signed[0].Data, &f); err != nil {
@@ -88,7 +88,7 @@ func TestExportsAreSigned(t *testing.T) {
 			t.Errorf("the tree head of %d entries does not cover the export at %d", treeHead.Size, exports[0].Seq)
 		}
 		if f.Artifact != shaOf(data) || f.Envelope != shaOf(envelope) || f.Digest != d.InternalParameters.Changes || f.Policy != y.sb.PolicyDigest || f.Subjects != 3 {
-			t.Errorf("%+v", f)
+			t.Errorf("audit entry of the signature: got %+v", f)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestSignatureDoesNotBypassPolicy(t *testing.T) {
 	y.approvals.granted = true
 	_, envelope := y.exportSigned("tar")
 	if !strings.Contains(string(decode(t, envelope)), `"approval":"a1"`) {
-		t.Errorf("%s", decode(t, envelope))
+		t.Errorf("the statement does not name the approval: %s", decode(t, envelope))
 	}
 }
 
@@ -172,7 +172,7 @@ func TestSignatureNeedsKeys(t *testing.T) {
 	_, err := y.Changes().Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
 	wantKind(t, err, fault.Unsupported, "provenance_unavailable")
 	if n := len(y.record.Entries(audit.Exported)); n != 0 {
-		t.Errorf("%d exports", n)
+		t.Errorf("got %d audited exports, want none", n)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestSignatureNeedsKeys(t *testing.T) {
 func TestRetainedChangesAreSigned(t *testing.T) {
 	y := newWorkspaceRig(t, level("light"))
 	if k, err := y.Changes().KeepChanges(t.Context(), local, y.sb.ID); err != nil || k.Files == 0 {
-		t.Fatalf("%+v %v", k, err)
+		t.Fatalf("KeepChanges: got %+v, %v", k, err)
 	}
 	if err := y.Remove(t.Context(), local, y.sb.ID); err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestRetainedChangesAreSigned(t *testing.T) {
 	st := y.verify(envelope, provenance.Check{Artifact: shaOf(data)})
 	if d := st.Predicate.BuildDefinition; d.ExternalParameters.Template != "base" || d.InternalParameters.Engine != y.sb.Engine ||
 		!st.Predicate.RunDetails.Metadata.StartedOn.Equal(y.sb.StartedAt) || len(d.ResolvedDependencies) == 0 {
-		t.Errorf("%+v", st.Predicate)
+		t.Errorf("predicate of the statement: got %+v", st.Predicate)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestSignedStatementNamesCommit(t *testing.T) {
 			}
 		}
 		if got := strings.Join(commits, ""); got != c.want {
-			t.Errorf("%s: %q, not %q", name, got, c.want)
+			t.Errorf("%s: got commit %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func TestSilentEngineDoesNotBlockOthers(t *testing.T) {
 	slices.Sort(adopted)
 	slices.Sort(report.Adopted)
 	if err != nil || !slices.Equal(report.Adopted, adopted) || !slices.Equal(report.Silent, []string{"other"}) || len(report.Lost)+len(report.Orphans)+len(report.Failed) != 0 {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("report with a silent engine: got %+v, %v", report, err)
 	}
 	if got := r.body(served.ID); got != served.ID {
 		t.Errorf("a sandbox of the other engine answers %q", got)

@@ -42,7 +42,7 @@ func TestSnapshotsFormTree(t *testing.T) {
 	r.state(sb.ID).Remember("x", "2")
 	second := r.snapshot(alice, sb.ID, "Later ")
 	if first.Parent != "" || second.Parent != first.ID || second.Name != "later" || first.Sandbox != sb.ID || first.Owner != alice.KeyID || first.Bytes == 0 {
-		t.Errorf("%+v and %+v", first, second)
+		t.Errorf("snapshots: got %+v and %+v", first, second)
 	}
 	select {
 	case <-gone:
@@ -61,7 +61,7 @@ func TestSnapshotsFormTree(t *testing.T) {
 	}
 	third := r.snapshot(alice, child.ID, "base-ready") // it takes over the name
 	if third.Parent != first.ID {
-		t.Errorf("parent %q", third.Parent)
+		t.Errorf("parent of the third snapshot: got %q, want the first", third.Parent)
 	}
 	if n, err := r.FindSnapshot(ctx, alice, "base-ready"); err != nil || n.ID != third.ID || n.OwnBytes == 0 {
 		t.Errorf("found %+v, %v", n, err)
@@ -83,7 +83,7 @@ func TestSnapshotsFormTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := r.FindSnapshot(ctx, alice, second.ID); err != nil || n.Parent != "" {
-		t.Errorf("parent %q, %v", n.Parent, err)
+		t.Errorf("parent of the second snapshot: got %q, %v; want none", n.Parent, err)
 	}
 	if r.body(child.ID) != child.ID {
 		t.Error("a sandbox from a removed snapshot was removed too")
@@ -149,7 +149,7 @@ func TestFailedSnapshotLeavesNothing(t *testing.T) {
 			sb := r.create(alice)
 			fail(r)
 			if _, err := r.Snapshot(t.Context(), alice, sb.ID, sandbox.SnapshotRequest{Name: "n"}); !errors.Is(err, broken) {
-				t.Errorf("got %v", err)
+				t.Errorf("got error %v, want the injected one", err)
 			}
 			page, err := r.Snapshots(t.Context(), local, sandbox.SnapshotFilter{})
 			if got, _ := r.Get(t.Context(), alice, sb.ID); err != nil || len(page.Snapshots) != 0 || got.At != "" || r.body(sb.ID) != sb.ID {
@@ -168,7 +168,7 @@ func TestSnapshotOfFilesOnly(t *testing.T) {
 	r.state(sb.ID).Write("f", "one")
 	n, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{FilesOnly: true})
 	if err != nil || !n.FilesOnly || n.Format != "" {
-		t.Fatalf("%+v, %v", n, err)
+		t.Fatalf("snapshot of files only: got %+v, %v", n, err)
 	}
 	// It works with any format and any limits.
 	r.close()
@@ -203,10 +203,10 @@ func TestMemoryNeedsSameInstance(t *testing.T) {
 	_, err := create(engine.Limits{PIDs: 98})
 	wantKind(t, err, fault.Invalid, "snapshot_limits")
 	if made, err := create(engine.Limits{PIDs: 99, MemoryBytes: 512 << 20, MilliCPU: 500}); err != nil || made.Limits.MemoryBytes != 512<<20 || made.Limits.PIDs != 99 {
-		t.Errorf("%+v, %v", made.Limits, err)
+		t.Errorf("limits with requested ones: got %+v, %v", made.Limits, err)
 	}
 	if made, err := create(engine.Limits{}); err != nil || made.Limits.MemoryBytes != 256<<20 || made.Limits.PIDs != 99 {
-		t.Errorf("%+v, %v", made.Limits, err)
+		t.Errorf("limits of the snapshot: got %+v, %v", made.Limits, err)
 	}
 	for code, change := range map[string]func(*lifecycle.Deps){
 		"snapshot_format":           func(*lifecycle.Deps) {},
@@ -299,7 +299,7 @@ func TestOldSnapshotsAreRemoved(t *testing.T) {
 		synctest.Wait()
 		page, err := r.Snapshots(t.Context(), local, sandbox.SnapshotFilter{})
 		if err != nil || len(page.Snapshots) != 1 || page.Snapshots[0].Name != "new" {
-			t.Errorf("%+v, %v", page, err)
+			t.Errorf("snapshots after the retention: got %+v, %v; want only new", page, err)
 		}
 		r.wantImages(1)
 	})

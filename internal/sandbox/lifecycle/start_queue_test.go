@@ -84,7 +84,7 @@ func TestBurstIsAdmittedInOrder(t *testing.T) {
 	}
 	places := g.places(alice, burst-2)
 	if places["2"] != 1 || places[fmt.Sprint(burst-1)] != burst-2 {
-		t.Errorf("places %v", places)
+		t.Errorf("places of the first and the last waiting request: got %v", places)
 	}
 	if seen := g.places(bob, burst-2); len(seen) != 0 {
 		t.Errorf("another key sees %v", seen)
@@ -95,7 +95,7 @@ func TestBurstIsAdmittedInOrder(t *testing.T) {
 	g.releaseAll()
 	for i, done := range all {
 		if err := <-done; err != nil {
-			t.Errorf("%d: %v", i, err)
+			t.Errorf("request %d: %v", i, err)
 		}
 	}
 	if n := len(g.places(alice, 0)); n != 0 {

@@ -44,7 +44,7 @@ func (s *Service) dropLost(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// endLost ends a paused sandbox whose image is missing. The lock must be held.
+// endLost ends a paused sandbox whose image is missing. The lock of the ID must be held.
 func (s *Service) endLost(ctx context.Context, old sandbox.Row) error {
 	r, err := s.store.Get(ctx, old.ID)
 	if err != nil || r.State != sandbox.Paused || r.Saved.Image != old.Saved.Image {

@@ -107,7 +107,7 @@ func TestTemplateProgramRunsAtBoot(t *testing.T) {
 		}
 		_, err = r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "made"})
 		if fault.CodeOf(err) != "template_not_ready" || !strings.Contains(fault.PublicText(err), want) {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("got error %v, want %s", err, want)
 		}
 		if after, err := r.List(t.Context(), local, sandbox.Filter{}); err != nil || len(after.Sandboxes) != len(before.Sandboxes) {
 			t.Errorf("a failure leaves %d sandboxes of %d, %v", len(after.Sandboxes), len(before.Sandboxes), err)
@@ -208,7 +208,7 @@ func TestWarmPoolRestoresTemplateMemory(t *testing.T) {
 	m.set(func(to *sandbox.Template) { to.Memory = "" })
 	ready := p.rows()[0].ID
 	if sb, err = p.Create(t.Context(), alice, request); err != nil || sb.ID == ready || sb.Origin != "" {
-		t.Errorf("%s from %q, %v", sb.ID, sb.Origin, err)
+		t.Errorf("sandbox of a version without memory: got %s from %q, %v", sb.ID, sb.Origin, err)
 	}
 }
 
@@ -217,10 +217,10 @@ func TestTemplateDefaults(t *testing.T) {
 	m := newTestTemplates(sandbox.Template{Limits: sandbox.Limits{OutputBytes: 4000, Limits: engine.Limits{PIDs: 99}}})
 	r := newRig(t, m.option)
 	if sb := r.create(alice, withTestTemplate); sb.Limits.OutputBytes != 4000 || sb.Limits.PIDs != 99 {
-		t.Errorf("limits %+v", sb.Limits)
+		t.Errorf("limits: got %+v, want those of the template", sb.Limits)
 	}
 	if sb := r.create(alice, withTestTemplate, func(req *sandbox.CreateRequest) { req.Limits.PIDs = 98 }); sb.Limits.PIDs != 98 || sb.Limits.OutputBytes != 4000 {
-		t.Errorf("limits %+v", sb.Limits)
+		t.Errorf("limits: got %+v, want the requested PIDs and the template's output", sb.Limits)
 	}
 	m.set(func(to *sandbox.Template) { to.Access = &sandbox.Access{Net: sandbox.NetNone} })
 	if sb := r.create(alice, withTestTemplate, func(req *sandbox.CreateRequest) { req.Access.Net = sandbox.NetOpen }); sb.Access.Linked() {
@@ -268,7 +268,8 @@ var _ sandbox.ImageTemplates = imageTemplates{}
 
 const imageDigest = "sha256:4a1b"
 
-// P56: a snapshot starts from the image of its sandbox, or says which one is missing.
+// P56: a snapshot starts from the image of its sandbox. If that image is missing, the error names
+// it.
 func TestSnapshotReportsMissingImage(t *testing.T) {
 	d := imageTemplates{newTestTemplates(sandbox.Template{Env: map[string]string{"OF": "the version"}}), &atomic.Bool{}}
 	r := newRig(t, func(deps *lifecycle.Deps) { deps.Templates = d })
@@ -285,7 +286,7 @@ func TestSnapshotReportsMissingImage(t *testing.T) {
 	d.lost.Store(true)
 	_, err = r.Create(t.Context(), alice, sandbox.CreateRequest{Template: n.ID})
 	if fault.CodeOf(err) != sandbox.CodeImageMissing || !strings.Contains(fault.HintOf(err), imageDigest) {
-		t.Errorf("%v, hint %q", err, fault.HintOf(err))
+		t.Errorf("creation without the image: got error %v, hint %q", err, fault.HintOf(err))
 	}
 	if _, err := r.Reset(t.Context(), alice, sb.ID); fault.CodeOf(err) != sandbox.CodeImageMissing {
 		t.Errorf("reset: %v", err)

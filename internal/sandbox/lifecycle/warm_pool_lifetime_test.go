@@ -147,7 +147,7 @@ func TestPreload(t *testing.T) {
 				}
 				sb, err := p.Create(t.Context(), alice, sandbox.CreateRequest{Template: "code-interpreter-v1"})
 				if _, _, claimed := p.configs(sb.ID); err != nil || !claimed {
-					t.Errorf("claimed %t, %v", claimed, err)
+					t.Errorf("a warm sandbox was acquired: got %t, %v; want true", claimed, err)
 				}
 				p.Remove(t.Context(), alice, sb.ID)
 				p.close()
@@ -178,7 +178,7 @@ func TestLoadingLanguagesDoesNotBlockOthers(t *testing.T) {
 		p.awaitWarm(1)
 		sb, err := p.Create(t.Context(), alice, plain)
 		if _, _, claimed := p.configs(sb.ID); err != nil || !claimed {
-			t.Errorf("claimed %t, %v", claimed, err)
+			t.Errorf("a warm sandbox was acquired: got %t, %v; want true", claimed, err)
 		}
 	}
 	loads()
@@ -204,7 +204,7 @@ func (s templatesWithRevision) Resolve(ctx context.Context, ref sandbox.Referenc
 	return t, err
 }
 
-// A warm sandbox whose template has new programs since is not handed out. The usual
+// A warm sandbox whose template has got new programs since its boot is not handed out. The usual
 // kinds become warm again with the new programs.
 func TestPoolFollowsTemplate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -217,17 +217,17 @@ func TestPoolFollowsTemplate(t *testing.T) {
 		set("new")
 		sb, err := p.Create(t.Context(), alice, opened)
 		if _, _, claimed := p.configs(sb.ID); err != nil || claimed {
-			t.Errorf("claimed %t, %v", claimed, err)
+			t.Errorf("a sandbox with old programs was acquired: got %t, %v; want false", claimed, err)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		rows := p.rows()
 		if len(rows) != 1 || rows[0].ID == old || rows[0].Base.Revision != "new" {
-			t.Errorf("waiting: %+v", rows)
+			t.Errorf("warm sandboxes: got %+v, want one with the new programs", rows)
 		}
 		sb, err = p.Create(t.Context(), alice, opened)
 		if err != nil || sb.ID != rows[0].ID {
-			t.Errorf("%s, %v", sb.ID, err)
+			t.Errorf("creation with the new programs: got %s, %v; want the warm sandbox", sb.ID, err)
 		}
 		set("newer")
 		time.Sleep(time.Minute)

@@ -37,7 +37,7 @@ func (w *warmerEngine) all() []engine.Prestarted {
 	return w.wanted
 }
 
-// latest returns how many kernels of the last kind are wanted.
+// latest returns the kind of kernel that was used last, and how many of that kind are wanted.
 func (w *warmerEngine) latest() (engine.Spec, int) {
 	if all := w.all(); len(all) > 0 {
 		return all[0].Spec, all[0].Count

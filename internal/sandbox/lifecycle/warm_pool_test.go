@@ -48,7 +48,7 @@ func TestPoolHandsOut(t *testing.T) {
 		}
 		got, err := p.Get(t.Context(), alice, sb.ID)
 		if err != nil || got.State != sandbox.Running || got.Metadata["m"] != "n" || got.TrafficToken == "" || got.Owner != "alice" || !got.EndAt.Equal(sb.EndAt) {
-			t.Errorf("row %+v, %v", got, err)
+			t.Errorf("row: got %+v, %v", got, err)
 		}
 		if output := p.body(sb.ID); output != sb.ID {
 			t.Errorf("the output of the program is %q, want the sandbox's ID", output)
@@ -74,18 +74,18 @@ func TestWarmSandboxesAreHidden(t *testing.T) {
 		}
 		page, err := p.List(ctx, caller, sandbox.Filter{})
 		if err != nil || len(page.Sandboxes) != 0 || page.Running != 0 {
-			t.Errorf("listed %+v, %v", page, err)
+			t.Errorf("list: got %+v, %v; want no warm sandbox", page, err)
 		}
 	}
 	if _, ok := p.Live(id); ok || p.Gone(id) != nil {
 		t.Error("a warm sandbox is reachable")
 	}
 	if _, err := p.Dial(ctx, id, 8080); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("dialed: %v", err)
+		t.Errorf("dial of a warm sandbox: got error %v, want NotFound", err)
 	}
 	sb, err := p.Create(ctx, alice, opened)
 	if err != nil || sb.ID != id {
-		t.Fatalf("%s, %v", sb.ID, err)
+		t.Fatalf("creation: got sandbox %s, %v; want the warm one", sb.ID, err)
 	}
 	// Control: its owner finds it by all of these.
 	for _, ref := range []string{id, id[:4]} {
@@ -118,7 +118,7 @@ func TestWarmSandboxHasNoAccess(t *testing.T) {
 	req.Access = accessWithHeader(t, "sesame-open-now")
 	sb, err := p.Create(t.Context(), alice, req)
 	if err != nil || sb.ID != row.ID {
-		t.Fatalf("%s, %v", sb.ID, err)
+		t.Fatalf("creation: got sandbox %s, %v; want the warm one", sb.ID, err)
 	}
 	after := p.fakeGateway.all()[row.ID]
 	if !after.Policy.Reachable("example.com") || after.Owner != "alice" || len(after.Secrets) != 1 || after.Secrets[0].Value != "sesame-open-now" {
@@ -143,7 +143,7 @@ func TestAcquireChecksLikeBoot(t *testing.T) {
 		}
 		boot, claim, claimed := p.configs(sb.ID)
 		if claimed != start {
-			t.Fatalf("claimed %t", claimed)
+			t.Fatalf("a warm sandbox was acquired: got %t, want %t", claimed, start)
 		}
 		if start {
 			return claim.Checks, sb
@@ -234,7 +234,7 @@ func TestPoolFailureOnlyDelaysCaller(t *testing.T) {
 		fail()
 		sb, err := p.Create(t.Context(), alice, opened)
 		if err != nil || sb.ID == id {
-			t.Errorf("%s: %s, %v", name, sb.ID, err)
+			t.Errorf("%s: got sandbox %s, %v; want a new one", name, sb.ID, err)
 		}
 		p.setRefuse(nil)
 		p.fakeGateway.failWith(nil)
@@ -262,7 +262,7 @@ func TestFailedAcquireLeavesNothing(t *testing.T) {
 	named.Name = "web"
 	first, err := p.Create(t.Context(), alice, named)
 	if err != nil || first.ID != id || len(p.values.values[id]) != 0 {
-		t.Fatalf("%s, %v, left %v", first.ID, err, p.values.values)
+		t.Fatalf("creation: got sandbox %s, %v; values that remain: %v", first.ID, err, p.values.values)
 	}
 	if err := p.Remove(t.Context(), alice, first.ID); err != nil {
 		t.Fatal(err)
@@ -318,7 +318,7 @@ func TestAcquiredSandboxesShareNothing(t *testing.T) {
 			}
 			r, err := p.store.Get(t.Context(), sb.ID)
 			if err != nil || r.AccessToken != sb.AccessToken {
-				t.Errorf("row %+v, %v", r, err)
+				t.Errorf("row: got %+v, %v", r, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -356,7 +356,7 @@ func TestReconcileWarmSandboxes(t *testing.T) {
 	}
 	held, err := first.engine.List(t.Context())
 	if err != nil || slices.ContainsFunc(held, func(s engine.Status) bool { return s.ID == id }) {
-		t.Errorf("left %v, %v", held, err)
+		t.Errorf("instances remain: %v, %v", held, err)
 	}
 }
 

@@ -137,7 +137,7 @@ func (s *Service) policyOf(id string) (digest string, ok bool) {
 	return "", s.operations.running(id)
 }
 
-// LiveAll calls yield for each running sandbox until it returns false.
+// LiveAll calls yield for each running sandbox until yield returns false.
 func (s *Service) LiveAll(yield func(sandbox.Sandbox) bool) {
 	for _, b := range s.live.list() {
 		if sb, ok := s.live.get(b.id); ok && !yield(sb) {

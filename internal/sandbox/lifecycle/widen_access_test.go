@@ -12,7 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
-// fakeApprovals answers questions with no, until a test grants the last one, once.
+// fakeApprovals leaves each request pending. After a test sets granted, it grants the next request,
+// once.
 type fakeApprovals struct {
 	mu      sync.Mutex
 	asked   []egress.ApprovalRequest
@@ -55,7 +56,7 @@ func TestWideningStrictPolicyNeedsApproval(t *testing.T) {
 		t.Fatalf("the level is %q, %v", got.PolicyLevel, err)
 	}
 	if len(d.asked) != 1 || d.asked[0].Kind != egress.AskWiden || d.asked[0].Quorum != 2 || d.asked[0].Facts["wider"] == "" {
-		t.Fatalf("asked %+v", d.asked)
+		t.Fatalf("approval requests: got %+v, want one for 2 people", d.asked)
 	}
 	d.granted = true
 	if got, err := r.SetAccess(ctx, alice, sb.ID, replaceWith(light)); err != nil || got.PolicyLevel != "light" {

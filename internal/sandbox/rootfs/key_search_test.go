@@ -66,11 +66,11 @@ func TestS8ContentsThatLookLikeKeys(t *testing.T) {
 	slices.Sort(names)
 	want := []string{".git/config github-token", "README.md aws-key,github-token", "a/b/innocent.dat github-token", "deep/er/x.bin private-key"}
 	if !slices.Equal(names, want) || got.Count != 4 || got.Looked != 5 || got.Left != 0 {
-		t.Errorf("%+v", got)
+		t.Errorf("keys at level standard: got %+v", got)
 	}
 	// Control: the same file is named where it is visible.
 	if got := searchWorkspace(t, "minimal", map[string]string{".env": fakeToken}); got.Count != 1 || got.Files[0].Name != ".env" {
-		t.Errorf("%+v", got)
+		t.Errorf("keys at level minimal: got %+v, want .env", got)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestS8KeySearchIsLimited(t *testing.T) {
 	}
 	got := searchWorkspace(t, "standard", files)
 	if got.Looked != maxKeyFiles || got.Left != len(files)-maxKeyFiles || got.Count != 1 || got.Files[0].Name != "zzz/deploy-notes.txt" {
-		t.Errorf("%+v", got)
+		t.Errorf("keys in too many files: got %+v", got)
 	}
 	large := strings.Repeat("some text. ", maxFileBytes/8)
 	files = map[string]string{}
@@ -92,7 +92,7 @@ func TestS8KeySearchIsLimited(t *testing.T) {
 	}
 	got = searchWorkspace(t, "standard", files)
 	if got.Looked != maxKeyBytes/maxFileBytes || got.Left != got.Looked || got.Count != 0 {
-		t.Errorf("%+v", got)
+		t.Errorf("keys beyond the searched bytes: got %+v, want none", got)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestS8ReplacedFilesAreNotSearched(t *testing.T) {
 	}
 	// Control: the file itself.
 	if got := search.Found(); got.Looked != 1 || got.Left != 5 || got.Count != 1 || got.Files[0].Name != "file" {
-		t.Errorf("%+v", got)
+		t.Errorf("keys among replaced files: got %+v, want only file", got)
 	}
 }
 

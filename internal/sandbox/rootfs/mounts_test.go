@@ -75,7 +75,7 @@ func TestF3MountTargets(t *testing.T) {
 			err = AddMounts(new(sandbox.Base), list, root, p.Files().Matcher())
 		}
 		if err == nil != (c.code == "") || err != nil && fault.CodeOf(err) != c.code {
-			t.Errorf("%s at %.50s: %v", c.source, c.target, err)
+			t.Errorf("%s at %.50s: got error %v, want %q", c.source, c.target, err, c.code)
 		}
 	}
 	t.Chdir(home)
@@ -84,7 +84,7 @@ func TestF3MountTargets(t *testing.T) {
 	}
 	for n, code := range map[int]string{sandbox.MaxMounts: "", sandbox.MaxMounts + 1: "mounts_invalid"} {
 		if _, err := ResolveMounts((sandbox.Settings{}), slices.Repeat([]sandbox.Mount{{Source: home, Target: "/mnt/data"}}, n)); err == nil != (code == "") || err != nil && fault.CodeOf(err) != code {
-			t.Errorf("%d mounts: %v", n, err)
+			t.Errorf("%d mounts: got error %v, want %q", n, err, code)
 		}
 	}
 }
@@ -141,10 +141,10 @@ func TestF3SharedRepositoriesAreShown(t *testing.T) {
 		var b sandbox.Base
 		AddRepository(&b, tree, c.root, c.policy.Files().Matcher())
 		if shown := b.Git != nil && len(b.Mounts) == 1 && b.Mounts[0].Source == filepath.Join(home, c.repo); shown != c.shown || !shown && (b.Git != nil || len(b.Mounts) > 0) {
-			t.Errorf("%s: %+v", c.repo, b)
+			t.Errorf("repository %s: got %+v, want mounted %t", c.repo, b, c.shown)
 		}
 		if text := strings.Join(b.Notes, "\n"); !strings.Contains(text, c.explain) || c.explain == "" && text != "" {
-			t.Errorf("%s: %q", c.repo, text)
+			t.Errorf("notes about %s: got %q, want %q", c.repo, text, c.explain)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package rootfs owns the selection of host files that a sandbox sees: the workspace, mounts,
-// programs and repositories that are mounted, which of their files a policy hides or makes
-// read-only, and which of these rules the guest checks from inside before it is ready.
+// programs and repositories. It determines which of their files a policy hides or makes read-only,
+// and which of these rules the guest checks from inside before it is ready.
 package rootfs
 
 import (

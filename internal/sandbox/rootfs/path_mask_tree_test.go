@@ -25,7 +25,7 @@ func TestListDirStaysInImage(t *testing.T) {
 	view := engine.ViewOf(image, "/guest", engine.Bind{Source: host, Target: "/usr"})
 	for dir, want := range map[string][]string{"/": {"opt"}, "/opt": {"a", "b"}, "/usr": {"secret"}, "/usr/secret": nil} {
 		if got, err := listDir(view, dir); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s has %q, %v", dir, got, err)
+			t.Errorf("entries of %s: got %q, %v; want %q", dir, got, err, want)
 		}
 	}
 	// Control: the test above with /usr lists the directory itself.

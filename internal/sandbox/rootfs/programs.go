@@ -62,7 +62,7 @@ func ResolvePrograms(list []string) ([]engine.Bind, error) {
 	return binds, nil
 }
 
-// programsOf returns those binds of a root that mount programs beside the template.
+// programsOf returns those binds of an image that mount programs beside the template.
 func programsOf(image engine.Image) (list []engine.Bind) {
 	for _, b := range image.View().Binds {
 		if strings.HasPrefix(b.Target, ProgramsDir+"/") {
@@ -90,10 +90,10 @@ func AddPrograms(t *sandbox.Template, binds []engine.Bind) error {
 	return err
 }
 
-// ShowsPrograms reports whether programs of the host are mounted in a root beside its template.
+// ShowsPrograms reports whether programs of the host are mounted in an image beside its template.
 func ShowsPrograms(image engine.Image) bool { return len(programsOf(image)) > 0 }
 
-// Revision identifies the state of everything that is mounted in a root beside its template:
+// Revision identifies the state of everything that is mounted in an image beside its template:
 // programs of the host and directories of version managers.
 func Revision(image engine.Image) (string, error) {
 	programs, err := programsRevision(image)
@@ -167,8 +167,7 @@ func walkProgram(source string, visit func(string, fs.DirEntry) error) error {
 	})
 }
 
-// ignoreGone drops the error of a file that has vanished or that this user may not
-// read.
+// ignoreGone drops the error of a file that has vanished or that this user may not read.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil

@@ -36,7 +36,7 @@ func TestHostPrograms(t *testing.T) {
 	binds, err := ResolvePrograms([]string{filepath.Join(dir, "link"), filepath.Join(dir, "tree")})
 	want := []engine.Bind{{Source: real + "/alone", Target: "/.crannog/programs/file-1", Owned: true}, {Source: real + "/tree", Target: "/.crannog/programs/2", Owned: true}}
 	if err != nil || !slices.Equal(binds, want) {
-		t.Fatalf("%v %+v", err, binds)
+		t.Fatalf("ResolvePrograms: %v, %+v", err, binds)
 	}
 	shared := []engine.Bind{{Source: "/usr", Target: "/usr"}}
 	changed := sandbox.Template{Image: engine.ViewOf("", "", shared...), Revision: "r"}

@@ -50,8 +50,8 @@ func AddRepository(b *sandbox.Base, workspace string, image engine.Image, match 
 	// ones.
 	linkAt(b, image, workspace, sandbox.WorkspaceDir)
 	if _, err := os.Lstat(filepath.Join(workspace, ".gitmodules")); repo.Relative || err == nil {
-		if way, err := filepath.Rel(workspace, repo.GitDir); err == nil {
-			linkAt(b, image, path.Join(sandbox.WorkspaceDir, way), repo.GitDir)
+		if relative, err := filepath.Rel(workspace, repo.GitDir); err == nil {
+			linkAt(b, image, path.Join(sandbox.WorkspaceDir, relative), repo.GitDir)
 		}
 	}
 	noteBorrowed(b, repo.Borrowed)

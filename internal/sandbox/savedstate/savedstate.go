@@ -1,6 +1,6 @@
-// Package savedstate owns the saved states of sandboxes on disk: it makes engines write memory or
-// files into images, opens these for a boot, rejects those that cannot be restored on this host,
-// and removes those without a row.
+// Package savedstate owns the saved states of sandboxes on disk. It makes engines write memory or
+// files into images, and opens images for a boot. It rejects images that cannot be restored on this
+// host, and removes those without a row.
 package savedstate
 
 import (

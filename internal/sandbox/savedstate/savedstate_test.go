@@ -26,14 +26,14 @@ func TestServiceWithoutImages(t *testing.T) {
 		"available": s.Available(), "memory": s.CanSave("fake", false), "files": s.CanSave("fake", true), "saver": saver, "begin": begin, "open": open,
 	} {
 		if fault.KindOf(err) != fault.Unsupported || fault.CodeOf(err) != "state_unsupported" {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want state_unsupported", name, err)
 		}
 	}
 	s.Persist(ctx)
 	freed, err := s.Deduplicate(ctx)
 	paused, snapshots, missing := s.Missing(ctx)
 	if err := errors.Join(err, missing, s.Remove(ctx, "a")); err != nil || freed != 0 || len(paused)+len(snapshots) != 0 {
-		t.Errorf("%v, %d, %v, %v", err, freed, paused, snapshots)
+		t.Errorf("maintenance without images: %v, %d bytes freed, %v and %v missing", err, freed, paused, snapshots)
 	}
 	if o, err := s.Open(ctx, "fake", engine.Spec{}, savedstate.Source{}); err != nil || o.Dir != "" || o.Archive != nil || o.Close() != nil {
 		t.Errorf("Open without a saved state: %+v, %v", o, err)
@@ -68,7 +68,7 @@ func TestDiskFullIsClassified(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT} {
 		err := savedstate.DiskFull(fmt.Errorf("write: %w", cause))
 		if fault.KindOf(err) != fault.Exhausted || fault.CodeOf(err) != "snapshot_disk_full" || !errors.Is(err, cause) {
-			t.Errorf("%v: %v", cause, err)
+			t.Errorf("%v: got error %v, want snapshot_disk_full", cause, err)
 		}
 	}
 	other := errors.New("other")

@@ -77,7 +77,7 @@ func TestUndoStopsAtFailure(t *testing.T) {
 	err := steps.Run(t.Context(), time.Minute, c.step("row", nil, nil), c.step("instance", nil, errFails), c.step("start", errors.New("no memory"), nil))
 	var e *steps.Error
 	if !errors.As(err, &e) || e.Step != "start" || e.Stuck != "instance" || !errors.Is(err, errFails) {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v, want the failed start and the stuck instance", err)
 	}
 	if slices.Contains(c.calls, "undo row") {
 		t.Errorf("the row is removed and the instance is not: %v", c.calls)
@@ -92,6 +92,6 @@ func TestUndoOutlivesCanceledContext(t *testing.T) {
 	err := steps.Run(ctx, time.Minute, c.step("row", nil, nil), last)
 	var e *steps.Error
 	if !errors.As(err, &e) || e.Left != nil || !errors.Is(err, context.Canceled) || !slices.Contains(c.calls, "undo row") {
-		t.Errorf("%v, %v", err, c.calls)
+		t.Errorf("got error %v after the calls %v, want Canceled and an undone row", err, c.calls)
 	}
 }

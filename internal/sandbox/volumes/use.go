@@ -40,8 +40,8 @@ func (s *Service) users(ctx context.Context) (map[string][]use, error) {
 	return used, nil
 }
 
-// checkUnused returns an error if a sandbox uses the volume in a way for which conflicts
-// reports true.
+// checkUnused returns an error if a sandbox uses the volume in a way for which conflicts reports
+// true.
 func (s *Service) checkUnused(ctx context.Context, v volume.Volume, conflicts func(sandbox.Row, sandbox.VolumeMount) bool) error {
 	used, err := s.users(ctx)
 	if err != nil {

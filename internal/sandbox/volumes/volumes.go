@@ -1,6 +1,5 @@
 // Package volumes owns the permissions and the use of volumes: which callers may use a volume, and
-// which sandboxes have it. It writes an audit
-// entry for each change.
+// which sandboxes have it. It writes an audit entry for each change.
 package volumes
 
 import (

@@ -72,7 +72,7 @@ func TestKeysSeeTheirOwnVolumes(t *testing.T) {
 	}
 	for id, token := range map[string]string{mine.ID: "wrong", "vunknown": mine.Token} {
 		if _, err := s.ByToken(id, token); fault.KindOf(err) != fault.Unauthenticated {
-			t.Errorf("%s with %s: %v", id, token, err)
+			t.Errorf("volume %s with the token %s: got error %v", id, token, err)
 		}
 	}
 	if who, err := s.ByToken(mine.ID, mine.Token); err != nil || who != key("a") {

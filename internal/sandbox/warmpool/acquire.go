@@ -159,10 +159,10 @@ func (p *Pool) background(do func()) {
 	}
 }
 
-// handOver transfers a warm sandbox to the caller. The order matters for safety: the policy's
-// bindings are resolved while nothing has changed; the policy is in force before the guest checks
-// it; and only after that is the row the caller's, so that others can find the sandbox. If the
-// process dies in between, it leaves a warm row without a process, which Reconcile removes.
+// handOver transfers a warm sandbox to the caller. The order matters for safety. The policy's
+// bindings are resolved while nothing has changed, and the policy is in force before the guest
+// checks it. Only after that does the row become the caller's, so that others can find the sandbox.
+// If the process dies in between, it leaves a warm row without a process, which Reconcile removes.
 func (p *Pool) handOver(ctx context.Context, w *warm, r sandbox.Row, policy *policy.Policy, config guest.Config) error {
 	env := w.env
 	started := time.Now()

@@ -7,7 +7,7 @@ func TestParseMemory(t *testing.T) {
 	const stalls = "some avg10=12.50 avg60=3.00 avg300=0.10 total=1\nfull avg10=1.00 avg60=0.00 avg300=0.00 total=1\n"
 	m, err := parseMemory([]byte(info), []byte(stalls))
 	if err != nil || m.Total != 24672944<<10 || m.Available != 16000000<<10 || m.Stalled != 12.5 {
-		t.Errorf("%+v, %v", m, err)
+		t.Errorf("parseMemory: got %+v, %v", m, err)
 	}
 	if m, err := parseMemory([]byte(info), nil); err != nil || m.Stalled != 0 {
 		t.Errorf("without stalls: %+v, %v", m, err)

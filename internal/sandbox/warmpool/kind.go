@@ -93,8 +93,8 @@ func (k *kind) take() *warm {
 }
 
 // keyOf returns the key of a sandbox's kind. It includes all properties of a sandbox except those
-// that an acquisition changes. So a field that is added to either type later makes kinds differ
-// until it is excluded here.
+// that an acquisition changes. So a field that is later added to engine.Spec or guest.Config
+// makes kinds differ until it is excluded here.
 func keyOf(plan Plan) (string, error) {
 	spec, config := plan.Spec, plan.Config
 	spec.ID, spec.Hostname, spec.Boot.Config, spec.Egress = "", "", nil, engine.Egress{}

@@ -42,7 +42,7 @@ func TestAcquireWaitsForProbe(t *testing.T) {
 			w.probing.err = want
 			close(w.probing.done)
 			if err := <-done; !errors.Is(err, want) {
-				t.Errorf("%v, want %v", err, want)
+				t.Errorf("awaitTasks: got error %v, want %v", err, want)
 			}
 		})
 	}

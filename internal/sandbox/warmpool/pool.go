@@ -75,7 +75,7 @@ type Pool struct {
 	defaultsUpdated time.Time
 	memory          demand.Memory
 	budget          int64
-	loading         bool // a kind with languages is being recordFill
+	loading         bool // a kind with languages is being filled
 }
 
 // New returns a pool that keeps nothing ready until Start.

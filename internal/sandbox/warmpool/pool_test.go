@@ -191,7 +191,7 @@ func TestAcquireHandsOver(t *testing.T) {
 	p, i := start(t)
 	got, acquired, err := acquire(t, p, i)
 	if err != nil || !acquired || got.ID != "i1" {
-		t.Errorf("%v, %t, %v", got.ID, acquired, err)
+		t.Errorf("acquire: got sandbox %v, %t, %v; want i1", got.ID, acquired, err)
 	}
 	status, _ := p.Status()
 	if len(status.Kinds) != 1 || status.Kinds[0].Claimed != 1 || status.Kinds[0].Missed != 0 {
@@ -212,14 +212,14 @@ func TestFailedAdoptionKeepsSandbox(t *testing.T) {
 	closing := fault.New(fault.Unavailable, "shutting_down", "closing")
 	i.set(func() { i.adopt = closing })
 	if _, acquired, err := acquire(t, p, i); !acquired || !errors.Is(err, closing) {
-		t.Errorf("%t, %v", acquired, err)
+		t.Errorf("acquire while the server closes: got %t, %v", acquired, err)
 	}
 	if countWarm(p) != 1 || i.isDiscarded("i1") {
 		t.Error("the sandbox is no longer in the pool")
 	}
 	i.set(func() { i.adopt = nil })
 	if got, acquired, err := acquire(t, p, i); err != nil || !acquired || got.ID != "i1" {
-		t.Errorf("%v, %t, %v", got.ID, acquired, err)
+		t.Errorf("acquire: got sandbox %v, %t, %v; want i1", got.ID, acquired, err)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestReachedSandboxIsDiscarded(t *testing.T) {
 			p, i := start(t)
 			i.set(func() { test.fail(i) })
 			if _, acquired, err := acquire(t, p, i); acquired != test.acquired || !errors.Is(err, test.want) {
-				t.Errorf("%t, %v", acquired, err)
+				t.Errorf("acquire: got %t, %v; want %t, %v", acquired, err, test.acquired, test.want)
 			}
 			hosttest.Eventually(t, "it is discarded", func() bool { return i.isDiscarded("i1") })
 		})
@@ -259,7 +259,7 @@ func TestOtherKindCountsAsMissed(t *testing.T) {
 	}
 	requested.Config.NoRoot = !requested.Config.NoRoot
 	if _, acquired, err := p.Acquire(t.Context(), requested); acquired || err != nil {
-		t.Errorf("%t, %v", acquired, err)
+		t.Errorf("acquire of another kind: got %t, %v; want false", acquired, err)
 	}
 	status, _ := p.Status()
 	missed := int64(0)
@@ -279,6 +279,6 @@ func TestNilPoolDoesNothing(t *testing.T) {
 	p.Close()
 	_, acquired, err := p.Acquire(t.Context(), warmpool.Plan{Policy: (*policy.Policy)(nil)})
 	if _, ok := p.Status(); ok || acquired || err != nil {
-		t.Errorf("%t, %t, %v", ok, acquired, err)
+		t.Errorf("nil pool: in use %t, acquired %t, %v", ok, acquired, err)
 	}
 }

@@ -15,8 +15,9 @@ const (
 	// prestartTime is how long after the last restore they are kept.
 	prestartTime = 5 * time.Minute
 	maxPrestart  = 4
-	// prestartBytes is the assumed memory of one: the measured memory of an idle kernel, its file
-	// server and the host's tables for them, its allocations in advance for a state, and a reserve.
+	// prestartBytes is the assumed memory of one. It is the measured memory of an idle kernel, its
+	// file server and the host's tables for them, plus its allocations in advance for a state and a
+	// reserve.
 	prestartBytes = 20 << 20
 )
 

@@ -150,7 +150,7 @@ func (p *Pool) dueProbe(now time.Time) (*warm, *task) {
 	return nil, nil
 }
 
-// lacking returns a kind that needs another sandbox, marked as being recordFill, with the turn to
+// lacking returns a kind that needs another sandbox, marked as being filled, with the turn to
 // create it; or when to step again.
 func (p *Pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 	busy := p.deps.Instances.Busy()

@@ -26,7 +26,7 @@ func (l *task) running() bool {
 	}
 }
 
-// wait waits until the task is done, and returns whether it succeeded.
+// wait waits until the task is done, and returns its error.
 func (l *task) wait(ctx context.Context) error {
 	if l == nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// DropCopy removes the copy of a sandbox's workspace, if there is one and
-// nothing else refers to it.
+// DropCopy removes the copy of a sandbox's workspace, if there is one and nothing else refers to
+// it.
 func (s *Service) DropCopy(ctx context.Context, r sandbox.Row) error {
 	copyID := r.Base.Copy
 	if copyID == "" && r.Base.CheckRebuildable() != nil {
@@ -23,10 +23,11 @@ func (s *Service) DropCopy(ctx context.Context, r sandbox.Row) error {
 	return s.deps.Copies.Remove(copyID)
 }
 
-// holdsCopy reports whether anything but a sandbox needs the copy of a workspace. Retained changes
-// are checked last, because they are stored while their sandbox still has the copy.
-func (s *Service) holdsCopy(ctx context.Context, copyID, but string) (bool, error) {
-	held, err := s.deps.Rows.Holds(ctx, copyID, but)
+// holdsCopy reports whether anything other than the sandbox except needs the copy of a workspace.
+// Retained changes are checked last, because they are stored while their sandbox still has the
+// copy.
+func (s *Service) holdsCopy(ctx context.Context, copyID, except string) (bool, error) {
+	held, err := s.deps.Rows.Holds(ctx, copyID, except)
 	if err != nil || held {
 		return held, err
 	}

@@ -15,16 +15,16 @@ import (
 type Rows interface {
 	Get(ctx context.Context, id string) (sandbox.Row, error)
 	GetSnapshot(ctx context.Context, id string) (sandbox.Stored, error)
-	// Holds reports whether a row other than that of one sandbox refers to the copy of its
-	// workspace.
-	Holds(ctx context.Context, of, except string) (bool, error)
+	// Holds reports whether a copy of a workspace is needed by a snapshot, or by a sandbox other
+	// than except.
+	Holds(ctx context.Context, copyID, except string) (bool, error)
 }
 
 // Retained is the store of retained changes.
 type Retained interface {
 	Has(id string) bool
-	// Needs reports whether a copy is needed.
-	Needs(copied string) bool
+	// Needs reports whether retained changes need a copy of a workspace.
+	Needs(copyID string) bool
 }
 
 // Deps is what a Service needs. Copies, Manifests and Retained may be nil.
@@ -42,7 +42,7 @@ type Service struct{ deps Deps }
 // New returns a Service.
 func New(d Deps) *Service { return &Service{d} }
 
-// Copies are the copies of workspaces, or nil.
+// Copies returns the copies of workspaces, or nil.
 func (s *Service) Copies() *workspace.Copies { return s.deps.Copies }
 
 func isNotFound(err error) bool { return fault.KindOf(err) == fault.NotFound }

@@ -74,7 +74,7 @@ func TestS3AddressesOfOneNetworkShareLimit(t *testing.T) {
 		{"192.0.2.2", nil}, // another address
 	} {
 		if _, refused := g.admit(pipe(t, tc.addr)); refused != tc.want {
-			t.Errorf("%d, %s: %v, want %v", i, tc.addr, refused, tc.want)
+			t.Errorf("connection %d from %s: got %v, want %v", i, tc.addr, refused, tc.want)
 		}
 	}
 }
@@ -168,8 +168,8 @@ func TestStallDisconnectsClientThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// A refused connection is answered in the format of the API that it calls. A connection for which no
-// descriptor is free is closed.
+// A refused connection is answered in the format of the API that it calls. A connection for which
+// no descriptor is free is closed.
 func TestRefusedConnectionsGetAnswer(t *testing.T) {
 	l := highLimits
 	l.Total, l.PerAddress = 2, 1

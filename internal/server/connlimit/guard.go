@@ -127,9 +127,9 @@ func (g *Guard) admit(raw net.Conn) (*conn, *fault.Error) {
 	return c, nil
 }
 
-// evict closes the longest idle connection of a client, and reports whether there was one. If client
-// is nil, it chooses the client with the most connections among those with an idle one. Otherwise an
-// attacker with many addresses could lock out others. The caller holds g.mu.
+// evict closes the longest idle connection of a client, and reports whether there was one. If
+// client is nil, it chooses the client with the most connections among those with an idle one.
+// Otherwise an attacker with many addresses could lock out others. The caller holds g.mu.
 func (g *Guard) evict(client *holder) bool {
 	var oldest *conn
 	limit := 0

@@ -46,8 +46,8 @@ var (
 // retryAfter is the time after which a refused client should try again.
 const retryAfter = 2 * time.Second
 
-// fitted returns the limits with Total lowered to what the descriptors allow. It returns an error if
-// there are too few descriptors.
+// fitted returns the limits with Total lowered to what the descriptors allow. It returns an error
+// if there are too few descriptors.
 func (l Limits) fitted() (Limits, error) {
 	if l.Total < 1 || l.PerAddress < 1 || l.Reserve < 1 || l.Stall <= 0 {
 		return l, fault.New(fault.Invalid, "connections_limits", "the limits of connections must be above zero")
@@ -69,8 +69,8 @@ func (l Limits) fitted() (Limits, error) {
 	return l, nil
 }
 
-// firstReserved returns the first descriptor that network clients cannot get. The kernel assigns the
-// lowest free descriptor, so the ones from here on stay free as long as no client gets one.
+// firstReserved returns the first descriptor that network clients cannot get. The kernel assigns
+// the lowest free descriptor, so the ones from here on stay free as long as no client gets one.
 func (l Limits) firstReserved() int { return l.Files - l.Reserve }
 
 // client returns the key under which an address is counted.

@@ -37,7 +37,8 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 	if s.Project, err = document("project_policy", c.Policies.Project); err != nil {
 		return s, err
 	}
-	// Combine the policies now, so that an error appears at the start and not with the first sandbox.
+	// Combine the policies now, so that an error appears at the start and not with the first
+	// sandbox.
 	if _, _, err := (sandbox.Access{}).Compile(s); err != nil {
 		return s, fmt.Errorf("the policies of organisation and project: %w", err)
 	}

@@ -1,5 +1,6 @@
 // Package standard owns the choice of the components for this machine: the embedded gVisor, the
-// host's tools as the template, the embedded guest, and the roles in which the binary starts itself.
+// host's tools as the template, the embedded guest, and the roles in which the binary starts
+// itself.
 package standard
 
 import (

@@ -8,7 +8,8 @@ import (
 )
 
 // checkStatic returns an error if this program is dynamically linked. gVisor starts the program
-// again where the host's libraries are not visible, and the kernel would only report a missing file.
+// again where the host's libraries are not visible, and the kernel would only report a missing
+// file.
 func checkStatic() error {
 	f, err := elf.Open("/proc/self/exe")
 	if err != nil {

@@ -47,29 +47,29 @@ func TestF24ListOfFiles(t *testing.T) {
 	defer f.Close()
 	list := openBelow(t, dir)
 	if len(list) != 1 || list[0].Path != held || list[0].Size != 3 || list[0].Sum == "" {
-		t.Fatalf("held: %+v", list)
+		t.Fatalf("open files: got %+v, want the one that is held", list)
 	}
 	wantChanged := func(want string) {
 		t.Helper()
 		got, err := Changed(list)
 		if err != nil || want == "" && len(got) > 0 || want != "" && (len(got) != 1 || got[0].Path != want) {
-			t.Errorf("changed: %+v, %v; want %q", got, err, want)
+			t.Errorf("Changed: got %+v, error %v, want %q", got, err, want)
 		}
 	}
 	wantChanged("")
 	write(t, other, "two")
-	wantChanged("") // another file
+	wantChanged("") // only a file that is not listed was changed
 	write(t, other, "one")
 	if err := os.Rename(other, held); err != nil {
 		t.Fatal(err)
 	}
-	wantChanged("") // replaced by the same
-	// A mapped file that is no longer at its path is listed as the file that it is.
+	wantChanged("") // the new file has the same content
+	// An open file that was replaced at its path is listed with its own content.
 	if now := openBelow(t, dir); len(now) != 1 || now[0].Path != held || now[0].Sum != list[0].Sum {
-		t.Errorf("after its replacement: %+v", now)
+		t.Errorf("open files after the replacement: got %+v", now)
 	}
 	write(t, held, "two")
-	wantChanged(held) // in place
+	wantChanged(held) // it was changed in place
 	write(t, held, "one and more")
 	wantChanged(held)
 	if err := os.Remove(held); err != nil {
@@ -80,14 +80,14 @@ func TestF24ListOfFiles(t *testing.T) {
 	if err := os.Symlink(other, held); err != nil {
 		t.Fatal(err)
 	}
-	wantChanged(held) // a link to the same is not followed
+	wantChanged(held) // a link to a file with the same content is not followed
 	if err := os.Remove(held); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mkfifo(held, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantChanged(held) // and a pipe not waited for
+	wantChanged(held) // a pipe does not block
 	list = []File{{Path: dir, Dir: true}}
 	wantChanged("")
 	list[0].Path = other

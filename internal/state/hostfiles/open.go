@@ -104,7 +104,7 @@ func describeTarget(link, below string) (*Open, error) {
 	o := &Open{Path: path, identity: identityOf(&st)}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		// a directory's times change with its content
+		// A directory's times change with its content, so its identity is not compared.
 		o.Dir, o.identity = true, Identity{}
 	case unix.S_IFREG:
 	default:

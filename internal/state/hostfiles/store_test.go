@@ -27,10 +27,10 @@ func TestF24Store(t *testing.T) {
 	defer f.Close()
 	open, err := OpenBy(os.Getpid(), dir)
 	if err != nil || len(open) != 1 {
-		t.Fatalf("%+v, %v", open, err)
+		t.Fatalf("OpenBy: got %+v, error %v, want one file", open, err)
 	}
 	defer open.Close()
-	// It is replaced before it is listed: the one that is open counts.
+	// The file is replaced before it is listed. The open file counts.
 	write(t, path+".new", "two")
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
@@ -40,33 +40,33 @@ func TestF24Store(t *testing.T) {
 		t.Fatal(err)
 	}
 	if at, err := s.Find(listed); err != nil || at != "" {
-		t.Errorf("before there is a copy: %q, %v", at, err)
+		t.Errorf("Find before there is a copy: got %q, error %v", at, err)
 	}
 	kept, err := s.Keep(listed, open[0])
 	if err != nil || !kept.Kept {
-		t.Fatalf("%+v, %v", kept, err)
+		t.Fatalf("Keep: got %+v, error %v", kept, err)
 	}
 	at, err := s.Find(kept)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(at); err != nil || string(data) != "one" {
-		t.Errorf("the copy is %q, %v", data, err)
+		t.Errorf("the copy: got %q, error %v, want one", data, err)
 	}
 	// A copy must not let a program become another user.
 	if info, err := os.Stat(at); err != nil || info.Mode() != 0o751 {
-		t.Errorf("its mode is %v, %v", info.Mode(), err)
+		t.Errorf("mode of the copy: got %v, error %v, want 0751", info.Mode(), err)
 	}
-	// The same again takes no more room, also for another process.
+	// A second copy of the same file takes no more room, also for another process.
 	other, err := OpenStore(storeDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if again, err := other.Keep(listed, open[0]); err != nil || !again.Kept {
-		t.Errorf("again: %+v, %v", again, err)
+		t.Errorf("second Keep: got %+v, error %v", again, err)
 	}
 	if n, err := s.Bytes(); err != nil || n != 3 {
-		t.Errorf("the store has %d bytes, want 3, %v", n, err)
+		t.Errorf("Bytes: got %d, error %v, want 3", n, err)
 	}
 	if err := s.Sync(); err != nil {
 		t.Error(err)
@@ -74,10 +74,10 @@ func TestF24Store(t *testing.T) {
 	wantAfterPrune := func(what string, want int, lists ...[]File) {
 		t.Helper()
 		if _, err := s.Prune(lists...); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: Prune: %v", what, err)
 		}
 		if list, err := os.ReadDir(storeDir); err != nil || len(list) != want {
-			t.Errorf("%s: %d files are left, %v", what, len(list), err)
+			t.Errorf("%s: %d files are left, want %d, error %v", what, len(list), want, err)
 		}
 	}
 	write(t, filepath.Join(storeDir, ".new-1"), "of a process that was killed")
@@ -98,7 +98,7 @@ func TestF24Store(t *testing.T) {
 	}
 	wantAfterPrune("not referred to", 0)
 	if at, err := s.Find(kept); err != nil || at != "" {
-		t.Errorf("after it was removed: %q, %v", at, err)
+		t.Errorf("Find after the removal: got %q, error %v", at, err)
 	}
 }
 
@@ -122,37 +122,37 @@ func TestF24StoreIsBoundedAndVerified(t *testing.T) {
 	}
 	kept, err := s.Keep(list[0], Open{})
 	if err != nil || !kept.Kept {
-		t.Fatalf("%+v, %v", kept, err)
+		t.Fatalf("Keep: got %+v, error %v", kept, err)
 	}
 	if more, err := s.Keep(list[1], Open{}); err == nil || more.Kept {
-		t.Errorf("copy beyond the limit: %+v, %v", more, err)
+		t.Errorf("Keep beyond the limit: got %+v, error %v", more, err)
 	}
 	s.MaxBytes = 0
 	// A file that has changed since it was listed is not copied.
 	write(t, list[1].Path, "OTHER")
 	if more, err := s.Keep(list[1], Open{}); err == nil || more.Kept {
-		t.Errorf("of a file that has changed: %+v, %v", more, err)
+		t.Errorf("Keep of a file that has changed: got %+v, error %v", more, err)
 	}
 	for _, f := range []File{{Path: dir, Dir: true}, {Path: list[0].Path}} {
 		if got, err := s.Keep(f, Open{}); err != nil || got.Kept {
-			t.Errorf("%+v, %v", got, err)
+			t.Errorf("Keep(%+v): got %+v, error %v, want no copy", f, got, err)
 		}
 	}
 	at, err := s.Find(kept)
 	if err != nil || at == "" {
-		t.Fatalf("%q, %v", at, err)
+		t.Fatalf("Find: got %q, error %v", at, err)
 	}
 	if entries, err := os.ReadDir(filepath.Dir(at)); err != nil || len(entries) != 1 {
-		t.Errorf("beside the copy: %v, %v", entries, err)
+		t.Errorf("files of the store: got %v, error %v, want only the copy", entries, err)
 	}
 	write(t, at, "on3")
 	if at, err := s.Find(kept); err != nil || at != "" {
-		t.Errorf("a copy that was changed: %q, %v", at, err)
+		t.Errorf("Find of a changed copy: got %q, error %v, want none", at, err)
 	}
 }
 
-// F24: an open file that was renamed has not been replaced, and yet the path by which
-// it was opened is not known.
+// F24: an open file that was renamed has not been replaced, and yet the path by which it was opened
+// is not known.
 func TestF24Moved(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a", "b", "lib")
@@ -169,11 +169,11 @@ func TestF24Moved(t *testing.T) {
 		t.Helper()
 		open, err := OpenBy(os.Getpid(), dir)
 		if err != nil || len(open) != 1 {
-			t.Fatalf("%s: %+v, %v", what, open, err)
+			t.Fatalf("%s: OpenBy: got %+v, error %v", what, open, err)
 		}
 		defer open.Close()
 		if got, err := open[0].MovedSince(since, open[0].Path, dir); err != nil || got != want {
-			t.Errorf("%s: %v, %v", what, got, err)
+			t.Errorf("%s: MovedSince: got %v, error %v, want %v", what, got, err, want)
 		}
 	}
 	since := later(t, dir)

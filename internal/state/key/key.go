@@ -36,7 +36,7 @@ const lastUsedPrecision = time.Minute
 
 // Key is a stored API key.
 type Key struct {
-	ID       string // "k" and 15 of [0-9a-f]
+	ID       string // "k" and 19 of [0-9a-z]
 	Name     string // for people
 	Opens    Opens
 	Hash     [sha256.Size]byte

@@ -49,14 +49,14 @@ func TestKeyLifecycle(t *testing.T) {
 		ctx := t.Context()
 		secret, k, err := ring.Create(ctx, "ci")
 		if err != nil || !regexp.MustCompile(`^e2b_[0-9a-f]{40}$`).MatchString(secret) || !regexp.MustCompile(`^k[0-9a-z]{19}$`).MatchString(k.ID) {
-			t.Fatalf("%q, %+v, %v", secret, k, err)
+			t.Fatalf("Create: got secret %q, key %+v, error %v", secret, k, err)
 		}
 		other, _, err := ring.Create(ctx, "")
 		if err != nil || other == secret {
-			t.Fatalf("a second key: %v", err)
+			t.Fatalf("Create of a second key: %v", err)
 		}
 		if got, err := ring.Verify(ctx, secret); err != nil || got.ID != k.ID || got.Name != "ci" {
-			t.Errorf("verified %+v, %v", got, err)
+			t.Errorf("Verify: got %+v, error %v", got, err)
 		}
 		first := time.Now()
 		for range 5 {
@@ -67,14 +67,14 @@ func TestKeyLifecycle(t *testing.T) {
 		}
 		keys, err := ring.List(ctx)
 		if err != nil || len(keys) != 2 {
-			t.Fatalf("%+v, %v", keys, err)
+			t.Fatalf("List: got %+v, error %v, want two keys", keys, err)
 		}
 		for _, listed := range keys {
 			if listed.ID == k.ID && !listed.LastUsed.Equal(first) {
-				t.Errorf("last used %v, want %v: it is kept to the minute", listed.LastUsed, first)
+				t.Errorf("LastUsed: got %v, want %v, because it is precise to the minute", listed.LastUsed, first)
 			}
 			if listed.ID != k.ID && !listed.LastUsed.IsZero() {
-				t.Errorf("never used, and last used %v", listed.LastUsed)
+				t.Errorf("LastUsed of an unused key: got %v, want zero", listed.LastUsed)
 			}
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -88,14 +88,14 @@ func TestKeyLifecycle(t *testing.T) {
 			}
 		}
 		if got, err := ring.Revoke(ctx, "ci"); err != nil || got.ID != k.ID {
-			t.Errorf("revoked %+v, %v", got, err)
+			t.Errorf("Revoke: got %+v, error %v", got, err)
 		}
 		if _, err := ring.Verify(ctx, other); err != nil {
-			t.Errorf("the other key: %v", err)
+			t.Errorf("Verify of the other key: %v", err)
 		}
 		_, err = ring.Verify(ctx, secret)
 		if fault.KindOf(err) != fault.Unauthenticated {
-			t.Errorf("a revoked key: %v", err)
+			t.Errorf("Verify of a revoked key: got %v, want Unauthenticated", err)
 		}
 	})
 }
@@ -116,7 +116,7 @@ func TestInvalidKeysGetSameError(t *testing.T) {
 	} {
 		_, err := ring.Verify(t.Context(), wrong)
 		if fault.KindOf(err) != fault.Unauthenticated {
-			t.Errorf("%.60q: %v", wrong, err)
+			t.Errorf("Verify(%.60q): got %v, want Unauthenticated", wrong, err)
 		}
 		texts = append(texts, fault.PublicText(err)+fault.CodeOf(err)+fault.HintOf(err))
 	}
@@ -135,13 +135,13 @@ func TestAdopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := ring.Adopt(t.Context(), "given", given); err != nil || again.ID != first.ID {
-		t.Errorf("adopted again: %+v, %v", again, err)
+		t.Errorf("second Adopt: got %+v, error %v, want the first key", again, err)
 	}
 	if got, err := ring.Verify(t.Context(), given); err != nil || got.ID != first.ID {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("Verify of the adopted key: got %+v, error %v", got, err)
 	}
 	if _, err := ring.Adopt(t.Context(), "given", "hunter2"); fault.KindOf(err) != fault.Invalid {
-		t.Errorf("a secret of another form: %v", err)
+		t.Errorf("Adopt of a secret of another form: got %v, want Invalid", err)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestRevokeAndNames(t *testing.T) {
 	ctx := t.Context()
 	for _, bad := range []string{strings.Repeat("x", 65), "a\nb", "\x1b[2J", "\xff"} {
 		if _, _, err := ring.Create(ctx, bad); fault.CodeOf(err) != "key_name_invalid" {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("Create(%q): got %v, want key_name_invalid", bad, err)
 		}
 	}
 	_, a, err := ring.Create(ctx, "twin")
@@ -166,10 +166,10 @@ func TestRevokeAndNames(t *testing.T) {
 		}
 	}
 	if got, err := ring.Revoke(ctx, a.ID); err != nil || got.ID != a.ID {
-		t.Errorf("by ID: %+v, %v", got, err)
+		t.Errorf("Revoke by ID: got %+v, error %v", got, err)
 	}
 	if _, err := ring.Revoke(ctx, "twin"); err != nil {
-		t.Errorf("the name is unique by now: %v", err)
+		t.Errorf("Revoke by a name that is unique by now: %v", err)
 	}
 }
 
@@ -192,25 +192,25 @@ func TestKeyChangesNeedAuditEntry(t *testing.T) {
 	}
 	refuse = errors.New("the record cannot be written")
 	if _, _, err := ring.Create(t.Context(), "other"); !errors.Is(err, refuse) {
-		t.Errorf("created without an audit entry: %v", err)
+		t.Errorf("Create without an audit entry: got %v", err)
 	}
 	if _, err := ring.Adopt(t.Context(), "given", key.Prefix+strings.Repeat("a", 40)); !errors.Is(err, refuse) {
-		t.Errorf("adopted without an audit entry: %v", err)
+		t.Errorf("Adopt without an audit entry: got %v", err)
 	}
 	if _, err := ring.Revoke(t.Context(), "kept"); !errors.Is(err, refuse) {
-		t.Errorf("revoked without an audit entry: %v", err)
+		t.Errorf("Revoke without an audit entry: got %v", err)
 	}
 	keys, err := ring.List(t.Context())
 	if err != nil || len(keys) != 1 || keys[0].ID != kept.ID {
-		t.Errorf("%+v, %v", keys, err)
+		t.Errorf("List: got %+v, error %v, want only the first key", keys, err)
 	}
 	if got := strings.Join(entries, ", "); got != "key.made kept, key.made other, key.made given, key.revoked kept" {
 		t.Errorf("got audit entries %s", got)
 	}
 }
 
-// P39: a key for MCP is valid for nothing else, and a key without a stored purpose is valid
-// for nothing.
+// P39: a key for MCP is valid for nothing else, and a key without a stored purpose is valid for
+// nothing.
 func TestAgentKeys(t *testing.T) {
 	ring, _ := newRing(t)
 	ctx := t.Context()
@@ -220,7 +220,7 @@ func TestAgentKeys(t *testing.T) {
 	}
 	agent, made, err := ring.CreateFor(ctx, "agent", key.MCP)
 	if err != nil || made.Opens != key.MCP {
-		t.Fatalf("%+v %v", made, err)
+		t.Fatalf("CreateFor(mcp): got %+v, error %v", made, err)
 	}
 	for _, c := range []struct {
 		secret  string
@@ -236,18 +236,18 @@ func TestAgentKeys(t *testing.T) {
 	} {
 		k, err := ring.VerifyAt(ctx, c.secret, c.purpose)
 		if c.want == "" && err != nil || c.want != "" && (fault.KindOf(err) != c.want || k.ID != "") {
-			t.Errorf("at %q: %+v %v, want %q", c.purpose, k, err, c.want)
+			t.Errorf("VerifyAt(%q): got %+v, error %v, want kind %q", c.purpose, k, err, c.want)
 		}
 	}
 	if k, err := ring.Verify(ctx, agent); fault.CodeOf(err) != "key_for_mcp" {
-		t.Errorf("for the API: %+v %v", k, err)
+		t.Errorf("Verify of a key for MCP: got %+v, error %v, want key_for_mcp", k, err)
 	}
 	if k, err := ring.Adopt(ctx, "adopted", agent); fault.CodeOf(err) != "key_for_mcp" {
-		t.Errorf("adopted: %+v %v", k, err)
+		t.Errorf("Adopt of a key for MCP: got %+v, error %v, want key_for_mcp", k, err)
 	}
 	for _, bad := range []key.Opens{"", "all", "mcp,api"} {
 		if _, _, err := ring.CreateFor(ctx, "bad", bad); fault.CodeOf(err) != "key_opens_invalid" {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("CreateFor(%q): got %v, want key_opens_invalid", bad, err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ type Files struct {
 	dir      string
 	tree     []changeset.Entry          // all entries, by path
 	newIndex map[string]int             // number of each new entry, by path
-	files    map[string]changeset.Entry // of tree
+	files    map[string]changeset.Entry // the entries of tree, by path
 }
 
 var _ changeset.Source = (*Files)(nil)

@@ -156,7 +156,7 @@ func (d *Draft) Commit(m Meta, list []changeset.Change) (err error) {
 	if err != nil {
 		return err
 	}
-	// Files in Files have the numbers of the list. Numbers may be missing.
+	// The file names in d.Files are numbers of the list. Numbers may be missing.
 	for _, c := range list {
 		if c.New != nil && c.New.Type == changeset.Regular {
 			m.Bytes += c.New.Size

@@ -63,7 +63,7 @@ func TestFilesOfRetainedChanges(t *testing.T) {
 	keep(t, s, id, time.Now())
 	m, err := s.Meta(id)
 	if err != nil || m.ID != id || m.Bytes != 9 || m.Files != 4 {
-		t.Fatalf("%+v %v", m, err)
+		t.Fatalf("Meta: got %+v, error %v", m, err)
 	}
 	start := []changeset.Entry{*entry("gone", 3), *entry("same", 2), *entry("raw\xff", 1)}
 	files, err := s.Files(id, start)
@@ -88,10 +88,10 @@ func TestFilesOfRetainedChanges(t *testing.T) {
 		names = append(names, e.Path)
 	}
 	if !slices.Equal(names, []string{"link", "new/a", "raw\xff", "same"}) {
-		t.Errorf("%q", names)
+		t.Errorf("Tree: got paths %q", names)
 	}
 	if some := tree(changeset.TreeRequest{Paths: [][]byte{[]byte("gone"), []byte("raw\xff")}}); len(some) != 1 || some[0].Size != 4 {
-		t.Errorf("%+v", some)
+		t.Errorf("Tree of two paths: got %+v, want only the changed file", some)
 	}
 	// All retained content can be packed again, by its own numbers.
 	var packed bytes.Buffer
@@ -123,7 +123,7 @@ func TestSweep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "changes")
 	s := retained.New(dir)
 	if gone, err := s.Sweep(); err != nil || gone != nil {
-		t.Fatalf("an empty store: %v %v", gone, err)
+		t.Fatalf("Sweep of an empty store: got %v, error %v", gone, err)
 	}
 	now := time.Now()
 	name := func(n int) string { return fmt.Sprintf("i%019d", n) }
@@ -147,20 +147,20 @@ func TestSweep(t *testing.T) {
 	}
 	slices.Sort(gone)
 	if want := []string{name(32), name(33), id}; !slices.Equal(gone, want) {
-		t.Errorf("gone: %v, want %v", gone, want)
+		t.Errorf("Sweep: got %v, want %v", gone, want)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 32+1 {
-		t.Errorf("%d are left: %v", len(entries), err)
+		t.Errorf("entries after Sweep: got %d, error %v, want 32 and the draft", len(entries), err)
 	}
 	if err := d.Abort(); err != nil {
 		t.Error(err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 32 {
-		t.Errorf("%d are left: %v", len(entries), err)
+		t.Errorf("entries after Abort: got %d, error %v, want 32", len(entries), err)
 	}
 	list, err := s.List()
 	if err != nil || len(list) != 32 || list[0].ID != name(0) {
-		t.Errorf("%d listed: %v", len(list), err)
+		t.Errorf("List: got %d, error %v, want 32", len(list), err)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestAbortLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
-		t.Errorf("%v %v", entries, err)
+		t.Errorf("entries after Abort: got %v, error %v, want none", entries, err)
 	}
 	for _, bad := range []string{"", "..", "../x", ".draft-1"} {
 		if _, err := s.Begin(bad); err == nil {
@@ -237,7 +237,7 @@ func TestNeeds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		past := time.Now().Add(-time.Hour) // it has expired, and is still there
+		past := time.Now().Add(-time.Hour) // expired, but not removed yet
 		if err := d.Commit(retained.Meta{Copy: copied, ExpiresAt: past, Access: json.RawMessage(`{}`)}, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -42,8 +42,8 @@ func BenchmarkBeginCommit30MB(b *testing.B) {
 	}
 }
 
-// BenchmarkLeaseVerify30MB leases and verifies an image that is not complete yet, a complete one that
-// was not read before, and one that was.
+// BenchmarkLeaseVerify30MB leases and verifies an image that is not complete yet, a complete one
+// that was not read before, and one that was.
 func BenchmarkLeaseVerify30MB(b *testing.B) {
 	for _, form := range []string{"committed", "complete, first read", "complete, read again"} {
 		b.Run(form, func(b *testing.B) {

@@ -24,10 +24,10 @@ func TestZeroBudgetIsLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.space.budget <= 0 || s.space.budget > defaultBudget || s.space.budget > free/4 {
-		t.Errorf("budget %d of %d free", s.space.budget, free)
+		t.Errorf("budget: got %d with %d bytes free, want at most a quarter and the default", s.space.budget, free)
 	}
 	if _, err := Open(t.TempDir(), Options{Budget: -1}); err == nil {
-		t.Error("a negative budget was taken")
+		t.Error("Open accepted a negative budget")
 	}
 }
 
@@ -49,7 +49,7 @@ func TestBudgetIsEnforced(t *testing.T) {
 	_, err = d.Commit(t.Context(), "", memoryParts)
 	wantCode(t, err, fault.Exhausted, "snapshot_budget")
 	if fault.HintOf(err) == "" || s.has(imagePath("c")) {
-		t.Errorf("hint %q, image left %v", fault.HintOf(err), s.has(imagePath("c")))
+		t.Errorf("rejected Commit: got hint %q, image left %v, want a hint and no image", fault.HintOf(err), s.has(imagePath("c")))
 	}
 	if left, _ := os.ReadDir(filepath.Join(dir, draftsDir)); len(left) != 0 {
 		t.Errorf("drafts left: %v", left)
@@ -85,7 +85,7 @@ func TestCopiesAreRemovedForNewImages(t *testing.T) {
 	}
 	commit(t, tight, "new", "", noise(9, 400))
 	if tight.has(imagePath("s2", PagesFile)) || !tight.has(imagePath("s1", PagesFile)) {
-		t.Error("the wrong copy made way")
+		t.Error("the wrong copy was removed, want that of s2")
 	}
 	if err := held.Verify(t.Context()); err != nil {
 		t.Error(err)
@@ -127,10 +127,10 @@ func TestAFullDiskLeavesNothing(t *testing.T) {
 	_, err = d.Commit(t.Context(), "a", memoryParts)
 	wantCode(t, err, fault.Exhausted, "disk_full")
 	if left, _ := os.ReadDir(filepath.Join(dir, draftsDir)); len(left) != 0 || s.has(imagePath("b")) {
-		t.Errorf("left: %v", left)
+		t.Errorf("drafts left after a failed Commit: %v", left)
 	}
 	if err := d.Fault(errors.New("another trouble")); fault.KindOf(err) != fault.Internal {
-		t.Errorf("another trouble is %v", err)
+		t.Errorf("Fault of another error: got %v, want Internal", err)
 	}
 	// Begin requires some free space.
 	put(t, filepath.Join(filepath.Dir(dir), "ballast"), make([]byte, 12<<20))

@@ -39,7 +39,7 @@ type rows map[string]string
 
 func (r rows) find(_ context.Context, id string) (string, error) { return r[id], nil }
 
-// lineage are the images of the crash test and their contents.
+// lineage returns the pages of the two images of the crash test.
 func lineage() (a, b []byte) {
 	a = noise(1, 700)
 	clear(a[600*pageBytes : 650*pageBytes])
@@ -137,7 +137,7 @@ func TestACrashAtAnyStepLeavesNoHalfImage(t *testing.T) {
 		}
 	}
 	if n < 25 {
-		t.Errorf("only %d steps", n)
+		t.Errorf("got only %d steps, want at least 25", n)
 	}
 }
 
@@ -180,7 +180,7 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 			x, err := s.readIndex(img.ID)
 			needed = needed || err == nil && slices.Contains(x.packs, strings.TrimSuffix(filepath.Base(p), ".pages"))
 		}
-		// The space of an image that was committed but never reported is not counted.
+		// Packs of an image that was committed but never reported may remain.
 		if ids, _ := s.list(); !needed && len(ids) <= len(reported) {
 			t.Errorf("step %d: no image needs %s", n, p)
 		}
@@ -189,8 +189,7 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 		t.Fatal(err)
 	}
 	check()
-	// An image that was committed and never reported is dropped, and nothing unneeded
-	// is left.
+	// Prune removes an image that was committed and never reported, and everything unneeded.
 	if _, err := s.Prune(t.Context(), func(id string) bool { return sums[id] != "" }); err != nil {
 		t.Fatalf("step %d: %v", n, err)
 	}
@@ -199,7 +198,7 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 		t.Fatalf("step %d: %v", n, err)
 	}
 	if used, err := s.measure(); err != nil || used != 0 {
-		t.Errorf("step %d: %d bytes left of nothing: %v, packs %v", n, used, err, packs(t, s))
+		t.Errorf("step %d: %d bytes are left without images, error %v, packs %v", n, used, err, packs(t, s))
 	}
 }
 
@@ -212,9 +211,9 @@ func TestOnlyDraftsOfTheDeadAreDropped(t *testing.T) {
 	}
 	open(t, s.dir, Options{Budget: 1 << 30})
 	if _, err := os.Stat(d.Dir()); err != nil {
-		t.Fatal("a draft was taken from under its maker")
+		t.Fatal("the draft of a running process was removed")
 	}
-	// An ended process has lost its descriptor.
+	// As with a process that has ended, the descriptor and its lock are gone.
 	d.dir.Close()
 	open(t, s.dir, Options{Budget: 1 << 30})
 	if _, err := os.Stat(d.Dir()); err == nil {

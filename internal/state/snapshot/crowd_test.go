@@ -18,7 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// descriptors counts the files below a directory that this process has open.
+// descriptors lists the files below a directory that this process has open.
 func descriptors(t *testing.T, dir string) (open []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -33,8 +33,8 @@ func descriptors(t *testing.T, dir string) (open []string) {
 	return open
 }
 
-// Leases, removals, completion, rebuilding and pruning run at once, with the Images of
-// two processes. Every lease gets a whole image, and no file is left open.
+// Leases, removals, completion, rebuilding and pruning run at once, as in two processes. Every
+// lease gets a whole image, and no file is left open.
 func TestConcurrentOperationsKeepImages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	s := open(t, dir, Options{Budget: 1 << 30})
@@ -42,7 +42,7 @@ func TestConcurrentOperationsKeepImages(t *testing.T) {
 	images, pages := chain(t, s, 6, 200, 20)
 	rest := descriptors(t, dir)
 	if len(rest) != 2 {
-		t.Fatalf("open at rest: %v", rest)
+		t.Fatalf("files open before the work: %v, want two", rest)
 	}
 	ctx := t.Context()
 	var crowd, background sync.WaitGroup
@@ -80,7 +80,7 @@ func TestConcurrentOperationsKeepImages(t *testing.T) {
 					continue // it is being removed
 				}
 				if err != nil || !bytes.Equal(got, pages[i]) {
-					t.Errorf("%s: %v", images[i].ID, err)
+					t.Errorf("load of %s: got error %v or other pages", images[i].ID, err)
 					return
 				}
 			}
@@ -111,7 +111,7 @@ func TestConcurrentOperationsKeepImages(t *testing.T) {
 			}
 			got, err := load(ctx, s, img.ID, img.Sum)
 			if err != nil || !bytes.Equal(got, data) {
-				t.Errorf("%s: %v", img.ID, err)
+				t.Errorf("load of %s: got error %v or other pages", img.ID, err)
 			}
 			if err := s.Remove(ctx, img.ID); err != nil {
 				t.Error(err)
@@ -127,7 +127,7 @@ func TestConcurrentOperationsKeepImages(t *testing.T) {
 	s.drain()
 	other.drain()
 	if left := descriptors(t, dir); len(left) != len(rest) {
-		t.Errorf("still open: %v", left)
+		t.Errorf("files still open: %v", left)
 	}
 	if left, _ := os.ReadDir(filepath.Join(dir, draftsDir)); len(left) != 0 {
 		t.Errorf("drafts left: %v", left)
@@ -149,7 +149,7 @@ func TestErrorsCloseFiles(t *testing.T) {
 		damage(t, "truncated", path, "")
 		for range 3 {
 			if _, err := load(t.Context(), s, "b", images[1].Sum); fault.CodeOf(err) != "snapshot_damaged" && file != PagesFile {
-				t.Errorf("%s: %v", file, err)
+				t.Errorf("load with a truncated %s: got %v, want snapshot_damaged", file, err)
 			}
 		}
 		put(t, path, whole)
@@ -162,11 +162,11 @@ func TestErrorsCloseFiles(t *testing.T) {
 		t.Error("an empty draft was committed")
 	}
 	if _, err := s.Begin("b"); err == nil {
-		t.Error("a second b was begun")
+		t.Error("Begin accepted the ID of an existing image")
 	}
 	s.drain()
 	if got := descriptors(t, s.dir); len(got) != rest {
-		t.Errorf("still open: %v", got)
+		t.Errorf("files still open: %v", got)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestALeaseHoldsItsFiles(t *testing.T) {
 	}
 	_, err = s.lockImage(t.Context(), images[1].ID, unix.LOCK_EX, false)
 	if !errors.Is(err, errBusy) {
-		t.Errorf("a leased image was free: %v", err)
+		t.Errorf("exclusive lock of a leased image: got %v, want errBusy", err)
 	}
 	second, err := s.Lease(t.Context(), images[1].ID, images[1].Sum)
 	if err != nil {
@@ -201,8 +201,7 @@ func TestALeaseHoldsItsFiles(t *testing.T) {
 	}
 }
 
-// A lease of an image that is removed while the lease waits returns NotFound, not
-// damage.
+// A lease of an image that is removed while the lease waits returns NotFound, not damage.
 func TestWaitingForARemovedImage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newImages(t)

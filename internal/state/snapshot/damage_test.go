@@ -91,7 +91,7 @@ func damage(t *testing.T, kind, path, other string) {
 	}
 }
 
-// pair makes two images of one lineage with much in common, and a stranger.
+// pair makes two images of one lineage, a and b, which share most pages, and an unrelated image c.
 func pair(t *testing.T) (*Images, []Image, [][]byte) {
 	s := newImages(t)
 	base := noise(1, 80)
@@ -176,8 +176,8 @@ func TestDamageOfPacksAndIndexIsRefused(t *testing.T) {
 				}
 				damage(t, kind, filepath.Join(s.dir, path), filepath.Join(s.dir, other))
 				if kind == "longer" && what != "index" || kind == "one bit" && what == "parent's pack" {
-					// More than is needed harms only the owner of the file; and the
-					// middle of the parent's pack is not the child's.
+					// The child does not need the bytes after the end of a pack, nor the middle of
+					// its parent's pack.
 					wantPages(t, s, images[1], pages[1])
 					return
 				}
@@ -203,7 +203,7 @@ func TestSumAuthenticatesImage(t *testing.T) {
 	wantPages(t, s, images[1], pages[1])
 	deduplicate(t, s)
 	complete := contents(t, filepath.Join(s.dir, imagePath("b", manifestFile)))
-	// The old manifest is used with the file that it was written for, in the same state.
+	// The attacker damages the file and restores the old manifest, which has no hash of the file.
 	path := filepath.Join(s.dir, imagePath("b", PagesFile))
 	damage(t, "one bit", path, "")
 	put(t, filepath.Join(s.dir, imagePath("b", manifestFile)), old)
@@ -261,12 +261,12 @@ func TestIncompleteImageIsRejectedAfterBoot(t *testing.T) {
 	deduplicate(t, s)
 	wantPages(t, next, kept, noise(2, 4))
 	if z, err := s.Sizes(t.Context()); err != nil || !z["kept"].Durable {
-		t.Errorf("sizes %+v %v", z, err)
+		t.Errorf("Sizes: got %+v, error %v, want the kept image durable", z, err)
 	}
 }
 
-// The server dies between Commit and Deduplicate: the next one completes the image with the Sum in
-// its row.
+// After the server dies between Commit and Deduplicate, the next server completes the image with
+// the Sum in its row.
 func TestAnotherProcessCompletesImagesOfKnownSum(t *testing.T) {
 	s := newImages(t)
 	img := commit(t, s, "a", "", noise(1, 4))

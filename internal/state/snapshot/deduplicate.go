@@ -102,8 +102,8 @@ func (s *Images) peek(id string) (manifest, error) {
 	return m, err
 }
 
-// completionError returns the error of completing an image, or nil if it does not affect the others: another
-// process uses the image, or it is damaged.
+// completionError returns the error of completing an image, or nil if it does not affect the
+// others: another process uses the image, or it is damaged.
 func (s *Images) completionError(id string, err error) error {
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, errUnknown), fault.KindOf(err) == fault.NotFound:
@@ -140,8 +140,8 @@ func (s *Images) deduplicateOne(ctx context.Context, m manifest) error {
 	})
 }
 
-// withSharedLock calls do with a shared lock on an image. It cancels the call's context when the image
-// is to be removed.
+// withSharedLock calls do with a shared lock on an image. It cancels the call's context when the
+// image is to be removed.
 func (s *Images) withSharedLock(ctx context.Context, id string, do func(context.Context) error) error {
 	d, err := s.lockImage(ctx, id, unix.LOCK_SH, false)
 	if err != nil {

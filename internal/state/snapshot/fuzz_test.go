@@ -24,7 +24,7 @@ func TestForeignManifestsAreRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	if m, err := openManifest(whole, sum); err != nil || m.ID != "b" {
-		t.Fatalf("%+v %v", m, err)
+		t.Fatalf("openManifest: got %+v, error %v", m, err)
 	}
 	body, err := json.Marshal(example())
 	if err != nil {
@@ -53,7 +53,7 @@ func TestForeignManifestsAreRejected(t *testing.T) {
 		if bytes.Equal(bad, body) {
 			t.Fatalf("%s: nothing was changed", name)
 		}
-		// Even under the right key.
+		// The manifest is rejected even with a MAC under the right key.
 		mac, err := authenticate(sum, bad)
 		if err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestForeignManifestsAreRejected(t *testing.T) {
 	}
 	mac, _ := authenticate(sum, append(body, ' '))
 	if _, err := openManifest([]byte(hexLine(mac)+string(body)+" "), sum); err == nil {
-		t.Error("bytes behind the end were read")
+		t.Error("openManifest accepted bytes after the end")
 	}
 }
 
@@ -105,7 +105,7 @@ func FuzzManifest(f *testing.F) {
 			return
 		}
 		if validID(m.ID) != nil || m.Bulk.Bytes < 0 || checkParts(m.declared()) != nil {
-			t.Fatalf("read %+v", m)
+			t.Fatalf("decodeManifest accepted the invalid manifest %+v", m)
 		}
 		body, err := json.Marshal(m)
 		if err != nil || !bytes.HasSuffix(data, body) && !bytes.Contains(data, []byte(`"format":1,`)) {
@@ -142,21 +142,21 @@ func FuzzIndex(f *testing.F) {
 		var pages uint64
 		for _, r := range x.runs {
 			if int(r.pack) > len(x.packs) || r.at+r.count < r.at || int64((r.at+r.count)*pageBytes) < 0 {
-				t.Fatalf("run %+v", r)
+				t.Fatalf("decodeIndex accepted the invalid run %+v", r)
 			}
 			pages += r.count
 		}
 		if pages != x.pages {
-			t.Fatalf("%d pages of %d", pages, x.pages)
+			t.Fatalf("the runs have %d pages, want %d", pages, x.pages)
 		}
 		for _, p := range x.packs {
 			if strings.ContainsAny(p, "./") {
-				t.Fatalf("pack %q", p)
+				t.Fatalf("decodeIndex accepted the pack name %q", p)
 			}
 		}
 		x.compact()
 		if _, err := decodeIndex(x.encode()); err != nil {
-			t.Fatalf("compact: %v", err)
+			t.Fatalf("decodeIndex after compact: %v", err)
 		}
 	})
 }

@@ -84,7 +84,7 @@ type Images struct {
 	sum   func(ctx context.Context, id string) (string, error)
 	now   func() time.Time
 	step  func(name string)            // called before each change of the disk
-	read  func(*os.File) (bool, error) // whether another process has it open
+	read  func(*os.File) (bool, error) // reports whether another process has a file open
 	known *hashCache
 	space space
 
@@ -95,13 +95,13 @@ type Images struct {
 
 // space is the disk space that images use, and may use.
 type space struct {
-	measuring sync.Mutex // before used and budget are known
+	measuring sync.Mutex // held by the first measurement
 	measured  bool
 	budget    int64
 	used      atomic.Int64 // bytes of images and packs, at the last measurement
 
 	roomMu  sync.Mutex // held while making room
-	tally   sync.Mutex // the disk and the counters change together
+	tally   sync.Mutex // held while the disk and the counters change together
 	claimed int64      // bytes that were claimed and are not in used yet
 }
 

@@ -19,7 +19,7 @@ func TestPagesAreSameInAllForms(t *testing.T) {
 	clear(child[100*pageBytes : 150*pageBytes])
 	a, b := commit(t, s, "a", "", base), commit(t, s, "b", "a", child)
 	if a.Bytes != int64(len(base)+len("state of a")+len("meta of a")) || b.Parent != "a" || len(a.Sum) != 64 || a.Sum == b.Sum {
-		t.Fatalf("images %+v %+v", a, b)
+		t.Fatalf("Commit: got images %+v and %+v", a, b)
 	}
 	check := func(form string) {
 		t.Helper()
@@ -64,7 +64,7 @@ func TestImageOfFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(filepath.Join(l.Dir(), FilesFile)); err != nil || string(got) != "a tar" {
-			t.Fatalf("%q %v", got, err)
+			t.Fatalf("ReadFile of the leased image: got %q, error %v", got, err)
 		}
 		l.Release()
 		deduplicate(t, s)
@@ -108,7 +108,7 @@ func TestOnlyTheOwnerMayRead(t *testing.T) {
 		return nil
 	})
 	if err != nil || seen < 15 {
-		t.Fatalf("saw %d files: %v", seen, err)
+		t.Fatalf("WalkDir found %d files, error %v, want at least 15", seen, err)
 	}
 }
 
@@ -184,6 +184,6 @@ func TestAnUnknownImageIsNotFound(t *testing.T) {
 	_, err := s.Lease(t.Context(), "a", img.Sum)
 	wantCode(t, err, fault.NotFound, "snapshot_not_found")
 	if err := s.Remove(t.Context(), "a"); err != nil {
-		t.Errorf("removing what is gone: %v", err)
+		t.Errorf("second Remove: %v", err)
 	}
 }

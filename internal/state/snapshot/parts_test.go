@@ -29,7 +29,7 @@ func TestInvalidParts(t *testing.T) {
 	}
 	for _, parts := range [][]Part{memoryParts, filesParts, {{"vm.state", Small}, {"disk.qcow2", Blob}}} {
 		if err := checkParts(parts); err != nil {
-			t.Errorf("%v: %v", parts, err)
+			t.Errorf("checkParts(%v): %v", parts, err)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func TestImagesOfTheFirstFormat(t *testing.T) {
 			t.Helper()
 			for _, img := range []Image{a, b} {
 				if got, err := load(t.Context(), s, img.ID, img.Sum); err != nil || !bytes.Equal(got, pages) {
-					t.Errorf("complete %t: %s has %d bytes, %v", complete, img.ID, len(got), err)
+					t.Errorf("complete %t: load of %s: got %d bytes, error %v", complete, img.ID, len(got), err)
 				}
 			}
 			l, err := s.Lease(t.Context(), "f", f.Sum)
@@ -100,7 +100,7 @@ func TestImagesOfTheFirstFormat(t *testing.T) {
 		deduplicate(t, s)
 		check()
 		if err := s.evict(1 << 60); err != nil || s.has(imagePath("b", PagesFile)) {
-			t.Errorf("complete %t: the copy of b stays, %v", complete, err)
+			t.Errorf("complete %t: evict: got error %v, or the copy of b is still there", complete, err)
 		}
 		check()
 
@@ -108,11 +108,11 @@ func TestImagesOfTheFirstFormat(t *testing.T) {
 		asFirst(t, s, a)
 		s.declared = [][]Part{{{"vm.state", Small}, {"disk", Pages}}}
 		if _, err := load(t.Context(), s, "a", a.Sum); fault.CodeOf(err) != "snapshot_damaged" {
-			t.Errorf("the parts of an unknown writer: %v", err)
+			t.Errorf("load with parts of an unknown writer: got %v, want snapshot_damaged", err)
 		}
 		deduplicate(t, s)
 		if _, err := os.Stat(filepath.Join(s.dir, imagePath("a", PagesFile))); err != nil {
-			t.Errorf("what is not known was removed: %v", err)
+			t.Errorf("pages of an unknown writer were removed: %v", err)
 		}
 	}
 }

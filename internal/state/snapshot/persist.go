@@ -50,14 +50,15 @@ func (s *Images) Persist(ctx context.Context) error {
 	return nil
 }
 
-// persistAll starts with the smallest, so that as many as possible are durable when the time is up.
+// persistAll persists images. It starts with the smallest, so that as many as possible are durable
+// when the time is up.
 func (s *Images) persistAll(ctx context.Context, all []manifest) error {
 	slices.SortFunc(all, func(a, b manifest) int { return cmp.Compare(a.Bulk.Bytes, b.Bulk.Bytes) })
 	var errs []error
 	for _, m := range all {
 		errs = append(errs, s.completionError(m.ID, s.withSharedLock(ctx, m.ID, func(work context.Context) error { return s.finish(work, m.ID, treeOf) })))
 		if ctx.Err() != nil {
-			break // the error of this one says so
+			break // the last error has the reason
 		}
 	}
 	return errors.Join(errs...)

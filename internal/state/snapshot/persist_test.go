@@ -25,7 +25,7 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 	a := commit(t, s, "a", "", pages)
 	b := commit(t, s, "b", "a", noise(2, 300))
 	_, err := load(t.Context(), rebooted(t, s), "a", a.Sum)
-	wantCode(t, err, fault.Invalid, "snapshot_damaged") // what this is about
+	wantCode(t, err, fault.Invalid, "snapshot_damaged") // without Persist, the image is lost
 	for range 2 {
 		if err := s.Persist(t.Context()); err != nil {
 			t.Fatal(err)
@@ -40,13 +40,13 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 	// A long-lived process completes the work.
 	deduplicate(t, next)
 	if len(packs(t, next)) == 0 {
-		t.Error("no packs of what was persisted")
+		t.Error("Deduplicate made no pack of a persisted image")
 	}
 	wantPages(t, next, a, pages)
 }
 
-// The next process persists the images that a killed process has left, if their sums
-// are known. Damaged and unknown images do not prevent it.
+// The next process persists the images that a killed process has left, if their sums are known.
+// Damaged and unknown images do not prevent it.
 func TestPersistCompletesImagesOfOtherProcesses(t *testing.T) {
 	s := newImages(t)
 	a := commit(t, s, "a", "", noise(1, 200))
@@ -67,11 +67,11 @@ func TestPersistStopsWhenCanceled(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Persist(over); !errors.Is(err, context.Canceled) {
-		t.Errorf("persist: %v", err)
+		t.Errorf("Persist of own images: got %v, want Canceled", err)
 	}
 	next := open(t, s.dir, Options{Budget: 1 << 30, Sum: rows{"a": a.Sum}.find})
 	if err := next.Persist(over); err != nil {
-		t.Errorf("what another left: %v", err)
+		t.Errorf("Persist of images of another process: got %v, want nil", err)
 	}
 	if err := next.Persist(t.Context()); err != nil {
 		t.Fatal(err)
@@ -79,8 +79,8 @@ func TestPersistStopsWhenCanceled(t *testing.T) {
 	wantPages(t, rebooted(t, s), a, noise(1, 200))
 }
 
-// Of two processes that persist an image, the slower finds it completed, and with
-// a second name. That is no damage.
+// If two processes persist an image, the slower one finds it completed and with a second name. That
+// is no damage.
 func TestPersistToleratesConcurrentProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	var duringSync func()
@@ -96,7 +96,7 @@ func TestPersistToleratesConcurrentProcess(t *testing.T) {
 		t.Fatal(err, duringSync == nil)
 	}
 	if s.notes.warned["a"] {
-		t.Error("it was said to be damaged")
+		t.Error("Persist reported the image as damaged")
 	}
 	wantPages(t, rebooted(t, s), a, noise(1, 200))
 }

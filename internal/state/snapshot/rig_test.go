@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Names of parts. They are the writer's, and mean nothing to this package.
+// Names of parts. The writer chooses them, and they mean nothing to this package.
 const (
 	StateFile = "state"
 	MetaFile  = "where.pages"
@@ -97,7 +97,7 @@ func wantPages(t testing.TB, s *Images, img Image, pages []byte) {
 	t.Helper()
 	got, err := load(t.Context(), s, img.ID, img.Sum)
 	if err != nil {
-		t.Fatalf("%s: %v", img.ID, err)
+		t.Fatalf("load of %s: %v", img.ID, err)
 	}
 	if !bytes.Equal(got, pages) {
 		t.Fatalf("%s: other pages than were committed", img.ID)
@@ -122,7 +122,7 @@ func packs(t testing.TB, s *Images) []string {
 	return names
 }
 
-// dropCopies makes every image that can be rebuilt need it.
+// dropCopies removes the copies of all images that can be rebuilt.
 func dropCopies(t testing.TB, s *Images) {
 	t.Helper()
 	if err := s.evict(1 << 60); err != nil {
@@ -130,7 +130,7 @@ func dropCopies(t testing.TB, s *Images) {
 	}
 }
 
-// unlinkFlat drops the flat file also of an image that is a pack itself.
+// unlinkFlat removes the file of pages, even of an image whose file is also a pack.
 func unlinkFlat(t testing.TB, s *Images, id string) {
 	t.Helper()
 	if err := os.Remove(filepath.Join(s.dir, imagePath(id, PagesFile))); err != nil && !os.IsNotExist(err) {

@@ -26,12 +26,12 @@ func written(t *testing.T, s *Images, id string, pages []byte) *Draft {
 	return d
 }
 
-// wantRoom fails the test if images take more than they may, or if room is reserved
-// that no draft uses.
+// wantRoom fails the test if images take more than they may, or if room is reserved that no draft
+// uses.
 func wantRoom(t *testing.T, s *Images) {
 	t.Helper()
 	if used, err := s.measure(); err != nil || used > s.space.budget || s.space.claimed != 0 {
-		t.Errorf("used %d of %d, claimed %d: %v", used, s.space.budget, s.space.claimed, err)
+		t.Errorf("got %d bytes used of %d, %d claimed, error %v, want none claimed", used, s.space.budget, s.space.claimed, err)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestMeasureDuringChanges(t *testing.T) {
 		}
 		sizes[0] = s.space.used.Load()
 		if want := [2]int64{one, 2 * one}; sizes != want {
-			t.Fatalf("after %d rounds %d bytes are counted, want %d", i, sizes, want)
+			t.Fatalf("after %d rounds: got %d bytes counted, want %d", i, sizes, want)
 		}
 	}
 }
@@ -115,11 +115,11 @@ func TestSpaceOfRemovedPagesIsReused(t *testing.T) {
 	}
 	s.drain()
 	if used, err := s.measure(); err != nil || used < 200*pageBytes {
-		t.Fatalf("%d bytes after the removal: this shows nothing (%v)", used, err)
+		t.Fatalf("got %d bytes after the removal, error %v, want the space of the removed pages still in use", used, err)
 	}
 	commit(t, s, "c", "", noise(7, 250))
 	if !s.has(imagePath("b", PagesFile)) {
-		t.Error("a copy made way first")
+		t.Error("a copy was removed, although removed images still took space")
 	}
 	wantPages(t, s, b, pages[:10*pageBytes])
 	wantRoom(t, s)
@@ -132,23 +132,22 @@ func TestRejectionStatesTheMissingSpace(t *testing.T) {
 	commit(t, s, "a", "", noise(1, 2*mib))
 	_, err := written(t, s, "b", noise(2, 4*mib)).Commit(t.Context(), "", memoryParts)
 	wantCode(t, err, fault.Exhausted, "snapshot_budget")
-	// Each of the two has some kilobytes beside its pages.
+	// Each of the two images has some kilobytes in addition to its pages.
 	want := "snapshots take 2 MiB of the 4 MiB that they may, and this one takes 5 MiB: 3 MiB too many"
 	if got := fault.PublicText(err); got != want {
-		t.Errorf("it says %q, want %q", got, want)
+		t.Errorf("error text: got %q, want %q", got, want)
 	}
 	commit(t, s, "b", "", noise(2, 2*mib-64))
 	s.space.budget = 3 << 20
 	_, err = s.Begin("c")
 	wantCode(t, err, fault.Exhausted, "snapshot_budget")
 	if got, want := fault.PublicText(err), "snapshots take 3 MiB of the 3 MiB that they may"; got != want {
-		t.Errorf("it says %q, want %q", got, want)
+		t.Errorf("error text: got %q, want %q", got, want)
 	}
 }
 
-// A draft that is being written counts when another is begun, in this process and in
-// others, but not when the draft itself is committed. A dropped draft no longer
-// counts.
+// A draft that is being written counts when another is begun, in this process and in others, but
+// not when the draft itself is committed. A dropped draft no longer counts.
 func TestDraftsCount(t *testing.T) {
 	const one = 200 * pageBytes
 	dir := filepath.Join(t.TempDir(), "snapshots")
@@ -159,7 +158,7 @@ func TestDraftsCount(t *testing.T) {
 		wantCode(t, err, fault.Exhausted, "snapshot_budget")
 		want := "snapshots take 0 MiB of the 1 MiB that they may, and 2 MiB are being written"
 		if got := fault.PublicText(err); got != want {
-			t.Errorf("it says %q, want %q", got, want)
+			t.Errorf("error text: got %q, want %q", got, want)
 		}
 	}
 	if _, err := a.Commit(t.Context(), "", memoryParts); err != nil {
@@ -180,7 +179,7 @@ func TestDraftsOfDeadProcessesAreRemoved(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 200 * pageBytes})
 	for range 3 {
 		d := written(t, s, "a", noise(1, 250))
-		if err := d.dir.Close(); err != nil { // its lock ends, as with a process
+		if err := d.dir.Close(); err != nil { // this releases its lock, as the end of a process does
 			t.Fatal(err)
 		}
 	}
@@ -200,13 +199,13 @@ func TestRemovedImagesDoNotCount(t *testing.T) {
 		t.Error(err)
 	}
 	if n, err := s.draftBytes(); err != nil || n != 0 {
-		t.Errorf("%d bytes count: %v", n, err)
+		t.Errorf("draftBytes: got %d, error %v, want 0", n, err)
 	}
 	close(goOn)
 }
 
-// Incomplete images take several times their final size. That alone does not make the
-// next draft fail.
+// Incomplete images take several times their final size. That alone does not make the next draft
+// fail.
 func TestImagesAreDeduplicatedForNewDrafts(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 450 * pageBytes})
 	pages := noise(1, 100)
@@ -220,14 +219,14 @@ func TestImagesAreDeduplicatedForNewDrafts(t *testing.T) {
 	wantRoom(t, s)
 	freed, err := s.Deduplicate(t.Context())
 	if err != nil || freed == 0 {
-		t.Errorf("the last ones are stored once: %d, %v", freed, err)
+		t.Errorf("first Deduplicate: freed %d bytes, error %v, want some", freed, err)
 	}
 	if freed, err = s.Deduplicate(t.Context()); err != nil || freed != 0 {
-		t.Errorf("and nothing twice: %d, %v", freed, err)
+		t.Errorf("second Deduplicate: freed %d bytes, error %v, want none", freed, err)
 	}
 }
 
-// A save with a used-up budget does not wait for as long as another process completes images.
+// With a used-up budget, a save waits only for a limited time while other work completes images.
 func TestMakeRoomWaitIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 20 * pageBytes})
@@ -237,7 +236,7 @@ func TestMakeRoomWaitIsLimited(t *testing.T) {
 		started := time.Now()
 		err := s.makeRoom(30*pageBytes, 0)
 		if took := time.Since(started); fault.CodeOf(err) != "snapshot_budget" || took < deduplicateTimeout || took > deduplicateTimeout+time.Second {
-			t.Errorf("after %v: %v", took, err)
+			t.Errorf("makeRoom: got %v after %v, want snapshot_budget after %v", err, took, deduplicateTimeout)
 		}
 	})
 }

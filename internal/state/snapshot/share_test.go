@@ -64,7 +64,7 @@ func TestChainSharesPages(t *testing.T) {
 	}
 	for _, img := range images[1:] {
 		if z := sizes[img.ID]; z.Bytes != img.Bytes || z.Own > 30*pageBytes || !z.Durable {
-			t.Errorf("%s: %+v", img.ID, z)
+			t.Errorf("size of %s: got %+v, want at most 30 pages of its own", img.ID, z)
 		}
 	}
 }
@@ -78,12 +78,12 @@ func TestZeroPagesUseNoSpace(t *testing.T) {
 	deduplicate(t, s)
 	dropCopies(t, s)
 	if got := disk(t, s); got > 30*pageBytes {
-		t.Errorf("they take %d KiB", got>>10)
+		t.Errorf("images of zeros take %d KiB", got>>10)
 	}
 	wantPages(t, s, a, data)
 	wantPages(t, s, b, append(slices.Clone(data), make([]byte, 500*pageBytes)...))
 	if got := disk(t, s); got > 60*pageBytes {
-		t.Errorf("rebuilt they take %d KiB", got>>10)
+		t.Errorf("rebuilt images of zeros take %d KiB", got>>10)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestRemovingAnAncestorKeepsSharedPages(t *testing.T) {
 			}
 			after := disk(t, s)
 			if freed != before-after {
-				t.Errorf("freed %d, but %d became %d", freed, before, after)
+				t.Errorf("Prune: freed %d bytes, but the disk use went from %d to %d", freed, before, after)
 			}
 			for i := range images {
 				if !slices.Contains(gone, i) {
@@ -127,7 +127,7 @@ func TestRemovingAnAncestorKeepsSharedPages(t *testing.T) {
 			}
 			slack := int64(leafBytes + 20*pageBytes) // for each pack and its files
 			if limit := int64(len(need))*pageBytes + 5*slack; disk(t, s) > limit {
-				t.Errorf("they take %d KiB and need %d", disk(t, s)>>10, limit>>10)
+				t.Errorf("remaining images take %d KiB, want at most %d", disk(t, s)>>10, limit>>10)
 			}
 			if freed == 0 && slices.Equal(gone, []int{3, 2, 1, 0}) {
 				t.Error("nothing was freed")
@@ -136,7 +136,7 @@ func TestRemovingAnAncestorKeepsSharedPages(t *testing.T) {
 				s.Remove(t.Context(), img.ID)
 			}
 			if left := packs(t, s); len(left) != 0 || disk(t, s) != 0 {
-				t.Errorf("left: %v, %d bytes", left, disk(t, s))
+				t.Errorf("after removing all images: packs %v, %d bytes are left", left, disk(t, s))
 			}
 		})
 	}
@@ -151,9 +151,9 @@ func TestChildOfThinnedLineageIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	if freed, err := s.Prune(t.Context(), func(string) bool { return true }); err != nil || freed == 0 {
-		t.Fatalf("freed %d: %v", freed, err)
+		t.Fatalf("Prune: freed %d bytes, error %v, want some", freed, err)
 	}
-	// It again contains the pages that only the removed image had.
+	// The child again contains the pages that only the removed image had.
 	child := commit(t, s, "child", images[1].ID, pages[0])
 	deduplicate(t, s)
 	dropCopies(t, s)
@@ -185,7 +185,7 @@ func TestOpenPacksAreNotThinned(t *testing.T) {
 		t.Errorf("freed %d bytes that are being read", freed)
 	}
 	if got, err := io.ReadAll(read); err != nil || !bytes.Equal(got, pages[0]) {
-		t.Errorf("the reader has other pages, %v", err)
+		t.Errorf("the reader got other pages or error %v", err)
 	}
 	read.Close()
 	if freed := prune(); freed < 100*pageBytes {
@@ -219,14 +219,14 @@ func TestPackingAndPruningAtOnce(t *testing.T) {
 	child := commit(t, s, "child", images[1].ID, pages[0])
 	deduplicate(t, s)
 	if pruned == 0 {
-		t.Fatal("nothing was pruned during the settling")
+		t.Fatal("nothing was pruned while pages were packed")
 	}
 	dropCopies(t, s)
 	wantPages(t, s, child, pages[0])
 	deduplicate(t, s)
 	dropCopies(t, s)
 	if s.has(imagePath("child", PagesFile)) {
-		t.Error("it was never packed")
+		t.Error("the child was never packed")
 	}
 	wantPages(t, s, child, pages[0])
 }
@@ -265,7 +265,7 @@ func TestPrune(t *testing.T) {
 	}
 	<-wait
 	if ids, _ := s.list(); !slices.Equal(ids, []string{images[1].ID}) || kept != 3 {
-		t.Errorf("left %v after %d questions", ids, kept)
+		t.Errorf("Prune: left %v after %d calls of keep, want one image after 3", ids, kept)
 	}
 	wantPages(t, s, images[1], pages[1])
 }
@@ -286,7 +286,7 @@ func TestNothingIsCollectedBesideABrokenIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := packs(t, s); !slices.Equal(after, before) {
-		t.Errorf("packs %v became %v", before, after)
+		t.Errorf("packs: got %v, want %v unchanged", after, before)
 	}
 	put(t, path, whole)
 	dropCopies(t, s)
@@ -308,10 +308,10 @@ func TestCopiesStayWithinTheirShareByLeastRecentUse(t *testing.T) {
 	deduplicate(t, s)
 	for i, want := range []bool{true, true, true, true, false, false} {
 		if has := s.has(imagePath(images[i].ID, PagesFile)); has != want {
-			t.Errorf("%s flat: %v, want %v", images[i].ID, has, want)
+			t.Errorf("%s has a copy: got %v, want %v", images[i].ID, has, want)
 		}
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, imagePath("s1", PagesFile))); err != nil || !bytes.Equal(got, pages[1]) {
-		t.Errorf("the copy of s1: %v", err)
+		t.Errorf("the copy of s1: got error %v or other pages", err)
 	}
 }

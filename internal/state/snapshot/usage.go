@@ -96,8 +96,8 @@ func (s *Images) measure() (int64, error) {
 	return sum, nil
 }
 
-// draftBytes returns the disk space of drafts of all processes. Files that Deduplicate and Lease write
-// belong to images that are already counted, and unfinished removals will soon be complete.
+// draftBytes returns the disk space of drafts of all processes. Files that Deduplicate and Lease
+// write belong to images that are already counted, and unfinished removals will soon be complete.
 func (s *Images) draftBytes() (int64, error) {
 	entries, err := fs.ReadDir(s.root.FS(), draftsDir)
 	if err != nil {
@@ -120,8 +120,8 @@ func (s *Images) draftBytes() (int64, error) {
 	return max(sum-s.space.claimed, 0), nil
 }
 
-// changeAndCount changes the disk and its count together, so that a concurrent measurement never sees one
-// without the other.
+// changeAndCount changes the disk and its count together, so that a concurrent measurement never
+// sees one without the other.
 func (s *Images) changeAndCount(bytes int64, change func() error) error {
 	s.space.tally.Lock()
 	defer s.space.tally.Unlock()
@@ -204,7 +204,7 @@ func (s *Images) makeRoom(mine, others int64) error {
 // deduplicateTimeout limits how long saving a sandbox waits for images to be completed.
 const deduplicateTimeout = 20 * time.Second
 
-// deduplicatePoll is the interval of checks whether another process has completed them.
+// deduplicatePoll is the interval at which deduplicateInTime checks whether another call has ended.
 const deduplicatePoll = 50 * time.Millisecond
 
 // deduplicateInTime completes images, because images that were saved one after the other take
@@ -212,7 +212,7 @@ const deduplicatePoll = 50 * time.Millisecond
 func (s *Images) deduplicateInTime() error {
 	ctx, cancel := context.WithTimeout(context.Background(), deduplicateTimeout)
 	defer cancel()
-	// Another process that is completing them does the same, and may take minutes.
+	// Another call that is completing images does the same work, and may take minutes.
 	for !s.deduplicating.TryLock() {
 		select {
 		case <-ctx.Done():

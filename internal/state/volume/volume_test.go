@@ -118,7 +118,7 @@ func read(t *testing.T, f *Files, name string) string {
 func wantCode(t *testing.T, what string, err error, code string) {
 	t.Helper()
 	if fault.CodeOf(err) != code {
-		t.Errorf("%s: %v, not %s", what, err, code)
+		t.Errorf("%s: got %v, want %s", what, err, code)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestQuotaIsEnforced(t *testing.T) {
 	}
 	u, err := s.Usage(v)
 	if err != nil || u.UsedFiles < v.Files || u.TotalBytes > MinBytes {
-		t.Errorf("%+v of %+v, %v", u, v, err)
+		t.Errorf("Usage: got %+v, error %v, want the quota of %+v used up", u, err, v)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestNamesAndOwners(t *testing.T) {
 	_, err := s.Create(t.Context(), Request{Name: "a", Owner: "one", Unlimited: true})
 	wantCode(t, "the same name again", err, "volume_exists")
 	if _, err := s.Get("../" + first.ID); fault.KindOf(err) != fault.NotFound {
-		t.Errorf("an ID with a path: %v", err)
+		t.Errorf("Get of an ID with a path: got %v, want NotFound", err)
 	}
 	for _, req := range []Request{{Bytes: 1}, {Bytes: MinBytes, Files: 1}, {Bytes: MinBytes, Unlimited: true}, {Bytes: -1}} {
 		req.Name = "b"
@@ -194,7 +194,7 @@ func TestHostileContent(t *testing.T) {
 		}
 	}
 	if _, err := f.Read("pipe"); fault.KindOf(err) != fault.Invalid {
-		t.Errorf("a pipe: %v", err)
+		t.Errorf("Read of a pipe: got %v, want Invalid", err)
 	}
 	wantCode(t, "write below a link", f.Write("dir/new", strings.NewReader("x"), Attributes{}, true), "volume_path_invalid")
 	wantCode(t, "create below a link", f.MakeDir("dir/new", Attributes{}, true), "volume_path_exists")
@@ -208,17 +208,17 @@ func TestHostileContent(t *testing.T) {
 		t.Error(err)
 	}
 	if entries, err := os.ReadDir(outside); len(entries) != 1 || err != nil {
-		t.Errorf("outside are %v, %v", entries, err)
+		t.Errorf("files outside: got %v, error %v, want one", entries, err)
 	}
 	if data, err := os.ReadFile(filepath.Join(outside, "file")); string(data) != "host" || err != nil {
-		t.Errorf("the file outside is %q, %v", data, err)
+		t.Errorf("the file outside: got %q, error %v, want host", data, err)
 	}
 	mode := uint32(0o6777)
 	if err := f.Write("setuid", strings.NewReader("x"), Attributes{Mode: &mode}, true); err != nil {
 		t.Fatal(err)
 	}
 	if e, err := f.Stat("setuid"); err != nil || e.Mode != 0o777 {
-		t.Errorf("mode %o, %v", e.Mode, err)
+		t.Errorf("Stat of setuid: got mode %o, error %v, want 777", e.Mode, err)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestTar(t *testing.T) {
 		t.Errorf("read %q", got)
 	}
 	if e, err := g.Stat("x/d/l"); err != nil || e.Target != "../a" {
-		t.Errorf("%+v, %v", e, err)
+		t.Errorf("Stat of the link: got %+v, error %v", e, err)
 	}
 	for _, head := range []tar.Header{
 		{Name: "../out", Typeflag: tar.TypeReg}, {Name: "h", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"},
@@ -254,12 +254,12 @@ func TestTar(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := g.ReadTar("/", &buf); fault.KindOf(err) != fault.Invalid {
-			t.Errorf("%q: %v", head.Name, err)
+			t.Errorf("ReadTar with %q: got %v, want Invalid", head.Name, err)
 		}
 	}
 	list, err := g.List("/", 10)
 	if err != nil || len(list) != 6 {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("List: got %+v, error %v, want 6 entries", list, err)
 	}
 }
 
@@ -275,19 +275,19 @@ func TestSnapshot(t *testing.T) {
 			write(t, f, "a", "before")
 			busy := errors.New("in use")
 			if _, err := s.Snapshot(t.Context(), v.ID, Request{Name: "copy"}, func() error { return busy }); !errors.Is(err, busy) {
-				t.Errorf("of a volume in use: %v", err)
+				t.Errorf("Snapshot of a volume in use: got %v", err)
 			}
 			if err := s.Remove(v.ID, func() error { return busy }); !errors.Is(err, busy) {
-				t.Errorf("removal of a volume in use: %v", err)
+				t.Errorf("Remove of a volume in use: got %v", err)
 			}
 			if !req.Unlimited {
 				_, err := s.Snapshot(t.Context(), v.ID, Request{Name: "copy"}, unused)
-				wantCode(t, "of a volume with open files", err, "volume_in_use")
+				wantCode(t, "Snapshot of a volume with open files", err, "volume_in_use")
 			}
 			f.Close()
 			c, err := s.Snapshot(t.Context(), v.ID, Request{Name: "copy"}, unused)
 			if err != nil || c.From != "data" || c.Files != v.Files {
-				t.Fatalf("%+v, %v", c, err)
+				t.Fatalf("Snapshot: got %+v, error %v", c, err)
 			}
 			f, err = s.Files(v.ID)
 			if err != nil {
@@ -326,7 +326,7 @@ func TestSnapshotWhileItIsRead(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for range 3 { // the journal has freed files that the file system shows as used
+	for range 3 { // until the journal is written, the file system counts removed files as used
 		for i := range 50 {
 			if err := os.WriteFile(filepath.Join(other, fmt.Sprint(i)), []byte("x"), 0o600); err != nil {
 				t.Fatal(err)
@@ -379,7 +379,7 @@ func TestKilledAtEachStep(t *testing.T) {
 				cmd.Env = append(os.Environ(), roleVariable+"="+role, stepVariable+"="+step, dirVariable+"="+s.dir)
 				out, err := cmd.CombinedOutput()
 				if status, ok := errors.AsType[*exec.ExitError](err); !ok || status.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-					t.Fatalf("%v: %s", err, out)
+					t.Fatalf("the child ended with %v, want SIGKILL: %s", err, out)
 				}
 				if err := s.Sweep(); err != nil {
 					t.Fatal(err)
@@ -400,7 +400,7 @@ func wantLeft(t *testing.T, s *Store, role, step string) {
 	}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil || len(entries) != len(list)+1 { // and the lock
-		t.Errorf("%d entries for %d volumes, %v", len(entries), len(list), err)
+		t.Errorf("got %d entries for %d volumes, error %v, want only the lock in addition", len(entries), len(list), err)
 	}
 	have := map[string]bool{}
 	for _, v := range list {

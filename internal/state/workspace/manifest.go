@@ -31,8 +31,7 @@ type Manifest struct {
 	Brought []changeset.Entry
 }
 
-// Manifests is the directory of all manifests. It is safe for concurrent use
-// by one process.
+// Manifests is the directory of all manifests. It is safe for concurrent use by one process.
 type Manifests struct {
 	path string
 	mu   sync.Mutex // held while changing a manifest

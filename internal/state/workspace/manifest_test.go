@@ -38,14 +38,14 @@ func TestManifestHasStateAtStart(t *testing.T) {
 		t.Fatalf("got %q, want %q", names, want)
 	}
 	if e := got.Start[1]; e.Size != 4 || e.Mode != 0o640 || e.Type != changeset.Regular || e.Ino == 0 || e.CTime.IsZero() || got.Start[2].Target != "a/b.txt" {
-		t.Errorf("got %+v and %+v", e, got.Start[2])
+		t.Errorf("Find: got the entries %+v and %+v", e, got.Start[2])
 	}
 	info, err := os.Stat(filepath.Join(m.path, "box1"))
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("mode of the manifest: got %v, error %v, want 0600", info.Mode(), err)
 	}
 	if err := m.Make(t.Context(), "box1", source, nil); fault.KindOf(err) != fault.Exists {
-		t.Errorf("made twice: %v", err)
+		t.Errorf("second Make: got %v, want Exists", err)
 	}
 }
 
@@ -67,14 +67,14 @@ func TestManifestsOfCopiesAreIndependent(t *testing.T) {
 	}
 	one, err := m.Find("box1")
 	if err != nil || len(one.Brought) > 0 {
-		t.Fatalf("the first one has %+v, %v", one.Brought, err)
+		t.Fatalf("Find of the first manifest: got brought files %+v, error %v, want none", one.Brought, err)
 	}
 	if err := m.Remove("box1"); err != nil {
 		t.Fatal(err)
 	}
 	two, err := m.Find("box2")
 	if err != nil || len(two.Start) != 1 || len(two.Brought) != 2 || two.Brought[0].Path != "gone" || !reflect.DeepEqual(two.Brought[1], now[0]) {
-		t.Fatalf("got %+v, %v", two, err)
+		t.Fatalf("Find of the second manifest: got %+v, error %v", two, err)
 	}
 	// In mode copy this is the only manifest.
 	if err := m.Amend("box3", now[:1]); err != nil {
@@ -91,22 +91,22 @@ func TestManifestsOfCopiesAreIndependent(t *testing.T) {
 		}
 	}
 	if list, err := m.List(); err != nil || !slices.Equal(list, []string{"box2", "box3"}) {
-		t.Errorf("list %q, %v", list, err)
+		t.Errorf("List: got %q, error %v", list, err)
 	}
 	if left, err := os.ReadDir(m.path); err != nil || len(left) != 3 || left[0].Name() != ".new-2" {
-		t.Errorf("left %v, %v", left, err)
+		t.Errorf("files after List: got %v, error %v, want three", left, err)
 	}
 	if err := m.Remove("box9"); err != nil {
 		t.Error(err)
 	}
 	if _, err := m.Find("box1"); fault.CodeOf(err) != "manifest_gone" {
-		t.Errorf("found %v", err)
+		t.Errorf("Find of a removed manifest: got %v, want manifest_gone", err)
 	}
 	if _, err := m.Find("../x"); fault.KindOf(err) != fault.Invalid {
-		t.Errorf("an invalid ID: %v", err)
+		t.Errorf("Find of an invalid ID: got %v, want Invalid", err)
 	}
 	if err := m.Refer("box4", "box9"); fault.CodeOf(err) != "manifest_gone" {
-		t.Errorf("referred to nothing: %v", err)
+		t.Errorf("Refer to a missing manifest: got %v, want manifest_gone", err)
 	}
 }
 

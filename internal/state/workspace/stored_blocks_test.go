@@ -22,6 +22,6 @@ func TestStoredBlocksAreReadByFlate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(flate.NewReader(&out)); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
+		t.Errorf("ReadAll: got %d bytes, error %v, want %d equal bytes", len(got), err, len(want))
 	}
 }

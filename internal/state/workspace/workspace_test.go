@@ -51,26 +51,26 @@ func TestCopyExcludesDeniedFiles(t *testing.T) {
 		return err
 	})
 	if want := []string{"", "/a", "/a/run.sh", "/b", "/link"}; err != nil || !slices.Equal(found, want) {
-		t.Errorf("copied %q, %v, want %q", found, err, want)
+		t.Errorf("copied files: got %q, error %v, want %q", found, err, want)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "a", "run.sh")); err != nil || info.Mode() != 0o755 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("mode of the copy: got %v, error %v, want 0755", info.Mode(), err)
 	}
 	if target, err := os.Readlink(filepath.Join(dir, "link")); err != nil || target != "/etc/passwd" {
-		t.Errorf("link %q, %v", target, err)
+		t.Errorf("Readlink: got %q, error %v", target, err)
 	}
 	write(t, filepath.Join(dir, "a", "run.sh"), "changed", 0o755)
 	if text, err := os.ReadFile(filepath.Join(source, "a", "run.sh")); err != nil || string(text) != "#!/bin/sh\n" {
-		t.Errorf("the source became %q, %v", text, err)
+		t.Errorf("the source: got %q, error %v, want it unchanged", text, err)
 	}
 	if list, err := c.List(); err != nil || !slices.Equal(list, []string{"box1"}) {
-		t.Errorf("list %q, %v", list, err)
+		t.Errorf("List: got %q, error %v, want box1", list, err)
 	}
 	if err := c.Remove("box1"); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := c.List(); err != nil || len(list) > 0 {
-		t.Errorf("left %q, %v", list, err)
+		t.Errorf("List: got %q, error %v, want no copy", list, err)
 	}
 }
 
@@ -79,21 +79,21 @@ func TestCopyIsBoundedAndLeavesNothing(t *testing.T) {
 	write(t, filepath.Join(source, "big"), strings.Repeat("x", 1000), 0o600)
 	_, err := c.Make(t.Context(), "box1", source, 999, nothingDenied)
 	if fault.CodeOf(err) != "workspace_too_large" {
-		t.Fatalf("got %v", err)
+		t.Fatalf("Make beyond the limit: got %v, want workspace_too_large", err)
 	}
 	if list, err := c.List(); err != nil || len(list) > 0 {
-		t.Errorf("left %q, %v", list, err)
+		t.Errorf("List: got %q, error %v, want no copy", list, err)
 	}
 	if _, err := c.Make(t.Context(), "../x", source, 1<<20, nothingDenied); fault.KindOf(err) != fault.Invalid {
-		t.Errorf("an invalid ID: %v", err)
+		t.Errorf("Make with an invalid ID: got %v, want Invalid", err)
 	}
 	if _, err := c.Make(t.Context(), "box1", filepath.Join(source, "absent"), 1<<20, nothingDenied); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no source: %v", err)
+		t.Errorf("Make without a source: got %v, want no such file", err)
 	}
 }
 
-// TestF3CopiesOfParts: a sandbox has copies of several directories, which are found by
-// its ID and go together.
+// F3: a sandbox has copies of several directories, which are found by its ID and are removed
+// together.
 func TestF3CopiesOfParts(t *testing.T) {
 	source, c := t.TempDir(), New(filepath.Join(t.TempDir(), "copies"))
 	write(t, filepath.Join(source, "x"), "x", 0o600)
@@ -111,24 +111,24 @@ func TestF3CopiesOfParts(t *testing.T) {
 	}
 	// access(2) has to let the sandbox's user in.
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+		t.Errorf("mode of the copy: got %v, error %v, want 0755", info.Mode(), err)
 	}
 	if list, err := c.List(); err != nil || !slices.Equal(list, []string{"box1"}) {
-		t.Errorf("list %q, %v", list, err)
+		t.Errorf("List: got %q, error %v, want box1", list, err)
 	}
 	if _, err := c.MakePart(t.Context(), "box1", MaxParts, source, 1<<20, nothingDenied); err == nil {
-		t.Error("more parts than are removed")
+		t.Error("MakePart accepted more parts than Remove removes")
 	}
 	if err := c.Remove("box1"); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := c.List(); err != nil || len(list) > 0 {
-		t.Errorf("left %q, %v", list, err)
+		t.Errorf("List: got %q, error %v, want no copy", list, err)
 	}
 }
 
-// A program of the host that swaps a file for a link while the workspace is copied must
-// not have a file copied that the policy denies. Nor is a pipe waited for.
+// If a program of the host replaces a file by a link while the workspace is copied, a file that the
+// policy denies must not be copied. A pipe that replaces a file must not block the copy.
 func TestLinkThatReplacedAFileIsNotCopied(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(from, ".env"), "secret", 0o600)
@@ -159,7 +159,7 @@ func TestLinkThatReplacedAFileIsNotCopied(t *testing.T) {
 		err = w.file(name, info)
 		text, _ := os.ReadFile(filepath.Join(to, name))
 		if swapped := name != "file"; errors.Is(err, fs.ErrNotExist) != swapped || swapped && len(text) > 0 || !swapped && string(text) != "other" {
-			t.Errorf("%s: copied %q, %v", name, text, err)
+			t.Errorf("%s: file: got copy %q, error %v", name, text, err)
 		}
 	}
 }

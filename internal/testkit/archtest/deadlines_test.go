@@ -11,9 +11,9 @@ import (
 )
 
 // clockBudget is the number of places in the tests of each directory that depend on the machine's
-// clock: a sleep, a timer or deadline that does not go through hosttest, or a measured duration. The
-// remaining places provoke a timeout, check for a while that an event does not happen, or only log.
-// The numbers may only fall.
+// clock: a sleep, a timer or deadline that does not go through hosttest, or a measured duration.
+// The remaining places provoke a timeout, check for a while that an event does not happen, or only
+// log. The numbers may only fall.
 var clockBudget = map[string]int{
 	"../../..":                       1,
 	"cmd/crannog":                    2,
@@ -39,8 +39,8 @@ var clockBudget = map[string]int{
 	"internal/mcpserver":             1,
 	"internal/guest/relay":           8,
 	"internal/sandbox/lifecycle":     5,
-	"internal/sandbox/changes":       1, // in a bubble
-	"internal/sandbox/admission":     1, // in a bubble
+	"internal/sandbox/changes":       1, // in a synctest bubble
+	"internal/sandbox/admission":     1, // in a synctest bubble
 	"internal/state/snapshot":        1,
 	"internal/audit/ingest":          1,
 	"internal/server/standard":       1,

@@ -165,8 +165,8 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
-// wideLines lists the lines of prose of a page that are too wide. Headings, images and lines without
-// a space cannot be broken and are not counted.
+// wideLines lists the lines of prose of a page that are too wide. Headings, images and lines
+// without a space cannot be broken and are not counted.
 func wideLines(p page) []string {
 	var found []string
 	for _, l := range p.prose {
@@ -274,8 +274,8 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
-// TestContributingNamesFiles checks the table of CONTRIBUTING.md that maps a task to the file that a
-// newcomer would guess: each file exists, and there are at least twenty tasks.
+// TestContributingNamesFiles checks the table of CONTRIBUTING.md that maps a task to the file that
+// a newcomer would guess: each file exists, and there are at least twenty tasks.
 func TestContributingNamesFiles(t *testing.T) {
 	data, err := os.ReadFile("../../../CONTRIBUTING.md")
 	if err != nil {

@@ -41,6 +41,7 @@ func WithoutDescriptors(t *testing.T, do func()) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
+	// A limit of 3 refuses new descriptors. Open ones stay open.
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func WithoutDescriptors(t *testing.T, do func()) {
 		}
 	}()
 	if _, err := os.ReadFile("/proc/self/stat"); !errors.Is(err, unix.EMFILE) {
-		t.Fatalf("control: %v", err)
+		t.Fatalf("control: opening a file: error %v, want EMFILE", err)
 	}
 	do()
 }

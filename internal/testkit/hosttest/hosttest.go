@@ -29,8 +29,8 @@ var (
 	Node   = Program("node")
 	Bash   = Program("bash")
 	Git    = Program("git")
-	// Unified is cgroup version 2, as most hosts have it. The machine that tests/unified boots has it
-	// too.
+	// Unified is cgroup version 2, as most hosts have it. The machine that tests/unified boots has
+	// it too.
 	Unified = Requirement{Name: "control groups of version 2 with controllers", Has: unified, RemoteTarget: "tests/unified"}
 	// TUN is the ability to create network devices whose packets a program sends and receives.
 	TUN = Requirement{Name: "/dev/net/tun that this user may open", Has: tun}

@@ -228,8 +228,8 @@ func EventuallyNoError(t testing.TB, check func() error) {
 	}
 }
 
-// NoMore waits until a count is at most limit. Resources that an operation leaves for a moment, such
-// as goroutines, may disappear later on a busy machine.
+// NoMore waits until a count is at most limit. Resources that an operation leaves for a moment,
+// such as goroutines, may disappear later on a busy machine.
 func NoMore(t testing.TB, what string, limit int, count func() int) {
 	t.Helper()
 	n := 0

@@ -17,7 +17,7 @@ func TestSlownessIsBounded(t *testing.T) {
 		}
 	}
 	if s := Slowness(); s < 1 || s > maxSlowness || Patience(time.Minute) < time.Minute || Patience(Hang) != time.Duration(float64(Hang)*s) {
-		t.Errorf("a factor of %v, and a minute is %s", s, Patience(time.Minute))
+		t.Errorf("Slowness is %v, and Patience of one minute is %s", s, Patience(time.Minute))
 	}
 }
 

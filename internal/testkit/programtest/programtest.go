@@ -1,5 +1,5 @@
-// Package programtest owns the crannog binary that tests run: one that was built before, or one that
-// the package builds itself.
+// Package programtest owns the crannog binary that tests run: one that was built before, or one
+// that the package builds itself.
 package programtest
 
 import (

@@ -62,8 +62,8 @@ func Start(t testing.TB, program, state string, flags ...string) *Server {
 	return StartOnly(t, program, state, flags...)
 }
 
-// StartOnly is Start without the removal of sandboxes at the end, for a state directory that another
-// version of the program uses next.
+// StartOnly is Start without the removal of sandboxes at the end, for a state directory that
+// another version of the program uses next.
 func StartOnly(t testing.TB, program, state string, flags ...string) *Server {
 	t.Helper()
 	s := &Server{State: state}

@@ -1,5 +1,5 @@
 import type { Page } from "@playwright/test";
-import { control, expect, test } from "../fixtures";
+import { takeControl, expect, test } from "../fixtures";
 
 // Texts that a sandbox can choose: names, output, paths, metadata. In a careless page, script would
 // run code, and marks would forge or hide text.
@@ -53,7 +53,7 @@ test("a terminal's sequences reach neither the clipboard nor the title nor a lin
   await admin.evaluate(() => navigator.clipboard.writeText("clipboard text"));
   await expect(admin).toHaveTitle(/sequences/);
   const title = await admin.title();
-  await control(admin);
+  await takeControl(admin);
   await admin.keyboard.type(`printf '\\033]52;c;cHduZWQ=\\007\\033]0;pwned\\007\\033]8;;http://evil.example\\007click\\033]8;;\\007 end-of-it\\n'\n`);
   await expect(admin.locator(".xterm-rows, .xterm-accessibility-tree").first()).toContainText("click end-of-it");
   expect(await admin.evaluate(() => navigator.clipboard.readText())).toBe("clipboard text");

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
-import { expect, insist, type Server, test } from "../fixtures";
-import { asking, upstream } from "../policy";
+import { expect, pressUntil, type Server, test } from "../fixtures";
+import { askPolicy, upstream } from "../policy";
 import { slowness } from "../slowness";
 
 /** Reads the log of requests that the outside host received. */
@@ -20,7 +20,7 @@ function send(server: Server, id: string, path: string): (want: string) => Promi
 }
 
 test("a denied request appears with its rule", async ({ admin, server }) => {
-  const made = await server.create({ name: "denied", access: { net: "policy", policy: asking } });
+  const made = await server.create({ name: "denied", access: { net: "policy", policy: askPolicy } });
   await admin.goto(`${server.base}/console/s/${made.id}/network`);
   await server.exec(made.id, "curl -s -m 20 http://elsewhere.example.test/secret-path; true");
   const row = admin.getByRole("row", { name: /elsewhere\.example\.test/ }).first();
@@ -35,13 +35,13 @@ test("a denied request appears with its rule", async ({ admin, server }) => {
 });
 
 test("an approval by keyboard lets a held request pass", async ({ admin, server }) => {
-  const made = await server.create({ name: "asks", access: { net: "policy", policy: asking } });
+  const made = await server.create({ name: "asks", access: { net: "policy", policy: askPolicy } });
   await admin.goto(`${server.base}/console/approvals`);
   const held = send(server, made.id, "/held");
   await expect(admin.getByText("/held").first()).toBeVisible();
   expect(await readUpstreamLog()).not.toContain("POST /held");
   const card = admin.getByRole("article").filter({ hasText: "/held" });
-  await insist(
+  await pressUntil(
     async () => {
       await card.focus({ timeout: 1000 });
       await admin.keyboard.press("a");
@@ -54,7 +54,7 @@ test("an approval by keyboard lets a held request pass", async ({ admin, server 
   const refused = send(server, made.id, "/refused");
   await expect(admin.getByText("/refused").first()).toBeVisible();
   const dialog = admin.getByRole("dialog");
-  await insist(
+  await pressUntil(
     async () => {
       await admin.getByRole("article").filter({ hasText: "/refused" }).focus({ timeout: 1000 });
       await admin.keyboard.press("d");
@@ -83,7 +83,7 @@ test("an approval request is shown as a desktop notification while the page is h
     document.hasFocus = () => false;
   });
   await server.signIn(page, "operator");
-  const made = await server.create({ name: "notifies", access: { net: "policy", policy: asking } });
+  const made = await server.create({ name: "notifies", access: { net: "policy", policy: askPolicy } });
   await page.goto(`${server.base}/console/approvals`);
   // Wait for the live connection: requests from before are not announced.
   await expect(page.getByText("Live", { exact: true })).toBeVisible();

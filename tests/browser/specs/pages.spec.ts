@@ -1,8 +1,8 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import AxeBuilder from "@axe-core/playwright";
-import { expect, insist, test } from "../fixtures";
-import { asking, upstream } from "../policy";
+import { expect, pressUntil, test } from "../fixtures";
+import { askPolicy, upstream } from "../policy";
 import { full, slowness } from "../slowness";
 
 const shots = process.env["CRANNOG_SCREENSHOTS"] ?? "shots";
@@ -10,7 +10,7 @@ const shots = process.env["CRANNOG_SCREENSHOTS"] ?? "shots";
 test("every page is accessible in both themes and fits a phone", async ({ admin, server }, info) => {
   test.setTimeout(1_200_000 * slowness);
   const long = { timeout_seconds: 1800 };
-  const made = await server.create({ name: "report-builder", metadata: { team: "search" }, ...long, access: { net: "policy", policy: asking } });
+  const made = await server.create({ name: "report-builder", metadata: { team: "search" }, ...long, access: { net: "policy", policy: askPolicy } });
   await server.create({ name: "nightly-tests", metadata: { team: "build" }, ...long });
   await server.exec(made.id, "mkdir -p /workspace && echo '# Report' > /workspace/report.md && python3 -c 'print(6*7)'");
   await server.exec(made.id, `curl -s -m 20 http://${upstream}/data > /workspace/data.txt; curl -s -m 20 http://elsewhere.example.test/; true`);
@@ -56,7 +56,7 @@ test("every page is accessible in both themes and fits a phone", async ({ admin,
   await admin.goto(`${server.base}/console/approvals`);
   const approve = admin.getByRole("button", { name: "Approve", exact: true });
   await expect(approve).toHaveCount(1);
-  await insist(
+  await pressUntil(
     () => approve.click({ timeout: 1000 }),
     () => expect(approve).toHaveCount(0, { timeout: 3000 * slowness }),
   );

@@ -1,8 +1,8 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { Page } from "@playwright/test";
-import { control, expect, insist, Server, test } from "../fixtures";
-import { asking, upstream } from "../policy";
+import { takeControl, expect, pressUntil, Server, test } from "../fixtures";
+import { askPolicy, upstream } from "../policy";
 import { slowness } from "../slowness";
 
 const shots = process.env["CRANNOG_SCREENSHOTS"] ?? "shots";
@@ -21,7 +21,7 @@ test("pictures of a fleet at work", async ({ page: admin }) => {
 async function takePictures(admin: Page, server: Server): Promise<void> {
   await server.signIn(admin);
   await mkdir(shots, { recursive: true });
-  const access = { net: "policy", policy: asking };
+  const access = { net: "policy", policy: askPolicy };
   const long = { timeout_seconds: 1800 };
   const box = (name: string, team: string, more: object = {}) => server.create({ name, metadata: { team }, ...long, ...more });
   const report = await box("report-builder", "search", { access });
@@ -55,7 +55,7 @@ async function takePictures(admin: Page, server: Server): Promise<void> {
   await admin.emulateMedia({ colorScheme: "dark" });
   await admin.goto(`${server.base}/console/s/${report.id}/live`);
   await expect(admin.getByText("denied").first()).toBeVisible();
-  await control(admin);
+  await takeControl(admin);
   await admin.keyboard.type("cd /workspace && ls -l && python3 -c 'print(6*7)'\n");
   await expect(admin.locator(".xterm-rows, .xterm-accessibility-tree").first()).toContainText("42");
   await admin.waitForTimeout(8_000);
@@ -64,7 +64,7 @@ async function takePictures(admin: Page, server: Server): Promise<void> {
   await admin.goto(`${server.base}/console/approvals`);
   const approve = admin.getByRole("button", { name: "Approve", exact: true });
   await expect(approve).toHaveCount(1);
-  await insist(
+  await pressUntil(
     () => approve.click({ timeout: 1000 }),
     () => expect(approve).toHaveCount(0, { timeout: 3000 * slowness }),
   );

@@ -1,5 +1,5 @@
 import type { Page } from "@playwright/test";
-import { control, expect, test } from "../fixtures";
+import { takeControl, expect, test } from "../fixtures";
 
 /** The content of a terminal, as a screen reader reads it. */
 const screen = (page: Page) => page.locator(".xterm-rows, .xterm-accessibility-tree").first();
@@ -7,7 +7,7 @@ const screen = (page: Page) => page.locator(".xterm-rows, .xterm-accessibility-t
 test("two pages see one terminal, and only the one with control types", async ({ admin, server, browser }) => {
   const made = await server.create({ name: "shared" });
   await admin.goto(`${server.base}/console/s/${made.id}/terminal`);
-  await control(admin);
+  await takeControl(admin);
   await admin.keyboard.type("echo $((6*7))-answer\n");
   await expect(screen(admin)).toContainText("42-answer");
 
@@ -26,7 +26,7 @@ test("two pages see one terminal, and only the one with control types", async ({
   await expect(screen(second)).not.toContainText("sneaked-in");
 
   // Taking control takes it from the first page and is in the audit log.
-  await control(second, true);
+  await takeControl(second, true);
   await expect(admin.getByRole("button", { name: "Take control" })).toBeVisible();
   await second.keyboard.type("echo now-second\n");
   await expect(screen(admin)).toContainText("now-second");

@@ -1,5 +1,5 @@
-import { expect, insist, test } from "../fixtures";
-import { asking, upstream } from "../policy";
+import { expect, pressUntil, test } from "../fixtures";
+import { askPolicy, upstream } from "../policy";
 import { slowness } from "../slowness";
 
 test("a preview of a sandbox's page has another origin and cannot act on the console", async ({ admin, server }) => {
@@ -55,7 +55,7 @@ test("a recording replays what a command printed", async ({ admin, server }) => 
 });
 
 test("the policy editor checks a document while typing and explains a request", async ({ admin, server }) => {
-  const made = await server.create({ name: "governed", access: { net: "policy", policy: asking } });
+  const made = await server.create({ name: "governed", access: { net: "policy", policy: askPolicy } });
   await admin.goto(`${server.base}/console/policy?sandbox=${made.id}`);
   const editor = admin.locator(".cm-content").first();
   await expect(editor).toContainText(upstream);
@@ -87,7 +87,7 @@ test("the keyboard reaches sandboxes and the audit log, and an entry has an addr
   await expect(admin.getByRole("heading", { level: 1 })).toContainText("by-keyboard");
   await admin.keyboard.press("Escape");
   // The second key must follow within a certain time.
-  await insist(
+  await pressUntil(
     async () => {
       await admin.keyboard.press("g");
       await admin.keyboard.press("r");

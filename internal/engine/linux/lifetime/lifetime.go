@@ -15,6 +15,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/linux/process"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
 // Patience bounds how long the kernel may take to end a process.
@@ -114,10 +115,12 @@ func (l *Life) End(log *slog.Logger, read func() Ending) {
 	if l.Over() {
 		return
 	}
+	// The order matters: the removal deletes the record before the file that shows it.
+	removal := l.beingRemoved()
 	e := read()
 	replaced := e.Err == nil && e.Owner != l.owner
 	switch {
-	case l.removed || replaced || errors.Is(e.Err, fs.ErrNotExist) || l.beingRemoved():
+	case l.removed || replaced || errors.Is(e.Err, fs.ErrNotExist) || removal:
 		l.exit = engine.Exit{Reason: engine.ReasonKilled}
 	case e.Earlier != nil:
 		l.exit = *e.Earlier
@@ -135,12 +138,9 @@ func (l *Life) End(log *slog.Logger, read func() Ending) {
 	close(l.done)
 }
 
-// removedName is a file that exists while a process removes the sandbox.
-const removedName = "removed"
-
 // beingRemoved reports whether a process removes the sandbox.
 func (l *Life) beingRemoved() bool {
-	_, err := os.Lstat(filepath.Join(l.dir, removedName))
+	_, err := os.Lstat(filepath.Join(l.dir, sandboxdir.RemovalName))
 	return err == nil
 }
 
@@ -149,7 +149,7 @@ func (l *Life) BeginRemoval() error {
 	l.mu.Lock()
 	l.removed = true
 	l.mu.Unlock()
-	err := os.WriteFile(filepath.Join(l.dir, removedName), nil, 0o600)
+	err := os.WriteFile(filepath.Join(l.dir, sandboxdir.RemovalName), nil, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -95,9 +95,13 @@ func List(ctx context.Context, parent string, describe func(dir string) (created
 	return out, ctx.Err()
 }
 
-// Remove deletes a sandbox's directory and its record last, because a process that cleans up after
-// a crash identifies the directory by the record. Another process that waits for the sandbox may
-// write its exit status between the removal of the last file and that of the directory.
+// RemovalName is a file that exists while a process removes the sandbox. It outlives the record, so
+// that a process that sees neither knows that the sandbox was removed.
+const RemovalName = "removed"
+
+// Remove deletes a sandbox's directory. The record is among the last files, because a process that
+// cleans up after a crash identifies the directory by the record. Another process that waits for the
+// sandbox may write its exit status between the removal of the last file and that of the directory.
 func Remove(dir string) error {
 	const maxTries = 100
 	entries, err := os.ReadDir(dir)
@@ -105,10 +109,15 @@ func Remove(dir string) error {
 		return err
 	}
 	for _, entry := range entries {
-		if name := entry.Name(); name != RecordName && name != EarlierName {
+		if name := entry.Name(); name != RecordName && name != EarlierName && name != RemovalName {
 			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 				return err
 			}
+		}
+	}
+	for _, name := range []string{RecordName, EarlierName} {
+		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+			return err
 		}
 	}
 	for range maxTries {

@@ -79,7 +79,7 @@ func TestReadAgreesWithGit(t *testing.T) {
 			for id := range strings.FieldsSeq(r.git("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")) {
 				kind, data, err := reader.Read(id)
 				if err != nil || kind != r.git("cat-file", "-t", id) || fmt.Sprint(len(data)) != r.git("cat-file", "-s", id) {
-					t.Fatalf("%s: %s of %d bytes, %v", id, kind, len(data), err)
+					t.Fatalf("Read(%s): got a %s of %d bytes, error %v", id, kind, len(data), err)
 				}
 			}
 			if _, _, err := reader.Read(strings.Repeat("0", len(r.git("rev-parse", "HEAD")))); !errors.Is(err, objects.ErrMissing) {
@@ -185,7 +185,7 @@ func TestF1HistoryFindsNewCommits(t *testing.T) {
 			got = append(got, c.ID)
 		}
 		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
-			t.Errorf("%s: %v", tip, got)
+			t.Errorf("New(%s): got %v, want %v", tip, got, want)
 		}
 	}
 	c, err := h.Find(merge)

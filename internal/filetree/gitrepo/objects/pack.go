@@ -135,14 +135,14 @@ func (r *Reader) unpack(d *dir, p *pack, at int64, hash, chain int) (kind string
 	kind, plain := kinds[head[0]>>4&7]
 	var base func() (string, []byte, error)
 	switch head[0] >> 4 & 7 {
-	case 6:
+	case 6: // a delta of an earlier object of the pack, at the distance that follows
 		distance, m := varint.Read(head[used:])
 		back := int64(distance)
 		if used += m; m == 0 || back <= 0 || back > at {
 			return "", nil, errMalformed
 		}
 		base = func() (string, []byte, error) { return r.packed(d, p, at-back, hash, chain+1) }
-	case 7:
+	case 7: // a delta of the object whose name follows
 		if used+hash > n {
 			return "", nil, errMalformed
 		}
@@ -209,7 +209,7 @@ func (r *Reader) patch(base, delta []byte) ([]byte, error) {
 				}
 				delta = delta[1:]
 			}
-			if length == 0 {
+			if length == 0 { // git's encoding of 64 KiB
 				length = 0x10000
 			}
 			if at+length > uint64(len(base)) {

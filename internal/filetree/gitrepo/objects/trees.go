@@ -45,8 +45,8 @@ func (r *Reader) tree(id string, size int) ([]file, error) {
 }
 
 // Changed calls f with the path of each file that differs between two trees, and with its mode and
-// object name in the second tree, or "" if the file does not exist there. The tree name "" stands
-// for an empty tree.
+// object name in the second tree. These are "" if the file does not exist there. The tree name ""
+// stands for an empty tree.
 func (r *Reader) Changed(from, to string, f func(path, now string) error) error {
 	return r.changed(from, to, "", max(len(from), len(to))/2, 0, f)
 }

@@ -181,7 +181,7 @@ func TestWorktreeOf(t *testing.T) {
 		"":                                                     "",
 	} {
 		if got := worktreeOf([]byte(text)); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
+			t.Errorf("worktreeOf(%q): got %q, want %q", text, got, want)
 		}
 	}
 }

@@ -15,7 +15,7 @@ func TestPathIsExecutable(t *testing.T) {
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode()&0o111 == 0 {
-		t.Fatalf("%s: %v %v", path, info, err)
+		t.Fatalf("guest at %s: got %v, %v, want an executable file", path, info, err)
 	}
 	again, err := guestbin.Path(dir)
 	if err != nil || again != path {

@@ -17,6 +17,6 @@ func TestPathIsExecutableOrEmpty(t *testing.T) {
 		return
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode()&0o111 == 0 {
-		t.Errorf("%s: %v %v", path, info, err)
+		t.Errorf("program at %s: got %v, %v, want an executable file", path, info, err)
 	}
 }
