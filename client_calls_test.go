@@ -122,7 +122,7 @@ func TestEachCallSendsOneRequest(t *testing.T) {
 		if e, ok := errors.AsType[*Error](err); !ok || !errors.Is(err, fs.ErrPermission) || Code(err) != "local_only" || e.Hint != "ask" || e.Message != "no" {
 			t.Errorf("%s: the error for status 403 is %v", want, err)
 		}
-		// An incomplete or missing answer is an error too.
+		// A truncated answer is an error too, except for DELETE, whose answer may be ignored.
 		c, _ = newScripted(t, `{"name":`)
 		if err := call(c); err == nil && !strings.HasPrefix(want, "DELETE") || err != nil && !errors.Is(err, ErrUnavailable) {
 			t.Errorf("%s: the error for a truncated answer is %v", want, err)
@@ -150,7 +150,7 @@ func TestImageOperations(t *testing.T) {
 	for name, answer := range map[string]string{"nothing": "", "only progress": progress, "half a line": progress + `{"fini`} {
 		c, _ := newScripted(t, answer)
 		if err := c.PushImage(ctx, api.PushImage{Image: "a"}, nil); !errors.Is(err, ErrUnavailable) {
-			t.Errorf("%s: taken as success or another error: %v", name, err)
+			t.Errorf("PushImage with the answer %q: got error %v, want ErrUnavailable", name, err)
 		}
 	}
 	c, s = newScripted(t, "tar")
@@ -160,7 +160,7 @@ func TestImageOperations(t *testing.T) {
 	}
 }
 
-// A context is sent in pieces whose offsets add up, then the build runs.
+// A build context is sent in pieces whose offsets add up, then the build runs.
 func TestBuildSendsContextInPieces(t *testing.T) {
 	c, s := newScripted(t, `{"id":"b1"}`, "", "", `{"kind":"done","step":1}`+"\n"+`{"finished":true,"image":{"name":"t"}}`)
 	var made api.Build
@@ -203,7 +203,8 @@ func TestBuildReportsErrors(t *testing.T) {
 	}
 }
 
-// A stream that breaks off is resumed after the last event that the caller has handled.
+// WatchApprovals returns the ID of the last event that the caller has handled, also if the stream
+// breaks off. The next call continues after it.
 func TestWatchApprovals(t *testing.T) {
 	const events = "id: 1\ndata: {\"type\":\"pending\",\"approval\":{\"id\":\"q1\"}}\n\nid: 2\ndata: {\"type\":\"denied\",\"approval\":{\"id\":\"q1\"}}\n\nid: 3\n"
 	c, s := newScripted(t, events)

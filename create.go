@@ -40,8 +40,8 @@ func Ephemeral() CreateOption { return func(r *api.CreateSandbox) { r.Ephemeral 
 func Workspace(dir string) CreateOption { return func(r *api.CreateSandbox) { r.Workspace = dir } }
 
 // Mount makes a file or a directory of the host visible at a path inside, copy-on-write or
-// read-only: the host's files never change. It may be given several times. Callers that are not
-// local use the name of a directory that the server shares.
+// read-only: the host's files never change. It may be given several times. For callers that
+// are not local, the source is the name of a directory that the server shares.
 func Mount(m api.Mount) CreateOption {
 	return func(r *api.CreateSandbox) { r.Mounts = append(r.Mounts, m) }
 }
@@ -72,10 +72,10 @@ func Env(env map[string]string) CreateOption { return func(r *api.CreateSandbox)
 // Limits bound the resources of the sandbox. A zero field is the server's default, never unlimited.
 func Limits(l api.Limits) CreateOption { return func(r *api.CreateSandbox) { r.Limits = &l } }
 
-// Engine sets the engine that isolates the sandbox, by a name that Client.Engines lists. An engine
-// whose boundary is weaker than the policy accepts is refused. Without this option the server
-// chooses: its default engine if the policy accepts that, or else the engine with the weakest
-// boundary that the policy accepts.
+// Engine sets the engine that isolates the sandbox, by a name that Client.Engines lists. The
+// request fails if the policy requires a stronger boundary than the engine has. Without this option
+// the server uses its default engine if it suits the policy and the request, or else the suitable
+// engine with the weakest boundary.
 func Engine(name string) CreateOption { return func(r *api.CreateSandbox) { r.Engine = name } }
 
 // AtLeast sets the weakest boundary that the sandbox's engine may have, such as userspace-kernel.
@@ -87,7 +87,8 @@ func AtLeast(boundary string) CreateOption {
 // PrivatePorts requires the traffic token for requests to ports of programs inside.
 func PrivatePorts() CreateOption { return func(r *api.CreateSandbox) { r.PrivatePorts = true } }
 
-// Level sets the level to which the policy is added: strict, standard, light or minimal.
+// Level sets the preset policy that other policy settings extend: strict, standard, light or
+// minimal.
 func Level(name string) CreateOption { return func(r *api.CreateSandbox) { access(r).Level = name } }
 
 // Net sets the network: none, dev, open or policy.

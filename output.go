@@ -8,7 +8,8 @@ import (
 )
 
 // Output runs the command and returns its standard output. If the error is an
-// *ExitError, it has the standard error output, shortened in the middle.
+// *ExitError and Stderr was not set, the error has the standard error output,
+// shortened in the middle.
 func (c *Cmd) Output() ([]byte, error) {
 	if c.Stdout != nil {
 		return nil, errors.New("crannog: Stdout is set already")
@@ -60,8 +61,8 @@ func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
 	return w, nil
 }
 
-// StdoutPipe returns a pipe from the command's output. It ends when the
-// command has. Read it to its end before calling Wait.
+// StdoutPipe returns a pipe from the command's output. It reaches its
+// end when the command has ended. Read it to its end before calling Wait.
 func (c *Cmd) StdoutPipe() (io.ReadCloser, error) { return c.outputPipe(&c.Stdout) }
 
 // StderrPipe is StdoutPipe for standard error.
@@ -85,7 +86,7 @@ func (c *Cmd) closePipes(err error) {
 			_ = w.CloseWithError(err)
 			continue
 		}
-		// Close of the other end never fails either.
+		// Close of a PipeReader or a PipeWriter never fails either.
 		_ = p.Close()
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
-// engineSandbox is a sandbox with a network that an engine created without a server.
+// engineSandbox is a sandbox with a network. An engine created it directly, without a server.
 type engineSandbox struct {
 	engine  engine.Engine
 	id      string
@@ -27,7 +27,8 @@ type engineSandbox struct {
 	process *client.Client
 }
 
-// sandbox creates a sandbox with a network. It takes ownership of the sandbox's end.
+// sandbox creates a sandbox with a network. end is the sandbox's side of its network attachment;
+// sandbox closes it.
 func (r *netRig) sandbox(ctx context.Context, l *singleEngine, workspace string, end *os.File) (_ *engineSandbox, err error) {
 	defer func() { err = errors.Join(err, end.Close()) }()
 	sb := &engineSandbox{engine: l.engine, id: strings.ToLower(rand.Text()[:20])}
@@ -63,7 +64,7 @@ func (b *engineSandbox) run(ctx context.Context, j netJob) ([]time.Duration, err
 	var out, stderr bytes.Buffer
 	exit, err := p.Stream(&out, &stderr)
 	if err != nil || exit.Code != 0 {
-		return nil, errors.Join(err, fmt.Errorf("the client: exit code %d: %s", exit.Code, strings.TrimSpace(stderr.String())))
+		return nil, errors.Join(err, fmt.Errorf("measuring client: exit code %d, standard error %q", exit.Code, strings.TrimSpace(stderr.String())))
 	}
 	return readTimes(out.Bytes())
 }

@@ -54,7 +54,7 @@ func stepFigures(ctx context.Context, b *bench) (err error) {
 	sec := table("steps", "where a boot's time goes, as the engine logs it at level debug", "ms", marks.scores())
 	sec.note("prepare: the engine's file and control group. child: our binary started again. root: mounts and settings.")
 	sec.note("kernel: gVisor's file server and kernel as processes. start: loopback, and the guest asked to start.")
-	sec.note("guest: from there to its report that it is ready. answer: the child's result and end, beside guest.")
+	sec.note("guest: from the request to start it until it reports that it is ready. answer: the child's result and exit, at the same time as guest.")
 	b.report.add(sec)
 	return nil
 }
@@ -165,7 +165,7 @@ func (l *singleEngine) execs(ctx context.Context, s *scores, id, token string) e
 		}
 		exit, err := p.Stream(io.Discard, io.Discard)
 		if err != nil || exit.Code != 0 {
-			return fmt.Errorf("true: exit code %d: %w", exit.Code, err)
+			return errors.Join(err, fmt.Errorf("true: exit code %d", exit.Code))
 		}
 		s.addTime("engine alone"+exec, time.Since(began))
 	}

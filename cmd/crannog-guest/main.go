@@ -1,7 +1,7 @@
 // Command crannog-guest is the first process in a sandbox. It reads its configuration from standard
-// input and has no use outside of a sandbox. A program in the sandbox starts crannog-guest again to
-// search files, and an engine starts it again to relay streams. As the first process of a jail, it
-// first creates the jail.
+// input and has no use outside of a sandbox. Crannog also starts it in the sandbox with a role as
+// first argument: to search files, to serve SFTP, or to relay streams. As the first process of a
+// jail or a microVM, it prepares that environment before it becomes the guest.
 package main
 
 import (

@@ -12,7 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
-// essential are the programs of Debian's essential packages, which every Debian machine has.
+// essential are the programs that the examples may use. They are in Debian's essential packages,
+// which every Debian machine has.
 var essential = strings.Fields("sh sleep sort head date ls echo cat rm cp")
 
 // TestF32ReadmeRunsOnABareMachine checks that the first examples of the README need only programs

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// checkAllowed refuses values of --allow that the policy can never allow. Otherwise the flag would
-// be accepted and have no effect.
+// checkAllowed refuses values of --allow that the flag cannot allow: URLs, this machine, and special
+// or private addresses. Otherwise the flag would be accepted and have no effect.
 func checkAllowed(allow []string) error {
 	for _, s := range allow {
 		if strings.Contains(s, "://") {

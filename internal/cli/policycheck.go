@@ -41,7 +41,7 @@ func (a policyVerbs) policyCheckCommand() *cobra.Command {
 			return a.printPolicyFindings(args, found)
 		},
 	}
-	cmd.Flags().StringVar(&layer, "layer", layer, "check it as a `layer`: organisation, project or task")
+	cmd.Flags().StringVar(&layer, "layer", layer, "check the documents as this `layer`: organisation, project or task")
 	offerValues(cmd, "layer", []cobra.Completion{policy.LayerOrganisation, policy.LayerProject, policy.LayerTask})
 	return cmd
 }
@@ -155,7 +155,7 @@ func (a policyVerbs) policyTestCommand() *cobra.Command {
 		Annotations: map[string]string{"code": "check"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cases == "" {
-				return usagef("policy test needs a file with requests: --cases FILE")
+				return usagef("policy test needs a file with cases: --cases CASES")
 			}
 			if len(args) == 1 {
 				if f.policy != "" {

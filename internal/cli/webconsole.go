@@ -25,7 +25,7 @@ type consoleVerbs struct{ *app }
 // linkFlags are the flags of crannog console.
 type linkFlags struct {
 	scope, name, life string
-	waitForEnd        bool // of --no-open: print the link, and open no browser
+	noOpen            bool // print the link, and open no browser
 }
 
 func (a consoleVerbs) webConsoleCommand() *cobra.Command {
@@ -44,7 +44,7 @@ func (a consoleVerbs) webConsoleCommand() *cobra.Command {
 	flags.StringVar(&f.scope, "scope", "admin", "what the session may do: viewer, operator or admin")
 	flags.StringVar(&f.life, "for", "12h", "`time` after which the session ends")
 	flags.StringVar(&f.name, "name", "", "`name` of the person, for the list and the audit log")
-	flags.BoolVar(&f.waitForEnd, "no-open", false, "open no browser, only print the link")
+	flags.BoolVar(&f.noOpen, "no-open", false, "open no browser, only print the link")
 	offerValues(cmd, "scope", []cobra.Completion{"viewer", "operator", "admin"})
 	cmd.AddCommand(a.consoleListCommand(), a.consoleRevokeCommand())
 	return cmd
@@ -84,7 +84,7 @@ func (a consoleVerbs) signIn(ctx context.Context, f *linkFlags) error {
 		if !web.Built() {
 			a.note(web.NotBuilt)
 		}
-		if f.waitForEnd || !isTerminal(a.Stdout) || first(a.variable("WAYLAND_DISPLAY"), a.variable("DISPLAY")) == "" {
+		if f.noOpen || !isTerminal(a.Stdout) || first(a.variable("WAYLAND_DISPLAY"), a.variable("DISPLAY")) == "" {
 			return nil
 		}
 		return a.openBrowser(ctx, link.URL)

@@ -18,11 +18,11 @@ type Choice struct {
 	Images      []ImageKind // the kinds of image from which the sandbox can start; none stands for all
 	Limits      []Limit     // the limits in the request, which the engine must enforce
 	Needs       []Capability
-	Volumes     bool // whether the sandbox shows volumes
+	Volumes     bool // whether the sandbox has volumes
 }
 
-// volumesHint is the help for an engine that cannot show volumes.
-const volumesHint = "leave the volumes out, run the server as root, or choose an engine that can show them"
+// volumesHint is the help for an engine that cannot attach volumes.
+const volumesHint = "leave the volumes out, run the server as root, or choose an engine that can attach them"
 
 // Enough reports whether a boundary meets the minimums of the policy and the request.
 func (c Choice) Enough(b Boundary) bool {
@@ -55,7 +55,7 @@ func (c Choice) mismatch(e Info) *mismatch {
 		return &mismatch{CodeImage, fmt.Sprintf("the engine %s cannot start a sandbox from an image of the kind %q", e.Name, c.Images[0]), help}
 	}
 	if c.Volumes && !e.Volumes {
-		return &mismatch{CodeVolumes, fmt.Sprintf("the engine %s cannot show volumes here", e.Name), volumesHint}
+		return &mismatch{CodeVolumes, fmt.Sprintf("the engine %s cannot attach volumes here", e.Name), volumesHint}
 	}
 	for _, l := range c.Limits {
 		if !slices.Contains(e.Enforces, l) {

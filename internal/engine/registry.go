@@ -20,7 +20,7 @@ const (
 	CodeTooWeak = "boundary_too_weak"
 	// CodeImage is the code of an image from which an engine cannot start a sandbox.
 	CodeImage = "image_unsupported"
-	// CodeVolumes is the code of a request for volumes on an engine that cannot show them.
+	// CodeVolumes is the code of a request for volumes on an engine that cannot attach them.
 	CodeVolumes = "volumes_unsupported"
 	// CodeLimit is the code of a limit that an engine does not enforce on this host.
 	CodeLimit = "limit_not_enforced"

@@ -9,7 +9,7 @@ import (
 
 // Check refuses a specification that the engine with this description cannot create: with an
 // invalid ID, with a kind of image or egress that the engine lacks, with volumes that it cannot
-// show, or with events if it is not an Observer.
+// attach, or with events if it is not an Observer.
 func (s *Spec) Check(info Info) error {
 	if err := ids.CheckSandbox(s.ID); err != nil {
 		return err
@@ -21,7 +21,7 @@ func (s *Spec) Check(info Info) error {
 		return err
 	}
 	if len(s.Volumes) > 0 && !info.Volumes {
-		return fault.Newf(fault.Unsupported, CodeVolumes, "the engine %s cannot show volumes", info.Name).WithHint(volumesHint)
+		return fault.Newf(fault.Unsupported, CodeVolumes, "the engine %s cannot attach volumes", info.Name).WithHint(volumesHint)
 	}
 	if s.Events != nil && !slices.Contains(info.Capabilities, CanObserve) {
 		return fault.Newf(fault.Unsupported, "events_unsupported", "the engine %s does not record what programs do", info.Name).

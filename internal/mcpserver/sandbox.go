@@ -38,7 +38,7 @@ type sandboxInfo struct {
 
 func (w *view) addSandbox() {
 	actions := []string{"info", "create", "use", "list", "stop"}
-	text := "Describe, create, choose, list or end sandboxes. Without the argument sandbox all tools use the default one, so this tool is seldom needed."
+	text := "Describe, create, choose, list or end sandboxes. If the argument \"sandbox\" is omitted, tools use the default sandbox, so this tool is seldom needed."
 	switch {
 	case w.ReadOnly:
 		actions, text = []string{"info", "list"}, "Describe or list sandboxes."
@@ -98,7 +98,7 @@ func (w *view) listSandboxes(ctx context.Context, c *call) (sandboxOut, error) {
 		out.Sandboxes = append(out.Sandboxes, c.describe(info).Sandboxes...)
 	}
 	if len(out.Sandboxes) == 0 {
-		c.printf("no sandbox runs; the default one is created when it is needed\n")
+		c.printf("there is no sandbox; the default one is created when it is needed\n")
 	}
 	return out, nil
 }
@@ -131,7 +131,7 @@ func (w *view) createSandbox(ctx context.Context, c *call, in sandboxIn) (sandbo
 	if err != nil {
 		return sandboxOut{}, err
 	}
-	c.printf("created; name it as the argument sandbox, or choose it with action use\n")
+	c.printf("created; pass its name or ID in the argument \"sandbox\", or choose it with the action \"use\"\n")
 	return c.describe(sb.Info()), nil
 }
 

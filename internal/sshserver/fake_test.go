@@ -160,8 +160,8 @@ type output struct{ io.Writer }
 
 func (output) Close() error { return nil }
 
-// bed is a server for a fake sandbox, with the keys that a client needs.
-type bed struct {
+// fixture is a server for a fake sandbox, with the keys that a client needs.
+type fixture struct {
 	*fake
 	address string
 	key     ssh.Signer // an accepted one
@@ -185,13 +185,13 @@ func newKey(t testing.TB) ssh.Signer {
 	return key
 }
 
-func newBed(t testing.TB) *bed {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	hostKey, err := sshserver.HostKey(filepath.Join(t.TempDir(), "key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{fake: &fake{home: t.TempDir()}, key: newKey(t), host: hostKey.PublicKey()}
+	b := &fixture{fake: &fake{home: t.TempDir()}, key: newKey(t), host: hostKey.PublicKey()}
 	server, err := sshserver.New(sshserver.Config{
 		Sandbox: b.fake, HostKey: hostKey, User: "dev", Keys: []ssh.PublicKey{newKey(t).PublicKey(), b.key.PublicKey()}, Note: b.note,
 	})
@@ -221,24 +221,24 @@ func newBed(t testing.TB) *bed {
 	return b
 }
 
-func (b *bed) note(format string, args ...any) {
+func (b *fixture) note(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.notes = append(b.notes, fmt.Sprintf(format, args...))
 }
 
-func (b *bed) noted(text string) bool {
+func (b *fixture) noted(text string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Contains(strings.Join(b.notes, "\n"), text)
 }
 
 // dial logs in, by default as the right user with the right key.
-func (b *bed) dial(user string, methods ...ssh.AuthMethod) (*ssh.Client, error) {
+func (b *fixture) dial(user string, methods ...ssh.AuthMethod) (*ssh.Client, error) {
 	return ssh.Dial("tcp", b.address, &ssh.ClientConfig{User: user, Auth: methods, HostKeyCallback: ssh.FixedHostKey(b.host)})
 }
 
-func (b *bed) client(t testing.TB) *ssh.Client {
+func (b *fixture) client(t testing.TB) *ssh.Client {
 	t.Helper()
 	c, err := b.dial("dev", ssh.PublicKeys(b.key))
 	if err != nil {

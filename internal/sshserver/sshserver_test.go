@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,8 +20,8 @@ import (
 )
 
 // Only the configured user with one of the keys gets in, and there is no other method.
-func TestWhoMayConnect(t *testing.T) {
-	b := newBed(t)
+func TestOnlyConfiguredKeysConnect(t *testing.T) {
+	b := newFixture(t)
 	for name, methods := range map[string][]ssh.AuthMethod{
 		"no method":    nil,
 		"another key":  {ssh.PublicKeys(newKey(t))},
@@ -53,7 +54,7 @@ func TestWhoMayConnect(t *testing.T) {
 }
 
 func TestExec(t *testing.T) {
-	b := newBed(t)
+	b := newFixture(t)
 	c := b.client(t)
 	s := session(t, c)
 	var out, errs bytes.Buffer
@@ -78,7 +79,7 @@ func TestExec(t *testing.T) {
 }
 
 func TestSignal(t *testing.T) {
-	s := session(t, newBed(t).client(t))
+	s := session(t, newFixture(t).client(t))
 	out, err := s.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +99,7 @@ func TestSignal(t *testing.T) {
 }
 
 func TestTerminal(t *testing.T) {
-	b := newBed(t)
+	b := newFixture(t)
 	s := session(t, b.client(t))
 	in, err := s.StdinPipe()
 	if err != nil {
@@ -139,7 +140,7 @@ func TestTerminal(t *testing.T) {
 
 // Whichever way a client leaves, its command is hung up.
 func TestHangup(t *testing.T) {
-	b := newBed(t)
+	b := newFixture(t)
 	for i, leave := range []func(*ssh.Client, *ssh.Session) error{
 		func(_ *ssh.Client, s *ssh.Session) error { return s.Close() },
 		func(c *ssh.Client, _ *ssh.Session) error { return c.Close() },
@@ -164,8 +165,8 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefused(t *testing.T) {
-	b := newBed(t)
+func TestForbiddenRequestsAreRefused(t *testing.T) {
+	b := newFixture(t)
 	c := b.client(t)
 	if _, err := c.Listen("tcp", "127.0.0.1:0"); err == nil || !b.noted("remote forwarding (ssh -R) was refused") {
 		t.Errorf("remote forwarding: got %v, want a refusal", err)
@@ -196,8 +197,8 @@ func TestWhatIsRefused(t *testing.T) {
 }
 
 // An error of the sandbox reaches the client without its control characters.
-func TestAFailedStart(t *testing.T) {
-	b := newBed(t)
+func TestStartErrorIsCleaned(t *testing.T) {
+	b := newFixture(t)
 	b.broken = errors.New("the sandbox has ended \x1b]0;title\a")
 	s := session(t, b.client(t))
 	var errs bytes.Buffer
@@ -209,7 +210,7 @@ func TestAFailedStart(t *testing.T) {
 }
 
 func TestChannelsAreBounded(t *testing.T) {
-	c := newBed(t).client(t)
+	c := newFixture(t).client(t)
 	var opened int
 	for ; opened < 100; opened++ {
 		if _, err := c.NewSession(); err != nil {
@@ -225,7 +226,7 @@ func TestChannelsAreBounded(t *testing.T) {
 }
 
 func TestFileTransfer(t *testing.T) {
-	b := newBed(t)
+	b := newFixture(t)
 	c, err := sftp.NewClient(b.client(t))
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +258,7 @@ func TestFileTransfer(t *testing.T) {
 }
 
 func TestForwarding(t *testing.T) {
-	b := newBed(t)
+	b := newFixture(t)
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +292,7 @@ func TestForwarding(t *testing.T) {
 	}
 	c := b.client(t)
 	for _, host := range []string{"localhost", "127.0.0.1", "::1"} {
-		conn, err := c.DialTCP("tcp", nil, &net.TCPAddr{IP: net.ParseIP("127.0.0.1"), Port: port})
+		conn, err := c.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if err != nil {
 			t.Fatalf("forwarding to %s: %v", host, err)
 		}
@@ -334,7 +335,7 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
-func TestHostKeyIsKept(t *testing.T) {
+func TestHostKeyIsStored(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	first, err := sshserver.HostKey(file)
 	if err != nil {

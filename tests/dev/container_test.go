@@ -19,9 +19,9 @@ import (
 // applets are the programs of the image, all of which are busybox.
 var applets = []string{"sh", "cat", "echo", "id", "env", "mkdir", "ln", "rmdir", "pwd", "httpd", "stty", "sleep"}
 
-// image imports an image with the host's static busybox and no other program: no SFTP server, no
-// bash, and no library.
-func image(t *testing.T, u *user) {
+// importImage imports an image with the host's static busybox and no other program: no SFTP server,
+// no bash, and no library.
+func importImage(t *testing.T, u *user) {
 	t.Helper()
 	program, err := os.ReadFile("/bin/busybox")
 	if err != nil {
@@ -45,16 +45,16 @@ func image(t *testing.T, u *user) {
 	u.crannog(t, "image", "import", "box.tar")
 }
 
-// A development container has its user, directory, variables and ports over SSH, and a killed
-// crannog dev leaves the sandbox for the next one.
-func TestContainer(t *testing.T) {
+// A development container has its user, variables and ports over SSH. Its workspaceFolder is a link
+// to /workspace. If crannog dev is killed, the next crannog dev uses the same sandbox.
+func TestDevContainerOverSSH(t *testing.T) {
 	u := newUser(t)
 	hosttest.Need(t, hosttest.Program("busybox"))
-	image(t, u)
+	importImage(t, u)
 	port := freePort(t)
 	dir := filepath.Join(u.home, "app")
 	config := fmt.Sprintf(`{
-		"image": "box:1", "remoteUser": "app", "workspaceFolder": "/code", "remoteEnv": {"GREETING": "hello"}, "containerEnv": {"GONE": "x"},
+		"image": "box:1", "remoteUser": "app", "workspaceFolder": "/code", "remoteEnv": {"GREETING": "hello"}, "containerEnv": {"FROM_CONTAINER": "x"},
 		"mounts": ["source=cache,target=/cache,type=volume"], "forwardPorts": [%s], "portsAttributes": {"%[1]s": {"label": "web", "requireLocalPort": true}},
 		"postStartCommand": "httpd -p 127.0.0.1:%[1]s -h /code"
 	}`, port)
@@ -68,7 +68,7 @@ func TestContainer(t *testing.T) {
 	}
 	for i := range 2 {
 		e := u.open(t, "crannog-app", "dev", "--net", "none", "--ssh", "app")
-		if got := e.inside(t, "id -un; pwd; echo $GREETING $GONE; cat file"); got != "app\n/workspace\nhello x\ncontent\n" {
+		if got := e.inside(t, "id -un; pwd; echo $GREETING $FROM_CONTAINER; cat file"); got != "app\n/workspace\nhello x\ncontent\n" {
 			t.Errorf("use %d: %q", i, got)
 		}
 		if got := e.must(t, "", "curl", "-sS", "--fail", "http://127.0.0.1:"+port+"/file"); got != "content\n" {
@@ -79,7 +79,7 @@ func TestContainer(t *testing.T) {
 			t.Errorf("use %d: scp wrote %q", i, got)
 		}
 		if !strings.Contains(e.stderr.String(), "127.0.0.1:"+port+" is port "+port+" of the sandbox (web)") {
-			t.Errorf("use %d: the port is not named: %s", i, e.stderr.String())
+			t.Errorf("use %d: crannog dev did not print the forwarded port: %s", i, e.stderr.String())
 		}
 		e.kill()
 		if listens(port) {
@@ -89,7 +89,8 @@ func TestContainer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// As with Docker, a new volume belongs to the user of the image.
+	// As with Docker, a new volume belongs to the image's user. That is root here, so app cannot
+	// write to it.
 	u.crannog(t, "exec", "--user", "root", strings.TrimSpace(u.crannog(t, "ls", "-q")), "--", "sh", "-c", "echo kept > /cache/file")
 	if got := u.crannog(t, "dev", "--net", "none", "--no-forward", "--rebuild", "app", "--", "cat", "/cache/file"); got != "kept\n" {
 		t.Errorf("the volume has %q in a new sandbox", got)

@@ -46,7 +46,7 @@ describe("the end of a session", () => {
     expect(signOutReason.text).toBe("Your session has expired.");
   });
 
-  it("does not follow from another refusal", async () => {
+  it("is caused by no status other than 401", async () => {
     queries.setQueryData(sessionQuery.queryKey, session(3_600_000));
     for (const status of [200, 403, 404, 500]) await answer(status);
     expect(queries.getQueryData(sessionQuery.queryKey)).not.toBeNull();

@@ -11,7 +11,7 @@ afterEach(() => {
 
 const rows = (...ids: string[]) => ids.map((id) => ({ id }) as FleetRow);
 
-it("keeps the order of rows for three seconds after the last move, but not after a new search", () => {
+it("keeps the order of rows until three seconds after the user's last input, but not after a new search", () => {
   const { result, rerender } = renderHook(({ sorted, query }) => useHeldOrder(sorted, query), {
     initialProps: { sorted: rows("a", "b", "c"), query: "x" },
   });

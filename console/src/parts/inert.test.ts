@@ -19,11 +19,11 @@ describe("inert", () => {
     ["bidi isolates", "a\u2066b\u2069\u200f\u061c", "ab"],
     ["zero width", "pay\u200bpal\u200d.\ufeffcom\u2060", "paypal.com"],
     ["a soft hyphen", "git\u00adhub", "github"],
-    ["tags", "a\u{e0041}\u{e007f}b", "ab"],
+    ["Unicode tag characters", "a\u{e0041}\u{e007f}b", "ab"],
     ["line separators", "a\u2028b", "a\nb"],
-    ["half a character", "a\ud800b", "a\ufffdb"],
+    ["a lone surrogate", "a\ud800b", "a\ufffdb"],
     ["a pile of accents", `e${"\u0301".repeat(40)}x`, `e${"\u0301".repeat(3)}x`],
-  ])("removes %s and reports it", (_what, dirty, clean) => {
+  ])("makes %s harmless and reports a change", (_what, dirty, clean) => {
     expect(inert(dirty)).toEqual({ text: clean, changed: true });
   });
 
@@ -31,7 +31,7 @@ describe("inert", () => {
     expect(inert(text)).toEqual({ text, changed: false });
   });
 
-  it("accepts a line end of Windows without a report", () => {
+  it("converts a Windows line ending without reporting a change", () => {
     expect(inert("a\r\nb\u00e9")).toEqual({ text: "a\nb\u00e9", changed: false });
   });
 
@@ -51,7 +51,7 @@ describe("inert", () => {
 });
 
 describe("inertLine", () => {
-  it("keeps a name on its line", () => {
+  it("replaces line breaks and tabs with spaces", () => {
     expect(inertLine("a\nb\tc")).toEqual({ text: "a b c", changed: true });
     expect(inertLine("a b")).toEqual({ text: "a b", changed: false });
   });

@@ -139,8 +139,8 @@ func TestLinesBecomeEntriesOnce(t *testing.T) {
 	}
 }
 
-// When two processes follow a file, each line becomes one entry, in order. This holds for lines
-// that are written before and during the following.
+// When two processes follow a file while lines are written to it, each line becomes one entry, in
+// order.
 func TestConcurrentFollowersIngestLinesOnce(t *testing.T) {
 	r := newFixture(t)
 	a, b := r.open(), r.open()
@@ -175,13 +175,13 @@ func TestMissingLinesBecomeGap(t *testing.T) {
 	r.want(complete)
 	r.drain(s, true)
 	r.want(complete + " gap:8(1 cut)")
-	// The gap is written once, also if another process reads.
+	// The gap is written once, even if another process reads the file.
 	r.drain(r.open(), true)
 	r.want(complete + " gap:8(1 cut)")
 }
 
-// A new file is read from its beginning, by this process and others, whether or not the audit log
-// is queried first.
+// A new file is read from its beginning, by the process that created it and by others, which must
+// look up their position in the audit log.
 func TestNewFileIsReadFromBeginning(t *testing.T) {
 	r := newFixture(t)
 	s := r.open()
@@ -292,7 +292,7 @@ func TestLongLineIsShortenedOrGap(t *testing.T) {
 	}
 }
 
-func TestExclusiveReportsEarlierCall(t *testing.T) {
+func TestExclusiveReportsEarlierCallAndListsSandboxUntilRemove(t *testing.T) {
 	r := newFixture(t)
 	for i, s := range []*ingest.Ingester{r.open(), r.open()} {
 		err := s.Exclusive(t.Context(), sandboxID, func(again bool) error {
@@ -320,7 +320,8 @@ func TestExclusiveReportsEarlierCall(t *testing.T) {
 	}
 }
 
-// FuzzLines checks that any content of the files causes at most gaps, and no duplicate entries.
+// FuzzLines checks that files with any content can be ingested, and that a second process adds no
+// entries for the same lines.
 func FuzzLines(f *testing.F) {
 	one, _ := json.Marshal(exec(1, "a"))
 	f.Add(append(one, '\n'))

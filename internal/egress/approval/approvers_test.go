@@ -93,7 +93,7 @@ func TestCallersSeeOnlyTheirOwnRequests(t *testing.T) {
 	}
 	err := r.Watch(t.Context(), approval.Caller{}, approval.Query{}, 0, func(approval.Event) error { return errors.New("event received") })
 	wantCode(t, err, "approval_not_found")
-	// Control: the owner sees its own, the machine's user all.
+	// For comparison, the owner sees its own requests, and the machine's user sees all.
 	for caller, want := range map[approval.Caller]int{{KeyID: "k1"}: 1, local: 2} {
 		if rows, err := r.List(t.Context(), caller, approval.Query{}); err != nil || len(rows) != want {
 			t.Errorf("List for %+v: got %d approvals, %v, want %d", caller, len(rows), err, want)
@@ -146,7 +146,7 @@ func TestAskLimitsRequestsOfSandbox(t *testing.T) {
 		r.ask(numbered(1000))
 		time.Sleep(30 * time.Minute)
 		if a := r.ask(numbered(0)); a.State != "pending" {
-			t.Errorf("got %+v, want pending: a denial must not outlive its request", a)
+			t.Errorf("got %+v, want pending: a denial must not apply after its request would have expired", a)
 		}
 	})
 }
@@ -204,7 +204,7 @@ func TestApproveRemembersHost(t *testing.T) {
 }
 
 // A change of the policy or of a secret ends requests and grants that were made before it.
-func TestRetireEndsOpenRequests(t *testing.T) {
+func TestRetireEndsRequestsAndGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, t.TempDir())
 		granted := r.ask(postRequest())

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// importantFacts are the facts that matter for a decision, in the order of display. The console has
-// the same list.
+// importantFacts are the facts that matter for a decision, in the order of display. The console
+// has its own, longer list: factOrder in console/src/approvals/request.ts.
 var importantFacts = []string{"method", "target", "covers", "body", "action", "package", "version", "repo", "secret", "host", "port"}
 
 // FactNames returns the names of facts in the order of display: the important ones first, then the

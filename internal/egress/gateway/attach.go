@@ -102,7 +102,7 @@ func (c *controller) update(body json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.update(p, req.Secrets, req.Looks); err != nil {
+	if err := b.update(p, req.Secrets, req.RunsProbe); err != nil {
 		return nil, err
 	}
 	c.server.notify(Event{Sandbox: b.id, Kind: EventUpdated})

@@ -53,13 +53,13 @@ func (b *attachedSandbox) policy() string {
 	return b.digest
 }
 
-func (b *attachedSandbox) update(p *policy.Policy, s []egress.Secret, looks bool) error {
+func (b *attachedSandbox) update(p *policy.Policy, s []egress.Secret, runsProbe bool) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
 	if err := b.handler.Update(p, s); err != nil {
 		return err
 	}
-	if looks {
+	if runsProbe {
 		b.handler.ExpectProbes()
 	}
 	b.mu.Lock()

@@ -218,12 +218,12 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certifi
 	if a.Link == nil {
 		defer ours.Close()
 	}
-	if err := checkSpoken(a.Policy, c.version); err != nil {
+	if err := checkSupported(a.Policy, c.version); err != nil {
 		return nil, nil, errors.Join(err, closeEnd(sb))
 	}
 	var reply attachReply
 	previous := c.setControlled(true, a.Sandbox)
-	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.version), Secrets: a.Secrets, Seq: seq, Kind: kind}
+	body := attachBody{Sandbox: a.Sandbox, Policy: layersForVersion(a.Policy, c.version), Secrets: a.Secrets, Seq: seq, Kind: kind}
 	if err := c.peer.call(ctx, callAttach, body, &reply, ours, record); err != nil {
 		c.setControlled(previous, a.Sandbox)
 		// If the process has attached the sandbox despite the error, closing its end detaches it.
@@ -268,14 +268,14 @@ func (c *Client) ends(a Attachment) (sb, ours *os.File, kind egress.AttachmentKi
 }
 
 // Update replaces a sandbox's policy and secrets. When it returns, connections that are no longer
-// allowed are closed. If it fails, the old ones remain in force. looks is set if the sandbox's
+// allowed are closed. If it fails, the old ones remain in force. runsProbe is set if the sandbox's
 // first process will run the readiness probe with the new policy.
-func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []egress.Secret, looks bool) error {
-	if err := checkSpoken(layers, c.version); err != nil {
+func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []egress.Secret, runsProbe bool) error {
+	if err := checkSupported(layers, c.version); err != nil {
 		return err
 	}
 	var reply updateReply
-	body := updateBody{Sandbox: sandbox, Policy: spoken(layers, c.version), Secrets: secrets, Looks: looks && c.version >= withProbes}
+	body := updateBody{Sandbox: sandbox, Policy: layersForVersion(layers, c.version), Secrets: secrets, RunsProbe: runsProbe && c.version >= withProbes}
 	return c.peer.call(ctx, callUpdate, body, &reply)
 }
 

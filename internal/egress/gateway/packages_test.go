@@ -76,13 +76,13 @@ func TestKeepRejectsInvalidPackages(t *testing.T) {
 func TestEarlierProcessGetsNoPackagePolicy(t *testing.T) {
 	gated := []policy.Layer{{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: policy.Packages{Cache: []string{"npm"}}}}}
 	plain := []policy.Layer{{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: policy.Packages{Publish: "deny"}}}}
-	if err := checkSpoken(gated, withPackages-1); fault.CodeOf(err) != "causeway_version" {
+	if err := checkSupported(gated, withPackages-1); fault.CodeOf(err) != "causeway_version" {
 		t.Errorf("package rules for an earlier process: got %v, want causeway_version", err)
 	}
-	if err := checkSpoken(gated, withPackages); err != nil {
+	if err := checkSupported(gated, withPackages); err != nil {
 		t.Errorf("package rules for a current process: %v", err)
 	}
-	if err := checkSpoken(plain, withPackages-1); err != nil {
+	if err := checkSupported(plain, withPackages-1); err != nil {
 		t.Errorf("a policy without package rules for an earlier process: %v", err)
 	}
 }

@@ -12,12 +12,12 @@ import (
 )
 
 // version is the version of the messages below. A new field needs a new version, because a peer
-// rejects unknown fields. A process outlives an upgrade of the program that started it, so two
-// versions may meet. The first message in each direction states which versions its sender supports,
-// from oldest to version, and the highest common one is used. If there is no common version or the
-// program was upgraded, a process that holds no sandbox is asked to exit, and a new one is started.
-// A process that holds sandboxes is used if there is a common version; otherwise the caller gets an
-// error until its sandboxes have ended. The messages hello and retire are the same in all versions.
+// rejects unknown fields. The gateway process outlives an upgrade of the program that started it, so
+// two versions may meet. The first message in each direction states which versions its sender
+// supports, from oldest to version. Both sides use the highest common one. A process without
+// sandboxes is replaced if there is no common version or the program was upgraded. A process with
+// sandboxes stays; without a common version, the client gets an error until those sandboxes have
+// ended. The messages hello and retire are the same in all versions.
 const (
 	oldest  = 1
 	version = 5
@@ -38,9 +38,9 @@ const withKinds = 4
 // cache, and in which the gateway asks its controller to store what it fetched.
 const withPackages = 5
 
-// checkSpoken rejects a policy with gateway settings that do not exist in a version. Without them
+// checkSupported rejects a policy with gateway settings that do not exist in a version. Without them
 // the gateway would allow what the policy forbids.
-func checkSpoken(layers []policy.Layer, version int) error {
+func checkSupported(layers []policy.Layer, version int) error {
 	if version >= withPackages {
 		return nil
 	}
@@ -53,10 +53,10 @@ func checkSpoken(layers []policy.Layer, version int) error {
 	return nil
 }
 
-// spoken returns the layers of a policy without fields that do not exist in a version. The omitted
-// fields are about files, which the controller enforces. The gateway decides only about the
-// network.
-func spoken(layers []policy.Layer, version int) []policy.Layer {
+// layersForVersion returns the layers of a policy without fields that do not exist in a version.
+// The omitted fields are about files, which the controller enforces. The gateway decides only about
+// the network.
+func layersForVersion(layers []policy.Layer, version int) []policy.Layer {
 	if version >= withFiles {
 		return layers
 	}
@@ -80,7 +80,8 @@ const (
 	callWatch  = "watch"
 )
 
-// callAsk is the process's request for an approval, and callEvent its notice.
+// Requests from the process to a controller. callAsk requests an approval, and callEvent reports an
+// Event.
 const (
 	callAsk   = "ask"
 	callEvent = "event"
@@ -88,7 +89,8 @@ const (
 	callKeep = "keep"
 )
 
-// hello is the first message in both directions. Build identifies an executable.
+// hello is the first message from a controller. The answer, welcome, contains it too. Build
+// identifies an executable.
 type hello struct {
 	Oldest  int    `json:"oldest"`
 	Version int    `json:"version"`
@@ -113,7 +115,8 @@ func (h hello) common(other hello) int {
 	return v
 }
 
-// errVersion returns the error for a process with sandboxes that has no common version.
+// errVersion returns the error for a process that holds sandboxes and has no version in common with
+// this program.
 func errVersion(other welcome) error {
 	return fault.Newf(fault.Conflict, "causeway_version", "the process %d, of another version, holds the networks of %d sandboxes", other.PID, other.Attached).
 		WithHint("use the version that started them until they have ended, or end them")
@@ -138,8 +141,9 @@ type updateBody struct {
 	Sandbox string          `json:"sandbox"`
 	Policy  []policy.Layer  `json:"policy"`
 	Secrets []egress.Secret `json:"secrets,omitempty"`
-	// Looks announces that the sandbox's first process runs the readiness probe, as after attach.
-	Looks bool `json:"looks,omitempty"`
+	// RunsProbe announces that the sandbox's first process runs the readiness probe, as after
+	// attach.
+	RunsProbe bool `json:"looks,omitempty"`
 }
 
 type updateReply struct {

@@ -88,7 +88,7 @@ func TestSpokenOmitsUnknownFields(t *testing.T) {
 
 	sent := func(version int) string {
 		t.Helper()
-		data, err := json.Marshal(spoken(layers, version))
+		data, err := json.Marshal(layersForVersion(layers, version))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,17 +20,17 @@ func Dev() Document {
 	return Document{Policy: "v1", Name: "net/dev", Network: Network{Unlisted: "deny", Hosts: devHosts()}}
 }
 
-// Open returns a document that allows all public hosts. The floor still applies. As a task's
-// document it does not loosen the level above it. A caller that may choose the level can replace
-// the level's network by that of this document.
+// Open returns a document that allows all public hosts. Hosts that the floor denies stay denied
+// (docs/reference/policy.md). In the task layer, the document cannot loosen the network settings of
+// a stricter level. Code that supplies the level can set the level's Network to this document's.
 func Open() Document {
 	return Document{Policy: "v1", Name: "net/open", Level: "minimal", Network: Network{
 		Unlisted: "allow", Writes: "rule", Tunnels: egress.Allow, WebSocket: egress.Allow,
 	}}
 }
 
-// Hosts from which a build only reads. Those of devScoped also allow escaped slashes in paths, for
-// npm's scoped names.
+// The hosts of Dev. Builds only read from those of devReads and devScoped. Those of devScoped also
+// allow escaped slashes in paths, for npm's scoped names.
 var (
 	devReads = []string{
 		"pypi.org", "files.pythonhosted.org", "proxy.golang.org", "sum.golang.org", "go.dev", "golang.org", "storage.googleapis.com",
@@ -100,7 +100,7 @@ func (d *Document) add(s string) error {
 	if number != "" || host != s {
 		n, err := port(number)
 		if err != nil {
-			return invalid(strconv.Quote(clip(s)) + " has no port that is 1 to 65535")
+			return invalid(strconv.Quote(clip(s)) + ": the port must be a number from 1 to 65535")
 		}
 		one = Port(n)
 	}
@@ -127,9 +127,9 @@ func (d *Document) add(s string) error {
 	return nil
 }
 
-// Refuses reports whether a block of addresses denies an address to which a name resolved, because
-// an allowed name must not lead to a denied address. It is called for each address before it is
-// dialled.
+// Refuses reports whether a rule explicitly denies an address to which a name resolved, and returns
+// that decision. It is called for each address before it is dialled, because an allowed name must
+// not lead to a denied address.
 func (p *Policy) Refuses(a netip.Addr, port int) (egress.Decision, bool) {
 	q := lookup{host: a.Unmap().String(), addr: a.Unmap(), port: port, mode: opaque}
 	for _, tables := range [][]*table{p.ceilings, p.grants} {

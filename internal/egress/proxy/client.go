@@ -20,8 +20,8 @@ type client struct {
 	net.Conn
 	flow *flow
 	head []byte
-	// recoverPanic is the time at which the write deadline was last set, in Unix nanoseconds.
-	recoverPanic atomic.Int64
+	// deadlineSet is the time at which the write deadline was last set, in Unix nanoseconds.
+	deadlineSet atomic.Int64
 }
 
 func (c *client) Read(p []byte) (int, error) {
@@ -37,7 +37,7 @@ func (c *client) Read(p []byte) (int, error) {
 
 func (c *client) Write(p []byte) (int, error) {
 	now := time.Now()
-	if last := c.recoverPanic.Load(); now.UnixNano()-last > int64(stallStep) && c.recoverPanic.CompareAndSwap(last, now.UnixNano()) {
+	if last := c.deadlineSet.Load(); now.UnixNano()-last > int64(stallStep) && c.deadlineSet.CompareAndSwap(last, now.UnixNano()) {
 		if err := c.Conn.SetWriteDeadline(now.Add(stallTimeout + stallStep)); err != nil {
 			return 0, err
 		}

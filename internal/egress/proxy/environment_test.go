@@ -115,9 +115,9 @@ func (w *environment) dial(ctx context.Context, network, address string) (net.Co
 
 // host is a server of the environment. It stores the requests that reach it.
 type host struct {
-	mu          sync.Mutex
-	seenRequest []seenRequest
-	addr        netip.Addr
+	mu       sync.Mutex
+	requests []seenRequest
+	addr     netip.Addr
 }
 
 type seenRequest struct {
@@ -128,7 +128,7 @@ type seenRequest struct {
 func (h *host) log() []seenRequest {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]seenRequest(nil), h.seenRequest...)
+	return append([]seenRequest(nil), h.requests...)
 }
 
 var lastAddress atomic.Uint32
@@ -161,7 +161,7 @@ func (w *environment) serve(port string, answer http.HandlerFunc, hostnames ...s
 		body, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		h.mu.Lock()
-		h.seenRequest = append(h.seenRequest, seenRequest{r.Method, r.Host, r.URL.EscapedPath(), r.Header.Get("Authorization"), r.Proto, string(body), r.Header.Clone()})
+		h.requests = append(h.requests, seenRequest{r.Method, r.Host, r.URL.EscapedPath(), r.Header.Get("Authorization"), r.Proto, string(body), r.Header.Clone()})
 		h.mu.Unlock()
 		if answer == nil {
 			io.WriteString(rw, "hello from "+r.Host)

@@ -41,7 +41,7 @@ network: {unlisted: deny, hosts: [{host: plain.good.test, ports: [80], rules: [{
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		up.mu.Lock()
-		up.seenRequest = nil
+		up.requests = nil
 		up.mu.Unlock()
 		copyOfSandbox := *b
 		copyOfSandbox.t = t

@@ -7,7 +7,7 @@ import (
 
 // The attacks here were designed without knowledge of the defence. docs/internals/testing.md lists
 // them, and which of them succeeded at first.
-func TestGitFormAttacks(t *testing.T) {
+func TestForgedGitRequestsAreDenied(t *testing.T) {
 	w := newEnvironment(t)
 	up := w.serve("443", nil, "git.test")
 	b := w.newSandbox(`
@@ -20,19 +20,19 @@ git: {remotes: [{host: git.test, repo: "acme/**", push: ["refs/**"]}]}
 		method, url, body string
 		header            http.Header
 	}{
-		"a method in the query":          {"POST", "https://git.test/acme/pay.git/git-upload-pack?_method=DELETE", "0000", fetch()},
-		"a method in a header":           {"POST", "https://git.test/acme/pay.git/git-upload-pack", "0000", fetch("X-Http-Method", "DELETE")},
-		"a path in a header":             {"POST", "https://git.test/acme/pay.git/git-upload-pack", "0000", fetch("X-Original-Url", "/api/keys")},
-		"escaped parent directories":     {"POST", "https://git.test/acme/pay.git%2f..%2f..%2fapi/keys/git-upload-pack", "0000", fetch()},
-		"parent directories":             {"POST", "https://git.test/acme/pay.git/../../api/git-upload-pack", "0000", fetch()},
-		"an unlisted repository":         {"POST", "https://git.test/evil/pay.git/git-upload-pack", "0000", fetch()},
-		"a second content type":          {"POST", "https://git.test/acme/pay.git/git-upload-pack", "{}", http.Header{"Content-Type": {fetchType, "application/json"}}},
-		"a content type with parameters": {"POST", "https://git.test/acme/pay.git/git-upload-pack", "{}", http.Header{"Content-Type": {fetchType + "; charset=json"}}},
-		"a server not known as git's":    {"POST", "https://git.test/acme/pay.git/git-upload-pack", `{"order": 1}`, fetch()},
+		"a method in the query":                 {"POST", "https://git.test/acme/pay.git/git-upload-pack?_method=DELETE", "0000", fetch()},
+		"a method in a header":                  {"POST", "https://git.test/acme/pay.git/git-upload-pack", "0000", fetch("X-Http-Method", "DELETE")},
+		"a path in a header":                    {"POST", "https://git.test/acme/pay.git/git-upload-pack", "0000", fetch("X-Original-Url", "/api/keys")},
+		"escaped parent directories":            {"POST", "https://git.test/acme/pay.git%2f..%2f..%2fapi/keys/git-upload-pack", "0000", fetch()},
+		"parent directories":                    {"POST", "https://git.test/acme/pay.git/../../api/git-upload-pack", "0000", fetch()},
+		"an unlisted repository":                {"POST", "https://git.test/evil/pay.git/git-upload-pack", "0000", fetch()},
+		"a second content type":                 {"POST", "https://git.test/acme/pay.git/git-upload-pack", "{}", http.Header{"Content-Type": {fetchType, "application/json"}}},
+		"a content type with parameters":        {"POST", "https://git.test/acme/pay.git/git-upload-pack", "{}", http.Header{"Content-Type": {fetchType + "; charset=json"}}},
+		"a server not known to be a git server": {"POST", "https://git.test/acme/pay.git/git-upload-pack", `{"order": 1}`, fetch()},
 	} {
 		code, body := b.do(c.method, c.url, c.body, c.header)
 		if code == 200 {
-			t.Errorf("%s: got %d %.100s, want a refusal", name, code, body)
+			t.Errorf("%s: got %d %.100s, want a denial", name, code, body)
 		}
 	}
 	if n := len(up.log()); n != 0 {

@@ -15,8 +15,8 @@ import (
 // keySize is the size of an AES-256 key.
 const keySize = 32
 
-// sealing runs work while no key can be removed. If nothing is sealed yet, sealing first creates a
-// key.
+// sealing runs work while no key can be removed. If work fails because there is no key, and no
+// secret is stored yet, sealing creates a key and runs work again.
 func (v *Vault) sealing(ctx context.Context, work func() error) error {
 	release, err := v.Keys.Hold(ctx)
 	if err != nil {
@@ -81,7 +81,8 @@ func (v *Vault) unseal(ctx context.Context, s Sealed) (config.Secret, error) {
 	return config.Secret(value), nil
 }
 
-// stored resolves a name. Earlier versions remain redacted.
+// stored returns the current value of a secret in the vault, and in Old its earlier values, which
+// must still be redacted.
 func (v *Vault) stored(ctx context.Context, owner, name string) (Resolved, error) {
 	release, err := v.Keys.Hold(ctx)
 	if err != nil {
@@ -113,8 +114,8 @@ func (v *Vault) stored(ctx context.Context, owner, name string) (Resolved, error
 // rewrapBatch limits how many sealed values are in memory during a rotation.
 const rewrapBatch = 100
 
-// RotateKey creates a new key-encryption key and rewraps everything with it. If it is interrupted,
-// the next rotation completes it.
+// RotateKey creates a new key-encryption key and rewraps the data keys of all secrets with
+// it. If it is interrupted, every secret can still be opened, and the next rotation rewraps all.
 func (v *Vault) RotateKey(ctx context.Context, caller Caller) (moved int, err error) {
 	if err := caller.check(); err != nil {
 		return 0, err
@@ -155,9 +156,10 @@ func (v *Vault) rewrap(ctx context.Context, s Sealed, want string) error {
 	return v.Store.Rewrap(ctx, s, wrapped, by)
 }
 
-// bound returns the context to which a ciphertext is bound. Otherwise an attacker who can write to
-// the database could have one secret opened under the name or owner of another. Each part is
-// preceded by its length, so that different contexts never have the same encoding.
+// bound returns the additional authenticated data of a ciphertext: the secret's owner, name and
+// version. Without it, an attacker who can write to the database could have one secret opened as
+// another. Each part is preceded by its length, so that different secrets never have the same
+// encoding.
 func (s Sealed) bound() []byte {
 	b := []byte("crannog secret 1")
 	for _, part := range []string{s.Owner, s.Name} {
@@ -170,11 +172,11 @@ func (s Sealed) bound() []byte {
 func newAEAD(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
-		return nil, fmt.Errorf("secrets: a key of %d bytes", len(key))
+		return nil, fmt.Errorf("secrets: a key has %d bytes instead of %d", len(key), keySize)
 	}
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
 func damaged(s Sealed) error {
-	return fmt.Errorf("secret %q, version %d: does not open; the database was changed or is damaged", s.Name, s.Version)
+	return fmt.Errorf("secret %q, version %d: cannot be decrypted; the database was changed or is damaged", s.Name, s.Version)
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/crannog/crannog/internal/ids"
 )
 
-// instance is the handle of one sandbox. Its content can be restored from the sandbox's record.
+// instance is the handle of one sandbox. It can be created again from the sandbox's record.
 type instance struct {
 	e   *Engine
 	rec record
 	dir string // the sandbox's directory
 
-	watching  sync.Once
-	bounding  sync.Once
+	watching  sync.Once     // starts watch
+	bounding  sync.Once     // starts the memory watch
 	guestless chan struct{} // closed when the guest has ended
 	done      chan struct{} // closed when exit is set
 
@@ -36,11 +36,11 @@ type instance struct {
 	// replaced is set if another process has replaced the sandbox. It is valid once done is closed.
 	replaced bool
 
-	restored atomic.Bool // whether a restore of the sandbox has finished
+	restored atomic.Bool // set when no restore is in progress any more, or there was none
 
 	conns   controlConns
 	channel *relay.Channel // nil until its first use
-	opening chan struct{}  // full while the channel is opened
+	opening chan struct{}  // full while the channel is being opened
 }
 
 // newInstance returns the handle of a sandbox with a record.
@@ -108,7 +108,7 @@ func (b *instance) destroy() error {
 }
 
 // removeRuntimeFiles deletes gVisor's files for the sandbox outside its directory: state, lock and
-// control socket, all named after the sandbox.
+// control socket. Their names contain rec.Kernel, gVisor's name of the sandbox.
 func (b *instance) removeRuntimeFiles() error {
 	var errs []error
 	root := b.e.runtimeRoot()

@@ -18,10 +18,11 @@ import (
 // lineage).
 //
 // gVisor lets no program set that limit. Our kernel lets a process without a mark set one, once. A
-// program that could change its mark would escape the end of its command.
+// program that could change its mark would keep running when its command is
+// ended.
 
-// addMarks makes prlimit64 of our kernel accept marks.
-func addMarks() {
+// allowMarks makes prlimit64 of our kernel accept marks.
+func allowMarks() {
 	for _, table := range callTables() {
 		for number, entry := range table.Table {
 			if entry.Name == "prlimit64" {
@@ -40,11 +41,11 @@ func withMarks(original sentry.SyscallFn) sentry.SyscallFn {
 		if args[1].Int() != linux.RLIMIT_LOCKS {
 			return original(t, number, args)
 		}
-		isFirst := t.ThreadGroup() == t.Kernel().GlobalInit()
-		if args[2].Pointer() == 0 && !isFirst {
+		isInit := t.ThreadGroup() == t.Kernel().GlobalInit()
+		if args[2].Pointer() == 0 && !isInit {
 			return original(t, number, args) // this only reads the limit
 		}
-		return 0, nil, mark(t, isFirst, args)
+		return 0, nil, mark(t, isInit, args)
 	}
 }
 
@@ -52,8 +53,8 @@ func withMarks(original sentry.SyscallFn) sentry.SyscallFn {
 var marking sync.Mutex
 
 // mark reads the mark of a process, and sets it if the process has none. A process may mark itself,
-// and the first process may mark all others.
-func mark(t *sentry.Task, isFirst bool, args arch.SyscallArguments) error {
+// and the kernel's init process may mark all others.
+func mark(t *sentry.Task, isInit bool, args arch.SyscallArguments) error {
 	target := t
 	if pid := sentry.ThreadID(args[0].Int()); pid < 0 {
 		return linuxerr.EINVAL
@@ -62,7 +63,7 @@ func mark(t *sentry.Task, isFirst bool, args arch.SyscallArguments) error {
 			return linuxerr.ESRCH
 		}
 	}
-	if !isFirst && target.ThreadGroup() != t.ThreadGroup() {
+	if !isInit && target.ThreadGroup() != t.ThreadGroup() {
 		return linuxerr.EPERM
 	}
 	old, err := setMark(t, target.ThreadGroup().Limits(), args[2].Pointer())
@@ -86,11 +87,12 @@ func setMark(t *sentry.Task, set *limits.LimitSet, at hostarch.Addr) (limits.Lim
 	if _, err := t.CopyInBytes(at, in[:]); err != nil {
 		return limits.Limit{}, err
 	}
-	return replaceMark(set, limits.Limit{Cur: binary.NativeEndian.Uint64(in[:]), Max: binary.NativeEndian.Uint64(in[8:])})
+	return setMarkOnce(set, limits.Limit{Cur: binary.NativeEndian.Uint64(in[:]), Max: binary.NativeEndian.Uint64(in[8:])})
 }
 
-// replaceMark sets the mark if the process has none, and returns the previous mark.
-func replaceMark(set *limits.LimitSet, to limits.Limit) (limits.Limit, error) {
+// setMarkOnce sets the mark if the process has none, and returns the previous mark. It refuses to
+// replace a mark by another one.
+func setMarkOnce(set *limits.LimitSet, to limits.Limit) (limits.Limit, error) {
 	marking.Lock()
 	defer marking.Unlock()
 	old := set.Get(limits.Locks)

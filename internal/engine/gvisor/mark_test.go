@@ -13,18 +13,18 @@ func TestF6MarkIsSetOnce(t *testing.T) {
 	mark := limits.Limit{Cur: 5, Max: 5}
 	set := limits.NewLimitSet()
 	set.SetUnchecked(limits.Locks, none)
-	if _, err := replaceMark(set, none); err != nil {
+	if _, err := setMarkOnce(set, none); err != nil {
 		t.Errorf("setting the present value: %v", err)
 	}
-	if _, err := replaceMark(set, limits.Limit{Cur: 6, Max: 5}); !linuxerr.Equals(linuxerr.EINVAL, err) {
+	if _, err := setMarkOnce(set, limits.Limit{Cur: 6, Max: 5}); !linuxerr.Equals(linuxerr.EINVAL, err) {
 		t.Errorf("a value above its maximum: got %v, want EINVAL", err)
 	}
-	if old, err := replaceMark(set, mark); err != nil || old != none {
+	if old, err := setMarkOnce(set, mark); err != nil || old != none {
 		t.Errorf("setting the first mark: previous %v, %v", old, err)
 	}
 	child := set.GetCopy()
 	for _, to := range []limits.Limit{none, {Cur: 4, Max: 5}, {Cur: 4, Max: 4}, {Cur: 0, Max: 5}} {
-		if _, err := replaceMark(child, to); !linuxerr.Equals(linuxerr.EPERM, err) {
+		if _, err := setMarkOnce(child, to); !linuxerr.Equals(linuxerr.EPERM, err) {
 			t.Errorf("changing the mark to %v: got %v, want EPERM", to, err)
 		}
 	}

@@ -50,7 +50,7 @@ func runRuntime() {
 		watch.Install(callTables()...)
 		numbers.Install(callTables()...)
 		addBecome()
-		addMarks()
+		allowMarks()
 		allowLoopbackAddress()
 		allowAttributes()
 		concealDisks()

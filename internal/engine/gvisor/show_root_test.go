@@ -2,7 +2,8 @@ package gvisor
 
 import "testing"
 
-// F3: no two mounts may have the same path, and no mount may be below another one, in any order.
+// F3 (docs/internals/regressions.md): no two mounts may have the same path, and no mount may be
+// below another one, in any order. Paths must be absolute and clean, and not the root.
 func TestF3MountPathsDoNotOverlap(t *testing.T) {
 	for _, c := range []struct {
 		paths []string

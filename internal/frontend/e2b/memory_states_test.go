@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// origin is the target of a reference: a template or a snapshot.
+// origin returns the template that a reference names, or the template of the snapshot that it names.
 func (m *memory) origin(caller sandbox.Principal, s string) (sandbox.Template, error) {
 	ref, err := sandbox.ParseReference(s)
 	if err != nil {
@@ -26,8 +26,8 @@ func (m *memory) origin(caller sandbox.Principal, s string) (sandbox.Template, e
 	return t, err
 }
 
-// findForChange finds a sandbox for a call that saves or changes its state. It fails with
-// failState.
+// findForChange finds a sandbox for a call that saves or changes its state. If failState is
+// set, it returns that error.
 func (m *memory) findForChange(caller sandbox.Principal, ref string) (int, error) {
 	i, err := m.find(caller, ref)
 	if err == nil {

@@ -50,7 +50,7 @@ func (a *api) requestBuild(w http.ResponseWriter, r *http.Request, caller sandbo
 	if n := body.CPUCount; n != nil {
 		const limit = 1 << 20 // above any machine, and far below an overflow
 		if *n <= 0 || *n > limit {
-			return fault.New(fault.Invalid, "limits_invalid", "cpuCount must be a number above zero")
+			return fault.Newf(fault.Invalid, "limits_invalid", "cpuCount must be from 1 to %d", limit)
 		}
 		limits.CPUMillis = new(*n * 1000)
 	}
@@ -58,7 +58,8 @@ func (a *api) requestBuild(w http.ResponseWriter, r *http.Request, caller sandbo
 	if err != nil {
 		return err
 	}
-	// Commands of a build have the network access of a sandbox that is created without an access.
+	// Commands of a build have the same network access as a sandbox that is created without network
+	// settings.
 	access, err := egress{}.access(nil)
 	if err != nil {
 		return err
@@ -97,7 +98,7 @@ func (a *api) startBuild(w http.ResponseWriter, r *http.Request, caller sandbox.
 	if isSet(body.FromImageRegistry) {
 		// The server would send the credentials to a host of the caller's choice, from inside the
 		// operator's network (server-side request forgery).
-		return fault.New(fault.Invalid, "registry_credentials", "this server fetches no images for clients of this API, so it takes no credentials of a registry").
+		return fault.New(fault.Invalid, "registry_credentials", "this server fetches no images for clients of this API, so it does not accept registry credentials").
 			WithHint("on the server's machine: crannog image pull IMAGE; then name the image without credentials")
 	}
 	spec := templatebuild.Spec{Image: body.FromImage, Template: body.FromTemplate, Start: body.StartCmd, Ready: body.ReadyCmd, Force: body.Force}
@@ -126,7 +127,8 @@ func buildEntriesOf(list []templatebuild.Entry) []buildEntry {
 	return bodies
 }
 
-// maxEntries bounds the lines of a log in one response. Clients send requests until they get none.
+// maxEntries bounds the lines of a log in one response. Clients request more until a response has no
+// lines.
 const maxEntries = 100
 
 type buildReason struct {
@@ -176,7 +178,8 @@ func uploadToken(r *http.Request) (string, bool) {
 	return token, ok && r.Method == http.MethodPut
 }
 
-// uploadLink answers with the URL for the files of a COPY, on the host that the client has called.
+// uploadLink answers with the URL to which the client uploads the files of a COPY step. Its host is
+// that of the client's request.
 func (a *api) uploadLink(w http.ResponseWriter, r *http.Request, caller sandbox.Principal, template, hash string) error {
 	present, token, err := a.Builds.Link(caller, template, hash)
 	if err != nil {
@@ -193,7 +196,7 @@ func (a *api) uploadLink(w http.ResponseWriter, r *http.Request, caller sandbox.
 // maxUploadIdle is how long the client of an upload may pause.
 const maxUploadIdle = time.Minute
 
-// receive receives an upload, which may take any time while data arrives.
+// receive receives an upload. It has no time limit as long as data keeps arriving.
 func (a *api) receive(w http.ResponseWriter, r *http.Request, token string) error {
 	if err := a.Builds.Receive(token, &idleDeadlineBody{r.Body, http.NewResponseController(w)}); err != nil {
 		return err

@@ -19,11 +19,12 @@ import (
 )
 
 const (
-	buildID = "00000000-0000-4000-8000-000000000001"
-	madeID  = "taaaaaaaaaaaaaaaaaaa"
+	buildID  = "00000000-0000-4000-8000-000000000001"
+	servedID = "taaaaaaaaaaaaaaaaaaa"
 )
 
-// templateService has one template, and one build of it. It records the requests.
+// templateService has one template with one build. List also returns a public template. It records
+// the requests.
 type templateService struct {
 	req      templatebuild.Request
 	spec     templatebuild.Spec
@@ -37,15 +38,15 @@ type templateService struct {
 func (m *templateService) template() catalog.Template {
 	v := catalog.Version{Number: 1, Created: time.Unix(1, 0), Build: buildID}
 	v.Limits.MemoryBytes = 256 << 20
-	return catalog.Template{ID: madeID, Name: "ns/mine", Owner: "k1", Created: time.Unix(1, 0), Last: 1, Versions: []catalog.Version{v}, Tags: map[string]int{"default": 1, "v1": 1}}
+	return catalog.Template{ID: servedID, Name: "ns/mine", Owner: "k1", Created: time.Unix(1, 0), Last: 1, Versions: []catalog.Version{v}, Tags: map[string]int{"default": 1, "v1": 1}}
 }
 
 func (m *templateService) record() templatebuild.Record {
-	return templatebuild.Record{ID: buildID, Template: madeID, Name: "ns/mine", Tags: []string{"v1"}, State: m.state, Created: time.Unix(1, 0), Error: "why", Step: "2"}
+	return templatebuild.Record{ID: buildID, Template: servedID, Name: "ns/mine", Tags: []string{"v1"}, State: m.state, Created: time.Unix(1, 0), Error: "why", Step: "2"}
 }
 
 func (m *templateService) Inspect(_ sandbox.Principal, name string) (catalog.Template, error) {
-	if name != "ns/mine" && name != madeID {
+	if name != "ns/mine" && name != servedID {
 		return catalog.Template{}, fault.New(fault.NotFound, "template_not_found", "not found")
 	}
 	return m.template(), nil
@@ -122,7 +123,7 @@ func newTemplatesAPI(t testing.TB) (*templateService, http.Handler) {
 func TestTemplateBuild(t *testing.T) {
 	m, h := newTemplatesAPI(t)
 	w := do(h, "POST", "/v3/templates", `{"name":"ns/mine","tags":["v1"],"cpuCount":2,"memoryMB":512}`)
-	if got := object(t, w); w.Code != http.StatusAccepted || got["templateID"] != madeID || got["buildID"] != buildID {
+	if got := object(t, w); w.Code != http.StatusAccepted || got["templateID"] != servedID || got["buildID"] != buildID {
 		t.Errorf("request: %d %v", w.Code, got)
 	}
 	if m.req.Limits.MilliCPU != 2000 || m.req.Limits.MemoryBytes != 512<<20 || m.req.Access.Net != sandbox.NetPolicy {
@@ -134,7 +135,7 @@ func TestTemplateBuild(t *testing.T) {
 		}
 	}
 
-	w = do(h, "GET", "/templates/"+madeID+"/files/missing", "")
+	w = do(h, "GET", "/templates/"+servedID+"/files/missing", "")
 	link := object(t, w)
 	at, err := url.Parse(link["url"].(string))
 	if err != nil || w.Code != http.StatusCreated || link["present"] != false || at.Host != "example.com" {
@@ -153,7 +154,7 @@ func TestTemplateBuild(t *testing.T) {
 		t.Errorf("upload with another token: got status %d, want 404", code)
 	}
 
-	path := "/v2/templates/" + madeID + "/builds/" + buildID
+	path := "/v2/templates/" + servedID + "/builds/" + buildID
 	w = do(h, "POST", path, `{"fromImage":"a","startCmd":"s","force":true,"steps":[{"type":"COPY","args":["a","b"],"filesHash":"h","force":true,"gzip":true}]}`)
 	if w.Code != http.StatusAccepted || w.Body.Len() > 0 || m.spec.Image != "a" || !m.spec.Force || len(m.spec.Steps) != 1 || m.spec.Steps[0].Files != "h" || !m.spec.Steps[0].Force {
 		t.Errorf("start: %d %s %+v", w.Code, w.Body, m.spec)
@@ -168,7 +169,7 @@ func TestTemplateBuildStatus(t *testing.T) {
 	for n := range 150 {
 		m.entries = append(m.entries, templatebuild.Entry{Time: time.Unix(int64(n), 0), Level: []string{"info", "error"}[n%2], Message: "line"})
 	}
-	path := "/templates/" + madeID + "/builds/" + buildID
+	path := "/templates/" + servedID + "/builds/" + buildID
 	for query, want := range map[string]int{"": 100, "?logsOffset=100": 50, "?logsOffset=150": 0, "?limit=10": 10} {
 		got := object(t, do(h, "GET", path+"/status"+query, ""))
 		if entries := got["logEntries"].([]any); len(entries) != want || got["status"] != "building" || got["reason"] != nil {
@@ -198,11 +199,11 @@ func TestListAndChangeTemplates(t *testing.T) {
 	}
 	w := do(h, "GET", "/v2/templates?limit=1", "")
 	next := w.Header().Get("X-Next-Token")
-	if list := array(t, do(h, "GET", "/v2/templates?nextToken="+next, "")); next == "" || len(list) != 1 || list[0]["templateID"] != madeID {
+	if list := array(t, do(h, "GET", "/v2/templates?nextToken="+next, "")); next == "" || len(list) != 1 || list[0]["templateID"] != servedID {
 		t.Errorf("got second page %v", list)
 	}
-	for _, path := range []string{"/templates/ns%2Fmine", "/templates/" + madeID} {
-		if got := object(t, do(h, "GET", path, "")); got["templateID"] != madeID || len(got["builds"].([]any)) != 1 {
+	for _, path := range []string{"/templates/ns%2Fmine", "/templates/" + servedID} {
+		if got := object(t, do(h, "GET", path, "")); got["templateID"] != servedID || len(got["builds"].([]any)) != 1 {
 			t.Errorf("%s: %v", path, got)
 		}
 	}
@@ -220,11 +221,11 @@ func TestListAndChangeTemplates(t *testing.T) {
 			t.Errorf("%s: %d", body, w.Code)
 		}
 	}
-	if w := do(h, "PATCH", "/v2/templates/"+madeID, `{"public":false}`); w.Code != http.StatusOK {
+	if w := do(h, "PATCH", "/v2/templates/"+servedID, `{"public":false}`); w.Code != http.StatusOK {
 		t.Errorf("unpublish: %d %s", w.Code, w.Body)
 	}
-	wantFailure(t, do(h, "PATCH", "/v2/templates/"+madeID, `{"public":true}`), http.StatusForbidden, "template_owner", "for that key")
-	if w := do(h, "DELETE", "/templates/"+madeID, ""); w.Code != http.StatusNoContent || m.dropped != madeID {
+	wantFailure(t, do(h, "PATCH", "/v2/templates/"+servedID, `{"public":true}`), http.StatusForbidden, "template_owner", "for that key")
+	if w := do(h, "DELETE", "/templates/"+servedID, ""); w.Code != http.StatusNoContent || m.dropped != servedID {
 		t.Errorf("delete: %d %s, dropped %q", w.Code, w.Body, m.dropped)
 	}
 	wantFailure(t, do(h, "GET", "/templates/none", ""), http.StatusNotFound, "template_not_found", "")

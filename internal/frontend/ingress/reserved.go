@@ -15,13 +15,14 @@ var controlPaths = map[string]bool{
 	"fsfreeze": true, "fsthaw": true, "upgrade": true,
 }
 
-// maxDecodings bounds how often a path is decoded. A path that is still escaped then was written to
-// deceive.
+// maxDecodings bounds how many times a path is decoded. A path that the last decoding still changes
+// was written to deceive.
 const maxDecodings = 4
 
 // reserved reports whether any reader could parse a path as one of the guest's private paths: a
 // reader that decodes once more, treats a backslash as a slash, removes dots and double slashes, or
-// ignores case. The guest requires its control token too; this check stops guesses earlier.
+// ignores case. The guest requires its control token too; this check stops
+// attempts to guess the token before they reach the guest.
 func reserved(u *url.URL) bool {
 	p := u.Path
 	for range maxDecodings {

@@ -18,9 +18,9 @@ type Member struct {
 	Zombie bool
 }
 
-// Family returns the process root, followed by its descendants, the processes in its process group,
-// those for which belongs returns true, and their descendants. The list is empty if root does not
-// exist. A nil belongs matches no process.
+// Family returns the process root, followed by its descendants, the processes in the group that
+// root leads, those for which belongs returns true, and their descendants. The list is empty if
+// root does not exist. A nil belongs matches no process.
 func Family(proc string, root int, belongs func(pid int) bool) ([]Member, error) {
 	all, err := stats(proc)
 	if err != nil {
@@ -32,7 +32,7 @@ func Family(proc string, root int, belongs func(pid int) bool) ([]Member, error)
 	}
 	family := []Member{all[at]}
 	others := slices.Delete(all, at, at+1)
-	// A parent may have a larger number than its child, so each round checks all remaining
+	// A parent may have a higher PID than its child, so each round checks all remaining
 	// processes.
 	for known := map[int]bool{root: true}; ; {
 		n := len(family)

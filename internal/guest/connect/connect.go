@@ -2,9 +2,9 @@
 // TCP connection to a port of the sandbox's loopback interface over a program's standard streams.
 // It runs as "crannog-guest connect PORT", so that a caller can reach no other host through it.
 //
-// Standard input has frames, because the end of the input must differ from the end of the caller: a
-// frame without data closes the sending half of the connection, and the end of the input ends the
-// program. Standard output is the plain data of the server.
+// Standard input consists of frames, so that "the caller has no more data" differs from "the caller
+// is gone". A frame without data closes the sending half of the connection. End of file on standard
+// input ends the program. Standard output is the plain data of the server.
 package connect
 
 import (
@@ -24,7 +24,8 @@ const Role = "connect"
 // Args returns the command line for a port, after the program's name.
 func Args(port int) []string { return []string{Role, strconv.Itoa(port)} }
 
-// ExitRefused is the exit code if no server listens at the port.
+// ExitRefused is the exit code if no connection to the port can be made, usually because no server
+// listens.
 const ExitRefused = 7
 
 // maxFrame bounds the data of a frame.

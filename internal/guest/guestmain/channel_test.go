@@ -33,8 +33,8 @@ func channelPair(t *testing.T) (*relay.Channel, []*os.File) {
 	return conn, []*os.File{in, out}
 }
 
-// The first stream of the channel leads to the guest. TestFirstProcess checks that no
-// program inside has its descriptor.
+// The first stream of the channel leads to the guest. TestProgramsGetHostNameAndNoGuestDescriptors
+// checks that no program inside has its descriptor.
 func TestChannelReachesGuest(t *testing.T) {
 	r := boot(t, config())
 	conn, err := r.first.Dial(t.Context(), guestboot.Port)

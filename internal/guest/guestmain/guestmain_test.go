@@ -16,14 +16,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-func TestFirstProcess(t *testing.T) {
+func TestProgramsGetHostNameAndNoGuestDescriptors(t *testing.T) {
 	r := boot(t, config())
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := r.shell(`test $(uname -n) = inside && test $$ -gt 1 && exit 7`); !strings.Contains(got, `"exit status 7"`) {
-		t.Errorf("the host name inside: %q", got)
+		t.Errorf("shell that checks its host name and PID: got %q, want exit status 7", got)
 	}
 	if now, err := os.Hostname(); err != nil || now != host {
 		t.Errorf("the host name outside changed to %q", now)
@@ -90,7 +90,7 @@ func TestEndAtEndsGuest(t *testing.T) {
 	}
 }
 
-func TestCreateDirKeepsExisting(t *testing.T) {
+func TestCreateDirSetsModeOfNewDirectoryOnly(t *testing.T) {
 	dir := t.TempDir()
 	created := filepath.Join(dir, "a/b")
 	for range 2 {

@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// maxBody limits a request. It only has code; data is uploaded as files.
+// maxBody is the longest request body. A request has only code; data is uploaded as files.
 const maxBody = 16 << 20
 
 // routes sets the handlers of all requests.
@@ -157,7 +157,7 @@ func (s *Server) handleRemove(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, nil)
 }
 
-// readJSON parses a body, which may be empty if every field is optional.
+// readJSON parses a body. An empty body sets no field; callers check required fields.
 func readJSON(w http.ResponseWriter, r *http.Request, into any) error {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {

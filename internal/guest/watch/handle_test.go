@@ -68,19 +68,19 @@ func TestEventsAreReported(t *testing.T) {
 	for mask, want := range map[uint32]Op{
 		unix.IN_CREATE: Create, unix.IN_MOVED_TO: Create, unix.IN_MODIFY: Write, unix.IN_ATTRIB: Chmod, unix.IN_DELETE: Remove, unix.IN_MOVED_FROM: Rename,
 	} {
-		if err := w.handle(-1, record(wd, mask, "f")); err != nil {
+		if err := w.handle(-1, encodeEvent(wd, mask, "f")); err != nil {
 			t.Fatal(err)
 		}
 		wantEvents(t, reported(w), Event{"f", want})
 	}
 	for mask, want := range map[uint32]Op{unix.IN_DELETE_SELF: Remove, unix.IN_MOVE_SELF: Rename, unix.IN_ATTRIB: Chmod} {
-		if err := w.handle(-1, record(wd, mask, "")); err != nil {
+		if err := w.handle(-1, encodeEvent(wd, mask, "")); err != nil {
 			t.Fatal(err)
 		}
 		wantEvents(t, reported(w), Event{".", want})
 	}
 	// Other masks, events of unknown directories and truncated events are not reported.
-	for _, buf := range [][]byte{record(wd, unix.IN_OPEN, "f"), record(wd+100, unix.IN_CREATE, "f"), record(wd, unix.IN_CREATE, "f")[:20]} {
+	for _, buf := range [][]byte{encodeEvent(wd, unix.IN_OPEN, "f"), encodeEvent(wd+100, unix.IN_CREATE, "f"), encodeEvent(wd, unix.IN_CREATE, "f")[:20]} {
 		if err := w.handle(-1, buf); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestEarlyEntriesAreReportedOnce(t *testing.T) {
 	}
 	wantEvents(t, handleAll(t, w), Event{"d", Create}, Event{"d/e", Create})
 	fd := int(w.file.Fd())
-	if err := w.handle(fd, record(int32(w.wds["d"]), unix.IN_CREATE|unix.IN_ISDIR, "e")); err != nil {
+	if err := w.handle(fd, encodeEvent(int32(w.wds["d"]), unix.IN_CREATE|unix.IN_ISDIR, "e")); err != nil {
 		t.Fatal(err)
 	}
 	wantEvents(t, reported(w))
@@ -106,7 +106,7 @@ func TestEarlyEntriesAreReportedOnce(t *testing.T) {
 		t.Errorf("names are stored after their event: %v", w.reportedEarly)
 	}
 	// Events of the directory itself are ignored, because its parent directory has them too.
-	if err := w.handle(fd, record(int32(w.wds["d"]), unix.IN_ATTRIB, "")); err != nil {
+	if err := w.handle(fd, encodeEvent(int32(w.wds["d"]), unix.IN_ATTRIB, "")); err != nil {
 		t.Fatal(err)
 	}
 	wantEvents(t, reported(w))
@@ -191,7 +191,7 @@ func TestErrorsBelowTheRootAreTolerated(t *testing.T) {
 		t.Errorf("other error: got %v", got)
 	}
 	// The directory was removed before its event is handled.
-	if err := w.handle(int(w.file.Fd()), record(int32(w.wds["."]), unix.IN_MOVED_TO|unix.IN_ISDIR, "gone")); err != nil {
+	if err := w.handle(int(w.file.Fd()), encodeEvent(int32(w.wds["."]), unix.IN_MOVED_TO|unix.IN_ISDIR, "gone")); err != nil {
 		t.Error(err)
 	}
 	wantEvents(t, reported(w), Event{"gone", Create})

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// direct calls work without changing the user.
-func direct(work func() error) error { return work() }
+// direct runs a function without changing the user.
+func direct(do func() error) error { return do() }
 
 // open returns a watcher that is closed after the test.
 func open(t testing.TB, root string, recursive bool) *Watcher {
@@ -44,13 +44,13 @@ func next(t *testing.T, w *Watcher) Event {
 
 func TestOverflowIsAnError(t *testing.T) {
 	w := open(t, t.TempDir(), false)
-	if err := w.handle(-1, record(-1, unix.IN_Q_OVERFLOW, "")); !errors.Is(err, ErrOverflow) {
+	if err := w.handle(-1, encodeEvent(-1, unix.IN_Q_OVERFLOW, "")); !errors.Is(err, ErrOverflow) {
 		t.Errorf("handle of an overflow: got %v, want ErrOverflow", err)
 	}
 }
 
-// record encodes an event as the kernel does.
-func record(wd int32, mask uint32, name string) []byte {
+// encodeEvent encodes an event as the kernel does.
+func encodeEvent(wd int32, mask uint32, name string) []byte {
 	length := (len(name) + 16) &^ 15
 	buf := make([]byte, unix.SizeofInotifyEvent+length)
 	binary.NativeEndian.PutUint32(buf, uint32(wd))
@@ -135,9 +135,9 @@ func TestCloseLeavesNoGoroutines(t *testing.T) {
 
 // FuzzHandle checks that handle does not crash, whatever the kernel of the sandbox writes.
 func FuzzHandle(f *testing.F) {
-	f.Add(record(1, unix.IN_CREATE, "name"))
-	f.Add(record(1, unix.IN_CREATE|unix.IN_ISDIR, "../../x"))
-	f.Add(append(record(1, unix.IN_MOVED_FROM|unix.IN_ISDIR, "d"), record(1, unix.IN_IGNORED, "")...))
+	f.Add(encodeEvent(1, unix.IN_CREATE, "name"))
+	f.Add(encodeEvent(1, unix.IN_CREATE|unix.IN_ISDIR, "../../x"))
+	f.Add(append(encodeEvent(1, unix.IN_MOVED_FROM|unix.IN_ISDIR, "d"), encodeEvent(1, unix.IN_IGNORED, "")...))
 	f.Add([]byte{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, buf []byte) {
 		w := open(t, t.TempDir(), false)

@@ -14,39 +14,39 @@ import (
 var sink [][]byte
 
 func TestReleaseOnlyAfterNewAllocations(t *testing.T) {
-	// Only the collections of this test count.
+	// Automatic collections are off, so that only runtime.GC collects.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	freed := make(chan struct{}, 10)
 	w := &watch{free: func() { freed <- struct{}{} }}
-	armed := make(chan struct{}, 10)
-	w.timer = time.AfterFunc(time.Hour, func() { armed <- struct{}{} })
+	fired := make(chan struct{}, 10)
+	w.timer = time.AfterFunc(time.Hour, func() { fired <- struct{}{} })
 	w.awaitCollection()
 
 	for range 64 {
 		sink = append(sink, make([]byte, 64<<10))
 	}
-	collectUntil(t, armed)
+	collectUntil(t, fired)
 	w.release()
 	if len(freed) != 1 {
-		t.Fatalf("gave back %d times after 4 MB", len(freed))
+		t.Fatalf("memory was released %d times after allocating 4 MB, want once", len(freed))
 	}
 	w.release()
 	if len(freed) != 1 {
-		t.Error("gave back again, after nothing")
+		t.Error("memory was released again without new allocations")
 	}
 	// A later collection resets the timer too.
-	collectUntil(t, armed)
+	collectUntil(t, fired)
 	sink = nil
 }
 
 // collectUntil collects garbage until the watch's timer fires. One collection is not always enough:
 // the timer is reset before the next garbage object is allocated, so a collection may find none.
-func collectUntil(t *testing.T, armed <-chan struct{}) {
+func collectUntil(t *testing.T, fired <-chan struct{}) {
 	t.Helper()
 	for deadline := hosttest.Deadline(); ; {
 		runtime.GC()
 		select {
-		case <-armed:
+		case <-fired:
 			return
 		case <-time.After(time.Millisecond):
 		}

@@ -32,15 +32,15 @@ func (l *Library) ResolveImage(ctx context.Context, ref string, mayPull bool) (s
 	}
 	var t sandbox.Template
 	err = l.withRoom(ctx, func() []v1.Hash { return l.blobsOf(found[0].Manifest) }, func() error {
-		t, err = l.start(ctx, ref, found[0])
+		t, err = l.templateOf(ctx, ref, found[0])
 		return err
 	})
 	return t, err
 }
 
-// start returns the template of a named image, and unpacks the image if necessary. The caller holds
-// the library's lock.
-func (l *Library) start(ctx context.Context, ref string, e entry) (sandbox.Template, error) {
+// templateOf returns the template of a named image, and unpacks the image if necessary. The caller
+// holds the library's lock.
+func (l *Library) templateOf(ctx context.Context, ref string, e entry) (sandbox.Template, error) {
 	img, err := manifest.Load(l.blobs, e.Manifest)
 	if err != nil {
 		return sandbox.Template{}, err
@@ -56,8 +56,8 @@ func (l *Library) start(ctx context.Context, ref string, e entry) (sandbox.Templ
 	return l.template(r, familiar(e.Name))
 }
 
-// ResolveDigest implements sandbox.ImageTemplates. It returns the image with a manifest's digest,
-// and unpacks its layers if necessary.
+// ResolveDigest implements sandbox.ImageTemplates. It returns the template of the image
+// whose manifest has this digest, and unpacks its layers if necessary.
 func (l *Library) ResolveDigest(ctx context.Context, digest string) (sandbox.Template, error) {
 	roots, err := l.roots.List()
 	if err != nil {
@@ -139,15 +139,16 @@ type Templates struct {
 	host sandbox.Templates
 }
 
-// WithFallback returns the images of the library and the templates of this host.
+// WithFallback returns the templates of this host, and the images of the library for names that the
+// host does not know.
 func (l *Library) WithFallback(host sandbox.Templates) *Templates { return &Templates{l, host} }
 
 // Resolve implements sandbox.Templates.
 func (t *Templates) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	found, err := t.host.Resolve(ctx, ref)
 	if fault.KindOf(err) == fault.NotFound {
-		if image, missing := t.Library.Resolve(ctx, ref); missing == nil || fault.KindOf(missing) != fault.NotFound {
-			return image, missing
+		if image, libErr := t.Library.Resolve(ctx, ref); libErr == nil || fault.KindOf(libErr) != fault.NotFound {
+			return image, libErr
 		}
 	}
 	return found, err

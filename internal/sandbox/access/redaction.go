@@ -61,7 +61,7 @@ func (s *Service) addValues(id string, values []redact.Value, options sandbox.Re
 	return added, nil
 }
 
-// Redactor returns the redactor of a sandbox, or nil if it is not known.
+// Redactor returns the redactor of a sandbox, or nil if there is none.
 func (s *Service) Redactor(id string) *sandbox.Redactor {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,9 +104,9 @@ func (s *Service) Recall(ctx context.Context, r sandbox.Row) error {
 	return s.resolveRedactor(ctx, r, p)
 }
 
-// ReloadRedactor creates the redactor again after another process has put another policy into
-// force. While the values cannot be resolved, all output of the sandbox is withheld so that no
-// secret appears in it.
+// ReloadRedactor adds the values of a policy that another process has put into force. If they cannot
+// be resolved, it drops the redactor. All output of the sandbox is then withheld, so that no secret
+// appears in it.
 func (s *Service) ReloadRedactor(ctx context.Context, r sandbox.Row) (*policy.Policy, error) {
 	p, err := s.Compile(r.Access)
 	if err == nil {
@@ -118,7 +118,8 @@ func (s *Service) ReloadRedactor(ctx context.Context, r sandbox.Row) (*policy.Po
 	return p, err
 }
 
-// resolveRedactor adds the values that the policy binds to the redactor of a sandbox.
+// resolveRedactor resolves the secrets that the policy binds, and adds their values to the sandbox's
+// redactor.
 func (s *Service) resolveRedactor(ctx context.Context, r sandbox.Row, p *policy.Policy) error {
 	if !r.Access.Linked() {
 		return s.Redact(r.ID, p, nil)
@@ -127,9 +128,9 @@ func (s *Service) resolveRedactor(ctx context.Context, r sandbox.Row, p *policy.
 	return err
 }
 
-// DropUnneeded removes redacted values that the new policy does not need any more, once the policy
-// is in force. Open streams use the same redactor.
-func (s *Service) DropUnneeded(id string, p *policy.Policy) {
+// RelaxRedaction applies the redaction options of a new policy, once the policy is in force. They
+// may redact less than before. No value is removed. Open streams use the same redactor.
+func (s *Service) RelaxRedaction(id string, p *policy.Policy) {
 	m := s.Redactor(id)
 	if m == nil {
 		return
@@ -139,7 +140,8 @@ func (s *Service) DropUnneeded(id string, p *policy.Policy) {
 	}
 }
 
-// Unavailable returns the error for data of a sandbox whose secret values cannot be resolved.
+// Unavailable logs that the secret values of a sandbox cannot be resolved, and returns the error for
+// requests for its data.
 func (s *Service) Unavailable(id string, err error) error {
 	s.deps.Log.Warn("data of a sandbox refused: its secrets cannot be redacted", "sandbox", id, "err", err)
 	return fault.Wrap(err, fault.Unavailable, "mask_unavailable",
@@ -148,8 +150,8 @@ func (s *Service) Unavailable(id string, err error) error {
 }
 
 // EntryRedactor returns the redactor for a sandbox's audit entries. It does not take the lock of
-// the ID, because it is called while the sandbox is being ended. After an error, no text that the
-// sandbox's programs choose may be written.
+// the ID, because it is called while the sandbox is being ended. If it returns an error, the caller
+// must not write text that the sandbox's programs can choose.
 func (s *Service) EntryRedactor(ctx context.Context, id string) (func(string) string, error) {
 	digest, _ := s.deps.Known(id)
 	s.mu.Lock()

@@ -4,14 +4,14 @@ import "time"
 
 // Status describes a Queue at one moment.
 type Status struct {
-	AtOnce      int           // greatest number of starts at once now
+	AtOnce      int           // current limit of simultaneous starts
 	Starting    int           // callers whose sandbox is being started
 	Background  int           // background work that is being done
 	Waiting     int           // callers that wait
 	MaxWaiting  int           // greatest number that may wait
 	ServiceTime time.Duration // of one start, averaged; 0 before the first
 	// Wait is the expected wait of a new caller whose key has no other caller waiting. It is 0
-	// until the first start has been measured.
+	// if a start is possible at once, or if no start has been measured yet.
 	Wait   time.Duration
 	Totals Totals
 }

@@ -87,7 +87,7 @@ func (s *Service) Close(ctx context.Context) error {
 	return errors.Join(s.Retry(context.WithoutCancel(ctx)), s.ingester.Close())
 }
 
-// Watches reports whether events are ingested at all.
+// Watches reports whether the Service ingests events at all.
 func (s *Service) Watches() bool { return s.ingester != nil }
 
 // Flows returns the flow files of network attachments, or nil.
@@ -119,7 +119,7 @@ func (s *Service) Open(r sandbox.Row) (*os.File, error) {
 		return nil, err
 	}
 	if s.deps.Observer(r.Engine) == nil {
-		return nil, f.Close() // an engine without an observer needs none
+		return nil, f.Close() // such an engine writes no events, so it needs no open file
 	}
 	return f, nil
 }

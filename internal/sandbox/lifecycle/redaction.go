@@ -47,6 +47,6 @@ func (s *Service) adoptPolicy(ctx context.Context, id string) error {
 		return err
 	}
 	s.live.renew(r)
-	s.access.DropUnneeded(id, p)
+	s.access.RelaxRedaction(id, p)
 	return nil
 }

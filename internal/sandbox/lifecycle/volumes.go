@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// resolveVolumes finds the volumes of a request. A name that may also be that of a shared directory
-// becomes a mount if no volume has it.
+// resolveVolumes looks up the volumes of a request by name. If there is no volume of that name, and
+// OrShared is set, it mounts the shared directory of that name instead.
 func (pl *planner) resolveVolumes(who sandbox.Principal, req sandbox.CreateRequest) (sandbox.CreateRequest, error) {
 	if len(req.Volumes) > sandbox.MaxMounts {
 		return req, fault.Newf(fault.Invalid, "mounts_invalid", "a sandbox can have at most %d volumes", sandbox.MaxMounts)
@@ -43,8 +43,8 @@ func (pl *planner) findVolume(who sandbox.Principal, name string) (string, error
 	return pl.volumes.Resolve(who, name)
 }
 
-// attachVolumes makes the files of the sandbox's volumes accessible. The sandbox's row exists, so
-// none of its volumes can be removed afterwards.
+// attachVolumes makes the files of the sandbox's volumes accessible. From now on, the
+// sandbox's row prevents the removal of its volumes. A volume that was removed earlier is an error.
 func (b *boot) attachVolumes(context.Context) error {
 	b.spec.Volumes = nil
 	for _, m := range b.row.Base.Volumes {

@@ -36,8 +36,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// An organisation's policy limits the sandboxes of a Go program without a server too, and so do the
-// other settings.
+// Local applies the organisation's policy and the other settings, although there is no server.
 func TestLocalAppliesSettings(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state, dir := hosttest.ShortDir(t), t.TempDir()
@@ -64,7 +63,7 @@ func TestLocalAppliesSettings(t *testing.T) {
 		}
 		p, err := sb.Policy(t.Context())
 		if err != nil || p.Level != "light" || !strings.Contains(p.Document, "unlisted: deny") {
-			t.Errorf("%s: got the policy level %s (%v), want light\n%s", name, p.Level, err, p.Document)
+			t.Errorf("%s: got the policy level %s (%v), want light with unlisted: deny\n%s", name, p.Level, err, p.Document)
 		}
 		_, err = client.Create(t.Context(), crannog.Ephemeral())
 		if full := errors.Is(err, crannog.ErrExhausted); full != (name == "a file") {

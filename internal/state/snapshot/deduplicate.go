@@ -12,13 +12,14 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// errUnknown is returned for an image whose Sum is not known to this process.
+// errUnknown is returned for an image whose expected sum this process does not know.
 var errUnknown = errors.New("the image's sum is unknown")
 
 // Deduplicate completes all committed images. It hashes and syncs big files, moves pages into
-// packs, removes unneeded packs, and reduces copies to their share of the budget. It uses at most
-// half of a processor, and may be interrupted at any time. If completing one image fails, it
-// continues with the others. It returns how much disk space was freed.
+// packs, removes unneeded packs, and removes the unpacked copies of images that exceed their share
+// of the disk budget. It uses at most half of a processor, and may be interrupted at any time. If
+// completing one image fails, it continues with the others. It returns how much disk space was
+// freed.
 func (s *Images) Deduplicate(ctx context.Context) (freed int64, err error) {
 	s.deduplicating.Lock()
 	defer s.deduplicating.Unlock()
@@ -59,7 +60,8 @@ func (s *Images) deduplicate(ctx context.Context) error {
 	return errors.Join(append(errs, s.trim())...)
 }
 
-// deduplicateLineage completes an image after its ancestors, with whose packs it shares pages.
+// deduplicateLineage completes the ancestors of an image and then the image, because an image shares
+// pages with the packs of its ancestors.
 func (s *Images) deduplicateLineage(ctx context.Context, id string, done map[string]bool) error {
 	var line []manifest
 	for id != "" && !done[id] {
@@ -70,7 +72,7 @@ func (s *Images) deduplicateLineage(ctx context.Context, id string, done map[str
 			break
 		}
 		if m.ID == "" {
-			break // it has no image any more
+			break // the image was removed
 		}
 		line = append(line, m)
 		id = m.Parent
@@ -102,8 +104,8 @@ func (s *Images) peek(id string) (manifest, error) {
 	return m, err
 }
 
-// completionError returns the error of completing an image, or nil if it does not affect the
-// others: another process uses the image, or it is damaged.
+// completionError returns the error of completing an image. It returns nil if the error concerns
+// only that image: it is in use, removed or damaged, or its sum is unknown.
 func (s *Images) completionError(id string, err error) error {
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, errUnknown), fault.KindOf(err) == fault.NotFound:
@@ -115,14 +117,14 @@ func (s *Images) completionError(id string, err error) error {
 	return nil
 }
 
-// warn logs damage, once for each image.
+// warn logs, once for each image, that the image is damaged or cannot be read.
 func (s *Images) warn(id string, err error) {
 	s.notes.mu.Lock()
 	warned := s.notes.warned[id]
 	s.notes.warned[id] = true
 	s.notes.mu.Unlock()
 	if !warned {
-		s.log.Warn("snapshot is damaged", "snapshot", id, "err", err)
+		s.log.Warn("snapshot is damaged or cannot be read", "snapshot", id, "err", err)
 	}
 }
 

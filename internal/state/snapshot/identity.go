@@ -12,8 +12,9 @@ import (
 // digest is a SHA-256.
 type digest = [sha256.Size]byte
 
-// identity identifies a file in a certain state. Only the kernel sets the change time, so it also
-// detects a program that changes a file and restores its size and modification time.
+// identity identifies a file in a certain state. It includes the change time, which only the kernel
+// sets, so it also differs after a program changed a file and restored its size and modification
+// time.
 type identity struct {
 	Device   uint64 `json:"device"`
 	Inode    uint64 `json:"inode"`

@@ -32,7 +32,7 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 		}
 	}
 	if len(s.notes.sums) > 0 || len(packs(t, s)) > 0 {
-		t.Errorf("%d sums of incomplete images are known, want 0, packs %v", len(s.notes.sums), packs(t, s))
+		t.Errorf("got %d sums of incomplete images and the packs %v, want none of either", len(s.notes.sums), packs(t, s))
 	}
 	next := rebooted(t, s)
 	wantPages(t, next, a, pages)
@@ -60,17 +60,18 @@ func TestPersistCompletesImagesOfOtherProcesses(t *testing.T) {
 	wantPages(t, rebooted(t, s), a, noise(1, 200))
 }
 
-// Exceeding the time limit is an error only for the process's own images, and loses none.
-func TestPersistStopsWhenCanceled(t *testing.T) {
+// If the context has ended, Persist fails only if images of its own process remain. No image is
+// lost.
+func TestPersistReportsOnlyOwnImagesWhenCanceled(t *testing.T) {
 	s := newImages(t)
 	a := commit(t, s, "a", "", noise(1, 200))
-	over, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Persist(over); !errors.Is(err, context.Canceled) {
+	if err := s.Persist(canceled); !errors.Is(err, context.Canceled) {
 		t.Errorf("Persist of own images: got %v, want Canceled", err)
 	}
 	next := open(t, s.dir, Options{Budget: 1 << 30, Sum: rows{"a": a.Sum}.find})
-	if err := next.Persist(over); err != nil {
+	if err := next.Persist(canceled); err != nil {
 		t.Errorf("Persist of images of another process: got %v, want nil", err)
 	}
 	if err := next.Persist(t.Context()); err != nil {
@@ -79,8 +80,8 @@ func TestPersistStopsWhenCanceled(t *testing.T) {
 	wantPages(t, rebooted(t, s), a, noise(1, 200))
 }
 
-// If two processes persist an image, the slower one finds it completed and with a second name. That
-// is no damage.
+// If two processes persist an image, the slower one finds it complete, and its file of pages with a
+// second hard link in a pack. Persist must not report that as damage.
 func TestPersistToleratesConcurrentProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	var duringSync func()
@@ -93,7 +94,7 @@ func TestPersistToleratesConcurrentProcess(t *testing.T) {
 	a := commit(t, s, "a", "", noise(1, 200))
 	duringSync = func() { deduplicate(t, open(t, dir, Options{Budget: 1 << 30, Sum: rows{"a": a.Sum}.find})) }
 	if err := s.Persist(t.Context()); err != nil || duringSync != nil {
-		t.Fatal(err, duringSync == nil)
+		t.Fatalf("Persist: error %v, the other process ran: %t", err, duringSync == nil)
 	}
 	if s.notes.warned["a"] {
 		t.Error("Persist reported the image as damaged")

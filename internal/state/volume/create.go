@@ -42,7 +42,7 @@ func (r *Request) check() error {
 	}
 	if r.Unlimited {
 		if r.Bytes != 0 || r.Files != 0 {
-			return fault.New(fault.Invalid, "volume_quota_invalid", "a volume has a size or is unlimited, not both")
+			return fault.New(fault.Invalid, "volume_quota_invalid", "an unlimited volume takes no size and no number of files")
 		}
 		return nil
 	}
@@ -56,12 +56,13 @@ func (r *Request) check() error {
 		r.Files = r.Bytes / (16 << 10)
 	}
 	if r.Files < minFiles || r.Files > min(maxFiles, r.Bytes/4096) {
-		return fault.Newf(fault.Invalid, "volume_quota_invalid", "the number of files in a volume is at least %d and at most one for each 4 KiB", minFiles)
+		return fault.Newf(fault.Invalid, "volume_quota_invalid", "the number of files in a volume is at least %d, at most one for each 4 KiB and at most %d, but is %d", minFiles, maxFiles, r.Files)
 	}
 	return nil
 }
 
-// Create creates a volume. If the process ends before, nothing is left once Sweep has run.
+// Create creates a volume. If the process ends before Create returns, Sweep removes the unfinished
+// volume.
 func (s *Store) Create(ctx context.Context, req Request) (Volume, error) {
 	if err := req.check(); err != nil {
 		return Volume{}, err
@@ -81,7 +82,7 @@ func (s *Store) Create(ctx context.Context, req Request) (Volume, error) {
 
 // create fills a draft and publishes it under the volume's ID. Filling may set the volume's fields.
 func (s *Store) create(ctx context.Context, v Volume, budget int64, fill func(dir string, v *Volume) error) (_ Volume, err error) {
-	// A name in use is refused before any work; it is checked again when the volume is published.
+	// Name and budget are checked before any work, and again when the volume is published.
 	if err := s.checkFree(v, budget); err != nil {
 		return Volume{}, err
 	}
@@ -125,7 +126,7 @@ func (s *Store) create(ctx context.Context, v Volume, budget int64, fill func(di
 	return v, durable.SyncDir(s.dir)
 }
 
-// checkFree refuses a name that the owner's volumes have already, and a size beyond the budget.
+// checkFree refuses a name that another volume of the owner has, and a size beyond the budget.
 func (s *Store) checkFree(v Volume, budget int64) error {
 	list, err := s.List()
 	if err != nil {
@@ -149,8 +150,8 @@ func (s *Store) checkFree(v Volume, budget int64) error {
 	return nil
 }
 
-// draft creates the directory of a volume that has no name yet. Its lock shows that its process is
-// alive.
+// draft creates a directory for a volume that is not published yet, and locks it. While the lock is
+// held, Sweep knows that the creating process is alive.
 func (s *Store) draft() (dir string, held *os.File, err error) {
 	all, err := s.lock() // Sweep must not find the directory before its lock is held
 	if err != nil {
@@ -164,7 +165,7 @@ func (s *Store) draft() (dir string, held *os.File, err error) {
 	return dir, held, err
 }
 
-// makeTree creates the directory in which the files of a volume without a quota are.
+// makeTree creates the directory for the files of a volume without a quota.
 func makeTree(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -180,7 +181,7 @@ func giveToUser(dir string) error {
 	return os.Chown(dir, UserID, UserID)
 }
 
-// Sweep removes what processes left that ended while they created or removed a volume.
+// Sweep removes the drafts of processes that ended while they created or removed a volume.
 func (s *Store) Sweep() error {
 	if _, err := os.Stat(s.dir); err != nil {
 		return ignoreMissing(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/host/durable"
 )
 
-// Remove removes a volume and its content. It asks inUse while no sandbox can attach the volume,
+// Remove removes a volume and its content. It calls inUse while no sandbox can attach the volume,
 // and removes nothing if inUse returns an error.
 func (s *Store) Remove(id string, inUse func() error) error {
 	all, err := s.lock()
@@ -32,7 +32,7 @@ func (s *Store) Remove(id string, inUse func() error) error {
 		return err
 	}
 	s.step("unmounted")
-	// A volume without its name is no volume, so an interrupted removal leaves a draft.
+	// The directory is renamed to a draft first, so that Sweep completes an interrupted removal.
 	held, err := flock(filepath.Join(s.at(id), lockName), unix.LOCK_EX)
 	if err != nil {
 		return err
@@ -59,8 +59,8 @@ func (s *Store) unmount(v Volume) error {
 	return err
 }
 
-// Release unmounts the volumes that nothing uses. It calls users while no sandbox can attach a
-// volume. users returns whether a sandbox uses a volume.
+// Release unmounts the volumes that no sandbox uses. It calls users while no sandbox can attach a
+// volume. users returns a function that reports whether a sandbox uses the volume with that ID.
 func (s *Store) Release(users func() (used func(id string) bool, err error)) error {
 	if _, err := os.Stat(s.dir); err != nil {
 		return ignoreMissing(err)
@@ -80,7 +80,7 @@ func (s *Store) Release(users func() (used func(id string) bool, err error)) err
 		if used(v.ID) {
 			continue
 		}
-		// Another process may read its files; that process releases it.
+		// A conflict is no error: another process reads the volume's files, and will unmount it.
 		if err := s.unmount(v); fault.KindOf(err) != fault.Conflict {
 			errs = append(errs, err)
 		}

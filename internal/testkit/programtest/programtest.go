@@ -1,5 +1,5 @@
-// Package programtest owns the crannog binary that tests run: one that was built before, or one
-// that the package builds itself.
+// Package programtest provides the crannog binary that tests run. It copies a binary that was built
+// before, or builds one.
 package programtest
 
 import (

@@ -41,7 +41,7 @@ describe('the state of @e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () 
     assert.deepEqual((await again.listCodeContexts()).map((c) => c.id), contexts)
   })
 
-  test('code that resumes a sandbox runs in it', async () => {
+  test('runCode resumes a paused sandbox and keeps its state', async () => {
     const sandbox = await Sandbox.create({ timeoutMs: 300_000, lifecycle: { onTimeout: 'pause', autoResume: true } })
     created.push(sandbox)
     await sandbox.runCode('x = 41')

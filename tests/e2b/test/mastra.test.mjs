@@ -1,4 +1,4 @@
-// The requests that @mastra/e2b 0.8.0 makes when a template is given.
+// The requests that @mastra/e2b 0.8.0 makes, with a template and without one.
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
@@ -32,7 +32,7 @@ withSdk('@mastra/e2b', (sdk) => {
     assert.deepEqual(await find(), [])
   })
 
-  test('F25: without a template it builds one on base, and reports that the image has no apt-get', async () => {
+  test('F25: the template that @mastra/e2b builds by default fails to build, with an error about apt-get', async () => {
     const builder = sdk.Template().fromTemplate('base').aptInstall(['fuse'])
     assert.equal(await sdk.Template.exists('mastra-none'), false)
     await rejects(sdk.Template.build(builder, 'mastra-none'), sdk.BuildError, /RUN apt-get update .*: the command ended with exit code 127/)

@@ -20,7 +20,7 @@ var resources = []Attempt{
 		}
 		return unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: have.Cur, Max: have.Max + 1}, nil)
 	}},
-	{Class: "resources", Name: "raise-priority", Gain: "processor time of others", run: func(*Target) error { return unix.Setpriority(unix.PRIO_PROCESS, 0, -5) }},
+	{Class: "resources", Name: "raise-priority", Gain: "processor time of others", run: func(*Target) error { return raisePriority() }},
 	{Class: "resources", Name: "real-time-priority", Gain: "all processor time of the host", Control: "of its own thread", run: func(*Target) error {
 		return unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: 1, Priority: 1}, 0)
 	}, refused: unknown},
@@ -44,6 +44,22 @@ var resources = []Attempt{
 		}
 		return unix.Munmap(memory)
 	}, refused: []syscall.Errno{unix.ENOMEM}},
+}
+
+// raisePriority asks for more than the process has, because the engine may have been started with a
+// raised priority. Getpriority returns 20 minus the nice value.
+func raisePriority() error {
+	before, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 20-before-5); err != nil {
+		return err
+	}
+	if now, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || now <= before {
+		return errors.Join(err, unix.EPERM)
+	}
+	return nil
 }
 
 // fill writes a file of a size and removes it.

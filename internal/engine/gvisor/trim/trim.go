@@ -20,7 +20,7 @@ import (
 // piece to determine whether it contains data. Reading a page allocates it. For a nearly empty
 // sandbox, allocating, comparing and freeing pages takes half of the time of a checkpoint. A
 // program could declare with madvise that it does not need the pages. This package does so on its
-// behalf, for pages that the memory file does not have.
+// behalf, for reserved pages that are holes in the file that holds the programs' memory.
 
 // Metric is the name of our metric in gVisor. We cannot add a control call to gVisor, but it
 // computes a metric when a client reads it. Reading this metric releases the memory, and its value
@@ -33,8 +33,8 @@ const Failed = -1
 var (
 	kernel atomic.Pointer[sentry.Kernel] // set by SetKernel
 	total  atomic.Uint64                 // the number of bytes released so far
-	// trimming is locked while memory is released, because concurrent callers would find the same
-	// memory.
+	// trimming is locked while memory is released, so that concurrent callers do not release and
+	// count the same memory twice.
 	trimming sync.Mutex
 )
 
@@ -46,7 +46,8 @@ func Install() error {
 	}, func(...*metric.FieldValue) uint64 { return releaseMemory() })
 }
 
-// SetKernel sets the kernel whose memory is released. It is called once programs run in the kernel.
+// SetKernel sets the kernel whose memory is released. It is called when programs start to run in
+// the kernel.
 func SetKernel(k *sentry.Kernel) { kernel.Store(k) }
 
 // releaseMemory releases memory and returns the value of the metric.
@@ -76,15 +77,15 @@ func trim(k *sentry.Kernel) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// A page that is still to be read from a state appears as a hole until then.
+	// A page that has not yet been loaded from a saved state looks like a hole, and would be lost.
 	if err := k.MemoryFile().AwaitLoadAll(); err != nil {
 		return 0, err
 	}
 	// No program may write to a page between the check and its release.
 	k.Pause()
 	defer k.Unpause()
-	// Every operation that changes a kernel from outside holds this lock, such as a checkpoint. It
-	// comes before all other locks of the kernel. Pause takes and releases it too.
+	// Every operation that changes a kernel from outside, such as a checkpoint, holds this lock. It
+	// is acquired before all other locks of the kernel. Pause acquires and releases it too.
 	extMu.Lock()
 	defer extMu.Unlock()
 	var bytes uint64

@@ -95,8 +95,9 @@ func List(ctx context.Context, parent string, describe func(dir string) (created
 	return out, ctx.Err()
 }
 
-// RemovalName is a file that exists while a process removes the sandbox. It outlives the record, so
-// that a process that sees neither knows that the sandbox was removed.
+// RemovalName is a file that exists while a process removes the sandbox. It is deleted after
+// the record. A process that looks for this file first and then for the record, and finds neither,
+// therefore knows that the sandbox was removed.
 const RemovalName = "removed"
 
 // Remove deletes a sandbox's directory. The record is among the last files, because a process that

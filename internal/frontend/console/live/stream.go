@@ -8,13 +8,12 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 )
 
 const (
-	// heartbeatEvery is how often a silent stream sends a heartbeat. Pages give up a stream after
-	// twice that time.
+	// heartbeatEvery is how often a silent stream sends a heartbeat. A page reconnects if it has
+	// received nothing for twice that time.
 	heartbeatEvery = 15 * time.Second
 	// writeTimeout bounds how long a client may take to read one write, so that a client that
 	// stopped reading does not hold a connection for ever.
@@ -40,7 +39,7 @@ type stream struct {
 	failures    int64 // failures of the audit log that the client was informed of
 	rowsVersion int64 // version of the fleet that was sent
 	meter       int64 // the last measurement that was sent
-	event       int64 // the last approval event that was sent; -1 before the list
+	event       int64 // number of the next approval event to send; -1 until the list was sent
 }
 
 func (s *stream) notify() {
@@ -50,7 +49,8 @@ func (s *stream) notify() {
 	}
 }
 
-// setTopics changes the topics. Events of new topics begin now.
+// setTopics changes the topics. Audit log entries begin after newest, unless the client resumes at
+// its own position. A client that adds the fleet or the approvals first gets the complete list.
 func (s *stream) setTopics(t topics, newest int64) {
 	if t.entries() && !s.topics.entries() && !s.resumed {
 		s.entry = newest
@@ -94,7 +94,7 @@ func (l *Live) stream(w http.ResponseWriter, r *http.Request, session string) er
 	w.WriteHeader(http.StatusOK)
 	out := &frames{w: w, rc: http.NewResponseController(w)}
 	out.text("retry: 1000\n")
-	// With this number, a client that is interrupted before the first entry misses no entry.
+	// With this ID, a client that is interrupted before the first entry misses no entry.
 	if known {
 		out.id(first)
 	}
@@ -112,8 +112,8 @@ type hello struct {
 
 // serve sends events until the client leaves or the stream is closed.
 func (l *Live) serve(s *stream, out *frames) {
-	beat := time.NewTicker(cmp.Or(l.deps.Heartbeat, heartbeatEvery))
-	defer beat.Stop()
+	ticker := time.NewTicker(cmp.Or(l.deps.Heartbeat, heartbeatEvery))
+	defer ticker.Stop()
 	for {
 		more, err := l.collect(s, out)
 		if err != nil && s.ctx.Err() == nil {
@@ -128,7 +128,7 @@ func (l *Live) serve(s *stream, out *frames) {
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-beat.C:
+		case <-ticker.C:
 			// This is an event and not a comment, because pages do not see comments and have to
 			// detect a dead stream.
 			if at, known := l.resumePoint(s); known {
@@ -171,18 +171,17 @@ func (l *Live) collect(s *stream, out *frames) (more bool, err error) {
 	return l.sendEntries(s, out)
 }
 
-// gap reports lost events to the client, and how to continue.
+// gap informs the client that events are missing, and where or when they can be found.
 type gap struct {
 	Topic string `json:"topic"`
 	Text  string `json:"text"`
 }
 
-// frames are the events to send.
+// frames are the events to send. Only the goroutine of the stream's request uses them.
 type frames struct {
 	w   io.Writer
 	rc  *http.ResponseController
 	buf bytes.Buffer
-	mu  sync.Mutex
 }
 
 func (f *frames) text(s string) { f.buf.WriteString(s) }
@@ -220,8 +219,6 @@ func (f *frames) flush() error {
 	if f.buf.Len() == 0 {
 		return nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if f.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) == nil {
 		// The connection may serve other requests afterwards.
 		defer func() { _ = f.rc.SetWriteDeadline(time.Time{}) }()

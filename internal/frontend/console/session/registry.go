@@ -276,7 +276,7 @@ func (d *Registry) draft(kind audit.Kind, actor string, s Session, reason string
 // secretBytes is the length of a secret: 256 bits cannot be guessed.
 const secretBytes = 32
 
-// newSecret returns a token or a cookie.
+// newSecret returns a random secret for a token or a cookie, and its hash.
 func newSecret() (string, Hash) {
 	random := make([]byte, secretBytes)
 	_, _ = rand.Read(random) // rand.Read never fails: it ends the program instead
@@ -288,7 +288,7 @@ func newSecret() (string, Hash) {
 func hashOf(secret string) (Hash, bool) {
 	random, err := base64.RawURLEncoding.Strict().DecodeString(secret)
 	if err != nil || len(random) != secretBytes || len(secret) != base64.RawURLEncoding.EncodedLen(secretBytes) {
-		return Hash{}, false // the decoder ignores line breaks
+		return Hash{}, false // the length of the text is checked too, because the decoder ignores line breaks
 	}
 	return sha256.Sum256([]byte(secret)), true
 }
