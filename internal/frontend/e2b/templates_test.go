@@ -160,7 +160,7 @@ func TestTemplateBuild(t *testing.T) {
 		t.Errorf("start: %d %s %+v", w.Code, w.Body, m.spec)
 	}
 	for _, registry := range []string{`{"type":"registry","username":"u","password":"p"}`, `{"type":"aws"}`, `{"type":"gcp"}`} {
-		wantFailure(t, do(h, "POST", path, `{"fromImage":"a","fromImageRegistry":`+registry+`}`), http.StatusBadRequest, "registry_credentials", "takes no credentials")
+		wantFailure(t, do(h, "POST", path, `{"fromImage":"a","fromImageRegistry":`+registry+`}`), http.StatusBadRequest, "registry_credentials", "does not accept registry credentials")
 	}
 }
 

@@ -83,7 +83,7 @@ describe('templates (e2b 2.51.0)', { timeout: limit }, () => {
 
   test('a failed build reports the reason', async () => {
     await rejects(Template.build(Template().fromImage('no/such:image'), 'bad'), BuildError, /is not on the server's machine/)
-    await rejects(Template.build(Template().fromImage('e2bdev/base', { username: 'u', password: 'p' }), 'bad'), BuildError, /400: .*takes no credentials/)
+    await rejects(Template.build(Template().fromImage('e2bdev/base', { username: 'u', password: 'p' }), 'bad'), BuildError, /400: .*does not accept registry credentials/)
     await rejects(Template.build(Template().fromTemplate('none'), 'bad'), BuildError, /template 'none' not found/)
     await rejects(Template.build(Template().fromBaseImage(), 'base'), BuildError, /409/)
   })
