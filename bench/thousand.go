@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/host/meminfo"
 )
 
 // bootsAtOnce is the number of sandboxes that are created at the same time. It is enough to keep
@@ -27,7 +28,10 @@ func thousandFigures(ctx context.Context, b *bench) (err error) {
 	defer func() { err = errors.Join(err, srv.close()) }()
 	s := newScores()
 	var sandboxes []*crannog.Sandbox
-	free := available()
+	free, err := available()
+	if err != nil {
+		return err
+	}
 	last := free
 	quarter := max(b.idle/4, 1)
 	began := time.Now()
@@ -47,7 +51,10 @@ func thousandFigures(ctx context.Context, b *bench) (err error) {
 		if err := measureRequests(ctx, s, srv.client, sandboxes); err != nil {
 			return fmt.Errorf("with %d sandboxes: %w", len(sandboxes), err)
 		}
-		now := available()
+		now, err := available()
+		if err != nil {
+			return err
+		}
 		s.add(fmt.Sprintf("memory that the machine lost, for each of sandboxes %d to %d, MB", len(sandboxes)-len(more)+1, len(sandboxes)), (last-now)/float64(len(more)))
 		last = now
 	}
@@ -198,15 +205,10 @@ func settledMemory(ctx context.Context) error {
 	}
 }
 
-// available returns how much memory the host's kernel could still provide, in MB of a million
-// bytes. Unlike the memory of processes, it includes the kernel's own memory.
-func available() float64 {
-	kb, _, _ := strings.Cut(fieldOf("/proc/meminfo", "MemAvailable"), " ")
-	n, err := strconv.ParseFloat(kb, 64)
-	if err != nil {
-		return 0
-	}
-	return n * 1024 / 1e6
+// available returns how much memory the host's kernel could still provide, in MB of a million bytes.
+func available() (float64, error) {
+	bytes, err := meminfo.Available()
+	return float64(bytes) / 1e6, err
 }
 
 // threadsAndTime returns the number of threads of some processes, and the time for which they ran.

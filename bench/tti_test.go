@@ -58,10 +58,10 @@ func TestStubRunsOnlyConfiguredCommands(t *testing.T) {
 	}
 	const ran = `{"event":{"data":{"stdout":"aXQgcmFuCg=="}}}` // "it ran\n"
 	if got := ask(runs); !strings.Contains(got, ran) || !strings.Contains(got, `"exitCode":3`) {
-		t.Errorf("a stub that runs commands: got %q, want the output and exit code 3", got)
+		t.Errorf("a server that runs commands: got %q, want the output and exit code 3", got)
 	}
 	if got := ask(nothing); strings.Contains(got, ran) || !strings.Contains(got, `"exitCode":0`) {
-		t.Errorf("a stub that runs nothing: got %q, want no output and exit code 0", got)
+		t.Errorf("a server that runs no commands: got %q, want no output and exit code 0", got)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/meminfo"
 	"github.com/crannog/crannog/internal/store"
 )
 
@@ -25,25 +25,14 @@ const (
 )
 
 func checkMemory() finding {
-	data, err := os.ReadFile("/proc/meminfo")
+	available, err := meminfo.Available()
 	if err != nil {
 		return finding{"memory", resultWarn, err.Error(), ""}
 	}
-	for line := range strings.Lines(string(data)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 || fields[0] != "MemAvailable:" {
-			continue
-		}
-		kib, err := strconv.ParseInt(fields[1], 10, 64)
-		if err != nil {
-			break
-		}
-		if kib<<10 < littleMemory {
-			return finding{"memory", resultWarn, bytesText(kib<<10) + " available", "free memory, or run fewer sandboxes with --memory"}
-		}
-		return ok("memory", bytesText(kib<<10)+" available")
+	if available < littleMemory {
+		return finding{"memory", resultWarn, bytesText(available) + " available", "free memory, or run fewer sandboxes with --memory"}
 	}
-	return finding{"memory", resultWarn, "/proc/meminfo does not contain the available memory", ""}
+	return ok("memory", bytesText(available)+" available")
 }
 
 func checkState(dir string) finding {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/crannog/crannog/internal/host/meminfo"
 )
 
 // measurement is one figure of the report.
@@ -206,7 +208,7 @@ const settleTime = 3 * time.Second
 // everything that an engine needs for one, also in processes of another program such as dockerd,
 // and all other changes on the host at that time.
 func memory(ctx context.Context, r *run, p *place) (mb float64, note string, err error) {
-	before, err := availableMemory()
+	before, err := meminfo.Available()
 	if err != nil {
 		return 0, "", err
 	}
@@ -228,7 +230,7 @@ func memory(ctx context.Context, r *run, p *place) (mb float64, note string, err
 		return 0, "", ctx.Err()
 	case <-time.After(settleTime):
 	}
-	after, err := availableMemory()
+	after, err := meminfo.Available()
 	if err != nil {
 		return 0, "", err
 	}
