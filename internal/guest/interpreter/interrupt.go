@@ -24,12 +24,20 @@ const (
 // context's state.
 func (x *session) interrupt(w *worker, e *execution) {
 	pace := x.server.pace
+	defer x.drain(w)
 	if x.interruptUntilDone(w, e, interruptEvery, pace.interrupt, w.interrupt) {
 		return
 	}
 	force := func() {
 		w.killStarted(e.from)
 		w.interrupt()
+	}
+	if x.lang.lateInterrupt {
+		// The execution may end as soon as its processes are killed.
+		force = func() {
+			w.interrupt()
+			w.killStarted(e.from)
+		}
 	}
 	if x.interruptUntilDone(w, e, forceEvery, pace.force, force) {
 		return
@@ -76,6 +84,13 @@ func (x *session) interruptUntilDone(w *worker, e *execution, every, timeout tim
 		}
 	}
 	return false
+}
+
+// drain requests that the worker discards an interrupt that arrived when the execution had ended.
+func (x *session) drain(w *worker) {
+	if x.lang.lateInterrupt {
+		_ = w.send(request{Drain: true}) // fails if the worker has ended
+	}
 }
 
 // confirm requests a second report of the end, for languages in which an interrupt can discard the

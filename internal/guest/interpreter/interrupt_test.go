@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,6 +61,23 @@ func TestDisconnectKillsUninterruptiblePrograms(t *testing.T) {
 			disconnect()
 			if o := b.run(payload{"language": lang, "code": stateCode[lang][1]}).wantOK(t); o.stdout != "yes\n" {
 				t.Errorf("the state of the context was lost: %+v", o.lines)
+			}
+		})
+	}
+}
+
+// Node counts an interrupt that arrives when a script ends for the next script. Here the program
+// that the script waits for ends by the same interrupt, so the script often ends at that moment.
+func TestInterruptDoesNotHitNextExecution(t *testing.T) {
+	for i := range 8 {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel()
+			b := newTestServer(t)
+			b.t = t
+			for range 5 {
+				_, disconnect := b.begin(payload{"language": "javascript", "code": `console.log('go'); require('child_process').spawnSync('sleep', ['1000'])`})
+				disconnect()
+				b.run(payload{"language": "javascript", "code": "1"}).wantOK(t)
 			}
 		})
 	}

@@ -42,5 +42,7 @@ func nodeLanguage(name string) *language {
 		args:    []string{v8Threads(), "-e", javascriptBoot},
 		hello:   sync.OnceValue(func() []byte { return workerProgram("javascript", "main.js") }),
 		encode:  encodeJSON,
+
+		lateInterrupt: true,
 	}
 }

@@ -23,6 +23,9 @@ type language struct {
 	// confirm encodes a request to report the end of an execution again. It is nil if no interrupt
 	// can discard the report.
 	confirm func(n int) []byte
+	// lateInterrupt is set if an interrupt at the end of an execution can hit the next execution or
+	// end the worker.
+	lateInterrupt bool
 	// exits is set if code of this language may end its worker on purpose. The end is then an exit
 	// status, not an error.
 	exits bool
@@ -62,10 +65,12 @@ type request struct {
 	Env      map[string]string `json:"env,omitempty"`
 	Language string            `json:"language,omitempty"`
 
-	// If one of these is set, the request has no code. A worker does not answer Renew. It answers
-	// Preload (if nonzero) when everything is loaded.
+	// If one of these is set, the request has no code. A worker does not answer Renew and Drain. It
+	// answers Preload (if nonzero) when everything is loaded.
 	Renew   *renewal `json:"renew,omitempty"`
 	Preload int      `json:"preload,omitempty"`
+	// Drain makes the worker of a language with lateInterrupt discard a late interrupt.
+	Drain bool `json:"drain,omitempty"`
 }
 
 // encodeJSON encodes a request as a line of JSON.
