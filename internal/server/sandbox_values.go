@@ -46,13 +46,13 @@ func (s sealed) Keep(ctx context.Context, id, name string, values map[string]con
 }
 
 // Drop implements sandbox.Sealed.
-func (s sealed) Drop(ctx context.Context, id, but string) error {
+func (s sealed) Drop(ctx context.Context, id, except string) error {
 	list, err := s.vault.List(ctx, ofSandbox(id))
 	if err != nil {
 		return err
 	}
 	for _, info := range list {
-		if info.Name == but {
+		if info.Name == except {
 			continue
 		}
 		if _, err := s.vault.Remove(ctx, ofSandbox(id), info.ID); err != nil && fault.KindOf(err) != fault.NotFound {

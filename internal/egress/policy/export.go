@@ -58,9 +58,9 @@ func (e *exports) into(m *Document) {
 	}
 }
 
-// Takes reports whether a path, relative to the workspace, may be exported at all. If no layer
+// MayExport reports whether a path, relative to the workspace, may be exported at all. If no layer
 // lists paths, every path may be exported.
-func (p *Policy) Takes(path string) bool {
+func (p *Policy) MayExport(path string) bool {
 	for _, o := range p.export.only {
 		if !slices.ContainsFunc(o.globs, func(g *glob) bool { return g.match(path, false) }) {
 			return false

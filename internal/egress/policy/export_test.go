@@ -18,7 +18,7 @@ func TestExportDecisionsOfLevels(t *testing.T) {
 		if got := [2]egress.Effect{p.Export(false).Effect, p.Export(true).Effect}; got != want {
 			t.Errorf("level %s: exports are %v, want %v", level, got, want)
 		}
-		if !p.Takes("any/file") {
+		if !p.MayExport("any/file") {
 			t.Errorf("level %s restricts the paths of exports", level)
 		}
 	}
@@ -51,8 +51,8 @@ func TestLowerLayerOnlyTightensExports(t *testing.T) {
 	for path, want := range map[string]bool{
 		"dist/a.js": true, "dist/a.css": false, "dist/sub/a.js": false, "report.txt": false, "secret.txt": false, "Dist/a.js": false, "": false,
 	} {
-		if p.Takes(path) != want {
-			t.Errorf("Takes(%q) = %v, want %v", path, !want, want)
+		if p.MayExport(path) != want {
+			t.Errorf("MayExport(%q) = %v, want %v", path, !want, want)
 		}
 	}
 }

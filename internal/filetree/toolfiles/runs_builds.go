@@ -20,8 +20,8 @@ func builds() []Entry {
 		each("node-gyp", "builds when a package is installed", "binding.gyp"),
 		each("npm, yarn, pnpm and bun", "where packages come from, and code that runs at each command", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs", "pnpm-workspace.yaml", "bunfig.toml", ".pnp.cjs", ".pnp.loader.mjs", ".yarn/plugins/", ".yarn/releases/", ".yarn/sdks/"),
 		each("pip, uv, Poetry and conda", "where packages come from", "pip.conf", "pip.ini", "uv.toml", "poetry.toml", ".pypirc", ".condarc"),
-		each("Bundler", "where packages come from, and where programs lie", ".bundle/"),
-		each("Terraform and Terragrunt", "providers that are run as they lie there, and hooks", ".terraform/", ".terraformrc", "terragrunt.hcl", ".tflint.hcl"),
+		each("Bundler", "where packages come from, and where its programs are", ".bundle/"),
+		each("Terraform and Terragrunt", "providers that run from there, and hooks", ".terraform/", ".terraformrc", "terragrunt.hcl", ".tflint.hcl"),
 		each("Docker Compose", "merged without being named", "docker-compose.override.yml", "docker-compose.override.yaml", "compose.override.yml", "compose.override.yaml"),
 		each("Vagrant", "runs at each vagrant command", "vagrantfile"),
 	)

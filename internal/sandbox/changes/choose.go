@@ -76,7 +76,7 @@ func (o *comparison) mayExport(path string) bool {
 	if o.dir != sandbox.WorkspaceDir {
 		return len(o.policy.Document().Filesystem.Export.Only) == 0
 	}
-	return o.policy.Takes(path)
+	return o.policy.MayExport(path)
 }
 
 // choice is the subset of the changes that a caller has requested and may export.
