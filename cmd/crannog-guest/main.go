@@ -1,7 +1,7 @@
 // Command crannog-guest is the first process in a sandbox. It reads its configuration from standard
 // input and has no use outside of a sandbox. Crannog also starts it in the sandbox with a role as
-// first argument: to search files, to serve SFTP, or to relay streams. As the first process of a
-// jail or a microVM, it prepares that environment before it becomes the guest.
+// first argument: to search files, to serve SFTP, to relay streams, or to download a file. As the
+// first process of a jail or a microVM, it prepares that environment before it becomes the guest.
 package main
 
 import (

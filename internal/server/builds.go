@@ -48,9 +48,15 @@ type buildRunner struct {
 
 // Run implements solve.Runner.
 func (b *buildRunner) Run(ctx context.Context, c solve.Command) (code int, err error) {
-	template, forget := b.roots.Show(sandbox.Template{
-		Image: b.d.options.Library.View(c.Tree, c.Binds...), DefaultUser: "root", DefaultDir: "/",
-	})
+	image := b.d.options.Library.View(c.Tree, c.Binds...)
+	if c.HostPrograms {
+		host, err := b.d.options.Templates.Resolve(ctx, sandbox.Reference{Name: sandbox.BaseTemplate})
+		if err != nil {
+			return 0, err
+		}
+		image = host.Image
+	}
+	template, forget := b.roots.Show(sandbox.Template{Image: image, DefaultUser: "root", DefaultDir: "/"})
 	defer forget()
 	access := b.access
 	if c.NoNetwork {

@@ -25,7 +25,7 @@ type Archive struct{ item Item }
 func (s *Selection) TakeArchives() (list []Archive, err error) {
 	var others []Item
 	for _, i := range s.Items {
-		if i.info == nil || !i.info.Mode().IsRegular() || i.Name == "" || strings.Contains(i.Name, "/") || s.Whole {
+		if i.packed || i.info == nil || !i.info.Mode().IsRegular() || i.Name == "" || strings.Contains(i.Name, "/") || s.Whole {
 			others = append(others, i)
 			continue
 		}

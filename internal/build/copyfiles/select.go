@@ -38,6 +38,8 @@ type Source struct {
 	// Skip reports whether a path does not belong to the tree.
 	Skip func(name string) bool
 	What string // for errors: "the build context", or the name of a stage
+	// Packed keeps the source's archives as they are.
+	Packed bool
 }
 
 // Item is one file to copy.
@@ -49,6 +51,8 @@ type Item struct {
 	data  []byte // content of a file without a source
 	root  *os.Root
 	owner fileowners.Owner
+	// packed is set for a file that is not unpacked, even if it is an archive.
+	packed bool
 }
 
 // Selection is the set of files of one instruction.
@@ -64,6 +68,20 @@ type Selection struct {
 func (s *Selection) Inline(name string, data []byte) {
 	s.Several = s.Several || len(s.Items) > 0
 	s.Items = append(s.Items, Item{Name: path.Base(name), data: append([]byte{}, data...)})
+}
+
+// SelectFile adds one regular file of a source under another name.
+func (s *Selection) SelectFile(src Source, from, name string) error {
+	info, err := src.Root.Lstat(from)
+	if err != nil {
+		return src.missing(from, err)
+	}
+	if !info.Mode().IsRegular() {
+		return fault.Newf(fault.Invalid, "build_file_refused", "%s is not a file", src.What)
+	}
+	s.Several = s.Several || len(s.Items) > 0
+	s.Items = append(s.Items, Item{Name: name, from: from, info: info, root: src.Root, packed: src.Packed})
+	return nil
 }
 
 // Options are the options of an instruction.
@@ -258,7 +276,7 @@ func (w *walk) directory(to, from, rel string) error {
 
 // add adds one file, without the files below it.
 func (w *walk) add(to, from string, info fs.FileInfo) error {
-	i := Item{Name: to, from: from, info: info, root: w.src.Root}
+	i := Item{Name: to, from: from, info: info, root: w.src.Root, packed: w.src.Packed}
 	if w.src.Owner != nil {
 		i.owner = w.src.Owner(from)
 	}

@@ -5,21 +5,34 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
+
+	"github.com/crannog/crannog/internal/build/remote"
+	"github.com/crannog/crannog/internal/fault"
 )
 
-// CheckAdd returns an error for an ADD whose source is not in the build context. The variables in
-// its words must have been replaced.
+// CheckAdd returns an error for an ADD with a source that cannot be fetched. The variables in its
+// words must have been replaced.
 func CheckAdd(c *instructions.AddCommand) error { return checkSources(c, c.SourcePaths) }
 
-// checkSources returns an error if one of the sources is a URL.
+// checkSources returns an error if one of the sources cannot be fetched.
 func checkSources(c *instructions.AddCommand, sources []string) error {
-	for _, source := range sources {
-		if strings.Contains(source, "://") || strings.HasPrefix(source, "git@") {
-			return Refused(c, "%.100q is not in the build context; download it in a RUN", source)
-		}
+	if c.Checksum != "" && len(c.SourcePaths)+len(c.SourceContents) != 1 {
+		return Refused(c, "--checksum needs exactly one source")
 	}
-	if c.Checksum != "" {
-		return Refused(c, "--checksum applies to URLs only")
+	for _, word := range sources {
+		if !remote.Is(word) {
+			if c.Checksum != "" {
+				return Refused(c, "--checksum applies to URLs and repositories only")
+			}
+			continue
+		}
+		source, err := remote.Parse(word)
+		if err == nil && c.Checksum != "" && !strings.Contains(c.Checksum, "$") {
+			err = source.CheckSum(c.Checksum)
+		}
+		if err != nil {
+			return Refused(c, "%s", fault.PublicText(err))
+		}
 	}
 	return nil
 }

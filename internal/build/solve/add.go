@@ -10,15 +10,22 @@ import (
 	"github.com/crannog/crannog/internal/build/dockerfile"
 	"github.com/crannog/crannog/internal/build/layertar"
 	"github.com/crannog/crannog/internal/build/stepcache"
+	"github.com/crannog/crannog/internal/fault"
 )
 
-// addFiles implements ADD, which is like COPY and unpacks archives.
+// addFiles implements ADD, which is like COPY, unpacks archives and fetches remote files. An archive
+// at a URL is unpacked only with --unpack.
 func (g *stage) addFiles(ctx context.Context, c *instructions.AddCommand, title string) error {
 	if err := dockerfile.CheckAdd(c); err != nil {
 		return err
 	}
-	all := copyInstruction{c, c.SourcesAndDest, "", c.Chown, c.Chmod, c.Link, copyfiles.Options{Exclude: c.ExcludePatterns}}
-	if c.Unpack != nil && !*c.Unpack {
+	all := copyInstruction{command: c, files: c.SourcesAndDest, chown: c.Chown, chmod: c.Chmod, link: c.Link, options: copyfiles.Options{Exclude: c.ExcludePatterns}}
+	var err error
+	if all.files.SourcePaths, all.remote, err = remoteSources(c); err != nil {
+		return dockerfile.Refused(c, "%s", fault.PublicText(err))
+	}
+	local := len(all.files.SourcePaths) > 0
+	if c.Unpack != nil && !*c.Unpack || c.Unpack == nil && !local {
 		return g.copyFiles(ctx, title, all)
 	}
 	selection := &copyfiles.Selection{}

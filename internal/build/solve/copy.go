@@ -28,11 +28,15 @@ type copyInstruction struct {
 	chown, chmod string
 	link         bool
 	options      copyfiles.Options
+	remote       []*remoteSource
 }
 
 // copy runs COPY.
 func (g *stage) copy(ctx context.Context, c *instructions.CopyCommand, title string) error {
-	return g.copyFiles(ctx, title, copyInstruction{c, c.SourcesAndDest, c.From, c.Chown, c.Chmod, c.Link, copyfiles.Options{Exclude: c.ExcludePatterns, Parents: c.Parents}})
+	return g.copyFiles(ctx, title, copyInstruction{
+		command: c, files: c.SourcesAndDest, from: c.From, chown: c.Chown, chmod: c.Chmod, link: c.Link,
+		options: copyfiles.Options{Exclude: c.ExcludePatterns, Parents: c.Parents},
+	})
 }
 
 // copyFiles copies files into a new layer, or takes the layer from the cache.
@@ -58,8 +62,12 @@ func (g *stage) copyFiles(ctx context.Context, title string, c copyInstruction) 
 }
 
 // selectionKey returns an identifier of the files of an instruction. Files of another stage are
-// identified by that stage's layers, so that a build whose steps are all cached unpacks nothing.
+// identified by that stage's layers, and remote files by a checksum in the instruction, so that a
+// build whose steps are all cached unpacks and fetches nothing.
 func (g *stage) selectionKey(ctx context.Context, c copyInstruction, into *copyfiles.Selection) (string, error) {
+	if key, pinned := remoteKey(c.remote); pinned && len(c.remote) > 0 && len(c.files.SourcePaths)+len(c.files.SourceContents) == 0 {
+		return key, nil
+	}
 	if c.from == "" {
 		return g.selectFiles(ctx, c, into)
 	}
@@ -92,6 +100,11 @@ func (g *stage) selectFiles(ctx context.Context, c copyInstruction, into *copyfi
 	}
 	if len(c.files.SourcePaths) > 0 {
 		if err := into.Select(ctx, src, c.files.SourcePaths, c.options); err != nil {
+			return "", err
+		}
+	}
+	for _, r := range c.remote {
+		if err := r.selectInto(ctx, g, into, c.options); err != nil {
 			return "", err
 		}
 	}

@@ -30,13 +30,15 @@ type Images interface {
 
 // Command is a command of RUN.
 type Command struct {
-	Tree      string // the host directory that is its root
-	Binds     []engine.Bind
-	Args      []string
-	Env       map[string]string
-	Dir, User string
-	NoNetwork bool
-	Output    io.Writer
+	Tree string // the host directory that is its root
+	// HostPrograms gives the command the programs of the host instead of Tree.
+	HostPrograms bool
+	Binds        []engine.Bind
+	Args         []string
+	Env          map[string]string
+	Dir, User    string
+	NoNetwork    bool
+	Output       io.Writer
 	// Changes is an empty file that receives the command's changes, in the format of
 	// engine.Archiver.
 	Changes *os.File

@@ -234,7 +234,7 @@ func (c *Changes) ApplyTo(ctx context.Context, dir string, limits layer.Limits) 
 		w.CloseWithError(err)
 	}()
 	defer r.Close()
-	t := &Tree{Dir: dir, limits: limits}
+	t := &Tree{Dir: dir, limits: limits, owners: layer.Owners{}}
 	return t.change(func(l *layer.Tree) error { return l.Apply(ctx, r) })
 }
 

@@ -168,6 +168,19 @@ func TestApplyToUpdatesCache(t *testing.T) {
 	}
 }
 
+// A cache that a command of another user fills has files of that user.
+func TestApplyToAcceptsFilesOfOtherUsers(t *testing.T) {
+	cache := t.TempDir()
+	owned := file("c/new", "N")
+	owned.Uid, owned.Gid = 1000, 1000
+	if err := archive(t, owned).Below("c").ApplyTo(t.Context(), cache, layer.DefaultLimits); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(cache, "new")); err != nil || string(got) != "N" {
+		t.Errorf("ReadFile: got %q, error %v", got, err)
+	}
+}
+
 // Prepare resolves links of an image inside the stage, so that a link cannot lead to this machine's
 // files.
 func TestPrepareResolvesLinksInStage(t *testing.T) {

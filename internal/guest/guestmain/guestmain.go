@@ -17,6 +17,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/connect"
+	"github.com/crannog/crannog/internal/guest/fetch"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/modules"
@@ -48,6 +49,8 @@ func Play() {
 			os.Exit(sftpserver.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 		case connect.Role:
 			os.Exit(connect.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+		case fetch.Role:
+			os.Exit(fetch.Main(os.Args[2:], os.Stdout))
 		case guestboot.ChannelRole:
 			Channel()
 		}
