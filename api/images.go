@@ -16,6 +16,7 @@ type Image struct {
 	LeftOut  int64        `json:"left_out,omitempty" doc:"How many devices and other entries sandboxes are not shown."`
 	Config   *ImageConfig `json:"config,omitempty" doc:"Absent in lists."`
 	Layers   []ImageLayer `json:"layers,omitempty" doc:"Absent in lists."`
+	Feature  string       `json:"feature,omitempty" doc:"The devcontainer-feature.json of a feature of development containers, which is no image with programs. Absent in lists."`
 }
 
 // ImageConfig is the configuration with which an image's programs are started.

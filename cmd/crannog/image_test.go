@@ -20,7 +20,7 @@ import (
 )
 
 // applets are the programs of the image, all of which are busybox.
-var applets = []string{"sh", "ls", "cat", "echo", "id", "env", "mkdir", "touch", "sleep", "uname", "wget", "dd", "test", "find", "hostname", "ln", "rmdir", "pwd", "true", "false"}
+var applets = []string{"sh", "ls", "cat", "echo", "id", "env", "mkdir", "touch", "sleep", "uname", "wget", "dd", "test", "find", "hostname", "ln", "rmdir", "pwd", "true", "false", "mktemp", "cp", "chmod", "rm"}
 
 // makeImage creates an image with the host's static busybox, either as docker save writes it, or in
 // a registry of this process: makeimage FILE NAME, makeimage registry NAME. Afterwards the
@@ -42,6 +42,23 @@ func makeImage(ts *testscript.TestScript, neg bool, args []string) {
 	host := strings.TrimPrefix(s.URL, "http://")
 	ts.Setenv("REGISTRY", host)
 	ref, err := name.ParseReference(host + "/" + args[1])
+	ts.Check(err)
+	ts.Check(remote.Write(ref, img))
+}
+
+// makeFeature stores the files of a directory as a feature of development containers in the
+// registry of makeimage: makefeature DIR NAME.
+func makeFeature(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: makefeature DIR NAME")
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	ts.Check(w.AddFS(os.DirFS(ts.MkAbs(args[0]))))
+	ts.Check(w.Close())
+	img, err := imagetest.Feature(b.Bytes())
+	ts.Check(err)
+	ref, err := name.ParseReference(ts.Getenv("REGISTRY") + "/" + args[1])
 	ts.Check(err)
 	ts.Check(remote.Write(ref, img))
 }

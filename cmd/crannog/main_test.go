@@ -51,7 +51,7 @@ func TestScripts(t *testing.T) {
 		Dir:   filepath.Join("testdata", "script"),
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "nosandboxes": noSandboxes, "makeimage": makeImage, "buildmodule": buildModule, "nosecret": noSecret, "longer": longer,
+			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "nosandboxes": noSandboxes, "makeimage": makeImage, "makefeature": makeFeature, "buildmodule": buildModule, "nosecret": noSecret, "longer": longer,
 		},
 		RequireUniqueNames: true,
 	})

@@ -86,15 +86,21 @@ func (s *devSession) resume(ctx context.Context, digest string) (booted bool, er
 	}
 	if s.record.Digest != digest {
 		s.note("%s has changed since the sandbox was created; --rebuild creates a new one", s.plan.File)
-		s.plan = s.record.Plan
 	}
+	s.plan = s.record.Plan // it also has what features bring
 	s.sb, s.record.continued = sb, true
 	return booted, nil
 }
 
 func (s *devSession) create(ctx context.Context, digest string) error {
+	if err := s.resolveFeatures(ctx); err != nil {
+		return err
+	}
 	image, err := s.image(ctx)
 	if err != nil {
+		return err
+	}
+	if image, err = s.installFeatures(ctx, image); err != nil {
 		return err
 	}
 	f := &s.flags.create

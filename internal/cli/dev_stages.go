@@ -27,16 +27,15 @@ const (
 // one for each start. A command that fails keeps the later ones from running.
 func (s *devSession) startStages(ctx context.Context, booted bool) error {
 	for _, stage := range s.plan.Stages {
-		switch {
-		case stage.Name == stageAttach, stage.Name != stageStart && slices.Contains(s.record.Done, stage.Name),
-			stage.Name == stageStart && !booted && slices.Contains(s.record.Done, stage.Name):
+		done := slices.Contains(s.record.Done, stage.Title())
+		if stage.Name == stageAttach || done && (stage.Name != stageStart || !booted) {
 			continue
 		}
 		if err := s.stage(ctx, stage); err != nil {
 			return err
 		}
-		if !slices.Contains(s.record.Done, stage.Name) {
-			s.record.Done = append(s.record.Done, stage.Name)
+		if !done {
+			s.record.Done = append(s.record.Done, stage.Title())
 		}
 		if err := s.save(); err != nil {
 			return err
@@ -63,14 +62,14 @@ const codeStage = "devcontainer_command_failed"
 // stage runs one lifecycle command, all its parts at the same time. Its output is on standard
 // error, because standard output belongs to the user's command.
 func (s *devSession) stage(ctx context.Context, stage devcontainer.Stage) error {
-	s.note("running %s", stage.Name)
+	s.note("running %s", inert(stage.Title()))
 	out := &sharedWriter{w: s.Stderr}
 	if s.quiet {
 		out.w = io.Discard
 	}
 	var group errgroup.Group
 	for _, part := range stage.Command.Parts {
-		name := stage.Name
+		name := inert(stage.Title())
 		lines := &lineWriter{out: out}
 		if part.Name != "" {
 			name += " " + inert(part.Name)
@@ -84,7 +83,7 @@ func (s *devSession) stage(ctx context.Context, stage devcontainer.Stage) error 
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return fail("run "+stage.Name, err).hint(fmt.Sprintf("the sandbox %s stays: crannog exec %s -- sh; crannog dev runs the command again", s.sb.ID(), s.sb.ID()))
+		return fail("run "+inert(stage.Title()), err).hint(fmt.Sprintf("the sandbox %s stays: crannog exec %s -- sh; crannog dev runs the command again", s.sb.ID(), s.sb.ID()))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -65,23 +66,34 @@ type Request struct {
 // features reads the features that the file asks for.
 func (p *planner) features() {
 	for _, ref := range slices.Sorted(maps.Keys(p.config.Features)) {
-		r := Request{Reference: ref, Settings: p.config.Features[ref]}
-		switch {
-		case strings.HasPrefix(ref, "./"), strings.HasPrefix(ref, "../"):
-			dir, err := p.within(ref)
-			if err != nil {
-				p.refuse("features ("+ref+")", err.Error())
-				continue
-			}
-			r.Local = dir
-		case strings.HasPrefix(ref, "https://"), strings.HasPrefix(ref, "http://"):
-			p.refuse("features ("+ref+")", "features are fetched from OCI registries only, where their digest is checked")
-			continue
-		case !strings.Contains(ref, "/") || path.Clean(ref) != ref || strings.ContainsAny(ref, " \t\n\x00"):
-			p.refuse("features ("+ref+")", "it is neither a directory such as ./feature nor a reference such as ghcr.io/owner/feature:1")
-			continue
+		if r, ok := p.request(ref, p.config.Features[ref]); ok {
+			p.plan.Features = append(p.plan.Features, r)
 		}
-		p.plan.Features = append(p.plan.Features, r)
-		p.refuse("features ("+ref+")", "features are not installed yet; install the program in a Dockerfile")
 	}
 }
+
+// request checks the name of a feature.
+func (p *planner) request(ref string, settings Settings) (r Request, ok bool) {
+	property := "features (" + ref + ")"
+	r = Request{Reference: ref, Settings: settings}
+	switch {
+	case strings.HasPrefix(ref, "./"), strings.HasPrefix(ref, "../"):
+		dir, err := p.within(ref)
+		if err != nil {
+			p.refuse(property, err.Error())
+			return r, false
+		}
+		r.Local = dir
+	case strings.HasPrefix(ref, "https://"), strings.HasPrefix(ref, "http://"):
+		p.refuse(property, "features are fetched from OCI registries only, where their digest is checked")
+		return r, false
+	case !strings.Contains(ref, "/") || path.Clean(ref) != ref || !artifactName.MatchString(ref):
+		p.refuse(property, "it is neither a directory such as ./feature nor a reference such as ghcr.io/owner/feature:1")
+		return r, false
+	}
+	return r, true
+}
+
+// artifactName are the characters of a reference. It becomes a word of a Dockerfile, where others
+// would have a meaning.
+var artifactName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._/:@-]*$`)

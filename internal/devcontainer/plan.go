@@ -42,8 +42,10 @@ type Plan struct {
 	PortAttributes map[int]PortAttributes `json:"port_attributes,omitempty"`
 	Stages         []Stage                `json:"commands,omitempty"`
 	Features       []Request              `json:"features,omitempty"`
-	FeatureOrder   []string               `json:"-"`
-	Notes          []string               `json:"notes,omitempty"`
+	FeatureOrder   []string               `json:"feature_order,omitempty"`
+	// Installs are the features in the order of their installation, once they are resolved.
+	Installs []Install `json:"installs,omitempty"`
+	Notes    []string  `json:"notes,omitempty"`
 }
 
 // BuildPlan is a build. Its paths are on the host and inside the workspace.
@@ -70,7 +72,20 @@ type ReadOnlyMount struct {
 type Stage struct {
 	Name    string  `json:"name"`
 	Command Command `json:"command"`
+	// Feature is the reference of the feature that has the command, or "".
+	Feature string `json:"feature,omitempty"`
 }
+
+// Title names the command for people, and distinguishes it from the plan's other ones.
+func (s Stage) Title() string {
+	if s.Feature == "" {
+		return s.Name
+	}
+	return s.Name + " of " + s.Feature
+}
+
+// stageNames are the names of the lifecycle commands, in the order in which they run.
+var stageNames = []string{"onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand"}
 
 // WorkspaceInside is where a sandbox shows the workspace.
 const WorkspaceInside = "/workspace"
@@ -141,8 +156,8 @@ func planOf(o Options, root *os.Root, file string, data []byte) (Plan, error) {
 	p.ports()
 	p.features()
 	for _, s := range []Stage{
-		{"onCreateCommand", c.OnCreate}, {"updateContentCommand", c.UpdateContent}, {"postCreateCommand", c.PostCreate},
-		{"postStartCommand", c.PostStart}, {"postAttachCommand", c.PostAttach},
+		{"onCreateCommand", c.OnCreate, ""}, {"updateContentCommand", c.UpdateContent, ""}, {"postCreateCommand", c.PostCreate, ""},
+		{"postStartCommand", c.PostStart, ""}, {"postAttachCommand", c.PostAttach, ""},
 	} {
 		if len(s.Command.Parts) > 0 {
 			p.plan.Stages = append(p.plan.Stages, s)

@@ -69,17 +69,20 @@ func (p *planner) link(property, at, to string) {
 // mounts sorts the mounts into those that show files of the workspace, and those that are refused.
 func (p *planner) mounts() {
 	for _, m := range p.config.Mounts {
-		property := "mounts (" + m.Target + ")"
-		switch {
-		case len(m.Other) > 0:
-			p.refuse(property, "these options have no meaning here: "+strings.Join(m.Other, ", "))
-		case m.Type == "volume":
-			p.volume(property, m)
-		case m.Type != "bind":
-			p.refuse(property, "mounts of the type "+m.Type+" are not supported")
-		default:
-			p.bind(property, m)
-		}
+		p.mount("mounts ("+m.Target+")", m)
+	}
+}
+
+func (p *planner) mount(property string, m Mount) {
+	switch {
+	case len(m.Other) > 0:
+		p.refuse(property, "these options have no meaning here: "+strings.Join(m.Other, ", "))
+	case m.Type == "volume":
+		p.volume(property, m)
+	case m.Type != "bind":
+		p.refuse(property, "mounts of the type "+m.Type+" are not supported")
+	default:
+		p.bind(property, m)
 	}
 }
 

@@ -247,6 +247,7 @@ func toImage(i library.Image) api.Image {
 
 func toWholeImage(i library.Image) api.Image {
 	out := toImage(i)
+	out.Feature = string(i.Feature)
 	out.Config = &api.ImageConfig{
 		User: i.Config.User, Env: i.Config.Env, WorkingDir: i.Config.WorkingDir, Entrypoint: i.Config.Entrypoint, Cmd: i.Config.Cmd, Labels: i.Config.Labels,
 	}

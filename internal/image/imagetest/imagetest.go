@@ -18,7 +18,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/crannog/crannog/internal/image/manifest"
 )
@@ -91,6 +93,15 @@ func Build(config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 	c = c.DeepCopy()
 	c.OS, c.Architecture, c.Config = "linux", manifest.Host().Architecture, config
 	return mutate.ConfigFile(img, c)
+}
+
+// Feature returns a feature of development containers, whose files are in a tar.
+func Feature(files []byte) (v1.Image, error) {
+	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(files, "application/vnd.devcontainers.layer.v1+tar"))
+	if err != nil {
+		return nil, err
+	}
+	return mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), manifest.FeatureConfig), nil
 }
 
 // Registry starts a registry in this process and returns its name.

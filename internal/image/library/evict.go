@@ -162,6 +162,11 @@ func (l *Library) needed(ctx context.Context) (map[string]bool, error) {
 
 // unpack unpacks an image. It returns a shortage if the budget has no room for it.
 func (l *Library) unpack(ctx context.Context, img manifest.Image, report func(Progress)) (root.Root, error) {
+	if img.Feature() {
+		// All features have the same configuration, by whose digest trees are found.
+		return root.Root{}, fault.New(fault.Unsupported, CodeFeature, "this is a feature of development containers, which has no programs to start").
+			WithHint("name it in the features of a devcontainer.json, and use crannog dev")
+	}
 	limits := l.o.Limits
 	left, err := l.remainingBytes()
 	if err != nil {

@@ -175,6 +175,8 @@ type Image struct {
 	Layers   []v1.Descriptor
 	// Root is the unpacked tree, or nil.
 	Root *root.Root
+	// Feature is the devcontainer-feature.json of a feature. It is set by Inspect.
+	Feature []byte
 }
 
 // Pull pulls an image, gives it the name, and unpacks it if it is for this machine.
@@ -218,7 +220,7 @@ func (l *Library) add(ctx context.Context, e entry, report func(Progress)) (Imag
 	if err != nil {
 		return Image{}, err
 	}
-	if forThisMachine(img) {
+	if forThisMachine(img) && !img.Feature() {
 		if _, err := l.unpack(ctx, img, report); err != nil {
 			return Image{}, err
 		}
@@ -254,6 +256,9 @@ func (l *Library) describe(e entry) (Image, error) {
 	}
 	if p := img.Config.Platform(); p != nil {
 		out.Platform = p.String()
+	}
+	if img.Feature() {
+		return out, nil
 	}
 	if r, ok := l.roots.Find(img.Manifest.Config.Digest); ok {
 		out.Root = &r

@@ -46,7 +46,11 @@ func (l *Library) Inspect(ref string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	return l.describe(found[0])
+	out, err := l.describe(found[0])
+	if err == nil && len(out.Layers) == 1 && out.Root == nil {
+		out.Feature, err = l.featureDescription(found[0].Manifest)
+	}
+	return out, err
 }
 
 // Push sends an image to the registry of its name, or of another name.

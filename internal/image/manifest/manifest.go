@@ -61,7 +61,7 @@ func Parse(raw []byte) (*v1.Manifest, error) {
 		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the manifest of the image cannot be read")
 	}
 	switch {
-	case !m.Config.MediaType.IsConfig():
+	case !m.Config.MediaType.IsConfig() && !isFeature(m):
 		return nil, invalid("it contains %.100q, which is not an image with programs", string(m.Config.MediaType))
 	case len(m.Layers) > maxLayers:
 		return nil, invalid("it has %d layers, above the limit of %d", len(m.Layers), maxLayers)
@@ -69,10 +69,10 @@ func Parse(raw []byte) (*v1.Manifest, error) {
 		return nil, invalid("its configuration has %d bytes, above the limit of %d", m.Config.Size, MaxManifest)
 	}
 	for _, l := range m.Layers {
-		if !l.MediaType.IsLayer() {
+		if !l.MediaType.IsLayer() && (l.MediaType != featureLayer || !isFeature(m)) {
 			return nil, invalid("the layer %s is of the unknown type %.100q", l.Digest, string(l.MediaType))
 		}
-		if l.Size < 0 || l.Size > maxBlob {
+		if l.Size < 0 || l.Size > maxBlob || isFeature(m) && l.Size > maxFeature {
 			return nil, invalid("the layer %s states a size of %d bytes", l.Digest, l.Size)
 		}
 	}
@@ -108,6 +108,9 @@ func Load(blobs *blob.Store, digest v1.Hash) (Image, error) {
 
 // parseConfig parses a configuration and compares it with the manifest.
 func parseConfig(raw []byte, m *v1.Manifest) (*v1.ConfigFile, error) {
+	if isFeature(m) {
+		return featureConfig(m), nil
+	}
 	c, err := v1.ParseConfigFile(bytes.NewReader(raw))
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, CodeInvalid, "the configuration of the image cannot be read")

@@ -45,6 +45,15 @@ func TestParseRejectsInvalidManifests(t *testing.T) {
 		"a negative size":         func(m *v1.Manifest) { m.Layers[0].Size = -1 },
 		"an endless layer":        func(m *v1.Manifest) { m.Layers[0].Size = 1 << 50 },
 		"a layer of unknown type": func(m *v1.Manifest) { m.Layers[0].MediaType = "application/octet-stream" },
+		"a feature's layer":       func(m *v1.Manifest) { m.Layers[0].MediaType = "application/vnd.devcontainers.layer.v1+tar" },
+		"a feature of two layers": func(m *v1.Manifest) {
+			m.Config.MediaType = manifest.FeatureConfig
+			m.Layers = append(m.Layers, m.Layers[0])
+		},
+		"a large feature": func(m *v1.Manifest) {
+			m.Config.MediaType = manifest.FeatureConfig
+			m.Layers[0].Size = 1 << 30
+		},
 	} {
 		m := validManifest()
 		change(m)

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/devcontainer"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// resolveFeatures finds the features of the configuration. Their descriptions are needed before the
+// image is built, because they may ask for something that is not supported.
+func (s *devSession) resolveFeatures(ctx context.Context) error {
+	before := len(s.plan.Notes)
+	err := s.plan.ResolveFeatures(ctx, devcontainer.Options{Dir: s.dir, LookUp: s.lookUp}, s.findFeature)
+	if err != nil {
+		return fail("use the features of "+s.plan.File, err)
+	}
+	for _, note := range s.plan.Notes[before:] {
+		s.note("%s", inert(note))
+	}
+	return nil
+}
+
+// findFeature pulls a feature, unless it is on this machine. The server pulls it, so that the rules
+// for registries apply.
+func (s *devSession) findFeature(ctx context.Context, ref string) (found devcontainer.Artifact, err error) {
+	f := imageFlags{image: ref}
+	if s.flags.rebuild {
+		f.pull = pullAlways
+	}
+	img, err := imageVerbs{s.app}.fetchImage(ctx, s.conn, &f, "")
+	if err != nil {
+		return found, err
+	}
+	if img.Feature == "" {
+		return found, fault.Newf(fault.Invalid, devcontainer.CodeInvalid, "%s is an image with programs, and not a feature", ref)
+	}
+	return devcontainer.Artifact{Digest: img.Digest, Description: []byte(img.Feature)}, nil
+}
+
+// installFeatures builds an image with the features, and returns its name.
+func (s *devSession) installFeatures(ctx context.Context, image string) (string, error) {
+	if len(s.plan.Installs) == 0 {
+		return image, nil
+	}
+	img, err := s.conn.InspectImage(ctx, image)
+	if err != nil {
+		if errors.Is(err, crannog.ErrNotFound) {
+			err = fail("install features", err).hint("features are installed only in images of this machine's own store: crannog image pull " + inert(image))
+		}
+		return "", err
+	}
+	text, err := s.plan.InstallFile(image, userOf(img))
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "crannog-features-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	for i, f := range s.plan.Installs {
+		if f.Local == "" {
+			continue
+		}
+		if err := copyFeature(filepath.Join(dir, devcontainer.LocalName(i)), f.Local); err != nil {
+			return "", fail("copy the feature "+inert(f.Reference), err)
+		}
+	}
+	file := filepath.Join(dir, "Dockerfile")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return "", err
+	}
+	build := &buildFlags{file: file, tag: s.imageName() + "-features", noCache: s.flags.rebuild, accessFlags: s.flags.create.accessFlags}
+	build.level = ""
+	return build.tag, s.build(ctx, build, dir)
+}
+
+// copyFeature copies the files of a feature of the workspace. Links are copied as links, so that
+// none shows other files of this machine to the build.
+func copyFeature(to, from string) error {
+	root, err := os.OpenRoot(from)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return os.CopyFS(to, root.FS())
+}
+
+func userOf(img api.Image) string {
+	if img.Config == nil {
+		return ""
+	}
+	return img.Config.User
+}
