@@ -43,19 +43,20 @@ func (s *devSession) findFeature(ctx context.Context, ref string) (found devcont
 	return devcontainer.Artifact{Digest: img.Digest, Description: []byte(img.Feature)}, nil
 }
 
-// installFeatures builds an image with the features, and returns its name.
-func (s *devSession) installFeatures(ctx context.Context, image string) (string, error) {
-	if len(s.plan.Installs) == 0 {
+// ownImage builds the configuration's own image, if it needs one, and returns the name of the image
+// to start from.
+func (s *devSession) ownImage(ctx context.Context, image string) (string, error) {
+	img, err := s.conn.InspectImage(ctx, image)
+	if errors.Is(err, crannog.ErrNotFound) && len(s.plan.Installs) == 0 {
+		return image, nil // it is in the store of an engine
+	}
+	if err != nil {
+		return "", fail("find the image for the features", err).hint("features are installed in images of crannog's own store: crannog image pull " + inert(image))
+	}
+	if !s.plan.HasOwnImage(userOf(img)) {
 		return image, nil
 	}
-	img, err := s.conn.InspectImage(ctx, image)
-	if err != nil {
-		if errors.Is(err, crannog.ErrNotFound) {
-			err = fail("install features", err).hint("features are installed only in images of this machine's own store: crannog image pull " + inert(image))
-		}
-		return "", err
-	}
-	text, err := s.plan.InstallFile(image, userOf(img))
+	text, err := s.plan.ImageFile(image, userOf(img))
 	if err != nil {
 		return "", err
 	}
@@ -76,7 +77,7 @@ func (s *devSession) installFeatures(ctx context.Context, image string) (string,
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return "", err
 	}
-	build := &buildFlags{file: file, tag: s.imageName() + "-features", noCache: s.flags.rebuild, accessFlags: s.flags.create.accessFlags}
+	build := &buildFlags{file: file, tag: s.imageName() + "-container", noCache: s.flags.rebuild, accessFlags: s.flags.create.accessFlags}
 	build.level = ""
 	return build.tag, s.build(ctx, build, dir)
 }

@@ -100,7 +100,7 @@ func (s *devSession) create(ctx context.Context, digest string) error {
 	if err != nil {
 		return err
 	}
-	if image, err = s.installFeatures(ctx, image); err != nil {
+	if image, err = s.ownImage(ctx, image); err != nil {
 		return err
 	}
 	f := &s.flags.create

@@ -35,9 +35,23 @@ rm -rf "$dir"
 // workspace, which is the i-th one of the plan.
 func LocalName(i int) string { return fmt.Sprintf("feature-%d", i) }
 
-// InstallFile returns the Dockerfile that installs the plan's features on an image. user is the
-// image's user, or "".
-func (plan *Plan) InstallFile(image, user string) (string, error) {
+// HasOwnImage reports whether the plan needs an image of its own, instead of one whose user is user:
+// for its features, or because the workspace belongs to the image's user.
+func (plan *Plan) HasOwnImage(user string) bool {
+	return len(plan.Installs) > 0 || plan.lastUser(user) != user
+}
+
+// lastUser returns the user of the plan's own image. Root can write to the workspace anyway.
+func (plan *Plan) lastUser(user string) string {
+	if plan.User == "" || plan.User == "root" {
+		return user
+	}
+	return plan.User
+}
+
+// ImageFile returns the Dockerfile of the plan's own image, which installs the features. user is
+// the user of the image that it starts from, or "".
+func (plan *Plan) ImageFile(image, user string) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "FROM %s\n", image)
 	account, _, _ := strings.Cut(user, ":")
@@ -48,7 +62,7 @@ func (plan *Plan) InstallFile(image, user string) (string, error) {
 	if remote == "" {
 		remote = account
 	}
-	if user != "" {
+	if user != "" && len(plan.Installs) > 0 {
 		b.WriteString("USER root\n")
 	}
 	for i, f := range plan.Installs {
@@ -68,8 +82,8 @@ func (plan *Plan) InstallFile(image, user string) (string, error) {
 			fmt.Fprintf(&b, "ENV %s=\"%s\"\n", name, strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(f.Env[name]))
 		}
 	}
-	if user != "" {
-		fmt.Fprintf(&b, "USER %s\n", user)
+	if last := plan.lastUser(user); last != "" {
+		fmt.Fprintf(&b, "USER %s\n", last)
 	}
 	return b.String(), nil
 }

@@ -148,22 +148,22 @@ func TestFeatureBringsMountsAndCommands(t *testing.T) {
 	}
 }
 
-func TestInstallFile(t *testing.T) {
+func TestImageFile(t *testing.T) {
 	plan := Plan{User: "dev", Installs: []Install{
 		{Reference: "r/a:1", Variables: []string{"V=$(evil) \"x\" <<EOF"}, Env: map[string]string{"P": `/a:${PATH}"\`, "A": "1"}},
 		{Reference: "./local", Local: "/w/local"},
 	}}
-	got, err := plan.InstallFile("base:1", "70:71")
+	got, err := plan.ImageFile("base:1", "70:71")
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(got, "\n")
 	want := []string{
 		"FROM base:1", "USER root", "RUN --mount=type=bind,from=r/a:1,target=/tmp/crannog-feature [", `ENV A="1"`, `ENV P="/a:${PATH}\"\\"`,
-		"RUN --mount=type=bind,source=feature-1,target=/tmp/crannog-feature [", "USER 70:71", "",
+		"RUN --mount=type=bind,source=feature-1,target=/tmp/crannog-feature [", "USER dev", "",
 	}
 	if len(lines) != len(want) {
-		t.Fatalf("InstallFile: got %q, want %d lines", got, len(want))
+		t.Fatalf("ImageFile: got %q, want %d lines", got, len(want))
 	}
 	for i := range want {
 		if !strings.HasPrefix(lines[i], want[i]) {
@@ -173,8 +173,23 @@ func TestInstallFile(t *testing.T) {
 	if !strings.Contains(lines[2], `"_REMOTE_USER=dev","_CONTAINER_USER=70","V=$(evil) \"x\"`) {
 		t.Errorf("the variables are missing in %q", lines[2])
 	}
-	if got, err := (&Plan{}).InstallFile("base:1", ""); err != nil || got != "FROM base:1\n" {
-		t.Errorf("InstallFile for an image without a user: got %q, %v", got, err)
+}
+
+// The workspace belongs to the image's user, so that another user needs an image of its own.
+func TestUserNeedsOwnImage(t *testing.T) {
+	for _, c := range []struct {
+		remote, user string
+		want         string
+	}{
+		{"", "app", ""}, {"root", "app", ""}, {"app", "app", ""}, {"", "", ""}, {"dev", "", "FROM base:1\nUSER dev\n"}, {"dev", "app", "FROM base:1\nUSER dev\n"},
+	} {
+		plan := Plan{User: c.remote}
+		if got := plan.HasOwnImage(c.user); got != (c.want != "") {
+			t.Errorf("remote user %q, image's user %q: own image: got %t", c.remote, c.user, got)
+		}
+		if got, err := plan.ImageFile("base:1", c.user); err != nil || c.want != "" && got != c.want {
+			t.Errorf("remote user %q, image's user %q: got %q, %v, want %q", c.remote, c.user, got, err, c.want)
+		}
 	}
 }
 
@@ -231,7 +246,7 @@ func FuzzFeatureDescription(f *testing.F) {
 		}
 		variables := p.optionVariables("f", d, nil)
 		plan := Plan{Installs: []Install{{Reference: "r/a:1", Variables: variables, Env: d.ContainerEnv}}}
-		file, err := plan.InstallFile("x", "")
+		file, err := plan.ImageFile("x", "")
 		if err != nil {
 			t.Fatal(err)
 		}
