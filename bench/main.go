@@ -32,6 +32,7 @@ var groups = []group{
 	{"steps", stepFigures},
 	{"exec", execFigures},
 	{"jail", jailFigures},
+	{"microvm", machineFigures},
 	{"python", pythonFigures},
 	{"crowd", crowdFigures},
 	{"burst", burstFigures},

@@ -12,6 +12,6 @@ import (
 )
 
 func main() {
-	reexec.Dispatch(setup.Role(), machine.Role())
+	reexec.Dispatch(setup.Role(), machine.Role(), machine.OverseerRole())
 	guestmain.Play()
 }

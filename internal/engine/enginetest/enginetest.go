@@ -35,6 +35,9 @@ type Config struct {
 	// LosesOnlyPrograms is set if a program that exceeds the memory limit is killed and its sandbox
 	// continues. Otherwise the sandbox ends, with a reason.
 	LosesOnlyPrograms bool
+	// MonotonicStops is set if the clocks that count from the start of a sandbox do not count the time
+	// for which its state was stored, because its kernel cannot set them.
+	MonotonicStops bool
 	// Waive maps the names of rules that the engine cannot keep to the reasons.
 	Waive map[string]string
 	// Only lists rules or groups of rules ("limits/") to check, for an engine that was already

@@ -14,8 +14,13 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err := e.check(&spec); err != nil {
 		return err
 	}
-	b := newInstance(e, record{ID: spec.ID, Created: time.Now(), Limits: spec.Limits})
-	if err := e.sandboxes.Create(ctx, spec.ID, b, func() error { return b.make(ctx, spec) }); err != nil {
+	return e.create(ctx, spec, nil)
+}
+
+// create starts the sandbox, from a saved state unless that is nil.
+func (e *Engine) create(ctx context.Context, spec engine.Spec, from *state) error {
+	b := newInstance(e, record{ID: spec.ID, Name: spec.ID, Created: time.Now(), Limits: spec.Limits}, e.instanceDir(spec.ID))
+	if err := e.sandboxes.Create(ctx, spec.ID, b, func() error { return b.make(ctx, spec, from) }); err != nil {
 		return err
 	}
 	b.watch()
@@ -34,7 +39,7 @@ func (e *Engine) check(spec *engine.Spec) error {
 		return fault.Newf(fault.Invalid, "image_invalid", "the guest's path %q is not absolute", spec.Image.Guest)
 	}
 	if len(spec.StandIns) > 0 {
-		return fault.New(fault.Unsupported, "state_unsupported", "the engine microvm restores no saved memory")
+		return fault.New(fault.Unsupported, "state_unsupported", "the engine microvm shows no files of the host, so a saved memory refers to none")
 	}
 	if spec.Boot.Files != nil {
 		return fault.New(fault.Unsupported, "files_unsupported", "the engine microvm restores no saved files").

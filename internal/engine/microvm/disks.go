@@ -29,6 +29,21 @@ const workspaceDir = "/workspace"
 // longer exists, the disk is removed.
 type source struct{ Dir string }
 
+// newDisks creates the disks of a new sandbox, and returns them by their serial numbers, with the
+// trees on the sandbox's own disk.
+func (b *instance) newDisks(ctx context.Context, spec engine.Spec) (disks map[string]string, trees []setup.Tree, err error) {
+	root, view, err := b.e.rootDisk(ctx, spec.Image)
+	if err != nil {
+		return nil, nil, err
+	}
+	disks = map[string]string{machine.RootDisk: root}
+	own, trees, err := b.ownDisk(ctx, spec, view)
+	if own != "" {
+		disks[machine.OwnDisk] = own
+	}
+	return disks, trees, err
+}
+
 // rootDisk returns the disk of an image, and creates it on first use.
 func (e *Engine) rootDisk(ctx context.Context, image engine.Image) (disk string, view engine.HostView, err error) {
 	if e.o.Images == nil {

@@ -27,8 +27,7 @@ type instance struct {
 	*lifetime.Life
 }
 
-func newInstance(e *Engine, rec record) *instance {
-	dir := e.instanceDir(rec.ID)
+func newInstance(e *Engine, rec record, dir string) *instance {
 	return &instance{e: e, rec: rec, dir: dir, Life: lifetime.New(dir, rec.Keeper)}
 }
 
@@ -77,14 +76,22 @@ func (b *instance) machine() (p process.Process, known bool) {
 	return p, json.Unmarshal(data, &p) == nil
 }
 
-// Wait implements engine.Engine.
+// Wait implements engine.Engine. If another process replaces the sandbox, it waits for the
+// replacement.
 func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
-	b, err := e.sandboxes.Find(id)
-	if err != nil {
-		return engine.Exit{}, err
+	var previous *instance
+	for {
+		b, err := e.sandboxes.Find(id)
+		if err != nil {
+			return engine.Exit{}, err
+		}
+		b.watch()
+		exit, err := b.Wait(ctx)
+		if err != nil || !b.Replaced() || b == previous {
+			return exit, err
+		}
+		previous = b
 	}
-	b.watch()
-	return b.Wait(ctx)
 }
 
 // Remove implements engine.Engine.
@@ -105,7 +112,7 @@ func (b *instance) Destroy() error {
 	b.AwaitReaped()
 	b.ended()
 	if b.e.groups != nil {
-		errs = append(errs, b.e.groups.RemoveNamed(groupName(b.rec.ID)))
+		errs = append(errs, b.e.groups.RemoveNamed(groupName(b.rec.Name)))
 	}
 	// The directory is removed last, because List finds the sandbox by it.
 	if errors.Join(errs...) == nil {

@@ -57,6 +57,9 @@ func TestKilledMachineOrKeeper(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			create(t, e, name)
+			if os.Geteuid() == 0 {
+				wantConfined(t, dir, name)
+			}
 			second := open(false)(t, dir) // as after kill -9 of the server
 			var conn net.Conn
 			conn, err := second.Dial(t.Context(), name, guestboot.Port)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -45,6 +46,9 @@ type Options struct {
 	// boundary, because QEMU's developers do not treat holes in its emulation as security bugs. It
 	// is for tests.
 	Emulate bool
+	// StartTime bounds how long a machine may take to start its guest; it only ends a hang. Zero
+	// stands for a default.
+	StartTime time.Duration
 	// NoCgroups makes the engine run without control groups, as on a host without writable ones.
 	NoCgroups bool
 	// Images finds the images from which sandboxes start. It may be nil.
@@ -60,13 +64,15 @@ type Engine struct {
 	groups   *cgroup.Tree // nil if groups cannot be created
 	noGroups error        // why groups cannot be created
 	making   singleflight.Group
+	format   func() string // see Format
 
 	sandboxes lifetime.Table[*instance]
 }
 
 var (
-	_ engine.Engine = (*Engine)(nil)
-	_ engine.Meter  = (*Engine)(nil)
+	_ engine.Engine       = (*Engine)(nil)
+	_ engine.Meter        = (*Engine)(nil)
+	_ engine.Checkpointer = (*Engine)(nil)
 )
 
 // New opens the engine on a state directory, which several processes may share. It does not look
@@ -88,11 +94,13 @@ func New(o Options) (engine.Engine, error) {
 			return nil, fmt.Errorf("microvm: %w", err)
 		}
 	}
+	e.format = sync.OnceValue(e.findFormat)
 	if o.NoCgroups {
 		e.noGroups = errors.New("disabled by an option")
 	} else {
 		e.groups, e.noGroups = cgroup.Detect()
 	}
+	e.removeReplaced()
 	if e.groups.Freezes() {
 		return freezing{e}, nil
 	}
@@ -126,6 +134,7 @@ func (e *Engine) Info() engine.Info {
 			"files that a sandbox writes are in its memory, so at most three quarters of the memory limit can be disk",
 			"the workspace and mounts are copied when a sandbox is created",
 			"a sandbox that exceeds its memory limit ends as a whole",
+			"a sandbox that continues from saved memory keeps the amount of memory that it was saved with, and its monotonic clock stands still while it is saved",
 		},
 	}
 	if slices.Contains(e.groups.Enforces(), engine.LimitCPU) {
@@ -153,9 +162,9 @@ func (e *Engine) instanceDir(id string) string { return filepath.Join(e.dir, id)
 func (e *Engine) load(id string) (*instance, error) {
 	rec, err := readRecord(e.instanceDir(id))
 	if rec.ID != id {
-		rec = record{ID: id} // the creation was interrupted before it wrote a record
+		rec = record{ID: id, Name: id} // the creation was interrupted before it wrote a record
 	}
-	return newInstance(e, rec), err
+	return newInstance(e, rec, e.instanceDir(id)), err
 }
 
 // List implements engine.Engine.

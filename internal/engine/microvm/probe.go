@@ -119,9 +119,9 @@ func (e *Engine) tryBoot(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b := &instance{e: e, dir: dir, Life: lifetime.New(dir, process.Process{})}
-	s, err := b.start(keeper.Request{QEMU: e.qemu, Machine: vmm.Machine{
-		Name: Tag(e.dir) + "-probe", Emulate: e.o.Emulate, Kernel: boot.Kernel, FirstRoot: boot.FirstRoot, Program: machine.Argument, MemoryBytes: minMemory, Processors: 1,
-	}}, nil, nil)
+	s, err := b.start(keeper.Request{QEMU: e.qemu, Kernel: boot.Kernel, FirstRoot: boot.FirstRoot, Machine: vmm.Machine{
+		Name: Tag(e.dir) + "-probe", Emulate: e.o.Emulate, Program: machine.Argument, MemoryBytes: minMemory, Processors: 1,
+	}}, nil, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,11 @@ import (
 // record describes a sandbox and is stored in its directory. It is first written before anything
 // else is created. After a crash at any step, the record is enough to find and free the rest.
 type record struct {
-	ID      string          `json:"id"`
+	ID string `json:"id"`
+	// Name is part of the names of the sandbox's group and processes. It is the ID, unless the
+	// sandbox replaced another one.
+	Name    string          `json:"name,omitempty"`
+	Machine description     `json:"machine,omitzero"`
 	Created time.Time       `json:"created"`
 	Limits  engine.Limits   `json:"limits"`
 	Group   *cgroup.Group   `json:"group,omitempty"`
@@ -22,13 +26,16 @@ type record struct {
 
 func readRecord(dir string) (rec record, err error) {
 	err = sandboxdir.Read(dir, &rec)
+	if rec.Name == "" {
+		rec.Name = rec.ID
+	}
 	return rec, err
 }
 
 func (r record) write(dir string) error { return sandboxdir.Write(dir, r) }
 
 // groupName is the name of a sandbox's control groups.
-func groupName(id string) string { return Name + "-" + id }
+func groupName(name string) string { return Name + "-" + name }
 
 // Files in a sandbox's directory.
 const (

@@ -1,7 +1,6 @@
 package microvm
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -13,9 +12,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/jail"
@@ -25,7 +25,6 @@ import (
 	"github.com/crannog/crannog/internal/engine/microvm/keeper"
 	"github.com/crannog/crannog/internal/engine/microvm/machine"
 	"github.com/crannog/crannog/internal/engine/microvm/vmm"
-	"github.com/crannog/crannog/internal/fault"
 )
 
 const (
@@ -50,8 +49,9 @@ type started struct {
 
 func (s *started) close() { _, _ = s.input.Close(), s.output.Close() } // everything is written, or no longer needed
 
-// make starts the sandbox and returns when its guest is ready.
-func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
+// make starts the sandbox and returns when its guest is ready. If from is not nil, the sandbox
+// continues from that state.
+func (b *instance) make(ctx context.Context, spec engine.Spec, from *state) (err error) {
 	if err := b.rec.write(b.dir); err != nil {
 		return err
 	}
@@ -59,34 +59,41 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	if err != nil {
 		return noKernel(err)
 	}
-	disk, view, err := b.e.rootDisk(ctx, spec.Image)
-	if err != nil {
-		return err
-	}
-	own, trees, err := b.ownDisk(ctx, spec, view)
-	if err != nil {
+	var trees []setup.Tree
+	disks := map[string]string{}
+	if from == nil {
+		if disks, trees, err = b.newDisks(ctx, spec); err != nil {
+			return err
+		}
+		b.rec.Machine = description{
+			MemoryBytes: spec.Limits.MemoryBytes / mebibyte * mebibyte, Processors: spec.Limits.Processors(), Image: spec.Image.OCI.Digest,
+			RootDisk: filepath.Base(disks[machine.RootDisk]), Own: disks[machine.OwnDisk] != "", Network: spec.Egress.Connected(),
+		}
+	} else if disks, err = b.savedDisks(from); err != nil {
 		return err
 	}
 	request := b.e.request(spec, trees)
-	m := vmm.Machine{
-		Name: Tag(b.e.dir) + "-" + spec.ID, Emulate: b.e.o.Emulate, Kernel: boot.Kernel, FirstRoot: boot.FirstRoot, Program: machine.Argument + " " + spec.Image.Guest,
-		MemoryBytes: spec.Limits.MemoryBytes, Processors: spec.Limits.Processors(),
-	}
-	disks := map[string]string{machine.RootDisk: disk}
-	if own != "" {
-		disks[machine.OwnDisk] = own
-	}
 	request.Disks = serials(disks)
+	d := b.rec.Machine
+	m := vmm.Machine{
+		Name: Tag(b.e.dir) + "-" + b.rec.Name, Emulate: b.e.o.Emulate, Program: machine.Argument + " " + spec.Image.Guest,
+		MemoryBytes: d.MemoryBytes, Processors: d.Processors,
+	}
 	if b.e.groups != nil {
 		limits := spec.Limits
 		limits.MemoryBytes += hostMemory
 		// A crash before the next record leaves an empty group of this name, which Remove finds by
 		// name.
-		if b.rec.Group, err = b.e.groups.CreateFor(groupName(spec.ID), limits, hostTasks); err != nil {
+		if b.rec.Group, err = b.e.groups.CreateFor(groupName(b.rec.Name), limits, hostTasks); err != nil {
 			return err
 		}
 	}
-	s, err := b.start(keeper.Request{QEMU: b.e.qemu, Machine: m, Disks: request.Disks, Network: request.Network}, disks, spec.Egress.End)
+	network, err := b.networkEnd(spec)
+	if err != nil {
+		return err
+	}
+	defer network.Close()
+	s, err := b.start(keeper.Request{QEMU: b.e.qemu, Machine: m, Kernel: boot.Kernel, FirstRoot: boot.FirstRoot, Disks: request.Disks, Network: d.Network, Restored: from != nil}, disks, from, network)
 	if err != nil {
 		return err
 	}
@@ -101,16 +108,43 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	if err := b.rec.write(b.dir); err != nil {
 		return err
 	}
-	line, err := json.Marshal(request)
-	if err != nil {
-		return err
+	if from != nil {
+		go func() { _, _ = io.Copy(s.input, spec.Boot.Stream()) }() // see below
+		return b.awaitRestored(ctx, s.output)
 	}
-	go func() {
-		// An error means that the keeper has ended, which the code that waits for the guest
-		// notices.
-		_, _ = io.Copy(s.input, io.MultiReader(bytes.NewReader(append(line, '\n')), spec.Boot.Stream()))
-	}()
-	return b.awaitGuest(ctx, s.output)
+	return b.awaitGuest(ctx, s.output, func() error {
+		request.Time = time.Now() // until now the machine has booted
+		line, err := json.Marshal(request)
+		if err != nil {
+			return err
+		}
+		go func() {
+			// An error means that the keeper has ended, which the code that waits for the guest
+			// notices.
+			_, _ = io.Copy(s.input, io.MultiReader(bytes.NewReader(append(line, '\n')), spec.Boot.Stream()))
+		}()
+		return nil
+	})
+}
+
+// networkEnd returns a copy of the machine's end of its network. A machine that had a network when
+// it was saved, and has none now, gets an end whose peer is closed.
+func (b *instance) networkEnd(spec engine.Spec) (*os.File, error) {
+	if !b.rec.Machine.Network {
+		return nil, nil
+	}
+	if !spec.Egress.Connected() {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, os.NewSyscallError("socketpair", err)
+		}
+		return os.NewFile(uintptr(fds[0]), "network"), unix.Close(fds[1])
+	}
+	fd, err := unix.FcntlInt(spec.Egress.End.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	return os.NewFile(uintptr(fd), "network"), nil
 }
 
 // serials lists the serial numbers of disks, the image first.
@@ -125,7 +159,7 @@ func serials(disks map[string]string) (list []string) {
 
 // request returns the request for the machine's first process.
 func (e *Engine) request(spec engine.Spec, trees []setup.Tree) machine.Request {
-	r := machine.Request{Network: spec.Egress.Connected(), Tasks: spec.Limits.PIDs + guestTasks, Time: time.Now(), Seed: make([]byte, seedBytes)}
+	r := machine.Request{Network: spec.Egress.Connected(), Tasks: spec.Limits.PIDs + guestTasks, Seed: make([]byte, seedBytes)}
 	_, _ = rand.Read(r.Seed) // it does not fail
 	r.Root = setup.Request{
 		Hostname: spec.Hostname, Trees: append([]setup.Tree{{Target: "/", Source: machine.RootMount}}, trees...), Links: spec.Links,
@@ -138,8 +172,8 @@ func (e *Engine) request(spec engine.Spec, trees []setup.Tree) machine.Request {
 // engine.
 func Tag(dir string) string { return jail.Tag(dir) }
 
-// start starts the keeper, with the machine's end of its network if there is one.
-func (b *instance) start(r keeper.Request, disks map[string]string, network *os.File) (_ *started, err error) {
+// start starts the keeper, with the state to restore and the machine's end of its network, or nil.
+func (b *instance) start(r keeper.Request, disks map[string]string, from *state, network *os.File) (_ *started, err error) {
 	var childFiles []*os.File
 	defer func() {
 		for _, f := range childFiles {
@@ -174,6 +208,11 @@ func (b *instance) start(r keeper.Request, disks map[string]string, network *os.
 		}
 		childFiles = append(childFiles, f)
 	}
+	orders, err := sandboxdir.ListenControl(b.dir)
+	if err != nil {
+		return nil, err
+	}
+	childFiles = append(childFiles, orders)
 	for _, serial := range r.Disks {
 		f, err := os.Open(disks[serial])
 		if err != nil {
@@ -181,11 +220,14 @@ func (b *instance) start(r keeper.Request, disks map[string]string, network *os.
 		}
 		childFiles = append(childFiles, f)
 	}
-	extraFiles := childFiles
+	// The caller closes the files of the state and the network's end. The slice is copied, because
+	// childFiles are closed here.
+	extraFiles := slices.Clone(childFiles)
+	if from != nil {
+		extraFiles = append(extraFiles, from.memory, from.device)
+	}
 	if network != nil {
-		// The caller closes the network's end. The slice is copied, because childFiles are closed
-		// here.
-		extraFiles = append(slices.Clone(childFiles), network)
+		extraFiles = append(extraFiles, network)
 	}
 	s.cmd = exec.Command("/proc/self/exe") //nolint:noctx // it outlives the call
 	s.cmd.Args = []string{keeper.Arg0, r.Machine.Name}
@@ -209,92 +251,4 @@ func (b *instance) start(r keeper.Request, disks map[string]string, network *os.
 		return nil, errors.Join(err, s.cmd.Process.Kill(), s.cmd.Wait())
 	}
 	return s, nil
-}
-
-// awaitGuest returns when the guest is ready.
-func (b *instance) awaitGuest(ctx context.Context, output *os.File) error {
-	reader := bufio.NewReader(output)
-	err := awaitHello(ctx, output, reader, b.e.o.Emulate)
-	if err == nil {
-		err = answer(reader)
-	}
-	if err == nil {
-		err = engine.AwaitReady(ctx, outputStream{reader, output})
-	}
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	if _, known := errors.AsType[*fault.Error](err); known {
-		return err
-	}
-	if text := b.lastOutput(); text != "" {
-		return fmt.Errorf("%w; the machine printed: %s", err, text)
-	}
-	return err
-}
-
-// lastOutput returns the last output of a machine that failed. The machine ends by itself after an
-// error, and its keeper records the text.
-func (b *instance) lastOutput() string {
-	select {
-	case <-b.Reaped():
-	case <-time.After(endTime):
-	}
-	exit, _ := b.recordedExit()
-	return exit.Text
-}
-
-// endTime bounds how long a machine takes to end by itself.
-const endTime = 5 * time.Second
-
-// outputStream is the output of a machine, whose beginning has been read.
-type outputStream struct {
-	*bufio.Reader
-	io.Closer
-}
-
-// kernelTime bounds how long a kernel on the processor's virtualization takes until its first
-// process runs. If /dev/kvm can be opened but does not work, the kernel never reaches that point.
-const kernelTime = 20 * time.Second
-
-// awaitHello returns when the machine's first process runs.
-func awaitHello(ctx context.Context, output *os.File, reader *bufio.Reader, emulated bool) error {
-	defer context.AfterFunc(ctx, func() { _ = output.SetReadDeadline(time.Unix(1, 0)) })()
-	if !emulated {
-		if err := output.SetReadDeadline(time.Now().Add(kernelTime)); err != nil {
-			return err
-		}
-	}
-	line, err := reader.ReadString('\n')
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fault.Newf(fault.Unsupported, codeKVM, "the kernel of a virtual machine did not start within %s: /dev/kvm can be opened but does not work", kernelTime).WithHint(kvmHint)
-	case err != nil:
-		return errors.New("the machine ended before its first process ran")
-	case strings.TrimSpace(line) != machine.Hello:
-		return fmt.Errorf("unexpected output of the machine: %q", line)
-	}
-	return output.SetReadDeadline(time.Time{})
-}
-
-// answer reads the result of the request.
-func answer(reader *bufio.Reader) error {
-	line, err := reader.ReadBytes('\n')
-	if err != nil {
-		return errors.New("the machine ended before its root was built")
-	}
-	var a machine.Answer
-	if err := json.Unmarshal(line, &a); err != nil {
-		return fmt.Errorf("unexpected output of the machine: %q: %w", line, err)
-	}
-	switch {
-	case a.Refused:
-		return fault.Newf(fault.Invalid, "path_not_covered", "a path of the policy cannot be hidden or protected: %s", a.Error).
-			WithHint("name paths that exist in the sandbox, without symbolic links at their end")
-	case a.Error != "":
-		return errors.New(a.Error)
-	}
-	return nil
 }

@@ -122,12 +122,12 @@ func (b *guestSandbox) handleEvent(event string, applied bool) (early bool, err 
 		}
 		return false, fmt.Errorf("read configuration: %w", err)
 	}
-	return event != restoreEvent, b.applyRestored(in)
+	return event != restoreEvent, b.applyRestored(in, func() error { return nil })
 }
 
-// applyRestored applies the new configuration of a sandbox that was just restored, and reports that
-// it is ready.
-func (b *guestSandbox) applyRestored(in io.Reader) error {
+// applyRestored applies the new configuration of a sandbox that was just restored, calls release,
+// which lets programs continue that were stopped until then, and reports that it is ready.
+func (b *guestSandbox) applyRestored(in io.Reader, release func() error) error {
 	b.guest.Hold()
 	// The peers of these connections belong to the time before the save, or to another sandbox.
 	b.interpreter.Sever()
@@ -143,6 +143,9 @@ func (b *guestSandbox) applyRestored(in io.Reader) error {
 		return errors.New("the configuration does not state what happened to the sandbox")
 	}
 	if err := b.become(context.Background(), cfg, b.platform.become); err != nil {
+		return err
+	}
+	if err := release(); err != nil {
 		return err
 	}
 	b.preload(cfg.Preload)

@@ -37,6 +37,8 @@ type platform struct {
 	events string // path of the file with events
 	// become sets the host name, and generates a new boot ID if fresh is set.
 	become func(hostname string, fresh bool) error
+	// machine is nil unless the guest is the first process of a virtual machine.
+	machine Machine
 }
 
 // Play runs the guest, or another role that the first argument selects. It does not return.
@@ -141,6 +143,9 @@ func run(stdin io.Reader, args []string, p platform) error {
 		}
 	}
 	go b.serveEvents(source)
+	if p.machine != nil {
+		go b.serveMachine(p.machine)
+	}
 	time.AfterFunc(releaseAfter, releaseStartMemory)
 	err = <-b.failed
 	if err != nil && b.standard.err != 2 {
@@ -230,7 +235,7 @@ func (b *guestSandbox) listen(args []string) error {
 			return err
 		}
 	}
-	return serveRelay(guestChannel, direct, &b.streams, servers, b.failed)
+	return serveRelay(guestChannel, direct, &b.streams, servers, b.platform.machine, b.failed)
 }
 
 // preload starts workers of the interpreter. If one fails, the first request starts it again and

@@ -20,7 +20,7 @@ import (
 // servers directly, and connects to other programs over the loopback interface. The engine opens
 // streams through guestChannel or direct, unless they are nil. Other processes of the host use
 // guestboot.RelayPort.
-func serveRelay(guestChannel *channel, direct net.Listener, tracked *streams, servers map[int]*http.Server, failed chan<- error) error {
+func serveRelay(guestChannel *channel, direct net.Listener, tracked *streams, servers map[int]*http.Server, machine Machine, failed chan<- error) error {
 	listener, err := listen(guestboot.RelayPort)
 	if err != nil {
 		return err
@@ -32,7 +32,11 @@ func serveRelay(guestChannel *channel, direct net.Listener, tracked *streams, se
 		go func() { failed <- server.Serve(listener) }()
 	}
 	if guestChannel != nil {
-		go func() { failed <- relay.ServeChannel(guestChannel.read, guestChannel.write, in) }()
+		var inside relay.Inside = in
+		if machine != nil {
+			inside = markedPorts{in, machine}
+		}
+		go func() { failed <- relay.ServeChannel(guestChannel.read, guestChannel.write, inside) }()
 	}
 	if direct != nil {
 		go func() { failed <- relay.ServeDirect(trackingListener{direct, tracked}, in) }()

@@ -29,6 +29,7 @@ const fullFrame = 4096
 const (
 	frameHeader = 2
 	greeting    = 0x8000 // in a frame's header, beside its length
+	mark        = 0x4000 // is a frame without data, see Channel.Quiesce
 	nonceSize   = 32
 )
 
@@ -56,9 +57,16 @@ type Inside interface {
 	Open(port int) (net.Conn, error)
 }
 
+// Marked is an Inside that is called when the guest's end has read everything up to a mark of the
+// host, see Channel.Quiesce.
+type Marked interface{ Marked() }
+
 // ServeChannel serves the guest's end of a channel until the pipe fails.
 func ServeChannel(fromHost, toHost *os.File, inside Inside) error {
-	c := &guestEnd{pipes: pipes{read: fromHost, write: toHost}}
+	c := &guestEnd{pipes: pipes{read: fromHost, write: toHost}, marked: func() {}}
+	if m, ok := inside.(Marked); ok {
+		c.marked = m.Marked
+	}
 	for {
 		nonce, err := c.waitForGreeting()
 		if err != nil {
@@ -160,9 +168,10 @@ type onlyWriter struct{ io.Writer }
 // same pipes.
 type guestEnd struct {
 	pipes
-	buf  [128 << 10]byte
-	have []byte // read from the pipe and not yet returned
-	left int    // rest of the current frame
+	buf    [128 << 10]byte
+	have   []byte // read from the pipe and not yet returned
+	left   int    // rest of the current frame
+	marked func()
 
 	mu   sync.Mutex
 	next []byte // the greeting of the next host
@@ -201,8 +210,12 @@ func (g *guestEnd) Read(b []byte) (int, error) {
 		}
 		head := binary.BigEndian.Uint16(g.have)
 		if head&greeting == 0 {
-			g.left = int(head)
 			g.have = g.have[frameHeader:]
+			if head == mark {
+				g.marked()
+				continue
+			}
+			g.left = int(head)
 			continue
 		}
 		if head != greeting|nonceSize {

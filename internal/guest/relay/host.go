@@ -24,6 +24,7 @@ type Channel struct {
 	nonce []byte
 
 	reminder reminder
+	quiet    bool // no reminders are sent
 
 	openings chan struct{} // holds a value for each stream that is being opened
 	starting chan struct{} // holds a value while the session is started
@@ -45,6 +46,32 @@ func NewChannel(fromGuest, toGuest *os.File) (*Channel, error) {
 	c.conn = &hostEnd{pipes: pipes{read: fromGuest, write: toGuest}, wrote: c.reminder.wrote}
 	c.reminder.send = c.sendReminder
 	return c, nil
+}
+
+// NewSocketChannel is NewChannel for the kernel of a virtual machine, which wakes the guest for each
+// byte, so that it needs no reminders. The files are a stream socket, which does not keep frames
+// whole as a pipe does: a reminder between two parts of a frame would damage the channel.
+func NewSocketChannel(fromGuest, toGuest *os.File) (*Channel, error) {
+	c, err := NewChannel(fromGuest, toGuest)
+	if err == nil {
+		c.quiet = true
+		c.reminder.stop()
+	}
+	return c, err
+}
+
+// Quiesce stops all writes to the guest until release is called, and sends a mark. Once the guest
+// has read it, no part of a frame is on its way. The state of a machine that is saved then can
+// continue with another host process.
+func (c *Channel) Quiesce() (release func(), err error) {
+	c.conn.gate.Lock()
+	var frame [frameHeader]byte
+	binary.BigEndian.PutUint16(frame[:], mark)
+	if _, err := c.conn.pipes.Write(frame[:]); err != nil {
+		c.conn.gate.Unlock()
+		return nil, fmt.Errorf("mark the channel: %w", err)
+	}
+	return c.conn.gate.Unlock, nil
 }
 
 // Dial opens a stream to a port inside. It returns ErrRefused for a port without a listener.
@@ -196,7 +223,8 @@ func greet(toGuest *os.File) ([]byte, error) {
 // hostEnd adapts the host's end of a channel to net.Conn.
 type hostEnd struct {
 	pipes
-	wrote func() // is called after every write
+	wrote func()     // is called after every write
+	gate  sync.Mutex // held during a write, and while the channel is quiet
 }
 
 // batchFrames is the number of complete frames in one write.
@@ -214,6 +242,8 @@ func (h *hostEnd) Write(b []byte) (int, error) {
 // copies page by page, so that a host process that ends in the middle leaves no partial frame. An
 // incomplete frame is written separately.
 func (h *hostEnd) writeBoth(head, data []byte) error {
+	h.gate.Lock()
+	defer h.gate.Unlock()
 	defer h.wrote()
 	const limit = fullFrame - frameHeader
 	for left := len(head) + len(data); left > 0; left = len(head) + len(data) {

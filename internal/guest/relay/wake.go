@@ -41,6 +41,9 @@ func RemindGuest(toGuest *os.File) error {
 
 // remindRepeatedly reminds the guest repeatedly until stop is called.
 func (c *Channel) remindRepeatedly() (stop func()) {
+	if c.quiet {
+		return func() {}
+	}
 	ticker := time.NewTicker(reminderInterval)
 	done := make(chan struct{})
 	go func() {

@@ -204,16 +204,25 @@ func (b *builder) overlay(fd int, target string) error {
 	}
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", lower, upper, work)
 	// In a user namespace, an overlay stores its marks in "user." attributes. If the kernel's tmpfs
-	// does not support them, the overlay stores no marks.
-	err := unix.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options+",userxattr")
+	// does not support them, the overlay stores no marks. A virtual machine has no user namespace,
+	// and the tmpfs of its kernel may only support the attributes of root, without which an overlay
+	// cannot replace a directory.
+	err := error(unix.EINVAL)
+	if !b.r.Own {
+		err = mountOverlay(target, options+",userxattr")
+	}
 	if errors.Is(err, unix.EINVAL) {
-		err = unix.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
+		err = mountOverlay(target, options)
 	}
 	if err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	b.describe(upper, target)
 	return nil
+}
+
+func mountOverlay(target, options string) error {
+	return unix.Mount("overlay", target, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
 
 // moveTo mounts a tree such that set-id bits and devices of the host have no effect in it.

@@ -30,9 +30,10 @@ type Life struct {
 	done     chan struct{} // closed when exit is set
 	reaped   chan struct{} // closed when the owner was reaped; nil if it is not a child of this process
 
-	mu      sync.Mutex
-	exit    engine.Exit
-	removed bool // this process removes the sandbox and causes the exit
+	mu       sync.Mutex
+	exit     engine.Exit
+	removed  bool // this process removes the sandbox and causes the exit
+	replaced bool // another sandbox has the ID
 }
 
 // New returns the life of the sandbox with a directory. The owner is zero until it is started.
@@ -89,6 +90,14 @@ func (l *Life) Watch(begin func() (stop func()), ended func()) {
 	})
 }
 
+// Replaced reports whether another sandbox with the same ID has replaced the sandbox. It is false
+// until Wait returns.
+func (l *Life) Replaced() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.replaced
+}
+
 // Wait returns how the sandbox ended. Watch must have been called before.
 func (l *Life) Wait(ctx context.Context) (engine.Exit, error) {
 	select {
@@ -118,9 +127,9 @@ func (l *Life) End(log *slog.Logger, read func() Ending) {
 	// The order matters: the removal deletes the record before the file that shows it.
 	removal := l.beingRemoved()
 	e := read()
-	replaced := e.Err == nil && e.Owner != l.owner
+	l.replaced = e.Err == nil && e.Owner != l.owner
 	switch {
-	case l.removed || replaced || errors.Is(e.Err, fs.ErrNotExist) || removal:
+	case l.removed || l.replaced || errors.Is(e.Err, fs.ErrNotExist) || removal:
 		l.exit = engine.Exit{Reason: engine.ReasonKilled}
 	case e.Earlier != nil:
 		l.exit = *e.Earlier

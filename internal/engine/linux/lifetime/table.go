@@ -87,7 +87,7 @@ func (t *Table[S]) Create(ctx context.Context, id string, s S, start func() erro
 		if destroyErr := s.Destroy(); destroyErr != nil {
 			t.Log.Error("undo create", "sandbox", id, "err", destroyErr)
 		}
-		return t.explain(ctx, id, err)
+		return t.Explain(ctx, id, err)
 	}
 	t.mu.Lock()
 	t.put(id, s)
@@ -95,8 +95,15 @@ func (t *Table[S]) Create(ctx context.Context, id string, s S, start func() erro
 	return nil
 }
 
-// explain converts errors that a user can resolve into faults.
-func (t *Table[S]) explain(ctx context.Context, id string, err error) error {
+// Put stores the handle of a sandbox that has replaced the one with its ID.
+func (t *Table[S]) Put(id string, s S) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.put(id, s)
+}
+
+// Explain converts errors of a start that a user can resolve into faults.
+func (t *Table[S]) Explain(ctx context.Context, id string, err error) error {
 	if _, known := errors.AsType[*fault.Error](err); known {
 		return err
 	}

@@ -18,6 +18,9 @@ import (
 // socketName is the socket in a sandbox's directory that takes streams to its guest.
 const socketName = "guest.sock"
 
+// controlName is the socket at which the sandbox's process takes orders of the engine.
+const controlName = "control.sock"
+
 // Short returns an alias of a directory that is short enough for a socket address and contains no
 // character of the directory's own path. The alias works in this process until done is called,
 // wherever the directory is moved.
@@ -30,13 +33,29 @@ func Short(dir string) (path string, done func(), err error) {
 }
 
 // Listen creates the sandbox's socket. Any process that may enter the directory can connect.
-func Listen(dir string) (*os.File, error) {
+func Listen(dir string) (*os.File, error) { return listen(dir, socketName) }
+
+// ListenControl creates the socket for orders of the engine to the sandbox's process.
+func ListenControl(dir string) (*os.File, error) { return listen(dir, controlName) }
+
+// DialControl connects to the socket of ListenControl.
+func DialControl(ctx context.Context, dir string) (net.Conn, error) {
 	path, done, err := Short(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(path, socketName), Net: "unix"})
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", filepath.Join(path, controlName))
+}
+
+func listen(dir, name string) (*os.File, error) {
+	path, done, err := Short(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(path, name), Net: "unix"})
 	if err != nil {
 		return nil, err
 	}

@@ -101,10 +101,36 @@ func Make(dir, configured, guest string) (Files, error) {
 		fmt.Fprintf(key, "%s %d %d\n", path, info.Size(), info.ModTime().UnixNano())
 	}
 	f := Files{Kernel: kernel, FirstRoot: filepath.Join(dir, "first-"+hex.EncodeToString(key.Sum(nil))[:16]+".cpio")}
+	if f.Kernel, err = readableKernel(dir, kernel); err != nil {
+		return Files{}, err
+	}
 	if _, err := os.Stat(f.FirstRoot); !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
 	return f, write(f.FirstRoot, func(w io.Writer) error { return firstRoot(w, guest, paths) })
+}
+
+// readableKernel returns the kernel, or a copy of it in dir if only root may read it, as on Ubuntu.
+// QEMU runs as another user.
+func readableKernel(dir, kernel string) (string, error) {
+	info, err := os.Stat(kernel)
+	if err != nil || info.Mode()&0o004 != 0 {
+		return kernel, err
+	}
+	key := sha256.Sum256(fmt.Appendf(nil, "%s %d %d", kernel, info.Size(), info.ModTime().UnixNano()))
+	readable := filepath.Join(dir, "kernel-"+hex.EncodeToString(key[:])[:16])
+	if _, err := os.Stat(readable); !errors.Is(err, fs.ErrNotExist) {
+		return readable, err
+	}
+	from, err := os.Open(kernel)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	return readable, write(readable, func(w io.Writer) error {
+		_, err := io.Copy(w, from)
+		return err
+	})
 }
 
 // firstRoot writes the archive.

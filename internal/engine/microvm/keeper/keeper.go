@@ -13,10 +13,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,15 +38,22 @@ const (
 	OutputFD   = 4 // the output of the machine's first process and the guest until the guest is ready
 	ExitFD     = 5 // a file for an Exit
 	ProcessFD  = 6 // a file for the process.Process of the machine
-	firstDisk  = 7 // the disks, and after them the network's end if there is one
+	ControlFD  = 7 // a listening Unix socket: each connection brings an Order
+	// firstDisk is followed by the other disks, the memory and the devices of a saved state if there
+	// is one, and the network's end if there is one.
+	firstDisk = 8
 )
 
 // Request describes the machine to start.
 type Request struct {
 	QEMU    vmm.QEMU
 	Machine vmm.Machine // without its files
-	Disks   []string    // serial numbers
-	Network bool
+	// Kernel and FirstRoot are the paths of the files from which the machine boots.
+	Kernel, FirstRoot string
+	Disks             []string // serial numbers
+	Network           bool
+	// Restored is set if the machine continues from a saved state.
+	Restored bool
 }
 
 // Exit is how a machine ended, in JSON.
@@ -65,8 +70,6 @@ func Role() reexec.Role { return reexec.Role{Match: reexec.Arg0(Arg0), Run: Main
 
 // Main runs a machine until it ends. It does not return.
 func Main() {
-	// The machine ends with the thread that started it.
-	runtime.LockOSThread()
 	k := &keeper{}
 	exit := k.run()
 	exit.At = time.Now()
@@ -81,7 +84,20 @@ type keeper struct {
 	console, boot, channel *os.File
 	printed                tail
 	status                 chan int // the guest's exit status
+
+	memory     *os.File
+	memorySize int64
+	state      savedState // is used once
+	monitor    *net.UnixConn
+	control    vmm.Controller
+	streams    *relay.Channel
+	started    chan struct{} // closed when the engine's input was forwarded
+	answers    chan string   // the guest's answers to instructions
+	marks      int           // sent through the channel
 }
+
+// savedState has the files of a state, or nil.
+type savedState struct{ memory, device *os.File }
 
 // run runs the machine and returns how it ended.
 func (k *keeper) run() Exit {
@@ -98,21 +114,18 @@ func (k *keeper) run() Exit {
 	if err != nil {
 		return Exit{Reason: engine.ReasonCrashed, Text: err.Error()}
 	}
-	go func() {
-		_, _ = io.Copy(k.boot, stdin) // the engine notices if the machine does not answer
-	}()
 	consoleDone := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(&k.printed, k.console) // it ends with the machine
 		close(consoleDone)
 	}()
-	k.status = make(chan int, 1)
+	k.status, k.answers, k.started = make(chan int, 1), make(chan string, 1), make(chan struct{})
 	bootDone := make(chan struct{})
 	go func() {
 		k.readBoot()
 		close(bootDone)
 	}()
-	if err := k.serve(); err != nil {
+	if err := k.begin(r, stdin); err != nil {
 		_ = cmd.Process.Kill() // it may have ended
 		k.printed.add(err.Error())
 	}
@@ -122,12 +135,32 @@ func (k *keeper) run() Exit {
 	return k.exit(err)
 }
 
+// begin makes the machine continue if it is restored, and then serves it.
+func (k *keeper) begin(r Request, stdin io.Reader) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
+	defer cancel()
+	if k.control, err = r.QEMU.Control(ctx, k.monitor); err != nil {
+		return err
+	}
+	if r.Restored {
+		if err := k.restore(ctx); err != nil {
+			return fmt.Errorf("restore: %w", err)
+		}
+	}
+	go func() {
+		_, _ = io.Copy(k.boot, stdin) // the engine notices if the machine does not answer
+		close(k.started)
+	}()
+	return k.serve()
+}
+
 // start starts QEMU.
-func (k *keeper) start(r Request) (*exec.Cmd, error) {
-	for fd := ListenerFD; fd <= firstDisk+len(r.Disks); fd++ {
+func (k *keeper) start(r Request) (_ *exec.Cmd, err error) {
+	for fd := ListenerFD; fd < firstDisk+len(r.Disks); fd++ {
 		unix.CloseOnExec(fd)
 	}
 	m := r.Machine
+	m.Restored = r.Restored
 	var childFiles []*os.File
 	defer func() {
 		for _, f := range childFiles {
@@ -151,17 +184,38 @@ func (k *keeper) start(r Request) (*exec.Cmd, error) {
 		m.Disks = append(m.Disks, vmm.Disk{Serial: serial, File: f})
 		fd++
 	}
+	if r.Restored {
+		k.state = savedState{os.NewFile(uintptr(fd), "memory"), os.NewFile(uintptr(fd+1), "device")}
+		unix.CloseOnExec(fd)
+		unix.CloseOnExec(fd + 1)
+		fd += 2
+	}
 	if r.Network {
+		unix.CloseOnExec(fd)
 		m.Network = os.NewFile(uintptr(fd), "network")
 		childFiles = append(childFiles, m.Network)
 	}
+	for path, file := range map[string]**os.File{r.Kernel: &m.Kernel, r.FirstRoot: &m.FirstRoot} {
+		if *file, err = os.Open(path); err != nil {
+			return nil, err
+		}
+		childFiles = append(childFiles, *file)
+	}
+	if err := k.makeMemory(m.MemoryBytes); err != nil {
+		return nil, fmt.Errorf("memory: %w", err)
+	}
+	var monitorEnd *os.File
+	if k.monitor, monitorEnd, err = connPair(); err != nil {
+		return nil, err
+	}
+	childFiles = append(childFiles, monitorEnd)
+	m.Memory, m.Control = k.memory, monitorEnd
 	cmd, err := r.QEMU.Command(m)
 	if err != nil {
 		return nil, err
 	}
 	cmd.Stdout, cmd.Stderr = &k.printed, &k.printed
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := startOnThread(cmd, m.Emulate, m.Kernel, m.FirstRoot); err != nil {
 		return nil, err
 	}
 	p, err := process.Identify(cmd.Process.Pid)
@@ -177,18 +231,6 @@ func (k *keeper) start(r Request) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// pair returns two connected sockets. ourEnd is non-blocking.
-func pair() (ourEnd, childEnd *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		return nil, nil, err
-	}
-	return os.NewFile(uintptr(fds[0]), "machine"), os.NewFile(uintptr(fds[1]), "machine"), nil
-}
-
 // readBoot forwards the machine's output at its boot port to the engine, and reads the guest's exit
 // status from it.
 func (k *keeper) readBoot() {
@@ -198,20 +240,28 @@ func (k *keeper) readBoot() {
 		if text, ok := strings.CutPrefix(lines.Text(), machine.ExitPrefix); ok {
 			if status, err := strconv.Atoi(text); err == nil {
 				k.status <- status
-				return
+				break
 			}
 		}
-		_, _ = fmt.Fprintln(output, lines.Text()) // the engine listens only until the guest is ready
+		select {
+		case <-k.started:
+			// The engine listens only until the guest is ready.
+			select {
+			case k.answers <- lines.Text():
+			default: // no instruction waits for it
+			}
+		default:
+		}
+		_, _ = fmt.Fprintln(output, lines.Text())
 	}
+	close(k.answers)
 }
 
 // serve forwards streams between the engine's socket and the guest's channel.
 func (k *keeper) serve() error {
-	file := os.NewFile(ListenerFD, "listener")
-	defer file.Close() // FileListener has its own copy
-	listener, err := net.FileListener(file)
+	listener, err := listenerOf(ListenerFD)
 	if err != nil {
-		return fmt.Errorf("listener: %w", err)
+		return err
 	}
 	// A channel needs separate files for reading and writing.
 	fd, err := unix.FcntlInt(k.channel.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -221,26 +271,17 @@ func (k *keeper) serve() error {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return err
 	}
-	channel, err := relay.NewChannel(os.NewFile(uintptr(fd), "channel"), k.channel)
+	k.streams, err = relay.NewSocketChannel(os.NewFile(uintptr(fd), "channel"), k.channel)
 	if err != nil {
 		return err
 	}
-	go func() { _ = relay.ServeDirect(listener, channelStreams{channel}) }() // it ends with this process
+	orders, err := listenerOf(ControlFD)
+	if err != nil {
+		return err
+	}
+	go func() { _ = relay.ServeDirect(listener, channelStreams{k.streams}) }() // it ends with this process
+	go k.takeOrders(orders)
 	return nil
-}
-
-// channelStreams opens streams through the channel. It implements relay.Inside.
-type channelStreams struct{ channel *relay.Channel }
-
-// Serves implements relay.Inside.
-func (channelStreams) Serves(int) bool { return false }
-
-// Take implements relay.Inside.
-func (channelStreams) Take(int, net.Conn) bool { return false }
-
-// Open implements relay.Inside.
-func (c channelStreams) Open(port int) (net.Conn, error) {
-	return c.channel.Dial(context.Background(), port)
 }
 
 // exit returns how the machine ended.

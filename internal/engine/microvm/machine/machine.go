@@ -134,7 +134,7 @@ func start() error {
 	if err != nil {
 		return err
 	}
-	refused, err := r.make()
+	m, refused, err := r.make()
 	answer := Answer{Refused: refused}
 	if err != nil {
 		answer.Error = err.Error()
@@ -151,7 +151,7 @@ func start() error {
 		return err
 	}
 	runtime.UnlockOSThread()
-	status := guestmain.Run(guestboot.ChannelFlag)
+	status := guestmain.RunIn(m, guestboot.ChannelFlag)
 	_, _ = unix.Write(statusFD, []byte(ExitPrefix+strconv.Itoa(status)+"\n")) // the machine ends in any case
 	return nil
 }

@@ -5,56 +5,64 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// make builds the sandbox. refused is set if the request itself is invalid.
-func (r *Request) make() (refused bool, err error) {
-	if err := r.setClockAndSeed(); err != nil {
-		return false, err
+// make builds the sandbox, and returns the machine for the guest. refused is set if the request
+// itself is invalid.
+func (r *Request) make() (m *overseen, refused bool, err error) {
+	if err := errors.Join(setClock(r.Time), addSeed(r.Seed)); err != nil {
+		return nil, false, err
 	}
 	// If memory runs out, the whole machine ends, as a sandbox does on other engines. Otherwise the
 	// kernel could silently kill any program.
 	if err := os.WriteFile("/proc/sys/vm/panic_on_oom", []byte("2"), 0); err != nil {
-		return false, err
+		return nil, false, err
 	}
 	// A request for more memory than the machine has is granted, as on other engines: using it then
 	// ends the sandbox with the reason that its memory ran out. By default the kernel refuses such
 	// a request, and the program alone would fail.
 	if err := os.WriteFile("/proc/sys/vm/overcommit_memory", []byte("1"), 0); err != nil {
-		return false, err
-	}
-	if err := r.limitProcesses(); err != nil {
-		return false, fmt.Errorf("limit of processes: %w", err)
+		return nil, false, err
 	}
 	if err := moveRoot(); err != nil {
-		return false, fmt.Errorf("base of the root: %w", err)
+		return nil, false, fmt.Errorf("base of the root: %w", err)
+	}
+	overseer, err := r.limitProcesses()
+	if err != nil {
+		return nil, false, fmt.Errorf("limit of processes: %w", err)
 	}
 	for _, serial := range r.Disks {
 		if err := mountDisk(serial); err != nil {
-			return false, fmt.Errorf("disk %s: %w", serial, err)
+			return nil, false, fmt.Errorf("disk %s: %w", serial, err)
 		}
 	}
 	if r.Network {
 		if err := network(); err != nil {
-			return false, fmt.Errorf("network interface: %w", err)
+			return nil, false, fmt.Errorf("network interface: %w", err)
 		}
 	}
-	return r.Root.MakeOwn()
+	refused, err = r.Root.MakeOwn()
+	return newOverseen(overseer), refused, err
 }
 
-// setClockAndSeed sets the clock and adds the host's random bytes to the kernel's.
-func (r *Request) setClockAndSeed() error {
-	now := unix.NsecToTimeval(r.Time.UnixNano())
+// setClock sets the clock.
+func setClock(to time.Time) error {
+	now := unix.NsecToTimeval(to.UnixNano())
 	if err := unix.Settimeofday(&now); err != nil {
 		return fmt.Errorf("clock: %w", err)
 	}
-	if len(r.Seed) == 0 {
-		return errors.New("the request has no random bytes")
+	return nil
+}
+
+// addSeed adds random bytes of the host to the kernel's.
+func addSeed(seed []byte) error {
+	if len(seed) == 0 {
+		return errors.New("the engine sent no random bytes")
 	}
 	random, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0)
 	if err != nil {
@@ -62,10 +70,10 @@ func (r *Request) setClockAndSeed() error {
 	}
 	defer random.Close()
 	// The kernel's struct rand_pool_info: bits, bytes and the bytes themselves.
-	pool := make([]byte, 8+(len(r.Seed)+3)/4*4)
-	*(*int32)(unsafe.Pointer(&pool[0])) = int32(len(r.Seed) * 8)
-	*(*int32)(unsafe.Pointer(&pool[4])) = int32(len(r.Seed))
-	copy(pool[8:], r.Seed)
+	pool := make([]byte, 8+(len(seed)+3)/4*4)
+	*(*int32)(unsafe.Pointer(&pool[0])) = int32(len(seed) * 8)
+	*(*int32)(unsafe.Pointer(&pool[4])) = int32(len(seed))
+	copy(pool[8:], seed)
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, random.Fd(), unix.RNDADDENTROPY, uintptr(unsafe.Pointer(&pool[0]))); errno != 0 {
 		return fmt.Errorf("random numbers: %w", errno)
 	}
@@ -73,29 +81,6 @@ func (r *Request) setClockAndSeed() error {
 		return fmt.Errorf("random numbers: %w", errno)
 	}
 	return nil
-}
-
-// limitProcesses puts this process and everything that it starts into a group with a limit of
-// processes, which also applies to root. No program can reach the group's files.
-func (r *Request) limitProcesses() error {
-	const mount, group = "/groups", "/groups/sandbox"
-	if err := os.MkdirAll(mount, 0o700); err != nil {
-		return err
-	}
-	if err := unix.Mount("cgroup2", mount, "cgroup2", 0, ""); err != nil {
-		return err
-	}
-	if err := os.WriteFile(mount+"/cgroup.subtree_control", []byte("+pids"), 0); err != nil {
-		return err
-	}
-	if err := os.Mkdir(group, 0o700); err != nil {
-		return err
-	}
-	return errors.Join(
-		os.WriteFile(group+"/pids.max", []byte(strconv.FormatInt(r.Tasks, 10)), 0),
-		os.WriteFile(group+"/cgroup.procs", []byte("1"), 0),
-		unix.Unmount(mount, unix.MNT_DETACH),
-	)
 }
 
 // moveRoot makes a tmpfs the root of this process. The later change of the root needs that, because

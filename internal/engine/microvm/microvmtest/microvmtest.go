@@ -85,6 +85,12 @@ func Unpack(dir, guest string) (*Image, error) {
 	return &Image{dir, guest}, os.WriteFile(filepath.Join(dir, "owners"), owners, 0o644)
 }
 
+// Reopen returns the image that Unpack has created in a directory.
+func Reopen(dir, guest string) *Image { return &Image{dir, guest} }
+
+// Guest returns the path of the guest on this host.
+func (i *Image) Guest() string { return i.guest }
+
 // ImageView implements microvm.Images.
 func (i *Image) ImageView(context.Context, engine.OCI) (engine.HostView, error) {
 	return engine.HostView{

@@ -53,6 +53,9 @@ const emulatedArguments = " mitigations=off nokaslr nopti tsc=reliable tsc_early
 
 const mebibyte = 1 << 20
 
+// descriptors is the directory of QEMU's own open files, for options that take a path only.
+const descriptors = "/proc/self/fd/"
+
 // Command implements VMM.
 func (q QEMU) Command(m Machine) (*exec.Cmd, error) {
 	path, err := exec.LookPath(q.path())
@@ -71,14 +74,17 @@ func (q QEMU) Command(m Machine) (*exec.Cmd, error) {
 		accelerator, cpu = "tcg,tb-size=128", "max"
 		kernel += fmt.Sprintf(emulatedArguments, q.TSC, q.TSC*4)
 	}
+	size := strconv.FormatInt(m.MemoryBytes/mebibyte, 10) + "M"
 	args := []string{
 		"-name", m.Name, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-		"-M", "microvm,acpi=on,rtc=on,pit=on,pic=on", "-global", "virtio-mmio.force-legacy=false",
-		"-accel", accelerator, "-cpu", cpu, "-m", strconv.FormatInt(m.MemoryBytes/mebibyte, 10) + "M", "-smp", strconv.Itoa(m.Processors),
+		"-M", "microvm,acpi=on,rtc=on,pit=on,pic=on,memory-backend=ram", "-global", "virtio-mmio.force-legacy=false",
+		"-accel", accelerator, "-cpu", cpu, "-m", size, "-smp", strconv.Itoa(m.Processors),
+		"-object", "memory-backend-file,id=ram,size=" + size + ",share=on,mem-path=" + descriptors + pass(m.Memory),
+		"-chardev", "socket,id=monitor,fd=" + pass(m.Control), "-mon", "chardev=monitor,mode=control",
 		// A program that has taken over QEMU gains no rights, starts no program and raises no
 		// limit.
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-		"-kernel", m.Kernel, "-initrd", m.FirstRoot, "-append", kernel + " -- " + m.Program,
+		"-kernel", descriptors + pass(m.Kernel), "-initrd", descriptors + pass(m.FirstRoot), "-append", kernel + " -- " + m.Program,
 		"-chardev", "socket,id=console,fd=" + pass(m.Console), "-serial", "chardev:console",
 		"-device", "virtio-serial-device,max_ports=" + strconv.Itoa(len(m.Ports)+1),
 	}
@@ -97,6 +103,9 @@ func (q QEMU) Command(m Machine) (*exec.Cmd, error) {
 		// The packets are as large as the gateway accepts, because the cost per packet does not
 		// depend on its size.
 		args = append(args, "-netdev", "stream,id=net,addr.type=fd,addr.str="+pass(m.Network), "-device", "virtio-net-device,netdev=net,host_mtu=65000")
+	}
+	if m.Restored {
+		args = append(args, "-incoming", "defer")
 	}
 	cmd.Args = append(cmd.Args, args...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C"}
