@@ -70,7 +70,8 @@ func serial(report func(solve.Event)) func(solve.Event) {
 func (s *Service) build(ctx context.Context, l *liveBuild, id string, report func(solve.Event)) (library.Image, error) {
 	work := s.work(id)
 	from := filepath.Join(work, "context")
-	if err := os.Mkdir(from, 0o700); err != nil {
+	// COPY of the whole context copies this mode too. Its parent is closed to other users.
+	if err := errors.Join(os.Mkdir(from, 0o755), os.Chmod(from, 0o755)); err != nil {
 		return library.Image{}, err
 	}
 	if err := s.unpack(ctx, filepath.Join(work, "context.tar"), from); err != nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/host/text"
 )
@@ -130,17 +132,23 @@ func (p *buildProgress) printf(step int, format string, args ...any) {
 // retainedLines is how many lines of a step's output are shown if it fails on a terminal.
 const retainedLines = 40
 
+// maxPartialLine bounds the memory for a line that a program of a sandbox never ends, in bytes.
+const maxPartialLine = 64 << 10
+
 // output stores output of a step, and prints complete lines in the plain form.
 func (p *buildProgress) output(step int, s *shownStep, data string) {
 	s.partialLine += data
 	for {
 		line, rest, ok := strings.Cut(s.partialLine, "\n")
-		if !ok {
+		if !ok && len(s.partialLine) < maxPartialLine {
 			break
 		}
 		s.partialLine = rest
+		// Only the last state of a line that the program has rewritten counts.
+		line = strings.TrimRight(line, "\r")
+		line = line[strings.LastIndexByte(line, '\r')+1:]
 		// A program of a sandbox must not control the terminal.
-		line = text.Strict(strings.TrimRight(line, "\r"), lineLength)
+		line = text.Strict(line, lineLength)
 		s.last = line
 		if s.tail = append(s.tail, line); len(s.tail) > retainedLines {
 			s.tail = s.tail[1:]
@@ -173,8 +181,22 @@ func (p *buildProgress) erase() {
 	}
 }
 
-// statusWidth is a line width that fits on any terminal.
+// statusWidth is the line width if the terminal's is not known, and the largest one.
 const statusWidth = 78
+
+// width returns the number of columns of the status line. A line that is wider than the terminal
+// would wrap, and erase removes one row only.
+func (p *buildProgress) width() int {
+	f, ok := p.out.(*os.File)
+	if !ok {
+		return statusWidth
+	}
+	cols, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || cols <= 1 {
+		return statusWidth
+	}
+	return min(statusWidth, cols-1)
+}
 
 // status shows the oldest running step, with the last line of its output.
 func (p *buildProgress) status() {
@@ -192,8 +214,8 @@ func (p *buildProgress) status() {
 	if s.last != "" {
 		shown = append(shown, []rune(": "+s.last)...)
 	}
-	if len(shown) > statusWidth {
-		shown = append(shown[:statusWidth-1], '…')
+	if width := p.width(); len(shown) > width {
+		shown = append(shown[:width-1], '…')
 	}
 	p.erase()
 	fmt.Fprint(p.out, string(shown))

@@ -236,7 +236,11 @@ func (w *walk) directory(to, from, rel string) error {
 	if w.ctx.Err() != nil {
 		return context.Cause(w.ctx)
 	}
-	info, err := w.src.Root.Lstat(from)
+	stat := w.src.Root.Lstat
+	if rel == "." {
+		stat = w.src.Root.Stat // a link that the instruction names is followed
+	}
+	info, err := stat(from)
 	if err != nil {
 		return w.src.missing(from, err)
 	}
@@ -314,6 +318,7 @@ func (i Item) open() (io.ReadCloser, error) {
 // count, so that a fresh checkout of the same files has the same digest.
 func (s *Selection) Digest() (string, error) {
 	sum := sha256.New()
+	first := map[inode]string{}
 	for _, i := range s.sorted() {
 		mode := fs.FileMode(0o644)
 		if i.info != nil {
@@ -322,6 +327,13 @@ func (s *Selection) Digest() (string, error) {
 		fmt.Fprintf(sum, "%q %v %d %d %o %q\n", i.Name, mode, i.owner.UID, i.owner.GID, i.owner.SetID, i.link)
 		if !mode.IsRegular() {
 			continue
+		}
+		if id, linked := i.inode(); linked {
+			if name, ok := first[id]; ok {
+				fmt.Fprintf(sum, "link %q\n", name)
+				continue
+			}
+			first[id] = i.Name
 		}
 		f, err := i.open()
 		if err != nil {

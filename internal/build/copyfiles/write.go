@@ -7,6 +7,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/crannog/crannog/internal/build/layertar"
@@ -167,6 +168,23 @@ type writer struct {
 	w    *layertar.Writer
 	d    Destination
 	made map[string]bool // directories that exist in the stage or the layer
+	// first is the path of the first of several names of a file.
+	first map[inode]string
+}
+
+// inode identifies a file of the host.
+type inode struct{ device, number uint64 }
+
+// inode returns the identity of a file with several names, and false for other files.
+func (i Item) inode() (inode, bool) {
+	if i.info == nil || !i.info.Mode().IsRegular() {
+		return inode{}, false
+	}
+	stat, ok := i.info.Sys().(*syscall.Stat_t)
+	if !ok || stat.Nlink < 2 {
+		return inode{}, false
+	}
+	return inode{stat.Dev, stat.Ino}, true
 }
 
 // header sets the owner of an entry.
@@ -221,6 +239,16 @@ func (o *writer) item(to string, i Item) error {
 	case was&fs.ModeSymlink != 0:
 		h.Typeflag, h.Linkname, h.Size, h.Mode = tar.TypeSymlink, i.link, 0, 0o777
 		return o.w.Add(h, nil)
+	}
+	if id, linked := i.inode(); linked {
+		if first, ok := o.first[id]; ok {
+			h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
+			return o.w.Add(h, nil)
+		}
+		if o.first == nil {
+			o.first = map[inode]string{}
+		}
+		o.first[id] = to
 	}
 	f, err := i.open()
 	if err != nil {

@@ -41,6 +41,9 @@ func (g *stage) copy(ctx context.Context, c *instructions.CopyCommand, title str
 
 // copyFiles copies files into a new layer, or takes the layer from the cache.
 func (g *stage) copyFiles(ctx context.Context, title string, c copyInstruction) error {
+	if n := len(c.files.SourcePaths) + len(c.files.SourceContents) + len(c.remote); n > 1 && !strings.HasSuffix(g.absolute(c.files.DestPath), "/") {
+		return dockerfile.Refused(c.command, "with more than one source, the destination is a directory and ends in /")
+	}
 	selection := &copyfiles.Selection{}
 	content, err := g.selectionKey(ctx, c, selection)
 	if err != nil {

@@ -81,6 +81,10 @@ func (a Accounts) ByHeader(h http.Header) (User, error) {
 	if err != nil {
 		return User{}, &UnknownError{Name: rest}
 	}
-	name, _, _ := strings.Cut(string(raw), ":")
+	// The password is empty, so the last colon ends the name. USER:GROUP has a colon of its own.
+	name := string(raw)
+	if i := strings.LastIndexByte(name, ':'); i >= 0 {
+		name = name[:i]
+	}
 	return a.ByName(name)
 }

@@ -67,9 +67,9 @@ func TestPasswdLookup(t *testing.T) {
 }
 
 func TestByHeader(t *testing.T) {
-	a := identity.Accounts{Users: identity.Fixed{{Name: "user", UID: 1}, {Name: "root"}}, Default: "user"}
+	a := identity.Accounts{Users: identity.Fixed{{Name: "user", UID: 1}, {Name: "root"}, {Name: "user:staff", UID: 1, GID: 50}}, Default: "user"}
 	for header, want := range map[string]string{
-		"": "user", "Bearer abc": "user", "Basic cm9vdDo=": "root", "basic cm9vdDo=": "root", "Basic cm9vdA==": "root", "Basic Og==": "user",
+		"Basic dXNlcjpzdGFmZjo=": "user:staff", "": "user", "Bearer abc": "user", "Basic cm9vdDo=": "root", "basic cm9vdDo=": "root", "Basic cm9vdA==": "root", "Basic Og==": "user",
 		"Basic cm9vdDpwYXNz": "root", "Basic bWFsbG9yeTo=": "", "Basic %%%": "", "Basic cm9vdAA6": "",
 	} {
 		u, err := a.ByHeader(http.Header{"Authorization": {header}})
