@@ -8,7 +8,7 @@ type PackageFact struct {
 	Name      string   `json:"name"`
 	Version   string   `json:"version,omitempty"`
 	Hash      string   `json:"hash,omitempty" doc:"The registry's digest of a file, or the SHA-256 of a document."`
-	Verdict   string   `json:"verdict" doc:"passed, filtered or refused."`
+	Verdict   string   `json:"verdict" doc:"passed, filtered, unverified or refused."`
 	Cached    bool     `json:"cached,omitempty" doc:"Nothing was fetched for the answer."`
 	Withheld  []string `json:"withheld,omitempty" doc:"Versions that were removed from a document."`
 	Scripts   []string `json:"scripts,omitempty" doc:"Scripts that the version runs when it is installed."`

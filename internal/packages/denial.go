@@ -18,6 +18,9 @@ const (
 	Passed   = "passed"
 	Filtered = "filtered" // versions were removed from a document
 	Refused  = "refused"
+	// Unverified is the verdict about a file without a digest of its registry, which the policy
+	// permits.
+	Unverified = "unverified"
 )
 
 // Fact describes an answer of the cache in an audit entry.
@@ -42,5 +45,9 @@ const MaxWithheld = 20
 // Young reports whether a version was published less than age ago. A version with an unknown time
 // counts as young.
 func Young(v Version, age time.Duration, now time.Time) bool {
-	return age > 0 && (v.Published.IsZero() || now.Sub(v.Published) < age)
+	at := v.Published
+	if at.IsZero() {
+		at = v.NotAfter
+	}
+	return age > 0 && (at.IsZero() || now.Sub(at) < age)
 }

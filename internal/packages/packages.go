@@ -15,15 +15,17 @@ type Ecosystem string
 // The ecosystems that the cache knows.
 const (
 	NPM Ecosystem = "npm"
+	Go  Ecosystem = "go"
 )
 
 // Ecosystems lists the names of all ecosystems.
-func Ecosystems() []string { return []string{string(NPM)} }
+func Ecosystems() []string { return []string{string(NPM), string(Go)} }
 
 // wellKnown are the public registries.
 var wellKnown = map[string]Ecosystem{
 	"registry.npmjs.org":   NPM,
 	"registry.yarnpkg.com": NPM,
+	"proxy.golang.org":     Go,
 }
 
 // WellKnown returns the ecosystem of a public registry's host.
@@ -82,6 +84,9 @@ type Version struct {
 	// Published is when the registry received the version. Zero means that the registry does not
 	// say.
 	Published time.Time
+	// NotAfter is a time at which the version certainly existed, if the registry does not say when
+	// it was published.
+	NotAfter time.Time
 	// Scripts are the names of scripts that the version runs when it is installed.
 	Scripts []string
 }

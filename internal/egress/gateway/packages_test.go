@@ -82,6 +82,10 @@ func TestEarlierProcessGetsNoPackagePolicy(t *testing.T) {
 	if err := checkSupported(gated, withPackages); err != nil {
 		t.Errorf("package rules for a current process: %v", err)
 	}
+	more := []policy.Layer{{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: policy.Packages{Deny: []string{"go:a"}}}}}
+	if err := checkSupported(more, withEcosystems-1); fault.CodeOf(err) != "causeway_version" {
+		t.Errorf("rules for other ecosystems for an earlier process: got %v, want causeway_version", err)
+	}
 	if err := checkSupported(plain, withPackages-1); err != nil {
 		t.Errorf("a policy without package rules for an earlier process: %v", err)
 	}

@@ -20,7 +20,7 @@ import (
 // ended. The messages hello and retire are the same in all versions.
 const (
 	oldest  = 1
-	version = 5
+	version = 6
 )
 
 // withProbes is the first version in which an update can announce a readiness probe.
@@ -38,15 +38,17 @@ const withKinds = 4
 // cache, and in which the gateway asks its controller to store what it fetched.
 const withPackages = 5
 
+// withEcosystems is the first version in which the package cache knows more ecosystems than npm,
+// and in which packages has unverified and undated.
+const withEcosystems = 6
+
 // checkSupported rejects a policy with gateway settings that do not exist in a version. Without them
 // the gateway would allow what the policy forbids.
 func checkSupported(layers []policy.Layer, version int) error {
-	if version >= withPackages {
-		return nil
-	}
 	for _, l := range layers {
-		if l.Document.Packages.Installs() {
-			return fault.New(fault.Conflict, "causeway_version", "the process that holds the sandboxes' networks is of an earlier version, which has no package cache").
+		p := l.Document.Packages
+		if version < withPackages && p.Installs() || version < withEcosystems && p.BeyondNPM() {
+			return fault.New(fault.Conflict, "causeway_version", "the process that holds the sandboxes' networks is of an earlier version, which lacks settings of packages in this policy").
 				WithHint("end the sandboxes that it holds, and try again")
 		}
 	}

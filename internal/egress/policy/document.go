@@ -194,8 +194,8 @@ type Packages struct {
 	// npm, PyPI, crates, OCI images and releases: allow, ask or deny.
 	Publish egress.Effect `yaml:"publish,omitempty" json:"publish,omitempty"`
 	// Ecosystems whose packages come from the shared cache, verified against their registry's own
-	// digests: npm. The settings below are about these only. Layers add up. Default is none, which
-	// fetches packages like anything else.
+	// digests: npm, go. The settings below are about these only. Layers add up. Default is none,
+	// which fetches packages like anything else.
 	Cache []string `yaml:"cache,omitempty" json:"cache,omitempty"`
 	// Registries besides the public ones. Layers add up.
 	Registries []Registry `yaml:"registries,omitempty" json:"registries,omitempty"`
@@ -209,13 +209,21 @@ type Packages struct {
 	Deny []string `yaml:"deny,omitempty" json:"deny,omitempty"`
 	// Whether only what the cache already has may be installed.
 	Offline *bool `yaml:"offline,omitempty" json:"offline,omitempty"`
+	// Packages that may be installed although nothing vouches for their content, in the form of
+	// allow: such as Go modules that the checksum database does not know. A package must match each
+	// layer's list. Default is none.
+	Unverified []string `yaml:"unverified,omitempty" json:"unverified,omitempty"`
+	// Packages whose registry does not say when they were published, and that may be installed
+	// despite min_age, in the form of allow. A package must match each layer's list. Default is
+	// none.
+	Undated []string `yaml:"undated,omitempty" json:"undated,omitempty"`
 }
 
 // Registry is a host that serves packages.
 type Registry struct {
 	// An exact name.
 	Host string `yaml:"host" json:"host"`
-	// The protocol that it speaks: npm.
+	// The protocol that it speaks: npm, go.
 	Ecosystem string `yaml:"ecosystem" json:"ecosystem"`
 }
 

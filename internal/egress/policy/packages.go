@@ -14,7 +14,17 @@ const maxMinAge = Duration(8760 * time.Hour)
 
 // Installs reports whether the document has settings about installing packages.
 func (p Packages) Installs() bool {
-	return len(p.Cache) > 0 || len(p.Registries) > 0 || p.MinAge > 0 || len(p.Allow) > 0 || len(p.Deny) > 0 || p.Offline != nil
+	return len(p.Cache) > 0 || len(p.Registries) > 0 || p.MinAge > 0 || len(p.Allow) > 0 || len(p.Deny) > 0 || p.Offline != nil ||
+		len(p.Unverified) > 0 || len(p.Undated) > 0
+}
+
+// BeyondNPM reports whether the document has settings that earlier versions of the gateway do not
+// know. They had only the ecosystem npm.
+func (p Packages) BeyondNPM() bool {
+	other := func(e string) bool { return e != string(packages.NPM) }
+	otherEntry := func(entry string) bool { return !strings.HasPrefix(entry, string(packages.NPM)+":") }
+	return slices.ContainsFunc(p.Cache, other) || slices.ContainsFunc(p.Registries, func(r Registry) bool { return other(r.Ecosystem) }) ||
+		slices.ContainsFunc(p.Allow, otherEntry) || slices.ContainsFunc(p.Deny, otherEntry) || len(p.Unverified) > 0 || len(p.Undated) > 0
 }
 
 // installs combines the layers' settings about installing packages.
@@ -26,6 +36,8 @@ type installs struct {
 	allow      []packageList // one for each layer that has one; a package must match each
 	deny       []packageList
 	offline    *bool
+	unverified []packageList // as allow
+	undated    []packageList // as allow
 }
 
 type packageList struct {
@@ -51,6 +63,12 @@ func (i *installs) merge(l Layer) {
 		i.deny = append(i.deny, packageList{l.Kind, d.Deny})
 	}
 	i.offline = either(i.offline, d.Offline)
+	if len(d.Unverified) > 0 {
+		i.unverified = append(i.unverified, packageList{l.Kind, d.Unverified})
+	}
+	if len(d.Undated) > 0 {
+		i.undated = append(i.undated, packageList{l.Kind, d.Undated})
+	}
 }
 
 func (i *installs) into(m *Document) {
@@ -61,6 +79,12 @@ func (i *installs) into(m *Document) {
 	}
 	for _, l := range i.deny {
 		p.Deny = union(p.Deny, l.entries)
+	}
+	for _, l := range i.unverified {
+		p.Unverified = union(p.Unverified, l.entries)
+	}
+	for _, l := range i.undated {
+		p.Undated = union(p.Undated, l.entries)
 	}
 }
 
@@ -81,6 +105,22 @@ func (p *Policy) Registry(host string) (packages.Ecosystem, bool) {
 // Offline reports whether only packages that the cache already has may be installed.
 func (p *Policy) Offline() bool { return set(p.installs.offline) }
 
+// Dated reports whether the gate needs to know when packages were published.
+func (p *Policy) Dated() bool { return p.installs.minAge > 0 }
+
+// Unverified reports whether a package may be installed although nothing vouches for its content.
+func (p *Policy) Unverified(a packages.Artifact) bool { return inEach(p.installs.unverified, a) }
+
+// inEach reports whether there are lists and each of them names a version of a package.
+func inEach(lists []packageList, a packages.Artifact) bool {
+	for _, l := range lists {
+		if l.find(a, true) == "" {
+			return false
+		}
+	}
+	return len(lists) > 0
+}
+
 // Gate returns a function that decides whether a package may be installed at the time of now.
 func (p *Policy) Gate(now func() time.Time) packages.Gate {
 	return func(a packages.Artifact, v packages.Version, known bool) *packages.Denial {
@@ -94,10 +134,16 @@ func (p *Policy) Gate(now func() time.Time) packages.Gate {
 				return &packages.Denial{Rule: RuleInstall, Layer: l.layer, Reason: "The package " + a.String() + " is not in packages.allow of the " + l.layer + " layer."}
 			}
 		}
+		if v.Published.IsZero() && inEach(p.installs.undated, a) {
+			return nil
+		}
 		if age := time.Duration(p.installs.minAge); known && packages.Young(v, age, now()) {
 			when := "at an unknown time"
-			if !v.Published.IsZero() {
+			switch {
+			case !v.Published.IsZero():
 				when = v.Published.UTC().Format("2006-01-02 15:04 UTC")
+			case !v.NotAfter.IsZero():
+				when += " before " + v.NotAfter.UTC().Format("2006-01-02 15:04 UTC")
 			}
 			return &packages.Denial{
 				Rule: RuleMinAge, Layer: p.installs.ageLayer, Hidden: true,
@@ -136,7 +182,7 @@ func (c *checker) packages(p *Packages) {
 	for _, l := range []struct {
 		field   string
 		entries []string
-	}{{"packages.allow", p.Allow}, {"packages.deny", p.Deny}} {
+	}{{"packages.allow", p.Allow}, {"packages.deny", p.Deny}, {"packages.unverified", p.Unverified}, {"packages.undated", p.Undated}} {
 		c.list(l.field, len(l.entries), maxEntries, l.entries != nil && len(l.entries) == 0)
 		for i, entry := range l.entries {
 			c.packageEntry(l.field+"["+strconv.Itoa(i)+"]", entry)
@@ -196,11 +242,29 @@ func (w *widening) installs(a, b *installs) {
 			w.add("packages.allow: more than %s", strings.Join(l.entries, " "))
 		}
 	}
+	w.exceptions("unverified", a.unverified, b.unverified)
+	w.exceptions("undated", a.undated, b.undated)
 	for _, l := range a.deny {
 		for _, entry := range l.entries {
 			if !slices.ContainsFunc(b.deny, func(n packageList) bool { return slices.Contains(n.entries, entry) }) {
 				w.add("packages.deny: %s was removed", entry)
 			}
+		}
+	}
+}
+
+// exceptions compares lists of packages for which a rule does not hold.
+func (w *widening) exceptions(field string, a, b []packageList) {
+	if len(b) == 0 {
+		return
+	}
+	if len(a) == 0 {
+		w.add("packages.%s: %s was added", field, strings.Join(b[0].entries, " "))
+		return
+	}
+	for _, l := range a {
+		if !slices.ContainsFunc(b, func(n packageList) bool { return coversAll(l.entries, n.entries) }) {
+			w.add("packages.%s: more than %s", field, strings.Join(l.entries, " "))
 		}
 	}
 }

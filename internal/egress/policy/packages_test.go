@@ -86,3 +86,40 @@ func TestParseRejectsInvalidPackageSettings(t *testing.T) {
 		t.Error("a policy without packages.cache has a cache")
 	}
 }
+
+// A layer cannot except more packages than another one does, and exceptions are a widening.
+func TestExceptionsOfPackageRules(t *testing.T) {
+	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
+	p := packagePolicy(t, `cache: [go], min_age: 48h, unverified: ["go:acme.test/**"], undated: ["go:acme.test/**"]`, `unverified: ["go:**"]`)
+	inside, outside := packages.Artifact{Ecosystem: packages.Go, Name: "acme.test/a", Version: "v1.0.0"}, packages.Artifact{Ecosystem: packages.Go, Name: "other.test/a", Version: "v1.0.0"}
+	if !p.Unverified(inside) || p.Unverified(outside) {
+		t.Errorf("Unverified: got %v and %v, want only the package of the organisation's list", p.Unverified(inside), p.Unverified(outside))
+	}
+	gate := p.Gate(func() time.Time { return now })
+	for name, c := range map[string]struct {
+		a      packages.Artifact
+		v      packages.Version
+		denied bool
+	}{
+		"undated and listed":           {inside, packages.Version{}, false},
+		"undated":                      {outside, packages.Version{}, true},
+		"young and listed":             {inside, packages.Version{Published: now.Add(-time.Hour)}, true},
+		"certainly old":                {outside, packages.Version{NotAfter: now.Add(-72 * time.Hour)}, false},
+		"perhaps young":                {outside, packages.Version{NotAfter: now.Add(-time.Hour)}, true},
+		"perhaps young, but it is not": {outside, packages.Version{Published: now.Add(-72 * time.Hour), NotAfter: now}, false},
+	} {
+		if d := gate(c.a, c.v, true); (d != nil) != c.denied {
+			t.Errorf("%s: got %+v, want denied %v", name, d, c.denied)
+		}
+	}
+	plain := packagePolicy(t, `cache: [go], min_age: 48h`, `offline: false`)
+	if plain.Unverified(inside) {
+		t.Error("without packages.unverified: a package needs no verification")
+	}
+	if wider := policy.Widen(plain, p); len(wider) != 2 {
+		t.Errorf("Widen reports %v, want two changes", wider)
+	}
+	if wider := policy.Widen(p, plain); len(wider) != 0 {
+		t.Errorf("Widen without exceptions reports %v, want nothing", wider)
+	}
+}

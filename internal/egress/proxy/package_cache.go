@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages"
 	"github.com/crannog/crannog/internal/packages/pullthrough"
 )
 
@@ -25,12 +26,12 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 		return false, nil
 	}
 	if x.box.back.packages == nil {
-		return false, floor(http.StatusServiceUnavailable, "package_cache", pullthrough.RuleRequest, "the policy requires the package cache, and there is none")
+		return false, floor(http.StatusServiceUnavailable, "package_cache", packages.RuleRequest, "the policy requires the package cache, and there is none")
 	}
 	// Sandboxes share the answer, so no header, query or secret of this request is used for it.
 	answer, err := x.box.back.packages(x.ctx, pullthrough.Request{
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
-		Gate: x.gen.policy.Gate(time.Now), Upstream: registryFetch{x},
+		Gate: x.gen.policy.Gate(time.Now), Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Upstream: registryFetch{x},
 	})
 	if err != nil {
 		return false, x.cacheRefusal(err)
@@ -54,6 +55,9 @@ func (x *exchange) deliver(a pullthrough.Answer) {
 	h.Set("Content-Length", strconv.FormatInt(a.Size, 10))
 	// The program must revalidate its own cache each time, because the policy may change.
 	h.Set("Cache-Control", "no-cache")
+	if a.Digest != "" {
+		h.Set("Docker-Content-Digest", a.Digest)
+	}
 	if a.Notice != "" {
 		// npm shows this header to its user.
 		h.Set("Npm-Notice", printable(a.Notice, longestField))
@@ -136,7 +140,7 @@ func (u registryFetch) permitted(at *url.URL) error {
 	}
 	host, port, err := authority(at.Host, port)
 	if err != nil || !tls && at.Scheme != "http" || at.User != nil {
-		return &refusedFetch{floor(http.StatusForbidden, "package_request", pullthrough.RuleRequest, "the registry leads to something that is no web address")}
+		return &refusedFetch{floor(http.StatusForbidden, "package_request", packages.RuleRequest, "the registry leads to something that is no web address")}
 	}
 	p := u.x.gen.policy
 	d := p.Connect(host, port).Decision

@@ -12,42 +12,27 @@ import (
 	"github.com/crannog/crannog/internal/packages"
 )
 
-// Kind is the meaning of a request.
-type Kind int
-
-// Kinds of requests.
-const (
-	// Unknown is a path that the protocol does not have.
-	Unknown Kind = iota
-	// Service is a path that serves no package, such as a search or an audit.
-	Service
-	// Document is a package's document, with all its versions.
-	Document
-	// File is the archive of one version.
-	File
-)
-
 // maxName is npm's own limit for the length of a name.
 const maxName = 214
 
 // Parse returns the meaning of a request's escaped path, and the package's name.
-func Parse(escaped string) (Kind, string) {
+func Parse(escaped string) (packages.Kind, string) {
 	path, err := url.PathUnescape(escaped)
 	if err != nil {
-		return Unknown, ""
+		return packages.Unknown, ""
 	}
 	rest := strings.TrimPrefix(path, "/")
 	if rest == "" || rest == "-" || strings.HasPrefix(rest, "-/") {
-		return Service, ""
+		return packages.Service, ""
 	}
 	name, file, isFile := strings.Cut(rest, "/-/")
 	if !validName(name) || isFile && (file == "" || strings.Contains(file, "..")) {
-		return Unknown, ""
+		return packages.Unknown, ""
 	}
 	if isFile {
-		return File, name
+		return packages.OfFile, name
 	}
-	return Document, name
+	return packages.Document, name
 }
 
 // DocumentPath returns the path of a package's document.

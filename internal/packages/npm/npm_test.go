@@ -4,29 +4,31 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+
+	"github.com/crannog/crannog/internal/packages"
 )
 
 func TestParseFindsKindAndName(t *testing.T) {
 	for path, want := range map[string]struct {
-		kind Kind
+		kind packages.Kind
 		name string
 	}{
-		"/":                              {Service, ""},
-		"/-/v1/search":                   {Service, ""},
-		"/left-pad":                      {Document, "left-pad"},
-		"/@types%2fms":                   {Document, "@types/ms"},
-		"/@types/ms":                     {Document, "@types/ms"},
-		"/left-pad/-/left-pad-1.3.0.tgz": {File, "left-pad"},
-		"/@types/ms/-/ms-0.7.34.tgz":     {File, "@types/ms"},
-		"/left-pad/1.3.0":                {Unknown, ""},
-		"/left-pad/latest":               {Unknown, ""},
-		"/@types%2fms/1.0.0":             {Unknown, ""},
-		"/.hidden":                       {Unknown, ""},
-		"/a/-/../../b":                   {Unknown, ""},
-		"/left-pad/-/":                   {Unknown, ""},
-		"/a%0ab":                         {Unknown, ""},
-		"/%zz":                           {Unknown, ""},
-		"/types/ms":                      {Unknown, ""},
+		"/":                              {packages.Service, ""},
+		"/-/v1/search":                   {packages.Service, ""},
+		"/left-pad":                      {packages.Document, "left-pad"},
+		"/@types%2fms":                   {packages.Document, "@types/ms"},
+		"/@types/ms":                     {packages.Document, "@types/ms"},
+		"/left-pad/-/left-pad-1.3.0.tgz": {packages.OfFile, "left-pad"},
+		"/@types/ms/-/ms-0.7.34.tgz":     {packages.OfFile, "@types/ms"},
+		"/left-pad/1.3.0":                {packages.Unknown, ""},
+		"/left-pad/latest":               {packages.Unknown, ""},
+		"/@types%2fms/1.0.0":             {packages.Unknown, ""},
+		"/.hidden":                       {packages.Unknown, ""},
+		"/a/-/../../b":                   {packages.Unknown, ""},
+		"/left-pad/-/":                   {packages.Unknown, ""},
+		"/a%0ab":                         {packages.Unknown, ""},
+		"/%zz":                           {packages.Unknown, ""},
+		"/types/ms":                      {packages.Unknown, ""},
 	} {
 		if kind, name := Parse(path); kind != want.kind || name != want.name {
 			t.Errorf("Parse(%q): got %v %q, want %v %q", path, kind, name, want.kind, want.name)
@@ -90,11 +92,11 @@ func FuzzParse(f *testing.F) {
 	f.Add("/left-pad")
 	f.Fuzz(func(t *testing.T, path string) {
 		kind, name := Parse(path)
-		if (kind == Document || kind == File) != (name != "") {
+		if (kind == packages.Document || kind == packages.OfFile) != (name != "") {
 			t.Errorf("Parse(%q): got kind %v and name %q", path, kind, name)
 		}
-		if kind == Document {
-			if again, same := Parse(DocumentPath(name)); again != Document || same != name {
+		if kind == packages.Document {
+			if again, same := Parse(DocumentPath(name)); again != packages.Document || same != name {
 				t.Errorf("DocumentPath(%q) is parsed as %v of %q", name, again, same)
 			}
 		}

@@ -29,13 +29,17 @@ type document struct {
 
 // document returns a document that is fresh enough. If none is stored, it fetches the document. e
 // has the document's key, ecosystem and name.
-func (c *Cache) document(ctx context.Context, r Request, e store.Entry, accept string) (document, error) {
+func (c *Cache) document(ctx context.Context, r Request, e store.Entry, q packages.Query) (document, error) {
+	life := q.Life
+	if life == 0 {
+		life = DocumentLife
+	}
 	for {
 		found, text, err := c.stored(e.Key)
 		if err != nil && fault.KindOf(err) != fault.NotFound {
 			return document{}, err
 		}
-		if err == nil && (r.Offline || c.now().Sub(found.Fetched) < DocumentLife) {
+		if err == nil && (r.Offline || c.now().Sub(found.Fetched) < life) && isText(found, q) {
 			return document{entry: found, text: text, cached: true}, nil
 		}
 		if r.Offline {
@@ -43,7 +47,10 @@ func (c *Cache) document(ctx context.Context, r Request, e store.Entry, accept s
 		}
 		var got document
 		fetched, err := c.fetchOnce(ctx, e.Key, func() (err error) {
-			got, err = c.fetchDocument(ctx, r, e, accept)
+			got, err = c.receiveDocument(ctx, r, e, q)
+			if err == nil && got.status == 0 {
+				c.storeDocument(ctx, got.entry, got.text)
+			}
 			return err
 		})
 		if fetched || err != nil {
@@ -63,8 +70,18 @@ func (c *Cache) stored(key string) (store.Entry, []byte, error) {
 	return e, text, err
 }
 
-func (c *Cache) fetchDocument(ctx context.Context, r Request, e store.Entry, accept string) (document, error) {
+// isText reports whether an entry has the digest of a query.
+func isText(e store.Entry, q packages.Query) bool {
+	return q.Digest.Algorithm == "" || q.Digest.String() == e.Integrity
+}
+
+// receiveDocument fetches a document.
+func (c *Cache) receiveDocument(ctx context.Context, r Request, e store.Entry, q packages.Query) (document, error) {
 	fact := packages.Fact{Ecosystem: e.Ecosystem, Name: e.Name}
+	accept := q.Accept
+	if accept == "" && q.Digest.Algorithm == "" {
+		accept = "*/*"
+	}
 	resp, err := r.Upstream.Get(ctx, e.Key, accept)
 	if err != nil {
 		return document{}, err
@@ -88,12 +105,22 @@ func (c *Cache) fetchDocument(ctx context.Context, r Request, e store.Entry, acc
 	case err != nil:
 		return document{}, broken(err, fact)
 	case len(text) > maxDocument:
-		return document{}, refuse(http.StatusBadGateway, "package_too_large", RuleRequest, "the registry's document is larger than the cache accepts", fact, nil)
+		return document{}, refuse(http.StatusBadGateway, "package_too_large", packages.RuleRequest, "the registry's document is larger than the cache accepts", fact, nil)
 	}
 	sum := sha256.Sum256(text)
 	e.SHA256, e.Size, e.Fetched = hex.EncodeToString(sum[:]), int64(len(text)), c.now().UTC()
+	if q.Digest.Algorithm != "" {
+		published := q.Digest.Hash()
+		published.Write(text)
+		if stop := verify(e.Size, published, q.Digest, nil, fact); stop != nil {
+			return document{}, stop
+		}
+		e.Integrity = q.Digest.String()
+	}
 	e.Type = resp.Header.Get("Content-Type")
-	c.storeDocument(ctx, e, text)
+	if at, err := http.ParseTime(resp.Header.Get("Last-Modified")); err == nil {
+		e.Modified = at
+	}
 	return document{entry: e, text: text}, nil
 }
 
@@ -110,17 +137,14 @@ func (c *Cache) storeDocument(ctx context.Context, e store.Entry, text []byte) {
 	}
 }
 
-// file returns the content of a file that was verified against the registry's digest. e has the
-// file's key, ecosystem, name and version.
-func (c *Cache) file(ctx context.Context, r Request, e store.Entry, digest packages.Digest) (content *os.File, entry store.Entry, cached bool, err error) {
-	fact := packages.Fact{Ecosystem: e.Ecosystem, Name: e.Name, Version: e.Version, Hash: digest.String()}
-	if digest.Hash() == nil {
-		return nil, e, false, refuse(http.StatusForbidden, "package_integrity", RuleIntegrity, "the registry has no digest of this file", fact, nil)
-	}
+// file returns the content of a file that was verified against the registry's digest, which want
+// identifies. e has the file's key, ecosystem, name and version.
+func (c *Cache) file(ctx context.Context, r Request, e store.Entry, want string, about packages.File) (content *os.File, entry store.Entry, cached bool, err error) {
+	fact := packages.Fact{Ecosystem: e.Ecosystem, Name: e.Name, Version: e.Version, Hash: want}
 	for {
 		found, f, err := c.storage.Find(e.Key)
 		switch {
-		case err == nil && found.Integrity == digest.String():
+		case err == nil && found.Integrity == want:
 			return f, found, true, nil
 		case err == nil:
 			f.Close() // The registry replaced the file, so it is fetched and verified again.
@@ -131,7 +155,7 @@ func (c *Cache) file(ctx context.Context, r Request, e store.Entry, digest packa
 			return nil, e, false, offline(fact)
 		}
 		fetched, err := c.fetchOnce(ctx, e.Key, func() (err error) {
-			content, entry, err = c.fetchFile(ctx, r, e, digest)
+			content, entry, err = c.fetchFile(ctx, r, e, want, about)
 			return err
 		})
 		if fetched || err != nil {
@@ -140,8 +164,8 @@ func (c *Cache) file(ctx context.Context, r Request, e store.Entry, digest packa
 	}
 }
 
-func (c *Cache) fetchFile(ctx context.Context, r Request, e store.Entry, digest packages.Digest) (*os.File, store.Entry, error) {
-	fact := packages.Fact{Ecosystem: e.Ecosystem, Name: e.Name, Version: e.Version, Hash: digest.String()}
+func (c *Cache) fetchFile(ctx context.Context, r Request, e store.Entry, want string, about packages.File) (*os.File, store.Entry, error) {
+	fact := packages.Fact{Ecosystem: e.Ecosystem, Name: e.Name, Version: e.Version, Hash: want}
 	resp, err := r.Upstream.Get(ctx, e.Key, "")
 	if err != nil {
 		return nil, e, err
@@ -154,17 +178,26 @@ func (c *Cache) fetchFile(ctx context.Context, r Request, e store.Entry, digest 
 	if err != nil {
 		return nil, e, err
 	}
-	sum, published := sha256.New(), digest.Hash()
-	n, err := io.Copy(io.MultiWriter(f, sum, published), io.LimitReader(resp.Body, store.MaxBlob+1))
+	sum, published := sha256.New(), about.About.Digest.Hash()
+	writers := []io.Writer{f, sum}
+	if about.Check == nil {
+		writers = append(writers, published)
+	}
+	n, err := io.Copy(io.MultiWriter(writers...), io.LimitReader(resp.Body, store.MaxBlob+1))
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}
-	if stop := verify(n, published, digest, err, fact); stop != nil {
+	if about.Check == nil {
+		err = verify(n, published, about.About.Digest, err, fact)
+	} else if err = verifySize(n, err, fact); err == nil {
+		err = c.check(ctx, f, n, about.Check)
+	}
+	if err != nil {
 		f.Close()
-		return nil, e, stop
+		return nil, e, err
 	}
 	e.SHA256, e.Size, e.Fetched = hex.EncodeToString(sum.Sum(nil)), n, c.now().UTC()
-	e.Integrity, e.Type = digest.String(), resp.Header.Get("Content-Type")
+	e.Integrity, e.Type = want, resp.Header.Get("Content-Type")
 	if err := c.storage.Keep(ctx, e, f); err == nil {
 		_, err = f.Seek(0, io.SeekStart) // f shares its position with the process that stores it
 		if err != nil {
@@ -175,17 +208,35 @@ func (c *Cache) fetchFile(ctx context.Context, r Request, e store.Entry, digest 
 	return f, e, nil
 }
 
-// verify returns an error unless a file of n bytes was received completely and has the published
-// digest.
-func verify(n int64, computed hash.Hash, digest packages.Digest, err error, fact packages.Fact) error {
+// check runs the verification of a protocol, as one of few at the same time.
+func (c *Cache) check(ctx context.Context, f *os.File, n int64, check func(io.ReaderAt, int64) error) error {
+	if err := c.acquireParser(ctx); err != nil {
+		return err
+	}
+	defer c.releaseParser()
+	return check(f, n)
+}
+
+// verifySize returns an error unless a file of n bytes was received completely.
+func verifySize(n int64, err error, fact packages.Fact) error {
 	switch {
 	case err != nil:
 		return broken(err, fact)
 	case n > store.MaxBlob:
-		return refuse(http.StatusBadGateway, "package_too_large", RuleRequest, "the file is larger than the cache accepts", fact, nil)
-	case !digest.Matches(computed.Sum(nil)):
+		return refuse(http.StatusBadGateway, "package_too_large", packages.RuleRequest, "the file is larger than the cache accepts", fact, nil)
+	}
+	return nil
+}
+
+// verify returns an error unless a file of n bytes was received completely and has the published
+// digest.
+func verify(n int64, computed hash.Hash, digest packages.Digest, err error, fact packages.Fact) error {
+	if err := verifySize(n, err, fact); err != nil {
+		return err
+	}
+	if !digest.Matches(computed.Sum(nil)) {
 		got := packages.Digest{Algorithm: digest.Algorithm, Sum: string(computed.Sum(nil))}
-		return refuse(http.StatusBadGateway, "package_integrity", RuleIntegrity,
+		return refuse(http.StatusBadGateway, "package_integrity", packages.RuleIntegrity,
 			fmt.Sprintf("the file is not what the registry's own data says: its digest is %s instead of %s", got, digest), fact, nil)
 	}
 	return nil
@@ -194,16 +245,16 @@ func verify(n int64, computed hash.Hash, digest packages.Digest, err error, fact
 func upstreamStatus(status int, f packages.Fact) error {
 	text := fmt.Sprintf("the registry answered %d", status)
 	if status == http.StatusNotFound || status == http.StatusGone {
-		return refuse(http.StatusNotFound, "package_not_found", RuleRequest, text, f, nil)
+		return refuse(http.StatusNotFound, "package_not_found", packages.RuleRequest, text, f, packages.ErrAbsent)
 	}
-	return refuse(http.StatusBadGateway, "upstream_failed", RuleRequest, text, f, nil)
+	return refuse(http.StatusBadGateway, "upstream_failed", packages.RuleRequest, text, f, nil)
 }
 
 func broken(err error, f packages.Fact) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return refuse(http.StatusBadGateway, "upstream_failed", RuleRequest, "the registry's answer is incomplete", f, err)
+	return refuse(http.StatusBadGateway, "upstream_failed", packages.RuleRequest, "the registry's answer is incomplete", f, err)
 }
 
 // body returns a text as the body of an answer.

@@ -51,8 +51,8 @@ func TestTamperedFileIsRefused(t *testing.T) {
 	c := pullthrough.New(s, time.Now)
 	_, _, err := get(t, c, r, "/a/-/a-1.0.0.tgz")
 	stop, ok := errors.AsType[*pullthrough.Refusal](err)
-	if !ok || stop.Rule != pullthrough.RuleIntegrity || stop.Fact.Version != "1.0.0" || stop.Fact.Verdict != packages.Refused {
-		t.Fatalf("got %v, want a refusal by %s", err, pullthrough.RuleIntegrity)
+	if !ok || stop.Rule != packages.RuleIntegrity || stop.Fact.Version != "1.0.0" || stop.Fact.Verdict != packages.Refused {
+		t.Fatalf("got %v, want a refusal by %s", err, packages.RuleIntegrity)
 	}
 	list, err := s.List()
 	if err != nil || slices.ContainsFunc(list, func(l store.Listed) bool { return l.Version != "" }) {
@@ -80,8 +80,8 @@ func TestFileMustMatchCurrentDigest(t *testing.T) {
 	r.set("/b", []byte(`{"name":"b","versions":{"1.0.0":{"dist":{"tarball":"`+r.URL+`/b/-/b-1.0.0.tgz"}}}}`))
 	r.set("/b/-/b-1.0.0.tgz", []byte("b"))
 	_, _, err := get(t, later, r, "/b/-/b-1.0.0.tgz")
-	if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Rule != pullthrough.RuleIntegrity {
-		t.Errorf("without a digest: got %v, want a refusal by %s", err, pullthrough.RuleIntegrity)
+	if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Rule != packages.RuleIntegrity {
+		t.Errorf("without a digest: got %v, want a refusal by %s", err, packages.RuleIntegrity)
 	}
 }
 
@@ -158,8 +158,8 @@ func TestOfflineServesOnlyStoredPackages(t *testing.T) {
 	}
 	for _, path := range []string{"/a/-/a-2.0.0.tgz", "/b"} {
 		_, _, err := get(t, c, r, path, offline)
-		if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Rule != pullthrough.RuleOffline {
-			t.Errorf("%s: got %v, want a refusal by %s", path, err, pullthrough.RuleOffline)
+		if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Rule != packages.RuleOffline {
+			t.Errorf("%s: got %v, want a refusal by %s", path, err, packages.RuleOffline)
 		}
 	}
 	if r.total() != before {

@@ -53,9 +53,14 @@ type Request struct {
 	// Path is the escaped path.
 	Path string
 	// Offline is set if nothing may be fetched.
-	Offline  bool
-	Gate     packages.Gate
-	Upstream Upstream
+	Offline bool
+	// Dated is set if the gate needs times of publication.
+	Dated bool
+	Gate  packages.Gate
+	// Unverified reports whether the policy permits a package that cannot be verified. Nil permits
+	// none.
+	Unverified func(a packages.Artifact) bool
+	Upstream   Upstream
 }
 
 // Answer is the response to a request.
@@ -65,6 +70,8 @@ type Answer struct {
 	Status int
 	Type   string
 	Size   int64
+	// Digest is the name of a document by its digest, in protocols that have one.
+	Digest string
 	Body   io.ReadCloser
 	Fact   packages.Fact
 	// Notice is a sentence for people about what the gate removed.
@@ -88,30 +95,22 @@ func (r *Refusal) Unwrap() error { return r.Cause }
 
 // Cache answers requests of all sandboxes.
 type Cache struct {
-	storage Storage
-	now     func() time.Time
-	parsers chan struct{} // has an element for each document that is being parsed
+	storage   Storage
+	now       func() time.Time
+	protocols map[packages.Ecosystem]packages.Protocol
+	parsers   chan struct{} // has an element for each document that is being parsed
 
 	mu      sync.Mutex
-	flights map[string]chan struct{}   // by key; closed when the fetch has ended
-	indexes map[string]*packages.Index // by the SHA-256 of the document
+	flights map[string]chan struct{} // by key; closed when the fetch has ended
+	indexes map[string]any           // parsed documents, by ecosystem and key
 }
 
 // New returns a cache. now returns the time, so that tests can set it.
 func New(storage Storage, now func() time.Time) *Cache {
 	return &Cache{
-		storage: storage, now: now, parsers: make(chan struct{}, maxParsers),
-		flights: map[string]chan struct{}{}, indexes: map[string]*packages.Index{},
+		storage: storage, now: now, protocols: newProtocols(), parsers: make(chan struct{}, maxParsers),
+		flights: map[string]chan struct{}{}, indexes: map[string]any{},
 	}
-}
-
-// Serve answers a request.
-func (c *Cache) Serve(ctx context.Context, r Request) (Answer, error) {
-	switch r.Ecosystem {
-	case packages.NPM:
-		return c.npm(ctx, r)
-	}
-	return Answer{}, refuse(http.StatusNotFound, "package_ecosystem", "packages.cache", "the cache does not know this ecosystem", packages.Fact{Ecosystem: r.Ecosystem}, nil)
 }
 
 // fetchOnce calls fetch and reports true, unless another request is fetching the same key. Then it
@@ -139,21 +138,22 @@ func (c *Cache) fetchOnce(ctx context.Context, key string, fetch func() error) (
 	return true, fetch()
 }
 
-// index returns the index of a document. Unless the index is cached, it calls read.
-func (c *Cache) index(ctx context.Context, sum string, read func() (*packages.Index, error)) (*packages.Index, error) {
+// parsed returns the result of parse, which it remembers under a key that is not empty.
+func (c *Cache) parsed(ctx context.Context, e packages.Ecosystem, key string, parse func() (any, error)) (any, error) {
+	full := string(e) + " " + key
 	c.mu.Lock()
-	found := c.indexes[sum]
+	found := c.indexes[full]
 	c.mu.Unlock()
-	if found != nil {
+	if key != "" && found != nil {
 		return found, nil
 	}
 	if err := c.acquireParser(ctx); err != nil {
 		return nil, err
 	}
 	defer c.releaseParser()
-	created, err := read()
-	if err != nil {
-		return nil, err
+	created, err := parse()
+	if err != nil || key == "" {
+		return created, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +163,7 @@ func (c *Cache) index(ctx context.Context, sum string, read func() (*packages.In
 		}
 		delete(c.indexes, other)
 	}
-	c.indexes[sum] = created
+	c.indexes[full] = created
 	return created, nil
 }
 
@@ -194,13 +194,6 @@ func denied(d *packages.Denial, f packages.Fact) *Refusal {
 	return &Refusal{Denial: *d, Status: status, Code: "package_denied", Fact: f}
 }
 
-// Rules of refusals that no policy can change.
-const (
-	RuleIntegrity = "packages.integrity"
-	RuleRequest   = "packages.request"
-	RuleOffline   = "packages.offline"
-)
-
 func offline(f packages.Fact) *Refusal {
-	return refuse(http.StatusGatewayTimeout, "package_offline", RuleOffline, "the cache does not have "+packages.Artifact{Ecosystem: f.Ecosystem, Name: f.Name, Version: f.Version}.String()+", and packages.offline forbids fetching it", f, nil)
+	return refuse(http.StatusGatewayTimeout, "package_offline", packages.RuleOffline, "the cache does not have "+packages.Artifact{Ecosystem: f.Ecosystem, Name: f.Name, Version: f.Version}.String()+", and packages.offline forbids fetching it", f, nil)
 }

@@ -27,6 +27,8 @@ type registry struct {
 	requests map[string]int // by path
 	// before is called before an answer.
 	before func()
+	// handle answers requests that are for no file. It returns false for others.
+	handle func(w http.ResponseWriter, r *http.Request) bool
 }
 
 func newRegistry(t *testing.T) *registry {
@@ -38,6 +40,9 @@ func newRegistry(t *testing.T) *registry {
 		r.mu.Unlock()
 		if r.before != nil {
 			r.before()
+		}
+		if !ok && r.handle != nil && r.handle(w, req) {
+			return
 		}
 		if !ok {
 			http.NotFound(w, req)

@@ -51,6 +51,8 @@ type Entry struct {
 	Integrity string    `json:"integrity,omitempty"`
 	Type      string    `json:"type,omitempty"` // Content-Type
 	Fetched   time.Time `json:"fetched"`
+	// Modified is the registry's time of the content, if it stated one.
+	Modified time.Time `json:"modified,omitzero"`
 }
 
 func (e Entry) check() error {
