@@ -14,18 +14,31 @@ type Ecosystem string
 
 // The ecosystems that the cache knows.
 const (
-	NPM Ecosystem = "npm"
-	Go  Ecosystem = "go"
+	NPM    Ecosystem = "npm"
+	Go     Ecosystem = "go"
+	Apt    Ecosystem = "apt"
+	PyPI   Ecosystem = "pypi"
+	Crates Ecosystem = "crates"
 )
 
 // Ecosystems lists the names of all ecosystems.
-func Ecosystems() []string { return []string{string(NPM), string(Go)} }
+func Ecosystems() []string {
+	return []string{string(NPM), string(Go), string(Apt), string(PyPI), string(Crates)}
+}
 
 // wellKnown are the public registries.
 var wellKnown = map[string]Ecosystem{
-	"registry.npmjs.org":   NPM,
-	"registry.yarnpkg.com": NPM,
-	"proxy.golang.org":     Go,
+	"registry.npmjs.org":     NPM,
+	"registry.yarnpkg.com":   NPM,
+	"proxy.golang.org":       Go,
+	"deb.debian.org":         Apt,
+	"security.debian.org":    Apt,
+	"archive.ubuntu.com":     Apt,
+	"security.ubuntu.com":    Apt,
+	"pypi.org":               PyPI,
+	"files.pythonhosted.org": PyPI,
+	"index.crates.io":        Crates,
+	"static.crates.io":       Crates,
 }
 
 // WellKnown returns the ecosystem of a public registry's host.

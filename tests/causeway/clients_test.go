@@ -61,7 +61,7 @@ func registrySandbox(t *testing.T) *testSandbox {
 	}
 	limits := small
 	limits.MemoryBytes, limits.DiskBytes, limits.CommandTimeoutSeconds = 3<<29, 1<<30, 1800
-	return a.testSandboxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\npackages: {cache: [npm, go]}\n"+withJailLevel("network:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, ""))))
+	return a.testSandboxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\npackages: {cache: [npm, go, apt]}\n"+withJailLevel("network:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, ""))))
 }
 
 // retry tries up to three times, because other people's servers sometimes do not answer.
@@ -84,7 +84,8 @@ npm install --no-audit --no-fund --no-update-notifier --registry https://registr
 	{"go", "", `mkdir -p /tmp/go && cd /tmp/go && printf 'module x\n\ngo 1.21\n\nrequire golang.org/x/sync v0.10.0\n' > go.mod && printf 'package x\n\nimport _ "golang.org/x/sync/errgroup"\n' > x.go &&
 export PATH=$PATH:/usr/local/go/bin HOME=/tmp GOFLAGS=-mod=mod GOTOOLCHAIN=local GOSUMDB=off GOPROXY=https://proxy.golang.org GOPATH=/tmp/gopath && go mod download 2>&1 && ls $GOPATH/pkg/mod/golang.org/x`, "sync@v0.10.0"},
 	{"apt", "root", `mkdir -p /tmp/apt/lists/partial /tmp/apt/cache/archives/partial && echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm-updates main' > /tmp/apt/list &&
-apt-get -o Dir::Etc::sourcelist=/tmp/apt/list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=/tmp/apt/lists -o Dir::Cache=/tmp/apt/cache -o APT::Sandbox::User=root update 2>&1 && ls /tmp/apt/lists`, "deb.debian.org_debian_dists_bookworm-updates"},
+apt-get -o Dir::Etc::sourcelist=/tmp/apt/list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=/tmp/apt/lists -o Dir::Cache=/tmp/apt/cache -o APT::Sandbox::User=root update 2>&1 && ls /tmp/apt/lists && cd /tmp/apt &&
+apt-get -o Dir::Etc::sourcelist=/tmp/apt/list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=/tmp/apt/lists -o Dir::Cache=/tmp/apt/cache -o APT::Sandbox::User=root download ca-certificates 2>&1 && ls -d /tmp/apt/*.deb`, "/tmp/apt/ca-certificates_"},
 }
 
 func TestInstallsFromRealRegistries(t *testing.T) {
@@ -119,14 +120,15 @@ func TestInstallsFromRealRegistries(t *testing.T) {
 func secondInstall(t *testing.T, b *testSandbox) {
 	t.Helper()
 	for n, e := range []struct {
-		reset, digest string
-		files         int
+		user, reset, digest string
+		files               int
 	}{
-		{"rm -rf /tmp/js && export npm_config_cache=/tmp/another; ", "sha512-", 2},
-		{"chmod -R u+w /tmp/gopath && rm -rf /tmp/go /tmp/gopath; ", "h1:", 2},
+		{"", "rm -rf /tmp/js && export npm_config_cache=/tmp/another; ", "sha512-", 2},
+		{"", "chmod -R u+w /tmp/gopath && rm -rf /tmp/go /tmp/gopath; ", "h1:", 2},
+		{"root", "rm -rf /tmp/apt; ", "sha256-", 1},
 	} {
 		fetched, d := len(b.records()), downloads[n]
-		if out, code := b.sh(e.reset + d.line); code != 0 || !contains(out, d.want) {
+		if out, code := b.exec(e.user, "", "sh", "-c", e.reset+d.line); code != 0 || !contains(out, d.want) {
 			t.Errorf("the second install with %s: got exit %d, %s", d.name, code, out)
 		}
 		files := 0

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages/apt"
 )
 
 // mirror is a copy of Debian's archive. Its files are used only after their digests were compared.
@@ -56,7 +57,7 @@ func (m *mirror) get(ctx context.Context, name string, limit int64, w io.Writer)
 }
 
 // getVerified fetches a file whose size and digest are known. It repeats an interrupted transfer.
-func (m *mirror) getVerified(ctx context.Context, name string, want file, to func() (io.WriteCloser, error)) error {
+func (m *mirror) getVerified(ctx context.Context, name string, want apt.File, to func() (io.WriteCloser, error)) error {
 	const tries = 3
 	var err error
 	for range tries {
@@ -68,18 +69,18 @@ func (m *mirror) getVerified(ctx context.Context, name string, want file, to fun
 }
 
 // once makes one attempt of getVerified.
-func (m *mirror) once(ctx context.Context, name string, want file, to func() (io.WriteCloser, error)) error {
+func (m *mirror) once(ctx context.Context, name string, want apt.File, to func() (io.WriteCloser, error)) error {
 	w, err := to()
 	if err != nil {
 		return err
 	}
 	sum := sha256.New()
 	count := &counter{}
-	err = m.get(ctx, name, want.size, io.MultiWriter(w, sum, count))
+	err = m.get(ctx, name, want.Size, io.MultiWriter(w, sum, count))
 	if err := errors.Join(err, w.Close()); err != nil {
 		return err
 	}
-	if count.n != want.size || !bytes.Equal(sum.Sum(nil), want.sha256[:]) {
+	if count.n != want.Size || !bytes.Equal(sum.Sum(nil), want.SHA256[:]) {
 		return fault.Newf(fault.Denied, CodeIntegrity, "%s of the mirror is not the file that the archive has signed", name)
 	}
 	return nil
@@ -105,14 +106,14 @@ const (
 )
 
 // packages reads the list of packages of a release.
-func (m *mirror) packages(ctx context.Context, r *release, arch string) (*index, error) {
+func (m *mirror) packages(ctx context.Context, r *apt.Release, arch string) (*index, error) {
 	name := "main/binary-" + arch + "/Packages.xz"
-	want, ok := r.files[name]
-	if !ok || want.size > maxIndex {
-		return nil, fault.Newf(fault.NotFound, CodeMirror, "the suite %s has no packages for %s", r.suite, arch)
+	want, ok := r.Files[name]
+	if !ok || want.Size > maxIndex {
+		return nil, fault.Newf(fault.NotFound, CodeMirror, "the suite %s has no packages for %s", r.Suite, arch)
 	}
 	var b buffer
-	if err := m.getVerified(ctx, "dists/"+r.suite+"/"+name, want, func() (io.WriteCloser, error) { b.Reset(); return &b, nil }); err != nil {
+	if err := m.getVerified(ctx, "dists/"+r.Suite+"/"+name, want, func() (io.WriteCloser, error) { b.Reset(); return &b, nil }); err != nil {
 		return nil, err
 	}
 	plain, err := xz.NewReader(&b, 0)
@@ -129,7 +130,7 @@ const parallel = 4
 func (m *mirror) fetch(ctx context.Context, dir string, list []*pkg, report func(string)) error {
 	var total int64
 	for _, p := range list {
-		total += p.file.size
+		total += p.file.Size
 	}
 	report(fmt.Sprintf("fetch %d packages, %d MB", len(list), total/1e6))
 	g, ctx := errgroup.WithContext(ctx)

@@ -13,12 +13,13 @@ import (
 	"pault.ag/go/debian/dependency"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages/apt"
 )
 
 // pkg is a package of the archive.
 type pkg struct {
 	name, path string
-	file       file
+	file       apt.File
 	essential  bool // dpkg does not work without it, so it is unpacked first
 	required   bool
 	needs      []string // Pre-Depends and Depends
@@ -51,7 +52,7 @@ func parseIndex(r *bufio.Reader) (*index, error) {
 		}
 		v := one.Values
 		p := &pkg{name: v["Package"], path: v["Filename"], essential: v["Essential"] == "yes", required: v["Priority"] == "required"}
-		if p.file, err = fileOf(v["Size"], v["SHA256"]); err != nil || !plainName(p.name) || p.path != path.Clean(p.path) || !strings.HasPrefix(p.path, "pool/") {
+		if p.file, err = apt.ParseFile(v["Size"], v["SHA256"]); err != nil || !plainName(p.name) || p.path != path.Clean(p.path) || !strings.HasPrefix(p.path, "pool/") {
 			return nil, fault.Newf(fault.Invalid, CodeIntegrity, "the list of packages has an invalid entry for %.100q", p.name)
 		}
 		for _, field := range []string{"Pre-Depends", "Depends"} {

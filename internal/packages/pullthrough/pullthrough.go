@@ -108,7 +108,7 @@ type Cache struct {
 // New returns a cache. now returns the time, so that tests can set it.
 func New(storage Storage, now func() time.Time) *Cache {
 	return &Cache{
-		storage: storage, now: now, protocols: newProtocols(), parsers: make(chan struct{}, maxParsers),
+		storage: storage, now: now, protocols: newProtocols(now), parsers: make(chan struct{}, maxParsers),
 		flights: map[string]chan struct{}{}, indexes: map[string]any{},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type registry struct {
 	requests map[string]int // by path
 	// before is called before an answer.
 	before func()
+	kind   string // Content-Type of all answers
 	// handle answers requests that are for no file. It returns false for others.
 	handle func(w http.ResponseWriter, r *http.Request) bool
 }
@@ -47,6 +49,9 @@ func newRegistry(t *testing.T) *registry {
 		if !ok {
 			http.NotFound(w, req)
 			return
+		}
+		if r.kind != "" {
+			w.Header().Set("Content-Type", r.kind)
 		}
 		_, _ = w.Write(text)
 	}))
@@ -158,4 +163,15 @@ func get(t *testing.T, c *pullthrough.Cache, r *registry, path string, change ..
 		t.Fatalf("%s: got %d bytes (%v), want %d", path, len(text), err, a.Size)
 	}
 	return string(text), a, nil
+}
+
+// tamper changes all files whose path has a part.
+func (r *registry) tamper(part string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for path, text := range r.files {
+		if strings.Contains(path, part) {
+			r.files[path] = append([]byte("# "), text...)
+		}
+	}
 }

@@ -7,18 +7,25 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/apt"
+	"github.com/crannog/crannog/internal/packages/crates"
 	"github.com/crannog/crannog/internal/packages/gomod"
 	"github.com/crannog/crannog/internal/packages/npm"
+	"github.com/crannog/crannog/internal/packages/pypi"
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
 // newProtocols returns the protocols of all ecosystems.
-func newProtocols() map[packages.Ecosystem]packages.Protocol {
+func newProtocols(now func() time.Time) map[packages.Ecosystem]packages.Protocol {
 	return map[packages.Ecosystem]packages.Protocol{
-		packages.NPM: npm.Protocol{},
-		packages.Go:  gomod.New(),
+		packages.NPM:    npm.Protocol{},
+		packages.Go:     gomod.New(),
+		packages.Apt:    apt.New(now),
+		packages.PyPI:   pypi.Protocol{},
+		packages.Crates: crates.Protocol{},
 	}
 }
 
