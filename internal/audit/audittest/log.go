@@ -18,7 +18,8 @@ type Log struct {
 	mu      sync.Mutex
 	entries []audit.Entry
 	durable int                    // number of durable entries
-	fail    func(audit.Draft) bool // reports whether to reject a draft
+	fail    func(audit.Draft) bool // reports whether to reject a draft for now
+	refuse  func(audit.Draft) bool // reports whether a draft is invalid
 	appends int
 }
 
@@ -29,6 +30,13 @@ func (r *Log) Fail(f func(audit.Draft) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fail = f
+}
+
+// Refuse makes the log treat the drafts for which f returns true as invalid.
+func (r *Log) Refuse(f func(audit.Draft) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuse = f
 }
 
 // Append implements audit.Recorder.
@@ -54,6 +62,9 @@ func (r *Log) add(drafts []audit.Draft) error {
 	for _, d := range drafts {
 		if r.fail != nil && r.fail(d) {
 			return Unavailable()
+		}
+		if r.refuse != nil && r.refuse(d) {
+			return fault.New(fault.Invalid, "entry_invalid", "the entry can never be stored")
 		}
 	}
 	for _, d := range drafts {

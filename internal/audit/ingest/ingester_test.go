@@ -222,6 +222,18 @@ func TestRejectedEntriesAreIngestedLater(t *testing.T) {
 	r.want("exec:1 exec:2")
 }
 
+// An entry that the audit log can never accept becomes a gap, and does not block the others.
+func TestInvalidEntryBecomesGap(t *testing.T) {
+	r := newFixture(t)
+	s := r.open()
+	r.log.Refuse(func(d audit.Draft) bool { return d.Kind == audit.Exec && d.At == 2 })
+	r.write("events", exec(1), exec(2), exec(3))
+	r.drain(s, false)
+	r.want("exec:1 gap:2(1 refused) exec:3")
+	r.drain(s, true)
+	r.want("exec:1 gap:2(1 refused) exec:3")
+}
+
 // P34: values of secrets are redacted wherever a program can put them. If the values are not known,
 // the text is omitted.
 func TestSecretValuesAreRedacted(t *testing.T) {

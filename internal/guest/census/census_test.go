@@ -135,7 +135,8 @@ func TestBoundTruncates(t *testing.T) {
 	c := census.Census{Ports: make([]int, 5000)}
 	for range 5000 {
 		args := slices.Repeat([]string{strings.Repeat("é", 1000)}, 500)
-		c.Processes = append(c.Processes, census.Process{PID: 2, Args: args, User: strings.Repeat("u", 9999), Tag: "t", CPU: -1, Memory: -1})
+		command := &census.Command{Args: args, Tag: strings.Repeat("g", 9999)}
+		c.Processes = append(c.Processes, census.Process{PID: 2, Args: args, User: strings.Repeat("u", 9999), Tag: "t", CPU: -1, Memory: -1, Command: command})
 	}
 	c.Bound()
 	if len(c.Processes) != census.MaxProcesses || len(c.Ports) != census.MaxPorts || !c.Cut {
@@ -144,6 +145,9 @@ func TestBoundTruncates(t *testing.T) {
 	p := c.Processes[7]
 	if size := len(strings.Join(p.Args, "")); size > 2048 || len(p.User) > 2048 || p.Tag != "t" || p.CPU != 0 || p.Memory != 0 {
 		t.Errorf("%d bytes of arguments, %d of the user, %+v", size, len(p.User), p.CPU)
+	}
+	if size := len(strings.Join(p.Command.Args, "")); size > 512 || len(p.Command.Tag) > 512 {
+		t.Errorf("the command has %d bytes of arguments and %d of the tag", size, len(p.Command.Tag))
 	}
 	taken, err := census.Take("/proc")
 	if err != nil {
@@ -155,5 +159,38 @@ func TestBoundTruncates(t *testing.T) {
 		if single.Bound(); !slices.Equal(single.Processes[0].Args, p.Args) {
 			t.Errorf("Bound shortened arguments that Take returned: %q", p.Args)
 		}
+	}
+}
+
+// A process may end while it is read, and an attacker may mount another file system at /proc.
+func TestTakeOmitsWhatItCannotRead(t *testing.T) {
+	proc := t.TempDir()
+	const stat = "(kworker) S 2 0 0 0 -1 0 0 0 0 0 5 6 0 0 20 0 1 0 7 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
+	for name, text := range map[string]string{
+		"10/stat": "10 " + stat, "10/cmdline": "", // the kernel's own process
+		"11/stat": "11 " + stat,                    // it has ended before its arguments were read
+		"12/stat": "13 " + stat, "12/cmdline": "x", // another process has its ID
+		"13/stat": "13 (x", "13/cmdline": "x",
+		"14/cmdline": "x", "0/stat": "0 " + stat, "self/stat": "10 " + stat,
+	} {
+		if err := os.MkdirAll(filepath.Join(proc, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := census.Take(proc)
+	if err != nil || len(c.Processes) != 1 || c.Processes[0].PID != 10 || !slices.Equal(c.Processes[0].Args, []string{"[kworker]"}) {
+		t.Errorf("Take: got %+v, %v, want only process 10", c, err)
+	}
+	if family, err := census.Family(proc, 99, nil); err != nil || len(family) != 0 {
+		t.Errorf("Family of a missing process: got %v, %v, want none", family, err)
+	}
+	missing := filepath.Join(proc, "missing")
+	_, takeErr := census.Take(missing)
+	_, familyErr := census.Family(missing, 1, nil)
+	if takeErr == nil || familyErr == nil {
+		t.Errorf("without /proc: Take: %v, Family: %v, want errors", takeErr, familyErr)
 	}
 }

@@ -45,6 +45,36 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// The templates for WebAssembly modules show the runner and no other program of the host.
+func TestModuleTemplatesShowOnlyTheRunner(t *testing.T) {
+	if _, err := host(t).Resolve(t.Context(), sandbox.Reference{Name: "wasm"}); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("without a runner: got %v, want NotFound", err)
+	}
+	runner := filepath.Join(t.TempDir(), "runner")
+	h := host(t).WithRunner(runner)
+	for name, deterministic := range map[string]bool{"wasm": false, "wasm-deterministic": true} {
+		got, err := h.Resolve(t.Context(), sandbox.Reference{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		view := got.Image.View()
+		if view.Runner == nil || view.Runner.Deterministic != deterministic {
+			t.Errorf("%s: the runner is %+v, want deterministic %t", name, view.Runner, deterministic)
+		}
+		for _, b := range view.Binds {
+			if b.Target != template.GuestTarget && (b.Target != template.RunnerTarget || b.Source != runner) {
+				t.Errorf("%s shows %+v", name, b)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(view.Dir, "usr")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s has a /usr: %v", name, err)
+		}
+	}
+	if _, err := h.Resolve(t.Context(), sandbox.Reference{Name: "wasm", Tag: "v2"}); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("an unknown tag: got %v, want NotFound", err)
+	}
+}
+
 func TestImageShowsOnlyProgramsOfHost(t *testing.T) {
 	image, err := host(t).Image()
 	if err != nil {

@@ -167,6 +167,10 @@ func TestInstallRejectsUnknownInput(t *testing.T) {
 	if _, err := registration.Install("claude", "all", p, program); fault.CodeOf(err) != "scope_unknown" {
 		t.Errorf("unknown scope: got %v, want scope_unknown", err)
 	}
+	p.Home = ""
+	if _, err := registration.Install("claude", registration.User, p, program); fault.CodeOf(err) != "home_unknown" {
+		t.Errorf("no home directory: got %v, want home_unknown", err)
+	}
 }
 
 func TestTextsMatchRepository(t *testing.T) {

@@ -80,3 +80,14 @@ func TestCapabilitiesExcludeDangerous(t *testing.T) {
 		t.Error("new privileges are possible")
 	}
 }
+
+// Programs can change the files of a volume only if it is not read-only, and never run as another
+// user or open a device because of it.
+func TestVolumeMount(t *testing.T) {
+	for readOnly, access := range map[bool]string{false: "rw", true: "ro"} {
+		m := ocispec.Volume(engine.Volume{Source: "/s", Target: "/data", ReadOnly: readOnly})
+		if m.Source != "/s" || m.Destination != "/data" || m.Type != "bind" || !slices.Equal(m.Options, []string{"bind", access, "nosuid", "nodev"}) {
+			t.Errorf("read-only %t: got %+v", readOnly, m)
+		}
+	}
+}

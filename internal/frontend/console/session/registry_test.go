@@ -276,3 +276,36 @@ func TestScopeIncludesLowerScopes(t *testing.T) {
 		}
 	}
 }
+
+// brokenStore is a store on a disk that fails.
+type brokenStore struct{ session.Store }
+
+var errDisk = errors.New("input/output error")
+
+func (brokenStore) TakeConsoleToken(context.Context, session.Hash) (session.Token, error) {
+	return session.Token{}, errDisk
+}
+func (brokenStore) ConsoleSession(context.Context, session.Hash) (session.Hash, session.Session, error) {
+	return session.Hash{}, session.Session{}, errDisk
+}
+func (brokenStore) ConsoleSessions(context.Context) ([]session.Session, error) { return nil, errDisk }
+func (brokenStore) SweepConsole(context.Context, time.Time) (int, error)       { return 0, errDisk }
+
+// An error of the disk is neither a refusal nor a permission.
+func TestBrokenStore(t *testing.T) {
+	d := session.NewRegistry(session.Options{Store: brokenStore{}, Record: &entryLog{}, Log: slog.New(slog.DiscardHandler)})
+	valid := strings.Repeat("A", 43)
+	_, _, issueErr := d.Issue(t.Context(), "local:0", session.Request{Scope: session.Viewer})
+	_, _, signInErr := d.SignIn(t.Context(), valid, "127.0.0.1")
+	s, verifyErr := d.Verify(t.Context(), valid)
+	_, listErr := d.List(t.Context())
+	_, endErr := d.End(t.Context(), "local:0", "c1", "revoked")
+	for what, err := range map[string]error{"Issue": issueErr, "SignIn": signInErr, "Verify": verifyErr, "List": listErr, "End": endErr, "Sweep": d.Sweep(t.Context())} {
+		if !errors.Is(err, errDisk) {
+			t.Errorf("%s: got %v, want the error of the disk", what, err)
+		}
+	}
+	if s.Scope.Has(session.Viewer) {
+		t.Errorf("Verify returned a session with the scope %s", s.Scope)
+	}
+}
