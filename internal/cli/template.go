@@ -14,6 +14,7 @@ import (
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/build/buildcontext"
+	"github.com/crannog/crannog/internal/image/sbom"
 )
 
 // templateVerbs are the commands that create and manage templates.
@@ -34,9 +35,9 @@ func (a templateVerbs) command() *cobra.Command {
 
 // buildFlags are the flags of crannog template build.
 type buildFlags struct {
-	file, tag, target, platform, progress, output string
-	args, secrets                                 []string
-	noCache, push                                 bool
+	file, tag, target, platform, progress, output, sbom string
+	args, secrets                                       []string
+	noCache, push                                       bool
 	accessFlags
 	programFlags
 }
@@ -69,6 +70,7 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 	fl.StringVar(&f.progress, "progress", "auto", "`form` of the progress: plain, tty, json or auto")
 	fl.BoolVar(&f.push, "push", false, "send the image to the registry in its name")
 	fl.StringVarP(&f.output, "output", "o", "", "also write the image to a `file`, as a tar of an OCI layout")
+	fl.StringVar(&f.sbom, "sbom", "", "also write the packages in the image to a `file`, as JSON of SPDX 2.3")
 	f.programFlags.add(fl)
 	fl.StringVar(&f.level, "level", "", "`level` of the policy: standard, light or minimal (default standard)")
 	fl.StringVar(&f.policy, "policy", "", "`file` with a policy document")
@@ -101,6 +103,11 @@ func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, 
 	if f.output != "" {
 		if err := exportTo(f.output, func(w io.Writer) error { return c.ExportImage(ctx, img.Name, "oci", w) }); err != nil {
 			return fail("write "+f.output, err)
+		}
+	}
+	if f.sbom != "" {
+		if err := imageVerbs(a).writeSBOM(ctx, c, img, sbom.SPDX, f.sbom); err != nil {
+			return err
 		}
 	}
 	if err := a.createVersion(ctx, c, &f.programFlags, req.Tag, img); err != nil {
