@@ -160,7 +160,8 @@ test-upgrade: $(TIMING) bin/crannog ## open a state directory that an earlier co
 test-pages: $(TIMING) bin/crannog ## the console's pages loaded in both themes, a fleet for longer, and the pictures of the README
 	CRANNOG_TEST_FULL=1 $(TIMING) step tests/browser-pages tests/browser/run.sh bin/crannog pages fleet pictures
 
-test-long: $(TIMING) bin/crannog ## more of the attacks and kills of make test; E2B's pauses with every kind of file; a plain build with C code
+test-long: $(TIMING) bin/crannog ## more of the attacks and kills of make test; E2B's pauses with every kind of file; a plain build with C code; pip and cargo
+	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -run 'ThroughCache$$' ./internal/packages/pullthrough
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 2h ./tests/abuse ./tests/crash
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -run '^TestPlainBuildOfAFreshClone$$' ./cmd/crannog
 	CRANNOG_TEST_FULL=1 $(TIMING) step tests/e2b-pause tests/e2b/run.sh bin/crannog test/pause.test.mjs

@@ -22,3 +22,11 @@ func (c *Client) PrunePackages(ctx context.Context, keep int64) (api.PrunedPacka
 	err := c.call(ctx, http.MethodPost, "/package-cache/prune", api.PrunePackages{Keep: keep}, &out)
 	return out, err
 }
+
+// VerifyPackages compares the contents of the package cache with their digests, and removes damaged
+// ones. Local callers only.
+func (c *Client) VerifyPackages(ctx context.Context) (api.VerifiedPackages, error) {
+	var out api.VerifiedPackages
+	err := c.call(ctx, http.MethodPost, "/package-cache/verify", nil, &out)
+	return out, err
+}

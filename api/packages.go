@@ -43,3 +43,10 @@ type PrunedPackages struct {
 	Removed    int   `json:"removed"`
 	FreedBytes int64 `json:"freed_bytes"`
 }
+
+// VerifiedPackages is the answer of POST /v1/package-cache/verify.
+type VerifiedPackages struct {
+	Verified int      `json:"verified" doc:"Contents that have the digest of their name."`
+	Bytes    int64    `json:"size_bytes"`
+	Damaged  []string `json:"damaged" doc:"SHA-256 of contents that were damaged, and are removed."`
+}

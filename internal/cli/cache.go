@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/fault"
 )
 
 // cacheVerbs are the commands about the package cache.
@@ -22,7 +24,7 @@ func (a cacheVerbs) command() *cobra.Command {
 			"space.",
 		Example: "  crannog cache stats\n  crannog cache prune --keep 1g",
 	}
-	cmd.AddCommand(a.statsCommand(), a.listCommand(), a.pruneCommand())
+	cmd.AddCommand(a.statsCommand(), a.listCommand(), a.pruneCommand(), a.verifyCommand())
 	return cmd
 }
 
@@ -130,4 +132,32 @@ func (a cacheVerbs) pruneCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&keep, "keep", "0", "`size` of the data to keep, such as 1g")
 	return cmd
+}
+
+func (a cacheVerbs) verifyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "verify", Short: "Compare the package cache with its digests", Args: cobra.NoArgs,
+		Long: "Read everything in the package cache, and compare it with its digests. What is damaged is\n" +
+			"removed, and fetched again when a sandbox needs it. The command fails if something was\n" +
+			"damaged. A sandbox never gets damaged data, because it is also compared each time.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withInterrupt(cmd.Context(), func(ctx context.Context, c *connection) error {
+				done, err := c.VerifyPackages(ctx)
+				if err != nil {
+					return fail("verify the package cache", err)
+				}
+				if a.json {
+					if err := a.object(done); err != nil {
+						return err
+					}
+				} else {
+					fmt.Fprintf(a.Stdout, "verified %d contents, %s\n", done.Verified, bytesText(done.Bytes))
+				}
+				if len(done.Damaged) > 0 {
+					return fail("verify the package cache", fault.Newf(fault.Conflict, "package_damaged", "%d damaged contents were removed: %s", len(done.Damaged), strings.Join(done.Damaged, " ")))
+				}
+				return nil
+			})
+		},
+	}
 }

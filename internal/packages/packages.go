@@ -19,11 +19,12 @@ const (
 	Apt    Ecosystem = "apt"
 	PyPI   Ecosystem = "pypi"
 	Crates Ecosystem = "crates"
+	Maven  Ecosystem = "maven"
 )
 
 // Ecosystems lists the names of all ecosystems.
 func Ecosystems() []string {
-	return []string{string(NPM), string(Go), string(Apt), string(PyPI), string(Crates)}
+	return []string{string(NPM), string(Go), string(Apt), string(PyPI), string(Crates), string(Maven)}
 }
 
 // wellKnown are the public registries.
@@ -39,6 +40,8 @@ var wellKnown = map[string]Ecosystem{
 	"files.pythonhosted.org": PyPI,
 	"index.crates.io":        Crates,
 	"static.crates.io":       Crates,
+	"repo1.maven.org":        Maven,
+	"repo.maven.apache.org":  Maven,
 }
 
 // WellKnown returns the ecosystem of a public registry's host.

@@ -12,6 +12,7 @@ import (
 type PackageCache interface {
 	List() ([]store.Listed, error)
 	Prune(maxBytes int64) (store.Pruned, error)
+	Verify(ctx context.Context) (store.Verified, error)
 	Budget() int64
 }
 
@@ -25,6 +26,7 @@ func (h *packageHandlers) register(r *registry) {
 	}
 	register(r, op("package-cache-list", "GET", "/package-cache", "List what the package cache has"), h.list)
 	register(r, op("package-cache-prune", "POST", "/package-cache/prune", "Remove data of the package cache"), h.prune)
+	register(r, op("package-cache-verify", "POST", "/package-cache/verify", "Compare the package cache with its digests"), h.verify)
 }
 
 type packageCacheOutput struct{ Body api.PackageCache }
@@ -60,4 +62,17 @@ func (h *packageHandlers) prune(_ context.Context, caller sandbox.Principal, in 
 		return nil, err
 	}
 	return &prunedPackagesOutput{api.PrunedPackages{Removed: done.Entries, FreedBytes: done.Bytes}}, nil
+}
+
+type verifiedPackagesOutput struct{ Body api.VerifiedPackages }
+
+func (h *packageHandlers) verify(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*verifiedPackagesOutput, error) {
+	if err := onHostOnly(caller); err != nil {
+		return nil, err
+	}
+	done, err := h.cache.Verify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &verifiedPackagesOutput{api.VerifiedPackages{Verified: done.Contents, Bytes: done.Bytes, Damaged: append([]string{}, done.Damaged...)}}, nil
 }

@@ -56,6 +56,21 @@ func (r *registry) project(kind string, list ...version) {
 	r.set("/simple/six/", []byte(`{"meta":{"api-version":"1.1"},"name":"Six","versions":[],"files":[`+strings.Join(entries, ",")+`]}`))
 }
 
+// artifact publishes versions of the artifact org.acme:a.
+func (r *registry) artifact(list ...version) {
+	text := ""
+	for _, v := range list {
+		for _, ending := range []string{".jar", ".pom"} {
+			at := "/maven2/org/acme/a/" + v.id + "/a-" + v.id + ending
+			r.set(at, []byte(v.content))
+			r.set(at+".sha256", []byte(hexSum(v.content)+"  a\n"))
+			r.modified[at+".sha256"] = time.Now().Add(-v.age)
+		}
+		text += "<version>" + v.id + "</version>"
+	}
+	r.set("/maven2/org/acme/a/maven-metadata.xml", []byte("<metadata><groupId>org.acme</groupId><artifactId>a</artifactId><versioning><latest>2.0.0</latest><versions>"+text+"</versions></versioning></metadata>"))
+}
+
 const simpleJSON = "application/vnd.pypi.simple.v1+json"
 
 // debian publishes a suite with versions of the package "hello". Its list is from age ago.
@@ -99,6 +114,9 @@ var protocols = map[string]struct {
 	"crates": {packages.Crates, func(_ *testing.T, r *registry) {
 		r.crate(version{"1.0.0", "one", 90 * day}, version{"2.0.0", "two", day})
 	}, "/se/rd/serde", "/crates/serde/serde-1.0.0.crate", "/crates/serde/serde-2.0.0.crate"},
+	"maven": {packages.Maven, func(_ *testing.T, r *registry) {
+		r.artifact(version{"1.0.0", "one", 90 * day}, version{"2.0.0", "two", day})
+	}, "/maven2/org/acme/a/maven-metadata.xml", "/maven2/org/acme/a/1.0.0/a-1.0.0.jar", "/maven2/org/acme/a/2.0.0/a-2.0.0.jar"},
 	"pypi": {packages.PyPI, func(_ *testing.T, r *registry) {
 		r.project(simpleJSON, version{"1.0.0", "one", 90 * day}, version{"2.0.0", "two", day})
 	}, "/simple/six/", "/packages/aa/six-1.0.0-py3-none-any.whl", "/packages/aa/six-2.0.0-py3-none-any.whl"},
@@ -215,5 +233,29 @@ func TestDebianPackagesAreVerified(t *testing.T) {
 	}
 	if _, _, err := get(t, c, r, "/debian/dists/bookworm/main/Contents-amd64.gz", this); err == nil {
 		t.Error("a file that the archive's list does not name was served")
+	}
+}
+
+// Maven compares a list with its checksum, so the checksum must be that of the filtered list.
+func TestChecksumOfFilteredMavenList(t *testing.T) {
+	r := newRegistry(t)
+	r.artifact(version{"1.0.0", "one", 90 * day}, version{"2.0.0", "two", day})
+	c := pullthrough.New(newStorage(t), time.Now)
+	gated := func(r *pullthrough.Request) { r.Gate, r.Dated, r.Ecosystem = young, true, packages.Maven }
+	const list = "/maven2/org/acme/a/maven-metadata.xml"
+	text, _, err := get(t, c, r, list, gated)
+	if err != nil || strings.Contains(text, "2.0.0") {
+		t.Fatalf("list: got %q (%v), want it without 2.0.0", text, err)
+	}
+	if sum, _, err := get(t, c, r, list+".sha256", gated); err != nil || sum != hexSum(text) {
+		t.Errorf("checksum: got %q (%v), want %s", sum, err, hexSum(text))
+	}
+	if sum, _, err := get(t, c, r, "/maven2/org/acme/a/1.0.0/a-1.0.0.jar.sha256", gated); err != nil || sum != hexSum("one") {
+		t.Errorf("checksum of a file: got %q (%v), want %s", sum, err, hexSum("one"))
+	}
+	r.set("/maven2/org/acme/a/3.0.0/a-3.0.0.jar", []byte("three"))
+	_, _, err = get(t, c, r, "/maven2/org/acme/a/3.0.0/a-3.0.0.jar", of(packages.Maven))
+	if stop, ok := errors.AsType[*pullthrough.Refusal](err); !ok || stop.Rule != packages.RuleIntegrity {
+		t.Errorf("file without a checksum: got %v, want a refusal by %s", err, packages.RuleIntegrity)
 	}
 }

@@ -27,18 +27,20 @@ type registry struct {
 	files    map[string][]byte
 	requests map[string]int // by path
 	// before is called before an answer.
-	before func()
-	kind   string // Content-Type of all answers
+	before   func()
+	modified map[string]time.Time // by path
+	kind     string               // Content-Type of all answers
 	// handle answers requests that are for no file. It returns false for others.
 	handle func(w http.ResponseWriter, r *http.Request) bool
 }
 
 func newRegistry(t *testing.T) *registry {
-	r := &registry{files: map[string][]byte{}, requests: map[string]int{}}
+	r := &registry{files: map[string][]byte{}, requests: map[string]int{}, modified: map[string]time.Time{}}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		r.requests[req.URL.EscapedPath()]++
 		text, ok := r.files[req.URL.EscapedPath()]
+		at, dated := r.modified[req.URL.EscapedPath()]
 		r.mu.Unlock()
 		if r.before != nil {
 			r.before()
@@ -49,6 +51,9 @@ func newRegistry(t *testing.T) *registry {
 		if !ok {
 			http.NotFound(w, req)
 			return
+		}
+		if dated {
+			w.Header().Set("Last-Modified", at.UTC().Format(http.TimeFormat))
 		}
 		if r.kind != "" {
 			w.Header().Set("Content-Type", r.kind)

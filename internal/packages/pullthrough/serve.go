@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/packages/apt"
 	"github.com/crannog/crannog/internal/packages/crates"
 	"github.com/crannog/crannog/internal/packages/gomod"
+	"github.com/crannog/crannog/internal/packages/maven"
 	"github.com/crannog/crannog/internal/packages/npm"
 	"github.com/crannog/crannog/internal/packages/pypi"
 	"github.com/crannog/crannog/internal/packages/store"
@@ -26,6 +27,7 @@ func newProtocols(now func() time.Time) map[packages.Ecosystem]packages.Protocol
 		packages.Apt:    apt.New(now),
 		packages.PyPI:   pypi.Protocol{},
 		packages.Crates: crates.Protocol{},
+		packages.Maven:  maven.Protocol{},
 	}
 }
 

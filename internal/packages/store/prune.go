@@ -1,7 +1,11 @@
 package store
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -145,4 +149,50 @@ func ignoreMissing(err error) error {
 		return nil
 	}
 	return err
+}
+
+// Verified is the result of Verify.
+type Verified struct {
+	Contents int   // contents that are what their names say
+	Bytes    int64 // of these
+	// Damaged are the digests of contents that were removed, because they are not what their names
+	// say.
+	Damaged []string
+}
+
+// Verify reads each content and compares it with its digest. It removes damaged ones, which are
+// fetched again when they are needed. Readers compare the digest of what they serve in any case.
+func (s *Store) Verify(ctx context.Context) (Verified, error) {
+	var out Verified
+	err := s.walk(blobsDir, func(path string, _ fs.FileInfo) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, sum, err := sumOf(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if sum == filepath.Base(path) {
+			out.Contents++
+			out.Bytes += n
+			return nil
+		}
+		out.Damaged = append(out.Damaged, filepath.Base(path))
+		return ignoreMissing(os.Remove(path))
+	})
+	return out, err
+}
+
+func sumOf(path string) (int64, string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return 0, "", err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	n, err := io.Copy(sum, f)
+	return n, hex.EncodeToString(sum.Sum(nil)), err
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +180,30 @@ func TestPruneKeepsRecentlyUsedEntries(t *testing.T) {
 	}
 	if list, err := s.List(); err != nil || len(list) != 0 {
 		t.Errorf("after Prune(0): got %+v (%v), want no entry", list, err)
+	}
+}
+
+func TestVerifyRemovesDamagedContents(t *testing.T) {
+	s, r := openStore(t, 0)
+	good, bad := put(t, s, "https://a.test/good", "good"), put(t, s, "https://a.test/bad", "content")
+	path := filepath.Join(s.dir, shardPath(blobsDir, bad.SHA256))
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte("kontent"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	done, err := s.Verify(t.Context())
+	if err != nil || done.Contents != 1 || done.Bytes != 4 || !slices.Equal(done.Damaged, []string{bad.SHA256}) {
+		t.Fatalf("Verify: got %+v (%v), want one good and one damaged content", done, err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the damaged content: got %v, want it removed", err)
+	}
+	if _, f, err := r.Find(good.Key); err != nil {
+		t.Error(err)
+	} else {
+		f.Close()
+	}
+	if done, err := s.Verify(t.Context()); err != nil || len(done.Damaged) != 0 {
+		t.Errorf("Verify again: got %+v (%v), want nothing damaged", done, err)
 	}
 }
 
