@@ -39,10 +39,9 @@ func declared(open func(t testing.TB, dir string) engine.Engine) func(t testing.
 
 // waived lists the rules that cannot hold, with the reasons.
 var waived = map[string]string{
-	"boundary/probes-are-refused":                       "the calls reach a kernel of the sandbox's own, which is a whole Linux",
-	"boundary/host-state-does-not-change":               "its control: root inside cannot change the settings of its own kernel, which would lift what the policy protects",
-	"namespaces/programs-can-create-them":               "settings of the kernel are read-only inside, so no namespace gets a /proc of its own",
-	"namespaces/bubblewrap":                             "as above",
-	"changes/exported-files-equal-those-in-the-sandbox": "the workspace is a copy, so each file has a new time of change and is read",
-	"state/a-copy-has-a-separate-memory-limit":          "the memory of a machine cannot change, so another limit is refused",
+	"boundary/probes-are-refused":              "the calls reach a kernel of the sandbox's own, which is a whole Linux",
+	"boundary/host-state-does-not-change":      "its control: root inside cannot change the settings of its own kernel, which would lift what the policy protects",
+	"namespaces/programs-can-create-them":      "settings of the kernel are read-only inside, so no namespace gets a /proc of its own",
+	"namespaces/bubblewrap":                    "as above",
+	"state/a-copy-has-a-separate-memory-limit": "the memory of a machine cannot change, so another limit is refused",
 }

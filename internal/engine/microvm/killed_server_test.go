@@ -25,7 +25,7 @@ const (
 const killedID = "killed"
 
 // specOf returns the specification of the sandbox of a server that is killed.
-func specOf(t *testing.T, renew guest.Renewal) engine.Spec {
+func specOf(t testing.TB, renew guest.Renewal) engine.Spec {
 	t.Helper()
 	config := fmt.Sprintf(`{"sandbox_id":%q,"access_token":"a","control_token":"c","default_user":"user","renew":%q}`, killedID, renew)
 	return engine.Spec{ID: killedID, Hostname: "box", Image: image(t).OCI(), Limits: engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 1000}, Boot: engine.Boot{Config: []byte(config)}}

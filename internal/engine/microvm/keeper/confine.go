@@ -41,28 +41,24 @@ func startOnThread(cmd *exec.Cmd, emulated bool, files ...*os.File) error {
 
 // startConfined starts the machine's program with few rights. A program in the machine that takes it
 // over shall reach nothing of the host: no network, no other process, no right of the server's user,
-// and no file but the given ones and the program's own. The filter of system calls is part of
-// vmm.QEMU.
+// and no file but the given ones and the program's own. If this process is not root, the program keeps
+// its user and its namespaces, and only Landlock and the program's own filter of system calls
+// (vmm.QEMU) restrict it.
 //
 // The program inherits the restrictions of the thread that starts it, which must be locked to its
 // goroutine. The other threads of the keeper are not restricted.
 func startConfined(cmd *exec.Cmd, emulated bool, files ...*os.File) error {
-	attr := &syscall.SysProcAttr{
-		Pdeathsig:  syscall.SIGKILL,
-		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID,
-	}
-	if uid := os.Geteuid(); uid == 0 {
+	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() == 0 {
 		groups, err := deviceGroups(emulated)
 		if err != nil {
 			return err
 		}
 		user := uint32(firstUser + os.Getpid())
 		attr.Credential = &syscall.Credential{Uid: user, Gid: user, Groups: groups}
-	} else {
-		// The user stays the server's, but has no rights over the new namespaces.
-		attr.Cloneflags |= syscall.CLONE_NEWUSER
-		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}}
+		// Without root, these need a user namespace. Its maps are written by this thread, which may
+		// not open them any more.
+		attr.Cloneflags = syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID
 	}
 	cmd.SysProcAttr = attr
 	// The machine's memory belongs into no core dump.
@@ -104,7 +100,11 @@ func restrictFiles(programDir string, emulated bool, files []*os.File) error {
 	if err != nil || version == 0 {
 		return err
 	}
-	ruleset, err := landlock.New(landlock.Files(version), 0)
+	var network uint64
+	if version >= landlock.BindTCP {
+		network = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+	}
+	ruleset, err := landlock.New(landlock.Files(version), network)
 	if err != nil {
 		return err
 	}
