@@ -106,8 +106,13 @@ test-microvm: $(TIMING) tests/unified/kernel/complete ## all rules of the engine
 # tests run only on gVisor.
 NOT_JAIL := ^(TestAuditLogHasKnownCounts|TestCopiesHaveOwnAttachments|TestSecretIsNotOnHost|TestRootless|TestAttachmentKinds)$$
 
+# The tests that apply to sandboxes without a network interface: the others send packets, or connect
+# to addresses of names.
+PROXIED := ^(TestN3|TestN4|TestN7|TestN8|TestN1[01346]|TestN15|TestN17|TestN24|TestA[0-9]|TestS[0-9])
+
 test-jail: $(TIMING) bin/crannog ## attacks on the egress gateway, and E2B's client, with jails instead of gVisor
 	CRANNOG_DEFAULT_ENGINE=jail $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -skip '$(NOT_JAIL)' ./tests/causeway
+	CRANNOG_DEFAULT_ENGINE=jail CRANNOG_NETWORK_ATTACHMENT=proxy $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -run '$(PROXIED)' ./tests/causeway
 	CRANNOG_DEFAULT_ENGINE=jail CRANNOG_DEFAULT_LEVEL=light CRANNOG_TEST_SAVES=files $(TIMING) step tests/e2b-jail tests/e2b/run.sh bin/crannog
 
 test-escape: $(TIMING) bin/crannog ## every known way out of a sandbox, on every engine that this host can run

@@ -24,6 +24,9 @@ type Network struct {
 	Policy string `json:"policy" doc:"Digest of the policy in force."`
 	// Lost is set if the process that held the network attachment has died.
 	Lost bool `json:"lost,omitempty" doc:"The network attachment is lost for good: the sandbox reaches nothing."`
+	// Attachment is how the sandbox is connected to the egress gateway.
+	Attachment string   `json:"attachment,omitempty" doc:"How the sandbox is connected to the egress gateway: by a network interface (packets, tap, ethernet) or only by a proxy on its loopback interface (proxy). Absent without a network."`
+	NotCarried []string `json:"not_carried,omitempty" doc:"What programs cannot send over this attachment, whatever the policy allows."`
 }
 
 // Check is one result of the readiness probe, in which the sandbox's first process makes the same

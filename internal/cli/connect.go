@@ -53,7 +53,7 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 			o.HostEtc = a.config.HostEtcPaths()
 			o.PackageBudget = a.config.Disk.Packages
 			o.Settings, o.Record, o.Starts, o.Version = settings, standard.Record(a.config), standard.Starts(a.config), a.version
-			o.DefaultEngine, o.Docker, o.MicroVM, o.Images = a.config.Engines.Default, standard.DockerOf(a.config), standard.MicroVMOf(a.config), standard.ImagesOf(a.config)
+			o.DefaultEngine, o.Docker, o.MicroVM, o.NoDevice, o.Images = a.config.Engines.Default, standard.DockerOf(a.config), standard.MicroVMOf(a.config), standard.NoDevice(a.config), standard.ImagesOf(a.config)
 			return nil
 		})
 	if err != nil {

@@ -112,7 +112,7 @@ func (a doctorVerbs) checkCauseway(ctx context.Context) []finding {
 // engine cannot run, that is a warning.
 func (a doctorVerbs) checkEngines(ctx context.Context) []finding {
 	engines, err := standard.Engines(standard.Options{
-		State: a.config.State, Log: slog.New(slog.DiscardHandler), DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config),
+		State: a.config.State, Log: slog.New(slog.DiscardHandler), DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config), NoDevice: standard.NoDevice(a.config),
 	})
 	if err != nil {
 		return []finding{{"engine", resultFail, err.Error(), fault.HintOf(err)}}

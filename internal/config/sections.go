@@ -43,6 +43,7 @@ type Policies struct {
 type Engines struct {
 	Default                   string // the engine of a sandbox that names none; "" means the first one
 	DockerHost, DockerRuntime string // the Docker Engine that can run sandboxes
+	Attachment                string // "", or ProxyAttachment
 	MicroVMKernel             string // the kernel of virtual machines
 	MicroVMEmulation          string // "", or InsecureForTests
 }

@@ -38,6 +38,7 @@ var settings = []setting{
 	text("default_level", "default level: strict, standard, light or minimal; empty is standard", func(c *Config) *string { return &c.Policies.Level }),
 	text("default_engine", "default engine, as crannog engines lists them; empty is the first one", func(c *Config) *string { return &c.Engines.Default }),
 	text("docker_host", "address of the Docker Engine for the engine docker: unix:///run/docker.sock or tcp://HOST:PORT; empty is that of DOCKER_HOST, or Docker's default", func(c *Config) *string { return &c.Engines.DockerHost }),
+	text("network_attachment", "how the engines jail and docker connect sandboxes to the egress gateway: proxy (only by the proxy that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name); empty is by a network interface if one can be created", func(c *Config) *string { return &c.Engines.Attachment }),
 	text("microvm_kernel", "kernel of the engine microvm: a file vmlinuz-VERSION, or a directory with kernels or an unpacked package of one; empty is the newest in /boot", func(c *Config) *string { return &c.Engines.MicroVMKernel }),
 	text("microvm_emulation", "for tests: insecure-for-tests runs the engine microvm without KVM, slowly and without a boundary; empty requires KVM", func(c *Config) *string { return &c.Engines.MicroVMEmulation }),
 	text("docker_runtime", "OCI runtime of the engine docker, such as crun, as the Docker Engine names it; empty is the Docker Engine's default", func(c *Config) *string { return &c.Engines.DockerRuntime }),

@@ -18,7 +18,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 
 // Validate reports every invalid setting, before a socket or file is opened.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLogLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkHostEtc(), c.checkCapacity(), c.checkConnections(), c.checkAudit())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLogLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkAttachment(), c.checkHostEtc(), c.checkCapacity(), c.checkConnections(), c.checkAudit())
 }
 
 func (c Config) checkState() error {
@@ -118,6 +118,16 @@ func (c Config) checkPolicies() error {
 
 // InsecureForTests is the value of microvm_emulation that permits machines without KVM.
 const InsecureForTests = "insecure-for-tests"
+
+// ProxyAttachment is the value of network_attachment that gives sandboxes no network interface.
+const ProxyAttachment = "proxy"
+
+func (c Config) checkAttachment() error {
+	if v := c.Engines.Attachment; v != "" && v != ProxyAttachment {
+		return fmt.Errorf("network_attachment: %q is not %s; leave it empty to connect sandboxes by a network interface", v, ProxyAttachment)
+	}
+	return nil
+}
 
 // checkMicroVM rejects every other value. A machine without KVM is not a security boundary, so a
 // short or accidental value must not enable it.

@@ -50,6 +50,24 @@ const (
 	Proxy    AttachmentKind = "proxy"    // CONNECT, HTTP and DNS over streams to a listening Unix socket
 )
 
+// MadeByEngine reports whether the engine makes both ends of an attachment of the kind.
+func (k AttachmentKind) MadeByEngine() bool { return k == Tap || k == Proxy }
+
+// NotCarried lists what programs cannot send over an attachment of the kind, whatever the policy
+// allows.
+func (k AttachmentKind) NotCarried() []string {
+	switch k {
+	case Packets, Tap, Ethernet:
+		return []string{"UDP other than DNS", "ICMP and other protocols than TCP", "IPv6"}
+	case Proxy:
+		return []string{
+			"connections of programs that ignore HTTP_PROXY, HTTPS_PROXY and ALL_PROXY", "UDP other than DNS", "raw sockets, ICMP and other protocols than TCP", "IPv6",
+		}
+	case None:
+	}
+	return nil
+}
+
 // Kind is the kind of a flow entry.
 type Kind string
 

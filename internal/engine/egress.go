@@ -29,8 +29,8 @@ type Egress struct {
 	// End is the sandbox's end. The engine passes a copy to the sandbox. The caller closes its own
 	// after Create, so that only the sandbox holds the end.
 	End *os.File
-	// Attach is used instead of End for a kind whose ends are made in the sandbox's network
-	// namespace, such as Tap. Create calls Attach once with the gateway's end, before the guest
+	// Attach is used instead of End for a kind whose ends the engine makes: a Tap, whose device is
+	// made in the sandbox's network namespace, or the socket of a Proxy. Create calls Attach once with the gateway's end, before the guest
 	// runs. The guest gets the configuration that Attach returns instead of the one in Spec.Boot.
 	// The engine owns the end and closes it after the call.
 	Attach func(ctx context.Context, end *os.File) (config []byte, err error)
@@ -59,8 +59,8 @@ func (e Egress) Check(kinds []EgressKind) error {
 	if !slices.Contains(kinds, kind) {
 		return fault.Newf(fault.Unsupported, "egress_unsupported", "the engine cannot connect a sandbox by the kind %q", kind)
 	}
-	if attaches := e.Attach != nil; attaches != (kind == EgressTap) || attaches && e.End != nil {
-		return fault.Newf(fault.Invalid, "egress_invalid", "an egress of the kind %q has the wrong fields: only a tap has the function Attach, and then no end", kind)
+	if attaches := e.Attach != nil; attaches != kind.MadeByEngine() || attaches && e.End != nil {
+		return fault.Newf(fault.Invalid, "egress_invalid", "an egress of the kind %q has the wrong fields: only a tap and a proxy have the function Attach, and then no end", kind)
 	}
 	return nil
 }

@@ -50,11 +50,23 @@ type Info struct {
 	DiskInMemory bool
 	// Images lists the kinds of images from which a sandbox can start.
 	Images []ImageKind
-	// Egress lists how a sandbox can be connected to the egress gateway.
+	// Egress lists how a sandbox can be connected to the egress gateway, the preferred way first
+	// after EgressNone.
 	Egress []EgressKind
 	// Notes lists, in sentences, protections that are weaker on this host than they could be, for
 	// example because no cgroup is writable.
 	Notes []string
+}
+
+// Attachment returns how sandboxes of the engine are connected to the egress gateway, or EgressNone
+// if they have no network.
+func (i Info) Attachment() EgressKind {
+	for _, kind := range i.Egress {
+		if kind != EgressNone {
+			return kind
+		}
+	}
+	return EgressNone
 }
 
 // Hold returns the effective limits of a sandbox of the engine. If files are in memory, the limits

@@ -49,6 +49,9 @@ type Base struct {
 	Knows int `json:"knows,omitempty"`
 	// Saves lists the parts of its state that its engine can save.
 	Saves []string `json:"saves,omitempty"`
+	// Attachment is how the instance is connected to the egress gateway. It is empty for a sandbox
+	// without a network, and for one of an earlier version.
+	Attachment engine.EgressKind `json:"attachment,omitempty"`
 }
 
 // SavedBy returns the parts of a sandbox's state that an engine can save in a snapshot, a pause and

@@ -65,6 +65,9 @@ type Sandbox struct {
 	Notes   []string
 	// Saves lists the parts of its state that a snapshot, a pause and a copy can save.
 	Saves []string
+	// Attachment is how the sandbox is connected to the egress gateway. It is empty for one without a
+	// network, and for one of an earlier version.
+	Attachment engine.EgressKind
 	// Tracked are hidden files that git tracks, so that git's history contains them.
 	Tracked Tracked
 	// ImageDigest is the digest of the OCI image that it started from, or "".

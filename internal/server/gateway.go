@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/certs"
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/proxyport"
 	"github.com/crannog/crannog/internal/packages/store"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -104,7 +106,7 @@ func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandb
 		return sandbox.Link{}, err
 	}
 	link := sandbox.Link{End: box}
-	if link.Files, link.Env, err = gatewayTrust(certificate); err != nil {
+	if link.Files, link.Env, err = gatewayTrust(certificate, a.Kind); err != nil {
 		if box != nil {
 			err = errors.Join(err, box.Close())
 		}
@@ -115,7 +117,7 @@ func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandb
 
 // gatewayTrust returns the files and variables with which programs in a sandbox find the name
 // server and trust the gateway's certificates.
-func gatewayTrust(certificate []byte) ([]guest.File, map[string]string, error) {
+func gatewayTrust(certificate []byte, kind egress.AttachmentKind) ([]guest.File, map[string]string, error) {
 	trust, err := certs.Addition(certificate)
 	if err != nil {
 		return nil, nil, err
@@ -124,9 +126,12 @@ func gatewayTrust(certificate []byte) ([]guest.File, map[string]string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	files := []guest.File{{
-		Path: "/etc/resolv.conf", Mode: 0o644, Data: fmt.Appendf(nil, "nameserver %s\noptions timeout:2 attempts:2\n", egress.Gateway),
-	}}
+	resolver := fmt.Sprintf("nameserver %s\noptions timeout:2 attempts:2\n", egress.Gateway)
+	if kind == egress.Proxy {
+		resolver = proxyport.ResolvConf
+		maps.Copy(trust.Env, proxyport.Variables())
+	}
+	files := []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte(resolver)}}
 	for _, f := range append(trust.Files, store...) {
 		files = append(files, guest.File{Path: f.Path, Mode: f.Mode, Data: f.Data, Link: f.Link, Append: f.Append, Around: (*guest.Around)(f.Around)})
 	}

@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/egress/certs"
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/proxyport"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -57,7 +59,7 @@ func TestGatewayTrustHasNameServerAndCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, env, err := gatewayTrust(ca.Certificate())
+	files, env, err := gatewayTrust(ca.Certificate(), egress.Packets)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,10 +76,17 @@ func TestGatewayTrustHasNameServerAndCertificate(t *testing.T) {
 	if f := fileAt(certs.BundlePath); !f.Append || !strings.Contains(string(f.Data), strings.TrimSpace(string(ca.Certificate()))) {
 		t.Errorf("bundle: got %+v, want the gateway's certificate appended", f)
 	}
-	if len(env) == 0 {
-		t.Error("gatewayTrust returns no environment variables")
+	if len(env) == 0 || env["HTTPS_PROXY"] != "" {
+		t.Errorf("gatewayTrust returns the environment variables %v, want no proxy", env)
 	}
-	if _, _, err := gatewayTrust([]byte("no certificate")); err == nil {
+	// Without a network interface, programs have to use the proxy.
+	if files, env, err = gatewayTrust(ca.Certificate(), egress.Proxy); err != nil {
+		t.Fatal(err)
+	}
+	if text := string(fileAt("/etc/resolv.conf").Data); text != proxyport.ResolvConf || env["HTTPS_PROXY"] == "" || env["https_proxy"] != env["HTTPS_PROXY"] {
+		t.Errorf("with a proxy: resolv.conf is %q, and the variables are %v", text, env)
+	}
+	if _, _, err := gatewayTrust([]byte("no certificate"), egress.Packets); err == nil {
 		t.Error("gatewayTrust accepted an invalid certificate")
 	}
 }

@@ -30,7 +30,7 @@ func registrySandbox(t *testing.T) *testSandbox {
 	t.Helper()
 	a := &environment{internet: &internet{}, state: hosttest.ShortDir(t)}
 	var err error
-	if a.client, err = crannog.Local(t.Context(), crannog.State(a.state), crannog.Logger(logTo(a.state))); err != nil {
+	if a.client, err = crannog.Local(t.Context(), localOptions(a.state)...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -207,7 +207,7 @@ git: {fetch: allow, push: {unlisted: deny}, remotes: [{host: git.lib.test, repo:
 		"fetch":  `node -e 'fetch("https://api.lib.test/").then(r => r.text()).then(console.log, e => { console.log(e.cause || e); process.exit(1) })'`,
 		"https":  `node -e 'require("https").get("https://api.lib.test/", r => r.on("data", d => console.log(String(d))))'`,
 		"post":   "curl -sS -m 300 -d data --http2 https://api.lib.test/",
-		"proxy":  "https_proxy=http://10.199.0.1:3128 curl -sS -m 300 https://api.lib.test/",
+		"proxy":  "https_proxy=" + proxyURL() + " curl -sS -m 300 https://api.lib.test/",
 	} {
 		if out, code := b.sh(line); code != 0 || out != "hello from api.lib.test" {
 			t.Errorf("%s: exit %d, %s", name, code, out)

@@ -111,7 +111,7 @@ func n7DomainFronting(t *testing.T, a *environment) {
 		t.Errorf("the honest request: got %s, the host got %+v", out, up.seen())
 	}
 	// Through the proxy the Host header differs from the name of the CONNECT.
-	if out, _ := b.sh("curl -sS -m 300 -x http://10.199.0.1:3128 -H 'Host: other.n7.test' https://api.n7.test/ -w ' %{http_code}'"); !contains(out, "421") {
+	if out, _ := b.sh("curl -sS -m 300 -x " + proxyURL() + " -H 'Host: other.n7.test' https://api.n7.test/ -w ' %{http_code}'"); !contains(out, "421") {
 		t.Errorf("inside CONNECT: %s", out)
 	}
 }

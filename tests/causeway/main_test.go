@@ -43,6 +43,10 @@ var rootless = flag.Bool("rootless", false, "run as a user without rights, as Te
 // program.
 const engineVariable = "CRANNOG_DEFAULT_ENGINE"
 
+// attachmentVariable is the environment variable with which the sandboxes of make test-jail have no
+// network interface.
+const attachmentVariable = "CRANNOG_NETWORK_ATTACHMENT"
+
 // minParallel is the least number of tests that run at the same time.
 const minParallel = 4
 
@@ -128,7 +132,7 @@ func local(t testing.TB, state string, w *internet) *crannog.Client {
 	if err := w.write(state); err != nil {
 		t.Fatal(err)
 	}
-	c, err := crannog.Local(t.Context(), crannog.State(state), crannog.Logger(logTo(state)))
+	c, err := crannog.Local(t.Context(), localOptions(state)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func createEnvironment() (*environment, error) {
 	if err := w.write(a.state); err != nil {
 		return nil, err
 	}
-	a.client, err = crannog.Local(noContext(), crannog.State(a.state), crannog.Logger(logTo(a.state)))
+	a.client, err = crannog.Local(noContext(), localOptions(a.state)...)
 	return a, err
 }
 
@@ -134,6 +134,34 @@ func withJailLevel(document string) string {
 	return "level: light\n" + document
 }
 
+// proxied reports whether sandboxes have no network interface.
+func proxied() bool { return os.Getenv(attachmentVariable) == "proxy" }
+
+// proxyURL returns the address of the gateway's proxy in sandboxes.
+func proxyURL() string {
+	if proxied() {
+		return "http://127.0.0.53:3128"
+	}
+	return "http://10.199.0.1:3128"
+}
+
+// localOptions returns the options of the product on a state directory.
+func localOptions(state string) []crannog.LocalOption {
+	options := []crannog.LocalOption{crannog.State(state), crannog.Logger(logTo(state))}
+	if proxied() {
+		options = append(options, crannog.FromConfig(""))
+	}
+	return options
+}
+
+// insideTools returns the Python tools for programs in sandboxes.
+func insideTools() string {
+	if !proxied() {
+		return tools
+	}
+	return strings.Replace(tools, "GATEWAY = '10.199.0.1'", "GATEWAY = '127.0.0.53'", 1) + connectThroughProxy
+}
+
 // small are the limits of a test's sandbox.
 var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, CommandTimeoutSeconds: 1200}
 
@@ -167,7 +195,7 @@ func (a *environment) testSandboxWith(t testing.TB, options ...crannog.CreateOpt
 	b := &testSandbox{Sandbox: sb, t: t, environment: a}
 	t.Cleanup(b.end)
 	files := sb.FS().WithContext(t.Context())
-	for name, text := range map[string]string{"tmp/tools.py": fmt.Sprintf("SLOWNESS = %f\n", hosttest.Slowness()) + tools, "tmp/world.pem": string(a.Roots)} {
+	for name, text := range map[string]string{"tmp/tools.py": fmt.Sprintf("SLOWNESS = %f\n", hosttest.Slowness()) + insideTools(), "tmp/world.pem": string(a.Roots)} {
 		if err := files.WriteFile(name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -42,6 +42,10 @@ type Started struct {
 	Level     string `json:"level"`
 	Policy    string `json:"policy"` // digest of the policy
 	Net       string `json:"net"`
+	// Attachment is how the sandbox is connected to the egress gateway, and NotCarried lists what
+	// programs cannot send over it.
+	Attachment string   `json:"attachment,omitempty"`
+	NotCarried []string `json:"not_carried,omitempty"`
 	// Checked lists the readiness probes that passed.
 	Checked   []string `json:"checked,omitempty"`
 	Ephemeral bool     `json:"ephemeral,omitempty"`

@@ -86,6 +86,8 @@ func (r *refusal) writeConnect(x *exchange) {
 	if r.cause != nil {
 		x.record.Error = r.cause.Error()
 	}
+	// The proxy port refuses before anything is sent.
+	x.record.Probe = x.box.probes.take(x.record)
 	target := printable(x.r.Host, 253)
 	if x.dest.host != "" {
 		target = net.JoinHostPort(x.dest.host, strconv.Itoa(x.dest.port))

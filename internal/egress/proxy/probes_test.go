@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,19 @@ func TestProbesAreMarked(t *testing.T) {
 		if marked := r.Kind != egress.KindDNS || r.Host != "api.good.test"; r.Probe != marked {
 			t.Errorf("after ExpectProbes: the entry of %s %s:%d is marked %t, want %t", r.Kind, r.Host, r.Port, r.Probe, marked)
 		}
+	}
+	// A sandbox without a network interface makes the same attempts through the proxy.
+	b.ExpectProbes()
+	before = len(b.records.all())
+	for _, want := range []bool{true, false} {
+		if got := b.connect("api.good.test:9"); !strings.HasPrefix(got, "HTTP/1.1 403") {
+			t.Errorf("CONNECT to a closed port: %s", got)
+		}
+		list := b.awaitRecords(before + 1)
+		if r := list[len(list)-1]; r.Kind != egress.KindConnect || r.Probe != want {
+			t.Errorf("the entry of a CONNECT is %+v, want it marked %t", r, want)
+		}
+		before = len(list)
 	}
 	if len(up.log()) > 0 || w.dials.Load() > 0 || w.lookups.Load() > 0 {
 		t.Errorf("the probes caused %d requests, %d dials and %d lookups, want none", len(up.log()), w.dials.Load(), w.lookups.Load())

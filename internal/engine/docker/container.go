@@ -81,6 +81,9 @@ type layout struct {
 func (l layout) request() client.ContainerCreateOptions {
 	limits := l.spec.Limits.OrDefault()
 	labels := map[string]string{labelOwner: l.owner, labelSandbox: l.spec.ID}
+	if l.spec.Egress.Kind == engine.EgressProxy {
+		labels = map[string]string{labelOwner: l.owner, labelSandbox: l.spec.ID, labelEgress: string(engine.EgressProxy)}
+	}
 	user := strconv.Itoa(engine.UserID)
 	tmpfs := map[string]string{}
 	for _, w := range writable {
@@ -118,8 +121,8 @@ func (l layout) request() client.ContainerCreateOptions {
 			CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges", "seccomp=" + seccompProfile},
 			MaskedPaths: maskedPaths, ReadonlyPaths: slices.Concat(readonlyPaths, l.protected),
 			Init: &useInit,
-			// In a sandbox without a network, the guest runs a name server, which listens on port
-			// 53 without being root.
+			// In a sandbox without a network interface, the guest runs a name server, which listens on
+			// port 53 without being root.
 			Sysctls:       map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"},
 			LogConfig:     container.LogConfig{Type: "none"},
 			RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},

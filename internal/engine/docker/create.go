@@ -45,7 +45,11 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err != nil {
 		return err
 	}
-	base, err := e.ensureImage(ctx, owner, *spec.Image.OCI)
+	err = e.refusePodman(ctx)
+	var base string
+	if err == nil {
+		base, err = e.ensureImage(ctx, owner, *spec.Image.OCI)
+	}
 	if err == nil {
 		l.image, err = e.withGuest(ctx, owner, base, spec.Image.Guest)
 	}

@@ -44,6 +44,8 @@ type Options struct {
 	// Runtime is the daemon's name of the OCI runtime, such as crun or runsc. If it is "", the
 	// daemon's default is used.
 	Runtime string
+	// NoDevice makes the engine connect sandboxes by a proxy, as with a daemon of another host.
+	NoDevice bool
 	// Images is the store of images that are loaded into the daemon, or nil.
 	Images Images
 }
@@ -54,12 +56,17 @@ type Engine struct {
 	dir    string // StateDir/docker
 	client *client.Client
 	local  bool // the daemon is reached through a socket of this host
+	// life ends with Close, and carried are the goroutines that carry networks until then.
+	life    context.Context //nolint:containedctx // it is the engine's own
+	end     context.CancelFunc
+	carried sync.WaitGroup
 
 	mu              sync.Mutex
 	streams         map[string]*execConnection // by container
 	version         string                     // the daemon's version, once it is known
 	derived         map[string]string          // IDs of images with the guest, by base image and guest
 	failedCreations map[string]bool            // IDs whose creation failed before anything was created
+	carriers        map[string]bool            // containers whose network this process carries, or waits to carry
 }
 
 var (
@@ -80,7 +87,9 @@ func New(o Options) (*Engine, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	life, end := context.WithCancel(context.Background())
 	return &Engine{
+		life: life, end: end, carriers: map[string]bool{},
 		o: o, dir: filepath.Join(o.StateDir, "docker"), client: c, local: strings.HasPrefix(c.DaemonHost(), "unix://"),
 		streams: map[string]*execConnection{}, derived: map[string]string{}, failedCreations: map[string]bool{},
 	}, nil
@@ -122,8 +131,8 @@ func (e *Engine) Info() engine.Info {
 	if e.userspaceKernel() {
 		info.Boundary = engine.UserspaceKernel
 	}
-	if !slices.Contains(info.Egress, engine.EgressTap) {
-		info.Notes = append(info.Notes, "a sandbox has no network: a network requires a daemon on this host, root, and a runtime that uses the host's network stack")
+	if info.Attachment() == engine.EgressProxy {
+		info.Notes = append(info.Notes, "programs reach the network only through the proxy that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name: a network interface requires a daemon on this host, root, and a runtime that uses the host's network stack")
 	}
 	return info
 }
@@ -179,11 +188,21 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 			list = append(list, engine.Status{ID: id, State: engine.Stopped})
 		}
 	}
-	return list, nil
+	// And an interrupted creation may have left only the socket of its network.
+	sockets, err := e.socketOwners()
+	for _, id := range sockets {
+		if !known[id] {
+			list = append(list, engine.Status{ID: id, State: engine.Stopped})
+		}
+	}
+	return list, err
 }
 
-// Close ends the streams of this process into sandboxes. The sandboxes keep running.
+// Close ends the streams of this process into sandboxes, and their networks that it carries. The
+// sandboxes keep running, and the next process carries their networks.
 func (e *Engine) Close() error {
+	e.end()
+	e.carried.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var errs []error

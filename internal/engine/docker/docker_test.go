@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	reexec.Dispatch(
 		enginetest.ProbeRole(),
 		reexec.Role{Match: matchGuest(guestboot.ChannelRole), Run: guestmain.Channel},
+		reexec.Role{Match: matchGuest(guestboot.GatewayRole), Run: guestmain.Gateway},
 		reexec.Role{Match: matchGuest(guestboot.PlainFlag), Run: guestmain.Main},
 	)
 	code := m.Run()
@@ -75,15 +76,20 @@ func daemon(t testing.TB) (*dockertest.Daemon, engine.Image) {
 
 // opener returns a function that opens an engine on the daemon with an OCI runtime.
 func opener(d *dockertest.Daemon, runtime string) func(t testing.TB, dir string) engine.Engine {
+	return openerWith(docker.Options{Host: d.Host, Runtime: runtime})
+}
+
+// openerWith returns a function that opens an engine with these options.
+func openerWith(o docker.Options) func(t testing.TB, dir string) engine.Engine {
 	return func(t testing.TB, dir string) engine.Engine {
 		t.Helper()
 		self, err := os.Executable()
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := docker.New(docker.Options{
-			StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Guest: self, Host: d.Host, Runtime: runtime,
-		})
+		o := o
+		o.StateDir, o.Log, o.Guest = dir, slog.New(slog.NewTextHandler(t.Output(), nil)), self
+		e, err := docker.New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,6 +127,18 @@ func TestConformanceOfCrun(t *testing.T) {
 	c := enginetest.Config{Open: opener(d, "crun"), Image: image, Residue: residue(d), Cycles: 3, LosesOnlyPrograms: true, Waive: waived, Only: []string{"lifecycle/create-is-ready"}}
 	if hosttest.Full() {
 		c.Only = append(smoke[:len(smoke):len(smoke)], "limits/", "boundary/")
+	}
+	enginetest.Run(t, c)
+}
+
+// A daemon of another host makes no network device here.
+func TestConformanceWithoutDevice(t *testing.T) {
+	d, image := daemon(t)
+	c := enginetest.Config{
+		Open: openerWith(docker.Options{Host: d.Host, NoDevice: true}), Image: image, Residue: residue(d), Cycles: 3, LosesOnlyPrograms: true, Only: []string{"proxy/"},
+	}
+	if !hosttest.Full() {
+		c.Only = []string{"proxy/connections-and-names-reach-the-gateway", "proxy/nothing-else-leaves", "proxy/continues-after-a-restart"}
 	}
 	enginetest.Run(t, c)
 }

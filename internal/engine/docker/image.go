@@ -132,6 +132,7 @@ func (e *Engine) buildDerivedImage(ctx context.Context, owner, base, digest, tar
 		return "", err
 	}
 	image, err := e.client.ContainerCommit(ctx, created.ID, client.ContainerCommitOptions{
+		Config:  &container.Config{}, // Podman refuses a request without one
 		Changes: []string{"LABEL " + labelBase + "=" + base, "LABEL " + labelGuest + "=" + digest},
 	})
 	return image.ID, err

@@ -18,20 +18,21 @@ import (
 // egressKinds returns how this engine can connect sandboxes to the gateway. It uses no bridge of
 // the daemon: a container on a bridge reaches the host, even if the bridge is internal.
 func (e *Engine) egressKinds() []engine.EgressKind {
-	kinds := []engine.EgressKind{engine.EgressNone}
 	// A tap device is created from outside, in the network namespace of a container on this host. A
 	// user-space kernel would ignore the device.
-	if e.local && os.Geteuid() == 0 && !e.userspaceKernel() {
-		kinds = append(kinds, engine.EgressTap)
+	if !e.o.NoDevice && e.local && os.Geteuid() == 0 && !e.userspaceKernel() && unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK) == nil {
+		return []engine.EgressKind{engine.EgressNone, engine.EgressTap}
 	}
-	return kinds
+	return []engine.EgressKind{engine.EgressNone, engine.EgressProxy}
 }
 
-// connect creates a container's network device and attaches it to the gateway before the guest
-// runs.
+// connect creates a container's network and attaches it to the gateway before the guest runs.
 func (e *Engine) connect(ctx context.Context, container string, spec *engine.Spec) error {
 	if !spec.Egress.Connected() {
 		return nil
+	}
+	if spec.Egress.Kind == engine.EgressProxy {
+		return e.connectProxy(ctx, container, spec)
 	}
 	namespace, err := e.openNamespace(ctx, container)
 	if err != nil {

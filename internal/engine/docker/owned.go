@@ -23,6 +23,7 @@ const (
 	labelSandbox = "dev.crannog.sandbox" // the sandbox's ID
 	labelBase    = "dev.crannog.base"    // the image from which an image with a guest was built
 	labelGuest   = "dev.crannog.guest"   // the digest of the guest's program
+	labelEgress  = "dev.crannog.egress"  // "proxy" if a process of this host carries the network
 )
 
 // ownerFile holds the ID of the state directory. The ID is not derived from the directory's path,

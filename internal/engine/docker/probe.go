@@ -36,6 +36,11 @@ func (e *Engine) Probe(ctx context.Context) []engine.Finding {
 	e.version = info.ServerVersion
 	e.mu.Unlock()
 	list := []engine.Finding{engine.OK("Docker daemon", fmt.Sprintf("version %s at %s", info.ServerVersion, e.client.DaemonHost()))}
+	if err := e.refusePodman(ctx); fault.CodeOf(err) == codePodman {
+		f := engine.Fail("Docker Engine", fault.PublicText(err), fault.HintOf(err))
+		f.Code = codePodman
+		list = append(list, f)
+	}
 	if info.OSType != "linux" {
 		list = append(list, engine.Fail("Docker containers", "the daemon runs containers of "+info.OSType, "use a daemon for Linux containers"))
 	}

@@ -3,6 +3,7 @@ package docker
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -46,6 +47,9 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 		return engine.Exit{}, unknownSandbox(id)
 	case err != nil:
 		return engine.Exit{}, e.explain("wait for sandbox "+id, err)
+	}
+	if c.Container.Config != nil && c.Container.Config.Labels[labelEgress] == string(engine.EgressProxy) {
+		e.carryLater(id, c.Container.ID, c.Container.Path)
 	}
 	for {
 		err := e.awaitExit(ctx, c.Container.ID)
@@ -158,6 +162,9 @@ func (e *Engine) remove(ctx context.Context, owner, id string) error {
 			return errors.Join(err, context.Cause(ctx))
 		case <-time.After(pollInterval):
 		}
+	}
+	if err := os.RemoveAll(e.socketDir(id)); err != nil {
+		return err
 	}
 	volumes, err := e.volumes(ctx, owner, id)
 	if err != nil {

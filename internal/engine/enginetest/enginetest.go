@@ -61,7 +61,7 @@ func (r rule) in(nameOrGroup string) bool {
 
 // rules returns all rules.
 func rules() []rule {
-	return slices.Concat(lifecycleRules, imageRules, fileRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, ownersRules, imageOwnersRules, namespaceRules,
+	return slices.Concat(lifecycleRules, imageRules, fileRules, execRules, limitRules, boundaryRules, restartRules, linkRules, proxyRules, coverRules, ownersRules, imageOwnersRules, namespaceRules,
 		stateRules, archiveRules, freezeRules, boundRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, spareRules, recordRules, changesRules,
 		sharedRules, leakRules, benchmarkRules)
 }
@@ -69,7 +69,7 @@ func rules() []rule {
 // exclusiveRules lists the rules and groups that do not run concurrently with others: they count
 // resources of the host or of this process, change its environment, or measure.
 var exclusiveRules = []string{
-	"boundary/", "leaks/", "link/cycles-leave-nothing", "copies/cycles-leave-nothing", "prestarted/are-used-and-dropped",
+	"boundary/", "leaks/", "link/cycles-leave-nothing", "proxy/cycles-leave-nothing", "copies/cycles-leave-nothing", "prestarted/are-used-and-dropped",
 	"copies/a-full-disk-does-not-end-the-source", "state/replaces-in-place", "state/continues-if-it-cannot-be-replaced", "state/truncated-is-refused",
 	"limits/cpu-is-bounded", "limits/usage-grows", "benchmarks/",
 }

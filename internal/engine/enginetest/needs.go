@@ -64,6 +64,8 @@ var needsByRule = []struct {
 
 	{"link/", needs{programs: true, egress: engine.EgressPackets}},
 
+	{"proxy/", needs{programs: true, egress: engine.EgressProxy}},
+
 	{"state/", needs{can: can(engine.CanCheckpoint)}},
 	{"state/memory-files-and-listeners-continue", needs{programs: true}},
 	{"state/limits-hold-in-a-copy", needs{programs: true, enforces: limits(engine.LimitPIDs, engine.LimitDisk)}},

@@ -54,6 +54,13 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 			return err
 		}
 	}
+	var gateway *os.File // the gateway's end of a network without an interface
+	if spec.Egress.Kind == engine.EgressProxy {
+		if gateway, err = listenGateway(b.dir); err != nil {
+			return fmt.Errorf("network: %w", err)
+		}
+		defer gateway.Close()
+	}
 	c, err := b.e.startChild(b, spec)
 	if err != nil {
 		return err
@@ -77,6 +84,11 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 		return withOutput(err, c.output)
 	}
 	boot := spec.Boot
+	if gateway != nil {
+		if boot.Config, err = spec.Egress.Attach(ctx, gateway); err != nil {
+			return err
+		}
+	}
 	if device != nil {
 		boot.Config, err = spec.Egress.Attach(ctx, device)
 		if err = errors.Join(err, device.Close()); err != nil {

@@ -28,6 +28,8 @@ type Options struct {
 	Log      *slog.Logger
 	// NoCgroups makes the engine run without control groups, as on a host without writable ones.
 	NoCgroups bool
+	// NoDevice makes the engine connect sandboxes by a proxy, as on a host without /dev/net/tun.
+	NoDevice bool
 	// Variant makes an engine with another name. Nil is the engine jail.
 	Variant *Variant
 }
@@ -41,7 +43,7 @@ type Engine struct {
 	rootless bool
 	groups   *cgroup.Tree // nil if groups cannot be created
 	noGroups error        // why groups cannot be created
-	tap      bool         // /dev/net/tun can be opened
+	tap      bool         // network interfaces can be created
 
 	sandboxes lifetime.Table[*instance]
 }
@@ -54,8 +56,11 @@ var (
 
 var (
 	imageKinds = []engine.ImageKind{engine.ImageHostView}
-	// withTap lists the kinds of egress if network interfaces can be created.
-	withTap = []engine.EgressKind{engine.EgressNone, engine.EgressTap}
+	noEgress   = []engine.EgressKind{engine.EgressNone}
+	// withTap lists the kinds of egress if network interfaces can be created, and withProxy those
+	// otherwise.
+	withTap   = []engine.EgressKind{engine.EgressNone, engine.EgressTap}
+	withProxy = []engine.EgressKind{engine.EgressNone, engine.EgressProxy}
 )
 
 // notes apply to every host.
@@ -79,7 +84,7 @@ func New(o Options) (engine.Engine, error) {
 			return nil, fmt.Errorf("%s: %w", e.name(), err)
 		}
 	}
-	e.tap = unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK) == nil
+	e.tap = !o.NoDevice && unix.Access("/dev/net/tun", unix.R_OK|unix.W_OK) == nil
 	if o.NoCgroups {
 		e.noGroups = errors.New("disabled by an option")
 	} else {
@@ -130,16 +135,19 @@ func (e *Engine) Info() engine.Info {
 		info.Notes = append(info.Notes, "runs as one user: a sandbox has no root, all files of an image belong to the sandbox's user, and commands have the user ID of the guest, which the kernel protects from them")
 	}
 	if !e.tap && e.variant == nil {
-		info.Notes = append(info.Notes, "/dev/net/tun cannot be opened: sandboxes have no network")
+		info.Notes = append(info.Notes, "no network interface can be created: programs reach the network only through the proxy that HTTP_PROXY, HTTPS_PROXY and ALL_PROXY name")
 	}
 	return info
 }
 
 func (e *Engine) egressKinds() []engine.EgressKind {
-	if e.tap && e.variant == nil {
+	switch {
+	case e.variant != nil:
+		return noEgress
+	case e.tap:
 		return withTap
 	}
-	return withTap[:1]
+	return withProxy
 }
 
 // instanceDir returns the directory of a sandbox.

@@ -83,6 +83,30 @@ func TestConformanceWithoutCgroups(t *testing.T) {
 	enginetest.Run(t, c)
 }
 
+// withoutDevice opens the engine as on a host on which no network interface can be created.
+func withoutDevice(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
+	return func(t testing.TB, dir string) engine.Engine {
+		t.Helper()
+		e, err := jail.New(jail.Options{StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), NoCgroups: noCgroups, NoDevice: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+}
+
+func TestConformanceWithoutDevice(t *testing.T) {
+	c := testConfig(t, os.Geteuid() != 0)
+	c.Open, c.Cycles, c.Only = withoutDevice(os.Geteuid() != 0), 3, []string{"proxy/", "lifecycle/undeclared-egress-is-refused"}
+	if os.Geteuid() != 0 {
+		enginetest.Run(t, c)
+		return
+	}
+	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
+	t.Run("root", func(t *testing.T) { enginetest.Run(t, c) })
+	hosttest.RerunUnprivileged(t, "^TestConformanceWithoutDevice$")
+}
+
 // For an unprivileged user, everything in a sandbox belongs to one user.
 func TestConformanceRootless(t *testing.T) {
 	if os.Geteuid() != 0 {

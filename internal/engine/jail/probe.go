@@ -107,7 +107,7 @@ const CheckInterface = "network interface"
 func (e *Engine) checkTap() engine.Finding {
 	const name = CheckInterface
 	if !e.tap {
-		return engine.Warn(name, "/dev/net/tun cannot be opened: sandboxes have no network", "sudo modprobe tun, and chmod 0666 /dev/net/tun")
+		return engine.Warn(name, "no network interface can be created: sandboxes reach the network only through a proxy", "sudo modprobe tun, and chmod 0666 /dev/net/tun")
 	}
 	return engine.OK(name, "/dev/net/tun can be opened")
 }

@@ -60,7 +60,7 @@ func openHigh(path string) (*os.File, error) {
 		return nil, err
 	}
 	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, setup.ServiceFD+1)
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, setup.GatewayFD+1)
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
@@ -110,6 +110,15 @@ func (e *Engine) startChild(b *instance, spec engine.Spec) (_ *child, err error)
 		childFiles = append(childFiles, service)
 	}
 	extraFiles := childFiles
+	if spec.Egress.Kind == engine.EgressProxy {
+		socket, err := openGateway(b.dir, b.rec)
+		if err != nil {
+			return nil, fmt.Errorf("network: %w", err)
+		}
+		childFiles = append(childFiles, socket)
+		// A sandbox with a network has no service.
+		extraFiles = append(extraFiles[:len(extraFiles):len(extraFiles)], nil, socket)
+	}
 	in, config, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -189,7 +198,7 @@ func (e *Engine) request(c *child, b *instance, spec engine.Spec) (device *os.Fi
 	r := setup.Request{
 		Arguments: arguments,
 		Hostname:  spec.Hostname, Links: spec.Links, Hide: spec.Hide, Absent: spec.Absent, ReadOnly: spec.ReadOnly,
-		Limits: e.Info().Hold(spec.Limits), Users: !e.rootless, Tap: spec.Egress.Connected() && e.rootless, CPUs: spec.Limits.Processors(), Groups: b.rec.Group.Shown(),
+		Limits: e.Info().Hold(spec.Limits), Users: !e.rootless, Tap: spec.Egress.Kind == engine.EgressTap && e.rootless, Gateway: spec.Egress.Kind == engine.EgressProxy, CPUs: spec.Limits.Processors(), Groups: b.rec.Group.Shown(),
 	}
 	for _, t := range list {
 		if e.rootless {
@@ -210,7 +219,7 @@ func (e *Engine) request(c *child, b *instance, spec engine.Spec) (device *os.Fi
 			return nil, err
 		}
 		defer closeFiles(files)
-		if spec.Egress.Connected() {
+		if spec.Egress.Kind == engine.EgressTap {
 			if device, err = tapIn(c.cmd.Process.Pid); err != nil {
 				return nil, err
 			}

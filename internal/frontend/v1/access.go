@@ -69,6 +69,7 @@ func toNetwork(sb sandbox.Sandbox) api.Network {
 	return api.Network{
 		Attached: attached, Linked: attached, Net: string(sb.Access.Net), Level: sb.PolicyLevel,
 		Policy: sb.PolicyDigest, Lost: sb.Unlinked,
+		Attachment: string(sb.Attachment), NotCarried: sb.Attachment.NotCarried(),
 	}
 }
 

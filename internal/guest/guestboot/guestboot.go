@@ -32,6 +32,13 @@ const (
 // is a stream, and no bytes are lost.
 const ListenerFlag = "--listener"
 
+// GatewayFlag is the guest's argument for a sandbox without a network interface. GatewayFD is then a
+// reference to the listening Unix socket of the egress gateway, to which the guest connects.
+const (
+	GatewayFlag = "--gateway"
+	GatewayFD   = 7
+)
+
 // ModulesFlag is the prefix of the guest's argument on an engine that runs WebAssembly modules. The
 // rest of the argument is a modules.Config in JSON. ServiceFD is then the guest's end of a
 // SOCK_SEQPACKET socket to the engine, which compiles modules on request.
@@ -62,6 +69,11 @@ const (
 	PlainFlag = "--plain"
 	FillDir   = "/.crannog/fill"
 )
+
+// GatewayRole is the first argument of the guest's program when an engine starts a second instance
+// inside that carries the connections of programs to the egress gateway, on its standard input and
+// output, with the protocol of relay.Outward.
+const GatewayRole = "gateway"
 
 // ChannelRole is the first argument of the guest's program when an engine starts a second instance
 // inside. That instance serves streams to ports on its standard input and output, with the protocol

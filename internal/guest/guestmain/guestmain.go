@@ -55,6 +55,8 @@ func Play() {
 			os.Exit(fetch.Main(os.Args[2:], os.Stdout))
 		case guestboot.ChannelRole:
 			Channel()
+		case guestboot.GatewayRole:
+			Gateway()
 		}
 	}
 	Main()
@@ -164,6 +166,12 @@ func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 		ignoreSignals()
 		close(signalsIgnored)
 	}()
+	if slices.Contains(args, guestboot.GatewayFlag) {
+		// The checks of the configuration use the ports.
+		if err := serveGateway(b.failed); err != nil {
+			return nil, err
+		}
+	}
 	// Preparing the system and creating the guest run concurrently. No program runs yet that could
 	// change the files between their writing and the checks.
 	prepared := make(chan error, 1)

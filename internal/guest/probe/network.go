@@ -163,7 +163,7 @@ func checkOffline(context.Context) error {
 	case errors.Is(err, errUnroutable):
 		return nil
 	case err == nil:
-		return errors.New("there is a route out, and no network was requested")
+		return errors.New("there is a route out of a sandbox without a network interface")
 	default:
 		return err
 	}
@@ -177,6 +177,9 @@ func (c Checks) checkName(ctx context.Context, name string) error {
 	at, err := lookupKnown(ctx, name)
 	if err != nil {
 		return err
+	}
+	if c.Proxy != "" {
+		return c.checkPortsThrough(ctx, name)
 	}
 	for _, what := range c.Reached {
 		if port, ok := portOf(name, what); ok {

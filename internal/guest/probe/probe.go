@@ -36,6 +36,10 @@ type Checks struct {
 	// succeed or fail. No data is sent.
 	Reached []string `json:"reached,omitempty"`
 	Closed  []string `json:"closed,omitempty"`
+	// Proxy is the address of the HTTP proxy through which Refused, Reached and Closed are also
+	// tried, in a sandbox without a network interface. Without an interface, no address outside may
+	// have a route.
+	Proxy string `json:"proxy,omitempty"`
 	// Hidden lists paths that must have no content. ReadOnly lists paths that must not be writable,
 	// even for root inside.
 	Hidden   []string `json:"hidden,omitempty"`
@@ -103,7 +107,10 @@ func (c Checks) connectionChecks(as As) []func(context.Context) error {
 	each(c.unknownHosts(), tryTimeout, func(_ context.Context, at string) error {
 		return fmt.Errorf("%s is not a port of a known name", at)
 	})
-	if c.Offline {
+	if c.Proxy != "" {
+		each(c.Refused, tryTimeout, func(ctx context.Context, at string) error { return checkClosedThrough(ctx, c.Proxy, at) })
+	}
+	if c.Offline || c.Proxy != "" {
 		checks = append(checks, checkOffline)
 	}
 	if c.MemoryBytes > 0 {

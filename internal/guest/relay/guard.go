@@ -22,6 +22,7 @@ var errGuest = errors.New("the guest does not keep to the channel's protocol")
 // An attacker who is root inside could use both to fill the server's memory.
 type guard struct {
 	net.Conn
+	opens  bool // the guest may open streams
 	header [sessionHeader]byte
 	held   int    // bytes in header
 	data   uint32 // rest of the current frame's data
@@ -57,7 +58,7 @@ func (g *guard) check(b []byte) error {
 		}
 		g.held = 0
 		kind, flags := g.header[typeAt], binary.BigEndian.Uint16(g.header[flagsAt:])
-		if kind == typePing || kind > typeLast || flags&flagOpen != 0 {
+		if kind == typePing || kind > typeLast || flags&flagOpen != 0 && !g.opens {
 			return errGuest
 		}
 		if kind == typeData {

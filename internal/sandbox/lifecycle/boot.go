@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"slices"
 
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
@@ -136,11 +135,11 @@ func (b *boot) attach(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.attachment != nil && b.engineMakesNetwork() {
-		b.spec.Egress = engine.Egress{Kind: engine.EgressTap, Attach: b.attachEnd}
+	kind := b.attachmentKind()
+	if b.attachment != nil && kind.MadeByEngine() {
+		b.spec.Egress = engine.Egress{Kind: kind, Attach: b.attachEnd}
 		return nil
 	}
-	kind := b.socketKind()
 	if b.attachment != nil && kind != engine.EgressPackets {
 		a := *b.attachment
 		a.Kind = kind
@@ -155,26 +154,16 @@ func (b *boot) attach(ctx context.Context) error {
 	return nil
 }
 
-// engineMakesNetwork reports whether the engine creates both ends of a sandbox's network itself.
-func (b *boot) engineMakesNetwork() bool {
-	kinds := b.s.engines.info(b.row.Engine).Egress
-	return !slices.Contains(kinds, engine.EgressPackets) && slices.Contains(kinds, engine.EgressTap)
-}
-
-// socketKind returns the kind of network that the gateway makes for the engine.
-func (b *boot) socketKind() engine.EgressKind {
-	kinds := b.s.engines.info(b.row.Engine).Egress
-	if !slices.Contains(kinds, engine.EgressPackets) && slices.Contains(kinds, engine.EgressEthernet) {
-		return engine.EgressEthernet
-	}
-	return engine.EgressPackets
+// attachmentKind returns how the engine connects the instance to the gateway.
+func (b *boot) attachmentKind() engine.EgressKind {
+	return b.s.engines.info(b.row.Engine).Attachment()
 }
 
 // attachEnd attaches a network whose gateway end the engine has created, and returns the
 // configuration of a guest that uses it.
 func (b *boot) attachEnd(ctx context.Context, end *os.File) ([]byte, error) {
 	a := *b.attachment
-	a.Kind, a.End = engine.EgressTap, end
+	a.Kind, a.End = b.attachmentKind(), end
 	link, err := b.s.access.Attach(ctx, &a)
 	if err != nil {
 		return nil, err

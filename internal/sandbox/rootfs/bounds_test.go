@@ -28,14 +28,14 @@ func TestOnlyShownLimitsAreCheckedInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := limitedRow()
-	inside, checked := checks(r, p, Masks{}, everyLimit)
+	inside, checked := checks(r, p, Masks{}, engine.Info{Shows: everyLimit})
 	if inside.MemoryBytes != r.Limits.MemoryBytes || inside.PIDs != r.Limits.PIDs || inside.DiskBytes != r.Limits.DiskBytes || inside.DiskInodes != r.Limits.DiskInodes {
 		t.Errorf("all limits are shown inside, but the checks are %+v", inside)
 	}
 	if slices.ContainsFunc(checked, func(s string) bool { return strings.HasPrefix(s, "checked from outside") }) {
 		t.Errorf("all limits are shown inside, but %q has checks from outside", checked)
 	}
-	inside, checked = checks(r, p, Masks{}, []engine.Limit{engine.LimitDisk})
+	inside, checked = checks(r, p, Masks{}, engine.Info{Shows: []engine.Limit{engine.LimitDisk}})
 	if inside.MemoryBytes != 0 || inside.PIDs != 0 || inside.DiskInodes != 0 || inside.DiskBytes != r.Limits.DiskBytes {
 		t.Errorf("only the disk limit is shown inside, but the checks are %+v", inside)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
+	"github.com/crannog/crannog/internal/guest/proxyport"
 	"github.com/crannog/crannog/internal/host/text"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -20,7 +21,7 @@ const maxProbed = 8
 
 // checks returns the checks that the sandbox's first process makes before it is ready, and a
 // description of each.
-func checks(r sandbox.Row, p *policy.Policy, c Masks, shows []engine.Limit) (probe.Checks, []string) {
+func checks(r sandbox.Row, p *policy.Policy, c Masks, info engine.Info) (probe.Checks, []string) {
 	if r.Boundary == engine.NoBoundary {
 		return probe.Checks{}, nil // there is no boundary that could enforce anything
 	}
@@ -36,6 +37,9 @@ func checks(r sandbox.Row, p *policy.Policy, c Masks, shows []engine.Limit) (pro
 	}
 	if r.Access.Linked() {
 		checks.Known, checks.Unknown, checks.Reached, checks.Closed = probes.Known, probes.Unknown, probes.Reached, probes.Closed
+		if info.Attachment() == engine.EgressProxy {
+			checks.Proxy = proxyport.Proxy.String()
+		}
 	} else {
 		// Without an egress gateway there is no resolver to query.
 		checks.Offline = true
@@ -48,14 +52,14 @@ func checks(r sandbox.Row, p *policy.Policy, c Masks, shows []engine.Limit) (pro
 		{engine.LimitMemory, r.Limits.MemoryBytes, &checks.MemoryBytes}, {engine.LimitDisk, r.Limits.DiskBytes, &checks.DiskBytes},
 		{engine.LimitInodes, r.Limits.DiskInodes, &checks.DiskInodes}, {engine.LimitPIDs, r.Limits.PIDs, &checks.PIDs},
 	} {
-		if slices.Contains(r.Enforced, l.limit) && slices.Contains(shows, l.limit) {
+		if slices.Contains(r.Enforced, l.limit) && slices.Contains(info.Shows, l.limit) {
 			*l.check = l.value
 		}
 	}
 	if r.Base.Knows < 1 {
 		checks.Reached, checks.Closed, checks.Sealed, checks.DiskInodes, checks.PIDs = nil, nil, nil, 0, 0
 	}
-	return checks, append(describeChecks(checks), describeBounds(r, shows)...)
+	return checks, append(describeChecks(checks), describeBounds(r, info.Shows)...)
 }
 
 // firstPaths returns the first paths of a list, at most maxProbed.
@@ -65,7 +69,7 @@ func firstPaths(list []string) []string { return list[:min(len(list), maxProbed)
 func describeChecks(c probe.Checks) []string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
-	if c.Offline {
+	if c.Offline || c.Proxy != "" {
 		add("no address outside has a route")
 	}
 	for _, a := range c.Refused {

@@ -71,7 +71,10 @@ func ComposeMasked(r *sandbox.Row, t sandbox.Template, p *policy.Policy, info en
 	config.Absent = masks.absent
 	config.Skip = masks.skips()
 	config.Tools = guestTools(t.Tools)
-	config.Checks, r.Checked = checks(*r, p, masks, info.Shows)
+	config.Checks, r.Checked = checks(*r, p, masks, info)
+	if r.Access.Linked() {
+		r.Base.Attachment = info.Attachment()
+	}
 	config.HostMemory = r.Boundary != engine.NoBoundary && !slices.Contains(info.Shows, engine.LimitMemory)
 	config.HostFiles = !info.OwnFiles
 	if !r.Access.Linked() && info.OwnNetwork && info.OwnFiles {

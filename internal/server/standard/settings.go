@@ -93,6 +93,9 @@ func MicroVMOf(c config.Config) MicroVM {
 	return MicroVM{Kernel: c.Engines.MicroVMKernel, Emulate: c.Engines.MicroVMEmulation != ""}
 }
 
+// NoDevice reports whether sandboxes get no network interface although one could be created.
+func NoDevice(c config.Config) bool { return c.Engines.Attachment == config.ProxyAttachment }
+
 // DockerOf returns the settings of the engine that uses a Docker Engine.
 func DockerOf(c config.Config) Docker {
 	return Docker{Host: c.Engines.DockerHost, Runtime: c.Engines.DockerRuntime}

@@ -53,6 +53,9 @@ type Options struct {
 	Docker Docker
 	// MicroVM configures the engine that uses virtual machines.
 	MicroVM MicroVM
+	// NoDevice connects sandboxes of the engines jail and docker by a proxy instead of a network
+	// interface.
+	NoDevice bool
 	// Starts bound how sandboxes are started.
 	Starts server.Starts
 	// Pool configures the warm pool of a server; nil means none.
@@ -123,7 +126,7 @@ type engineImages interface {
 }
 
 // Engines creates this program's engines without images, to check what this machine supports. It
-// uses State, Log, DefaultEngine, Docker and MicroVM of the options.
+// uses State, Log, DefaultEngine, Docker, MicroVM and NoDevice of the options.
 func Engines(o Options) (*engine.Registry, error) {
 	guest, err := writeGuest(o)
 	if err != nil {
@@ -154,7 +157,7 @@ func engines(o Options, guest string, images engineImages) (*engine.Registry, er
 	if err != nil {
 		return nil, err
 	}
-	jailed, err := jail.New(jail.Options{StateDir: o.State, Log: o.Log})
+	jailed, err := jail.New(jail.Options{StateDir: o.State, Log: o.Log, NoDevice: o.NoDevice})
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +169,7 @@ func engines(o Options, guest string, images engineImages) (*engine.Registry, er
 	if err != nil {
 		return nil, err
 	}
-	contained, err := docker.New(docker.Options{StateDir: o.State, Log: o.Log, Guest: guest, Host: o.Docker.Host, Runtime: o.Docker.Runtime, Images: images})
+	contained, err := docker.New(docker.Options{StateDir: o.State, Log: o.Log, Guest: guest, Host: o.Docker.Host, Runtime: o.Docker.Runtime, NoDevice: o.NoDevice, Images: images})
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,9 @@ const (
 	// ServiceFD is the guest's end of a socket to the engine, if the engine serves requests of the
 	// guest.
 	ServiceFD = guestboot.ServiceFD
+	// GatewayFD refers to the socket of the egress gateway, if the sandbox has a network without an
+	// interface.
+	GatewayFD = guestboot.GatewayFD
 )
 
 // Interface is the name of a sandbox's network interface.
@@ -55,6 +58,8 @@ type Request struct {
 	// Tap requests a network interface, whose other end is returned. An engine that runs as root
 	// creates the interface itself, because the sandbox's IDs may not open the host's device.
 	Tap bool
+	// Gateway is set if the guest connects programs to the gateway's socket.
+	Gateway bool `json:",omitempty"`
 	// Own is set in a virtual machine, whose kernel serves this sandbox alone: the kernel's sizes
 	// are the sandbox's, and programs may make namespaces of their own.
 	Own bool `json:",omitempty"`
@@ -99,7 +104,7 @@ func Role() reexec.Role {
 // Main prepares the jail and becomes the guest. It does not return.
 func Main() {
 	runtime.LockOSThread()
-	for _, fd := range []int{guestboot.ChannelFD, ControlFD, ExitFD, ServiceFD} {
+	for _, fd := range []int{guestboot.ChannelFD, ControlFD, ExitFD, ServiceFD, GatewayFD} {
 		unix.CloseOnExec(fd)
 	}
 	answer, device, arguments := prepare()
@@ -119,6 +124,9 @@ func prepare() (answer Answer, device *os.File, arguments []string) {
 	r, trees, err := receive()
 	if err == nil {
 		arguments = r.Arguments
+		if r.Gateway {
+			arguments = append(arguments, guestboot.GatewayFlag)
+		}
 		device, answer.Refused, err = r.make(trees)
 	}
 	if err != nil {

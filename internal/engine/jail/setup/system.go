@@ -46,6 +46,13 @@ func (b *builder) proc() error {
 	if err := unix.Mount("proc", dir, "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return err
 	}
+	if !b.r.Users {
+		// The guest is not root, and its name server listens on port 53. The setting is that of the
+		// sandbox's network namespace.
+		if err := os.WriteFile(filepath.Join(dir, "sys/net/ipv4/ip_unprivileged_port_start"), []byte("0"), 0); err != nil {
+			return err
+		}
+	}
 	// This comes first, because the mount includes the mounts below it.
 	if err := bindReadOnly(filepath.Join(dir, "sys"), filepath.Join(dir, "sys")); err != nil {
 		return err
