@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/crannog/crannog/api"
@@ -105,6 +106,8 @@ func responseError(resp *http.Response) error {
 	text := resp.Status
 	if json.Unmarshal(body, &data) == nil && data.Message != "" {
 		text = data.Message
+	} else if plain := strings.TrimSpace(string(body)); plain != "" && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+		text = plain // the code interpreter's errors
 	}
 	k := kindOfStatus(resp.StatusCode)
 	return &Error{Kind: string(k), Code: string(k), Message: text}

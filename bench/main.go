@@ -33,6 +33,7 @@ var groups = []group{
 	{"exec", execFigures},
 	{"jail", jailFigures},
 	{"microvm", machineFigures},
+	{"wasm", wasmFigures},
 	{"python", pythonFigures},
 	{"crowd", crowdFigures},
 	{"burst", burstFigures},

@@ -48,6 +48,8 @@ type HostView struct {
 // Runner is the program that runs the modules of an image.
 type Runner struct {
 	Path string // absolute path in the sandbox
+	// JavaScript is the path in the sandbox of the module that runs JavaScript.
+	JavaScript string `json:",omitempty"`
 	// Deterministic gives modules a fixed clock and fixed random numbers.
 	Deterministic bool `json:",omitempty"`
 }

@@ -277,6 +277,9 @@ func TestEscapeResults(t *testing.T) {
 			t.Errorf("the result of the escape suite on %s is %+v", engine, e)
 		}
 	}
+	if e := escapesOf("wasm"); e == nil || e.Attempts < 35 || e.Blocked != e.Attempts {
+		t.Errorf("the result of the escape suite on wasm is %+v", e)
+	}
 	if e := escapesOf("one"); e != nil {
 		t.Errorf("an engine on which the suite has not run has the result %+v", e)
 	}

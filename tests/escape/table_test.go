@@ -120,7 +120,7 @@ func wrapItem(text string) string {
 
 func table(all map[string]result) string {
 	var b strings.Builder
-	engines := slices.Sorted(maps.Keys(all))
+	engines := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return name == moduleResult })
 	fmt.Fprintf(&b, "| class | attempts | `%s` |\n|---|---|%s\n", strings.Join(engines, "` | `"), strings.Repeat("---|", len(engines)))
 	sums, notes := map[string]int{}, []string{}
 	for _, class := range attempts.Classes() {
@@ -153,6 +153,18 @@ func table(all map[string]result) string {
 	b.WriteString("\n")
 	if len(notes) > 0 {
 		b.WriteString("\nNot applicable, because success gives nothing:\n\n" + strings.Join(notes, ""))
+	}
+	return b.String() + moduleTable(all[moduleResult])
+}
+
+// moduleTable returns the table of the attempts that a WebAssembly module can express.
+func moduleTable(found result) string {
+	var b strings.Builder
+	b.WriteString("\nA module makes no system calls, so it has attempts of its own:\n\n| class | attempts | `wasm` |\n|---|---|---|\n")
+	for _, c := range moduleAttempts {
+		n := cmp.Or(len(c.names), len(hostile()))
+		blocked := found.Blocked[c.class]
+		fmt.Fprintf(&b, "| %s | %d | %s |\n", c.class, n, cmp.Or(map[bool]string{true: "all blocked"}[blocked == n], fmt.Sprintf("%d blocked", blocked)))
 	}
 	return b.String()
 }

@@ -57,7 +57,8 @@ var (
 
 // notes apply to every host.
 var notes = []string{
-	"runs WebAssembly modules for WASI preview 1 and no other programs; there are no terminals and no code interpreter",
+	"runs WebAssembly modules for WASI preview 1 and no other programs; there are no terminals",
+	"the code interpreter runs JavaScript (QuickJS on WebAssembly) and no other language",
 	"no network: WASI preview 1 has no sockets",
 	"instructions are not counted (no fuel): a module is limited by the CPU limit and the timeout of a command",
 	"a module and the runtime share an address space, so a bug of the runtime's compiler gives a module the rights of the jail around both",
@@ -91,7 +92,7 @@ func New(o Options) (engine.Engine, error) {
 // arguments returns the guest's arguments for running modules.
 func arguments(spec engine.Spec) ([]string, error) {
 	r := spec.Image.View().Runner
-	argument, err := modules.Config{Program: r.Path, Deterministic: r.Deterministic, MemoryBytes: spec.Limits.MemoryBytes}.Argument()
+	argument, err := modules.Config{Program: r.Path, JavaScript: r.JavaScript, Deterministic: r.Deterministic, MemoryBytes: spec.Limits.MemoryBytes}.Argument()
 	return []string{argument}, err
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/wasm"
 	"github.com/crannog/crannog/internal/engine/wasm/runner"
 	"github.com/crannog/crannog/internal/guest/guestmain"
+	"github.com/crannog/crannog/internal/host/embedded/quickjsbin"
 	"github.com/crannog/crannog/internal/host/reexec"
 	"github.com/crannog/crannog/internal/image/template"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -66,7 +67,7 @@ func copyOfBinary(t testing.TB) string {
 // image returns the template with the module as its shell.
 func image(t testing.TB, name, program string, module []byte) engine.Image {
 	t.Helper()
-	host := template.NewHost(filepath.Join(t.TempDir(), "templates"), program).WithRunner(program)
+	host := template.NewHost(filepath.Join(t.TempDir(), "templates"), program).WithRunner(program, quickJS(t))
 	found, err := host.Resolve(t.Context(), sandbox.Reference{Name: name})
 	if err != nil {
 		t.Fatal(err)
@@ -92,6 +93,16 @@ func image(t testing.TB, name, program string, module []byte) engine.Image {
 	view.Dir = dir
 	found.Image.HostView = &view
 	return found.Image
+}
+
+// quickJS returns the path of the module that runs JavaScript.
+func quickJS(t testing.TB) string {
+	t.Helper()
+	path, err := quickjsbin.Path(filepath.Join(t.TempDir(), "javascript"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // open returns a function that opens the engine.

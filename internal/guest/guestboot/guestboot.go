@@ -55,6 +55,11 @@ const (
 	CompiledFD = 4
 )
 
+// WorkerModuleFD is the runner's descriptor of the module if it runs the worker of the code
+// interpreter for JavaScript. The lower ones are those of every worker: requests, messages and
+// acknowledgements. The next one is that of the compiled module.
+const WorkerModuleFD = 6
+
 // BecomeSyscall is the number of a system call that only the guest may make, as its first action,
 // and only on an engine with its own kernel. Its arguments are the address and length of a host
 // name (or 0 to leave the name unchanged), and 1 to generate a new boot ID or 0. A kernel without

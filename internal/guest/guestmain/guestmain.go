@@ -195,7 +195,7 @@ func (b *guestSandbox) boot(cfg guest.Config, args []string) (*events, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.interpreter = NewInterpreter(b.guest, b.log)
+	b.interpreter = NewInterpreter(b.guest, runner, b.log)
 	if err := b.listen(args); err != nil {
 		return nil, err
 	}

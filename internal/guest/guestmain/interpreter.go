@@ -1,6 +1,7 @@
 package guestmain
 
 import (
+	"context"
 	"log/slog"
 	"os/exec"
 	"syscall"
@@ -8,18 +9,30 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/census"
 	"github.com/crannog/crannog/internal/guest/interpreter"
+	"github.com/crannog/crannog/internal/guest/modules"
 	"github.com/crannog/crannog/internal/guest/process"
 )
 
-// NewInterpreter returns a code interpreter that starts its workers through g.
-func NewInterpreter(g *guest.Guest, log *slog.Logger) *interpreter.Server {
-	return interpreter.New(interpreter.Options{
+// NewInterpreter returns a code interpreter that starts its workers through g. If programs are
+// WebAssembly modules, runner starts them, and otherwise it is nil.
+func NewInterpreter(g *guest.Guest, runner *modules.Runner, log *slog.Logger) *interpreter.Server {
+	opts := interpreter.Options{
 		Starter:     starter{g},
 		Home:        g.Environ()["HOME"],
 		Env:         g.Environ,
 		AccessToken: g.AccessToken,
 		Log:         log,
-	})
+	}
+	if runner != nil {
+		opts.QuickJS = func(ctx context.Context) (interpreter.Program, error) {
+			start, err := runner.PrepareJavaScript(ctx)
+			if err != nil {
+				return interpreter.Program{}, err
+			}
+			return interpreter.Program{Path: start.Path, Argv: start.Argv, Files: start.Files}, nil
+		}
+	}
+	return interpreter.New(opts)
 }
 
 // starter starts workers as the sandbox's user.

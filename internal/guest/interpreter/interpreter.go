@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Options configure the interpreter. Every field is required.
+// Options configure the interpreter. Every field but QuickJS is required.
 type Options struct {
 	// Starter starts the workers as the sandbox's user.
 	Starter Starter
@@ -24,6 +24,9 @@ type Options struct {
 	// returns "", all executions are rejected.
 	AccessToken func() string
 	Log         *slog.Logger
+	// QuickJS returns the program of the worker for JavaScript in a sandbox whose programs are
+	// WebAssembly modules. Such a sandbox has no other language. It is nil in all other sandboxes.
+	QuickJS func(context.Context) (Program, error)
 }
 
 // maxContexts limits the contexts, because clients may forget to remove them. Each may have a
@@ -46,8 +49,10 @@ var defaultPace = pace{keepalive: 5 * time.Second, start: 20 * time.Second, inte
 // Server serves the code interpreter. It is safe for concurrent use.
 type Server struct {
 	opts Options
-	pace pace
-	mux  *http.ServeMux
+	// languages has the languages of this sandbox by canonical name.
+	languages map[string]*language
+	pace      pace
+	mux       *http.ServeMux
 	// life is cancelled by Close, which ends every execution and worker.
 	life context.Context
 	end  context.CancelFunc
@@ -66,10 +71,17 @@ type Server struct {
 // New returns a server. The default contexts are listed at once, but their workers start on first
 // use.
 func New(opts Options) *Server {
-	s := &Server{opts: opts, pace: defaultPace, defaults: map[string]*session{}, cutOff: make(chan struct{}), home: opts.Home}
+	s := &Server{opts: opts, languages: languages, pace: defaultPace, defaults: map[string]*session{}, cutOff: make(chan struct{}), home: opts.Home}
 	s.life, s.end = context.WithCancel(context.Background())
+	if opts.QuickJS != nil {
+		s.languages = moduleLanguages
+	}
 	for _, name := range []string{"python", "javascript"} {
-		sess := s.newSession(languages[name], opts.Home)
+		lang, ok := s.languages[name]
+		if !ok {
+			continue
+		}
+		sess := s.newSession(lang, opts.Home)
 		s.sessions = append(s.sessions, sess)
 		s.defaults[name] = sess
 	}

@@ -12,7 +12,7 @@ import (
 // encoding of requests.
 type language struct {
 	name    string
-	program string   // looked up in the PATH of the sandbox
+	program string   // looked up in the PATH of the sandbox; "" means Options.QuickJS
 	args    []string // after the program's name
 	// stdin is set if requests are sent to standard input instead of file descriptor 3.
 	stdin bool
@@ -45,14 +45,24 @@ var aliases = map[string]string{
 	"js": "javascript", "node": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
 }
 
+// moduleLanguages lists the languages of a sandbox whose programs are WebAssembly modules.
+var moduleLanguages = map[string]*language{"javascript": quickjsLanguage}
+
 // findLanguage returns a language by its name or alias.
-func findLanguage(name string) (*language, error) {
+func (s *Server) findLanguage(name string) (*language, error) {
 	key := strings.ToLower(strings.TrimSpace(name))
 	if canonical, ok := aliases[key]; ok {
 		key = canonical
 	}
-	if l, ok := languages[key]; ok {
+	if l, ok := s.languages[key]; ok {
 		return l, nil
+	}
+	if s.opts.QuickJS != nil {
+		if key = truncate(key, 60); key == "python" && name == "" {
+			key = "python (the default)"
+		}
+		return nil, fault.Newf(fault.Unsupported, "language_unsupported",
+			"This sandbox runs WebAssembly modules, and its code interpreter knows javascript only, not %s. Name the language javascript, or use another engine.", key)
 	}
 	return nil, fault.Newf(fault.Unsupported, "language_unsupported",
 		"Language %q is not supported. Use python, javascript, typescript or bash.", truncate(name, 60))

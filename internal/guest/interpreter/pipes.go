@@ -70,9 +70,13 @@ func (w *worker) closePipes() {
 }
 
 // command returns the worker's command.
-func (c childEnds) command(path, dir string, env map[string]string) *exec.Cmd {
+func (c childEnds) command(program Program, dir string, env map[string]string) *exec.Cmd {
+	args := program.Argv
+	if args == nil {
+		args = append([]string{filepath.Base(program.Path)}, c.lang.args...)
+	}
 	cmd := &exec.Cmd{
-		Path: path, Args: append([]string{filepath.Base(path)}, c.lang.args...), Dir: dir,
+		Path: program.Path, Args: args, Dir: dir,
 		Stdout: c.stdout, Stderr: c.stderr,
 		// A new session has no controlling terminal. Its process group allows an interrupt to reach
 		// the programs that the code started.
@@ -87,6 +91,7 @@ func (c childEnds) command(path, dir string, env map[string]string) *exec.Cmd {
 	} else {
 		cmd.ExtraFiles = []*os.File{c.requests, c.control, c.acks}
 	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, program.Files...)
 	return cmd
 }
 

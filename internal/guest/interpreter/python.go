@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-//go:embed python/*.py javascript/*.js bash/*.bash
+//go:embed python/*.py javascript/*.js quickjs/*.js bash/*.bash
 var sources embed.FS
 
 // pythonBoot reads the worker's main source from the request pipe and runs it. It is short because
@@ -26,8 +26,11 @@ var pythonLanguage = &language{
 	encode: encodeJSON,
 }
 
-// workerProgram encodes the sources in a directory, main first.
-func workerProgram(dir, main string) []byte {
+// part is a source file that a worker loads when it needs it.
+type part struct{ name, text string }
+
+// workerProgram encodes the sources in a directory, main first, with further parts.
+func workerProgram(dir, main string, further ...part) []byte {
 	parts := map[string]string{}
 	first := ""
 	entries, err := fs.ReadDir(sources, dir)
@@ -45,6 +48,9 @@ func workerProgram(dir, main string) []byte {
 		}
 		name := e.Name()
 		parts[strings.TrimSuffix(name, path.Ext(name))] = string(text)
+	}
+	for _, p := range further {
+		parts[p.name] = p.text
 	}
 	return encodeSources(first, parts)
 }

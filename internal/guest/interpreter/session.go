@@ -64,7 +64,7 @@ func (s *Server) find(id string) (*session, error) {
 
 // byLanguage returns the default context of a language.
 func (s *Server) byLanguage(name string) (*session, error) {
-	lang, err := findLanguage(name)
+	lang, err := s.findLanguage(name)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (s *Server) byLanguage(name string) (*session, error) {
 // create creates a context and starts its worker at once, so that errors are reported now and the
 // first execution is fast.
 func (s *Server) create(ctx context.Context, language, dir string) (*session, error) {
-	lang, err := findLanguage(language)
+	lang, err := s.findLanguage(language)
 	if err != nil {
 		return nil, err
 	}

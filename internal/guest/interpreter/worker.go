@@ -54,10 +54,11 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 	// the next request.
 	known := s.renewalState()
 	env := s.opts.Env()
-	path, err := lookProgram(lang, env)
+	program, err := s.program(ctx, lang, env)
 	if err != nil {
 		return nil, err
 	}
+	defer closeAll(program.Files...)
 	if err := checkDir(dir); err != nil {
 		return nil, err
 	}
@@ -69,7 +70,7 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 	if err != nil {
 		return nil, fmt.Errorf("pipes for a %s worker: %w", lang.name, err)
 	}
-	w.proc, err = s.opts.Starter.Start(child.command(path, dir, env))
+	w.proc, err = s.opts.Starter.Start(child.command(program, dir, env))
 	w.started = time.Now().Round(0) // measured after the start, so that children do not seem older than they are
 	child.close()
 	if err != nil {

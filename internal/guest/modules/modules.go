@@ -16,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
@@ -25,6 +26,8 @@ type Config struct {
 	Program string `json:"program"`
 	// Deterministic gives modules a fixed clock and fixed random numbers.
 	Deterministic bool `json:"deterministic,omitempty"`
+	// JavaScript is the path of the QuickJS module inside. It is "" if this build has none.
+	JavaScript string `json:"javascript,omitempty"`
 	// MemoryBytes limits the memory of each module.
 	MemoryBytes int64 `json:"memory_bytes"`
 }
@@ -117,9 +120,16 @@ func (r *Runner) Prepare(ctx context.Context, as func(func() error) error, path 
 		module.Close()
 		return nil, err
 	}
+	start := r.start(ctx, "run", module)
+	start.Argv = append(append(start.Argv, "--"), argv...)
+	return start, nil
+}
+
+// start returns the runner in a role, with a module that it owns from then on.
+func (r *Runner) start(ctx context.Context, role string, module *os.File) *Start {
 	start := &Start{
 		Path:  r.config.Program,
-		Argv:  []string{guestboot.RunnerArg0, "run", "--memory=" + strconv.FormatInt(r.config.MemoryBytes, 10)},
+		Argv:  []string{guestboot.RunnerArg0, role, "--memory=" + strconv.FormatInt(r.config.MemoryBytes, 10)},
 		Files: []*os.File{module},
 	}
 	if r.config.Deterministic {
@@ -129,9 +139,28 @@ func (r *Runner) Prepare(ctx context.Context, as func(func() error) error, path 
 		start.Argv = append(start.Argv, "--compiled")
 		start.Files = append(start.Files, compiled)
 	}
-	start.Argv = append(append(start.Argv, "--"), argv...)
-	return start, nil
+	return start
 }
+
+// errNoJavaScript is returned if the server that made the sandbox had no QuickJS module.
+var errNoJavaScript = fault.New(fault.Unsupported, "language_not_installed",
+	"This sandbox cannot run javascript: the program that made it does not contain QuickJS. Build crannog with make.")
+
+// PrepareJavaScript returns the runner as a worker of the code interpreter for JavaScript. Its files
+// start at guestboot.WorkerModuleFD.
+func (r *Runner) PrepareJavaScript(ctx context.Context) (*Start, error) {
+	if r.config.JavaScript == "" {
+		return nil, errNoJavaScript
+	}
+	module, err := os.Open(r.config.JavaScript)
+	if err != nil {
+		return nil, err
+	}
+	return r.start(ctx, "javascript", module), nil
+}
+
+// IsRunner reports whether path is the runner's program.
+func (r *Runner) IsRunner(path string) bool { return path == r.config.Program }
 
 // Kinds of WebAssembly binaries, by their first bytes.
 const (

@@ -25,7 +25,7 @@ type Command struct {
 // must be files, because no goroutine copies them. cmd.Wait must not be called. If u may not enter
 // the directory, the error is an *fs.PathError with Op "chdir".
 func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
-	if s.cfg().Modules != nil {
+	if runner := s.cfg().Modules; runner != nil && !runner.IsRunner(cmd.Path) {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, modules.ErrOnly)
 	}
 	attr := s.cfg().Actor.Attr(u)

@@ -30,14 +30,14 @@ func (h *Host) resolveModules(ref sandbox.Reference) (sandbox.Template, error) {
 			return sandbox.Template{}, err
 		}
 		view := *image.HostView
-		view.Runner = &engine.Runner{Path: RunnerTarget, Deterministic: name == deterministicName}
+		view.Runner = &engine.Runner{Path: RunnerTarget, JavaScript: JavaScriptTarget, Deterministic: name == deterministicName}
 		image.HostView = &view
 		return sandbox.Template{ID: templateID(name), Name: name, Image: image}, nil
 	}
 	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 }
 
-// moduleImage returns a root that shows only the guest and the runner of the host. It is created
+// moduleImage returns a root that shows only the guest, the runner and QuickJS of the host. It is created
 // once per server.
 func (h *Host) moduleImage() (engine.Image, error) {
 	h.mu.Lock()
@@ -48,7 +48,7 @@ func (h *Host) moduleImage() (engine.Image, error) {
 	p := &plan{dirs: maps.Clone(ownDirs), files: maps.Clone(ownFiles), links: map[string]string{}}
 	keep(p.dirs, moduleDirs)
 	keep(p.files, moduleFiles)
-	for target, source := range map[string]string{GuestTarget: h.guest, RunnerTarget: h.runner} {
+	for target, source := range map[string]string{GuestTarget: h.guest, RunnerTarget: h.runner, JavaScriptTarget: h.quickjs} {
 		p.binds = append(p.binds, engine.Bind{Source: source, Target: target})
 		p.files[target] = file{mode: 0o555}
 	}

@@ -41,11 +41,15 @@ const deterministicName = "wasm-deterministic"
 // RunnerTarget is the path in the sandbox of the program that runs modules.
 const RunnerTarget = "/.crannog/crannog-wasm"
 
+// JavaScriptTarget is the path in the sandbox of the module that runs JavaScript.
+const JavaScriptTarget = "/.crannog/quickjs.wasm"
+
 // Host is the set of templates that are made from this host. It implements sandbox.Templates.
 type Host struct {
 	dir      string
 	guest    string
 	runner   string
+	quickjs  string
 	more     []string
 	revision revision
 
@@ -55,9 +59,9 @@ type Host struct {
 }
 
 // WithRunner adds the templates for WebAssembly modules. runner is the host path of the program
-// that runs modules; "" adds none.
-func (h *Host) WithRunner(runner string) *Host {
-	h.runner = runner
+// that runs modules; "" adds none. quickjs is the host path of the module that runs JavaScript.
+func (h *Host) WithRunner(runner, quickjs string) *Host {
+	h.runner, h.quickjs = runner, quickjs
 	return h
 }
 

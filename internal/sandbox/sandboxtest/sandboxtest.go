@@ -31,7 +31,7 @@ func Guest(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handle
 	if err != nil {
 		return nil, nil, err
 	}
-	interpreter := guestmain.NewInterpreter(g, log)
+	interpreter := guestmain.NewInterpreter(g, nil, log)
 	ports := map[int]http.Handler{guestboot.Port: g.Handler(), guestboot.InterpreterPort: interpreter}
 	return ports, func() { interpreter.Close(); _ = g.Close() }, nil
 }

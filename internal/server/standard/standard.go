@@ -22,6 +22,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/wasm"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/host/embedded/guestbin"
+	"github.com/crannog/crannog/internal/host/embedded/quickjsbin"
 	"github.com/crannog/crannog/internal/host/embedded/runtimebin"
 	"github.com/crannog/crannog/internal/host/embedded/wasmbin"
 	"github.com/crannog/crannog/internal/host/reexec"
@@ -183,6 +184,9 @@ func engines(o Options, guest string, images engineImages) (*engine.Registry, er
 // runnerDir is where the program that runs WebAssembly modules is written.
 func runnerDir(state string) string { return filepath.Join(state, "runner") }
 
+// javaScriptDir is where the module that runs JavaScript is written.
+func javaScriptDir(state string) string { return filepath.Join(state, "javascript") }
+
 // Open opens a state directory. If the machine lacks a requirement, Open returns an error with
 // advice instead of using a weaker isolation.
 func Open(ctx context.Context, o Options) (*server.Server, error) {
@@ -191,6 +195,10 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 		return nil, err
 	}
 	runner, err := wasmbin.Path(runnerDir(o.State))
+	if err != nil {
+		return nil, err
+	}
+	javascript, err := quickjsbin.Path(javaScriptDir(o.State))
 	if err != nil {
 		return nil, err
 	}
@@ -204,8 +212,8 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 	}
 	return server.Open(ctx, server.Options{
 		StateDir: o.State, Log: o.Log, Engines: engines, Library: images,
-		Templates: images.WithFallback(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...).WithRunner(runner)),
-		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest"), runnerDir(o.State)},
+		Templates: images.WithFallback(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...).WithRunner(runner, javascript)),
+		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest"), runnerDir(o.State), javaScriptDir(o.State)},
 		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Frontends: o.Frontends,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
 		PackageBudget: o.PackageBudget,

@@ -28,7 +28,14 @@ func (c *clock) now() int64 {
 // fixed configures a module with a clock, random numbers and an input that are the same in each
 // run.
 func fixed(config wazero.ModuleConfig, in io.Reader) wazero.ModuleConfig {
-	c := &clock{}
+	return (&clock{}).fix(config).
+		// How many bytes one read of a pipe returns depends on when its writer wrote, so each
+		// read fills its buffer.
+		WithStdin(fullReader{in})
+}
+
+// fix configures a module with the clock and the same random numbers in each run.
+func (c *clock) fix(config wazero.ModuleConfig) wazero.ModuleConfig {
 	return config.
 		WithWalltime(func() (int64, int32) {
 			t := epoch + c.now()
@@ -36,8 +43,5 @@ func fixed(config wazero.ModuleConfig, in io.Reader) wazero.ModuleConfig {
 		}, sys.ClockResolution(tick)).
 		WithNanotime(c.now, sys.ClockResolution(tick)).
 		WithNanosleep(func(ns int64) { c.passed += max(ns, 0) }).
-		WithRandSource(rand.NewChaCha8([32]byte{})).
-		// How many bytes one read of a pipe returns depends on when its writer wrote, so each
-		// read fills its buffer.
-		WithStdin(fullReader{in})
+		WithRandSource(rand.NewChaCha8([32]byte{}))
 }

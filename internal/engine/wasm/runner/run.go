@@ -14,8 +14,6 @@ import (
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"github.com/tetratelabs/wazero/sys"
-
-	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // pageBytes is the size of a page of a module's memory, and maxPages the number of pages that a
@@ -45,6 +43,9 @@ func (r request) run() int {
 		return printError(CodeInvalid, err)
 	}
 	runtime, compiled, err := r.load(ctx)
+	if err == nil {
+		err = checkImports(compiled)
+	}
 	if err != nil {
 		return printError(CodeInvalid, fmt.Errorf("%s: %w", r.argv[0], err))
 	}
@@ -74,7 +75,7 @@ func (r request) run() int {
 
 // load compiles the module or loads its compiled form.
 func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModule, error) {
-	file := os.NewFile(guestboot.ModuleFD, "module")
+	file := os.NewFile(r.module, "module")
 	defer file.Close()
 	data, err := readModule(file)
 	if err != nil {
@@ -82,7 +83,7 @@ func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModul
 	}
 	cached := &store{}
 	if r.compiled {
-		compiled := os.NewFile(guestboot.CompiledFD, "compiled")
+		compiled := os.NewFile(r.module+1, "compiled")
 		defer compiled.Close()
 		if cached, err = readStore(compiled); err != nil {
 			return nil, nil, fmt.Errorf("read the compiled module: %w", err)
@@ -100,10 +101,7 @@ func (r request) load(ctx context.Context) (wazero.Runtime, wazero.CompiledModul
 		return nil, nil, err
 	}
 	compiled, err := runtime.CompileModule(ctx, data)
-	if err != nil {
-		return nil, nil, err
-	}
-	return runtime, compiled, checkImports(compiled)
+	return runtime, compiled, err
 }
 
 // checkImports refuses a module that imports functions other than those of WASI.

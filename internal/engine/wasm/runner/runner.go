@@ -1,6 +1,6 @@
 // Package runner owns the program that runs one WebAssembly module. It reads and compiles the
 // module, drops all rights that the module does not need, and runs it with WASI preview 1. It also
-// compiles modules for other processes.
+// compiles modules for other processes, and runs the worker of the code interpreter for JavaScript.
 package runner
 
 import (
@@ -45,6 +45,12 @@ func Main(args []string) int {
 			return printError(CodeUsage, err)
 		}
 		return r.run()
+	case "javascript":
+		r, err := parseWorker(args[1:])
+		if err != nil {
+			return printError(CodeUsage, err)
+		}
+		return r.serve()
 	case "compile":
 		if err := compile(os.Stdin, os.Stdout); err != nil {
 			return printError(CodeInvalid, err)
@@ -66,34 +72,56 @@ type request struct {
 	memory        int64
 	deterministic bool
 	compiled      bool
+	// module is the descriptor of the module. The next one is that of the compiled module.
+	module uintptr
 }
 
 // parse parses the arguments of the command run.
 func parse(args []string) (request, error) {
-	var r request
+	r := request{module: guestboot.ModuleFD}
 	for i, arg := range args {
-		name, value, _ := strings.Cut(arg, "=")
-		switch name {
-		case "--memory":
-			n, err := strconv.ParseInt(value, 10, 64)
-			if err != nil || n <= 0 {
-				return r, fmt.Errorf("%s is not a number of bytes", arg)
-			}
-			r.memory = n
-		case "--deterministic":
-			r.deterministic = true
-		case "--compiled":
-			r.compiled = true
-		case "--":
+		if arg == "--" {
 			if r.argv = args[i+1:]; len(r.argv) == 0 {
 				return r, errors.New("the module's name is missing")
 			}
 			return r, nil
-		default:
-			return r, fmt.Errorf("unknown argument %q", arg)
+		}
+		if err := r.set(arg); err != nil {
+			return r, err
 		}
 	}
 	return r, errors.New("the module's arguments are missing")
+}
+
+// parseWorker parses the arguments of the command javascript.
+func parseWorker(args []string) (request, error) {
+	r := request{argv: []string{"QuickJS"}, module: guestboot.WorkerModuleFD}
+	for _, arg := range args {
+		if err := r.set(arg); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// set sets an option.
+func (r *request) set(arg string) error {
+	name, value, _ := strings.Cut(arg, "=")
+	switch name {
+	case "--memory":
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || n <= 0 {
+			return fmt.Errorf("%s is not a number of bytes", arg)
+		}
+		r.memory = n
+	case "--deterministic":
+		r.deterministic = true
+	case "--compiled":
+		r.compiled = true
+	default:
+		return fmt.Errorf("unknown argument %q", arg)
+	}
+	return nil
 }
 
 // readModule reads a whole module.
