@@ -38,6 +38,8 @@ const (
 	rightRead = 1 << 1
 	rightAll  = 1<<29 - 1
 	maxFD     = 256
+
+	looping = "looping" // is printed before the endless loop
 )
 
 func main() {
@@ -282,6 +284,7 @@ func largeFile() string {
 }
 
 func endlessLoop() string {
+	fmt.Println(looping)
 	for {
 	}
 }
