@@ -129,6 +129,9 @@ func (r *rig) close() {
 // guestFilePaths are the paths of the guest that a test answers with files.
 var guestFilePaths = []string{guest.PathTree, guest.PathPack, guest.PathCensus, guest.PathSignal}
 
+// instanceHeader tells files which instance was asked.
+const instanceHeader = "Test-Instance"
+
 func (r *rig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	var config guest.Config
 	if err := json.Unmarshal(spec.Boot.Config, &config); err != nil {
@@ -149,6 +152,7 @@ func (r *rig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) {
 		files := r.files
 		r.mu.Unlock()
 		if files != nil && slices.Contains(guestFilePaths, req.URL.Path) && req.Header.Get(guest.ControlHeader) == config.ControlToken {
+			req.Header.Set(instanceHeader, spec.ID)
 			files.ServeHTTP(w, req)
 			return
 		}
