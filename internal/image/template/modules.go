@@ -37,8 +37,8 @@ func (h *Host) resolveModules(ref sandbox.Reference) (sandbox.Template, error) {
 	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 }
 
-// moduleImage returns a root that shows only the guest, the runner and QuickJS of the host. It is created
-// once per server.
+// moduleImage returns a root that shows only the guest, the runner and QuickJS of the host. It is
+// created once per server.
 func (h *Host) moduleImage() (engine.Image, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

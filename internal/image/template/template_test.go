@@ -50,8 +50,8 @@ func TestModuleTemplatesShowOnlyTheRunner(t *testing.T) {
 	if _, err := host(t).Resolve(t.Context(), sandbox.Reference{Name: "wasm"}); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("without a runner: got %v, want NotFound", err)
 	}
-	runner := filepath.Join(t.TempDir(), "runner")
-	h := host(t).WithRunner(runner)
+	runner, quickjs := filepath.Join(t.TempDir(), "runner"), filepath.Join(t.TempDir(), "quickjs.wasm")
+	h := host(t).WithRunner(runner, quickjs)
 	for name, deterministic := range map[string]bool{"wasm": false, "wasm-deterministic": true} {
 		got, err := h.Resolve(t.Context(), sandbox.Reference{Name: name})
 		if err != nil {
@@ -62,7 +62,7 @@ func TestModuleTemplatesShowOnlyTheRunner(t *testing.T) {
 			t.Errorf("%s: the runner is %+v, want deterministic %t", name, view.Runner, deterministic)
 		}
 		for _, b := range view.Binds {
-			if b.Target != template.GuestTarget && (b.Target != template.RunnerTarget || b.Source != runner) {
+			if want, known := map[string]string{template.RunnerTarget: runner, template.JavaScriptTarget: quickjs}[b.Target]; b.Target != template.GuestTarget && (!known || b.Source != want) {
 				t.Errorf("%s shows %+v", name, b)
 			}
 		}
