@@ -59,7 +59,7 @@ func fullRow(id string) sandbox.Row {
 	return sandbox.Row{
 		ControlToken: "control", Process: sandbox.Process{PID: 42, Start: "boot/1"},
 		Actor: sandbox.Process{PID: 43, Start: "boot/2"}, CreateTimeout: 8, Run: 9, Pending: "start",
-		Base:  sandbox.Base{Image: engine.ViewOf("/r", "/g", engine.Bind{Source: "/s", Target: "/t"}), Hide: []string{"/h"}, Copy: "i0", Revision: "1"},
+		Base:  sandbox.Base{Image: engine.ViewOf("/r", "/g", engine.Bind{Source: "/s", Target: "/t"}), Hide: []string{"/h"}, Copy: "i0", Revision: "1", Attachment: engine.EgressTap},
 		Saved: sandbox.Saved{Image: "image", Sum: "sum", FilesOnly: true, Format: "f"},
 		Sandbox: sandbox.Sandbox{
 			ID: id, Name: "web", TemplateID: "t", Template: "base", State: sandbox.Running, Owner: "alice", Ephemeral: true,
@@ -80,7 +80,7 @@ func fullRow(id string) sandbox.Row {
 
 // notStored are fields without a column. Unlinked is determined again by each process, search
 // exists only during a creation, and the others are computed from the columns of Base and Saved.
-var notStored = []string{"Unlinked", "FilesOnly", "search", "Tracked", "Mounts", "Notes", "Tools", "Keys", "Needs", "ImageDigest", "Saves", "Volumes"}
+var notStored = []string{"Unlinked", "FilesOnly", "search", "Tracked", "Mounts", "Notes", "Tools", "Keys", "Needs", "ImageDigest", "Saves", "Volumes", "Attachment"}
 
 func TestEveryFieldIsStored(t *testing.T) {
 	s := open(t, t.TempDir())
