@@ -3,9 +3,11 @@ package process_test
 import (
 	"context"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -47,6 +49,11 @@ func TestHangup(t *testing.T) {
 
 // A command on a terminal and the foreground program in a group of its own get SIGHUP.
 func TestHangupOfTerminal(t *testing.T) {
+	// If these tests run under nohup, programs would inherit that SIGHUP is ignored. A signal with a
+	// handler is reset when a program starts.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, syscall.SIGHUP)
+	defer signal.Stop(handled)
 	b := newBench(t, nil)
 	shellOnly := b.abandon(t, terminal("echo up; exec sleep 1000"), true)
 	pid := filepath.Join(b.home, "pid")
