@@ -268,7 +268,7 @@ func TestErrorsOfOtherPrograms(t *testing.T) {
 		400: ErrInvalid, 405: ErrInvalid, 401: ErrUnauthenticated, 403: ErrDenied, 404: ErrNotFound, 409: ErrConflict, 413: ErrExhausted, 429: ErrExhausted, 507: ErrExhausted,
 		501: ErrUnsupported, 502: ErrUnavailable, 503: ErrUnavailable, 504: ErrTimeout, 408: ErrTimeout, 500: ErrInternal, 302: ErrInternal,
 	} {
-		for body, text := range map[string]string{"<html>": http.StatusText(status), `{"message":"from inside","code":1}`: "from inside", `{"kind":"x"}`: http.StatusText(status)} {
+		for body, text := range map[string]string{"<html>": http.StatusText(status), `{"message":"from inside","code":1}`: "from inside", `{"kind":"x"}`: http.StatusText(status), "the language is unknown\n": "the language is unknown"} {
 			c, s := newScripted(t, body)
 			s.status = status
 			if _, err := c.Version(t.Context()); !errors.Is(err, want) || !strings.Contains(err.Error(), text) {

@@ -104,9 +104,12 @@ func responseError(resp *http.Response) error {
 		Message string `json:"message"`
 	}
 	text := resp.Status
-	if json.Unmarshal(body, &data) == nil && data.Message != "" {
+	notJSON := json.Unmarshal(body, &data) != nil
+	plain := strings.TrimSpace(string(body))
+	switch {
+	case data.Message != "":
 		text = data.Message
-	} else if plain := strings.TrimSpace(string(body)); plain != "" && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+	case notJSON && plain != "" && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain"):
 		text = plain // the code interpreter's errors
 	}
 	k := kindOfStatus(resp.StatusCode)

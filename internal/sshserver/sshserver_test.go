@@ -7,9 +7,11 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/pkg/sftp"
@@ -140,6 +142,11 @@ func TestTerminal(t *testing.T) {
 
 // Whichever way a client leaves, its command is hung up.
 func TestHangup(t *testing.T) {
+	// If these tests run under nohup, commands would inherit that SIGHUP is ignored. A signal with a
+	// handler is reset when a program starts.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, syscall.SIGHUP)
+	defer signal.Stop(handled)
 	b := newFixture(t)
 	for i, leave := range []func(*ssh.Client, *ssh.Session) error{
 		func(_ *ssh.Client, s *ssh.Session) error { return s.Close() },
