@@ -16,7 +16,7 @@ func TestPlanDependsOnDeclaredFeatures(t *testing.T) {
 	allLimits := []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm}
 	fullInfo := engine.Info{
 		Boundary: engine.OwnKernel, Capabilities: allCapabilities, Enforces: allLimits, Shows: allLimits,
-		Images: []engine.ImageKind{engine.ImageHostView}, Egress: []engine.EgressKind{engine.EgressNone, engine.EgressPackets},
+		Images: []engine.ImageKind{engine.ImageHostView}, Egress: []engine.EgressKind{engine.EgressNone, engine.EgressPackets, engine.EgressProxy},
 	}
 	fullInfo.OwnRoot, fullInfo.Volumes = true, true
 	fullConfig := Config{Image: engine.ViewOf("/view", "/guest"), Groups: func(testing.TB, string) map[string][]string { return nil }, Forbidden: []string{"false"}}
@@ -63,7 +63,8 @@ func TestPlanDependsOnDeclaredFeatures(t *testing.T) {
 		"no volumes": {func(i *engine.Info, _ *Config) { i.Volumes = false }, []string{
 			"cover/volumes-are-shared-with-the-host", "cover/volumes-are-no-part-of-a-state",
 		}, nil},
-		"no packets": {func(i *engine.Info, _ *Config) { i.Egress = i.Egress[:1] }, []string{
+		"no proxy": {func(i *engine.Info, _ *Config) { i.Egress = i.Egress[:2] }, []string{"proxy/"}, nil},
+		"no packets": {func(i *engine.Info, _ *Config) { i.Egress = []engine.EgressKind{engine.EgressNone, engine.EgressProxy} }, []string{
 			"link/", "copies/have-their-own-links", "copies/links-are-not-restored-with-the-memory", "copies/a-link-is-replaced-with-its-sandbox", "prestarted/have-their-own-links",
 		}, nil},
 		"shows the host's memory": {func(i *engine.Info, _ *Config) { i.Shows = i.Shows[1:] }, []string{"limits/programs-see-the-memory-limit"}, nil},
@@ -76,7 +77,7 @@ func TestPlanDependsOnDeclaredFeatures(t *testing.T) {
 		"no view of the host":      {func(_ *engine.Info, c *Config) { c.Image = engine.Image{} }, []string{"imageowners/"}, nil},
 		"a jail":                   {func(i *engine.Info, _ *Config) { i.Boundary = engine.SharedKernel }, []string{"namespaces/", "limits/closed-connections-are-forgotten"}, nil},
 		"no boundary": {func(i *engine.Info, _ *Config) { i.Boundary = engine.NoBoundary }, []string{
-			"exec/", "boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "changes/", "link/", "memory/", "prestarted/",
+			"exec/", "boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "changes/", "link/", "proxy/", "memory/", "prestarted/",
 		}, []string{"limits/", "state/", "archive/", "bound/", "copies/", "record/"}},
 	} {
 		got := skippedRules(c.change)
