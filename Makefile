@@ -98,6 +98,7 @@ test-docker: $(TIMING) ## all rules of the engine docker, on a Docker daemon tha
 
 test-build: $(TIMING) bin/crannog ## images compared with those of Docker's classic builder; builds killed at each step; a full disk
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h ./tests/build
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -run '^(TestAddFetches|TestInstallsFromRealRegistries)' ./tests/causeway
 
 test-microvm: $(TIMING) tests/unified/kernel/complete ## all rules of the engine microvm, on QEMU with an emulated processor
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -parallel 2 -timeout 3h ./internal/engine/microvm/...
