@@ -78,11 +78,11 @@ test-plain: $(TIMING)
 		$(GOTEST) -p 4 -run '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine ./internal/egress/gateway
 
-# Four packages at a time: a starting sandbox keeps about one processor busy, but most tests also
-# wait. With three, a quarter of two processors was idle. The longest ones start first
-# (tests/packages.sh).
+# Three packages at a time: a starting sandbox keeps about one processor busy, but most tests also
+# wait. With four, each took longer, and time limits of the product passed. The longest ones start
+# first (tests/packages.sh).
 test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/complete
-	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 4 -timeout 60m $$packages
+	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 3 -timeout 60m $$packages
 	$(GOTEST) -run '^Example' -timeout 10m .
 	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran instead of HumanEval's 164 (TestHumanEval)"
 
