@@ -28,7 +28,6 @@ import (
 const (
 	// socketsName is the directory of the sockets in the engine's directory.
 	socketsName = "egress"
-	socketName  = "gateway.sock"
 	lockName    = "lock"
 	// takeOverPause is how often a process tries to carry a network that another one carries.
 	takeOverPause = time.Second
@@ -65,7 +64,7 @@ func (e *Engine) connectProxy(ctx context.Context, container string, spec *engin
 	if err != nil {
 		return err
 	}
-	gateway, err := listenAt(dir)
+	gateway, err := sandboxdir.ListenGateway(dir)
 	if err == nil {
 		spec.Boot.Config, err = spec.Egress.Attach(ctx, gateway)
 		err = errors.Join(err, gateway.Close())
@@ -82,22 +81,6 @@ func (e *Engine) connectProxy(ctx context.Context, container string, spec *engin
 	}
 	go e.carry(spec.ID, container, spec.Image.Guest, lock, session)
 	return nil
-}
-
-// listenAt creates the socket on which the gateway listens.
-func listenAt(dir string) (*os.File, error) {
-	path, done, err := sandboxdir.Short(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(path, socketName), Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	l.SetUnlinkOnClose(false)
-	return l.File()
 }
 
 // lockNetwork makes this process the one that carries a sandbox's network. The lock ends with the
@@ -213,12 +196,7 @@ func (e *Engine) serveCarrier(id string, session *relay.Inward) {
 	stop := context.AfterFunc(e.life, func() { _ = session.Close() })
 	defer stop()
 	session.Serve(func() (relay.Gateway, error) {
-		path, done, err := sandboxdir.Short(e.socketDir(id))
-		if err != nil {
-			return nil, err
-		}
-		defer done()
-		conn, err := new(net.Dialer).DialContext(e.life, "unix", filepath.Join(path, socketName))
+		conn, err := sandboxdir.DialGateway(e.life, e.socketDir(id))
 		if err != nil {
 			return nil, err
 		}

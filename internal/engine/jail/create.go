@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -56,7 +57,7 @@ func (b *instance) make(ctx context.Context, spec engine.Spec) (err error) {
 	}
 	var gateway *os.File // the gateway's end of a network without an interface
 	if spec.Egress.Kind == engine.EgressProxy {
-		if gateway, err = listenGateway(b.dir); err != nil {
+		if gateway, err = sandboxdir.ListenGateway(b.dir); err != nil {
 			return fmt.Errorf("network: %w", err)
 		}
 		defer gateway.Close()

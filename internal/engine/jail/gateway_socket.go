@@ -2,7 +2,6 @@ package jail
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 
@@ -11,31 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
 )
 
-// gatewayName is the socket in a sandbox's directory on which the egress gateway listens, if the
-// sandbox has a network without an interface.
-const gatewayName = "gateway.sock"
-
-// listenGateway creates the gateway's socket and returns it.
-func listenGateway(dir string) (*os.File, error) {
-	path, done, err := sandboxdir.Short(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(path, gatewayName), Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	l.SetUnlinkOnClose(false)
-	return l.File()
-}
-
 // openGateway returns a reference to the gateway's socket for the guest, which connects through it.
 // The socket belongs to root in the sandbox: the guest has no other right over it, and no path leads
 // to it in the sandbox. So the connections do not depend on this process.
 func openGateway(dir string, rec record) (*os.File, error) {
-	path := filepath.Join(dir, gatewayName)
+	path := filepath.Join(dir, sandboxdir.GatewayName)
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}

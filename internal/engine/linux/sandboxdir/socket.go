@@ -21,6 +21,10 @@ const socketName = "guest.sock"
 // controlName is the socket at which the sandbox's process takes orders of the engine.
 const controlName = "control.sock"
 
+// GatewayName is the socket on which the egress gateway listens, for a sandbox without a network
+// interface.
+const GatewayName = "gateway.sock"
+
 // Short returns an alias of a directory that is short enough for a socket address and contains no
 // character of the directory's own path. The alias works in this process until done is called,
 // wherever the directory is moved.
@@ -40,13 +44,25 @@ func ListenControl(dir string) (*os.File, error) { return listen(dir, controlNam
 
 // DialControl connects to the socket of ListenControl.
 func DialControl(ctx context.Context, dir string) (net.Conn, error) {
+	return dial(ctx, dir, controlName)
+}
+
+// ListenGateway creates the socket for the egress gateway.
+func ListenGateway(dir string) (*os.File, error) { return listen(dir, GatewayName) }
+
+// DialGateway connects to the socket of ListenGateway.
+func DialGateway(ctx context.Context, dir string) (net.Conn, error) {
+	return dial(ctx, dir, GatewayName)
+}
+
+func dial(ctx context.Context, dir, name string) (net.Conn, error) {
 	path, done, err := Short(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	var d net.Dialer
-	return d.DialContext(ctx, "unix", filepath.Join(path, controlName))
+	return d.DialContext(ctx, "unix", filepath.Join(path, name))
 }
 
 func listen(dir, name string) (*os.File, error) {
