@@ -122,11 +122,7 @@ type Config struct {
 	OtherPorts      PortAttributes            `json:"otherPortsAttributes"`
 	Features        map[string]Settings       `json:"features"`
 	FeatureOrder    []string                  `json:"overrideFeatureInstallOrder"`
-	OnCreate        Command                   `json:"onCreateCommand"`
-	UpdateContent   Command                   `json:"updateContentCommand"`
-	PostCreate      Command                   `json:"postCreateCommand"`
-	PostStart       Command                   `json:"postStartCommand"`
-	PostAttach      Command                   `json:"postAttachCommand"`
+	lifecycle
 }
 
 // Build describes the image to build.

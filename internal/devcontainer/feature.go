@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -87,13 +86,17 @@ func (p *planner) request(ref string, settings Settings) (r Request, ok bool) {
 	case strings.HasPrefix(ref, "https://"), strings.HasPrefix(ref, "http://"):
 		p.refuse(property, "features are fetched from OCI registries only, where their digest is checked")
 		return r, false
-	case !strings.Contains(ref, "/") || path.Clean(ref) != ref || !artifactName.MatchString(ref):
+	case !strings.Contains(ref, "/") || path.Clean(ref) != ref || !isArtifactName(ref):
 		p.refuse(property, "it is neither a directory such as ./feature nor a reference such as ghcr.io/owner/feature:1")
 		return r, false
 	}
 	return r, true
 }
 
-// artifactName are the characters of a reference. It becomes a word of a Dockerfile, where others
-// would have a meaning.
-var artifactName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._/:@-]*$`)
+// isArtifactName reports whether a reference has only characters that references have. It becomes a
+// word of a Dockerfile, where others would have a meaning.
+func isArtifactName(ref string) bool {
+	return ref != "" && !strings.ContainsAny(ref[:1], "._/:@-") && !strings.ContainsFunc(ref, func(c rune) bool {
+		return !inVariable(c) && !strings.ContainsRune("./:@-", c)
+	})
+}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -28,11 +27,7 @@ type description struct {
 	DependsOn     map[string]Settings `json:"dependsOn"`
 	Mounts        []Mount             `json:"mounts"`
 	Deprecated    bool                `json:"deprecated"`
-	OnCreate      Command             `json:"onCreateCommand"`
-	UpdateContent Command             `json:"updateContentCommand"`
-	PostCreate    Command             `json:"postCreateCommand"`
-	PostStart     Command             `json:"postStartCommand"`
-	PostAttach    Command             `json:"postAttachCommand"`
+	lifecycle
 }
 
 // option is an option that a feature has.
@@ -97,13 +92,11 @@ func (p *planner) describe(name string, data []byte) (d description, err error) 
 	return d, nil
 }
 
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
 // checkFeatureEnv refuses variables that a line of a Dockerfile cannot set. They would otherwise
 // become other instructions.
 func (p *planner) checkFeatureEnv(feature string, env map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if !variableName.MatchString(name) || strings.ContainsAny(env[name], "\n\r\x00") {
+		if !isVariable(name) || strings.ContainsAny(env[name], "\n\r\x00") {
 			p.refuse(feature, fmt.Sprintf("containerEnv: %.100q is not the name of a variable, or its value has several lines", name))
 		}
 	}
@@ -151,13 +144,29 @@ func (o option) text() string {
 	return text
 }
 
-var (
-	notInVariable  = regexp.MustCompile(`[^A-Za-z0-9_]`)
-	variablePrefix = regexp.MustCompile(`^[0-9_]+`)
-)
+// inVariable reports whether the name of a variable may contain a character.
+func inVariable(c rune) bool {
+	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || isDigit(c)
+}
+
+func isDigit(c rune) bool { return c >= '0' && c <= '9' }
+
+// isVariable reports whether a text is the name of a variable.
+func isVariable(name string) bool {
+	return name != "" && !isDigit(rune(name[0])) && !strings.ContainsFunc(name, func(c rune) bool { return !inVariable(c) })
+}
 
 // optionVariable returns the name of an option's variable, as the specification of features defines
 // it.
 func optionVariable(name string) string {
-	return strings.ToUpper(variablePrefix.ReplaceAllString(notInVariable.ReplaceAllString(name, "_"), "_"))
+	name = strings.Map(func(c rune) rune {
+		if inVariable(c) {
+			return c
+		}
+		return '_'
+	}, name)
+	if rest := strings.TrimLeftFunc(name, func(c rune) bool { return c == '_' || isDigit(c) }); rest != name {
+		name = "_" + rest
+	}
+	return strings.ToUpper(name)
 }

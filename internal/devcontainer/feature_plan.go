@@ -148,14 +148,8 @@ func (p *planner) addFeatures(order []feature) {
 		for _, m := range d.Mounts {
 			p.mount(fmt.Sprintf("%s, mounts (%s)", name, m.Target), m)
 		}
-		for _, s := range []Stage{
-			{"onCreateCommand", d.OnCreate, f.request.Reference}, {"updateContentCommand", d.UpdateContent, f.request.Reference},
-			{"postCreateCommand", d.PostCreate, f.request.Reference}, {"postStartCommand", d.PostStart, f.request.Reference},
-			{"postAttachCommand", d.PostAttach, f.request.Reference},
-		} {
-			if len(s.Command.Parts) > 0 {
-				stages[s.Name] = append(stages[s.Name], s)
-			}
+		for _, s := range d.stages(f.request.Reference) {
+			stages[s.Name] = append(stages[s.Name], s)
 		}
 	}
 	for _, s := range p.plan.Stages {

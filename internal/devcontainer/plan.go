@@ -84,6 +84,25 @@ func (s Stage) Title() string {
 	return s.Name + " of " + s.Feature
 }
 
+// lifecycle has the commands of a configuration or a feature.
+type lifecycle struct {
+	OnCreate      Command `json:"onCreateCommand"`
+	UpdateContent Command `json:"updateContentCommand"`
+	PostCreate    Command `json:"postCreateCommand"`
+	PostStart     Command `json:"postStartCommand"`
+	PostAttach    Command `json:"postAttachCommand"`
+}
+
+// stages returns the commands that are set, in the order of stageNames.
+func (l lifecycle) stages(feature string) (list []Stage) {
+	for i, c := range []Command{l.OnCreate, l.UpdateContent, l.PostCreate, l.PostStart, l.PostAttach} {
+		if len(c.Parts) > 0 {
+			list = append(list, Stage{stageNames[i], c, feature})
+		}
+	}
+	return list
+}
+
 // stageNames are the names of the lifecycle commands, in the order in which they run.
 var stageNames = []string{"onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand"}
 
@@ -155,14 +174,7 @@ func planOf(o Options, root *os.Root, file string, data []byte) (Plan, error) {
 	p.mounts()
 	p.ports()
 	p.features()
-	for _, s := range []Stage{
-		{"onCreateCommand", c.OnCreate, ""}, {"updateContentCommand", c.UpdateContent, ""}, {"postCreateCommand", c.PostCreate, ""},
-		{"postStartCommand", c.PostStart, ""}, {"postAttachCommand", c.PostAttach, ""},
-	} {
-		if len(s.Command.Parts) > 0 {
-			p.plan.Stages = append(p.plan.Stages, s)
-		}
-	}
+	p.plan.Stages = c.stages("")
 	return p.plan, unsupported(file, p.problems)
 }
 
