@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/durable"
+	"github.com/crannog/crannog/internal/host/pattern"
 	"github.com/crannog/crannog/internal/sshserver"
 )
 
@@ -56,7 +56,7 @@ type sshView struct {
 
 // sshUser matches the user names that OpenSSH's configuration can have without quotes. The name may
 // come from the sandbox.
-var sshUser = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+var sshUser = pattern.New(`^[a-z_][a-z0-9_-]{0,31}$`)
 
 // open listens. The endpoint exists until serve's context ends.
 func (e *sshEndpoint) open() (view sshView, serve func(context.Context) error, err error) {

@@ -3,13 +3,14 @@ package cli
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"github.com/crannog/crannog/internal/host/pattern"
 )
 
 // zoneName matches names in the database of time zones. A matching name cannot lead out of that
 // directory, because each part begins with a letter.
-var zoneName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z][A-Za-z0-9_+-]*)*$`)
+var zoneName = pattern.New(`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z][A-Za-z0-9_+-]*)*$`)
 
 // timeZone returns the name of the host's time zone, or "" if it is unknown. The name is the target
 // of /etc/localtime. If that file is a copy, Debian's /etc/timezone contains the name.

@@ -1,9 +1,10 @@
 package devcontainer
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/crannog/crannog/internal/host/pattern"
 )
 
 // VolumeMount shows a volume of this development container.
@@ -15,7 +16,7 @@ type VolumeMount struct {
 
 // volumeSource are the names that a file may give its volumes. With the prefix they are names of
 // volumes.
-var volumeSource = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,39}$`)
+var volumeSource = pattern.New(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,39}$`)
 
 // volume plans a volume. Its name contains the configuration's ID: the file of a repository would
 // otherwise open the volumes of other projects by their names.

@@ -1,10 +1,10 @@
 package sandbox
 
 import (
-	"regexp"
 	"strings"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/pattern"
 )
 
 // DefaultTag is the tag of a reference without one.
@@ -20,9 +20,9 @@ type Reference struct {
 const maxReference = 256
 
 var (
-	identifier = regexp.MustCompile(`^[a-z0-9_-]+$`)
-	tagPattern = regexp.MustCompile(`^[a-z0-9_.-]+$`)
-	uuid       = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	identifier = pattern.New(`^[a-z0-9_-]+$`)
+	tagPattern = pattern.New(`^[a-z0-9_.-]+$`)
+	uuid       = pattern.New(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
 // The default templates: the host's tools, and an empty one for engines that run WebAssembly

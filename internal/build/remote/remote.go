@@ -11,10 +11,10 @@ import (
 	"io"
 	"net/url"
 	"path"
-	"regexp"
 	"strings"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/pattern"
 )
 
 // CodeInvalid is the code of the error for a source that cannot be fetched.
@@ -33,11 +33,11 @@ type Source struct {
 const maxURL = 4096
 
 // fullCommit is a commit that needs no resolution.
-var fullCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var fullCommit = pattern.New(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // refForm is the form of a ref. Its first character is no dash, so that git cannot read it as an
 // option.
-var refForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./+@-]*$`)
+var refForm = pattern.New(`^[A-Za-z0-9_][A-Za-z0-9_./+@-]*$`)
 
 // Is reports whether a word of ADD is a remote source, and not a file of the build context.
 func Is(word string) bool { return strings.Contains(word, "://") || strings.HasPrefix(word, "git@") }

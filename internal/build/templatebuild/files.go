@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/pattern"
 	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -52,7 +52,7 @@ type upload struct {
 }
 
 // hashForm matches a SHA-256 digest in hexadecimal.
-var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var hashForm = pattern.New(`^[0-9a-f]{64}$`)
 
 // owned returns the directory with the files of a caller.
 func (f *files) owned(caller sandbox.Principal) string {

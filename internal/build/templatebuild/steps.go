@@ -3,7 +3,6 @@ package templatebuild
 import (
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/build/dockerfile"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/pattern"
 )
 
 // Step is an instruction of E2B's API: COPY, ADD, RUN, ENV, WORKDIR or USER, with its arguments.
@@ -207,7 +207,7 @@ func (p *plan) step(n int, s Step) error {
 }
 
 // homeVariable matches the variable HOME, which a login sets, but no image.
-var homeVariable = regexp.MustCompile(`\$HOME\b|\$\{HOME\}`)
+var homeVariable = pattern.New(`\$HOME\b|\$\{HOME\}`)
 
 // homeOf returns the home directory of an account.
 func homeOf(user string) string {
@@ -230,7 +230,7 @@ func (p *plan) env(n int, s Step) error {
 		}
 		value := pair[1]
 		if p.ownHome = p.ownHome || pair[0] == "HOME"; !p.ownHome {
-			value = homeVariable.ReplaceAllLiteralString(value, literal(homeOf(p.user)))
+			value = homeVariable.Regexp().ReplaceAllLiteralString(value, literal(homeOf(p.user)))
 		}
 		c.Env = append(c.Env, instructions.KeyValuePair{Key: pair[0], Value: value})
 		title = append(title, pair[0])
@@ -240,7 +240,7 @@ func (p *plan) env(n int, s Step) error {
 }
 
 // wildcard matches the beginning of a wildcard that the clients support, but a Dockerfile does not.
-var wildcard = regexp.MustCompile(`\*\*|\{|[!+@*?]\(`)
+var wildcard = pattern.New(`\*\*|\{|[!+@*?]\(`)
 
 // copy adds a COPY. The upload has only the files that match the source, by their paths below the
 // client's directory. So a pattern that a Dockerfile does not support is replaced by the directory
@@ -253,7 +253,7 @@ func (p *plan) copy(n int, s Step, arg func(int) string) error {
 		return invalidStep(n, "%s has no source and destination", s.Kind)
 	}
 	source := strings.TrimPrefix(path.Clean("/"+arg(0)), "/")
-	if at := wildcard.FindStringIndex(source); at != nil {
+	if at := wildcard.Regexp().FindStringIndex(source); at != nil {
 		source = source[:strings.LastIndex(source[:at[0]], "/")+1]
 	}
 	owner := arg(2)

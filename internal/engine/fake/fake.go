@@ -13,13 +13,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/pattern"
 )
 
 // Step is a point at which Create or Remove can be made to fail.
@@ -149,7 +149,7 @@ func (e *Engine) Probe(context.Context) []engine.Finding {
 }
 
 // idPattern matches valid sandbox IDs.
-var idPattern = regexp.MustCompile(`^[a-z0-9]{1,40}$`)
+var idPattern = pattern.New(`^[a-z0-9]{1,40}$`)
 
 // List returns running and stopped sandboxes. Directories of an earlier process are listed as
 // stopped.

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/microvm/keeper"
 	"github.com/crannog/crannog/internal/engine/microvm/machine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/pattern"
 )
 
 // Files of a saved state. The memory's file contains the machine's memory and, after it, the
@@ -100,7 +100,7 @@ const (
 	maxSize        = 1 << 46
 )
 
-var diskName = regexp.MustCompile(`^[0-9a-f]{32}\.erofs$`)
+var diskName = pattern.New(`^[0-9a-f]{32}\.erofs$`)
 
 // check refuses a description that no machine has.
 func (d description) check() error {

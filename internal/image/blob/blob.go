@@ -12,13 +12,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/durable"
+	"github.com/crannog/crannog/internal/host/pattern"
 )
 
 // CodeCorrupt is the code of the error for a blob whose content no longer matches its digest.
@@ -56,7 +56,7 @@ func Open(dir string) (*Store, error) {
 }
 
 // hexDigest matches a digest's text, which becomes a file name.
-var hexDigest = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var hexDigest = pattern.New(`^[0-9a-f]{64}$`)
 
 // path returns the path of a blob. It rejects digests of other algorithms, so that no file name is
 // made from text of a registry.

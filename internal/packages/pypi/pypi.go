@@ -7,9 +7,9 @@ import (
 	"context"
 	"html"
 	"net/url"
-	"regexp"
 	"strings"
 
+	"github.com/crannog/crannog/internal/host/pattern"
 	"github.com/crannog/crannog/internal/packages"
 )
 
@@ -29,13 +29,13 @@ const (
 )
 
 var (
-	validName  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
-	separators = regexp.MustCompile(`[-_.]+`)
+	validName  = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+	separators = pattern.New(`[-_.]+`)
 )
 
 // normalize returns the name under which the index lists a project.
 func normalize(name string) string {
-	return strings.ToLower(separators.ReplaceAllString(name, "-"))
+	return strings.ToLower(separators.Regexp().ReplaceAllString(name, "-"))
 }
 
 // Parse implements packages.Protocol.

@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/host/pattern"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -45,7 +45,7 @@ func splitGit(all []changeset.Entry) (tree, git []changeset.Entry) {
 
 // objectName matches the object files that are exported: loose ones and packs, which are named by
 // their content. Other files in the objects directory control how objects are read.
-var objectName = regexp.MustCompile(`^objects/([0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})|pack/pack-[0-9a-f]{40,64}\.(pack|idx|rev))$`)
+var objectName = pattern.New(`^objects/([0-9a-f]{2}/([0-9a-f]{38}|[0-9a-f]{62})|pack/pack-[0-9a-f]{40,64}\.(pack|idx|rev))$`)
 
 // mayExportShared reports whether a file of a shared repository may be exported at all. This
 // sandbox must not change the files of other work trees or of the main one.

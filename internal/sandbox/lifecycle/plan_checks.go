@@ -1,12 +1,12 @@
 package lifecycle
 
 import (
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/pattern"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -22,23 +22,22 @@ const (
 	maxLocalTimeout  = 366 * 24 * time.Hour
 )
 
-// pattern is a regular expression with a maximum length. The length is counted separately: a
-// repetition limit inside the expression is compiled at every start, also of the processes of each
-// sandbox, and takes longer than all other such work.
-type pattern struct {
-	expression *regexp.Regexp
+// limited is a regular expression with a maximum length. The length is counted separately: with a
+// repetition limit inside, the compiled expression has a copy of its characters for each repetition.
+type limited struct {
+	expression pattern.Pattern
 	limit      int
 }
 
-func (p pattern) MatchString(s string) bool {
+func (p limited) MatchString(s string) bool {
 	return utf8.RuneCountInString(s) <= p.limit && p.expression.MatchString(s)
 }
 
 var (
-	namePattern    = pattern{regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`), 63}
-	requestPattern = pattern{regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`), 64}
-	envPattern     = pattern{regexp.MustCompile(`^[^=\x00-\x1f\x7f]+$`), 256}
-	hostPattern    = pattern{regexp.MustCompile(`^[a-zA-Z0-9$\[][a-zA-Z0-9._:${}\[\]-]*$`), 255}
+	namePattern    = limited{pattern.New(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`), 63}
+	requestPattern = limited{pattern.New(`^[a-zA-Z0-9_.-]+$`), 64}
+	envPattern     = limited{pattern.New(`^[^=\x00-\x1f\x7f]+$`), 256}
+	hostPattern    = limited{pattern.New(`^[a-zA-Z0-9$\[][a-zA-Z0-9._:${}\[\]-]*$`), 255}
 )
 
 // checkLocal refuses requests of callers over the network that use the host's files or occupy its

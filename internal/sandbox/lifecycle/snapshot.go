@@ -3,13 +3,13 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/pattern"
 	"github.com/crannog/crannog/internal/ids"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
@@ -17,7 +17,7 @@ import (
 )
 
 // snapshotID matches the IDs of snapshots, which names never match.
-var snapshotID = regexp.MustCompile(`^[a-z0-9]+$`)
+var snapshotID = pattern.New(`^[a-z0-9]+$`)
 
 const snapshotIDLength = 20
 

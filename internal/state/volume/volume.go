@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/durable"
+	"github.com/crannog/crannog/internal/host/pattern"
 )
 
 // IDPrefix is the beginning of the ID of a volume.
@@ -77,7 +77,7 @@ const (
 	draftPrefix = ".draft-"
 )
 
-var namePattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
+var namePattern = pattern.New(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 
 // maxName is the maximum length of a name.
 const maxName = 63
