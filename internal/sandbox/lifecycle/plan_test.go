@@ -7,7 +7,7 @@ import (
 
 func TestPatterns(t *testing.T) {
 	for _, c := range []struct {
-		p    pattern
+		p    limited
 		good []string
 		bad  []string
 	}{
@@ -17,12 +17,12 @@ func TestPatterns(t *testing.T) {
 	} {
 		for _, s := range c.good {
 			if !c.p.MatchString(s) {
-				t.Errorf("%s refuses %q", c.p.expression, s)
+				t.Errorf("%s refuses %q", c.p.expression.Regexp(), s)
 			}
 		}
 		for _, s := range c.bad {
 			if c.p.MatchString(s) {
-				t.Errorf("%s accepts %q", c.p.expression, s)
+				t.Errorf("%s accepts %q", c.p.expression.Regexp(), s)
 			}
 		}
 	}
