@@ -2,9 +2,10 @@
 # Prints one of three sets of packages with tests. Each package is in exactly one set:
 #
 #   sandboxes   start real sandboxes, servers or an emulated machine
-#   race        the others that work with the race detector
-#   plain       the rest: they count memory, or link gVisor, which is not built for
-#               the race detector and whose data races are not our bugs
+#   race        the others in which anything is concurrent
+#   plain       the rest: nothing in them is concurrent, or they count memory, or link
+#               gVisor, which is not built for the race detector and whose data races
+#               are not our bugs
 #
 # Three packages are in no set, because they have targets of their own: tests/upgrade builds an
 # earlier version (make test-upgrade), tests/images downloads a Debian (make test-images), and
@@ -17,7 +18,11 @@ module=$(go list -m)
 
 # One line for each package: its path, and the imports of it and its tests.
 list=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .Deps " "}} {{join .TestImports " "}} {{join .XTestImports " "}} {{end}}' ./...)
-printf '%s\n' "$list" | awk -v module="$module" -v set="${1:?usage: tests/packages.sh sandboxes|race|plain}" '
+# Packages that start goroutines, use locks or serve HTTP, in their code or their tests. What others
+# use concurrently is tested with the race detector in the tests of those others.
+concurrent=$(grep -rlE --include='*.go' '^\s*go |\bsync(/|\.|test)|\.Go\(|\bchan\b|\.Parallel\(\)|errgroup|httptest' api internal cmd tests ./*.go | xargs -n 1 dirname | sort -u | tr '\n' ' ')
+
+printf '%s\n' "$list" | awk -v module="$module" -v concurrent=" $concurrent" -v set="${1:?usage: tests/packages.sh sandboxes|race|plain}" '
 	# The longest ones come first, or the last one would run alone.
 	BEGIN { first["tests/causeway"] = first["internal/sandbox/lifecycle"] = 1; first["cmd/crannog"] = first["internal/frontend/console"] = 2; first["internal/engine/gvisor"] = 3; first["tests/abuse"] = 4; first["internal/mcpserver"] = 5 }
 	BEGIN { if (set !~ /^(sandboxes|race|plain)$/) { print "tests/packages.sh: no set " set > "/dev/stderr"; exit 2 } }
@@ -26,7 +31,7 @@ printf '%s\n' "$list" | awk -v module="$module" -v set="${1:?usage: tests/packag
 		if (name == "tests/upgrade" || name == "tests/images" || name == "tests/dev") next
 		if (name ~ /^tests\// && name !~ /^tests\/(compat|timing)$/ || name ~ /^(cmd\/crannog|internal\/(engine\/(jail|gvisor|docker|wasm|microvm)|mcpserver|server\/standard))$/)
 			is = "sandboxes"
-		else if ($0 ~ /gvisor\.dev\/|crannog\/internal\/server\/standard |crannog\/crannog / || name ~ /^internal\/(testkit\/archtest|host\/prefault|engine\/wasm\/runner)$/)
+		else if (!index(concurrent, " " (name ? name : ".") " ") || $0 ~ /gvisor\.dev\/|crannog\/internal\/server\/standard |crannog\/crannog / || name ~ /^internal\/(testkit\/archtest|host\/prefault|engine\/wasm\/runner)$/)
 			is = "plain"
 		else
 			is = "race"

@@ -33,7 +33,7 @@ func moments(op operation) int {
 	case op.readyLog == prestartedReady:
 		return 2
 	}
-	return 4
+	return 3
 }
 
 // maxOperationTime is the longest allowed duration of an operation that is not killed.

@@ -104,8 +104,9 @@ func only(rules ...string) []string {
 // Without control groups, other code limits a sandbox, finds its processes and ends them.
 func TestConformanceWithoutCgroups(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
-	rules := only("lifecycle/canceled-create-leaves-nothing", "lifecycle/probe-passes-here", "limits/", "restart/", "leaks/",
-		"freeze/programs-stop-and-continue", "state/limits-hold-in-a-copy", "state/a-copy-has-a-separate-memory-limit", "record/reached-limits-are-recorded")
+	rules := only("lifecycle/canceled-create-leaves-nothing", "lifecycle/probe-passes-here", "leaks/cycles-leave-nothing",
+		"limits/cpu-is-bounded", "limits/limits-that-are-not-shown-are-read-back", "limits/memory-ends-the-sandbox-with-a-reason",
+		"restart/another-process-finds-the-sandbox", "freeze/programs-stop-and-continue", "state/a-copy-has-a-separate-memory-limit")
 	c := suite(t, true)
 	c.Cycles, c.Only = 3, rules
 	c.Waive = map[string]string{"limits/cpu-is-bounded": "without groups only whole processors can be requested"}
@@ -117,12 +118,14 @@ func TestConformanceWithoutCgroups(t *testing.T) {
 // kernel works in the same way.
 func TestConformanceRootless(t *testing.T) {
 	if os.Geteuid() != 0 {
-		rules := only("boundary/", "cover/", "owners/", "imageowners/", "namespaces/", "lifecycle/", "limits/", "restart/", "leaks/",
-			"exec/extended-attributes", "exec/root-on-request", "exec/runs-as-the-user", "exec/streams-and-exit-code", "exec/writable-places",
-			"link/ends-with-the-sandbox", "link/raw-packets-are-refused", "link/reaches-its-peer-and-nothing-else",
-			"state/covers-hold-in-a-copy", "archive/has-kinds-owners-and-removals", "freeze/", "state/limits-hold-in-a-copy", "state/memory-files-and-listeners-continue", "bound/",
-			"prestarted/get-the-name-of-a-new-sandbox", "copies/have-their-own-identity", "copies/have-their-own-links",
-			"changes/exported-files-equal-those-in-the-sandbox", "record/each-file-has-its-size-and-checksum", "record/ends-have-codes-and-signals")
+		rules := only("boundary/", "owners/", "imageowners/", "namespaces/", "leaks/cycles-leave-nothing",
+			"cover/hidden-paths-are-empty", "cover/read-only-paths-cannot-be-changed",
+			"lifecycle/create-is-ready", "lifecycle/probe-passes-here", "lifecycle/canceled-create-leaves-nothing",
+			"limits/cpu-is-bounded", "limits/memory-ends-the-sandbox-with-a-reason", "limits/processes-are-bounded",
+			"restart/another-process-finds-the-sandbox", "exec/root-on-request", "exec/runs-as-the-user", "exec/writable-places",
+			"link/raw-packets-are-refused", "link/reaches-its-peer-and-nothing-else",
+			"archive/has-kinds-owners-and-removals", "freeze/programs-stop-and-continue", "state/memory-files-and-listeners-continue",
+			"copies/have-their-own-links", "changes/exported-files-equal-those-in-the-sandbox")
 		c := suite(t, true)
 		c.Cycles, c.Only = 3, rules
 		c.Waive = map[string]string{
