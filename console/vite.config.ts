@@ -23,5 +23,13 @@ export default defineConfig({
     proxy: { "/console/api": { target: process.env["CRANNOG_SERVER"] ?? "http://127.0.0.1:7070", ws: true } },
   },
   // The time limit only ends a test that hangs: a machine that builds and tests at once is slow.
-  test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true, testTimeout: 300_000, setupFiles: ["src/app/timeout.fixture.ts"] },
+  test: {
+    environment: "happy-dom", pool: "threads", restoreMocks: true, testTimeout: 300_000, setupFiles: ["src/app/timeout.fixture.ts"],
+    // A document for each file takes longer than most files' tests. Only tests of components need
+    // their own: what one renders stays in the modules that it uses.
+    projects: [
+      { extends: true, test: { name: "logic", include: ["src/**/*.test.ts"], isolate: false } },
+      { extends: true, test: { name: "components", include: ["src/**/*.test.tsx"] } },
+    ],
+  },
 });
