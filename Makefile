@@ -63,11 +63,11 @@ test-race: $(TIMING)
 
 # These tests start the test program again for each step at which it is killed. With the race
 # detector they took more than a third of the time of internal/sandbox/lifecycle.
-CRASHES := ^(TestCrashAtEachStepOfStateChange|TestCrashWhileRetaining|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage)$$
+CRASHES := ^(TestCrashAtEachStepOfStateChange|TestCrashWhileRetaining|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage|TestApplyIsAllOrNothingWhenKilled)$$
 
 # These tests pass many megabytes or many thousands of rows through code that other tests of their
 # packages run with the race detector, which makes each byte ten times as expensive.
-LARGE := ^(TestLargeResultsUseLittleMemory|TestShownTextIsAudited|TestLongAbsenceReportsGap|TestSlowPageDoesNotDelayOthers|TestReadTreeEnforcesLimits|TestLargeOutputIsNotBuffered|TestFlowsAreReturnedInPages|TestLongLinesAreNotBuffered|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandSandboxesInPages)$$
+LARGE := ^(TestLargeResultsUseLittleMemory|TestShownTextIsAudited|TestLongAbsenceReportsGap|TestSlowPageDoesNotDelayOthers|TestReadTreeEnforcesLimits|TestLargeOutputIsNotBuffered|TestFlowsAreReturnedInPages|TestLongLinesAreNotBuffered|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandSandboxesInPages|TestS12ReaderEnforcesLimits|TestLongAnswersAreWrittenInPieces|TestListIsLimitedInBytes|TestAutomatonMatchesNaiveSearch|TestWidenReportsEveryLooserDecision|TestThroughPreservesContent|TestArgumentsAreCountedBeforeDecoding|TestCensus)$$
 
 # Packages that cannot be tested with the race detector. The egress gateway gives up its privileges
 # differently in a program with C code, such as a plain go build makes if a C compiler is there; the
@@ -166,11 +166,11 @@ test-upgrade: $(TIMING) bin/crannog ## open a state directory that an earlier co
 test-pages: $(TIMING) bin/crannog ## the console's pages loaded in both themes, a fleet for longer, and the pictures of the README
 	CRANNOG_TEST_FULL=1 $(TIMING) step tests/browser-pages tests/browser/run.sh bin/crannog pages fleet pictures
 
-test-long: $(TIMING) bin/crannog ## more of the attacks and kills of make test; E2B's pauses with every kind of file; a plain build with C code; pip and cargo
+test-long: $(TIMING) bin/crannog ## more of the attacks, kills and commands of make test; a plain build with C code; pip and cargo
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -run 'ThroughCache$$' ./internal/packages/pullthrough
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 2h ./tests/abuse ./tests/crash
-	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -run '^TestPlainBuildOfAFreshClone$$' ./cmd/crannog
-	CRANNOG_TEST_FULL=1 $(TIMING) step tests/e2b-pause tests/e2b/run.sh bin/crannog test/pause.test.mjs
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -run '^(TestPlainBuildOfAFreshClone|TestLongScripts)$$' ./cmd/crannog
+	CRANNOG_TEST_FULL=1 $(TIMING) step tests/e2b-long tests/e2b/run.sh bin/crannog test/pause.test.mjs test/cli.test.mjs test/template.test.mjs
 
 test-browser: $(TIMING) bin/crannog ## the console in a browser, against a real server
 	$(TIMING) step tests/browser tests/browser/run.sh bin/crannog

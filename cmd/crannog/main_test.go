@@ -47,8 +47,24 @@ func TestMain(m *testing.M) {
 
 func TestScripts(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
+	runScripts(t, "script")
+}
+
+// TestLongScripts runs scripts that check a whole list of cases where one of TestScripts checks a
+// few.
+func TestLongScripts(t *testing.T) {
+	if !hosttest.Full() {
+		t.Skip("the long scripts run only with CRANNOG_TEST_FULL=1: make test-long")
+	}
+	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
+	runScripts(t, "long")
+}
+
+// runScripts runs the scripts of a directory of testdata.
+func runScripts(t *testing.T, dir string) {
+	t.Helper()
 	testscript.Run(t, testscript.Params{
-		Dir:   filepath.Join("testdata", "script"),
+		Dir:   filepath.Join("testdata", dir),
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "nosandboxes": noSandboxes, "makeimage": makeImage, "makefeature": makeFeature, "buildmodule": buildModule, "nosecret": noSecret, "longer": longer,

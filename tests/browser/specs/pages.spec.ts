@@ -22,15 +22,12 @@ test("every page is accessible in both themes and fits a phone", async ({ admin,
     `${s}/live`, `${s}/terminal`, `${s}/files?path=/workspace`, `${s}/processes`, `${s}/network`, `${s}/ports`, `${s}/snapshots`, `${s}/policy`, `${s}/secrets`, `${s}/record`,
   ];
   await mkdir(shots, { recursive: true });
-  const check = async (path: string, scheme: "light" | "dark", rules: (axe: AxeBuilder) => AxeBuilder) => {
-    const { violations } = await rules(new AxeBuilder({ page: admin })).analyze();
+  const check = async (path: string, scheme: "light" | "dark") => {
+    const { violations } = await new AxeBuilder({ page: admin }).withTags(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]).analyze();
     const found = violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).slice(0, 3).join(" | ")}`);
     expect.soft(found, `${path || "fleet"} ${scheme}`).toEqual([]);
     if (full) await admin.screenshot({ path: join(shots, `${(path || "fleet").replace(made.id, "ID").replace(/[^a-z]+/gi, "-")}-${scheme}.png`) });
   };
-  const allRules = (axe: AxeBuilder) => axe.withTags(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]);
-  // The other theme differs only in colours, so only these rules can find more.
-  const colourRules = (axe: AxeBuilder) => axe.withRules(["color-contrast", "link-in-text-block"]);
   const open = async (path: string) => {
     await admin.goto(`${server.base}/console/${path}`);
     await expect(admin.getByRole("heading", { level: 1 })).toBeVisible();
@@ -39,9 +36,11 @@ test("every page is accessible in both themes and fits a phone", async ({ admin,
   };
   for (const scheme of ["light", "dark"] as const) {
     await admin.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
-    for (const path of pages) {
+    // make test loads the even pages in one theme and the odd ones in the other.
+    for (const [i, path] of pages.entries()) {
+      if (!full && i % 2 !== (scheme === "light" ? 0 : 1)) continue;
       await open(path);
-      await check(path, scheme, scheme === "light" || full ? allRules : colourRules);
+      await check(path, scheme);
     }
   }
   await admin.setViewportSize({ width: 375, height: 740 });

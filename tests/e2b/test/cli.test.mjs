@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 
-import { eventually, limit, savesMemory } from './support.mjs'
+import { eventually, full, limit, savesMemory } from './support.mjs'
 
 const program = new URL('../node_modules/@e2b/cli/dist/index.js', import.meta.url).pathname
 
@@ -43,7 +43,7 @@ async function run(...args) {
     await rm(home, { recursive: true, force: true })
   })
 
-  test('F22: logs, in both formats, by level and logger', async () => {
+  test('F22: logs, in both formats, by level and logger', { skip: !full }, async () => {
     const pretty = await run('sandbox', 'logs', id)
     assert.match(pretty, /INFO .*logger: 'sandbox'.*message: '/)
     const lines = (await run('sandbox', 'logs', '--format', 'json', id)).split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line))
