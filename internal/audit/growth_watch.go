@@ -25,81 +25,81 @@ type growthWatch struct {
 
 // watch returns a function whose channel is closed at the next change, and a function that stops
 // watching. If want is false, watch does nothing, and next is nil.
-func (p *growthWatch) watch(want bool) (next func() <-chan struct{}, stop func(), err error) {
+func (w *growthWatch) watch(want bool) (next func() <-chan struct{}, stop func(), err error) {
 	if !want {
 		return nil, func() {}, nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.readers == 0 {
-		if err := p.start(); err != nil {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.readers == 0 {
+		if err := w.start(); err != nil {
 			return nil, nil, fmt.Errorf("watch audit log: %w", err)
 		}
 	}
-	p.readers++
-	return p.next, sync.OnceFunc(p.removeReader), nil
+	w.readers++
+	return w.next, sync.OnceFunc(w.removeReader), nil
 }
 
 // next returns the channel of the next change, or nil if end was called.
-func (p *growthWatch) next() <-chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ended {
+func (w *growthWatch) next() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
 		return nil
 	}
-	return p.changed
+	return w.changed
 }
 
 // end makes all readers finish after the existing entries.
-func (p *growthWatch) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.ended && p.readers > 0 {
-		close(p.changed)
-		p.changed = make(chan struct{})
+func (w *growthWatch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ended && w.readers > 0 {
+		close(w.changed)
+		w.changed = make(chan struct{})
 	}
-	p.ended = true
+	w.ended = true
 }
 
-func (p *growthWatch) start() error {
+func (w *growthWatch) start() error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return err
 	}
-	if _, err := unix.InotifyAddWatch(fd, p.path, unix.IN_MODIFY); err != nil {
+	if _, err := unix.InotifyAddWatch(fd, w.path, unix.IN_MODIFY); err != nil {
 		return errors.Join(err, unix.Close(fd))
 	}
-	p.file, p.changed, p.done = os.NewFile(uintptr(fd), "inotify"), make(chan struct{}), make(chan struct{})
-	go p.run(p.file, p.done)
+	w.file, w.changed, w.done = os.NewFile(uintptr(fd), "inotify"), make(chan struct{}), make(chan struct{})
+	go w.run(w.file, w.done)
 	return nil
 }
 
-func (p *growthWatch) run(file *os.File, done chan struct{}) {
+func (w *growthWatch) run(file *os.File, done chan struct{}) {
 	defer close(done)
 	buf := make([]byte, 4096)
 	for {
 		if _, err := file.Read(buf); err != nil {
 			return // the last reader left
 		}
-		p.mu.Lock()
-		close(p.changed)
-		p.changed = make(chan struct{})
-		p.mu.Unlock()
+		w.mu.Lock()
+		close(w.changed)
+		w.changed = make(chan struct{})
+		w.mu.Unlock()
 	}
 }
 
 // removeReader ends the inotify watch with its last reader.
-func (p *growthWatch) removeReader() {
-	p.mu.Lock()
-	p.readers--
-	if p.readers > 0 {
-		p.mu.Unlock()
+func (w *growthWatch) removeReader() {
+	w.mu.Lock()
+	w.readers--
+	if w.readers > 0 {
+		w.mu.Unlock()
 		return
 	}
-	file, done := p.file, p.done
-	p.file = nil
+	file, done := w.file, w.done
+	w.file = nil
 	err := file.Close()
-	p.mu.Unlock()
+	w.mu.Unlock()
 	if err == nil {
 		<-done
 	}
