@@ -99,16 +99,16 @@ func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandb
 		return sandbox.Link{}, err
 	}
 	defer record.Close()
-	box, certificate, err := client.Attach(ctx, gateway.Attachment{
+	end, certificate, err := client.Attach(ctx, gateway.Attachment{
 		Sandbox: a.Sandbox, Policy: a.Policy.Layers(), Secrets: a.Secrets, Record: record, Kind: a.Kind, Link: a.End,
 	})
 	if err != nil {
 		return sandbox.Link{}, err
 	}
-	link := sandbox.Link{End: box}
+	link := sandbox.Link{End: end}
 	if link.Files, link.Env, err = gatewayTrust(certificate, a.Kind); err != nil {
-		if box != nil {
-			err = errors.Join(err, box.Close())
+		if end != nil {
+			err = errors.Join(err, end.Close())
 		}
 		return sandbox.Link{}, err
 	}

@@ -131,8 +131,8 @@ func TestAttachmentLeavesNoResources(t *testing.T) {
 		b.Close()
 	}
 	ends := map[string]func(attachment.Attachment, *testPeer){
-		"closed by us":      func(l attachment.Attachment, _ *testPeer) { l.Close() },
-		"closed by the box": func(_ attachment.Attachment, b *testPeer) { _ = b.Hangup() },
+		"closed by us":          func(l attachment.Attachment, _ *testPeer) { l.Close() },
+		"closed by the sandbox": func(_ attachment.Attachment, b *testPeer) { _ = b.Hangup() },
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {

@@ -57,7 +57,7 @@ func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
 	if !asks {
 		return nil
 	}
-	id, stop := f.box.requestApproval(f.ctx, g, d, f.dest.host, f.dest.port, hostRequest(f.dest.host, f.dest.port))
+	id, stop := f.handler.requestApproval(f.ctx, g, d, f.dest.host, f.dest.port, hostRequest(f.dest.host, f.dest.port))
 	if stop != nil {
 		return stop
 	}
@@ -126,7 +126,7 @@ func (x *exchange) approve() *refusal {
 		return stop
 	}
 	maps.Copy(q.Facts, x.question.extra)
-	id, stop := x.box.requestApproval(x.ctx, x.gen, d, x.dest.host, x.dest.port, q)
+	id, stop := x.handler.requestApproval(x.ctx, x.gen, d, x.dest.host, x.dest.port, q)
 	if stop != nil {
 		return stop
 	}

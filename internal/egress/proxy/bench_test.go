@@ -149,8 +149,8 @@ func BenchmarkIdleBox(b *testing.B) {
 			sandboxes[i] = w.newSandbox(oneHostPolicy, withToken, func(c *Config) { c.Policy = p })
 		}
 		after := heap()
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/100/1024, "KiB/box")
-		b.ReportMetric(float64(runtime.NumGoroutine()-routines)/100, "goroutines/box")
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/100/1024, "KiB/sandbox")
+		b.ReportMetric(float64(runtime.NumGoroutine()-routines)/100, "goroutines/sandbox")
 		for _, sandbox := range sandboxes {
 			sandbox.Close()
 		}

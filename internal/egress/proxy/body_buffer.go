@@ -25,9 +25,9 @@ const maxInMemory = 1 << 20
 
 // heldBody is a body that was read to its end before the decision.
 type heldBody struct {
-	box    *Handler
-	memory []byte
-	file   *os.File
+	handler *Handler
+	memory  []byte
+	file    *os.File
 	// fileless is set if no file can be created. The sandbox's limit then applies to memory.
 	fileless bool
 	size     int64
@@ -38,7 +38,7 @@ type heldBody struct {
 // holdBody reads a body. The approval covers its hash, so nothing of it is sent before all of it
 // has arrived.
 func (b *Handler) holdBody(r io.Reader) (*heldBody, error) {
-	s := &heldBody{box: b, sum: sha256.New()}
+	s := &heldBody{handler: b, sum: sha256.New()}
 	buf := largeBuffers.Get().(*[largeBuffer]byte)
 	defer largeBuffers.Put(buf)
 	for {
@@ -60,11 +60,11 @@ func (b *Handler) holdBody(r io.Reader) (*heldBody, error) {
 }
 
 func (s *heldBody) write(p []byte) error {
-	if s.size+int64(len(p)) > s.box.limits.Body {
+	if s.size+int64(len(p)) > s.handler.limits.Body {
 		return errTooLarge
 	}
-	if s.box.load.spooled.Add(int64(len(p))) > s.box.limits.Spool {
-		s.box.load.spooled.Add(-int64(len(p)))
+	if s.handler.load.spooled.Add(int64(len(p))) > s.handler.limits.Spool {
+		s.handler.load.spooled.Add(-int64(len(p)))
 		return errTooManyHeld
 	}
 	s.taken += int64(len(p))
@@ -87,7 +87,7 @@ func (s *heldBody) write(p []byte) error {
 
 // spill moves the held body to a file, if one can be created.
 func (s *heldBody) spill() error {
-	f, err := s.box.spoolFile()
+	f, err := s.handler.spoolFile()
 	if err != nil {
 		s.fileless = true
 		return nil
@@ -112,7 +112,7 @@ func (s *heldBody) digest() string { return hex.EncodeToString(s.sum.Sum(nil)) }
 
 // Close frees the space. It may be called more than once.
 func (s *heldBody) Close() {
-	s.box.load.spooled.Add(-s.taken)
+	s.handler.load.spooled.Add(-s.taken)
 	s.taken, s.memory = 0, nil
 	if s.file != nil {
 		_ = s.file.Close()

@@ -13,7 +13,7 @@ import (
 // connect handles a CONNECT to the proxy port. The decisions about the tunnelled connection are the
 // same as if the program had dialled the name itself.
 func (x *exchange) connect() {
-	f, b := x.flow, x.box
+	f, b := x.flow, x.handler
 	x.action.method, x.record.Kind = http.MethodConnect, egress.KindConnect
 	stop := x.connectTarget()
 	if stop == nil {
@@ -77,7 +77,7 @@ func (x *exchange) connectTarget() *refusal {
 		r.status = http.StatusForbidden
 		return r
 	}
-	return x.box.undialled(host, c, http.StatusForbidden)
+	return x.handler.undialled(host, c, http.StatusForbidden)
 }
 
 // writeConnect answers a CONNECT, whose target is an authority and not a URL.
@@ -87,7 +87,7 @@ func (r *refusal) writeConnect(x *exchange) {
 		x.record.Error = r.cause.Error()
 	}
 	// The proxy port refuses before anything is sent.
-	x.record.Probe = x.box.probes.take(x.record)
+	x.record.Probe = x.handler.probes.take(x.record)
 	target := printable(x.r.Host, 253)
 	if x.dest.host != "" {
 		target = net.JoinHostPort(x.dest.host, strconv.Itoa(x.dest.port))

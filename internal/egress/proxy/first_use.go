@@ -34,11 +34,11 @@ func each(list []string, all string) string {
 func (x *exchange) permit() *refusal {
 	for _, s := range x.secrets {
 		p := permission{s.Name, s.Generation, s.location}
-		if !s.ApproveFirst || s.Approve || x.box.permitted(p) {
+		if !s.ApproveFirst || s.Approve || x.handler.permitted(p) {
 			continue
 		}
 		d := egress.Decision{Effect: egress.Ask, Rule: "secret:" + s.Name, Layer: "task", Policy: x.gen.policy.Digest(), Fix: "crannog approve"}
-		id, stop := x.box.requestApproval(x.ctx, x.gen, d, x.dest.host, x.dest.port, egress.ApprovalRequest{
+		id, stop := x.handler.requestApproval(x.ctx, x.gen, d, x.dest.host, x.dest.port, egress.ApprovalRequest{
 			Kind:    egress.AskSecret,
 			Summary: "use the secret " + s.Name + " on " + x.dest.host + " for the first time",
 			Facts: map[string]string{
@@ -50,9 +50,9 @@ func (x *exchange) permit() *refusal {
 			return stop
 		}
 		x.record.Approval = id
-		x.box.mu.Lock()
-		x.box.uses.permits[p] = true
-		x.box.mu.Unlock()
+		x.handler.mu.Lock()
+		x.handler.uses.permits[p] = true
+		x.handler.mu.Unlock()
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type incoming interface {
 // flow is one connection of the sandbox. Only its own goroutine changes the fields below mu, but
 // others read them when the policy changes.
 type flow struct {
-	box     *Handler
+	handler *Handler
 	started time.Time
 	dst     netip.AddrPort
 	ctx     context.Context // ends with the flow
@@ -123,7 +123,7 @@ func (b *Handler) begin(in incoming) *flow {
 	if !b.floods.connects.take(b, egress.KindTCP) {
 		return nil
 	}
-	f := &flow{box: b, started: time.Now(), dst: in.Destination(), exchanges: map[*exchange]struct{}{}}
+	f := &flow{handler: b, started: time.Now(), dst: in.Destination(), exchanges: map[*exchange]struct{}{}}
 	f.ctx, f.stop = context.WithCancel(b.life.ctx)
 	b.mu.Lock()
 	full := len(b.flows) >= b.limits.Connections
@@ -147,7 +147,7 @@ func (f *flow) aim() *refusal {
 		f.mode.proxy = true
 		return nil
 	}
-	host, known := f.box.names.Name(a)
+	host, known := f.handler.names.Name(a)
 	switch {
 	case known:
 	case egress.Synthetic.Contains(a), egress.SandboxPrefix.Contains(a):
@@ -157,11 +157,11 @@ func (f *flow) aim() *refusal {
 		host = a.String()
 	}
 	f.target(host, int(f.dst.Port()))
-	c := f.box.current.Load().policy.Connect(host, f.dest.port)
+	c := f.handler.current.Load().policy.Connect(host, f.dest.port)
 	if c.Effect == egress.Deny {
 		return byPolicy(c.Decision)
 	}
-	return f.box.undialled(host, c, 0)
+	return f.handler.undialled(host, c, 0)
 }
 
 // undialled refuses an address that would not be dialled in the end, as if it had no listener, so
@@ -199,7 +199,7 @@ func (f *flow) accept(c net.Conn) bool {
 // enter decides about a connection with a known destination by its first bytes. It returns true if
 // it passed the connection to the HTTP server.
 func (f *flow) enter(c *client) (passedOn bool) {
-	b := f.box
+	b := f.handler
 	g := b.current.Load()
 	conn := g.policy.Connect(f.dest.host, f.dest.port)
 	if conn.Effect == egress.Deny {
@@ -245,7 +245,7 @@ func (f *flow) hand(c *client, served net.Conn) bool {
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return f.drop(nil, err.Error())
 	}
-	return f.box.front.handover.offer(served)
+	return f.handler.front.handover.offer(served)
 }
 
 // holdsConnection counts the flow as one of a rule's connections until it ends. It returns false if
@@ -298,11 +298,11 @@ func (f *flow) note(why *refusal, failure string) {
 			r.Approval = why.answer.Approval
 		}
 	}
-	if r.Probe = !f.receivedFirst.Load() && !f.mode.proxy && f.box.probes.take(r); r.Probe && why == nil {
+	if r.Probe = !f.receivedFirst.Load() && !f.mode.proxy && f.handler.probes.take(r); r.Probe && why == nil {
 		r.Reason, r.Error = "A connection is allowed; nothing was sent.", ""
 	}
 	// The connection ends regardless of the error.
-	_ = f.box.records.add(r, f.box.current.Load())
+	_ = f.handler.records.add(r, f.handler.current.Load())
 }
 
 func (f *flow) connection() net.Conn {
@@ -338,7 +338,7 @@ func (f *flow) end() {
 	for _, m := range held {
 		m.release()
 	}
-	b := f.box
+	b := f.handler
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, here := b.flows[f]; !here {
@@ -395,7 +395,7 @@ func (f *flow) reasonToEnd(g *generation) string {
 			return changed
 		}
 		if f.upstream != nil {
-			if a, ok := remote(f.upstream); ok && names.CheckAddress(a, c.Private, f.box.back.dialer.Own) != nil {
+			if a, ok := remote(f.upstream); ok && names.CheckAddress(a, c.Private, f.handler.back.dialer.Own) != nil {
 				return changed
 			}
 		}
@@ -451,5 +451,5 @@ func (f *flow) recordUnparsed(c net.Conn) {
 	f.mu.Lock()
 	r := egress.Record{Time: time.Now(), Kind: egress.KindHTTP, Host: f.dest.host, Port: f.dest.port, Status: bad.status, Decision: bad.decision, Error: f.killed.why}
 	f.mu.Unlock()
-	_ = f.box.records.add(r, f.box.current.Load())
+	_ = f.handler.records.add(r, f.handler.current.Load())
 }

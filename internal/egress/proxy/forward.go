@@ -150,7 +150,7 @@ func (x *exchange) attach(out *http.Request) {
 // limitPauses limits how long a body may pause. Otherwise a program that sends a byte now and then
 // could occupy an upstream connection.
 func (x *exchange) limitPauses(r io.Reader) io.Reader {
-	return &pauseLimiter{r: r, c: http.NewResponseController(x.w), stall: x.box.limits.Stall}
+	return &pauseLimiter{r: r, c: http.NewResponseController(x.w), stall: x.handler.limits.Stall}
 }
 
 type pauseLimiter struct {
@@ -187,7 +187,7 @@ func (x *exchange) hold() error {
 		from = x.action.push.Body // its head was read
 	}
 	var err error
-	x.action.body, err = x.box.holdBody(from)
+	x.action.body, err = x.handler.holdBody(from)
 	return err
 }
 
@@ -215,14 +215,14 @@ func (x *exchange) commit() *refusal {
 	}
 	lasting := x.action.upgrade || len(x.secrets) > 0 || x.record.Approval != "" || x.record.Kind != egress.KindHTTP
 	if !lasting {
-		if err := x.box.records.ready(x.gen); err != nil {
+		if err := x.handler.records.ready(x.gen); err != nil {
 			return unrecorded(err)
 		}
 		return nil
 	}
 	first := x.record
 	first.Begins = true
-	if err := x.box.records.add(first, x.gen); err != nil {
+	if err := x.handler.records.add(first, x.gen); err != nil {
 		return unrecorded(err)
 	}
 	return nil

@@ -39,7 +39,7 @@ type gitRequest struct {
 func (x *exchange) classify() {
 	op, endpoint := git.Exact(x.action.method, x.action.path, x.r.URL.RawQuery, x.r.Header)
 	x.action.git = gitRequest{op, gitRemote{location{x.dest.host, x.dest.port}, x.dest.tls, endpoint}}
-	if (op == git.Fetch || op == git.Push) && !x.box.git.advertised.has(x.action.git.at) {
+	if (op == git.Fetch || op == git.Push) && !x.handler.git.advertised.has(x.action.git.at) {
 		// The server has not shown that it is a git server, so the request may mean anything.
 		x.action.git.op = git.None
 	}
@@ -120,7 +120,7 @@ func (x *exchange) surelyFetches() (bool, *refusal) {
 // askFetch requests approval once for all requests of one fetch. The approval covers requests that
 // are git's in every part, and that the network policy allows.
 func (x *exchange) askFetch(d egress.Decision, repo string) (egress.Decision, *refusal) {
-	b := x.box
+	b := x.handler
 	key := fetchKey{x.action.git.at, d.Rule, d.Policy}
 	key.Service = "" // the list of refs before a push is a read too
 	if b.git.fetches.has(key) {
@@ -158,7 +158,7 @@ func (x *exchange) advertises(resp *http.Response, answer io.Reader) io.Reader {
 	}
 	answer, isGitServer := git.Advertises(x.action.git.at.Service, resp.StatusCode, resp.Header["Content-Type"], answer)
 	if isGitServer {
-		x.box.git.advertised.add(x.action.git.at, advertisementLife)
+		x.handler.git.advertised.add(x.action.git.at, advertisementLife)
 	}
 	return answer
 }

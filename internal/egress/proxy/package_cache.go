@@ -25,11 +25,11 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 	if !ok || x.action.method != http.MethodGet && x.action.method != http.MethodHead {
 		return false, nil
 	}
-	if x.box.back.packages == nil {
+	if x.handler.back.packages == nil {
 		return false, floor(http.StatusServiceUnavailable, "package_cache", packages.RuleRequest, "the policy requires the package cache, and there is none")
 	}
 	// Sandboxes share the answer, so no header, query or secret of this request is used for it.
-	answer, err := x.box.back.packages(x.ctx, pullthrough.Request{
+	answer, err := x.handler.back.packages(x.ctx, pullthrough.Request{
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
 		Gate: x.gen.policy.Gate(time.Now), Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Upstream: registryFetch{x},
 	})
@@ -40,7 +40,7 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 		return false, nil
 	}
 	defer answer.Body.Close()
-	if err := x.box.records.ready(x.gen); err != nil {
+	if err := x.handler.records.ready(x.gen); err != nil {
 		return false, unrecorded(err)
 	}
 	x.record.Package, x.record.Status = &answer.Fact, answer.Status

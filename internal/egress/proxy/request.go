@@ -125,7 +125,7 @@ func (x *exchange) authorize() *refusal {
 		if stop := x.register(); stop != nil {
 			return stop
 		}
-		x.gen = x.box.current.Load()
+		x.gen = x.handler.current.Load()
 		for _, step := range []func() *refusal{x.decide, x.choose, x.permit, x.approve} {
 			if stop := step(); stop != nil {
 				return stop
@@ -135,7 +135,7 @@ func (x *exchange) authorize() *refusal {
 		x.progress.out = true
 		x.flow.mu.Unlock()
 		// From here on Update stops the request if a new policy forbids it.
-		if x.box.current.Load() == x.gen {
+		if x.handler.current.Load() == x.gen {
 			return nil
 		}
 	}
@@ -220,7 +220,7 @@ func (x *exchange) askHost() *refusal {
 	if !asks || x.progress.granted == d.Rule {
 		return nil
 	}
-	id, stop := x.box.requestApproval(x.ctx, x.gen, d, x.dest.host, x.dest.port, hostRequest(x.dest.host, x.dest.port))
+	id, stop := x.handler.requestApproval(x.ctx, x.gen, d, x.dest.host, x.dest.port, hostRequest(x.dest.host, x.dest.port))
 	if stop != nil {
 		return stop
 	}
@@ -237,7 +237,7 @@ func (x *exchange) measure(limits []policy.Limits) *refusal {
 		return nil
 	}
 	for _, l := range limits {
-		m := x.box.load.meters.of(l)
+		m := x.handler.load.meters.of(l)
 		if m == nil || slices.Contains(x.metered.counts, m) {
 			continue // several readings of one request count once
 		}

@@ -56,7 +56,7 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 		}
 		// Use the newest values too, because the response may echo one that was set after the
 		// request was sent.
-		g := x.box.current.Load()
+		g := x.handler.current.Load()
 		for _, each := range []*generation{x.gen, g} {
 			for name, values := range resp.Header {
 				for i := range values {
@@ -80,7 +80,7 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 		// End with an error, so that the response does not seem to be complete.
 		panic(http.ErrAbortHandler)
 	}
-	g := x.box.current.Load()
+	g := x.handler.current.Load()
 	for name, values := range resp.Trailer {
 		if x.masked() && (g.inName(name) || x.gen.inName(name)) {
 			continue

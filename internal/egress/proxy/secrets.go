@@ -105,7 +105,7 @@ func (x *exchange) choose() *refusal {
 		if !s.Expires.IsZero() && !time.Now().Before(s.Expires) {
 			return secretRefusal(s, "secret_expired", "its lifetime is over")
 		}
-		if x.box.used(s) >= s.uses {
+		if x.handler.used(s) >= s.uses {
 			return secretRefusal(s, "secret_spent", "it has been used as often as allowed")
 		}
 		if slices.ContainsFunc(x.secrets, func(o *sealed) bool { return o.header == s.header }) {
@@ -132,16 +132,16 @@ func (b *Handler) used(s *sealed) int64 {
 
 // inject sets the secrets on the headers of a request that is sent next, and counts their use.
 func (x *exchange) inject(h http.Header) *refusal {
-	x.box.mu.Lock()
-	defer x.box.mu.Unlock()
+	x.handler.mu.Lock()
+	defer x.handler.mu.Unlock()
 	for _, s := range x.secrets {
 		// Count under the lock, so that of two requests with one use left only one is sent.
-		if x.box.uses.spent[s.Name] >= s.uses {
+		if x.handler.uses.spent[s.Name] >= s.uses {
 			return secretRefusal(s, "secret_spent", "it has been used as often as allowed")
 		}
 	}
 	for _, s := range x.secrets {
-		x.box.uses.spent[s.Name]++
+		x.handler.uses.spent[s.Name]++
 		h[s.header] = []string{s.line} // replaces what the sandbox sent
 		x.record.Secrets = append(x.record.Secrets, s.Name)
 	}

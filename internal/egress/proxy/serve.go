@@ -14,7 +14,7 @@ import (
 
 // exchange is one request and its response.
 type exchange struct {
-	box     *Handler
+	handler *Handler
 	flow    *flow
 	gen     *generation // the policy that decided last
 	w       http.ResponseWriter
@@ -126,7 +126,7 @@ func (b *Handler) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *flow) exchange(w http.ResponseWriter, r *http.Request) *exchange {
-	x := &exchange{box: f.box, flow: f, w: w, r: r, started: time.Now(), gen: f.box.current.Load()}
+	x := &exchange{handler: f.handler, flow: f, w: w, r: r, started: time.Now(), gen: f.handler.current.Load()}
 	x.ctx, x.stopC = context.WithCancel(r.Context())
 	x.record = egress.Record{Time: x.started, Kind: egress.KindHTTP, Method: r.Method, Host: f.dest.host, Port: f.dest.port}
 	f.mu.Lock()
@@ -227,14 +227,14 @@ func (x *exchange) target() string {
 func (x *exchange) end() {
 	p := recover()
 	x.stopC()
-	x.box.load.running.Add(-1)
+	x.handler.load.running.Add(-1)
 	for _, m := range x.metered.held {
 		m.release()
 	}
 	if x.action.body != nil {
 		x.action.body.Close()
 	}
-	if t := x.gen.transport; t != x.box.current.Load().transport {
+	if t := x.gen.transport; t != x.handler.current.Load().transport {
 		t.CloseIdleConnections() // it is not used after this
 	}
 	f := x.flow
@@ -251,7 +251,7 @@ func (x *exchange) end() {
 	}
 	x.record.Took = time.Since(x.started)
 	x.record.Sent, x.record.Received = x.traffic.sent.Load(), x.traffic.received.Load()
-	err := x.box.records.add(x.record, x.gen)
+	err := x.handler.records.add(x.record, x.gen)
 	// Without an entry, only the refusal that reports this is answered.
 	if p != nil || err != nil && x.record.Rule != policy.RuleRecord {
 		panic(http.ErrAbortHandler)

@@ -59,7 +59,7 @@ func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage,
 	if m.full() {
 		return nil, overBytes(d)
 	}
-	up, err := f.box.dial(f.ctx, f.dest.host, f.dest.port)
+	up, err := f.handler.dial(f.ctx, f.dest.host, f.dest.port)
 	if err != nil {
 		return nil, byUpstream(err)
 	}
@@ -68,7 +68,7 @@ func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage,
 	f.upstream, f.mode.opaque = up, true
 	f.mu.Unlock()
 	// The policy may have changed while dialling.
-	g := f.box.current.Load()
+	g := f.handler.current.Load()
 	if why := f.reasonToEnd(g); dead || why != "" {
 		_ = up.Close()
 		return nil, &refusal{status: 403, code: "denied", decision: g.policy.Connect(f.dest.host, f.dest.port).Decision}
@@ -81,7 +81,7 @@ func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage,
 	}
 	first := p.record
 	first.Begins = true
-	if err := f.box.records.add(first, g); err != nil {
+	if err := f.handler.records.add(first, g); err != nil {
 		_ = up.Close()
 		f.markRecorded()
 		return nil, unrecorded(err)
@@ -122,7 +122,7 @@ func (f *flow) forwardBoth(c *client, up *passage, m *meter, first func() error)
 		reset(conn)
 	}
 	// The connection has ended in any case.
-	_ = f.box.records.add(r, up.gen)
+	_ = f.handler.records.add(r, up.gen)
 }
 
 // copyBoth copies in both directions. It passes on the end of one direction. An error ends both.

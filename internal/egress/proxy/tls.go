@@ -117,11 +117,11 @@ func (b *Handler) serverTLS() *tls.Config {
 
 // decrypt terminates the sandbox's TLS and passes the connection to the HTTP server.
 func (f *flow) decrypt(c *client) (handed bool) {
-	t := tls.Server(c, f.box.front.tls)
-	ctx, cancel := context.WithTimeout(f.ctx, f.box.limits.Handshake)
+	t := tls.Server(c, f.handler.front.tls)
+	ctx, cancel := context.WithTimeout(f.ctx, f.handler.limits.Handshake)
 	defer cancel()
 	// Waiting for the approval may have used up the time for the hello.
-	if err := c.SetReadDeadline(time.Now().Add(f.box.limits.Handshake)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(f.handler.limits.Handshake)); err != nil {
 		return f.drop(nil, err.Error())
 	}
 	if err := t.HandshakeContext(ctx); err != nil {

@@ -81,7 +81,7 @@ func (x *exchange) fromWebSocket(conn io.Writer, up io.Reader) error {
 	if !x.masked() {
 		return copyCounted(conn, up, count)
 	}
-	w := x.box.current.Load().bytes.Writer(conn)
+	w := x.handler.current.Load().bytes.Writer(conn)
 	if err := copyCounted(w, up, count); err != nil {
 		return err
 	}

@@ -80,8 +80,8 @@ var (
 
 // sharedState is the state that outlives an Engine: the sandboxes of one directory.
 type sharedState struct {
-	mu    sync.Mutex
-	boxes map[string]*instance
+	mu        sync.Mutex
+	instances map[string]*instance
 }
 
 // sharedStates holds the state of each directory. It stands for the kernel, in which sandboxes
@@ -111,7 +111,7 @@ func New(o Options) (*Engine, error) {
 	defer sharedStates.mu.Unlock()
 	shared := sharedStates.byDir[dir]
 	if shared == nil {
-		shared = &sharedState{boxes: make(map[string]*instance)}
+		shared = &sharedState{instances: make(map[string]*instance)}
 		sharedStates.byDir[dir] = shared
 	}
 	return &Engine{options: o, shared: shared}, nil
@@ -123,10 +123,10 @@ func (e *Engine) Close() {
 	delete(sharedStates.byDir, e.options.Dir)
 	sharedStates.mu.Unlock()
 	e.shared.mu.Lock()
-	boxes := slices.Collect(maps.Values(e.shared.boxes))
-	clear(e.shared.boxes)
+	instances := slices.Collect(maps.Values(e.shared.instances))
+	clear(e.shared.instances)
 	e.shared.mu.Unlock()
-	for _, b := range boxes {
+	for _, b := range instances {
 		b.stop(engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()})
 	}
 }
@@ -186,7 +186,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 func (e *Engine) find(id string) *instance {
 	e.shared.mu.Lock()
 	defer e.shared.mu.Unlock()
-	return e.shared.boxes[id]
+	return e.shared.instances[id]
 }
 
 // hasDirectory reports whether a sandbox has a directory.
@@ -216,9 +216,9 @@ func Residue(dir string) map[string]int {
 		return n
 	}
 	shared.mu.Lock()
-	boxes := slices.Collect(maps.Values(shared.boxes))
+	instances := slices.Collect(maps.Values(shared.instances))
 	shared.mu.Unlock()
-	for _, b := range boxes {
+	for _, b := range instances {
 		n["sandboxes"]++
 		for _, l := range b.ports {
 			n["ports"]++

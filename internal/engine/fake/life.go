@@ -85,7 +85,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, dir string) error {
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}
 	e.shared.mu.Lock()
-	e.shared.boxes[spec.ID] = b
+	e.shared.instances[spec.ID] = b
 	e.shared.mu.Unlock()
 	if err := e.reach(ctx, CreateServe, spec.ID); err != nil {
 		return err
@@ -108,8 +108,8 @@ func (e *Engine) reach(ctx context.Context, step Step, id string) error {
 func (e *Engine) take(id string) *instance {
 	e.shared.mu.Lock()
 	defer e.shared.mu.Unlock()
-	b := e.shared.boxes[id]
-	delete(e.shared.boxes, id)
+	b := e.shared.instances[id]
+	delete(e.shared.instances, id)
 	return b
 }
 

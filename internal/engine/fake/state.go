@@ -260,7 +260,7 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		return err
 	}
 	e.shared.mu.Lock()
-	e.shared.boxes[spec.ID] = b
+	e.shared.instances[spec.ID] = b
 	e.shared.mu.Unlock()
 	old.next.Store(b)
 	old.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()})

@@ -36,7 +36,7 @@ const bootArg0 = "crannog-boot"
 // bootRequest is sent to the child on descriptor 3.
 type bootRequest struct {
 	ID          string
-	BoxDir      string
+	SandboxDir  string
 	RuntimeRoot string
 	OCI         *specs.Spec
 	Root        engine.HostView
@@ -121,12 +121,12 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 		return result, err
 	}
 	defer closeRoot()
-	box, closeBox, err := sandboxdir.Short(req.BoxDir)
+	dir, closeDir, err := sandboxdir.Short(req.SandboxDir)
 	if err != nil {
 		return result, err
 	}
-	defer closeBox()
-	conf, err := req.runtimeConfig(root, box)
+	defer closeDir()
+	conf, err := req.runtimeConfig(root, dir)
 	if err != nil {
 		return result, err
 	}
@@ -140,12 +140,12 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	if err != nil {
 		return result, err
 	}
-	if err := os.WriteFile(filepath.Join(req.BoxDir, "config.json"), data, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(req.SandboxDir, "config.json"), data, 0o600); err != nil {
 		return result, err
 	}
 	result.Times.Rooted = time.Now()
 	c, err := container.New(conf, container.Args{
-		ID: req.ID, Spec: req.OCI, BundleDir: req.BoxDir,
+		ID: req.ID, Spec: req.OCI, BundleDir: req.SandboxDir,
 		PassFiles: map[int]*os.File{
 			guestboot.ChannelFD:     os.NewFile(channelDescriptor, "channel"),
 			guestboot.ChannelFD + 1: os.NewFile(channelDescriptor+1, "channel"),
@@ -218,7 +218,7 @@ func confineThreads(want *unix.CPUSet) error {
 
 // runtimeConfig returns gVisor's configuration with gVisor's root directory and the sandbox's
 // directory. Settings that are not named here have gVisor's defaults.
-func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
+func (r *bootRequest) runtimeConfig(root, dir string) (*config.Config, error) {
 	flags := rflag.NewFlagSet("crannog", rflag.ContinueOnError)
 	config.RegisterFlags(flags)
 	for name, value := range map[string]string{
@@ -233,11 +233,11 @@ func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 		// Writes go to an unnamed file in the sandbox's directory. They use disk instead of memory,
 		// the kernel frees the file with its last descriptor, and its size is the sandbox's disk
 		// limit.
-		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", box, r.Limits.DiskBytes),
+		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", dir, r.Limits.DiskBytes),
 		"rootless": fmt.Sprint(os.Getenv("CRANNOG_ROOTLESS") == "1"),
 		// Without this, gVisor ignores set-id bits even where new privileges are allowed.
 		"allow-suid": fmt.Sprint(!r.OCI.Process.NoNewPrivileges),
-		"panic-log":  filepath.Join(box, crashOutputName),
+		"panic-log":  filepath.Join(dir, crashOutputName),
 		// No device or socket of the host can be reached by a path.
 		"host-uds":  "none",
 		"host-fifo": "none",

@@ -90,9 +90,9 @@ func (r *bootRequest) hide(t rootpath.Location, covered map[string]bool, permane
 		return nil
 	}
 	covered[t.Inside] = true
-	empty := filepath.Join(r.BoxDir, "empty")
+	empty := filepath.Join(r.SandboxDir, "empty")
 	if t.Directory {
-		empty = filepath.Join(r.BoxDir, "empty.d")
+		empty = filepath.Join(r.SandboxDir, "empty.d")
 		if err := os.Mkdir(empty, 0o555); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}

@@ -87,7 +87,7 @@ func (e *Engine) startWithPriority(ctx context.Context, k *kernel, spec engine.S
 // publish registers a running sandbox and watches for its end.
 func (e *Engine) publish(b *instance) {
 	e.mu.Lock()
-	e.boxes[b.rec.ID] = b
+	e.instances[b.rec.ID] = b
 	e.mu.Unlock()
 	e.balance.Add(b.rec.Group)
 	b.watch()

@@ -49,9 +49,9 @@ type Engine struct {
 	groups   *cgroup.Tree // nil if groups cannot be created
 	noGroups error        // why groups cannot be created
 
-	mu     sync.Mutex
-	boxes  map[string]*instance
-	spares prestarted
+	mu        sync.Mutex
+	instances map[string]*instance
+	spares    prestarted
 
 	balance cgroup.Balance
 }
@@ -78,11 +78,11 @@ func New(o Options) (*Engine, error) {
 	// package. All important messages are returned as errors.
 	silenceLog.Do(func() { log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}}) })
 	e := &Engine{
-		dir:      filepath.Join(o.StateDir, "run"),
-		runtime:  runtimeProgram(o),
-		log:      o.Log,
-		rootless: os.Geteuid() != 0,
-		boxes:    map[string]*instance{},
+		dir:       filepath.Join(o.StateDir, "run"),
+		runtime:   runtimeProgram(o),
+		log:       o.Log,
+		rootless:  os.Geteuid() != 0,
+		instances: map[string]*instance{},
 	}
 	for _, dir := range []string{e.runtimeRoot(), e.rootPoint()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -173,7 +173,7 @@ func (e *Engine) rootPoint() string { return filepath.Join(e.dir, ".root") }
 // find returns the handle of a sandbox that this or an earlier process created.
 func (e *Engine) find(id string) (*instance, error) {
 	e.mu.Lock()
-	known := e.boxes[id]
+	known := e.instances[id]
 	e.mu.Unlock()
 	if known != nil && !known.over() {
 		return known, nil
@@ -189,11 +189,11 @@ func (e *Engine) find(id string) (*instance, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if current := e.boxes[id]; current != nil && current != known {
+	if current := e.instances[id]; current != nil && current != known {
 		return current, nil
 	}
 	b := newInstance(e, rec, e.instanceDir(id))
-	e.boxes[id] = b
+	e.instances[id] = b
 	e.balance.Add(rec.Group)
 	return b, nil
 }

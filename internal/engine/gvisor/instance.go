@@ -73,8 +73,8 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 		return fmt.Errorf("remove %s: %w", id, err)
 	}
 	e.mu.Lock()
-	if e.boxes[id] == b {
-		delete(e.boxes, id)
+	if e.instances[id] == b {
+		delete(e.instances, id)
 	}
 	e.mu.Unlock()
 	return nil

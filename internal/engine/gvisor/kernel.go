@@ -204,7 +204,7 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel, plan owners.Plan) boot
 	b := k.b
 	req := bootRequest{
 		ID:          b.rec.Kernel,
-		BoxDir:      b.dir,
+		SandboxDir:  b.dir,
 		RuntimeRoot: e.runtimeRoot(),
 		Root:        spec.Image.View(),
 		Workspace:   spec.Workspace,

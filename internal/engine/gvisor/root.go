@@ -62,7 +62,7 @@ func bindReadOnly(source, target string) error {
 // that programs in the sandbox choose their size by the limit. gVisor reads the total from
 // /proc/meminfo in this process.
 func (r *bootRequest) shadowMeminfo() error {
-	path := filepath.Join(r.BoxDir, "meminfo")
+	path := filepath.Join(r.SandboxDir, "meminfo")
 	text := fmt.Sprintf("MemTotal:       %d kB\n", r.Limits.MemoryBytes/1024)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return err

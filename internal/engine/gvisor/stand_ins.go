@@ -55,7 +55,7 @@ func (r *bootRequest) showStandIns(root string) error {
 	// an overlaid directory hides earlier mounts in it.
 	dirs := slices.SortedFunc(maps.Keys(missing), func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	for i, dir := range dirs {
-		if err := r.overlay(root, dir, filepath.Join(r.BoxDir, fmt.Sprintf("stand-in-%d", i)), missing[dir]); err != nil {
+		if err := r.overlay(root, dir, filepath.Join(r.SandboxDir, fmt.Sprintf("stand-in-%d", i)), missing[dir]); err != nil {
 			return fmt.Errorf("show copies of files below %s: %w", dir, err)
 		}
 	}

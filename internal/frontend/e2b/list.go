@@ -96,9 +96,9 @@ func (a *api) listV1(w http.ResponseWriter, r *http.Request, caller sandbox.Prin
 	return nil
 }
 
-func rows(boxes []sandbox.Sandbox) []listedBody {
-	listed := make([]listedBody, 0, len(boxes))
-	for _, s := range boxes {
+func rows(sandboxes []sandbox.Sandbox) []listedBody {
+	listed := make([]listedBody, 0, len(sandboxes))
+	for _, s := range sandboxes {
 		listed = append(listed, listedBodyOf(s))
 	}
 	return listed

@@ -26,14 +26,14 @@ type record struct {
 	Exit  *engine.Exit    `json:"exit"`
 }
 
-// box is a sandbox that is one process of the host.
-type box struct {
+// testInstance is a sandbox that is one process of the host.
+type testInstance struct {
 	*lifetime.Life
 	dir string
 	rec record
 }
 
-func (b *box) Destroy() error {
+func (b *testInstance) Destroy() error {
 	if err := b.BeginRemoval(); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (b *box) Destroy() error {
 	return sandboxdir.Remove(b.dir)
 }
 
-func (b *box) ended() {
+func (b *testInstance) ended() {
 	b.End(slog.New(slog.DiscardHandler), func() lifetime.Ending {
 		var stored record
 		err := sandboxdir.Read(b.dir, &stored)
@@ -57,12 +57,12 @@ func (b *box) ended() {
 }
 
 // testTable is the table of one process. Several share a directory.
-type testTable struct{ lifetime.Table[*box] }
+type testTable struct{ lifetime.Table[*testInstance] }
 
 func open(dir string) *testTable {
 	r := &testTable{}
 	r.Engine, r.Dir, r.Log = "test", dir, slog.New(slog.DiscardHandler)
-	r.Load = func(id string) (*box, error) {
+	r.Load = func(id string) (*testInstance, error) {
 		rec := record{ID: id}
 		err := sandboxdir.Read(filepath.Join(dir, id), &rec)
 		return r.handle(rec), err
@@ -70,9 +70,9 @@ func open(dir string) *testTable {
 	return r
 }
 
-func (r *testTable) handle(rec record) *box {
+func (r *testTable) handle(rec record) *testInstance {
 	dir := filepath.Join(r.Dir, rec.ID)
-	return &box{lifetime.New(dir, rec.Owner), dir, rec}
+	return &testInstance{lifetime.New(dir, rec.Owner), dir, rec}
 }
 
 // create makes a sandbox that runs until the returned function is called.
