@@ -38,8 +38,8 @@ type Deps struct {
 	Copies *workspace.Copies
 	// Images stores saved states of sandboxes. Without it no state is saved.
 	Images sandbox.Images
-	// HostFiles keeps copies of the host files to which saved memory refers.
-	// Without it, saved memory can be restored only as long as the host has them.
+	// HostFiles keeps copies of the host files to which saved memory refers. Without it,
+	// saved memory can be restored only as long as the host has them.
 	HostFiles sandbox.HostFiles
 	// Audit receives audit entries. If it refuses an entry, the action does not happen. Pausing and
 	// ending sandboxes are exceptions and always possible.

@@ -24,31 +24,31 @@ type inputRecorder struct {
 	fail error
 }
 
-func (w *inputRecorder) take(a sandbox.Attachment) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.fail == nil {
-		w.last = a
+func (r *inputRecorder) take(a sandbox.Attachment) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail == nil {
+		r.last = a
 	}
-	return w.fail
+	return r.fail
 }
 
-func (w *inputRecorder) setFail(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.fail = err
+func (r *inputRecorder) setFail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail = err
 }
 
-func (w *inputRecorder) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
-	if err := w.take(a); err != nil {
+func (r *inputRecorder) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
+	if err := r.take(a); err != nil {
 		return sandbox.Link{}, err
 	}
 	null, err := os.Open(os.DevNull)
 	return sandbox.Link{End: null}, err
 }
-func (w *inputRecorder) Update(_ context.Context, a sandbox.Attachment) error       { return w.take(a) }
-func (w *inputRecorder) Detach(context.Context, string) error                       { return nil }
-func (w *inputRecorder) Adopt(context.Context, []string) (lost []string, err error) { return nil, nil }
+func (r *inputRecorder) Update(_ context.Context, a sandbox.Attachment) error       { return r.take(a) }
+func (r *inputRecorder) Detach(context.Context, string) error                       { return nil }
+func (r *inputRecorder) Adopt(context.Context, []string) (lost []string, err error) { return nil, nil }
 
 // ownValueStore stores sandboxes' own values.
 type ownValueStore struct {
