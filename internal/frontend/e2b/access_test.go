@@ -24,13 +24,13 @@ func TestCreateWithAccess(t *testing.T) {
 			{`"access":{"allow":["a.test"],"policy":"policy: v1\nnetwork: {hosts: [{host: b.test, rules: [{id: r, do: allow}]}]}\n"}`, sandbox.Access{Allow: []string{"a.test"}}, []string{"b.test"}},
 			{`"access":null,"level":null,"policy":null`, sandbox.Access{Net: "policy"}, nil}, // null means absent
 		} {
-			boxes, h := newAPI(t)
+			sandboxes, h := newAPI(t)
 			w := do(h, "POST", path, `{"templateID":"base",`+c.fields+`}`)
 			if w.Code != http.StatusCreated {
 				t.Errorf("%s %s: %d %s", path, c.fields, w.Code, w.Body)
 				continue
 			}
-			got := boxes.last.Access
+			got := sandboxes.last.Access
 			var hosts []string
 			for _, d := range got.Documents {
 				for _, h := range d.Network.Hosts {
@@ -41,7 +41,7 @@ func TestCreateWithAccess(t *testing.T) {
 				t.Errorf("%s %s: the service got %+v", path, c.fields, got)
 			}
 		}
-		boxes, h := newAPI(t)
+		sandboxes, h := newAPI(t)
 		for _, c := range []struct{ fields, code, text string }{
 			{`"level":"strict"`, "field_misplaced", "access"},
 			{`"policy":"policy: v1"`, "field_misplaced", "access"},
@@ -60,8 +60,8 @@ func TestCreateWithAccess(t *testing.T) {
 		} {
 			wantFailure(t, do(h, "POST", path, `{"templateID":"base",`+c.fields+`}`), http.StatusBadRequest, c.code, c.text)
 		}
-		if boxes.made != 0 {
-			t.Errorf("%d sandboxes were created by rejected requests, want none", boxes.made)
+		if sandboxes.made != 0 {
+			t.Errorf("%d sandboxes were created by rejected requests, want none", sandboxes.made)
 		}
 	}
 }
@@ -69,14 +69,14 @@ func TestCreateWithAccess(t *testing.T) {
 // TestOtherCallsRejectAccess checks that calls about an existing sandbox reject these fields,
 // because they would have no effect.
 func TestOtherCallsRejectAccess(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":false}`)
 	for _, body := range []string{`{"access":{"level":"strict"}}`, `{"level":"strict"}`, `{"policy":"policy: v1"}`} {
 		for method, path := range map[string]string{"PUT": "/network", "POST": "/fork"} {
 			wantFailure(t, do(h, method, "/sandboxes/"+id+path, body), http.StatusBadRequest, "field_misplaced", "")
 		}
 	}
-	if boxes.forks != 0 || reaches(t, boxes, id, "a.test") {
+	if sandboxes.forks != 0 || reaches(t, sandboxes, id, "a.test") {
 		t.Error("a rejected request forked a sandbox or changed its network")
 	}
 }

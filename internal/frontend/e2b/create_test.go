@@ -13,22 +13,22 @@ import (
 )
 
 func TestCreateResponseHasRequiredFields(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	w := do(h, "POST", "/v2/sandboxes", `{"templateID":" Base:default ","metadata":{"a b":"ü"},"envVars":{"K":"v"},"unknown":[1]}`)
 	if w.Code != http.StatusCreated {
 		t.Fatalf("POST /v2/sandboxes: got %d %s", w.Code, w.Body)
 	}
 	got := object(t, w)
 	for field, want := range map[string]any{
-		"sandboxID": boxes.boxes[0].ID, "templateID": templateID, "clientID": "crannog", "alias": "base",
+		"sandboxID": sandboxes.list[0].ID, "templateID": templateID, "clientID": "crannog", "alias": "base",
 		"envdVersion": "0.6.13", "envdAccessToken": "token1", "trafficAccessToken": nil, "domain": "sbx.example:8443",
 	} {
 		if v, there := got[field]; v != want || !there {
 			t.Errorf("%s = %v (%v), want %v", field, v, there, want)
 		}
 	}
-	if boxes.last.Metadata["a b"] != "ü" || boxes.last.Env["K"] != "v" || boxes.last.Template != "base" {
-		t.Errorf("the service got %+v", boxes.last)
+	if sandboxes.last.Metadata["a b"] != "ü" || sandboxes.last.Env["K"] != "v" || sandboxes.last.Template != "base" {
+		t.Errorf("the service got %+v", sandboxes.last)
 	}
 }
 
@@ -46,14 +46,14 @@ func TestCreateTimeout(t *testing.T) {
 		{"/v2/sandboxes", `,"timeout":2147483648`, 0},
 		{"/v2/sandboxes", `,"timeout":9223372036854775807`, 0},
 	} {
-		boxes, h := newAPI(t)
+		sandboxes, h := newAPI(t)
 		w := do(h, "POST", c.path, `{"templateID":"base"`+c.timeout+`}`)
 		if c.want == 0 {
 			wantFailure(t, w, http.StatusBadRequest, "timeout_invalid", "Timeout must be")
 			continue
 		}
-		if w.Code != http.StatusCreated || boxes.last.Timeout != c.want {
-			t.Errorf("%s %s: %d, timeout %s, want %s", c.path, c.timeout, w.Code, boxes.last.Timeout, c.want)
+		if w.Code != http.StatusCreated || sandboxes.last.Timeout != c.want {
+			t.Errorf("%s %s: %d, timeout %s, want %s", c.path, c.timeout, w.Code, sandboxes.last.Timeout, c.want)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestCreateAcceptsFlagsOfOldClients(t *testing.T) {
 }
 
 func TestCreateRejectsUnsupportedFields(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	for _, field := range []string{
 		`"mcp":{}`,
 		`"iam":{"tokens":{"a":{"audience":"x","tokenType":"JWT-SVID"}}}`,
@@ -85,13 +85,13 @@ func TestCreateRejectsUnsupportedFields(t *testing.T) {
 			wantFailure(t, w, http.StatusNotImplemented, "not_supported", "is not supported by this server yet")
 		}
 	}
-	if boxes.made != 0 {
-		t.Errorf("%d sandboxes were created by rejected requests, want none", boxes.made)
+	if sandboxes.made != 0 {
+		t.Errorf("%d sandboxes were created by rejected requests, want none", sandboxes.made)
 	}
 }
 
 func TestCreateRejectsInvalidInput(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	deep := strings.Repeat("[", 200_000)
 	for _, c := range []struct {
 		body, code string
@@ -136,8 +136,8 @@ func TestCreateRejectsInvalidInput(t *testing.T) {
 	} {
 		wantFailure(t, do(h, "POST", "/v2/sandboxes", c.body), c.status, c.code, "")
 	}
-	if boxes.made != 0 {
-		t.Errorf("%d sandboxes were created by rejected requests, want none", boxes.made)
+	if sandboxes.made != 0 {
+		t.Errorf("%d sandboxes were created by rejected requests, want none", sandboxes.made)
 	}
 }
 
@@ -149,19 +149,19 @@ func TestUnknownTemplateErrorText(t *testing.T) {
 }
 
 func TestCreateLimits(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	create(t, h, `{"templateID":"base","limits":{"memoryMB":64,"cpuMillis":500,"pids":32,"diskMB":128,"inodes":1000,`+
 		`"commandTimeoutSeconds":9,"outputBytes":4096,"later":true}}`)
 	want := sandbox.Limits{
 		Limits:         engine.Limits{MemoryBytes: 64 << 20, MilliCPU: 500, PIDs: 32, DiskBytes: 128 << 20, DiskInodes: 1000},
 		CommandTimeout: 9 * time.Second, OutputBytes: 4096,
 	}
-	if boxes.last.Limits != want {
-		t.Errorf("the service got %+v, want %+v", boxes.last.Limits, want)
+	if sandboxes.last.Limits != want {
+		t.Errorf("the service got %+v, want %+v", sandboxes.last.Limits, want)
 	}
 	create(t, h, `{"templateID":"base"}`)
-	if boxes.last.Limits != (sandbox.Limits{}) {
-		t.Errorf("without limits the service got %+v", boxes.last.Limits)
+	if sandboxes.last.Limits != (sandbox.Limits{}) {
+		t.Errorf("without limits the service got %+v", sandboxes.last.Limits)
 	}
 	for _, name := range []string{"memoryMB", "cpuMillis", "pids", "diskMB", "inodes", "shmMB", "commandTimeoutSeconds", "outputBytes"} {
 		for _, value := range []string{"0", "-1"} {
@@ -176,21 +176,21 @@ func TestCreateLimits(t *testing.T) {
 }
 
 func TestCreatePrivatePortsAndMaskedHost(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	w := do(h, "POST", "/v2/sandboxes", `{"templateID":"base","network":{"allowPublicTraffic":false,"maskRequestHost":"localhost:${PORT}"}}`)
 	if got := object(t, w); got["trafficAccessToken"] != "traffic" {
 		t.Errorf("got response %v, want a traffic token", got)
 	}
-	if !boxes.last.PrivatePorts || boxes.last.MaskRequestHost != "localhost:${PORT}" {
-		t.Errorf("the service got %+v", boxes.last)
+	if !sandboxes.last.PrivatePorts || sandboxes.last.MaskRequestHost != "localhost:${PORT}" {
+		t.Errorf("the service got %+v", sandboxes.last)
 	}
-	detail := object(t, do(h, "GET", "/sandboxes/"+boxes.boxes[0].ID, ""))
+	detail := object(t, do(h, "GET", "/sandboxes/"+sandboxes.list[0].ID, ""))
 	network := detail["network"].(map[string]any)
 	if network["allowPublicTraffic"] != false || network["maskRequestHost"] != "localhost:${PORT}" {
 		t.Errorf("info shows %v", network)
 	}
 	create(t, h, `{"templateID":"base","network":{"allowPublicTraffic":true}}`)
-	if boxes.last.PrivatePorts {
+	if sandboxes.last.PrivatePorts {
 		t.Error("public ports became private")
 	}
 }
@@ -198,11 +198,11 @@ func TestCreatePrivatePortsAndMaskedHost(t *testing.T) {
 // TestF3VolumesHaveNames checks that E2B's volumes are volumes of the caller, or directories that
 // the operator shares by name. A name never becomes a path of the host, even if it looks like one.
 func TestF3VolumesHaveNames(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	w := do(h, "POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"data","path":"/mnt/data"},{"name":"/etc","path":"/x"}]}`)
 	want := []sandbox.VolumeMount{{Name: "data", Target: "/mnt/data", OrShared: true}, {Name: "/etc", Target: "/x", OrShared: true}}
-	if w.Code != http.StatusCreated || !slices.Equal(boxes.last.Volumes, want) || len(boxes.last.Mounts) != 0 {
-		t.Errorf("%d %s: %+v %+v", w.Code, w.Body, boxes.last.Volumes, boxes.last.Mounts)
+	if w.Code != http.StatusCreated || !slices.Equal(sandboxes.last.Volumes, want) || len(sandboxes.last.Mounts) != 0 {
+		t.Errorf("%d %s: %+v %+v", w.Code, w.Body, sandboxes.last.Volumes, sandboxes.last.Mounts)
 	}
 	w = do(h, "POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"path":"/etc"}]}`)
 	if w.Code != http.StatusBadRequest {

@@ -21,9 +21,9 @@ const unknownID = "izzzzzzzzzzzzzzzzzzz"
 
 func newAPI(t testing.TB) (*memory, http.Handler) {
 	t.Helper()
-	boxes := &memory{}
-	return boxes, e2b.New(e2b.Deps{
-		Finder: boxes, Lifetimes: boxes, Monitor: boxes, Access: boxes, States: boxes, Snapshots: boxes, Templates: templates{}, Keys: keys{},
+	sandboxes := &memory{}
+	return sandboxes, e2b.New(e2b.Deps{
+		Finder: sandboxes, Lifetimes: sandboxes, Monitor: sandboxes, Access: sandboxes, States: sandboxes, Snapshots: sandboxes, Templates: templates{}, Keys: keys{},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Domain: "sbx.example:8443",
 	})
 }
@@ -82,8 +82,8 @@ func create(t testing.TB, h http.Handler, body string) string {
 
 // TestInvalidKeyRevealsNothing checks that all requests with an invalid key get the same response.
 func TestInvalidKeyRevealsNothing(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(1, "k1")
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(1, "k1")
 	want := do(h, "GET", "/no/such/thing", "", "X-API-KEY", "").Body.String()
 	for _, key := range []string{"", "e2b_", "x", strings.ToUpper(goodKey), goodKey + "0", strings.Repeat("e", 1<<16)} {
 		for _, c := range []struct{ method, path, body string }{
@@ -91,9 +91,9 @@ func TestInvalidKeyRevealsNothing(t *testing.T) {
 			{"POST", "/v2/sandboxes", `{`},
 			{"POST", "/v2/sandboxes", strings.Repeat("x", 2<<20)},
 			{"GET", "/sandboxes", ""},
-			{"GET", "/sandboxes/" + boxes.boxes[0].ID, ""},
+			{"GET", "/sandboxes/" + sandboxes.list[0].ID, ""},
 			{"GET", "/sandboxes/" + unknownID, ""},
-			{"DELETE", "/sandboxes/" + boxes.boxes[0].ID, ""},
+			{"DELETE", "/sandboxes/" + sandboxes.list[0].ID, ""},
 			{"GET", "//sandboxes", ""},
 			{"GET", "/sandboxes/../health", ""},
 			{"PATCH", "/health", ""},
@@ -107,7 +107,7 @@ func TestInvalidKeyRevealsNothing(t *testing.T) {
 			}
 		}
 	}
-	if len(boxes.boxes) != 1 || boxes.made != 1 {
+	if len(sandboxes.list) != 1 || sandboxes.made != 1 {
 		t.Error("a caller without a key changed something")
 	}
 }
@@ -147,10 +147,10 @@ func TestSandboxOfAnotherKeyIsNotFound(t *testing.T) {
 }
 
 func TestSandboxIDs(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(1, "k1")
-	boxes.boxes[0].Name = "web"
-	id := boxes.boxes[0].ID
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(1, "k1")
+	sandboxes.list[0].Name = "web"
+	id := sandboxes.list[0].ID
 	for path, status := range map[string]int{
 		id:                        http.StatusOK,
 		id + "-client0":           http.StatusOK,
@@ -176,11 +176,11 @@ func TestSandboxIDs(t *testing.T) {
 }
 
 func TestEndedSandboxIsNotFound(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(1, "k1")
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(1, "k1")
 	for _, state := range []sandbox.State{sandbox.Creating, sandbox.Stopping, sandbox.Stopped} {
-		boxes.boxes[0].State = state
-		w := do(h, "GET", "/sandboxes/"+boxes.boxes[0].ID, "")
+		sandboxes.list[0].State = state
+		w := do(h, "GET", "/sandboxes/"+sandboxes.list[0].ID, "")
 		wantFailure(t, w, http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	}
 }
@@ -188,21 +188,21 @@ func TestEndedSandboxIsNotFound(t *testing.T) {
 // TestConnectToEndingSandbox checks that a client that connects to a stopping sandbox gets a
 // conflict.
 func TestConnectToEndingSandbox(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(1, "k1")
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(1, "k1")
 	for _, path := range []string{"/v2/sandboxes/%s/connect", "/sandboxes/%s/connect", "/sandboxes/%s/resume"} {
-		path = fmt.Sprintf(path, boxes.boxes[0].ID)
-		boxes.boxes[0].State = sandbox.Stopping
+		path = fmt.Sprintf(path, sandboxes.list[0].ID)
+		sandboxes.list[0].State = sandbox.Stopping
 		wantFailure(t, do(h, "POST", path, `{"timeout":60}`), http.StatusConflict, "sandbox_stopping", "is being stopped")
-		boxes.boxes[0].State = sandbox.Stopped
+		sandboxes.list[0].State = sandbox.Stopped
 		wantFailure(t, do(h, "POST", path, `{"timeout":60}`), http.StatusNotFound, "sandbox_not_found", "")
 	}
 }
 
 func TestUnsupportedRoutes(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(1, "k1")
-	id := boxes.boxes[0].ID
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(1, "k1")
+	id := sandboxes.list[0].ID
 	for _, c := range []struct{ method, path, body string }{
 		{"POST", "/v3/templates", `{}`},
 		{"GET", "/templates", ""},
@@ -213,7 +213,7 @@ func TestUnsupportedRoutes(t *testing.T) {
 		w := do(h, c.method, c.path, c.body)
 		wantFailure(t, w, http.StatusNotImplemented, "not_supported", "is not supported by this server yet")
 	}
-	if len(boxes.boxes) != 1 {
+	if len(sandboxes.list) != 1 {
 		t.Error("an unsupported call removed the sandbox")
 	}
 	wantFailure(t, do(h, "POST", "/sandboxes/"+unknownID+"/pause", ""), http.StatusNotFound, "sandbox_not_found", "")
@@ -223,14 +223,14 @@ func TestUnsupportedRoutes(t *testing.T) {
 }
 
 func TestStatusOfEachFaultKind(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	want := map[fault.Kind]int{
 		fault.Internal: 500, fault.Invalid: 400, fault.Unauthenticated: 401, fault.Denied: 403,
 		fault.NotFound: 404, fault.Exists: 409, fault.Conflict: 409, fault.Exhausted: 429,
 		fault.Unsupported: 501, fault.Unavailable: 503, fault.Timeout: 504, fault.Canceled: 499,
 	}
 	for _, kind := range fault.Kinds {
-		boxes.fail = fault.New(kind, "some_code", "some text").WithHint("some advice")
+		sandboxes.fail = fault.New(kind, "some_code", "some text").WithHint("some advice")
 		w := do(h, "POST", "/v2/sandboxes", `{"templateID":"base"}`)
 		text := "some text; some advice"
 		if kind == fault.Internal {
@@ -245,14 +245,14 @@ func TestStatusOfEachFaultKind(t *testing.T) {
 		fault.New("unheard_of", "some_code", "some text"):         500,
 		fault.New(fault.Exhausted, "body_too_large", "some text"): 413,
 	} {
-		boxes.fail = err
+		sandboxes.fail = err
 		wantFailure(t, do(h, "POST", "/v2/sandboxes", `{"templateID":"base"}`), status, err.Code, "some text")
 	}
 }
 
 func TestInternalCauseIsNotSent(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fail = io.ErrUnexpectedEOF
+	sandboxes, h := newAPI(t)
+	sandboxes.fail = io.ErrUnexpectedEOF
 	w := do(h, "GET", "/v2/sandboxes", "")
 	wantFailure(t, w, http.StatusInternalServerError, "internal", "internal error")
 	if strings.Contains(w.Body.String(), "EOF") {
@@ -261,12 +261,12 @@ func TestInternalCauseIsNotSent(t *testing.T) {
 }
 
 func TestDetailHasRequiredFields(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(1, "k1")
-	boxes.boxes[0].Limits = sandbox.Limits{Limits: engine.Limits{MilliCPU: 1500, MemoryBytes: 256 << 20, DiskBytes: 1 << 30}}
-	got := object(t, do(h, "GET", "/sandboxes/"+boxes.boxes[0].ID, ""))
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(1, "k1")
+	sandboxes.list[0].Limits = sandbox.Limits{Limits: engine.Limits{MilliCPU: 1500, MemoryBytes: 256 << 20, DiskBytes: 1 << 30}}
+	got := object(t, do(h, "GET", "/sandboxes/"+sandboxes.list[0].ID, ""))
 	for field, want := range map[string]any{
-		"sandboxID": boxes.boxes[0].ID, "templateID": templateID, "clientID": "crannog", "alias": "base",
+		"sandboxID": sandboxes.list[0].ID, "templateID": templateID, "clientID": "crannog", "alias": "base",
 		"startedAt": "2026-01-02T03:04:05.678901Z", "endAt": "2026-01-02T04:04:05.678901Z",
 		"state": "running", "cpuCount": 2.0, "memoryMB": 256.0, "diskSizeMB": 1024.0, "envdVersion": "0.6.13",
 		"envdAccessToken": "token", "domain": "sbx.example:8443", "allowInternetAccess": false,

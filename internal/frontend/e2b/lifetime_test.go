@@ -7,17 +7,17 @@ import (
 )
 
 func TestRemoveSandbox(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
 	w := do(h, "DELETE", "/sandboxes/"+id, "")
-	if w.Code != http.StatusNoContent || w.Body.Len() != 0 || len(boxes.boxes) != 0 {
-		t.Fatalf("%d %s, %d left", w.Code, w.Body, len(boxes.boxes))
+	if w.Code != http.StatusNoContent || w.Body.Len() != 0 || len(sandboxes.list) != 0 {
+		t.Fatalf("%d %s, %d left", w.Code, w.Body, len(sandboxes.list))
 	}
 	wantFailure(t, do(h, "DELETE", "/sandboxes/"+id, ""), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 }
 
 func TestSetTimeout(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
 	path := "/sandboxes/" + id + "/timeout"
 	for _, seconds := range []string{"600", "10", "0"} {
@@ -26,7 +26,7 @@ func TestSetTimeout(t *testing.T) {
 			t.Fatalf("%s: %d %s", seconds, w.Code, w.Body)
 		}
 		want, _ := time.ParseDuration(seconds + "s")
-		if left := time.Until(boxes.boxes[0].EndAt); left > want || left < want-time.Since(before) {
+		if left := time.Until(sandboxes.list[0].EndAt); left > want || left < want-time.Since(before) {
 			t.Errorf("%s: %s left", seconds, left)
 		}
 	}
@@ -70,11 +70,11 @@ func TestConnectNeverShortensLifetime(t *testing.T) {
 }
 
 func TestConnectDefaultTimeout(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","timeout":1}`)
 	before := time.Now()
 	do(h, "POST", "/v2/sandboxes/"+id+"/connect", "")
-	if left := time.Until(boxes.boxes[0].EndAt); left < 300*time.Second-time.Since(before) || left > 300*time.Second {
+	if left := time.Until(sandboxes.list[0].EndAt); left < 300*time.Second-time.Since(before) || left > 300*time.Second {
 		t.Errorf("%s left after a connect without a timeout", left)
 	}
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/connect", `{}`), http.StatusBadRequest, "timeout_missing", "")
@@ -84,7 +84,7 @@ func TestConnectDefaultTimeout(t *testing.T) {
 }
 
 func TestRefreshLifetime(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","timeout":1}`)
 	path := "/sandboxes/" + id + "/refreshes"
 	for _, c := range []struct {
@@ -95,7 +95,7 @@ func TestRefreshLifetime(t *testing.T) {
 		if w := do(h, "POST", path, c.body); w.Code != http.StatusNoContent {
 			t.Fatalf("%s: %d %s", c.body, w.Code, w.Body)
 		}
-		if left := time.Until(boxes.boxes[0].EndAt); left > c.want || left < c.want-time.Since(before) {
+		if left := time.Until(sandboxes.list[0].EndAt); left > c.want || left < c.want-time.Since(before) {
 			t.Errorf("%q: %s left, want %s", c.body, left, c.want)
 		}
 	}

@@ -36,10 +36,10 @@ func listed(t testing.TB, w *httptest.ResponseRecorder) []string {
 
 // TestTenThousandSandboxesInPages reads all pages in both orders, and the list without pages.
 func TestTenThousandSandboxesInPages(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	const n = 10_000
-	boxes.fill(n, "k1")
-	boxes.fill(5, "k2")
+	sandboxes.fill(n, "k1")
+	sandboxes.fill(5, "k2")
 	for _, order := range []string{"asc", "desc"} {
 		seen := map[string]bool{}
 		token, before := "", ""
@@ -74,8 +74,8 @@ func TestTenThousandSandboxesInPages(t *testing.T) {
 }
 
 func TestListPageTokens(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(3, "k1")
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(3, "k1")
 	w := do(h, "GET", "/v2/sandboxes?limit=2", "")
 	token := w.Header().Get("X-Next-Token")
 	if len(listed(t, w)) != 2 || token == "" {
@@ -104,11 +104,11 @@ func TestListPageTokens(t *testing.T) {
 }
 
 func TestListFilters(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(3, "k1")
-	boxes.boxes[0].Metadata = map[string]string{"a b": "x&y=z", "k": "v", "plus": "1+1"}
-	boxes.boxes[1].Metadata = map[string]string{"k": "v"}
-	first, second, third := boxes.boxes[0].ID, boxes.boxes[1].ID, boxes.boxes[2].ID
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(3, "k1")
+	sandboxes.list[0].Metadata = map[string]string{"a b": "x&y=z", "k": "v", "plus": "1+1"}
+	sandboxes.list[1].Metadata = map[string]string{"k": "v"}
+	first, second, third := sandboxes.list[0].ID, sandboxes.list[1].ID, sandboxes.list[2].ID
 	all := []string{third, second, first}
 	// The SDK encodes {"a b":"x&y=z","k":"v"} three times.
 	encodedThrice := "metadata=a%252520b%3Dx%252526y%25253Dz%26k%3Dv"

@@ -43,12 +43,12 @@ func (m *memory) Pause(_ context.Context, caller sandbox.Principal, ref string, 
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	if m.boxes[i].State == sandbox.Paused {
+	if m.list[i].State == sandbox.Paused {
 		return sandbox.Sandbox{}, fault.New(fault.Conflict, "sandbox_paused", "it is paused")
 	}
 	m.filesOnly = filesOnly
-	m.boxes[i].State, m.boxes[i].PausedAt, m.boxes[i].FilesOnly = sandbox.Paused, time.Now(), filesOnly
-	return m.boxes[i], nil
+	m.list[i].State, m.list[i].PausedAt, m.list[i].FilesOnly = sandbox.Paused, time.Now(), filesOnly
+	return m.list[i], nil
 }
 
 func (m *memory) Resume(_ context.Context, caller sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
@@ -61,7 +61,7 @@ func (m *memory) Resume(_ context.Context, caller sandbox.Principal, ref string,
 	if err != nil {
 		return sandbox.Sandbox{}, false, err
 	}
-	b := &m.boxes[i]
+	b := &m.list[i]
 	if b.State == sandbox.Running {
 		return *b, false, nil
 	}
@@ -81,7 +81,7 @@ func (m *memory) Fork(_ context.Context, caller sandbox.Principal, ref string, r
 	if err != nil {
 		return nil, err
 	}
-	if m.boxes[i].State != sandbox.Running {
+	if m.list[i].State != sandbox.Running {
 		return nil, fault.New(fault.Conflict, "sandbox_paused", "it is paused")
 	}
 	m.forks = req.Count
@@ -92,10 +92,10 @@ func (m *memory) Fork(_ context.Context, caller sandbox.Principal, ref string, r
 			continue
 		}
 		m.made++
-		s := m.boxes[i]
+		s := m.list[i]
 		s.ID, s.AccessToken = fmt.Sprintf("i%019d", m.made), fmt.Sprintf("token%d", m.made)
 		s.EndAt = time.Now().Add(req.Timeout)
-		m.boxes = append(m.boxes, s)
+		m.list = append(m.list, s)
 		forks = append(forks, sandbox.Fork{Sandbox: s})
 	}
 	return forks, nil
@@ -110,8 +110,8 @@ func (m *memory) Snapshot(_ context.Context, caller sandbox.Principal, ref strin
 	}
 	n := len(m.snapshots)
 	s := sandbox.Snapshot{
-		ID: fmt.Sprintf("s%019d", n), Name: req.Name, Owner: caller.KeyID, Sandbox: m.boxes[i].ID,
-		TemplateID: m.boxes[i].TemplateID, Template: m.boxes[i].Template, FilesOnly: req.FilesOnly,
+		ID: fmt.Sprintf("s%019d", n), Name: req.Name, Owner: caller.KeyID, Sandbox: m.list[i].ID,
+		TemplateID: m.list[i].TemplateID, Template: m.list[i].Template, FilesOnly: req.FilesOnly,
 		CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 600_000_000+n, time.UTC),
 	}
 	m.snapshots = append(m.snapshots, s)

@@ -50,7 +50,7 @@ func (templates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Temp
 // memory provides everything that the handler needs, without an engine.
 type memory struct {
 	mu      sync.Mutex
-	boxes   []sandbox.Sandbox
+	list    []sandbox.Sandbox
 	made    int
 	last    sandbox.CreateRequest
 	samples []sandbox.Metric
@@ -91,7 +91,7 @@ func (m *memory) Create(_ context.Context, caller sandbox.Principal, req sandbox
 	if req.PrivatePorts {
 		s.TrafficToken = "traffic"
 	}
-	m.boxes = append(m.boxes, s)
+	m.list = append(m.list, s)
 	return s, nil
 }
 
@@ -99,7 +99,7 @@ func (m *memory) find(caller sandbox.Principal, id string) (int, error) {
 	if m.fail != nil {
 		return 0, m.fail
 	}
-	for i, s := range m.boxes {
+	for i, s := range m.list {
 		if (s.ID == id || (s.Name == id && s.Name != "")) && s.Owner == caller.KeyID {
 			return i, nil
 		}
@@ -114,7 +114,7 @@ func (m *memory) Get(_ context.Context, caller sandbox.Principal, ref string) (s
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	return m.boxes[i], nil
+	return m.list[i], nil
 }
 
 func (m *memory) List(_ context.Context, caller sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
@@ -131,9 +131,9 @@ func (m *memory) List(_ context.Context, caller sandbox.Principal, f sandbox.Fil
 		return -c
 	}
 	after := &sandbox.Sandbox{ID: f.AfterID, StartedAt: f.AfterTime}
-	sorted := make([]*sandbox.Sandbox, 0, len(m.boxes))
-	for i := range m.boxes {
-		sorted = append(sorted, &m.boxes[i])
+	sorted := make([]*sandbox.Sandbox, 0, len(m.list))
+	for i := range m.list {
+		sorted = append(sorted, &m.list[i])
 	}
 	slices.SortFunc(sorted, order)
 	var page sandbox.Page
@@ -176,7 +176,7 @@ func (m *memory) Remove(_ context.Context, caller sandbox.Principal, id string) 
 	if err != nil {
 		return err
 	}
-	m.boxes = slices.Delete(m.boxes, i, i+1)
+	m.list = slices.Delete(m.list, i, i+1)
 	return nil
 }
 
@@ -195,13 +195,13 @@ func (m *memory) end(caller sandbox.Principal, id string, d time.Duration, onlyL
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	if m.boxes[i].State != sandbox.Running {
+	if m.list[i].State != sandbox.Running {
 		return sandbox.Sandbox{}, fault.New(fault.NotFound, "sandbox_not_running", "it does not run")
 	}
-	if end := time.Now().Add(d); !onlyLater || end.After(m.boxes[i].EndAt) {
-		m.boxes[i].EndAt = end
+	if end := time.Now().Add(d); !onlyLater || end.After(m.list[i].EndAt) {
+		m.list[i].EndAt = end
 	}
-	return m.boxes[i], nil
+	return m.list[i], nil
 }
 
 func (m *memory) SetAccess(_ context.Context, caller sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
@@ -211,14 +211,14 @@ func (m *memory) SetAccess(_ context.Context, caller sandbox.Principal, ref stri
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	next, err := change(m.boxes[i].Access)
+	next, err := change(m.list[i].Access)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	m.last.Access = next
 	next.Values = nil
-	m.boxes[i].Access = next
-	return m.boxes[i], nil
+	m.list[i].Access = next
+	return m.list[i], nil
 }
 
 func (m *memory) Policy(_ context.Context, caller sandbox.Principal, ref string) (*policy.Policy, error) {
@@ -229,7 +229,7 @@ func (m *memory) Policy(_ context.Context, caller sandbox.Principal, ref string)
 		return nil, err
 	}
 	layers := slices.Clone(m.above)
-	for _, d := range m.boxes[i].Access.Documents {
+	for _, d := range m.list[i].Access.Documents {
 		layers = append(layers, policy.Layer{Kind: policy.LayerTask, Document: d})
 	}
 	p, _, err := policy.Compile(layers...)
@@ -265,7 +265,7 @@ func (m *memory) fill(n int, owner string) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 678_901_234, time.UTC)
 	for i := range n {
 		m.made++
-		m.boxes = append(m.boxes, sandbox.Sandbox{
+		m.list = append(m.list, sandbox.Sandbox{
 			ID: fmt.Sprintf("i%019d", m.made), TemplateID: templateID, Template: "base", Owner: owner,
 			State: sandbox.Running, StartedAt: start.Add(time.Duration(i) * time.Millisecond),
 			EndAt: start.Add(time.Hour), AccessToken: "token",

@@ -14,9 +14,9 @@ import (
 )
 
 // reaches reports whether a sandbox's policy lets a connection through.
-func reaches(t testing.TB, boxes *memory, id, host string) bool {
+func reaches(t testing.TB, sandboxes *memory, id, host string) bool {
 	t.Helper()
-	p, err := boxes.Policy(t.Context(), sandbox.Principal{KeyID: "k1"}, id)
+	p, err := sandboxes.Policy(t.Context(), sandbox.Principal{KeyID: "k1"}, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,10 +57,10 @@ func TestCreateNetwork(t *testing.T) {
 		{"some denied", `,"network":{"denyOut":["8.8.8.0/24"]}`, true, "a.test 8.8.4.4", "8.8.8.8", `{"denyOut":["8.8.8.0/24"]}`},
 		{"rules allow no hosts", `,"allow_internet_access":false,"network":{"rules":{"a.test":[{}]}}`, false, "", "a.test", `{"rules":{"a.test":[]}}`},
 	} {
-		boxes, h := newAPI(t)
+		sandboxes, h := newAPI(t)
 		id := create(t, h, `{"templateID":"base"`+c.fields+`}`)
-		if boxes.last.Access.Net != sandbox.NetPolicy {
-			t.Errorf("%s: net %q; without a network attachment no host could be allowed later", c.name, boxes.last.Access.Net)
+		if sandboxes.last.Access.Net != sandbox.NetPolicy {
+			t.Errorf("%s: net %q; without a network attachment no host could be allowed later", c.name, sandboxes.last.Access.Net)
 		}
 		internet, network := infoOf(t, h, id)
 		delete(network, "allowPublicTraffic")
@@ -68,12 +68,12 @@ func TestCreateNetwork(t *testing.T) {
 			t.Errorf("%s: info shows %v and %v", c.name, internet, network)
 		}
 		for host := range strings.FieldsSeq(c.reachable) {
-			if !reaches(t, boxes, id, host) {
+			if !reaches(t, sandboxes, id, host) {
 				t.Errorf("%s: %s is not reached", c.name, host)
 			}
 		}
 		for host := range strings.FieldsSeq(c.denied) {
-			if reaches(t, boxes, id, host) {
+			if reaches(t, sandboxes, id, host) {
 				t.Errorf("%s: %s is reached", c.name, host)
 			}
 		}
@@ -81,9 +81,9 @@ func TestCreateNetwork(t *testing.T) {
 }
 
 func TestInvalidNetworkIsRejected(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":false}`)
-	made := boxes.made
+	made := sandboxes.made
 	long := strings.Repeat("x", 2049)
 	for _, c := range []struct{ fields, code, text string }{
 		{`"denyOut":["a.test"]`, "invalid_network", "invalid denied CIDR a.test"},
@@ -113,13 +113,13 @@ func TestInvalidNetworkIsRejected(t *testing.T) {
 		}
 		wantFailure(t, do(h, "PUT", "/sandboxes/"+id+"/network", `{`+c.fields+`}`), status, c.code, text)
 	}
-	if boxes.made != made || reaches(t, boxes, id, "a.test") {
+	if sandboxes.made != made || reaches(t, sandboxes, id, "a.test") {
 		t.Error("a rejected request created a sandbox or opened the network")
 	}
 }
 
 func TestSetNetworkReplacesAllFields(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":false}`)
 	put := func(body string) {
 		t.Helper()
@@ -128,47 +128,47 @@ func TestSetNetworkReplacesAllFields(t *testing.T) {
 		}
 	}
 	put(`{"allowOut":["a.test"],"denyOut":["0.0.0.0/0"]}`)
-	if !reaches(t, boxes, id, "a.test") || reaches(t, boxes, id, "b.test") {
+	if !reaches(t, sandboxes, id, "a.test") || reaches(t, sandboxes, id, "b.test") {
 		t.Error("the allow list is not applied")
 	}
 	put(`{"denyOut":["8.8.8.8"]}`)
-	if !reaches(t, boxes, id, "b.test") || reaches(t, boxes, id, "8.8.8.8") {
+	if !reaches(t, sandboxes, id, "b.test") || reaches(t, sandboxes, id, "8.8.8.8") {
 		t.Error("an absent list was not cleared")
 	}
 	if internet, network := infoOf(t, h, id); !internet || network["allowOut"] != nil || len(network["denyOut"].([]any)) != 1 {
 		t.Errorf("info shows %v %v", internet, network)
 	}
 	put(`{"allow_internet_access":false}`)
-	if reaches(t, boxes, id, "b.test") {
+	if reaches(t, sandboxes, id, "b.test") {
 		t.Error("b.test can still be reached without internet access")
 	}
 	put(`{}`)
-	if !reaches(t, boxes, id, "8.8.8.8") {
+	if !reaches(t, sandboxes, id, "8.8.8.8") {
 		t.Error("an empty update did not clear all lists")
 	}
-	boxes.boxes[0].Access.Level = "strict"
+	sandboxes.list[0].Access.Level = "strict"
 	put(`{}`)
-	if boxes.boxes[0].Access.Level != "strict" {
+	if sandboxes.list[0].Access.Level != "strict" {
 		t.Error("the call removed the sandbox's level")
 	}
 	// A sandbox of another key gives the same error as one that does not exist.
 	for _, c := range [][2]string{{unknownID, goodKey}, {id, otherKey}} {
 		wantFailure(t, do(h, "PUT", "/sandboxes/"+c[0]+"/network", `{}`, "X-API-KEY", c[1]), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	}
-	boxes.fail = fault.New(fault.Conflict, "network_fixed", "made without a network")
+	sandboxes.fail = fault.New(fault.Conflict, "network_fixed", "made without a network")
 	wantFailure(t, do(h, "PUT", "/sandboxes/"+id+"/network", `{}`), http.StatusConflict, "network_fixed", "")
 }
 
 // TestFixedHeaderValuesAreHidden checks that a fixed value of a header is passed to the service,
 // which encrypts it, and appears nowhere else.
 func TestFixedHeaderValuesAreHidden(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	const value = "Bearer canary-of-a-fixed-header"
 	rules := `"rules":{"a.test":[{"transform":{"headers":{"Authorization":"` + value + `","X-Key":"k ${e2b.secrets.KEY}"}}}]}`
 	id := create(t, h, `{"templateID":"base","network":{`+rules+`}}`)
 	check := func() {
 		t.Helper()
-		access := boxes.last.Access
+		access := sandboxes.last.Access
 		if len(access.Values) != 1 || access.Values[policy.OwnPrefix+"1"].Reveal() != value {
 			t.Errorf("values %v", access.Values)
 		}
@@ -196,23 +196,23 @@ func TestFixedHeaderValuesAreHidden(t *testing.T) {
 // TestInfoShowsEffectiveInternetAccess checks that info shows the access in force, not the
 // requested one.
 func TestInfoShowsEffectiveInternetAccess(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","allow_internet_access":true}`)
 	if internet, _ := infoOf(t, h, id); !internet {
 		t.Error("info shows no internet access for an open sandbox")
 	}
-	boxes.above = []policy.Layer{{Kind: policy.LayerOrganisation, Document: policy.Document{
+	sandboxes.above = []policy.Layer{{Kind: policy.LayerOrganisation, Document: policy.Document{
 		Policy: "v1", Name: "org", Network: policy.Network{Unlisted: "deny"},
 	}}}
-	if internet, _ := infoOf(t, h, id); internet || reaches(t, boxes, id, "a.test") {
+	if internet, _ := infoOf(t, h, id); internet || reaches(t, sandboxes, id, "a.test") {
 		t.Error("info shows internet access that the organisation's policy denies")
 	}
-	boxes.above = nil
-	boxes.boxes[0].Unlinked = true
+	sandboxes.above = nil
+	sandboxes.list[0].Unlinked = true
 	if internet, _ := infoOf(t, h, id); internet {
 		t.Error("info shows internet access for a sandbox that lost its network attachment")
 	}
-	boxes.boxes[0].Unlinked, boxes.boxes[0].Access = false, sandbox.Access{Net: sandbox.NetNone}
+	sandboxes.list[0].Unlinked, sandboxes.list[0].Access = false, sandbox.Access{Net: sandbox.NetNone}
 	if internet, _ := infoOf(t, h, id); internet {
 		t.Error("info shows internet access for a sandbox without a network")
 	}

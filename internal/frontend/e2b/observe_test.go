@@ -14,11 +14,11 @@ import (
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 500_000_000, time.UTC)
 
 func TestMetrics(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(1, "k1")
-	id := boxes.boxes[0].ID
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(1, "k1")
+	id := sandboxes.list[0].ID
 	for i := range 3 {
-		boxes.samples = append(boxes.samples, sandbox.Metric{
+		sandboxes.samples = append(sandboxes.samples, sandbox.Metric{
 			At: noon.Add(time.Duration(i) * time.Minute), CPUCount: 1.5, CPUPercent: 12.345,
 			MemUsed: 1, MemTotal: 2, MemCache: 3, DiskUsed: 4, DiskTotal: 5,
 		})
@@ -56,12 +56,12 @@ func TestMetrics(t *testing.T) {
 }
 
 func TestMetricsOfSeveralSandboxes(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(2, "k1")
-	boxes.samples = []sandbox.Metric{{At: noon, CPUCount: 1}, {At: noon.Add(time.Second), CPUCount: 2}}
-	w := do(h, "GET", "/sandboxes/metrics?sandbox_ids="+boxes.boxes[0].ID+","+boxes.boxes[1].ID+","+unknownID, "")
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(2, "k1")
+	sandboxes.samples = []sandbox.Metric{{At: noon, CPUCount: 1}, {At: noon.Add(time.Second), CPUCount: 2}}
+	w := do(h, "GET", "/sandboxes/metrics?sandbox_ids="+sandboxes.list[0].ID+","+sandboxes.list[1].ID+","+unknownID, "")
 	byID := object(t, w)["sandboxes"].(map[string]any)
-	if len(byID) != 2 || byID[boxes.boxes[0].ID].(map[string]any)["cpuCount"] != 2.0 {
+	if len(byID) != 2 || byID[sandboxes.list[0].ID].(map[string]any)["cpuCount"] != 2.0 {
 		t.Errorf("GET /sandboxes/metrics: got %v", byID)
 	}
 	wantFailure(t, do(h, "GET", "/sandboxes/metrics", ""), http.StatusBadRequest, "sandbox_ids_missing", "")
@@ -71,11 +71,11 @@ func TestMetricsOfSeveralSandboxes(t *testing.T) {
 }
 
 func TestLogs(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(1, "k1")
-	id := boxes.boxes[0].ID
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(1, "k1")
+	id := sandboxes.list[0].ID
 	for i, level := range []string{"debug", "info", "warn", "error", "strange"} {
-		boxes.entries = append(boxes.entries, sandbox.LogEntry{
+		sandboxes.entries = append(sandboxes.entries, sandbox.LogEntry{
 			At: noon.Add(time.Duration(i) * time.Second), Level: level, Message: "line of " + level,
 		})
 	}
@@ -126,7 +126,7 @@ func TestLogs(t *testing.T) {
 	if len(lines) != 1 || len(entries) != 1 {
 		t.Errorf("got logs of the first version %v, want one line and one entry", first)
 	}
-	if boxes.entries[0].Level != "debug" {
+	if sandboxes.entries[0].Level != "debug" {
 		t.Error("reading backward reversed the service's own slice")
 	}
 }
@@ -134,11 +134,11 @@ func TestLogs(t *testing.T) {
 // TestF22LogLinesAreJSONObjects checks that each line is a JSON object with a level and a logger,
 // because E2B's command line reads them.
 func TestF22LogLinesAreJSONObjects(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(1, "k1")
-	boxes.boxes[0].State = sandbox.Stopped // logs can be read after the end
-	id := boxes.boxes[0].ID
-	boxes.entries = []sandbox.LogEntry{
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(1, "k1")
+	sandboxes.list[0].State = sandbox.Stopped // logs can be read after the end
+	id := sandboxes.list[0].ID
+	sandboxes.entries = []sandbox.LogEntry{
 		{At: noon, Level: "warn", Message: `a "quoted" line`, Fields: map[string]string{"reason": "killed", "logger": "x", "level": "", "message": "y"}},
 		{At: noon, Level: "strange", Message: "second"},
 	}
@@ -159,7 +159,7 @@ func TestF22LogLinesAreJSONObjects(t *testing.T) {
 			t.Errorf("line %d is %v, want %v", i, got, want[i])
 		}
 	}
-	if len(boxes.entries[0].Fields) != 4 || boxes.entries[0].Fields["logger"] != "x" {
+	if len(sandboxes.entries[0].Fields) != 4 || sandboxes.entries[0].Fields["logger"] != "x" {
 		t.Error("a line changed the service's own fields")
 	}
 	wantFailure(t, do(h, "GET", "/sandboxes/"+unknownID+"/logs", ""), http.StatusNotFound, "sandbox_not_found", "")

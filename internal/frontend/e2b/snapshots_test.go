@@ -13,10 +13,10 @@ import (
 )
 
 // newAPIWith returns an API whose Lifetimes the test provides.
-func newAPIWith(t testing.TB, boxes *memory, lifetimes e2b.Lifetimes) http.Handler {
+func newAPIWith(t testing.TB, sandboxes *memory, lifetimes e2b.Lifetimes) http.Handler {
 	t.Helper()
 	return e2b.New(e2b.Deps{
-		Finder: boxes, Lifetimes: lifetimes, Monitor: boxes, Access: boxes, States: boxes, Snapshots: boxes, Templates: templates{}, Keys: keys{},
+		Finder: sandboxes, Lifetimes: lifetimes, Monitor: sandboxes, Access: sandboxes, States: sandboxes, Snapshots: sandboxes, Templates: templates{}, Keys: keys{},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 }
@@ -41,14 +41,14 @@ func takeSnapshot(t testing.TB, h http.Handler, id, body string) map[string]any 
 }
 
 func TestTakeSnapshot(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
 	plain := takeSnapshot(t, h, id, `{}`)
 	if names, ok := plain["names"].([]any); plain["snapshotID"] != "s0000000000000000000:default" || !ok || len(names) != 0 {
 		t.Errorf("got snapshot without a name %v", plain)
 	}
 	named := takeSnapshot(t, h, id, `{"name":" Before "}`)
-	if names := named["names"].([]any); len(names) != 1 || names[0] != "before:default" || boxes.snapshots[1].Name != "before" {
+	if names := named["names"].([]any); len(names) != 1 || names[0] != "before:default" || sandboxes.snapshots[1].Name != "before" {
 		t.Errorf("got named snapshot %v", named)
 	}
 	takeSnapshot(t, h, id, ``)
@@ -62,8 +62,8 @@ func TestTakeSnapshot(t *testing.T) {
 		wantFailure(t, w, http.StatusNotImplemented, "not_supported", "namespace or tag")
 	}
 	wantFailure(t, do(h, "POST", "/sandboxes/"+unknownID+"/snapshots", `{}`), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
-	if len(boxes.snapshots) != 3 {
-		t.Errorf("%d snapshots", len(boxes.snapshots))
+	if len(sandboxes.snapshots) != 3 {
+		t.Errorf("%d snapshots", len(sandboxes.snapshots))
 	}
 	// A sandbox can be created from each snapshot.
 	for _, ref := range []string{plain["snapshotID"].(string), "before", "before:default"} {
@@ -74,7 +74,7 @@ func TestTakeSnapshot(t *testing.T) {
 }
 
 func TestListSnapshots(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	first, second := create(t, h, `{"templateID":"base"}`), create(t, h, `{"templateID":"base"}`)
 	const n = 250
 	for i := range n {
@@ -120,19 +120,19 @@ func TestListSnapshots(t *testing.T) {
 	} {
 		wantFailure(t, do(h, "GET", "/snapshots?"+query, ""), http.StatusBadRequest, code, "")
 	}
-	if len(boxes.snapshots) != n {
-		t.Errorf("%d snapshots", len(boxes.snapshots))
+	if len(sandboxes.snapshots) != n {
+		t.Errorf("%d snapshots", len(sandboxes.snapshots))
 	}
 }
 
 func TestRemoveSnapshot(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
 	for _, ref := range []string{"s0000000000000000000%3Adefault", "s0000000000000000000:default", "s0000000000000000000", "before"} {
 		takeSnapshot(t, h, id, `{"name":"before"}`)
 		wantFailure(t, do(h, "DELETE", "/templates/"+ref, "", "X-API-KEY", otherKey), http.StatusNotFound, "template_not_found", "not found")
-		if w := do(h, "DELETE", "/templates/"+ref, ""); w.Code != http.StatusNoContent || w.Body.Len() != 0 || len(boxes.snapshots) != 0 {
-			t.Fatalf("%s: %d %s, %d left", ref, w.Code, w.Body, len(boxes.snapshots))
+		if w := do(h, "DELETE", "/templates/"+ref, ""); w.Code != http.StatusNoContent || w.Body.Len() != 0 || len(sandboxes.snapshots) != 0 {
+			t.Fatalf("%s: %d %s, %d left", ref, w.Code, w.Body, len(sandboxes.snapshots))
 		}
 		wantFailure(t, do(h, "DELETE", "/templates/"+ref, ""), http.StatusNotFound, "template_not_found", "not found")
 	}
@@ -145,7 +145,7 @@ func TestRemoveSnapshot(t *testing.T) {
 			t.Errorf("%s: %d %s", ref, w.Code, w.Body)
 		}
 	}
-	if len(boxes.snapshots) != 1 {
+	if len(sandboxes.snapshots) != 1 {
 		t.Error("a rejected request removed the snapshot")
 	}
 }

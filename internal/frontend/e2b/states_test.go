@@ -19,36 +19,36 @@ func pause(t testing.TB, h http.Handler, id string) {
 
 func TestPauseSandbox(t *testing.T) {
 	for body, filesOnly := range map[string]bool{``: false, `{}`: false, `{"memory":null}`: false, `{"memory":true}`: false, `{"memory":false}`: true} {
-		boxes, h := newAPI(t)
+		sandboxes, h := newAPI(t)
 		id := create(t, h, `{"templateID":"base"}`)
 		w := do(h, "POST", "/sandboxes/"+id+"/pause", body)
-		if w.Code != http.StatusNoContent || w.Body.Len() != 0 || boxes.filesOnly != filesOnly {
-			t.Errorf("%q: %d %s, files only %v", body, w.Code, w.Body, boxes.filesOnly)
+		if w.Code != http.StatusNoContent || w.Body.Len() != 0 || sandboxes.filesOnly != filesOnly {
+			t.Errorf("%q: %d %s, files only %v", body, w.Code, w.Body, sandboxes.filesOnly)
 		}
 		wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", body), http.StatusConflict, "sandbox_paused", "is paused")
 	}
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
 	wantFailure(t, do(h, "POST", "/sandboxes/"+unknownID+"/pause", ``), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", `{"memory":"no"}`), http.StatusBadRequest, "field_invalid", "memory")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", `[]`), http.StatusBadRequest, "body_invalid", "")
-	if boxes.boxes[0].State != sandbox.Running {
+	if sandboxes.list[0].State != sandbox.Running {
 		t.Error("a rejected request paused the sandbox")
 	}
-	boxes.fail = fault.New(fault.Unavailable, "busy", "try again")
+	sandboxes.fail = fault.New(fault.Unavailable, "busy", "try again")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", ``), http.StatusServiceUnavailable, "busy", "try again")
-	boxes.fail = nil
+	sandboxes.fail = nil
 	// Clients take status 409 as "already paused", which they do not report as a failure.
-	boxes.failState = fault.New(fault.Conflict, "snapshot_programs_changed", "programs have changed")
+	sandboxes.failState = fault.New(fault.Conflict, "snapshot_programs_changed", "programs have changed")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", ``), http.StatusServiceUnavailable, "snapshot_programs_changed", "programs have changed")
-	boxes.failState = fault.New(fault.Conflict, sandbox.CodeRemoved, "removed in between")
+	sandboxes.failState = fault.New(fault.Conflict, sandbox.CodeRemoved, "removed in between")
 	for _, path := range []string{"pause", "fork", "snapshots"} {
 		wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/"+path, `{}`), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	}
 }
 
 func TestPausedSandboxIsVisible(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","timeout":1000,"autoPause":true,"autoResume":{"enabled":true}}`)
 	pause(t, h, id)
 	got := object(t, do(h, "GET", "/sandboxes/"+id, ""))
@@ -56,8 +56,8 @@ func TestPausedSandboxIsVisible(t *testing.T) {
 		t.Errorf("info shows %v", got)
 	}
 	at, err := time.Parse(time.RFC3339Nano, got["endAt"].(string))
-	if err != nil || !at.Equal(boxes.boxes[0].PausedAt.Truncate(time.Microsecond)) {
-		t.Errorf("got endAt %v, want the time of the pause, %v", got["endAt"], boxes.boxes[0].PausedAt)
+	if err != nil || !at.Equal(sandboxes.list[0].PausedAt.Truncate(time.Microsecond)) {
+		t.Errorf("got endAt %v, want the time of the pause, %v", got["endAt"], sandboxes.list[0].PausedAt)
 	}
 	if l := got["lifecycle"].(map[string]any); l["onTimeout"] != "pause" || l["autoResume"] != true {
 		t.Errorf("lifecycle = %v", l)
@@ -88,17 +88,17 @@ func TestPausedSandboxIsVisible(t *testing.T) {
 	if w := do(h, "GET", "/v2/sandboxes/"+id+"/logs", ""); w.Code != http.StatusOK {
 		t.Errorf("logs: %d %s", w.Code, w.Body)
 	}
-	if w := do(h, "DELETE", "/sandboxes/"+id, ""); w.Code != http.StatusNoContent || len(boxes.boxes) != 0 {
+	if w := do(h, "DELETE", "/sandboxes/"+id, ""); w.Code != http.StatusNoContent || len(sandboxes.list) != 0 {
 		t.Errorf("delete: %d %s", w.Code, w.Body)
 	}
 }
 
 func TestPausingAndResumingCountAsPaused(t *testing.T) {
-	boxes, h := newAPI(t)
-	boxes.fill(1, "k1")
-	id := boxes.boxes[0].ID
+	sandboxes, h := newAPI(t)
+	sandboxes.fill(1, "k1")
+	id := sandboxes.list[0].ID
 	for _, state := range []sandbox.State{sandbox.Pausing, sandbox.Resuming} {
-		boxes.boxes[0].State = state
+		sandboxes.list[0].State = state
 		got := object(t, do(h, "GET", "/sandboxes/"+id, ""))
 		if got["state"] != "paused" || got["endAt"] != "2026-01-02T04:04:05.678901Z" {
 			t.Errorf("state %s: got %v until %v", state, got["state"], got["endAt"])
@@ -126,7 +126,7 @@ func TestConnectResumes(t *testing.T) {
 		{"/v2/sandboxes/%/connect", `{"memory":false}`, 5 * time.Minute, 1},
 		{"/sandboxes/%/resume", `{"timeout":60,"memory":false}`, time.Minute, 1},
 	} {
-		boxes, h := newAPI(t)
+		sandboxes, h := newAPI(t)
 		id := create(t, h, `{"templateID":"base","timeout":7}`)
 		pause(t, h, id)
 		before := time.Now()
@@ -134,7 +134,7 @@ func TestConnectResumes(t *testing.T) {
 		if got := object(t, w); w.Code != http.StatusCreated || got["sandboxID"] != id || got["envdAccessToken"] != "token1" {
 			t.Fatalf("%s %s: %d %s", c.path, c.body, w.Code, w.Body)
 		}
-		if left := time.Until(boxes.boxes[0].EndAt); left > c.want || left < c.want-time.Since(before) {
+		if left := time.Until(sandboxes.list[0].EndAt); left > c.want || left < c.want-time.Since(before) {
 			t.Errorf("%s %s: %s left, want %s", c.path, c.body, left, c.want)
 		}
 		// On a running sandbox, connect succeeds, and resume is a conflict.
@@ -146,8 +146,8 @@ func TestConnectResumes(t *testing.T) {
 			t.Errorf("second call of %s %s: got %d %s", c.path, c.body, w.Code, w.Body)
 		}
 		// A running sandbox is not booted again.
-		if boxes.reboots != c.reboots {
-			t.Errorf("%s %s: the sandbox booted again %d times", c.path, c.body, boxes.reboots)
+		if sandboxes.reboots != c.reboots {
+			t.Errorf("%s %s: the sandbox booted again %d times", c.path, c.body, sandboxes.reboots)
 		}
 	}
 }
@@ -162,34 +162,34 @@ func withID(path, id string) string {
 }
 
 func TestResumeRejectsInvalidRequests(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
-	end := boxes.boxes[0].EndAt
+	end := sandboxes.list[0].EndAt
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", `{"timeout":9999}`), http.StatusConflict, "sandbox_running", "already running")
-	if !boxes.boxes[0].EndAt.Equal(end) {
+	if !sandboxes.list[0].EndAt.Equal(end) {
 		t.Error("a rejected resume changed the end")
 	}
 	pause(t, h, id)
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", `{"timeout":-1}`), http.StatusBadRequest, "timeout_invalid", "Timeout must be")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", `{"autoPause":true}`), http.StatusNotImplemented, "not_supported", "")
-	if boxes.boxes[0].State != sandbox.Paused {
+	if sandboxes.list[0].State != sandbox.Paused {
 		t.Error("a rejected request resumed the sandbox")
 	}
 	wantFailure(t, do(h, "POST", "/sandboxes/"+unknownID+"/resume", ``), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	// Another caller resumes the sandbox between the look-up and the resume.
-	boxes.between = func() { boxes.boxes[0].State = sandbox.Running }
+	sandboxes.between = func() { sandboxes.list[0].State = sandbox.Running }
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", ``), http.StatusConflict, "sandbox_running", "already running")
 }
 
 // TestConnectResumesSandboxPausedMeanwhile checks a sandbox that is paused between the look-up and
 // the extension of its lifetime.
 func TestConnectResumesSandboxPausedMeanwhile(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
 	resumes := 0
-	boxes.between = func() { resumes++ }
-	paused := &pausedAfter{memory: boxes}
-	h = newAPIWith(t, boxes, paused)
+	sandboxes.between = func() { resumes++ }
+	paused := &pausedAfter{memory: sandboxes}
+	h = newAPIWith(t, sandboxes, paused)
 	w := do(h, "POST", "/v2/sandboxes/"+id+"/connect", ``)
 	if w.Code != http.StatusCreated || resumes != 1 {
 		t.Errorf("connect: got %d %s after %d resumes, want 201 after 1", w.Code, w.Body, resumes)
@@ -225,16 +225,16 @@ func TestCreateOnEnd(t *testing.T) {
 		`,"autoPause":true,"autoPauseMemory":null,"autoResume":{}`: {Pause: true},
 	} {
 		for _, path := range []string{"/sandboxes", "/v2/sandboxes"} {
-			boxes, h := newAPI(t)
-			if w := do(h, "POST", path, `{"templateID":"base"`+body+`}`); w.Code != http.StatusCreated || boxes.last.OnEnd != want {
-				t.Errorf("%s: %d %s, %+v", body, w.Code, w.Body, boxes.last.OnEnd)
+			sandboxes, h := newAPI(t)
+			if w := do(h, "POST", path, `{"templateID":"base"`+body+`}`); w.Code != http.StatusCreated || sandboxes.last.OnEnd != want {
+				t.Errorf("%s: %d %s, %+v", body, w.Code, w.Body, sandboxes.last.OnEnd)
 			}
 		}
 	}
 }
 
 func TestForkSandbox(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base","timeout":1000}`)
 	path := "/sandboxes/" + id + "/fork"
 	for body, want := range map[string]struct {
@@ -258,27 +258,27 @@ func TestForkSandbox(t *testing.T) {
 				t.Errorf("%q: got copy %v", body, one)
 			}
 		}
-		if left := time.Until(boxes.boxes[len(boxes.boxes)-1].EndAt); left > want.timeout || left < want.timeout-time.Since(before) {
+		if left := time.Until(sandboxes.list[len(sandboxes.list)-1].EndAt); left > want.timeout || left < want.timeout-time.Since(before) {
 			t.Errorf("%q: %s left", body, left)
 		}
 	}
-	boxes.forks = 0
+	sandboxes.forks = 0
 	for body, code := range map[string]string{
 		`{"count":0}`: "count_invalid", `{"count":101}`: "count_invalid", `{"count":-1}`: "count_invalid",
 		`{"count":1.5}`: "field_invalid", `{"timeout":0}`: "timeout_invalid", `{"timeout":-1}`: "timeout_invalid", `[]`: "body_invalid",
 	} {
 		wantFailure(t, do(h, "POST", path, body), http.StatusBadRequest, code, "")
 	}
-	if boxes.forks != 0 {
+	if sandboxes.forks != 0 {
 		t.Error("a rejected request forked the sandbox")
 	}
 	wantFailure(t, do(h, "POST", "/sandboxes/"+unknownID+"/fork", ``), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 }
 
 func TestForkReportsErrorPerCopy(t *testing.T) {
-	boxes, h := newAPI(t)
+	sandboxes, h := newAPI(t)
 	id := create(t, h, `{"templateID":"base"}`)
-	boxes.failFork = fault.New(fault.Exhausted, "too_many_sandboxes", "no room")
+	sandboxes.failFork = fault.New(fault.Exhausted, "too_many_sandboxes", "no room")
 	made := array(t, do(h, "POST", "/sandboxes/"+id+"/fork", `{"count":4}`))
 	for i, one := range made {
 		if i%2 == 0 {
@@ -292,7 +292,7 @@ func TestForkReportsErrorPerCopy(t *testing.T) {
 			t.Errorf("%d: %v", i, one)
 		}
 	}
-	boxes.failFork = fault.Wrap(http.ErrServerClosed, fault.Internal, "x", "secret cause")
+	sandboxes.failFork = fault.Wrap(http.ErrServerClosed, fault.Internal, "x", "secret cause")
 	made = array(t, do(h, "POST", "/sandboxes/"+id+"/fork", `{"count":2}`))
 	if e := made[1]["error"].(map[string]any); e["code"] != 500.0 || e["message"] != "internal error" {
 		t.Errorf("got internal error %v, want no details", e)

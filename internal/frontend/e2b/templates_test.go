@@ -113,9 +113,9 @@ func (b buildService) Drop(_ sandbox.Principal, template string) (bool, error) {
 
 func newTemplatesAPI(t testing.TB) (*templateService, http.Handler) {
 	t.Helper()
-	boxes, m := &memory{}, &templateService{state: templatebuild.Building}
+	sandboxes, m := &memory{}, &templateService{state: templatebuild.Building}
 	return m, e2b.New(e2b.Deps{
-		Finder: boxes, Lifetimes: boxes, Monitor: boxes, Access: boxes, States: boxes, Snapshots: boxes, Templates: templates{}, Keys: keys{},
+		Finder: sandboxes, Lifetimes: sandboxes, Monitor: sandboxes, Access: sandboxes, States: sandboxes, Snapshots: sandboxes, Templates: templates{}, Keys: keys{},
 		UserTemplates: m, Builds: buildService{m}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 }

@@ -244,7 +244,7 @@ func TestUpgradedConnectionsAreRedacted(t *testing.T) {
 func TestNothingIsForwardedWithoutRedactor(t *testing.T) {
 	w := newTestProxy(t)
 	w.mu.Lock()
-	w.boxes[boxID].lost = errors.New("the vault is closed")
+	w.sandboxes[boxID].lost = errors.New("the vault is closed")
 	w.mu.Unlock()
 	for _, port := range []int{guestboot.Port, guestboot.InterpreterPort, 3000} {
 		before := w.dials.Load()
@@ -275,7 +275,7 @@ func TestNothingIsForwardedWithoutRedactor(t *testing.T) {
 		}
 	}
 	w.mu.Lock()
-	w.boxes[boxID].lost = nil
+	w.sandboxes[boxID].lost = nil
 	w.mu.Unlock()
 	if a := w.send(t, w.request(t, 3000, "GET", "/")); a.StatusCode != http.StatusOK {
 		t.Errorf("control: got status %d, want 200", a.StatusCode)

@@ -46,7 +46,7 @@ func valueMask(t testing.TB) *sandbox.Redactor {
 func (w *testProxy) setRedactor(m *sandbox.Redactor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.boxes[boxID].redactor = m
+	w.sandboxes[boxID].redactor = m
 }
 
 // scriptedGuest is a guest whose processes send the events of a script.

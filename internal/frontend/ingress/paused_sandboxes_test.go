@@ -12,7 +12,7 @@ import (
 // resumes it.
 func (in *inside) pause(id string) {
 	in.mu.Lock()
-	b := in.boxes[id]
+	b := in.sandboxes[id]
 	in.paused[id] = b
 	b.State = sandbox.Paused
 	in.mu.Unlock()
@@ -60,7 +60,7 @@ func (in *inside) Wake(_ context.Context, id string) (sandbox.Sandbox, error) {
 	}
 	delete(in.paused, id)
 	b.State, b.gone = sandbox.Running, make(chan struct{})
-	in.boxes[id] = b
+	in.sandboxes[id] = b
 	return b.Sandbox, nil
 }
 

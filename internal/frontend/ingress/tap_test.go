@@ -46,7 +46,7 @@ func TestCommandsAreRecorded(t *testing.T) {
 		x.withAndWithoutRedactor(t, func(t *testing.T, _ string) {
 			n++
 			x.mu.Lock()
-			unredacted := x.boxes[boxID].redactor == nil
+			unredacted := x.sandboxes[boxID].redactor == nil
 			x.mu.Unlock()
 			shown := map[bool]string{true: sealedValue, false: "[redacted:KEY]"}[unredacted]
 			dir, tag := "/tmp", "t"

@@ -24,7 +24,7 @@ type inside struct {
 	dials atomic.Int64
 
 	mu           sync.Mutex
-	boxes        map[string]*sb
+	sandboxes    map[string]*sb
 	paused       map[string]*sb // sandboxes that are paused
 	resumed      []string
 	beforeResume func(id string) error // called by Wake before it resumes
@@ -43,7 +43,7 @@ type sb struct {
 func (in *inside) Live(id string) (sandbox.Sandbox, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	b, ok := in.boxes[id]
+	b, ok := in.sandboxes[id]
 	if !ok {
 		if in.afterFailedLookup != nil {
 			in.mu.Unlock()
@@ -58,7 +58,7 @@ func (in *inside) Live(id string) (sandbox.Sandbox, bool) {
 func (in *inside) LiveAll(yield func(sandbox.Sandbox) bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	for _, b := range in.boxes {
+	for _, b := range in.sandboxes {
 		if !yield(b.Sandbox) {
 			return
 		}
@@ -68,7 +68,7 @@ func (in *inside) LiveAll(yield func(sandbox.Sandbox) bool) {
 func (in *inside) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	in.dials.Add(1)
 	in.mu.Lock()
-	b, ok := in.boxes[id]
+	b, ok := in.sandboxes[id]
 	var socket string
 	if ok {
 		socket = b.ports[port]
@@ -87,7 +87,7 @@ func (in *inside) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 func (in *inside) Redactor(_ context.Context, id string) (*sandbox.Redactor, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	b, ok := in.boxes[id]
+	b, ok := in.sandboxes[id]
 	if !ok {
 		return nil, fault.New(fault.NotFound, "sandbox_not_found", "no such sandbox")
 	}
@@ -97,7 +97,7 @@ func (in *inside) Redactor(_ context.Context, id string) (*sandbox.Redactor, err
 func (in *inside) Gone(id string) <-chan struct{} {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if b, ok := in.boxes[id]; ok {
+	if b, ok := in.sandboxes[id]; ok {
 		return b.gone
 	}
 	return nil
@@ -111,14 +111,14 @@ func (in *inside) add(id string, change func(*sandbox.Sandbox)) {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.boxes[id] = &sb{Sandbox: s, gone: make(chan struct{}), ports: map[int]string{}}
+	in.sandboxes[id] = &sb{Sandbox: s, gone: make(chan struct{}), ports: map[int]string{}}
 }
 
 // kill ends a sandbox as the service does: it is no longer live before its channel is closed.
 func (in *inside) kill(id string) {
 	in.mu.Lock()
-	b := in.boxes[id]
-	delete(in.boxes, id)
+	b := in.sandboxes[id]
+	delete(in.sandboxes, id)
 	in.mu.Unlock()
 	close(b.gone)
 }
@@ -143,7 +143,7 @@ func (in *inside) listen(id string, port int, start func(net.Listener)) {
 	start(l)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.boxes[id].ports[port] = socket
+	in.sandboxes[id].ports[port] = socket
 }
 
 // testProxy is a proxy in front of one sandbox, whose guest and port 3000 report the requests that
@@ -158,7 +158,7 @@ const boxID = "i0000000000000000001"
 
 func newTestProxy(t testing.TB) *testProxy {
 	t.Helper()
-	in := &inside{t: t, boxes: map[string]*sb{}, paused: map[string]*sb{}}
+	in := &inside{t: t, sandboxes: map[string]*sb{}, paused: map[string]*sb{}}
 	in.add(boxID, nil)
 	in.serve(boxID, guestboot.Port, echo("guest"))
 	in.serve(boxID, 3000, echo("program"))

@@ -16,7 +16,7 @@ import (
 // which of them to change.
 func TestF20CommandErrorNamesTheDirectory(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	b := newBench(t, func(c *process.Config) { c.Actor.Switch = true })
+	b := newTestService(t, func(c *process.Config) { c.Actor.Switch = true })
 	user := identity.User{Name: "stranger", UID: 54321, GID: 54321}
 	privateDir := t.TempDir()
 	if err := os.Chmod(privateDir, 0o700); err != nil {

@@ -38,7 +38,7 @@ func pidIn(t *testing.T, file string) int {
 
 // endLeaving runs a command that leaves a process, ends the command by a signal or, if sig is zero,
 // by its time limit, and returns the PID of the left process.
-func (b *bench) endLeaving(t *testing.T, file string, sig pb.Signal) int {
+func (b *testService) endLeaving(t *testing.T, file string, sig pb.Signal) int {
 	t.Helper()
 	// The last program prints the text that this test waits for. A shell that gets a signal just
 	// before its exec would lose it.
@@ -75,7 +75,7 @@ func TestF6SignalReachesProcessesOutsideTheGroup(t *testing.T) {
 	handled := make(chan os.Signal, 1)
 	signal.Notify(handled, unix.SIGHUP, unix.SIGINT)
 	t.Cleanup(func() { signal.Stop(handled) })
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	otherFile := filepath.Join(b.home, "bystander")
 	other := b.start(t, shell(leavingCommand(otherFile)+"echo up; wait"))
 	other.until("up")
@@ -111,7 +111,7 @@ func TestF6SignalReachesProcessesOutsideTheGroup(t *testing.T) {
 // has ended.
 func TestF6CensusNamesTheCommandOfAProcess(t *testing.T) {
 	hosttest.Need(t, kernelMarks)
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	file, tag := filepath.Join(b.home, "left"), "mine"
 	req := shell(leavingCommand(file) + "echo up; read x")
 	req.Tag = &tag

@@ -18,7 +18,7 @@ import (
 // The guest forwards 256 MiB of output in small chunks and keeps its heap below 64 MiB. Otherwise a
 // program could exhaust the memory of the guest.
 func TestLargeOutputIsNotBuffered(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, shell("head -c 268435456 /dev/zero"))
 	var total, largest uint64
 	chunk := 0
@@ -45,7 +45,7 @@ func TestLargeOutputIsNotBuffered(t *testing.T) {
 
 // Output of a process without a client is discarded. It must not block the process.
 func TestOutputWithoutClientDoesNotBlock(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	req := connect.NewRequest(shell("read go; head -c 50000000 /dev/zero; head -c 50000000 /dev/zero >&2; echo > done"))
 	s := b.startContext(ctx, t, req)
@@ -62,7 +62,7 @@ func TestOutputWithoutClientDoesNotBlock(t *testing.T) {
 
 // If a client does not read, the process blocks and no output is lost.
 func TestSlowClientBlocksTheProcess(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, shell("i=0; while [ $i -lt 200 ]; do head -c 100000 /dev/zero; i=$((i+1)); echo $i > progress; done"))
 	progress := func() string {
 		data, err := os.ReadFile(filepath.Join(b.home, "progress"))
@@ -94,7 +94,7 @@ func TestSlowClientBlocksTheProcess(t *testing.T) {
 
 // A client that does not read must not keep a killed process alive.
 func TestKillWithoutReader(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, shell("cat /dev/zero"))
 	if err := b.signal(t, s.selector(), pb.Signal_SIGNAL_SIGKILL); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestKillWithoutReader(t *testing.T) {
 
 // Ended processes leave no descriptors and no goroutines.
 func TestEndedProcessesLeaveNoResources(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	run := func() {
 		b.start(t, shell("echo x")).finish()
 		b.start(t, terminal("echo x")).finish()
@@ -139,7 +139,7 @@ func descriptors(t *testing.T) int {
 
 // BenchmarkStart measures the time from the request of a shell to its end.
 func BenchmarkStart(b *testing.B) {
-	bench := newBench(b, nil)
+	bench := newTestService(b, nil)
 	for b.Loop() {
 		if r := bench.start(b, shell("exit 0")).finish(); r.err != nil || r.end.GetExitCode() != 0 {
 			b.Fatal(r)

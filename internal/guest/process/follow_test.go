@@ -32,7 +32,7 @@ time.sleep(1000)
 
 // lateStartCommand writes the program to a file. It returns the shell command that runs it, and the
 // file to which it writes the PID of the new process.
-func (b *bench) lateStartCommand(t *testing.T) (command, pid string) {
+func (b *testService) lateStartCommand(t *testing.T) (command, pid string) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Python)
 	script, pid := filepath.Join(b.home, "late.py"), filepath.Join(b.home, "pid")
@@ -56,7 +56,7 @@ func waitForEnd(t *testing.T, file string) {
 
 // An interrupt that arrives while a program starts another one ends both.
 func TestInterruptDuringStart(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	command, pid := b.lateStartCommand(t)
 	s := b.start(t, shell("exec "+command))
 	s.until("ready")
@@ -71,7 +71,7 @@ func TestInterruptDuringStart(t *testing.T) {
 
 // Ctrl-C in a terminal ends both too, even if the shell gives each job its own group.
 func TestTerminalInterruptDuringStart(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	command, pid := b.lateStartCommand(t)
 	req := terminal("")
 	req.Process.Cmd, req.Process.Args = "bash", []string{"--norc", "--noprofile", "-i"}
@@ -92,7 +92,7 @@ func TestTerminalInterruptDuringStart(t *testing.T) {
 
 // A program that handles the interrupt gets it only once, and so do its clean-up processes.
 func TestHandledInterruptIsSentOnce(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	script := filepath.Join(b.home, "clean.sh")
 	if err := os.WriteFile(script, []byte("trap 'echo second' INT\necho cleaning\nread x\necho clean\n"), 0o600); err != nil {
 		t.Fatal(err)

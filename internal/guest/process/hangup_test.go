@@ -18,7 +18,7 @@ import (
 )
 
 // abandon starts a command, waits for its first output and closes the stream.
-func (b *bench) abandon(t *testing.T, req *pb.StartRequest, hangup bool) *stream {
+func (b *testService) abandon(t *testing.T, req *pb.StartRequest, hangup bool) *stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := connect.NewRequest(req)
@@ -35,7 +35,7 @@ func (s *stream) ended() bool { return !alive(strconv.Itoa(int(s.pid))) }
 // A command without a terminal reads the end of its input, and its writes fail. A command that does
 // neither continues.
 func TestHangup(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	endFile := filepath.Join(b.home, "endFile")
 	reader := b.abandon(t, shell("echo up; cat; echo ended > "+endFile), true)
 	writer := b.abandon(t, shell("echo up; while echo more; do sleep 0.01; done"), true)
@@ -54,7 +54,7 @@ func TestHangupOfTerminal(t *testing.T) {
 	handled := make(chan os.Signal, 1)
 	signal.Notify(handled, syscall.SIGHUP)
 	defer signal.Stop(handled)
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	shellOnly := b.abandon(t, terminal("echo up; exec sleep 1000"), true)
 	pid := filepath.Join(b.home, "pid")
 	jobs := b.abandon(t, terminal("set -m; sh -c 'echo $$ > "+pid+"; echo up; exec sleep 1000'"), true)
@@ -69,7 +69,7 @@ func TestHangupOfTerminal(t *testing.T) {
 
 // Without the header, a command outlives its stream, as in E2B.
 func TestCommandOutlivesItsStreamWithoutHangup(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	gate := filepath.Join(b.home, "gate")
 	s := b.abandon(t, shell("echo up; until [ -e "+gate+" ]; do echo more; sleep 0.01; done; read x; echo $x > "+gate), false)
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
@@ -83,7 +83,7 @@ func TestCommandOutlivesItsStreamWithoutHangup(t *testing.T) {
 
 // If another stream shows the output, the command can still write.
 func TestHangupKeepsTheOutputOfOtherStreams(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := connect.NewRequest(shell("echo up; cat; echo after"))
 	guestwire.SetHangup(r.Header(), true)

@@ -18,14 +18,14 @@ import (
 )
 
 // signal signals a process.
-func (b *bench) signal(t *testing.T, sel *pb.ProcessSelector, sig pb.Signal) error {
+func (b *testService) signal(t *testing.T, sel *pb.ProcessSelector, sig pb.Signal) error {
 	t.Helper()
 	_, err := b.SendSignal(t.Context(), connect.NewRequest(&pb.SendSignalRequest{Process: sel, Signal: sig}))
 	return err
 }
 
 // feed sends input to a process.
-func (b *bench) feed(t *testing.T, s *stream, data string) error {
+func (b *testService) feed(t *testing.T, s *stream, data string) error {
 	t.Helper()
 	input := &pb.ProcessInput{Input: &pb.ProcessInput_Stdin{Stdin: []byte(data)}}
 	_, err := b.SendInput(t.Context(), connect.NewRequest(&pb.SendInputRequest{Process: s.selector(), Input: input}))
@@ -33,14 +33,14 @@ func (b *bench) feed(t *testing.T, s *stream, data string) error {
 }
 
 // closeStdin closes the input of a process.
-func (b *bench) closeStdin(t *testing.T, s *stream) error {
+func (b *testService) closeStdin(t *testing.T, s *stream) error {
 	t.Helper()
 	_, err := b.CloseStdin(t.Context(), connect.NewRequest(&pb.CloseStdinRequest{Process: s.selector()}))
 	return err
 }
 
 func TestStdin(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, shell("cat"))
 	big := strings.Repeat("0123456789abcdef", 64<<10) // more than a pipe holds
 	done := make(chan result)
@@ -64,7 +64,7 @@ func TestStdin(t *testing.T) {
 }
 
 func TestStdinMayBeDisabled(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	req := shell("cat; read x; echo end")
 	req.Stdin = new(bool)
 	s := b.start(t, req)
@@ -84,7 +84,7 @@ func TestStdinMayBeDisabled(t *testing.T) {
 
 // A process that does not read must not block the request for ever.
 func TestUnreadStdinDoesNotBlockForever(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, shell("sleep 1000"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -102,7 +102,7 @@ func TestUnreadStdinDoesNotBlockForever(t *testing.T) {
 }
 
 func TestSignals(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	for sig, want := range map[pb.Signal]string{pb.Signal_SIGNAL_SIGKILL: "signal: killed", pb.Signal_SIGNAL_SIGTERM: "signal: terminated"} {
 		s := b.start(t, shell("sleep 1000; true"))
 		if err := b.signal(t, s.selector(), sig); err != nil {
@@ -132,7 +132,7 @@ func TestSignals(t *testing.T) {
 // A child that left the group and holds the pipes must not keep the stream open after a signal to
 // the group has ended the process.
 func TestEscapedChildDoesNotKeepTheStream(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	pid := filepath.Join(b.home, "pid")
 	// The child writes its PID only after it has left the group. Before, the signal would end it
 	// too.
@@ -156,7 +156,7 @@ func TestEscapedChildDoesNotKeepTheStream(t *testing.T) {
 
 // A background child that holds the output keeps the stream open, so that its output arrives.
 func TestBackgroundChildKeepsStream(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	gate := filepath.Join(b.home, "gate")
 	s := b.start(t, shell("(until [ -e "+gate+" ]; do sleep 0.01; done; echo late) & echo early"))
 	s.until("early")
@@ -171,7 +171,7 @@ func TestBackgroundChildKeepsStream(t *testing.T) {
 // F14: a caller can choose not to wait for background processes, which continue, and still gets all
 // output of the command itself.
 func TestF14WaitDelayLimitsTheWaitForChildren(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	gate, printed := filepath.Join(b.home, "gate"), filepath.Join(b.home, "printed")
 	req := connect.NewRequest(shell("(until [ -e " + gate + " ]; do sleep 0.01; done; echo late && echo late >&2 && echo > " + printed + ") & head -c 300000 /dev/zero; exit 3"))
 	req.Header().Set(guestwire.WaitDelayHeader, "1")
@@ -193,7 +193,7 @@ func TestF14WaitDelayLimitsTheWaitForChildren(t *testing.T) {
 }
 
 func TestListAndTags(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	tag := "mine"
 	req := shell("sleep 1000")
 	req.Tag = &tag
@@ -218,7 +218,7 @@ func TestListAndTags(t *testing.T) {
 }
 
 // connect opens a second stream of a process.
-func (b *bench) connect(t *testing.T, sel *pb.ProcessSelector) (*connect.ServerStreamForClient[pb.ConnectResponse], error) {
+func (b *testService) connect(t *testing.T, sel *pb.ProcessSelector) (*connect.ServerStreamForClient[pb.ConnectResponse], error) {
 	t.Helper()
 	in, err := b.Connect(t.Context(), connect.NewRequest(&pb.ConnectRequest{Process: sel}))
 	if err != nil {
@@ -234,7 +234,7 @@ func (b *bench) connect(t *testing.T, sel *pb.ProcessSelector) (*connect.ServerS
 }
 
 func TestConnect(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, shell("echo before; read x; echo after"))
 	s.until("before")
 	in, err := b.connect(t, s.selector())
@@ -269,7 +269,7 @@ func TestConnect(t *testing.T) {
 }
 
 func TestKeepalive(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	gate := filepath.Join(b.home, "gate")
 	req := connect.NewRequest(shell("until [ -e " + gate + " ]; do sleep 0.01; done"))
 	req.Header().Set("Keepalive-Ping-Interval", "1")
@@ -295,7 +295,7 @@ func TestKeepalive(t *testing.T) {
 
 // Close cuts all streams. A clean end would look like the end of the command.
 func TestCloseBreaksStreamsOff(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, shell("sleep 1000 & echo $!; wait"))
 	s.until("\n")
 	pid := s.pid

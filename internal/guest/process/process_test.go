@@ -20,16 +20,16 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// bench is a service behind a Unix socket and a JSON client of it.
-type bench struct {
+// testService is a service behind a Unix socket and a JSON client of it.
+type testService struct {
 	processpbconnect.ProcessClient
 	service *process.Service
 	http    *http.Client
 	home    string
 }
 
-// newBench returns a bench whose service has a configuration that change may edit.
-func newBench(t testing.TB, change func(*process.Config)) *bench {
+// newTestService returns a service whose configuration change may edit.
+func newTestService(t testing.TB, change func(*process.Config)) *testService {
 	t.Helper()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -56,7 +56,7 @@ func newBench(t testing.TB, change func(*process.Config)) *bench {
 			t.Error(err)
 		}
 	})
-	return &bench{
+	return &testService{
 		ProcessClient: processpbconnect.NewProcessClient(client, "http://guest", connect.WithProtoJSON()),
 		service:       service,
 		http:          client,
@@ -77,12 +77,12 @@ type stream struct {
 }
 
 // start starts a process.
-func (b *bench) start(t testing.TB, req *pb.StartRequest) *stream {
+func (b *testService) start(t testing.TB, req *pb.StartRequest) *stream {
 	t.Helper()
 	return b.startContext(t.Context(), t, connect.NewRequest(req))
 }
 
-func (b *bench) startContext(ctx context.Context, t testing.TB, req *connect.Request[pb.StartRequest]) *stream {
+func (b *testService) startContext(ctx context.Context, t testing.TB, req *connect.Request[pb.StartRequest]) *stream {
 	t.Helper()
 	in, err := b.Start(ctx, req)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 func TestOutputAndExit(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	for _, c := range []struct {
 		command, stdout, stderr, status, failure string
 		code                                     int32
@@ -38,7 +38,7 @@ func TestOutputAndExit(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	req := shell(`echo "$PATH $HOME $USER $LOGNAME $SANDBOX $BOTH $MINE"`)
 	req.Process.Envs = map[string]string{"BOTH": "request", "MINE": "x y"}
 	r := b.start(t, req).finish()
@@ -49,7 +49,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestWorkingDirectory(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	if err := os.Mkdir(filepath.Join(b.home, "sub"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestWorkingDirectory(t *testing.T) {
 }
 
 // startFails returns the error of a start that must fail.
-func startFails(t *testing.T, b *bench, req *connect.Request[pb.StartRequest]) *connect.Error {
+func startFails(t *testing.T, b *testService, req *connect.Request[pb.StartRequest]) *connect.Error {
 	t.Helper()
 	in, err := b.Start(t.Context(), req)
 	if err != nil {
@@ -80,7 +80,7 @@ func startFails(t *testing.T, b *bench, req *connect.Request[pb.StartRequest]) *
 }
 
 func TestStartErrors(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	file := filepath.Join(b.home, "file")
 	if err := os.WriteFile(file, []byte("#!/bin/sh\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestStartErrors(t *testing.T) {
 }
 
 func TestUnknownUser(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	req := connect.NewRequest(shell("true"))
 	req.Header().Set("Authorization", basic("mallory"))
 	got := startFails(t, b, req)
@@ -128,7 +128,7 @@ func TestUnknownUser(t *testing.T) {
 
 // The deadline of the call also ends the process group.
 func TestTimeLimit(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	marker := filepath.Join(b.home, "pids")
 	child := b.expire(t, "sleep 1000 & echo $! > "+marker+"; wait", marker)
 	hosttest.Eventually(t, "the child has ended", func() bool { return !alive(child) })
@@ -136,7 +136,7 @@ func TestTimeLimit(t *testing.T) {
 
 // expire runs a command until its time limit ends it, and returns the PID that the command writes
 // to a file.
-func (b *bench) expire(t *testing.T, command, file string) (pid string) {
+func (b *testService) expire(t *testing.T, command, file string) (pid string) {
 	t.Helper()
 	// Repeat with a longer limit until the command has had time to write the PID.
 	for limit := time.Second; pid == ""; limit *= 2 {
@@ -163,7 +163,7 @@ func alive(pid string) bool {
 }
 
 func TestCommandTimeoutIsTheDefault(t *testing.T) {
-	b := newBench(t, func(c *process.Config) { c.CommandTimeout = 100 * time.Millisecond })
+	b := newTestService(t, func(c *process.Config) { c.CommandTimeout = 100 * time.Millisecond })
 	r := b.start(t, shell("sleep 1000")).finish()
 	if connect.CodeOf(r.err) != connect.CodeDeadlineExceeded {
 		t.Errorf("got %+v, want the end by the time limit", r)
@@ -171,7 +171,7 @@ func TestCommandTimeoutIsTheDefault(t *testing.T) {
 }
 
 func TestDisconnectDoesNotKill(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	s := b.startContext(ctx, t, connect.NewRequest(shell("read line; echo got $line > done")))
 	cancel()

@@ -18,7 +18,7 @@ import (
 )
 
 // writeBody sends input as the body of a request, and returns the error if it was not accepted.
-func (b *bench) writeBody(ctx context.Context, t *testing.T, pid any, body io.Reader) error {
+func (b *testService) writeBody(ctx context.Context, t *testing.T, pid any, body io.Reader) error {
 	t.Helper()
 	url := fmt.Sprintf("http://guest%s?pid=%v", guestwire.StdinPath, pid)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
@@ -38,7 +38,7 @@ func (b *bench) writeBody(ctx context.Context, t *testing.T, pid any, body io.Re
 
 // F29: the bodies of requests are written in order, whatever their size, and SendInput still works.
 func TestF29BodyIsWrittenToStdin(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, shell("wc -c; echo end"))
 	if got := s.in.ResponseHeader().Get(guestwire.StdinHeader); got != guestwire.StdinBody {
 		t.Errorf("got the header %q, want %q", got, guestwire.StdinBody)
@@ -63,7 +63,7 @@ func TestF29BodyIsWrittenToStdin(t *testing.T) {
 // F29: rejected input gives the errors of SendInput. The guest reads the whole body first, because
 // the answer would otherwise be lost.
 func TestF29RejectedBodyGivesAConnectError(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	closed := b.start(t, shell("exec <&-; echo closed; sleep 1000"))
 	closed.until("closed\n")
 	tty := b.start(t, &pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "/bin/cat"}, Pty: &pb.PTY{Size: &pb.PTY_Size{Cols: 80, Rows: 24}}})
@@ -98,7 +98,7 @@ func TestF29RejectedBodyGivesAConnectError(t *testing.T) {
 // F29: a program that does not read blocks only the request. When the caller disconnects, the
 // handler returns and the input stays open.
 func TestF29UnreadBodyBlocksOnlyItsRequest(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	returned := make(chan struct{}, 1)
 	b.http = hosttest.ServeUnix(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.service.Stdin(w, r)

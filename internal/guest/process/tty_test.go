@@ -17,7 +17,7 @@ func terminal(command string) *pb.StartRequest {
 }
 
 // typeIn sends input to the terminal of a process.
-func (b *bench) typeIn(t *testing.T, s *stream, data string) error {
+func (b *testService) typeIn(t *testing.T, s *stream, data string) error {
 	t.Helper()
 	input := &pb.ProcessInput{Input: &pb.ProcessInput_Pty{Pty: []byte(data)}}
 	_, err := b.SendInput(t.Context(), connect.NewRequest(&pb.SendInputRequest{Process: s.selector(), Input: input}))
@@ -25,7 +25,7 @@ func (b *bench) typeIn(t *testing.T, s *stream, data string) error {
 }
 
 func TestTerminal(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, terminal("stty size; test -t 0 && test -t 1 && test -t 2 && echo all tty; read x; echo got $x; stty size"))
 	s.until("all tty")
 	size := &pb.PTY{Size: &pb.PTY_Size{Cols: 120, Rows: 40}}
@@ -42,14 +42,14 @@ func TestTerminal(t *testing.T) {
 }
 
 func TestTerminalSize(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	if r := b.start(t, terminal("stty size")).finish(); r.tty != "37 91\r\n" {
 		t.Errorf("stty size: got %+v, want 37 91", r)
 	}
 }
 
 func TestTerminalInterrupt(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, terminal("exec cat"))
 	if err := b.typeIn(t, s, "ready\n"); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestTerminalInterrupt(t *testing.T) {
 // A program that closes its descriptors may open the terminal again, and its exit status is
 // reported.
 func TestTerminalStaysOpenUntilTheProgramEnds(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, terminal("echo out; exec <&- >&- 2>&-; sleep 0.3; echo back >/dev/tty; sleep 0.1; exit 7"))
 	r := s.finish()
 	if r.tty != "out\r\nback\r\n" || r.end.GetStatus() != "exit status 7" {
@@ -76,7 +76,7 @@ func TestTerminalStaysOpenUntilTheProgramEnds(t *testing.T) {
 
 // A shell's background processes do not keep a terminal's stream open.
 func TestTerminalEndsWithItsShell(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	s := b.start(t, terminal("trap '' HUP; sleep 30 & echo over"))
 	r := s.finish()
 	if r.tty != "over\r\n" || r.end.GetStatus() != "exit status 0" {
@@ -85,7 +85,7 @@ func TestTerminalEndsWithItsShell(t *testing.T) {
 }
 
 func TestTerminalErrors(t *testing.T) {
-	b := newBench(t, nil)
+	b := newTestService(t, nil)
 	withTTY, withoutTTY := b.start(t, terminal("sleep 1000")), b.start(t, shell("sleep 1000"))
 	if err := b.closeStdin(t, withTTY); connect.CodeOf(err) != connect.CodeUnknown {
 		t.Errorf("CloseStdin of a terminal: got %v", err)

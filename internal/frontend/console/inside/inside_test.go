@@ -229,7 +229,7 @@ func TestListeningPortsHavePreviewURLs(t *testing.T) {
 	var list struct{ Ports []inside.Port }
 	s.request("bob/viewer", "GET", "/ports", "", &list)
 	_, own, _ := net.SplitHostPort(strings.TrimPrefix(s.url, "http://"))
-	want := inside.Port{Port: port, PreviewURL: fmt.Sprintf("http://%d-%s.boxes.test:%s/", port, s.sb.ID, own)}
+	want := inside.Port{Port: port, PreviewURL: fmt.Sprintf("http://%d-%s.sandboxes.test:%s/", port, s.sb.ID, own)}
 	if !slices.Contains(list.Ports, want) {
 		t.Errorf("%+v is not among %+v", want, list.Ports)
 	}

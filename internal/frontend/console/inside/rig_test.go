@@ -57,7 +57,7 @@ func newStack(t testing.TB) *stack {
 	}
 	open := func(in server.Backend) server.Frontend {
 		x, err := inside.New(inside.Deps{
-			Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Record: in.Server.Record, Log: in.Log, Domain: "boxes.test",
+			Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Record: in.Server.Record, Log: in.Log, Domain: "sandboxes.test",
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -64,7 +64,7 @@ func (noData) Usage(context.Context, string) (engine.Usage, error) {
 // and pages watch. The time per operation is the share of a processor that the console uses.
 func BenchmarkSecond(b *testing.B) {
 	for _, pages := range []int{1, 5} {
-		b.Run(fmt.Sprintf("boxes=1000/pages=%d", pages), func(b *testing.B) { benchmarkSecond(b, pages) })
+		b.Run(fmt.Sprintf("sandboxes=1000/pages=%d", pages), func(b *testing.B) { benchmarkSecond(b, pages) })
 	}
 }
 

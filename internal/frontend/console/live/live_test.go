@@ -40,13 +40,13 @@ func anyData([]byte) bool { return true }
 // new sandbox, its commands, its denied requests, and its end.
 func TestFleetSendsAllRowsThenChanges(t *testing.T) {
 	r := newRig(t)
-	r.boxes.put(fakeSandbox("aaa"))
+	r.sandboxes.put(fakeSandbox("aaa"))
 	p := r.open("topics=fleet", "")
 	f := rowsOf(t, p.until("fleet", anyData))
 	if !f.Full || len(f.Sandboxes) != 1 || f.Sandboxes[0].ID != "aaa" || f.Sandboxes[0].LastCommand != nil || f.Sandboxes[0].Attention != 0 {
 		t.Fatalf("first %+v", f)
 	}
-	r.boxes.put(fakeSandbox("bbb"))
+	r.sandboxes.put(fakeSandbox("bbb"))
 	r.note(flow("bbb", 1, egress.Deny)) // a denial of a readiness probe
 	late := flow("bbb", 2, egress.Deny)
 	r.note(audit.Draft{Kind: audit.SandboxStarted, Sandbox: "bbb", Actor: "local:0", Data: payload.Started{}})
@@ -72,13 +72,13 @@ func TestFleetSendsAllRowsThenChanges(t *testing.T) {
 	}
 	gone := fakeSandbox("bbb")
 	gone.State, gone.Reason, gone.StoppedAt = sandbox.Stopped, "oom", time.Now()
-	r.boxes.put(gone)
+	r.sandboxes.put(gone)
 	r.note(audit.Draft{Kind: audit.SandboxEnded, Sandbox: "bbb", Data: payload.Ended{Reason: "oom"}})
 	f = rowsOf(t, p.until("fleet", containing(`"stopped"`)))
 	if row := f.Sandboxes[0]; !row.OOM || row.Reason != "oom" || row.Attention != 3000 {
 		t.Errorf("ended sandbox: got %+v, want out of memory", row)
 	}
-	r.boxes.remove("aaa")
+	r.sandboxes.remove("aaa")
 	r.note(audit.Draft{Kind: audit.Action, Sandbox: "aaa", Data: payload.Action{Do: "forget", Outcome: "ok"}})
 	if f = rowsOf(t, p.until("fleet", containing(`"removed":["aaa"]`))); len(f.Sandboxes) != 0 {
 		t.Errorf("removed sandbox: got %+v, want no rows", f)
@@ -116,7 +116,7 @@ func TestFlowsOfFollowedSandbox(t *testing.T) {
 // each new one and each decision. The sandbox's row has the number of pending requests.
 func TestApprovalListThenEvents(t *testing.T) {
 	r := newRig(t)
-	r.boxes.put(fakeSandbox("aaa"))
+	r.sandboxes.put(fakeSandbox("aaa"))
 	r.approvals.open = []approval.Approval{{ID: "a1", Sandbox: "aaa", State: approval.Pending, Summary: "one"}}
 	p, f := r.open("topics=approvals", ""), r.open("topics=fleet", "")
 	p.until("approvals", containing(`"a1"`))
@@ -137,8 +137,8 @@ func TestApprovalListThenEvents(t *testing.T) {
 // use is a rate.
 func TestWatchedSandboxesAreMeasured(t *testing.T) {
 	r := newRig(t)
-	r.boxes.put(fakeSandbox("aaa"))
-	r.boxes.put(fakeSandbox("bbb"))
+	r.sandboxes.put(fakeSandbox("aaa"))
+	r.sandboxes.put(fakeSandbox("bbb"))
 	p := r.open("watch=bbb,zzz", "")
 	var m struct{ Rows []live.Metric }
 	if err := json.Unmarshal([]byte(p.until("metrics", anyData).data), &m); err != nil {
@@ -178,7 +178,7 @@ func TestTopicsCanBeChanged(t *testing.T) {
 // TestStreamResumesWithoutGaps checks that a page whose stream broke gets every entry once, also if
 // the server was restarted.
 func TestStreamResumesWithoutGaps(t *testing.T) {
-	dir, b := filepath.Join(t.TempDir(), "record"), &boxes{}
+	dir, b := filepath.Join(t.TempDir(), "record"), &sandboxes{}
 	r := newRigOn(t, openRecord(t, dir), b)
 	p := r.open("topics=record:aaa", "")
 	note := func(n int) {
@@ -255,7 +255,7 @@ func TestLongAbsenceReportsGap(t *testing.T) {
 
 // TestHeartbeatHasPosition checks that a stream without events sends heartbeats with its position.
 func TestHeartbeatHasPosition(t *testing.T) {
-	r := newRigOn(t, openRecord(t, filepath.Join(t.TempDir(), "record")), &boxes{}, func(d *live.Deps) { d.Heartbeat = time.Millisecond })
+	r := newRigOn(t, openRecord(t, filepath.Join(t.TempDir(), "record")), &sandboxes{}, func(d *live.Deps) { d.Heartbeat = time.Millisecond })
 	r.note(audit.Draft{Kind: audit.ServerStarted})
 	p := r.open("topics=approvals", "")
 	for p.next().name != "approvals" {
@@ -281,7 +281,7 @@ func TestHostileTextStaysInEvent(t *testing.T) {
 	evil := fakeSandbox("aaa")
 	evil.Name = "x\n\nevent: hello\ndata: {}\n\n\u202e<script>\xff"
 	evil.Metadata = map[string]string{"k\r\n": "</script>\x00"}
-	r.boxes.put(evil)
+	r.sandboxes.put(evil)
 	p := r.open("topics=fleet", "")
 	e := p.next()
 	f := rowsOf(t, e)
@@ -320,11 +320,11 @@ func TestStreamLimitsAndClose(t *testing.T) {
 			}
 		}
 	}
-	before := r.boxes.lists.Load()
+	before := r.sandboxes.lists.Load()
 	if p := r.subscribe("alice", "topics=fleet", ""); p.res.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("stream after Close: got status %d, want 503", p.res.StatusCode)
 	}
-	if after := r.boxes.lists.Load(); after != before {
+	if after := r.sandboxes.lists.Load(); after != before {
 		t.Errorf("sandboxes were listed %d times after Close, want 0", after-before)
 	}
 }

@@ -26,14 +26,14 @@ import (
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// boxes contains the sandboxes that the service would list.
-type boxes struct {
+// sandboxes contains the sandboxes that the service would list.
+type sandboxes struct {
 	mu    sync.Mutex
 	rows  []sandbox.Sandbox // by start
 	lists atomic.Int64
 }
 
-func (b *boxes) put(sb sandbox.Sandbox) {
+func (b *sandboxes) put(sb sandbox.Sandbox) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.rows {
@@ -45,13 +45,13 @@ func (b *boxes) put(sb sandbox.Sandbox) {
 	b.rows = append(b.rows, sb)
 }
 
-func (b *boxes) remove(id string) {
+func (b *sandboxes) remove(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rows = slices.DeleteFunc(b.rows, func(sb sandbox.Sandbox) bool { return sb.ID == id })
 }
 
-func (b *boxes) List(_ context.Context, _ sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
+func (b *sandboxes) List(_ context.Context, _ sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
 	b.lists.Add(1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +72,7 @@ func (b *boxes) List(_ context.Context, _ sandbox.Principal, f sandbox.Filter) (
 	return p, nil
 }
 
-func (b *boxes) Get(_ context.Context, _ sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+func (b *sandboxes) Get(_ context.Context, _ sandbox.Principal, ref string) (sandbox.Sandbox, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, sb := range b.rows {
@@ -121,7 +121,7 @@ func (m meter) Usage(context.Context, string) (engine.Usage, error) {
 type rig struct {
 	t         testing.TB
 	live      *live.Live
-	boxes     *boxes
+	sandboxes *sandboxes
 	approvals *approvalQueue
 	log       *audit.Log
 	srv       *httptest.Server
@@ -138,12 +138,12 @@ func openRecord(t testing.TB, dir string) *audit.Log {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	return newRigOn(t, openRecord(t, filepath.Join(t.TempDir(), "record")), &boxes{})
+	return newRigOn(t, openRecord(t, filepath.Join(t.TempDir(), "record")), &sandboxes{})
 }
 
-func newRigOn(t testing.TB, log *audit.Log, b *boxes, change ...func(*live.Deps)) *rig {
+func newRigOn(t testing.TB, log *audit.Log, b *sandboxes, change ...func(*live.Deps)) *rig {
 	t.Helper()
-	r := &rig{t: t, boxes: b, approvals: &approvalQueue{next: make(chan approval.Event)}, log: log}
+	r := &rig{t: t, sandboxes: b, approvals: &approvalQueue{next: make(chan approval.Event)}, log: log}
 	deps := live.Deps{
 		Sandboxes: b, Approvals: r.approvals, Record: log, Meter: meter{time.Now()}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Version: "test", Started: time.Now(),

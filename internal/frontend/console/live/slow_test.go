@@ -64,7 +64,7 @@ func (f *flaky) Read(ctx context.Context, filter audit.Filter, follow bool, yiel
 func TestUnreadableLogIsReported(t *testing.T) {
 	log := &flaky{Log: openRecord(t, filepath.Join(t.TempDir(), "record"))}
 	log.fails.Store(1)
-	r := newRigOn(t, log.Log, &boxes{}, func(d *live.Deps) { d.Record = log })
+	r := newRigOn(t, log.Log, &sandboxes{}, func(d *live.Deps) { d.Record = log })
 	p := r.open("topics=record", "")
 	r.note(audit.Draft{Kind: audit.ServerStarted})
 	e := p.next()
@@ -102,7 +102,7 @@ func (s *unreadableLog) Read(ctx context.Context, filter audit.Filter, follow bo
 // again.
 func TestUnknownEndOfLogRepeatsNothing(t *testing.T) {
 	log := &unreadableLog{Log: openRecord(t, filepath.Join(t.TempDir(), "record")), tried: make(chan struct{}, 1)}
-	r := newRigOn(t, log.Log, &boxes{}, func(d *live.Deps) { d.Record = log })
+	r := newRigOn(t, log.Log, &sandboxes{}, func(d *live.Deps) { d.Record = log })
 	for range 4 {
 		r.note(audit.Draft{Kind: audit.ServerStarted})
 	}
@@ -136,7 +136,7 @@ func TestUnknownEndOfLogRepeatsNothing(t *testing.T) {
 // TestClosedStreamsLeakNoGoroutines has pages connect and disconnect concurrently.
 func TestClosedStreamsLeakNoGoroutines(t *testing.T) {
 	r := newRig(t)
-	r.boxes.put(fakeSandbox("aaa"))
+	r.sandboxes.put(fakeSandbox("aaa"))
 	r.note(audit.Draft{Kind: audit.ServerStarted})
 	r.open("topics=fleet", "").close()
 	r.srv.Client().CloseIdleConnections()
