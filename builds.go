@@ -113,6 +113,14 @@ func (c *Client) Builds(ctx context.Context) ([]api.Build, error) {
 	return out.Builds, err
 }
 
+// BuildByID describes a build. If its request asked for a signed statement and the image is built,
+// it has the statement.
+func (c *Client) BuildByID(ctx context.Context, id string) (api.Build, error) {
+	var out api.Build
+	err := c.call(ctx, http.MethodGet, "/builds/"+url.PathEscape(id), nil, &out)
+	return out, err
+}
+
 // CancelBuild ends a build.
 func (c *Client) CancelBuild(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/builds/"+url.PathEscape(id), nil, nil)

@@ -12,6 +12,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/audit"
@@ -57,7 +58,7 @@ func copySignedExport(resp *http.Response, envelope, export io.Writer) error {
 	return nil
 }
 
-// ProvenanceKey returns the public key that verifies signatures of exports.
+// ProvenanceKey returns the public key that verifies signatures of exports and builds.
 func (c *Client) ProvenanceKey(ctx context.Context) (api.ProvenanceKey, error) {
 	var out api.ProvenanceKey
 	err := c.call(ctx, http.MethodGet, "/provenance/key", nil, &out)
@@ -99,37 +100,86 @@ func VerifyArtifact(c ArtifactCheck) (api.ProvenanceCheck, error) {
 	check := provenance.Check{Key: key, Artifact: hex.EncodeToString(sum.Sum(nil)), Path: c.Path, As: c.As, Policy: c.Policy}
 	out := api.ProvenanceCheck{SHA256: check.Artifact, Key: key.ID(), RecordKey: c.RecordKey}
 	st, findings := provenance.Verify(c.Envelope, check)
-	if st != nil && c.RecordKey != "" {
-		f, err := checkRecord(st, c.RecordKey)
+	if st == nil {
+		return withFindings(out, findings), nil
+	}
+	if out, err = withStatement(out, st, st.Predicate.RunDetails, findings); err == nil && out.OK {
+		subject, _ := st.Matched(check)
+		out.Subject = subject.Name
+	}
+	return out, err
+}
+
+// ImageCheck contains the expected properties of an envelope about an image. All but Policy and
+// RecordKey are required.
+type ImageCheck struct {
+	Envelope []byte
+	// Key is the public key of the expected signer, in PEM. It must come from a trusted source, not
+	// with the envelope.
+	Key string
+	// Digest is the digest of the image, as InspectImage returns it.
+	Digest string
+	// Policy, if given, is the digest of the policy under which the commands of the build must have
+	// run.
+	Policy string
+	// RecordKey, if given, is the key that must have signed the tree head of the audit log.
+	RecordKey string
+}
+
+// VerifyImage verifies, without a server, that an image was built as a signed statement describes.
+// Findings are the reasons why the verification fails. The error means that the verification was
+// not possible.
+func VerifyImage(c ImageCheck) (api.ProvenanceCheck, error) {
+	key, err := provenance.ParseKey([]byte(c.Key))
+	if err != nil {
+		return api.ProvenanceCheck{}, fromFault(err)
+	}
+	out := api.ProvenanceCheck{SHA256: strings.TrimPrefix(c.Digest, "sha256:"), Key: key.ID(), RecordKey: c.RecordKey}
+	st, findings := provenance.VerifyImage(c.Envelope, provenance.ImageCheck{Key: key, Digest: c.Digest, Policy: c.Policy})
+	if st == nil {
+		return withFindings(out, findings), nil
+	}
+	if out, err = withStatement(out, st, st.Predicate.RunDetails, findings); err == nil && out.OK {
+		out.Subject = st.Subject[0].Name
+	}
+	return out, err
+}
+
+// withFindings returns a result with findings. Without any, the verification has succeeded.
+func withFindings(out api.ProvenanceCheck, findings []provenance.Finding) api.ProvenanceCheck {
+	for _, f := range findings {
+		out.Findings = append(out.Findings, api.ProvenanceFinding{Fault: string(f.Flaw), Text: f.Text})
+	}
+	out.OK = len(findings) == 0
+	return out
+}
+
+// withStatement returns a result with a statement whose signature is valid. It also compares the
+// signed tree head if out.RecordKey is given.
+func withStatement(out api.ProvenanceCheck, statement any, run provenance.RunDetails, findings []provenance.Finding) (api.ProvenanceCheck, error) {
+	if out.RecordKey != "" {
+		f, err := checkRecord(run, out.RecordKey)
 		if err != nil {
 			return api.ProvenanceCheck{}, fromFault(err)
 		}
 		findings = append(findings, f...)
 	}
-	for _, f := range findings {
-		out.Findings = append(out.Findings, api.ProvenanceFinding{Fault: string(f.Flaw), Text: f.Text})
+	var err error
+	if out.Statement, err = json.Marshal(statement); err != nil {
+		return api.ProvenanceCheck{}, err
 	}
-	if out.OK = len(findings) == 0; out.OK {
-		subject, _ := st.Matched(check)
-		out.Subject = subject.Name
-	}
-	if st != nil {
-		if out.Statement, err = json.Marshal(st); err != nil {
-			return api.ProvenanceCheck{}, err
-		}
-	}
-	return out, nil
+	return withFindings(out, findings), nil
 }
 
 // checkRecord checks that the audit log with the given key signed the tree head in a statement.
-func checkRecord(st *provenance.Statement, key string) ([]provenance.Finding, error) {
+func checkRecord(run provenance.RunDetails, key string) ([]provenance.Finding, error) {
 	if err := audit.CheckKey(key); err != nil {
 		return nil, err
 	}
 	finding := func(text string) ([]provenance.Finding, error) {
 		return []provenance.Finding{{Flaw: provenance.BadRecord, Text: text}}, nil
 	}
-	point, ok := st.Checkpoint()
+	point, ok := run.Checkpoint()
 	if !ok {
 		return finding("the statement names no signed tree head")
 	}

@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // CreateBuild is the body of POST /v1/builds: what to build. Its context, a tar, is sent
 // next, piece by piece, with PUT /v1/builds/{id}/context.
@@ -14,6 +17,7 @@ type CreateBuild struct {
 	NoCache    bool              `json:"no_cache,omitempty"`
 	Epoch      int64             `json:"source_date_epoch,omitempty" minimum:"0" doc:"The time of the image, and the latest time of a file in its layers, in seconds since 1970."`
 	Push       bool              `json:"push,omitempty" doc:"Send the image to the registry that its name says. Local callers only."`
+	Provenance bool              `json:"provenance,omitempty" doc:"Sign a statement about the build; see docs/reference/provenance.md."`
 	Access     *Access           `json:"access,omitempty" doc:"What RUN may reach; network dev if absent."`
 	Limits     *Limits           `json:"limits,omitempty" doc:"Of each sandbox in which a RUN runs."`
 }
@@ -35,6 +39,8 @@ type Build struct {
 	Error     string         `json:"error,omitempty"`
 	Code      string         `json:"code,omitempty" doc:"Of the error."`
 	Warnings  []BuildWarning `json:"warnings,omitempty" doc:"In the answer of POST alone."`
+	// Provenance is the requested DSSE envelope. Lists do not have it.
+	Provenance json.RawMessage `json:"provenance,omitempty" doc:"The requested DSSE envelope, once the image is built; not in lists."`
 }
 
 // BuildWarning is a warning of the linter about a valid instruction.

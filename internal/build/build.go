@@ -45,6 +45,7 @@ type Request struct {
 	NoCache    bool
 	Epoch      time.Time // SOURCE_DATE_EPOCH; zero means that it is not set
 	Push       bool
+	Provenance bool // sign a statement about the build
 	Access     sandbox.Access
 	Limits     sandbox.Limits
 }
@@ -56,6 +57,8 @@ type Options struct {
 	Sandboxes Sandboxes
 	Audit     *auditlog.Log
 	Log       *slog.Logger
+	// Signing signs statements about builds. The zero value signs nothing.
+	Signing Signing
 }
 
 // Service builds images. It is safe for concurrent use.
@@ -129,6 +132,9 @@ func (s *Service) Create(_ context.Context, caller sandbox.Principal, req Reques
 	}
 	if err := checkName(caller, req.Tag); err != nil {
 		return Record{}, nil, err
+	}
+	if req.Provenance && s.o.Signing.Keys == nil {
+		return Record{}, nil, fault.New(fault.Unsupported, "provenance_unavailable", "this server does not sign statements")
 	}
 	file, err := dockerfile.Parse(req.Dockerfile)
 	if err != nil {

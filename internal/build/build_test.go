@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/audit/provenance"
 	"github.com/crannog/crannog/internal/build"
 	"github.com/crannog/crannog/internal/build/buildcontext"
 	"github.com/crannog/crannog/internal/build/solve"
@@ -89,6 +90,10 @@ func openService(t *testing.T, dir string) *testService {
 	r := &testService{dir: filepath.Join(dir, "builds"), sandboxes: &fakeSandboxes{waits: make(chan struct{})}, library: l, audit: &audittest.Log{}}
 	r.Service, err = build.Open(t.Context(), build.Options{
 		Dir: r.dir, Library: l, Sandboxes: r.sandboxes, Audit: auditlog.New(r.audit, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler),
+		Signing: build.Signing{
+			Keys: provenance.NewKeys(filepath.Join(dir, "keys")), Version: "v9",
+			Policy: func(sandbox.Access) (digest, level string, err error) { return "sha256:61cc", "standard", nil },
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

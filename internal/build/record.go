@@ -1,6 +1,7 @@
 package build
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -27,8 +28,10 @@ type Record struct {
 	State          State
 	Created, Ended time.Time
 	Digest         string // of the image
-	Error, Code    string
-	Process        sandbox.Process
+	// Provenance is the signed statement about the image, if it was requested.
+	Provenance  json.RawMessage `json:",omitempty"`
+	Error, Code string
+	Process     sandbox.Process
 }
 
 // Summary implements records.Record.
@@ -37,9 +40,11 @@ func (r Record) Summary() records.Summary {
 	return records.Summary{ID: r.ID, Owner: r.Owner, Created: r.Created, Ended: ended, Process: r.Process}
 }
 
+func now() time.Time { return time.Now().UTC().Round(0) }
+
 // end records how a build ended. A nil error means success.
 func (r *Record) end(err error) {
-	r.State, r.Ended = Done, time.Now().UTC().Round(0)
+	r.State, r.Ended = Done, now()
 	if err == nil {
 		return
 	}

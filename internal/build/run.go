@@ -43,13 +43,17 @@ func (s *Service) Run(ctx context.Context, caller sandbox.Principal, id string, 
 		return library.Image{}, err
 	}
 	ctx, action := s.o.Audit.Begin(ctx, caller.Actor(), "image.build", l.req.Tag)
-	img, err := s.build(ctx, l, id, report)
+	inputs := &inputs{}
+	img, err := s.build(ctx, l, id, inputs, report)
 	if err != nil && ctx.Err() != nil {
 		err = fault.Wrap(context.Cause(ctx), fault.Canceled, "build_canceled", "the build was canceled")
 	}
 	err = action.Finish(context.WithoutCancel(ctx), err)
 	if err == nil {
 		r.Digest = img.Digest.String()
+		if l.req.Provenance {
+			r.Provenance, err = s.attest(context.WithoutCancel(ctx), l, r, inputs)
+		}
 	}
 	s.finish(r, err)
 	return img, err
@@ -67,14 +71,14 @@ func serial(report func(solve.Event)) func(solve.Event) {
 }
 
 // build runs the build in its directory.
-func (s *Service) build(ctx context.Context, l *liveBuild, id string, report func(solve.Event)) (library.Image, error) {
+func (s *Service) build(ctx context.Context, l *liveBuild, id string, inputs *inputs, report func(solve.Event)) (library.Image, error) {
 	work := s.work(id)
 	from := filepath.Join(work, "context")
 	// COPY of the whole context copies this mode too. Its parent is closed to other users.
 	if err := errors.Join(os.Mkdir(from, 0o755), os.Chmod(from, 0o755)); err != nil {
 		return library.Image{}, err
 	}
-	if err := s.unpack(ctx, filepath.Join(work, "context.tar"), from); err != nil {
+	if err := s.unpack(ctx, filepath.Join(work, "context.tar"), from, inputs); err != nil {
 		return library.Image{}, err
 	}
 	access, err := json.Marshal(l.req.Access)
@@ -82,7 +86,7 @@ func (s *Service) build(ctx context.Context, l *liveBuild, id string, report fun
 		return library.Image{}, err
 	}
 	result, err := solve.Build(ctx, solve.Deps{
-		Blobs: s.o.Library.Blobs(), Hold: s.o.Library.Hold, Cache: s.cache, Images: bases{s.o.Library, l.caller.OnHost()},
+		Blobs: s.o.Library.Blobs(), Hold: s.o.Library.Hold, Cache: s.cache, Images: bases{s.o.Library, l.caller.OnHost(), inputs}, Remote: inputs.addRemote,
 		Runner: s.o.Sandboxes.Runner(l.caller, id, l.req.Access, l.req.Limits),
 		Work:   work, Mounts: s.Mounts(), Context: from, Limits: s.o.Library.Limits(), Report: serial(report),
 	}, l.plan, solve.Options{NoCache: l.req.NoCache, Epoch: l.req.Epoch, Secrets: l.req.Secrets, Owner: l.caller.KeyID, Access: string(access)})
@@ -108,7 +112,7 @@ func (s *Service) build(ctx context.Context, l *liveBuild, id string, report fun
 }
 
 // unpack reads the context, if there is one.
-func (s *Service) unpack(ctx context.Context, file, dir string) error {
+func (s *Service) unpack(ctx context.Context, file, dir string, inputs *inputs) error {
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -117,6 +121,9 @@ func (s *Service) unpack(ctx context.Context, file, dir string) error {
 		return err
 	}
 	defer f.Close()
+	if err := inputs.readContext(f); err != nil {
+		return err
+	}
 	if err := buildcontext.Unpack(ctx, f, dir, buildcontext.DefaultLimits); err != nil {
 		return err
 	}
@@ -127,9 +134,14 @@ func (s *Service) unpack(ctx context.Context, file, dir string) error {
 type bases struct {
 	library *library.Library
 	mayPull bool
+	inputs  *inputs
 }
 
 // Base implements solve.Images.
 func (b bases) Base(ctx context.Context, ref, platform string) (manifest.Image, error) {
-	return b.library.Base(ctx, ref, platform, b.mayPull)
+	img, err := b.library.Base(ctx, ref, platform, b.mayPull)
+	if err == nil {
+		b.inputs.addImage(ref, img.Digest.Hex)
+	}
+	return img, err
 }

@@ -38,25 +38,37 @@ func (a auditVerbs) auditArtifactCommand() *cobra.Command {
 			"  crannog audit verify-artifact dist/app --provenance out.json --as /workspace/dist/app",
 		Annotations: map[string]string{"code": "check"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// An empty value comes from a script whose variable was not set. It must not be treated
-			// like a missing flag.
-			for _, name := range []string{"key", "record-key", "as", "policy"} {
-				if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
-					return usagef("--%s is empty", name)
-				}
-			}
-			if f.provenance == "" {
-				return usagef("verify-artifact needs --provenance ENVELOPE").hint("crannog export --provenance writes one")
+			if err := f.check(cmd, "crannog export --provenance writes one"); err != nil {
+				return err
 			}
 			return a.verifyArtifact(args[0], &f)
 		},
 	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.as, "as", "", "`name` under which FILE was exported, such as /workspace/dist/app")
+	return cmd
+}
+
+// add defines the flags that exports and images have in common.
+func (f *artifactFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.provenance, "provenance", "", "`file` with the signed statement")
 	cmd.Flags().StringVar(&f.key, "key", "", "`file` with the public key that must have signed it (default: this machine's)")
 	cmd.Flags().StringVar(&f.recordKey, "record-key", "", "verifier `key` that must have signed the signed tree head")
-	cmd.Flags().StringVar(&f.as, "as", "", "`name` under which FILE was exported, such as /workspace/dist/app")
 	cmd.Flags().StringVar(&f.policy, "policy", "", "`digest` of the policy that must have been in force")
-	return cmd
+}
+
+// check refuses a missing envelope and empty values. An empty value comes from a script whose
+// variable was not set. It must not be treated like a missing flag.
+func (f *artifactFlags) check(cmd *cobra.Command, origin string) error {
+	for _, name := range []string{"key", "record-key", "as", "policy"} {
+		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed && flag.Value.String() == "" {
+			return usagef("--%s is empty", name)
+		}
+	}
+	if f.provenance == "" {
+		return usagef("%s needs --provenance ENVELOPE", cmd.Name()).hint(origin)
+	}
+	return nil
 }
 
 func (a auditVerbs) verifyArtifact(name string, f *artifactFlags) error {
@@ -66,8 +78,8 @@ func (a auditVerbs) verifyArtifact(name string, f *artifactFlags) error {
 		return fail(op, err)
 	}
 	check := crannog.ArtifactCheck{Envelope: envelope, As: f.as, Policy: f.policy}
-	owner, err := a.artifactKeys(&check, f)
-	if err != nil {
+	var owner string
+	if check.Key, check.RecordKey, owner, err = a.signerKeys(f); err != nil {
 		return fail(op, err)
 	}
 	if check.Path, err = filepath.Abs(name); err != nil {
@@ -83,13 +95,18 @@ func (a auditVerbs) verifyArtifact(name string, f *artifactFlags) error {
 	if err != nil {
 		return fail(op, err)
 	}
+	return a.reportCheck(op, v, owner, func() error { return a.reportArtifact(name, v, owner) })
+}
+
+// reportCheck prints the result of a verification. report prints the statement.
+func (a auditVerbs) reportCheck(op string, v api.ProvenanceCheck, owner string, report func() error) error {
 	switch {
 	case a.json:
 		if err := a.object(v); err != nil {
 			return err
 		}
 	case v.OK && !a.quiet:
-		if err := a.reportArtifact(name, v, owner); err != nil {
+		if err := report(); err != nil {
 			return fail(op, err)
 		}
 	case !v.OK:
@@ -106,32 +123,30 @@ func (a auditVerbs) verifyArtifact(name string, f *artifactFlags) error {
 	return nil
 }
 
-// artifactKeys sets the keys to verify with, and returns a description of their origin. With --key,
-// this machine's key of the audit log is not used, because it belongs to another server.
-func (a auditVerbs) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, error) {
-	c.RecordKey = f.recordKey
+// signerKeys returns the keys to verify with, and a description of their origin. With --key, this
+// machine's key of the audit log is not used, because it belongs to another server.
+func (a auditVerbs) signerKeys(f *artifactFlags) (key, recordKey, origin string, err error) {
 	if f.key != "" {
 		text, err := readAll(f.key)
-		c.Key = string(text)
-		return "from " + f.key, err
+		return string(text), f.recordKey, "from " + f.key, err
 	}
 	if a.config.Client.URL != "" {
-		return "", usagef("verifying a statement of another server needs --key FILE").
+		return "", "", "", usagef("verifying a statement of another server needs --key FILE").
 			hint("crannog audit key prints it; transfer it over a trusted channel")
 	}
 	dir := filepath.Join(a.config.State, provenance.DirName)
-	key, err := provenance.NewKeys(dir).Public()
+	public, err := provenance.NewKeys(dir).Public()
 	if err != nil {
 		if fault.KindOf(err) == fault.NotFound {
 			err = usagef("no key to verify with in %s", dir).hint("give the key of the signer: --key FILE")
 		}
-		return "", err
+		return "", "", "", err
 	}
-	c.Key = key.PEM()
-	if c.RecordKey == "" {
-		c.RecordKey, err = audit.ReadKey(filepath.Join(a.config.State, "record"))
+	recordKey = f.recordKey
+	if recordKey == "" {
+		recordKey, err = audit.ReadKey(filepath.Join(a.config.State, "record"))
 	}
-	return "this machine's key, from " + dir, err
+	return public.PEM(), recordKey, "this machine's key, from " + dir, err
 }
 
 // reportArtifact prints the statement.
@@ -169,17 +184,23 @@ func (a auditVerbs) reportArtifact(name string, v api.ProvenanceCheck, owner str
 		line("came out", t.Format(time.RFC3339))
 	}
 	line("builder", run.Builder.ID+" "+run.Builder.Version["crannog"])
-	if point, ok := st.Checkpoint(); ok {
-		text := fmt.Sprintf("%d entries, root %s", point.Size, point.Root)
-		if v.RecordKey == "" {
-			text += "; not compared (--record-key compares it)"
-		} else {
-			text += "; signed by " + v.RecordKey
-		}
-		line("record", text)
-	}
+	line("record", recordLine(run, v.RecordKey))
 	line("key", v.Key+", "+owner)
 	return nil
+}
+
+// recordLine describes the signed tree head of a statement. key has signed it; "" means that it was
+// not compared.
+func recordLine(run provenance.RunDetails, key string) string {
+	point, ok := run.Checkpoint()
+	if !ok {
+		return ""
+	}
+	text := fmt.Sprintf("%d entries, root %s", point.Size, point.Root)
+	if key == "" {
+		return text + "; not compared (--record-key compares it)"
+	}
+	return text + "; signed by " + key
 }
 
 func (a auditVerbs) auditKeyCommand() *cobra.Command {

@@ -35,9 +35,9 @@ func (a templateVerbs) command() *cobra.Command {
 
 // buildFlags are the flags of crannog template build.
 type buildFlags struct {
-	file, tag, target, platform, progress, output, sbom string
-	args, secrets                                       []string
-	noCache, push                                       bool
+	file, tag, target, platform, progress, output, sbom, provenance string
+	args, secrets                                                   []string
+	noCache, push                                                   bool
 	accessFlags
 	programFlags
 }
@@ -71,6 +71,7 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 	fl.BoolVar(&f.push, "push", false, "send the image to the registry in its name")
 	fl.StringVarP(&f.output, "output", "o", "", "also write the image to a `file`, as a tar of an OCI layout")
 	fl.StringVar(&f.sbom, "sbom", "", "also write the packages in the image to a `file`, as JSON of SPDX 2.3")
+	fl.StringVar(&f.provenance, "provenance", "", "write a signed statement about the build to a `file`, for crannog image verify")
 	f.programFlags.add(fl)
 	fl.StringVar(&f.level, "level", "", "`level` of the policy: standard, light or minimal (default standard)")
 	fl.StringVar(&f.policy, "policy", "", "`file` with a policy document")
@@ -90,15 +91,28 @@ func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, 
 		return err
 	}
 	req.Limits = limits
+	if req.Provenance = f.provenance != ""; req.Provenance {
+		// Check before the build, which would otherwise be for nothing.
+		if err := checkVacant(f.provenance); err != nil {
+			return fail("write the provenance", err)
+		}
+	}
 	show, err := a.newBuildProgress(f.progress)
 	if err != nil {
 		return err
 	}
 	defer show.end()
-	img, err := c.Build(ctx, req, source, show.created, show.event)
+	var id string
+	created := func(b api.Build) { id = b.ID; show.created(b) }
+	img, err := c.Build(ctx, req, source, created, show.event)
 	show.end()
 	if err != nil {
 		return fail("build "+inert(req.Tag), err)
+	}
+	if f.provenance != "" {
+		if err := writeBuildProvenance(ctx, c, id, f.provenance); err != nil {
+			return fail("write the provenance of "+inert(req.Tag), err)
+		}
 	}
 	if f.output != "" {
 		if err := exportTo(f.output, func(w io.Writer) error { return c.ExportImage(ctx, img.Name, "oci", w) }); err != nil {

@@ -45,6 +45,7 @@ func (d *Server) openMakers(ctx context.Context) (err error) {
 	d.makers.builds, err = build.Open(ctx, build.Options{
 		Dir: filepath.Join(o.StateDir, "builds"), Library: o.Library, Sandboxes: sandboxes,
 		Audit: d.Service.AuditLog(), Log: o.Log,
+		Signing: build.Signing{Keys: d.provenanceKeys(), Version: o.Version, Policy: d.policyOfBuilds},
 	})
 	if err != nil {
 		return err
@@ -60,6 +61,15 @@ func (d *Server) openMakers(ctx context.Context) (err error) {
 		Catalog: d.makers.templates, Templates: o.Templates, Audit: d.Service.AuditLog(), Log: o.Log,
 	})
 	return err
+}
+
+// policyOfBuilds returns the digest and the level of the policy of sandboxes with an access.
+func (d *Server) policyOfBuilds(access sandbox.Access) (digest, level string, err error) {
+	p, _, err := access.Compile(d.options.Settings)
+	if err != nil {
+		return "", "", err
+	}
+	return p.Digest(), p.Level(), nil
 }
 
 // close stops the builds that run in the background.

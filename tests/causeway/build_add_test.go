@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit/provenance"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
@@ -39,6 +41,38 @@ git: {fetch: allow, push: {unlisted: deny}}
 func buildText(t testing.TB, a *environment, tag, text string) (api.Image, error) {
 	t.Helper()
 	return a.client.Build(t.Context(), api.CreateBuild{Tag: tag, Dockerfile: text, Access: &api.Access{Policy: addPolicy}}, nil, nil, nil)
+}
+
+// requireInputs checks the inputs that the signed statement about a build names, with their SHA-256
+// or commits.
+func requireInputs(t testing.TB, a *environment, build string, want map[string]string) {
+	t.Helper()
+	b, err := a.client.BuildByID(t.Context(), build)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := a.client.ProvenanceKey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := crannog.VerifyImage(crannog.ImageCheck{Envelope: b.Provenance, Key: key.Key, Digest: b.Digest})
+	if err != nil || !v.OK {
+		t.Fatalf("VerifyImage: got %+v, %v, want no finding", v, err)
+	}
+	var st provenance.ImageStatement
+	if err := json.Unmarshal(v.Statement, &st); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, r := range st.Predicate.BuildDefinition.ResolvedDependencies {
+		got[r.Name+r.URI] = "unknown"
+		if r.Digest != nil {
+			got[r.Name+r.URI] = r.Digest.SHA256 + r.Digest.GitCommit
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("inputs of the build: got %v, want %v", got, want)
+	}
 }
 
 // filesOf returns the entries of an image's layers, and the contents of its files.
@@ -127,9 +161,15 @@ func TestAddFetchesURLUnderPolicy(t *testing.T) {
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte("the tool")))
 	text := "FROM scratch\nARG HOST=files.add.test\nADD https://$HOST/dir/tool /bin/\nADD --chmod=755 --chown=3:4 https://files.add.test/moved /bin/moved\n" +
 		"ADD https://files.add.test/a.tar.gz /\nADD --unpack=true https://files.add.test/a.tar.gz /un\nADD --checksum=sha256:" + sum + " http://files.add.test/dir/tool /checked\n"
-	if _, err := buildText(t, a, "add:1", text); err != nil {
+	var id string
+	created := func(b api.Build) { id = b.ID }
+	if _, err := a.client.Build(t.Context(), api.CreateBuild{Tag: "add:1", Dockerfile: text, Provenance: true, Access: &api.Access{Policy: addPolicy}}, nil, created, nil); err != nil {
 		t.Fatal(err)
 	}
+	requireInputs(t, a, id, map[string]string{
+		"https://files.add.test/dir/tool": sum, "https://files.add.test/moved": sum, "http://files.add.test/dir/tool": sum,
+		"https://files.add.test/a.tar.gz": fmt.Sprintf("%x", sha256.Sum256(archive)),
+	})
 	headers, contents := filesOf(t, a, "add:1")
 	for _, want := range []struct {
 		name, text string
@@ -219,9 +259,14 @@ git add . && GIT_COMMITTER_DATE=2021-01-02T03:04:05Z git -c user.name=a -c user.
 	const repo = "https://git.add.test/acme/pay.git"
 	text := "FROM scratch\nADD " + repo + " /all/\nADD --keep-git-dir=true " + repo + "#main /kept\nADD " + repo + "#v1:sub /sub\nADD " + repo + "#" + first[:10] + " /short\n" +
 		"ADD --checksum=" + commit + " " + repo + "#main /pinned\n"
-	if _, err := buildText(t, a, "git:1", text); err != nil {
+	var id string
+	created := func(b api.Build) { id = b.ID }
+	if _, err := a.client.Build(t.Context(), api.CreateBuild{Tag: "git:1", Dockerfile: text, Provenance: true, Access: &api.Access{Policy: addPolicy}}, nil, created, nil); err != nil {
 		t.Fatal(err)
 	}
+	requireInputs(t, a, id, map[string]string{
+		repo: commit, repo + "#main": commit, repo + "#v1:sub": commit, repo + "#" + first[:10]: first,
+	})
 	headers, contents := filesOf(t, a, "git:1")
 	at := time.Date(2021, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, want := range []struct {

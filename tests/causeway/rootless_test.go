@@ -23,7 +23,7 @@ const unprivilegedUID = 61236
 // devices belong to a user namespace then.
 const (
 	allTests  = "^Test([NSA][0-9]+[A-Z]|AttachmentKinds)"
-	userTests = "^Test(N1|N17|N19|N20|S1|A3)[A-Z]|^TestAttachmentKinds"
+	userTests = "^Test(N1|N17|N19|N20|S1|A3)[A-Z]|^TestAttachmentKinds/^tap$"
 )
 
 // P14, P17: the same tests pass for a user without privileges.

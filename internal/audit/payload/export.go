@@ -19,16 +19,17 @@ type Export struct {
 	Approval string   `json:"approval,omitempty"`
 }
 
-// Provenance is the data of provenance.signed: a statement about exported files is about to be
-// returned.
+// Provenance is the data of provenance.signed: a statement about exported files or about an image is
+// about to be returned.
 type Provenance struct {
-	// Artifact is the SHA-256 of the written file, or "" if the files themselves are exported.
+	// Artifact is the SHA-256 of the written file or of the image's manifest. It is "" if the files
+	// themselves are exported.
 	Artifact string `json:"artifact,omitempty"`
 	Subjects int    `json:"subjects"`
 	// Envelope is the SHA-256 of the signed statement with its signature. Key is the ID of the key.
 	Envelope string `json:"envelope"`
 	Key      string `json:"key"`
-	Digest   string `json:"digest"` // digest of the changes, as in export
+	Digest   string `json:"digest"` // digest of the changes, as in export; "" for an image
 	Policy   string `json:"policy"` // digest of the policy
 	// Checkpoint is the size of the audit log that the statement names.
 	Checkpoint int64 `json:"checkpoint"`

@@ -182,8 +182,13 @@ type Signer struct {
 }
 
 // Sign returns a statement in a signed envelope.
-func (s *Signer) Sign(st Statement) ([]byte, error) {
-	payload, err := json.Marshal(st)
+func (s *Signer) Sign(st Statement) ([]byte, error) { return s.sign(st) }
+
+// SignImage returns a statement about an image in a signed envelope.
+func (s *Signer) SignImage(st ImageStatement) ([]byte, error) { return s.sign(st) }
+
+func (s *Signer) sign(statement any) ([]byte, error) {
+	payload, err := json.Marshal(statement)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
-// Package provenance owns the signed statements about files that were exported from a sandbox.
-// Their format is in-toto with the SLSA predicate in a DSSE envelope. The package signs and
+// Package provenance owns the signed statements about files that were exported from a sandbox, and
+// about images that were built in sandboxes. Their format is in-toto with the SLSA predicate in a DSSE envelope. The package signs and
 // verifies; verification needs no server. Callers supply the facts.
 package provenance
 
@@ -89,7 +89,7 @@ type Internal struct {
 	Approval string `json:"approval,omitempty"`
 }
 
-// RunDetails describes the sandbox.
+// RunDetails describes the sandbox or the build.
 type RunDetails struct {
 	Builder  Builder  `json:"builder"`
 	Metadata Metadata `json:"metadata"`
@@ -103,7 +103,7 @@ type Builder struct {
 	Version map[string]string `json:"version"`
 }
 
-// Metadata has the ID of the sandbox, its start time, and the time of the export.
+// Metadata has the ID of the sandbox or build, its start time, and the time of the export or end.
 type Metadata struct {
 	InvocationID string     `json:"invocationId"`
 	StartedOn    *time.Time `json:"startedOn,omitempty"`

@@ -94,7 +94,7 @@ func TestStatementContent(t *testing.T) {
 			t.Errorf("the statement %s does not contain %s", got, field)
 		}
 	}
-	if c, ok := st.Checkpoint(); !ok || c != release().Record {
+	if c, ok := st.Predicate.RunDetails.Checkpoint(); !ok || c != release().Record {
 		t.Errorf("Checkpoint: got %+v, %v, want %+v", c, ok, release().Record)
 	}
 }

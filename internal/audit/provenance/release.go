@@ -80,24 +80,13 @@ func (r Release) Statement() (Statement, error) {
 	if len(subjects) == 0 {
 		return Statement{}, Empty()
 	}
-	started, out := r.StartedAt.UTC(), r.OutAt.UTC()
-	meta := Metadata{InvocationID: r.Sandbox, FinishedOn: &out}
-	if !r.StartedAt.IsZero() {
-		meta.StartedOn = &started
-	}
 	return Statement{
 		Type: statementType, Subject: subjects, PredicateType: predicateType,
 		Predicate: Predicate{
 			BuildDefinition: BuildDefinition{
 				BuildType: BuildType, ExternalParameters: r.External, InternalParameters: r.Internal, ResolvedDependencies: r.dependencies(),
 			},
-			RunDetails: RunDetails{
-				Builder: Builder{ID: "urn:crannog:server:" + r.Server, Version: map[string]string{"crannog": r.Version}}, Metadata: meta,
-				Byproducts: []Resource{{
-					Name: recordName, MediaType: "text/plain", Content: []byte(r.Record.Note),
-					Annotations: map[string]string{"size": strconv.FormatInt(r.Record.Size, 10), "root": r.Record.Root},
-				}},
-			},
+			RunDetails: Run{ID: r.Sandbox, StartedAt: r.StartedAt, EndedAt: r.OutAt, Record: r.Record, Server: r.Server, Version: r.Version}.details(),
 		},
 	}, nil
 }
@@ -118,9 +107,33 @@ func (r Release) dependencies() []Resource {
 	return out
 }
 
+// Run describes when and where a sandbox or a build ran.
+type Run struct {
+	ID                 string
+	StartedAt, EndedAt time.Time // a zero StartedAt is unknown
+	Record             Checkpoint
+	Server, Version    string // ID and version of the server
+}
+
+// details returns the run in the form of a statement.
+func (r Run) details() RunDetails {
+	started, ended := r.StartedAt.UTC(), r.EndedAt.UTC()
+	meta := Metadata{InvocationID: r.ID, FinishedOn: &ended}
+	if !r.StartedAt.IsZero() {
+		meta.StartedOn = &started
+	}
+	return RunDetails{
+		Builder: Builder{ID: "urn:crannog:server:" + r.Server, Version: map[string]string{"crannog": r.Version}}, Metadata: meta,
+		Byproducts: []Resource{{
+			Name: recordName, MediaType: "text/plain", Content: []byte(r.Record.Note),
+			Annotations: map[string]string{"size": strconv.FormatInt(r.Record.Size, 10), "root": r.Record.Root},
+		}},
+	}
+}
+
 // Checkpoint returns the tree head in the statement.
-func (s Statement) Checkpoint() (Checkpoint, bool) {
-	for _, b := range s.Predicate.RunDetails.Byproducts {
+func (r RunDetails) Checkpoint() (Checkpoint, bool) {
+	for _, b := range r.Byproducts {
 		if b.Name != recordName {
 			continue
 		}

@@ -2,6 +2,7 @@ package provenance
 
 import (
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -50,8 +51,32 @@ type Check struct {
 // Verify checks an envelope against c. The statement is trustworthy only if there are no findings.
 // If the signature is invalid, Verify returns no statement.
 func Verify(data []byte, c Check) (*Statement, []Finding) {
-	reject := func(f Flaw, format string, args ...any) (*Statement, []Finding) {
-		return nil, []Finding{finding(f, format, args...)}
+	payload, f := openSigned(data, c.Key)
+	if f != nil {
+		return nil, []Finding{*f}
+	}
+	var st Statement
+	if err := decodeStrict(payload, &st); err != nil {
+		return nil, []Finding{finding(BadStatement, "the signed payload is not a statement: %v", err)}
+	}
+	if err := st.check(); err != nil {
+		return nil, []Finding{finding(BadStatement, "the signed payload is not a statement of Crannog: %v", err)}
+	}
+	var found []Finding
+	if f := st.matches(c); f != nil {
+		found = append(found, *f)
+	}
+	if got := st.Predicate.BuildDefinition.ExternalParameters.Policy; c.Policy != "" && got != c.Policy {
+		found = append(found, finding(OtherPolicy, "it came out under the policy %.100s, and not under %.100s", got, c.Policy))
+	}
+	return &st, found
+}
+
+// openSigned returns the payload of an envelope if a key has signed it, and otherwise the reason.
+func openSigned(data []byte, key PublicKey) ([]byte, *Finding) {
+	reject := func(f Flaw, format string, args ...any) ([]byte, *Finding) {
+		out := finding(f, format, args...)
+		return nil, &out
 	}
 	e, err := open(data)
 	if err != nil {
@@ -65,30 +90,16 @@ func Verify(data []byte, c Check) (*Statement, []Finding) {
 		return reject(BadCount, "the envelope has %d signatures, and must have one", len(e.signatures))
 	}
 	s := e.signatures[0]
-	if s.keyID != c.Key.ID() {
-		return reject(OtherKey, "it names the signing key %.100q, not %s", s.keyID, c.Key.ID())
+	if s.keyID != key.ID() {
+		return reject(OtherKey, "it names the signing key %.100q, not %s", s.keyID, key.ID())
 	}
 	if len(s.sig) != ed25519.SignatureSize {
 		return reject(BadSignature, "the signature has %d bytes, and must have %d: it was cut or exchanged", len(s.sig), ed25519.SignatureSize)
 	}
-	if !ed25519.Verify(c.Key.key, pae(e.payloadType, e.payload), s.sig) {
+	if !ed25519.Verify(key.key, pae(e.payloadType, e.payload), s.sig) {
 		return reject(BadSignature, "the signature does not hold: the statement or the signature was changed, or another key made it")
 	}
-	var st Statement
-	if err := decodeStrict(e.payload, &st); err != nil {
-		return reject(BadStatement, "the signed payload is not a statement: %v", err)
-	}
-	if err := st.check(); err != nil {
-		return reject(BadStatement, "the signed payload is not a statement of Crannog: %v", err)
-	}
-	var found []Finding
-	if f := st.matches(c); f != nil {
-		found = append(found, *f)
-	}
-	if got := st.Predicate.BuildDefinition.ExternalParameters.Policy; c.Policy != "" && got != c.Policy {
-		found = append(found, finding(OtherPolicy, "it came out under the policy %.100s, and not under %.100s", got, c.Policy))
-	}
-	return &st, found
+	return e.payload, nil
 }
 
 // check rejects statements of other types, so that a signature for one purpose is not accepted for
@@ -101,13 +112,22 @@ func (s *Statement) check() error {
 		return fmt.Errorf("its predicate is %.100q", s.PredicateType)
 	case s.Predicate.BuildDefinition.BuildType != BuildType:
 		return fmt.Errorf("its build type is %.100q", s.Predicate.BuildDefinition.BuildType)
-	case len(s.Subject) == 0:
-		return fmt.Errorf("it has no subjects")
 	case s.Predicate.BuildDefinition.ExternalParameters.Policy == "":
-		return fmt.Errorf("it names no policy")
+		return errNoPolicy
 	}
-	names := make(map[string]bool, len(s.Subject))
-	for _, r := range s.Subject {
+	return checkSubjects(s.Subject)
+}
+
+var errNoPolicy = errors.New("it names no policy")
+
+// checkSubjects rejects a list without subjects, and subjects without a digest or with the name of
+// another.
+func checkSubjects(list []Resource) error {
+	if len(list) == 0 {
+		return errors.New("it has no subjects")
+	}
+	names := make(map[string]bool, len(list))
+	for _, r := range list {
 		if r.Name == "" || r.Digest == nil || len(r.Digest.SHA256) != 64 {
 			return fmt.Errorf("it names the subject %.100q without a SHA-256", r.Name)
 		}

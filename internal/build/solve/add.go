@@ -24,6 +24,9 @@ func (g *stage) addFiles(ctx context.Context, c *instructions.AddCommand, title 
 	if all.files.SourcePaths, all.remote, err = remoteSources(c); err != nil {
 		return dockerfile.Refused(c, "%s", fault.PublicText(err))
 	}
+	for _, r := range all.remote {
+		g.reportPinned(r)
+	}
 	local := len(all.files.SourcePaths) > 0
 	if c.Unpack != nil && !*c.Unpack || c.Unpack == nil && !local {
 		return g.copyFiles(ctx, title, all)

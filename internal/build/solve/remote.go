@@ -142,7 +142,11 @@ func (g *stage) fetchFiles(ctx context.Context, r *remoteSource, step int) (err 
 	if err != nil {
 		return err
 	}
-	if err := r.verify(root); err != nil {
+	err = r.verify(root)
+	if err == nil {
+		err = g.reportFetched(r, root)
+	}
+	if err != nil {
 		return errors.Join(err, root.Close())
 	}
 	context.AfterFunc(ctx, func() { root.Close() })

@@ -98,6 +98,10 @@ type Deps struct {
 	Context string
 	Limits  layer.Limits
 	Report  func(Event)
+	// Remote is called for each source of ADD that is not in the context, with the SHA-256 of a file
+	// or the commit of a git repository. Both are "" if they are not known, and it may be called
+	// again when they are. Nil is called for none.
+	Remote func(uri, sha256, commit string)
 }
 
 // solver is one build.

@@ -20,7 +20,7 @@ type Limits struct {
 	Body        int64         // bytes of a body that is held during an approval; 64 MiB
 	Spool       int64         // bytes of all bodies that are held; 128 MiB
 	Uses        int64         // uses of a secret without its own limit; 100,000
-	Handshake   time.Duration // for a first byte, a TLS handshake, a header; 10 s
+	Handshake   time.Duration // for a first byte, a TLS handshake, a header; 30 s
 	Idle        time.Duration // of a kept-alive connection; 2 minutes
 	Hold        time.Duration // how long an approval request holds a request; 20 s
 	Answer      time.Duration // until an upstream's response header; 5 minutes
@@ -34,7 +34,9 @@ func (l Limits) orDefault() Limits {
 	setDefault(&l.Body, 64<<20)
 	setDefault(&l.Spool, 128<<20)
 	setDefault(&l.Uses, 100_000)
-	setDefault(&l.Handshake, 10*time.Second)
+	// On a host that is busy with other sandboxes, a program takes more than ten seconds for its part
+	// of a handshake. What waiting connections cost is bounded by their number.
+	setDefault(&l.Handshake, 30*time.Second)
 	setDefault(&l.Idle, 2*time.Minute)
 	setDefault(&l.Hold, 20*time.Second)
 	setDefault(&l.Answer, 5*time.Minute)

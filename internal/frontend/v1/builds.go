@@ -57,7 +57,7 @@ func (h *buildHandlers) create(ctx context.Context, caller sandbox.Principal, in
 	}
 	req := build.Request{
 		Tag: b.Tag, Dockerfile: []byte(b.Dockerfile), Target: b.Target, Platform: b.Platform, Args: b.Args, Secrets: b.Secrets,
-		NoCache: b.NoCache, Push: b.Push, Access: access,
+		NoCache: b.NoCache, Push: b.Push, Provenance: b.Provenance, Access: access,
 	}
 	if b.Epoch > 0 {
 		req.Epoch = time.Unix(b.Epoch, 0).UTC()
@@ -114,7 +114,9 @@ func (h *buildHandlers) get(_ context.Context, caller sandbox.Principal, in *Bui
 	if err != nil {
 		return nil, err
 	}
-	return &buildOutput{toBuild(r)}, nil
+	out := toBuild(r)
+	out.Provenance = r.Provenance
+	return &buildOutput{out}, nil
 }
 
 func toBuild(r build.Record) api.Build {

@@ -83,7 +83,7 @@ func TestExportsAreSigned(t *testing.T) {
 		if err := json.Unmarshal(signed[0].Data, &f); err != nil {
 			t.Fatal(err)
 		}
-		treeHead, ok := st.Checkpoint()
+		treeHead, ok := st.Predicate.RunDetails.Checkpoint()
 		if !ok || treeHead.Size <= exports[0].Seq || treeHead.Size > signed[0].Seq || f.Checkpoint != treeHead.Size {
 			t.Errorf("the tree head of %d entries does not cover the export at %d", treeHead.Size, exports[0].Seq)
 		}
