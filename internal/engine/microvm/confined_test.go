@@ -23,7 +23,7 @@ func wantConfined(t *testing.T, dir, id string) {
 		}
 	}
 	for _, field := range []string{"Uid", "Gid"} {
-		for _, id := range strings.Fields(machine[field]) {
+		for id := range strings.FieldsSeq(machine[field]) {
 			if len(id) < len("1879048192") {
 				t.Errorf("%s of QEMU is %q, want IDs that no user has", field, machine[field])
 			}

@@ -60,7 +60,7 @@ func (b *instance) make(ctx context.Context, spec engine.Spec, from *state) (err
 		return noKernel(err)
 	}
 	var trees []setup.Tree
-	disks := map[string]string{}
+	var disks map[string]string
 	if from == nil {
 		if disks, trees, err = b.newDisks(ctx, spec); err != nil {
 			return err

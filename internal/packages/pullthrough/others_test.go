@@ -58,7 +58,7 @@ func (r *registry) project(kind string, list ...version) {
 
 // artifact publishes versions of the artifact org.acme:a.
 func (r *registry) artifact(list ...version) {
-	text := ""
+	var text strings.Builder
 	for _, v := range list {
 		for _, ending := range []string{".jar", ".pom"} {
 			at := "/maven2/org/acme/a/" + v.id + "/a-" + v.id + ending
@@ -66,9 +66,9 @@ func (r *registry) artifact(list ...version) {
 			r.set(at+".sha256", []byte(hexSum(v.content)+"  a\n"))
 			r.modified[at+".sha256"] = time.Now().Add(-v.age)
 		}
-		text += "<version>" + v.id + "</version>"
+		text.WriteString("<version>" + v.id + "</version>")
 	}
-	r.set("/maven2/org/acme/a/maven-metadata.xml", []byte("<metadata><groupId>org.acme</groupId><artifactId>a</artifactId><versioning><latest>2.0.0</latest><versions>"+text+"</versions></versioning></metadata>"))
+	r.set("/maven2/org/acme/a/maven-metadata.xml", []byte("<metadata><groupId>org.acme</groupId><artifactId>a</artifactId><versioning><latest>2.0.0</latest><versions>"+text.String()+"</versions></versioning></metadata>"))
 }
 
 const simpleJSON = "application/vnd.pypi.simple.v1+json"
@@ -76,12 +76,13 @@ const simpleJSON = "application/vnd.pypi.simple.v1+json"
 // debian publishes a suite with versions of the package "hello". Its list is from age ago.
 func (r *registry) debian(t *testing.T, age time.Duration, list ...version) {
 	t.Helper()
-	var entries string
+	var all strings.Builder
 	for _, v := range list {
 		file := "pool/main/h/hello/hello_" + v.id + "_amd64.deb"
 		r.set("/debian/"+file, []byte(v.content))
-		entries += fmt.Sprintf("Package: hello\nVersion: %s\nDescription: a: b\nFilename: %s\nSize: %d\nSHA256: %s\n\n", v.id, file, len(v.content), hexSum(v.content))
+		fmt.Fprintf(&all, "Package: hello\nVersion: %s\nDescription: a: b\nFilename: %s\nSize: %d\nSHA256: %s\n\n", v.id, file, len(v.content), hexSum(v.content))
 	}
+	entries := all.String()
 	const dir = "main/binary-amd64/"
 	r.set("/debian/dists/bookworm/"+dir+"by-hash/SHA256/"+hexSum(entries), []byte(entries))
 	text := fmt.Sprintf("Suite: stable\nCodename: bookworm\nDate: %s\nAcquire-By-Hash: yes\nSHA256:\n %s %d %sPackages\n", time.Now().Add(-age).UTC().Format("Mon, 02 Jan 2006 15:04:05 MST"), hexSum(entries), len(entries), dir)

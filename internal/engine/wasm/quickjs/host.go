@@ -172,5 +172,5 @@ func (vm *VM) throw(text string) error {
 		return vm.call("qjs_set_prop_string", uint64(e), at, uint64(message))
 	})
 	thrown, throwErr := vm.call("qjs_throw", uint64(e))
-	return errors.Join(err, throwErr, vm.release(value(message)), vm.release(value(e)), vm.release(value(thrown)))
+	return errors.Join(err, throwErr, vm.release(message), vm.release(value(e)), vm.release(value(thrown)))
 }
