@@ -63,7 +63,7 @@ function Entries({ search, query, open }: { search: RecordSearch; query: ReturnT
   const live = useEntries(null, { limit: maxLive });
   const navigate = useNavigate();
   const { setPaused } = live;
-  const [reloadedGap, setReadOver] = useState<string | null>(null);
+  const [reloadedGap, setReloadedGap] = useState<string | null>(null);
   const paused = search.paused === true;
   useEffect(() => setPaused(paused), [paused, setPaused]);
   const state = useLiveState();
@@ -98,7 +98,7 @@ function Entries({ search, query, open }: { search: RecordSearch; query: ReturnT
       {live.gap && live.gap !== reloadedGap && (
         <p className="r-gap" role="status">
           {live.gap}{" "}
-          <Button variant="quiet" icon="refresh" onClick={() => (setReadOver(live.gap), older.reload())}>
+          <Button variant="quiet" icon="refresh" onClick={() => (setReloadedGap(live.gap), older.reload())}>
             Read again
           </Button>
         </p>
