@@ -111,8 +111,15 @@ func TestProcessorLimit(t *testing.T) {
 	if used, throttled := share(2 * int64(runtime.NumCPU()) * 1000); used == 0 || throttled != 0 {
 		t.Fatalf("control: %.2f processors, throttled %d times", used, throttled)
 	}
-	if used, throttled := share(100); used > 0.15 || throttled == 0 {
-		t.Errorf("used %.2f processors of 0.1, throttled %d times", used, throttled)
+	// On a machine that is so busy that the group gets less than its limit, it is not throttled.
+	for try := 1; ; try++ {
+		used, throttled := share(100)
+		if used > 0.15 || throttled == 0 && (used > 0.09 || try == 5) {
+			t.Errorf("used %.2f processors of 0.1, throttled %d times, at try %d", used, throttled, try)
+		}
+		if throttled > 0 || try == 5 {
+			return
+		}
 	}
 }
 
