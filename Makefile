@@ -69,9 +69,9 @@ CRASHES := ^(TestCrashAtEachStepOfStateChange|TestCrashWhileRetaining|TestCrashA
 # packages run with the race detector, which makes each byte ten times as expensive.
 LARGE := ^(TestLargeResultsUseLittleMemory|TestShownTextIsAudited|TestLongAbsenceReportsGap|TestSlowPageDoesNotDelayOthers|TestReadTreeEnforcesLimits|TestLargeOutputIsNotBuffered|TestFlowsAreReturnedInPages|TestLongLinesAreNotBuffered|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandSandboxesInPages|TestS12ReaderEnforcesLimits|TestLongAnswersAreWrittenInPieces|TestListIsLimitedInBytes|TestAutomatonMatchesNaiveSearch|TestWidenReportsEveryLooserDecision|TestThroughPreservesContent|TestArgumentsAreCountedBeforeDecoding|TestCensus)$$
 
-# Packages that cannot be tested with the race detector. The egress gateway gives up its privileges
-# differently in a program with C code, such as a plain go build makes if a C compiler is there; the
-# race detector adds C code too.
+# Packages in which nothing is concurrent, and those that cannot be tested with the race detector. The
+# egress gateway gives up its privileges differently in a program with C code, such as a plain go
+# build makes if a C compiler is there; the race detector adds C code too.
 test-plain: $(TIMING)
 	packages=$$(tests/packages.sh plain) && $(GOTEST) -p 4 -timeout 40m $$packages ./internal/egress/confine
 	packages=$$(grep -rlE --include='*_test.go' "^func ($$(echo '$(CRASHES)|$(LARGE)' | tr -d '^()$$'))\(" internal | xargs dirname | sort -u | sed 's,^,./,') && \

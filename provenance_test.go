@@ -105,8 +105,8 @@ func newEnvelope(t *testing.T, text string, edit func(*provenance.Release)) (env
 		t.Fatalf("ReadKey: got %q, error %v", recordKey, err)
 	}
 	r := provenance.Release{
-		Artifact: sha(text), Sandbox: "i1", External: provenance.External{Policy: "sha256:p", Out: "tar", Dir: "/workspace"},
-		Record: provenance.Checkpoint{Size: point.Size, Root: point.Root, Note: point.Note},
+		Artifact: sha(text), External: provenance.External{Policy: "sha256:p", Out: "tar", Dir: "/workspace"},
+		Run: provenance.Run{ID: "i1", Record: provenance.Checkpoint(point)},
 	}
 	if edit != nil {
 		edit(&r)
@@ -130,8 +130,8 @@ func newEnvelope(t *testing.T, text string, edit func(*provenance.Release)) (env
 func TestVerifyArtifact(t *testing.T) {
 	envelope, key, recordKey := newEnvelope(t, "the tar", nil)
 	other, otherKey, otherRecord := newEnvelope(t, "the tar", nil)
-	lies, liesKey, liesRecord := newEnvelope(t, "the tar", func(r *provenance.Release) { r.Record.Size = 100 })
-	unsigned, unsignedKey, unsignedRecord := newEnvelope(t, "the tar", func(r *provenance.Release) { r.Record.Note = "crannog/1\n1\nx\n" })
+	lies, liesKey, liesRecord := newEnvelope(t, "the tar", func(r *provenance.Release) { r.Run.Record.Size = 100 })
+	unsigned, unsignedKey, unsignedRecord := newEnvelope(t, "the tar", func(r *provenance.Release) { r.Run.Record.Note = "crannog/1\n1\nx\n" })
 	for name, c := range map[string]struct {
 		check ArtifactCheck
 		file  string

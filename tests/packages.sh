@@ -20,7 +20,7 @@ module=$(go list -m)
 list=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .Deps " "}} {{join .TestImports " "}} {{join .XTestImports " "}} {{end}}' ./...)
 # Packages that start goroutines, use locks or serve HTTP, in their code or their tests. What others
 # use concurrently is tested with the race detector in the tests of those others.
-concurrent=$(grep -rlE --include='*.go' '^\s*go |\bsync(/|\.|test)|\.Go\(|\bchan\b|\.Parallel\(\)|errgroup|httptest' api internal cmd tests ./*.go | xargs -n 1 dirname | sort -u | tr '\n' ' ')
+concurrent=$(grep -rlE --include='*.go' '^\s*go |\bsync(/|\.|test)|\.Go\(|\bchan\b|\.Parallel\(\)|errgroup|httptest' api internal cmd tests ./*.go | sed 's,/[^/]*$,,' | sort -u | tr '\n' ' ')
 
 printf '%s\n' "$list" | awk -v module="$module" -v concurrent=" $concurrent" -v set="${1:?usage: tests/packages.sh sandboxes|race|plain}" '
 	# The longest ones come first, or the last one would run alone.

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -27,24 +28,32 @@ type Signing struct {
 	Policy func(sandbox.Access) (digest, level string, err error)
 }
 
-// inputs are what a build has used. Stages use them concurrently.
+// inputs are what a build has used. Stages use them concurrently. Nil stands for a build that is not
+// signed, for which nothing is computed.
 type inputs struct {
 	mu      sync.Mutex
 	context string // SHA-256 of the tar, or ""
-	list    map[string]provenance.Resource
+	list    map[inputKey]provenance.Resource
 }
 
-// add adds an input. If it is known already, its digest is preferred to none.
+// inputKey identifies an input. One name can have had several contents during a build.
+type inputKey struct{ name, digest string }
+
+// add adds an input.
 func (n *inputs) add(r provenance.Resource) {
+	if n == nil {
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.list == nil {
-		n.list = map[string]provenance.Resource{}
+		n.list = map[inputKey]provenance.Resource{}
 	}
-	key := r.Name + " " + r.URI
-	if r.Digest != nil || n.list[key].Digest == nil {
-		n.list[key] = r
+	key := inputKey{name: r.Name + r.URI}
+	if r.Digest != nil {
+		key.digest = r.Digest.SHA256 + r.Digest.GitCommit
 	}
+	n.list[key] = r
 }
 
 // addImage adds an image, by its name in the Dockerfile and the digest of its manifest.
@@ -61,8 +70,19 @@ func (n *inputs) addRemote(uri, sha256, commit string) {
 	n.add(r)
 }
 
+// remote returns addRemote, or nil for a build that is not signed.
+func (n *inputs) remote() func(uri, sha256, commit string) {
+	if n == nil {
+		return nil
+	}
+	return n.addRemote
+}
+
 // readContext computes the checksum of the context, and leaves the file at its beginning.
 func (n *inputs) readContext(f *os.File) error {
+	if n == nil {
+		return nil
+	}
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return err
@@ -72,13 +92,22 @@ func (n *inputs) readContext(f *os.File) error {
 	return err
 }
 
-// sorted returns the images and remote sources in a fixed order.
+// sorted returns the images and remote sources in a fixed order. A source of unknown content is left
+// out if its content became known later.
 func (n *inputs) sorted() []provenance.Resource {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	known := map[string]bool{}
+	for key := range n.list {
+		known[key.name] = known[key.name] || key.digest != ""
+	}
 	var out []provenance.Resource
-	for _, key := range slices.Sorted(maps.Keys(n.list)) {
-		out = append(out, n.list[key])
+	for _, key := range slices.SortedFunc(maps.Keys(n.list), func(x, y inputKey) int {
+		return cmp.Or(strings.Compare(x.name, y.name), strings.Compare(x.digest, y.digest))
+	}) {
+		if key.digest != "" || !known[key.name] {
+			out = append(out, n.list[key])
+		}
 	}
 	return out
 }
@@ -95,7 +124,6 @@ func (s *Service) attest(ctx context.Context, l *liveBuild, r Record, n *inputs)
 	if err != nil {
 		return nil, err
 	}
-	name, _, _ := strings.Cut(treeHead.Note, "\n")
 	file := sha256.Sum256(l.req.Dockerfile)
 	external := provenance.ImageExternal{
 		Dockerfile: hex.EncodeToString(file[:]), Context: n.context, Target: l.req.Target, Platform: l.req.Platform,
@@ -112,9 +140,7 @@ func (s *Service) attest(ctx context.Context, l *liveBuild, r Record, n *inputs)
 	envelope, err := signer.SignImage(provenance.ImageBuild{
 		Name: r.Tag, Digest: r.Digest, External: external, Dependencies: n.sorted(),
 		Run: provenance.Run{
-			ID: r.ID, StartedAt: r.Created, EndedAt: now(),
-			Record: provenance.Checkpoint{Size: treeHead.Size, Root: treeHead.Root, Note: treeHead.Note},
-			Server: strings.TrimPrefix(name, "crannog/"), Version: s.o.Signing.Version,
+			ID: r.ID, StartedAt: r.Created, EndedAt: now(), Record: provenance.Checkpoint(treeHead), Version: s.o.Signing.Version,
 		},
 	}.Statement())
 	if err != nil {

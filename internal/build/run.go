@@ -43,16 +43,19 @@ func (s *Service) Run(ctx context.Context, caller sandbox.Principal, id string, 
 		return library.Image{}, err
 	}
 	ctx, action := s.o.Audit.Begin(ctx, caller.Actor(), "image.build", l.req.Tag)
-	inputs := &inputs{}
-	img, err := s.build(ctx, l, id, inputs, report)
+	var used *inputs
+	if l.req.Provenance {
+		used = &inputs{}
+	}
+	img, err := s.build(ctx, l, id, used, report)
 	if err != nil && ctx.Err() != nil {
 		err = fault.Wrap(context.Cause(ctx), fault.Canceled, "build_canceled", "the build was canceled")
 	}
 	err = action.Finish(context.WithoutCancel(ctx), err)
 	if err == nil {
 		r.Digest = img.Digest.String()
-		if l.req.Provenance {
-			r.Provenance, err = s.attest(context.WithoutCancel(ctx), l, r, inputs)
+		if used != nil {
+			r.Provenance, err = s.attest(context.WithoutCancel(ctx), l, r, used)
 		}
 	}
 	s.finish(r, err)
@@ -71,14 +74,14 @@ func serial(report func(solve.Event)) func(solve.Event) {
 }
 
 // build runs the build in its directory.
-func (s *Service) build(ctx context.Context, l *liveBuild, id string, inputs *inputs, report func(solve.Event)) (library.Image, error) {
+func (s *Service) build(ctx context.Context, l *liveBuild, id string, used *inputs, report func(solve.Event)) (library.Image, error) {
 	work := s.work(id)
 	from := filepath.Join(work, "context")
 	// COPY of the whole context copies this mode too. Its parent is closed to other users.
 	if err := errors.Join(os.Mkdir(from, 0o755), os.Chmod(from, 0o755)); err != nil {
 		return library.Image{}, err
 	}
-	if err := s.unpack(ctx, filepath.Join(work, "context.tar"), from, inputs); err != nil {
+	if err := s.unpack(ctx, filepath.Join(work, "context.tar"), from, used); err != nil {
 		return library.Image{}, err
 	}
 	access, err := json.Marshal(l.req.Access)
@@ -86,7 +89,7 @@ func (s *Service) build(ctx context.Context, l *liveBuild, id string, inputs *in
 		return library.Image{}, err
 	}
 	result, err := solve.Build(ctx, solve.Deps{
-		Blobs: s.o.Library.Blobs(), Hold: s.o.Library.Hold, Cache: s.cache, Images: bases{s.o.Library, l.caller.OnHost(), inputs}, Remote: inputs.addRemote,
+		Blobs: s.o.Library.Blobs(), Hold: s.o.Library.Hold, Cache: s.cache, Images: bases{s.o.Library, l.caller.OnHost(), used}, Remote: used.remote(),
 		Runner: s.o.Sandboxes.Runner(l.caller, id, l.req.Access, l.req.Limits),
 		Work:   work, Mounts: s.Mounts(), Context: from, Limits: s.o.Library.Limits(), Report: serial(report),
 	}, l.plan, solve.Options{NoCache: l.req.NoCache, Epoch: l.req.Epoch, Secrets: l.req.Secrets, Owner: l.caller.KeyID, Access: string(access)})
@@ -112,7 +115,7 @@ func (s *Service) build(ctx context.Context, l *liveBuild, id string, inputs *in
 }
 
 // unpack reads the context, if there is one.
-func (s *Service) unpack(ctx context.Context, file, dir string, inputs *inputs) error {
+func (s *Service) unpack(ctx context.Context, file, dir string, used *inputs) error {
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -121,7 +124,7 @@ func (s *Service) unpack(ctx context.Context, file, dir string, inputs *inputs) 
 		return err
 	}
 	defer f.Close()
-	if err := inputs.readContext(f); err != nil {
+	if err := used.readContext(f); err != nil {
 		return err
 	}
 	if err := buildcontext.Unpack(ctx, f, dir, buildcontext.DefaultLimits); err != nil {
@@ -134,14 +137,14 @@ func (s *Service) unpack(ctx context.Context, file, dir string, inputs *inputs) 
 type bases struct {
 	library *library.Library
 	mayPull bool
-	inputs  *inputs
+	used    *inputs
 }
 
 // Base implements solve.Images.
 func (b bases) Base(ctx context.Context, ref, platform string) (manifest.Image, error) {
 	img, err := b.library.Base(ctx, ref, platform, b.mayPull)
 	if err == nil {
-		b.inputs.addImage(ref, img.Digest.Hex)
+		b.used.addImage(ref, img.Digest.Hex)
 	}
 	return img, err
 }

@@ -157,11 +157,8 @@ func (a auditVerbs) reportArtifact(name string, v api.ProvenanceCheck, owner str
 	}
 	d, run := st.Predicate.BuildDefinition, st.Predicate.RunDetails
 	fmt.Fprintf(a.Stdout, "ok: %s is %s, as exported from a sandbox\n", inert(name), inert(v.Subject))
-	line := func(label, text string) {
-		if text != "" {
-			fmt.Fprintf(a.Stdout, "  %-9s %s\n", label, inert(text))
-		}
-	}
+	lines := statementLines{a.Stdout, len("came out ")}
+	line := lines.add
 	line("sha256", v.SHA256)
 	line("sandbox", run.Metadata.InvocationID)
 	line("template", d.ExternalParameters.Template)
@@ -177,16 +174,35 @@ func (a auditVerbs) reportArtifact(name string, v api.ProvenanceCheck, owner str
 			line("began at", "commit "+dep.Digest.GitCommit)
 		}
 	}
+	lines.addRun("came out", run, v, owner)
+	return nil
+}
+
+// statementLines prints the parts of a statement, each after a label of this width.
+type statementLines struct {
+	out   io.Writer
+	width int
+}
+
+// add prints one part, unless it is empty.
+func (l statementLines) add(label, text string) {
+	if text != "" {
+		fmt.Fprintf(l.out, "  %-*s %s\n", l.width, label, inert(text))
+	}
+}
+
+// addRun prints when and where a sandbox or a build ran, and what the statement was verified with.
+// ended is the label of the time of its end.
+func (l statementLines) addRun(ended string, run provenance.RunDetails, v api.ProvenanceCheck, owner string) {
 	if t := run.Metadata.StartedOn; t != nil {
-		line("started", t.Format(time.RFC3339))
+		l.add("started", t.Format(time.RFC3339))
 	}
 	if t := run.Metadata.FinishedOn; t != nil {
-		line("came out", t.Format(time.RFC3339))
+		l.add(ended, t.Format(time.RFC3339))
 	}
-	line("builder", run.Builder.ID+" "+run.Builder.Version["crannog"])
-	line("record", recordLine(run, v.RecordKey))
-	line("key", v.Key+", "+owner)
-	return nil
+	l.add("builder", run.Builder.ID+" "+run.Builder.Version["crannog"])
+	l.add("record", recordLine(run, v.RecordKey))
+	l.add("key", v.Key+", "+owner)
 }
 
 // recordLine describes the signed tree head of a statement. key has signed it; "" means that it was

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog"
@@ -55,8 +55,8 @@ func (a imageVerbs) verifyCommand() *cobra.Command {
 
 // digestOf returns the digest of an image, which the argument may already be.
 func (a imageVerbs) digestOf(ctx context.Context, ref string) (digest string, err error) {
-	if hex, ok := strings.CutPrefix(ref, "sha256:"); ok && len(hex) == 64 {
-		return ref, nil
+	if parsed, err := v1.NewHash(ref); err == nil {
+		return parsed.String(), nil
 	}
 	err = a.with(ctx, func(c *connection) error {
 		img, err := c.InspectImage(ctx, ref)
@@ -95,11 +95,8 @@ func (a imageVerbs) reportImage(ref string, v api.ProvenanceCheck, owner string)
 	}
 	d, run := st.Predicate.BuildDefinition, st.Predicate.RunDetails
 	fmt.Fprintf(a.Stdout, "ok: %s is %s, as built from a Dockerfile\n", inert(ref), inert(v.Subject))
-	line := func(label, text string) {
-		if text != "" {
-			fmt.Fprintf(a.Stdout, "  %-10s %s\n", label, inert(text))
-		}
-	}
+	lines := statementLines{a.Stdout, len("dockerfile")}
+	line := lines.add
 	line("sha256", v.SHA256)
 	line("build", run.Metadata.InvocationID)
 	line("dockerfile", "sha256:"+d.ExternalParameters.Dockerfile)
@@ -122,11 +119,6 @@ func (a imageVerbs) reportImage(ref string, v api.ProvenanceCheck, owner string)
 		}
 		line("from", text)
 	}
-	if t := run.Metadata.FinishedOn; t != nil {
-		line("built", t.Format(time.RFC3339))
-	}
-	line("builder", run.Builder.ID+" "+run.Builder.Version["crannog"])
-	line("record", recordLine(run, v.RecordKey))
-	line("key", v.Key+", "+owner)
+	lines.addRun("built", run, v, owner)
 	return nil
 }

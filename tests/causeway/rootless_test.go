@@ -19,8 +19,8 @@ const unprivilegedUID = 61236
 // The tests about the network, secrets and approvals that run again without root. allTests take as
 // long as they do for root; the gateway's protocols use the same code for every user. userTests are
 // those in which the host's kernel has a part: the attachment and devices beside it, the gateway's
-// process, two sandboxes, and readable secrets. Both include the kinds of attachments, whose
-// devices belong to a user namespace then.
+// process, other sandboxes, and readable secrets. Both include kinds of attachments, whose devices
+// belong to a user namespace then: all, or only the TAP device.
 const (
 	allTests  = "^Test([NSA][0-9]+[A-Z]|AttachmentKinds)"
 	userTests = "^Test(N1|N17|N19|N20|S1|A3)[A-Z]|^TestAttachmentKinds/^tap$"

@@ -86,16 +86,9 @@ type ImageCheck struct {
 // VerifyImage checks an envelope against c. The statement is trustworthy only if there are no
 // findings. If the signature is invalid, VerifyImage returns no statement.
 func VerifyImage(data []byte, c ImageCheck) (*ImageStatement, []Finding) {
-	payload, f := openSigned(data, c.Key)
-	if f != nil {
-		return nil, []Finding{*f}
-	}
 	var st ImageStatement
-	if err := decodeStrict(payload, &st); err != nil {
-		return nil, []Finding{finding(BadStatement, "the signed payload is not a statement about an image: %v", err)}
-	}
-	if err := st.check(); err != nil {
-		return nil, []Finding{finding(BadStatement, "the signed payload is not Crannog's statement about an image: %v", err)}
+	if f := openSigned(data, c.Key, &st); f != nil {
+		return nil, []Finding{*f}
 	}
 	var found []Finding
 	if got := digestPrefix + st.Subject[0].Digest.SHA256; got != c.Digest {
@@ -107,20 +100,12 @@ func VerifyImage(data []byte, c ImageCheck) (*ImageStatement, []Finding) {
 	return &st, found
 }
 
-// check rejects statements of other types, so that a signature for one purpose is not accepted for
-// another.
 func (s *ImageStatement) check() error {
 	d := s.Predicate.BuildDefinition
-	switch {
-	case s.Type != statementType:
-		return fmt.Errorf("its type is %.100q", s.Type)
-	case s.PredicateType != predicateType:
-		return fmt.Errorf("its predicate is %.100q", s.PredicateType)
-	case d.BuildType != ImageBuildType:
-		return fmt.Errorf("its build type is %.100q", d.BuildType)
-	case d.ExternalParameters.Policy == "":
-		return errNoPolicy
-	case len(s.Subject) != 1:
+	if err := checkTypes([3]string{s.Type, s.PredicateType, d.BuildType}, ImageBuildType, d.ExternalParameters.Policy); err != nil {
+		return err
+	}
+	if len(s.Subject) != 1 {
 		return fmt.Errorf("it has %d subjects, and must have one", len(s.Subject))
 	}
 	return checkSubjects(s.Subject)

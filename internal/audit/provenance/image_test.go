@@ -18,7 +18,7 @@ func imageBuild() provenance.ImageBuild {
 		Dependencies: []provenance.Resource{{Name: "base:1", Digest: &provenance.Digest{SHA256: sum("base")}}, {URI: "https://a.example/f"}},
 		Run: provenance.Run{
 			ID: "d1", StartedAt: time.Unix(1, 0), EndedAt: time.Unix(2, 0),
-			Record: provenance.Checkpoint{Size: 7, Root: "r", Note: "crannog/1\n7\nr\n"}, Server: "1", Version: "v9",
+			Record: provenance.Checkpoint{Size: 7, Root: "r", Note: "crannog/1\n7\nr\n"}, Version: "v9",
 		},
 	}
 }

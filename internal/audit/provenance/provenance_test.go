@@ -32,11 +32,13 @@ func release() provenance.Release {
 	return provenance.Release{
 		Artifact: sum("the tar"),
 		Files:    []provenance.File{{Path: "dist/app", SHA256: sum("app")}, {Path: "export.tar", SHA256: sum("inner")}},
-		Sandbox:  "i1", StartedAt: time.Unix(1, 0), OutAt: time.Unix(2, 0),
+		Run: provenance.Run{
+			ID: "i1", StartedAt: time.Unix(1, 0), EndedAt: time.Unix(2, 0),
+			Record: provenance.Checkpoint{Size: 7, Root: "r", Note: "crannog/1\n7\nr\n"}, Version: "v9",
+		},
 		External:   provenance.External{Template: "base", Policy: policy, Level: "standard", Out: "tar", Dir: "/workspace", Since: "start"},
 		Internal:   provenance.Internal{Engine: "gvisor", Changes: "sha256:c"},
 		TemplateID: "t", Commit: strings.Repeat("a", 40),
-		Record: provenance.Checkpoint{Size: 7, Root: "r", Note: "crannog/1\n7\nr\n"}, Server: "1", Version: "v9",
 	}
 }
 
@@ -94,8 +96,8 @@ func TestStatementContent(t *testing.T) {
 			t.Errorf("the statement %s does not contain %s", got, field)
 		}
 	}
-	if c, ok := st.Predicate.RunDetails.Checkpoint(); !ok || c != release().Record {
-		t.Errorf("Checkpoint: got %+v, %v, want %+v", c, ok, release().Record)
+	if c, ok := st.Predicate.RunDetails.Checkpoint(); !ok || c != release().Run.Record {
+		t.Errorf("Checkpoint: got %+v, %v, want %+v", c, ok, release().Run.Record)
 	}
 }
 

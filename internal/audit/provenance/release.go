@@ -18,25 +18,28 @@ type Release struct {
 	Artifact string
 	Files    []File
 
-	Sandbox          string
-	StartedAt, OutAt time.Time
-	External         External
-	Internal         Internal
-	TemplateID       string
-	Revision         string // digest of the host's programs that the template shows
-	Commit           string // digest of the workspace at the start of the sandbox; "" if unknown
-	Record           Checkpoint
-	Server, Version  string // ID and version of the server
+	Run        Run // of the sandbox, until the export
+	External   External
+	Internal   Internal
+	TemplateID string
+	Revision   string // digest of the host's programs that the template shows
+	Commit     string // digest of the workspace at the start of the sandbox; "" if unknown
 }
 
 // File is one exported file, by its path below External.Dir.
 type File struct{ Path, SHA256 string }
 
-// Checkpoint is the signed tree head of the audit log that covers the release.
+// Checkpoint is the signed tree head of the audit log that covers the export or the build.
 type Checkpoint struct {
 	Size int64
 	Root string
 	Note string
+}
+
+// server returns the ID of the server, which is in the name of its audit log: the note's first line.
+func (c Checkpoint) server() string {
+	name, _, _ := strings.Cut(c.Note, "\n")
+	return strings.TrimPrefix(name, "crannog/")
 }
 
 const (
@@ -86,7 +89,7 @@ func (r Release) Statement() (Statement, error) {
 			BuildDefinition: BuildDefinition{
 				BuildType: BuildType, ExternalParameters: r.External, InternalParameters: r.Internal, ResolvedDependencies: r.dependencies(),
 			},
-			RunDetails: Run{ID: r.Sandbox, StartedAt: r.StartedAt, EndedAt: r.OutAt, Record: r.Record, Server: r.Server, Version: r.Version}.details(),
+			RunDetails: r.Run.details(),
 		},
 	}, nil
 }
@@ -112,7 +115,7 @@ type Run struct {
 	ID                 string
 	StartedAt, EndedAt time.Time // a zero StartedAt is unknown
 	Record             Checkpoint
-	Server, Version    string // ID and version of the server
+	Version            string // of the server
 }
 
 // details returns the run in the form of a statement.
@@ -123,7 +126,7 @@ func (r Run) details() RunDetails {
 		meta.StartedOn = &started
 	}
 	return RunDetails{
-		Builder: Builder{ID: "urn:crannog:server:" + r.Server, Version: map[string]string{"crannog": r.Version}}, Metadata: meta,
+		Builder: Builder{ID: "urn:crannog:server:" + r.Record.server(), Version: map[string]string{"crannog": r.Version}}, Metadata: meta,
 		Byproducts: []Resource{{
 			Name: recordName, MediaType: "text/plain", Content: []byte(r.Record.Note),
 			Annotations: map[string]string{"size": strconv.FormatInt(r.Record.Size, 10), "root": r.Record.Root},

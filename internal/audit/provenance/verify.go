@@ -51,16 +51,9 @@ type Check struct {
 // Verify checks an envelope against c. The statement is trustworthy only if there are no findings.
 // If the signature is invalid, Verify returns no statement.
 func Verify(data []byte, c Check) (*Statement, []Finding) {
-	payload, f := openSigned(data, c.Key)
-	if f != nil {
-		return nil, []Finding{*f}
-	}
 	var st Statement
-	if err := decodeStrict(payload, &st); err != nil {
-		return nil, []Finding{finding(BadStatement, "the signed payload is not a statement: %v", err)}
-	}
-	if err := st.check(); err != nil {
-		return nil, []Finding{finding(BadStatement, "the signed payload is not a statement of Crannog: %v", err)}
+	if f := openSigned(data, c.Key, &st); f != nil {
+		return nil, []Finding{*f}
 	}
 	var found []Finding
 	if f := st.matches(c); f != nil {
@@ -72,11 +65,12 @@ func Verify(data []byte, c Check) (*Statement, []Finding) {
 	return &st, found
 }
 
-// openSigned returns the payload of an envelope if a key has signed it, and otherwise the reason.
-func openSigned(data []byte, key PublicKey) ([]byte, *Finding) {
-	reject := func(f Flaw, format string, args ...any) ([]byte, *Finding) {
+// openSigned reads the statement of an envelope that a key has signed. It returns the reason if the
+// signature or the form of the statement is not valid.
+func openSigned(data []byte, key PublicKey, st interface{ check() error }) *Finding {
+	reject := func(f Flaw, format string, args ...any) *Finding {
 		out := finding(f, format, args...)
-		return nil, &out
+		return &out
 	}
 	e, err := open(data)
 	if err != nil {
@@ -99,26 +93,37 @@ func openSigned(data []byte, key PublicKey) ([]byte, *Finding) {
 	if !ed25519.Verify(key.key, pae(e.payloadType, e.payload), s.sig) {
 		return reject(BadSignature, "the signature does not hold: the statement or the signature was changed, or another key made it")
 	}
-	return e.payload, nil
+	if err := decodeStrict(e.payload, st); err != nil {
+		return reject(BadStatement, "the signed payload is not a statement: %v", err)
+	}
+	if err := st.check(); err != nil {
+		return reject(BadStatement, "the signed payload is not a statement of Crannog: %v", err)
+	}
+	return nil
 }
 
-// check rejects statements of other types, so that a signature for one purpose is not accepted for
-// another.
 func (s *Statement) check() error {
-	switch {
-	case s.Type != statementType:
-		return fmt.Errorf("its type is %.100q", s.Type)
-	case s.PredicateType != predicateType:
-		return fmt.Errorf("its predicate is %.100q", s.PredicateType)
-	case s.Predicate.BuildDefinition.BuildType != BuildType:
-		return fmt.Errorf("its build type is %.100q", s.Predicate.BuildDefinition.BuildType)
-	case s.Predicate.BuildDefinition.ExternalParameters.Policy == "":
-		return errNoPolicy
+	d := s.Predicate.BuildDefinition
+	if err := checkTypes([3]string{s.Type, s.PredicateType, d.BuildType}, BuildType, d.ExternalParameters.Policy); err != nil {
+		return err
 	}
 	return checkSubjects(s.Subject)
 }
 
-var errNoPolicy = errors.New("it names no policy")
+// checkTypes rejects statements of other types, so that a signature for one purpose is not accepted
+// for another, and statements without a policy. got is the type of the statement, of its predicate
+// and of the build.
+func checkTypes(got [3]string, buildType, policy string) error {
+	for i, want := range [3]string{statementType, predicateType, buildType} {
+		if got[i] != want {
+			return fmt.Errorf("its %s is %.100q", [3]string{"type", "predicate", "build type"}[i], got[i])
+		}
+	}
+	if policy == "" {
+		return errors.New("it names no policy")
+	}
+	return nil
+}
 
 // checkSubjects rejects a list without subjects, and subjects without a digest or with the name of
 // another.

@@ -100,7 +100,7 @@ type Deps struct {
 	Report  func(Event)
 	// Remote is called for each source of ADD that is not in the context, with the SHA-256 of a file
 	// or the commit of a git repository. Both are "" if they are not known, and it may be called
-	// again when they are. Nil is called for none.
+	// again when they are. Nil means that nothing needs them.
 	Remote func(uri, sha256, commit string)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"strings"
 	"time"
 
 	"github.com/crannog/crannog/internal/audit"
@@ -58,10 +57,9 @@ func (s *Service) attest(ctx context.Context, caller sandbox.Principal, o *compa
 		return nil, err
 	}
 	r := o.record
-	name, _, _ := strings.Cut(treeHead.Note, "\n")
 	statement, err := provenance.Release{
 		Artifact: out.artifact, Files: filesOf(c.chosen),
-		Sandbox: r.ID, StartedAt: r.StartedAt, OutAt: time.Now(),
+		Run: provenance.Run{ID: r.ID, StartedAt: r.StartedAt, EndedAt: time.Now(), Record: provenance.Checkpoint(treeHead), Version: s.version},
 		External: provenance.External{
 			Template: r.Template, Policy: o.policy.Digest(), Level: o.policy.Level(), Out: out.out, Dir: o.dir, Since: o.since,
 		},
@@ -70,8 +68,6 @@ func (s *Service) attest(ctx context.Context, caller sandbox.Principal, o *compa
 			Changes: c.digest, Removals: c.removals, Masked: changeset.CountMasked(c.chosen), Approval: out.approval,
 		},
 		TemplateID: r.TemplateID, Revision: r.Base.Revision, Commit: o.commit(),
-		Record: provenance.Checkpoint{Size: treeHead.Size, Root: treeHead.Root, Note: treeHead.Note},
-		Server: strings.TrimPrefix(name, "crannog/"), Version: s.version,
 	}.Statement()
 	if err != nil {
 		return nil, err
