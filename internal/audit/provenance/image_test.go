@@ -71,13 +71,15 @@ func TestVerifyImageFindsEveryChange(t *testing.T) {
 		edit func(*provenance.ImageCheck)
 		want provenance.Flaw
 	}{
-		"no envelope":       {[]byte("{}"), nil, provenance.OtherType},
-		"cut":               {good[:len(good)/2], nil, provenance.BadEnvelope},
-		"another key":       {signImage(t, other, imageBuild().Statement()), nil, provenance.OtherKey},
-		"changed payload":   {edited(t, good, func(e *envelope) { e.Payload = base64.StdEncoding.EncodeToString([]byte("{}")) }), nil, provenance.BadSignature},
-		"of an export":      {sign(t, s, release()), nil, provenance.BadStatement},
-		"no subject":        {changed(func(st *provenance.ImageStatement) { st.Subject = nil }), nil, provenance.BadStatement},
-		"two subjects":      {changed(func(st *provenance.ImageStatement) { st.Subject = append(st.Subject, provenance.Resource{Name: "other:1", Digest: st.Subject[0].Digest}) }), nil, provenance.BadStatement},
+		"no envelope":     {[]byte("{}"), nil, provenance.OtherType},
+		"cut":             {good[:len(good)/2], nil, provenance.BadEnvelope},
+		"another key":     {signImage(t, other, imageBuild().Statement()), nil, provenance.OtherKey},
+		"changed payload": {edited(t, good, func(e *envelope) { e.Payload = base64.StdEncoding.EncodeToString([]byte("{}")) }), nil, provenance.BadSignature},
+		"of an export":    {sign(t, s, release()), nil, provenance.BadStatement},
+		"no subject":      {changed(func(st *provenance.ImageStatement) { st.Subject = nil }), nil, provenance.BadStatement},
+		"two subjects": {changed(func(st *provenance.ImageStatement) {
+			st.Subject = append(st.Subject, provenance.Resource{Name: "other:1", Digest: st.Subject[0].Digest})
+		}), nil, provenance.BadStatement},
 		"no policy":         {changed(func(st *provenance.ImageStatement) { st.Predicate.BuildDefinition.ExternalParameters.Policy = "" }), nil, provenance.BadStatement},
 		"another predicate": {changed(func(st *provenance.ImageStatement) { st.PredicateType = "x" }), nil, provenance.BadStatement},
 		"another image":     {good, func(c *provenance.ImageCheck) { c.Digest = "sha256:" + sum("another") }, provenance.OtherFile},
