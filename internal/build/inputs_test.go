@@ -1,6 +1,9 @@
 package build
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // A source that had two contents during a build is listed with both. One that was listed before its
 // content was known is listed once.
@@ -12,15 +15,15 @@ func TestInputsKeepEveryContent(t *testing.T) {
 	n.addRemote("https://a.example/unknown", "", "")
 	n.addImage("base:1", "33")
 	n.addImage("base:1", "33")
-	var got string
+	var got []string
 	for _, r := range n.sorted() {
-		got += r.Name + r.URI
+		text := r.Name + r.URI
 		if r.Digest != nil {
-			got += "=" + r.Digest.SHA256
+			text += "=" + r.Digest.SHA256
 		}
-		got += " "
+		got = append(got, text)
 	}
-	if want := "base:1=33 https://a.example/moving=11 https://a.example/moving=22 https://a.example/unknown "; got != want {
+	if want := []string{"base:1=33", "https://a.example/moving=11", "https://a.example/moving=22", "https://a.example/unknown"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
