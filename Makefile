@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-race-most test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -27,7 +27,7 @@ internal/frontend/console/dist/index.html: $(shell find console \( -name node_mo
 # test-full for tests that take too long.
 check: tests-begin check-source lint test-race test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; takes minutes
 
-test: tests-begin build check-source test-race test-plain test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
+test: tests-begin build check-source test-race-most test-plain test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also the tests that take too long for each change: soak, emulated kernel, other variants, fuzzing
 	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-e2b-old test-images test-dev test-upgrade test-pages test-long fuzz
@@ -58,8 +58,19 @@ check-source:
 # program with the race detector sleeps for a second at its end unless that is switched off. SQLite
 # is C that was translated to Go; the check of its pointer arithmetic, which belongs to the detector,
 # takes most of the time of many tests and can find nothing in our code.
+RACE := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race '-gcflags=modernc.org/...=-d=checkptr=0' -p 4 -timeout 40m
+
 test-race: $(TIMING)
-	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race '-gcflags=modernc.org/...=-d=checkptr=0' -p 4 -skip '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
+	packages="$$(tests/packages.sh slow-race) $$(tests/packages.sh race)" && $(RACE) -skip '$(CRASHES)|$(LARGE)' $$packages
+
+# make test has 25 minutes. The detector makes the tests of eight packages six times as expensive, so
+# there it watches only those of their tests that are about concurrency. make check watches all.
+CONCURRENCY := Concurrent|AtOnce|Race|Swapped|While|During
+
+test-race-most: $(TIMING)
+	packages=$$(tests/packages.sh race) && $(RACE) -skip '$(CRASHES)|$(LARGE)' $$packages
+	packages=$$(tests/packages.sh slow-race) && $(RACE) -skip '$(CRASHES)|$(LARGE)' -run '$(CONCURRENCY)' $$packages
+	packages=$$(tests/packages.sh slow-race) && $(GOTEST) -p 4 -skip '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 
 # These tests start the test program again for each step at which it is killed. With the race
 # detector they took more than a third of the time of internal/sandbox/lifecycle.
@@ -171,6 +182,7 @@ test-long: $(TIMING) bin/crannog ## more of the attacks, kills and commands of m
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 2h ./tests/abuse ./tests/crash
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 1h -run '^(TestPlainBuildOfAFreshClone|TestLongScripts)$$' ./cmd/crannog
 	CRANNOG_TEST_FULL=1 $(TIMING) step tests/e2b-long tests/e2b/run.sh bin/crannog test/pause.test.mjs test/cli.test.mjs test/template.test.mjs
+	CRANNOG_TEST_FULL=1 $(TIMING) step tests/mcp-long tests/mcp/run.sh bin/crannog test/conformance.test.mjs
 
 test-browser: $(TIMING) bin/crannog ## the console in a browser, against a real server
 	$(TIMING) step tests/browser tests/browser/run.sh bin/crannog

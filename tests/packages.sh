@@ -1,8 +1,9 @@
 #!/bin/sh
-# Prints one of three sets of packages with tests. Each package is in exactly one set:
+# Prints one of four sets of packages with tests. Each package is in exactly one set:
 #
 #   sandboxes   start real sandboxes, servers or an emulated machine
 #   race        the others in which anything is concurrent
+#   slow-race   those of them that take minutes of processor time with the race detector
 #   plain       the rest: nothing in them is concurrent, or they count memory, or link
 #               gVisor, which is not built for the race detector and whose data races
 #               are not our bugs
@@ -11,7 +12,7 @@
 # earlier version (make test-upgrade), tests/images downloads a Debian (make test-images), and
 # tests/dev uses SSH clients (make test-dev).
 #
-#   tests/packages.sh sandboxes|race|plain
+#   tests/packages.sh sandboxes|race|slow-race|plain
 set -eu
 cd "$(dirname "$0")/.."
 module=$(go list -m)
@@ -22,10 +23,10 @@ list=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .D
 # use concurrently is tested with the race detector in the tests of those others.
 concurrent=$(grep -rlE --include='*.go' '^\s*go |\bsync(/|\.|test)|\.Go\(|\bchan\b|\.Parallel\(\)|errgroup|httptest' api internal cmd tests ./*.go | sed 's,/[^/]*$,,' | sort -u | tr '\n' ' ')
 
-printf '%s\n' "$list" | awk -v module="$module" -v concurrent=" $concurrent" -v set="${1:?usage: tests/packages.sh sandboxes|race|plain}" '
+printf '%s\n' "$list" | awk -v module="$module" -v concurrent=" $concurrent" -v set="${1:?usage: tests/packages.sh sandboxes|race|slow-race|plain}" '
 	# The longest ones come first, or the last one would run alone.
 	BEGIN { first["tests/causeway"] = first["internal/sandbox/lifecycle"] = 1; first["cmd/crannog"] = first["internal/frontend/console"] = 2; first["internal/engine/gvisor"] = 3; first["tests/abuse"] = 4; first["internal/mcpserver"] = 5 }
-	BEGIN { if (set !~ /^(sandboxes|race|plain)$/) { print "tests/packages.sh: no set " set > "/dev/stderr"; exit 2 } }
+	BEGIN { if (set !~ /^(sandboxes|race|slow-race|plain)$/) { print "tests/packages.sh: no set " set > "/dev/stderr"; exit 2 } }
 	NF {
 		name = substr($1, length(module) + 2)
 		if (name == "tests/upgrade" || name == "tests/images" || name == "tests/dev") next
@@ -33,6 +34,8 @@ printf '%s\n' "$list" | awk -v module="$module" -v concurrent=" $concurrent" -v 
 			is = "sandboxes"
 		else if (!index(concurrent, " " (name ? name : ".") " ") || $0 ~ /gvisor\.dev\/|crannog\/internal\/server\/standard |crannog\/crannog / || name ~ /^internal\/(testkit\/archtest|host\/prefault|engine\/wasm\/runner)$/)
 			is = "plain"
+		else if (name ~ /^internal\/(audit|filetree\/changeset|frontend\/(console\/inside|ingress|v1)|guest\/interpreter|sandbox\/lifecycle|state\/snapshot)$/)
+			is = "slow-race"
 		else
 			is = "race"
 		if (is == set) print (name in first ? first[name] : 9), $1

@@ -25,12 +25,13 @@ const (
 )
 
 // moments returns the number of kills of an operation. With a prestarted kernel the steps are the
-// same, so make test kills only at the first and the last moment.
+// same, and without memory they are some of them, so make test kills only at the first and the last
+// moment.
 func moments(op operation) int {
 	switch {
 	case hosttest.Full():
 		return 8
-	case op.readyLog == prestartedReady:
+	case op.readyLog == prestartedReady || op.filesOnly:
 		return 2
 	}
 	return 3

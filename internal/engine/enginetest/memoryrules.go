@@ -75,11 +75,11 @@ import mmap, os, random, signal
 PAGE = 4096
 def area(pages, every, share): return mmap.mmap(-1, pages * PAGE, share | mmap.MAP_ANONYMOUS), range(0, pages, every)
 constant = []
-for n in range(40):
+for n in range(20):
     constant.append(mmap.mmap(-1, 250 * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     for p in range(250): constant[n][p*PAGE:(p+1)*PAGE] = (n << 16 | p).to_bytes(16) * 256
-alone = [area(1500, 1, mmap.MAP_PRIVATE), area(4000, 41, mmap.MAP_PRIVATE), area(900, 2, mmap.MAP_PRIVATE)]
-shared = area(500, 1, mmap.MAP_SHARED)
+alone = [area(700, 1, mmap.MAP_PRIVATE), area(2000, 41, mmap.MAP_PRIVATE), area(500, 2, mmap.MAP_PRIVATE)]
+shared = area(300, 1, mmap.MAP_SHARED)
 def text(who, area, page, turn): return random.Random(who << 48 | area << 32 | page << 16 | turn).randbytes(PAGE)
 def write(who, areas, turn):
     for n, (m, pages) in enumerate(areas):
@@ -99,9 +99,9 @@ def report(who, text):
     os.rename(f"result.{who}.new", f"result.{who}")
 def churn():
     for turn in range(1 << 16):
-        m, bad = mmap.mmap(-1, 1500 * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), None
-        for p in range(0, 1500, 3): m[p*PAGE:(p+1)*PAGE] = (p + turn).to_bytes(16) * 256
-        for p in range(1500):
+        m, bad = mmap.mmap(-1, 700 * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), None
+        for p in range(0, 700, 3): m[p*PAGE:(p+1)*PAGE] = (p + turn).to_bytes(16) * 256
+        for p in range(700):
             if m[p*PAGE:(p+1)*PAGE] != (bytes(PAGE) if p % 3 else (p + turn).to_bytes(16) * 256): bad = f"new page {p} differs from what was written"
         m.close()
         report(3, bad or f"same {turn}")
