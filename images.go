@@ -68,6 +68,14 @@ func (c *Client) PushImage(ctx context.Context, req api.PushImage, progress func
 	return err
 }
 
+// AttachToImage sends a file about an image, such as a list of its packages, to the registry that has
+// the image. Clients of the registry find it as a referrer of the image. Local callers only.
+func (c *Client) AttachToImage(ctx context.Context, req api.AttachToImage) (api.AttachedFile, error) {
+	var out api.AttachedFile
+	err := c.call(ctx, http.MethodPost, "/images/attach", req, &out)
+	return out, err
+}
+
 // ImportImage reads images from a file of the server's machine. progress may be nil. Local
 // callers only.
 func (c *Client) ImportImage(ctx context.Context, req api.ImportImage, progress func(api.ImageEvent)) ([]api.Image, error) {

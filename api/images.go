@@ -53,6 +53,19 @@ type PushImage struct {
 	To    string `json:"to,omitempty" maxLength:"512" doc:"The reference to push it to; its own name if absent."`
 }
 
+// AttachToImage is the body of POST /v1/images/attach.
+type AttachToImage struct {
+	Image string `json:"image" maxLength:"512" doc:"An image of the machine, by its name or the beginning of its digest."`
+	To    string `json:"to,omitempty" maxLength:"512" doc:"The reference whose repository has the image; its own name if absent."`
+	Path  string `json:"path" maxLength:"4096" doc:"A file on the server's machine, of at most 16 MiB."`
+	Type  string `json:"type" maxLength:"255" doc:"Its media type, such as application/spdx+json."`
+}
+
+// AttachedFile is the answer of POST /v1/images/attach.
+type AttachedFile struct {
+	Digest string `json:"digest" doc:"Of the manifest of the file, which has the image as its subject."`
+}
+
 // ImportImage is the body of POST /v1/images/import.
 type ImportImage struct {
 	Path     string `json:"path" maxLength:"4096" doc:"An OCI layout, as a directory or a tar, or what docker save writes, on the server's machine."`

@@ -50,7 +50,7 @@ type netEnvironment struct {
 }
 
 const (
-	netEnvironmentFile = "world.json"
+	netEnvironmentFile = "environment.json"
 	// everyName is the address of all names. It must be public to pass the gateway's checks, but
 	// nothing is sent to it.
 	everyName = "93.184.216.34"

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -44,6 +45,34 @@ func makeImage(ts *testscript.TestScript, neg bool, args []string) {
 	ref, err := name.ParseReference(host + "/" + args[1])
 	ts.Check(err)
 	ts.Check(remote.Write(ref, img))
+}
+
+// saveReferrers saves the files that are attached to an image in the registry of makeimage, below
+// the directory referrers and named after their types, with dashes for slashes: referrers NAME.
+func saveReferrers(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: referrers NAME")
+	}
+	ref, err := name.ParseReference(ts.Getenv("REGISTRY") + "/" + args[0])
+	ts.Check(err)
+	image, err := remote.Head(ref)
+	ts.Check(err)
+	index, err := remote.Referrers(ref.Context().Digest(image.Digest.String()))
+	ts.Check(err)
+	list, err := index.IndexManifest()
+	ts.Check(err)
+	ts.Check(os.MkdirAll(ts.MkAbs("referrers"), 0o755))
+	for _, d := range list.Manifests {
+		file, err := remote.Image(ref.Context().Digest(d.Digest.String()))
+		ts.Check(err)
+		layers, err := file.Layers()
+		ts.Check(err)
+		r, err := layers[0].Compressed()
+		ts.Check(err)
+		data, err := io.ReadAll(r)
+		ts.Check(err)
+		ts.Check(os.WriteFile(filepath.Join(ts.MkAbs("referrers"), strings.ReplaceAll(d.ArtifactType, "/", "-")), data, 0o600))
+	}
 }
 
 // makeFeature stores the files of a directory as a feature of development containers in the

@@ -67,7 +67,7 @@ func runScripts(t *testing.T, dir string) {
 		Dir:   filepath.Join("testdata", dir),
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "nosandboxes": noSandboxes, "makeimage": makeImage, "makefeature": makeFeature, "buildmodule": buildModule, "nosecret": noSecret, "longer": longer,
+			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "nosandboxes": noSandboxes, "makeimage": makeImage, "makefeature": makeFeature, "referrers": saveReferrers, "buildmodule": buildModule, "nosecret": noSecret, "longer": longer,
 		},
 		RequireUniqueNames: true,
 	})

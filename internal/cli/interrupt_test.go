@@ -25,7 +25,7 @@ func TestSecondInterrupt(t *testing.T) {
 		})
 		t.Fatal(err)
 	}
-	child := exec.Command(os.Args[0], "-test.run=^TestSecondInterrupt$", "-test.timeout=20s")
+	child := exec.Command(os.Args[0], "-test.run=^TestSecondInterrupt$", "-test.timeout=10m")
 	child.Env = append(os.Environ(), beInterrupted+"=1")
 	out, err := child.StdoutPipe()
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,7 +38,7 @@ func (a templateVerbs) command() *cobra.Command {
 type buildFlags struct {
 	file, tag, target, platform, progress, output, sbom, provenance string
 	args, secrets                                                   []string
-	noCache, push                                                   bool
+	noCache, push, attach                                           bool
 	accessFlags
 	programFlags
 }
@@ -72,6 +73,7 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 	fl.StringVarP(&f.output, "output", "o", "", "also write the image to a `file`, as a tar of an OCI layout")
 	fl.StringVar(&f.sbom, "sbom", "", "also write the packages in the image to a `file`, as JSON of SPDX 2.3")
 	fl.StringVar(&f.provenance, "provenance", "", "write a signed statement about the build to a `file`, for crannog image verify")
+	fl.BoolVar(&f.attach, "attach", false, "with --push, also attach the files of --sbom and --provenance to the image in the registry")
 	f.programFlags.add(fl)
 	fl.StringVar(&f.level, "level", "", "`level` of the policy: standard, light or minimal (default standard)")
 	fl.StringVar(&f.policy, "policy", "", "`file` with a policy document")
@@ -86,6 +88,12 @@ func (a templateVerbs) buildCommand() *cobra.Command {
 const maxDockerfile = 512 << 10
 
 func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, dir string, limits *api.Limits) error {
+	if f.attach && (!f.push || f.sbom+f.provenance == "") {
+		return usagef("--attach needs --push, and --sbom or --provenance")
+	}
+	if f.attach && slices.Contains([]string{f.sbom, f.provenance}, "-") {
+		return usagef("--attach needs files, and - is standard output")
+	}
 	req, source, err := a.buildRequest(f, dir)
 	if err != nil {
 		return err
@@ -122,6 +130,13 @@ func (a templateVerbs) build(ctx context.Context, c *connection, f *buildFlags, 
 	if f.sbom != "" {
 		if err := imageVerbs(a).writeSBOM(ctx, c, img, sbom.SPDX, f.sbom); err != nil {
 			return err
+		}
+	}
+	for _, file := range []string{f.sbom, f.provenance} {
+		if f.attach && file != "" {
+			if _, err := imageVerbs(a).attachFile(ctx, c, &api.AttachToImage{Image: img.Name}, file); err != nil {
+				return err
+			}
 		}
 	}
 	if err := a.createVersion(ctx, c, &f.programFlags, req.Tag, img); err != nil {

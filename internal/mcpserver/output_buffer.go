@@ -20,77 +20,77 @@ type outputBuffer struct {
 
 func newOutputBuffer(limit int) *outputBuffer { return &outputBuffer{limit: limit} }
 
-func (t *outputBuffer) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (b *outputBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	n := len(p)
-	t.total += int64(n)
-	if room := t.limit - len(t.head); room > 0 {
+	b.total += int64(n)
+	if room := b.limit - len(b.head); room > 0 {
 		k := min(room, len(p))
-		t.head = append(t.head, p[:k]...)
+		b.head = append(b.head, p[:k]...)
 		p = p[k:]
 	}
 	// Otherwise the buffer would keep the size of a piece of many MiB, which the interpreter may
 	// send.
-	if len(p) > t.limit {
-		t.tail, p = t.tail[:0], p[len(p)-t.limit:]
+	if len(p) > b.limit {
+		b.tail, p = b.tail[:0], p[len(p)-b.limit:]
 	}
-	t.tail = append(t.tail, p...)
+	b.tail = append(b.tail, p...)
 	// The data is moved rarely, so that each byte is moved about once.
-	if len(t.tail) > 2*t.limit {
-		t.tail = append(t.tail[:0], t.tail[len(t.tail)-t.limit:]...)
+	if len(b.tail) > 2*b.limit {
+		b.tail = append(b.tail[:0], b.tail[len(b.tail)-b.limit:]...)
 	}
-	if t.grown != nil {
-		close(t.grown)
-		t.grown = nil
+	if b.grown != nil {
+		close(b.grown)
+		b.grown = nil
 	}
 	return n, nil
 }
 
 // size returns how much was written, and how much is in memory.
-func (t *outputBuffer) size() (total int64, kept int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.total, len(t.head) + len(t.tail)
+func (b *outputBuffer) size() (total int64, kept int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.total, len(b.head) + len(b.tail)
 }
 
 // more returns a channel that is closed at the next write.
-func (t *outputBuffer) more() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.grown == nil {
-		t.grown = make(chan struct{})
+func (b *outputBuffer) more() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.grown == nil {
+		b.grown = make(chan struct{})
 	}
-	return t.grown
+	return b.grown
 }
 
 // read returns at most the given number of bytes from a position on, the next position, and how
 // many bytes were skipped because they were dropped.
-func (t *outputBuffer) read(from int64, limit int) (data []byte, next, skipped int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	from = max(0, min(from, t.total))
-	if from < int64(len(t.head)) {
-		data = t.head[from:min(int64(len(t.head)), from+int64(limit))]
+func (b *outputBuffer) read(from int64, limit int) (data []byte, next, skipped int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	from = max(0, min(from, b.total))
+	if from < int64(len(b.head)) {
+		data = b.head[from:min(int64(len(b.head)), from+int64(limit))]
 		return append([]byte(nil), data...), from + int64(len(data)), 0
 	}
-	tailAt := t.total - int64(len(t.tail))
+	tailAt := b.total - int64(len(b.tail))
 	if from < tailAt {
 		skipped = tailAt - from
 		from = tailAt
 	}
-	data = t.tail[from-tailAt:]
+	data = b.tail[from-tailAt:]
 	data = data[:min(len(data), limit)]
 	return append([]byte(nil), data...), from + int64(len(data)), skipped
 }
 
 // text returns all stored output, with a note about dropped bytes.
-func (t *outputBuffer) text() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	gap := t.total - int64(len(t.head)) - int64(len(t.tail))
+func (b *outputBuffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	gap := b.total - int64(len(b.head)) - int64(len(b.tail))
 	if gap == 0 {
-		return string(t.head) + string(t.tail)
+		return string(b.head) + string(b.tail)
 	}
-	return string(t.head) + omittedNote(gap) + string(t.tail)
+	return string(b.head) + omittedNote(gap) + string(b.tail)
 }

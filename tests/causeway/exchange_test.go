@@ -20,7 +20,7 @@ import (
 // internetFile is a file in the state directory of a test with a fake internet. Only this test
 // binary's gateway role reads it, not the product. Without the file the gateway uses the real
 // internet.
-const internetFile = "world.json"
+const internetFile = "environment.json"
 
 // exchange connects a gateway with the fake internet: a listener of the test, which resolves names
 // and accepts dials.

@@ -40,7 +40,7 @@ type testEnvironment struct {
 	About     *hello
 }
 
-const environmentFile = "world.json"
+const environmentFile = "environment.json"
 
 // LookupNetIP implements names.Resolver.
 func (w *testEnvironment) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {

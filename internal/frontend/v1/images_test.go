@@ -74,6 +74,11 @@ func (s *imageStore) Push(_ context.Context, _ sandbox.Principal, ref, to string
 	return s.failure
 }
 
+func (s *imageStore) Attach(_ context.Context, _ sandbox.Principal, ref, to, path, mediaType string) (imagespec.Hash, error) {
+	s.changes = append(s.changes, "attach "+ref+" "+to+" "+path+" "+mediaType)
+	return digest("d"), s.failure
+}
+
 func (s *imageStore) Import(_ context.Context, _ sandbox.Principal, from, as, _ string, _ func(library.Progress)) ([]library.Image, error) {
 	s.changes = append(s.changes, "import "+from+" "+as)
 	return []library.Image{debian()}, s.failure
@@ -131,7 +136,7 @@ func TestListImages(t *testing.T) {
 func TestOnlyLocalCallersChangeImages(t *testing.T) {
 	calls := [][3]string{
 		{"DELETE", "/v1/images?image=debian:13", ""}, {"POST", "/v1/images/prune", ""}, {"POST", "/v1/images/pull", `{"image":"debian:13"}`},
-		{"POST", "/v1/images/push", `{"image":"debian:13"}`}, {"POST", "/v1/images/import", `{"path":"/f"}`}, {"GET", "/v1/images/archive?image=debian:13", ""},
+		{"POST", "/v1/images/push", `{"image":"debian:13"}`}, {"POST", "/v1/images/attach", `{"image":"debian:13","path":"/f","type":"a/b"}`}, {"POST", "/v1/images/import", `{"path":"/f"}`}, {"GET", "/v1/images/archive?image=debian:13", ""},
 	}
 	for name, caller := range map[string]sandbox.Principal{"a key": {KeyID: "k1"}, "a browser": {Local: true, Session: "s1"}} {
 		s := &imageStore{}
@@ -149,7 +154,7 @@ func TestOnlyLocalCallersChangeImages(t *testing.T) {
 			t.Errorf("the user: %v: %d %s", c, w.Code, w.Body)
 		}
 	}
-	want := []string{"remove debian:13", "prune", "pull debian:13 ", "push debian:13 ", "import /f ", "export debian:13 "}
+	want := []string{"remove debian:13", "prune", "pull debian:13 ", "push debian:13 ", "attach debian:13  /f a/b", "import /f ", "export debian:13 "}
 	if !slices.Equal(s.changes, want) {
 		t.Errorf("changes: got %q", s.changes)
 	}

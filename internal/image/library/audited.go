@@ -3,6 +3,8 @@ package library
 import (
 	"context"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
@@ -32,6 +34,17 @@ func (a *Audited) Push(ctx context.Context, caller sandbox.Principal, ref, to st
 	}
 	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.push", target)
 	return action.Finish(ctx, a.Library.Push(ctx, ref, to, report))
+}
+
+// Attach sends a file about an image to a registry. The audit entry has the destination.
+func (a *Audited) Attach(ctx context.Context, caller sandbox.Principal, ref, to, path, mediaType string) (v1.Hash, error) {
+	target := to
+	if target == "" {
+		target = ref
+	}
+	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.attach", target)
+	digest, err := a.Library.Attach(ctx, ref, to, path, mediaType)
+	return digest, action.Finish(ctx, err)
 }
 
 // Import reads images from a file of the host.

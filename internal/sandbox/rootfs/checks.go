@@ -56,6 +56,7 @@ func checks(r sandbox.Row, p *policy.Policy, c Masks, info engine.Info) (probe.C
 			*l.check = l.value
 		}
 	}
+	// A guest of an earlier version, in saved memory, does not implement these.
 	if r.Base.Knows < 1 {
 		checks.Reached, checks.Closed, checks.Sealed, checks.DiskInodes, checks.PIDs = nil, nil, nil, 0, 0
 	}
