@@ -7,6 +7,7 @@ import (
 	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/image/manifest"
@@ -48,7 +49,8 @@ func readAttachment(path string) ([]byte, error) {
 	unreadable := func(err error) error {
 		return fault.Wrap(err, fault.Invalid, "attachment_unreadable", fmt.Sprintf("%.500s cannot be read", path))
 	}
-	f, err := os.Open(path)
+	// Without this flag, opening a named pipe waits for a writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, unreadable(err)
 	}
