@@ -63,14 +63,15 @@ RACE := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race '-gcflags=modernc
 test-race: $(TIMING)
 	packages="$$(tests/packages.sh slow-race) $$(tests/packages.sh race)" && $(RACE) -skip '$(CRASHES)|$(LARGE)' $$packages
 
-# make test has 25 minutes. The detector makes the tests of eight packages six times as expensive, so
-# there it watches only those of their tests that are about concurrency. make check watches all.
+# make test has 25 minutes. In eight packages the detector costs most (in internal/sandbox/lifecycle
+# six times the tests), so there it watches only the tests about concurrency. make check watches all.
 CONCURRENCY := Concurrent|AtOnce|Race|Swapped|While|During
 
 test-race-most: $(TIMING)
 	packages=$$(tests/packages.sh race) && $(RACE) -skip '$(CRASHES)|$(LARGE)' $$packages
-	packages=$$(tests/packages.sh slow-race) && $(RACE) -skip '$(CRASHES)|$(LARGE)' -run '$(CONCURRENCY)' $$packages
-	packages=$$(tests/packages.sh slow-race) && $(GOTEST) -p 4 -skip '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
+	packages=$$(tests/packages.sh slow-race) && \
+		$(RACE) -skip '$(CRASHES)|$(LARGE)' -run '$(CONCURRENCY)' $$packages && \
+		$(GOTEST) -p 4 -skip '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 
 # These tests start the test program again for each step at which it is killed. With the race
 # detector they took more than a third of the time of internal/sandbox/lifecycle.

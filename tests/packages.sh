@@ -3,7 +3,7 @@
 #
 #   sandboxes   start real sandboxes, servers or an emulated machine
 #   race        the others in which anything is concurrent
-#   slow-race   those of them that take minutes of processor time with the race detector
+#   slow-race   those of them in which the race detector costs most
 #   plain       the rest: nothing in them is concurrent, or they count memory, or link
 #               gVisor, which is not built for the race detector and whose data races
 #               are not our bugs

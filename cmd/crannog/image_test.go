@@ -57,21 +57,11 @@ func saveReferrers(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	image, err := remote.Head(ref)
 	ts.Check(err)
-	index, err := remote.Referrers(ref.Context().Digest(image.Digest.String()))
-	ts.Check(err)
-	list, err := index.IndexManifest()
+	files, err := imagetest.Referrers(ref.Context().Digest(image.Digest.String()))
 	ts.Check(err)
 	ts.Check(os.MkdirAll(ts.MkAbs("referrers"), 0o755))
-	for _, d := range list.Manifests {
-		file, err := remote.Image(ref.Context().Digest(d.Digest.String()))
-		ts.Check(err)
-		layers, err := file.Layers()
-		ts.Check(err)
-		r, err := layers[0].Compressed()
-		ts.Check(err)
-		data, err := io.ReadAll(r)
-		ts.Check(err)
-		ts.Check(os.WriteFile(filepath.Join(ts.MkAbs("referrers"), strings.ReplaceAll(d.ArtifactType, "/", "-")), data, 0o600))
+	for mediaType, data := range files {
+		ts.Check(os.WriteFile(filepath.Join(ts.MkAbs("referrers"), strings.ReplaceAll(mediaType, "/", "-")), data, 0o600))
 	}
 }
 

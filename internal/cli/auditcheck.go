@@ -74,7 +74,7 @@ func readNotes(files []string) ([]string, error) {
 	return out, nil
 }
 
-// maxSideFile bounds a file of tree heads or a proof.
+// maxSideFile bounds files that are read as a whole, such as tree heads, a proof or a provenance.
 const maxSideFile = 64 << 20
 
 // readAll reads a file of at most maxSideFile bytes.

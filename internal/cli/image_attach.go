@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/image/registry"
+	"github.com/crannog/crannog/internal/audit/provenance"
 )
 
 func (a imageVerbs) attachCommand() *cobra.Command {
@@ -82,12 +80,7 @@ const (
 
 // attachmentType returns the media type of a file, or "" if it is not known.
 func attachmentType(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, registry.MaxAttachment))
+	data, err := readAll(path)
 	if err != nil {
 		return "", err
 	}
@@ -102,7 +95,7 @@ func attachmentType(path string) (string, error) {
 		return spdxType, nil
 	case has.Form == "CycloneDX":
 		return cycloneDXType, nil
-	case has.Payload == "application/vnd.in-toto+json":
+	case has.Payload == provenance.PayloadType:
 		return provenanceType, nil
 	}
 	return "", nil

@@ -24,7 +24,7 @@ var outputAttacks = []attack{
 func endlessOutput(t *testing.T, b *testSandbox) {
 	lines := []string{"yes & exec yes >&2"}
 	if hosttest.Full() {
-		lines = append(lines, "exec cat /dev/zero", "exec yes", "exec yes >&2") // each stream alone
+		lines = append(lines, "exec yes", "exec yes >&2", "exec cat /dev/zero")
 	}
 	for _, line := range lines {
 		res, err := b.exec(t, 4*time.Second, line)

@@ -5,6 +5,8 @@ package imagetest
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http/httptest"
@@ -122,4 +124,45 @@ func Publish(t testing.TB, ref string, img v1.Image) {
 	if err := remote.Write(named, img); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Referrers returns the content of the files that are attached to an image in a registry, by their
+// types.
+func Referrers(image name.Digest) (map[string][]byte, error) {
+	index, err := remote.Referrers(image)
+	if err != nil {
+		return nil, err
+	}
+	list, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	found := map[string][]byte{}
+	for _, d := range list.Manifests {
+		file, err := remote.Image(image.Context().Digest(d.Digest.String()))
+		if err != nil {
+			return nil, err
+		}
+		m, err := file.Manifest()
+		if err != nil {
+			return nil, err
+		}
+		if m.Subject == nil || m.Subject.Digest.String() != image.DigestStr() || len(m.Layers) != 1 {
+			return nil, fmt.Errorf("%s is not a file about %s: %+v", d.Digest, image, m)
+		}
+		layer, err := file.LayerByDigest(m.Layers[0].Digest)
+		if err != nil {
+			return nil, err
+		}
+		r, err := layer.Compressed()
+		if err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil {
+			return nil, err
+		}
+		found[m.ArtifactType] = data // a list may have the type of the configuration instead
+	}
+	return found, nil
 }

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/image/manifest"
 	"github.com/crannog/crannog/internal/image/registry"
 )
 
@@ -22,18 +21,7 @@ func (l *Library) Attach(ctx context.Context, ref, to, path, mediaType string) (
 		return v1.Hash{}, err
 	}
 	defer release()
-	found, err := l.names.find(ref)
-	if err != nil {
-		return v1.Hash{}, err
-	}
-	if to == "" {
-		to = found[0].Name
-	}
-	target, err := registry.Parse(to)
-	if err != nil {
-		return v1.Hash{}, err
-	}
-	img, err := manifest.Load(l.blobs, found[0].Manifest)
+	target, img, err := l.pushTarget(ref, to)
 	if err != nil {
 		return v1.Hash{}, err
 	}

@@ -1,6 +1,7 @@
 package library
 
 import (
+	"cmp"
 	"context"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -28,21 +29,13 @@ func (a *Audited) Pull(ctx context.Context, caller sandbox.Principal, ref, platf
 
 // Push sends an image to a registry. The audit entry has the destination.
 func (a *Audited) Push(ctx context.Context, caller sandbox.Principal, ref, to string, report func(Progress)) error {
-	target := to
-	if target == "" {
-		target = ref
-	}
-	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.push", target)
+	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.push", cmp.Or(to, ref))
 	return action.Finish(ctx, a.Library.Push(ctx, ref, to, report))
 }
 
 // Attach sends a file about an image to a registry. The audit entry has the destination.
 func (a *Audited) Attach(ctx context.Context, caller sandbox.Principal, ref, to, path, mediaType string) (v1.Hash, error) {
-	target := to
-	if target == "" {
-		target = ref
-	}
-	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.attach", target)
+	ctx, action := a.log.Begin(ctx, caller.Actor(), "image.attach", cmp.Or(to, ref))
 	digest, err := a.Library.Attach(ctx, ref, to, path, mediaType)
 	return digest, action.Finish(ctx, err)
 }

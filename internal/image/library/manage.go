@@ -1,6 +1,7 @@
 package library
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"slices"
@@ -53,6 +54,21 @@ func (l *Library) Inspect(ref string) (Image, error) {
 	return out, err
 }
 
+// pushTarget returns an image and the reference under which it is, or will be, in a registry: to, or
+// its own name if to is empty.
+func (l *Library) pushTarget(ref, to string) (name.Reference, manifest.Image, error) {
+	found, err := l.names.find(ref)
+	if err != nil {
+		return nil, manifest.Image{}, err
+	}
+	target, err := registry.Parse(cmp.Or(to, found[0].Name))
+	if err != nil {
+		return nil, manifest.Image{}, err
+	}
+	img, err := manifest.Load(l.blobs, found[0].Manifest)
+	return target, img, err
+}
+
 // Push sends an image to the registry of its name, or of another name.
 func (l *Library) Push(ctx context.Context, ref, to string, report func(Progress)) error {
 	release, err := l.hold(ctx, false)
@@ -60,18 +76,7 @@ func (l *Library) Push(ctx context.Context, ref, to string, report func(Progress
 		return err
 	}
 	defer release()
-	found, err := l.names.find(ref)
-	if err != nil {
-		return err
-	}
-	if to == "" {
-		to = found[0].Name
-	}
-	target, err := registry.Parse(to)
-	if err != nil {
-		return err
-	}
-	img, err := manifest.Load(l.blobs, found[0].Manifest)
+	target, img, err := l.pushTarget(ref, to)
 	if err != nil {
 		return err
 	}

@@ -92,10 +92,7 @@ func (c *Client) Attach(ctx context.Context, ref name.Reference, img manifest.Im
 	if err := a.Check(); err != nil {
 		return v1.Hash{}, err
 	}
-	if err := c.o.Rules.check(ref.Context()); err != nil {
-		return v1.Hash{}, err
-	}
-	repo, err := c.open(ctx, ref.Context(), toPush)
+	repo, err := c.openToPush(ctx, ref)
 	if err != nil {
 		return v1.Hash{}, err
 	}

@@ -2,7 +2,6 @@ package registry_test
 
 import (
 	"bytes"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/imagetest"
 	"github.com/crannog/crannog/internal/image/manifest"
 	"github.com/crannog/crannog/internal/image/registry"
 )
@@ -34,40 +34,12 @@ func pulled(t *testing.T, h *testRegistry, ref string) manifest.Image {
 	return img
 }
 
-// readReferrers returns the content of the files that are attached to an image, by their type.
-func readReferrers(t *testing.T, image name.Digest) map[string]string {
+// readReferrers returns the files that are attached to an image, by their types.
+func readReferrers(t *testing.T, image name.Digest) map[string][]byte {
 	t.Helper()
-	index, err := remote.Referrers(image)
+	found, err := imagetest.Referrers(image)
 	if err != nil {
 		t.Fatal(err)
-	}
-	list, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]string{}
-	for _, d := range list.Manifests {
-		file, err := remote.Image(image.Context().Digest(d.Digest.String()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := file.Manifest()
-		if err != nil || m.Subject == nil || m.Subject.Digest.String() != image.DigestStr() || len(m.Layers) != 1 {
-			t.Fatalf("manifest of a referrer: got %+v, error %v", m, err)
-		}
-		layers, err := file.Layers()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := layers[0].Compressed()
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found[m.ArtifactType] = string(data) // the registry's index has the type of the configuration instead
 	}
 	return found
 }
@@ -97,7 +69,7 @@ func TestAttach(t *testing.T) {
 			image := reference(t, h.name+"/app:1").Context().Digest(img.Digest.String())
 			got := readReferrers(t, image)
 			for kind, text := range want {
-				if got[kind] != text || len(got) != len(want) {
+				if string(got[kind]) != text || len(got) != len(want) {
 					t.Errorf("%s: got %q of %d files, want %q", kind, got[kind], len(got), text)
 				}
 			}

@@ -15,12 +15,17 @@ import (
 	"github.com/crannog/crannog/internal/image/manifest"
 )
 
+// openToPush opens the repository of a reference for pushing, if the rules allow that.
+func (c *Client) openToPush(ctx context.Context, ref name.Reference) (*repository, error) {
+	if err := c.o.Rules.check(ref.Context()); err != nil {
+		return nil, err
+	}
+	return c.open(ctx, ref.Context(), toPush)
+}
+
 // Push sends an image of the store to the registry in a reference.
 func (c *Client) Push(ctx context.Context, ref name.Reference, img manifest.Image, blobs *blob.Store, report func(Event)) error {
-	if err := c.o.Rules.check(ref.Context()); err != nil {
-		return err
-	}
-	repo, err := c.open(ctx, ref.Context(), toPush)
+	repo, err := c.openToPush(ctx, ref)
 	if err != nil {
 		return err
 	}

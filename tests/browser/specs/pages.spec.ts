@@ -23,8 +23,9 @@ test("every page is accessible and fits a phone", async ({ admin, server }, info
   ];
   await mkdir(shots, { recursive: true });
   const check = async (path: string, scheme: "light" | "dark") => {
-    // The console has no frames of other origins. Without legacy mode axe opens a second page each
-    // time to combine the results of frames, which takes as long as the rules.
+    // These pages show no preview and no HTML result, so they have no frames. Without legacy mode
+    // axe opens a second page each time to combine the results of frames, which takes as long as
+    // the rules.
     const { violations } = await new AxeBuilder({ page: admin }).setLegacyMode().withTags(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]).analyze();
     const found = violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).slice(0, 3).join(" | ")}`);
     expect.soft(found, `${path || "fleet"} ${scheme}`).toEqual([]);
