@@ -63,8 +63,9 @@ RACE := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race '-gcflags=modernc
 test-race: $(TIMING)
 	packages="$$(tests/packages.sh slow-race) $$(tests/packages.sh race)" && $(RACE) -skip '$(CRASHES)|$(LARGE)' $$packages
 
-# make test is to take 25 minutes. In eight packages the detector costs most (in internal/sandbox/lifecycle
-# six times the tests), so there it watches only the tests about concurrency. make check watches all.
+# make test is to take 25 minutes. In eight packages the detector costs most (in
+# internal/sandbox/lifecycle six times the tests), so there it watches only the tests about
+# concurrency. make check watches all.
 CONCURRENCY := Concurrent|AtOnce|Race|Swapped|While|During
 
 test-race-most: $(TIMING)
