@@ -29,7 +29,7 @@ func newAuditServer(t *testing.T) (*Client, *audit.Log) {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(v1.New(v1.Deps{
-		Record: l, Log: slog.New(slog.DiscardHandler),
+		Audit: l, Log: slog.New(slog.DiscardHandler),
 		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{Local: true}, nil },
 	}))
 	c, err := New(URL(server.URL), Key("k"))

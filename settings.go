@@ -34,7 +34,7 @@ func FromConfig(file string) LocalOption {
 			o.State = c.State
 		}
 		o.PackageBudget = c.Disk.Packages
-		o.SecretsKey, o.SecretsExec, o.Record = c.Secrets.Key, c.Secrets.Exec, standard.Record(c)
+		o.SecretsKey, o.SecretsExec, o.Audit = c.Secrets.Key, c.Secrets.Exec, standard.Audit(c)
 		o.Starts, o.DefaultEngine, o.Docker, o.MicroVM, o.NoDevice = standard.Starts(c), c.Engines.Default, standard.DockerOf(c), standard.MicroVMOf(c), standard.NoDevice(c)
 		if before != nil {
 			return setOrganisationPolicy(o, before)

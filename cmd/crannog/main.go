@@ -20,7 +20,7 @@ func main() {
 	// This comes first, because an engine may have started this process.
 	crannog.Main()
 	// Most commands end before garbage collection pays off.
-	calm.Uncollected(2*time.Second, 64<<20)
+	calm.DelayGC(2*time.Second, 64<<20)
 	_ = calm.Monitor() // without root this has no effect
 	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,

@@ -111,7 +111,7 @@ func (l *Log) reserve(end int64) error {
 	}
 	h.ahead = end + aheadBytes
 	tree := tlog.StoredHashCount(h.size) * tlog.HashSize
-	return errors.Join(diskroom.Ahead(h.segment, end, 2*aheadBytes), diskroom.Ahead(h.hashes, tree, aheadBytes))
+	return errors.Join(diskroom.Preallocate(h.segment, end, 2*aheadBytes), diskroom.Preallocate(h.hashes, tree, aheadBytes))
 }
 
 // undo removes the lines of a failed batch.

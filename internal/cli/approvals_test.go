@@ -31,10 +31,10 @@ func (templates) Resolve(context.Context, sandbox.Reference) (sandbox.Template, 
 
 // testServer is a server with one sandbox, on a local socket.
 type testServer struct {
-	t   *testing.T
-	d   *server.Server
-	dir string
-	box string
+	t         *testing.T
+	d         *server.Server
+	dir       string
+	sandboxID string
 }
 
 func newTestServer(t *testing.T) *testServer {
@@ -72,7 +72,7 @@ func newTestServer(t *testing.T) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.box = sb.ID
+	s.sandboxID = sb.ID
 	return s
 }
 
@@ -97,7 +97,7 @@ func (s *testServer) runTo(ctx context.Context, out, errs interface{ Write([]byt
 // question returns an approval request of the sandbox, with texts that contain control characters.
 func (s *testServer) question(body string) egress.ApprovalRequest {
 	return egress.ApprovalRequest{
-		Sandbox: s.box, Kind: egress.AskRequest, Summary: "POST\x1b[2J a.example.com\nApproved", Rule: policy.RuleUnlisted, Policy: "sha256:p",
+		Sandbox: s.sandboxID, Kind: egress.AskRequest, Summary: "POST\x1b[2J a.example.com\nApproved", Rule: policy.RuleUnlisted, Policy: "sha256:p",
 		Facts: map[string]string{"host": "a.example.com", "port": "443", "path": "/\u202ex", "body": body},
 	}
 }

@@ -114,7 +114,7 @@ func newPromptTest(t *testing.T, c func(*screen) *console) *promptTest {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	a := newApp(Env{Stderr: d.tty})
-	go func() { ended <- (approvalVerbs{a}).decideAtTerminal(ctx, client, d.box, d.console) }()
+	go func() { ended <- (approvalVerbs{a}).decideAtTerminal(ctx, client, d.sandboxID, d.console) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

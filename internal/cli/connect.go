@@ -52,7 +52,7 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 		func(o *standard.Options) error {
 			o.HostEtc = a.config.HostEtcPaths()
 			o.PackageBudget = a.config.Disk.Packages
-			o.Settings, o.Record, o.Starts, o.Version = settings, standard.Record(a.config), standard.Starts(a.config), a.version
+			o.Settings, o.Audit, o.Starts, o.Version = settings, standard.Audit(a.config), standard.Starts(a.config), a.version
 			o.DefaultEngine, o.Docker, o.MicroVM, o.NoDevice, o.Images = a.config.Engines.Default, standard.DockerOf(a.config), standard.MicroVMOf(a.config), standard.NoDevice(a.config), standard.ImagesOf(a.config)
 			return nil
 		})

@@ -34,7 +34,7 @@ func (a serverVerbs) newConsoleFrontend(in server.Backend, base, domain string, 
 	}
 	c, err := web.New(web.Options{
 		Sessions: d.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: d.Service.Refused, Live: live, Inside: inside,
-		Machine: machine{a.app, d, log}, Policies: d.Service, Rules: rules, History: d.Record,
+		Machine: machine{a.app, d, log}, Policies: d.Service, Rules: rules, History: d.Audit,
 		About: web.About{
 			Version: a.version, Domain: domain, Engine: info.Name, Boundary: string(info.Boundary), Started: time.Now().UTC().Truncate(time.Second),
 		},

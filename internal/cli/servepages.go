@@ -24,11 +24,11 @@ func (p pages) Close() { p.Console.Close(); p.live.Close(); p.inside.Close() }
 // servePages creates the services for the console's pages.
 func servePages(in server.Backend, version, domain string, log *slog.Logger) (*live.Live, *consoleinside.Inside, error) {
 	l, err := live.New(live.Deps{
-		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: in.Server.Service, Log: log,
+		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Audit: in.Server.Audit, Meter: in.Server.Service, Log: log,
 		Version: version, Started: time.Now().UTC().Truncate(time.Second),
 	})
 	x, insideErr := consoleinside.New(consoleinside.Deps{
-		Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Record: in.Server.Record, Log: log, Domain: domain,
+		Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Audit: in.Server.Audit, Log: log, Domain: domain,
 	})
 	return l, x, errors.Join(err, insideErr)
 }

@@ -2,7 +2,6 @@ package devcontainer
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/crannog/crannog/internal/host/pattern"
 )
@@ -26,7 +25,7 @@ func (p *planner) volume(property string, m Mount) {
 		p.refuse(property, "a volume without a name is not supported; the sandbox's own files stay until it is removed")
 	case !volumeSource.MatchString(m.Source):
 		p.refuse(property, "the name of a volume has at most 40 letters, digits, _, . and -, and begins with a letter or digit")
-	case slices.Contains(kept, m.Target), slices.ContainsFunc(kept, func(dir string) bool { return dir != "/" && strings.HasPrefix(m.Target, dir+"/") && dir != "/usr" }):
+	case isReserved(m.Target), isWithin(m.Target, systemDirs):
 		p.refuse(property, "no volume can be mounted there")
 	case slices.ContainsFunc(p.plan.Volumes, func(v VolumeMount) bool { return v.Target == m.Target }):
 		p.refuse(property, "another volume is mounted there")

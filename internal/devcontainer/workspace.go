@@ -8,9 +8,22 @@ import (
 	"strings"
 )
 
-// kept are directories inside at which nothing may be placed: they belong to the system, and a
-// link in their place would make every program fail.
-var kept = []string{"/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr", "/.crannog", WorkspaceInside}
+// systemDirs are directories of the system. A link or a mount that replaces one would make every
+// program fail.
+var systemDirs = []string{"/bin", "/etc", "/lib", "/lib64", "/sbin"}
+
+// ownDirs are directories that the sandbox itself fills.
+var ownDirs = []string{"/dev", "/proc", "/sys", "/.crannog", WorkspaceInside}
+
+// isReserved reports whether nothing may be placed at a path inside.
+func isReserved(at string) bool {
+	return at == "/" || at == "/usr" || slices.Contains(systemDirs, at) || isWithin(at, ownDirs)
+}
+
+// isWithin reports whether a path is one of the directories, or below one.
+func isWithin(at string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return at == dir || strings.HasPrefix(at, dir+"/") })
+}
 
 // workspace decides where the workspace is visible. The sandbox shows it at /workspace, where
 // crannog diff and crannog apply find its changes; other paths are links to it.
@@ -59,7 +72,7 @@ func (p *planner) insidePath(name string) string {
 }
 
 func (p *planner) link(property, at, to string) {
-	if slices.Contains(kept, at) || strings.HasPrefix(at, WorkspaceInside+"/") || slices.ContainsFunc([]string{"/proc/", "/sys/", "/dev/", "/.crannog/"}, func(dir string) bool { return strings.HasPrefix(at, dir) }) {
+	if isReserved(at) {
 		p.refuse(property, "the workspace cannot be placed at "+at)
 		return
 	}
@@ -97,7 +110,7 @@ func (p *planner) bind(property string, m Mount) {
 		return
 	}
 	if m.ReadOnly {
-		if slices.Contains(kept, m.Target) {
+		if isReserved(m.Target) {
 			p.refuse(property, "nothing can be mounted there")
 			return
 		}

@@ -194,7 +194,7 @@ func TestAnswersApplyToOnePromptOnly(t *testing.T) {
 // refusedRequests lists the refused requests of an actor in the audit log.
 func (p *testServer) refusedRequests(actor, outcome string) (list []string) {
 	p.t.Helper()
-	err := p.d.Record.Read(p.t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
+	err := p.d.Audit.Read(p.t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
 		var f payload.Action
 		if e.Kind != audit.Action || !strings.HasPrefix(e.Actor, actor) {
 			return nil

@@ -27,8 +27,8 @@ type ChangeSet struct {
 	Digest  string
 	// Truncated is set if not all changes fit into the answer. The digest covers all of them.
 	Truncated bool
-	// Kept is set if the sandbox has ended.
-	Kept           bool
+	// Retained is set if the sandbox has ended.
+	Retained       bool
 	Files          int
 	Added, Removed int
 }

@@ -9,8 +9,8 @@ import (
 // share.
 type Stored struct {
 	Snapshot
-	// Sum is the digest of its image. It is empty while the snapshot is still being
-	// written, when no caller can see the snapshot.
+	// Sum is the digest of its image. It is empty while the snapshot is still being written, when no
+	// caller can see the snapshot.
 	Sum       string
 	Base      Base
 	Limits    Limits

@@ -17,12 +17,12 @@ import (
 )
 
 // ask requests an approval for a sandbox, and returns the request's ID.
-func (s *testServer) ask(box string) string {
+func (s *testServer) ask(sandboxID string) string {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	cancel()
 	a, err := s.d.Approvals.Ask(ctx, egress.ApprovalRequest{
-		Sandbox: box, Kind: egress.AskHost, Summary: "reach a.example.com", Rule: "network.unlisted", Policy: "sha256:p",
+		Sandbox: sandboxID, Kind: egress.AskHost, Summary: "reach a.example.com", Rule: "network.unlisted", Policy: "sha256:p",
 		Facts: map[string]string{"host": "a.example.com", "port": "443"},
 	})
 	if err != nil {
@@ -58,7 +58,7 @@ func TestSandboxTokensCannotApprove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	box, err := s.d.Service.Create(t.Context(), sandbox.Principal{KeyID: k.ID}, sandbox.CreateRequest{Template: "base", PrivatePorts: true})
+	sb, err := s.d.Service.Create(t.Context(), sandbox.Principal{KeyID: k.ID}, sandbox.CreateRequest{Template: "base", PrivatePorts: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,15 +66,15 @@ func TestSandboxTokensCannotApprove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record, err := st.Get(t.Context(), box.ID)
+	row, err := st.Get(t.Context(), sb.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	id := s.ask(box.ID)
-	for name, token := range map[string]string{"access": record.AccessToken, "traffic": record.TrafficToken, "control": record.ControlToken} {
+	id := s.ask(sb.ID)
+	for name, token := range map[string]string{"access": row.AccessToken, "traffic": row.TrafficToken, "control": row.ControlToken} {
 		if token == "" {
 			t.Errorf("the sandbox has no %s token", name)
 		}
@@ -94,11 +94,11 @@ func TestSandboxTokensCannotApprove(t *testing.T) {
 // next server finds the requests.
 func TestApprovalRequestsOutliveServer(t *testing.T) {
 	s := serve(t)
-	box, err := s.d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
+	sb, err := s.d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := s.ask(box.ID)
+	id := s.ask(sb.ID)
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", server.SocketPath(s.dir))
 	}}

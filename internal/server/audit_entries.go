@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/state/key"
 )
 
-// RecordOptions limit the audit log and name further destinations of its tree heads. A zero field
+// AuditOptions limit the audit log and name further destinations of its tree heads. A zero field
 // means its default.
-type RecordOptions struct {
+type AuditOptions struct {
 	KeepAge   time.Duration
 	KeepBytes int64
 	// Checkpoints are destinations of signed tree heads in the format of audit.ParseSink, separated
@@ -32,7 +32,7 @@ type RecordOptions struct {
 func (d *Server) openRecord() error {
 	o := d.options
 	var sinks []audit.Sink
-	for text := range strings.SplitSeq(o.Record.Checkpoints, ";") {
+	for text := range strings.SplitSeq(o.Audit.Checkpoints, ";") {
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
@@ -43,9 +43,9 @@ func (d *Server) openRecord() error {
 		sinks = append(sinks, sink)
 	}
 	var err error
-	d.Record, err = audit.Open(audit.Options{
+	d.Audit, err = audit.Open(audit.Options{
 		Dir: filepath.Join(o.StateDir, "record"), Log: o.Log, Sinks: sinks,
-		KeepAge: o.Record.KeepAge, KeepBytes: o.Record.KeepBytes,
+		KeepAge: o.Audit.KeepAge, KeepBytes: o.Audit.KeepBytes,
 	})
 	return err
 }
@@ -53,12 +53,12 @@ func (d *Server) openRecord() error {
 // serverEntry writes an entry about the start or the end of the server. An error is only logged,
 // because people must be able to remove sandboxes on a full disk.
 func (d *Server) serverEntry(ctx context.Context, kind audit.Kind) {
-	if d.lock == nil || d.Record == nil {
+	if d.lock == nil || d.Audit == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err := d.Record.Append(ctx, audit.Draft{Kind: kind, Actor: "server", Data: payload.Server{
+	err := d.Audit.Append(ctx, audit.Draft{Kind: kind, Actor: "server", Data: payload.Server{
 		Version: d.options.Version, Engine: d.Engines.Default().Info().Name, PID: os.Getpid(),
 	}})
 	if err != nil {
@@ -80,7 +80,7 @@ func actor(ctx context.Context, keyID string) string {
 
 // keyEntry writes an entry about a key before it is created or revoked.
 func (d *Server) keyEntry(ctx context.Context, kind audit.Kind, k key.Key) error {
-	return d.Record.Append(ctx, audit.Draft{Kind: kind, Actor: actor(ctx, ""), Data: payload.Key{ID: k.ID, Name: k.Name, Opens: string(k.Opens)}})
+	return d.Audit.Append(ctx, audit.Draft{Kind: kind, Actor: actor(ctx, ""), Data: payload.Key{ID: k.ID, Name: k.Name, Opens: string(k.Opens)}})
 }
 
 // approvalEntry writes an entry about an approval request and its decisions.
@@ -107,7 +107,7 @@ func (d *Server) approvalEntry(ctx context.Context, step approval.Step, a approv
 			requester = actor(ctx, "")
 		}
 	}
-	return d.Record.Append(ctx, audit.Draft{Kind: kind, Sandbox: a.Sandbox, Actor: requester, Data: f})
+	return d.Audit.Append(ctx, audit.Draft{Kind: kind, Sandbox: a.Sandbox, Actor: requester, Data: f})
 }
 
 // redactedFacts returns the facts of an approval request with secrets redacted, because a program
@@ -126,17 +126,17 @@ func (d *Server) redactedFacts(ctx context.Context, a approval.Approval) map[str
 
 // closeRecord closes the audit log. It is called last.
 func (d *Server) closeRecord() error {
-	if d.Record == nil {
+	if d.Audit == nil {
 		return nil
 	}
-	err := d.Record.Close()
-	d.Record = nil
+	err := d.Audit.Close()
+	d.Audit = nil
 	return err
 }
 
 // failureEntry writes an entry about the failure of an action that already has an entry.
 func (d *Server) failureEntry(requester, do string, err error) {
-	if writeErr := d.Record.Note(audit.Draft{Kind: audit.Action, Actor: requester, Data: payload.Action{Do: do, Outcome: outcome(err)}}); writeErr != nil {
+	if writeErr := d.Audit.Note(audit.Draft{Kind: audit.Action, Actor: requester, Data: payload.Action{Do: do, Outcome: outcome(err)}}); writeErr != nil {
 		d.options.Log.Error("failed request not in the audit log", "err", errors.Join(writeErr, err))
 	}
 }

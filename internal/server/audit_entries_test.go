@@ -61,7 +61,7 @@ func (s *testServer) do(status int, method, path, key, body string) map[string]a
 // data.
 func entries(t *testing.T, d *server.Server) (list []string) {
 	t.Helper()
-	err := d.Record.Read(t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
+	err := d.Audit.Read(t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
 		var f struct{ Do, Outcome, Name, Reason string }
 		if err := json.Unmarshal(e.Data, &f); err != nil {
 			return err
@@ -87,10 +87,10 @@ func TestActionsOfEachAPIAreRecorded(t *testing.T) {
 	s.do(201, "POST", "/v1/secrets", "", `{"name":"TOKEN","value":"`+canary+`"}`)
 	s.do(204, "DELETE", "/v1/secrets/TOKEN", "", "")
 	s.do(404, "DELETE", "/v1/secrets/TOKEN", "", "")
-	box := s.do(201, "POST", "/v1/sandboxes", key, `{"name":"web"}`)["id"].(string)
-	s.do(200, "GET", "/v1/sandboxes/"+box, key, "")
-	s.do(200, "POST", "/v1/sandboxes/"+box+"/timeout", key, `{"seconds":60}`)
-	s.do(204, "DELETE", "/v1/sandboxes/"+box, key, "")
+	sandboxID := s.do(201, "POST", "/v1/sandboxes", key, `{"name":"web"}`)["id"].(string)
+	s.do(200, "GET", "/v1/sandboxes/"+sandboxID, key, "")
+	s.do(200, "POST", "/v1/sandboxes/"+sandboxID+"/timeout", key, `{"seconds":60}`)
+	s.do(204, "DELETE", "/v1/sandboxes/"+sandboxID, key, "")
 	other := s.do(201, "POST", "/v1/sandboxes", key, "{}")["id"].(string)
 	s.do(204, "POST", "/sandboxes/"+other+"/timeout", key, `{"timeout":60}`)
 	s.do(204, "DELETE", "/sandboxes/"+other, key, "")
@@ -120,7 +120,7 @@ func TestActionsOfEachAPIAreRecorded(t *testing.T) {
 	if got := entries(t, s.d); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the audit log has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if v, err := s.d.Record.Verify(t.Context()); err != nil || !v.OK || v.Entries != int64(len(want)) {
+	if v, err := s.d.Audit.Verify(t.Context()); err != nil || !v.OK || v.Entries != int64(len(want)) {
 		t.Errorf("Verify: got %+v (%v), want %d valid entries", v, err, len(want))
 	}
 	if len(hosttest.Holding(t, filepath.Join(s.dir, "record"), canary)) > 0 {
@@ -148,7 +148,7 @@ func TestAuditLogContinuesAcrossProcesses(t *testing.T) {
 	}
 	d := mustOpen(t, dir, false)
 	counts := make(map[audit.Kind]int)
-	err := d.Record.Read(t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
+	err := d.Audit.Read(t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
 		counts[e.Kind]++
 		if e.Kind == audit.SandboxStarted {
 			var f payload.Started

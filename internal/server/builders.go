@@ -30,7 +30,7 @@ func openTemplates(o *Options) (*catalog.Catalog, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Templates = build.NewRoots(c.WithFallback(o.Templates))
+	o.Templates = build.NewRoots(c.FollowedBy(o.Templates))
 	return c, nil
 }
 

@@ -51,7 +51,7 @@ func (d *Server) surfaces() *surfaces {
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
 			Secrets: auditedVault{d.Secrets, d},
 			Tap:     d.tap, Recordings: d.recordings, Recorded: d.Service.Recordings(),
-			Record: d.Record, Provenance: d.provenanceKeys(),
+			Audit: d.Audit, Provenance: d.provenanceKeys(),
 		}),
 		e2b: e2b.New(e2b.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Access: d.Service,

@@ -10,12 +10,12 @@ import (
 // openRecordings opens the session recordings.
 func (d *Server) openRecordings() {
 	o := d.options
-	d.recordings = recording.New(recording.Options{Dir: filepath.Join(o.StateDir, "recordings"), Budget: o.Record.Recordings, Log: o.Log})
+	d.recordings = recording.New(recording.Options{Dir: filepath.Join(o.StateDir, "recordings"), Budget: o.Audit.Recordings, Log: o.Log})
 }
 
 // openTap creates the observer that records all commands that callers run.
 func (d *Server) openTap() (err error) {
-	d.tap, err = observe.New(observe.Deps{Record: d.Record, Recordings: d.recordings, Log: d.options.Log, Survey: d.Service.Survey})
+	d.tap, err = observe.New(observe.Deps{Audit: d.Audit, Recordings: d.recordings, Log: d.options.Log, Survey: d.Service.Survey})
 	if err == nil && d.lock != nil {
 		err = d.recordings.Sweep()
 	}

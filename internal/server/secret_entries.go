@@ -69,7 +69,7 @@ func (v auditedVault) withEntry(ctx context.Context, requester secrets.Caller, k
 		name = name[:limit]
 	}
 	by := actor(ctx, requester.Owner)
-	if err := v.d.Record.Append(ctx, audit.Draft{Kind: kind, Actor: by, Data: payload.Secret{Name: name, Owner: requester.Owner, Do: do}}); err != nil {
+	if err := v.d.Audit.Append(ctx, audit.Draft{Kind: kind, Actor: by, Data: payload.Secret{Name: name, Owner: requester.Owner, Do: do}}); err != nil {
 		return err
 	}
 	err := change()

@@ -79,7 +79,7 @@ func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 	err = errors.Join(err, closeFrontends())
 	// Event streams would delay the shutdown.
 	d.Approvals.Close()
-	d.Record.EndFollowing()
+	d.Audit.EndFollowing()
 	err = errors.Join(err, drain(ctx, srv))
 	for range serving {
 		if e := <-ended; !errors.Is(e, http.ErrServerClosed) {

@@ -76,8 +76,8 @@ type Options struct {
 	SecretsKey string
 	// PackageBudget is the disk space of the package cache in bytes. 0 means the default.
 	PackageBudget int64
-	// Record limits the audit log.
-	Record RecordOptions
+	// Audit limits the audit log.
+	Audit AuditOptions
 	// SecretsExec are the command lines that exec: may run, separated by semicolons. "" means none.
 	SecretsExec string
 }
@@ -92,8 +92,8 @@ type Server struct {
 	Engines  *engine.Registry
 	// Approvals are the approval requests of sandboxes.
 	Approvals *approval.Service
-	// Record is the audit log.
-	Record *audit.Log
+	// Audit is the audit log.
+	Audit *audit.Log
 	// Report describes the sandboxes of earlier processes that Open found.
 	Report lifecycle.Report
 
@@ -152,7 +152,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	d.keepReserve(ctx)
 	d.serverEntry(ctx, audit.ServerStarted)
 	d.Keys = key.NewRing(d.store, o.Log, d.keyEntry)
-	d.Sessions = session.NewRegistry(session.Options{Store: d.store, Record: d.Record, Log: o.Log})
+	d.Sessions = session.NewRegistry(session.Options{Store: d.store, Audit: d.Audit, Log: o.Log})
 	if d.Secrets, err = openSecrets(o, d.store); err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (d *Server) openService() error {
 	if err != nil {
 		return err
 	}
-	trail := auditlog.New(d.Record, o.Log)
+	trail := auditlog.New(d.Audit, o.Log)
 	d.stored.volumes, err = volumes.New(volumes.Deps{
 		Store: volume.Open(filepath.Join(o.StateDir, "volumes"), o.Log), Rows: d.store, Audit: trail, Log: o.Log, Budget: o.Settings.VolumeBudget,
 	})
@@ -206,7 +206,7 @@ func (d *Server) openService() error {
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Gateway: d.gateway, Sealed: sealed{d.Secrets, time.Now}, Approvals: d.Approvals, Flows: flowLog,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.images.hostFiles,
-		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.stored.changes,
+		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Retained: d.stored.changes,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
 		Audit: trail, Volumes: d.stored.volumes, Events: filepath.Join(o.StateDir, "events"), Recordings: d.recordings,
 	})

@@ -199,11 +199,11 @@ func TestRequestsReachTheirAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	box, err := s.d.Service.Create(t.Context(), sandbox.Principal{KeyID: k.ID}, sandbox.CreateRequest{Template: "base"})
+	sb, err := s.d.Service.Create(t.Context(), sandbox.Principal{KeyID: k.ID}, sandbox.CreateRequest{Template: "base"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	route := []string{"E2b-Sandbox-Id", box.ID, "E2b-Sandbox-Port"}
+	route := []string{"E2b-Sandbox-Id", sb.ID, "E2b-Sandbox-Port"}
 	for name, tc := range map[string]struct {
 		socket  bool
 		path    string
@@ -212,21 +212,21 @@ func TestRequestsReachTheirAPI(t *testing.T) {
 		want    string
 	}{
 		"E2B health":              {false, "/health", nil, 200, "ok"},
-		"sandbox's health":        {false, "/health", append(route, "8080"), 200, box.ID + ":8080/health"},
-		"by host name":            {false, "/v1/x", []string{"Host", "8080-" + box.ID + ".localhost"}, 200, box.ID + ":8080/v1/x"},
-		"headers before own API":  {false, "/v1/sandboxes", append(route, "8080"), 200, box.ID + ":8080/v1/sandboxes"},
-		"guest":                   {false, "/envs", append(route, "49983"), 200, box.ID + ":49983/envs"},
+		"sandbox's health":        {false, "/health", append(route, "8080"), 200, sb.ID + ":8080/health"},
+		"by host name":            {false, "/v1/x", []string{"Host", "8080-" + sb.ID + ".localhost"}, 200, sb.ID + ":8080/v1/x"},
+		"headers before own API":  {false, "/v1/sandboxes", append(route, "8080"), 200, sb.ID + ":8080/v1/sandboxes"},
+		"guest":                   {false, "/envs", append(route, "49983"), 200, sb.ID + ":49983/envs"},
 		"guest's control path":    {false, "/_crannog/ready", append(route, "49983"), 404, ""},
 		"unsigned file":           {false, "/files?path=x", nil, 401, "signature"},
 		"own API without key":     {false, "/v1/sandboxes", nil, 401, ""},
 		"own API, wrong key":      {false, "/v1/sandboxes", []string{"X-API-Key", "e2b_" + strings.Repeat("0", 40)}, 401, ""},
-		"own API with key":        {false, "/v1/sandboxes", []string{"X-API-Key", secret}, 200, box.ID},
-		"own API with bearer":     {false, "/v1/sandboxes", []string{"Authorization", "bearer " + secret}, 200, box.ID},
-		"own API by socket":       {true, "/v1/sandboxes", nil, 200, box.ID},
+		"own API with key":        {false, "/v1/sandboxes", []string{"X-API-Key", secret}, 200, sb.ID},
+		"own API with bearer":     {false, "/v1/sandboxes", []string{"Authorization", "bearer " + secret}, 200, sb.ID},
+		"own API by socket":       {true, "/v1/sandboxes", nil, 200, sb.ID},
 		"keys by socket":          {true, "/v1/keys", nil, 200, k.ID},
 		"keys with key":           {false, "/v1/keys", []string{"X-API-Key", secret}, 403, ""},
 		"E2B without key":         {false, "/v2/sandboxes", nil, 401, `"code":401`},
-		"E2B with key":            {false, "/v2/sandboxes", []string{"X-API-Key", secret}, 200, box.ID},
+		"E2B with key":            {false, "/v2/sandboxes", []string{"X-API-Key", secret}, 200, sb.ID},
 		"E2B by socket needs key": {true, "/v2/sandboxes", nil, 401, ""},
 		"prefix is not own API":   {false, "/v1x", []string{"X-API-Key", secret}, 404, `"code":404`},
 	} {
@@ -234,7 +234,7 @@ func TestRequestsReachTheirAPI(t *testing.T) {
 		if status != tc.status || !strings.Contains(body, tc.want) {
 			t.Errorf("%s: got %d %s, want %d and %q", name, status, body, tc.status, tc.want)
 		}
-		if strings.Contains(body, box.AccessToken) && !strings.HasPrefix(name, "own API") {
+		if strings.Contains(body, sb.AccessToken) && !strings.HasPrefix(name, "own API") {
 			t.Errorf("%s: the answer contains the access token", name)
 		}
 	}
@@ -260,7 +260,7 @@ func TestShutdownClosesStreamsAndKeepsSandboxes(t *testing.T) {
 	timeout := hosttest.Patience(hosttest.Hang)
 	defer server.SetDrainTimeout(timeout)()
 	s := serve(t)
-	box, err := s.d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
+	sb, err := s.d.Service.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestShutdownClosesStreamsAndKeepsSandboxes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header = http.Header{"E2b-Sandbox-Id": {box.ID}, "E2b-Sandbox-Port": {"8080"}}
+	req.Header = http.Header{"E2b-Sandbox-Id": {sb.ID}, "E2b-Sandbox-Port": {"8080"}}
 	transport := &http.Transport{}
 	res, err := transport.RoundTrip(req)
 	if err != nil {
@@ -295,11 +295,11 @@ func TestShutdownClosesStreamsAndKeepsSandboxes(t *testing.T) {
 	if len(d.Report.Adopted) != 1 {
 		t.Errorf("report: got %+v, want one sandbox adopted", d.Report)
 	}
-	if err := d.Service.Remove(t.Context(), local, box.ID); err != nil {
+	if err := d.Service.Remove(t.Context(), local, sb.ID); err != nil {
 		t.Error(err)
 	}
 	closeServer(t, d)
-	hosttest.NoMore(t, "goroutines", before, runtime.NumGoroutine)
+	hosttest.EventuallyAtMost(t, "goroutines", before, runtime.NumGoroutine)
 }
 
 func TestServeRejectsLongStatePath(t *testing.T) {

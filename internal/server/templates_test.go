@@ -162,7 +162,7 @@ func TestChangesOfSecretsAreRecorded(t *testing.T) {
 		t.Errorf("second Remove: got %v, want NotFound", err)
 	}
 	var kinds []string
-	err := d.Record.Read(ctx, audit.Filter{}, false, func(e audit.Entry) error {
+	err := d.Audit.Read(ctx, audit.Filter{}, false, func(e audit.Entry) error {
 		if len(e.Data) > 700 {
 			t.Errorf("entry of %d bytes, want at most 700", len(e.Data))
 		}

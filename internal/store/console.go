@@ -116,8 +116,8 @@ func (s *Store) DeleteConsoleSession(ctx context.Context, id string) (bool, erro
 	return s.execChanged(ctx, "delete console session "+id, `DELETE FROM console_sessions WHERE id = ?`, id)
 }
 
-// SweepConsole implements session.Store.
-func (s *Store) SweepConsole(ctx context.Context, now time.Time) (remaining int, err error) {
+// RemoveExpiredTokens implements session.Store.
+func (s *Store) RemoveExpiredTokens(ctx context.Context, now time.Time) (remaining int, err error) {
 	if _, err := s.execChanged(ctx, "sweep console tokens", `DELETE FROM console_tokens WHERE expires_at <= ?`, nanos(now)); err != nil {
 		return 0, err
 	}

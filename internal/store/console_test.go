@@ -76,7 +76,8 @@ func TestConsoleSessions(t *testing.T) {
 	}
 }
 
-// TestConsoleTokensExpire checks that SweepConsole deletes expired tokens and counts the others.
+// TestConsoleTokensExpire checks that RemoveExpiredTokens deletes expired tokens and counts the
+// others.
 func TestConsoleTokensExpire(t *testing.T) {
 	s := open(t, t.TempDir())
 	now := time.Unix(1000, 0)
@@ -87,8 +88,8 @@ func TestConsoleTokensExpire(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left, err := s.SweepConsole(t.Context(), now); left != 2 || err != nil {
-		t.Errorf("SweepConsole counts %d tokens, %v; want 2", left, err)
+	if left, err := s.RemoveExpiredTokens(t.Context(), now); left != 2 || err != nil {
+		t.Errorf("RemoveExpiredTokens counts %d tokens, %v; want 2", left, err)
 	}
 	for d, h := range hashes {
 		if _, err := s.TakeConsoleToken(t.Context(), h); (err == nil) != (d > 0) {

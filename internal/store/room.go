@@ -40,7 +40,7 @@ func (s *Store) KeepRoom(ctx context.Context) error {
 		return fmt.Errorf("keep room in the store: %w", err)
 	}
 	defer log.Close()
-	if err := diskroom.Ahead(log, 0, 2*roomBytes); err != nil {
+	if err := diskroom.Preallocate(log, 0, 2*roomBytes); err != nil {
 		return err
 	}
 	return s.reserve.Fill()

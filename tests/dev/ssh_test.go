@@ -26,7 +26,7 @@ func TestClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) { test(t, e) })
 	}
 	t.Run("the endpoint is killed", func(t *testing.T) { killed(t, e) })
-	hosttest.NoMore(t, "processes of the sandbox on the host", before, func() int { return servetest.Processes(t, u.state) })
+	hosttest.EventuallyAtMost(t, "processes of the sandbox on the host", before, func() int { return servetest.Processes(t, u.state) })
 	log := u.crannog(t, "audit", "tail", "--jsonl", "-n", "1000", "--sandbox", id, "--kind", "command.started")
 	for _, want := range []string{`"cat; echo bad `, `["/.crannog/crannog-guest","sftp"]`, `["/.crannog/crannog-guest","connect","`} {
 		if !strings.Contains(log, want) {

@@ -248,7 +248,7 @@ func (r *rig) requireOnly(expected ...*crannog.Sandbox) {
 	if len(expected) == 0 {
 		servetest.NothingLeft(r.t, r.state, gone...)
 	} else {
-		hosttest.NoMore(r.t, "control groups", 0, func() int { return len(servetest.Groups(gone...)) })
+		hosttest.EventuallyAtMost(r.t, "control groups", 0, func() int { return len(servetest.Groups(gone...)) })
 	}
 	if _, err := os.Stat(filepath.Join(r.state, "causeway")); err != nil {
 		return // no gateway was started

@@ -126,7 +126,7 @@ func TestS2FullDisk(t *testing.T) {
 		t.Errorf("E2B's kill: %s", resp.Status)
 	}
 	cli("rm", "--all", "--yes")
-	hosttest.NoMore(t, "processes", 0, func() int { return servetest.Processes(t, state) })
+	hosttest.EventuallyAtMost(t, "processes", 0, func() int { return servetest.Processes(t, state) })
 	list, err := local.List(t.Context(), crannog.ListOptions{})
 	if err != nil || len(list) > 0 {
 		t.Errorf("sandboxes are left: %v, %v", list, err)

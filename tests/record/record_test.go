@@ -152,7 +152,7 @@ func TestDiskFull(t *testing.T) {
 			t.Errorf("a sandbox cannot be ended: %v", err)
 		}
 	}
-	hosttest.NoMore(t, "processes", 0, func() int { return servetest.Processes(t, state) })
+	hosttest.EventuallyAtMost(t, "processes", 0, func() int { return servetest.Processes(t, state) })
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { FleetRow } from "../api/console";
 import { ApiProblem } from "../api/problem";
-import { fleetRow as box } from "../api/row.fixture";
+import { fleetRow } from "../api/row.fixture";
 import { type Outcome, acts, forEach } from "./bulk";
 import { keepOrder } from "./hold";
 import { nextIndex } from "./keys";
@@ -31,9 +31,9 @@ describe("the address of the fleet", () => {
 
 describe("the filter", () => {
   const rows = [
-    box("a", { name: "Triage", labels: { team: "ml" }, last_command: { text: "pytest -q", at: "", exit_code: 0 } }),
-    box("b", { state: "paused", level: "strict", attention: 5 }),
-    box("c", { owner: "", labels: { team: "web", run: "7" }, template: "node" }),
+    fleetRow("a", { name: "Triage", labels: { team: "ml" }, last_command: { text: "pytest -q", at: "", exit_code: 0 } }),
+    fleetRow("b", { state: "paused", level: "strict", attention: 5 }),
+    fleetRow("c", { owner: "", labels: { team: "web", run: "7" }, template: "node" }),
   ];
   it.each([
     [{}, ["a", "b", "c"]],
@@ -63,11 +63,11 @@ describe("the filter", () => {
 
 describe("the order", () => {
   const rows = [
-    box("d", { name: "d", created_at: "2026-01-04T00:00:00Z" }),
-    box("b", { name: "b", state: "stopped", ends_at: "2026-02-01T00:00:00Z" }),
-    box("c", { name: "c", attention: 10, ends_at: "2026-01-09T00:00:00Z" }),
-    box("a", { name: "a", attention: 900, state: "paused" }),
-    box("e", { name: "a" }),
+    fleetRow("d", { name: "d", created_at: "2026-01-04T00:00:00Z" }),
+    fleetRow("b", { name: "b", state: "stopped", ends_at: "2026-02-01T00:00:00Z" }),
+    fleetRow("c", { name: "c", attention: 10, ends_at: "2026-01-09T00:00:00Z" }),
+    fleetRow("a", { name: "a", attention: 900, state: "paused" }),
+    fleetRow("e", { name: "a" }),
   ];
   it.each([
     ["attention", ["a", "c", "e", "d", "b"]],
@@ -88,7 +88,7 @@ describe("the order", () => {
   });
 
   it("sorts a thousand quickly", () => {
-    const many = Array.from({ length: 1_000 }, (_, i) => box(`box${(i * 7919) % 1000}`, { attention: i % 7 }));
+    const many = Array.from({ length: 1_000 }, (_, i) => fleetRow(`box${(i * 7919) % 1000}`, { attention: i % 7 }));
     let best = Infinity; // The best of several runs: in the others the process may have had to wait.
     for (let i = 0; i < 20; i++) {
       const began = performance.now();
@@ -146,7 +146,7 @@ describe("an action on many sandboxes", () => {
 
   it("leaves out sandboxes whose state does not allow it", () => {
     const states = ["creating", "running", "paused", "stopped"];
-    const fits = (act: keyof typeof acts) => states.filter((state) => acts[act].isPossible(box("a", { state })));
+    const fits = (act: keyof typeof acts) => states.filter((state) => acts[act].isPossible(fleetRow("a", { state })));
     expect(fits("pause")).toEqual(["running"]);
     expect(fits("resume")).toEqual(["paused"]);
     expect(fits("stop")).toEqual(["creating", "running", "paused"]);

@@ -8,8 +8,8 @@ import { Live } from "./live";
 import { Metrics, maxSamples } from "./metrics";
 import type { Source } from "./stream";
 
-const box = (i: number, more: Partial<FleetRow> = {}) => fleetRow(`box${i}`, { name: `name ${i}`, owner: "", ...more });
-const thousand = Array.from({ length: 1_000 }, (_, i) => box(i));
+const row = (i: number, more: Partial<FleetRow> = {}) => fleetRow(`box${i}`, { name: `name ${i}`, owner: "", ...more });
+const thousand = Array.from({ length: 1_000 }, (_, i) => row(i));
 const copy = (rows: FleetRow[]): FleetRow[] => JSON.parse(JSON.stringify(rows)) as FleetRow[];
 const sample = (id: string, cpu: number): MetricRow => ({ id, cpu, memory: 1, memory_limit: 2, egress: 3, denied: 0 });
 
@@ -21,14 +21,14 @@ describe("Fleet", () => {
     expect(before.ready).toBe(true);
     expect(fleet.apply({ full: true, sandboxes: copy(thousand) })).toBe(false);
     expect(fleet.view).toBe(before);
-    expect(fleet.apply({ full: false, sandboxes: [box(7, { state: "paused" })], removed: ["box9"] })).toBe(true);
+    expect(fleet.apply({ full: false, sandboxes: [row(7, { state: "paused" })], removed: ["box9"] })).toBe(true);
     expect(fleet.view.rows).toHaveLength(999);
     expect(fleet.view.rows.filter((row) => !before.rows.includes(row)).map((row) => row.id)).toEqual(["box7"]);
   });
 
   it("is not ready before all rows were received", () => {
     const fleet = new Fleet();
-    fleet.apply({ full: false, sandboxes: [box(1)], removed: [] });
+    fleet.apply({ full: false, sandboxes: [row(1)], removed: [] });
     expect(fleet.view.ready).toBe(false);
     fleet.apply({ full: true, sandboxes: null });
     expect(fleet.view).toEqual({ rows: [], ready: true });
@@ -216,12 +216,12 @@ describe("Live", () => {
     const live = new Live({ open: () => source, put: async () => 200, probe: async () => "ok", random: () => 0.5 });
     live.start();
     source.emit("hello", { stream: "s", server_started: "1", version: "1", resumed: false });
-    source.emit("fleet", { full: true, sandboxes: [box(1)], removed: [] });
+    source.emit("fleet", { full: true, sandboxes: [row(1)], removed: [] });
     source.emit("approvals", { approvals: [] });
     live.setPaused(true);
     const onRequest = vi.fn();
     live.onRequest.on(onRequest);
-    source.emit("fleet", { full: false, sandboxes: [box(2)], removed: [] });
+    source.emit("fleet", { full: false, sandboxes: [row(2)], removed: [] });
     source.emit("approval", { type: "pending", approval: request("a1") });
     expect(live.fleetView.rows).toHaveLength(1);
     expect(onRequest).toHaveBeenCalledTimes(1);

@@ -166,5 +166,5 @@ func (f *file) free(anchor int64) error {
 	if err != nil {
 		return fmt.Errorf("event file %s: %w", f.source, err)
 	}
-	return diskroom.Ahead(f.f, info.Size(), aheadBytes)
+	return diskroom.Preallocate(f.f, info.Size(), aheadBytes)
 }

@@ -32,7 +32,7 @@ func (s *Ingester) Create(sandbox string) (*os.File, error) {
 	// disk would stop all others.
 	info, err := f.Stat()
 	if err == nil {
-		err = diskroom.Ahead(f, info.Size(), aheadBytes)
+		err = diskroom.Preallocate(f, info.Size(), aheadBytes)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("event files: %w", err), f.Close())

@@ -45,7 +45,7 @@ type Line struct {
 
 // Options configure Open. All are required.
 type Options struct {
-	Record audit.Recorder
+	Audit audit.Recorder
 	// Forms are the kinds of files. Create creates a file of the first one.
 	Forms []Form
 	// Redact returns the redactor for a sandbox's lines. If it fails, text that could contain
@@ -71,7 +71,7 @@ type Ingester struct {
 
 // Open creates the directories and starts watching them, until Close.
 func Open(o Options) (*Ingester, error) {
-	if o.Record == nil || len(o.Forms) == 0 || o.Redact == nil || o.Log == nil {
+	if o.Audit == nil || len(o.Forms) == 0 || o.Redact == nil || o.Log == nil {
 		return nil, errors.New("open event files: an option is missing")
 	}
 	s := &Ingester{o: o, nonce: newNonce(), tails: make(map[string]*tail), fresh: make(map[string]bool)}

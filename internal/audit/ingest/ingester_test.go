@@ -43,7 +43,7 @@ func newFixture(t testing.TB) *fixture {
 func (r *fixture) open() *ingest.Ingester {
 	r.t.Helper()
 	s, err := ingest.Open(ingest.Options{
-		Record: r.log, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
+		Audit: r.log, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 		Forms:  []ingest.Form{ingest.Events(filepath.Join(r.dir, "events"), events.Free), ingest.Flows(filepath.Join(r.dir, "net"))},
 		Redact: func(ctx context.Context, id string) (ingest.Redact, error) { return r.hide(ctx, id) },
 	})

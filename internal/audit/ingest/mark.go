@@ -57,7 +57,7 @@ func newMark(path string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("event files: %w", err)
 	}
-	return true, errors.Join(diskroom.Ahead(f, 0, markBytes), f.Close())
+	return true, errors.Join(diskroom.Preallocate(f, 0, markBytes), f.Close())
 }
 
 // markBytes is the disk space reserved for a mark.

@@ -94,7 +94,7 @@ func (t *tail) take(ctx context.Context, last bool) error {
 		}
 		var errs []error
 		for _, f := range t.files {
-			errs = append(errs, f.take(ctx, t.s.o.Record, hide, last))
+			errs = append(errs, f.take(ctx, t.s.o.Audit, hide, last))
 		}
 		return errors.Join(errs...)
 	})

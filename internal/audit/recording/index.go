@@ -157,7 +157,7 @@ func (r *history) open() error {
 	}
 	// If a command's number cannot be written, the command does not run. The reserved space
 	// prevents a sandbox that fills the disk from stopping all others.
-	if info, err := f.Stat(); err != nil || diskroom.Ahead(f, info.Size(), aheadBytes) != nil {
+	if info, err := f.Stat(); err != nil || diskroom.Preallocate(f, info.Size(), aheadBytes) != nil {
 		return errors.Join(errors.New("recordings: cannot reserve disk space"), err, f.Close())
 	}
 	r.index, r.seen, r.last = f, 0, 0

@@ -60,7 +60,7 @@ func TestBuildCreatesTemplateVersion(t *testing.T) {
 		t.Errorf("Inspect: got template %+v, want the version of this build", found)
 	}
 	ref, _ := sandbox.ParseReference("ns/app")
-	resolved, err := r.catalog.WithFallback(hostOnly{}).Resolve(t.Context(), ref)
+	resolved, err := r.catalog.FollowedBy(hostOnly{}).Resolve(t.Context(), ref)
 	if err != nil || resolved.DefaultUser != "1234" || resolved.DefaultDir != "/home/user/deep" || resolved.Env["X"] != `"image" /home/user` {
 		t.Errorf("Resolve: got user %q, directory %q, variables %v, error %v", resolved.DefaultUser, resolved.DefaultDir, resolved.Env, err)
 	}

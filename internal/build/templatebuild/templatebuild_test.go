@@ -130,7 +130,7 @@ func openService(t *testing.T, dir, host string) *testService {
 	}
 	r.Service, err = templatebuild.Open(t.Context(), templatebuild.Options{
 		Dir: filepath.Join(dir, "builds", "templates"), Library: r.library, Builds: builds, Sandboxes: r.sandboxes, Catalog: r.catalog,
-		Templates: r.catalog.WithFallback(r.library.WithFallback(hostOnly{})), Audit: audit, Log: log,
+		Templates: r.catalog.FollowedBy(r.library.PrecededBy(hostOnly{})), Audit: audit, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -170,8 +170,8 @@ func TestMemoryOfManySandboxes(t *testing.T) {
 	for _, b := range sandboxes {
 		b.Close()
 	}
-	hosttest.NoMore(t, "descriptors of the process", open, func() int { return descriptors(t, pid) })
-	hosttest.NoMore(t, "threads of the process", 20+runtime.NumCPU(), func() int {
+	hosttest.EventuallyAtMost(t, "descriptors of the process", open, func() int { return descriptors(t, pid) })
+	hosttest.EventuallyAtMost(t, "threads of the process", 20+runtime.NumCPU(), func() int {
 		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if err != nil {
 			t.Fatal(err)
@@ -179,7 +179,7 @@ func TestMemoryOfManySandboxes(t *testing.T) {
 		return len(threads)
 	})
 	// The last one is removed after its descriptors are closed.
-	hosttest.NoMore(t, "sandboxes", 0, func() int {
+	hosttest.EventuallyAtMost(t, "sandboxes", 0, func() int {
 		list, err := c.List(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -271,9 +271,9 @@ func TestControllerLeavesNoResources(t *testing.T) {
 		round()
 	}
 	// Flow files stay open until the test ends, two per round.
-	hosttest.NoMore(t, "descriptors of the process", before, func() int { return descriptors(t, pid) })
-	hosttest.NoMore(t, "descriptors of the controller", own, func() int { return descriptors(t, os.Getpid()) - 40 })
-	hosttest.NoMore(t, "goroutines of the controller", goroutines+2, runtime.NumGoroutine)
+	hosttest.EventuallyAtMost(t, "descriptors of the process", before, func() int { return descriptors(t, pid) })
+	hosttest.EventuallyAtMost(t, "descriptors of the controller", own, func() int { return descriptors(t, os.Getpid()) - 40 })
+	hosttest.EventuallyAtMost(t, "goroutines of the controller", goroutines+2, runtime.NumGoroutine)
 	entries, err := os.ReadDir(filepath.Join(dir, dirName))
 	if err != nil || len(entries) != 4 {
 		t.Errorf("the process's directory has the files %v, want 4: %v", entries, err)

@@ -1,9 +1,9 @@
 package policy
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -137,7 +137,7 @@ func (d *Document) transform(rules Transforms) ([]egress.Secret, error) {
 		return nil, wireError("rules may have at most 10 domains")
 	}
 	var fixed []egress.Secret
-	for _, domain := range sorted(rules) {
+	for _, domain := range slices.Sorted(maps.Keys(rules)) {
 		host := strings.ToLower(domain)
 		if !validName(host) {
 			return nil, wireError("rules: " + clip(domain) + " is not an exact domain; headers go to one host only")
@@ -149,7 +149,7 @@ func (d *Document) transform(rules Transforms) ([]egress.Secret, error) {
 			if len(headers) > maxHeaders {
 				return nil, wireError("rules: " + host + " may have at most 20 headers")
 			}
-			for _, name := range sorted(headers) {
+			for _, name := range slices.Sorted(maps.Keys(headers)) {
 				value := headers[name]
 				if len(name) > longestHeader || len(value) > longestValue {
 					return nil, wireError("rules: a header's name has at most 64 and its value at most 2048 characters")
@@ -194,13 +194,4 @@ func placeholder(value string) (secret, format string, err error) {
 		return "", "", wireError("rules: a header's value with a placeholder cannot hold {}")
 	}
 	return name, before + "{}" + after, nil
-}
-
-func sorted[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }

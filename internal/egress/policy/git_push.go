@@ -24,7 +24,7 @@ func (p *Policy) guarded(host string) bool {
 		return true
 	}
 	s := &p.settings
-	if (s.fetch.value != "allow" || s.pushNew.value != "allow" || s.pushDelete.value != "allow" || s.pushDrop.value != "allow") && below(host, forges) {
+	if (s.fetch.value != "allow" || s.pushNew.value != "allow" || s.pushDelete.value != "allow" || s.pushForce.value != "allow") && below(host, forges) {
 		return true
 	}
 	return s.publish.value != "allow" && below(host, registries)
@@ -55,7 +55,7 @@ func (p *Policy) Push(r PushRequest) egress.Decision {
 		d = p.stricter(d, p.settings.pushDelete, RulePush+".delete")
 	}
 	if r.Force {
-		d = p.stricter(d, p.settings.pushDrop, RulePush+".force")
+		d = p.stricter(d, p.settings.pushForce, RulePush+".force")
 	}
 	return p.explain(d, "push to "+clip(r.Ref)+" of "+clip(r.Host+"/"+r.Repo))
 }

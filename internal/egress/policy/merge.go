@@ -99,7 +99,7 @@ func (s *settings) into(m *Document) {
 	m.Network.Unlisted, m.Network.Writes = s.unlisted.value, s.writes.value
 	m.Network.Tunnels, m.Network.WebSocket = s.tunnels.effect(), s.webSocket.effect()
 	m.Git.Fetch = s.fetch.effect()
-	m.Git.Push = Push{Unlisted: s.pushNew.effect(), Delete: s.pushDelete.effect(), Force: s.pushDrop.effect()}
+	m.Git.Push = Push{Unlisted: s.pushNew.effect(), Delete: s.pushDelete.effect(), Force: s.pushForce.effect()}
 	m.Packages.Publish = s.publish.effect()
 }
 

@@ -144,7 +144,7 @@ func (p *Policy) loosened(rule string) string {
 		s.merge(Layer{Kind: LayerLevel, Document: d}, func(string, string) {})
 		of := map[string]setting{
 			RuleWrites: s.writes, RuleTunnels: s.tunnels, RuleWebSocket: s.webSocket, RulePublish: s.publish, RuleFetch: s.fetch,
-			RulePush + ".unlisted": s.pushNew, RulePush + ".delete": s.pushDelete, RulePush + ".force": s.pushDrop,
+			RulePush + ".unlisted": s.pushNew, RulePush + ".delete": s.pushDelete, RulePush + ".force": s.pushForce,
 		}
 		if of[rule].value != "deny" {
 			return levels[i]

@@ -42,9 +42,9 @@ type setting struct{ value, layer string }
 
 // settings are the network's scalar settings, combined from all layers.
 type settings struct {
-	unlisted, writes, tunnels, webSocket setting
-	fetch, pushNew, pushDelete, pushDrop setting
-	publish                              setting
+	unlisted, writes, tunnels, webSocket  setting
+	fetch, pushNew, pushDelete, pushForce setting
+	publish                               setting
 }
 
 // merge applies one layer's value of a setting. It ignores a looser value than that of the layers
@@ -71,6 +71,6 @@ func (s *settings) merge(l Layer, warn func(field, text string)) {
 	s.fetch.merge(l, "git.fetch", string(g.Fetch), effects, warn)
 	s.pushNew.merge(l, "git.push.unlisted", string(g.Push.Unlisted), effects, warn)
 	s.pushDelete.merge(l, "git.push.delete", string(g.Push.Delete), effects, warn)
-	s.pushDrop.merge(l, "git.push.force", string(g.Push.Force), effects, warn)
+	s.pushForce.merge(l, "git.push.force", string(g.Push.Force), effects, warn)
 	s.publish.merge(l, "packages.publish", string(l.Document.Packages.Publish), effects, warn)
 }

@@ -81,7 +81,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 		conns := controlConns{socket: socket}
 		wantEndWithContext(t, func(ctx context.Context) error { return conns.call(ctx, boot.ContMgrPause, nil, nil) })
 	})
-	hosttest.NoMore(t, "descriptors", before, func() int { return descriptors(t) })
+	hosttest.EventuallyAtMost(t, "descriptors", before, func() int { return descriptors(t) })
 }
 
 // descriptors returns the number of open descriptors.

@@ -27,7 +27,7 @@ type answer struct {
 }
 
 // code returns a client of the sandbox's code interpreter.
-func (b *box) code(t testing.TB) *http.Client {
+func (b *testSandbox) code(t testing.TB) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return b.e.Dial(ctx, b.id, guestboot.InterpreterPort)

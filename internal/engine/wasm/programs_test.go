@@ -55,7 +55,7 @@ func TestPrograms(t *testing.T) {
 }
 
 // checkPrograms checks arguments, files, input and exit codes.
-func checkPrograms(t *testing.T, b *box) {
+func checkPrograms(t *testing.T, b *testSandbox) {
 	for _, c := range []struct {
 		argv []string
 		want result
@@ -99,7 +99,7 @@ func checkPrograms(t *testing.T, b *box) {
 }
 
 // Features that WebAssembly does not have are refused by name, before anything runs.
-func checkRefusals(t *testing.T, b *box) {
+func checkRefusals(t *testing.T, b *testSandbox) {
 	terminal := command("prog.wasm")
 	terminal.Pty = &processpb.PTY{Size: &processpb.PTY_Size{Cols: 80, Rows: 24}}
 	for name, c := range map[string]struct {
@@ -132,7 +132,7 @@ func checkRefusals(t *testing.T, b *box) {
 }
 
 // No path leads out of the directories that a module can see.
-func checkEscapes(t *testing.T, b *box) {
+func checkEscapes(t *testing.T, b *testSandbox) {
 	// As controls, the same calls succeed in permitted places, and the guest itself can read the
 	// targets.
 	if r := b.run(t, "prog.wasm", "link", "text", "inside"); r.code != 0 {
@@ -165,7 +165,7 @@ func checkEscapes(t *testing.T, b *box) {
 }
 
 // An endless loop can be ended by a signal and by its timeout.
-func checkLoop(t *testing.T, b *box) {
+func checkLoop(t *testing.T, b *testSandbox) {
 	p, err := b.begin(t.Context(), command("prog.wasm", "loop"))
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func checkLoop(t *testing.T, b *box) {
 
 // A module can allocate memory up to its limit, and fails by itself beyond it. The sandbox
 // continues.
-func checkMemory(t *testing.T, b *box) {
+func checkMemory(t *testing.T, b *testSandbox) {
 	if r := b.run(t, "prog.wasm", "grow", "80000000"); r.code != 0 || r.out != "grown\n" {
 		t.Errorf("within the limit: %+v", r)
 	}

@@ -135,7 +135,7 @@ func openSite(t *testing.T, dir string, files fs.FS) *site {
 					in.Act(w, r, caller)
 				},
 				Authenticate: in.Authenticate, Refused: in.Server.Service.Refused,
-				Live: s.inside, Inside: s.inside, Machine: s.machine, Policies: in.Server.Service, History: in.Server.Record,
+				Live: s.inside, Inside: s.inside, Machine: s.machine, Policies: in.Server.Service, History: in.Server.Audit,
 				About: console.About{Version: "test", Domain: "sbx.example.com", Engine: "fake", Boundary: "none", Started: time.Now()},
 				Base:  "http://127.0.0.1:1", Hosts: []string{"sbx.example.com", "console.example.net"}, Files: files, Log: log,
 			})
@@ -277,7 +277,7 @@ func (s *site) sandbox() string {
 // auditEntries returns the audit entries as "kind actor do outcome".
 func (s *site) auditEntries(kinds ...audit.Kind) (list []string) {
 	s.t.Helper()
-	err := s.d.Record.Read(s.t.Context(), audit.Filter{Kinds: kinds}, false, func(e audit.Entry) error {
+	err := s.d.Audit.Read(s.t.Context(), audit.Filter{Kinds: kinds}, false, func(e audit.Entry) error {
 		var f struct{ Do, Outcome, Scope, Reason string }
 		if err := json.Unmarshal(e.Data, &f); err != nil {
 			return err

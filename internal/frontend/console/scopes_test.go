@@ -19,9 +19,9 @@ import (
 // route in no table needs an admin (P42).
 func TestRoutesNeedTheirScope(t *testing.T) {
 	s := newSite(t)
-	box := s.sandbox()
-	at := "/console/api/v1/sandboxes/" + box
-	inside := "/console/api/sandboxes/" + box
+	sandboxID := s.sandbox()
+	at := "/console/api/v1/sandboxes/" + sandboxID
+	inside := "/console/api/sandboxes/" + sandboxID
 	cookies := map[session.Scope]string{}
 	for scope := session.Viewer; scope <= session.Admin; scope++ {
 		cookies[scope] = s.sign(scope)
@@ -108,11 +108,11 @@ func TestViewersGetNoFileContent(t *testing.T) {
 // than the one whose scope was checked (P42).
 func TestEscapedPathsCannotBypassScopes(t *testing.T) {
 	s := newSite(t)
-	box, viewer := s.sandbox(), s.sign(session.Viewer)
+	sandboxID, viewer := s.sandbox(), s.sign(session.Viewer)
 	for _, rest := range []string{"export", "changes?text=true"} {
 		for _, path := range []string{
-			"/console/%61pi/v1/sandboxes/" + box + "%2F" + rest, "/consol%65/api/v1/sandboxes/" + box + "%2f" + rest,
-			"/console/api/v1/sandboxes/" + box + "%2F" + rest, "/console/api/%76%31/sandboxes/" + box + "%2F" + rest,
+			"/console/%61pi/v1/sandboxes/" + sandboxID + "%2F" + rest, "/consol%65/api/v1/sandboxes/" + sandboxID + "%2f" + rest,
+			"/console/api/v1/sandboxes/" + sandboxID + "%2F" + rest, "/console/api/%76%31/sandboxes/" + sandboxID + "%2F" + rest,
 		} {
 			if g := s.send(siteRequest{path: path, cookie: viewer}); g.status != http.StatusNotFound {
 				t.Errorf("%s: %d %s", path, g.status, g.body)
@@ -124,7 +124,7 @@ func TestEscapedPathsCannotBypassScopes(t *testing.T) {
 			}
 		}
 	}
-	if g := s.send(siteRequest{path: "/console/api/v1/sandboxes/%" + strconv.FormatInt(int64(box[0]), 16) + box[1:], cookie: viewer}); g.status != http.StatusOK || !strings.Contains(g.body, box) {
+	if g := s.send(siteRequest{path: "/console/api/v1/sandboxes/%" + strconv.FormatInt(int64(sandboxID[0]), 16) + sandboxID[1:], cookie: viewer}); g.status != http.StatusOK || !strings.Contains(g.body, sandboxID) {
 		t.Errorf("an ID with an escape: %d %s", g.status, g.body)
 	}
 }
@@ -215,8 +215,8 @@ func actorIn(t *testing.T, s *site, cookie string) string {
 func TestRevokedSessionEndsItsStreams(t *testing.T) {
 	s := newSite(t)
 	admin, operator := s.sign(session.Admin), s.sign(session.Operator)
-	box := s.sandbox()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.addr+"/console/api/sandboxes/"+box+"/file?path=/hang", nil)
+	sandboxID := s.sandbox()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.addr+"/console/api/sandboxes/"+sandboxID+"/file?path=/hang", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func newObservedProxy(t testing.TB) *observedProxy {
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	var err error
-	x.tap, err = observe.New(observe.Deps{Record: x.record, Recordings: x.recordings, Log: log, Survey: func(_ context.Context, id string) error {
+	x.tap, err = observe.New(observe.Deps{Audit: x.record, Recordings: x.recordings, Log: log, Survey: func(_ context.Context, id string) error {
 		x.surveyed <- id
 		return nil
 	}})

@@ -45,7 +45,7 @@ func BenchmarkTap(b *testing.B) {
 							b.Fatal(err)
 						}
 						x.recordings = recording.New(recording.Options{Dir: filepath.Join(dir, "recordings")})
-						if x.tap, err = observe.New(observe.Deps{Record: r, Recordings: x.recordings, Log: log}); err != nil {
+						if x.tap, err = observe.New(observe.Deps{Audit: r, Recordings: x.recordings, Log: log}); err != nil {
 							b.Fatal(err)
 						}
 						b.Cleanup(func() {

@@ -83,7 +83,7 @@ func (h *changeHandlers) changes(ctx context.Context, caller sandbox.Principal, 
 	}
 	return &changesOutput{api.Changes{
 		Sandbox: set.Sandbox, Since: set.Since, Dir: set.Dir, TakenAt: set.TakenAt, Files: set.Files, Added: set.Added, Removed: set.Removed,
-		Changes: toChanges(set.Changes), Digest: set.Digest, Truncated: set.Truncated, Retained: set.Kept, Kept: set.Kept,
+		Changes: toChanges(set.Changes), Digest: set.Digest, Truncated: set.Truncated, Retained: set.Retained, Kept: set.Retained,
 	}}, nil
 }
 

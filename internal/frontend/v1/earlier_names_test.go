@@ -14,7 +14,7 @@ type otherCalls = Changes
 type keptChanges struct{ otherCalls }
 
 func (keptChanges) Changes(context.Context, sandbox.Principal, string, sandbox.ChangesRequest) (sandbox.ChangeSet, error) {
-	return sandbox.ChangeSet{Files: 2, Kept: true}, nil
+	return sandbox.ChangeSet{Files: 2, Retained: true}, nil
 }
 
 // A client of an earlier version knows only the field names linked, kept and looked.

@@ -26,7 +26,7 @@ type (
 	noSnapshots struct{ snapshotService }
 	noChanges   struct{ changeService }
 	noSecrets   struct{ Secrets }
-	noRecord    struct{ recordService }
+	noAudit     struct{ auditService }
 	noRecorded  struct{ recordedService }
 	noImages    struct{ Images }
 	noPackages  struct{ PackageCache }
@@ -40,7 +40,7 @@ type (
 	snapshotService = Snapshots
 	volumeService   = Volumes
 	changeService   = Changes
-	recordService   = Record
+	auditService    = AuditLog
 	recordedService = Recorded
 	commitService   = Commits
 )
@@ -49,7 +49,7 @@ type (
 // generated from it.
 func OpenAPI() ([]byte, error) {
 	a := registerAll(http.NewServeMux(), Deps{
-		States: noStates{}, Snapshots: noSnapshots{}, Changes: noChanges{}, Secrets: noSecrets{}, Record: noRecord{},
+		States: noStates{}, Snapshots: noSnapshots{}, Changes: noChanges{}, Secrets: noSecrets{}, Audit: noAudit{},
 		Tap: &observe.Tap{}, Recordings: &recording.Store{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
 		Images: noImages{}, PackageCache: noPackages{}, ImageTransfer: noTransfer{}, Builds: noBuilds{}, Templates: noTemplates{}, Commits: noCommits{}, Volumes: noVolumes{},
 		Provenance: &provenance.Keys{}, Version: "1",

@@ -21,8 +21,8 @@ const (
 // the disk: its result contains the newest existing tree head, which covers the entries before it
 // was signed. If the newest is old, another one is signed in the background.
 type treeHeads struct {
-	record Record // nil signs nothing
-	log    *slog.Logger
+	auditLog AuditLog // nil signs nothing
+	log      *slog.Logger
 
 	mu   sync.Mutex
 	last *api.Checkpoint
@@ -32,7 +32,7 @@ type treeHeads struct {
 
 // newest returns the newest tree head, or nil until the first is signed.
 func (t *treeHeads) newest() *api.Checkpoint {
-	if t.record == nil {
+	if t.auditLog == nil {
 		return nil
 	}
 	t.mu.Lock()
@@ -47,7 +47,7 @@ func (t *treeHeads) newest() *api.Checkpoint {
 func (t *treeHeads) sign() {
 	ctx, cancel := context.WithTimeout(context.Background(), signTimeout)
 	defer cancel()
-	c, err := t.record.Checkpoint(ctx)
+	c, err := t.auditLog.Checkpoint(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy, t.at = false, time.Now()
@@ -62,12 +62,12 @@ func (t *treeHeads) sign() {
 // covering returns a tree head over all entries so far, for a header. If signing fails it returns
 // "", because the request's effect cannot be undone.
 func (t *treeHeads) covering(ctx context.Context) string {
-	if t.record == nil {
+	if t.auditLog == nil {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), signTimeout)
 	defer cancel()
-	c, err := t.record.Checkpoint(ctx)
+	c, err := t.auditLog.Checkpoint(ctx)
 	if err != nil {
 		t.log.Warn("no tree head for a removal", "err", err)
 		return ""

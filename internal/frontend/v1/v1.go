@@ -49,7 +49,7 @@ type Deps struct {
 	Keys          Keys
 	Secrets       Secrets           // may be nil
 	Approvals     *approval.Service // may be nil
-	Record        Record            // may be nil
+	Audit         AuditLog          // may be nil
 	// Tap observes exec, Recordings stores the session recordings, and Recorded decides which of
 	// them a caller may read. Without them nothing is recorded.
 	Tap        *observe.Tap
@@ -87,7 +87,7 @@ type resource interface{ register(r *registry) }
 
 // resources returns the handlers of each resource.
 func resources(d Deps) []resource {
-	heads := &treeHeads{record: d.Record, log: d.Log}
+	heads := &treeHeads{auditLog: d.Audit, log: d.Log}
 	return []resource{
 		&sandboxHandlers{d.Finder, d.Lifetimes, d.Monitor, heads},
 		&accessHandlers{d.Finder, d.Access, d.NetworkLog, d.Log},
@@ -101,7 +101,7 @@ func resources(d Deps) []resource {
 		&changeHandlers{d.Changes, d.Provenance, d.Log},
 		&secretHandlers{d.Secrets},
 		&approvalHandlers{d.Finder, d.Approvals, d.Log},
-		&recordHandlers{d.Finder, d.Record, d.Log},
+		&auditHandlers{d.Finder, d.Audit, d.Log},
 		&recordingHandlers{d.Recordings, d.Recorded, d.Log},
 		&queueHandlers{d.Queue},
 		&execHandlers{d.Finder, d.States, d.Guests, &denials{d.NetworkLog, d.Log}, d.Tap, heads, cmp.Or(d.Output, client.NewBudget(outputMemory))},

@@ -42,7 +42,7 @@ func TestGuestReapsOrphans(t *testing.T) {
 	if got := r.shell(`i=0; while [ $i -lt 1000 ]; do (true &); i=$((i+1)); done; exit 9`); !strings.Contains(got, `"exit status 9"`) {
 		t.Fatalf("shell that leaves 1,000 orphans: got %q, want exit status 9", got)
 	}
-	hosttest.NoMore(t, "children", 0, func() int { return len(childrenOf(r.cmd.Process.Pid)) })
+	hosttest.EventuallyAtMost(t, "children", 0, func() int { return len(childrenOf(r.cmd.Process.Pid)) })
 }
 
 // childrenOf returns the stat lines of the children of a process.

@@ -21,8 +21,8 @@ func TestF29FramesAreWrittenTogether(t *testing.T) {
 	}
 }
 
-// F29: the header of a session is sent in the first frame of its data. A separate write
-// would wake the peer although it has nothing to do yet.
+// F29: the header of a session is sent in the first frame of its data. A separate write would wake
+// the peer although it has nothing to do yet.
 func TestF29HeadersAreInTheFirstFrame(t *testing.T) {
 	const whole = fullFrame - frameHeader
 	head, data := sessionFrame(typeData, 2*whole), bytes.Repeat([]byte{7}, 2*whole)

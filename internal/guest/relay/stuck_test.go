@@ -58,7 +58,7 @@ func openingStreams() int {
 // checkNoneOpening checks that no stream is being opened any more.
 func checkNoneOpening(t *testing.T) {
 	t.Helper()
-	hosttest.NoMore(t, "streams that are being opened", 0, openingStreams)
+	hosttest.EventuallyAtMost(t, "streams that are being opened", 0, openingStreams)
 }
 
 // If a guest does not read, Dial returns when its context ends. The number of goroutines of such

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Uncollected turns garbage collection off for a while, or until the process has allocated the
+// DelayGC turns garbage collection off for a while, or until the process has allocated the
 // given number of bytes.
-func Uncollected(while time.Duration, limit int64) {
+func DelayGC(while time.Duration, limit int64) {
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(limit)
 	time.AfterFunc(while, func() {
 		debug.SetGCPercent(percent)

@@ -51,10 +51,10 @@ func TestMonitorChangesOnlyTheMonitorThread(t *testing.T) {
 func TestGarbageCollectionResumes(t *testing.T) {
 	before := debug.SetGCPercent(80)
 	defer debug.SetGCPercent(before)
-	calm.Uncollected(time.Hour, 1<<40)
+	calm.DelayGC(time.Hour, 1<<40)
 	if now := debug.SetGCPercent(80); now != -1 {
 		t.Errorf("GC percent is %d, want -1 (off)", now)
 	}
-	calm.Uncollected(0, 1<<40)
+	calm.DelayGC(0, 1<<40)
 	hosttest.Eventually(t, "garbage is collected again", func() bool { return debug.SetGCPercent(-1) == 80 })
 }

@@ -19,11 +19,11 @@ import (
 // that reservations do not fill a small disk.
 const maxShare = 16
 
-// Ahead reserves disk space for n bytes of a file from an offset on, without changing the size of
-// the file. A later write to that range needs no further space, so no other process can take the
-// space first. Ahead reserves nothing if the file system does not support this or has little space
-// left.
-func Ahead(f *os.File, from, n int64) error {
+// Preallocate reserves disk space for n bytes of a file from an offset on, without changing the
+// size of the file. A later write to that range needs no further space, so no other process can
+// take the space first. Preallocate reserves nothing if the file system does not support this or
+// has little space left.
+func Preallocate(f *os.File, from, n int64) error {
 	if n <= 0 {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (r *Reserve) Fill() error {
 	if err := unix.Fstatfs(int(f.Fd()), &s); err != nil {
 		return fmt.Errorf("disk reserve: %w", err)
 	}
-	return Ahead(f, 0, min(fullSize, int64(s.Bavail)*s.Bsize/maxShare/partSize*partSize))
+	return Preallocate(f, 0, min(fullSize, int64(s.Bavail)*s.Bsize/maxShare/partSize*partSize))
 }
 
 // Release frees one part of the reserve, and reports whether there was a part to free.

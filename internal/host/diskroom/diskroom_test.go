@@ -55,11 +55,11 @@ func TestS2ReserveOnFullDisk(t *testing.T) {
 	defer ahead.Close()
 	const n = 1 << 20
 	r := New(dir)
-	if err := errors.Join(Ahead(ahead, 0, n), r.Fill(), Check{dir}.Check()); err != nil {
+	if err := errors.Join(Preallocate(ahead, 0, n), r.Fill(), Check{dir}.Check()); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := ahead.Stat(); err != nil || info.Size() != 0 {
-		t.Errorf("the file after Ahead is %v, %v; want size 0", info, err)
+		t.Errorf("the file after Preallocate is %v, %v; want size 0", info, err)
 	}
 	fill(t, dir)
 	if _, err := ahead.Write(make([]byte, n)); err != nil {

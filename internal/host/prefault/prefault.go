@@ -16,12 +16,12 @@ import "unsafe"
 // of a stack up to a power of two.
 const stackSize = 16 << 20
 
-// Most is the largest size that Heap accepts.
-const Most = stackSize - 64<<10
+// maxHeap is the largest size that Heap accepts.
+const maxHeap = stackSize - 64<<10
 
 // Heap populates size bytes of Go's heap, beginning skip bytes after the memory that is in use. The
 // runtime treats them as memory that was used and freed before: it allocates from them first, and
-// debug.FreeOSMemory gives back those that are unused. skip and size together are at most Most.
+// debug.FreeOSMemory gives back those that are unused. skip and size together are at most maxHeap.
 //
 // Heap makes the heap grow with a goroutine whose stack has stackSize bytes. Unlike other memory, a
 // stack is free again as soon as its goroutine ends, without a collection.
@@ -37,7 +37,7 @@ func Heap(skip, size uintptr) {
 		populated[0] = span{low, start - low}
 		size -= min(size, start-low)
 	}
-	populated[1] = span{start + skip, min(size, Most-skip)}
+	populated[1] = span{start + skip, min(size, maxHeap-skip)}
 	populateSpans()
 }
 
@@ -87,7 +87,7 @@ func lowest() uintptr {
 var objects [6]any
 
 // frame is larger than half of stackSize, so nearTop's stack takes up all of stackSize.
-type frame [Most - 64<<10]byte
+type frame [maxHeap - 64<<10]byte
 
 // nearTop returns an address near the top of its stack, which grows downwards. Its frame is large
 // because it has room for the argument of a call that is never made. The frame is not touched.

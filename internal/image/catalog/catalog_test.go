@@ -106,7 +106,7 @@ func openCatalog(t *testing.T) *testCatalog {
 	if err := r.Serve(t.Context(), r.sandboxes, auditlog.New(r.entries, slog.New(slog.DiscardHandler))); err != nil {
 		t.Fatal(err)
 	}
-	r.all = r.WithFallback(noTemplates{})
+	r.all = r.FollowedBy(noTemplates{})
 	return r
 }
 

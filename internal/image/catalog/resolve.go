@@ -16,8 +16,8 @@ type Templates struct {
 	others sandbox.Templates
 }
 
-// WithFallback returns the templates of the catalog, followed by others.
-func (c *Catalog) WithFallback(others sandbox.Templates) *Templates { return &Templates{c, others} }
+// FollowedBy returns the templates of the catalog, followed by others.
+func (c *Catalog) FollowedBy(others sandbox.Templates) *Templates { return &Templates{c, others} }
 
 // Resolve implements sandbox.Templates. Only the template's owner may use the result.
 func (t *Templates) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {

@@ -43,12 +43,12 @@ func (l *Library) Prune(ctx context.Context) (Pruned, error) {
 }
 
 // collect is Prune with the lock held. It also preserves the given blobs.
-func (l *Library) collect(ctx context.Context, keep ...v1.Hash) (Pruned, error) {
+func (l *Library) collect(ctx context.Context, also ...v1.Hash) (Pruned, error) {
 	needBlobs, needConfigs, err := l.referenced()
 	if err != nil {
 		return Pruned{}, err
 	}
-	for _, d := range keep {
+	for _, d := range also {
 		needBlobs[d] = true
 	}
 	used, err := l.needed(ctx)

@@ -139,9 +139,9 @@ type Templates struct {
 	host sandbox.Templates
 }
 
-// WithFallback returns the templates of this host, and the images of the library for names that the
+// PrecededBy returns the templates of this host, and the images of the library for names that the
 // host does not know.
-func (l *Library) WithFallback(host sandbox.Templates) *Templates { return &Templates{l, host} }
+func (l *Library) PrecededBy(host sandbox.Templates) *Templates { return &Templates{l, host} }
 
 // Resolve implements sandbox.Templates.
 func (t *Templates) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {

@@ -33,7 +33,7 @@ func (s *Service) Changes(ctx context.Context, caller sandbox.Principal, ref str
 	if err != nil {
 		return sandbox.ChangeSet{}, err
 	}
-	out := sandbox.ChangeSet{Sandbox: o.record.ID, Since: o.since, Dir: o.dir, TakenAt: set.TakenAt, Kept: o.isRetained}
+	out := sandbox.ChangeSet{Sandbox: o.record.ID, Since: o.since, Dir: o.dir, TakenAt: set.TakenAt, Retained: o.isRetained}
 	list := slices.DeleteFunc(set.Changes, func(c changeset.Change) bool { return !isChosen(c.Path) })
 	out.Digest, out.Files = changeset.Digest(list), len(list)
 	textLeft := maxShownText

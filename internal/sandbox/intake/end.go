@@ -25,7 +25,7 @@ func (s *Service) Survey(ctx context.Context, id string) {
 	if o == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastEventsTimeout)
 	defer cancel()
 	err = o.Survey(ctx, id)
 	if err == nil || isNotFound(err) { // the sandbox does not run any more
@@ -41,7 +41,7 @@ func (s *Service) Drain(ctx context.Context, id string, last bool) bool {
 	if s.ingester == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastEventsTimeout)
 	defer cancel()
 	if err := errors.Join(s.ingester.Drain(ctx, id, last), s.ingester.Leave(id)); err != nil {
 		s.deps.Log.Warn("events of a sandbox are not in the audit log yet", "sandbox", id, "err", err)
@@ -71,7 +71,7 @@ func (s *Service) Forget(ctx context.Context, id string) error {
 	if remaining, err := s.ingester.Has(id); err != nil || !remaining {
 		return errors.Join(err, s.Remove(id))
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastEventsTimeout)
 	defer cancel()
 	if err := s.ingester.Drain(ctx, id, true); err != nil {
 		s.deps.Log.Warn("events of a sandbox are not in the audit log yet", "sandbox", id, "err", err)
@@ -150,7 +150,7 @@ func (s *Service) Exclusive(ctx context.Context, id string, write func(again boo
 	if s.ingester == nil {
 		return write(true)
 	}
-	limited, cancel := context.WithTimeout(ctx, surveyTimeout)
+	limited, cancel := context.WithTimeout(ctx, lastEventsTimeout)
 	defer cancel()
 	err := s.ingester.Exclusive(limited, id, write)
 	if leaveErr := s.ingester.Leave(id); leaveErr != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
-// surveyTimeout limits how long the end of a sandbox waits for the survey of files and for its
+// lastEventsTimeout limits how long the end of a sandbox waits for the survey of files and for its
 // remaining events.
-const surveyTimeout = 5 * time.Second
+const lastEventsTimeout = 5 * time.Second
 
 // Deps is what a Service needs.
 type Deps struct {
@@ -73,7 +73,7 @@ func New(d Deps) (*Service, error) {
 	}
 	redactor := func(ctx context.Context, id string) (ingest.Redact, error) { return d.Redactors.EntryRedactor(ctx, id) }
 	var err error
-	if s.ingester, err = ingest.Open(ingest.Options{Record: d.Audit.Recorder(), Forms: forms, Redact: redactor, Log: d.Log}); err != nil {
+	if s.ingester, err = ingest.Open(ingest.Options{Audit: d.Audit.Recorder(), Forms: forms, Redact: redactor, Log: d.Log}); err != nil {
 		return nil, fmt.Errorf("open the events of engines: %w", err)
 	}
 	return s, nil
@@ -87,8 +87,8 @@ func (s *Service) Close(ctx context.Context) error {
 	return errors.Join(s.Retry(context.WithoutCancel(ctx)), s.ingester.Close())
 }
 
-// Watches reports whether the Service ingests events at all.
-func (s *Service) Watches() bool { return s.ingester != nil }
+// Ingests reports whether the Service ingests events at all.
+func (s *Service) Ingests() bool { return s.ingester != nil }
 
 // Flows returns the flow files of network attachments, or nil.
 func (s *Service) Flows() *flows.Dir { return s.deps.Flows }

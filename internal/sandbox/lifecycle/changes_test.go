@@ -42,19 +42,22 @@ type workspaceRig struct {
 }
 
 // guestFiles answers like a guest, about a local directory.
-func guestFiles(dir string) http.Handler {
+func guestFiles(dir string) http.Handler { return guestDirs(func(string) string { return dir }) }
+
+// guestDirs answers like a guest whose directories are at other paths of the host.
+func guestDirs(onHost func(inside string) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
 		if r.URL.Path == guest.PathTree {
 			var req changeset.TreeRequest
 			if err = json.NewDecoder(r.Body).Decode(&req); err == nil {
-				req.Dir = dir
+				req.Dir = onHost(req.Dir)
 				err = tree.List(r.Context(), w, req)
 			}
 		} else {
 			var req changeset.PackRequest
 			if err = json.NewDecoder(r.Body).Decode(&req); err == nil {
-				req.Dir = dir
+				req.Dir = onHost(req.Dir)
 				err = tree.Pack(r.Context(), w, req)
 			}
 		}
@@ -72,19 +75,7 @@ func newWorkspaceRig(t *testing.T, access sandbox.Access) *workspaceRig {
 // newWorkspaceRigWith changes the service, and puts more files into the directory.
 func newWorkspaceRigWith(t *testing.T, access sandbox.Access, change option, more ...map[string]string) *workspaceRig {
 	t.Helper()
-	y := &workspaceRig{approvals: &fakeApprovals{}, host: t.TempDir(), inside: t.TempDir()}
-	state := t.TempDir()
-	y.keys = provenance.NewKeys(filepath.Join(state, "provenance"))
-	y.options = func(d *lifecycle.Deps) {
-		d.Provenance = y.keys
-		d.Approvals, d.Kept, d.Journals = y.approvals, retained.New(filepath.Join(state, "changes")), filepath.Join(state, "applies")
-		d.Manifests, d.Copies = workspace.NewManifests(filepath.Join(state, "manifests")), workspace.New(filepath.Join(state, "workspaces"))
-		if change != nil {
-			change(d)
-		}
-	}
-	y.rig = newRig(t, y.options)
-	y.state = state
+	y := newEmptyWorkspaceRig(t, change)
 	for _, dir := range []string{y.host, y.inside} {
 		write(t, dir, "a.txt", "one\n")
 		write(t, dir, "gone.txt", "x\n")
@@ -95,15 +86,40 @@ func newWorkspaceRigWith(t *testing.T, access sandbox.Access, change option, mor
 			}
 		}
 	}
-	y.files = guestFiles(y.inside)
-	sb, err := y.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Workspace: y.host, Access: access, Env: map[string]string{"TOKEN": "never-in-a-statement"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	y.sb = sb
+	y.start(access)
 	write(t, y.inside, "a.txt", "one\ntwo\n")
 	write(t, y.inside, "new/b.txt", "new\n")
 	return y
+}
+
+// newEmptyWorkspaceRig returns a rig without files and without a sandbox.
+func newEmptyWorkspaceRig(t *testing.T, change option) *workspaceRig {
+	t.Helper()
+	y := &workspaceRig{approvals: &fakeApprovals{}, host: t.TempDir(), inside: t.TempDir()}
+	state := t.TempDir()
+	y.keys = provenance.NewKeys(filepath.Join(state, "provenance"))
+	y.options = func(d *lifecycle.Deps) {
+		d.Provenance = y.keys
+		d.Approvals, d.Retained, d.Journals = y.approvals, retained.New(filepath.Join(state, "changes")), filepath.Join(state, "applies")
+		d.Manifests, d.Copies = workspace.NewManifests(filepath.Join(state, "manifests")), workspace.New(filepath.Join(state, "workspaces"))
+		if change != nil {
+			change(d)
+		}
+	}
+	y.rig = newRig(t, y.options)
+	y.state = state
+	y.files = guestFiles(y.inside)
+	return y
+}
+
+// start creates the sandbox.
+func (y *workspaceRig) start(access sandbox.Access) {
+	y.t.Helper()
+	sb, err := y.Create(y.t.Context(), local, sandbox.CreateRequest{Template: "base", Workspace: y.host, Access: access, Env: map[string]string{"TOKEN": "never-in-a-statement"}})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	y.sb = sb
 }
 
 func write(t *testing.T, dir, name, text string) {

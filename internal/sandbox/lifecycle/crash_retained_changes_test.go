@@ -47,7 +47,7 @@ func retainedStores(dir string, step func(string)) (option, *recording.Store) {
 	changes.Step = step
 	recordings := recording.New(recording.Options{Dir: filepath.Join(dir, "recordings"), Step: step})
 	return func(d *lifecycle.Deps) {
-		d.Kept, d.Recordings, d.Journals = changes, recordings, filepath.Join(dir, "applies")
+		d.Retained, d.Recordings, d.Journals = changes, recordings, filepath.Join(dir, "applies")
 		d.Manifests, d.Copies = workspace.NewManifests(filepath.Join(dir, "manifests")), workspace.New(filepath.Join(dir, "workspaces"))
 	}, recordings
 }

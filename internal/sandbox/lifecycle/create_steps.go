@@ -44,7 +44,7 @@ func (s *Service) runCreation(ctx context.Context, b *boot) error {
 			return err
 		}, Finally: func(err error) { releaseTurn(err) }},
 		{Name: stepWorkspace, Do: func(ctx context.Context) error {
-			waitManifest = s.data.workspaces.Note(ctx, b.row, b.from.again || b.from.Saved.FilesOnly)
+			waitManifest = s.data.workspaces.StartManifest(ctx, b.row, b.from.again || b.from.Saved.FilesOnly)
 			b.from.search.Start()
 			return nil
 		}, Undo: func(ctx context.Context) error {

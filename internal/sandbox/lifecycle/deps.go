@@ -50,11 +50,11 @@ type Deps struct {
 	// Recordings contains the output of commands. It is removed with the sandbox's row. Without it
 	// nothing is removed.
 	Recordings sandbox.Recordings
-	// Manifests stores the initial states of workspaces, Kept the changes of ended sandboxes, and
-	// Journals is a directory for applies in progress. Without them nothing is compared, retained
-	// or applied.
+	// Manifests stores the initial states of workspaces, Retained the changes of ended sandboxes,
+	// and Journals is a directory for applies in progress. Without them nothing is compared,
+	// retained or applied.
 	Manifests *workspace.Manifests
-	Kept      *retained.Store
+	Retained  *retained.Store
 	Journals  string
 	// Provenance signs statements about exports, in which Version is this program's version.
 	// Without it nothing is signed.

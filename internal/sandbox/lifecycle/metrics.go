@@ -9,8 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// sampleEvery and keepSamples give an hour of samples per sandbox, about
-// 100 KiB.
+// sampleEvery and keepSamples give an hour of samples per sandbox, about 100 KiB.
 const (
 	sampleEvery = 5 * time.Second
 	keepSamples = 720

@@ -34,8 +34,8 @@ func containsValue(text, value string) bool {
 }
 
 // newSecretsRig returns a workspaceRig whose programs have obtained the value of a secret and
-// written it to files. Without bound, the sandbox has no binding of that secret, so
-// that its value is an ordinary string.
+// written it to files. Without bound, the sandbox has no binding of that secret, so that its value
+// is an ordinary string.
 func newSecretsRig(t *testing.T, bound bool) (*workspaceRig, *secretStore) {
 	t.Helper()
 	k, with := newSecretStore(t)
@@ -84,9 +84,9 @@ func (y *workspaceRig) auditText() string {
 	return all.String()
 }
 
-// P44: the value of a secret that a program has obtained leaves its sandbox by no
-// diff, export or apply, and the signature covers what was exported. The control is a
-// sandbox with the same files and without a binding of the secret.
+// P44: the value of a secret that a program has obtained leaves its sandbox by no diff, export or
+// apply, and the signature covers what was exported. The control is a sandbox with the same files
+// and without a binding of the secret.
 func TestExportsContainNoSecrets(t *testing.T) {
 	for _, bound := range []bool{true, false} {
 		y, _ := newSecretsRig(t, bound)

@@ -110,17 +110,17 @@ func NewService(d Deps) (*Service, error) {
 		room: d.Room, self: s.process.self, volumes: d.Volumes,
 	}
 	w := workspaces.Deps{Rows: d.Store, Copies: d.Copies, Manifests: d.Manifests, Log: d.Log}
-	if d.Kept != nil {
-		w.Retained = d.Kept
+	if d.Retained != nil {
+		w.Retained = d.Retained
 	}
 	s.data.workspaces = workspaces.New(w)
 	s.data.recordings = recordings.New(recordings.Deps{
 		Resolve: s.resolve, Rows: d.Store, Recordings: d.Recordings, Log: d.Log,
-		HasChanges: func(id string) bool { return d.Kept != nil && d.Kept.Has(id) },
+		HasChanges: func(id string) bool { return d.Retained != nil && d.Retained.Has(id) },
 	})
 	s.data.changes = changes.New(changes.Deps{
 		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Approvals, Manifests: d.Manifests, Copies: d.Copies,
-		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
+		Retained: d.Retained, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
 	})
 	for _, loop := range []func(){s.deadlines.run, s.maintain, s.measureAll, func() { s.states.Run(s.work.ctx, s.sweepStates) }} {
 		s.work.start(loop)

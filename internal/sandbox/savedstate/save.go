@@ -13,8 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Saver saves a sandbox into a draft, and returns the host files to which its memory
-// refers.
+// Saver saves a sandbox into a draft, and returns the host files to which its memory refers.
 type Saver func(ctx context.Context, draft sandbox.Draft) (*sandbox.Needs, error)
 
 // Saver returns the function that saves a sandbox on its engine, and the format of the result.

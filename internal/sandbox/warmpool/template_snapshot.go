@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// slowRestores is how many restores in a row may take longer than a boot
-	// before the kind is booted again.
+	// slowRestores is how many restores in a row may take longer than a boot before the kind is booted
+	// again.
 	slowRestores = 3
 	// bootAgain is how long sandboxes of a kind are booted after the kind's state could not be
 	// saved.

@@ -9,10 +9,10 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// Note starts to write the manifest of a workspace, in parallel to the boot of its sandbox. The
-// returned function waits until it is written. continues is set if the sandbox starts with the
-// files of a snapshot.
-func (s *Service) Note(ctx context.Context, r sandbox.Row, continues bool) (wait func()) {
+// StartManifest starts to write the manifest of a workspace, in parallel to the boot of its
+// sandbox. The returned function waits until it is written. continues is set if the sandbox starts
+// with the files of a snapshot.
+func (s *Service) StartManifest(ctx context.Context, r sandbox.Row, continues bool) (wait func()) {
 	if s.deps.Manifests == nil || r.Workspace == "" || r.Base.Copy != "" {
 		return func() {} // a copy itself shows the earlier state
 	}

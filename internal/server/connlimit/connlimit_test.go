@@ -244,7 +244,7 @@ func TestRefusedConnectionsGetAnswer(t *testing.T) {
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
-	hosttest.NoMore(t, "connections", 0, func() int { return g.Status().Open })
+	hosttest.EventuallyAtMost(t, "connections", 0, func() int { return g.Status().Open })
 }
 
 // Zero does not mean unlimited. A total above the available descriptors is lowered, or rejected.

@@ -58,9 +58,9 @@ func Connections(c config.Config) server.Connections {
 	}
 }
 
-// Record returns the limits of the audit log.
-func Record(c config.Config) server.RecordOptions {
-	return server.RecordOptions{KeepAge: c.Audit.Age, KeepBytes: c.Audit.Bytes, Checkpoints: c.Audit.TreeHeads, Recordings: c.Audit.RecordingBytes}
+// Audit returns the limits of the audit log.
+func Audit(c config.Config) server.AuditOptions {
+	return server.AuditOptions{KeepAge: c.Audit.Age, KeepBytes: c.Audit.Bytes, Checkpoints: c.Audit.TreeHeads, Recordings: c.Audit.RecordingBytes}
 }
 
 // maxPolicy is the maximum size of a policy that the parser accepts.

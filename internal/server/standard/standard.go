@@ -71,8 +71,8 @@ type Options struct {
 	Settings sandbox.Settings
 	// SecretsKey and SecretsExec are as in server.Options.
 	SecretsKey, SecretsExec string
-	// Record bounds the audit log.
-	Record server.RecordOptions
+	// Audit bounds the audit log.
+	Audit server.AuditOptions
 	// Images configures the sources and the disk space of images.
 	Images Images
 	// PackageBudget is the disk space of the package cache; 0 means the default.
@@ -212,10 +212,10 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 	}
 	return server.Open(ctx, server.Options{
 		StateDir: o.State, Log: o.Log, Engines: engines, Library: images,
-		Templates: images.WithFallback(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...).WithRunner(runner, javascript)),
+		Templates: images.PrecededBy(template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...).WithRunner(runner, javascript)),
 		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest"), runnerDir(o.State), javaScriptDir(o.State)},
 		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Frontends: o.Frontends,
-		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
+		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Audit: o.Audit,
 		PackageBudget: o.PackageBudget,
 	})
 }

@@ -26,7 +26,7 @@ import (
 //     mechanism: order, counts, or the clock of a synctest bubble. Durations
 //     are measured in bench.
 //   - A count that varies with load, such as goroutines or descriptors right
-//     after an operation, is polled with NoMore until it is low enough.
+//     after an operation, is polled with EventuallyAtMost until it is low enough.
 
 // Hang is how long a test waits, on a machine as fast as the reference, before it assumes a hang.
 const Hang = 2 * time.Minute
@@ -228,9 +228,9 @@ func EventuallyNoError(t testing.TB, check func() error) {
 	}
 }
 
-// NoMore waits until a count is at most limit. Resources that an operation leaves for a moment,
+// EventuallyAtMost waits until a count is at most limit. Resources that an operation leaves for a moment,
 // such as goroutines, may disappear later on a busy machine.
-func NoMore(t testing.TB, what string, limit int, count func() int) {
+func EventuallyAtMost(t testing.TB, what string, limit int, count func() int) {
 	t.Helper()
 	n := 0
 	end := time.Now().Add(hang(t))

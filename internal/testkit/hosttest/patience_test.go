@@ -59,8 +59,8 @@ func TestWaitsFailAfterHang(t *testing.T) {
 				return errors.New("not done")
 			})
 		},
-		"NoMore": func(t testing.TB, done func() bool) {
-			NoMore(t, "things", 3, func() int {
+		"EventuallyAtMost": func(t testing.TB, done func() bool) {
+			EventuallyAtMost(t, "things", 3, func() int {
 				if done() {
 					return 3
 				}

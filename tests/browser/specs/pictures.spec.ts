@@ -23,12 +23,12 @@ async function takePictures(admin: Page, server: Server): Promise<void> {
   await mkdir(shots, { recursive: true });
   const access = { net: "policy", policy: askPolicy };
   const long = { timeout_seconds: 1800 };
-  const box = (name: string, team: string, more: object = {}) => server.create({ name, metadata: { team }, ...long, ...more });
-  const report = await box("report-builder", "search", { access });
-  const nightly = await box("nightly-tests", "build");
-  const crawler = await box("link-checker", "web", { access });
-  const cleaning = await box("data-cleaning", "search");
-  const docs = await box("docs-agent", "web");
+  const create = (name: string, team: string, more: object = {}) => server.create({ name, metadata: { team }, ...long, ...more });
+  const report = await create("report-builder", "search", { access });
+  const nightly = await create("nightly-tests", "build");
+  const crawler = await create("link-checker", "web", { access });
+  const cleaning = await create("data-cleaning", "search");
+  const docs = await create("docs-agent", "web");
   const background = (id: string, line: string) => server.exec(id, `setsid sh -c '${line}' >/dev/null 2>&1 & echo started`);
   await background(nightly.id, "while :; do timeout 3 sh -c \"while :; do :; done\"; sleep 2; done");
   await background(cleaning.id, 'python3 -c "import time\nfor i in range(900):\n sum(range(3000000)); time.sleep(0.4)"');

@@ -114,7 +114,7 @@ func createFleet(ctx context.Context, d *server.Server, sandboxes, active int, u
 		return err
 	}
 	fmt.Fprintf(os.Stdout, "CONSOLE=%s%s/#token=%s\n", url, console.Path, secret)
-	return writeActivity(ctx, d.Record, ids[:active])
+	return writeActivity(ctx, d.Audit, ids[:active])
 }
 
 // create creates sandboxes, eight at a time.
@@ -158,11 +158,11 @@ func (d consoleFrontend) Close() { d.Console.Close(); d.live.Close(); d.inside.C
 // openConsole assembles the console as the product does.
 func openConsole(in server.Backend, url string, log *slog.Logger) server.Frontend {
 	l, err := live.New(live.Deps{
-		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: in.Server.Service, Log: log,
+		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Audit: in.Server.Audit, Meter: in.Server.Service, Log: log,
 		Version: "fleet", Started: time.Now(),
 	})
 	x, insideErr := inside.New(inside.Deps{
-		Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Record: in.Server.Record, Log: log,
+		Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Audit: in.Server.Audit, Log: log,
 	})
 	c, consoleErr := console.New(console.Options{
 		Sessions: in.Server.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: in.Server.Service.Refused, Live: l, Inside: x,

@@ -145,7 +145,7 @@ const metadataGain = "credentials of the machine at its cloud"
 var metadata = []Attempt{
 	{Class: "cloud metadata", Name: "metadata-address", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error { return ask("169.254.169.254", 80, "169.254.169.254") }},
 	{Class: "cloud metadata", Name: "metadata-address-6", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error { return ask("fd00:ec2::254", 80, "[fd00:ec2::254]") }},
-	{Class: "cloud metadata", Name: "metadata-of-tasks", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error { return ask("169.254.170.2", 80, "169.254.170.2") }},
+	{Class: "cloud metadata", Name: "metadata-of-ecs-tasks", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error { return ask("169.254.170.2", 80, "169.254.170.2") }},
 	{Class: "cloud metadata", Name: "metadata-of-alibaba", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error { return ask("100.100.100.200", 80, "100.100.100.200") }},
 	{Class: "cloud metadata", Name: "metadata-by-name", Gain: metadataGain, Control: ownNetwork, run: func(*Target) error {
 		return ask("metadata.google.internal", 80, "metadata.google.internal")
@@ -221,7 +221,7 @@ func resolve(network, address, name string) error {
 		head = head[2:]
 	}
 	if answers := int(head[6])<<8 | int(head[7]); answers == 0 {
-		return fmt.Errorf("%w (answer %d without an address)", unix.EACCES, head[3]&15)
+		return fmt.Errorf("%w (a reply with the code %d and without an address)", unix.EACCES, head[3]&15)
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ type tree struct {
 }
 
 // openTree opens the directories that the user may enter.
-func openTree(fixed bool) (*tree, error) {
+func openTree(deterministic bool) (*tree, error) {
 	entries, err := os.ReadDir("/")
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func openTree(fixed bool) (*tree, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.dirs = append(t.dirs, &directory{root: root, path: path, fixed: fixed})
+		t.dirs = append(t.dirs, &directory{root: root, path: path, deterministic: deterministic})
 	}
 	return t, nil
 }
@@ -76,7 +76,7 @@ func (t *tree) mounts(dir string) wazero.FSConfig {
 			continue
 		}
 		if root, err := d.root.OpenRoot(filepath.Clean("./" + below)); err == nil {
-			mount(&directory{root: root, path: dir, fixed: d.fixed}, "/")
+			mount(&directory{root: root, path: dir, deterministic: d.deterministic}, "/")
 		}
 	}
 	return config
@@ -86,9 +86,9 @@ func (t *tree) mounts(dir string) wazero.FSConfig {
 // because os.Root resolves each part of a path itself.
 type directory struct {
 	experimental.UnimplementedFS
-	root  *os.Root
-	path  string // path in the sandbox
-	fixed bool
+	root          *os.Root
+	path          string // path in the sandbox
+	deterministic bool
 }
 
 // name converts a path to one that os.Root accepts. wazero puts a slash before paths below a
@@ -119,7 +119,7 @@ func (d *directory) stat(info fs.FileInfo, err error, path string) (sys.Stat_t, 
 		return sys.Stat_t{}, code(err)
 	}
 	st := sys.NewStat_t(info)
-	if d.fixed {
+	if d.deterministic {
 		sum := fnv.New64a()
 		_, _ = fmt.Fprint(sum, filepath.Join(d.path, name(path))) // writing to a hash does not fail
 		st.Dev, st.Ino = 1, sum.Sum64()

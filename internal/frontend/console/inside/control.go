@@ -41,7 +41,7 @@ func (h *hub) take(ctx context.Context, v *viewer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, entryTimeout)
 	defer cancel()
-	err := h.x.deps.Record.Append(ctx, audit.Draft{Kind: audit.TerminalControl, Sandbox: h.key.sandbox, Actor: v.actor(), Data: data})
+	err := h.x.deps.Audit.Append(ctx, audit.Draft{Kind: audit.TerminalControl, Sandbox: h.key.sandbox, Actor: v.actor(), Data: data})
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (h *hub) drop(v *viewer, left bool) {
 	h.control = nil
 	h.wake()
 	h.mu.Unlock()
-	err := h.x.deps.Record.Note(audit.Draft{
+	err := h.x.deps.Audit.Note(audit.Draft{
 		Kind: audit.TerminalControl, Sandbox: h.key.sandbox, Actor: v.actor(), Data: payload.Control{PID: h.key.pid, Do: "release", Left: left},
 	})
 	if err != nil {

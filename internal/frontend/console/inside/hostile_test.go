@@ -36,7 +36,7 @@ func listFromHostileGuest(t *testing.T, list []byte) *httptest.ResponseRecorder 
 	go func() { served <- guest.Serve(l) }()
 	defer func() { guest.Close(); <-served }()
 	x, err := New(Deps{
-		Sandboxes: runningSandbox{}, Census: unusedServices{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
+		Sandboxes: runningSandbox{}, Census: unusedServices{}, Audit: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
 		Dial: func(context.Context, sandbox.Principal) (net.Conn, error) {
 			ours, theirs := net.Pipe()
 			l.conns <- theirs

@@ -88,7 +88,7 @@ func newHub(t *testing.T) (*hub, *fakeProgram, *audittest.Log) {
 	t.Helper()
 	auditLog := &audittest.Log{}
 	x, err := New(Deps{
-		Sandboxes: unusedServices{}, Census: unusedServices{}, Record: auditLog, Log: slog.New(slog.DiscardHandler),
+		Sandboxes: unusedServices{}, Census: unusedServices{}, Audit: auditLog, Log: slog.New(slog.DiscardHandler),
 		Dial: func(context.Context, sandbox.Principal) (net.Conn, error) { return nil, errors.New("unused") },
 	})
 	if err != nil {

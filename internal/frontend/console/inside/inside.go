@@ -36,8 +36,8 @@ type Census interface {
 	SignalProcess(ctx context.Context, caller sandbox.Principal, ref string, pid int, sig syscall.Signal) error
 }
 
-// Record writes audit entries; audit.Log implements it.
-type Record interface {
+// AuditLog writes audit entries; audit.Log implements it.
+type AuditLog interface {
 	Append(ctx context.Context, drafts ...audit.Draft) error
 	Note(drafts ...audit.Draft) error
 }
@@ -48,9 +48,9 @@ type Deps struct {
 	Census    Census
 	// Dial connects to the server's own APIs for a caller. All requests into a sandbox go through
 	// them, so that answers are redacted and audit entries written.
-	Dial   func(ctx context.Context, caller sandbox.Principal) (net.Conn, error)
-	Record Record
-	Log    *slog.Logger
+	Dial  func(ctx context.Context, caller sandbox.Principal) (net.Conn, error)
+	Audit AuditLog
+	Log   *slog.Logger
 	// Domain is the domain of sandboxes' host names; "" means localhost.
 	Domain string
 }
@@ -73,7 +73,7 @@ var _ session.Handler = (*Inside)(nil)
 
 // New returns an Inside. Close ends it.
 func New(d Deps) (*Inside, error) {
-	if d.Sandboxes == nil || d.Census == nil || d.Dial == nil || d.Record == nil || d.Log == nil {
+	if d.Sandboxes == nil || d.Census == nil || d.Dial == nil || d.Audit == nil || d.Log == nil {
 		return nil, errors.New("inside of sandboxes: a dependency is missing")
 	}
 	x := &Inside{deps: d, mux: http.NewServeMux(), hubs: map[hubKey]*hub{}}

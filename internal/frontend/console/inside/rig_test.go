@@ -57,7 +57,7 @@ func newStack(t testing.TB) *stack {
 	}
 	open := func(in server.Backend) server.Frontend {
 		x, err := inside.New(inside.Deps{
-			Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Record: in.Server.Record, Log: in.Log, Domain: "sandboxes.test",
+			Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Audit: in.Server.Audit, Log: in.Log, Domain: "sandboxes.test",
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func (s *stack) request(caller, method, path, body string, into any) {
 func (s *stack) entries(kind audit.Kind) []audit.Entry {
 	s.t.Helper()
 	var out []audit.Entry
-	err := s.daemon.Record.Read(s.t.Context(), audit.Filter{Sandbox: s.sb.ID, Kinds: []audit.Kind{kind}}, false, func(e audit.Entry) error {
+	err := s.daemon.Audit.Read(s.t.Context(), audit.Filter{Sandbox: s.sb.ID, Kinds: []audit.Kind{kind}}, false, func(e audit.Entry) error {
 		out = append(out, e)
 		return nil
 	})

@@ -44,7 +44,7 @@ func TestSilentGuestTimesOut(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			x, err := New(Deps{
-				Sandboxes: runningSandbox{}, Census: unusedServices{}, Record: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
+				Sandboxes: runningSandbox{}, Census: unusedServices{}, Audit: &audittest.Log{}, Log: slog.New(slog.DiscardHandler),
 				Dial: func(context.Context, sandbox.Principal) (net.Conn, error) {
 					ours, theirs := net.Pipe()
 					go func() { _, _ = io.Copy(io.Discard, theirs) }()

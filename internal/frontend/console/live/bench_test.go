@@ -76,7 +76,7 @@ func benchmarkSecond(b *testing.B, pages int) {
 			Template: "base", Engine: "fake", PolicyLevel: "standard", Metadata: map[string]string{"team": "one", "task": "two"},
 		})
 	}
-	l, err := New(Deps{Sandboxes: all, Approvals: noData{}, Record: noData{}, Meter: noData{}, Log: slog.New(slog.DiscardHandler)})
+	l, err := New(Deps{Sandboxes: all, Approvals: noData{}, Audit: noData{}, Meter: noData{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func (l *Live) follow(ctx context.Context) {
 			if err = l.readBack(ctx); err == nil {
 				continue
 			}
-		} else if err = l.deps.Record.Read(ctx, audit.Filter{From: from}, true, l.take); err == nil {
+		} else if err = l.deps.Audit.Read(ctx, audit.Filter{From: from}, true, l.take); err == nil {
 			return // following has ended, with the server
 		}
 		if ctx.Err() != nil {
@@ -201,7 +201,7 @@ func (l *Live) catchUp(s *stream, out *frames, seq, newest int64) (int64, error)
 		return newest, nil
 	}
 	first := newest + 1
-	err := l.deps.Record.Read(s.ctx, audit.Filter{Limit: 1}, false, func(e audit.Entry) error {
+	err := l.deps.Audit.Read(s.ctx, audit.Filter{Limit: 1}, false, func(e audit.Entry) error {
 		first = e.Seq
 		return nil
 	})
@@ -219,7 +219,7 @@ func (l *Live) catchUp(s *stream, out *frames, seq, newest int64) (int64, error)
 // read.
 func (l *Live) read(ctx context.Context, t topics, seq, before int64) (found []*line, last int64, err error) {
 	f := audit.Filter{Sandboxes: t.of(), From: seq + 1, Before: before, Limit: batch}
-	err = l.deps.Record.Read(ctx, f, false, func(e audit.Entry) error {
+	err = l.deps.Audit.Read(ctx, f, false, func(e audit.Entry) error {
 		found = append(found, &line{entry: e})
 		return nil
 	})

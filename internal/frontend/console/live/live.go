@@ -34,8 +34,8 @@ type Approvals interface {
 	Watch(ctx context.Context, caller approval.Caller, q approval.Query, after int64, each func(approval.Event) error) error
 }
 
-// Record reads audit entries; audit.Log implements it.
-type Record interface {
+// AuditLog reads audit entries; audit.Log implements it.
+type AuditLog interface {
 	Read(ctx context.Context, f audit.Filter, follow bool, yield func(audit.Entry) error) error
 }
 
@@ -44,11 +44,11 @@ type Meter interface {
 	Usage(ctx context.Context, id string) (engine.Usage, error)
 }
 
-// Deps are the dependencies of New. Sandboxes, Approvals, Record and Log are required.
+// Deps are the dependencies of New. Sandboxes, Approvals, Audit and Log are required.
 type Deps struct {
 	Sandboxes Sandboxes
 	Approvals Approvals
-	Record    Record
+	Audit     AuditLog
 	// Meter measures sandboxes; nil shows no measurements.
 	Meter   Meter
 	Log     *slog.Logger
@@ -92,7 +92,7 @@ type Live struct {
 
 // New returns a Live without streams. Close ends it.
 func New(d Deps) (*Live, error) {
-	if d.Sandboxes == nil || d.Approvals == nil || d.Record == nil || d.Log == nil {
+	if d.Sandboxes == nil || d.Approvals == nil || d.Audit == nil || d.Log == nil {
 		return nil, errors.New("console streams: a dependency is missing")
 	}
 	return &Live{

@@ -145,7 +145,7 @@ func newRigOn(t testing.TB, log *audit.Log, b *sandboxes, change ...func(*live.D
 	t.Helper()
 	r := &rig{t: t, sandboxes: b, approvals: &approvalQueue{next: make(chan approval.Event)}, log: log}
 	deps := live.Deps{
-		Sandboxes: b, Approvals: r.approvals, Record: log, Meter: meter{time.Now()}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Sandboxes: b, Approvals: r.approvals, Audit: log, Meter: meter{time.Now()}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Version: "test", Started: time.Now(),
 	}
 	for _, f := range change {

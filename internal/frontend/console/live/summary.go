@@ -192,7 +192,7 @@ const (
 // nothing if it ran a short while ago.
 func (l *Live) readBack(ctx context.Context) error {
 	newest := int64(-1)
-	err := l.deps.Record.Read(ctx, audit.Filter{Newest: true, Limit: 1}, false, func(e audit.Entry) error {
+	err := l.deps.Audit.Read(ctx, audit.Filter{Newest: true, Limit: 1}, false, func(e audit.Entry) error {
 		newest = e.Seq
 		return nil
 	})
@@ -206,7 +206,7 @@ func (l *Live) readBack(ctx context.Context) error {
 		return nil
 	}
 	var old []audit.Entry
-	err = l.deps.Record.Read(ctx, audit.Filter{Kinds: summaryKinds, Before: newest + 1, Newest: true, Limit: maxReadBack}, false, func(e audit.Entry) error {
+	err = l.deps.Audit.Read(ctx, audit.Filter{Kinds: summaryKinds, Before: newest + 1, Newest: true, Limit: maxReadBack}, false, func(e audit.Entry) error {
 		old = append(old, e)
 		return nil
 	})

@@ -59,15 +59,15 @@ type Store interface {
 	ConsoleSessions(ctx context.Context) ([]Session, error)
 	// DeleteConsoleSession reports whether the session existed.
 	DeleteConsoleSession(ctx context.Context, id string) (bool, error)
-	// SweepConsole removes expired tokens, and returns the number of remaining ones.
-	SweepConsole(ctx context.Context, now time.Time) (int, error)
+	// RemoveExpiredTokens removes expired tokens, and returns the number of remaining ones.
+	RemoveExpiredTokens(ctx context.Context, now time.Time) (int, error)
 }
 
 // Options configure NewRegistry. All are required.
 type Options struct {
-	Store  Store
-	Record audit.Recorder
-	Log    *slog.Logger
+	Store Store
+	Audit audit.Recorder
+	Log   *slog.Logger
 }
 
 // Registry signs people in and out of the console. It is safe for concurrent use.
@@ -117,7 +117,7 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 	if err := checkName(r.Name); err != nil {
 		return "", t, err
 	}
-	unused, err := d.o.Store.SweepConsole(ctx, time.Now())
+	unused, err := d.o.Store.RemoveExpiredTokens(ctx, time.Now())
 	if err != nil {
 		return "", t, fmt.Errorf("create a sign-in token: %w", err)
 	}
@@ -127,7 +127,7 @@ func (d *Registry) Issue(ctx context.Context, actor string, r Request) (secret s
 	}
 	secret, hash := newSecret()
 	t = Token{Hash: hash, Name: r.Name, Scope: r.Scope, Life: r.Life, Expires: time.Now().Add(TokenLife).UTC().Round(0)}
-	err = d.o.Record.Append(ctx, audit.Draft{Kind: audit.ConsoleInvited, Actor: actor, Data: payload.Console{Name: t.Name, Scope: t.Scope.String(), Seconds: int64(t.Life / time.Second)}})
+	err = d.o.Audit.Append(ctx, audit.Draft{Kind: audit.ConsoleInvited, Actor: actor, Data: payload.Console{Name: t.Name, Scope: t.Scope.String(), Seconds: int64(t.Life / time.Second)}})
 	if err != nil {
 		return "", t, fmt.Errorf("create a sign-in token: %w", err)
 	}
@@ -163,7 +163,7 @@ func (d *Registry) SignIn(ctx context.Context, secret, from string) (cookie stri
 	cookie, hash := newSecret()
 	now := time.Now().UTC().Round(0)
 	s = Session{ID: ids.New("c"), Name: t.Name, Scope: t.Scope, CreatedAt: now, ExpiresAt: now.Add(t.Life)}
-	if err := d.o.Record.Append(ctx, d.draft(audit.ConsoleSignedIn, s.Principal().Actor(), s, "")); err != nil {
+	if err := d.o.Audit.Append(ctx, d.draft(audit.ConsoleSignedIn, s.Principal().Actor(), s, "")); err != nil {
 		return "", s, fmt.Errorf("sign in: %w", err)
 	}
 	if err := d.o.Store.InsertConsoleSession(ctx, hash, s); err != nil {
@@ -248,7 +248,7 @@ func (d *Registry) end(ctx context.Context, actor string, s Session, reason stri
 	if !there {
 		return nil // another call was faster, and wrote the entry
 	}
-	if err := d.o.Record.Append(ctx, d.draft(audit.ConsoleSignedOut, actor, s, reason)); err != nil {
+	if err := d.o.Audit.Append(ctx, d.draft(audit.ConsoleSignedOut, actor, s, reason)); err != nil {
 		d.o.Log.Error("sign-out not in the audit log", "session", s.ID, "err", err)
 	}
 	return nil
@@ -256,7 +256,7 @@ func (d *Registry) end(ctx context.Context, actor string, s Session, reason stri
 
 // Sweep ends expired sessions, and removes expired tokens.
 func (d *Registry) Sweep(ctx context.Context) error {
-	_, err := d.o.Store.SweepConsole(ctx, time.Now())
+	_, err := d.o.Store.RemoveExpiredTokens(ctx, time.Now())
 	all, listed := d.o.Store.ConsoleSessions(ctx)
 	errs := []error{err, listed}
 	for _, s := range all {

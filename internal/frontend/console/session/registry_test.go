@@ -56,7 +56,7 @@ func open(t *testing.T, dir string) *registry {
 	}
 	t.Cleanup(func() { _ = st.Close() })
 	d := &registry{t: t, dir: dir, log: &entryLog{}}
-	d.Registry = session.NewRegistry(session.Options{Store: st, Record: d.log, Log: slog.New(slog.DiscardHandler)})
+	d.Registry = session.NewRegistry(session.Options{Store: st, Audit: d.log, Log: slog.New(slog.DiscardHandler)})
 	d.OnEnd(func(id string) { d.ended = append(d.ended, id) })
 	return d
 }
@@ -288,12 +288,12 @@ func (brokenStore) TakeConsoleToken(context.Context, session.Hash) (session.Toke
 func (brokenStore) ConsoleSession(context.Context, session.Hash) (session.Hash, session.Session, error) {
 	return session.Hash{}, session.Session{}, errDisk
 }
-func (brokenStore) ConsoleSessions(context.Context) ([]session.Session, error) { return nil, errDisk }
-func (brokenStore) SweepConsole(context.Context, time.Time) (int, error)       { return 0, errDisk }
+func (brokenStore) ConsoleSessions(context.Context) ([]session.Session, error)  { return nil, errDisk }
+func (brokenStore) RemoveExpiredTokens(context.Context, time.Time) (int, error) { return 0, errDisk }
 
 // An error of the disk is neither a refusal nor a permission.
 func TestBrokenStore(t *testing.T) {
-	d := session.NewRegistry(session.Options{Store: brokenStore{}, Record: &entryLog{}, Log: slog.New(slog.DiscardHandler)})
+	d := session.NewRegistry(session.Options{Store: brokenStore{}, Audit: &entryLog{}, Log: slog.New(slog.DiscardHandler)})
 	valid := strings.Repeat("A", 43)
 	_, _, issueErr := d.Issue(t.Context(), "local:0", session.Request{Scope: session.Viewer})
 	_, _, signInErr := d.SignIn(t.Context(), valid, "127.0.0.1")

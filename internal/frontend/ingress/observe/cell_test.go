@@ -24,7 +24,7 @@ func recordCell(t *testing.T, step int, answer string) (e Ended, shown string, a
 	t.Helper()
 	r := &audittest.Log{}
 	recordings := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
-	tp, err := New(Deps{Record: r, Recordings: recordings, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	tp, err := New(Deps{Audit: r, Recordings: recordings, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func (t *Tap) begin(c Call, what Started) (*command, error) {
 		return nil, unrecorded(err).err
 	}
 	cmd.what.N = cmd.recording.N()
-	err = t.Record.Note(audit.Draft{Time: cmd.started, Kind: audit.CommandStarted, Sandbox: c.Sandbox, Actor: c.Actor, Data: cmd.what})
+	err = t.Audit.Note(audit.Draft{Time: cmd.started, Kind: audit.CommandStarted, Sandbox: c.Sandbox, Actor: c.Actor, Data: cmd.what})
 	if err != nil {
 		cmd.keep(recording.Tail{Error: "record_unavailable"})
 		return nil, unrecorded(err).err

@@ -77,7 +77,7 @@ func (m *move) copiedOut(res *http.Response) error {
 		defer close(l.done)
 		err := eachCopied(in, actionDownload, m.query, func(f Moved) error {
 			f.Outcome = "ok"
-			return m.tap.Record.Note(m.draft(f))
+			return m.tap.Audit.Note(m.draft(f))
 		})
 		var sourceErr *copytree.SourceError
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, copytree.ErrMalformed) && !errors.As(err, &sourceErr) {

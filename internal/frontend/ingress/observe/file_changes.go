@@ -108,7 +108,7 @@ func (m *pendingChange) note(outcome string, lost bool) error {
 	m.once.Do(func() {
 		m.data.Outcome, m.data.Lost = outcome, lost
 		d := audit.Draft{Kind: audit.Action, Sandbox: m.call.Sandbox, Actor: m.call.Actor, Data: m.data}
-		if m.err = m.tap.Record.Note(d); m.err != nil {
+		if m.err = m.tap.Audit.Note(d); m.err != nil {
 			m.tap.Log.Error("entry not recorded", "sandbox", d.Sandbox, "kind", string(d.Kind), "err", m.err)
 		}
 	})

@@ -102,7 +102,7 @@ func (l *downloadBody) Close() error {
 func (l *downloadBody) note(lost bool) error {
 	l.once.Do(func() {
 		sum := l.count.sum()
-		l.err = l.move.tap.Record.Note(l.move.draft(Moved{
+		l.err = l.move.tap.Audit.Note(l.move.draft(Moved{
 			Do: actionDownload, Outcome: "ok", Path: l.move.query, Bytes: sum.Bytes, Sum: sum.Sum,
 			Encoding: l.coding, Range: l.move.span, Lost: lost,
 		}))
@@ -250,7 +250,7 @@ func (m *move) uploaded(res *http.Response) error {
 	const batch = 100
 	for len(drafts) > 0 {
 		n := min(batch, len(drafts))
-		if err := m.tap.Record.Note(drafts[:n]...); err != nil {
+		if err := m.tap.Audit.Note(drafts[:n]...); err != nil {
 			return unrecorded(err).err
 		}
 		drafts = drafts[n:]

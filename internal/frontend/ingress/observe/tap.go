@@ -20,9 +20,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Deps are the dependencies of New. Record, Recordings and Log are required.
+// Deps are the dependencies of New. Audit, Recordings and Log are required.
 type Deps struct {
-	Record     audit.Recorder
+	Audit      audit.Recorder
 	Recordings *recording.Store
 	Log        *slog.Logger
 	// Survey writes events about changed files of a sandbox. It is called at the end of a cell of
@@ -44,7 +44,7 @@ type Tap struct {
 
 // New returns a Tap. Close ends it.
 func New(d Deps) (*Tap, error) {
-	if d.Record == nil || d.Recordings == nil || d.Log == nil {
+	if d.Audit == nil || d.Recordings == nil || d.Log == nil {
 		return nil, errors.New("tap: a dependency is missing")
 	}
 	t := &Tap{Deps: d, running: map[string]map[*command]struct{}{}, denied: map[string]*refusedRequests{}}
@@ -256,7 +256,7 @@ func closeBody(r *http.Request) error {
 
 // note writes an entry about an action that can no longer be undone.
 func (t *Tap) note(d audit.Draft) {
-	if err := t.Record.Note(d); err != nil {
+	if err := t.Audit.Note(d); err != nil {
 		t.Log.Error("entry not recorded", "sandbox", d.Sandbox, "kind", string(d.Kind), "err", err)
 	}
 }

@@ -32,7 +32,7 @@ func newTap(t testing.TB, survey func(context.Context, string) error) (*Tap, *au
 	t.Helper()
 	r := &audittest.Log{}
 	recordings := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
-	tp, err := New(Deps{Record: r, Recordings: recordings, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Survey: survey})
+	tp, err := New(Deps{Audit: r, Recordings: recordings, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Survey: survey})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func FuzzEvents(f *testing.F) {
 	tp, _ := newTap(f, nil)
 	f.Fuzz(func(t *testing.T, wire []byte, asJSON bool) {
 		r := &audittest.Log{}
-		tp.Record = r
+		tp.Audit = r
 		var want Ended
 		for i, step := range []int{len(wire) + 1, 1, 3} {
 			cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowStart})
@@ -165,7 +165,7 @@ func FuzzLines(f *testing.F) {
 	tp, _ := newTap(f, nil)
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		r := &audittest.Log{}
-		tp.Record = r
+		tp.Audit = r
 		var want string
 		for i, step := range []int{len(answer) + 1, 1, 5} {
 			cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowCell})
@@ -323,7 +323,7 @@ func BenchmarkCommand(b *testing.B) {
 		b.Fatal(err)
 	}
 	recordings := recording.New(recording.Options{Dir: filepath.Join(dir, "recordings")})
-	tp, err := New(Deps{Record: r, Recordings: recordings, Log: log})
+	tp, err := New(Deps{Audit: r, Recordings: recordings, Log: log})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Record reads the audit log; audit.Log implements it.
-type Record interface {
+// AuditLog reads the audit log; audit.Log implements it.
+type AuditLog interface {
 	Read(ctx context.Context, f audit.Filter, follow bool, yield func(audit.Entry) error) error
 	Checkpoint(ctx context.Context) (audit.Checkpoint, error)
 	Key() string
@@ -27,15 +27,15 @@ type Record interface {
 	Export(ctx context.Context, w io.Writer, f audit.Filter) error
 }
 
-// recordHandlers serves the audit log.
-type recordHandlers struct {
-	finder Finder
-	record Record
-	log    *slog.Logger
+// auditHandlers serves the audit log.
+type auditHandlers struct {
+	finder   Finder
+	auditLog AuditLog
+	log      *slog.Logger
 }
 
-func (h *recordHandlers) register(r *registry) {
-	if h.record == nil {
+func (h *auditHandlers) register(r *registry) {
+	if h.auditLog == nil {
 		return
 	}
 	h.registerAt(r, "audit", "tree-head", false)
@@ -44,7 +44,7 @@ func (h *recordHandlers) register(r *registry) {
 
 // registerAt adds the operations below a path. "record" is the path of earlier versions, which
 // clients still use.
-func (h *recordHandlers) registerAt(r *registry, name, head string, deprecated bool) {
+func (h *auditHandlers) registerAt(r *registry, name, head string, deprecated bool) {
 	at := func(what, method, path, summary string) huma.Operation {
 		o := op(name+"-"+what, method, "/"+name+path, summary)
 		o.Deprecated = deprecated
@@ -52,12 +52,12 @@ func (h *recordHandlers) registerAt(r *registry, name, head string, deprecated b
 	}
 	read := at("read", "GET", "", "Read or follow entries of the audit log")
 	read.Description = "Entries of the audit log, the oldest first. A key sees those of its own sandboxes; local callers see all."
-	register(r, read, h.readRecord)
-	register(r, at(head, "GET", "/"+head, "Get the newest signed tree head of the audit log"), h.recordCheckpoint)
-	register(r, local(at("key", "GET", "/key", "Get the public key that verifies signed tree heads")), h.recordKey)
-	register(r, local(at("verify", "POST", "/verify", "Verify the whole audit log")), h.verifyRecord)
+	register(r, read, h.readEntries)
+	register(r, at(head, "GET", "/"+head, "Get the newest signed tree head of the audit log"), h.checkpoint)
+	register(r, local(at("key", "GET", "/key", "Get the public key that verifies signed tree heads")), h.publicKey)
+	register(r, local(at("verify", "POST", "/verify", "Verify the whole audit log")), h.verifyLog)
 	register(r, local(at("prove", "GET", "/{seq}/proof", "Prove that one entry is in the audit log")), h.proveEntry)
-	register(r, local(at("export", "GET", "/export", "Export entries that can be verified without the server")), h.exportRecord)
+	register(r, local(at("export", "GET", "/export", "Export entries that can be verified without the server")), h.exportEntries)
 }
 
 func local(o huma.Operation) huma.Operation {
@@ -65,8 +65,8 @@ func local(o huma.Operation) huma.Operation {
 	return o
 }
 
-// RecordFilter selects entries in a query.
-type RecordFilter struct {
+// EntryFilter selects entries in a query.
+type EntryFilter struct {
 	Sandbox string    `query:"sandbox" maxLength:"64" doc:"Only entries of this sandbox, by ID or name."`
 	Kind    string    `query:"kind" maxLength:"1024" doc:"Only entries of these kinds, separated by commas; the part before the dot stands for the whole group."`
 	Since   time.Time `query:"since" doc:"Only from this time on."`
@@ -79,8 +79,8 @@ const (
 	maxEntries     = 1000
 )
 
-type readRecordInput struct {
-	RecordFilter
+type readEntriesInput struct {
+	EntryFilter
 	Limit  int    `query:"limit" minimum:"0" maximum:"1000" doc:"Maximum of entries; 100 if absent. When following, only with newest."`
 	Cursor string `query:"cursor" maxLength:"20" doc:"next_cursor of the previous page."`
 	Newest bool   `query:"newest" doc:"The last entries instead of the first, the oldest of them first."`
@@ -88,13 +88,13 @@ type readRecordInput struct {
 	Follow bool   `query:"follow" doc:"Stream entries as NDJSON, and continue with new ones."`
 }
 
-type recordOutput struct {
+type entriesOutput struct {
 	ContentType string `header:"Content-Type"`
 	Body        func(huma.Context)
 }
 
-func (h *recordHandlers) readRecord(ctx context.Context, caller sandbox.Principal, in *readRecordInput) (*recordOutput, error) {
-	f, err := h.filterOf(ctx, caller, in.RecordFilter)
+func (h *auditHandlers) readEntries(ctx context.Context, caller sandbox.Principal, in *readEntriesInput) (*entriesOutput, error) {
+	f, err := h.filterOf(ctx, caller, in.EntryFilter)
 	if err != nil {
 		return nil, err
 	}
@@ -116,22 +116,22 @@ func (h *recordHandlers) readRecord(ctx context.Context, caller sandbox.Principa
 		if !in.Newest {
 			f.Limit = 0
 		}
-		return &recordOutput{"application/x-ndjson", func(c huma.Context) { h.followRecord(c, caller, f) }}, nil
+		return &entriesOutput{"application/x-ndjson", func(c huma.Context) { h.followEntries(c, caller, f) }}, nil
 	}
-	list, err := h.listRecord(ctx, f)
+	list, err := h.listEntries(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	return &recordOutput{"application/json", func(c huma.Context) { h.send(c, list) }}, nil
+	return &entriesOutput{"application/json", func(c huma.Context) { h.send(c, list) }}, nil
 }
 
-// listRecord reads one page, and one entry more to find out whether there is another page.
-func (h *recordHandlers) listRecord(ctx context.Context, f audit.Filter) (api.EntryList, error) {
+// listEntries reads one page, and one entry more to find out whether there is another page.
+func (h *auditHandlers) listEntries(ctx context.Context, f audit.Filter) (api.EntryList, error) {
 	list, limit := api.EntryList{Entries: []api.Entry{}}, f.Limit
 	if !f.Newest {
 		f.Limit++
 	}
-	err := h.record.Read(ctx, f, false, func(e audit.Entry) error {
+	err := h.auditLog.Read(ctx, f, false, func(e audit.Entry) error {
 		if len(list.Entries) == limit {
 			list.NextCursor = strconv.FormatInt(e.Seq, 10)
 			return nil
@@ -143,7 +143,7 @@ func (h *recordHandlers) listRecord(ctx context.Context, f audit.Filter) (api.En
 }
 
 // filterOf returns a filter for the entries that the caller may see and the query selects.
-func (h *recordHandlers) filterOf(ctx context.Context, caller sandbox.Principal, in RecordFilter) (audit.Filter, error) {
+func (h *auditHandlers) filterOf(ctx context.Context, caller sandbox.Principal, in EntryFilter) (audit.Filter, error) {
 	f := audit.Filter{Since: in.Since, Until: in.Until, From: in.After + 1, Kinds: kindsOf(in.Kind)}
 	if in.Sandbox != "" {
 		sb, err := h.finder.Get(ctx, caller, in.Sandbox)
@@ -166,7 +166,7 @@ func (h *recordHandlers) filterOf(ctx context.Context, caller sandbox.Principal,
 const maxOwned = 10_000
 
 // owned returns the IDs of all known sandboxes of a key.
-func (h *recordHandlers) owned(ctx context.Context, caller sandbox.Principal) ([]string, error) {
+func (h *auditHandlers) owned(ctx context.Context, caller sandbox.Principal) ([]string, error) {
 	out := []string{}
 	q := sandbox.Filter{Ascending: true}
 	for {

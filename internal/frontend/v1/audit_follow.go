@@ -13,15 +13,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func (h *recordHandlers) send(c huma.Context, v any) {
+func (h *auditHandlers) send(c huma.Context, v any) {
 	if err := json.NewEncoder(c.BodyWriter()).Encode(v); err != nil {
 		h.log.Debug("answer not sent", "err", err)
 	}
 }
 
-// followRecord streams entries until the client leaves or the server is shutting down. A failure
+// followEntries streams entries until the client leaves or the server is shutting down. A failure
 // ends the stream: its header has been sent.
-func (h *recordHandlers) followRecord(c huma.Context, caller sandbox.Principal, f audit.Filter) {
+func (h *auditHandlers) followEntries(c huma.Context, caller sandbox.Principal, f audit.Filter) {
 	c.SetHeader("Content-Type", "application/x-ndjson")
 	c.SetStatus(http.StatusOK)
 	out := newEventStream(c.BodyWriter())
@@ -43,7 +43,7 @@ func (h *recordHandlers) followRecord(c huma.Context, caller sandbox.Principal, 
 	}
 	var err error
 	if f.Sandboxes == nil {
-		err = h.record.Read(ctx, f, true, sendEntry)
+		err = h.auditLog.Read(ctx, f, true, sendEntry)
 	} else {
 		err = h.followOwned(ctx, caller, &f, sendEntry)
 	}
@@ -54,8 +54,8 @@ func (h *recordHandlers) followRecord(c huma.Context, caller sandbox.Principal, 
 
 // followOwned includes sandboxes that the caller creates while it follows: each new entry is
 // checked for its owner.
-func (h *recordHandlers) followOwned(ctx context.Context, caller sandbox.Principal, f *audit.Filter, sendEntry func(audit.Entry) error) error {
-	if err := h.record.Read(ctx, *f, false, sendEntry); err != nil {
+func (h *auditHandlers) followOwned(ctx context.Context, caller sandbox.Principal, f *audit.Filter, sendEntry func(audit.Entry) error) error {
+	if err := h.auditLog.Read(ctx, *f, false, sendEntry); err != nil {
 		return err
 	}
 	cache := owners{finder: h.finder, caller: caller, others: map[string]time.Time{}, owned: map[string]bool{}}
@@ -64,7 +64,7 @@ func (h *recordHandlers) followOwned(ctx context.Context, caller sandbox.Princip
 	}
 	all := *f
 	all.Sandboxes, all.Newest, all.Limit = nil, false, 0
-	return h.record.Read(ctx, all, true, func(e audit.Entry) error {
+	return h.auditLog.Read(ctx, all, true, func(e audit.Entry) error {
 		owned, err := cache.has(ctx, e.Sandbox)
 		if err != nil || !owned {
 			return err

@@ -58,7 +58,7 @@ func newRecordRig(t *testing.T) (*rig, *audit.Log, keySandboxes) {
 	r := &rig{t: t, caller: sandbox.Principal{KeyID: "k1"}}
 	mine := keySandboxes{ids: map[string]bool{"box1": true}}
 	r.with(Deps{
-		Finder: mine, Record: l, Log: slog.New(slog.DiscardHandler),
+		Finder: mine, Audit: l, Log: slog.New(slog.DiscardHandler),
 		Auth: func(*http.Request) (sandbox.Principal, error) { return r.caller, nil },
 	})
 	return r, l, mine

@@ -22,8 +22,8 @@ import (
 // token is the access token of the sandboxes under test.
 const token = "wasmtest"
 
-// box is a sandbox under test.
-type box struct {
+// testSandbox is a sandbox under test.
+type testSandbox struct {
 	e      engine.Engine
 	id     string
 	client *http.Client
@@ -31,7 +31,7 @@ type box struct {
 }
 
 // start starts a sandbox and removes it when the test ends.
-func start(t testing.TB, e engine.Engine, image engine.Image, id string, change ...func(*engine.Spec)) *box {
+func start(t testing.TB, e engine.Engine, image engine.Image, id string, change ...func(*engine.Spec)) *testSandbox {
 	t.Helper()
 	config, err := json.Marshal(guest.Config{SandboxID: id, TemplateID: "wasm", Hostname: id, AccessToken: token, ControlToken: token + "-control", DefaultUser: "user"})
 	if err != nil {
@@ -53,7 +53,7 @@ func start(t testing.TB, e engine.Engine, image engine.Image, id string, change 
 			t.Errorf("remove: %v", err)
 		}
 	})
-	return &box{e, id, &http.Client{Transport: transport}, config}
+	return &testSandbox{e, id, &http.Client{Transport: transport}, config}
 }
 
 // result is the result of a command.
@@ -65,14 +65,14 @@ type result struct {
 
 // process is a running command.
 type process struct {
-	box    *box
-	pid    uint32
-	stream *connect.ServerStreamForClient[processpb.StartResponse]
-	cancel context.CancelFunc
+	sandbox *testSandbox
+	pid     uint32
+	stream  *connect.ServerStreamForClient[processpb.StartResponse]
+	cancel  context.CancelFunc
 }
 
 // api returns a client of the guest's process service.
-func (b *box) api() processpbconnect.ProcessClient {
+func (b *testSandbox) api() processpbconnect.ProcessClient {
 	return processpbconnect.NewProcessClient(b.client, "http://guest", connect.WithProtoJSON())
 }
 
@@ -85,7 +85,7 @@ func signed[T any](message *T) *connect.Request[T] {
 }
 
 // begin starts a command.
-func (b *box) begin(ctx context.Context, request *processpb.StartRequest) (*process, error) {
+func (b *testSandbox) begin(ctx context.Context, request *processpb.StartRequest) (*process, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stream, err := b.api().Start(ctx, signed(request))
 	if err != nil {
@@ -125,7 +125,7 @@ func command(argv ...string) *processpb.StartRequest {
 }
 
 // run runs a command until it ends.
-func (b *box) run(t testing.TB, argv ...string) result {
+func (b *testSandbox) run(t testing.TB, argv ...string) result {
 	t.Helper()
 	p, err := b.begin(t.Context(), command(argv...))
 	if err != nil {
