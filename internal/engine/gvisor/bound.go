@@ -119,6 +119,9 @@ func hostPath(spec *engine.Spec, inside string) (source, top string) {
 // state does not refer to.
 const listAfter = 16 << 10
 
+// largePipe holds the rest of most states, so that the kernel does not wait for the copying.
+const largePipe = 1 << 20
+
 // copyWithPause copies a saved state from a pipe into a file, and calls look once listAfter bytes
 // have arrived. If the kernel has more to write than the pipe can hold, it waits while look runs,
 // and its programs wait for the kernel. If this process ends, the checkpoint fails and the programs
@@ -132,8 +135,9 @@ func copyWithPause(to io.Writer, look func()) (end *os.File, written func(error)
 	if err != nil {
 		return nil, nil, err
 	}
-	// The pipe should hold as little as possible. Fd also makes it blocking.
-	size, err := unix.FcntlInt(end.Fd(), unix.F_SETPIPE_SZ, os.Getpagesize())
+	// The pipe should hold little. A smaller one makes both sides wait for each other before look can
+	// be called. Fd also makes it blocking.
+	size, err := unix.FcntlInt(end.Fd(), unix.F_SETPIPE_SZ, listAfter)
 	if err != nil {
 		from.Close()
 		end.Close()
@@ -169,12 +173,12 @@ func copyAndLook(to io.Writer, from *os.File, look func()) (int64, error) {
 	if n == listAfter {
 		look()
 	}
-	if _, err := to.Write(head[:n]); err != nil {
-		return 0, err
-	}
 	// An error is ignored: the small pipe only makes the checkpoint slower.
 	if conn, err := from.SyscallConn(); err == nil {
-		_ = conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 1<<20) })
+		_ = conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe) })
+	}
+	if _, err := to.Write(head[:n]); err != nil {
+		return 0, err
 	}
 	return io.Copy(to, from)
 }

