@@ -9,6 +9,7 @@
 package lineage
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
@@ -24,7 +25,11 @@ type Mark uint64
 // None means that there is no mark.
 const None Mark = 0
 
-// last is the number of the last mark.
+// first is where the numbers of this guest's marks start. It is random, so that two guests on one
+// kernel, such as those of two tests, do not signal each other's processes.
+var first = rand.Uint64N(base)
+
+// last is the number of the last mark, counted from first.
 var last atomic.Uint64
 
 // New returns a new mark, or None if the kernel does not support marks.
@@ -32,7 +37,7 @@ func New() Mark {
 	if !supported() {
 		return None
 	}
-	return Mark(base + last.Add(1))
+	return Mark(base + first + last.Add(1))
 }
 
 // supported reports whether the kernel supports marks. An unmodified gVisor does not allow setting
