@@ -43,7 +43,7 @@ func (l List) Close() {
 // OpenBy lists the files and directories below a directory that a process has open, according to
 // the host's kernel. The process must not open or close any at the same time.
 func OpenBy(pid int, below string) (list List, err error) {
-	// Programs of the sandbox wait meanwhile. Names relative to the directory take a third less time
+	// Programs of the sandbox wait for this. Names relative to the directory take a third less time
 	// than paths from the root.
 	dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
