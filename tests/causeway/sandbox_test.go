@@ -52,6 +52,9 @@ func sharedEnvironment(t testing.TB) *environment {
 	a := environments.idle[last]
 	environments.idle = environments.idle[:last]
 	t.Cleanup(func() { // runs last, since it is the test's first cleanup
+		if t.Failed() {
+			t.Log(errorsLogged(a.state))
+		}
 		environments.mu.Lock()
 		defer environments.mu.Unlock()
 		environments.idle = append(environments.idle, a)
@@ -219,6 +222,22 @@ func logTo(state string) *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// errorsLogged returns the errors in the log of an environment: an answer to a caller does not have
+// the cause of an internal error.
+func errorsLogged(state string) string {
+	data, err := os.ReadFile(filepath.Join(state, "test.log"))
+	if err != nil {
+		return err.Error()
+	}
+	var found strings.Builder
+	for line := range strings.Lines(string(data)) {
+		if strings.Contains(line, "level=ERROR") {
+			found.WriteString(line)
+		}
+	}
+	return "errors in the log of the environment, also of earlier tests:\n" + found.String()
 }
 
 // sh runs a shell line and returns its output and exit code.
