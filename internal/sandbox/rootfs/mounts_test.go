@@ -93,10 +93,7 @@ func TestF3MountTargets(t *testing.T) {
 // workspace belongs is mounted only if the policy and the template allow it. Object directories
 // that the repository borrows are never mounted.
 func TestF3SharedRepositoriesAreShown(t *testing.T) {
-	home, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	home := realDir(t)
 	write := func(name, text string) {
 		t.Helper()
 		name = filepath.Join(home, name)
