@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -44,7 +45,24 @@ var archiveRules = []rule{
 	{"archive/busy-programs-do-not-run-while-files-are-extracted",
 		extractsSavedFiles("for n in 3 2 1; do (while :; do echo $n >> busy$n; done) >/dev/null 2>&1 & done")},
 	{"archive/large-files-do-not-end-the-sandbox", largeFiles},
+	{"archive/an-error-of-the-writer-is-named", func(t testing.TB, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		b.sh(t, "echo inside > f")
+		archiver, _ := archive(t, e)
+		for _, cause := range []error{syscall.ENOSPC, syscall.EPIPE} {
+			if err := archiver.Archive(t.Context(), b.id, failingWriter{cause}); !errors.Is(err, cause) || fault.CodeOf(err) == "file_too_large" {
+				t.Errorf("a writer that fails with %q: %v", cause, err)
+			}
+		}
+		b.want(t, "cat f", "inside")
+	}},
 }
+
+// failingWriter is a writer to a full disk or a closed pipe.
+type failingWriter struct{ cause error }
+
+func (w failingWriter) Write([]byte) (int, error) { return 0, w.cause }
 
 // archiveRestoresFiles checks that a sandbox that boots with the archive of another sandbox has its
 // files and none of its running programs.

@@ -90,6 +90,7 @@ type (
 	savesFrozenSandbox      struct{ correct }
 	archivesWithoutOneFile  struct{ correct }
 	archivesNothing         struct{ correct }
+	ignoresWriter           struct{ correct }
 	restoresAsNewSandbox    struct{ correct }
 	savesUndeclaredPart     struct{ correct }
 	ignoresReplace          struct{ correct }
@@ -199,6 +200,15 @@ func (e archivesWithoutOneFile) Archive(ctx context.Context, id string, w io.Wri
 
 func (archivesNothing) Archive(_ context.Context, _ string, w io.Writer) error {
 	return tar.NewWriter(w).Close()
+}
+
+func (e ignoresWriter) Archive(ctx context.Context, id string, w io.Writer) error {
+	var text bytes.Buffer
+	if err := e.correct.Archive(ctx, id, &text); err != nil {
+		return err
+	}
+	_, _ = w.Write(text.Bytes())
+	return nil
 }
 
 func (e restoresAsNewSandbox) Restore(ctx context.Context, spec engine.Spec, _ string) error {

@@ -30,6 +30,7 @@ var defects = map[string]struct {
 	"saves a frozen sandbox":    {func(_ testing.TB, e correct) engine.Engine { return savesFrozenSandbox{e} }, []string{"freeze/a-frozen-sandbox-is-not-saved"}},
 	"archives without one file": {func(_ testing.TB, e correct) engine.Engine { return archivesWithoutOneFile{e} }, []string{"archive/files-are-restored-without-memory"}},
 	"archives nothing":          {func(_ testing.TB, e correct) engine.Engine { return archivesNothing{e} }, []string{"archive/files-are-restored-without-memory", "freeze/a-frozen-sandbox-is-not-archived"}},
+	"archives to no disk":       {func(_ testing.TB, e correct) engine.Engine { return ignoresWriter{e} }, []string{"archive/an-error-of-the-writer-is-named"}},
 	"saves an undeclared part":  {func(_ testing.TB, e correct) engine.Engine { return savesUndeclaredPart{e} }, []string{"state/consists-of-its-parts"}},
 	"restores as a new sandbox": {func(_ testing.TB, e correct) engine.Engine { return restoresAsNewSandbox{e} }, []string{"state/memory-and-files-continue", "state/truncated-is-refused"}},
 	"ignores replace":           {func(_ testing.TB, e correct) engine.Engine { return ignoresReplace{e} }, []string{"state/replaces-in-place", "state/unknown-is-not-found"}},

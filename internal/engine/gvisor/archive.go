@@ -47,7 +47,9 @@ func (e *Engine) Archive(ctx context.Context, id string, w io.Writer) (err error
 	if err := e.Checkpoint(ctx, id, dir); err != nil {
 		return err
 	}
-	return e.Extract(ctx, *b.rec.Spec, dir, w)
+	spec := *b.rec.Spec
+	spec.ID = id // records have it elsewhere
+	return e.Extract(ctx, spec, dir, w)
 }
 
 // Extract implements engine.Archiver.
@@ -66,7 +68,8 @@ func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w io
 	}
 	defer k.discard()
 	if err := k.writeFiles(ctx, dir, w); err != nil {
-		if k.died(err) {
+		// An error of w, such as a full disk or a closed pipe, also makes the kernel's write fail.
+		if _, ofWriter := errors.AsType[*holes.CopyError](err); !ofWriter && k.died(err) {
 			return fault.Wrap(err, fault.Exhausted, "file_too_large", fmt.Sprintf("a file of sandbox %q is larger than the memory of this host allows to copy, holes included", id)).
 				WithHint("remove the file, or save the sandbox with its memory")
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path"
 	"slices"
@@ -24,36 +25,50 @@ const rootName = "/root"
 // path and does not compare them. With different files, the memory of programs would not match the
 // code that they map.
 func (e *Engine) CheckpointBound(ctx context.Context, id, dir string) (list engine.Bound, known bool, err error) {
-	var open hostfiles.List
-	var rec record
-	var listErr error // why the list is not known
+	var listing chan struct{} // closed at the end of listing, nil if that has not begun
+	var listErr error         // why the list is not known
 	certain, err := e.checkpoint(ctx, id, dir, func(b *instance) {
-		rec = b.rec
-		open, listErr = hostfiles.OpenBy(b.rec.Sentry.PID, rootName)
+		open, err := hostfiles.OpenBy(b.rec.Sentry.PID, rootName)
+		listing = make(chan struct{})
+		// The kernel may have to wait until its open files are known. They are compared with the
+		// host's while it writes the state.
+		go func() {
+			defer close(listing)
+			if listErr = err; err == nil {
+				list, listErr = boundTo(b.rec, open)
+			}
+		}()
 	})
+	if listing != nil {
+		<-listing
+	}
 	if err != nil {
-		open.Close()
+		list.Open.Close()
 		return engine.Bound{}, false, err
 	}
 	if listErr == nil && !certain {
 		listErr = errors.New("the state was written before the open files were listed")
 	}
-	if listErr == nil && rec.Spec == nil {
-		listErr = errors.New("the record of the sandbox was written by an earlier version")
-	}
-	if listErr == nil {
-		list, listErr = boundTo(rec, open)
-	}
 	if listErr != nil {
-		open.Close()
+		list.Open.Close()
 		e.log.Warn("cannot determine which files of the host a state refers to", "sandbox", id, "err", listErr)
 		return engine.Bound{}, false, nil
 	}
 	return list, true, nil
 }
 
-// boundTo returns the open files of a sandbox that are the host's, and closes the others.
+// boundTo returns the open files of a sandbox that are the host's, and closes the others; after an
+// error, all of them.
 func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
+	defer func() {
+		if err != nil {
+			open.Close()
+			list = engine.Bound{}
+		}
+	}()
+	if rec.Spec == nil {
+		return list, errors.New("the record of the sandbox was written by an earlier version")
+	}
 	slices.SortFunc(open, func(a, b hostfiles.Open) int { return strings.Compare(a.Path, b.Path) })
 	var others hostfiles.List
 	guestFound := false
@@ -119,13 +134,17 @@ func hostPath(spec *engine.Spec, inside string) (source, top string) {
 // state does not refer to.
 const listAfter = 16 << 10
 
+// listingPipe is how many bytes the kernel can write while the open files are listed, which is about
+// what it writes in that time. A state must be larger to be certainly incomplete when the list is.
+const listingPipe = 128 << 10
+
 // largePipe holds the rest of most states, so that the kernel does not wait for the copying.
 const largePipe = 1 << 20
 
 // copyWithPause copies a saved state from a pipe into a file, and calls look once listAfter bytes
-// have arrived. If the kernel has more to write than the pipe can hold, it waits while look runs,
-// and its programs wait for the kernel. If this process ends, the checkpoint fails and the programs
-// continue.
+// have arrived. While look runs, the kernel can write only as much as the pipe holds. Then it
+// waits, and its programs wait for the kernel. If this process ends, the checkpoint fails and the
+// programs continue.
 //
 // The caller passes the end of the pipe to the kernel, closes its own copy, and calls written with
 // the result of the checkpoint. If that was successful, written waits until the state is complete.
@@ -137,8 +156,7 @@ func copyWithPause(to io.Writer, look func()) (end *os.File, written func(error)
 	}
 	// The pipe should hold little. A smaller one makes both sides wait for each other before look can
 	// be called. Fd also makes it blocking.
-	size, err := unix.FcntlInt(end.Fd(), unix.F_SETPIPE_SZ, listAfter)
-	if err != nil {
+	if _, err := unix.FcntlInt(end.Fd(), unix.F_SETPIPE_SZ, listAfter); err != nil {
 		from.Close()
 		end.Close()
 		return nil, nil, err
@@ -150,8 +168,8 @@ func copyWithPause(to io.Writer, look func()) (end *os.File, written func(error)
 	done := make(chan outcome, 1)
 	go func() {
 		defer from.Close() // after an error, this ends the checkpoint
-		remaining, err := copyAndLook(to, from, look)
-		done <- outcome{remaining > int64(size), err}
+		certain, err := copyAndLook(to, from, look)
+		done <- outcome{certain, err}
 	}()
 	return end, func(saveErr error) (bool, error) {
 		if saveErr != nil {
@@ -162,23 +180,56 @@ func copyWithPause(to io.Writer, look func()) (end *os.File, written func(error)
 	}, nil
 }
 
-// copyAndLook copies a state, calls look after the first listAfter bytes, and returns how many
-// bytes followed.
-func copyAndLook(to io.Writer, from *os.File, look func()) (int64, error) {
+// copyAndLook copies a state, and calls look after the first listAfter bytes. It reports whether
+// the kernel wrote any of the rest after look had returned.
+func copyAndLook(to io.Writer, from *os.File, look func()) (bool, error) {
 	head := make([]byte, listAfter)
 	n, err := io.ReadFull(from, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return 0, err
+		return false, err
 	}
+	written := math.MaxInt // how many bytes of the rest were written while look ran
 	if n == listAfter {
+		// A failure only makes the checkpoint slower.
+		_ = setPipeSize(from, listingPipe)
 		look()
-	}
-	// An error is ignored: the small pipe only makes the checkpoint slower.
-	if conn, err := from.SyscallConn(); err == nil {
-		_ = conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, largePipe) })
+		if written, err = unreadBytes(from); err != nil {
+			return false, err
+		}
+		_ = setPipeSize(from, largePipe)
 	}
 	if _, err := to.Write(head[:n]); err != nil {
-		return 0, err
+		return false, err
 	}
-	return io.Copy(to, from)
+	rest, err := io.Copy(to, from)
+	return rest > int64(written), err
+}
+
+// setPipeSize changes how many bytes a pipe can hold.
+func setPipeSize(pipe *os.File, size int) (err error) {
+	return withDescriptor(pipe, func(fd uintptr) error {
+		_, err := unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size)
+		return err
+	})
+}
+
+// unreadBytes returns how many bytes a pipe holds.
+func unreadBytes(pipe *os.File) (n int, err error) {
+	err = withDescriptor(pipe, func(fd uintptr) (err error) {
+		n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) // FIONREAD of pipes
+		return err
+	})
+	return n, err
+}
+
+// withDescriptor calls do with the descriptor of a file, which stays in Go's poller.
+func withDescriptor(f *os.File, do func(fd uintptr) error) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if controlErr := conn.Control(func(fd uintptr) { err = do(fd) }); controlErr != nil {
+		return controlErr
+	}
+	return err
 }

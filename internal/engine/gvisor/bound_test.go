@@ -22,19 +22,31 @@ func (fullDisk) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 func TestF24ListIsMadeWhileKernelWrites(t *testing.T) {
 	state := bytes.Repeat([]byte("state"), 50_000)
 	for name, c := range map[string]struct {
-		size            int
-		looked, certain bool
+		size int
+		// endsFirst means that the state is complete before the list is.
+		endsFirst, looked, certain bool
 	}{
-		"long": {len(state), true, true}, "none": {0, false, false}, "short": {listAfter - 1, false, false},
-		"in the pipe": {listAfter + 1, true, false},
+		"long":              {size: len(state), looked: true, certain: true},
+		"none":              {},
+		"short":             {size: listAfter - 1},
+		"in the pipe":       {size: listAfter + listingPipe, endsFirst: true, looked: true},
+		"not quite in it":   {size: listAfter + listingPipe + 1, looked: true, certain: true},
+		"nothing after it":  {size: listAfter, endsFirst: true, looked: true},
+		"little after that": {size: listAfter + 1, endsFirst: true, looked: true},
 	} {
 		var got bytes.Buffer
-		looked := false
-		end, written, err := copyWithPause(&got, func() { looked = true })
+		looked, ended := false, make(chan struct{})
+		end, written, err := copyWithPause(&got, func() {
+			looked = true
+			if c.endsFirst {
+				<-ended
+			}
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = end.Write(state[:c.size])
+		close(ended)
 		if err = errors.Join(err, end.Close()); err != nil {
 			t.Errorf("%s: write to the pipe: %v", name, err)
 		}
@@ -42,12 +54,13 @@ func TestF24ListIsMadeWhileKernelWrites(t *testing.T) {
 			t.Errorf("%s: certain is %v, looked is %v, %d bytes were copied, %v", name, certain, looked, got.Len(), err)
 		}
 	}
-	// If the disk is full, the writer gets an error with the reason.
+	// If the disk is full, the writer gets an error with the reason. The pipe may hold a smaller state
+	// completely before the disk is found full.
 	end, written, err := copyWithPause(fullDisk{}, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := end.Write(state); !errors.Is(err, unix.EPIPE) {
+	if _, err := end.Write(make([]byte, largePipe+2*listAfter)); !errors.Is(err, unix.EPIPE) {
 		t.Errorf("write to the pipe with a full disk: got %v, want EPIPE", err)
 	}
 	if _, err := written(nil); !errors.Is(err, unix.ENOSPC) {

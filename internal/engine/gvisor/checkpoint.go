@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/calm"
 )
 
 // stateFiles lists the files of a saved state, in the order in which gVisor expects them: the
@@ -78,17 +80,12 @@ func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*inst
 // stayed paused until look returned.
 func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (certain bool, err error) {
 	started, id := time.Now(), b.rec.ID
-	// Only this sandbox can report its changes: a sandbox that is restored from its state begins
-	// with an empty list of changes.
-	if err := b.flushBefore(ctx); err != nil {
+	again, err := b.prepareSave(ctx)
+	defer again()
+	if err != nil {
 		return false, err
 	}
-	surveyed := time.Now()
-	if err := b.trim(ctx); err != nil {
-		// A failure only makes the save slower.
-		b.e.log.Warn("cannot release the free memory of a sandbox before its save", "sandbox", id, "err", err)
-	}
-	trimmed := time.Now()
+	prepared := time.Now()
 	files, err := openState(dir, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
 	if err != nil {
 		return false, saveFault(id, err)
@@ -124,8 +121,31 @@ func (b *instance) save(ctx context.Context, dir string, look func(*instance)) (
 		return false, saveFault(id, err)
 	}
 	b.e.log.Debug("sandbox saved", "sandbox", id,
-		"survey", surveyed.Sub(started), "trim", trimmed.Sub(surveyed), "save", time.Since(trimmed), "all", time.Since(started))
+		"prepare", prepared.Sub(started), "save", time.Since(prepared), "all", time.Since(started))
 	return certain, nil
+}
+
+// prepareSave makes the kernel write its pending events, release memory that is not used, and use
+// all processors. The returned function ends the last of these.
+func (b *instance) prepareSave(ctx context.Context) (again func(), err error) {
+	again = func() {} // without privileges, the kernel's monitor thread is as it always was
+	var work sync.WaitGroup
+	work.Go(func() {
+		if resumed, err := calm.Resume(b.rec.Sentry.PID); err == nil {
+			again = resumed
+		}
+	})
+	// Only this sandbox can report its changes: a sandbox that is restored from its state begins
+	// with an empty list of changes. It cannot report any while trim pauses its programs.
+	err = b.flushBefore(ctx)
+	if err == nil {
+		if err := b.trim(ctx); err != nil {
+			// A failure only makes the save slower.
+			b.e.log.Warn("cannot release the free memory of a sandbox before its save", "sandbox", b.rec.ID, "err", err)
+		}
+	}
+	work.Wait()
+	return again, err
 }
 
 // forwardingError is a part of gVisor's error for a sandbox into which a port is forwarded. The

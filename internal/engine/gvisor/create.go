@@ -139,7 +139,7 @@ func (e *Engine) startFault(err error) error {
 	for _, errno := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EUSERS, syscall.EINVAL} {
 		if e.rootless && errors.Is(err, errno) {
 			return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable",
-				"on this host, this user cannot create user namespaces").WithHint(userNamespaceHint())
+				"on this host, this user cannot create user namespaces").WithHint(hostSysctls.userNamespaceHint())
 		}
 	}
 	if errors.Is(err, syscall.EBADF) {
@@ -168,7 +168,7 @@ func (e *Engine) explain(id string, err error) error {
 		return fault.Wrap(err, fault.Canceled, "canceled", "the caller canceled the request while the sandbox started")
 	case e.rootless && strings.Contains(err.Error(), "operation not permitted"):
 		return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable",
-			"on this host, this user cannot create user namespaces").WithHint(userNamespaceHint())
+			"on this host, this user cannot create user namespaces").WithHint(hostSysctls.userNamespaceHint())
 	}
 	return fault.Wrap(err, fault.Unavailable, "engine_failed", fmt.Sprintf("sandbox %s did not start: %v", id, err))
 }

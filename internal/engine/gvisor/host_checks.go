@@ -3,6 +3,7 @@ package gvisor
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -16,12 +17,16 @@ var minKernel = [2]int{4, 14}
 
 // checkKernel checks the version of the host's kernel.
 func checkKernel() engine.Finding {
-	const name = "kernel"
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return engine.Warn(name, err.Error(), "")
+		return engine.Warn("kernel", err.Error(), "")
 	}
-	release := unix.ByteSliceToString(u.Release[:])
+	return checkRelease(unix.ByteSliceToString(u.Release[:]))
+}
+
+// checkRelease checks a version as uname reports it.
+func checkRelease(release string) engine.Finding {
+	const name = "kernel"
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
 		return engine.Warn(name, "cannot read the version "+release, "")
@@ -32,38 +37,89 @@ func checkKernel() engine.Finding {
 	return engine.OK(name, "Linux "+release)
 }
 
+// sysctls is a directory with the settings of a kernel, one file for each.
+type sysctls string
+
+// hostSysctls has those of the host's kernel.
+const hostSysctls sysctls = "/proc/sys"
+
+// The settings that can prevent sandboxes.
+const (
+	maxUserNamespaces    = "user.max_user_namespaces"
+	userNamespacesClone  = "kernel.unprivileged_userns_clone"
+	appArmorRestrictions = "kernel.apparmor_restrict_unprivileged_userns"
+	ptraceScope          = "kernel.yama.ptrace_scope"
+)
+
+// is reports whether a setting exists and has one of the values.
+func (s sysctls) is(name string, bad func(int64) bool) bool {
+	data, err := os.ReadFile(filepath.Join(string(s), strings.ReplaceAll(name, ".", "/")))
+	if err != nil {
+		return false // this kernel does not have the setting
+	}
+	value, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	return err == nil && bad(value)
+}
+
+func zero(value int64) bool    { return value == 0 }
+func nonZero(value int64) bool { return value != 0 }
+
 // checkUserNamespaces checks whether this user may create user namespaces.
-func (e *Engine) checkUserNamespaces() engine.Finding {
+func (s sysctls) checkUserNamespaces(rootless bool) engine.Finding {
 	const name = "user namespaces"
-	if !e.rootless {
-		return engine.OK(name, "not needed: this process runs as root")
-	}
-	f := engine.Fail(name, "switched off", "sudo sysctl user.max_user_namespaces=10000")
+	f := engine.Fail(name, "switched off", "sudo sysctl "+maxUserNamespaces+"=10000")
 	f.Code = "user_namespaces_unavailable"
-	if limit, err := readNumber("/proc/sys/user/max_user_namespaces"); err == nil && limit == 0 {
+	switch {
+	case !rootless:
+		return engine.OK(name, "not needed: this process runs as root")
+	case s.is(maxUserNamespaces, zero):
 		return f
-	}
-	if clone, err := readNumber("/proc/sys/kernel/unprivileged_userns_clone"); err == nil && clone == 0 {
-		f.Detail, f.Fix = "switched off for users", "sudo sysctl kernel.unprivileged_userns_clone=1"
+	case s.is(userNamespacesClone, zero):
+		f.Detail, f.Fix = "switched off for users", "sudo sysctl "+userNamespacesClone+"=1"
 		return f
 	}
 	return engine.OK(name, "allowed")
 }
 
 // checkAppArmor checks whether AppArmor restricts user namespaces.
-func (e *Engine) checkAppArmor() engine.Finding {
+func (s sysctls) checkAppArmor(rootless bool) engine.Finding {
 	const name = "apparmor"
-	restricted, err := readNumber("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 	switch {
-	case err != nil || restricted == 0:
+	case !s.is(appArmorRestrictions, nonZero):
 		return engine.OK(name, "does not restrict user namespaces")
-	case !e.rootless:
+	case !rootless:
 		return engine.OK(name, "restricts users, and this process runs as root")
 	}
 	f := engine.Fail(name, "restricts user namespaces",
-		"sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for crannog with the rule userns")
+		"sudo sysctl "+appArmorRestrictions+"=0, or an AppArmor profile for crannog with the rule userns")
 	f.Code = "user_namespaces_unavailable"
 	return f
+}
+
+// userNamespaceHint names the setting that disables user namespaces.
+func (s sysctls) userNamespaceHint() string {
+	for _, setting := range []struct {
+		name string
+		bad  func(int64) bool
+		good string
+	}{{appArmorRestrictions, nonZero, "0"}, {userNamespacesClone, zero, "1"}, {maxUserNamespaces, zero, "15000"}} {
+		if s.is(setting.name, setting.bad) {
+			return "as root: sysctl -w " + setting.name + "=" + setting.good
+		}
+	}
+	return "run as root, or allow user namespaces for this user; in a container, its seccomp profile must allow unshare and mount"
+}
+
+// checkTracing checks the features that gVisor's systrap platform needs: ptrace and seccomp.
+func (s sysctls) checkTracing() engine.Finding {
+	const name = "ptrace, seccomp"
+	if s.is(ptraceScope, func(scope int64) bool { return scope >= 3 }) {
+		return engine.Fail(name, "ptrace is disabled for all users", "sudo sysctl "+ptraceScope+"=1; if the value is 3, only a reboot can change it")
+	}
+	if _, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil {
+		return engine.Fail(name, "the kernel has no seccomp", "use a kernel with CONFIG_SECCOMP_FILTER")
+	}
+	return engine.OK(name, "available")
 }
 
 // checkGroups reports whether New could create a control group. Only creating one is a reliable
@@ -75,25 +131,4 @@ func (e *Engine) checkGroups() engine.Finding {
 			"run as root; or let a group with the controllers cpu and memory be delegated, and start crannog in it: systemd-run --user --scope -p Delegate=yes")
 	}
 	return engine.OK(name, e.groups.String())
-}
-
-// checkTracing checks the features that gVisor's systrap platform needs: ptrace and seccomp.
-func checkTracing() engine.Finding {
-	const name = "ptrace, seccomp"
-	if scope, err := readNumber("/proc/sys/kernel/yama/ptrace_scope"); err == nil && scope >= 3 {
-		return engine.Fail(name, "ptrace is disabled for all users", "sudo sysctl kernel.yama.ptrace_scope=1; if the value is 3, only a reboot can change it")
-	}
-	if _, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil {
-		return engine.Fail(name, "the kernel has no seccomp", "use a kernel with CONFIG_SECCOMP_FILTER")
-	}
-	return engine.OK(name, "available")
-}
-
-// readNumber reads a file that contains one number.
-func readNumber(path string) (int64, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 }

@@ -36,3 +36,16 @@ func TestProgramContinuesAfterUnmap(t *testing.T) {
 		t.Errorf("the spans of crannog2 are %x, want one", got)
 	}
 }
+
+// Addresses that are not understood are left alone, because unmapping a wrong range would end the
+// process.
+func TestMalformedMappingsAreIgnored(t *testing.T) {
+	for _, line := range []string{
+		"", "00400000-02db3000 r-xp", "x-02db3000 r-xp 00000000 08:01 131 /p", "00400000-x r-xp 00000000 08:01 131 /p",
+		"00400000 r-xp 00000000 08:01 131 /p", "02db3000-00400000 r-xp 00000000 08:01 131 /p", "00400000-00400000 r-xp 00000000 08:01 131 /p",
+	} {
+		if got := readOnlySpans(line+"\n", "/p"); len(got) != 0 {
+			t.Errorf("%q: got the spans %x, want none", line, got)
+		}
+	}
+}

@@ -3,11 +3,9 @@ package gvisor
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +22,8 @@ const probeTime = 5 * time.Second
 // Probe implements engine.Engine.
 func (e *Engine) Probe(ctx context.Context) []engine.Finding {
 	return []engine.Finding{
-		checkKernel(), e.checkUserNamespaces(), e.checkAppArmor(), e.checkGroups(), checkTracing(), e.checkNamespaces(ctx),
+		checkKernel(), hostSysctls.checkUserNamespaces(e.rootless), hostSysctls.checkAppArmor(e.rootless), e.checkGroups(),
+		hostSysctls.checkTracing(), e.checkNamespaces(ctx),
 	}
 }
 
@@ -44,7 +43,7 @@ func (e *Engine) checkNamespaces(ctx context.Context) engine.Finding {
 	}
 	reason := fmt.Sprintf("%v: %s", err, bytes.TrimSpace(out))
 	if e.rootless {
-		f := engine.Fail(name, "on this host, this user cannot create user namespaces with mounts: "+reason, userNamespaceHint())
+		f := engine.Fail(name, "on this host, this user cannot create user namespaces with mounts: "+reason, hostSysctls.userNamespaceHint())
 		f.Code = "user_namespaces_unavailable"
 		return f
 	}
@@ -75,23 +74,4 @@ func probe(dir string) error {
 		return fmt.Errorf("empty network namespace: %w", err)
 	}
 	return nil
-}
-
-// userNamespaceHint names the setting that disables user namespaces on this host.
-func userNamespaceHint() string {
-	switches := []struct{ path, bad, fix string }{
-		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"},
-		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"},
-		{"/proc/sys/user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"},
-	}
-	for _, s := range switches {
-		data, err := os.ReadFile(s.path)
-		if errors.Is(err, os.ErrNotExist) || err != nil {
-			continue
-		}
-		if strings.TrimSpace(string(data)) == s.bad {
-			return "as root: " + s.fix
-		}
-	}
-	return "run as root, or allow user namespaces for this user; in a container, its seccomp profile must allow unshare and mount"
 }

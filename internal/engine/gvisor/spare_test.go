@@ -6,10 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/linux/sandboxdir"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // emptyEngine returns an engine without sandboxes.
@@ -160,5 +162,29 @@ func TestKernelNameDiffersFromRemovedKernel(t *testing.T) {
 	}
 	if name := e.kernelName(spec); name != spec.ID {
 		t.Errorf("after the record is removed, the new name is %s, want the ID", name)
+	}
+}
+
+// The caller that paces the engine decides when a kernel is prestarted, and learns when that ended.
+func TestPrestartsAreRefusedAndPaced(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	e := emptyEngine(t)
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	var asked, ended atomic.Int32
+	e.Pace(func() (func(), bool) {
+		if asked.Add(1) < 3 {
+			return nil, false
+		}
+		return func() { ended.Add(1) }, true
+	})
+	// Whether the kernel of a sandbox without files starts makes no difference here.
+	e.Warm([]engine.Prestarted{{Spec: engine.Spec{ID: "paced"}, Count: 1}})
+	hosttest.Eventually(t, "the end of the start", func() bool { return ended.Load() > 0 })
+	if asked.Load() < 3 {
+		t.Errorf("asked %d times, want a retry after each refusal", asked.Load())
 	}
 }

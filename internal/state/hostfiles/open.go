@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,30 +55,37 @@ func OpenBy(pid int, below string) (list List, err error) {
 	if err != nil {
 		return nil, err
 	}
-	at := int(dir.Fd())
-	defer func() {
-		if err != nil {
-			list.Close()
-			list = nil
-		}
-	}()
-	type key struct {
-		path string
-		is   Identity
+	// The process often waits for this, so that a second processor is free.
+	at, middle := int(dir.Fd()), len(links)/2
+	var half List
+	var work errgroup.Group
+	work.Go(func() (err error) {
+		half, err = openAt(at, links[:middle], below)
+		return err
+	})
+	rest, err := openAt(at, links[middle:], below)
+	err = errors.Join(work.Wait(), err)
+	all := append(half, rest...)
+	if err != nil {
+		all.Close()
+		return nil, err
 	}
-	seen := map[key]bool{}
+	return withoutDoubles(all)
+}
+
+// openAt lists the targets of some links in a directory of /proc that are below another one.
+func openAt(dir int, links []string, below string) (list List, err error) {
 	for _, link := range links {
-		o, err := describeTarget(at, link, below)
+		o, err := describeTarget(dir, link, below)
 		if err != nil {
 			return list, err
 		}
-		if o == nil || seen[key{o.Path, o.identity}] {
+		if o == nil {
 			continue
 		}
-		seen[key{o.Path, o.identity}] = true
-		if !o.Dir && len(list) < maxHeld {
+		if !o.Dir && len(list) < maxHeld/2 {
 			// The link in /proc leads to the file itself, even if it was removed.
-			fd, err := unix.Openat(at, link, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+			fd, err := unix.Openat(dir, link, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 			if err == nil {
 				o.held = os.NewFile(uintptr(fd), o.Path)
 			} else if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
@@ -87,6 +95,29 @@ func OpenBy(pid int, below string) (list List, err error) {
 		if list = append(list, *o); len(list) > maxFiles {
 			return list, fmt.Errorf("more than %d files are open", maxFiles)
 		}
+	}
+	return list, nil
+}
+
+// withoutDoubles leaves out, and closes, what is in a list already.
+func withoutDoubles(all List) (list List, err error) {
+	type key struct {
+		path string
+		is   Identity
+	}
+	seen := map[key]bool{}
+	for _, o := range all {
+		k := key{o.Path, o.identity}
+		if seen[k] {
+			List{o}.Close()
+			continue
+		}
+		seen[k] = true
+		list = append(list, o)
+	}
+	if len(list) > maxFiles {
+		list.Close()
+		return nil, fmt.Errorf("more than %d files are open", maxFiles)
 	}
 	return list, nil
 }

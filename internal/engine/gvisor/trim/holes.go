@@ -3,6 +3,7 @@ package trim
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/hostarch"
@@ -16,20 +17,28 @@ const minHole = 8 * hostarch.PageSize
 // hole is a part of a file that has no pages.
 type hole struct{ start, end uint64 }
 
-// holes returns the holes of a file between two offsets, in whole pages. Memory that the host has
-// swapped out is not a hole.
-func holes(fd int, start, end uint64) ([]hole, error) {
+// scanner finds the holes of a file that does not change. It remembers the last parts that it found:
+// the kernel searches beyond the end of an area, and areas follow each other in the file.
+type scanner struct {
+	fd int
+	// absent is the last range without pages, and present the last range in which each page exists.
+	absent, present hole
+}
+
+// holes returns the holes between two offsets, in whole pages. Memory that the host has swapped out
+// is not a hole.
+func (s *scanner) holes(start, end uint64) ([]hole, error) {
 	var all []hole
 	for start < end {
-		at, err := seek(fd, start, end, unix.SEEK_HOLE)
-		if err != nil || at == end {
+		at, err := s.nextHole(start)
+		if err != nil || at >= end {
 			return all, err
 		}
-		next, err := seek(fd, at, end, unix.SEEK_DATA)
+		next, err := s.nextPage(at)
 		if err != nil {
 			return all, err
 		}
-		if next-at >= minHole {
+		if next = min(next, end); next-at >= minHole {
 			all = append(all, hole{at, next})
 		}
 		start = next
@@ -37,18 +46,48 @@ func holes(fd int, start, end uint64) ([]hole, error) {
 	return all, nil
 }
 
-// seek returns the next hole or the next page, or the end. It moves the offset of the memory file,
-// which no code uses.
-func seek(fd int, from, end uint64, what int) (uint64, error) {
-	at, err := unix.Seek(fd, int64(from), what)
-	if errors.Is(err, unix.ENXIO) && what == unix.SEEK_DATA {
-		return end, nil // no page follows
+// nextHole returns the first offset from which the file has no page. The end of the file counts as
+// a hole.
+func (s *scanner) nextHole(from uint64) (uint64, error) {
+	if s.absent.contains(from) {
+		return from, nil
 	}
+	if s.present.contains(from) {
+		return s.present.end, nil
+	}
+	at, err := seek(s.fd, from, unix.SEEK_HOLE)
+	if err == nil {
+		s.present = hole{from, at}
+	}
+	return at, err
+}
+
+// nextPage returns the offset of the first page.
+func (s *scanner) nextPage(from uint64) (uint64, error) {
+	if s.absent.contains(from) {
+		return s.absent.end, nil
+	}
+	at, err := seek(s.fd, from, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return math.MaxUint64, nil // no page follows
+	}
+	if err == nil {
+		s.absent = hole{from, at}
+	}
+	return at, err
+}
+
+func (h hole) contains(at uint64) bool { return h.start <= at && at < h.end }
+
+// seek returns the next hole or the next page. It moves the offset of the memory file, which no
+// code uses.
+func seek(fd int, from uint64, what int) (uint64, error) {
+	at, err := unix.Seek(fd, int64(from), what)
 	if err != nil {
 		return 0, fmt.Errorf("memory file at %#x: %w", from, err)
 	}
 	if at%hostarch.PageSize != 0 {
 		return 0, fmt.Errorf("the memory file has an incomplete page at %#x", at)
 	}
-	return min(uint64(at), end), nil
+	return uint64(at), nil
 }

@@ -1,9 +1,11 @@
 package trim
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 
 	"gvisor.dev/gvisor/pkg/hostarch"
 	"gvisor.dev/gvisor/pkg/sentry/mm"
@@ -60,9 +62,11 @@ func untouched(m *mm.MemoryManager, mf *pgalloc.MemoryFile, fd int) ([]span, err
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(areas, func(a, b area) int { return cmp.Compare(a.offset, b.offset) })
 	var spans []span
+	file := scanner{fd: fd}
 	for _, a := range areas {
-		all, err := holes(fd, a.offset, a.offset+uint64(a.Length()))
+		all, err := file.holes(a.offset, a.offset+uint64(a.Length()))
 		if err != nil {
 			return nil, err
 		}
@@ -119,12 +123,22 @@ func reserved(m *mm.MemoryManager, mf *pgalloc.MemoryFile) (areas []area, err er
 }
 
 // each calls f with the entries of one of gVisor's tables. The names of the methods are constants,
-// so that the linker keeps the methods.
+// so that the linker keeps the methods. They are looked up once, because that takes longer than a
+// call, and the programs wait.
 func each(table reflect.Value, f func(span, reflect.Value)) {
 	segment := table.MethodByName("FirstSegment").Call(nil)[0]
-	for segment.MethodByName("Ok").Call(nil)[0].Bool() {
-		f(segment.MethodByName("Range").Call(nil)[0].Interface().(span), segment.MethodByName("ValuePtr").Call(nil)[0].Elem())
-		segment = segment.MethodByName("NextSegment").Call(nil)[0]
+	method := func(m reflect.Method, found bool) func(reflect.Value) reflect.Value {
+		if !found {
+			panic(fmt.Sprintf("%v has other methods", segment.Type()))
+		}
+		return func(of reflect.Value) reflect.Value { return m.Func.Call([]reflect.Value{of})[0] }
+	}
+	exists := method(segment.Type().MethodByName("Ok"))
+	addresses := method(segment.Type().MethodByName("Range"))
+	value := method(segment.Type().MethodByName("ValuePtr"))
+	next := method(segment.Type().MethodByName("NextSegment"))
+	for ; exists(segment).Bool(); segment = next(segment) {
+		f(addresses(segment).Interface().(span), value(segment).Elem())
 	}
 }
 

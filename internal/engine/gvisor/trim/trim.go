@@ -88,22 +88,40 @@ func trim(k *sentry.Kernel) (uint64, error) {
 	// is acquired before all other locks of the kernel. Pause acquires and releases it too.
 	extMu.Lock()
 	defer extMu.Unlock()
+	return releaseUntouched(k, int(file.Fd()))
+}
+
+// releaseUntouched releases the memory that is a hole in a kernel's memory file.
+func releaseUntouched(k *sentry.Kernel, file int) (uint64, error) {
+	type search struct {
+		of    *mm.MemoryManager
+		spans []span
+		err   error
+	}
+	var searches []*search
+	for m := range managers(k) {
+		if m.IncUsers() { // otherwise its last program is ending
+			searches = append(searches, &search{of: m})
+		}
+	}
+	// Programs wait for this.
+	var work sync.WaitGroup
+	for _, s := range searches {
+		work.Go(func() { s.spans, s.err = untouched(s.of, k.MemoryFile(), file) })
+	}
+	work.Wait()
 	var bytes uint64
 	var errs []error
-	for m := range managers(k) {
-		if !m.IncUsers() {
-			continue // its last program is ending
-		}
-		spans, err := untouched(m, k.MemoryFile(), int(file.Fd()))
-		errs = append(errs, err)
-		for _, s := range spans {
-			if err := m.Decommit(s.Start, uint64(s.Length())); err != nil {
+	for _, s := range searches {
+		errs = append(errs, s.err)
+		for _, free := range s.spans {
+			if err := s.of.Decommit(free.Start, uint64(free.Length())); err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			bytes += uint64(s.Length())
+			bytes += uint64(free.Length())
 		}
-		m.DecUsers(k.SupervisorContext())
+		s.of.DecUsers(k.SupervisorContext())
 	}
 	return bytes, errors.Join(errs...)
 }

@@ -51,7 +51,7 @@ func TestHolesBetweenTouchedPages(t *testing.T) {
 		{"too few", 22, 22 + minHole/page - 1, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := holes(fd, c.start*page, c.end*page)
+			got, err := (&scanner{fd: fd}).holes(c.start*page, c.end*page)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,9 +65,36 @@ func TestHolesBetweenTouchedPages(t *testing.T) {
 	}
 }
 
+// What a scanner remembers of one area gives the same holes in the next one, whichever areas follow
+// each other.
+func TestScannerRemembersParts(t *testing.T) {
+	fd := createMemory(t, 100, 20, 21, 40, 44, 60, 61, 62, 80)
+	areas := [][2]uint64{{0, 10}, {5, 20}, {20, 21}, {21, 22}, {22, 40}, {30, 61}, {61, 62}, {62, 63}, {63, 100}, {81, 100}}
+	for _, first := range areas {
+		for _, second := range areas {
+			file := scanner{fd: fd}
+			if _, err := file.holes(first[0]*page, first[1]*page); err != nil {
+				t.Fatal(err)
+			}
+			got, err := file.holes(second[0]*page, second[1]*page)
+			want, wantErr := (&scanner{fd: fd}).holes(second[0]*page, second[1]*page)
+			if err != nil || wantErr != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("after %v: the holes of %v are %v, want %v; errors %v, %v", first, second, got, want, err, wantErr)
+			}
+		}
+	}
+	file := scanner{fd: fd}
+	if _, err := file.holes(90*page, 100*page); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := file.holes(100*page, 120*page); err == nil {
+		t.Errorf("got the holes %v beyond the end of the file, want an error", got)
+	}
+}
+
 // Memory beyond the end of the file does not count.
 func TestHolesBeyondEndOfFile(t *testing.T) {
-	if got, err := holes(createMemory(t, 10), 20*page, 40*page); err == nil {
+	if got, err := (&scanner{fd: createMemory(t, 10)}).holes(20*page, 40*page); err == nil {
 		t.Errorf("got the holes %v beyond the end of the file, want an error", got)
 	}
 }
@@ -78,7 +105,7 @@ func TestPagesOfZerosAreNoHoles(t *testing.T) {
 	if _, err := unix.Pwrite(fd, make([]byte, 32*page), 0); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := holes(fd, 0, 32*page); err != nil || got != nil {
+	if got, err := (&scanner{fd: fd}).holes(0, 32*page); err != nil || got != nil {
 		t.Errorf("got the holes %v, %v; want none", got, err)
 	}
 }

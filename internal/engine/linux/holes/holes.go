@@ -18,6 +18,15 @@ const holeSize = 4096
 // switches.
 const pipeBytes = 1 << 20
 
+// CopyError is an error of copying, such as one of the file that is written to. It tells callers of
+// Through that the error is not one of the function that they passed, nor of the process for which
+// that function opened the pipe.
+type CopyError struct{ Err error }
+
+func (e *CopyError) Error() string { return e.Err.Error() }
+
+func (e *CopyError) Unwrap() error { return e.Err }
+
 // Through calls do with a file to write to, and copies what do writes to w. If w is a regular file,
 // it gets holes instead of zeros. A sandbox may have files that consist only of holes and are
 // larger than its disk, and a tar stores them as zeros: without holes they would fill the host's
@@ -40,7 +49,7 @@ func Through(w io.Writer, do func(*os.File) error) error {
 		out.Close() // the rest of the data is not needed
 	}
 	if failed := <-copied; failed != nil && !errors.Is(failed, os.ErrClosed) {
-		return failed // the first failure, which caused the other one
+		return &CopyError{failed} // the first failure, which caused the other one
 	}
 	return err
 }

@@ -131,9 +131,18 @@ func TestThroughFailsAtOnce(t *testing.T) {
 	if err := Through(full, func(in *os.File) error {
 		_, err := in.Write([]byte("something"))
 		return err
-	}); !errors.Is(err, syscall.ENOSPC) {
+	}); !errors.Is(err, syscall.ENOSPC) || !isCopyError(err) {
 		t.Errorf("a full disk: %v", err)
 	}
+	own := errors.New("of the function")
+	if err := Through(newFile(t), func(*os.File) error { return own }); !errors.Is(err, own) || isCopyError(err) {
+		t.Errorf("an error of the function: %v", err)
+	}
+}
+
+func isCopyError(err error) bool {
+	_, ok := errors.AsType[*CopyError](err)
+	return ok
 }
 
 // newFile creates an empty file.
