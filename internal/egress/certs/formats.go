@@ -5,88 +5,38 @@ import (
 	"crypto/sha1"
 	"crypto/x509"
 	"encoding/asn1"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"strings"
-	"unicode/utf16"
+
+	"github.com/crannog/crannog/internal/guest/javastore"
 )
 
-// keyStore returns a Java key store of trusted certificates (JKS, version 2), which all versions of
-// Java read. Its password is the default of Java trust stores: the content is not secret.
+// keyStore returns a Java trust store.
 func keyStore(roots *Bundle, own *x509.Certificate) []byte {
-	b := make([]byte, 0, len(roots.java)+len(own.Raw)+128)
-	b = append(b, storeHead(uint32(roots.count+1))...)
-	b = append(b, roots.java...)
-	b = appendStoreEntry(b, rootName(roots.count), own)
-	return append(b, storeSum(b)...)
+	return javastore.Join(uint32(roots.count+1), roots.java, storeEntry(rootName(roots.count), own))
 }
 
-// Sizes of a store's parts, and the name of Crannog's entry.
-const (
-	storeHeadSize = 12
-	storeSumSize  = sha1.Size
-	ownEntry      = "crannog"
-)
+// ownEntry is the name of Crannog's entry.
+const ownEntry = "crannog"
 
 func rootName(number int) string { return fmt.Sprintf("root-%d", number) }
-
-// storeHead returns a store's header: its type and number of entries.
-func storeHead(count uint32) []byte {
-	const (
-		magic   = 0xFEEDFEED
-		version = 2
-	)
-	b := binary.BigEndian.AppendUint32(nil, magic)
-	b = binary.BigEndian.AppendUint32(b, version)
-	return binary.BigEndian.AppendUint32(b, count)
-}
-
-// storeSum returns a store's trailer. The format requires SHA-1 over the password, a fixed phrase
-// and the content. The trailer detects damage and is not a signature.
-func storeSum(parts ...[]byte) []byte {
-	h := sha1.New()
-	for _, unit := range utf16.Encode([]rune("changeit")) {
-		h.Write([]byte{byte(unit >> 8), byte(unit)})
-	}
-	h.Write([]byte("Mighty Aphrodite"))
-	for _, p := range parts {
-		h.Write(p)
-	}
-	return h.Sum(nil)
-}
 
 // storeAddition adds one certificate to a store. It returns false if the file is not a store, has
 // another password, or already has an entry with Crannog's name.
 func storeAddition(store []byte, own *x509.Certificate) (around Around, tail []byte, ok bool) {
-	if len(store) < storeHeadSize+storeSumSize {
+	entries, count, ok := javastore.Parse(store)
+	if !ok || bytes.Contains(store, []byte(ownEntry)) {
 		return around, nil, false
 	}
-	from, to := storeHeadSize, len(store)-storeSumSize
-	count := binary.BigEndian.Uint32(store[storeHeadSize-4:])
-	if !bytes.Equal(store[:from], storeHead(count)) || !bytes.Equal(store[to:], storeSum(store[:to])) ||
-		count == math.MaxUint32 || bytes.Contains(store, []byte(ownEntry)) {
-		return around, nil, false
-	}
-	around = Around{Head: storeHead(count + 1), From: from, To: to, Length: len(store)}
-	tail = appendStoreEntry(nil, ownEntry, own)
-	return around, append(tail, storeSum(around.Head, store[from:to], tail)...), true
+	next := javastore.Join(count+1, entries, storeEntry(ownEntry, own))
+	from, to := javastore.HeadSize, javastore.HeadSize+len(entries)
+	return Around{Head: next[:from], From: from, To: to, Length: len(store)}, next[to:], true
 }
 
-// appendStoreEntry appends one trusted certificate to a store.
-func appendStoreEntry(b []byte, name string, c *x509.Certificate) []byte {
-	const trusted = 2
-	text := func(s string) {
-		b = binary.BigEndian.AppendUint16(b, uint16(len(s)))
-		b = append(b, s...)
-	}
-	b = binary.BigEndian.AppendUint32(b, trusted)
-	text(name)
-	b = binary.BigEndian.AppendUint64(b, uint64(c.NotBefore.UnixMilli()))
-	text("X.509")
-	b = binary.BigEndian.AppendUint32(b, uint32(len(c.Raw)))
-	return append(b, c.Raw...)
+// storeEntry returns the entry of a trusted certificate.
+func storeEntry(name string, c *x509.Certificate) []byte {
+	return javastore.AppendEntry(nil, name, c.NotBefore, c.Raw)
 }
 
 // subjectHash returns the file name of a certificate in OpenSSL's directory of roots: the first

@@ -92,7 +92,7 @@ func ReadBundle(data []byte) (*Bundle, error) {
 	b := &Bundle{count: len(roots)}
 	for i, c := range roots {
 		b.pem = append(b.pem, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
-		b.java = appendStoreEntry(b.java, rootName(i), c)
+		b.java = append(b.java, storeEntry(rootName(i), c)...)
 	}
 	return b, nil
 }
@@ -163,7 +163,8 @@ func JavaStore(b *Bundle, certificate []byte) (File, error) {
 }
 
 // JavaAddition is like JavaStore for a sandbox that already has a store at JavaPath, so that only a
-// few bytes are sent into the sandbox. It returns false if nothing can be added to the store.
+// few bytes are sent into the sandbox. It returns false if nothing can be added to the store. If the
+// sandbox has another store, the guest adds the same entry to that.
 func JavaAddition(store, certificate []byte) (File, bool, error) {
 	root, err := certificates(certificate)
 	if err != nil {

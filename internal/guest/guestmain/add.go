@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/javastore"
 )
 
 // addedAttribute is the extended attribute that records which part of a file the guest added. It is
@@ -108,6 +109,9 @@ func add(f guest.File, first bool) error {
 		return appendTo(f, content, before, known)
 	}
 	part, ok := original(*f.Around, content, before, known)
+	if !ok && javastore.IsHead(f.Around.Head) && len(f.Data) > javastore.SumSize {
+		return addEntry(f, content, before, known)
+	}
 	if !ok && first {
 		return fmt.Errorf("add to %s: %w", f.Path, errUnexpectedFile)
 	}
@@ -115,6 +119,31 @@ func add(f guest.File, first bool) error {
 		return nil
 	}
 	return replaceFile(f, next.String(), f.Around.Head, part, f.Data)
+}
+
+// addEntry adds to a Java trust store what was meant for another one, because an image has its own.
+// It stays as it is if it has another format or password: Java then does not trust the gateway.
+func addEntry(f guest.File, content []byte, before addition, known bool) error {
+	entries, count, ok := javastore.Parse(content)
+	if !ok {
+		return nil
+	}
+	if known {
+		if part, rest, found := before.find(content); found && len(rest) == 0 && before.Head == javastore.HeadSize && count > 0 {
+			entries, count = part, count-1
+		}
+	}
+	store := javastore.Join(count+1, entries, f.Data[:len(f.Data)-javastore.SumSize])
+	end := javastore.HeadSize + len(entries)
+	head, tail := store[:javastore.HeadSize], store[end:]
+	next := addition{
+		From: javastore.HeadSize, To: end, Length: end + javastore.SumSize,
+		Head: len(head), Tail: len(tail), Sum: sum(head, tail),
+	}
+	if known && before == next {
+		return nil
+	}
+	return replaceFile(f, next.String(), head, entries, tail)
 }
 
 // appendTo appends the data, or replaces data that it appended earlier.

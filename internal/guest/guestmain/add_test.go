@@ -1,14 +1,17 @@
 package guestmain
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/javastore"
 )
 
 // writeOne writes one file below a root and returns its content.
@@ -85,6 +88,52 @@ func TestDataAroundRangeIsReplaced(t *testing.T) {
 	write(t, path, "changed")
 	if got := writeOne(t, root, around("HE", "-three"), false); got != "changed" {
 		t.Errorf("file that a user has changed: got %q, want it unchanged", got)
+	}
+}
+
+// An image has a Java trust store of its own, so what was meant for the host's store is added to that
+// one: at the first boot, and with another certificate in a copy of the sandbox.
+func TestEntryIsAddedToAnotherJavaStore(t *testing.T) {
+	entry := func(name string) []byte {
+		return javastore.AppendEntry(nil, name, time.UnixMilli(1), []byte("certificate of "+name))
+	}
+	meant := func(name string) guest.File {
+		host := javastore.Join(3, []byte("entries of the host"))
+		end := len(host) - javastore.SumSize
+		added := javastore.Join(4, host[javastore.HeadSize:end], entry(name))
+		return guest.File{Path: "/store", Mode: 0o644, Data: added[end:], Around: &guest.Around{
+			Head: added[:javastore.HeadSize], From: javastore.HeadSize, To: end, Length: len(host),
+		}}
+	}
+	root := t.TempDir()
+	path := filepath.Join(root, "store")
+	image := bytes.Join([][]byte{entry("a"), entry("b")}, nil)
+	write(t, path, string(javastore.Join(2, image)))
+	for _, step := range []struct {
+		name  string
+		first bool
+	}{{"one", true}, {"one", false}, {"two", false}, {"two", false}, {"three", true}} {
+		want := javastore.Join(3, image, entry(step.name))
+		if got := writeOne(t, root, meant(step.name), step.first); got != string(want) {
+			t.Errorf("the entry %s, at the first boot %v: got %q, want %q", step.name, step.first, got, want)
+		}
+	}
+	// A program inside has added another entry, and its tool has written a new file.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, string(javastore.Join(3, image, entry("own"))))
+	want := javastore.Join(4, image, entry("own"), entry("four"))
+	if got := writeOne(t, root, meant("four"), false); got != string(want) {
+		t.Errorf("a store that was changed: got %q, want %q", got, want)
+	}
+	// Another format is left alone, and is no reason not to start.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "another format")
+	if got := writeOne(t, root, meant("five"), true); got != "another format" {
+		t.Errorf("another format: got %q, want it unchanged", got)
 	}
 }
 

@@ -2,11 +2,9 @@ package interpreter
 
 import (
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 )
 
 var bashLanguage = &language{
@@ -14,13 +12,7 @@ var bashLanguage = &language{
 	program: "bash",
 	args:    []string{"--norc", "--noprofile", "--noediting", "-i"},
 	stdin:   true,
-	hello: sync.OnceValue(func() []byte {
-		text, err := fs.ReadFile(sources, "bash/worker.bash")
-		if err != nil {
-			panic("embedded workers: " + err.Error())
-		}
-		return text
-	}),
+	hello:   func() []byte { return sourceOf("bash/worker.bash") },
 	encode:  encodeBash,
 	confirm: confirmBash,
 	exits:   true,

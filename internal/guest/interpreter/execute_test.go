@@ -24,6 +24,23 @@ var endlessCode = map[string]string{
 	"python":     "print('go', flush=True)\nwhile True: pass",
 	"javascript": "console.log('go'); while (true) {}",
 	"bash":       "echo go; while true; do :; done",
+	"r":          "cat('go\n')\nwhile (TRUE) {}",
+	"java":       `System.out.println("go"); while (true) {}`,
+}
+
+// needLanguage skips the test, or fails it on CI, if the host cannot run a language.
+func needLanguage(t testing.TB, name string) {
+	t.Helper()
+	if program := languages[name].program; name == "r" || name == "java" {
+		hosttest.Need(t, hosttest.Program(program))
+	}
+}
+
+// newServerFor returns a server whose host can run a language.
+func newServerFor(t *testing.T, name string) *testServer {
+	t.Helper()
+	needLanguage(t, name)
+	return newTestServer(t)
 }
 
 // stateCode is code that sets a variable, and code that shows it.
@@ -31,6 +48,8 @@ var stateCode = map[string][2]string{
 	"python":     {"kept = 'yes'", "print(globals().get('kept'))"},
 	"javascript": {"let kept = 'yes'", "console.log(globalThis.kept)"},
 	"bash":       {"kept=yes", "echo $kept"},
+	"r":          {"kept <- 'yes'", "cat(get0('kept', ifnotfound = 'no'), '\n', sep = '')"},
+	"java":       {`System.setProperty("kept", "yes")`, `System.out.println(System.getProperty("kept"))`},
 }
 
 // begin starts an execution and waits for its first output. disconnect ends the connection of the
@@ -70,6 +89,7 @@ func TestDisconnectInterruptsAndKeepsState(t *testing.T) {
 	for lang := range endlessCode {
 		t.Run(lang, func(t *testing.T) {
 			t.Parallel()
+			needLanguage(t, lang)
 			b := newTestServer(t)
 			b.t = t
 			// Only the interrupt may end the code. With a short limit, a busy machine would kill it
@@ -98,6 +118,9 @@ func TestDisconnectInterruptsWaitingCode(t *testing.T) {
 		"js await":      {"language": "js", "code": "setTimeout(() => console.log('go')); await new Promise(r => setTimeout(r, 1e6))"},
 		"bash child":    {"language": "bash", "code": "echo go; for i in 1 2 3; do sleep 100; done"},
 		"bash function": {"language": "bash", "code": "f() { echo go; sleep 100 | cat; echo never; }; f"},
+		"r sleep":       {"language": "r", "code": "cat('go\n'); Sys.sleep(100)"},
+		"r child":       {"language": "r", "code": "cat('go\n'); system('sleep 100')"},
+		"java sleep":    {"language": "java", "code": `System.out.println("go"); Thread.sleep(100000);`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -105,7 +128,10 @@ func TestDisconnectInterruptsWaitingCode(t *testing.T) {
 			b.t = t
 			b.server.pace.interrupt = time.Minute
 			lang, _ := body["language"].(string)
-			lang = map[string]string{"": "python", "js": "javascript", "bash": "bash"}[lang]
+			if canonical, ok := aliases[lang]; ok {
+				lang = canonical
+			}
+			needLanguage(t, lang)
 			b.run(payload{"language": lang, "code": stateCode[lang][0]}).wantOK(t)
 			_, disconnect := b.begin(body)
 			disconnect()
@@ -165,7 +191,11 @@ func TestEnvVarsApplyToOneExecution(t *testing.T) {
 
 func TestWorkerExitIsReported(t *testing.T) {
 	b := newTestServer(t)
+	needLanguage(t, "r")
+	needLanguage(t, "java")
 	for lang, codes := range map[string][]string{
+		"r":    {"cat('last'); tools::pskill(Sys.getpid(), 9)"},
+		"java": {`System.out.println("last"); Runtime.getRuntime().exec(new String[]{"kill", "-9", "" + ProcessHandle.current().pid()}).waitFor()`},
 		"python": {
 			"print('last', end='')\nimport os; os._exit(3)", "print('last', end='')\nimport os; os.kill(os.getpid(), 9)",
 			"print('last', end='')\nimport os; os.write(4, b'garbage\\n'); import time; time.sleep(60)",
@@ -294,6 +324,7 @@ func TestCloseEndsGoroutinesAndWorkers(t *testing.T) {
 	t.Run("executions", func(t *testing.T) {
 		b := newTestServer(t)
 		for lang := range endlessCode {
+			needLanguage(t, lang)
 			for range 3 {
 				_, disconnect := b.begin(payload{"language": lang, "code": endlessCode[lang]})
 				disconnect()
@@ -355,6 +386,7 @@ func TestProgramsDoNotInheritPipes(t *testing.T) {
 func TestRestartEndsExecution(t *testing.T) {
 	b := newTestServer(t)
 	for lang := range endlessCode {
+		needLanguage(t, lang)
 		id := b.newContext(payload{"language": lang})
 		b.run(payload{"context_id": id, "code": stateCode[lang][0]}).wantOK(t)
 		lines, _ := b.begin(payload{"context_id": id, "code": endlessCode[lang]})
@@ -403,7 +435,10 @@ func TestSpecialCharactersAreUnchanged(t *testing.T) {
 		"python":     "print(" + string(quoted) + ")",
 		"javascript": "console.log(" + string(quoted) + ")",
 		"bash":       "cat <<'end'\n" + special + "\nend",
+		"r":          "cat(" + quoteR(special+"\n") + ")",
+		"java":       "System.out.println(" + strings.ReplaceAll(string(quoted), "$HOME", "\\u0024HOME") + ")",
 	} {
+		needLanguage(t, lang)
 		if o := b.run(payload{"language": lang, "code": code}).wantOK(t); o.stdout != special+"\n" {
 			t.Errorf("output of %s: got %q, want %q", lang, o.stdout, special)
 		}

@@ -88,7 +88,7 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 		{"POST", "/execute", payload{"code": "1", "env_vars": payload{"A=B": "1"}}, 400, `"A=B" cannot be set`},
 		{"POST", "/execute", payload{"code": "1", "env_vars": payload{"A": "\x00"}}, 400, "cannot be set"},
 		{"POST", "/execute", payload{"code": strings.Repeat("#", maxBody)}, 413, "longer than"},
-		{"POST", "/contexts", payload{"language": "r"}, 400, `Language "r" is not supported`},
+		{"POST", "/contexts", payload{"language": "julia"}, 400, `Language "julia" is not supported`},
 		{"POST", "/contexts", payload{"cwd": "/no/such"}, 400, "is not a directory"},
 		{"POST", "/contexts", payload{"cwd": "relative"}, 400, "is not a directory"},
 		{"POST", "/contexts", payload{"cwd": file}, 400, "is not a directory"},

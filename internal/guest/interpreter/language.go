@@ -14,6 +14,9 @@ type language struct {
 	name    string
 	program string   // looked up in the PATH of the sandbox; "" means Options.QuickJS
 	args    []string // after the program's name
+	// prepare returns what to run for the program that was found. It is nil if that is the program
+	// itself.
+	prepare func(path string) (Program, error)
 	// stdin is set if requests are sent to standard input instead of file descriptor 3.
 	stdin bool
 	// hello returns the data that the worker reads before its first request.
@@ -26,6 +29,8 @@ type language struct {
 	// lateInterrupt is set if an interrupt at the end of an execution can hit the next execution or
 	// end the worker.
 	lateInterrupt bool
+	// slow is set if the worker compiles itself when it starts.
+	slow bool
 	// exits is set if code of this language may end its worker on purpose. The end is then an exit
 	// status, not an error.
 	exits bool
@@ -37,6 +42,8 @@ var languages = map[string]*language{
 	"javascript": javascriptLanguage,
 	"typescript": typescriptLanguage,
 	"bash":       bashLanguage,
+	"r":          rLanguage,
+	"java":       javaLanguage,
 }
 
 // aliases are other names that clients use.
@@ -65,7 +72,7 @@ func (s *Server) findLanguage(name string) (*language, error) {
 			"This sandbox runs WebAssembly modules, and its code interpreter knows javascript only, not %s. Name the language javascript, or use another engine.", key)
 	}
 	return nil, fault.Newf(fault.Unsupported, "language_unsupported",
-		"Language %q is not supported. Use python, javascript, typescript or bash.", truncate(name, 60))
+		"Language %q is not supported. Use python, javascript, typescript, bash, r or java.", truncate(name, 60))
 }
 
 // request is a message to a worker.

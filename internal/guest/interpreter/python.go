@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-//go:embed python/*.py javascript/*.js quickjs/*.js bash/*.bash
+//go:embed python/*.py javascript/*.js quickjs/*.js bash/*.bash r/*.R java/*.java
 var sources embed.FS
 
 // pythonBoot reads the worker's main source from the request pipe and runs it. It is short because
@@ -32,25 +32,26 @@ type part struct{ name, text string }
 // workerProgram encodes the sources in a directory, main first, with further parts.
 func workerProgram(dir, main string, further ...part) []byte {
 	parts := map[string]string{}
-	first := ""
 	entries, err := fs.ReadDir(sources, dir)
 	if err != nil {
 		panic("embedded workers: " + err.Error())
 	}
 	for _, e := range entries {
-		text, err := fs.ReadFile(sources, path.Join(dir, e.Name()))
-		if err != nil {
-			panic("embedded workers: " + err.Error())
+		if name := e.Name(); name != main {
+			parts[strings.TrimSuffix(name, path.Ext(name))] = string(sourceOf(path.Join(dir, name)))
 		}
-		if e.Name() == main {
-			first = string(text)
-			continue
-		}
-		name := e.Name()
-		parts[strings.TrimSuffix(name, path.Ext(name))] = string(text)
 	}
 	for _, p := range further {
 		parts[p.name] = p.text
 	}
-	return encodeSources(first, parts)
+	return encodeSources(string(sourceOf(path.Join(dir, main))), parts)
+}
+
+// sourceOf returns the text of a worker's source file.
+func sourceOf(name string) []byte {
+	text, err := fs.ReadFile(sources, name)
+	if err != nil {
+		panic("embedded workers: " + err.Error())
+	}
+	return text
 }

@@ -2,7 +2,6 @@ package interpreter
 
 import (
 	"context"
-	"io/fs"
 	"os"
 	"sync"
 
@@ -21,11 +20,7 @@ type Program struct {
 var quickjsLanguage = &language{
 	name: "javascript",
 	hello: sync.OnceValue(func() []byte {
-		rewrite, err := fs.ReadFile(sources, "javascript/rewrite.js")
-		if err != nil {
-			panic("embedded workers: " + err.Error())
-		}
-		return workerProgram("quickjs", "main.js", part{"rewrite", string(rewrite)})
+		return workerProgram("quickjs", "main.js", part{"rewrite", string(sourceOf("javascript/rewrite.js"))})
 	}),
 	encode:        encodeJSON,
 	lateInterrupt: true,
@@ -41,5 +36,8 @@ func (s *Server) program(ctx context.Context, lang *language, env map[string]str
 		return p, err
 	}
 	path, err := lookProgram(lang, env)
-	return Program{Path: path}, err
+	if err != nil || lang.prepare == nil {
+		return Program{Path: path}, err
+	}
+	return lang.prepare(path)
 }

@@ -25,6 +25,8 @@ var randomCode = map[string]struct{ begin, draw string }{
 	"python":     {"import random; random.seed(7); mine = random.Random(7)", "print(random.random(), mine.random())"},
 	"javascript": {"", "console.log(Math.random())"},
 	"bash":       {"RANDOM=7", "echo $RANDOM $RANDOM $RANDOM"},
+	"r":          {"set.seed(7)", "cat(runif(2))"},
+	"java":       {"", "System.out.println(Math.random())"},
 }
 
 // A copy gets other random values than its source. A resumed sandbox continues its random streams.
@@ -32,6 +34,7 @@ func TestCopyGetsNewRandomValues(t *testing.T) {
 	for name, code := range randomCode {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			needLanguage(t, name)
 			seen := map[string]bool{}
 			for _, fresh := range []bool{false, true, true} {
 				b := newTestServer(t)
@@ -120,9 +123,14 @@ func TestRenewalChangesVariables(t *testing.T) {
 			"x=1; MINE=code",
 			`echo $MINE ${GONE-None} $(sh -c 'echo $SAME $NEW') $x; (exit 3)`,
 		},
+		"r": {
+			"x <- 1; Sys.setenv(MINE = 'code')",
+			"cat(Sys.getenv('MINE'), Sys.getenv('GONE', 'None'), Sys.getenv('SAME'), Sys.getenv('NEW'), x); invisible()",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			needLanguage(t, name)
 			b := newTestServer(t)
 			b.t = t
 			b.change(map[string]string{"MINE": "before", "GONE": "before", "SAME": "it's \\ \"before\""})

@@ -100,7 +100,11 @@ func (s *Server) run(w *worker) {
 
 // awaitReady waits for the first message. If it returns an error, the worker has been stopped.
 func (s *Server) awaitReady(ctx context.Context, w *worker) error {
-	timer := time.NewTimer(s.pace.start)
+	limit := s.pace.start
+	if w.lang.slow {
+		limit *= 3
+	}
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	var err error
 	select {
@@ -112,7 +116,7 @@ func (s *Server) awaitReady(ctx context.Context, w *worker) error {
 			"The %s worker %s before it was ready.", w.lang.name, w.exit)
 	case <-timer.C:
 		err = fault.Newf(fault.Timeout, "worker_not_started",
-			"The %s worker was not ready after %s.", w.lang.name, s.pace.start)
+			"The %s worker was not ready after %s.", w.lang.name, limit)
 	case <-s.life.Done():
 		err = errClosed
 	case <-ctx.Done():
