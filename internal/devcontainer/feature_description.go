@@ -21,6 +21,7 @@ const (
 // description is a devcontainer-feature.json, as far as it has a meaning here.
 type description struct {
 	ID            string              `json:"id"`
+	Version       string              `json:"version"`
 	Options       map[string]option   `json:"options"`
 	ContainerEnv  map[string]string   `json:"containerEnv"`
 	InstallsAfter []string            `json:"installsAfter"`

@@ -1,6 +1,7 @@
 package devcontainer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -66,7 +67,7 @@ func (plan *Plan) ImageFile(image, user string) (string, error) {
 		b.WriteString("USER root\n")
 	}
 	for i, f := range plan.Installs {
-		from := "from=" + f.Reference
+		from := "from=" + cmp.Or(f.Source, f.Reference)
 		if f.Local != "" {
 			from = "source=" + LocalName(i)
 		}

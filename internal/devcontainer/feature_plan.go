@@ -23,6 +23,10 @@ type Artifact struct {
 // Install is a feature that has to be installed.
 type Install struct {
 	Reference string `json:"reference"`
+	// Source is the reference by which the feature is fetched, if that is another one.
+	Source    string   `json:"source,omitempty"`
+	Version   string   `json:"version,omitempty"`
+	DependsOn []string `json:"depends_on,omitempty"`
 	// Local is the directory of the feature's files on the host, or "" for a feature of a registry.
 	Local     string            `json:"local,omitempty"`
 	Digest    string            `json:"digest,omitempty"`
@@ -110,9 +114,12 @@ func (r *resolver) add(ctx context.Context, request Request, path []string) (int
 // read returns the description of a feature.
 func (r *resolver) read(ctx context.Context, request Request, f *feature) ([]byte, error) {
 	if request.Local == "" {
-		found, err := r.find(ctx, request.Reference)
+		found, err := r.find(ctx, r.plan.source(request.Reference))
+		if err != nil {
+			return nil, err
+		}
 		f.digest = found.Digest
-		return found.Description, err
+		return found.Description, r.checkLocked(request.Reference, found.Digest)
 	}
 	// os.Root follows no link out of the workspace.
 	rel, err := filepath.Rel(r.options.Dir, request.Local)
@@ -135,7 +142,7 @@ func (r *resolver) read(ctx context.Context, request Request, f *feature) ([]byt
 
 // addFeatures adds what the features bring to the plan.
 func (p *planner) addFeatures(order []feature) {
-	stages := map[string][]Stage{}
+	var stages []Stage
 	for _, f := range order {
 		d := f.description
 		name := "features (" + f.request.Reference + ")"
@@ -143,20 +150,13 @@ func (p *planner) addFeatures(order []feature) {
 			p.plan.Notes = append(p.plan.Notes, f.request.Reference+" is deprecated, as its publisher says")
 		}
 		p.plan.Installs = append(p.plan.Installs, Install{
-			Reference: f.request.Reference, Local: f.request.Local, Digest: f.digest, Variables: f.variables, Env: d.ContainerEnv,
+			Reference: f.request.Reference, Source: p.plan.source(f.request.Reference), Version: d.Version, DependsOn: slices.Sorted(maps.Keys(d.DependsOn)),
+			Local: f.request.Local, Digest: f.digest, Variables: f.variables, Env: d.ContainerEnv,
 		})
 		for _, m := range d.Mounts {
 			p.mount(fmt.Sprintf("%s, mounts (%s)", name, m.Target), m)
 		}
-		for _, s := range d.stages(f.request.Reference) {
-			stages[s.Name] = append(stages[s.Name], s)
-		}
+		stages = append(stages, d.stages(f.request.Reference)...)
 	}
-	for _, s := range p.plan.Stages {
-		stages[s.Name] = append(stages[s.Name], s)
-	}
-	p.plan.Stages = nil
-	for _, name := range stageNames {
-		p.plan.Stages = append(p.plan.Stages, stages[name]...)
-	}
+	p.plan.Stages = inStageOrder(append(stages, p.plan.Stages...))
 }

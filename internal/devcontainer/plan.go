@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -19,6 +20,8 @@ type Options struct {
 	LookUp func(string) (string, bool)
 	// LocalEnv are the variables of this machine that the file may read.
 	LocalEnv []string
+	// NewLock ignores the lock file, because a new one is made.
+	NewLock bool
 }
 
 // Plan is what a configuration asks for, in a form in which all of it is supported and allowed.
@@ -41,11 +44,20 @@ type Plan struct {
 	// PortAttributes are those of Ports.
 	PortAttributes map[int]PortAttributes `json:"port_attributes,omitempty"`
 	Stages         []Stage                `json:"commands,omitempty"`
-	Features       []Request              `json:"features,omitempty"`
-	FeatureOrder   []string               `json:"feature_order,omitempty"`
+	Wanted
 	// Installs are the features in the order of their installation, once they are resolved.
 	Installs []Install `json:"installs,omitempty"`
 	Notes    []string  `json:"notes,omitempty"`
+
+	remoteUser bool // User is the remoteUser of the configuration
+}
+
+// Wanted are the features of the configuration.
+type Wanted struct {
+	Features     []Request `json:"features,omitempty"`
+	FeatureOrder []string  `json:"feature_order,omitempty"`
+	// Locked has the references with digests of the lock file; nil without one.
+	Locked map[string]string `json:"locked,omitempty"`
 }
 
 // BuildPlan is a build. Its paths are on the host and inside the workspace.
@@ -106,6 +118,12 @@ func (l lifecycle) stages(feature string) (list []Stage) {
 // stageNames are the names of the lifecycle commands, in the order in which they run.
 var stageNames = []string{"onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand"}
 
+// inStageOrder sorts commands by the order in which they run. Those of the same name stay in theirs.
+func inStageOrder(list []Stage) []Stage {
+	slices.SortStableFunc(list, func(a, b Stage) int { return slices.Index(stageNames, a.Name) - slices.Index(stageNames, b.Name) })
+	return list
+}
+
 // WorkspaceInside is where a sandbox shows the workspace.
 const WorkspaceInside = "/workspace"
 
@@ -163,7 +181,7 @@ func planOf(o Options, root *os.Root, file string, data []byte) (Plan, error) {
 	}
 	c := &p.config
 	p.plan.Name, p.plan.ContainerEnv, p.plan.RemoteEnv = c.Name, c.ContainerEnv, c.RemoteEnv
-	p.plan.User = c.RemoteUser
+	p.plan.User, p.plan.remoteUser = c.RemoteUser, c.RemoteUser != ""
 	if p.plan.User == "" {
 		p.plan.User = c.ContainerUser
 	}
@@ -174,6 +192,11 @@ func planOf(o Options, root *os.Root, file string, data []byte) (Plan, error) {
 	p.mounts()
 	p.ports()
 	p.features()
+	if !o.NewLock {
+		if err := p.lock(); err != nil {
+			return Plan{}, err
+		}
+	}
 	p.plan.Stages = c.stages("")
 	return p.plan, unsupported(file, p.problems)
 }
@@ -214,8 +237,12 @@ func (p *planner) expand(all map[string]any) {
 	delete(all, "workspaceFolder")
 }
 
-// checkNames refuses names and values that the variables of a command cannot have.
+// checkNames refuses names and values that the variables of a command cannot have, and users that
+// would become other instructions of a Dockerfile.
 func (p *planner) checkNames() {
+	if strings.ContainsFunc(p.plan.User, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) || c == '$' || c == '\\' }) {
+		p.refuse("remoteUser", fmt.Sprintf("%.60q is not the name of a user", p.plan.User))
+	}
 	bad := func(name string) bool { return name == "" || strings.ContainsAny(name, "=\x00") }
 	for name, value := range p.plan.ContainerEnv {
 		if bad(name) || strings.ContainsRune(value, 0) {

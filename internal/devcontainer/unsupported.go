@@ -119,11 +119,16 @@ func unsupported(file string, problems []Problem) error {
 	if len(problems) == 0 {
 		return nil
 	}
+	return fault.New(fault.Unsupported, CodeUnsupported, explain(file, problems)).
+		WithHint("remove these properties, or choose another configuration with --config NAME")
+}
+
+// explain lists problems, one in a line.
+func explain(what string, problems []Problem) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s asks for what is not supported:", file)
+	fmt.Fprintf(&b, "%s asks for what is not supported:", what)
 	for _, p := range problems {
 		fmt.Fprintf(&b, "\n- %s: %s", p.Property, p.Reason)
 	}
-	return fault.New(fault.Unsupported, CodeUnsupported, b.String()).
-		WithHint("remove these properties, or choose another configuration with --config NAME")
+	return b.String()
 }

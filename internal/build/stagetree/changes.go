@@ -2,6 +2,7 @@ package stagetree
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -29,8 +30,10 @@ var hidden = []string{".crannog", "dev", "proc", "sys"}
 type change struct {
 	header tar.Header
 	at     int64 // offset of its content
-	name   string
-	opaque bool
+	// content replaces the archive's if it is not nil.
+	content []byte
+	name    string
+	opaque  bool
 }
 
 // isWhiteout reports whether the change is a removal.
@@ -149,7 +152,7 @@ func (c *Changes) Write(w sink, over *Tree, without []string) error {
 		return err
 	}
 	defer lower.Close()
-	trust, err := c.trust()
+	trust, err := c.trust(lower)
 	if err != nil {
 		return err
 	}
@@ -211,6 +214,9 @@ func (c *Changes) write(w sink, one change) error {
 			return err
 		}
 		return w.Add(tar.Header{Typeflag: tar.TypeReg, Name: one.name + "/.wh..wh..opq", ModTime: h.ModTime}, nil)
+	case one.content != nil:
+		h.Size = int64(len(one.content))
+		return w.Add(h, bytes.NewReader(one.content))
 	case h.Typeflag == tar.TypeReg:
 		return w.Add(h, io.NewSectionReader(c.f, one.at, h.Size))
 	}

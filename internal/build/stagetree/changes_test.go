@@ -9,9 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/build/stagetree"
 	"github.com/crannog/crannog/internal/egress/certs"
+	"github.com/crannog/crannog/internal/guest/javastore"
 	"github.com/crannog/crannog/internal/image/layer"
 )
 
@@ -142,6 +146,52 @@ func TestLayerOmitsGatewayCertificates(t *testing.T) {
 	c = archive(t, append(slices.Clone(gatewayFiles), file(strings.TrimPrefix(certs.BundlePath, "/"), "roots"), link("/app.pem", certs.BundlePath))...)
 	if err := c.Write(&got, stage(t), nil); err != nil || !slices.Contains(got, "etc/ssl/certs/ca-certificates.crt=roots") || !slices.Contains(got, "app.pem>"+certs.BundlePath) {
 		t.Errorf("layer with installed certificates: got %q, error %v", got, err)
+	}
+	// The installation of Java makes a store of all certificates that it finds. openssl rehash makes
+	// relative links to them.
+	entry := func(name, certificate string) []byte {
+		return javastore.AppendEntry(nil, name, time.UnixMilli(1), []byte(certificate))
+	}
+	store := strings.TrimPrefix(certs.JavaPath, "/")
+	root, own := entry("debian:root.pem", "a public root"), entry("debian:crannog.pem", "ABCDEFGHIJKLMNOP")
+	made := string(javastore.Join(1, root))
+	for name, c := range map[string]struct {
+		store string
+		want  string
+	}{
+		"made":           {string(javastore.Join(2, own, root)), store + "=" + made},
+		"another format": {"another format with ABCDEFGHIJKLMNOP", ""},
+		"a bundle":       {"roots\n" + authority, ""},
+		"in a name":      {string(javastore.Join(1, entry("ABCDEFGHIJKLMNOP", "a public root"))), ""},
+	} {
+		got = nil
+		c2 := archive(t, append(slices.Clone(gatewayFiles), dir("etc/ssl/certs/java"), file(store, c.store), link("/etc/ssl/certs/0123abcd.0", "crannog.pem"), link("/jdk/cacerts", certs.JavaPath))...)
+		err := c2.Write(&got, stage(t), nil)
+		has := slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line, store+"=") })
+		if err != nil || has != (c.want != "") || has && !slices.Contains(got, c.want) || !slices.Contains(got, "jdk/cacerts>"+certs.JavaPath) || strings.Contains(strings.Join(got, " "), "crannog") {
+			t.Errorf("Java's store, %s: got %q, error %v, want %q", name, got, err, c.want)
+		}
+	}
+	// A store that has only the authority more than the stage's is no change. What an earlier command
+	// of the build put there instead of a file is not read.
+	for name, c := range map[string]struct {
+		below   func(path string) error
+		changed bool
+	}{
+		"the same store": {func(path string) error { return os.WriteFile(path, []byte(made), 0o644) }, false},
+		"another one":    {func(path string) error { return os.WriteFile(path, []byte("lower"), 0o644) }, true},
+		"a FIFO":         {func(path string) error { return unix.Mkfifo(path, 0o644) }, true},
+		"a link out":     {func(path string) error { return os.Symlink("/etc/passwd", path) }, true},
+	} {
+		tree := stage(t, filepath.Dir(store)+"/other")
+		if err := c.below(filepath.Join(tree.Dir, store)); err != nil {
+			t.Fatal(err)
+		}
+		got = nil
+		changes := archive(t, append(slices.Clone(gatewayFiles), dir("etc/ssl/certs/java"), file(store, string(javastore.Join(2, root, own))))...)
+		if err := changes.Write(&got, tree, nil); err != nil || slices.Contains(got, store+"="+made) != c.changed {
+			t.Errorf("over %s: got %q, error %v, want the store in it: %v", name, got, err, c.changed)
+		}
 	}
 }
 

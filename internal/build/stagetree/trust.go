@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"encoding/pem"
 	"io"
+	"os"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/crannog/crannog/internal/egress/certs"
+	"github.com/crannog/crannog/internal/guest/javastore"
 )
 
 // trust returns the files with which a sandbox trusts its own gateway: the gateway's certificate
@@ -17,7 +19,7 @@ import (
 // image. Where the image runs, programs would trust an authority of this machine, and no public
 // one. A list that the command itself has written, for example with update-ca-certificates, does
 // not contain this authority.
-func (c *Changes) trust() (map[string]bool, error) {
+func (c *Changes) trust(lower *os.Root) (map[string]bool, error) {
 	authority := trim(certs.AuthorityPath)
 	authorityCert, err := c.read(authority)
 	if err != nil || authorityCert == nil {
@@ -30,7 +32,8 @@ func (c *Changes) trust() (map[string]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		if bytes.Contains(data, bytes.TrimSpace(authorityCert)) || block != nil && bytes.Contains(data, block.Bytes) {
+		binary := block != nil && bytes.Contains(data, block.Bytes)
+		if bytes.Contains(data, bytes.TrimSpace(authorityCert)) || binary && !c.keepStore(lower, name, data, block.Bytes) {
 			drop[name] = true
 		}
 	}
@@ -39,8 +42,12 @@ func (c *Changes) trust() (map[string]bool, error) {
 		if one.header.Typeflag != tar.TypeSymlink {
 			continue
 		}
-		switch one.header.Linkname {
-		case certs.AuthorityPath, certs.JavaPath:
+		target := one.header.Linkname
+		if !path.IsAbs(target) {
+			target = path.Join("/", path.Dir(one.name), target) // as openssl rehash makes them
+		}
+		switch target {
+		case certs.AuthorityPath:
 			drop[one.name] = true
 		case certs.BundlePath:
 			if slices.Contains(bundles, "/"+one.name) {
@@ -50,6 +57,31 @@ func (c *Changes) trust() (map[string]bool, error) {
 	}
 	c.dropEmptied(drop)
 	return drop, nil
+}
+
+// keepStore removes the authority from a Java trust store, which the installation of Java makes of all
+// certificates that it finds. It returns false if the file is another one, or is then as in the stage.
+func (c *Changes) keepStore(lower *os.Root, name string, data, authority []byte) bool {
+	rest, ok := javastore.Without(data, authority)
+	if !ok || bytes.Contains(rest, authority) || isContent(lower, name, rest) {
+		return false
+	}
+	i := slices.IndexFunc(c.list, func(one change) bool { return one.name == name })
+	c.list[i].content = rest
+	// The guest's note about what it added is wrong now.
+	c.list[i].header.PAXRecords = nil
+	return true
+}
+
+// isContent reports whether a file has this content. An earlier command of the build may have made a
+// very large file or a FIFO at its path. Reading it would use up memory or block the build.
+func isContent(lower *os.Root, name string, content []byte) bool {
+	info, err := lower.Lstat(name)
+	if err != nil || !info.Mode().IsRegular() || info.Size() != int64(len(content)) {
+		return false
+	}
+	got, err := lower.ReadFile(name)
+	return err == nil && bytes.Equal(got, content)
 }
 
 // trim returns a path relative to the root.

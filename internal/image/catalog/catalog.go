@@ -29,6 +29,8 @@ type Template struct {
 	Aliases []string
 	Owner   string // the key that created it; "" is a local caller, whose templates all callers may use
 	Created time.Time
+	// Host is set if it shows the programs of the host. It is never stored.
+	Host bool `json:"-"`
 	// Last is the highest number that a version ever had.
 	Last     int
 	Versions []Version      // oldest first

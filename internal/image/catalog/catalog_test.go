@@ -366,3 +366,69 @@ func TestTemplatePermissions(t *testing.T) {
 		t.Errorf("got %d audit entries, want 8", n)
 	}
 }
+
+// hostTemplates has the templates of the host, without files.
+type hostTemplates struct{}
+
+func (hostTemplates) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+	return sandbox.Template{Name: ref.Name}, nil
+}
+
+// A template of the machine replaces the one that E2B's code interpreter requests, for all callers.
+// No template replaces the base, and a template of one key replaces nothing.
+func TestTemplateOfMachineReplacesCodeInterpreter(t *testing.T) {
+	const name = "code-interpreter-v1"
+	r := openCatalog(t)
+	r.all = r.FollowedBy(hostTemplates{})
+	image := r.publish("app:1", "one")
+	r.create(local, "app", image, catalog.Settings{})
+	r.create(alice, "mine", image, catalog.Settings{})
+	requireHost := func(what string) {
+		t.Helper()
+		got, err := r.Inspect(bob, name)
+		if err != nil || !got.Host || len(got.Versions) != 0 || len(got.ID) != 20 || r.digest(name) != "" {
+			t.Errorf("%s: got %+v with the digest %q, error %v, want the host's template", what, got, r.digest(name), err)
+		}
+		if byID, err := r.Inspect(bob, got.ID); err != nil || byID.Name != name {
+			t.Errorf("%s: by its ID: got %+v, error %v", what, byID, err)
+		}
+	}
+	requireHost("at first")
+	if _, err := r.Inspect(local, name+":2"); fault.CodeOf(err) != "template_tag_not_found" {
+		t.Errorf("a tag of the host's template: got %v", err)
+	}
+	for what, do := range map[string]func() error{
+		"the base": func() error {
+			_, err := r.Create(t.Context(), local, catalog.Request{Template: "base", Image: image})
+			return err
+		},
+		"by a key": func() error {
+			_, err := r.Create(t.Context(), alice, catalog.Request{Template: name, Image: image})
+			return err
+		},
+		"by an alias of a key's template": func() error {
+			_, err := r.Alias(t.Context(), local, "mine", []string{name})
+			return err
+		},
+	} {
+		if err := do(); fault.CodeOf(err) != "template_name_taken" {
+			t.Errorf("%s: got %v, want template_name_taken", what, err)
+		}
+	}
+	requireHost("after refused changes")
+
+	made := r.create(local, name, image, catalog.Settings{})
+	if got, err := r.Inspect(bob, name); err != nil || got.Host || got.ID != made.ID || r.digest(name) != made.Versions[0].Digest {
+		t.Errorf("replaced: got %+v with the digest %q, error %v, want the digest %q", got, r.digest(name), err, made.Versions[0].Digest)
+	}
+	if _, err := r.Tag(t.Context(), alice, name, []string{"2"}); fault.CodeOf(err) != "local_only" {
+		t.Errorf("a key changes the template of the machine: got %v, want local_only", err)
+	}
+	if err := r.Remove(t.Context(), local, name, false); err != nil {
+		t.Error(err)
+	}
+	requireHost("after the removal")
+	if _, err := r.Alias(t.Context(), local, "app", []string{name}); err != nil || r.digest(name) == "" {
+		t.Errorf("an alias of a template of the machine: got %v", err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/template"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -14,7 +15,8 @@ func (c *Catalog) List(caller sandbox.Principal) ([]Template, error) {
 	return slices.DeleteFunc(all, func(t Template) bool { return !t.maySee(caller) }), err
 }
 
-// Inspect returns one template by its name, an alias or its ID.
+// Inspect returns one template by its name, an alias or its ID. A template of the host that none of
+// the catalog replaces has no versions, and Host set.
 func (c *Catalog) Inspect(caller sandbox.Principal, name string) (Template, error) {
 	ref, err := sandbox.ParseReference(name)
 	if err != nil {
@@ -25,10 +27,27 @@ func (c *Catalog) Inspect(caller sandbox.Principal, name string) (Template, erro
 		return Template{}, err
 	}
 	t, err := find(all, caller, ref)
+	if fault.KindOf(err) == fault.NotFound {
+		return hostTemplate(ref)
+	}
 	if err == nil && t.tagged(ref.Tag) == nil && ref.Tag != sandbox.DefaultTag {
 		err = sandbox.TagUnknown(ref)
 	}
 	return t, err
+}
+
+// hostTemplate describes a template that shows the programs of the host.
+func hostTemplate(ref sandbox.Reference) (Template, error) {
+	for _, known := range template.Known() {
+		if !slices.Contains(known[:], ref.Path()) {
+			continue
+		}
+		if ref.Tag != sandbox.DefaultTag {
+			return Template{}, sandbox.TagUnknown(ref)
+		}
+		return Template{ID: known[0], Name: known[1], Host: true}, nil
+	}
+	return Template{}, notFound(ref)
 }
 
 // Tag makes tags refer to the version of a reference.
@@ -64,6 +83,9 @@ func (c *Catalog) Alias(ctx context.Context, caller sandbox.Principal, name stri
 			}
 			if slices.ContainsFunc(all, func(other Template) bool { return other.matches(ref) && other.ID != t.ID }) {
 				return nameTaken(ref.Path())
+			}
+			if err := checkHostName(ref.Path(), t.Owner); err != nil {
+				return err
 			}
 			if !t.matches(ref) {
 				t.Aliases = append(t.Aliases, ref.Path())

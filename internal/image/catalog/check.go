@@ -21,18 +21,30 @@ func parse(text string) (sandbox.Reference, error) {
 	if strings.HasPrefix(ref.Tag, numbered) {
 		return ref, fault.Newf(fault.Invalid, "template_tag_invalid", "the tag %q is reserved for a version number", ref.Tag).WithHint("choose another tag")
 	}
-	return ref, checkName(ref.Path())
+	return ref, checkForm(ref.Path())
 }
 
-// checkName checks that no template can be confused with this name.
-func checkName(path string) error {
+// checkForm checks that no ID can be confused with a name.
+func checkForm(path string) error {
 	if len(path) == idLength && !strings.ContainsAny(path, "/_-") {
 		return fault.Newf(fault.Invalid, "template_name_invalid", "%q has the form of an ID", path).WithHint("choose a name of another length")
 	}
-	if slices.ContainsFunc(template.Known(), func(known [2]string) bool { return path == known[1] }) {
-		return nameTaken(path)
-	}
 	return nil
+}
+
+// checkHostName checks that a template with an owner may have a name that a template of the host
+// may have too. Those without an owner replace the host's for all callers. If a key could do that,
+// the sandboxes of other keys would start from its image.
+func checkHostName(path, owner string) error {
+	if !isHostName(path) || path == template.CodeInterpreter && owner == "" {
+		return nil
+	}
+	return nameTaken(path)
+}
+
+// isHostName reports whether a template of the host has this name.
+func isHostName(path string) bool {
+	return slices.ContainsFunc(template.Known(), func(known [2]string) bool { return path == known[1] })
 }
 
 // nameTaken returns the error for a name that another template has.

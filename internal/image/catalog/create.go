@@ -155,6 +155,9 @@ func target(all []Template, caller sandbox.Principal, ref naming) (Template, err
 		}
 		return findToChange(all, caller, ref.Reference)
 	}
+	if err := checkHostName(ref.Path(), caller.KeyID); err != nil {
+		return Template{}, err
+	}
 	id := ref.id
 	if id == "" {
 		id = ids.New("t")

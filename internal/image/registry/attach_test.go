@@ -67,6 +67,7 @@ func TestAttach(t *testing.T) {
 				t.Errorf("Attach returned %d digests, want %d", len(digests), len(want))
 			}
 			image := reference(t, h.name+"/app:1").Context().Digest(img.Digest.String())
+			checkAttached(t, h, img.Digest, want)
 			got := readReferrers(t, image)
 			for kind, text := range want {
 				if string(got[kind]) != text || len(got) != len(want) {
@@ -77,6 +78,22 @@ func TestAttach(t *testing.T) {
 				t.Errorf("the tag for registries without referrers: got error %v", err)
 			}
 		})
+	}
+}
+
+// checkAttached lists the files that are attached to an image, and fetches each.
+func checkAttached(t *testing.T, h *testRegistry, image v1.Hash, want map[string]string) {
+	t.Helper()
+	subjects := []v1.Hash{image}
+	list, err := client(h.name).Attached(t.Context(), reference(t, h.name+"/app:1"), subjects)
+	if err != nil || len(list) != len(want) {
+		t.Fatalf("Attached: got %v, error %v, want %d files", list, err, len(want))
+	}
+	for _, a := range list {
+		file, err := client(h.name).ReadAttached(t.Context(), reference(t, h.name+"/app:1"), subjects, a.Digest)
+		if err != nil || file.Type != a.Type || a.Subject != image || want[a.Type] == "" || string(file.Data) != want[a.Type] {
+			t.Errorf("ReadAttached of %+v: got %s %q, error %v", a, file.Type, file.Data, err)
+		}
 	}
 }
 

@@ -133,8 +133,7 @@ func (r *repository) transfer(ctx context.Context, d v1.Descriptor, draft *blob.
 	if draft.At() == d.Size {
 		return nil // a crash happened just before the commit
 	}
-	url := fmt.Sprintf("%s://%s/v2/%s/blobs/%s", r.Scheme(), r.RegistryStr(), r.RepositoryStr(), d.Digest)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.blobURL(d.Digest), nil)
 	if err != nil {
 		return err
 	}

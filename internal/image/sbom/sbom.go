@@ -67,6 +67,8 @@ func readerOf(name string, executable bool) (reader, bool) {
 		return reader{parseApk, maxDatabase}, true
 	case base == "package.json" && isNodeModule(dir):
 		return reader{parseNPM, maxManifest}, true
+	case base == "package-lock.json", base == "npm-shrinkwrap.json", base == ".package-lock.json" && path.Base(dir) == "node_modules":
+		return reader{parseNPMLock, maxDatabase}, true
 	case base == "METADATA" && strings.HasSuffix(dir, ".dist-info"), base == "PKG-INFO" && strings.HasSuffix(dir, ".egg-info"):
 		return reader{parsePython, maxManifest}, true
 	case executable:

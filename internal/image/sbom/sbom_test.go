@@ -68,6 +68,13 @@ var files = []file{
 	{name: "app/node_modules/left-pad/package.json", text: `{"name":"left-pad","version":"1.3.0"}`},
 	{name: "app/package.json", text: `{"name":"own","version":"1"}`},
 	{name: "app/node_modules/x/dist/package.json", text: `{"type":"module"}`},
+	{name: "srv/package-lock.json", text: `{"name":"srv","version":"9","lockfileVersion":3,"packages":{"":{"name":"srv","version":"9","dependencies":{"ms":"^2"}},` +
+		`"node_modules/ms":{"version":"2.1.3"},"node_modules/a/node_modules/@s/deep":{"version":"4.0.0"},"node_modules/other":{"name":"aliased","version":"5.0.0"},` +
+		`"node_modules/tests-only":{"version":"1.0.0","dev":true},"node_modules/part":{"link":true,"resolved":"part"},"part":{"name":"part","version":"3.0.0"},"node_modules/left-pad":{"version":"1.3.0"}}}`},
+	{name: "old/npm-shrinkwrap.json", text: `{"lockfileVersion":1,"dependencies":{"outer":{"version":"1.0.1","dependencies":{"inner":{"version":"1.0.2"}}},"dev":{"version":"1.0.0","dev":true},` +
+		`"nick":{"version":"npm:@s/real@1.0.3"},"local":{"version":"file:../x"}}}`},
+	{name: "srv/node_modules/.package-lock.json", text: `{"lockfileVersion":2,"packages":{"node_modules/hidden":{"version":"7.0.0"}},"dependencies":{"hidden":{"version":"7.0.0"}}}`},
+	{name: "srv/.package-lock.json", text: `{"lockfileVersion":3,"packages":{"node_modules/unread":{"version":"1.0.0"}}}`},
 	{name: "usr/lib/python3/dist-packages/Some_Thing-1.0.dist-info/METADATA", text: "Metadata-Version: 2.1\nName: Some_Thing\nVersion: 1.0\n\nName: not this\n"},
 	{name: "usr/lib/python3/dist-packages/old.egg-info/PKG-INFO", text: "Name: old\nVersion: 0.1\n"},
 	{name: "bin/script", text: "#!/bin/sh\n", mode: 0o755},
@@ -88,7 +95,8 @@ func TestScanFindsPackages(t *testing.T) {
 		"pkg:apk/debian/busybox@1.36", "pkg:apk/debian/musl@1.2.4-r2?arch=x86_64",
 		"pkg:deb/debian/base-files@12?arch=all", "pkg:deb/debian/held@1:2", "pkg:deb/debian/libc6@2.36-9+deb12u4?arch=amd64",
 		"pkg:golang/stdlib@" + strings.TrimPrefix(runtime.Version(), "go"),
-		"pkg:npm/%40scope/x@2.0.0", "pkg:npm/left-pad@1.3.0", "pkg:pypi/some-thing@1.0", "pkg:pypi/old@0.1",
+		"pkg:npm/%40s/deep@4.0.0", "pkg:npm/%40s/real@1.0.3", "pkg:npm/%40scope/x@2.0.0", "pkg:npm/aliased@5.0.0", "pkg:npm/hidden@7.0.0",
+		"pkg:npm/inner@1.0.2", "pkg:npm/left-pad@1.3.0", "pkg:npm/ms@2.1.3", "pkg:npm/outer@1.0.1", "pkg:pypi/some-thing@1.0", "pkg:pypi/old@0.1",
 	}
 	slices.Sort(got)
 	slices.Sort(want)
@@ -112,13 +120,15 @@ func TestScanBoundsHostileFiles(t *testing.T) {
 	list, err := sbom.Scan(t.Context(), tree(t,
 		file{name: "var/lib/dpkg/status", text: "Package: a\x1b[2J\nVersion: 1\n\nPackage: " + strings.Repeat("x", 1000) + "\nVersion: 1\n\nPackage: fine\nVersion: 1\n"},
 		file{name: "node_modules/a/package.json", text: "{"},
+		file{name: "new/package-lock.json", text: `{"lockfileVersion":4}`},
+		file{name: "deep/package-lock.json", text: `{"lockfileVersion":1,"dependencies":` + strings.Repeat(`{"a":{"dependencies":`, 10_000) + "{}" + strings.Repeat("}}", 10_000) + "}"},
 		file{name: "node_modules/b/package.json", text: `{"name":"b","version":"1"}` + strings.Repeat(" ", 5<<20)},
 		file{name: "x.dist-info/METADATA", text: "\n\nName: late\n"},
 		file{name: "bin/damaged", text: string(damaged), mode: 0o755},
 		file{name: "bin/short", text: "\x7fELF", mode: 0o755},
 	))
-	if err != nil || len(list.Packages) != 1 || list.Packages[0].Name != "fine" || list.Unread < 3 {
-		t.Errorf("Scan: got %+v, error %v, want the package fine and at least 3 unread files", list, err)
+	if err != nil || len(list.Packages) != 1 || list.Packages[0].Name != "fine" || list.Unread < 5 {
+		t.Errorf("Scan: got %+v, error %v, want the package fine and at least 5 unread files", list, err)
 	}
 	var many strings.Builder
 	for i := range 200_001 {

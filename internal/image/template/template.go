@@ -22,8 +22,12 @@ import (
 // GuestTarget is the path of the guest's program in the sandbox.
 const GuestTarget = "/.crannog/crannog-guest"
 
+// CodeInterpreter is the name that E2B's code interpreter requests. A template of the machine may
+// have it, and is then used instead of the programs of the host.
+const CodeInterpreter = "code-interpreter-v1"
+
 // Names of the host template.
-var hostNames = []string{"base", "code-interpreter-v1"}
+var hostNames = []string{sandbox.BaseTemplate, CodeInterpreter}
 
 // Known lists the templates that every host has, by ID and name.
 func Known() [][2]string {
