@@ -76,6 +76,40 @@ func (c *Client) AttachToImage(ctx context.Context, req api.AttachToImage) (api.
 	return out, err
 }
 
+// AttachedToImage lists the files that are attached to an image of this machine in the registry of
+// its name, or of from if that is not empty. Local callers only.
+func (c *Client) AttachedToImage(ctx context.Context, ref, from string) ([]api.ListedFile, error) {
+	var out api.AttachedFiles
+	err := c.call(ctx, http.MethodGet, "/images/attached?"+attachedQuery(ref, from).Encode(), nil, &out)
+	return out.Files, err
+}
+
+// ReadAttachedToImage fetches a file that is attached to an image, by the digest of its manifest, or
+// by its media type if only one file has it. The digests of the manifest and of the file are
+// compared. Local callers only.
+func (c *Client) ReadAttachedToImage(ctx context.Context, ref, from, which string) ([]byte, error) {
+	query := attachedQuery(ref, from)
+	query.Set("file", which)
+	resp, err := c.open(ctx, "/images/attached/file?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("crannog: read a file about %s: %w", ref, err)
+	}
+	return data, nil
+}
+
+func attachedQuery(ref, from string) url.Values {
+	query := imageQuery(ref)
+	if from != "" {
+		query.Set("from", from)
+	}
+	return query
+}
+
 // ImportImage reads images from a file of the server's machine. progress may be nil. Local
 // callers only.
 func (c *Client) ImportImage(ctx context.Context, req api.ImportImage, progress func(api.ImageEvent)) ([]api.Image, error) {

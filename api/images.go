@@ -66,6 +66,18 @@ type AttachedFile struct {
 	Digest string `json:"digest" doc:"Of the manifest of the file, which has the image as its subject."`
 }
 
+// AttachedFiles is the answer of GET /v1/images/attached.
+type AttachedFiles struct {
+	Files []ListedFile `json:"files"`
+}
+
+// ListedFile is a file that a registry lists as attached to an image.
+type ListedFile struct {
+	Digest  string `json:"digest" doc:"Of the manifest of the file."`
+	Type    string `json:"type,omitempty" doc:"Its media type."`
+	Subject string `json:"subject" doc:"Digest of the image, or of the index from which it was chosen."`
+}
+
 // ImportImage is the body of POST /v1/images/import.
 type ImportImage struct {
 	Path     string `json:"path" maxLength:"4096" doc:"An OCI layout, as a directory or a tar, or what docker save writes, on the server's machine."`

@@ -22,7 +22,8 @@ type Template struct {
 	Name      string            `json:"name"`
 	Aliases   []string          `json:"aliases,omitempty"`
 	Owner     string            `json:"owner,omitempty" doc:"ID of the API key whose sandboxes alone may start from it; absent if all may."`
-	CreatedAt time.Time         `json:"created_at"`
+	Host      bool              `json:"host,omitempty" doc:"It shows the programs of the server's machine instead of an image, and has no versions."`
+	CreatedAt time.Time         `json:"created_at,omitzero" doc:"Absent for a template of the host."`
 	Versions  []TemplateVersion `json:"versions" doc:"The oldest first."`
 }
 

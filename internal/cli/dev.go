@@ -29,6 +29,9 @@ type devFlags struct {
 	ssh       bool
 	endpoint  sshFlags
 	noForward bool
+
+	noMetadata bool
+	lock       bool
 }
 
 func (a devVerbs) command() *cobra.Command {
@@ -65,6 +68,8 @@ func (a devVerbs) command() *cobra.Command {
 	fl.BoolVar(&f.ssh, "ssh", false, "listen on 127.0.0.1 for SSH clients, and print their configuration")
 	f.endpoint.add(cmd)
 	fl.BoolVar(&f.noForward, "no-forward", false, "do not listen for the ports of forwardPorts")
+	fl.BoolVar(&f.lock, "lock", false, "only write devcontainer-lock.json, which names the features by their digests")
+	fl.BoolVar(&f.noMetadata, "no-image-metadata", false, "ignore the image's label "+devcontainer.MetadataLabel)
 	fl.BoolVarP(&f.noTTY, "no-tty", "T", false, "allocate no terminal inside")
 	b := &f.create
 	fl.StringVar(&b.name, "name", "", "`name` of a new sandbox")
@@ -116,6 +121,9 @@ func (a devVerbs) dev(ctx context.Context, f *devFlags, dir string, command []st
 	if err != nil {
 		return err
 	}
+	if f.lock {
+		return s.writeLock(ctx, command)
+	}
 	var code int
 	err = a.with(ctx, func(c *connection) error {
 		err := interruptible(ctx, func(ctx context.Context) error {
@@ -160,7 +168,7 @@ func (a devVerbs) session(f *devFlags, dir string) (*devSession, error) {
 	if _, err := f.create.access(); err != nil {
 		return nil, err
 	}
-	plan, err := devcontainer.Make(devcontainer.Options{Dir: full, Config: f.config, LookUp: a.lookUp, LocalEnv: f.localEnv})
+	plan, err := devcontainer.Make(devcontainer.Options{Dir: full, Config: f.config, LookUp: a.lookUp, LocalEnv: f.localEnv, NewLock: f.lock})
 	if err != nil {
 		return nil, fail("use the devcontainer.json of "+inert(dir), err)
 	}

@@ -3,8 +3,10 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
@@ -20,9 +22,50 @@ func (s *devSession) resolveFeatures(ctx context.Context) error {
 	if err != nil {
 		return fail("use the features of "+s.plan.File, err)
 	}
-	for _, note := range s.plan.Notes[before:] {
+	s.showNotes(before)
+	return nil
+}
+
+// writeLock resolves the features and writes their digests into the lock file. It starts nothing.
+func (s *devSession) writeLock(ctx context.Context, command []string) error {
+	if len(command) > 0 || s.flags.ssh {
+		return usagef("--lock starts nothing, so it takes no command and not --ssh")
+	}
+	return s.withInterrupt(ctx, func(ctx context.Context, c *connection) error {
+		s.conn = c
+		if err := s.resolveFeatures(ctx); err != nil {
+			return err
+		}
+		name, err := s.plan.WriteLock(s.dir)
+		if err != nil {
+			return fail("write the lock file", err)
+		}
+		if s.json {
+			return s.object(map[string]string{"file": name})
+		}
+		fmt.Fprintln(s.Stdout, inert(name))
+		return nil
+	})
+}
+
+// showNotes prints the notes of the plan from an index on.
+func (s *devSession) showNotes(from int) {
+	for _, note := range s.plan.Notes[from:] {
 		s.note("%s", inert(note))
 	}
+}
+
+// addMetadata adds what the label of the image to start from asks for.
+func (s *devSession) addMetadata(image string, img api.Image) error {
+	if s.flags.noMetadata || img.Config == nil || img.Config.Labels[devcontainer.MetadataLabel] == "" {
+		return nil
+	}
+	before := len(s.plan.Notes)
+	o := devcontainer.Options{Dir: s.dir, LookUp: s.lookUp}
+	if err := s.plan.AddMetadata(o, image, img.Config.Labels[devcontainer.MetadataLabel]); err != nil {
+		return fail("use the image "+inert(image), err)
+	}
+	s.showNotes(before)
 	return nil
 }
 
@@ -30,7 +73,7 @@ func (s *devSession) resolveFeatures(ctx context.Context) error {
 // for registries apply.
 func (s *devSession) findFeature(ctx context.Context, ref string) (found devcontainer.Artifact, err error) {
 	f := imageFlags{image: ref}
-	if s.flags.rebuild {
+	if (s.flags.rebuild || s.flags.lock) && !strings.Contains(ref, "@") {
 		f.pull = pullAlways
 	}
 	img, err := imageVerbs{s.app}.fetchImage(ctx, s.conn, &f, "")
@@ -43,15 +86,21 @@ func (s *devSession) findFeature(ctx context.Context, ref string) (found devcont
 	return devcontainer.Artifact{Digest: img.Digest, Description: []byte(img.Feature)}, nil
 }
 
-// ownImage builds the configuration's own image, if it needs one, and returns the name of the image
-// to start from.
+// ownImage adds what the image asks for to the plan, builds the configuration's own image, if it
+// needs one, and returns the name of the image to start from.
 func (s *devSession) ownImage(ctx context.Context, image string) (string, error) {
 	img, err := s.conn.InspectImage(ctx, image)
 	if errors.Is(err, crannog.ErrNotFound) && len(s.plan.Installs) == 0 {
-		return image, nil // it is in the store of an engine
+		if !s.flags.noMetadata {
+			s.note("the label %s of %s is not read, because the image is in the store of an engine", devcontainer.MetadataLabel, inert(image))
+		}
+		return image, nil
 	}
 	if err != nil {
 		return "", fail("find the image for the features", err).hint("features are installed in images of crannog's own store: crannog image pull " + inert(image))
+	}
+	if err := s.addMetadata(image, img); err != nil {
+		return "", err
 	}
 	if !s.plan.HasOwnImage(userOf(img)) {
 		return image, nil

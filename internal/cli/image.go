@@ -27,7 +27,7 @@ func (a imageVerbs) command() *cobra.Command {
 			"image_mirrors, image_insecure and image_budget limit the sources and the disk space.",
 		Example: "  crannog image pull python:3.12-slim\n  docker save app:1 | crannog image import -\n  crannog run --image python:3.12-slim -- python app.py",
 	}
-	cmd.AddCommand(a.pullCommand(), a.pushCommand(), a.attachCommand(), a.importCommand(), a.exportCommand(), a.bootstrapCommand(),
+	cmd.AddCommand(a.pullCommand(), a.pushCommand(), a.attachCommand(), a.attachedCommand(), a.importCommand(), a.exportCommand(), a.bootstrapCommand(),
 		a.listCommand(), a.inspectCommand(), a.sbomCommand(), a.verifyCommand(), a.removeCommand(), a.pruneCommand())
 	return cmd
 }

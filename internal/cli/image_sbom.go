@@ -21,8 +21,9 @@ func (a imageVerbs) sbomCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "sbom IMAGE", Short: "List the packages in an image as an SBOM", Args: cobra.ExactArgs(1),
 		Long: "List the packages in an image as JSON of SPDX 2.3 or CycloneDX 1.5. It has what the\n" +
-			"databases of dpkg and apk list, installed npm modules and Python distributions, and\n" +
-			"the modules of Go programs. The files are those of the image, which may have changed\n" +
+			"databases of dpkg and apk list, installed npm modules and Python distributions, what\n" +
+			"npm's lock files name (a program that is one bundled file has no modules), and the\n" +
+			"modules of Go programs. The files are those of the image, which may have changed\n" +
 			"them: it is no proof of what is in them. The same image gives the same document.",
 		Example:           "  crannog image sbom app:1 -o app.spdx.json\n  crannog image sbom app:1 --format cyclonedx | jq -r '.components[].purl'",
 		ValidArgsFunction: a.completeImages,

@@ -66,7 +66,11 @@ func (m machine) Templates() []web.Template {
 		m.log.Warn("templates not listed", "err", err)
 	}
 	var list []web.Template
-	for _, t := range slices.Concat(template.Known(), created) {
+	// A template of the machine may replace one of the host.
+	host := slices.DeleteFunc(template.Known(), func(known [2]string) bool {
+		return slices.ContainsFunc(created, func(t [2]string) bool { return t[1] == known[1] })
+	})
+	for _, t := range slices.Concat(host, created) {
 		list = append(list, web.Template{ID: t[0], Name: t[1]})
 	}
 	return list

@@ -243,7 +243,9 @@ func readiness(v api.TemplateVersion) string {
 func (a templateVerbs) inspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect TEMPLATE...", Short: "Describe templates as JSON", Args: cobra.MinimumNArgs(1),
-		Long:              "Describe templates as JSON: versions, tags, aliases, images and settings.",
+		Long: "Describe templates as JSON: versions, tags, aliases, images and settings. A template with\n" +
+			"\"host\": true shows the programs of the server's machine. code-interpreter-v1 does until\n" +
+			"a template of this name is built.",
 		ValidArgsFunction: a.completeTemplates,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {

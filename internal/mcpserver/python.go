@@ -21,10 +21,10 @@ type pythonIn struct {
 func (w *view) addPython() {
 	add(w, tool{
 		name: "python", title: "Run code in a notebook", changes: true, destroys: true, reaches: true,
-		text: "Run Python, JavaScript or TypeScript in a kernel that keeps its variables between calls. Charts and pictures are returned as images. " +
+		text: "Run Python, JavaScript, TypeScript, R or Java in a kernel that keeps its variables between calls. Charts and pictures are returned as images. " +
 			"An error in the code is in stderr, with exit_code 1.",
 		shape: func(p map[string]*jsonschema.Schema) {
-			oneOf(p["language"], "python", "javascript", "typescript")
+			oneOf(p["language"], "python", "javascript", "typescript", "r", "java")
 			defaultsTo(p["language"], `"python"`)
 			inRange(p["timeout_seconds"], 0.1, maxWait.Seconds())
 			defaultsTo(p["timeout_seconds"], "120")

@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/certs"
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/javastore"
 	"github.com/crannog/crannog/internal/guest/proxyport"
 	"github.com/crannog/crannog/internal/packages/store"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -138,13 +139,13 @@ func gatewayTrust(certificate []byte, kind egress.AttachmentKind) ([]guest.File,
 	return files, trust.Env, nil
 }
 
-// javaStore returns a Java trust store with the gateway's certificate if the host has Java, because
-// the host's programs are visible in sandboxes.
+// javaStore returns what makes Java trust the gateway, in sandboxes that have a trust store of Java:
+// the host's, because the host's programs are visible in sandboxes, or that of an image.
 func javaStore(certificate []byte) ([]certs.File, error) {
 	// Read the host's store each time, because the host's packages may have changed it.
 	hostStore, err := os.ReadFile(certs.JavaPath)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		hostStore = javastore.Join(0)
 	} else if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/certs"
 	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/javastore"
 	"github.com/crannog/crannog/internal/guest/proxyport"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -75,6 +76,10 @@ func TestGatewayTrustHasNameServerAndCertificate(t *testing.T) {
 	}
 	if f := fileAt(certs.BundlePath); !f.Append || !strings.Contains(string(f.Data), strings.TrimSpace(string(ca.Certificate()))) {
 		t.Errorf("bundle: got %+v, want the gateway's certificate appended", f)
+	}
+	// An image may have Java where the host has none.
+	if f := fileAt(certs.JavaPath); f.Around == nil || !javastore.IsHead(f.Around.Head) {
+		t.Errorf("Java's store: got %+v, want an entry that is added", f)
 	}
 	if len(env) == 0 || env["HTTPS_PROXY"] != "" {
 		t.Errorf("gatewayTrust returns the environment variables %v, want no proxy", env)

@@ -5,12 +5,10 @@ import (
 
 	"github.com/crannog/crannog/internal/frontend/e2b"
 	v1 "github.com/crannog/crannog/internal/frontend/v1"
+	"github.com/crannog/crannog/internal/image/template"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/warmpool"
 )
-
-// interpreterTemplate is the name of the host's template in requests of E2B's code interpreter.
-const interpreterTemplate = "code-interpreter-v1"
 
 // warmUpAfter is the time after which the processes of a warm sandbox have freed the memory that
 // only their start needed. They do so two seconds after the start.
@@ -28,12 +26,12 @@ func (d *Server) startPool() error {
 		return nil
 	}
 	o := warmpool.Options{
-		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: d.options.Pool.Languages}, WarmUpAfter: warmUpAfter,
+		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{template.CodeInterpreter: d.options.Pool.Languages}, WarmUpAfter: warmUpAfter,
 	}
 	for _, defaultRequest := range []func() (sandbox.CreateRequest, error){
 		func() (sandbox.CreateRequest, error) { return e2b.DefaultRequest("base") },
 		v1.DefaultRequest,
-		func() (sandbox.CreateRequest, error) { return e2b.DefaultRequest(interpreterTemplate) },
+		func() (sandbox.CreateRequest, error) { return e2b.DefaultRequest(template.CodeInterpreter) },
 	} {
 		req, err := defaultRequest()
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/image/archive"
 	"github.com/crannog/crannog/internal/image/library"
+	imageregistry "github.com/crannog/crannog/internal/image/registry"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -33,6 +34,8 @@ type ImageTransfer interface {
 	Pull(ctx context.Context, caller sandbox.Principal, ref, platform string, report func(library.Progress)) (library.Image, error)
 	Push(ctx context.Context, caller sandbox.Principal, ref, to string, report func(library.Progress)) error
 	Attach(ctx context.Context, caller sandbox.Principal, ref, to, path, mediaType string) (imagespec.Hash, error)
+	Attached(ctx context.Context, ref, from string) ([]imageregistry.Attached, error)
+	ReadAttached(ctx context.Context, ref, from, which string) ([]byte, error)
 	Import(ctx context.Context, caller sandbox.Principal, from, as, platform string, report func(library.Progress)) ([]library.Image, error)
 	Export(ctx context.Context, ref, format string, w io.Writer) error
 }
@@ -57,6 +60,8 @@ func (h *imageHandlers) register(r *registry) {
 	register(r, op("images-pull", "POST", "/images/pull", "Pull an image from a registry, with lines of progress"), h.pull)
 	register(r, op("images-push", "POST", "/images/push", "Push an image to a registry, with lines of progress"), h.push)
 	register(r, op("images-attach", "POST", "/images/attach", "Attach a file to an image in a registry"), h.attach)
+	register(r, op("images-attached", "GET", "/images/attached", "List the files that are attached to an image in a registry"), h.attached)
+	register(r, op("images-attached-file", "GET", "/images/attached/file", "Fetch a file that is attached to an image in a registry"), h.attachedFile)
 	register(r, op("images-import", "POST", "/images/import", "Import images from a file, with lines of progress"), h.importFile)
 	register(r, op("images-export", "GET", "/images/archive", "Export an image as a tar"), h.export)
 }
@@ -161,21 +166,6 @@ func (h *imageHandlers) push(_ context.Context, caller sandbox.Principal, in *pu
 	return h.lines(caller, func(ctx context.Context, report func(library.Progress)) ([]library.Image, error) {
 		return nil, h.transfer.Push(ctx, caller, in.Body.Image, in.Body.To, report)
 	})
-}
-
-type attachToImageInput struct{ Body api.AttachToImage }
-
-type attachedFileOutput struct{ Body api.AttachedFile }
-
-func (h *imageHandlers) attach(ctx context.Context, caller sandbox.Principal, in *attachToImageInput) (*attachedFileOutput, error) {
-	if err := onHostOnly(caller); err != nil {
-		return nil, err
-	}
-	stored, err := h.transfer.Attach(ctx, caller, in.Body.Image, in.Body.To, in.Body.Path, in.Body.Type)
-	if err != nil {
-		return nil, err
-	}
-	return &attachedFileOutput{api.AttachedFile{Digest: stored.String()}}, nil
 }
 
 type importImageInput struct{ Body api.ImportImage }

@@ -16,6 +16,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/image/library"
+	imageregistry "github.com/crannog/crannog/internal/image/registry"
 	"github.com/crannog/crannog/internal/image/root"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -79,6 +80,16 @@ func (s *imageStore) Attach(_ context.Context, _ sandbox.Principal, ref, to, pat
 	return digest("d"), s.failure
 }
 
+func (s *imageStore) Attached(_ context.Context, ref, from string) ([]imageregistry.Attached, error) {
+	s.changes = append(s.changes, "attached "+ref+" "+from)
+	return []imageregistry.Attached{{Digest: digest("d"), Type: "a/b", Subject: digest("e")}}, s.failure
+}
+
+func (s *imageStore) ReadAttached(_ context.Context, ref, from, which string) ([]byte, error) {
+	s.changes = append(s.changes, "fetch "+ref+" "+from+" "+which)
+	return []byte("the file"), s.failure
+}
+
 func (s *imageStore) Import(_ context.Context, _ sandbox.Principal, from, as, _ string, _ func(library.Progress)) ([]library.Image, error) {
 	s.changes = append(s.changes, "import "+from+" "+as)
 	return []library.Image{debian()}, s.failure
@@ -136,7 +147,8 @@ func TestListImages(t *testing.T) {
 func TestOnlyLocalCallersChangeImages(t *testing.T) {
 	calls := [][3]string{
 		{"DELETE", "/v1/images?image=debian:13", ""}, {"POST", "/v1/images/prune", ""}, {"POST", "/v1/images/pull", `{"image":"debian:13"}`},
-		{"POST", "/v1/images/push", `{"image":"debian:13"}`}, {"POST", "/v1/images/attach", `{"image":"debian:13","path":"/f","type":"a/b"}`}, {"POST", "/v1/images/import", `{"path":"/f"}`}, {"GET", "/v1/images/archive?image=debian:13", ""},
+		{"POST", "/v1/images/push", `{"image":"debian:13"}`}, {"POST", "/v1/images/attach", `{"image":"debian:13","path":"/f","type":"a/b"}`},
+		{"GET", "/v1/images/attached?image=debian:13&from=r/x", ""}, {"GET", "/v1/images/attached/file?image=debian:13&file=a/b", ""}, {"POST", "/v1/images/import", `{"path":"/f"}`}, {"GET", "/v1/images/archive?image=debian:13", ""},
 	}
 	for name, caller := range map[string]sandbox.Principal{"a key": {KeyID: "k1"}, "a browser": {Local: true, Session: "s1"}} {
 		s := &imageStore{}
@@ -154,9 +166,27 @@ func TestOnlyLocalCallersChangeImages(t *testing.T) {
 			t.Errorf("the user: %v: %d %s", c, w.Code, w.Body)
 		}
 	}
-	want := []string{"remove debian:13", "prune", "pull debian:13 ", "push debian:13 ", "attach debian:13  /f a/b", "import /f ", "export debian:13 "}
+	want := []string{"remove debian:13", "prune", "pull debian:13 ", "push debian:13 ", "attach debian:13  /f a/b", "attached debian:13 r/x", "fetch debian:13  a/b", "import /f ", "export debian:13 "}
 	if !slices.Equal(s.changes, want) {
 		t.Errorf("changes: got %q", s.changes)
+	}
+}
+
+// Files of a registry are bytes of an unknown author, which no browser may show.
+func TestFilesAttachedToImages(t *testing.T) {
+	s := &imageStore{}
+	r := newRig(t).withImages(s, sandbox.Principal{Local: true})
+	var list api.AttachedFiles
+	if code, _ := r.call("GET", "/v1/images/attached?image=debian:13", "", &list); code != 200 ||
+		!slices.Equal(list.Files, []api.ListedFile{{Digest: digest("d").String(), Type: "a/b", Subject: digest("e").String()}}) {
+		t.Errorf("GET /v1/images/attached: got %d %+v", code, list)
+	}
+	w := r.raw("GET", "/v1/images/attached/file?image=debian:13&file=a/b", "")
+	if w.Code != 200 || w.Body.String() != "the file" || w.Header().Get("Content-Type") != "application/octet-stream" {
+		t.Errorf("GET /v1/images/attached/file: got %d %q, headers %v", w.Code, w.Body, w.Header())
+	}
+	if code, p := r.call("GET", "/v1/images/attached/file?image=debian:13", "", nil); code != 400 && code != 422 || p.Kind == "" {
+		t.Errorf("GET /v1/images/attached/file without a file: got %d %+v", code, p)
 	}
 }
 

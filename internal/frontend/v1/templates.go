@@ -142,7 +142,7 @@ func (h *templateHandlers) commit(ctx context.Context, caller sandbox.Principal,
 }
 
 func toTemplate(t catalog.Template) api.Template {
-	out := api.Template{ID: t.ID, Name: t.Name, Aliases: t.Aliases, Owner: t.Owner, CreatedAt: t.Created, Versions: make([]api.TemplateVersion, 0, len(t.Versions))}
+	out := api.Template{ID: t.ID, Name: t.Name, Aliases: t.Aliases, Owner: t.Owner, Host: t.Host, CreatedAt: t.Created, Versions: make([]api.TemplateVersion, 0, len(t.Versions))}
 	for _, v := range t.Versions {
 		one := api.TemplateVersion{
 			Version: v.Number, Tags: t.TagsOf(v.Number), CreatedAt: v.Created, Image: v.Image, ImageDigest: v.Digest, Making: v.Maker != nil,

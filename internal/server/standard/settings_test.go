@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/server"
 	"github.com/crannog/crannog/internal/server/standard"
 )
 
@@ -57,8 +58,45 @@ func TestSettingsReadsPoliciesAndLimits(t *testing.T) {
 	if _, err := standard.Settings(c); err == nil {
 		t.Error("Settings accepted a policy file that does not exist")
 	}
-	c.Policies.Project, c.Policies.Level = "", "king"
+	c.Policies.Project = t.TempDir()
+	if _, err := standard.Settings(c); err == nil {
+		t.Error("Settings accepted a directory as a policy file")
+	}
+	c.Policies.Project, c.HostFiles.Mounts = "", "relative"
+	if _, err := standard.Settings(c); err == nil {
+		t.Error("Settings accepted a shared directory with a relative path")
+	}
+	c.HostFiles.Mounts, c.Policies.Level = "", "king"
 	if _, err := standard.Settings(c); fault.CodeOf(err) != "level_unknown" {
 		t.Errorf("unknown level: got %v, want level_unknown", err)
+	}
+}
+
+// Every setting of connections, images and engines reaches the part that applies it.
+func TestSettingsReachTheirParts(t *testing.T) {
+	t.Parallel()
+	c := config.Config{
+		HTTP:     config.HTTP{MaxConnections: 1, MaxPerAddress: 2, ReservedDescriptors: 3, HeaderTimeout: 4, IdleTimeout: 5},
+		Capacity: config.Capacity{StartsAtOnce: 6, Queued: 7, QueueWait: 8},
+		Audit:    config.Audit{Age: 9, Bytes: 10, TreeHeads: "heads", RecordingBytes: 11},
+		Images:   config.Images{Registries: "a.test", Mirrors: "b.test=c.test", Insecure: "d.test", Budget: 12},
+		Engines:  config.Engines{MicroVMKernel: "/boot/k", MicroVMEmulation: "yes", DockerHost: "unix:///d", DockerRuntime: "runsc", Attachment: config.ProxyAttachment},
+	}
+	for name, one := range map[string]struct{ got, want any }{
+		"connections": {standard.Connections(c), server.Connections{Total: 1, PerAddress: 2, Reserve: 3, Header: 4, Idle: 5}},
+		"starts":      {standard.Starts(c), server.Starts{AtOnce: 6, MaxQueued: 7, MaxWait: 8}},
+		"audit log":   {standard.Audit(c), server.AuditOptions{KeepAge: 9, KeepBytes: 10, Checkpoints: "heads", Recordings: 11}},
+		"images":      {standard.ImagesOf(c), standard.Images{Registries: "a.test", Mirrors: "b.test=c.test", Insecure: "d.test", Budget: 12}},
+		"microvm":     {standard.MicroVMOf(c), standard.MicroVM{Kernel: "/boot/k", Emulate: true}},
+		"docker":      {standard.DockerOf(c), standard.Docker{Host: "unix:///d", Runtime: "runsc"}},
+		"no device":   {standard.NoDevice(c), true},
+	} {
+		if one.got != one.want {
+			t.Errorf("%s: got %+v, want %+v", name, one.got, one.want)
+		}
+	}
+	none := config.Config{}
+	if standard.NoDevice(none) || standard.MicroVMOf(none).Emulate {
+		t.Error("without settings: got no device or an emulated processor")
 	}
 }

@@ -3,6 +3,7 @@ package standard_test
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/server/standard"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
@@ -134,6 +136,43 @@ func sandboxProcesses(t *testing.T, state string) []string {
 		}
 		if len(found) == 0 || time.Now().After(deadline) {
 			return found
+		}
+	}
+}
+
+// Wrong settings end the start of a server. None of them is left out, because a registry that is
+// allowed by mistake is a way in.
+func TestOpenRejectsWrongImageSettings(t *testing.T) {
+	for name, images := range map[string]standard.Images{
+		"registries": {Registries: "not a registry!"},
+		"insecure":   {Insecure: "not a registry!"},
+		"mirrors":    {Mirrors: "without-an-equals-sign"},
+	} {
+		s, err := standard.Open(t.Context(), standard.Options{State: hosttest.ShortDir(t), Log: slog.New(slog.DiscardHandler), DefaultEngine: "gvisor", Images: images})
+		if err == nil {
+			t.Errorf("%s: got a server, want an error", name)
+			_ = s.Close(t.Context()) // the test has failed
+		}
+	}
+}
+
+// The engines of this program are created also without a server, to tell what the machine supports.
+func TestEnginesAreCreatedWithoutServer(t *testing.T) {
+	registry, err := standard.Engines(standard.Options{State: hosttest.ShortDir(t), Log: slog.New(slog.DiscardHandler), DefaultEngine: "gvisor"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := slices.Sorted(slices.Values(registry.Names()))
+	if want := []string{"docker", "gvisor", "jail", "microvm", "wasm"}; !slices.Equal(names, want) {
+		t.Errorf("got the engines %v, want %v", names, want)
+	}
+	for name, o := range map[string]standard.Options{
+		"an unknown default": {State: hosttest.ShortDir(t), DefaultEngine: "none"},
+		"a file as state":    {State: "/proc/version", DefaultEngine: "gvisor"},
+	} {
+		o.Log = slog.New(slog.DiscardHandler)
+		if _, err := standard.Engines(o); err == nil {
+			t.Errorf("%s: got engines, want an error", name)
 		}
 	}
 }
