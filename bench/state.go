@@ -32,12 +32,11 @@ func stateFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, srv.close()) }()
+	if b.earlier != "" {
+		return b.stateAgainst(ctx, srv)
+	}
 	for _, size := range dirtySizes {
-		rounds := b.n
-		if size.bytes > 100e6 {
-			rounds = b.fewer(5)
-		}
-		if err := b.stateAt(ctx, srv, size.name, size.bytes, rounds); err != nil {
+		if err := b.stateAt(ctx, srv, size.name, size.bytes, b.stateRounds(size.bytes)); err != nil {
 			return fmt.Errorf("%s: %w", size.name, err)
 		}
 		for _, count := range []int{1, 10, 100} {
@@ -52,6 +51,14 @@ func stateFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	return b.stateMemory(ctx, srv)
+}
+
+// stateRounds is how many rounds a size gets: the largest one takes seconds.
+func (b *bench) stateRounds(bytes int64) int {
+	if bytes > 100e6 {
+		return b.fewer(5)
+	}
+	return b.n
 }
 
 // dirtySandbox creates a sandbox whose interpreter has written the given number of bytes. All pages
@@ -88,38 +95,7 @@ func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int
 		return err
 	}
 	s, err := race(ctx, rounds, contender{name, func(ctx context.Context, s *scores) error {
-		began := time.Now()
-		snap, err := sb.Snapshot(ctx, api.CreateSnapshot{})
-		if err != nil {
-			return err
-		}
-		s.addTime(didSnapshot, time.Since(began))
-		for _, step := range []struct {
-			name   string
-			do     func() error
-			answer bool
-		}{
-			{didRollback, func() error { return sb.Rollback(ctx, snap.ID) }, true},
-			{didPause, func() error { return sb.Pause(ctx) }, false},
-			{didResume, func() error { return sb.Resume(ctx, time.Hour) }, true},
-		} {
-			if err := srv.rest(ctx); err != nil {
-				return err
-			}
-			began = time.Now()
-			if err := step.do(); err != nil {
-				return fmt.Errorf("%s: %w", step.name, err)
-			}
-			s.addTime(step.name, time.Since(began))
-			if !step.answer {
-				continue
-			}
-			if err := checkMemory(ctx, sb, bytes); err != nil {
-				return fmt.Errorf("after %s: %w", step.name, err)
-			}
-			s.addTime(step.name+toAnswer, time.Since(began))
-		}
-		return srv.client.RemoveSnapshot(ctx, snap.ID)
+		return stateRound(ctx, srv, sb, bytes, func(step string, took time.Duration) { s.addTime(step, took) })
 	}})
 	if err := errors.Join(err, sb.Kill(ctx)); err != nil {
 		return err
@@ -133,6 +109,42 @@ func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int
 	}
 	b.report.add(sec)
 	return nil
+}
+
+// stateRound saves and restores a sandbox in all ways, and reports how long each took.
+func stateRound(ctx context.Context, srv *server, sb *crannog.Sandbox, bytes int64, report func(step string, took time.Duration)) error {
+	began := time.Now()
+	snap, err := sb.Snapshot(ctx, api.CreateSnapshot{})
+	if err != nil {
+		return err
+	}
+	report(didSnapshot, time.Since(began))
+	for _, step := range []struct {
+		name   string
+		do     func() error
+		answer bool
+	}{
+		{didRollback, func() error { return sb.Rollback(ctx, snap.ID) }, true},
+		{didPause, func() error { return sb.Pause(ctx) }, false},
+		{didResume, func() error { return sb.Resume(ctx, time.Hour) }, true},
+	} {
+		if err := srv.rest(ctx); err != nil {
+			return err
+		}
+		began = time.Now()
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		report(step.name, time.Since(began))
+		if !step.answer {
+			continue
+		}
+		if err := checkMemory(ctx, sb, bytes); err != nil {
+			return fmt.Errorf("after %s: %w", step.name, err)
+		}
+		report(step.name+toAnswer, time.Since(began))
+	}
+	return srv.client.RemoveSnapshot(ctx, snap.ID)
 }
 
 // forks measures the creation of the given number of copies at once.
