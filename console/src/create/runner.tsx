@@ -10,6 +10,8 @@ const languages = [
   { value: "bash", label: "Bash" },
   { value: "javascript", label: "JavaScript" },
   { value: "typescript", label: "TypeScript" },
+  { value: "r", label: "R" },
+  { value: "java", label: "Java" },
 ];
 
 /** Runs cells in a sandbox. Variables stay from one cell to the next. */

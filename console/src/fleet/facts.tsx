@@ -7,7 +7,7 @@ import { inertLine } from "../parts/inert";
 import { plainTitle, title } from "./search";
 
 /** The parts that a tile and a row of the table share. */
-export interface BoxProps {
+export interface SandboxProps {
   row: FleetRow;
   /** The sandbox's position among all that match the filter, from 0, and the number of these. */
   index: number;
@@ -21,11 +21,11 @@ export interface BoxProps {
 }
 
 /** The name of a sandbox for screen readers. */
-export function boxLabel(row: FleetRow): string {
+export function sandboxLabel(row: FleetRow): string {
   return `${plainTitle(row)}, ${row.state}`;
 }
 
-export function BoxName({ row }: { row: FleetRow }) {
+export function SandboxName({ row }: { row: FleetRow }) {
   return (
     <Link to="/s/$id/$tab" params={{ id: row.id, tab: "live" }} className="fleet-name" tabIndex={-1} title={row.id}>
       <Inert text={title(row)} />
@@ -33,7 +33,7 @@ export function BoxName({ row }: { row: FleetRow }) {
   );
 }
 
-export function Choose({ row, chosen, onChoose }: Pick<BoxProps, "row" | "chosen" | "onChoose">) {
+export function Choose({ row, chosen, onChoose }: Pick<SandboxProps, "row" | "chosen" | "onChoose">) {
   return (
     <label className="fleet-choose">
       <input
@@ -47,7 +47,7 @@ export function Choose({ row, chosen, onChoose }: Pick<BoxProps, "row" | "chosen
   );
 }
 
-export function BoxMenu({ row, operator, onAct, onOpen }: Pick<BoxProps, "row" | "operator" | "onAct" | "onOpen">) {
+export function SandboxMenu({ row, operator, onAct, onOpen }: Pick<SandboxProps, "row" | "operator" | "onAct" | "onOpen">) {
   const items: MenuItem[] = [
     { label: "Open", onSelect: () => onOpen(row) },
     { label: "Copy ID", onSelect: () => void navigator.clipboard?.writeText(row.id) },

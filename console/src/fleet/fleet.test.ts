@@ -88,11 +88,11 @@ describe("the order", () => {
   });
 
   it("sorts a thousand quickly", () => {
-    const many = Array.from({ length: 1_000 }, (_, i) => fleetRow(`box${(i * 7919) % 1000}`, { attention: i % 7 }));
+    const many = Array.from({ length: 1_000 }, (_, i) => fleetRow(`sandbox${(i * 7919) % 1000}`, { attention: i % 7 }));
     let best = Infinity; // The best of several runs: in the others the process may have had to wait.
     for (let i = 0; i < 20; i++) {
       const began = performance.now();
-      sortFleet(filterFleet(many, { q: "box" }), "attention");
+      sortFleet(filterFleet(many, { q: "sandbox" }), "attention");
       best = Math.min(best, performance.now() - began);
     }
     expect(best).toBeLessThan(2_500);
@@ -131,17 +131,17 @@ describe("an action on many sandboxes", () => {
     let maxRunning = 0;
     const outcomes = new Map<string, Outcome>();
     await forEach(
-      Array.from({ length: 25 }, (_, i) => `box${i}`),
+      Array.from({ length: 25 }, (_, i) => `sandbox${i}`),
       async (id) => {
         maxRunning = Math.max(maxRunning, ++now);
         await Promise.resolve();
         now--;
-        if (id === "box3") throw new ApiProblem(409, "state_conflict", "it is being paused");
+        if (id === "sandbox3") throw new ApiProblem(409, "state_conflict", "it is being paused");
       },
       (id, outcome) => outcomes.set(id, outcome),
     );
     expect([outcomes.size, maxRunning]).toEqual([25, 4]);
-    expect([...outcomes].filter(([, o]) => o.state === "failed").map(([id]) => id)).toEqual(["box3"]);
+    expect([...outcomes].filter(([, o]) => o.state === "failed").map(([id]) => id)).toEqual(["sandbox3"]);
   });
 
   it("leaves out sandboxes whose state does not allow it", () => {

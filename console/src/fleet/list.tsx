@@ -2,21 +2,21 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { type KeyboardEvent, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import type { FleetRow } from "../api/console";
 import { useWatch } from "../live";
-import { Line, Tile, columns } from "./box";
-import type { BoxProps } from "./facts";
+import { Line, Tile, columns } from "./sandbox";
+import type { SandboxProps } from "./facts";
 import { nextIndex } from "./keys";
 
 const tile = { height: 158, width: 316, gap: 10 };
 const line = { height: 46, gap: 0 };
 
-export interface BoxListProps extends Pick<BoxProps, "operator" | "onChoose" | "onAct" | "onOpen"> {
+export interface SandboxListProps extends Pick<SandboxProps, "operator" | "onChoose" | "onAct" | "onOpen"> {
   rows: readonly FleetRow[];
   chosen: ReadonlySet<string>;
   table: boolean;
 }
 
 /** The fleet; only visible rows are rendered. */
-export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
+export function SandboxList({ rows, chosen, table, ...rest }: SandboxListProps) {
   const frame = useRef<HTMLDivElement>(null);
   const [geometry, setGeometry] = useState({ width: 0, top: 0 });
   const [current, setCurrent] = useState(0);
@@ -67,7 +67,7 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
   const keys = useCallback(
     (event: KeyboardEvent<HTMLElement>) => {
       const item = event.target instanceof HTMLElement ? event.target : null;
-      if (!item?.classList.contains("fleet-box") || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (!item?.classList.contains("fleet-sandbox") || event.ctrlKey || event.metaKey || event.altKey) return;
       const index = Number(item.dataset["index"]);
       const row = rows[index];
       if (row && event.key === "Enter") onOpen(row);
@@ -84,7 +84,7 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
     [rows, across, chosen, virtual, onChoose, onOpen, rest.operator],
   );
 
-  const boxes = rows.slice(from, to).map((row, i) => {
+  const sandboxes = rows.slice(from, to).map((row, i) => {
     const Box = table ? Line : Tile;
     return (
       <Box
@@ -115,7 +115,7 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
         </div>
         <div role="rowgroup" ref={frame} style={{ height }}>
           <div role="presentation" style={shift}>
-            {boxes}
+            {sandboxes}
           </div>
         </div>
       </div>
@@ -128,7 +128,7 @@ export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
         aria-label="Sandboxes"
         style={{ ...shift, gridTemplateColumns: `repeat(${across}, minmax(0, 1fr))`, gridAutoRows: tile.height, gap: tile.gap }}
       >
-        {boxes}
+        {sandboxes}
       </ul>
     </div>
   );

@@ -10,7 +10,7 @@ import { type Act, acts } from "./bulk";
 import { BulkDialog } from "./bulkdialog";
 import "./fleet.css";
 import { useHeldOrder } from "./hold";
-import { BoxList } from "./list";
+import { SandboxList } from "./list";
 import { type FleetSearch, filterFleet, fleetSearch, sortFleet } from "./search";
 
 const route = getRouteApi("/");
@@ -102,7 +102,7 @@ export function FleetPage() {
         </div>
       )}
       {!ready && <Loading what="Loading sandboxes" />}
-      {ready && rows.length === 0 && <NoBoxes operator={operator} />}
+      {ready && rows.length === 0 && <NoSandboxes operator={operator} />}
       {ready && rows.length > 0 && shown.length === 0 && (
         <Empty title="No sandbox matches the filter">
           {filtered && (
@@ -114,7 +114,7 @@ export function FleetPage() {
       )}
       {shown.length > 0 && (
         <div onPointerMove={touch} onPointerDown={touch} onKeyDown={touch} onFocus={touch}>
-          <BoxList rows={shown} chosen={chosen} table={table} operator={operator} onChoose={choose} onAct={act} onOpen={open} />
+          <SandboxList rows={shown} chosen={chosen} table={table} operator={operator} onChoose={choose} onAct={act} onOpen={open} />
         </div>
       )}
       {task && (
@@ -131,7 +131,7 @@ export function FleetPage() {
 }
 
 function focusFirst() {
-  document.querySelector<HTMLElement>(".fleet-box[tabindex='0']")?.focus();
+  document.querySelector<HTMLElement>(".fleet-sandbox[tabindex='0']")?.focus();
 }
 
 function countText(rows: readonly FleetRow[], shown: readonly FleetRow[]): string {
@@ -140,7 +140,7 @@ function countText(rows: readonly FleetRow[], shown: readonly FleetRow[]): strin
   return `${of} ${rows.length === 1 ? "sandbox" : "sandboxes"}, ${running} running`;
 }
 
-function NoBoxes({ operator }: { operator: boolean }) {
+function NoSandboxes({ operator }: { operator: boolean }) {
   return (
     <Empty title="No sandboxes yet">
       <p>Sandboxes of agents and people appear here at once, with their commands, resources and requests.</p>

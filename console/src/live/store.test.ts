@@ -8,7 +8,7 @@ import { Live } from "./live";
 import { Metrics, maxSamples } from "./metrics";
 import type { Source } from "./stream";
 
-const row = (i: number, more: Partial<FleetRow> = {}) => fleetRow(`box${i}`, { name: `name ${i}`, owner: "", ...more });
+const row = (i: number, more: Partial<FleetRow> = {}) => fleetRow(`sandbox${i}`, { name: `name ${i}`, owner: "", ...more });
 const thousand = Array.from({ length: 1_000 }, (_, i) => row(i));
 const copy = (rows: FleetRow[]): FleetRow[] => JSON.parse(JSON.stringify(rows)) as FleetRow[];
 const sample = (id: string, cpu: number): MetricRow => ({ id, cpu, memory: 1, memory_limit: 2, egress: 3, denied: 0 });
@@ -21,9 +21,9 @@ describe("Fleet", () => {
     expect(before.ready).toBe(true);
     expect(fleet.apply({ full: true, sandboxes: copy(thousand) })).toBe(false);
     expect(fleet.view).toBe(before);
-    expect(fleet.apply({ full: false, sandboxes: [row(7, { state: "paused" })], removed: ["box9"] })).toBe(true);
+    expect(fleet.apply({ full: false, sandboxes: [row(7, { state: "paused" })], removed: ["sandbox9"] })).toBe(true);
     expect(fleet.view.rows).toHaveLength(999);
-    expect(fleet.view.rows.filter((row) => !before.rows.includes(row)).map((row) => row.id)).toEqual(["box7"]);
+    expect(fleet.view.rows.filter((row) => !before.rows.includes(row)).map((row) => row.id)).toEqual(["sandbox7"]);
   });
 
   it("is not ready before all rows were received", () => {
@@ -83,25 +83,25 @@ describe("Metrics", () => {
   it("notifies only subscribers of a sandbox, once per frame", () => {
     const metrics = new Metrics();
     const notified = vi.fn();
-    const stop = metrics.subscribe("box3", notified);
+    const stop = metrics.subscribe("sandbox3", notified);
     for (let i = 0; i < 5; i++) metrics.apply(thousand.map((row) => sample(row.id, i)));
     expect([frames.length, notified.mock.calls.length]).toEqual([1, 0]);
     draw();
     expect(notified).toHaveBeenCalledTimes(1);
     stop();
-    metrics.apply([sample("box3", 9)]);
+    metrics.apply([sample("sandbox3", 9)]);
     draw();
     expect([frames.length, notified.mock.calls.length]).toEqual([0, 1]);
   });
 
   it("drops old sandboxes, and keeps those that are shown", () => {
     const metrics = new Metrics();
-    metrics.subscribe("box0", () => undefined);
+    metrics.subscribe("sandbox0", () => undefined);
     for (const row of thousand) metrics.apply([sample(row.id, 1)]);
     expect(metrics.size).toBeLessThanOrEqual(400);
-    expect(metrics.latest("box0")?.cpu).toBe(1);
-    expect(metrics.latest("box999")?.cpu).toBe(1);
-    expect(metrics.latest("box1")).toBeUndefined();
+    expect(metrics.latest("sandbox0")?.cpu).toBe(1);
+    expect(metrics.latest("sandbox999")?.cpu).toBe(1);
+    expect(metrics.latest("sandbox1")).toBeUndefined();
   });
 
   it("does not change while frozen, and shows everything afterwards", () => {
@@ -121,7 +121,7 @@ describe("Metrics", () => {
 function request(id: string, more: Partial<Approval> = {}): Approval {
   return {
     id,
-    sandbox: "box1",
+    sandbox: "sandbox1",
     kind: "net.host",
     summary: "asks",
     facts: {},

@@ -115,7 +115,7 @@ describe("Stream", () => {
 
   it("watches no more sandboxes than the server accepts", async () => {
     last().hello("s1");
-    stream.updateSubscription(["fleet"], Array.from({ length: 900 }, (_, i) => `box${i}`));
+    stream.updateSubscription(["fleet"], Array.from({ length: 900 }, (_, i) => `sandbox${i}`));
     await vi.advanceTimersByTimeAsync(1_000);
     expect(puts[0]?.subscription.watch).toHaveLength(200);
   });

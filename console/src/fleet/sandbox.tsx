@@ -1,6 +1,6 @@
 import { memo, type MouseEvent } from "react";
 import { StateBadge } from "../parts";
-import { Age, Attention, BoxMenu, BoxName, type BoxProps, Choose, Kind, LastCommand, boxLabel } from "./facts";
+import { Age, Attention, SandboxMenu, SandboxName, type SandboxProps, Choose, Kind, LastCommand, sandboxLabel } from "./facts";
 import { Meter } from "./meter";
 
 // Below this score, the only reason is that the sandbox is idle, for which the tile gets no
@@ -12,12 +12,12 @@ function isOnTile(event: MouseEvent): boolean {
 }
 
 /** A sandbox as a tile. */
-export const Tile = memo(function Tile(props: BoxProps) {
+export const Tile = memo(function Tile(props: SandboxProps) {
   const { row, index, total, chosen, current, operator, onOpen } = props;
   return (
     <li
-      className={`fleet-tile fleet-box${row.attention >= attentionThreshold ? " fleet-needs" : ""}`}
-      aria-label={boxLabel(row)}
+      className={`fleet-tile fleet-sandbox${row.attention >= attentionThreshold ? " fleet-needs" : ""}`}
+      aria-label={sandboxLabel(row)}
       aria-posinset={index + 1}
       aria-setsize={total}
       data-index={index}
@@ -27,9 +27,9 @@ export const Tile = memo(function Tile(props: BoxProps) {
     >
       <div className="fleet-tile-head">
         {operator && <Choose {...props} />}
-        <BoxName row={row} />
+        <SandboxName row={row} />
         <StateBadge state={row.state} />
-        <BoxMenu {...props} />
+        <SandboxMenu {...props} />
       </div>
       <Kind row={row} />
       <Meters id={row.id} />
@@ -43,13 +43,13 @@ export const Tile = memo(function Tile(props: BoxProps) {
 });
 
 /** A sandbox as a row of the table. */
-export const Line = memo(function Line(props: BoxProps) {
+export const Line = memo(function Line(props: SandboxProps) {
   const { row, index, chosen, current, operator, onOpen } = props;
   return (
     <div
       role="row"
-      className={`fleet-line fleet-box${row.attention >= attentionThreshold ? " fleet-needs" : ""}`}
-      aria-label={boxLabel(row)}
+      className={`fleet-line fleet-sandbox${row.attention >= attentionThreshold ? " fleet-needs" : ""}`}
+      aria-label={sandboxLabel(row)}
       // Row 1 is the header.
       aria-rowindex={index + 2}
       data-index={index}
@@ -59,7 +59,7 @@ export const Line = memo(function Line(props: BoxProps) {
     >
       <span role="cell" className="fleet-c-name">
         {operator && <Choose {...props} />}
-        <BoxName row={row} />
+        <SandboxName row={row} />
       </span>
       <span role="cell">
         <StateBadge state={row.state} />
@@ -80,7 +80,7 @@ export const Line = memo(function Line(props: BoxProps) {
         <Age row={row} />
       </span>
       <span role="cell">
-        <BoxMenu {...props} />
+        <SandboxMenu {...props} />
       </span>
     </div>
   );

@@ -3,9 +3,9 @@ import { cleanup, render, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import type { FleetRow } from "../api/console";
-import { Line, Tile } from "./box";
+import { Line, Tile } from "./sandbox";
 import { BulkDialog } from "./bulkdialog";
-import type { BoxProps } from "./facts";
+import type { SandboxProps } from "./facts";
 
 afterEach(() => {
   cleanup();
@@ -14,7 +14,7 @@ afterEach(() => {
 
 const hostile = 'evil\u202egnp.exe\u200b <img src=x onerror="alert(1)">\u001b]8;;http://x\u0007';
 const row: FleetRow = {
-  id: "box1",
+  id: "sandbox1",
   name: hostile,
   template: hostile,
   state: "running",
@@ -32,7 +32,7 @@ const row: FleetRow = {
   attention: 9,
   attention_why: hostile,
 };
-const props: BoxProps = {
+const props: SandboxProps = {
   row,
   index: 4,
   total: 10,
@@ -93,26 +93,26 @@ describe("an action on many sandboxes", () => {
     const requests = vi.fn((request: Request) =>
       Promise.resolve(
         request.method === "GET"
-          ? Response.json({ state: request.url.endsWith("/box4") ? "stopped" : "running" })
-          : request.url.includes("/box2/")
+          ? Response.json({ state: request.url.endsWith("/sandbox4") ? "stopped" : "running" })
+          : request.url.includes("/sandbox2/")
             ? new Response('{"code":"state_conflict","detail":"it is being paused","status":409}', { status: 409, headers: { "Content-Type": "application/problem+json" } })
             : Response.json({ state: "stopped" }),
       ),
     );
     vi.stubGlobal("fetch", requests);
     const close = vi.fn();
-    const boxes = [row, { ...row, id: "box2", name: "two" }, { ...row, id: "box3", name: "three", state: "stopped" }, { ...row, id: "box4", name: "four" }];
-    await show(<BulkDialog act="stop" rows={boxes} onClose={close} />);
+    const sandboxes = [row, { ...row, id: "sandbox2", name: "two" }, { ...row, id: "sandbox3", name: "three", state: "stopped" }, { ...row, id: "sandbox4", name: "four" }];
+    await show(<BulkDialog act="stop" rows={sandboxes} onClose={close} />);
     expect(requests).not.toHaveBeenCalled();
     await userEvent.click(screen.getByRole("button", { name: "Stop 3 sandboxes" }));
     expect((await screen.findByText("2 stopped, 1 failed")).getAttribute("role")).toBe("status");
     expect(screen.getByText("it is being paused")).toBeDefined();
     // The fourth has ended since. Removing it would delete its retained changes and recordings.
     expect(requests.mock.calls.map(([r]) => [r.method, new URL(r.url).pathname]).filter(([method]) => method !== "GET")).toEqual([
-      ["POST", "/console/api/v1/sandboxes/box1/timeout"],
-      ["POST", "/console/api/v1/sandboxes/box2/timeout"],
+      ["POST", "/console/api/v1/sandboxes/sandbox1/timeout"],
+      ["POST", "/console/api/v1/sandboxes/sandbox2/timeout"],
     ]);
     await userEvent.click(screen.getAllByRole("button", { name: "Close" }).at(-1) as HTMLElement);
-    expect(close).toHaveBeenCalledWith(["box2"]);
+    expect(close).toHaveBeenCalledWith(["sandbox2"]);
   });
 });
