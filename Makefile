@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-race-most test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -25,12 +25,12 @@ internal/frontend/console/dist/index.html: $(shell find console \( -name node_mo
 
 # The three tiers of docs/internals/testing.md: check for each change, test for all promises,
 # test-full for tests that take too long.
-check: tests-begin check-source lint test-race test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; takes minutes
+check: tests-begin check-source lint test-race-most test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; takes minutes
 
-test: tests-begin build check-source test-race-most test-plain test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
+test: tests-begin build check-source test-units test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also the tests that take too long for each change: soak, emulated kernel, other variants, fuzzing
-	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-e2b-old test-images test-dev test-upgrade test-pages test-long fuzz
+	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-e2b-old test-images test-dev test-upgrade test-pages test-long fuzz
 
 # bin/timing runs the test programs and measures their processor time. CRANNOG_TIMES has the
 # measurements since tests-begin.
@@ -54,18 +54,24 @@ check-source:
 	@files=$$(gofmt -l $$(git ls-files '*.go')) && test -z "$$files" || { echo "gofmt: $$files"; exit 1; }
 	go vet ./...
 
+# The same packages as in make check, without the race detector, which makes them, and compiling
+# them, three times as expensive. The egress gateway gives up its privileges differently in a program
+# with C code, such as a plain go build makes if a C compiler is there.
+test-units: $(TIMING) ## all tests of packages that start no sandbox
+	packages="$$(tests/packages.sh slow-race) $$(tests/packages.sh race) $$(tests/packages.sh plain)" && $(GOTEST) -p 4 -timeout 40m $$packages
+	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine ./internal/egress/gateway
+
 # Many of these tests wait, for time limits and for programs, so four packages run at a time. A
 # program with the race detector sleeps for a second at its end unless that is switched off. SQLite
 # is C that was translated to Go; the check of its pointer arithmetic, which belongs to the detector,
 # takes most of the time of many tests and can find nothing in our code.
 RACE := CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race '-gcflags=modernc.org/...=-d=checkptr=0' -p 4 -timeout 40m
 
-test-race: $(TIMING)
+test-race: $(TIMING) ## all tests of packages that start no sandbox, with the race detector
 	packages="$$(tests/packages.sh slow-race) $$(tests/packages.sh race)" && $(RACE) -skip '$(CRASHES)|$(LARGE)' $$packages
 
-# make test is to take 25 minutes. In eight packages the detector costs most (in
-# internal/sandbox/lifecycle six times the tests), so there it watches only the tests about
-# concurrency. make check watches all.
+# In eight packages the detector costs most (in internal/sandbox/lifecycle six times the tests), so
+# there it watches only the tests about concurrency. make test-race watches all.
 CONCURRENCY := Concurrent|AtOnce|Race|Swapped|While|During
 
 test-race-most: $(TIMING)
@@ -82,9 +88,8 @@ CRASHES := ^(TestCrashAtEachStepOfStateChange|TestCrashWhileRetaining|TestCrashA
 # packages run with the race detector, which makes each byte ten times as expensive.
 LARGE := ^(TestLargeResultsUseLittleMemory|TestShownTextIsAudited|TestLongAbsenceReportsGap|TestSlowPageDoesNotDelayOthers|TestReadTreeEnforcesLimits|TestLargeOutputIsNotBuffered|TestFlowsAreReturnedInPages|TestLongLinesAreNotBuffered|TestOutputNeedsLittleMemory|TestVerifyDetectsEveryFlippedByte|TestVerifyFileDetectsEveryFlippedByte|TestTenThousandSandboxesInPages|TestS12ReaderEnforcesLimits|TestLongAnswersAreWrittenInPieces|TestListIsLimitedInBytes|TestAutomatonMatchesNaiveSearch|TestWidenReportsEveryLooserDecision|TestThroughPreservesContent|TestArgumentsAreCountedBeforeDecoding|TestCensus)$$
 
-# Packages in which nothing is concurrent, and those that cannot be tested with the race detector. The
-# egress gateway gives up its privileges differently in a program with C code, such as a plain go
-# build makes if a C compiler is there; the race detector adds C code too.
+# Packages in which nothing is concurrent, and those that cannot be tested with the race detector,
+# which adds C code to the egress gateway too.
 test-plain: $(TIMING)
 	packages=$$(tests/packages.sh plain) && $(GOTEST) -p 4 -timeout 40m $$packages ./internal/egress/confine
 	packages=$$(grep -rlE --include='*_test.go' "^func ($$(echo '$(CRASHES)|$(LARGE)' | tr -d '^()$$'))\(" internal | xargs dirname | sort -u | sed 's,^,./,') && \
@@ -168,7 +173,7 @@ test-e2b-old: $(TIMING) bin/crannog ## the older SDK of E2B
 	CRANNOG_TEST_SDK=old $(TIMING) step tests/e2b-old tests/e2b/run.sh bin/crannog
 
 test-images: $(TIMING) bin/crannog ## a real Debian as an image, as root and unprivileged, from the mirror through the gateway
-	$(PROGRAM) $(GOTEST) -count=1 -timeout 60m ./tests/images
+	$(PROGRAM) $(GOTEST) -count=1 -timeout 90m ./tests/images
 
 test-dev: $(TIMING) bin/crannog ## SSH endpoints of sandboxes with OpenSSH, scp, sftp and rsync
 	$(PROGRAM) $(GOTEST) -count=1 -timeout 30m ./tests/dev

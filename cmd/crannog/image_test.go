@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/crannog/crannog/internal/guest/javastore"
 	"github.com/crannog/crannog/internal/image/imagetest"
 )
 
@@ -103,6 +104,8 @@ func busyboxImage() (v1.Image, error) {
 		add(tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + a, Linkname: "busybox"}, nil)
 	}
 	add(tar.Header{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\napp:x:70:71::/srv:/bin/sh\n"))
+	// A trust store of Java that is not the host's.
+	add(tar.Header{Typeflag: tar.TypeReg, Name: "etc/ssl/certs/java/cacerts", Mode: 0o644}, javastore.Join(0))
 	add(tar.Header{Typeflag: tar.TypeReg, Name: "srv/own", Mode: 0o600, Uid: 70, Gid: 71}, []byte("of the image\n"))
 	add(tar.Header{Typeflag: tar.TypeChar, Name: "srv/kmem", Mode: 0o666, Devmajor: 1, Devminor: 2}, nil)
 	if err == nil {

@@ -107,7 +107,9 @@ func TestPageUsesSandbox(t *testing.T) {
 		t.Errorf("a viewer downloads a file: got %s, want 403", res.Status)
 	}
 
-	b.exec(id, "(while :; do :; done) >/dev/null 2>&1 </dev/null & python3 -m http.server 8123 >/dev/null 2>&1 </dev/null & i=0; until grep -q :1FBB /proc/net/tcp /proc/net/tcp6 || [ $i -gt 600 ]; do sleep 0.05; i=$((i+1)); done")
+	// Python's server looks a name up between bind and listen, so a bound port (1FBB) is not enough:
+	// its state must be "listening" (0A).
+	b.exec(id, "(while :; do :; done) >/dev/null 2>&1 </dev/null & python3 -m http.server 8123 >/dev/null 2>&1 </dev/null & i=0; until grep -q ':1FBB .* 0A ' /proc/net/tcp /proc/net/tcp6 || [ $i -gt 600 ]; do sleep 0.05; i=$((i+1)); done")
 	var ports struct {
 		Ports []struct {
 			Port int

@@ -11,6 +11,7 @@ import (
 var recipes = map[string]struct{ line, want string }{
 	"python": {`python -c 'print(6*7)' && pip --version | cut -d' ' -f1`, "42\npip\n"},
 	"node":   {`node -p 6*7 && npm --version >/dev/null && echo npm`, "42\nnpm\n"},
+	"debian": {`id -un; sudo id -un; git --version | cut -d' ' -f1-2`, "user\nroot\ngit version\n"},
 	"go":     {`cd /tmp && printf 'package main\nfunc main() { println(6*7) }\n' >a.go && go run a.go 2>&1`, "42\n"},
 }
 
@@ -38,13 +39,26 @@ func TestBootstrap(t *testing.T) {
 				return // without root, a large installation in a build reaches the memory limit of its sandbox
 			}
 			for name, r := range recipes {
-				if out, err := m.run(t, "", "template", "build", "-t", "made:"+name, "--build-arg", "BASE=debian:test", "--policy", m.policy, "--net", "policy", "--progress", "plain", m.recipe(t, name)); err != nil {
-					t.Fatalf("build %s: %v\n%s", name, err, out)
-				}
-				if out, err := m.run(t, "", "run", "--no-workspace", "--image", "made:"+name, "--", "sh", "-ec", r.line); err != nil || !strings.HasSuffix(out, r.want) {
-					t.Errorf("%s: %v, got %q, want %q at its end", name, err, out, r.want)
-				}
+				t.Run(name, func(t *testing.T) { testRecipe(t, m, name, r.line, r.want) })
 			}
+			t.Run("code-interpreter", func(t *testing.T) { testCodeInterpreter(t, m) })
 		})
+	}
+}
+
+// testRecipe builds a recipe, and runs a shell line in its image.
+func testRecipe(t *testing.T, m *machine, name, line, want string) {
+	m.build(t, "made:"+name, name)
+	if out, err := m.run(t, "", "run", "--no-workspace", "--image", "made:"+name, "--", "sh", "-ec", line); err != nil || !strings.HasSuffix(out, want) {
+		t.Errorf("%v, got %q, want %q at its end", err, out, want)
+	}
+}
+
+// build builds a recipe on the Debian image.
+func (m *machine) build(t *testing.T, tag, name string) {
+	t.Helper()
+	out, err := m.run(t, "", "template", "build", "-t", tag, "--build-arg", "BASE=debian:test", "--policy", m.policy, "--net", "policy", "--progress", "plain", m.recipe(t, name))
+	if err != nil {
+		t.Fatalf("build %s: %v\n%s", name, err, out)
 	}
 }

@@ -28,8 +28,11 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// mirror is the host of the packages.
-const mirror = "deb.debian.org"
+// mirror is the host of Debian's packages, and npmRegistry of those of Node.js.
+const (
+	mirror      = "deb.debian.org"
+	npmRegistry = "registry.npmjs.org"
+)
 
 // unprivileged is the ID of a user who owns nothing on this machine.
 const unprivileged = hosttest.Unprivileged
@@ -65,11 +68,23 @@ func debian(t *testing.T) string {
 	return file
 }
 
-// mirrorPolicy returns a policy that permits reading from the mirror and nothing else. It lists the
-// mirror's addresses, because a company's own mirror may have private ones.
+// mirrorPolicy returns a policy that permits reading packages and nothing else.
 func mirrorPolicy(t *testing.T) string {
 	t.Helper()
-	addresses, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip4", mirror)
+	data, err := json.Marshal(map[string]any{"policy": "v1", "network": map[string]any{"hosts": []any{
+		reading(t, mirror, 80, "/debian/**"), reading(t, npmRegistry, 443, "/node-linux-*/-/*", "/npm/-/*"),
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// reading permits a policy's sandbox to read paths of a host. It lists the host's addresses, because
+// a company's own mirror may have private ones.
+func reading(t *testing.T, host string, port int, paths ...string) map[string]any {
+	t.Helper()
+	addresses, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip4", host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,14 +92,10 @@ func mirrorPolicy(t *testing.T) string {
 	for _, a := range addresses {
 		cidrs = append(cidrs, netip.PrefixFrom(a.Unmap(), 32).String())
 	}
-	data, err := json.Marshal(map[string]any{"policy": "v1", "network": map[string]any{"hosts": []any{map[string]any{
-		"host": mirror, "ports": []int{80}, "cidrs": cidrs,
-		"rules": []any{map[string]any{"do": "allow", "methods": []string{"GET", "HEAD"}, "paths": []string{"/debian/**"}}},
-	}}}})
-	if err != nil {
-		t.Fatal(err)
+	return map[string]any{
+		"host": host, "ports": []int{port}, "cidrs": cidrs,
+		"rules": []any{map[string]any{"do": "allow", "methods": []string{"GET", "HEAD"}, "paths": paths}},
 	}
-	return string(data)
 }
 
 // machine is a user with a copy of the program and a state directory.
@@ -127,10 +138,12 @@ func newMachine(t *testing.T, uid int) *machine {
 	return m
 }
 
+func (m *machine) state() string { return filepath.Join(m.dir, "state") }
+
 // run runs a command of the program as the machine's user, with a file as its standard input.
 func (m *machine) run(t *testing.T, input string, args ...string) (out string, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(m.dir, "crannog"), append([]string{"--state", filepath.Join(m.dir, "state")}, args...)...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(m.dir, "crannog"), append([]string{"--state", m.state()}, args...)...)
 	cmd.Dir = m.dir
 	cmd.Env = []string{"HOME=" + m.dir, "TMPDIR=" + m.dir, "PATH=/usr/local/bin:/usr/bin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: m.user}

