@@ -34,9 +34,8 @@ type job struct {
 	// that it left in the background may still print.
 	exited chan struct{}
 
-	mu       sync.Mutex
-	code     int
-	exitedAt time.Time
+	mu   sync.Mutex
+	exit exit
 
 	// The fields below are set before done is closed.
 	fail   error
@@ -66,19 +65,19 @@ func (j *job) ended() bool {
 }
 
 // setExit records that the command has exited. Only the first call has an effect.
-func (j *job) setExit(code int) {
+func (j *job) setExit(code int, left bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	select {
 	case <-j.exited:
 	default:
-		j.code, j.exitedAt = code, time.Now()
+		j.exit = exit{code: code, at: time.Now(), left: left}
 		close(j.exited)
 	}
 }
 
-// exit returns the command's exit code once it has exited.
-func (j *job) exit() (int, bool) {
+// exitCode returns the command's exit code once it has exited.
+func (j *job) exitCode() (int, bool) {
 	select {
 	case <-j.exited:
 	default:
@@ -86,13 +85,13 @@ func (j *job) exit() (int, bool) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.code, true
+	return j.exit.code, true
 }
 
 // finished must be called once, when the job has ended.
 func (j *job) finished(code int, err error) {
 	j.fail, j.finish = err, time.Now()
-	j.setExit(code)
+	j.setExit(code, false)
 	close(j.done)
 }
 
@@ -227,53 +226,3 @@ func (b *agentSandbox) run(c command) (*job, error) {
 // jobContext returns a context that does not end. A program ends when it is killed or with its
 // sandbox, and not when this process ends.
 func (d *Tenant) jobContext() context.Context { return context.Background() }
-
-// Limits of the time for output after a command has exited. Later output comes from processes
-// that the command left in the background.
-const (
-	minOutputGrace = 100 * time.Millisecond
-	maxOutputGrace = 2 * time.Second
-)
-
-// outputGrace returns the remaining part of that time after a command has exited. It grows with the
-// command's duration, because on a slow machine the rest of the output is late too.
-func (j *job) outputGrace() time.Duration {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return min(max(minOutputGrace, j.exitedAt.Sub(j.started)/2), maxOutputGrace) - time.Since(j.exitedAt)
-}
-
-// wait waits until a job has ended, or has exited and left a process in the background, at most
-// for the given time. If the call is canceled, wait ends the command, because the client wants it
-// to stop.
-func (j *job) wait(ctx context.Context, limit time.Duration) error {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	exited := j.exited
-	for {
-		select {
-		case <-j.done:
-			return nil
-		case <-exited:
-			exited = nil
-			timer.Reset(j.outputGrace())
-		case <-timer.C:
-			return nil
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), j.kill())
-		}
-	}
-}
-
-// awaitExit waits briefly for the end of a command that has exited.
-func (j *job) awaitExit() {
-	if _, exited := j.exit(); !exited || j.ended() {
-		return
-	}
-	timer := time.NewTimer(j.outputGrace())
-	defer timer.Stop()
-	select {
-	case <-j.done:
-	case <-timer.C:
-	}
-}

@@ -13,7 +13,7 @@ import (
 // report returns the result of a command that has ended or still runs.
 func (c *call) report(ctx context.Context, b *agentSandbox, j *job, since uint64) (commandResult, error) {
 	ended := j.ended()
-	code, exited := j.exit()
+	code, exited := j.exitCode()
 	if ended && j.fail != nil {
 		return commandResult{}, b.explainEnd(ctx, j.fail)
 	}

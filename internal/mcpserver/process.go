@@ -79,7 +79,7 @@ func (w *view) process(ctx context.Context, c *call, in processIn) (processOut, 
 	since := b.latestDenial(ctx)
 	defer c.progress(ctx, j.progress)()
 	out, err := c.follow(ctx, b, j, in)
-	if code, exited := j.exit(); err == nil && exited {
+	if code, exited := j.exitCode(); err == nil && exited {
 		out.Blocked = c.reportDenied(ctx, b, since, code != 0)
 	}
 	return out, err
@@ -177,7 +177,7 @@ wait:
 		return processOut{}, b.explainEnd(ctx, j.fail)
 	}
 	c.showPictures(b, j)
-	code, exited := j.exit()
+	code, exited := j.exitCode()
 	if exited {
 		out.ExitCode = &code
 		c.printf("[exit code %d]\n", code)
@@ -208,7 +208,7 @@ func (c *call) listJobs(b *agentSandbox) processOut {
 	for _, j := range b.jobs {
 		total, _ := j.combined.size()
 		info := processInfo{ID: j.id, Command: j.what, Running: !j.ended(), Seconds: j.duration().Seconds(), Bytes: total}
-		if code, exited := j.exit(); exited {
+		if code, exited := j.exitCode(); exited {
 			info.ExitCode = &code
 		}
 		out.Processes = append(out.Processes, info)

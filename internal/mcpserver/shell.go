@@ -17,7 +17,8 @@ const shellState = "/tmp/.crannog-shell"
 // be reading it.
 //
 // At its end the shell prints the name of the call, because its output stays open for as long as
-// any process that it started in the background.
+// any process that it started in the background. It adds "left" if the last of them still runs: only
+// then does the end of the output say nothing about the end of the command.
 const shellScript = `
 if [ -r "$1" ]; then . "$1" >/dev/null 2>&1; else cd /workspace 2>/dev/null; fi
 __crannog_state=$1 __crannog_call=$2 __crannog_keep=$4 __crannog_code=$5 __crannog_seen=
@@ -39,9 +40,10 @@ __crannog_save() {
   } 2>/dev/null >|"$__crannog_state.$__crannog_call" && command mv -f "$__crannog_state.$__crannog_call" "$__crannog_state" 2>/dev/null
 }
 __crannog_end() {
-  __crannog_status=$?
+  __crannog_status=$? __crannog_left=
+  [ -n "${!-}" ] && command kill -0 "$!" 2>/dev/null && __crannog_left=' left'
   __crannog_save
-  printf '\036%s %d\036' "$__crannog_call" "$__crannog_status" >&2
+  printf '\036%s %d%s\036' "$__crannog_call" "$__crannog_status" "$__crannog_left" >&2
 }
 trap __crannog_end EXIT
 set --

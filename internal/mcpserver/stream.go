@@ -59,16 +59,18 @@ func (s *stream) Write(p []byte) (int, error) {
 	return n, s.pass(data)
 }
 
-// maxCode is the maximum length of an exit code with its space.
-const maxCode = 8
+// maxCode is the maximum length of what follows the name.
+const maxCode = len(" 255 left") + 1
 
-// parseExit parses what follows the name: a space and the code.
+// parseExit parses what follows the name: a space, the code, and " left" if a process of the shell
+// is still running in the background.
 func (s *stream) parseExit(text []byte) bool {
-	code, err := strconv.ParseUint(string(bytes.TrimPrefix(text, []byte(" "))), 10, 8)
+	text, left := bytes.CutSuffix(bytes.TrimPrefix(text, []byte(" ")), []byte(" left"))
+	code, err := strconv.ParseUint(string(text), 10, 8)
 	if err != nil {
 		return false
 	}
-	s.job.setExit(int(code))
+	s.job.setExit(int(code), left)
 	return true
 }
 

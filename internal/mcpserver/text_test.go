@@ -95,7 +95,7 @@ func readAllText(end string, chunks ...string) (string, int, bool) {
 		_, _ = io.WriteString(s, c)
 	}
 	s.flush()
-	code, exited := j.exit()
+	code, exited := j.exitCode()
 	return out.String(), code, exited
 }
 
@@ -107,7 +107,21 @@ func TestShellEnds(t *testing.T) {
 			t.Errorf("split at %d: %q %d %v", i, out, code, exited)
 		}
 	}
-	for _, other := range []string{"a\x1eb", "\x1eNAME x\x1e", "\x1eNAME 999\x1e", "\x1eNAME", "\x1e\x1e\x1e", "\x1eOTHER 0\x1e", "\x1eNAME 1234567890\x1e"} {
+	for _, left := range []bool{false, true} {
+		j := &job{exited: make(chan struct{})}
+		mark := map[bool]string{false: "\x1eNAME 255\x1e", true: "\x1eNAME 255 left\x1e"}[left]
+		s := &stream{to: io.Discard, end: "NAME", job: j}
+		for _, b := range mark {
+			_, _ = io.WriteString(s, string(b))
+		}
+		if code, exited := j.exitCode(); code != 255 || !exited || j.exit.left != left {
+			t.Errorf("%q: code %d, exited %v, left %v", mark, code, exited, j.exit.left)
+		}
+		if long := j.outputGrace() > maxOutputGrace; long == left {
+			t.Errorf("%q: the output has %v to end", mark, j.outputGrace())
+		}
+	}
+	for _, other := range []string{"a\x1eb", "\x1eNAME 0 lost\x1e", "\x1eNAME  left\x1e", "\x1eNAME x\x1e", "\x1eNAME 999\x1e", "\x1eNAME", "\x1e\x1e\x1e", "\x1eOTHER 0\x1e", "\x1eNAME 1234567890\x1e"} {
 		if out, _, exited := readAllText("NAME", other); out != other || exited {
 			t.Errorf("%q becomes %q, ended %v", other, out, exited)
 		}
