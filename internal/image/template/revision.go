@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Changes of the host's programs are detected by dpkg's list of installed packages, and by the
@@ -35,13 +36,15 @@ var (
 const ownProgram = "crannog"
 
 // revision tracks the host's programs below a root. It reads only what has changed since the last
-// call.
+// call, or since the last call of an earlier process.
 type revision struct {
 	root string
+	dir  string // has the checksums of earlier processes, or ""
 	self string // the guest's program if it is this program, or ""
 
-	mu    sync.Mutex
-	cache map[string]cachedSum // by path
+	mu      sync.Mutex
+	cache   map[string]cachedSum // by path
+	changed bool                 // cache has more than the file
 	// dirs are the matches of programDirs when the directories of the patterns had the identities
 	// in within.
 	dirs   []string
@@ -65,6 +68,9 @@ type identity struct {
 func (v *revision) digest() (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.cache == nil {
+		v.load()
+	}
 	var all []byte
 	add := func(path string, read func(string) (string, error)) error {
 		sum, err := v.sumOf(path, read)
@@ -90,6 +96,9 @@ func (v *revision) digest() (string, error) {
 		if err := add(v.self, func(path string) (string, error) { id, err := identify(path); return id.String(), err }); err != nil {
 			return "", err
 		}
+	}
+	if v.changed {
+		v.save(time.Now())
 	}
 	return shortDigest(all), nil
 }
@@ -139,10 +148,7 @@ func (v *revision) sumOf(path string, read func(string) (string, error)) (string
 	if err != nil {
 		return "", err
 	}
-	if v.cache == nil {
-		v.cache = make(map[string]cachedSum)
-	}
-	v.cache[path] = cachedSum{id, sum}
+	v.cache[path], v.changed = cachedSum{id, sum}, true
 	return sum, nil
 }
 

@@ -84,3 +84,59 @@ func BenchmarkRevision(b *testing.B) {
 		}
 	}
 }
+
+// A later process reads nothing that an earlier one has read, except what has changed since or
+// could have changed unnoticed.
+func TestRevisionUsesStoredSums(t *testing.T) {
+	root, dir := t.TempDir(), t.TempDir()
+	bin := filepath.Join(root, "usr/bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "node"), []byte("1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	digest := func(dir string) string {
+		t.Helper()
+		got, err := (&revision{root: root, dir: dir}).digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	// A change of a moment ago is not stored.
+	digest(dir)
+	if text, err := os.ReadFile(filepath.Join(dir, sumsName)); err != nil || string(text) != "{}" {
+		t.Errorf("stored %s (%v), want nothing yet", text, err)
+	}
+	age := func(by time.Duration) {
+		t.Helper()
+		if err := os.Chtimes(bin, time.Time{}, time.Now().Add(-by)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	age(time.Hour)
+	before := digest(dir)
+	// The file changes in place, so its directory does not: the stored checksum is used.
+	if err := os.WriteFile(filepath.Join(bin, "node"), []byte("22"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := digest(dir); got != before {
+		t.Errorf("got %s, want the stored %s", got, before)
+	}
+	if got := digest(t.TempDir()); got == before {
+		t.Error("without stored checksums the digest is the same")
+	}
+	age(time.Minute)
+	after := digest(dir)
+	if after == before {
+		t.Error("the digest is the same although the directory has changed")
+	}
+	// Damage costs only time.
+	if err := os.WriteFile(filepath.Join(dir, sumsName), []byte(`{"usr`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := digest(dir); got != after {
+		t.Errorf("with a damaged file: got %s, want %s", got, after)
+	}
+}

@@ -73,7 +73,7 @@ func (h *Host) WithRunner(runner, quickjs string) *Host {
 // that runs as PID 1 in a sandbox. more lists files and directories of /etc that are shown in
 // addition to those without secrets.
 func NewHost(dir, guest string, more ...string) *Host {
-	h := &Host{dir: dir, guest: guest, more: more, revision: revision{root: "/"}}
+	h := &Host{dir: dir, guest: guest, more: more, revision: revision{root: "/", dir: dir}}
 	// A separate guest program is named by its content and stays when another version is installed.
 	// This program itself is replaced by an upgrade, so the revision has to include it.
 	if self, err := os.Executable(); err == nil && self == guest {
