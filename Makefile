@@ -3,18 +3,20 @@ export CGO_ENABLED := 0
 
 GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+# Collecting garbage is a quarter of the compiler's work, so it gets more memory instead.
+GOBUILD := GOGC=$(or $(GOGC),400) go build
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-format test-race test-race-most test-plain test-units test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-images test-dev test-upgrade test-browser test-clients test-e2b test-mcp test-pages test-long test-unified test-docker test-build test-microvm test-jail test-escape lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 build: console ## bin/crannog, which contains the console, the small guest and the programs for gVisor and WebAssembly
-	go build -ldflags '-s -w' -o internal/host/embedded/guestbin/bin/crannog-guest ./cmd/crannog-guest
-	go build -ldflags '$(LDFLAGS)' -o internal/host/embedded/runtimebin/bin/crannog-runtime ./cmd/crannog-runtime
-	go build -ldflags '-s -w' -o internal/host/embedded/wasmbin/bin/crannog-wasm ./cmd/crannog-wasm
-	go build -ldflags '$(LDFLAGS)' -o bin/crannog ./cmd/crannog
+	$(GOBUILD) -ldflags '-s -w' -o internal/host/embedded/guestbin/bin/crannog-guest ./cmd/crannog-guest
+	$(GOBUILD) -ldflags '$(LDFLAGS)' -o internal/host/embedded/runtimebin/bin/crannog-runtime ./cmd/crannog-runtime
+	$(GOBUILD) -ldflags '-s -w' -o internal/host/embedded/wasmbin/bin/crannog-wasm ./cmd/crannog-wasm
+	$(GOBUILD) -ldflags '$(LDFLAGS)' -o bin/crannog ./cmd/crannog
 
 # The console is rebuilt only if its sources changed: a rebuilt page has other file names, so the
 # program would change too.
@@ -25,9 +27,9 @@ internal/frontend/console/dist/index.html: $(shell find console \( -name node_mo
 
 # The three tiers of docs/internals/testing.md: check for each change, test for all promises,
 # test-full for tests that take too long.
-check: tests-begin check-source lint test-race-most test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; takes minutes
+check: tests-begin check-format lint test-race-most test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; takes minutes
 
-test: tests-begin build check-source test-units test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
+test: tests-begin build check-format test-units test-console test-sandboxes test-clients ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
 test-full: test ## also the tests that take too long for each change: soak, emulated kernel, other variants, fuzzing
 	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-race test-soak test-unified test-variants test-build test-microvm test-jail test-escape test-e2b-old test-images test-dev test-upgrade test-pages test-long fuzz
@@ -38,28 +40,28 @@ TIMING := bin/timing
 export CRANNOG_TIMES ?= $(CURDIR)/bin/times
 # One build serves all packages.
 PROGRAM := CRANNOG_TEST_PROGRAM=$(CURDIR)/bin/crannog
-# go vet is part of check-source, so the tests do not repeat it. The time limits of whole packages,
-# here and below, only end a test that hangs.
+# golangci-lint runs go vet's analyses in make check, so the tests do not repeat them. The time limits
+# of whole packages, here and below, only end a test that hangs.
 GOTEST := $(TIMING) test -vet=off
 
 tests-begin:
-	go build -o $(TIMING) ./tests/timing
+	$(GOBUILD) -o $(TIMING) ./tests/timing
 	rm -f "$$CRANNOG_TIMES"
 	$(TIMING) calibrate
 
 times: ## the slowest tests of the last run, and its processor time
 	$(TIMING) report
 
-check-source:
+check-format:
 	@files=$$(gofmt -l $$(git ls-files '*.go')) && test -z "$$files" || { echo "gofmt: $$files"; exit 1; }
-	go vet ./...
 
 # The same packages as in make check, without the race detector, which makes them, and compiling
 # them, three times as expensive. The egress gateway gives up its privileges differently in a program
-# with C code, such as a plain go build makes if a C compiler is there.
+# with C code, such as a plain go build makes if a C compiler is there; make check tests the whole
+# gateway in such a program.
 test-units: $(TIMING) ## all tests of packages that start no sandbox
 	packages="$$(tests/packages.sh slow-race) $$(tests/packages.sh race) $$(tests/packages.sh plain)" && $(GOTEST) -p 4 -timeout 40m $$packages
-	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine ./internal/egress/gateway
+	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine
 
 # Many of these tests wait, for time limits and for programs, so four packages run at a time. A
 # program with the race detector sleeps for a second at its end unless that is switched off. SQLite

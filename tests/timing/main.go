@@ -53,6 +53,9 @@ func command(args []string) (int, error) {
 	case verb == "test":
 		return test(log, args)
 	case verb == "exec" && len(args) > 0:
+		if err := restoreEnv(); err != nil {
+			return 1, err
+		}
 		return runMeasured(log, currentPackage(), args)
 	case verb == "step" && len(args) > 1:
 		code, err := runMeasured(log, args[0], args[1:])
@@ -108,7 +111,7 @@ func test(log timesLog, args []string) (int, error) {
 		return 1, fmt.Errorf("the path of this program must have no spaces and quotes: %s", self)
 	}
 	cmd := exec.Command("go", slices.Concat([]string{"test", "-json", "-exec", self + " exec"}, args)...) //nolint:noctx // go test has its own time limit
-	cmd.Stderr = os.Stderr
+	cmd.Env, cmd.Stderr = compilerEnv(os.Environ()), os.Stderr
 	stream, err := cmd.StdoutPipe()
 	if err != nil {
 		return 1, err
