@@ -85,7 +85,7 @@ func TestPlainBuildOfAFreshClone(t *testing.T) {
 		return slices.Contains([]string{"CGO_ENABLED", "GOFLAGS", "GOOS", "GOARCH"}, name)
 	})
 	// With C code almost every package is compiled once more, so only make test-full does it.
-	// make test tests the gateway's process, the one part that differs, with C code (test-plain).
+	// make check tests the gateway's process, the one part that differs, with C code (test-plain).
 	if !hosttest.Full() {
 		env = append(env, "CGO_ENABLED=0")
 	}

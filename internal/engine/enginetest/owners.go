@@ -173,15 +173,10 @@ func protectedPathsCanBeRead(t testing.TB, c *Config) {
 	b.want(t, "cd /workspace && cat private dir/private theirs && ls -A dir/deep && "+statOwner+"private dir dir/private",
 		"privatedir/private1000:1000 600\n1000:1000 755\n1000:1000 600")
 	for _, user := range []string{"user", "root"} {
-		for _, attempt := range []string{
+		b.wantAll(t, false, user, "/workspace",
 			"echo x > private", "echo x > dir/private", "touch dir/new", "mkdir dir/deep/new", "rm -f private", "echo x > theirs", "mv dir away",
 			"unshare -Urm umount /workspace/dir", "unshare -Urm umount /workspace/dir/deep",
-			"unshare -Urm sh -c 'mount -o remount,rw,bind /workspace/dir && touch /workspace/dir/new'",
-		} {
-			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 {
-				t.Errorf("%s succeeds as %s: %+v", attempt, user, r)
-			}
-		}
+			"unshare -Urm sh -c 'mount -o remount,rw,bind /workspace/dir && touch /workspace/dir/new'")
 	}
 	b.want(t, "cd /workspace && rm none && echo x > new && echo done", "done")
 }

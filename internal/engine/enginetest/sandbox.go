@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -145,6 +146,45 @@ func (b *testSandbox) shAs(t testing.TB, user, line string) result {
 		t.Fatalf("%s: %v (so far: %q %q)", line, err, r.stdout, r.stderr)
 	}
 	return r
+}
+
+// tryAll runs shell commands one after the other, each in a subshell of one shell, because starting
+// a program takes most of the time of a short command. It returns their exit codes.
+func (b *testSandbox) tryAll(t testing.TB, user string, lines ...string) []int {
+	t.Helper()
+	const script = `for line in "$@"; do (eval "$line") </dev/null >/dev/null 2>&1; echo $?; done`
+	ctx, cancel := hosttest.Bounded(t)
+	defer cancel()
+	r, err := b.exec(ctx, user, append([]string{"/bin/sh", "-c", script, "sh"}, lines...)...)
+	if err != nil {
+		t.Fatalf("%q: %v (so far: %q %q)", lines, err, r.stdout, r.stderr)
+	}
+	var codes []int
+	for text := range strings.FieldsSeq(r.stdout) {
+		code, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("the shell printed %q: %v", r.stdout, err)
+		}
+		codes = append(codes, code)
+	}
+	if r.code != 0 || len(codes) != len(lines) {
+		t.Fatalf("%d of %d commands ran: %+v", len(codes), len(lines), r)
+	}
+	return codes
+}
+
+// wantAll checks that all commands succeed, or that all fail, in a directory.
+func (b *testSandbox) wantAll(t testing.TB, succeed bool, user, dir string, lines ...string) {
+	t.Helper()
+	there := make([]string, len(lines))
+	for i, line := range lines {
+		there[i] = "cd " + dir + " && " + line
+	}
+	for i, code := range b.tryAll(t, user, there...) {
+		if (code == 0) != succeed {
+			t.Errorf("as %s: %s exits with %d", user, lines[i], code)
+		}
+	}
 }
 
 // want runs a shell command and checks its output.
