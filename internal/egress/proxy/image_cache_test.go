@@ -131,6 +131,12 @@ func TestImagesComeFromCache(t *testing.T) {
 	if code, text := all.do(http.MethodGet, base+"manifests/2.0", "", http.Header{"Accept": {imageIndex}}); code != 200 || text != indexText {
 		t.Errorf("a client that accepts an index: got %d %s, want it", code, text)
 	}
+	pinned := w.newSandbox(imagePolicy("cache: [oci], allow: [\"oci:docker.io/acme/app@"+sha256Of(imageText)+"\"]", imageHost), with)
+	for path, want := range map[string]int{"manifests/" + sha256Of(imageText): 200, "blobs/" + sha256Of(layer): 200, "manifests/1.0": 403, "manifests/" + sha256Of(indexText): 403} {
+		if code, text := pinned.get(base + path); code != want {
+			t.Errorf("%s with only a digest allowed: got %d %s, want %d", path, code, text, want)
+		}
+	}
 	// The client gets its own tokens as before.
 	if code, _ := other.get("https://" + imageHost + "/v2/"); code != 401 {
 		t.Errorf("the check of the API: got %d, want the registry's 401", code)

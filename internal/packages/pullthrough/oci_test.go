@@ -319,3 +319,48 @@ func TestImagesAreUndated(t *testing.T) {
 		}
 	}
 }
+
+// Each entry of a list of referrers is judged, and a list with none left is still an answer.
+func TestReferrersAreFiltered(t *testing.T) {
+	r := newImageRegistry(t)
+	top, image, layer := parts(t, r.push("acme/app", "1.0"))
+	r.inject(func(w http.ResponseWriter, q *http.Request, _ http.Handler) bool {
+		if !strings.Contains(q.URL.Path, "/referrers/") {
+			return false
+		}
+		_, _ = w.Write([]byte(`{"schemaVersion":2,"manifests":[{"digest":"` + image + `","artifactType":"a/b"},{"digest":"` + layer + `"},{"digest":"md5:00"}]}`))
+		return true
+	})
+	cache := pullthrough.New(newStorage(t), time.Now)
+	path := "/v2/acme/app/referrers/" + top
+	text, a, err := r.read(cache, path)
+	if err != nil || a.Type != "application/vnd.oci.image.index.v1+json" || !strings.Contains(text, image) || !strings.Contains(text, `"artifactType":"a/b"`) || !strings.Contains(text, layer) || strings.Contains(text, "md5") {
+		t.Errorf("got %s %+v (%v), want both digests of SHA-256", text, a, err)
+	}
+	text, a, err = r.read(cache, path, gated(nil, []string{image}))
+	if err != nil || strings.Contains(text, image) || !strings.Contains(text, layer) || a.Fact.Verdict != packages.Filtered {
+		t.Errorf("with one denied: got %s %+v (%v), want the other", text, a.Fact, err)
+	}
+	if text, _, err = r.read(cache, path, gated([]string{"1.0"}, nil)); err != nil || !strings.Contains(text, `"manifests":[]`) {
+		t.Errorf("with none permitted: got %s (%v), want an empty list", text, err)
+	}
+}
+
+// Registries have lists of tags in pages of their own size. The cache follows them to the end.
+func TestTagsOfAllPages(t *testing.T) {
+	r := newImageRegistry(t)
+	pages := map[string]string{"": `["1","2"]`, "2": `["3","bad tag!"]`, "3": `[]`}
+	r.inject(func(w http.ResponseWriter, q *http.Request, _ http.Handler) bool {
+		_, _ = w.Write([]byte(`{"name":"acme/app","tags":` + pages[q.URL.Query().Get("last")] + `}`))
+		return true
+	})
+	cache := pullthrough.New(newStorage(t), time.Now)
+	if text, _, err := r.read(cache, "/v2/acme/app/tags/list"); err != nil || text != `{"name":"acme/app","tags":["1","2","3"]}` || len(r.requests()) != 3 {
+		t.Errorf("got %s (%v), want the tags of all pages", text, err)
+	}
+	// A registry that has only one page repeats it.
+	pages["2"] = pages[""]
+	if text, _, err := r.read(pullthrough.New(newStorage(t), time.Now), "/v2/acme/app/tags/list"); err != nil || text != `{"name":"acme/app","tags":["1","2"]}` || len(r.requests()) != 2 {
+		t.Errorf("a registry without pages: got %s (%v), want its tags", text, err)
+	}
+}
