@@ -137,6 +137,12 @@ func TestImagesComeFromCache(t *testing.T) {
 			t.Errorf("%s with only a digest allowed: got %d %s, want %d", path, code, text, want)
 		}
 	}
+	if code, text := other.get(base + "manifests/1.0?ns=ghcr.io"); code != 403 || !strings.Contains(text, "parameter ns") {
+		t.Errorf("an image of another registry from a mirror: got %d %s, want 403", code, text)
+	}
+	if code, _ := other.get(base + "manifests/1.0?other=ns"); code != 200 {
+		t.Errorf("another query: got %d, want 200", code)
+	}
 	// The client gets its own tokens as before.
 	if code, _ := other.get("https://" + imageHost + "/v2/"); code != 401 {
 		t.Errorf("the check of the API: got %d, want the registry's 401", code)

@@ -28,6 +28,12 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 	if x.handler.back.packages == nil {
 		return false, floor(http.StatusServiceUnavailable, "package_cache", packages.RuleRequest, "the policy requires the package cache, and there is none")
 	}
+	if ecosystem == packages.OCI && x.r.URL.Query().Has("ns") {
+		// A mirror would answer with another registry's image than the one that the client asks for.
+		stop := floor(http.StatusForbidden, "package_request", packages.RuleRequest, "the client asks a mirror for images of another registry (the parameter ns), which the package cache does not support")
+		stop.images = true
+		return false, stop
+	}
 	// Sandboxes share the answer, so no header, query or secret of this request is used for it.
 	answer, err := x.handler.back.packages(x.ctx, pullthrough.Request{
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
