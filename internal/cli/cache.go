@@ -97,13 +97,21 @@ func (a cacheVerbs) listCommand() *cobra.Command {
 				now := time.Now()
 				return list(&a.terminal, &f, cache.Packages, func(p api.CachedPackage) string { return p.URL },
 					[]string{"PACKAGE", "VERSION", "SIZE", "FETCHED", "USED", "SHA256"}, func(p api.CachedPackage) []string {
-						return []string{p.Ecosystem + ":" + p.Name, p.Version, bytesText(p.Bytes), ago(p.FetchedAt, now), ago(p.UsedAt, now), p.SHA256[:12]}
+						return []string{p.Ecosystem + ":" + p.Name, shortVersion(p.Version), bytesText(p.Bytes), ago(p.FetchedAt, now), ago(p.UsedAt, now), p.SHA256[:12]}
 					})
 			})
 		},
 	}
 	f.add(cmd)
 	return cmd
+}
+
+// shortVersion shortens the version of an image's content, which is a digest.
+func shortVersion(version string) string {
+	if sum, ok := strings.CutPrefix(version, "sha256:"); ok && len(sum) > 12 {
+		return "sha256:" + sum[:12]
+	}
+	return version
 }
 
 func (a cacheVerbs) pruneCommand() *cobra.Command {

@@ -13,6 +13,9 @@ type Denial struct {
 	Hidden bool
 }
 
+// RuleDenied is the rule of a Denial because of a list of packages that may not be installed.
+const RuleDenied = "packages.deny"
+
 // Verdicts about an answer.
 const (
 	Passed   = "passed"

@@ -20,11 +20,12 @@ const (
 	PyPI   Ecosystem = "pypi"
 	Crates Ecosystem = "crates"
 	Maven  Ecosystem = "maven"
+	OCI    Ecosystem = "oci"
 )
 
 // Ecosystems lists the names of all ecosystems.
 func Ecosystems() []string {
-	return []string{string(NPM), string(Go), string(Apt), string(PyPI), string(Crates), string(Maven)}
+	return []string{string(NPM), string(Go), string(Apt), string(PyPI), string(Crates), string(Maven), string(OCI)}
 }
 
 // wellKnown are the public registries.
@@ -42,6 +43,20 @@ var wellKnown = map[string]Ecosystem{
 	"static.crates.io":       Crates,
 	"repo1.maven.org":        Maven,
 	"repo.maven.apache.org":  Maven,
+
+	"registry-1.docker.io":    OCI,
+	"index.docker.io":         OCI,
+	"docker.io":               OCI,
+	"registry.hub.docker.com": OCI,
+	"ghcr.io":                 OCI,
+	"quay.io":                 OCI,
+	"gcr.io":                  OCI,
+	"us.gcr.io":               OCI,
+	"eu.gcr.io":               OCI,
+	"asia.gcr.io":             OCI,
+	"registry.k8s.io":         OCI,
+	"public.ecr.aws":          OCI,
+	"mcr.microsoft.com":       OCI,
 }
 
 // WellKnown returns the ecosystem of a public registry's host.

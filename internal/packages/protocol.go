@@ -62,6 +62,11 @@ type File struct {
 	// Unverified is the reason why the file cannot be verified. Such a file is served only if the
 	// policy permits it.
 	Unverified string
+	// Digest is set if the protocol has a name for the file by its digest.
+	Digest string
+	// Images are the images that have the file: for each, the versions by which it is known. A
+	// policy that permits one of these images permits the file.
+	Images [][]string
 }
 
 // Protocol knows how the registries of one ecosystem describe packages.
@@ -86,6 +91,9 @@ type Query struct {
 	Bypass bool
 	// Digest is set if the text must have this digest.
 	Digest Digest
+	// Revalidate asks the registry for the digest of an old text first. If the digest is that of the
+	// stored text, nothing is fetched.
+	Revalidate bool
 }
 
 // Text is a text of a registry.

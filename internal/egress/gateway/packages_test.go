@@ -86,6 +86,20 @@ func TestEarlierProcessGetsNoPackagePolicy(t *testing.T) {
 	if err := checkSupported(more, withEcosystems-1); fault.CodeOf(err) != "causeway_version" {
 		t.Errorf("rules for other ecosystems for an earlier process: got %v, want causeway_version", err)
 	}
+	for _, p := range []policy.Packages{
+		{Cache: []string{"oci"}}, {Undated: []string{"oci:a/b"}}, {Registries: []policy.Registry{{Host: "a.test", Ecosystem: "oci"}}},
+	} {
+		images := []policy.Layer{{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: p}}}
+		if err := checkSupported(images, withImages-1); fault.CodeOf(err) != "causeway_version" {
+			t.Errorf("%+v for an earlier process: got %v, want causeway_version", p, err)
+		}
+		if err := checkSupported(images, withImages); err != nil {
+			t.Errorf("%+v for a current process: %v", p, err)
+		}
+	}
+	if err := checkSupported(more, withEcosystems); err != nil {
+		t.Errorf("rules for other ecosystems for a process that knows them: %v", err)
+	}
 	if err := checkSupported(plain, withPackages-1); err != nil {
 		t.Errorf("a policy without package rules for an earlier process: %v", err)
 	}

@@ -194,8 +194,8 @@ type Packages struct {
 	// npm, PyPI, crates, OCI images and releases: allow, ask or deny.
 	Publish egress.Effect `yaml:"publish,omitempty" json:"publish,omitempty"`
 	// Ecosystems whose packages come from the shared cache, verified against their registry's own
-	// digests: npm, go, apt, pypi, crates, maven. The settings below are about these only. Layers
-	// add up. Default is none, which fetches packages like anything else.
+	// digests: npm, go, apt, pypi, crates, maven, oci (container images). The settings below are
+	// about these only. Layers add up. Default is none, which fetches packages like anything else.
 	Cache []string `yaml:"cache,omitempty" json:"cache,omitempty"`
 	// Registries besides the public ones. Layers add up.
 	Registries []Registry `yaml:"registries,omitempty" json:"registries,omitempty"`
@@ -223,7 +223,7 @@ type Packages struct {
 type Registry struct {
 	// An exact name.
 	Host string `yaml:"host" json:"host"`
-	// The protocol that it speaks: npm, go, apt, pypi, crates or maven.
+	// The protocol that it speaks: npm, go, apt, pypi, crates, maven or oci.
 	Ecosystem string `yaml:"ecosystem" json:"ecosystem"`
 }
 

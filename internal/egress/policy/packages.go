@@ -27,6 +27,15 @@ func (p Packages) BeyondNPM() bool {
 		slices.ContainsFunc(p.Allow, otherEntry) || slices.ContainsFunc(p.Deny, otherEntry) || len(p.Unverified) > 0 || len(p.Undated) > 0
 }
 
+// Images reports whether the document has settings about registries of images, which earlier
+// versions of the gateway do not know either.
+func (p Packages) Images() bool {
+	image := func(entry string) bool { return strings.HasPrefix(entry, string(packages.OCI)+":") }
+	return slices.Contains(p.Cache, string(packages.OCI)) ||
+		slices.ContainsFunc(p.Registries, func(r Registry) bool { return r.Ecosystem == string(packages.OCI) }) ||
+		slices.ContainsFunc([][]string{p.Allow, p.Deny, p.Unverified, p.Undated}, func(list []string) bool { return slices.ContainsFunc(list, image) })
+}
+
 // installs combines the layers' settings about installing packages.
 type installs struct {
 	cache      []string

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/packages"
 )
 
 // The kinds of layers, from upper to lower. A document of a lower layer cannot loosen an upper one.
@@ -58,8 +59,8 @@ const (
 	RulePush      = "git.push"
 	RulePublish   = "packages.publish"
 	RuleMinAge    = "packages.min_age"
-	RuleInstall   = "packages.allow" // a package that the list does not name
-	RuleForbidden = "packages.deny"  // a package that the list names
+	RuleInstall   = "packages.allow"    // a package that the list does not name
+	RuleForbidden = packages.RuleDenied // a package that the list names
 )
 
 // Warning describes something in a policy that is valid but may be a mistake.

@@ -28,13 +28,22 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 	if x.handler.back.packages == nil {
 		return false, floor(http.StatusServiceUnavailable, "package_cache", packages.RuleRequest, "the policy requires the package cache, and there is none")
 	}
+	if ecosystem == packages.OCI && x.r.URL.Query().Has("ns") {
+		// A mirror would answer with another registry's image than the one that the client asks for.
+		stop := floor(http.StatusForbidden, "package_request", packages.RuleRequest, "the client asks a mirror for images of another registry (the parameter ns), which the package cache does not support")
+		stop.images = true
+		return false, stop
+	}
 	// Sandboxes share the answer, so no header, query or secret of this request is used for it.
 	answer, err := x.handler.back.packages(x.ctx, pullthrough.Request{
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
 		Gate: x.gen.policy.Gate(time.Now), Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Upstream: registryFetch{x},
+		Accept: x.r.Header.Values("Accept"),
 	})
 	if err != nil {
-		return false, x.cacheRefusal(err)
+		stop := x.cacheRefusal(err)
+		stop.images = ecosystem == packages.OCI
+		return false, stop
 	}
 	if answer.Pass {
 		return false, nil
@@ -105,15 +114,28 @@ const maxRedirects = 5
 
 // Get implements pullthrough.Upstream.
 func (u registryFetch) Get(ctx context.Context, address, accept string) (*http.Response, error) {
+	return u.Send(ctx, pullthrough.Fetch{Method: http.MethodGet, URL: address, Accept: accept})
+}
+
+// Send implements pullthrough.Authorized.
+func (u registryFetch) Send(ctx context.Context, f pullthrough.Fetch) (*http.Response, error) {
+	var origin string
+	address := f.URL
 	for range maxRedirects {
 		at, err := url.Parse(address)
 		if err != nil {
 			return nil, err
 		}
-		if err := u.permitted(at); err != nil {
+		if err := u.permitted(at, f.Method); err != nil {
 			return nil, err
 		}
-		resp, err := u.get(ctx, at, accept)
+		// The token is for the registry. A server to which it redirects could keep it.
+		if here := at.Scheme + "://" + at.Host; origin == "" {
+			origin = here
+		} else if here != origin {
+			f.Token = ""
+		}
+		resp, err := u.get(ctx, at, f)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +154,7 @@ func (u registryFetch) Get(ctx context.Context, address, accept string) (*http.R
 
 // permitted applies the policy to a request that the cache makes for the sandbox. Redirects and
 // documents of registries lead to URLs that the sandbox did not request.
-func (u registryFetch) permitted(at *url.URL) error {
+func (u registryFetch) permitted(at *url.URL, method string) error {
 	tls := at.Scheme == "https"
 	port := 443
 	if !tls {
@@ -145,23 +167,29 @@ func (u registryFetch) permitted(at *url.URL) error {
 	p := u.x.gen.policy
 	d := p.Connect(host, port).Decision
 	if d.Effect != egress.Deny {
-		d, _ = p.Request(policy.Request{Host: host, Port: port, Method: http.MethodGet, Path: at.EscapedPath(), TLS: tls})
+		d, _ = p.Request(policy.Request{Host: host, Port: port, Method: method, Path: at.EscapedPath(), TLS: tls})
 	}
 	if d.Effect == egress.Allow || host == u.x.dest.host && u.x.isGranted(d) {
 		return nil
 	}
+	if host != u.x.dest.host {
+		d.Reason += " The registry " + u.x.dest.host + " leads to " + at.Host + ", so network.hosts must allow this host too."
+	}
 	return &refusedFetch{byPolicy(d)}
 }
 
-func (u registryFetch) get(ctx context.Context, at *url.URL, accept string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+func (u registryFetch) get(ctx context.Context, at *url.URL, f pullthrough.Fetch) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, f.Method, at.String(), http.NoBody)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("User-Agent", "crannog-package-cache")
-	if accept != "" {
-		req.Header.Set("Accept", accept)
+	if f.Accept != "" {
+		req.Header.Set("Accept", f.Accept)
 		req.Header.Set("Accept-Encoding", "gzip")
+	}
+	if f.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+f.Token)
 	}
 	return u.x.gen.transport.RoundTrip(req)
 }

@@ -21,6 +21,8 @@ type refusal struct {
 	answer   *egress.ApprovalOutcome // the approver's, if there was one
 	retry    time.Duration           // time after which a retry may succeed
 	cause    error
+	// images is set if the client reads the errors of a registry of images.
+	images bool
 }
 
 // denied returns a built-in decision of the floor.
@@ -121,6 +123,13 @@ type body struct {
 	Decision  egress.Decision `json:"decision"`
 	Approval  *answered       `json:"approval,omitempty"`
 	NextSteps []string        `json:"next_steps"`
+	// Errors has the reason in the form of registries of images, so that their clients show it.
+	Errors []registryError `json:"errors,omitempty"`
+}
+
+type registryError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
 }
 
 type answered struct {
@@ -133,6 +142,13 @@ func (r *refusal) body(method, target string) body {
 	out := body{Error: r.line(method, target), Code: r.code, Decision: r.decision, NextSteps: r.steps()}
 	if r.answer != nil {
 		out.Approval = &answered{ID: r.answer.Approval, State: r.answer.State, Reason: r.answer.Reason}
+	}
+	if r.images {
+		code := "DENIED"
+		if r.status == http.StatusNotFound {
+			code = "MANIFEST_UNKNOWN"
+		}
+		out.Errors = []registryError{{code, "crannog: " + r.decision.Reason}}
 	}
 	return out
 }

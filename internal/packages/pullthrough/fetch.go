@@ -47,6 +47,12 @@ func (c *Cache) document(ctx context.Context, r Request, e store.Entry, q packag
 		}
 		var got document
 		fetched, err := c.fetchOnce(ctx, e.Key, func() (err error) {
+			if found.Key != "" && c.unchanged(ctx, r, found, q) {
+				found.Fetched = c.now().UTC()
+				got = document{entry: found, text: text, cached: true}
+				c.storeDocument(ctx, found, text)
+				return nil
+			}
 			got, err = c.receiveDocument(ctx, r, e, q)
 			if err == nil && got.status == 0 {
 				c.storeDocument(ctx, got.entry, got.text)
@@ -82,7 +88,7 @@ func (c *Cache) receiveDocument(ctx context.Context, r Request, e store.Entry, q
 	if accept == "" && q.Digest.Algorithm == "" {
 		accept = "*/*"
 	}
-	resp, err := r.Upstream.Get(ctx, e.Key, accept)
+	resp, err := c.send(ctx, r, e, Fetch{Method: http.MethodGet, URL: e.Key, Accept: accept})
 	if err != nil {
 		return document{}, err
 	}
@@ -116,6 +122,9 @@ func (c *Cache) receiveDocument(ctx context.Context, r Request, e store.Entry, q
 			return document{}, stop
 		}
 		e.Integrity = q.Digest.String()
+	}
+	if err := stated(resp, e.SHA256, fact); err != nil {
+		return document{}, err
 	}
 	e.Type = resp.Header.Get("Content-Type")
 	if at, err := http.ParseTime(resp.Header.Get("Last-Modified")); err == nil {
@@ -166,13 +175,16 @@ func (c *Cache) file(ctx context.Context, r Request, e store.Entry, want string,
 
 func (c *Cache) fetchFile(ctx context.Context, r Request, e store.Entry, want string, about packages.File) (*os.File, store.Entry, error) {
 	fact := packages.Fact{Ecosystem: e.Ecosystem, Name: e.Name, Version: e.Version, Hash: want}
-	resp, err := r.Upstream.Get(ctx, e.Key, "")
+	resp, err := c.send(ctx, r, e, Fetch{Method: http.MethodGet, URL: e.Key})
 	if err != nil {
 		return nil, e, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return nil, e, upstreamStatus(resp.StatusCode, fact)
+	}
+	if resp.ContentLength > store.MaxBlob {
+		return nil, e, tooLarge(fact)
 	}
 	f, err := c.storage.Create()
 	if err != nil {
@@ -223,9 +235,15 @@ func verifySize(n int64, err error, fact packages.Fact) error {
 	case err != nil:
 		return broken(err, fact)
 	case n > store.MaxBlob:
-		return refuse(http.StatusBadGateway, "package_too_large", packages.RuleRequest, "the file is larger than the cache accepts", fact, nil)
+		return tooLarge(fact)
 	}
 	return nil
+}
+
+// tooLarge returns the refusal of a file that the store cannot have.
+func tooLarge(fact packages.Fact) error {
+	return refuse(http.StatusBadGateway, "package_too_large", packages.RuleRequest,
+		fmt.Sprintf("the file is larger than the cache accepts, which is %d GiB; a policy without packages.cache for %s lets it pass", store.MaxBlob>>30, fact.Ecosystem), fact, nil)
 }
 
 // verify returns an error unless a file of n bytes was received completely and has the published

@@ -61,6 +61,9 @@ type Request struct {
 	// none.
 	Unverified func(a packages.Artifact) bool
 	Upstream   Upstream
+	// Accept has the lines of the client's header, for manifests of images. It decides whether the
+	// client gets the answer, and nothing is fetched with it.
+	Accept []string
 }
 
 // Answer is the response to a request.
@@ -103,6 +106,7 @@ type Cache struct {
 	mu      sync.Mutex
 	flights map[string]chan struct{} // by key; closed when the fetch has ended
 	indexes map[string]any           // parsed documents, by ecosystem and key
+	tokens  tokens
 }
 
 // New returns a cache. now returns the time, so that tests can set it.

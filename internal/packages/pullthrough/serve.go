@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/packages/gomod"
 	"github.com/crannog/crannog/internal/packages/maven"
 	"github.com/crannog/crannog/internal/packages/npm"
+	"github.com/crannog/crannog/internal/packages/oci"
 	"github.com/crannog/crannog/internal/packages/pypi"
 	"github.com/crannog/crannog/internal/packages/store"
 )
@@ -28,6 +29,7 @@ func newProtocols(now func() time.Time) map[packages.Ecosystem]packages.Protocol
 		packages.PyPI:   pypi.Protocol{},
 		packages.Crates: crates.Protocol{},
 		packages.Maven:  maven.Protocol{},
+		packages.OCI:    oci.New(),
 	}
 }
 
@@ -84,6 +86,14 @@ func (s *session) listing(ctx context.Context, p packages.Protocol, t packages.T
 		}
 		notice = noticeOf(t.Name, withheld)
 	}
+	if d := s.denies(t.Name, out.Digest); d != nil {
+		return Answer{}, denied(d, fact)
+	}
+	if out.Digest != "" {
+		if err := s.acceptable(out.Type); err != nil {
+			return Answer{}, err
+		}
+	}
 	return Answer{Status: http.StatusOK, Type: out.Type, Size: int64(len(out.Text)), Digest: out.Digest, Body: body(out.Text), Fact: fact, Notice: notice}, nil
 }
 
@@ -100,9 +110,12 @@ func (s *session) file(ctx context.Context, p packages.Protocol, t packages.Targ
 	if f.Check != nil {
 		s.fact.Hash = f.Integrity
 	}
+	if f.Digest != "" {
+		s.fact.Hash = f.Digest
+	}
 	a := packages.Artifact{Ecosystem: s.request.Ecosystem, Name: t.Name, Version: s.fact.Version}
 	if !t.Shared {
-		if d := s.request.Gate(a, f.About, true); d != nil {
+		if d := s.judge(a, f); d != nil {
 			return Answer{}, denied(d, s.fact)
 		}
 	}
@@ -116,8 +129,13 @@ func (s *session) file(ctx context.Context, p packages.Protocol, t packages.Targ
 		f.Check = func(io.ReaderAt, int64) error { return nil }
 	}
 	if f.Text != nil {
+		if f.Digest != "" {
+			if err := s.acceptable(f.Type); err != nil {
+				return Answer{}, err
+			}
+		}
 		s.fact.Verdict, s.fact.Cached = verdict, !s.fetched
-		return Answer{Status: http.StatusOK, Type: f.Type, Size: int64(len(f.Text)), Body: body(f.Text), Fact: s.fact}, nil
+		return Answer{Status: http.StatusOK, Type: f.Type, Size: int64(len(f.Text)), Digest: f.Digest, Body: body(f.Text), Fact: s.fact}, nil
 	}
 	content, entry, err := s.content(ctx, store.Entry{Key: f.URL, Ecosystem: s.request.Ecosystem, Name: t.Name, Version: s.fact.Version}, f)
 	if err != nil {
@@ -127,7 +145,7 @@ func (s *session) file(ctx context.Context, p packages.Protocol, t packages.Targ
 	if f.Type == "" {
 		f.Type = entry.Type
 	}
-	return Answer{Status: http.StatusOK, Type: f.Type, Size: entry.Size, Body: content, Fact: s.fact}, nil
+	return Answer{Status: http.StatusOK, Type: f.Type, Size: entry.Size, Digest: f.Digest, Body: content, Fact: s.fact}, nil
 }
 
 // unverifiedMark is the integrity of a stored file that could not be verified. No verified file has
