@@ -20,7 +20,7 @@ import (
 // ended. The messages hello and retire are the same in all versions.
 const (
 	oldest  = 1
-	version = 6
+	version = 7
 )
 
 // withProbes is the first version in which an update can announce a readiness probe.
@@ -42,12 +42,15 @@ const withPackages = 5
 // and in which packages has unverified and undated.
 const withEcosystems = 6
 
+// withAdvisories is the first version in which packages has advisories and accepted.
+const withAdvisories = 7
+
 // checkSupported rejects a policy with gateway settings that do not exist in a version. Without them
 // the gateway would allow what the policy forbids.
 func checkSupported(layers []policy.Layer, version int) error {
 	for _, l := range layers {
 		p := l.Document.Packages
-		if version < withPackages && p.Installs() || version < withEcosystems && p.BeyondNPM() {
+		if version < withPackages && p.Installs() || version < withEcosystems && p.BeyondNPM() || version < withAdvisories && p.Advises() {
 			return fault.New(fault.Conflict, "causeway_version", "the process that holds the sandboxes' networks is of an earlier version, which lacks settings of packages in this policy").
 				WithHint("end the sandboxes that it holds, and try again")
 		}

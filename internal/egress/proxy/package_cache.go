@@ -31,7 +31,7 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 	// Sandboxes share the answer, so no header, query or secret of this request is used for it.
 	answer, err := x.handler.back.packages(x.ctx, pullthrough.Request{
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
-		Gate: x.gen.policy.Gate(time.Now), Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Upstream: registryFetch{x},
+		Gate: x.gen.policy.Gate(time.Now), Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Advisories: x.gen.policy.Advisories(), Upstream: registryFetch{x},
 	})
 	if err != nil {
 		return false, x.cacheRefusal(err)
