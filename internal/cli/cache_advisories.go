@@ -65,7 +65,7 @@ func (a cacheVerbs) importCommand() *cobra.Command {
 func importAdvisories(ctx context.Context, c *connection, path string) (api.ImportedAdvisories, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return api.ImportedAdvisories{}, fault.Wrap(err, fault.Invalid, "advisories_path", err.Error())
+		return api.ImportedAdvisories{}, fault.New(fault.Invalid, "advisories_path", err.Error())
 	}
 	defer f.Close()
 	info, err := f.Stat()

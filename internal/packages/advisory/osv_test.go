@@ -213,3 +213,14 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A zip's directory takes much more memory than its bytes, so it is not read if it is too long.
+func TestZipWithTooManyFilesIsRefused(t *testing.T) {
+	for n, want := range map[int]bool{maxRecords: true, maxRecords + 1: false} {
+		// The odd piece shifts signatures over the borders of what is read at once.
+		text := "odd" + strings.Repeat(string(zipCentral), n)
+		if err := countEntries(strings.NewReader(text)); (err == nil) != want {
+			t.Errorf("%d entries: got %v, want them accepted: %v", n, err, want)
+		}
+	}
+}

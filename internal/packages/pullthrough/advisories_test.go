@@ -162,6 +162,32 @@ func TestModelsOfAffectedVersionsPass(t *testing.T) {
 	}
 }
 
+// Go reads the go.mod of each version in the module graph, also of those that it does not build.
+func TestGoModulesWithAdvisoriesAreRefused(t *testing.T) {
+	p, s := newGoProxy(t), newStorage(t)
+	p.publish(t, version{"v1.0.0", "package a", 90 * day}, version{"v2.0.0", "package a // 2", 90 * day})
+	s.advise(t, "GO-1", "HIGH", "Go", "example.test/a")
+	c := goCache(t, p, s)
+	const base = "/example.test/a/@v/"
+	text, a, err := get(t, c, p.registry, base+"list", isGo, advised(packages.SeverityLow))
+	if err != nil || text != "v1.0.0\n" || !slices.Equal(a.Fact.Advisories, []string{"GO-1"}) {
+		t.Errorf("list: got %q %+v (%v), want only v1.0.0", text, a.Fact, err)
+	}
+	for file, served := range map[string]bool{"v1.0.0.zip": true, "v2.0.0.info": true, "v2.0.0.mod": true, "v2.0.0.zip": false} {
+		_, _, err := get(t, c, p.registry, base+file, isGo, advised(packages.SeverityLow))
+		if stop, ok := errors.AsType[*pullthrough.Refusal](err); ok == served || ok && stop.Rule != packages.RuleAdvisories {
+			t.Errorf("%s: got %v, want it served: %v", file, err, served)
+		}
+	}
+	if _, _, err := get(t, c, p.registry, base+"v2.0.0.zip", isGo, advised(packages.SeverityCritical)); err != nil {
+		t.Errorf("at a higher level: got %v, want the archive", err)
+	}
+	s.advise(t, "MAL-1", "", "Go", "example.test/a")
+	if _, _, err := get(t, c, p.registry, base+"v2.0.0.mod", isGo, advised(packages.SeverityLow)); err == nil {
+		t.Error("the go.mod of malware was served")
+	}
+}
+
 // Advisories about Debian are about source packages and releases.
 func TestDebianPackagesWithAdvisoriesAreRefused(t *testing.T) {
 	const list, old, affected = "/debian/dists/bookworm/main/binary-amd64/Packages", "/debian/pool/main/h/hello/hello_1.0_amd64.deb", "/debian/pool/main/h/hello/hello_2.5_amd64.deb"
