@@ -93,7 +93,8 @@ func readIndex(ending string, text []byte) (*index, error) {
 		if other, twice := out.byPath[at]; twice && other.file != f {
 			return errors.New("it has two digests of one file")
 		}
-		out.byPath[at] = entry{strings.Clone(fields["Package"]), strings.Clone(fields["Version"]), f, sourceOf(fields)}
+		name, version := strings.Clone(fields["Package"]), strings.Clone(fields["Version"])
+		out.byPath[at] = entry{name, version, f, sourceOf(fields["Source"], name, version)}
 		return nil
 	}
 	for scan.Scan() {
@@ -123,14 +124,13 @@ func readIndex(ending string, text []byte) (*index, error) {
 
 // sourceOf returns the source package of an entry. The field Source is absent if it has the name of
 // the package, and has a version only if that is another one: "openssl (1.1.1-1)".
-func sourceOf(fields map[string]string) packages.Origin {
-	name, version, _ := strings.Cut(fields["Source"], " ")
-	if name == "" {
-		name = fields["Package"]
+func sourceOf(field, name, version string) packages.Origin {
+	source, rest, _ := strings.Cut(field, " ")
+	if source != "" {
+		name = strings.Clone(source)
 	}
-	version = strings.TrimSuffix(strings.TrimPrefix(version, "("), ")")
-	if version == "" {
-		version = fields["Version"]
+	if other := strings.TrimSuffix(strings.TrimPrefix(rest, "("), ")"); other != "" {
+		version = strings.Clone(other)
 	}
-	return packages.Origin{Name: strings.Clone(name), Version: strings.Clone(version)}
+	return packages.Origin{Name: name, Version: version}
 }
