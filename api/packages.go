@@ -12,6 +12,8 @@ type PackageFact struct {
 	Cached    bool     `json:"cached,omitempty" doc:"Nothing was fetched for the answer."`
 	Withheld  []string `json:"withheld,omitempty" doc:"Versions that were removed from a document."`
 	Scripts   []string `json:"scripts,omitempty" doc:"Scripts that the version runs when it is installed."`
+
+	Advisories []string `json:"advisories,omitempty" doc:"IDs of advisories that affect the version, or removed versions of a document, if the policy has packages.advisories."`
 }
 
 // CachedPackage is one stored answer of a registry.

@@ -24,7 +24,7 @@ func (a cacheVerbs) command() *cobra.Command {
 			"space.",
 		Example: "  crannog cache stats\n  crannog cache prune --keep 1g",
 	}
-	cmd.AddCommand(a.statsCommand(), a.listCommand(), a.pruneCommand(), a.verifyCommand())
+	cmd.AddCommand(a.statsCommand(), a.listCommand(), a.pruneCommand(), a.verifyCommand(), a.advisoriesCommand())
 	return cmd
 }
 

@@ -40,6 +40,9 @@ type Fact struct {
 	Withheld []string `json:"withheld,omitempty"`
 	// Scripts are the scripts that the version runs when it is installed.
 	Scripts []string `json:"scripts,omitempty"`
+	// Advisories are the IDs of advisories that affect the version, or removed versions of a
+	// document, at most MaxAdvisories of them.
+	Advisories []string `json:"advisories,omitempty"`
 }
 
 // MaxWithheld limits how many removed versions an audit entry names.

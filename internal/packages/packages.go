@@ -120,4 +120,6 @@ type Version struct {
 	NotAfter time.Time
 	// Scripts are the names of scripts that the version runs when it is installed.
 	Scripts []string
+	// Origin is set if advisories know the version under another name.
+	Origin *Origin
 }

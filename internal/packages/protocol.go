@@ -53,6 +53,9 @@ type File struct {
 	Version string
 	About   Version
 	Type    string // Content-Type, if it is not that of the registry
+	// Metadata is set if the file has no code, and clients read it also for versions that they do
+	// not install, such as the go.mod of a module.
+	Metadata bool
 	// Text is set if the answer is a document, which has already been read.
 	Text []byte
 	// Integrity identifies Check. Check verifies a file whose registry publishes no digest of its

@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/host/peercred"
 	"github.com/crannog/crannog/internal/image/library"
 	"github.com/crannog/crannog/internal/integration/registration"
+	"github.com/crannog/crannog/internal/packages/advisory"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -45,7 +46,7 @@ func (d *Server) surfaces() *surfaces {
 		own: v1.New(v1.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Guests: d.Service,
 			Access: d.Service, NetworkLog: d.Service, States: d.Service, Snapshots: d.Service,
-			Images: images, ImageTransfer: transfer, PackageCache: d.gateway.packages, Builds: builds, Commits: commits, Templates: templates, Volumes: d.stored.volumes,
+			Images: images, ImageTransfer: transfer, PackageCache: d.gateway.packages, Advisories: advisory.Open(o.StateDir), Builds: builds, Commits: commits, Templates: templates, Volumes: d.stored.volumes,
 			Changes: d.Service.Changes(), Pruner: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,

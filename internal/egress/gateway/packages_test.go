@@ -100,6 +100,15 @@ func TestEarlierProcessGetsNoPackagePolicy(t *testing.T) {
 	if err := checkSupported(more, withEcosystems); err != nil {
 		t.Errorf("rules for other ecosystems for a process that knows them: %v", err)
 	}
+	for _, p := range []policy.Packages{{Advisories: "high"}, {Accepted: []string{"GHSA-a"}}} {
+		advised := []policy.Layer{{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: p}}}
+		if err := checkSupported(advised, withAdvisories-1); fault.CodeOf(err) != "causeway_version" {
+			t.Errorf("rules about advisories for an earlier process: got %v, want causeway_version", err)
+		}
+		if err := checkSupported(advised, withAdvisories); err != nil {
+			t.Errorf("rules about advisories for a current process: %v", err)
+		}
+	}
 	if err := checkSupported(plain, withPackages-1); err != nil {
 		t.Errorf("a policy without package rules for an earlier process: %v", err)
 	}

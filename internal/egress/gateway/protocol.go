@@ -45,12 +45,16 @@ const withEcosystems = 6
 // withImages is the first version in which the package cache knows registries of images.
 const withImages = 7
 
+// withAdvisories is the first version in which packages has advisories and accepted.
+const withAdvisories = 7
+
 // checkSupported rejects a policy with gateway settings that do not exist in a version. Without them
 // the gateway would allow what the policy forbids.
 func checkSupported(layers []policy.Layer, version int) error {
 	for _, l := range layers {
 		p := l.Document.Packages
-		if version < withPackages && p.Installs() || version < withEcosystems && p.BeyondNPM() || version < withImages && p.Images() {
+		if version < withPackages && p.Installs() || version < withEcosystems && p.BeyondNPM() ||
+			version < withImages && p.Images() || version < withAdvisories && p.Advises() {
 			return fault.New(fault.Conflict, "causeway_version", "the process that holds the sandboxes' networks is of an earlier version, which lacks settings of packages in this policy").
 				WithHint("end the sandboxes that it holds, and try again")
 		}

@@ -217,6 +217,13 @@ type Packages struct {
 	// despite min_age, in the form of allow. A package must match each layer's list. Default is
 	// none.
 	Undated []string `yaml:"undated,omitempty" json:"undated,omitempty"`
+	// Versions with an advisory of at least this severity may not be installed: malware, critical,
+	// high, moderate or low. The lowest of all layers counts. It needs an imported advisory database
+	// for each ecosystem in cache.
+	Advisories string `yaml:"advisories,omitempty" json:"advisories,omitempty"`
+	// Advisories that are tolerated nevertheless, by their ID or an alias, such as
+	// GHSA-35jh-r3h4-6jhm. An advisory must be in each layer's list. Default is none.
+	Accepted []string `yaml:"accepted,omitempty" json:"accepted,omitempty"`
 }
 
 // Registry is a host that serves packages.

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/packages"
 )
 
 // merge combines the layers into one document, for decisions that no block makes.
@@ -62,6 +64,9 @@ func (p *Policy) conflicts(warnings *[]Warning) error {
 		case got.Effect == egress.Deny:
 			*warnings = append(*warnings, Warning{Layer: LayerTask, Field: field, Text: b.Host + " cannot be reached, so the secret " + b.Name + " goes nowhere"})
 		}
+	}
+	if a := &p.installs.advisories; a.level != packages.SeverityUnknown && slices.Contains(p.installs.cache, string(packages.OCI)) {
+		*warnings = append(*warnings, Warning{Layer: a.layer, Field: "packages.advisories", Text: "images are not judged by advisories, because no database is about images"})
 	}
 	return c.err()
 }

@@ -15,7 +15,7 @@ const maxMinAge = Duration(8760 * time.Hour)
 // Installs reports whether the document has settings about installing packages.
 func (p Packages) Installs() bool {
 	return len(p.Cache) > 0 || len(p.Registries) > 0 || p.MinAge > 0 || len(p.Allow) > 0 || len(p.Deny) > 0 || p.Offline != nil ||
-		len(p.Unverified) > 0 || len(p.Undated) > 0
+		len(p.Unverified) > 0 || len(p.Undated) > 0 || p.Advises()
 }
 
 // BeyondNPM reports whether the document has settings that earlier versions of the gateway do not
@@ -47,6 +47,7 @@ type installs struct {
 	offline    *bool
 	unverified []packageList // as allow
 	undated    []packageList // as allow
+	advisories advisories
 }
 
 type packageList struct {
@@ -78,6 +79,7 @@ func (i *installs) merge(l Layer) {
 	if len(d.Undated) > 0 {
 		i.undated = append(i.undated, packageList{l.Kind, d.Undated})
 	}
+	i.advisories.merge(l)
 }
 
 func (i *installs) into(m *Document) {
@@ -95,6 +97,7 @@ func (i *installs) into(m *Document) {
 	for _, l := range i.undated {
 		p.Undated = union(p.Undated, l.entries)
 	}
+	i.advisories.into(p)
 }
 
 // Registry returns the ecosystem of a host whose packages come from the cache.
@@ -197,6 +200,7 @@ func (c *checker) packages(p *Packages) {
 			c.packageEntry(l.field+"["+strconv.Itoa(i)+"]", entry)
 		}
 	}
+	c.advisories(p)
 }
 
 func (c *checker) packageEntry(field, entry string) {
@@ -253,6 +257,7 @@ func (w *widening) installs(a, b *installs) {
 	}
 	w.exceptions("unverified", a.unverified, b.unverified)
 	w.exceptions("undated", a.undated, b.undated)
+	w.advisories(&a.advisories, &b.advisories)
 	for _, l := range a.deny {
 		for _, entry := range l.entries {
 			if !slices.ContainsFunc(b.deny, func(n packageList) bool { return slices.Contains(n.entries, entry) }) {

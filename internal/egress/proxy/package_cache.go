@@ -37,8 +37,8 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 	// Sandboxes share the answer, so no header, query or secret of this request is used for it.
 	answer, err := x.handler.back.packages(x.ctx, pullthrough.Request{
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
-		Gate: x.gen.policy.Gate(time.Now), Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Upstream: registryFetch{x},
-		Accept: x.r.Header.Values("Accept"),
+		Gate: x.gen.policy.Gate(time.Now), Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Advisories: x.gen.policy.Advisories(),
+		Upstream: registryFetch{x}, Accept: x.r.Header.Values("Accept"),
 	})
 	if err != nil {
 		stop := x.cacheRefusal(err)

@@ -32,6 +32,13 @@ func (s testStorage) Keep(_ context.Context, e store.Entry, f *os.File) error {
 
 func newPackageCache(t *testing.T) PackageCache {
 	t.Helper()
+	cache, _ := newPackageCacheIn(t)
+	return cache
+}
+
+// newPackageCacheIn returns a cache and its state directory.
+func newPackageCacheIn(t *testing.T) (cache PackageCache, state string) {
+	t.Helper()
 	s := testStorage{dir: t.TempDir()}
 	var err error
 	if s.store, err = store.Open(s.dir, 0); err != nil {
@@ -43,7 +50,7 @@ func newPackageCache(t *testing.T) PackageCache {
 	}
 	t.Cleanup(func() { dir.Close() })
 	s.Reader = store.NewReader(dir)
-	return pullthrough.New(s, time.Now).Serve
+	return pullthrough.New(s, time.Now).Serve, s.dir
 }
 
 // serveRegistry returns a registry that has two versions of the package "a": an old one, and one

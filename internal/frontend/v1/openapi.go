@@ -30,6 +30,7 @@ type (
 	noRecorded  struct{ recordedService }
 	noImages    struct{ Images }
 	noPackages  struct{ PackageCache }
+	noAdvised   struct{ advisoryService }
 	noTransfer  struct{ ImageTransfer }
 	noBuilds    struct{ Builds }
 	noTemplates struct{ Templates }
@@ -39,6 +40,7 @@ type (
 	// An embedded interface cannot have a method of its own name.
 	snapshotService = Snapshots
 	volumeService   = Volumes
+	advisoryService = Advisories
 	changeService   = Changes
 	auditService    = AuditLog
 	recordedService = Recorded
@@ -51,7 +53,7 @@ func OpenAPI() ([]byte, error) {
 	a := registerAll(http.NewServeMux(), Deps{
 		States: noStates{}, Snapshots: noSnapshots{}, Changes: noChanges{}, Secrets: noSecrets{}, Audit: noAudit{},
 		Tap: &observe.Tap{}, Recordings: &recording.Store{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
-		Images: noImages{}, PackageCache: noPackages{}, ImageTransfer: noTransfer{}, Builds: noBuilds{}, Templates: noTemplates{}, Commits: noCommits{}, Volumes: noVolumes{},
+		Images: noImages{}, PackageCache: noPackages{}, Advisories: noAdvised{}, ImageTransfer: noTransfer{}, Builds: noBuilds{}, Templates: noTemplates{}, Commits: noCommits{}, Volumes: noVolumes{},
 		Provenance: &provenance.Keys{}, Version: "1",
 	})
 	data, err := json.Marshal(a.OpenAPI())

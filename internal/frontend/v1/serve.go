@@ -58,7 +58,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
 // streams reports whether a handler reads the body while it arrives: the upload of files, which may
 // be larger than memory and is not JSON. The handler limits the time of each piece.
 func streams(r *http.Request) bool {
-	return r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, api.Prefix+"/volumes/") && strings.HasSuffix(r.URL.Path, "/files")
+	return importsAdvisories(r) || r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, api.Prefix+"/volumes/") && strings.HasSuffix(r.URL.Path, "/files")
 }
 
 // recoverTo answers after a panic of a handler, so that other requests continue.

@@ -36,6 +36,8 @@ type Deps struct {
 	Changes    Changes   // may be nil
 	// PackageCache has the packages that sandboxes share. It may be nil.
 	PackageCache PackageCache
+	// Advisories has the advisory databases of the package gate. It may be nil.
+	Advisories Advisories
 	// Images lists the machine's images, and ImageTransfer moves them. Both may be nil.
 	Images        Images
 	ImageTransfer ImageTransfer
@@ -94,6 +96,7 @@ func resources(d Deps) []resource {
 		&stateHandlers{d.States, d.Log},
 		&snapshotHandlers{d.Snapshots},
 		&packageHandlers{d.PackageCache},
+		&advisoryHandlers{d.Advisories},
 		&imageHandlers{d.Images, d.ImageTransfer, d.Engines, d.Log},
 		&buildHandlers{d.Builds, d.Log},
 		&templateHandlers{d.Templates, d.Commits},

@@ -212,6 +212,7 @@ func (p *Protocol) lists(s packages.Source, archive string) []list {
 func (p *Protocol) deb(ctx context.Context, s packages.Source, t packages.Target, archive string, r request) (packages.File, error) {
 	var found *entry
 	var since time.Time
+	var releases []string
 	for _, l := range p.lists(s, archive) {
 		_, release, err := p.release(ctx, s, t.Origin, r.base, l.Suite)
 		if errors.Is(err, packages.ErrAbsent) {
@@ -235,6 +236,9 @@ func (p *Protocol) deb(ctx context.Context, s packages.Source, t packages.Target
 			return packages.File{}, packages.Tampered("two lists of the archive have different digests of " + r.path)
 		}
 		found = &e
+		if !slices.Contains(releases, release.Distribution) {
+			releases = append(releases, release.Distribution)
+		}
 		// The archive does not say when it received a package. It had it when it made a list.
 		if since.IsZero() || release.Date.Before(since) {
 			since = release.Date
@@ -245,6 +249,8 @@ func (p *Protocol) deb(ctx context.Context, s packages.Source, t packages.Target
 	}
 	return packages.File{
 		URL: t.Origin + t.Path, Version: found.version, Type: "application/vnd.debian.binary-package",
-		About: packages.Version{Digest: found.file.digest(), NotAfter: since},
+		About: packages.Version{
+			Digest: found.file.digest(), NotAfter: since, Origin: &packages.Origin{Name: found.source.Name, Version: found.source.Version, Releases: releases},
+		},
 	}, nil
 }

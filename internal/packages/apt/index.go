@@ -26,6 +26,7 @@ const (
 type entry struct {
 	name, version string
 	file          File
+	source        packages.Origin // without releases
 }
 
 // index is a list of packages.
@@ -92,7 +93,8 @@ func readIndex(ending string, text []byte) (*index, error) {
 		if other, twice := out.byPath[at]; twice && other.file != f {
 			return errors.New("it has two digests of one file")
 		}
-		out.byPath[at] = entry{strings.Clone(fields["Package"]), strings.Clone(fields["Version"]), f}
+		name, version := strings.Clone(fields["Package"]), strings.Clone(fields["Version"])
+		out.byPath[at] = entry{name, version, f, sourceOf(fields["Source"], name, version)}
 		return nil
 	}
 	for scan.Scan() {
@@ -107,7 +109,7 @@ func readIndex(ending string, text []byte) (*index, error) {
 			continue
 		}
 		switch name := string(key); name {
-		case "Package", "Version", "Filename", "Size", "SHA256":
+		case "Package", "Version", "Filename", "Size", "SHA256", "Source":
 			fields[name] = string(value)
 		}
 	}
@@ -118,4 +120,17 @@ func readIndex(ending string, text []byte) (*index, error) {
 		return nil, err
 	}
 	return out, add()
+}
+
+// sourceOf returns the source package of an entry. The field Source is absent if it has the name of
+// the package, and has a version only if that is another one: "openssl (1.1.1-1)".
+func sourceOf(field, name, version string) packages.Origin {
+	source, rest, _ := strings.Cut(field, " ")
+	if source != "" {
+		name = strings.Clone(source)
+	}
+	if other := strings.TrimSuffix(strings.TrimPrefix(rest, "("), ")"); other != "" {
+		version = strings.Clone(other)
+	}
+	return packages.Origin{Name: name, Version: version}
 }

@@ -20,6 +20,9 @@ import (
 type Release struct {
 	Suite string
 	Date  time.Time // when the archive made the list; zero if it does not say
+	// Distribution is the release of the distribution, as OSV names it: such as Debian:12 or
+	// Ubuntu:22.04. It is empty for archives of others.
+	Distribution string
 	// ByHash is set if the archive also serves index files under their digests.
 	ByHash bool
 	Files  map[string]File // by path below the suite's directory
@@ -74,6 +77,7 @@ func ParseRelease(text []byte, suite string, now time.Time) (*Release, error) {
 	if date, err := time.Parse(dateLayout, p.Values["Date"]); err == nil {
 		r.Date = date
 	}
+	r.Distribution = distributionOf(p.Values["Origin"], p.Values["Version"])
 	for lines := bufio.NewScanner(strings.NewReader(p.Values["SHA256"])); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
 		if len(fields) == 0 {
@@ -89,6 +93,20 @@ func ParseRelease(text []byte, suite string, now time.Time) (*Release, error) {
 		r.Files[fields[2]] = f
 	}
 	return r, nil
+}
+
+// distributionOf returns the release of a distribution. Point releases of Debian, such as 12.5, are
+// the release 12. Without a number, as in Debian's unstable suite, it is the distribution's name.
+func distributionOf(origin, version string) string {
+	switch {
+	case origin != "Debian" && origin != "Ubuntu":
+		return ""
+	case version == "" || len(version) > 16 || strings.Trim(version, "0123456789.") != "":
+		return origin
+	case origin == "Debian":
+		version, _, _ = strings.Cut(version, ".")
+	}
+	return origin + ":" + version
 }
 
 // ParseFile parses the size and the digest of a file.

@@ -153,9 +153,9 @@ func (p *Protocol) File(ctx context.Context, s packages.Source, t packages.Targe
 			}
 		}
 		i, text, err := p.info(ctx, s, at, t.Version)
-		return packages.File{Version: i.Version, About: packages.Version{Published: i.Time}, Text: text.Body, Type: "application/json"}, err
+		return packages.File{Version: i.Version, About: packages.Version{Published: i.Time}, Metadata: true, Text: text.Body, Type: "application/json"}, err
 	}
-	out := packages.File{Version: t.Version, Type: "text/plain; charset=utf-8", Check: checkMod}
+	out := packages.File{Version: t.Version, Type: "text/plain; charset=utf-8", Check: checkMod, Metadata: ext == ".mod"}
 	var err error
 	if out.URL, err = versionURL(t, t.Version, ext); err != nil {
 		return out, err

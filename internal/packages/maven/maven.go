@@ -95,10 +95,16 @@ func (p Protocol) File(ctx context.Context, s packages.Source, t packages.Target
 		if err != nil {
 			return packages.File{}, err
 		}
-		return packages.File{Version: r.version, About: about, Type: "text/plain", Text: []byte(hex.EncodeToString([]byte(digest.Sum)))}, nil
+		return packages.File{Version: r.version, About: about, Type: "text/plain", Metadata: isModel(r.file), Text: []byte(hex.EncodeToString([]byte(digest.Sum)))}, nil
 	}
 	about, err := p.about(ctx, s, at)
-	return packages.File{URL: at, Version: r.version, About: about}, err
+	return packages.File{URL: at, Version: r.version, About: about, Metadata: isModel(r.file)}, err
+}
+
+// isModel reports whether a file describes an artifact. Clients read the descriptions of all
+// versions that something depends on before they choose one.
+func isModel(file string) bool {
+	return strings.HasSuffix(file, ".pom") || strings.HasSuffix(file, ".module")
 }
 
 // about returns the strongest checksum of a file, and the time that the repository states for it.

@@ -80,12 +80,12 @@ func (r *registry) debian(t *testing.T, age time.Duration, list ...version) {
 	for _, v := range list {
 		file := "pool/main/h/hello/hello_" + v.id + "_amd64.deb"
 		r.set("/debian/"+file, []byte(v.content))
-		fmt.Fprintf(&all, "Package: hello\nVersion: %s\nDescription: a: b\nFilename: %s\nSize: %d\nSHA256: %s\n\n", v.id, file, len(v.content), hexSum(v.content))
+		fmt.Fprintf(&all, "Package: hello\nSource: hello-source\nVersion: %s\nDescription: a: b\nFilename: %s\nSize: %d\nSHA256: %s\n\n", v.id, file, len(v.content), hexSum(v.content))
 	}
 	entries := all.String()
 	const dir = "main/binary-amd64/"
 	r.set("/debian/dists/bookworm/"+dir+"by-hash/SHA256/"+hexSum(entries), []byte(entries))
-	text := fmt.Sprintf("Suite: stable\nCodename: bookworm\nDate: %s\nAcquire-By-Hash: yes\nSHA256:\n %s %d %sPackages\n", time.Now().Add(-age).UTC().Format("Mon, 02 Jan 2006 15:04:05 MST"), hexSum(entries), len(entries), dir)
+	text := fmt.Sprintf("Origin: Debian\nVersion: 12.5\nSuite: stable\nCodename: bookworm\nDate: %s\nAcquire-By-Hash: yes\nSHA256:\n %s %d %sPackages\n", time.Now().Add(-age).UTC().Format("Mon, 02 Jan 2006 15:04:05 MST"), hexSum(entries), len(entries), dir)
 	key, err := openpgp.NewEntity("archive", "", "archive@example.test", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/advisory"
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
@@ -38,6 +39,7 @@ type Storage interface {
 	Keep(ctx context.Context, e store.Entry, content *os.File) error
 	// Create creates an unnamed file.
 	Create() (*os.File, error)
+	advisory.Files
 }
 
 // Upstream sends requests to registries, as far as the sandbox's policy allows it.
@@ -60,6 +62,8 @@ type Request struct {
 	// Unverified reports whether the policy permits a package that cannot be verified. Nil permits
 	// none.
 	Unverified func(a packages.Artifact) bool
+	// Advisories is the policy's rule for versions with advisories, or nil.
+	Advisories *packages.AdvisoryRule
 	Upstream   Upstream
 	// Accept has the lines of the client's header, for manifests of images. It decides whether the
 	// client gets the answer, and nothing is fetched with it.
@@ -98,10 +102,11 @@ func (r *Refusal) Unwrap() error { return r.Cause }
 
 // Cache answers requests of all sandboxes.
 type Cache struct {
-	storage   Storage
-	now       func() time.Time
-	protocols map[packages.Ecosystem]packages.Protocol
-	parsers   chan struct{} // has an element for each document that is being parsed
+	storage    Storage
+	now        func() time.Time
+	protocols  map[packages.Ecosystem]packages.Protocol
+	parsers    chan struct{} // has an element for each document that is being parsed
+	advisories *advisory.Reader
 
 	mu      sync.Mutex
 	flights map[string]chan struct{} // by key; closed when the fetch has ended
@@ -113,7 +118,7 @@ type Cache struct {
 func New(storage Storage, now func() time.Time) *Cache {
 	return &Cache{
 		storage: storage, now: now, protocols: newProtocols(now), parsers: make(chan struct{}, maxParsers),
-		flights: map[string]chan struct{}{}, indexes: map[string]any{},
+		flights: map[string]chan struct{}{}, indexes: map[string]any{}, advisories: advisory.NewReader(storage),
 	}
 }
 

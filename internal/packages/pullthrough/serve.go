@@ -53,7 +53,11 @@ func (c *Cache) Serve(ctx context.Context, r Request) (Answer, error) {
 			return Answer{}, denied(d, fact)
 		}
 	}
-	s := &session{cache: c, request: r, fact: fact}
+	screen, err := c.newScreen(r, fact)
+	if err != nil {
+		return Answer{}, err
+	}
+	s := &session{cache: c, request: r, fact: fact, screen: screen}
 	if t.Kind == packages.Document {
 		return s.listing(ctx, p, t)
 	}
@@ -63,8 +67,16 @@ func (c *Cache) Serve(ctx context.Context, r Request) (Answer, error) {
 // listing returns a document without the versions that the gate denies.
 func (s *session) listing(ctx context.Context, p packages.Protocol, t packages.Target) (Answer, error) {
 	withheld, any := map[string]*packages.Denial{}, (*packages.Denial)(nil)
+	var advisories []packages.Advisory // of removed versions
 	out, err := p.Listing(ctx, s, t, func(id string, v packages.Version) bool {
-		d := s.request.Gate(packages.Artifact{Ecosystem: s.request.Ecosystem, Name: t.Name, Version: id}, v, true)
+		a := packages.Artifact{Ecosystem: s.request.Ecosystem, Name: t.Name, Version: id}
+		d := s.request.Gate(a, v, true)
+		if d == nil {
+			var found []packages.Advisory
+			if d, found = s.screen.judge(a, v, false); d != nil && len(advisories) < packages.MaxAdvisories {
+				advisories = append(advisories, found...)
+			}
+		}
 		if d != nil {
 			withheld[id], any = d, d
 		}
@@ -73,7 +85,11 @@ func (s *session) listing(ctx context.Context, p packages.Protocol, t packages.T
 	if err != nil {
 		return Answer{}, s.failed(err)
 	}
+	if err := s.screen.stopped(); err != nil {
+		return Answer{}, err
+	}
 	fact := s.fact
+	fact.Advisories = packages.AdvisoryIDs(advisories)
 	fact.Hash, fact.Verdict, fact.Cached = "sha256:"+s.document, packages.Passed, !s.fetched
 	if out.Digest != "" {
 		fact.Hash = out.Digest
@@ -116,6 +132,14 @@ func (s *session) file(ctx context.Context, p packages.Protocol, t packages.Targ
 	a := packages.Artifact{Ecosystem: s.request.Ecosystem, Name: t.Name, Version: s.fact.Version}
 	if !t.Shared {
 		if d := s.judge(a, f); d != nil {
+			return Answer{}, denied(d, s.fact)
+		}
+		d, found := s.screen.judge(a, f.About, f.Metadata)
+		if err := s.screen.stopped(); err != nil {
+			return Answer{}, err
+		}
+		s.fact.Advisories = packages.AdvisoryIDs(found)
+		if d != nil {
 			return Answer{}, denied(d, s.fact)
 		}
 	}

@@ -19,6 +19,7 @@ type session struct {
 	fact     packages.Fact
 	document string // SHA-256 of the text that was read last
 	fetched  bool   // something was fetched
+	screen   *screen
 }
 
 // Text implements packages.Source.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages"
 )
 
 // Reader reads the cache through a descriptor of its directory.
@@ -52,6 +53,10 @@ func (r *Reader) Find(key string) (Entry, *os.File, error) {
 	}
 	return e, f, nil
 }
+
+// Advisories opens the advisory database of an ecosystem, which the caller must close. The error has
+// the kind NotFound if there is none.
+func (r *Reader) Advisories(e packages.Ecosystem) (*os.File, error) { return r.open(AdvisoryFile(e)) }
 
 func (r *Reader) entry(key string) (Entry, error) {
 	f, err := r.open(shardPath(entriesDir, keySum(key)))

@@ -27,6 +27,9 @@ const DirName = "packages"
 const (
 	blobsDir   = "blobs"
 	entriesDir = "entries"
+	// advisoriesDir has the advisory databases. They are no part of the cache: nothing here removes
+	// them, because the gate refuses packages without them.
+	advisoriesDir = "advisories"
 	// draftPattern is the pattern of names of unfinished files.
 	draftPattern = ".draft-*"
 	// MaxBlob is the largest content that is stored.
@@ -118,13 +121,16 @@ func (s *Store) Budget() int64 { return s.budget }
 // directory, because the egress gateway runs as a user without rights.
 func Prepare(stateDir string) error {
 	dir := filepath.Join(stateDir, DirName)
-	for _, d := range []string{dir, filepath.Join(dir, blobsDir), filepath.Join(dir, entriesDir)} {
+	for _, d := range []string{dir, filepath.Join(dir, blobsDir), filepath.Join(dir, entriesDir), filepath.Join(dir, advisoriesDir)} {
 		if err := mkdir(d); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// AdvisoryFile returns the path of an ecosystem's advisory database below the cache's directory.
+func AdvisoryFile(e packages.Ecosystem) string { return filepath.Join(advisoriesDir, string(e)+".db") }
 
 // mkdir creates a directory whose mode does not depend on the umask.
 func mkdir(path string) error {
