@@ -3,9 +3,11 @@ package proxy
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/crannog/crannog/internal/egress"
@@ -29,12 +31,13 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 		return false, floor(http.StatusServiceUnavailable, "package_cache", packages.RuleRequest, "the policy requires the package cache, and there is none")
 	}
 	// Sandboxes share the answer, so no header, query or secret of this request is used for it.
+	upstream := registryFetch{x, new(atomic.Int64)}
 	answer, err := x.handler.back.packages(x.ctx, pullthrough.Request{
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
-		Gate: x.gen.policy.Gate(time.Now), Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Upstream: registryFetch{x},
+		Gate: x.gen.policy.Gate(time.Now), Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Upstream: upstream,
 	})
 	if err != nil {
-		return false, x.cacheRefusal(err)
+		return false, x.cacheRefusal(err, upstream.fetched.Load())
 	}
 	if answer.Pass {
 		return false, nil
@@ -43,6 +46,7 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 	if err := x.handler.records.ready(x.gen); err != nil {
 		return false, unrecorded(err)
 	}
+	answer.Fact.Fetched = upstream.fetched.Load()
 	x.record.Package, x.record.Status = &answer.Fact, answer.Status
 	x.deliver(answer)
 	return true, nil
@@ -72,8 +76,8 @@ func (x *exchange) deliver(a pullthrough.Answer) {
 	}
 }
 
-// cacheRefusal returns the refusal for an error of the cache.
-func (x *exchange) cacheRefusal(err error) *refusal {
+// cacheRefusal returns the refusal for an error of the cache, which fetched some bytes before.
+func (x *exchange) cacheRefusal(err error, fetched int64) *refusal {
 	stop, ok := errors.AsType[*pullthrough.Refusal](err)
 	if !ok {
 		if r, ok := errors.AsType[*refusedFetch](err); ok {
@@ -81,7 +85,9 @@ func (x *exchange) cacheRefusal(err error) *refusal {
 		}
 		return x.failed(err)
 	}
-	x.record.Package = &stop.Fact
+	fact := stop.Fact
+	fact.Fetched = fetched
+	x.record.Package = &fact
 	r := &refusal{status: stop.Status, code: stop.Code, cause: stop.Cause, decision: egress.Decision{
 		Effect: egress.Deny, Rule: stop.Rule, Layer: stop.Layer, Policy: x.gen.policy.Digest(), Reason: sentence(stop.Reason),
 	}}
@@ -93,7 +99,22 @@ func (x *exchange) cacheRefusal(err error) *refusal {
 
 // registryFetch fetches for the package cache what the policy of the sandbox allows without an
 // approval.
-type registryFetch struct{ x *exchange }
+type registryFetch struct {
+	x       *exchange
+	fetched *atomic.Int64 // bytes of bodies
+}
+
+// countedBody is the body of a registry's response. It counts what is read.
+type countedBody struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (b countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
+}
 
 // refusedFetch is returned for a request that the policy does not allow.
 type refusedFetch struct{ stop *refusal }
@@ -163,5 +184,10 @@ func (u registryFetch) get(ctx context.Context, at *url.URL, accept string) (*ht
 		req.Header.Set("Accept", accept)
 		req.Header.Set("Accept-Encoding", "gzip")
 	}
-	return u.x.gen.transport.RoundTrip(req)
+	resp, err := u.x.gen.transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = countedBody{resp.Body, u.fetched}
+	return resp, nil
 }
