@@ -120,6 +120,7 @@ test("what sandboxes installed is listed, verified and removed", async ({ admin,
 test("the answers of the gate are listed, and filtered for refusals", async ({ admin, server }) => {
   const id = await install(server);
   await open(admin, server, "packages?view=answers");
+  await expect(admin.getByRole("navigation", { name: "Views" }).locator("[aria-current]")).toHaveText("Answers");
   const table = admin.getByRole("table", { name: "Answers of the gate, the newest first" });
   const refused = table.getByRole("row", { name: "refused npm:denied-package" }).first();
   await expect(refused).toContainText("packages.deny");
