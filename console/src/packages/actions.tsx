@@ -12,7 +12,7 @@ export function Actions({ used, empty }: { used: number; empty: boolean }) {
   const refresh = () => queries.invalidateQueries({ queryKey: cacheKey });
   const [asking, setAsking] = useState(false);
   const [pruned, setPruned] = useState<Schemas["PrunedPackages"] | null>(null);
-  const verify = useMutation({ mutationFn: () => unwrap(api.POST("/v1/package-cache/verify")), onSuccess: refresh });
+  const verify = useMutation({ mutationFn: () => unwrap(api.POST("/v1/package-cache/verify")), onSuccess: refresh, meta: { quiet: true } });
   return (
     <section className="pk-actions" aria-label="Actions">
       <div className="pk-buttons">

@@ -143,6 +143,13 @@ test("the answers of the gate are listed, and filtered for refusals", async ({ a
   await admin.reload();
   await expect(admin.getByRole("combobox", { name: "Verdict" })).toHaveValue("refused");
   await expect(table.getByRole("row")).toHaveCount(before + 1);
+  const metrics = await (await fetch(`${server.base}/v1/metrics`, { headers: { "X-API-Key": server.key } })).text();
+  for (const labels of ['verdict="passed",cached="true"', 'verdict="passed",cached="false"', 'verdict="refused",cached="false"']) {
+    expect(metrics).toMatch(new RegExp(`^crannog_package_answers_total\\{ecosystem="npm",${labels}\\} [1-9]`, "m"));
+  }
+  for (const name of ["fetched_bytes_total", "served_bytes_total", "cache_bytes", "cache_entries"]) expect(metrics).toMatch(new RegExp(`^crannog_package_${name}\\{ecosystem="npm"\\} [1-9]`, "m"));
+  // No name of a package becomes a label.
+  expect(metrics).not.toMatch(/-package/);
   await refused.getByRole("link", { name: id }).click();
   await expect(admin).toHaveURL(new RegExp(`/s/${id}/network`));
 });
