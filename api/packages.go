@@ -10,6 +10,7 @@ type PackageFact struct {
 	Hash      string   `json:"hash,omitempty" doc:"The registry's digest of a file, or the SHA-256 of a document."`
 	Verdict   string   `json:"verdict" doc:"passed, filtered, unverified or refused."`
 	Cached    bool     `json:"cached,omitempty" doc:"Nothing was fetched for the answer."`
+	Fetched   int64    `json:"fetched_bytes,omitempty" doc:"Bytes that were received from registries for the answer."`
 	Withheld  []string `json:"withheld,omitempty" doc:"Versions that were removed from a document."`
 	Scripts   []string `json:"scripts,omitempty" doc:"Scripts that the version runs when it is installed."`
 

@@ -36,6 +36,8 @@ type Fact struct {
 	Verdict string `json:"verdict"`
 	// Cached is set if nothing was fetched for the answer.
 	Cached bool `json:"cached,omitempty"`
+	// Fetched are the bytes that were received from registries for the answer.
+	Fetched int64 `json:"fetched_bytes,omitempty"`
 	// Withheld are versions that were removed from a document, at most MaxWithheld of them.
 	Withheld []string `json:"withheld,omitempty"`
 	// Scripts are the scripts that the version runs when it is installed.

@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/javastore"
 	"github.com/crannog/crannog/internal/guest/proxyport"
+	"github.com/crannog/crannog/internal/packages/figures"
 	"github.com/crannog/crannog/internal/packages/store"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -33,6 +34,8 @@ type egressGateway struct {
 	approver egress.Approver
 	// packages stores what the process has fetched for the package cache.
 	packages *store.Store
+	// answered counts the answers of the package cache while the server serves.
+	answered figures.Counter
 
 	mu     sync.Mutex
 	lost   func(context.Context) // called after the process has died

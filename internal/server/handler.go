@@ -36,6 +36,7 @@ func (d *Server) surfaces() *surfaces {
 	var transfer v1.ImageTransfer
 	builds, commits, templates := d.makers.resources()
 	templateList, templateBuilds := d.makers.forE2B()
+	cache := d.packageCache()
 	if o.Library != nil { // A nil pointer in an interface would not be equal to nil.
 		audited := library.NewAudited(o.Library, d.Service.AuditLog())
 		images, transfer = audited, audited
@@ -46,7 +47,7 @@ func (d *Server) surfaces() *surfaces {
 		own: v1.New(v1.Deps{
 			Finder: d.Service, Lifetimes: d.Service, Monitor: d.Service, Guests: d.Service,
 			Access: d.Service, NetworkLog: d.Service, States: d.Service, Snapshots: d.Service,
-			Images: images, ImageTransfer: transfer, PackageCache: d.gateway.packages, Advisories: advisory.Open(o.StateDir), Builds: builds, Commits: commits, Templates: templates, Volumes: d.stored.volumes,
+			Images: images, ImageTransfer: transfer, PackageCache: cache, PackageFigures: cache, Advisories: advisory.Open(o.StateDir), Builds: builds, Commits: commits, Templates: templates, Volumes: d.stored.volumes,
 			Changes: d.Service.Changes(), Pruner: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,

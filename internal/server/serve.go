@@ -53,6 +53,11 @@ func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
 	if err := d.startPool(); err != nil {
 		return errors.Join(err, l.Close()) // d.Close closes the local socket
 	}
+	endCounting, err := d.countPackages(ctx)
+	if err != nil {
+		return errors.Join(err, l.Close()) // d.Close closes the local socket
+	}
+	defer endCounting()
 	local := d.local
 	d.dropPrograms(ctx)
 	handlers := d.surfaces()

@@ -6,3 +6,10 @@ export const askPolicy = `policy: v1
 level: light
 network: {unlisted: deny, hosts: [{host: ${upstream}, ports: [80], rules: [{methods: [GET], do: allow}, {methods: [POST], do: ask}]}]}
 `;
+
+/** A policy that has packages from the cache, which treats the outside host as npm's registry. */
+export const packagePolicy = `policy: v1
+level: light
+network: {unlisted: deny, hosts: [{host: ${upstream}, ports: [80], encoded_slash: true, rules: [{methods: [GET, HEAD], do: allow}]}]}
+packages: {cache: [npm], registries: [{host: ${upstream}, ecosystem: npm}], deny: ["npm:denied-package"]}
+`;

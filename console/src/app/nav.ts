@@ -21,6 +21,7 @@ export const navItems: readonly NavItem[] = [
   { to: "/policy", label: "Policy", icon: "policy", key: "p", small: true },
   { to: "/snapshots", label: "Snapshots", icon: "snapshot" },
   { to: "/templates", label: "Templates", icon: "template" },
+  { to: "/packages", label: "Packages", icon: "package" },
   { to: "/secrets", label: "Secrets", icon: "secret", scope: "admin" },
   { to: "/keys", label: "Keys", icon: "key", scope: "admin" },
   { to: "/settings", label: "Settings", icon: "settings" },

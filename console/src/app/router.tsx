@@ -3,6 +3,7 @@ import { fleetSearch } from "../fleet/search";
 import { Loading } from "../parts/page";
 import { Failed, NotFound } from "./failed";
 import { readSearch as newSearch } from "../create/search";
+import { packageSearch } from "../packages/search";
 import { readSearch as policySearch } from "../policy/search";
 import { readSearch as recordSearch } from "../record/search";
 import { sandboxSearch } from "../sandbox/search";
@@ -31,6 +32,7 @@ const routes = [
   createRoute({ getParentRoute: () => root, path: "/secrets", component: lazyRouteComponent(() => import("../admin/secrets"), "SecretsPage") }),
   createRoute({ getParentRoute: () => root, path: "/templates", component: lazyRouteComponent(() => import("../admin/templates"), "TemplatesPage") }),
   createRoute({ getParentRoute: () => root, path: "/snapshots", component: lazyRouteComponent(() => import("../admin/snapshots"), "SnapshotsPage") }),
+  createRoute({ getParentRoute: () => root, path: "/packages", validateSearch: packageSearch, component: lazyRouteComponent(() => import("../packages/page"), "PackagesPage") }),
   createRoute({ getParentRoute: () => root, path: "/settings", component: lazyRouteComponent(() => import("../admin/settings"), "SettingsPage") }),
   createRoute({ getParentRoute: () => root, path: "/doctor", component: lazyRouteComponent(() => import("../admin/doctor"), "DoctorPage") }),
 ];

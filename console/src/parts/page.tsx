@@ -45,7 +45,8 @@ export function TabBar({ tabs, current, label = "Views" }: { tabs: Tab[]; curren
   return (
     <nav className="p-tabs" aria-label={label}>
       {tabs.map((tab) => (
-        <Link key={tab.id} to={tab.to} aria-current={tab.id === current ? "page" : undefined}>
+        // Without exact, a tab whose address is a part of the current one would be marked too.
+        <Link key={tab.id} to={tab.to} activeOptions={{ exact: true }} aria-current={tab.id === current ? "page" : undefined}>
           {tab.label}
         </Link>
       ))}

@@ -37,9 +37,19 @@ export interface Older {
   catchUp: () => void;
 }
 
-/** useOlder returns entries that were written before the page was opened, newest first. */
-export function useOlder(search: RecordSearch, q: ServerQuery): Older {
-  const key = JSON.stringify([search, q]);
+/** A filter that the browser applies, with a key that is equal for equal filters. */
+export interface BrowserFilter {
+  key: string;
+  matches: (e: Entry) => boolean;
+}
+
+/**
+ * useOlder returns entries that were written before the page was opened, newest first. Without a
+ * filter, the browser applies its part of the search.
+ */
+export function useOlder(search: RecordSearch, q: ServerQuery, filter?: BrowserFilter): Older {
+  const key = JSON.stringify([search, q, filter?.key]);
+  const matches = filter?.matches ?? ((e: Entry) => matchesInBrowser(e, search));
   const [state, setState] = useState<{ key: string; entries: readonly Entry[]; before: number | null | undefined; error: unknown }>({ key, entries: [], before: undefined, error: undefined });
   const [busy, setBusy] = useState(true);
   const latest = useRef(0);
@@ -49,7 +59,7 @@ export function useOlder(search: RecordSearch, q: ServerQuery): Older {
       const generation = ++latest.current;
       setBusy(true);
       try {
-        const page = await readPage(readBackwards(q), (e) => matchesInBrowser(e, search), before, pageSize);
+        const page = await readPage(readBackwards(q), matches, before, pageSize);
         if (generation !== latest.current) return;
         setState((old) => ({ key, entries: merge(before === undefined ? [] : old.entries, page.entries), before: page.before, error: undefined }));
       } catch (error) {
@@ -65,7 +75,7 @@ export function useOlder(search: RecordSearch, q: ServerQuery): Older {
   const catchUp = useCallback(async () => {
     const generation = latest.current;
     try {
-      const page = await readPage(readBackwards(q), (e) => matchesInBrowser(e, search), undefined, pageSize);
+      const page = await readPage(readBackwards(q), matches, undefined, pageSize);
       // A page that is loading, or that was loaded since, includes them too.
       if (generation === latest.current) setState((old) => (old.key === key && old.before !== undefined ? { ...old, entries: merge(old.entries, page.entries) } : old));
     } catch {

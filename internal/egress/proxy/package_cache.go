@@ -3,9 +3,11 @@ package proxy
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/crannog/crannog/internal/egress"
@@ -35,13 +37,14 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 		return false, stop
 	}
 	// Sandboxes share the answer, so no header, query or secret of this request is used for it.
+	upstream := registryFetch{x, new(atomic.Int64)}
 	answer, err := x.handler.back.packages(x.ctx, pullthrough.Request{
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
 		Gate: x.gen.policy.Gate(time.Now), Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Advisories: x.gen.policy.Advisories(),
-		Upstream: registryFetch{x}, Accept: x.r.Header.Values("Accept"),
+		Upstream: upstream, Accept: x.r.Header.Values("Accept"),
 	})
 	if err != nil {
-		stop := x.cacheRefusal(err)
+		stop := x.cacheRefusal(err, upstream.fetched.Load())
 		stop.images = ecosystem == packages.OCI
 		return false, stop
 	}
@@ -52,6 +55,7 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 	if err := x.handler.records.ready(x.gen); err != nil {
 		return false, unrecorded(err)
 	}
+	answer.Fact.Fetched = upstream.fetched.Load()
 	x.record.Package, x.record.Status = &answer.Fact, answer.Status
 	x.deliver(answer)
 	return true, nil
@@ -81,8 +85,8 @@ func (x *exchange) deliver(a pullthrough.Answer) {
 	}
 }
 
-// cacheRefusal returns the refusal for an error of the cache.
-func (x *exchange) cacheRefusal(err error) *refusal {
+// cacheRefusal returns the refusal for an error of the cache, which fetched some bytes before.
+func (x *exchange) cacheRefusal(err error, fetched int64) *refusal {
 	stop, ok := errors.AsType[*pullthrough.Refusal](err)
 	if !ok {
 		if r, ok := errors.AsType[*refusedFetch](err); ok {
@@ -90,7 +94,9 @@ func (x *exchange) cacheRefusal(err error) *refusal {
 		}
 		return x.failed(err)
 	}
-	x.record.Package = &stop.Fact
+	fact := stop.Fact
+	fact.Fetched = fetched
+	x.record.Package = &fact
 	r := &refusal{status: stop.Status, code: stop.Code, cause: stop.Cause, decision: egress.Decision{
 		Effect: egress.Deny, Rule: stop.Rule, Layer: stop.Layer, Policy: x.gen.policy.Digest(), Reason: sentence(stop.Reason),
 	}}
@@ -102,7 +108,22 @@ func (x *exchange) cacheRefusal(err error) *refusal {
 
 // registryFetch fetches for the package cache what the policy of the sandbox allows without an
 // approval.
-type registryFetch struct{ x *exchange }
+type registryFetch struct {
+	x       *exchange
+	fetched *atomic.Int64 // bytes of bodies
+}
+
+// countedBody is the body of a registry's response. It counts what is read.
+type countedBody struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (b countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
+}
 
 // refusedFetch is returned for a request that the policy does not allow.
 type refusedFetch struct{ stop *refusal }
@@ -191,5 +212,10 @@ func (u registryFetch) get(ctx context.Context, at *url.URL, f pullthrough.Fetch
 	if f.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+f.Token)
 	}
-	return u.x.gen.transport.RoundTrip(req)
+	resp, err := u.x.gen.transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = countedBody{resp.Body, u.fetched}
+	return resp, nil
 }

@@ -98,13 +98,17 @@ func TestPackageCacheIsSharedSafely(t *testing.T) {
 			t.Errorf("the registry got a part of the sandbox's request: %+v", s)
 		}
 	}
+	// The document and the file were fetched.
+	if all := first.records.all(); all[len(all)-1].Package == nil || all[len(all)-1].Package.Fetched < 300 || all[len(all)-1].Received != int64(len("a 1.0.0")) {
+		t.Errorf("the first entry is %+v with %+v, want the fetched bytes", all[len(all)-1], all[len(all)-1].Package)
+	}
 	requests := len(up.log())
 	second := w.newSandbox(registryPolicy("cache: [npm], min_age: 24h"), with)
 	if code, text := second.get(old); code != 200 || text != "a 1.0.0" || len(up.log()) != requests {
 		t.Errorf("another sandbox: got %d %s with %d further requests, want the cached package", code, text, len(up.log())-requests)
 	}
 	last := second.records.all()[len(second.records.all())-1]
-	if p := last.Package; p == nil || !p.Cached || p.Version != "1.0.0" || p.Verdict != packages.Passed || !strings.HasPrefix(p.Hash, "sha512-") {
+	if p := last.Package; p == nil || !p.Cached || p.Fetched != 0 || p.Version != "1.0.0" || p.Verdict != packages.Passed || !strings.HasPrefix(p.Hash, "sha512-") {
 		t.Errorf("the entry is %+v, want one of a cached package that passed", last)
 	}
 	if code, text := second.get(young); code != 404 || !strings.Contains(text, "packages.min_age") || !strings.Contains(text, "npm:a@2.0.0") {

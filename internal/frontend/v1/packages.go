@@ -11,13 +11,13 @@ import (
 // PackageCache lists and removes the content of the package cache.
 type PackageCache interface {
 	List() ([]store.Listed, error)
-	Prune(maxBytes int64) (store.Pruned, error)
-	Verify(ctx context.Context) (store.Verified, error)
+	Prune(ctx context.Context, caller sandbox.Principal, maxBytes int64) (store.Pruned, error)
+	Verify(ctx context.Context, caller sandbox.Principal) (store.Verified, error)
 	Budget() int64
 }
 
 // packageHandlers serves the package cache, to local callers only: its content shows what other
-// users' sandboxes install.
+// users' sandboxes install. The web console passes on the requests of admins only.
 type packageHandlers struct{ cache PackageCache }
 
 func (h *packageHandlers) register(r *registry) {
@@ -32,7 +32,7 @@ func (h *packageHandlers) register(r *registry) {
 type packageCacheOutput struct{ Body api.PackageCache }
 
 func (h *packageHandlers) list(_ context.Context, caller sandbox.Principal, _ *struct{}) (*packageCacheOutput, error) {
-	if err := onHostOnly(caller); err != nil {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
 	all, err := h.cache.List()
@@ -53,11 +53,11 @@ type prunePackagesInput struct{ Body api.PrunePackages }
 
 type prunedPackagesOutput struct{ Body api.PrunedPackages }
 
-func (h *packageHandlers) prune(_ context.Context, caller sandbox.Principal, in *prunePackagesInput) (*prunedPackagesOutput, error) {
-	if err := onHostOnly(caller); err != nil {
+func (h *packageHandlers) prune(ctx context.Context, caller sandbox.Principal, in *prunePackagesInput) (*prunedPackagesOutput, error) {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
-	done, err := h.cache.Prune(in.Body.Keep)
+	done, err := h.cache.Prune(ctx, caller, in.Body.Keep)
 	if err != nil {
 		return nil, err
 	}
@@ -67,10 +67,10 @@ func (h *packageHandlers) prune(_ context.Context, caller sandbox.Principal, in 
 type verifiedPackagesOutput struct{ Body api.VerifiedPackages }
 
 func (h *packageHandlers) verify(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*verifiedPackagesOutput, error) {
-	if err := onHostOnly(caller); err != nil {
+	if err := localOnly(caller); err != nil {
 		return nil, err
 	}
-	done, err := h.cache.Verify(ctx)
+	done, err := h.cache.Verify(ctx, caller)
 	if err != nil {
 		return nil, err
 	}

@@ -19,12 +19,15 @@ type Queue interface {
 	Queue(ctx context.Context, caller sandbox.Principal) (lifecycle.Queue, error)
 }
 
-// queueHandlers serves the queue of starts.
-type queueHandlers struct{ starts Queue }
+// queueHandlers serves the queue of starts, and the metrics of the server.
+type queueHandlers struct {
+	starts   Queue
+	packages PackageFigures // may be nil
+}
 
 func (h *queueHandlers) register(r *registry) {
 	register(r, op("queue", "GET", "/queue", "Get the number of sandboxes that start and of requests that wait"), h.queue)
-	register(r, op("metrics", "GET", "/metrics", "Get figures of the queue in the Prometheus text format"), h.metricsText)
+	register(r, op("metrics", "GET", "/metrics", "Get figures of the queue and of the package cache in the Prometheus text format"), h.metricsText)
 }
 
 type queueOutput struct{ Body api.Queue }
@@ -53,7 +56,7 @@ type textOutput struct {
 	Body        []byte
 }
 
-// metricsText writes the queue's figures in the Prometheus text format.
+// metricsText writes the figures in the Prometheus text format.
 func (h *queueHandlers) metricsText(ctx context.Context, caller sandbox.Principal, _ *struct{}) (*textOutput, error) {
 	q, err := h.starts.Queue(ctx, caller)
 	if err != nil {
@@ -75,7 +78,15 @@ func (h *queueHandlers) metricsText(ctx context.Context, caller sandbox.Principa
 		{"crannog_starts_refused_total", "counter", "Requests refused because too many waited.", float64(q.Totals.Refused)},
 		{"crannog_starts_left_total", "counter", "Requests whose caller left before their turn.", float64(q.Totals.Left)},
 	} {
-		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n%s %s\n", m.name, m.help, m.name, m.kind, m.name, strconv.FormatFloat(m.value, 'g', -1, 64))
+		head(&b, m.name, m.kind, m.help)
+		fmt.Fprintf(&b, "%s %s\n", m.name, strconv.FormatFloat(m.value, 'g', -1, 64))
+	}
+	if h.packages != nil {
+		usage, err := h.packages.Usage()
+		if err != nil {
+			return nil, err
+		}
+		writePackageMetrics(&b, h.packages.Answers(), usage)
 	}
 	return &textOutput{"text/plain; version=0.0.4; charset=utf-8", b.Bytes()}, nil
 }

@@ -38,6 +38,8 @@ type Deps struct {
 	PackageCache PackageCache
 	// Advisories has the advisory databases of the package gate. It may be nil.
 	Advisories Advisories
+	// PackageFigures are the metrics of the package cache. They may be nil.
+	PackageFigures PackageFigures
 	// Images lists the machine's images, and ImageTransfer moves them. Both may be nil.
 	Images        Images
 	ImageTransfer ImageTransfer
@@ -106,7 +108,7 @@ func resources(d Deps) []resource {
 		&approvalHandlers{d.Finder, d.Approvals, d.Log},
 		&auditHandlers{d.Finder, d.Audit, d.Log},
 		&recordingHandlers{d.Recordings, d.Recorded, d.Log},
-		&queueHandlers{d.Queue},
+		&queueHandlers{d.Queue, d.PackageFigures},
 		&execHandlers{d.Finder, d.States, d.Guests, &denials{d.NetworkLog, d.Log}, d.Tap, heads, cmp.Or(d.Output, client.NewBudget(outputMemory))},
 		&pruneHandlers{d.Pruner},
 		&engineHandlers{registry: d.Engines},

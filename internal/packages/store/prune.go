@@ -183,6 +183,7 @@ func (s *Store) Verify(ctx context.Context) (Verified, error) {
 		out.Damaged = append(out.Damaged, filepath.Base(path))
 		return ignoreMissing(os.Remove(path))
 	})
+	s.noteDamaged(len(out.Damaged))
 	return out, err
 }
 

@@ -90,6 +90,9 @@ type Store struct {
 	mu      sync.Mutex
 	written int64 // bytes since the budget was last checked
 	checked bool  // the budget was checked at least once
+
+	usageMu sync.Mutex
+	usage   usage
 }
 
 // The default budget is a part of the free space, with an upper limit.
@@ -100,7 +103,7 @@ const (
 
 // Open opens the cache below a state directory. A budget of zero means the default.
 func Open(stateDir string, budget int64) (*Store, error) {
-	s := &Store{dir: filepath.Join(stateDir, DirName), budget: budget}
+	s := &Store{dir: filepath.Join(stateDir, DirName), budget: budget, usage: usage{now: time.Now}}
 	if err := Prepare(stateDir); err != nil {
 		return nil, err
 	}
@@ -204,6 +207,7 @@ func (s *Store) enforceBudget(written int64) error {
 		return nil
 	}
 	s.checked, s.written = true, 0
-	_, err := s.prune(s.budget)
+	done, err := s.prune(s.budget)
+	s.noteEvicted(done)
 	return err
 }

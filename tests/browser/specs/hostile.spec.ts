@@ -1,19 +1,6 @@
-import type { Page } from "@playwright/test";
 import { takeControl, expect, test } from "../fixtures";
-
-// Texts that a sandbox can choose: names, output, paths, metadata. In a careless page, script would
-// run code, and marks would forge or hide text.
-const script = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`;
-const marks = "\u202egnp.exe\u200b\u2066\u001b[31mred\u001b]8;;http://evil.example\u0007link\u001b]8;;\u0007";
-
-async function expectInert(page: Page): Promise<void> {
-  expect(await page.evaluate(() => (window as { pwned?: number }).pwned)).toBeUndefined();
-  const text = await page.evaluate(() => document.body.innerText);
-  // eslint-disable-next-line no-control-regex
-  expect(text).not.toMatch(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]/);
-  expect(await page.locator("img[src='x']").count()).toBe(0);
-  expect(await page.locator("a[href*='evil.example']").count()).toBe(0);
-}
+import { marks, script } from "../hostile.mjs";
+import { expectInert } from "../inert";
 
 test("what a sandbox prints, names or returns is inert on every page", async ({ admin, server }) => {
   const dialogs: string[] = [];

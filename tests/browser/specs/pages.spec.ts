@@ -18,7 +18,7 @@ test("every page is accessible and fits a phone", async ({ admin, server }, info
   const held = publish();
   const s = `s/${made.id}`;
   const pages = [
-    "", "approvals", "record", "policy", "new", "keys", "secrets", "templates", "snapshots", "settings", "doctor",
+    "", "approvals", "record", "policy", "new", "keys", "secrets", "templates", "snapshots", "packages", "packages?view=answers", "settings", "doctor",
     `${s}/live`, `${s}/terminal`, `${s}/files?path=/workspace`, `${s}/processes`, `${s}/network`, `${s}/ports`, `${s}/snapshots`, `${s}/policy`, `${s}/secrets`, `${s}/record`,
   ];
   await mkdir(shots, { recursive: true });
@@ -47,7 +47,7 @@ test("every page is accessible and fits a phone", async ({ admin, server }, info
     }
   }
   await admin.setViewportSize({ width: 375, height: 740 });
-  for (const path of ["", "approvals", `${s}/live`, "record"]) {
+  for (const path of ["", "approvals", `${s}/live`, "record", "packages"]) {
     await admin.goto(`${server.base}/console/${path}`);
     await expect(admin.getByRole("heading", { level: 1 })).toBeVisible();
     await expect(admin.getByText("Loading…")).toHaveCount(0);
