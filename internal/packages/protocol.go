@@ -62,6 +62,8 @@ type File struct {
 	// Unverified is the reason why the file cannot be verified. Such a file is served only if the
 	// policy permits it.
 	Unverified string
+	// Locked is how lockfiles name the file.
+	Locked LockedFile
 }
 
 // Protocol knows how the registries of one ecosystem describe packages.

@@ -60,7 +60,9 @@ type Request struct {
 	// Unverified reports whether the policy permits a package that cannot be verified. Nil permits
 	// none.
 	Unverified func(a packages.Artifact) bool
-	Upstream   Upstream
+	// Lock restricts files to those that lockfiles name. Nil requires none.
+	Lock     Lock
+	Upstream Upstream
 }
 
 // Answer is the response to a request.
