@@ -217,6 +217,14 @@ type Packages struct {
 	// despite min_age, in the form of allow. A package must match each layer's list. Default is
 	// none.
 	Undated []string `yaml:"undated,omitempty" json:"undated,omitempty"`
+	// Whether only what the lockfiles of the workspace name may be installed, with the digests that
+	// they name. The lockfiles are read from the host when the sandbox is created. It is true if one
+	// layer has it.
+	LockfileOnly *bool `yaml:"lockfile_only,omitempty" json:"lockfile_only,omitempty"`
+	// Packages that may be installed despite lockfile_only, in the form of allow, such as apt:**,
+	// because apt and maven have no lockfiles. A package must match each layer's list. Default is
+	// none.
+	Unlocked []string `yaml:"unlocked,omitempty" json:"unlocked,omitempty"`
 }
 
 // Registry is a host that serves packages.

@@ -4,7 +4,10 @@ package lockfile
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -139,7 +142,7 @@ func (c *collector) set() (*Set, error) {
 	for _, k := range sortedKeys(c.entries) {
 		s.Entries = append(s.Entries, Entry{Ecosystem: k.ecosystem, Name: k.name, Version: k.version, Digests: sortedTexts(c.entries[k])})
 	}
-	text, err := json.Marshal(s)
+	_, text, err := s.Encode()
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +151,15 @@ func (c *collector) set() (*Set, error) {
 			WithHint("use a smaller directory as the workspace, or a policy without packages.lockfile_only")
 	}
 	return s, nil
+}
+
+// Encode returns the set as JSON, and the digest that identifies it.
+func (s *Set) Encode() (digest string, text []byte, err error) {
+	if text, err = json.Marshal(s); err != nil {
+		return "", nil, err
+	}
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:]), text, nil
 }
 
 func sortedKeys(of map[key]map[string]bool) []key {
@@ -160,3 +172,20 @@ func sortedTexts(of map[string]bool) []string { return slices.Sorted(maps.Keys(o
 
 // CodeTooLarge is the code of the error for a set that is too large.
 const CodeTooLarge = "lockfiles_too_large"
+
+// maxNotes limits how many sentences Notes returns.
+const maxNotes = 4
+
+// Notes returns sentences for people on what the set lacks.
+func (s *Set) Notes() (out []string) {
+	if s.Files == 0 {
+		out = append(out, "the workspace has no lockfile that could be read, so packages.lockfile_only refuses every package")
+	}
+	for _, skipped := range s.Skipped[:min(len(s.Skipped), maxNotes)] {
+		out = append(out, "not read for packages.lockfile_only: "+skipped.String())
+	}
+	if more := len(s.Skipped) - maxNotes; more > 0 {
+		out = append(out, fmt.Sprintf("not read for packages.lockfile_only: %d further files or directories", more))
+	}
+	return out
+}

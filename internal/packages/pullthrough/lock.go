@@ -11,9 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/packages"
 )
 
-// Lock returns what lockfiles say about a version, whose name may end with LockedFile.Part. Nil and
-// nil mean that no lockfile is required.
-type Lock func(a packages.Artifact) (*packages.Locks, *packages.Denial)
+// Lock returns what lockfiles say about a file of a version, with LockedFile.Part. Nil and nil mean
+// that no lockfile is required.
+type Lock func(a packages.Artifact, part string) (*packages.Locks, *packages.Denial)
 
 // contentCheck checks a file that was fetched and verified, or that the cache already has.
 type contentCheck func(ctx context.Context, content *os.File, size int64) error
@@ -24,14 +24,14 @@ func (s *session) locked(a packages.Artifact, f packages.File) (contentCheck, er
 	if s.request.Lock == nil || f.Text != nil {
 		return nil, nil // A document is no file of a lockfile.
 	}
-	a.Version += f.Locked.Part
-	locks, d := s.request.Lock(a)
+	locks, d := s.request.Lock(a, f.Locked.Part)
 	if d != nil {
 		return nil, denied(d, s.fact)
 	}
 	if locks == nil {
 		return nil, nil
 	}
+	a.Version += f.Locked.Part
 	want := locks.Strongest()
 	if len(want) == 0 {
 		return nil, s.notLocked(locks, a, "")
