@@ -22,6 +22,9 @@ type cargoLock struct {
 
 // unmarshalTOML parses a document that is not nested too deep.
 func unmarshalTOML(text []byte, into any) error {
+	if len(text) > maxTOML {
+		return errTooLarge
+	}
 	if err := checkDepth(string(text), true); err != nil {
 		return err
 	}

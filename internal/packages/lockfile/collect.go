@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
 )
 
 // Limits of the search in a workspace.
@@ -23,7 +25,7 @@ const (
 	maxDirFiles = 20_000
 	maxFiles    = 256
 	// maxTotal limits the size of all lockfiles together.
-	maxTotal = 64 << 20
+	maxTotal = 32 << 20
 )
 
 // parsers are the formats by the names of their files.
@@ -50,7 +52,7 @@ var notSearched = []string{"node_modules", "vendor", "target", "site-packages", 
 func Collect(ctx context.Context, dir string) (*Set, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open the workspace for its lockfiles: %w", err)
+		return nil, fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace cannot be opened to read its lockfiles")
 	}
 	defer root.Close()
 	s := &search{root: root, collector: newCollector()}
@@ -67,9 +69,12 @@ func Collect(ctx context.Context, dir string) (*Set, error) {
 				s.collector.skip(at, "the workspace has more directories than are searched")
 				return s.collector.set()
 			}
-			next = append(next, s.directory(at)...)
+			next = append(next, s.directory(ctx, at)...)
 		}
 		level = next
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	return s.collector.set()
 }
@@ -86,7 +91,7 @@ type search struct {
 }
 
 // directory reads the lockfiles of a directory, and returns its directories.
-func (s *search) directory(at string) (below []string) {
+func (s *search) directory(ctx context.Context, at string) (below []string) {
 	dir, err := s.root.OpenFile(at, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		s.collector.skip(at, "it cannot be read")
@@ -105,7 +110,7 @@ func (s *search) directory(at string) (below []string) {
 		case f.IsDir() && !strings.HasPrefix(name, ".") && !slices.Contains(notSearched, name):
 			below = append(below, path.Join(at, name))
 		case f.Type().IsRegular():
-			if parse := parserOf(name); parse != nil {
+			if parse := parserOf(name); parse != nil && ctx.Err() == nil {
 				s.file(path.Join(at, name), parse)
 			}
 		case f.Type()&fs.ModeSymlink != 0 && parserOf(name) != nil:

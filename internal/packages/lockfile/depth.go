@@ -9,12 +9,16 @@ import (
 const (
 	// maxFile is the maximum size of a lockfile. Those of the largest projects have some megabytes.
 	maxFile = 16 << 20
-	// maxYAML is smaller, because a parsed document takes many times its size in memory.
+	// maxYAML and maxTOML are smaller, because a parsed document takes many times its size in
+	// memory.
 	maxYAML = 8 << 20
+	maxTOML = 8 << 20
 	// maxDepth limits how deep values are nested. Parsers call themselves for each level, and a
 	// stack that is exhausted ends the whole process.
 	maxDepth = 128
-	maxLine  = 1 << 20
+	// maxDots limits the dots in the keys of one line of TOML, because each is a level too.
+	maxDots = 32
+	maxLine = 1 << 20
 )
 
 var (
@@ -25,10 +29,15 @@ var (
 )
 
 // checkDepth returns an error if the brackets in a JSON or TOML document are nested too deep. It
-// knows the strings and comments of both, so that brackets in them do not count.
+// knows the strings and comments of both, so that what is in them does not count.
 func checkDepth(text string, toml bool) error {
-	depth := 0
+	depth, dots, keys := 0, 0, tomlKeys{}
 	for i := 0; i < len(text); {
+		if toml && depth == 0 && (i == 0 || text[i-1] == '\n') {
+			if err := keys.line(text[i:]); err != nil {
+				return err
+			}
+		}
 		switch c := text[i]; {
 		case c == '[' || c == '{':
 			if depth++; depth > maxDepth {
@@ -36,6 +45,12 @@ func checkDepth(text string, toml bool) error {
 			}
 		case c == ']' || c == '}':
 			depth = max(0, depth-1)
+		case toml && c == '.':
+			if dots++; dots > maxDots {
+				return errTooDeep
+			}
+		case c == '\n':
+			dots = 0
 		case c == '"' || toml && c == '\'':
 			i = afterString(text, i, toml)
 			continue
@@ -84,4 +99,32 @@ func afterString(text string, i int, toml bool) int {
 		}
 	}
 	return len(text)
+}
+
+// tomlKeys counts the keys of a TOML document. The parser compares each key with the others of its
+// table, so a document with very many would take hours.
+type tomlKeys struct {
+	keys    int // since the last package
+	headers int // of other tables
+}
+
+// maxTOMLKeys limits the keys of one table, and the tables besides those of packages.
+const maxTOMLKeys = 4000
+
+// line counts a line that is not inside of a value. text begins with it.
+func (k *tomlKeys) line(text string) error {
+	k.keys++
+	switch {
+	case strings.HasPrefix(text, "[[package]]"):
+		k.keys = 0 // each package has keys of its own
+	case strings.HasPrefix(text, "[package."), strings.HasPrefix(text, "[[package."):
+	case strings.HasPrefix(strings.TrimLeft(text[:min(len(text), maxField)], " \t"), "["):
+		k.headers++
+	case text[0] == '\n' || text[0] == '\r' || text[0] == '#':
+		k.keys--
+	}
+	if k.keys > maxTOMLKeys || k.headers > maxTOMLKeys {
+		return errTooMany
+	}
+	return nil
 }

@@ -1,7 +1,6 @@
 package lockfile
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/crannog/crannog/internal/packages"
@@ -9,8 +8,9 @@ import (
 
 // Index finds versions of a Set. A nil Index names nothing.
 type Index struct {
-	versions map[key][]packages.Digest
-	names    map[key][]string // versions by ecosystem and name
+	digests  map[key][]packages.Digest
+	has      map[key]bool     // versions, with an empty one for each name
+	versions map[key][]string // by ecosystem and name
 	set      *Set
 }
 
@@ -19,7 +19,7 @@ func (s *Set) Index() *Index {
 	if s == nil {
 		return nil
 	}
-	x := &Index{versions: map[key][]packages.Digest{}, names: map[key][]string{}, set: s}
+	x := &Index{digests: map[key][]packages.Digest{}, has: map[key]bool{}, versions: map[key][]string{}, set: s}
 	for _, e := range s.Entries {
 		var digests []packages.Digest
 		for _, text := range e.Digests {
@@ -27,12 +27,13 @@ func (s *Set) Index() *Index {
 				digests = append(digests, d)
 			}
 		}
-		x.versions[key{e.Ecosystem, e.Name, e.Version}] = digests
-		version := strings.TrimSuffix(e.Version, goModSuffix)
-		at := key{e.Ecosystem, e.Name, ""}
-		if !slices.Contains(x.names[at], version) {
-			x.names[at] = append(x.names[at], version)
+		x.digests[key{e.Ecosystem, e.Name, e.Version}] = digests
+		name := key{e.Ecosystem, e.Name, ""}
+		version := key{e.Ecosystem, e.Name, strings.TrimSuffix(e.Version, goModSuffix)}
+		if !x.has[version] {
+			x.versions[name] = append(x.versions[name], version.version)
 		}
+		x.has[name], x.has[version] = true, true
 	}
 	return x
 }
@@ -42,17 +43,13 @@ func (x *Index) Versions(a packages.Artifact) []string {
 	if x == nil {
 		return nil
 	}
-	return x.names[key{a.Ecosystem, Name(a.Ecosystem, a.Name), ""}]
+	return x.versions[key{a.Ecosystem, Name(a.Ecosystem, a.Name), ""}]
 }
 
 // Has reports whether the lockfiles name a version of a package, or with an empty version the
 // package.
 func (x *Index) Has(a packages.Artifact) bool {
-	versions := x.Versions(a)
-	if a.Version == "" {
-		return len(versions) > 0
-	}
-	return slices.Contains(versions, strings.TrimSuffix(Version(a.Ecosystem, a.Version), goModSuffix))
+	return x != nil && x.has[key{a.Ecosystem, Name(a.Ecosystem, a.Name), strings.TrimSuffix(Version(a.Ecosystem, a.Version), goModSuffix)}]
 }
 
 // Digests returns the digests of a file, whose version may end with /go.mod.
@@ -60,7 +57,7 @@ func (x *Index) Digests(a packages.Artifact) []packages.Digest {
 	if x == nil {
 		return nil
 	}
-	return x.versions[key{a.Ecosystem, Name(a.Ecosystem, a.Name), Version(a.Ecosystem, a.Version)}]
+	return x.digests[key{a.Ecosystem, Name(a.Ecosystem, a.Name), Version(a.Ecosystem, a.Version)}]
 }
 
 // Why returns a sentence on why the set has no more packages, or "".

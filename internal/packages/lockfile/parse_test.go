@@ -272,12 +272,17 @@ func TestParsersReadEntriesWithDigests(t *testing.T) {
 	}
 }
 
+// numbered repeats a line with a number in it.
+func numbered(n int, line string) string {
+	var out strings.Builder
+	for i := range n {
+		fmt.Fprintf(&out, line, i)
+	}
+	return out.String()
+}
+
 func TestParsersRejectHostileFiles(t *testing.T) {
 	deep := strings.Repeat("[", maxDepth+1)
-	var manyEntries strings.Builder
-	for i := range maxDigests + 1 {
-		fmt.Fprintf(&manyEntries, "a==1 --hash=sha256:%s\n", hexOf(fmt.Sprint(i)))
-	}
 	for name, c := range map[string]struct{ file, text string }{
 		"JSON that is nested too deep":        {"package-lock.json", `{"lockfileVersion": 3, "x": ` + deep},
 		"TOML that is nested too deep":        {"Cargo.lock", "x = " + deep},
@@ -285,13 +290,18 @@ func TestParsersRejectHostileFiles(t *testing.T) {
 		"YAML that is nested too deep":        {"pnpm-lock.yaml", "lockfileVersion: '9.0'\nx: " + deep + strings.Repeat("]", maxDepth+1)},
 		"YAML with aliases":                   {"pnpm-lock.yaml", "lockfileVersion: '9.0'\na: &a [1, 1]\nb: [*a, *a]\n"},
 		"YAML with too many values":           {"pnpm-lock.yaml", "x: [" + strings.Repeat(",", maxNodes+1) + "]"},
+		"YAML with too many keys":             {"pnpm-lock.yaml", "lockfileVersion: '9.0'\npackages:\n" + numbered(maxKeys+1, "  k%d: {}\n")},
+		"a TOML key with too many dots":       {"uv.lock", "[[package]]\nsource." + strings.Repeat("a.", maxDots+1) + "a = 1\n"},
+		"TOML with too many keys":             {"Cargo.lock", "[metadata]\n" + numbered(maxTOMLKeys+1, "k%d = ''\n")},
+		"TOML with too many tables":           {"Cargo.lock", numbered(maxTOMLKeys+1, "[[package]]\n [t%d]\n")},
+		"TOML that is too large":              {"uv.lock", strings.Repeat("\n", maxTOML+1)},
 		"an unknown version of npm":           {"package-lock.json", `{"lockfileVersion": 4}`},
 		"an unknown version of pnpm":          {"pnpm-lock.yaml", "lockfileVersion: '12.0'\n"},
 		"an empty pnpm-lock.yaml":             {"pnpm-lock.yaml", ""},
 		"checksums of yarn's own archives":    {"yarn.lock", "__metadata:\n  version: 8\n\n\"ms@npm:^2.1.3\":\n  version: 2.1.3\n  checksum: 10c0/abc\n"},
 		"a go.sum with a line of four fields": {"go.sum", "a v1.0.0 " + h1("a") + " b\n"},
 		"a line that is too long":             {"go.sum", strings.Repeat("a", maxLine+1)},
-		"too many digests of one version":     {"requirements.txt", manyEntries.String()},
+		"too many digests of one version":     {"requirements.txt", numbered(maxDigests+1, "a==1 --hash=sha256:%064d\n")},
 	} {
 		set := newCollector()
 		if err := parserOf(c.file)([]byte(c.text), set); err == nil {
@@ -303,6 +313,9 @@ func TestParsersRejectHostileFiles(t *testing.T) {
 		"nested JSON":              {"package-lock.json", `{"lockfileVersion": 3, "x": ` + strings.Repeat("[", 20) + strings.Repeat("]", 20) + "}"},
 		"nested TOML":              {"Cargo.lock", "x = " + strings.Repeat("[", 20) + strings.Repeat("]", 20)},
 		"brackets in TOML strings": {"Cargo.lock", strings.Repeat("[[package]]\nname = \"a [ \\\" [\"\nversion = ''' [ ' [ '''\n# [[[ \n", 2*maxDepth)},
+		"YAML with many keys":      {"pnpm-lock.yaml", "lockfileVersion: '9.0'\npackages:\n" + numbered(2000, "  k%d: {}\n")},
+		"TOML with many packages":  {"Cargo.lock", "[metadata]\n" + numbered(2000, "k%d = ''\n") + numbered(3*maxTOMLKeys, "[[package]]\nname = '%d'\n[package.dependencies]\na = 1\n")},
+		"TOML with many dots":      {"uv.lock", strings.Repeat("[[package]]\nsource.registry = \"https://a.b.c.d.e.f\" # a.b.c.d.e.f\n", 2*maxDots)},
 		"nested YAML":              {"pnpm-lock.yaml", "lockfileVersion: '9.0'\nx: " + strings.Repeat("[", 20) + strings.Repeat("]", 20)},
 	} {
 		if err := parserOf(c.file)([]byte(c.text), newCollector()); err != nil {

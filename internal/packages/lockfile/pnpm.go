@@ -8,8 +8,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxNodes limits the values of a YAML document before it is parsed.
-const maxNodes = 400_000
+// Limits of a YAML document.
+const (
+	// maxNodes limits the values before it is parsed.
+	maxNodes = 400_000
+	// maxKeys limits the keys of one value. The parser compares each with each.
+	maxKeys = 16_000
+)
 
 // pnpmLock is a pnpm-lock.yaml.
 type pnpmLock struct {
@@ -96,6 +101,9 @@ func checkYAML(n *yaml.Node, depth int) error {
 	}
 	if depth > maxDepth {
 		return errTooDeep
+	}
+	if len(n.Content) > 2*maxKeys {
+		return errTooMany
 	}
 	for _, child := range n.Content {
 		if err := checkYAML(child, depth+1); err != nil {

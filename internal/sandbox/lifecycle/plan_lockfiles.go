@@ -17,6 +17,9 @@ func readLockfiles(ctx context.Context, r *sandbox.Row, p *policy.Policy) error 
 		return nil
 	}
 	set, err := lockfile.Collect(ctx, r.Workspace)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return canceled(cause)
+	}
 	if err != nil {
 		return err
 	}
