@@ -21,18 +21,31 @@ type npmPackage struct {
 	Version   string `json:"version"`
 	Integrity string `json:"integrity"`
 	Link      bool   `json:"link"`
+	Dev       bool   `json:"dev"`
 }
 
 // npmDependency is a package with those that are installed in its directory.
 type npmDependency struct {
 	Version      string                   `json:"version"`
 	Integrity    string                   `json:"integrity"`
+	Dev          bool                     `json:"dev"`
 	Dependencies map[string]npmDependency `json:"dependencies"`
 }
 
-// parseNPM reads versions 1 to 3. Bundled packages, and those from git and directories, have no
-// digest of an archive.
-func parseNPM(text []byte, c *collector) error {
+// NPMPackage is a package of a lockfile of npm.
+type NPMPackage struct {
+	// Name is the package's own, also for an alias. Version is the address of a package from git, a
+	// directory or an archive.
+	Name, Version string
+	// Integrity is its Subresource Integrity, or empty.
+	Integrity string
+	// Dev is set if only development needs it.
+	Dev bool
+}
+
+// ReadNPM calls found for each package of a lockfile of the versions 1 to 3: a package-lock.json, an
+// npm-shrinkwrap.json, or the file that npm keeps in node_modules.
+func ReadNPM(text []byte, found func(NPMPackage) error) error {
 	if err := checkDepth(string(text), false); err != nil {
 		return err
 	}
@@ -42,7 +55,7 @@ func parseNPM(text []byte, c *collector) error {
 	}
 	switch file.LockfileVersion {
 	case 1:
-		return c.npmNested(file.Dependencies)
+		return npmNested(file.Dependencies, found)
 	case 2, 3:
 	default:
 		return errVersion
@@ -57,37 +70,45 @@ func parseNPM(text []byte, c *collector) error {
 		if p.Name == "" {
 			p.Name = dir[at+len("node_modules/"):]
 		}
-		if err := c.npm(p.Name, p.Version, p.Integrity); err != nil {
+		if err := found(NPMPackage{p.Name, p.Version, p.Integrity, p.Dev}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// npmNested calls found for the packages of a lockfile of version 1. checkDepth limits how deep they
+// are nested.
+func npmNested(of map[string]npmDependency, found func(NPMPackage) error) error {
+	for name, p := range of {
+		// The version of an alias is npm:NAME@VERSION.
+		if alias, ok := strings.CutPrefix(p.Version, "npm:"); ok {
+			at := max(strings.LastIndex(alias, "@"), 0)
+			name, p.Version = alias[:at], strings.TrimPrefix(alias[at:], "@")
+		}
+		if err := found(NPMPackage{name, p.Version, p.Integrity, p.Dev}); err != nil {
+			return err
+		}
+		if err := npmNested(p.Dependencies, found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseNPM adds the packages of an npm lockfile. Bundled packages, and those from git and
+// directories, have no digest of an archive of a registry.
+func parseNPM(text []byte, c *collector) error {
+	return ReadNPM(text, func(p NPMPackage) error {
+		if strings.Contains(p.Version, ":") {
+			p.Integrity = ""
+		}
+		return c.npm(p.Name, p.Version, p.Integrity)
+	})
 }
 
 // npm adds a version with its Subresource Integrity.
 func (c *collector) npm(name, version, integrity string) error {
 	digest, _ := packages.ParseIntegrity(integrity)
 	return c.add(packages.NPM, name, version, digest)
-}
-
-// npmNested adds the packages of a lockfile of version 1. checkDepth limits how deep they are
-// nested.
-func (c *collector) npmNested(of map[string]npmDependency) error {
-	for name, p := range of {
-		// The version of an alias is npm:NAME@VERSION, and that of a directory or an archive its
-		// address.
-		if alias, ok := strings.CutPrefix(p.Version, "npm:"); ok {
-			at := max(strings.LastIndex(alias, "@"), 0)
-			name, p.Version = alias[:at], strings.TrimPrefix(alias[at:], "@")
-		}
-		if strings.Contains(p.Version, ":") {
-			c.without++
-		} else if err := c.npm(name, p.Version, p.Integrity); err != nil {
-			return err
-		}
-		if err := c.npmNested(p.Dependencies); err != nil {
-			return err
-		}
-	}
-	return nil
 }
