@@ -104,7 +104,7 @@ func (p *Policy) denyUnlocked(a packages.Artifact, x *lockfile.Index) *packages.
 	case a.Ecosystem == packages.Apt || a.Ecosystem == packages.Maven:
 		reason += " No lockfile of " + string(a.Ecosystem) + " is known: packages.unlocked can permit the package."
 	default:
-		if why := x.Why(); why != "" {
+		if why := x.Why(a.Ecosystem); why != "" {
 			reason += " " + why
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages"
 )
 
 // Limits of the search in a workspace.
@@ -41,6 +42,21 @@ func parserOf(name string) func(text []byte, c *collector) error {
 		return parseRequirements
 	}
 	return parsers[name]
+}
+
+// ecosystemOf returns the ecosystem of a lockfile's name, or "" for another name.
+func ecosystemOf(name string) packages.Ecosystem {
+	switch {
+	case parserOf(name) == nil:
+		return ""
+	case strings.HasPrefix(name, "go."):
+		return packages.Go
+	case name == "Cargo.lock":
+		return packages.Crates
+	case name == "poetry.lock" || name == "uv.lock" || name == "Pipfile.lock" || strings.HasSuffix(name, ".txt"):
+		return packages.PyPI
+	}
+	return packages.NPM
 }
 
 // notSearched are directories with installed packages and built files. The lockfiles of packages

@@ -129,8 +129,11 @@ func TestIndexExplainsWhatIsMissing(t *testing.T) {
 	if !x.Has(module("")) || !x.Has(module("v0.9.0")) || x.Has(module("v2.0.0")) || len(x.Digests(module("v0.9.0"))) != 0 || len(x.Digests(module("v0.9.0/go.mod"))) != 1 {
 		t.Errorf("a version whose go.mod alone is locked is not found as such: %v", x.Versions(module("")))
 	}
-	if why := x.Why(); !strings.Contains(why, "yarn.lock") {
+	if why := x.Why(packages.NPM); !strings.Contains(why, "yarn.lock") {
 		t.Errorf("Why: got %q, want the skipped file", why)
+	}
+	if why := x.Why(packages.Go); why != "" {
+		t.Errorf("Why of another ecosystem: got %q, want nothing", why)
 	}
 	var none *Set
 	for name, c := range map[string]struct {
@@ -139,7 +142,7 @@ func TestIndexExplainsWhatIsMissing(t *testing.T) {
 	}{
 		"no set": {none.Index(), "without a workspace"}, "no workspace": {None().Index(), "no workspace on the host"}, "no lockfile": {collect(t, t.TempDir()).Index(), "no lockfile"},
 	} {
-		if why := c.x.Why(); !strings.Contains(why, c.want) || c.x.Has(module("")) || c.x.Digests(module("v1.0.0")) != nil {
+		if why := c.x.Why(packages.Go); !strings.Contains(why, c.want) || c.x.Has(module("")) || c.x.Digests(module("v1.0.0")) != nil {
 			t.Errorf("%s: got %q, want a sentence with %q and no package", name, why, c.want)
 		}
 	}

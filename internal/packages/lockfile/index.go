@@ -1,6 +1,7 @@
 package lockfile
 
 import (
+	"path"
 	"strings"
 
 	"github.com/crannog/crannog/internal/packages"
@@ -60,16 +61,21 @@ func (x *Index) Digests(a packages.Artifact) []packages.Digest {
 	return x.digests[key{a.Ecosystem, Name(a.Ecosystem, a.Name), Version(a.Ecosystem, a.Version)}]
 }
 
-// Why returns a sentence on why the set has no more packages, or "".
-func (x *Index) Why() string {
+// Why returns a sentence on why the set has no more packages of an ecosystem, or "".
+func (x *Index) Why(e packages.Ecosystem) string {
 	switch {
 	case x == nil:
 		return "No lockfiles were read, because the sandbox was created without a workspace on the host, or before its policy had packages.lockfile_only."
 	case x.set.NoWorkspace:
 		return "The sandbox has no workspace on the host, so it has no lockfiles."
-	case len(x.set.Skipped) > 0:
-		return "Not read: " + x.set.Skipped[0].String() + "."
-	case x.set.Files == 0:
+	}
+	for _, s := range x.set.Skipped {
+		// A directory that was skipped may have had lockfiles of each ecosystem.
+		if of := ecosystemOf(path.Base(s.File)); of == e || of == "" {
+			return "Not everything was read: " + s.String() + "."
+		}
+	}
+	if x.set.Files == 0 {
 		return "The workspace had no lockfile when the sandbox was created."
 	}
 	return ""

@@ -361,6 +361,9 @@ func FuzzParse(f *testing.F) {
 		x := set.Index()
 		for _, e := range set.Entries {
 			a := packages.Artifact{Ecosystem: e.Ecosystem, Name: e.Name, Version: e.Version}
+			if of := ecosystemOf(files[int(at)%len(files)]); of != e.Ecosystem {
+				t.Errorf("a file of %q has an entry of %q", of, e.Ecosystem)
+			}
 			if !x.Has(a) || len(x.Digests(a)) != len(e.Digests) || len(e.Digests) == 0 {
 				t.Errorf("the index does not find %+v", e)
 			}
