@@ -13,7 +13,7 @@ import (
 
 // Digest is a digest that a registry published. The zero Digest matches nothing.
 type Digest struct {
-	Algorithm string // sha1, sha256, sha384 or sha512
+	Algorithm string // sha1, sha256, sha384, sha512 or h1
 	Sum       string // the raw bytes
 }
 
@@ -61,15 +61,44 @@ func HexDigest(algorithm, text string) (Digest, bool) {
 	return Digest{}, false
 }
 
-// String returns the digest in the format of Subresource Integrity.
+// H1 is Go's own algorithm: a SHA-256 over the names and the SHA-256 of a module's files. It cannot
+// be computed as a hash of the archive's bytes.
+const H1 = "h1"
+
+// ParseDigest reads a digest in the format of String.
+func ParseDigest(s string) (Digest, bool) {
+	if text, ok := strings.CutPrefix(s, H1+":"); ok {
+		sum, err := base64.StdEncoding.DecodeString(text)
+		return Digest{H1, string(sum)}, err == nil && len(sum) == sha256.Size
+	}
+	return ParseIntegrity(s)
+}
+
+// Strength orders algorithms: a stronger one has a greater strength. Unknown ones have zero.
+func (d Digest) Strength() int {
+	if d.Algorithm == H1 {
+		return 1
+	}
+	for i, a := range algorithms {
+		if a.name == d.Algorithm {
+			return len(algorithms) - i
+		}
+	}
+	return 0
+}
+
+// String returns the digest in the format of Subresource Integrity, or of go.sum for H1.
 func (d Digest) String() string {
-	if d.Algorithm == "" {
+	switch d.Algorithm {
+	case "":
 		return ""
+	case H1:
+		return H1 + ":" + base64.StdEncoding.EncodeToString([]byte(d.Sum))
 	}
 	return d.Algorithm + "-" + base64.StdEncoding.EncodeToString([]byte(d.Sum))
 }
 
-// Hash returns a new hash of the digest's algorithm, or nil for the zero Digest.
+// Hash returns a new hash of the digest's algorithm, or nil for the zero Digest and for H1.
 func (d Digest) Hash() hash.Hash {
 	for _, a := range algorithms {
 		if a.name == d.Algorithm {

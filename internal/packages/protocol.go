@@ -70,6 +70,8 @@ type File struct {
 	// Images are the images that have the file: for each, the versions by which it is known. A
 	// policy that permits one of these images permits the file.
 	Images [][]string
+	// Locked is how lockfiles name the file.
+	Locked LockedFile
 }
 
 // Protocol knows how the registries of one ecosystem describe packages.

@@ -9,6 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/packages/lockfile"
 )
 
 // Gateway is the egress gateway: the process that terminates the networks of all sandboxes. Like
@@ -36,6 +37,8 @@ type Attachment struct {
 	// Probes is set if the readiness probe runs after this update. The probe tests the policy from
 	// inside.
 	Probes bool
+	// Locked is what the lockfiles of the workspace name. Only Attach uses it.
+	Locked *lockfile.Set
 	// Kind is how the sandbox is connected; an empty kind means packets. End is the gateway's end
 	// of the connection, for kinds whose ends are created by the engine. The caller keeps ownership
 	// of it.

@@ -52,6 +52,10 @@ type Base struct {
 	// Attachment is how the instance is connected to the egress gateway. It is empty for a sandbox
 	// without a network, and for one of an earlier version.
 	Attachment engine.EgressKind `json:"attachment,omitempty"`
+	// Locked is the digest of the set of the workspace's lockfiles, which were read before the
+	// first instance of the sandbox, or of the one from which it was copied, ran. It is empty for a
+	// policy without packages.lockfile_only.
+	Locked string `json:"locked,omitempty"`
 }
 
 // SavedBy returns the parts of a sandbox's state that an engine can save in a snapshot, a pause and
@@ -101,10 +105,12 @@ func (b Base) sameMounts(o Base) bool {
 	return slices.Equal(b.Mounts, o.Mounts) && slices.Equal(b.Links, o.Links) && slices.Equal(b.Volumes, o.Volumes)
 }
 
-// WithMountsOf returns b with the other instance's mounts except the workspace.
+// WithMountsOf returns b with the other instance's mounts except the workspace, and with its
+// lockfiles.
 func (b Base) WithMountsOf(from Base) Base {
 	b.Copy, b.Mounts, b.Links, b.Git, b.Notes = from.Copy, from.Mounts, from.Links, from.Git, from.Notes
 	b.Volumes = from.Volumes
+	b.Locked = from.Locked
 	return b
 }
 

@@ -3,6 +3,8 @@ package sandbox
 import (
 	"context"
 	"time"
+
+	"github.com/crannog/crannog/internal/packages/lockfile"
 )
 
 // Rows stores one row per sandbox. Several processes may use the same rows at once, so every change
@@ -134,4 +136,11 @@ type Store interface {
 	Listing
 	Journal
 	SnapshotRows
+	LockSets
+}
+
+// LockSets stores the sets of lockfiles of workspaces.
+type LockSets interface {
+	// LockSet returns the set with a digest. The error is Conflict if there is none.
+	LockSet(ctx context.Context, digest string) (*lockfile.Set, error)
 }

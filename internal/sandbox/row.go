@@ -3,6 +3,8 @@ package sandbox
 import (
 	"slices"
 	"time"
+
+	"github.com/crannog/crannog/internal/packages/lockfile"
 )
 
 // Row is a sandbox as it is stored.
@@ -25,6 +27,9 @@ type Row struct {
 	// Pending describes the replacement of a running sandbox's instance: ToStart, the ID of a
 	// snapshot, or "" if there is no replacement.
 	Pending string
+	// Locked is the set that Base.Locked identifies. It is only set in a new row, and stored with
+	// it.
+	Locked *lockfile.Set
 }
 
 // ToStart is the Row.Pending of a sandbox that is reset to its template.

@@ -105,6 +105,7 @@ func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandb
 	defer record.Close()
 	end, certificate, err := client.Attach(ctx, gateway.Attachment{
 		Sandbox: a.Sandbox, Policy: a.Policy.Layers(), Secrets: a.Secrets, Record: record, Kind: a.Kind, Link: a.End,
+		Locked: a.Locked,
 	})
 	if err != nil {
 		return sandbox.Link{}, err

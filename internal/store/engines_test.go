@@ -56,7 +56,7 @@ func downgrade(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	for _, query := range []string{`ALTER TABLE snapshots DROP COLUMN engine`, `ALTER TABLE snapshots DROP COLUMN kept_for`, `PRAGMA user_version = 8`} {
+	for _, query := range []string{`DROP TRIGGER sandbox_lock_set`, `DROP TRIGGER snapshot_lock_set`, `DROP TABLE lock_sets`, `ALTER TABLE snapshots DROP COLUMN engine`, `ALTER TABLE snapshots DROP COLUMN kept_for`, `PRAGMA user_version = 8`} {
 		if _, err := db.ExecContext(t.Context(), query); err != nil {
 			t.Fatal(err)
 		}

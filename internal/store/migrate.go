@@ -144,6 +144,7 @@ var migrations = []string{
 	enginesSchema,
 	// Snapshots of templates belong to a version of a template.
 	`ALTER TABLE snapshots ADD COLUMN kept_for TEXT NOT NULL DEFAULT ''`,
+	lockSetsSchema,
 }
 
 // migrate updates the tables. If several processes start together, they take turns, because the

@@ -30,17 +30,13 @@ func (s *Store) Insert(ctx context.Context, r sandbox.Row, max int) error {
 	if err != nil {
 		return fmt.Errorf("insert sandbox %s: %w", r.ID, err)
 	}
-	res, err := s.exec(ctx, `INSERT INTO sandboxes (`+columns+`) SELECT `+placeholders(len(values))+`
-		WHERE `+countLive+` < ?`, append(values, max)...)
+	n, err := s.insertRow(ctx, r, `INSERT INTO sandboxes (`+columns+`) SELECT `+placeholders(len(values))+`
+		WHERE `+countLive+` < ?`, append(values, max))
 	if isUnique(err) {
 		return nameTaken(r.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("insert sandbox %s: %w", r.ID, classify(err))
-	}
-	n, err := res.RowsAffected()
-	if err != nil {
-		return fmt.Errorf("insert sandbox %s: %w", r.ID, err)
 	}
 	if n == 0 {
 		return tooMany(max)

@@ -75,8 +75,8 @@ func (c *controller) assemble(req attachBody, link, record *os.File) (_ *attache
 		}
 	}()
 	if b.handler, err = c.server.env.newHandler(proxy.Config{
-		Packages: c.server.env.packages.of(b),
-		Sandbox:  b.id, Policy: p, CA: authority, Secrets: req.Secrets, Recorder: records, After: req.Seq, Asker: approver{b},
+		Packages: c.server.env.packages.of(b), Locked: req.Locked.Index(),
+		Sandbox: b.id, Policy: p, CA: authority, Secrets: req.Secrets, Recorder: records, After: req.Seq, Asker: approver{b},
 	}); err != nil {
 		return nil, none, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/packages/lockfile"
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
@@ -85,6 +86,8 @@ type Attachment struct {
 	// sandbox has ended, because the TUN device of a Tap would keep its network namespace alive. If
 	// Link is nil, Attach creates both ends, of Packets or of Ethernet.
 	Link *os.File
+	// Locked is what the lockfiles of the sandbox's workspace name. Nil is nothing.
+	Locked *lockfile.Set
 	// Record is a regular file to which flow entries are appended. The caller keeps it open.
 	Record *os.File
 }
@@ -224,6 +227,10 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (sb *os.File, certifi
 	var reply attachReply
 	previous := c.setControlled(true, a.Sandbox)
 	body := attachBody{Sandbox: a.Sandbox, Policy: layersForVersion(a.Policy, c.version), Secrets: a.Secrets, Seq: seq, Kind: kind}
+	if c.version >= withLockfiles {
+		// Without the set, an earlier process allows no less: its policies cannot require lockfiles.
+		body.Locked = a.Locked
+	}
 	if err := c.peer.call(ctx, callAttach, body, &reply, ours, record); err != nil {
 		c.setControlled(previous, a.Sandbox)
 		// If the process has attached the sandbox despite the error, closing its end detaches it.

@@ -87,7 +87,7 @@ func encode(f *frame) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > maxFrame {
-		return nil, fault.New(fault.Exhausted, "causeway_message", "a policy with its secrets is larger than the egress gateway accepts")
+		return nil, fault.New(fault.Exhausted, "causeway_message", "a policy with its secrets and lockfiles is larger than the egress gateway accepts")
 	}
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(data)+4), uint32(len(data))), data...), nil
 }

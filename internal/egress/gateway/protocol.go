@@ -8,6 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/confine"
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages/lockfile"
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
@@ -48,13 +49,17 @@ const withImages = 7
 // withAdvisories is the first version in which packages has advisories and accepted.
 const withAdvisories = 7
 
+// withLockfiles is the first version in which packages has lockfile_only and unlocked, and in which
+// attach has the set of the workspace's lockfiles.
+const withLockfiles = 7
+
 // checkSupported rejects a policy with gateway settings that do not exist in a version. Without them
 // the gateway would allow what the policy forbids.
 func checkSupported(layers []policy.Layer, version int) error {
 	for _, l := range layers {
 		p := l.Document.Packages
-		if version < withPackages && p.Installs() || version < withEcosystems && p.BeyondNPM() ||
-			version < withImages && p.Images() || version < withAdvisories && p.Advises() {
+		if version < withPackages && p.Installs() || version < withEcosystems && p.BeyondNPM() || version < withImages && p.Images() ||
+			version < withAdvisories && p.Advises() || version < withLockfiles && p.Locks() {
 			return fault.New(fault.Conflict, "causeway_version", "the process that holds the sandboxes' networks is of an earlier version, which lacks settings of packages in this policy").
 				WithHint("end the sandboxes that it holds, and try again")
 		}
@@ -139,6 +144,8 @@ type attachBody struct {
 	Seq uint64 `json:"seq"`
 	// Kind is the attachment's kind. "" means packets.
 	Kind egress.AttachmentKind `json:"kind,omitempty"`
+	// Locked is what the lockfiles of the sandbox's workspace name. An update cannot change it.
+	Locked *lockfile.Set `json:"locked,omitempty"`
 }
 
 type attachReply struct {

@@ -224,6 +224,14 @@ type Packages struct {
 	// Advisories that are tolerated nevertheless, by their ID or an alias, such as
 	// GHSA-35jh-r3h4-6jhm. An advisory must be in each layer's list. Default is none.
 	Accepted []string `yaml:"accepted,omitempty" json:"accepted,omitempty"`
+	// Whether only what the lockfiles of the workspace name may be installed, with the digests that
+	// they name. The lockfiles are read from the host when the sandbox is created. It is true if one
+	// layer has it.
+	LockfileOnly *bool `yaml:"lockfile_only,omitempty" json:"lockfile_only,omitempty"`
+	// Packages that may be installed despite lockfile_only, in the form of allow, such as apt:**,
+	// because apt, maven and oci have no lockfiles. A package must match each layer's list. Default is
+	// none.
+	Unlocked []string `yaml:"unlocked,omitempty" json:"unlocked,omitempty"`
 }
 
 // Registry is a host that serves packages.

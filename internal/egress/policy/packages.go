@@ -15,7 +15,7 @@ const maxMinAge = Duration(8760 * time.Hour)
 // Installs reports whether the document has settings about installing packages.
 func (p Packages) Installs() bool {
 	return len(p.Cache) > 0 || len(p.Registries) > 0 || p.MinAge > 0 || len(p.Allow) > 0 || len(p.Deny) > 0 || p.Offline != nil ||
-		len(p.Unverified) > 0 || len(p.Undated) > 0 || p.Advises()
+		len(p.Unverified) > 0 || len(p.Undated) > 0 || p.Advises() || p.Locks()
 }
 
 // BeyondNPM reports whether the document has settings that earlier versions of the gateway do not
@@ -48,6 +48,7 @@ type installs struct {
 	unverified []packageList // as allow
 	undated    []packageList // as allow
 	advisories advisories
+	locked     lockedInstalls
 }
 
 type packageList struct {
@@ -80,6 +81,7 @@ func (i *installs) merge(l Layer) {
 		i.undated = append(i.undated, packageList{l.Kind, d.Undated})
 	}
 	i.advisories.merge(l)
+	i.locked.merge(l)
 }
 
 func (i *installs) into(m *Document) {
@@ -98,6 +100,7 @@ func (i *installs) into(m *Document) {
 		p.Undated = union(p.Undated, l.entries)
 	}
 	i.advisories.into(p)
+	i.locked.into(p)
 }
 
 // Registry returns the ecosystem of a host whose packages come from the cache.
@@ -124,14 +127,7 @@ func (p *Policy) Dated() bool { return p.installs.minAge > 0 }
 func (p *Policy) Unverified(a packages.Artifact) bool { return inEach(p.installs.unverified, a) }
 
 // inEach reports whether there are lists and each of them names a version of a package.
-func inEach(lists []packageList, a packages.Artifact) bool {
-	for _, l := range lists {
-		if l.find(a, true) == "" {
-			return false
-		}
-	}
-	return len(lists) > 0
-}
+func inEach(lists []packageList, a packages.Artifact) bool { return inLists(lists, a, true) }
 
 // Gate returns a function that decides whether a package may be installed at the time of now.
 func (p *Policy) Gate(now func() time.Time) packages.Gate {
@@ -194,7 +190,7 @@ func (c *checker) packages(p *Packages) {
 	for _, l := range []struct {
 		field   string
 		entries []string
-	}{{"packages.allow", p.Allow}, {"packages.deny", p.Deny}, {"packages.unverified", p.Unverified}, {"packages.undated", p.Undated}} {
+	}{{"packages.allow", p.Allow}, {"packages.deny", p.Deny}, {"packages.unverified", p.Unverified}, {"packages.undated", p.Undated}, {"packages.unlocked", p.Unlocked}} {
 		c.list(l.field, len(l.entries), maxEntries, l.entries != nil && len(l.entries) == 0)
 		for i, entry := range l.entries {
 			c.packageEntry(l.field+"["+strconv.Itoa(i)+"]", entry)
@@ -258,6 +254,7 @@ func (w *widening) installs(a, b *installs) {
 	w.exceptions("unverified", a.unverified, b.unverified)
 	w.exceptions("undated", a.undated, b.undated)
 	w.advisories(&a.advisories, &b.advisories)
+	w.locked(&a.locked, &b.locked)
 	for _, l := range a.deny {
 		for _, entry := range l.entries {
 			if !slices.ContainsFunc(b.deny, func(n packageList) bool { return slices.Contains(n.entries, entry) }) {

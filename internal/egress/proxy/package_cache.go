@@ -40,7 +40,8 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 	upstream := registryFetch{x, new(atomic.Int64)}
 	answer, err := x.handler.back.packages(x.ctx, pullthrough.Request{
 		Ecosystem: ecosystem, Origin: x.origin(), Path: x.action.path, Offline: x.gen.policy.Offline(),
-		Gate: x.gen.policy.Gate(time.Now), Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Advisories: x.gen.policy.Advisories(),
+		Gate: x.gen.policy.LockedGate(x.gen.policy.Gate(time.Now), x.handler.back.locked), Lock: x.lock,
+		Dated: x.gen.policy.Dated(), Unverified: x.gen.policy.Unverified, Advisories: x.gen.policy.Advisories(),
 		Upstream: upstream, Accept: x.r.Header.Values("Accept"),
 	})
 	if err != nil {
@@ -59,6 +60,11 @@ func (x *exchange) serveFromCache() (bool, *refusal) {
 	x.record.Package, x.record.Status = &answer.Fact, answer.Status
 	x.deliver(answer)
 	return true, nil
+}
+
+// lock implements pullthrough.Lock.
+func (x *exchange) lock(a packages.Artifact, part string) (*packages.Locks, *packages.Denial) {
+	return x.gen.policy.Lock(a, part, x.handler.back.locked)
 }
 
 // deliver passes on an answer of the cache.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/lockfile"
 	"github.com/crannog/crannog/internal/packages/pullthrough"
 	"github.com/crannog/crannog/internal/packages/store"
 )
@@ -162,5 +163,65 @@ func TestPackageRulesAreEnforced(t *testing.T) {
 	}
 	if code, _ := w.newSandbox(registryPolicy("cache: [npm]")).get(file); code != 503 {
 		t.Errorf("without a cache: got %d, want 503", code)
+	}
+}
+
+// lockedTo returns lockfiles that name the version 1.0.0 of the package "a" with the digest of a
+// content.
+func lockedTo(content string) func(c *Config) {
+	sum := sha512.Sum512([]byte(content))
+	set := &lockfile.Set{Files: 1, Entries: []lockfile.Entry{{
+		Ecosystem: packages.NPM, Name: "a", Version: "1.0.0", Digests: []string{"sha512-" + base64.StdEncoding.EncodeToString(sum[:])},
+	}}}
+	return func(c *Config) { c.Locked = set.Index() }
+}
+
+// With lockfile_only, only what the lockfiles name passes, also from the cache, and an update of the
+// policy does not change what they name.
+func TestOnlyLockedPackagesAreServed(t *testing.T) {
+	w := newEnvironment(t)
+	w.serve("443", serveRegistry(registryHost), registryHost)
+	cache := newPackageCache(t)
+	with := func(c *Config) { c.Packages = cache }
+	const base = "https://" + registryHost + "/a"
+	const locked, other = base + "/-/a-1.0.0.tgz", base + "/-/a-2.0.0.tgz"
+	free := w.newSandbox(registryPolicy("cache: [npm]"), with)
+	for _, file := range []string{locked, other} {
+		if code, text := free.get(file); code != 200 {
+			t.Fatalf("control: %s without lockfile_only: got %d %s", file, code, text)
+		}
+	}
+	only := registryPolicy("cache: [npm], lockfile_only: true")
+	s := w.newSandbox(only, with, lockedTo("a 1.0.0"))
+	check := func(when string) {
+		t.Helper()
+		if code, text := s.get(locked); code != 200 || text != "a 1.0.0" {
+			t.Errorf("%s: the locked version: got %d %s, want 200", when, code, text)
+		}
+		if code, text := s.get(base); code != 200 || strings.Contains(text, "a-2.0.0") || !strings.Contains(text, `"latest":"1.0.0"`) {
+			t.Errorf("%s: the document: got %d %s, want only the locked version", when, code, text)
+		}
+		if code, text := s.get(other); code != 403 || !strings.Contains(text, "is in no lockfile of the workspace") || !strings.Contains(text, "1.0.0") || !strings.Contains(text, "packages.lockfile_only") {
+			t.Errorf("%s: another version: got %d %s, want 403 with the locked version", when, code, text)
+		}
+	}
+	check("at first")
+	if err := s.Update(compiled(t, registryPolicy("cache: [npm], lockfile_only: true, min_age: 1s")), nil); err != nil {
+		t.Fatal(err)
+	}
+	check("after an update")
+	tampered := w.newSandbox(only, with, lockedTo("what the project locked"))
+	if code, text := tampered.get(locked); code != 403 || !strings.Contains(text, "package_integrity") || strings.Count(text, "sha512-") < 2 {
+		t.Errorf("another digest than the lockfile's: got %d %s, want 403 package_integrity with both digests", code, text)
+	}
+	last := tampered.records.all()[len(tampered.records.all())-1]
+	if last.Rule != packages.RuleLockfile || last.Package == nil || last.Package.Verdict != packages.Refused {
+		t.Errorf("the entry is %+v, want a refusal by %s", last, packages.RuleLockfile)
+	}
+	if code, text := w.newSandbox(only, with).get(locked); code != 403 || !strings.Contains(text, "without a workspace") {
+		t.Errorf("a sandbox without lockfiles: got %d %s, want 403 with the reason", code, text)
+	}
+	if code, text := w.newSandbox(registryPolicy(`cache: [npm], lockfile_only: true, unlocked: ["npm:a@2.*"]`), with).get(other); code != 200 {
+		t.Errorf("a version that needs no lockfile: got %d %s, want 200", code, text)
 	}
 }

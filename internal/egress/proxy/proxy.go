@@ -23,6 +23,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/names"
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages/lockfile"
 )
 
 var _ attachment.Handler = (*Handler)(nil)
@@ -44,6 +45,9 @@ type Config struct {
 	After uint64
 	// Packages answers requests for packages, for policies with packages.cache.
 	Packages PackageCache
+	// Locked is what the lockfiles of the sandbox's workspace name, for policies with
+	// packages.lockfile_only. Updates do not change it.
+	Locked *lockfile.Index
 	// SpoolFile creates the file that holds a large body during an approval. The default is an
 	// unnamed file in the directory for temporary files. If it fails, memory is used, up to
 	// Limits.Spool.
@@ -94,6 +98,7 @@ type back struct {
 	dialer   *names.Dialer
 	roots    *x509.CertPool
 	packages PackageCache // nil if there is none
+	locked   *lockfile.Index
 }
 
 // life ends with the Handler, which ends all its work.
@@ -135,7 +140,7 @@ func New(c Config) (*Handler, error) {
 		sandbox: c.Sandbox, asker: c.Asker, limits: c.Limits.orDefault(), spoolFile: c.SpoolFile,
 		names: names.NewTable(), flows: map[*flow]struct{}{}, empty: make(chan struct{}),
 		front: front{ca: c.CA, handover: newHandover(), served: make(chan struct{})},
-		back:  back{dialer: c.Dialer, roots: c.Roots, packages: c.Packages},
+		back:  back{dialer: c.Dialer, roots: c.Roots, packages: c.Packages, locked: c.Locked},
 		uses:  secretUses{spent: map[string]int64{}, permits: map[permission]bool{}},
 	}
 	if b.spoolFile == nil {

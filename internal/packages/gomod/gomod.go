@@ -172,8 +172,10 @@ func (p *Protocol) File(ctx context.Context, s packages.Source, t packages.Targe
 		out.About.Published = i.Time
 	}
 	lookup := t.Version + "/go.mod"
+	out.Locked = packages.LockedFile{Part: "/go.mod", Sum: modSum}
 	if ext == ".zip" {
 		out.Type, lookup = "application/zip", t.Version
+		out.Locked = packages.LockedFile{Sum: zipSum}
 	}
 	sum, err := p.sum(ctx, s, t, lookup)
 	if unreachable, ok := errors.AsType[*unreachableError](err); ok {

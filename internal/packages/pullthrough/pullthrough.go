@@ -64,7 +64,9 @@ type Request struct {
 	Unverified func(a packages.Artifact) bool
 	// Advisories is the policy's rule for versions with advisories, or nil.
 	Advisories *packages.AdvisoryRule
-	Upstream   Upstream
+	// Lock restricts files to those that lockfiles name. Nil requires none.
+	Lock     Lock
+	Upstream Upstream
 	// Accept has the lines of the client's header, for manifests of images. It decides whether the
 	// client gets the answer, and nothing is fetched with it.
 	Accept []string

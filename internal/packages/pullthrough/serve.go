@@ -143,6 +143,12 @@ func (s *session) file(ctx context.Context, p packages.Protocol, t packages.Targ
 			return Answer{}, denied(d, s.fact)
 		}
 	}
+	var left contentCheck
+	if !t.Shared {
+		if left, err = s.locked(a, f); err != nil {
+			return Answer{}, err
+		}
+	}
 	verdict := packages.Passed
 	if f.Unverified != "" {
 		if s.request.Unverified == nil || !s.request.Unverified(a) {
@@ -164,6 +170,12 @@ func (s *session) file(ctx context.Context, p packages.Protocol, t packages.Targ
 	content, entry, err := s.content(ctx, store.Entry{Key: f.URL, Ecosystem: s.request.Ecosystem, Name: t.Name, Version: s.fact.Version}, f)
 	if err != nil {
 		return Answer{}, s.failed(err)
+	}
+	if left != nil {
+		if err := left(ctx, content, entry.Size); err != nil {
+			content.Close()
+			return Answer{}, err
+		}
 	}
 	s.fact.Verdict, s.fact.Cached = verdict, !s.fetched
 	if f.Type == "" {

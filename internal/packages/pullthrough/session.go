@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
 	"net/http"
+	"os"
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/packages"
@@ -72,7 +72,7 @@ func (s *session) Parsed(ctx context.Context, key string, parse func() (any, err
 func (s *session) Dated() bool { return s.request.Dated }
 
 // content returns the content of a verified file.
-func (s *session) content(ctx context.Context, e store.Entry, f packages.File) (io.ReadCloser, store.Entry, error) {
+func (s *session) content(ctx context.Context, e store.Entry, f packages.File) (*os.File, store.Entry, error) {
 	want := f.Integrity
 	if f.Check == nil {
 		want = f.About.Digest.String()

@@ -120,6 +120,7 @@ func (Protocol) File(ctx context.Context, s packages.Source, t packages.Target) 
 		if isMetadata {
 			out.URL += metadataSuffix
 			out.About.Digest = f.metadata
+			out.Locked = packages.LockedFile{Describes: f.about.Digest}
 		}
 		return out, nil
 	}

@@ -23,6 +23,7 @@ type Rows interface {
 type Deps struct {
 	Settings  sandbox.Settings
 	Rows      Rows
+	Locks     sandbox.LockSets
 	Gateway   sandbox.Gateway
 	Sealed    sandbox.Sealed
 	Approvals sandbox.ApprovalRequests

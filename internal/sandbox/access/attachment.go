@@ -9,6 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/packages/lockfile"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -51,7 +52,24 @@ func (s *Service) Plan(ctx context.Context, r sandbox.Row, p *policy.Policy) (*s
 		return nil, noNetwork()
 	}
 	a, err := s.Resolve(ctx, r, p)
+	if err == nil {
+		a.Locked, err = s.locked(ctx, r)
+	}
 	return &a, err
+}
+
+// locked returns the set of lockfiles of a sandbox, as it was before anything ran in it. Attack: a
+// program in the sandbox edits a lockfile and has the sandbox paused and resumed, or forked.
+func (s *Service) locked(ctx context.Context, r sandbox.Row) (*lockfile.Set, error) {
+	switch {
+	case r.Locked != nil:
+		return r.Locked, nil
+	case r.Base.Locked != "":
+		return s.deps.Locks.LockSet(ctx, r.Base.Locked)
+	case r.Workspace == "":
+		return lockfile.None(), nil
+	}
+	return nil, nil // the policy at its creation did not require lockfiles
 }
 
 // Attach connects a sandbox to the egress gateway. A nil attachment means no network.

@@ -66,7 +66,7 @@ func (s *Service) Create(ctx context.Context, caller sandbox.Principal, req sand
 
 // created starts to watch a sandbox that is ready.
 func (s *Service) created(ctx context.Context, r sandbox.Row, started time.Time, source string) sandbox.Sandbox {
-	r.State, r.Access.Values = sandbox.Running, nil
+	r.State, r.Access.Values, r.Locked = sandbox.Running, nil, nil
 	s.track(r)
 	if r.Ephemeral {
 		s.live.addEphemeral(r.ID)

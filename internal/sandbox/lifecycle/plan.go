@@ -153,5 +153,8 @@ func (pl *planner) plan(ctx context.Context, caller sandbox.Principal, req sandb
 	if ttl > 0 {
 		r.EndAt = r.StartedAt.Add(ttl)
 	}
+	if err := readLockfiles(ctx, &r, compiled); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
 	return r, template, compiled, nil
 }

@@ -96,7 +96,7 @@ func NewService(d Deps) (*Service, error) {
 		deadlines: s.deadlines, log: d.Log,
 	}
 	s.access = access.New(access.Deps{
-		Settings: settings, Rows: d.Store, Gateway: d.Gateway, Sealed: d.Sealed, Approvals: d.Approvals, Known: s.policyOf, Log: d.Log,
+		Settings: settings, Rows: d.Store, Locks: d.Store, Gateway: d.Gateway, Sealed: d.Sealed, Approvals: d.Approvals, Known: s.policyOf, Log: d.Log,
 	})
 	s.intake, err = intake.New(intake.Deps{
 		Dir: d.Events, Flows: d.Flows, Audit: d.Audit, Rows: d.Store, Redactors: s.access, Observer: s.engines.observer, Log: d.Log,
