@@ -18,14 +18,18 @@ func (p Packages) Advises() bool { return p.Advisories != "" || len(p.Accepted) 
 type advisories struct {
 	level    packages.Severity // unknown if no layer has one
 	layer    string
-	accepted []packageList // one for each layer that has one; an advisory must be in each
+	by       []string // the layers that have one
+	accepted []packageList
 }
 
 func (a *advisories) merge(l Layer) {
 	d := l.Document.Packages
 	// The lowest level refuses the most.
-	if level, ok := packages.ParseSeverity(d.Advisories); ok && (a.level == packages.SeverityUnknown || level < a.level) {
-		a.level, a.layer = level, l.Kind
+	if level, ok := packages.ParseSeverity(d.Advisories); ok {
+		a.by = append(a.by, l.Kind)
+		if a.level == packages.SeverityUnknown || level < a.level {
+			a.level, a.layer = level, l.Kind
+		}
 	}
 	if len(d.Accepted) > 0 {
 		a.accepted = append(a.accepted, packageList{l.Kind, d.Accepted})
@@ -42,14 +46,9 @@ func (a *advisories) into(p *Packages) {
 	}
 }
 
-// accepts reports whether there are lists and each of them names an advisory.
+// accepts reports whether an advisory is tolerated.
 func (a *advisories) accepts(id string) bool {
-	for _, l := range a.accepted {
-		if !l.names(id) {
-			return false
-		}
-	}
-	return len(a.accepted) > 0
+	return excepted(a.by, a.accepted, func(l packageList) bool { return l.names(id) })
 }
 
 // names reports whether the list has an advisory's ID. Databases write the letters of some IDs in

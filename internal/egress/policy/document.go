@@ -211,26 +211,27 @@ type Packages struct {
 	Offline *bool `yaml:"offline,omitempty" json:"offline,omitempty"`
 	// Packages that may be installed although nothing vouches for their content, in the form of
 	// allow: such as Go modules that the checksum database does not know. A package must match each
-	// layer's list. Default is none.
+	// layer's list, and each layer with the ecosystem in cache needs one. Default is none.
 	Unverified []string `yaml:"unverified,omitempty" json:"unverified,omitempty"`
 	// Packages whose registry does not say when they were published, and that may be installed
-	// despite min_age, in the form of allow. A package must match each layer's list. Default is
-	// none.
+	// despite min_age, in the form of allow. A package must match each layer's list, and each layer
+	// with min_age needs one. Default is none.
 	Undated []string `yaml:"undated,omitempty" json:"undated,omitempty"`
 	// Versions with an advisory of at least this severity may not be installed: malware, critical,
 	// high, moderate or low. The lowest of all layers counts. It needs an imported advisory database
 	// for each ecosystem in cache.
 	Advisories string `yaml:"advisories,omitempty" json:"advisories,omitempty"`
 	// Advisories that are tolerated nevertheless, by their ID or an alias, such as
-	// GHSA-35jh-r3h4-6jhm. An advisory must be in each layer's list. Default is none.
+	// GHSA-35jh-r3h4-6jhm. An advisory must be in each layer's list, and each layer with advisories
+	// needs one. Default is none.
 	Accepted []string `yaml:"accepted,omitempty" json:"accepted,omitempty"`
 	// Whether only what the lockfiles of the workspace name may be installed, with the digests that
 	// they name. The lockfiles are read from the host when the sandbox is created. It is true if one
 	// layer has it.
 	LockfileOnly *bool `yaml:"lockfile_only,omitempty" json:"lockfile_only,omitempty"`
 	// Packages that may be installed despite lockfile_only, in the form of allow, such as apt:**,
-	// because apt, maven and oci have no lockfiles. A package must match each layer's list. Default is
-	// none.
+	// because apt, maven and oci have no lockfiles. A package must match each layer's list, and each
+	// layer with lockfile_only needs one. Default is none.
 	Unlocked []string `yaml:"unlocked,omitempty" json:"unlocked,omitempty"`
 }
 

@@ -40,8 +40,10 @@ func (p Packages) Images() bool {
 type installs struct {
 	cache      []string
 	registries []Registry
+	cachedBy   []packageList // the ecosystems in cache of each layer
 	minAge     Duration
 	ageLayer   string
+	agedBy     []string      // the layers that have a minimum age
 	allow      []packageList // one for each layer that has one; a package must match each
 	deny       []packageList
 	offline    *bool
@@ -63,6 +65,12 @@ func (i *installs) merge(l Layer) {
 		if !slices.Contains(i.registries, r) {
 			i.registries = append(i.registries, r)
 		}
+	}
+	if len(d.Cache) > 0 {
+		i.cachedBy = append(i.cachedBy, packageList{l.Kind, d.Cache})
+	}
+	if d.MinAge > 0 {
+		i.agedBy = append(i.agedBy, l.Kind)
 	}
 	if d.MinAge > i.minAge {
 		i.minAge, i.ageLayer = d.MinAge, l.Kind
@@ -124,10 +132,32 @@ func (p *Policy) Offline() bool { return set(p.installs.offline) }
 func (p *Policy) Dated() bool { return p.installs.minAge > 0 }
 
 // Unverified reports whether a package may be installed although nothing vouches for its content.
-func (p *Policy) Unverified(a packages.Artifact) bool { return inEach(p.installs.unverified, a) }
+func (p *Policy) Unverified(a packages.Artifact) bool {
+	var by []string
+	for _, l := range p.installs.cachedBy {
+		if slices.Contains(l.entries, string(a.Ecosystem)) {
+			by = append(by, l.layer)
+		}
+	}
+	return excepted(by, p.installs.unverified, func(l packageList) bool { return l.find(a, true) != "" })
+}
 
-// inEach reports whether there are lists and each of them names a version of a package.
-func inEach(lists []packageList, a packages.Artifact) bool { return inLists(lists, a, true) }
+// excepted reports whether a rule does not hold for something. by are the layers that have the rule,
+// and lists those with exceptions from it. Each layer that has the rule must have a list, because a
+// task could otherwise lift a rule of its organisation, and each list must name the thing.
+func excepted(by []string, lists []packageList, names func(l packageList) bool) bool {
+	for _, layer := range by {
+		if !slices.ContainsFunc(lists, func(l packageList) bool { return l.layer == layer }) {
+			return false
+		}
+	}
+	for _, l := range lists {
+		if !names(l) {
+			return false
+		}
+	}
+	return len(lists) > 0
+}
 
 // Gate returns a function that decides whether a package may be installed at the time of now.
 func (p *Policy) Gate(now func() time.Time) packages.Gate {
@@ -142,7 +172,7 @@ func (p *Policy) Gate(now func() time.Time) packages.Gate {
 				return &packages.Denial{Rule: RuleInstall, Layer: l.layer, Reason: "The package " + a.String() + " is not in packages.allow of the " + l.layer + " layer."}
 			}
 		}
-		if v.Published.IsZero() && inEach(p.installs.undated, a) {
+		if v.Published.IsZero() && excepted(p.installs.agedBy, p.installs.undated, func(l packageList) bool { return l.find(a, true) != "" }) {
 			return nil
 		}
 		if age := time.Duration(p.installs.minAge); known && packages.Young(v, age, now()) {

@@ -14,14 +14,18 @@ func (p Packages) Locks() bool { return p.LockfileOnly != nil || len(p.Unlocked)
 // lockedInstalls combines the layers' settings about lockfiles.
 type lockedInstalls struct {
 	only     *bool
-	layer    string        // the uppermost one that has packages.lockfile_only
-	unlocked []packageList // a package must match each
+	layer    string   // the uppermost one that has packages.lockfile_only
+	by       []string // all that have it
+	unlocked []packageList
 }
 
 func (i *lockedInstalls) merge(l Layer) {
 	d := l.Document.Packages
-	if set(d.LockfileOnly) && i.layer == "" {
-		i.layer = l.Kind
+	if set(d.LockfileOnly) {
+		if i.layer == "" {
+			i.layer = l.Kind
+		}
+		i.by = append(i.by, l.Kind)
 	}
 	i.only = either(i.only, d.LockfileOnly)
 	if len(d.Unlocked) > 0 {
@@ -68,17 +72,8 @@ func (p *Policy) Lock(a packages.Artifact, part string, x *lockfile.Index) (*pac
 // isUnlocked reports whether a package needs no lockfile. Without a version, one of its versions is
 // enough, because another request will name the version.
 func (p *Policy) isUnlocked(a packages.Artifact) bool {
-	return inLists(p.installs.locked.unlocked, a, a.Version != "")
-}
-
-// inLists reports whether there are lists and each of them names a package, as packageList.find.
-func inLists(lists []packageList, a packages.Artifact, exact bool) bool {
-	for _, l := range lists {
-		if l.find(a, exact) == "" {
-			return false
-		}
-	}
-	return len(lists) > 0
+	i := &p.installs.locked
+	return excepted(i.by, i.unlocked, func(l packageList) bool { return l.find(a, a.Version != "") != "" })
 }
 
 func (p *Policy) notLocked(a packages.Artifact, x *lockfile.Index) *packages.Denial {
@@ -101,7 +96,7 @@ func (p *Policy) denyUnlocked(a packages.Artifact, x *lockfile.Index) *packages.
 			reason += " and " + strconv.Itoa(more) + " further versions"
 		}
 		reason += "."
-	case a.Ecosystem == packages.Apt || a.Ecosystem == packages.Maven:
+	case a.Ecosystem == packages.Apt || a.Ecosystem == packages.Maven || a.Ecosystem == packages.OCI:
 		reason += " No lockfile of " + string(a.Ecosystem) + " is known: packages.unlocked can permit the package."
 	default:
 		if why := x.Why(a.Ecosystem); why != "" {

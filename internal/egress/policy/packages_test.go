@@ -87,6 +87,34 @@ func TestParseRejectsInvalidPackageSettings(t *testing.T) {
 	}
 }
 
+// A task cannot lift a rule of its organisation with an exception of its own. The control is the
+// same exception in the organisation's document.
+func TestExceptionNeedsLayerOfRule(t *testing.T) {
+	a := packages.Artifact{Ecosystem: packages.Go, Name: "acme.test/a", Version: "v1.0.0"}
+	for name, c := range map[string]struct {
+		rule, exception string
+		passes          func(p *policy.Policy) bool
+	}{
+		"unverified": {`cache: [go]`, `unverified: ["go:**"]`, func(p *policy.Policy) bool { return p.Unverified(a) }},
+		"undated": {`cache: [go], min_age: 48h`, `undated: ["go:**"]`, func(p *policy.Policy) bool {
+			return p.Gate(time.Now)(a, packages.Version{}, true) == nil
+		}},
+		"unlocked": {`cache: [go], lockfile_only: true`, `unlocked: ["go:**"]`, func(p *policy.Policy) bool {
+			return p.LockedGate(p.Gate(time.Now), nil)(a, packages.Version{}, true) == nil
+		}},
+	} {
+		if !c.passes(packagePolicy(t, c.rule+", "+c.exception, `publish: deny`)) {
+			t.Errorf("%s: the organisation's own exception has no effect", name)
+		}
+		if c.passes(packagePolicy(t, c.rule, c.exception)) {
+			t.Errorf("%s: the task lifts the organisation's rule", name)
+		}
+		if c.passes(packagePolicy(t, c.rule+", "+c.exception, c.rule)) {
+			t.Errorf("%s: the organisation's exception lifts the task's own rule", name)
+		}
+	}
+}
+
 // A layer cannot except more packages than another one does, and exceptions are a widening.
 func TestExceptionsOfPackageRules(t *testing.T) {
 	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
