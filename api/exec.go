@@ -45,4 +45,6 @@ type Denial struct {
 	What string `json:"what" doc:"A name, a host with its port, or a request without its query."`
 	Rule string `json:"rule" doc:"Rule that decided."`
 	Fix  string `json:"fix,omitempty" doc:"Change that would allow it."`
+	// Reason is set where no change of the network's rules would allow it.
+	Reason string `json:"reason,omitempty" doc:"Why a package was refused."`
 }

@@ -108,6 +108,8 @@ func (b *blocked) print(r api.FlowRecord) {
 		b.note("more was blocked; crannog net log shows all while the sandbox is listed")
 	case reported.Fix != "":
 		b.note("blocked %s  rule=%s  (allow: %s)", reported.What, reported.Rule, reported.Fix)
+	case reported.Reason != "":
+		b.note("blocked %s  rule=%s: %s", reported.What, reported.Rule, reported.Reason)
 	default:
 		b.note("blocked %s  rule=%s", reported.What, reported.Rule)
 	}

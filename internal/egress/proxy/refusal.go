@@ -111,6 +111,9 @@ func (r *refusal) line(method, target string) string {
 		text += " approval=" + r.answer.Approval + " state=" + r.answer.State
 	case r.decision.Fix != "":
 		text += " allow with " + r.decision.Fix
+	case strings.HasPrefix(r.decision.Rule, "packages."):
+		// Package managers show nothing else of the answer.
+		text += ": " + r.decision.Reason
 	}
 	return printable(text, longestField)
 }

@@ -83,8 +83,16 @@ func of(r api.FlowRecord) api.Denial {
 	if fix == approve && r.Approval != "" {
 		fix += " " + r.Approval
 	}
-	return api.Denial{What: what, Rule: text.Strict(r.Rule, 200), Fix: text.Strict(fix, 200)}
+	d := api.Denial{What: what, Rule: text.Strict(r.Rule, 200), Fix: text.Strict(fix, 200)}
+	if r.Package != nil && fix == "" {
+		// The rule alone does not say which version or which advisory it is about.
+		d.Reason = text.Strict(r.Reason, maxReason)
+	}
+	return d
 }
+
+// maxReason limits the reason of a denial.
+const maxReason = 500
 
 // approve is the advice of policies for actions that need an approval. It contains a placeholder
 // for the ID of the request.

@@ -17,6 +17,8 @@ func TestListKeepsEachDenialOnce(t *testing.T) {
 		{Kind: "tcp", Host: "169.254.169.254", Port: 80, Rule: "floor.address", Probe: true},
 		{Kind: "http", Method: "POST", Host: "b.test", Port: 443, Path: "/x\x1b[2J", Rule: "r", Fix: "crannog approve", Approval: "q1"},
 		Name("box", "c.test"),
+		{Kind: "http", Method: "GET", Host: "d.test", Port: 443, Path: "/a", Rule: "packages.deny", Reason: "The package is\x1b denied.", Package: &api.PackageFact{}},
+		{Kind: "http", Method: "GET", Host: "d.test", Port: 443, Path: "/b", Rule: "floor.private", Reason: "it is private", Fix: "name it", Package: &api.PackageFact{}},
 	} {
 		l.Add(r)
 	}
@@ -24,6 +26,8 @@ func TestListKeepsEachDenialOnce(t *testing.T) {
 		{What: "a.test", Rule: "network.unlisted", Fix: "--allow a.test"},
 		{What: "POST https://b.test/x\uFFFD[2J", Rule: "r", Fix: "crannog approve q1"},
 		{What: "c.test", Rule: "network.none", Fix: "--allow c.test"},
+		{What: "GET https://d.test/a", Rule: "packages.deny", Reason: "The package is\uFFFD denied."},
+		{What: "GET https://d.test/b", Rule: "floor.private", Fix: "name it"},
 	}
 	if got := l.All(); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
