@@ -55,6 +55,7 @@ var groups = []group{
 	{"netrules", netRuleFigures},
 	{"netcrowd", netCrowdFigures},
 	{"netcreate", netCreateFigures},
+	{"packages", packageFigures},
 }
 
 // bench is one run: its options, its paths and its results.
