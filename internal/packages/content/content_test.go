@@ -213,6 +213,7 @@ func TestNativeProgramsAreFoundWhereNoneBelong(t *testing.T) {
 		"sdist":                  {packages.PyPI, "a", "/p/a-1.0.tar.gz", elf, Executable},
 		"sdist as a zip":         {packages.PyPI, "a", "/p/a-1.0.zip", elf, Executable},
 		"setuptools":             {packages.PyPI, "setuptools", "/p/setuptools-1.0-py3-none-any.whl", pe, ""},
+		"setuptools with ELF":    {packages.PyPI, "setuptools", "/p/setuptools-1.0-py3-none-any.whl", elf, Executable},
 		"jar":                    {packages.Maven, "g:a", jar, elf, ""},
 	} {
 		f := form(t, c.ecosystem, c.name, c.path)
@@ -223,6 +224,10 @@ func TestNativeProgramsAreFoundWhereNoneBelong(t *testing.T) {
 		check(t, what, inspect(t, f, data), c.want)
 	}
 	f := form(t, packages.NPM, "a", npm)
+	// Attack: a package.json that the package's own one replaces.
+	declared, own := file("other/./package.json", `{"os":["linux"]}`), file("package/package.json", `{}`)
+	check(t, "a replaced package.json", inspect(t, f, tgz(t, file("package/x", elf), declared, own)), Executable)
+	check(t, "a package.json that replaces", inspect(t, f, tgz(t, file("package/x", elf), own, declared)), "")
 	for manifest, want := range map[string]Code{
 		`{"os":["linux"],"cpu":["x64"]}`: "", `{"os":"darwin"}`: "", `{"os":["!win32"]}`: Executable, `{"os":[]}`: Executable, `{"name":"a"}`: Executable, `{`: Executable,
 	} {

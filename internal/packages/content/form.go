@@ -13,6 +13,8 @@ type Form struct {
 	archive archive
 	// native is set if native programs belong in the package.
 	native bool
+	// launchers is set if programs of Windows belong in it.
+	launchers bool
 	// manifest is set if the package.json can say that the package is for one platform.
 	manifest bool
 }
@@ -52,11 +54,11 @@ func FormOf(a packages.Artifact, escaped string) (Form, bool) {
 		if strings.HasSuffix(file, ".metadata") {
 			return Form{}, false
 		}
-		f := Form{archive: kindOf(file), native: launchers[a.Name]}
+		f := Form{archive: kindOf(file), launchers: launchers[a.Name]}
 		if stem, wheel := strings.CutSuffix(file, ".whl"); wheel {
 			f.archive = zipArchive
 			// The last part of the name is the platform.
-			f.native = f.native || !strings.HasSuffix(stem, "-any")
+			f.native = !strings.HasSuffix(stem, "-any")
 		}
 		return f, true
 	case packages.Maven:

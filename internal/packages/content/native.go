@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"path"
 	"strings"
 )
 
 // headSize is how much of an entry is read to recognise it.
 const headSize = 4096
+
+const windowsProgram = "a Windows program"
 
 // nativeKind returns the kind of a native program or library, or "". head is the beginning of a
 // file of size bytes.
@@ -32,7 +35,7 @@ func nativeKind(head []byte, size int64) string {
 		}
 		// A header beyond what was read could be there.
 		if at+4 > int64(len(head)) || bytes.HasPrefix(head[at:], []byte("PE\x00\x00")) {
-			return "a Windows program"
+			return windowsProgram
 		}
 	case len(head) >= 8:
 		switch binary.BigEndian.Uint32(head) {
@@ -54,7 +57,7 @@ func (i *inspection) executable(name string, head []byte, size int64) {
 	if i.form.native {
 		return
 	}
-	if kind := nativeKind(head, size); kind != "" {
+	if kind := nativeKind(head, size); kind != "" && (!i.form.launchers || kind != windowsProgram) {
 		i.add(Executable, name, "is "+kind)
 	}
 }
@@ -62,15 +65,17 @@ func (i *inspection) executable(name string, head []byte, size int64) {
 // maxManifest limits a package.json.
 const maxManifest = 1 << 20
 
-// isManifest reports whether an entry is the package.json of the package itself.
+// isManifest reports whether an entry becomes the package.json of the package itself. Clients
+// remove the first directory, whatever its name is.
 func (i *inspection) isManifest(name string) bool {
-	dir, file, ok := strings.Cut(strings.TrimPrefix(name, "./"), "/")
+	dir, file, ok := strings.Cut(path.Clean(name), "/")
 	return i.form.manifest && ok && dir != "" && file == "package.json"
 }
 
 // manifest reads whether a package.json declares operating systems, as packages do that consist of
-// native programs.
+// native programs. The last package.json of an archive replaces the ones before it.
 func (i *inspection) manifest(data []byte) {
+	i.platform = false
 	var m struct {
 		OS any `json:"os"`
 	}
