@@ -45,6 +45,8 @@ type Fact struct {
 	// Advisories are the IDs of advisories that affect the version, or removed versions of a
 	// document, at most MaxAdvisories of them.
 	Advisories []string `json:"advisories,omitempty"`
+	// Findings are what an inspection of the content found, at most one of each kind.
+	Findings []string `json:"findings,omitempty"`
 }
 
 // MaxWithheld limits how many removed versions an audit entry names.

@@ -135,6 +135,11 @@ function Why({ answer: a }: { answer: Answer }) {
           Install scripts: <Inert text={a.scripts.join(", ")} />
         </span>
       )}
+      {a.findings.length > 0 && (
+        <span>
+          Findings: <Inert text={a.findings.join("; ")} />
+        </span>
+      )}
     </span>
   );
 }

@@ -20,6 +20,8 @@ export interface Answer {
   withheld: string[];
   /** Scripts that the version runs when it is installed. */
   scripts: string[];
+  /** What an inspection of the content found. */
+  findings: string[];
 }
 
 const text = (v: unknown) => (typeof v === "string" ? v.slice(0, 2000) : "");
@@ -41,7 +43,7 @@ export function answerOf(e: Entry): Answer | null {
   return {
     seq: e.seq, time: e.time, sandbox: e.sandbox ?? "", verdict, cached: f["cached"] === true,
     ecosystem: text(f["ecosystem"]), name: text(f["name"]), version: text(f["version"]),
-    rule: text(d["rule"]), reason: text(d["reason"]), withheld: list(f["withheld"]), scripts: list(f["scripts"]),
+    rule: text(d["rule"]), reason: text(d["reason"]), withheld: list(f["withheld"]), scripts: list(f["scripts"]), findings: list(f["findings"]),
   };
 }
 

@@ -88,8 +88,8 @@ describe("an answer", () => {
   });
 
   it("has only texts, of bounded length", () => {
-    const answer = answerOf(entry({ rule: {}, reason: 7, package: { ...fact, name: "x".repeat(1e5), version: ["1"], withheld: ["2.0.0", 3, null], scripts: "all", cached: "yes" } }));
-    expect(answer).toMatchObject({ rule: "", reason: "", version: "", withheld: ["2.0.0"], scripts: [], cached: false });
+    const answer = answerOf(entry({ rule: {}, reason: 7, package: { ...fact, name: "x".repeat(1e5), version: ["1"], withheld: ["2.0.0", 3, null], scripts: "all", findings: ["escape: x", {}], cached: "yes" } }));
+    expect(answer).toMatchObject({ rule: "", reason: "", version: "", withheld: ["2.0.0"], scripts: [], findings: ["escape: x"], cached: false });
     expect(answer?.name).toHaveLength(2000);
   });
 

@@ -53,13 +53,16 @@ const withAdvisories = 7
 // attach has the set of the workspace's lockfiles.
 const withLockfiles = 7
 
+// withContent is the first version in which packages has content and tolerated.
+const withContent = 7
+
 // checkSupported rejects a policy with gateway settings that do not exist in a version. Without them
 // the gateway would allow what the policy forbids.
 func checkSupported(layers []policy.Layer, version int) error {
 	for _, l := range layers {
 		p := l.Document.Packages
 		if version < withPackages && p.Installs() || version < withEcosystems && p.BeyondNPM() || version < withImages && p.Images() ||
-			version < withAdvisories && p.Advises() || version < withLockfiles && p.Locks() {
+			version < withAdvisories && p.Advises() || version < withLockfiles && p.Locks() || version < withContent && p.Inspects() {
 			return fault.New(fault.Conflict, "causeway_version", "the process that holds the sandboxes' networks is of an earlier version, which lacks settings of packages in this policy").
 				WithHint("end the sandboxes that it holds, and try again")
 		}

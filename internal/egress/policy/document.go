@@ -233,6 +233,12 @@ type Packages struct {
 	// because apt, maven and oci have no lockfiles. A package must match each layer's list, and each
 	// layer with lockfile_only needs one. Default is none.
 	Unlocked []string `yaml:"unlocked,omitempty" json:"unlocked,omitempty"`
+	// Whether the content of packages is inspected: report names findings in the audit log, refuse
+	// also refuses the package. The strictest of all layers counts.
+	Content string `yaml:"content,omitempty" json:"content,omitempty"`
+	// Packages with findings that may be installed despite refuse, in the form of allow. A package
+	// must match each layer's list, and each layer with refuse needs one. Default is none.
+	Tolerated []string `yaml:"tolerated,omitempty" json:"tolerated,omitempty"`
 }
 
 // Registry is a host that serves packages.

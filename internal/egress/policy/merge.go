@@ -57,6 +57,7 @@ func (p *Policy) conflicts(warnings *[]Warning) error {
 	c.secrets(&p.merged.Secrets, &Network{})
 	c.registries(p.merged.Packages.Registries)
 	p.installs.lockedWarnings(warnings)
+	p.installs.contentWarnings(warnings)
 	for i, b := range p.merged.Secrets.Bind {
 		field := "secrets.bind[" + strconv.Itoa(i) + "]"
 		switch got := p.Connect(b.Host, b.Port); {

@@ -15,7 +15,7 @@ const maxMinAge = Duration(8760 * time.Hour)
 // Installs reports whether the document has settings about installing packages.
 func (p Packages) Installs() bool {
 	return len(p.Cache) > 0 || len(p.Registries) > 0 || p.MinAge > 0 || len(p.Allow) > 0 || len(p.Deny) > 0 || p.Offline != nil ||
-		len(p.Unverified) > 0 || len(p.Undated) > 0 || p.Advises() || p.Locks()
+		len(p.Unverified) > 0 || len(p.Undated) > 0 || p.Advises() || p.Locks() || p.Inspects()
 }
 
 // BeyondNPM reports whether the document has settings that earlier versions of the gateway do not
@@ -51,6 +51,7 @@ type installs struct {
 	undated    []packageList // as allow
 	advisories advisories
 	locked     lockedInstalls
+	content    inspected
 }
 
 type packageList struct {
@@ -90,6 +91,7 @@ func (i *installs) merge(l Layer) {
 	}
 	i.advisories.merge(l)
 	i.locked.merge(l)
+	i.content.merge(l)
 }
 
 func (i *installs) into(m *Document) {
@@ -109,6 +111,7 @@ func (i *installs) into(m *Document) {
 	}
 	i.advisories.into(p)
 	i.locked.into(p)
+	i.content.into(p)
 }
 
 // Registry returns the ecosystem of a host whose packages come from the cache.
@@ -220,13 +223,14 @@ func (c *checker) packages(p *Packages) {
 	for _, l := range []struct {
 		field   string
 		entries []string
-	}{{"packages.allow", p.Allow}, {"packages.deny", p.Deny}, {"packages.unverified", p.Unverified}, {"packages.undated", p.Undated}, {"packages.unlocked", p.Unlocked}} {
+	}{{"packages.allow", p.Allow}, {"packages.deny", p.Deny}, {"packages.unverified", p.Unverified}, {"packages.undated", p.Undated}, {"packages.unlocked", p.Unlocked}, {"packages.tolerated", p.Tolerated}} {
 		c.list(l.field, len(l.entries), maxEntries, l.entries != nil && len(l.entries) == 0)
 		for i, entry := range l.entries {
 			c.packageEntry(l.field+"["+strconv.Itoa(i)+"]", entry)
 		}
 	}
 	c.advisories(p)
+	c.word(packages.RuleContent, p.Content, contentModes)
 }
 
 func (c *checker) packageEntry(field, entry string) {
@@ -285,6 +289,7 @@ func (w *widening) installs(a, b *installs) {
 	w.exceptions("undated", a.undated, b.undated)
 	w.advisories(&a.advisories, &b.advisories)
 	w.locked(&a.locked, &b.locked)
+	w.content(&a.content, &b.content)
 	for _, l := range a.deny {
 		for _, entry := range l.entries {
 			if !slices.ContainsFunc(b.deny, func(n packageList) bool { return slices.Contains(n.entries, entry) }) {

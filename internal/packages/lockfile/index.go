@@ -12,6 +12,7 @@ type Index struct {
 	digests  map[key][]packages.Digest
 	has      map[key]bool     // versions, with an empty one for each name
 	versions map[key][]string // by ecosystem and name
+	names    map[packages.Ecosystem][]string
 	set      *Set
 }
 
@@ -20,7 +21,7 @@ func (s *Set) Index() *Index {
 	if s == nil {
 		return nil
 	}
-	x := &Index{digests: map[key][]packages.Digest{}, has: map[key]bool{}, versions: map[key][]string{}, set: s}
+	x := &Index{digests: map[key][]packages.Digest{}, has: map[key]bool{}, versions: map[key][]string{}, names: map[packages.Ecosystem][]string{}, set: s}
 	for _, e := range s.Entries {
 		var digests []packages.Digest
 		for _, text := range e.Digests {
@@ -34,9 +35,20 @@ func (s *Set) Index() *Index {
 		if !x.has[version] {
 			x.versions[name] = append(x.versions[name], version.version)
 		}
+		if !x.has[name] {
+			x.names[e.Ecosystem] = append(x.names[e.Ecosystem], e.Name)
+		}
 		x.has[name], x.has[version] = true, true
 	}
 	return x
+}
+
+// Names returns the packages of an ecosystem that the lockfiles name.
+func (x *Index) Names(e packages.Ecosystem) []string {
+	if x == nil {
+		return nil
+	}
+	return x.names[e]
 }
 
 // Versions returns the versions of a package that the lockfiles name.

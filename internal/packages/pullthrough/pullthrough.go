@@ -64,6 +64,8 @@ type Request struct {
 	Unverified func(a packages.Artifact) bool
 	// Advisories is the policy's rule for versions with advisories, or nil.
 	Advisories *packages.AdvisoryRule
+	// Content is the policy's rule for what packages contain, or nil.
+	Content *packages.ContentRule
 	// Lock restricts files to those that lockfiles name. Nil requires none.
 	Lock     Lock
 	Upstream Upstream
@@ -114,6 +116,7 @@ type Cache struct {
 	flights map[string]chan struct{} // by key; closed when the fetch has ended
 	indexes map[string]any           // parsed documents, by ecosystem and key
 	tokens  tokens
+	inspected
 }
 
 // New returns a cache. now returns the time, so that tests can set it.
