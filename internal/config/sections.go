@@ -70,6 +70,11 @@ type Disk struct {
 	Packages int64 // for the package cache; 0 is the default
 }
 
+// PackageGate has the settings of what verifies packages.
+type PackageGate struct {
+	Keyrings string // files of keys of archives, separated by commas
+}
+
 // Images has the settings of OCI images.
 type Images struct {
 	Registries, Mirrors, Insecure string // lists separated by commas
