@@ -28,7 +28,6 @@ type Config struct {
 	Lifetime      Lifetime
 	Images        Images // sources of images
 	Disk          Disk
-	PackageGate   PackageGate
 	Snapshots     Snapshots
 	Pool          Pool      // memory for warm sandboxes
 	PoolLanguages Languages // languages that warm sandboxes have loaded

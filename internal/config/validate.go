@@ -174,7 +174,7 @@ func (c Config) checkHostEtc() error {
 // PackageKeyrings returns the paths in package_keyrings.
 func (c Config) PackageKeyrings() []string {
 	var out []string
-	for name := range strings.SplitSeq(c.PackageGate.Keyrings, ",") {
+	for name := range strings.SplitSeq(c.HostFiles.Keyrings, ",") {
 		if name = strings.TrimSpace(name); name != "" {
 			out = append(out, name)
 		}

@@ -301,7 +301,7 @@ func FuzzVerify(f *testing.F) {
 		if k, err := Parse(keys); err == nil {
 			_ = k.Verify(content, signatures, time.Now())
 		}
-		// Nobody has the private key any more, so only the text that it has signed can pass.
+		// The private key is used only above, so only the text that it has signed can pass.
 		if trusted.Verify(content, signatures, time.Now()) == nil && !bytes.Equal(content, text) {
 			t.Errorf("%q passes with the signature %q", content, signatures)
 		}
