@@ -33,7 +33,7 @@ func FromConfig(file string) LocalOption {
 		if stateIsSet && o.State == "" {
 			o.State = c.State
 		}
-		o.PackageBudget = c.Disk.Packages
+		o.Packages = standard.PackagesOf(c)
 		o.SecretsKey, o.SecretsExec, o.Audit = c.Secrets.Key, c.Secrets.Exec, standard.Audit(c)
 		o.Starts, o.DefaultEngine, o.Docker, o.MicroVM, o.NoDevice = standard.Starts(c), c.Engines.Default, standard.DockerOf(c), standard.MicroVMOf(c), standard.NoDevice(c)
 		if before != nil {

@@ -51,7 +51,7 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 		crannog.SecretsKey(a.config.Secrets.Key), crannog.SecretsExec(a.config.Secrets.Exec),
 		func(o *standard.Options) error {
 			o.HostEtc = a.config.HostEtcPaths()
-			o.PackageBudget = a.config.Disk.Packages
+			o.Packages = standard.PackagesOf(a.config)
 			o.Settings, o.Audit, o.Starts, o.Version = settings, standard.Audit(a.config), standard.Starts(a.config), a.version
 			o.DefaultEngine, o.Docker, o.MicroVM, o.NoDevice, o.Images = a.config.Engines.Default, standard.DockerOf(a.config), standard.MicroVMOf(a.config), standard.NoDevice(a.config), standard.ImagesOf(a.config)
 			return nil

@@ -107,7 +107,7 @@ func (a serverVerbs) serve(ctx context.Context, f *serveFlags) error {
 		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.version, Frontends: a.frontends(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
-		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config), NoDevice: standard.NoDevice(a.config), Images: standard.ImagesOf(a.config), PackageBudget: a.config.Disk.Packages, SecretsKey: a.config.Secrets.Key, SecretsExec: a.config.Secrets.Exec, Audit: standard.Audit(a.config), HostEtc: a.config.HostEtcPaths(),
+		DefaultEngine: a.config.Engines.Default, Docker: standard.DockerOf(a.config), MicroVM: standard.MicroVMOf(a.config), NoDevice: standard.NoDevice(a.config), Images: standard.ImagesOf(a.config), Packages: standard.PackagesOf(a.config), SecretsKey: a.config.Secrets.Key, SecretsExec: a.config.Secrets.Exec, Audit: standard.Audit(a.config), HostEtc: a.config.HostEtcPaths(),
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor shows what this machine lacks")), listener.Close())

@@ -108,6 +108,17 @@ func TestListenBeyondLoopbackNeedsInsecure(t *testing.T) {
 	}
 }
 
+func TestPackageKeyringsAreAbsolutePaths(t *testing.T) {
+	for value, want := range map[string]int{"": 0, "/a b/c.gpg": 1, "/a.gpg, /b.asc,": 2, "a.gpg": -1, "/a.gpg,../b.gpg": -1} {
+		c := Default(testEnv(map[string]string{}))
+		c.HostFiles.Keyrings = value
+		err := c.Validate()
+		if (err == nil) != (want >= 0) || err == nil && len(c.PackageKeyrings()) != want {
+			t.Errorf("%q: got %q (%v), want %d paths", value, c.PackageKeyrings(), err, want)
+		}
+	}
+}
+
 func TestWebhookNeedsTLSAndSecret(t *testing.T) {
 	for _, test := range []struct {
 		url, secret string

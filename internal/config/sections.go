@@ -16,10 +16,11 @@ type HTTP struct {
 // SecretStore has the key that encrypts secrets, and the command lines that exec: may run.
 type SecretStore struct{ Key, Exec string }
 
-// HostFiles has the files of the host that sandboxes may see.
+// HostFiles has the files of the host that sandboxes may see, or that the server reads.
 type HostFiles struct {
-	Mounts string // directories that callers with a key may mount by name
-	Etc    string // further paths of /etc
+	Mounts   string // directories that callers with a key may mount by name
+	Etc      string // further paths of /etc
+	Keyrings string // further keys that may sign Debian archives
 }
 
 // Webhook has the address that receives approval requests, and the secret that signs the messages.

@@ -18,7 +18,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 
 // Validate reports every invalid setting, before a socket or file is opened.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLogLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkAttachment(), c.checkHostEtc(), c.checkCapacity(), c.checkConnections(), c.checkAudit())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLogLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkDocker(), c.checkMicroVM(), c.checkAttachment(), c.checkHostEtc(), c.checkKeyrings(), c.checkCapacity(), c.checkConnections(), c.checkAudit())
 }
 
 func (c Config) checkState() error {
@@ -166,6 +166,28 @@ func (c Config) checkHostEtc() error {
 	for _, name := range c.HostEtcPaths() {
 		if !strings.HasPrefix(name, "/etc/") || filepath.Clean(name) != name {
 			problems = append(problems, fmt.Errorf("host_etc: %q is not a path below /etc, such as /etc/nginx", name))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// PackageKeyrings returns the paths in package_keyrings.
+func (c Config) PackageKeyrings() []string {
+	var out []string
+	for name := range strings.SplitSeq(c.HostFiles.Keyrings, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// checkKeyrings rejects relative paths, which would depend on the directory of a command.
+func (c Config) checkKeyrings() error {
+	var problems []error
+	for _, name := range c.PackageKeyrings() {
+		if !filepath.IsAbs(name) {
+			problems = append(problems, fmt.Errorf("package_keyrings: %q is not an absolute path, such as /etc/apt/keyrings/example.gpg", name))
 		}
 	}
 	return errors.Join(problems...)

@@ -45,6 +45,8 @@ type Listing struct {
 	Remaining int
 	// Digest is set if the protocol has a name for the document by its digest.
 	Digest string
+	// Tolerated is set if nothing vouches for the document, which the policy permits.
+	Tolerated bool
 }
 
 // File is what a registry says about a file.
@@ -72,6 +74,8 @@ type File struct {
 	Images [][]string
 	// Locked is how lockfiles name the file.
 	Locked LockedFile
+	// Tolerated is set if nothing vouches for the file's list, which the policy permits.
+	Tolerated bool
 }
 
 // Protocol knows how the registries of one ecosystem describe packages.
@@ -99,6 +103,9 @@ type Query struct {
 	// Revalidate asks the registry for the digest of an old text first. If the digest is that of the
 	// stored text, nothing is fetched.
 	Revalidate bool
+	// Check verifies the text, each time before it is used or stored. Sandboxes share stored texts,
+	// so one that it rejects must not stay there. Nil accepts every text.
+	Check func(t Text) error
 }
 
 // Text is a text of a registry.
@@ -124,6 +131,8 @@ type Source interface {
 	Parsed(ctx context.Context, key string, parse func() (any, error)) (any, error)
 	// Dated reports whether the gate needs times of publication.
 	Dated() bool
+	// Unverified reports whether the policy permits something that cannot be verified, by its name.
+	Unverified(name string) bool
 }
 
 // Parsed is Source.Parsed with a type.
@@ -145,7 +154,9 @@ type Failure struct {
 	Rule, Reason string
 	// Absent is set if the registry has no such file.
 	Absent bool
-	Cause  error
+	// Unverified is set if nothing vouches for it, which the policy can permit.
+	Unverified bool
+	Cause      error
 }
 
 // Error returns the reason.

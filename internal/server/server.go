@@ -26,7 +26,6 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 	"github.com/crannog/crannog/internal/host/diskroom"
 	"github.com/crannog/crannog/internal/image/library"
-	packagestore "github.com/crannog/crannog/internal/packages/store"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/audited"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
@@ -74,8 +73,8 @@ type Options struct {
 	// directory, "keyring" a key in the system's keyring, "transit:mount/key" a key in a Vault
 	// server.
 	SecretsKey string
-	// PackageBudget is the disk space of the package cache in bytes. 0 means the default.
-	PackageBudget int64
+	// Packages configures the package cache.
+	Packages PackageOptions
 	// Audit limits the audit log.
 	Audit AuditOptions
 	// SecretsExec are the command lines that exec: may run, separated by semicolons. "" means none.
@@ -196,7 +195,7 @@ func (d *Server) openService() error {
 	if err != nil {
 		return err
 	}
-	cache, err := packagestore.Open(o.StateDir, o.PackageBudget)
+	cache, err := openPackages(o)
 	if err != nil {
 		return err
 	}

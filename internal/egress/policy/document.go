@@ -210,8 +210,9 @@ type Packages struct {
 	// Whether only what the cache already has may be installed.
 	Offline *bool `yaml:"offline,omitempty" json:"offline,omitempty"`
 	// Packages that may be installed although nothing vouches for their content, in the form of
-	// allow: such as Go modules that the checksum database does not know. A package must match each
-	// layer's list, and each layer with the ecosystem in cache needs one. Default is none.
+	// allow: such as Go modules that the checksum database does not know, or apt:HOST/PATH/SUITE for
+	// a Debian archive whose key is unknown. A package must match each layer's list, and each layer
+	// with the ecosystem in cache needs one. Default is none.
 	Unverified []string `yaml:"unverified,omitempty" json:"unverified,omitempty"`
 	// Packages whose registry does not say when they were published, and that may be installed
 	// despite min_age, in the form of allow. A package must match each layer's list, and each layer

@@ -3,15 +3,13 @@ package debian
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/ProtonMail/go-crypto/openpgp"
-
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/packages/apt"
+	"github.com/crannog/crannog/internal/packages/keyring"
 )
 
 // maxRelease bounds the signed list of index files, in bytes.
@@ -19,11 +17,11 @@ const maxRelease = 4 << 20
 
 // release fetches and verifies the list of index files. An attacker who controls the mirror or the
 // connection to it can neither change the list nor replace it by that of another suite.
-func (m *mirror) release(ctx context.Context, suite, keyring string) (*apt.Release, error) {
+func (m *mirror) release(ctx context.Context, suite, keyringFile string) (*apt.Release, error) {
 	if !plainName(suite) {
 		return nil, fault.Newf(fault.Invalid, "debian_suite_invalid", "%.100q is not the name of a suite", suite)
 	}
-	keys, err := readKeyring(keyring)
+	keys, err := readKeyring(keyringFile)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +29,7 @@ func (m *mirror) release(ctx context.Context, suite, keyring string) (*apt.Relea
 	if err := m.get(ctx, "dists/"+suite+"/InRelease", maxRelease, &signed); err != nil {
 		return nil, err
 	}
-	text, err := apt.SignedText(signed.Bytes(), keys)
+	text, err := apt.SignedText(signed.Bytes(), keys, time.Now())
 	if err != nil {
 		return nil, badRelease(err)
 	}
@@ -47,19 +45,15 @@ func badRelease(err error) error {
 }
 
 // readKeyring reads OpenPGP keys, armored or not.
-func readKeyring(name string) (openpgp.EntityList, error) {
+func readKeyring(name string) (keyring.Keys, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, CodeSignature, "the keys that sign Debian's archive cannot be read: "+err.Error()).
+		return keyring.Keys{}, fault.Wrap(err, fault.Invalid, CodeSignature, "the keys that sign Debian's archive cannot be read: "+err.Error()).
 			WithHint("install the package debian-archive-keyring, or name a file of keys with --keyring")
 	}
-	read := openpgp.ReadKeyRing
-	if bytes.HasPrefix(data, []byte("-----BEGIN")) {
-		read = openpgp.ReadArmoredKeyRing
-	}
-	keys, err := read(bytes.NewReader(data))
-	if err != nil || len(keys) == 0 {
-		return nil, fault.Wrap(errors.Join(err, errors.New("no key")), fault.Invalid, CodeSignature, name+" is not a file of OpenPGP keys")
+	keys, err := keyring.Parse(data)
+	if err != nil {
+		return keyring.Keys{}, fault.Wrap(err, fault.Invalid, CodeSignature, name+" is not a file of OpenPGP keys: "+err.Error())
 	}
 	return keys, nil
 }

@@ -19,7 +19,8 @@ import (
 
 // Protocol is the protocol of Debian archives.
 type Protocol struct {
-	now func() time.Time
+	now  func() time.Time
+	keys Keyring
 
 	mu      sync.Mutex
 	indexes map[string]*index // parsed lists of packages, by digest
@@ -27,8 +28,8 @@ type Protocol struct {
 }
 
 // New returns the protocol. now returns the time, so that tests can set it.
-func New(now func() time.Time) *Protocol {
-	return &Protocol{now: now, indexes: map[string]*index{}, used: map[string][]list{}}
+func New(now func() time.Time, keys Keyring) *Protocol {
+	return &Protocol{now: now, keys: keys, indexes: map[string]*index{}, used: map[string][]list{}}
 }
 
 const (
@@ -94,27 +95,11 @@ func (p *Protocol) Parse(origin, escaped string) packages.Target {
 // is.
 func (p *Protocol) Listing(ctx context.Context, s packages.Source, t packages.Target, _ packages.Keep) (packages.Listing, error) {
 	r, _ := parse(t.Path)
-	text, _, err := p.release(ctx, s, t.Origin, r.base, r.suite)
-	return packages.Listing{Text: text.Body, Type: "text/plain; charset=utf-8", Remaining: 1}, err
-}
-
-func (p *Protocol) release(ctx context.Context, s packages.Source, origin, base, suite string) (packages.Text, *Release, error) {
-	at := origin + base + "/dists/" + suite + "/InRelease"
-	text, err := s.Text(ctx, packages.Query{URL: at})
+	text, list, err := p.release(ctx, s, t.Origin, r.base, r.suite)
 	if err != nil {
-		return text, nil, err
+		return packages.Listing{}, err
 	}
-	list, err := packages.Parsed(ctx, s, at+" "+text.SHA256, func() (*Release, error) {
-		plain, err := SignedText(text.Body, nil)
-		if err != nil {
-			return nil, err
-		}
-		return ParseRelease(plain, suite, p.now())
-	})
-	if err != nil {
-		return text, nil, packages.Unreadable(err)
-	}
-	return text, list, nil
+	return packages.Listing{Text: text.Body, Type: "text/plain; charset=utf-8", Remaining: 1, Tolerated: list.unverified != ""}, nil
 }
 
 // File implements packages.Protocol.
@@ -135,7 +120,7 @@ func (p *Protocol) File(ctx context.Context, s packages.Source, t packages.Targe
 	if isPackages(name) {
 		p.use(ctx, s, archive, list{r.suite, name})
 	}
-	return packages.File{URL: archive + "/dists/" + r.suite + "/" + release.location(name), About: packages.Version{Digest: release.Files[name].digest()}}, nil
+	return packages.File{URL: archive + "/dists/" + r.suite + "/" + release.location(name), About: packages.Version{Digest: release.Files[name].digest()}, Tolerated: release.unverified != ""}, nil
 }
 
 func (f File) digest() packages.Digest {
@@ -213,9 +198,17 @@ func (p *Protocol) deb(ctx context.Context, s packages.Source, t packages.Target
 	var found *entry
 	var since time.Time
 	var releases []string
+	var refused error
+	tolerated := false // every list with the package is unverified
 	for _, l := range p.lists(s, archive) {
 		_, release, err := p.release(ctx, s, t.Origin, r.base, l.Suite)
 		if errors.Is(err, packages.ErrAbsent) {
+			continue
+		}
+		if _, ok := errors.AsType[*packages.Failure](err); ok {
+			// All sandboxes have added to the lists. One that only another sandbox's policy permits,
+			// or that has expired, must not keep this sandbox from the packages of others.
+			refused = err
 			continue
 		}
 		if err != nil {
@@ -239,16 +232,24 @@ func (p *Protocol) deb(ctx context.Context, s packages.Source, t packages.Target
 		if !slices.Contains(releases, release.Distribution) {
 			releases = append(releases, release.Distribution)
 		}
-		// The archive does not say when it received a package. It had it when it made a list.
-		if since.IsZero() || release.Date.Before(since) {
+		// The archive does not say when it received a package. It had it when it made a list. The
+		// time of a list for which nothing vouches counts only if there is no other.
+		unverified := release.unverified != ""
+		switch {
+		case since.IsZero(), tolerated && !unverified:
+			since, tolerated = release.Date, unverified
+		case tolerated == unverified && release.Date.Before(since):
 			since = release.Date
 		}
+	}
+	if found == nil && refused != nil {
+		return packages.File{}, refused
 	}
 	if found == nil || found.name != t.Name {
 		return packages.File{}, &packages.Failure{Rule: packages.RuleRequest, Absent: true, Reason: "no list of packages that was read through the cache has " + r.path + "; run apt-get update"}
 	}
 	return packages.File{
-		URL: t.Origin + t.Path, Version: found.version, Type: "application/vnd.debian.binary-package",
+		URL: t.Origin + t.Path, Version: found.version, Type: "application/vnd.debian.binary-package", Tolerated: tolerated,
 		About: packages.Version{
 			Digest: found.file.digest(), NotAfter: since, Origin: &packages.Origin{Name: found.source.Name, Version: found.source.Version, Releases: releases},
 		},

@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/packages"
+	"github.com/crannog/crannog/internal/packages/keyring"
 )
 
 func TestParseFindsKindAndName(t *testing.T) {
-	p := New(time.Now)
+	p := New(time.Now, noKeys{})
 	for path, want := range map[string]packages.Target{
 		"/debian/dists/bookworm/InRelease":                         {Kind: packages.Document, Name: "dists/bookworm", Shared: true},
 		"/debian/dists/bookworm/Release":                           {},
@@ -29,6 +30,11 @@ func TestParseFindsKindAndName(t *testing.T) {
 		}
 	}
 }
+
+// noKeys is a keyring without keys.
+type noKeys struct{}
+
+func (noKeys) Keys() (keyring.Keys, error) { return keyring.Keys{}, nil }
 
 func TestListWithTwoDigestsOfOneFileIsRejected(t *testing.T) {
 	entry := func(sum string) string {

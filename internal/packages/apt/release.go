@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ProtonMail/go-crypto/openpgp"
-	"github.com/ProtonMail/go-crypto/openpgp/clearsign"
 	"pault.ag/go/debian/control"
 )
 
@@ -20,33 +18,32 @@ import (
 type Release struct {
 	Suite string
 	Date  time.Time // when the archive made the list; zero if it does not say
+	// ValidUntil is when the list ends; zero if it does not say.
+	ValidUntil time.Time
 	// Distribution is the release of the distribution, as OSV names it: such as Debian:12 or
 	// Ubuntu:22.04. It is empty for archives of others.
 	Distribution string
 	// ByHash is set if the archive also serves index files under their digests.
 	ByHash bool
 	Files  map[string]File // by path below the suite's directory
+
+	// unverified is the reason why nothing vouches for the list, if the policy permits it.
+	unverified string
+}
+
+// current returns an error if the list is no longer valid. A mirror could otherwise offer a signed
+// list with known vulnerabilities forever.
+func (r *Release) current(now time.Time) error {
+	if !r.ValidUntil.IsZero() && now.After(r.ValidUntil) {
+		return fmt.Errorf("is no longer valid: its Valid-Until is %s, and somebody could withhold a newer one", r.ValidUntil.UTC().Format(time.RFC3339))
+	}
+	return nil
 }
 
 // File has the known properties of a file before it is fetched.
 type File struct {
 	Size   int64
 	SHA256 [32]byte
-}
-
-// SignedText returns the text that a key of the keyring has signed. The text before and after the
-// signed one is not returned. Without a keyring, the signature is not verified.
-func SignedText(signed []byte, keys openpgp.EntityList) ([]byte, error) {
-	block, _ := clearsign.Decode(signed)
-	if block == nil {
-		return nil, errors.New("has no signature")
-	}
-	if keys != nil {
-		if _, err := block.VerifySignature(keys, nil); err != nil {
-			return nil, fmt.Errorf("has no valid signature of a known key: %w", err)
-		}
-	}
-	return block.Plaintext, nil
 }
 
 // dateLayout is the form of dates in a Release.
@@ -66,14 +63,15 @@ func ParseRelease(text []byte, suite string, now time.Time) (*Release, error) {
 	if p.Values["Codename"] != suite && p.Values["Suite"] != suite {
 		return nil, fmt.Errorf("is of the suite %.50q, not %s", p.Values["Codename"], suite)
 	}
-	// A mirror could otherwise offer a signed list with known vulnerabilities forever.
+	r := &Release{Suite: suite, ByHash: p.Values["Acquire-By-Hash"] == "yes", Files: map[string]File{}}
 	if until := p.Values["Valid-Until"]; until != "" {
-		end, err := time.Parse(dateLayout, until)
-		if err != nil || now.After(end) {
-			return nil, fmt.Errorf("is no longer valid: it was valid until %.60q", until)
+		if r.ValidUntil, err = time.Parse(dateLayout, until); err != nil {
+			return nil, fmt.Errorf("has an invalid time in Valid-Until: %.60q", until)
 		}
 	}
-	r := &Release{Suite: suite, ByHash: p.Values["Acquire-By-Hash"] == "yes", Files: map[string]File{}}
+	if err := r.current(now); err != nil {
+		return nil, err
+	}
 	if date, err := time.Parse(dateLayout, p.Values["Date"]); err == nil {
 		r.Date = date
 	}

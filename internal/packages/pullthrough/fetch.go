@@ -27,6 +27,19 @@ type document struct {
 	status int
 }
 
+// published returns the document as protocols see it.
+func (d document) published() packages.Text {
+	return packages.Text{Body: d.text, SHA256: d.entry.SHA256, Type: d.entry.Type, Modified: d.entry.Modified}
+}
+
+// check returns the error of a query's own verification.
+func (d document) check(q packages.Query) error {
+	if q.Check == nil {
+		return nil
+	}
+	return q.Check(d.published())
+}
+
 // document returns a document that is fresh enough. If none is stored, it fetches the document. e
 // has the document's key, ecosystem and name.
 func (c *Cache) document(ctx context.Context, r Request, e store.Entry, q packages.Query) (document, error) {
@@ -40,7 +53,11 @@ func (c *Cache) document(ctx context.Context, r Request, e store.Entry, q packag
 			return document{}, err
 		}
 		if err == nil && (r.Offline || c.now().Sub(found.Fetched) < life) && isText(found, q) {
-			return document{entry: found, text: text, cached: true}, nil
+			got := document{entry: found, text: text, cached: true}
+			// What another policy tolerated, or what has expired, is fetched again.
+			if err := got.check(q); err == nil || r.Offline {
+				return got, err
+			}
 		}
 		if r.Offline {
 			return document{}, offline(packages.Fact{Ecosystem: e.Ecosystem, Name: e.Name})
@@ -130,7 +147,8 @@ func (c *Cache) receiveDocument(ctx context.Context, r Request, e store.Entry, q
 	if at, err := http.ParseTime(resp.Header.Get("Last-Modified")); err == nil {
 		e.Modified = at
 	}
-	return document{entry: e, text: text}, nil
+	got := document{entry: e, text: text}
+	return got, got.check(q)
 }
 
 // storeDocument stores a document. An error is ignored, because the next request then fetches the

@@ -1,7 +1,6 @@
 package pullthrough_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,9 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/ProtonMail/go-crypto/openpgp"
-	"github.com/ProtonMail/go-crypto/openpgp/clearsign"
 
 	"github.com/crannog/crannog/internal/packages"
 	"github.com/crannog/crannog/internal/packages/pullthrough"
@@ -86,19 +82,7 @@ func (r *registry) debian(t *testing.T, age time.Duration, list ...version) {
 	const dir = "main/binary-amd64/"
 	r.set("/debian/dists/bookworm/"+dir+"by-hash/SHA256/"+hexSum(entries), []byte(entries))
 	text := fmt.Sprintf("Origin: Debian\nVersion: 12.5\nSuite: stable\nCodename: bookworm\nDate: %s\nAcquire-By-Hash: yes\nSHA256:\n %s %d %sPackages\n", time.Now().Add(-age).UTC().Format("Mon, 02 Jan 2006 15:04:05 MST"), hexSum(entries), len(entries), dir)
-	key, err := openpgp.NewEntity("archive", "", "archive@example.test", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	w, err := clearsign.Encode(&out, key.PrivateKey, nil)
-	if err == nil {
-		_, err = w.Write([]byte(text))
-	}
-	if err = errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	r.set("/debian/dists/bookworm/InRelease", out.Bytes())
+	r.set("/debian/dists/bookworm/InRelease", signedBy(t, archiveKey(), text))
 }
 
 func of(e packages.Ecosystem) func(*pullthrough.Request) {

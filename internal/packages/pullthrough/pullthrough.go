@@ -13,6 +13,7 @@ import (
 
 	"github.com/crannog/crannog/internal/packages"
 	"github.com/crannog/crannog/internal/packages/advisory"
+	"github.com/crannog/crannog/internal/packages/keyring"
 	"github.com/crannog/crannog/internal/packages/store"
 )
 
@@ -40,6 +41,7 @@ type Storage interface {
 	// Create creates an unnamed file.
 	Create() (*os.File, error)
 	advisory.Files
+	keyring.Files
 }
 
 // Upstream sends requests to registries, as far as the sandbox's policy allows it.
@@ -122,7 +124,7 @@ type Cache struct {
 // New returns a cache. now returns the time, so that tests can set it.
 func New(storage Storage, now func() time.Time) *Cache {
 	return &Cache{
-		storage: storage, now: now, protocols: newProtocols(now), parsers: make(chan struct{}, maxParsers),
+		storage: storage, now: now, protocols: newProtocols(now, keyring.NewReader(storage)), parsers: make(chan struct{}, maxParsers),
 		flights: map[string]chan struct{}{}, indexes: map[string]any{}, advisories: advisory.NewReader(storage),
 	}
 }

@@ -132,6 +132,7 @@ func newStorage(t *testing.T) *storage {
 	if err != nil {
 		t.Fatal(err)
 	}
+	trust(t, state, archiveKey())
 	dir, err := store.OpenDir(state)
 	if err != nil {
 		t.Fatal(err)

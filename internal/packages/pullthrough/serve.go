@@ -21,11 +21,11 @@ import (
 )
 
 // newProtocols returns the protocols of all ecosystems.
-func newProtocols(now func() time.Time) map[packages.Ecosystem]packages.Protocol {
+func newProtocols(now func() time.Time, keys apt.Keyring) map[packages.Ecosystem]packages.Protocol {
 	return map[packages.Ecosystem]packages.Protocol{
 		packages.NPM:    npm.Protocol{},
 		packages.Go:     gomod.New(),
-		packages.Apt:    apt.New(now),
+		packages.Apt:    apt.New(now, keys),
 		packages.PyPI:   pypi.Protocol{},
 		packages.Crates: crates.Protocol{},
 		packages.Maven:  maven.Protocol{},
@@ -94,6 +94,9 @@ func (s *session) listing(ctx context.Context, p packages.Protocol, t packages.T
 	if out.Digest != "" {
 		fact.Hash = out.Digest
 	}
+	if out.Tolerated {
+		fact.Verdict = packages.Unverified
+	}
 	var notice string
 	if len(withheld) > 0 {
 		fact.Verdict, fact.Withheld = packages.Filtered, newest(withheld)
@@ -150,6 +153,9 @@ func (s *session) file(ctx context.Context, p packages.Protocol, t packages.Targ
 		}
 	}
 	verdict := packages.Passed
+	if f.Tolerated {
+		verdict = packages.Unverified
+	}
 	if f.Unverified != "" {
 		if s.request.Unverified == nil || !s.request.Unverified(a) {
 			return Answer{}, refuse(http.StatusForbidden, "package_unverified", packages.RuleIntegrity,
@@ -201,6 +207,8 @@ func (s *session) failed(err error) error {
 		switch {
 		case f.Absent:
 			status, code = http.StatusNotFound, "package_not_found"
+		case f.Unverified:
+			status, code = http.StatusForbidden, "package_unverified"
 		case f.Rule == packages.RuleIntegrity:
 			code = "package_integrity"
 		}

@@ -43,7 +43,7 @@ func (s *session) Text(ctx context.Context, q packages.Query) (packages.Text, er
 		return packages.Text{}, upstreamStatus(doc.status, s.fact)
 	}
 	s.document = doc.entry.SHA256
-	return packages.Text{Body: doc.text, SHA256: doc.entry.SHA256, Type: doc.entry.Type, Modified: doc.entry.Modified}, nil
+	return doc.published(), nil
 }
 
 // Stored implements packages.Source.
@@ -70,6 +70,11 @@ func (s *session) Parsed(ctx context.Context, key string, parse func() (any, err
 
 // Dated implements packages.Source.
 func (s *session) Dated() bool { return s.request.Dated }
+
+// Unverified implements packages.Source.
+func (s *session) Unverified(name string) bool {
+	return s.request.Unverified != nil && s.request.Unverified(packages.Artifact{Ecosystem: s.request.Ecosystem, Name: name})
+}
 
 // content returns the content of a verified file.
 func (s *session) content(ctx context.Context, e store.Entry, f packages.File) (*os.File, store.Entry, error) {

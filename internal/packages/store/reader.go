@@ -58,6 +58,10 @@ func (r *Reader) Find(key string) (Entry, *os.File, error) {
 // the kind NotFound if there is none.
 func (r *Reader) Advisories(e packages.Ecosystem) (*os.File, error) { return r.open(AdvisoryFile(e)) }
 
+// Keyring opens the keys that may sign the lists of Debian archives, which the caller must close. The
+// error has the kind NotFound if there are none.
+func (r *Reader) Keyring() (*os.File, error) { return r.open(KeyringFile) }
+
 func (r *Reader) entry(key string) (Entry, error) {
 	f, err := r.open(shardPath(entriesDir, keySum(key)))
 	if err != nil {

@@ -30,6 +30,8 @@ const (
 	// advisoriesDir has the advisory databases. They are no part of the cache: nothing here removes
 	// them, because the gate refuses packages without them.
 	advisoriesDir = "advisories"
+	// keyringsDir has the keys of archives, which are no part of the cache either.
+	keyringsDir = "keyrings"
 	// draftPattern is the pattern of names of unfinished files.
 	draftPattern = ".draft-*"
 	// MaxBlob is the largest content that is stored.
@@ -124,7 +126,7 @@ func (s *Store) Budget() int64 { return s.budget }
 // directory, because the egress gateway runs as a user without rights.
 func Prepare(stateDir string) error {
 	dir := filepath.Join(stateDir, DirName)
-	for _, d := range []string{dir, filepath.Join(dir, blobsDir), filepath.Join(dir, entriesDir), filepath.Join(dir, advisoriesDir)} {
+	for _, d := range []string{dir, filepath.Join(dir, blobsDir), filepath.Join(dir, entriesDir), filepath.Join(dir, advisoriesDir), filepath.Join(dir, keyringsDir)} {
 		if err := mkdir(d); err != nil {
 			return err
 		}
@@ -134,6 +136,10 @@ func Prepare(stateDir string) error {
 
 // AdvisoryFile returns the path of an ecosystem's advisory database below the cache's directory.
 func AdvisoryFile(e packages.Ecosystem) string { return filepath.Join(advisoriesDir, string(e)+".db") }
+
+// KeyringFile is the path of the keys that may sign the lists of Debian archives, below the cache's
+// directory.
+const KeyringFile = keyringsDir + "/apt.gpg"
 
 // mkdir creates a directory whose mode does not depend on the umask.
 func mkdir(path string) error {

@@ -93,6 +93,11 @@ func MicroVMOf(c config.Config) MicroVM {
 	return MicroVM{Kernel: c.Engines.MicroVMKernel, Emulate: c.Engines.MicroVMEmulation != ""}
 }
 
+// PackagesOf returns the settings of the package cache.
+func PackagesOf(c config.Config) server.PackageOptions {
+	return server.PackageOptions{Budget: c.Disk.Packages, Keyrings: c.PackageKeyrings()}
+}
+
 // NoDevice reports whether sandboxes get no network interface although one could be created.
 func NoDevice(c config.Config) bool { return c.Engines.Attachment == config.ProxyAttachment }
 

@@ -75,8 +75,8 @@ type Options struct {
 	Audit server.AuditOptions
 	// Images configures the sources and the disk space of images.
 	Images Images
-	// PackageBudget is the disk space of the package cache; 0 means the default.
-	PackageBudget int64
+	// Packages configures the package cache.
+	Packages server.PackageOptions
 	// HostEtc lists further paths of /etc that sandboxes see.
 	HostEtc []string
 }
@@ -216,6 +216,6 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 		Programs:  []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest"), runnerDir(o.State), javaScriptDir(o.State)},
 		Server:    o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Frontends: o.Frontends,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Audit: o.Audit,
-		PackageBudget: o.PackageBudget,
+		Packages: o.Packages,
 	})
 }
