@@ -307,3 +307,45 @@ func FuzzVerify(f *testing.F) {
 		}
 	})
 }
+
+// The keys are read again only if a file of them has changed, or if the result is missing.
+func TestRefreshReadsOnlyWhatChanged(t *testing.T) {
+	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "apt.gpg")
+	source := filepath.Join(dir, "one.gpg")
+	put := func(path string, data []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(source, public(t, newKey(t, config(0))))
+	stored := func() string {
+		t.Helper()
+		if err := refresh(path, []string{filepath.Join(dir, "*.gpg")}, os.Getuid(), nil, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	first := stored()
+	put(path, []byte("mark"))
+	if got := stored(); got != "mark" {
+		t.Error("unchanged keys were read again")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if got := stored(); got != first {
+		t.Error("missing keys were not written again")
+	}
+	put(path, []byte("mark"))
+	if err := os.Chmod(source, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if got := stored(); got != "" {
+		t.Errorf("a file that others can change meanwhile still counts (%d bytes)", len(got))
+	}
+}
