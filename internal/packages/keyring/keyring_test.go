@@ -346,6 +346,6 @@ func TestRefreshReadsOnlyWhatChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := stored(); got != "" {
-		t.Errorf("a file that others can change meanwhile still counts (%d bytes)", len(got))
+		t.Errorf("a file that others can change now still counts (%d bytes)", len(got))
 	}
 }
