@@ -34,6 +34,8 @@ type egressGateway struct {
 	approver egress.Approver
 	// packages stores what the process has fetched for the package cache.
 	packages *store.Store
+	// keyrings are the files of PackageOptions.Keyrings.
+	keyrings []string
 	// answered counts the answers of the package cache while the server serves.
 	answered figures.Counter
 
@@ -96,6 +98,9 @@ func (g *egressGateway) existing() *gateway.Client {
 func (g *egressGateway) Attach(ctx context.Context, a sandbox.Attachment) (sandbox.Link, error) {
 	client, err := g.open(ctx)
 	if err != nil {
+		return sandbox.Link{}, err
+	}
+	if err := g.refreshKeys(a.Policy); err != nil {
 		return sandbox.Link{}, err
 	}
 	record, err := g.flows.Create(a.Sandbox)
@@ -177,6 +182,9 @@ var hostRoots = sync.OnceValues(func() (*certs.Bundle, error) {
 func (g *egressGateway) Update(ctx context.Context, a sandbox.Attachment) error {
 	client, err := g.open(ctx)
 	if err != nil {
+		return err
+	}
+	if err := g.refreshKeys(a.Policy); err != nil {
 		return err
 	}
 	return client.Update(ctx, a.Sandbox, a.Policy.Layers(), a.Secrets, a.Probes)

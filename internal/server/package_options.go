@@ -3,6 +3,8 @@ package server
 import (
 	"fmt"
 
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/packages"
 	"github.com/crannog/crannog/internal/packages/keyring"
 	packagestore "github.com/crannog/crannog/internal/packages/store"
 )
@@ -15,14 +17,28 @@ type PackageOptions struct {
 	Keyrings []string
 }
 
-// openPackages opens the package cache, and brings its keys of archives up to date.
+// openPackages opens the package cache. Keys that the settings name must be usable.
 func openPackages(o Options) (*packagestore.Store, error) {
 	cache, err := packagestore.Open(o.StateDir, o.Packages.Budget)
 	if err != nil {
 		return nil, err
 	}
-	if err := keyring.Refresh(o.StateDir, o.Packages.Keyrings, o.Log); err != nil {
-		return nil, fmt.Errorf("package cache: %w", err)
+	if len(o.Packages.Keyrings) > 0 {
+		if err := keyring.Refresh(o.StateDir, o.Packages.Keyrings, o.Log); err != nil {
+			return nil, fmt.Errorf("package cache: %w", err)
+		}
 	}
 	return cache, nil
+}
+
+// refreshKeys brings the keys of Debian archives up to date, if the policy of a sandbox needs them.
+// Reading them takes as long as starting a sandbox, and few sandboxes need them.
+func (g *egressGateway) refreshKeys(p *policy.Policy) error {
+	if !p.Caches(packages.Apt) {
+		return nil
+	}
+	if err := keyring.Refresh(g.stateDir, g.keyrings, g.log); err != nil {
+		return fmt.Errorf("keys of Debian archives: %w", err)
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	openpgp "github.com/ProtonMail/go-crypto/openpgp/v2"
 
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/packages/keyring"
 	packagestore "github.com/crannog/crannog/internal/packages/store"
@@ -33,6 +34,21 @@ func TestPackageKeyringsReachTheGateway(t *testing.T) {
 		o := Options{StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Packages: PackageOptions{Keyrings: files}}
 		if _, err := openPackages(o); err != nil {
 			return 0, err
+		}
+		g := &egressGateway{stateDir: o.StateDir, log: o.Log, keyrings: files}
+		for _, ecosystem := range []string{"npm", "apt"} {
+			p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: policy.Document{Policy: "v1", Packages: policy.Packages{Cache: []string{ecosystem}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := g.refreshKeys(p); err != nil {
+				return 0, err
+			}
+			// Reading the host's keys takes as long as starting a sandbox.
+			_, err = os.Stat(filepath.Join(o.StateDir, packagestore.DirName, packagestore.KeyringFile))
+			if read := err == nil; read != (ecosystem == "apt" || len(files) > 0) {
+				t.Errorf("with %s in packages.cache and the files %q: the keys were read: %v", ecosystem, files, read)
+			}
 		}
 		dir, err := packagestore.OpenDir(o.StateDir)
 		if err != nil {

@@ -125,7 +125,12 @@ func (p *Policy) Registry(host string) (packages.Ecosystem, bool) {
 			e, ok = packages.Ecosystem(r.Ecosystem), true
 		}
 	}
-	return e, ok && slices.Contains(p.installs.cache, string(e))
+	return e, ok && p.Caches(e)
+}
+
+// Caches reports whether the packages of an ecosystem come from the cache.
+func (p *Policy) Caches(e packages.Ecosystem) bool {
+	return slices.Contains(p.installs.cache, string(e))
 }
 
 // Offline reports whether only packages that the cache already has may be installed.
