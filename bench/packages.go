@@ -55,8 +55,12 @@ func packageFigures(ctx context.Context, b *bench) (err error) {
 	defer func() { err = errors.Join(err, client.Close()) }()
 	s, err := race(ctx, b.fewer(5),
 		contender{nameNpmHost, func(ctx context.Context, s *scores) error { return npmOnHost(ctx, dir, s) }},
-		contender{nameNpmDirect, func(ctx context.Context, s *scores) error { return npmInSandbox(ctx, client, nameNpmDirect, dir, direct, s) }},
-		contender{nameNpmCached, func(ctx context.Context, s *scores) error { return npmInSandbox(ctx, client, nameNpmCached, dir, cached, s) }},
+		contender{nameNpmDirect, func(ctx context.Context, s *scores) error {
+			return npmInSandbox(ctx, client, nameNpmDirect, dir, direct, s)
+		}},
+		contender{nameNpmCached, func(ctx context.Context, s *scores) error {
+			return npmInSandbox(ctx, client, nameNpmCached, dir, cached, s)
+		}},
 	)
 	if err != nil {
 		return err
